@@ -26,7 +26,7 @@ type AttentionGrads struct {
 
 // attending is an attention's memory. Queries, keys and values may lie in one tensor, at offsets in elements.
 type attending struct {
-	q, k, v, out, logSum    *Tensor
+	q, k, v, out, sums      *Tensor
 	mask                    *Tensor // or nil
 	dout, dq, dk, dv        *Tensor
 	dmask                   *Tensor // or nil
@@ -36,9 +36,9 @@ type attending struct {
 // ScaledDotProductAttention returns softmax(q kᵀ scale + mask) v, (…, L, V), for queries q (…, L, E), keys k (…, S, E) and
 // values v (…, S, V), whose batches broadcast (torch.nn.functional.scaled_dot_product_attention, without dropout). mask
 // broadcasts to (…, L, S); of the tensors' dtype it is added to the scores, and of uint8 a key is seen where it is not 0;
-// nil: all are. A query that sees no key gets 0. The scores are never stored: logSums, float64 (…, L), are the logarithms
-// of the sums of their exponentials, for [Runtime.ScaledDotProductAttentionGrad].
-func (rt *Runtime) ScaledDotProductAttention(ctx context.Context, q, k, v, mask *Tensor, cfg AttentionConfig) (y, logSums *Tensor, err error) {
+// nil: all are. A query that sees no key gets 0. The scores are never stored: sums, float64 (…, L, 2), are each query's
+// greatest score s and 1 / Σ exp(score - s), for [Runtime.ScaledDotProductAttentionGrad].
+func (rt *Runtime) ScaledDotProductAttention(ctx context.Context, q, k, v, mask *Tensor, cfg AttentionConfig) (y, sums *Tensor, err error) {
 	const op = "ScaledDotProductAttention"
 	in, err := rt.acquireAttention(op, mask, q, k, v)
 	if err != nil {
@@ -49,12 +49,12 @@ func (rt *Runtime) ScaledDotProductAttention(ctx context.Context, q, k, v, mask 
 	if err != nil {
 		return nil, nil, err
 	}
-	return rt.attend(ctx, op, a.plan, attending{q: q, k: k, v: v, mask: mask}, a.shape, a.sums)
+	return rt.attend(ctx, op, attending{q: q, k: k, v: v, mask: mask}, a)
 }
 
 // ScaledDotProductAttentionGrad gives the gradients of an attention's arguments, from that of its result y, dy. They are
 // the same in every run.
-func (rt *Runtime) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, logSums, q, k, v, mask *Tensor, cfg AttentionConfig, ofMask bool) (AttentionGrads, error) {
+func (rt *Runtime) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, sums, q, k, v, mask *Tensor, cfg AttentionConfig, ofMask bool) (AttentionGrads, error) {
 	const op = "ScaledDotProductAttentionGrad"
 	in, err := rt.acquireAttention(op, mask, q, k, v, dy, y)
 	if err != nil {
@@ -63,7 +63,7 @@ func (rt *Runtime) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, log
 	defer in.release()
 	a, err := rt.planAttention(op, q, k, v, mask, cfg)
 	if err == nil {
-		err = checkAttended(op, dy, y, logSums, a.shape, a.sums)
+		err = checkAttended(op, dy, y, sums, a)
 	}
 	if err == nil && ofMask && a.plan.Masking != kernel.FloatMask {
 		err = fmt.Errorf("tensor: %s: %w: the gradient of no mask, or of a mask of uint8", op, ErrInvalid)
@@ -79,7 +79,7 @@ func (rt *Runtime) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, log
 	}
 	of := AttentionGrads{Query: matrices(true, p.L, p.E), Key: matrices(true, p.S, p.E), Value: matrices(true, p.S, p.V), Mask: matrices(ofMask, p.L, p.S)}
 	if g.err == nil {
-		g.err = rt.attendGrad(ctx, op, p, attending{q: q, k: k, v: v, mask: mask, out: y, logSum: logSums, dout: dy, dq: of.Query, dk: of.Key, dv: of.Value, dmask: of.Mask})
+		g.err = rt.attendGrad(ctx, op, p, attending{q: q, k: k, v: v, mask: mask, out: y, sums: sums, dout: dy, dq: of.Query, dk: of.Key, dv: of.Value, dmask: of.Mask})
 	}
 	if err := g.done(of.Query, of.Key, of.Value, of.Mask); err != nil {
 		return AttentionGrads{}, err
@@ -90,7 +90,7 @@ func (rt *Runtime) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, log
 // SelfAttention is the attention of a sequence with itself, in so many heads: qkv (rows, batch, 3n), or (batch, rows, 3n)
 // if the batch is first, has queries, keys and values of n numbers beside each other, which the heads share in order. The
 // result is (…, n) beside which nothing is copied. mask broadcasts to (batch, heads, rows, rows).
-func (rt *Runtime) SelfAttention(ctx context.Context, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (y, logSums *Tensor, err error) {
+func (rt *Runtime) SelfAttention(ctx context.Context, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (y, sums *Tensor, err error) {
 	const op = "SelfAttention"
 	in, err := rt.acquireAttention(op, mask, qkv)
 	if err != nil {
@@ -101,11 +101,11 @@ func (rt *Runtime) SelfAttention(ctx context.Context, qkv, mask *Tensor, heads i
 	if err != nil {
 		return nil, nil, err
 	}
-	return rt.attend(ctx, op, s.plan, s.attending(qkv, mask), s.shape, s.sums)
+	return rt.attend(ctx, op, s.attending(qkv, mask), s)
 }
 
 // SelfAttentionGrad is the gradient of qkv in [Runtime.SelfAttention], from that of its result y, dy.
-func (rt *Runtime) SelfAttentionGrad(ctx context.Context, dy, y, logSums, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (*Tensor, error) {
+func (rt *Runtime) SelfAttentionGrad(ctx context.Context, dy, y, sums, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (*Tensor, error) {
 	const op = "SelfAttentionGrad"
 	in, err := rt.acquireAttention(op, mask, qkv, dy, y)
 	if err != nil {
@@ -114,7 +114,7 @@ func (rt *Runtime) SelfAttentionGrad(ctx context.Context, dy, y, logSums, qkv, m
 	defer in.release()
 	s, err := rt.planSelf(op, qkv, mask, heads, batchFirst, cfg)
 	if err == nil {
-		err = checkAttended(op, dy, y, logSums, s.shape, s.sums)
+		err = checkAttended(op, dy, y, sums, s)
 	}
 	if err != nil {
 		return nil, err
@@ -124,11 +124,11 @@ func (rt *Runtime) SelfAttentionGrad(ctx context.Context, dy, y, logSums, qkv, m
 		return nil, err
 	}
 	on := s.attending(qkv, mask)
-	on.out, on.logSum, on.dout, on.dq, on.dk, on.dv = y, logSums, dy, out, out, out
+	on.out, on.sums, on.dout, on.dq, on.dk, on.dv = y, sums, dy, out, out, out
 	return out.orRelease(rt.attendGrad(ctx, op, s.plan, on))
 }
 
-// attentionPlan is the plan of an attention, and the shapes of its result and of the logarithms of sums.
+// attentionPlan is the plan of an attention, and the shapes of its result and of its sums.
 type attentionPlan struct {
 	plan        *kernel.Attention
 	n           int // numbers of a query, where queries, keys and values lie beside each other
@@ -184,7 +184,7 @@ func planSelfAttention(op string, qkv, mask *Tensor, heads int, batchFirst bool,
 	if err := maskAttention(op, p, Shape{batch, heads}, mask); err != nil {
 		return nil, err
 	}
-	return &attentionPlan{plan: p, n: n, shape: Shape{qkv.shape[0], qkv.shape[1], n}, sums: Shape{batch, heads, rows}}, nil
+	return &attentionPlan{plan: p, n: n, shape: Shape{qkv.shape[0], qkv.shape[1], n}, sums: Shape{batch, heads, rows, 2}}, nil
 }
 
 func (cfg AttentionConfig) scale(e int) float64 {
@@ -229,7 +229,7 @@ func (rt *Runtime) planAttention(op string, q, k, v, mask *Tensor, cfg Attention
 		if err != nil {
 			return nil, err
 		}
-		return &attentionPlan{p, 0, slices.Concat(batch, Shape{p.L, p.V}), slices.Concat(batch, Shape{p.L})}, nil
+		return &attentionPlan{p, 0, slices.Concat(batch, Shape{p.L, p.V}), slices.Concat(batch, Shape{p.L, 2})}, nil
 	})
 }
 
@@ -278,33 +278,33 @@ func maskAttention(op string, p *kernel.Attention, batch Shape, mask *Tensor) er
 	return nil
 }
 
-func checkAttended(op string, dy, y, logSums *Tensor, shape, sums Shape) error {
-	if logSums == nil || logSums.dtype != Float64 || !slices.Equal(dy.shape, shape) || !slices.Equal(y.shape, shape) || !slices.Equal(logSums.shape, sums) {
-		return fmt.Errorf("tensor: %s: %w: result %v, its gradient %v: want %v, and the logarithms of sums, float64 %v", op, ErrShape, y.shape, dy.shape, shape, sums)
+func checkAttended(op string, dy, y, sums *Tensor, a *attentionPlan) error {
+	if sums == nil || sums.dtype != Float64 || !slices.Equal(dy.shape, a.shape) || !slices.Equal(y.shape, a.shape) || !slices.Equal(sums.shape, a.sums) {
+		return fmt.Errorf("tensor: %s: %w: result %v, its gradient %v: want %v, and sums, float64 %v", op, ErrShape, y.shape, dy.shape, a.shape, a.sums)
 	}
 	return nil
 }
 
 // attend allocates the result, and computes it.
-func (rt *Runtime) attend(ctx context.Context, op string, p *kernel.Attention, on attending, shape, sums Shape) (y, logSums *Tensor, err error) {
-	if on.out, err = rt.alloc(ctx, op, on.q.dtype, shape); err != nil {
+func (rt *Runtime) attend(ctx context.Context, op string, on attending, a *attentionPlan) (y, sums *Tensor, err error) {
+	if on.out, err = rt.alloc(ctx, op, on.q.dtype, a.shape); err != nil {
 		return nil, nil, err
 	}
-	if on.logSum, err = rt.alloc(ctx, op, Float64, sums); err == nil && on.logSum.bytes > 0 {
-		err = rt.kernels.attention(p, on)
+	if on.sums, err = rt.alloc(ctx, op, Float64, a.sums); err == nil && on.sums.bytes > 0 {
+		err = rt.kernels.attention(a.plan, on)
 	}
 	if err != nil {
-		rt.parked.add(on.logSum.ReleaseContext(ctx))
+		rt.parked.add(on.sums.ReleaseContext(ctx))
 		_, err = on.out.orRelease(err)
 		return nil, nil, err
 	}
-	return on.out, on.logSum, nil
+	return on.out, on.sums, nil
 }
 
 // attendGrad computes the gradients, which are 0 where there are no queries, keys or values.
 func (rt *Runtime) attendGrad(ctx context.Context, op string, p *kernel.Attention, on attending) error {
 	if p.Count() > 0 && p.L > 0 && p.S > 0 {
-		in, err := rt.acquire(op, on.logSum)
+		in, err := rt.acquire(op, on.sums)
 		if err != nil {
 			return err
 		}

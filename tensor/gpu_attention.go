@@ -93,7 +93,7 @@ func (g *gpuKernels) attention(p *kernel.Attention, on attending) error {
 	if shortAttention(p, on) {
 		l := g.shortLaunch("attention short", p, on, (p.L+shortRows-1)/shortRows)
 		l.write(on.out)
-		l.write(on.logSum)
+		l.write(on.sums)
 		if err := l.attended(p, on); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (g *gpuKernels) attention(p *kernel.Attention, on attending) error {
 	}
 	l := g.attentionLaunch("attention", p, on, p.L, p.V)
 	l.write(on.out)
-	l.write(on.logSum)
+	l.write(on.sums)
 	if err := l.attended(p, on); err != nil {
 		return err
 	}
@@ -116,14 +116,14 @@ func (g *gpuKernels) attentionGrad(ctx context.Context, p *kernel.Attention, on 
 		l.partTo(on.dv, on.valueAt)
 		l.read(on.dout)
 		l.read(on.out)
-		l.read(on.logSum)
+		l.read(on.sums)
 		if err := l.attended(p, on); err != nil {
 			return err
 		}
 		return g.run(l)
 	}
-	return g.rt.withScratch(ctx, "attention grad", on.logSum, on.logSum.count(), func(b memcache.Block) error {
-		return g.attentionGrads(p, on, b.Range(0, on.logSum.bytes))
+	return g.rt.withScratch(ctx, "attention grad", on.sums, on.sums.count()/2, func(b memcache.Block) error {
+		return g.attentionGrads(p, on, b.Range(0, on.sums.bytes/2))
 	})
 }
 
@@ -135,7 +135,7 @@ func (g *gpuKernels) attentionGrads(p *kernel.Attention, on attending, own devic
 	l.writeIf(on.dmask)
 	l.read(on.dout)
 	l.read(on.out)
-	l.read(on.logSum)
+	l.read(on.sums)
 	if err := l.attended(p, on); err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (g *gpuKernels) attentionGrads(p *kernel.Attention, on attending, own devic
 	l.partTo(on.dv, on.valueAt)
 	l.readRange(own)
 	l.read(on.dout)
-	l.read(on.logSum)
+	l.read(on.sums)
 	if err := l.attended(p, on); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func (h *hostKernels) attention(p *kernel.Attention, on attending) error {
 
 func attention[T kernel.Float](l *launch, p *kernel.Attention, on attending) error {
 	d := attended[T](l, p, on)
-	d.Out, d.LogSum = write[T](l, on.out), write[float64](l, on.logSum)
+	d.Out, d.Sums = write[T](l, on.out), write[float64](l, on.sums)
 	return l.run(func() { kernel.Attend(p, d) })
 }
 
@@ -45,7 +45,7 @@ func (h *hostKernels) attentionGrad(_ context.Context, p *kernel.Attention, on a
 
 func attentionGrad[T kernel.Float](l *launch, p *kernel.Attention, on attending) error {
 	d := attended[T](l, p, on)
-	d.Out, d.LogSum, d.DOut = read[T](l, on.out), read[float64](l, on.logSum), read[T](l, on.dout)
+	d.Out, d.Sums, d.DOut = read[T](l, on.out), read[float64](l, on.sums), read[T](l, on.dout)
 	d.DQ = behind(update[T](l, on.dq), on.queryAt)
 	if on.dk != on.dq {
 		d.DK, d.DV = update[T](l, on.dk), update[T](l, on.dv)

@@ -8,8 +8,9 @@ import (
 
 // Attention is softmax(Q Kᵀ scale + mask) V without the matrix of scores: a tile of queries meets one tile of keys after
 // the other, and keeps the greatest score and the sum of exponentials so far; what was added up before a greater score came
-// is scaled down. The logarithm of each query's sum is kept, from which the backward step finds every weight again. The
-// gradient of a score is weight (dOut·v - dOut·out), and a query's dOut·out is the same for all keys.
+// is scaled down. Each query's greatest score and 1 over its sum are kept, from which the backward step finds every weight again: apart,
+// because the logarithm of the sum vanishes beside the score of a key that a mask of -1e30 hides. The gradient of a score is
+// weight (dOut·v - dOut·out), and a query's dOut·out is the same for all keys.
 
 // Layout is where an array of matrices lies: strides of the batch, and between two rows, in elements.
 type Layout struct {
@@ -25,7 +26,7 @@ const (
 )
 
 // Attention is the plan of attentions for every element of Dims. The queries are (L, E), keys (S, E), values (S, V), the
-// result (L, V), and the mask (L, S). The sums' logarithms and the mask's gradient follow each other in memory.
+// result (L, V), and the mask (L, S). The sums and the mask's gradient follow each other in memory.
 type Attention struct {
 	Dims                                         []int
 	L, S, E, V                                   int
@@ -52,13 +53,13 @@ func (p *Attention) at(z int, l Layout) (from int) {
 // AttentionData are the arrays of an attention; those of the gradient are nil otherwise. The mask is T, or uint8.
 type AttentionData[T Float] struct {
 	Q, K, V, Out            []T
-	LogSum                  []float64
+	Sums                    []float64 // of each query the greatest score, and 1 over the sum of exponentials beside it
 	FloatMask               []T
 	BoolMask                []uint8
 	DOut, DQ, DK, DV, DMask []T
 }
 
-// Attend sets Out and LogSum. A query that sees no key gets 0.
+// Attend sets Out and Sums. A query that sees no key gets 0.
 func Attend[T Float](p *Attention, d *AttentionData[T]) {
 	tiles := (p.L + queryTile - 1) / queryTile
 	work := max(1, queryTile*p.S*(p.E+p.V))
@@ -107,7 +108,7 @@ func attendTile[T Float](p *Attention, d *AttentionData[T], space *attendSpace[T
 		space.multiply(m, p.V, n, factor[T]{space.weights[:], keyTile, 1}, factor[T]{v[key*p.Value.Row:], 1, p.Value.Row}, out, p.Out.Row, true)
 	}
 	for i := range m {
-		d.LogSum[z*p.L+row+i] = seen(top[i]) + math.Log(sum[i])
+		copy(d.Sums[2*(z*p.L+row+i):], []float64{seen(top[i]), 1 / sum[i]})
 		if sum[i] != 0 {
 			scaleRow(out[i*p.Out.Row:][:p.V], 1/sum[i])
 		}

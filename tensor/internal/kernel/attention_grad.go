@@ -48,12 +48,14 @@ func attendGradTile[T Float](p *Attention, d *AttentionData[T], space *attendSpa
 		scores, exps := space.scores[:n], space.exponentials[:n]
 		line, slope := weights[i*keyTile:][:n], slopes[i*keyTile:][:n]
 		scoreRow(p, d, scores, line, mask, row+i, key)
-		simd.ExpTo(exps, scores, d.LogSum[z*p.L+row+i])
+		sums := d.Sums[2*(z*p.L+row+i):][:2]
+		simd.ExpTo(exps, scores, sums[0])
 		for j, w := range exps {
 			s := 0.0
 			if math.IsInf(scores[j], -1) {
 				w = 0
 			} else {
+				w *= sums[1]
 				s = w * (float64(slope[j]) - own)
 			}
 			if d.DMask != nil {

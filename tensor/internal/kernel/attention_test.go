@@ -38,7 +38,7 @@ func testAttention[T Float](t *testing.T) {
 			}
 			return s, l
 		}
-		d := &AttentionData[T]{LogSum: make([]float64, batch*p.L)}
+		d := &AttentionData[T]{Sums: make([]float64, 2*batch*p.L)}
 		d.Q, p.Query = array(p.L, p.E)
 		d.K, p.Key = array(p.S, p.E)
 		d.V, p.Value = array(p.S, p.V)

@@ -43,7 +43,7 @@ template <class T> static __device__ void combine(T *acc, const square<T> &w, co
 template <class T> static __device__ double score(const attention &a, T s, const void *mask, i64 at, i64 i, i64 j) {
 	if (i >= a.l || j >= a.s || (a.causal && j > i))
 		return -INFINITY;
-	double v = (double)s * a.scale;
+	double v = __dmul_rn(s, a.scale); // unfused, so that the greatest score less itself is 0
 	if (a.masking == no_mask)
 		return v;
 	at += i * a.mrow + j * a.mcol;
@@ -53,7 +53,7 @@ template <class T> static __device__ double score(const attention &a, T s, const
 }
 
 #define ATTENTION(T, t) \
-	extern "C" __global__ void attention_##t(T *out, double *log_sums, const T *q, const T *k, const T *v, const void *mask, attention a) { \
+	extern "C" __global__ void attention_##t(T *out, summed *sums, const T *q, const T *k, const T *v, const void *mask, attention a) { \
 		__shared__ square<T> sa, sb, w; \
 		i64 c0 = (i64)blockIdx.z * slices * tile; \
 		for (i64 z = blockIdx.y; z < a.batch; z += gridDim.y) \
@@ -93,7 +93,7 @@ template <class T> static __device__ double score(const attention &a, T s, const
 							zo[y * a.orow + x] = sum[i] == 0 ? (T)0 : (T)((double)acc[c][i] / sum[i]); \
 					} \
 					if (blockIdx.z == 0 && threadIdx.x == 0 && y < a.l) \
-						log_sums[z * a.l + y] = seen(top[i]) + log(sum[i]); \
+						sums[z * a.l + y] = {seen(top[i]), 1 / sum[i]}; \
 				} \
 			} \
 	}
@@ -102,7 +102,7 @@ FLOATS(ATTENTION)
 // attention_grad_query sets the gradients of queries, of the mask if dmask is not null, and own, each query's sum of the
 // products of its result and the result's gradient.
 #define ATTENTION_GRAD_QUERY(T, t) \
-	extern "C" __global__ void attention_grad_query_##t(T *dq, double *own, T *dmask, const T *dout, const T *out, const double *log_sums, \
+	extern "C" __global__ void attention_grad_query_##t(T *dq, double *own, T *dmask, const T *dout, const T *out, const summed *sums, \
 		const T *q, const T *k, const T *v, const void *mask, attention a) { \
 		__shared__ square<T> sa, sb, w; \
 		i64 c0 = (i64)blockIdx.z * slices * tile; \
@@ -113,7 +113,8 @@ FLOATS(ATTENTION)
 				u64 zo = offset(z, a.n, a.dims, a.o) + row * a.orow; \
 				i64 zm = offset(z, a.n, a.dims, a.m); \
 				T acc[slices][4] = {}; \
-				double mine[4], log_sum[4]; \
+				double mine[4]; \
+				summed of_row[4]; \
 				for (int i = 0; i < 4; i++) { \
 					i64 y = threadIdx.y + 8 * i; \
 					total<T> products_of_row; \
@@ -121,7 +122,7 @@ FLOATS(ATTENTION)
 						for (i64 x = threadIdx.x; x < a.w; x += tile) \
 							products_of_row.add((double)dout[zo + y * a.orow + x] * (double)out[zo + y * a.orow + x]); \
 					mine[i] = warp_sum(products_of_row.value()); \
-					log_sum[i] = row + y < a.l ? log_sums[z * a.l + row + y] : 0; \
+					of_row[i] = row + y < a.l ? sums[z * a.l + row + y] : summed{0, 0}; \
 					if (blockIdx.z == 0 && threadIdx.x == 0 && row + y < a.l) \
 						own[z * a.l + row + y] = mine[i]; \
 				} \
@@ -134,7 +135,7 @@ FLOATS(ATTENTION)
 						i64 y = threadIdx.y + 8 * i, x = threadIdx.x; \
 						double d = score(a, s[i], mask, zm, row + y, key + x), slope = 0; \
 						if (d != -INFINITY) \
-							slope = exp(d - log_sum[i]) * ((double)g[i] - mine[i]); \
+							slope = of_row[i].weight(d) * ((double)g[i] - mine[i]); \
 						if (dmask && blockIdx.z == 0 && row + y < a.l && key + x < a.s) \
 							dmask[(z * a.l + row + y) * a.s + key + x] = (T)slope; \
 						w.at[y][x] = (T)(slope * a.scale); \
@@ -155,7 +156,7 @@ FLOATS(ATTENTION)
 FLOATS(ATTENTION_GRAD_QUERY)
 
 #define ATTENTION_GRAD_KEY(T, t) \
-	extern "C" __global__ void attention_grad_key_##t(T *dk, T *dv, const double *own, const T *dout, const double *log_sums, \
+	extern "C" __global__ void attention_grad_key_##t(T *dk, T *dv, const double *own, const T *dout, const summed *sums, \
 		const T *q, const T *k, const T *v, const void *mask, attention a) { \
 		__shared__ square<T> sa, sb, w, slopes; \
 		i64 c0 = (i64)blockIdx.z * slices * tile; \
@@ -170,13 +171,14 @@ FLOATS(ATTENTION_GRAD_QUERY)
 					products(s, zk, a.krow, a.s - key, zq + row * a.qrow, a.qrow, a.l - row, a.e, sa, sb); \
 					products(g, zv, a.vrow, a.s - key, zd + row * a.orow, a.orow, a.l - row, a.w, sa, sb); \
 					i64 query = row + threadIdx.x; \
-					double log_sum = query < a.l ? log_sums[z * a.l + query] : 0, theirs = query < a.l ? own[z * a.l + query] : 0; \
+					summed of_row = query < a.l ? sums[z * a.l + query] : summed{0, 0}; \
+					double theirs = query < a.l ? own[z * a.l + query] : 0; \
 					__syncthreads(); \
 					for (int i = 0; i < 4; i++) { \
 						int y = threadIdx.y + 8 * i; \
 						double d = score(a, s[i], mask, zm, query, key + y), p = 0, slope = 0; \
 						if (d != -INFINITY) { \
-							p = exp(d - log_sum); \
+							p = of_row.weight(d); \
 							slope = p * ((double)g[i] - theirs); \
 						} \
 						w.at[y][threadIdx.x] = (T)p; \
@@ -246,7 +248,7 @@ static __device__ float weigh(const float *w, const float (*s)[most + 1], int y,
 	return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-extern "C" __global__ void __launch_bounds__(256) attention_short_f32(float *out, double *log_sums, const float *q, const float *k, const float *v, const void *mask, attention a) {
+extern "C" __global__ void __launch_bounds__(256) attention_short_f32(float *out, summed *sums, const float *q, const float *k, const float *v, const void *mask, attention a) {
 	__shared__ float keys[most][most + 1], values[most][most + 1], query[together][most], weights[together][most];
 	int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	i64 row = (i64)blockIdx.x * together + warp;
@@ -274,7 +276,7 @@ extern "C" __global__ void __launch_bounds__(256) attention_short_f32(float *out
 			for (int x = lane; x < a.w; x += 32)
 				to[x] = sum == 0 ? 0 : (float)((double)weigh(weights[warp], values, 0, a.causal ? min(a.s, row + 1) : a.s, x) / sum);
 			if (lane == 0)
-				log_sums[z * a.l + row] = base + log(sum);
+				sums[z * a.l + row] = {base, 1 / sum};
 		}
 		__syncthreads();
 	}
@@ -282,10 +284,11 @@ extern "C" __global__ void __launch_bounds__(256) attention_short_f32(float *out
 
 // attention_short_grad: the first blocks have queries, and meet keys and values; the others have keys and values, and meet queries and the result's
 // gradients. own is each query's sum of the products of its result and the result's gradient.
-extern "C" __global__ void __launch_bounds__(256) attention_short_grad_f32(float *dq, float *dk, float *dv, const float *dout, const float *out, const double *log_sums,
+extern "C" __global__ void __launch_bounds__(256) attention_short_grad_f32(float *dq, float *dk, float *dv, const float *dout, const float *out, const summed *sums,
 	const float *q, const float *k, const float *v, const void *mask, attention a) {
 	__shared__ float first[most][most + 1], second[most][most + 1], left[together][most], right[together][most];
-	__shared__ double own[most], logs[most];
+	__shared__ double own[most];
+	__shared__ summed of_row[most];
 	int lane = threadIdx.x % 32, warp = threadIdx.x / 32, queries = (int)((a.l + together - 1) / together);
 	bool of_query = blockIdx.x < queries;
 	i64 row = (i64)(of_query ? blockIdx.x : blockIdx.x - queries) * together + warp, rows = of_query ? a.l : a.s, others = of_query ? a.s : a.l;
@@ -305,7 +308,7 @@ extern "C" __global__ void __launch_bounds__(256) attention_short_grad_f32(float
 			sum = warp_sum(sum);
 			if (lane == 0) {
 				own[y] = sum;
-				logs[y] = log_sums[z * a.l + y];
+				of_row[y] = sums[z * a.l + y];
 			}
 			if (of_query)
 				break;
@@ -321,7 +324,7 @@ extern "C" __global__ void __launch_bounds__(256) attention_short_grad_f32(float
 			double d = score(a, dot(left[warp], first[other], a.e), mask, zm, query, key);
 			if (d == -INFINITY)
 				continue;
-			double e = exp(d - logs[query]);
+			double e = of_row[query].weight(d);
 			p[i] = (float)e;
 			slope[i] = (float)(e * ((double)dot(right[warp], second[other], a.w) - own[query]) * a.scale);
 		}

@@ -12,5 +12,11 @@ struct attention {
 	double scale;
 };
 
+// summed is what the gradient needs of a query's softmax: the greatest score, and 1 over the sum of exponentials beside it.
+struct summed {
+	double top, share;
+	__device__ double weight(double score) const { return exp(score - top) * share; }
+};
+
 // seen is the greatest score, and 0 if no key was seen.
 static __device__ double seen(double top) { return top == -INFINITY ? 0 : top; }

@@ -5,7 +5,7 @@
 #include "attention.h"
 #include "mma.h"
 
-static const float log2e = 1.44269504088896340736f;
+static const double log2e = 1.44269504088896340736;
 
 // sheet is a warp's 16 rows by 8 n columns of sums: lane 4 g + t has of eight columns elements 2 t and 2 t + 1 of row g, and of row g + 8.
 template <int n> struct sheet {
@@ -96,10 +96,10 @@ static __device__ float row_sum(float v) {
 
 #define AT(of) offset(z, a.n, a.dims, a.of)
 
-template <int n, int d> static __device__ void attend(bfloat16 *out, double *log_sums, const bfloat16 *q, const bfloat16 *k, const bfloat16 *v, const attention &a) {
+template <int n, int d> static __device__ void attend(bfloat16 *out, summed *sums, const bfloat16 *q, const bfloat16 *k, const bfloat16 *v, const attention &a) {
 	__shared__ rows<n, d> sq, sk, sv;
 	int warp = threadIdx.x / 32 * 16, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-	float by = (float)a.scale * log2e;
+	float by = (float)(a.scale * log2e);
 	TILES(z, row, a.l, n) {
 		const bfloat16 *zk = k + AT(k), *zv = v + AT(v);
 		__syncthreads();
@@ -125,7 +125,7 @@ template <int n, int d> static __device__ void attend(bfloat16 *out, double *log
 #pragma unroll
 					for (int i = 2 * half; i < 2 * half + 2; i++) {
 						i64 at = key + 8 * j + 2 * t + i % 2;
-						float score = p.at[j][i] * by;
+						float score = __fmul_rn(p.at[j][i], by); // unfused, so that the greatest score less itself is 0
 						if (edge && (at >= a.s || (a.causal && at > query)))
 							score = -INFINITY;
 						p.at[j][i] = score;
@@ -158,7 +158,7 @@ template <int n, int d> static __device__ void attend(bfloat16 *out, double *log
 				sum.at[j][2 * half + 1] *= share;
 			}
 			if (t == 0 && query < a.l)
-				log_sums[z * a.l + query] = seen(top[half]) / 1.44269504088896340736 + log((double)weights);
+				sums[z * a.l + query] = {seen(top[half]) / log2e, 1 / (double)weights};
 		}
 		sum.write(out + AT(o) + row * a.orow, a.orow, warp, a.l - row, a.w);
 	}
@@ -166,18 +166,18 @@ template <int n, int d> static __device__ void attend(bfloat16 *out, double *log
 
 // attend_grad_query sets the gradients of queries, and own, each query's sum of the products of its result and the result's gradient.
 template <int n, int d>
-static __device__ void attend_grad_query(bfloat16 *dq, double *own, const bfloat16 *dout, const bfloat16 *out, const double *log_sums, const bfloat16 *q, const bfloat16 *k,
+static __device__ void attend_grad_query(bfloat16 *dq, double *own, const bfloat16 *dout, const bfloat16 *out, const summed *sums, const bfloat16 *q, const bfloat16 *k,
 	const bfloat16 *v, const attention &a) {
 	__shared__ rows<n, d> sq, sd, sk, sv;
 	int warp = threadIdx.x / 32 * 16, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-	float by = (float)a.scale * log2e, scale = (float)a.scale;
+	float by = (float)(a.scale * log2e), scale = (float)a.scale;
 	TILES(z, row, a.l, n) {
 		const bfloat16 *zk = k + AT(k), *zv = v + AT(v), *zo = out + AT(o) + row * a.orow;
 		__syncthreads();
 		sq.fill(q + AT(q) + row * a.qrow, a.qrow, a.l - row, a.e);
 		sd.fill(dout + AT(o) + row * a.orow, a.orow, a.l - row, a.w);
 		__syncthreads();
-		float mine[2], log_sum[2];
+		float mine[2], top[2], share[2];
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
 			int y = warp + g + 8 * half;
@@ -186,7 +186,9 @@ static __device__ void attend_grad_query(bfloat16 *dq, double *own, const bfloat
 			for (i64 x = t; there && x < a.w; x += 4)
 				part += (float)sd.at[y][x] * (float)zo[y * a.orow + x];
 			mine[half] = row_sum(part);
-			log_sum[half] = there ? (float)(log_sums[z * a.l + row + y] * 1.44269504088896340736) : 0;
+			summed s = there ? sums[z * a.l + row + y] : summed{0, 0};
+			top[half] = (float)(s.top * log2e);
+			share[half] = (float)s.share;
 			if (t == 0 && there)
 				own[z * a.l + row + y] = mine[half];
 		}
@@ -208,7 +210,7 @@ static __device__ void attend_grad_query(bfloat16 *dq, double *own, const bfloat
 #pragma unroll
 				for (int i = 0; i < 4; i++) {
 					i64 at = key + 8 * j + 2 * t + i % 2, query = row + warp + g + i / 2 * 8;
-					float weight = exp2f(p.at[j][i] * by - log_sum[i / 2]);
+					float weight = exp2f(__fmul_rn(p.at[j][i], by) - top[i / 2]) * share[i / 2];
 					p.at[j][i] = edge && (at >= a.s || (a.causal && at > query)) ? 0 : weight * (slope.at[j][i] - mine[i / 2]) * scale;
 				}
 			combine(sum, p, sk);
@@ -218,12 +220,12 @@ static __device__ void attend_grad_query(bfloat16 *dq, double *own, const bfloat
 }
 
 template <int n, int d>
-static __device__ void attend_grad_key(bfloat16 *dk, bfloat16 *dv, const double *own, const bfloat16 *dout, const double *log_sums, const bfloat16 *q, const bfloat16 *k,
+static __device__ void attend_grad_key(bfloat16 *dk, bfloat16 *dv, const double *own, const bfloat16 *dout, const summed *sums, const bfloat16 *q, const bfloat16 *k,
 	const bfloat16 *v, const attention &a) {
 	__shared__ rows<n, d> sq, sd, sk, sv;
-	__shared__ float sums[n], owns[n];
+	__shared__ float tops[n], shares[n], owns[n];
 	int warp = threadIdx.x / 32 * 16, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-	float by = (float)a.scale * log2e, scale = (float)a.scale;
+	float by = (float)(a.scale * log2e), scale = (float)a.scale;
 	TILES(z, key, a.s, n) {
 		const bfloat16 *zq = q + AT(q), *zd = dout + AT(o);
 		__syncthreads();
@@ -237,7 +239,9 @@ static __device__ void attend_grad_key(bfloat16 *dk, bfloat16 *dv, const double 
 			sq.fill(zq + row * a.qrow, a.qrow, a.l - row, a.e);
 			sd.fill(zd + row * a.orow, a.orow, a.l - row, a.w);
 			for (int i = threadIdx.x; i < n; i += blockDim.x) {
-				sums[i] = row + i < a.l ? (float)(log_sums[z * a.l + row + i] * 1.44269504088896340736) : 0;
+				summed s = row + i < a.l ? sums[z * a.l + row + i] : summed{0, 0};
+				tops[i] = (float)(s.top * log2e);
+				shares[i] = (float)s.share;
 				owns[i] = row + i < a.l ? (float)own[z * a.l + row + i] : 0;
 			}
 			__syncthreads();
@@ -251,7 +255,7 @@ static __device__ void attend_grad_key(bfloat16 *dk, bfloat16 *dv, const double 
 				for (int i = 0; i < 4; i++) {
 					i64 query = row + 8 * j + 2 * t + i % 2, at = key + warp + g + i / 2 * 8;
 					bool hidden = edge && (query >= a.l || at >= a.s || (a.causal && at > query));
-					p.at[j][i] = hidden ? 0 : exp2f(p.at[j][i] * by - sums[8 * j + 2 * t + i % 2]);
+					p.at[j][i] = hidden ? 0 : exp2f(__fmul_rn(p.at[j][i], by) - tops[8 * j + 2 * t + i % 2]) * shares[8 * j + 2 * t + i % 2];
 				}
 			combine(values, p, sd);
 			slope.clear();
@@ -273,17 +277,17 @@ static __device__ void attend_grad_key(bfloat16 *dk, bfloat16 *dv, const double 
 
 // An edition is for queries, keys and values of up to d columns, with tiles of n rows, for 2 n threads. mask is null.
 #define EDITION(d, n) \
-	extern "C" __global__ void __launch_bounds__(2 * n) attention_##d##_bf16(bfloat16 *out, double *log_sums, const bfloat16 *q, const bfloat16 *k, const bfloat16 *v, \
+	extern "C" __global__ void __launch_bounds__(2 * n) attention_##d##_bf16(bfloat16 *out, summed *sums, const bfloat16 *q, const bfloat16 *k, const bfloat16 *v, \
 		const void *mask, attention a) { \
-		attend<n, d>(out, log_sums, q, k, v, a); \
+		attend<n, d>(out, sums, q, k, v, a); \
 	} \
 	extern "C" __global__ void __launch_bounds__(2 * n) attention_grad_query_##d##_bf16(bfloat16 *dq, double *own, bfloat16 *dmask, const bfloat16 *dout, const bfloat16 *out, \
-		const double *log_sums, const bfloat16 *q, const bfloat16 *k, const bfloat16 *v, const void *mask, attention a) { \
-		attend_grad_query<n, d>(dq, own, dout, out, log_sums, q, k, v, a); \
+		const summed *sums, const bfloat16 *q, const bfloat16 *k, const bfloat16 *v, const void *mask, attention a) { \
+		attend_grad_query<n, d>(dq, own, dout, out, sums, q, k, v, a); \
 	} \
 	extern "C" __global__ void __launch_bounds__(2 * n) attention_grad_key_##d##_bf16(bfloat16 *dk, bfloat16 *dv, const double *own, const bfloat16 *dout, \
-		const double *log_sums, const bfloat16 *q, const bfloat16 *k, const bfloat16 *v, const void *mask, attention a) { \
-		attend_grad_key<n, d>(dk, dv, own, dout, log_sums, q, k, v, a); \
+		const summed *sums, const bfloat16 *q, const bfloat16 *k, const bfloat16 *v, const void *mask, attention a) { \
+		attend_grad_key<n, d>(dk, dv, own, dout, sums, q, k, v, a); \
 	}
 EDITION(64, 64)
 EDITION(128, 32)
