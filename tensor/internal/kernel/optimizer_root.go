@@ -1,5 +1,7 @@
 package kernel
 
+import "github.com/cistern-ml/cistern/tensor/internal/simd"
+
 // RMSprop is one step of RMSprop, with PyTorch's meaning of every number.
 type RMSprop struct {
 	LR, Alpha, Eps, WeightDecay, Momentum float64
@@ -12,20 +14,22 @@ func StepRMSprop[T Float](s RMSprop, p, g, v, mean, buf []T) {
 	lr, a, c, eps, wd, mom, sg := T(s.LR), T(s.Alpha), T(1-s.Alpha), T(s.Eps), T(s.WeightDecay), T(s.Momentum), sign[T](s.Maximize)
 	split(len(p), grainCheap/4, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
-			d := sg*g[i] + wd*p[i]
+			d := simd.Decayed(sg*g[i], wd, p[i])
 			vi := v[i]*a + c*d*d
 			v[i] = vi
 			if len(mean) > 0 {
-				mi := mean[i] + (d-mean[i])*c
+				mi := simd.Lerp(mean[i], d, c)
 				mean[i] = mi
 				vi -= mi * mi
 			}
-			d /= sqrt(vi) + eps
+			by := sqrt(vi) + eps
 			if len(buf) > 0 {
-				d += mom * buf[i]
-				buf[i] = d
+				b := mom*buf[i] + d/by
+				buf[i] = b
+				p[i] -= lr * b
+			} else {
+				p[i] -= lr * d / by
 			}
-			p[i] -= lr * d
 		}
 	})
 }
@@ -43,7 +47,7 @@ func StepAdagrad[T Float](s Adagrad, p, g, sum []T) {
 	rate, eps, wd, sg := T(s.Rate), T(s.Eps), T(s.WeightDecay), sign[T](s.Maximize)
 	split(len(p), grainCheap/4, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
-			d := sg*g[i] + wd*p[i]
+			d := simd.Decayed(sg*g[i], wd, p[i])
 			all := sum[i] + d*d
 			sum[i] = all
 			p[i] -= rate * d / (sqrt(all) + eps)

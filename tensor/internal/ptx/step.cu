@@ -23,6 +23,14 @@ static __device__ double mul(double a, double b) { return __dmul_rn(a, b); }
 static __device__ float add(float a, float b) { return __fadd_rn(a, b); }
 static __device__ double add(double a, double b) { return __dadd_rn(a, b); }
 
+// decayed is the gradient d with the decay of a parameter: without it d itself, because 0 times an infinite parameter is NaN.
+template <class T> static __device__ T decayed(T d, T decay, T p) { return decay == 0 ? d : add(d, mul(decay, p)); }
+
+// lerp is from + (to - from) by, from the nearer end, as PyTorch's: of 1 it is to, however large from is.
+template <class T> static __device__ T lerp(T from, T to, T by) {
+	return by < (T)0.5 ? add(from, mul(add(to, -from), by)) : add(to, mul(add(to, -from), add(by, (T)-1)));
+}
+
 // An edition is for parameters of T and gradients of G.
 #define EDITIONS(def, name) def(name##_f32, float, float) def(name##_f64, double, double) def(name##_grad_bf16, float, bfloat16)
 
@@ -38,7 +46,7 @@ static __device__ double add(double a, double b) { return __dadd_rn(a, b); }
 			lr = (T)live[0], momentum = (T)live[1], first = live[2] != 0; \
 		} \
 		EACH(i, q.n) { \
-			T d = add(mul(sign, (T)g[i]), mul(decay, p[i])); \
+			T d = decayed(mul(sign, (T)g[i]), decay, p[i]); \
 			if (buf) { \
 				T v = first ? d : add(mul(momentum, buf[i]), mul(keep, d)); \
 				buf[i] = v; \
@@ -85,8 +93,8 @@ enum { together = 4 };
 				u64 j = i + k * blockDim.x; \
 				if (j >= q.n) \
 					break; \
-				T w = mul(ps[k], shrink), d = add(mul(sign, gs[k]), mul(decay, w)); \
-				T mi = add(ms[k], mul(add(d, -ms[k]), c1)); \
+				T w = mul(ps[k], shrink), d = decayed(mul(sign, gs[k]), decay, w); \
+				T mi = lerp(ms[k], d, c1); \
 				T vi = add(mul(vs[k], b2), mul(mul(c2, d), d)); \
 				m[j] = mi; \
 				v[j] = vi; \
@@ -121,20 +129,22 @@ struct rmsprop_parameters {
 			lr = (T)live[0], momentum = (T)live[1]; \
 		} \
 		EACH(i, q.n) { \
-			T d = add(mul(sign, g[i]), mul(decay, p[i])); \
+			T d = decayed(mul(sign, g[i]), decay, p[i]); \
 			T vi = add(mul(v[i], alpha), mul(mul(c, d), d)); \
 			v[i] = vi; \
 			if (mean) { \
-				T mi = add(mean[i], mul(add(d, -mean[i]), c)); \
+				T mi = lerp(mean[i], d, c); \
 				mean[i] = mi; \
 				vi = add(vi, -mul(mi, mi)); \
 			} \
-			d = d / add((T)sqrt(vi), eps); \
+			T by = add((T)sqrt(vi), eps); \
 			if (buf) { \
-				d = add(d, mul(momentum, buf[i])); \
-				buf[i] = d; \
+				T b = add(mul(momentum, buf[i]), d / by); \
+				buf[i] = b; \
+				p[i] = add(p[i], -mul(lr, b)); \
+			} else { \
+				p[i] = add(p[i], -(mul(lr, d) / by)); \
 			} \
-			p[i] = add(p[i], -mul(lr, d)); \
 		} \
 	}
 FLOATS(RMSPROP)
@@ -157,7 +167,7 @@ struct adagrad_parameters {
 		const T *g = (const T *)q.g; \
 		T rate = (T)(s.live ? ((const double *)s.live)[blockIdx.y] : q.rate), decay = (T)s.decay, eps = (T)s.eps, sign = (T)s.sign; \
 		EACH(i, q.n) { \
-			T d = add(mul(sign, g[i]), mul(decay, p[i])); \
+			T d = decayed(mul(sign, g[i]), decay, p[i]); \
 			T all = add(sum[i], mul(d, d)); \
 			sum[i] = all; \
 			p[i] = add(p[i], -(mul(rate, d) / add((T)sqrt(all), eps))); \

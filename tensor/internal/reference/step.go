@@ -12,8 +12,7 @@ type SGD struct {
 func StepSGD(s SGD, p, g, buf Array) (param, momentum Result) {
 	param, momentum = newResult(p.Shape), newResult(p.Shape)
 	for i, w := range p.Data {
-		d := sign(s.Maximize)*g.Data[i] + s.WeightDecay*w
-		size := math.Abs(g.Data[i]) + math.Abs(s.WeightDecay*w)
+		d, size := decayed(sign(s.Maximize)*g.Data[i], s.WeightDecay, w)
 		if s.Momentum != 0 {
 			m, msize := d, size
 			if !s.First {
@@ -48,16 +47,15 @@ func StepAdam(s Adam, p, g, m, v Array, tops *Array) (param, first, second, grea
 		d := sign(s.Maximize) * g.Data[i]
 		size := math.Abs(d)
 		if s.Decoupled {
-			w -= s.LR * s.WeightDecay * w
+			w *= 1 - s.LR*s.WeightDecay
 		} else {
-			d += s.WeightDecay * w
-			size += math.Abs(s.WeightDecay * w)
+			d, size = decayed(d, s.WeightDecay, w)
 		}
-		m1 := s.Beta1*m.Data[i] + (1-s.Beta1)*d
+		m1 := lerp(m.Data[i], d, 1-s.Beta1)
 		m2 := s.Beta2*v.Data[i] + (1-s.Beta2)*d*d
 		second.Data[i], second.Size[i] = m2, math.Abs(v.Data[i])+(1-s.Beta2)*size*size
 		if tops != nil {
-			m2 = math.Max(m2, tops.Data[i])
+			m2 = max(m2, tops.Data[i])
 			greatest.Data[i], greatest.Size[i] = m2, math.Max(second.Size[i], math.Abs(tops.Data[i]))
 		}
 		bottom := math.Sqrt(m2/(1-math.Pow(s.Beta2, t))) + s.Eps
@@ -67,6 +65,22 @@ func StepAdam(s Adam, p, g, m, v Array, tops *Array) (param, first, second, grea
 		param.Size[i] = math.Abs(w) + math.Abs(move)*(math.Abs(m.Data[i])+size)
 	}
 	return param, first, second, greatest
+}
+
+// decayed is L2 regularization, and the size of its terms: torch.optim leaves out a weight decay of 0.
+func decayed(d, decay, w float64) (sum, size float64) {
+	if decay == 0 {
+		return d, math.Abs(d)
+	}
+	return d + decay*w, math.Abs(d) + math.Abs(decay*w)
+}
+
+// lerp is torch.lerp, whose formula depends on the weight, so that 1 gives the end.
+func lerp(start, end, weight float64) float64 {
+	if math.Abs(weight) < 0.5 {
+		return start + weight*(end-start)
+	}
+	return end - (end-start)*(1-weight)
 }
 
 func sign(maximize bool) float64 {

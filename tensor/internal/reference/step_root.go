@@ -13,12 +13,11 @@ type RMSprop struct {
 func StepRMSprop(s RMSprop, p, g, squares Array, means, momentum *Array) (param, square, mean, buf Result) {
 	param, square, mean, buf = newResult(p.Shape), newResult(p.Shape), newResult(p.Shape), newResult(p.Shape)
 	for i, w := range p.Data {
-		d := sign(s.Maximize)*g.Data[i] + s.WeightDecay*w
-		size := math.Abs(g.Data[i]) + math.Abs(s.WeightDecay*w)
+		d, size := decayed(sign(s.Maximize)*g.Data[i], s.WeightDecay, w)
 		v := s.Alpha*squares.Data[i] + (1-s.Alpha)*d*d
 		square.Data[i], square.Size[i] = v, s.Alpha*math.Abs(squares.Data[i])+(1-s.Alpha)*size*size
 		if means != nil {
-			m := s.Alpha*means.Data[i] + (1-s.Alpha)*d
+			m := lerp(means.Data[i], d, 1-s.Alpha)
 			mean.Data[i], mean.Size[i] = m, math.Abs(means.Data[i])+size
 			v -= m * m
 		}
@@ -46,8 +45,7 @@ func StepAdagrad(s Adagrad, p, g, squares Array) (param, sum Result) {
 	param, sum = newResult(p.Shape), newResult(p.Shape)
 	rate := s.LR / (1 + s.LRDecay*float64(s.Step-1))
 	for i, w := range p.Data {
-		d := sign(s.Maximize)*g.Data[i] + s.WeightDecay*w
-		size := math.Abs(g.Data[i]) + math.Abs(s.WeightDecay*w)
+		d, size := decayed(sign(s.Maximize)*g.Data[i], s.WeightDecay, w)
 		v := squares.Data[i] + d*d
 		sum.Data[i], sum.Size[i] = v, squares.Data[i]+size*size
 		bottom := math.Sqrt(v) + s.Eps

@@ -21,8 +21,8 @@ func adamBy[T Float](p, dp, m, v, top []T, s *AdamScalars[T]) {
 	dp, m, v = dp[:len(p)], m[:len(p)], v[:len(p)]
 	for i := range p {
 		w := p[i] * s.Shrink
-		d := T(s.Sign*dp[i]) + T(s.Decay*w)
-		mi := m[i] + T((d-m[i])*s.C1)
+		d := Decayed(T(s.Sign*dp[i]), s.Decay, w)
+		mi := Lerp(m[i], d, s.C1)
 		vi := T(v[i]*s.Beta2) + T(T(s.C2*d)*d)
 		m[i], v[i] = mi, vi
 		if len(top) > 0 {
@@ -31,6 +31,22 @@ func adamBy[T Float](p, dp, m, v, top []T, s *AdamScalars[T]) {
 		}
 		p[i] = w - T(s.Step*mi)/(T(sqrt(vi)*s.Inverse)+s.Eps)
 	}
+}
+
+// Decayed is the gradient d with the decay of a parameter: without it d itself, because 0 times an infinite parameter is NaN.
+func Decayed[T Float](d, decay, p T) T {
+	if decay == 0 {
+		return d
+	}
+	return d + T(decay*p)
+}
+
+// Lerp is from + (to - from) by, from the nearer end, as PyTorch's lerp: of 1 it is to, however large from is.
+func Lerp[T Float](from, to, by T) T {
+	if by < 0.5 {
+		return from + T((to-from)*by)
+	}
+	return to + T((to-from)*(by-1))
 }
 
 // sqrt compiles to one instruction for either type.
@@ -73,4 +89,6 @@ func plainSGDFirstNesterov[T Float](p, dp, buf []T, s *SGDScalars[T]) {
 }
 
 // gradient is that of parameter i, with the decay.
-func (s *SGDScalars[T]) gradient(p, dp []T, i int) T { return T(s.Sign*dp[i]) + T(s.Decay*p[i]) }
+func (s *SGDScalars[T]) gradient(p, dp []T, i int) T {
+	return Decayed(T(s.Sign*dp[i]), s.Decay, p[i])
+}

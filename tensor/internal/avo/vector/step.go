@@ -30,6 +30,11 @@ func (u unit) field(p reg.GPVirtual, i int) vector {
 	return u.fill(operand.Mem{Base: p, Disp: i * u.elem}, 0)
 }
 
+// decayed is the gradient d with the decay of the parameters w, if there is one: 0 times an infinite parameter is NaN.
+func (u unit) decayed(d, decay, w vector, decays condition) vector {
+	return u.choose(decays, u.add(d, u.mul(w, decay)), d)
+}
+
 func (u unit) adam(greatest bool) {
 	name, params := "adam", "p, dp, m, v"
 	if greatest {
@@ -46,16 +51,17 @@ func (u unit) adam(greatest bool) {
 	n := build.Load(build.Param("n"), build.GP64()).(reg.GPVirtual)
 	s := build.Load(build.Param("s"), build.GP64()).(reg.GPVirtual)
 	var k [9]vector
-	for i := range k {
+	for i := 2; i < 8; i++ {
 		k[i] = u.field(s, i)
 	}
-	shrink, decay, c1, b2, c2, eps, step, inverse, sign := k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7], k[8]
-	unroll := 1
-	u.loop(n, unroll, streams, func(k int, t *tail) {
-		w := u.mul(u.load(p, k, t), shrink)
-		d := u.add(u.mul(u.load(g, k, t), sign), u.mul(w, decay))
+	c1, b2, c2, eps, step, inverse := k[2], k[3], k[4], k[5], k[6], k[7]
+	decays, early := u.cmp(notEqual, u.field(s, 1), num(0)), u.cmp(lessThan, c1, num(0.5))
+	by := u.choose(early, c1, u.sub(c1, num(1)))
+	u.loop(n, 1, streams, func(k int, t *tail) { // with few numbers in registers, of which AVX2 has 16
+		w := u.mul(u.load(p, k, t), u.field(s, 0))
+		d := u.decayed(u.mul(u.load(g, k, t), u.field(s, 8)), u.field(s, 1), w, decays)
 		mi := u.load(m, k, t)
-		mi = u.add(mi, u.mul(u.sub(d, mi), c1))
+		mi = u.add(u.choose(early, mi, d), u.mul(u.sub(d, mi), by))
 		vi := u.add(u.mul(u.load(v, k, t), b2), u.mul(u.mul(d, c2), d))
 		u.store(mi, m, k, t)
 		u.store(vi, v, k, t)
@@ -64,8 +70,8 @@ func (u unit) adam(greatest bool) {
 			vi = u.choose(u.cmp(unordered, before, before), before, u.max(before, vi))
 			u.store(vi, top, k, t)
 		}
-		by := u.add(u.mul(u.sqrt(vi), inverse), eps)
-		u.store(u.sub(w, u.div(u.mul(mi, step), by)), p, k, t)
+		bottom := u.add(u.mul(u.sqrt(vi), inverse), eps)
+		u.store(u.sub(w, u.div(u.mul(mi, step), bottom)), p, k, t)
 	})
 	u.end()
 }
@@ -86,9 +92,10 @@ func (u unit) sgd(name string, momentum, first, nesterov bool) {
 	n := build.Load(build.Param("n"), build.GP64()).(reg.GPVirtual)
 	s := build.Load(build.Param("s"), build.GP64()).(reg.GPVirtual)
 	lr, mom, keep, decay, sign := u.field(s, 0), u.field(s, 1), u.field(s, 2), u.field(s, 3), u.field(s, 4)
+	decays := u.cmp(notEqual, decay, num(0))
 	u.loop(n, 1, streams, func(k int, t *tail) {
 		w := u.load(p, k, t)
-		d := u.add(u.mul(u.load(g, k, t), sign), u.mul(w, decay))
+		d := u.decayed(u.mul(u.load(g, k, t), sign), decay, w, decays)
 		if momentum {
 			v := d
 			if !first {

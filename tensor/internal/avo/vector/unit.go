@@ -238,6 +238,7 @@ const (
 	atLeast     = 0x1d
 	equal       = 0x00
 	unordered   = 0x03 // one is NaN
+	notEqual    = 0x04 // or NaN
 	notAtMost   = 0x16 // or NaN
 	notAtLeast  = 0x19 // or NaN
 )

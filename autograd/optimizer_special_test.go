@@ -1,0 +1,58 @@
+package autograd
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// An element of a parameter that is -Inf, such as a logit that is masked for good, stays -Inf where its gradient is 0: without a weight
+// decay nothing is added to the gradient.
+func TestOptimizersKeepInfinities(t *testing.T) {
+	for name, optimizer := range map[string]func(*Initializer, Parameters) Optimizer{
+		"SGD": func(in *Initializer, p Parameters) Optimizer { return in.SGD(p, SGDConfig{}) },
+		"Nesterov": func(in *Initializer, p Parameters) Optimizer {
+			return in.SGD(p, SGDConfig{Momentum: 0.9, Nesterov: true})
+		},
+		"Adam":    func(in *Initializer, p Parameters) Optimizer { return in.Adam(p, AdamConfig{AMSGrad: true}) },
+		"AdamW":   func(in *Initializer, p Parameters) Optimizer { return in.AdamW(p, AdamConfig{}) },
+		"RMSprop": func(in *Initializer, p Parameters) Optimizer { return in.RMSprop(p, RMSpropConfig{Centered: true}) },
+		"Adagrad": func(in *Initializer, p Parameters) Optimizer { return in.Adagrad(p, AdagradConfig{}) },
+	} {
+		for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
+			b := open(t, 64<<20)
+			in := Init(b.ctx, b.rt, Dtype(dtype))
+			p := in.Parameter([]float64{1, math.Inf(-1), 2}, 3)
+			opt := optimizer(in, Parameters{{Name: "logits", Parameter: p}})
+			for _, tape := range in.Steps(3) {
+				tape.Minimize(tape.CrossEntropy(tape.Unsqueeze(tape.Param(p), 0), in.Labels([]int{0}, 3)), opt)
+			}
+			require.NoError(t, in.Err())
+			v := wide(b, p.Value())
+			require.Equal(t, math.Inf(-1), v[1], "%s, %v: %v", name, dtype, v)
+			require.False(t, math.IsNaN(v[0]+v[2]), "%s, %v: %v", name, dtype, v)
+			require.NoError(t, in.Close())
+		}
+	}
+}
+
+// Without a first moment, as Wasserstein GANs are trained, a step goes by its own gradient alone, however large the one before was.
+func TestAdamWithoutFirstMoment(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(b.ctx, b.rt)
+	p := in.Zeros(1)
+	adam := in.Adam(Parameters{{Name: "p", Parameter: p}}, AdamConfig{LR: new(1.), Beta1: new(0.), Beta2: new(0.)})
+	want := 0.
+	for _, g := range []float64{1e4, 1e-4, -1e12, 1e-3} {
+		for _, tape := range in.Steps(1) {
+			tape.Minimize(tape.Sum(tape.MulScalar(tape.Param(p), g)), adam)
+		}
+		require.NoError(t, in.Err())
+		want -= g / (math.Abs(g) + 1e-8)
+		require.InDelta(t, want, wide(b, p.Value())[0], 1e-3, "after a gradient of %g", g)
+	}
+	require.NoError(t, in.Close())
+}
