@@ -115,7 +115,7 @@ func extremeGradTrial[T kernel.Float](c *trial[T]) {
 		switch {
 		case v[1] == v[2]:
 			return float64(T(v[0] / 2))
-		case own || math.IsNaN(v[1]+v[2]):
+		case own || math.IsNaN(v[1]) || math.IsNaN(v[2]):
 			return v[0]
 		}
 		return 0

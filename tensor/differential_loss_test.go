@@ -51,10 +51,11 @@ func pairLossTrial[T kernel.Float](c *trial[T]) {
 		if c.rand.IntN(2) == 0 {
 			options, weight = c.weights(shape, Weight, options)
 		}
-		if c.rand.IntN(2) == 0 {
+		positive := c.rand.IntN(2) == 0
+		if positive {
 			options, pos = c.weights(shape, PosWeight, options)
 		}
-		of = func(i int) reference.Loss { return reference.BCE(weight[i], pos[i]) }
+		of = func(i int) reference.Loss { return reference.BCE(weight[i], pos[i], positive) }
 	}
 	want := reference.Result{Array: reference.Array{Shape: shape}}
 	for i, v := range x.data {

@@ -141,6 +141,7 @@ func (c *trial[T]) gave3(op string, n reference.Normalized, x, dy *operand[T], w
 			require.Nil(c.t, got[i], op)
 			continue
 		}
+		tol.vague = i == 0 // an infinite gradient times a normalised number that rounds to 0
 		c.gave(op+[]string{" of x", " of the weights", " of the bias"}[i], got[i], nil, []reference.Result{dx, dw, db}[i], tol)
 	}
 }

@@ -145,7 +145,7 @@ func (c *trial[T]) convolve(v convCase) {
 func (c *trial[T]) finiteOperand(shape []int) *operand[T] {
 	kind := c.kind
 	defer func() { c.kind = kind }()
-	if c.kind == special {
+	if c.kind == special || c.kind == limits {
 		c.kind = ordinary
 	}
 	return c.operand(shape...)

@@ -62,13 +62,16 @@ func sgdTrial[T kernel.Float](c *trial[T]) {
 
 // stepShape is small, since there are many.
 func (c *trial[T]) stepShape() []int {
+	if c.widths {
+		return []int{c.width()}
+	}
 	return []int{1, 1 + c.rand.IntN(40), c.rand.IntN(4)}[:c.rand.IntN(4)]
 }
 
 // adamTrial has no numbers whose squares overflow or are 0: the step divides by their root.
 func adamTrial[T kernel.Float](c *trial[T]) {
-	c.kind %= special
-	tol := tolerance{terms: 16 * unit[T]()}
+	c.notTooLarge()
+	tol := tolerance{terms: 16 * unit[T](), tiny: 1e-10}
 	var updates []AdamUpdate
 	var check []func()
 	var s reference.Adam

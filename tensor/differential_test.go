@@ -42,6 +42,7 @@ type trial[T kernel.Float] struct {
 	ctx    context.Context
 	rand   *rand.Rand
 	kind   numbers
+	widths bool    // tensors are about as large as one to eight vectors
 	half   bool    // tensors are of bfloat16, and T is float32
 	inside float64 // roundings to bfloat16 of what the operation computes on its way, relative to the terms
 	single bool    // the operation computes in float32, as some kernels of GPUs do that work on bfloat16; all others compute in float64
@@ -57,6 +58,7 @@ const (
 	special // with NaN, infinities, zeros of both signs, subnormal numbers
 	large   // around 1e30
 	tiny    // subnormal, and a little more
+	limits  // with NaN, infinities, zeros of both signs, subnormal numbers, and none so large that they overflow on the way
 	kinds
 )
 
@@ -153,6 +155,9 @@ func fuzzTrials(f *testing.F, singles []operation[float32], doubles []operation[
 // shape has up to 6 dimensions, of 0, 1 and more, and few elements, but now and then as many as are worth several
 // goroutines.
 func (c *trial[T]) shape() []int {
+	if c.widths {
+		return [][]int{{c.width()}, {1 + c.rand.IntN(3), c.width()}}[c.rand.IntN(2)]
+	}
 	shape := make([]int, c.rand.IntN(7))
 	most := 2048
 	if c.rand.IntN(40) == 0 && !c.r.few {
@@ -184,6 +189,9 @@ func (c *trial[T]) shape() []int {
 
 // matrix is a shape of two dimensions.
 func (c *trial[T]) matrix() (rows, cols int) {
+	if c.widths {
+		return 1 + c.rand.IntN(3), c.width()
+	}
 	some := func() int {
 		switch c.rand.IntN(6) {
 		case 0:
@@ -227,8 +235,34 @@ func (c *trial[T]) number() T {
 			list := specials[T]()
 			return list[c.rand.IntN(len(list))]
 		}
+	case limits:
+		if c.rand.IntN(3) == 0 {
+			return c.limit()
+		}
 	}
 	return v
+}
+
+// limit is where arithmetic changes without an overflow.
+func (c *trial[T]) limit() T {
+	list := []T{T(math.NaN()), T(math.Inf(1)), 0, smallest[T](), 5 * smallest[T](), 2 / greatest[T](), 1}
+	return list[c.rand.IntN(len(list))] * T(1-2*c.rand.IntN(2))
+}
+
+// notTooLarge is for operations with squares: of large numbers nothing is left.
+func (c *trial[T]) notTooLarge() {
+	if c.kind != limits {
+		c.kind %= special
+	}
+}
+
+// width is about that of one to eight vectors.
+func (c *trial[T]) width() int {
+	if n := c.rand.IntN(23); n >= 17 {
+		return []int{31, 32, 33, 63, 64, 65}[n-17]
+	} else {
+		return n + 1
+	}
 }
 
 // specials are the numbers at which arithmetic changes.

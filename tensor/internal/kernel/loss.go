@@ -18,10 +18,9 @@ func (l Loss) Name() string {
 	return [...]string{"mse loss", "l1 loss", "huber loss", "binary cross entropy"}[l]
 }
 
-// Pairs are the operands of a loss. Weight and Pos, the weight of positive answers, are for BCE; nil: 1.
+// Pairs are the operands of a loss. Weight and Pos, the weight of positive answers, are for BCE; nil: none, which differs from 1 where the
+// target is infinite.
 type Pairs[T Float] struct{ X, T, Weight, Pos []T }
-
-func (p Pairs[T]) weights(i int) (weight, pos float64) { return orOne(p.Weight, i), orOne(p.Pos, i) }
 
 // lossOf is the loss of pair i.
 func lossOf[T Float](l Loss, p Pairs[T], i int, delta float64) float64 {
@@ -38,8 +37,11 @@ func lossOf[T Float](l Loss, p Pairs[T], i int, delta float64) float64 {
 		}
 		return 0.5 * d * d
 	default:
-		weight, pos := p.weights(i)
-		return weight * ((1-t)*x + (1+(pos-1)*t)*softplus(-x))
+		loss := softplus(-x)
+		if len(p.Pos) > 0 {
+			loss *= 1 + (float64(p.Pos[i])-1)*t
+		}
+		return orOne(p.Weight, i) * ((1-t)*x + loss)
 	}
 }
 
@@ -50,11 +52,7 @@ func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.
 func slopeOf[T Float](l Loss, p Pairs[T], i int, delta float64, target bool) float64 {
 	x, t := float64(p.X[i]), float64(p.T[i])
 	if l == BCE {
-		weight, pos := p.weights(i)
-		if target {
-			return weight * ((pos-1)*softplus(-x) - x)
-		}
-		return weight * ((pos*t+1-t)*sigmoid(x) - pos*t)
+		return orOne(p.Weight, i) * p.slopeOfBCE(i, target)
 	}
 	d := x - t
 	if target {
@@ -69,6 +67,21 @@ func slopeOf[T Float](l Loss, p Pairs[T], i int, delta float64, target bool) flo
 		delta = 1
 	}
 	return math.Copysign(delta, d)
+}
+
+// slopeOfBCE is that of pair i before it is weighted.
+func (p Pairs[T]) slopeOfBCE(i int, target bool) float64 {
+	x, t := float64(p.X[i]), float64(p.T[i])
+	switch pos := orOne(p.Pos, i); {
+	case len(p.Pos) == 0 && target:
+		return -x
+	case len(p.Pos) == 0:
+		return sigmoid(x) - t
+	case target:
+		return pos*softplus(-x) - softplus(x)
+	default:
+		return (pos*t+1-t)*sigmoid(x) - pos*t
+	}
 }
 
 // EachLoss sets dst to the losses.

@@ -29,8 +29,8 @@ template <class T> struct pairs {
 			d = fabs(d);
 			return d >= delta ? delta * (d - 0.5 * delta) : 0.5 * d * d;
 		}
-		double w = weight ? (double)weight[i] : 1, p = pos ? (double)pos[i] : 1;
-		return w * ((1 - u) * v + (1 + (p - 1) * u) * softplus(-v));
+		double w = weight ? (double)weight[i] : 1, some = softplus(-v);
+		return w * ((1 - u) * v + (pos ? (1 + ((double)pos[i] - 1) * u) * some : some)); // 0 times an infinite target is NaN
 	}
 
 	// slope is the derivative by the element or the target.
@@ -38,7 +38,9 @@ template <class T> struct pairs {
 		double v = x[i], u = t[i];
 		if (op == BCE) {
 			double w = weight ? (double)weight[i] : 1, p = pos ? (double)pos[i] : 1;
-			return target ? w * ((p - 1) * softplus(-v) - v) : w * ((p * u + 1 - u) * sigmoid(v) - p * u);
+			if (target)
+				return w * (pos ? p * softplus(-v) - softplus(v) : -v);
+			return w * (pos ? (p * u + 1 - u) * sigmoid(v) - p * u : sigmoid(v) - u);
 		}
 		double d = target ? u - v : v - u;
 		if (op == MSE)

@@ -58,7 +58,7 @@ func ELU(alpha float64) Function {
 			return alpha * math.Expm1(x)
 		},
 		D: func(x float64) float64 {
-			if x > 0 {
+			if !(x <= 0) { // NaN passes, as in ReLU
 				return 1
 			}
 			return alpha * Exp(x)

@@ -51,8 +51,8 @@ func Huber(delta float64) Loss {
 	}
 }
 
-// BCE is -w(p·t·log σ(x) + (1-t)·log σ(-x)).
-func BCE(w, p float64) Loss {
+// BCE is -w(p·t·log σ(x) + (1-t)·log σ(-x)), by PyTorch's formulas, which differ where x or t is infinite. Without pos there is no p.
+func BCE(w, p float64, pos bool) Loss {
 	minusLog := func(x float64) float64 { // of σ(x)
 		if x < 0 {
 			return math.Log1p(Exp(x)) - x
@@ -60,9 +60,24 @@ func BCE(w, p float64) Loss {
 		return math.Log1p(Exp(-x))
 	}
 	return Loss{
-		F: func(x, t float64) float64 { return w * (p*t*minusLog(x) + (1-t)*minusLog(-x)) },
-		X: func(x, t float64) float64 { return w * ((1-t)*Sigmoid(x) - p*t*Sigmoid(-x)) },
-		T: func(x, t float64) float64 { return w * (p*minusLog(x) - minusLog(-x)) },
+		F: func(x, t float64) float64 {
+			if !pos {
+				return w * ((1-t)*x + minusLog(x))
+			}
+			return w * ((1-t)*x + (1+(p-1)*t)*minusLog(x))
+		},
+		X: func(x, t float64) float64 {
+			if !pos {
+				return w * (Sigmoid(x) - t)
+			}
+			return w * ((p*t+1-t)*Sigmoid(x) - p*t)
+		},
+		T: func(x, t float64) float64 {
+			if !pos {
+				return -w * x
+			}
+			return w * (p*minusLog(x) - minusLog(-x))
+		},
 		Size: func(x, t float64) float64 {
 			return math.Abs(w) * (1 + math.Abs(p)) * (1 + math.Abs(t)) * (1 + math.Abs(x))
 		},

@@ -94,6 +94,9 @@ func (n Normalized) Grads(dy, x, w Array, shape []int) (dx, dw, db Result) {
 			own, along, size = 0, 0, 0
 		}
 		dx.Data[i] = rstd[r] * (g*f - own - z*along)
+		if n.Mean != nil { // constants, whatever x is
+			dx.Data[i] = rstd[r] * g * f
+		}
 		dx.Size[i] = rstd[r] * (math.Abs(g*f) + size)
 	}
 	return dx, resultOf(shape, ws), resultOf(shape, bs)

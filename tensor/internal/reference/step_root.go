@@ -60,13 +60,13 @@ func Norm(p float64, x []float64) float64 {
 	case math.IsInf(p, 1):
 		most := 0.0
 		for _, v := range x {
-			most = math.Max(most, math.Abs(v))
+			most = max(most, math.Abs(v))
 		}
 		return most
 	case math.IsInf(p, -1):
 		least := math.Inf(1)
 		for _, v := range x {
-			least = math.Min(least, math.Abs(v))
+			least = min(least, math.Abs(v))
 		}
 		return least
 	case p == 0:

@@ -109,8 +109,8 @@ func (u unit) gaussian(x vector, halved bool) vector {
 	}
 	h := u.mul(x, x)
 	e := u.expMinus(u.mul(h, num(scale)))
-	if !u.long() {
-		return e
+	if !u.long() { // e is not 0 for infinities
+		return u.only(u.cmp(notAtLeast, h, num(1500)), e)
 	}
 	low := u.all(x)
 	u.emit(fmsub213, h, x, low) // x·x - h
