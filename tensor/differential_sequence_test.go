@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/stretchr/testify/require"
@@ -203,7 +204,29 @@ func gatherTrial[T kernel.Float](c *trial[T]) {
 		tolerance{terms: float64(shape[axis]+1) * unit[T](), inside: 1})
 }
 
+// limitMask makes some rows of a mask special: hidden by numbers that are finite and very negative, seldom with NaN or infinite.
+func limitMask[T kernel.Float](r *rand.Rand, mask []T, columns int) {
+	most := []int{3, 5}[r.IntN(8)/7]
+	for ; len(mask) > 0; mask = mask[columns:] {
+		row := mask[:columns]
+		switch special := r.IntN(columns); r.IntN(most) {
+		case 0:
+			hide := []T{-1e30, -greatest[T](), 1e30, greatest[T]()}[r.IntN(4)]
+			for j := range row {
+				row[j] = hide
+			}
+		case 1:
+			row[special] = []T{1e30, -greatest[T](), smallest[T]()}[r.IntN(3)]
+		case 3:
+			row[special] = T(math.NaN())
+		case 4:
+			row[special] = T(math.Inf(1))
+		}
+	}
+}
+
 func attentionTrial[T kernel.Float](c *trial[T]) {
+	atLimits := c.kind == limits
 	c.kind = []numbers{ordinary, positive, tied}[c.rand.IntN(3)]
 	some := func() int { return []int{1, 2, 3, 7, 32, 33, 65, 70}[c.rand.IntN(8)] }
 	l, s, e, n := some(), some(), 1+c.rand.IntN(12), 1+c.rand.IntN(12)
@@ -229,6 +252,9 @@ func attentionTrial[T kernel.Float](c *trial[T]) {
 			if c.rand.IntN(3) == 0 {
 				data[i] = T(math.Inf(-1))
 			}
+		}
+		if atLimits {
+			limitMask(c.rand, data, s)
 		}
 		mask = c.operandOf(data, []int{l, s})
 		a.Add = mask.array()

@@ -9,10 +9,10 @@ type Attending struct {
 	Scale        float64
 }
 
-// weights are those of query i, and how large its scores' terms are.
+// weights are those of query i, and how large its scores' terms are, where the weight is not 0.
 func (a Attending) weights(i int) (w []float64, size float64) {
 	s, e := a.K.Shape[0], a.K.Shape[1]
-	top := math.Inf(-1)
+	top, sizes := math.Inf(-1), make([]float64, s)
 	for j := range s {
 		var sum Sum
 		for x := range e {
@@ -21,7 +21,7 @@ func (a Attending) weights(i int) (w []float64, size float64) {
 		score := sum.Value()*a.Scale + a.Add.Data[i*s+j]
 		w = append(w, score)
 		if !math.IsInf(score, -1) {
-			size = max(size, sum.Size()*math.Abs(a.Scale)+math.Abs(a.Add.Data[i*s+j]))
+			sizes[j] = min(1e100, sum.Size()*math.Abs(a.Scale)+math.Abs(a.Add.Data[i*s+j]))
 			top = max(top, score)
 		}
 	}
@@ -31,10 +31,13 @@ func (a Attending) weights(i int) (w []float64, size float64) {
 		if !math.IsInf(score, -1) {
 			w[j] = math.Exp(score - top)
 		}
+		if w[j] != 0 {
+			size = max(size, sizes[j])
+		}
 		sum.Add(w[j])
 	}
 	for j := range w {
-		if sum.Value() > 0 {
+		if sum.Value() != 0 && !math.IsInf(a.Add.Data[i*s+j], -1) {
 			w[j] /= sum.Value()
 		}
 	}
@@ -75,12 +78,17 @@ func AttentionGrad(a Attending, dy Array) (dq, dk, dv, dadd Result) {
 				p := dy.Data[i*n+c] * a.V.Data[j*n+c]
 				slopes[j] += p
 				sizes[j] += math.Abs(p)
-				sum(dv, j*n+c, w[j]*dy.Data[i*n+c], w[j]*math.Abs(dy.Data[i*n+c])*(1+large))
+				if w[j] != 0 {
+					sum(dv, j*n+c, w[j]*dy.Data[i*n+c], w[j]*math.Abs(dy.Data[i*n+c])*(1+large))
+				}
 			}
 			mean += w[j] * slopes[j]
 			meanSize += w[j] * sizes[j]
 		}
 		for j := range s {
+			if math.IsInf(a.Add.Data[i*s+j], -1) { // the query does not see the key, whatever its other scores are
+				continue
+			}
 			slope, size := w[j]*(slopes[j]-mean), w[j]*(sizes[j]+meanSize)*(1+large)
 			sum(dadd, i*s+j, slope, size)
 			for x := range e {
