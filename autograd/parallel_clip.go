@@ -11,7 +11,7 @@ import (
 )
 
 // clipNorm is ClipGradNorm where gradients are in parts: the parts' norms are put together over the ranks, and with that of the gradients that each rank has whole. All of it is on the
-// device. It adds up in another order than the norm of whole gradients does.
+// device, in float64, which has the powers of every float32 norm. It adds up in another order than the norm of whole gradients does.
 func (d *Parallel) clipNorm(ctx context.Context, most, p float64, parts, whole []*tensor.Tensor) (total *tensor.Tensor, err error) {
 	if !(most >= 0) || math.IsNaN(p) || p == 0 {
 		return nil, fmt.Errorf("%w: at most %v of the %v-norm of sharded gradients: want a number of at least 0, and a norm other than 0", ErrInvalid, most, p)
@@ -29,7 +29,7 @@ func (d *Parallel) clipNorm(ctx context.Context, most, p float64, parts, whole [
 			op = device.ReduceMin
 		}
 	}
-	total, err = power(ctx, d.rt, dtype, p, parts)
+	total, err = power(ctx, d.rt, p, parts)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (d *Parallel) clipNorm(ctx context.Context, most, p float64, parts, whole [
 	if err := d.AllReduce(ctx, total, op); err != nil {
 		return total, err
 	}
-	rest, err := power(ctx, d.rt, dtype, p, whole)
+	rest, err := power(ctx, d.rt, p, whole)
 	if err != nil {
 		return total, err
 	}
@@ -67,14 +67,17 @@ func (d *Parallel) clipNorm(ctx context.Context, most, p float64, parts, whole [
 	default:
 		replace(rt.Minimum(ctx, total, rest))
 	}
-	if err != nil || math.IsInf(most, 1) {
-		return total, err
+	if err == nil && !math.IsInf(most, 1) {
+		err = scale(ctx, rt, total, most, append(parts, whole...))
 	}
-	return total, scale(ctx, d.rt, total, most, append(parts, whole...))
+	if err == nil && dtype != tensor.Float64 {
+		replace(rt.Convert(ctx, total, dtype))
+	}
+	return total, err
 }
 
-// power is a scalar: the p-th power of the p-norm of some tensors, or the norm itself of an infinity. Without tensors with elements it is what adds nothing.
-func power(ctx context.Context, rt *tensor.Runtime, dtype tensor.Dtype, p float64, ts []*tensor.Tensor) (*tensor.Tensor, error) {
+// power is a scalar of float64: the p-th power of the p-norm of some tensors, or the norm itself of an infinity. Without tensors with elements it is what adds nothing.
+func power(ctx context.Context, rt *tensor.Runtime, p float64, ts []*tensor.Tensor) (*tensor.Tensor, error) {
 	var some []*tensor.Tensor
 	for _, t := range ts {
 		if t.Elements() > 0 {
@@ -82,14 +85,14 @@ func power(ctx context.Context, rt *tensor.Runtime, dtype tensor.Dtype, p float6
 		}
 	}
 	if some == nil {
-		return rt.Full(ctx, max(0, -p), dtype) // of -Inf the least is greater
+		return rt.Full(ctx, max(0, -p), tensor.Float64) // of -Inf the least is greater
 	}
 	norm, err := rt.ClipNorm(ctx, math.Inf(1), p, some...)
 	if err != nil {
 		return nil, err
 	}
-	if norm.Dtype() != dtype {
-		wide, convert := rt.Convert(ctx, norm, dtype)
+	if norm.Dtype() != tensor.Float64 {
+		wide, convert := rt.Convert(ctx, norm, tensor.Float64)
 		if err := errors.Join(convert, norm.ReleaseContext(ctx)); err != nil {
 			return nil, errors.Join(err, wide.ReleaseContext(ctx))
 		}
@@ -120,18 +123,23 @@ func scale(ctx context.Context, rt *tensor.Runtime, total *tensor.Tensor, most f
 		}
 		factor = next
 	}
+	narrow := map[tensor.Dtype]*tensor.Tensor{}
+	defer func() {
+		for _, f := range narrow {
+			err = errors.Join(err, f.ReleaseContext(ctx))
+		}
+	}()
 	for _, t := range ts {
 		by := factor
-		if t.Dtype() != factor.Dtype() {
-			if by, err = rt.Convert(ctx, factor, t.Dtype()); err != nil {
-				return err
+		if dtype := t.Dtype(); dtype != factor.Dtype() {
+			if by = narrow[dtype]; by == nil {
+				if by, err = rt.Convert(ctx, factor, dtype); err != nil {
+					return err
+				}
+				narrow[dtype] = by
 			}
 		}
-		err = rt.MulInPlace(ctx, t, by)
-		if by != factor {
-			err = errors.Join(err, by.ReleaseContext(ctx))
-		}
-		if err != nil {
+		if err := rt.MulInPlace(ctx, t, by); err != nil {
 			return err
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // instructions: NaN, infinities and zeros of both signs are where they are in package reference, in float32 and float64. A case that
 // fails runs alone by its name; 2,000 of each operation are
 //
-//	go test ./tensor -run TestSpecialNumbers -cases 134000
+//	go test ./tensor -run TestSpecialNumbers -cases 140000
 func TestSpecialNumbers(t *testing.T) {
 	r := newRig(t, 1<<30)
 	defer simd.Use(simd.Active())()
