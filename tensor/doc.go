@@ -56,6 +56,7 @@
 //   - An attention's query that sees no key gives 0, and a key that a query does not see gets no gradient of it, also where
 //     the query's other scores are NaN or infinite. PyTorch's softmax gives NaN. NaN and infinities among values, and their
 //     gradients, may or may not reach the queries from which their keys are hidden: kernels skip tiles of hidden keys.
+//   - A row that CrossEntropy ignores gets no gradient, also where its logits are NaN or +Inf. PyTorch's gives it NaN.
 //   - The gradient of a convolution's input, and a transposed convolution, may or may not have the products of NaN and
 //     infinite weights with what is outside of the picture; PyTorch's depend on its algorithm, too.
 //   - The gradient of a normalised row is NaN or infinite where an infinite gradient meets numbers that round to 0.
