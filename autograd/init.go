@@ -219,3 +219,8 @@ func (in *Initializer) stick(err error) {
 		in.err = err
 	}
 }
+
+// String is such as "initializer of 12 tensors and layers".
+func (in *Initializer) String() string {
+	return fmt.Sprintf("initializer of %d tensors and layers", len(in.made))
+}

@@ -216,6 +216,8 @@ func (c *nilCheck) receiver(name string, group *rankGroup) any {
 		return ps[0].Parameter
 	case "Parameters":
 		return ps
+	case "Named":
+		return ps[0]
 	case "Parallel":
 		r := group.ranks[0]
 		model := Sequential{Init(r.ctx, r.rt).Linear(1, 1)}

@@ -263,3 +263,8 @@ func within(op, what string, v, lo, hi float64) error {
 	}
 	return nil
 }
+
+// String is such as "Adam of 4 parameters, learning rate 0.001".
+func (s *optimizerState) String() string {
+	return fmt.Sprintf("%s of %d parameters, learning rate %v", s.kind, len(s.params), s.LR())
+}

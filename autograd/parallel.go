@@ -259,3 +259,8 @@ func (d *Parallel) Close() error {
 func (d *Parallel) release() error {
 	return errors.Join(d.stream.Close(), d.ones.Release(), d.counts.Release())
 }
+
+// String has the rank and what it trains.
+func (p *Parallel) String() string {
+	return fmt.Sprintf("rank %d of %d on %s: %d parameters", p.comm.Rank(), p.comm.Size(), p.rt.Device().Name(), len(p.replicas))
+}

@@ -230,3 +230,9 @@ func (ps Parameters) Bytes() int64 {
 	}
 	return n
 }
+
+// String is the value's, such as "float32 (128, 10) on host".
+func (p *Parameter) String() string { return p.Value().String() }
+
+// String is such as "0.weight: float32 (128, 10) on host".
+func (p Named) String() string { return p.Name + ": " + p.Parameter.String() }

@@ -121,3 +121,8 @@ func (s *Scheduler) setAll(step int) error {
 	s.step, s.base = step, base
 	return nil
 }
+
+// String is such as "autograd.StepLR at step 3 of SGD of 4 parameters, learning rate 0.1".
+func (s *Scheduler) String() string {
+	return fmt.Sprintf("%T at step %d of %v", s.schedule, s.step, s.opt)
+}

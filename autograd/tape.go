@@ -251,3 +251,11 @@ func (t *Tape) inert() *Variable {
 	}
 	return t.newVariable()
 }
+
+// String is such as "tape of 12 variables".
+func (t *Tape) String() string {
+	if t == nil {
+		return "no tape"
+	}
+	return fmt.Sprintf("tape of %d variables", t.variables)
+}

@@ -297,3 +297,6 @@ func (t *Tape) free(x *tensor.Tensor) {
 		t.dropped(nil, m)
 	}
 }
+
+// String is the value's, such as "float32 (128, 10) on host".
+func (v *Variable) String() string { return v.Value().String() }

@@ -56,7 +56,7 @@ func (e *Error) Error() string {
 	if e.Bytes > 0 {
 		s += " of " + humanize.IBytes(uint64(e.Bytes))
 	}
-	s += " on " + e.Device + ": " + e.Err.Error()
+	s += fmt.Sprintf(" on %s: %v", e.Device, e.Err)
 	if e.Code != 0 {
 		s += fmt.Sprintf(" (code %d)", e.Code)
 	}

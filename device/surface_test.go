@@ -48,3 +48,9 @@ func TestNilArguments(t *testing.T) {
 	_, err := new(device.EventPool).Get()
 	require.ErrorIs(t, err, device.ErrInvalid)
 }
+
+// What fmt prints is short and true, and no race with what changes the value.
+func TestFormat(t *testing.T) {
+	s := surfaceOf(t)
+	s.Format(map[string]string{"EventPool": "the owner keeps it to itself", "Copy2D": "addresses are what it is about"}, nil)
+}

@@ -152,7 +152,12 @@ func (g *Graph) Pool() *memcache.Pool { return g.pool }
 func (g *Graph) Memory() *memcache.GraphMemory { return &g.memory }
 
 // Nodes is the number of operations in the graph; see [device.Graph].
-func (g *Graph) Nodes() int { return g.graph.Nodes() }
+func (g *Graph) Nodes() int {
+	if g == nil || g.rt == nil {
+		return 0
+	}
+	return g.graph.Nodes()
+}
 
 // Replay queues the graph on the runtime's stream and returns before it has run. Before that it does what the step's Go code does in each step,
 // on this goroutine ([Capture.OnReplay]), and copies the numbers that this gives to the device. An error of the Go code, of ctx or of pinned memory comes before
@@ -168,6 +173,8 @@ func (g *Graph) replay(ctx context.Context) (err error) {
 	switch {
 	case ctx == nil:
 		return fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid)
+	case g == nil || g.rt == nil:
+		return fmt.Errorf("%w: the graph is not one that Capture returned", ErrInvalid)
 	case g.closed.Load():
 		return fmt.Errorf("the graph: %w", device.ErrClosed)
 	case g.rt.closed.Load():
@@ -220,7 +227,7 @@ func (g *Graph) replay(ctx context.Context) (err error) {
 // is its own. What of the pool is in use, such as the loss, stays until it is released. It is idempotent; other calls after it are errors that wrap
 // [device.ErrClosed]. Close of nil does nothing.
 func (g *Graph) Close() error {
-	if g == nil {
+	if g == nil || g.rt == nil {
 		return nil
 	}
 	if g.begun.Load() {
@@ -254,4 +261,12 @@ func (g *Graph) release(ctx context.Context) error {
 		errs = append(errs, g.pool.Release(), g.pool.EmptyCache(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+// String is such as "graph of 12 nodes on host".
+func (g *Graph) String() string {
+	if g == nil || g.rt == nil {
+		return "no graph"
+	}
+	return fmt.Sprintf("graph of %d nodes on %s", g.Nodes(), g.rt.Device().Name())
 }

@@ -3,6 +3,7 @@ package tensor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 )
 
@@ -178,4 +179,11 @@ func (l *Lifetime) unlink(t *Tensor) {
 	t.older, t.newer = nil, nil
 	l.owned--
 	t.owner.Store(nil)
+}
+
+// String is such as "lifetime of 3 tensors".
+func (l *Lifetime) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fmt.Sprintf("lifetime of %d tensors", l.owned)
 }

@@ -1,6 +1,9 @@
 package tensor
 
-import "github.com/cistern-ml/cistern/memcache"
+import (
+	"fmt"
+	"github.com/cistern-ml/cistern/memcache"
+)
 
 // OffloadStats is what an [Offloader] has done and holds.
 type OffloadStats struct {
@@ -47,4 +50,10 @@ func move(s *memcache.Stat, d int64) {
 	} else {
 		s.Freed -= d
 	}
+}
+
+// String has the memory that is offloaded now.
+func (o *Offloader) String() string {
+	s := o.Stats()
+	return fmt.Sprintf("offloader of %s: %d bytes of %d tensors", o.rt.Device().Name(), s.OffloadedBytes.Current, s.Offloaded.Current)
 }

@@ -145,6 +145,7 @@ func with(allowed map[string]string, why string, operations ...string) map[strin
 func TestNilArguments(t *testing.T) {
 	surfaceOf(t, [][]int{{2, 2}}, Float64).Nil()
 	r := newRig(t, 64<<20)
+	require.ErrorIs(t, new(Graph).Replay(r.ctx), ErrInvalid)
 	g, err := r.Capture(r.ctx, func(ctx context.Context) error {
 		c := r.Capturing()
 		require.ErrorIs(t, c.OnReplay(nil), ErrInvalid)
@@ -169,4 +170,16 @@ func TestNilArguments(t *testing.T) {
 func TestExtremeArguments(t *testing.T) {
 	shapes := [][]int{{2, 2}, {2, 2}, {2}, {}, {1, 2, 2}, {1, 1, 3, 3}, {1, 1, 3, 3}, {0, 2}, {2, 1, 2, 2}}
 	surfaceOf(t, shapes, Float64, Float32).Extreme(1, rounds(1000, 100), 300<<20)
+}
+
+// What fmt prints is short and true, and no race with what changes the value.
+func TestFormat(t *testing.T) {
+	s := surfaceOf(t, [][]int{{2}}, Float32)
+	rt, ctx := s.Receivers["Runtime"]().(*Runtime), t.Context()
+	s.Format(map[string]string{"Capture": "it is for the one call that captures", "Memory": "it is an address to compare", "Leak": "a zero Dtype has no name"}, func() {
+		x, err := rt.New(ctx, Float32, 2)
+		if err == nil {
+			_ = x.Release()
+		}
+	})
 }

@@ -173,3 +173,8 @@ func (c *Communicator) keep(err error) {
 		c.err = err
 	}
 }
+
+// String has the rank and the device.
+func (c *Communicator) String() string {
+	return fmt.Sprintf("traced rank %d of %d on %s", c.inner.Rank(), c.size, c.inner.Device().Name())
+}

@@ -193,3 +193,10 @@ func (k *KernelTimer) remove(s *Step) {
 		k.open = slices.Delete(k.open, i, i+1)
 	}
 }
+
+// String is such as "kernel timer of 12 launches".
+func (k *KernelTimer) String() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return fmt.Sprintf("kernel timer of %d launches", k.began)
+}

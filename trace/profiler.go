@@ -205,3 +205,13 @@ func (p *Profiler) keep(err error) {
 		p.err = err
 	}
 }
+
+// String is such as "profiler of host: 12 steps".
+func (p *Profiler) String() string {
+	if p.config.Cache == nil {
+		return "no profiler"
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return fmt.Sprintf("profiler of %s: %d steps", p.config.Cache.Device().Name(), p.summary.kept.Steps)
+}

@@ -287,3 +287,6 @@ func (s *Step) count(r *StepProfile) {
 		t.counts.skipped.Add(max(0, r.Allocations+r.Frees-tied))
 	}
 }
+
+// String is such as "step 3".
+func (s *Step) String() string { return fmt.Sprintf("step %d", s.number) }

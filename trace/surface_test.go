@@ -99,3 +99,13 @@ func TestNilArguments(t *testing.T) { surfaceOf(t).Nil() }
 
 // Numbers near the limits of their types are errors, or figures like others.
 func TestExtremeArguments(t *testing.T) { surfaceOf(t).Extreme(1, 100, 64<<20) }
+
+// What fmt prints is short and true, and no race with what changes the value.
+func TestFormat(t *testing.T) {
+	s := surfaceOf(t)
+	profiler := s.Receivers["Profiler"]().(*Profiler)
+	s.Format(map[string]string{"memory": "an observer is given to a cache, and not printed", "transfer": "as memory"}, func() {
+		_, step := profiler.StartStep(t.Context(), 1)
+		step.End()
+	})
+}

@@ -3,6 +3,7 @@ package trace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -130,4 +131,10 @@ func (t *Tracer) end(span oteltrace.Span, err error, options ...oteltrace.SpanEn
 	}
 	t.counts.ended.Add(1) // before a processor sees the span, so that no backend has more than Ended
 	span.End(options...)
+}
+
+// String has the detail and the number of spans.
+func (t *Tracer) String() string {
+	c := t.Counts()
+	return fmt.Sprintf("tracer of detail %v: %d spans started, %d ended", t.config.Detail, c.Started, c.Ended)
 }

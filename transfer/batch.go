@@ -108,3 +108,11 @@ func (b *Batch) open(call string) error {
 		return fmt.Errorf("transfer: %s: the batch was submitted: %w: want another batch", call, ErrInvalid)
 	}
 }
+
+// String is such as "batch on host, submitted: 3 steps, 2 outputs".
+func (b *Batch) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	state := [...]string{building: "not submitted", submitting: "being submitted", submitted: "submitted", failed: "failed", batchClosed: "closed"}[b.state]
+	return fmt.Sprintf("batch on %s, %s: %d steps, %d outputs", b.pool.dev.Name(), state, len(b.steps), len(b.outputs))
+}

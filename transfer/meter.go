@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 )
 
@@ -68,4 +69,14 @@ func (m *Meter) Count(op Op) (copies, bytes int64) {
 		return 0, 0
 	}
 	return m.copied[op].copies.Load(), m.copied[op].bytes.Load()
+}
+
+// String has the copies of each direction.
+func (m *Meter) String() string {
+	s := "meter:"
+	for op := range copyOps {
+		copies, bytes := m.Count(op)
+		s += fmt.Sprintf(" %v %d copies of %d bytes", op, copies, bytes)
+	}
+	return s
 }

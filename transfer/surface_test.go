@@ -99,3 +99,16 @@ func TestNilArguments(t *testing.T) { surfaceOf(t).Nil() }
 
 // Sizes near the limits of their types are errors: nothing overflows or allocates what is not there.
 func TestExtremeArguments(t *testing.T) { surfaceOf(t).Extreme(1, 500, 256<<20) }
+
+// What fmt prints is short and true, and no race with what changes the value.
+func TestFormat(t *testing.T) {
+	s := surfaceOf(t)
+	pool := s.Receivers["Pool"]().(*transfer.Pool)
+	s.Format(map[string]string{}, func() {
+		if b, err := pool.Get(t.Context(), 100); err == nil {
+			_ = b.Release()
+		}
+		b := pool.NewBatch()
+		_ = b.Close()
+	})
+}

@@ -6,6 +6,7 @@ package cuda
 import "C"
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,4 +153,8 @@ func (c *communicator) drop(inPeace bool) {
 		C.cistern_free(c.dev.c, c.token)
 	}
 	c.handle, c.token = 0, 0
+}
+
+func (c *communicator) String() string {
+	return fmt.Sprintf("rank %d of %d on %s", c.rank, c.size, c.dev.name)
 }

@@ -266,3 +266,6 @@ func (t *streams) all() []*stream {
 	}
 	return all
 }
+
+// String is the device's name and model.
+func (d *Device) String() string { return d.name + ": " + d.props.Model }

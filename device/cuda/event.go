@@ -260,3 +260,5 @@ func (p *pool) close(d *Device) {
 		C.cistern_event_destroy(d.c, h)
 	}
 }
+
+func (e *event) String() string { return "event of " + e.dev.name }

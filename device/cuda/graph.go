@@ -6,6 +6,7 @@ package cuda
 import "C"
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -231,3 +232,5 @@ func (g *graph) end() error {
 	})
 	return nil
 }
+
+func (g *graph) String() string { return fmt.Sprintf("graph of %d nodes of %s", g.nodes, g.dev.name) }

@@ -134,3 +134,5 @@ func (t *modules) close(d *Device) {
 		_ = m.unload() // if the context is lost so is the module
 	}
 }
+
+func (m *module) String() string { return "module of " + m.dev.name }

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -166,3 +167,5 @@ func (s *stream) finish() (err error) {
 	})
 	return err
 }
+
+func (s *stream) String() string { return fmt.Sprintf("stream %d of %s", s.id, s.dev.name) }

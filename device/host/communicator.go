@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -175,4 +176,8 @@ func (c *communicator) ticket(s *stream) int64 {
 	n := c.tickets.Add(1)
 	race.Enable()
 	return n
+}
+
+func (c *communicator) String() string {
+	return fmt.Sprintf("rank %d of %d on host device %d", c.rank, c.size, c.dev.id)
 }

@@ -164,3 +164,8 @@ func (d *Device) close() error {
 	}
 	return self.Left(&left)
 }
+
+// String is the device's name and ID, with its memory.
+func (d *Device) String() string {
+	return fmt.Sprintf("host device %d: %d of %d bytes free", d.id, d.mem.available(), d.mem.capacity)
+}

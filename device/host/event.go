@@ -239,3 +239,5 @@ func (d *Device) timed(op string, start, end device.Event) (from, to *record, er
 	}
 	return records[0], records[1], nil
 }
+
+func (e *event) String() string { return fmt.Sprintf("event of host device %d", e.dev.id) }

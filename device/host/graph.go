@@ -1,6 +1,9 @@
 package host
 
-import "github.com/cistern-ml/cistern/device"
+import (
+	"fmt"
+	"github.com/cistern-ml/cistern/device"
+)
 
 // graph is a program and what replays it.
 type graph struct {
@@ -168,4 +171,8 @@ func (g *graph) Close() error {
 		g.dev.mem.release(p)
 	}
 	return nil
+}
+
+func (g *graph) String() string {
+	return fmt.Sprintf("graph of %d nodes of host device %d", g.Nodes(), g.dev.id)
 }

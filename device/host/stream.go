@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/backend"
@@ -150,3 +151,5 @@ func (s *stream) Close() error {
 	s.dev.streams.remove(s)
 	return s.dev.stuckError()
 }
+
+func (s *stream) String() string { return fmt.Sprintf("stream %d of host device %d", s.id, s.dev.id) }

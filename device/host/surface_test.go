@@ -48,7 +48,7 @@ func surfaceOf(t *testing.T) *surface.Surface {
 		Without: map[string]string{
 			"Device.Close": "it would end the device", "Stream.Close": "as Device.Close", "Event.Close": "as Device.Close", "Graph.Close": "as Device.Close",
 			"Communicator.Close": "as Device.Close", "Communicator.Abort": "as Device.Close", "Device.Fail": "the other calls would fail",
-			"Device.AllocPinned": "it allocates whatever the machine has",
+			"Device.AllocPinned":  "it allocates whatever the machine has",
 			"Stream.BeginCapture": "what is queued later would be captured",
 			"Communicator.Send":   "a single rank has no other one to send to", "Communicator.Recv": "as Communicator.Send",
 		},
@@ -105,3 +105,14 @@ func TestNilArguments(t *testing.T) { surfaceOf(t).Nil() }
 
 // Sizes and addresses near the limits of their types are errors: nothing overflows or allocates what is not there.
 func TestExtremeArguments(t *testing.T) { surfaceOf(t).Extreme(1, 500, 256<<20) }
+
+// What fmt prints is short and true, and no race with what changes the value.
+func TestFormat(t *testing.T) {
+	s := surfaceOf(t)
+	dev := s.Receivers["Device"]().(*Device)
+	s.Format(map[string]string{}, func() {
+		if p, err := dev.Alloc(64); err == nil {
+			_ = dev.Free(p)
+		}
+	})
+}

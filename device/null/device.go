@@ -164,3 +164,6 @@ func (d *Device) notify() {
 		d.changed = nil
 	}
 }
+
+// String is the device's name and ID, with its capacity.
+func (d *Device) String() string { return fmt.Sprintf("null device %d of %d bytes", d.id, d.capacity) }

@@ -2,6 +2,7 @@ package null
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -124,3 +125,5 @@ func (d *Device) own(op string, e device.Event) (*event, error) {
 	}
 	return own, own.usable(op)
 }
+
+func (e *event) String() string { return fmt.Sprintf("event of null device %d", e.dev.id) }

@@ -2,6 +2,7 @@ package null
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -228,3 +229,6 @@ func (s *Stream) close() {
 	defer s.dev.mu.Unlock()
 	s.closed.Store(true)
 }
+
+// String is the stream's ID and device.
+func (s *Stream) String() string { return fmt.Sprintf("stream %d of null device %d", s.id, s.dev.id) }

@@ -223,3 +223,10 @@ func (h *heap) unpark() error {
 	h.parked = nil
 	return err
 }
+
+// String has the memory of the engine's tensors.
+func (h *heap) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return fmt.Sprintf("engine with %d views, closed: %t", len(h.views), h.closed)
+}

@@ -100,3 +100,10 @@ func (h *heap) closeLifetimes(s *Lifetime) (left []*memory) {
 	}
 	return left
 }
+
+// String is such as "lifetime of 3 tensors".
+func (l *Lifetime) String() string {
+	l.heap.mu.Lock()
+	defer l.heap.mu.Unlock()
+	return fmt.Sprintf("lifetime of %d tensors", len(l.refs))
+}

@@ -3,6 +3,7 @@ package heap
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -140,4 +141,15 @@ func (c *Counter) Holdings() []memcache.Holding {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]memcache.Holding{}, c.totals...)
+}
+
+// String is such as "counter of 12 allocations of 3 kinds".
+func (c *Counter) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, h := range c.totals {
+		n += h.Blocks
+	}
+	return fmt.Sprintf("counter of %d allocations of %d kinds", n, len(c.totals))
 }

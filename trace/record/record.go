@@ -152,7 +152,7 @@ func (r *Recorder) begin(m mark) *Mark {
 
 // End ends the part. A second End does nothing.
 func (m *Mark) End() {
-	if m != nil {
+	if m != nil && m.recorder != nil {
 		m.once.Do(func() { m.recorder.stream.Note(2*m.number + 1) })
 	}
 }
@@ -218,4 +218,11 @@ func (f *file) close() error {
 		f.err = f.gzip.Close()
 	}
 	return f.err
+}
+
+// String is such as "recording with 2 marks to write".
+func (r *Recorder) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return fmt.Sprintf("recording with %d marks to write", len(r.marks))
 }

@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -180,4 +181,11 @@ func (m *Memory) write(device string) {
 		m.reserved = reserved
 		t.file.add(event{phase: "C", at: at, name: m.names.reserved, from: now, args: []arg{number("bytes", reserved)}})
 	}
+}
+
+// String has the bytes that are allocated.
+func (m *Memory) String() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return fmt.Sprintf("timeline's memory: %d bytes allocated", m.allocated)
 }

@@ -143,3 +143,11 @@ func (t *Timeline) Close() error {
 	}
 	return nil
 }
+
+// String is "timeline, on" or "timeline, off".
+func (t *Timeline) String() string {
+	if t.off.Load() {
+		return "timeline, off"
+	}
+	return "timeline, on"
+}

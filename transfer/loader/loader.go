@@ -163,3 +163,10 @@ func (l *Loader) close() error {
 	}
 	return errors.Join(errs...)
 }
+
+// String is such as "loader on host: 12 batches, 1 held".
+func (l *Loader) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fmt.Sprintf("loader on %s: %d batches, %d held", l.pool.Device().Name(), l.stats.Batches, l.held)
+}

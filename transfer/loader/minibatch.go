@@ -80,3 +80,8 @@ func (b *Minibatch) Release() error {
 	l.free <- b.slot
 	return nil
 }
+
+// String is such as "batch 3 with 2 fields".
+func (b *Minibatch) String() string {
+	return fmt.Sprintf("batch %d with %d fields", b.index, len(b.bytes))
+}

@@ -77,3 +77,9 @@ func TestNilArguments(t *testing.T) { surfaceOf(t).Nil() }
 
 // Sizes near the limits of their types are errors: nothing overflows or allocates what is not there.
 func TestExtremeArguments(t *testing.T) { surfaceOf(t).Extreme(1, 300, 512<<20) }
+
+// What fmt prints is short and true, and no race with what changes the value.
+func TestFormat(t *testing.T) {
+	s := surfaceOf(t)
+	s.Format(map[string]string{}, nil)
+}

@@ -1,0 +1,49 @@
+package autograd
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestFormat: what fmt prints of a model, a tape and an optimiser is short, and says what they are.
+func TestFormat(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(b.ctx, b.rt)
+	l := in.Linear(2, 3)
+	ps := l.Parameters()
+	scheduler, err := NewScheduler(in.Adam(ps, AdamConfig{}), LambdaLR(func(int) float64 { return 1 }))
+	require.NoError(t, err)
+	tape := NewTape(b.ctx, b.rt)
+	x := tape.Param(l.Weight)
+	group := newCrew(t, 1, 64<<20, 0)
+	r := group.ranks[0]
+	model := Sequential{Init(r.ctx, r.rt).Linear(1, 1)}
+	dp, err := NewParallel(r.ctx, r.comm, model, ParallelConfig{})
+	require.NoError(t, err)
+	device := b.rt.Device().Name()
+	for _, tt := range []struct {
+		value any
+		want  string
+	}{
+		{x, "float32 (3, 2) on " + device},
+		{l.Weight, "float32 (3, 2) on " + device},
+		{ps, "[weight: float32 (3, 2) on " + device + " bias: float32 (3) on " + device + "]"},
+		{tape, "tape of 1 variables"},
+		{in.SGD(ps, SGDConfig{}), "SGD of 2 parameters, learning rate 0.001"},
+		{scheduler, "autograd.LambdaLR at step 0 of Adam of 2 parameters, learning rate 0.001"},
+		{dp, "rank 0 of 1 on " + r.rt.Device().Name() + ": 2 parameters"},
+		{(*Variable)(nil), "no tensor"}, {(*Parameter)(nil), "no tensor"}, {Named{}, ": no tensor"}, {(*Tape)(nil), "no tape"},
+	} {
+		for _, verb := range []string{"%v", "%+v", "%s"} {
+			require.Equal(t, tt.want, fmt.Sprintf(verb, tt.value))
+		}
+	}
+	require.Contains(t, fmt.Sprint(in), "initializer of ")
+	require.NotContains(t, fmt.Sprintf("%+v", Sequential{l, ReLU{}}[0]), "sema")
+	require.NoError(t, tape.Close())
+	require.NoError(t, dp.Close())
+	require.NoError(t, model.Parameters().Release())
+	require.NoError(t, in.Close())
+}
