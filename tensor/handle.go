@@ -12,6 +12,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/cistern-ml/cistern/internal/accounting"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -130,6 +131,9 @@ func (l *handles) remove(h *handle) {
 	h.prev, h.next = nil, nil
 	l.n--
 	l.bytes -= h.bytes
+	if l.n < 0 || l.bytes < 0 {
+		accounting.Broken("tensor runtime", "bytes of live tensors", l.bytes)
+	}
 }
 
 func (l *handles) count() (int, int64) {

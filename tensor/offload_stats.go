@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"github.com/cistern-ml/cistern/internal/accounting"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -33,6 +34,11 @@ func (o *Offloader) count(change func(*OffloadStats)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	change(&o.stats)
+	for _, s := range [...]memcache.Stat{o.stats.Offloaded, o.stats.OffloadedBytes, o.stats.PinnedBytes} {
+		if s.Current < 0 {
+			accounting.Broken("tensor offloader", "offloaded tensors and bytes", s.Current)
+		}
+	}
 }
 
 // back takes so many bytes off what is offloaded.

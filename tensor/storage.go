@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"github.com/cistern-ml/cistern/internal/accounting"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -73,7 +74,10 @@ func (s *storage) release(ctx context.Context) error {
 
 // letGo is release; last tells whether it was the last reference. The storage may be another tensor's when it returns.
 func (s *storage) letGo(ctx context.Context) (last bool, err error) {
-	if s.refs.Add(-1) != 0 {
+	if n := s.refs.Add(-1); n != 0 {
+		if n < 0 {
+			accounting.Broken("tensor storage", "references", int64(n))
+		}
 		return false, nil
 	}
 	if s.borrowed {

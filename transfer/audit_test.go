@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/accounting"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache"
@@ -153,7 +154,10 @@ func TestBrokenAccountingIsReported(t *testing.T) {
 			if invariants.Enabled {
 				require.Panics(t, func() { _ = report() })
 			} else {
+				before := accounting.Faults()
 				require.ErrorContains(t, report(), "transfer: the accounting of the pool of host is broken: "+c.text)
+				require.Greater(t, accounting.Faults(), before)
+				require.Positive(t, p.Stats().AccountingFaults)
 			}
 			_ = dev.Close() // it tells of what the pool holds
 		})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/accounting"
 	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache"
 )
@@ -28,6 +29,7 @@ type pinned struct {
 	freeing             int64         // bytes of held that are being freed
 	freed               chan struct{} // closed when the driver has freed something; nil if nobody waits
 	allocTime, freeTime DurationStat
+	faults              int64 // in the accounting
 	parked              error // of a free that nobody could be told about
 }
 
@@ -179,16 +181,18 @@ func (p *pinned) down(s *memcache.Stat, n int64, name string) {
 	s.Current -= n
 	s.Freed += n
 	if s.Current < 0 {
-		p.broken(fmt.Errorf("%s fell to %d", name, s.Current))
+		p.broken(name, s.Current, fmt.Errorf("%s fell to %d", name, s.Current))
 	}
 }
 
 // broken reports that the accounting is wrong, which is a mistake of this package: builds with the
-// tag invariants panic, others park the error. p.mu is held.
-func (p *pinned) broken(err error) {
+// tag invariants panic, others log it once, count it and park the error. p.mu is held.
+func (p *pinned) broken(count string, value int64, err error) {
 	err = fmt.Errorf("transfer: the accounting of the pool of %s is broken: %w", p.dev.Name(), err)
 	if invariants.Enabled {
 		panic(err)
 	}
+	p.faults++
+	accounting.Broken("pinned pool of "+p.dev.Name(), count, value)
 	p.park(err)
 }

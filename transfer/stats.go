@@ -43,6 +43,10 @@ type Stats struct {
 	// DroppedBatches counts the batches that were dropped without Close, and whose memory the garbage collector gave back.
 	DroppedBatches int64
 
+	// AccountingFaults counts statistics that were found wrong, which is a mistake of this package: the first one is logged (log/slog),
+	// and an error of EmptyCache and Close.
+	AccountingFaults int64
+
 	// Registered is what [Pool.Register] has registered, in bytes.
 	Registered memcache.Stat
 
@@ -61,8 +65,7 @@ func (p *Pool) String() string {
 }
 
 // Stats returns the pool's statistics. It polls the copies that released buffers wait for.
-func (p *Pool) Stats() Stats {
-	var st Stats
+func (p *Pool) Stats() (st Stats) {
 	c, d := &p.cache, &p.pinned
 	c.ledger.LockAll()
 	defer c.ledger.UnlockAll()
@@ -87,8 +90,9 @@ func (p *Pool) Stats() Stats {
 	st.H2DCopies, st.H2DBytes = p.copied[OpH2D].copies.Load(), p.copied[OpH2D].bytes.Load()
 	st.D2HCopies, st.D2HBytes = p.copied[OpD2H].copies.Load(), p.copied[OpD2H].bytes.Load()
 	st.D2DCopies, st.D2DBytes = p.copied[OpD2D].copies.Load(), p.copied[OpD2D].bytes.Load()
+	defer func() { st.AccountingFaults = d.faults }()
 	if err := st.check(); err != nil {
-		d.broken(err)
+		d.broken("statistics", 0, err)
 	}
 	return st
 }

@@ -1,6 +1,9 @@
 package host
 
-import "github.com/cistern-ml/cistern/device/internal/backend"
+import (
+	"github.com/cistern-ml/cistern/device/internal/backend"
+	"github.com/cistern-ml/cistern/internal/accounting"
+)
 
 // The functions of this file take the table's lock and touch what it guards.
 
@@ -32,8 +35,23 @@ func (t *table) refund(account *int64, limit, bytes int64) (free int64) {
 	t.lock()
 	*account -= bytes
 	free = limit - *account
+	t.checkAccounts()
 	t.unlock()
 	return free
+}
+
+// checkAccounts reports bytes below zero, which are a mistake of this package. The caller holds the lock.
+//
+//go:norace
+func (t *table) checkAccounts() {
+	switch {
+	case t.used < 0:
+		accounting.Broken("host device", "bytes allocated", t.used)
+	case t.reserved < 0:
+		accounting.Broken("host device", "bytes reserved", t.reserved)
+	case t.pinnedBytes < 0:
+		accounting.Broken("host device", "bytes pinned", t.pinnedBytes)
+	}
 }
 
 //go:norace
@@ -59,6 +77,7 @@ func (t *table) free(addr uintptr, k kind, account *int64) (found, held bool) {
 			t.remove(t.above(addr), 1)
 			if account != nil {
 				*account -= int64(len(s.data))
+				t.checkAccounts()
 			}
 		}
 	}

@@ -31,6 +31,7 @@ func (t *table) unreserve(addr uintptr) (found bool, mapped int64) {
 			if mapped == 0 {
 				*at = r.next
 				t.reserved -= int64(len(r.data))
+				t.checkAccounts()
 			}
 			break
 		}
@@ -126,6 +127,7 @@ func (t *table) unmapRange(addr uintptr, bytes int64) (whole, held bool) {
 			handOver(&s.after, &s.home.past)
 			s.home.mapped -= int64(len(s.data))
 			t.used -= int64(len(s.data))
+			t.checkAccounts()
 			t.remove(t.above(s.base), 1)
 		}
 	}

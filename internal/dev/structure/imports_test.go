@@ -15,6 +15,7 @@ var layers = []string{"device", "memcache", "transfer", "tensor", "autograd", "e
 var beside = map[string][]string{
 	"trace":               {"device", "memcache", "transfer", "internal/race", "internal/budget", "internal/hosts", "internal/recording", "internal/replay", "internal/sizes"},
 	"internal/cli":        {"trace", "internal/budget", "internal/output", "internal/recording", "internal/replay"},
+	"internal/accounting": nil,
 	"internal/output":     nil,
 	"internal/hosts":      nil,
 	"internal/budget":     nil,
