@@ -36,7 +36,7 @@ func (s *Surface) Extreme(seed uint64, rounds int, most uint64) {
 				shown = append(shown, a.Interface())
 			}
 			before := allocated()
-			_, panicked := s.call(f, args)
+			panicked, _ := s.call(f, args)
 			require.Nil(s.T, panicked, "seed %d: %s of %v panicked", seed, f.name, shown)
 			require.Less(s.T, allocated()-before, most, "seed %d: bytes that %s of %v allocated", seed, f.name, shown)
 		}

@@ -30,7 +30,7 @@ func (s *Surface) Nil() {
 			zero[i] = reflect.Zero(typ)
 		}
 		calls++
-		if _, panicked := s.call(f, zero); panicked != nil {
+		if panicked, _ := s.call(f, zero); panicked != nil {
 			assert.Fail(s.T, "panic", "%s with zero arguments: %v", f.name, panicked)
 		}
 	}
@@ -49,7 +49,7 @@ func (s *Surface) arguments(in []reflect.Type) []reflect.Value {
 }
 
 func (s *Surface) refuses(f *function, args []reflect.Value, name string, allowed bool) {
-	err, panicked := s.call(f, args)
+	panicked, err := s.call(f, args)
 	switch n := f.typ.NumOut(); {
 	case panicked != nil:
 		assert.Fail(s.T, "panic", "%s nil: %v", name, panicked)

@@ -85,8 +85,8 @@ func (s *Surface) functions() []*function {
 	return all
 }
 
-// call calls f, and returns its error, if it has one, and what it panicked with.
-func (s *Surface) call(f *function, args []reflect.Value) (err error, panicked any) {
+// call calls f, and returns what it panicked with, and its error, if it has one.
+func (s *Surface) call(f *function, args []reflect.Value) (panicked any, err error) {
 	fn := f.value
 	if f.receiver != nil {
 		fn = reflect.ValueOf(f.receiver()).MethodByName(f.method)
@@ -109,7 +109,7 @@ func (s *Surface) call(f *function, args []reflect.Value) (err error, panicked a
 			s.Done(f.name, r.Interface())
 		}
 	}
-	return err, nil
+	return nil, err
 }
 
 // valid is an argument of a type that can be used.
