@@ -1,6 +1,11 @@
 package memcache
 
-import "github.com/cistern-ml/cistern/internal/invariants"
+import (
+	"fmt"
+
+	"github.com/cistern-ml/cistern/internal/accounting"
+	"github.com/cistern-ml/cistern/internal/invariants"
+)
 
 // What builds with the tag invariants do beside others. In other builds invariants.Enabled is the constant false, and the
 // compiler leaves all of it out.
@@ -15,6 +20,13 @@ const poison = 0xDB
 // notNegative reports a counter that fell below zero. The sign is enough: n may be several counters, joined by or.
 func notNegative(name string, n int64) {
 	if n < 0 {
-		invariants.Underflow("memcache: "+name, n)
+		belowZero(name, n)
 	}
+}
+
+func belowZero(name string, n int64) {
+	if invariants.Enabled {
+		panic(fmt.Sprintf("memcache: %s fell to %d", name, n))
+	}
+	accounting.Broken("memcache", name, n)
 }

@@ -52,9 +52,9 @@ func TestCountersBelowZero(t *testing.T) {
 			require.Panics(t, mistake, what)
 			return
 		}
-		before := c.Stats().NumUnderflows
+		before := c.Stats().AccountingFaults
 		mistake()
-		require.Equal(t, before+1, c.Stats().NumUnderflows, what)
+		require.Equal(t, before+1, c.Stats().AccountingFaults, what)
 	}
 	for g := range gauges {
 		var below delta

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/internal/accounting"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
@@ -89,7 +89,7 @@ func (l *ledger) sumStats() Stats {
 	}
 	s.OversizeAllocations = l.sumGauge(allPools, gaugeOversizeBlocks)
 	n := l.counts()
-	s.NumUnderflows = invariants.Underflows()
+	s.AccountingFaults = accounting.Faults()
 	s.Hits, s.Misses, s.Splits, s.Merges = n.hits, n.misses, n.splits, n.merges
 	return s
 }

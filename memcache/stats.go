@@ -50,9 +50,9 @@ type Stats struct {
 	// NumStreamReuses are the requests that were served from memory that other streams were not done with: Config.ReuseAcrossStreams.
 	NumStreamReuses int64
 
-	// NumUnderflows are the counters that fell below zero in this process, of any cache or pool: each is a
+	// AccountingFaults are the counts of this process, of any cache or pool, that fell below zero: each is a
 	// mistake of Cistern, which the log has, too (log/slog).
-	NumUnderflows int64
+	AccountingFaults int64
 
 	Hits   int64 // requests served without a driver allocation
 	Misses int64 // requests that needed one, or failed

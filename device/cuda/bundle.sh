@@ -5,9 +5,10 @@ set -eu
 cd "$(dirname "$0")/../.."
 rm -rf dist
 mkdir -p dist/data
-for package in device device/cuda device/host device/null memcache transfer transfer/loader tensor tensor/gorgonia autograd trace; do
+for package in device device/cuda device/host device/null memcache transfer transfer/loader tensor tensor/gorgonia tensor/gorgonia/internal/strided autograd trace; do
 	mkdir -p "dist/$package"
 	go test -c -tags cuda -ldflags '-s -w' -o "dist/$package/package.test" "./$package"
+	cp "$package"/*.go "dist/$package/" # tests of the whole surface read them
 	if [ -d "$package/testdata" ]; then
 		cp -r "$package/testdata" "dist/$package/"
 	fi

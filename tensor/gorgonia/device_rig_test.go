@@ -72,12 +72,13 @@ func openDeviceEngine(t testing.TB, dev device.Device) deviceRig {
 	e, err := gorgonia.NewDeviceEngine(rt)
 	require.NoError(t, err)
 	r := deviceRig{e, rt, cache, pool, stream, dev, 0}
-	if workspace > 0 { // the first product takes it
-		d := put(t, r, []float32{1}, 1, 1)
+	if workspace > 0 { // the first product that is not tiny takes it
+		d := put(t, r, make([]float64, 64*64), 64, 64)
 		y, err := d.MatMul(d)
 		require.NoError(t, err)
 		require.NoError(t, errors.Join(r.Release(d), r.Release(y)))
 		r.own = cache.MemoryAllocated()
+		require.Equal(t, workspace, r.own)
 	}
 	return r
 }
