@@ -22,6 +22,7 @@ var beside = map[string][]string{
 	"internal/race":       nil,
 	"internal/bfloat16":   nil,
 	"internal/invariants": nil,
+	"internal/shortage":   {"internal/sizes"},
 	"internal/sizes":      nil,
 	"internal/peaks":      nil,
 	"internal/observe":    nil,
@@ -56,9 +57,12 @@ func mayImport(from, to string) bool {
 		return t <= f
 	case in(from, "examples") && in(to, "trace"):
 		return true
-	default: // programs contain what imports nothing itself, or devices alone
+	default: // programs contain what imports nothing, such packages, or devices alone
 		imports, known := beside[to]
-		return known && (imports == nil || slices.Equal(imports, []string{"device"}) && f > layer("device"))
+		return known && !slices.ContainsFunc(imports, func(i string) bool {
+			its, known := beside[i]
+			return !(known && its == nil) && !(i == "device" && f > layer("device"))
+		})
 	}
 }
 
