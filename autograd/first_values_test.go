@@ -46,7 +46,7 @@ type distribution struct {
 	Zeros                         int
 }
 
-// distributionOf is that of values.
+// distributionOf is the distribution of values.
 func distributionOf(shape []int, values []float64) distribution {
 	d := distribution{Shape: shape, Min: values[0], Max: values[0]}
 	n := float64(len(values))
@@ -71,7 +71,7 @@ func distributionOf(shape []int, values []float64) distribution {
 
 // TestFirstValuesArePyTorchs: every layer's first parameters and buffers have the names and shapes that
 // PyTorch's have, and their distributions: constants to the bit, others by mean, deviation, shape and
-// bounds, within six standard errors.
+// bounds, within six standard errors of the difference.
 func TestFirstValuesArePyTorchs(t *testing.T) {
 	text, err := os.ReadFile("testdata/first_values.json")
 	require.NoError(t, err)

@@ -34,7 +34,7 @@ func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (B
 	var r request
 	err := c.alloc(ctx, bytes, stream, &r)
 	r.history.leave()
-	_ = c.settle(ctx, nil)
+	c.settle(ctx)
 	// Field by field, here and below: a copy as a whole is loads of 16 bytes of what was stored 8 bytes at a time just before,
 	// for which the processor waits, 4 % of a pair.
 	b := &r.block
@@ -56,7 +56,7 @@ func (c *Cache) AllocWorkspace(ctx context.Context, bytes int64, stream device.S
 	r := request{work: true}
 	err := c.alloc(ctx, bytes, stream, &r)
 	r.history.leave()
-	_ = c.settle(ctx, nil)
+	c.settle(ctx)
 	b := &r.block
 	return Block{b.handout, b.chunk, b.serial, b.ptr, b.size, b.stream}, err
 }
@@ -68,7 +68,7 @@ func allocObserved(ctx context.Context, c *Cache, bytes int64, stream device.Str
 	r := request{work: work}
 	err := c.alloc(ctx, bytes, stream, &r)
 	r.history.leave()
-	_ = c.settle(ctx, nil)
+	c.settle(ctx)
 	b := r.block
 	if op == nil && err == nil {
 		return b, err

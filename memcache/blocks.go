@@ -30,11 +30,13 @@ func (b *Blocks) Alloc(ctx context.Context, c *Cache, bytes int64, stream device
 	return block, err
 }
 
-// RecordStream is [Block.RecordStream] of each block.
+// RecordStream is [Block.RecordStream] of each block that was not freed yet.
 func (b *Blocks) RecordStream(s device.Stream) error {
 	var errs []error
 	for _, block := range b.list {
-		errs = append(errs, block.RecordStream(s))
+		if err := block.RecordStream(s); err != nil && !errors.Is(err, ErrFreed) {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -37,8 +37,9 @@ type Config struct {
 	MemoryLimit int64
 	// MaxCachedBytes bounds the free memory that the cache keeps. Over it, the call that freed memory or grew
 	// the cache returns free segments, and whole granules of expandable ones, in the order of
-	// [Cache.TrimTo]; it then waits for the driver. Free parts of segments in use stay, and the memory of
-	// unreleased private pools does not count. 0: no bound.
+	// [Cache.TrimTo]: Alloc, Free and SetConfig may call the driver, unless another goroutine does, which
+	// returns them then. Free parts of segments in use stay, and the memory of unreleased private pools does
+	// not count. 0: no bound.
 	MaxCachedBytes int64
 	// ExpandableSegmentsReserve is the address range of each expandable segment: a fraction of the
 	// device's memory if it is at most 9/8, or else bytes. 0 means 9/8 of the memory, which is also

@@ -130,7 +130,7 @@ func ExampleOutOfMemoryError() {
 	// memcache: out of memory on host: a request asked for 300.00 MiB
 	// 	the device has 1024.00 MiB, 1024.00 MiB free; the cache may reserve 256.00 MiB
 	// 	the cache reserves 0 bytes: 0 bytes allocated, 0 bytes free
-	// 	a limit of 300.00 MiB would have served it
+	// 	memory_limit:314572800 (300.00 MiB) would have served it
 }
 
 // A private pool's blocks share no segment with others, such as those of a part of the program that comes and goes.

@@ -18,12 +18,14 @@ const mostHolders = 3
 func (g *grower) explain(stream device.Stream, r *request, err error) {
 	var oom *OutOfMemoryError
 	if errors.As(err, &oom) {
-		oom.Advice = g.books(stream, r, oom).Advise()
+		if oom.Free >= 0 && oom.Waited == 0 { // else the figures are not those of the refusal
+			oom.Advice = g.books(stream, r, oom).Advise()
+		}
 		oom.Holders = g.ledger.holders()
 	}
 }
 
-// holders are those who hold the most; nil if nothing has a label.
+// holders are the labels with the most bytes; nil if nothing has a label.
 func (l *ledger) holders() []Share {
 	p := l.profile()
 	if !slices.ContainsFunc(p.Holdings, func(h Holding) bool { return h.Label != (Label{}) }) {
@@ -47,11 +49,11 @@ func (g *grower) books(stream device.Stream, r *request, e *OutOfMemoryError) *s
 	if _, ok := g.dev.(device.VirtualMemory); ok && !config.ExpandableSegments && !config.NoCaching {
 		b.Granule = rules.Granule
 	}
-	lends := config.ReuseAcrossStreams == ReuseNever && !config.Exact && r.Pool == nil && !captured([]device.Stream{stream})
-	unflushed := r.rejected || g.shards.inContext()
+	lends := !r.rejected && config.ReuseAcrossStreams == ReuseNever && !config.Exact && r.Pool == nil && !captured([]device.Stream{stream})
+	unflushed := r.rejected && !g.shards.inContext()
 	for _, s := range g.shards.list() {
-		if lends && b.Lender == 0 && s != r.shard && !captured([]device.Stream{s.stream}) && s.arena.Find(&r.Want) != nil {
-			b.Lender = s.id
+		if lends && !b.Lends && s != r.shard && !captured([]device.Stream{s.stream}) && s.arena.Find(&r.Want) != nil {
+			b.Lends, b.Lender = true, s.id
 		}
 		for seg := range s.arena.Segments() {
 			b.Segments = append(b.Segments, segmentOf(seg, unflushed, config.Exact))
@@ -75,10 +77,13 @@ func segmentOf(seg *placement.Segment, unflushed, exact bool) shortage.Segment {
 	return s
 }
 
-// poolName is Pool.String; "" for the default pool.
+// poolName is how books name a pool; "" is the default pool.
 func poolName(p *placement.Pool) string {
-	if p == nil {
+	switch {
+	case p == nil:
 		return ""
+	case p.ID[0] != 0:
+		return fmt.Sprintf("private pool {%d, 0}", p.ID[0])
 	}
-	return fmt.Sprintf("private pool %d", p.ID[0]+p.ID[1])
+	return fmt.Sprintf("private pool %d", p.ID[1])
 }

@@ -33,7 +33,7 @@ func TestPendingFigures(t *testing.T) {
 	require.ErrorAs(t, err, &oom)
 	require.Equal(t, OutOfMemoryError{Requested: 40 * mib, Segment: 40 * mib, Device: "scripted", Total: 1 << 30, Free: 1<<30 - 80*mib,
 		Limit: 100 * mib, Allocated: 3*mib + 18*mib + 2*mib, Pending: 30 * mib, Reserved: 80 * mib, Largest: 10 * mib, OtherPools: 12 * mib,
-		Advice: "a limit of 120.00 MiB would have served it"}, *oom)
+		Advice: "memory_limit:125829120 (120.00 MiB) would have served it"}, *oom)
 	require.ErrorContains(t, err, "the cache reserves 80.00 MiB: 23.00 MiB allocated, 30.00 MiB freed but in use by a recorded stream, 27.00 MiB free "+
 		"(15.00 MiB in pieces of at most 10.00 MiB, 12.00 MiB of other pools)")
 	close(h.leave)

@@ -81,7 +81,7 @@ func (b Block) EraseStream(s device.Stream) error {
 // A second Free is an error.
 //
 // Free waits only where recording an event does: when a recorded stream's queue is full, or it is being closed.
-// With NoCaching it waits for the recorded streams and for the driver, with MaxCachedBytes it may wait for the driver, and beside a [HistoryStream] for a reader that is behind.
+// With NoCaching it waits for the recorded streams and for the driver, with MaxCachedBytes it may call the driver, and beside a [HistoryStream] for a reader that is behind.
 func (b Block) Free() error { return b.FreeContext(context.Background()) }
 
 // FreeContext is Free; ctx is the parent of what observers see, and ends the wait for the reader of a [HistoryStream]: the
@@ -98,12 +98,13 @@ func (b Block) FreeContext(ctx context.Context) error {
 	if c.reporter.observer == nil {
 		err := b.free(ctx, &was)
 		was.history.leave()
-		return c.settle(ctx, err)
+		c.settle(ctx)
+		return err
 	}
-	_, op := c.reporter.start(ctx, OpFree)
+	inside, op := c.reporter.start(ctx, OpFree)
 	err := b.free(ctx, &was)
 	was.history.leave()
-	err = c.settle(ctx, err)
+	c.settle(inside)
 	if op == nil {
 		return err
 	}
@@ -187,6 +188,9 @@ func (s *shard) endHandOut(b *Block, was *freeRecord, allLocked bool) (uses []de
 	}
 	s.sequence++
 	was.shard, was.sequence, was.requested, was.kind, was.label = s.id, s.sequence, m.Requested, kind, h.label
+	if p := m.Segment().Pool(); p != nil && !p.Captured.Load() && (captured([]device.Stream{s.stream}) || captured(h.uses)) {
+		p.Captured.Store(true) // a graph uses the block, wherever it was allocated
+	}
 	s.recordFree(h, was.stack, !waits)
 	s.makePending(h)
 	countPool(m, &d)

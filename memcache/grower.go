@@ -85,16 +85,20 @@ func (g *grower) outOfMemory(r *request, cause error) error {
 	if !r.shard.retired { // a request that waits for memory does so without a lock
 		e.Largest = r.shard.arena.Largest(&r.Want)
 	}
-	own := int64(0)
 	for _, s := range g.shards.list() {
-		same, other := s.arena.FreeBytes(r.Pool, r.Kind), s.arena.FreeBytes(r.Pool, 1-r.Kind)
 		if s != r.shard {
-			e.OtherStreams += same
+			e.OtherStreams += s.arena.FreeBytes(r.Pool, r.Kind)
 		}
-		e.OtherSizes += other
-		own += same + other
+		e.OtherSizes += s.arena.FreeBytes(r.Pool, 1-r.Kind)
+		if r.Pool != nil {
+			e.OtherPools += s.arena.FreeBytes(nil, placement.Small) + s.arena.FreeBytes(nil, placement.Large)
+		}
+		for p := range s.arena.Pools() {
+			if p != r.Pool {
+				e.OtherPools += s.arena.FreeBytes(p, placement.Small) + s.arena.FreeBytes(p, placement.Large)
+			}
+		}
 	}
-	e.OtherPools = e.Reserved - e.Allocated - e.Pending - own
 	for _, p := range g.shards.cache.openPools {
 		if p.place.Pinned() && &p.place != r.Pool {
 			stats := p.Stats()

@@ -7,7 +7,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// What builds with the tag invariants do beside others. In other builds invariants.Enabled is the constant false, and the
+// What only builds with the tag invariants do. In other builds invariants.Enabled is the constant false, and the
 // compiler leaves all of it out.
 
 // blocksPerOperation is how many blocks the checks look at per operation, on average: a cache with fewer is

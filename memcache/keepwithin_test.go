@@ -113,7 +113,7 @@ func TestMaxCachedBytes(t *testing.T) {
 	}
 }
 
-// TestMaxCachedBytesLater: what a call can't return, because its context ended or the driver failed, the next
+// TestMaxCachedBytesLater: what a call can't return, because its context ended or the driver failed, a later
 // one does; SetConfig does at once. Without the option nothing goes back.
 func TestMaxCachedBytesLater(t *testing.T) {
 	c, dev := newCache(t, Config{})
@@ -122,6 +122,9 @@ func TestMaxCachedBytesLater(t *testing.T) {
 	reserved := func(mibs int64) { require.Equal(t, mibs, c.MemoryReserved()/mib) }
 	kept := mustAlloc(t, c, 3*mib, s) // 17 MiB beside it are more than the bound, and can't go back
 	require.NoError(t, free(t.Context()))
+	reserved(40)
+	c.shards.releasable.Store(true) // as a free does that meets SetConfig
+	c.settle(t.Context())
 	reserved(40)
 	config, err := c.Config().With("max_cached_bytes:10485760")
 	require.NoError(t, err)
@@ -142,11 +145,12 @@ func TestMaxCachedBytesLater(t *testing.T) {
 		}
 		return nil
 	}
-	require.ErrorIs(t, free(t.Context()), failure)
+	require.NoError(t, free(t.Context()), "the block is free")
 	reserved(40)
 	dev.gate = nil
+	require.NoError(t, free(t.Context()))
+	reserved(20)
 	b := mustAlloc(t, c, 1, s)
-	reserved(22)
 
 	pool, ctx := newPool(t, c, PoolOptions{})
 	require.NoError(t, allocIn(t, ctx, c, 20*mib, s).Free())
@@ -162,6 +166,49 @@ func TestMaxCachedBytesLater(t *testing.T) {
 	_, err = New(dev, Config{MaxCachedBytes: -1})
 	require.ErrorIs(t, err, ErrInvalid)
 	require.NoError(t, errors.Join(kept.Free(), c.Close()))
+}
+
+// freeingObserver frees blocks while the cache is at the driver.
+type freeingObserver struct{ blocks []Block }
+
+func (o *freeingObserver) Start(ctx context.Context, op Op) (context.Context, Operation) {
+	if op == OpDriverAlloc && len(o.blocks) > 0 {
+		b := o.blocks[0]
+		o.blocks = o.blocks[1:]
+		if err := b.Free(); err != nil {
+			panic(err)
+		}
+	}
+	return ctx, nil
+}
+
+// TestMaxCachedBytesInAnObserver: a Free inside of a request that is at the driver does not wait for it. The
+// request returns what is too much.
+func TestMaxCachedBytesInAnObserver(t *testing.T) {
+	o := new(freeingObserver)
+	c, dev := newCache(t, Config{MaxCachedBytes: 1, Observer: o})
+	s := dev.stream(1)
+	o.blocks = []Block{mustAlloc(t, c, 20*mib, s)}
+	b := mustAlloc(t, c, 40*mib, s)
+	require.EqualValues(t, 40*mib, c.MemoryReserved())
+	require.NoError(t, errors.Join(b.Free(), c.Close()))
+}
+
+// TestMaxCachedBytesOfAnEnteredPool: with Exact the default pool's memory stays while a pool is entered, and
+// goes back with the first call after.
+func TestMaxCachedBytesOfAnEnteredPool(t *testing.T) {
+	c, dev := newCache(t, Config{MaxCachedBytes: 1, Exact: true})
+	s := dev.stream(1)
+	p, _ := newPool(t, c, PoolOptions{})
+	b, large := mustAlloc(t, c, 1, s), mustAlloc(t, c, 20*mib, s)
+	leave, err := p.Enter()
+	require.NoError(t, err)
+	require.NoError(t, large.Free())
+	require.EqualValues(t, 22*mib, c.MemoryReserved())
+	leave()
+	require.NoError(t, mustAlloc(t, c, 1, s).Free())
+	require.EqualValues(t, 2*mib, c.MemoryReserved())
+	require.NoError(t, errors.Join(b.Free(), c.Close()))
 }
 
 // TestMaxCachedBytesConcurrentSafe: the bound holds once all goroutines are done.

@@ -24,6 +24,8 @@ type ledger struct {
 	epoch       uint64   // the number of peaks that were marked, and 1; changed with all shards locked
 	peak        peakMark // of the bytes allocated
 	openScopes  []*Scope // in the order in which they were opened
+
+	reservedNow atomic.Int64 // bytes, as in stats, without the lock
 }
 
 // setLimit sets the limit, and arms or disarms garbage collection, which needs one. What is reserved already stays. shards.mu is held.
@@ -58,9 +60,16 @@ func (l *ledger) reserved() Stat {
 // countReserved counts memory from the driver. shards.mu is held.
 func (l *ledger) countReserved(k placement.Kind, bytes int64) {
 	l.stats.ReservedBytes.add(k, bytes)
+	l.reservedNow.Store(l.stats.ReservedBytes.All.Current)
 	for _, scope := range l.openScopes {
 		scope.window.Reserved.Peak = max(scope.window.Reserved.Peak, l.stats.ReservedBytes.All.Current)
 	}
+}
+
+// uncountReserved counts memory that went back to the driver. shards.mu is held.
+func (l *ledger) uncountReserved(k placement.Kind, bytes int64) {
+	l.stats.ReservedBytes.sub(k, bytes)
+	l.reservedNow.Store(l.stats.ReservedBytes.All.Current)
 }
 
 // sumGauge adds a gauge up over the shards, from New on. All shards are locked.

@@ -30,16 +30,16 @@ type OutOfMemoryError struct {
 	Allocated int64  // blocks handed out
 	Pending   int64  // blocks freed, and waiting for a recorded stream
 	Reserved  int64  // segments held from the driver
-	Largest   int64  // the largest free block of the request's pool and stream
+	Largest   int64  // the largest free block of the request's pool, stream and kind (small or large)
 
 	// Free blocks that a request of this pool, stream and size gets none of: those of the pool on other
 	// streams, those for other sizes (up to 1 MiB, or larger), and those of other pools, of which graphs
 	// hold a part. PyTorch's message counts blocks of private pools as allocated.
 	OtherStreams, OtherSizes, OtherPools, Graphs int64
 
-	// Label says what the memory was for. Holders are those who hold the most, by module and category, if
-	// anything has a label. Advice names an option or call that would have served the request. Advice and
-	// Holders are looked up when the request is given up, a moment after the figures above: what other
+	// Label says what the memory was for. Holders are the modules and categories with the most bytes, if
+	// anything has a label. Advice says which call or option would have served the request, or that none
+	// would; it is empty after a wait, and where the driver reports no free memory. Advice and Holders are looked up when the request is given up, a moment after the figures above: what other
 	// goroutines allocate or free meanwhile makes a difference.
 	Label   Label
 	Holders []Share

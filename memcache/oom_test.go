@@ -25,7 +25,7 @@ func TestMemoryFraction(t *testing.T) {
 	require.ErrorAs(t, err, &oom)
 	require.Equal(t, OutOfMemoryError{
 		Requested: 1, Segment: 2 << 20, Device: "scripted", Total: 1 << 30, Free: 512 << 20, Limit: 512 << 20,
-		Allocated: 512 << 20, Reserved: 512 << 20, Advice: "a limit of 514.00 MiB would have served it",
+		Allocated: 512 << 20, Reserved: 512 << 20, Advice: "memory_limit:538968064 (514.00 MiB) would have served it",
 	}, *oom)
 	require.ErrorContains(t, err, "the cache may reserve 512.00 MiB")
 	require.Nil(t, oom.Err, "the driver must not be asked beyond the limit")
@@ -199,7 +199,7 @@ func TestFiguresOfAFailure(t *testing.T) {
 	require.Equal(t, OutOfMemoryError{
 		Requested: 220<<20 - 1, Segment: 220 << 20, Device: "scripted", Total: 1 << 30, Free: 1<<30 - 72<<20, Limit: 250 << 20,
 		Allocated: 35<<20 + 1024, Reserved: 72 << 20, Largest: 13 << 20, OtherStreams: 17 << 20, OtherSizes: 2<<20 - 1024,
-		Advice: "a limit of 292.00 MiB would have served it",
+		Advice: "memory_limit:306184192 (292.00 MiB) would have served it",
 	}, *oom)
 	require.ErrorContains(t, err, "37.00 MiB free")
 }

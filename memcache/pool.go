@@ -38,7 +38,7 @@ type PoolOptions struct {
 // the statistics and the peaks are the cache's, over all pools; [Pool.Stats] has the pool's own. Garbage
 // collection and the flush of another pool's request leave the free segments of an unreleased pool alone.
 // A request of the pool that finds no memory returns them to the driver and grows again, unless a captured
-// stream has allocated from the pool: the graph uses its free memory. With [Config.Exact] they stay, as in
+// stream has allocated or used its blocks: the graph uses its free memory. With [Config.Exact] they stay, as in
 // PyTorch, and all that PyTorch stops is stopped while a pool is entered: see Enter.
 type Pool struct {
 	cache *Cache
@@ -92,7 +92,7 @@ func (p *Pool) String() string {
 	if p == nil {
 		return "default pool"
 	}
-	return poolName(&p.place)
+	return fmt.Sprintf("private pool %d", p.place.ID[0]+p.place.ID[1])
 }
 
 // Release ends the pool: Alloc with its context fails with [ErrReleased], and it lends nothing any more. Blocks
@@ -163,8 +163,8 @@ func (p *Pool) Snapshot() []SegmentSnapshot {
 }
 
 // EmptyCache waits for the frees that are pending and returns the free segments of this pool alone to the
-// driver. A pool that a captured stream has allocated from keeps them until Release, because graphs use
-// its free memory, and with [Config.Exact] each pool does: EmptyCache is then an error that wraps
+// driver. A pool whose blocks a captured stream has allocated or used keeps them until Release, because
+// graphs use its free memory, and with [Config.Exact] each pool does: EmptyCache is then an error that wraps
 // [ErrInvalid].
 func (p *Pool) EmptyCache(ctx context.Context) error {
 	if p == nil {
@@ -179,7 +179,7 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 	case exact:
 		return fmt.Errorf("memcache: EmptyCache of %s: %w: with Exact its segments stay until Release", p, ErrInvalid)
 	case pinned:
-		return fmt.Errorf("memcache: EmptyCache of %s: %w: a capture allocated from it, so that its segments stay until Release", p, ErrInvalid)
+		return fmt.Errorf("memcache: EmptyCache of %s: %w: a capture uses it, so that its segments stay until Release", p, ErrInvalid)
 	}
 	ctx, op := p.cache.reporter.start(ctx, OpEmptyCache)
 	err := p.cache.grower.emptyCache(ctx, &p.place)

@@ -74,3 +74,25 @@ func TestCapturedPoolKeepsItsMemory(t *testing.T) {
 		require.NoError(t, errors.Join(c.Close(), dev.Close()))
 	}
 }
+
+// TestPoolOfABlockThatACaptureUses: a block that was allocated before a capture, and is freed in it, is a
+// graph's as well.
+func TestPoolOfABlockThatACaptureUses(t *testing.T) {
+	dev := cisterntest.Host(t, 100<<20)
+	c, err := New(dev, Config{})
+	require.NoError(t, err)
+	s, side := cisterntest.Stream(t, dev), cisterntest.Stream(t, dev)
+	for i, own := range []device.Stream{s, side} {
+		p, ctx := newPool(t, c, PoolOptions{})
+		b := allocIn(t, ctx, c, 30<<20, own)
+		capture := s.(device.GraphCapturer)
+		require.NoError(t, capture.BeginCapture())
+		require.NoError(t, errors.Join(b.RecordStream(s), s.Memset(b.Ptr(), 7, b.Size()), b.Free()))
+		graph, err := capture.EndCapture()
+		require.NoError(t, err)
+		require.ErrorContains(t, p.EmptyCache(ctx), "a capture uses it", "stream %d", i)
+		require.NoError(t, errors.Join(c.PollFrees(), graph.Replay(s), s.Synchronize(ctx), graph.Close(), p.Release(), p.EmptyCache(ctx)))
+		require.Zero(t, c.MemoryReserved())
+	}
+	require.NoError(t, errors.Join(c.Close(), dev.Close()))
+}

@@ -243,7 +243,7 @@ func (g *grower) forgetSegment(s *shard, seg *placement.Segment) {
 	g.driverRanges.remove(seg.Ptr())
 	g.ledger.stats.NumDeviceFree++
 	g.ledger.stats.Segment.sub(seg.Kind(), 1)
-	g.ledger.stats.ReservedBytes.sub(seg.Kind(), seg.Bytes())
+	g.ledger.uncountReserved(seg.Kind(), seg.Bytes())
 	var pool *placement.Pool
 	if s != nil {
 		pool = seg.Pool()

@@ -85,7 +85,8 @@ func (c *Cache) SetConfig(ctx context.Context, config Config) error {
 		return nil
 	})
 	c.grower.waits.freed() // the limit may be higher
-	return c.settle(ctx, err)
+	c.settle(ctx)
+	return err
 }
 
 // apply makes the options, and the limit that they have, those of the cache. The growth lock is held, and no other.

@@ -28,7 +28,7 @@ func (g *grower) shrink(ctx context.Context, t taken, atMost int64) error {
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
 	s.merges += s.arena.Unmap(m, from, bytes, s.now(kind))
-	g.ledger.stats.ReservedBytes.sub(kind, bytes)
+	g.ledger.uncountReserved(kind, bytes)
 	countsOf(seg.Pool()).reserved(kind, 0, -bytes)
 	g.ledger.stats.NumDeviceFree++
 	seg.Pool().CountDriverCalls(-1)
@@ -83,7 +83,7 @@ func (g *grower) unmapRun(ctx context.Context, seg *placement.Segment, from devi
 	}
 	g.shards.mu.Lock()
 	defer g.shards.mu.Unlock()
-	g.ledger.stats.ReservedBytes.sub(seg.Kind(), done)
+	g.ledger.uncountReserved(seg.Kind(), done)
 	countsOf(seg.Pool()).reserved(seg.Kind(), 0, -done)
 	g.ledger.stats.NumDeviceFree++
 	return err

@@ -86,7 +86,7 @@ func (t *trim) take() (victims []taken, excess int64) {
 	defer g.shards.unlockAll()
 	excess = g.ledger.stats.ReservedBytes.All.Current - t.to
 	if t.to == toMaxCached {
-		excess = g.ledger.cached() - g.shards.config().MaxCachedBytes
+		excess = g.ledger.surplus()
 	}
 	missing := excess
 	take := func(p *placement.Pool, k placement.Kind) {
@@ -112,7 +112,7 @@ func (t *trim) take() (victims []taken, excess int64) {
 		take(nil, placement.Large)
 		take(nil, placement.Small)
 	}
-	if t.to == toMaxCached && missing > 0 {
+	if t.to == toMaxCached && missing > 0 && !g.shards.inContext() {
 		g.shards.releasable.Store(false) // until memory is freed that could go back
 	}
 	return victims, excess

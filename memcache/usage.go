@@ -113,7 +113,7 @@ func (u *usage) tryAdd(k placement.Kind, d *delta) bool {
 		up[g] += max(d[g], 0)
 		return used[g]
 	}
-	notNegative("a gauge", add(gaugeAllocatedBlocks)|add(gaugeAllocatedBytes)|add(gaugeActiveBlocks)|add(gaugeActiveBytes)|
+	notNegative("the gauges joined by or", add(gaugeAllocatedBlocks)|add(gaugeAllocatedBytes)|add(gaugeActiveBlocks)|add(gaugeActiveBytes)|
 		add(gaugeInactiveSplitBlocks)|add(gaugeInactiveSplitBytes)|add(gaugeRequestedBytes)|add(gaugeOversizeBlocks))
 	return true
 }
@@ -134,7 +134,7 @@ func (u *usage) tryEnd(k placement.Kind, d *delta) bool {
 		used[g] += d[g]
 		return used[g]
 	}
-	notNegative("a gauge", blocks|bytes|fall(gaugeAllocatedBlocks)|fall(gaugeAllocatedBytes)|fall(gaugeActiveBlocks)|
+	notNegative("the gauges joined by or", blocks|bytes|fall(gaugeAllocatedBlocks)|fall(gaugeAllocatedBytes)|fall(gaugeActiveBlocks)|
 		fall(gaugeActiveBytes)|fall(gaugeRequestedBytes)|fall(gaugeOversizeBlocks))
 	return true
 }

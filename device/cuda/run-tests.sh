@@ -10,7 +10,7 @@ export CISTERN_TEST_DEVICE="${CISTERN_TEST_DEVICE:-cuda:0}"
 logs=${CISTERN_TEST_LOGS:-$(mktemp -d)}
 mkdir -p "$logs"
 status=0
-printf '%-14s %8s %8s %8s %8s\n' package passed failed skipped seconds
+printf '%-34s %8s %8s %8s %8s\n' package passed failed skipped seconds
 for binary in $(find . -name package.test | sort); do
 	package=$(dirname "${binary#./}")
 	log=$logs/$(echo "$package" | tr / -).log
@@ -19,22 +19,20 @@ for binary in $(find . -name package.test | sort); do
 	./package.test -test.v "$@" >"$log" 2>&1
 	code=$?
 	count() { grep -c -- "--- $1" "$log"; }
-	printf '%-14s %8d %8d %8d %8d' "$package" "$(count PASS)" "$(count FAIL)" "$(count SKIP)" $(($(date +%s) - began))
+	printf '%-34s %8d %8d %8d %8d' "$package" "$(count PASS)" "$(count FAIL)" "$(count SKIP)" $(($(date +%s) - began))
 	if [ $code -ne 0 ]; then
 		status=1
 		printf '   exit status %d' $code
 	fi
 	echo
 done
-sed -n 's/^ *--- FAIL: \([^ ]*\).*/failed: \1/p' "$logs"/*.log
 # A test's reason is the last line that it logged before the line that says so.
 awk '
+	FNR == 1 { package = FILENAME; sub(/.*\//, "", package); sub(/\.log$/, "", package) }
+	/^ *--- FAIL: / { print "failed: " package " " $3 }
 	/^=== (RUN|CONT|NAME)/ { test = $3 }
 	/^ +[a-z0-9_]+\.go:[0-9]+: / { said[test] = $0; sub(/^ +[a-z0-9_]+\.go:[0-9]+: /, "", said[test]) }
-	/^ *--- SKIP: / {
-		package = FILENAME; sub(/.*\//, "", package); sub(/\.log$/, "", package)
-		print "skipped: " package " " $3 ": " said[$3]
-	}
+	/^ *--- SKIP: / { print "skipped: " package " " $3 ": " said[$3] }
 ' "$logs"/*.log
 echo "logs: $logs"
 exit $status

@@ -26,6 +26,7 @@ func TestBroken(t *testing.T) {
 	defer slog.SetDefault(before)
 	e := events{before.Handler(), make(chan slog.Record, 10)}
 	slog.SetDefault(slog.New(e))
+	reported.Clear() // the test may run more than once
 	start := Faults()
 	for range 3 {
 		Broken("test", "bytes", -1)

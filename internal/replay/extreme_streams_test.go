@@ -31,7 +31,7 @@ func TestVerifyExtremeStreams(t *testing.T) {
 		}
 		slices.Sort(ids)
 		ids = slices.Compact(ids)
-		if len(list[0].Entries) > 20_000 {
+		if len(list[0].Entries) > 20_000 || list[0].Calls { // calls name streams, too
 			continue
 		}
 		several += min(len(ids)-1, 1)
@@ -43,15 +43,10 @@ func TestVerifyExtremeStreams(t *testing.T) {
 			rec := *list[0]
 			rec.Budget, rec.Entries, rec.Segments = rec.Budget.Part(1), slices.Clone(rec.Entries), slices.Clone(rec.Segments)
 			for i := range rec.Entries {
-				if !rec.Entries[i].Action.Call() {
-					rec.Entries[i].Stream = id(rec.Entries[i].Stream)
-				}
+				rec.Entries[i].Stream = id(rec.Entries[i].Stream)
 			}
 			for i := range rec.Segments {
 				rec.Segments[i].Stream = id(rec.Segments[i].Stream)
-			}
-			if rec.Calls {
-				continue // the calls name streams, too
 			}
 			p, err := recording.NewProgram(&rec)
 			require.NoError(t, err)

@@ -20,8 +20,9 @@ type Books struct {
 	Reserved int64
 	Segments []Segment
 
-	// Lender is a stream with a free block that serves the request if the option reuse_across_streams
-	// is on; 0: there is none, or the option is on or can't be.
+	// Lends: Lender is a stream with a free block that serves the request if the option
+	// reuse_across_streams is on. It is off, and can be on.
+	Lends  bool
 	Lender uint64
 	// Granule is the unit of expandable segments for large requests; 0: they are on or can't be.
 	Granule int64
@@ -54,7 +55,7 @@ func (b *Books) Advise() string {
 	text := b.served()
 	switch {
 	case text == "" && b.Refused && b.Free >= b.Segment:
-		text = fmt.Sprintf("the driver refused it although %s are free", sizes.Format(b.Free))
+		text = fmt.Sprintf("it was refused although %s are free", sizes.Format(b.Free))
 	case text == "":
 		text = fmt.Sprintf("no option would have served it: %s more must be freed", sizes.Format(max(b.Segment-b.headroom(), sizes.MinBlock)))
 	}
@@ -71,11 +72,11 @@ func (b *Books) served() string {
 		}
 		return fmt.Sprintf("EmptyCache%s would have served it: %s are in free segments", pool, sizes.Format(bytes))
 	}
-	if b.Lender != 0 {
+	if b.Lends {
 		return fmt.Sprintf("reuse_across_streams:when_full would have served it, from a free block of stream %d", b.Lender)
 	}
-	if !b.Refused && b.Limit >= 0 && b.Free >= b.Segment {
-		return fmt.Sprintf("a limit of %s would have served it", sizes.Format(b.Reserved+b.Segment))
+	if limit := b.Reserved + b.Segment; !b.Refused && b.Limit >= 0 && limit > b.Limit && b.Free >= b.Segment {
+		return fmt.Sprintf("memory_limit:%d (%s) would have served it", limit, sizes.Format(limit))
 	}
 	if b.Granule > 0 && b.packed() <= b.Reserved+b.headroom() {
 		return "expandable_segments:True should serve it: the free pieces are enough together"

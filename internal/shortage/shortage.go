@@ -93,6 +93,8 @@ func (s *Shortage) cache() string {
 		}
 	}
 	switch own := free - s.OtherStreams - s.OtherSizes - s.OtherPools; {
+	case s.Largest == 0:
+		add(own, " that it can't use")
 	case own > s.Largest:
 		parts = append(parts, fmt.Sprintf("%s in pieces of at most %s", sizes.Format(own), sizes.Format(s.Largest)))
 	case own > 0:

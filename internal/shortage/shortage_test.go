@@ -62,14 +62,14 @@ func TestAdvise(t *testing.T) {
 			b.Segments, b.Free = []Segment{segment(100 * mib)}, 20*mib
 		},
 		"no option would have served it: 60.00 MiB more must be freed":                  func(b *Books) { b.Segments, b.Free = nil, -1 },
-		"the driver refused it although 60.00 MiB are free":                             func(b *Books) { b.Segments, b.Free, b.Refused = nil, 60*mib, true },
-		"a limit of 160.00 MiB would have served it":                                    func(b *Books) { b.Limit, b.Free = 100*mib, 60*mib },
+		"it was refused although 60.00 MiB are free":                                    func(b *Books) { b.Segments, b.Free, b.Refused = nil, 60*mib, true },
+		"memory_limit:167772160 (160.00 MiB) would have served it":                      func(b *Books) { b.Limit, b.Free = 100*mib, 60*mib },
 		"expandable_segments:True should serve it: the free pieces are enough together": func(b *Books) { b.Granule = 20 * mib },
 		"reuse_across_streams:when_full would have served it, from a free block of stream 7": func(b *Books) {
-			b.Lender, b.Limit, b.Free = 7, 100*mib, 60*mib
+			b.Lends, b.Lender, b.Limit, b.Free = true, 7, 100*mib, 60*mib
 		},
 		"EmptyCache of private pool 2 would have served it: 20.00 MiB are in free segments": func(b *Books) {
-			b.Lender, b.Segments = 7, append(b.Segments, kept("private pool 2", 20*mib))
+			b.Lends, b.Lender, b.Segments = true, 7, append(b.Segments, kept("private pool 2", 20*mib))
 		},
 		"EmptyCache would have served it: 10.00 MiB are in free segments": func(b *Books) {
 			b.Segments = append(b.Segments, kept("", 10*mib), kept("private pool 2", 9*mib))

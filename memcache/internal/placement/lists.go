@@ -11,7 +11,8 @@ type Pool struct {
 	StartSmall bool
 	// Released pools serve no requests any more: what they have free may go back to the driver.
 	Released bool
-	// Captured pools served requests of streams that were captured: graphs use their free memory.
+	// Captured pools have blocks that streams allocated, or used until the free, in a capture: graphs use
+	// their free memory.
 	Captured atomic.Bool
 	// DriverCalls are the requests that got memory of the driver for the pool, less the calls that gave some back (PyTorch's
 	// cudaMalloc_count).
