@@ -2,17 +2,14 @@ package autograd
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/surface"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -281,13 +278,13 @@ func TestDefaultsArePyTorchs(t *testing.T) {
 			known[name] = true
 		}
 	}
-	api := exportedAPI(t)
-	for name, methods := range api.methods {
+	api := surface.Exported(t)
+	for name, methods := range api.Methods {
 		if strings.HasSuffix(name, "Config") || slices.Contains(methods, "Forward") || slices.Contains(methods, "LR") && !slices.Contains(methods, "SetLR") && name != "Scheduler" {
 			require.True(t, known[name], "the defaults of %s are not compared", name)
 		}
 	}
-	for _, method := range api.methods["Tape"] {
+	for _, method := range api.Methods["Tape"] {
 		if strings.HasSuffix(method, "Loss") || strings.HasPrefix(method, "BCE") || strings.HasSuffix(method, "Entropy") {
 			require.True(t, known["Tape."+method], "the defaults of %s are not compared", method)
 		}
@@ -311,53 +308,4 @@ func TestZeroIsNotTheDefault(t *testing.T) {
 	require.Equal(t, []float64{0, 1}, append(read[float64](b, norm.Mean), read[float64](b, norm.Var)...), "and the running ones stay")
 	require.Equal(t, []int64{1}, read[int64](b, norm.Batches))
 	require.InDelta(t, 2, b.forward(norm, false, []float64{2}, 1, 1)[0], 1e-4)
-}
-
-// api is what package autograd exports: functions, and types with the methods that are declared for
-// them.
-type api struct {
-	functions []string
-	methods   map[string][]string
-}
-
-// exportedAPI reads the package's files.
-func exportedAPI(t testing.TB) api {
-	t.Helper()
-	names, err := filepath.Glob("*.go")
-	require.NoError(t, err)
-	all := api{methods: map[string][]string{}}
-	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		for _, decl := range file.Decls {
-			switch d := decl.(type) {
-			case *ast.GenDecl:
-				for _, s := range d.Specs {
-					if s, ok := s.(*ast.TypeSpec); ok && s.Name.IsExported() {
-						all.methods[s.Name.Name] = append(all.methods[s.Name.Name], []string{}...)
-					}
-				}
-			case *ast.FuncDecl:
-				switch {
-				case !d.Name.IsExported():
-				case d.Recv == nil:
-					all.functions = append(all.functions, d.Name.Name)
-				default:
-					recv := d.Recv.List[0].Type
-					if star, ok := recv.(*ast.StarExpr); ok {
-						recv = star.X
-					}
-					if name := recv.(*ast.Ident).Name; ast.IsExported(name) {
-						all.methods[name] = append(all.methods[name], d.Name.Name)
-					}
-				}
-			}
-		}
-	}
-	require.Greater(t, len(all.functions), 50)
-	require.Greater(t, len(all.methods), 60)
-	return all
 }

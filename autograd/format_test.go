@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFormat: what fmt prints of a model, a tape and an optimiser is short, and says what they are.
+// TestFormat: fmt prints a model, a tape and an optimiser in a few words, which name them.
 func TestFormat(t *testing.T) {
 	b := open(t, 64<<20)
 	in := Init(b.ctx, b.rt)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/surface"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -403,12 +404,12 @@ func TestNilArguments(t *testing.T) {
 			})
 		}
 	}
-	api := exportedAPI(t)
-	for _, name := range api.functions {
+	api := surface.Exported(t)
+	for _, name := range api.Functions {
 		require.Contains(t, exportedFunctions, name)
 		check(name, "", "")
 	}
-	for typ, methods := range api.methods {
+	for typ, methods := range api.Methods {
 		if len(methods) == 0 || typ == "Call" {
 			continue
 		}
@@ -428,8 +429,10 @@ func TestNilArguments(t *testing.T) {
 		assert.True(t, needed[key], "nothing has %q", key)
 	}
 	for typ := range noNilReceiver {
-		assert.NotEmpty(t, api.methods[typ], typ)
+		assert.NotEmpty(t, api.Methods[typ], typ)
 	}
+	require.Greater(t, len(api.Functions), 50)
+	require.Greater(t, len(api.Methods), 60)
 	require.Greater(t, calls, 500)
 	zero := new(Variable)
 	require.Same(t, zero, zero.Once().Keep())

@@ -9,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// An element of a parameter that is -Inf, such as a logit that is masked for good, stays -Inf where its gradient is 0: without a weight
-// decay nothing is added to the gradient.
+// An element of a parameter that is -Inf, such as a logit that is masked for good, stays -Inf where its
+// gradient is 0: without a weight decay nothing is added to the gradient.
 func TestOptimizersKeepInfinities(t *testing.T) {
 	for name, optimizer := range map[string]func(*Initializer, Parameters) Optimizer{
 		"SGD": func(in *Initializer, p Parameters) Optimizer { return in.SGD(p, SGDConfig{}) },
@@ -39,7 +39,8 @@ func TestOptimizersKeepInfinities(t *testing.T) {
 	}
 }
 
-// Without a first moment, as Wasserstein GANs are trained, a step goes by its own gradient alone, however large the one before was.
+// Without a first moment, as Wasserstein GANs are trained, a step goes by its own gradient alone,
+// however large the one before was.
 func TestAdamWithoutFirstMoment(t *testing.T) {
 	b := open(t, 64<<20)
 	in := Init(b.ctx, b.rt)

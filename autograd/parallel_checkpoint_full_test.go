@@ -25,7 +25,8 @@ func TestParallelCheckpointsOnAFullDisk(t *testing.T) {
 	require.Contains(t, out, "--- PASS: TestFullDiskProcess")
 }
 
-// TestFullDiskProcess has a process of its own, whose files it limits: the first write after the limit is the one that fails.
+// TestFullDiskProcess has a process of its own, whose files it limits: the first write after the limit
+// is the one that fails.
 func TestFullDiskProcess(t *testing.T) {
 	if os.Getenv("CISTERN_TEST_FULL_DISK") == "" {
 		t.Skip("run by TestParallelCheckpointsOnAFullDisk, in a process of its own")

@@ -10,8 +10,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// clipNorm is ClipGradNorm where gradients are in parts: the parts' norms are put together over the ranks, and with that of the gradients that each rank has whole. All of it is on the
-// device, in float64, which has the powers of every float32 norm. It adds up in another order than the norm of whole gradients does.
+// clipNorm is ClipGradNorm where gradients are in parts: the parts' norms are put together over the
+// ranks, and with that of the gradients that each rank has whole. All of it is on the device, in
+// float64, which has the powers of every float32 norm. It adds up in another order than the norm of
+// whole gradients does.
 func (d *Parallel) clipNorm(ctx context.Context, most, p float64, parts, whole []*tensor.Tensor) (total *tensor.Tensor, err error) {
 	if !(most >= 0) || math.IsNaN(p) || p == 0 {
 		return nil, fmt.Errorf("%w: at most %v of the %v-norm of sharded gradients: want a number of at least 0, and a norm other than 0", ErrInvalid, most, p)
@@ -76,7 +78,8 @@ func (d *Parallel) clipNorm(ctx context.Context, most, p float64, parts, whole [
 	return total, err
 }
 
-// power is a scalar of float64: the p-th power of the p-norm of some tensors, or the norm itself of an infinity. Without tensors with elements it is what adds nothing.
+// power is a scalar of float64: the p-th power of the p-norm of some tensors, or the norm itself of an
+// infinity. Without tensors with elements it is what adds nothing.
 func power(ctx context.Context, rt *tensor.Runtime, p float64, ts []*tensor.Tensor) (*tensor.Tensor, error) {
 	var some []*tensor.Tensor
 	for _, t := range ts {

@@ -106,7 +106,8 @@ func TestParallelShardedNorms(t *testing.T) {
 		}
 		x, z := in.Tensor([]float64{1, 2, 3, -4, 5, -6, 7, 8, 9}, 1, 9), in.Tensor([]float64{1, 5, -3}, 1, 3)
 		for _, norm := range []float64{2, 1, 3, math.Inf(1), math.Inf(-1)} {
-			for _, of := range [][2]float64{{1, 0.25}, {1, 1e9}, {1, math.Inf(1)}, {1e25, 1}, {1e-20, 1e-25}} { // of the squares or cubes float32 has none
+			// The squares and cubes of the last two overflow or vanish in float32.
+			for _, of := range [][2]float64{{1, 0.25}, {1, 1e9}, {1, math.Inf(1)}, {1e25, 1}, {1e-20, 1e-25}} {
 				size, most := of[0], of[1]
 				var norms [2]float32
 				for i, m := range []model{m, twin} {

@@ -130,7 +130,8 @@ type chain struct {
 	Any  any
 }
 
-// TestDeepModels: a chain is walked to the depth that a model may have, and what is deeper is an error, not the end of the stack.
+// TestDeepModels: a chain is walked to the depth that a model may have, and what is deeper is an error,
+// not the end of the stack.
 func TestDeepModels(t *testing.T) {
 	in := initializer(t)
 	made := func(depth int, link func(c, next *chain)) *chain {
@@ -167,8 +168,8 @@ type fork struct {
 	Other       any
 }
 
-// TestModelsOfManyWays: a state dict has a name for each way to a parameter, up to a limit, and a graph without parameters is walked
-// once.
+// TestModelsOfManyWays: a state dict has a name for each way to a parameter, up to a limit, and a graph
+// without parameters is walked once.
 func TestModelsOfManyWays(t *testing.T) {
 	in := initializer(t)
 	made := func(depth int, fc *autograd.Linear) *fork {

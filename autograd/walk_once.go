@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// A walk goes into each value once. A walk for a state dict, in which a parameter has all of its names, goes into a value
-// again on each way to it, unless it found nothing there. The depth and the number of ways are limited, so that a walk
-// ends for every model, and before the stack does.
+// A walk goes into each value once. A walk for a state dict, in which a parameter has all of its names,
+// goes into a value again on each way to it, unless it found nothing there. The depth and the number of
+// ways are limited, so that a walk ends for every model, and before the stack does.
 
 const (
 	maxDepth = 1000    // of values in values

@@ -80,8 +80,9 @@ func (b Block) EraseStream(s device.Stream) error {
 // stream at once, and after RecordStream when every recorded stream is past the work queued before Free.
 // A second Free is an error.
 //
-// Free waits only where recording an event does: when a recorded stream's queue is full, or it is being closed.
-// With NoCaching it waits for the recorded streams and for the driver, with MaxCachedBytes it may call the driver, and beside a [HistoryStream] for a reader that is behind.
+// Free waits only where recording an event does: when a recorded stream's queue is full, or it is being
+// closed. With NoCaching it waits for the recorded streams and for the driver, with MaxCachedBytes it
+// may call the driver, and beside a [HistoryStream] for a reader that is behind.
 func (b Block) Free() error { return b.FreeContext(context.Background()) }
 
 // FreeContext is Free; ctx is the parent of what observers see, and ends the wait for the reader of a [HistoryStream]: the

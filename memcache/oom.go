@@ -37,9 +37,10 @@ type OutOfMemoryError struct {
 	// hold a part. PyTorch's message counts blocks of private pools as allocated.
 	OtherStreams, OtherSizes, OtherPools, Graphs int64
 
-	// Label says what the memory was for. Holders are the modules and categories with the most bytes, if
+	// Label is what the memory was for. Holders are the modules and categories with the most bytes, if
 	// anything has a label. Advice says which call or option would have served the request, or that none
-	// would; it is empty after a wait, and where the driver reports no free memory. Advice and Holders are looked up when the request is given up, a moment after the figures above: what other
+	// would; it is empty after a wait, and where the driver reports no free memory. Advice and Holders
+	// are looked up when the request is given up, a moment after the figures above: what other
 	// goroutines allocate or free meanwhile makes a difference.
 	Label   Label
 	Holders []Share

@@ -18,9 +18,9 @@ import (
 // backend:native, are accepted without effect. An unknown option, or a value that PyTorch refuses, is
 // an error.
 //
-// The fields of Config that PyTorch has no option for have names too: expandable_granule_mb, expandable_remap,
-// memory_limit and max_cached_bytes (in bytes), reuse_across_streams (never, when_full or before_growth), no_caching and exact.
-// PyTorch refuses them.
+// The fields of Config that PyTorch has no option for have names too: expandable_granule_mb,
+// expandable_remap, memory_limit and max_cached_bytes (in bytes), reuse_across_streams (never,
+// when_full or before_growth), no_caching and exact. PyTorch refuses them.
 func ParseConfig(options string) (Config, error) { return Config{}.with("ParseConfig", options) }
 
 // With is c with the options of an option string, for [Cache.SetConfig]. As in PyTorch (torch.cuda.memory._set_allocator_settings),
@@ -160,7 +160,8 @@ var setters = map[string]setter{
 // mebibytes takes a positive number of MiB, as PyTorch does.
 func mebibytes(field func(*Config) *int64) setter { return number(field, 1, "MiB") }
 
-// ownNumber takes the number of an option that PyTorch does not have; 0 is the default, so that [Config.With] can lift it.
+// ownNumber takes the number of an option that PyTorch does not have; 0 is the default, so that
+// [Config.With] can lift it.
 func ownNumber(field func(*Config) *int64, unit string) setter { return number(field, 0, unit) }
 
 // number takes a whole number from least on.

@@ -54,9 +54,9 @@ type eventQueue struct {
 	next       *eventQueue
 }
 
-// record records an event on each stream that uses the freed block h. Recording may wait for a full queue, so no
-// lock is held; nobody else changes its uses until its last event is complete and recordingDone was called. inFree says that
-// the call is Free's.
+// record records an event on each stream that uses the freed block h. Recording may wait for a full
+// queue, so no lock is held; nobody else changes its uses until its last event is complete and
+// recordingDone was called. inFree says that the call is Free's.
 func (p *pendingFrees) record(h *handout, inFree bool) error {
 	if len(h.uses) > 0 && p.deferFree(h) {
 		return nil

@@ -33,11 +33,12 @@ type attending struct {
 	queryAt, keyAt, valueAt int
 }
 
-// ScaledDotProductAttention returns softmax(q kᵀ scale + mask) v, (…, L, V), for queries q (…, L, E), keys k (…, S, E) and
-// values v (…, S, V), whose batches broadcast (torch.nn.functional.scaled_dot_product_attention, without dropout). mask
-// broadcasts to (…, L, S); of the tensors' dtype it is added to the scores, and of uint8 a key is seen where it is not 0;
-// nil: all are. A query that sees no key gets 0. The scores are never stored: sums, float64 (…, L, 2), are each query's
-// greatest score s and 1 / Σ exp(score - s), for [Runtime.ScaledDotProductAttentionGrad].
+// ScaledDotProductAttention returns softmax(q kᵀ scale + mask) v, (…, L, V), for queries q (…, L, E),
+// keys k (…, S, E) and values v (…, S, V), whose batches broadcast
+// (torch.nn.functional.scaled_dot_product_attention, without dropout). mask broadcasts to (…, L, S); of
+// the tensors' dtype it is added to the scores, and of uint8 a key is seen where it is not 0; nil: all
+// are. A query that sees no key gets 0. The scores are never stored: sums, float64 (…, L, 2), are each
+// query's greatest score s and 1 / Σ exp(score - s), for [Runtime.ScaledDotProductAttentionGrad].
 func (rt *Runtime) ScaledDotProductAttention(ctx context.Context, q, k, v, mask *Tensor, cfg AttentionConfig) (y, sums *Tensor, err error) {
 	const op = "ScaledDotProductAttention"
 	in, err := rt.acquireAttention(op, mask, q, k, v)

@@ -204,7 +204,8 @@ func gatherTrial[T kernel.Float](c *trial[T]) {
 		tolerance{terms: float64(shape[axis]+1) * unit[T](), inside: 1})
 }
 
-// limitMask makes some rows of a mask special: hidden by numbers that are finite and very negative, seldom with NaN or infinite.
+// limitMask makes some rows of a mask special: hidden by numbers that are finite and very negative,
+// seldom with NaN or infinite.
 func limitMask[T kernel.Float](r *rand.Rand, mask []T, columns int) {
 	most := []int{3, 5}[r.IntN(8)/7]
 	for ; len(mask) > 0; mask = mask[columns:] {

@@ -58,7 +58,7 @@ const (
 	special // with NaN, infinities, zeros of both signs, subnormal numbers
 	large   // around 1e30
 	tiny    // subnormal, and a little more
-	limits  // with NaN, infinities, zeros of both signs, subnormal numbers, and none so large that they overflow on the way
+	limits  // special, with finite numbers that don't overflow on the way
 	kinds
 )
 

@@ -43,19 +43,21 @@
 //
 // # Special numbers
 //
-// At NaN, infinities, zeros of both signs and subnormal numbers results are PyTorch's: in float32 and float64, with each
-// level of a processor's instructions, and on GPUs. These differences stay:
+// At NaN, infinities, zeros of both signs and subnormal numbers results are PyTorch's: in float32 and
+// float64, with each level of a processor's instructions, and on GPUs. These differences stay:
 //
-//   - A float32 function that is computed in float64 does not overflow on its way: GELUTanh's gradient at 1e30 is 1, and
-//     PyTorch's NaN. For the same reason an infinite gradient times a derivative below float32's range is infinite, not NaN.
+//   - A float32 function that is computed in float64 does not overflow on its way: GELUTanh's gradient
+//     at 1e30 is 1, and PyTorch's NaN. For the same reason an infinite gradient times a derivative
+//     below float32's range is infinite, not NaN.
 //   - [Runtime.PowScalar] is IEEE 754's pow: of -Inf and 0.5 it is +Inf. PyTorch takes a square root, which is NaN.
-//   - Products are rounded before they are added, where PyTorch's vectors fuse the two: a centered RMSprop of gradients whose
-//     squares overflow gives NaN.
-//   - The gradients of ELU and Hardtanh at NaN are that of the result, as on PyTorch's GPUs and as ReLU's. PyTorch's vectors
-//     give NaN and 0. L1Loss's gradient at NaN is NaN, and PyTorch's 0.
-//   - An attention's query that sees no key gives 0, and a key that a query does not see gets no gradient of it, also where
-//     the query's other scores are NaN or infinite. PyTorch's softmax gives NaN. NaN and infinities among values, and their
-//     gradients, may or may not reach the queries from which their keys are hidden: kernels skip tiles of hidden keys.
+//   - Products are rounded before they are added, where PyTorch's vectors fuse the two: a centered
+//     RMSprop of gradients whose squares overflow gives NaN.
+//   - The gradients of ELU and Hardtanh at NaN are that of the result, as on PyTorch's GPUs and as
+//     ReLU's. PyTorch's vectors give NaN and 0. L1Loss's gradient at NaN is NaN, and PyTorch's 0.
+//   - An attention's query that sees no key gives 0, and a key that a query does not see gets no
+//     gradient of it, also where the query's other scores are NaN or infinite. PyTorch's softmax gives
+//     NaN. NaN and infinities among values, and their gradients, may or may not reach the queries from
+//     which their keys are hidden: kernels skip tiles of hidden keys.
 //   - A row that CrossEntropy ignores gets no gradient, also where its logits are NaN or +Inf. PyTorch's gives it NaN.
 //   - The gradient of a convolution's input, and a transposed convolution, may or may not have the products of NaN and
 //     infinite weights with what is outside of the picture; PyTorch's depend on its algorithm, too.

@@ -10,9 +10,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// Every operation at special numbers among ordinary ones, in tensors about as large as the vectors of a processor, at each of its levels of
-// instructions: NaN, infinities and zeros of both signs are where they are in package reference, in float32 and float64. A case that
-// fails runs alone by its name; 2,000 of each operation are
+// Every operation at special numbers among ordinary ones, in tensors about as large as the vectors of a
+// processor, at each of its levels of instructions: NaN, infinities and zeros of both signs are where
+// they are in package reference, in float32 and float64. A case that fails runs alone by its name;
+// 2,000 of each operation are
 //
 //	go test ./tensor -run TestSpecialNumbers -cases 140000
 func TestSpecialNumbers(t *testing.T) {

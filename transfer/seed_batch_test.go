@@ -123,7 +123,8 @@ func TestCollectIntoKeepsToItsLengths(t *testing.T) {
 	}
 }
 
-// After an output that is shorter, and after an error, the caller's memory is as large as it was, in every slot and call.
+// After an output that is shorter, and after an error, the caller's memory is as large as it was, in
+// every slot and call.
 func TestCollectKeepsTheCapacity(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	into := [][]byte{make([]byte, 32), make([]byte, 5, 40)}

@@ -43,8 +43,8 @@ type Stats struct {
 	// DroppedBatches counts the batches that were dropped without Close, and whose memory the garbage collector gave back.
 	DroppedBatches int64
 
-	// AccountingFaults counts statistics that were found wrong, which is a mistake of this package: the first one is logged (log/slog),
-	// and an error of EmptyCache and Close.
+	// AccountingFaults counts statistics that were found wrong, which is a mistake of this package: the
+	// first one is logged (log/slog), and an error of EmptyCache and Close.
 	AccountingFaults int64
 
 	// Registered is what [Pool.Register] has registered, in bytes.

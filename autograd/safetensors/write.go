@@ -119,10 +119,11 @@ func (h *headerWriter) json(v any) {
 	h.Truncate(h.Len() - 1) // the encoder's line feed
 }
 
-// WriteFile writes a file and puts it in the place of the one at path, if there is one: whenever the program or the machine
-// stops, path has the old file or the new one, whole. The data goes to a new file in the same folder, which is flushed to the
-// disk and renamed, so that of several writers of one path one wins. The new file has the permissions of the old one. A program
-// that is killed meanwhile leaves a file whose name begins with a dot. Only a regular file is replaced: a path at which there is
+// WriteFile writes a file and puts it in the place of the one at path, if there is one: whenever the
+// program or the machine stops, path has the old file or the new one, whole. The data goes to a new
+// file in the same folder, which is flushed to the disk and renamed, so that of several writers of one
+// path one wins. The new file has the permissions of the old one. A program that is killed meanwhile
+// leaves a file whose name begins with a dot. Only a regular file is replaced: a path at which there is
 // something else, such as a folder, a device or a symbolic link, is an error that wraps [ErrInvalid].
 func WriteFile(ctx context.Context, path string, tensors []Named, metadata map[string]string, streamed ...Streamed) error {
 	if old, err := os.Lstat(path); err == nil && !old.Mode().IsRegular() {

@@ -11,7 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/surface"
 )
 
-// surfaceOf is the whole package, with the streams, events, graphs and communicators that a device makes, and valid arguments.
+// surfaceOf is the whole package, with the streams, events, graphs and communicators that a device
+// makes, and valid arguments.
 func surfaceOf(t *testing.T) *surface.Surface {
 	dev, err := New(Config{Capacity: 64 << 20})
 	require.NoError(t, err)

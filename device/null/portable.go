@@ -13,7 +13,7 @@ import (
 var portable struct {
 	mu      sync.Mutex
 	spans   []*span
-	changed chan struct{} // closed when some memory has a use less; nil when nobody waits
+	changed chan struct{} // closed when a use of some memory ends; nil without waiters
 }
 
 // holdPortable is the pinned memory, of whichever device, that [p, p+bytes) lies in, with one use more; or nil.

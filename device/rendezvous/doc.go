@@ -26,14 +26,17 @@
 //
 // # Authentication
 //
-// With CISTERN_RENDEZVOUS_TOKEN, the same secret on all ranks, each side proves to the other that it has it (HMAC-SHA256 of nonces of both, and
-// of what is said). The token is never sent. The id is sent in the clear, as NCCL's own connections are. Without a token whoever reaches the port can
-// take a rank's place.
+// With CISTERN_RENDEZVOUS_TOKEN, the same secret on all ranks, each side proves to the other that it
+// has it (HMAC-SHA256 of nonces of both, and of what is said). The token is never sent. The id is sent
+// in the clear, as NCCL's own connections are. Without a token whoever reaches the port can take a
+// rank's place.
 //
-// The token must be long and random, such as the output of "openssl rand -hex 32", and a new one for each job: a listener on the network, or a program
-// that answers in rank 0's place, gets a proof by which it can try tokens offline, as many as it has time for. A word or a password is found that way.
+// The token must be long and random, such as the output of "openssl rand -hex 32", and a new one for
+// each job: a listener on the network, or a program that answers in rank 0's place, gets a proof by
+// which it can try tokens offline, as many as it has time for. A word or a password is found that way.
 //
-// A client that has not proved that it has the token keeps no rank out. Rank 0 reads at most 112 bytes of it and closes its connection after two
-// seconds. Of clients that have said nothing it serves 64 besides one for each rank, as of clients that have sent a hello; of more, the oldest
-// connection is closed.
+// A client that has not proved that it has the token keeps no rank out. Rank 0 reads at most 112 bytes
+// of it and closes its connection after two seconds. Of clients that have said nothing it serves 64
+// besides one for each rank, as of clients that have sent a hello; of more, the oldest connection is
+// closed.
 package rendezvous

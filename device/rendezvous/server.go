@@ -98,8 +98,9 @@ func (s *server) accept(ctx context.Context, l net.Listener, group *sync.WaitGro
 	}
 }
 
-// admit keeps the connection of a client among those of its kind, and no other. If there are too many of the kind, the oldest
-// one is closed: a rank has its next message ready, so that it needs less time than strangers who wait.
+// admit keeps the connection of a client among those of its kind, and no other. If there are too many
+// of the kind, the oldest one is closed: a rank has its next message ready, so that it needs less time
+// than strangers who wait.
 func (s *server) admit(kind *[]net.Conn, conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,8 +155,9 @@ func (s *server) talk(conn net.Conn) {
 	}
 }
 
-// claim returns why the client of a connection can't be the rank that it claims, or makes it that. A process may come again, as
-// long as it does not have the id: then its earlier connection is closed, so that no rank holds more than one.
+// claim returns why the client of a connection can't be the rank that it claims, or makes it that. A
+// process may come again, as long as it does not have the id: then its earlier connection is closed, so
+// that no rank holds more than one.
 func (s *server) claim(h *hello, conn net.Conn) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -97,8 +97,9 @@ func (p *pipes) meets(t *testing.T, rank int) {
 	require.Equal(t, began, time.Now())
 }
 
-// TestCollectiveRendezvousIsNotKeptBusy: strangers that say nothing, or nothing but a hello, keep no rank out. The oldest of their kind
-// goes when there are too many, and those that stay go when their time is over, however slowly they speak.
+// TestCollectiveRendezvousIsNotKeptBusy: strangers that say nothing, or nothing but a hello, keep no
+// rank out. The oldest of their kind goes when there are too many, and those that stay go when their
+// time is over, however slowly they speak.
 func TestCollectiveRendezvousIsNotKeptBusy(t *testing.T) {
 	accepting(t, func(t *testing.T, p *pipes) {
 		most := p.cfg.Size + spare
@@ -142,7 +143,8 @@ func TestCollectiveRendezvousIsNotKeptBusy(t *testing.T) {
 	})
 }
 
-// TestCollectiveRendezvousKeepsRanks: strangers don't drop a rank that has proved that it has the token, and a rank has one connection.
+// TestCollectiveRendezvousKeepsRanks: strangers don't drop a rank that has proved that it has the
+// token, and a rank has one connection.
 func TestCollectiveRendezvousKeepsRanks(t *testing.T) {
 	accepting(t, func(t *testing.T, p *pipes) {
 		h := p.hello(1)

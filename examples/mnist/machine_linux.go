@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// machineMemory returns the bytes of memory of the machine, or of the container, or 0 if the system doesn't report them.
+// machineMemory returns the bytes of memory of the machine, or of the container, or 0 if the system
+// doesn't report them.
 func machineMemory() int64 {
 	var info syscall.Sysinfo_t
 	if syscall.Sysinfo(&info) != nil {

@@ -39,8 +39,8 @@ func contents(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestOutputsAreRefused: before the training, if they are inputs, named by two flags, no regular files, or can't be made. All
-// files stay as they were.
+// TestOutputsAreRefused: before the training, if they are inputs, named by two flags, no regular files,
+// or can't be made. All files stay as they were.
 func TestOutputsAreRefused(t *testing.T) {
 	data := small(t)
 	t.Chdir(t.TempDir())

@@ -49,8 +49,8 @@ func (p *party) ranks() int {
 	return p.size
 }
 
-// leastOfRank is the memory in bytes that a rank takes at least. With a batch of 250 of the default model it is 85 MiB, of which 47 are
-// its copy of the data set.
+// leastOfRank is the memory in bytes that a rank takes at least. With a batch of 250 of the default
+// model it is 85 MiB, of which 47 are its copy of the data set.
 const leastOfRank = 128 << 20
 
 // checkRanks returns an error if the ranks of -ranks have less than they take at least, each.
@@ -62,8 +62,8 @@ func (o *options) checkRanks() error {
 		humanize.IBytes(leastOfRank), humanize.IBytes(uint64(o.memory)), o.memory/leastOfRank)
 }
 
-// shareOfRank is the capacity in bytes of a rank's host device with which those of all ranks take half of the machine's memory; 0: that
-// is more than the device's default, or unknown.
+// shareOfRank is the capacity in bytes of a rank's host device with which those of all ranks take half
+// of the machine's memory; 0: that is more than the device's default, or unknown.
 func (o *options) shareOfRank(ranks int) int64 {
 	if share := o.memory / 2 / int64(ranks); share < 4<<30 {
 		return share
@@ -114,7 +114,8 @@ func (o *options) parties() ([]*party, error) {
 	return all, nil
 }
 
-// deviceOf is the name of a rank's device. Each opens a host device of its own, with its share of the machine's memory, and the GPU of its number, unless -device has one.
+// deviceOf is the name of a rank's device. Each opens a host device of its own, with its share of the
+// machine's memory, and the GPU of its number, unless -device has one.
 func (o *options) deviceOf(p *party) string {
 	name := o.deviceName()
 	if p != nil && name == "host" {

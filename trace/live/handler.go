@@ -31,8 +31,9 @@ type Config struct {
 	Allocated func() []memcache.Holding
 	// Steps is how many of the latest steps are kept; 0: 1,000.
 	Steps int
-	// Hosts are more names, without ports, under which the pages are served: those of this machine that users type, or of a
-	// proxy. localhost, loopback addresses and the address of the connection need not be listed.
+	// Hosts are more names, without ports, under which the pages are served: those of this machine that
+	// users type, or of a proxy. localhost, loopback addresses and the address of the connection need
+	// not be listed.
 	Hosts []string
 }
 

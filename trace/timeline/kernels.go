@@ -48,7 +48,8 @@ var errNoClock = errors.New("the device's clock is not known")
 // drainEvery is after how many launches one looks which kernels are done.
 const drainEvery = 64
 
-// Launching sees the kernels of a stream, as [device.StreamOptions].Launching. It waits for nothing. Of a nil stream it sees none.
+// Launching sees the kernels of a stream, as [device.StreamOptions].Launching. It waits for nothing. Of
+// a nil stream it sees none.
 func (t *Timeline) Launching(s device.Stream, name string) func(error) {
 	if s == nil || t.off.Load() {
 		return nil

@@ -56,8 +56,8 @@ func TestFilesAreShort(t *testing.T) {
 	require.Greater(t, files, 400)
 }
 
-// TestFilesAreWrittenByOnePackage: what creates, opens for writing, or renames a file goes through internal/output, except
-// tests, tools of the developers, and programs that write source files.
+// TestFilesAreWrittenByOnePackage: what creates, opens for writing, or renames a file goes through
+// internal/output, except tests, tools of the developers, and programs that write source files.
 func TestFilesAreWrittenByOnePackage(t *testing.T) {
 	writes := regexp.MustCompile(`\bos\.(Create|CreateTemp|WriteFile|OpenFile|Rename|Link|Symlink)\(|\brenameio\.`)
 	comment := regexp.MustCompile(`(?m)^\s*//.*`)

@@ -6,10 +6,11 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// Attention is softmax(Q Kᵀ scale + mask) V without the matrix of scores: a tile of queries meets one tile of keys after
-// the other, and keeps the greatest score and the sum of exponentials so far; what was added up before a greater score came
-// is scaled down. Each query's greatest score and 1 over its sum are kept, from which the backward step finds every weight again: apart,
-// because the logarithm of the sum vanishes beside the score of a key that a mask of -1e30 hides. The gradient of a score is
+// Attention is softmax(Q Kᵀ scale + mask) V without the matrix of scores: a tile of queries meets one
+// tile of keys after the other, and keeps the greatest score and the sum of exponentials so far; what
+// was added up before a greater score came is scaled down. Each query's greatest score and 1 over its
+// sum are kept, from which the backward step finds every weight again: apart, because the logarithm of
+// the sum vanishes beside the score of a key that a mask of -1e30 hides. The gradient of a score is
 // weight (dOut·v - dOut·out), and a query's dOut·out is the same for all keys.
 
 // Layout is where an array of matrices lies: strides of the batch, and between two rows, in elements.

@@ -18,8 +18,8 @@ func (l Loss) Name() string {
 	return [...]string{"mse loss", "l1 loss", "huber loss", "binary cross entropy"}[l]
 }
 
-// Pairs are the operands of a loss. Weight and Pos, the weight of positive answers, are for BCE; nil: none, which differs from 1 where the
-// target is infinite.
+// Pairs are the operands of a loss. Weight and Pos, the weight of positive answers, are for BCE; nil:
+// none, which differs from 1 where the target is infinite.
 type Pairs[T Float] struct{ X, T, Weight, Pos []T }
 
 // lossOf is the loss of pair i.

@@ -51,7 +51,8 @@ func Huber(delta float64) Loss {
 	}
 }
 
-// BCE is -w(p·t·log σ(x) + (1-t)·log σ(-x)), by PyTorch's formulas, which differ where x or t is infinite. Without pos there is no p.
+// BCE is -w(p·t·log σ(x) + (1-t)·log σ(-x)), by PyTorch's formulas, which differ where x or t is
+// infinite. Without pos there is no p.
 func BCE(w, p float64, pos bool) Loss {
 	minusLog := func(x float64) float64 { // of σ(x)
 		if x < 0 {

@@ -33,7 +33,8 @@ func adamBy[T Float](p, dp, m, v, top []T, s *AdamScalars[T]) {
 	}
 }
 
-// Decayed is the gradient d with the decay of a parameter: without it d itself, because 0 times an infinite parameter is NaN.
+// Decayed is the gradient d with the decay of a parameter: without it d itself, because 0 times an
+// infinite parameter is NaN.
 func Decayed[T Float](d, decay, p T) T {
 	if decay == 0 {
 		return d

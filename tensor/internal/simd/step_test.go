@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A step of an optimiser has the same bits at each level of instructions, also where numbers are special, overflow or vanish.
+// A step of an optimiser has the same bits at each level of instructions, also where numbers are
+// special, overflow or vanish.
 func TestSteps(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Surface is what a test knows of the package in the working directory.
+// Surface describes the package in the working directory to a test of all that it exports.
 type Surface struct {
 	T testing.TB
 	// Functions are the exported functions by name.
@@ -29,8 +29,9 @@ type Surface struct {
 	Without map[string]string
 	// Valid is an argument of a type, or nil for its zero value.
 	Valid func(reflect.Type) any
-	// Allowed are arguments that may be nil, or elements and fields of them, with the reason: "Function 1", "Type.Method 2",
-	// "Type.Method 2.Field", or the name of a type, such as "Option". The first argument is number 1.
+	// Allowed are arguments that may be nil, or elements and fields of them, with the reason: "Function
+	// 1", "Type.Method 2", "Type.Method 2.Field", or the name of a type, such as "Option". The first
+	// argument is number 1.
 	Allowed map[string]string
 	// Done is called with each result that is not nil.
 	Done func(call string, result any)
@@ -58,17 +59,18 @@ func (f *function) in() []reflect.Type {
 
 // functions are all that are called, in the order of their names.
 func (s *Surface) functions() []*function {
-	functions, types := exported(s.T)
+	api := Exported(s.T)
+	slices.Sort(api.Functions)
 	var all []*function
-	for _, name := range functions {
+	for _, name := range slices.Compact(api.Functions) { // twice: of two platforms
 		f := s.Functions[name]
 		if s.Without[name] == "" {
 			require.NotNil(s.T, f, "the test does not call %s", name)
 			all = append(all, &function{name: name, typ: reflect.TypeOf(f), value: reflect.ValueOf(f)})
 		}
 	}
-	for _, name := range types {
-		if s.Without[name] == "" {
+	for _, name := range slices.Sorted(maps.Keys(api.Methods)) {
+		if len(api.Methods[name]) > 0 && s.Without[name] == "" {
 			require.NotNil(s.T, s.Receivers[name], "the test has no value of %s", name)
 		}
 	}
@@ -125,11 +127,18 @@ func (s *Surface) valid(typ reflect.Type) reflect.Value {
 	return of
 }
 
-// exported are the functions, and the types with exported methods, of the package in the working directory.
-func exported(t testing.TB) (functions, types []string) {
+// API is what a package exports.
+type API struct {
+	Functions []string
+	Methods   map[string][]string // declared for each type; of a type without any, too
+}
+
+// Exported reads the API of the package in the working directory from its files.
+func Exported(t testing.TB) API {
 	t.Helper()
 	names, err := filepath.Glob("*.go")
 	require.NoError(t, err)
+	api := API{Methods: map[string][]string{}}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -137,24 +146,34 @@ func exported(t testing.TB) (functions, types []string) {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 		require.NoError(t, err)
 		for _, decl := range file.Decls {
-			d, ok := decl.(*ast.FuncDecl)
-			if !ok || !d.Name.IsExported() {
-				continue
+			api.add(decl)
+		}
+	}
+	require.NotEmpty(t, api.Methods, "the folder has no files of a package")
+	return api
+}
+
+func (a *API) add(decl ast.Decl) {
+	switch d := decl.(type) {
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			if s, ok := s.(*ast.TypeSpec); ok && s.Name.IsExported() {
+				a.Methods[s.Name.Name] = append(a.Methods[s.Name.Name], []string{}...)
 			}
-			if d.Recv == nil {
-				functions = append(functions, d.Name.Name)
-				continue
-			}
+		}
+	case *ast.FuncDecl:
+		switch {
+		case !d.Name.IsExported():
+		case d.Recv == nil:
+			a.Functions = append(a.Functions, d.Name.Name)
+		default:
 			recv := d.Recv.List[0].Type
 			if star, ok := recv.(*ast.StarExpr); ok {
 				recv = star.X
 			}
 			if name := fmt.Sprint(recv); ast.IsExported(name) {
-				types = append(types, name)
+				a.Methods[name] = append(a.Methods[name], d.Name.Name)
 			}
 		}
 	}
-	slices.Sort(functions)
-	slices.Sort(types)
-	return slices.Compact(functions), slices.Compact(types)
 }
