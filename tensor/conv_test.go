@@ -28,6 +28,20 @@ func TestConvolutionOfInfinities(t *testing.T) {
 	require.Equal(t, want, nans(r.ConvInputGrad(r.ctx, x, w, []int{1, 1, 2, 2}, ConvConfig{})))
 }
 
+// A GPU does four rows of y at once. Rows after the last one must not multiply their zeros with an
+// infinity of x, which would be NaN.
+func TestConvWeightGradBesideInfinities(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	for high := 3; high < 9; high++ {
+		x, err := r.Full(r.ctx, math.Inf(1), Float32, 1, 16, high, 12)
+		require.NoError(t, err)
+		dy, err := r.Full(r.ctx, 1, Float32, 1, 16, high, 12)
+		require.NoError(t, err)
+		dw, err := r.ConvWeightGrad(r.ctx, dy, x, []int{16, 16, 3, 3}, ConvConfig{Padding: []int{1, 1}})
+		require.Equal(t, slices.Repeat([]float32{float32(math.Inf(1))}, 16*16*9), get[float32](r, dw, err), "%d rows", high)
+	}
+}
+
 // A large picture is done in parts, all of which count.
 func TestConvolutionOfALargePicture(t *testing.T) {
 	const side = 100

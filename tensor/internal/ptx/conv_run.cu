@@ -137,6 +137,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_grad_run_3_f32(
 		for (u64 tile = part; tile < tiles; tile += parts) {
 			u64 image = tile / (high * wide), place = tile % (high * wide);
 			int p0 = (int)(place / wide) * tile_rows, q0 = (int)(place % wide) * tile_cols, cols = min((int)tile_cols, (int)d.q - q0);
+			if (p0 + slot >= (int)d.p)
+				cols = 0; // the 0 of a row outside of y times an infinity of x would be NaN
 			const float *xs = x + ((image * d.groups + g) * d.c + c0) * d.h * d.w, *ys = dy + ((image * d.groups + g) * d.k + k0) * d.p * d.q;
 			__syncthreads();
 			keep<reads_x>(

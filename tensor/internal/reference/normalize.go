@@ -12,10 +12,12 @@ type Normalized struct {
 	Mean, Var []float64
 }
 
-// statistics are the mean and variance of each row, and its number of elements.
-func (n Normalized) statistics(x Array) (mean, variance, count []float64) {
+// statistics returns each row's mean and variance, the mean of its magnitudes, to which roundings
+// of the mean are relative, and its number of elements.
+func (n Normalized) statistics(x Array) (mean, variance, size, count []float64) {
 	sums, squares := make([]Sum, n.Rows), make([]Sum, n.Rows)
-	mean, variance, count = make([]float64, n.Rows), make([]float64, n.Rows), make([]float64, n.Rows)
+	mean, variance = make([]float64, n.Rows), make([]float64, n.Rows)
+	size, count = make([]float64, n.Rows), make([]float64, n.Rows)
 	for i, v := range x.Data {
 		sums[n.Row(i)].Add(v)
 		count[n.Row(i)]++
@@ -23,6 +25,7 @@ func (n Normalized) statistics(x Array) (mean, variance, count []float64) {
 	for r := range mean {
 		if n.Centered {
 			mean[r] = sums[r].Value() / count[r]
+			size[r] = sums[r].Size() / count[r]
 		}
 	}
 	for i, v := range x.Data {
@@ -32,19 +35,22 @@ func (n Normalized) statistics(x Array) (mean, variance, count []float64) {
 	for r := range variance {
 		variance[r] = squares[r].Value() / count[r]
 	}
-	return mean, variance, count
+	return mean, variance, size, count
 }
 
-func (n Normalized) used(x Array) (mean, rstd, count []float64) {
-	mean, variance, count := n.statistics(x)
+func (n Normalized) used(x Array) (mean, rstd, size, count []float64) {
+	mean, variance, size, count := n.statistics(x)
 	if n.Mean != nil {
 		mean, variance = n.Mean, n.Var
+		for r, m := range mean {
+			size[r] = math.Abs(m)
+		}
 	}
 	rstd = make([]float64, n.Rows)
 	for r, v := range variance {
 		rstd[r] = 1 / math.Sqrt(v+n.Eps)
 	}
-	return mean, rstd, count
+	return mean, rstd, size, count
 }
 
 // weight is w[i], or without elements the standard.
@@ -58,19 +64,23 @@ func weight(w Array, i int, standard float64) float64 {
 // Forward is x, normalised, times w plus b, each of which may have no elements.
 func (n Normalized) Forward(x, w, b Array) Result {
 	r := newResult(x.Shape)
-	mean, rstd, _ := n.used(x)
+	mean, rstd, size, _ := n.used(x)
 	for i, v := range x.Data {
 		m, s := mean[n.Row(i)], rstd[n.Row(i)]
 		f, a := weight(w, n.Weight(i), 1), weight(b, n.Weight(i), 0)
-		r.Data[i] = (v-m)*s*f + a
-		r.Size[i] = (math.Abs(v)+math.Abs(m))*s*math.Abs(f) + math.Abs(a)
+		z := (v - m) * s
+		if z == 0 && s > 0 && math.IsInf(f, 0) { // too small for float64, times infinity
+			z = v - m
+		}
+		r.Data[i] = math.FMA(z, f, a) // a product above the greatest number is finite beside an infinite bias
+		r.Size[i] = (math.Abs(v)+size[n.Row(i)])*s*math.Abs(f) + math.Abs(a)
 	}
 	return r
 }
 
 // Grads are the gradients of x, w and b. Statistics that are not of x itself are constants.
 func (n Normalized) Grads(dy, x, w Array, shape []int) (dx, dw, db Result) {
-	mean, rstd, count := n.used(x)
+	mean, rstd, size, count := n.used(x)
 	sums, dots := make([]Sum, n.Rows), make([]Sum, n.Rows)
 	ws, bs := make([]Sum, n.Weights), make([]Sum, n.Weights)
 	for i, g := range dy.Data {
@@ -79,36 +89,40 @@ func (n Normalized) Grads(dy, x, w Array, shape []int) (dx, dw, db Result) {
 		sums[r].AddProduct(g, weight(w, k, 1))
 		dots[r].AddProduct(g*weight(w, k, 1), z)
 		ws[k].AddProduct(g, z)
+		// z is a difference, whose roundings are relative to what it is of.
+		if rest := math.Abs(g) * (math.Abs(x.Data[i]) + size[r]) * rstd[r]; rest < math.Inf(1) {
+			ws[k].size += rest
+		}
 		bs[k].Add(g)
 	}
 	dx = newResult(x.Shape)
 	for i, g := range dy.Data {
 		r := n.Row(i)
 		z, f := (x.Data[i]-mean[r])*rstd[r], weight(w, n.Weight(i), 1)
-		own, along, size := sums[r].Value()/count[r], dots[r].Value()/count[r], sums[r].Size()/count[r]
+		own, along, terms := sums[r].Value()/count[r], dots[r].Value()/count[r], sums[r].Size()/count[r]
 		if !n.Centered {
-			own, size = 0, 0
+			own, terms = 0, 0
 		}
-		size += math.Abs(z) * dots[r].Size() / count[r]
+		terms += math.Abs(z) * dots[r].Size() / count[r]
 		if n.Mean != nil {
-			own, along, size = 0, 0, 0
+			own, along, terms = 0, 0, 0
 		}
 		dx.Data[i] = rstd[r] * (g*f - own - z*along)
 		if n.Mean != nil { // constants, whatever x is
 			dx.Data[i] = rstd[r] * g * f
 		}
-		dx.Size[i] = rstd[r] * (math.Abs(g*f) + size)
+		dx.Size[i] = rstd[r] * (math.Abs(g*f) + terms)
 	}
 	return dx, resultOf(shape, ws), resultOf(shape, bs)
 }
 
 // Running are the statistics that training leaves of those before: the mean, and the variance without bias.
 func (n Normalized) Running(x Array, mean, variance []float64, momentum float64) (newMean, newVar Result) {
-	m, v, count := n.statistics(x)
+	m, v, size, count := n.statistics(x)
 	newMean, newVar = newResult([]int{n.Rows}), newResult([]int{n.Rows})
 	for r := range m {
 		newMean.Data[r] = (1-momentum)*mean[r] + momentum*m[r]
-		newMean.Size[r] = math.Abs(mean[r]) + math.Abs(m[r])
+		newMean.Size[r] = math.Abs(mean[r]) + size[r]
 		u := v[r] * count[r] / (count[r] - 1)
 		newVar.Data[r] = (1-momentum)*variance[r] + momentum*u
 		newVar.Size[r] = math.Abs(variance[r]) + u
