@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/internal/opened"
 	"github.com/cistern-ml/cistern/internal/sizes"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
@@ -65,6 +67,7 @@ type Cache struct {
 	reclaimers reclaimers
 
 	oomObservers oomObservers
+	opened       *opened.Ledger // of both; nil: not recorded
 
 	// Of private pools, guarded by shards.mu.
 	lastPoolNumber uint64           // of those that got the next
@@ -93,6 +96,7 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		dev:      dev,
 		reporter: reporter{observer: config.Observer, dev: dev, cache: lastCacheNumber.Add(1)},
 	}
+	c.opened = opened.New("cache", dev.ID())
 	c.shards.cache, c.shards.ledger, c.shards.noCaching = c, &c.ledger, config.NoCaching
 	c.shards.options.Store(s)
 	c.shards.table.Store(newShardTable(nil))
@@ -144,7 +148,13 @@ func (c *Cache) EmptyCache(ctx context.Context) error {
 // allocation, without locks, and may use the cache. A request that it makes asks no function
 // if it fails. remove ends the registration, and may be called from the function.
 func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)) (remove func()) {
-	return c.reclaimers.add(&reclaimer{free: f})
+	r := &reclaimer{free: f}
+	unlist := c.reclaimers.add(r)
+	c.opened.Add(opened.Reclaimer, unsafe.Pointer(r))
+	return func() {
+		unlist()
+		c.opened.Remove(unsafe.Pointer(r))
+	}
 }
 
 // Close frees all segments and ends the cache. It waits for the frees that are pending. Blocks that are
@@ -193,6 +203,7 @@ func (c *Cache) Close() error {
 		}
 	}
 	errs = append(errs, c.shards.closePending())
+	c.opened.Close(false)
 	return errors.Join(errs...)
 }
 

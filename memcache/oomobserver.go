@@ -5,6 +5,9 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/internal/opened"
 )
 
 // Who wants to know that a request has failed for good, be it to write down a Snapshot of that moment, is told apart from the
@@ -34,11 +37,13 @@ func (c *Cache) OnOutOfMemory(f func(ctx context.Context, err *OutOfMemoryError)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.list = append(slices.Clip(l.list), o)
+	c.opened.Add(opened.Observer, unsafe.Pointer(o))
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		// Failing requests go through the list as it was, so it is replaced.
 		l.list = slices.DeleteFunc(slices.Clone(l.list), func(other *oomObserver) bool { return other == o })
+		c.opened.Remove(unsafe.Pointer(o))
 	}
 }
 

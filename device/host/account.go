@@ -1,6 +1,8 @@
 package host
 
 import (
+	"unsafe"
+
 	"github.com/cistern-ml/cistern/device/internal/backend"
 	"github.com/cistern-ml/cistern/internal/accounting"
 )
@@ -72,6 +74,7 @@ func (t *table) free(addr uintptr, k kind, account *int64) (found, held bool) {
 	held = s != nil && s.captured > 0
 	if s != nil && !held {
 		s.dying = true
+		t.opened.Remove(unsafe.Pointer(s))
 		t.quiet(s)
 		if !t.closed {
 			t.remove(t.above(addr), 1)

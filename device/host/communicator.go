@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/opened"
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
@@ -82,6 +84,7 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 		c.part()
 		return nil, self.Closed(op)
 	}
+	d.opened.Add(opened.Communicator, unsafe.Pointer(c))
 	return c, nil
 }
 
@@ -125,6 +128,7 @@ func (c *communicator) Close() error {
 		return nil
 	}
 	c.dev.communicators.Remove(c)
+	c.dev.opened.Remove(unsafe.Pointer(c))
 	c.part()
 	return c.AsyncError()
 }

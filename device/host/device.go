@@ -10,6 +10,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/backend"
+	"github.com/cistern-ml/cistern/internal/opened"
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
@@ -33,6 +34,7 @@ type Device struct {
 	streams streams
 
 	communicators backend.Open[*communicator]
+	opened        *opened.Ledger // nil: not recorded
 }
 
 var (
@@ -61,6 +63,8 @@ func New(cfg Config) (*Device, error) {
 		d.mem.piece = ram
 	}
 	d.callbacks.init(d)
+	d.opened = opened.New("host device", d.id)
+	d.mem.opened = d.opened
 	return d, nil
 }
 
@@ -159,8 +163,10 @@ func (d *Device) close() error {
 	d.callbacks.close()
 	left := d.mem.close()
 	d.mem.share()
-	if err := d.stuckError(); err != nil {
-		return err
+	stuck := d.stuckError()
+	d.opened.Close(stuck != nil)
+	if stuck != nil {
+		return stuck
 	}
 	return self.Left(&left)
 }

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/backend"
+	"github.com/cistern-ml/cistern/internal/opened"
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
@@ -25,7 +27,9 @@ func (d *Device) NewEvent(opts device.EventOptions) (device.Event, error) {
 	if err := d.usable("NewEvent"); err != nil {
 		return nil, err
 	}
-	return &event{dev: d, timed: opts.Timed}, nil
+	e := &event{dev: d, timed: opts.Timed}
+	d.opened.Add(opened.EventKind(opts.Timed), unsafe.Pointer(e))
+	return e, nil
 }
 
 // open is the error of every call on a closed event, or on an event of a closed device.
@@ -118,6 +122,7 @@ func (e *event) Close() error {
 	race.Disable()
 	e.closed.Store(true)
 	race.Enable()
+	e.dev.opened.Remove(unsafe.Pointer(e))
 	return nil
 }
 

@@ -2,7 +2,10 @@ package host
 
 import (
 	"fmt"
+	"unsafe"
+
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/opened"
 )
 
 // graph is a program and what replays it.
@@ -85,6 +88,7 @@ func (s *stream) EndCapture() (device.Graph, error) {
 		s.dev.mem.release(p)
 		return nil, err
 	}
+	s.dev.opened.Add(opened.Graph, unsafe.Pointer(g))
 	return g, nil
 }
 
@@ -167,6 +171,7 @@ func (g *graph) Update(with device.Graph) error {
 }
 
 func (g *graph) Close() error {
+	g.dev.opened.Remove(unsafe.Pointer(g))
 	if p := g.close(); p != nil {
 		g.dev.mem.release(p)
 	}

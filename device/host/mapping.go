@@ -3,6 +3,7 @@ package host
 import (
 	"unsafe"
 
+	"github.com/cistern-ml/cistern/internal/opened"
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
@@ -15,6 +16,7 @@ func (t *table) reserve(r *reservation) bool {
 	if ok {
 		r.next = t.reservations
 		t.reservations = r
+		t.opened.Add(opened.Reservation, unsafe.Pointer(r))
 	}
 	t.unlock()
 	return ok
@@ -30,6 +32,7 @@ func (t *table) unreserve(addr uintptr) (found bool, mapped int64) {
 			found, mapped = true, r.mapped
 			if mapped == 0 {
 				*at = r.next
+				t.opened.Remove(unsafe.Pointer(r))
 				t.reserved -= int64(len(r.data))
 				t.checkAccounts()
 			}
@@ -113,6 +116,7 @@ func (t *table) unmapRange(addr uintptr, bytes int64) (whole, held bool) {
 	if n > 0 && !held {
 		for i := at; i < at+n; i++ {
 			t.segs[i].dying = true
+			t.opened.Remove(unsafe.Pointer(t.segs[i]))
 		}
 		end := addr + uintptr(bytes)
 		for done := addr; done < end && !t.closed; {

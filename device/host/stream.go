@@ -3,9 +3,11 @@ package host
 import (
 	"context"
 	"fmt"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/backend"
+	"github.com/cistern-ml/cistern/internal/opened"
 )
 
 // stream is a queue and, from its first operation on, a goroutine.
@@ -30,6 +32,7 @@ func (d *Device) NewStream(opts device.StreamOptions) (device.Stream, error) {
 	if err != nil {
 		return nil, err // not s: a nil *stream in the interface would not be nil
 	}
+	d.opened.Add(opened.Stream, unsafe.Pointer(s))
 	return s, nil
 }
 
@@ -149,6 +152,7 @@ func (s *stream) Close() error {
 		return nil
 	}
 	s.dev.streams.remove(s)
+	s.dev.opened.Remove(unsafe.Pointer(s))
 	return s.dev.stuckError()
 }
 

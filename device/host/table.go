@@ -3,7 +3,9 @@ package host
 import (
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
+	"github.com/cistern-ml/cistern/internal/opened"
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
@@ -19,6 +21,22 @@ const (
 
 //go:norace
 func (k kind) onHost() bool { return k >= pinned }
+
+// ledger is the kind's name in the device's ledger of open handles.
+//
+//go:norace
+func (k kind) ledger() opened.Kind {
+	switch k {
+	case allocated:
+		return opened.Memory
+	case mapped:
+		return opened.Mapping
+	case pinned:
+		return opened.Pinned
+	default:
+		return opened.Registered
+	}
+}
 
 // segment is memory that operations may name.
 type segment struct {
@@ -87,6 +105,7 @@ type table struct {
 	piece                 int64   // the most of one call: more than the machine's RAM would end the process
 	closed                bool
 	another               *table // in the list of portable
+	opened                *opened.Ledger
 }
 
 //go:norace
@@ -137,6 +156,7 @@ func (t *table) insert(s *segment) bool {
 	t.segs[at] = s
 	t.n++
 	s.table = t
+	t.opened.Add(s.kind.ledger(), unsafe.Pointer(s))
 	return true
 }
 

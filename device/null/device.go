@@ -9,6 +9,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/backend"
+	"github.com/cistern-ml/cistern/internal/opened"
 )
 
 // Device is a null device. Besides [device.Device] it implements [device.VirtualMemory].
@@ -19,7 +20,8 @@ type Device struct {
 	closed   atomic.Bool
 	ended    atomic.Bool // Close has waited for everything
 	script   atomic.Pointer[Script]
-	closing  sync.Mutex // held by Close
+	closing  sync.Mutex     // held by Close
+	opened   *opened.Ledger // nil: not recorded
 
 	// mu guards what follows, and the queues of the streams. No script runs with it held.
 	mu        sync.Mutex
@@ -48,6 +50,7 @@ func New(cfg Config) (*Device, error) {
 	}
 	d := &Device{id: device.NewID(), capacity: cfg.Capacity, next: cfg.Base, start: time.Now(),
 		streams: make(map[*Stream]struct{})}
+	d.opened = opened.New("null device", d.id)
 	d.SetScript(Script{})
 	return d, nil
 }
@@ -125,6 +128,7 @@ func (d *Device) Close() error {
 	}
 	d.ended.Store(true)
 	d.callbacks.close(d)
+	d.opened.Close(false)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var left backend.Leftover

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/backend"
+	"github.com/cistern-ml/cistern/internal/opened"
 )
 
 // event is complete, or refers to an operation of a stream.
@@ -29,7 +31,9 @@ func (d *Device) NewEvent(opts device.EventOptions) (device.Event, error) {
 	if err := d.usable("NewEvent"); err != nil {
 		return nil, err
 	}
-	return &event{dev: d, timed: opts.Timed}, nil
+	e := &event{dev: d, timed: opts.Timed}
+	d.opened.Add(opened.EventKind(opts.Timed), unsafe.Pointer(e))
+	return e, nil
 }
 
 func (e *event) usable(op string) error {
@@ -89,6 +93,7 @@ func (e *event) Timed() bool { return e.timed }
 // Close releases the event.
 func (e *event) Close() error {
 	e.closed.Store(true)
+	e.dev.opened.Remove(unsafe.Pointer(e))
 	return nil
 }
 

@@ -2,6 +2,7 @@ package null
 
 import (
 	"context"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -24,7 +25,9 @@ func (d *Device) Alloc(bytes int64) (device.Ptr, error) {
 		if err := d.place(c, alignment); err != nil {
 			return err
 		}
-		d.memory.spans = insert(d.memory.spans, &span{ptr: c.Ptr, bytes: bytes, kind: allocated})
+		s := &span{ptr: c.Ptr, bytes: bytes, kind: allocated}
+		d.memory.spans = insert(d.memory.spans, s)
+		d.record(s)
 		d.used += bytes
 		return nil
 	})
@@ -81,6 +84,7 @@ func (d *Device) Free(p device.Ptr) error {
 	}
 	_, err = d.do(Call{Op: OpFree, Ptr: p, Bytes: s.bytes}, func(*Call) error {
 		d.memory.spans = remove(d.memory.spans, s)
+		d.opened.Remove(unsafe.Pointer(s))
 		d.used -= s.bytes
 		return nil
 	})

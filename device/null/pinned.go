@@ -77,9 +77,11 @@ func (d *Device) pin(name string, b []byte, k kind) error {
 	switch {
 	case !vacant(d.host.spans, s.ptr, s.bytes):
 	case k == pinned && addPortable(s):
+		d.record(s)
 		return nil
 	case k == registered && vacantPortable(s):
 		d.host.spans = insert(d.host.spans, s)
+		d.record(s)
 		return nil
 	}
 	return self.Invalid(name, s.bytes, "the slice overlaps memory that is pinned or registered")
@@ -100,6 +102,7 @@ func (d *Device) Unregister(b []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.host.spans = remove(d.host.spans, s)
+	d.opened.Remove(unsafe.Pointer(s))
 	return nil
 }
 

@@ -3,6 +3,7 @@ package null
 import (
 	"slices"
 	"sync"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/backend"
@@ -65,6 +66,7 @@ func (d *Device) takePortable(p device.Ptr) bool {
 		return false
 	}
 	s.dying = true
+	d.opened.Remove(unsafe.Pointer(s))
 	for s.uses > 0 {
 		if portable.changed == nil {
 			portable.changed = make(chan struct{})

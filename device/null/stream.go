@@ -6,9 +6,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/backend"
+	"github.com/cistern-ml/cistern/internal/opened"
 )
 
 // Stream is a stream of a null device.
@@ -48,7 +50,9 @@ func (d *Device) newStream(id uint64, opts device.StreamOptions) (*Stream, error
 	if err := d.usable("NewStream"); err != nil {
 		return nil, err
 	}
-	return &Stream{id: id, priority: opts.Priority, dev: d, launching: opts.Launching}, nil
+	s := &Stream{id: id, priority: opts.Priority, dev: d, launching: opts.Launching}
+	d.opened.Add(opened.Stream, unsafe.Pointer(s))
+	return s, nil
 }
 
 // ID is the stream's ID.
@@ -217,6 +221,7 @@ func (s *Stream) Closed() bool { return s.closed.Load() || s.dev.ended.Load() }
 // Close waits for everything queued and ends the stream.
 func (s *Stream) Close() error {
 	s.close()
+	s.dev.opened.Remove(unsafe.Pointer(s))
 	return nil
 }
 

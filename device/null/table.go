@@ -2,9 +2,11 @@ package null
 
 import (
 	"slices"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/backend"
+	"github.com/cistern-ml/cistern/internal/opened"
 )
 
 // kind is what a range of addresses is.
@@ -47,6 +49,13 @@ func find(list []*span, p device.Ptr) int {
 		return 1
 	})
 	return i
+}
+
+// record adds s to the ledger of open handles.
+func (d *Device) record(s *span) {
+	kinds := [...]opened.Kind{allocated: opened.Memory, mapped: opened.Mapping, pinned: opened.Pinned,
+		registered: opened.Registered}
+	d.opened.Add(kinds[s.kind], unsafe.Pointer(s))
 }
 
 // at is the range in list that begins at p, or nil.

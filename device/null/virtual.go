@@ -2,8 +2,10 @@ package null
 
 import (
 	"context"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/opened"
 )
 
 // granularity is the unit of reservations and mappings: that of NVIDIA GPUs.
@@ -27,7 +29,9 @@ func (d *Device) Reserve(bytes int64) (device.Ptr, error) {
 		if err := d.place(c, granularity); err != nil {
 			return err
 		}
-		d.memory.reservations = insert(d.memory.reservations, &span{ptr: c.Ptr, bytes: bytes})
+		r := &span{ptr: c.Ptr, bytes: bytes}
+		d.memory.reservations = insert(d.memory.reservations, r)
+		d.opened.Add(opened.Reservation, unsafe.Pointer(r))
 		return nil
 	})
 	if err != nil {
@@ -55,6 +59,7 @@ func (d *Device) Unreserve(p device.Ptr) error {
 			return self.Invalid("Unreserve", 0, "the address is no longer that of a reservation")
 		}
 		d.memory.reservations = remove(d.memory.reservations, r)
+		d.opened.Remove(unsafe.Pointer(r))
 		return nil
 	})
 	return err
@@ -78,6 +83,7 @@ func (d *Device) Map(p device.Ptr, bytes int64) error {
 		}
 		s := &span{ptr: p, bytes: bytes, kind: mapped, home: d.memory.reservations[i].ptr}
 		d.memory.spans = insert(d.memory.spans, s)
+		d.record(s)
 		d.used += bytes
 		return nil
 	})
@@ -104,6 +110,7 @@ func (d *Device) Unmap(p device.Ptr, bytes int64) error {
 	_, err := d.do(Call{Op: OpUnmap, Ptr: p, Bytes: bytes}, func(*Call) error {
 		for _, s := range list {
 			d.memory.spans = remove(d.memory.spans, s)
+			d.opened.Remove(unsafe.Pointer(s))
 		}
 		d.used -= bytes
 		return nil

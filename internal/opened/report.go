@@ -1,0 +1,151 @@
+package opened
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/cistern-ml/cistern/internal/race"
+)
+
+// Left is a handle that was open when its device or cache was closed, or a device or cache that is open.
+type Left struct {
+	Kind  Kind   // unless Never
+	Never bool   // it is a device or cache that was not closed
+	of    string // such as "host device"
+	site  site
+}
+
+// Take returns what is left of the device with that ID, 0: of all devices, and forgets it.
+func Take(device uint64) []Left {
+	var left []Left
+	for {
+		l := take(device)
+		if l == nil {
+			return left
+		}
+		if !l.isClosed() {
+			left = append(left, Left{Never: true, of: l.what, site: l.made})
+			continue
+		}
+		for _, e := range l.entries() {
+			left = append(left, Left{Kind: e.kind, of: l.what, site: e.opened})
+		}
+	}
+}
+
+// Excuse forgets what is left of the device with that ID, and what it opens later.
+func Excuse(device uint64) {
+	for l := take(device); l != nil; l = take(device) {
+		l.Close(true)
+	}
+}
+
+// take removes the first ledger of that device from watched.
+//
+//go:norace
+func take(device uint64) *Ledger {
+	race.Disable()
+	watched.mu.Lock()
+	var l *Ledger
+	for at := &watched.first; *at != nil; at = &(*at).next {
+		if device == 0 || (*at).device == device {
+			l = *at
+			*at = l.next
+			break
+		}
+	}
+	watched.mu.Unlock()
+	race.Enable()
+	return l
+}
+
+//go:norace
+func (l *Ledger) isClosed() bool {
+	race.Disable()
+	l.mu.Lock()
+	closed := l.closed
+	l.mu.Unlock()
+	race.Enable()
+	return closed
+}
+
+// entries copies what is open
+//
+//go:norace
+func (l *Ledger) entries() []entry {
+	race.Disable()
+	l.mu.Lock()
+	all := make([]entry, l.n)
+	i := 0
+	for b := 0; b < buckets; b++ {
+		for e := l.table[b]; e != nil; e = e.next {
+			all[i] = entry{kind: e.kind, opened: e.opened}
+			i++
+		}
+	}
+	l.mu.Unlock()
+	race.Enable()
+	return all
+}
+
+const module = "github.com/cistern-ml/cistern/"
+
+// within are the packages whose frames are the way to the ledger instead of the opener.
+var within = []string{module + "internal/opened.", module + "device.", module + "device/host.", module + "device/null.",
+	module + "device/cuda.", module + "memcache.(*Cache).On", module + "memcache.New",
+	"reflect."}
+
+// frames are the callers, the innermost first, without those within a device.
+func (s site) frames() []runtime.Frame {
+	var out []runtime.Frame
+	for all := runtime.CallersFrames(s.pcs[:s.n]); ; {
+		f, more := all.Next()
+		inside := false
+		for _, p := range within {
+			inside = inside || strings.HasPrefix(f.Function, p) && !strings.HasSuffix(f.File, "_test.go")
+		}
+		if f.PC != 0 && (!inside || out != nil) {
+			out = append(out, f)
+		}
+		if !more {
+			return out
+		}
+	}
+}
+
+// Cache reports whether it is a cache that was not closed.
+func (l Left) Cache() bool { return l.Never && l.of == "cache" }
+
+// ByTest reports whether a test's own code opened it: a file _test.go, or a package of tests below internal/dev.
+func (l Left) ByTest() bool {
+	f := l.site.frames()
+	return len(f) > 0 && ofTest(f[0])
+}
+
+func ofTest(f runtime.Frame) bool {
+	return strings.HasSuffix(f.File, "_test.go") || strings.HasPrefix(f.Function, module+"internal/dev/") ||
+		strings.HasPrefix(f.Function, module+"device/devicetest.")
+}
+
+// String is the handle with the place that opened it, and the test's place on the way there.
+func (l Left) String() string {
+	var b strings.Builder
+	if l.Never {
+		fmt.Fprintf(&b, "%s was never closed; it was opened at ", l.of)
+	} else {
+		fmt.Fprintf(&b, "%s of the %s was left open; it was opened at ", l.Kind, l.of)
+	}
+	f := l.site.frames()
+	if len(f) == 0 {
+		return b.String() + "an unknown place"
+	}
+	fmt.Fprintf(&b, "%s:%d", f[0].File, f[0].Line)
+	for _, outer := range f[1:] {
+		if !strings.HasSuffix(f[0].File, "_test.go") && strings.HasSuffix(outer.File, "_test.go") {
+			fmt.Fprintf(&b, " for %s:%d", outer.File, outer.Line)
+			break
+		}
+	}
+	return b.String()
+}
