@@ -23,6 +23,7 @@ func TestNormOnto(t *testing.T) {
 	require.NoError(t, err)
 	rt, err := tensor.NewRuntime(b.cache, b.rt.Pool(), stream)
 	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, rt.Close()) })
 	values := func(n int, f float64) []float32 {
 		v := make([]float32, n)
 		for i := range v {

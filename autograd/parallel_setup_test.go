@@ -77,6 +77,9 @@ func (c *rankGroup) meet(timeout time.Duration) {
 		r.comm, err = r.dev.(device.Collectives).NewCommunicator(ctx, id, r.n, r.size, device.CommunicatorOptions{Timeout: timeout, Overlapped: true})
 		return err
 	})
+	c.t.Cleanup(func() {
+		c.all(func(r *rank) error { return r.comm.Close() }) // the test has seen its errors
+	})
 }
 
 // all runs f on all ranks at a time, and returns what each has returned.

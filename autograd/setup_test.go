@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/device"
@@ -19,7 +18,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { cisterntest.Main(m) }
 
 // rounds is how often a test repeats what it does: full times for statistical power, and with
 // -short so often that each of its code paths is still taken.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
@@ -17,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { cisterntest.Main(m) }
 
 // TestContentsConcurrentSafe runs programs on several goroutines, each with a stream of its own and blocks
 // that other streams read: every block keeps what its owner wrote until it is freed. Under the race

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -149,6 +150,7 @@ func TestKernelTimerBesideTheDevice(t *testing.T) {
 	require.NoError(t, p.Close())
 	busy, err := inner.BusyTime(marks[0], marks[1])
 	require.NoError(t, err)
+	require.NoError(t, errors.Join(marks[0].Close(), marks[1].Close()))
 	r := step.Profile()
 	require.True(t, r.BusyTimed)
 	assert.LessOrEqual(t, r.BusyTime, busy)

@@ -74,12 +74,13 @@ func TestNestedStepsOfTwoTracers(t *testing.T) {
 	assert.Equal(t, 2, f.pairSpans(t, foreign), "the cache's tracer is at All")
 	inner.End()
 	assert.Equal(t, 2, f.pairSpans(t, foreign))
-	foreign, _ = other.traced(t).StartStep(all, 2)
+	foreign, last := other.traced(t).StartStep(all, 2)
 	outer.End()
 	assert.Equal(t, 0, f.pairSpans(t, foreign), "only the other tracer's step runs")
 	_, elsewhere := f.traced(t).StartStep(t.Context(), 3)
 	assert.Equal(t, 0, f.pairSpans(t, foreign), "the step at All that runs is not around it")
 	elsewhere.End()
+	last.End()
 }
 
 // Steps that are over are not held on to by those that are started with their contexts.

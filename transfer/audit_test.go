@@ -10,6 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/accounting"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
 	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache"
 )
@@ -18,6 +19,7 @@ import (
 // whose two copies are held up. It is not closed: the test breaks it.
 func busyPool(t *testing.T) *Pool {
 	dev := cisterntest.Host(t, 0)
+	leaktest.Excuse(dev)
 	p := newPool(dev, Config{MaxCachedBytes: 1 << 20}, 2)
 	p.cache.processor = func() int { return 0 }
 	stream := cisterntest.Stream(t, dev)

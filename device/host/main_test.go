@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
 )
 
 // TestMain runs one scenario of race_test.go, if the environment names one: the tests run this binary again, as
@@ -14,5 +14,5 @@ func TestMain(m *testing.M) {
 		runScenario(name)
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }

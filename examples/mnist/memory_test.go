@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/trace"
 )
 
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 		os.Args = append(os.Args[:1], strings.Split(args, "\n")...)
 		main()
 	}
-	goleak.VerifyTestMain(m)
+	cisterntest.Main(m)
 }
 
 // rounds is how often a test repeats what it does, or with how much: full times for statistical

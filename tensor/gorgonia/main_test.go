@@ -3,7 +3,7 @@ package gorgonia_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { cisterntest.Main(m) }

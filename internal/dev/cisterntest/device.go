@@ -9,6 +9,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
 )
 
 // Named is the device that CISTERN_TEST_DEVICE names, such as "cuda:0", for tests that can use any; or "".
@@ -23,6 +24,7 @@ func Open(t testing.TB, capacity int64) device.Device {
 	}
 	dev, err := device.Open(Named())
 	require.NoError(t, err)
+	leaktest.Device(t, dev)
 	return dev
 }
 
@@ -55,6 +57,7 @@ func OpenRank(t testing.TB, rank int, capacity int64) device.Device {
 	}
 	dev, err := device.Open(names[rank])
 	require.NoError(t, err)
+	leaktest.Device(t, dev)
 	return dev
 }
 
@@ -63,6 +66,7 @@ func Host(t testing.TB, capacity int64) *host.Device {
 	t.Helper()
 	dev, err := host.New(host.Config{Capacity: capacity})
 	require.NoError(t, err)
+	leaktest.Device(t, dev)
 	return dev
 }
 

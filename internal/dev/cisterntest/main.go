@@ -5,14 +5,14 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
 )
 
-// Main runs the tests, and fails if goroutines are left. The devices that CISTERN_TEST_DEVICE and CISTERN_TEST_RANKS name stay open
-// meanwhile: each test opens them again, which is quick then.
-func Main(m *testing.M) { goleak.VerifyTestMain(held{m}) }
+// Main runs the tests, and fails if one leaves a device, a handle of one, a goroutine or a file open ([leaktest.Main]).
+// The devices that CISTERN_TEST_DEVICE and CISTERN_TEST_RANKS name stay open meanwhile: each test opens them again,
+// which is quick then.
+func Main(m *testing.M) { leaktest.Main(held{m}) }
 
 type held struct{ *testing.M }
 

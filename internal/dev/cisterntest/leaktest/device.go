@@ -1,0 +1,36 @@
+package leaktest
+
+import (
+	"testing"
+
+	"github.com/cistern-ml/cistern/internal/opened"
+)
+
+// Device fails the test, at its end, for each handle of dev that was open when dev was closed, and if dev is open then.
+func Device(t testing.TB, dev interface{ ID() uint64 }) {
+	t.Helper()
+	t.Cleanup(func() {
+		t.Helper()
+		left := opened.Take(dev.ID())
+		if t.Failed() {
+			return // what ended the test early left more
+		}
+		for _, l := range left {
+			if !endsWithOwner(l) {
+				t.Error(l)
+			}
+		}
+	})
+}
+
+// endsWithOwner reports whether l ends with its device or cache by contract, and the test opened it itself. The packages
+// of the module close theirs.
+func endsWithOwner(l opened.Left) bool {
+	if !l.ByTest() {
+		return false
+	}
+	return l.Cache() || !l.Never && (l.Kind == opened.Stream || l.Kind == opened.Reclaimer || l.Kind == opened.Observer)
+}
+
+// Excuse lets dev leave handles open, and stay open itself: for devices that a test breaks, or makes by the thousand.
+func Excuse(dev interface{ ID() uint64 }) { opened.Excuse(dev.ID()) }

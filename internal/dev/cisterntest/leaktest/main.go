@@ -1,0 +1,52 @@
+package leaktest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	"go.uber.org/goleak"
+
+	"github.com/cistern-ml/cistern/internal/opened"
+)
+
+// Main runs the tests of a package. It fails if one leaves a handle, a device, a goroutine or a file open. Benchmarks
+// and fuzz targets run without the record of handles, which costs time.
+func Main(m goleak.TestingM) { goleak.VerifyTestMain(watched{m}) }
+
+type watched struct{ goleak.TestingM }
+
+func (m watched) Run() int {
+	if !flag.Parsed() {
+		flag.Parse()
+	}
+	if !set("test.bench") && !set("test.fuzz") {
+		opened.Watch()
+	}
+	before := files()
+	code := m.TestingM.Run()
+	if code != 0 {
+		return code // tests that failed leave what they had
+	}
+	for _, l := range append(ofPackages(opened.Take(0)), more(before, files())...) {
+		fmt.Fprintln(os.Stderr, "leaktest:", l)
+		code = 1
+	}
+	return code
+}
+
+func set(name string) bool {
+	f := flag.Lookup(name)
+	return f != nil && f.Value.String() != ""
+}
+
+// ofPackages describes what code of the module left open, tests excepted: devices that came from elsewhere than
+// cisterntest belong to tests of closing, and to tests that make them by the thousand.
+func ofPackages(left []opened.Left) (all []string) {
+	for _, l := range left {
+		if !l.ByTest() {
+			all = append(all, l.String())
+		}
+	}
+	return all
+}
