@@ -8,6 +8,9 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
+// goTask is an [rtrace.Task], or a fake: no test can read in an execution trace which tasks have ended.
+type goTask interface{ End() }
+
 // Go's own execution tracer ("go tool trace") shows what goroutines wait for, and GC beside it. While it runs, steps are
 // tasks of it, and what makes a goroutine wait is a region, with the names of the spans; whether there are spans or not.
 

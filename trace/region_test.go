@@ -51,3 +51,18 @@ func TestRegions(t *testing.T) {
 	assert.Nil(t, step.task, "Go's tracer does not run")
 	step.End()
 }
+
+type taskEnds int
+
+func (n *taskEnds) End() { *n++ }
+
+// TestStepEndsItsTask, once, however often the step is ended.
+func TestStepEndsItsTask(t *testing.T) {
+	f := newFixture(t, Config{})
+	_, step := f.profiler(t, ProfilerConfig{Tracer: f.tracer}).StartStep(t.Context(), 1)
+	var ends taskEnds
+	step.task = &ends
+	step.End()
+	step.End()
+	require.EqualValues(t, 1, ends)
+}

@@ -29,8 +29,8 @@ type Step struct {
 	tied     int64          // counts.tied at the start
 	scope    *memcache.Scope
 	meter    *transfer.Meter
-	task     *rtrace.Task // nil: Go's tracer does not run
-	anchor   *anchor      // nil: the device's part gets no span
+	task     goTask  // nil: Go's tracer does not run
+	anchor   *anchor // nil: the device's part gets no span
 	began    time.Time
 	end      sync.Once
 	over     atomic.Bool
