@@ -23,13 +23,12 @@ const (
 	Stream
 	Graph
 	Communicator
-	Module
 	Reclaimer
 	Observer
 )
 
 var kinds = [...]string{"device memory", "pinned memory", "registered slice", "reservation", "mapping", "event",
-	"timed event", "stream", "graph", "communicator", "module", "reclaimer", "observer"}
+	"timed event", "stream", "graph", "communicator", "reclaimer", "observer"}
 
 // String is the kind in words.
 func (k Kind) String() string { return kinds[k] }

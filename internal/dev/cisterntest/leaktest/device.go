@@ -29,7 +29,7 @@ func endsWithOwner(l opened.Left) bool {
 	if !l.ByTest() {
 		return false
 	}
-	return l.Cache() || !l.Never && (l.Kind == opened.Stream || l.Kind == opened.Reclaimer || l.Kind == opened.Observer)
+	return l.Cache() || !l.Never && l.Kind == opened.Stream
 }
 
 // Excuse lets dev leave handles open, and stay open itself: for devices that a test breaks, or makes by the thousand.

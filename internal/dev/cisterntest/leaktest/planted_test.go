@@ -1,0 +1,166 @@
+package leaktest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/device/null"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// recorded is a test that keeps its errors.
+type recorded struct {
+	testing.TB
+	end    func()
+	errors []string
+}
+
+func (r *recorded) Cleanup(f func())  { r.end = f }
+func (r *recorded) Error(args ...any) { r.errors = append(r.errors, fmt.Sprint(args...)) }
+func (r *recorded) Failed() bool      { return false }
+
+// reports are the errors of a test that uses a device and closes it.
+func reports(t *testing.T, dev device.Device, use plant) []string {
+	t.Helper()
+	r := &recorded{TB: t}
+	leaktest.Device(r, dev)
+	require.NoError(t, use(dev))
+	_ = dev.Close() // an error, where memory is left
+	r.end()
+	return r.errors
+}
+
+// plant leaves something open. Its code is on one line.
+type plant func(d device.Device) error
+
+func (p plant) line() string {
+	f := runtime.FuncForPC(reflect.ValueOf(p).Pointer())
+	file, line := f.FileLine(f.Entry())
+	return fmt.Sprintf("/%s:%d", filepath.Base(file), line)
+}
+
+const unit = 2 << 20
+
+var onEachDevice = map[string]plant{
+	"device memory":    func(d device.Device) error { return second(d.Alloc(1)) },
+	"pinned memory":    func(d device.Device) error { return second(d.AllocPinned(1)) },
+	"registered slice": func(d device.Device) error { return d.Register(make([]byte, 64)) },
+	"reservation":      func(d device.Device) error { return second(d.(device.VirtualMemory).Reserve(unit)) },
+	"mapping":          func(d device.Device) error { return d.(device.VirtualMemory).Map(reserved(d), unit) },
+	"event":            func(d device.Device) error { return second(d.NewEvent(device.EventOptions{})) },
+	"timed event":      func(d device.Device) error { return second(d.NewEvent(device.EventOptions{Timed: true})) },
+	"reclaimer":        func(d device.Device) error { c := cache(d); c.OnPressure(nil); return c.Close() },
+	"observer":         func(d device.Device) error { c := cache(d); c.OnOutOfMemory(nil); return c.Close() },
+}
+
+var onHost = map[string]plant{
+	"graph":        func(d device.Device) error { return second(captured(d).EndCapture()) },
+	"communicator": func(d device.Device) error { return second(ranks(d).NewCommunicator(background, id(d), 0, 1, alone)) },
+	"stream":       func(d device.Device) error { return second(tensor.NewOffloader(stack(d), tensor.OffloadConfig{})) },
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func must[T any](x T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return x
+}
+
+func reserved(d device.Device) device.Ptr { return must(d.(device.VirtualMemory).Reserve(unit)) }
+func newStream(d device.Device) device.Stream {
+	return must(d.NewStream(device.StreamOptions{}))
+}
+func cache(d device.Device) *memcache.Cache { return must(memcache.New(d, memcache.Config{})) }
+func stack(d device.Device) *tensor.Runtime {
+	return must(tensor.NewRuntime(cache(d), must(transfer.New(d, transfer.Config{})), newStream(d)))
+}
+
+func captured(d device.Device) device.GraphCapturer {
+	c := newStream(d).(device.GraphCapturer)
+	if err := c.BeginCapture(); err != nil {
+		panic(err)
+	}
+	return c
+}
+
+var (
+	background = context.Background()
+	alone      device.CommunicatorOptions
+)
+
+func ranks(d device.Device) device.Collectives { return d.(device.Collectives) }
+func id(d device.Device) device.CommunicatorID { return must(ranks(d).NewCommunicatorID()) }
+
+// TestPlantedHandles: what is left open is reported once, with the line that opened it.
+func TestPlantedHandles(t *testing.T) {
+	for kind, p := range onEachDevice {
+		t.Run("null/"+kind, func(t *testing.T) { found(t, must(null.New(null.Config{})), kind, p) })
+		t.Run("host/"+kind, func(t *testing.T) { found(t, must(host.New(host.Config{})), kind, p) })
+	}
+	for kind, p := range onHost {
+		t.Run("host/"+kind, func(t *testing.T) { found(t, must(host.New(host.Config{})), kind, p) })
+	}
+}
+
+func found(t *testing.T, dev device.Device, kind string, p plant) {
+	var of []string
+	for _, r := range reports(t, dev, p) {
+		if strings.HasPrefix(r, kind+" of the ") && strings.Contains(r, p.line()) {
+			of = append(of, r)
+		}
+	}
+	want := map[string]int{"stream": 2}[kind] // an offloader has two
+	require.Len(t, of, max(1, want))
+	if kind == "stream" {
+		require.Contains(t, of[0], "/tensor/offload.go:")
+	}
+}
+
+// TestDeviceLeftOpen reports the device alone.
+func TestDeviceLeftOpen(t *testing.T) {
+	dev := must(host.New(host.Config{}))
+	r := &recorded{TB: t}
+	leaktest.Device(r, dev)
+	newStream(dev)
+	r.end()
+	require.Len(t, r.errors, 1)
+	require.Contains(t, r.errors[0], "host device was never closed; it was opened at ")
+	require.Contains(t, r.errors[0], "/planted_test.go:")
+	require.NoError(t, dev.Close())
+}
+
+// TestNothingLeft: handles that were closed, a test's own stream, and all of an excused device are no leaks.
+func TestNothingLeft(t *testing.T) {
+	require.Empty(t, reports(t, must(host.New(host.Config{})), func(d device.Device) error {
+		newStream(d)
+		c, m, comm := cache(d), must(d.AllocPinned(1)), must(ranks(d).NewCommunicator(background, id(d), 0, 1, alone))
+		c.OnPressure(nil)()
+		c.OnOutOfMemory(nil)()
+		v := d.(device.VirtualMemory)
+		p := reserved(d)
+		e, g, b := must(d.NewEvent(device.EventOptions{})), must(captured(d).EndCapture()), make([]byte, 64)
+		return errors.Join(v.Map(p, unit), v.Unmap(p, unit), v.Unreserve(p), d.Register(b), d.Unregister(b), d.FreePinned(m),
+			d.Free(must(d.Alloc(1))), e.Close(), e.Close(), g.Close(), comm.Close(), c.Close())
+	}))
+	require.Empty(t, reports(t, must(host.New(host.Config{})), func(d device.Device) error {
+		leaktest.Excuse(d)
+		return second(d.NewEvent(device.EventOptions{}))
+	}))
+}
