@@ -41,16 +41,17 @@ func EventKind(timed bool) Kind {
 	return Event
 }
 
-// depth is how many callers of a call site are kept.
-const depth = 16
+// depth is how many callers of a call site are kept: as many as let a map hold an entry in place, so that opening and
+// closing a handle allocates nothing.
+const depth = 14
 
 type site struct {
 	pcs [depth]uintptr
-	n   int
+	n   uint8
 }
 
-// buckets is the size of a ledger's hash table, which does not grow.
-const buckets = 256
+// note makes s the call site, without so many of the innermost callers.
+func (s *site) note(skip int) { s.n = uint8(runtime.Callers(skip+2, s.pcs[:])) }
 
 // Ledger records the open handles of one device or cache. It is safe for concurrent use, and its nil value records
 // nothing.
@@ -59,20 +60,17 @@ type Ledger struct {
 	device uint64
 	made   site
 
-	mu     sync.Mutex
-	table  [buckets]*entry
-	spare  *entry // used again, so that opening and closing a handle allocates nothing
-	n      int
+	mu     sync.Mutex               // a leaf
+	open   map[unsafe.Pointer]entry // the key keeps the handle alive, so that its address stays its own
+	site   site                     // of Add: scratch, which would escape from its stack
 	closed bool
 
 	next *Ledger // in watched
 }
 
 type entry struct {
-	handle unsafe.Pointer // keeps the handle alive, so that its address stays its own
-	kind   Kind
 	opened site
-	next   *entry
+	kind   Kind
 }
 
 // watched lists the ledgers that are open, or were closed with open handles.
@@ -82,126 +80,85 @@ var watched struct {
 	first *Ledger
 }
 
-// Watch makes [New] return ledgers from now on.
-//
-//go:norace
+// Watch makes [New] return ledgers from now on, except in race builds.
 func Watch() {
-	race.Disable()
 	watched.mu.Lock()
+	defer watched.mu.Unlock()
 	watched.on = true
-	watched.mu.Unlock()
-	race.Enable()
 }
 
 // New returns a ledger for what belongs to the device with that ID, or nil before [Watch].
-//
-//go:norace
 func New(what string, device uint64) *Ledger {
-	race.Disable()
-	watched.mu.Lock()
-	var l *Ledger
-	if watched.on {
-		l = &Ledger{what: what, device: device, next: watched.first}
-		l.made.n = runtime.Callers(2, l.made.pcs[:])
-		watched.first = l
+	if race.Enabled {
+		return nil
 	}
-	watched.mu.Unlock()
-	race.Enable()
+	watched.mu.Lock()
+	defer watched.mu.Unlock()
+	if !watched.on {
+		return nil
+	}
+	l := &Ledger{what: what, device: device, open: map[unsafe.Pointer]entry{}, next: watched.first}
+	l.made.note(1)
+	watched.first = l
 	return l
 }
 
-// bucket is a prime's multiple of the address, without its low bits, which are alike.
-func bucket(handle unsafe.Pointer) int {
-	return int(uint32(uintptr(handle)>>4) * 2654435761 >> 24)
-}
-
 // Add records a handle that was opened.
-//
-//go:norace
 func (l *Ledger) Add(k Kind, handle unsafe.Pointer) {
 	if l != nil {
 		l.add(k, handle)
 	}
 }
 
-//go:norace
 func (l *Ledger) add(k Kind, handle unsafe.Pointer) {
-	race.Disable()
 	l.mu.Lock()
-	e := l.spare
-	if e == nil {
-		e = new(entry)
-	} else {
-		l.spare = e.next
-	}
-	e.handle, e.kind = handle, k
-	e.opened.n = runtime.Callers(3, e.opened.pcs[:])
+	defer l.mu.Unlock()
 	if !l.closed {
-		at := &l.table[bucket(handle)]
-		e.next, *at = *at, e
-		l.n++
+		l.site.note(2)
+		l.open[handle] = entry{l.site, k}
 	}
-	l.mu.Unlock()
-	race.Enable()
 }
 
 // Remove records that the handle was closed. A handle that is not open is ignored: handles may be closed twice, and
 // after their device.
-//
-//go:norace
 func (l *Ledger) Remove(handle unsafe.Pointer) {
 	if l != nil {
 		l.remove(handle)
 	}
 }
 
-//go:norace
 func (l *Ledger) remove(handle unsafe.Pointer) {
-	race.Disable()
 	l.mu.Lock()
-	for at := &l.table[bucket(handle)]; *at != nil && !l.closed; at = &(*at).next {
-		if (*at).handle == handle {
-			e := *at
-			*at = e.next
-			e.handle, e.next = nil, l.spare
-			l.spare = e
-			l.n--
-			break
-		}
+	defer l.mu.Unlock()
+	if !l.closed {
+		delete(l.open, handle)
 	}
-	l.mu.Unlock()
-	race.Enable()
 }
 
 // Close ends the ledger, as its device or cache closes. Handles that are open then stay in it for [Take]; with excused
 // they are forgotten, because a device that has failed takes none back.
-//
-//go:norace
 func (l *Ledger) Close(excused bool) {
 	if l == nil {
 		return
 	}
-	race.Disable()
 	l.mu.Lock()
 	l.closed = true
-	left := l.n
+	left := len(l.open)
 	l.mu.Unlock()
 	if left == 0 || excused {
-		l.forget()
+		take(func(o *Ledger) bool { return o == l })
 	}
-	race.Enable()
 }
 
-// forget takes l out of watched.
-//
-//go:norace
-func (l *Ledger) forget() {
+// take removes the first ledger from watched that is asked for; nil: there is none.
+func take(asked func(*Ledger) bool) *Ledger {
 	watched.mu.Lock()
+	defer watched.mu.Unlock()
 	for at := &watched.first; *at != nil; at = &(*at).next {
-		if *at == l {
+		if l := *at; asked(l) {
 			*at = l.next
-			break
+			return l
 		}
 	}
-	watched.mu.Unlock()
+	return nil
 }

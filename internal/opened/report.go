@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-
-	"github.com/cistern-ml/cistern/internal/race"
 )
 
 // Left is a handle that was open when its device or cache was closed, or a device or cache that is open.
@@ -17,76 +15,37 @@ type Left struct {
 }
 
 // Take returns what is left of the device with that ID, 0: of all devices, and forgets it.
-func Take(device uint64) []Left {
-	var left []Left
+func Take(device uint64) (left []Left) {
 	for {
-		l := take(device)
+		l := takeOf(device)
 		if l == nil {
 			return left
 		}
-		if !l.isClosed() {
-			left = append(left, Left{Never: true, of: l.what, site: l.made})
-			continue
-		}
-		for _, e := range l.entries() {
-			left = append(left, Left{Kind: e.kind, of: l.what, site: e.opened})
-		}
+		left = append(left, l.left()...)
 	}
 }
 
 // Excuse forgets what is left of the device with that ID, and what it opens later.
 func Excuse(device uint64) {
-	for l := take(device); l != nil; l = take(device) {
+	for l := takeOf(device); l != nil; l = takeOf(device) {
 		l.Close(true)
 	}
 }
 
-// take removes the first ledger of that device from watched.
-//
-//go:norace
-func take(device uint64) *Ledger {
-	race.Disable()
-	watched.mu.Lock()
-	var l *Ledger
-	for at := &watched.first; *at != nil; at = &(*at).next {
-		if device == 0 || (*at).device == device {
-			l = *at
-			*at = l.next
-			break
-		}
-	}
-	watched.mu.Unlock()
-	race.Enable()
-	return l
+func takeOf(device uint64) *Ledger {
+	return take(func(l *Ledger) bool { return device == 0 || l.device == device })
 }
 
-//go:norace
-func (l *Ledger) isClosed() bool {
-	race.Disable()
+func (l *Ledger) left() (left []Left) {
 	l.mu.Lock()
-	closed := l.closed
-	l.mu.Unlock()
-	race.Enable()
-	return closed
-}
-
-// entries copies what is open
-//
-//go:norace
-func (l *Ledger) entries() []entry {
-	race.Disable()
-	l.mu.Lock()
-	all := make([]entry, l.n)
-	i := 0
-	for b := 0; b < buckets; b++ {
-		for e := l.table[b]; e != nil; e = e.next {
-			all[i] = entry{kind: e.kind, opened: e.opened}
-			i++
-		}
+	defer l.mu.Unlock()
+	if !l.closed {
+		return []Left{{Never: true, of: l.what, site: l.made}}
 	}
-	l.mu.Unlock()
-	race.Enable()
-	return all
+	for _, e := range l.open {
+		left = append(left, Left{Kind: e.kind, of: l.what, site: e.opened})
+	}
+	return left
 }
 
 const module = "github.com/cistern-ml/cistern/"

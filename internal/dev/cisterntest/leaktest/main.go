@@ -11,7 +11,8 @@ import (
 )
 
 // Main runs the tests of a package. It fails if one leaves a handle, a device, a goroutine or a file open. Benchmarks
-// and fuzz targets run without the record of handles, which costs time.
+// and fuzz targets run without the record of handles, which costs time; race builds have none either (see
+// internal/opened).
 func Main(m goleak.TestingM) { goleak.VerifyTestMain(watched{m}) }
 
 type watched struct{ goleak.TestingM }

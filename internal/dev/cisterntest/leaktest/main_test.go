@@ -56,6 +56,9 @@ func TestMainFindsWhatIsLeft(t *testing.T) {
 			if what == "file" && runtime.GOOS != "linux" {
 				t.Skip("open files are counted on Linux")
 			}
+			if what == "pinned" {
+				needsLedgers(t)
+			}
 			out, err := child.Test("^TestLeaveToMain$", "CISTERN_TEST_MISTAKE="+what)
 			require.Contains(t, out, "--- PASS: TestLeaveToMain")
 			require.Equal(t, what == "nothing", err == nil, "%s", out)
