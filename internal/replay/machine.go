@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -96,13 +97,24 @@ func newMachine(p *recording.Program, config memcache.Config, b *budget.Budget, 
 	}
 	cache, err := memcache.New(of, config)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.Name, err)
+		return nil, fmt.Errorf("%s: %w", p.Name, errors.Join(err, dev.Close()))
 	}
 	m := &machine{cost: c, exactly: exactly, of: of, p: p, dev: dev, cache: cache, blocks: make([]memcache.Block, p.Blocks), held: make(map[int32]pendingFree), byID: make(map[uint64]device.Stream), firstPending: firstPending(p.Streams), options: make(map[int]memcache.Config)}
+	if err := m.start(begin); err != nil {
+		m.close()
+		return nil, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	dev.SetScript(null.Script{Before: m.before, After: m.after})
+	return m, nil
+}
+
+// start makes the recorded streams and pools, and begins.
+func (m *machine) start(begin func(*machine) error) error {
+	p := m.p
 	for _, id := range p.Streams {
-		s, err := dev.NewStreamWithID(id)
+		s, err := m.dev.NewStreamWithID(id)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p.Name, err)
+			return err
 		}
 		m.byIndex = append(m.byIndex, m.taken(s))
 		m.byID[id] = m.byIndex[len(m.byIndex)-1]
@@ -122,19 +134,18 @@ func newMachine(p *recording.Program, config memcache.Config, b *budget.Budget, 
 	if !p.Calls && !p.Own {
 		for range p.Pools {
 			if err := m.add(); err != nil {
-				return nil, fmt.Errorf("%s: %w", p.Name, err)
+				return err
 			}
 		}
 	}
-	m.pools = pools{cache: cache, ids: p.Pools, byNumber: make(map[uint64]*privatePool), takenUp: 1}
+	m.pools = pools{cache: m.cache, ids: p.Pools, byNumber: make(map[uint64]*privatePool), takenUp: 1}
 	if err := m.pools.addAll(p); err != nil {
-		return nil, fmt.Errorf("%s: %w", p.Name, err)
+		return err
 	}
 	if err := begin(m); err != nil {
-		return nil, fmt.Errorf("%s: the start: %w", p.Name, err)
+		return fmt.Errorf("the start: %w", err)
 	}
-	dev.SetScript(null.Script{Before: m.before, After: m.after})
-	return m, nil
+	return nil
 }
 
 // close gives everything back.
@@ -143,6 +154,9 @@ func (m *machine) close() {
 		m.complete(block)
 	}
 	_ = m.cache.Close() // blocks are live, as they were at the end of the recording
+	for _, s := range m.byIndex {
+		_ = s.Close()
+	}
 	_ = m.dev.Close()
 	m.end()
 }
