@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // counting is a job that notes what is done, and whether a phase began before the one before it was over.
 type counting struct {

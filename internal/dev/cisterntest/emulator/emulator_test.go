@@ -7,13 +7,13 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/cistern-ml/cistern/device"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 //go:embed testdata/threads.ptx
 var threads []byte
