@@ -27,8 +27,8 @@ const (
 	Observer
 )
 
-var kinds = [...]string{"device memory", "pinned memory", "registered slice", "reservation", "mapping", "event",
-	"timed event", "stream", "graph", "communicator", "reclaimer", "observer"}
+var kinds = [...]string{"device memory", "pinned memory", "registered slice", "reservation",
+	"mapping", "event", "timed event", "stream", "graph", "communicator", "reclaimer", "observer"}
 
 // String is the kind in words.
 func (k Kind) String() string { return kinds[k] }
@@ -41,8 +41,8 @@ func EventKind(timed bool) Kind {
 	return Event
 }
 
-// depth is how many callers of a call site are kept: as many as let a map hold an entry in place, so that opening and
-// closing a handle allocates nothing.
+// depth is how many callers of a call site are kept: as many as let a map hold an entry in place,
+// so that opening and closing a handle allocates nothing.
 const depth = 14
 
 type site struct {
@@ -53,8 +53,8 @@ type site struct {
 // note makes s the call site, without so many of the innermost callers.
 func (s *site) note(skip int) { s.n = uint8(runtime.Callers(skip+2, s.pcs[:])) }
 
-// Ledger records the open handles of one device or cache. It is safe for concurrent use, and its nil value records
-// nothing.
+// Ledger records the open handles of one device or cache. It is safe for concurrent use, and its
+// nil value records nothing.
 type Ledger struct {
 	what   string
 	device uint64
@@ -119,8 +119,8 @@ func (l *Ledger) add(k Kind, handle unsafe.Pointer) {
 	}
 }
 
-// Remove records that the handle was closed. A handle that is not open is ignored: handles may be closed twice, and
-// after their device.
+// Remove records that the handle was closed. A handle that is not open is ignored: handles may be
+// closed twice, and after their device.
 func (l *Ledger) Remove(handle unsafe.Pointer) {
 	if l != nil {
 		l.remove(handle)
@@ -135,8 +135,8 @@ func (l *Ledger) remove(handle unsafe.Pointer) {
 	}
 }
 
-// Close ends the ledger, as its device or cache closes. Handles that are open then stay in it for [Take]; with excused
-// they are forgotten, because a device that has failed takes none back.
+// Close ends the ledger, as its device or cache closes. Handles that are open then stay in it for
+// [Take]; with excused they are forgotten, because a device that has failed takes none back.
 func (l *Ledger) Close(excused bool) {
 	if l == nil {
 		return

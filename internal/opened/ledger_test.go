@@ -7,7 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// TestNothingIsRecordedBeforeWatch: production code makes no ledgers, and its calls allocate nothing.
+// TestNothingIsRecordedBeforeWatch: production code makes no ledgers, and its calls allocate
+// nothing.
 func TestNothingIsRecordedBeforeWatch(t *testing.T) {
 	l := New("device", 1)
 	if l != nil {
@@ -26,7 +27,8 @@ func TestNothingIsRecordedBeforeWatch(t *testing.T) {
 	}
 }
 
-// TestLedgerWithManyHandles: handles are closed in another order than opened, some of them twice or after Close.
+// TestLedgerWithManyHandles: handles are closed in another order than opened, some of them twice or
+// after Close.
 func TestLedgerWithManyHandles(t *testing.T) {
 	if race.Enabled {
 		t.Skip("race builds record nothing")

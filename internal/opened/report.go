@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Left is a handle that was open when its device or cache was closed, or a device or cache that is open.
+// Left is a handle that was open when its device or cache was closed, or a device or cache that is
+// open.
 type Left struct {
 	Kind  Kind   // unless Never
 	Never bool   // it is a device or cache that was not closed
@@ -51,9 +52,8 @@ func (l *Ledger) left() (left []Left) {
 const module = "github.com/cistern-ml/cistern/"
 
 // within are the packages whose frames are the way to the ledger instead of the opener.
-var within = []string{module + "internal/opened.", module + "device.", module + "device/host.", module + "device/null.",
-	module + "device/cuda.", module + "memcache.(*Cache).On", module + "memcache.New",
-	"reflect."}
+var within = []string{module + "internal/opened.", module + "device.", module + "device/host.",
+	module + "device/null.", module + "memcache.(*Cache).On", module + "memcache.New", "reflect."}
 
 // frames are the callers, the innermost first, without those within a device.
 func (s site) frames() []runtime.Frame {
@@ -76,7 +76,8 @@ func (s site) frames() []runtime.Frame {
 // Cache reports whether it is a cache that was not closed.
 func (l Left) Cache() bool { return l.Never && l.of == "cache" }
 
-// ByTest reports whether a test's own code opened it: a file _test.go, or a package of tests below internal/dev.
+// ByTest reports whether a test's own code opened it: a file _test.go, or a package of tests below
+// internal/dev.
 func (l Left) ByTest() bool {
 	f := l.site.frames()
 	return len(f) > 0 && ofTest(f[0])

@@ -6,7 +6,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/opened"
 )
 
-// Device fails the test, at its end, for each handle of dev that was open when dev was closed, and if dev is open then.
+// Device fails the test, at its end, for each handle of dev that was open when dev was closed, and
+// if dev is open then.
 func Device(t testing.TB, dev interface{ ID() uint64 }) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -23,8 +24,8 @@ func Device(t testing.TB, dev interface{ ID() uint64 }) {
 	})
 }
 
-// endsWithOwner reports whether l ends with its device or cache by contract, and the test opened it itself. The packages
-// of the module close theirs.
+// endsWithOwner reports whether l ends with its device or cache by contract, and the test opened it
+// itself. The packages of the module close theirs.
 func endsWithOwner(l opened.Left) bool {
 	if !l.ByTest() {
 		return false
@@ -32,5 +33,6 @@ func endsWithOwner(l opened.Left) bool {
 	return l.Cache() || !l.Never && l.Kind == opened.Stream
 }
 
-// Excuse lets dev leave handles open, and stay open itself: for devices that a test breaks, or makes by the thousand.
+// Excuse lets dev leave handles open, and stay open itself: for devices that a test breaks, or
+// makes by the thousand.
 func Excuse(dev interface{ ID() uint64 }) { opened.Excuse(dev.ID()) }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// files counts the open files of the process by name. The runtime's own descriptors for polling do not count: it opens
-// them with the first file that needs them, and keeps them.
+// files counts the open files of the process by name. The runtime's own descriptors for polling do
+// not count: it opens them with the first file that needs them, and keeps them.
 func files() map[string]int {
 	const dir = "/proc/self/fd"
 	open := map[string]int{}

@@ -10,9 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/opened"
 )
 
-// Main runs the tests of a package. It fails if one leaves a handle, a device, a goroutine or a file open. Benchmarks
-// and fuzz targets run without the record of handles, which costs time; race builds have none either (see
-// internal/opened).
+// Main runs the tests of a package. It fails if one leaves a handle, a device, a goroutine or a
+// file open. Benchmarks and fuzz targets run without the record of handles, which costs time; race
+// builds have none either (see internal/opened).
 func Main(m goleak.TestingM) { goleak.VerifyTestMain(watched{m}) }
 
 type watched struct{ goleak.TestingM }
@@ -41,8 +41,9 @@ func set(name string) bool {
 	return f != nil && f.Value.String() != ""
 }
 
-// ofPackages describes what code of the module left open, tests excepted: devices that came from elsewhere than
-// cisterntest belong to tests of closing, and to tests that make them by the thousand.
+// ofPackages describes what code of the module left open, tests excepted: devices that came from
+// elsewhere than cisterntest belong to tests of closing, and to tests that make them by the
+// thousand.
 func ofPackages(left []opened.Left) (all []string) {
 	for _, l := range left {
 		if !l.ByTest() {

@@ -155,7 +155,8 @@ func TestDeviceLeftOpen(t *testing.T) {
 	require.NoError(t, dev.Close())
 }
 
-// TestNothingLeft: handles that were closed, a test's own stream, and all of an excused device are no leaks.
+// TestNothingLeft: handles that were closed, a test's own stream, and all of an excused device are
+// no leaks.
 func TestNothingLeft(t *testing.T) {
 	needsLedgers(t)
 	require.Empty(t, reports(t, must(host.New(host.Config{})), func(d device.Device) error {
@@ -166,8 +167,9 @@ func TestNothingLeft(t *testing.T) {
 		v := d.(device.VirtualMemory)
 		p := reserved(d)
 		e, g, b := must(d.NewEvent(device.EventOptions{})), must(captured(d).EndCapture()), make([]byte, 64)
-		return errors.Join(v.Map(p, unit), v.Unmap(p, unit), v.Unreserve(p), d.Register(b), d.Unregister(b), d.FreePinned(m),
-			d.Free(must(d.Alloc(1))), e.Close(), e.Close(), g.Close(), comm.Close(), c.Close())
+		return errors.Join(v.Map(p, unit), v.Unmap(p, unit), v.Unreserve(p), d.Register(b),
+			d.Unregister(b), d.FreePinned(m), d.Free(must(d.Alloc(1))), e.Close(), e.Close(),
+			g.Close(), comm.Close(), c.Close())
 	}))
 	require.Empty(t, reports(t, must(host.New(host.Config{})), func(d device.Device) error {
 		leaktest.Excuse(d)
