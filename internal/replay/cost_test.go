@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -67,6 +68,28 @@ func TestDriverCallsCost(t *testing.T) {
 	require.EqualValues(t, 300, e.OOMs)
 	after, _ := p.Budget.Spent()
 	require.Equal(t, before, after, "a replay's memory is refunded")
+}
+
+// TestReplaysThatDoNotStart are refunded, whichever step fails.
+func TestReplaysThatDoNotStart(t *testing.T) {
+	text := "{\"conf\":\"\"}\n[\"alloc\",4096,512,0]\n"
+	for name, try := range map[string]struct {
+		config memcache.Config
+		limits budget.Limits
+		begin  error
+	}{
+		"work":    {limits: budget.Limits{MaxWork: machineWork}},
+		"memory":  {limits: budget.Limits{MaxMemory: streamMemory}},
+		"options": {config: memcache.Config{MaxSplitSizeMB: -1}},
+		"start":   {begin: errors.New("nothing to begin with")},
+	} {
+		p := limited(t, text, budget.Limits{})
+		b := budget.New(try.limits)
+		_, err := newMachine(p, try.config, b, false, func(*machine) error { return try.begin })
+		require.Error(t, err, name)
+		memory, _ := b.Spent()
+		require.Zero(t, memory, name)
+	}
 }
 
 // TestMemoryOfAReplay: the blocks and streams of a program are charged before its replay begins.

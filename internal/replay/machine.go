@@ -81,15 +81,19 @@ func firstPending(streams []uint64) uint64 {
 // It begins with what begin gives it: restore, place, or nothing.
 func newMachine(p *recording.Program, config memcache.Config, b *budget.Budget, exactly bool, begin func(*machine) error) (*machine, error) {
 	c := cost{budget: b, streams: len(p.Streams)}
-	if err := c.hold(handOutMemory*int64(p.Blocks) + liveMemory*int64(p.MostLive) + streamMemory*int64(len(p.Streams))); err != nil {
+	refuse := func(err error) (*machine, error) {
+		c.end()
 		return nil, fmt.Errorf("%s: %w", p.Name, err)
 	}
+	if err := c.hold(handOutMemory*int64(p.Blocks) + liveMemory*int64(p.MostLive) + streamMemory*int64(len(p.Streams))); err != nil {
+		return refuse(err)
+	}
 	if c.work(machineWork + len(p.Steps)/4 + 100*len(p.Streams)); c.err != nil {
-		return nil, fmt.Errorf("%s: %w", p.Name, c.err)
+		return refuse(c.err)
 	}
 	dev, err := null.New(null.Config{Capacity: totalMemory(p)})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.Name, err)
+		return refuse(err)
 	}
 	var of device.Device = dev
 	if p.HostMemory {
@@ -97,7 +101,7 @@ func newMachine(p *recording.Program, config memcache.Config, b *budget.Budget, 
 	}
 	cache, err := memcache.New(of, config)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.Name, errors.Join(err, dev.Close()))
+		return refuse(errors.Join(err, dev.Close()))
 	}
 	m := &machine{cost: c, exactly: exactly, of: of, p: p, dev: dev, cache: cache, blocks: make([]memcache.Block, p.Blocks), held: make(map[int32]pendingFree), byID: make(map[uint64]device.Stream), firstPending: firstPending(p.Streams), options: make(map[int]memcache.Config)}
 	if err := m.start(begin); err != nil {
