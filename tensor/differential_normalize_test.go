@@ -141,7 +141,8 @@ func (c *trial[T]) gave3(op string, n reference.Normalized, x, dy *operand[T], w
 			require.Nil(c.t, got[i], op)
 			continue
 		}
-		// An infinite gradient times a normalised number that rounds to 0, which those of float32 don't: they are in float64.
+		// An infinite gradient times a normalised number that rounds to 0. With float32 the numbers are
+		// normalised in float64, so that the weights' gradients have no such product.
 		tol.vague = i == 0 || i == 1 && !single[T]()
 		tol.tiny = 0
 		if i == 1 { // the sum of a row's products, each of which may be subnormal, times 1/√(variance+Eps)

@@ -7,9 +7,10 @@
 //	expvar.Publish("cistern", h)
 //
 // It listens nowhere by itself, and registers nothing. The pages show names of modules and functions:
-// serve them as net/http/pprof is served, on localhost or behind authentication. A request for another host than localhost, a loopback address, the address that it
-// came to, or a name in Config.Hosts, gets status 403: otherwise a page of another site could read them
-// in the browser of a user of this machine (DNS rebinding).
+// serve them as net/http/pprof is served, on localhost or behind authentication. A request for another
+// host than localhost, a loopback address, the address that it came to, or a name in Config.Hosts, gets
+// status 403: otherwise a page of another site could read them in the browser of a user of this machine
+// (DNS rebinding).
 //
 //	/debug/cistern/           an index, with the latest steps as they end
 //	/debug/cistern/heap       who holds the memory, for go tool pprof (trace/heap); ?seconds=N: what changed meanwhile
