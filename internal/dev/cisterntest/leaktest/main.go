@@ -11,8 +11,8 @@ import (
 )
 
 // Main runs the tests of a package. It fails if one leaves a handle, a device, a goroutine or a
-// file open. Benchmarks and fuzz targets run without the record of handles, which costs time; race
-// builds have none either (see internal/opened).
+// file open. Benchmarks, fuzz targets and the tests that -long asks for run without the record of
+// handles, which costs time: some open millions. Race builds have none either (see internal/opened).
 func Main(m goleak.TestingM) { goleak.VerifyTestMain(watched{m}) }
 
 type watched struct{ goleak.TestingM }
@@ -21,7 +21,7 @@ func (m watched) Run() int {
 	if !flag.Parsed() {
 		flag.Parse()
 	}
-	if !set("test.bench") && !set("test.fuzz") {
+	if !set("test.bench") && !set("test.fuzz") && !set("long") {
 		opened.Watch()
 	}
 	before := files()
@@ -38,7 +38,7 @@ func (m watched) Run() int {
 
 func set(name string) bool {
 	f := flag.Lookup(name)
-	return f != nil && f.Value.String() != ""
+	return f != nil && f.Value.String() != f.DefValue
 }
 
 // ofPackages describes what code of the module left open, tests excepted: devices that came from
