@@ -18,6 +18,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/null"
+	"github.com/cistern-ml/cistern/internal/accounting"
 	"github.com/cistern-ml/cistern/internal/budget"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/internal/recording"
@@ -112,6 +113,7 @@ func consume(t *testing.T, file []byte, page bool) {
 	}
 	runtime.ReadMemStats(&after)
 	require.LessOrEqual(t, after.TotalAlloc-before.TotalAlloc, uint64(budget.Floor))
+	require.Zero(t, accounting.Faults(), "no file makes the cache's figures wrong")
 }
 
 // replays verifies a recording, and tries other options.

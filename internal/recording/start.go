@@ -294,6 +294,12 @@ func (r *rewinder) finish(start *Start) error {
 		if at == len(start.Segments) || start.Segments[at].Address > b.Address || start.Segments[at].Stream != b.stream {
 			return fmt.Errorf("the block of %d bytes at %#x, live at the start, lies in no segment of its stream", b.Requested, b.Address)
 		}
+		if b.Requested == unknownSize { // of before the history: any request of that size explains it
+			b.Requested = b.Size
+		}
+		if size := start.Segments[at].Size; b.Requested > size {
+			return fmt.Errorf("the block at %#x is of a request of %d bytes; its segment has %d", b.Address, b.Requested, size)
+		}
 		start.Segments[at].Blocks = append(start.Segments[at].Blocks, b.Block)
 		start.Completed = append(start.Completed, -1)
 	}
