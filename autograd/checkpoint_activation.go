@@ -85,7 +85,7 @@ func (t *Tape) Checkpoint(f func() *Variable) *Variable {
 	if t.err != nil {
 		return t.inert()
 	}
-	if c.outside(y) { // nothing was computed for it
+	if c.outside(y) || !y.needsGrad { // nothing was computed for it, or no gradient comes to it
 		return y
 	}
 	reads := make([]*Variable, len(c.inputs))

@@ -55,11 +55,11 @@ func (t *Tape) Flatten(x *Variable, first, last int) *Variable {
 }
 
 // Split returns the parts of x along a dimension that have the given sizes (torch.split); one size alone is that of every
-// part, of which the last may be smaller.
+// part, of which the last may be smaller. After an error it returns an inert variable for each size given; Chunk, one for each part.
 func (t *Tape) Split(x *Variable, axis int, sizes ...int) []*Variable {
 	n, ok := t.dimension("Split", x, axis)
 	if !ok {
-		return nil
+		return t.inertParts(len(sizes))
 	}
 	if len(sizes) == 1 && sizes[0] > 0 {
 		size := sizes[0]
@@ -74,7 +74,7 @@ func (t *Tape) Split(x *Variable, axis int, sizes ...int) []*Variable {
 	}
 	if sum != n || slices.ContainsFunc(sizes, func(s int) bool { return s < 0 }) {
 		t.fail("Split", fmt.Errorf("%w: parts of %v along dimension %d of %v: want them to add up to %d", tensor.ErrShape, sizes, axis, x.Shape(), n))
-		return nil
+		return t.inertParts(len(sizes))
 	}
 	end := x.spare()
 	parts := make([]*Variable, len(sizes))
@@ -90,11 +90,16 @@ func (t *Tape) Split(x *Variable, axis int, sizes ...int) []*Variable {
 	return parts
 }
 
+// inertParts are so many, within reason.
+func (t *Tape) inertParts(n int) []*Variable {
+	return slices.Repeat([]*Variable{t.inert()}, min(max(n, 0), 1024))
+}
+
 // Chunk returns x in at most so many parts along a dimension, of one size but for the last (torch.chunk).
 func (t *Tape) Chunk(x *Variable, axis, parts int) []*Variable {
 	n, ok := t.dimension("Chunk", x, axis)
 	if !ok {
-		return nil
+		return t.inertParts(parts)
 	}
 	if parts < 1 {
 		t.fail("Chunk", fmt.Errorf("%w: %d parts: want at least one", ErrInvalid, parts))

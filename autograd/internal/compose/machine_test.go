@@ -1,0 +1,97 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+func TestMain(m *testing.M) { cisterntest.Main(m) }
+
+// machine is a host device with what a training needs. Trials that end well leave it as it was.
+type machine struct {
+	dev    *host.Device
+	cache  *memcache.Cache
+	pool   *transfer.Pool
+	stream device.Stream
+	rt     *tensor.Runtime
+
+	launched func() // is called before each launch of the stream's
+}
+
+func newMachine(t testing.TB, cfg memcache.Config) *machine {
+	t.Helper()
+	m := &machine{dev: cisterntest.Host(t, 16<<20), launched: func() {}}
+	var err error
+	m.cache, err = memcache.New(m.dev, cfg)
+	require.NoError(t, err)
+	m.pool, err = transfer.New(m.dev, transfer.Config{})
+	require.NoError(t, err)
+	m.stream, err = m.dev.NewStream(device.StreamOptions{Launching: func(device.Stream, string) func(error) { m.launched(); return nil }})
+	require.NoError(t, err)
+	m.rt, err = tensor.NewRuntime(m.cache, m.pool, m.stream)
+	require.NoError(t, err)
+	return m
+}
+
+// left is an error if a training has left something.
+func (m *machine) left() error {
+	var errs []error
+	if n, bytes := m.rt.Live(); n != 0 {
+		errs = append(errs, fmt.Errorf("%d tensors of %d bytes are left", n, bytes))
+	}
+	if n := m.pool.Stats().ActiveRequests.Current; n != 0 {
+		errs = append(errs, fmt.Errorf("%d pinned buffers are left", n))
+	}
+	return errors.Join(errs...)
+}
+
+// close closes the machine, and returns what was left. A device with a sticky error returns that from each of these calls.
+func (m *machine) close(sticky bool) error {
+	err := m.left()
+	closing := m.rt.Close()
+	if n := m.cache.Stats().Allocation.All.Current; n != 0 {
+		err = errors.Join(err, fmt.Errorf("%d blocks are left", n))
+	}
+	closing = errors.Join(closing, m.stream.Close(), m.pool.Close(), m.cache.Close(), m.dev.Close())
+	if sticky && errors.Is(closing, device.ErrSticky) {
+		closing = nil
+	}
+	return errors.Join(err, closing)
+}
+
+// together runs f on machines at a time, as ranks of one communicator.
+func together(machines []*machine, f func(m *machine, comm device.Communicator) error) error {
+	id, err := machines[0].dev.NewCommunicatorID()
+	if err != nil {
+		return err
+	}
+	errs := make([]error, len(machines))
+	var wait sync.WaitGroup
+	for n, m := range machines {
+		wait.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			comm, err := m.dev.NewCommunicator(ctx, id, n, len(machines), device.CommunicatorOptions{Timeout: time.Minute, Overlapped: true})
+			if err == nil {
+				err = f(m, comm)
+				_ = comm.Close() // a fault of the training's is its error
+			}
+			errs[n] = err
+		})
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}

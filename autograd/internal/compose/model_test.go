@@ -1,0 +1,111 @@
+package compose
+
+import (
+	"math/rand/v2"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// model is what a random program computes with.
+type model struct {
+	Linears    []*autograd.Linear
+	LayerNorms []*autograd.LayerNorm
+	BatchNorms []*autograd.BatchNorm
+	Convs      []*autograd.Convolution
+	Embedding  *autograd.Embedding
+
+	*trial
+	offloader       *tensor.Offloader
+	constant, index *tensor.Tensor
+}
+
+func newModel(in *autograd.Initializer, tr *trial) *model {
+	m := &model{trial: tr}
+	for range layers {
+		m.Linears = append(m.Linears, in.Linear(tr.width, tr.width))
+		m.LayerNorms = append(m.LayerNorms, in.LayerNorm(tr.width))
+		m.BatchNorms = append(m.BatchNorms, in.BatchNorm(tr.width))
+		m.Convs = append(m.Convs, in.Conv1d(1, 1, 3, autograd.Padding(1)))
+	}
+	m.Embedding = in.Embedding(5, tr.width)
+	return m
+}
+
+// apart computes a part of the program with the features that surround one.
+func (m *model) apart(t *autograd.Tape, p *part, vs []*autograd.Variable) *autograd.Variable {
+	f := func() *autograd.Variable { return p.run(m, t, vs) }
+	r := rand.New(rand.NewPCG(m.seed, uint64(p.id)))
+	for range 2 {
+		inner := f
+		switch kind := r.IntN(4); {
+		case kind == 0 && m.has(frames):
+			f = func() *autograd.Variable { return t.Frame(inner) }
+		case kind == 1 && m.has(checkpoints):
+			f = func() *autograd.Variable { return t.Checkpoint(inner) }
+		case kind == 2 && m.has(offload):
+			f = func() *autograd.Variable { return t.Offload(m.offloader, inner) }
+		case kind == 3 && m.has(modules):
+			f = func() *autograd.Variable { return t.Module("part", inner) }
+		}
+	}
+	return f()
+}
+
+// loss is what the training minimises, and result what it is made of.
+func (m *model) loss(t *autograd.Tape, x *autograd.Variable) (loss, result *autograd.Variable) {
+	y := m.apart(t, m.root, []*autograd.Variable{x})
+	loss = t.Mean(t.Square(m.Linears[0].Forward(t, y)))
+	if m.has(penalty) {
+		for _, p := range autograd.ParametersOf(m) {
+			loss = t.Add(loss, t.MulScalar(t.Mean(t.Square(t.Param(p.Parameter))), 0.01))
+		}
+	}
+	return loss, y
+}
+
+// newOptimizer is one of all kinds, of one or two groups.
+func (m *model) newOptimizer(in *autograd.Initializer) (opt autograd.Optimizer, err error) {
+	first, second := autograd.ParametersOf(m), autograd.Parameters(nil)
+	if m.has(groups) {
+		half := len(first) / 2
+		first, second = first[:half], first[half:]
+	}
+	switch m.optimizer {
+	case 0:
+		o := in.SGD(first, autograd.SGDConfig{LR: new(0.1)})
+		if second != nil {
+			err = o.AddGroup(second, autograd.SGDConfig{LR: new(0.05), Momentum: 0.5})
+		}
+		return o, err
+	case 1:
+		o := in.SGD(first, autograd.SGDConfig{LR: new(0.1), Momentum: 0.9, Dampening: 0.2, WeightDecay: 0.1})
+		if second != nil {
+			err = o.AddGroup(second, autograd.SGDConfig{LR: new(0.05), Momentum: 0.5, Nesterov: true})
+		}
+		return o, err
+	case 2:
+		o := in.Adam(first, autograd.AdamConfig{LR: new(0.01), AMSGrad: true})
+		if second != nil {
+			err = o.AddGroup(second, autograd.AdamConfig{LR: new(0.02), WeightDecay: new(0.1)})
+		}
+		return o, err
+	case 3:
+		o := in.AdamW(first, autograd.AdamConfig{LR: new(0.01)})
+		if second != nil {
+			err = o.AddGroup(second, autograd.AdamConfig{LR: new(0.02), Maximize: true})
+		}
+		return o, err
+	case 4:
+		o := in.RMSprop(first, autograd.RMSpropConfig{Centered: true})
+		if second != nil {
+			err = o.AddGroup(second, autograd.RMSpropConfig{Momentum: 0.5})
+		}
+		return o, err
+	}
+	o := in.Adagrad(first, autograd.AdagradConfig{LRDecay: 0.1})
+	if second != nil {
+		err = o.AddGroup(second, autograd.AdagradConfig{InitialAccumulatorValue: 0.1})
+	}
+	return o, err
+}

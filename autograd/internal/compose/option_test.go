@@ -1,0 +1,120 @@
+package compose
+
+import (
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"strings"
+)
+
+// options is a set of what a trial has: of what the training does, which changes its numbers, and of features, which do not.
+type options uint32
+
+const (
+	bfloat16   options = 1 << iota // the tapes compute in bfloat16
+	accumulate                     // a step has two backward passes
+	groups                         // the optimiser has two groups of parameters
+	freeze                         // a parameter does not train in every other step
+	schedule                       // the learning rate changes
+	leaf                           // the input has a gradient
+	penalty                        // every parameter is part of the loss
+
+	frames
+	modules
+	checkpoints
+	offload
+	littlePinned // memory for some of what is offloaded
+	notAhead     // nothing is brought back before it is needed
+	offloadParameters
+	offloadState
+	inBackward
+	ranks
+	shardState
+	shardGradients
+	noSync
+	reset
+	evaluate
+	release // of values, after their last use
+	once
+	prepare
+	capture
+
+	end
+	training = frames - 1
+)
+
+var optionNames = []string{"bfloat16", "accumulate", "groups", "freeze", "schedule", "leaf", "penalty",
+	"frames", "modules", "checkpoints", "offload", "little-pinned", "not-ahead", "offload-parameters", "offload-state", "in-backward", "ranks", "shard-state",
+	"shard-gradients", "no-sync", "reset", "evaluate", "release", "once", "prepare", "capture"}
+
+// refused are the pairs that package autograd refuses; that of the second is what a trial of both goes without.
+var refused = []struct{ stays, goes options }{
+	{ranks, inBackward},
+	{ranks, offloadParameters},
+	{capture, offloadParameters},
+	{capture, offload},
+	{capture, offloadState},
+	{capture, freeze},
+}
+
+// needs are what an option does nothing without.
+var needs = map[options]options{shardState: ranks, shardGradients: ranks, noSync: ranks | accumulate, littlePinned: offload, notAhead: offload}
+
+func (o options) has(p options) bool { return o&p == p }
+
+// legal is the set without what is refused beside others.
+func (o options) legal() options {
+	for _, r := range refused {
+		if o.has(r.stays | r.goes) {
+			o &^= r.goes
+		}
+	}
+	if o.has(ranks | capture) { // a captured step of a Parallel is to have every gradient
+		o |= penalty
+	}
+	if o.has(accumulate | shardGradients) { // what each pass reduces is added to what is there, in another order
+		o |= noSync
+	}
+	for p, of := range needs {
+		if !o.has(of) {
+			o &^= p
+		}
+	}
+	return o
+}
+
+// randomOptions has few of many options, or many.
+func randomOptions(r *rand.Rand) (o options) {
+	share := r.Float64()
+	for p := options(1); p < end; p <<= 1 {
+		if r.Float64() < share {
+			o |= p
+		}
+	}
+	return o.legal()
+}
+
+func (o options) String() string {
+	var names []string
+	for ; o != 0; o &= o - 1 {
+		names = append(names, optionNames[bits.TrailingZeros32(uint32(o))])
+	}
+	return strings.Join(names, ",")
+}
+
+func parseOptions(s string) (o options, err error) {
+	if s == "" {
+		return 0, nil
+	}
+names:
+	for name := range strings.SplitSeq(s, ",") {
+		for i, known := range optionNames {
+			if name == known {
+				o |= 1 << i
+				continue names
+			}
+		}
+		return 0, fmt.Errorf("no option %q; there are %s", name, strings.Join(optionNames, ","))
+	}
+	return o, nil
+}

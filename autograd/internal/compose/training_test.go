@@ -1,0 +1,366 @@
+package compose
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// observation is what a training shows somewhere, to the bit.
+type observation struct {
+	what string
+	bits []byte
+}
+
+// run is a training on a machine.
+type run struct {
+	*machine
+	*model
+	ctx       context.Context
+	in        *autograd.Initializer
+	opt       autograd.Optimizer
+	parallel  *autograd.Parallel
+	scheduler *autograd.Scheduler
+	kept      *autograd.Tape // that is reset
+	graph     *tensor.Graph
+	x         *tensor.Tensor
+	step      int
+	results   []autograd.NamedTensor // of the captured step, or of one that has just been taken
+	seen      []observation
+	peak      int64 // of allocated bytes, in the second step or a later one
+	failed    error // the first error of a step, which was taken again
+}
+
+// train trains, and gives everything back. After an error of a step that again allows, the step is taken again.
+func (tr *trial) train(ctx context.Context, m *machine, comm device.Communicator, again func(error) bool) (r *run, err error) {
+	r = &run{machine: m, ctx: ctx}
+	if err = r.begin(tr, comm); err == nil {
+		err = r.steps(again)
+	}
+	return r, errors.Join(err, r.end(err))
+}
+
+func (r *run) begin(tr *trial, comm device.Communicator) (err error) {
+	r.in = autograd.Init(r.ctx, r.rt, autograd.Seed(tr.seed))
+	r.model = newModel(r.in, tr)
+	r.constant = r.in.Tensor(numbers(tr, 1000), tr.rows, tr.width)
+	r.x = r.in.Tensor(numbers(tr, 1001), tr.rows, tr.width)
+	index := make([]int32, tr.rows)
+	for i := range index {
+		index[i] = int32(i * 3 % 5)
+	}
+	if err := r.in.Err(); err != nil {
+		return err
+	}
+	if r.index, err = tensor.FromSlice(r.ctx, r.rt, index); err != nil {
+		return err
+	}
+	if tr.options&(offload|offloadParameters|offloadState) != 0 {
+		cfg := tensor.OffloadConfig{MinBytes: 1}
+		if tr.has(littlePinned) {
+			cfg.MaxBytes = 3 * 512
+		}
+		if tr.has(notAhead) {
+			cfg.Ahead = -1
+		}
+		if r.offloader, err = tensor.NewOffloader(r.rt, cfg); err != nil {
+			return err
+		}
+	}
+	if tr.has(ranks) {
+		cfg := autograd.ParallelConfig{BucketBytes: 200, FirstBucketBytes: 50}
+		switch {
+		case tr.has(shardGradients):
+			cfg.Shard = autograd.ShardGradients
+		case tr.has(shardState):
+			cfg.Shard = autograd.ShardState
+		}
+		if r.parallel, err = autograd.NewParallel(r.ctx, comm, r.model, cfg); err != nil {
+			return err
+		}
+	}
+	if r.opt, err = r.newOptimizer(r.in); err != nil {
+		return err
+	}
+	if err := r.in.Err(); err != nil {
+		return err
+	}
+	if tr.has(offloadState) {
+		if err := r.opt.(interface {
+			OffloadState(context.Context, *tensor.Offloader, int64) error
+		}).OffloadState(r.ctx, r.offloader, 700); err != nil {
+			return err
+		}
+	}
+	if tr.has(offloadParameters) {
+		for _, l := range r.Linears {
+			if err := l.Parameters().Offload(r.ctx, r.offloader); err != nil {
+				return err
+			}
+		}
+		if err := autograd.ParametersOf(r.BatchNorms).Offload(r.ctx, r.offloader); err != nil {
+			return err
+		}
+	}
+	if tr.has(schedule) {
+		if r.scheduler, err = autograd.NewScheduler(r.opt, autograd.StepLR{Size: 2}); err != nil {
+			return err
+		}
+	}
+	if tr.has(prepare) {
+		return r.opt.Prepare(r.ctx)
+	}
+	return nil
+}
+
+func numbers(tr *trial, n int) []float64 {
+	random := rand.New(rand.NewPCG(tr.seed, uint64(n)))
+	data := make([]float64, tr.rows*tr.width)
+	for i := range data {
+		data[i] = random.NormFloat64()
+	}
+	return data
+}
+
+func (r *run) steps(again func(error) bool) error {
+	for r.step = range r.model.steps {
+		r.cache.ResetPeakStats()
+		err := r.take()
+		if r.step > 0 {
+			r.peak = max(r.peak, r.cache.MaxMemoryAllocated())
+		}
+		if err != nil && r.failed == nil && again(err) {
+			r.failed = err
+			r.ctx = context.Background()
+			if err = errors.Join(r.forget(), r.opt.ZeroGrad(r.ctx)); err == nil {
+				err = r.take()
+			}
+		}
+		if err == nil {
+			err = r.look()
+		}
+		if err != nil {
+			return fmt.Errorf("step %d: %w", r.step, err)
+		}
+	}
+	return nil
+}
+
+// take takes a step: calls it, captures it, or replays it.
+func (r *run) take() error {
+	if r.has(freeze) {
+		r.Linears[1].Weight.SetRequiresGrad(r.step%2 == 0)
+	}
+	data := make([]float32, r.rows*r.width)
+	for i, v := range numbers(r.trial, r.step) {
+		data[i] = float32(v)
+	}
+	if err := tensor.CopyFrom(r.ctx, r.x, data); err != nil {
+		return err
+	}
+	if r.has(capture) && r.step > 0 { // the first step makes what a capture finds
+		if r.graph == nil {
+			graph, err := r.rt.Capture(r.ctx, r.minimize)
+			if err != nil {
+				return err
+			}
+			r.graph = graph
+		}
+		return r.graph.Replay(r.ctx)
+	}
+	return r.minimize(r.ctx)
+}
+
+// minimize is a step.
+func (r *run) minimize(ctx context.Context) (err error) {
+	passes := 1
+	if r.has(accumulate) {
+		passes = 2
+	}
+	for pass := range passes {
+		backward := func() error { return r.pass(ctx, pass, pass == passes-1) }
+		if pass == 0 && r.has(noSync) {
+			err = r.parallel.NoSync(backward)
+		} else {
+			err = backward()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if r.scheduler != nil {
+		return r.scheduler.Step()
+	}
+	return nil
+}
+
+// pass is a forward pass and a backward one, and behind the last the update.
+func (r *run) pass(ctx context.Context, pass int, last bool) (err error) {
+	tape, end, err := r.tape(ctx, pass)
+	if err != nil {
+		return err
+	}
+	defer func() { // after an error of the tape's, ending it returns that again
+		if e := end(); err == nil {
+			err = e
+		}
+	}()
+	x := tape.Input(r.x)
+	if r.has(leaf) {
+		x = tape.Leaf(r.x)
+	}
+	loss, y := r.loss(tape, x)
+	if r.has(release) {
+		y.Release()
+	}
+	switch {
+	case last && r.has(inBackward):
+		tape.MinimizeInBackward(loss, r.opt, []int64{1, 100, 0}[r.seed%3])
+		err = tape.Err()
+	default:
+		_, err = tape.Backward(loss)
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.result(ctx, "loss", loss.Value()); err != nil {
+		return err
+	}
+	if r.has(leaf) {
+		if err := r.result(ctx, "gradient of x", x.Grad()); err != nil {
+			return err
+		}
+	}
+	if !last || r.has(inBackward) {
+		return nil
+	}
+	for _, p := range autograd.ParametersOf(r.model) {
+		if r.options&(shardGradients) == 0 {
+			if err := r.result(ctx, "gradient of "+p.Name, p.Grad()); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(r.opt.Step(ctx), r.opt.ZeroGrad(ctx))
+}
+
+// result keeps a copy of what a step makes, to be looked at. A Parallel widens gradients of bfloat16, and so it does.
+func (r *run) result(ctx context.Context, name string, t *tensor.Tensor) error {
+	if t == nil {
+		return nil
+	}
+	duplicate := r.rt.Copy
+	if t.Dtype() == tensor.BFloat16 {
+		duplicate = func(ctx context.Context, t *tensor.Tensor) (*tensor.Tensor, error) {
+			return r.rt.Convert(ctx, t, tensor.Float32)
+		}
+	}
+	c, err := duplicate(ctx, t)
+	if err == nil {
+		r.results = append(r.results, autograd.NamedTensor{Name: name, Tensor: c})
+	}
+	return err
+}
+
+// tape is a new one, or the one that is reset. Its random numbers are those of the step, also when it is taken again or replayed.
+func (r *run) tape(ctx context.Context, pass int) (t *autograd.Tape, end func() error, err error) {
+	if r.has(reset) {
+		if r.kept == nil {
+			r.kept = autograd.NewTape(ctx, r.rt)
+		}
+		if err := r.kept.Reset(ctx); err != nil {
+			return nil, nil, err
+		}
+		t, end = r.kept, func() error { return r.kept.Reset(r.ctx) }
+	} else {
+		t = autograd.NewTape(ctx, r.rt)
+		end = t.Close
+	}
+	if r.has(bfloat16) {
+		t.SetComputeDtype(tensor.BFloat16)
+	}
+	t.SetSeedFrom(func() uint64 { return r.seed + uint64(10*r.step+pass) })
+	return t, end, nil
+}
+
+// look notes what a step has come to.
+func (r *run) look() error {
+	for _, t := range r.results {
+		if err := r.see(t.Name, t.Tensor); err != nil {
+			return err
+		}
+	}
+	if r.graph == nil {
+		if err := r.forget(); err != nil {
+			return err
+		}
+	}
+	state, err := autograd.StateDict(r.model)
+	if err != nil {
+		return err
+	}
+	for _, t := range state {
+		if err := r.see(t.Name, t.Tensor); err != nil {
+			return err
+		}
+	}
+	if r.parallel != nil { // behind the wait for what has just been read
+		if err := r.parallel.Err(); err != nil {
+			return err
+		}
+	}
+	if !r.has(evaluate) && r.options&^training != 0 {
+		return nil
+	}
+	t := autograd.NoGrad(r.ctx, r.rt)
+	if r.has(bfloat16) {
+		t.SetComputeDtype(tensor.BFloat16)
+	}
+	y := t.Frame(func() *autograd.Variable {
+		loss, _ := r.loss(t, t.Input(r.x))
+		return loss
+	}).Keep()
+	if err := t.Err(); err != nil {
+		return errors.Join(err, t.Close())
+	}
+	return errors.Join(r.see("evaluation", y.Value()), t.Close())
+}
+
+func (r *run) see(what string, t *tensor.Tensor) error {
+	var w bytes.Buffer
+	err := tensor.WriteBytes(r.ctx, t, &w)
+	r.seen = append(r.seen, observation{fmt.Sprintf("step %d: %s", r.step, what), w.Bytes()})
+	return err
+}
+
+// forget releases the results of a step.
+func (r *run) forget() error {
+	var errs []error
+	for _, t := range r.results {
+		errs = append(errs, t.Release())
+	}
+	r.results = nil
+	return errors.Join(errs...)
+}
+
+// end gives back what the training has. Beside err, what closing returns does not count.
+func (r *run) end(err error) error {
+	errs := []error{r.graph.Close(), r.forget(), r.index.Release()}
+	if r.kept != nil {
+		errs = append(errs, r.kept.Close())
+	}
+	if r.opt != nil {
+		errs = append(errs, r.opt.Close())
+	}
+	errs = append(errs, r.parallel.Close(), r.in.Close(), r.offloader.Close())
+	if err != nil {
+		return nil
+	}
+	return errors.Join(errs...)
+}

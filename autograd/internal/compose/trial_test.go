@@ -1,0 +1,123 @@
+package compose
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// trial is a random training under a set of options.
+type trial struct {
+	seed uint64
+	options
+	steps int
+	drop  []int // the steps of the program that are left out
+	fault fault
+	at    int // the call that fails, counted from 1
+
+	root                   *part
+	rows, width, optimizer int
+}
+
+// made is the trial with what follows from its seed.
+func (tr trial) made() *trial {
+	r := rand.New(rand.NewPCG(tr.seed, 1))
+	tr.options = tr.options.legal()
+	tr.root = randomPart(r, 3, new(int)).without(tr.drop)
+	tr.rows, tr.width, tr.optimizer = 2+r.IntN(3), 2+r.IntN(5), r.IntN(6)
+	return &tr
+}
+
+func randomTrial(seed uint64) trial {
+	return trial{seed: seed, options: randomOptions(rand.New(rand.NewPCG(seed, 0))), steps: 4}
+}
+
+func (tr trial) with(o options) *trial {
+	tr.options = o
+	return tr.made()
+}
+
+// plain is the training without features.
+func (tr trial) plain() *trial { return tr.with(tr.options & training) }
+
+// moves reports whether a step that fails may have moved something that the step taken again moves again.
+func (tr *trial) moves() bool {
+	return tr.options&(inBackward|offloadState|offloadParameters) != 0 ||
+		tr.root.any(func(s step) bool { return operations[s.op].text == batchNorm })
+}
+
+// String is the trial as -compose.replay takes it.
+func (tr *trial) String() string {
+	return fmt.Sprintf("%d;%v;%d;%s;%v:%d", tr.seed, tr.options, tr.steps, strings.Trim(fmt.Sprint(tr.drop), "[]"), tr.fault, tr.at)
+}
+
+func parseTrial(s string) (*trial, error) {
+	fields := strings.Split(s, ";")
+	if len(fields) != 5 {
+		return nil, fmt.Errorf("%q: want seed;options;steps;dropped;fault:at", s)
+	}
+	var tr trial
+	_, err := fmt.Sscan(fields[0], &tr.seed)
+	_, e := fmt.Sscan(fields[2], &tr.steps)
+	name, at, _ := strings.Cut(fields[4], ":")
+	_, f := fmt.Sscan(at, &tr.at)
+	if err = errors.Join(err, e, f); err != nil {
+		return nil, err
+	}
+	if tr.options, err = parseOptions(fields[1]); err != nil {
+		return nil, err
+	}
+	for id := range strings.FieldsSeq(fields[3]) {
+		n, err := strconv.Atoi(id)
+		if err != nil {
+			return nil, err
+		}
+		tr.drop = append(tr.drop, n)
+	}
+	tr.fault = fault(slices.Index(faultNames, name))
+	return tr.made(), nil
+}
+
+// text is the trial as a program.
+func (tr *trial) text() string {
+	var w strings.Builder
+	fmt.Fprintf(&w, "%d steps of optimiser %d on x (%d, %d), with %v; fault %v at call %d:\n", tr.steps, tr.optimizer, tr.rows, tr.width, tr.options, tr.fault, tr.at)
+	fmt.Fprintf(&w, "  loss of %s\n", tr.root.write(&w, "  ", []string{"x"}))
+	return w.String()
+}
+
+// shrink leaves out options, steps of the training and steps of the program as long as the trial still fails.
+func (tr *trial) shrink(err error, fails func(*trial) error) (*trial, error) {
+	try := func(shorter *trial) bool {
+		if e := fails(shorter); e != nil {
+			tr, err = shorter, e
+			return true
+		}
+		return false
+	}
+	for p := options(1); p < end; p <<= 1 {
+		if tr.has(p) {
+			try(tr.with(tr.options &^ p))
+		}
+	}
+	for shorter := *tr; tr.steps > 1; shorter = *tr {
+		shorter.steps--
+		if !try(shorter.made()) {
+			break
+		}
+	}
+	var ids []int
+	tr.root.any(func(s step) bool { ids = append(ids, s.id); return false })
+	for size := len(ids); size > 0; size /= 2 {
+		for some := range slices.Chunk(ids, size) {
+			shorter := *tr
+			if shorter.drop = append(slices.Clone(tr.drop), some...); !slices.Contains(tr.drop, some[0]) {
+				try(shorter.made())
+			}
+		}
+	}
+	return tr, err
+}
