@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,127 +11,6 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
-
-// part is a random function of several variables of 2 by 2: operations, and parts in parts.
-type part struct {
-	steps []partStep
-}
-
-type partStep struct {
-	op, a, b int // the operands are the a-th and b-th of the variables that it sees, counted in a circle
-	inner    *part
-}
-
-func randomPart(random *rand.Rand, depth int) *part {
-	p := &part{}
-	for range 2 + random.IntN(5) {
-		s := partStep{op: random.IntN(11), a: random.IntN(1000), b: random.IntN(1000)}
-		if depth > 0 && random.IntN(3) == 0 {
-			s.inner = randomPart(random, depth-1)
-		}
-		p.steps = append(p.steps, s)
-	}
-	return p
-}
-
-// run computes the part. apart calls what computes a part in it.
-func (p *part) run(t *Tape, vs []*Variable, w *Parameter, apart func(*Tape, func() *Variable) *Variable) *Variable {
-	vs = append([]*Variable(nil), vs...)
-	for _, s := range p.steps {
-		a, b := vs[s.a%len(vs)], vs[s.b%len(vs)]
-		var v *Variable
-		switch {
-		case s.inner != nil:
-			seen := vs
-			v = apart(t, func() *Variable { return s.inner.run(t, seen, w, apart) })
-		case s.op == 0:
-			v = t.Add(a, b)
-		case s.op == 1:
-			v = t.Mul(t.Tanh(a), b)
-		case s.op == 2:
-			v = t.MatMul(a, t.Softmax(b))
-		case s.op == 3:
-			v = t.LinearReLU(a, t.Param(w), t.Sum(b, 0))
-		case s.op == 4:
-			v = t.Dropout(a, 0.4)
-		case s.op == 5:
-			v = t.LogSoftmax(a)
-		case s.op == 6:
-			v = t.Mul(t.Detach(a), b)
-		case s.op == 7:
-			v = t.LayerNorm(a, nil, nil, 0, 2)
-		case s.op == 8:
-			v = t.Add(a, t.Cast(Upload(t, []float64{1, -2, 3, 0.5}, 2, 2), a.Value().Dtype()))
-		case s.op == 9:
-			v = t.ScaledDotProductAttention(a, b, a, AttentionConfig{})
-		default:
-			v = t.MulScalar(a, -0.5)
-		}
-		vs = append(vs, v)
-	}
-	return vs[len(vs)-1]
-}
-
-// TestActivationCheckpointOfRandomPrograms: loss and gradients are those of the same program in frames, bit for bit, and
-// nothing is left.
-func TestActivationCheckpointOfRandomPrograms(t *testing.T) {
-	b := open(t, 64<<20)
-	w := b.parameter(2, 2)
-	random := rand.New(rand.NewPCG(7, 11))
-	rerun := 0
-	programs := rounds(150, 40)
-	for seed := range uint64(programs) {
-		p := randomPart(random, 3)
-		data := make([]float64, 8)
-		for i := range data {
-			data[i] = random.NormFloat64()
-		}
-		run := func(apart func(*Tape, func() *Variable) *Variable) (all [][]float64) {
-			tape := NewTape(b.ctx, b.rt)
-			tape.slab = &slab{params: make(map[*Parameter]*Variable)} // its lists grow, and move
-			tape.SetSeed(seed)
-			var leaves []*Variable
-			for i := range 2 {
-				leaves = append(leaves, tape.Leaf(upload(b, data[4*i:4*i+4], 2, 2)))
-			}
-			y := apart(tape, func() *Variable { return p.run(tape, leaves, w, apart) })
-			y = tape.Add(y, tape.Dropout(leaves[0], 0.5)) // the numbers go on behind it
-			loss := tape.Sum(tape.Mul(y, tape.Param(w)))
-			_, err := tape.Backward(loss)
-			require.NoError(t, err, "seed %d", seed)
-			all = append(all, read[float64](b, loss.Value()))
-			for _, l := range leaves {
-				if l.Grad() != nil {
-					all = append(all, read[float64](b, l.Grad()))
-				}
-			}
-			all = append(all, read[float64](b, w.Grad()))
-			require.NoError(t, w.ZeroGrad(b.ctx))
-			require.NoError(t, tape.Close())
-			return all
-		}
-		want := run((*Tape).Frame)
-		calls := 0
-		got := run(func(t *Tape, f func() *Variable) *Variable {
-			return t.Checkpoint(func() *Variable { calls++; return f() })
-		})
-		require.Equal(t, want, got, "seed %d", seed)
-		calls -= parts(p)
-		rerun += calls
-	}
-	require.Greater(t, rerun, programs, "functions run again")
-}
-
-// parts is how many parts there are.
-func parts(p *part) int {
-	n := 1
-	for _, s := range p.steps {
-		if s.inner != nil {
-			n += parts(s.inner)
-		}
-	}
-	return n
-}
 
 // TestActivationCheckpointOfLayers: models train as without, to the bit, running statistics of batch norms included, under the
 // same names; and a checkpoint in a step costs less memory.

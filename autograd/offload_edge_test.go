@@ -307,34 +307,6 @@ func TestOffloadOfAFunctionOfItsOwn(t *testing.T) {
 	require.NoError(t, tape.Close())
 }
 
-// TestOffloadOnceWithACheckpoint: what the function of a checkpoint lets go of when it runs again does not move again.
-func TestOffloadOnceWithACheckpoint(t *testing.T) {
-	b := open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	x := upload(b, []float64{0.5, 2})
-	tape := NewTape(b.ctx, b.rt)
-	leaf := tape.Leaf(x)
-	var h *Variable
-	y := tape.Offload(o, func() *Variable {
-		h = tape.Tanh(leaf)
-		return tape.Checkpoint(func() *Variable {
-			z := tape.Mul(h, h)
-			h.Release()
-			return tape.Tanh(z)
-		})
-	})
-	require.True(t, h.Value().Offloaded())
-	_, err := tape.Backward(tape.Sum(y))
-	require.NoError(t, err)
-	require.EqualValues(t, 1, o.Stats().Offloaded.Allocated)
-	want := b.grads(func(t *Tape, vs []*Variable) *Variable {
-		h := t.Tanh(vs[0])
-		return t.Tanh(t.Mul(h, h))
-	}, []float64{0.5, 2})
-	require.Equal(t, want[0], read[float64](b, leaf.Grad()))
-	require.NoError(t, tape.Close())
-}
-
 // TestOffloadRefuses: mistakes are errors of the tape.
 func TestOffloadRefuses(t *testing.T) {
 	b, other := open(t, 64<<20), open(t, 64<<20)

@@ -1,7 +1,6 @@
 package autograd
 
 import (
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -24,115 +23,6 @@ func (b *bench) offloader(cfg tensor.OffloadConfig) *tensor.Offloader {
 		assert.Zero(b.t, o.Stats().PinnedBytes.Current)
 	})
 	return o
-}
-
-// TestOffloadOfRandomPrograms: loss and gradients are those of the same program in frames, bit for bit, with checkpoints around and inside,
-// with every depth of prefetching, and with pinned memory for some of it only; and nothing is left.
-func TestOffloadOfRandomPrograms(t *testing.T) {
-	b := open(t, 64<<20)
-	w := b.parameter(2, 2)
-	random := rand.New(rand.NewPCG(3, 14))
-	offloaders := []*tensor.Offloader{b.offloader(tensor.OffloadConfig{}), b.offloader(tensor.OffloadConfig{Ahead: -1}),
-		b.offloader(tensor.OffloadConfig{Ahead: 5}), b.offloader(tensor.OffloadConfig{MaxBytes: 3 * 512})}
-	before := b.live()
-	for seed := range uint64(rounds(100, 18)) {
-		p := randomPart(random, 3)
-		data := make([]float64, 8)
-		for i := range data {
-			data[i] = random.NormFloat64()
-		}
-		run := func(apart func(*Tape, func() *Variable) *Variable) (all [][]float64) {
-			tape := NewTape(b.ctx, b.rt)
-			tape.SetSeed(seed)
-			var leaves []*Variable
-			for i := range 2 {
-				x, err := tensor.FromSlice(b.ctx, b.rt, data[4*i:4*i+4], 2, 2)
-				require.NoError(t, err)
-				leaves = append(leaves, tape.Leaf(x))
-				require.NoError(t, x.Release())
-			}
-			y := apart(tape, func() *Variable { return p.run(tape, leaves, w, apart) })
-			loss := tape.Sum(tape.Mul(y, tape.Param(w)))
-			_, err := tape.Backward(loss)
-			require.NoError(t, err, "seed %d", seed)
-			all = append(all, read[float64](b, loss.Value()))
-			for _, l := range leaves {
-				if l.Grad() != nil {
-					all = append(all, read[float64](b, l.Grad()))
-				}
-			}
-			all = append(all, read[float64](b, w.Grad()))
-			require.NoError(t, w.ZeroGrad(b.ctx))
-			require.NoError(t, tape.Close())
-			require.Equal(t, before, b.live())
-			return all
-		}
-		want := run((*Tape).Frame)
-		for i, o := range offloaders {
-			offload := func(t *Tape, f func() *Variable) *Variable { return t.Offload(o, f) }
-			require.Equal(t, want, run(offload), "seed %d, offloader %d", seed, i)
-			require.Equal(t, want, run(func(t *Tape, f func() *Variable) *Variable {
-				return offload(t, func() *Variable { return t.Checkpoint(f) })
-			}), "seed %d, offloader %d, checkpoints inside", seed, i)
-			require.Equal(t, want, run(func(t *Tape, f func() *Variable) *Variable {
-				return t.Checkpoint(func() *Variable { return offload(t, f) })
-			}), "seed %d, offloader %d, checkpoints around", seed, i)
-			require.Zero(t, o.Stats().Offloaded.Current)
-		}
-	}
-	for i, o := range offloaders {
-		s := o.Stats()
-		t.Logf("offloader %d: %+v", i, s)
-		require.Greater(t, s.Fetched, int64(rounds(40, 0)))
-		require.Equal(t, i != 1, s.Prefetched > 0)
-		require.Equal(t, i == 3, s.Stayed > 0)
-	}
-	require.LessOrEqual(t, offloaders[3].Stats().PinnedBytes.Peak, int64(3*512))
-}
-
-// TestOffloadOfProgramsThatReleaseEarly: values that are released in any order, views of them, and what two operations have saved.
-func TestOffloadOfProgramsThatReleaseEarly(t *testing.T) {
-	b := open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	random := rand.New(rand.NewPCG(21, 22))
-	programs := rounds(60, 20)
-	for range programs {
-		p := randomProgram(random, 3, 14)
-		data := make([]float64, 12)
-		for i := range data {
-			data[i] = random.NormFloat64()
-		}
-		run := func(offload, early bool) (loss float64, grads [][]float64) {
-			tape := NewTape(b.ctx, b.rt)
-			var leaves []*Variable
-			for i := range 3 {
-				leaves = append(leaves, tape.Leaf(upload(b, data[4*i:4*i+4], 2, 2)))
-			}
-			f := func() *Variable { return p.run(tape, leaves, early) }
-			apart := tape.Frame
-			if offload {
-				apart = func(f func() *Variable) *Variable { return tape.Offload(o, f) }
-			}
-			value, err := tape.Backward(apart(f))
-			require.NoError(t, err)
-			for _, l := range leaves {
-				if l.Grad() != nil {
-					grads = append(grads, read[float64](b, l.Grad()))
-				}
-			}
-			loss, err = tensor.Item[float64](b.ctx, value)
-			require.NoError(t, err)
-			require.NoError(t, tape.Close())
-			return loss, grads
-		}
-		loss, grads := run(false, false)
-		for _, early := range []bool{false, true} {
-			got, same := run(true, early)
-			require.Equal(t, loss, got)
-			require.Equal(t, grads, same)
-		}
-	}
-	require.Greater(t, o.Stats().Fetched, int64(5*programs))
 }
 
 // deep is a model of blocks whose activations are far larger than its parameters.
@@ -210,28 +100,6 @@ func TestOffloadLowersThePeak(t *testing.T) {
 		require.Equal(t, 3*s.Offloaded.Peak, s.Fetched, "each once a step")
 		require.Greater(t, s.Prefetched, s.Fetched*9/10)
 	}
-}
-
-// TestOffloadOverManySteps: memory on both sides is that of the first steps.
-func TestOffloadOverManySteps(t *testing.T) {
-	b := open(t, 256<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	pool := b.rt.Pool()
-	var active int64
-	wrap := func(_ int, l Layer) Layer { return Offloaded(l, o) }
-	for range 3 {
-		b.train(rounds(8, 3), 4, wrap)
-		s := o.Stats()
-		require.Zero(t, s.Offloaded.Current)
-		require.True(t, active == 0 || s.PinnedBytes.Peak == active, "%d bytes pinned, and %d before", s.PinnedBytes.Peak, active)
-		active = s.PinnedBytes.Peak
-		require.Equal(t, active, s.PinnedBytes.Current, "buffers are kept")
-	}
-	require.GreaterOrEqual(t, pool.Stats().ActiveBytes.Current, active)
-	require.NoError(t, o.Close())
-	require.Zero(t, o.Stats().PinnedBytes.Current)
-	require.NoError(t, pool.EmptyCache(b.ctx))
-	require.Zero(t, pool.Stats().ActiveBytes.Current, "buffers were given back")
 }
 
 // TestOffloadLabels: what comes back is the activation of its module and step that it was, and not a gradient.

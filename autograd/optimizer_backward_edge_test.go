@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -313,36 +312,6 @@ func TestMinimizeInBackwardThatFails(t *testing.T) {
 		require.Equal(t, []int{step + 1, 0, 0, 0}, adam.steps)
 	}
 	require.NoError(t, adam.Close())
-}
-
-// TestMinimizeInBackwardRefusesAParallel: its gradients are the ranks' mean at the end of the pass.
-func TestMinimizeInBackwardRefusesAParallel(t *testing.T) {
-	rankGroup := newCrew(t, 1, 4<<20, time.Minute)
-	rankGroup.each(func(r *rank) error {
-		c := mlpCourse
-		s, err := c.begin(r)
-		if err != nil {
-			return err
-		}
-		xs, ys, shape := s.data(0)
-		y, err := tensor.FromSlice(s.ctx, s.rt, ys)
-		if err != nil {
-			return err
-		}
-		before, err := s.bits()
-		require.NoError(t, err)
-		tape := NewTape(s.ctx, s.rt)
-		tape.MinimizeInBackward(tape.CrossEntropy(s.model.Forward(tape, Upload(tape, xs, shape...)), y), s.opt, 0)
-		err = tape.Close()
-		require.ErrorIs(t, err, ErrInvalid)
-		require.ErrorContains(t, err, `parameter "0.weight" is of a Parallel`)
-		for _, p := range ParametersOf(s.model) {
-			require.Nil(t, p.Grad())
-		}
-		after, err := s.bits()
-		require.Equal(t, before, after)
-		return errors.Join(err, y.Release(), s.end())
-	})
 }
 
 // TestMinimizeInBackwardMakesOtherTapesStale, which have read the parameters that it has updated, and its own not.

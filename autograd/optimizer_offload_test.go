@@ -86,40 +86,6 @@ func make64(n int, from float64) []float64 {
 
 func nothing(offloadingOptimizer) {}
 
-// TestOffloadOfOptimizerState: numbers are the same to the bit in pieces of any size, between the steps no state is on the device, and on the way there are
-// three pieces at most.
-func TestOffloadOfOptimizerState(t *testing.T) {
-	b := open(t, 64<<20)
-	for name, make := range stateful {
-		var state, blocks int64
-		want := b.steps(make, func(o offloadingOptimizer) {
-			before := b.bytes()
-			require.NoError(t, o.Prepare(b.ctx))
-			state = b.bytes() - before
-		}, func(offloadingOptimizer) { blocks = b.live() })
-		for _, piece := range []int64{1, 20 << 10, 1 << 30} {
-			for _, ahead := range []int{-1, 1} {
-				o := b.offloader(tensor.OffloadConfig{Ahead: ahead})
-				var least int64
-				got := b.steps(make, func(opt offloadingOptimizer) {
-					require.NoError(t, opt.OffloadState(b.ctx, o, piece))
-					least = b.bytes()
-					require.NoError(t, opt.Prepare(b.ctx))
-					require.Equal(t, least, b.bytes())
-				}, func(opt offloadingOptimizer) {
-					require.Equal(t, least, b.bytes(), "nothing but the parameters")
-					require.Less(t, b.live(), blocks)
-				})
-				require.Equal(t, want, got, "%s, pieces of %d bytes", name, piece)
-				s := o.Stats()
-				require.LessOrEqual(t, s.OffloadedBytes.Peak, state)
-				require.Greater(t, s.OffloadedBytes.Peak, state*9/10)
-				require.Equal(t, ahead > 0 && piece < 1<<30, s.Prefetched > 0)
-			}
-		}
-	}
-}
-
 // TestOffloadOfOptimizerStateLowersThePeak: a step of Adam needs one piece, what comes and what goes, and not all.
 func TestOffloadOfOptimizerStateLowersThePeak(t *testing.T) {
 	b := open(t, 64<<20)

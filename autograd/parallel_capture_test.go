@@ -6,9 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -38,20 +35,6 @@ func replayed(mixed bool) func(*trainingRank, int) error {
 			err = s.lost(s.loss)
 		}
 		return err
-	}
-}
-
-// TestParallelCapturedSteps are the eager ones, to the bit.
-func TestParallelCapturedSteps(t *testing.T) {
-	for name, c := range map[string]parallelTraining{"mlp": mlpCourse.brief(), "cnn": cnnCourse.brief()} {
-		c.clip, c.schedule = 0.5, StepLR{Size: 3}
-		want := c.trainOn(t, cisterntest.Ranks(3))
-		for _, mixed := range []bool{false, true} {
-			c.step = replayed(mixed)
-			got := c.trainOn(t, cisterntest.Ranks(3))
-			require.Equal(t, want.losses, got.losses, "%s, mixed %v", name, mixed)
-			require.Equal(t, want.bits, got.bits, "%s, mixed %v", name, mixed)
-		}
 	}
 }
 

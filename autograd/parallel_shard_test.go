@@ -17,60 +17,6 @@ import (
 
 var shardings = []Sharding{ShardState, ShardGradients}
 
-// TestParallelShardedSteps are those of ranks that have all, to the bit: with every optimiser, on any number of ranks, also if there are more of them than elements.
-func TestParallelShardedSteps(t *testing.T) {
-	for name, optimizer := range map[string]func(*Initializer, Parameters) Optimizer{
-		"adam": adamOf,
-		"amsgrad": func(in *Initializer, ps Parameters) Optimizer {
-			return in.AdamW(ps, AdamConfig{LR: new(0.01), WeightDecay: new(0.1), AMSGrad: true})
-		},
-		"sgd": func(in *Initializer, ps Parameters) Optimizer { return in.SGD(ps, SGDConfig{LR: new(0.1)}) },
-		"momentum": func(in *Initializer, ps Parameters) Optimizer {
-			return in.SGD(ps, SGDConfig{LR: new(0.1), Momentum: 0.9})
-		},
-		"rmsprop": func(in *Initializer, ps Parameters) Optimizer {
-			return in.RMSprop(ps, RMSpropConfig{LR: new(0.01), Momentum: 0.5, Centered: true})
-		},
-		"adagrad": func(in *Initializer, ps Parameters) Optimizer { return in.Adagrad(ps, AdagradConfig{LR: new(0.1)}) },
-	} {
-		c := mlpCourse
-		c.model = func(in *Initializer) Layer {
-			return Sequential{in.Linear(20, 33), ReLU{}, in.Linear(33, 3), Tanh{}, in.Linear(3, 5)}
-		}
-		c.optimizer, c.schedule, c.steps = optimizer, StepLR{Size: 3}, rounds(6, 4)
-		for n := 1; n <= cisterntest.Ranks(4); n++ {
-			if testing.Short() && name != "adam" && n != cisterntest.Ranks(3) { // adam has every number of ranks
-				continue
-			}
-			c.cfg.Shard = ShardNothing
-			want := c.trainOn(t, n)
-			for _, c.cfg.Shard = range shardings {
-				got := c.trainOn(t, n)
-				require.Equal(t, want.losses, got.losses, "%s, %d ranks, %d", name, n, c.cfg.Shard)
-				require.Equal(t, want.bits, got.bits, "%s, %d ranks, %d", name, n, c.cfg.Shard)
-			}
-		}
-	}
-}
-
-// TestParallelShardedCNN is a model with convolutions, whose steps are captured, too.
-func TestParallelShardedCNN(t *testing.T) {
-	cnn := cnnCourse.brief()
-	want := cnn.trainOn(t, cisterntest.Ranks(3))
-	for _, sharding := range shardings {
-		for name, step := range map[string]func(*trainingRank, int) error{"eager": nil, "replayed": replayed(false), "mixed": replayed(true)} {
-			c := cnn
-			c.cfg.Shard, c.step = sharding, step
-			if step != nil {
-				c.prepare = true
-			}
-			got := c.trainOn(t, cisterntest.Ranks(3))
-			require.Equal(t, want.losses, got.losses, "%s, %d", name, sharding)
-			require.Equal(t, want.bits, got.bits, "%s, %d", name, sharding)
-		}
-	}
-}
-
 // TestParallelShardedClipping: the norm is that of all gradients, whoever has them.
 func TestParallelShardedClipping(t *testing.T) {
 	for name, step := range map[string]func(*trainingRank, int) error{"eager": nil, "replayed": replayed(false)} {

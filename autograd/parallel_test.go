@@ -35,25 +35,6 @@ func TestParallelIsOneRank(t *testing.T) {
 	}
 }
 
-// TestParallelOnAResetTape: with one tape for all steps ranks train to the bit as with a new one for each, called and captured, whatever they shard.
-func TestParallelOnAResetTape(t *testing.T) {
-	for name, c := range map[string]parallelTraining{"mlp": mlpCourse.brief(), "cnn": cnnCourse.brief()} {
-		for _, sharding := range append([]Sharding{ShardNothing}, shardings...) {
-			if testing.Short() && name == "cnn" && sharding != ShardGradients { // the mlp has all
-				continue
-			}
-			for how, step := range map[string]func(*trainingRank, int) error{"called": nil, "replayed": replayed(false), "mixed": replayed(true)} {
-				c.cfg.Shard, c.step, c.prepare, c.clip = sharding, step, step != nil, 0.5
-				c.reset = false
-				want := c.trainOn(t, cisterntest.Ranks(2))
-				c.reset = true
-				got := c.trainOn(t, cisterntest.Ranks(2))
-				require.Equal(t, want, got, "%s, %v, %s", name, sharding, how)
-			}
-		}
-	}
-}
-
 // TestParallelHandsOver: steps that do nothing on the communication stream but reduce gradients; the race detector looks at them.
 func TestParallelHandsOver(t *testing.T) {
 	c := mlpCourse
@@ -305,25 +286,6 @@ func TestParallelUnusedParameters(t *testing.T) {
 		return errors.Join(in.Err(), dp.Err(), dp.Close(), in.Close())
 	})
 	rankGroup.parting()
-}
-
-// TestParallelTiedWeights: a parameter that is used twice, in and outside of a checkpoint, is reduced once, when all of its gradient is there.
-func TestParallelTiedWeights(t *testing.T) {
-	c := parallelTraining{input: []int{7}, classes: 7, batch: 12, steps: 6, optimizer: adamOf, cfg: ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1},
-		model: func(in *Initializer) Layer {
-			shared := in.Linear(7, 7)
-			return Sequential{in.Linear(7, 7), Checkpointed(Sequential{shared, Tanh{}, in.Linear(7, 7)}), ReLU{}, shared, Checkpointed(Sequential{shared, Tanh{}}), in.Linear(7, 7)}
-		}}
-	c.alone = true
-	want := c.trainOn(t, 1)
-	c.alone = false
-	for _, n := range []int{1, cisterntest.Ranks(3)} {
-		got := c.trainOn(t, n)
-		requireLossesNear(t, want.losses, got.losses, 1e-5, fmt.Sprintf("%d ranks", n))
-		if n == 1 {
-			require.Equal(t, want.bits, got.bits)
-		}
-	}
 }
 
 // TestParallelBuffers: rank 0's running statistics are those of all ranks, or each rank has its own.

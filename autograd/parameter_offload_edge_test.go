@@ -183,51 +183,6 @@ func TestOffloadOfParametersAndTheirValues(t *testing.T) {
 	use(ps[0])
 }
 
-// TestOffloadOfParametersOnSeveralTapes: tapes that are used in turn bring what each needs; what an optimiser has written meanwhile is an error.
-func TestOffloadOfParametersOnSeveralTapes(t *testing.T) {
-	b := open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	ps := b.offloadedGroups(o, 2)
-	x := upload(b, []float64{1, 2, 3})
-	forward := func() (*Tape, *Variable) {
-		tape := NewTape(b.ctx, b.rt)
-		return tape, tape.Sum(tape.Mul(tape.Mul(tape.Leaf(x), tape.Param(ps[0])), tape.Param(ps[1])))
-	}
-	first, loss := forward()
-	second, other := forward()
-	_, err := first.Backward(loss)
-	require.NoError(t, err)
-	require.NoError(t, first.Close())
-	_, err = second.Backward(other)
-	require.NoError(t, err)
-	require.NoError(t, second.Close())
-	require.Equal(t, []float64{2, 8, 18}, read[float64](b, ps[0].Grad()))
-
-	sgd, err := NewSGD(Parameters{{"a", ps[0]}, {"b", ps[1]}}, SGDConfig{LR: new(1.)})
-	require.NoError(t, err)
-	stale, loss := forward()
-	require.NoError(t, sgd.Step(b.ctx))
-	_, err = stale.Backward(loss)
-	require.ErrorIs(t, err, ErrStale)
-	require.ErrorIs(t, stale.Close(), ErrStale)
-	require.NoError(t, sgd.ZeroGrad(b.ctx))
-
-	late, loss := forward() // offloaded between the passes
-	require.NoError(t, Parameters{{"a", ps[0]}, {"b", ps[1]}}.Offload(b.ctx, nil))
-	require.NoError(t, late.Err())
-	again, other := forward()
-	require.NoError(t, Parameters{{"a", ps[0]}}.Offload(b.ctx, o))
-	require.True(t, ps[0].Value().Offloaded())
-	for tape, loss := range map[*Tape]*Variable{late: loss, again: other} {
-		_, err = tape.Backward(loss)
-		require.NoError(t, err)
-		require.NoError(t, tape.Close())
-	}
-	require.True(t, ps[0].Value().Offloaded())
-	require.NoError(t, ps[0].ZeroGrad(b.ctx))
-	require.NoError(t, ps[1].ZeroGrad(b.ctx))
-}
-
 // TestOffloadOfParametersInFiles: a model is saved from where its parameters are and loaded to there.
 func TestOffloadOfParametersInFiles(t *testing.T) {
 	b := open(t, 64<<20)
@@ -337,28 +292,4 @@ func TestOffloadOfParametersRefusesCaptures(t *testing.T) {
 	}
 	require.True(t, p.Value().Offloaded())
 	require.False(t, free.Value().Offloaded())
-}
-
-// TestOffloadOfParametersRefusesParallel, in both orders.
-func TestOffloadOfParametersRefusesParallel(t *testing.T) {
-	rankGroup := newCrew(t, 1, 64<<20, 0)
-	rankGroup.each(func(r *rank) error {
-		in := Init(r.ctx, r.rt, Seed(1))
-		l := in.Linear(3, 3)
-		o, err := tensor.NewOffloader(r.rt, tensor.OffloadConfig{MinBytes: 1})
-		require.NoError(t, err)
-		require.NoError(t, l.Parameters().Offload(r.ctx, o))
-		_, err = NewParallel(r.ctx, r.comm, l, ParallelConfig{})
-		require.ErrorIs(t, err, ErrInvalid)
-		require.ErrorContains(t, err, `parameter "weight" is offloaded`)
-		require.NoError(t, l.Parameters().Offload(r.ctx, nil))
-		l.Bias.SetRequiresGrad(false)
-		dp, err := NewParallel(r.ctx, r.comm, l, ParallelConfig{})
-		require.NoError(t, err)
-		for _, p := range l.Parameters() {
-			require.ErrorContains(t, Parameters{p}.Offload(r.ctx, o), "it is of a Parallel")
-		}
-		return errors.Join(dp.Close(), in.Close(), o.Close())
-	})
-	rankGroup.parting()
 }

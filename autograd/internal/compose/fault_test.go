@@ -47,7 +47,7 @@ func (m *machine) arm(f fault, at int) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	kinds := map[fault]host.Fault{allocFault: host.FaultAlloc, pinnedFault: host.FaultPinned, kernelFault: host.FaultLaunch, copyFault: host.FaultCopy}
 	if kind, ok := kinds[f]; ok {
-		m.dev.Fail(kind, at)
+		m.dev.(*host.Device).Fail(kind, at)
 	}
 	m.launched = func() {
 		if at--; at == 0 && f == contextFault {
@@ -61,34 +61,36 @@ func (m *machine) arm(f fault, at int) context.Context {
 func (m *machine) disarm() {
 	m.launched = func() {}
 	for f := range host.FaultLaunch + 1 {
-		m.dev.Fail(f, 0)
+		m.dev.(*host.Device).Fail(f, 0)
 	}
 }
 
 // checkFault lets a trial fail on the first machine. The error has the fault as its cause, nothing is left, a step that has failed can be taken
 // again, and the training runs on the same machines then.
 func checkFault(machines []*machine, tr *trial) (reached bool, err error) {
-	want, err := tr.plain().train(context.Background(), machines[0], nil, never)
+	want, err := tr.plain(machines)
 	if err != nil {
-		return false, fmt.Errorf("the plain training: %w", err)
+		return false, err
 	}
-	again := func(err error) bool { return !tr.fault.sticky() && !tr.has(ranks) && tr.fault.explains(err) }
-	first := func(m *machine, comm device.Communicator) error {
-		ctx := context.Background()
-		if m == machines[0] {
-			if err := m.pool.EmptyCache(ctx); err != nil { // which may need pinned memory again
-				return err
-			}
+	if err := machines[0].pool.EmptyCache(context.Background()); err != nil { // so that pinned memory is needed again
+		return false, err
+	}
+	if !tr.has(ranks) {
+		machines = machines[:1]
+	}
+	err = together(machines, func(i int, comm device.Communicator) error {
+		m, ctx := machines[i], context.Background()
+		if i == 0 {
 			ctx = m.arm(tr.fault, tr.at)
+			defer m.disarm()
 		}
-		got, err := tr.train(ctx, m, comm, again)
-		m.disarm()
-		reached = reached || m == machines[0] && (err != nil || got.failed != nil)
+		got, err := tr.train(ctx, m, comm, func(err error) bool { return !tr.fault.sticky() && !tr.has(ranks) && tr.fault.explains(err) })
+		reached = reached || i == 0 && (err != nil || got.failed != nil)
 		switch {
-		case m != machines[0] && (err != nil || tr.fault.sticky()): // what came from the first rank is undefined
+		case i > 0 && (err != nil || tr.fault.sticky()): // what came from the first rank is undefined
 			err = nil
 		case err == nil && (got.failed == nil || !tr.moves()):
-			err = differ(want, got)
+			err = differ(want[min(i, len(want)-1)], got)
 		case err == nil:
 		case got.failed != nil:
 			err = fmt.Errorf("after %w, the step that was taken again: %w", got.failed, err)
@@ -99,16 +101,11 @@ func checkFault(machines []*machine, tr *trial) (reached bool, err error) {
 			return err
 		}
 		return errors.Join(err, m.left())
-	}
-	if tr.has(ranks) {
-		err = together(machines, first)
-	} else {
-		err = first(machines[0], nil)
-	}
+	})
 	if err != nil || tr.fault.sticky() {
 		return reached, err
 	}
-	if err = check(machines, tr); err != nil {
+	if err = tr.against(want, machines); err != nil {
 		err = fmt.Errorf("after the fault: %w", err)
 	}
 	return reached, err

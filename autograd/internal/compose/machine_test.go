@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
@@ -20,9 +19,9 @@ import (
 
 func TestMain(m *testing.M) { cisterntest.Main(m) }
 
-// machine is a host device with what a training needs. Trials that end well leave it as it was.
+// machine is a device with what a training needs. Trials that end well leave it as it was.
 type machine struct {
-	dev    *host.Device
+	dev    device.Device
 	cache  *memcache.Cache
 	pool   *transfer.Pool
 	stream device.Stream
@@ -31,9 +30,24 @@ type machine struct {
 	launched func() // is called before each launch of the stream's
 }
 
-func newMachine(t testing.TB, cfg memcache.Config) *machine {
+// newMachines are two ranks, or one machine on the device that CISTERN_TEST_DEVICE names.
+func newMachines(t testing.TB, cfg memcache.Config) []*machine {
 	t.Helper()
-	m := &machine{dev: cisterntest.Host(t, 16<<20), launched: func() {}}
+	if cisterntest.Named() != "" {
+		return []*machine{newMachine(t, cisterntest.Open(t, 0), cfg)}
+	}
+	return []*machine{newMachine(t, cisterntest.OpenRank(t, 0, 16<<20), cfg), newMachine(t, cisterntest.OpenRank(t, 1, 16<<20), cfg)}
+}
+
+// hostMachines are two ranks on host devices, which fail on demand.
+func hostMachines(t testing.TB, cfg memcache.Config) []*machine {
+	t.Helper()
+	return []*machine{newMachine(t, cisterntest.Host(t, 16<<20), cfg), newMachine(t, cisterntest.Host(t, 16<<20), cfg)}
+}
+
+func newMachine(t testing.TB, dev device.Device, cfg memcache.Config) *machine {
+	t.Helper()
+	m := &machine{dev: dev, launched: func() {}}
 	var err error
 	m.cache, err = memcache.New(m.dev, cfg)
 	require.NoError(t, err)
@@ -72,9 +86,12 @@ func (m *machine) close(sticky bool) error {
 	return errors.Join(err, closing)
 }
 
-// together runs f on machines at a time, as ranks of one communicator.
-func together(machines []*machine, f func(m *machine, comm device.Communicator) error) error {
-	id, err := machines[0].dev.NewCommunicatorID()
+// together runs f on machines at a time, as ranks of one communicator; a machine alone has none.
+func together(machines []*machine, f func(i int, comm device.Communicator) error) error {
+	if len(machines) == 1 {
+		return f(0, nil)
+	}
+	id, err := machines[0].dev.(device.Collectives).NewCommunicatorID()
 	if err != nil {
 		return err
 	}
@@ -84,10 +101,10 @@ func together(machines []*machine, f func(m *machine, comm device.Communicator) 
 		wait.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
-			comm, err := m.dev.NewCommunicator(ctx, id, n, len(machines), device.CommunicatorOptions{Timeout: time.Minute, Overlapped: true})
+			comm, err := m.dev.(device.Collectives).NewCommunicator(ctx, id, n, len(machines), device.CommunicatorOptions{Timeout: time.Minute, Overlapped: true})
 			if err == nil {
-				err = f(m, comm)
-				_ = comm.Close() // a fault of the training's is its error
+				err = f(n, comm)
+				_ = comm.Close() // what has ended it is an error of the training
 			}
 			errs[n] = err
 		})

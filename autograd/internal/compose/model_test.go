@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"fmt"
 	"math/rand/v2"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -9,11 +10,8 @@ import (
 
 // model is what a random program computes with.
 type model struct {
-	Linears    []*autograd.Linear
-	LayerNorms []*autograd.LayerNorm
-	BatchNorms []*autograd.BatchNorm
-	Convs      []*autograd.Convolution
-	Embedding  *autograd.Embedding
+	Layers map[string]autograd.Layer // of the program's steps
+	Head   *autograd.Linear
 
 	*trial
 	offloader       *tensor.Offloader
@@ -21,15 +19,31 @@ type model struct {
 }
 
 func newModel(in *autograd.Initializer, tr *trial) *model {
-	m := &model{trial: tr}
-	for range layers {
-		m.Linears = append(m.Linears, in.Linear(tr.width, tr.width))
-		m.LayerNorms = append(m.LayerNorms, in.LayerNorm(tr.width))
-		m.BatchNorms = append(m.BatchNorms, in.BatchNorm(tr.width))
-		m.Convs = append(m.Convs, in.Conv1d(1, 1, 3, autograd.Padding(1)))
-	}
-	m.Embedding = in.Embedding(5, tr.width)
+	m := &model{Layers: make(map[string]autograd.Layer), Head: in.Linear(tr.width, tr.width), trial: tr}
+	tr.root.each(func(s step) bool {
+		if op := operations[s.op]; s.inner == nil && op.layer != nil && m.Layers[s.layer()] == nil {
+			m.Layers[s.layer()] = op.layer(in, tr.width)
+		}
+		return true
+	})
 	return m
+}
+
+// layer is the name of a step's layer.
+func (s step) layer() string { return fmt.Sprint(operations[s.op].kind, s.w) }
+
+func (m *model) apply(t *autograd.Tape, s step, a, b *autograd.Variable) *autograd.Variable {
+	l := m.Layers[s.layer()]
+	if f := operations[s.op].apply; f != nil {
+		return f(m, t, l, a, b)
+	}
+	switch kind := (m.seed + uint64(s.id)) % 3; {
+	case kind == 0 && m.has(checkpoints):
+		l = autograd.Checkpointed(l)
+	case kind == 1 && m.has(offload):
+		l = autograd.Offloaded(l, m.offloader)
+	}
+	return l.Forward(t, a)
 }
 
 // apart computes a part of the program with the features that surround one.
@@ -55,7 +69,7 @@ func (m *model) apart(t *autograd.Tape, p *part, vs []*autograd.Variable) *autog
 // loss is what the training minimises, and result what it is made of.
 func (m *model) loss(t *autograd.Tape, x *autograd.Variable) (loss, result *autograd.Variable) {
 	y := m.apart(t, m.root, []*autograd.Variable{x})
-	loss = t.Mean(t.Square(m.Linears[0].Forward(t, y)))
+	loss = t.Mean(t.Square(m.Head.Forward(t, y)))
 	if m.has(penalty) {
 		for _, p := range autograd.ParametersOf(m) {
 			loss = t.Add(loss, t.MulScalar(t.Mean(t.Square(t.Param(p.Parameter))), 0.01))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +19,8 @@ const (
 	schedule                       // the learning rate changes
 	leaf                           // the input has a gradient
 	penalty                        // every parameter is part of the loss
+	clip                           // the norm of the gradients is bounded
+	batches                        // each rank has its own batch; the plain training has ranks too
 
 	frames
 	modules
@@ -32,6 +35,7 @@ const (
 	shardState
 	shardGradients
 	noSync
+	interleave // both forward passes of a step come before the backward passes
 	reset
 	evaluate
 	release // of values, after their last use
@@ -43,37 +47,45 @@ const (
 	training = frames - 1
 )
 
-var optionNames = []string{"bfloat16", "accumulate", "groups", "freeze", "schedule", "leaf", "penalty",
+var optionNames = []string{"bfloat16", "accumulate", "groups", "freeze", "schedule", "leaf", "penalty", "clip", "batches",
 	"frames", "modules", "checkpoints", "offload", "little-pinned", "not-ahead", "offload-parameters", "offload-state", "in-backward", "ranks", "shard-state",
-	"shard-gradients", "no-sync", "reset", "evaluate", "release", "once", "prepare", "capture"}
+	"shard-gradients", "no-sync", "interleave", "reset", "evaluate", "release", "once", "prepare", "capture"}
 
-// refused are the pairs that package autograd refuses; that of the second is what a trial of both goes without.
-var refused = []struct{ stays, goes options }{
+// pair are two options of which a trial that draws both goes without the second.
+type pair struct{ stays, goes options }
+
+// refused are the pairs that package autograd refuses.
+var refused = []pair{
 	{ranks, inBackward},
 	{ranks, offloadParameters},
-	{capture, offloadParameters},
 	{capture, offload},
 	{capture, offloadState},
-	{capture, freeze},
+	{capture, offloadParameters},
 }
 
+// apart are those that mean nothing together, or round in another order.
+var apart = []pair{{capture, freeze}, {noSync, batches}, {clip, inBackward}, {clip, shardGradients}, {reset, interleave}}
+
 // needs are what an option does nothing without.
-var needs = map[options]options{shardState: ranks, shardGradients: ranks, noSync: ranks | accumulate, littlePinned: offload, notAhead: offload}
+var needs = map[options]options{shardState: ranks, shardGradients: ranks, noSync: ranks | accumulate, batches: ranks, interleave: accumulate, littlePinned: offload, notAhead: offload}
 
 func (o options) has(p options) bool { return o&p == p }
 
-// legal is the set without what is refused beside others.
+// legal is the set without what does not go with others, and with what goes with them alone.
 func (o options) legal() options {
-	for _, r := range refused {
-		if o.has(r.stays | r.goes) {
-			o &^= r.goes
+	if o.has(accumulate | shardGradients) { // what each pass reduces is added to what is there, in another order
+		o |= noSync
+	}
+	for _, p := range slices.Concat(refused, apart) {
+		if o.has(p.stays | p.goes) {
+			o &^= p.goes
 		}
+	}
+	if o.has(ranks | bfloat16) { // ranks scale gradients that are widened
+		o &^= clip
 	}
 	if o.has(ranks | capture) { // a captured step of a Parallel is to have every gradient
 		o |= penalty
-	}
-	if o.has(accumulate | shardGradients) { // what each pass reduces is added to what is there, in another order
-		o |= noSync
 	}
 	for p, of := range needs {
 		if !o.has(of) {

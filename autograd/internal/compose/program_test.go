@@ -16,19 +16,17 @@ type part struct {
 	steps []step
 }
 
-// step applies an operation, or a part, to the a-th and b-th of the values that it sees, and to the w-th of the layers, all counted in a circle.
+// step applies an operation, or a part, to the a-th and b-th of the values that it sees, counted in a circle, with the w-th of the layers.
 type step struct {
 	id, op, a, b, w int
 	inner           *part
 }
 
-const layers = 2
-
 // randomPart numbers its steps, and those of the parts in it, from next on.
 func randomPart(r *rand.Rand, depth int, next *int) *part {
 	p := &part{id: *next}
 	for range 2 + r.IntN(5) {
-		s := step{id: *next, op: r.IntN(len(operations)), a: r.IntN(60), b: r.IntN(60), w: r.IntN(layers)}
+		s := step{id: *next, op: r.IntN(len(operations)), a: r.IntN(60), b: r.IntN(60), w: r.IntN(2)}
 		*next++
 		if depth > 0 && r.IntN(3) == 0 {
 			s.inner = randomPart(r, depth-1, next)
@@ -53,8 +51,14 @@ func (p *part) without(ids []int) *part {
 	return q
 }
 
-func (p *part) any(f func(step) bool) bool {
-	return slices.ContainsFunc(p.steps, func(s step) bool { return f(s) || s.inner != nil && s.inner.any(f) })
+// each yields the steps, and those of the parts in it.
+func (p *part) each(yield func(step) bool) bool {
+	for _, s := range p.steps {
+		if !yield(s) || s.inner != nil && !s.inner.each(yield) {
+			return false
+		}
+	}
+	return true
 }
 
 // write writes the part as a program, and returns the name of its result.
@@ -97,7 +101,7 @@ func (p *part) run(m *model, t *autograd.Tape, vs []*autograd.Variable) *autogra
 			if m.has(once) && ai >= outer && last[ai] == i && operations[s.op].once && a != b && count(vs, a) == 1 {
 				a.Once()
 			}
-			vs = append(vs, operations[s.op].apply(m, t, s, a, b))
+			vs = append(vs, m.apply(t, s, a, b))
 		}
 		for j := outer; m.has(release) && t.Training() && j < len(vs); j++ {
 			if last[j] <= i && count(vs, vs[j]) == 1 {
@@ -120,85 +124,124 @@ func count(vs []*autograd.Variable, v *autograd.Variable) (n int) {
 	return n
 }
 
-// operations are what a step does with two values of (rows, width). Those of once read a, and no other operation does on the way.
-var operations = []struct {
-	text  string
-	once  bool
-	apply func(m *model, t *autograd.Tape, s step, a, b *autograd.Variable) *autograd.Variable
-}{
-	{"$a + $b", true, func(_ *model, t *autograd.Tape, _ step, a, b *autograd.Variable) *autograd.Variable {
+// operation is what a step does with two values of (rows, width).
+type operation struct {
+	text string
+	once bool // it reads a once, and no other operation does on the way
+	// kind and layer are of the layers that it computes with, which are the w-th ones; apply may be nil then.
+	kind  string
+	layer func(in *autograd.Initializer, width int) autograd.Layer
+	apply func(_ *model, t *autograd.Tape, l autograd.Layer, a, b *autograd.Variable) *autograd.Variable
+}
+
+// operations are those of a program.
+var operations = []operation{
+	{text: "$a + $b", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, b *autograd.Variable) *autograd.Variable {
 		return t.Add(a, b)
 	}},
-	{"tanh($a) * $b", true, func(_ *model, t *autograd.Tape, _ step, a, b *autograd.Variable) *autograd.Variable {
+	{text: "tanh($a) * $b", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, b *autograd.Variable) *autograd.Variable {
 		return t.Mul(t.Tanh(a), b)
 	}},
-	{"softmax($b · $aᵀ) · $b", true, func(_ *model, t *autograd.Tape, _ step, a, b *autograd.Variable) *autograd.Variable {
+	{text: "softmax($b · $aᵀ) · $b", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, b *autograd.Variable) *autograd.Variable {
 		return t.MatMul(t.Softmax(t.MatMul(b, a, tensor.TransB)), b)
 	}},
-	{"linear$w($a)", true, func(m *model, t *autograd.Tape, s step, a, _ *autograd.Variable) *autograd.Variable {
-		return m.Linears[s.w].Forward(t, a)
-	}},
-	{"relu($a · weight$wᵀ + sum($b))", true, func(m *model, t *autograd.Tape, s step, a, b *autograd.Variable) *autograd.Variable {
-		return t.LinearReLU(a, t.Param(m.Linears[s.w].Weight), t.Sum(b, 0))
-	}},
-	{"dropout($a)", true, func(_ *model, t *autograd.Tape, _ step, a, _ *autograd.Variable) *autograd.Variable {
+	{text: "dropout($a)", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
 		return t.Dropout(a, 0.4)
 	}},
-	{"log_softmax($a)", true, func(_ *model, t *autograd.Tape, _ step, a, _ *autograd.Variable) *autograd.Variable {
+	{text: "log_softmax($a)", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
 		return t.LogSoftmax(a)
 	}},
-	{"detach($a) * $b", false, func(_ *model, t *autograd.Tape, _ step, a, b *autograd.Variable) *autograd.Variable {
+	{text: "detach($a) * $b", apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, b *autograd.Variable) *autograd.Variable {
 		return t.Mul(t.Detach(a), b)
 	}},
-	{"layer_norm$w($a)", true, func(m *model, t *autograd.Tape, s step, a, _ *autograd.Variable) *autograd.Variable {
-		return m.LayerNorms[s.w].Forward(t, a)
-	}},
-	{batchNorm, true, func(m *model, t *autograd.Tape, s step, a, _ *autograd.Variable) *autograd.Variable {
-		return m.BatchNorms[s.w].Forward(t, a)
-	}},
-	{"$a + numbers", true, func(m *model, t *autograd.Tape, s step, a, _ *autograd.Variable) *autograd.Variable {
+	{text: "$a + numbers", once: true, apply: func(m *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
 		return t.Add(a, t.Input(m.constant))
 	}},
-	{"attention($a, $b, $a)", false, func(_ *model, t *autograd.Tape, _ step, a, b *autograd.Variable) *autograd.Variable {
+	{text: "attention($a, $b, $a)", apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, b *autograd.Variable) *autograd.Variable {
 		return t.ScaledDotProductAttention(a, b, a, autograd.AttentionConfig{})
 	}},
-	{"$a * -0.5", true, func(_ *model, t *autograd.Tape, _ step, a, _ *autograd.Variable) *autograd.Variable {
+	{text: "$a * -0.5", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
 		return t.MulScalar(a, -0.5)
 	}},
-	{"gelu($a)", true, func(_ *model, t *autograd.Tape, _ step, a, _ *autograd.Variable) *autograd.Variable { return t.GELU(a) }},
-	{"relu($a)", true, func(_ *model, t *autograd.Tape, _ step, a, _ *autograd.Variable) *autograd.Variable { return t.ReLU(a) }},
-	{"halves of $a swapped", false, func(m *model, t *autograd.Tape, _ step, a, _ *autograd.Variable) *autograd.Variable {
+	{text: "gelu($a)", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+		return t.GELU(a)
+	}},
+	{text: "relu($a)", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+		return t.ReLU(a)
+	}},
+	{text: "$a with its first column behind", apply: func(m *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
 		parts := t.Split(a, 1, 1, m.width-1)
 		return t.Cat(1, parts[1], parts[0])
 	}},
-	{"$aᵀᵀ", false, func(_ *model, t *autograd.Tape, _ step, a, _ *autograd.Variable) *autograd.Variable {
+	{text: "$aᵀᵀ", apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
 		return t.Transpose(t.Transpose(a))
 	}},
-	{"sum * layer_norm$w($a + $b)", false, func(m *model, t *autograd.Tape, s step, a, b *autograd.Variable) *autograd.Variable {
-		sum, norm := m.LayerNorms[s.w].ForwardAdd(t, a, b)
-		return t.Mul(sum, norm)
+	{text: "own_square($a)", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+		return ownSquare(t, a)
 	}},
-	{"$a + bias$w", true, func(m *model, t *autograd.Tape, s step, a, _ *autograd.Variable) *autograd.Variable {
-		return t.AddBias(a, t.Param(m.Linears[s.w].Bias))
+	{text: "linear$w($a)", once: true, kind: "linear", layer: linear},
+	{text: "relu($a · linear$wᵀ + sum($b))", once: true, kind: "linear", layer: linear,
+		apply: func(_ *model, t *autograd.Tape, l autograd.Layer, a, b *autograd.Variable) *autograd.Variable {
+			return t.LinearReLU(a, t.Param(l.(*autograd.Linear).Weight), t.Sum(b, 0))
+		}},
+	{text: "$a + linear$w.bias", once: true, kind: "linear", layer: linear,
+		apply: func(_ *model, t *autograd.Tape, l autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+			return t.AddBias(a, t.Param(l.(*autograd.Linear).Bias))
+		}},
+	{text: "layer_norm$w($a)", once: true, kind: "layer_norm", layer: layerNorm},
+	{text: "sum * layer_norm$w($a + $b)", kind: "layer_norm", layer: layerNorm,
+		apply: func(_ *model, t *autograd.Tape, l autograd.Layer, a, b *autograd.Variable) *autograd.Variable {
+			sum, norm := l.(*autograd.LayerNorm).ForwardAdd(t, a, b)
+			return t.Mul(sum, norm)
+		}},
+	{text: "batch_norm$w($a)", once: true, kind: batchNorm, layer: func(in *autograd.Initializer, n int) autograd.Layer { return in.BatchNorm(n) }},
+	{text: "rms_norm$w($a)", once: true, kind: "rms_norm", layer: func(in *autograd.Initializer, n int) autograd.Layer { return in.RMSNorm(n) }},
+	{text: "group_norm$w($a)", once: true, kind: "group_norm", layer: func(in *autograd.Initializer, n int) autograd.Layer { return in.GroupNorm(1, n) }},
+	{text: "$a + embedding$w", once: true, kind: "embedding", layer: func(in *autograd.Initializer, n int) autograd.Layer { return in.Embedding(5, n) },
+		apply: func(m *model, t *autograd.Tape, l autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+			return t.Add(a, l.Forward(t, t.Input(m.index)))
+		}},
+	{text: "conv$w($a)", kind: "conv", layer: func(in *autograd.Initializer, _ int) autograd.Layer {
+		return in.Conv1d(1, 1, 3, autograd.Padding(1))
+	}, apply: columns},
+	{text: "conv_transpose$w($a)", kind: "conv_transpose", layer: func(in *autograd.Initializer, _ int) autograd.Layer {
+		return in.ConvTranspose1d(1, 1, 3, autograd.Padding(1))
+	}, apply: columns},
+	{text: "sequential$w($a)", kind: "sequential", layer: func(in *autograd.Initializer, n int) autograd.Layer {
+		return autograd.Sequential{autograd.ReLU{}, in.Linear(n, n), autograd.LayerOf(twice{}), autograd.Sequential{autograd.Dropout{P: 0.3}, autograd.ReLU{}}, autograd.GELU{}, in.LayerNorm(n)}
 	}},
-	{"$a + embedding", true, func(m *model, t *autograd.Tape, _ step, a, _ *autograd.Variable) *autograd.Variable {
-		return t.Add(a, m.Embedding.Forward(t, t.Input(m.index)))
-	}},
-	{"conv$w($a)", false, func(m *model, t *autograd.Tape, s step, a, _ *autograd.Variable) *autograd.Variable {
-		return t.Squeeze(m.Convs[s.w].Forward(t, t.Unsqueeze(a, 1)), 1)
-	}},
-	{"own_square($a)", true, func(m *model, t *autograd.Tape, _ step, a, _ *autograd.Variable) *autograd.Variable {
-		return t.Func("OwnSquare", []*autograd.Variable{a}, func(c *autograd.Call) (*tensor.Tensor, error) {
-			twice, err := c.Runtime().MulScalar(c.Context(), c.Input(0), 2)
-			if err != nil {
-				return nil, err
-			}
-			c.Save(twice)
-			return c.Runtime().Square(c.Context(), c.Input(0))
-		}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-			return c.Grads(c.Runtime().Mul(c.Context(), g, c.Saved()[0]))
-		})
-	}},
+	{text: "lstm$w($a)", kind: "lstm", layer: func(in *autograd.Initializer, n int) autograd.Layer { return in.LSTM(n, n) }, apply: columns},
+	{text: "gru$w($a)", kind: "gru", layer: func(in *autograd.Initializer, n int) autograd.Layer { return in.GRU(n, n) }, apply: columns},
+	{text: "self_attention$w($a)", kind: "self_attention", layer: func(in *autograd.Initializer, n int) autograd.Layer { return in.MultiHeadAttention(n, 1) }, apply: columns},
 }
 
-const batchNorm = "batch_norm$w($a)"
+const batchNorm = "batch_norm"
+
+func linear(in *autograd.Initializer, n int) autograd.Layer    { return in.Linear(n, n) }
+func layerNorm(in *autograd.Initializer, n int) autograd.Layer { return in.LayerNorm(n) }
+
+// columns applies a layer to (rows, 1, width): pictures of one channel, or a sequence.
+func columns(_ *model, t *autograd.Tape, l autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+	return t.Squeeze(l.Forward(t, t.Unsqueeze(a, 1)), 1)
+}
+
+// twice is a layer that reads its argument two times.
+type twice struct{}
+
+func (twice) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Frame(func() *autograd.Variable { return t.Add(t.ReLU(x), t.MulScalar(x, 0.1)) })
+}
+
+// ownSquare is an operation of the program's own, which saves a tensor of its own.
+func ownSquare(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Func("OwnSquare", []*autograd.Variable{x}, func(c *autograd.Call) (*tensor.Tensor, error) {
+		twice, err := c.Runtime().MulScalar(c.Context(), c.Input(0), 2)
+		if err != nil {
+			return nil, err
+		}
+		c.Save(twice)
+		return c.Runtime().Square(c.Context(), c.Input(0))
+	}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		return c.Grads(c.Runtime().Mul(c.Context(), g, c.Saved()[0]))
+	})
+}

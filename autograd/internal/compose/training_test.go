@@ -22,35 +22,42 @@ type observation struct {
 type run struct {
 	*machine
 	*model
-	ctx       context.Context
-	in        *autograd.Initializer
-	opt       autograd.Optimizer
-	parallel  *autograd.Parallel
-	scheduler *autograd.Scheduler
-	kept      *autograd.Tape // that is reset
-	graph     *tensor.Graph
-	x         *tensor.Tensor
-	step      int
-	results   []autograd.NamedTensor // of the captured step, or of one that has just been taken
-	seen      []observation
-	peak      int64 // of allocated bytes, in the second step or a later one
-	failed    error // the first error of a step, which was taken again
+	ctx        context.Context
+	in         *autograd.Initializer
+	opt        autograd.Optimizer
+	parallel   *autograd.Parallel
+	scheduler  *autograd.Scheduler
+	kept       *autograd.Tape // that is reset
+	graph      *tensor.Graph
+	x          *tensor.Tensor
+	step       int
+	batch      int                    // the first of this rank's
+	results    []autograd.NamedTensor // of the captured step, or of one that has just been taken
+	seen       []observation
+	peak       int64 // of allocated bytes, in the second step or a later one
+	statistics tensor.OffloadStats
+	failed     error // the first error of a step, which was taken again
 }
 
 // train trains, and gives everything back. After an error of a step that again allows, the step is taken again.
 func (tr *trial) train(ctx context.Context, m *machine, comm device.Communicator, again func(error) bool) (r *run, err error) {
 	r = &run{machine: m, ctx: ctx}
+	if tr.has(batches) {
+		r.batch = 1000 * comm.Rank()
+	}
 	if err = r.begin(tr, comm); err == nil {
 		err = r.steps(again)
 	}
 	return r, errors.Join(err, r.end(err))
 }
 
+const littlePinnedBytes = 3 * 512
+
 func (r *run) begin(tr *trial, comm device.Communicator) (err error) {
 	r.in = autograd.Init(r.ctx, r.rt, autograd.Seed(tr.seed))
 	r.model = newModel(r.in, tr)
-	r.constant = r.in.Tensor(numbers(tr, 1000), tr.rows, tr.width)
-	r.x = r.in.Tensor(numbers(tr, 1001), tr.rows, tr.width)
+	r.constant = r.in.Tensor(numbers(tr, 1<<20), tr.rows, tr.width)
+	r.x = r.in.Tensor(numbers(tr, 0), tr.rows, tr.width)
 	index := make([]int32, tr.rows)
 	for i := range index {
 		index[i] = int32(i * 3 % 5)
@@ -64,7 +71,7 @@ func (r *run) begin(tr *trial, comm device.Communicator) (err error) {
 	if tr.options&(offload|offloadParameters|offloadState) != 0 {
 		cfg := tensor.OffloadConfig{MinBytes: 1}
 		if tr.has(littlePinned) {
-			cfg.MaxBytes = 3 * 512
+			cfg.MaxBytes = littlePinnedBytes
 		}
 		if tr.has(notAhead) {
 			cfg.Ahead = -1
@@ -99,12 +106,12 @@ func (r *run) begin(tr *trial, comm device.Communicator) (err error) {
 		}
 	}
 	if tr.has(offloadParameters) {
-		for _, l := range r.Linears {
+		for _, l := range r.Layers {
 			if err := l.Parameters().Offload(r.ctx, r.offloader); err != nil {
 				return err
 			}
 		}
-		if err := autograd.ParametersOf(r.BatchNorms).Offload(r.ctx, r.offloader); err != nil {
+		if err := r.Head.Parameters().Offload(r.ctx, r.offloader); err != nil {
 			return err
 		}
 	}
@@ -155,10 +162,10 @@ func (r *run) steps(again func(error) bool) error {
 // take takes a step: calls it, captures it, or replays it.
 func (r *run) take() error {
 	if r.has(freeze) {
-		r.Linears[1].Weight.SetRequiresGrad(r.step%2 == 0)
+		r.Head.Weight.SetRequiresGrad(r.step%2 == 0)
 	}
 	data := make([]float32, r.rows*r.width)
-	for i, v := range numbers(r.trial, r.step) {
+	for i, v := range numbers(r.trial, r.batch+r.step) {
 		data[i] = float32(v)
 	}
 	if err := tensor.CopyFrom(r.ctx, r.x, data); err != nil {
@@ -175,118 +182,6 @@ func (r *run) take() error {
 		return r.graph.Replay(r.ctx)
 	}
 	return r.minimize(r.ctx)
-}
-
-// minimize is a step.
-func (r *run) minimize(ctx context.Context) (err error) {
-	passes := 1
-	if r.has(accumulate) {
-		passes = 2
-	}
-	for pass := range passes {
-		backward := func() error { return r.pass(ctx, pass, pass == passes-1) }
-		if pass == 0 && r.has(noSync) {
-			err = r.parallel.NoSync(backward)
-		} else {
-			err = backward()
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if r.scheduler != nil {
-		return r.scheduler.Step()
-	}
-	return nil
-}
-
-// pass is a forward pass and a backward one, and behind the last the update.
-func (r *run) pass(ctx context.Context, pass int, last bool) (err error) {
-	tape, end, err := r.tape(ctx, pass)
-	if err != nil {
-		return err
-	}
-	defer func() { // after an error of the tape's, ending it returns that again
-		if e := end(); err == nil {
-			err = e
-		}
-	}()
-	x := tape.Input(r.x)
-	if r.has(leaf) {
-		x = tape.Leaf(r.x)
-	}
-	loss, y := r.loss(tape, x)
-	if r.has(release) {
-		y.Release()
-	}
-	switch {
-	case last && r.has(inBackward):
-		tape.MinimizeInBackward(loss, r.opt, []int64{1, 100, 0}[r.seed%3])
-		err = tape.Err()
-	default:
-		_, err = tape.Backward(loss)
-	}
-	if err != nil {
-		return err
-	}
-	if err := r.result(ctx, "loss", loss.Value()); err != nil {
-		return err
-	}
-	if r.has(leaf) {
-		if err := r.result(ctx, "gradient of x", x.Grad()); err != nil {
-			return err
-		}
-	}
-	if !last || r.has(inBackward) {
-		return nil
-	}
-	for _, p := range autograd.ParametersOf(r.model) {
-		if r.options&(shardGradients) == 0 {
-			if err := r.result(ctx, "gradient of "+p.Name, p.Grad()); err != nil {
-				return err
-			}
-		}
-	}
-	return errors.Join(r.opt.Step(ctx), r.opt.ZeroGrad(ctx))
-}
-
-// result keeps a copy of what a step makes, to be looked at. A Parallel widens gradients of bfloat16, and so it does.
-func (r *run) result(ctx context.Context, name string, t *tensor.Tensor) error {
-	if t == nil {
-		return nil
-	}
-	duplicate := r.rt.Copy
-	if t.Dtype() == tensor.BFloat16 {
-		duplicate = func(ctx context.Context, t *tensor.Tensor) (*tensor.Tensor, error) {
-			return r.rt.Convert(ctx, t, tensor.Float32)
-		}
-	}
-	c, err := duplicate(ctx, t)
-	if err == nil {
-		r.results = append(r.results, autograd.NamedTensor{Name: name, Tensor: c})
-	}
-	return err
-}
-
-// tape is a new one, or the one that is reset. Its random numbers are those of the step, also when it is taken again or replayed.
-func (r *run) tape(ctx context.Context, pass int) (t *autograd.Tape, end func() error, err error) {
-	if r.has(reset) {
-		if r.kept == nil {
-			r.kept = autograd.NewTape(ctx, r.rt)
-		}
-		if err := r.kept.Reset(ctx); err != nil {
-			return nil, nil, err
-		}
-		t, end = r.kept, func() error { return r.kept.Reset(r.ctx) }
-	} else {
-		t = autograd.NewTape(ctx, r.rt)
-		end = t.Close
-	}
-	if r.has(bfloat16) {
-		t.SetComputeDtype(tensor.BFloat16)
-	}
-	t.SetSeedFrom(func() uint64 { return r.seed + uint64(10*r.step+pass) })
-	return t, end, nil
 }
 
 // look notes what a step has come to.
@@ -315,7 +210,7 @@ func (r *run) look() error {
 			return err
 		}
 	}
-	if !r.has(evaluate) && r.options&^training != 0 {
+	if !r.has(evaluate) && r.options&^(training|ranks) != 0 {
 		return nil
 	}
 	t := autograd.NoGrad(r.ctx, r.rt)
@@ -358,9 +253,22 @@ func (r *run) end(err error) error {
 	if r.opt != nil {
 		errs = append(errs, r.opt.Close())
 	}
-	errs = append(errs, r.parallel.Close(), r.in.Close(), r.offloader.Close())
+	errs = append(errs, r.parallel.Close(), r.in.Close(), r.moved(), r.offloader.Close())
 	if err != nil {
 		return nil
 	}
 	return errors.Join(errs...)
+}
+
+// moved is an error if the offloader's statistics contradict the options.
+func (r *run) moved() error {
+	if r.offloader == nil {
+		return nil
+	}
+	s := r.offloader.Stats()
+	if s.Offloaded.Current != 0 || s.OffloadedBytes.Current != 0 || r.has(notAhead) && s.Prefetched > 0 || r.has(littlePinned) && s.PinnedBytes.Peak > littlePinnedBytes {
+		return fmt.Errorf("the offloader ends with %+v", s)
+	}
+	r.statistics = s
+	return nil
 }

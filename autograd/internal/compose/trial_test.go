@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/tensor"
 )
 
 // trial is a random training under a set of options.
@@ -16,7 +19,8 @@ type trial struct {
 	steps int
 	drop  []int // the steps of the program that are left out
 	fault fault
-	at    int // the call that fails, counted from 1
+	at    int                 // the call that fails, counted from 1
+	moved tensor.OffloadStats // of the first rank's training
 
 	root                   *part
 	rows, width, optimizer int
@@ -32,7 +36,11 @@ func (tr trial) made() *trial {
 }
 
 func randomTrial(seed uint64) trial {
-	return trial{seed: seed, options: randomOptions(rand.New(rand.NewPCG(seed, 0))), steps: 4}
+	tr := trial{seed: seed, options: randomOptions(rand.New(rand.NewPCG(seed, 0))), steps: 4}
+	if cisterntest.Named() != "" {
+		tr.options &^= ranks
+	}
+	return tr
 }
 
 func (tr trial) with(o options) *trial {
@@ -40,13 +48,10 @@ func (tr trial) with(o options) *trial {
 	return tr.made()
 }
 
-// plain is the training without features.
-func (tr trial) plain() *trial { return tr.with(tr.options & training) }
-
 // moves reports whether a step that fails may have moved something that the step taken again moves again.
 func (tr *trial) moves() bool {
 	return tr.options&(inBackward|offloadState|offloadParameters) != 0 ||
-		tr.root.any(func(s step) bool { return operations[s.op].text == batchNorm })
+		!tr.root.each(func(s step) bool { return s.inner != nil || operations[s.op].kind != batchNorm })
 }
 
 // String is the trial as -compose.replay takes it.
@@ -110,7 +115,7 @@ func (tr *trial) shrink(err error, fails func(*trial) error) (*trial, error) {
 		}
 	}
 	var ids []int
-	tr.root.any(func(s step) bool { ids = append(ids, s.id); return false })
+	tr.root.each(func(s step) bool { ids = append(ids, s.id); return true })
 	for size := len(ids); size > 0; size /= 2 {
 		for some := range slices.Chunk(ids, size) {
 			shorter := *tr

@@ -1,0 +1,155 @@
+package compose
+
+import (
+	"context"
+	"errors"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// minimize is a step of one pass, or of two.
+func (r *run) minimize(ctx context.Context) (err error) {
+	passes := []*pass{{run: r}}
+	if r.has(accumulate) {
+		passes = append(passes, &pass{run: r, n: 1})
+	}
+	defer func() {
+		for _, p := range passes {
+			if e := p.end(); err == nil { // a tape that has failed returns its error again
+				err = e
+			}
+		}
+	}()
+	for i, p := range passes {
+		for _, p := range passes[i:] {
+			if (p.n == i || r.has(interleave)) && p.tape == nil {
+				if err := p.forward(ctx); err != nil {
+					return err
+				}
+			}
+		}
+		backward := func() error { return p.backward(ctx, i == len(passes)-1) }
+		if i == 0 && r.has(noSync) {
+			err = r.parallel.NoSync(backward)
+		} else {
+			err = backward()
+		}
+		if err = errors.Join(err, p.end()); err != nil {
+			return err
+		}
+	}
+	if r.scheduler != nil {
+		return r.scheduler.Step()
+	}
+	return nil
+}
+
+// pass is a forward pass and a backward one, the n-th of a step.
+type pass struct {
+	*run
+	n          int
+	tape       *autograd.Tape
+	x, loss, y *autograd.Variable
+}
+
+// forward makes the tape, a new one or the one that is reset. Its random numbers are those of the step, also when it is taken again or replayed.
+func (p *pass) forward(ctx context.Context) error {
+	switch {
+	case !p.has(reset):
+		p.tape = autograd.NewTape(ctx, p.rt)
+	case p.kept == nil:
+		p.kept = autograd.NewTape(ctx, p.rt)
+		p.tape = p.kept
+	default:
+		if err := p.kept.Reset(ctx); err != nil {
+			return err
+		}
+		p.tape = p.kept
+	}
+	if p.has(bfloat16) {
+		p.tape.SetComputeDtype(tensor.BFloat16)
+	}
+	p.tape.SetSeedFrom(func() uint64 { return p.seed + uint64(10*p.step+p.n) })
+	p.x = p.tape.Input(p.run.x)
+	if p.has(leaf) {
+		p.x = p.tape.Leaf(p.run.x)
+	}
+	p.loss, p.y = p.model.loss(p.tape, p.x)
+	if p.has(release) {
+		p.y.Release()
+	}
+	return nil
+}
+
+// end ends the tape.
+func (p *pass) end() error {
+	tape := p.tape
+	switch p.tape = nil; {
+	case tape == nil:
+		return nil
+	case p.has(reset):
+		return tape.Reset(p.ctx)
+	}
+	return tape.Close()
+}
+
+// backward is the backward pass, and behind the last of a step the update.
+func (p *pass) backward(ctx context.Context, last bool) (err error) {
+	if last && p.has(inBackward) {
+		p.tape.MinimizeInBackward(p.loss, p.opt, []int64{1, 100, 0}[p.seed%3])
+		err = p.tape.Err()
+	} else {
+		_, err = p.tape.Backward(p.loss)
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.result(ctx, "loss", p.loss.Value()); err != nil {
+		return err
+	}
+	if p.has(leaf) {
+		if err := p.result(ctx, "gradient of x", p.x.Grad()); err != nil {
+			return err
+		}
+	}
+	if !last || p.has(inBackward) {
+		return nil
+	}
+	params := autograd.ParametersOf(p.model)
+	if p.has(clip) {
+		norm, err := params.ClipGradNorm(ctx, 0.5)
+		if err == nil {
+			err = p.result(ctx, "norm", norm)
+		}
+		if err = errors.Join(err, norm.Release()); err != nil {
+			return err
+		}
+	}
+	for _, q := range params {
+		if p.options&(shardGradients) == 0 {
+			if err := p.result(ctx, "gradient of "+q.Name, q.Grad()); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(p.opt.Step(ctx), p.opt.ZeroGrad(ctx))
+}
+
+// result keeps a copy of what a step makes, to be looked at. A Parallel widens gradients of bfloat16, and so it does.
+func (r *run) result(ctx context.Context, name string, t *tensor.Tensor) error {
+	if t == nil {
+		return nil
+	}
+	duplicate := r.rt.Copy
+	if t.Dtype() == tensor.BFloat16 {
+		duplicate = func(ctx context.Context, t *tensor.Tensor) (*tensor.Tensor, error) {
+			return r.rt.Convert(ctx, t, tensor.Float32)
+		}
+	}
+	c, err := duplicate(ctx, t)
+	if err == nil {
+		r.results = append(r.results, autograd.NamedTensor{Name: name, Tensor: c})
+	}
+	return err
+}
