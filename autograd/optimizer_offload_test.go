@@ -3,6 +3,7 @@ package autograd
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -218,6 +219,36 @@ func TestOffloadOfOptimizerStateFindsNoMemory(t *testing.T) {
 	require.Equal(t, 1, opt.steps[0])
 	require.NoError(t, opt.Close())
 	p.grad = nil
+}
+
+// TestOffloadOfOptimizerStateComesLate: where there is memory for one piece alone, the next one is not brought early, and the step succeeds.
+func TestOffloadOfOptimizerStateComesLate(t *testing.T) {
+	b := open(t, 4<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	ps := Parameters{{"p", b.parameter(20000)}, {"q", b.parameter(20000)}}
+	opt, err := NewAdam(ps, AdamConfig{})
+	require.NoError(t, err)
+	require.NoError(t, opt.OffloadState(b.ctx, o, 1))
+	require.NoError(t, opt.Prepare(b.ctx))
+	for _, p := range ps {
+		p.grad = upload(b, make64(20000, 1))
+	}
+	require.NoError(t, b.rt.Synchronize(b.ctx))
+	filler := b.fill(0)
+	i := slices.IndexFunc(filler, func(block memcache.Block) bool { return block.Size() == 1<<20 })
+	require.NoError(t, filler[i].Free())
+	filler[i], err = b.cache.Alloc(b.ctx, 1<<20-400<<10, b.rt.Stream()) // the state of a parameter is 312 KiB
+	require.NoError(t, err)
+	require.NoError(t, opt.Step(b.ctx))
+	require.Equal(t, []int{1, 1}, opt.steps)
+	require.Less(t, o.Stats().Prefetched, int64(2))
+	for _, f := range filler {
+		require.NoError(t, f.Free())
+	}
+	require.NoError(t, opt.Close())
+	for _, p := range ps {
+		p.grad = nil
+	}
 }
 
 // TestOffloadOfOptimizerStateFails with what is wrong, and the state is as it was.

@@ -37,6 +37,9 @@ func (m *model) apply(t *autograd.Tape, s step, a, b *autograd.Variable) *autogr
 	if f := operations[s.op].apply; f != nil {
 		return f(m, t, l, a, b)
 	}
+	if _, ok := l.(autograd.Sequential); ok && !m.has(sequential) {
+		return layerwise(t, l, a)
+	}
 	switch kind := (m.seed + uint64(s.id)) % 3; {
 	case kind == 0 && m.has(checkpoints):
 		l = autograd.Checkpointed(l)
@@ -44,6 +47,18 @@ func (m *model) apply(t *autograd.Tape, s step, a, b *autograd.Variable) *autogr
 		l = autograd.Offloaded(l, m.offloader)
 	}
 	return l.Forward(t, a)
+}
+
+// layerwise computes what a Sequential does, which releases what is between its layers.
+func layerwise(t *autograd.Tape, l autograd.Layer, x *autograd.Variable) *autograd.Variable {
+	s, ok := l.(autograd.Sequential)
+	if !ok {
+		return l.Forward(t, x)
+	}
+	for _, l := range s {
+		x = layerwise(t, l, x)
+	}
+	return x
 }
 
 // apart computes a part of the program with the features that surround one.

@@ -24,6 +24,7 @@ const (
 
 	frames
 	modules
+	sequential // a Sequential runs its layers, not the program
 	checkpoints
 	offload
 	littlePinned // memory for some of what is offloaded
@@ -48,7 +49,7 @@ const (
 )
 
 var optionNames = []string{"bfloat16", "accumulate", "groups", "freeze", "schedule", "leaf", "penalty", "clip", "batches",
-	"frames", "modules", "checkpoints", "offload", "little-pinned", "not-ahead", "offload-parameters", "offload-state", "in-backward", "ranks", "shard-state",
+	"frames", "modules", "sequential", "checkpoints", "offload", "little-pinned", "not-ahead", "offload-parameters", "offload-state", "in-backward", "ranks", "shard-state",
 	"shard-gradients", "no-sync", "interleave", "reset", "evaluate", "release", "once", "prepare", "capture"}
 
 // pair are two options of which a trial that draws both goes without the second.
