@@ -1,12 +1,8 @@
 package compose
 
 import (
-	"context"
-	"encoding/binary"
 	"errors"
 	"flag"
-	"fmt"
-	"math"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -16,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
@@ -27,97 +22,12 @@ var (
 	replay   = flag.String("compose.replay", "", "a training that a failure printed")
 )
 
-// check compares a trial with its plain training.
-func check(machines []*machine, tr *trial) error {
-	want, err := tr.plain(machines)
-	if err != nil {
-		return err
-	}
-	return tr.against(want, machines)
-}
+// opens makes the machines of a worker.
+type opens func(testing.TB, memcache.Config) []*machine
 
-// plain is the training without features, of each rank if these have batches of their own.
-func (tr *trial) plain(machines []*machine) ([]*run, error) {
-	o := tr.options & training
-	if o.has(batches) {
-		o |= ranks
-	}
-	runs, err := tr.with(o).on(machines)
-	if err != nil {
-		err = fmt.Errorf("the plain training: %w", err)
-	}
-	return runs, err
-}
-
-// against compares the trial with its plain training.
-func (tr *trial) against(want []*run, machines []*machine) error {
-	got, err := tr.on(machines)
-	if err != nil {
-		return err
-	}
-	tr.moved = got[0].statistics
-	for i, r := range got {
-		if err := errors.Join(differ(want[min(i, len(want)-1)], r), r.machine.left()); err != nil {
-			return fmt.Errorf("rank %d: %w", i, err)
-		}
-	}
-	return tr.excess(want[0], got[0])
-}
-
-// on trains on one machine, or on two.
-func (tr *trial) on(machines []*machine) ([]*run, error) {
-	if !tr.has(ranks) {
-		machines = machines[:1]
-	}
-	runs := make([]*run, len(machines))
-	err := together(machines, func(i int, comm device.Communicator) (err error) {
-		runs[i], err = tr.train(context.Background(), machines[i], comm, func(error) bool { return false })
-		return err
-	})
-	return runs, err
-}
-
-// excess is an error if the features have raised the peak. A graph has memory of its own, Prepare makes state for parameters that never train, and two tapes at a time hold more than one;
-// what moves values may hold two more for a moment, or what it brings back early.
-func (tr *trial) excess(want, got *run) error {
-	slack := int64(0)
-	switch {
-	case tr.options&(capture|prepare|interleave|ranks) != 0:
-		return nil
-	case tr.options&(checkpoints|offload|offloadState|offloadParameters) != 0:
-		slack = 4 * 512
-	}
-	if got.peak > want.peak+slack {
-		return fmt.Errorf("the peak is %d bytes, and %d without features", got.peak, want.peak)
-	}
-	return nil
-}
-
-// differ is an error if what both trainings show is not the same.
-func differ(want, got *run) error {
-	i := 0
-	for _, w := range want.seen {
-		if i < len(got.seen) && got.seen[i].what == w.what {
-			g := got.seen[i].bits
-			if len(g) != len(w.bits) {
-				return fmt.Errorf("%s has %d bytes, want %d", w.what, len(g), len(w.bits))
-			}
-			for j := 0; j+4 <= len(g); j += 4 {
-				if was, is := binary.NativeEndian.Uint32(w.bits[j:]), binary.NativeEndian.Uint32(g[j:]); is != was {
-					return fmt.Errorf("%s: number %d is %v, want %v (bits %x, want %x)", w.what, j/4, math.Float32frombits(is), math.Float32frombits(was), is, was)
-				}
-			}
-			i++
-		}
-	}
-	if i < len(got.seen) {
-		return fmt.Errorf("%s is not there in the plain training", got.seen[i].what)
-	}
-	return nil
-}
-
-// workers is one for each processor, with machines of its own, that tries seeds from 1 to n until one fails.
-func workers(t *testing.T, n int, open func(testing.TB, memcache.Config) []*machine, cfg memcache.Config, try func(machines []*machine, seed uint64)) {
+// workers are one for each processor, with machines of its own. They try the trials of the seeds from 1 to n until one fails, and report the shortest one
+// that fails on new machines.
+func workers(t *testing.T, n int, open opens, cfg memcache.Config, draw func(seed uint64) *trial, fails func([]*machine, *trial) error) {
 	t.Helper()
 	var next atomic.Uint64
 	var wait sync.WaitGroup
@@ -125,10 +35,23 @@ func workers(t *testing.T, n int, open func(testing.TB, memcache.Config) []*mach
 		machines := open(t, cfg)
 		wait.Go(func() {
 			for seed := next.Add(1); seed <= uint64(n) && !t.Failed(); seed = next.Add(1) {
-				try(machines, seed)
+				tr := draw(seed)
+				err := fails(machines, tr)
+				if err == nil {
+					continue
+				}
+				tr, err = tr.shrink(err, func(tr *trial) error {
+					machines := open(t, cfg)
+					err := fails(machines, tr)
+					for _, m := range machines {
+						_ = m.close(false)
+					}
+					return err
+				})
+				t.Errorf("%v\n%sgo test ./autograd/internal/compose -run Replay -compose.replay '%v'", err, tr.text(), tr)
 			}
 			for _, m := range machines {
-				if err := m.close(false); err != nil {
+				if err := m.close(false); err != nil && !t.Failed() {
 					t.Error(err)
 				}
 			}
@@ -143,14 +66,13 @@ func workers(t *testing.T, n int, open func(testing.TB, memcache.Config) []*mach
 //	go test ./autograd/internal/compose -run FeaturesCompose -compose.programs 10000
 func TestFeaturesCompose(t *testing.T) {
 	var moved [4]atomic.Int64
-	workers(t, rounds(300, 60), newMachines, memcache.Config{}, func(machines []*machine, seed uint64) {
-		report(t, randomTrial(seed).made(), func(tr *trial) error {
-			err := check(machines, tr)
-			for i, n := range []int64{tr.moved.Fetched, tr.moved.Prefetched, tr.moved.Stayed, tr.moved.Unchanged} {
-				moved[i].Add(n)
-			}
-			return err
-		})
+	draw := func(seed uint64) *trial { return randomTrial(seed).made() }
+	workers(t, rounds(300, 60), newMachines, memcache.Config{}, draw, func(machines []*machine, tr *trial) error {
+		err := check(machines, tr)
+		for i, n := range []int64{tr.moved.Fetched, tr.moved.Prefetched, tr.moved.Stayed, tr.moved.Unchanged} {
+			moved[i].Add(n)
+		}
+		return err
 	})
 	for i, what := range []string{"fetched", "prefetched", "stayed", "left without a copy"} {
 		require.Positive(t, moved[i].Load(), what)
@@ -172,33 +94,29 @@ func rounds(full, short int) int {
 func TestFeaturesFail(t *testing.T) {
 	var reached, failed [faults]atomic.Int64
 	for _, cfg := range []memcache.Config{{}, {NoCaching: true}} { // where each tensor is an allocation of the driver's
-		workers(t, rounds(100, 20), hostMachines, cfg, func(machines []*machine, seed uint64) {
+		draw := func(seed uint64) *trial {
 			r := rand.New(rand.NewPCG(seed, 2))
 			tr := randomTrial(seed)
-			tr.at = 1 + r.IntN(1+r.IntN(600))
-			if cfg.NoCaching {
+			if tr.fault = pinnedFault + fault(r.IntN(int(faults-pinnedFault))); cfg.NoCaching {
 				tr.fault, tr.options = allocFault, tr.options&^capture // whose memory stays
-			} else {
-				tr.fault = pinnedFault + fault(r.IntN(int(faults-pinnedFault)))
 			}
-			if tr.fault == pinnedFault { // there are few
+			if tr.at = 1 + r.IntN(1+r.IntN(600)); tr.fault == pinnedFault { // there are few
 				tr.at = 1 + tr.at%8
 			}
-			failed[tr.fault].Add(1)
-			report(t, tr.made(), func(tr *trial) error {
-				on := machines
-				if tr.fault.sticky() {
-					on = hostMachines(t, cfg)
-				}
-				yes, err := checkFault(on, tr)
-				if yes {
-					reached[tr.fault].Add(1)
-				}
-				if tr.fault.sticky() {
-					err = errors.Join(err, on[0].close(true), on[1].close(true))
-				}
-				return err
-			})
+			return tr.made()
+		}
+		workers(t, rounds(100, 20), hostMachines, cfg, draw, func(machines []*machine, tr *trial) error {
+			if tr.fault.sticky() {
+				machines = hostMachines(t, cfg)
+			}
+			yes, err := checkFault(machines, tr)
+			if failed[tr.fault].Add(1); yes {
+				reached[tr.fault].Add(1)
+			}
+			if tr.fault.sticky() {
+				err = errors.Join(err, machines[0].close(true), machines[1].close(true))
+			}
+			return err
 		})
 	}
 	for f := allocFault; f < faults; f++ {
@@ -226,14 +144,6 @@ func TestRefusedPairs(t *testing.T) {
 	}
 	for _, m := range machines {
 		require.NoError(t, m.close(false))
-	}
-}
-
-// report reports a trial that fails as the shortest one that does.
-func report(t *testing.T, tr *trial, fails func(*trial) error) {
-	if err := fails(tr); err != nil {
-		tr, err = tr.shrink(err, fails)
-		t.Errorf("%v\n%sgo test ./autograd/internal/compose -run Replay -compose.replay '%v'", err, tr.text(), tr)
 	}
 }
 

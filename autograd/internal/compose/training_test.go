@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
@@ -14,8 +15,9 @@ import (
 
 // observation is what a training shows somewhere, to the bit.
 type observation struct {
-	what string
-	bits []byte
+	what      string
+	bits      []byte
+	sometimes bool // some features have it not
 }
 
 // run is a training on a machine.
@@ -230,7 +232,8 @@ func (r *run) look() error {
 func (r *run) see(what string, t *tensor.Tensor) error {
 	var w bytes.Buffer
 	err := tensor.WriteBytes(r.ctx, t, &w)
-	r.seen = append(r.seen, observation{fmt.Sprintf("step %d: %s", r.step, what), w.Bytes()})
+	sometimes := strings.HasPrefix(what, "gradient") || what == "evaluation"
+	r.seen = append(r.seen, observation{fmt.Sprintf("step %d: %s", r.step, what), w.Bytes(), sometimes})
 	return err
 }
 
