@@ -60,8 +60,9 @@ func (tr *trial) on(machines []*machine) ([]*run, error) {
 	return runs, err
 }
 
-// excess is an error if the features have raised the peak. A graph has memory of its own, Prepare makes state for parameters that never train, and two tapes at a time hold more than one;
-// what moves values may hold two more for a moment, or what it brings back early.
+// excess is an error if the features have raised the peak. A graph has memory of its own, Prepare
+// makes state for parameters that never train, and two tapes at a time hold more than one; what
+// moves values may hold two more for a moment, or what it brings back early.
 func (tr *trial) excess(want, got *run) error {
 	slack := int64(0)
 	switch {

@@ -25,8 +25,8 @@ var (
 // opens makes the machines of a worker.
 type opens func(testing.TB, memcache.Config) []*machine
 
-// workers are one for each processor, with machines of its own. They try the trials of the seeds from 1 to n until one fails, and report the shortest one
-// that fails on new machines.
+// workers are one for each processor, with machines of its own. They try the trials of the seeds
+// from 1 to n until one fails, and report the shortest one that fails on new machines.
 func workers(t *testing.T, n int, open opens, cfg memcache.Config, draw func(seed uint64) *trial, fails func([]*machine, *trial) error) {
 	t.Helper()
 	var next atomic.Uint64
@@ -60,8 +60,8 @@ func workers(t *testing.T, n int, open opens, cfg memcache.Config, draw func(see
 	wait.Wait()
 }
 
-// TestFeaturesCompose: random trainings under random subsets of features give what they give without, to the bit: losses, gradients,
-// parameters, running statistics; and nothing is left.
+// TestFeaturesCompose: random trainings under random subsets of features give what they give
+// without, to the bit: losses, gradients, parameters, running statistics; and nothing is left.
 //
 //	go test ./autograd/internal/compose -run FeaturesCompose -compose.programs 10000
 func TestFeaturesCompose(t *testing.T) {

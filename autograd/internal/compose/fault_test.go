@@ -65,8 +65,9 @@ func (m *machine) disarm() {
 	}
 }
 
-// checkFault lets a trial fail on the first machine. The error has the fault as its cause, nothing is left, a step that has failed can be taken
-// again, and the training runs on the same machines then.
+// checkFault lets a trial fail on the first machine. The error has the fault as its cause, nothing
+// is left, a step that has failed can be taken again, and the training runs on the same machines
+// then.
 func checkFault(machines []*machine, tr *trial) (reached bool, err error) {
 	want, err := tr.plain(machines)
 	if err != nil {

@@ -72,7 +72,8 @@ func (m *machine) left() error {
 	return errors.Join(errs...)
 }
 
-// close closes the machine, and returns what was left. A device with a sticky error returns that from each of these calls.
+// close closes the machine, and returns what was left. A device with a sticky error returns that
+// from each of these calls.
 func (m *machine) close(sticky bool) error {
 	err := m.left()
 	closing := m.rt.Close()

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// options is a set of what a trial has: of what the training does, which changes its numbers, and of features, which do not.
+// options is a set of what a trial has: of what the training does, which changes its numbers, and
+// of features, which do not.
 type options uint32
 
 const (

@@ -53,7 +53,8 @@ type pass struct {
 	x, loss, y *autograd.Variable
 }
 
-// forward makes the tape, a new one or the one that is reset. Its random numbers are those of the step, also when it is taken again or replayed.
+// forward makes the tape, a new one or the one that is reset. Its random numbers are those of the
+// step, also when it is taken again or replayed.
 func (p *pass) forward(ctx context.Context) error {
 	switch {
 	case !p.has(reset):
@@ -136,7 +137,8 @@ func (p *pass) backward(ctx context.Context, last bool) (err error) {
 	return errors.Join(p.opt.Step(ctx), p.opt.ZeroGrad(ctx))
 }
 
-// result keeps a copy of what a step makes, to be looked at. A Parallel widens gradients of bfloat16, and so it does.
+// result keeps a copy of what a step makes, to be looked at. A Parallel widens gradients of
+// bfloat16, and so it does.
 func (r *run) result(ctx context.Context, name string, t *tensor.Tensor) error {
 	if t == nil {
 		return nil

@@ -16,7 +16,8 @@ type part struct {
 	steps []step
 }
 
-// step applies an operation, or a part, to the a-th and b-th of the values that it sees, counted in a circle, with the w-th of the layers.
+// step applies an operation, or a part, to the a-th and b-th of the values that it sees, counted in
+// a circle, with the w-th of the layers.
 type step struct {
 	id, op, a, b, w int
 	inner           *part

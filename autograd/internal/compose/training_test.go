@@ -41,7 +41,8 @@ type run struct {
 	failed     error // the first error of a step, which was taken again
 }
 
-// train trains, and gives everything back. After an error of a step that again allows, the step is taken again.
+// train trains, and gives everything back. After an error of a step that again allows, the step is
+// taken again.
 func (tr *trial) train(ctx context.Context, m *machine, comm device.Communicator, again func(error) bool) (r *run, err error) {
 	r = &run{machine: m, ctx: ctx}
 	if tr.has(batches) {

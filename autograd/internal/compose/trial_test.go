@@ -48,7 +48,8 @@ func (tr trial) with(o options) *trial {
 	return tr.made()
 }
 
-// moves reports whether a step that fails may have moved something that the step taken again moves again.
+// moves reports whether a step that fails may have moved something that the step taken again moves
+// again.
 func (tr *trial) moves() bool {
 	return tr.options&(inBackward|offloadState|offloadParameters) != 0 ||
 		!tr.root.each(func(s step) bool { return s.inner != nil || operations[s.op].kind != batchNorm })
@@ -94,7 +95,8 @@ func (tr *trial) text() string {
 	return w.String()
 }
 
-// shrink leaves out options, steps of the training and steps of the program as long as the trial still fails.
+// shrink leaves out options, steps of the training and steps of the program as long as the trial
+// still fails.
 func (tr *trial) shrink(err error, fails func(*trial) error) (*trial, error) {
 	try := func(shorter *trial) bool {
 		if e := fails(shorter); e != nil {
