@@ -91,7 +91,7 @@ cuda: ## build with GPUs; needs a C compiler and CUDA's headers
 
 cuda-test: cuda ## vet and test what is only in the build with GPUs, and start the example, where there is no driver
 	$(CUDA) go vet -tags cuda ./...
-	$(CUDA) go test -tags cuda ./device/cuda ./internal/dev/structure
+	$(CUDA) go test -tags cuda ./device/cuda ./internal/dev/cisterntest/leaktest ./internal/dev/structure
 	.ci/cuda-start
 
 # The race detector, and structures that check themselves.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/backend"
@@ -80,6 +81,7 @@ func (c *communicator) Abort() error {
 func (c *communicator) Close() (err error) {
 	c.closed.Store(true)
 	c.closing.Do(func() {
+		c.dev.opened.Remove(unsafe.Pointer(c))
 		c.mu.Lock()
 		c.parting = true
 		c.mu.Unlock()

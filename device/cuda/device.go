@@ -18,6 +18,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/backend"
+	"github.com/cistern-ml/cistern/internal/opened"
 )
 
 // Device is a GPU, opened by driver.go as often as refs says.
@@ -48,6 +49,7 @@ type Device struct {
 	blas      blas
 	nccl      string                      // the library's path, as of cuBLAS
 	comms     backend.Open[*communicator] // that are not given back
+	opened    *opened.Ledger              // nil: not recorded
 
 	refs int           // of drivers
 	gone chan struct{} // closed once the context is
@@ -108,6 +110,8 @@ func newDevice(ordinal int, paths libraries) (*Device, error) {
 	}
 	d.unit = int64(unit)
 	d.loadGather()
+	d.opened = opened.New("cuda device", d.id) // after the device's own module
+	d.table.opened = d.opened
 	return d, nil
 }
 
@@ -182,6 +186,7 @@ func (d *Device) Close() error {
 	var errs []error
 	errs = append(errs, d.closeStreams())
 	d.gate.ShutAndWait()
+	d.opened.Close(d.stuck.Load() != nil) // before the device itself closes what is left
 	d.streams.end()
 	errs = append(errs, d.closeStreams()) // made while the others were closed
 	d.callbacks.close()

@@ -9,9 +9,11 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/backend"
+	"github.com/cistern-ml/cistern/internal/opened"
 )
 
 // event is a handle of a CUevent out of the device's pool. A CUevent is made once and used again; a handle is not: one that
@@ -40,6 +42,7 @@ func (d *Device) NewEvent(opts device.EventOptions) (device.Event, error) {
 	}
 	e := &event{dev: d, handle: h, timed: opts.Timed}
 	e.gate.Owner = e // not a function of e, which would be another allocation
+	d.opened.Add(opened.EventKind(opts.Timed), unsafe.Pointer(e))
 	return e, nil
 }
 
@@ -115,6 +118,7 @@ func (e *event) wait() error {
 // Close gives the event back to the pool. Waits that are queued keep the record that they are for.
 func (e *event) Close() error {
 	if !e.closed.Swap(true) {
+		e.dev.opened.Remove(unsafe.Pointer(e))
 		e.gate.Shut()
 	}
 	return nil

@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/backend"
+	"github.com/cistern-ml/cistern/internal/opened"
 )
 
 // program is a CUgraph and what it keeps. Several graphs have it after updates.
@@ -80,6 +82,7 @@ func (s *stream) EndCapture() (device.Graph, error) {
 	}
 	g.nodes = int(nodes)
 	s.dev.graphs.Add(g)
+	s.dev.opened.Add(opened.Graph, unsafe.Pointer(g))
 	return g, nil
 }
 
@@ -229,6 +232,7 @@ func (g *graph) end() error {
 		C.cistern_graph_destroy(g.dev.c, 0, g.exec)
 		g.program.release()
 		g.dev.graphs.Remove(g)
+		g.dev.opened.Remove(unsafe.Pointer(g))
 	})
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/matching"
+	"github.com/cistern-ml/cistern/internal/opened"
 )
 
 // joinings are the worlds of which ranks of this process are being made.
@@ -109,6 +110,7 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 		c.abort()
 		return nil, err
 	}
+	d.opened.Add(opened.Communicator, unsafe.Pointer(c))
 	go c.watch()
 	return c, nil
 }

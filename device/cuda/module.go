@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/opened"
 )
 
 // modules are the loaded ones.
@@ -64,6 +65,7 @@ func (d *Device) LoadModule(image []byte) (device.Module, error) {
 	d.modules.mu.Lock()
 	defer d.modules.mu.Unlock()
 	d.modules.open[m] = struct{}{}
+	d.opened.Add(opened.Module, unsafe.Pointer(m))
 	return m, nil
 }
 
@@ -118,6 +120,7 @@ func (m *module) unload() (err error) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		delete(t.open, m)
+		m.dev.opened.Remove(unsafe.Pointer(m))
 	})
 	return err
 }

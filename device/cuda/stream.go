@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/backend"
+	"github.com/cistern-ml/cistern/internal/opened"
 )
 
 // stream is a CUstream that does not wait for the legacy default stream.
@@ -61,6 +63,7 @@ func (d *Device) NewStream(opts device.StreamOptions) (device.Stream, error) {
 		C.cistern_stream_destroy(d.c, s.handle)
 		return nil, d.self.Closed("NewStream")
 	}
+	d.opened.Add(opened.Stream, unsafe.Pointer(s))
 	return s, nil
 }
 
@@ -150,6 +153,7 @@ func (s *stream) Close() (err error) {
 	if captured {
 		return s.dev.self.Capturing("Close", s.id)
 	}
+	s.dev.opened.Remove(unsafe.Pointer(s))
 	return s.finish()
 }
 

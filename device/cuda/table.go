@@ -6,8 +6,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device/internal/backend"
+	"github.com/cistern-ml/cistern/internal/opened"
 )
 
 // memory is one range that operations may name.
@@ -30,6 +32,10 @@ const (
 	alias                  // the device's address of host memory, where it is another one
 )
 
+// kinds are the names in the ledger of open handles. An alias is no handle.
+var kinds = [alias]opened.Kind{allocated: opened.Memory, mapping: opened.Mapping, pinned: opened.Pinned,
+	registered: opened.Registered}
+
 func (k kind) onHost() bool { return k == pinned || k == registered }
 
 // forKernels is the address at which kernels find what is at addr, in m.
@@ -49,8 +55,9 @@ func (m *memory) forKernels(addr uint64) uint64 {
 // A range that an operation has named may be freed before the driver sees the operation, if the caller makes that mistake;
 // the table does not hold memory that is queued, as the host device's does. The driver's frees wait for what was queued.
 type table struct {
-	mu  sync.Mutex // of changes
-	all atomic.Pointer[[]memory]
+	mu     sync.Mutex // of changes
+	all    atomic.Pointer[[]memory]
+	opened *opened.Ledger // a handle is the pointer holds of its memory
 }
 
 func (t *table) load() []memory {
@@ -81,6 +88,9 @@ func (t *table) add(m memory) {
 	}
 	next := slices.Insert(slices.Clone(t.load()), above(t.load(), m.base), m)
 	t.all.Store(&next)
+	if m.kind != alias {
+		t.opened.Add(kinds[m.kind], unsafe.Pointer(m.holds))
+	}
 }
 
 // take removes the range that starts at base and is of that kind. ok is false if there is none, or if it is held by a graph.
@@ -101,6 +111,9 @@ func (t *table) take(base uint64, k kind) (m memory, ok, held bool) {
 	}
 	next := slices.Delete(slices.Clone(all), i, i+1)
 	t.all.Store(&next)
+	if k != alias {
+		t.opened.Remove(unsafe.Pointer(m.holds))
+	}
 	return m, true, false
 }
 

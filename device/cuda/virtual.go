@@ -9,19 +9,24 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/opened"
 )
 
 // virtual is the address space that was reserved. The driver unmaps only the whole of what one call mapped, so that each
 // mapping is a range of the table, with the reservation that it is in. mu is held during the driver's calls that map, which are rare, and not while an Unmap waits for the device.
 type virtual struct {
 	mu       sync.Mutex // of reservations, and of the mappings in them
-	reserved map[uint64]uint64
+	reserved map[uint64]*reservation
 	peers    []C.int // that may touch what is mapped
 }
 
-func (v *virtual) init() { v.reserved = make(map[uint64]uint64) }
+// reservation is a range of addresses.
+type reservation struct{ bytes uint64 }
+
+func (v *virtual) init() { v.reserved = make(map[uint64]*reservation) }
 
 func (v *virtual) addPeer(ordinal int) {
 	v.mu.Lock()
@@ -58,7 +63,9 @@ func (d *Device) Reserve(bytes int64) (device.Ptr, error) {
 	}
 	d.virtual.mu.Lock()
 	defer d.virtual.mu.Unlock()
-	d.virtual.reserved[uint64(p)] = uint64(bytes)
+	r := &reservation{uint64(bytes)}
+	d.virtual.reserved[uint64(p)] = r
+	d.opened.Add(opened.Reservation, unsafe.Pointer(r))
 	return device.Ptr(p), nil
 }
 
@@ -70,7 +77,7 @@ func (d *Device) Unreserve(p device.Ptr) error {
 	v := &d.virtual
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	bytes, ok := v.reserved[uint64(p)]
+	r, ok := v.reserved[uint64(p)]
 	if !ok {
 		return d.self.Invalid("Unreserve", 0, "the address is not that of a reservation")
 	}
@@ -78,7 +85,12 @@ func (d *Device) Unreserve(p device.Ptr) error {
 		return d.self.Invalid("Unreserve", 0, "%d bytes are mapped in the reservation; unmap them first", used)
 	}
 	delete(v.reserved, uint64(p))
-	return d.check("Unreserve", int64(bytes), C.cistern_unreserve(d.c, C.uint64_t(p), C.size_t(bytes)))
+	d.opened.Remove(unsafe.Pointer(r))
+	return d.unreserve(uint64(p), r)
+}
+
+func (d *Device) unreserve(p uint64, r *reservation) error {
+	return d.check("Unreserve", int64(r.bytes), C.cistern_unreserve(d.c, C.uint64_t(p), C.size_t(r.bytes)))
 }
 
 // mapped are the bytes mapped in a reservation.
@@ -179,8 +191,8 @@ func (d *Device) home(op string, p uint64, bytes int64) (uint64, error) {
 	if err := d.self.CheckUnits(op, 0, bytes, d.unit); err != nil {
 		return 0, err
 	}
-	for base, n := range d.virtual.reserved {
-		if p >= base && p-base < n && uint64(bytes) <= n-(p-base) && (p-base)%uint64(d.unit) == 0 {
+	for base, r := range d.virtual.reserved {
+		if p >= base && p-base < r.bytes && uint64(bytes) <= r.bytes-(p-base) && (p-base)%uint64(d.unit) == 0 {
 			return base, nil
 		}
 	}
@@ -192,9 +204,9 @@ func (v *virtual) close(d *Device) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var errs []error
-	for p, bytes := range v.reserved {
+	for p, r := range v.reserved {
 		if d.stuck.Load() == nil {
-			errs = append(errs, d.check("Unreserve", int64(bytes), C.cistern_unreserve(d.c, C.uint64_t(p), C.size_t(bytes))))
+			errs = append(errs, d.unreserve(p, r))
 		}
 	}
 	clear(v.reserved)

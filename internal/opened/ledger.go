@@ -22,13 +22,15 @@ const (
 	TimedEvent
 	Stream
 	Graph
+	Module
 	Communicator
 	Reclaimer
 	Observer
 )
 
 var kinds = [...]string{"device memory", "pinned memory", "registered slice", "reservation",
-	"mapping", "event", "timed event", "stream", "graph", "communicator", "reclaimer", "observer"}
+	"mapping", "event", "timed event", "stream", "graph", "module", "communicator",
+	"reclaimer", "observer"}
 
 // String is the kind in words.
 func (k Kind) String() string { return kinds[k] }

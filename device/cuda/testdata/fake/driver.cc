@@ -1,4 +1,4 @@
-// A driver of CUDA on host memory, with as much of it as collectives need: GPUs without kernels, whose streams are threads.
+// A driver of CUDA on host memory, with as much of it as collectives and handles need: GPUs without kernels, whose streams are threads.
 #include <cuda.h>
 
 #include <chrono>
@@ -127,6 +127,18 @@ CUresult cuMemGetInfo(size_t *unused, size_t *total) { *unused = *total = (size_
 CUresult cuMemHostAlloc(void **p, size_t bytes, unsigned) { return cuMemAlloc((CUdeviceptr *)p, bytes); }
 CUresult cuMemFreeHost(void *p) { free(p); return CUDA_SUCCESS; }
 CUresult cuMemHostGetDevicePointer(CUdeviceptr *p, void *host, unsigned) { *p = (CUdeviceptr)host; return CUDA_SUCCESS; }
+
+CUresult cuMemHostRegister(void *, size_t, unsigned) { return CUDA_SUCCESS; }
+CUresult cuMemHostUnregister(void *) { return CUDA_SUCCESS; }
+
+// Reservations have memory at once; what is mapped makes no difference.
+CUresult cuMemAddressReserve(CUdeviceptr *p, size_t bytes, size_t, CUdeviceptr, unsigned long long) { return cuMemAlloc(p, bytes); }
+CUresult cuMemAddressFree(CUdeviceptr p, size_t) { return cuMemFree(p); }
+CUresult cuMemCreate(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long) { return CUDA_SUCCESS; }
+CUresult cuMemMap(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) { return CUDA_SUCCESS; }
+CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t) { return CUDA_SUCCESS; }
+CUresult cuMemUnmap(CUdeviceptr, size_t) { return CUDA_SUCCESS; }
+CUresult cuMemRelease(CUmemGenericAllocationHandle) { return CUDA_SUCCESS; }
 
 CUresult cuMemGetAllocationGranularity(size_t *n, const CUmemAllocationProp *, CUmemAllocationGranularity_flags) {
 	*n = 2 << 20;

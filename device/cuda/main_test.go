@@ -1,0 +1,9 @@
+package cuda_test
+
+import (
+	"testing"
+
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
