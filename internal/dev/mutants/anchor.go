@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // change is a mutant applied to the tree: the text that one file has then.
@@ -26,15 +27,30 @@ type function struct {
 	decl       *ast.FuncDecl
 }
 
+// folder is one of a build.
+type folder struct {
+	dir, tags string
+	race      bool
+}
+
+// parsed has each folder's functions, which are read once: a list has up to a hundred mutants of
+// one folder.
+var parsed sync.Map
+
 // functionsOf returns the functions of m's folder in m's build.
 func (m *mutant) functionsOf(root string) ([]function, error) {
+	f := folder{filepath.Join(root, m.pkg, m.in), m.tags, m.race}
+	read, _ := parsed.LoadOrStore(f, sync.OnceValues(f.functions))
+	return read.(func() ([]function, error))()
+}
+
+func (f folder) functions() ([]function, error) {
 	in := build.Default
-	in.BuildTags = strings.FieldsFunc(m.tags, func(r rune) bool { return r == ',' || r == ' ' })
-	if m.race {
+	in.BuildTags = strings.FieldsFunc(f.tags, func(r rune) bool { return r == ',' || r == ' ' })
+	if f.race {
 		in.CgoEnabled, in.BuildTags = true, append(in.BuildTags, "race")
 	}
-	dir := filepath.Join(root, m.pkg, m.in)
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	files, err := filepath.Glob(filepath.Join(f.dir, "*.go"))
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +59,7 @@ func (m *mutant) functionsOf(root string) ([]function, error) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		if built, err := in.MatchFile(dir, filepath.Base(file)); err != nil {
+		if built, err := in.MatchFile(f.dir, filepath.Base(file)); err != nil {
 			return nil, err
 		} else if !built {
 			continue
