@@ -71,7 +71,11 @@ func (p *shortProgram) run(t *testing.T, config Config, most int) (c *Cache, aga
 // failed; of the options that place earlier requests differently four of five must.
 func TestAdvice(t *testing.T) {
 	served, tried := map[string]int{}, map[string]int{}
-	for seed := range uint64(4000) {
+	seeds := uint64(4000)
+	if testing.Short() {
+		seeds = 2000
+	}
+	for seed := range seeds {
 		p := &shortProgram{capacity: 1 << 30, seed: seed, limit: 400 * mib * int64(seed%2)}
 		if p.limit == 0 {
 			p.capacity = 400 * mib

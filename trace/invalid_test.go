@@ -1,4 +1,4 @@
-package device_test
+package trace_test
 
 import (
 	"testing"
