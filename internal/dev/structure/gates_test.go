@@ -107,22 +107,28 @@ func TestPlan(t *testing.T) {
 		"internal/recording/read.go":      "fuzz-changed",
 		"autograd/safetensors/read.go":    "fuzz-changed",
 		"internal/race/on.go":             "sanitizer",
-		"internal/invariants/on.go":       "invariants",
 		"go.sum":                          "vuln",
 		".ci/run":                         "scripts",
 		"trace/report/page/page.js":       "full",
 		"memcache/testdata/scripts/x.txt": "full",
 	} {
-		require.Subset(t, plan(t, "0", "docs/testing.md", path), append(slices.Clone(always), want), path)
+		require.Subset(t, plan(t, "1", "docs/testing.md", path), append(slices.Clone(always), want), path)
 		require.NotContains(t, ofTransfer, map[bool]string{true: "", false: want}[want == "full"], path)
 	}
-	var turns, all []string
+	require.Subset(t, plan(t, "0", "internal/invariants/on.go"), []string{"test", "full", "invariants"}, "full of some packages contains no test")
+	require.NotContains(t, plan(t, "0", "internal/invariants/on.go"), "invariants-short")
+	everything := plan(t, "0", "everything")
+	for _, contained := range []string{"test", "invariants-short", "fuzz-changed"} {
+		require.NotContains(t, everything, contained, "full, invariants and fuzz contain it")
+	}
+	require.Contains(t, plan(t, "1", "everything"), "fuzz-changed", "it is not the turn of fuzz")
+	var turns []string
 	for _, s := range stages(t) {
 		if s.pattern == "rotates" {
 			turns = append(turns, s.name)
 		}
-		if s.pattern != "rotates" && s.pattern != "nightly" {
-			all = append(all, s.name)
+		if whole, _ := strings.CutPrefix(s.nightly, "within:"); s.pattern != "rotates" && s.pattern != "nightly" && !slices.Contains(everything, whole) {
+			require.Contains(t, everything, s.name)
 		}
 	}
 	require.Len(t, turns, 8)
@@ -130,5 +136,4 @@ func TestPlan(t *testing.T) {
 		got := plan(t, string(rune('0'+i)), "transfer/copy.go")
 		require.Equal(t, want, got[len(got)-1], "commit %d", i)
 	}
-	require.Subset(t, plan(t, "0", "everything"), all)
 }
