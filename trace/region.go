@@ -4,12 +4,22 @@ import (
 	"context"
 	rtrace "runtime/trace"
 
+	"github.com/cistern-ml/cistern/internal/opened"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// goTask is an [rtrace.Task], or a fake: no test can read in an execution trace which tasks have ended.
-type goTask interface{ End() }
+// goTask is a step's task of Go's tracer; zero if that does not run. No test can read in an
+// execution trace which tasks have ended: the ledger is open as long as the task is.
+type goTask struct {
+	*rtrace.Task
+	opened *opened.Ledger
+}
+
+func (t goTask) End() {
+	t.Task.End()
+	t.opened.Close(false)
+}
 
 // Go's own execution tracer ("go tool trace") shows what goroutines wait for, and GC beside it. While it runs, steps are
 // tasks of it, and what makes a goroutine wait is a region, with the names of the spans; whether there are spans or not.

@@ -12,6 +12,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/opened"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -29,7 +30,7 @@ type Step struct {
 	tied     int64          // counts.tied at the start
 	scope    *memcache.Scope
 	meter    *transfer.Meter
-	task     goTask  // nil: Go's tracer does not run
+	task     goTask
 	anchor   *anchor // nil: the device's part gets no span
 	began    time.Time
 	end      sync.Once
@@ -79,7 +80,8 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 		ctx = context.Background()
 	}
 	if rtrace.IsEnabled() {
-		ctx, s.task = rtrace.NewTask(ctx, stepSpan)
+		ctx, s.task.Task = rtrace.NewTask(ctx, stepSpan)
+		s.task.opened = opened.New("task of a step", p.config.Cache.Device().ID())
 		rtrace.Logf(ctx, string(KeyStep), "%d", number)
 	}
 	if t := p.config.Tracer; t != nil {
@@ -200,7 +202,7 @@ func (s *Step) finish() {
 		_, _ = p.config.Communicator.finished(s, func(e device.Event) (bool, error) { return true, e.Synchronize(s.ctx) })
 	}
 	r := s.measure(time.Since(s.began))
-	if s.task != nil {
+	if s.task.Task != nil {
 		s.task.End()
 	}
 	if s.span != nil {

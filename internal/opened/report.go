@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Left is a handle that was open when its device or cache was closed, or a device or cache that is
-// open.
+// Left is a handle that was open when its device or cache was closed, or a device, a cache or a
+// task that is open.
 type Left struct {
 	Kind  Kind   // unless Never
-	Never bool   // it is a device or cache that was not closed
+	Never bool   // it is a device, cache or task that was not closed
 	of    string // such as "host device"
 	site  site
 }
@@ -53,7 +53,8 @@ const module = "github.com/cistern-ml/cistern/"
 
 // within are the packages whose frames are the way to the ledger instead of the opener.
 var within = []string{module + "internal/opened.", module + "device.", module + "device/host.",
-	module + "device/null.", module + "device/cuda.", module + "memcache.(*Cache).On", module + "memcache.New", "reflect."}
+	module + "device/null.", module + "device/cuda.", module + "memcache.(*Cache).On", module + "memcache.New",
+	module + "trace.(*Profiler).StartStep", "reflect."}
 
 // frames are the callers, the innermost first, without those within a device.
 func (s site) frames() []runtime.Frame {

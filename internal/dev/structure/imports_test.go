@@ -13,7 +13,7 @@ var layers = []string{"device", "memcache", "transfer", "tensor", "autograd", "e
 
 // beside are packages that stand apart from the layers, with what they may import.
 var beside = map[string][]string{
-	"trace":               {"device", "memcache", "transfer", "internal/race", "internal/budget", "internal/hosts", "internal/recording", "internal/replay", "internal/sizes"},
+	"trace":               {"device", "memcache", "transfer", "internal/race", "internal/budget", "internal/hosts", "internal/opened", "internal/recording", "internal/replay", "internal/sizes"},
 	"internal/cli":        {"trace", "internal/budget", "internal/output", "internal/recording", "internal/replay"},
 	"internal/accounting": nil,
 	"internal/output":     nil,

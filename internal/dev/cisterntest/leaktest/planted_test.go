@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"reflect"
 	"runtime"
+	rtrace "runtime/trace"
 	"strings"
 	"testing"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/trace"
 	"github.com/cistern-ml/cistern/transfer"
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
@@ -153,6 +156,26 @@ func TestDeviceLeftOpen(t *testing.T) {
 	require.Contains(t, r.errors[0], "host device was never closed; it was opened at ")
 	require.Contains(t, r.errors[0], "/planted_test.go:")
 	require.NoError(t, dev.Close())
+}
+
+// TestStepLeftOpen reports the step's task with the line that started the step, while Go's tracer
+// runs.
+func TestStepLeftOpen(t *testing.T) {
+	needsLedgers(t)
+	if rtrace.IsEnabled() {
+		t.Skip("the tests run with -trace")
+	}
+	require.NoError(t, rtrace.Start(io.Discard))
+	defer rtrace.Stop()
+	start := plant(func(d device.Device) error { profiler(d).StartStep(background, 1); return nil })
+	got := reports(t, must(host.New(host.Config{})), start)
+	require.Len(t, got, 1)
+	require.Contains(t, got[0], "task of a step was never closed; it was opened at ")
+	require.Contains(t, got[0], start.line())
+}
+
+func profiler(d device.Device) *trace.Profiler {
+	return must(trace.NewProfiler(trace.ProfilerConfig{Cache: cache(d)}))
 }
 
 // TestNothingLeft: handles that were closed, a test's own stream, and all of an excused device are
