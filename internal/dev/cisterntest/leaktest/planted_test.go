@@ -200,5 +200,12 @@ func everythingClosed(d device.Device) error {
 	e, g, b := must(d.NewEvent(device.EventOptions{})), must(captured(d).EndCapture()), make([]byte, 64)
 	return errors.Join(v.Map(p, unit), v.Unmap(p, unit), v.Unreserve(p), d.Register(b),
 		d.Unregister(b), d.FreePinned(m), d.Free(must(d.Alloc(1))), e.Close(), e.Close(),
-		g.Close(), comm.Close(), c.Close())
+		g.Close(), comm.Close(), c.Close(), loaderClosed(d))
+}
+
+// loaderClosed closes a stream that is not the test's own.
+func loaderClosed(d device.Device) error {
+	p, cfg := pool(d), ring(d)
+	l := must(loader.New(background, p, cfg))
+	return errors.Join(l.Close(), p.Close(), cfg.Cache.Close())
 }
