@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor"
 )
 
 // check compares a trial with its plain training.
@@ -62,12 +63,14 @@ func (tr *trial) on(machines []*machine) ([]*run, error) {
 
 // excess is an error if the features have raised the peak. A graph has memory of its own, Prepare
 // makes state for parameters that never train, and two tapes at a time hold more than one; what
-// moves values may hold two more for a moment, or what it brings back early.
+// moves values may hold a few more for a moment, and what it brings back early. Each is a block.
 func (tr *trial) excess(want, got *run) error {
 	slack := int64(0)
 	switch {
 	case tr.options&(capture|prepare|interleave|ranks) != 0:
 		return nil
+	case tr.options&(offload|offloadState|offloadParameters) != 0 && !tr.has(notAhead):
+		slack = (4 + tensor.DefaultOffloadAhead) * 512
 	case tr.options&(checkpoints|offload|offloadState|offloadParameters) != 0:
 		slack = 4 * 512
 	}
