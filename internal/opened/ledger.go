@@ -55,8 +55,8 @@ type site struct {
 // note makes s the call site, without so many of the innermost callers.
 func (s *site) note(skip int) { s.n = uint8(runtime.Callers(skip+2, s.pcs[:])) }
 
-// Ledger records the open handles of one device or cache, or is that of a task, which has none. It is safe for concurrent use, and its
-// nil value records nothing.
+// Ledger records the open handles of one device or cache, or is that of a task, which has none. It
+// is safe for concurrent use, and its nil value records nothing.
 type Ledger struct {
 	what   string
 	device uint64
