@@ -3,13 +3,14 @@ package memcache
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cistern-ml/cistern/device"
 )
 
 func (p *caller) alloc(v *slot, bytes int64, stream, pool int) error {
 	s := p.streams[stream]
-	b, err := p.cache.Alloc(p.in[pool], bytes, s.Stream)
+	b, err := p.cache.Alloc(p.in[pool], bytes, s)
 	if p.twin != nil {
 		if err := p.twin.alloc(v, b, err, bytes, stream, pool); err != nil {
 			return err
@@ -26,12 +27,18 @@ func (p *caller) alloc(v *slot, bytes int64, stream, pool int) error {
 		return fmt.Errorf("a request of %d bytes on stream %d got %v at %d", bytes, s.ID(), b, b.Ptr())
 	}
 	from, to := b.ptr, b.ptr+device.Ptr(b.size)
+	p.farUses = slices.DeleteFunc(p.farUses, func(u farUse) bool { return !slices.ContainsFunc(u.gates, (*gate).holds) })
+	for _, u := range p.farUses {
+		if from < u.to && u.from < to {
+			return fmt.Errorf("%v is used by a stream of another device", b)
+		}
+	}
 	for i := range p.slots {
 		if o := &p.slots[i].b; from < o.ptr+device.Ptr(o.size) && o.ptr < to {
 			return fmt.Errorf("%v overlaps %v", b, *o)
 		}
 	}
-	v.b, v.asked = b, bytes
+	v.b, v.asked, v.far = b, bytes, false
 	p.live++
 	p.bytes += b.Size()
 	p.asked += bytes
@@ -40,6 +47,9 @@ func (p *caller) alloc(v *slot, bytes int64, stream, pool int) error {
 
 func (p *caller) free(v *slot) error {
 	b := v.b
+	if v.far && p.streams[callerStreams].held() && !p.o.config.Exact {
+		p.farUses = append(p.farUses, farUse{b.ptr, b.ptr + device.Ptr(b.size), slices.Clone(p.streams[callerStreams].gates)})
+	}
 	err := b.Free()
 	if p.twin != nil {
 		if err := p.twin.free(v); err != nil {
@@ -63,27 +73,49 @@ func (p *caller) freeAgain(v *slot) error {
 	if err := v.stale.Free(); !errors.Is(err, ErrFreed) {
 		return fmt.Errorf("a second free: %w", err)
 	}
-	if err := v.stale.RecordStream(p.streams[0].Stream); !errors.Is(err, ErrFreed) {
+	if err := v.stale.RecordStream(p.streams[0]); !errors.Is(err, ErrFreed) {
 		return fmt.Errorf("a record after the free: %w", err)
 	}
 	return p.compare()
 }
 
 func (p *caller) record(v *slot, stream int) error {
-	err := v.b.RecordStream(p.streams[stream].Stream)
+	err := v.b.RecordStream(p.streams[stream])
+	v.far = v.far || stream == callerStreams && p.far != nil
 	if p.twin != nil {
 		p.twin.record(v, stream)
 	}
 	return errors.Join(err, p.compare())
 }
 
+func (p *caller) erase(v *slot, stream int) error {
+	err := v.b.EraseStream(p.streams[stream])
+	v.far = v.far && stream != callerStreams
+	if p.twin != nil && v.m != nil {
+		p.twin.model.Erase(v.m, p.twin.stream(stream))
+	}
+	return errors.Join(err, p.compare())
+}
+
+func (p *caller) waitStream(stream, other int) error {
+	s, o := p.streams[stream], p.streams[other]
+	err := p.cache.WaitStream(s, o)
+	if s != o {
+		s.gates = append(s.gates, o.gates...)
+	}
+	if p.twin != nil {
+		p.twin.model.WaitStream(s.ID(), o.ID())
+	}
+	return errors.Join(err, p.compare())
+}
+
 func (p *caller) hold(stream int) error {
 	s := p.streams[stream]
-	if s.release != nil {
+	if slices.ContainsFunc(s.gates, func(g *gate) bool { return g.of == s && !g.open }) {
 		return nil
 	}
 	release, err := s.Hold()
-	s.release = release
+	s.gates = append(slices.DeleteFunc(s.gates, func(g *gate) bool { return g.open }), &gate{of: s, release: release})
 	if p.twin != nil {
 		p.twin.model.Hold(s.ID())
 	}
@@ -104,4 +136,60 @@ func (p *caller) empty() error {
 		p.twin.model.EmptyCache()
 	}
 	return errors.Join(err, p.compare())
+}
+
+// trim trims the cache to a part of what is reserved.
+func (p *caller) trim(x byte) error {
+	before := p.cache.MemoryReserved()
+	to := before / 256 * int64(x)
+	released, err := p.cache.TrimTo(p.ctx, to)
+	if is := p.cache.MemoryReserved(); is != before-released {
+		return fmt.Errorf("TrimTo released %d of %d bytes, %d are reserved: %w", released, before, is, err)
+	}
+	if p.twin != nil {
+		p.twin.model.TrimTo(to)
+	}
+	return errors.Join(err, p.compare())
+}
+
+// emptyGiven empties a pool that was released.
+func (p *caller) emptyGiven(x byte) error {
+	if len(p.given) == 0 {
+		return nil
+	}
+	i := int(x) % len(p.given)
+	err := p.given[i].EmptyCache(p.ctx)
+	if p.twin != nil {
+		p.twin.model.EmptyPool(p.twin.given[i])
+	}
+	return errors.Join(err, p.compare())
+}
+
+func (p *caller) poll() error {
+	err := p.cache.PollFrees()
+	if p.twin != nil {
+		p.twin.model.PollFrees()
+	}
+	return errors.Join(err, p.compare())
+}
+
+// enter enters a pool, or leaves one.
+func (p *caller) enter(x byte) error {
+	if n := len(p.leaves); n > 0 && (x%2 == 0 || n == 2) {
+		p.leaves[n-1]()
+		p.leaves = p.leaves[:n-1]
+		if p.twin != nil {
+			p.twin.model.Leave()
+		}
+	} else if len(p.pools) > 0 {
+		leave, err := p.pools[int(x)%len(p.pools)].Enter()
+		if err != nil {
+			return err
+		}
+		p.leaves = append(p.leaves, leave)
+		if p.twin != nil {
+			p.twin.model.Enter()
+		}
+	}
+	return p.compare()
 }

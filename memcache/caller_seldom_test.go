@@ -27,7 +27,11 @@ func (p *caller) changePools(size, x byte) error {
 	i := int(x) % 3
 	pool := p.pools[i]
 	ctx := p.in[1+i]
-	if size&2 != 0 && !p.cache.Config().Exact {
+	if size&2 != 0 && p.o.config.Exact {
+		if err := pool.EmptyCache(p.ctx); !errors.Is(err, ErrInvalid) {
+			return fmt.Errorf("with Exact, emptying a pool: %w", err)
+		}
+	} else if size&2 != 0 {
 		err := pool.EmptyCache(p.ctx)
 		if p.twin != nil {
 			p.twin.emptyPool(i)
@@ -38,8 +42,9 @@ func (p *caller) changePools(size, x byte) error {
 	}
 	err := pool.Release()
 	p.pools = append(p.pools[:i:i], p.pools[i+1:]...)
+	p.given = append(p.given[max(0, len(p.given)-3):], pool)
 	p.contexts()
-	if _, refused := p.cache.Alloc(ctx, 1, p.streams[0].Stream); !errors.Is(refused, ErrReleased) {
+	if _, refused := p.cache.Alloc(ctx, 1, p.streams[0]); !errors.Is(refused, ErrReleased) {
 		return fmt.Errorf("a released pool: %w", refused)
 	}
 	if p.twin != nil {
@@ -48,7 +53,7 @@ func (p *caller) changePools(size, x byte) error {
 	if size&1 != 0 {
 		err = errors.Join(err, pool.EmptyCache(p.ctx))
 		if p.twin != nil {
-			p.twin.model.EmptyPool(p.twin.last)
+			p.twin.model.EmptyPool(p.twin.given[len(p.twin.given)-1])
 		}
 	}
 	return errors.Join(err, p.compare())
@@ -58,7 +63,7 @@ func (p *caller) changePools(size, x byte) error {
 func (p *caller) refused(x byte) error {
 	ended, cancel := context.WithCancel(p.ctx)
 	cancel()
-	s := p.streams[x%callerStreams].Stream
+	s := p.streams[x%callerStreams]
 	for _, r := range []struct {
 		ctx   context.Context
 		bytes int64
@@ -116,10 +121,7 @@ func (p *caller) endScopes(n int) (err error) {
 		err = p.twin.endScopes(n)
 	}
 	p.scopes = p.scopes[:n]
-	p.ctx = context.Background()
-	if n > 0 {
-		p.ctx = carry(p.ctx, func(c *carrier) { c.state.scope = p.scopes[n-1] })
-	}
+	p.rescope()
 	return err
 }
 
@@ -178,7 +180,7 @@ func (p *caller) replaceStream(i int) error {
 	if p.twin != nil {
 		p.twin.model.Close(s.ID())
 	}
-	if _, err := p.cache.Alloc(p.ctx, 1, s.Stream); !errors.Is(err, device.ErrClosed) {
+	if _, err := p.cache.Alloc(p.ctx, 1, s); !errors.Is(err, device.ErrClosed) {
 		return fmt.Errorf("a closed stream: %w", err)
 	}
 	return errors.Join(p.newStream(i), p.compare())
@@ -213,10 +215,12 @@ func (p *caller) reclaim(x byte) {
 				n := v.b.Size()
 				twin := p.twin
 				p.twin = nil // it asks by itself
-				if err := p.free(v); err != nil {
+				if err := p.free(v); err != nil && !p.fired {
 					panic(err)
 				}
-				p.twin = twin
+				if p.twin = twin; p.fired {
+					p.twin = nil
+				}
 				return n
 			}
 		}

@@ -2,8 +2,10 @@ package memcache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/null"
@@ -16,14 +18,19 @@ import (
 // cache puts blocks, so that one program can run under many options.
 type caller struct {
 	o       setting
-	dev     *null.Device
+	dev     *peerDevice
+	far     *peerDevice
 	cache   *Cache
-	streams [callerStreams]*heldStream
-	made    uint64 // streams
+	streams [callerStreams + 1]*heldStream // the last one is the far device's
+	made    uint64                         // streams
 	slots   [callerSlots]slot
 	pools   []*Pool
+	given   []*Pool // the last ones that were released
+	leaves  []func()
 	scopes  []*Scope
-	ctx     context.Context   // of the innermost scope
+	root    context.Context
+	cancel  context.CancelFunc
+	ctx     context.Context   // root in the innermost scope
 	in      []context.Context // ctx, and ctx in each pool
 	live    int
 	bytes   int64 // of the live blocks, rounded
@@ -36,7 +43,17 @@ type caller struct {
 	failures int // allocations and mappings of the driver still to fail
 	asks     int // reclaimers' frees still to do
 	remove   func()
-	twin     *twin // compared at every call, if there is one
+	note     func(null.Call) // the twin's
+	twin     *twin           // compared at every call, if there is one
+	placed   *places         // where segments are placed, if not where the device wants
+
+	without feature
+	farUses []farUse
+	fault   int  // the driver call that is to fail: 1 the next one; 0 none
+	fired   bool // in this call
+	faulted bool // in any call
+	failed  bool // it is the driver call, and not the context, that fails
+	mapping bool // the last mapping has not succeeded: what is unmapped now undoes it, and must succeed
 }
 
 const (
@@ -44,25 +61,60 @@ const (
 	callerSlots   = 96
 )
 
+// opFault is the word of a failure.
+const opFault = 239
+
 // slot is what one variable of the program holds.
 type slot struct {
 	b     Block
 	asked int64
 	stale Block
+	far   bool         // the far stream uses it
 	m     *model.Block // the twin's
+}
+
+// peerDevice is a null device whose memory others of its kind reach.
+type peerDevice struct{ *null.Device }
+
+func (d *peerDevice) Properties() device.Properties {
+	p := d.Device.Properties()
+	p.Peers = true
+	return p
 }
 
 // heldStream is a stream that can be held up.
 type heldStream struct {
 	*null.Stream
-	release func() // nil: it is idle
+	dev   *peerDevice
+	gates []*gate // what is queued last is behind them
 }
 
+// gate holds up a stream.
+type gate struct {
+	of      *heldStream
+	release func()
+	open    bool
+}
+
+func (s *heldStream) Device() device.Device { return s.dev }
+
+func (s *heldStream) held() bool { return slices.ContainsFunc(s.gates, (*gate).holds) }
+
+func (g *gate) holds() bool { return !g.open }
+
+// finish lets the stream, and those that it waits for, do what is queued.
 func (s *heldStream) finish() {
-	if s.release != nil {
-		s.release()
-		s.release = nil
+	for _, g := range s.gates {
+		g.open = true
+		g.release()
 	}
+	s.gates = nil
+}
+
+// farUse is memory that the far stream uses until the gates are open.
+type farUse struct {
+	from, to device.Ptr
+	gates    []*gate
 }
 
 // callerSizes are the sizes of requests: the borders of PyTorch's rules, then from 1 byte to 32 MiB.
@@ -81,18 +133,50 @@ func newCaller(o setting) (*caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &caller{o: o, dev: dev, ctx: context.Background(), every: 1000}
-	dev.SetScript(null.Script{Before: p.before})
-	if p.cache, err = New(dev, o.config); err != nil {
-		return nil, err
+	p := &caller{o: o, dev: &peerDevice{dev}, every: 1000}
+	p.renew()
+	dev.SetScript(null.Script{Before: p.before, After: p.after})
+	if p.cache, err = New(p.dev, o.config); err != nil {
+		return p, err
 	}
-	for i := range p.streams {
+	if o.far {
+		far, err := null.New(null.Config{Capacity: 1 << 20})
+		if err != nil {
+			return p, err
+		}
+		p.far = &peerDevice{far}
+		s, err := far.NewStreamWithID(0x4000_0000_0000)
+		if err != nil {
+			return p, err
+		}
+		p.streams[callerStreams] = &heldStream{Stream: s, dev: p.far}
+		far.SetScript(null.Script{Before: p.before})
+	}
+	for i := range callerStreams {
 		if err := p.newStream(i); err != nil {
-			return nil, err
+			return p, err
 		}
 	}
 	p.contexts()
 	return p, nil
+}
+
+// renew makes a context that has not ended.
+func (p *caller) renew() {
+	if p.cancel != nil {
+		p.cancel()
+	}
+	p.root, p.cancel = context.WithCancel(context.Background())
+	p.rescope()
+}
+
+// rescope makes the contexts of the innermost scope anew.
+func (p *caller) rescope() {
+	p.ctx = p.root
+	if n := len(p.scopes); n > 0 {
+		p.ctx = carry(p.ctx, func(c *carrier) { c.state.scope = p.scopes[n-1] })
+	}
+	p.contexts()
 }
 
 func (p *caller) newStream(i int) error {
@@ -102,7 +186,10 @@ func (p *caller) newStream(i int) error {
 	if err != nil {
 		return err
 	}
-	p.streams[i] = &heldStream{Stream: s}
+	p.streams[i] = &heldStream{Stream: s, dev: p.dev}
+	if i == 0 && p.far == nil {
+		p.streams[callerStreams] = p.streams[0]
+	}
 	if p.twin != nil {
 		p.twin.model.Open(s.ID())
 	}
@@ -119,6 +206,18 @@ func (p *caller) contexts() {
 
 // before lets driver calls fail, and held streams go on that are waited for.
 func (p *caller) before(c *null.Call) {
+	if c.Op == null.OpMap {
+		p.mapping = true
+	}
+	if c.Op != null.OpSynchronize && c.Op != null.OpUnreserve && !(c.Op == null.OpUnmap && p.mapping) {
+		if p.fault--; p.fault == 0 {
+			p.fired, p.faulted, p.twin = true, true, nil // it knows no failures
+			if p.cancel(); p.failed {
+				c.Err = errFault
+				return
+			}
+		}
+	}
 	switch c.Op {
 	case null.OpAlloc, null.OpMap:
 		if p.failures > 0 {
@@ -128,14 +227,36 @@ func (p *caller) before(c *null.Call) {
 		}
 	case null.OpSynchronize:
 		for _, s := range p.streams {
-			if s.ID() == c.Stream || p.o.config.ReuseAcrossStreams != ReuseNever { // the stream may wait for any other
+			if s != nil && (s.ID() == c.Stream || p.o.config.ReuseAcrossStreams != ReuseNever) { // the stream may wait for any other
 				s.finish()
 			}
 		}
 	}
-	if p.twin != nil {
-		p.twin.choose(c)
+	if p.placed != nil {
+		p.placed.choose(c)
 	}
+}
+
+func (p *caller) after(c null.Call) {
+	p.mapping = p.mapping && c.Op != null.OpMap
+	if p.note != nil {
+		p.note(c)
+	}
+}
+
+// judge is the error of a call during which the failure came. The call must have been told, and nothing may have changed but
+// what it had done before.
+func (p *caller) judge(err error) error {
+	cause := context.Canceled
+	if p.failed {
+		cause = errFault
+	}
+	if !errors.Is(err, cause) && (err != nil || p.failed) {
+		return fmt.Errorf("after %w the call's error is: %w", cause, err)
+	}
+	p.fired = false
+	p.renew()
+	return p.check()
 }
 
 // run makes the calls of a program, and ends it.
@@ -155,26 +276,42 @@ func (p *caller) run(words []uint32) (err error) {
 func (p *caller) step(w uint32) error {
 	op, at, size, x := byte(w), int(byte(w>>8)), byte(w>>16), byte(w>>24)
 	p.calls++
+	if p.without&featureOf(w) != 0 {
+		return nil
+	}
+	slots := callerSlots
+	if p.without&manySlots != 0 {
+		slots = 6
+	}
 	var err error
 	switch {
 	case op < 205:
-		if v := &p.slots[at%callerSlots]; v.b.IsZero() {
+		if v := &p.slots[at%slots]; v.b.IsZero() {
 			err = p.alloc(v, callerSizes[size]+int64(op)*int64(min(size/16, 1))<<(size/32), int(x%callerStreams), p.pool(x))
 		} else {
 			err = p.free(v)
 		}
+	case op < 221:
+		err = p.record(&p.slots[at%slots], userOf(x))
 	case op < 225:
-		err = p.record(&p.slots[at%callerSlots], int(x%callerStreams))
-	case op < 232:
-		err = p.hold(int(x % callerStreams))
+		err = p.erase(&p.slots[at%slots], userOf(x))
+	case op < 231:
+		err = p.hold(userOf(x))
+	case op < 237:
+		p.finish(userOf(x))
 	case op < 239:
-		p.finish(int(x % callerStreams))
+		err = p.waitStream(int(x%callerStreams), int(size%callerStreams))
+	case op == opFault:
+		p.fault, p.failed = 1+int(size%4), x%3 > 0
 	case op < 242:
-		err = p.freeAgain(&p.slots[at%callerSlots])
+		err = p.freeAgain(&p.slots[at%slots])
 	default:
-		if at%16 == 0 || at%4 == 0 && p.twin != nil {
+		if at%16 == 0 || p.without&seldom != 0 {
 			err = p.seldom(op, size, x)
 		}
+	}
+	if p.fired {
+		err = p.judge(err)
 	}
 	if err == nil && p.calls%p.every == 0 {
 		err = p.check()
@@ -188,10 +325,19 @@ func (p *caller) seldom(op, size, x byte) error {
 	case 242, 243:
 		return p.changePools(size, x)
 	case 244:
+		if size%2 == 0 {
+			return p.enter(x)
+		}
 		return p.refused(x)
 	case 245, 246:
 		return p.changeScopes(size)
 	case 247:
+		switch size % 4 {
+		case 0:
+			return p.trim(x)
+		case 1:
+			return p.emptyGiven(x)
+		}
 		return p.empty()
 	case 248, 249:
 		if p.o.changing && op == 249 {
@@ -210,12 +356,18 @@ func (p *caller) seldom(op, size, x byte) error {
 	case 253:
 		p.reset(x)
 	case 254:
+		if size%2 == 0 {
+			return p.poll()
+		}
 		return p.snapshot()
 	case 255:
 		p.reclaim(x)
 	}
 	return nil
 }
+
+// userOf is the number of a stream that uses memory: in half of the cases the last one.
+func userOf(x byte) int { return int(min(x%(2*callerStreams), callerStreams)) }
 
 // pool is the number of the pool that a request is for; 0: the default one.
 func (p *caller) pool(x byte) int {
@@ -238,18 +390,22 @@ func describe(w uint32) string {
 	switch {
 	case op < 205:
 		return fmt.Sprintf("alloc or free slot %d (size %d+%d, stream %d, pool %d)", at, callerSizes[size], op, x%callerStreams, x>>5)
+	case op < 221:
+		return fmt.Sprintf("record stream %d on slot %d", userOf(x), at)
 	case op < 225:
-		return fmt.Sprintf("record stream %d on slot %d", x%callerStreams, at)
-	case op < 232:
-		return fmt.Sprintf("hold stream %d", x%callerStreams)
+		return fmt.Sprintf("erase stream %d from slot %d", userOf(x), at)
+	case op < 231:
+		return fmt.Sprintf("hold stream %d", userOf(x))
+	case op < 237:
+		return fmt.Sprintf("finish stream %d", userOf(x))
 	case op < 239:
-		return fmt.Sprintf("finish stream %d", x%callerStreams)
+		return fmt.Sprintf("stream %d waits for stream %d", x%callerStreams, size%callerStreams)
+	case op == opFault:
+		return fmt.Sprintf("driver call %d from now fails, or its context ends (%d)", size%4, x%3)
 	case op < 242:
 		return fmt.Sprintf("free slot %d again", at)
-	case byte(w>>8)%4 != 0:
-		return "nothing"
 	}
-	names := [...]string{"pools", "pools", "refused calls", "scopes", "scopes", "empty the cache", "limit", "limit or options",
-		"driver failures", "driver failures", "replace a stream", "reset statistics", "snapshot", "reclaimer"}
+	names := [...]string{"pools", "pools", "enter a pool, or refused calls", "scopes", "scopes", "empty or trim", "limit", "limit or options",
+		"driver failures", "driver failures", "replace a stream", "reset statistics", "poll or snapshot", "reclaimer"}
 	return fmt.Sprintf("%s (%d, %d)", names[op-242], size, x)
 }

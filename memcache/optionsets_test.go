@@ -1,65 +1,96 @@
 package memcache
 
-// setting is a configuration that programs run under.
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+)
+
+// setting is a configuration that programs run under, and its surroundings.
 type setting struct {
-	name     string
 	config   Config
 	capacity int64 // of the device
 	tight    bool  // there is less memory than programs want, limits change, and the driver fails now and then
-	model    bool  // the model covers it
 	changing bool  // programs change the options
+	far      bool  // a stream of another device uses blocks
 }
 
-// settings are all option sets that programs run under. Those that are not tight give the same observable results.
-var settings = func() []setting {
-	const roomy, half = 1 << 44, 48 << 20
+// choices are what is chosen for each option; 0: what is so without it.
+type choices [len(optionTable)]byte
+
+// optionTable are the options that programs run under in all combinations. A choice that the others make invalid is not made.
+var optionTable = [...]struct {
+	name string
+	set  func(s *setting, choice int)
+	most byte
+}{
+	{"exact", func(s *setting, _ int) { s.config.Exact = true }, 1},
+	{"no caching", func(s *setting, _ int) { s.config.NoCaching = true }, 1},
+	{"large segment", func(s *setting, i int) { s.config.LargeSegmentSizeMB = []int64{12, 32}[i] }, 2},
+	{"max split", func(s *setting, i int) { s.config.MaxSplitSizeMB = []int64{12, 20, 21, 25, 64}[i] }, 5},
+	{"rounding", func(s *setting, i int) { s.config.MaxNonSplitRoundingMB = []int64{21, 30, 80}[i] }, 3},
+	{"divisions", func(s *setting, i int) {
+		s.config.RoundupPower2Divisions = []Divisions{AllDivisions(4), AllDivisions(8), {8, 0, 2, 1, 16, 4, 2, 2}}[i]
+	}, 3},
 	// Garbage collection needs a limit. This one is never reached, and its threshold is some 100 MiB.
-	collecting := func(c Config) Config {
-		c.MemoryLimit, c.GarbageCollectionThreshold = 1<<43, 1e-5
-		return c
-	}
-	var list []setting
-	add := func(name string, c Config) {
-		list = append(list, setting{name: name, config: c, capacity: roomy, model: true})
-	}
-	add("default", Config{})
-	add("exact", Config{Exact: true})
-	add("max split", Config{MaxSplitSizeMB: 20})
-	add("max split 25, rounding 30, exact", Config{MaxSplitSizeMB: 25, MaxNonSplitRoundingMB: 30, Exact: true})
-	add("large segment 12", Config{LargeSegmentSizeMB: 12})
-	add("large segment 12, max split 12", Config{LargeSegmentSizeMB: 12, MaxSplitSizeMB: 12, Exact: true})
-	add("4 divisions", Config{RoundupPower2Divisions: AllDivisions(4)})
-	add("divisions by size", Config{RoundupPower2Divisions: Divisions{8, 0, 2, 1, 16, 4, 2, 2}})
-	add("collection", collecting(Config{}))
-	add("collection, max split 21, exact", collecting(Config{MaxSplitSizeMB: 21, Exact: true}))
-	add("expandable", Config{ExpandableSegments: true})
-	add("expandable, exact", Config{ExpandableSegments: true, Exact: true})
-	add("expandable, max split", Config{ExpandableSegments: true, MaxSplitSizeMB: 20})
-	add("expandable, granule 2, remap", Config{ExpandableSegments: true, ExpandableGranuleMB: 2, ExpandableRemap: true})
-	add("expandable, remap, max split", Config{ExpandableSegments: true, ExpandableRemap: true, MaxSplitSizeMB: 20})
-	add("expandable, everything", collecting(Config{ExpandableSegments: true, MaxSplitSizeMB: 64, MaxNonSplitRoundingMB: 80,
-		LargeSegmentSizeMB: 32, RoundupPower2Divisions: AllDivisions(8)}))
-	add("no caching", Config{NoCaching: true, ExpandableSegments: true, MaxSplitSizeMB: 20})
-	// Which streams wait for which follows from events, of which the model knows nothing.
-	for _, c := range []Config{
-		{ReuseAcrossStreams: ReuseWhenFull},
-		{ReuseAcrossStreams: ReuseBeforeGrowth, MaxSplitSizeMB: 20},
-		{ReuseAcrossStreams: ReuseBeforeGrowth, ExpandableSegments: true},
-	} {
-		add("reuse "+c.ReuseAcrossStreams.String(), c)
-		list[len(list)-1].model = false
-	}
-	for _, exact := range []bool{false, true} {
-		add("changing", collecting(Config{Exact: exact}))
-		list[len(list)-1].changing = true
-	}
-	for _, s := range list[:len(list):len(list)] {
-		s.name, s.tight = "tight, "+s.name, true
+	{"collection", func(s *setting, _ int) { s.config.MemoryLimit, s.config.GarbageCollectionThreshold = 1<<43, 1e-5 }, 1},
+	{"expandable", func(s *setting, _ int) { s.config.ExpandableSegments = true }, 1},
+	{"granule", func(s *setting, i int) { s.config.ExpandableGranuleMB = []int64{2, 8}[i] }, 2},
+	{"remap", func(s *setting, _ int) { s.config.ExpandableRemap = true }, 1},
+	{"reuse", func(s *setting, i int) {
+		s.config.ReuseAcrossStreams = []StreamReuse{ReuseWhenFull, ReuseBeforeGrowth}[i]
+	}, 2},
+	{"rejecting", func(s *setting, _ int) { s.config.ThrowOnCudaMallocOOM = true }, 1},
+	{"tight", func(s *setting, _ int) {
+		const half = 48 << 20
+		s.tight, s.capacity = true, 4*half
 		if s.config.MemoryLimit = 3 * half; s.config.GarbageCollectionThreshold > 0 {
 			s.config.GarbageCollectionThreshold = 0.6
 		}
-		s.capacity = 4 * half
-		list = append(list, s)
+	}, 1},
+	{"changing", func(s *setting, _ int) { s.changing = true }, 1},
+	{"far", func(s *setting, _ int) { s.far = true }, 1},
+}
+
+// noCaching is the place of an option that makes most others do nothing.
+const noCaching = 1
+
+// randomChoices chooses half of the options.
+func randomChoices(r *rand.Rand) (c choices) {
+	for i := range c {
+		if r.IntN(2) == 0 && (i != noCaching || r.IntN(4) == 0) {
+			c[i] = 1 + byte(r.IntN(int(optionTable[i].most)))
+		}
 	}
-	return list
-}()
+	return c
+}
+
+// setting makes the choices.
+func (c choices) setting() setting {
+	s := setting{capacity: 1 << 44}
+	for i, choice := range c {
+		if choice == 0 {
+			continue
+		}
+		before := s
+		optionTable[i].set(&s, int(choice-1)%int(optionTable[i].most))
+		if _, err := s.config.rules(); err != nil {
+			s = before
+		}
+	}
+	return s
+}
+
+// modelled reports whether the model covers the options: which streams wait for which follows from events, of which it knows
+// nothing.
+func (s *setting) modelled() bool { return s.config.ReuseAcrossStreams == ReuseNever }
+
+func (c choices) String() string {
+	var list []string
+	for i, choice := range c {
+		if choice > 0 {
+			list = append(list, fmt.Sprintf("%s %d", optionTable[i].name, choice))
+		}
+	}
+	return "options: " + strings.Join(list, ", ")
+}

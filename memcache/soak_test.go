@@ -2,17 +2,21 @@ package memcache
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/internal/race"
@@ -22,6 +26,7 @@ var (
 	soakFor    = flag.Duration("soak", 0, "how long each soak runs")
 	soakCalls  = flag.Int64("soak.calls", 0, "how many calls each soak makes, over all goroutines")
 	soakShrink = flag.Duration("soak.shrink", 2*time.Second, "how long a program that fails is shrunk")
+	soakReplay = flag.String("soak.replay", "", "a program that a failure printed")
 	soakSeed   = flag.Uint64("soak.seed", 1, "the first seed of the soaks")
 )
 
@@ -86,95 +91,114 @@ func soak(t *testing.T, calls int64, round func(seed uint64) (calls int64, err e
 	}
 }
 
+// program is what a caller does: a choice of options, what it leaves out, and calls.
+type program struct {
+	choices choices
+	without feature
+	words   []uint32
+}
+
 // lengths are those of programs; after 65,536 hand-outs a shard has used up its first serials.
 var lengths = [...]int{500, 2000, 5000, 10_000, 10_000, 20_000, 20_000, 40_000, 40_000, 200_000}
 
 // randomProgram is the program of a seed.
-func randomProgram(seed uint64, n int) []uint32 {
-	r := rand.New(rand.NewPCG(seed, 2))
-	words := make([]uint32, n+int(seed%2))
-	for i := 0; i < len(words); i += 2 {
-		w := r.Uint64()
-		words[i] = uint32(w)
-		if i+1 < len(words) {
-			words[i+1] = uint32(w >> 32)
+func randomProgram(r *rand.Rand, most int) program {
+	p := program{choices: randomChoices(r), words: make([]uint32, min(lengths[r.IntN(len(lengths))], most)+r.IntN(2))}
+	p.without = feature(r.Uint32()&r.Uint32()&r.Uint32()) | feature(r.Uint32())&(manySlots|seldom)
+	favourites := []uint32{205, 221, 225, 231, 237, 242, 244, 245, 247, 248, 249, 250, 252, 253, 254, 255}
+	r.Shuffle(len(favourites), func(i, j int) { favourites[i], favourites[j] = favourites[j], favourites[i] })
+	for i := range p.words {
+		p.words[i] = r.Uint32()
+		if p.without&seldom != 0 && r.IntN(2) == 0 {
+			p.words[i] = p.words[i]&^0xff | favourites[r.IntN(6)]
+		}
+		if byte(p.words[i]) == opFault {
+			p.words[i]++
 		}
 	}
-	return words
+	return p
 }
 
-// modes are what is required besides what the caller itself requires.
-const (
-	plain   = iota
-	twinned // the model agrees at every call
-	modes
-)
-
-// settingOf is the setting of a seed: one in eight is tight, where calls take some ten times as long.
-func settingOf(seed uint64) int {
-	half := uint64(len(settings) / 2)
-	if seed%8 == 7 {
-		return int(half + seed/8%half)
-	}
-	return int((seed - seed/8) % half)
-}
-
-// attempt runs a program under a setting. A panic is an error.
-func attempt(setting, mode int, every int64, words []uint32) (p *caller, err error) {
+// attempt runs a program, beside the model if it covers the options. A panic is an error.
+func (q program) attempt(twinned bool, every int64) (p *caller, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
-	if p, err = newCaller(settings[setting]); err != nil {
+	o := q.choices.setting()
+	if p, err = newCaller(o); err != nil {
 		return p, err
 	}
-	p.every = every
-	if mode == twinned && settings[setting].model {
+	p.every, p.without = every, q.without
+	if twinned && o.modelled() {
 		p.pair()
 	}
-	return p, p.run(words)
+	return p, p.run(q.words)
 }
 
-// failure shrinks a program that fails, and says how to make it a test. Every call is checked now, so that it fails
-// early.
-func failure(seed uint64, setting, mode int, words []uint32, err error) error {
-	fails := func(words []uint32) bool {
-		_, err := attempt(setting, mode, 1, words)
+// failure shrinks a program that fails, and says how to run it again. Every call is checked now, so that it fails early.
+func (q program) failure(seed uint64, err error) error {
+	q = q.shrink(func(q program) bool {
+		_, err := q.attempt(true, 1)
 		return err != nil
+	})
+	if _, again := q.attempt(true, 1); again != nil {
+		err = again
 	}
-	if !fails(words) {
-		return fmt.Errorf("seed %d, %s, checked every 1,000 calls only: %w", seed, settings[setting].name, err)
-	}
-	words = shrink(words, fails)
-	_, err = attempt(setting, mode, 1, words)
 	var text strings.Builder
-	for _, w := range words {
+	for _, w := range q.words {
 		fmt.Fprintf(&text, "\t%08x  %s\n", w, describe(w))
 	}
-	return fmt.Errorf("seed %d, %s: a program of %d calls fails:\n%sIt is replayed by FuzzSoak with this file in testdata/fuzz/FuzzSoak:\n"+
-		"go test fuzz v1\n[]byte(%q)\nThe error: %w", seed, settings[setting].name, len(words), text.String(), encode(setting, mode, words), err)
+	return fmt.Errorf("seed %d, %v, without %v: a program of %d calls fails:\n%sgo test ./memcache -run SoakModel -soak.replay %x\nThe error: %w",
+		seed, q.choices, q.without, len(q.words), text.String(), q.encode(), err)
 }
 
 // encode makes a program the input of FuzzSoak.
-func encode(setting, mode int, words []uint32) []byte {
-	data := []byte{byte(setting), byte(mode)}
-	for _, w := range words {
+func (q program) encode() []byte {
+	data := binary.LittleEndian.AppendUint32(q.choices[:], uint32(q.without))
+	for _, w := range q.words {
 		data = binary.LittleEndian.AppendUint32(data, w)
 	}
 	return data
 }
 
 // decode undoes encode, for any bytes.
-func decode(data []byte) (setting, mode int, words []uint32) {
-	if len(data) < 2 {
-		return 0, 0, nil
-	}
-	setting, mode = int(data[0])%len(settings), int(data[1])%modes
-	for data = data[2:]; len(data) >= 4 && len(words) < 5000; data = data[4:] {
+func decode(data []byte) (q program) {
+	data = data[copy(q.choices[:], data):]
+	var words []uint32
+	for ; len(data) >= 4 && len(words) < 5001; data = data[4:] {
 		words = append(words, binary.LittleEndian.Uint32(data))
 	}
-	return setting, mode, words
+	if len(words) >= 1 {
+		q.without, q.words = feature(words[0]), words[1:]
+	}
+	return q
+}
+
+// shrink returns a part of the program that still fails: without options and features first, then without calls.
+func (q program) shrink(fails func(program) bool) program {
+	if !fails(q) {
+		return q
+	}
+	for i := range q.choices {
+		less := q
+		if less.choices[i] = 0; fails(less) {
+			q = less
+		}
+	}
+	for f := feature(1); f < allFeatures; f <<= 1 {
+		less := q
+		if less.without |= f; fails(less) {
+			q = less
+		}
+	}
+	q.words = shrink(q.words, func(words []uint32) bool {
+		less := q
+		less.words = words
+		return fails(less)
+	})
+	return q
 }
 
 // shrink returns a part of the words that still fails, from which no word can be left out: larger and smaller pieces
@@ -202,66 +226,79 @@ func shrink(words []uint32, fails func([]uint32) bool) []uint32 {
 	return words
 }
 
-// TestSoakPrograms runs random programs under all settings. Those with memory enough must agree in what they share.
+// TestSoakPrograms runs long random programs without the model. Those with memory enough must agree in what they share.
 //
 //	go test ./memcache -run SoakPrograms -soak.calls 1000000000 -timeout 0
 func TestSoakPrograms(t *testing.T) {
 	soak(t, 400_000, func(seed uint64) (calls int64, err error) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		n := lengths[r.IntN(len(lengths))]
+		most := 200_001
 		if soakLength() == 0 {
-			n = min(n, 20_000)
+			most = 20_000
 		}
-		words := randomProgram(seed, n)
-		setting := settingOf(seed)
-		p, err := attempt(setting, plain, 1000, words)
+		q := randomProgram(rand.New(rand.NewPCG(seed, 1)), most)
+		p, err := q.attempt(false, 1000)
 		if err != nil {
-			return p.calls, failure(seed, setting, plain, words, err)
+			return p.calls, q.failure(seed, err)
 		}
 		calls = p.calls
-		if settings[setting].tight || setting == 0 {
+		usual := func(q program) program {
+			q.choices = choices{noCaching: q.choices[noCaching]}
+			return q
+		}
+		if p.o.tight {
 			return calls, nil
 		}
-		q, err := attempt(0, plain, 1000, words)
+		other, err := usual(q).attempt(false, 1000)
 		if err != nil {
-			return calls, failure(seed, 0, plain, words, err)
+			return calls, usual(q).failure(seed, err)
 		}
-		if calls += q.calls; p.digest != q.digest && settings[setting].config.NoCaching == settings[0].config.NoCaching {
-			differ := func(words []uint32) bool {
-				p, errP := attempt(setting, plain, 1, words)
-				q, errQ := attempt(0, plain, 1, words)
-				return errP == nil && errQ == nil && p.digest != q.digest
-			}
-			words = shrink(words, differ)
-			return calls, fmt.Errorf("seed %d: %s and %s differ in what they share, with the program %q", seed, settings[setting].name,
-				settings[0].name, encode(setting, plain, words))
+		if calls += other.calls; p.digest != other.digest {
+			q = q.shrink(func(q program) bool {
+				p, errP := q.attempt(false, 1)
+				other, errO := usual(q).attempt(false, 1)
+				return errP == nil && errO == nil && p.digest != other.digest
+			})
+			return calls, fmt.Errorf("seed %d: with %v and without them the program %x differs in what it shares", seed, q.choices, q.encode())
 		}
 		return calls, nil
 	})
 }
 
-// TestSoakModel runs random programs under all settings, and compares the cache with the model at every call.
+// TestSoakModel runs random programs under random options, and compares the cache with the model at every call. Then each
+// runs again with a failure: of a driver call, which its caller must be told of, or of the context. It must leave nothing, and the
+// program goes on.
 //
 //	go test ./memcache -run SoakModel -soak.calls 10000000 -timeout 0
 func TestSoakModel(t *testing.T) {
+	if *soakReplay != "" {
+		data, err := hex.DecodeString(*soakReplay)
+		require.NoError(t, err)
+		_, err = decode(data).attempt(true, 1)
+		require.NoError(t, err)
+		return
+	}
 	soak(t, 50_000, func(seed uint64) (calls int64, err error) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		words := randomProgram(seed, lengths[r.IntN(3)])
-		setting := int(seed) % len(settings)
-		p, err := attempt(setting, twinned, 1000, words)
-		if err != nil {
-			err = failure(seed, setting, twinned, words, err)
+		q := randomProgram(r, []int{100, 200, 400, 1000}[r.IntN(4)])
+		p, err := q.attempt(true, 1000)
+		calls = p.calls
+		if err == nil {
+			q.words = slices.Insert(q.words, r.IntN(len(q.words)), r.Uint32()&^0xff|opFault)
+			p, err = q.attempt(true, 1)
+			calls += p.calls
 		}
-		return p.calls, err
+		if err != nil {
+			err = q.failure(seed, err)
+		}
+		return calls, err
 	})
 }
 
-// FuzzSoak runs a program of bytes: the setting, the mode, and the words.
+// FuzzSoak runs a program of bytes.
 func FuzzSoak(f *testing.F) {
-	f.Add(encode(0, plain, randomProgram(1, 100)))
+	f.Add(randomProgram(rand.New(rand.NewPCG(1, 3)), 100).encode())
 	f.Fuzz(func(t *testing.T, data []byte) {
-		setting, mode, words := decode(data)
-		if _, err := attempt(setting, mode, 1, words); err != nil {
+		if _, err := decode(data).attempt(true, 1); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -19,14 +19,13 @@ type twin struct {
 	caller *caller
 	model  *model.Model
 	pools  []*model.Pool
-	last   *model.Pool // that was released
+	given  []*model.Pool // as the caller's
 	scopes []*model.Scope
 	asks   int // the reclaimer's frees still to do
 
 	driver modelDriver
 	calls  []driverCall // of the cache
-	placed places
-	seen   int // entries of the history
+	seen   int          // entries of the history
 	turn   int
 }
 
@@ -49,10 +48,13 @@ func (p *caller) pair() {
 	t.model = model.New(p.modelOptions(p.o.config), &t.driver)
 	t.model.Tracing = true
 	t.model.Reclaim = t.reclaim
-	for _, s := range p.streams {
+	for _, s := range p.streams[:callerStreams] {
 		t.model.Open(s.ID())
 	}
-	p.dev.SetScript(null.Script{Before: p.before, After: t.after})
+	if p.far != nil {
+		t.model.Open(t.stream(callerStreams))
+	}
+	p.placed, p.note = new(places), t.after
 	if err := p.cache.RecordHistory(HistoryOptions{Entries: 512}); err != nil {
 		panic(err)
 	}
@@ -64,17 +66,17 @@ func (p *caller) modelOptions(o Config) model.Options {
 	return model.Options{
 		MaxSplit: o.MaxSplitSizeMB * mib, MaxNonSplitRounding: o.MaxNonSplitRoundingMB * mib, LargeSegment: o.LargeSegmentSizeMB * mib,
 		Divisions: o.RoundupPower2Divisions, Threshold: o.GarbageCollectionThreshold, Limit: modelLimit(p.cache.ledger.limit), Total: p.o.capacity,
-		Expandable: o.ExpandableSegments, Granule: o.ExpandableGranuleMB * mib, Remap: o.ExpandableRemap, Exact: o.Exact, NoCaching: o.NoCaching,
+		Expandable: o.ExpandableSegments, Granule: o.ExpandableGranuleMB * mib, Remap: o.ExpandableRemap, Exact: o.Exact, NoCaching: o.NoCaching, Rejects: o.ThrowOnCudaMallocOOM,
 	}
 }
 
-// choose places a segment or range of the cache.
-func (t *twin) choose(c *null.Call) {
+// choose places a segment or range.
+func (p *places) choose(c *null.Call) {
 	switch c.Op {
 	case null.OpAlloc:
-		c.Ptr = device.Ptr(t.placed.segment())
+		c.Ptr = device.Ptr(p.segment())
 	case null.OpReserve:
-		c.Ptr = device.Ptr(t.placed.reserve())
+		c.Ptr = device.Ptr(p.reserve())
 	}
 }
 
@@ -208,8 +210,8 @@ func (t *twin) newPool(o PoolOptions) {
 }
 
 func (t *twin) release(i int) {
-	t.last = t.pools[i]
-	t.model.Release(t.last)
+	t.given = append(t.given[max(0, len(t.given)-3):], t.pools[i])
+	t.model.Release(t.pools[i])
 	t.pools = slices.Delete(t.pools, i, i+1)
 }
 
@@ -219,7 +221,7 @@ func (t *twin) emptyPool(i int) { t.model.EmptyPool(t.pools[i]) }
 // releasePool is release, and a request that is refused.
 func (t *twin) releasePool(i int) {
 	t.release(i)
-	if _, failure := t.model.Alloc(1, t.stream(0), t.last, nil); failure != model.Released {
+	if _, failure := t.model.Alloc(1, t.stream(0), t.given[len(t.given)-1], nil); failure != model.Released {
 		panic("the model's pool is not released")
 	}
 }
@@ -309,7 +311,7 @@ func (t *twin) compareStats() error {
 		copy(want.stats[3*i:], a[:])
 	}
 	want.stats[27], want.stats[28] = m.OversizeBlocks, m.OversizeSegments
-	want.counts = [...]int64{m.Retries, m.OOMs, m.Flushes, m.Allocs, m.Frees, m.Hits, m.Misses, m.Splits, m.Merges, 0, 0}
+	want.counts = [...]int64{m.Retries, m.OOMs, m.Flushes, m.Allocs, m.Frees, m.Hits, m.Misses, m.Splits, m.Merges, 0, m.Rejections}
 	if got != want {
 		for i := range got.stats {
 			if got.stats[i] != want.stats[i] {

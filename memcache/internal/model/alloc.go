@@ -11,6 +11,7 @@ type request struct {
 	stream      uint64
 	pool        *Pool
 	kind        Kind
+	rejected    bool
 }
 
 // Alloc allocates.
@@ -21,9 +22,12 @@ func (m *Model) Alloc(bytes int64, id uint64, p *Pool, w *Scope) (*Block, Failur
 	r := request{bytes: bytes, size: m.round(bytes), stream: id, pool: p}
 	r.kind = kindOf(m.round(bytes))
 	if !m.o.NoCaching {
-		if m.o.Exact {
+		m.takeUp()
+		switch {
+		case m.aloof():
+		case m.o.Exact:
 			m.poll(func(*Block) bool { return true })
-		} else {
+		default:
 			m.poll(of(id))
 		}
 		if m.collects() && p == m.Default() {
@@ -38,7 +42,7 @@ func (m *Model) Alloc(bytes int64, id uint64, p *Pool, w *Scope) (*Block, Failur
 		if b = m.miss(&r); b != nil {
 			break
 		}
-		if m.Reclaim == nil || !m.Reclaim(m.segmentFor(r.size)) {
+		if r.rejected || m.Reclaim == nil || !m.Reclaim(m.segmentFor(r.size)) {
 			m.Stats.OOMs++
 			m.Stats.failed++
 			m.countMiss()
@@ -163,7 +167,7 @@ func (m *Model) miss(r *request) *Block {
 	}
 	m.collect()
 	m.remap(r)
-	if b := m.grow(r, false); b != nil {
+	if b := m.grow(r, false); b != nil || r.rejected {
 		return b
 	}
 	if b := m.lend(r); b != nil {
@@ -173,6 +177,9 @@ func (m *Model) miss(r *request) *Block {
 		if b := m.grow(r, false); b != nil {
 			return b
 		}
+	}
+	if m.aloof() {
+		return nil
 	}
 	m.flush(nil, r.pool)
 	if !m.o.Exact {
@@ -233,6 +240,9 @@ func (m *Model) grow(r *request, again bool) *Block {
 		m.Stats.retried++
 	}
 	if m.o.Limit >= 0 && m.Stats.Arrays[ReservedBytes][0].Current+bytes > m.o.Limit {
+		if r.rejected = m.o.Rejects; r.rejected {
+			m.Stats.Rejections++
+		}
 		return nil
 	}
 	if m.o.Expandable {

@@ -121,10 +121,13 @@ func (m *Model) mapFront(b *Block, size int64) bool {
 	return true
 }
 
-// unmap returns the whole granules of a free block.
-func (m *Model) unmap(b *Block) {
+// unmap returns the whole granules of a free block, or so many at its end that they have atMost bytes.
+func (m *Model) unmap(b *Block, atMost int64) {
 	g := b.Segment
 	from, to := m.granules(b)
+	for to-from >= g.unit && to-from-g.unit >= atMost {
+		from += g.unit
+	}
 	for at, n := from, g.unit; at < to; at += n {
 		m.driver.Unmap(at, n)
 	}
@@ -171,6 +174,6 @@ func (m *Model) remap(r *request) {
 		}
 	}
 	for _, b := range chosen {
-		m.unmap(b)
+		m.unmap(b, none)
 	}
 }

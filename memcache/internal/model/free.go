@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -26,15 +27,39 @@ func (m *Model) Free(b *Block) {
 	}
 	b.State = Pending
 	m.step()
+	if m.aloof() {
+		m.aside = append(m.aside, b)
+		return
+	}
+	m.await(b)
+}
+
+// await lets a freed block wait for the streams that use it.
+func (m *Model) await(b *Block) {
 	for _, id := range b.uses {
 		if s := m.streams[id]; !s.closed {
-			m.events = append(m.events, &event{stream: id, block: b, ready: !s.held})
+			m.events = append(m.events, &event{stream: id, block: b, behind: shut(s.gates)})
 			b.events++
 		}
 	}
 	b.uses = b.uses[:0]
 	if b.events == 0 {
 		m.complete(b)
+	}
+}
+
+// takeUp takes up the frees that were put aside, by the first streams that use them. Those that were recorded meanwhile
+// don't count.
+func (m *Model) takeUp() {
+	if m.aloof() {
+		return
+	}
+	list := m.aside
+	m.aside = nil
+	slices.SortStableFunc(list, func(a, b *Block) int { return cmp.Compare(a.uses[0], b.uses[0]) })
+	for _, b := range list {
+		b.uses = slices.DeleteFunc(b.uses, func(id uint64) bool { return slices.Contains(b.inside, id) })
+		m.await(b)
 	}
 }
 
@@ -55,7 +80,7 @@ func (m *Model) complete(b *Block) {
 	g := b.Segment
 	m.trace("free_completed", b.At, b.Requested, g.Stream)
 	m.join(b)
-	b.State, b.born = Free, m.clock[g.Kind]
+	b.State, b.born, b.inside = Free, m.clock[g.Kind], nil
 	m.step()
 }
 
@@ -79,6 +104,15 @@ func (m *Model) pollEach() {
 	}
 }
 
+// PollFrees makes free what is over, of all streams.
+func (m *Model) PollFrees() {
+	m.takeUp()
+	if m.o.Exact && !m.aloof() {
+		m.poll(func(*Block) bool { return true })
+	}
+	m.pollEach()
+}
+
 // of are the blocks of a stream.
 func of(id uint64) func(*Block) bool { return func(b *Block) bool { return b.Segment.Stream == id } }
 
@@ -92,7 +126,7 @@ func (m *Model) poll(asked func(*Block) bool) {
 				i++
 				continue
 			}
-			if !e.ready {
+			if !e.ready() {
 				break
 			}
 			m.events = append(m.events[:i:i], m.events[i+1:]...)
@@ -117,14 +151,7 @@ func (m *Model) flush(p, own *Pool) {
 	if p != nil && m.o.Exact && !slices.Contains(m.given.list(), p) {
 		return
 	}
-	m.Stats.Flushes++
-	if m.o.Exact {
-		m.wait(func(b *Block) bool { return p == nil || b.Segment.Pool == p })
-	} else {
-		for _, id := range m.order {
-			m.wait(of(id))
-		}
-	}
+	m.awaitFrees(p)
 	var list []*Block
 	gather := func(p *Pool, k Kind) { // whole segments before granules, in each
 		var whole, parts []*Block
@@ -142,17 +169,13 @@ func (m *Model) flush(p, own *Pool) {
 		list = append(append(list, whole...), parts...)
 	}
 	if p == nil {
-		gather(m.Default(), Large)
-		gather(m.Default(), Small)
-		released := m.pools
-		if m.o.Exact {
-			released = m.given.list()
+		if !m.aloof() {
+			gather(m.Default(), Large)
+			gather(m.Default(), Small)
 		}
-		for _, p := range released {
-			if p.released {
-				gather(p, Small)
-				gather(p, Large)
-			}
+		for _, p := range m.releasedPools() {
+			gather(p, Small)
+			gather(p, Large)
 		}
 		if own != nil && own != m.Default() && !own.released && !m.o.Exact {
 			gather(own, Small)
@@ -164,11 +187,40 @@ func (m *Model) flush(p, own *Pool) {
 	}
 	for _, b := range list {
 		if b.Segment.Expandable {
-			m.unmap(b)
+			m.unmap(b, none)
 		} else {
 			m.returnSegment(b.Segment)
 		}
 	}
+	m.forget(p)
+}
+
+// awaitFrees waits for the pending frees of a pool or, if it is nil, of all; without that being exact always of all.
+func (m *Model) awaitFrees(p *Pool) {
+	if m.aloof() {
+		return
+	}
+	m.Stats.Flushes++
+	m.takeUp()
+	if m.o.Exact {
+		m.wait(func(b *Block) bool { return p == nil || b.Segment.Pool == p })
+		return
+	}
+	for _, id := range m.order {
+		m.wait(of(id))
+	}
+}
+
+// releasedPools are those that a flush looks at.
+func (m *Model) releasedPools() []*Pool {
+	if m.o.Exact {
+		return m.given.list()
+	}
+	return slices.DeleteFunc(slices.Clone(m.pools), func(p *Pool) bool { return !p.released })
+}
+
+// forget forgets what has no memory any more: released pools, of all or of one, and ranges.
+func (m *Model) forget(p *Pool) {
 	for _, o := range m.given.list() {
 		if (p == nil || p == o) && o.calls == 0 && !m.holds(o) {
 			m.given.remove(o)
@@ -199,7 +251,7 @@ func (m *Model) wait(asked func(*Block) bool) {
 		if i < 0 {
 			return
 		}
-		if e := m.events[i]; !e.ready {
+		if e := m.events[i]; !e.ready() {
 			m.Finish(e.stream)
 		}
 		m.poll(asked)

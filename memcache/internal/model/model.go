@@ -7,6 +7,7 @@ package model
 
 import (
 	"math"
+	"slices"
 	"sort"
 )
 
@@ -24,6 +25,7 @@ type Options struct {
 	Remap               bool
 	Exact               bool
 	NoCaching           bool
+	Rejects             bool // requests beyond the limit fail without another try
 }
 
 // Driver is the device. A false result says that there is no memory.
@@ -46,6 +48,8 @@ type Model struct {
 	lenders table    // where that is exact
 	given   table    // released pools, where that is exact
 	events  []*event // the oldest first
+	aside   []*Block // freed while a pool was entered
+	entered int
 	clock   [2]int64 // of the pools' ages
 	scopes  []*Scope // open ones
 
@@ -59,15 +63,26 @@ type Model struct {
 }
 
 type stream struct {
-	held, closed bool
+	closed bool
+	gates  []*gate // what is queued last is behind them
 }
+
+// gate is what a held stream waits for.
+type gate struct{ of *stream }
 
 // event is what a freed block waits for.
 type event struct {
 	stream uint64
 	block  *Block
-	ready  bool
+	behind []*gate
 }
+
+// shut are the gates that are not open yet.
+func shut(gates []*gate) []*gate {
+	return slices.DeleteFunc(slices.Clone(gates), func(g *gate) bool { return g.of == nil })
+}
+
+func (e *event) ready() bool { return len(shut(e.behind)) == 0 }
 
 // Pool is a set of segments.
 type Pool struct {
@@ -118,6 +133,7 @@ type Block struct {
 	Segment             *Segment
 
 	uses   []uint64 // streams that were recorded
+	inside []uint64 // those that were while a pool was entered
 	events int      // not seen complete
 	born   int64
 	scopes []*Scope
@@ -229,17 +245,47 @@ func (m *Model) Open(id uint64) {
 }
 
 // Hold lets what is queued on the stream from now on wait for Finish.
-func (m *Model) Hold(id uint64) { m.streams[id].held = true }
+func (m *Model) Hold(id uint64) {
+	s := m.streams[id]
+	s.gates = append(s.gates, &gate{s})
+}
 
-// Finish lets the stream do all it has.
+// Finish lets the stream, and those that it waits for, do what is queued.
 func (m *Model) Finish(id uint64) {
-	m.streams[id].held = false
-	for _, e := range m.events {
-		if e.stream == id {
-			e.ready = true
-		}
+	for _, g := range m.streams[id].gates {
+		g.of = nil
 	}
 }
+
+// WaitStream lets a stream wait for what another one has queued. Frees of its blocks no longer wait for that.
+func (m *Model) WaitStream(id, other uint64) {
+	if id == other {
+		return
+	}
+	m.streams[id].gates = append(m.streams[id].gates, shut(m.streams[other].gates)...)
+	var done []*Block
+	m.events = slices.DeleteFunc(m.events, func(e *event) bool {
+		if e.stream != other || e.block.Segment.Stream != id {
+			return false
+		}
+		if e.block.events--; e.block.events == 0 {
+			done = append(done, e.block)
+		}
+		return true
+	})
+	for _, b := range done {
+		m.complete(b)
+	}
+}
+
+// Enter and Leave are the ends of a time in which a pool is entered, which matters where that is exact.
+func (m *Model) Enter() { m.entered++ }
+
+// Leave ends what Enter began.
+func (m *Model) Leave() { m.entered-- }
+
+// aloof reports whether a pool is entered, where that matters.
+func (m *Model) aloof() bool { return m.o.Exact && m.entered > 0 }
 
 // Close ends a stream.
 func (m *Model) Close(id uint64) {
@@ -258,12 +304,18 @@ func (m *Model) Record(b *Block, id uint64) {
 	if id == b.Segment.Stream || m.streams[id].closed {
 		return
 	}
-	for _, u := range b.uses {
-		if u == id {
-			return
-		}
+	if m.aloof() {
+		b.inside = append(b.inside, id)
 	}
-	b.uses = append(b.uses, id)
+	if !slices.Contains(b.uses, id) {
+		b.uses = append(b.uses, id)
+	}
+}
+
+// Erase takes a Record back.
+func (m *Model) Erase(b *Block, id uint64) {
+	is := func(u uint64) bool { return u == id }
+	b.uses, b.inside = slices.DeleteFunc(b.uses, is), slices.DeleteFunc(b.inside, is)
 }
 
 // round is the size of the block for a request.

@@ -27,6 +27,7 @@ type Stats struct {
 	Allocs, Frees    int64 // of the driver
 	Hits, Misses     int64
 	Splits, Merges   int64
+	Rejections       int64
 	segments         map[*Segment]bool
 	allocations      int64 // ever, for scopes
 	hits, misses     int64
@@ -114,7 +115,7 @@ func (m *Model) Reset(peaks bool) {
 	}
 	if !peaks {
 		s.Retries, s.OOMs, s.Flushes, s.Allocs, s.Frees = 0, 0, 0, 0, 0
-		s.Hits, s.Misses, s.Splits, s.Merges = 0, 0, 0, 0
+		s.Hits, s.Misses, s.Splits, s.Merges, s.Rejections = 0, 0, 0, 0, 0
 	}
 }
 
