@@ -87,3 +87,34 @@ func TestAddAllocatesNothing(t *testing.T) {
 		}
 	}))
 }
+
+// TestShardsComeAndGoConcurrentSafe: shards join, count and are removed while others lock all of them. What removed shards
+// counted still counts.
+func TestShardsComeAndGoConcurrentSafe(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
+	const goroutines, rounds = 6, 200
+	l := New(NoLimit)
+	var group sync.WaitGroup
+	for range goroutines {
+		group.Go(func() {
+			for range rounds {
+				s := l.Join()
+				s.lockedAdd(Change{0, 5})
+				s.lockedAdd(Change{0, -4})
+				l.Remove(s)
+				l.LockAll()
+				if err := l.Audit(); err != nil {
+					t.Error(err)
+				}
+				l.UnlockAll()
+			}
+		})
+	}
+	group.Wait()
+	l.LockAll()
+	defer l.UnlockAll()
+	total := l.Total(0)
+	require.EqualValues(t, goroutines*rounds, total.Current)
+	require.EqualValues(t, 5*goroutines*rounds, total.Added)
+	require.GreaterOrEqual(t, total.Peak, total.Current)
+}
