@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -21,6 +22,7 @@ type brittle struct {
 	made, closed              int
 	queries                   atomic.Int64
 	making, elapsing, closing error
+	waiting                   error // of Synchronize, for events that are complete too
 }
 
 func (d *brittle) NewEvent(o device.EventOptions) (device.Event, error) {
@@ -51,6 +53,13 @@ type brittleEvent struct {
 func (e *brittleEvent) Query() (bool, error) {
 	e.device.queries.Add(1)
 	return e.Event.Query()
+}
+
+func (e *brittleEvent) Synchronize(ctx context.Context) error {
+	if e.device.waiting != nil {
+		return e.device.waiting
+	}
+	return e.Event.Synchronize(ctx)
 }
 
 func (e *brittleEvent) Close() error {

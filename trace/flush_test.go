@@ -46,6 +46,22 @@ func TestFlushThatIsCancelledIsNoDataRace(t *testing.T) {
 	others.Wait()
 }
 
+// A Flush whose context ends still completes the step that the device is done with: the step's End left it to Flush.
+func TestFlushThatIsCancelledCompletesWhatIsDone(t *testing.T) {
+	d, s, p := newBrittle(t, false)
+	begun(p)
+	_, step := p.StartStep(t.Context(), 1)
+	step.End()
+	require.NoError(t, s.Synchronize(t.Context()))
+	d.waiting = context.Canceled
+	require.ErrorIs(t, p.Flush(t.Context()), context.Canceled)
+	d.waiting = nil
+	assert.Zero(t, p.pending())
+	assert.True(t, step.Profile().DeviceTimed)
+	require.NoError(t, p.Close())
+	assert.Equal(t, d.made, d.closed)
+}
+
 // A program that recovers, or that closes the profiler on its way out of a panic, must not wait for ever.
 func TestProfilerOutlivesAPanicOfOnProfile(t *testing.T) {
 	f := newFixture(t, Config{})
