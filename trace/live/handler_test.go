@@ -185,8 +185,8 @@ func TestDeltasShutNobodyOut(t *testing.T) {
 	}
 }
 
-// TestSnapshot: addresses are moved by one distance unless the caller asks for the cache's own. The
-// command cistern verifies the file.
+// TestSnapshot: addresses are moved by one distance, to the floor, unless the caller asks for the cache's own. An entry
+// without an address gets none. The command cistern verifies the file.
 func TestSnapshot(t *testing.T) {
 	s := newSite(t, Config{})
 	for i := range 6 {
@@ -194,6 +194,8 @@ func TestSnapshot(t *testing.T) {
 	}
 	s.free()
 	s.free()
+	_, err := s.cache.Alloc(t.Context(), 1<<40, s.stream)
+	require.ErrorIs(t, err, memcache.ErrOutOfMemory)
 	read := func(path string) (*recording.Recording, []byte) {
 		_, _, file := s.get(path)
 		list, err := recording.Read(bytes.NewReader(file), "snapshot.pickle", recording.Options{})
@@ -208,8 +210,14 @@ func TestSnapshot(t *testing.T) {
 	require.NotZero(t, distance)
 	require.Zero(t, distance%alignment)
 	addresses := map[device.Ptr]bool{}
+	without := 0
 	for i, e := range asked.Entries {
 		addresses[e.Addr] = true
+		if e.Addr == 0 {
+			require.Zero(t, moved.Entries[i].Addr)
+			without++
+			continue
+		}
 		require.Equal(t, e.Addr-distance, moved.Entries[i].Addr)
 	}
 	for _, b := range s.live {
@@ -217,7 +225,12 @@ func TestSnapshot(t *testing.T) {
 	}
 	for i, seg := range asked.Segments {
 		require.Equal(t, seg.Address-distance, moved.Segments[i].Address)
+		for k, b := range seg.Blocks {
+			require.Equal(t, b.Address-distance, moved.Segments[i].Blocks[k].Address)
+		}
 	}
+	require.NotZero(t, without)
+	require.GreaterOrEqual(t, moved.Entries[0].Addr, floor)
 	require.Less(t, moved.Entries[0].Addr, floor+alignment)
 	name := filepath.Join(t.TempDir(), "snapshot.pickle")
 	require.NoError(t, os.WriteFile(name, file, 0o600))
