@@ -152,7 +152,7 @@ func (a *account) addFinal(live map[uint64]int32) (missing int) {
 	seen := make(map[int32]bool)
 	for _, seg := range a.final {
 		for _, f := range seg.blocks {
-			if i, ok := live[f.addr]; ok && (a.blocks[i].requested == f.requested || f.requested < 0) {
+			if i, ok := live[f.addr]; ok && a.blocks[i].requested == f.requested {
 				seen[i] = true
 				a.blocks[i].size = f.size
 				continue

@@ -2,10 +2,13 @@ package report
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -185,6 +188,7 @@ func TestLateRecording(t *testing.T) {
 func TestForgetfulHistory(t *testing.T) {
 	l := newLedger(t, memcache.Config{}, 2, memcache.HistoryOptions{Entries: 150})
 	l.free(l.alloc(memcache.Label{Module: "head"}, 60<<20, 0))
+	require.NoError(t, l.cache.EmptyCache(t.Context()))
 	l.random(newRand(3), 30)
 	a := l.report(Options{}).account
 	require.EqualValues(t, 150, a.moments())
@@ -200,8 +204,83 @@ func TestForgetfulHistory(t *testing.T) {
 	require.Equal(t, l.cache.MaxMemoryAllocated(), a.profiles[1].allocated, "the cache's own profile is exact all the same")
 	require.Less(t, a.peakBytes, l.cache.MaxMemoryAllocated())
 	require.Same(t, &a.profiles[1], a.forgotten, "and so is what the page says first")
+	require.Less(t, a.peakReserved, l.cache.MaxMemoryReserved())
 	require.Equal(t, l.cache.MaxMemoryReserved(), a.mostReserved)
 	require.Contains(t, strings.Join(a.notes, "\n"), "the history does not have the peak")
+}
+
+// life is how long a block is there, of what size, as TestAnyEntries reckons it.
+type life struct {
+	addr              uint64
+	alloc, free, done int32
+	size              int64
+}
+
+// lives are the blocks of a source and what is odd about them, one address after the other.
+func (s *source) lives() (all []life, replaced, missing int) {
+	end := int32(len(s.entries))
+	at := map[uint64][]int32{} // entries
+	for i, e := range s.entries {
+		if slices.Contains([]recording.Action{recording.Alloc, recording.FreeRequested, recording.FreeCompleted}, e.action) {
+			at[e.addr] = append(at[e.addr], int32(i))
+		}
+	}
+	final := map[uint64][]finalBlock{}
+	for _, seg := range s.final {
+		for _, b := range seg.blocks {
+			final[b.addr] = append(final[b.addr], b)
+		}
+	}
+	for addr := uint64(1) << 12; addr <= 6<<12; addr += 1 << 12 {
+		var open *life
+		requested := int64(0)
+		close := func(i int32) {
+			open.free, open.done = min(open.free, i), i
+			all, open = append(all, *open), nil
+		}
+		for _, i := range at[addr] {
+			e := s.entries[i]
+			if e.action == recording.Alloc && open != nil {
+				close(i)
+				replaced++
+			}
+			if open == nil {
+				requested = e.requested
+				open = &life{addr: addr, alloc: -1, free: end, done: end, size: cmp.Or(e.size, s.sizing.round(e.requested))}
+				if e.action == recording.Alloc {
+					open.alloc = i
+				}
+				if e.action == recording.FreeCompleted {
+					open.free = -1
+				}
+			}
+			if e.action == recording.FreeRequested {
+				open.free = min(open.free, i)
+			}
+			if e.action == recording.FreeCompleted {
+				close(i)
+			}
+		}
+		found := false
+		for _, b := range final[addr] {
+			if open != nil && requested == b.requested {
+				open.size, found = b.size, true
+				continue
+			}
+			f := life{addr: addr, alloc: -1, free: end, done: end, size: b.size}
+			if b.pending {
+				f.free = -1
+			}
+			all = append(all, f)
+		}
+		if open != nil {
+			all = append(all, *open)
+			if !found && s.final != nil {
+				missing++
+			}
+		}
+	}
+	return all, replaced, missing
 }
 
 // TestAnyEntries: whatever the entries say, the account adds up and nothing panics.
@@ -215,14 +294,23 @@ func TestAnyEntries(t *testing.T) {
 		s := &source{name: name(seed), sizing: sizingOf("", nil), owners: newOwners()}
 		nobody := s.owners.add(owner{category: unlabelled, stack: -1})
 		for range r.IntN(60) {
-			s.entries = append(s.entries, entry{action: recording.Action(r.IntN(8)), addr: uint64(1+r.IntN(6)) << 12, requested: 1 + r.Int64N(3<<12), owner: nobody, step: r.Int64N(4)})
+			s.entries = append(s.entries, entry{action: recording.Action(r.IntN(8)), addr: uint64(1+r.IntN(6)) << 12, requested: 1 + r.Int64N(3), owner: nobody, step: r.Int64N(4), size: 4096 * r.Int64N(3)})
 		}
 		for range r.IntN(3) {
-			s.final = append(s.final, finalSegment{addr: uint64(1+r.IntN(6)) << 12, size: 1 << 13, blocks: []finalBlock{{addr: uint64(1+r.IntN(6)) << 12, size: 4096, requested: 1, pending: r.IntN(2) == 0, owner: nobody}}})
+			s.final = append(s.final, finalSegment{addr: uint64(1+r.IntN(6)) << 12, size: 1 << 13, blocks: []finalBlock{{addr: uint64(1+r.IntN(6)) << 12, size: 4096 + 512*r.Int64N(2), requested: 1, pending: r.IntN(2) == 0, owner: nobody}}})
 		}
 		s.spans = randomSpans(r, len(s.entries))
 		a, err := newAccount(s)
 		require.NoError(t, err)
+		want, replaced, missing := s.lives()
+		var got []life
+		for _, b := range a.blocks {
+			got = append(got, life{b.addr, b.alloc, b.free, b.done, b.size})
+		}
+		require.ElementsMatch(t, want, got)
+		notes := strings.Join(a.notes, "\n")
+		require.Equal(t, replaced > 0, strings.Contains(notes, fmt.Sprint(replaced, " blocks were allocated where the entries have one")), notes)
+		require.Equal(t, missing > 0, strings.Contains(notes, fmt.Sprint(missing, " blocks that the entries leave in use")), notes)
 		peak, at := int64(-1), int32(0)
 		for m := int32(-1); m < a.moments(); m++ {
 			held := sum(a.heldAt(m))
