@@ -1,0 +1,185 @@
+package host
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/matching"
+)
+
+// joining is a call of NewCommunicator.
+type joining struct {
+	leave context.CancelFunc
+	done  chan error
+	comm  device.Communicator // once done
+}
+
+// join begins a call. One that need not wait has a context that has ended, which must make no difference.
+func join(t *testing.T, d *Device, id device.CommunicatorID, rank, size int, waits bool) *joining {
+	j := &joining{done: make(chan error, 1)}
+	ctx, leave := context.WithCancel(t.Context())
+	if j.leave = leave; !waits {
+		leave()
+	}
+	go func() {
+		var err error
+		j.comm, err = d.NewCommunicator(ctx, id, rank, size, device.CommunicatorOptions{})
+		j.done <- err
+	}()
+	return j
+}
+
+// here is how many ranks wait with an id.
+func (l *gatheringList) here(id device.CommunicatorID) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g := l.open[id]; g != nil {
+		return g.here
+	}
+	return 0
+}
+
+// TestGatherings: ranks join, leave, come twice or with another size, in random orders. Each call ends as one by one they
+// must, an id is free again after that, and nothing is left.
+func TestGatherings(t *testing.T) {
+	d, err := New(Config{Capacity: 1 << 20})
+	require.NoError(t, err)
+	ended := map[string]int{}
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		id, err := d.NewCommunicatorID()
+		require.NoError(t, err)
+		size, waiting := 0, map[int]*joining{}
+		leave := func(rank int) {
+			var missing []int
+			for m := range size {
+				if waiting[m] == nil {
+					missing = append(missing, m)
+				}
+			}
+			j := waiting[rank]
+			delete(waiting, rank)
+			j.leave()
+			err := <-j.done
+			require.ErrorIs(t, err, device.ErrTimeout)
+			require.ErrorIs(t, err, context.Canceled)
+			var e *device.CollectiveError
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, missing, e.Ranks)
+			ended["left"]++
+		}
+		for range 40 {
+			if len(waiting) == 0 {
+				size = 1 + r.IntN(4)
+			}
+			n, rank := size, r.IntN(size)
+			if r.IntN(8) == 0 {
+				n = rank + 1 + r.IntN(4)
+			}
+			switch {
+			case waiting[rank] != nil && r.IntN(2) == 0:
+				leave(rank)
+			case len(waiting) > 0 && n != size:
+				j := join(t, d, id, rank, n, false)
+				for _, one := range waiting {
+					require.ErrorIs(t, <-one.done, device.ErrMismatch)
+				}
+				require.ErrorIs(t, <-j.done, device.ErrMismatch)
+				clear(waiting)
+				ended["mismatch"]++
+			case waiting[rank] != nil:
+				require.ErrorIs(t, <-join(t, d, id, rank, n, false).done, device.ErrInvalid)
+				ended["twice"]++
+			default:
+				size = n
+				waits := len(waiting)+1 < size
+				waiting[rank] = join(t, d, id, rank, n, waits)
+				if waits {
+					for gatherings.here(id) < len(waiting) {
+						require.Empty(t, waiting[rank].done, "it does not wait")
+						runtime.Gosched()
+					}
+					break
+				}
+				for m, j := range waiting {
+					require.NoError(t, <-j.done)
+					require.Equal(t, []int{m, size}, []int{j.comm.Rank(), j.comm.Size()})
+				}
+				for _, j := range waiting {
+					require.NoError(t, j.comm.Close())
+					j.leave()
+				}
+				clear(waiting)
+				ended["whole"]++
+			}
+			require.Equal(t, len(waiting), gatherings.here(id))
+		}
+		for rank := range size {
+			if waiting[rank] != nil {
+				leave(rank)
+			}
+		}
+		gatherings.mu.Lock()
+		require.NotContains(t, gatherings.open, id)
+		gatherings.mu.Unlock()
+	}
+	for _, how := range []string{"left", "mismatch", "twice", "whole"} {
+		require.Greater(t, ended[how], 20, how)
+	}
+	require.NoError(t, d.Close())
+}
+
+// TestFailedRanksWaitForWorkers: after a failure no rank leaves its operation while another one touches memory, and no rank
+// begins to. Without a failure a rank leaves at once.
+func TestFailedRanksWaitForWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ranks = 4
+		w := newWorld(ranks)
+		posts := make([]*post, ranks)
+		for r := range posts {
+			posts[r] = newPost(r, ranks, []matching.Call{{Kind: matching.AllReduce, Count: 1}}, make([]memory, 1))
+			require.Zero(t, w.enter(posts[r], 1))
+		}
+		left := make(chan int, ranks)
+		leave := func(r int) {
+			go func() {
+				w.leave(posts[r])
+				left <- r
+			}()
+			synctest.Wait()
+		}
+		gone := func() (list []int) {
+			synctest.Wait()
+			for len(left) > 0 {
+				list = append(list, <-left)
+			}
+			slices.Sort(list)
+			return list
+		}
+		require.True(t, w.begin())
+		require.True(t, w.begin())
+		leave(3)
+		require.Equal(t, []int{3}, gone())
+		w.fail(&device.CollectiveError{})
+		require.False(t, w.begin())
+		leave(0)
+		require.Empty(t, gone(), "two work")
+		w.worked(posts[2])
+		leave(1)
+		require.Empty(t, gone(), "one works")
+		w.worked(posts[3])
+		require.Equal(t, []int{0, 1}, gone())
+		leave(2)
+		require.Equal(t, []int{2}, gone())
+		for _, m := range w.ranks {
+			require.Nil(t, m.post)
+		}
+	})
+}
