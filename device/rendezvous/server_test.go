@@ -1,10 +1,14 @@
 package rendezvous
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
 	"io"
+	"math"
 	"net"
 	"sync"
 	"testing"
@@ -182,4 +186,23 @@ func TestCollectiveRendezvousKeepsRanks(t *testing.T) {
 		_, err = third.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF, "it has not said that it has the id")
 	})
+}
+
+// TestReplies: what was written is read, up to the longest. A longer one is refused by its length, and a shorter one is an error.
+func TestReplies(t *testing.T) {
+	for _, n := range []int{0, 1, MaxID - 1, MaxID} {
+		sent := &reply{refused: n%2 == 1, text: bytes.Repeat([]byte{7}, n)}
+		got, err := readReply(bytes.NewReader(sent.bytes()))
+		require.NoError(t, err)
+		require.Equal(t, sent, got)
+		for _, cut := range []int{1, n + 1} {
+			_, err = readReply(bytes.NewReader(sent.bytes()[:n+5-min(cut, n+5)]))
+			require.Error(t, err)
+		}
+	}
+	for _, n := range []uint32{MaxID + 1, math.MaxInt32, math.MaxUint32} {
+		head := bytes.NewReader(binary.BigEndian.AppendUint32([]byte{0}, n))
+		_, err := readReply(head)
+		require.ErrorContains(t, err, fmt.Sprint(n, " bytes"))
+	}
 }
