@@ -12,6 +12,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
@@ -145,6 +146,50 @@ func TestLoaderCountsItsWaits(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, l.Stats().Throttled, pause/2)
 	require.Error(t, l.Close(), "a batch is held")
+}
+
+// waiting is a stream that counts its Waits.
+type waiting struct {
+	device.Stream
+	waits *atomic.Int64
+}
+
+func (s waiting) Wait(e device.Event) error {
+	s.waits.Add(1)
+	return s.Stream.Wait(e)
+}
+
+// The ring's blocks are inputs of the module that makes the loader. Each upload waits for the slot's last use, except the
+// slot's first one, also where an epoch begins. The waits of the batches add up.
+func TestLoaderRing(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	var waits atomic.Int64
+	l, err := loader.New(memcache.WithModule(t.Context(), "data"), r.pool, loader.Config{
+		Cache: r.cache, Compute: r.a, Copy: waiting{r.b, &waits}, Fields: []int64{imageBytes, labelBytes}, Ahead: 1,
+	})
+	require.NoError(t, err)
+	blocks := 0
+	for _, h := range r.cache.Profile().Holdings {
+		require.Equal(t, memcache.Label{Category: memcache.CategoryInput, Module: "data"}, h.Label)
+		blocks += h.Blocks
+	}
+	require.Equal(t, 4, blocks)
+	const epochs, batches, slots = 3, 5, 2
+	for range epochs {
+		waited := l.Stats().Waited
+		require.NoError(t, l.Start(t.Context(), counter(batches, nil)))
+		for range batches {
+			b, err := l.Next(t.Context())
+			require.NoError(t, err)
+			waited += b.Waited()
+			require.NoError(t, b.Release())
+		}
+		require.Equal(t, waited, l.Stats().Waited)
+		_, err := l.Next(t.Context())
+		require.Equal(t, io.EOF, err)
+	}
+	require.EqualValues(t, epochs*batches-slots, waits.Load())
+	require.NoError(t, l.Close())
 }
 
 // unwaiting is a stream whose next Wait fails.

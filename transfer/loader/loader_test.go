@@ -212,7 +212,8 @@ func TestLoaderThrottles(t *testing.T) {
 
 func TestLoaderHeldBatches(t *testing.T) {
 	r := newRig(t, transfer.Config{})
-	l := newLoader(t, r, 2)
+	l, err := loader.New(t.Context(), r.pool, loader.Config{Cache: r.cache, Compute: r.a, Fields: []int64{imageBytes, labelBytes}})
+	require.NoError(t, err)
 	require.NoError(t, l.Start(t.Context(), counter(10, nil)))
 	var held []*loader.Minibatch
 	for range 3 {
@@ -220,7 +221,7 @@ func TestLoaderHeldBatches(t *testing.T) {
 		require.NoError(t, err)
 		held = append(held, b)
 	}
-	_, err := l.Next(t.Context())
+	_, err = l.Next(t.Context())
 	require.ErrorIs(t, err, transfer.ErrInFlight)
 	require.NoError(t, held[1].Release())
 	require.ErrorIs(t, held[1].Release(), transfer.ErrReleased)
