@@ -197,3 +197,39 @@ func TestOptionsFor(t *testing.T) {
 	_, _, err = RecordedOptions(&recording.Program{Recording: &recording.Recording{Own: true, Conf: "x:y"}})
 	require.ErrorContains(t, err, "the recorded options")
 }
+
+// TestBooksReset: after a reset the books count as new ones do, except for what is in use.
+func TestBooksReset(t *testing.T) {
+	fresh := func() *books {
+		b, err := checkBooks(&recording.Program{Recording: &recording.Recording{}})
+		require.NoError(t, err)
+		return b
+	}
+	some := func(b *books) {
+		for _, e := range []recording.Entry{
+			{Action: recording.SegmentAlloc, Addr: 4096, Size: 8192}, {Action: recording.Alloc, Addr: 4096, Size: 500, Bytes: 512},
+			{Action: recording.OOM, Size: 1 << 40}, {Action: recording.Flush}, {Action: recording.FreeRequested, Addr: 4096, Size: 500},
+			{Action: recording.FreeCompleted, Addr: 4096, Size: 500}, {Action: recording.SegmentFree, Addr: 4096, Size: 8192},
+		} {
+			require.Empty(t, b.enter(&e))
+		}
+	}
+	once, again := fresh(), fresh()
+	some(once)
+	for name, g := range once.gauges {
+		require.Positive(t, g.allocated, name)
+		require.Equal(t, g.allocated, g.freed, name)
+		require.Equal(t, g.allocated, g.peak, name)
+	}
+	require.Equal(t, map[string]int64{"driver calls": 2, "num_ooms": 1, "num_sync_all_streams": 1}, once.counts)
+	some(again)
+	require.Empty(t, again.enter(&recording.Entry{Action: recording.ResetTotals}))
+	require.Equal(t, once.gauges["allocated_bytes"].peak, again.gauges["allocated_bytes"].peak, "it is no total")
+	require.Empty(t, again.enter(&recording.Entry{Action: recording.ResetPeaks}))
+	for name, g := range again.gauges {
+		require.Zero(t, *g, name)
+	}
+	some(again)
+	require.Equal(t, once.counts, again.counts)
+	require.Equal(t, once.gauges, again.gauges)
+}
