@@ -166,13 +166,30 @@ func TestActivationCheckpointPlanAgainstAllChoices(t *testing.T) {
 		budget := most(all) + random.Int64N(most(0)-most(all)+1)
 		for c.most() > budget && c.add(budget) {
 		}
+		mask := func() (chosen int) {
+			for i, yes := range c.chosen {
+				if yes {
+					chosen |= 1 << i
+				}
+			}
+			return chosen
+		}
+		added := mask()
 		c.prune(budget)
-		mine := 0
-		for i, yes := range c.chosen {
-			if yes {
-				mine |= 1 << i
+		mine := mask()
+		for largest := added; largest != 0; { // the largest is left out first
+			i := -1
+			for k := range n {
+				if largest&(1<<k) != 0 && (i < 0 || c.held[k] > c.held[i]) {
+					i = k
+				}
+			}
+			largest &^= 1 << i
+			if most(added&^(1<<i)) <= budget {
+				added &^= 1 << i
 			}
 		}
+		require.Equal(t, added, mine)
 		require.Equal(t, most(mine), c.most())
 		require.LessOrEqual(t, c.most(), budget)
 		best := int64(1 << 60)

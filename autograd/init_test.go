@@ -186,12 +186,18 @@ func TestWhatErrHasAcceptedStays(t *testing.T) {
 	assert.Zero(t, b.live(), "values, gradients, the optimiser's state")
 	require.Equal(t, ErrNoGrad, in.Close())
 
-	in = Init(b.ctx, b.rt)
-	require.NoError(t, in.Close())
-	require.NotNil(t, in.Ones(1))
-	require.ErrorContains(t, in.Err(), "autograd: Ones of (1): invalid argument: the initialiser was closed")
-	require.NoError(t, in.Close())
-	assert.Zero(t, b.live())
+	for _, accepts := range []bool{false, true} {
+		in = Init(b.ctx, b.rt)
+		in.Linear(2, 2)
+		if accepts {
+			require.NoError(t, in.Err())
+		}
+		require.NoError(t, in.Close())
+		require.NotNil(t, in.Ones(1))
+		require.ErrorContains(t, in.Err(), "autograd: Ones of (1): invalid argument: the initialiser was closed")
+		require.NoError(t, in.Close())
+		assert.Zero(t, b.live())
+	}
 }
 
 // TestInitWithoutMemory leaves nothing behind, whichever allocation fails.

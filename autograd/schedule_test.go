@@ -307,3 +307,47 @@ func TestSchedulesForTheirWholeLength(t *testing.T) {
 		require.NoError(t, opt.Close())
 	}
 }
+
+// TestSequentialSchedulesBeginAnew: the rates and momenta of random schedules, one after the other, each counted from its own
+// step 0. Milestones may be equal: such a schedule has no step.
+func TestSequentialSchedulesBeginAnew(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	type row struct {
+		lr, momentum float64
+		ok           bool
+	}
+	cycled := 0
+	for range 200 {
+		var s SequentialLR
+		var want []row
+		n := 1 + random.IntN(4)
+		for i := range n {
+			one := []Schedule{
+				StepLR{Size: 1 + random.IntN(3)}, ExponentialLR{Gamma: 0.9}, LinearLR{}, OneCycleLR{Max: 1, Steps: 12},
+				OneCycleLR{Max: 2, Steps: 9, Linear: true}, OneCycleLR{Max: 1, Steps: 10, KeepMomentum: true},
+			}[random.IntN(6)]
+			s.Schedules = append(s.Schedules, one)
+			for step := range random.IntN(9) {
+				r := row{lr: one.LR(0.3, step)}
+				if m, ok := one.(MomentumSchedule); ok {
+					if r.momentum, r.ok = m.Momentum(step); r.ok && i > 0 && step > 0 {
+						cycled++
+					}
+				}
+				want = append(want, r)
+			}
+			if i+1 < n {
+				s.Milestones = append(s.Milestones, len(want))
+			}
+		}
+		for step, w := range want {
+			got := row{lr: s.LR(0.3, step)}
+			got.momentum, got.ok = s.Momentum(step)
+			require.Equal(t, w, got, "step %d of %+v", step, s)
+		}
+	}
+	require.Greater(t, cycled, 100)
+	_, ok := SequentialLR{}.Momentum(3)
+	require.False(t, ok)
+	require.Equal(t, 0.3, SequentialLR{}.LR(0.3, 3))
+}

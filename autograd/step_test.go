@@ -3,6 +3,7 @@ package autograd
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -165,5 +166,90 @@ func TestStepsThatFail(t *testing.T) {
 		require.NoError(t, opt.SetLR(math.MaxFloat64))
 		require.NoError(t, opt.SetLR(0))
 		require.NoError(t, opt.Close())
+	}
+}
+
+// TestMomentumThatComesAndGoes: momenta that change between steps, also from and to 0, against PyTorch's formulas. SGD's
+// buffer begins as the gradient of the first step with momentum, and RMSprop's as 0; steps without momentum leave it alone.
+func TestMomentumThatComesAndGoes(t *testing.T) {
+	b := open(t, 64<<20)
+	random := rand.New(rand.NewPCG(5, 6))
+	const rate, dampening = 0.1, 0.3
+	type momentous interface {
+		Optimizer
+		Groups() []*Group
+	}
+	for i := range 40 {
+		p, ps := b.parameter(1), Parameters{}
+		ps = append(ps, Named{"p", p})
+		var opt momentous
+		var err error
+		rms := i%2 == 1
+		first := []float64{0, 0.9}[i/2%2]
+		if rms {
+			opt, err = NewRMSprop(ps, RMSpropConfig{LR: new(rate), Momentum: first})
+		} else {
+			opt, err = NewSGD(ps, SGDConfig{LR: new(rate), Momentum: first, Dampening: dampening})
+		}
+		require.NoError(t, err)
+		w, square, buf, filled := 1.0, 0.0, 0.0, rms
+		for step := range 8 {
+			momentum, g := first, random.NormFloat64()
+			if step > 0 {
+				momentum = []float64{0, 0.5, 0.9}[random.IntN(3)]
+				require.NoError(t, opt.Groups()[0].SetMomentum(momentum))
+			}
+			b.step(opt, p, g)
+			add := 1 - dampening
+			if rms {
+				square = 0.99*square + 0.01*g*g
+				g /= math.Sqrt(square) + 1e-8
+				add = 1
+			}
+			if momentum != 0 {
+				if filled {
+					g = momentum*buf + add*g
+				}
+				buf, filled = g, true
+			}
+			w -= rate * g
+			require.InDelta(t, w, read[float64](b, p.Value())[0], 1e-12, "step %d, RMSprop %v", step, rms)
+		}
+		require.NoError(t, opt.Close())
+	}
+}
+
+// TestCapturedMomentumStaysOnOrOff: a captured step whose momentum is turned on or off is refused at its replay, and other
+// changes are not.
+func TestCapturedMomentumStaysOnOrOff(t *testing.T) {
+	b := open(t, 64<<20)
+	for name, make := range map[string]func(Parameters, float64) (Optimizer, error){
+		"SGD":     func(ps Parameters, m float64) (Optimizer, error) { return NewSGD(ps, SGDConfig{Momentum: m}) },
+		"RMSprop": func(ps Parameters, m float64) (Optimizer, error) { return NewRMSprop(ps, RMSpropConfig{Momentum: m}) },
+	} {
+		for _, captured := range []float64{0, 0.5} {
+			p := b.parameter(1)
+			opt, err := make(Parameters{{"p", p}}, captured)
+			require.NoError(t, err)
+			b.step(opt, p, 1)
+			tape := NewTape(b.ctx, b.rt)
+			_, err = tape.Backward(tape.Sum(tape.Param(p)))
+			require.NoError(t, errors.Join(err, tape.Close()))
+			graph, err := b.rt.Capture(b.ctx, opt.Step)
+			require.NoError(t, err)
+			for _, momentum := range []float64{0, 0.5, 0.9, 0} {
+				require.NoError(t, opt.(interface{ Groups() []*Group }).Groups()[0].SetMomentum(momentum))
+				before := read[float64](b, p.Value())
+				err := graph.Replay(b.ctx)
+				if (momentum != 0) == (captured != 0) {
+					require.NoError(t, err, name)
+					require.NotEqual(t, before, read[float64](b, p.Value()), name)
+					continue
+				}
+				require.ErrorIs(t, err, ErrInvalid, name)
+				require.Equal(t, before, read[float64](b, p.Value()), name)
+			}
+			require.NoError(t, errors.Join(graph.Close(), opt.ZeroGrad(b.ctx), opt.Close()))
+		}
 	}
 }
