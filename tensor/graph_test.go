@@ -404,3 +404,40 @@ func TestGraphMemory(t *testing.T) {
 	require.NoError(t, g.Close())
 	require.NoError(t, errors.Join(pool.Release(), pool.EmptyCache(r.ctx)))
 }
+
+// TestFailedCapturesUndo: whatever fails a capture, what was to be undone is undone after it has ended, the last first.
+// A capture that succeeds undoes nothing.
+func TestFailedCapturesUndo(t *testing.T) {
+	r := newRig(t, 64<<20)
+	wrong := errors.New("wrong")
+	for name, fail := range map[string]func(c *Capture) error{
+		"nothing":   func(*Capture) error { return nil },
+		"an error":  func(*Capture) error { return wrong },
+		"a refusal": func(c *Capture) error { _ = c.Refuse("x", "y"); return nil },
+		"a panic":   func(*Capture) error { panic(wrong) },
+	} {
+		var undone []int
+		f := func(context.Context) error {
+			c := r.Capturing()
+			for i := range 4 {
+				c.OnFailure(func() {
+					assert.Nil(t, r.Capturing())
+					undone = append(undone, i)
+				})
+			}
+			return fail(c)
+		}
+		if name == "nothing" {
+			r.capture(r.ctx, f)
+			require.Empty(t, undone)
+			continue
+		}
+		if name == "a panic" {
+			require.Panics(t, func() { _, _ = r.Capture(r.ctx, f) })
+		} else {
+			_, err := r.Capture(r.ctx, f)
+			require.Error(t, err)
+		}
+		require.Equal(t, []int{3, 2, 1, 0}, undone, name)
+	}
+}
