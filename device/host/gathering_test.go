@@ -4,14 +4,11 @@ import (
 	"context"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/device/internal/matching"
 )
 
 // joining is a call of NewCommunicator.
@@ -134,52 +131,4 @@ func TestGatherings(t *testing.T) {
 		require.Greater(t, ended[how], 20, how)
 	}
 	require.NoError(t, d.Close())
-}
-
-// TestFailedRanksWaitForWorkers: after a failure no rank leaves its operation while another one touches memory, and no rank
-// begins to. Without a failure a rank leaves at once.
-func TestFailedRanksWaitForWorkers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const ranks = 4
-		w := newWorld(ranks)
-		posts := make([]*post, ranks)
-		for r := range posts {
-			posts[r] = newPost(r, ranks, []matching.Call{{Kind: matching.AllReduce, Count: 1}}, make([]memory, 1))
-			require.Zero(t, w.enter(posts[r], 1))
-		}
-		left := make(chan int, ranks)
-		leave := func(r int) {
-			go func() {
-				w.leave(posts[r])
-				left <- r
-			}()
-			synctest.Wait()
-		}
-		gone := func() (list []int) {
-			synctest.Wait()
-			for len(left) > 0 {
-				list = append(list, <-left)
-			}
-			slices.Sort(list)
-			return list
-		}
-		require.True(t, w.begin())
-		require.True(t, w.begin())
-		leave(3)
-		require.Equal(t, []int{3}, gone())
-		w.fail(&device.CollectiveError{})
-		require.False(t, w.begin())
-		leave(0)
-		require.Empty(t, gone(), "two work")
-		w.worked(posts[2])
-		leave(1)
-		require.Empty(t, gone(), "one works")
-		w.worked(posts[3])
-		require.Equal(t, []int{0, 1}, gone())
-		leave(2)
-		require.Equal(t, []int{2}, gone())
-		for _, m := range w.ranks {
-			require.Nil(t, m.post)
-		}
-	})
 }
