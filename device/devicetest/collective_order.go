@@ -84,7 +84,16 @@ func collectiveGroups(t *testing.T, b CollectivesBackend) {
 		a.check(a.comm.Barrier(a.s))
 		wrong := a.comm.AllReduce(a.s, sum, sum, -1, device.Float32, device.ReduceSum)
 		require.ErrorIs(t, wrong, device.ErrInvalid)
+		require.ErrorIs(t, a.comm.AllReduce(a.s, sum, sum, -2, device.Float32, device.ReduceSum), device.ErrInvalid)
+		require.Equal(t, wrong, a.comm.GroupEnd(), "the first one")
+		other, err := a.dev.NewStream(device.StreamOptions{})
+		require.NoError(t, err)
+		a.check(a.comm.GroupStart())
+		a.check(a.comm.Barrier(a.s))
+		wrong = a.comm.Barrier(other)
+		require.ErrorIs(t, wrong, device.ErrInvalid)
 		require.Equal(t, wrong, a.comm.GroupEnd())
+		require.NoError(t, other.Close())
 		if a.rank == 0 { // the barrier of the refused group was not queued: else the others' next operation would not match
 			a.check(a.comm.Broadcast(a.s, sum, sum, 1, device.Float32, 0))
 		} else {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -130,5 +131,33 @@ func TestGatherings(t *testing.T) {
 	for _, how := range []string{"left", "mismatch", "twice", "whole"} {
 		require.Greater(t, ended[how], 20, how)
 	}
+	require.NoError(t, d.Close())
+}
+
+// TestDeviceClosedWhileJoining: the rank of a device that was closed before all had come has left: others need not wait for it
+// until their time is over.
+func TestDeviceClosedWhileJoining(t *testing.T) {
+	d, err := New(Config{Capacity: 1 << 20})
+	require.NoError(t, err)
+	gone, err := New(Config{Capacity: 1 << 20})
+	require.NoError(t, err)
+	id, err := d.NewCommunicatorID()
+	require.NoError(t, err)
+	j := join(t, gone, id, 0, 2, true)
+	for gatherings.here(id) < 1 {
+		runtime.Gosched()
+	}
+	require.NoError(t, gone.Close())
+	c, err := d.NewCommunicator(t.Context(), id, 1, 2, device.CommunicatorOptions{Timeout: 5 * time.Second})
+	require.NoError(t, err)
+	require.ErrorIs(t, <-j.done, device.ErrClosed)
+	j.leave()
+	s, err := d.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	require.NoError(t, c.Barrier(s))
+	_ = s.Synchronize(t.Context())
+	require.ErrorIs(t, c.AsyncError(), device.ErrAborted)
+	require.ErrorIs(t, c.Close(), device.ErrAborted)
+	require.NoError(t, s.Close())
 	require.NoError(t, d.Close())
 }
