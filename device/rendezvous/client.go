@@ -48,14 +48,14 @@ func ask(ctx context.Context, cfg Config, h *hello) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return converse(ctx, conn, cfg, h)
+}
+
+// converse is the client's side of a connection, which it closes.
+func converse(ctx context.Context, conn net.Conn, cfg Config, h *hello) ([]byte, error) {
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	return converse(conn, cfg, h)
-}
-
-// converse is the client's side of a connection.
-func converse(conn net.Conn, cfg Config, h *hello) ([]byte, error) {
 	if _, err := conn.Write(h.bytes()); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,8 @@ import (
 	"io"
 	"math"
 	"net"
+	"os"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -93,9 +95,7 @@ func (p *pipes) hello(rank int) *hello {
 func (p *pipes) meets(t *testing.T, rank int) {
 	t.Helper()
 	began := time.Now()
-	conn := p.connect()
-	defer conn.Close()
-	id, err := converse(conn, p.cfg, p.hello(rank))
+	id, err := converse(t.Context(), p.connect(), p.cfg, p.hello(rank))
 	require.NoError(t, err)
 	require.Equal(t, "the id", string(id))
 	require.Equal(t, began, time.Now())
@@ -186,6 +186,78 @@ func TestCollectiveRendezvousKeepsRanks(t *testing.T) {
 		_, err = third.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF, "it has not said that it has the id")
 	})
+}
+
+// TestClientLeavesStrangers: a client gives up a server that is silent after its patience, and at once one of which its context
+// ends or that is something else. It closes the connection, and sends nothing more than its hello.
+func TestClientLeavesStrangers(t *testing.T) {
+	for name, c := range map[string]struct {
+		says  string
+		after time.Duration
+		class error
+	}{
+		"silent":   {"", patience, os.ErrDeadlineExceeded},
+		"slow":     {magic, patience, os.ErrDeadlineExceeded},
+		"ended":    {"", patience / 2, io.ErrClosedPipe},
+		"stranger": {strings.Repeat("HTTP", 100)[:len(magic)+nonceSize], 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				here, there := net.Pipe()
+				heard := make(chan []byte, 1)
+				go func() {
+					_ = readHello(there)
+					_, _ = io.WriteString(there, c.says)
+					rest, _ := io.ReadAll(there)
+					heard <- rest
+				}()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if name == "ended" {
+					time.AfterFunc(c.after, cancel)
+				}
+				began := time.Now()
+				_, err := converse(ctx, here, Config{Size: 2, Token: "a secret"}, &hello{rank: 1, size: 2})
+				require.Error(t, err)
+				if c.class != nil {
+					require.ErrorIs(t, err, c.class)
+				}
+				require.Equal(t, c.after, time.Since(began))
+				require.Empty(t, <-heard)
+				require.NoError(t, there.Close())
+			})
+		})
+	}
+}
+
+// TestProofs: a proof is of the token, the side, the client, the connection and what is said: of any other it is another one.
+func TestProofs(t *testing.T) {
+	type claim struct {
+		token, side string
+		hello       hello
+		nonce, said []byte
+	}
+	h := hello{rank: 1, size: 3}
+	first := claim{"a secret", "client", h, []byte{1}, []byte("id")}
+	seen := map[string]int{}
+	for i, change := range []func(c *claim){
+		func(*claim) {},
+		func(c *claim) { c.token = "another" },
+		func(c *claim) { c.side = "server" },
+		func(c *claim) { c.hello.rank = 2 },
+		func(c *claim) { c.hello.size = 4 },
+		func(c *claim) { c.hello.attempt[5] = 1 },
+		func(c *claim) { c.hello.nonce[5] = 1 },
+		func(c *claim) { c.nonce = []byte{2} },
+		func(c *claim) { c.said = nil },
+	} {
+		c := first
+		change(&c)
+		proof := string(prove(c.token, c.side, &c.hello, c.nonce, c.said))
+		require.Len(t, proof, sha256.Size)
+		require.NotContains(t, seen, proof, i)
+		seen[proof] = i
+	}
 }
 
 // TestReplies: what was written is read, up to the longest. A longer one is refused by its length, and a shorter one is an error.

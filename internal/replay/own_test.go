@@ -233,3 +233,22 @@ func TestBooksReset(t *testing.T) {
 	require.Equal(t, once.counts, again.counts)
 	require.Equal(t, once.gauges, again.gauges)
 }
+
+// TestBooksAtTheEnd: a block at the end is in use, or pending, as the entries say.
+func TestBooksAtTheEnd(t *testing.T) {
+	for last, want := range map[recording.Action]string{recording.Alloc: "active_allocated", recording.FreeRequested: "active_pending_free", recording.FreeCompleted: "inactive"} {
+		entries := []recording.Entry{{Action: recording.SegmentAlloc, Addr: 4096, Size: 8192}, {Action: recording.Alloc, Addr: 4096, Size: 500, Bytes: 512}}
+		for _, a := range []recording.Action{recording.FreeRequested, recording.FreeCompleted} {
+			if last != recording.Alloc && (a == last || a == recording.FreeRequested) {
+				entries = append(entries, recording.Entry{Action: a, Addr: 4096, Size: 500})
+			}
+		}
+		for _, state := range []string{"active_allocated", "active_pending_free", "inactive"} {
+			segments := []recording.Segment{{Address: 4096, Size: 8192, Blocks: []recording.Block{{Address: 4096, Size: 512, Requested: 500, State: state}}}}
+			b, err := checkBooks(&recording.Program{Recording: &recording.Recording{Entries: entries, Segments: segments}})
+			require.NoError(t, err)
+			require.Zero(t, b.calls, b.first)
+			require.Equal(t, state != want, b.outcome.blocks > 0, "%v: %s", last, state)
+		}
+	}
+}
