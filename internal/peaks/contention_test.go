@@ -88,33 +88,45 @@ func TestAddAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// TestShardsComeAndGoConcurrentSafe: shards join, count and are removed while others lock all of them. What removed shards
-// counted still counts.
+// TestShardsComeAndGoConcurrentSafe: shards join, and then are removed, while others that do the same wait for the first
+// shard's lock. What removed shards counted still counts.
 func TestShardsComeAndGoConcurrentSafe(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
-	const goroutines, rounds = 6, 200
+	const goroutines, rounds = 16, 10
 	l := New(NoLimit)
-	var group sync.WaitGroup
-	for range goroutines {
-		group.Go(func() {
-			for range rounds {
-				s := l.Join()
-				s.lockedAdd(Change{0, 5})
-				s.lockedAdd(Change{0, -4})
-				l.Remove(s)
-				l.LockAll()
-				if err := l.Audit(); err != nil {
-					t.Error(err)
-				}
-				l.UnlockAll()
-			}
+	together := func(f func(i int)) {
+		var group sync.WaitGroup
+		var begun atomic.Int64
+		l.rest.Lock()
+		for i := range goroutines {
+			group.Go(func() {
+				begun.Add(1)
+				f(i)
+			})
+		}
+		for begun.Load() < goroutines {
+			runtime.Gosched()
+		}
+		for range 1000 {
+			runtime.Gosched()
+		}
+		l.rest.Unlock()
+		group.Wait()
+		l.LockAll()
+		defer l.UnlockAll()
+		require.NoError(t, l.Audit())
+	}
+	for range rounds {
+		var shards [goroutines]*Shard
+		together(func(i int) {
+			shards[i] = l.Join()
+			shards[i].lockedAdd(Change{0, 5})
+		})
+		together(func(i int) {
+			shards[i].lockedAdd(Change{0, -4})
+			l.Remove(shards[i])
 		})
 	}
-	group.Wait()
 	l.LockAll()
 	defer l.UnlockAll()
-	total := l.Total(0)
-	require.EqualValues(t, goroutines*rounds, total.Current)
-	require.EqualValues(t, 5*goroutines*rounds, total.Added)
-	require.GreaterOrEqual(t, total.Peak, total.Current)
+	require.Equal(t, Total{goroutines * rounds, goroutines * (rounds + 4), 5 * goroutines * rounds}, l.Total(0))
 }
