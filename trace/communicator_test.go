@@ -443,3 +443,32 @@ func TestCollectiveBadInput(t *testing.T) {
 	require.ErrorContains(t, err, "the communicator belongs to device")
 	require.NoError(t, c.Close(), "twice is fine")
 }
+
+// TestOperationsAreOfTheLatestOpenStep, however steps overlap.
+func TestOperationsAreOfTheLatestOpenStep(t *testing.T) {
+	f := newFixture(t, Config{})
+	c := f.communicator(t)
+	p, err := NewProfiler(ProfilerConfig{Cache: f.cache, Communicator: c})
+	require.NoError(t, err)
+	r := rand.New(rand.NewPCG(1, 2))
+	var open []*Step
+	for n := range int64(300) {
+		if len(open) < 5 && r.IntN(2) == 0 {
+			_, step := p.StartStep(t.Context(), n+1)
+			open = append(open, step)
+		} else if len(open) > 0 {
+			i := r.IntN(len(open))
+			open[i].End()
+			open = append(open[:i], open[i+1:]...)
+		}
+		var want *Step
+		if len(open) > 0 {
+			want = open[len(open)-1]
+		}
+		require.Same(t, want, c.step.Load(), n)
+	}
+	for _, step := range open {
+		step.End()
+	}
+	require.NoError(t, p.Close())
+}
