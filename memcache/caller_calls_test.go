@@ -100,8 +100,10 @@ func (p *caller) erase(v *slot, stream int) error {
 func (p *caller) waitStream(stream, other int) error {
 	s, o := p.streams[stream], p.streams[other]
 	err := p.cache.WaitStream(s, o)
-	if s != o {
-		s.gates = append(s.gates, o.gates...)
+	for _, g := range o.gates {
+		if !g.open && !slices.Contains(s.gates, g) {
+			s.gates = append(s.gates, g)
+		}
 	}
 	if p.twin != nil {
 		p.twin.model.WaitStream(s.ID(), o.ID())

@@ -187,7 +187,7 @@ func TestLateRecording(t *testing.T) {
 // TestForgetfulHistory: a ring that has forgotten the beginning still ends with what the cache holds.
 func TestForgetfulHistory(t *testing.T) {
 	l := newLedger(t, memcache.Config{}, 2, memcache.HistoryOptions{Entries: 150})
-	l.free(l.alloc(memcache.Label{Module: "head"}, 60<<20, 0))
+	l.free(l.alloc(memcache.Label{Module: "head"}, 160<<20, 0)) // more than what follows reserves
 	require.NoError(t, l.cache.EmptyCache(t.Context()))
 	l.random(newRand(3), 30)
 	a := l.report(Options{}).account
