@@ -221,7 +221,8 @@ func TestOffloadOfOptimizerStateFindsNoMemory(t *testing.T) {
 	p.grad = nil
 }
 
-// TestOffloadOfOptimizerStateComesLate: where there is memory for one piece alone, the next one is not brought early, and the step succeeds.
+// TestOffloadOfOptimizerStateComesLate: where there is memory for one piece alone, the next one is
+// not brought early, and the step succeeds.
 func TestOffloadOfOptimizerStateComesLate(t *testing.T) {
 	b := open(t, 4<<20)
 	o := b.offloader(tensor.OffloadConfig{})

@@ -76,10 +76,13 @@ type ParallelConfig struct {
 	Shard Sharding
 }
 
-// Sharding is what of a training is kept in parts, one on each rank (Rajbhandari et al., ZeRO, 2020). Every parameter is cut into as many parts as there are ranks; the
-// last rank has what is left over too. Optimisers of such parameters, made after the [Parallel], keep the state of this rank's parts and update these, and each rank gets the others' parts at the
-// end of the step. Numbers are the same to the bit, where a kernel's don't depend on where in a tensor an element is, but for sums in another order: norms of sharded gradients, and sharded gradients
-// of several backward passes of which each is reduced (without [Parallel.NoSync]).
+// Sharding is what of a training is kept in parts, one on each rank (Rajbhandari et al., ZeRO,
+// 2020). Every parameter is cut into as many parts as there are ranks; the last rank has what is
+// left over too. Optimisers of such parameters, made after the [Parallel], keep the state of this
+// rank's parts and update these, and each rank gets the others' parts at the end of the step.
+// Numbers are the same to the bit, where a kernel's don't depend on where in a tensor an element
+// is, but for sums in another order: norms of sharded gradients, and sharded gradients of several
+// backward passes of which each is reduced (without [Parallel.NoSync]).
 type Sharding uint8
 
 const (

@@ -308,8 +308,8 @@ func TestSchedulesForTheirWholeLength(t *testing.T) {
 	}
 }
 
-// TestSequentialSchedulesBeginAnew: the rates and momenta of random schedules, one after the other, each counted from its own
-// step 0. Milestones may be equal: such a schedule has no step.
+// TestSequentialSchedulesBeginAnew: the rates and momenta of random schedules, one after the other,
+// each counted from its own step 0. Milestones may be equal: such a schedule has no step.
 func TestSequentialSchedulesBeginAnew(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	type row struct {

@@ -54,8 +54,9 @@ func (t *Tape) Flatten(x *Variable, first, last int) *Variable {
 	return t.Reshape(x, slices.Concat(shape[:from], tensor.Shape{elements(shape[from : to+1])}, shape[to+1:])...)
 }
 
-// Split returns the parts of x along a dimension that have the given sizes (torch.split); one size alone is that of every
-// part, of which the last may be smaller. After an error it returns an inert variable for each size given; Chunk, one for each part.
+// Split returns the parts of x along a dimension that have the given sizes (torch.split); one size
+// alone is that of every part, of which the last may be smaller. After an error it returns an inert
+// variable for each size given; Chunk, one for each part.
 func (t *Tape) Split(x *Variable, axis int, sizes ...int) []*Variable {
 	n, ok := t.dimension("Split", x, axis)
 	if !ok {

@@ -169,8 +169,9 @@ func TestStepsThatFail(t *testing.T) {
 	}
 }
 
-// TestMomentumThatComesAndGoes: momenta that change between steps, also from and to 0, against PyTorch's formulas. SGD's
-// buffer begins as the gradient of the first step with momentum, and RMSprop's as 0; steps without momentum leave it alone.
+// TestMomentumThatComesAndGoes: momenta that change between steps, also from and to 0, against
+// PyTorch's formulas. SGD's buffer begins as the gradient of the first step with momentum, and
+// RMSprop's as 0; steps without momentum leave it alone.
 func TestMomentumThatComesAndGoes(t *testing.T) {
 	b := open(t, 64<<20)
 	random := rand.New(rand.NewPCG(5, 6))
@@ -219,8 +220,8 @@ func TestMomentumThatComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestCapturedMomentumStaysOnOrOff: a captured step whose momentum is turned on or off is refused at its replay, and other
-// changes are not.
+// TestCapturedMomentumStaysOnOrOff: a captured step whose momentum is turned on or off is refused
+// at its replay, and other changes are not.
 func TestCapturedMomentumStaysOnOrOff(t *testing.T) {
 	b := open(t, 64<<20)
 	for name, make := range map[string]func(Parameters, float64) (Optimizer, error){

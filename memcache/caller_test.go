@@ -244,8 +244,8 @@ func (p *caller) after(c null.Call) {
 	}
 }
 
-// judge is the error of a call during which the failure came. The call must have been told, and nothing may have changed but
-// what it had done before.
+// judge is the error of a call during which the failure came. The call must have been told, and
+// nothing may have changed but what it had done before.
 func (p *caller) judge(err error) error {
 	cause := context.Canceled
 	if p.failed {

@@ -18,7 +18,8 @@ type setting struct {
 // choices are what is chosen for each option; 0: what is so without it.
 type choices [len(optionTable)]byte
 
-// optionTable are the options that programs run under in all combinations. A choice that the others make invalid is not made.
+// optionTable are the options that programs run under in all combinations. A choice that the others
+// make invalid is not made.
 var optionTable = [...]struct {
 	name string
 	set  func(s *setting, choice int)
@@ -81,8 +82,8 @@ func (c choices) setting() setting {
 	return s
 }
 
-// modelled reports whether the model covers the options: which streams wait for which follows from events, of which it knows
-// nothing.
+// modelled reports whether the model covers the options: which streams wait for which follows from
+// events, of which it knows nothing.
 func (s *setting) modelled() bool { return s.config.ReuseAcrossStreams == ReuseNever }
 
 func (c choices) String() string {

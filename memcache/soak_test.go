@@ -137,7 +137,8 @@ func (q program) attempt(twinned bool, every int64) (p *caller, err error) {
 	return p, p.run(q.words)
 }
 
-// failure shrinks a program that fails, and says how to run it again. Every call is checked now, so that it fails early.
+// failure shrinks a program that fails, and says how to run it again. Every call is checked now, so
+// that it fails early.
 func (q program) failure(seed uint64, err error) error {
 	q = q.shrink(func(q program) bool {
 		_, err := q.attempt(true, 1)
@@ -264,9 +265,9 @@ func TestSoakPrograms(t *testing.T) {
 	})
 }
 
-// TestSoakModel runs random programs under random options, and compares the cache with the model at every call. Then each
-// runs again with a failure: of a driver call, which its caller must be told of, or of the context. It must leave nothing, and the
-// program goes on.
+// TestSoakModel runs random programs under random options, and compares the cache with the model at
+// every call. Then each runs again with a failure: of a driver call, which its caller must be told
+// of, or of the context. It must leave nothing, and the program goes on.
 //
 //	go test ./memcache -run SoakModel -soak.calls 10000000 -timeout 0
 func TestSoakModel(t *testing.T) {

@@ -22,8 +22,9 @@ func (s *launched) Launch(l *device.Launch) error {
 	return nil
 }
 
-// TestStepLaunches: whatever the number of parameters, each is in one launch, in their order, with others of its dtype and
-// options, and a launch's arguments fit into the 4 KiB that a kernel takes. No launch could take the next one's parameters.
+// TestStepLaunches: whatever the number of parameters, each is in one launch, in their order, with
+// others of its dtype and options, and a launch's arguments fit into the 4 KiB that a kernel takes.
+// No launch could take the next one's parameters.
 func TestStepLaunches(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	for _, n := range []int{1, maxParameters, maxParameters + 1, 3*maxParameters + 7} {

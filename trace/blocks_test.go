@@ -266,8 +266,8 @@ func TestNoGoHeapAllocationsBesideATracedBlock(t *testing.T) {
 	require.NoError(t, traced.Free())
 }
 
-// Whatever the goroutines' timing, nothing but the lock orders their first accesses, so that the race detector reports a
-// lock that is missing.
+// Whatever the goroutines' timing, nothing but the lock orders their first accesses, so that the
+// race detector reports a lock that is missing.
 func TestKeptSpansConcurrentSafe(t *testing.T) {
 	var b blockSpans
 	span := oteltrace.NewSpanContext(oteltrace.SpanContextConfig{TraceID: [16]byte{1}, SpanID: [8]byte{2}})

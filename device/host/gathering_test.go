@@ -44,8 +44,8 @@ func (l *gatheringList) here(id device.CommunicatorID) int {
 	return 0
 }
 
-// TestGatherings: ranks join, leave, come twice or with another size, in random orders. Each call ends as one by one they
-// must, an id is free again after that, and nothing is left.
+// TestGatherings: ranks join, leave, come twice or with another size, in random orders. Each call
+// ends as one by one they must, an id is free again after that, and nothing is left.
 func TestGatherings(t *testing.T) {
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)
@@ -134,8 +134,8 @@ func TestGatherings(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// TestDeviceClosedWhileJoining: the rank of a device that was closed before all had come has left: others need not wait for it
-// until their time is over.
+// TestDeviceClosedWhileJoining: the rank of a device that was closed before all had come has left:
+// others need not wait for it until their time is over.
 func TestDeviceClosedWhileJoining(t *testing.T) {
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)

@@ -188,8 +188,9 @@ func TestCollectiveRendezvousKeepsRanks(t *testing.T) {
 	})
 }
 
-// TestClientLeavesStrangers: a client gives up a server that is silent after its patience, and at once one of which its context
-// ends or that is something else. It closes the connection, and sends nothing more than its hello.
+// TestClientLeavesStrangers: a client gives up a server that is silent after its patience, and at
+// once one of which its context ends or that is something else. It closes the connection, and sends
+// nothing more than its hello.
 func TestClientLeavesStrangers(t *testing.T) {
 	for name, c := range map[string]struct {
 		says  string
@@ -230,7 +231,8 @@ func TestClientLeavesStrangers(t *testing.T) {
 	}
 }
 
-// TestProofs: a proof is of the token, the side, the client, the connection and what is said: of any other it is another one.
+// TestProofs: a proof is of the token, the side, the client, the connection and what is said: of
+// any other it is another one.
 func TestProofs(t *testing.T) {
 	type claim struct {
 		token, side string
@@ -260,7 +262,8 @@ func TestProofs(t *testing.T) {
 	}
 }
 
-// TestReplies: what was written is read, up to the longest. A longer one is refused by its length, and a shorter one is an error.
+// TestReplies: what was written is read, up to the longest. A longer one is refused by its length,
+// and a shorter one is an error.
 func TestReplies(t *testing.T) {
 	for _, n := range []int{0, 1, MaxID - 1, MaxID} {
 		sent := &reply{refused: n%2 == 1, text: bytes.Repeat([]byte{7}, n)}

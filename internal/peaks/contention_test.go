@@ -88,8 +88,8 @@ func TestAddAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// TestShardsComeAndGoConcurrentSafe: shards join, and then are removed, while others that do the same wait for the first
-// shard's lock. What removed shards counted still counts.
+// TestShardsComeAndGoConcurrentSafe: shards join, and then are removed, while others that do the
+// same wait for the first shard's lock. What removed shards counted still counts.
 func TestShardsComeAndGoConcurrentSafe(t *testing.T) {
 	const goroutines, rounds = 16, 10
 	l := New(NoLimit)

@@ -12,8 +12,9 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// TestSpansAreByTime: a step has the entries from its start to its end, both included, of those at equal times all. One that
-// ended before the first entry has no span, and one that began before it is late.
+// TestSpansAreByTime: a step has the entries from its start to its end, both included, of those at
+// equal times all. One that ended before the first entry has no span, and one that began before it
+// is late.
 func TestSpansAreByTime(t *testing.T) {
 	const epoch = 1_000
 	for seed := range uint64(300) {

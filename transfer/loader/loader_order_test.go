@@ -159,8 +159,9 @@ func (s waiting) Wait(e device.Event) error {
 	return s.Stream.Wait(e)
 }
 
-// The ring's blocks are inputs of the module that makes the loader. Each upload waits for the slot's last use, except the
-// slot's first one, also where an epoch begins. The waits of the batches add up.
+// The ring's blocks are inputs of the module that makes the loader. Each upload waits for the
+// slot's last use, except the slot's first one, also where an epoch begins. The waits of the
+// batches add up.
 func TestLoaderRing(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	var waits atomic.Int64

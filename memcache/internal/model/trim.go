@@ -64,8 +64,8 @@ func (m *Model) returns(b *Block) int64 {
 	return max(to-from, 0)
 }
 
-// sooner is negative if a goes back before b where so much is missing: it is older; or of one age, it is the smaller one
-// that is enough; or none is, and it is the larger one.
+// sooner is negative if a goes back before b where so much is missing: it is older; or of one age,
+// it is the smaller one that is enough; or none is, and it is the larger one.
 func (m *Model) sooner(a, b *Block, missing int64) int {
 	sign := func(less bool) int {
 		if less {
