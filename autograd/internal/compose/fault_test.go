@@ -86,7 +86,9 @@ func checkFault(machines []*machine, tr *trial) (reached bool, err error) {
 			defer m.disarm()
 		}
 		got, err := tr.train(ctx, m, comm, func(err error) bool { return !tr.fault.sticky() && !tr.has(ranks) && tr.fault.explains(err) })
-		reached = reached || i == 0 && (err != nil || got.failed != nil)
+		if i == 0 {
+			reached = err != nil || got.failed != nil
+		}
 		switch {
 		case i > 0 && (err != nil || tr.fault.sticky()): // what came from the first rank is undefined
 			err = nil
