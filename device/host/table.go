@@ -178,7 +178,7 @@ func (t *table) remove(at, n int) {
 //
 //go:norace
 func (t *table) quiet(s *segment) {
-	s.await.Store(true)
+	s.await.Swap(true) // in race builds a Store may come after the load of what was dropped
 	for s.uses() > 0 {
 		t.idle.Wait()
 	}
