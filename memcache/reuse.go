@@ -2,6 +2,7 @@ package memcache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
@@ -70,7 +71,12 @@ func (all *shards) reuse(ctx context.Context, stream device.Stream, r *request, 
 		if owner == r.shard || owner.stream.Closed() || captured([]device.Stream{owner.stream}) {
 			continue
 		}
-		if ended, err = owner.endByWait(r); ended && err == nil {
+		ended, err = owner.endByWait(r)
+		if errors.Is(err, device.ErrClosed) {
+			err = nil // another goroutine closes the owner
+			continue
+		}
+		if ended && err == nil {
 			served, err = all.reuseOfOthers(ctx, stream, r)
 		}
 		if served || err != nil {

@@ -278,6 +278,20 @@ func (s *failingStream) Wait(e device.Event) error {
 	return s.scriptedStream.Wait(e)
 }
 
+// TestReuseBesideAStreamThatCloses: a stream that is being closed refuses to wait, and another
+// stream's request waits on the host instead.
+func TestReuseBesideAStreamThatCloses(t *testing.T) {
+	cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseWhenFull, MemoryLimit: 100 * mib})
+	owner, by, user := &failingStream{scriptedStream: dev.stream(1), wait: device.ErrClosed}, dev.stream(2), dev.stream(3)
+	b := mustAlloc(t, cache, 80*mib, owner)
+	by.busy = true
+	require.NoError(t, errors.Join(b.RecordStream(by), b.Free()))
+	got := mustAlloc(t, cache, 80*mib, user)
+	require.False(t, behind(t, by))
+	require.Zero(t, cache.Stats().NumStreamReuses)
+	require.NoError(t, errors.Join(got.Free(), cache.check(), cache.Close()))
+}
+
 // TestReuseThatFails: a stream that can't wait gets no memory, and nobody loses any.
 func TestReuseThatFails(t *testing.T) {
 	broken := errors.New("the device is broken")
