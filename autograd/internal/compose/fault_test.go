@@ -57,6 +57,12 @@ func (m *machine) arm(f fault, at int) context.Context {
 	return ctx
 }
 
+// pinnedFailures is how often the driver had no pinned memory. The pool and offloaders then try again.
+func (m *machine) pinnedFailures() int64 {
+	s := m.pool.Stats()
+	return s.HostAllocs - s.Allocations.Allocated
+}
+
 // disarm takes the fault back.
 func (m *machine) disarm() {
 	m.launched = func() {}
@@ -81,13 +87,14 @@ func checkFault(machines []*machine, tr *trial) (reached bool, err error) {
 	}
 	err = together(machines, func(i int, comm device.Communicator) error {
 		m, ctx := machines[i], context.Background()
+		before := m.pinnedFailures()
 		if i == 0 {
 			ctx = m.arm(tr.fault, tr.at)
 			defer m.disarm()
 		}
 		got, err := tr.train(ctx, m, comm, func(err error) bool { return !tr.fault.sticky() && !tr.has(ranks) && tr.fault.explains(err) })
 		if i == 0 {
-			reached = err != nil || got.failed != nil
+			reached = err != nil || got.failed != nil || m.pinnedFailures() > before
 		}
 		switch {
 		case i > 0 && (err != nil || tr.fault.sticky()): // what came from the first rank is undefined
