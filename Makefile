@@ -107,7 +107,7 @@ invariants: ## the allocator and what uses it, with structures checked after eac
 
 # Longer tests.
 
-long: ## what no other test does whole: 100 steps of training against PyTorch's losses, 10,000 trainings under random features, a training that is killed 100 times, more and longer recordings, training on every picture
+long: ## what no other test does whole: PyTorch's losses for 100 steps, 10,000 composed trainings, 100 kills, long recordings, MNIST whole
 	go test ./autograd -count=1 -run TestMNISTAsPyTorch -mnist.steps 100
 	go test ./autograd/internal/compose -count=1 -timeout 1h -run Compose -compose.programs 10000
 	go test ./autograd -count=1 -run TestKilledTraining -checkpoint.kills 100

@@ -80,9 +80,10 @@ type ParallelConfig struct {
 // 2020). Every parameter is cut into as many parts as there are ranks; the last rank has what is
 // left over too. Optimisers of such parameters, made after the [Parallel], keep the state of this
 // rank's parts and update these, and each rank gets the others' parts at the end of the step.
-// Numbers are the same to the bit, where a kernel's don't depend on where in a tensor an element
-// is, but for sums in another order: norms of sharded gradients, and sharded gradients of several
-// backward passes of which each is reduced (without [Parallel.NoSync]).
+// Numbers are bit-identical to those without sharding where a kernel's result does not depend on
+// an element's position in its tensor. Two sums are exceptions, because they are added in another
+// order: norms of sharded gradients, and sharded gradients of several backward passes without
+// [Parallel.NoSync].
 type Sharding uint8
 
 const (

@@ -56,7 +56,7 @@ func (t *Tape) Flatten(x *Variable, first, last int) *Variable {
 
 // Split returns the parts of x along a dimension that have the given sizes (torch.split); one size
 // alone is that of every part, of which the last may be smaller. After an error it returns an inert
-// variable for each size given; Chunk, one for each part.
+// variable for each size given.
 func (t *Tape) Split(x *Variable, axis int, sizes ...int) []*Variable {
 	n, ok := t.dimension("Split", x, axis)
 	if !ok {
@@ -91,12 +91,13 @@ func (t *Tape) Split(x *Variable, axis int, sizes ...int) []*Variable {
 	return parts
 }
 
-// inertParts are so many, within reason.
+// inertParts returns n inert variables, but at most 1024: after an error nothing bounds n.
 func (t *Tape) inertParts(n int) []*Variable {
 	return slices.Repeat([]*Variable{t.inert()}, min(max(n, 0), 1024))
 }
 
-// Chunk returns x in at most so many parts along a dimension, of one size but for the last (torch.chunk).
+// Chunk returns x in at most so many parts along a dimension, of one size except for the last
+// (torch.chunk). After an error it returns inert variables, parts of them.
 func (t *Tape) Chunk(x *Variable, axis, parts int) []*Variable {
 	n, ok := t.dimension("Chunk", x, axis)
 	if !ok {

@@ -1,4 +1,5 @@
-// A driver of CUDA on host memory, with as much of it as collectives and handles need: GPUs without kernels, whose streams are threads.
+// A driver of CUDA on host memory, with as much of it as collectives and handles need: GPUs without
+// kernels, whose streams are threads.
 #include <cuda.h>
 
 #include <chrono>
