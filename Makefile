@@ -18,8 +18,9 @@ help: ## list the targets
 mnist: ## train on the real MNIST digits, on the host device
 	go run ./examples/mnist
 
+# One package more than there are processors, because some mostly wait.
 test: ## all tests in their short form; needs Go alone
-	go test -short ./...
+	go test -short -p $$(($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 1)) ./...
 	@go run ./internal/dev/mutants -stale
 
 full: ## all tests in their long form (PKG=./memcache for one package)
