@@ -22,6 +22,9 @@ func (s *stream) queueKernel(l *device.Launch) error {
 	}
 	o := s.member.newOp(&s.queue, opLaunch)
 	o.kernel, o.name = l.Func, l.Name
+	if l.Captured != nil && o.uses.capture != nil {
+		*l.Captured = true
+	}
 	if err := s.dev.nameLaunch(&o.uses, l); err != nil {
 		return s.abandon(o, err)
 	}
