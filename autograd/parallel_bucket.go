@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/cistern-ml/cistern/internal/headstart"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -71,7 +72,7 @@ func (d *Parallel) launch(ctx context.Context) error {
 		err = d.fork()
 	}
 	if err == nil && !last { // what the backward pass goes on with needs the whole GPU; the exchange has the time
-		err = d.rt.GoFirst(d.stream)
+		err = headstart.GoFirst(d.rt, d.stream)
 	}
 	if err == nil {
 		err = d.grouped(func() error {

@@ -3,7 +3,7 @@ package tensor
 import (
 	"context"
 
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 )
 
 // AddNormalize returns x + y, which have one shape and dtype, and [Runtime.Normalize] of that with its statistics: the bits of [Runtime.Add] and Normalize, on a GPU
@@ -33,13 +33,15 @@ func (rt *Runtime) AddNormalize(ctx context.Context, x, y, weight, bias *Tensor,
 		if sum, err = rt.allocResult(ctx, op, &in, x.shape, x, y); err != nil { // the last that may fail
 			return err
 		}
-		if done, err := rt.layers.addNormalize(p, sum, out, stats, x, y, weight, bias); done || err != nil {
+		call := rt.call(backend.AddNormalize, sum, out, stats, x, y, weight, bias)
+		call.Plan = p
+		if done, err := rt.fused(ctx, call); done {
 			return err
 		}
-		if err := rt.kernels.binary(kernel.Add, sum, x, y); err != nil {
+		if err := rt.zipTo(ctx, backend.Add, sum, x, y); err != nil {
 			return err
 		}
-		return rt.layers.normalize(p, out, stats, sum, weight, bias)
+		return rt.planned(ctx, backend.Normalize, p, out, stats, sum, weight, bias)
 	})
 	if err == nil && sum == nil { // of no elements
 		sum, err = rt.alloc(ctx, op, x.dtype, x.shape)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -24,13 +25,12 @@ type AttentionGrads struct {
 	Mask              *Tensor // (batch, L, S); nil unless it was asked for
 }
 
-// attending is an attention's memory. Queries, keys and values may lie in one tensor, at offsets in elements.
+// attending is an attention's memory. Queries, keys and values may lie in one tensor.
 type attending struct {
-	q, k, v, out, sums      *Tensor
-	mask                    *Tensor // or nil
-	dout, dq, dk, dv        *Tensor
-	dmask                   *Tensor // or nil
-	queryAt, keyAt, valueAt int
+	q, k, v, out, sums *Tensor
+	mask               *Tensor // or nil
+	dout, dq, dk, dv   *Tensor
+	dmask              *Tensor // or nil
 }
 
 // ScaledDotProductAttention returns softmax(q kᵀ scale + mask) v, (…, L, V), for queries q (…, L, E),
@@ -132,12 +132,11 @@ func (rt *Runtime) SelfAttentionGrad(ctx context.Context, dy, y, sums, qkv, mask
 // attentionPlan is the plan of an attention, and the shapes of its result and of its sums.
 type attentionPlan struct {
 	plan        *kernel.Attention
-	n           int // numbers of a query, where queries, keys and values lie beside each other
 	shape, sums Shape
 }
 
 func (s *attentionPlan) attending(qkv, mask *Tensor) attending {
-	return attending{q: qkv, k: qkv, v: qkv, mask: mask, keyAt: s.n, valueAt: 2 * s.n}
+	return attending{q: qkv, k: qkv, v: qkv, mask: mask}
 }
 
 func (rt *Runtime) planSelf(op string, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (*attentionPlan, error) {
@@ -147,7 +146,7 @@ func (rt *Runtime) planSelf(op string, qkv, mask *Tensor, heads int, batchFirst 
 	k.add(heads)
 	k.flags(batchFirst, cfg.Causal)
 	k.number(math.Float64bits(cfg.Scale))
-	return plan(rt, &k, func() (*attentionPlan, error) { return planSelfAttention(op, qkv, mask, heads, batchFirst, cfg) })
+	return remembered(rt, &k, func() (*attentionPlan, error) { return planSelfAttention(op, qkv, mask, heads, batchFirst, cfg) })
 }
 
 // mask adds what a plan depends on of a mask, which may be nil.
@@ -173,19 +172,19 @@ func planSelfAttention(op string, qkv, mask *Tensor, heads int, batchFirst bool,
 		rows, batch = batch, rows
 	}
 	head := n / heads
-	layout := func(columns int) kernel.Layout {
+	layout := func(columns, at int) kernel.Layout {
 		if batchFirst {
-			return kernel.Layout{Batch: []int{rows * columns, head}, Row: columns}
+			return kernel.Layout{Batch: []int{rows * columns, head}, Row: columns, At: at}
 		}
-		return kernel.Layout{Batch: []int{columns, head}, Row: batch * columns}
+		return kernel.Layout{Batch: []int{columns, head}, Row: batch * columns, At: at}
 	}
 	p := &kernel.Attention{Dims: []int{batch, heads}, L: rows, S: rows, E: head, V: head, Causal: cfg.Causal, Scale: cfg.scale(head)}
-	p.Query, p.Key, p.Value, p.Out = layout(3*n), layout(3*n), layout(3*n), layout(n)
+	p.Query, p.Key, p.Value, p.Out = layout(3*n, 0), layout(3*n, n), layout(3*n, 2*n), layout(n, 0)
 	p.DQuery, p.DKey, p.DValue = p.Query, p.Key, p.Value
 	if err := maskAttention(op, p, Shape{batch, heads}, mask); err != nil {
 		return nil, err
 	}
-	return &attentionPlan{plan: p, n: n, shape: Shape{qkv.shape[0], qkv.shape[1], n}, sums: Shape{batch, heads, rows, 2}}, nil
+	return &attentionPlan{plan: p, shape: Shape{qkv.shape[0], qkv.shape[1], n}, sums: Shape{batch, heads, rows, 2}}, nil
 }
 
 func (cfg AttentionConfig) scale(e int) float64 {
@@ -222,7 +221,7 @@ func (rt *Runtime) planAttention(op string, q, k, v, mask *Tensor, cfg Attention
 	key.mask(mask)
 	key.flags(cfg.Causal)
 	key.number(math.Float64bits(cfg.Scale))
-	return plan(rt, &key, func() (*attentionPlan, error) {
+	return remembered(rt, &key, func() (*attentionPlan, error) {
 		p, batch, err := planOneAttention(op, q.shape, k.shape, v.shape, cfg)
 		if err == nil {
 			err = maskAttention(op, p, batch, mask)
@@ -230,7 +229,7 @@ func (rt *Runtime) planAttention(op string, q, k, v, mask *Tensor, cfg Attention
 		if err != nil {
 			return nil, err
 		}
-		return &attentionPlan{p, 0, slices.Concat(batch, Shape{p.L, p.V}), slices.Concat(batch, Shape{p.L, 2})}, nil
+		return &attentionPlan{p, slices.Concat(batch, Shape{p.L, p.V}), slices.Concat(batch, Shape{p.L, 2})}, nil
 	})
 }
 
@@ -292,7 +291,7 @@ func (rt *Runtime) attend(ctx context.Context, op string, on attending, a *atten
 		return nil, nil, err
 	}
 	if on.sums, err = rt.alloc(ctx, op, Float64, a.sums); err == nil && on.sums.bytes > 0 {
-		err = rt.kernels.attention(a.plan, on)
+		err = rt.planned(ctx, backend.Attention, a.plan, on.out, on.sums, on.q, on.k, on.v, on.mask)
 	}
 	if err != nil {
 		rt.parked.add(on.sums.ReleaseContext(ctx))
@@ -310,7 +309,7 @@ func (rt *Runtime) attendGrad(ctx context.Context, op string, p *kernel.Attentio
 			return err
 		}
 		defer in.release()
-		return rt.kernels.attentionGrad(ctx, p, on)
+		return rt.planned(ctx, backend.AttentionGrad, p, on.dq, on.dk, on.dv, on.dmask, on.dout, on.out, on.sums, on.q, on.k, on.v, on.mask)
 	}
 	for _, t := range []*Tensor{on.dq, on.dk, on.dv, on.dmask} {
 		if t != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -103,7 +104,11 @@ func (rt *Runtime) BatchNorm(ctx context.Context, x, weight, bias *Tensor, c Bat
 				t.overwritten()
 			}
 		}
-		return rt.layers.batchNorm(ctx, p, y, stats, x, weight, bias, c.Mean, c.Var, c.Batches)
+		of := backend.BatchNorm
+		if p.Training {
+			of = backend.BatchNormTraining
+		}
+		return rt.planned(ctx, of, p, y, stats, x, weight, bias, c.Mean, c.Var, c.Batches)
 	})
 }
 
@@ -135,7 +140,7 @@ func (rt *Runtime) BatchNormGrad(ctx context.Context, dst, dy, x, weight, stats 
 		if dy.bytes == 0 {
 			return nil
 		}
-		return rt.layers.batchNormGrad(ctx, p, dx, dw, db, dy, x, weight, stats)
+		return rt.planned(ctx, backend.BatchNormGrad, p, dx, dw, db, dy, x, weight, stats)
 	}
 	if dy.bytes == 0 {
 		g.zero(dw, db)

@@ -7,15 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/gpuop"
 )
 
 // BenchmarkOwnProduct is a product of a dense layer in a captured graph that has it 32 times: y = x wᵀ with its bias (NT), dx = dy w (NN), and
 // dw = dyᵀ x with the sums of dy's columns (TN), by the library (and what follows it) and by the kernels of each tiling, whose inner dimension is
 // cut into so many parts. ns/op are of one product.
 func BenchmarkOwnProduct(b *testing.B) {
-	own, parts := ownTiling, productParts
-	defer func() { ownTiling, productParts = own, parts }()
 	for _, s := range []struct {
 		form    string
 		m, n, k int
@@ -33,18 +31,17 @@ func BenchmarkOwnProduct(b *testing.B) {
 	} {
 		name := fmt.Sprintf("%s/%dx%dx%d/", s.form, s.m, s.n, s.k)
 		b.Run(name+"library", func(b *testing.B) {
-			ownTiling = func(kernel.MatMul, epilogue) *tiling { return nil }
+			defer gpuop.Force(gpuop.Nowhere, nil)()
 			benchmarkProduct(b, s.form, s.m, s.n, s.k)
 		})
-		for cut, called := range map[*tiling]string{narrowTiling: "narrow", wideTiling: "wide"} {
-			all := cut.tiles(s.m, s.n)
+		for w, called := range map[gpuop.Way]string{gpuop.OwnNarrow: "narrow", gpuop.OwnWide: "wide"} {
+			all := w.Tiles(s.m, s.n)
 			for _, n := range []int{1, 2, 4, 8, 16} {
-				if n > 1 && (n > cut.steps(s.k) || all > partTickets || all*n > 1024) {
+				if n > 1 && (n > w.Steps(s.k) || all > gpuop.MaxCut || all*n > 1024) {
 					continue
 				}
 				b.Run(fmt.Sprint(name, called, "-", n), func(b *testing.B) {
-					ownTiling = func(kernel.MatMul, epilogue) *tiling { return cut }
-					productParts = func(*tiling, int, int) int { return n }
+					defer gpuop.Force(w, func(int, int) int { return n })()
 					benchmarkProduct(b, s.form, s.m, s.n, s.k)
 				})
 			}

@@ -4,32 +4,33 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
 // Maximum returns the greater of a and b, broadcast after NumPy's rules; NaN if one is (torch.maximum).
 func (rt *Runtime) Maximum(ctx context.Context, a, b *Tensor) (*Tensor, error) {
-	return rt.zip(ctx, kernel.Maximum, a, b)
+	return rt.zip(ctx, backend.Maximum, a, b)
 }
 
 // Minimum returns the smaller of a and b, broadcast after NumPy's rules; NaN if one is (torch.minimum).
 func (rt *Runtime) Minimum(ctx context.Context, a, b *Tensor) (*Tensor, error) {
-	return rt.zip(ctx, kernel.Minimum, a, b)
+	return rt.zip(ctx, backend.Minimum, a, b)
 }
 
 // MaximumGrad is the gradient of a as an operand of [Runtime.Maximum], in dy's shape, which a and b broadcast to: dy where a
 // is greater, half of it where they are equal, 0 where b is greater. It goes to dst: dy itself to work in place, or nil for a
 // new tensor.
 func (rt *Runtime) MaximumGrad(ctx context.Context, dst, dy, a, b *Tensor) (*Tensor, error) {
-	return rt.extremeGrad(ctx, "MaximumGrad", true, dst, dy, a, b)
+	return rt.extremeGrad(ctx, "MaximumGrad", backend.MaximumGrad, dst, dy, a, b)
 }
 
 // MinimumGrad is MaximumGrad for [Runtime.Minimum].
 func (rt *Runtime) MinimumGrad(ctx context.Context, dst, dy, a, b *Tensor) (*Tensor, error) {
-	return rt.extremeGrad(ctx, "MinimumGrad", false, dst, dy, a, b)
+	return rt.extremeGrad(ctx, "MinimumGrad", backend.MinimumGrad, dst, dy, a, b)
 }
 
-func (rt *Runtime) extremeGrad(ctx context.Context, op string, greatest bool, dst, dy, a, b *Tensor) (*Tensor, error) {
+func (rt *Runtime) extremeGrad(ctx context.Context, op string, of backend.Op, dst, dy, a, b *Tensor) (*Tensor, error) {
 	in, err := rt.acquireFloats(op, dy, a, b)
 	if err != nil {
 		return nil, err
@@ -41,7 +42,9 @@ func (rt *Runtime) extremeGrad(ctx context.Context, op string, greatest bool, ds
 		}
 	}
 	return rt.into(ctx, op, dst, dy, []*Tensor{a, b}, func(out *Tensor) error {
-		return rt.kernels.extremeGrad(greatest, out, dy, a, b)
+		c := rt.call(of, out, dy, a, b)
+		c.Plan = kernel.NewMeeting(out.shape, a.shape, b.shape)
+		return rt.backend.Do(ctx, c)
 	})
 }
 
@@ -72,5 +75,7 @@ func (rt *Runtime) Where(ctx context.Context, cond, a, b *Tensor) (*Tensor, erro
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.choose(out, cond, a, b))
+	c := rt.call(backend.Where, out, cond, a, b)
+	c.Plan = kernel.NewMeeting(out.shape, cond.shape, a.Shape(), b.Shape()) // of what is missing as of a scalar
+	return out.orRelease(rt.backend.Do(ctx, c))
 }

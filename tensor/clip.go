@@ -7,7 +7,8 @@ import (
 	"math"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // maxNormBlocks is how many blocks of a launch share a tensor's norm.
@@ -44,21 +45,75 @@ func (rt *Runtime) ClipNorm(ctx context.Context, most, p float64, ts ...*Tensor)
 	if err != nil {
 		return total.orRelease(err)
 	}
-	if err = rt.kernels.norm(total, ts, kernel.Norm(p), parts); err == nil && !math.IsInf(most, 1) {
+	if err = rt.norm(ctx, total, ts, p, parts, per); err == nil && !math.IsInf(most, 1) {
 		overwritten(ts...)
-		err = rt.kernels.clip(ts, parts, most)
+		norm := parts.ref()
+		norm.Ptr, norm.Bytes, norm.Host = norm.Ptr+device.Ptr(norm.Bytes-8), 8, nil
+		err = rt.inPlace(ctx, backend.Clip, ts, most, norm)
 	}
 	return total.orRelease(errors.Join(err, parts.ReleaseContext(ctx)))
 }
 
-// lastNumber is the last element of a tensor of Float64.
-func (t *Tensor) lastNumber() device.Range {
+// norm sets total, and the last number of parts, to the p-norm of the p-norms of the tensors. Before it, parts has each numbers for
+// every tensor.
+func (rt *Runtime) norm(ctx context.Context, total *Tensor, ts []*Tensor, p float64, parts *Tensor, each int) error {
 	const size = 8
-	return device.Range{Ptr: t.ptr() + device.Ptr(t.bytes-size), Bytes: size}
+	at := 0
+	err := alike(ts, func(some []*Tensor) error {
+		l := backend.List{Stride: 2}
+		for _, t := range some {
+			part := backend.Ref{Ptr: parts.ptr() + device.Ptr(at*each*size), Bytes: int64(each * size), Dtype: backend.Float64}
+			l.Refs = append(l.Refs, t.ref(), part)
+			at++
+		}
+		c := rt.calls.New(backend.Norm, some[0].code)
+		c.C[0] = p
+		c.SetList(l)
+		return rt.backend.Do(ctx, c)
+	})
+	if err != nil {
+		return err
+	}
+	c := rt.call(backend.NormOfNorms, total, parts)
+	c.C[0] = p
+	backend.SetParams(c, plan.NormTotal{Each: each})
+	return rt.backend.Do(ctx, c)
+}
+
+// inPlace queues an operation on each of the tensors.
+func (rt *Runtime) inPlace(ctx context.Context, op backend.Op, ts []*Tensor, v float64, args ...backend.Ref) error {
+	return alike(ts, func(some []*Tensor) error {
+		l := backend.List{Stride: 1}
+		for _, t := range some {
+			l.Refs = append(l.Refs, t.ref())
+		}
+		c := rt.calls.New(op, some[0].code)
+		c.C[0] = v
+		for _, r := range args {
+			c.Add(r)
+		}
+		c.SetList(l)
+		return rt.backend.Do(ctx, c)
+	})
+}
+
+// alike calls f for each run of tensors of one dtype.
+func alike(ts []*Tensor, f func(some []*Tensor) error) error {
+	for len(ts) > 0 {
+		n := 1
+		for n < len(ts) && ts[n].code == ts[0].code {
+			n++
+		}
+		if err := f(ts[:n]); err != nil {
+			return err
+		}
+		ts = ts[n:]
+	}
+	return nil
 }
 
 // ClipValue keeps the elements of the tensors, in place, within -most and most (torch.nn.utils.clip_grad_value_). NaN stays.
-func (rt *Runtime) ClipValue(_ context.Context, most float64, ts ...*Tensor) error {
+func (rt *Runtime) ClipValue(ctx context.Context, most float64, ts ...*Tensor) error {
 	if !(most >= 0) {
 		return fmt.Errorf("tensor: ClipValue: %w: at most %v: want a number of at least 0", ErrInvalid, most)
 	}
@@ -70,5 +125,5 @@ func (rt *Runtime) ClipValue(_ context.Context, most float64, ts ...*Tensor) err
 		}
 	}
 	overwritten(ts...)
-	return rt.kernels.bound(ts, most)
+	return rt.inPlace(ctx, backend.Bound, ts, most)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -59,9 +60,9 @@ func (rt *Runtime) conv(ctx context.Context, op string, x, w, bias *Tensor, c Co
 		return y, nil
 	}
 	if transposed {
-		return y.orRelease(rt.layers.convInputGrad(ctx, p, y, x, w, bias))
+		return y.orRelease(rt.planned(ctx, backend.ConvInputGrad, p, y, x, w, bias))
 	}
-	return y.orRelease(rt.layers.conv(ctx, p, y, x, w, bias))
+	return y.orRelease(rt.planned(ctx, backend.Conv, p, y, x, w, bias))
 }
 
 // ConvInputGrad is the gradient of x, whose shape is given, of [Runtime.Conv1d] or [Runtime.Conv2d]: dy is that of the
@@ -93,9 +94,9 @@ func (rt *Runtime) convInputGrad(ctx context.Context, op string, dy, w *Tensor, 
 		return dx, nil
 	}
 	if transposed {
-		return dx.orRelease(rt.layers.conv(ctx, p, dx, dy, w, nil))
+		return dx.orRelease(rt.planned(ctx, backend.Conv, p, dx, dy, w, nil))
 	}
-	return dx.orRelease(rt.layers.convInputGrad(ctx, p, dx, dy, w, nil))
+	return dx.orRelease(rt.planned(ctx, backend.ConvInputGrad, p, dx, dy, w, nil))
 }
 
 // ConvWeightGrad is the gradient of the weights, whose shape is given, of [Runtime.Conv1d] or [Runtime.Conv2d]: dy is that of
@@ -127,9 +128,9 @@ func (rt *Runtime) convWeightGrad(ctx context.Context, op string, dy, x *Tensor,
 		return dw.orRelease(rt.memset(op, dw))
 	}
 	if transposed {
-		return dw.orRelease(rt.layers.convWeightGrad(ctx, p, dw, x, dy))
+		return dw.orRelease(rt.planned(ctx, backend.ConvWeightGrad, p, dw, x, dy))
 	}
-	return dw.orRelease(rt.layers.convWeightGrad(ctx, p, dw, dy, x))
+	return dw.orRelease(rt.planned(ctx, backend.ConvWeightGrad, p, dw, dy, x))
 }
 
 // planConvGrad is the plan of the gradients of a convolution of these shapes; dy is that of its result.

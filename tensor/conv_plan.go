@@ -57,7 +57,7 @@ func (rt *Runtime) planConv(op string, c ConvConfig, x, w Shape, dims int, trans
 	k.list(c.OutputPadding)
 	k.add(c.Groups, dims)
 	k.flags(c.Same, transposed)
-	p, err := plan(rt, &k, func() (*convPlan, error) {
+	p, err := remembered(rt, &k, func() (*convPlan, error) {
 		p, y, err := c.plan(op, x, w, dims, transposed)
 		return &convPlan{p, y}, err
 	})

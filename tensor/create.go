@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 )
 
 // New makes a tensor whose elements are undefined (torch.empty). No dimensions make a scalar. A shape may
@@ -78,7 +79,13 @@ func (rt *Runtime) Full(ctx context.Context, value float64, dtype Dtype, shape .
 	if err != nil {
 		return nil, err
 	}
-	return t.orRelease(rt.kernels.fill(t, value))
+	return t.orRelease(rt.fill(ctx, t, value))
+}
+
+func (rt *Runtime) fill(ctx context.Context, t *Tensor, value float64) error {
+	c := rt.call(backend.Fill, t)
+	c.C[0] = value
+	return rt.backend.Do(ctx, c)
 }
 
 // Zero sets every element of t to 0.

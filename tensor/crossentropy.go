@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -26,12 +27,6 @@ func (rt *Runtime) CrossEntropy(ctx context.Context, logits, labels *Tensor, opt
 // is 1, in memory of its own; grad is nil otherwise. GPUs do so for a loss of one element, of up to 4,096 rows of up to 256 classes.
 func (rt *Runtime) CrossEntropyWithGrad(ctx context.Context, logits, labels *Tensor, options ...LossOption) (loss, grad *Tensor, err error) {
 	return rt.crossEntropy(ctx, logits, labels, true, options)
-}
-
-// entropyFuser is kernels that set the gradient of a cross entropy together with it.
-type entropyFuser interface {
-	fusesEntropy(e kernel.Entropy, logits *Tensor) bool
-	crossEntropyWithGrad(ctx context.Context, e kernel.Entropy, loss, grad, logits, labels, weights *Tensor, fault *storage) error
 }
 
 func (rt *Runtime) crossEntropy(ctx context.Context, logits, labels *Tensor, wantGrad bool, options []LossOption) (loss, grad *Tensor, err error) {
@@ -54,30 +49,42 @@ func (rt *Runtime) crossEntropy(ctx context.Context, logits, labels *Tensor, wan
 	if loss, err = rt.alloc(ctx, op, lossDtype(logits.dtype), shape); err != nil {
 		return nil, nil, err
 	}
-	fuser := rt.fuser()
-	if wantGrad && fuser != nil && fuser.fusesEntropy(e, logits) {
-		if grad, err = rt.alloc(ctx, op, logits.dtype, logits.shape); err != nil {
+	if wantGrad && !e.Each {
+		if grad, err = rt.entropyWithGrad(ctx, e, loss, logits, labels, c.Weight, fault); err != nil {
 			return nil, nil, errors.Join(err, loss.Release())
 		}
-		err = fuser.crossEntropyWithGrad(ctx, e, loss, grad, logits, labels, c.Weight, fault)
-	} else {
-		err = rt.kernels.crossEntropy(ctx, e, loss, logits, labels, c.Weight, fault)
+	}
+	if grad == nil {
+		call := rt.call(backend.CrossEntropy, loss, logits, labels, c.Weight)
+		call.Dtype = logits.code
+		call.Add(faultRef(fault))
+		backend.SetParams(call, e)
+		err = rt.backend.Do(ctx, call)
 	}
 	rt.armFaults()
 	if err != nil {
-		return nil, nil, errors.Join(err, loss.Release(), grad.Release())
+		return nil, nil, errors.Join(err, loss.Release())
 	}
 	return loss, grad, nil
 }
 
-// fuser is the device's kernels behind those that widen, if they can.
-func (rt *Runtime) fuser() entropyFuser {
-	w, _ := rt.kernels.(*wideKernels)
-	if w == nil {
-		return nil
+// entropyWithGrad sets the loss and returns the gradient of the logits, if one launch does both; else nil, and nothing is queued.
+func (rt *Runtime) entropyWithGrad(ctx context.Context, e kernel.Entropy, loss, logits, labels, weight *Tensor, fault *storage) (*Tensor, error) {
+	call := rt.call(backend.CrossEntropyWithGrad, loss, logits, logits, labels, weight) // the gradient is like the logits
+	call.Dtype = logits.code
+	call.Add(faultRef(fault))
+	backend.SetParams(call, e)
+	if !rt.backend.Supports(call) {
+		call.Free()
+		return nil, nil
 	}
-	f, _ := w.kernels.(entropyFuser)
-	return f
+	grad, err := rt.alloc(ctx, "CrossEntropy", logits.dtype, logits.shape)
+	if err != nil {
+		call.Free()
+		return nil, err
+	}
+	call.Args[1] = grad.ref()
+	return grad.orRelease(rt.backend.Do(ctx, call))
 }
 
 // CrossEntropyGrad is the gradient of the logits of [Runtime.CrossEntropy] with the same options: of the mean
@@ -108,7 +115,9 @@ func (rt *Runtime) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dl
 		if out.bytes == 0 {
 			return nil
 		}
-		return rt.kernels.crossEntropyGrad(ctx, e, out, logits, labels, c.Weight, dloss)
+		call := rt.call(backend.CrossEntropyGrad, out, logits, labels, c.Weight, dloss)
+		backend.SetParams(call, e)
+		return rt.backend.Do(ctx, call)
 	})
 }
 

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // Dropout returns x with each element 0 with probability p, and the others over 1-p (torch.nn.functional.dropout). Which ones
@@ -48,7 +50,9 @@ func (rt *Runtime) dropout(ctx context.Context, op string, dst, x *Tensor, p flo
 		if out.bytes == 0 {
 			return nil
 		}
-		return rt.layers.dropout(out, x, r, live, below, scale)
+		c := rt.call(backend.Dropout, out, x, live)
+		backend.SetParams(c, plan.Drop{Seed: r.Seed, Stream: r.Stream, Below: below, Scale: scale})
+		return rt.backend.Do(ctx, c)
 	}
 	if dst != nil {
 		return rt.into(ctx, op, dst, x, present(nil, live), run)

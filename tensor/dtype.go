@@ -8,6 +8,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/internal/bfloat16"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 )
 
 // Dtype is the type of a tensor's elements, and Shape its dimensions, the slowest first. Both are gorgonia's, under names
@@ -59,6 +60,25 @@ func DtypeOf[T Element]() Dtype {
 	default:
 		return Uint8
 	}
+}
+
+// codeOf is the backend's number of a dtype.
+func codeOf(dtype Dtype) backend.Dtype {
+	switch dtype {
+	case Float32:
+		return backend.Float32
+	case Float64:
+		return backend.Float64
+	case BFloat16:
+		return backend.BFloat16
+	case Int32:
+		return backend.Int32
+	case Int64:
+		return backend.Int64
+	case Uint8:
+		return backend.Uint8
+	}
+	return backend.NoDtype
 }
 
 func checkDtype(op string, dtype Dtype) error {

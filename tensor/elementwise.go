@@ -3,34 +3,33 @@ package tensor
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 )
 
 // Add returns a + b, broadcast after NumPy's rules.
 func (rt *Runtime) Add(ctx context.Context, a, b *Tensor) (*Tensor, error) {
-	return rt.zip(ctx, kernel.Add, a, b)
+	return rt.zip(ctx, backend.Add, a, b)
 }
 
 // Sub returns a - b, broadcast after NumPy's rules.
 func (rt *Runtime) Sub(ctx context.Context, a, b *Tensor) (*Tensor, error) {
-	return rt.zip(ctx, kernel.Sub, a, b)
+	return rt.zip(ctx, backend.Sub, a, b)
 }
 
 // Mul returns the elementwise product a * b, broadcast after NumPy's rules.
 func (rt *Runtime) Mul(ctx context.Context, a, b *Tensor) (*Tensor, error) {
-	return rt.zip(ctx, kernel.Mul, a, b)
+	return rt.zip(ctx, backend.Mul, a, b)
 }
 
 // Div returns a / b, broadcast after NumPy's rules. Division by zero gives an infinity or NaN.
 func (rt *Runtime) Div(ctx context.Context, a, b *Tensor) (*Tensor, error) {
-	return rt.zip(ctx, kernel.Div, a, b)
+	return rt.zip(ctx, backend.Div, a, b)
 }
 
-func (rt *Runtime) zip(ctx context.Context, op kernel.Binary, a, b *Tensor) (*Tensor, error) {
+func (rt *Runtime) zip(ctx context.Context, op backend.Op, a, b *Tensor) (*Tensor, error) {
 	in, err := rt.acquireFloats(op.Name(), a, b)
 	if err != nil {
 		return nil, err
@@ -44,25 +43,32 @@ func (rt *Runtime) zip(ctx context.Context, op kernel.Binary, a, b *Tensor) (*Te
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.binary(op, out, a, b))
+	return out.orRelease(rt.zipTo(ctx, op, out, a, b))
+}
+
+// zipTo queues an operation on two operands, which broadcast to out's shape.
+func (rt *Runtime) zipTo(ctx context.Context, op backend.Op, out, a, b *Tensor) error {
+	c := rt.call(op, out, a, b)
+	c.Plan = rt.broadcast(out.shape, a.shape, b.shape)
+	return rt.backend.Do(ctx, c)
 }
 
 // AddInPlace adds b to a (Tensor.add_). b must broadcast to a's shape.
-func (rt *Runtime) AddInPlace(_ context.Context, a, b *Tensor) error {
-	return rt.zipInPlace("add in place", kernel.Add, a, b)
+func (rt *Runtime) AddInPlace(ctx context.Context, a, b *Tensor) error {
+	return rt.zipInPlace(ctx, "add in place", backend.Add, a, b)
 }
 
 // SubInPlace subtracts b from a (Tensor.sub_). b must broadcast to a's shape.
-func (rt *Runtime) SubInPlace(_ context.Context, a, b *Tensor) error {
-	return rt.zipInPlace("sub in place", kernel.Sub, a, b)
+func (rt *Runtime) SubInPlace(ctx context.Context, a, b *Tensor) error {
+	return rt.zipInPlace(ctx, "sub in place", backend.Sub, a, b)
 }
 
 // MulInPlace multiplies a by b (Tensor.mul_). b must broadcast to a's shape.
-func (rt *Runtime) MulInPlace(_ context.Context, a, b *Tensor) error {
-	return rt.zipInPlace("mul in place", kernel.Mul, a, b)
+func (rt *Runtime) MulInPlace(ctx context.Context, a, b *Tensor) error {
+	return rt.zipInPlace(ctx, "mul in place", backend.Mul, a, b)
 }
 
-func (rt *Runtime) zipInPlace(name string, op kernel.Binary, a, b *Tensor) error {
+func (rt *Runtime) zipInPlace(ctx context.Context, name string, op backend.Op, a, b *Tensor) error {
 	in, err := rt.acquireFloats(name, a, b)
 	if err != nil {
 		return err
@@ -79,7 +85,7 @@ func (rt *Runtime) zipInPlace(name string, op kernel.Binary, a, b *Tensor) error
 		return overlapError(name)
 	}
 	a.overwritten()
-	return rt.kernels.binary(op, a, a, b)
+	return rt.zipTo(ctx, op, a, a, b)
 }
 
 // overlaps reports whether a and b share memory other than element for element.
@@ -96,86 +102,17 @@ func overlapError(op string) error {
 	return fmt.Errorf("tensor: %s: %w: the operands overlap in memory", op, ErrInvalid)
 }
 
-// Neg returns -x.
-func (rt *Runtime) Neg(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.each(ctx, kernel.Neg, x, 0)
-}
-
-// Exp returns e to the power of x.
-func (rt *Runtime) Exp(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.each(ctx, kernel.Exp, x, 0)
-}
-
-// Log returns the natural logarithm of x.
-func (rt *Runtime) Log(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.each(ctx, kernel.Log, x, 0)
-}
-
-// Tanh returns the hyperbolic tangent of x.
-func (rt *Runtime) Tanh(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.each(ctx, kernel.Tanh, x, 0)
-}
-
-// Sigmoid returns 1 / (1 + exp(-x)).
-func (rt *Runtime) Sigmoid(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.each(ctx, kernel.Sigmoid, x, 0)
-}
-
-// ReLU returns max(x, 0); NaN stays NaN.
-func (rt *Runtime) ReLU(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.each(ctx, kernel.ReLU, x, 0)
-}
-
-// Sqrt returns the square root of x.
-func (rt *Runtime) Sqrt(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.each(ctx, kernel.Sqrt, x, 0)
-}
-
-// Square returns x * x.
-func (rt *Runtime) Square(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.each(ctx, kernel.Square, x, 0)
-}
-
-// AddScalar returns x + c.
-func (rt *Runtime) AddScalar(ctx context.Context, x *Tensor, c float64) (*Tensor, error) {
-	return rt.each(ctx, kernel.AddConst, x, c)
-}
-
-// MulScalar returns x * c.
-func (rt *Runtime) MulScalar(ctx context.Context, x *Tensor, c float64) (*Tensor, error) {
-	return rt.each(ctx, kernel.MulConst, x, c)
-}
-
-// PowScalar returns x to the power of c.
-func (rt *Runtime) PowScalar(ctx context.Context, x *Tensor, c float64) (*Tensor, error) {
-	return rt.each(ctx, kernel.PowConst, x, c)
-}
-
 // MulScalarInPlace multiplies x by c.
-func (rt *Runtime) MulScalarInPlace(_ context.Context, x *Tensor, c float64) error {
+func (rt *Runtime) MulScalarInPlace(ctx context.Context, x *Tensor, c float64) error {
 	in, err := rt.acquireFloats("mul scalar in place", x)
 	if err != nil {
 		return err
 	}
 	defer in.release()
 	x.overwritten()
-	return rt.kernels.unary(kernel.MulConst, x, x, c)
-}
-
-func (rt *Runtime) each(ctx context.Context, u kernel.Unary, x *Tensor, c float64) (*Tensor, error) {
-	in, err := rt.acquireFloats(u.Name(), x)
-	if err != nil {
-		return nil, err
-	}
-	defer in.release()
-	if math.IsNaN(c) {
-		return nil, fmt.Errorf("tensor: %s: %w: the scalar is NaN", u.Name(), ErrInvalid)
-	}
-	out, err := rt.allocResult(ctx, u.Name(), &in, x.shape, x, nil)
-	if err != nil {
-		return nil, err
-	}
-	return out.orRelease(rt.kernels.unary(u, out, x, c))
+	call := rt.call(backend.MulScalar, x, x)
+	call.C[0] = c
+	return rt.backend.Do(ctx, call)
 }
 
 // AddBias returns x + bias for every row of x (rows, …, n); bias has n elements.
@@ -189,20 +126,20 @@ func (rt *Runtime) AddBias(ctx context.Context, x, bias *Tensor) (*Tensor, error
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.addBias(out, x, bias, false))
+	return out.orRelease(rt.run(ctx, backend.AddBias, out, x, bias))
 }
 
 // AddBiasInPlace adds bias to every row of x (rows, …, n); bias has n elements.
-func (rt *Runtime) AddBiasInPlace(_ context.Context, x, bias *Tensor) error {
-	return rt.addBiasInPlace("AddBiasInPlace", x, bias, false)
+func (rt *Runtime) AddBiasInPlace(ctx context.Context, x, bias *Tensor) error {
+	return rt.addBiasInPlace(ctx, "AddBiasInPlace", backend.AddBias, x, bias)
 }
 
 // AddBiasReLUInPlace is AddBiasInPlace and then ReLU, in one pass over the memory.
-func (rt *Runtime) AddBiasReLUInPlace(_ context.Context, x, bias *Tensor) error {
-	return rt.addBiasInPlace("AddBiasReLUInPlace", x, bias, true)
+func (rt *Runtime) AddBiasReLUInPlace(ctx context.Context, x, bias *Tensor) error {
+	return rt.addBiasInPlace(ctx, "AddBiasReLUInPlace", backend.AddBiasReLU, x, bias)
 }
 
-func (rt *Runtime) addBiasInPlace(op string, x, bias *Tensor, relu bool) error {
+func (rt *Runtime) addBiasInPlace(ctx context.Context, op string, of backend.Op, x, bias *Tensor) error {
 	in, err := rt.acquireBias(op, x, bias)
 	if err != nil {
 		return err
@@ -212,7 +149,7 @@ func (rt *Runtime) addBiasInPlace(op string, x, bias *Tensor, relu bool) error {
 		return overlapError(op)
 	}
 	x.overwritten()
-	return rt.kernels.addBias(x, x, bias, relu)
+	return rt.run(ctx, of, x, x, bias)
 }
 
 func (rt *Runtime) acquireBias(op string, x, bias *Tensor) (operands, error) {
@@ -244,5 +181,5 @@ func (rt *Runtime) Convert(ctx context.Context, x *Tensor, dtype Dtype) (*Tensor
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.convert(out, x))
+	return out.orRelease(rt.run(ctx, backend.Convert, out, x))
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 )
 
 // Classes of errors, for errors.Is.
@@ -28,7 +29,7 @@ var (
 	// ErrClosed: the runtime is closed.
 	ErrClosed = errors.New("runtime is closed")
 	// ErrUnsupported: the device has no kernels for tensors.
-	ErrUnsupported = errors.New("not supported by the device")
+	ErrUnsupported = backend.ErrUnsupported
 	// ErrCapturing: the call is not possible while the runtime's stream is captured; it is [device.ErrCapturing].
 	ErrCapturing = device.ErrCapturing
 	// ErrLeaked: tensors were still live when the runtime closed.

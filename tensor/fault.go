@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -83,6 +84,11 @@ func (rt *Runtime) faultWord(ctx context.Context) (*storage, error) {
 		return word, nil
 	}
 	return nil, ErrClosed
+}
+
+// faultRef is the word as an operand.
+func faultRef(word *storage) backend.Ref {
+	return backend.Ref{Ptr: word.block.Ptr(), Bytes: faultBytes, Dtype: backend.Int32}
 }
 
 // checkFaults waits for the kernels that may have found something wrong, and returns it, once.

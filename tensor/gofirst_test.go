@@ -20,7 +20,7 @@ func TestGoFirst(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
-	require.NoError(t, r.GoFirst(s))
+	require.NoError(t, r.goFirst(s))
 	require.NoError(t, s.Synchronize(r.ctx))
 	if _, visible := r.dev.(device.HostVisible); visible {
 		require.Empty(t, launches)
@@ -35,7 +35,7 @@ func TestGoFirst(t *testing.T) {
 	to, err := r.dev.NewEvent(device.EventOptions{Timed: true})
 	require.NoError(t, err)
 	require.NoError(t, s.Record(from))
-	require.NoError(t, r.GoFirst(s))
+	require.NoError(t, r.goFirst(s))
 	require.NoError(t, s.Record(to))
 	require.NoError(t, s.Synchronize(r.ctx))
 	took, err := r.dev.Elapsed(from, to)

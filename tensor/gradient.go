@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 )
 
 // The gradients of elementwise functions take dst, where the result goes: dy itself to work in place, or nil
@@ -14,7 +14,7 @@ import (
 
 // ReLUGrad is the gradient of [Runtime.ReLU]'s argument: dy where y > 0, else 0.
 func (rt *Runtime) ReLUGrad(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, kernel.ReLUGrad, dst, dy, y)
+	return rt.grad(ctx, backend.ReLUGrad, dst, dy, y)
 }
 
 // ReLUBiasGrad is the gradient of both operands of ReLU(x + bias), from its result y (…, n): dx as [Runtime.ReLUGrad]'s, to dst, and db (n), the
@@ -39,7 +39,7 @@ func (rt *Runtime) ReLUBiasGrad(ctx context.Context, dst, dy, y *Tensor) (dx, db
 		if db.bytes == 0 {
 			return nil
 		}
-		return rt.layers.reluBiasGrad(ctx, out, db, dy, y)
+		return rt.reluBiasGrad(ctx, out, db, dy, y)
 	})
 	if err != nil {
 		return nil, nil, errors.Join(err, db.Release())
@@ -47,37 +47,50 @@ func (rt *Runtime) ReLUBiasGrad(ctx context.Context, dst, dy, y *Tensor) (dx, db
 	return dx, db, nil
 }
 
+func (rt *Runtime) reluBiasGrad(ctx context.Context, dx, db, dy, y *Tensor) error {
+	if dx.bytes == 0 {
+		return rt.memset("ReLUBiasGrad", db)
+	}
+	if done, err := rt.fused(ctx, rt.call(backend.ReLUBiasGrad, dx, db, dy, y)); done {
+		return err
+	}
+	if err := rt.zipTo(ctx, backend.ReLUGrad, dx, dy, y); err != nil {
+		return err
+	}
+	return rt.sumTo(ctx, db, keptColumns(dx), dx, 1)
+}
+
 // TanhGrad is the gradient of [Runtime.Tanh]'s argument, dy * (1 - y*y).
 func (rt *Runtime) TanhGrad(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, kernel.TanhGrad, dst, dy, y)
+	return rt.grad(ctx, backend.TanhGrad, dst, dy, y)
 }
 
 // SigmoidGrad is the gradient of [Runtime.Sigmoid]'s argument, dy * y * (1 - y).
 func (rt *Runtime) SigmoidGrad(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, kernel.SigmoidGrad, dst, dy, y)
+	return rt.grad(ctx, backend.SigmoidGrad, dst, dy, y)
 }
 
 // SqrtGrad is the gradient of [Runtime.Sqrt]'s argument, dy / (2*y).
 func (rt *Runtime) SqrtGrad(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, kernel.SqrtGrad, dst, dy, y)
+	return rt.grad(ctx, backend.SqrtGrad, dst, dy, y)
 }
 
 // SquareGrad is the gradient of [Runtime.Square]'s argument x, dy * 2*x.
 func (rt *Runtime) SquareGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, kernel.SquareGrad, dst, dy, x)
+	return rt.grad(ctx, backend.SquareGrad, dst, dy, x)
 }
 
 // MulGrad is the gradient of a factor, dy times the other factor.
 func (rt *Runtime) MulGrad(ctx context.Context, dst, dy, other *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, kernel.Mul, dst, dy, other)
+	return rt.grad(ctx, backend.Mul, dst, dy, other)
 }
 
 // DivGrad is the gradient of a dividend, dy over the divisor.
 func (rt *Runtime) DivGrad(ctx context.Context, dst, dy, divisor *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, kernel.Div, dst, dy, divisor)
+	return rt.grad(ctx, backend.Div, dst, dy, divisor)
 }
 
-func (rt *Runtime) grad(ctx context.Context, op kernel.Binary, dst, dy, y *Tensor) (*Tensor, error) {
+func (rt *Runtime) grad(ctx context.Context, op backend.Op, dst, dy, y *Tensor) (*Tensor, error) {
 	in, err := rt.acquireFloats(op.Name(), dy, y)
 	if err != nil {
 		return nil, err
@@ -86,7 +99,7 @@ func (rt *Runtime) grad(ctx context.Context, op kernel.Binary, dst, dy, y *Tenso
 	if err := sameShape(op.Name(), dy, y); err != nil {
 		return nil, err
 	}
-	return rt.into(ctx, op.Name(), dst, dy, []*Tensor{y}, func(out *Tensor) error { return rt.kernels.binary(op, out, dy, y) })
+	return rt.into(ctx, op.Name(), dst, dy, []*Tensor{y}, func(out *Tensor) error { return rt.zipTo(ctx, op, out, dy, y) })
 }
 
 // into runs a kernel whose result goes to dst or, if that is nil, to a new tensor, of the shape and dtype of

@@ -84,10 +84,8 @@ func (rt *Runtime) capture(ctx context.Context, f func(ctx context.Context) erro
 		return nil, err
 	}
 	defer func() { rt.parked.add(fault.release(ctx)) }()
-	if p, ok := rt.kernels.(preparer); ok {
-		if err := p.prepare(ctx); err != nil {
-			return nil, err
-		}
+	if err := rt.backend.Prepare(ctx); err != nil {
+		return nil, fmt.Errorf("tensor: Capture: %w", err)
 	}
 	g := &Graph{rt: rt, pool: rt.cache.PoolOf(ctx), made: new(made)}
 	if g.pool == nil {

@@ -109,7 +109,7 @@ func TestGraphsOutliveEmptyCache(t *testing.T) {
 			require.Error(t, pool.EmptyCache(r.ctx))
 		}
 		x := float32(i + 1)
-		require.NoError(t, r.kernels.fill(in, float64(x)))
+		require.NoError(t, r.fill(r.ctx, in, float64(x)))
 		require.NoError(t, g.Replay(r.ctx))
 		require.Equal(t, []float32{2 * x * (1 << 20)}, get[float32](r, sum, nil), "case %d", i)
 	}

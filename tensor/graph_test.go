@@ -132,7 +132,7 @@ func TestGraphsShareAPool(t *testing.T) {
 	}
 	for i := range 12 {
 		k := i * 5 % 3
-		require.NoError(t, r.kernels.fill(ins[k], float64(i)))
+		require.NoError(t, r.fill(r.ctx, ins[k], float64(i)))
 		require.NoError(t, all[k].Replay(r.ctx))
 		assert.Equal(t, []float32{float32(2 * i * sizes[k])}, get[float32](r, outs[k], nil))
 	}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // IndexSelect returns the elements of x at the given places of a dimension, in memory of its own (torch.index_select).
@@ -87,8 +89,8 @@ func (rt *Runtime) Embedding(ctx context.Context, index, weight *Tensor, cfg Emb
 }
 
 // taking is how index takes rows of an array of the given shape.
-func taking(shape Shape, axis int, index *Tensor) kernel.Take {
-	return kernel.Take{Outer: elements(shape[:axis]), Rows: shape[axis], Count: index.Elements(), Inner: elements(shape[axis+1:])}
+func taking(shape Shape, axis int, index *Tensor) plan.Take {
+	return plan.Take{Outer: elements(shape[:axis]), Rows: shape[axis], Count: index.Elements(), Inner: elements(shape[axis+1:])}
 }
 
 func wantIndex(op string, index *Tensor) error {
@@ -99,13 +101,11 @@ func wantIndex(op string, index *Tensor) error {
 }
 
 func (rt *Runtime) take(ctx context.Context, op string, x *Tensor, axis int, index *Tensor, shape Shape) (*Tensor, error) {
-	return rt.choose(ctx, op, x, index, shape, func(out *Tensor, fault *storage) error {
-		return rt.kernels.take(out, x, index, taking(x.shape, axis, index), fault)
-	})
+	return rt.choose(ctx, op, x, index, shape, backend.Take, func(c *backend.Call) { backend.SetParams(c, taking(x.shape, axis, index)) })
 }
 
-// choose runs a kernel that reads x by an index, and may find a fault.
-func (rt *Runtime) choose(ctx context.Context, op string, x, index *Tensor, shape Shape, run func(out *Tensor, fault *storage) error) (*Tensor, error) {
+// choose queues an operation that reads x by an index, and may find a fault.
+func (rt *Runtime) choose(ctx context.Context, op string, x, index *Tensor, shape Shape, of backend.Op, set func(c *backend.Call)) (*Tensor, error) {
 	if err := wantIndex(op, index); err != nil {
 		return nil, err
 	}
@@ -123,7 +123,10 @@ func (rt *Runtime) choose(ctx context.Context, op string, x, index *Tensor, shap
 		return out.orRelease(fmt.Errorf("tensor: %s: %w", op, err))
 	}
 	defer func() { rt.parked.add(fault.release(ctx)) }()
-	err = run(out, fault)
+	c := rt.call(of, out, x, index)
+	c.Add(faultRef(fault))
+	set(c)
+	err = rt.backend.Do(ctx, c)
 	rt.armFaults()
 	return out.orRelease(err)
 }
@@ -139,9 +142,7 @@ func (rt *Runtime) Gather(ctx context.Context, x *Tensor, axis int, index *Tenso
 	if err != nil {
 		return nil, err
 	}
-	return rt.choose(ctx, "Gather", x, index, index.shape, func(out *Tensor, fault *storage) error {
-		return rt.kernels.gather(out, x, index, g, fault)
-	})
+	return rt.choose(ctx, "Gather", x, index, index.shape, backend.Gather, func(c *backend.Call) { c.Plan = g })
 }
 
 // GatherGrad is the gradient of [Runtime.Gather]'s argument, which has the given shape: dy added up at the elements that it
@@ -176,7 +177,7 @@ func (rt *Runtime) GatherGrad(ctx context.Context, dy *Tensor, axis int, index *
 	if err := rt.memset(op, out); err != nil || dy.bytes == 0 {
 		return out.orRelease(err)
 	}
-	return out.orRelease(rt.kernels.gatherGrad(out, dy, index, g))
+	return out.orRelease(rt.planned(ctx, backend.GatherGrad, g, out, dy, index))
 }
 
 // gathering is how index chooses from an array of the given shape.

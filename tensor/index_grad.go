@@ -6,7 +6,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // EmbeddingGrad is the gradient of the weight of [Runtime.Embedding], which has so many rows: dy, of the index's shape and
@@ -55,11 +56,8 @@ func (rt *Runtime) AddEmbeddingGrad(ctx context.Context, dst, dy, index *Tensor,
 	if dst.bytes == 0 || dy.bytes == 0 {
 		return nil
 	}
-	added, err := rt.layers.scanGrad(dst, dy, index, t, skip, cfg.ScaleGradByFreq, true)
-	if added {
+	if added, err := rt.fused(ctx, rt.takeGradCall(backend.ScanGradOnto, dst, dy, index, t, skip, cfg.ScaleGradByFreq)); added {
 		dst.overwritten()
-	}
-	if added || err != nil {
 		return err
 	}
 	d, err := rt.takeGrad(ctx, op, dy, 0, index, shape[:], skip, cfg.ScaleGradByFreq)
@@ -68,7 +66,7 @@ func (rt *Runtime) AddEmbeddingGrad(ctx context.Context, dst, dy, index *Tensor,
 	}
 	defer func() { rt.parked.add(d.ReleaseContext(ctx)) }()
 	dst.overwritten()
-	return rt.kernels.binary(kernel.Add, dst, dst, d)
+	return rt.zipTo(ctx, backend.Add, dst, dst, d)
 }
 
 // embeddingGrad checks the operands, and returns the gradient's shape and the padding's row.
@@ -85,19 +83,19 @@ func (rt *Runtime) embeddingGrad(op string, dy, index *Tensor, rows int, cfg Emb
 }
 
 // acquireTaken holds the operands of a gradient of the given shape, and says how the index takes from it.
-func (rt *Runtime) acquireTaken(op string, dy *Tensor, axis int, index *Tensor, shape Shape) (operands, kernel.Take, error) {
+func (rt *Runtime) acquireTaken(op string, dy *Tensor, axis int, index *Tensor, shape Shape) (operands, plan.Take, error) {
 	if err := wantIndex(op, index); err != nil {
-		return operands{}, kernel.Take{}, err
+		return operands{}, plan.Take{}, err
 	}
 	if err := wantFloats(op, dy); err != nil {
-		return operands{}, kernel.Take{}, err
+		return operands{}, plan.Take{}, err
 	}
 	if _, err := byteSize(op, dy.dtype, shape); err != nil {
-		return operands{}, kernel.Take{}, err
+		return operands{}, plan.Take{}, err
 	}
 	t := taking(shape, axis, index)
 	if uint64(t.Rows) >= math.MaxUint32 || uint64(t.Count) >= math.MaxUint32 {
-		return operands{}, kernel.Take{}, fmt.Errorf("tensor: %s: %w: %d indices of %d rows: want fewer than 2^32-1 of each", op, ErrUnsupported, t.Count, t.Rows)
+		return operands{}, plan.Take{}, fmt.Errorf("tensor: %s: %w: %d indices of %d rows: want fewer than 2^32-1 of each", op, ErrUnsupported, t.Count, t.Rows)
 	}
 	in, err := rt.acquire(op, dy, index)
 	return in, t, err
@@ -115,7 +113,7 @@ func (rt *Runtime) takeGrad(ctx context.Context, op string, dy *Tensor, axis int
 		return out, err
 	}
 	if dy.bytes > 0 {
-		if set, err := rt.layers.scanGrad(out, dy, index, t, skip, mean, false); set || err != nil {
+		if set, err := rt.fused(ctx, rt.takeGradCall(backend.ScanGrad, out, dy, index, t, skip, mean)); set {
 			return out.orRelease(err)
 		}
 	}
@@ -131,10 +129,19 @@ func (rt *Runtime) takeGrad(ctx context.Context, op string, dy *Tensor, axis int
 	if err != nil {
 		return out.orRelease(err)
 	}
-	err = rt.kernels.sortIndex(order, spare, index, t.Rows, skip)
+	c := rt.call(backend.SortIndex, order, spare, index)
+	backend.SetParams(c, plan.Sort{Rows: t.Rows, Skip: skip})
+	err = rt.backend.Do(ctx, c)
 	rt.parked.add(spare.ReleaseContext(ctx))
 	if err == nil {
-		err = rt.kernels.takeGrad(out, dy, order, t, mean)
+		err = rt.backend.Do(ctx, rt.takeGradCall(backend.TakeGrad, out, dy, order, t, skip, mean))
 	}
 	return out.orRelease(err)
+}
+
+// takeGradCall begins a gradient of taken rows, from the index or the sorted one.
+func (rt *Runtime) takeGradCall(op backend.Op, dst, dy, index *Tensor, t plan.Take, skip int, mean bool) *backend.Call {
+	c := rt.call(op, dst, dy, index)
+	backend.SetParams(c, plan.TakeGrad{Take: t, Skip: skip, Mean: mean})
+	return c
 }

@@ -5,18 +5,19 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // Linear returns x wᵀ + bias for every row of x (rows, …, in), of weights (out, in) and a bias (out) (torch.nn.functional.linear):
 // the bits of [Runtime.MatMul] with [TransB] and [Runtime.AddBiasInPlace], on the host in one pass over the memory.
 func (rt *Runtime) Linear(ctx context.Context, x, w, bias *Tensor) (*Tensor, error) {
-	return rt.linear(ctx, "Linear", x, w, bias, false)
+	return rt.linear(ctx, "Linear", backend.MatMulAddBias, x, w, bias)
 }
 
 // LinearReLU is Linear and then ReLU.
 func (rt *Runtime) LinearReLU(ctx context.Context, x, w, bias *Tensor) (*Tensor, error) {
-	return rt.linear(ctx, "LinearReLU", x, w, bias, true)
+	return rt.linear(ctx, "LinearReLU", backend.MatMulAddBiasReLU, x, w, bias)
 }
 
 // LinearWeightGrad gives the gradients of the weights and the bias of [Runtime.Linear], dyᵀ x (out, in) and the sums of dy's columns (out), from
@@ -32,16 +33,16 @@ func (rt *Runtime) LinearWeightGrad(ctx context.Context, dy, x *Tensor, ofBias b
 	if last < 0 || len(x.shape) != last+1 || !slices.Equal(dy.shape[:last], x.shape[:last]) {
 		return nil, nil, fmt.Errorf("tensor: %s: %w: dy is %v and x %v: want (rows, …, out) and (rows, …, in)", op, ErrShape, dy.shape, x.shape)
 	}
-	p := kernel.MatMul{M: dy.shape[last], N: x.shape[last], K: elements(dy.shape[:last]), TransA: true}
+	p := product{Product: plan.Product{M: dy.shape[last], N: x.shape[last], K: elements(dy.shape[:last]), TransA: true}}
 	g := grads{rt: rt, ctx: ctx, op: op, dtype: dy.dtype}
 	db = g.alloc(ofBias, Shape{p.M})
 	dw = g.alloc(true, Shape{p.M, p.N})
 	switch {
 	case g.err != nil:
 	case dw.bytes > 0:
-		g.err = rt.kernels.matmul(ctx, p, dw, dy, x, epilogue{sums: db})
+		g.err = rt.weightGrad(ctx, p, dw, db, dy, x)
 	case db != nil && db.bytes > 0:
-		g.err = rt.kernels.sum(ctx, db, keptColumns(dy), dy, 1)
+		g.err = rt.sumTo(ctx, db, keptColumns(dy), dy, 1)
 	}
 	if err := g.done(dw, db); err != nil {
 		return nil, nil, err
@@ -67,7 +68,6 @@ func (rt *Runtime) LinearInputGrad(ctx context.Context, dy, w, y *Tensor, fanIn 
 	if err != nil {
 		return nil, false, err
 	}
-	then := epilogue{}
 	if y != nil {
 		in, err := rt.acquireFloats(op, y, w)
 		if err != nil {
@@ -81,11 +81,28 @@ func (rt *Runtime) LinearInputGrad(ctx context.Context, dy, w, y *Tensor, fanIn 
 	if dx, err = rt.alloc(ctx, op, dy.dtype, shape); err != nil || dx.bytes == 0 {
 		return dx, false, err
 	}
-	if y != nil && rt.layers.masks(p, dx, fanIn) {
-		then.keep = y
+	if y != nil {
+		p.FanIn = fanIn
+		if masked, err = rt.fused(ctx, rt.productCall(backend.MatMulMasked, p, dx, dy, w, y)); masked {
+			dx, err = dx.orRelease(err)
+			return dx, err == nil, err
+		}
 	}
-	dx, err = dx.orRelease(rt.kernels.matmul(ctx, p, dx, dy, w, then))
-	return dx, then.keep != nil, err
+	dx, err = dx.orRelease(rt.matmul(ctx, p, dx, dy, w))
+	return dx, false, err
+}
+
+// weightGrad is the product of a layer's weights' gradient, and the sums of dy's columns if db is not nil.
+func (rt *Runtime) weightGrad(ctx context.Context, p product, dw, db, dy, x *Tensor) error {
+	if db != nil {
+		if done, err := rt.fused(ctx, rt.productCall(backend.MatMulSums, p, dw, dy, x, db)); done {
+			return err
+		}
+		if err := rt.sumTo(ctx, db, keptColumns(dy), dy, 1); err != nil {
+			return err
+		}
+	}
+	return rt.matmul(ctx, p, dw, dy, x)
 }
 
 // keptColumns is the shape of x with all its rows summed up.
@@ -95,16 +112,7 @@ func keptColumns(x *Tensor) Shape {
 	return kept
 }
 
-// epilogue is what follows a product without a batch: a bias, if there is one, is added to every row, and then perhaps ReLU. sums gets the sums of
-// the columns of the first factor, which is transposed. Where keep, which has the result's shape, is not above 0, the result is 0; it takes kernels that mask.
-type epilogue struct {
-	bias *Tensor
-	relu bool
-	sums *Tensor // or nil
-	keep *Tensor // or nil
-}
-
-func (rt *Runtime) linear(ctx context.Context, op string, x, w, bias *Tensor, relu bool) (*Tensor, error) {
+func (rt *Runtime) linear(ctx context.Context, op string, of backend.Op, x, w, bias *Tensor) (*Tensor, error) {
 	in, err := rt.acquireFloats(op, x, w, bias)
 	if err != nil {
 		return nil, err
@@ -122,8 +130,20 @@ func (rt *Runtime) linear(ctx context.Context, op string, x, w, bias *Tensor, re
 	if err != nil {
 		return nil, err
 	}
-	if out.bytes == 0 {
-		return out, nil
+	return out.orRelease(rt.biased(ctx, of, p, out, x, w, bias))
+}
+
+// biased is a product with its bias, and perhaps ReLU, by two operations where the backend does not do both at once.
+func (rt *Runtime) biased(ctx context.Context, op backend.Op, p product, out, x, w, bias *Tensor) error {
+	if done, err := rt.fused(ctx, rt.productCall(op, p, out, x, w, bias)); done {
+		return err
 	}
-	return out.orRelease(rt.kernels.matmul(ctx, p, out, x, w, epilogue{bias: bias, relu: relu}))
+	if err := rt.matmul(ctx, p, out, x, w); err != nil {
+		return err
+	}
+	then := backend.AddBias
+	if op == backend.MatMulAddBiasReLU {
+		then = backend.AddBiasReLU
+	}
+	return rt.run(ctx, then, out, out, bias)
 }

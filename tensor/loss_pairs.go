@@ -6,7 +6,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // Losses of elements x and targets t of one shape return the mean over all, a scalar, unless an option says otherwise: they
@@ -23,50 +24,50 @@ const (
 
 // MSELoss is the square of x - t (torch.nn.functional.mse_loss).
 func (rt *Runtime) MSELoss(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error) {
-	return rt.loss(ctx, "MSELoss", kernel.MSE, x, t, 0, options)
+	return rt.loss(ctx, "MSELoss", backend.MSELoss, x, t, 0, options)
 }
 
 // MSELossGrad is the gradient of x or t of [Runtime.MSELoss].
 func (rt *Runtime) MSELossGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error) {
-	return rt.lossGrad(ctx, "MSELossGrad", kernel.MSE, of, dloss, x, t, 0, options)
+	return rt.lossGrad(ctx, "MSELossGrad", backend.MSELoss, of, dloss, x, t, 0, options)
 }
 
 // L1Loss is |x - t| (torch.nn.functional.l1_loss).
 func (rt *Runtime) L1Loss(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error) {
-	return rt.loss(ctx, "L1Loss", kernel.L1, x, t, 0, options)
+	return rt.loss(ctx, "L1Loss", backend.L1Loss, x, t, 0, options)
 }
 
 // L1LossGrad is the gradient of x or t of [Runtime.L1Loss]: 0 where they are equal.
 func (rt *Runtime) L1LossGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error) {
-	return rt.lossGrad(ctx, "L1LossGrad", kernel.L1, of, dloss, x, t, 0, options)
+	return rt.lossGrad(ctx, "L1LossGrad", backend.L1Loss, of, dloss, x, t, 0, options)
 }
 
 // HuberLoss is half the square of x - t up to a distance of delta, and delta * (|x - t| - delta/2) beyond
 // (torch.nn.functional.huber_loss, whose delta is 1).
 func (rt *Runtime) HuberLoss(ctx context.Context, x, t *Tensor, delta float64, options ...LossOption) (*Tensor, error) {
-	return rt.loss(ctx, "HuberLoss", kernel.Huber, x, t, delta, options)
+	return rt.loss(ctx, "HuberLoss", backend.HuberLoss, x, t, delta, options)
 }
 
 // HuberLossGrad is the gradient of x or t of [Runtime.HuberLoss].
 func (rt *Runtime) HuberLossGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, delta float64, options ...LossOption) (*Tensor, error) {
-	return rt.lossGrad(ctx, "HuberLossGrad", kernel.Huber, of, dloss, x, t, delta, options)
+	return rt.lossGrad(ctx, "HuberLossGrad", backend.HuberLoss, of, dloss, x, t, delta, options)
 }
 
 // BCEWithLogits is the binary cross entropy of logits x and probabilities t, -t log σ(x) - (1-t) log σ(-x), without overflow
 // (torch.nn.functional.binary_cross_entropy_with_logits). [Weight] and [PosWeight], which weighs the first term, broadcast to
 // x.
 func (rt *Runtime) BCEWithLogits(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error) {
-	return rt.loss(ctx, "BCEWithLogits", kernel.BCE, x, t, 0, options)
+	return rt.loss(ctx, "BCEWithLogits", backend.BinaryCrossEntropy, x, t, 0, options)
 }
 
 // BCEWithLogitsGrad is the gradient of x or t of [Runtime.BCEWithLogits].
 func (rt *Runtime) BCEWithLogitsGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error) {
-	return rt.lossGrad(ctx, "BCEWithLogitsGrad", kernel.BCE, of, dloss, x, t, 0, options)
+	return rt.lossGrad(ctx, "BCEWithLogitsGrad", backend.BinaryCrossEntropy, of, dloss, x, t, 0, options)
 }
 
 // lossOperands are the operands of a loss, which are held until release.
 type lossOperands struct {
-	kind           kernel.Loss
+	kind           backend.Op
 	x, t           *Tensor
 	weight, pos    *Tensor // of x's shape, or nil
 	delta, divisor float64
@@ -83,16 +84,16 @@ func (p *lossOperands) release(ctx context.Context) {
 	}
 }
 
-func (rt *Runtime) acquirePairs(ctx context.Context, op string, kind kernel.Loss, x, t *Tensor, delta float64, options []LossOption) (*lossOperands, error) {
+func (rt *Runtime) acquirePairs(ctx context.Context, op string, kind backend.Op, x, t *Tensor, delta float64, options []LossOption) (*lossOperands, error) {
 	c := NewLossConfig(options...)
 	takes := []string{}
-	if kind == kernel.BCE {
+	if kind == backend.BinaryCrossEntropy {
 		takes = []string{"Weight", "PosWeight"}
 	}
 	if err := c.Check(op, takes...); err != nil {
 		return nil, err
 	}
-	if kind == kernel.Huber && !(delta > 0 && !math.IsInf(delta, 1)) {
+	if kind == backend.HuberLoss && !(delta > 0 && !math.IsInf(delta, 1)) {
 		return nil, fmt.Errorf("tensor: %s: %w: delta is %v: want a positive number", op, ErrInvalid, delta)
 	}
 	held, err := rt.acquireFloats(op, x, t)
@@ -114,6 +115,12 @@ func (rt *Runtime) acquirePairs(ctx context.Context, op string, kind kernel.Loss
 		return nil, err
 	}
 	return p, nil
+}
+
+// params sets the parameters of a call.
+func (p *lossOperands) params(c *backend.Call, of LossTarget) {
+	c.C = [2]float64{p.delta, p.divisor}
+	backend.SetParams(c, plan.Loss{Each: p.each, OfTarget: bool(of)})
 }
 
 // repeated is w in the shape of x, in memory of its own: weights of another shape are few.
@@ -141,7 +148,7 @@ func (p *lossOperands) repeated(ctx context.Context, op string, w *Tensor) (*Ten
 	return full, err
 }
 
-func (rt *Runtime) loss(ctx context.Context, op string, kind kernel.Loss, x, t *Tensor, delta float64, options []LossOption) (*Tensor, error) {
+func (rt *Runtime) loss(ctx context.Context, op string, kind backend.Op, x, t *Tensor, delta float64, options []LossOption) (*Tensor, error) {
 	p, err := rt.acquirePairs(ctx, op, kind, x, t, delta, options)
 	if err != nil {
 		return nil, err
@@ -155,10 +162,13 @@ func (rt *Runtime) loss(ctx context.Context, op string, kind kernel.Loss, x, t *
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.loss(ctx, out, p))
+	c := rt.call(kind, out, p.x, p.t, p.weight, p.pos)
+	c.Dtype = x.code
+	p.params(c, OfInput)
+	return out.orRelease(rt.backend.Do(ctx, c))
 }
 
-func (rt *Runtime) lossGrad(ctx context.Context, op string, kind kernel.Loss, of LossTarget, dloss, x, t *Tensor, delta float64,
+func (rt *Runtime) lossGrad(ctx context.Context, op string, kind backend.Op, of LossTarget, dloss, x, t *Tensor, delta float64,
 	options []LossOption) (*Tensor, error) {
 	p, err := rt.acquirePairs(ctx, op, kind, x, t, delta, options)
 	if err != nil {
@@ -177,5 +187,7 @@ func (rt *Runtime) lossGrad(ctx context.Context, op string, kind kernel.Loss, of
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.lossGrad(out, dloss, p, bool(of)))
+	c := rt.call(backend.LossGrad.Of(kind.Code()), out, dloss, p.x, p.t, p.weight, p.pos)
+	p.params(c, of)
+	return out.orRelease(rt.backend.Do(ctx, c))
 }

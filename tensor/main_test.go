@@ -84,12 +84,18 @@ func (r *rig) counting(launches map[string]int) *rig {
 	r.t.Helper()
 	stream, err := r.dev.NewStream(device.StreamOptions{Launching: func(_ device.Stream, name string) func(error) { launches[name]++; return nil }})
 	require.NoError(r.t, err)
+	return r.on(stream)
+}
+
+// on is the rig with a runtime on another stream.
+func (r *rig) on(stream device.Stream) *rig {
+	r.t.Helper()
 	rt, err := NewRuntime(r.cache, r.Pool(), stream)
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, rt.Close()) })
-	counted := *r
-	counted.Runtime = rt
-	return &counted
+	other := *r
+	other.Runtime = rt
+	return &other
 }
 
 func put[T Element](r *rig, data []T, shape ...int) *Tensor {
@@ -106,3 +112,5 @@ func get[T Element](r *rig, x *Tensor, err error) []T {
 	require.NoError(r.t, err)
 	return s
 }
+
+func (t *Tensor) memory() device.Range { return device.Range{Ptr: t.ptr(), Bytes: t.bytes} }

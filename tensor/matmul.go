@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // MatMulOption says how MatMul reads a factor. Options may be given one by one or joined by |.
@@ -42,15 +44,42 @@ func (rt *Runtime) MatMul(ctx context.Context, a, b *Tensor, options ...MatMulOp
 	return out.orRelease(rt.matmul(ctx, p, out, a, b))
 }
 
-func (rt *Runtime) matmul(ctx context.Context, p kernel.MatMul, out, a, b *Tensor) error {
-	if out.bytes == 0 {
-		return nil
+func (rt *Runtime) matmul(ctx context.Context, p product, out, a, b *Tensor) error {
+	return rt.backend.Do(ctx, rt.productCall(backend.MatMul, p, out, a, b))
+}
+
+// product is a product of matrices, or a batch of them: of the factors' matrices (Dst: of the first one, Src: of the second). Those
+// of the result follow each other.
+type product struct {
+	plan.Product
+	batch *kernel.Placement // nil: one product
+}
+
+// joined is the product with its batch as part of the rows, if every matrix of the first factor is multiplied by one matrix: a single
+// product.
+func (p product) joined() product {
+	switch b := p.batch; {
+	case len(b.Dims) == 0:
+		p.batch = nil
+	case len(b.Dims) == 1 && !p.TransA && b.Src[0] == 0 && b.Dst[0] == p.M*p.K:
+		p.M *= b.Dims[0]
+		p.batch = nil
 	}
-	return rt.kernels.matmul(ctx, p, out, a, b, epilogue{})
+	return p
+}
+
+// productCall begins a product with its operands: what follows the factors depends on the operation.
+func (rt *Runtime) productCall(op backend.Op, p product, ts ...*Tensor) *backend.Call {
+	c := rt.call(op, ts...)
+	backend.SetParams(c, p.Product)
+	if p.batch != nil {
+		c.Plan = p.batch
+	}
+	return c
 }
 
 // planMatMul is the product of a and b, and its shape, in room if that is enough.
-func (rt *Runtime) planMatMul(a, b *Tensor, options []MatMulOption, room []int) (p kernel.MatMul, shape Shape, err error) {
+func (rt *Runtime) planMatMul(a, b *Tensor, options []MatMulOption, room []int) (p product, shape Shape, err error) {
 	var all MatMulOption
 	for _, o := range options {
 		all |= o
@@ -107,10 +136,10 @@ func (rt *Runtime) planMatMul(a, b *Tensor, options []MatMulOption, room []int) 
 	k.list(batchA)
 	k.list(batchB)
 	k.add(p.M, p.K, p.N)
-	p.Batch, _ = plan(rt, &k, func() (*kernel.Placement, error) {
+	p.batch, _ = remembered(rt, &k, func() (*kernel.Placement, error) {
 		return kernel.NewPlacement(batch, batchStrides(batchA, len(batch), p.M*p.K), batchStrides(batchB, len(batch), p.K*p.N)), nil
 	})
-	return p.Joined(), shape, nil
+	return p.joined(), shape, nil
 }
 
 // batchStrides are the strides of a factor's batch, of matrices with so many elements, along the batch of rank dimensions
@@ -181,5 +210,7 @@ func (rt *Runtime) transpose(ctx context.Context, x *Tensor) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.transpose(out, x))
+	c := rt.call(backend.Transpose, out, x)
+	backend.SetParams(c, plan.Matrix{Rows: x.shape[0], Cols: x.shape[1]})
+	return out.orRelease(rt.backend.Do(ctx, c))
 }

@@ -140,13 +140,12 @@ func TestGradientsRefuseResultsOverTheirOperands(t *testing.T) {
 func TestAFailedKernelLeavesNothing(t *testing.T) {
 	r := newRig(t, 64<<20)
 	r.needsHost("its kernels can be made to fail")
+	s := &spy{Stream: r.Stream()}
+	r = r.on(s)
 	x := put(r, make([]float32, 16), 4, 4)
 	defer x.Release()
-	k := r.kernels.(*wideKernels).kernels.(*hostKernels)
-	stream := k.stream
-	k.stream = &spy{Stream: stream, err: errors.New("no launch")}
-	defer func() { k.stream = stream }()
 	before := r.cache.MemoryAllocated()
+	s.err = errors.New("no launch")
 	_, err := r.Exp(r.ctx, x)
 	require.ErrorContains(t, err, "no launch")
 	_, err = r.MatMul(r.ctx, x, x, TransA, TransB)
@@ -173,11 +172,10 @@ func (s *spy) Launch(l *device.Launch) error {
 
 // TestLaunchesSayWhatTheyTouch: the race detector finds only what a launch says.
 func TestLaunchesSayWhatTheyTouch(t *testing.T) {
-	r := newRig(t, 64<<20).scoped()
+	r := newRig(t, 64<<20)
 	r.needsHost("other devices don't look")
-	k := r.kernels.(*wideKernels).kernels.(*hostKernels)
-	s := &spy{Stream: k.stream}
-	k.stream = s
+	s := &spy{Stream: r.Stream()}
+	r = r.on(s).scoped()
 	m := func() *Tensor { return put(r, make([]float32, 16), 4, 4) }
 	a, b, v, labels, one := m(), m(), put(r, make([]float32, 4)), put(r, make([]int32, 4)), put(r, []float32{1})
 	p, g, m1, m2 := m(), m(), m(), m()

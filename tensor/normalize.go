@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -28,7 +29,7 @@ func (rt *Runtime) planNorm(op string, c NormConfig, x *Tensor) (*kernel.RowNorm
 	k.add(c.Groups, int(x.dtype.Size()))
 	k.flags(c.RMS)
 	k.number(math.Float64bits(c.Eps))
-	p, err := plan(rt, &k, func() (*normPlan, error) {
+	p, err := remembered(rt, &k, func() (*normPlan, error) {
 		p, weights, err := c.plan(op, x.shape, x.dtype)
 		return &normPlan{p, slices.Clone(weights)}, err
 	})
@@ -99,7 +100,7 @@ func (rt *Runtime) Normalize(ctx context.Context, x, weight, bias *Tensor, c Nor
 	if err != nil {
 		return nil, nil, err
 	}
-	return rt.withStats(ctx, op, x, p.N*p.Groups, func(y, stats *Tensor) error { return rt.layers.normalize(p, y, stats, x, weight, bias) })
+	return rt.withStats(ctx, op, x, p.N*p.Groups, func(y, stats *Tensor) error { return rt.planned(ctx, backend.Normalize, p, y, stats, x, weight, bias) })
 }
 
 // withStats makes a result like x, and statistics of so many rows, that run computes.
@@ -166,11 +167,14 @@ func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tens
 			return nil, nil, nil, err
 		}
 		defer held.release()
-		adds = rt.layers.normalizeGradAdds(x.dtype)
+		adds = rt.supports(backend.NormalizeGradOnto, onto, nil, nil, dy, x, weight, stats)
 	} else {
 		onto = nil
 	}
-	if dx = onto; !adds {
+	of := backend.NormalizeGrad
+	if dx = onto; adds {
+		of = backend.NormalizeGradOnto
+	} else {
 		dx = g.alloc(want.Input, x.shape)
 	}
 	dw, db = g.alloc(want.Weight, shape), g.alloc(want.Bias, shape)
@@ -179,9 +183,9 @@ func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tens
 	case dy.bytes == 0:
 		g.zero(dw, db)
 	case dx != nil:
-		g.err = rt.layers.normalizeGrad(ctx, p, dx, dw, db, dy, x, weight, stats, adds)
+		g.err = rt.planned(ctx, of, p, dx, dw, db, dy, x, weight, stats)
 	case dw != nil || db != nil:
-		g.err = rt.layers.normalizeWeightGrad(ctx, p, dw, db, dy, x, stats)
+		g.err = rt.planned(ctx, backend.NormalizeWeightGrad, p, dw, db, dy, x, stats)
 	}
 	own := dx
 	if adds {
@@ -189,8 +193,8 @@ func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tens
 	}
 	if onto != nil && g.err == nil {
 		onto.overwritten()
-		if !adds && onto.bytes > 0 {
-			g.err = rt.kernels.binary(kernel.Add, onto, onto, dx)
+		if !adds {
+			g.err = rt.zipTo(ctx, backend.Add, onto, onto, dx)
 		}
 	}
 	if err := g.done(own, dw, db); err != nil {

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+
 	"github.com/cistern-ml/cistern/internal/accounting"
 	"github.com/cistern-ml/cistern/memcache"
 )

@@ -6,7 +6,10 @@ import (
 	"math"
 	"slices"
 
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // Tensors are row-major, so that a permutation, a range inside of a dimension or a concatenation is a copy: one launch
@@ -25,6 +28,17 @@ func whole(t *Tensor) part { return part{t, 0} }
 // fewDims are the dimensions for which operations have room on their stacks.
 const fewDims = 6
 
+// ref is the part as an operand, which ends with the tensor.
+func (p part) ref() backend.Ref {
+	r := p.Tensor.ref()
+	skip := int64(p.offset) * int64(r.Dtype.Size())
+	r.Ptr, r.Bytes, r.Host = r.Ptr+device.Ptr(skip), r.Bytes-skip, nil
+	if host := p.store.host; host != nil && r.Bytes > 0 {
+		r.Host = &host[p.Tensor.offset+skip]
+	}
+	return r
+}
+
 // from is a part that starts at index of dimension axis.
 func (p part) from(axis, index int) part {
 	p.offset += index * elements(p.shape[axis+1:])
@@ -32,23 +46,26 @@ func (p part) from(axis, index int) part {
 }
 
 // placeRows is place between parts of tensors as they are, dimension by dimension.
-func (rt *Runtime) placeRows(dst, src part, shape []int) error {
+func (rt *Runtime) placeRows(ctx context.Context, dst, src part, shape []int) error {
 	var to, from [fewDims]int
-	return rt.place(dst, src, kernel.AppendStrides(to[:0], dst.shape), kernel.AppendStrides(from[:0], src.shape), shape)
+	return rt.place(ctx, dst, src, kernel.AppendStrides(to[:0], dst.shape), kernel.AppendStrides(from[:0], src.shape), shape)
 }
 
 // place copies a part of the given shape, whose elements are at the strides to and from. Both parts are inside of their tensors.
-func (rt *Runtime) place(dst, src part, to, from, shape []int) error {
-	n := elements(shape)
-	if n == 0 {
+func (rt *Runtime) place(ctx context.Context, dst, src part, to, from, shape []int) error {
+	if elements(shape) == 0 {
 		return nil
 	}
 	k := planKey{kind: planPlace}
 	k.list(shape)
 	k.add(to...)
 	k.add(from...)
-	p, _ := plan(rt, &k, func() (*kernel.Placement, error) { return kernel.NewPlacement(shape, to, from), nil })
-	return rt.kernels.place(dst, src, p, n)
+	p, _ := remembered(rt, &k, func() (*kernel.Placement, error) { return kernel.NewPlacement(shape, to, from), nil })
+	c := rt.calls.New(backend.Place, dst.code)
+	c.Add(dst.ref())
+	c.Add(src.ref())
+	c.Plan = p
+	return rt.backend.Do(ctx, c)
 }
 
 // Permute returns x with its dimensions in another order, in memory of its own (torch.permute, contiguous): dimension i
@@ -81,7 +98,7 @@ func (rt *Runtime) Permute(ctx context.Context, x *Tensor, dims ...int) (*Tensor
 		return nil, err
 	}
 	var room [fewDims]int
-	return out.orRelease(rt.place(whole(out), whole(x), kernel.AppendStrides(room[:0], shape), strides, shape))
+	return out.orRelease(rt.place(ctx, whole(out), whole(x), kernel.AppendStrides(room[:0], shape), strides, shape))
 }
 
 // Narrow returns length elements of x along a dimension, from start on, in memory of its own (torch.narrow, contiguous).
@@ -105,7 +122,7 @@ func (rt *Runtime) Narrow(ctx context.Context, x *Tensor, axis, start, length in
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.placeRows(whole(out), whole(x).from(axis, start), shape))
+	return out.orRelease(rt.placeRows(ctx, whole(out), whole(x).from(axis, start), shape))
 }
 
 // Pad returns x inside of a larger tensor of value (torch.nn.functional.pad with its numbers in pairs, the last dimension's
@@ -139,12 +156,15 @@ func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, af
 	}
 	if axis := onlyPadded(before, after); axis >= 0 && out.bytes > 0 {
 		inner := elements(shape[axis+1:])
-		if done, err := rt.layers.pad(out, x, value, shape[axis]*inner, before[axis]*inner, x.shape[axis]*inner); done || err != nil {
+		c := rt.call(backend.Pad, out, x)
+		c.C[0] = value
+		backend.SetParams(c, plan.Pad{Row: shape[axis] * inner, Start: before[axis] * inner, Length: x.shape[axis] * inner})
+		if done, err := rt.fused(ctx, c); done {
 			return out.orRelease(err)
 		}
 	}
 	if !slices.Equal(moved, shape) {
-		if err := rt.kernels.fill(out, value); err != nil {
+		if err := rt.fill(ctx, out, value); err != nil {
 			return out.orRelease(err)
 		}
 	}
@@ -152,7 +172,7 @@ func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, af
 	for i, n := range before {
 		dst, src = dst.from(i, max(0, n)), src.from(i, max(0, -n))
 	}
-	return out.orRelease(rt.placeRows(dst, src, moved))
+	return out.orRelease(rt.placeRows(ctx, dst, src, moved))
 }
 
 // onlyPadded is the one dimension that gets elements, if there is one and none loses any; else -1.
@@ -204,7 +224,7 @@ func (rt *Runtime) Cat(ctx context.Context, axis int, ts ...*Tensor) (*Tensor, e
 	}
 	at := 0
 	for _, t := range ts {
-		if err := rt.put(whole(out).from(axis, at), t); err != nil {
+		if err := rt.put(ctx, whole(out).from(axis, at), t); err != nil {
 			return out.orRelease(err)
 		}
 		at += t.shape[axis]
@@ -213,11 +233,11 @@ func (rt *Runtime) Cat(ctx context.Context, axis int, ts ...*Tensor) (*Tensor, e
 }
 
 // put copies the whole of t to a part of another tensor.
-func (rt *Runtime) put(dst part, t *Tensor) error {
+func (rt *Runtime) put(ctx context.Context, dst part, t *Tensor) error {
 	in, err := rt.acquire("Cat", t)
 	if err != nil {
 		return err
 	}
 	defer in.release()
-	return rt.placeRows(dst, whole(t), t.shape)
+	return rt.placeRows(ctx, dst, whole(t), t.shape)
 }

@@ -93,8 +93,8 @@ func (k *planKey) hash() uint64 {
 	return h
 }
 
-// plan is what was planned for the key, or what makes it, once for all who ask. Errors are not remembered.
-func plan[P any](rt *Runtime, k *planKey, make func() (P, error)) (P, error) {
+// remembered is what was planned for the key, or what makes it, once for all who ask. Errors are not remembered.
+func remembered[P any](rt *Runtime, k *planKey, make func() (P, error)) (P, error) {
 	if race.Enabled || k.n > len(k.words) {
 		return make()
 	}
@@ -122,13 +122,13 @@ func (rt *Runtime) broadcast(out, a, b Shape) *kernel.Broadcast {
 	if slices.Equal(out, a) && slices.Equal(out, b) {
 		line := [1]int{elements(out)}
 		k.add(line[0])
-		p, _ := plan(rt, &k, func() (*kernel.Broadcast, error) { return kernel.NewBroadcast(line[:], line[:], line[:]), nil })
+		p, _ := remembered(rt, &k, func() (*kernel.Broadcast, error) { return kernel.NewBroadcast(line[:], line[:], line[:]), nil })
 		return p
 	}
 	k.list(out)
 	k.list(a)
 	k.list(b)
-	p, _ := plan(rt, &k, func() (*kernel.Broadcast, error) { return kernel.NewBroadcast(out, a, b), nil })
+	p, _ := remembered(rt, &k, func() (*kernel.Broadcast, error) { return kernel.NewBroadcast(out, a, b), nil })
 	return p
 }
 
@@ -137,6 +137,6 @@ func (rt *Runtime) reduction(x, kept Shape) *kernel.Reduction {
 	k := planKey{kind: planReduction}
 	k.list(x)
 	k.list(kept)
-	p, _ := plan(rt, &k, func() (*kernel.Reduction, error) { return kernel.NewReduction(x, kept), nil })
+	p, _ := remembered(rt, &k, func() (*kernel.Reduction, error) { return kernel.NewReduction(x, kept), nil })
 	return p
 }

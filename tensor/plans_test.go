@@ -19,7 +19,7 @@ func TestPlans(t *testing.T) {
 	rt := new(Runtime)
 	type made struct{ words []int }
 	ask := func(k planKey, words []int) (p *made, calls int) {
-		p, err := plan(rt, &k, func() (*made, error) { calls++; return &made{slices.Clone(words)}, nil })
+		p, err := remembered(rt, &k, func() (*made, error) { calls++; return &made{slices.Clone(words)}, nil })
 		require.NoError(t, err)
 		return p, calls
 	}
@@ -58,7 +58,7 @@ func TestPlans(t *testing.T) {
 	failed := planKey{kind: planSum}
 	for range 2 {
 		calls := 0
-		_, err := plan(rt, &failed, func() (*made, error) { calls++; return &made{}, ErrShape })
+		_, err := remembered(rt, &failed, func() (*made, error) { calls++; return &made{}, ErrShape })
 		assert.ErrorIs(t, err, ErrShape)
 		assert.Equal(t, 1, calls)
 	}
@@ -83,7 +83,7 @@ func TestPlansOfManyGoroutines(t *testing.T) {
 			for i := range 5000 {
 				k := planKey{}
 				k.add(i*7%(1000+g), 3)
-				p, err := plan(rt, &k, func() (*int, error) { n := k.words[0]; return &n, nil })
+				p, err := remembered(rt, &k, func() (*int, error) { n := k.words[0]; return &n, nil })
 				if err != nil || *p != k.words[0] {
 					t.Errorf("%v: %v, %v", k.words[0], *p, err)
 					return

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -37,7 +38,7 @@ func (rt *Runtime) planPool(op string, c PoolingConfig, greatest bool, x Shape) 
 	k.list(c.Dilation)
 	k.add(c.Divisor)
 	k.flags(c.Ceil, c.ExcludePadding, greatest)
-	p, err := plan(rt, &k, func() (*poolPlan, error) {
+	p, err := remembered(rt, &k, func() (*poolPlan, error) {
 		of := PoolingConfig.avgPlan
 		if greatest {
 			of = PoolingConfig.maxPlan
@@ -120,7 +121,7 @@ func (rt *Runtime) MaxPool2d(ctx context.Context, x *Tensor, c PoolingConfig) (y
 		return nil, nil, err
 	}
 	if indices, err = rt.alloc(ctx, op, Int32, shape); err == nil && y.bytes > 0 {
-		err = rt.layers.maxPool(p, y, indices, x)
+		err = rt.planned(ctx, backend.MaxPool, p, y, indices, x)
 	}
 	if err != nil {
 		rt.parked.add(y.Release())
@@ -173,7 +174,7 @@ func (rt *Runtime) MaxPool2dGrad(ctx context.Context, dy, indices *Tensor, shape
 	if !slices.Equal(dy.shape, out) || !slices.Equal(indices.shape, out) {
 		return nil, fmt.Errorf("tensor: %s: %w: dy is %v and the indices %v: the result for %v is %v", op, ErrShape, dy.shape, indices.shape, Shape(slices.Clone(shape)), out)
 	}
-	return rt.poolGrad(ctx, op, dy, shape, func(dx *Tensor) error { return rt.layers.maxPoolGrad(p, dx, dy, indices) })
+	return rt.poolGrad(ctx, op, dy, shape, func(dx *Tensor) error { return rt.planned(ctx, backend.MaxPoolGrad, p, dx, dy, indices) })
 }
 
 // poolGrad is the gradient that run computes, or zeros if there is nothing to compute it of.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -86,9 +87,9 @@ func (rt *Runtime) avgPool(ctx context.Context, op string, x *Tensor, plan planP
 		return y, err
 	}
 	if p.Adaptive && p.Out == [2]int{1, 1} { // a plane may be large: the kernel of sums is for many elements of one result
-		return y.orRelease(rt.kernels.sum(ctx, y, shape, x, float64(p.In[0])*float64(p.In[1])))
+		return y.orRelease(rt.sumTo(ctx, y, shape, x, float64(p.In[0])*float64(p.In[1])))
 	}
-	return y.orRelease(rt.layers.avgPool(p, y, x))
+	return y.orRelease(rt.planned(ctx, backend.AvgPool, p, y, x))
 }
 
 func (rt *Runtime) avgPoolGrad(ctx context.Context, op string, dy *Tensor, shape []int, plan planPooled) (*Tensor, error) {
@@ -107,5 +108,5 @@ func (rt *Runtime) avgPoolGrad(ctx context.Context, op string, dy *Tensor, shape
 	if !slices.Equal(dy.shape, out) {
 		return nil, fmt.Errorf("tensor: %s: %w: dy is %v: the result for %v is %v", op, ErrShape, dy.shape, Shape(slices.Clone(shape)), out)
 	}
-	return rt.poolGrad(ctx, op, dy, shape, func(dx *Tensor) error { return rt.layers.avgPoolGrad(p, dx, dy) })
+	return rt.poolGrad(ctx, op, dy, shape, func(dx *Tensor) error { return rt.planned(ctx, backend.AvgPoolGrad, p, dx, dy) })
 }

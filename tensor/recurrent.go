@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // RecurrentKind is what a recurrent layer's steps compute.
@@ -130,7 +132,7 @@ func (p *recurrentPlan) at(t *Tensor, step int) *Tensor {
 	if t == nil {
 		return nil
 	}
-	h := &handle{rt: t.rt, store: t.store, shape: t.shape[1:], dtype: t.dtype, bytes: t.bytes / int64(max(1, t.shape[0]))}
+	h := &handle{rt: t.rt, store: t.store, shape: t.shape[1:], dtype: t.dtype, code: t.code, bytes: t.bytes / int64(max(1, t.shape[0]))}
 	return &Tensor{handle: h, offset: t.offset + int64(min(step, t.shape[0]-1))*h.bytes}
 }
 
@@ -144,30 +146,28 @@ func (p *recurrentPlan) order(i int) int {
 
 // cellStep are the operands of a step's kernel, see kernel.Cell; those that are not there are nil.
 type cellStep struct {
-	kind                                        kernel.Recurrent
-	size                                        int
 	gates, hidden, bias, h, c, newH, newC, kept *Tensor
 }
 
 func (p *recurrentPlan) forward(ctx context.Context, rt *Runtime, r Recurrence, w RecurrentWeights) error {
-	product, err := rt.allocScratch(ctx, "Recurrent", r.Y.dtype, r.Gates.shape[1:])
+	states, err := rt.allocScratch(ctx, "Recurrent", r.Y.dtype, r.Gates.shape[1:])
 	if err != nil {
 		return err
 	}
-	defer func() { rt.parked.add(product.ReleaseContext(ctx)) }()
-	m := kernel.MatMul{M: p.batch, K: p.size, N: product.shape[1], TransB: true}
+	defer func() { rt.parked.add(states.ReleaseContext(ctx)) }()
+	m := product{Product: plan.Product{M: p.batch, K: p.size, N: states.shape[1], TransB: true}}
 	h, state := w.H0, w.C0
 	for i := range p.steps {
 		step := p.order(i)
-		c := cellStep{kind: p.kind, size: p.size, bias: w.Bias, h: h, c: state, gates: p.at(r.Gates, step),
+		c := cellStep{bias: w.Bias, h: h, c: state, gates: p.at(r.Gates, step),
 			newH: p.at(r.Y, step), newC: p.at(r.C, step), kept: p.at(r.New, step)}
 		if h != nil {
-			c.hidden = product
-			if err := rt.kernels.matmul(ctx, m, product, h, w.Weight, epilogue{}); err != nil {
+			c.hidden = states
+			if err := rt.matmul(ctx, m, states, h, w.Weight); err != nil {
 				return err
 			}
 		}
-		if err := rt.kernels.cell(&c); err != nil {
+		if err := rt.cell(ctx, p, &c); err != nil {
 			return err
 		}
 		h, state = c.newH, c.newC
@@ -244,22 +244,20 @@ func (p *recurrentPlan) checkGrad(op string, r Recurrence, dy, dh, dc *Tensor) e
 
 // cellGradStep are the operands of a step's backward kernel, see kernel.CellGrad.
 type cellGradStep struct {
-	kind                                                  kernel.Recurrent
-	size                                                  int
 	gates, dhidden, dy, dh, carry, h, c, newH, newC, kept *Tensor
 	first                                                 bool
 }
 
 func (p *recurrentPlan) backward(ctx context.Context, rt *Runtime, r Recurrence, w RecurrentWeights, g RecurrentGrads, dy, dh, dc *Tensor) error {
-	m := kernel.MatMul{M: p.batch, K: g.Hidden.shape[2], N: p.size}
+	m := product{Product: plan.Product{M: p.batch, K: g.Hidden.shape[2], N: p.size}}
 	if dc != nil {
-		if err := rt.placeRows(whole(g.C0), whole(dc), dc.shape); err != nil {
+		if err := rt.placeRows(ctx, whole(g.C0), whole(dc), dc.shape); err != nil {
 			return err
 		}
 	}
 	for i := p.steps - 1; i >= 0; i-- {
 		step := p.order(i)
-		c := cellGradStep{kind: p.kind, size: p.size, gates: p.at(g.Inputs, step), dhidden: p.at(g.Hidden, step), dy: p.at(dy, step), dh: g.H0,
+		c := cellGradStep{gates: p.at(g.Inputs, step), dhidden: p.at(g.Hidden, step), dy: p.at(dy, step), dh: g.H0,
 			carry: g.C0, h: w.H0, c: w.C0, newH: p.at(r.Y, step), newC: p.at(r.C, step), kept: p.at(r.New, step)}
 		if i == p.steps-1 {
 			c.dh, c.first = dh, dc == nil
@@ -268,15 +266,32 @@ func (p *recurrentPlan) backward(ctx context.Context, rt *Runtime, r Recurrence,
 			before := p.order(i - 1)
 			c.h, c.c = p.at(r.Y, before), p.at(r.C, before)
 		}
-		if err := rt.kernels.cellGrad(&c); err != nil {
+		if err := rt.cellGrad(ctx, p, &c); err != nil {
 			return err
 		}
-		if err := rt.kernels.matmul(ctx, m, g.H0, c.dhidden, w.Weight, epilogue{}); err != nil {
+		if err := rt.matmul(ctx, m, g.H0, c.dhidden, w.Weight); err != nil {
 			return err
 		}
 	}
 	if p.kind == kernel.GRU {
-		return rt.kernels.binary(kernel.Add, g.H0, g.H0, g.C0)
+		return rt.zipTo(ctx, backend.Add, g.H0, g.H0, g.C0)
 	}
 	return nil
+}
+
+func (rt *Runtime) cell(ctx context.Context, p *recurrentPlan, c *cellStep) error {
+	call := rt.call(backend.Cell.Of(int(p.kind)), c.gates, c.hidden, c.bias, c.h, c.c, c.newH, c.newC, c.kept)
+	backend.SetParams(call, plan.Cell{Size: p.size})
+	return rt.backend.Do(ctx, call)
+}
+
+// cellGrad: the gradient of the states' products is that of the inputs' for all but a GRU.
+func (rt *Runtime) cellGrad(ctx context.Context, p *recurrentPlan, c *cellGradStep) error {
+	dhidden := c.dhidden
+	if p.kind != kernel.GRU {
+		dhidden = nil
+	}
+	call := rt.call(backend.CellGrad.Of(int(p.kind)), c.gates, dhidden, c.dy, c.dh, c.carry, c.h, c.c, c.newH, c.newC, c.kept)
+	backend.SetParams(call, plan.Cell{Size: p.size, First: c.first})
+	return rt.backend.Do(ctx, call)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 )
 
 // Sum returns the sum of x over the given axes, which disappear from the shape; over all of them if none is
@@ -35,7 +37,14 @@ func (rt *Runtime) sum(ctx context.Context, op string, x *Tensor, mean bool, axe
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.sum(ctx, out, kept, x, divisor))
+	return out.orRelease(rt.sumTo(ctx, out, kept, x, divisor))
+}
+
+// sumTo queues the sums of x over divisor; kept is out's shape with the summed dimensions 1.
+func (rt *Runtime) sumTo(ctx context.Context, out *Tensor, kept Shape, x *Tensor, divisor float64) error {
+	c := rt.call(backend.Sum, out, x)
+	c.Plan, c.C[0] = rt.reduction(x.shape, kept), divisor
+	return rt.backend.Do(ctx, c)
 }
 
 // sumPlan is the shapes of a sum with the axes 1, and without them.
@@ -46,7 +55,7 @@ func (rt *Runtime) planSum(op string, shape Shape, axes []int) (kept, without Sh
 	k := planKey{kind: planSum}
 	k.list(shape)
 	k.add(axes...)
-	p, err := plan(rt, &k, func() (*sumPlan, error) {
+	p, err := remembered(rt, &k, func() (*sumPlan, error) {
 		kept, without, err := reducedShape(op, shape, axes)
 		return &sumPlan{kept, without}, err
 	})
@@ -96,7 +105,7 @@ func (rt *Runtime) SumTo(ctx context.Context, x *Tensor, shape ...int) (*Tensor,
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.sum(ctx, out, out.shape, x, 1))
+	return out.orRelease(rt.sumTo(ctx, out, out.shape, x, 1))
 }
 
 // BroadcastTo returns x repeated to the given shape, in memory of its own.
@@ -113,7 +122,7 @@ func (rt *Runtime) BroadcastTo(ctx context.Context, x *Tensor, shape ...int) (*T
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.repeat(out, x))
+	return out.orRelease(rt.zipTo(ctx, backend.Broadcast, out, x, x))
 }
 
 func broadcastsTo(op string, from, to Shape) error {

@@ -4,20 +4,21 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
 // Softmax returns the softmax of x along an axis, which is the last dimension unless it is given (torch.softmax).
 func (rt *Runtime) Softmax(ctx context.Context, x *Tensor, axis ...int) (*Tensor, error) {
-	return rt.softmax(ctx, "Softmax", x, axis, false)
+	return rt.softmax(ctx, "Softmax", backend.Softmax, x, axis)
 }
 
 // LogSoftmax returns the logarithm of [Runtime.Softmax] (torch.log_softmax).
 func (rt *Runtime) LogSoftmax(ctx context.Context, x *Tensor, axis ...int) (*Tensor, error) {
-	return rt.softmax(ctx, "LogSoftmax", x, axis, true)
+	return rt.softmax(ctx, "LogSoftmax", backend.LogSoftmax, x, axis)
 }
 
-func (rt *Runtime) softmax(ctx context.Context, op string, x *Tensor, axis []int, log bool) (*Tensor, error) {
+func (rt *Runtime) softmax(ctx context.Context, op string, of backend.Op, x *Tensor, axis []int) (*Tensor, error) {
 	in, r, err := rt.acquireRows(op, axis, x)
 	if err != nil {
 		return nil, err
@@ -27,20 +28,27 @@ func (rt *Runtime) softmax(ctx context.Context, op string, x *Tensor, axis []int
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.softmax(out, x, r, log))
+	return out.orRelease(rt.byRows(ctx, of, r, out, x))
+}
+
+// byRows queues an operation on rows.
+func (rt *Runtime) byRows(ctx context.Context, op backend.Op, r kernel.Rows, ts ...*Tensor) error {
+	c := rt.call(op, ts...)
+	backend.SetParams(c, r)
+	return rt.backend.Do(ctx, c)
 }
 
 // SoftmaxGrad is the gradient of [Runtime.Softmax]'s argument, y * (dy - sum(dy*y)) along the axis.
 func (rt *Runtime) SoftmaxGrad(ctx context.Context, dy, y *Tensor, axis ...int) (*Tensor, error) {
-	return rt.softmaxGrad(ctx, "SoftmaxGrad", dy, y, axis, false)
+	return rt.softmaxGrad(ctx, "SoftmaxGrad", backend.SoftmaxGrad, dy, y, axis)
 }
 
 // LogSoftmaxGrad is the gradient of [Runtime.LogSoftmax]'s argument, dy - exp(y) * sum(dy) along the axis.
 func (rt *Runtime) LogSoftmaxGrad(ctx context.Context, dy, y *Tensor, axis ...int) (*Tensor, error) {
-	return rt.softmaxGrad(ctx, "LogSoftmaxGrad", dy, y, axis, true)
+	return rt.softmaxGrad(ctx, "LogSoftmaxGrad", backend.LogSoftmaxGrad, dy, y, axis)
 }
 
-func (rt *Runtime) softmaxGrad(ctx context.Context, op string, dy, y *Tensor, axis []int, log bool) (*Tensor, error) {
+func (rt *Runtime) softmaxGrad(ctx context.Context, op string, of backend.Op, dy, y *Tensor, axis []int) (*Tensor, error) {
 	in, r, err := rt.acquireRows(op, axis, dy, y)
 	if err != nil {
 		return nil, err
@@ -53,7 +61,7 @@ func (rt *Runtime) softmaxGrad(ctx context.Context, op string, dy, y *Tensor, ax
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.softmaxGrad(out, dy, y, r, log))
+	return out.orRelease(rt.byRows(ctx, of, r, out, dy, y))
 }
 
 // ArgMax returns the index of the greatest element along an axis, the last dimension unless it is given, as int32; the first
@@ -78,7 +86,10 @@ func (rt *Runtime) ArgMax(ctx context.Context, x *Tensor, axis ...int) (*Tensor,
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.argMax(out, x, r))
+	c := rt.call(backend.ArgMax, out, x)
+	c.Dtype = x.code
+	backend.SetParams(c, r)
+	return out.orRelease(rt.backend.Do(ctx, c))
 }
 
 // acquireRows acquires tensors of which the first has the vectors of one axis, the last unless it is given.

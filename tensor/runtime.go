@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -25,9 +27,12 @@ type Runtime struct {
 	stream device.Stream
 	onLeak func(Leak)
 
-	kernels kernels
-	layers  layerKernels       // the same
-	visible device.HostVisible // the device, if its kernels are Go functions
+	backend backend.Backend
+	calls   backend.Pool
+	tf32    bool
+	pause   func(s device.Stream, d time.Duration) error // of a GPU's streams; else nil
+	keeping sync.Mutex                                   // for the memory that calls share
+	visible device.HostVisible                           // the device, if its kernels are Go functions
 
 	plans     plans
 	live      handles
@@ -70,9 +75,8 @@ func NewRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream
 }
 
 func newRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream, cfg config) (*Runtime, error) {
-	rt := &Runtime{cache: cache, pool: pool, stream: stream, onLeak: cfg.onLeak}
-	var err error
-	if rt.kernels, rt.layers, err = newKernels(rt, cfg.tf32); err != nil {
+	rt := &Runtime{cache: cache, pool: pool, stream: stream, onLeak: cfg.onLeak, tf32: cfg.tf32}
+	if err := rt.openBackend(); err != nil {
 		return nil, err
 	}
 	rt.removePressure = cache.OnPressure(rt.reclaim)
@@ -141,7 +145,7 @@ func (rt *Runtime) Close() error {
 		rt.closed.Store(true)
 		graphs, live := rt.graphs.close(), rt.live.close()
 		rt.gc.awaitCleanups() // what they have found dead is no longer live, and perhaps not free yet
-		rt.closeErr = errors.Join(faults, graphs, live, rt.moving.close(), rt.faults.free(), rt.kernels.close(), rt.parked.take(), rt.own.close())
+		rt.closeErr = errors.Join(faults, graphs, live, rt.moving.close(), rt.faults.free(), rt.backend.Close(), rt.parked.take(), rt.own.close())
 	})
 	return rt.closeErr
 }

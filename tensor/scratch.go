@@ -17,16 +17,6 @@ func (rt *Runtime) allocScratch(ctx context.Context, op string, dtype Dtype, sha
 	return rt.allocIn(ctx, op, dtype, shape, true)
 }
 
-// withScratch calls f with scratch memory for n elements of like's dtype, which is free for what is queued after it.
-func (rt *Runtime) withScratch(ctx context.Context, op string, like *Tensor, n int, f func(memcache.Block) error) error {
-	block, err := rt.scratchBlock(ctx, op, int64(n)*int64(like.dtype.Size()))
-	if err != nil {
-		return err
-	}
-	defer func() { rt.parked.add(block.FreeContext(ctx)) }()
-	return f(block)
-}
-
 // scratchBlock is memory for an operation's own use, which the caller frees. A block belongs to no lifetime, whatever ctx has.
 func (rt *Runtime) scratchBlock(ctx context.Context, op string, bytes int64) (memcache.Block, error) {
 	if err := rt.capturing.Load().admits(ctx, op); err != nil {

@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 )
 
 // Statistics are taken over the given axes, which disappear from the shape; over all of them if none is given. Negative
@@ -14,47 +14,47 @@ import (
 
 // Amax returns the greatest element of x over the axes; NaN if one is (torch.amax). There must be at least one.
 func (rt *Runtime) Amax(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) {
-	return rt.reduce(ctx, "Amax", kernel.Amax, x, 0, axes)
+	return rt.reduce(ctx, "Amax", backend.Amax, x, 0, axes)
 }
 
 // AmaxGrad is the gradient of [Runtime.Amax]'s argument: elements that are equal to the greatest share dy.
 func (rt *Runtime) AmaxGrad(ctx context.Context, dy, x, y *Tensor, axes ...int) (*Tensor, error) {
-	return rt.reduceGrad(ctx, "AmaxGrad", kernel.Amax, dy, x, y, 0, axes)
+	return rt.reduceGrad(ctx, "AmaxGrad", backend.AmaxGrad, dy, x, y, 0, axes)
 }
 
 // Max returns the greatest element of all, a scalar; NaN if one is (torch.max without a dimension).
 func (rt *Runtime) Max(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.reduce(ctx, "Max", kernel.Max, x, 0, nil)
+	return rt.reduce(ctx, "Max", backend.Max, x, 0, nil)
 }
 
 // MaxGrad is the gradient of [Runtime.Max]'s argument: that of Amax, but for NaN, which is equal to NaN.
 func (rt *Runtime) MaxGrad(ctx context.Context, dy, x, y *Tensor) (*Tensor, error) {
-	return rt.reduceGrad(ctx, "MaxGrad", kernel.Max, dy, x, y, 0, nil)
+	return rt.reduceGrad(ctx, "MaxGrad", backend.MaxGrad, dy, x, y, 0, nil)
 }
 
 // LogSumExp returns the logarithm of the sum of exponentials over the axes, without overflow (torch.logsumexp). Of no elements
 // it is -Inf.
 func (rt *Runtime) LogSumExp(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) {
-	return rt.reduce(ctx, "LogSumExp", kernel.LogSumExp, x, 0, axes)
+	return rt.reduce(ctx, "LogSumExp", backend.LogSumExp, x, 0, axes)
 }
 
 // LogSumExpGrad is the gradient of [Runtime.LogSumExp]'s argument, dy * exp(x - y).
 func (rt *Runtime) LogSumExpGrad(ctx context.Context, dy, x, y *Tensor, axes ...int) (*Tensor, error) {
-	return rt.reduceGrad(ctx, "LogSumExpGrad", kernel.LogSumExp, dy, x, y, 0, axes)
+	return rt.reduceGrad(ctx, "LogSumExpGrad", backend.LogSumExpGrad, dy, x, y, 0, axes)
 }
 
 // Var returns the variance over the axes: the sum of squared distances from the mean over the number of elements less the
 // correction (torch.var, whose correction is 1). It is NaN or infinite where the correction takes all elements away.
 func (rt *Runtime) Var(ctx context.Context, x *Tensor, correction float64, axes ...int) (*Tensor, error) {
-	return rt.reduce(ctx, "Var", kernel.Var, x, correction, axes)
+	return rt.reduce(ctx, "Var", backend.Var, x, correction, axes)
 }
 
 // VarGrad is the gradient of [Runtime.Var]'s argument.
 func (rt *Runtime) VarGrad(ctx context.Context, dy, x *Tensor, correction float64, axes ...int) (*Tensor, error) {
-	return rt.reduceGrad(ctx, "VarGrad", kernel.Var, dy, x, nil, correction, axes)
+	return rt.reduceGrad(ctx, "VarGrad", backend.VarGrad, dy, x, nil, correction, axes)
 }
 
-func (rt *Runtime) reduce(ctx context.Context, op string, s kernel.Statistic, x *Tensor, c float64, axes []int) (*Tensor, error) {
+func (rt *Runtime) reduce(ctx context.Context, op string, s backend.Op, x *Tensor, c float64, axes []int) (*Tensor, error) {
 	in, err := rt.acquireFloats(op, x)
 	if err != nil {
 		return nil, err
@@ -66,19 +66,21 @@ func (rt *Runtime) reduce(ctx context.Context, op string, s kernel.Statistic, x 
 		return nil, err
 	case math.IsNaN(c):
 		return nil, fmt.Errorf("tensor: %s: %w: the correction is NaN", op, ErrInvalid)
-	case s <= kernel.Max && x.bytes == 0 && elements(kept) > 0:
+	case s <= backend.Max && x.bytes == 0 && elements(kept) > 0:
 		return nil, fmt.Errorf("tensor: %s: %w: %v has no elements to choose from", op, ErrShape, x.shape)
 	}
 	out, err := rt.alloc(ctx, op, x.dtype, shape)
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.reduce(s, out, kept, x, c))
+	call := rt.call(s, out, x)
+	call.Plan, call.C[0] = rt.reduction(x.shape, kept), c
+	return out.orRelease(rt.backend.Do(ctx, call))
 }
 
-func (rt *Runtime) reduceGrad(ctx context.Context, op string, s kernel.Statistic, dy, x, y *Tensor, c float64, axes []int) (*Tensor, error) {
+func (rt *Runtime) reduceGrad(ctx context.Context, op string, s backend.Op, dy, x, y *Tensor, c float64, axes []int) (*Tensor, error) {
 	ts := []*Tensor{dy, x}
-	if s != kernel.Var {
+	if s != backend.VarGrad {
 		ts = append(ts, y)
 	}
 	in, err := rt.acquireFloats(op, ts...)
@@ -99,5 +101,7 @@ func (rt *Runtime) reduceGrad(ctx context.Context, op string, s kernel.Statistic
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.reduceGrad(s, out, dy, x, y, kept, c))
+	call := rt.call(s, out, dy, x, y)
+	call.Plan, call.C[0] = rt.reduction(x.shape, kept), c
+	return out.orRelease(rt.backend.Do(ctx, call))
 }

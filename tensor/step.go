@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // SGDStep is one step of torch.optim.SGD.
@@ -31,39 +32,44 @@ func (rt *Runtime) StepSGD(ctx context.Context, s SGDStep, p, g, buf *Tensor) er
 	return rt.StepSGDAll(ctx, []SGDUpdate{{SGDStep: s, P: p, G: g, Buf: buf}})
 }
 
-// sgdUpdate is an SGDUpdate that was checked.
-type sgdUpdate struct {
-	SGDStep
-	p, g, buf *Tensor
-	live      liveRow
-}
-
 // StepSGDAll is StepSGD for many parameters: on a GPU one launch does 48 of them (torch's fused SGD). No two updates
 // may share memory. If one can't be done none is.
 func (rt *Runtime) StepSGDAll(ctx context.Context, updates []SGDUpdate) error {
-	room := takeStep[sgdUpdate](&sgdSteps)
-	defer room.give(&sgdSteps)
-	for _, u := range updates {
+	steps := takeSteps[plan.SGD](&sgdSteps)
+	defer steps.give(&sgdSteps)
+	for i := range updates {
+		u := &updates[i]
 		if u.Buf == nil && u.Momentum != 0 {
 			return fmt.Errorf("tensor: StepSGD: %w: momentum %v needs a buffer", ErrInvalid, u.Momentum)
 		}
+		buf := u.Buf
 		if u.Momentum == 0 {
-			u.Buf = nil // as PyTorch, which leaves it alone
+			buf = nil // as PyTorch, which leaves it alone
 		}
-		if err := room.held.acquire(rt, "StepSGD", present(append(room.operands[:0], u.P, u.G), u.Buf)...); err != nil {
+		if err := steps.add(rt, "StepSGD", u.shared(), u.P, u.G, buf); err != nil {
 			return err
 		}
-		room.all = append(room.all, sgdUpdate{SGDStep: u.SGDStep, p: u.P, g: u.G, buf: u.Buf})
-	}
-	if c := rt.capturing.Load(); c != nil {
-		if err := liveSGD(ctx, c, updates, room.all); err != nil {
-			return err
+		u.own(steps.row(plan.SGDWidth))
+		if next := u.Next; next != nil && rt.capturing.Load() != nil {
+			steps.next(i, func(to []float64) error {
+				s := next()
+				s.own(to)
+				return sameBuffer("SGD", s.Momentum, buf != nil)
+			})
 		}
 	}
-	for _, u := range room.all {
-		overwritten(u.p, u.buf)
+	return steps.queue(ctx, rt, backend.SGDStep)
+}
+
+func (s *SGDStep) shared() plan.SGD {
+	return plan.SGD{Keep: 1 - s.Dampening, Decay: s.WeightDecay, Sign: sign(s.Maximize), Nesterov: s.Nesterov}
+}
+
+func (s *SGDStep) own(to []float64) {
+	to[plan.SGDRate], to[plan.SGDMomentum], to[plan.SGDFirst] = s.LR, s.Momentum, 0
+	if s.First {
+		to[plan.SGDFirst] = 1
 	}
-	return rt.kernels.sgd(room.all)
 }
 
 // AdamStep is one step of torch.optim.Adam, or AdamW if the decay is decoupled.
@@ -89,97 +95,46 @@ func (rt *Runtime) StepAdam(ctx context.Context, s AdamStep, p, g, m, v *Tensor)
 	return rt.StepAdamAll(ctx, []AdamUpdate{{AdamStep: s, P: p, G: g, M: m, V: v}})
 }
 
-// adamUpdate is an AdamUpdate that was checked.
-type adamUpdate struct {
-	kernel.Adam
-	p, g, m, v, greatest *Tensor
-	live                 liveRow
-}
-
 // StepAdamAll is StepAdam for many parameters: on a GPU one launch does 48 of them (torch's fused Adam). No two
 // updates may share memory. If one can't be done none is.
 func (rt *Runtime) StepAdamAll(ctx context.Context, updates []AdamUpdate) error {
-	room := takeStep[adamUpdate](&adamSteps)
-	defer room.give(&adamSteps)
-	for _, u := range updates {
+	steps := takeSteps[plan.Adam](&adamSteps)
+	defer steps.give(&adamSteps)
+	for i := range updates {
+		u := &updates[i]
 		if u.Step < 1 {
 			return fmt.Errorf("tensor: StepAdam: %w: step %d: want at least 1", ErrInvalid, u.Step)
 		}
-		if err := room.held.acquire(rt, "StepAdam", present(append(room.operands[:0], u.P, u.G, u.M, u.V), u.Greatest)...); err != nil {
+		if err := steps.add(rt, "StepAdam", u.shared(), u.P, u.G, u.M, u.V, u.Greatest); err != nil {
 			return err
 		}
-		room.all = append(room.all, adamUpdate{Adam: u.kernel(), p: u.P, g: u.G, m: u.M, v: u.V, greatest: u.Greatest})
-	}
-	if c := rt.capturing.Load(); c != nil {
-		if err := liveAdam(ctx, c, updates, room.all); err != nil {
-			return err
+		u.own(steps.row(plan.AdamWidth))
+		if next := u.Next; next != nil && rt.capturing.Load() != nil {
+			steps.next(i, func(to []float64) error {
+				s := next()
+				s.own(to)
+				return nil
+			})
 		}
 	}
-	for _, u := range room.all {
-		overwritten(u.p, u.m, u.v, u.greatest)
-	}
-	return rt.kernels.adam(room.all)
+	return steps.queue(ctx, rt, backend.AdamStep)
 }
 
-func (s AdamStep) kernel() kernel.Adam {
+func (s *AdamStep) shared() plan.Adam {
+	k := plan.Adam{Beta2: s.Beta2, C2: 1 - s.Beta2, Eps: s.Eps, Decay: s.WeightDecay, Sign: sign(s.Maximize)}
+	if s.Decoupled {
+		k.Decay = 0
+	}
+	return k
+}
+
+func (s *AdamStep) own(to []float64) {
 	t := float64(s.Step)
-	return kernel.Adam{
-		LR: s.LR, WeightDecay: s.WeightDecay, Decoupled: s.Decoupled, Beta1: s.Beta1, Beta2: s.Beta2, Eps: s.Eps,
-		StepSize:   s.LR / (1 - math.Pow(s.Beta1, t)),
-		Correction: math.Sqrt(1 - math.Pow(s.Beta2, t)), Maximize: s.Maximize,
+	to[plan.AdamSize] = s.LR / (1 - math.Pow(s.Beta1, t))
+	to[plan.AdamCorrection] = math.Sqrt(1 - math.Pow(s.Beta2, t))
+	to[plan.AdamC1] = 1 - s.Beta1
+	to[plan.AdamShrink] = 1
+	if s.Decoupled {
+		to[plan.AdamShrink] = 1 - s.LR*s.WeightDecay
 	}
-}
-
-// overwritten counts a write in place to each of the tensors that are there.
-func overwritten(ts ...*Tensor) {
-	for _, t := range ts {
-		if t != nil {
-			t.overwritten()
-		}
-	}
-}
-
-// stepOperands are the operands of many updates, held until one launch is queued for all.
-type stepOperands []operands
-
-func (all *stepOperands) release() {
-	for i := range *all {
-		(*all)[i].release()
-	}
-}
-
-func (all *stepOperands) acquire(rt *Runtime, op string, ts ...*Tensor) error {
-	in, err := rt.acquireStep(op, ts...)
-	if err == nil {
-		*all = append(*all, in)
-	}
-	return err
-}
-
-func (rt *Runtime) acquireStep(op string, ts ...*Tensor) (operands, error) {
-	in, err := rt.acquire(op, ts...)
-	if err != nil {
-		return in, err
-	}
-	alike := ts
-	if len(ts) > 1 && ts[0].dtype == Float32 && ts[1].dtype == BFloat16 { // a gradient
-		alike = append(ts[:1:1], ts[2:]...)
-	}
-	if err := wantFloats(op, alike...); err != nil {
-		in.release()
-		return operands{}, err
-	}
-	for i, t := range ts {
-		for _, u := range ts[:i] {
-			if err := sameShape(op, u, t); err != nil {
-				in.release()
-				return operands{}, err
-			}
-			if u.shares(t) {
-				in.release()
-				return operands{}, overlapError(op)
-			}
-		}
-	}
-	return in, nil
 }

@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // RMSpropStep is one step of torch.optim.RMSprop.
@@ -23,39 +24,41 @@ type RMSpropUpdate struct {
 	Next    func() RMSpropStep
 }
 
-// rmspropUpdate is an RMSpropUpdate that was checked.
-type rmspropUpdate struct {
-	kernel.RMSprop
-	p, g, v, mean, buf *Tensor
-	live               liveRow
-}
-
 // StepRMSpropAll updates parameters in place with their gradients and state, which all have the parameter's shape: on a GPU one launch
 // does 48 of them. No two updates may share memory. If one can't be done none is.
 func (rt *Runtime) StepRMSpropAll(ctx context.Context, updates []RMSpropUpdate) error {
-	room := takeStep[rmspropUpdate](&rmspropSteps)
-	defer room.give(&rmspropSteps)
-	for _, u := range updates {
+	steps := takeSteps[plan.RMSprop](&rmspropSteps)
+	defer steps.give(&rmspropSteps)
+	for i := range updates {
+		u := &updates[i]
 		if u.Buf == nil && u.Momentum != 0 {
 			return fmt.Errorf("tensor: StepRMSprop: %w: momentum %v needs a buffer", ErrInvalid, u.Momentum)
 		}
+		buf := u.Buf
 		if u.Momentum == 0 {
-			u.Buf = nil // as PyTorch, which leaves it alone
+			buf = nil // as PyTorch, which leaves it alone
 		}
-		if err := room.held.acquire(rt, "StepRMSprop", present(append(room.operands[:0], u.P, u.G, u.V), u.Mean, u.Buf)...); err != nil {
+		if err := steps.add(rt, "StepRMSprop", u.shared(), u.P, u.G, u.V, u.Mean, buf); err != nil {
 			return err
 		}
-		room.all = append(room.all, rmspropUpdate{RMSprop: kernel.RMSprop(u.RMSpropStep), p: u.P, g: u.G, v: u.V, mean: u.Mean, buf: u.Buf})
-	}
-	if c := rt.capturing.Load(); c != nil {
-		if err := liveRMSprop(ctx, c, updates, room.all); err != nil {
-			return err
+		u.own(steps.row(plan.RMSpropWidth))
+		if next := u.Next; next != nil && rt.capturing.Load() != nil {
+			steps.next(i, func(to []float64) error {
+				s := next()
+				s.own(to)
+				return sameBuffer("RMSprop", s.Momentum, buf != nil)
+			})
 		}
 	}
-	for _, u := range room.all {
-		overwritten(u.p, u.v, u.mean, u.buf)
-	}
-	return rt.kernels.rmsprop(room.all)
+	return steps.queue(ctx, rt, backend.RMSpropStep)
+}
+
+func (s *RMSpropStep) shared() plan.RMSprop {
+	return plan.RMSprop{Alpha: s.Alpha, C: 1 - s.Alpha, Eps: s.Eps, Decay: s.WeightDecay, Sign: sign(s.Maximize)}
+}
+
+func (s *RMSpropStep) own(to []float64) {
+	to[plan.RMSpropRate], to[plan.RMSpropMomentum] = s.LR, s.Momentum
 }
 
 // AdagradStep is one step of torch.optim.Adagrad.
@@ -73,36 +76,34 @@ type AdagradUpdate struct {
 	Next      func() AdagradStep
 }
 
-// adagradUpdate is an AdagradUpdate that was checked.
-type adagradUpdate struct {
-	kernel.Adagrad
-	p, g, sum *Tensor
-	live      liveRow
-}
-
 // StepAdagradAll updates parameters in place as StepRMSpropAll does.
 func (rt *Runtime) StepAdagradAll(ctx context.Context, updates []AdagradUpdate) error {
-	room := takeStep[adagradUpdate](&adagradSteps)
-	defer room.give(&adagradSteps)
-	for _, u := range updates {
+	steps := takeSteps[plan.Adagrad](&adagradSteps)
+	defer steps.give(&adagradSteps)
+	for i := range updates {
+		u := &updates[i]
 		if u.Step < 1 {
 			return fmt.Errorf("tensor: StepAdagrad: %w: step %d: want at least 1", ErrInvalid, u.Step)
 		}
-		if err := room.held.acquire(rt, "StepAdagrad", u.P, u.G, u.Sum); err != nil {
+		if err := steps.add(rt, "StepAdagrad", u.shared(), u.P, u.G, u.Sum); err != nil {
 			return err
 		}
-		k := kernel.Adagrad{Rate: u.rate(), WeightDecay: u.WeightDecay, Eps: u.Eps, Maximize: u.Maximize}
-		room.all = append(room.all, adagradUpdate{Adagrad: k, p: u.P, g: u.G, sum: u.Sum})
-	}
-	if c := rt.capturing.Load(); c != nil {
-		if err := liveAdagrad(ctx, c, updates, room.all); err != nil {
-			return err
+		u.own(steps.row(plan.AdagradWidth))
+		if next := u.Next; next != nil && rt.capturing.Load() != nil {
+			steps.next(i, func(to []float64) error {
+				s := next()
+				s.own(to)
+				return nil
+			})
 		}
 	}
-	for _, u := range room.all {
-		overwritten(u.p, u.sum)
-	}
-	return rt.kernels.adagrad(room.all)
+	return steps.queue(ctx, rt, backend.AdagradStep)
 }
 
-func (s AdagradStep) rate() float64 { return s.LR / (1 + float64(s.Step-1)*s.LRDecay) }
+func (s *AdagradStep) shared() plan.Adagrad {
+	return plan.Adagrad{Decay: s.WeightDecay, Eps: s.Eps, Sign: sign(s.Maximize)}
+}
+
+func (s *AdagradStep) own(to []float64) {
+	to[plan.AdagradRate] = s.LR / (1 + float64(s.Step-1)*s.LRDecay)
+}

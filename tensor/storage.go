@@ -31,6 +31,19 @@ func newStorage(b memcache.Block, borrowed bool) *storage {
 	return s
 }
 
+// hostBytes is a block's memory for kernels of the host; nil if they have to look it up: on other devices, and after an error, which is
+// theirs to return.
+func (rt *Runtime) hostBytes(b memcache.Block) []byte {
+	if rt.visible == nil || b.IsZero() {
+		return nil
+	}
+	data, err := rt.visible.Bytes(b.Ptr(), b.Size())
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
 // init makes s the memory of b, of which bytes bytes are used, with one reference.
 func (s *storage) init(b memcache.Block, bytes int64, borrowed bool) {
 	s.block, s.bytes, s.borrowed = b, bytes, borrowed

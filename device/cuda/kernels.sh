@@ -1,23 +1,25 @@
 #!/bin/sh
-# Compiles every CUDA C file of the repository to PTX beside it, or with "check" fails if one is not of its source.
-# The first line of the PTX names the source, and the headers beside it, by their SHA-256.
+# Compiles every CUDA C file of the repository that has changed to PTX beside it, or with "check" fails if a PTX is not of its source.
+# ptx.sum has a SHA-256 of each PTX with its source and the headers beside that.
 # The target is compute_70, or what the first line of the source names.
 set -eu
 cd "$(dirname "$0")/../.."
-for source in $(find . -name '*.cu' -not -path './dist/*' | sort); do
-	ptx=${source%.cu}.ptx
-	mark="// of $(basename "$source"), sha256 $(cat "$source" "$(dirname "$source")"/*.h 2>/dev/null | sha256sum | cut -d' ' -f1)"
-	if [ "${1:-}" = check ]; then
-		if [ "$(head -n 1 "$ptx")" != "$mark" ]; then
-			echo "$ptx was not made of $source; run make kernels" >&2
+sum() {
+	cat "$1.cu" "$(dirname "$1")"/*.h "$1.ptx" 2>/dev/null | sha256sum | cut -d' ' -f1
+}
+sums=$(mktemp)
+trap 'rm -f "$sums"' EXIT
+for source in $(find . -name '*.cu' -not -path './dist/*' | LC_ALL=C sort); do
+	at=${source%.cu}
+	if ! grep -qx "$(sum "$at")  $at.ptx" ptx.sum 2>/dev/null; then
+		if [ "${1:-}" = check ]; then
+			echo "$at.ptx was not made of $source; run make kernels" >&2
 			exit 1
 		fi
-		continue
+		target=$(sed -n '1s/^\/\/ target \(compute_[0-9]*\)$/\1/p' "$source")
+		nvcc -ptx -arch="${target:-compute_70}" -allow-unsupported-compiler -o "$at.ptx" "$source"
+		echo "$at.ptx"
 	fi
-	made=$(mktemp)
-	target=$(sed -n '1s/^\/\/ target \(compute_[0-9]*\)$/\1/p' "$source")
-	nvcc -ptx -arch="${target:-compute_70}" -allow-unsupported-compiler -o "$made" "$source"
-	{ echo "$mark"; cat "$made"; } >"$ptx"
-	rm "$made"
-	echo "$ptx"
+	echo "$(sum "$at")  $at.ptx" >>"$sums"
 done
+[ "${1:-}" = check ] || cp "$sums" ptx.sum

@@ -64,7 +64,7 @@ func TestFilesAreWrittenByOnePackage(t *testing.T) {
 	found := map[string]bool{}
 	sources(t, func(path string, text []byte) {
 		folder := filepath.ToSlash(filepath.Dir(path))
-		apart := strings.HasSuffix(path, "_test.go") || in(folder, "internal/dev") || in(folder, "tensor/internal/avo") || bytes.HasPrefix(text, []byte("//go:build ignore"))
+		apart := strings.HasSuffix(path, "_test.go") || in(folder, "internal/dev") || in(folder, "tensor/internal/avo") || in(folder, "tensor/internal/gen") || bytes.HasPrefix(text, []byte("//go:build ignore"))
 		if !apart && writes.Match(comment.ReplaceAll(text, nil)) {
 			found[folder] = true
 		}

@@ -26,6 +26,7 @@ var beside = map[string][]string{
 	"internal/sizes":      nil,
 	"internal/peaks":      nil,
 	"internal/observe":    nil,
+	"internal/headstart":  {"device"},
 	"internal/opened":     {"internal/race"},
 	"internal/restore":    {"device"},
 	"internal/recording":  {"device", "internal/budget", "internal/sizes"},

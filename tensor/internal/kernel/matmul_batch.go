@@ -2,18 +2,6 @@ package kernel
 
 import "runtime"
 
-// Joined is the plan with its batch as part of the rows, if every matrix of A is multiplied by one B: a single product.
-func (p MatMul) Joined() MatMul {
-	switch b := p.Batch; {
-	case len(b.Dims) == 0:
-		p.Batch = nil
-	case len(b.Dims) == 1 && !p.TransA && b.Src[0] == 0 && b.Dst[0] == p.M*p.K:
-		p.M *= b.Dims[0]
-		p.Batch = nil
-	}
-	return p
-}
-
 // alone: there are products enough in the batch for each to be one goroutine's.
 func (p MatMul) alone() bool {
 	return p.M*p.N*p.K < grainFlops || p.Batch.Count() >= 4*runtime.GOMAXPROCS(0)

@@ -1,17 +1,14 @@
 package kernel
 
-import "github.com/cistern-ml/cistern/tensor/internal/simd"
-
-// RMSprop is one step of RMSprop, with PyTorch's meaning of every number.
-type RMSprop struct {
-	LR, Alpha, Eps, WeightDecay, Momentum float64
-	Maximize                              bool
-}
+import (
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/internal/simd"
+)
 
 // StepRMSprop updates the parameters p with the gradients g and the means of their squares v. mean holds the means of the gradients
 // (centered), or nothing, and buf the momentum, or nothing.
-func StepRMSprop[T Float](s RMSprop, p, g, v, mean, buf []T) {
-	lr, a, c, eps, wd, mom, sg := T(s.LR), T(s.Alpha), T(1-s.Alpha), T(s.Eps), T(s.WeightDecay), T(s.Momentum), sign[T](s.Maximize)
+func StepRMSprop[T Float](s *plan.RMSprop, own []float64, p, g, v, mean, buf []T) {
+	lr, a, c, eps, wd, mom, sg := T(own[plan.RMSpropRate]), T(s.Alpha), T(s.C), T(s.Eps), T(s.Decay), T(own[plan.RMSpropMomentum]), T(s.Sign)
 	split(len(p), grainCheap/4, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			d := simd.Decayed(sg*g[i], wd, p[i])
@@ -34,17 +31,9 @@ func StepRMSprop[T Float](s RMSprop, p, g, v, mean, buf []T) {
 	})
 }
 
-// Adagrad is one step of Adagrad, with PyTorch's meaning of every number.
-type Adagrad struct {
-	Rate        float64 // LR / (1 + (t - 1) LRDecay)
-	WeightDecay float64
-	Eps         float64
-	Maximize    bool
-}
-
 // StepAdagrad updates the parameters p with the gradients g and the sums of their squares.
-func StepAdagrad[T Float](s Adagrad, p, g, sum []T) {
-	rate, eps, wd, sg := T(s.Rate), T(s.Eps), T(s.WeightDecay), sign[T](s.Maximize)
+func StepAdagrad[T Float](s *plan.Adagrad, own []float64, p, g, sum []T) {
+	rate, eps, wd, sg := T(own[plan.AdagradRate]), T(s.Eps), T(s.Decay), T(s.Sign)
 	split(len(p), grainCheap/4, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			d := simd.Decayed(sg*g[i], wd, p[i])

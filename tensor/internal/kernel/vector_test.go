@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
@@ -78,19 +79,23 @@ func vectorCases[T Float](rows, cols int) []vectorCase[T] {
 		{"adam", 0, func(dst []T, x [4][]T) {
 			copy(dst, x[0])
 			m, v := append([]T{}, x[2]...), make([]T, n)
-			StepAdam(Adam{LR: 1e-3, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, StepSize: 0.1, Correction: 0.3}, dst, x[1], m, v, nil)
+			StepAdam(&plan.Adam{Beta2: 0.99, C2: 0.01, Eps: 1e-8, Sign: 1}, []float64{plan.AdamSize: 0.1, plan.AdamCorrection: 0.3, plan.AdamShrink: 1, plan.AdamC1: 0.1}, dst, x[1], m, v, nil)
 		}},
 		{"sgd", 0, func(dst []T, x [4][]T) {
 			copy(dst, x[0])
-			StepSGD(SGD{LR: 0.1, Momentum: 0.9, Nesterov: true, WeightDecay: 0.1}, dst, x[1], append([]T{}, x[2]...))
+			StepSGD(&plan.SGD{Keep: 1, Decay: 0.1, Sign: 1, Nesterov: true}, []float64{plan.SGDRate: 0.1, plan.SGDMomentum: 0.9, plan.SGDFirst: 0}, dst, x[1], append([]T{}, x[2]...))
 		}},
 	}
-	for u := Neg; u < PowConst; u++ {
-		all = append(all, vectorCase[T]{u.Name(), 8, func(dst []T, x [4][]T) { Map(u, dst, x[0], 0.7) }})
+	for i := range Functions {
+		f := &Functions[i]
+		roundings := 8.0
+		if f.Slope != nil {
+			roundings = 64
+		}
+		all = append(all, vectorCase[T]{f.Name, roundings, func(dst []T, x [4][]T) { Map(f, dst, x[0], 0.7, 1.5) }})
 	}
-	for f := Abs; f <= Clamp; f++ {
-		all = append(all, vectorCase[T]{f.Name(), 64, func(dst []T, x [4][]T) { Apply(f, dst, x[0], 0.7, 1.5) }},
-			vectorCase[T]{f.Name() + " grad", 128, func(dst []T, x [4][]T) { ApplyGrad(f, dst, x[1], x[0], 0.7, 1.5) }})
+	for _, f := range Slopes {
+		all = append(all, vectorCase[T]{f.Name + " grad", 128, func(dst []T, x [4][]T) { MapGrad(f, dst, x[1], x[0], 0.7, 1.5) }})
 	}
 	return all
 }

@@ -1,5 +1,6 @@
 // Functions of each element by itself, and conversions.
 
+#include "functions_gen.h"
 #include "kernels.h"
 
 #define FILL(T, name) \
@@ -17,28 +18,27 @@ FILL(u64, 8)
 FLOATS(CONVERTS)
 CONVERTS(bfloat16, bf16)
 
-// The functions in the order of kernel.Unary.
-enum { NEG, EXP, LOG, TANH, SIGMOID, RELU, SQRT, SQUARE, ADD_CONST, MUL_CONST, POW_CONST };
-
 template <class T> static __device__ T unary(int op, T v, T c) {
 	double d = v;
 	switch (op) {
-	case NEG: return -v;
-	case RELU: return v < 0 ? (T)0 : v; // keeps NaN
-	case SQUARE: return v * v;
-	case SQRT: return (T)sqrt(d);
-	case ADD_CONST: return v + c;
-	case MUL_CONST: return v * c;
-	case POW_CONST: return (T)pow(d, (double)c);
-	case EXP: return (T)exp(d);
-	case LOG: return (T)log(d);
-	case TANH: return (T)tanh(d);
-	default:
+	case UNARY_neg: return -v;
+	case UNARY_relu: return v < 0 ? (T)0 : v; // keeps NaN
+	case UNARY_square: return v * v;
+	case UNARY_sqrt: return (T)sqrt(d);
+	case UNARY_add_scalar: return v + c;
+	case UNARY_mul_scalar: return v * c;
+	case UNARY_pow_scalar: return (T)pow(d, (double)c);
+	case UNARY_exp: return (T)exp(d);
+	case UNARY_log: return (T)log(d);
+	case UNARY_tanh: return (T)tanh(d);
+	case UNARY_sigmoid:
 		if (d >= 0)
 			return (T)(1 / (1 + exp(-d)));
 		d = exp(d);
 		return (T)(d / (1 + d));
 	}
+	__trap(); // there is no such function
+	return v;
 }
 
 #define UNARY(T, t) \
@@ -51,7 +51,7 @@ struct plan {
 	i64 n, dims[max_dims], a[max_dims], b[max_dims];
 };
 
-// The functions in the order of kernel.Binary.
+// The functions in the order of the family backend.Zip.
 enum { ADD, SUB, MUL, DIV, RELU_GRAD, TANH_GRAD, SIGMOID_GRAD, SQRT_GRAD, SQUARE_GRAD, FIRST, MAXIMUM, MINIMUM };
 
 template <class T> static __device__ T binary(int op, T a, T b) {
@@ -67,8 +67,10 @@ template <class T> static __device__ T binary(int op, T a, T b) {
 	case SQUARE_GRAD: return a * (2 * b);
 	case MAXIMUM: return a > b || a != a ? a : b;
 	case MINIMUM: return a < b || a != a ? a : b;
-	default: return a;
+	case FIRST: return a;
 	}
+	__trap();
+	return a;
 }
 
 #define BINARY(T, t) \

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"embed"
 	"io/fs"
+	"maps"
+	"slices"
 	"sync"
 )
 
@@ -41,3 +43,6 @@ var index = sync.OnceValue(func() map[string]*Image {
 	}
 	return all
 })
+
+// Kernels returns the names of all kernels, sorted.
+func Kernels() []string { return slices.Sorted(maps.Keys(index())) }

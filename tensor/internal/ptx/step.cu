@@ -1,18 +1,23 @@
-// Optimisers: one launch for all parameters, blockIdx.y says which. What changes from step to step comes with the arguments or, where the step
-// is captured, from device memory: live has a row of numbers for each parameter, or is 0.
+// Optimisers: one launch for all parameters, blockIdx.y says which. A parameter's own numbers come with the arguments or, where the step is
+// captured, from device memory: live has a row of them for each parameter, or is 0. The numbers are those of package plan.
 
 #include "kernels.h"
 
 enum { max_parameters = 48 };
 
+// own is the numbers of a parameter.
+template <class Q> static __device__ const double *own(u64 live, const Q &q) {
+	return live ? (const double *)live + blockIdx.y * (sizeof(q.own) / 8) : q.own;
+}
+
 struct sgd_parameter {
 	u64 p, g, buf, n; // buf may be 0
-	i64 first;
+	double own[3];    // rate, momentum, whether it is the first
 };
 
 struct sgd_parameters {
-	u64 live; // lr, momentum, whether it is the first
-	double lr, momentum, keep, decay, sign;
+	u64 live;
+	double keep, decay, sign;
 	i64 nesterov;
 	sgd_parameter at[max_parameters];
 };
@@ -39,12 +44,9 @@ template <class T> static __device__ T lerp(T from, T to, T by) {
 		const sgd_parameter &q = s.at[blockIdx.y]; \
 		T *p = (T *)q.p, *buf = (T *)q.buf; \
 		const G *g = (const G *)q.g; \
-		T lr = (T)s.lr, momentum = (T)s.momentum, keep = (T)s.keep, decay = (T)s.decay, sign = (T)s.sign; \
-		bool first = q.first; \
-		if (s.live) { \
-			const double *live = (const double *)s.live + 3 * blockIdx.y; \
-			lr = (T)live[0], momentum = (T)live[1], first = live[2] != 0; \
-		} \
+		const double *n = own(s.live, q); \
+		T lr = (T)n[0], momentum = (T)n[1], keep = (T)s.keep, decay = (T)s.decay, sign = (T)s.sign; \
+		bool first = n[2] != 0; \
 		EACH(i, q.n) { \
 			T d = decayed(mul(sign, (T)g[i]), decay, p[i]); \
 			if (buf) { \
@@ -59,12 +61,12 @@ EDITIONS(SGD, sgd)
 
 struct adam_parameter {
 	u64 p, g, m, v, greatest, n; // greatest may be 0
-	double step_size, correction;
+	double own[4];               // size, correction, shrink, c1
 };
 
 struct adam_parameters {
-	u64 live; // two numbers for the host, step_size, correction, shrink, c1
-	double shrink, decay, c1, b2, c2, eps, sign;
+	u64 live;
+	double b2, c2, eps, decay, sign;
 	adam_parameter at[max_parameters];
 };
 
@@ -76,12 +78,9 @@ enum { together = 4 };
 		const adam_parameter &q = s.at[blockIdx.y]; \
 		T *p = (T *)q.p, *m = (T *)q.m, *v = (T *)q.v, *greatest = (T *)q.greatest; \
 		const G *g = (const G *)q.g; \
-		T shrink = (T)s.shrink, decay = (T)s.decay, c1 = (T)s.c1, b2 = (T)s.b2, c2 = (T)s.c2, eps = (T)s.eps; \
-		T step = (T)q.step_size, correction = (T)q.correction, sign = (T)s.sign; \
-		if (s.live) { \
-			const double *live = (const double *)s.live + 6 * blockIdx.y; \
-			step = (T)live[2], correction = (T)live[3], shrink = (T)live[4], c1 = (T)live[5]; \
-		} \
+		const double *n = own(s.live, q); \
+		T step = (T)n[0], correction = (T)n[1], shrink = (T)n[2], c1 = (T)n[3]; \
+		T b2 = (T)s.b2, c2 = (T)s.c2, eps = (T)s.eps, decay = (T)s.decay, sign = (T)s.sign; \
 		for (u64 i = blockIdx.x * (u64)blockDim.x * together + threadIdx.x; i < q.n; i += gridDim.x * (u64)blockDim.x * together) { \
 			T ps[together], gs[together], ms[together], vs[together]; \
 			_Pragma("unroll") for (int k = 0; k < together; k++) { \
@@ -110,11 +109,12 @@ EDITIONS(ADAM, adam)
 
 struct rmsprop_parameter {
 	u64 p, g, v, mean, buf, n; // mean and buf may be 0
+	double own[2];             // rate, momentum
 };
 
 struct rmsprop_parameters {
-	u64 live; // lr, momentum
-	double lr, alpha, c, eps, decay, momentum, sign;
+	u64 live;
+	double alpha, c, eps, decay, sign;
 	rmsprop_parameter at[max_parameters];
 };
 
@@ -123,11 +123,8 @@ struct rmsprop_parameters {
 		const rmsprop_parameter &q = s.at[blockIdx.y]; \
 		T *p = (T *)q.p, *v = (T *)q.v, *mean = (T *)q.mean, *buf = (T *)q.buf; \
 		const T *g = (const T *)q.g; \
-		T lr = (T)s.lr, alpha = (T)s.alpha, c = (T)s.c, eps = (T)s.eps, decay = (T)s.decay, momentum = (T)s.momentum, sign = (T)s.sign; \
-		if (s.live) { \
-			const double *live = (const double *)s.live + 2 * blockIdx.y; \
-			lr = (T)live[0], momentum = (T)live[1]; \
-		} \
+		const double *n = own(s.live, q); \
+		T lr = (T)n[0], momentum = (T)n[1], alpha = (T)s.alpha, c = (T)s.c, eps = (T)s.eps, decay = (T)s.decay, sign = (T)s.sign; \
 		EACH(i, q.n) { \
 			T d = decayed(mul(sign, g[i]), decay, p[i]); \
 			T vi = add(mul(v[i], alpha), mul(mul(c, d), d)); \
@@ -151,11 +148,11 @@ FLOATS(RMSPROP)
 
 struct adagrad_parameter {
 	u64 p, g, sum, n;
-	double rate;
+	double own[1]; // rate
 };
 
 struct adagrad_parameters {
-	u64 live; // rate
+	u64 live;
 	double decay, eps, sign;
 	adagrad_parameter at[max_parameters];
 };
@@ -165,7 +162,7 @@ struct adagrad_parameters {
 		const adagrad_parameter &q = s.at[blockIdx.y]; \
 		T *p = (T *)q.p, *sum = (T *)q.sum; \
 		const T *g = (const T *)q.g; \
-		T rate = (T)(s.live ? ((const double *)s.live)[blockIdx.y] : q.rate), decay = (T)s.decay, eps = (T)s.eps, sign = (T)s.sign; \
+		T rate = (T)own(s.live, q)[0], decay = (T)s.decay, eps = (T)s.eps, sign = (T)s.sign; \
 		EACH(i, q.n) { \
 			T d = decayed(mul(sign, g[i]), decay, p[i]); \
 			T all = add(sum[i], mul(d, d)); \

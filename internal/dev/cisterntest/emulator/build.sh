@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compiles every CUDA C file of the repository for this processor: build.sh FOLDER makes FOLDER/HASH.so of each, unless it is there
-# and newer than what it is made of. HASH is in the first line of the PTX, by which a module is found.
+# and newer than what it is made of. HASH is the SHA-256 of the PTX, by which a module is found.
 set -eu
 out=$1
 mkdir -p "$out"
@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../../../.."
 for source in $(find . -name '*.cu' -not -path './dist/*' | sort); do
 	ptx=${source%.cu}.ptx
-	hash=$(head -n 1 "$ptx" | sed 's/.*sha256 //')
+	hash=$(sha256sum "$ptx" | cut -d' ' -f1)
 	made=$out/$hash.so
 	[ -e "$made" ] && [ -z "$(find "$source" "$(dirname "$source")"/*.h "$here/cuda.h" "$here/build.sh" -newer "$made" 2>/dev/null)" ] && continue
 	{

@@ -273,6 +273,8 @@ static inline int __syncthreads_or(int v) { return emulator::vote(v) > 0; }
 static inline int __syncthreads_and(int v) { return emulator::vote(!v) == 0; }
 static inline int __syncthreads_count(int v) { return emulator::vote(v); }
 static inline void __syncwarp(unsigned mask = ~0u) { emulator::exchange(mask, 0); }
+[[noreturn]] static inline void __trap() { abort(); }
+
 template <class T> static inline T __shfl_sync(unsigned mask, T v, int from, int width = 32) {
 	int base = emulator::lane() / width * width;
 	return emulator::of<T>(emulator::exchange(mask, v), base + (unsigned)from % width);

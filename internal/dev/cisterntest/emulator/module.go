@@ -14,10 +14,10 @@ package emulator
 import "C"
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"unsafe"
@@ -31,23 +31,18 @@ type module struct {
 	find, run unsafe.Pointer
 }
 
-var mark = regexp.MustCompile(`^// of (\S+), sha256 ([0-9a-f]{64})\n`)
-
 // LoadModule finds what a PTX's source was compiled to in the folder that CISTERN_EMULATOR names.
 func (d *emulated) LoadModule(image []byte) (device.Module, error) {
-	found := mark.FindSubmatch(image)
-	if found == nil {
-		return nil, &device.Error{Op: "LoadModule", Device: "emulated", Detail: "the image does not name its source", Err: device.ErrInvalid}
-	}
-	path := C.CString(filepath.Join(os.Getenv("CISTERN_EMULATOR"), string(found[2])+".so"))
+	name := fmt.Sprintf("%x", sha256.Sum256(image))
+	path := C.CString(filepath.Join(os.Getenv("CISTERN_EMULATOR"), name+".so"))
 	defer C.free(unsafe.Pointer(path))
 	runtime.LockOSThread() // each thread of the system has its own dlerror
 	defer runtime.UnlockOSThread()
 	handle := C.dlopen(path, C.RTLD_NOW|C.RTLD_LOCAL)
 	if handle == nil {
-		return nil, fmt.Errorf("emulator: %s: %s: run make emulate, which compiles the kernels", found[1], C.GoString(C.dlerror()))
+		return nil, fmt.Errorf("emulator: %s: run make emulate, which compiles the kernels", C.GoString(C.dlerror()))
 	}
-	m := &module{name: string(found[1])}
+	m := &module{name: name}
 	for name, to := range map[string]*unsafe.Pointer{"emulator_find": &m.find, "emulator_run": &m.run} {
 		symbol := C.CString(name)
 		*to = C.dlsym(handle, symbol)

@@ -1,0 +1,3 @@
+package tensor
+
+//go:generate go run ./internal/gen

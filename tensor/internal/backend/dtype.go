@@ -1,0 +1,73 @@
+package backend
+
+import (
+	"math"
+
+	"github.com/cistern-ml/cistern/internal/bfloat16"
+)
+
+// Dtype is the type of an operand's elements.
+type Dtype uint8
+
+// The types. NoDtype is that of an optional operand that is absent.
+const (
+	NoDtype Dtype = iota
+	Float32
+	Float64
+	BFloat16
+	Int32
+	Int64
+	Uint8
+	Dtypes
+)
+
+// dtypes is the one table of types. Kernels are listed elsewhere, by operation and type, and an empty cell is an error.
+var dtypes = [Dtypes]struct {
+	name, suffix string
+	size         int
+	wide         Dtype
+	float        bool
+	bits         func(v float64) uint64
+}{
+	NoDtype: {name: "no dtype"},
+	Float32: {name: "float32", suffix: "_f32", size: 4, float: true, bits: func(v float64) uint64 { return uint64(math.Float32bits(float32(v))) }},
+	Float64: {name: "float64", suffix: "_f64", size: 8, float: true, bits: math.Float64bits},
+	BFloat16: {name: "bfloat16", suffix: "_bf16", size: 2, float: true, wide: Float32,
+		bits: func(v float64) uint64 { return uint64(bfloat16.Round(float32(v))) }},
+	Int32: {name: "int32", suffix: "_i32", size: 4, bits: func(v float64) uint64 { return uint64(uint32(int32(v))) }},
+	Int64: {name: "int64", suffix: "_i64", size: 8, bits: func(v float64) uint64 { return uint64(int64(v)) }},
+	Uint8: {name: "uint8", suffix: "_u8", size: 1, bits: func(v float64) uint64 { return uint64(uint8(v)) }},
+}
+
+func (d Dtype) String() string { return dtypes[d].name }
+
+// Size is the size of an element in bytes.
+func (d Dtype) Size() int { return dtypes[d].size }
+
+// Suffix ends the names of GPU kernels for the type.
+func (d Dtype) Suffix() string { return dtypes[d].suffix }
+
+// Wide is the type that an operation computes in if there is no kernel for d; NoDtype if there is no such type.
+func (d Dtype) Wide() Dtype { return dtypes[d].wide }
+
+// Float reports whether there is arithmetic with the type.
+func (d Dtype) Float() bool { return dtypes[d].float }
+
+// Computes is the type of numbers beside operands of type d: what it is added up in.
+func (d Dtype) Computes() Dtype {
+	if wide := dtypes[d].wide; wide != NoDtype {
+		return wide
+	}
+	return d
+}
+
+// Bits is the element nearest to v, which a type of whole numbers must have, in the low bits.
+func (d Dtype) Bits(v float64) uint64 { return dtypes[d].bits(v) }
+
+// Missing is the bits of an element that an index does not find: NaN, or 0 in whole numbers.
+func (d Dtype) Missing() uint64 {
+	if !dtypes[d].float {
+		return 0
+	}
+	return dtypes[d].bits(math.NaN())
+}

@@ -1,0 +1,98 @@
+package backend
+
+import "strings"
+
+// family are operations with the same operands, plan and parameters.
+type family struct {
+	name string // of the constant; "": none, as the family has one operation
+	// operands names the operands in the order of Call.Args and, after |, those of each item of Call.List: = is for one that is
+	// overwritten, + for one that is updated, and ? ends the name of one that may be absent.
+	operands string
+	// ops are the operations in the order of the codes of kernels, by their names in errors, launches and profiles.
+	ops string
+	// base is the operation that the runtime queues, with others, for a fusion that a backend does not support.
+	base string
+}
+
+// families is the table of operations.
+var families = []family{
+	// Elementwise. Parameters of functions are C.
+	{name: "Map", operands: "=y x", ops: functions},
+	{name: "MapGrad", operands: "=dx dy saved", ops: slopes},
+	{name: "Zip", operands: "=y a b", ops: "add; sub; mul; div; relu grad; tanh grad; sigmoid grad; sqrt grad; square grad; broadcast; maximum; minimum"}, // *kernel.Broadcast
+	{name: "Bias", operands: "=y x bias", ops: "add bias; add bias, relu"},
+	{operands: "=dx =dbias dy y", ops: "relu bias grad", base: "relu grad"},
+	{operands: "=y condition a? b?", ops: "where"},                                   // *kernel.Meeting
+	{name: "ExtremeGrad", operands: "=da dy a b", ops: "minimum grad; maximum grad"}, // *kernel.Meeting
+	{operands: "=y x seed?", ops: "dropout"},                                         // Dropping
+
+	// Elements that move. C[0] is the value of fill and pad.
+	{operands: "=y", ops: "fill"},
+	{operands: "=y x", ops: "convert"},
+	{operands: "=y x", ops: "place"},                                     // *kernel.Placement
+	{operands: "=y x", ops: "pad", base: "fill"},                         // Padding
+	{operands: "=y x", ops: "transpose"},                                 // Matrix
+	{operands: "=y x index +fault", ops: "take"},                         // kernel.Take
+	{operands: "=order =spare index", ops: "sort index"},                 // Sorting
+	{operands: "+dx dy order", ops: "take grad"},                         // Taking
+	{operands: "=dx dy index", ops: "scan grad", base: "take grad"},      // Taking
+	{operands: "+dx dy index", ops: "scan grad onto", base: "take grad"}, // Taking
+	{operands: "=y x index +fault", ops: "gather"},                       // *kernel.Gather
+	{operands: "+dx dy index", ops: "gather grad"},                       // *kernel.Gather
+
+	// Reductions.
+	{operands: "=y x", ops: "sum"},                                          // *kernel.Reduction; C[0] is the divisor
+	{name: "Statistic", operands: "=y x", ops: "amax; max; logsumexp; var"}, // *kernel.Reduction; C[0] is the correction
+	{name: "StatisticGrad", operands: "=dx dy x y?", ops: "amax grad; max grad; logsumexp grad; var grad"},
+	{name: "RowSoftmax", operands: "=y x", ops: "softmax; log softmax"}, // kernel.Rows
+	{name: "RowSoftmaxGrad", operands: "=dx dy y", ops: "softmax grad; log softmax grad"},
+	{operands: "=index x", ops: "argmax"},
+	{operands: "=loss logits labels weights? +fault", ops: "cross entropy"}, // kernel.Entropy
+	{operands: "=loss =dlogits logits labels weights? +fault", ops: "cross entropy with grad", base: "cross entropy"},
+	{operands: "=dlogits logits labels weights? dloss", ops: "cross entropy grad"},
+	{name: "Loss", operands: "=loss x target weight? positive?", ops: "mse loss; l1 loss; huber loss; binary cross entropy"}, // Losing; C is delta and the divisor
+	{name: "LossGrad", operands: "=dx dloss x target weight? positive?", ops: "mse loss grad; l1 loss grad; huber loss grad; binary cross entropy grad"},
+
+	// Normalisation.
+	{operands: "=y =stats x weight? bias?", ops: "normalize"}, // *kernel.RowNorm
+	{operands: "=sum =y =stats x other weight? bias?", ops: "add normalize", base: "normalize"},
+	{operands: "=dx =dweight? =dbias? dy x weight? stats", ops: "normalize grad"},
+	{operands: "+dx =dweight? =dbias? dy x weight? stats", ops: "normalize grad onto", base: "normalize grad"},
+	{operands: "=dweight? =dbias? dy x stats", ops: "normalize weight grad"},
+	{operands: "=y =stats x weight? bias? mean variance batches?", ops: "batch norm"}, // *kernel.BatchNorm
+	{operands: "=y =stats x weight? bias? +mean? +variance? +batches?", ops: "batch norm training"},
+	{operands: "=dx? =dweight? =dbias? dy x weight? stats", ops: "batch norm grad"},
+
+	// Products and what is made of them. The plan of a batch of products is a *kernel.Placement.
+	{operands: "=y a b", ops: "matmul"}, // Product
+	{name: "Linear", operands: "=y x weight bias", ops: "matmul, add bias; matmul, add bias, relu", base: "matmul"},
+	{operands: "=dw dy x =dbias", ops: "matmul sums", base: "matmul"},
+	{operands: "=dx dy weight y", ops: "matmul masked", base: "matmul"},
+	{name: "Convolution", operands: "=y x weight bias?", ops: "conv; conv input grad"}, // *kernel.Conv
+	{operands: "=dweight dy x", ops: "conv weight grad"},
+	{name: "MaxPooling", operands: "=y =index x", ops: "max pool"}, // *kernel.Pool
+	{operands: "=dx dy index", ops: "max pool grad"},
+	{name: "AveragePooling", operands: "=y x", ops: "avg pool; avg pool grad"},
+	{operands: "=y =sums q k v mask?", ops: "attention"}, // *kernel.Attention
+	{operands: "+dq +dk +dv =dmask? dy y sums q k v mask?", ops: "attention grad"},
+	{name: "Cell", operands: "+gates hidden? bias? h? c? =newh =newc? =kept?", ops: "rnn tanh cell; rnn relu cell; lstm cell; gru cell"}, // Stepping
+	{name: "CellGrad", operands: "+gates =dhidden? dy dh? +carry? h? c? newh newc? kept?", ops: "rnn tanh cell grad; rnn relu cell grad; lstm cell grad; gru cell grad"},
+
+	// Optimisers. The numbers are those of the rule.
+	{operands: "|+p g +buffer?", ops: "sgd step"},
+	{operands: "|+p g +m +v +greatest?", ops: "adam step"},
+	{operands: "|+p g +v +mean? +buffer?", ops: "rmsprop step"},
+	{operands: "|+p g +sum", ops: "adagrad step"},
+	{operands: "|x =part", ops: "norm"},               // C[0] is which norm
+	{operands: "=total +parts", ops: "norm of norms"}, // Totaling; C[0] is which norm
+	{operands: "norm|+x", ops: "clip"},                // C[0] is the most
+	{operands: "|+x", ops: "bound"},                   // C[0] is the most
+}
+
+// Families are the names of the families' constants, "" for those without one; and their operations. It is for package gen.
+func Families() (names []string, ops [][]string) {
+	for _, f := range families {
+		names, ops = append(names, f.name), append(ops, strings.Split(f.ops, "; "))
+	}
+	return names, ops
+}

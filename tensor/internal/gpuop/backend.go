@@ -1,0 +1,89 @@
+package gpuop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/ptx"
+)
+
+// Backend runs operations on a stream of a device that loads PTX.
+type Backend struct {
+	env    backend.Env
+	dev    device.ModuleLoader
+	stream device.Stream
+	blas   device.MatrixMultiplier // nil: the device has no library
+	fused  bool                    // blas adds a bias
+	// hasMatrixUnits is whether the GPU takes modules for compute capability 8.0.
+	hasMatrixUnits func() bool
+
+	mu      sync.Mutex
+	modules map[*ptx.Image]func() (device.Module, error)
+	kernels [][suffixes]atomic.Pointer[any] // by name
+
+	workspace, parts memcache.Block // see lasting.go
+}
+
+// New makes the backend of the environment's stream, whose device is dev.
+func New(env backend.Env, dev device.ModuleLoader) (*Backend, error) {
+	b := &Backend{env: env, dev: dev, stream: env.Stream(), blas: multiplier(dev), modules: make(map[*ptx.Image]func() (device.Module, error)),
+		kernels: make([][suffixes]atomic.Pointer[any], len(texts))}
+	b.hasMatrixUnits = sync.OnceValue(func() bool {
+		_, err := b.kernel(attentionEditions[0].forward, suffix(backend.BFloat16))
+		return err == nil
+	})
+	b.fused = b.blas != nil && b.blas.MatMulEpilogues()
+	if _, err := b.kernel(fillElements, sized(4)); err != nil {
+		return nil, fmt.Errorf("the kernels: %w", err)
+	}
+	return b, nil
+}
+
+// Close is backend.Backend's. No module is being loaded.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	w, p := b.workspace, b.parts
+	b.workspace, b.parts = memcache.Block{}, memcache.Block{}
+	b.mu.Unlock()
+	err := errors.Join(w.Free(), p.Free())
+	for _, load := range b.modules {
+		if m, failed := load(); failed == nil {
+			err = errors.Join(err, m.Close())
+		}
+	}
+	return err
+}
+
+// Supports is backend.Backend's.
+func (b *Backend) Supports(c *backend.Call) bool {
+	e := &table[c.Op]
+	switch {
+	case e.run == nil:
+		return false
+	case e.can != nil:
+		return e.can(b, c)
+	}
+	return !c.Mixed() && editions()[e.kernel][e.by(c.Dtype)]
+}
+
+// Do is backend.Backend's.
+func (b *Backend) Do(ctx context.Context, c *backend.Call) error {
+	defer c.Free()
+	if c.Empty() {
+		return nil
+	}
+	e := &table[c.Op]
+	if e.run == nil {
+		return c.Unsupported()
+	}
+	if err := e.run(ctx, b.begin(c, c.Op.Name(), 0), e.kernel); err != nil {
+		return fmt.Errorf("tensor: %s: %w", c.Op.Name(), err)
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package gpuop
+
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
+)
+
+// The operands of a step of a recurrent layer, and of its gradient, are those of the families Cell and CellGrad.
+
+func cell(_ context.Context, l *launch, k name) error {
+	const gates, hidden, bias, h, c, newH, newC, kept = 0, 1, 2, 3, 4, 5, 6, 7
+	n, size := l.arg(newH).Count(), backend.ParamsOf[plan.Cell](l.c.Params()).Size
+	l.each(n)
+	switch l.c.Op {
+	case backend.LSTMCell:
+		l.operands(gates, hidden, bias, c, newH, newC)
+		l.word(n, size)
+	case backend.GRUCell:
+		l.operands(gates, hidden, bias, h, newH, kept)
+		l.word(n, size)
+	default:
+		l.operands(gates, hidden, bias, newH)
+		l.word(n, size, l.c.Op.Code())
+	}
+	return l.run(k)
+}
+
+func cellGrad(_ context.Context, l *launch, k name) error {
+	const gates, dhidden, dy, dh, carry, h, c, newH, newC, kept = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
+	n, p := l.arg(dy).Count(), backend.ParamsOf[plan.Cell](l.c.Params())
+	l.each(n)
+	switch l.c.Op {
+	case backend.LSTMCellGrad:
+		l.operands(gates, dy, dh, carry, c, newC)
+		l.word(n, p.Size)
+		l.flag(p.First)
+	case backend.GRUCellGrad:
+		l.operands(gates, dhidden, dy, dh, carry, h, kept)
+		l.word(n, p.Size)
+		l.flag(p.First)
+	default:
+		l.operands(gates, dy, dh, newH)
+		l.word(n, l.c.Op.Code())
+	}
+	return l.run(k)
+}

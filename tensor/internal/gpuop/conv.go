@@ -1,0 +1,218 @@
+package gpuop
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// convTile is one of the editions of the kernels of a convolution, by the tile of the result that a block does.
+type convTile struct {
+	conv, inputGrad, weightGrad name
+	rows, cols                  int
+}
+
+var (
+	tile64    = newConvTile("64", 64, 64)
+	tile32    = newConvTile("32", 32, 128) // for few channels
+	tileSmall = newConvTile("small", 32, 32)
+	direct    = newConvTile("direct", 1, 1) // no tiles: a thread or a block does an element
+
+	// A thread does a run of results.
+	run3 = convTile{named("conv_run_3"), named("conv_input_grad_run_3"), named("conv_weight_grad_run_3"), 1, 1}
+	run5 = convTile{named("conv_run_5"), named("conv_input_grad_run_5"), 0, 1, 1}
+
+	convParts = named("conv_parts")
+)
+
+func newConvTile(edition string, rows, cols int) convTile {
+	return convTile{named("conv_" + edition), named("conv_input_grad_" + edition), named("conv_weight_grad_" + edition), rows, cols}
+}
+
+func convolutions(t *entries) {
+	t[backend.Conv] = entry{kernel: direct.conv, by: byDtype, run: conv}
+	t[backend.ConvInputGrad] = entry{kernel: direct.inputGrad, by: byDtype, run: convInputGrad}
+	t[backend.ConvWeightGrad] = entry{kernel: direct.weightGrad, by: byDtype, run: convWeightGrad}
+	t.run("max_pool", pool, backend.MaxPool)
+	t.run("max_pool_grad", pool, backend.MaxPoolGrad)
+	t.run("avg_pool", pool, backend.AvgPool)
+	t.run("avg_pool_grad", pool, backend.AvgPoolGrad)
+}
+
+// fewTiles don't fill a GPU: smaller ones are better.
+const fewTiles = 256
+
+// convTileOf chooses the edition for so many products of (rows) by (cols) results.
+func convTileOf(d backend.Dtype, rows, cols, products int) convTile {
+	if !tileSmall.conv.has(d) {
+		return tile64
+	}
+	t := tile64
+	if rows <= 32 {
+		t = tile32
+	}
+	if t.count(rows, cols, products) < fewTiles {
+		return tileSmall
+	}
+	return t
+}
+
+func (t convTile) count(rows, cols, products int) int {
+	return ((rows + t.rows - 1) / t.rows) * ((cols + t.cols - 1) / t.cols) * products
+}
+
+// fewChannels in a group make tiles empty for the most part.
+const fewChannels = 4
+
+// convTiles makes it the launch of an edition.
+func (l *launch) convTiles(t convTile, rows, cols, products int) {
+	if t == direct {
+		l.each(rows * cols * products)
+	} else {
+		l.Grid[0] = blocks(t.count(rows, cols, products), 1)
+	}
+}
+
+// conv is the kernels' struct of that name.
+func (l *launch) conv(p *kernel.Conv) {
+	l.word(p.N, p.Groups, p.C, p.K)
+	for _, pair := range [][2]int{p.In, p.Out, p.Window, p.Stride, p.Pad, p.Dilation} {
+		l.word(pair[:]...)
+	}
+}
+
+// fits refuses what the kernels count with 32 bits: the pixels of a channel, and the numbers that a result is a sum of.
+func fits(p *kernel.Conv) error {
+	const most = 1 << 30
+	window := float64(p.Window[0]) * float64(p.Window[1])
+	size := max(float64(p.In[0])*float64(p.In[1]), float64(p.Out[0])*float64(p.Out[1]), float64(p.C)*window, float64(p.K)*window)
+	for d := range 2 {
+		size = max(size, float64(p.In[d])+float64(p.Pad[d])+float64(p.Stride[d]), float64(p.Out[d])*float64(p.Stride[d])+float64(p.Window[d])*float64(p.Dilation[d]))
+	}
+	if size >= most {
+		return fmt.Errorf("%w: the kernel takes pictures, and windows of all channels, of less than 2^30 elements", backend.ErrUnsupported)
+	}
+	return nil
+}
+
+func conv(_ context.Context, l *launch, _ name) error {
+	p := l.c.Plan.(*kernel.Conv)
+	if err := fits(p); err != nil {
+		return err
+	}
+	if grid, t, ok := runsOf(p, l.dtype); ok {
+		return l.runConv(grid, t.conv, p)
+	}
+	cols := p.N * p.Places()
+	t := convTileOf(l.dtype, p.K, cols, p.Groups)
+	if p.K <= fewChannels {
+		t = direct
+	}
+	l.convTiles(t, p.K, cols, p.Groups)
+	return l.tileConv(t.conv, p)
+}
+
+func convInputGrad(_ context.Context, l *launch, _ name) error {
+	p := l.c.Plan.(*kernel.Conv)
+	if err := fits(p); err != nil {
+		return err
+	}
+	if back := backwards(p); p.Stride == [2]int{1, 1} {
+		if grid, t, ok := runsOf(&back, l.dtype); ok {
+			return l.runConv(grid, t.inputGrad, &back)
+		}
+	}
+	// The pixels at each remainder of the strides are products of their own.
+	cols := p.N * ((p.In[0] + p.Stride[0] - 1) / p.Stride[0]) * ((p.In[1] + p.Stride[1] - 1) / p.Stride[1])
+	products := p.Groups * p.Stride[0] * p.Stride[1]
+	t := convTileOf(l.dtype, p.C, cols, products)
+	if p.C <= fewChannels || p.Stride[0]*p.Stride[1] > 64 {
+		t, cols, products = direct, p.N*p.Pixels(), p.Groups
+	}
+	l.convTiles(t, p.C, cols, products)
+	return l.tileConv(t.inputGrad, p)
+}
+
+func (l *launch) tileConv(k name, p *kernel.Conv) error {
+	l.operands(0, 1, 2, 3)
+	l.conv(p)
+	return l.run(k)
+}
+
+// A gradient of the weights is a sum over all places of all images: few results, each of many products. Parts of the
+// sum are tiles of their own, to scratch memory of at most maxPartial elements, and are added in the order of the parts.
+const (
+	maxPartial  = 1 << 20
+	leastPlaces = 256
+)
+
+// weightParts is the number of parts, and the places in each but the last.
+func weightParts(p *kernel.Conv, tiles, weights int) (parts, chunk int) {
+	places := p.N * p.Places()
+	parts = max(1, min(fewTiles/max(1, tiles), maxPartial/weights, places/leastPlaces))
+	chunk = ((places+parts-1)/parts + 15) / 16 * 16
+	return (places + chunk - 1) / chunk, chunk
+}
+
+func convWeightGrad(ctx context.Context, l *launch, k name) error {
+	p, weights := l.c.Plan.(*kernel.Conv), l.arg(0).Count()
+	if err := fits(p); err != nil {
+		return err
+	}
+	if p.K <= fewChannels && p.K*p.Inner() <= leastPlaces {
+		l.Grid[0] = blocks(weights, 1)
+		l.operands(0, 1, 2)
+		l.conv(p)
+		return l.run(k)
+	}
+	if jobs, parts, ok := weightGradRuns(p, l.dtype); ok {
+		return l.inParts(ctx, parts, func(dw device.Range) error {
+			l.Grid[0] = blocks(jobs*parts, 1)
+			l.memory(dw, backend.Write)
+			l.operands(1, 2)
+			l.word(parts)
+			l.conv(p)
+			return l.run(run3.weightGrad)
+		})
+	}
+	t := tile64
+	switch {
+	case !tileSmall.weightGrad.has(l.dtype):
+	case p.Inner() <= tileSmall.cols:
+		t = tileSmall
+	case p.K <= tile32.rows:
+		t = tile32
+	}
+	parts, chunk := weightParts(p, t.count(p.K, p.Inner(), p.Groups), weights)
+	return l.inParts(ctx, parts, func(dw device.Range) error {
+		l.convTiles(t, p.K, p.Inner(), p.Groups*parts)
+		l.memory(dw, backend.Write)
+		l.operands(1, 2)
+		l.word(parts, chunk)
+		l.conv(p)
+		return l.run(t.weightGrad)
+	})
+}
+
+// inParts lets f set the gradient of the weights, or leave so many parts of it, which are added up.
+func (l *launch) inParts(ctx context.Context, parts int, f func(device.Range) error) error {
+	dw := l.arg(0)
+	if parts == 1 {
+		return f(dw.Range())
+	}
+	return l.inScratch(ctx, parts*int(dw.Bytes), func(all device.Range) error {
+		if err := f(all); err != nil {
+			return err
+		}
+		n := dw.Count()
+		l.again(l.Name, 0)
+		l.Grid[0], l.Block = blocks(n, 32), [3]uint32{32, 32, 1}
+		l.operands(0)
+		l.memory(all, backend.Read)
+		l.word(n, parts)
+		return l.run(convParts)
+	})
+}

@@ -1,0 +1,432 @@
+package gpuop
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/internal/ptx"
+)
+
+// loader is a device whose kernels are their names.
+type loader struct {
+	device.ModuleLoader
+	noMatrixUnits bool
+}
+
+type module struct{ device.Module }
+
+func (l loader) LoadModule(image []byte) (device.Module, error) {
+	if l.noMatrixUnits && strings.Contains(string(image), "compute_80") {
+		return nil, device.ErrUnsupported
+	}
+	return module{}, nil
+}
+
+func (module) Kernel(name string) (any, error) { return name, nil }
+
+func (module) Close() error { return nil }
+
+// launched is a stream that keeps what was launched.
+type launched struct {
+	device.Stream
+	all []device.Launch
+}
+
+func (s *launched) Launch(l *device.Launch) error {
+	copied := *l
+	copied.Args, copied.Reads, copied.Writes = slices.Clone(l.Args), slices.Clone(l.Reads), slices.Clone(l.Writes)
+	s.all = append(s.all, copied)
+	return nil
+}
+
+// rig is a backend without a device, and its environment.
+type rig struct {
+	*Backend
+	launched
+	calls backend.Pool
+	tf32  bool
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{}
+	var err error
+	r.Backend, err = New(r, loader{})
+	require.NoError(t, err)
+	return r
+}
+
+func (r *rig) Stream() device.Stream { return &r.launched }
+
+func (r *rig) NewCall(op backend.Op, d backend.Dtype) *backend.Call { return r.calls.New(op, d) }
+
+func (r *rig) Scratch(context.Context, string, int64) (memcache.Block, error) {
+	return memcache.Block{}, nil
+}
+
+func (r *rig) FreeScratch(context.Context, memcache.Block) {}
+
+func (r *rig) Keep(context.Context, *memcache.Block, int64, int64) (memcache.Block, error) {
+	return memcache.Block{}, nil
+}
+
+func (r *rig) TF32() bool { return r.tf32 }
+
+// memory is n elements at an address.
+func memory(at device.Ptr, d backend.Dtype, n int) backend.Ref {
+	return backend.Ref{Ptr: at, Bytes: int64(n * d.Size()), Dtype: d}
+}
+
+// narrowCall is a call of an operation whose operands are all of bfloat16.
+func (r *rig) narrowCall(op backend.Op) *backend.Call {
+	c := r.NewCall(op, backend.BFloat16)
+	for range op.Roles() {
+		c.Add(memory(1<<12, backend.BFloat16, 64))
+	}
+	l := backend.List{Stride: len(op.ListRoles())}
+	for range op.ListRoles() {
+		l.Refs = append(l.Refs, memory(1<<12, backend.BFloat16, 64))
+	}
+	c.SetList(l)
+	switch op {
+	case backend.Attention, backend.AttentionGrad:
+		c.Plan = &kernel.Attention{E: 8, V: 8}
+	case backend.ScanGrad, backend.ScanGradOnto:
+		backend.SetParams(c, plan.TakeGrad{Take: plan.Take{Outer: 1, Rows: 4, Count: 4, Inner: 4}})
+	case backend.CrossEntropyWithGrad:
+		backend.SetParams(c, kernel.Entropy{Rows: kernel.Rows{Cols: 8, Inner: 1}})
+	default:
+		backend.SetParams(c, plan.Product{M: 8, N: 8, K: 8})
+	}
+	return c
+}
+
+// TestNativeBFloat16: testdata/bfloat16.txt has the operations with kernels for bfloat16. One that is lost would be silently upcast.
+func TestNativeBFloat16(t *testing.T) {
+	r := newRig(t)
+	var native []string
+	for op := backend.NoOp + 1; op < backend.Ops; op++ {
+		if r.Supports(r.narrowCall(op)) {
+			native = append(native, op.Name())
+		}
+	}
+	want, err := os.ReadFile("testdata/bfloat16.txt")
+	require.NoError(t, err)
+	assert.Equal(t, string(want), strings.Join(native, "\n")+"\n")
+}
+
+// TestEveryKernelIsReached: each kernel of the PTX is an edition of a name, each name has one, and every operation has those of float32 and
+// float64, or of elements of 4 and 8 bytes.
+func TestEveryKernelIsReached(t *testing.T) {
+	reached := map[string]bool{}
+	for n, text := range texts[1:] {
+		has := false
+		for s := range suffixes {
+			if editions()[n+1][s] {
+				has = true
+				reached[text+suffixText[s]] = true
+			}
+		}
+		assert.True(t, has, "there is no kernel %s", text)
+	}
+	for _, kernel := range ptx.Kernels() {
+		assert.True(t, reached[kernel], "nothing launches %s", kernel)
+	}
+	for op := backend.NoOp + 1; op < backend.Ops; op++ {
+		if e := table[op]; e.by != nil {
+			for _, d := range []backend.Dtype{backend.Float32, backend.Float64} {
+				assert.True(t, editions()[e.kernel][e.by(d)], "%s of %v", op.Name(), d)
+			}
+		} else {
+			assert.Equal(t, backend.Convert, op, "%s is not done", op.Name())
+		}
+	}
+}
+
+// TestConversions: between every two dtypes, of which the result's is one of arithmetic.
+func TestConversions(t *testing.T) {
+	for from := range backend.Dtypes {
+		for to := range backend.Dtypes {
+			if from != backend.NoDtype {
+				assert.Equal(t, to.Float(), conversions[from].has(to), "%v to %v", from, to)
+			}
+		}
+	}
+}
+
+// TestChoose: each product goes where docs/decisions/planned-products.md has measured it to be fastest, and what was not measured to the library.
+func TestChoose(t *testing.T) {
+	const mul, bias, relu, sums, masked = backend.MatMul, backend.MatMulAddBias, backend.MatMulAddBiasReLU, backend.MatMulSums, backend.MatMulMasked
+	all := &Backend{env: &rig{}, blas: &library{}, fused: true}
+	none := &Backend{env: &rig{}}
+	plain := &Backend{env: &rig{}, blas: &library{}}
+	tf32 := &Backend{env: &rig{tf32: true}, blas: &library{}, fused: true}
+	f32, f64, bf := backend.Float32, backend.Float64, backend.BFloat16
+	const a, b = 1, 2 // transposed
+	for _, c := range []struct {
+		on      *Backend
+		op      backend.Op
+		d       backend.Dtype
+		m, n, k int
+		trans   int
+		want    Way
+		why     string
+	}{
+		{all, mul, f32, 128, 192, 64, b, OwnNarrow, "few tiles and steps"},
+		{all, mul, f32, 512, 512, 128, a, OwnNarrow, "few tiles and steps"},
+		{all, mul, f32, 10, 512, 1024, a, OwnNarrow, "few tiles and steps"},
+		{all, mul, f32, 1024, 512, 512, b, OwnWide, "one wave of blocks, of a shape that was measured"},
+		{all, mul, f32, 128, 512, 784, b, OwnWide, "one wave of blocks, of a shape that was measured"},
+		{all, relu, f32, 1000, 500, 300, b, OwnWide, "one wave of blocks, of a shape that was measured"},
+		{all, sums, f32, 512, 784, 1024, a, OwnWide, "one wave of blocks, of a shape that was measured"},
+		{all, mul, f32, 512, 512, 1024, a, OwnWide, "one wave of blocks, of a shape that was measured"},
+		{all, mul, f32, 512, 784, 128, a, OwnWide, "one wave of blocks, of a shape that was measured"},
+		{all, sums, f32, 512, 784, 64, a, Nowhere, "the library is faster, or it was not measured"},
+		{all, mul, f32, 512, 512, 64, a, Library, "nothing follows the product"},
+		{all, relu, f32, 64, 512, 784, b, Library, "the library's ReLU makes 0 of NaN, and bias and ReLU are one launch"},
+		{all, bias, f32, 1000, 500, 300, b, LibraryBias, "the library adds the bias"},
+		{all, bias, f32, 512, 512, 2048, b, LibraryBias, "the library adds the bias"},
+		{all, mul, f32, 1024, 512, 512, 0, Library, "nothing follows the product"},
+		{all, mul, f32, 1024, 512, 10, 0, Library, "nothing follows the product"},
+		{all, sums, f32, 768, 768, 512, a, Nowhere, "the tiles are not one wave of blocks"},
+		{all, bias, f32, 1000, 500, 0, b, Library, "the library adds no bias to a batch or to nothing"},
+		{all, bias, f64, 1000, 500, 300, b, Library, "the library adds no bias"},
+		{all, relu, bf, 1000, 500, 300, b, LibraryBias, "the library adds the bias"},
+		{all, mul, f32, 128, 192, 64, a | b, Library, "nothing follows the product"},
+		{plain, bias, f32, 1000, 500, 300, b, Library, "the library adds no bias"},
+		{none, relu, f32, 1000, 5000, 300, b, Multiply, "there is no library of products"},
+		{none, mul, bf, 128, 192, 64, b, Multiply, "there is no library of products"},
+		{none, mul, f32, 128, 192, 64, b, OwnNarrow, "few tiles and steps"},
+		{tf32, mul, f32, 128, 192, 64, b, Library, "nothing follows the product"},
+		// A gradient is masked where its product and that of the weights before it, which takes the sums, are launches of our own.
+		{all, masked, f32, 1024, 512, 512, 784 << 2, OwnWide, "one wave of blocks, of a shape that was measured"},
+		{all, masked, f32, 1024, 512, 10, 512 << 2, OwnWide, "one wave of blocks, of a shape that was measured"},
+		{all, masked, f32, 128, 512, 10, 512 << 2, OwnNarrow, "few tiles and steps"},
+		{all, masked, f32, 128, 512, 512, 784 << 2, Nowhere, "the tiles are not one wave of blocks"},
+		{all, masked, f32, 1024, 512, 10, 4096 << 2, Nowhere, "the sums that follow a masked gradient are not a launch of our own"},
+		{all, masked, f64, 1024, 512, 512, 784 << 2, Nowhere, "there are no tiles for the dtype"},
+		{tf32, masked, f32, 128, 512, 10, 512 << 2, Nowhere, "the library may use TF32"},
+	} {
+		p := product{plan.Product{M: c.m, N: c.n, K: c.k, TransA: c.trans&a != 0, TransB: c.trans&b != 0, FanIn: c.trans >> 2}, c.op, c.d, false, true}
+		got, why := c.on.choose(p)
+		assert.Equal(t, c.want, got, "%+v", p)
+		assert.Equal(t, c.why, why, "%+v", p)
+	}
+	own := product{plan.Product{M: 128, N: 192, K: 64, TransB: true}, mul, f32, false, true}
+	batch, unaligned := own, own
+	batch.batch, unaligned.aligned = true, false
+	for why, p := range map[string]product{"a batch, an empty product or two transposes": batch, "the result is not aligned to 16 bytes": unaligned} {
+		w, got := all.own(p)
+		assert.Equal(t, Nowhere, w)
+		assert.Equal(t, why, got)
+	}
+}
+
+// library is one of matrix products that only keeps what it is asked for.
+type library struct{ asked []device.Gemm }
+
+func (l *library) MatMulWorkspace() (int64, error) { return 1 << 10, nil }
+
+func (l *library) MatMulEpilogues() bool { return false }
+
+func (l *library) MatMulBFloat16() bool { return false }
+
+func (l *library) MatMul(_ device.Stream, g *device.Gemm) error {
+	l.asked = append(l.asked, *g)
+	return nil
+}
+
+// TestProductsOfABatch asks for every product once, in as few calls as the largest dimension allows.
+func TestProductsOfABatch(t *testing.T) {
+	const m, n, size = 2, 3, 4
+	for _, dims := range [][]int{{5}, {5, 2}, {2, 5}, {2, 5, 3}, {3, 2, 5}, {2, 2}} {
+		batch := &kernel.Placement{Dims: dims, Dst: []int{1000, 100, 0}[:len(dims)], Src: []int{0, 70, 7}[:len(dims)]}
+		asked := &library{}
+		b := &Backend{blas: asked}
+		require.NoError(t, b.gemms(batch, &device.Gemm{M: m, N: n, A: 1 << 20, B: 1 << 30, C: 1 << 40}, size))
+		assert.Len(t, asked.asked, batch.Count()/slices.Max(dims), "%v", dims)
+		got := map[device.Ptr][2]device.Ptr{}
+		for _, call := range asked.asked {
+			for i := range device.Ptr(call.Batch) {
+				got[call.C+i*device.Ptr(call.StrideC)*size] = [2]device.Ptr{call.A + i*device.Ptr(call.StrideA)*size, call.B + i*device.Ptr(call.StrideB)*size}
+			}
+		}
+		want := map[device.Ptr][2]device.Ptr{}
+		for i := range batch.Count() {
+			x, y := batch.At(i)
+			want[1<<40+device.Ptr(i*m*n*size)] = [2]device.Ptr{1<<20 + device.Ptr(x*size), 1<<30 + device.Ptr(y*size)}
+		}
+		assert.Equal(t, want, got, "%v", dims)
+	}
+}
+
+// TestProductsOfBFloat16 are asked for as such, with their bias, and matrices of a batch are two bytes an element apart.
+func TestProductsOfBFloat16(t *testing.T) {
+	r := newRig(t)
+	asked := &library{}
+	r.blas, r.fused = asked, true
+	product := func(op backend.Op, p plan.Product, batch any) *backend.Call {
+		c := r.NewCall(op, backend.BFloat16)
+		for i, n := range []int{15, 12, 20, 5}[:len(op.Roles())] {
+			c.Add(memory(device.Ptr(1+i)<<12, backend.BFloat16, n))
+		}
+		backend.SetParams(c, p)
+		c.Plan = batch
+		return c
+	}
+	p := plan.Product{M: 3, N: 5, K: 4, TransB: true}
+	assert.False(t, r.Supports(product(backend.MatMul, p, nil)), "the library has none")
+	require.NoError(t, r.Do(t.Context(), product(backend.MatMulAddBias, p, nil)))
+	require.Len(t, asked.asked, 1)
+	assert.True(t, asked.asked[0].BFloat16)
+	assert.EqualValues(t, 4<<12, asked.asked[0].Bias)
+	asked.asked = nil
+	batch := &kernel.Placement{Dims: []int{2, 3}, Dst: []int{4, 0}, Src: []int{0, 4}}
+	require.NoError(t, r.Do(t.Context(), product(backend.MatMul, plan.Product{M: 1, N: 1, K: 4}, batch)))
+	require.Len(t, asked.asked, 2)
+	assert.Equal(t, device.Ptr(8), asked.asked[1].A-asked.asked[0].A)
+}
+
+// TestNarrowAttention: launches have a block for each tile of rows, of fewer rows where heads are wide; what no edition does is not supported.
+func TestNarrowAttention(t *testing.T) {
+	r := newRig(t)
+	call := func(p kernel.Attention) *backend.Call {
+		c := r.narrowCall(backend.Attention)
+		c.Plan = &p
+		return c
+	}
+	for head, want := range map[int]struct {
+		kernel      string
+		grid, block uint32
+	}{64: {"attention_64_bf16", 2, 128}, 65: {"attention_128_bf16", 4, 64}, 128: {"attention_128_bf16", 4, 64}} {
+		r.all = nil
+		require.NoError(t, r.Do(t.Context(), call(kernel.Attention{Dims: []int{7}, L: 100, S: 100, E: 8, V: head})))
+		require.Len(t, r.all, 1)
+		assert.Equal(t, want.kernel, r.all[0].Kernel)
+		assert.Equal(t, [3]uint32{want.grid, 7, 1}, r.all[0].Grid)
+		assert.Equal(t, [3]uint32{want.block, 1, 1}, r.all[0].Block)
+	}
+	assert.True(t, r.Supports(call(kernel.Attention{E: 128, V: 1})))
+	assert.False(t, r.Supports(call(kernel.Attention{E: 1, V: 129})))
+	assert.False(t, r.Supports(call(kernel.Attention{E: 8, V: 8, Masking: kernel.BoolMask})))
+	r.hasMatrixUnits = func() bool { return false }
+	assert.False(t, r.Supports(call(kernel.Attention{E: 8, V: 8})))
+}
+
+// TestStepLaunches: whatever the number of parameters, each is in one launch, in their order, with its own numbers, and a launch's
+// arguments fit into the 4 KiB that a kernel takes.
+func TestStepLaunches(t *testing.T) {
+	r := newRig(t)
+	for _, c := range []struct {
+		op    backend.Op
+		width int
+		head  int // words of arguments before the parameters
+	}{
+		{backend.SGDStep, plan.SGDWidth, 5}, {backend.AdamStep, plan.AdamWidth, 6}, {backend.RMSpropStep, plan.RMSpropWidth, 6},
+		{backend.AdagradStep, plan.AdagradWidth, 4},
+	} {
+		for _, n := range []int{1, maxParameters, maxParameters + 1, 3*maxParameters + 7} {
+			for _, live := range []bool{false, true} {
+				stride := len(c.op.ListRoles())
+				l := backend.List{Stride: stride, Width: c.width}
+				for i := range n {
+					for j := range stride {
+						l.Refs = append(l.Refs, memory(device.Ptr(1+i*stride+j)<<12, backend.Float64, 2+i))
+					}
+					for j := range c.width {
+						l.Own = append(l.Own, float64(i*c.width+j))
+					}
+				}
+				if live {
+					l.Live = memory(1<<40, backend.Float64, n*c.width)
+				}
+				call := r.NewCall(c.op, backend.Float64)
+				backend.SetParams(call, plan.SGD{})
+				call.SetList(l)
+				r.all = nil
+				require.NoError(t, r.Do(t.Context(), call))
+				at := 0
+				for _, launch := range r.all {
+					require.LessOrEqual(t, 8*len(launch.Args), 4<<10, c.op.Name())
+					rows := slices.Collect(slices.Chunk(launch.Args[c.head:], stride+1+c.width))
+					require.Len(t, rows, int(launch.Grid[1]), c.op.Name())
+					want := uint64(0)
+					if live {
+						want = 1<<40 + uint64(at*c.width*8)
+						require.Contains(t, launch.Reads, device.Range{Ptr: device.Ptr(want), Bytes: int64(len(rows) * c.width * 8)})
+					}
+					require.Equal(t, want, launch.Args[0], c.op.Name())
+					for _, row := range rows {
+						item := l.Item(at)
+						for j := range item {
+							require.EqualValues(t, item[j].Ptr, row[j], "%s: %d", c.op.Name(), at)
+						}
+						require.EqualValues(t, 2+at, row[stride])
+						if !live {
+							require.Equal(t, backend.Float64.Bits(l.Own[at*c.width]), row[stride+1])
+						}
+						require.Contains(t, launch.Writes, item[0].Range())
+						require.NotContains(t, launch.Writes, item[1].Range())
+						at++
+					}
+				}
+				require.Equal(t, n, at, c.op.Name())
+			}
+		}
+	}
+}
+
+// TestNarrowGradients of wide parameters have kernels in two optimisers; nothing else of an update may be narrow there.
+func TestNarrowGradients(t *testing.T) {
+	r := newRig(t)
+	call := func(op backend.Op, p, g, state backend.Dtype) *backend.Call {
+		c := r.NewCall(op, p)
+		l := backend.List{Stride: len(op.ListRoles())}
+		for i := range l.Stride {
+			d := state
+			switch i {
+			case 0:
+				d = p
+			case 1:
+				d = g
+			}
+			l.Refs = append(l.Refs, memory(device.Ptr(i+1)<<12, d, 4))
+		}
+		backend.SetParams(c, plan.SGD{})
+		c.SetList(l)
+		return c
+	}
+	const f32, bf = backend.Float32, backend.BFloat16
+	for op, want := range map[backend.Op]string{backend.SGDStep: "sgd_grad_bf16", backend.AdamStep: "adam_grad_bf16", backend.RMSpropStep: "", backend.AdagradStep: ""} {
+		assert.Equal(t, want != "", r.Supports(call(op, f32, bf, f32)), op.Name())
+		assert.True(t, r.Supports(call(op, f32, f32, f32)), op.Name())
+		assert.False(t, r.Supports(call(op, bf, bf, bf)), op.Name())
+		assert.False(t, r.Supports(call(op, f32, bf, bf)), op.Name())
+		assert.False(t, r.Supports(call(op, f32, f32, bf)), op.Name())
+		if want != "" {
+			r.all = nil
+			require.NoError(t, r.Do(t.Context(), call(op, f32, bf, f32)))
+			assert.Equal(t, want, r.all[0].Kernel)
+		}
+	}
+}
+
+// TestUnsupported: an operation of a dtype without a kernel is an error that names both.
+func TestUnsupported(t *testing.T) {
+	r := newRig(t)
+	err := r.Do(t.Context(), r.narrowCall(backend.Dropout))
+	require.ErrorIs(t, err, backend.ErrUnsupported)
+	assert.ErrorContains(t, err, fmt.Sprint("tensor: dropout: ", backend.ErrUnsupported, ": there is no kernel dropout_bf16"))
+}

@@ -1,0 +1,88 @@
+package gpuop
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+)
+
+// Launches follow each other on the stream, so that they share the memory that each needs while it runs.
+
+// takeWorkspace returns the workspace of the library of products.
+func (b *Backend) takeWorkspace(ctx context.Context) (device.Range, error) {
+	bytes, err := b.blas.MatMulWorkspace()
+	if err != nil {
+		return device.Range{}, err
+	}
+	w, err := b.env.Keep(ctx, &b.workspace, bytes, 0)
+	if err != nil {
+		return device.Range{}, fmt.Errorf("the library's workspace: %w", err)
+	}
+	return w.Range(0, bytes), nil
+}
+
+// Sums of many numbers are cut into parts, which blocks take at the same time. The block of a sum that comes last adds them up. They meet in
+// memory where each sum has a ticket, which is 0 before and after a launch.
+const (
+	partTickets = 128
+	partNumbers = 16 << 10 // of 8 bytes
+	ticketBytes = partTickets * 4
+	partsBytes  = ticketBytes + partNumbers*8
+)
+
+// takeParts returns the memory in which blocks meet, or none where nothing is cut.
+func (b *Backend) takeParts(ctx context.Context, cut bool) (memcache.Block, error) {
+	if !cut {
+		return memcache.Block{}, nil
+	}
+	parts, err := b.env.Keep(ctx, &b.parts, partsBytes, ticketBytes)
+	if err != nil {
+		err = fmt.Errorf("memory for parts of sums: %w", err)
+	}
+	return parts, err
+}
+
+// meet is the arguments of a kernel whose blocks may leave parts of sums.
+func (l *launch) meet(parts memcache.Block) {
+	if parts.IsZero() {
+		l.word(0, 0)
+		return
+	}
+	l.memory(parts.Range(ticketBytes, partsBytes-ticketBytes), backend.Read)
+	l.memory(parts.Range(0, ticketBytes), backend.Read)
+	l.Writes = append(l.Writes, parts.Range(0, partsBytes))
+}
+
+// enough is the number of blocks that fill a GPU.
+const enough = 256
+
+// partsFor is into how many parts sums are cut, when there are so many of them and so many numbers in each: as many as fill a
+// GPU, each of least numbers.
+func partsFor(sums, numbers, least int) int {
+	return max(1, min(enough/max(1, sums), numbers/least))
+}
+
+// Prepare is backend.Backend's.
+func (b *Backend) Prepare(ctx context.Context) error {
+	if _, err := b.takeParts(ctx, true); err != nil {
+		return err
+	}
+	if b.blas == nil {
+		return nil
+	}
+	_, err := b.takeWorkspace(ctx)
+	return err
+}
+
+// inScratch calls f with scratch memory, which is free for what is queued after it.
+func (l *launch) inScratch(ctx context.Context, bytes int, f func(device.Range) error) error {
+	block, err := l.b.env.Scratch(ctx, l.c.Op.Name(), int64(bytes))
+	if err != nil {
+		return err
+	}
+	defer l.b.env.FreeScratch(ctx, block)
+	return f(block.Range(0, int64(bytes)))
+}

@@ -1,0 +1,76 @@
+package gpuop
+
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// multiplier is the device's library of matrix products, or nil.
+func multiplier(dev any) device.MatrixMultiplier {
+	m, ok := dev.(device.MatrixMultiplier)
+	if !ok {
+		return nil
+	}
+	if _, err := m.MatMulWorkspace(); err != nil {
+		return nil
+	}
+	return m
+}
+
+// library is a product by the library, which adds a bias if it is not nil: without ReLU, because cuBLASLt's makes 0 of NaN.
+func (l *launch) library(ctx context.Context, p product, bias *backend.Ref) error {
+	workspace, err := l.b.takeWorkspace(ctx)
+	if err != nil {
+		return err
+	}
+	g := &l.gemm
+	*g = device.Gemm{Float64: p.dtype == backend.Float64, BFloat16: p.dtype == backend.BFloat16, TF32: l.b.env.TF32(), TransA: p.TransA, TransB: p.TransB,
+		M: p.M, N: p.N, K: p.K, LDA: p.K, LDB: p.N, LDC: p.N,
+		A: l.arg(1).Ptr, B: l.arg(2).Ptr, C: l.arg(0).Ptr, Alpha: 1, Workspace: workspace}
+	if bias != nil {
+		g.Bias = bias.Ptr
+	}
+	if p.TransA {
+		g.LDA = p.M
+	}
+	if p.TransB {
+		g.LDB = p.K
+	}
+	if p.batch {
+		return l.b.gemms(l.c.Plan.(*kernel.Placement), g, p.dtype.Size())
+	}
+	return l.b.blas.MatMul(l.b.stream, g)
+}
+
+// gemms are the products of a batch: one call of the library takes the largest dimension, and there is one call for each
+// step of the others. one is the product, of matrices at the beginning of all, with elements of so many bytes.
+func (b *Backend) gemms(batch *kernel.Placement, one *device.Gemm, size int) error {
+	along := 0
+	for i, d := range batch.Dims {
+		if d > batch.Dims[along] {
+			along = i
+		}
+	}
+	stride := 1 // in products
+	for _, d := range batch.Dims[along+1:] {
+		stride *= d
+	}
+	matrix := one.M * one.N
+	one.Batch, one.StrideA, one.StrideB, one.StrideC = batch.Dims[along], batch.Dst[along], batch.Src[along], stride*matrix
+	first := *one
+	for outer := 0; outer < batch.Count(); outer += stride * one.Batch {
+		for i := outer; i < outer+stride; i++ {
+			oa, ob := batch.At(i)
+			one.A = first.A + device.Ptr(oa*size)
+			one.B = first.B + device.Ptr(ob*size)
+			one.C = first.C + device.Ptr(i*matrix*size)
+			if err := b.blas.MatMul(b.stream, one); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,23 @@
+package gpuop
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+)
+
+var delay = named("delay")
+
+// Pause lets a stream of the device pause.
+func (b *Backend) Pause(s device.Stream, d time.Duration) error {
+	k, err := b.kernel(delay, byNone(backend.NoDtype))
+	if err == nil {
+		err = s.Launch(&device.Launch{Name: texts[delay], Kernel: k, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}, Args: []uint64{uint64(d)}})
+	}
+	if err != nil {
+		return fmt.Errorf("tensor: %s: %w", texts[delay], err)
+	}
+	return nil
+}

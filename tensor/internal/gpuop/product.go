@@ -1,0 +1,176 @@
+package gpuop
+
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+var tileProduct = named("matmul")
+
+func products(t *entries) {
+	for _, op := range append(backend.Linear.All(), backend.MatMul, backend.MatMulSums, backend.MatMulMasked) {
+		t[op] = entry{kernel: tileProduct, by: byDtype, run: matmul, can: canMultiply}
+	}
+}
+
+// canMultiply: the library computes in bfloat16 if it does so with a bias.
+func canMultiply(b *Backend, c *backend.Call) bool {
+	if c.Mixed() || c.Narrow && b.blas != nil && !(b.fused && b.blas.MatMulBFloat16()) {
+		return false
+	}
+	if c.Op == backend.MatMulSums || c.Op == backend.MatMulMasked {
+		w, _ := b.own(productOf(c))
+		return w != Nowhere
+	}
+	return tileProduct.has(c.Dtype)
+}
+
+func matmul(ctx context.Context, l *launch, _ name) error {
+	p := productOf(l.c)
+	w, _ := l.b.choose(p)
+	switch w {
+	case OwnNarrow, OwnWide:
+		return l.ownProduct(ctx, w, p)
+	case Multiply:
+		if p.K > 0 {
+			return l.multiply(p)
+		}
+	case LibraryBias:
+		if err := l.library(ctx, p, l.arg(3)); err != nil || p.op == backend.MatMulAddBias {
+			return err
+		}
+		return l.follow(ctx, backend.ReLU) // beside a rounding of the product, one of the product and its bias
+	}
+	var err error
+	if p.K == 0 {
+		err = l.fill(0, 0)
+	} else {
+		err = l.library(ctx, p, nil)
+	}
+	if err != nil || p.op == backend.MatMul {
+		return err
+	}
+	if p.op == backend.MatMulAddBiasReLU {
+		return l.follow(ctx, backend.AddBiasReLU)
+	}
+	return l.follow(ctx, backend.AddBias)
+}
+
+// follow queues an operation on the result, in place.
+func (l *launch) follow(ctx context.Context, op backend.Op) error {
+	c := l.b.env.NewCall(op, l.c.Dtype)
+	c.Add(*l.arg(0))
+	c.Add(*l.arg(0))
+	if op.Family() == backend.Bias {
+		c.Add(*l.arg(3))
+	}
+	return l.b.Do(ctx, c)
+}
+
+// multiply is the product without a library.
+func (l *launch) multiply(p product) error {
+	l.Grid[0] = blocks(tiles(p.M)*tiles(p.N), 1)
+	l.Block = [3]uint32{tileSide, 8, 1}
+	l.operands(0, 1, 2)
+	l.word(p.M, p.N, p.K)
+	if p.TransA {
+		l.word(1, p.M)
+	} else {
+		l.word(p.K, 1)
+	}
+	if p.TransB {
+		l.word(1, p.K)
+	} else {
+		l.word(p.N, 1)
+	}
+	batch := &kernel.Placement{}
+	if p.batch {
+		batch = l.c.Plan.(*kernel.Placement)
+	}
+	if len(batch.Dims) > maxDims {
+		return tooMany("a batch", len(batch.Dims))
+	}
+	n := batch.Count()
+	l.Grid[1] = uint32(min(n, maxGridY))
+	l.word(n)
+	if p.op == backend.MatMul {
+		l.word(0)
+	} else {
+		l.operands(3)
+	}
+	l.flag(p.op == backend.MatMulAddBiasReLU)
+	l.word(len(batch.Dims))
+	l.lists(batch.Dims, batch.Dst, batch.Src)
+	return l.run(tileProduct)
+}
+
+// tiling is how a file of kernels cuts a product: into tiles of side by side results, stage steps of the inner dimension at a time.
+type tiling struct {
+	nn, nt, tn  name
+	side, stage int
+}
+
+var tilings = [...]tiling{
+	OwnNarrow: {named("product_nn"), named("product_nt"), named("product_tn"), 32, 64},
+	OwnWide:   {named("product_wide_nn"), named("product_wide_nt"), named("product_wide_tn"), 64, 32},
+}
+
+func (t *tiling) tiles(m, n int) int { return (m + t.side - 1) / t.side * ((n + t.side - 1) / t.side) }
+func (t *tiling) steps(k int) int    { return (k + t.stage - 1) / t.stage }
+
+// partBytes is what a part of the inner dimension leaves for each tile: its results, and sums of rows in float64.
+func (t *tiling) partBytes() int { return (t.side*t.side + 2*t.side) * 4 }
+
+// ownProduct is a product and what follows it in one launch.
+func (l *launch) ownProduct(ctx context.Context, w Way, p product) error {
+	t := &tilings[w]
+	all := t.tiles(p.M, p.N)
+	n := productParts(w, all, t.steps(p.K))
+	if n == 1 {
+		return l.ownParts(t, p, 1, device.Range{}, memcache.Block{})
+	}
+	parts, err := l.b.takeParts(ctx, true)
+	if err != nil {
+		return err
+	}
+	return l.inScratch(ctx, all*n*t.partBytes(), func(partial device.Range) error { return l.ownParts(t, p, n, partial, parts) })
+}
+
+func (l *launch) ownParts(t *tiling, p product, n int, partial device.Range, parts memcache.Block) error {
+	lda, ldb, k := p.K, p.N, t.nn
+	switch {
+	case p.TransA:
+		lda, k = p.M, t.tn
+	case p.TransB:
+		ldb, k = p.K, t.nt
+	}
+	a, b := l.arg(1), l.arg(2)
+	l.Grid[0] = blocks(t.tiles(p.M, p.N)*n, 1)
+	l.ownOperands(p.op)
+	l.word(p.M, p.N, p.K)
+	l.flag(lda%4 == 0 && a.Ptr%16 == 0, ldb%4 == 0 && b.Ptr%16 == 0, p.op == backend.MatMulAddBiasReLU)
+	l.word(n)
+	l.memory(partial, backend.Write)
+	if n == 1 {
+		l.word(0)
+	} else {
+		l.memory(parts.Range(0, ticketBytes), backend.Update)
+	}
+	return l.run(k)
+}
+
+// ownOperands are the result, the factors, and a bias, sums or a mask, whichever the operation has.
+func (l *launch) ownOperands(op backend.Op) {
+	l.operands(0, 1, 2)
+	for _, has := range [3]bool{op.Family() == backend.Linear, op == backend.MatMulSums, op == backend.MatMulMasked} {
+		if has {
+			l.operands(3)
+		} else {
+			l.word(0)
+		}
+	}
+}

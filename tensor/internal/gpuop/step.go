@@ -1,0 +1,130 @@
+package gpuop
+
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
+)
+
+// rule is a kernel of an optimiser: how many elements a thread has in flight, and the numbers that parameters share, before the structs
+// of the parameters.
+type rule struct {
+	together int
+	shared   func(l *launch, p *backend.Params)
+}
+
+var rules = map[backend.Op]rule{
+	backend.SGDStep: {1, func(l *launch, p *backend.Params) {
+		s := backend.ParamsOf[plan.SGD](p)
+		l.double(s.Keep, s.Decay, s.Sign)
+		l.flag(s.Nesterov)
+	}},
+	backend.AdamStep: {4, func(l *launch, p *backend.Params) {
+		s := backend.ParamsOf[plan.Adam](p)
+		l.double(s.Beta2, s.C2, s.Eps, s.Decay, s.Sign)
+	}},
+	backend.RMSpropStep: {1, func(l *launch, p *backend.Params) {
+		s := backend.ParamsOf[plan.RMSprop](p)
+		l.double(s.Alpha, s.C, s.Eps, s.Decay, s.Sign)
+	}},
+	backend.AdagradStep: {1, func(l *launch, p *backend.Params) {
+		s := backend.ParamsOf[plan.Adagrad](p)
+		l.double(s.Decay, s.Eps, s.Sign)
+	}},
+}
+
+// gradEditions are the kernels for narrow gradients of wide parameters.
+var gradEditions = map[backend.Op]name{backend.SGDStep: named("sgd_grad"), backend.AdamStep: named("adam_grad")}
+
+func steps(t *entries) {
+	t.run("sgd", step, backend.SGDStep)
+	t.run("adam", step, backend.AdamStep)
+	t.run("rmsprop", step, backend.RMSpropStep)
+	t.run("adagrad", step, backend.AdagradStep)
+	for op := range gradEditions {
+		t[op].can = func(_ *Backend, c *backend.Call) bool { return stepKernel(c) != 0 }
+	}
+}
+
+// stepKernel is the kernel of a step, whose gradients may be narrow where the parameters are not; 0: there is none. The dtype of its name
+// is that of the gradients.
+func stepKernel(c *backend.Call) name {
+	k, grad := table[c.Op].kernel, c.List.Refs[1].Dtype
+	switch {
+	case !c.Mixed() && k.has(c.Dtype):
+		return k
+	case grad.Wide() == c.Dtype && gradEditions[c.Op].has(grad) && !narrowBeside(c):
+		return gradEditions[c.Op]
+	}
+	return 0
+}
+
+// narrowBeside reports whether an operand other than the gradient is narrow.
+func narrowBeside(c *backend.Call) bool {
+	for i := range c.List.Refs {
+		if i%c.List.Stride != 1 && c.List.Refs[i].Dtype.Wide() != backend.NoDtype {
+			return true
+		}
+	}
+	return false
+}
+
+const (
+	// maxParameters is the number that one launch of an optimiser takes: as many as a kernel's 4 KiB of arguments.
+	maxParameters = 48
+	// stepBlocks is the most blocks for one parameter: those of small ones have nothing to do.
+	stepBlocks = 1 << 10
+)
+
+// step updates parameters, so many with each launch.
+func step(_ context.Context, l *launch, _ name) error {
+	all, r, dtype, k := l.c.List, rules[l.c.Op], l.dtype, stepKernel(l.c)
+	if k != table[l.c.Op].kernel {
+		dtype = all.Refs[1].Dtype
+	}
+	for i := 0; i < all.Len(); i += maxParameters {
+		part := all.Slice(i, min(i+maxParameters, all.Len()))
+		if largest := largestOf(&part); largest > 0 {
+			l.again(l.Name, 0)
+			l.Grid[0], l.Grid[1] = min(blocks((largest+r.together-1)/r.together, 256), stepBlocks), uint32(part.Len())
+			l.operand(&part.Live, backend.Read)
+			r.shared(l, l.c.Params())
+			for j := range part.Len() {
+				l.item(part.Item(j))
+				l.word(part.Item(j)[0].Count())
+				l.own(&part, j)
+			}
+			if err := l.runAs(k, suffix(dtype)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// own are the numbers of an item, or as many zeros for one that reads them from memory.
+func (l *launch) own(part *backend.List, j int) {
+	if part.Live.None() {
+		l.double(part.Own[j*part.Width:][:part.Width]...)
+	} else {
+		l.pad(part.Width)
+	}
+}
+
+// item adds the operands of an item of a list.
+func (l *launch) item(refs []backend.Ref) {
+	roles := l.c.Op.ListRoles()
+	for i := range refs {
+		l.operand(&refs[i], roles[i])
+	}
+}
+
+// largestOf is the number of elements of the largest first operand of all items.
+func largestOf(l *backend.List) int {
+	largest := 0
+	for i := range l.Len() {
+		largest = max(largest, l.Item(i)[0].Count())
+	}
+	return largest
+}

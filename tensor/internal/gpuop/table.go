@@ -1,0 +1,40 @@
+package gpuop
+
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+)
+
+// entry is an operation on a GPU.
+type entry struct {
+	kernel name                         // says by its editions which dtypes there are
+	by     func(d backend.Dtype) suffix // of the kernel
+	run    func(ctx context.Context, l *launch, kernel name) error
+	can    func(b *Backend, c *backend.Call) bool // in the place of the kernel's editions
+}
+
+// entries are those of all operations. An operation without one is not supported.
+type entries [backend.Ops]entry
+
+// table is the one list of what a GPU computes.
+var table entries
+
+func init() {
+	for _, add := range []func(*entries){elementwise, moving, indexed, reductions, losses, norms, products, convolutions, sequences, steps, clips} {
+		add(&table)
+	}
+}
+
+// run sets an operation that has a kernel for each dtype.
+func (t *entries) run(kernel string, f func(ctx context.Context, l *launch, kernel name) error, ops ...backend.Op) {
+	n := named(kernel)
+	for _, op := range ops {
+		t[op] = entry{kernel: n, by: byDtype, run: f}
+	}
+}
+
+// move sets an operation whose kernels move elements by their size.
+func (t *entries) move(kernel name, f func(ctx context.Context, l *launch, kernel name) error, op backend.Op) {
+	t[op] = entry{kernel: kernel, by: bySize, run: f}
+}

@@ -1,0 +1,45 @@
+package hostop
+
+import (
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
+)
+
+func elementwise(t *functions) {
+	t.floats(mapEach[float32], mapEach[float64], backend.Map.All()...)
+	t.floats(mapGrad[float32], mapGrad[float64], backend.MapGrad.All()...)
+	t.floats(zip[float32], zip[float64], backend.Zip.All()...)
+	t.floats(bias[float32], bias[float64], backend.Bias.All()...)
+	t.floats(extremeGrad[float32], extremeGrad[float64], backend.ExtremeGrad.All()...)
+	t.floats(dropout[float32], dropout[float64], backend.Dropout)
+}
+
+func mapEach[T kernel.Float](a *args) {
+	kernel.Map(&kernel.Functions[a.Op.Code()], of[T](a, 0), of[T](a, 1), a.C[0], a.C[1])
+}
+
+func mapGrad[T kernel.Float](a *args) {
+	kernel.MapGrad(kernel.Slopes[a.Op.Code()], of[T](a, 0), of[T](a, 1), of[T](a, 2), a.C[0], a.C[1])
+}
+
+func zip[T kernel.Float](a *args) {
+	kernel.Zip(kernel.Binary(a.Op.Code()), of[T](a, 0), of[T](a, 1), of[T](a, 2), a.Plan.(*kernel.Broadcast))
+}
+
+func bias[T kernel.Float](a *args) {
+	kernel.AddRows(of[T](a, 0), of[T](a, 1), of[T](a, 2), a.Op == backend.AddBiasReLU)
+}
+
+func extremeGrad[T kernel.Float](a *args) {
+	kernel.ExtremeGrad(a.Op == backend.MaximumGrad, of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), a.Plan.(*kernel.Meeting))
+}
+
+func dropout[T kernel.Float](a *args) {
+	d := params[plan.Drop](a)
+	r := kernel.Random{Seed: d.Seed, Stream: d.Stream}
+	if seed := of[uint64](a, 2); seed != nil { // of a captured step
+		r.Seed = seed[0]
+	}
+	kernel.Dropout(of[T](a, 0), of[T](a, 1), r, d.Below, d.Scale)
+}

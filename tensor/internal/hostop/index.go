@@ -1,0 +1,52 @@
+package hostop
+
+import (
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
+)
+
+func indexed(t *functions) {
+	by := t.pair(backend.Take, 2)
+	by.of[backend.Int32].sizes(take[uint8, int32], take[uint16, int32], take[uint32, int32], take[uint64, int32])
+	by.of[backend.Int64].sizes(take[uint8, int64], take[uint16, int64], take[uint32, int64], take[uint64, int64])
+	by = t.pair(backend.Gather, 2)
+	by.of[backend.Int32].sizes(gather[uint8, int32], gather[uint16, int32], gather[uint32, int32], gather[uint64, int32])
+	by.of[backend.Int64].sizes(gather[uint8, int64], gather[uint16, int64], gather[uint32, int64], gather[uint64, int64])
+	by = t.pair(backend.GatherGrad, 2)
+	by.of[backend.Int32].floats(gatherGrad[float32, int32], gatherGrad[float64, int32])
+	by.of[backend.Int64].floats(gatherGrad[float32, int64], gatherGrad[float64, int64])
+	by = t.pair(backend.SortIndex, 2)
+	by.of[backend.Int32][backend.Int64], by.of[backend.Int64][backend.Int64] = sortIndex[int32], sortIndex[int64]
+	t.floats(takeGrad[float32], takeGrad[float64], backend.TakeGrad)
+}
+
+func fault(a *args, i int) *kernel.Fault {
+	if word := of[kernel.Fault](a, i); word != nil {
+		return &word[0]
+	}
+	return nil
+}
+
+func take[E word, I kernel.Index](a *args) {
+	t := params[plan.Take](a)
+	kernel.TakeRows(of[E](a, 0), of[E](a, 1), of[I](a, 2), kernel.Take(*t), E(a.dtype.Missing()), fault(a, 3))
+}
+
+func gather[E word, I kernel.Index](a *args) {
+	kernel.GatherElements(of[E](a, 0), of[E](a, 1), of[I](a, 2), a.Plan.(*kernel.Gather), E(a.dtype.Missing()), fault(a, 3))
+}
+
+func gatherGrad[T kernel.Float, I kernel.Index](a *args) {
+	kernel.GatherGrad(of[T](a, 0), of[T](a, 1), of[I](a, 2), a.Plan.(*kernel.Gather))
+}
+
+func sortIndex[I kernel.Index](a *args) {
+	s := params[plan.Sort](a)
+	kernel.SortIndex(of[uint64](a, 0), of[I](a, 2), s.Rows, s.Skip)
+}
+
+func takeGrad[T kernel.Float](a *args) {
+	t := params[plan.TakeGrad](a)
+	kernel.TakeRowsGrad(of[T](a, 0), of[T](a, 1), of[uint64](a, 2), kernel.Take(t.Take), t.Mean)
+}

@@ -1,0 +1,63 @@
+package hostop
+
+import (
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
+)
+
+// word is an element that moves, whatever its dtype.
+type word interface {
+	uint8 | uint16 | uint32 | uint64
+}
+
+func moving(t *functions) {
+	t.of[backend.Fill].sizes(fill[uint8], fill[uint16], fill[uint32], fill[uint64])
+	t.of[backend.Place].sizes(place[uint8], place[uint16], place[uint32], place[uint64])
+	t.floats(transpose[float32], transpose[float64], backend.Transpose)
+
+	by := t.pair(backend.Where, 1)
+	by.of[backend.Uint8].sizes(where[uint8, uint8], where[uint8, uint16], where[uint8, uint32], where[uint8, uint64])
+	by.of[backend.Int32].sizes(where[int32, uint8], where[int32, uint16], where[int32, uint32], where[int32, uint64])
+	by.of[backend.Int64].sizes(where[int64, uint8], where[int64, uint16], where[int64, uint32], where[int64, uint64])
+	by = t.pair(backend.Convert, 1)
+	by.of[backend.Float32] = cells{backend.Float32: convert[float32, float32], backend.Float64: convert[float64, float32], backend.BFloat16: narrow[float32]}
+	by.of[backend.Float64] = cells{backend.Float32: convert[float32, float64], backend.Float64: convert[float64, float64], backend.BFloat16: narrow[float64]}
+	by.of[backend.Int32] = cells{backend.Float32: convert[float32, int32], backend.Float64: convert[float64, int32], backend.BFloat16: narrow[int32]}
+	by.of[backend.Int64] = cells{backend.Float32: convert[float32, int64], backend.Float64: convert[float64, int64], backend.BFloat16: narrow[int64]}
+	by.of[backend.Uint8] = cells{backend.Float32: convert[float32, uint8], backend.Float64: convert[float64, uint8], backend.BFloat16: narrow[uint8]}
+	by.of[backend.BFloat16] = cells{backend.Float32: widen[float32], backend.Float64: widen[float64], backend.BFloat16: same[bf16]}
+}
+
+func fill[E word](a *args) {
+	dst, v := of[E](a, 0), E(a.dtype.Bits(a.C[0]))
+	for i := range dst {
+		dst[i] = v
+	}
+}
+
+func place[E word](a *args) {
+	p := a.Plan.(*kernel.Placement)
+	kernel.Place(of[E](a, 0), of[E](a, 1), p.Count(), p)
+}
+
+func transpose[T kernel.Float](a *args) {
+	m := params[plan.Matrix](a)
+	kernel.Transpose(of[T](a, 0), of[T](a, 1), m.Rows, m.Cols)
+}
+
+func where[C uint8 | int32 | int64, E word](a *args) {
+	kernel.Choose(of[E](a, 0), of[C](a, 1), of[E](a, 2), of[E](a, 3), a.Plan.(*kernel.Meeting))
+}
+
+type number interface {
+	float32 | float64 | int32 | int64 | uint8
+}
+
+func convert[D kernel.Float, S number](a *args) { kernel.Convert(of[D](a, 0), of[S](a, 1)) }
+
+func narrow[S number](a *args) { kernel.Narrow(of[bf16](a, 0), of[S](a, 1)) }
+
+func widen[D kernel.Float](a *args) { kernel.Widen(of[D](a, 0), of[bf16](a, 1)) }
+
+func same[E any](a *args) { copy(of[E](a, 0), of[E](a, 1)) }

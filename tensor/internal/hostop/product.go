@@ -1,0 +1,106 @@
+package hostop
+
+import (
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
+)
+
+func products(t *functions) {
+	t.floats(multiply[float32], multiply[float64], backend.MatMul)
+	t.floats(linear[float32], linear[float64], backend.Linear.All()...)
+	t.floats(masked[float32], masked[float64], backend.MatMulMasked)
+	t.floats(conv[float32], conv[float64], backend.Conv)
+	t.floats(convInputGrad[float32], convInputGrad[float64], backend.ConvInputGrad)
+	t.floats(convWeightGrad[float32], convWeightGrad[float64], backend.ConvWeightGrad)
+	t.floats(maxPool[float32], maxPool[float64], backend.MaxPool)
+	t.floats(maxPoolGrad[float32], maxPoolGrad[float64], backend.MaxPoolGrad)
+	t.floats(avgPool[float32], avgPool[float64], backend.AvgPool)
+	t.floats(avgPoolGrad[float32], avgPoolGrad[float64], backend.AvgPoolGrad)
+}
+
+// scratch is how many elements of scratch memory an operation takes, which come as the operand after its last one.
+var scratch = func() (t [backend.Ops]map[backend.Dtype]func(c *backend.Call) int) {
+	floats := func(f32, f64 func(c *backend.Call) int, ops ...backend.Op) {
+		for _, op := range ops {
+			t[op] = map[backend.Dtype]func(c *backend.Call) int{backend.Float32: f32, backend.Float64: f64}
+		}
+	}
+	floats(productScratch[float32], productScratch[float64], append(backend.Linear.All(), backend.MatMul, backend.MatMulMasked)...)
+	floats(convScratch(kernel.ConvolveScratch[float32]), convScratch(kernel.ConvolveScratch[float64]), backend.Conv)
+	floats(convScratch(kernel.InputGradScratch[float32]), convScratch(kernel.InputGradScratch[float64]), backend.ConvInputGrad)
+	floats(weightScratch(kernel.WeightGradScratch[float32]), weightScratch(kernel.WeightGradScratch[float64]), backend.ConvWeightGrad)
+	return t
+}()
+
+func productScratch[T kernel.Float](c *backend.Call) int {
+	return kernel.MatMulScratch[T](productOf(backend.ParamsOf[plan.Product](c.Params()), c.Plan))
+}
+
+func convScratch(elements func(p *kernel.Conv, bias bool) int) func(c *backend.Call) int {
+	return func(c *backend.Call) int { return elements(c.Plan.(*kernel.Conv), !c.Args[3].None()) }
+}
+
+func weightScratch(elements func(p *kernel.Conv) int) func(c *backend.Call) int {
+	return func(c *backend.Call) int { return elements(c.Plan.(*kernel.Conv)) }
+}
+
+// productOf is a product as package kernel has it; batch is its *kernel.Placement, or nil.
+func productOf(p *plan.Product, batch any) kernel.MatMul {
+	m := kernel.MatMul{M: p.M, N: p.N, K: p.K, TransA: p.TransA, TransB: p.TransB}
+	m.Batch, _ = batch.(*kernel.Placement)
+	return m
+}
+
+func multiply[T kernel.Float](a *args) {
+	product(a, of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3))
+}
+
+func product[T kernel.Float](a *args, y, x, w, scratch []T) {
+	p := productOf(params[plan.Product](a), a.Plan)
+	if p.Batch != nil {
+		kernel.MultiplyBatch(p, y, x, w, scratch)
+	} else {
+		kernel.Multiply(p, y, x, w, scratch)
+	}
+}
+
+func linear[T kernel.Float](a *args) {
+	p := productOf(params[plan.Product](a), nil)
+	kernel.Linear(p, of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), a.Op == backend.MatMulAddBiasReLU, of[T](a, 4))
+}
+
+func masked[T kernel.Float](a *args) {
+	dx := of[T](a, 0)
+	product(a, dx, of[T](a, 1), of[T](a, 2), of[T](a, 4))
+	n := []int{len(dx)}
+	kernel.Zip(kernel.ReLUGrad, dx, dx, of[T](a, 3), kernel.NewBroadcast(n, n, n))
+}
+
+func conv[T kernel.Float](a *args) {
+	kernel.Convolve(a.Plan.(*kernel.Conv), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), of[T](a, 4))
+}
+
+func convInputGrad[T kernel.Float](a *args) {
+	kernel.ConvolveInputGrad(a.Plan.(*kernel.Conv), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), of[T](a, 4))
+}
+
+func convWeightGrad[T kernel.Float](a *args) {
+	kernel.ConvolveWeightGrad(a.Plan.(*kernel.Conv), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3))
+}
+
+func maxPool[T kernel.Float](a *args) {
+	kernel.MaxPool(a.Plan.(*kernel.Pool), of[T](a, 0), of[int32](a, 1), of[T](a, 2))
+}
+
+func maxPoolGrad[T kernel.Float](a *args) {
+	kernel.MaxPoolGrad(a.Plan.(*kernel.Pool), of[T](a, 0), of[T](a, 1), of[int32](a, 2))
+}
+
+func avgPool[T kernel.Float](a *args) {
+	kernel.AvgPool(a.Plan.(*kernel.Pool), of[T](a, 0), of[T](a, 1))
+}
+
+func avgPoolGrad[T kernel.Float](a *args) {
+	kernel.AvgPoolGrad(a.Plan.(*kernel.Pool), of[T](a, 0), of[T](a, 1))
+}

@@ -1,0 +1,39 @@
+package hostop
+
+import (
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+func reductions(t *functions) {
+	t.floats(sum[float32], sum[float64], backend.Sum)
+	t.floats(statistic[float32], statistic[float64], backend.Statistic.All()...)
+	t.floats(statisticGrad[float32], statisticGrad[float64], backend.StatisticGrad.All()...)
+	t.floats(softmax[float32], softmax[float64], backend.RowSoftmax.All()...)
+	t.floats(softmaxGrad[float32], softmaxGrad[float64], backend.RowSoftmaxGrad.All()...)
+	t.floats(argMax[float32], argMax[float64], backend.ArgMax)
+}
+
+func sum[T kernel.Float](a *args) {
+	kernel.Sum(of[T](a, 0), of[T](a, 1), a.C[0], a.Plan.(*kernel.Reduction))
+}
+
+func statistic[T kernel.Float](a *args) {
+	kernel.Reduce(kernel.Statistic(a.Op.Code()), of[T](a, 0), of[T](a, 1), a.C[0], a.Plan.(*kernel.Reduction))
+}
+
+func statisticGrad[T kernel.Float](a *args) {
+	kernel.ReduceGrad(kernel.Statistic(a.Op.Code()), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), a.C[0], a.Plan.(*kernel.Reduction))
+}
+
+func softmax[T kernel.Float](a *args) {
+	kernel.Softmax(of[T](a, 0), of[T](a, 1), *params[kernel.Rows](a), a.Op == backend.LogSoftmax)
+}
+
+func softmaxGrad[T kernel.Float](a *args) {
+	kernel.SoftmaxGrad(of[T](a, 0), of[T](a, 1), of[T](a, 2), *params[kernel.Rows](a), a.Op == backend.LogSoftmaxGrad)
+}
+
+func argMax[T kernel.Float](a *args) {
+	kernel.ArgMax(of[int32](a, 0), of[T](a, 1), *params[kernel.Rows](a))
+}

@@ -1,0 +1,54 @@
+package hostop
+
+import (
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
+)
+
+func steps(t *functions) {
+	t.floats(sgd[float32], sgd[float64], backend.SGDStep)
+	t.floats(adam[float32], adam[float64], backend.AdamStep)
+	t.floats(rmsprop[float32], rmsprop[float64], backend.RMSpropStep)
+	t.floats(adagrad[float32], adagrad[float64], backend.AdagradStep)
+	t.floats(norm[float32], norm[float64], backend.Norm)
+	t.floats(normTotal[float32], normTotal[float64], backend.NormOfNorms)
+	t.floats(clip[float32], clip[float64], backend.Clip)
+	t.floats(bound[float32], bound[float64], backend.Bound)
+}
+
+func sgd[T kernel.Float](a *args) {
+	kernel.StepSGD(params[plan.SGD](a), a.own(), of[T](a, 0), of[T](a, 1), of[T](a, 2))
+}
+
+func adam[T kernel.Float](a *args) {
+	kernel.StepAdam(params[plan.Adam](a), a.own(), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), of[T](a, 4))
+}
+
+func rmsprop[T kernel.Float](a *args) {
+	kernel.StepRMSprop(params[plan.RMSprop](a), a.own(), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), of[T](a, 4))
+}
+
+func adagrad[T kernel.Float](a *args) {
+	kernel.StepAdagrad(params[plan.Adagrad](a), a.own(), of[T](a, 0), of[T](a, 1), of[T](a, 2))
+}
+
+func norm[T kernel.Float](a *args) {
+	of[float64](a, 1)[0] = kernel.NormOf(kernel.Norm(a.C[0]), of[T](a, 0))
+}
+
+// normTotal sets the total, and the last one of the numbers.
+func normTotal[T kernel.Float](a *args) {
+	all, each := of[float64](a, 1), params[plan.NormTotal](a).Each
+	last := len(all) - 1
+	norms := make([]float64, last/each)
+	for i := range norms {
+		norms[i] = all[i*each]
+	}
+	v := kernel.NormOfNorms(kernel.Norm(a.C[0]), norms)
+	all[last], of[T](a, 0)[0] = v, T(v)
+}
+
+func clip[T kernel.Float](a *args) { kernel.Clip(of[T](a, 1), of[float64](a, 0)[0], a.C[0]) }
+
+func bound[T kernel.Float](a *args) { kernel.Bound(of[T](a, 0), a.C[0]) }

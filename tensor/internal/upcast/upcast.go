@@ -1,0 +1,195 @@
+// Package upcast is a backend that does in a wide type what another backend does not do in a narrow one, such as bfloat16 in float32:
+// it converts the operands to scratch memory, and rounds the results once.
+package upcast
+
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+)
+
+// Backend stands before another backend.
+type Backend struct {
+	backend.Backend
+	env backend.Env
+}
+
+// New makes a backend that does what next does, and more.
+func New(next backend.Backend, env backend.Env) *Backend { return &Backend{next, env} }
+
+// Supports is backend.Backend's. A fusion pays only if its base would be upcast, too.
+func (b *Backend) Supports(c *backend.Call) bool {
+	if b.Backend.Supports(c) {
+		return true
+	}
+	if !c.Narrow || c.Dtype.Wide() == backend.NoDtype {
+		return false
+	}
+	op, d := c.Op, c.Dtype
+	defer func() { c.Op, c.Dtype, c.Narrow = op, d, true }()
+	if base := op.Base(); base != backend.NoOp {
+		if c.Op = base; b.Backend.Supports(c) {
+			return false
+		}
+		c.Op = op
+	}
+	c.Dtype, c.Narrow = d.Wide(), false
+	return b.Backend.Supports(c)
+}
+
+// Do is backend.Backend's. Items of a list are upcast one by one, so that one at a time has copies.
+func (b *Backend) Do(ctx context.Context, c *backend.Call) error {
+	switch {
+	case !c.Narrow || b.Backend.Supports(c):
+		return b.Backend.Do(ctx, c)
+	case c.List.Stride == 0:
+		return b.upcast(ctx, c)
+	}
+	defer c.Free()
+	all, from := c.List, 0 // of those that are done together
+	for i := range all.Len() {
+		one := b.part(c, all.Slice(i, i+1))
+		if !one.Narrow || b.Backend.Supports(one) {
+			one.Free()
+			continue
+		}
+		if err := b.some(ctx, c, all.Slice(from, i)); err != nil {
+			one.Free()
+			return err
+		}
+		from = i + 1
+		if err := b.upcast(ctx, one); err != nil {
+			return err
+		}
+	}
+	return b.some(ctx, c, all.Slice(from, all.Len()))
+}
+
+// some does a part of a list as it is.
+func (b *Backend) some(ctx context.Context, c *backend.Call, part backend.List) error {
+	if part.Len() == 0 {
+		return nil
+	}
+	return b.Backend.Do(ctx, b.part(c, part))
+}
+
+// part is c with a part of its list.
+func (b *Backend) part(c *backend.Call, part backend.List) *backend.Call {
+	p := b.env.NewCall(c.Op, c.Dtype)
+	p.C, p.Plan = c.C, c.Plan
+	if params := c.Params(); params != nil {
+		backend.SetParams(p, *params)
+	}
+	for _, r := range c.Args[:c.N] {
+		p.Add(r)
+	}
+	p.SetList(part)
+	return p
+}
+
+// copied is an operand and its wide copy. Memory that an operation names twice, as a result in place, has one copy.
+type copied struct {
+	of, wide backend.Ref
+	block    memcache.Block
+	read     bool // the copy has the elements
+	written  bool // the elements go back
+}
+
+// copies are those of one call.
+type copies struct {
+	b    *Backend
+	ctx  context.Context
+	all  []copied
+	room [backend.MaxArgs]copied
+}
+
+func (b *Backend) upcast(ctx context.Context, c *backend.Call) error {
+	k := copies{b: b, ctx: ctx}
+	k.all = k.room[:0]
+	defer k.free()
+	if err := k.replace(c); err != nil {
+		c.Free()
+		return err
+	}
+	if err := b.Backend.Do(ctx, c); err != nil {
+		return err
+	}
+	for i := range k.all {
+		if o := &k.all[i]; o.written {
+			if err := k.convert(o.of, o.wide); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// replace gives the call wide copies in the place of its narrow operands.
+func (k *copies) replace(c *backend.Call) (err error) {
+	for i, role := range c.Op.Roles()[:c.N] {
+		if c.Args[i], err = k.of(c.Args[i], role); err != nil {
+			return err
+		}
+	}
+	if c.List.Stride > 0 {
+		list := make([]backend.Ref, len(c.List.Refs)) // the caller keeps its own
+		for i, role := range c.Op.ListRoles() {
+			if list[i], err = k.of(c.List.Refs[i], role); err != nil {
+				return err
+			}
+		}
+		c.List.Refs = list
+	}
+	c.Dtype, c.Narrow = c.Dtype.Computes(), false
+	return nil
+}
+
+// of is the copy of an operand, or the operand itself if it is not narrow.
+func (k *copies) of(r backend.Ref, role backend.Role) (backend.Ref, error) {
+	wide := r.Dtype.Wide()
+	if wide == backend.NoDtype {
+		return r, nil
+	}
+	o, err := k.copyOf(r, wide)
+	if err != nil {
+		return r, err
+	}
+	if role&backend.Read != 0 && !o.read {
+		o.read = true
+		if err := k.convert(o.wide, r); err != nil {
+			return r, err
+		}
+	}
+	o.written = o.written || role&backend.Write != 0
+	return o.wide, nil
+}
+
+func (k *copies) copyOf(r backend.Ref, wide backend.Dtype) (*copied, error) {
+	for i := range k.all {
+		if o := &k.all[i]; r.Bytes > 0 && o.of.Range() == r.Range() {
+			return o, nil
+		}
+	}
+	bytes := int64(r.Count() * wide.Size())
+	block, err := k.b.env.Scratch(k.ctx, r.Dtype.String(), bytes)
+	if err != nil {
+		return nil, err
+	}
+	k.all = append(k.all, copied{of: r, block: block, wide: backend.Ref{Ptr: block.Ptr(), Bytes: bytes, Dtype: wide}})
+	return &k.all[len(k.all)-1], nil
+}
+
+// free frees the copies for what is queued afterwards.
+func (k *copies) free() {
+	for i := range k.all {
+		k.b.env.FreeScratch(k.ctx, k.all[i].block)
+	}
+}
+
+func (k *copies) convert(dst, src backend.Ref) error {
+	c := k.b.env.NewCall(backend.Convert, dst.Dtype)
+	c.Add(dst)
+	c.Add(src)
+	return k.b.Backend.Do(k.ctx, c)
+}

@@ -1,0 +1,213 @@
+package upcast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
+)
+
+func TestMain(m *testing.M) { cisterntest.Main(m) }
+
+// recorder is a backend that keeps what it was asked to do, and the environment of both.
+type recorder struct {
+	t      *testing.T
+	cache  *memcache.Cache
+	stream device.Stream
+	calls  backend.Pool
+	native func(c *backend.Call) bool // of narrow calls
+	did    []string
+	fails  int // the call that fails; 0: none
+	blocks map[device.Ptr]string
+}
+
+func newRecorder(t *testing.T) (*recorder, *Backend) {
+	s := stacktest.New(t, stacktest.Config{Capacity: 64 << 20})
+	r := &recorder{t: t, cache: s.Cache, stream: s.Stream, native: func(*backend.Call) bool { return false }, blocks: map[device.Ptr]string{}}
+	return r, New(r, r)
+}
+
+func (r *recorder) Stream() device.Stream { return r.stream }
+
+func (r *recorder) NewCall(op backend.Op, d backend.Dtype) *backend.Call { return r.calls.New(op, d) }
+
+func (r *recorder) Scratch(ctx context.Context, _ string, bytes int64) (memcache.Block, error) {
+	b, err := r.cache.AllocWorkspace(ctx, bytes, r.stream)
+	if err == nil {
+		r.blocks[b.Ptr()] = fmt.Sprint("copy", len(r.blocks))
+	}
+	return b, err
+}
+
+func (r *recorder) FreeScratch(ctx context.Context, b memcache.Block) {
+	require.NoError(r.t, b.FreeContext(ctx))
+}
+
+func (r *recorder) Keep(context.Context, *memcache.Block, int64, int64) (memcache.Block, error) {
+	return memcache.Block{}, nil
+}
+
+func (r *recorder) TF32() bool { return false }
+
+func (r *recorder) Supports(c *backend.Call) bool {
+	return !c.Narrow && !c.Mixed() || c.Op == backend.Convert || r.native(c)
+}
+
+// name is an operand as the test named it, or the copy that it is, with its type.
+func (r *recorder) name(x backend.Ref) string {
+	if x.None() {
+		return "-"
+	}
+	if name := r.blocks[x.Ptr]; name != "" {
+		return fmt.Sprint(name, " ", x.Dtype)
+	}
+	return fmt.Sprint(uint64(x.Ptr), " ", x.Dtype)
+}
+
+func (r *recorder) Do(_ context.Context, c *backend.Call) error {
+	defer c.Free()
+	require.True(r.t, r.Supports(c), "%s of %v", c.Op.Name(), c.Dtype)
+	s := fmt.Sprint(c.Op.Name(), " in ", c.Dtype, ":")
+	for i := range c.Args[:c.N] {
+		s += " " + r.name(c.Args[i])
+	}
+	for i := range c.List.Refs {
+		s += " " + r.name(c.List.Refs[i])
+	}
+	if c.List.Stride > 0 {
+		s += fmt.Sprint(" ", c.List.Own, " ", backend.ParamsOf[plan.Adagrad](c.Params()).Eps)
+	}
+	r.did = append(r.did, s)
+	if len(r.did) == r.fails {
+		return errors.New("failed")
+	}
+	return nil
+}
+
+func (r *recorder) Prepare(context.Context) error { return nil }
+
+func (r *recorder) Close() error { return nil }
+
+func ref(at device.Ptr, d backend.Dtype) backend.Ref {
+	return backend.Ref{Ptr: at, Bytes: int64(8 * d.Size()), Dtype: d}
+}
+
+const (
+	f32 = backend.Float32
+	bf  = backend.BFloat16
+)
+
+func (r *recorder) call(op backend.Op, d backend.Dtype, refs ...backend.Ref) *backend.Call {
+	c := r.NewCall(op, d)
+	for _, x := range refs {
+		c.Add(x)
+	}
+	return c
+}
+
+// TestRoles: what is read is converted before, what is written afterwards, and memory that is named twice has one copy.
+func TestRoles(t *testing.T) {
+	for _, c := range []struct {
+		op   backend.Op
+		refs []backend.Ref
+		want []string
+	}{
+		{backend.Add, []backend.Ref{ref(1, f32), ref(2, f32), ref(3, f32)}, []string{"add in float32: 1 float32 2 float32 3 float32"}},
+		{backend.Add, []backend.Ref{ref(1, bf), ref(2, bf), ref(3, bf)}, []string{
+			"convert in float32: copy1 float32 2 bfloat16", "convert in float32: copy2 float32 3 bfloat16",
+			"add in float32: copy0 float32 copy1 float32 copy2 float32", "convert in bfloat16: 1 bfloat16 copy0 float32"}},
+		{backend.Add, []backend.Ref{ref(1, bf), ref(1, bf), ref(3, bf)}, []string{
+			"convert in float32: copy0 float32 1 bfloat16", "convert in float32: copy1 float32 3 bfloat16",
+			"add in float32: copy0 float32 copy0 float32 copy1 float32", "convert in bfloat16: 1 bfloat16 copy0 float32"}},
+		{backend.GatherGrad, []backend.Ref{ref(1, bf), ref(2, bf), ref(3, backend.Int32)}, []string{
+			"convert in float32: copy0 float32 1 bfloat16", "convert in float32: copy1 float32 2 bfloat16",
+			"gather grad in float32: copy0 float32 copy1 float32 3 int32", "convert in bfloat16: 1 bfloat16 copy0 float32"}},
+		{backend.Normalize, []backend.Ref{ref(1, bf), ref(2, backend.Float64), ref(3, bf), {}, {}}, []string{
+			"convert in float32: copy1 float32 3 bfloat16", "normalize in float32: copy0 float32 2 float64 copy1 float32 - -",
+			"convert in bfloat16: 1 bfloat16 copy0 float32"}},
+	} {
+		r, b := newRecorder(t)
+		require.NoError(t, b.Do(t.Context(), r.call(c.op, c.refs[0].Dtype, c.refs...)))
+		assert.Equal(t, c.want, r.did)
+		assert.Zero(t, r.cache.MemoryAllocated())
+	}
+}
+
+// TestNative: a call that the backend does is passed on as it is.
+func TestNative(t *testing.T) {
+	r, b := newRecorder(t)
+	r.native = func(*backend.Call) bool { return true }
+	require.NoError(t, b.Do(t.Context(), r.call(backend.Add, bf, ref(1, bf), ref(2, bf), ref(3, bf))))
+	assert.Equal(t, []string{"add in bfloat16: 1 bfloat16 2 bfloat16 3 bfloat16"}, r.did)
+}
+
+// TestLists: items that must be upcast are done one by one, those between them together, each with its own numbers and those of all.
+func TestLists(t *testing.T) {
+	r, b := newRecorder(t)
+	c := r.NewCall(backend.AdagradStep, f32)
+	backend.SetParams(c, plan.Adagrad{Eps: 0.5})
+	l := backend.List{Stride: 3, Width: 1, Own: []float64{10, 20, 30, 40}}
+	for i, grad := range []backend.Dtype{f32, f32, bf, f32} {
+		at := device.Ptr(10 * i)
+		l.Refs = append(l.Refs, ref(at+1, f32), ref(at+2, grad), ref(at+3, f32))
+	}
+	c.SetList(l)
+	require.NoError(t, b.Do(t.Context(), c))
+	assert.Equal(t, []string{
+		"adagrad step in float32: 1 float32 2 float32 3 float32 11 float32 12 float32 13 float32 [10 20] 0.5",
+		"convert in float32: copy0 float32 22 bfloat16",
+		"adagrad step in float32: 21 float32 copy0 float32 23 float32 [30] 0.5",
+		"adagrad step in float32: 31 float32 32 float32 33 float32 [40] 0.5",
+	}, r.did)
+	assert.Zero(t, r.cache.MemoryAllocated())
+}
+
+// TestFusions: a fusion is upcast where its base would be; where the base is native the runtime does better without it.
+func TestFusions(t *testing.T) {
+	r, b := newRecorder(t)
+	masked := func(d backend.Dtype) *backend.Call {
+		return r.call(backend.MatMulMasked, d, ref(1, d), ref(2, d), ref(3, d), ref(4, d))
+	}
+	for _, c := range []struct {
+		native []backend.Op
+		want   bool
+	}{{nil, true}, {[]backend.Op{backend.MatMul}, false}, {[]backend.Op{backend.MatMul, backend.MatMulMasked}, true}} {
+		r.native = func(x *backend.Call) bool {
+			for _, op := range c.native {
+				if op == x.Op {
+					return true
+				}
+			}
+			return false
+		}
+		call := masked(bf)
+		assert.Equal(t, c.want, b.Supports(call), "%v", c.native)
+		assert.Equal(t, []any{backend.MatMulMasked, bf, true}, []any{call.Op, call.Dtype, call.Narrow}, "the call is as it was")
+		assert.True(t, b.Supports(masked(f32)))
+	}
+}
+
+// TestErrors leave nothing behind: neither memory nor a result.
+func TestErrors(t *testing.T) {
+	for fails := 1; fails <= 4; fails++ {
+		r, b := newRecorder(t)
+		r.fails = fails
+		require.EqualError(t, b.Do(t.Context(), r.call(backend.Add, bf, ref(1, bf), ref(2, bf), ref(3, bf))), "failed")
+		assert.Len(t, r.did, fails)
+		assert.Zero(t, r.cache.MemoryAllocated())
+	}
+	r, b := newRecorder(t)
+	huge := backend.Ref{Ptr: 1, Bytes: 1 << 40, Dtype: bf}
+	require.ErrorIs(t, b.Do(t.Context(), r.call(backend.Add, bf, ref(1, bf), ref(2, bf), huge)), memcache.ErrOutOfMemory)
+	assert.Zero(t, r.cache.MemoryAllocated())
+}
