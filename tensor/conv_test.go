@@ -88,3 +88,12 @@ func TestConvolutionsByRuns(t *testing.T) {
 		}})
 	}
 }
+
+// TestConvTransposeOfOnePixelPadded: with output padding a window of one pixel leaves places that none of x's pixels reaches.
+func TestConvTransposeOfOnePixelPadded(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	x, w, bias := put(r, []float32{1, 2, 3, 4}, 1, 2, 2), put(r, []float32{10}, 1, 1, 1, 1), put(r, []float32{0.5})
+	y, err := r.ConvTranspose2d(r.ctx, x, w, bias, ConvConfig{Dilation: []int{1, 2}, OutputPadding: []int{0, 1}})
+	require.Equal(t, []float32{10.5, 20.5, 0.5, 30.5, 40.5, 0.5}, get[float32](r, y, err))
+	require.Equal(t, Shape{1, 2, 3}, y.Shape())
+}

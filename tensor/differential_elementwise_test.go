@@ -225,7 +225,11 @@ func convertFrom[S Element, T kernel.Float](c *trial[T], shape []int, number fun
 	require.NoError(c.t, err)
 	require.NoError(c.t, CopyFrom(c.ctx, x, data))
 	c.dirty()
-	y, err := c.r.Convert(c.ctx, x, DtypeOf[T]())
+	to := DtypeOf[T]()
+	if c.half {
+		to = BFloat16
+	}
+	y, err := c.r.Convert(c.ctx, x, to)
 	c.gave("Convert from "+x.dtype.String(), y, err, want, exact)
 }
 

@@ -3,6 +3,7 @@ package tensor
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/stretchr/testify/require"
 
@@ -11,7 +12,7 @@ import (
 )
 
 func gradientOps[T kernel.Float]() []operation[T] {
-	ops := []operation[T]{{"SoftmaxGrad", softmaxGradTrial[T]}, {"CrossEntropyGrad", crossEntropyGradTrial[T]}}
+	ops := []operation[T]{{"SoftmaxGrad", softmaxGradTrial[T]}, {"CrossEntropyGrad", crossEntropyGradTrial[T]}, {"ReLUBiasGrad", reluBiasGradTrial[T]}}
 	for i := range gradientKinds[T](&rig{}) {
 		ops = append(ops, operation[T]{"gradient", func(c *trial[T]) { gradientTrial(c, gradientKinds[T](c.r)[i]) }})
 	}
@@ -134,4 +135,21 @@ func crossEntropyGradTrial[T kernel.Float](c *trial[T]) {
 	c.dirty()
 	out, err := c.r.CrossEntropyGrad(c.ctx, dst.tensor(), logits.Tensor, on, dloss.Tensor)
 	c.went("CrossEntropyGrad", dst, out, err, want, rowSum[T](len(logits.data)), logits, dloss)
+}
+
+func reluBiasGradTrial[T kernel.Float](c *trial[T]) {
+	c.notTooLarge()
+	shape := append(c.few(), 1+c.rand.IntN(40))
+	dy, y := c.operand(shape...), c.operand(shape...)
+	want := reference.Binary(dy.array(), y.array(), reference.ReLUGrad)
+	kept := slices.Repeat([]int{1}, len(shape))
+	kept[len(shape)-1] = shape[len(shape)-1]
+	sums := reference.SumTo(want.Array, kept, 1)
+	sums.Shape = shape[len(shape)-1:]
+	c.dirty()
+	dx, db, err := c.r.ReLUBiasGrad(c.ctx, nil, dy.Tensor, y.Tensor)
+	c.gave("ReLUBiasGrad", dx, err, want, exact)
+	c.gave("ReLUBiasGrad", db, err, sums, rowSum[T](len(dy.data)))
+	dy.unchanged("ReLUBiasGrad")
+	y.unchanged("ReLUBiasGrad")
 }

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 
@@ -214,6 +215,7 @@ func entropyTrial[T kernel.Float](c *trial[T]) {
 	}
 	c.gave("CrossEntropy with options", loss, err, want, tol)
 	logits.unchanged("CrossEntropy")
+	c.entropyWithGrad(logits, on, loss, bad, options)
 	grad := e.Grad(moved, labels, dloss.array().Data, reduction == 2)
 	if at == 1 {
 		grad.Shape = append(slices.Clone(per), classes)
@@ -233,4 +235,23 @@ func floats(all []int64) []float64 {
 		out[i] = float64(v)
 	}
 	return out
+}
+
+// entropyWithGrad compares CrossEntropyWithGrad with CrossEntropy and CrossEntropyGrad, to the bit, where the device does both at once.
+func (c *trial[T]) entropyWithGrad(logits *operand[T], labels, loss *Tensor, bad bool, options []LossOption) {
+	c.t.Helper()
+	again, grad, err := c.r.CrossEntropyWithGrad(c.ctx, logits.Tensor, labels, options...)
+	require.NoError(c.t, err)
+	if bad {
+		require.ErrorIs(c.t, c.r.Synchronize(c.ctx), ErrLabel)
+	}
+	require.Equal(c.t, fmt.Sprint(c.elements(loss)), fmt.Sprint(c.elements(again)))
+	if grad == nil {
+		return
+	}
+	one, err := c.r.Full(c.ctx, 1, loss.dtype)
+	require.NoError(c.t, err)
+	want, err := c.r.CrossEntropyGrad(c.ctx, nil, logits.Tensor, labels, one, options...)
+	require.NoError(c.t, err)
+	require.Equal(c.t, fmt.Sprint(c.elements(want)), fmt.Sprint(c.elements(grad)))
 }

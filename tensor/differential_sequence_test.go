@@ -16,7 +16,7 @@ import (
 func sequenceOps[T kernel.Float]() []operation[T] {
 	return []operation[T]{{"MatMul of batches", batchMatMulTrial[T]}, {"Transpose of two dimensions", transposeDimsTrial[T]},
 		{"IndexSelect", indexSelectTrial[T]}, {"Embedding", embeddingTrial[T]}, {"Gather", gatherTrial[T]},
-		{"attention", attentionTrial[T]}, {"recurrent", recurrentTrial[T]}}
+		{"attention", attentionTrial[T]}, {"recurrent", recurrentTrial[T]}, {"recurrent gradient", recurrentGradTrial[T]}}
 }
 
 // batchMatMulTrial has vectors, too, and batches that broadcast.
@@ -280,16 +280,16 @@ func attentionTrial[T kernel.Float](c *trial[T]) {
 	}
 }
 
-// recurrentTrial is for the results; package autograd compares gradients.
-func recurrentTrial[T kernel.Float](c *trial[T]) {
-	c.kind = ordinary
-	kind := RecurrentKind(c.rand.IntN(4))
+// recurrence is a random pass over sequences.
+type recurrence struct {
+	reference.Recurring
+	inputs  *Tensor
+	weights RecurrentWeights
+}
+
+func (c *trial[T]) recurrence(kind RecurrentKind, steps, batch, n int) *recurrence {
 	gates := kernel.Recurrent(kind).Gates()
-	steps, batch, n := 1+c.rand.IntN(4), c.rand.IntN(20), 1+c.rand.IntN(20)
-	if c.rand.IntN(10) == 0 {
-		batch, n = 40, 60 // worth several goroutines
-	}
-	r := reference.Recurring{Kind: []string{"tanh", "relu", "lstm", "gru"}[kind], Reverse: c.rand.IntN(2) == 0}
+	r := &recurrence{Recurring: reference.Recurring{Kind: []string{"tanh", "relu", "lstm", "gru"}[kind], Reverse: c.rand.IntN(2) == 0}}
 	small := func(shape ...int) (*Tensor, reference.Array) {
 		data := make([]T, elements(shape))
 		for i := range data {
@@ -299,8 +299,8 @@ func recurrentTrial[T kernel.Float](c *trial[T]) {
 		return o.Tensor, o.array()
 	}
 	inputs := c.operand(steps, batch, gates*n)
-	r.Inputs = inputs.array()
-	var w RecurrentWeights
+	r.inputs, r.Inputs = inputs.Tensor, inputs.array()
+	w := &r.weights
 	w.Weight, r.Weight = small(gates*n, n)
 	w.Bias, r.Bias = small(gates * n)
 	w.H0, r.H = small(batch, n)
@@ -317,20 +317,103 @@ func recurrentTrial[T kernel.Float](c *trial[T]) {
 	if c.rand.IntN(2) == 0 || kind != LSTM {
 		w.C0, r.C = nil, zeros(r.C)
 	}
-	forGrad := c.rand.IntN(2) == 0
-	c.dirty()
-	got, err := c.r.Recurrent(c.ctx, kind, inputs.Tensor, w, r.Reverse, forGrad)
-	y, cells := reference.Recurrent(r)
-	tol := tolerance{terms: 64 * float64(n+1) * unit[T]()}
-	sized := func(a reference.Array) reference.Result {
-		res := reference.Result{Array: a, Size: make([]float64, len(a.Data))}
-		for i, v := range a.Data {
-			res.Size[i] = 1 + math.Abs(v)
+	return r
+}
+
+func besideOne(a reference.Array) reference.Result {
+	res := reference.Result{Array: a, Size: make([]float64, len(a.Data))}
+	for i, v := range a.Data {
+		res.Size[i] = 1 + math.Abs(v)
+	}
+	return res
+}
+
+func recurrentTrial[T kernel.Float](c *trial[T]) {
+	c.kind = ordinary
+	for kind := range GRU + 1 {
+		steps, batch, n := 1+c.rand.IntN(4), c.rand.IntN(20), 1+c.rand.IntN(20)
+		if c.rand.IntN(40) == 0 {
+			batch, n = 40, 60 // worth several goroutines
 		}
-		return res
+		r := c.recurrence(kind, steps, batch, n)
+		forGrad := c.rand.IntN(2) == 0
+		c.dirty()
+		got, err := c.r.Recurrent(c.ctx, kind, r.inputs, r.weights, r.Reverse, forGrad)
+		y, cells := reference.Recurrent(r.Recurring)
+		tol := tolerance{terms: 64 * float64(n+1) * unit[T]()}
+		c.gave("the states", got.Y, err, besideOne(y), tol)
+		if kind == LSTM && forGrad {
+			c.gave("the cell states", got.C, err, besideOne(cells), tol)
+		}
 	}
-	c.gave("the states", got.Y, err, sized(y), tol)
-	if kind == LSTM && forGrad {
-		c.gave("the cell states", got.C, err, sized(cells), tol)
+}
+
+// recurrentGradTrial compares with differences of the results.
+func recurrentGradTrial[T kernel.Float](c *trial[T]) {
+	c.kind = ordinary
+	for kind := range GRU + 1 {
+		c.recurrentGrad(kind)
 	}
+}
+
+func (c *trial[T]) recurrentGrad(kind RecurrentKind) {
+	steps, batch, n := 1+c.rand.IntN(3), 1+c.rand.IntN(2), 1+c.rand.IntN(4)
+	r := c.recurrence(kind, steps, batch, n)
+	inputs := c.operandOf(numbersOf[T](r.Inputs.Data), r.Inputs.Shape)
+	dy, dh, dc := c.operand(steps, batch, n), c.operand(batch, n), c.operand(batch, n)
+	if c.rand.IntN(2) == 0 {
+		dh = nil
+	}
+	if kind != LSTM || c.rand.IntN(2) == 0 {
+		dc = nil
+	}
+	total := func() (sum float64) {
+		y, cells := reference.Recurrent(r.Recurring)
+		last := (steps - 1) * batch * n
+		if r.Reverse {
+			last = 0
+		}
+		for i, v := range dy.array().Data {
+			sum += v * y.Data[i]
+		}
+		for i := range batch * n {
+			if dh != nil {
+				sum += dh.array().Data[i] * y.Data[last+i]
+			}
+			if dc != nil {
+				sum += dc.array().Data[i] * cells.Data[last+i]
+			}
+		}
+		return sum
+	}
+	gradient := func(of reference.Array) reference.Result {
+		const h = 0x1p-17
+		got := reference.Array{Shape: of.Shape, Data: make([]float64, len(of.Data))}
+		for i, v := range of.Data {
+			of.Data[i] = v + h
+			up := total()
+			of.Data[i] = v - h
+			got.Data[i] = (up - total()) / (2 * h)
+			of.Data[i] = v
+		}
+		return besideOne(got)
+	}
+	pass, err := c.r.Recurrent(c.ctx, kind, inputs.Tensor, r.weights, r.Reverse, true)
+	require.NoError(c.t, err)
+	c.dirty()
+	g, err := c.r.RecurrentGrad(c.ctx, kind, pass, r.weights, dy.Tensor, dh.tensor(), dc.tensor(), r.Reverse)
+	tol := tolerance{terms: 1e-8 + 256*float64(n+1)*unit[T]()}
+	c.gave("the gradient of the inputs", g.Inputs, err, gradient(r.Inputs), tol)
+	c.gave("that of the first state", g.H0, err, gradient(r.H), tol)
+	if kind == LSTM {
+		c.gave("that of the first cell state", g.C0, err, gradient(r.C), tol)
+	}
+}
+
+func numbersOf[T kernel.Float](data []float64) []T {
+	all := make([]T, len(data))
+	for i, v := range data {
+		all[i] = T(v)
+	}
+	return all
 }

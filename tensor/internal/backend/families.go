@@ -29,7 +29,7 @@ var families = []family{
 	// Elements that move. C[0] is the value of fill and pad.
 	{operands: "=y", ops: "fill"},
 	{operands: "=y x", ops: "convert"},
-	{operands: "=y x", ops: "place"},                                     // *kernel.Placement
+	{operands: "+y x", ops: "place"},                                     // *kernel.Placement
 	{operands: "=y x", ops: "pad", base: "fill"},                         // Padding
 	{operands: "=y x", ops: "transpose"},                                 // Matrix
 	{operands: "=y x index +fault", ops: "take"},                         // kernel.Take

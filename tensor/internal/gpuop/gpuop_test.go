@@ -430,3 +430,24 @@ func TestUnsupported(t *testing.T) {
 	require.ErrorIs(t, err, backend.ErrUnsupported)
 	assert.ErrorContains(t, err, fmt.Sprint("tensor: dropout: ", backend.ErrUnsupported, ": there is no kernel dropout_bf16"))
 }
+
+// TestFusedEntropy: a cross entropy and its gradient are one launch for one loss of few, short rows.
+func TestFusedEntropy(t *testing.T) {
+	r := newRig(t)
+	call := func(d backend.Dtype, rows, classes int, each bool) *backend.Call {
+		c := r.NewCall(backend.CrossEntropyWithGrad, d)
+		for range 2 {
+			c.Add(memory(1<<12, d, 1))
+		}
+		c.Add(memory(2<<12, d, rows*classes))
+		backend.SetParams(c, kernel.Entropy{Rows: kernel.Rows{Cols: classes, Inner: 1}, Each: each})
+		return c
+	}
+	assert.True(t, r.Supports(call(backend.Float32, 4096, 256, false)))
+	assert.True(t, r.Supports(call(backend.Float64, 1, 2, false)))
+	assert.False(t, r.Supports(call(backend.Float32, 4097, 2, false)))
+	assert.False(t, r.Supports(call(backend.Float32, 2, 257, false)))
+	assert.False(t, r.Supports(call(backend.Float32, 2, 2, true)))
+	assert.False(t, r.Supports(call(backend.Float32, 0, 2, false)))
+	assert.False(t, r.Supports(call(backend.BFloat16, 2, 2, false)))
+}

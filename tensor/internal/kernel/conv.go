@@ -25,7 +25,7 @@ func (p *Conv) weights() int { return p.Groups * p.K * p.Inner() }
 // flat is the plan as one of a single row, if its elements are those of one: then panels are runs of whatever length.
 func (p *Conv) flat() Conv {
 	one := [2]int{1, 1}
-	if f := *p; f.Window == one && f.Stride == one && f.Pad == [2]int{} {
+	if f := *p; f.Window == one && f.Stride == one && f.Pad == [2]int{} && f.In == f.Out {
 		f.In, f.Out, f.Dilation = [2]int{1, f.Pixels()}, [2]int{1, f.Places()}, one
 		return f
 	}
