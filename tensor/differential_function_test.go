@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
@@ -16,51 +17,30 @@ func functionOps[T kernel.Float]() []operation[T] {
 	}
 }
 
-// functionKind is an elementwise function and its gradient, as the runtime has them.
-type functionKind struct {
-	name string
+// sloped is an elementwise function with a gradient, its parameters and its twin.
+type sloped struct {
 	reference.Function
-	run  func(ctx context.Context, x *Tensor) (*Tensor, error)
-	grad func(ctx context.Context, dst, dy, saved *Tensor) (*Tensor, error)
+	name     string
+	op, grad backend.Op
+	c, d     float64
 }
 
-func functionKinds[T kernel.Float](r *rig, c, d float64) []functionKind {
-	type run = func(ctx context.Context, x *Tensor) (*Tensor, error)
-	type grad = func(ctx context.Context, dst, dy, saved *Tensor) (*Tensor, error)
-	one := func(f func(context.Context, *Tensor, float64) (*Tensor, error)) run {
-		return func(ctx context.Context, x *Tensor) (*Tensor, error) { return f(ctx, x, c) }
+// slopedFunctions are all of them, with parameters of the type of the elements.
+func (c *trial[T]) slopedFunctions() (all []sloped) {
+	for i := range kernel.Functions {
+		f := &kernel.Functions[i]
+		if f.Slope == nil {
+			continue
+		}
+		twin := reference.Functions[f.Name]
+		require.NotNil(c.t, twin, "package reference has no %s", f.Name)
+		p, q := c.scalar(), c.scalar()
+		if f.Ordered {
+			p, q = min(p, q), max(p, q)
+		}
+		all = append(all, sloped{twin(float64(T(p)), float64(T(q))), f.Name, backend.Map.Of(i), backend.MapGrad.Of(len(all)), p, q})
 	}
-	two := func(f func(context.Context, *Tensor, float64, float64) (*Tensor, error)) run {
-		return func(ctx context.Context, x *Tensor) (*Tensor, error) { return f(ctx, x, c, d) }
-	}
-	oneGrad := func(f func(_ context.Context, dst, dy, x *Tensor, c float64) (*Tensor, error)) grad {
-		return func(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) { return f(ctx, dst, dy, x, c) }
-	}
-	twoGrad := func(f func(_ context.Context, dst, dy, x *Tensor, c, d float64) (*Tensor, error)) grad {
-		return func(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) { return f(ctx, dst, dy, x, c, d) }
-	}
-	p, q := float64(T(c)), float64(T(d)) // parameters have the type of the elements
-	kinds := []functionKind{
-		{"Abs", reference.Abs(), r.Abs, r.AbsGrad},
-		{"Sin", reference.Sin(), r.Sin, r.SinGrad},
-		{"Cos", reference.Cos(), r.Cos, r.CosGrad},
-		{"Erf", reference.Erf(), r.Erf, r.ErfGrad},
-		{"Rsqrt", reference.Rsqrt(), r.Rsqrt, r.RsqrtGrad},
-		{"GELU", reference.GELU(), r.GELU, r.GELUGrad},
-		{"GELUTanh", reference.GELUTanh(), r.GELUTanh, r.GELUTanhGrad},
-		{"SiLU", reference.SiLU(), r.SiLU, r.SiLUGrad},
-		{"LogSigmoid", reference.LogSigmoid(), r.LogSigmoid, r.LogSigmoidGrad},
-		{"ELU", reference.ELU(p), one(r.ELU), oneGrad(r.ELUGrad)},
-		{"LeakyReLU", reference.LeakyReLU(p), one(r.LeakyReLU), oneGrad(r.LeakyReLUGrad)},
-		{"Softplus", reference.Softplus(p, q), two(r.Softplus), twoGrad(r.SoftplusGrad)},
-		{"Clamp", reference.Clamp(p, q, false), two(r.Clamp), twoGrad(r.ClampGrad)},
-	}
-	low, high := min(c, d), max(c, d)
-	return append(kinds, functionKind{"Hardtanh", reference.Clamp(float64(T(low)), float64(T(high)), true),
-		func(ctx context.Context, x *Tensor) (*Tensor, error) { return r.Hardtanh(ctx, x, low, high) },
-		func(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error) {
-			return r.HardtanhGrad(ctx, dst, dy, y, low, high)
-		}})
+	return all
 }
 
 // inFunction is for functions of several roundings in float64.
@@ -81,9 +61,9 @@ func (c *trial[T]) few() []int {
 
 func functionTrial[T kernel.Float](c *trial[T]) {
 	x := c.operand(c.few()...)
-	for _, f := range functionKinds[T](c.r, c.scalar(), c.scalar()) {
+	for _, f := range c.slopedFunctions() {
 		c.dirty()
-		y, err := f.run(c.ctx, x.Tensor)
+		y, err := c.r.apply(c.ctx, f.op, x.Tensor, f.c, f.d)
 		c.gave(f.name, y, err, f.Apply(x.array()), inFunction[T]())
 		x.unchanged(f.name)
 	}
@@ -91,12 +71,12 @@ func functionTrial[T kernel.Float](c *trial[T]) {
 
 func functionGradTrial[T kernel.Float](c *trial[T]) {
 	shape := c.few()
-	for _, f := range functionKinds[T](c.r, c.scalar(), c.scalar()) {
+	for _, f := range c.slopedFunctions() {
 		dy, saved := c.operand(shape...), c.operand(shape...)
 		want := f.Gradient(dy.array(), saved.array())
 		dst := c.destination(dy, saved)
 		c.dirty()
-		out, err := f.grad(c.ctx, dst.tensor(), dy.Tensor, saved.Tensor)
+		out, err := c.r.applyGrad(c.ctx, f.grad, dst.tensor(), dy.Tensor, saved.Tensor, f.c, f.d)
 		c.went(f.name+" gradient", dst, out, err, want, inFunction[T](), dy, saved)
 	}
 }

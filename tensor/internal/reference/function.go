@@ -10,6 +10,20 @@ type Function struct {
 	Constant            func(x float64) bool // where the gradient is 0, whatever it is multiplied by; nil: nowhere
 }
 
+// Functions are the functions of package kernel that have a gradient, by name, for their parameters.
+var Functions = map[string]func(c, d float64) Function{
+	"abs": of(Abs), "sin": of(Sin), "cos": of(Cos), "erf": of(Erf), "rsqrt": of(Rsqrt), "gelu": of(GELU), "gelu tanh": of(GELUTanh), "silu": of(SiLU),
+	"logsigmoid": of(LogSigmoid), "softplus": Softplus,
+	"elu":        func(alpha, _ float64) Function { return ELU(alpha) },
+	"leaky relu": func(slope, _ float64) Function { return LeakyReLU(slope) },
+	"clamp":      func(low, high float64) Function { return Clamp(low, high, false) },
+	"hardtanh":   func(low, high float64) Function { return Clamp(low, high, true) },
+}
+
+func of(f func() Function) func(c, d float64) Function {
+	return func(float64, float64) Function { return f() }
+}
+
 // Density is that of the standard normal distribution.
 func Density(x float64) float64 { return math.Exp(-x*x/2) / math.Sqrt(2*math.Pi) }
 
