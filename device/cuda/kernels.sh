@@ -1,11 +1,17 @@
 #!/bin/sh
 # Compiles every CUDA C file of the repository that has changed to PTX beside it, or with "check" fails if a PTX is not of its source.
-# ptx.sum has a SHA-256 of each PTX with its source and the headers beside that.
+# ptx.sum has a SHA-256 of each PTX with its source and the headers that this includes.
 # The target is compute_70, or what the first line of the source names.
 set -eu
 cd "$(dirname "$0")/../.."
+sources() {
+	echo "$1"
+	for header in $(sed -n 's/^#include "\(.*\)"$/\1/p' "$1"); do
+		sources "$(dirname "$1")/$header"
+	done
+}
 sum() {
-	cat "$1.cu" "$(dirname "$1")"/*.h "$1.ptx" 2>/dev/null | sha256sum | cut -d' ' -f1
+	cat $(sources "$1.cu" | LC_ALL=C sort -u) "$1.ptx" 2>/dev/null | sha256sum | cut -d' ' -f1
 }
 sums=$(mktemp)
 trap 'rm -f "$sums"' EXIT
