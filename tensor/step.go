@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
 // SGDStep is one step of torch.optim.SGD.
@@ -35,41 +35,31 @@ func (rt *Runtime) StepSGD(ctx context.Context, s SGDStep, p, g, buf *Tensor) er
 // StepSGDAll is StepSGD for many parameters: on a GPU one launch does 48 of them (torch's fused SGD). No two updates
 // may share memory. If one can't be done none is.
 func (rt *Runtime) StepSGDAll(ctx context.Context, updates []SGDUpdate) error {
-	steps := takeSteps[plan.SGD](&sgdSteps)
-	defer steps.give(&sgdSteps)
-	for i := range updates {
+	return rt.step(ctx, backend.SGDStep, "StepSGD", len(updates), func(i int, to *update) error {
 		u := &updates[i]
 		if u.Buf == nil && u.Momentum != 0 {
-			return fmt.Errorf("tensor: StepSGD: %w: momentum %v needs a buffer", ErrInvalid, u.Momentum)
+			return fmt.Errorf("%w: momentum %v needs a buffer", ErrInvalid, u.Momentum)
 		}
-		buf := u.Buf
-		if u.Momentum == 0 {
-			buf = nil // as PyTorch, which leaves it alone
+		to.step, to.p, to.g = &u.SGDStep, u.P, u.G
+		if u.Momentum != 0 { // else the buffer is left alone, as PyTorch does
+			to.state[0] = u.Buf
 		}
-		if err := steps.add(rt, "StepSGD", u.shared(), u.P, u.G, buf); err != nil {
-			return err
-		}
-		u.own(steps.row(plan.SGDWidth))
-		if next := u.Next; next != nil && rt.capturing.Load() != nil {
-			steps.next(i, func(to []float64) error {
+		if next, buffered := u.Next, u.Momentum != 0; next != nil && rt.Capturing() != nil {
+			to.next = func() (stepper, error) {
 				s := next()
-				s.own(to)
-				return sameBuffer("SGD", s.Momentum, buf != nil)
-			})
+				return &s, sameBuffer("SGD", s.Momentum, buffered)
+			}
 		}
-	}
-	return steps.queue(ctx, rt, backend.SGDStep)
+		return nil
+	})
 }
 
-func (s *SGDStep) shared() plan.SGD {
-	return plan.SGD{Keep: 1 - s.Dampening, Decay: s.WeightDecay, Sign: sign(s.Maximize), Nesterov: s.Nesterov}
+func (s *SGDStep) shared(n *kernel.Numbers) {
+	*kernel.NumbersOf[kernel.SGDShared](&n[0]) = kernel.SGDShared{Keep: 1 - s.Dampening, Decay: s.WeightDecay, Sign: sign(s.Maximize), Nesterov: asNumber(s.Nesterov)}
 }
 
-func (s *SGDStep) own(to []float64) {
-	to[plan.SGDRate], to[plan.SGDMomentum], to[plan.SGDFirst] = s.LR, s.Momentum, 0
-	if s.First {
-		to[plan.SGDFirst] = 1
-	}
+func (s *SGDStep) own(first *float64) {
+	*kernel.NumbersOf[kernel.SGDOwn](first) = kernel.SGDOwn{Rate: s.LR, Momentum: s.Momentum, First: asNumber(s.First)}
 }
 
 // AdamStep is one step of torch.optim.Adam, or AdamW if the decay is decoupled.
@@ -98,43 +88,32 @@ func (rt *Runtime) StepAdam(ctx context.Context, s AdamStep, p, g, m, v *Tensor)
 // StepAdamAll is StepAdam for many parameters: on a GPU one launch does 48 of them (torch's fused Adam). No two
 // updates may share memory. If one can't be done none is.
 func (rt *Runtime) StepAdamAll(ctx context.Context, updates []AdamUpdate) error {
-	steps := takeSteps[plan.Adam](&adamSteps)
-	defer steps.give(&adamSteps)
-	for i := range updates {
+	return rt.step(ctx, backend.AdamStep, "StepAdam", len(updates), func(i int, to *update) error {
 		u := &updates[i]
 		if u.Step < 1 {
-			return fmt.Errorf("tensor: StepAdam: %w: step %d: want at least 1", ErrInvalid, u.Step)
+			return fmt.Errorf("%w: step %d: want at least 1", ErrInvalid, u.Step)
 		}
-		if err := steps.add(rt, "StepAdam", u.shared(), u.P, u.G, u.M, u.V, u.Greatest); err != nil {
-			return err
+		to.step, to.p, to.g, to.state = &u.AdamStep, u.P, u.G, [3]*Tensor{u.M, u.V, u.Greatest}
+		if next := u.Next; next != nil && rt.Capturing() != nil {
+			to.next = func() (stepper, error) { s := next(); return &s, nil }
 		}
-		u.own(steps.row(plan.AdamWidth))
-		if next := u.Next; next != nil && rt.capturing.Load() != nil {
-			steps.next(i, func(to []float64) error {
-				s := next()
-				s.own(to)
-				return nil
-			})
-		}
-	}
-	return steps.queue(ctx, rt, backend.AdamStep)
+		return nil
+	})
 }
 
-func (s *AdamStep) shared() plan.Adam {
-	k := plan.Adam{Beta2: s.Beta2, C2: 1 - s.Beta2, Eps: s.Eps, Decay: s.WeightDecay, Sign: sign(s.Maximize)}
+func (s *AdamStep) shared(n *kernel.Numbers) {
+	k := kernel.AdamShared{Beta2: s.Beta2, C2: 1 - s.Beta2, Eps: s.Eps, Decay: s.WeightDecay, Sign: sign(s.Maximize)}
 	if s.Decoupled {
 		k.Decay = 0
 	}
-	return k
+	*kernel.NumbersOf[kernel.AdamShared](&n[0]) = k
 }
 
-func (s *AdamStep) own(to []float64) {
+func (s *AdamStep) own(first *float64) {
 	t := float64(s.Step)
-	to[plan.AdamSize] = s.LR / (1 - math.Pow(s.Beta1, t))
-	to[plan.AdamCorrection] = math.Sqrt(1 - math.Pow(s.Beta2, t))
-	to[plan.AdamC1] = 1 - s.Beta1
-	to[plan.AdamShrink] = 1
+	k := kernel.AdamOwn{Size: s.LR / (1 - math.Pow(s.Beta1, t)), Correction: math.Sqrt(1 - math.Pow(s.Beta2, t)), Shrink: 1, C1: 1 - s.Beta1}
 	if s.Decoupled {
-		to[plan.AdamShrink] = 1 - s.LR*s.WeightDecay
+		k.Shrink = 1 - s.LR*s.WeightDecay
 	}
+	*kernel.NumbersOf[kernel.AdamOwn](first) = k
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
 // RMSpropStep is one step of torch.optim.RMSprop.
@@ -27,38 +27,31 @@ type RMSpropUpdate struct {
 // StepRMSpropAll updates parameters in place with their gradients and state, which all have the parameter's shape: on a GPU one launch
 // does 48 of them. No two updates may share memory. If one can't be done none is.
 func (rt *Runtime) StepRMSpropAll(ctx context.Context, updates []RMSpropUpdate) error {
-	steps := takeSteps[plan.RMSprop](&rmspropSteps)
-	defer steps.give(&rmspropSteps)
-	for i := range updates {
+	return rt.step(ctx, backend.RMSpropStep, "StepRMSprop", len(updates), func(i int, to *update) error {
 		u := &updates[i]
 		if u.Buf == nil && u.Momentum != 0 {
-			return fmt.Errorf("tensor: StepRMSprop: %w: momentum %v needs a buffer", ErrInvalid, u.Momentum)
+			return fmt.Errorf("%w: momentum %v needs a buffer", ErrInvalid, u.Momentum)
 		}
-		buf := u.Buf
-		if u.Momentum == 0 {
-			buf = nil // as PyTorch, which leaves it alone
+		to.step, to.p, to.g, to.state = &u.RMSpropStep, u.P, u.G, [3]*Tensor{u.V, u.Mean}
+		if u.Momentum != 0 { // else the buffer is left alone, as PyTorch does
+			to.state[2] = u.Buf
 		}
-		if err := steps.add(rt, "StepRMSprop", u.shared(), u.P, u.G, u.V, u.Mean, buf); err != nil {
-			return err
-		}
-		u.own(steps.row(plan.RMSpropWidth))
-		if next := u.Next; next != nil && rt.capturing.Load() != nil {
-			steps.next(i, func(to []float64) error {
+		if next, buffered := u.Next, u.Momentum != 0; next != nil && rt.Capturing() != nil {
+			to.next = func() (stepper, error) {
 				s := next()
-				s.own(to)
-				return sameBuffer("RMSprop", s.Momentum, buf != nil)
-			})
+				return &s, sameBuffer("RMSprop", s.Momentum, buffered)
+			}
 		}
-	}
-	return steps.queue(ctx, rt, backend.RMSpropStep)
+		return nil
+	})
 }
 
-func (s *RMSpropStep) shared() plan.RMSprop {
-	return plan.RMSprop{Alpha: s.Alpha, C: 1 - s.Alpha, Eps: s.Eps, Decay: s.WeightDecay, Sign: sign(s.Maximize)}
+func (s *RMSpropStep) shared(n *kernel.Numbers) {
+	*kernel.NumbersOf[kernel.RMSpropShared](&n[0]) = kernel.RMSpropShared{Alpha: s.Alpha, C: 1 - s.Alpha, Eps: s.Eps, Decay: s.WeightDecay, Sign: sign(s.Maximize)}
 }
 
-func (s *RMSpropStep) own(to []float64) {
-	to[plan.RMSpropRate], to[plan.RMSpropMomentum] = s.LR, s.Momentum
+func (s *RMSpropStep) own(first *float64) {
+	*kernel.NumbersOf[kernel.RMSpropOwn](first) = kernel.RMSpropOwn{Rate: s.LR, Momentum: s.Momentum}
 }
 
 // AdagradStep is one step of torch.optim.Adagrad.
@@ -78,32 +71,23 @@ type AdagradUpdate struct {
 
 // StepAdagradAll updates parameters in place as StepRMSpropAll does.
 func (rt *Runtime) StepAdagradAll(ctx context.Context, updates []AdagradUpdate) error {
-	steps := takeSteps[plan.Adagrad](&adagradSteps)
-	defer steps.give(&adagradSteps)
-	for i := range updates {
+	return rt.step(ctx, backend.AdagradStep, "StepAdagrad", len(updates), func(i int, to *update) error {
 		u := &updates[i]
 		if u.Step < 1 {
-			return fmt.Errorf("tensor: StepAdagrad: %w: step %d: want at least 1", ErrInvalid, u.Step)
+			return fmt.Errorf("%w: step %d: want at least 1", ErrInvalid, u.Step)
 		}
-		if err := steps.add(rt, "StepAdagrad", u.shared(), u.P, u.G, u.Sum); err != nil {
-			return err
+		to.step, to.p, to.g, to.state[0] = &u.AdagradStep, u.P, u.G, u.Sum
+		if next := u.Next; next != nil && rt.Capturing() != nil {
+			to.next = func() (stepper, error) { s := next(); return &s, nil }
 		}
-		u.own(steps.row(plan.AdagradWidth))
-		if next := u.Next; next != nil && rt.capturing.Load() != nil {
-			steps.next(i, func(to []float64) error {
-				s := next()
-				s.own(to)
-				return nil
-			})
-		}
-	}
-	return steps.queue(ctx, rt, backend.AdagradStep)
+		return nil
+	})
 }
 
-func (s *AdagradStep) shared() plan.Adagrad {
-	return plan.Adagrad{Decay: s.WeightDecay, Eps: s.Eps, Sign: sign(s.Maximize)}
+func (s *AdagradStep) shared(n *kernel.Numbers) {
+	*kernel.NumbersOf[kernel.AdagradShared](&n[0]) = kernel.AdagradShared{Decay: s.WeightDecay, Eps: s.Eps, Sign: sign(s.Maximize)}
 }
 
-func (s *AdagradStep) own(to []float64) {
-	to[plan.AdagradRate] = s.LR / (1 + float64(s.Step-1)*s.LRDecay)
+func (s *AdagradStep) own(first *float64) {
+	*kernel.NumbersOf[kernel.AdagradOwn](first) = kernel.AdagradOwn{Rate: s.LR / (1 + float64(s.Step-1)*s.LRDecay)}
 }

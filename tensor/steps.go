@@ -8,93 +8,115 @@ import (
 
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// steps is where the updates of many parameters are checked and queued: P are the numbers that parameters share. It is kept from step
-// to step, so that a step makes no garbage.
-type steps[P comparable] struct {
-	shared  []P
-	stride  int
-	refs    []backend.Ref
-	width   int
-	own     []float64                        // width numbers for each parameter
-	nexts   map[int]func(to []float64) error // of a captured step: sets the own numbers for a replay
+// stepper is one step of an optimiser, as the numbers of its kernel.Rule.
+type stepper interface {
+	shared(*kernel.Numbers)
+	own(first *float64)
+}
+
+// update is one parameter's step: its state is what the rule has, in order, and nil where it is absent.
+type update struct {
+	step  stepper
+	p, g  *Tensor
+	state [3]*Tensor
+	next  func() (stepper, error) // in a capture, the step of each replay; nil: it is the same each time
+}
+
+// steps is where the updates of many parameters are checked and queued. It is kept from step to step, so that a step makes no garbage.
+type steps struct {
+	update  update
+	shared  []kernel.Numbers
+	list    backend.List
+	nexts   []func() (stepper, error)
 	written []*Tensor
 	held    stepOperands
 	room    [5]*Tensor // of one update, while it is checked
 }
 
-var sgdSteps, adamSteps, rmspropSteps, adagradSteps sync.Pool
+var stepsPool sync.Pool
 
-// takeSteps takes steps from those of their kind. In race builds they are new: the pool's edges would order the goroutines that step.
-func takeSteps[P comparable](pool *sync.Pool) *steps[P] {
-	if s, ok := pool.Get().(*steps[P]); ok {
+// takeSteps makes new steps in race builds: the pool's edges would order the goroutines that step.
+func takeSteps() *steps {
+	if s, ok := stepsPool.Get().(*steps); ok {
 		return s
 	}
-	return new(steps[P])
+	return &steps{list: backend.List{Stride: 5}}
 }
 
 // give lets go of the operands, and gives the steps back.
-func (s *steps[P]) give(pool *sync.Pool) {
+func (s *steps) give() {
 	s.held.release()
-	clear(s.refs)
+	clear(s.list.Refs)
 	clear(s.written)
 	clear(s.held)
 	clear(s.room[:])
-	s.shared, s.refs, s.own, s.written, s.held, s.nexts = s.shared[:0], s.refs[:0], s.own[:0], s.written[:0], s.held[:0], nil
+	s.update, s.shared, s.nexts, s.written, s.held = update{}, s.shared[:0], nil, s.written[:0], s.held[:0]
+	s.list = backend.List{Refs: s.list.Refs[:0], Stride: s.list.Stride, Own: s.list.Own[:0]}
 	if !race.Enabled {
-		pool.Put(s)
+		stepsPool.Put(s)
 	}
 }
 
-// add checks and holds the tensors of an update: the parameter, its gradient, and its state, which may be nil.
-func (s *steps[P]) add(rt *Runtime, op string, shared P, p, g *Tensor, state ...*Tensor) error {
-	if err := s.held.acquire(rt, op, present(append(s.room[:0], p, g), state...)...); err != nil {
-		return err
+// step queues the updates of n parameters, each of which set describes. If one can't be done none is.
+func (rt *Runtime) step(ctx context.Context, op backend.Op, name string, n int, set func(i int, u *update) error) error {
+	s := takeSteps()
+	defer s.give()
+	width := kernel.Rules[op.Code()].Width()
+	s.list.Width = width
+	for i := range n {
+		s.update = update{}
+		if err := set(i, &s.update); err != nil {
+			return fmt.Errorf("tensor: %s: %w", name, err)
+		}
+		if err := s.add(rt, name, i, width); err != nil {
+			return err
+		}
 	}
-	s.shared, s.stride = append(s.shared, shared), 2+len(state)
-	s.refs, s.written = append(s.refs, p.ref(), g.ref()), append(s.written, p)
-	for _, t := range state {
-		s.refs, s.written = append(s.refs, t.ref()), append(s.written, t)
-	}
-	return nil
-}
-
-// row is room for the own numbers of the last update.
-func (s *steps[P]) row(width int) []float64 {
-	s.width = width
-	n := len(s.own)
-	s.own = slices.Grow(s.own, width)[:n+width]
-	return s.own[n:]
-}
-
-// next says that the numbers of the i-th update change from replay to replay.
-func (s *steps[P]) next(i int, set func(to []float64) error) {
-	if s.nexts == nil {
-		s.nexts = map[int]func(to []float64) error{}
-	}
-	s.nexts[i] = set
-}
-
-// queue queues the updates: each call has those that share their numbers and dtypes.
-func (s *steps[P]) queue(ctx context.Context, rt *Runtime, op backend.Op) error {
-	all := backend.List{Refs: s.refs, Stride: s.stride, Own: s.own, Width: s.width}
 	if s.nexts != nil {
 		live, err := s.live(ctx, rt.capturing.Load())
 		if err != nil {
 			return err
 		}
-		all.Live = live
+		s.list.Live = live
 	}
 	overwritten(s.written...)
+	return s.queue(ctx, rt, op)
+}
+
+// add checks and holds the tensors of the update, and takes its numbers.
+func (s *steps) add(rt *Runtime, name string, i, width int) error {
+	u := &s.update
+	if err := s.held.acquire(rt, name, present(append(s.room[:0], u.p, u.g), u.state[:]...)...); err != nil {
+		return err
+	}
+	s.list.Refs, s.written = append(s.list.Refs, u.p.ref(), u.g.ref()), append(s.written, u.p)
+	for _, t := range u.state {
+		s.list.Refs, s.written = append(s.list.Refs, t.ref()), append(s.written, t)
+	}
+	s.shared = append(s.shared, kernel.Numbers{})
+	u.step.shared(&s.shared[i])
+	s.list.Own = slices.Grow(s.list.Own, width)[:(i+1)*width]
+	u.step.own(&s.list.Own[i*width])
+	if u.next != nil && rt.capturing.Load() != nil {
+		s.nexts = append(s.nexts, make([]func() (stepper, error), i+1-len(s.nexts))...)
+		s.nexts[i] = u.next
+	}
+	return nil
+}
+
+// queue queues the updates: each call has those that share their numbers and dtypes.
+func (s *steps) queue(ctx context.Context, rt *Runtime, op backend.Op) error {
 	for i := 0; i < len(s.shared); {
-		j := i + 1
-		for j < len(s.shared) && s.shared[j] == s.shared[i] && alikeRefs(all.Item(i), all.Item(j)) {
+		first, j := s.list.Item(i), i+1
+		for j < len(s.shared) && s.shared[j] == s.shared[i] && s.list.Item(j)[0].Dtype == first[0].Dtype && s.list.Item(j)[1].Dtype == first[1].Dtype {
 			j++
 		}
-		c := rt.calls.New(op, all.Item(i)[0].Dtype)
+		c := rt.calls.New(op, first[0].Dtype)
 		backend.SetParams(c, s.shared[i])
-		c.SetList(all.Slice(i, j))
+		c.SetList(s.list.Slice(i, j))
 		if err := rt.backend.Do(ctx, c); err != nil {
 			return err
 		}
@@ -103,18 +125,20 @@ func (s *steps[P]) queue(ctx context.Context, rt *Runtime, op backend.Op) error 
 	return nil
 }
 
-// alikeRefs reports whether two updates have parameters of one dtype, and gradients of one.
-func alikeRefs(a, b []backend.Ref) bool { return a[0].Dtype == b[0].Dtype && a[1].Dtype == b[1].Dtype }
-
-// live is the updates' numbers in device memory, which are set before each replay.
-func (s *steps[P]) live(ctx context.Context, c *Capture) (backend.Ref, error) {
-	width, nexts, same := s.width, s.nexts, slices.Clone(s.own)
+// live is the updates' own numbers in device memory, which are set before each replay.
+func (s *steps) live(ctx context.Context, c *Capture) (backend.Ref, error) {
+	width, nexts, same := s.list.Width, s.nexts, slices.Clone(s.list.Own)
 	numbers, err := Scalars(ctx, c, len(same), func(to []float64) error {
 		copy(to, same)
-		for i, set := range nexts {
-			if err := set(to[i*width:][:width]); err != nil {
+		for i, next := range nexts {
+			if next == nil {
+				continue
+			}
+			step, err := next()
+			if err != nil {
 				return err
 			}
+			step.own(&to[i*width])
 		}
 		return nil
 	})
@@ -138,6 +162,13 @@ func sign(maximize bool) float64 {
 		return -1
 	}
 	return 1
+}
+
+func asNumber(v bool) float64 {
+	if v {
+		return 1
+	}
+	return 0
 }
 
 // overwritten counts a write in place to each of the tensors that are there.

@@ -78,15 +78,12 @@ var families = []family{
 	{name: "Cell", operands: "+gates hidden? bias? h? c? =newh =newc? =kept?", ops: "rnn tanh cell; rnn relu cell; lstm cell; gru cell"}, // Stepping
 	{name: "CellGrad", operands: "+gates =dhidden? dy dh? +carry? h? c? newh newc? kept?", ops: "rnn tanh cell grad; rnn relu cell grad; lstm cell grad; gru cell grad"},
 
-	// Optimisers. The numbers are those of the rule.
-	{operands: "|+p g +buffer?", ops: "sgd step"},
-	{operands: "|+p g +m +v +greatest?", ops: "adam step"},
-	{operands: "|+p g +v +mean? +buffer?", ops: "rmsprop step"},
-	{operands: "|+p g +sum", ops: "adagrad step"},
-	{operands: "|x =part", ops: "norm"},               // C[0] is which norm
-	{operands: "=total +parts", ops: "norm of norms"}, // Totaling; C[0] is which norm
-	{operands: "norm|+x", ops: "clip"},                // C[0] is the most
-	{operands: "|+x", ops: "bound"},                   // C[0] is the most
+	// Optimisers (kernel.Rule), norms and clips.
+	{name: "Step", operands: "|+p g +state? +state? +state?", ops: rules}, // kernel.Numbers
+	{operands: "|x =part", ops: "norm"},                                   // C[0] is which norm
+	{operands: "=total +parts", ops: "norm of norms"},                     // Totaling; C[0] is which norm
+	{operands: "norm|+x", ops: "clip"},                                    // C[0] is the most
+	{operands: "|+x", ops: "bound"},                                       // C[0] is the most
 }
 
 // Families are the names of the families' constants, "" for those without one; and their operations. It is for package gen.

@@ -56,157 +56,153 @@ const (
 	_
 	Cell
 	CellGrad
-	_
-	_
-	_
-	_
+	Step
 	_
 	_
 	_
 	_
 )
 
-// The operations.
+// The operations, and one more than the number of the last one.
 const (
-	Neg                    Op = 1
-	Exp                    Op = 2
-	Log                    Op = 3
-	Tanh                   Op = 4
-	Sigmoid                Op = 5
-	ReLU                   Op = 6
-	Sqrt                   Op = 7
-	Square                 Op = 8
-	AddScalar              Op = 9
-	MulScalar              Op = 10
-	PowScalar              Op = 11
-	Abs                    Op = 12
-	Sin                    Op = 13
-	Cos                    Op = 14
-	Erf                    Op = 15
-	Rsqrt                  Op = 16
-	GELU                   Op = 17
-	GELUTanh               Op = 18
-	SiLU                   Op = 19
-	ELU                    Op = 20
-	Softplus               Op = 21
-	LeakyReLU              Op = 22
-	Hardtanh               Op = 23
-	LogSigmoid             Op = 24
-	Clamp                  Op = 25
-	AbsGrad                Op = 26
-	SinGrad                Op = 27
-	CosGrad                Op = 28
-	ErfGrad                Op = 29
-	RsqrtGrad              Op = 30
-	GELUGrad               Op = 31
-	GELUTanhGrad           Op = 32
-	SiLUGrad               Op = 33
-	ELUGrad                Op = 34
-	SoftplusGrad           Op = 35
-	LeakyReLUGrad          Op = 36
-	HardtanhGrad           Op = 37
-	LogSigmoidGrad         Op = 38
-	ClampGrad              Op = 39
-	Add                    Op = 40
-	Sub                    Op = 41
-	Mul                    Op = 42
-	Div                    Op = 43
-	ReLUGrad               Op = 44
-	TanhGrad               Op = 45
-	SigmoidGrad            Op = 46
-	SqrtGrad               Op = 47
-	SquareGrad             Op = 48
-	Broadcast              Op = 49
-	Maximum                Op = 50
-	Minimum                Op = 51
-	AddBias                Op = 52
-	AddBiasReLU            Op = 53
-	ReLUBiasGrad           Op = 54
-	Where                  Op = 55
-	MinimumGrad            Op = 56
-	MaximumGrad            Op = 57
-	Dropout                Op = 58
-	Fill                   Op = 59
-	Convert                Op = 60
-	Place                  Op = 61
-	Pad                    Op = 62
-	Transpose              Op = 63
-	Take                   Op = 64
-	SortIndex              Op = 65
-	TakeGrad               Op = 66
-	ScanGrad               Op = 67
-	ScanGradOnto           Op = 68
-	Gather                 Op = 69
-	GatherGrad             Op = 70
-	Sum                    Op = 71
-	Amax                   Op = 72
-	Max                    Op = 73
-	LogSumExp              Op = 74
-	Var                    Op = 75
-	AmaxGrad               Op = 76
-	MaxGrad                Op = 77
-	LogSumExpGrad          Op = 78
-	VarGrad                Op = 79
-	Softmax                Op = 80
-	LogSoftmax             Op = 81
-	SoftmaxGrad            Op = 82
-	LogSoftmaxGrad         Op = 83
-	ArgMax                 Op = 84
-	CrossEntropy           Op = 85
-	CrossEntropyWithGrad   Op = 86
-	CrossEntropyGrad       Op = 87
-	MSELoss                Op = 88
-	L1Loss                 Op = 89
-	HuberLoss              Op = 90
-	BinaryCrossEntropy     Op = 91
-	MSELossGrad            Op = 92
-	L1LossGrad             Op = 93
-	HuberLossGrad          Op = 94
-	BinaryCrossEntropyGrad Op = 95
-	Normalize              Op = 96
-	AddNormalize           Op = 97
-	NormalizeGrad          Op = 98
-	NormalizeGradOnto      Op = 99
-	NormalizeWeightGrad    Op = 100
-	BatchNorm              Op = 101
-	BatchNormTraining      Op = 102
-	BatchNormGrad          Op = 103
-	MatMul                 Op = 104
-	MatMulAddBias          Op = 105
-	MatMulAddBiasReLU      Op = 106
-	MatMulSums             Op = 107
-	MatMulMasked           Op = 108
-	Conv                   Op = 109
-	ConvInputGrad          Op = 110
-	ConvWeightGrad         Op = 111
-	MaxPool                Op = 112
-	MaxPoolGrad            Op = 113
-	AvgPool                Op = 114
-	AvgPoolGrad            Op = 115
-	Attention              Op = 116
-	AttentionGrad          Op = 117
-	RNNTanhCell            Op = 118
-	RNNReLUCell            Op = 119
-	LSTMCell               Op = 120
-	GRUCell                Op = 121
-	RNNTanhCellGrad        Op = 122
-	RNNReLUCellGrad        Op = 123
-	LSTMCellGrad           Op = 124
-	GRUCellGrad            Op = 125
-	SGDStep                Op = 126
-	AdamStep               Op = 127
-	RMSpropStep            Op = 128
-	AdagradStep            Op = 129
-	Norm                   Op = 130
-	NormOfNorms            Op = 131
-	Clip                   Op = 132
-	Bound                  Op = 133
+	Neg Op = iota + 1
+	Exp
+	Log
+	Tanh
+	Sigmoid
+	ReLU
+	Sqrt
+	Square
+	AddScalar
+	MulScalar
+	PowScalar
+	Abs
+	Sin
+	Cos
+	Erf
+	Rsqrt
+	GELU
+	GELUTanh
+	SiLU
+	ELU
+	Softplus
+	LeakyReLU
+	Hardtanh
+	LogSigmoid
+	Clamp
+	AbsGrad
+	SinGrad
+	CosGrad
+	ErfGrad
+	RsqrtGrad
+	GELUGrad
+	GELUTanhGrad
+	SiLUGrad
+	ELUGrad
+	SoftplusGrad
+	LeakyReLUGrad
+	HardtanhGrad
+	LogSigmoidGrad
+	ClampGrad
+	Add
+	Sub
+	Mul
+	Div
+	ReLUGrad
+	TanhGrad
+	SigmoidGrad
+	SqrtGrad
+	SquareGrad
+	Broadcast
+	Maximum
+	Minimum
+	AddBias
+	AddBiasReLU
+	ReLUBiasGrad
+	Where
+	MinimumGrad
+	MaximumGrad
+	Dropout
+	Fill
+	Convert
+	Place
+	Pad
+	Transpose
+	Take
+	SortIndex
+	TakeGrad
+	ScanGrad
+	ScanGradOnto
+	Gather
+	GatherGrad
+	Sum
+	Amax
+	Max
+	LogSumExp
+	Var
+	AmaxGrad
+	MaxGrad
+	LogSumExpGrad
+	VarGrad
+	Softmax
+	LogSoftmax
+	SoftmaxGrad
+	LogSoftmaxGrad
+	ArgMax
+	CrossEntropy
+	CrossEntropyWithGrad
+	CrossEntropyGrad
+	MSELoss
+	L1Loss
+	HuberLoss
+	BinaryCrossEntropy
+	MSELossGrad
+	L1LossGrad
+	HuberLossGrad
+	BinaryCrossEntropyGrad
+	Normalize
+	AddNormalize
+	NormalizeGrad
+	NormalizeGradOnto
+	NormalizeWeightGrad
+	BatchNorm
+	BatchNormTraining
+	BatchNormGrad
+	MatMul
+	MatMulAddBias
+	MatMulAddBiasReLU
+	MatMulSums
+	MatMulMasked
+	Conv
+	ConvInputGrad
+	ConvWeightGrad
+	MaxPool
+	MaxPoolGrad
+	AvgPool
+	AvgPoolGrad
+	Attention
+	AttentionGrad
+	RNNTanhCell
+	RNNReLUCell
+	LSTMCell
+	GRUCell
+	RNNTanhCellGrad
+	RNNReLUCellGrad
+	LSTMCellGrad
+	GRUCellGrad
+	SGDStep
+	AdamStep
+	RMSpropStep
+	AdagradStep
+	Norm
+	NormOfNorms
+	Clip
+	Bound
+	Ops
 )
-
-// Ops is one more than the number of the last operation.
-const Ops = 134
 
 const (
 	functions = "neg; exp; log; tanh; sigmoid; relu; sqrt; square; add scalar; mul scalar; pow scalar; abs; sin; cos; erf; rsqrt; gelu; gelu tanh; silu; elu; softplus; leaky relu; hardtanh; logsigmoid; clamp"
 	slopes    = "abs grad; sin grad; cos grad; erf grad; rsqrt grad; gelu grad; gelu tanh grad; silu grad; elu grad; softplus grad; leaky relu grad; hardtanh grad; logsigmoid grad; clamp grad"
+	rules     = "sgd step; adam step; rmsprop step; adagrad step"
 )

@@ -10,6 +10,8 @@ import (
 	"go/format"
 	"log"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
@@ -32,6 +34,7 @@ func files() map[string][]byte {
 		"internal/backend/ops_gen.go":  formatted(ops()),
 		"functions_gen.go":             formatted(methods()),
 		"internal/ptx/functions_gen.h": []byte(list()),
+		"internal/ptx/rules_gen.h":     []byte(rules()),
 	}
 }
 
@@ -43,14 +46,17 @@ func formatted(src string) []byte {
 	return text
 }
 
-// spelled are words that are not spelled with one capital letter.
+// spelled are words and names that are not spelled with one capital letter.
 var spelled = map[string]string{
-	"relu": "ReLU", "gelu": "GELU", "silu": "SiLU", "elu": "ELU", "logsigmoid": "LogSigmoid", "logsumexp": "LogSumExp", "argmax": "ArgMax",
+	"relu": "ReLU", "logsumexp": "LogSumExp", "argmax": "ArgMax",
 	"mse": "MSE", "l1": "L1", "rnn": "RNN", "lstm": "LSTM", "gru": "GRU", "sgd": "SGD", "rmsprop": "RMSprop", "matmul": "MatMul",
 }
 
 // identifier is a name as an exported identifier: GELUTanh of "gelu tanh".
 func identifier(name string) string {
+	if own := spelled[name]; own != "" {
+		return own
+	}
 	s := ""
 	for _, word := range strings.Fields(strings.ReplaceAll(name, ",", "")) {
 		if own := spelled[word]; own != "" {
@@ -64,10 +70,13 @@ func identifier(name string) string {
 
 // names are those of functions and of their gradients.
 func names() (functions, slopes []string) {
-	for _, f := range kernel.Functions {
+	for i := range kernel.Functions {
+		f := &kernel.Functions[i]
 		functions = append(functions, f.Name)
+		spelled[f.Name] = f.Method()
 		if f.Slope != nil {
 			slopes = append(slopes, f.Name+" grad")
+			spelled[f.Name+" grad"] = f.Method() + "Grad"
 		}
 	}
 	return functions, slopes
@@ -77,6 +86,11 @@ func ops() string {
 	functions, slopes := names()
 	families, all := backend.Families()
 	all[0], all[1] = functions, slopes // which the package may not have yet
+	var steps []string
+	for _, r := range kernel.Rules {
+		steps = append(steps, r.Name+" step")
+	}
+	all[slices.Index(families, "Step")] = steps
 	var constants, ops strings.Builder
 	n := 0
 	for i, family := range families {
@@ -85,8 +99,11 @@ func ops() string {
 		}
 		constants.WriteString(family + "\n")
 		for _, name := range all[i] {
-			n++
-			fmt.Fprintf(&ops, "%s Op = %d\n", identifier(name), n)
+			if n++; n == 1 {
+				fmt.Fprintf(&ops, "%s Op = iota + 1\n", identifier(name))
+			} else {
+				fmt.Fprintf(&ops, "%s\n", identifier(name))
+			}
 		}
 	}
 	return fmt.Sprintf(`%spackage backend
@@ -95,18 +112,17 @@ func ops() string {
 const (
 %s)
 
-// The operations.
+// The operations, and one more than the number of the last one.
 const (
-%s)
-
-// Ops is one more than the number of the last operation.
-const Ops = %d
+%sOps
+)
 
 const (
 	functions = %q
 	slopes = %q
+	rules = %q
 )
-`, header, strings.Replace(constants.String(), "\n", " Family = iota\n", 1), ops.String(), n+1, strings.Join(functions, "; "), strings.Join(slopes, "; "))
+`, header, strings.Replace(constants.String(), "\n", " Family = iota\n", 1), ops.String(), strings.Join(functions, "; "), strings.Join(slopes, "; "), strings.Join(steps, "; "))
 }
 
 func methods() string {
@@ -114,7 +130,7 @@ func methods() string {
 	b.WriteString(header + "package tensor\n\nimport (\n\"context\"\n\n\"github.com/cistern-ml/cistern/tensor/internal/backend\"\n)\n")
 	for i := range kernel.Functions {
 		f := &kernel.Functions[i]
-		name := identifier(f.Name)
+		name := f.Method()
 		params, args := "", ", 0, 0"
 		switch len(f.Params) {
 		case 1:
@@ -176,4 +192,21 @@ func list() string {
 		m++
 	}
 	return header + "enum {\n" + plain.String() + "};\n\nenum {\n" + sloped.String() + "};\n\n#define SLOPES(F)" + macro.String() + "\n"
+}
+
+// rules are the places of the rules' numbers for GPUs, how many own ones there are, and a macro that applies another one to each rule.
+func rules() string {
+	s, all := header, "#define RULES(F)"
+	for _, r := range kernel.Rules {
+		for _, numbers := range []any{r.Shared, r.Own} {
+			s += "enum { "
+			for i := range reflect.TypeOf(numbers).NumField() {
+				s += fmt.Sprintf("%s_%s = %d, ", r.Name, strings.ToLower(reflect.TypeOf(numbers).Field(i).Name), i)
+			}
+			s += "};\n"
+		}
+		s += fmt.Sprintf("enum { %s_own = %d };\n\n", r.Name, reflect.TypeOf(r.Own).NumField())
+		all += " F(" + r.Name + ")"
+	}
+	return s + all + "\n"
 }

@@ -2,47 +2,19 @@ package gpuop
 
 import (
 	"context"
+	"strings"
 
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
-// rule is a kernel of an optimiser: how many elements a thread has in flight, and the numbers that parameters share, before the structs
-// of the parameters.
-type rule struct {
-	together int
-	shared   func(l *launch, p *backend.Params)
-}
-
-var rules = map[backend.Op]rule{
-	backend.SGDStep: {1, func(l *launch, p *backend.Params) {
-		s := backend.ParamsOf[plan.SGD](p)
-		l.double(s.Keep, s.Decay, s.Sign)
-		l.flag(s.Nesterov)
-	}},
-	backend.AdamStep: {4, func(l *launch, p *backend.Params) {
-		s := backend.ParamsOf[plan.Adam](p)
-		l.double(s.Beta2, s.C2, s.Eps, s.Decay, s.Sign)
-	}},
-	backend.RMSpropStep: {1, func(l *launch, p *backend.Params) {
-		s := backend.ParamsOf[plan.RMSprop](p)
-		l.double(s.Alpha, s.C, s.Eps, s.Decay, s.Sign)
-	}},
-	backend.AdagradStep: {1, func(l *launch, p *backend.Params) {
-		s := backend.ParamsOf[plan.Adagrad](p)
-		l.double(s.Decay, s.Eps, s.Sign)
-	}},
-}
-
 // gradEditions are the kernels for narrow gradients of wide parameters.
-var gradEditions = map[backend.Op]name{backend.SGDStep: named("sgd_grad"), backend.AdamStep: named("adam_grad")}
+var gradEditions [backend.Ops]name
 
 func steps(t *entries) {
-	t.run("sgd", step, backend.SGDStep)
-	t.run("adam", step, backend.AdamStep)
-	t.run("rmsprop", step, backend.RMSpropStep)
-	t.run("adagrad", step, backend.AdagradStep)
-	for op := range gradEditions {
+	for _, op := range backend.Step.All() {
+		rule := strings.TrimSuffix(op.Name(), " step")
+		gradEditions[op] = named(rule + "_grad")
+		t.run(rule, step, op)
 		t[op].can = func(_ *Backend, c *backend.Call) bool { return stepKernel(c) != 0 }
 	}
 }
@@ -73,13 +45,15 @@ func narrowBeside(c *backend.Call) bool {
 const (
 	// maxParameters is the number that one launch of an optimiser takes: as many as a kernel's 4 KiB of arguments.
 	maxParameters = 48
+	// together is how many elements a thread has in flight; it is the same in step.cu.
+	together = 4
 	// stepBlocks is the most blocks for one parameter: those of small ones have nothing to do.
 	stepBlocks = 1 << 10
 )
 
 // step updates parameters, so many with each launch.
 func step(_ context.Context, l *launch, _ name) error {
-	all, r, dtype, k := l.c.List, rules[l.c.Op], l.dtype, stepKernel(l.c)
+	all, shared, dtype, k := l.c.List, l.c.Params(), l.dtype, stepKernel(l.c)
 	if k != table[l.c.Op].kernel {
 		dtype = all.Refs[1].Dtype
 	}
@@ -87,9 +61,9 @@ func step(_ context.Context, l *launch, _ name) error {
 		part := all.Slice(i, min(i+maxParameters, all.Len()))
 		if largest := largestOf(&part); largest > 0 {
 			l.again(l.Name, 0)
-			l.Grid[0], l.Grid[1] = min(blocks((largest+r.together-1)/r.together, 256), stepBlocks), uint32(part.Len())
+			l.Grid[0], l.Grid[1] = min(blocks((largest+together-1)/together, 256), stepBlocks), uint32(part.Len())
 			l.operand(&part.Live, backend.Read)
-			r.shared(l, l.c.Params())
+			l.Args = append(l.Args, shared[:]...)
 			for j := range part.Len() {
 				l.item(part.Item(j))
 				l.word(part.Item(j)[0].Count())

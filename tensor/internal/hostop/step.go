@@ -7,30 +7,15 @@ import (
 )
 
 func steps(t *functions) {
-	t.floats(sgd[float32], sgd[float64], backend.SGDStep)
-	t.floats(adam[float32], adam[float64], backend.AdamStep)
-	t.floats(rmsprop[float32], rmsprop[float64], backend.RMSpropStep)
-	t.floats(adagrad[float32], adagrad[float64], backend.AdagradStep)
+	t.floats(step[float32], step[float64], backend.Step.All()...)
 	t.floats(norm[float32], norm[float64], backend.Norm)
 	t.floats(normTotal[float32], normTotal[float64], backend.NormOfNorms)
 	t.floats(clip[float32], clip[float64], backend.Clip)
 	t.floats(bound[float32], bound[float64], backend.Bound)
 }
 
-func sgd[T kernel.Float](a *args) {
-	kernel.StepSGD(params[plan.SGD](a), a.own(), of[T](a, 0), of[T](a, 1), of[T](a, 2))
-}
-
-func adam[T kernel.Float](a *args) {
-	kernel.StepAdam(params[plan.Adam](a), a.own(), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), of[T](a, 4))
-}
-
-func rmsprop[T kernel.Float](a *args) {
-	kernel.StepRMSprop(params[plan.RMSprop](a), a.own(), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), of[T](a, 4))
-}
-
-func adagrad[T kernel.Float](a *args) {
-	kernel.StepAdagrad(params[plan.Adagrad](a), a.own(), of[T](a, 0), of[T](a, 1), of[T](a, 2))
+func step[T kernel.Float](a *args) {
+	kernel.Step(&kernel.Rules[a.Op.Code()], params[kernel.Numbers](a), a.own(), of[T](a, 0), of[T](a, 1), [3][]T{of[T](a, 2), of[T](a, 3), of[T](a, 4)})
 }
 
 func norm[T kernel.Float](a *args) {

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"math"
+	"strings"
 
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
@@ -11,6 +12,7 @@ import (
 // in package reference.
 type Function struct {
 	Name    string   // in errors, launches and profiles
+	Go      string   // the method, where it is not the words of Name
 	Doc     string   // of the method, after its name
 	Params  []string // the method's names for c and d
 	Ordered bool     // c must not be above d
@@ -27,6 +29,18 @@ type Function struct {
 	vectorSlope simd.Gradient
 	cheap       bool // for the grain
 	loop        loop // to the same bits as Value
+}
+
+// Method is the function's name as a method: GELUTanh of "gelu tanh".
+func (f *Function) Method() string {
+	if f.Go != "" {
+		return f.Go
+	}
+	name := ""
+	for _, word := range strings.Fields(f.Name) {
+		name += strings.ToUpper(word[:1]) + word[1:]
+	}
+	return name
 }
 
 // loop is a function without calls, in plain Go.
@@ -50,7 +64,7 @@ var Functions = []Function{
 	{Name: "log", Doc: "returns the natural logarithm of x.", Value: plain(log), vector: simd.Log},
 	{Name: "tanh", Doc: "returns the hyperbolic tangent of x.", Value: plain(math.Tanh), vector: simd.Tanh},
 	{Name: "sigmoid", Doc: "returns 1 / (1 + exp(-x)).", Value: plain(sigmoid), vector: simd.Sigmoid},
-	{Name: "relu", Doc: "returns max(x, 0); NaN stays NaN.", Value: plain(func(x float64) float64 {
+	{Name: "relu", Go: "ReLU", Doc: "returns max(x, 0); NaN stays NaN.", Value: plain(func(x float64) float64 {
 		if x < 0 {
 			return 0
 		}
@@ -84,22 +98,22 @@ var Functions = []Function{
 		Slope: slope(func(dy, x float64) float64 { return dy * (2 / math.SqrtPi * math.Exp(-x*x)) }), vector: simd.Erf, vectorSlope: simd.ErfGrad},
 	{Name: "rsqrt", Doc: "returns 1 / sqrt(x) (torch.rsqrt).", GradDoc: "-dy/2 * y*y*y", Value: plain(func(x float64) float64 { return 1 / math.Sqrt(x) }),
 		Slope: slope(func(dy, y float64) float64 { return dy * (-0.5 * y * y * y) }), OfResult: true, vector: simd.Rsqrt, vectorSlope: simd.RsqrtGrad},
-	{Name: "gelu", Doc: "returns x times the normal distribution function of x (torch.nn.functional.gelu).",
+	{Name: "gelu", Go: "GELU", Doc: "returns x times the normal distribution function of x (torch.nn.functional.gelu).",
 		Value:  plain(func(x float64) float64 { return x * normal(x) }),
 		Slope:  slope(func(dy, x float64) float64 { return dy * (normal(x) + x*math.Exp(-0.5*x*x)/(math.Sqrt2*math.SqrtPi)) }),
 		vector: simd.GELU, vectorSlope: simd.GELUGrad},
-	{Name: "gelu tanh", Doc: "returns the approximation of [Runtime.GELU] by a hyperbolic tangent (approximate=\"tanh\").",
+	{Name: "gelu tanh", Go: "GELUTanh", Doc: "returns the approximation of [Runtime.GELU] by a hyperbolic tangent (approximate=\"tanh\").",
 		Value: plain(func(x float64) float64 { return 0.5 * x * (1 + math.Tanh(tanhScale*(x+tanhCubic*x*x*x))) }),
 		Slope: slope(func(dy, x float64) float64 {
 			t := math.Tanh(tanhScale * (x + tanhCubic*x*x*x))
 			return dy * (0.5*(1+t) + 0.5*x*((1-t)*(1+t))*(tanhScale*(1+3*tanhCubic*x*x)))
 		}), vector: simd.GELUTanh, vectorSlope: simd.GELUTanhGrad},
-	{Name: "silu", Doc: "returns x times the sigmoid of x (torch.nn.functional.silu).", Value: plain(func(x float64) float64 { return x * sigmoid(x) }),
+	{Name: "silu", Go: "SiLU", Doc: "returns x times the sigmoid of x (torch.nn.functional.silu).", Value: plain(func(x float64) float64 { return x * sigmoid(x) }),
 		Slope: slope(func(dy, x float64) float64 {
 			s := sigmoid(x)
 			return dy * (s * (1 + x*(1-s)))
 		}), vector: simd.SiLU, vectorSlope: simd.SiLUGrad},
-	{Name: "elu", Doc: "returns x where it is positive, and alpha * (exp(x) - 1) elsewhere (torch.nn.functional.elu).", Params: []string{"alpha"},
+	{Name: "elu", Go: "ELU", Doc: "returns x where it is positive, and alpha * (exp(x) - 1) elsewhere (torch.nn.functional.elu).", Params: []string{"alpha"},
 		GradDoc: "at 0 it is alpha * dy",
 		Value: func(alpha, _ float64) func(x float64) float64 {
 			return func(x float64) float64 {
@@ -135,7 +149,7 @@ var Functions = []Function{
 				return dy * sigmoid(x*beta)
 			}
 		}, vector: simd.Softplus, vectorSlope: simd.SoftplusGrad},
-	{Name: "leaky relu", Doc: "returns x where it is positive, and slope * x elsewhere (torch.nn.functional.leaky_relu).", Params: []string{"slope"},
+	{Name: "leaky relu", Go: "LeakyReLU", Doc: "returns x where it is positive, and slope * x elsewhere (torch.nn.functional.leaky_relu).", Params: []string{"slope"},
 		GradDoc: "dy where x is positive, and slope * dy elsewhere. If the slope is not negative the result will do in the place of x",
 		Value: func(slope, _ float64) func(x float64) float64 {
 			return func(x float64) float64 {
@@ -163,7 +177,7 @@ var Functions = []Function{
 				return dy
 			}
 		}, OfResult: true, vector: simd.Clamp, vectorSlope: simd.HardtanhGrad},
-	{Name: "logsigmoid", Doc: "returns the logarithm of the sigmoid of x (torch.nn.functional.logsigmoid).",
+	{Name: "logsigmoid", Go: "LogSigmoid", Doc: "returns the logarithm of the sigmoid of x (torch.nn.functional.logsigmoid).",
 		Value: plain(func(x float64) float64 { return min(x, 0) - math.Log1p(math.Exp(-math.Abs(x))) }),
 		Slope: slope(func(dy, x float64) float64 { return dy * sigmoid(-x) }), vector: simd.LogSigmoid, vectorSlope: simd.LogSigmoidGrad},
 	{Name: "clamp", Doc: "returns x brought between low and high (torch.clamp); an infinity is no bound. Where low is above high the result is high. NaN stays.",

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
@@ -78,12 +77,15 @@ func vectorCases[T Float](rows, cols int) []vectorCase[T] {
 		{"dropout", 0, func(dst []T, x [4][]T) { Dropout(dst, x[0], Random{1, 2}, 1<<31, 2) }},
 		{"adam", 0, func(dst []T, x [4][]T) {
 			copy(dst, x[0])
-			m, v := append([]T{}, x[2]...), make([]T, n)
-			StepAdam(&plan.Adam{Beta2: 0.99, C2: 0.01, Eps: 1e-8, Sign: 1}, []float64{plan.AdamSize: 0.1, plan.AdamCorrection: 0.3, plan.AdamShrink: 1, plan.AdamC1: 0.1}, dst, x[1], m, v, nil)
+			numbers, own := Numbers{}, [4]float64{}
+			*NumbersOf[AdamShared](&numbers[0]), *NumbersOf[AdamOwn](&own[0]) = AdamShared{Beta2: 0.99, C2: 0.01, Eps: 1e-8, Sign: 1}, AdamOwn{0.1, 0.3, 1, 0.1}
+			Step(&Rules[1], &numbers, own[:], dst, x[1], [3][]T{append([]T{}, x[2]...), make([]T, n)})
 		}},
 		{"sgd", 0, func(dst []T, x [4][]T) {
 			copy(dst, x[0])
-			StepSGD(&plan.SGD{Keep: 1, Decay: 0.1, Sign: 1, Nesterov: true}, []float64{plan.SGDRate: 0.1, plan.SGDMomentum: 0.9, plan.SGDFirst: 0}, dst, x[1], append([]T{}, x[2]...))
+			numbers, own := Numbers{}, [3]float64{}
+			*NumbersOf[SGDShared](&numbers[0]), *NumbersOf[SGDOwn](&own[0]) = SGDShared{Keep: 1, Decay: 0.1, Sign: 1, Nesterov: 1}, SGDOwn{0.1, 0.9, 0}
+			Step(&Rules[0], &numbers, own[:], dst, x[1], [3][]T{append([]T{}, x[2]...)})
 		}},
 	}
 	for i := range Functions {

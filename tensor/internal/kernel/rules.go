@@ -1,0 +1,159 @@
+package kernel
+
+import (
+	"reflect"
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/tensor/internal/simd"
+)
+
+// Rule is the step of an optimiser. It computes with numbers that parameters share and with own ones of each parameter, which are its
+// row in a captured step: two structs of up to eight float64. Package gen makes of a row the operation, and the numbers' places for GPUs,
+// whose twin of the loop is in ptx/step.cu.
+type Rule struct {
+	Name        string
+	Shared, Own any // structs of the types
+	grain       int
+	single      loopOfRule[float32]
+	double      loopOfRule[float64]
+}
+
+// Width is how many own numbers a parameter has.
+func (r *Rule) Width() int { return reflect.TypeOf(r.Own).NumField() }
+
+// Numbers is room for the numbers that parameters share.
+type Numbers [8]float64
+
+// NumbersOf is the numbers that begin there, as a rule's struct.
+func NumbersOf[N any](first *float64) *N { return (*N)(unsafe.Pointer(first)) }
+
+// loopOfRule updates parameters and up to three arrays of state, which may be empty.
+type loopOfRule[T Float] func(shared *Numbers, own []float64, p, g []T, state [3][]T)
+
+// Rules are the optimisers.
+var Rules = []Rule{
+	{"sgd", SGDShared{}, SGDOwn{}, grainCheap, sgd[float32], sgd[float64]},
+	{"adam", AdamShared{}, AdamOwn{}, grainCheap, adam[float32], adam[float64]},
+	{"rmsprop", RMSpropShared{}, RMSpropOwn{}, grainCheap / 4, rmsprop[float32], rmsprop[float64]},
+	{"adagrad", AdagradShared{}, AdagradOwn{}, grainCheap / 4, adagrad[float32], adagrad[float64]},
+}
+
+// The numbers of the rules. Sign is -1 for gradients that count with the other sign; Decay is what joins the gradient of the parameter.
+type (
+	SGDShared struct{ Keep, Decay, Sign, Nesterov float64 } // Keep is 1 - dampening; Nesterov is 0 or 1
+	SGDOwn    struct{ Rate, Momentum, First float64 }       // First is not 0 if the momentum holds nothing yet
+
+	AdamShared struct{ Beta2, C2, Eps, Decay, Sign float64 }  // C2 is 1 - Beta2
+	AdamOwn    struct{ Size, Correction, Shrink, C1 float64 } // rate/(1-beta1^t), sqrt(1-beta2^t), AdamW's factor of the parameter, 1 - beta1
+
+	RMSpropShared struct{ Alpha, C, Eps, Decay, Sign float64 } // C is 1 - Alpha
+	RMSpropOwn    struct{ Rate, Momentum float64 }
+
+	AdagradShared struct{ Decay, Eps, Sign float64 }
+	AdagradOwn    struct{ Rate float64 }
+)
+
+// Step updates the parameters p with the gradients g and the state.
+func Step[T Float](r *Rule, shared *Numbers, own []float64, p, g []T, state [3][]T) {
+	run, ok := any(r.single).(loopOfRule[T])
+	if !ok {
+		run = any(r.double).(loopOfRule[T])
+	}
+	if len(p) < 2*r.grain {
+		run(shared, own, p, g, state)
+		return
+	}
+	split(len(p), r.grain, func(lo, hi int) {
+		part := state
+		for i, s := range state {
+			part[i] = behind(s, lo, hi)
+		}
+		run(shared, own, p[lo:hi], g[lo:hi], part)
+	})
+}
+
+// behind is the part of x, or nothing of nothing.
+func behind[T Float](x []T, lo, hi int) []T {
+	if len(x) == 0 {
+		return nil
+	}
+	return x[lo:hi]
+}
+
+// sgd has the momentum as state, if there is one.
+func sgd[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
+	n, o := NumbersOf[SGDShared](&shared[0]), NumbersOf[SGDOwn](&own[0])
+	k := simd.SGDScalars[T]{LR: T(o.Rate), Momentum: T(o.Momentum), Keep: T(n.Keep), Decay: T(n.Decay), Sign: T(n.Sign)}
+	first, nesterov := o.First != 0, n.Nesterov != 0
+	for lo := 0; lo < len(p); lo += most {
+		hi := min(lo+most, len(p))
+		p, g, buf := p[lo:hi], g[lo:hi], behind(state[0], lo, hi)
+		switch {
+		case len(buf) == 0:
+			simd.SGD(p, g, &k)
+		case first && nesterov:
+			simd.SGDFirstNesterov(p, g, buf, &k)
+		case first:
+			simd.SGDFirst(p, g, buf, &k)
+		case nesterov:
+			simd.SGDMomentumNesterov(p, g, buf, &k)
+		default:
+			simd.SGDMomentum(p, g, buf, &k)
+		}
+	}
+}
+
+// adam has the two moments as state, and the greatest second moments (amsgrad) or nothing.
+func adam[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
+	n, o := NumbersOf[AdamShared](&shared[0]), NumbersOf[AdamOwn](&own[0])
+	k := simd.AdamScalars[T]{Shrink: T(o.Shrink), Decay: T(n.Decay), C1: T(o.C1), Beta2: T(n.Beta2),
+		C2: T(n.C2), Eps: T(n.Eps), Step: T(o.Size), Inverse: T(1 / o.Correction), Sign: T(n.Sign)}
+	m, v, greatest := state[0], state[1], state[2]
+	for lo := 0; lo < len(p); lo += most {
+		hi := min(lo+most, len(p))
+		if len(greatest) > 0 {
+			simd.AdamGreatest(p[lo:hi], g[lo:hi], m[lo:hi], v[lo:hi], greatest[lo:hi], &k)
+		} else {
+			simd.Adam(p[lo:hi], g[lo:hi], m[lo:hi], v[lo:hi], &k)
+		}
+	}
+}
+
+// rmsprop has the means of the squares as state, those of the gradients (centered) or nothing, and the momentum or nothing.
+func rmsprop[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
+	n, o := NumbersOf[RMSpropShared](&shared[0]), NumbersOf[RMSpropOwn](&own[0])
+	lr, mom := T(o.Rate), T(o.Momentum)
+	a, c, eps, wd, sg := T(n.Alpha), T(n.C), T(n.Eps), T(n.Decay), T(n.Sign)
+	v, mean, buf := state[0], state[1], state[2]
+	for i := range p {
+		d := simd.Decayed(sg*g[i], wd, p[i])
+		vi := v[i]*a + c*d*d
+		v[i] = vi
+		if len(mean) > 0 {
+			mi := simd.Lerp(mean[i], d, c)
+			mean[i] = mi
+			vi -= mi * mi
+		}
+		by := sqrt(vi) + eps
+		if len(buf) > 0 {
+			b := mom*buf[i] + d/by
+			buf[i] = b
+			p[i] -= lr * b
+		} else {
+			p[i] -= lr * d / by
+		}
+	}
+}
+
+// adagrad has the sums of the squares as state.
+func adagrad[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
+	n, o := NumbersOf[AdagradShared](&shared[0]), NumbersOf[AdagradOwn](&own[0])
+	rate, eps, wd, sg := T(o.Rate), T(n.Eps), T(n.Decay), T(n.Sign)
+	sum := state[0]
+	for i := range p {
+		d := simd.Decayed(sg*g[i], wd, p[i])
+		all := sum[i] + d*d
+		sum[i] = all
+		p[i] -= rate * d / (sqrt(all) + eps)
+	}
+}
