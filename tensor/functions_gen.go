@@ -214,3 +214,13 @@ func (rt *Runtime) Clamp(ctx context.Context, x *Tensor, low, high float64) (*Te
 func (rt *Runtime) ClampGrad(ctx context.Context, dst, dy, x *Tensor, low, high float64) (*Tensor, error) {
 	return rt.applyGrad(ctx, backend.ClampGrad, dst, dy, x, low, high)
 }
+
+// CELU returns max(0, x) + min(0, alpha * (exp(x/alpha) - 1)) (torch.nn.functional.celu).
+func (rt *Runtime) CELU(ctx context.Context, x *Tensor, alpha float64) (*Tensor, error) {
+	return rt.apply(ctx, backend.CELU, x, alpha, 0)
+}
+
+// CELUGrad is the gradient of [Runtime.CELU]'s argument.
+func (rt *Runtime) CELUGrad(ctx context.Context, dst, dy, x *Tensor, alpha float64) (*Tensor, error) {
+	return rt.applyGrad(ctx, backend.CELUGrad, dst, dy, x, alpha, 0)
+}

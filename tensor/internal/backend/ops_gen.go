@@ -90,6 +90,7 @@ const (
 	Hardtanh
 	LogSigmoid
 	Clamp
+	CELU
 	AbsGrad
 	SinGrad
 	CosGrad
@@ -104,6 +105,7 @@ const (
 	HardtanhGrad
 	LogSigmoidGrad
 	ClampGrad
+	CELUGrad
 	Add
 	Sub
 	Mul
@@ -202,7 +204,7 @@ const (
 )
 
 const (
-	functions = "neg; exp; log; tanh; sigmoid; relu; sqrt; square; add scalar; mul scalar; pow scalar; abs; sin; cos; erf; rsqrt; gelu; gelu tanh; silu; elu; softplus; leaky relu; hardtanh; logsigmoid; clamp"
-	slopes    = "abs grad; sin grad; cos grad; erf grad; rsqrt grad; gelu grad; gelu tanh grad; silu grad; elu grad; softplus grad; leaky relu grad; hardtanh grad; logsigmoid grad; clamp grad"
+	functions = "neg; exp; log; tanh; sigmoid; relu; sqrt; square; add scalar; mul scalar; pow scalar; abs; sin; cos; erf; rsqrt; gelu; gelu tanh; silu; elu; softplus; leaky relu; hardtanh; logsigmoid; clamp; celu"
+	slopes    = "abs grad; sin grad; cos grad; erf grad; rsqrt grad; gelu grad; gelu tanh grad; silu grad; elu grad; softplus grad; leaky relu grad; hardtanh grad; logsigmoid grad; clamp grad; celu grad"
 	rules     = "sgd step; adam step; rmsprop step; adagrad step"
 )

@@ -190,6 +190,23 @@ var Functions = []Function{
 				return 0
 			}
 		}, vector: simd.Clamp, vectorSlope: simd.ClampGrad},
+	{Name: "celu", Go: "CELU", Doc: "returns max(0, x) + min(0, alpha * (exp(x/alpha) - 1)) (torch.nn.functional.celu).", Params: []string{"alpha"},
+		Value: func(alpha, _ float64) func(x float64) float64 {
+			return func(x float64) float64 {
+				if x <= 0 {
+					return alpha * math.Expm1(x/alpha)
+				}
+				return x
+			}
+		},
+		Slope: func(alpha, _ float64) func(dy, x float64) float64 {
+			return func(dy, x float64) float64 {
+				if x <= 0 {
+					return dy * math.Exp(x/alpha)
+				}
+				return dy
+			}
+		}},
 }
 
 // Slopes are the functions with a Slope, in the order of the codes of their gradients.

@@ -58,6 +58,8 @@ F(hardtanh) { return f_clamp(x, c, d); }
 DF(hardtanh) { return v <= c || v >= d ? 0 : dy; }
 F(logsigmoid) { return (x < 0 ? x : 0) - log1p(exp(-fabs(x))); } // NaN is in the logarithm
 DF(logsigmoid) { return dy * logistic(-v); }
+F(celu) { return x <= 0 ? c * expm1(x / c) : x; }
+DF(celu) { return v <= 0 ? dy * exp(v / c) : dy; }
 
 #undef F
 #undef DF

@@ -29,6 +29,7 @@ enum {
 	FUNCTION_hardtanh = 11,
 	FUNCTION_logsigmoid = 12,
 	FUNCTION_clamp = 13,
+	FUNCTION_celu = 14,
 };
 
 #define SLOPES(F) \
@@ -45,4 +46,5 @@ enum {
 	F(10, leaky_relu) \
 	F(11, hardtanh) \
 	F(12, logsigmoid) \
-	F(13, clamp)
+	F(13, clamp) \
+	F(14, celu)

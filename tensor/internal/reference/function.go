@@ -14,6 +14,7 @@ type Function struct {
 var Functions = map[string]func(c, d float64) Function{
 	"abs": of(Abs), "sin": of(Sin), "cos": of(Cos), "erf": of(Erf), "rsqrt": of(Rsqrt), "gelu": of(GELU), "gelu tanh": of(GELUTanh), "silu": of(SiLU),
 	"logsigmoid": of(LogSigmoid), "softplus": Softplus,
+	"celu":       CELU,
 	"elu":        func(alpha, _ float64) Function { return ELU(alpha) },
 	"leaky relu": func(slope, _ float64) Function { return LeakyReLU(slope) },
 	"clamp":      func(low, high float64) Function { return Clamp(low, high, false) },
@@ -76,6 +77,24 @@ func ELU(alpha float64) Function {
 				return 1
 			}
 			return alpha * Exp(x)
+		},
+	}
+}
+
+// CELU is alpha(exp(x/alpha)-1) up to 0.
+func CELU(alpha, _ float64) Function {
+	return Function{
+		F: func(x float64) float64 {
+			if x > 0 {
+				return x
+			}
+			return alpha * math.Expm1(x/alpha)
+		},
+		D: func(x float64) float64 {
+			if !(x <= 0) {
+				return 1
+			}
+			return Exp(x / alpha)
 		},
 	}
 }
