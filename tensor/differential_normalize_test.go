@@ -13,7 +13,7 @@ import (
 )
 
 func normalizeOps[T kernel.Float]() []operation[T] {
-	return []operation[T]{{"Normalize", normalizeTrial[T]}, {"Normalize", normalizeTrial[T]}, {"BatchNorm", batchNormTrial[T]}, {"Dropout", dropoutTrial[T]}}
+	return []operation[T]{{"Normalize", normalizeTrial[T]}, {"Normalize", normalizeTrial[T]}, {"BatchNorm", func(c *trial[T]) { batchNormTrial(c, true) }}, {"BatchNorm of running statistics", func(c *trial[T]) { batchNormTrial(c, false) }}, {"Dropout", dropoutTrial[T]}}
 }
 
 // normalized is for statistics in float64 and results of T. A variance of numbers near each other loses digits with their
@@ -160,7 +160,7 @@ func (c *trial[T]) gave3(op string, n reference.Normalized, x, dy *operand[T], w
 	}
 }
 
-func batchNormTrial[T kernel.Float](c *trial[T]) {
+func batchNormTrial[T kernel.Float](c *trial[T], training bool) {
 	c.finiteKind()
 	xs := append([]int{1 + c.rand.IntN(5), 1 + c.rand.IntN(5)}, []int{1 + c.rand.IntN(5), 1 + c.rand.IntN(7), 2}[:c.rand.IntN(4)]...)
 	if c.rand.IntN(6) == 0 { // several blocks of a GPU for each channel
@@ -177,7 +177,7 @@ func batchNormTrial[T kernel.Float](c *trial[T]) {
 	weight, w := c.biasOf(channels, c.rand.IntN(3) > 0)
 	bias, b := c.biasOf(channels, c.rand.IntN(3) > 0)
 	mean, variance := c.wide().operand(channels), c.wide().operandOf(positives[T](c, channels), []int{channels})
-	cfg := BatchNormConfig{Training: c.rand.IntN(3) > 0, Mean: mean.Tensor, Var: variance.Tensor, Momentum: []float64{0, 0.3, math.NaN()}[c.rand.IntN(3)]}
+	cfg := BatchNormConfig{Training: training, Mean: mean.Tensor, Var: variance.Tensor, Momentum: []float64{0, 0.3, math.NaN()}[c.rand.IntN(3)]}
 	cfg.Batches = c.batches(4)
 	momentum := cfg.Momentum
 	switch {
