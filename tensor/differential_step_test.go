@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"math"
+	"slices"
 
 	"github.com/stretchr/testify/require"
 
@@ -10,7 +11,7 @@ import (
 )
 
 func stepOps[T kernel.Float]() []operation[T] {
-	return []operation[T]{{"SGD", sgdTrial[T]}, {"Adam", adamTrial[T]}, {"RMSprop", rmspropTrial[T]}, {"Adagrad", adagradTrial[T]},
+	return []operation[T]{{"SGD", sgdTrial[T]}, {"Adam", adamTrial[T]}, {"RMSprop", rmspropTrial[T]}, {"Adagrad", adagradTrial[T]}, {"Lion", lionTrial[T]},
 		{"ClipNorm", clipNormTrial[T]}, {"ClipValue", clipValueTrial[T]}}
 }
 
@@ -121,4 +122,30 @@ func (c *trial[T]) squares(shape []int) *operand[T] {
 		data[i] = T(math.Abs(float64(c.number())))
 	}
 	return c.operandOf(data, shape)
+}
+
+func lionTrial[T kernel.Float](c *trial[T]) {
+	c.notTooLarge()
+	tol := tolerance{terms: 8 * unit[T](), inside: 100}
+	var updates []LionUpdate
+	var check []func()
+	s := reference.Lion{LR: 0.1 + c.rand.Float64(), Beta1: 0.9, Beta2: 0.99, WeightDecay: []float64{0, 0.05}[c.rand.IntN(2)], Maximize: c.rand.IntN(3) == 0}
+	for range c.parameters() {
+		shape := c.stepShape()
+		p, g, m := c.operand(shape...), c.operand(shape...), c.operand(shape...)
+		param, momentum, sure := reference.StepLion(s, p.array(), g.array(), m.array())
+		if slices.Contains(sure, false) { // a sign is a matter of rounding
+			continue
+		}
+		updates = append(updates, LionUpdate{LionStep: LionStep(s), P: p.Tensor, G: g.Tensor, M: m.Tensor})
+		check = append(check, func() {
+			p.became("StepLion", param, tol)
+			g.unchanged("StepLion")
+			m.became("StepLion: the momentum", momentum, tol)
+		})
+	}
+	require.NoError(c.t, c.r.StepLionAll(c.ctx, updates))
+	for _, f := range check {
+		f()
+	}
 }

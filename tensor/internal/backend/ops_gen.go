@@ -196,6 +196,7 @@ const (
 	AdamStep
 	RMSpropStep
 	AdagradStep
+	LionStep
 	Norm
 	NormOfNorms
 	Clip
@@ -206,5 +207,5 @@ const (
 const (
 	functions = "neg; exp; log; tanh; sigmoid; relu; sqrt; square; add scalar; mul scalar; pow scalar; abs; sin; cos; erf; rsqrt; gelu; gelu tanh; silu; elu; softplus; leaky relu; hardtanh; logsigmoid; clamp; celu"
 	slopes    = "abs grad; sin grad; cos grad; erf grad; rsqrt grad; gelu grad; gelu tanh grad; silu grad; elu grad; softplus grad; leaky relu grad; hardtanh grad; logsigmoid grad; clamp grad; celu grad"
-	rules     = "sgd step; adam step; rmsprop step; adagrad step"
+	rules     = "sgd step; adam step; rmsprop step; adagrad step; lion step"
 )

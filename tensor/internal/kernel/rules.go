@@ -36,6 +36,7 @@ var Rules = []Rule{
 	{"adam", AdamShared{}, AdamOwn{}, grainCheap, adam[float32], adam[float64]},
 	{"rmsprop", RMSpropShared{}, RMSpropOwn{}, grainCheap / 4, rmsprop[float32], rmsprop[float64]},
 	{"adagrad", AdagradShared{}, AdagradOwn{}, grainCheap / 4, adagrad[float32], adagrad[float64]},
+	{"lion", LionShared{}, LionOwn{}, grainCheap / 4, lion[float32], lion[float64]},
 }
 
 // The numbers of the rules. Sign is -1 for gradients that count with the other sign; Decay is what joins the gradient of the parameter.
@@ -51,6 +52,9 @@ type (
 
 	AdagradShared struct{ Decay, Eps, Sign float64 }
 	AdagradOwn    struct{ Rate float64 }
+
+	LionShared struct{ Beta1, C1, Beta2, C2, Sign float64 } // C1 is 1 - Beta1, C2 1 - Beta2
+	LionOwn    struct{ Rate, Shrink float64 }               // Shrink is 1 - rate*decay
 )
 
 // Step updates the parameters p with the gradients g and the state.
@@ -155,5 +159,24 @@ func adagrad[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
 		all := sum[i] + d*d
 		sum[i] = all
 		p[i] -= rate * d / (sqrt(all) + eps)
+	}
+}
+
+// lion has the momentum as state.
+func lion[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
+	n, o := NumbersOf[LionShared](&shared[0]), NumbersOf[LionOwn](&own[0])
+	b1, c1, b2, c2, sg, lr, shrink := T(n.Beta1), T(n.C1), T(n.Beta2), T(n.C2), T(n.Sign), T(o.Rate), T(o.Shrink)
+	m := state[0]
+	for i := range p {
+		d := sg * g[i]
+		u := T(b1*m[i]) + T(c1*d)
+		switch {
+		case u > 0:
+			u = 1
+		case u < 0:
+			u = -1
+		}
+		m[i] = T(b2*m[i]) + T(c2*d)
+		p[i] = T(p[i]*shrink) - T(lr*u)
 	}
 }

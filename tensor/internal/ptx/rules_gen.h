@@ -16,4 +16,8 @@ enum { adagrad_decay = 0, adagrad_eps = 1, adagrad_sign = 2, };
 enum { adagrad_rate = 0, };
 enum { adagrad_own = 1 };
 
-#define RULES(F) F(sgd) F(adam) F(rmsprop) F(adagrad)
+enum { lion_beta1 = 0, lion_c1 = 1, lion_beta2 = 2, lion_c2 = 3, lion_sign = 4, };
+enum { lion_rate = 0, lion_shrink = 1, };
+enum { lion_own = 2 };
+
+#define RULES(F) F(sgd) F(adam) F(rmsprop) F(adagrad) F(lion)

@@ -80,6 +80,12 @@ RULE(adagrad) {
 	p = add(p, -(mul(OWN(adagrad_rate), d) / add((T)sqrt(s[0]), N(adagrad_eps))));
 }
 
+RULE(lion) {
+	T d = mul(N(lion_sign), g), u = add(mul(N(lion_beta1), s[0]), mul(N(lion_c1), d));
+	s[0] = add(mul(N(lion_beta2), s[0]), mul(N(lion_c2), d));
+	p = add(mul(p, OWN(lion_shrink)), -mul(OWN(lion_rate), u > 0 ? (T)1 : u < 0 ? (T)-1 : u));
+}
+
 // A thread has all of four elements in flight before it writes the first.
 enum { together = 4 };
 
