@@ -49,8 +49,8 @@ var categories = []struct {
 	memcache.Category
 }{
 	{"tensor.(*Runtime).allocScratch", memcache.CategoryWorkspace},
-	{"tensor.(*Runtime).scratch", memcache.CategoryWorkspace},
-	{"tensor.(*gpuKernels).keep", memcache.CategoryWorkspace},
+	{"tensor.(*env).Scratch", memcache.CategoryWorkspace},
+	{"tensor.(*env).Keep", memcache.CategoryWorkspace},
 	{"tensor.(*Runtime).faultWord", memcache.CategoryWorkspace},
 	{"autograd.(*optimizerState).prepare", memcache.CategoryOptimizerState},
 	{"autograd.(*Tape).backward", memcache.CategoryGradient},
@@ -100,7 +100,7 @@ func (e entry) End(info memcache.OpInfo) {
 			break
 		}
 	}
-	if h.category == memcache.CategoryWorkspace && (strings.Contains(stack.String(), "faultWord") || strings.Contains(stack.String(), "(*gpuKernels).keep")) {
+	if h.category == memcache.CategoryWorkspace && (strings.Contains(stack.String(), "faultWord") || strings.Contains(stack.String(), "(*env).Keep")) {
 		h.module, h.step = "", 0 // for all operations
 	}
 	a.live[info.Serial] = h

@@ -47,12 +47,16 @@ func (e *env) NewCall(op backend.Op, d backend.Dtype) *backend.Call { return e.c
 
 func (e *env) TF32() bool { return e.tf32 }
 
-// Scratch takes the memory of a capture while there is one.
-func (e *env) Scratch(ctx context.Context, op string, bytes int64) (memcache.Block, error) {
+// Scratch takes the memory of a capture while there is one. It belongs to no lifetime, whatever ctx has.
+func (e *env) Scratch(ctx context.Context, bytes int64) (memcache.Block, error) {
 	if c := e.capturing.Load(); c != nil {
 		ctx = c.pool.Context(ctx)
 	}
-	return (*Runtime)(e).scratchBlock(ctx, op, bytes)
+	b, err := e.cache.AllocWorkspace(ctx, bytes, e.stream)
+	if err != nil {
+		err = fmt.Errorf("scratch memory: %w", err)
+	}
+	return b, err
 }
 
 func (e *env) FreeScratch(ctx context.Context, b memcache.Block) { e.parked.add(b.FreeContext(ctx)) }
@@ -86,4 +90,12 @@ func (e *env) Keep(ctx context.Context, at *memcache.Block, bytes, zeroed int64)
 		e.parked.add(fresh.Free())
 	}
 	return b, nil
+}
+
+func (e *env) Unkeep(at *memcache.Block) error {
+	e.keeping.Lock()
+	b := *at
+	*at = memcache.Block{}
+	e.keeping.Unlock()
+	return b.Free()
 }

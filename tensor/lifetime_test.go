@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 )
@@ -369,6 +370,24 @@ func TestBorrowedBlocks(t *testing.T) {
 	_, err = r.FromBlock(block, gtensor.Float32, 5)
 	assert.ErrorIs(t, err, memcache.ErrInvalid, "a block of another device")
 	require.NoError(t, block.Free())
+}
+
+// TestFreedBlocks: an operation on memory that is gone is an error, whatever else the operation has.
+func TestFreedBlocks(t *testing.T) {
+	r := newRig(t, 64<<20)
+	if r.visible == nil {
+		t.Skip("the device does not know its allocations")
+	}
+	block, err := r.cache.Alloc(r.ctx, 100, r.Stream())
+	require.NoError(t, err)
+	x, err := r.FromBlock(block, gtensor.Float32, 5, 5)
+	require.NoError(t, err)
+	require.NoError(t, block.Free())
+	require.NoError(t, r.Synchronize(r.ctx))
+	require.NoError(t, r.cache.EmptyCache(r.ctx))
+	_, _, err = r.Normalize(r.ctx, x, nil, nil, NormConfig{Shape: []int{5}, Eps: 1e-5})
+	require.ErrorIs(t, err, device.ErrInvalid)
+	require.NoError(t, x.Release())
 }
 
 // TestFromBlockRecordsTheStream of the runtime: a block of another stream is not reused under a kernel.

@@ -92,6 +92,7 @@ func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 		assert.ErrorIs(t, c.got, c.want, name)
 		if c.got != nil {
 			assert.True(t, strings.HasPrefix(c.got.Error(), "tensor: "), c.got)
+			assert.Equal(t, 1, strings.Count(c.got.Error(), "tensor: "), c.got)
 		}
 	}
 	_, err = Item[float32](r.ctx, m23)

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -114,4 +115,31 @@ func TestStepsRefuse(t *testing.T) {
 	require.ErrorIs(t, r.StepAdam(r.ctx, AdamStep{Step: 1}, p, g, lower, middle), ErrInvalid)
 	require.ErrorIs(t, r.StepAdam(r.ctx, AdamStep{}, p, g, other, other), ErrInvalid, "step 0")
 	require.ErrorIs(t, r.StepAdam(r.ctx, AdamStep{Step: 1}, p, g, other, g), ErrShape)
+	for name, err := range map[string]error{
+		"adam without its mean":    r.StepAdam(r.ctx, AdamStep{Step: 1}, p, g, nil, lower),
+		"adam without its squares": r.StepAdam(r.ctx, AdamStep{Step: 1}, p, g, lower, nil),
+		"rmsprop":                  r.StepRMSpropAll(r.ctx, []RMSpropUpdate{{P: p, G: g}}),
+		"adagrad":                  r.StepAdagradAll(r.ctx, []AdagradUpdate{{AdagradStep: AdagradStep{Step: 1}, P: p, G: g}}),
+		"lion":                     r.StepLionAll(r.ctx, []LionUpdate{{P: p, G: g}}),
+	} {
+		require.ErrorIs(t, err, ErrInvalid, name)
+	}
+	require.NoError(t, r.Synchronize(r.ctx))
+}
+
+// TestAStepOfNarrowGradientsIsWhole: a context that is cancelled when some parameters have their step stops none of the others.
+func TestAStepOfNarrowGradientsIsWhole(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	var updates []SGDUpdate
+	for range 3 {
+		g, err := r.Convert(r.ctx, put(r, []float32{1, 2}), BFloat16)
+		require.NoError(t, err)
+		updates = append(updates, SGDUpdate{SGDStep: SGDStep{LR: 1}, P: put(r, []float32{1, 2}), G: g})
+	}
+	ctx, cancel := context.WithCancel(r.ctx)
+	cancel()
+	require.NoError(t, r.StepSGDAll(ctx, updates))
+	for _, u := range updates {
+		require.Equal(t, []float32{0, 0}, get[float32](r, u.P, nil))
+	}
 }

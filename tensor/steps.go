@@ -64,14 +64,14 @@ func (s *steps) give() {
 func (rt *Runtime) step(ctx context.Context, op backend.Op, name string, n int, set func(i int, u *update) error) error {
 	s := takeSteps()
 	defer s.give()
-	width := kernel.Rules[op.Code()].Width()
-	s.list.Width = width
+	rule := &kernel.Rules[op.Code()]
+	s.list.Width = rule.Width()
 	for i := range n {
 		s.update = update{}
 		if err := set(i, &s.update); err != nil {
 			return fmt.Errorf("tensor: %s: %w", name, err)
 		}
-		if err := s.add(rt, name, i, width); err != nil {
+		if err := s.add(rt, rule, name, i); err != nil {
 			return err
 		}
 	}
@@ -87,9 +87,10 @@ func (rt *Runtime) step(ctx context.Context, op backend.Op, name string, n int, 
 }
 
 // add checks and holds the tensors of the update, and takes its numbers.
-func (s *steps) add(rt *Runtime, name string, i, width int) error {
-	u := &s.update
-	if err := s.held.acquire(rt, name, present(append(s.room[:0], u.p, u.g), u.state[:]...)...); err != nil {
+func (s *steps) add(rt *Runtime, rule *kernel.Rule, name string, i int) error {
+	u, width := &s.update, s.list.Width
+	needed := append(append(s.room[:0], u.p, u.g), u.state[:rule.Needs]...)
+	if err := s.held.acquire(rt, name, present(needed, u.state[rule.Needs:]...)...); err != nil {
 		return err
 	}
 	s.list.Refs, s.written = append(s.list.Refs, u.p.ref(), u.g.ref()), append(s.written, u.p)

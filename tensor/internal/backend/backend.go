@@ -26,21 +26,25 @@ type Backend interface {
 
 // Env is what a backend may use of its runtime.
 type Env interface {
-	// Device is the stream's.
+	// Stream is of the device that the backend runs on.
 	Stream() device.Stream
 	// NewCall is for operations that are done by others.
 	NewCall(op Op, d Dtype) *Call
 	// Scratch allocates memory that a call uses; FreeScratch frees it for what is queued afterwards.
-	Scratch(ctx context.Context, op string, bytes int64) (memcache.Block, error)
+	Scratch(ctx context.Context, bytes int64) (memcache.Block, error)
 	FreeScratch(ctx context.Context, b memcache.Block)
-	// Keep returns the memory *at, which calls share, and allocates it at the first time, with zeros in its first bytes. The backend
-	// frees it in Close.
+	// Keep returns the memory *at, which calls share, and allocates it at the first time, with zeros in its first bytes.
+	// Unkeep frees it in Close.
 	Keep(ctx context.Context, at *memcache.Block, bytes, zeroed int64) (memcache.Block, error)
+	Unkeep(at *memcache.Block) error
 	// TF32 reports whether products of float32 may cut their factors to 10 bits of mantissa.
 	TF32() bool
 }
 
 // Unsupported is the error of a backend that has no kernel for the call.
 func (c *Call) Unsupported() error {
-	return fmt.Errorf("tensor: %s: %w: there is no kernel for %v", c.Op.Name(), ErrUnsupported, c.Dtype)
+	return fmt.Errorf("%w: there is no kernel for %v", ErrUnsupported, c.Dtype)
 }
+
+// Failed is err with the operation's name.
+func (c *Call) Failed(err error) error { return fmt.Errorf("tensor: %s: %w", c.Op.Name(), err) }

@@ -74,7 +74,7 @@ var families = []family{
 	{operands: "=dx dy index", ops: "max pool grad"},
 	{name: "AveragePooling", operands: "=y x", ops: "avg pool; avg pool grad"},
 	{operands: "=y =sums q k v mask?", ops: "attention"}, // *kernel.Attention
-	{operands: "+dq +dk +dv =dmask? dy y sums q k v mask?", ops: "attention grad"},
+	{operands: "=dq =dk =dv =dmask? dy y sums q k v mask?", ops: "attention grad"},
 	{name: "Cell", operands: "+gates hidden? bias? h? c? =newh =newc? =kept?", ops: "rnn tanh cell; rnn relu cell; lstm cell; gru cell"}, // Stepping
 	{name: "CellGrad", operands: "+gates =dhidden? dy dh? +carry? h? c? newh newc? kept?", ops: "rnn tanh cell grad; rnn relu cell grad; lstm cell grad; gru cell grad"},
 

@@ -47,11 +47,7 @@ func New(env backend.Env, dev device.ModuleLoader) (*Backend, error) {
 
 // Close is backend.Backend's. No module is being loaded.
 func (b *Backend) Close() error {
-	b.mu.Lock()
-	w, p := b.workspace, b.parts
-	b.workspace, b.parts = memcache.Block{}, memcache.Block{}
-	b.mu.Unlock()
-	err := errors.Join(w.Free(), p.Free())
+	err := errors.Join(b.env.Unkeep(&b.workspace), b.env.Unkeep(&b.parts))
 	for _, load := range b.modules {
 		if m, failed := load(); failed == nil {
 			err = errors.Join(err, m.Close())
@@ -78,12 +74,16 @@ func (b *Backend) Do(ctx context.Context, c *backend.Call) error {
 	if c.Empty() {
 		return nil
 	}
+	if err := b.run(ctx, c); err != nil {
+		return c.Failed(err)
+	}
+	return nil
+}
+
+func (b *Backend) run(ctx context.Context, c *backend.Call) error {
 	e := &table[c.Op]
 	if e.run == nil {
 		return c.Unsupported()
 	}
-	if err := e.run(ctx, b.begin(c, c.Op.Name(), 0), e.kernel); err != nil {
-		return fmt.Errorf("tensor: %s: %w", c.Op.Name(), err)
-	}
-	return nil
+	return e.run(ctx, b.begin(c, c.Op.Name(), 0), e.kernel)
 }

@@ -79,7 +79,7 @@ func (b *Backend) Prepare(ctx context.Context) error {
 
 // inScratch calls f with scratch memory, which is free for what is queued after it.
 func (l *launch) inScratch(ctx context.Context, bytes int, f func(device.Range) error) error {
-	block, err := l.b.env.Scratch(ctx, l.c.Op.Name(), int64(bytes))
+	block, err := l.b.env.Scratch(ctx, int64(bytes))
 	if err != nil {
 		return err
 	}

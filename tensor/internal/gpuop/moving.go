@@ -24,7 +24,7 @@ func moving(t *entries) {
 	t.move(choices[backend.Uint8], where, backend.Where)
 	t.run("transpose", transpose, backend.Transpose)
 	t[backend.Convert] = entry{run: convert, can: func(_ *Backend, c *backend.Call) bool {
-		return c.Args[0].Dtype != backend.NoDtype && conversions[c.Args[1].Dtype] != 0
+		return conversions[c.Args[1].Dtype].has(c.Args[0].Dtype)
 	}}
 }
 

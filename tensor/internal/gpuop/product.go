@@ -33,6 +33,8 @@ func matmul(ctx context.Context, l *launch, _ name) error {
 	p := productOf(l.c)
 	w, _ := l.b.choose(p)
 	switch w {
+	case Nowhere:
+		return l.c.Unsupported()
 	case OwnNarrow, OwnWide:
 		return l.ownProduct(ctx, w, p)
 	case Multiply:
@@ -68,7 +70,8 @@ func (l *launch) follow(ctx context.Context, op backend.Op) error {
 	if op.Family() == backend.Bias {
 		c.Add(*l.arg(3))
 	}
-	return l.b.Do(ctx, c)
+	defer c.Free()
+	return l.b.run(ctx, c)
 }
 
 // multiply is the product without a library.

@@ -26,20 +26,10 @@ func stepKernel(c *backend.Call) name {
 	switch {
 	case !c.Mixed() && k.has(c.Dtype):
 		return k
-	case grad.Wide() == c.Dtype && gradEditions[c.Op].has(grad) && !narrowBeside(c):
+	case grad.Wide() == c.Dtype && gradEditions[c.Op].has(grad):
 		return gradEditions[c.Op]
 	}
 	return 0
-}
-
-// narrowBeside reports whether an operand other than the gradient is narrow.
-func narrowBeside(c *backend.Call) bool {
-	for i := range c.List.Refs {
-		if i%c.List.Stride != 1 && c.List.Refs[i].Dtype.Wide() != backend.NoDtype {
-			return true
-		}
-	}
-	return false
 }
 
 const (

@@ -41,6 +41,7 @@ type more struct {
 }
 
 func (a *args) put(i int, first *byte, bytes int64) {
+	a.n = i + 1
 	if i < len(a.few) {
 		a.few[i] = memory{first, bytes}
 		return
@@ -132,10 +133,10 @@ func (s *spare) giveBack(a *args) {
 	if race.Enabled {
 		return
 	}
-	for i := len(a.few); i < a.n; i++ {
-		a.more.operands[i-len(a.few)] = memory{}
+	if a.n > len(a.few) {
+		clear(a.more.operands[:a.n-len(a.few)])
 	}
-	a.few, a.n, a.live, a.Plan = [4]memory{}, 0, nil, nil
+	a.few, a.n, a.live, a.Plan, a.captured = [4]memory{}, 0, nil, nil, false
 	if invariants.Enabled {
 		a.f = func(*args) { panic("hostop: a kernel runs again after its arguments were given back") }
 	}

@@ -2,7 +2,6 @@ package hostop
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/cistern-ml/cistern/device"
@@ -45,7 +44,7 @@ func (b *Backend) Do(ctx context.Context, c *backend.Call) error {
 	f := table.find(c)
 	switch {
 	case f == nil:
-		return c.Unsupported()
+		return c.Failed(c.Unsupported())
 	case c.List.Stride == 0:
 		return b.do(ctx, f, c)
 	}
@@ -69,16 +68,16 @@ func (b *Backend) do(ctx context.Context, f function, c *backend.Call) error {
 	}
 	if room := scratch[c.Op][c.Dtype]; room != nil {
 		if n := room(c); n > 0 {
-			block, err := b.env.Scratch(ctx, c.Op.Name(), int64(n)*int64(c.Dtype.Size()))
+			block, err := b.env.Scratch(ctx, int64(n)*int64(c.Dtype.Size()))
 			if err != nil {
-				return err
+				return c.Failed(err)
 			}
 			defer b.env.FreeScratch(ctx, block)
 			c.Add(backend.Ref{Ptr: block.Ptr(), Bytes: int64(n) * int64(c.Dtype.Size()), Dtype: c.Dtype})
 		}
 	}
 	if err := b.launch(f, c); err != nil {
-		return fmt.Errorf("tensor: %s: %w", c.Op.Name(), err)
+		return c.Failed(err)
 	}
 	return nil
 }
@@ -121,7 +120,6 @@ func (b *Backend) launch(f function, c *backend.Call) error {
 // operands gives the kernel its operands, and names the memory that it reads and writes to the stream.
 func (b *Backend) operands(l *launch, a *args, c *backend.Call) error {
 	bytes := int64(0)
-	a.n = c.N
 	l.Reads, l.Writes = l.reads[:0], l.writes[:0]
 	for i := range c.Args[:c.N] {
 		r := &c.Args[i]

@@ -13,6 +13,7 @@ import (
 type Rule struct {
 	Name        string
 	Shared, Own any // structs of the types
+	Needs       int // of the arrays of state, which come first; the others may be absent
 	grain       int
 	single      loopOfRule[float32]
 	double      loopOfRule[float64]
@@ -32,11 +33,11 @@ type loopOfRule[T Float] func(shared *Numbers, own []float64, p, g []T, state [3
 
 // Rules are the optimisers.
 var Rules = []Rule{
-	{"sgd", SGDShared{}, SGDOwn{}, grainCheap, sgd[float32], sgd[float64]},
-	{"adam", AdamShared{}, AdamOwn{}, grainCheap, adam[float32], adam[float64]},
-	{"rmsprop", RMSpropShared{}, RMSpropOwn{}, grainCheap / 4, rmsprop[float32], rmsprop[float64]},
-	{"adagrad", AdagradShared{}, AdagradOwn{}, grainCheap / 4, adagrad[float32], adagrad[float64]},
-	{"lion", LionShared{}, LionOwn{}, grainCheap / 4, lion[float32], lion[float64]},
+	{"sgd", SGDShared{}, SGDOwn{}, 0, grainCheap, sgd[float32], sgd[float64]},
+	{"adam", AdamShared{}, AdamOwn{}, 2, grainCheap, adam[float32], adam[float64]},
+	{"rmsprop", RMSpropShared{}, RMSpropOwn{}, 1, grainCheap / 4, rmsprop[float32], rmsprop[float64]},
+	{"adagrad", AdagradShared{}, AdagradOwn{}, 1, grainCheap / 4, adagrad[float32], adagrad[float64]},
+	{"lion", LionShared{}, LionOwn{}, 1, grainCheap / 4, lion[float32], lion[float64]},
 }
 
 // The numbers of the rules. Sign is -1 for gradients that count with the other sign; Decay is what joins the gradient of the parameter.

@@ -38,40 +38,25 @@ func (b *Backend) Supports(c *backend.Call) bool {
 	return b.Backend.Supports(c)
 }
 
-// Do is backend.Backend's. Items of a list are upcast one by one, so that one at a time has copies.
+// Do is backend.Backend's. Items of a list, which have the same dtypes, are upcast one by one, so that one at a time has copies.
 func (b *Backend) Do(ctx context.Context, c *backend.Call) error {
+	all := c.List
 	switch {
 	case !c.Narrow || b.Backend.Supports(c):
 		return b.Backend.Do(ctx, c)
-	case c.List.Stride == 0:
+	case all.Stride == 0 && c.Empty():
+		c.Free()
+		return nil
+	case all.Stride == 0:
 		return b.upcast(ctx, c)
 	}
 	defer c.Free()
-	all, from := c.List, 0 // of those that are done together
 	for i := range all.Len() {
-		one := b.part(c, all.Slice(i, i+1))
-		if !one.Narrow || b.Backend.Supports(one) {
-			one.Free()
-			continue
-		}
-		if err := b.some(ctx, c, all.Slice(from, i)); err != nil {
-			one.Free()
-			return err
-		}
-		from = i + 1
-		if err := b.upcast(ctx, one); err != nil {
+		if err := b.upcast(ctx, b.part(c, all.Slice(i, i+1))); err != nil {
 			return err
 		}
 	}
-	return b.some(ctx, c, all.Slice(from, all.Len()))
-}
-
-// some does a part of a list as it is.
-func (b *Backend) some(ctx context.Context, c *backend.Call, part backend.List) error {
-	if part.Len() == 0 {
-		return nil
-	}
-	return b.Backend.Do(ctx, b.part(c, part))
+	return nil
 }
 
 // part is c with a part of its list.
@@ -99,13 +84,14 @@ type copied struct {
 // copies are those of one call.
 type copies struct {
 	b    *Backend
+	c    *backend.Call // until it is done
 	ctx  context.Context
 	all  []copied
 	room [backend.MaxArgs]copied
 }
 
 func (b *Backend) upcast(ctx context.Context, c *backend.Call) error {
-	k := copies{b: b, ctx: ctx}
+	k := copies{b: b, c: c, ctx: context.Background()} // whatever becomes of ctx: calls of the same update are queued already
 	k.all = k.room[:0]
 	defer k.free()
 	if err := k.replace(c); err != nil {
@@ -172,9 +158,9 @@ func (k *copies) copyOf(r backend.Ref, wide backend.Dtype) (*copied, error) {
 		}
 	}
 	bytes := int64(r.Count() * wide.Size())
-	block, err := k.b.env.Scratch(k.ctx, r.Dtype.String(), bytes)
+	block, err := k.b.env.Scratch(k.ctx, bytes)
 	if err != nil {
-		return nil, err
+		return nil, k.c.Failed(err)
 	}
 	k.all = append(k.all, copied{of: r, block: block, wide: backend.Ref{Ptr: block.Ptr(), Bytes: bytes, Dtype: wide}})
 	return &k.all[len(k.all)-1], nil
