@@ -120,13 +120,11 @@ func (rt *Runtime) SelfAttentionGrad(ctx context.Context, dy, y, sums, qkv, mask
 	if err != nil {
 		return nil, err
 	}
-	out, err := rt.alloc(ctx, op, qkv.dtype, qkv.shape)
-	if err != nil {
-		return nil, err
-	}
-	on := s.attending(qkv, mask)
-	on.out, on.sums, on.dout, on.dq, on.dk, on.dv = y, sums, dy, out, out, out
-	return out.orRelease(rt.attendGrad(ctx, op, s.plan, on))
+	return rt.result(ctx, op, qkv.dtype, qkv.shape, func(out *Tensor) error {
+		on := s.attending(qkv, mask)
+		on.out, on.sums, on.dout, on.dq, on.dk, on.dv = y, sums, dy, out, out, out
+		return rt.attendGrad(ctx, op, s.plan, on)
+	})
 }
 
 // attentionPlan is the plan of an attention, and the shapes of its result and of its sums.
@@ -141,7 +139,7 @@ func (s *attentionPlan) attending(qkv, mask *Tensor) attending {
 
 func (rt *Runtime) planSelf(op string, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (*attentionPlan, error) {
 	k := planKey{kind: planSelfAttended}
-	k.list(qkv.shape)
+	k.lists(qkv.shape)
 	k.mask(mask)
 	k.add(heads)
 	k.flags(batchFirst, cfg.Causal)
@@ -155,7 +153,7 @@ func (k *planKey) mask(mask *Tensor) {
 		k.add(-1)
 		return
 	}
-	k.list(mask.shape)
+	k.lists(mask.shape)
 	k.flags(mask.dtype == Uint8)
 }
 
@@ -215,9 +213,7 @@ func contiguous(batch Shape, rows, cols int) kernel.Layout {
 
 func (rt *Runtime) planAttention(op string, q, k, v, mask *Tensor, cfg AttentionConfig) (*attentionPlan, error) {
 	key := planKey{kind: planAttended}
-	key.list(q.shape)
-	key.list(k.shape)
-	key.list(v.shape)
+	key.lists(q.shape, k.shape, v.shape)
 	key.mask(mask)
 	key.flags(cfg.Causal)
 	key.number(math.Float64bits(cfg.Scale))

@@ -71,11 +71,9 @@ func (rt *Runtime) Where(ctx context.Context, cond, a, b *Tensor) (*Tensor, erro
 			return nil, err
 		}
 	}
-	out, err := rt.alloc(ctx, "Where", like.dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	c := rt.call(backend.Where, out, cond, a, b)
-	c.Plan = kernel.NewMeeting(out.shape, cond.shape, a.Shape(), b.Shape()) // of what is missing as of a scalar
-	return out.orRelease(rt.backend.Do(ctx, c))
+	return rt.result(ctx, "Where", like.dtype, shape, func(out *Tensor) error {
+		c := rt.call(backend.Where, out, cond, a, b)
+		c.Plan = kernel.NewMeeting(out.shape, cond.shape, a.Shape(), b.Shape()) // of what is missing as of a scalar
+		return rt.backend.Do(ctx, c)
+	})
 }

@@ -17,86 +17,66 @@ import (
 // Conv2d returns the convolution of x (n, channels, height, width), or (channels, height, width), by w (outputs,
 // channels/groups, height, width), plus bias (outputs), which may be nil (torch.nn.functional.conv2d).
 func (rt *Runtime) Conv2d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
-	return rt.conv(ctx, "Conv2d", x, w, bias, c, 2, false)
+	return rt.conv(ctx, "Conv2d", x, w, bias, c, 2, backend.Conv)
 }
 
 // Conv1d is [Runtime.Conv2d] for x (n, channels, length) and w (outputs, channels/groups, length)
 // (torch.nn.functional.conv1d).
 func (rt *Runtime) Conv1d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
-	return rt.conv(ctx, "Conv1d", x, w, bias, c, 1, false)
+	return rt.conv(ctx, "Conv1d", x, w, bias, c, 1, backend.Conv)
 }
 
 // ConvTranspose2d returns the transposed convolution of x (n, channels, height, width), or (channels, height, width), by w
 // (channels, outputs/groups, height, width), plus bias (outputs), which may be nil (torch.nn.functional.conv_transpose2d).
 func (rt *Runtime) ConvTranspose2d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
-	return rt.conv(ctx, "ConvTranspose2d", x, w, bias, c, 2, true)
+	return rt.conv(ctx, "ConvTranspose2d", x, w, bias, c, 2, backend.ConvInputGrad)
 }
 
 // ConvTranspose1d is [Runtime.ConvTranspose2d] for x (n, channels, length) and w (channels, outputs/groups, length)
 // (torch.nn.functional.conv_transpose1d).
 func (rt *Runtime) ConvTranspose1d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
-	return rt.conv(ctx, "ConvTranspose1d", x, w, bias, c, 1, true)
+	return rt.conv(ctx, "ConvTranspose1d", x, w, bias, c, 1, backend.ConvInputGrad)
 }
 
-func (rt *Runtime) conv(ctx context.Context, op string, x, w, bias *Tensor, c ConvConfig, dims int, transposed bool) (*Tensor, error) {
+func (rt *Runtime) conv(ctx context.Context, op string, x, w, bias *Tensor, c ConvConfig, dims int, of backend.Op) (*Tensor, error) {
 	var room [3]*Tensor
 	in, err := rt.acquireFloats(op, present(append(room[:0], x, w), bias)...)
 	if err != nil {
 		return nil, err
 	}
 	defer in.release()
-	p, shape, err := rt.planConv(op, c, x.shape, w.shape, dims, transposed)
+	p, shape, err := rt.planConv(op, c, x.shape, w.shape, dims, of != backend.Conv)
 	if err != nil {
 		return nil, err
 	}
 	if outputs := shape[len(shape)-dims-1]; bias != nil && (len(bias.shape) != 1 || bias.shape[0] != outputs) {
 		return nil, fmt.Errorf("tensor: %s: %w: the bias is %v: want (%d)", op, ErrShape, bias.shape, outputs)
 	}
-	y, err := rt.alloc(ctx, op, x.dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	if y.bytes == 0 {
-		return y, nil
-	}
-	if transposed {
-		return y.orRelease(rt.planned(ctx, backend.ConvInputGrad, p, y, x, w, bias))
-	}
-	return y.orRelease(rt.planned(ctx, backend.Conv, p, y, x, w, bias))
+	return rt.result(ctx, op, x.dtype, shape, func(y *Tensor) error { return rt.planned(ctx, of, p, y, x, w, bias) })
 }
 
 // ConvInputGrad is the gradient of x, whose shape is given, of [Runtime.Conv1d] or [Runtime.Conv2d]: dy is that of the
 // result.
 func (rt *Runtime) ConvInputGrad(ctx context.Context, dy, w *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
-	return rt.convInputGrad(ctx, "ConvInputGrad", dy, w, shape, c, false)
+	return rt.convInputGrad(ctx, "ConvInputGrad", dy, w, shape, c, backend.ConvInputGrad)
 }
 
 // ConvTransposeInputGrad is the gradient of x, whose shape is given, of a transposed convolution.
 func (rt *Runtime) ConvTransposeInputGrad(ctx context.Context, dy, w *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
-	return rt.convInputGrad(ctx, "ConvTransposeInputGrad", dy, w, shape, c, true)
+	return rt.convInputGrad(ctx, "ConvTransposeInputGrad", dy, w, shape, c, backend.Conv)
 }
 
-func (rt *Runtime) convInputGrad(ctx context.Context, op string, dy, w *Tensor, shape []int, c ConvConfig, transposed bool) (*Tensor, error) {
+func (rt *Runtime) convInputGrad(ctx context.Context, op string, dy, w *Tensor, shape []int, c ConvConfig, of backend.Op) (*Tensor, error) {
 	in, err := rt.acquireFloats(op, dy, w)
 	if err != nil {
 		return nil, err
 	}
 	defer in.release()
-	p, err := rt.planConvGrad(op, c, dy, shape, w.shape, transposed)
+	p, err := rt.planConvGrad(op, c, dy, shape, w.shape, of == backend.Conv)
 	if err != nil {
 		return nil, err
 	}
-	dx, err := rt.alloc(ctx, op, dy.dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	if dx.bytes == 0 {
-		return dx, nil
-	}
-	if transposed {
-		return dx.orRelease(rt.planned(ctx, backend.Conv, p, dx, dy, w, nil))
-	}
-	return dx.orRelease(rt.planned(ctx, backend.ConvInputGrad, p, dx, dy, w, nil))
+	return rt.result(ctx, op, dy.dtype, shape, func(dx *Tensor) error { return rt.planned(ctx, of, p, dx, dy, w, nil) })
 }
 
 // ConvWeightGrad is the gradient of the weights, whose shape is given, of [Runtime.Conv1d] or [Runtime.Conv2d]: dy is that of
@@ -120,17 +100,15 @@ func (rt *Runtime) convWeightGrad(ctx context.Context, op string, dy, x *Tensor,
 	if err != nil {
 		return nil, err
 	}
-	dw, err := rt.alloc(ctx, op, dy.dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	if dy.bytes == 0 {
-		return dw.orRelease(rt.memset(op, dw))
-	}
-	if transposed {
-		return dw.orRelease(rt.planned(ctx, backend.ConvWeightGrad, p, dw, x, dy))
-	}
-	return dw.orRelease(rt.planned(ctx, backend.ConvWeightGrad, p, dw, dy, x))
+	return rt.result(ctx, op, dy.dtype, shape, func(dw *Tensor) error {
+		switch {
+		case dy.bytes == 0:
+			return rt.memset(op, dw)
+		case transposed:
+			return rt.planned(ctx, backend.ConvWeightGrad, p, dw, x, dy)
+		}
+		return rt.planned(ctx, backend.ConvWeightGrad, p, dw, dy, x)
+	})
 }
 
 // planConvGrad is the plan of the gradients of a convolution of these shapes; dy is that of its result.

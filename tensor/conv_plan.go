@@ -39,32 +39,14 @@ func eachDim(op, name string, list []int, n, standard, least int) (each [2]int, 
 	return each, nil
 }
 
-// convPlan is the plan of a convolution and the shape of its result.
-type convPlan struct {
-	plan *kernel.Conv
-	y    Shape
-}
-
 // planConv is the plan of a convolution of x by w, or a transposed one, and the result's shape. dims is the number of dimensions of the
 // window, 1 or 2.
 func (rt *Runtime) planConv(op string, c ConvConfig, x, w Shape, dims int, transposed bool) (*kernel.Conv, Shape, error) {
 	k := planKey{kind: planConvolution}
-	k.list(x)
-	k.list(w)
-	k.list(c.Stride)
-	k.list(c.Padding)
-	k.list(c.Dilation)
-	k.list(c.OutputPadding)
+	k.lists(x, w, c.Stride, c.Padding, c.Dilation, c.OutputPadding)
 	k.add(c.Groups, dims)
 	k.flags(c.Same, transposed)
-	p, err := remembered(rt, &k, func() (*convPlan, error) {
-		p, y, err := c.plan(op, x, w, dims, transposed)
-		return &convPlan{p, y}, err
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return p.plan, p.y, nil
+	return shapedBy(rt, &k, func() (*kernel.Conv, Shape, error) { return c.plan(op, x, w, dims, transposed) })
 }
 
 // plan is what planConv remembers.

@@ -60,11 +60,7 @@ func (rt *Runtime) allocOutside(ctx context.Context, op string, dtype Dtype, sha
 
 // Zeros makes a tensor of zeros.
 func (rt *Runtime) Zeros(ctx context.Context, dtype Dtype, shape ...int) (*Tensor, error) {
-	t, err := rt.alloc(ctx, "Zeros", dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	return t.orRelease(rt.memset("Zeros", t))
+	return rt.result(ctx, "Zeros", dtype, shape, func(t *Tensor) error { return rt.memset("Zeros", t) })
 }
 
 // Full makes a tensor whose elements are all value, which a dtype of whole numbers must be able to hold.
@@ -75,11 +71,7 @@ func (rt *Runtime) Full(ctx context.Context, value float64, dtype Dtype, shape .
 	if err := checkValue(value, dtype); err != nil {
 		return nil, err
 	}
-	t, err := rt.alloc(ctx, "Full", dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	return t.orRelease(rt.fill(ctx, t, value))
+	return rt.result(ctx, "Full", dtype, shape, func(t *Tensor) error { return rt.fill(ctx, t, value) })
 }
 
 func (rt *Runtime) fill(ctx context.Context, t *Tensor, value float64) error {
@@ -107,6 +99,15 @@ func (rt *Runtime) memset(op string, t *Tensor) error {
 		return fmt.Errorf("tensor: %s: %w", op, err)
 	}
 	return nil
+}
+
+// result is a new tensor that run fills.
+func (rt *Runtime) result(ctx context.Context, op string, dtype Dtype, shape []int, run func(out *Tensor) error) (*Tensor, error) {
+	out, err := rt.alloc(ctx, op, dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	return out.orRelease(run(out))
 }
 
 // orRelease returns t, or, if err is not nil, releases it.

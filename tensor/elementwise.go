@@ -177,9 +177,5 @@ func (rt *Runtime) Convert(ctx context.Context, x *Tensor, dtype Dtype) (*Tensor
 	if !isFloat(dtype) {
 		return nil, fmt.Errorf("tensor: Convert: %w: the result can't be %v: want float32, float64 or bfloat16", ErrDtype, dtype)
 	}
-	out, err := rt.alloc(ctx, "Convert", dtype, x.shape)
-	if err != nil {
-		return nil, err
-	}
-	return out.orRelease(rt.run(ctx, backend.Convert, out, x))
+	return rt.result(ctx, "Convert", dtype, x.shape, func(out *Tensor) error { return rt.run(ctx, backend.Convert, out, x) })
 }

@@ -114,21 +114,21 @@ func (rt *Runtime) choose(ctx context.Context, op string, x, index *Tensor, shap
 		return nil, err
 	}
 	defer in.release()
-	out, err := rt.alloc(ctx, op, x.dtype, shape)
-	if err != nil || out.bytes == 0 {
-		return out, err
-	}
-	fault, err := rt.faultWord(ctx)
-	if err != nil {
-		return out.orRelease(fmt.Errorf("tensor: %s: %w", op, err))
-	}
-	defer func() { rt.parked.add(fault.release(ctx)) }()
-	c := rt.call(of, out, x, index)
-	c.Add(faultRef(fault))
-	set(c)
-	err = rt.backend.Do(ctx, c)
-	rt.armFaults()
-	return out.orRelease(err)
+	return rt.result(ctx, op, x.dtype, shape, func(out *Tensor) error {
+		if out.bytes == 0 {
+			return nil
+		}
+		fault, err := rt.faultWord(ctx)
+		if err != nil {
+			return fmt.Errorf("tensor: %s: %w", op, err)
+		}
+		defer func() { rt.parked.add(fault.release(ctx)) }()
+		c := rt.call(of, out, x, index)
+		c.Add(faultRef(fault))
+		set(c)
+		defer rt.armFaults()
+		return rt.backend.Do(ctx, c)
+	})
 }
 
 // Gather returns the elements that index chooses along a dimension of x (torch.gather): of the index's shape, which has x's
@@ -170,14 +170,12 @@ func (rt *Runtime) GatherGrad(ctx context.Context, dy *Tensor, axis int, index *
 		return nil, err
 	}
 	defer in.release()
-	out, err := rt.alloc(ctx, op, dy.dtype, shape)
-	if err != nil || out.bytes == 0 {
-		return out, err
-	}
-	if err := rt.memset(op, out); err != nil || dy.bytes == 0 {
-		return out.orRelease(err)
-	}
-	return out.orRelease(rt.planned(ctx, backend.GatherGrad, g, out, dy, index))
+	return rt.result(ctx, op, dy.dtype, shape, func(out *Tensor) error {
+		if err := rt.memset(op, out); err != nil || dy.bytes == 0 {
+			return err
+		}
+		return rt.planned(ctx, backend.GatherGrad, g, out, dy, index)
+	})
 }
 
 // gathering is how index chooses from an array of the given shape.

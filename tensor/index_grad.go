@@ -108,35 +108,34 @@ func (rt *Runtime) takeGrad(ctx context.Context, op string, dy *Tensor, axis int
 		return nil, err
 	}
 	defer in.release()
-	out, err := rt.alloc(ctx, op, dy.dtype, shape)
-	if err != nil || out.bytes == 0 {
-		return out, err
-	}
-	if dy.bytes > 0 {
-		if set, err := rt.fused(ctx, rt.takeGradCall(backend.ScanGrad, out, dy, index, t, skip, mean)); set {
-			return out.orRelease(err)
+	return rt.result(ctx, op, dy.dtype, shape, func(out *Tensor) error {
+		if dy.bytes == 0 || out.bytes == 0 {
+			return rt.memset(op, out)
 		}
-	}
-	if err := rt.memset(op, out); err != nil || dy.bytes == 0 {
-		return out.orRelease(err)
-	}
-	order, err := rt.allocScratch(ctx, op, Int64, Shape{t.Count})
-	if err != nil {
-		return out.orRelease(err)
-	}
-	defer func() { rt.parked.add(order.ReleaseContext(ctx)) }()
-	spare, err := rt.allocScratch(ctx, op, Int64, Shape{t.Count})
-	if err != nil {
-		return out.orRelease(err)
-	}
-	c := rt.call(backend.SortIndex, order, spare, index)
-	backend.SetParams(c, plan.Sort{Rows: t.Rows, Skip: skip})
-	err = rt.backend.Do(ctx, c)
-	rt.parked.add(spare.ReleaseContext(ctx))
-	if err == nil {
-		err = rt.backend.Do(ctx, rt.takeGradCall(backend.TakeGrad, out, dy, order, t, skip, mean))
-	}
-	return out.orRelease(err)
+		if set, err := rt.fused(ctx, rt.takeGradCall(backend.ScanGrad, out, dy, index, t, skip, mean)); set {
+			return err
+		}
+		if err := rt.memset(op, out); err != nil {
+			return err
+		}
+		order, err := rt.allocScratch(ctx, op, Int64, Shape{t.Count})
+		if err != nil {
+			return err
+		}
+		defer func() { rt.parked.add(order.ReleaseContext(ctx)) }()
+		spare, err := rt.allocScratch(ctx, op, Int64, Shape{t.Count})
+		if err != nil {
+			return err
+		}
+		c := rt.call(backend.SortIndex, order, spare, index)
+		backend.SetParams(c, plan.Sort{Rows: t.Rows, Skip: skip})
+		err = rt.backend.Do(ctx, c)
+		rt.parked.add(spare.ReleaseContext(ctx))
+		if err != nil {
+			return err
+		}
+		return rt.backend.Do(ctx, rt.takeGradCall(backend.TakeGrad, out, dy, order, t, skip, mean))
+	})
 }
 
 // takeGradCall begins a gradient of taken rows, from the index or the sorted one.

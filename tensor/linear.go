@@ -126,11 +126,7 @@ func (rt *Runtime) linear(ctx context.Context, op string, of backend.Op, x, w, b
 	if err != nil {
 		return nil, err
 	}
-	out, err := rt.alloc(ctx, op, x.dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	return out.orRelease(rt.biased(ctx, of, p, out, x, w, bias))
+	return rt.result(ctx, op, x.dtype, shape, func(out *Tensor) error { return rt.biased(ctx, of, p, out, x, w, bias) })
 }
 
 // biased is a product with its bias, and perhaps ReLU, by two operations where the backend does not do both at once.

@@ -158,14 +158,12 @@ func (rt *Runtime) loss(ctx context.Context, op string, kind backend.Op, x, t *T
 	if p.each {
 		shape = x.shape
 	}
-	out, err := rt.alloc(ctx, op, lossDtype(x.dtype), shape)
-	if err != nil {
-		return nil, err
-	}
-	c := rt.call(kind, out, p.x, p.t, p.weight, p.pos)
-	c.Dtype = x.code
-	p.params(c, OfInput)
-	return out.orRelease(rt.backend.Do(ctx, c))
+	return rt.result(ctx, op, lossDtype(x.dtype), shape, func(out *Tensor) error {
+		c := rt.call(kind, out, p.x, p.t, p.weight, p.pos)
+		c.Dtype = x.code
+		p.params(c, OfInput)
+		return rt.backend.Do(ctx, c)
+	})
 }
 
 func (rt *Runtime) lossGrad(ctx context.Context, op string, kind backend.Op, of LossTarget, dloss, x, t *Tensor, delta float64,
@@ -183,11 +181,9 @@ func (rt *Runtime) lossGrad(ctx context.Context, op string, kind backend.Op, of 
 	if p.each && !slices.Equal(dloss.shape, x.shape) || !p.each && dloss.Elements() != 1 {
 		return nil, fmt.Errorf("tensor: %s: %w: the loss's gradient is %v: want the shape of the loss of %v", op, ErrShape, dloss.shape, x.shape)
 	}
-	out, err := rt.alloc(ctx, op, x.dtype, x.shape)
-	if err != nil {
-		return nil, err
-	}
-	c := rt.call(backend.LossGrad.Of(kind.Code()), out, dloss, p.x, p.t, p.weight, p.pos)
-	p.params(c, of)
-	return out.orRelease(rt.backend.Do(ctx, c))
+	return rt.result(ctx, op, x.dtype, x.shape, func(out *Tensor) error {
+		c := rt.call(backend.LossGrad.Of(kind.Code()), out, dloss, p.x, p.t, p.weight, p.pos)
+		p.params(c, of)
+		return rt.backend.Do(ctx, c)
+	})
 }

@@ -37,11 +37,7 @@ func (rt *Runtime) MatMul(ctx context.Context, a, b *Tensor, options ...MatMulOp
 	if err != nil {
 		return nil, err
 	}
-	out, err := rt.alloc(ctx, "MatMul", a.dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	return out.orRelease(rt.matmul(ctx, p, out, a, b))
+	return rt.result(ctx, "MatMul", a.dtype, shape, func(out *Tensor) error { return rt.matmul(ctx, p, out, a, b) })
 }
 
 func (rt *Runtime) matmul(ctx context.Context, p product, out, a, b *Tensor) error {
@@ -133,8 +129,7 @@ func (rt *Runtime) planMatMul(a, b *Tensor, options []MatMulOption, room []int) 
 		return p, shape, nil
 	}
 	k := planKey{kind: planProduct}
-	k.list(batchA)
-	k.list(batchB)
+	k.lists(batchA, batchB)
 	k.add(p.M, p.K, p.N)
 	p.batch, _ = remembered(rt, &k, func() (*kernel.Placement, error) {
 		return kernel.NewPlacement(batch, batchStrides(batchA, len(batch), p.M*p.K), batchStrides(batchB, len(batch), p.K*p.N)), nil
@@ -206,11 +201,9 @@ func (rt *Runtime) transpose(ctx context.Context, x *Tensor) (*Tensor, error) {
 	if err := wantRank("Transpose", x, 2); err != nil {
 		return nil, err
 	}
-	out, err := rt.alloc(ctx, "Transpose", x.dtype, []int{x.shape[1], x.shape[0]})
-	if err != nil {
-		return nil, err
-	}
-	c := rt.call(backend.Transpose, out, x)
-	backend.SetParams(c, plan.Matrix{Rows: x.shape[0], Cols: x.shape[1]})
-	return out.orRelease(rt.backend.Do(ctx, c))
+	return rt.result(ctx, "Transpose", x.dtype, []int{x.shape[1], x.shape[0]}, func(out *Tensor) error {
+		c := rt.call(backend.Transpose, out, x)
+		backend.SetParams(c, plan.Matrix{Rows: x.shape[0], Cols: x.shape[1]})
+		return rt.backend.Do(ctx, c)
+	})
 }

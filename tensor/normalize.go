@@ -24,19 +24,14 @@ type NormConfig struct {
 // planNorm checks x and returns the plan and the shape of the weights.
 func (rt *Runtime) planNorm(op string, c NormConfig, x *Tensor) (*kernel.RowNorm, Shape, error) {
 	k := planKey{kind: planNorm}
-	k.list(x.shape)
-	k.list(c.Shape)
+	k.lists(x.shape, c.Shape)
 	k.add(c.Groups, int(x.dtype.Size()))
 	k.flags(c.RMS)
 	k.number(math.Float64bits(c.Eps))
-	p, err := remembered(rt, &k, func() (*normPlan, error) {
+	return shapedBy(rt, &k, func() (*kernel.RowNorm, Shape, error) {
 		p, weights, err := c.plan(op, x.shape, x.dtype)
-		return &normPlan{p, slices.Clone(weights)}, err
+		return p, slices.Clone(weights), err
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return p.plan, p.weights, nil
 }
 
 // planWeighted is planNorm for x and what its norm is multiplied with and added to, either of which may be nil.
@@ -49,12 +44,6 @@ func (rt *Runtime) planWeighted(op string, c NormConfig, x, weight, bias *Tensor
 		return nil, fmt.Errorf("tensor: %s: %w: a root-mean-square norm has no bias", op, ErrInvalid)
 	}
 	return p, wantShape(op, shape, weight, bias)
-}
-
-// normPlan is the plan of a normalisation and the shape of its weights.
-type normPlan struct {
-	plan    *kernel.RowNorm
-	weights Shape
 }
 
 // plan checks x and returns the plan and the shape of the weights.

@@ -57,7 +57,7 @@ func (rt *Runtime) place(ctx context.Context, dst, src part, to, from, shape []i
 		return nil
 	}
 	k := planKey{kind: planPlace}
-	k.list(shape)
+	k.lists(shape)
 	k.add(to...)
 	k.add(from...)
 	p, _ := remembered(rt, &k, func() (*kernel.Placement, error) { return kernel.NewPlacement(shape, to, from), nil })
@@ -93,12 +93,10 @@ func (rt *Runtime) Permute(ctx context.Context, x *Tensor, dims ...int) (*Tensor
 		seen[axis] = true
 		shape[i], strides[i] = x.shape[axis], all[axis]
 	}
-	out, err := rt.alloc(ctx, "Permute", x.dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	var room [fewDims]int
-	return out.orRelease(rt.place(ctx, whole(out), whole(x), kernel.AppendStrides(room[:0], shape), strides, shape))
+	return rt.result(ctx, "Permute", x.dtype, shape, func(out *Tensor) error {
+		var room [fewDims]int
+		return rt.place(ctx, whole(out), whole(x), kernel.AppendStrides(room[:0], shape), strides, shape)
+	})
 }
 
 // Narrow returns length elements of x along a dimension, from start on, in memory of its own (torch.narrow, contiguous).
@@ -118,11 +116,7 @@ func (rt *Runtime) Narrow(ctx context.Context, x *Tensor, axis, start, length in
 	var room [fewDims]int
 	shape := append(Shape(room[:0]), x.shape...)
 	shape[axis] = length
-	out, err := rt.alloc(ctx, "Narrow", x.dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	return out.orRelease(rt.placeRows(ctx, whole(out), whole(x).from(axis, start), shape))
+	return rt.result(ctx, "Narrow", x.dtype, shape, func(out *Tensor) error { return rt.placeRows(ctx, whole(out), whole(x).from(axis, start), shape) })
 }
 
 // Pad returns x inside of a larger tensor of value (torch.nn.functional.pad with its numbers in pairs, the last dimension's

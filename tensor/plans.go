@@ -60,13 +60,15 @@ func (k *planKey) add(words ...int) {
 }
 
 // list adds a list, which may be nil.
-func (k *planKey) list(words []int) {
-	if words == nil {
-		k.add(-1)
-		return
+func (k *planKey) lists(all ...[]int) {
+	for _, words := range all {
+		if words == nil {
+			k.add(-1)
+			continue
+		}
+		k.add(len(words))
+		k.add(words...)
 	}
-	k.add(len(words))
-	k.add(words...)
 }
 
 // flags adds up to as many flags as a word has bits.
@@ -116,6 +118,24 @@ func remembered[P any](rt *Runtime, k *planKey, make func() (P, error)) (P, erro
 	return p, err
 }
 
+// shaped is a plan, and the shape that it gives.
+type shaped[P any] struct {
+	plan  P
+	shape Shape
+}
+
+// shapedBy is remembered for a plan with a shape.
+func shapedBy[P any](rt *Runtime, k *planKey, make func() (P, Shape, error)) (plan P, shape Shape, err error) {
+	s, err := remembered(rt, k, func() (*shaped[P], error) {
+		p, shape, err := make()
+		return &shaped[P]{p, shape}, err
+	})
+	if err != nil {
+		return plan, nil, err
+	}
+	return s.plan, s.shape, nil
+}
+
 // broadcast plans an operation on two operands. How equal shapes meet depends on the number of their elements alone.
 func (rt *Runtime) broadcast(out, a, b Shape) *kernel.Broadcast {
 	k := planKey{kind: planBroadcast}
@@ -125,9 +145,7 @@ func (rt *Runtime) broadcast(out, a, b Shape) *kernel.Broadcast {
 		p, _ := remembered(rt, &k, func() (*kernel.Broadcast, error) { return kernel.NewBroadcast(line[:], line[:], line[:]), nil })
 		return p
 	}
-	k.list(out)
-	k.list(a)
-	k.list(b)
+	k.lists(out, a, b)
 	p, _ := remembered(rt, &k, func() (*kernel.Broadcast, error) { return kernel.NewBroadcast(out, a, b), nil })
 	return p
 }
@@ -135,8 +153,7 @@ func (rt *Runtime) broadcast(out, a, b Shape) *kernel.Broadcast {
 // reduction plans a sum of x to a shape in which the dimensions that it runs over are 1.
 func (rt *Runtime) reduction(x, kept Shape) *kernel.Reduction {
 	k := planKey{kind: planReduction}
-	k.list(x)
-	k.list(kept)
+	k.lists(x, kept)
 	p, _ := remembered(rt, &k, func() (*kernel.Reduction, error) { return kernel.NewReduction(x, kept), nil })
 	return p
 }

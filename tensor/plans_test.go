@@ -31,7 +31,7 @@ func TestPlans(t *testing.T) {
 			for i := range list {
 				list[i] = random.IntN(4) - 1
 			}
-			k.list(list)
+			k.lists(list)
 			words = append(append(words, len(list)), list...)
 		}
 		words = append(words, int(k.kind))
@@ -50,7 +50,7 @@ func TestPlans(t *testing.T) {
 		assert.Equal(t, words, p.words, "a key that is too long")
 		assert.Equal(t, 1, calls)
 		other := long
-		other.list(words)
+		other.lists(words)
 		p, _ = ask(other, words)
 		assert.Equal(t, words, p.words)
 	}
@@ -64,12 +64,12 @@ func TestPlans(t *testing.T) {
 	}
 
 	var a, b, none, empty planKey
-	a.list([]int{1, 2})
-	a.list([]int{3})
-	b.list([]int{1})
-	b.list([]int{2, 3})
-	none.list(nil)
-	empty.list([]int{})
+	a.lists([]int{1, 2})
+	a.lists([]int{3})
+	b.lists([]int{1})
+	b.lists([]int{2, 3})
+	none.lists(nil)
+	empty.lists([]int{})
 	assert.NotEqual(t, a, b)
 	assert.NotEqual(t, none, empty)
 }

@@ -22,34 +22,18 @@ type PoolingConfig struct {
 	Divisor        int   // divisor_override: what averages divide by; 0: the number of elements
 }
 
-// poolPlan is the plan of a pooling and the shape of its result.
-type poolPlan struct {
-	plan *kernel.Pool
-	y    Shape
-}
-
 // planPool is the plan of a pooling of x, of the greatest elements or of averages, and the result's shape.
 func (rt *Runtime) planPool(op string, c PoolingConfig, greatest bool, x Shape) (*kernel.Pool, Shape, error) {
 	k := planKey{kind: planPooling}
-	k.list(x)
-	k.list(c.Kernel)
-	k.list(c.Stride)
-	k.list(c.Padding)
-	k.list(c.Dilation)
+	k.lists(x, c.Kernel, c.Stride, c.Padding, c.Dilation)
 	k.add(c.Divisor)
 	k.flags(c.Ceil, c.ExcludePadding, greatest)
-	p, err := remembered(rt, &k, func() (*poolPlan, error) {
-		of := PoolingConfig.avgPlan
+	return shapedBy(rt, &k, func() (*kernel.Pool, Shape, error) {
 		if greatest {
-			of = PoolingConfig.maxPlan
+			return c.maxPlan(op, x)
 		}
-		p, y, err := of(c, op, x)
-		return &poolPlan{p, y}, err
+		return c.avgPlan(op, x)
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return p.plan, p.y, nil
 }
 
 // plan checks x, whose last two dimensions are pooled, and returns the plan and the result's shape.
@@ -117,14 +101,11 @@ func (rt *Runtime) MaxPool2d(ctx context.Context, x *Tensor, c PoolingConfig) (y
 	if err != nil {
 		return nil, nil, err
 	}
-	if y, err = rt.alloc(ctx, op, x.dtype, shape); err != nil {
+	if indices, err = rt.alloc(ctx, op, Int32, shape); err != nil {
 		return nil, nil, err
 	}
-	if indices, err = rt.alloc(ctx, op, Int32, shape); err == nil && y.bytes > 0 {
-		err = rt.planned(ctx, backend.MaxPool, p, y, indices, x)
-	}
+	y, err = rt.result(ctx, op, x.dtype, shape, func(y *Tensor) error { return rt.planned(ctx, backend.MaxPool, p, y, indices, x) })
 	if err != nil {
-		rt.parked.add(y.Release())
 		rt.parked.add(indices.Release())
 		return nil, nil, err
 	}
@@ -179,12 +160,10 @@ func (rt *Runtime) MaxPool2dGrad(ctx context.Context, dy, indices *Tensor, shape
 
 // poolGrad is the gradient that run computes, or zeros if there is nothing to compute it of.
 func (rt *Runtime) poolGrad(ctx context.Context, op string, dy *Tensor, shape []int, run func(dx *Tensor) error) (*Tensor, error) {
-	dx, err := rt.alloc(ctx, op, dy.dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	if dx.bytes == 0 || dy.bytes == 0 {
-		return dx.orRelease(rt.memset(op, dx))
-	}
-	return dx.orRelease(run(dx))
+	return rt.result(ctx, op, dy.dtype, shape, func(dx *Tensor) error {
+		if dy.bytes == 0 {
+			return rt.memset(op, dx)
+		}
+		return run(dx)
+	})
 }

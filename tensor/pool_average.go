@@ -82,14 +82,12 @@ func (rt *Runtime) avgPool(ctx context.Context, op string, x *Tensor, plan planP
 	if err != nil {
 		return nil, err
 	}
-	y, err := rt.alloc(ctx, op, x.dtype, shape)
-	if err != nil || y.bytes == 0 {
-		return y, err
-	}
-	if p.Adaptive && p.Out == [2]int{1, 1} { // a plane may be large: the kernel of sums is for many elements of one result
-		return y.orRelease(rt.sumTo(ctx, y, shape, x, float64(p.In[0])*float64(p.In[1])))
-	}
-	return y.orRelease(rt.planned(ctx, backend.AvgPool, p, y, x))
+	return rt.result(ctx, op, x.dtype, shape, func(y *Tensor) error {
+		if p.Adaptive && p.Out == [2]int{1, 1} { // a plane may be large: the kernel of sums is for many elements of one result
+			return rt.sumTo(ctx, y, shape, x, float64(p.In[0])*float64(p.In[1]))
+		}
+		return rt.planned(ctx, backend.AvgPool, p, y, x)
+	})
 }
 
 func (rt *Runtime) avgPoolGrad(ctx context.Context, op string, dy *Tensor, shape []int, plan planPooled) (*Tensor, error) {

@@ -144,11 +144,6 @@ func (p *recurrentPlan) order(i int) int {
 	return i
 }
 
-// cellStep are the operands of a step's kernel, see kernel.Cell; those that are not there are nil.
-type cellStep struct {
-	gates, hidden, bias, h, c, newH, newC, kept *Tensor
-}
-
 func (p *recurrentPlan) forward(ctx context.Context, rt *Runtime, r Recurrence, w RecurrentWeights) error {
 	states, err := rt.allocScratch(ctx, "Recurrent", r.Y.dtype, r.Gates.shape[1:])
 	if err != nil {
@@ -159,18 +154,20 @@ func (p *recurrentPlan) forward(ctx context.Context, rt *Runtime, r Recurrence, 
 	h, state := w.H0, w.C0
 	for i := range p.steps {
 		step := p.order(i)
-		c := cellStep{bias: w.Bias, h: h, c: state, gates: p.at(r.Gates, step),
-			newH: p.at(r.Y, step), newC: p.at(r.C, step), kept: p.at(r.New, step)}
+		var hidden *Tensor
 		if h != nil {
-			c.hidden = states
+			hidden = states
 			if err := rt.matmul(ctx, m, states, h, w.Weight); err != nil {
 				return err
 			}
 		}
-		if err := rt.cell(ctx, p, &c); err != nil {
+		newH, newC := p.at(r.Y, step), p.at(r.C, step)
+		c := rt.call(backend.Cell.Of(int(p.kind)), p.at(r.Gates, step), hidden, w.Bias, h, state, newH, newC, p.at(r.New, step))
+		backend.SetParams(c, plan.Cell{Size: p.size})
+		if err := rt.backend.Do(ctx, c); err != nil {
 			return err
 		}
-		h, state = c.newH, c.newC
+		h, state = newH, newC
 	}
 	return nil
 }
@@ -242,12 +239,7 @@ func (p *recurrentPlan) checkGrad(op string, r Recurrence, dy, dh, dc *Tensor) e
 	return nil
 }
 
-// cellGradStep are the operands of a step's backward kernel, see kernel.CellGrad.
-type cellGradStep struct {
-	gates, dhidden, dy, dh, carry, h, c, newH, newC, kept *Tensor
-	first                                                 bool
-}
-
+// backward: the gradient of the states' products is that of the inputs' for all but a GRU.
 func (p *recurrentPlan) backward(ctx context.Context, rt *Runtime, r Recurrence, w RecurrentWeights, g RecurrentGrads, dy, dh, dc *Tensor) error {
 	m := product{Product: plan.Product{M: p.batch, K: g.Hidden.shape[2], N: p.size}}
 	if dc != nil {
@@ -257,19 +249,25 @@ func (p *recurrentPlan) backward(ctx context.Context, rt *Runtime, r Recurrence,
 	}
 	for i := p.steps - 1; i >= 0; i-- {
 		step := p.order(i)
-		c := cellGradStep{gates: p.at(g.Inputs, step), dhidden: p.at(g.Hidden, step), dy: p.at(dy, step), dh: g.H0,
-			carry: g.C0, h: w.H0, c: w.C0, newH: p.at(r.Y, step), newC: p.at(r.C, step), kept: p.at(r.New, step)}
+		products := p.at(g.Hidden, step)
+		dhidden, dstate, h, c := products, g.H0, w.H0, w.C0
+		if p.kind != kernel.GRU {
+			dhidden = nil
+		}
 		if i == p.steps-1 {
-			c.dh, c.first = dh, dc == nil
+			dstate = dh
 		}
 		if i > 0 {
 			before := p.order(i - 1)
-			c.h, c.c = p.at(r.Y, before), p.at(r.C, before)
+			h, c = p.at(r.Y, before), p.at(r.C, before)
 		}
-		if err := rt.cellGrad(ctx, p, &c); err != nil {
+		call := rt.call(backend.CellGrad.Of(int(p.kind)), p.at(g.Inputs, step), dhidden, p.at(dy, step), dstate, g.C0, h, c,
+			p.at(r.Y, step), p.at(r.C, step), p.at(r.New, step))
+		backend.SetParams(call, plan.Cell{Size: p.size, First: i == p.steps-1 && dc == nil})
+		if err := rt.backend.Do(ctx, call); err != nil {
 			return err
 		}
-		if err := rt.matmul(ctx, m, g.H0, c.dhidden, w.Weight); err != nil {
+		if err := rt.matmul(ctx, m, g.H0, products, w.Weight); err != nil {
 			return err
 		}
 	}
@@ -277,21 +275,4 @@ func (p *recurrentPlan) backward(ctx context.Context, rt *Runtime, r Recurrence,
 		return rt.zipTo(ctx, backend.Add, g.H0, g.H0, g.C0)
 	}
 	return nil
-}
-
-func (rt *Runtime) cell(ctx context.Context, p *recurrentPlan, c *cellStep) error {
-	call := rt.call(backend.Cell.Of(int(p.kind)), c.gates, c.hidden, c.bias, c.h, c.c, c.newH, c.newC, c.kept)
-	backend.SetParams(call, plan.Cell{Size: p.size})
-	return rt.backend.Do(ctx, call)
-}
-
-// cellGrad: the gradient of the states' products is that of the inputs' for all but a GRU.
-func (rt *Runtime) cellGrad(ctx context.Context, p *recurrentPlan, c *cellGradStep) error {
-	dhidden := c.dhidden
-	if p.kind != kernel.GRU {
-		dhidden = nil
-	}
-	call := rt.call(backend.CellGrad.Of(int(p.kind)), c.gates, dhidden, c.dy, c.dh, c.carry, c.h, c.c, c.newH, c.newC, c.kept)
-	backend.SetParams(call, plan.Cell{Size: p.size, First: c.first})
-	return rt.backend.Do(ctx, call)
 }

@@ -33,11 +33,7 @@ func (rt *Runtime) sum(ctx context.Context, op string, x *Tensor, mean bool, axe
 	if mean {
 		divisor = float64(x.Elements()) / float64(elements(kept))
 	}
-	out, err := rt.alloc(ctx, op, x.dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	return out.orRelease(rt.sumTo(ctx, out, kept, x, divisor))
+	return rt.result(ctx, op, x.dtype, shape, func(out *Tensor) error { return rt.sumTo(ctx, out, kept, x, divisor) })
 }
 
 // sumTo queues the sums of x over divisor; kept is out's shape with the summed dimensions 1.
@@ -47,22 +43,12 @@ func (rt *Runtime) sumTo(ctx context.Context, out *Tensor, kept Shape, x *Tensor
 	return rt.backend.Do(ctx, c)
 }
 
-// sumPlan is the shapes of a sum with the axes 1, and without them.
-type sumPlan struct{ kept, without Shape }
-
 // planSum is what reducedShape is.
 func (rt *Runtime) planSum(op string, shape Shape, axes []int) (kept, without Shape, err error) {
 	k := planKey{kind: planSum}
-	k.list(shape)
+	k.lists(shape)
 	k.add(axes...)
-	p, err := remembered(rt, &k, func() (*sumPlan, error) {
-		kept, without, err := reducedShape(op, shape, axes)
-		return &sumPlan{kept, without}, err
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return p.kept, p.without, nil
+	return shapedBy(rt, &k, func() (kept, without Shape, err error) { return reducedShape(op, shape, axes) })
 }
 
 // reducedShape is shape with the axes 1, and without them.
@@ -101,11 +87,7 @@ func (rt *Runtime) SumTo(ctx context.Context, x *Tensor, shape ...int) (*Tensor,
 	if err := broadcastsTo("SumTo", shape, x.shape); err != nil {
 		return nil, err
 	}
-	out, err := rt.alloc(ctx, "SumTo", x.dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	return out.orRelease(rt.sumTo(ctx, out, out.shape, x, 1))
+	return rt.result(ctx, "SumTo", x.dtype, shape, func(out *Tensor) error { return rt.sumTo(ctx, out, out.shape, x, 1) })
 }
 
 // BroadcastTo returns x repeated to the given shape, in memory of its own.
@@ -118,11 +100,7 @@ func (rt *Runtime) BroadcastTo(ctx context.Context, x *Tensor, shape ...int) (*T
 	if err := broadcastsTo("BroadcastTo", x.shape, shape); err != nil {
 		return nil, err
 	}
-	out, err := rt.alloc(ctx, "BroadcastTo", x.dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	return out.orRelease(rt.zipTo(ctx, backend.Broadcast, out, x, x))
+	return rt.result(ctx, "BroadcastTo", x.dtype, shape, func(out *Tensor) error { return rt.zipTo(ctx, backend.Broadcast, out, x, x) })
 }
 
 func broadcastsTo(op string, from, to Shape) error {

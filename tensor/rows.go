@@ -10,58 +10,41 @@ import (
 
 // Softmax returns the softmax of x along an axis, which is the last dimension unless it is given (torch.softmax).
 func (rt *Runtime) Softmax(ctx context.Context, x *Tensor, axis ...int) (*Tensor, error) {
-	return rt.softmax(ctx, "Softmax", backend.Softmax, x, axis)
+	return rt.softmax(ctx, "Softmax", backend.Softmax, axis, x)
 }
 
 // LogSoftmax returns the logarithm of [Runtime.Softmax] (torch.log_softmax).
 func (rt *Runtime) LogSoftmax(ctx context.Context, x *Tensor, axis ...int) (*Tensor, error) {
-	return rt.softmax(ctx, "LogSoftmax", backend.LogSoftmax, x, axis)
+	return rt.softmax(ctx, "LogSoftmax", backend.LogSoftmax, axis, x)
 }
 
-func (rt *Runtime) softmax(ctx context.Context, op string, of backend.Op, x *Tensor, axis []int) (*Tensor, error) {
-	in, r, err := rt.acquireRows(op, axis, x)
+func (rt *Runtime) softmax(ctx context.Context, op string, of backend.Op, axis []int, ts ...*Tensor) (*Tensor, error) {
+	in, r, err := rt.acquireRows(op, axis, ts...)
 	if err != nil {
 		return nil, err
 	}
 	defer in.release()
-	out, err := rt.alloc(ctx, op, x.dtype, x.shape)
-	if err != nil {
+	if err := sameShape(op, ts[0], ts[len(ts)-1]); err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.byRows(ctx, of, r, out, x))
-}
-
-// byRows queues an operation on rows.
-func (rt *Runtime) byRows(ctx context.Context, op backend.Op, r kernel.Rows, ts ...*Tensor) error {
-	c := rt.call(op, ts...)
-	backend.SetParams(c, r)
-	return rt.backend.Do(ctx, c)
+	return rt.result(ctx, op, ts[0].dtype, ts[0].shape, func(out *Tensor) error {
+		c := rt.call(of, out)
+		for _, t := range ts {
+			c.Add(t.ref())
+		}
+		backend.SetParams(c, r)
+		return rt.backend.Do(ctx, c)
+	})
 }
 
 // SoftmaxGrad is the gradient of [Runtime.Softmax]'s argument, y * (dy - sum(dy*y)) along the axis.
 func (rt *Runtime) SoftmaxGrad(ctx context.Context, dy, y *Tensor, axis ...int) (*Tensor, error) {
-	return rt.softmaxGrad(ctx, "SoftmaxGrad", backend.SoftmaxGrad, dy, y, axis)
+	return rt.softmax(ctx, "SoftmaxGrad", backend.SoftmaxGrad, axis, dy, y)
 }
 
 // LogSoftmaxGrad is the gradient of [Runtime.LogSoftmax]'s argument, dy - exp(y) * sum(dy) along the axis.
 func (rt *Runtime) LogSoftmaxGrad(ctx context.Context, dy, y *Tensor, axis ...int) (*Tensor, error) {
-	return rt.softmaxGrad(ctx, "LogSoftmaxGrad", backend.LogSoftmaxGrad, dy, y, axis)
-}
-
-func (rt *Runtime) softmaxGrad(ctx context.Context, op string, of backend.Op, dy, y *Tensor, axis []int) (*Tensor, error) {
-	in, r, err := rt.acquireRows(op, axis, dy, y)
-	if err != nil {
-		return nil, err
-	}
-	defer in.release()
-	if err := sameShape(op, dy, y); err != nil {
-		return nil, err
-	}
-	out, err := rt.alloc(ctx, op, y.dtype, y.shape)
-	if err != nil {
-		return nil, err
-	}
-	return out.orRelease(rt.byRows(ctx, of, r, out, dy, y))
+	return rt.softmax(ctx, "LogSoftmaxGrad", backend.LogSoftmaxGrad, axis, dy, y)
 }
 
 // ArgMax returns the index of the greatest element along an axis, the last dimension unless it is given, as int32; the first
@@ -82,14 +65,12 @@ func (rt *Runtime) ArgMax(ctx context.Context, x *Tensor, axis ...int) (*Tensor,
 	if err != nil {
 		return nil, err
 	}
-	out, err := rt.alloc(ctx, "ArgMax", Int32, shape)
-	if err != nil {
-		return nil, err
-	}
-	c := rt.call(backend.ArgMax, out, x)
-	c.Dtype = x.code
-	backend.SetParams(c, r)
-	return out.orRelease(rt.backend.Do(ctx, c))
+	return rt.result(ctx, "ArgMax", Int32, shape, func(out *Tensor) error {
+		c := rt.call(backend.ArgMax, out, x)
+		c.Dtype = x.code
+		backend.SetParams(c, r)
+		return rt.backend.Do(ctx, c)
+	})
 }
 
 // acquireRows acquires tensors of which the first has the vectors of one axis, the last unless it is given.

@@ -69,13 +69,11 @@ func (rt *Runtime) reduce(ctx context.Context, op string, s backend.Op, x *Tenso
 	case s <= backend.Max && x.bytes == 0 && elements(kept) > 0:
 		return nil, fmt.Errorf("tensor: %s: %w: %v has no elements to choose from", op, ErrShape, x.shape)
 	}
-	out, err := rt.alloc(ctx, op, x.dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	call := rt.call(s, out, x)
-	call.Plan, call.C[0] = rt.reduction(x.shape, kept), c
-	return out.orRelease(rt.backend.Do(ctx, call))
+	return rt.result(ctx, op, x.dtype, shape, func(out *Tensor) error {
+		call := rt.call(s, out, x)
+		call.Plan, call.C[0] = rt.reduction(x.shape, kept), c
+		return rt.backend.Do(ctx, call)
+	})
 }
 
 func (rt *Runtime) reduceGrad(ctx context.Context, op string, s backend.Op, dy, x, y *Tensor, c float64, axes []int) (*Tensor, error) {
@@ -97,11 +95,9 @@ func (rt *Runtime) reduceGrad(ctx context.Context, op string, s backend.Op, dy, 
 			return nil, fmt.Errorf("tensor: %s: %w: the result or its gradient is %v: want %v or %v for %v over axes %v", op, ErrShape, t.shape, shape, kept, x.shape, axes)
 		}
 	}
-	out, err := rt.alloc(ctx, op, x.dtype, x.shape)
-	if err != nil {
-		return nil, err
-	}
-	call := rt.call(s, out, dy, x, y)
-	call.Plan, call.C[0] = rt.reduction(x.shape, kept), c
-	return out.orRelease(rt.backend.Do(ctx, call))
+	return rt.result(ctx, op, x.dtype, x.shape, func(out *Tensor) error {
+		call := rt.call(s, out, dy, x, y)
+		call.Plan, call.C[0] = rt.reduction(x.shape, kept), c
+		return rt.backend.Do(ctx, call)
+	})
 }

@@ -25,11 +25,7 @@ func FromSlice[T Element](ctx context.Context, rt *Runtime, data []T, shape ...i
 	if err := rt.refuseCaptured("FromSlice", hostWrites); err != nil {
 		return nil, err
 	}
-	t, err := rt.alloc(ctx, "FromSlice", DtypeOf[T](), shape)
-	if err != nil {
-		return nil, err
-	}
-	return t.orRelease(upload(ctx, t, "FromSlice", bytesOf(data)))
+	return rt.result(ctx, "FromSlice", DtypeOf[T](), shape, func(t *Tensor) error { return upload(ctx, t, "FromSlice", bytesOf(data)) })
 }
 
 // Labels is FromSlice for class labels: int32 numbers in [0, classes). The first one outside is an error that

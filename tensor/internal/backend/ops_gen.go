@@ -4,205 +4,143 @@ package backend
 
 // The families with several operations.
 const (
-	Map Family = iota
-	MapGrad
-	Zip
-	Bias
-	_
-	_
-	ExtremeGrad
-	_
-	_
-	_
-	_
-	_
-	_
-	_
-	_
-	_
-	_
-	_
-	_
-	_
-	_
-	Statistic
-	StatisticGrad
-	RowSoftmax
-	RowSoftmaxGrad
-	_
-	_
-	_
-	_
-	Loss
-	LossGrad
-	_
-	_
-	_
-	_
-	_
-	_
-	_
-	_
-	_
-	Linear
-	_
-	_
-	Convolution
-	_
-	MaxPooling
-	_
-	AveragePooling
-	_
-	_
-	Cell
-	CellGrad
-	Step
-	_
-	_
-	_
-	_
+	Map            Family = 0
+	MapGrad        Family = 1
+	Zip            Family = 2
+	Bias           Family = 3
+	ExtremeGrad    Family = 6
+	Statistic      Family = 21
+	StatisticGrad  Family = 22
+	RowSoftmax     Family = 23
+	RowSoftmaxGrad Family = 24
+	Loss           Family = 29
+	LossGrad       Family = 30
+	Linear         Family = 40
+	Convolution    Family = 43
+	MaxPooling     Family = 45
+	AveragePooling Family = 47
+	Cell           Family = 50
+	CellGrad       Family = 51
+	Step           Family = 52
 )
 
-// The operations, and one more than the number of the last one.
-const (
-	Neg Op = iota + 1
-	Exp
-	Log
-	Tanh
-	Sigmoid
-	ReLU
-	Sqrt
-	Square
-	AddScalar
-	MulScalar
-	PowScalar
-	Abs
-	Sin
-	Cos
-	Erf
-	Rsqrt
-	GELU
-	GELUTanh
-	SiLU
-	ELU
-	Softplus
-	LeakyReLU
-	Hardtanh
-	LogSigmoid
-	Clamp
-	CELU
-	AbsGrad
-	SinGrad
-	CosGrad
-	ErfGrad
-	RsqrtGrad
-	GELUGrad
-	GELUTanhGrad
-	SiLUGrad
-	ELUGrad
-	SoftplusGrad
-	LeakyReLUGrad
-	HardtanhGrad
-	LogSigmoidGrad
-	ClampGrad
-	CELUGrad
-	Add
-	Sub
-	Mul
-	Div
-	ReLUGrad
-	TanhGrad
-	SigmoidGrad
-	SqrtGrad
-	SquareGrad
-	Broadcast
-	Maximum
-	Minimum
-	AddBias
-	AddBiasReLU
-	ReLUBiasGrad
-	Where
-	MinimumGrad
-	MaximumGrad
-	Dropout
-	Fill
-	Convert
-	Place
-	Pad
-	Transpose
-	Take
-	SortIndex
-	TakeGrad
-	ScanGrad
-	ScanGradOnto
-	Gather
-	GatherGrad
-	Sum
-	Amax
-	Max
-	LogSumExp
-	Var
-	AmaxGrad
-	MaxGrad
-	LogSumExpGrad
-	VarGrad
-	Softmax
-	LogSoftmax
-	SoftmaxGrad
-	LogSoftmaxGrad
-	ArgMax
-	CrossEntropy
-	CrossEntropyWithGrad
-	CrossEntropyGrad
-	MSELoss
-	L1Loss
-	HuberLoss
-	BinaryCrossEntropy
-	MSELossGrad
-	L1LossGrad
-	HuberLossGrad
-	BinaryCrossEntropyGrad
-	Normalize
-	AddNormalize
-	NormalizeGrad
-	NormalizeGradOnto
-	NormalizeWeightGrad
-	BatchNorm
-	BatchNormTraining
-	BatchNormGrad
-	MatMul
-	MatMulAddBias
-	MatMulAddBiasReLU
-	MatMulSums
-	MatMulMasked
-	Conv
-	ConvInputGrad
-	ConvWeightGrad
-	MaxPool
-	MaxPoolGrad
-	AvgPool
-	AvgPoolGrad
-	Attention
-	AttentionGrad
-	RNNTanhCell
-	RNNReLUCell
-	LSTMCell
-	GRUCell
-	RNNTanhCellGrad
-	RNNReLUCellGrad
-	LSTMCellGrad
-	GRUCellGrad
-	SGDStep
-	AdamStep
-	RMSpropStep
-	AdagradStep
-	LionStep
-	Norm
-	NormOfNorms
-	Clip
-	Bound
-	Ops
-)
+// The operations by families.
+const Neg, Exp, Log, Tanh, Sigmoid, ReLU, Sqrt, Square, AddScalar, MulScalar, PowScalar, Abs, Sin, Cos, Erf, Rsqrt, GELU, GELUTanh, SiLU, ELU, Softplus, LeakyReLU, Hardtanh, LogSigmoid, Clamp, CELU Op = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26
+
+const AbsGrad, SinGrad, CosGrad, ErfGrad, RsqrtGrad, GELUGrad, GELUTanhGrad, SiLUGrad, ELUGrad, SoftplusGrad, LeakyReLUGrad, HardtanhGrad, LogSigmoidGrad, ClampGrad, CELUGrad Op = 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41
+
+const Add, Sub, Mul, Div, ReLUGrad, TanhGrad, SigmoidGrad, SqrtGrad, SquareGrad, Broadcast, Maximum, Minimum Op = 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53
+
+const AddBias, AddBiasReLU Op = 54, 55
+
+const ReLUBiasGrad Op = 56
+
+const Where Op = 57
+
+const MinimumGrad, MaximumGrad Op = 58, 59
+
+const Dropout Op = 60
+
+const Fill Op = 61
+
+const Convert Op = 62
+
+const Place Op = 63
+
+const Pad Op = 64
+
+const Transpose Op = 65
+
+const Take Op = 66
+
+const SortIndex Op = 67
+
+const TakeGrad Op = 68
+
+const ScanGrad Op = 69
+
+const ScanGradOnto Op = 70
+
+const Gather Op = 71
+
+const GatherGrad Op = 72
+
+const Sum Op = 73
+
+const Amax, Max, LogSumExp, Var Op = 74, 75, 76, 77
+
+const AmaxGrad, MaxGrad, LogSumExpGrad, VarGrad Op = 78, 79, 80, 81
+
+const Softmax, LogSoftmax Op = 82, 83
+
+const SoftmaxGrad, LogSoftmaxGrad Op = 84, 85
+
+const ArgMax Op = 86
+
+const CrossEntropy Op = 87
+
+const CrossEntropyWithGrad Op = 88
+
+const CrossEntropyGrad Op = 89
+
+const MSELoss, L1Loss, HuberLoss, BinaryCrossEntropy Op = 90, 91, 92, 93
+
+const MSELossGrad, L1LossGrad, HuberLossGrad, BinaryCrossEntropyGrad Op = 94, 95, 96, 97
+
+const Normalize Op = 98
+
+const AddNormalize Op = 99
+
+const NormalizeGrad Op = 100
+
+const NormalizeGradOnto Op = 101
+
+const NormalizeWeightGrad Op = 102
+
+const BatchNorm Op = 103
+
+const BatchNormTraining Op = 104
+
+const BatchNormGrad Op = 105
+
+const MatMul Op = 106
+
+const MatMulAddBias, MatMulAddBiasReLU Op = 107, 108
+
+const MatMulSums Op = 109
+
+const MatMulMasked Op = 110
+
+const Conv, ConvInputGrad Op = 111, 112
+
+const ConvWeightGrad Op = 113
+
+const MaxPool Op = 114
+
+const MaxPoolGrad Op = 115
+
+const AvgPool, AvgPoolGrad Op = 116, 117
+
+const Attention Op = 118
+
+const AttentionGrad Op = 119
+
+const RNNTanhCell, RNNReLUCell, LSTMCell, GRUCell Op = 120, 121, 122, 123
+
+const RNNTanhCellGrad, RNNReLUCellGrad, LSTMCellGrad, GRUCellGrad Op = 124, 125, 126, 127
+
+const SGDStep, AdamStep, RMSpropStep, AdagradStep, LionStep Op = 128, 129, 130, 131, 132
+
+const Norm Op = 133
+
+const NormOfNorms Op = 134
+
+const Clip Op = 135
+
+const Bound Op = 136
+
+// Ops is one more than the number of the last operation.
+const Ops = 137
 
 const (
 	functions = "neg; exp; log; tanh; sigmoid; relu; sqrt; square; add scalar; mul scalar; pow scalar; abs; sin; cos; erf; rsqrt; gelu; gelu tanh; silu; elu; softplus; leaky relu; hardtanh; logsigmoid; clamp; celu"

@@ -94,17 +94,15 @@ func ops() string {
 	var constants, ops strings.Builder
 	n := 0
 	for i, family := range families {
-		if family == "" {
-			family = "_"
+		if family != "" {
+			fmt.Fprintf(&constants, "%s Family = %d\n", family, i)
 		}
-		constants.WriteString(family + "\n")
+		var identifiers, numbers []string
 		for _, name := range all[i] {
-			if n++; n == 1 {
-				fmt.Fprintf(&ops, "%s Op = iota + 1\n", identifier(name))
-			} else {
-				fmt.Fprintf(&ops, "%s\n", identifier(name))
-			}
+			n++
+			identifiers, numbers = append(identifiers, identifier(name)), append(numbers, fmt.Sprint(n))
 		}
+		fmt.Fprintf(&ops, "const %s Op = %s\n\n", strings.Join(identifiers, ", "), strings.Join(numbers, ", "))
 	}
 	return fmt.Sprintf(`%spackage backend
 
@@ -112,17 +110,16 @@ func ops() string {
 const (
 %s)
 
-// The operations, and one more than the number of the last one.
-const (
-%sOps
-)
+// The operations by families.
+%s// Ops is one more than the number of the last operation.
+const Ops = %d
 
 const (
 	functions = %q
 	slopes = %q
 	rules = %q
 )
-`, header, strings.Replace(constants.String(), "\n", " Family = iota\n", 1), ops.String(), strings.Join(functions, "; "), strings.Join(slopes, "; "), strings.Join(steps, "; "))
+`, header, constants.String(), ops.String(), n+1, strings.Join(functions, "; "), strings.Join(slopes, "; "), strings.Join(steps, "; "))
 }
 
 func methods() string {
