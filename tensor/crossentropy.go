@@ -125,10 +125,9 @@ func (rt *Runtime) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dl
 func (rt *Runtime) acquireLossGrad(op string, x, dloss *Tensor) (operands, error) {
 	in, err := rt.acquireFloats(op, dloss)
 	if err == nil && dloss.dtype != lossDtype(x.dtype) {
-		in.release()
-		return operands{}, fmt.Errorf("tensor: %s: %w: the loss's gradient is %v: want %v for %v", op, ErrDtype, dloss.dtype, lossDtype(x.dtype), x.dtype)
+		err = fmt.Errorf("tensor: %s: %w: the loss's gradient is %v: want %v for %v", op, ErrDtype, dloss.dtype, lossDtype(x.dtype), x.dtype)
 	}
-	return in, err
+	return in.unless(err)
 }
 
 // acquireClasses checks the operands of a cross entropy, and says how they meet.
@@ -140,11 +139,9 @@ func (rt *Runtime) acquireClasses(op string, logits, labels *Tensor, c *LossConf
 	if in, err = rt.acquire(op, present(append(room[:0], logits, labels), c.Weight)...); err != nil {
 		return in, e, err
 	}
-	if e, err = entropyOf(op, logits, labels, c); err != nil {
-		in.release()
-		return operands{}, e, err
-	}
-	return in, e, nil
+	e, err = entropyOf(op, logits, labels, c)
+	in, err = in.unless(err)
+	return in, e, err
 }
 
 func entropyOf(op string, logits, labels *Tensor, c *LossConfig) (e kernel.Entropy, err error) {

@@ -76,7 +76,7 @@ func functionGradTrial[T kernel.Float](c *trial[T]) {
 		want := f.Gradient(dy.array(), saved.array())
 		dst := c.destination(dy, saved)
 		c.dirty()
-		out, err := c.r.applyGrad(c.ctx, f.grad, dst.tensor(), dy.Tensor, saved.Tensor, f.c, f.d)
+		out, err := c.r.grad(c.ctx, f.grad, dst.tensor(), dy.Tensor, saved.Tensor, f.c, f.d)
 		c.went(f.name+" gradient", dst, out, err, want, inFunction[T](), dy, saved)
 	}
 }

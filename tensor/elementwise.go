@@ -158,10 +158,9 @@ func (rt *Runtime) acquireBias(op string, x, bias *Tensor) (operands, error) {
 		return in, err
 	}
 	if last := len(x.shape) - 1; last < 0 || len(bias.shape) != 1 || bias.shape[0] != x.shape[last] {
-		in.release()
-		return operands{}, fmt.Errorf("tensor: %s: %w: %v and %v: want (rows, …, n) and (n)", op, ErrShape, x.shape, bias.shape)
+		err = fmt.Errorf("tensor: %s: %w: %v and %v: want (rows, …, n) and (n)", op, ErrShape, x.shape, bias.shape)
 	}
-	return in, nil
+	return in.unless(err)
 }
 
 // Convert returns x with another dtype: float32, float64, or bfloat16, to which it is rounded by way of float32 (Tensor.to).

@@ -27,23 +27,6 @@ func (rt *Runtime) apply(ctx context.Context, op backend.Op, x *Tensor, c, d flo
 	return out.orRelease(rt.backend.Do(ctx, call))
 }
 
-// applyGrad is the gradient of a function's argument, where saved is the argument or the result. dst is dy itself to work in place, or nil.
-func (rt *Runtime) applyGrad(ctx context.Context, op backend.Op, dst, dy, saved *Tensor, c, d float64) (*Tensor, error) {
-	in, err := rt.acquireFloats(op.Name(), dy, saved)
-	if err != nil {
-		return nil, err
-	}
-	defer in.release()
-	if err := sameShape(op.Name(), dy, saved); err != nil {
-		return nil, err
-	}
-	return rt.into(ctx, op.Name(), dst, dy, []*Tensor{saved}, func(out *Tensor) error {
-		call := rt.call(op, out, dy, saved)
-		call.C = [2]float64{c, d}
-		return rt.backend.Do(ctx, call)
-	})
-}
-
 // ordered is an error if the first bound is above the second one.
 func ordered(op string, low, high float64) error {
 	if low > high {

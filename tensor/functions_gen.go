@@ -70,7 +70,7 @@ func (rt *Runtime) Abs(ctx context.Context, x *Tensor) (*Tensor, error) {
 
 // AbsGrad is the gradient of [Runtime.Abs]'s argument: dy with the sign of x, and 0 at 0.
 func (rt *Runtime) AbsGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.applyGrad(ctx, backend.AbsGrad, dst, dy, x, 0, 0)
+	return rt.grad(ctx, backend.AbsGrad, dst, dy, x, 0, 0)
 }
 
 // Sin returns the sine of x.
@@ -80,7 +80,7 @@ func (rt *Runtime) Sin(ctx context.Context, x *Tensor) (*Tensor, error) {
 
 // SinGrad is the gradient of [Runtime.Sin]'s argument.
 func (rt *Runtime) SinGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.applyGrad(ctx, backend.SinGrad, dst, dy, x, 0, 0)
+	return rt.grad(ctx, backend.SinGrad, dst, dy, x, 0, 0)
 }
 
 // Cos returns the cosine of x.
@@ -90,7 +90,7 @@ func (rt *Runtime) Cos(ctx context.Context, x *Tensor) (*Tensor, error) {
 
 // CosGrad is the gradient of [Runtime.Cos]'s argument.
 func (rt *Runtime) CosGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.applyGrad(ctx, backend.CosGrad, dst, dy, x, 0, 0)
+	return rt.grad(ctx, backend.CosGrad, dst, dy, x, 0, 0)
 }
 
 // Erf returns the error function of x (torch.erf).
@@ -100,7 +100,7 @@ func (rt *Runtime) Erf(ctx context.Context, x *Tensor) (*Tensor, error) {
 
 // ErfGrad is the gradient of [Runtime.Erf]'s argument.
 func (rt *Runtime) ErfGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.applyGrad(ctx, backend.ErfGrad, dst, dy, x, 0, 0)
+	return rt.grad(ctx, backend.ErfGrad, dst, dy, x, 0, 0)
 }
 
 // Rsqrt returns 1 / sqrt(x) (torch.rsqrt).
@@ -110,7 +110,7 @@ func (rt *Runtime) Rsqrt(ctx context.Context, x *Tensor) (*Tensor, error) {
 
 // RsqrtGrad is the gradient of [Runtime.Rsqrt]'s argument, from its result y: -dy/2 * y*y*y.
 func (rt *Runtime) RsqrtGrad(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error) {
-	return rt.applyGrad(ctx, backend.RsqrtGrad, dst, dy, y, 0, 0)
+	return rt.grad(ctx, backend.RsqrtGrad, dst, dy, y, 0, 0)
 }
 
 // GELU returns x times the normal distribution function of x (torch.nn.functional.gelu).
@@ -120,7 +120,7 @@ func (rt *Runtime) GELU(ctx context.Context, x *Tensor) (*Tensor, error) {
 
 // GELUGrad is the gradient of [Runtime.GELU]'s argument.
 func (rt *Runtime) GELUGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.applyGrad(ctx, backend.GELUGrad, dst, dy, x, 0, 0)
+	return rt.grad(ctx, backend.GELUGrad, dst, dy, x, 0, 0)
 }
 
 // GELUTanh returns the approximation of [Runtime.GELU] by a hyperbolic tangent
@@ -131,7 +131,7 @@ func (rt *Runtime) GELUTanh(ctx context.Context, x *Tensor) (*Tensor, error) {
 
 // GELUTanhGrad is the gradient of [Runtime.GELUTanh]'s argument.
 func (rt *Runtime) GELUTanhGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.applyGrad(ctx, backend.GELUTanhGrad, dst, dy, x, 0, 0)
+	return rt.grad(ctx, backend.GELUTanhGrad, dst, dy, x, 0, 0)
 }
 
 // SiLU returns x times the sigmoid of x (torch.nn.functional.silu).
@@ -141,7 +141,7 @@ func (rt *Runtime) SiLU(ctx context.Context, x *Tensor) (*Tensor, error) {
 
 // SiLUGrad is the gradient of [Runtime.SiLU]'s argument.
 func (rt *Runtime) SiLUGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.applyGrad(ctx, backend.SiLUGrad, dst, dy, x, 0, 0)
+	return rt.grad(ctx, backend.SiLUGrad, dst, dy, x, 0, 0)
 }
 
 // ELU returns x where it is positive, and alpha * (exp(x) - 1) elsewhere
@@ -152,7 +152,7 @@ func (rt *Runtime) ELU(ctx context.Context, x *Tensor, alpha float64) (*Tensor, 
 
 // ELUGrad is the gradient of [Runtime.ELU]'s argument: at 0 it is alpha * dy.
 func (rt *Runtime) ELUGrad(ctx context.Context, dst, dy, x *Tensor, alpha float64) (*Tensor, error) {
-	return rt.applyGrad(ctx, backend.ELUGrad, dst, dy, x, alpha, 0)
+	return rt.grad(ctx, backend.ELUGrad, dst, dy, x, alpha, 0)
 }
 
 // Softplus returns log(1 + exp(beta*x)) / beta, and x where beta*x is above the threshold
@@ -163,7 +163,7 @@ func (rt *Runtime) Softplus(ctx context.Context, x *Tensor, beta, threshold floa
 
 // SoftplusGrad is the gradient of [Runtime.Softplus]'s argument.
 func (rt *Runtime) SoftplusGrad(ctx context.Context, dst, dy, x *Tensor, beta, threshold float64) (*Tensor, error) {
-	return rt.applyGrad(ctx, backend.SoftplusGrad, dst, dy, x, beta, threshold)
+	return rt.grad(ctx, backend.SoftplusGrad, dst, dy, x, beta, threshold)
 }
 
 // LeakyReLU returns x where it is positive, and slope * x elsewhere
@@ -175,7 +175,7 @@ func (rt *Runtime) LeakyReLU(ctx context.Context, x *Tensor, slope float64) (*Te
 // LeakyReLUGrad is the gradient of [Runtime.LeakyReLU]'s argument: dy where x is positive, and
 // slope * dy elsewhere. If the slope is not negative the result will do in the place of x.
 func (rt *Runtime) LeakyReLUGrad(ctx context.Context, dst, dy, x *Tensor, slope float64) (*Tensor, error) {
-	return rt.applyGrad(ctx, backend.LeakyReLUGrad, dst, dy, x, slope, 0)
+	return rt.grad(ctx, backend.LeakyReLUGrad, dst, dy, x, slope, 0)
 }
 
 // Hardtanh returns x brought between low and high (torch.nn.functional.hardtanh); low must not be
@@ -190,7 +190,7 @@ func (rt *Runtime) Hardtanh(ctx context.Context, x *Tensor, low, high float64) (
 // HardtanhGrad is the gradient of [Runtime.Hardtanh]'s argument, from its result y: dy between the
 // bounds, and 0 at them.
 func (rt *Runtime) HardtanhGrad(ctx context.Context, dst, dy, y *Tensor, low, high float64) (*Tensor, error) {
-	return rt.applyGrad(ctx, backend.HardtanhGrad, dst, dy, y, low, high)
+	return rt.grad(ctx, backend.HardtanhGrad, dst, dy, y, low, high)
 }
 
 // LogSigmoid returns the logarithm of the sigmoid of x (torch.nn.functional.logsigmoid).
@@ -200,7 +200,7 @@ func (rt *Runtime) LogSigmoid(ctx context.Context, x *Tensor) (*Tensor, error) {
 
 // LogSigmoidGrad is the gradient of [Runtime.LogSigmoid]'s argument.
 func (rt *Runtime) LogSigmoidGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.applyGrad(ctx, backend.LogSigmoidGrad, dst, dy, x, 0, 0)
+	return rt.grad(ctx, backend.LogSigmoidGrad, dst, dy, x, 0, 0)
 }
 
 // Clamp returns x brought between low and high (torch.clamp); an infinity is no bound. Where low
@@ -212,7 +212,7 @@ func (rt *Runtime) Clamp(ctx context.Context, x *Tensor, low, high float64) (*Te
 // ClampGrad is the gradient of [Runtime.Clamp]'s argument: dy between the bounds and at them, and
 // 0 elsewhere.
 func (rt *Runtime) ClampGrad(ctx context.Context, dst, dy, x *Tensor, low, high float64) (*Tensor, error) {
-	return rt.applyGrad(ctx, backend.ClampGrad, dst, dy, x, low, high)
+	return rt.grad(ctx, backend.ClampGrad, dst, dy, x, low, high)
 }
 
 // CELU returns max(0, x) + min(0, alpha * (exp(x/alpha) - 1)) (torch.nn.functional.celu).
@@ -222,5 +222,5 @@ func (rt *Runtime) CELU(ctx context.Context, x *Tensor, alpha float64) (*Tensor,
 
 // CELUGrad is the gradient of [Runtime.CELU]'s argument.
 func (rt *Runtime) CELUGrad(ctx context.Context, dst, dy, x *Tensor, alpha float64) (*Tensor, error) {
-	return rt.applyGrad(ctx, backend.CELUGrad, dst, dy, x, alpha, 0)
+	return rt.grad(ctx, backend.CELUGrad, dst, dy, x, alpha, 0)
 }

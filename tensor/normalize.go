@@ -224,11 +224,7 @@ func (rt *Runtime) acquireStats(op string, dy, x, stats *Tensor, rows int) (oper
 	if err = sameShape(op, dy, x); err == nil && (stats.dtype != Float64 || !slices.Equal(stats.shape, []int{2, rows})) {
 		err = fmt.Errorf("tensor: %s: %w: the statistics are %v %v: want float64 (2, %d)", op, ErrShape, stats.dtype, stats.shape, rows)
 	}
-	if err != nil {
-		in.release()
-		return operands{}, err
-	}
-	return in, nil
+	return in.unless(err)
 }
 
 // grads makes several gradients at a time. Its first error sticks.

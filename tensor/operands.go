@@ -67,7 +67,21 @@ func (rt *Runtime) acquireFloats(op string, ts ...*Tensor) (operands, error) {
 	if err != nil {
 		return in, err
 	}
-	if err := wantFloats(op, ts...); err != nil {
+	return in.unless(wantFloats(op, ts...))
+}
+
+// acquireAlike is acquireFloats for operands of one shape.
+func (rt *Runtime) acquireAlike(op string, ts ...*Tensor) (operands, error) {
+	in, err := rt.acquireFloats(op, ts...)
+	for i := 1; i < len(ts) && err == nil; i++ {
+		in, err = in.unless(sameShape(op, ts[0], ts[i]))
+	}
+	return in, err
+}
+
+// unless gives the operands back if err is not nil.
+func (in operands) unless(err error) (operands, error) {
+	if err != nil {
 		in.release()
 		return operands{}, err
 	}

@@ -87,9 +87,8 @@ func (rt *Runtime) acquireRows(op string, axis []int, ts ...*Tensor) (in operand
 	case len(shape) == 0:
 		err = fmt.Errorf("tensor: %s: %w: a scalar has no last dimension", op, ErrShape)
 	}
-	if err != nil {
-		in.release()
-		return operands{}, r, err
+	if in, err = in.unless(err); err != nil {
+		return in, r, err
 	}
 	return in, kernel.Rows{Cols: shape[at], Inner: elements(shape[at+1:])}, nil
 }

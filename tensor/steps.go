@@ -203,25 +203,27 @@ func (rt *Runtime) acquireStep(op string, ts ...*Tensor) (operands, error) {
 	if err != nil {
 		return in, err
 	}
+	return in.unless(checkStep(op, ts))
+}
+
+// checkStep: the tensors are alike but for a narrow gradient, and apart.
+func checkStep(op string, ts []*Tensor) error {
 	alike := ts
 	if len(ts) > 1 && ts[0].dtype == Float32 && ts[1].dtype == BFloat16 { // a gradient
 		alike = append(ts[:1:1], ts[2:]...)
 	}
 	if err := wantFloats(op, alike...); err != nil {
-		in.release()
-		return operands{}, err
+		return err
 	}
 	for i, t := range ts {
 		for _, u := range ts[:i] {
 			if err := sameShape(op, u, t); err != nil {
-				in.release()
-				return operands{}, err
+				return err
 			}
 			if u.shares(t) {
-				in.release()
-				return operands{}, overlapError(op)
+				return overlapError(op)
 			}
 		}
 	}
-	return in, nil
+	return nil
 }

@@ -153,7 +153,7 @@ func methods() string {
 			doc += ": " + f.GradDoc
 		}
 		comment(&b, name+"Grad", doc+".")
-		fmt.Fprintf(&b, "func (rt *Runtime) %sGrad(ctx context.Context, dst, dy, %s *Tensor%s) (*Tensor, error) {\nreturn rt.applyGrad(ctx, backend.%sGrad, dst, dy, %s%s)\n}\n",
+		fmt.Fprintf(&b, "func (rt *Runtime) %sGrad(ctx context.Context, dst, dy, %s *Tensor%s) (*Tensor, error) {\nreturn rt.grad(ctx, backend.%sGrad, dst, dy, %s%s)\n}\n",
 			name, saved, params, name, saved, args)
 	}
 	return b.String()
