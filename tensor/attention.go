@@ -154,7 +154,7 @@ func (k *planKey) mask(mask *Tensor) {
 		return
 	}
 	k.lists(mask.shape)
-	k.flags(mask.dtype == Uint8)
+	k.flags(mask.is(Uint8))
 }
 
 func planSelfAttention(op string, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (*attentionPlan, error) {
@@ -200,7 +200,7 @@ func (rt *Runtime) acquireAttention(op string, mask *Tensor, ts ...*Tensor) (ope
 	if err := wantFloats(op, ts...); err != nil {
 		return operands{}, err
 	}
-	if mask != nil && mask.dtype != Uint8 && mask.dtype != ts[0].dtype {
+	if mask != nil && !mask.is(Uint8) && mask.dtype != ts[0].dtype {
 		return operands{}, fmt.Errorf("tensor: %s: %w: the mask is %v: want %v or uint8", op, ErrDtype, mask.dtype, ts[0].dtype)
 	}
 	return rt.acquire(op, present(ts, mask)...)
@@ -265,7 +265,7 @@ func maskAttention(op string, p *kernel.Attention, batch Shape, mask *Tensor) er
 		return err
 	}
 	p.Masking = kernel.FloatMask
-	if mask.dtype == Uint8 {
+	if mask.is(Uint8) {
 		p.Masking = kernel.BoolMask
 	}
 	all := batchStrides(mask.shape, len(batch)+2, 1)
@@ -275,7 +275,7 @@ func maskAttention(op string, p *kernel.Attention, batch Shape, mask *Tensor) er
 }
 
 func checkAttended(op string, dy, y, sums *Tensor, a *attentionPlan) error {
-	if sums == nil || sums.dtype != Float64 || !slices.Equal(dy.shape, a.shape) || !slices.Equal(y.shape, a.shape) || !slices.Equal(sums.shape, a.sums) {
+	if sums == nil || !sums.is(Float64) || !slices.Equal(dy.shape, a.shape) || !slices.Equal(y.shape, a.shape) || !slices.Equal(sums.shape, a.sums) {
 		return fmt.Errorf("tensor: %s: %w: result %v, its gradient %v: want %v, and sums, float64 %v", op, ErrShape, y.shape, dy.shape, a.shape, a.sums)
 	}
 	return nil

@@ -64,7 +64,7 @@ func (c BatchNormConfig) acquire(rt *Runtime, op string, x *Tensor) (held, batch
 		}
 	}
 	if err == nil && c.Batches != nil {
-		if batches, err = rt.acquire(op, c.Batches); err == nil && (c.Batches.dtype != Int64 || c.Batches.Elements() != 1) {
+		if batches, err = rt.acquire(op, c.Batches); err == nil && (!c.Batches.is(Int64) || c.Batches.Elements() != 1) {
 			err = fmt.Errorf("tensor: %s: %w: the number of batches is %v %v: want one int64", op, ErrDtype, c.Batches.dtype, c.Batches.shape)
 		}
 	}

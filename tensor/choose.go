@@ -61,7 +61,7 @@ func (rt *Runtime) Where(ctx context.Context, cond, a, b *Tensor) (*Tensor, erro
 	}
 	defer in.release()
 	like := ts[1]
-	if other := ts[len(ts)-1]; cond.dtype != Uint8 && cond.dtype != Int32 && cond.dtype != Int64 || like.dtype != other.dtype {
+	if other := ts[len(ts)-1]; !cond.is(Uint8, Int32, Int64) || like.dtype != other.dtype {
 		return nil, fmt.Errorf("tensor: Where: %w: the condition is %v, the operands %v and %v: want uint8, int32 or int64, and one dtype",
 			ErrDtype, cond.dtype, like.dtype, other.dtype)
 	}

@@ -29,8 +29,8 @@ func (rt *Runtime) ClipNorm(ctx context.Context, most, p float64, ts ...*Tensor)
 		if err := held.acquire(rt, "ClipNorm", t); err != nil {
 			return nil, err
 		}
-		if t.dtype == Float64 {
-			dtype = Float64
+		if wide := lossDtype(t.dtype); wide.Size() > dtype.Size() {
+			dtype = wide
 		}
 		per = max(per, min(t.count()/1024, maxNormBlocks))
 	}

@@ -120,17 +120,8 @@ func (t *Tensor) orRelease(err error) (*Tensor, error) {
 }
 
 func checkValue(v float64, dtype Dtype) error {
-	lo, hi := 0.0, 255.0
-	switch dtype {
-	case Int32:
-		lo, hi = math.MinInt32, math.MaxInt32
-	case Int64:
-		lo, hi = -1<<53, 1<<53
-	case Uint8:
-	default:
-		return nil
-	}
-	if v != math.Trunc(v) || v < lo || v > hi {
+	lo, hi, whole := codeOf(dtype).Bounds()
+	if whole && (v != math.Trunc(v) || v < lo || v > hi) {
 		return fmt.Errorf("tensor: Full: %w: %v is no %v: want a whole number in %.0f..%.0f", ErrInvalid, v, dtype, lo, hi)
 	}
 	return nil

@@ -145,7 +145,7 @@ func (rt *Runtime) acquireClasses(op string, logits, labels *Tensor, c *LossConf
 }
 
 func entropyOf(op string, logits, labels *Tensor, c *LossConfig) (e kernel.Entropy, err error) {
-	if !isFloat(logits.dtype) || labels.dtype != Int32 && labels.dtype != Int64 {
+	if !logits.code.Float() || !labels.is(Int32, Int64) {
 		return e, fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want float32, float64 or bfloat16, and int32 or int64", op, ErrDtype, logits.dtype, labels.dtype)
 	}
 	var want Shape
@@ -166,7 +166,7 @@ func entropyOf(op string, logits, labels *Tensor, c *LossConfig) (e kernel.Entro
 		return e, fmt.Errorf("tensor: %s: %w: the weights are %v %v and the logits %v %v: want a weight for each class, %v",
 			op, ErrShape, w.dtype, w.shape, logits.dtype, logits.shape, lossDtype(logits.dtype))
 	}
-	if int64(e.Cols) > math.MaxInt32 && labels.dtype == Int32 {
+	if int64(e.Cols) > math.MaxInt32 && labels.is(Int32) {
 		return e, fmt.Errorf("tensor: %s: %w: %d classes are more than int32 labels have", op, ErrShape, e.Cols)
 	}
 	e.Ignore, e.Smoothing = int64(c.IgnoreIndex), c.LabelSmoothing

@@ -27,7 +27,7 @@ func (rt *Runtime) DropoutSeeded(ctx context.Context, dst, x *Tensor, p float64,
 		return nil, err
 	}
 	defer in.release()
-	if seed.dtype != Int64 || seed.Elements() != 1 {
+	if !seed.is(Int64) || seed.Elements() != 1 {
 		return nil, fmt.Errorf("tensor: %s: %w: the seed is %v %v: want one int64", op, ErrDtype, seed.dtype, seed.shape)
 	}
 	return rt.dropout(ctx, op, dst, x, p, kernel.Random{Stream: stream}, seed)

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"unsafe"
 
 	gtensor "gorgonia.org/tensor"
@@ -62,28 +63,15 @@ func DtypeOf[T Element]() Dtype {
 	}
 }
 
-// codeOf is the backend's number of a dtype.
-func codeOf(dtype Dtype) backend.Dtype {
-	switch dtype {
-	case Float32:
-		return backend.Float32
-	case Float64:
-		return backend.Float64
-	case BFloat16:
-		return backend.BFloat16
-	case Int32:
-		return backend.Int32
-	case Int64:
-		return backend.Int64
-	case Uint8:
-		return backend.Uint8
-	}
-	return backend.NoDtype
-}
+// dtypes are gorgonia's types of the backend's.
+var dtypes = [backend.Dtypes]Dtype{backend.Float32: Float32, backend.Float64: Float64, backend.BFloat16: BFloat16, backend.Int32: Int32,
+	backend.Int64: Int64, backend.Uint8: Uint8}
+
+// codeOf is the backend's number of a dtype; NoDtype if it has none.
+func codeOf(dtype Dtype) backend.Dtype { return backend.Dtype(max(0, slices.Index(dtypes[:], dtype))) }
 
 func checkDtype(op string, dtype Dtype) error {
-	switch dtype {
-	case Float32, Float64, BFloat16, Int32, Int64, Uint8:
+	if codeOf(dtype) != backend.NoDtype {
 		return nil
 	}
 	name := "none"
@@ -93,20 +81,16 @@ func checkDtype(op string, dtype Dtype) error {
 	return fmt.Errorf("tensor: %s: %w %s: want float32, float64, bfloat16, int32, int64 or uint8", op, ErrDtype, name)
 }
 
-func isFloat(dtype Dtype) bool { return dtype == Float32 || dtype == Float64 || dtype == BFloat16 }
+// is reports whether the tensor's dtype is one of these.
+func (t *Tensor) is(of ...Dtype) bool { return slices.Contains(of, t.dtype) }
 
 // lossDtype is the dtype of a loss of elements of that dtype: a sum over a batch has more digits than bfloat16.
-func lossDtype(dtype Dtype) Dtype {
-	if dtype == BFloat16 {
-		return Float32
-	}
-	return dtype
-}
+func lossDtype(dtype Dtype) Dtype { return dtypes[codeOf(dtype).Computes()] }
 
 // wantFloats checks that the tensors have one floating-point dtype.
 func wantFloats(op string, ts ...*Tensor) error {
 	for _, t := range ts {
-		if !isFloat(t.dtype) {
+		if !t.code.Float() {
 			return fmt.Errorf("tensor: %s: %w %v: want float32, float64 or bfloat16", op, ErrDtype, t.dtype)
 		}
 		if t.dtype != ts[0].dtype {

@@ -94,7 +94,7 @@ func taking(shape Shape, axis int, index *Tensor) plan.Take {
 }
 
 func wantIndex(op string, index *Tensor) error {
-	if index.dtype != Int32 && index.dtype != Int64 {
+	if !index.is(Int32, Int64) {
 		return fmt.Errorf("tensor: %s: %w: the index is %v: want int32 or int64", op, ErrDtype, index.dtype)
 	}
 	return nil

@@ -184,7 +184,7 @@ func (rt *Runtime) Transpose(ctx context.Context, x *Tensor, dims ...int) (*Tens
 	if err != nil {
 		return nil, err
 	}
-	if len(x.shape) == 2 && d0 != d1 && isFloat(x.dtype) {
+	if len(x.shape) == 2 && d0 != d1 && x.code.Float() {
 		return rt.transpose(ctx, x)
 	}
 	all[d0], all[d1] = d1, d0

@@ -55,10 +55,8 @@ func (c NormConfig) plan(op string, x Shape, dtype Dtype) (*kernel.RowNorm, Shap
 	case c.Eps > 0:
 	case !c.RMS:
 		p.Eps = 1e-5
-	case dtype != Float64: // bfloat16 is computed in float32
-		p.Eps = 0x1p-23
 	default:
-		p.Eps = 0x1p-52
+		p.Eps = codeOf(dtype).Computes().Epsilon()
 	}
 	if c.Groups != 0 {
 		if len(c.Shape) > 0 || c.RMS || c.Groups < 0 || len(x) < 2 || x[1]%c.Groups != 0 {
@@ -221,7 +219,7 @@ func (rt *Runtime) acquireStats(op string, dy, x, stats *Tensor, rows int) (oper
 	if err != nil {
 		return in, err
 	}
-	if err = sameShape(op, dy, x); err == nil && (stats.dtype != Float64 || !slices.Equal(stats.shape, []int{2, rows})) {
+	if err = sameShape(op, dy, x); err == nil && (!stats.is(Float64) || !slices.Equal(stats.shape, []int{2, rows})) {
 		err = fmt.Errorf("tensor: %s: %w: the statistics are %v %v: want float64 (2, %d)", op, ErrShape, stats.dtype, stats.shape, rows)
 	}
 	return in.unless(err)

@@ -209,7 +209,7 @@ func (rt *Runtime) acquireStep(op string, ts ...*Tensor) (operands, error) {
 // checkStep: the tensors are alike but for a narrow gradient, and apart.
 func checkStep(op string, ts []*Tensor) error {
 	alike := ts
-	if len(ts) > 1 && ts[0].dtype == Float32 && ts[1].dtype == BFloat16 { // a gradient
+	if len(ts) > 1 && ts[1].code.Wide() == ts[0].code { // a gradient
 		alike = append(ts[:1:1], ts[2:]...)
 	}
 	if err := wantFloats(op, alike...); err != nil {

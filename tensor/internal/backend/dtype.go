@@ -27,16 +27,18 @@ var dtypes = [Dtypes]struct {
 	size         int
 	wide         Dtype
 	float        bool
+	least, most  float64 // of whole numbers that float64 has
+	epsilon      float64
 	bits         func(v float64) uint64
 }{
 	NoDtype: {name: "no dtype"},
-	Float32: {name: "float32", suffix: "_f32", size: 4, float: true, bits: func(v float64) uint64 { return uint64(math.Float32bits(float32(v))) }},
-	Float64: {name: "float64", suffix: "_f64", size: 8, float: true, bits: math.Float64bits},
-	BFloat16: {name: "bfloat16", suffix: "_bf16", size: 2, float: true, wide: Float32,
+	Float32: {name: "float32", suffix: "_f32", size: 4, float: true, epsilon: 0x1p-23, bits: func(v float64) uint64 { return uint64(math.Float32bits(float32(v))) }},
+	Float64: {name: "float64", suffix: "_f64", size: 8, float: true, epsilon: 0x1p-52, bits: math.Float64bits},
+	BFloat16: {name: "bfloat16", suffix: "_bf16", size: 2, float: true, epsilon: 0x1p-7, wide: Float32,
 		bits: func(v float64) uint64 { return uint64(bfloat16.Round(float32(v))) }},
-	Int32: {name: "int32", suffix: "_i32", size: 4, bits: func(v float64) uint64 { return uint64(uint32(int32(v))) }},
-	Int64: {name: "int64", suffix: "_i64", size: 8, bits: func(v float64) uint64 { return uint64(int64(v)) }},
-	Uint8: {name: "uint8", suffix: "_u8", size: 1, bits: func(v float64) uint64 { return uint64(uint8(v)) }},
+	Int32: {name: "int32", suffix: "_i32", size: 4, least: math.MinInt32, most: math.MaxInt32, bits: func(v float64) uint64 { return uint64(uint32(int32(v))) }},
+	Int64: {name: "int64", suffix: "_i64", size: 8, least: -1 << 53, most: 1 << 53, bits: func(v float64) uint64 { return uint64(int64(v)) }},
+	Uint8: {name: "uint8", suffix: "_u8", size: 1, most: 255, bits: func(v float64) uint64 { return uint64(uint8(v)) }},
 }
 
 func (d Dtype) String() string { return dtypes[d].name }
@@ -52,6 +54,14 @@ func (d Dtype) Wide() Dtype { return dtypes[d].wide }
 
 // Float reports whether there is arithmetic with the type.
 func (d Dtype) Float() bool { return dtypes[d].float }
+
+// Bounds are the least and the greatest of a type of whole numbers, as far as float64 has them; whole is false of others.
+func (d Dtype) Bounds() (least, most float64, whole bool) {
+	return dtypes[d].least, dtypes[d].most, dtypes[d].most > 0
+}
+
+// Epsilon is the distance from 1 to the next number of a floating-point type.
+func (d Dtype) Epsilon() float64 { return dtypes[d].epsilon }
 
 // Computes is the type of numbers beside operands of type d: what it is added up in.
 func (d Dtype) Computes() Dtype {
