@@ -24,123 +24,124 @@ const (
 	Step           Family = 52
 )
 
-// The operations by families.
-const Neg, Exp, Log, Tanh, Sigmoid, ReLU, Sqrt, Square, AddScalar, MulScalar, PowScalar, Abs, Sin, Cos, Erf, Rsqrt, GELU, GELUTanh, SiLU, ELU, Softplus, LeakyReLU, Hardtanh, LogSigmoid, Clamp, CELU Op = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26
+// The operations by families, and one more than the number of the last one.
+const (
+	Neg, Exp, Log, Tanh, Sigmoid, ReLU, Sqrt, Square, AddScalar, MulScalar, PowScalar, Abs, Sin, Cos, Erf, Rsqrt, GELU, GELUTanh, SiLU, ELU, Softplus, LeakyReLU, Hardtanh, LogSigmoid, Clamp, CELU Op = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26
 
-const AbsGrad, SinGrad, CosGrad, ErfGrad, RsqrtGrad, GELUGrad, GELUTanhGrad, SiLUGrad, ELUGrad, SoftplusGrad, LeakyReLUGrad, HardtanhGrad, LogSigmoidGrad, ClampGrad, CELUGrad Op = 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41
+	AbsGrad, SinGrad, CosGrad, ErfGrad, RsqrtGrad, GELUGrad, GELUTanhGrad, SiLUGrad, ELUGrad, SoftplusGrad, LeakyReLUGrad, HardtanhGrad, LogSigmoidGrad, ClampGrad, CELUGrad Op = 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41
 
-const Add, Sub, Mul, Div, ReLUGrad, TanhGrad, SigmoidGrad, SqrtGrad, SquareGrad, Broadcast, Maximum, Minimum Op = 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53
+	Add, Sub, Mul, Div, ReLUGrad, TanhGrad, SigmoidGrad, SqrtGrad, SquareGrad, Broadcast, Maximum, Minimum Op = 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53
 
-const AddBias, AddBiasReLU Op = 54, 55
+	AddBias, AddBiasReLU Op = 54, 55
 
-const ReLUBiasGrad Op = 56
+	ReLUBiasGrad Op = 56
 
-const Where Op = 57
+	Where Op = 57
 
-const MinimumGrad, MaximumGrad Op = 58, 59
+	MinimumGrad, MaximumGrad Op = 58, 59
 
-const Dropout Op = 60
+	Dropout Op = 60
 
-const Fill Op = 61
+	Fill Op = 61
 
-const Convert Op = 62
+	Convert Op = 62
 
-const Place Op = 63
+	Place Op = 63
 
-const Pad Op = 64
+	Pad Op = 64
 
-const Transpose Op = 65
+	Transpose Op = 65
 
-const Take Op = 66
+	Take Op = 66
 
-const SortIndex Op = 67
+	SortIndex Op = 67
 
-const TakeGrad Op = 68
+	TakeGrad Op = 68
 
-const ScanGrad Op = 69
+	ScanGrad Op = 69
 
-const ScanGradOnto Op = 70
+	ScanGradOnto Op = 70
 
-const Gather Op = 71
+	Gather Op = 71
 
-const GatherGrad Op = 72
+	GatherGrad Op = 72
 
-const Sum Op = 73
+	Sum Op = 73
 
-const Amax, Max, LogSumExp, Var Op = 74, 75, 76, 77
+	Amax, Max, LogSumExp, Var Op = 74, 75, 76, 77
 
-const AmaxGrad, MaxGrad, LogSumExpGrad, VarGrad Op = 78, 79, 80, 81
+	AmaxGrad, MaxGrad, LogSumExpGrad, VarGrad Op = 78, 79, 80, 81
 
-const Softmax, LogSoftmax Op = 82, 83
+	Softmax, LogSoftmax Op = 82, 83
 
-const SoftmaxGrad, LogSoftmaxGrad Op = 84, 85
+	SoftmaxGrad, LogSoftmaxGrad Op = 84, 85
 
-const ArgMax Op = 86
+	ArgMax Op = 86
 
-const CrossEntropy Op = 87
+	CrossEntropy Op = 87
 
-const CrossEntropyWithGrad Op = 88
+	CrossEntropyWithGrad Op = 88
 
-const CrossEntropyGrad Op = 89
+	CrossEntropyGrad Op = 89
 
-const MSELoss, L1Loss, HuberLoss, BinaryCrossEntropy Op = 90, 91, 92, 93
+	MSELoss, L1Loss, HuberLoss, BinaryCrossEntropy Op = 90, 91, 92, 93
 
-const MSELossGrad, L1LossGrad, HuberLossGrad, BinaryCrossEntropyGrad Op = 94, 95, 96, 97
+	MSELossGrad, L1LossGrad, HuberLossGrad, BinaryCrossEntropyGrad Op = 94, 95, 96, 97
 
-const Normalize Op = 98
+	Normalize Op = 98
 
-const AddNormalize Op = 99
+	AddNormalize Op = 99
 
-const NormalizeGrad Op = 100
+	NormalizeGrad Op = 100
 
-const NormalizeGradOnto Op = 101
+	NormalizeGradOnto Op = 101
 
-const NormalizeWeightGrad Op = 102
+	NormalizeWeightGrad Op = 102
 
-const BatchNorm Op = 103
+	BatchNorm Op = 103
 
-const BatchNormTraining Op = 104
+	BatchNormTraining Op = 104
 
-const BatchNormGrad Op = 105
+	BatchNormGrad Op = 105
 
-const MatMul Op = 106
+	MatMul Op = 106
 
-const MatMulAddBias, MatMulAddBiasReLU Op = 107, 108
+	MatMulAddBias, MatMulAddBiasReLU Op = 107, 108
 
-const MatMulSums Op = 109
+	MatMulSums Op = 109
 
-const MatMulMasked Op = 110
+	MatMulMasked Op = 110
 
-const Conv, ConvInputGrad Op = 111, 112
+	Conv, ConvInputGrad Op = 111, 112
 
-const ConvWeightGrad Op = 113
+	ConvWeightGrad Op = 113
 
-const MaxPool Op = 114
+	MaxPool Op = 114
 
-const MaxPoolGrad Op = 115
+	MaxPoolGrad Op = 115
 
-const AvgPool, AvgPoolGrad Op = 116, 117
+	AvgPool, AvgPoolGrad Op = 116, 117
 
-const Attention Op = 118
+	Attention Op = 118
 
-const AttentionGrad Op = 119
+	AttentionGrad Op = 119
 
-const RNNTanhCell, RNNReLUCell, LSTMCell, GRUCell Op = 120, 121, 122, 123
+	RNNTanhCell, RNNReLUCell, LSTMCell, GRUCell Op = 120, 121, 122, 123
 
-const RNNTanhCellGrad, RNNReLUCellGrad, LSTMCellGrad, GRUCellGrad Op = 124, 125, 126, 127
+	RNNTanhCellGrad, RNNReLUCellGrad, LSTMCellGrad, GRUCellGrad Op = 124, 125, 126, 127
 
-const SGDStep, AdamStep, RMSpropStep, AdagradStep, LionStep Op = 128, 129, 130, 131, 132
+	SGDStep, AdamStep, RMSpropStep, AdagradStep, LionStep Op = 128, 129, 130, 131, 132
 
-const Norm Op = 133
+	Norm Op = 133
 
-const NormOfNorms Op = 134
+	NormOfNorms Op = 134
 
-const Clip Op = 135
+	Clip Op = 135
 
-const Bound Op = 136
+	Bound Op = 136
 
-// Ops is one more than the number of the last operation.
-const Ops = 137
+	Ops = 137
+)
 
 const (
 	functions = "neg; exp; log; tanh; sigmoid; relu; sqrt; square; add scalar; mul scalar; pow scalar; abs; sin; cos; erf; rsqrt; gelu; gelu tanh; silu; elu; softplus; leaky relu; hardtanh; logsigmoid; clamp; celu"

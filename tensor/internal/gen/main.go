@@ -102,7 +102,7 @@ func ops() string {
 			n++
 			identifiers, numbers = append(identifiers, identifier(name)), append(numbers, fmt.Sprint(n))
 		}
-		fmt.Fprintf(&ops, "const %s Op = %s\n\n", strings.Join(identifiers, ", "), strings.Join(numbers, ", "))
+		fmt.Fprintf(&ops, "%s Op = %s\n\n", strings.Join(identifiers, ", "), strings.Join(numbers, ", "))
 	}
 	return fmt.Sprintf(`%spackage backend
 
@@ -110,9 +110,10 @@ func ops() string {
 const (
 %s)
 
-// The operations by families.
-%s// Ops is one more than the number of the last operation.
-const Ops = %d
+// The operations by families, and one more than the number of the last one.
+const (
+%sOps = %d
+)
 
 const (
 	functions = %q

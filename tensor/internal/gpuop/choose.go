@@ -1,6 +1,7 @@
 package gpuop
 
 import (
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
@@ -30,9 +31,14 @@ func productOf(c *backend.Call) product {
 	return product{*backend.ParamsOf[plan.Product](c.Params()), c.Op, c.Dtype, c.Plan != nil, c.Args[0].Ptr%16 == 0}
 }
 
-// libraries says what the library does of a dtype.
-var libraries = [backend.Dtypes]struct{ products, bias bool }{
-	backend.Float32: {products: true, bias: true}, backend.Float64: {products: true}, backend.BFloat16: {products: true, bias: true},
+// libraries says what the library does of a dtype, and how it is told which one it is.
+var libraries = [backend.Dtypes]struct {
+	products, bias bool
+	gemm           device.Gemm
+}{
+	backend.Float32:  {products: true, bias: true},
+	backend.Float64:  {products: true, gemm: device.Gemm{Float64: true}},
+	backend.BFloat16: {products: true, bias: true, gemm: device.Gemm{BFloat16: true}},
 }
 
 // choose is how a product is computed, and why.

@@ -27,9 +27,10 @@ func (l *launch) library(ctx context.Context, p product, bias *backend.Ref) erro
 		return err
 	}
 	g := &l.gemm
-	*g = device.Gemm{Float64: p.dtype == backend.Float64, BFloat16: p.dtype == backend.BFloat16, TF32: l.b.env.TF32(), TransA: p.TransA, TransB: p.TransB,
-		M: p.M, N: p.N, K: p.K, LDA: p.K, LDB: p.N, LDC: p.N,
-		A: l.arg(1).Ptr, B: l.arg(2).Ptr, C: l.arg(0).Ptr, Alpha: 1, Workspace: workspace}
+	*g = libraries[p.dtype].gemm
+	g.TF32, g.TransA, g.TransB, g.Alpha, g.Workspace = l.b.env.TF32(), p.TransA, p.TransB, 1, workspace
+	g.M, g.N, g.K, g.LDA, g.LDB, g.LDC = p.M, p.N, p.K, p.K, p.N, p.N
+	g.A, g.B, g.C = l.arg(1).Ptr, l.arg(2).Ptr, l.arg(0).Ptr
 	if bias != nil {
 		g.Bias = bias.Ptr
 	}
