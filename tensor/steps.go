@@ -101,7 +101,7 @@ func (s *steps) add(rt *Runtime, rule *kernel.Rule, name string, i int) error {
 	u.step.shared(&s.shared[i])
 	s.list.Own = slices.Grow(s.list.Own, width)[:(i+1)*width]
 	u.step.own(&s.list.Own[i*width])
-	if u.next != nil && rt.capturing.Load() != nil {
+	if u.next != nil {
 		s.nexts = append(s.nexts, make([]func() (stepper, error), i+1-len(s.nexts))...)
 		s.nexts[i] = u.next
 	}
