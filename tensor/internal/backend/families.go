@@ -32,7 +32,7 @@ var families = []family{
 	{operands: "+y x", ops: "place"},                                     // *kernel.Placement
 	{operands: "=y x", ops: "pad", base: "fill"},                         // Padding
 	{operands: "=y x", ops: "transpose"},                                 // Matrix
-	{operands: "=y x index +fault", ops: "take"},                         // kernel.Take
+	{operands: "=y x index +fault", ops: "take"},                         // plan.Take
 	{operands: "=order =spare index", ops: "sort index"},                 // Sorting
 	{operands: "+dx dy order", ops: "take grad"},                         // Taking
 	{operands: "=dx dy index", ops: "scan grad", base: "take grad"},      // Taking

@@ -48,7 +48,8 @@ func function(_ context.Context, l *launch, k name) error {
 }
 
 func binary(_ context.Context, l *launch, k name) error {
-	dims, sa, sb := l.c.Plan.(*kernel.Broadcast).Strides()
+	p := l.c.Plan.(*kernel.Broadcast)
+	dims, sa, sb := p.Dims, p.Dst, p.Src
 	if len(dims) > maxDims {
 		return tooMany("broadcasting", len(dims))
 	}

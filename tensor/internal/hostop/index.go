@@ -29,8 +29,7 @@ func fault(a *args, i int) *kernel.Fault {
 }
 
 func take[E word, I kernel.Index](a *args) {
-	t := params[plan.Take](a)
-	kernel.TakeRows(of[E](a, 0), of[E](a, 1), of[I](a, 2), kernel.Take(*t), E(a.dtype.Missing()), fault(a, 3))
+	kernel.TakeRows(of[E](a, 0), of[E](a, 1), of[I](a, 2), *params[plan.Take](a), E(a.dtype.Missing()), fault(a, 3))
 }
 
 func gather[E word, I kernel.Index](a *args) {
@@ -48,5 +47,5 @@ func sortIndex[I kernel.Index](a *args) {
 
 func takeGrad[T kernel.Float](a *args) {
 	t := params[plan.TakeGrad](a)
-	kernel.TakeRowsGrad(of[T](a, 0), of[T](a, 1), of[uint64](a, 2), kernel.Take(t.Take), t.Mean)
+	kernel.TakeRowsGrad(of[T](a, 0), of[T](a, 1), of[uint64](a, 2), t.Take, t.Mean)
 }

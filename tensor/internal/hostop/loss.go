@@ -8,31 +8,21 @@ import (
 
 func losses(t *functions) {
 	by := t.pair(backend.CrossEntropy, 2)
-	by.of[backend.Int32] = cells{backend.Float32: crossEntropy[float32, int32], backend.Float64: crossEntropy[float64, int32], backend.BFloat16: crossEntropyBFloat16[int32]}
-	by.of[backend.Int64] = cells{backend.Float32: crossEntropy[float32, int64], backend.Float64: crossEntropy[float64, int64], backend.BFloat16: crossEntropyBFloat16[int64]}
+	by.of[backend.Int32] = cells{backend.Float32: crossEntropy[float32, float32, int32], backend.Float64: crossEntropy[float64, float64, int32], backend.BFloat16: crossEntropy[float32, bf16, int32]}
+	by.of[backend.Int64] = cells{backend.Float32: crossEntropy[float32, float32, int64], backend.Float64: crossEntropy[float64, float64, int64], backend.BFloat16: crossEntropy[float32, bf16, int64]}
 	by = t.pair(backend.CrossEntropyGrad, 2)
-	by.of[backend.Int32] = cells{backend.Float32: crossEntropyGrad[float32, int32], backend.Float64: crossEntropyGrad[float64, int32], backend.BFloat16: crossEntropyGradBFloat16[int32]}
-	by.of[backend.Int64] = cells{backend.Float32: crossEntropyGrad[float32, int64], backend.Float64: crossEntropyGrad[float64, int64], backend.BFloat16: crossEntropyGradBFloat16[int64]}
+	by.of[backend.Int32] = cells{backend.Float32: crossEntropyGrad[float32, float32, int32], backend.Float64: crossEntropyGrad[float64, float64, int32], backend.BFloat16: crossEntropyGrad[float32, bf16, int32]}
+	by.of[backend.Int64] = cells{backend.Float32: crossEntropyGrad[float32, float32, int64], backend.Float64: crossEntropyGrad[float64, float64, int64], backend.BFloat16: crossEntropyGrad[float32, bf16, int64]}
 	t.floats(loss[float32], loss[float64], backend.Loss.All()...)
 	t.floats(lossGrad[float32], lossGrad[float64], backend.LossGrad.All()...)
 }
 
-func crossEntropy[T kernel.Float, L kernel.Label](a *args) {
-	kernel.CrossEntropy(of[T](a, 0), of[T](a, 1), of[L](a, 2), of[T](a, 3), *params[kernel.Entropy](a), fault(a, 4))
+func crossEntropy[T kernel.Float, E kernel.Logit, L kernel.Index](a *args) {
+	kernel.CrossEntropy(of[T](a, 0), of[E](a, 1), of[L](a, 2), of[T](a, 3), *params[kernel.Entropy](a), fault(a, 4))
 }
 
-func crossEntropyGrad[T kernel.Float, L kernel.Label](a *args) {
-	kernel.CrossEntropyGrad(of[T](a, 0), of[T](a, 1), of[L](a, 2), of[T](a, 3), of[T](a, 4), *params[kernel.Entropy](a))
-}
-
-// Logits of bfloat16 are too many for a copy in float32.
-
-func crossEntropyBFloat16[L kernel.Label](a *args) {
-	kernel.CrossEntropyBFloat16(of[float32](a, 0), of[bf16](a, 1), of[L](a, 2), of[float32](a, 3), *params[kernel.Entropy](a), fault(a, 4))
-}
-
-func crossEntropyGradBFloat16[L kernel.Label](a *args) {
-	kernel.CrossEntropyGradBFloat16(of[bf16](a, 0), of[bf16](a, 1), of[L](a, 2), of[float32](a, 3), of[float32](a, 4), *params[kernel.Entropy](a))
+func crossEntropyGrad[T kernel.Float, E kernel.Logit, L kernel.Index](a *args) {
+	kernel.CrossEntropyGrad(of[E](a, 0), of[E](a, 1), of[L](a, 2), of[T](a, 3), of[T](a, 4), *params[kernel.Entropy](a))
 }
 
 func pairsOf[T kernel.Float](a *args, first int) kernel.Pairs[T] {

@@ -29,50 +29,35 @@ var scratch = func() (t [backend.Ops]map[backend.Dtype]func(c *backend.Call) int
 	floats(productScratch[float32], productScratch[float64], append(backend.Linear.All(), backend.MatMul, backend.MatMulMasked)...)
 	floats(convScratch(kernel.ConvolveScratch[float32]), convScratch(kernel.ConvolveScratch[float64]), backend.Conv)
 	floats(convScratch(kernel.InputGradScratch[float32]), convScratch(kernel.InputGradScratch[float64]), backend.ConvInputGrad)
-	floats(weightScratch(kernel.WeightGradScratch[float32]), weightScratch(kernel.WeightGradScratch[float64]), backend.ConvWeightGrad)
+	floats(convScratch(kernel.WeightGradScratch[float32]), convScratch(kernel.WeightGradScratch[float64]), backend.ConvWeightGrad)
 	return t
 }()
 
 func productScratch[T kernel.Float](c *backend.Call) int {
-	return kernel.MatMulScratch[T](productOf(backend.ParamsOf[plan.Product](c.Params()), c.Plan))
+	return kernel.MatMulScratch[T](backend.ParamsOf[plan.Product](c.Params()), batchOf(c.Plan))
 }
 
 func convScratch(elements func(p *kernel.Conv, bias bool) int) func(c *backend.Call) int {
 	return func(c *backend.Call) int { return elements(c.Plan.(*kernel.Conv), !c.Args[3].None()) }
 }
 
-func weightScratch(elements func(p *kernel.Conv) int) func(c *backend.Call) int {
-	return func(c *backend.Call) int { return elements(c.Plan.(*kernel.Conv)) }
-}
-
-// productOf is a product as package kernel has it; batch is its *kernel.Placement, or nil.
-func productOf(p *plan.Product, batch any) kernel.MatMul {
-	m := kernel.MatMul{M: p.M, N: p.N, K: p.K, TransA: p.TransA, TransB: p.TransB}
-	m.Batch, _ = batch.(*kernel.Placement)
-	return m
+// batchOf is the batch of a product, or nil.
+func batchOf(plan any) *kernel.Placement {
+	batch, _ := plan.(*kernel.Placement)
+	return batch
 }
 
 func multiply[T kernel.Float](a *args) {
-	product(a, of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3))
-}
-
-func product[T kernel.Float](a *args, y, x, w, scratch []T) {
-	p := productOf(params[plan.Product](a), a.Plan)
-	if p.Batch != nil {
-		kernel.MultiplyBatch(p, y, x, w, scratch)
-	} else {
-		kernel.Multiply(p, y, x, w, scratch)
-	}
+	kernel.Multiply(params[plan.Product](a), batchOf(a.Plan), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3))
 }
 
 func linear[T kernel.Float](a *args) {
-	p := productOf(params[plan.Product](a), nil)
-	kernel.Linear(p, of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), a.Op == backend.MatMulAddBiasReLU, of[T](a, 4))
+	kernel.Linear(params[plan.Product](a), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), a.Op == backend.MatMulAddBiasReLU, of[T](a, 4))
 }
 
 func masked[T kernel.Float](a *args) {
 	dx := of[T](a, 0)
-	product(a, dx, of[T](a, 1), of[T](a, 2), of[T](a, 4))
+	kernel.Multiply(params[plan.Product](a), batchOf(a.Plan), dx, of[T](a, 1), of[T](a, 2), of[T](a, 4))
 	n := []int{len(dx)}
 	kernel.Zip(kernel.ReLUGrad, dx, dx, of[T](a, 3), kernel.NewBroadcast(n, n, n))
 }

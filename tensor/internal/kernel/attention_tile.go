@@ -27,10 +27,7 @@ var (
 )
 
 func attendSpacesOf[T Float]() *spares[attendSpace[T]] {
-	if s, ok := any(&attendSpaces32).(*spares[attendSpace[T]]); ok {
-		return s
-	}
-	return any(&attendSpaces64).(*spares[attendSpace[T]])
+	return either[*spares[attendSpace[T]]](&attendSpaces32, &attendSpaces64)
 }
 
 func takeAttendSpace[T Float]() *attendSpace[T] {

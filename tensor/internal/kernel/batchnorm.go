@@ -68,7 +68,7 @@ func NormalizeBatch[T Float](p *BatchNorm, y []T, stats []float64, x, w, b []T, 
 			}
 			rstd := 1 / math.Sqrt(variance+p.Eps)
 			stats[c], stats[p.C+c] = mean, rstd
-			weight, shift := [1]T{T(orOne(w, c))}, [1]T{T(orZero(b, c))}
+			weight, shift := [1]T{T(orElse(w, c, 1))}, [1]T{T(orElse(b, c, 0))}
 			p.each(c, func(lo, hi int) { simd.Normalize(y[lo:hi], x[lo:hi], weight[:], shift[:], mean, rstd) })
 		}
 	})
@@ -85,7 +85,7 @@ func NormalizeBatchGrad[T Float](p *BatchNorm, dx, dw, db, dy, x, w []T, stats [
 			mean, rstd := stats[c], stats[p.C+c]
 			sum := sumOf(0, p.N, func(i int) float64 { return total(dy[p.channel(i, c):][:p.Inner]) })
 			dot := sumOf(0, p.N, func(i int) float64 {
-				_, dot := dotDeviations(dy[p.channel(i, c):][:p.Inner], x[p.channel(i, c):][:p.Inner], ones[:], mean)
+				_, dot := dotDeviations(dy[p.channel(i, c):][:p.Inner], x[p.channel(i, c):][:p.Inner], mean)
 				return dot
 			})
 			if dw != nil {
@@ -97,7 +97,7 @@ func NormalizeBatchGrad[T Float](p *BatchNorm, dx, dw, db, dy, x, w []T, stats [
 			if dx == nil {
 				continue
 			}
-			scale := rstd * orOne(w, c)
+			scale := rstd * orElse(w, c, 1)
 			if !p.Training {
 				p.each(c, func(lo, hi int) {
 					for i, v := range dy[lo:hi] {

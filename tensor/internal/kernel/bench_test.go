@@ -3,6 +3,8 @@ package kernel
 import (
 	"fmt"
 	"testing"
+
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // BenchmarkMatMul takes the shapes of a dense layer at batch 128, forward (NT), and backward for its argument
@@ -19,9 +21,9 @@ func benchMatMul[T Float](b *testing.B) {
 			transA, transB bool
 		}{{"NN", false, false}, {"NT", false, true}, {"TN", true, false}, {"TT", true, true}} {
 			b.Run(fmt.Sprintf("%s/%dx%dx%d", form.name, s[0], s[1], s[2]), func(b *testing.B) {
-				p := MatMul{M: s[0], N: s[1], K: s[2], TransA: form.transA, TransB: form.transB}
+				p := &plan.Product{M: s[0], N: s[1], K: s[2], TransA: form.transA, TransB: form.transB}
 				x, y := make([]T, p.M*p.K), make([]T, p.K*p.N)
-				c, scratch := make([]T, p.M*p.N), make([]T, MatMulScratch[T](p))
+				c, scratch := make([]T, p.M*p.N), make([]T, MatMulScratch[T](p, nil))
 				for i := range x {
 					x[i] = T(i%7) + 0.5
 				}
@@ -29,7 +31,7 @@ func benchMatMul[T Float](b *testing.B) {
 					y[i] = T(i%5) + 0.5
 				}
 				for b.Loop() {
-					Multiply(p, c, x, y, scratch)
+					Multiply(p, nil, c, x, y, scratch)
 				}
 				b.ReportMetric(2*float64(p.M*p.N*p.K)*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
 			})

@@ -22,12 +22,6 @@ const (
 	Minimum
 )
 
-// Name is the function's name in launches and errors.
-func (b Binary) Name() string {
-	return [...]string{"add", "sub", "mul", "div", "relu grad", "tanh grad", "sigmoid grad", "sqrt grad", "square grad", "broadcast",
-		"maximum", "minimum"}[b]
-}
-
 // vectorBinary are those that package simd has.
 var vectorBinary = [...]simd.Binary{Add: simd.Add, Sub: simd.Sub, Mul: simd.Mul, Div: simd.Div, ReLUGrad: simd.ReLUGrad, TanhGrad: simd.TanhGrad,
 	SigmoidGrad: simd.SigmoidGrad, SqrtGrad: simd.SqrtGrad, SquareGrad: simd.SquareGrad, First: simd.NoBinary, Maximum: simd.Maximum,
@@ -35,134 +29,97 @@ var vectorBinary = [...]simd.Binary{Add: simd.Add, Sub: simd.Sub, Mul: simd.Mul,
 
 // Zip sets dst = op(a, b), where p says which elements of a and b meet.
 func Zip[T Float](op Binary, dst, a, b []T, p *Broadcast) {
-	dims, as, bs := p.Strides()
-	inner := len(dims) - 1
-	if f := simd.BinaryOf[T](vectorBinary[op]); f != nil && (inner < 0 || as[inner] <= 1 && bs[inner] <= 1) {
-		zipVector(f, dst, a, b, p)
-		return
-	}
-	run := zipLoop[T](op)
-	if inner < 0 {
-		if len(dst) > 0 {
-			run(dst[:1], a, b, 0, 0)
-		}
-		return
-	}
-	n, sa, sb := dims[inner], as[inner], bs[inner]
-	if inner == 0 {
-		split(n, grainCheap, func(lo, hi int) { run(dst[lo:hi], a[lo*sa:], b[lo*sb:], sa, sb) })
-		return
-	}
-	rows := len(dst) / max(1, n)
-	split(rows, max(1, grainCheap/max(1, n)), func(lo, hi int) {
-		for row := lo; row < hi; row++ {
-			oa, ob := p.offsets(row)
-			run(dst[row*n:(row+1)*n], a[oa:], b[ob:], sa, sb)
-		}
-	})
-}
-
-// zipVector is Zip where the elements of rows are neighbours, or one for all.
-func zipVector[T Float](f simd.BinaryFunc[T], dst, a, b []T, p *Broadcast) {
-	dims, as, bs := p.Strides()
-	inner := len(dims) - 1
+	z, grain := zipperOf[T](op)
+	n, sa, sb := p.row()
 	switch {
 	case len(dst) == 0:
-	case inner < 0:
-		f(&dst[0], &a[0], &b[0], 1, 0, 0)
-	case inner == 0 && len(dst) < 2*grainVector:
-		zipPart(f, dst, a, b, as[0], bs[0])
-	case inner == 0:
-		sa, sb := as[0], bs[0]
-		split(len(dst), grainVector, func(lo, hi int) { zipPart(f, dst[lo:hi], a[lo*sa:], b[lo*sb:], sa, sb) })
-	case len(dst) < 2*grainVector:
-		zipRows(f, dst, a, b, p, 0, len(dst)/dims[inner])
+	case len(dst) == n && n < 2*grain:
+		z.row(dst, a, b, sa, sb)
+	case len(dst) < 2*grain:
+		z.rows(dst, a, b, p, 0, len(dst)/n)
+	case len(dst) == n:
+		split(n, grain, func(lo, hi int) { z.row(dst[lo:hi], a[lo*sa:], b[lo*sb:], sa, sb) })
 	default:
-		split(len(dst)/dims[inner], max(1, grainVector/dims[inner]), func(lo, hi int) { zipRows(f, dst, a, b, p, lo, hi) })
+		split(len(dst)/n, max(1, grain/n), func(lo, hi int) { z.rows(dst, a, b, p, lo, hi) })
 	}
 }
 
-// zipRows is for rows [lo, hi).
-func zipRows[T Float](f simd.BinaryFunc[T], dst, a, b []T, p *Broadcast, lo, hi int) {
-	inner := len(p.Dims) - 1
-	n, sa, sb := p.Dims[inner], p.Dst[inner], p.Src[inner]
+// zipper computes rows, whose elements in a and b are sa and sb apart: 1, or 0 for one element in place of many.
+type zipper[T Float] struct {
+	vector simd.BinaryFunc[T] // nil: loop
+	loop   func(dst, a, b []T, sa, sb int)
+}
+
+func zipperOf[T Float](op Binary) (z zipper[T], grain int) {
+	if z.vector = simd.BinaryOf[T](vectorBinary[op]); z.vector != nil {
+		return z, grainVector
+	}
+	z.loop = zipLoop[T](op)
+	return z, grainCheap
+}
+
+// rows is for rows [lo, hi).
+func (z zipper[T]) rows(dst, a, b []T, p *Broadcast, lo, hi int) {
+	n, sa, sb := p.row()
 	for row := lo; row < hi; row++ {
 		oa, ob := p.offsets(row)
-		zipPart(f, dst[row*n:(row+1)*n], a[oa:], b[ob:], sa, sb)
+		z.row(dst[row*n:(row+1)*n], a[oa:], b[ob:], sa, sb)
+	}
+}
+
+func (z zipper[T]) row(dst, a, b []T, sa, sb int) {
+	if z.vector != nil {
+		zipPart(z.vector, dst, a, b, sa, sb)
+	} else {
+		z.loop(dst, a, b, sa, sb)
 	}
 }
 
 func zipLoop[T Float](op Binary) func(dst, a, b []T, sa, sb int) {
+	var f func(a, b T) T
 	switch op {
 	case Add:
 		return addLoop[T]
-	case Sub:
-		return func(dst, a, b []T, sa, sb int) {
-			for i := range dst {
-				dst[i] = a[i*sa] - b[i*sb]
-			}
-		}
 	case Mul:
 		return mulLoop[T]
-	case Div:
-		return func(dst, a, b []T, sa, sb int) {
-			for i := range dst {
-				dst[i] = a[i*sa] / b[i*sb]
-			}
-		}
 	case ReLUGrad:
 		return reluGradLoop[T]
-	case TanhGrad:
-		return func(dst, dy, y []T, sa, sb int) {
-			for i := range dst {
-				v := y[i*sb]
-				dst[i] = dy[i*sa] * ((1 - v) * (1 + v)) // 1-v*v loses all digits near 1
-			}
-		}
-	case SigmoidGrad:
-		return func(dst, dy, y []T, sa, sb int) {
-			for i := range dst {
-				v := y[i*sb]
-				dst[i] = dy[i*sa] * v * (1 - v)
-			}
-		}
-	case SqrtGrad:
-		return func(dst, dy, y []T, sa, sb int) {
-			for i := range dst {
-				dst[i] = dy[i*sa] / (2 * y[i*sb])
-			}
-		}
 	case First:
 		return func(dst, a, _ []T, sa, _ int) {
 			for i := range dst {
 				dst[i] = a[i*sa]
 			}
 		}
+	case Sub:
+		f = func(a, b T) T { return a - b }
+	case Div:
+		f = func(a, b T) T { return a / b }
+	case TanhGrad:
+		f = func(dy, y T) T { return dy * ((1 - y) * (1 + y)) } // 1-y*y loses all digits near 1
+	case SigmoidGrad:
+		f = func(dy, y T) T { return dy * y * (1 - y) }
+	case SqrtGrad:
+		f = func(dy, y T) T { return dy / (2 * y) }
+	case SquareGrad:
+		f = func(dy, x T) T { return dy * (2 * x) }
 	case Maximum:
-		return func(dst, a, b []T, sa, sb int) {
-			for i := range dst {
-				x, y := a[i*sa], b[i*sb]
-				if x > y || x != x {
-					y = x
-				}
-				dst[i] = y
+		f = func(a, b T) T {
+			if a > b || a != a {
+				return a
 			}
+			return b
 		}
 	case Minimum:
-		return func(dst, a, b []T, sa, sb int) {
-			for i := range dst {
-				x, y := a[i*sa], b[i*sb]
-				if x < y || x != x {
-					y = x
-				}
-				dst[i] = y
+		f = func(a, b T) T {
+			if a < b || a != a {
+				return a
 			}
+			return b
 		}
-	default:
-		return func(dst, dy, x []T, sa, sb int) {
-			for i := range dst {
-				dst[i] = dy[i*sa] * (2 * x[i*sb])
-			}
+	}
+	return func(dst, a, b []T, sa, sb int) {
+		for i := range dst {
+			dst[i] = f(a[i*sa], b[i*sb])
 		}
 	}
 }

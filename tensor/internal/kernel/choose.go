@@ -13,8 +13,13 @@ func NewMeeting(out []int, shapes ...[]int) *Meeting {
 	for k, s := range shapes {
 		all[k] = stretched(out, s)
 	}
-	p := &Meeting{Strides: make([][]int, len(shapes))}
-	for i, d := range out {
+	return meet(out, all...)
+}
+
+// meet plans a loop over arrays with the given strides.
+func meet(shape []int, all ...[]int) *Meeting {
+	p := &Meeting{Strides: make([][]int, len(all))}
+	for i, d := range shape {
 		if d == 1 {
 			continue
 		}

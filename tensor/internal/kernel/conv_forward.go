@@ -8,10 +8,7 @@ var (
 )
 
 func correlatesOf[T Float]() *spares[correlate[T]] {
-	if s, ok := any(&correlates32).(*spares[correlate[T]]); ok {
-		return s
-	}
-	return any(&correlates64).(*spares[correlate[T]])
+	return either[*spares[correlate[T]]](&correlates32, &correlates64)
 }
 
 // takeCorrelate is one without plans.

@@ -7,15 +7,7 @@ import "github.com/cistern-ml/cistern/tensor/internal/gemm"
 // they are needed, and stay in a processor's cache until they are used up.
 
 // zeros are as many as a row of a panel.
-func zeros[T Float]() []T {
-	var v T
-	switch any(v).(type) {
-	case float32:
-		return any(zeros32[:]).([]T)
-	default:
-		return any(zeros64[:]).([]T)
-	}
-}
+func zeros[T Float]() []T { return either[*[mostColumns]T](&zeros32, &zeros64)[:] }
 
 const mostColumns = 32
 
@@ -107,15 +99,14 @@ func placesPanel[T Float](kernel gemm.Kernel[T], s *sight, dst, x []T, stride, k
 		rows := min(depth-i, s.channels-channel)
 		down, right := s.tap(tap)
 		to := dst[i*width:][:rows*width]
+		whole := true
 		for at := range runs[:count] {
 			run := &runs[at]
 			run.see(s, down, right)
+			whole = whole && run.inside == run.n
 		}
-		for _, run := range runs[:count] {
-			if run.inside < run.n {
-				clear(to) // the whole is as fast as a few columns
-				break
-			}
+		if !whole {
+			clear(to) // all of it is as fast as a few columns
 		}
 		at := 0
 		for r := range runs[:count] {

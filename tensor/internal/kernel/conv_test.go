@@ -74,7 +74,7 @@ func newConvolution[T Float](t *testing.T, r *rand.Rand, p Conv, special bool) *
 func (c *convolution[T]) run() {
 	Convolve(&c.Conv, c.y, c.x, c.w, c.biasY, c.scratch(ConvolveScratch[T](&c.Conv, c.biasY != nil)))
 	ConvolveInputGrad(&c.Conv, c.dx, c.dy, c.w, c.biasX, c.scratch(InputGradScratch[T](&c.Conv, c.biasX != nil)))
-	ConvolveWeightGrad(&c.Conv, c.dw, c.dy, c.x, c.scratch(WeightGradScratch[T](&c.Conv)))
+	ConvolveWeightGrad(&c.Conv, c.dw, c.dy, c.x, c.scratch(WeightGradScratch[T](&c.Conv, false)))
 }
 
 func arrayOf[T Float](s []T) reference.Array {
@@ -285,7 +285,7 @@ func TestScratchOfConvolutions(t *testing.T) {
 	for _, scratch := range []func(p *Conv) int{
 		func(p *Conv) int { return ConvolveScratch[float32](p, true) },
 		func(p *Conv) int { return InputGradScratch[float32](p, true) },
-		WeightGradScratch[float32],
+		func(p *Conv) int { return WeightGradScratch[float32](p, false) },
 	} {
 		require.Less(t, scratch(&large), 1<<18)
 		large.In, large.Out = [2]int{202, 202}, [2]int{200, 200}

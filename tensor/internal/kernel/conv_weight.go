@@ -38,10 +38,7 @@ var (
 )
 
 func weightGradsOf[T Float]() *spares[weightGrad[T]] {
-	if s, ok := any(&weightGrads32).(*spares[weightGrad[T]]); ok {
-		return s
-	}
-	return any(&weightGrads64).(*spares[weightGrad[T]])
+	return either[*spares[weightGrad[T]]](&weightGrads32, &weightGrads64)
 }
 
 func takeWeightGrad[T Float](plan *Conv) *weightGrad[T] {
@@ -79,7 +76,7 @@ func (c *weightGrad[T]) lay() (sums, slot int) {
 func (c *weightGrad[T]) turnedElements() int { return c.turned * c.sight.in[1] * c.kernel.Columns() }
 
 // WeightGradScratch is the number of elements of scratch memory that ConvolveWeightGrad takes at most.
-func WeightGradScratch[T Float](p *Conv) int {
+func WeightGradScratch[T Float](p *Conv, _ bool) int {
 	c := takeWeightGrad[T](p)
 	defer c.done()
 	sums, slot := c.lay()

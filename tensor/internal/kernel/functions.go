@@ -18,17 +18,17 @@ type Function struct {
 	Ordered bool     // c must not be above d
 
 	// Value is the function: computed in float64 and rounded once.
-	Value func(c, d float64) func(x float64) float64
+	Value func(x, c, d float64) float64
 	// Slope is dy times the derivative at v, which is the argument or, with OfResult, the result. Where a function is constant it is
 	// 0, whatever dy is. nil: the gradient is a Binary.
-	Slope    func(c, d float64) func(dy, v float64) float64
+	Slope    func(dy, v, c, d float64) float64
 	OfResult bool
 	GradDoc  string // of the gradient's method, after its name; "": the usual one
 
 	vector      simd.Unary
 	vectorSlope simd.Gradient
 	cheap       bool // for the grain
-	loop        loop // to the same bits as Value
+	loop        loop // to the same bits as Value; empty: none
 }
 
 // Method is the function's name as a method: GELUTanh of "gelu tanh".
@@ -49,41 +49,27 @@ type loop struct {
 	double func(dst, x []float64, c float64)
 }
 
-func plain(f func(x float64) float64) func(c, d float64) func(x float64) float64 {
-	return func(float64, float64) func(float64) float64 { return f }
-}
-
-func slope(f func(dy, v float64) float64) func(c, d float64) func(dy, v float64) float64 {
-	return func(float64, float64) func(float64, float64) float64 { return f }
-}
-
 // Functions are the elementwise functions, in the order of their codes: those with a Slope come last.
 var Functions = []Function{
-	{Name: "neg", Doc: "returns -x.", Value: plain(func(x float64) float64 { return -x }), vector: simd.Neg, cheap: true, loop: loop{neg[float32], neg[float64]}},
-	{Name: "exp", Doc: "returns e to the power of x.", Value: plain(exp), vector: simd.Exp},
-	{Name: "log", Doc: "returns the natural logarithm of x.", Value: plain(log), vector: simd.Log},
-	{Name: "tanh", Doc: "returns the hyperbolic tangent of x.", Value: plain(math.Tanh), vector: simd.Tanh},
-	{Name: "sigmoid", Doc: "returns 1 / (1 + exp(-x)).", Value: plain(sigmoid), vector: simd.Sigmoid},
-	{Name: "relu", Go: "ReLU", Doc: "returns max(x, 0); NaN stays NaN.", Value: plain(func(x float64) float64 {
+	{Name: "neg", Doc: "returns -x.", Value: func(x, _, _ float64) float64 { return -x }, vector: simd.Neg, cheap: true},
+	{Name: "exp", Doc: "returns e to the power of x.", Value: func(x, _, _ float64) float64 { return exp(x) }, vector: simd.Exp},
+	{Name: "log", Doc: "returns the natural logarithm of x.", Value: func(x, _, _ float64) float64 { return log(x) }, vector: simd.Log},
+	{Name: "tanh", Doc: "returns the hyperbolic tangent of x.", Value: func(x, _, _ float64) float64 { return math.Tanh(x) }, vector: simd.Tanh},
+	{Name: "sigmoid", Doc: "returns 1 / (1 + exp(-x)).", Value: func(x, _, _ float64) float64 { return sigmoid(x) }, vector: simd.Sigmoid},
+	{Name: "relu", Go: "ReLU", Doc: "returns max(x, 0); NaN stays NaN.", Value: func(x, _, _ float64) float64 {
 		if x < 0 {
 			return 0
 		}
 		return x
-	}), vector: simd.ReLU, cheap: true, loop: loop{relu[float32], relu[float64]}},
-	{Name: "sqrt", Doc: "returns the square root of x.", Value: plain(math.Sqrt), vector: simd.Sqrt, cheap: true},
-	{Name: "square", Doc: "returns x * x.", Value: plain(func(x float64) float64 { return x * x }), vector: simd.Square, cheap: true, loop: loop{square[float32], square[float64]}},
-	{Name: "add scalar", Doc: "returns x + c.", Params: []string{"c"}, Value: func(c, _ float64) func(float64) float64 {
-		return func(x float64) float64 { return x + c }
-	}, vector: simd.AddConst, cheap: true, loop: loop{addScalar[float32], addScalar[float64]}},
-	{Name: "mul scalar", Doc: "returns x * c.", Params: []string{"c"}, Value: func(c, _ float64) func(float64) float64 {
-		return func(x float64) float64 { return x * c }
-	}, vector: simd.MulConst, cheap: true, loop: loop{mulScalar[float32], mulScalar[float64]}},
-	{Name: "pow scalar", Doc: "returns x to the power of c.", Params: []string{"c"}, Value: func(c, _ float64) func(float64) float64 {
-		return func(x float64) float64 { return pow(x, c) }
-	}},
+	}, vector: simd.ReLU, cheap: true, loop: loop{relu[float32], relu[float64]}},
+	{Name: "sqrt", Doc: "returns the square root of x.", Value: func(x, _, _ float64) float64 { return math.Sqrt(x) }, vector: simd.Sqrt, cheap: true},
+	{Name: "square", Doc: "returns x * x.", Value: func(x, _, _ float64) float64 { return x * x }, vector: simd.Square, cheap: true},
+	{Name: "add scalar", Doc: "returns x + c.", Params: []string{"c"}, Value: func(x, c, _ float64) float64 { return x + c }, vector: simd.AddConst, cheap: true, loop: loop{addScalar[float32], addScalar[float64]}},
+	{Name: "mul scalar", Doc: "returns x * c.", Params: []string{"c"}, Value: func(x, c, _ float64) float64 { return x * c }, vector: simd.MulConst, cheap: true, loop: loop{mulScalar[float32], mulScalar[float64]}},
+	{Name: "pow scalar", Doc: "returns x to the power of c.", Params: []string{"c"}, Value: func(x, c, _ float64) float64 { return pow(x, c) }},
 
-	{Name: "abs", Doc: "returns |x| (torch.abs).", GradDoc: "dy with the sign of x, and 0 at 0", Value: plain(math.Abs),
-		Slope: slope(func(dy, x float64) float64 {
+	{Name: "abs", Doc: "returns |x| (torch.abs).", GradDoc: "dy with the sign of x, and 0 at 0", Value: func(x, _, _ float64) float64 { return math.Abs(x) },
+		Slope: func(dy, x, _, _ float64) float64 {
 			switch {
 			case x > 0:
 				return dy
@@ -91,121 +77,103 @@ var Functions = []Function{
 				return -dy
 			}
 			return 0 * dy
-		}), vector: simd.Abs, vectorSlope: simd.AbsGrad},
-	{Name: "sin", Doc: "returns the sine of x.", Value: plain(math.Sin), Slope: slope(func(dy, x float64) float64 { return dy * math.Cos(x) })},
-	{Name: "cos", Doc: "returns the cosine of x.", Value: plain(math.Cos), Slope: slope(func(dy, x float64) float64 { return dy * -math.Sin(x) })},
-	{Name: "erf", Doc: "returns the error function of x (torch.erf).", Value: plain(math.Erf),
-		Slope: slope(func(dy, x float64) float64 { return dy * (2 / math.SqrtPi * math.Exp(-x*x)) }), vector: simd.Erf, vectorSlope: simd.ErfGrad},
-	{Name: "rsqrt", Doc: "returns 1 / sqrt(x) (torch.rsqrt).", GradDoc: "-dy/2 * y*y*y", Value: plain(func(x float64) float64 { return 1 / math.Sqrt(x) }),
-		Slope: slope(func(dy, y float64) float64 { return dy * (-0.5 * y * y * y) }), OfResult: true, vector: simd.Rsqrt, vectorSlope: simd.RsqrtGrad},
+		}, vector: simd.Abs, vectorSlope: simd.AbsGrad},
+	{Name: "sin", Doc: "returns the sine of x.", Value: func(x, _, _ float64) float64 { return math.Sin(x) }, Slope: func(dy, x, _, _ float64) float64 { return dy * math.Cos(x) }},
+	{Name: "cos", Doc: "returns the cosine of x.", Value: func(x, _, _ float64) float64 { return math.Cos(x) }, Slope: func(dy, x, _, _ float64) float64 { return dy * -math.Sin(x) }},
+	{Name: "erf", Doc: "returns the error function of x (torch.erf).", Value: func(x, _, _ float64) float64 { return math.Erf(x) },
+		Slope: func(dy, x, _, _ float64) float64 { return dy * (2 / math.SqrtPi * math.Exp(-x*x)) }, vector: simd.Erf, vectorSlope: simd.ErfGrad},
+	{Name: "rsqrt", Doc: "returns 1 / sqrt(x) (torch.rsqrt).", GradDoc: "-dy/2 * y*y*y", Value: func(x, _, _ float64) float64 { return 1 / math.Sqrt(x) },
+		Slope: func(dy, y, _, _ float64) float64 { return dy * (-0.5 * y * y * y) }, OfResult: true, vector: simd.Rsqrt, vectorSlope: simd.RsqrtGrad},
 	{Name: "gelu", Go: "GELU", Doc: "returns x times the normal distribution function of x (torch.nn.functional.gelu).",
-		Value:  plain(func(x float64) float64 { return x * normal(x) }),
-		Slope:  slope(func(dy, x float64) float64 { return dy * (normal(x) + x*math.Exp(-0.5*x*x)/(math.Sqrt2*math.SqrtPi)) }),
+		Value: func(x, _, _ float64) float64 { return x * normal(x) },
+		Slope: func(dy, x, _, _ float64) float64 {
+			return dy * (normal(x) + x*math.Exp(-0.5*x*x)/(math.Sqrt2*math.SqrtPi))
+		},
 		vector: simd.GELU, vectorSlope: simd.GELUGrad},
 	{Name: "gelu tanh", Go: "GELUTanh", Doc: "returns the approximation of [Runtime.GELU] by a hyperbolic tangent (approximate=\"tanh\").",
-		Value: plain(func(x float64) float64 { return 0.5 * x * (1 + math.Tanh(tanhScale*(x+tanhCubic*x*x*x))) }),
-		Slope: slope(func(dy, x float64) float64 {
+		Value: func(x, _, _ float64) float64 { return 0.5 * x * (1 + math.Tanh(tanhScale*(x+tanhCubic*x*x*x))) },
+		Slope: func(dy, x, _, _ float64) float64 {
 			t := math.Tanh(tanhScale * (x + tanhCubic*x*x*x))
 			return dy * (0.5*(1+t) + 0.5*x*((1-t)*(1+t))*(tanhScale*(1+3*tanhCubic*x*x)))
-		}), vector: simd.GELUTanh, vectorSlope: simd.GELUTanhGrad},
-	{Name: "silu", Go: "SiLU", Doc: "returns x times the sigmoid of x (torch.nn.functional.silu).", Value: plain(func(x float64) float64 { return x * sigmoid(x) }),
-		Slope: slope(func(dy, x float64) float64 {
+		}, vector: simd.GELUTanh, vectorSlope: simd.GELUTanhGrad},
+	{Name: "silu", Go: "SiLU", Doc: "returns x times the sigmoid of x (torch.nn.functional.silu).", Value: func(x, _, _ float64) float64 { return x * sigmoid(x) },
+		Slope: func(dy, x, _, _ float64) float64 {
 			s := sigmoid(x)
 			return dy * (s * (1 + x*(1-s)))
-		}), vector: simd.SiLU, vectorSlope: simd.SiLUGrad},
+		}, vector: simd.SiLU, vectorSlope: simd.SiLUGrad},
 	{Name: "elu", Go: "ELU", Doc: "returns x where it is positive, and alpha * (exp(x) - 1) elsewhere (torch.nn.functional.elu).", Params: []string{"alpha"},
 		GradDoc: "at 0 it is alpha * dy",
-		Value: func(alpha, _ float64) func(x float64) float64 {
-			return func(x float64) float64 {
-				if x <= 0 {
-					return alpha * math.Expm1(x)
-				}
-				return x
+		Value: func(x, alpha, _ float64) float64 {
+			if x <= 0 {
+				return alpha * math.Expm1(x)
 			}
+			return x
 		},
-		Slope: func(alpha, _ float64) func(dy, x float64) float64 {
-			return func(dy, x float64) float64 {
-				if x <= 0 {
-					return dy * (alpha * math.Exp(x))
-				}
-				return dy
+		Slope: func(dy, x, alpha, _ float64) float64 {
+			if x <= 0 {
+				return dy * (alpha * math.Exp(x))
 			}
+			return dy
 		}, vector: simd.ELU, vectorSlope: simd.ELUGrad},
 	{Name: "softplus", Doc: "returns log(1 + exp(beta*x)) / beta, and x where beta*x is above the threshold (torch.nn.functional.softplus).",
 		Params: []string{"beta", "threshold"},
-		Value: func(beta, threshold float64) func(x float64) float64 {
-			return func(x float64) float64 {
-				if x*beta > threshold {
-					return x
-				}
-				return math.Log1p(exp(x*beta)) / beta
+		Value: func(x, beta, threshold float64) float64 {
+			if x*beta > threshold {
+				return x
 			}
+			return math.Log1p(exp(x*beta)) / beta
 		},
-		Slope: func(beta, threshold float64) func(dy, x float64) float64 {
-			return func(dy, x float64) float64 {
-				if x*beta > threshold {
-					return dy
-				}
-				return dy * sigmoid(x*beta)
+		Slope: func(dy, x, beta, threshold float64) float64 {
+			if x*beta > threshold {
+				return dy
 			}
+			return dy * sigmoid(x*beta)
 		}, vector: simd.Softplus, vectorSlope: simd.SoftplusGrad},
 	{Name: "leaky relu", Go: "LeakyReLU", Doc: "returns x where it is positive, and slope * x elsewhere (torch.nn.functional.leaky_relu).", Params: []string{"slope"},
 		GradDoc: "dy where x is positive, and slope * dy elsewhere. If the slope is not negative the result will do in the place of x",
-		Value: func(slope, _ float64) func(x float64) float64 {
-			return func(x float64) float64 {
-				if x > 0 {
-					return x
-				}
-				return x * slope
+		Value: func(x, slope, _ float64) float64 {
+			if x > 0 {
+				return x
 			}
+			return x * slope
 		},
-		Slope: func(slope, _ float64) func(dy, x float64) float64 {
-			return func(dy, x float64) float64 {
-				if x > 0 {
-					return dy
-				}
-				return dy * slope
+		Slope: func(dy, x, slope, _ float64) float64 {
+			if x > 0 {
+				return dy
 			}
+			return dy * slope
 		}, vector: simd.LeakyReLU, vectorSlope: simd.LeakyReLUGrad},
 	{Name: "hardtanh", Doc: "returns x brought between low and high (torch.nn.functional.hardtanh); low must not be above high. It is [Runtime.Clamp] with another gradient.",
 		Params: []string{"low", "high"}, Ordered: true, GradDoc: "dy between the bounds, and 0 at them", Value: clamp,
-		Slope: func(low, high float64) func(dy, y float64) float64 {
-			return func(dy, y float64) float64 {
-				if y <= low || y >= high {
-					return 0
-				}
-				return dy
-			}
-		}, OfResult: true, vector: simd.Clamp, vectorSlope: simd.HardtanhGrad},
-	{Name: "logsigmoid", Go: "LogSigmoid", Doc: "returns the logarithm of the sigmoid of x (torch.nn.functional.logsigmoid).",
-		Value: plain(func(x float64) float64 { return min(x, 0) - math.Log1p(math.Exp(-math.Abs(x))) }),
-		Slope: slope(func(dy, x float64) float64 { return dy * sigmoid(-x) }), vector: simd.LogSigmoid, vectorSlope: simd.LogSigmoidGrad},
-	{Name: "clamp", Doc: "returns x brought between low and high (torch.clamp); an infinity is no bound. Where low is above high the result is high. NaN stays.",
-		Params: []string{"low", "high"}, GradDoc: "dy between the bounds and at them, and 0 elsewhere", Value: clamp,
-		Slope: func(low, high float64) func(dy, x float64) float64 {
-			return func(dy, x float64) float64 {
-				if x >= low && x <= high {
-					return dy
-				}
+		Slope: func(dy, y, low, high float64) float64 {
+			if y <= low || y >= high {
 				return 0
 			}
-		}, vector: simd.Clamp, vectorSlope: simd.ClampGrad},
-	{Name: "celu", Go: "CELU", Doc: "returns max(0, x) + min(0, alpha * (exp(x/alpha) - 1)) (torch.nn.functional.celu).", Params: []string{"alpha"},
-		Value: func(alpha, _ float64) func(x float64) float64 {
-			return func(x float64) float64 {
-				if x <= 0 {
-					return alpha * math.Expm1(x/alpha)
-				}
-				return x
-			}
-		},
-		Slope: func(alpha, _ float64) func(dy, x float64) float64 {
-			return func(dy, x float64) float64 {
-				if x <= 0 {
-					return dy * math.Exp(x/alpha)
-				}
+			return dy
+		}, OfResult: true, vector: simd.Clamp, vectorSlope: simd.HardtanhGrad},
+	{Name: "logsigmoid", Go: "LogSigmoid", Doc: "returns the logarithm of the sigmoid of x (torch.nn.functional.logsigmoid).",
+		Value: func(x, _, _ float64) float64 { return min(x, 0) - math.Log1p(math.Exp(-math.Abs(x))) },
+		Slope: func(dy, x, _, _ float64) float64 { return dy * sigmoid(-x) }, vector: simd.LogSigmoid, vectorSlope: simd.LogSigmoidGrad},
+	{Name: "clamp", Doc: "returns x brought between low and high (torch.clamp); an infinity is no bound. Where low is above high the result is high. NaN stays.",
+		Params: []string{"low", "high"}, GradDoc: "dy between the bounds and at them, and 0 elsewhere", Value: clamp,
+		Slope: func(dy, x, low, high float64) float64 {
+			if x >= low && x <= high {
 				return dy
 			}
+			return 0
+		}, vector: simd.Clamp, vectorSlope: simd.ClampGrad},
+	{Name: "celu", Go: "CELU", Doc: "returns max(0, x) + min(0, alpha * (exp(x/alpha) - 1)) (torch.nn.functional.celu).", Params: []string{"alpha"},
+		Value: func(x, alpha, _ float64) float64 {
+			if x <= 0 {
+				return alpha * math.Expm1(x/alpha)
+			}
+			return x
+		},
+		Slope: func(dy, x, alpha, _ float64) float64 {
+			if x <= 0 {
+				return dy * math.Exp(x/alpha)
+			}
+			return dy
 		}},
 }
 
@@ -236,14 +204,12 @@ func sigmoid(v float64) float64 {
 	return e / (1 + e)
 }
 
-func clamp(low, high float64) func(x float64) float64 {
-	return func(x float64) float64 {
-		if x < low {
-			x = low
-		}
-		if x > high {
-			x = high
-		}
-		return x
+func clamp(x, low, high float64) float64 {
+	if x < low {
+		x = low
 	}
+	if x > high {
+		x = high
+	}
+	return x
 }

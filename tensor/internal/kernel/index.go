@@ -3,6 +3,8 @@ package kernel
 import (
 	"math"
 	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // Rows of an array are taken by their numbers, and the gradient adds each row of dy to the one that it came from. What is
@@ -16,29 +18,27 @@ type Index interface{ int32 | int64 }
 // FaultIndex is the code of an index outside [0, Limit); Row is its place.
 const FaultIndex = 2
 
-// noteIndex keeps the first fault.
-func noteIndex(fault *Fault, place int, got int64, limit int) {
-	if fault.Code == 0 {
-		*fault = Fault{Code: FaultIndex, Row: narrow(int64(place)), Got: narrow(got), Limit: narrow(int64(limit))}
+// outside reports whether there is no such row, or class.
+func outside[I Index](at I, rows int) bool { return at < 0 || int64(at) >= int64(rows) }
+
+// note keeps the first fault: of the first one of the list that is bad.
+func note[I Index](fault *Fault, code int32, list []I, limit int, bad func(at I) bool) {
+	if fault.Code != 0 {
+		return
+	}
+	if i := slices.IndexFunc(list, bad); i >= 0 {
+		*fault = Fault{Code: code, Row: narrow(int64(i)), Got: narrow(int64(list[i])), Limit: narrow(int64(limit))}
 	}
 }
 
-// Take says how rows of an array (Outer, Rows, Inner) become one of (Outer, Count, Inner).
-type Take struct{ Outer, Rows, Count, Inner int }
-
 // TakeRows sets row j of dst to row index[j] of x. A row that is not there becomes bad.
-func TakeRows[E any, I Index](dst, x []E, index []I, t Take, bad E, fault *Fault) {
-	for j, at := range index {
-		if at < 0 || int64(at) >= int64(t.Rows) {
-			noteIndex(fault, j, int64(at), t.Rows)
-			break
-		}
-	}
+func TakeRows[E any, I Index](dst, x []E, index []I, t plan.Take, bad E, fault *Fault) {
+	note(fault, FaultIndex, index, t.Rows, func(at I) bool { return outside(at, t.Rows) })
 	split(t.Outer*t.Count, max(1, grainCheap/max(1, t.Inner)), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
-			o, at := r/t.Count, int64(index[r%t.Count])
+			o, at := r/t.Count, index[r%t.Count]
 			row := dst[r*t.Inner:][:t.Inner]
-			if at < 0 || at >= int64(t.Rows) {
+			if outside(at, t.Rows) {
 				for i := range row {
 					row[i] = bad
 				}
@@ -57,7 +57,7 @@ const noRow = math.MaxUint32
 func SortIndex[I Index](order []uint64, index []I, rows, skip int) {
 	for j, at := range index {
 		row := uint64(noRow)
-		if at >= 0 && int64(at) < int64(rows) && int(at) != skip {
+		if !outside(at, rows) && int(at) != skip {
 			row = uint64(at)
 		}
 		order[j] = row<<32 | uint64(j)
@@ -67,7 +67,7 @@ func SortIndex[I Index](order []uint64, index []I, rows, skip int) {
 
 // TakeRowsGrad adds the rows of dy to those of dst that TakeRows took them from, by a sorted index. dst is 0 before.
 // mean divides what a row gets by the number of its places.
-func TakeRowsGrad[T Float](dst, dy []T, order []uint64, t Take, mean bool) {
+func TakeRowsGrad[T Float](dst, dy []T, order []uint64, t plan.Take, mean bool) {
 	split(len(order), max(1, grainCheap/max(1, t.Inner*t.Outer)), func(lo, hi int) {
 		for lo < hi {
 			row := order[lo] >> 32
@@ -83,7 +83,7 @@ func TakeRowsGrad[T Float](dst, dy []T, order []uint64, t Take, mean bool) {
 	})
 }
 
-func sumRow[T Float](dst, dy []T, places []uint64, row int, t Take, mean bool) {
+func sumRow[T Float](dst, dy []T, places []uint64, row int, t plan.Take, mean bool) {
 	var sums [64]float64
 	divisor := 1.0
 	if mean {
@@ -128,16 +128,11 @@ func (g *Gather) place(i int) (at, x int) {
 
 // GatherElements sets dst, of the index's shape, to the elements that it chooses. One that is not there becomes bad.
 func GatherElements[E any, I Index](dst, x []E, index []I, g *Gather, bad E, fault *Fault) {
-	for j, at := range index {
-		if at < 0 || int64(at) >= int64(g.Rows) {
-			noteIndex(fault, j, int64(at), g.Rows)
-			break
-		}
-	}
+	note(fault, FaultIndex, index, g.Rows, func(at I) bool { return outside(at, g.Rows) })
 	split(len(index), grainCheap/8, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			place, column := g.place(i)
-			if at := int64(index[place]); at >= 0 && at < int64(g.Rows) {
+			if at := index[place]; !outside(at, g.Rows) {
 				dst[place] = x[column+int(at)*g.XStride]
 			} else {
 				dst[place] = bad
@@ -153,7 +148,7 @@ func GatherGrad[T Float, I Index](dst, dy []T, index []I, g *Gather) {
 		for c := lo; c < hi; c++ {
 			place, column := g.Columns.At(c)
 			for range g.Length {
-				if at := int64(index[place]); at >= 0 && at < int64(g.Rows) {
+				if at := index[place]; !outside(at, g.Rows) {
 					dst[column+int(at)*g.XStride] += dy[place]
 				}
 				place += g.IndexStride

@@ -13,11 +13,6 @@ const (
 	BCE               // the binary cross entropy of a logit and a probability
 )
 
-// Name is the loss's name in launches and errors.
-func (l Loss) Name() string {
-	return [...]string{"mse loss", "l1 loss", "huber loss", "binary cross entropy"}[l]
-}
-
 // Pairs are the operands of a loss. Weight and Pos, the weight of positive answers, are for BCE; nil:
 // none, which differs from 1 where the target is infinite.
 type Pairs[T Float] struct{ X, T, Weight, Pos []T }
@@ -41,7 +36,7 @@ func lossOf[T Float](l Loss, p Pairs[T], i int, delta float64) float64 {
 		if len(p.Pos) > 0 {
 			loss *= 1 + (float64(p.Pos[i])-1)*t
 		}
-		return orOne(p.Weight, i) * ((1-t)*x + loss)
+		return orElse(p.Weight, i, 1) * ((1-t)*x + loss)
 	}
 }
 
@@ -52,7 +47,7 @@ func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.
 func slopeOf[T Float](l Loss, p Pairs[T], i int, delta float64, target bool) float64 {
 	x, t := float64(p.X[i]), float64(p.T[i])
 	if l == BCE {
-		return orOne(p.Weight, i) * p.slopeOfBCE(i, target)
+		return orElse(p.Weight, i, 1) * p.slopeOfBCE(i, target)
 	}
 	d := x - t
 	if target {
@@ -72,7 +67,7 @@ func slopeOf[T Float](l Loss, p Pairs[T], i int, delta float64, target bool) flo
 // slopeOfBCE is that of pair i before it is weighted.
 func (p Pairs[T]) slopeOfBCE(i int, target bool) float64 {
 	x, t := float64(p.X[i]), float64(p.T[i])
-	switch pos := orOne(p.Pos, i); {
+	switch pos := orElse(p.Pos, i, 1); {
 	case len(p.Pos) == 0 && target:
 		return -x
 	case len(p.Pos) == 0:
@@ -95,17 +90,10 @@ func EachLoss[T Float](l Loss, dst []T, p Pairs[T], delta float64) {
 
 // TotalLoss sets dst[0] to the sum of the losses over divisor.
 func TotalLoss[T Float](l Loss, dst []T, p Pairs[T], delta, divisor float64) {
-	var sums [parts]float64
 	n := len(p.X)
-	split(parts, max(1, grainMath*parts/max(1, n)), func(lo, hi int) {
-		for k := lo; k < hi; k++ {
-			sums[k] = sumOf(k*n/parts, (k+1)*n/parts, func(i int) float64 { return lossOf(l, p, i, delta) })
-		}
+	sum := sumOfParts(n, max(1, grainMath*parts/max(1, n)), func(lo, hi int) float64 {
+		return sumOf(lo, hi, func(i int) float64 { return lossOf(l, p, i, delta) })
 	})
-	sum := 0.0
-	for _, s := range sums {
-		sum += s
-	}
 	dst[0] = T(sum / divisor)
 }
 

@@ -16,14 +16,14 @@ func Map[T Float](f *Function, dst, x []T, c, d float64) {
 		mapVector(g, vectorGrain, dst, x, T(c), T(d))
 		return
 	}
-	if run := loopOf[T](f); run != nil {
+	if run := either[func(dst, x []T, c T)](f.loop.single, f.loop.double); run != nil {
 		split(len(dst), grain, func(lo, hi int) { run(dst[lo:hi], x[lo:hi], T(c)) })
 		return
 	}
-	of := f.Value(float64(T(c)), float64(T(d)))
+	of, first, second := f.Value, float64(T(c)), float64(T(d))
 	split(len(dst), grain, func(lo, hi int) {
 		for i, v := range x[lo:hi] {
-			dst[lo+i] = T(of(float64(v)))
+			dst[lo+i] = T(of(float64(v), first, second))
 		}
 	})
 }
@@ -38,25 +38,12 @@ func MapGrad[T Float](f *Function, dst, dy, saved []T, c, d float64) {
 		})
 		return
 	}
-	of := f.Slope(float64(T(c)), float64(T(d)))
+	of, first, second := f.Slope, float64(T(c)), float64(T(d))
 	split(len(dst), grainMath, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
-			dst[i] = T(of(float64(dy[i]), float64(saved[i])))
+			dst[i] = T(of(float64(dy[i]), float64(saved[i]), first, second))
 		}
 	})
-}
-
-func loopOf[T Float](f *Function) func(dst, x []T, c T) {
-	if run, ok := any(f.loop.single).(func(dst, x []T, c T)); ok {
-		return run
-	}
-	return any(f.loop.double).(func(dst, x []T, c T))
-}
-
-func neg[T Float](dst, x []T, _ T) {
-	for i, v := range x {
-		dst[i] = -v
-	}
 }
 
 // relu keeps NaN, as PyTorch's does.
@@ -67,12 +54,6 @@ func relu[T Float](dst, x []T, _ T) {
 			v = 0
 		}
 		dst[i] = v
-	}
-}
-
-func square[T Float](dst, x []T, _ T) {
-	for i, v := range x {
-		dst[i] = v * v
 	}
 }
 

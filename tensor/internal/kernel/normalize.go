@@ -18,51 +18,45 @@ type RowNorm struct {
 func (p *RowNorm) rows() int { return p.N * p.Groups }
 func (p *RowNorm) cols() int { return p.Per * p.Inner }
 
-// rowPart is elements [lo, hi) of a row, with their weights and what is added: as many, or one for all.
-type rowPart[T Float] struct {
-	lo, hi int
-	w, b   []T
-}
-
-// rowParts walks over a row's parts.
+// rowParts walks over a row's parts: elements [lo, hi), with their weights and what is added: as many, or one for all.
 type rowParts[T Float] struct {
 	p         *RowNorm
-	w, b      []T // of the row's group; nil: none
+	all       [2][]T // the weights of the row's group, and what is added; nil: none
 	one, zero [1]T
-	at        int // elements that were walked over
+	lo, hi    int
+	w, b      []T
 }
 
 // start begins a row whose first weight is number g.
 func (r *rowParts[T]) start(p *RowNorm, g int, w, b []T) {
-	r.p, r.w, r.b, r.at, r.one = p, nil, nil, 0, [1]T{1}
-	if w != nil {
-		r.w = w[g : g+p.Per]
-	}
-	if b != nil {
-		r.b = b[g : g+p.Per]
+	r.p, r.hi, r.one = p, 0, [1]T{1}
+	for i, s := range [2][]T{w, b} {
+		r.all[i] = nil
+		if s != nil {
+			r.all[i] = s[g : g+p.Per]
+		}
 	}
 }
 
-// next sets q to the next part; false: there is none.
-func (r *rowParts[T]) next(q *rowPart[T]) bool {
-	if r.at >= r.p.cols() {
+// next goes to the next part; false: there is none.
+func (r *rowParts[T]) next() bool {
+	if r.lo = r.hi; r.lo >= r.p.cols() {
 		return false
 	}
-	q.lo, q.hi = r.at, min(r.at+block, r.p.Per)
-	from, to := q.lo, q.hi
+	from, to := r.lo, min(r.lo+block, r.p.Per)
+	r.hi = to
 	if r.p.Inner != 1 {
-		from = r.at / r.p.Inner
+		from = r.lo / r.p.Inner
 		to = from + 1
-		q.hi = min(r.at+block, to*r.p.Inner)
+		r.hi = min(r.lo+block, to*r.p.Inner)
 	}
-	q.w, q.b = r.one[:], r.zero[:]
-	if r.w != nil {
-		q.w = r.w[from:to]
+	r.w, r.b = r.one[:], r.zero[:]
+	if r.all[0] != nil {
+		r.w = r.all[0][from:to]
 	}
-	if r.b != nil {
-		q.b = r.b[from:to]
+	if r.all[1] != nil {
+		r.b = r.all[1][from:to]
 	}
-	r.at = q.hi
 	return true
 }
 
@@ -71,8 +65,7 @@ func (r *rowParts[T]) next(q *rowPart[T]) bool {
 func Normalize[T Float](p *RowNorm, y []T, stats []float64, x, w, b []T) {
 	cols := p.cols()
 	split(p.rows(), max(1, rowGrain()/cols), func(lo, hi int) {
-		var parts rowParts[T]
-		var q rowPart[T]
+		var q rowParts[T]
 		for r := lo; r < hi; r++ {
 			row, out, g := x[r*cols:][:cols], y[r*cols:][:cols], r%p.Groups*p.Per
 			mean := 0.0
@@ -81,7 +74,7 @@ func Normalize[T Float](p *RowNorm, y []T, stats []float64, x, w, b []T) {
 			}
 			rstd := 1 / math.Sqrt(deviations(row, mean)/float64(cols)+p.Eps)
 			stats[r], stats[p.rows()+r] = mean, rstd
-			for parts.start(p, g, w, b); parts.next(&q); {
+			for q.start(p, g, w, b); q.next(); {
 				simd.Normalize(out[q.lo:q.hi], row[q.lo:q.hi], q.w, q.b, mean, rstd)
 			}
 		}
@@ -92,13 +85,12 @@ func Normalize[T Float](p *RowNorm, y []T, stats []float64, x, w, b []T) {
 func NormalizeGrad[T Float](p *RowNorm, dx, dy, x, w []T, stats []float64) {
 	cols := p.cols()
 	split(p.rows(), max(1, rowGrain()/cols), func(lo, hi int) {
-		var parts rowParts[T]
-		var q rowPart[T]
+		var q rowParts[T]
 		for r := lo; r < hi; r++ {
 			row, grad, out, g := x[r*cols:][:cols], dy[r*cols:][:cols], dx[r*cols:][:cols], r%p.Groups*p.Per
 			mean, rstd := stats[r], stats[p.rows()+r]
 			own, along := 0.0, 0.0 // the sums of the gradient, and of its products with the normalised row
-			for parts.start(p, g, w, nil); parts.next(&q); {
+			for q.start(p, g, w, nil); q.next(); {
 				a, b := simd.DotDeviations(grad[q.lo:q.hi], row[q.lo:q.hi], q.w, mean)
 				own += a
 				along += b
@@ -107,7 +99,7 @@ func NormalizeGrad[T Float](p *RowNorm, dx, dy, x, w []T, stats []float64) {
 			if !p.Centered {
 				own = 0
 			}
-			for parts.start(p, g, w, nil); parts.next(&q); {
+			for q.start(p, g, w, nil); q.next(); {
 				simd.NormalizeGrad(out[q.lo:q.hi], grad[q.lo:q.hi], row[q.lo:q.hi], q.w, mean, rstd, own, along)
 			}
 		}
@@ -116,7 +108,7 @@ func NormalizeGrad[T Float](p *RowNorm, dx, dy, x, w []T, stats []float64) {
 
 // NormalizeWeightGrad sets dw and db, either of which may be nil, to the gradients of the weights and of what is added.
 func NormalizeWeightGrad[T Float](p *RowNorm, dw, db, dy, x []T, stats []float64) {
-	n, ones := p.Groups*p.Per, [1]T{1}
+	n := p.Groups * p.Per
 	split((n+lanes-1)/lanes, max(1, grainCheap/(lanes*max(1, p.N*p.Inner))), func(lo, hi int) {
 		for block := lo; block < hi; block++ {
 			var sums, dots [lanes]float64
@@ -128,7 +120,7 @@ func NormalizeWeightGrad[T Float](p *RowNorm, dw, db, dy, x []T, stats []float64
 				}
 			} else {
 				p.columns(from, to, 0, p.N, func(r, k, at int) {
-					sum, dot := dotDeviations(dy[at:at+p.Inner], x[at:at+p.Inner], ones[:], stats[r])
+					sum, dot := dotDeviations(dy[at:at+p.Inner], x[at:at+p.Inner], stats[r])
 					sums[k-from] += sum
 					dots[k-from] += dot * stats[p.rows()+r]
 				})

@@ -13,19 +13,8 @@ type Placement struct {
 // NewPlacement plans the copy of an array of the given shape. The strides are those of the two arrays, one for each
 // dimension.
 func NewPlacement(shape, dst, src []int) *Placement {
-	p := &Placement{}
-	for i, d := range shape {
-		if d == 1 {
-			continue
-		}
-		if k := len(p.Dims) - 1; k >= 0 && p.Dst[k] == d*dst[i] && p.Src[k] == d*src[i] {
-			p.Dims[k] *= d
-			p.Dst[k], p.Src[k] = dst[i], src[i]
-			continue
-		}
-		p.Dims, p.Dst, p.Src = append(p.Dims, d), append(p.Dst, dst[i]), append(p.Src, src[i])
-	}
-	return p
+	m := meet(shape, dst, src)
+	return &Placement{m.Dims, m.Strides[0], m.Strides[1]}
 }
 
 // Strides are those of a row-major array.
@@ -45,12 +34,7 @@ func AppendStrides(to, shape []int) []int {
 
 // Place copies n elements from src to dst, which must not overlap.
 func Place[T any](dst, src []T, n int, p *Placement) {
-	inner := len(p.Dims) - 1
-	if inner < 0 {
-		copy(dst[:n], src[:n])
-		return
-	}
-	cols, sd, ss := p.Dims[inner], p.Dst[inner], p.Src[inner]
+	cols, sd, ss := p.row()
 	split(n/cols, max(1, grainCheap/cols), func(lo, hi int) {
 		for row := lo; row < hi; row++ {
 			od, os := p.offsets(row)
@@ -63,6 +47,15 @@ func Place[T any](dst, src []T, n int, p *Placement) {
 			}
 		}
 	})
+}
+
+// row is the length of a row (the innermost dimension), and the strides in dst and src.
+func (p *Placement) row() (n, dst, src int) {
+	last := len(p.Dims) - 1
+	if last < 0 {
+		return 1, 0, 0
+	}
+	return p.Dims[last], p.Dst[last], p.Src[last]
 }
 
 // offsets is where a row (everything but the innermost dimension) starts in dst and src.

@@ -19,13 +19,16 @@ const (
 // Gates is the number of gates: of numbers that a product gives for each of the state's.
 func (k Recurrent) Gates() int { return [...]int{1, 1, 4, 3}[k] }
 
-// Name is for errors and profiles.
-func (k Recurrent) Name() string {
-	return [...]string{"rnn cell", "rnn cell", "lstm cell", "gru cell"}[k]
+// each calls step for the n numbers of states of size: with the batch row, the number's place, and that in the row.
+func (k Recurrent) each(n, size int, step func(b, at, i int)) {
+	split(n/max(1, size), max(1, grainMath/max(1, k.Gates()*size)), func(lo, hi int) {
+		for b := lo; b < hi; b++ {
+			for i := range size {
+				step(b, b*size+i, i)
+			}
+		}
+	})
 }
-
-// GradName is that of the backward step.
-func (k Recurrent) GradName() string { return k.Name() + " grad" }
 
 // Cell has the arrays of a step, of (batch, Size) numbers each, gates (batch, gates, Size). Those of the first step's state,
 // a bias, what is not kept, and what no gradient comes from are nil.
@@ -45,19 +48,12 @@ type Cell[T Float] struct {
 
 // hidden is what gate g of element i, of batch row b, gets from the state.
 func (c *Cell[T]) hidden(b, g, i int) float64 {
-	return orZero(c.Hidden, (b*c.Kind.Gates()+g)*c.Size+i) + orZero(c.Bias, g*c.Size+i)
+	return orElse(c.Hidden, (b*c.Kind.Gates()+g)*c.Size+i, 0) + orElse(c.Bias, g*c.Size+i, 0)
 }
 
 // StepCell computes a step.
 func StepCell[T Float](c *Cell[T]) {
-	gates := c.Kind.Gates()
-	split(len(c.NewH)/max(1, c.Size), max(1, grainMath/max(1, gates*c.Size)), func(lo, hi int) {
-		for b := lo; b < hi; b++ {
-			for i := range c.Size {
-				c.step(b, b*c.Size+i, i)
-			}
-		}
-	})
+	c.Kind.each(len(c.NewH), c.Size, c.step)
 }
 
 // step is for element i of batch row b, which is at in arrays without gates.
@@ -76,7 +72,7 @@ func (c *Cell[T]) step(b, at, i int) {
 		c.NewH[at] = T(v)
 	case LSTM:
 		in, forget, cell, out := sigmoid(sum(0)), sigmoid(sum(1)), math.Tanh(sum(2)), sigmoid(sum(3))
-		state := forget*orZero(c.C, at) + in*cell
+		state := forget*orElse(c.C, at, 0) + in*cell
 		c.NewC[at], c.NewH[at] = T(state), T(out*math.Tanh(state))
 		put(0, in)
 		put(1, forget)
@@ -86,7 +82,7 @@ func (c *Cell[T]) step(b, at, i int) {
 		reset, update := sigmoid(sum(0)), sigmoid(sum(1))
 		from := c.hidden(b, 2, i)
 		fresh := math.Tanh(float64(c.Gates[row+2*c.Size]) + reset*from)
-		c.NewH[at] = T(fresh + update*(orZero(c.H, at)-fresh))
+		c.NewH[at] = T(fresh + update*(orElse(c.H, at, 0)-fresh))
 		put(0, reset)
 		put(1, update)
 		put(2, fresh)
@@ -118,21 +114,14 @@ type CellGrad[T Float] struct {
 
 // StepCellGrad computes the gradient of a step.
 func StepCellGrad[T Float](c *CellGrad[T]) {
-	gates := c.Kind.Gates()
-	split(len(c.DY)/max(1, c.Size), max(1, grainMath/max(1, gates*c.Size)), func(lo, hi int) {
-		for b := lo; b < hi; b++ {
-			for i := range c.Size {
-				c.step(b, b*c.Size+i, i)
-			}
-		}
-	})
+	c.Kind.each(len(c.DY), c.Size, c.step)
 }
 
 func (c *CellGrad[T]) step(b, at, i int) {
 	row := b*c.Kind.Gates()*c.Size + i
 	gate := func(g int) float64 { return float64(c.Gates[row+g*c.Size]) }
 	put := func(g int, v float64) { c.Gates[row+g*c.Size] = T(v) }
-	dh := float64(c.DY[at]) + orZero(c.DH, at)
+	dh := float64(c.DY[at]) + orElse(c.DH, at, 0)
 	carry := 0.0
 	if c.Carry != nil && !c.First {
 		carry = float64(c.Carry[at])
@@ -151,7 +140,7 @@ func (c *CellGrad[T]) step(b, at, i int) {
 		t := math.Tanh(float64(c.NewC[at]))
 		dc := carry + dh*out*((1-t)*(1+t))
 		put(0, dc*cell*in*(1-in))
-		put(1, dc*orZero(c.C, at)*forget*(1-forget))
+		put(1, dc*orElse(c.C, at, 0)*forget*(1-forget))
 		put(2, dc*in*((1-cell)*(1+cell)))
 		put(3, dh*t*out*(1-out))
 		c.Carry[at] = T(dc * forget)
@@ -160,7 +149,7 @@ func (c *CellGrad[T]) step(b, at, i int) {
 		dh += carry
 		dnew := dh * (1 - update) * ((1 - fresh) * (1 + fresh))
 		dreset := dnew * float64(c.New[at]) * reset * (1 - reset)
-		dupdate := dh * (orZero(c.H, at) - fresh) * update * (1 - update)
+		dupdate := dh * (orElse(c.H, at, 0) - fresh) * update * (1 - update)
 		put(0, dreset)
 		put(1, dupdate)
 		put(2, dnew)

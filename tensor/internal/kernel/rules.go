@@ -60,10 +60,7 @@ type (
 
 // Step updates the parameters p with the gradients g and the state.
 func Step[T Float](r *Rule, shared *Numbers, own []float64, p, g []T, state [3][]T) {
-	run, ok := any(r.single).(loopOfRule[T])
-	if !ok {
-		run = any(r.double).(loopOfRule[T])
-	}
+	run := either[loopOfRule[T]](r.single, r.double)
 	if len(p) < 2*r.grain {
 		run(shared, own, p, g, state)
 		return

@@ -3,6 +3,7 @@ package kernel
 import (
 	"math"
 
+	"github.com/cistern-ml/cistern/internal/bfloat16"
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
@@ -13,40 +14,58 @@ type Rows struct{ Cols, Inner int }
 // start is where row i begins.
 func (r Rows) start(i int) int { return i/r.Inner*(r.Cols*r.Inner) + i%r.Inner }
 
-// row is the elements of a row, in buf unless they are neighbours.
-func row[T Float](x []T, i int, r Rows, buf []T) []T {
+// Logit is an element of a row. The rows of bfloat16 are read where they are, one at a time in float32 for each of the processors: the logits
+// of a large vocabulary are the largest tensor of a step.
+type Logit interface{ Float | bfloat16.Number }
+
+// row is the elements of a row, in buf unless they are neighbours of type T.
+func row[T Float, E Logit](x []E, i int, r Rows, buf []T) []T {
 	at := r.start(i)
-	if r.Inner == 1 {
-		return x[at:][:r.Cols]
-	}
-	for j := range buf {
-		buf[j] = x[at+j*r.Inner]
+	switch x := any(x).(type) {
+	case []T:
+		if r.Inner == 1 {
+			return x[at:][:r.Cols]
+		}
+		for j := range buf {
+			buf[j] = x[at+j*r.Inner]
+		}
+	case []bfloat16.Number:
+		for j := range buf {
+			buf[j] = T(x[at+j*r.Inner].Float32())
+		}
 	}
 	return buf
 }
 
-// rowOr is where the elements of a row are to be set: in their place if they are neighbours, else in buf, for setRow.
-func rowOr[T Float](dst []T, i int, r Rows, buf []T) []T {
-	if r.Inner == 1 {
+// rowOr is where the elements of a row are to be set: in their place if they are neighbours of type T, else in buf, for setRow.
+func rowOr[T Float, E Logit](dst []E, i int, r Rows, buf []T) []T {
+	if dst, ok := any(dst).([]T); ok && r.Inner == 1 {
 		return dst[r.start(i):][:r.Cols]
 	}
 	return buf
 }
 
 // setRow puts the elements in their place, unless they are there.
-func setRow[T Float](dst []T, i int, r Rows, row []T) {
-	if r.Inner == 1 {
-		return
-	}
+func setRow[T Float, E Logit](dst []E, i int, r Rows, row []T) {
 	at := r.start(i)
-	for j, v := range row {
-		dst[at+j*r.Inner] = v
+	switch dst := any(dst).(type) {
+	case []T:
+		if r.Inner == 1 {
+			return
+		}
+		for j, v := range row {
+			dst[at+j*r.Inner] = v
+		}
+	case []bfloat16.Number:
+		for j, v := range row {
+			dst[at+j*r.Inner] = bfloat16.Round(float32(v))
+		}
 	}
 }
 
 // buffer is for row.
-func buffer[T Float](r Rows) []T {
-	if r.Inner == 1 {
+func buffer[T Float, E Logit](x []E, r Rows) []T {
+	if _, there := any(x).([]T); there && r.Inner == 1 {
 		return nil
 	}
 	return make([]T, r.Cols)
@@ -67,13 +86,14 @@ type exponentials [2048]float64
 func Softmax[T Float](dst, x []T, r Rows, log bool) {
 	eachRow(len(dst), r, func(lo, hi int) {
 		var exps exponentials
-		buf := buffer[T](r)
+		buf := buffer[T](x, r)
 		for i := lo; i < hi; i++ {
 			in := row(x, i, r, buf)
 			out := rowOr(dst, i, r, in)
 			if log {
 				top, sum := logSum(in)
-				shift(out, in, top, math.Log(sum))
+				less := math.Log(sum)
+				chunks(len(in), func(lo, hi int) { simd.Less(out[lo:hi], in[lo:hi], top, less) })
 			} else {
 				top := float64(greatest(in))
 				kept, sum := expsOf(&exps, in, top, false)
@@ -103,40 +123,23 @@ func scaleExps[T Float](out, row []T, exps []float64, top, c float64) {
 		simd.ScaleTo(out, exps, c)
 		return
 	}
-	for lo := 0; lo < len(row); lo += most {
-		hi := min(lo+most, len(row))
-		simd.ExpScale(out[lo:hi], row[lo:hi], top, c)
-	}
-}
-
-// shift sets out to v - top - less.
-func shift[T Float](out, row []T, top, less float64) {
-	for lo := 0; lo < len(row); lo += most {
-		hi := min(lo+most, len(row))
-		simd.Less(out[lo:hi], row[lo:hi], top, less)
-	}
+	chunks(len(row), func(lo, hi int) { simd.ExpScale(out[lo:hi], row[lo:hi], top, c) })
 }
 
 // SoftmaxGrad sets dst to the gradient of the argument by row: y * (dy - sum(dy*y)) for the softmax y, and
 // dy - exp(y) * sum(dy) for its logarithm.
 func SoftmaxGrad[T Float](dst, dy, y []T, r Rows, log bool) {
 	eachRow(len(dst), r, func(lo, hi int) {
-		one, two := buffer[T](r), buffer[T](r)
+		one, two := buffer[T](dy, r), buffer[T](y, r)
 		for i := lo; i < hi; i++ {
 			g, v := row(dy, i, r, one), row(y, i, r, two)
 			out := rowOr(dst, i, r, v)
 			if log {
 				sum := total(g)
-				for lo := 0; lo < len(v); lo += most {
-					hi := min(lo+most, len(v))
-					simd.LogSoftmaxGrad(out[lo:hi], g[lo:hi], v[lo:hi], sum)
-				}
+				chunks(len(v), func(lo, hi int) { simd.LogSoftmaxGrad(out[lo:hi], g[lo:hi], v[lo:hi], sum) })
 			} else {
 				d := dot(g, v)
-				for lo := 0; lo < len(v); lo += most {
-					hi := min(lo+most, len(v))
-					simd.SoftmaxGrad(out[lo:hi], g[lo:hi], v[lo:hi], d)
-				}
+				chunks(len(v), func(lo, hi int) { simd.SoftmaxGrad(out[lo:hi], g[lo:hi], v[lo:hi], d) })
 			}
 			setRow(dst, i, r, out)
 		}
@@ -146,7 +149,7 @@ func SoftmaxGrad[T Float](dst, dy, y []T, r Rows, log bool) {
 // ArgMax sets dst[i] to the index of the greatest element of row i of x, the first one of several. NaN is
 // greater than everything, as in PyTorch.
 func ArgMax[T Float](dst []int32, x []T, r Rows) {
-	buf := buffer[T](r)
+	buf := buffer[T](x, r)
 	for i := range dst {
 		in := row(x, i, r, buf)
 		best := 0

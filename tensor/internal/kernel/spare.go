@@ -36,3 +36,11 @@ func (s *spares[J]) give(j *J) {
 	s.all = append(s.all, j)
 	s.mu.Unlock()
 }
+
+// either is a or b, whichever is a V: the one of float32 and float64 that belongs to a type parameter.
+func either[V any](a, b any) V {
+	if v, ok := a.(V); ok {
+		return v
+	}
+	return b.(V)
+}

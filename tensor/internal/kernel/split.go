@@ -2,9 +2,7 @@ package kernel
 
 import (
 	"runtime"
-	"sync"
 
-	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/tensor/internal/workers"
 )
 
@@ -29,10 +27,11 @@ func split(n, grain int, f func(lo, hi int)) {
 		}
 		return
 	}
-	r := takeRanges()
+	r := spareRanges.take()
 	r.n, r.parts, r.f = n, parts, f
 	workers.Do(r, 1, parts-1)
-	r.give()
+	*r = ranges{}
+	spareRanges.give(r)
 }
 
 // ranges is a split as a job.
@@ -47,32 +46,4 @@ func (r *ranges) Units(int) int { return r.parts }
 // Run is for package workers.
 func (r *ranges) Run(_, i int) { r.f(i*r.n/r.parts, (i+1)*r.n/r.parts) }
 
-var spareRanges struct {
-	mu  sync.Mutex
-	all []*ranges
-}
-
-func takeRanges() *ranges {
-	if race.Enabled { // an old one would order the streams that had it
-		return new(ranges)
-	}
-	spareRanges.mu.Lock()
-	defer spareRanges.mu.Unlock()
-	last := len(spareRanges.all) - 1
-	if last < 0 {
-		return new(ranges)
-	}
-	r := spareRanges.all[last]
-	spareRanges.all = spareRanges.all[:last]
-	return r
-}
-
-func (r *ranges) give() {
-	*r = ranges{}
-	if race.Enabled {
-		return
-	}
-	spareRanges.mu.Lock()
-	spareRanges.all = append(spareRanges.all, r)
-	spareRanges.mu.Unlock()
-}
+var spareRanges spares[ranges]

@@ -12,9 +12,6 @@ const (
 	Var                        // the sum of squared distances from the mean, over the number of elements less c
 )
 
-// Name is the statistic's name in launches and errors.
-func (s Statistic) Name() string { return [...]string{"amax", "max", "logsumexp", "var"}[s] }
-
 // group are the elements of one output.
 type group[T Float] struct {
 	from []T // the first one, and everything behind

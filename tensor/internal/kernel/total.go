@@ -22,50 +22,44 @@ func half(n int) int { return (n/leaf + 1) / 2 * leaf }
 // halfBlocks is about n/2, and a multiple of block, for n > block.
 func halfBlocks(n int) int { return (n/block + 1) / 2 * block }
 
+// inBlocks is the sum of f for the blocks of [lo, hi), added in pairs.
+func inBlocks(lo, hi int, f func(lo, hi int) float64) float64 {
+	if hi-lo > block {
+		mid := lo + halfBlocks(hi-lo)
+		return inBlocks(lo, mid, f) + inBlocks(mid, hi, f)
+	}
+	return f(lo, hi)
+}
+
 // total is the sum of x.
 func total[T Float](x []T) float64 {
-	if len(x) > block {
-		h := halfBlocks(len(x))
-		return total(x[:h]) + total(x[h:])
-	}
-	return simd.Total(x)
+	return inBlocks(0, len(x), func(lo, hi int) float64 { return simd.Total(x[lo:hi]) })
 }
 
 // dot is the sum of the products of x and y.
 func dot[T Float](x, y []T) float64 {
-	if len(x) > block {
-		h := halfBlocks(len(x))
-		return dot(x[:h], y[:h]) + dot(x[h:], y[h:])
-	}
-	return simd.Dot(x, y)
+	return inBlocks(0, len(x), func(lo, hi int) float64 { return simd.Dot(x[lo:hi], y[lo:hi]) })
 }
 
 // deviations is the sum of the squares of x - mean.
 func deviations[T Float](x []T, mean float64) float64 {
-	if len(x) > block {
-		h := halfBlocks(len(x))
-		return deviations(x[:h], mean) + deviations(x[h:], mean)
-	}
-	return simd.Deviations(x, mean)
+	return inBlocks(0, len(x), func(lo, hi int) float64 { return simd.Deviations(x[lo:hi], mean) })
 }
 
-// dotDeviations is the sum of dy times w, and of that times x - mean. w has one number for each of the others, or one for all.
-func dotDeviations[T Float](dy, x, w []T, mean float64) (sum, dot float64) {
+// sumExp is the sum of exp(v - top).
+func sumExp[T Float](x []T, top float64) float64 {
+	return inBlocks(0, len(x), func(lo, hi int) float64 { return simd.SumExp(x[lo:hi], top) })
+}
+
+// dotDeviations is the sum of dy, and of that times x - mean.
+func dotDeviations[T Float](dy, x []T, mean float64) (sum, dot float64) {
 	if len(x) > block {
 		h := halfBlocks(len(x))
-		a, b := dotDeviations(dy[:h], x[:h], part(w, 0, h), mean)
-		c, d := dotDeviations(dy[h:], x[h:], part(w, h, len(x)), mean)
+		a, b := dotDeviations(dy[:h], x[:h], mean)
+		c, d := dotDeviations(dy[h:], x[h:], mean)
 		return a + c, b + d
 	}
-	return simd.DotDeviations(dy, x, w, mean)
-}
-
-// part is [lo, hi) of w, or the one number for all.
-func part[T Float](w []T, lo, hi int) []T {
-	if len(w) == 1 {
-		return w
-	}
-	return w[lo:hi]
+	return simd.DotDeviations(dy, x, []T{1}, mean)
 }
 
 // greatest is the greatest number of x, NaN apart, or -Inf.
@@ -77,15 +71,6 @@ func greatest[T Float](x []T) T {
 	return top
 }
 
-// sumExp is the sum of exp(v - top).
-func sumExp[T Float](x []T, top float64) (sum float64) {
-	if len(x) > block {
-		h := halfBlocks(len(x))
-		return sumExp(x[:h], top) + sumExp(x[h:], top)
-	}
-	return simd.SumExp(x, top)
-}
-
 // sumOf is the sum of f(i) for i in [lo, hi).
 func sumOf(lo, hi int, f func(i int) float64) float64 {
 	if hi-lo > leaf {
@@ -95,6 +80,23 @@ func sumOf(lo, hi int, f func(i int) float64) float64 {
 	sum := 0.0
 	for i := lo; i < hi; i++ {
 		sum += f(i)
+	}
+	return sum
+}
+
+// parts is a fixed number, so that sums do not depend on the number of processors.
+const parts = 16
+
+// sumOfParts is the sum of f for parts of [0, n), at least grain of which are worth a goroutine.
+func sumOfParts(n, grain int, f func(lo, hi int) float64) (sum float64) {
+	var sums [parts]float64
+	split(parts, grain, func(lo, hi int) {
+		for k := lo; k < hi; k++ {
+			sums[k] = f(k*n/parts, (k+1)*n/parts)
+		}
+	})
+	for _, s := range sums {
+		sum += s
 	}
 	return sum
 }

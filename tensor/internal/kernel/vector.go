@@ -12,6 +12,13 @@ const (
 // most is how many elements assembly gets at a time: the scheduler and the garbage collector can't interrupt it.
 const most = 8 << 10
 
+// chunks calls f for parts of [0, n), each of most elements or fewer.
+func chunks(n int, f func(lo, hi int)) {
+	for lo := 0; lo < n; lo += most {
+		f(lo, min(lo+most, n))
+	}
+}
+
 // vectors is whether loops run vector instructions.
 func vectors() bool { return simd.Active() > simd.NEON }
 
@@ -40,11 +47,7 @@ func mapVector[T Float](f simd.UnaryFunc[T], grain int, dst, x []T, c, d T) {
 }
 
 func mapPart[T Float](f simd.UnaryFunc[T], dst, x []T, c, d T) {
-	for len(dst) > 0 {
-		n := min(len(dst), most)
-		f(&dst[0], &x[0], n, c, d)
-		dst, x = dst[n:], x[n:]
-	}
+	chunks(len(dst), func(lo, hi int) { f(&dst[lo], &x[lo], hi-lo, c, d) })
 }
 
 // zipPart sets dst[i] = f(a[i*sa], b[i*sb]), for strides of 0 and 1.
