@@ -2,21 +2,25 @@ package gpuop
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// The kernels of attention, and the short ones, which take attentionShort rows and columns at most.
+// The kernels of attention: each without matrix units, and with them for queries, keys and values of
+// at most 64 and 128 columns. The short ones take shortMost rows and columns at most.
 var (
-	attentionForward   = named("attention")
-	attentionGradQuery = named("attention_grad_query")
-	attentionGradKey   = named("attention_grad_key")
+	attentionForward   = attentionEditions("attention")
+	attentionGradQuery = attentionEditions("attention_grad_query")
+	attentionGradKey   = attentionEditions("attention_grad_key")
 	attentionShort     = named("attention_short")
 	attentionShortGrad = named("attention_short_grad")
 )
+
+func attentionEditions(kernel string) [3]name {
+	return [3]name{named(kernel), named(kernel + "_64"), named(kernel + "_128")}
+}
 
 const (
 	shortMost = 64
@@ -25,22 +29,9 @@ const (
 	attentionColumns = 64
 )
 
-// attentionEdition is kernels with matrix units, by the most columns of queries, keys and values: how many rows a tile has.
-type attentionEdition struct {
-	columns, rows               int
-	forward, gradQuery, gradKey name
-}
-
-func newAttentionEdition(columns, rows int) attentionEdition {
-	end := fmt.Sprint("_", columns)
-	return attentionEdition{columns, rows, named("attention" + end), named("attention_grad_query" + end), named("attention_grad_key" + end)}
-}
-
-var attentionEditions = [...]attentionEdition{newAttentionEdition(64, 64), newAttentionEdition(128, 32)}
-
 func sequences(t *entries) {
-	t[backend.Attention] = entry{kernel: attentionForward, by: byDtype, run: attention, can: attends}
-	t[backend.AttentionGrad] = entry{kernel: attentionGradQuery, by: byDtype, run: attentionGrad, can: attends}
+	t[backend.Attention] = entry{kernel: attentionForward[0], run: attention, can: attends}
+	t[backend.AttentionGrad] = entry{kernel: attentionGradQuery[0], run: attentionGrad, can: attends}
 	for kind, of := range [...]string{"rnn", "rnn", "lstm", "gru"} {
 		t.run(of+"_cell", cell, backend.Cell.Of(kind))
 		t.run(of+"_cell_grad", cellGrad, backend.CellGrad.Of(kind))
@@ -54,35 +45,29 @@ func attends(b *Backend, c *backend.Call) bool {
 	}
 	p := c.Plan.(*kernel.Attention)
 	e := editionOf(p)
-	return e != nil && e.forward.has(c.Dtype) && p.Masking == kernel.NoMask && b.hasMatrixUnits()
+	return e < len(attentionForward) && attentionForward[e].has(c.Dtype) && p.Masking == kernel.NoMask && b.hasMatrixUnits()
 }
 
-// editionOf is the edition with matrix units; nil: heads are too wide.
-func editionOf(p *kernel.Attention) *attentionEdition {
-	for i := range attentionEditions {
-		if e := &attentionEditions[i]; max(p.E, p.V) <= e.columns {
-			return e
-		}
+// editionOf is the number of the edition with matrix units; there is none if heads are too wide.
+func editionOf(p *kernel.Attention) int { return max(1, (max(p.E, p.V)+63)/64) }
+
+// attentionTiles makes it a launch with a block for each tile of rows, element of the batch and part
+// of the columns. It returns the kernel of the edition for the launch's dtype.
+func (l *launch) attentionTiles(p *kernel.Attention, rows, cols int, k [3]name) name {
+	l.grid(tiles(rows), tileSide, 8)
+	l.Grid[1], l.Grid[2] = uint32(min(p.Count(), maxGridY)), uint32(max(1, (cols+attentionColumns-1)/attentionColumns))
+	if !l.c.Narrow {
+		return k[0]
 	}
-	return nil
+	e := editionOf(p)
+	side := 64 / e // rows of a tile
+	l.grid((rows+side-1)/side, 2*side, 1).Grid[1] = uint32(min(p.Count(), maxGridY))
+	return k[e]
 }
 
-// attentionTiles makes it a launch with a block for each tile of rows, element of the batch and part of the columns. It returns the
-// kernel of the edition for the launch's dtype.
-func (l *launch) attentionTiles(p *kernel.Attention, rows, cols int, k name, of func(e *attentionEdition) name) name {
-	l.Grid = [3]uint32{blocks(tiles(rows), 1), uint32(min(p.Count(), maxGridY)), uint32(max(1, (cols+attentionColumns-1)/attentionColumns))}
-	l.Block = [3]uint32{tileSide, 8, 1}
-	if l.c.Narrow {
-		e := editionOf(p)
-		k = of(e)
-		l.Grid[0], l.Grid[2] = blocks(rows, e.rows), 1
-		l.Block = [3]uint32{uint32(2 * e.rows), 1, 1}
-	}
-	return k
-}
-
-func (l *launch) shortTiles(p *kernel.Attention, rows int) {
-	l.Grid = [3]uint32{blocks(rows, 1), uint32(min(p.Count(), maxGridY)), 1}
+// shortTiles makes it a launch with a block for each few rows and element of the batch.
+func (l *launch) shortTiles(p *kernel.Attention, n int) {
+	l.grid(n, 256, 1).Grid[1] = uint32(min(p.Count(), maxGridY))
 }
 
 // isShort is whether the kernel for short sequences does it.
@@ -90,58 +75,46 @@ func isShort(p *kernel.Attention, k name, d backend.Dtype) bool {
 	return k.has(d) && max(p.L, p.S, p.E, p.V) <= shortMost
 }
 
-func attention(_ context.Context, l *launch, k name) error {
-	p := l.c.Plan.(*kernel.Attention)
-	if isShort(p, attentionShort, l.dtype) {
-		k = attentionShort
+func attention(_ context.Context, l *launch, _ name) error {
+	p, k := l.c.Plan.(*kernel.Attention), attentionShort
+	if isShort(p, k, l.dtype) {
 		l.shortTiles(p, (p.L+shortRows-1)/shortRows)
 	} else {
-		k = l.attentionTiles(p, p.L, p.V, k, func(e *attentionEdition) name { return e.forward })
+		k = l.attentionTiles(p, p.L, p.V, attentionForward)
 	}
-	l.operands(0, 1)
-	if err := l.attended(p, 2); err != nil {
-		return err
-	}
-	return l.run(k)
+	return l.operands(0, 1).attended(p, 2).run(k)
 }
 
 // attended is what all kernels of attention end with: queries, keys, values and a mask, from an operand on.
-func (l *launch) attended(p *kernel.Attention, first int) error {
-	l.from(first, p.Query.At)
-	l.from(first+1, p.Key.At)
-	l.from(first+2, p.Value.At)
-	l.operands(first + 3)
+func (l *launch) attended(p *kernel.Attention, first int) *launch {
+	l.from(first, p.Query.At).from(first+1, p.Key.At).from(first+2, p.Value.At).operands(first + 3)
 	layouts := [...]*kernel.Layout{&p.Query, &p.Key, &p.Value, &p.Out, &p.Mask, &p.DQuery, &p.DKey, &p.DValue}
-	var room [maxDims]int
-	dims := room[:0] // without those of 1
-	for _, d := range p.Dims {
-		if d != 1 {
-			dims = append(dims, d)
+	// The dimensions of the batch, without those of 1, and each layout's strides.
+	var lists [1 + len(layouts)][maxDims]int
+	n := 0
+	for i, d := range p.Dims {
+		if d == 1 {
+			continue
 		}
-	}
-	if len(dims) > maxDims {
-		return tooMany("a batch", len(dims))
-	}
-	l.word(len(dims))
-	l.lists(dims)
-	for _, layout := range layouts {
-		for i, d := range p.Dims {
-			if d != 1 && layout.Batch != nil {
-				l.word(layout.Batch[i])
+		for j, layout := range layouts {
+			if n < maxDims && layout.Batch != nil {
+				lists[1+j][n] = layout.Batch[i]
 			}
 		}
-		if layout.Batch == nil {
-			l.pad(len(dims))
-		}
-		l.pad(maxDims - len(dims))
+		lists[0][min(n, maxDims-1)] = d
+		n++
+	}
+	if n > maxDims {
+		return l.tooMany("a batch", n)
+	}
+	l.word(n)
+	for i := range lists {
+		l.word(lists[i][:]...)
 	}
 	for _, layout := range layouts {
 		l.word(layout.Row)
 	}
-	l.word(p.Count(), p.L, p.S, p.E, p.V, p.Masking, p.MaskColumn)
-	l.flag(p.Causal)
-	l.double(p.Scale)
-	return nil
+	return l.word(p.Count(), p.L, p.S, p.E, p.V, p.Masking, p.MaskColumn).flag(p.Causal).double(p.Scale)
 }
 
 // The operands of a gradient of attention: +dq +dk +dv =dmask? dy y sums q k v mask?.
@@ -156,43 +129,22 @@ const (
 	attentionQ
 )
 
-func attentionGrad(ctx context.Context, l *launch, k name) error {
+func attentionGrad(ctx context.Context, l *launch, _ name) error {
 	p := l.c.Plan.(*kernel.Attention)
 	if l.arg(attentionDMask).None() && isShort(p, attentionShortGrad, l.dtype) {
 		l.shortTiles(p, (p.L+shortRows-1)/shortRows+(p.S+shortRows-1)/shortRows)
-		l.from(attentionDQ, p.DQuery.At)
-		l.from(attentionDK, p.DKey.At)
-		l.from(attentionDV, p.DValue.At)
-		l.operands(attentionDY, attentionY, attentionSums)
-		if err := l.attended(p, attentionQ); err != nil {
+		l.from(attentionDQ, p.DQuery.At).from(attentionDK, p.DKey.At).from(attentionDV, p.DValue.At)
+		return l.operands(attentionDY, attentionY, attentionSums).attended(p, attentionQ).run(attentionShortGrad)
+	}
+	// Memory is for each query's sum of the products of its result and the result's gradient.
+	return l.inScratch(ctx, int(l.arg(attentionSums).Bytes)/2, func(own device.Range) error {
+		k := l.again("attention grad query").attentionTiles(p, p.L, p.E, attentionGradQuery)
+		l.from(attentionDQ, p.DQuery.At).memory(own, backend.Write).operands(attentionDMask, attentionDY, attentionY, attentionSums)
+		if err := l.attended(p, attentionQ).run(k); err != nil {
 			return err
 		}
-		return l.run(attentionShortGrad)
-	}
-	return l.inScratch(ctx, int(l.arg(attentionSums).Bytes)/2, func(own device.Range) error { return l.attentionGrads(p, k, own) })
-}
-
-// attentionGrads needs memory for each query's sum of the products of its result and the result's gradient.
-func (l *launch) attentionGrads(p *kernel.Attention, k name, own device.Range) error {
-	l.again("attention grad query", 0)
-	k = l.attentionTiles(p, p.L, p.E, k, func(e *attentionEdition) name { return e.gradQuery })
-	l.from(attentionDQ, p.DQuery.At)
-	l.memory(own, backend.Write)
-	l.operands(attentionDMask, attentionDY, attentionY, attentionSums)
-	if err := l.attended(p, attentionQ); err != nil {
-		return err
-	}
-	if err := l.run(k); err != nil {
-		return err
-	}
-	l.again("attention grad key", 0)
-	k = l.attentionTiles(p, p.S, max(p.E, p.V), attentionGradKey, func(e *attentionEdition) name { return e.gradKey })
-	l.from(attentionDK, p.DKey.At)
-	l.from(attentionDV, p.DValue.At)
-	l.memory(own, backend.Read)
-	l.operands(attentionDY, attentionSums)
-	if err := l.attended(p, attentionQ); err != nil {
-		return err
-	}
-	return l.run(k)
+		k = l.again("attention grad key").attentionTiles(p, p.S, max(p.E, p.V), attentionGradKey)
+		l.from(attentionDK, p.DKey.At).from(attentionDV, p.DValue.At).memory(own, backend.Read)
+		return l.operands(attentionDY, attentionSums).attended(p, attentionQ).run(k)
+	})
 }

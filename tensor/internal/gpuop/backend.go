@@ -25,7 +25,7 @@ type Backend struct {
 
 	mu      sync.Mutex
 	modules map[*ptx.Image]func() (device.Module, error)
-	kernels [][suffixes]atomic.Pointer[any] // by name
+	kernels [][backend.Dtypes]atomic.Pointer[any] // by name
 
 	workspace, parts memcache.Block // see lasting.go
 }
@@ -33,13 +33,13 @@ type Backend struct {
 // New makes the backend of the environment's stream, whose device is dev.
 func New(env backend.Env, dev device.ModuleLoader) (*Backend, error) {
 	b := &Backend{env: env, dev: dev, stream: env.Stream(), blas: multiplier(dev), modules: make(map[*ptx.Image]func() (device.Module, error)),
-		kernels: make([][suffixes]atomic.Pointer[any], len(texts))}
+		kernels: make([][backend.Dtypes]atomic.Pointer[any], len(texts))}
 	b.hasMatrixUnits = sync.OnceValue(func() bool {
-		_, err := b.kernel(attentionEditions[0].forward, suffix(backend.BFloat16))
+		_, err := b.kernel(attentionForward[1], backend.BFloat16)
 		return err == nil
 	})
 	b.fused = b.blas != nil && b.blas.MatMulEpilogues()
-	if _, err := b.kernel(fillElements, sized(4)); err != nil {
+	if _, err := b.kernel(table[backend.Fill].kernel, backend.Float32); err != nil {
 		return nil, fmt.Errorf("the kernels: %w", err)
 	}
 	return b, nil
@@ -59,13 +59,10 @@ func (b *Backend) Close() error {
 // Supports is backend.Backend's.
 func (b *Backend) Supports(c *backend.Call) bool {
 	e := &table[c.Op]
-	switch {
-	case e.run == nil:
-		return false
-	case e.can != nil:
+	if e.can != nil {
 		return e.can(b, c)
 	}
-	return !c.Mixed() && editions()[e.kernel][e.by(c.Dtype)]
+	return !c.Mixed() && e.kernel.has(c.Dtype)
 }
 
 // Do is backend.Backend's.
@@ -81,9 +78,5 @@ func (b *Backend) Do(ctx context.Context, c *backend.Call) error {
 }
 
 func (b *Backend) run(ctx context.Context, c *backend.Call) error {
-	e := &table[c.Op]
-	if e.run == nil {
-		return c.Unsupported()
-	}
-	return e.run(ctx, b.begin(c, c.Op.Name(), 0), e.kernel)
+	return table[c.Op].run(ctx, b.begin(c), table[c.Op].kernel)
 }

@@ -12,17 +12,13 @@ import (
 func cell(_ context.Context, l *launch, k name) error {
 	const gates, hidden, bias, h, c, newH, newC, kept = 0, 1, 2, 3, 4, 5, 6, 7
 	n, size := l.arg(newH).Count(), backend.ParamsOf[plan.Cell](l.c.Params()).Size
-	l.each(n)
-	switch l.c.Op {
+	switch l.each(n); l.c.Op {
 	case backend.LSTMCell:
-		l.operands(gates, hidden, bias, c, newH, newC)
-		l.word(n, size)
+		l.operands(gates, hidden, bias, c, newH, newC).word(n, size)
 	case backend.GRUCell:
-		l.operands(gates, hidden, bias, h, newH, kept)
-		l.word(n, size)
+		l.operands(gates, hidden, bias, h, newH, kept).word(n, size)
 	default:
-		l.operands(gates, hidden, bias, newH)
-		l.word(n, size, l.c.Op.Code())
+		l.operands(gates, hidden, bias, newH).word(n, size, l.c.Op.Code())
 	}
 	return l.run(k)
 }
@@ -30,19 +26,13 @@ func cell(_ context.Context, l *launch, k name) error {
 func cellGrad(_ context.Context, l *launch, k name) error {
 	const gates, dhidden, dy, dh, carry, h, c, newH, newC, kept = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 	n, p := l.arg(dy).Count(), backend.ParamsOf[plan.Cell](l.c.Params())
-	l.each(n)
-	switch l.c.Op {
+	switch l.each(n); l.c.Op {
 	case backend.LSTMCellGrad:
-		l.operands(gates, dy, dh, carry, c, newC)
-		l.word(n, p.Size)
-		l.flag(p.First)
+		l.operands(gates, dy, dh, carry, c, newC).word(n, p.Size).flag(p.First)
 	case backend.GRUCellGrad:
-		l.operands(gates, dhidden, dy, dh, carry, h, kept)
-		l.word(n, p.Size)
-		l.flag(p.First)
+		l.operands(gates, dhidden, dy, dh, carry, h, kept).word(n, p.Size).flag(p.First)
 	default:
-		l.operands(gates, dy, dh, newH)
-		l.word(n, l.c.Op.Code())
+		l.operands(gates, dy, dh, newH).word(n, l.c.Op.Code())
 	}
 	return l.run(k)
 }

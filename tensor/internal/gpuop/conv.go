@@ -33,9 +33,9 @@ func newConvTile(edition string, rows, cols int) convTile {
 }
 
 func convolutions(t *entries) {
-	t[backend.Conv] = entry{kernel: direct.conv, by: byDtype, run: conv}
-	t[backend.ConvInputGrad] = entry{kernel: direct.inputGrad, by: byDtype, run: convInputGrad}
-	t[backend.ConvWeightGrad] = entry{kernel: direct.weightGrad, by: byDtype, run: convWeightGrad}
+	t[backend.Conv] = entry{kernel: direct.conv, run: conv}
+	t[backend.ConvInputGrad] = entry{kernel: direct.inputGrad, run: convInputGrad}
+	t[backend.ConvWeightGrad] = entry{kernel: direct.weightGrad, run: convWeightGrad}
 	t.run("max_pool", pool, backend.MaxPool)
 	t.run("max_pool_grad", pool, backend.MaxPoolGrad)
 	t.run("avg_pool", pool, backend.AvgPool)
@@ -68,20 +68,31 @@ func (t convTile) count(rows, cols, products int) int {
 const fewChannels = 4
 
 // convTiles makes it the launch of an edition.
-func (l *launch) convTiles(t convTile, rows, cols, products int) {
+func (l *launch) convTiles(t convTile, rows, cols, products int) *launch {
 	if t == direct {
-		l.each(rows * cols * products)
-	} else {
-		l.Grid[0] = blocks(t.count(rows, cols, products), 1)
+		return l.each(rows * cols * products)
 	}
+	return l.grid(t.count(rows, cols, products), 256, 1)
 }
 
 // conv is the kernels' struct of that name.
-func (l *launch) conv(p *kernel.Conv) {
-	l.word(p.N, p.Groups, p.C, p.K)
-	for _, pair := range [][2]int{p.In, p.Out, p.Window, p.Stride, p.Pad, p.Dilation} {
+func (l *launch) conv(p *kernel.Conv) *launch {
+	return l.word(p.N, p.Groups, p.C, p.K).axes(p.In, p.Out, p.Window, p.Stride, p.Pad, p.Dilation)
+}
+
+// axes adds two words for each: those of the rows and of the columns.
+func (l *launch) axes(pairs ...[2]int) *launch {
+	for _, pair := range pairs {
 		l.word(pair[:]...)
 	}
+	return l
+}
+
+// pool has a thread for each element of the result.
+func pool(_ context.Context, l *launch, k name) error {
+	p := l.c.Plan.(*kernel.Pool)
+	l.each(l.arg(0).Count()).all().word(p.Planes).axes(p.In, p.Out, p.Window, p.Stride, p.Pad, p.Dilation)
+	return l.flag(p.Adaptive, p.ExcludePadding, p.HasDivisor).word(p.Divisor).run(k)
 }
 
 // fits refuses what the kernels count with 32 bits: the pixels of a channel, and the numbers that a result is a sum of.
@@ -111,8 +122,7 @@ func conv(_ context.Context, l *launch, _ name) error {
 	if p.K <= fewChannels {
 		t = direct
 	}
-	l.convTiles(t, p.K, cols, p.Groups)
-	return l.tileConv(t.conv, p)
+	return l.convTiles(t, p.K, cols, p.Groups).operands(0, 1, 2, 3).conv(p).run(t.conv)
 }
 
 func convInputGrad(_ context.Context, l *launch, _ name) error {
@@ -132,14 +142,7 @@ func convInputGrad(_ context.Context, l *launch, _ name) error {
 	if p.C <= fewChannels || p.Stride[0]*p.Stride[1] > 64 {
 		t, cols, products = direct, p.N*p.Pixels(), p.Groups
 	}
-	l.convTiles(t, p.C, cols, products)
-	return l.tileConv(t.inputGrad, p)
-}
-
-func (l *launch) tileConv(k name, p *kernel.Conv) error {
-	l.operands(0, 1, 2, 3)
-	l.conv(p)
-	return l.run(k)
+	return l.convTiles(t, p.C, cols, products).operands(0, 1, 2, 3).conv(p).run(t.inputGrad)
 }
 
 // A gradient of the weights is a sum over all places of all images: few results, each of many products. Parts of the
@@ -163,19 +166,11 @@ func convWeightGrad(ctx context.Context, l *launch, k name) error {
 		return err
 	}
 	if p.K <= fewChannels && p.K*p.Inner() <= leastPlaces {
-		l.Grid[0] = blocks(weights, 1)
-		l.operands(0, 1, 2)
-		l.conv(p)
-		return l.run(k)
+		return l.grid(weights, 256, 1).operands(0, 1, 2).conv(p).run(k)
 	}
 	if jobs, parts, ok := weightGradRuns(p, l.dtype); ok {
 		return l.inParts(ctx, parts, func(dw device.Range) error {
-			l.Grid[0] = blocks(jobs*parts, 1)
-			l.memory(dw, backend.Write)
-			l.operands(1, 2)
-			l.word(parts)
-			l.conv(p)
-			return l.run(run3.weightGrad)
+			return l.grid(jobs*parts, 256, 1).memory(dw, backend.Write).operands(1, 2).word(parts).conv(p).run(run3.weightGrad)
 		})
 	}
 	t := tile64
@@ -188,12 +183,8 @@ func convWeightGrad(ctx context.Context, l *launch, k name) error {
 	}
 	parts, chunk := weightParts(p, t.count(p.K, p.Inner(), p.Groups), weights)
 	return l.inParts(ctx, parts, func(dw device.Range) error {
-		l.convTiles(t, p.K, p.Inner(), p.Groups*parts)
-		l.memory(dw, backend.Write)
-		l.operands(1, 2)
-		l.word(parts, chunk)
-		l.conv(p)
-		return l.run(t.weightGrad)
+		l.convTiles(t, p.K, p.Inner(), p.Groups*parts).memory(dw, backend.Write)
+		return l.operands(1, 2).word(parts, chunk).conv(p).run(t.weightGrad)
 	})
 }
 
@@ -208,11 +199,7 @@ func (l *launch) inParts(ctx context.Context, parts int, f func(device.Range) er
 			return err
 		}
 		n := dw.Count()
-		l.again(l.Name, 0)
-		l.Grid[0], l.Block = blocks(n, 32), [3]uint32{32, 32, 1}
-		l.operands(0)
-		l.memory(all, backend.Read)
-		l.word(n, parts)
-		return l.run(convParts)
+		l.again(l.Name).grid((n+31)/32, 32, 32)
+		return l.operands(0).memory(all, backend.Read).word(n, parts).run(convParts)
 	})
 }

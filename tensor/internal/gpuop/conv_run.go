@@ -50,7 +50,7 @@ func runsOf(p *kernel.Conv, d backend.Dtype) (grid [3]uint32, t convTile, ok boo
 
 func (l *launch) runConv(grid [3]uint32, k name, p *kernel.Conv) error {
 	l.Grid, l.Block[0] = grid, runThreads
-	return l.tileConv(k, p)
+	return l.operands(0, 1, 2, 3).conv(p).run(k)
 }
 
 // partTiles is the most tiles that one sum takes: of more it loses what the parts of another edition keep.

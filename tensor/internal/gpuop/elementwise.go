@@ -2,7 +2,6 @@ package gpuop
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
@@ -26,99 +25,57 @@ func elementwise(t *entries) {
 }
 
 func unary(_ context.Context, l *launch, k name) error {
-	n := l.arg(0).Count()
-	l.each(n)
-	l.all()
-	l.word(n, l.c.Op.Code())
-	l.number(l.c.C[0])
-	return l.run(k)
+	return l.elements().word(l.c.Op.Code()).number(l.c.C[0]).run(k)
 }
 
 func function(_ context.Context, l *launch, k name) error {
-	n, code := l.arg(0).Count(), l.c.Op.Code()
+	code := l.c.Op.Code()
 	if l.c.Op.Family() == backend.Map {
 		code -= plainFunctions
 	}
-	l.each(n)
-	l.eight(n)
-	l.all()
-	l.word(n, code)
-	l.number(l.c.C[0], l.c.C[1])
-	return l.run(k)
+	return l.elements().eight().word(code).number(l.c.C[:]...).run(k)
+}
+
+// eight is for a launch over elements, of which a thread takes eight at a time if they are narrow.
+func (l *launch) eight() *launch {
+	if l.dtype.Wide() != backend.NoDtype {
+		l.Grid[0] = blocks(l.arg(0).Count(), 8*256)
+	}
+	return l
 }
 
 func binary(_ context.Context, l *launch, k name) error {
-	dims, sa, sb := l.c.Plan.(*kernel.Broadcast).Strides()
-	if len(dims) > maxDims {
-		return tooMany("broadcasting", len(dims))
-	}
 	n := l.arg(0).Count()
-	l.each(n)
-	l.all()
-	l.word(n, l.c.Op.Code())
+	l.elements().word(l.c.Op.Code())
 	if flat.has(l.dtype) && l.c.Op <= backend.Mul && l.arg(1).Count() == n && l.arg(2).Count() == n {
-		l.eight(n)
-		return l.run(flat)
+		return l.eight().run(flat)
 	}
-	l.word(len(dims))
-	l.lists(dims, sa, sb)
-	return l.run(k)
-}
-
-func tooMany(what string, dims int) error {
-	return fmt.Errorf("%w: %s has %d different dimensions; kernels take %d", backend.ErrUnsupported, what, dims, maxDims)
+	dims, sa, sb := l.c.Plan.(*kernel.Broadcast).Strides()
+	return l.dims("broadcasting", dims, sa, sb).run(k)
 }
 
 func addBias(_ context.Context, l *launch, k name) error {
-	n := l.arg(0).Count()
-	l.each(n)
-	l.all()
-	l.word(n, l.arg(2).Count())
-	l.flag(l.c.Op == backend.AddBiasReLU)
-	return l.run(k)
+	return l.elements().word(l.arg(2).Count()).flag(l.c.Op == backend.AddBiasReLU).run(k)
 }
 
 func reluBiasGrad(ctx context.Context, l *launch, k name) error {
 	cols := l.arg(1).Count()
-	return l.columns(ctx, k, cols, l.arg(0).Count()/cols, func(rows int) {
-		l.all()
-		l.word(rows)
-	}, func() {})
+	rows := l.arg(0).Count() / cols
+	n := l.columns(cols, rows)
+	return l.all().word(rows, cols, n).meet(ctx, n > 1).run(k)
 }
 
 func extremeGrad(_ context.Context, l *launch, k name) error {
-	n := l.arg(0).Count()
-	l.each(n)
-	l.all()
-	l.word(n)
-	l.flag(l.c.Op == backend.MaximumGrad)
-	if err := l.meeting(); err != nil {
-		return err
-	}
-	return l.run(k)
+	return l.elements().flag(l.c.Op == backend.MaximumGrad).meeting().run(k)
 }
 
 // meeting is the kernels' struct of that name, which has room for three arrays.
-func (l *launch) meeting() error {
+func (l *launch) meeting() *launch {
 	p := l.c.Plan.(*kernel.Meeting)
-	if len(p.Dims) > maxDims {
-		return tooMany("the meeting of the shapes", len(p.Dims))
-	}
-	l.word(len(p.Dims))
-	l.lists(p.Dims)
-	l.lists(p.Strides...)
-	l.pad((3 - len(p.Strides)) * maxDims)
-	return nil
+	return l.dims("the meeting of the shapes", p.Dims, p.Strides...).pad((3 - len(p.Strides)) * maxDims)
 }
 
 func dropout(_ context.Context, l *launch, k name) error {
-	n := l.arg(0).Count()
-	d := backend.ParamsOf[plan.Drop](l.c.Params())
-	l.each((n + 3) / 4)
-	l.operands(0, 1)
-	l.word(n)
-	l.Args = append(l.Args, d.Seed, d.Stream, d.Below)
-	l.number(d.Scale)
-	l.operands(2)
-	return l.run(k)
+	n, d := l.arg(0).Count(), backend.ParamsOf[plan.Drop](l.c.Params())
+	return l.each((n+3)/4).operands(0, 1).word(n).bits(d.Seed, d.Stream, d.Below).number(d.Scale).operands(2).run(k)
 }

@@ -8,42 +8,28 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
-var takeElements, gatherElements, mergeIndex = named("take"), named("gather"), named("merge_index")
+var mergeIndex = named("merge_index")
 
 func indexed(t *entries) {
-	t.move(takeElements, take, backend.Take)
-	t.move(gatherElements, gather, backend.Gather)
+	t.run("take", take, backend.Take)
+	t.run("gather", gather, backend.Gather)
 	t.run("gather_grad", gatherGrad, backend.GatherGrad)
 	t.run("take_grad", takeGrad, backend.TakeGrad)
 	t.run("sort_index", sortIndex, backend.SortIndex)
-	t[backend.SortIndex].by = byNone
 	t.run("scan_grad", scanGrad, backend.ScanGrad, backend.ScanGradOnto)
-	for _, op := range []backend.Op{backend.ScanGrad, backend.ScanGradOnto} {
-		t[op].can = canScan
-	}
+	t[backend.ScanGrad].can, t[backend.ScanGradOnto].can = canScan, canScan
 }
 
-// index adds an operand of indices, and whether they have 64 bits.
-func (l *launch) index(i int) {
-	l.operands(i)
-	l.flag(l.arg(i).Dtype.Size() == 8)
-}
+// index adds the operand of indices, and whether they have 64 bits.
+func (l *launch) index() *launch { return l.operands(2).flag(l.arg(2).Dtype.Size() == 8) }
 
 // missing is the bits of an element that is not there, and the word for faults.
-func (l *launch) missing(fault int) {
-	l.Args = append(l.Args, l.dtype.Missing())
-	l.operands(fault)
-}
+func (l *launch) missing() *launch { return l.bits(l.dtype.Missing()).operands(3) }
 
-func (l *launch) taking(t *plan.Take) { l.word(t.Outer, t.Rows, t.Count, t.Inner) }
+func (l *launch) taking(t *plan.Take) *launch { return l.word(t.Outer, t.Rows, t.Count, t.Inner) }
 
 func take(_ context.Context, l *launch, k name) error {
-	l.each(l.arg(0).Count())
-	l.operands(0, 1)
-	l.index(2)
-	l.missing(3)
-	l.taking(backend.ParamsOf[plan.Take](l.c.Params()))
-	return l.runAs(k, bySize(l.dtype))
+	return l.each(l.arg(0).Count()).operands(0, 1).index().missing().taking(backend.ParamsOf[plan.Take](l.c.Params())).run(k)
 }
 
 // sortedRun is how many places one block sorts; it is the same in index.cu.
@@ -56,22 +42,13 @@ func sortIndex(_ context.Context, l *launch, k name) error {
 	for width := sortedRun; width < n; width *= 2 {
 		to, other = other, to
 	}
-	l.Grid[0], l.Block[0] = blocks(n, sortedRun), 32
-	for l.Block[0] < sortedRun/2 && 2*int(l.Block[0]) < n {
-		l.Block[0] *= 2
-	}
-	l.operands(to)
-	l.index(2)
-	l.word(n, p.Rows, p.Skip)
-	if err := l.runAs(k, byNone(l.dtype)); err != nil {
+	l.grid((n+sortedRun-1)/sortedRun, threads(2*n, sortedRun/2), 1)
+	if err := l.operands(to).index().word(n, p.Rows, p.Skip).run(k); err != nil {
 		return err
 	}
 	for width := sortedRun; width < n; width *= 2 {
-		l.again("merge index", n)
-		l.operands(other)
-		l.operand(l.arg(to), backend.Read)
-		l.word(n, width)
-		if err := l.runAs(mergeIndex, byNone(l.dtype)); err != nil {
+		l.again("merge index").each(n).operands(other).memory(l.arg(to).Range(), backend.Read).word(n, width)
+		if err := l.run(mergeIndex); err != nil {
 			return err
 		}
 		to, other = other, to
@@ -79,14 +56,15 @@ func sortIndex(_ context.Context, l *launch, k name) error {
 	return nil
 }
 
+// takeGrads makes it a launch with a block for each row and 32 columns, and at most so many for a row.
+func (l *launch) takeGrads(rows int, t *plan.TakeGrad, most int) *launch {
+	l.grid(rows, 32, 8).Grid[1] = uint32(min((t.Outer*t.Inner+31)/32, most))
+	return l
+}
+
 func takeGrad(_ context.Context, l *launch, k name) error {
 	t := backend.ParamsOf[plan.TakeGrad](l.c.Params())
-	l.Grid[0], l.Grid[1] = blocks(t.Count, 1), uint32(min((t.Outer*t.Inner+31)/32, maxGridY))
-	l.Block = [3]uint32{32, 8, 1}
-	l.all()
-	l.taking(&t.Take)
-	l.flag(t.Mean)
-	return l.run(k)
+	return l.takeGrads(t.Count, t, maxGridY).all().taking(&t.Take).flag(t.Mean).run(k)
 }
 
 // What a launch scans is at most so many places, which is the same in index.cu, and so many for all rows: sorting them costs a launch, the memory of the sorted index
@@ -104,45 +82,21 @@ func canScan(_ *Backend, c *backend.Call) bool {
 
 func scanGrad(_ context.Context, l *launch, k name) error {
 	t := backend.ParamsOf[plan.TakeGrad](l.c.Params())
-	l.Grid[0], l.Grid[1] = blocks(t.Rows, 1), uint32(min((t.Outer*t.Inner+31)/32, max(1, scanBlocks/t.Rows)))
-	l.Block = [3]uint32{32, 8, 1}
-	l.operands(0, 1)
-	l.index(2)
-	l.taking(&t.Take)
-	l.word(t.Skip)
-	l.flag(t.Mean, l.c.Op == backend.ScanGradOnto)
-	return l.run(k)
+	l.takeGrads(t.Rows, t, max(1, scanBlocks/t.Rows))
+	return l.operands(0, 1).index().taking(&t.Take).word(t.Skip).flag(t.Mean, l.c.Op == backend.ScanGradOnto).run(k)
 }
 
 // gathered are the last arguments of a kernel that gathers.
-func (l *launch) gathered() error {
+func (l *launch) gathered() *launch {
 	g := l.c.Plan.(*kernel.Gather)
 	c := g.Columns
-	if len(c.Dims) > maxDims {
-		return tooMany("the index", len(c.Dims))
-	}
-	l.word(c.Count(), g.Length, g.IndexStride, g.Rows, g.XStride, len(c.Dims))
-	l.lists(c.Dims, c.Dst, c.Src)
-	return nil
+	return l.word(c.Count(), g.Length, g.IndexStride, g.Rows, g.XStride).dims("the index", c.Dims, c.Dst, c.Src)
 }
 
 func gather(_ context.Context, l *launch, k name) error {
-	l.each(l.arg(0).Count())
-	l.operands(0, 1)
-	l.index(2)
-	l.missing(3)
-	if err := l.gathered(); err != nil {
-		return err
-	}
-	return l.runAs(k, bySize(l.dtype))
+	return l.each(l.arg(0).Count()).operands(0, 1).index().missing().gathered().run(k)
 }
 
 func gatherGrad(_ context.Context, l *launch, k name) error {
-	l.each(l.c.Plan.(*kernel.Gather).Columns.Count())
-	l.operands(0, 1)
-	l.index(2)
-	if err := l.gathered(); err != nil {
-		return err
-	}
-	return l.run(k)
+	return l.each(l.c.Plan.(*kernel.Gather).Columns.Count()).operands(0, 1).index().gathered().run(k)
 }

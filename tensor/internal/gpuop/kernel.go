@@ -20,61 +20,44 @@ func named(text string) name {
 	return name(len(texts) - 1)
 }
 
-// suffix ends a kernel's name: that of a dtype, of the size of an element, or none, which is that of backend.NoDtype.
-type suffix uint8
-
-const suffixes = suffix(backend.Dtypes) + 4
-
-var suffixText = func() (all [suffixes]string) {
-	for d := range backend.Dtypes {
-		all[d] = d.Suffix()
-		if d.Size() > 0 {
-			all[sized(d.Size())] = fmt.Sprint("_", d.Size())
-		}
+// namedBy are the names of kernels that have the dtype of another operand in them.
+func namedBy(prefix string, dtypes ...backend.Dtype) (all [backend.Dtypes]name) {
+	for _, d := range dtypes {
+		all[d] = named(prefix + d.Suffix())
 	}
 	return all
-}()
-
-// sized is the suffix of elements of 1, 2, 4 or 8 bytes, which move whatever they are.
-func sized(size int) suffix {
-	s := suffix(backend.Dtypes)
-	for ; size > 1; size /= 2 {
-		s++
-	}
-	return s
 }
 
-// editions are the kernels that the PTX has, by name and suffix.
-var editions = sync.OnceValue(func() [][suffixes]bool {
-	all := make([][suffixes]bool, len(texts))
+// editions are the kernels that the PTX has, by name and dtype. Their names end with the dtype, with
+// the size of an element where kernels move elements whatever they are, or with neither.
+var editions = sync.OnceValue(func() [][backend.Dtypes]string {
+	all := make([][backend.Dtypes]string, len(texts))
 	for n, text := range texts {
-		for s, end := range suffixText {
-			all[n][s] = ptx.Find(text+end) != nil
+		for d := range backend.Dtypes {
+			for _, edition := range [...]string{text, fmt.Sprint(text, "_", d.Size()), text + d.Suffix()} {
+				if ptx.Find(edition) != nil {
+					all[n][d] = edition
+				}
+			}
 		}
 	}
 	return all
 })
 
 // has reports whether there is a kernel for a dtype.
-func (n name) has(d backend.Dtype) bool { return editions()[n][d] }
-
-// What a kernel's suffix is for a dtype.
-func byDtype(d backend.Dtype) suffix { return suffix(d) }
-func bySize(d backend.Dtype) suffix  { return sized(d.Size()) }
-func byNone(backend.Dtype) suffix    { return suffix(backend.NoDtype) }
+func (n name) has(d backend.Dtype) bool { return editions()[n][d] != "" }
 
 // kernel is a function of a module, which is loaded at the first time.
-func (b *Backend) kernel(n name, s suffix) (any, error) {
-	at := &b.kernels[n][s]
+func (b *Backend) kernel(n name, d backend.Dtype) (any, error) {
+	at := &b.kernels[n][d]
 	if k := at.Load(); k != nil {
 		return *k, nil
 	}
-	text := texts[n] + suffixText[s]
-	image := ptx.Find(text)
-	if image == nil {
-		return nil, fmt.Errorf("%w: there is no kernel %s", backend.ErrUnsupported, text)
+	text := editions()[n][d]
+	if text == "" {
+		return nil, fmt.Errorf("%w: there is no kernel %s", backend.ErrUnsupported, texts[n]+d.Suffix())
 	}
-	m, err := b.module(image)
+	m, err := b.module(ptx.Find(text))
 	if err != nil {
 		return nil, err
 	}

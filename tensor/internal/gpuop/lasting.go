@@ -33,11 +33,8 @@ const (
 	partsBytes  = ticketBytes + partNumbers*8
 )
 
-// takeParts returns the memory in which blocks meet, or none where nothing is cut.
-func (b *Backend) takeParts(ctx context.Context, cut bool) (memcache.Block, error) {
-	if !cut {
-		return memcache.Block{}, nil
-	}
+// takeParts returns the memory in which blocks meet.
+func (b *Backend) takeParts(ctx context.Context) (memcache.Block, error) {
 	parts, err := b.env.Keep(ctx, &b.parts, partsBytes, ticketBytes)
 	if err != nil {
 		err = fmt.Errorf("memory for parts of sums: %w", err)
@@ -45,29 +42,34 @@ func (b *Backend) takeParts(ctx context.Context, cut bool) (memcache.Block, erro
 	return parts, err
 }
 
-// meet is the arguments of a kernel whose blocks may leave parts of sums.
-func (l *launch) meet(parts memcache.Block) {
-	if parts.IsZero() {
-		l.word(0, 0)
-		return
+// meet is the arguments of a kernel whose blocks leave parts of sums if these are cut.
+func (l *launch) meet(ctx context.Context, cut bool) *launch {
+	if !cut {
+		return l.word(0, 0)
+	}
+	parts, err := l.b.takeParts(ctx)
+	if err != nil {
+		l.err = err
+		return l
 	}
 	l.memory(parts.Range(ticketBytes, partsBytes-ticketBytes), backend.Read)
 	l.memory(parts.Range(0, ticketBytes), backend.Read)
 	l.Writes = append(l.Writes, parts.Range(0, partsBytes))
+	return l
 }
 
-// enough is the number of blocks that fill a GPU.
+// enough is the number of blocks that fill a GPU: less than 2*(partTickets+1), see partsFor.
 const enough = 256
 
-// partsFor is into how many parts sums are cut, when there are so many of them and so many numbers in each: as many as fill a
-// GPU, each of least numbers.
+// partsFor is into how many parts sums are cut, when there are so many of them and so many numbers
+// in each: as many as fill a GPU, each of least numbers. More than partTickets sums are not cut.
 func partsFor(sums, numbers, least int) int {
 	return max(1, min(enough/max(1, sums), numbers/least))
 }
 
 // Prepare is backend.Backend's.
 func (b *Backend) Prepare(ctx context.Context) error {
-	if _, err := b.takeParts(ctx, true); err != nil {
+	if _, err := b.takeParts(ctx); err != nil {
 		return err
 	}
 	if b.blas == nil {

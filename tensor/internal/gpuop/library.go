@@ -10,14 +10,12 @@ import (
 
 // multiplier is the device's library of matrix products, or nil.
 func multiplier(dev any) device.MatrixMultiplier {
-	m, ok := dev.(device.MatrixMultiplier)
-	if !ok {
-		return nil
+	if m, ok := dev.(device.MatrixMultiplier); ok {
+		if _, err := m.MatMulWorkspace(); err == nil {
+			return m
+		}
 	}
-	if _, err := m.MatMulWorkspace(); err != nil {
-		return nil
-	}
-	return m
+	return nil
 }
 
 // library is a product by the library, which adds a bias if it is not nil: without ReLU, because cuBLASLt's makes 0 of NaN.

@@ -17,7 +17,7 @@ var (
 
 func norms(t *entries) {
 	t.run("normalize", normalize, backend.Normalize)
-	t.run("add_normalize", addNormalize, backend.AddNormalize)
+	t.run("add_normalize", normalize, backend.AddNormalize)
 	t.run("normalize_grad", normalizeGrad, backend.NormalizeGrad, backend.NormalizeGradOnto)
 	t[backend.NormalizeGradOnto].can = func(_ *Backend, c *backend.Call) bool { return !c.Narrow && table[c.Op].kernel.has(c.Dtype) }
 	t.run("normalize_columns", normalizeWeightGrad, backend.NormalizeWeightGrad)
@@ -26,45 +26,32 @@ func norms(t *entries) {
 }
 
 // normRows makes it a launch with a block for each row.
-func (l *launch) normRows(p *kernel.RowNorm) {
-	l.Grid[0], l.Block[0] = blocks(p.N*p.Groups, 1), threads(p.Per*p.Inner, 512)
+func (l *launch) normRows(p *kernel.RowNorm) *launch {
+	return l.grid(p.N*p.Groups, threads(p.Per*p.Inner, 512), 1)
 }
 
 // norm is the kernels' struct of that name.
-func (l *launch) norm(p *kernel.RowNorm) {
-	l.word(p.N, p.Groups, p.Per, p.Inner)
-	l.double(p.Eps)
-	l.flag(p.Centered)
+func (l *launch) norm(p *kernel.RowNorm) *launch {
+	return l.word(p.N, p.Groups, p.Per, p.Inner).double(p.Eps).flag(p.Centered)
 }
 
 // narrowNorm is the most elements of a narrow row that a warp takes.
 const narrowNorm = 2048
 
 // normed ends the arguments of a kernel that takes rows: of narrow elements a warp takes each short row.
-func (l *launch) normed(p *kernel.RowNorm) {
+func (l *launch) normed(p *kernel.RowNorm) *launch {
 	if l.c.Narrow {
 		short := p.Per*p.Inner <= narrowNorm
 		if l.flag(short); short {
-			l.Grid[0], l.Block[0] = blocks(p.N*p.Groups, rowsInBlock), 32*rowsInBlock
+			l.grid((p.N*p.Groups+rowsInBlock-1)/rowsInBlock, 32*rowsInBlock, 1)
 		}
 	}
-	l.norm(p)
+	return l.norm(p)
 }
 
 func normalize(_ context.Context, l *launch, k name) error {
 	p := l.c.Plan.(*kernel.RowNorm)
-	l.normRows(p)
-	l.all()
-	l.normed(p)
-	return l.run(k)
-}
-
-func addNormalize(_ context.Context, l *launch, k name) error {
-	p := l.c.Plan.(*kernel.RowNorm)
-	l.normRows(p)
-	l.all()
-	l.norm(p)
-	return l.run(k)
+	return l.normRows(p).all().normed(p).run(k)
 }
 
 // Few rows are those whose gradients are one launch: with blocks of so many rows there are places for what each leaves.
@@ -89,29 +76,18 @@ func normalizeGrad(ctx context.Context, l *launch, k name) error {
 	n := (p.N + rowsOfNorm - 1) / rowsOfNorm
 	weights := !l.arg(normDWeight).None() || !l.arg(normDBias).None()
 	if !weights || !normalizeGrads.has(l.dtype) || p.Groups > 1 || p.Inner > 1 || p.N > fewRows || 2*n*p.Per > partNumbers {
-		l.normRows(p)
-		l.operands(normDX, normDY, normX, normWeight, normStats)
+		l.normRows(p).operands(normDX, normDY, normX, normWeight, normStats)
 		if !l.c.Narrow {
 			l.flag(onto)
 		}
-		l.normed(p)
-		if err := l.run(k); err != nil || !weights {
+		if err := l.normed(p).run(k); err != nil || !weights {
 			return err
 		}
-		l.again("normalize weight grad", 0)
+		l.again("normalize weight grad")
 		return l.normWeights(ctx, p, normDWeight, normDBias, normDY, normX, normStats)
 	}
-	parts, err := l.b.takeParts(ctx, n > 1)
-	if err != nil {
-		return err
-	}
-	l.Grid[0] = blocks(n, 1)
-	l.operands(normDX, normDWeight, normDBias)
-	l.meet(parts)
-	l.operands(normDY, normX, normWeight, normStats)
-	l.flag(onto)
-	l.norm(p)
-	return l.run(normalizeGrads)
+	l.grid(n, 256, 1).operands(normDX, normDWeight, normDBias).meet(ctx, n > 1)
+	return l.operands(normDY, normX, normWeight, normStats).flag(onto).norm(p).run(normalizeGrads)
 }
 
 func normalizeWeightGrad(ctx context.Context, l *launch, _ name) error {
@@ -121,55 +97,28 @@ func normalizeWeightGrad(ctx context.Context, l *launch, _ name) error {
 // normWeights are the gradients of the weights and biases, from the operands with these numbers.
 func (l *launch) normWeights(ctx context.Context, p *kernel.RowNorm, dw, db, dy, x, stats int) error {
 	weights := p.Groups * p.Per
-	k, units, n := table[backend.NormalizeWeightGrad].kernel, (weights+31)/32, 1
+	units := (weights + 31) / 32
+	k, rows, n := table[backend.NormalizeWeightGrad].kernel, 8, partsFor(units, p.N, 64)
 	if p.Inner > 1 {
-		k, units = normalizeChannels, weights
+		k, units, rows, n = normalizeChannels, weights, 1, partsFor(weights, p.N*p.Inner, 4096)
 	}
-	if units <= partTickets {
-		if n = partsFor(units, p.N, 64); p.Inner > 1 {
-			n = partsFor(units, p.N*p.Inner, 4096)
-		}
-	}
-	parts, err := l.b.takeParts(ctx, n > 1)
-	if err != nil {
-		return err
-	}
-	l.Grid[0] = blocks(units*n, 1)
-	if p.Inner == 1 {
-		l.Block = [3]uint32{32, 8, 1}
-	}
-	l.operands(dw, db)
-	l.meet(parts)
-	l.operands(dy, x, stats)
-	l.word(n)
-	l.norm(p)
-	return l.run(k)
+	l.grid(units*n, 256/rows, rows).operands(dw, db).meet(ctx, n > 1)
+	return l.operands(dy, x, stats).word(n).norm(p).run(k)
 }
 
 func batchNorm(ctx context.Context, l *launch, k name) error {
 	p := l.c.Plan.(*kernel.BatchNorm)
 	parts := partsFor((p.C+3)/4, p.N*p.Inner, 1024)
 	run := func(sums device.Range) error {
-		l.again(l.Name, 0)
-		l.Grid[0] = blocks(p.C*parts, 1)
-		l.operands(0, 1, 2, 3, 4, 5, 6, 7)
-		l.memory(sums, backend.Read)
-		l.double(p.Eps)
-		l.word(p.N, p.C, p.Inner, parts, parts)
-		l.flag(p.Training)
-		return l.run(k)
+		l.again(l.Name).grid(p.C*parts, 256, 1).all().memory(sums, backend.Read)
+		return l.double(p.Eps).word(p.N, p.C, p.Inner, parts, parts).flag(p.Training).run(k)
 	}
 	if !p.Training {
 		return run(device.Range{})
 	}
 	return l.inScratch(ctx, (1+2*p.C*parts)*8, func(sums device.Range) error {
-		l.Grid[0] = blocks(p.C*parts, 1)
-		l.memory(sums, backend.Write)
-		l.operands(2)
-		l.operand(l.arg(7), backend.Read)
-		l.double(p.Momentum)
-		l.word(p.N, p.C, p.Inner, parts)
-		if err := l.run(batchNormSums); err != nil {
+		l.grid(p.C*parts, 256, 1).memory(sums, backend.Write).operands(2).memory(l.arg(7).Range(), backend.Read)
+		if err := l.double(p.Momentum).word(p.N, p.C, p.Inner, parts).run(batchNormSums); err != nil {
 			return err
 		}
 		return run(sums)
@@ -183,19 +132,11 @@ func batchNormGrad(ctx context.Context, l *launch, k name) error {
 		chunks = parts
 	}
 	return l.inScratch(ctx, 2*p.C*parts*8, func(sums device.Range) error {
-		l.Grid[0] = blocks(p.C*parts, 1)
-		l.memory(sums, backend.Write)
-		l.operands(3, 4, 6)
-		l.word(p.N, p.C, p.Inner, parts)
+		l.grid(p.C*parts, 256, 1).memory(sums, backend.Write).operands(3, 4, 6).word(p.N, p.C, p.Inner, parts)
 		if err := l.run(batchNormGradSums); err != nil {
 			return err
 		}
-		l.again(l.Name, 0)
-		l.Grid[0] = blocks(p.C*chunks, 1)
-		l.all()
-		l.memory(sums, backend.Read)
-		l.word(p.N, p.C, p.Inner, parts, chunks)
-		l.flag(p.Training)
-		return l.run(k)
+		l.again(l.Name).grid(p.C*chunks, 256, 1).all().memory(sums, backend.Read)
+		return l.word(p.N, p.C, p.Inner, parts, chunks).flag(p.Training).run(k)
 	})
 }

@@ -12,7 +12,7 @@ var delay = named("delay")
 
 // Pause lets a stream of the device pause.
 func (b *Backend) Pause(s device.Stream, d time.Duration) error {
-	k, err := b.kernel(delay, byNone(backend.NoDtype))
+	k, err := b.kernel(delay, backend.NoDtype)
 	if err == nil {
 		err = s.Launch(&device.Launch{Name: texts[delay], Kernel: k, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}, Args: []uint64{uint64(d)}})
 	}

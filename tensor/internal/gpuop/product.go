@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
@@ -13,7 +12,7 @@ var tileProduct = named("matmul")
 
 func products(t *entries) {
 	for _, op := range append(backend.Linear.All(), backend.MatMul, backend.MatMulSums, backend.MatMulMasked) {
-		t[op] = entry{kernel: tileProduct, by: byDtype, run: matmul, can: canMultiply}
+		t[op] = entry{kernel: tileProduct, run: matmul, can: canMultiply}
 	}
 }
 
@@ -49,7 +48,7 @@ func matmul(ctx context.Context, l *launch, _ name) error {
 	}
 	var err error
 	if p.K == 0 {
-		err = l.fill(0, 0)
+		err = l.fill(0)
 	} else {
 		err = l.library(ctx, p, nil)
 	}
@@ -76,39 +75,21 @@ func (l *launch) follow(ctx context.Context, op backend.Op) error {
 
 // multiply is the product without a library.
 func (l *launch) multiply(p product) error {
-	l.Grid[0] = blocks(tiles(p.M)*tiles(p.N), 1)
-	l.Block = [3]uint32{tileSide, 8, 1}
-	l.operands(0, 1, 2)
-	l.word(p.M, p.N, p.K)
+	as, bs, batch := [2]int{p.K, 1}, [2]int{p.N, 1}, &kernel.Placement{}
 	if p.TransA {
-		l.word(1, p.M)
-	} else {
-		l.word(p.K, 1)
+		as = [2]int{1, p.M}
 	}
 	if p.TransB {
-		l.word(1, p.K)
-	} else {
-		l.word(p.N, 1)
+		bs = [2]int{1, p.K}
 	}
-	batch := &kernel.Placement{}
 	if p.batch {
 		batch = l.c.Plan.(*kernel.Placement)
 	}
-	if len(batch.Dims) > maxDims {
-		return tooMany("a batch", len(batch.Dims))
-	}
 	n := batch.Count()
-	l.Grid[1] = uint32(min(n, maxGridY))
-	l.word(n)
-	if p.op == backend.MatMul {
-		l.word(0)
-	} else {
-		l.operands(3)
-	}
-	l.flag(p.op == backend.MatMulAddBiasReLU)
-	l.word(len(batch.Dims))
-	l.lists(batch.Dims, batch.Dst, batch.Src)
-	return l.run(tileProduct)
+	l.grid(tiles(p.M)*tiles(p.N), tileSide, 8).Grid[1] = uint32(min(n, maxGridY))
+	l.operands(0, 1, 2).word(p.M, p.N, p.K).word(as[:]...).word(bs[:]...).word(n)
+	l.optional(p.op != backend.MatMul, 3).flag(p.op == backend.MatMulAddBiasReLU)
+	return l.dims("a batch", batch.Dims, batch.Dst, batch.Src).run(tileProduct)
 }
 
 // tiling is how a file of kernels cuts a product: into tiles of side by side results, stage steps of the inner dimension at a time.
@@ -134,16 +115,16 @@ func (l *launch) ownProduct(ctx context.Context, w Way, p product) error {
 	all := t.tiles(p.M, p.N)
 	n := productParts(w, all, t.steps(p.K))
 	if n == 1 {
-		return l.ownParts(t, p, 1, device.Range{}, memcache.Block{})
+		return l.ownParts(t, p, 1, device.Range{}, device.Range{})
 	}
-	parts, err := l.b.takeParts(ctx, true)
+	parts, err := l.b.takeParts(ctx)
 	if err != nil {
 		return err
 	}
-	return l.inScratch(ctx, all*n*t.partBytes(), func(partial device.Range) error { return l.ownParts(t, p, n, partial, parts) })
+	return l.inScratch(ctx, all*n*t.partBytes(), func(partial device.Range) error { return l.ownParts(t, p, n, partial, parts.Range(0, ticketBytes)) })
 }
 
-func (l *launch) ownParts(t *tiling, p product, n int, partial device.Range, parts memcache.Block) error {
+func (l *launch) ownParts(t *tiling, p product, n int, partial, tickets device.Range) error {
 	lda, ldb, k := p.K, p.N, t.nn
 	switch {
 	case p.TransA:
@@ -152,28 +133,8 @@ func (l *launch) ownParts(t *tiling, p product, n int, partial device.Range, par
 		ldb, k = p.K, t.nt
 	}
 	a, b := l.arg(1), l.arg(2)
-	l.Grid[0] = blocks(t.tiles(p.M, p.N)*n, 1)
-	l.ownOperands(p.op)
-	l.word(p.M, p.N, p.K)
+	l.grid(t.tiles(p.M, p.N)*n, 256, 1).operands(0, 1, 2).optional(p.op.Family() == backend.Linear, 3)
+	l.optional(p.op == backend.MatMulSums, 3).optional(p.op == backend.MatMulMasked, 3).word(p.M, p.N, p.K)
 	l.flag(lda%4 == 0 && a.Ptr%16 == 0, ldb%4 == 0 && b.Ptr%16 == 0, p.op == backend.MatMulAddBiasReLU)
-	l.word(n)
-	l.memory(partial, backend.Write)
-	if n == 1 {
-		l.word(0)
-	} else {
-		l.memory(parts.Range(0, ticketBytes), backend.Update)
-	}
-	return l.run(k)
-}
-
-// ownOperands are the result, the factors, and a bias, sums or a mask, whichever the operation has.
-func (l *launch) ownOperands(op backend.Op) {
-	l.operands(0, 1, 2)
-	for _, has := range [3]bool{op.Family() == backend.Linear, op == backend.MatMulSums, op == backend.MatMulMasked} {
-		if has {
-			l.operands(3)
-		} else {
-			l.word(0)
-		}
-	}
+	return l.word(n).memory(partial, backend.Write).memory(tickets, backend.Update).run(k)
 }

@@ -23,64 +23,36 @@ func reductions(t *entries) {
 	t.run("log_softmax", softmax, backend.LogSoftmax)
 	t.run("softmax_grad", softmax, backend.SoftmaxGrad)
 	t.run("log_softmax_grad", softmax, backend.LogSoftmaxGrad)
-	t.run("argmax", argMax, backend.ArgMax)
+	t.run("argmax", softmax, backend.ArgMax)
 }
 
 // sum adds up rows or columns; the mean of nothing is NaN.
 func sum(ctx context.Context, l *launch, rows name) error {
 	r, divisor := l.c.Plan.(*kernel.Reduction), l.c.C[0]
 	if l.arg(1).Bytes == 0 {
-		return l.fill(0, 0/divisor)
-	}
-	if len(r.Kept) > maxDims || len(r.Summed) > maxDims {
-		return tooMany("the sum", max(len(r.Kept), len(r.Summed)))
+		return l.fill(0 / divisor)
 	}
 	outputs := l.arg(0).Count()
 	count := l.arg(1).Count() / outputs
 	if !r.InnerSummed {
-		return l.columns(ctx, sumColumns, outputs, count, func(count int) {
-			l.all()
-			l.word(count)
-			l.double(divisor)
-		}, func() { l.reduction(r) })
+		n := l.columns(outputs, count)
+		return l.all().word(count).double(divisor).word(outputs, n).meet(ctx, n > 1).reduction(r).run(sumColumns)
 	}
-	n := 1
-	if outputs <= partTickets {
-		n = partsFor(outputs, count, 4096)
-	}
-	parts, err := l.b.takeParts(ctx, n > 1)
-	if err != nil {
-		return err
-	}
-	l.Grid[0], l.Block[0] = blocks(outputs*n, 1), threads(count, 1024)
-	l.all()
-	l.word(outputs, count)
-	l.double(divisor)
-	l.meet(parts)
-	l.word(n)
-	l.reduction(r)
-	return l.run(rows)
+	n := partsFor(outputs, count, 4096)
+	l.grid(outputs*n, threads(count, 1024), 1).all().word(outputs, count).double(divisor)
+	return l.meet(ctx, n > 1).word(n).reduction(r).run(rows)
 }
 
-// columns launches a kernel that adds up columns of count numbers each, with its arguments before and after those of how they are cut.
-func (l *launch) columns(ctx context.Context, k name, outputs, count int, before func(count int), after func()) error {
-	units, n := (outputs+31)/32, 1
-	if units <= partTickets {
-		n = partsFor(units, count, 128)
-	}
-	parts, err := l.b.takeParts(ctx, n > 1)
-	if err != nil {
-		return err
-	}
-	l.Grid[0], l.Block = blocks(units*n, 1), [3]uint32{32, 32, 1}
+// columns makes it a launch that adds up columns of count numbers each, and returns into how many
+// parts they are cut.
+func (l *launch) columns(outputs, count int) int {
+	units, rows := (outputs+31)/32, 32
 	if count <= 64 {
-		l.Block[1] = 8
+		rows = 8
 	}
-	before(count)
-	l.word(outputs, n)
-	l.meet(parts)
-	after()
-	return l.run(k)
+	n := partsFor(units, count, 128)
+	l.grid(units*n, 32, rows)
+	return n
 }
 
 // statistic is of no elements NaN for the variance, and -Inf for the others.
@@ -89,9 +61,9 @@ func statistic(_ context.Context, l *launch, k name) error {
 		return l.groups(k, l.arg(0).Count(), l.arg(1).Count())
 	}
 	if l.c.Op == backend.Var {
-		return l.fill(0, math.NaN())
+		return l.fill(math.NaN())
 	}
-	return l.fill(0, math.Inf(-1))
+	return l.fill(math.Inf(-1))
 }
 
 func statisticGrad(_ context.Context, l *launch, k name) error {
@@ -100,57 +72,36 @@ func statisticGrad(_ context.Context, l *launch, k name) error {
 
 // groups launches a kernel with a block for each of so many outputs of a reduction of n elements.
 func (l *launch) groups(k name, outputs, n int) error {
-	r := l.c.Plan.(*kernel.Reduction)
-	if len(r.Kept) > maxDims || len(r.Summed) > maxDims {
-		return tooMany("the reduction", max(len(r.Kept), len(r.Summed)))
-	}
 	count := n / outputs
-	l.Grid[0], l.Block[0] = blocks(outputs, 1), threads(count, 512)
-	l.all()
-	l.word(outputs, count)
-	l.double(l.c.C[0])
-	l.reduction(r)
-	return l.run(k)
+	l.grid(outputs, threads(count, 512), 1).all().word(outputs, count).double(l.c.C[0])
+	return l.reduction(l.c.Plan.(*kernel.Reduction)).run(k)
 }
 
 // reduction is the kernels' struct of that name.
-func (l *launch) reduction(r *kernel.Reduction) {
+func (l *launch) reduction(r *kernel.Reduction) *launch {
 	for _, part := range [2][]kernel.Dim{r.Kept, r.Summed} {
-		l.word(len(part))
-		for _, d := range part {
-			l.word(d.Size)
+		var sizes, strides [maxDims]int
+		if len(part) > maxDims {
+			return l.tooMany("the reduction", len(part))
 		}
-		l.pad(maxDims - len(part))
-		for _, d := range part {
-			l.word(d.Stride)
+		for i, d := range part {
+			sizes[i], strides[i] = d.Size, d.Stride
 		}
-		l.pad(maxDims - len(part))
+		l.word(len(part)).word(sizes[:]...).word(strides[:]...)
 	}
+	return l
 }
 
 // rows makes it a launch with a block for each of n rows, of one warp at least.
-func (l *launch) rows(n int, r *kernel.Rows) {
-	l.Grid[0], l.Block[0] = blocks(n, 1), threads(r.Cols, 512)
-}
+func (l *launch) rows(n int, r *kernel.Rows) *launch { return l.grid(n, threads(r.Cols, 512), 1) }
 
-// rowWords is the kernels' struct of rows.
-func (l *launch) rowWords(n int, r *kernel.Rows) { l.word(n, r.Cols, r.Inner) }
-
-// softmax is forward and backward, of which the last operand has the rows.
+// softmax is forward and backward, of which the last operand has the rows, and the place of a row's
+// greatest element, which one warp finds.
 func softmax(_ context.Context, l *launch, k name) error {
 	r := backend.ParamsOf[kernel.Rows](l.c.Params())
 	n := l.arg(1).Count() / r.Cols
-	l.rows(n, r)
-	l.all()
-	l.rowWords(n, r)
-	return l.run(k)
-}
-
-func argMax(_ context.Context, l *launch, k name) error {
-	r, n := backend.ParamsOf[kernel.Rows](l.c.Params()), l.arg(0).Count()
-	l.rows(n, r)
-	l.Block[0] = 32
-	l.all()
-	l.rowWords(n, r)
-	return l.run(k)
+	if l.rows(n, r); l.c.Op == backend.ArgMax {
+		l.Block[0] = 32
+	}
+	return l.all().word(n, r.Cols, r.Inner).run(k)
 }

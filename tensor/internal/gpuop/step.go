@@ -43,45 +43,32 @@ const (
 
 // step updates parameters, so many with each launch.
 func step(_ context.Context, l *launch, _ name) error {
-	all, shared, dtype, k := l.c.List, l.c.Params(), l.dtype, stepKernel(l.c)
+	all, shared, k := l.c.List, l.c.Params(), stepKernel(l.c)
 	if k != table[l.c.Op].kernel {
-		dtype = all.Refs[1].Dtype
+		l.dtype = all.Refs[1].Dtype
 	}
 	for i := 0; i < all.Len(); i += maxParameters {
 		part := all.Slice(i, min(i+maxParameters, all.Len()))
 		if largest := largestOf(&part); largest > 0 {
-			l.again(l.Name, 0)
+			l.again(l.Name).memory(part.Live.Range(), backend.Read).bits(shared[:]...)
 			l.Grid[0], l.Grid[1] = min(blocks((largest+together-1)/together, 256), stepBlocks), uint32(part.Len())
-			l.operand(&part.Live, backend.Read)
-			l.Args = append(l.Args, shared[:]...)
 			for j := range part.Len() {
-				l.item(part.Item(j))
-				l.word(part.Item(j)[0].Count())
-				l.own(&part, j)
+				item := part.Item(j)
+				for n, role := range l.c.Op.ListRoles() {
+					l.memory(item[n].Range(), role)
+				}
+				if l.word(item[0].Count()); part.Live.None() {
+					l.double(part.Own[j*part.Width:][:part.Width]...)
+				} else {
+					l.pad(part.Width) // they are read from memory
+				}
 			}
-			if err := l.runAs(k, suffix(dtype)); err != nil {
+			if err := l.run(k); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-// own are the numbers of an item, or as many zeros for one that reads them from memory.
-func (l *launch) own(part *backend.List, j int) {
-	if part.Live.None() {
-		l.double(part.Own[j*part.Width:][:part.Width]...)
-	} else {
-		l.pad(part.Width)
-	}
-}
-
-// item adds the operands of an item of a list.
-func (l *launch) item(refs []backend.Ref) {
-	roles := l.c.Op.ListRoles()
-	for i := range refs {
-		l.operand(&refs[i], roles[i])
-	}
 }
 
 // largestOf is the number of elements of the largest first operand of all items.

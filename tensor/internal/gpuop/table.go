@@ -8,13 +8,12 @@ import (
 
 // entry is an operation on a GPU.
 type entry struct {
-	kernel name                         // says by its editions which dtypes there are
-	by     func(d backend.Dtype) suffix // of the kernel
+	kernel name // says by its editions which dtypes there are
 	run    func(ctx context.Context, l *launch, kernel name) error
 	can    func(b *Backend, c *backend.Call) bool // in the place of the kernel's editions
 }
 
-// entries are those of all operations. An operation without one is not supported.
+// entries are those of all operations.
 type entries [backend.Ops]entry
 
 // table is the one list of what a GPU computes.
@@ -26,15 +25,10 @@ func init() {
 	}
 }
 
-// run sets an operation that has a kernel for each dtype.
+// run sets the kernel of operations, and what launches it.
 func (t *entries) run(kernel string, f func(ctx context.Context, l *launch, kernel name) error, ops ...backend.Op) {
 	n := named(kernel)
 	for _, op := range ops {
-		t[op] = entry{kernel: n, by: byDtype, run: f}
+		t[op] = entry{kernel: n, run: f}
 	}
-}
-
-// move sets an operation whose kernels move elements by their size.
-func (t *entries) move(kernel name, f func(ctx context.Context, l *launch, kernel name) error, op backend.Op) {
-	t[op] = entry{kernel: kernel, by: bySize, run: f}
 }
