@@ -62,7 +62,7 @@ func TestTiedEmbeddingAddsToTheGradient(t *testing.T) {
 		step(tied, tied)
 		require.Equal(t, want, gradient(tied), computes)
 		if !onHost && computes != tensor.BFloat16 {
-			require.Equal(t, [3]int{1, 0, 0}, [3]int{launches["scan grad"], launches["add"], launches["sort index"]}, "%v", launches)
+			require.Equal(t, [3]int{1, 0, 0}, [3]int{launches["scan grad onto"], launches["add"], launches["sort index"]}, "%v", launches)
 		}
 		step(tied, tied)
 		require.Equal(t, sum(sum(want, gradient(head)), gradient(reads)), gradient(tied), computes)

@@ -15,7 +15,7 @@ import (
 // sequenceOps are products of batches, choices by index, attention and recurrent layers.
 func sequenceOps[T kernel.Float]() []operation[T] {
 	return []operation[T]{{"MatMul of batches", batchMatMulTrial[T]}, {"Transpose of two dimensions", transposeDimsTrial[T]},
-		{"IndexSelect", indexSelectTrial[T]}, {"Embedding", embeddingTrial[T]}, {"Gather", gatherTrial[T]},
+		{"IndexSelect", indexSelectTrial[T]}, {"IndexSelectGrad of many", manyIndicesTrial[T]}, {"Embedding", embeddingTrial[T]}, {"Gather", gatherTrial[T]},
 		{"attention", attentionTrial[T]}, {"recurrent", recurrentTrial[T]}, {"recurrent gradient", recurrentGradTrial[T]}}
 }
 
@@ -142,6 +142,19 @@ func indexSelectTrial[T kernel.Float](c *trial[T]) {
 	tol := rowSum[T](len(list))
 	tol.terms, tol.inside = tol.terms+float64(len(list))*0x1p-53, 1
 	c.gave("IndexSelectGrad", dx, err, reference.IndexSelectGrad(dy.array(), axis, list, x.shape, -1, false), tol)
+	dy.unchanged("IndexSelectGrad")
+}
+
+// manyIndicesTrial is of more indices than a GPU scans for each row: it sorts them.
+func manyIndicesTrial[T kernel.Float](c *trial[T]) {
+	rows, n := 1+c.rand.IntN(200), 1+c.rand.IntN(8)
+	list, index, _ := c.indices(rows, 2049+c.rand.IntN(5000))
+	dy := c.operand(len(list), n)
+	c.dirty()
+	dx, err := c.r.IndexSelectGrad(c.ctx, dy.Tensor, 0, index, rows, n)
+	tol := rowSum[T](len(list))
+	tol.terms, tol.inside = tol.terms+float64(len(list))*0x1p-53, 1
+	c.gave("IndexSelectGrad", dx, err, reference.IndexSelectGrad(dy.array(), 0, list, []int{rows, n}, -1, false), tol)
 	dy.unchanged("IndexSelectGrad")
 }
 

@@ -91,21 +91,21 @@ type Lion struct {
 	Maximize                      bool
 }
 
-// StepLion is the parameters and the momentum after a step. Where the direction is nearly 0 its sign is a matter of rounding: sure has
-// where it is not.
+// StepLion is the parameters and the momentum after a step. Where the direction is nearly 0, or below what float32 has, its sign is a
+// matter of rounding: sure has where it is not.
 func StepLion(s Lion, p, g, m Array) (param, momentum Result, sure []bool) {
 	param, momentum, sure = newResult(p.Shape), newResult(p.Shape), make([]bool, len(p.Data))
 	for i, w := range p.Data {
 		d := sign(s.Maximize) * g.Data[i]
 		kept, added := s.Beta1*m.Data[i], (1-s.Beta1)*d
 		u := kept + added
-		sure[i] = math.Abs(u) > 1e-6*(math.Abs(kept)+math.Abs(added)) || kept == 0 && added == 0 || u != u
+		sure[i] = math.Abs(u) > 1e-36+1e-6*(math.Abs(kept)+math.Abs(added)) || kept == 0 && added == 0 || u != u
 		if u > 0 {
 			u = 1
 		} else if u < 0 {
 			u = -1
 		}
-		param.Data[i] = w - s.LR*(u+s.WeightDecay*w)
+		param.Data[i] = w*(1-s.LR*s.WeightDecay) - s.LR*u // of an infinite parameter the decay is infinite, too
 		param.Size[i] = math.Abs(w) + math.Abs(s.LR)*(1+math.Abs(s.WeightDecay*w))
 		momentum.Data[i] = s.Beta2*m.Data[i] + (1-s.Beta2)*d
 		momentum.Size[i] = math.Abs(s.Beta2*m.Data[i]) + math.Abs((1-s.Beta2)*d)
