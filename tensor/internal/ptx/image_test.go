@@ -29,3 +29,11 @@ func TestFind(t *testing.T) {
 	assert.Len(t, index(), kernels, "no name twice, and nothing else")
 	assert.Nil(t, Find("nowhere"))
 }
+
+// TestStepsReadTheirArgumentsInPlace: a pointer to an argument makes each thread copy all 4 KiB of them to local memory, which is five times
+// slower.
+func TestStepsReadTheirArgumentsInPlace(t *testing.T) {
+	for _, name := range []string{"adam_f32", "clip_f32"} {
+		assert.NotContains(t, string(Find(name).PTX), ".local", name)
+	}
+}

@@ -93,7 +93,8 @@ enum { together = 4 };
 #define EDITION(rule, name, T, G) \
 	extern "C" __global__ void name(parameters<rule##_own> a) { \
 		const parameter<rule##_own> &q = a.at[blockIdx.y]; \
-		const double *own = a.live ? (const double *)a.live + blockIdx.y * rule##_own : q.own; \
+		double own[rule##_own]; \
+		_Pragma("unroll") for (int l = 0; l < rule##_own; l++) own[l] = a.live ? ((const double *)a.live)[blockIdx.y * rule##_own + l] : q.own[l]; \
 		T *p = (T *)q.p, *state[3] = {(T *)q.state[0], (T *)q.state[1], (T *)q.state[2]}; \
 		const bool has[3] = {q.state[0] != 0, q.state[1] != 0, q.state[2] != 0}; \
 		const G *g = (const G *)q.g; \
