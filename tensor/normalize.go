@@ -225,7 +225,7 @@ func (rt *Runtime) acquireStats(op string, dy, x, stats *Tensor, rows int) (oper
 	return in.unless(err)
 }
 
-// grads makes several gradients at a time. Its first error sticks.
+// grads makes several results at a time, such as gradients. Its first error sticks.
 type grads struct {
 	rt    *Runtime
 	ctx   context.Context
@@ -234,7 +234,7 @@ type grads struct {
 	err   error
 }
 
-// alloc is memory for a gradient, or nil if it is not wanted.
+// alloc is memory for a result, or nil if it is not wanted.
 func (g *grads) alloc(wanted bool, shape Shape) (t *Tensor) {
 	if wanted && g.err == nil {
 		t, g.err = g.rt.alloc(g.ctx, g.op, g.dtype, shape)

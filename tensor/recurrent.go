@@ -68,25 +68,17 @@ func (rt *Runtime) Recurrent(ctx context.Context, kind RecurrentKind, inputs *Te
 	if err != nil {
 		return Recurrence{}, err
 	}
-	r := Recurrence{Gates: inputs}
-	r.Y, err = rt.alloc(ctx, op, inputs.dtype, Shape{p.steps, p.batch, p.size})
-	if err == nil && kind == LSTM {
-		kept := p.steps
-		if !forGrad {
-			kept = min(1, p.steps)
-		}
-		r.C, err = rt.alloc(ctx, op, inputs.dtype, Shape{kept, p.batch, p.size})
+	kept, all := p.steps, Shape{p.steps, p.batch, p.size}
+	if !forGrad {
+		kept = 1
 	}
-	if err == nil && kind == GRU && forGrad {
-		r.New, err = rt.alloc(ctx, op, inputs.dtype, r.Y.shape)
-	}
-	if err == nil && r.Y.bytes > 0 {
+	g := grads{rt: rt, ctx: ctx, op: op, dtype: inputs.dtype}
+	r := Recurrence{Gates: inputs, Y: g.alloc(true, all), C: g.alloc(kind == LSTM, Shape{kept, p.batch, p.size}), New: g.alloc(kind == GRU && forGrad, all)}
+	if g.err == nil && r.Y.bytes > 0 {
 		inputs.overwritten()
-		err = p.forward(ctx, rt, r, w)
+		g.err = p.forward(ctx, rt, r, w)
 	}
-	if err != nil {
-		r.Gates = nil // still the caller's
-		rt.parked.add(r.Release(ctx))
+	if err := g.done(r.Y, r.C, r.New); err != nil {
 		return Recurrence{}, err
 	}
 	return r, nil
@@ -198,29 +190,21 @@ func (rt *Runtime) RecurrentGrad(ctx context.Context, kind RecurrentKind, r Recu
 	if err != nil {
 		return g, err
 	}
-	g.Inputs, g.Hidden = r.Gates, r.Gates
-	if kind == GRU {
-		g.Hidden, err = rt.alloc(ctx, op, dy.dtype, r.Gates.shape)
+	all := grads{rt: rt, ctx: ctx, op: op, dtype: dy.dtype}
+	hidden := all.alloc(kind == GRU, r.Gates.shape)
+	g = RecurrentGrads{Inputs: r.Gates, Hidden: r.Gates, H0: all.alloc(true, dy.shape[1:]), C0: all.alloc(kind >= LSTM, dy.shape[1:])}
+	if hidden != nil {
+		g.Hidden = hidden
 	}
-	if err == nil {
-		g.H0, err = rt.alloc(ctx, op, dy.dtype, dy.shape[1:])
-	}
-	if err == nil && kind >= LSTM {
-		g.C0, err = rt.alloc(ctx, op, dy.dtype, dy.shape[1:])
-	}
-	if err == nil && dy.bytes > 0 {
+	if all.err == nil && dy.bytes > 0 {
 		r.Gates.overwritten()
-		err = p.backward(ctx, rt, r, w, g, dy, dh, dc)
+		all.err = p.backward(ctx, rt, r, w, g, dy, dh, dc)
 	}
-	if err == nil && kind == GRU {
-		err = g.C0.ReleaseContext(ctx)
+	if all.err == nil && kind == GRU {
+		all.err = g.C0.ReleaseContext(ctx)
 		g.C0 = nil
 	}
-	if err != nil {
-		if g.Hidden == g.Inputs {
-			g.Hidden = nil
-		}
-		rt.parked.add(releaseAll(ctx, g.Hidden, g.H0, g.C0))
+	if err := all.done(hidden, g.H0, g.C0); err != nil {
 		return RecurrentGrads{}, err
 	}
 	return g, nil

@@ -81,9 +81,6 @@ func (o Op) ListRoles() []Role { return rows[o].list }
 // Base is the operation that a fusion takes the place of, together with others; NoOp for what is no fusion.
 func (o Op) Base() Op { return rows[o].base }
 
-// Operands names the operands: see the table of families.
-func (f Family) Operands() string { return families[f].operands }
-
 // Of is the operation of the family with a code.
 func (f Family) Of(code int) Op { return firsts[f] + Op(code) }
 
