@@ -81,9 +81,6 @@ func checkDtype(op string, dtype Dtype) error {
 	return fmt.Errorf("tensor: %s: %w %s: want float32, float64, bfloat16, int32, int64 or uint8", op, ErrDtype, name)
 }
 
-// is reports whether the tensor's dtype is one of these.
-func (t *Tensor) is(of ...Dtype) bool { return slices.Contains(of, t.dtype) }
-
 // lossDtype is the dtype of a loss of elements of that dtype: a sum over a batch has more digits than bfloat16.
 func lossDtype(dtype Dtype) Dtype { return dtypes[codeOf(dtype).Computes()] }
 

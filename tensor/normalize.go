@@ -257,3 +257,12 @@ func (g *grads) done(ts ...*Tensor) error {
 	}
 	return g.err
 }
+
+func releaseAll(ctx context.Context, ts ...*Tensor) (err error) {
+	for _, t := range ts {
+		if e := t.ReleaseContext(ctx); err == nil {
+			err = e
+		}
+	}
+	return err
+}

@@ -3,6 +3,7 @@ package tensor
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -104,6 +105,9 @@ func (in *operands) release() {
 	}
 	in.n = 0
 }
+
+// is reports whether the tensor's dtype is one of these.
+func (t *Tensor) is(of ...Dtype) bool { return slices.Contains(of, t.dtype) }
 
 // count is the number of elements.
 func (t *Tensor) count() int { return int(t.bytes / int64(t.dtype.Size())) }

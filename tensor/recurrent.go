@@ -38,15 +38,6 @@ func (r Recurrence) Release(ctx context.Context) error {
 	return releaseAll(ctx, r.Y, r.C, r.Gates, r.New)
 }
 
-func releaseAll(ctx context.Context, ts ...*Tensor) (err error) {
-	for _, t := range ts {
-		if e := t.ReleaseContext(ctx); err == nil {
-			err = e
-		}
-	}
-	return err
-}
-
 // RecurrentWeights are what a pass over sequences reads besides its inputs: the hidden weights (gates*n, n), their bias
 // (gates*n) or nil, and the state before the first step, (batch, n), or nil for zeros; C0 is an LSTM's.
 type RecurrentWeights struct {

@@ -45,8 +45,9 @@ func (rt *Runtime) StepSGDAll(ctx context.Context, updates []SGDUpdate) error {
 			to.state[0] = u.Buf
 		}
 		if next, buffered := u.Next, u.Momentum != 0; next != nil && rt.Capturing() != nil {
+			s := u.SGDStep
 			to.next = func() (stepper, error) {
-				s := next()
+				s = next()
 				return &s, sameBuffer("SGD", s.Momentum, buffered)
 			}
 		}
@@ -95,7 +96,8 @@ func (rt *Runtime) StepAdamAll(ctx context.Context, updates []AdamUpdate) error 
 		}
 		to.step, to.p, to.g, to.state = &u.AdamStep, u.P, u.G, [3]*Tensor{u.M, u.V, u.Greatest}
 		if next := u.Next; next != nil && rt.Capturing() != nil {
-			to.next = func() (stepper, error) { s := next(); return &s, nil }
+			s := u.AdamStep
+			to.next = func() (stepper, error) { s = next(); return &s, nil }
 		}
 		return nil
 	})

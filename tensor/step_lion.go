@@ -27,7 +27,8 @@ func (rt *Runtime) StepLionAll(ctx context.Context, updates []LionUpdate) error 
 		u := &updates[i]
 		to.step, to.p, to.g, to.state[0] = &u.LionStep, u.P, u.G, u.M
 		if next := u.Next; next != nil && rt.Capturing() != nil {
-			to.next = func() (stepper, error) { s := next(); return &s, nil }
+			s := u.LionStep
+			to.next = func() (stepper, error) { s = next(); return &s, nil }
 		}
 		return nil
 	})

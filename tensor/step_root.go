@@ -37,8 +37,9 @@ func (rt *Runtime) StepRMSpropAll(ctx context.Context, updates []RMSpropUpdate) 
 			to.state[2] = u.Buf
 		}
 		if next, buffered := u.Next, u.Momentum != 0; next != nil && rt.Capturing() != nil {
+			s := u.RMSpropStep
 			to.next = func() (stepper, error) {
-				s := next()
+				s = next()
 				return &s, sameBuffer("RMSprop", s.Momentum, buffered)
 			}
 		}
@@ -78,7 +79,8 @@ func (rt *Runtime) StepAdagradAll(ctx context.Context, updates []AdagradUpdate) 
 		}
 		to.step, to.p, to.g, to.state[0] = &u.AdagradStep, u.P, u.G, u.Sum
 		if next := u.Next; next != nil && rt.Capturing() != nil {
-			to.next = func() (stepper, error) { s := next(); return &s, nil }
+			s := u.AdagradStep
+			to.next = func() (stepper, error) { s = next(); return &s, nil }
 		}
 		return nil
 	})
