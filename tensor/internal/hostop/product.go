@@ -58,8 +58,7 @@ func linear[T kernel.Float](a *args) {
 func masked[T kernel.Float](a *args) {
 	dx := of[T](a, 0)
 	kernel.Multiply(params[plan.Product](a), batchOf(a.Plan), dx, of[T](a, 1), of[T](a, 2), of[T](a, 4))
-	n := []int{len(dx)}
-	kernel.Zip(kernel.ReLUGrad, dx, dx, of[T](a, 3), kernel.NewBroadcast(n, n, n))
+	kernel.ZipAlike(kernel.ReLUGrad, dx, dx, of[T](a, 3))
 }
 
 func conv[T kernel.Float](a *args) {

@@ -44,6 +44,16 @@ func Zip[T Float](op Binary, dst, a, b []T, p *Broadcast) {
 	}
 }
 
+// ZipAlike is Zip of arrays of one length.
+func ZipAlike[T Float](op Binary, dst, a, b []T) {
+	z, grain := zipperOf[T](op)
+	if len(dst) < 2*grain {
+		z.row(dst, a, b, 1, 1)
+		return
+	}
+	split(len(dst), grain, func(lo, hi int) { z.row(dst[lo:hi], a[lo:], b[lo:], 1, 1) })
+}
+
 // zipper computes rows, whose elements in a and b are sa and sb apart: 1, or 0 for one element in place of many.
 type zipper[T Float] struct {
 	vector simd.BinaryFunc[T] // nil: loop
