@@ -86,50 +86,76 @@ func (z zipper[T]) row(dst, a, b []T, sa, sb int) {
 }
 
 func zipLoop[T Float](op Binary) func(dst, a, b []T, sa, sb int) {
-	var f func(a, b T) T
 	switch op {
 	case Add:
 		return addLoop[T]
+	case Sub:
+		return func(dst, a, b []T, sa, sb int) {
+			for i := range dst {
+				dst[i] = a[i*sa] - b[i*sb]
+			}
+		}
 	case Mul:
 		return mulLoop[T]
+	case Div:
+		return func(dst, a, b []T, sa, sb int) {
+			for i := range dst {
+				dst[i] = a[i*sa] / b[i*sb]
+			}
+		}
 	case ReLUGrad:
 		return reluGradLoop[T]
+	case TanhGrad:
+		return func(dst, dy, y []T, sa, sb int) {
+			for i := range dst {
+				v := y[i*sb]
+				dst[i] = dy[i*sa] * ((1 - v) * (1 + v)) // 1-v*v loses all digits near 1
+			}
+		}
+	case SigmoidGrad:
+		return func(dst, dy, y []T, sa, sb int) {
+			for i := range dst {
+				v := y[i*sb]
+				dst[i] = dy[i*sa] * v * (1 - v)
+			}
+		}
+	case SqrtGrad:
+		return func(dst, dy, y []T, sa, sb int) {
+			for i := range dst {
+				dst[i] = dy[i*sa] / (2 * y[i*sb])
+			}
+		}
 	case First:
 		return func(dst, a, _ []T, sa, _ int) {
 			for i := range dst {
 				dst[i] = a[i*sa]
 			}
 		}
-	case Sub:
-		f = func(a, b T) T { return a - b }
-	case Div:
-		f = func(a, b T) T { return a / b }
-	case TanhGrad:
-		f = func(dy, y T) T { return dy * ((1 - y) * (1 + y)) } // 1-y*y loses all digits near 1
-	case SigmoidGrad:
-		f = func(dy, y T) T { return dy * y * (1 - y) }
-	case SqrtGrad:
-		f = func(dy, y T) T { return dy / (2 * y) }
-	case SquareGrad:
-		f = func(dy, x T) T { return dy * (2 * x) }
 	case Maximum:
-		f = func(a, b T) T {
-			if a > b || a != a {
-				return a
+		return func(dst, a, b []T, sa, sb int) {
+			for i := range dst {
+				x, y := a[i*sa], b[i*sb]
+				if x > y || x != x {
+					y = x
+				}
+				dst[i] = y
 			}
-			return b
 		}
 	case Minimum:
-		f = func(a, b T) T {
-			if a < b || a != a {
-				return a
+		return func(dst, a, b []T, sa, sb int) {
+			for i := range dst {
+				x, y := a[i*sa], b[i*sb]
+				if x < y || x != x {
+					y = x
+				}
+				dst[i] = y
 			}
-			return b
 		}
-	}
-	return func(dst, a, b []T, sa, sb int) {
-		for i := range dst {
-			dst[i] = f(a[i*sa], b[i*sb])
+	default:
+		return func(dst, dy, x []T, sa, sb int) {
+			for i := range dst {
+				dst[i] = dy[i*sa] * (2 * x[i*sb])
+			}
 		}
 	}
 }

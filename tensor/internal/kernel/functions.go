@@ -7,9 +7,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// Function is an elementwise function of one argument, with its gradient and up to two parameters, c and d. Package gen makes the
-// operation, the methods of tensor.Runtime and the list for GPUs of a row; its value there is in ptx/function.h, and its twin for tests
-// in package reference.
+// Function is an elementwise function of one argument, with its gradient and up to two parameters,
+// c and d. Package gen makes the operation, the methods of tensor.Runtime and the list for GPUs of
+// a row; its value there is in ptx/function.h, and its twin for tests in package reference.
 type Function struct {
 	Name    string   // in errors, launches and profiles
 	Go      string   // the method, where it is not the words of Name
@@ -19,8 +19,8 @@ type Function struct {
 
 	// Value is the function: computed in float64 and rounded once.
 	Value func(x, c, d float64) float64
-	// Slope is dy times the derivative at v, which is the argument or, with OfResult, the result. Where a function is constant it is
-	// 0, whatever dy is. nil: the gradient is a Binary.
+	// Slope is dy times the derivative at v, which is the argument or, with OfResult, the result.
+	// Where a function is constant it is 0, whatever dy is. nil: the gradient is a Binary.
 	Slope    func(dy, v, c, d float64) float64
 	OfResult bool
 	GradDoc  string // of the gradient's method, after its name; "": the usual one
@@ -51,7 +51,7 @@ type loop struct {
 
 // Functions are the elementwise functions, in the order of their codes: those with a Slope come last.
 var Functions = []Function{
-	{Name: "neg", Doc: "returns -x.", Value: func(x, _, _ float64) float64 { return -x }, vector: simd.Neg, cheap: true},
+	{Name: "neg", Doc: "returns -x.", Value: func(x, _, _ float64) float64 { return -x }, vector: simd.Neg, cheap: true, loop: loop{neg[float32], neg[float64]}},
 	{Name: "exp", Doc: "returns e to the power of x.", Value: func(x, _, _ float64) float64 { return exp(x) }, vector: simd.Exp},
 	{Name: "log", Doc: "returns the natural logarithm of x.", Value: func(x, _, _ float64) float64 { return log(x) }, vector: simd.Log},
 	{Name: "tanh", Doc: "returns the hyperbolic tangent of x.", Value: func(x, _, _ float64) float64 { return math.Tanh(x) }, vector: simd.Tanh},
@@ -63,7 +63,7 @@ var Functions = []Function{
 		return x
 	}, vector: simd.ReLU, cheap: true, loop: loop{relu[float32], relu[float64]}},
 	{Name: "sqrt", Doc: "returns the square root of x.", Value: func(x, _, _ float64) float64 { return math.Sqrt(x) }, vector: simd.Sqrt, cheap: true},
-	{Name: "square", Doc: "returns x * x.", Value: func(x, _, _ float64) float64 { return x * x }, vector: simd.Square, cheap: true},
+	{Name: "square", Doc: "returns x * x.", Value: func(x, _, _ float64) float64 { return x * x }, vector: simd.Square, cheap: true, loop: loop{square[float32], square[float64]}},
 	{Name: "add scalar", Doc: "returns x + c.", Params: []string{"c"}, Value: func(x, c, _ float64) float64 { return x + c }, vector: simd.AddConst, cheap: true, loop: loop{addScalar[float32], addScalar[float64]}},
 	{Name: "mul scalar", Doc: "returns x * c.", Params: []string{"c"}, Value: func(x, c, _ float64) float64 { return x * c }, vector: simd.MulConst, cheap: true, loop: loop{mulScalar[float32], mulScalar[float64]}},
 	{Name: "pow scalar", Doc: "returns x to the power of c.", Params: []string{"c"}, Value: func(x, c, _ float64) float64 { return pow(x, c) }},

@@ -57,6 +57,18 @@ func relu[T Float](dst, x []T, _ T) {
 	}
 }
 
+func neg[T Float](dst, x []T, _ T) {
+	for i, v := range x {
+		dst[i] = -v
+	}
+}
+
+func square[T Float](dst, x []T, _ T) {
+	for i, v := range x {
+		dst[i] = v * v
+	}
+}
+
 func addScalar[T Float](dst, x []T, c T) {
 	for i, v := range x {
 		dst[i] = v + c

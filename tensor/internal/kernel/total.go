@@ -22,33 +22,40 @@ func half(n int) int { return (n/leaf + 1) / 2 * leaf }
 // halfBlocks is about n/2, and a multiple of block, for n > block.
 func halfBlocks(n int) int { return (n/block + 1) / 2 * block }
 
-// inBlocks is the sum of f for the blocks of [lo, hi), added in pairs.
-func inBlocks(lo, hi int, f func(lo, hi int) float64) float64 {
-	if hi-lo > block {
-		mid := lo + halfBlocks(hi-lo)
-		return inBlocks(lo, mid, f) + inBlocks(mid, hi, f)
-	}
-	return f(lo, hi)
-}
-
-// total is the sum of x.
+// total is the sum of x, whose blocks are added in pairs.
 func total[T Float](x []T) float64 {
-	return inBlocks(0, len(x), func(lo, hi int) float64 { return simd.Total(x[lo:hi]) })
+	if len(x) > block {
+		h := halfBlocks(len(x))
+		return total(x[:h]) + total(x[h:])
+	}
+	return simd.Total(x)
 }
 
-// dot is the sum of the products of x and y.
+// dot is the sum of the products of x and y, whose blocks are added in pairs.
 func dot[T Float](x, y []T) float64 {
-	return inBlocks(0, len(x), func(lo, hi int) float64 { return simd.Dot(x[lo:hi], y[lo:hi]) })
+	if len(x) > block {
+		h := halfBlocks(len(x))
+		return dot(x[:h], y[:h]) + dot(x[h:], y[h:])
+	}
+	return simd.Dot(x, y)
 }
 
-// deviations is the sum of the squares of x - mean.
+// deviations is the sum of the squares of x - mean, whose blocks are added in pairs.
 func deviations[T Float](x []T, mean float64) float64 {
-	return inBlocks(0, len(x), func(lo, hi int) float64 { return simd.Deviations(x[lo:hi], mean) })
+	if len(x) > block {
+		h := halfBlocks(len(x))
+		return deviations(x[:h], mean) + deviations(x[h:], mean)
+	}
+	return simd.Deviations(x, mean)
 }
 
-// sumExp is the sum of exp(v - top).
+// sumExp is the sum of exp(v - top), whose blocks are added in pairs.
 func sumExp[T Float](x []T, top float64) float64 {
-	return inBlocks(0, len(x), func(lo, hi int) float64 { return simd.SumExp(x[lo:hi], top) })
+	if len(x) > block {
+		h := halfBlocks(len(x))
+		return sumExp(x[:h], top) + sumExp(x[h:], top)
+	}
+	return simd.SumExp(x, top)
 }
 
 // dotDeviations is the sum of dy, and of that times x - mean.
