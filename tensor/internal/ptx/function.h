@@ -1,5 +1,6 @@
-// Functions of one argument with up to two parameters, c and d, and their gradients, computed in R. Each is f_ and its name in
-// kernel.Functions; df_ and the name is the gradient, of dy and v, which is the argument or the result. The list of them is generated.
+// Functions of one argument with up to two parameters, c and d, and their gradients, computed in R.
+// Each is f_ and its name in kernel.Functions; df_ and the name is the gradient, of dy and v, which
+// is the argument or the result. The list of them is generated.
 
 #pragma once
 

@@ -30,8 +30,8 @@ func TestFind(t *testing.T) {
 	assert.Nil(t, Find("nowhere"))
 }
 
-// TestStepsReadTheirArgumentsInPlace: a pointer to an argument makes each thread copy all 4 KiB of them to local memory, which is five times
-// slower.
+// TestStepsReadTheirArgumentsInPlace: a pointer to an argument makes each thread copy all 4 KiB of
+// them to local memory, which is five times slower.
 func TestStepsReadTheirArgumentsInPlace(t *testing.T) {
 	for _, name := range []string{"adam_f32", "clip_f32"} {
 		assert.NotContains(t, string(Find(name).PTX), ".local", name)

@@ -120,15 +120,18 @@ template <class T, class L> static __device__ double surprise(const T *logits, c
 	return (1 - e.smoothing) * own + e.smoothing / (double)e.r.cols * warp_sum(all.value());
 }
 
-// slopes sets a row's gradient, of a loss whose gradient over what the losses are divided by is scale. A thread has elements first, first + step, ….
+// slopes sets a row's gradient, of a loss whose gradient over what the losses are divided by is
+// scale. A thread has elements first, first + step, …. Each product is rounded by itself, so that
+// the kernels that call it leave the same bits.
 template <class T> static __device__ void slopes(T *to, const T *row, i64 label, const T *weights, double scale, double spread, const row_sum &of, u64 first, u64 step, const entropy &e) {
 	bool skip = label == e.ignore || no_class(label, e);
-	double even = e.smoothing / (double)e.r.cols, hit = skip ? 0 : scale * (1 - e.smoothing) * (weights ? (double)weights[label] : 1);
-	double scaled = (hit + scale * spread) / of.sum;
+	double even = e.smoothing / (double)e.r.cols, spreading = __dmul_rn(scale, even);
+	double hit = skip ? 0 : __dmul_rn(__dmul_rn(scale, 1 - e.smoothing), weights ? (double)weights[label] : 1);
+	double scaled = (hit + __dmul_rn(scale, spread)) / of.sum;
 	for (u64 j = first; j < e.r.cols; j += step) {
-		double v = exp((double)row[j * e.r.inner] - of.top) * scaled;
+		double v = __dmul_rn(exp((double)row[j * e.r.inner] - of.top), scaled);
 		if (e.smoothing != 0)
-			v -= scale * even * (weights ? (double)weights[j] : 1);
+			v -= __dmul_rn(spreading, weights ? (double)weights[j] : 1);
 		if (j == (u64)label)
 			v -= hit;
 		to[j * e.r.inner] = skip ? (T)0 : (T)v;

@@ -1,6 +1,6 @@
-// Optimisers: one launch for all parameters, blockIdx.y says which. A parameter's own numbers come with the arguments or, where the step is
-// captured, from device memory: live has a row of them for each parameter, or is 0. The places of the numbers are generated from
-// kernel.Rules.
+// Optimisers: one launch for all parameters, blockIdx.y says which. A parameter's own numbers come
+// with the arguments or, where the step is captured, from device memory: live has a row of them for
+// each parameter, or is 0. The places of the numbers are generated from kernel.Rules.
 
 #include "kernels.h"
 #include "rules_gen.h"
@@ -32,8 +32,8 @@ template <class T> static __device__ T lerp(T from, T to, T by) {
 	return by < (T)0.5 ? add(from, mul(add(to, -from), by)) : add(to, mul(add(to, -from), add(by, (T)-1)));
 }
 
-// A rule updates a parameter p and its state s from the gradient g, where has says which of the state is there, with the shared numbers n
-// and its own.
+// A rule updates a parameter p and its state s from the gradient g, where has says which of the
+// state is there, with the shared numbers n and its own.
 #define RULE(name) \
 	template <class T> static __device__ void name(const double *n, const double *own, T &p, T g, T *s, const bool *has)
 #define N(name) ((T)n[name])
