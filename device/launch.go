@@ -18,8 +18,8 @@ type Launch struct {
 	// if everything that was queued on the stream before is done. Other devices don't look at it.
 	Brief bool
 
-	// Captured, if not nil, is set to true before Func can run, if the launch is captured: the graph runs Func at each replay.
-	// Devices that run no Go functions leave it alone.
+	// Captured, if not nil, is set to true before Func can run, if the launch is captured: the
+	// graph runs Func at each replay. Devices that run no Go functions leave it alone.
 	Captured *bool
 
 	// Kernel is a function of a loaded module; its type is the backend's.

@@ -61,8 +61,8 @@ func (e *env) Scratch(ctx context.Context, bytes int64) (memcache.Block, error) 
 
 func (e *env) FreeScratch(ctx context.Context, b memcache.Block) { e.parked.add(b.FreeContext(ctx)) }
 
-// Keep holds no lock across the allocation: several goroutines may allocate one each, and whichever is late, or finds no memory for a
-// second one, takes the one that is there.
+// Keep holds no lock across the allocation: several goroutines may allocate one each, and whichever
+// is late, or finds no memory for a second one, takes the one that is there.
 func (e *env) Keep(ctx context.Context, at *memcache.Block, bytes, zeroed int64) (memcache.Block, error) {
 	e.keeping.Lock()
 	b := *at

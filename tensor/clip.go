@@ -54,8 +54,8 @@ func (rt *Runtime) ClipNorm(ctx context.Context, most, p float64, ts ...*Tensor)
 	return total.orRelease(errors.Join(err, parts.ReleaseContext(ctx)))
 }
 
-// norm sets total, and the last number of parts, to the p-norm of the p-norms of the tensors. Before it, parts has each numbers for
-// every tensor.
+// norm sets total, and the last number of parts, to the p-norm of the p-norms of the tensors.
+// Before it, parts has each numbers for every tensor.
 func (rt *Runtime) norm(ctx context.Context, total *Tensor, ts []*Tensor, p float64, parts *Tensor, each int) error {
 	const size = 8
 	at := 0

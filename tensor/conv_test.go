@@ -89,7 +89,8 @@ func TestConvolutionsByRuns(t *testing.T) {
 	}
 }
 
-// TestConvTransposeOfOnePixelPadded: with output padding a window of one pixel leaves places that none of x's pixels reaches.
+// TestConvTransposeOfOnePixelPadded: with output padding a window of one pixel leaves places that
+// none of x's pixels reaches.
 func TestConvTransposeOfOnePixelPadded(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	x, w, bias := put(r, []float32{1, 2, 3, 4}, 1, 2, 2), put(r, []float32{10}, 1, 1, 1, 1), put(r, []float32{0.5})

@@ -68,7 +68,8 @@ func (rt *Runtime) crossEntropy(ctx context.Context, logits, labels *Tensor, wan
 	return loss, grad, nil
 }
 
-// entropyWithGrad sets the loss and returns the gradient of the logits, if one launch does both; else nil, and nothing is queued.
+// entropyWithGrad sets the loss and returns the gradient of the logits, if one launch does both;
+// else nil, and nothing is queued.
 func (rt *Runtime) entropyWithGrad(ctx context.Context, e kernel.Entropy, loss, logits, labels, weight *Tensor, fault *storage) (*Tensor, error) {
 	call := rt.call(backend.CrossEntropyWithGrad, loss, logits, logits, labels, weight) // the gradient is like the logits
 	call.Dtype = logits.code

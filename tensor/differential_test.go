@@ -19,9 +19,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// TestEveryOperation compares each operation with package reference, on whatever device the tests run: in every dtype, for each class of
-// shapes and kind of numbers; with -short a kind of each class. A case is named by its operation and number, so that one that fails can
-// be run alone:
+// TestEveryOperation compares each operation with package reference, on whatever device the tests
+// run: in every dtype, for each class of shapes and kind of numbers; with -short a kind of each
+// class. A case is named by its operation and number, so that one that fails can be run alone:
 //
 //	go test ./tensor -run 'TestEveryOperation/float32/softmax/1234$' -cases 2000
 //
@@ -114,8 +114,8 @@ func TestEveryOperation(t *testing.T) {
 	}
 }
 
-// testEveryOperation: in bfloat16 operands are those that it has exactly, and results may be off by what those of float32 may be, and
-// then one rounding. It returns 1 if all cases were run.
+// testEveryOperation: in bfloat16 operands are those that it has exactly, and results may be off by
+// what those of float32 may be, and then one rounding. It returns 1 if all cases were run.
 func testEveryOperation[T kernel.Float](t *testing.T, r *rig, half bool) (all int) {
 	ops, ran := operationsOf[T](), 0
 	n := caseCount(len(ops))

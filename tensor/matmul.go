@@ -44,15 +44,15 @@ func (rt *Runtime) matmul(ctx context.Context, p product, out, a, b *Tensor) err
 	return rt.backend.Do(ctx, rt.productCall(backend.MatMul, p, out, a, b))
 }
 
-// product is a product of matrices, or a batch of them: of the factors' matrices (Dst: of the first one, Src: of the second). Those
-// of the result follow each other.
+// product is a product of matrices, or a batch of them: of the factors' matrices (Dst: of the first
+// one, Src: of the second). Those of the result follow each other.
 type product struct {
 	plan.Product
 	batch *kernel.Placement // nil: one product
 }
 
-// joined is the product with its batch as part of the rows, if every matrix of the first factor is multiplied by one matrix: a single
-// product.
+// joined is the product with its batch as part of the rows, if every matrix of the first factor is
+// multiplied by one matrix: a single product.
 func (p product) joined() product {
 	switch b := p.batch; {
 	case len(b.Dims) == 0:

@@ -6,8 +6,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 )
 
-// call begins an operation on tensors, in the order of its operands; nil stands for an optional one that is absent. It computes in the
-// dtype of the first one that is there.
+// call begins an operation on tensors, in the order of its operands; nil stands for an optional one
+// that is absent. It computes in the dtype of the first one that is there.
 func (rt *Runtime) call(op backend.Op, ts ...*Tensor) *backend.Call {
 	c := rt.calls.New(op, backend.NoDtype)
 	for _, t := range ts {

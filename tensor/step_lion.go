@@ -7,14 +7,15 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// LionStep is one step of Lion (Chen et al., Symbolic Discovery of Optimization Algorithms, 2023), whose decay is decoupled.
+// LionStep is one step of Lion (Chen et al., Symbolic Discovery of Optimization Algorithms, 2023),
+// whose decay is decoupled.
 type LionStep struct {
 	LR, Beta1, Beta2, WeightDecay float64
 	Maximize                      bool // the step goes up the gradient
 }
 
-// LionUpdate is the step of one parameter with the momentum M. In a capture Next returns the step of each replay, of which LR counts;
-// nil: it is the same each time.
+// LionUpdate is the step of one parameter with the momentum M. In a capture Next returns the step
+// of each replay, of which LR counts; nil: it is the same each time.
 type LionUpdate struct {
 	LionStep
 	P, G, M *Tensor

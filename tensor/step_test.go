@@ -127,7 +127,8 @@ func TestStepsRefuse(t *testing.T) {
 	require.NoError(t, r.Synchronize(r.ctx))
 }
 
-// TestAStepOfNarrowGradientsIsWhole: a context that is cancelled when some parameters have their step stops none of the others.
+// TestAStepOfNarrowGradientsIsWhole: a context that is cancelled when some parameters have their
+// step stops none of the others.
 func TestAStepOfNarrowGradientsIsWhole(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	var updates []SGDUpdate

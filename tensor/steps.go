@@ -25,7 +25,8 @@ type update struct {
 	next  func() (stepper, error) // in a capture, the step of each replay; nil: it is the same each time
 }
 
-// steps is where the updates of many parameters are checked and queued. It is kept from step to step, so that a step makes no garbage.
+// steps is where the updates of many parameters are checked and queued. It is kept from step to
+// step, so that a step makes no garbage.
 type steps struct {
 	update  update
 	shared  []kernel.Numbers
@@ -206,7 +207,8 @@ func (rt *Runtime) acquireStep(op string, ts ...*Tensor) (operands, error) {
 	return in.unless(checkStep(op, ts))
 }
 
-// checkStep: the tensors are alike but for a narrow gradient, and apart.
+// checkStep returns an error if the tensors differ in shape or dtype, apart from a bfloat16 gradient
+// of float32 parameters, or if two of them overlap in memory.
 func checkStep(op string, ts []*Tensor) error {
 	alike := ts
 	if len(ts) > 1 && ts[1].code.Wide() == ts[0].code { // a gradient

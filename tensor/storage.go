@@ -31,8 +31,8 @@ func newStorage(b memcache.Block, borrowed bool) *storage {
 	return s
 }
 
-// hostBytes is a block's memory for kernels of the host; nil if they have to look it up: on other devices, and after an error, which is
-// theirs to return.
+// hostBytes is a block's memory for kernels of the host; nil if they have to look it up: on other
+// devices, and after an error, which is theirs to return.
 func (rt *Runtime) hostBytes(b memcache.Block) []byte {
 	if rt.visible == nil || b.IsZero() {
 		return nil

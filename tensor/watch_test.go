@@ -13,8 +13,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 )
 
-// watcher stands before a runtime's backend, and holds each operation to the roles of its operands: what it reads stays as it is, and
-// what it overwrites holds garbage before, so that a result shows whether it was read. Launches wait for each other then.
+// watcher stands before a runtime's backend, and holds each operation to the roles of its operands:
+// what it reads stays as it is, and what it overwrites holds garbage before, so that a result shows
+// whether it was read. Launches wait for each other then.
 type watcher struct {
 	backend.Backend
 	r    *rig

@@ -3,6 +3,6 @@ package headstart
 
 import "github.com/cistern-ml/cistern/device"
 
-// GoFirst lets what is queued next on the stream of a *tensor.Runtime have the multiprocessors before what is queued next on s. Package
-// tensor sets it.
+// GoFirst lets what is queued next on the stream of a *tensor.Runtime have the multiprocessors
+// before what is queued next on s. Package tensor sets it.
 var GoFirst func(runtime any, s device.Stream) error

@@ -19,8 +19,9 @@ var dtypeTables = map[string]bool{"tensor/dtype.go": true, "tensor/internal/back
 // rooms are tensor and those of its backends.
 var rooms = map[string]bool{"tensor": true, "backend": true, "hostop": true, "gpuop": true, "upcast": true, "plan": true}
 
-// TestOperationsAreData: tensor and its rooms have no files for a backend or a dtype, and compare no dtype with a constant outside of
-// the tables, so that a new dtype is a row and an operation without a kernel for it is an error. A backend has four methods.
+// TestOperationsAreData: tensor and its rooms have no files for a backend or a dtype, and compare
+// no dtype with a constant outside of the tables, so that a new dtype is a row and an operation
+// without a kernel for it is an error. A backend has four methods.
 func TestOperationsAreData(t *testing.T) {
 	ofOneBackend := regexp.MustCompile(`^(host|gpu|wide)_`)
 	seen := map[string]bool{}

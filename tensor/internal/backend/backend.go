@@ -14,7 +14,8 @@ var ErrUnsupported = errors.New("not supported by the device")
 
 // Backend runs calls on one stream of a device. Its methods may be called from several goroutines.
 type Backend interface {
-	// Supports reports whether Do would run the call as it is. It is cheap, and asked for calls with narrow operands and for fusions.
+	// Supports reports whether Do would run the call as it is. It is cheap, and asked for calls
+	// with narrow operands and for fusions.
 	Supports(c *Call) bool
 	// Do queues the call on the stream, and frees it, whatever happens.
 	Do(ctx context.Context, c *Call) error
@@ -33,8 +34,8 @@ type Env interface {
 	// Scratch allocates memory that a call uses; FreeScratch frees it for what is queued afterwards.
 	Scratch(ctx context.Context, bytes int64) (memcache.Block, error)
 	FreeScratch(ctx context.Context, b memcache.Block)
-	// Keep returns the memory *at, which calls share, and allocates it at the first time, with zeros in its first bytes.
-	// Unkeep frees it in Close.
+	// Keep returns the memory *at, which calls share, and allocates it at the first time, with
+	// zeros in its first bytes. Unkeep frees it in Close.
 	Keep(ctx context.Context, at *memcache.Block, bytes, zeroed int64) (memcache.Block, error)
 	Unkeep(at *memcache.Block) error
 	// TF32 reports whether products of float32 may cut their factors to 10 bits of mantissa.

@@ -9,7 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestTable: every operation has a name of its own, and operands for which a call has room; its family and code lead back to it.
+// TestTable: every operation has a name of its own, and operands for which a call has room; its
+// family and code lead back to it.
 func TestTable(t *testing.T) {
 	assert.EqualValues(t, len(rows), Ops, "run go generate ./tensor")
 	names := map[string]Op{}

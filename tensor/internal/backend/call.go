@@ -133,7 +133,8 @@ func (c *Call) Mixed() bool {
 	return c.Narrow && (mixed(c.Args[:c.N]) || mixed(c.List.Refs))
 }
 
-// Role is what the operation does with Args[i]: those after the family's operands are of an item of a list, or scratch memory.
+// Role is what the operation does with Args[i]: those after the family's operands are of an item of
+// a list, or scratch memory.
 func (c *Call) Role(i int) Role {
 	r := &rows[c.Op]
 	switch {
@@ -159,7 +160,8 @@ func (c *Call) Empty() bool {
 	return written
 }
 
-// Pool are calls that are used again. In race builds each is new: the pool's edges would order the goroutines that use them.
+// Pool are calls that are used again. In race builds each is new: the pool's edges would order the
+// goroutines that use them.
 type Pool struct{ free sync.Pool }
 
 // New takes a call from the pool.

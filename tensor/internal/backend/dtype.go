@@ -55,7 +55,8 @@ func (d Dtype) Wide() Dtype { return dtypes[d].wide }
 // Float reports whether there is arithmetic with the type.
 func (d Dtype) Float() bool { return dtypes[d].float }
 
-// Bounds are the least and the greatest of a type of whole numbers, as far as float64 has them; whole is false of others.
+// Bounds are the least and the greatest of a type of whole numbers, as far as float64 has them;
+// whole is false of others.
 func (d Dtype) Bounds() (least, most float64, whole bool) {
 	return dtypes[d].least, dtypes[d].most, dtypes[d].most > 0
 }

@@ -5,8 +5,9 @@ import "strings"
 // family are operations with the same operands, plan and parameters.
 type family struct {
 	name string // of the constant; "": none, as the family has one operation
-	// operands names the operands in the order of Call.Args and, after |, those of each item of Call.List: = is for one that is
-	// overwritten, + for one that is updated, and ? ends the name of one that may be absent.
+	// operands names the operands in the order of Call.Args and, after |, those of each item of
+	// Call.List: = is for one that is overwritten, + for one that is updated, and ? ends the name
+	// of one that may be absent.
 	operands string
 	// ops are the operations in the order of the codes of kernels, by their names in errors, launches and profiles.
 	ops string
@@ -86,7 +87,8 @@ var families = []family{
 	{operands: "|+x", ops: "bound"},                                       // C[0] is the most
 }
 
-// Families are the names of the families' constants, "" for those without one; and their operations. It is for package gen.
+// Families are the names of the families' constants, "" for those without one; and their
+// operations. It is for package gen.
 func Families() (names []string, ops [][]string) {
 	for _, f := range families {
 		names, ops = append(names, f.name), append(ops, strings.Split(f.ops, "; "))

@@ -2,8 +2,8 @@ package backend
 
 import "strings"
 
-// Op is an operation. The numbers of a family's operations follow each other in the order of its names, which is that of the
-// codes of GPU kernels; package gen writes them.
+// Op is an operation. The numbers of a family's operations follow each other in the order of its
+// names, which is that of the codes of GPU kernels; package gen writes them.
 type Op uint16
 
 // Role is what an operation does with an operand.

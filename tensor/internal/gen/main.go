@@ -1,5 +1,6 @@
-// Command gen writes what follows from the tables of operations and elementwise functions: the numbers of operations (package backend),
-// the methods of elementwise functions (package tensor), and the list of these functions for GPUs (package ptx).
+// Command gen writes what follows from the tables of operations and elementwise functions: the
+// numbers of operations (package backend), the methods of elementwise functions (package tensor),
+// and the list of these functions for GPUs (package ptx).
 //
 //	go generate ./tensor
 package main
@@ -173,8 +174,9 @@ func comment(b *bytes.Buffer, name, doc string) {
 	b.WriteString(line + "\n")
 }
 
-// list are the codes of functions for GPUs: of those without a gradient of their own, which unary kernels have, and of the others, of
-// which SLOPES is a macro that applies another one to each code and name.
+// list are the codes of functions for GPUs: of those without a gradient of their own, which unary
+// kernels have, and of the others, of which SLOPES is a macro that applies another one to each code
+// and name.
 func list() string {
 	var plain, sloped, macro strings.Builder
 	n, m := 0, 0
@@ -192,7 +194,8 @@ func list() string {
 	return header + "enum {\n" + plain.String() + "};\n\nenum {\n" + sloped.String() + "};\n\n#define SLOPES(F)" + macro.String() + "\n"
 }
 
-// rules are the places of the rules' numbers for GPUs, how many own ones there are, and a macro that applies another one to each rule.
+// rules are the places of the rules' numbers for GPUs, how many own ones there are, and a macro
+// that applies another one to each rule.
 func rules() string {
 	s, all := header, "#define RULES(F)"
 	for _, r := range kernel.Rules {

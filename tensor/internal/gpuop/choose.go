@@ -31,7 +31,8 @@ func productOf(c *backend.Call) product {
 	return product{*backend.ParamsOf[plan.Product](c.Params()), c.Op, c.Dtype, c.Plan != nil, c.Args[0].Ptr%16 == 0}
 }
 
-// libraries says what the library does of a dtype, and how it is told which one it is.
+// libraries lists for each dtype whether the library multiplies it, whether it adds a bias, and the
+// [device.Gemm] that selects it.
 var libraries = [backend.Dtypes]struct {
 	products, bias bool
 	gemm           device.Gemm
@@ -62,7 +63,8 @@ func (b *Backend) choose(p product) (Way, string) {
 	return LibraryBias, "the library adds the bias"
 }
 
-// own chooses between the kernels for single products of float32, or none: docs/decisions/planned-products.md has the measurements.
+// own chooses between the kernels for single products of float32, or none:
+// docs/decisions/planned-products.md has the measurements.
 func (b *Backend) own(p product) (Way, string) {
 	switch {
 	case !tilings[OwnNarrow].nn.has(p.dtype):
@@ -119,8 +121,9 @@ var productParts = func(w Way, tiles, steps int) int {
 	return max(1, min(steps/least, 8, most))
 }
 
-// Force makes kernels of one way do every product that they can, or none of our own for Nowhere, with the inner dimension cut into as
-// many parts as parts says; nil: as usual. It is for tests and benchmarks, which call restore.
+// Force makes kernels of one way do every product that they can, or none of our own for Nowhere,
+// with the inner dimension cut into as many parts as parts says; nil: as usual. It is for tests and
+// benchmarks, which call restore.
 func Force(w Way, parts func(tiles, steps int) int) (restore func()) {
 	own, cut := ownTiling, productParts
 	ownTiling = func(product) (Way, string) { return w, "forced" }

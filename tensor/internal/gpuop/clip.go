@@ -22,7 +22,8 @@ const maxClipped = 192
 // sortOf is the code of a norm in clip.cu: 0 for one that has no sort of its own.
 func sortOf(p float64) int { return 1 + slices.Index([]float64{1, 2, 0, math.Inf(1), math.Inf(-1)}, p) }
 
-// clipped launches a kernel for each run of tensors that one launch takes; begin adds the arguments before those of the tensors.
+// clipped launches a kernel for each run of tensors that one launch takes; begin adds the arguments
+// before those of the tensors.
 func (l *launch) clipped(k name, gridX int, begin func(part *backend.List)) error {
 	all := l.c.List
 	for i := 0; i < all.Len(); i += maxClipped {

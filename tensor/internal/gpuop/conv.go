@@ -146,7 +146,8 @@ func convInputGrad(_ context.Context, l *launch, _ name) error {
 }
 
 // A gradient of the weights is a sum over all places of all images: few results, each of many products. Parts of the
-// sum are tiles of their own, to scratch memory of at most maxPartial elements, and are added in the order of the parts.
+// sum are tiles of their own, to scratch memory of at most maxPartial elements, and are added in
+// the order of the parts.
 const (
 	maxPartial  = 1 << 20
 	leastPlaces = 256

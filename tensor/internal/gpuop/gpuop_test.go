@@ -115,7 +115,8 @@ func (r *rig) narrowCall(op backend.Op) *backend.Call {
 	return c
 }
 
-// TestNativeBFloat16: testdata/bfloat16.txt has the operations with kernels for bfloat16. One that is lost would be silently upcast.
+// TestNativeBFloat16: testdata/bfloat16.txt has the operations with kernels for bfloat16. One that
+// is lost would be silently upcast.
 func TestNativeBFloat16(t *testing.T) {
 	r := newRig(t)
 	var native []string
@@ -132,8 +133,8 @@ func TestNativeBFloat16(t *testing.T) {
 	assert.Equal(t, string(want), strings.Join(native, "\n")+"\n")
 }
 
-// TestEveryKernelIsReached: each kernel of the PTX is an edition of a name, each name has one, and every operation has those of float32 and
-// float64, or of elements of 4 and 8 bytes.
+// TestEveryKernelIsReached: each kernel of the PTX is an edition of a name, each name has one, and
+// every operation has those of float32 and float64, or of elements of 4 and 8 bytes.
 func TestEveryKernelIsReached(t *testing.T) {
 	reached := map[string]bool{}
 	for n, text := range texts[1:] {
@@ -164,7 +165,8 @@ func TestConversions(t *testing.T) {
 	}
 }
 
-// TestChoose: each product goes where docs/decisions/planned-products.md has measured it to be fastest, and what was not measured to the library.
+// TestChoose: each product goes where docs/decisions/planned-products.md has measured it to be
+// fastest, and what was not measured to the library.
 func TestChoose(t *testing.T) {
 	const mul, bias, relu, sums, masked = backend.MatMul, backend.MatMulAddBias, backend.MatMulAddBiasReLU, backend.MatMulSums, backend.MatMulMasked
 	all := &Backend{env: &rig{}, blas: &library{}, fused: true}
@@ -208,7 +210,8 @@ func TestChoose(t *testing.T) {
 		{none, mul, bf, 128, 192, 64, b, Multiply, "there is no library of products"},
 		{none, mul, f32, 128, 192, 64, b, OwnNarrow, "few tiles and steps"},
 		{tf32, mul, f32, 128, 192, 64, b, Library, "nothing follows the product"},
-		// A gradient is masked where its product and that of the weights before it, which takes the sums, are launches of our own.
+		// A gradient is masked where its product and that of the weights before it, which takes the
+		// sums, are launches of our own.
 		{all, masked, f32, 1024, 512, 512, 784 << 2, OwnWide, "one wave of blocks, of a shape that was measured"},
 		{all, masked, f32, 1024, 512, 10, 512 << 2, OwnWide, "one wave of blocks, of a shape that was measured"},
 		{all, masked, f32, 128, 512, 10, 512 << 2, OwnNarrow, "few tiles and steps"},
@@ -270,7 +273,8 @@ func TestProductsOfABatch(t *testing.T) {
 	}
 }
 
-// TestProductsOfBFloat16 are asked for as such, with their bias, and matrices of a batch are two bytes an element apart.
+// TestProductsOfBFloat16 are asked for as such, with their bias, and matrices of a batch are two
+// bytes an element apart.
 func TestProductsOfBFloat16(t *testing.T) {
 	r := newRig(t)
 	asked := &library{}
@@ -297,7 +301,8 @@ func TestProductsOfBFloat16(t *testing.T) {
 	assert.Equal(t, device.Ptr(8), asked.asked[1].A-asked.asked[0].A)
 }
 
-// TestNarrowAttention: launches have a block for each tile of rows, of fewer rows where heads are wide; what no edition does is not supported.
+// TestNarrowAttention: launches have a block for each tile of rows, of fewer rows where heads are
+// wide; what no edition does is not supported.
 func TestNarrowAttention(t *testing.T) {
 	r := newRig(t)
 	call := func(p kernel.Attention) *backend.Call {
@@ -323,8 +328,8 @@ func TestNarrowAttention(t *testing.T) {
 	assert.False(t, r.Supports(call(kernel.Attention{E: 8, V: 8})))
 }
 
-// TestStepLaunches: whatever the number of parameters, each is in one launch, in their order, with its own numbers, and a launch's
-// arguments fit into the 4 KiB that a kernel takes.
+// TestStepLaunches: whatever the number of parameters, each is in one launch, in their order, with
+// its own numbers, and a launch's arguments fit into the 4 KiB that a kernel takes.
 func TestStepLaunches(t *testing.T) {
 	r := newRig(t)
 	for _, op := range backend.Step.All() {

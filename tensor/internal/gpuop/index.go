@@ -67,8 +67,9 @@ func takeGrad(_ context.Context, l *launch, k name) error {
 	return l.takeGrads(t.Count, t, maxGridY).all().taking(&t.Take).flag(t.Mean).run(k)
 }
 
-// What a launch scans is at most so many places, which is the same in index.cu, and so many for all rows: sorting them costs a launch, the memory of the sorted index
-// and, as rows without a place are zeroed apart, another launch. The limits were chosen by that reckoning, and not measured.
+// What a launch scans is at most so many places, which is the same in index.cu, and so many for all
+// rows: sorting them costs a launch, the memory of the sorted index and, as rows without a place
+// are zeroed apart, another launch. The limits were chosen by that reckoning, and not measured.
 const (
 	scannedPlaces = 2048
 	scannedInAll  = 1 << 18

@@ -69,7 +69,8 @@ func (b *Backend) kernel(n name, d backend.Dtype) (any, error) {
 	return k, nil
 }
 
-// module loads an image, which the driver may have to compile, without a lock: goroutines that need it wait for it alone.
+// module loads an image, which the driver may have to compile, without a lock: goroutines that need
+// it wait for it alone.
 func (b *Backend) module(image *ptx.Image) (device.Module, error) {
 	b.mu.Lock()
 	load := b.modules[image]

@@ -24,8 +24,9 @@ func (b *Backend) takeWorkspace(ctx context.Context) (device.Range, error) {
 	return w.Range(0, bytes), nil
 }
 
-// Sums of many numbers are cut into parts, which blocks take at the same time. The block of a sum that comes last adds them up. They meet in
-// memory where each sum has a ticket, which is 0 before and after a launch.
+// Sums of many numbers are cut into parts, which blocks take at the same time. The block of a sum
+// that comes last adds them up. They meet in memory where each sum has a ticket, which is 0 before
+// and after a launch.
 const (
 	partTickets = 128
 	partNumbers = 16 << 10 // of 8 bytes

@@ -8,8 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 )
 
-// launch is one launch: its arguments in the order of the kernel's. It stays with the call, and is
-// begun anew for each launch. Methods return it, so that one expression says what a launch is.
+// launch collects the arguments of one launch, in the order of the kernel's. A call has one, which
+// [launch.again] clears for the next launch. Its methods return it, so that calls can be chained.
 type launch struct {
 	device.Launch
 	b             *Backend
@@ -115,7 +115,7 @@ func (l *launch) all() *launch {
 	return l
 }
 
-// memory adds memory, and says what the kernel does with it; a null pointer for none.
+// memory adds a pointer to r, which the kernel uses as role says; a null pointer if r is empty.
 func (l *launch) memory(r device.Range, role backend.Role) *launch {
 	return l.within(r, 0, role)
 }

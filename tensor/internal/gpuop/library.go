@@ -18,8 +18,9 @@ func multiplier(dev any) device.MatrixMultiplier {
 	return nil
 }
 
-// library is a product by the library, which adds a bias if it is not nil: without ReLU, because cuBLASLt's makes 0 of NaN.
-func (l *launch) library(ctx context.Context, p product, bias *backend.Ref) error {
+// byLibrary is a product by the library, which adds a bias if it is not nil: without ReLU, because
+// cuBLASLt's makes 0 of NaN.
+func (l *launch) byLibrary(ctx context.Context, p product, bias *backend.Ref) error {
 	workspace, err := l.b.takeWorkspace(ctx)
 	if err != nil {
 		return err
@@ -44,8 +45,9 @@ func (l *launch) library(ctx context.Context, p product, bias *backend.Ref) erro
 	return l.b.blas.MatMul(l.b.stream, g)
 }
 
-// gemms are the products of a batch: one call of the library takes the largest dimension, and there is one call for each
-// step of the others. one is the product, of matrices at the beginning of all, with elements of so many bytes.
+// gemms are the products of a batch: one call of the library takes the largest dimension, and there
+// is one call for each step of the others. one is the product, of matrices at the beginning of all,
+// with elements of so many bytes.
 func (b *Backend) gemms(batch *kernel.Placement, one *device.Gemm, size int) error {
 	along := 0
 	for i, d := range batch.Dims {

@@ -26,7 +26,8 @@ func losses(t *entries) {
 }
 
 const (
-	// countedRows is the most rows of a cross entropy that each block of its gradient counts by itself; of more, and of narrow ones, a launch before it does.
+	// countedRows is the most rows of a cross entropy that each block of its gradient counts by
+	// itself; of more, and of narrow ones, a launch before it does.
 	countedRows = 4096
 	// rowsInBlock is how many rows a block takes, each by a warp.
 	rowsInBlock = 8
@@ -34,7 +35,8 @@ const (
 	narrowColumns = 256
 )
 
-// fusesEntropy tells whether the loss and its gradient are one launch: of rows that a warp does, and few enough to count in each block.
+// fusesEntropy reports whether one launch computes both the loss and its gradient. That needs rows
+// of at most narrowColumns, and at most countedRows of them.
 func fusesEntropy(_ *Backend, c *backend.Call) bool {
 	e, logits := backend.ParamsOf[kernel.Entropy](c.Params()), &c.Args[2]
 	return !c.Narrow && entropy[backend.Int32].has(c.Dtype) && logits.Bytes > 0 && !e.Each && e.Cols <= narrowColumns && logits.Count()/e.Cols <= countedRows

@@ -41,7 +41,7 @@ func matmul(ctx context.Context, l *launch, _ name) error {
 			return l.multiply(p)
 		}
 	case LibraryBias:
-		if err := l.library(ctx, p, l.arg(3)); err != nil || p.op == backend.MatMulAddBias {
+		if err := l.byLibrary(ctx, p, l.arg(3)); err != nil || p.op == backend.MatMulAddBias {
 			return err
 		}
 		return l.follow(ctx, backend.ReLU) // beside a rounding of the product, one of the product and its bias
@@ -50,7 +50,7 @@ func matmul(ctx context.Context, l *launch, _ name) error {
 	if p.K == 0 {
 		err = l.fill(0)
 	} else {
-		err = l.library(ctx, p, nil)
+		err = l.byLibrary(ctx, p, nil)
 	}
 	if err != nil || p.op == backend.MatMul {
 		return err
@@ -92,7 +92,8 @@ func (l *launch) multiply(p product) error {
 	return l.dims("a batch", batch.Dims, batch.Dst, batch.Src).run(tileProduct)
 }
 
-// tiling is how a file of kernels cuts a product: into tiles of side by side results, stage steps of the inner dimension at a time.
+// tiling is how a file of kernels cuts a product: into tiles of side by side results, stage steps
+// of the inner dimension at a time.
 type tiling struct {
 	nn, nt, tn  name
 	side, stage int

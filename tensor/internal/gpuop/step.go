@@ -19,8 +19,8 @@ func steps(t *entries) {
 	}
 }
 
-// stepKernel is the kernel of a step, whose gradients may be narrow where the parameters are not; 0: there is none. The dtype of its name
-// is that of the gradients.
+// stepKernel is the kernel of a step, whose gradients may be narrow where the parameters are not;
+// 0: there is none. The dtype of its name is that of the gradients.
 func stepKernel(c *backend.Call) name {
 	k, grad := table[c.Op].kernel, c.List.Refs[1].Dtype
 	switch {

@@ -10,8 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 )
 
-// args is what a kernel needs of a call, in few lines of a processor's cache, because a stream's queue may hold a thousand of them.
-// They are used again when the kernel has run, but those of a captured launch belong to the graph.
+// args is what a kernel needs of a call, in few lines of a processor's cache, because a stream's
+// queue may hold a thousand of them. They are used again when the kernel has run, but those of a
+// captured launch belong to the graph.
 type args struct {
 	next     atomic.Pointer[args] // among those for reuse
 	Op       backend.Op
@@ -95,8 +96,8 @@ func (a *args) own() []float64 {
 	return a.more.own[:]
 }
 
-// spare are args for reuse, which the stream's goroutine gives back without a lock. In race builds each is new: a reused address
-// would order the streams that have it.
+// spare are args for reuse, which the stream's goroutine gives back without a lock. In race builds
+// each is new: a reused address would order the streams that have it.
 type spare struct {
 	mu       sync.Mutex
 	first    *args

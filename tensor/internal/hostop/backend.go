@@ -18,8 +18,8 @@ type Backend struct {
 	spare  spare
 }
 
-// New makes the backend of the environment's stream, whose device is mem. A level of vector instructions that was chosen wrongly
-// is an error.
+// New makes the backend of the environment's stream, whose device is mem. A level of vector
+// instructions that was chosen wrongly is an error.
 func New(env backend.Env, mem device.HostVisible) (*Backend, error) {
 	if err := simd.Chosen(); err != nil {
 		return nil, err
@@ -88,7 +88,8 @@ type launch struct {
 	reads, writes [backend.MaxArgs + 1]device.Range
 }
 
-// launches keeps launches for reuse. In race builds each is new: the pool's edges would order the goroutines that launch.
+// launches keeps launches for reuse. In race builds each is new: the pool's edges would order the
+// goroutines that launch.
 var launches = sync.Pool{New: func() any { return new(launch) }}
 
 // briefBytes is how much memory a launch has at most that is brief.

@@ -13,7 +13,8 @@ import (
 // the sum vanishes beside the score of a key that a mask of -1e30 hides. The gradient of a score is
 // weight (dOut·v - dOut·out), and a query's dOut·out is the same for all keys.
 
-// Layout is where an array of matrices lies, in elements: from At on, with the strides of the batch, and Row between two rows.
+// Layout is where an array of matrices lies, in elements: from At on, with the strides of the
+// batch, and Row between two rows.
 type Layout struct {
 	Batch   []int
 	Row, At int

@@ -20,8 +20,8 @@ func Convert[D Float, S float32 | float64 | int32 | int64 | uint8](dst []D, x []
 	})
 }
 
-// nearest is the nearest float32, which Go's own conversion misses on 386. What float64 does not hold is rounded to an odd number
-// first, so that it is not rounded twice.
+// nearest is the nearest float32, which Go's own conversion misses on 386. What float64 does not
+// hold is rounded to an odd number first, so that it is not rounded twice.
 func nearest(v int64) float32 {
 	if w := v &^ (1<<11 - 1); w != v && (v > 1<<53 || v < -1<<53) {
 		v = w | 1<<11

@@ -96,7 +96,8 @@ func surprise[T Float, L Index](row []T, label L, weights []T, e *Entropy) float
 func narrow(v int64) int32 { return int32(min(max(v, math.MinInt32), math.MaxInt32)) }
 
 // CrossEntropyGrad sets dst to the gradient of the logits, times dloss, which is that of each row's loss or of the only one.
-// dst may be the logits, and each of its elements is rounded once. Rows whose label is ignored or no class get 0: a bad label must not spoil the parameters.
+// dst may be the logits, and each of its elements is rounded once. Rows whose label is ignored or
+// no class get 0: a bad label must not spoil the parameters.
 func CrossEntropyGrad[T Float, E Logit, L Index](dst, logits []E, labels []L, weights, dloss []T, e Entropy) {
 	if len(dst) == 0 {
 		return

@@ -24,7 +24,8 @@ func alone(p *plan.Product, batch *Placement) bool {
 	return batch != nil && (p.M*p.N*p.K < grainFlops || batch.Count() >= 4*runtime.GOMAXPROCS(0))
 }
 
-// MatMulScratch is the number of elements of scratch memory that a product, or a batch of them, takes at most, which are some MiB.
+// MatMulScratch is the number of elements of scratch memory that a product, or a batch of them,
+// takes at most, which are some MiB.
 func MatMulScratch[T Float](p *plan.Product, batch *Placement) int {
 	if alone(p, batch) {
 		return 0
@@ -33,8 +34,9 @@ func MatMulScratch[T Float](p *plan.Product, batch *Placement) int {
 	return one.Scratch()
 }
 
-// Multiply sets c to the product, or to the products of a batch: it is of the factors' matrices (Dst: of a, Src: of b), and those of c
-// follow each other; nil: one product. scratch has MatMulScratch elements; nothing overlaps c. With an inner dimension of 0 c becomes 0.
+// Multiply sets c to the product, or to the products of a batch: it is of the factors' matrices
+// (Dst: of a, Src: of b), and those of c follow each other; nil: one product. scratch has
+// MatMulScratch elements; nothing overlaps c. With an inner dimension of 0 c becomes 0.
 func Multiply[T Float](p *plan.Product, batch *Placement, c, a, b, scratch []T) {
 	if batch == nil {
 		one := productOf(p, c, a, b)

@@ -7,9 +7,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// Rule is the step of an optimiser. It computes with numbers that parameters share and with own ones of each parameter, which are its
-// row in a captured step: two structs of up to eight float64. Package gen makes of a row the operation, and the numbers' places for GPUs,
-// whose twin of the loop is in ptx/step.cu.
+// Rule is the step of an optimiser. It computes with numbers that parameters share and with own
+// ones of each parameter, which are its row in a captured step: two structs of up to eight float64.
+// Package gen makes of a row the operation, and the numbers' places for GPUs, whose twin of the
+// loop is in ptx/step.cu.
 type Rule struct {
 	Name        string
 	Shared, Own any // structs of the types
@@ -40,7 +41,8 @@ var Rules = []Rule{
 	{"lion", LionShared{}, LionOwn{}, 1, grainCheap / 4, lion[float32], lion[float64]},
 }
 
-// The numbers of the rules. Sign is -1 for gradients that count with the other sign; Decay is what joins the gradient of the parameter.
+// The numbers of the rules. Sign is -1 for gradients that count with the other sign; Decay is what
+// joins the gradient of the parameter.
 type (
 	SGDShared struct{ Keep, Decay, Sign, Nesterov float64 } // Keep is 1 - dampening; Nesterov is 0 or 1
 	SGDOwn    struct{ Rate, Momentum, First float64 }       // First is not 0 if the momentum holds nothing yet
@@ -121,7 +123,8 @@ func adam[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
 	}
 }
 
-// rmsprop has the means of the squares as state, those of the gradients (centered) or nothing, and the momentum or nothing.
+// rmsprop has the means of the squares as state, those of the gradients (centered) or nothing, and
+// the momentum or nothing.
 func rmsprop[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
 	n, o := NumbersOf[RMSpropShared](&shared[0]), NumbersOf[RMSpropOwn](&own[0])
 	lr, mom := T(o.Rate), T(o.Momentum)

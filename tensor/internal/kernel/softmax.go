@@ -14,8 +14,9 @@ type Rows struct{ Cols, Inner int }
 // start is where row i begins.
 func (r Rows) start(i int) int { return i/r.Inner*(r.Cols*r.Inner) + i%r.Inner }
 
-// Logit is an element of a row. The rows of bfloat16 are read where they are, one at a time in float32 for each of the processors: the logits
-// of a large vocabulary are the largest tensor of a step.
+// Logit is an element of a row. The rows of bfloat16 are read where they are, one at a time in
+// float32 for each of the processors: the logits of a large vocabulary are the largest tensor of a
+// step.
 type Logit interface{ Float | bfloat16.Number }
 
 // row is the elements of a row, in buf unless they are neighbours of type T.
@@ -37,7 +38,8 @@ func row[T Float, E Logit](x []E, i int, r Rows, buf []T) []T {
 	return buf
 }
 
-// rowOr is where the elements of a row are to be set: in their place if they are neighbours of type T, else in buf, for setRow.
+// rowOr is where the elements of a row are to be set: in their place if they are neighbours of type
+// T, else in buf, for setRow.
 func rowOr[T Float, E Logit](dst []E, i int, r Rows, buf []T) []T {
 	if dst, ok := any(dst).([]T); ok && r.Inner == 1 {
 		return dst[r.start(i):][:r.Cols]

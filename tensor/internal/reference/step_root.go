@@ -91,8 +91,8 @@ type Lion struct {
 	Maximize                      bool
 }
 
-// StepLion is the parameters and the momentum after a step. Where the direction is nearly 0, or below what float32 has, its sign is a
-// matter of rounding: sure has where it is not.
+// StepLion is the parameters and the momentum after a step. Where the direction is nearly 0, or
+// below what float32 has, its sign is a matter of rounding: sure has where it is not.
 func StepLion(s Lion, p, g, m Array) (param, momentum Result, sure []bool) {
 	param, momentum, sure = newResult(p.Shape), newResult(p.Shape), make([]bool, len(p.Data))
 	for i, w := range p.Data {

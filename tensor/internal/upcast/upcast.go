@@ -1,5 +1,6 @@
-// Package upcast is a backend that does in a wide type what another backend does not do in a narrow one, such as bfloat16 in float32:
-// it converts the operands to scratch memory, and rounds the results once.
+// Package upcast is a backend that does in a wide type what another backend does not do in a narrow
+// one, such as bfloat16 in float32: it converts the operands to scratch memory, and rounds the
+// results once.
 package upcast
 
 import (
@@ -38,7 +39,8 @@ func (b *Backend) Supports(c *backend.Call) bool {
 	return b.Backend.Supports(c)
 }
 
-// Do is backend.Backend's. Items of a list, which have the same dtypes, are upcast one by one, so that one at a time has copies.
+// Do is backend.Backend's. Items of a list, which have the same dtypes, are upcast one by one, so
+// that one at a time has copies.
 func (b *Backend) Do(ctx context.Context, c *backend.Call) error {
 	all := c.List
 	switch {
