@@ -40,7 +40,8 @@ func (d *emulated) LoadModule(image []byte) (device.Module, error) {
 	defer runtime.UnlockOSThread()
 	handle := C.dlopen(path, C.RTLD_NOW|C.RTLD_LOCAL)
 	if handle == nil {
-		return nil, fmt.Errorf("emulator: %s: run make emulate, which compiles the kernels", C.GoString(C.dlerror()))
+		detail := fmt.Sprintf("no shared object was made of this image by make emulate: %s", C.GoString(C.dlerror()))
+		return nil, &device.Error{Op: "LoadModule", Device: "emulated", Detail: detail, Err: device.ErrInvalid}
 	}
 	m := &module{name: name}
 	for name, to := range map[string]*unsafe.Pointer{"emulator_find": &m.find, "emulator_run": &m.run} {
