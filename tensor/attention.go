@@ -25,14 +25,6 @@ type AttentionGrads struct {
 	Mask              *Tensor // (batch, L, S); nil unless it was asked for
 }
 
-// attending is an attention's memory. Queries, keys and values may lie in one tensor.
-type attending struct {
-	q, k, v, out, sums *Tensor
-	mask               *Tensor // or nil
-	dout, dq, dk, dv   *Tensor
-	dmask              *Tensor // or nil
-}
-
 // ScaledDotProductAttention returns softmax(q kᵀ scale + mask) v, (…, L, V), for queries q (…, L, E),
 // keys k (…, S, E) and values v (…, S, V), whose batches broadcast
 // (torch.nn.functional.scaled_dot_product_attention, without dropout). mask broadcasts to (…, L, S); of
@@ -50,7 +42,7 @@ func (rt *Runtime) ScaledDotProductAttention(ctx context.Context, q, k, v, mask 
 	if err != nil {
 		return nil, nil, err
 	}
-	return rt.attend(ctx, op, attending{q: q, k: k, v: v, mask: mask}, a)
+	return rt.attend(ctx, op, a, q, k, v, mask)
 }
 
 // ScaledDotProductAttentionGrad gives the gradients of an attention's arguments, from that of its result y, dy. They are
@@ -80,7 +72,7 @@ func (rt *Runtime) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, sum
 	}
 	of := AttentionGrads{Query: matrices(true, p.L, p.E), Key: matrices(true, p.S, p.E), Value: matrices(true, p.S, p.V), Mask: matrices(ofMask, p.L, p.S)}
 	if g.err == nil {
-		g.err = rt.attendGrad(ctx, op, p, attending{q: q, k: k, v: v, mask: mask, out: y, sums: sums, dout: dy, dq: of.Query, dk: of.Key, dv: of.Value, dmask: of.Mask})
+		g.err = rt.attendGrad(ctx, op, p, of, dy, y, sums, q, k, v, mask)
 	}
 	if err := g.done(of.Query, of.Key, of.Value, of.Mask); err != nil {
 		return AttentionGrads{}, err
@@ -102,7 +94,7 @@ func (rt *Runtime) SelfAttention(ctx context.Context, qkv, mask *Tensor, heads i
 	if err != nil {
 		return nil, nil, err
 	}
-	return rt.attend(ctx, op, s.attending(qkv, mask), s)
+	return rt.attend(ctx, op, s, qkv, qkv, qkv, mask)
 }
 
 // SelfAttentionGrad is the gradient of qkv in [Runtime.SelfAttention], from that of its result y, dy.
@@ -121,9 +113,7 @@ func (rt *Runtime) SelfAttentionGrad(ctx context.Context, dy, y, sums, qkv, mask
 		return nil, err
 	}
 	return rt.result(ctx, op, qkv.dtype, qkv.shape, func(out *Tensor) error {
-		on := s.attending(qkv, mask)
-		on.out, on.sums, on.dout, on.dq, on.dk, on.dv = y, sums, dy, out, out, out
-		return rt.attendGrad(ctx, op, s.plan, on)
+		return rt.attendGrad(ctx, op, s.plan, AttentionGrads{Query: out, Key: out, Value: out}, dy, y, sums, qkv, qkv, qkv, mask)
 	})
 }
 
@@ -131,10 +121,6 @@ func (rt *Runtime) SelfAttentionGrad(ctx context.Context, dy, y, sums, qkv, mask
 type attentionPlan struct {
 	plan        *kernel.Attention
 	shape, sums Shape
-}
-
-func (s *attentionPlan) attending(qkv, mask *Tensor) attending {
-	return attending{q: qkv, k: qkv, v: qkv, mask: mask}
 }
 
 func (rt *Runtime) planSelf(op string, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (*attentionPlan, error) {
@@ -282,37 +268,24 @@ func checkAttended(op string, dy, y, sums *Tensor, a *attentionPlan) error {
 }
 
 // attend allocates the result, and computes it.
-func (rt *Runtime) attend(ctx context.Context, op string, on attending, a *attentionPlan) (y, sums *Tensor, err error) {
-	if on.out, err = rt.alloc(ctx, op, on.q.dtype, a.shape); err != nil {
-		return nil, nil, err
-	}
-	if on.sums, err = rt.alloc(ctx, op, Float64, a.sums); err == nil && on.sums.bytes > 0 {
-		err = rt.planned(ctx, backend.Attention, a.plan, on.out, on.sums, on.q, on.k, on.v, on.mask)
-	}
-	if err != nil {
-		rt.parked.add(on.sums.ReleaseContext(ctx))
-		_, err = on.out.orRelease(err)
-		return nil, nil, err
-	}
-	return on.out, on.sums, nil
+func (rt *Runtime) attend(ctx context.Context, op string, a *attentionPlan, q, k, v, mask *Tensor) (y, sums *Tensor, err error) {
+	return rt.pair(ctx, op, q.dtype, a.shape, Float64, a.sums, func(y, sums *Tensor) error {
+		if sums.bytes == 0 {
+			return nil
+		}
+		return rt.planned(ctx, backend.Attention, a.plan, y, sums, q, k, v, mask)
+	})
 }
 
 // attendGrad computes the gradients, which are 0 where there are no queries, keys or values.
-func (rt *Runtime) attendGrad(ctx context.Context, op string, p *kernel.Attention, on attending) error {
-	if p.Count() > 0 && p.L > 0 && p.S > 0 {
-		in, err := rt.acquire(op, on.sums)
-		if err != nil {
-			return err
-		}
-		defer in.release()
-		return rt.planned(ctx, backend.AttentionGrad, p, on.dq, on.dk, on.dv, on.dmask, on.dout, on.out, on.sums, on.q, on.k, on.v, on.mask)
+func (rt *Runtime) attendGrad(ctx context.Context, op string, p *kernel.Attention, d AttentionGrads, dy, y, sums, q, k, v, mask *Tensor) error {
+	if p.Count() == 0 || p.L == 0 || p.S == 0 {
+		return rt.zero(op, d.Query, d.Key, d.Value, d.Mask)
 	}
-	for _, t := range []*Tensor{on.dq, on.dk, on.dv, on.dmask} {
-		if t != nil {
-			if err := rt.memset(op, t); err != nil {
-				return err
-			}
-		}
+	in, err := rt.acquire(op, sums)
+	if err != nil {
+		return err
 	}
-	return nil
+	defer in.release()
+	return rt.planned(ctx, backend.AttentionGrad, p, d.Query, d.Key, d.Value, d.Mask, dy, y, sums, q, k, v, mask)
 }

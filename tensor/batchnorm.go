@@ -43,36 +43,30 @@ func (c BatchNormConfig) plan(op string, x Shape) (*kernel.BatchNorm, error) {
 }
 
 // acquire checks and holds the statistics.
-func (c BatchNormConfig) acquire(rt *Runtime, op string, x *Tensor) (held, batches operands, err error) {
+func (c BatchNormConfig) acquire(rt *Runtime, op string, x *Tensor) (operands, error) {
 	if (c.Mean == nil) != (c.Var == nil) || (c.Mean == nil && !c.Training) {
-		return held, batches, fmt.Errorf("tensor: %s: %w: want running statistics, Mean and Var, or none to train without", op, ErrInvalid)
+		return operands{}, fmt.Errorf("tensor: %s: %w: want running statistics, Mean and Var, or none to train without", op, ErrInvalid)
 	}
 	if c.Training && c.Mean != nil && math.IsNaN(c.Momentum) && c.Batches == nil {
-		return held, batches, fmt.Errorf("tensor: %s: %w: the mean of all batches takes their number", op, ErrInvalid)
+		return operands{}, fmt.Errorf("tensor: %s: %w: the mean of all batches takes their number", op, ErrInvalid)
+	}
+	var room [3]*Tensor
+	in, err := rt.acquire(op, present(room[:0], c.Mean, c.Var, c.Batches)...)
+	if err != nil {
+		return in, err
 	}
 	if c.Mean != nil {
-		if held, err = rt.acquireFloats(op, c.Mean, c.Var); err != nil {
-			return held, batches, err
-		}
-		if c.Mean.dtype != lossDtype(x.dtype) {
-			err = fmt.Errorf("tensor: %s: %w: the running statistics are %v: want %v for %v", op, ErrDtype, c.Mean.dtype, lossDtype(x.dtype), x.dtype)
-			held.release()
-			return operands{}, batches, err
-		}
 		if err = wantShape(op, x.shape[1:2], c.Mean, c.Var); err == nil && (c.Mean.shares(c.Var) || c.Mean.shares(x) || c.Var.shares(x)) {
 			err = overlapError(op)
 		}
-	}
-	if err == nil && c.Batches != nil {
-		if batches, err = rt.acquire(op, c.Batches); err == nil && (!c.Batches.is(Int64) || c.Batches.Elements() != 1) {
-			err = fmt.Errorf("tensor: %s: %w: the number of batches is %v %v: want one int64", op, ErrDtype, c.Batches.dtype, c.Batches.shape)
+		if want := lossDtype(x.dtype); c.Mean.dtype != want || c.Var.dtype != want {
+			err = fmt.Errorf("tensor: %s: %w: the running statistics are %v and %v: want %v for %v", op, ErrDtype, c.Mean.dtype, c.Var.dtype, want, x.dtype)
 		}
 	}
-	if err != nil {
-		held.release()
-		batches.release()
+	if b := c.Batches; err == nil && b != nil && (!b.is(Int64) || b.Elements() != 1) {
+		err = fmt.Errorf("tensor: %s: %w: the number of batches is %v %v: want one int64", op, ErrDtype, b.dtype, b.shape)
 	}
-	return held, batches, err
+	return in.unless(err)
 }
 
 // BatchNorm returns x (n, channels, ...), each channel normalised, times weight plus bias (channels), either of which may be
@@ -92,21 +86,16 @@ func (rt *Runtime) BatchNorm(ctx context.Context, x, weight, bias *Tensor, c Bat
 	if err := wantShape(op, x.shape[1:2], weight, bias); err != nil {
 		return nil, nil, err
 	}
-	held, batches, err := c.acquire(rt, op, x)
+	held, err := c.acquire(rt, op, x)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer held.release()
-	defer batches.release()
 	return rt.withStats(ctx, op, x, p.C, func(y, stats *Tensor) error {
-		for _, t := range []*Tensor{c.Mean, c.Var, c.Batches} {
-			if p.Training && t != nil {
-				t.overwritten()
-			}
-		}
 		of := backend.BatchNorm
 		if p.Training {
 			of = backend.BatchNormTraining
+			overwritten(c.Mean, c.Var, c.Batches)
 		}
 		return rt.planned(ctx, of, p, y, stats, x, weight, bias, c.Mean, c.Var, c.Batches)
 	})
@@ -142,8 +131,8 @@ func (rt *Runtime) BatchNormGrad(ctx context.Context, dst, dy, x, weight, stats 
 		}
 		return rt.planned(ctx, backend.BatchNormGrad, p, dx, dw, db, dy, x, weight, stats)
 	}
-	if dy.bytes == 0 {
-		g.zero(dw, db)
+	if dy.bytes == 0 && g.err == nil {
+		g.err = rt.zero(op, dw, db)
 	}
 	switch {
 	case g.err != nil:

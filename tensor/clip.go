@@ -37,41 +37,29 @@ func (rt *Runtime) ClipNorm(ctx context.Context, most, p float64, ts ...*Tensor)
 	if len(ts) == 0 {
 		return rt.Zeros(ctx, dtype)
 	}
-	total, err := rt.alloc(ctx, "ClipNorm", dtype, Shape{})
-	if err != nil {
-		return nil, err
-	}
-	parts, err := rt.allocScratch(ctx, "ClipNorm", Float64, Shape{len(ts)*per + 1})
-	if err != nil {
-		return total.orRelease(err)
-	}
-	if err = rt.norm(ctx, total, ts, p, parts, per); err == nil && !math.IsInf(most, 1) {
-		overwritten(ts...)
-		norm := parts.ref()
-		norm.Ptr, norm.Bytes, norm.Host = norm.Ptr+device.Ptr(norm.Bytes-8), 8, nil
-		err = rt.inPlace(ctx, backend.Clip, ts, most, norm)
-	}
-	return total.orRelease(errors.Join(err, parts.ReleaseContext(ctx)))
+	return rt.result(ctx, "ClipNorm", dtype, Shape{}, func(total *Tensor) error {
+		parts, err := rt.allocScratch(ctx, "ClipNorm", Float64, Shape{len(ts)*per + 1})
+		if err != nil {
+			return err
+		}
+		if err = rt.norm(ctx, total, ts, p, parts, per); err == nil && !math.IsInf(most, 1) {
+			overwritten(ts...)
+			norm := parts.ref()
+			norm.Ptr, norm.Bytes, norm.Host = norm.Ptr+device.Ptr(norm.Bytes-8), 8, nil
+			err = rt.onEach(ctx, backend.Clip, ts, most, nil, norm)
+		}
+		return errors.Join(err, parts.ReleaseContext(ctx))
+	})
 }
 
 // norm sets total, and the last number of parts, to the p-norm of the p-norms of the tensors.
 // Before it, parts has each numbers for every tensor.
 func (rt *Runtime) norm(ctx context.Context, total *Tensor, ts []*Tensor, p float64, parts *Tensor, each int) error {
-	const size = 8
-	at := 0
-	err := alike(ts, func(some []*Tensor) error {
-		l := backend.List{Stride: 2}
-		for _, t := range some {
-			part := backend.Ref{Ptr: parts.ptr() + device.Ptr(at*each*size), Bytes: int64(each * size), Dtype: backend.Float64}
-			l.Refs = append(l.Refs, t.ref(), part)
-			at++
-		}
-		c := rt.calls.New(backend.Norm, some[0].code)
-		c.C[0] = p
-		c.SetList(l)
-		return rt.backend.Do(ctx, c)
-	})
-	if err != nil {
+	size := each * backend.Float64.Size()
+	part := func(i int) backend.Ref {
+		return backend.Ref{Ptr: parts.ptr() + device.Ptr(i*size), Bytes: int64(size), Dtype: backend.Float64}
+	}
+	if err := rt.onEach(ctx, backend.Norm, ts, p, part); err != nil {
 		return err
 	}
 	c := rt.call(backend.NormOfNorms, total, parts)
@@ -80,34 +68,25 @@ func (rt *Runtime) norm(ctx context.Context, total *Tensor, ts []*Tensor, p floa
 	return rt.backend.Do(ctx, c)
 }
 
-// inPlace queues an operation on each of the tensors.
-func (rt *Runtime) inPlace(ctx context.Context, op backend.Op, ts []*Tensor, v float64, args ...backend.Ref) error {
-	return alike(ts, func(some []*Tensor) error {
-		l := backend.List{Stride: 1}
-		for _, t := range some {
-			l.Refs = append(l.Refs, t.ref())
-		}
-		c := rt.calls.New(op, some[0].code)
+// onEach queues an operation on each of the tensors, with an operand more if own is not nil: a call
+// has neighbours of one dtype.
+func (rt *Runtime) onEach(ctx context.Context, op backend.Op, ts []*Tensor, v float64, own func(i int) backend.Ref, args ...backend.Ref) error {
+	for i := 0; i < len(ts); {
+		c, l := rt.calls.New(op, ts[i].code), backend.List{Stride: 1}
 		c.C[0] = v
 		for _, r := range args {
 			c.Add(r)
 		}
-		c.SetList(l)
-		return rt.backend.Do(ctx, c)
-	})
-}
-
-// alike calls f for each run of tensors of one dtype.
-func alike(ts []*Tensor, f func(some []*Tensor) error) error {
-	for len(ts) > 0 {
-		n := 1
-		for n < len(ts) && ts[n].code == ts[0].code {
-			n++
+		for ; i < len(ts) && ts[i].code == c.Dtype; i++ {
+			l.Refs = append(l.Refs, ts[i].ref())
+			if own != nil {
+				l.Refs, l.Stride = append(l.Refs, own(i)), 2
+			}
 		}
-		if err := f(ts[:n]); err != nil {
+		c.SetList(l)
+		if err := rt.backend.Do(ctx, c); err != nil {
 			return err
 		}
-		ts = ts[n:]
 	}
 	return nil
 }
@@ -125,5 +104,5 @@ func (rt *Runtime) ClipValue(ctx context.Context, most float64, ts ...*Tensor) e
 		}
 	}
 	overwritten(ts...)
-	return rt.inPlace(ctx, backend.Bound, ts, most)
+	return rt.onEach(ctx, backend.Bound, ts, most, nil)
 }

@@ -58,6 +58,19 @@ func (rt *Runtime) allocOutside(ctx context.Context, op string, dtype Dtype, sha
 	return rt.newTensor(ctx, op, block, dtype, shape, scratch)
 }
 
+// newTensor makes a tensor of a block, which it takes over, whatever happens. It belongs to the
+// context's lifetime or, for an operation's own use, to nobody.
+func (rt *Runtime) newTensor(ctx context.Context, op string, block memcache.Block, dtype Dtype, shape Shape, scratch bool) (*Tensor, error) {
+	l := lifetimeOf(ctx)
+	t, h := rt.newHandle(l, dtype, shape)
+	h.own.init(block, h.bytes, false)
+	h.own.host = rt.hostBytes(block)
+	if scratch {
+		l = nil
+	}
+	return t.begin(ctx, l, op, h, &h.own, 0)
+}
+
 // Zeros makes a tensor of zeros.
 func (rt *Runtime) Zeros(ctx context.Context, dtype Dtype, shape ...int) (*Tensor, error) {
 	return rt.result(ctx, "Zeros", dtype, shape, func(t *Tensor) error { return rt.memset("Zeros", t) })
@@ -101,6 +114,18 @@ func (rt *Runtime) memset(op string, t *Tensor) error {
 	return nil
 }
 
+// zero sets the tensors that are there to 0.
+func (rt *Runtime) zero(op string, ts ...*Tensor) error {
+	for _, t := range ts {
+		if t != nil {
+			if err := rt.memset(op, t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // result is a new tensor that run fills.
 func (rt *Runtime) result(ctx context.Context, op string, dtype Dtype, shape []int, run func(out *Tensor) error) (*Tensor, error) {
 	out, err := rt.alloc(ctx, op, dtype, shape)
@@ -110,6 +135,21 @@ func (rt *Runtime) result(ctx context.Context, op string, dtype Dtype, shape []i
 	return out.orRelease(run(out))
 }
 
+// pair is two new tensors that run fills.
+func (rt *Runtime) pair(ctx context.Context, op string, dtype Dtype, shape []int, second Dtype, secondShape []int, run func(a, b *Tensor) error) (a, b *Tensor, err error) {
+	if a, err = rt.alloc(ctx, op, dtype, shape); err != nil {
+		return nil, nil, err
+	}
+	if b, err = rt.alloc(ctx, op, second, secondShape); err == nil {
+		err = run(a, b)
+	}
+	if err != nil {
+		rt.parked.add(releaseAll(ctx, a, b))
+		return nil, nil, err
+	}
+	return a, b, nil
+}
+
 // orRelease returns t, or, if err is not nil, releases it.
 func (t *Tensor) orRelease(err error) (*Tensor, error) {
 	if err == nil {
@@ -117,6 +157,15 @@ func (t *Tensor) orRelease(err error) (*Tensor, error) {
 	}
 	t.rt.parked.add(t.Release())
 	return nil, err
+}
+
+func releaseAll(ctx context.Context, ts ...*Tensor) (err error) {
+	for _, t := range ts {
+		if e := t.ReleaseContext(ctx); err == nil {
+			err = e
+		}
+	}
+	return err
 }
 
 func checkValue(v float64, dtype Dtype) error {

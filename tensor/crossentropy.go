@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -46,26 +45,20 @@ func (rt *Runtime) crossEntropy(ctx context.Context, logits, labels *Tensor, wan
 	if e.Each {
 		shape = labels.shape
 	}
-	if loss, err = rt.alloc(ctx, op, lossDtype(logits.dtype), shape); err != nil {
-		return nil, nil, err
-	}
-	if wantGrad && !e.Each {
-		if grad, err = rt.entropyWithGrad(ctx, e, loss, logits, labels, c.Weight, fault); err != nil {
-			return nil, nil, errors.Join(err, loss.Release())
+	loss, err = rt.result(ctx, op, lossDtype(logits.dtype), shape, func(loss *Tensor) (err error) {
+		if wantGrad && !e.Each {
+			if grad, err = rt.entropyWithGrad(ctx, e, loss, logits, labels, c.Weight, fault); grad != nil || err != nil {
+				return err
+			}
 		}
-	}
-	if grad == nil {
 		call := rt.call(backend.CrossEntropy, loss, logits, labels, c.Weight)
 		call.Dtype = logits.code
 		call.Add(faultRef(fault))
 		backend.SetParams(call, e)
-		err = rt.backend.Do(ctx, call)
-	}
+		return rt.backend.Do(ctx, call)
+	})
 	rt.armFaults()
-	if err != nil {
-		return nil, nil, errors.Join(err, loss.Release())
-	}
-	return loss, grad, nil
+	return loss, grad, err
 }
 
 // entropyWithGrad sets the loss and returns the gradient of the logits, if one launch does both;

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
+	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
 func normalizeOps[T kernel.Float]() []operation[T] {
@@ -242,8 +243,8 @@ func dropoutTrial[T kernel.Float](c *trial[T]) {
 	p, seed, stream := []float64{0, 0.25, 0.9, 1}[c.rand.IntN(4)], c.rand.Uint64(), c.rand.Uint64()
 	want := reference.Result{Array: x.array(), Size: make([]float64, len(x.data))}
 	for i, v := range want.Data {
-		counter := [4]uint32{uint32(i / 4), 0, uint32(stream), uint32(stream >> 32)}
-		word := kernel.Philox(counter, [2]uint32{uint32(seed), uint32(seed >> 32)})[i%4]
+		a, b, c, d := simd.Philox(uint32(i/4), 0, uint32(stream), uint32(stream>>32), uint32(seed), uint32(seed>>32))
+		word := [4]uint32{a, b, c, d}[i%4]
 		switch {
 		case float64(word) < p*(1<<32):
 			want.Data[i] = v * 0

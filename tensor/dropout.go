@@ -6,7 +6,6 @@ import (
 	"math"
 
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
@@ -15,7 +14,7 @@ import (
 // the same numbers, and no mask is kept. Two streams of a seed have nothing in common. The result goes to dst, which may be
 // x to work in place, or nil for a new tensor.
 func (rt *Runtime) Dropout(ctx context.Context, dst, x *Tensor, p float64, seed, stream uint64) (*Tensor, error) {
-	return rt.dropout(ctx, "Dropout", dst, x, p, kernel.Random{Seed: seed, Stream: stream}, nil)
+	return rt.dropout(ctx, "Dropout", dst, x, p, plan.Drop{Seed: seed, Stream: stream}, nil)
 }
 
 // DropoutSeeded is [Runtime.Dropout] with a seed in device memory: seed is one Int64, whose bits are the seed when the work runs. A graph can have
@@ -30,10 +29,10 @@ func (rt *Runtime) DropoutSeeded(ctx context.Context, dst, x *Tensor, p float64,
 	if !seed.is(Int64) || seed.Elements() != 1 {
 		return nil, fmt.Errorf("tensor: %s: %w: the seed is %v %v: want one int64", op, ErrDtype, seed.dtype, seed.shape)
 	}
-	return rt.dropout(ctx, op, dst, x, p, kernel.Random{Stream: stream}, seed)
+	return rt.dropout(ctx, op, dst, x, p, plan.Drop{Stream: stream}, seed)
 }
 
-func (rt *Runtime) dropout(ctx context.Context, op string, dst, x *Tensor, p float64, r kernel.Random, live *Tensor) (*Tensor, error) {
+func (rt *Runtime) dropout(ctx context.Context, op string, dst, x *Tensor, p float64, d plan.Drop, live *Tensor) (*Tensor, error) {
 	in, err := rt.acquireFloats(op, x)
 	if err != nil {
 		return nil, err
@@ -42,24 +41,20 @@ func (rt *Runtime) dropout(ctx context.Context, op string, dst, x *Tensor, p flo
 	if !(p >= 0 && p <= 1) {
 		return nil, fmt.Errorf("tensor: %s: %w: probability %v: want 0..1", op, ErrInvalid, p)
 	}
-	below, scale := uint64(math.Round(p*(1<<32))), 0.0
+	d.Below = uint64(math.Round(p * (1 << 32)))
 	if p < 1 {
-		scale = 1 / (1 - p)
+		d.Scale = 1 / (1 - p)
 	}
 	run := func(out *Tensor) error {
 		if out.bytes == 0 {
 			return nil
 		}
 		c := rt.call(backend.Dropout, out, x, live)
-		backend.SetParams(c, plan.Drop{Seed: r.Seed, Stream: r.Stream, Below: below, Scale: scale})
+		backend.SetParams(c, d)
 		return rt.backend.Do(ctx, c)
 	}
 	if dst != nil {
 		return rt.into(ctx, op, dst, x, present(nil, live), run)
 	}
-	out, err := rt.allocResult(ctx, op, &in, x.shape, x, nil)
-	if err != nil {
-		return nil, err
-	}
-	return out.orRelease(run(out))
+	return rt.reusing(ctx, op, &in, x.shape, x, nil, run)
 }

@@ -39,11 +39,7 @@ func (rt *Runtime) zip(ctx context.Context, op backend.Op, a, b *Tensor) (*Tenso
 	if err != nil {
 		return nil, err
 	}
-	out, err := rt.allocResult(ctx, op.Name(), &in, shape, a, b)
-	if err != nil {
-		return nil, err
-	}
-	return out.orRelease(rt.zipTo(ctx, op, out, a, b))
+	return rt.reusing(ctx, op.Name(), &in, shape, a, b, func(out *Tensor) error { return rt.zipTo(ctx, op, out, a, b) })
 }
 
 // zipTo queues an operation on two operands, which broadcast to out's shape.
@@ -122,11 +118,7 @@ func (rt *Runtime) AddBias(ctx context.Context, x, bias *Tensor) (*Tensor, error
 		return nil, err
 	}
 	defer in.release()
-	out, err := rt.allocResult(ctx, "AddBias", &in, x.shape, x, nil)
-	if err != nil {
-		return nil, err
-	}
-	return out.orRelease(rt.run(ctx, backend.AddBias, out, x, bias))
+	return rt.reusing(ctx, "AddBias", &in, x.shape, x, nil, func(out *Tensor) error { return rt.run(ctx, backend.AddBias, out, x, bias) })
 }
 
 // AddBiasInPlace adds bias to every row of x (rows, …, n); bias has n elements.

@@ -18,13 +18,11 @@ func (rt *Runtime) apply(ctx context.Context, op backend.Op, x *Tensor, c, d flo
 	if math.IsNaN(c) || math.IsNaN(d) {
 		return nil, fmt.Errorf("tensor: %s: %w: a parameter is NaN", op.Name(), ErrInvalid)
 	}
-	out, err := rt.allocResult(ctx, op.Name(), &in, x.shape, x, nil)
-	if err != nil {
-		return nil, err
-	}
-	call := rt.call(op, out, x)
-	call.C = [2]float64{c, d}
-	return out.orRelease(rt.backend.Do(ctx, call))
+	return rt.reusing(ctx, op.Name(), &in, x.shape, x, nil, func(out *Tensor) error {
+		call := rt.call(op, out, x)
+		call.C = [2]float64{c, d}
+		return rt.backend.Do(ctx, call)
+	})
 }
 
 // ordered is an error if the first bound is above the second one.

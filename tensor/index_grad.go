@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -84,13 +85,8 @@ func (rt *Runtime) embeddingGrad(op string, dy, index *Tensor, rows int, cfg Emb
 
 // acquireTaken holds the operands of a gradient of the given shape, and says how the index takes from it.
 func (rt *Runtime) acquireTaken(op string, dy *Tensor, axis int, index *Tensor, shape Shape) (operands, plan.Take, error) {
-	if err := wantIndex(op, index); err != nil {
-		return operands{}, plan.Take{}, err
-	}
-	if err := wantFloats(op, dy); err != nil {
-		return operands{}, plan.Take{}, err
-	}
-	if _, err := byteSize(op, dy.dtype, shape); err != nil {
+	_, err := byteSize(op, dy.dtype, shape)
+	if err = cmp.Or(wantIndex(op, index), wantFloats(op, dy), err); err != nil {
 		return operands{}, plan.Take{}, err
 	}
 	t := taking(shape, axis, index)

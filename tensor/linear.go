@@ -78,18 +78,16 @@ func (rt *Runtime) LinearInputGrad(ctx context.Context, dy, w, y *Tensor, fanIn 
 			return nil, false, fmt.Errorf("tensor: %s: %w: y is %v: want %v, as the gradient is", op, ErrShape, y.shape, slices.Clone(shape)) // so that room stays on the stack
 		}
 	}
-	if dx, err = rt.alloc(ctx, op, dy.dtype, shape); err != nil || dx.bytes == 0 {
-		return dx, false, err
-	}
-	if y != nil {
-		p.FanIn = fanIn
-		if masked, err = rt.fused(ctx, rt.productCall(backend.MatMulMasked, p, dx, dy, w, y)); masked {
-			dx, err = dx.orRelease(err)
-			return dx, err == nil, err
+	dx, err = rt.result(ctx, op, dy.dtype, shape, func(dx *Tensor) (err error) {
+		if y != nil && dx.bytes > 0 {
+			p.FanIn = fanIn
+			if masked, err = rt.fused(ctx, rt.productCall(backend.MatMulMasked, p, dx, dy, w, y)); masked {
+				return err
+			}
 		}
-	}
-	dx, err = dx.orRelease(rt.matmul(ctx, p, dx, dy, w))
-	return dx, false, err
+		return rt.matmul(ctx, p, dx, dy, w)
+	})
+	return dx, masked && err == nil, err
 }
 
 // weightGrad is the product of a layer's weights' gradient, and the sums of dy's columns if db is not nil.

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -177,11 +178,8 @@ func (rt *Runtime) Transpose(ctx context.Context, x *Tensor, dims ...int) (*Tens
 		all[i] = i
 	}
 	d0, err := axisOf("Transpose", x.shape, dims[0])
-	if err != nil {
-		return nil, err
-	}
-	d1, err := axisOf("Transpose", x.shape, dims[1])
-	if err != nil {
+	d1, second := axisOf("Transpose", x.shape, dims[1])
+	if err = cmp.Or(err, second); err != nil {
 		return nil, err
 	}
 	if len(x.shape) == 2 && d0 != d1 && x.code.Float() {

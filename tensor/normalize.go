@@ -92,19 +92,12 @@ func (rt *Runtime) Normalize(ctx context.Context, x, weight, bias *Tensor, c Nor
 
 // withStats makes a result like x, and statistics of so many rows, that run computes.
 func (rt *Runtime) withStats(ctx context.Context, op string, x *Tensor, rows int, run func(y, stats *Tensor) error) (y, stats *Tensor, err error) {
-	if y, err = rt.alloc(ctx, op, x.dtype, x.shape); err != nil {
-		return nil, nil, err
-	}
-	stats, err = rt.alloc(ctx, op, Float64, []int{2, rows})
-	if err == nil && y.bytes > 0 {
-		err = run(y, stats)
-	}
-	if err != nil {
-		rt.parked.add(y.Release())
-		rt.parked.add(stats.Release())
-		return nil, nil, err
-	}
-	return y, stats, nil
+	return rt.pair(ctx, op, x.dtype, x.shape, Float64, []int{2, rows}, func(y, stats *Tensor) error {
+		if y.bytes == 0 {
+			return nil
+		}
+		return run(y, stats)
+	})
 }
 
 // wantShape checks the weight and bias or the running statistics, which may be nil.
@@ -158,25 +151,20 @@ func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tens
 	} else {
 		onto = nil
 	}
-	of := backend.NormalizeGrad
-	if dx = onto; adds {
-		of = backend.NormalizeGradOnto
-	} else {
-		dx = g.alloc(want.Input, x.shape)
+	dx = g.alloc(want.Input && !adds, x.shape)
+	of, to := backend.NormalizeGrad, dx
+	if adds {
+		of, to = backend.NormalizeGradOnto, onto
 	}
 	dw, db = g.alloc(want.Weight, shape), g.alloc(want.Bias, shape)
 	switch {
 	case g.err != nil:
 	case dy.bytes == 0:
-		g.zero(dw, db)
-	case dx != nil:
-		g.err = rt.planned(ctx, of, p, dx, dw, db, dy, x, weight, stats)
+		g.err = rt.zero(op, dw, db)
+	case to != nil:
+		g.err = rt.planned(ctx, of, p, to, dw, db, dy, x, weight, stats)
 	case dw != nil || db != nil:
 		g.err = rt.planned(ctx, backend.NormalizeWeightGrad, p, dw, db, dy, x, stats)
-	}
-	own := dx
-	if adds {
-		own = nil
 	}
 	if onto != nil && g.err == nil {
 		onto.overwritten()
@@ -184,10 +172,10 @@ func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tens
 			g.err = rt.zipTo(ctx, backend.Add, onto, onto, dx)
 		}
 	}
-	if err := g.done(own, dw, db); err != nil {
+	if err := g.done(dx, dw, db); err != nil {
 		return nil, nil, nil, err
 	}
-	if onto != nil && !adds {
+	if onto != nil {
 		rt.parked.add(dx.ReleaseContext(ctx))
 		dx = onto
 	}
@@ -196,22 +184,11 @@ func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tens
 
 // mayAddTo holds dst, to which a gradient may be added: it is like another tensor, and shares no memory with what is read.
 func (rt *Runtime) mayAddTo(op string, dst, like *Tensor, reads ...*Tensor) (operands, error) {
-	in, err := rt.acquireFloats(op, dst, like)
-	if err != nil {
-		return in, err
+	in, err := rt.acquireAlike(op, dst, like)
+	if err == nil && slices.ContainsFunc(reads, func(t *Tensor) bool { return t != nil && dst.shares(t) }) {
+		return in.unless(overlapError(op))
 	}
-	if err = sameShape(op, dst, like); err == nil {
-		for _, t := range reads {
-			if t != nil && dst.shares(t) {
-				err = overlapError(op)
-			}
-		}
-	}
-	if err != nil {
-		in.release()
-		return operands{}, err
-	}
-	return in, nil
+	return in, err
 }
 
 func (rt *Runtime) acquireStats(op string, dy, x, stats *Tensor, rows int) (operands, error) {
@@ -242,27 +219,10 @@ func (g *grads) alloc(wanted bool, shape Shape) (t *Tensor) {
 	return t
 }
 
-func (g *grads) zero(ts ...*Tensor) {
-	for _, t := range ts {
-		if t != nil && g.err == nil {
-			g.err = g.rt.memset(g.op, t)
-		}
-	}
-}
-
 // done releases the gradients if there was an error, and returns it.
 func (g *grads) done(ts ...*Tensor) error {
 	if g.err != nil {
 		g.rt.parked.add(releaseAll(g.ctx, ts...))
 	}
 	return g.err
-}
-
-func releaseAll(ctx context.Context, ts ...*Tensor) (err error) {
-	for _, t := range ts {
-		if e := t.ReleaseContext(ctx); err == nil {
-			err = e
-		}
-	}
-	return err
 }

@@ -144,29 +144,27 @@ func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, af
 			moved[i] += min(0, n)
 		}
 	}
-	out, err := rt.alloc(ctx, "Pad", x.dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	if axis := onlyPadded(before, after); axis >= 0 && out.bytes > 0 {
-		inner := elements(shape[axis+1:])
-		c := rt.call(backend.Pad, out, x)
-		c.C[0] = value
-		backend.SetParams(c, plan.Pad{Row: shape[axis] * inner, Start: before[axis] * inner, Length: x.shape[axis] * inner})
-		if done, err := rt.fused(ctx, c); done {
-			return out.orRelease(err)
+	return rt.result(ctx, "Pad", x.dtype, shape, func(out *Tensor) error {
+		if axis := onlyPadded(before, after); axis >= 0 && out.bytes > 0 {
+			inner := elements(shape[axis+1:])
+			c := rt.call(backend.Pad, out, x)
+			c.C[0] = value
+			backend.SetParams(c, plan.Pad{Row: shape[axis] * inner, Start: before[axis] * inner, Length: x.shape[axis] * inner})
+			if done, err := rt.fused(ctx, c); done {
+				return err
+			}
 		}
-	}
-	if !slices.Equal(moved, shape) {
-		if err := rt.fill(ctx, out, value); err != nil {
-			return out.orRelease(err)
+		if !slices.Equal(moved, shape) {
+			if err := rt.fill(ctx, out, value); err != nil {
+				return err
+			}
 		}
-	}
-	dst, src := whole(out), whole(x)
-	for i, n := range before {
-		dst, src = dst.from(i, max(0, n)), src.from(i, max(0, -n))
-	}
-	return out.orRelease(rt.placeRows(ctx, dst, src, moved))
+		dst, src := whole(out), whole(x)
+		for i, n := range before {
+			dst, src = dst.from(i, max(0, n)), src.from(i, max(0, -n))
+		}
+		return rt.placeRows(ctx, dst, src, moved)
+	})
 }
 
 // onlyPadded is the one dimension that gets elements, if there is one and none loses any; else -1.
@@ -212,18 +210,16 @@ func (rt *Runtime) Cat(ctx context.Context, axis int, ts ...*Tensor) (*Tensor, e
 		}
 		shape[axis] += t.shape[axis]
 	}
-	out, err := rt.alloc(ctx, "Cat", ts[0].dtype, shape)
-	if err != nil {
-		return nil, err
-	}
-	at := 0
-	for _, t := range ts {
-		if err := rt.put(ctx, whole(out).from(axis, at), t); err != nil {
-			return out.orRelease(err)
+	return rt.result(ctx, "Cat", ts[0].dtype, shape, func(out *Tensor) error {
+		dst := whole(out)
+		for _, t := range ts {
+			if err := rt.put(ctx, dst, t); err != nil {
+				return err
+			}
+			dst = dst.from(axis, t.shape[axis])
 		}
-		at += t.shape[axis]
-	}
-	return out, nil
+		return nil
+	})
 }
 
 // put copies the whole of t to a part of another tensor.

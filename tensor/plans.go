@@ -85,6 +85,10 @@ func (k *planKey) flags(all ...bool) {
 // number adds a number by its bits.
 func (k *planKey) number(f uint64) { k.add(int(uint32(f)), int(uint32(f>>32))) }
 
+func (k *planKey) is(o *planKey) bool {
+	return k.kind == o.kind && slices.Equal(k.words[:k.n], o.words[:o.n])
+}
+
 // hash mixes each word into all that came before (the multiplication of wyhash).
 func (k *planKey) hash() uint64 {
 	h := uint64(k.kind) + 0x9e3779b97f4a7c15
@@ -107,7 +111,7 @@ func remembered[P any](rt *Runtime, k *planKey, make func() (P, error)) (P, erro
 		switch p := set[i].Load(); {
 		case p == nil:
 			free = i
-		case p.key == *k:
+		case p.key.is(k):
 			return p.plan.(P), nil
 		}
 	}

@@ -101,15 +101,7 @@ func (rt *Runtime) MaxPool2d(ctx context.Context, x *Tensor, c PoolingConfig) (y
 	if err != nil {
 		return nil, nil, err
 	}
-	if indices, err = rt.alloc(ctx, op, Int32, shape); err != nil {
-		return nil, nil, err
-	}
-	y, err = rt.result(ctx, op, x.dtype, shape, func(y *Tensor) error { return rt.planned(ctx, backend.MaxPool, p, y, indices, x) })
-	if err != nil {
-		rt.parked.add(indices.Release())
-		return nil, nil, err
-	}
-	return y, indices, nil
+	return rt.pair(ctx, op, x.dtype, shape, Int32, shape, func(y, indices *Tensor) error { return rt.planned(ctx, backend.MaxPool, p, y, indices, x) })
 }
 
 func (c PoolingConfig) maxPlan(op string, x Shape) (*kernel.Pool, Shape, error) {

@@ -192,19 +192,14 @@ func (all *stepOperands) release() {
 }
 
 func (all *stepOperands) acquire(rt *Runtime, op string, ts ...*Tensor) error {
-	in, err := rt.acquireStep(op, ts...)
+	in, err := rt.acquire(op, ts...)
+	if err == nil {
+		in, err = in.unless(checkStep(op, ts))
+	}
 	if err == nil {
 		*all = append(*all, in)
 	}
 	return err
-}
-
-func (rt *Runtime) acquireStep(op string, ts ...*Tensor) (operands, error) {
-	in, err := rt.acquire(op, ts...)
-	if err != nil {
-		return in, err
-	}
-	return in.unless(checkStep(op, ts))
 }
 
 // checkStep returns an error if the tensors differ in shape or dtype, apart from a bfloat16 gradient

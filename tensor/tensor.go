@@ -27,19 +27,6 @@ type Tensor struct {
 // none reports whether t is nil, or a Tensor that no runtime made.
 func (t *Tensor) none() bool { return t == nil || t.handle == nil }
 
-// newTensor makes a tensor of a block, which it takes over, whatever happens. It belongs to the context's lifetime or, for an operation's own use, to
-// nobody.
-func (rt *Runtime) newTensor(ctx context.Context, op string, block memcache.Block, dtype Dtype, shape Shape, scratch bool) (*Tensor, error) {
-	l := lifetimeOf(ctx)
-	t, h := rt.newHandle(l, dtype, shape)
-	h.own.init(block, h.bytes, false)
-	h.own.host = rt.hostBytes(block)
-	if scratch {
-		l = nil
-	}
-	return t.begin(ctx, l, op, h, &h.own, 0)
-}
-
 // begin makes t the handle's tensor, which belongs to l. It takes over one reference to store, whatever happens.
 func (t *Tensor) begin(ctx context.Context, l *Lifetime, op string, h *handle, store *storage, offset int64) (*Tensor, error) {
 	rt := h.rt

@@ -115,7 +115,7 @@ func (l *launch) all() *launch {
 	return l
 }
 
-// memory adds a pointer to r, which the kernel uses as role says; a null pointer if r is empty.
+// memory adds a pointer to r, which the kernel uses as role says: null for the zero Range.
 func (l *launch) memory(r device.Range, role backend.Role) *launch {
 	return l.within(r, 0, role)
 }

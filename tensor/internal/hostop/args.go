@@ -41,13 +41,12 @@ type more struct {
 	own      [8]float64
 }
 
-func (a *args) put(i int, first *byte, bytes int64) {
-	a.n = i + 1
+// at is where an operand is.
+func (a *args) at(i int) *memory {
 	if i < len(a.few) {
-		a.few[i] = memory{first, bytes}
-		return
+		return &a.few[i]
 	}
-	a.rest().operands[i-len(a.few)] = memory{first, bytes}
+	return &a.rest().operands[i-len(a.few)]
 }
 
 func (a *args) rest() *more {
@@ -72,12 +71,7 @@ func of[T any](a *args, i int) []T {
 	if i >= a.n {
 		return nil
 	}
-	var m memory
-	if i < len(a.few) {
-		m = a.few[i]
-	} else {
-		m = a.more.operands[i-len(a.few)]
-	}
+	m := a.at(i)
 	if m.bytes == 0 {
 		return nil
 	}
@@ -134,7 +128,7 @@ func (s *spare) giveBack(a *args) {
 	if race.Enabled {
 		return
 	}
-	if a.n > len(a.few) {
+	if a.more != nil && a.n > len(a.few) {
 		clear(a.more.operands[:a.n-len(a.few)])
 	}
 	a.few, a.n, a.live, a.Plan, a.captured = [4]memory{}, 0, nil, nil, false

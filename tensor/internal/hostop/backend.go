@@ -2,10 +2,8 @@ package hostop
 
 import (
 	"context"
-	"sync"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
@@ -38,13 +36,20 @@ func (b *Backend) Supports(c *backend.Call) bool {
 	return table.find(c) != nil && (table.pairs[c.Op] != nil || !c.Mixed())
 }
 
-// Do is backend.Backend's. A list is a launch for each item.
+// Do is backend.Backend's. An item of a list is a launch.
 func (b *Backend) Do(ctx context.Context, c *backend.Call) error {
 	defer c.Free()
+	if err := b.each(ctx, c); err != nil {
+		return c.Failed(err)
+	}
+	return nil
+}
+
+func (b *Backend) each(ctx context.Context, c *backend.Call) error {
 	f := table.find(c)
 	switch {
 	case f == nil:
-		return c.Failed(c.Unsupported())
+		return c.Unsupported()
 	case c.List.Stride == 0:
 		return b.do(ctx, f, c)
 	}
@@ -70,38 +75,29 @@ func (b *Backend) do(ctx context.Context, f function, c *backend.Call) error {
 		if n := room(c); n > 0 {
 			block, err := b.env.Scratch(ctx, int64(n)*int64(c.Dtype.Size()))
 			if err != nil {
-				return c.Failed(err)
+				return err
 			}
 			defer b.env.FreeScratch(ctx, block)
 			c.Add(backend.Ref{Ptr: block.Ptr(), Bytes: int64(n) * int64(c.Dtype.Size()), Dtype: c.Dtype})
 		}
 	}
-	if err := b.launch(f, c); err != nil {
-		return c.Failed(err)
-	}
-	return nil
+	return b.launch(f, c)
 }
 
-// launch is a launch as the stream gets it, which is done with it when Launch returns.
+// launch is a launch as the stream gets it, which is done with it when Launch returns. A call has one.
 type launch struct {
 	device.Launch
 	reads, writes [backend.MaxArgs + 1]device.Range
 }
 
-// launches keeps launches for reuse. In race builds each is new: the pool's edges would order the
-// goroutines that launch.
-var launches = sync.Pool{New: func() any { return new(launch) }}
-
 // briefBytes is how much memory a launch has at most that is brief.
 const briefBytes = 4 << 10
 
 func (b *Backend) launch(f function, c *backend.Call) error {
-	var l *launch
-	if race.Enabled {
+	l, _ := c.Scratch.(*launch)
+	if l == nil {
 		l = new(launch)
-	} else {
-		l = launches.Get().(*launch)
-		defer launches.Put(l)
+		c.Scratch = l
 	}
 	a := b.spare.take()
 	if err := b.operands(l, a, c); err != nil {
@@ -121,11 +117,10 @@ func (b *Backend) launch(f function, c *backend.Call) error {
 // operands gives the kernel its operands, and names the memory that it reads and writes to the stream.
 func (b *Backend) operands(l *launch, a *args, c *backend.Call) error {
 	bytes := int64(0)
-	l.Reads, l.Writes = l.reads[:0], l.writes[:0]
+	l.Reads, l.Writes, a.n = l.reads[:0], l.writes[:0], c.N
 	for i := range c.Args[:c.N] {
 		r := &c.Args[i]
 		if r.Bytes == 0 {
-			a.put(i, nil, 0)
 			continue
 		}
 		if r.Host == nil {
@@ -135,7 +130,7 @@ func (b *Backend) operands(l *launch, a *args, c *backend.Call) error {
 			}
 			r.Host = &host[0]
 		}
-		a.put(i, r.Host, r.Bytes)
+		*a.at(i) = memory{r.Host, r.Bytes}
 		role := c.Role(i)
 		if role&backend.Read != 0 {
 			l.Reads = append(l.Reads, r.Range())

@@ -36,10 +36,9 @@ func extremeGrad[T kernel.Float](a *args) {
 }
 
 func dropout[T kernel.Float](a *args) {
-	d := params[plan.Drop](a)
-	r := kernel.Random{Seed: d.Seed, Stream: d.Stream}
+	d := *params[plan.Drop](a)
 	if seed := of[uint64](a, 2); seed != nil { // of a captured step
-		r.Seed = seed[0]
+		d.Seed = seed[0]
 	}
-	kernel.Dropout(of[T](a, 0), of[T](a, 1), r, d.Below, d.Scale)
+	kernel.Dropout(of[T](a, 0), of[T](a, 1), d)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/tensor/internal/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
@@ -74,7 +75,7 @@ func vectorCases[T Float](rows, cols int) []vectorCase[T] {
 		{"row and column", 0, func(dst []T, x [4][]T) {
 			Zip(Mul, dst, x[0][:rows], x[1][:cols], NewBroadcast([]int{rows, cols}, []int{rows, 1}, []int{cols}))
 		}},
-		{"dropout", 0, func(dst []T, x [4][]T) { Dropout(dst, x[0], Random{1, 2}, 1<<31, 2) }},
+		{"dropout", 0, func(dst []T, x [4][]T) { Dropout(dst, x[0], plan.Drop{Seed: 1, Stream: 2, Below: 1 << 31, Scale: 2}) }},
 		{"adam", 0, func(dst []T, x [4][]T) {
 			copy(dst, x[0])
 			numbers, own := Numbers{}, [4]float64{}
