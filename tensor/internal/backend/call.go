@@ -23,7 +23,7 @@ type Ref struct {
 func (r *Ref) None() bool { return r.Dtype == NoDtype }
 
 // Count is the number of elements, 0 of an absent operand.
-func (r *Ref) Count() int { return int(r.Bytes) / max(1, dtypes[r.Dtype].size) }
+func (r *Ref) Count() int { return int(r.Bytes / int64(max(1, dtypes[r.Dtype].size))) }
 
 // Range is the operand's memory.
 func (r *Ref) Range() device.Range { return device.Range{Ptr: r.Ptr, Bytes: r.Bytes} }

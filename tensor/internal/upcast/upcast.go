@@ -159,7 +159,7 @@ func (k *copies) copyOf(r backend.Ref, wide backend.Dtype) (*copied, error) {
 			return o, nil
 		}
 	}
-	bytes := int64(r.Count() * wide.Size())
+	bytes := int64(r.Count()) * int64(wide.Size())
 	block, err := k.b.env.Scratch(k.ctx, bytes)
 	if err != nil {
 		return nil, k.c.Failed(err)

@@ -211,7 +211,7 @@ func TestErrors(t *testing.T) {
 		assert.Zero(t, r.cache.MemoryAllocated())
 	}
 	r, b := newRecorder(t)
-	huge := backend.Ref{Ptr: 1, Bytes: 1 << 40, Dtype: bf}
+	huge := backend.Ref{Ptr: 1, Bytes: 1 << 31, Dtype: bf}
 	require.ErrorIs(t, b.Do(t.Context(), r.call(backend.Add, bf, ref(1, bf), ref(2, bf), huge)), memcache.ErrOutOfMemory)
 	assert.Zero(t, r.cache.MemoryAllocated())
 }
