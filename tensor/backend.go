@@ -47,7 +47,8 @@ func (e *env) NewCall(op backend.Op, d backend.Dtype) *backend.Call { return e.c
 
 func (e *env) TF32() bool { return e.tf32 }
 
-// Scratch takes the memory of a capture while there is one. It belongs to no lifetime, whatever ctx has.
+// Scratch takes the memory of a capture while there is one. It belongs to no lifetime, whatever ctx
+// has.
 func (e *env) Scratch(ctx context.Context, bytes int64) (memcache.Block, error) {
 	if c := e.capturing.Load(); c != nil {
 		ctx = c.pool.Context(ctx)

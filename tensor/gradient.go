@@ -87,7 +87,8 @@ func (rt *Runtime) DivGrad(ctx context.Context, dst, dy, divisor *Tensor) (*Tens
 	return rt.grad(ctx, backend.Div, dst, dy, divisor, 0, 0)
 }
 
-// grad is the gradient of a function with parameters c and d, where saved is the argument or the result.
+// grad is the gradient of a function with parameters c and d, where saved is the argument or the
+// result.
 func (rt *Runtime) grad(ctx context.Context, op backend.Op, dst, dy, saved *Tensor, c, d float64) (*Tensor, error) {
 	in, err := rt.acquireAlike(op.Name(), dy, saved)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestKeepAtOnce has room for one block. While the first call waits for memory another one takes it.
+// TestKeepAtOnce has room for one block. While the first call waits for memory another one takes
+// it.
 func TestKeepAtOnce(t *testing.T) {
 	r := newRig(t, 64<<20)
 	r.needsHost("its memory has the size that the test gives it")

@@ -372,7 +372,8 @@ func TestBorrowedBlocks(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// TestFreedBlocks: an operation on memory that is gone is an error, whatever else the operation has.
+// TestFreedBlocks: an operation on memory that is gone is an error, whatever else the operation
+// has.
 func TestFreedBlocks(t *testing.T) {
 	r := newRig(t, 64<<20)
 	if r.visible == nil {

@@ -90,7 +90,8 @@ func (rt *Runtime) LinearInputGrad(ctx context.Context, dy, w, y *Tensor, fanIn 
 	return dx, masked && err == nil, err
 }
 
-// weightGrad is the product of a layer's weights' gradient, and the sums of dy's columns if db is not nil.
+// weightGrad is the product of a layer's weights' gradient, and the sums of dy's columns if db is
+// not nil.
 func (rt *Runtime) weightGrad(ctx context.Context, p product, dw, db, dy, x *Tensor) error {
 	if db != nil {
 		if done, err := rt.fused(ctx, rt.productCall(backend.MatMulSums, p, dw, dy, x, db)); done {
@@ -127,7 +128,8 @@ func (rt *Runtime) linear(ctx context.Context, op string, of backend.Op, x, w, b
 	return rt.result(ctx, op, x.dtype, shape, func(out *Tensor) error { return rt.biased(ctx, of, p, out, x, w, bias) })
 }
 
-// biased is a product with its bias, and perhaps ReLU, by two operations where the backend does not do both at once.
+// biased is a product with its bias, and perhaps ReLU, by two operations where the backend does not
+// do both at once.
 func (rt *Runtime) biased(ctx context.Context, op backend.Op, p product, out, x, w, bias *Tensor) error {
 	if done, err := rt.fused(ctx, rt.productCall(op, p, out, x, w, bias)); done {
 		return err

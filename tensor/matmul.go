@@ -65,7 +65,8 @@ func (p product) joined() product {
 	return p
 }
 
-// productCall begins a product with its operands: what follows the factors depends on the operation.
+// productCall begins a product with its operands: what follows the factors depends on the
+// operation.
 func (rt *Runtime) productCall(op backend.Op, p product, ts ...*Tensor) *backend.Call {
 	c := rt.call(op, ts...)
 	backend.SetParams(c, p.Product)

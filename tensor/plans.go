@@ -99,7 +99,8 @@ func (k *planKey) hash() uint64 {
 	return h
 }
 
-// remembered is what was planned for the key, or what makes it, once for all who ask. Errors are not remembered.
+// remembered is what was planned for the key, or what makes it, once for all who ask. Errors are
+// not remembered.
 func remembered[P any](rt *Runtime, k *planKey, make func() (P, error)) (P, error) {
 	if race.Enabled || k.n > len(k.words) {
 		return make()

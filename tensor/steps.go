@@ -17,7 +17,8 @@ type stepper interface {
 	own(first *float64)
 }
 
-// update is one parameter's step: its state is what the rule has, in order, and nil where it is absent.
+// update is one parameter's step: its state is what the rule has, in order, and nil where it is
+// absent.
 type update struct {
 	step  stepper
 	p, g  *Tensor
@@ -61,7 +62,8 @@ func (s *steps) give() {
 	}
 }
 
-// step queues the updates of n parameters, each of which set describes. If one can't be done none is.
+// step queues the updates of n parameters, each of which set describes. If one can't be done none
+// is.
 func (rt *Runtime) step(ctx context.Context, op backend.Op, name string, n int, set func(i int, u *update) error) error {
 	s := takeSteps()
 	defer s.give()
@@ -202,8 +204,8 @@ func (all *stepOperands) acquire(rt *Runtime, op string, ts ...*Tensor) error {
 	return err
 }
 
-// checkStep returns an error if the tensors differ in shape or dtype, apart from a bfloat16 gradient
-// of float32 parameters, or if two of them overlap in memory.
+// checkStep returns an error if the tensors differ in shape or dtype, apart from a bfloat16
+// gradient of float32 parameters, or if two of them overlap in memory.
 func checkStep(op string, ts []*Tensor) error {
 	alike := ts
 	if len(ts) > 1 && ts[1].code.Wide() == ts[0].code { // a gradient

@@ -94,7 +94,8 @@ func (w *watcher) Do(ctx context.Context, c *backend.Call) error {
 	return nil
 }
 
-// readsToo reports whether memory is also that of an operand that is read, as of an operation in place.
+// readsToo reports whether memory is also that of an operand that is read, as of an operation in
+// place.
 func (w *watcher) readsToo(c *backend.Call, m device.Range) bool {
 	for i, r := range c.Args[:c.N] {
 		if c.Role(i)&backend.Read != 0 && r.Ptr < m.Ptr+device.Ptr(m.Bytes) && m.Ptr < r.Ptr+device.Ptr(r.Bytes) {

@@ -49,7 +49,8 @@ func TestSlice(t *testing.T) {
 	assert.Zero(t, new(List).Len())
 }
 
-// TestCalls: a call is empty if nothing that it writes has elements, and mixed if something narrow is not of its type.
+// TestCalls: a call is empty if nothing that it writes has elements, and mixed if something narrow
+// is not of its type.
 func TestCalls(t *testing.T) {
 	var pool Pool
 	some := func(d Dtype) Ref { return Ref{Ptr: 8, Bytes: 16, Dtype: d} }

@@ -11,7 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// Ref is the memory of one operand: row-major elements. The zero Ref stands for an optional operand that is absent.
+// Ref is the memory of one operand: row-major elements. The zero Ref stands for an optional operand
+// that is absent.
 type Ref struct {
 	Ptr   device.Ptr
 	Bytes int64
@@ -31,7 +32,8 @@ func (r *Ref) Range() device.Range { return device.Range{Ptr: r.Ptr, Bytes: r.By
 // MaxArgs is the most operands of an operation, apart from lists.
 const MaxArgs = 12
 
-// Call is one operation. Those of one runtime are made and used by one goroutine at a time; Do takes a call over.
+// Call is one operation. Those of one runtime are made and used by one goroutine at a time; Do
+// takes a call over.
 type Call struct {
 	Op     Op
 	Dtype  Dtype // in which it computes: that of the first operand, unless the operation says otherwise
@@ -50,7 +52,8 @@ type Call struct {
 	pool      *Pool
 }
 
-// List are items with the same operands: the parameters of an optimiser's step, or tensors that are clipped.
+// List are items with the same operands: the parameters of an optimiser's step, or tensors that are
+// clipped.
 type List struct {
 	Refs   []Ref // Stride operands of each item, in the order of the family's; not to be kept after Do
 	Stride int

@@ -1,4 +1,5 @@
-// Package backend is the contract between package tensor and the kernels of a device: operations as data.
+// Package backend is the contract between package tensor and the kernels of a device: operations as
+// data.
 //
 // A [Call] is one operation on operands that were checked. The table of families lists the
 // operations with the role of each operand. A [Backend] runs calls on one stream; it needs no list

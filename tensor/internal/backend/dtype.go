@@ -21,7 +21,8 @@ const (
 	Dtypes
 )
 
-// dtypes is the one table of types. Kernels are listed elsewhere, by operation and type, and an empty cell is an error.
+// dtypes is the one table of types. Kernels are listed elsewhere, by operation and type, and an
+// empty cell is an error.
 var dtypes = [Dtypes]struct {
 	name, suffix string
 	size         int
@@ -49,7 +50,8 @@ func (d Dtype) Size() int { return dtypes[d].size }
 // Suffix ends the names of GPU kernels for the type.
 func (d Dtype) Suffix() string { return dtypes[d].suffix }
 
-// Wide is the type that an operation computes in if there is no kernel for d; NoDtype if there is no such type.
+// Wide is the type that an operation computes in if there is no kernel for d; NoDtype if there is
+// no such type.
 func (d Dtype) Wide() Dtype { return dtypes[d].wide }
 
 // Float reports whether there is arithmetic with the type.

@@ -9,9 +9,11 @@ type family struct {
 	// Call.List: = is for one that is overwritten, + for one that is updated, and ? ends the name
 	// of one that may be absent.
 	operands string
-	// ops are the operations in the order of the codes of kernels, by their names in errors, launches and profiles.
+	// ops are the operations in the order of the codes of kernels, by their names in errors, launches
+	// and profiles.
 	ops string
-	// base is the operation that the runtime queues, with others, for a fusion that a backend does not support.
+	// base is the operation that the runtime queues, with others, for a fusion that a backend does not
+	// support.
 	base string
 }
 

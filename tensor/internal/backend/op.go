@@ -9,7 +9,8 @@ type Op uint16
 // Role is what an operation does with an operand.
 type Role uint8
 
-// An operand is read, overwritten, or both: Update is also the role of one that the operation writes in part.
+// An operand is read, overwritten, or both: Update is also the role of one that the operation
+// writes in part.
 const (
 	Read Role = 1 << iota
 	Write
@@ -78,7 +79,8 @@ func (o Op) Roles() []Role { return rows[o].roles }
 // ListRoles are those of the operands of each item of a list.
 func (o Op) ListRoles() []Role { return rows[o].list }
 
-// Base is the operation that a fusion takes the place of, together with others; NoOp for what is no fusion.
+// Base is the operation that a fusion takes the place of, together with others; NoOp for what is no
+// fusion.
 func (o Op) Base() Op { return rows[o].base }
 
 // Of is the operation of the family with a code.

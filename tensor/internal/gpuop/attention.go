@@ -8,8 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// The kernels of attention: each without matrix units, and with them for queries, keys and values of
-// at most 64 and 128 columns. The short ones take shortMost rows and columns at most.
+// The kernels of attention: each without matrix units, and with them for queries, keys and values
+// of at most 64 and 128 columns. The short ones take shortMost rows and columns at most.
 var (
 	attentionForward   = attentionEditions("attention")
 	attentionGradQuery = attentionEditions("attention_grad_query")
@@ -51,8 +51,8 @@ func attends(b *Backend, c *backend.Call) bool {
 // editionOf is the number of the edition with matrix units; there is none if heads are too wide.
 func editionOf(p *kernel.Attention) int { return max(1, (max(p.E, p.V)+63)/64) }
 
-// attentionTiles makes it a launch with a block for each tile of rows, element of the batch and part
-// of the columns. It returns the kernel of the edition for the launch's dtype.
+// attentionTiles makes it a launch with a block for each tile of rows, element of the batch and
+// part of the columns. It returns the kernel of the edition for the launch's dtype.
 func (l *launch) attentionTiles(p *kernel.Attention, rows, cols int, k [3]name) name {
 	l.grid(tiles(rows), tileSide, 8)
 	l.Grid[1], l.Grid[2] = uint32(min(p.Count(), maxGridY)), uint32(max(1, (cols+attentionColumns-1)/attentionColumns))
@@ -85,7 +85,8 @@ func attention(_ context.Context, l *launch, _ name) error {
 	return l.operands(0, 1).attended(p, 2).run(k)
 }
 
-// attended is what all kernels of attention end with: queries, keys, values and a mask, from an operand on.
+// attended is what all kernels of attention end with: queries, keys, values and a mask, from an
+// operand on.
 func (l *launch) attended(p *kernel.Attention, first int) *launch {
 	l.from(first, p.Query.At).from(first+1, p.Key.At).from(first+2, p.Value.At).operands(first + 3)
 	layouts := [...]*kernel.Layout{&p.Query, &p.Key, &p.Value, &p.Out, &p.Mask, &p.DQuery, &p.DKey, &p.DValue}

@@ -7,7 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
-// The operands of a step of a recurrent layer, and of its gradient, are those of the families Cell and CellGrad.
+// The operands of a step of a recurrent layer, and of its gradient, are those of the families Cell
+// and CellGrad.
 
 func cell(_ context.Context, l *launch, k name) error {
 	const gates, hidden, bias, h, c, newH, newC, kept = 0, 1, 2, 3, 4, 5, 6, 7

@@ -103,13 +103,15 @@ var ownTiling = func(p product) (Way, string) {
 }
 
 const (
-	// leastRows are the fewest rows that gradients of weights were measured with: those of fewer are the library's.
+	// leastRows are the fewest rows that gradients of weights were measured with: those of fewer are
+	// the library's.
 	leastRows = 128
 	// wideBlocks are one wave of the blocks of product_wide.cu: one on each multiprocessor.
 	wideBlocks = 128
 )
 
-// productParts is into how many parts the inner dimension is cut: few steps take less time than blocks that meet.
+// productParts is into how many parts the inner dimension is cut: few steps take less time than
+// blocks that meet.
 var productParts = func(w Way, tiles, steps int) int {
 	most, least := enough/tiles, 1
 	if w == OwnWide {
@@ -133,7 +135,8 @@ func Force(w Way, parts func(tiles, steps int) int) (restore func()) {
 	return func() { ownTiling, productParts = own, cut }
 }
 
-// Tiles is the number of tiles of a result, and Steps that of steps of the inner dimension, by kernels of our own.
+// Tiles is the number of tiles of a result, and Steps that of steps of the inner dimension, by
+// kernels of our own.
 func (w Way) Tiles(m, n int) int { return tilings[w].tiles(m, n) }
 func (w Way) Steps(k int) int    { return tilings[w].steps(k) }
 

@@ -16,7 +16,8 @@ func clips(t *entries) {
 	t.run("bound", clip, backend.Bound)
 }
 
-// maxClipped is the number of tensors that one launch takes: as many as a kernel's 4 KiB of arguments.
+// maxClipped is the number of tensors that one launch takes: as many as a kernel's 4 KiB of
+// arguments.
 const maxClipped = 192
 
 // sortOf is the code of a norm in clip.cu: 0 for one that has no sort of its own.

@@ -9,7 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// convTile is one of the editions of the kernels of a convolution, by the tile of the result that a block does.
+// convTile is one of the editions of the kernels of a convolution, by the tile of the result that a
+// block does.
 type convTile struct {
 	conv, inputGrad, weightGrad name
 	rows, cols                  int
@@ -95,7 +96,8 @@ func pool(_ context.Context, l *launch, k name) error {
 	return l.flag(p.Adaptive, p.ExcludePadding, p.HasDivisor).word(p.Divisor).run(k)
 }
 
-// fits refuses what the kernels count with 32 bits: the pixels of a channel, and the numbers that a result is a sum of.
+// fits refuses what the kernels count with 32 bits: the pixels of a channel, and the numbers that a
+// result is a sum of.
 func fits(p *kernel.Conv) error {
 	const most = 1 << 30
 	window := float64(p.Window[0]) * float64(p.Window[1])
@@ -145,9 +147,9 @@ func convInputGrad(_ context.Context, l *launch, _ name) error {
 	return l.convTiles(t, p.C, cols, products).operands(0, 1, 2, 3).conv(p).run(t.inputGrad)
 }
 
-// A gradient of the weights is a sum over all places of all images: few results, each of many products. Parts of the
-// sum are tiles of their own, to scratch memory of at most maxPartial elements, and are added in
-// the order of the parts.
+// A gradient of the weights is a sum over all places of all images: few results, each of many
+// products. Parts of the sum are tiles of their own, to scratch memory of at most maxPartial
+// elements, and are added in the order of the parts.
 const (
 	maxPartial  = 1 << 20
 	leastPlaces = 256

@@ -249,7 +249,8 @@ func (l *library) MatMul(_ device.Stream, g *device.Gemm) error {
 	return nil
 }
 
-// TestProductsOfABatch asks for every product once, in as few calls as the largest dimension allows.
+// TestProductsOfABatch asks for every product once, in as few calls as the largest dimension
+// allows.
 func TestProductsOfABatch(t *testing.T) {
 	const m, n, size = 2, 3, 4
 	for _, dims := range [][]int{{5}, {5, 2}, {2, 5}, {2, 5, 3}, {3, 2, 5}, {2, 2}} {
@@ -386,7 +387,8 @@ func TestStepLaunches(t *testing.T) {
 	}
 }
 
-// TestNarrowGradients of wide parameters have kernels of their own; nothing else of an update may be narrow there.
+// TestNarrowGradients of wide parameters have kernels of their own; nothing else of an update may
+// be narrow there.
 func TestNarrowGradients(t *testing.T) {
 	r := newRig(t)
 	call := func(op backend.Op, p, g, state backend.Dtype) *backend.Call {
@@ -425,7 +427,8 @@ func TestUnsupported(t *testing.T) {
 	assert.ErrorContains(t, err, fmt.Sprint("tensor: dropout: ", backend.ErrUnsupported, ": there is no kernel dropout_bf16"))
 }
 
-// TestFusedEntropy: a cross entropy and its gradient are one launch for one loss of few, short rows.
+// TestFusedEntropy: a cross entropy and its gradient are one launch for one loss of few, short
+// rows.
 func TestFusedEntropy(t *testing.T) {
 	r := newRig(t)
 	call := func(d backend.Dtype, rows, classes int, each bool) *backend.Call {

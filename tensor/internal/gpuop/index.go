@@ -35,7 +35,8 @@ func take(_ context.Context, l *launch, k name) error {
 // sortedRun is how many places one block sorts; it is the same in index.cu.
 const sortedRun = 2048
 
-// sortIndex sorts runs in shared memory, and merges pairs of runs from one buffer to the other until there is one.
+// sortIndex sorts runs in shared memory, and merges pairs of runs from one buffer to the other
+// until there is one.
 func sortIndex(_ context.Context, l *launch, k name) error {
 	p, n := backend.ParamsOf[plan.Sort](l.c.Params()), l.arg(0).Count()
 	to, other := 0, 1
@@ -56,7 +57,8 @@ func sortIndex(_ context.Context, l *launch, k name) error {
 	return nil
 }
 
-// takeGrads makes it a launch with a block for each row and 32 columns, and at most so many for a row.
+// takeGrads makes it a launch with a block for each row and 32 columns, and at most so many for a
+// row.
 func (l *launch) takeGrads(rows int, t *plan.TakeGrad, most int) *launch {
 	l.grid(rows, 32, 8).Grid[1] = uint32(min((t.Outer*t.Inner+31)/32, most))
 	return l

@@ -28,8 +28,8 @@ func namedBy(prefix string, dtypes ...backend.Dtype) (all [backend.Dtypes]name) 
 	return all
 }
 
-// editions are the kernels that the PTX has, by name and dtype. Their names end with the dtype, with
-// the size of an element where kernels move elements whatever they are, or with neither.
+// editions are the kernels that the PTX has, by name and dtype. Their names end with the dtype,
+// with the size of an element where kernels move elements whatever they are, or with neither.
 var editions = sync.OnceValue(func() [][backend.Dtypes]string {
 	all := make([][backend.Dtypes]string, len(texts))
 	for n, text := range texts {

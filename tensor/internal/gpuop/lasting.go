@@ -9,7 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 )
 
-// Launches follow each other on the stream, so that they share the memory that each needs while it runs.
+// Launches follow each other on the stream, so that they share the memory that each needs while it
+// runs.
 
 // takeWorkspace returns the workspace of the library of products.
 func (b *Backend) takeWorkspace(ctx context.Context) (device.Range, error) {

@@ -73,7 +73,8 @@ const maxBlocks = 1 << 12
 // blocks are enough for n elements, so many of them for each.
 func blocks(n, each int) uint32 { return uint32(min(max((n+each-1)/each, 1), maxBlocks)) }
 
-// threads are enough for n elements of a block, four or more for each: a power of two from 32 to most.
+// threads are enough for n elements of a block, four or more for each: a power of two from 32 to
+// most.
 func threads(n, most int) int {
 	t := 32
 	for t < most && 4*t < n {
@@ -82,7 +83,8 @@ func threads(n, most int) int {
 	return t
 }
 
-// maxGridY is the most blocks that a grid has in its second dimension; kernels stride over what is more.
+// maxGridY is the most blocks that a grid has in its second dimension; kernels stride over what is
+// more.
 const maxGridY = 1<<16 - 1
 
 // maxDims is the number of dimensions that kernels take, after those that walk alike were merged.

@@ -38,7 +38,8 @@ func (l *launch) norm(p *kernel.RowNorm) *launch {
 // narrowNorm is the most elements of a narrow row that a warp takes.
 const narrowNorm = 2048
 
-// normed ends the arguments of a kernel that takes rows: of narrow elements a warp takes each short row.
+// normed ends the arguments of a kernel that takes rows: of narrow elements a warp takes each short
+// row.
 func (l *launch) normed(p *kernel.RowNorm) *launch {
 	if l.c.Narrow {
 		short := p.Per*p.Inner <= narrowNorm
@@ -54,7 +55,8 @@ func normalize(_ context.Context, l *launch, k name) error {
 	return l.normRows(p).all().normed(p).run(k)
 }
 
-// Few rows are those whose gradients are one launch: with blocks of so many rows there are places for what each leaves.
+// Few rows are those whose gradients are one launch: with blocks of so many rows there are places
+// for what each leaves.
 const (
 	fewRows    = 1024
 	rowsOfNorm = 8

@@ -107,7 +107,8 @@ var tilings = [...]tiling{
 func (t *tiling) tiles(m, n int) int { return (m + t.side - 1) / t.side * ((n + t.side - 1) / t.side) }
 func (t *tiling) steps(k int) int    { return (k + t.stage - 1) / t.stage }
 
-// partBytes is what a part of the inner dimension leaves for each tile: its results, and sums of rows in float64.
+// partBytes is what a part of the inner dimension leaves for each tile: its results, and sums of
+// rows in float64.
 func (t *tiling) partBytes() int { return (t.side*t.side + 2*t.side) * 4 }
 
 // ownProduct is a product and what follows it in one launch.

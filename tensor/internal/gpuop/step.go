@@ -33,7 +33,8 @@ func stepKernel(c *backend.Call) name {
 }
 
 const (
-	// maxParameters is the number that one launch of an optimiser takes: as many as a kernel's 4 KiB of arguments.
+	// maxParameters is the number that one launch of an optimiser takes: as many as a kernel's 4 KiB
+	// of arguments.
 	maxParameters = 48
 	// together is how many elements a thread has in flight; it is the same in step.cu.
 	together = 4

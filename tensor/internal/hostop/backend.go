@@ -84,7 +84,8 @@ func (b *Backend) do(ctx context.Context, f function, c *backend.Call) error {
 	return b.launch(f, c)
 }
 
-// launch is a launch as the stream gets it, which is done with it when Launch returns. A call has one.
+// launch is a launch as the stream gets it, which is done with it when Launch returns. A call has
+// one.
 type launch struct {
 	device.Launch
 	reads, writes [backend.MaxArgs + 1]device.Range
@@ -114,7 +115,8 @@ func (b *Backend) launch(f function, c *backend.Call) error {
 	return err
 }
 
-// operands gives the kernel its operands, and names the memory that it reads and writes to the stream.
+// operands gives the kernel its operands, and names the memory that it reads and writes to the
+// stream.
 func (b *Backend) operands(l *launch, a *args, c *backend.Call) error {
 	bytes := int64(0)
 	l.Reads, l.Writes, a.n = l.reads[:0], l.writes[:0], c.N

@@ -19,7 +19,8 @@ func products(t *functions) {
 	t.floats(avgPoolGrad[float32], avgPoolGrad[float64], backend.AvgPoolGrad)
 }
 
-// scratch is how many elements of scratch memory an operation takes, which come as the operand after its last one.
+// scratch is how many elements of scratch memory an operation takes, which come as the operand
+// after its last one.
 var scratch = func() (t [backend.Ops]map[backend.Dtype]func(c *backend.Call) int) {
 	floats := func(f32, f64 func(c *backend.Call) int, ops ...backend.Op) {
 		for _, op := range ops {

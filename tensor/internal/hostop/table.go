@@ -8,7 +8,8 @@ import (
 // function computes an operation.
 type function = func(a *args)
 
-// cells are functions by the dtype in which they compute. An empty one is an operation that the host does not do.
+// cells are functions by the dtype in which they compute. An empty one is an operation that the
+// host does not do.
 type cells [backend.Dtypes]function
 
 // functions are those of all operations.

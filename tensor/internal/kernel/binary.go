@@ -54,7 +54,8 @@ func ZipAlike[T Float](op Binary, dst, a, b []T) {
 	split(len(dst), grain, func(lo, hi int) { z.row(dst[lo:hi], a[lo:], b[lo:], 1, 1) })
 }
 
-// zipper computes rows, whose elements in a and b are sa and sb apart: 1, or 0 for one element in place of many.
+// zipper computes rows, whose elements in a and b are sa and sb apart: 1, or 0 for one element in
+// place of many.
 type zipper[T Float] struct {
 	vector simd.BinaryFunc[T] // nil: loop
 	loop   func(dst, a, b []T, sa, sb int)

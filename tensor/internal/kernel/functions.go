@@ -49,7 +49,8 @@ type loop struct {
 	double func(dst, x []float64, c float64)
 }
 
-// Functions are the elementwise functions, in the order of their codes: those with a Slope come last.
+// Functions are the elementwise functions, in the order of their codes: those with a Slope come
+// last.
 var Functions = []Function{
 	{Name: "neg", Doc: "returns -x.", Value: func(x, _, _ float64) float64 { return -x }, vector: simd.Neg, cheap: true, loop: loop{neg[float32], neg[float64]}},
 	{Name: "exp", Doc: "returns e to the power of x.", Value: func(x, _, _ float64) float64 { return exp(x) }, vector: simd.Exp},
@@ -192,7 +193,8 @@ const (
 	tanhCubic = 0.044715
 )
 
-// normal is the distribution function of the standard normal distribution, without cancellation for negative numbers.
+// normal is the distribution function of the standard normal distribution, without cancellation for
+// negative numbers.
 func normal(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }
 
 // sigmoid never overflows: exp gets an argument that is not positive.

@@ -18,7 +18,8 @@ type RowNorm struct {
 func (p *RowNorm) rows() int { return p.N * p.Groups }
 func (p *RowNorm) cols() int { return p.Per * p.Inner }
 
-// rowParts walks over a row's parts: elements [lo, hi), with their weights and what is added: as many, or one for all.
+// rowParts walks over a row's parts: elements [lo, hi), with their weights and what is added: as
+// many, or one for all.
 type rowParts[T Float] struct {
 	p         *RowNorm
 	all       [2][]T // the weights of the row's group, and what is added; nil: none

@@ -19,7 +19,8 @@ const (
 // Gates is the number of gates: of numbers that a product gives for each of the state's.
 func (k Recurrent) Gates() int { return [...]int{1, 1, 4, 3}[k] }
 
-// each calls step for the n numbers of states of size: with the batch row, the number's place, and that in the row.
+// each calls step for the n numbers of states of size: with the batch row, the number's place, and
+// that in the row.
 func (k Recurrent) each(n, size int, step func(b, at, i int)) {
 	split(n/max(1, size), max(1, grainMath/max(1, k.Gates()*size)), func(lo, hi int) {
 		for b := lo; b < hi; b++ {

@@ -37,7 +37,8 @@ func (s *spares[J]) give(j *J) {
 	s.mu.Unlock()
 }
 
-// either is a or b, whichever is a V: the one of float32 and float64 that belongs to a type parameter.
+// either is a or b, whichever is a V: the one of float32 and float64 that belongs to a type
+// parameter.
 func either[V any](a, b any) V {
 	if v, ok := a.(V); ok {
 		return v

@@ -27,14 +27,16 @@ type Pad struct{ Row, Start, Length int }
 // Take says how rows are taken from an array (Outer, Rows, Inner) by Count indices.
 type Take struct{ Outer, Rows, Count, Inner int }
 
-// TakeGrad is Take backwards: the row Skip gets nothing, and Mean divides by how often a row was taken.
+// TakeGrad is Take backwards: the row Skip gets nothing, and Mean divides by how often a row was
+// taken.
 type TakeGrad struct {
 	Take
 	Skip int
 	Mean bool
 }
 
-// Sort says how indices are sorted: those of the row Skip, and those outside of [0, Rows), come last.
+// Sort says how indices are sorted: those of the row Skip, and those outside of [0, Rows), come
+// last.
 type Sort struct{ Rows, Skip int }
 
 // Loss are the parameters of a loss. Each: the result is a number per element, not their sum.

@@ -10,7 +10,8 @@ type Function struct {
 	Constant            func(x float64) bool // where the gradient is 0, whatever it is multiplied by; nil: nowhere
 }
 
-// Functions are the functions of package kernel that have a gradient, by name, for their parameters.
+// Functions are the functions of package kernel that have a gradient, by name, for their
+// parameters.
 var Functions = map[string]func(c, d float64) Function{
 	"abs": of(Abs), "sin": of(Sin), "cos": of(Cos), "erf": of(Erf), "rsqrt": of(Rsqrt), "gelu": of(GELU), "gelu tanh": of(GELUTanh), "silu": of(SiLU),
 	"logsigmoid": of(LogSigmoid), "softplus": Softplus,

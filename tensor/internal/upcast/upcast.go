@@ -75,7 +75,8 @@ func (b *Backend) part(c *backend.Call, part backend.List) *backend.Call {
 	return p
 }
 
-// copied is an operand and its wide copy. Memory that an operation names twice, as a result in place, has one copy.
+// copied is an operand and its wide copy. Memory that an operation names twice, as a result in
+// place, has one copy.
 type copied struct {
 	of, wide backend.Ref
 	block    memcache.Block

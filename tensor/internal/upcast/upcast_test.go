@@ -116,7 +116,8 @@ func (r *recorder) call(op backend.Op, d backend.Dtype, refs ...backend.Ref) *ba
 	return c
 }
 
-// TestRoles: what is read is converted before, what is written afterwards, and memory that is named twice has one copy.
+// TestRoles: what is read is converted before, what is written afterwards, and memory that is named
+// twice has one copy.
 func TestRoles(t *testing.T) {
 	for _, c := range []struct {
 		op   backend.Op
@@ -176,7 +177,8 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestFusions: a fusion is upcast where its base would be; where the base is native the runtime does better without it.
+// TestFusions: a fusion is upcast where its base would be; where the base is native the runtime
+// does better without it.
 func TestFusions(t *testing.T) {
 	r, b := newRecorder(t)
 	masked := func(d backend.Dtype) *backend.Call {
