@@ -36,25 +36,25 @@ func classOf[L Index](e *Entropy, label L) (class int, counts, bad bool) {
 
 // CrossEntropy sets loss to the weighted -log softmax(logits)[label] of each row, or loss[0] to their sum or mean; weights may
 // be nil. A label that is no class makes the loss NaN, and the first one is noted in fault.
-func CrossEntropy[T Float, E Logit, L Index](loss []T, logits []E, labels []L, weights []T, e Entropy, fault *Fault) {
+func CrossEntropy[T Float, E Logit, L Index](loss []T, logits []E, labels []L, weights []T, e *Entropy, fault *Fault) {
 	note(fault, FaultLabel, labels, e.Cols, func(label L) bool {
-		_, _, bad := classOf(&e, label)
+		_, _, bad := classOf(e, label)
 		return bad
 	})
 	if e.Each {
 		split(len(labels), max(1, mathGrain()/max(1, e.Cols)), func(lo, hi int) {
 			buf := buffer[T](logits, e.Rows)
 			for i := lo; i < hi; i++ {
-				loss[i] = T(surprise(row(logits, i, e.Rows, buf), labels[i], weights, &e))
+				loss[i] = T(surprise(row(logits, i, e.Rows, buf), labels[i], weights, e))
 			}
 		})
 		return
 	}
 	sum := sumOfParts(len(labels), max(1, mathGrain()*parts/max(1, len(logits))), func(lo, hi int) float64 {
 		buf := buffer[T](logits, e.Rows)
-		return sumOf(lo, hi, func(i int) float64 { return surprise(row(logits, i, e.Rows, buf), labels[i], weights, &e) })
+		return sumOf(lo, hi, func(i int) float64 { return surprise(row(logits, i, e.Rows, buf), labels[i], weights, e) })
 	})
-	loss[0] = T(sum / divisor(labels, weights, &e))
+	loss[0] = T(sum / divisor(labels, weights, e))
 }
 
 // divisor is what the sum of the losses is divided by.
@@ -98,23 +98,23 @@ func narrow(v int64) int32 { return int32(min(max(v, math.MinInt32), math.MaxInt
 // CrossEntropyGrad sets dst to the gradient of the logits, times dloss, which is that of each row's loss or of the only one.
 // dst may be the logits, and each of its elements is rounded once. Rows whose label is ignored or
 // no class get 0: a bad label must not spoil the parameters.
-func CrossEntropyGrad[T Float, E Logit, L Index](dst, logits []E, labels []L, weights, dloss []T, e Entropy) {
+func CrossEntropyGrad[T Float, E Logit, L Index](dst, logits []E, labels []L, weights, dloss []T, e *Entropy) {
 	if len(dst) == 0 {
 		return
 	}
-	per, spread := divisor(labels, weights, &e), spreadOf(weights, &e)
+	per, spread := divisor(labels, weights, e), spreadOf(weights, e)
 	split(len(labels), max(1, mathGrain()/e.Cols), func(lo, hi int) {
 		var room exponentials
 		buf := buffer[T](logits, e.Rows)
 		for i := lo; i < hi; i++ {
-			class, counts, bad := classOf(&e, labels[i])
+			class, counts, bad := classOf(e, labels[i])
 			if !counts || bad {
 				clearRow(dst, i, e.Rows)
 				continue
 			}
 			in := row(logits, i, e.Rows, buf)
 			out := rowOr(dst, i, e.Rows, in)
-			slopes(out, in, class, scaleOf(dloss, i, per, &e), spread, weights, &e, &room)
+			slopes(out, in, class, scaleOf(dloss, i, per, e), spread, weights, e, &room)
 			setRow(dst, i, e.Rows, out)
 		}
 	})

@@ -46,7 +46,7 @@ func vectorCases[T Float](rows, cols int) []vectorCase[T] {
 			Softmax(y, x[1], r, true)
 			SoftmaxGrad(dst, x[0], y, r, true)
 		}},
-		{"cross entropy grad", 4, func(dst []T, x [4][]T) { CrossEntropyGrad(dst, x[0], labels, nil, x[1][:1], entropy) }},
+		{"cross entropy grad", 4, func(dst []T, x [4][]T) { CrossEntropyGrad(dst, x[0], labels, nil, x[1][:1], &entropy) }},
 		{"layer norm", 64, func(dst []T, x [4][]T) { Normalize(norm, dst, make([]float64, 2*rows), x[0], x[1][:cols], x[2][:cols]) }},
 		{"layer norm grad", 256, func(dst []T, x [4][]T) {
 			stats := make([]float64, 2*rows)
