@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/null"
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
@@ -39,6 +40,22 @@ func own(t *testing.T, text string) (*Verification, error) {
 		return nil, err
 	}
 	return Verify(p)
+}
+
+// TestStreamsOfLaterRequests: a stream that the cache found closed stays open while a request of this
+// step or of a later one is on it.
+func TestStreamsOfLaterRequests(t *testing.T) {
+	dev, err := null.New(null.Config{Capacity: 1 << 20})
+	require.NoError(t, err)
+	s, err := dev.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	m := &machine{p: &recording.Program{Streams: []uint64{7}}, byIndex: []device.Stream{s}, lastUse: []int{5}}
+	inside := []recording.Entry{{Action: recording.StreamClosed, Stream: 7}}
+	for i, closed := range []bool{4: false, 5: false, 6: true} {
+		m.closeStreams(i, inside)
+		require.Equal(t, closed, s.Closed(), "step %d", i)
+	}
+	require.NoError(t, dev.Close())
 }
 
 // TestBooks: where the calls can't be made again, any change of the entries, the statistics or the blocks is still found.
