@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/device/null"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 )
 
-func TestMain(m *testing.M) { cisterntest.Main(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // recorder is a backend that keeps what it was asked to do, and the environment of both.
 type recorder struct {
@@ -31,7 +32,10 @@ type recorder struct {
 }
 
 func newRecorder(t *testing.T) (*recorder, *Backend) {
-	s := stacktest.New(t, stacktest.Config{Capacity: 64 << 20})
+	dev, err := null.New(null.Config{Capacity: 64 << 20})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	s := stacktest.New(t, stacktest.Config{Device: dev})
 	r := &recorder{t: t, cache: s.Cache, stream: s.Stream, native: func(*backend.Call) bool { return false }, blocks: map[device.Ptr]string{}}
 	return r, New(r, r)
 }
