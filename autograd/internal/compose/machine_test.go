@@ -12,6 +12,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/transfer"
@@ -26,6 +27,7 @@ type machine struct {
 	pool   *transfer.Pool
 	stream device.Stream
 	rt     *tensor.Runtime
+	held   *held
 
 	launched func() // is called before each launch of the stream's
 }
@@ -47,7 +49,10 @@ func hostMachines(t testing.TB, cfg memcache.Config) []*machine {
 
 func newMachine(t testing.TB, dev device.Device, cfg memcache.Config) *machine {
 	t.Helper()
-	m := &machine{dev: dev, launched: func() {}}
+	m := &machine{dev: dev, launched: func() {}, held: &held{blocks: map[uint64]int64{}}}
+	if !race.Enabled { // its lock would order the goroutines that allocate
+		cfg.Observer = m.held
+	}
 	var err error
 	m.cache, err = memcache.New(m.dev, cfg)
 	require.NoError(t, err)

@@ -36,7 +36,7 @@ type run struct {
 	batch      int                    // the first of this rank's
 	results    []autograd.NamedTensor // of the captured step, or of one that has just been taken
 	seen       []observation
-	peak       int64 // of allocated bytes, in the second step or a later one
+	peak       int64 // of what tensors hold, in the second step or a later one
 	statistics tensor.OffloadStats
 	failed     error // the first error of a step, which was taken again
 }
@@ -140,10 +140,10 @@ func numbers(tr *trial, n int) []float64 {
 
 func (r *run) steps(again func(error) bool) error {
 	for r.step = range r.model.steps {
-		r.cache.ResetPeakStats()
+		r.held.most()
 		err := r.take()
 		if r.step > 0 {
-			r.peak = max(r.peak, r.cache.MaxMemoryAllocated())
+			r.peak = max(r.peak, r.held.most())
 		}
 		if err != nil && r.failed == nil && again(err) {
 			r.failed = err
