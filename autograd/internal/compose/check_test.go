@@ -67,6 +67,8 @@ func (tr *trial) on(machines []*machine) ([]*run, error) {
 func (tr *trial) excess(want, got *run) error {
 	slack := int64(0)
 	switch {
+	case tr.steps > 1 && want.peak == 0:
+		return errors.New("no peak was measured")
 	case tr.options&(capture|prepare|interleave|ranks|offload) != 0:
 		return nil
 	case tr.options&(checkpoints|offloadState|offloadParameters) != 0:

@@ -8,7 +8,8 @@ import (
 )
 
 // held observes a cache, and counts the bytes that tensors hold of it: without the scratch memory of
-// kernels, whose size is the processor's.
+// kernels, whose size is the processor's. Its lock orders no streams: one goroutine of a machine
+// allocates and frees.
 type held struct {
 	mu          sync.Mutex
 	bytes, peak int64

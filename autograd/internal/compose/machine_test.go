@@ -12,7 +12,6 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
-	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/transfer"
@@ -50,9 +49,7 @@ func hostMachines(t testing.TB, cfg memcache.Config) []*machine {
 func newMachine(t testing.TB, dev device.Device, cfg memcache.Config) *machine {
 	t.Helper()
 	m := &machine{dev: dev, launched: func() {}, held: &held{blocks: map[uint64]int64{}}}
-	if !race.Enabled { // its lock would order the goroutines that allocate
-		cfg.Observer = m.held
-	}
+	cfg.Observer = m.held
 	var err error
 	m.cache, err = memcache.New(m.dev, cfg)
 	require.NoError(t, err)
