@@ -152,13 +152,14 @@ func zipLoop[T Float](op Binary) func(dst, a, b []T, sa, sb int) {
 				dst[i] = y
 			}
 		}
-	default:
+	case SquareGrad:
 		return func(dst, dy, x []T, sa, sb int) {
 			for i := range dst {
 				dst[i] = dy[i*sa] * (2 * x[i*sb])
 			}
 		}
 	}
+	return nil // whoever calls it for another operation panics
 }
 
 func addLoop[T Float](dst, a, b []T, sa, sb int) {

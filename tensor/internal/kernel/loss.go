@@ -31,13 +31,14 @@ func lossOf[T Float](l Loss, p Pairs[T], i int, delta float64) float64 {
 			return delta * (d - 0.5*delta)
 		}
 		return 0.5 * d * d
-	default:
+	case BCE:
 		loss := softplus(-x)
 		if len(p.Pos) > 0 {
 			loss *= 1 + (float64(p.Pos[i])-1)*t
 		}
 		return orElse(p.Weight, i, 1) * ((1-t)*x + loss)
 	}
+	panic("kernel: no loss has this number")
 }
 
 // softplus is log(1 + exp(x)), without overflow.
