@@ -280,7 +280,7 @@ func (rt *Runtime) attend(ctx context.Context, op string, a *attentionPlan, q, k
 // attendGrad computes the gradients, which are 0 where there are no queries, keys or values.
 func (rt *Runtime) attendGrad(ctx context.Context, op string, p *kernel.Attention, d AttentionGrads, dy, y, sums, q, k, v, mask *Tensor) error {
 	if p.Count() == 0 || p.L == 0 || p.S == 0 {
-		return rt.zero(op, d.Query, d.Key, d.Value, d.Mask)
+		return rt.memset(op, d.Query, d.Key, d.Value, d.Mask)
 	}
 	in, err := rt.acquire(op, sums)
 	if err != nil {

@@ -56,11 +56,12 @@ func (c BatchNormConfig) acquire(rt *Runtime, op string, x *Tensor) (operands, e
 		return in, err
 	}
 	if c.Mean != nil {
-		if err = wantShape(op, x.shape[1:2], c.Mean, c.Var); err == nil && (c.Mean.shares(c.Var) || c.Mean.shares(x) || c.Var.shares(x)) {
-			err = overlapError(op)
-		}
-		if want := lossDtype(x.dtype); c.Mean.dtype != want || c.Var.dtype != want {
+		want := lossDtype(x.dtype)
+		switch err = wantShape(op, x.shape[1:2], c.Mean, c.Var); {
+		case c.Mean.dtype != want || c.Var.dtype != want:
 			err = fmt.Errorf("tensor: %s: %w: the running statistics are %v and %v: want %v for %v", op, ErrDtype, c.Mean.dtype, c.Var.dtype, want, x.dtype)
+		case err == nil && (c.Mean.shares(c.Var) || c.Mean.shares(x) || c.Var.shares(x)):
+			err = overlapError(op)
 		}
 	}
 	if b := c.Batches; err == nil && b != nil && (!b.is(Int64) || b.Elements() != 1) {
@@ -132,7 +133,7 @@ func (rt *Runtime) BatchNormGrad(ctx context.Context, dst, dy, x, weight, stats 
 		return rt.planned(ctx, backend.BatchNormGrad, p, dx, dw, db, dy, x, weight, stats)
 	}
 	if dy.bytes == 0 && g.err == nil {
-		g.err = rt.zero(op, dw, db)
+		g.err = rt.memset(op, dw, db)
 	}
 	switch {
 	case g.err != nil:

@@ -104,23 +104,14 @@ func (rt *Runtime) Zero(_ context.Context, t *Tensor) error {
 	return rt.memset("Zero", t)
 }
 
-func (rt *Runtime) memset(op string, t *Tensor) error {
-	if t.bytes == 0 {
-		return nil
-	}
-	if err := rt.stream.Memset(t.ptr(), 0, t.bytes); err != nil {
-		return fmt.Errorf("tensor: %s: %w", op, err)
-	}
-	return nil
-}
-
-// zero sets the tensors that are there to 0.
-func (rt *Runtime) zero(op string, ts ...*Tensor) error {
+// memset sets the tensors that are there to 0.
+func (rt *Runtime) memset(op string, ts ...*Tensor) error {
 	for _, t := range ts {
-		if t != nil {
-			if err := rt.memset(op, t); err != nil {
-				return err
-			}
+		if t == nil || t.bytes == 0 {
+			continue
+		}
+		if err := rt.stream.Memset(t.ptr(), 0, t.bytes); err != nil {
+			return fmt.Errorf("tensor: %s: %w", op, err)
 		}
 	}
 	return nil

@@ -160,7 +160,7 @@ func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tens
 	switch {
 	case g.err != nil:
 	case dy.bytes == 0:
-		g.err = rt.zero(op, dw, db)
+		g.err = rt.memset(op, dw, db)
 	case to != nil:
 		g.err = rt.planned(ctx, of, p, to, dw, db, dy, x, weight, stats)
 	case dw != nil || db != nil:
