@@ -32,10 +32,14 @@ type cost struct {
 	private int   // pools, of which the same holds
 	memory  int64 // bytes charged
 	err     error // once the budget is exceeded
+	over    bool  // what is given back was charged when it was made
 }
 
 // work charges n units.
 func (c *cost) work(n int) {
+	if c.over {
+		return
+	}
 	if err := c.budget.Work(int64(n)); err != nil && c.err == nil {
 		c.err = err
 	}

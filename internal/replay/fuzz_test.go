@@ -32,6 +32,7 @@ func FuzzReplay(f *testing.F) {
 			"[\"stream_closed\",0,0,7]\n[\"reset_peaks\",0,0,0]\n[\"refused\",0,1,7]\n[\"oom\",5,512,7]\n" +
 			"{\"stats\":{\"num_ooms\":1},\"segments\":[]}\n"))
 	}
+	f.Add([]byte("{\"Conf\":\"expandable_segments:True\"}\n[\"alloc\",1,50000000000,0]\n")) // thousands of mappings in one step
 	limits := budget.Limits{MaxMemory: 1 << 22, MaxWork: 1 << 20}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, err := recording.Read(bytes.NewReader(data), "fuzz", recording.Options{Limits: limits})

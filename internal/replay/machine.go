@@ -154,6 +154,7 @@ func (m *machine) start(begin func(*machine) error) error {
 
 // close gives everything back.
 func (m *machine) close() {
+	m.over = true
 	for block := range m.held {
 		m.complete(block)
 	}
