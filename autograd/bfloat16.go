@@ -49,7 +49,7 @@ func checkComputeDtype(dtype tensor.Dtype) error {
 	switch dtype {
 	case tensor.BFloat16, tensor.Float32:
 		return nil
-	case tensor.Dtype{}:
+	case 0:
 		return fmt.Errorf("%w: the compute dtype is none: want bfloat16 or float32", tensor.ErrDtype)
 	default:
 		return fmt.Errorf("%w: a tape can't compute in %v: want bfloat16, or float32 to compute in the dtype of what it is given", tensor.ErrDtype, dtype)

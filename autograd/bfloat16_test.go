@@ -92,7 +92,7 @@ func TestBFloat16RoundsWhatIsBrought(t *testing.T) {
 func TestBFloat16Refuses(t *testing.T) {
 	b := open(t, 64<<20)
 	p := b.master([]float32{1})
-	for _, dtype := range []tensor.Dtype{tensor.Float64, tensor.Int32, {}} {
+	for _, dtype := range []tensor.Dtype{tensor.Float64, tensor.Int32, 0} {
 		tape := NewTape(b.ctx, b.rt)
 		tape.SetComputeDtype(dtype)
 		require.ErrorIs(t, tape.Err(), tensor.ErrDtype)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
@@ -46,7 +45,7 @@ func TestEveryFreeHasAContext(t *testing.T) {
 	seen := &phases{}
 	seen.reset()
 	b := openObserved(t, 64<<20, seen)
-	model := b.mlp(gtensor.Float32, 8, 16, 4)
+	model := b.mlp(tensor.Float32, 8, 16, 4)
 	opt, err := NewAdam(model.Parameters(), AdamConfig{})
 	require.NoError(t, err)
 	require.NoError(t, opt.Prepare(b.ctx))
@@ -85,12 +84,12 @@ func TestEveryFreeHasAContext(t *testing.T) {
 	assert.Equal(t, 4, seen.frees["release"])
 
 	ended, cancel := context.WithCancel(b.ctx)
-	late, err := b.rt.Zeros(ended, gtensor.Float32, 3)
+	late, err := b.rt.Zeros(ended, tensor.Float32, 3)
 	require.NoError(t, err)
 	cancel()
 	var none context.Context
 	require.NoError(t, late.ReleaseContext(ended), "memory comes back after the context has ended")
-	late, err = b.rt.Zeros(b.ctx, gtensor.Float32, 3)
+	late, err = b.rt.Zeros(b.ctx, tensor.Float32, 3)
 	require.NoError(t, err)
 	require.NoError(t, late.ReleaseContext(none))
 	var nobody *Parameter

@@ -26,7 +26,7 @@ func TestInitRefuses(t *testing.T) {
 	}{
 		"no runtime":             {nil, nil, func(in *Initializer) { in.Linear(2, 2) }, ErrInvalid, "autograd: Init: invalid argument: the runtime is nil"},
 		"whole numbers":          {b.rt, []InitOption{Dtype(tensor.Int32)}, nil, tensor.ErrDtype, "autograd: Init: "},
-		"no dtype":               {b.rt, []InitOption{nil, Dtype(tensor.Dtype{})}, nil, tensor.ErrDtype, "autograd: Init: "},
+		"no dtype":               {b.rt, []InitOption{nil, Dtype(0)}, nil, tensor.ErrDtype, "autograd: Init: "},
 		"no inputs":              {b.rt, nil, func(in *Initializer) { in.Linear(0, 2) }, ErrInvalid, "autograd: Linear(0, 2): "},
 		"no outputs":             {b.rt, nil, func(in *Initializer) { in.Linear(2, -1) }, ErrInvalid, "autograd: Linear(2, -1): "},
 		"a size that overflows":  {b.rt, nil, func(in *Initializer) { in.Linear(math.MaxInt, math.MaxInt) }, tensor.ErrShape, "autograd: Linear("},

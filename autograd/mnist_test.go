@@ -16,7 +16,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/tensor"
@@ -180,7 +179,7 @@ func TestAnEpochAsPyTorch(t *testing.T) {
 	for name := range optimizers {
 		t.Run(name, func(t *testing.T) {
 			b := open(t, 256<<20)
-			model := b.mlp(gtensor.Float32, 784, 512, 512, 10)
+			model := b.mlp(tensor.Float32, 784, 512, 512, 10)
 			counterFill[float32](b, model.Parameters())
 			opt, err := optimizers[name](model.Parameters())
 			require.NoError(t, err)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -14,7 +13,7 @@ import (
 func TestNoGradFreesWhatHasNoName(t *testing.T) {
 	const mib = 1 << 20
 	b := open(t, 64*mib)
-	x, err := b.rt.Zeros(b.ctx, gtensor.Float32, mib/4)
+	x, err := b.rt.Zeros(b.ctx, tensor.Float32, mib/4)
 	require.NoError(t, err)
 	b.cache.ResetPeakStats()
 	tape := NoGrad(b.ctx, b.rt)
@@ -113,7 +112,7 @@ func TestNoGradReadsAgainWhatIsKept(t *testing.T) {
 // TestLayersLeaveTheirArgument to the caller on every tape, and free what they made themselves.
 func TestLayersLeaveTheirArgument(t *testing.T) {
 	b := open(t, 64<<20)
-	linear, ok := b.mlp(gtensor.Float64, 2, 2)[1].(*Linear)
+	linear, ok := b.mlp(tensor.Float64, 2, 2)[1].(*Linear)
 	require.True(t, ok)
 	x := upload(b, []float64{1, 2}, 1, 2)
 	for name, layer := range map[string]Layer{

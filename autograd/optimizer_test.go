@@ -7,14 +7,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 func TestOptimizersRefuse(t *testing.T) {
 	b := open(t, 64<<20)
-	ps := b.mlp(gtensor.Float32, 2, 2).Parameters()
+	ps := b.mlp(tensor.Float32, 2, 2).Parameters()
 	nan := math.NaN()
 	for name, c := range map[string]func() (Optimizer, error){
 		"no parameters":         func() (Optimizer, error) { return NewSGD(nil, SGDConfig{}) },
@@ -84,7 +83,7 @@ func TestParametersWithoutGradientAreSkipped(t *testing.T) {
 // TestParametersOfTwoRuntimes: one step is on one stream, so an optimiser has parameters of one runtime.
 func TestParametersOfTwoRuntimes(t *testing.T) {
 	a, b := open(t, 64<<20), open(t, 64<<20)
-	params := append(a.mlp(gtensor.Float32, 1, 1).Parameters(), b.mlp(gtensor.Float32, 1, 1).Parameters()...)
+	params := append(a.mlp(tensor.Float32, 1, 1).Parameters(), b.mlp(tensor.Float32, 1, 1).Parameters()...)
 	for name, make := range optimizers {
 		_, err := make(params)
 		require.ErrorIs(t, err, tensor.ErrRuntime, name)

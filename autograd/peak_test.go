@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -15,7 +14,7 @@ import (
 func TestPeakMemoryOfAStep(t *testing.T) {
 	const batch, bound = 128, 1.15
 	b := open(t, 256<<20)
-	model := b.mlp(gtensor.Float32, 784, 512, 512, 10)
+	model := b.mlp(tensor.Float32, 784, 512, 512, 10)
 	params := model.Parameters()
 	opt, err := NewAdam(params, AdamConfig{})
 	require.NoError(t, err)
@@ -30,7 +29,7 @@ func TestPeakMemoryOfAStep(t *testing.T) {
 	var allocated, reserved int64
 	for step := range 6 {
 		b.cache.ResetPeakStats()
-		x, err := b.rt.Full(b.ctx, 0.5, gtensor.Float32, batch, 1, 28, 28)
+		x, err := b.rt.Full(b.ctx, 0.5, tensor.Float32, batch, 1, 28, 28)
 		require.NoError(t, err)
 		y, err := tensor.Labels(b.ctx, b.rt, make([]int, batch), 10)
 		require.NoError(t, err)

@@ -29,7 +29,7 @@ func (t *Tape) reduced(op string, x *Variable, y *tensor.Tensor, err error, axes
 	axes = slices.Clone(axes) // the caller may write its list before Backward
 	return t.push(op, t.result(op, y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
 		shape := x.value.Shape()
-		kept := shape.Clone()
+		kept := slices.Clone(shape)
 		for i := range kept {
 			if len(axes) == 0 {
 				kept[i] = 1

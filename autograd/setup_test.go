@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
@@ -73,9 +72,9 @@ func (b *bench) warmUp() {
 	if _, ok := b.dev.(*host.Device); ok && hostTakesNothing.Load() {
 		return
 	}
-	x, err := b.rt.Zeros(b.ctx, gtensor.Float64, 1, 1) // a small product of float32 takes none
+	x, err := b.rt.Zeros(b.ctx, tensor.Float64, 1, 1) // a small product of float32 takes none
 	require.NoError(b.t, err)
-	many, err := b.rt.Zeros(b.ctx, gtensor.Float32, 1<<16)
+	many, err := b.rt.Zeros(b.ctx, tensor.Float32, 1<<16)
 	require.NoError(b.t, err)
 	sum, err := b.rt.Sum(b.ctx, many) // in parts
 	require.NoError(b.t, err)
@@ -152,7 +151,7 @@ func read[T tensor.Element](b *bench, x *tensor.Tensor) []T {
 }
 
 // mlp is the model of the reference, 784-512-512-10, with parameters drawn from the seed.
-func (b *bench) mlp(dtype gtensor.Dtype, sizes ...int) Sequential {
+func (b *bench) mlp(dtype tensor.Dtype, sizes ...int) Sequential {
 	b.t.Helper()
 	in := Init(b.ctx, b.rt, Seed(1), Dtype(dtype))
 	model := Sequential{Flatten{}}

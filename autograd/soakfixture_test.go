@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	gtensor "gorgonia.org/tensor"
-
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/memcache"
@@ -250,7 +248,7 @@ func (w *soakFixture) closeSide(i int, streamFirst bool) error {
 	if n, _ := s.rt.Live(); n != 0 {
 		errs = append(errs, fmt.Errorf("%d live tensors after Close", n))
 	}
-	if _, err := s.rt.Zeros(context.Background(), gtensor.Float64, 1); !errors.Is(err, tensor.ErrClosed) {
+	if _, err := s.rt.Zeros(context.Background(), tensor.Float64, 1); !errors.Is(err, tensor.ErrClosed) {
 		errs = append(errs, fmt.Errorf("an operation after Close: %v", err))
 	}
 	w.calls += 2

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
@@ -129,21 +128,21 @@ func TestUseOfAReleasedVariable(t *testing.T) {
 
 func TestNoGradKeepsNothing(t *testing.T) {
 	b := open(t, 64<<20)
-	model := b.mlp(gtensor.Float32, 8, 16, 16, 4)
+	model := b.mlp(tensor.Float32, 8, 16, 16, 4)
 	x := upload(b, make([]float32, 16), 2, 8)
 	before := b.live()
 	tape := NoGrad(b.ctx, b.rt)
 	y := model.Forward(tape, tape.Input(x))
 	require.NoError(t, tape.Err())
 	assert.Equal(t, before+1, b.live(), "only the result")
-	assert.Equal(t, gtensor.Shape{2, 4}, y.Shape())
+	assert.Equal(t, tensor.Shape{2, 4}, y.Shape())
 	require.NoError(t, tape.Close())
 	assert.Equal(t, before, b.live())
 }
 
 func TestTheFusedModelEqualsItsParts(t *testing.T) {
 	b := open(t, 64<<20)
-	model := b.mlp(gtensor.Float64, 8, 16, 16, 4)
+	model := b.mlp(tensor.Float64, 8, 16, 16, 4)
 	data := make([]float64, 24)
 	for i := range data {
 		data[i] = float64(i%5) - 2
@@ -175,7 +174,7 @@ func TestTheFusedModelEqualsItsParts(t *testing.T) {
 
 func TestGradientsAddUpUntilZeroGrad(t *testing.T) {
 	b := open(t, 64<<20)
-	model := b.mlp(gtensor.Float64, 4, 2)
+	model := b.mlp(tensor.Float64, 4, 2)
 	ps := model.Parameters()
 	x := upload(b, []float64{1, 2, 3, 4}, 1, 4)
 	step := func(times int) {
@@ -203,7 +202,7 @@ func TestGradientsAddUpUntilZeroGrad(t *testing.T) {
 // A gradient that can't be freed is an error, and the others are freed.
 func TestZeroGradOfAFreedGradient(t *testing.T) {
 	b := open(t, 64<<20)
-	model := b.mlp(gtensor.Float64, 4, 2)
+	model := b.mlp(tensor.Float64, 4, 2)
 	ps := model.Parameters()
 	tape := NewTape(b.ctx, b.rt)
 	_, err := tape.Backward(tape.Sum(model.Forward(tape, tape.Input(upload(b, []float64{1, 2, 3, 4}, 1, 4)))))
@@ -251,7 +250,7 @@ func TestGradientsOfParametersShareNothing(t *testing.T) {
 
 func TestNamesOfParameters(t *testing.T) {
 	b := open(t, 64<<20)
-	model := b.mlp(gtensor.Float32, 4, 3, 2)
+	model := b.mlp(tensor.Float32, 4, 3, 2)
 	var names []string
 	for _, p := range model.Parameters() {
 		names = append(names, p.Name)
@@ -265,7 +264,7 @@ func TestNamesOfParameters(t *testing.T) {
 
 func TestTensorsOfATapeBelongToNoLifetime(t *testing.T) {
 	b := open(t, 64<<20)
-	model := b.mlp(gtensor.Float32, 4, 2)
+	model := b.mlp(tensor.Float32, 4, 2)
 	x := upload(b, []float32{1, 2, 3, 4}, 1, 4)
 	opt, err := NewSGD(model.Parameters(), SGDConfig{Momentum: 0.9})
 	require.NoError(t, err)

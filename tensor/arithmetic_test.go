@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 )
 
 func randomData(r *rand.Rand, shape []int) []float64 {
@@ -82,10 +81,10 @@ func TestRareArguments(t *testing.T) {
 
 func TestConvert(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
-	y, err := r.Convert(r.ctx, put(r, []uint8{0, 128, 255}), gtensor.Float32)
+	y, err := r.Convert(r.ctx, put(r, []uint8{0, 128, 255}), Float32)
 	assert.Equal(t, []float32{0, 128, 255}, get[float32](r, y, err))
-	y, err = r.Convert(r.ctx, put(r, []int64{-1, 1 << 40}), gtensor.Float64)
+	y, err = r.Convert(r.ctx, put(r, []int64{-1, 1 << 40}), Float64)
 	assert.Equal(t, []float64{-1, 1 << 40}, get[float64](r, y, err))
-	_, err = r.Convert(r.ctx, y, gtensor.Int32)
+	_, err = r.Convert(r.ctx, y, Int32)
 	assert.ErrorIs(t, err, ErrDtype)
 }

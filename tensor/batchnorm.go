@@ -56,7 +56,7 @@ func (c BatchNormConfig) acquire(rt *Runtime, op string, x *Tensor) (operands, e
 		return in, err
 	}
 	if c.Mean != nil {
-		want := lossDtype(x.dtype)
+		want := x.dtype.Computes()
 		switch err = wantShape(op, x.shape[1:2], c.Mean, c.Var); {
 		case c.Mean.dtype != want || c.Var.dtype != want:
 			err = fmt.Errorf("tensor: %s: %w: the running statistics are %v and %v: want %v for %v", op, ErrDtype, c.Mean.dtype, c.Var.dtype, want, x.dtype)

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 )
 
 // BenchmarkMatMul has one product (m, k) by (k, n), its shape mxkxn, in all four transpositions: those of a dense layer
@@ -24,9 +23,9 @@ func BenchmarkMatMul(b *testing.B) {
 					right, option = []int{n, k}, option|TransB
 				}
 				r := newRig(b, 256<<20).scoped()
-				x, err := r.Full(r.ctx, 0.5, gtensor.Float32, left...)
+				x, err := r.Full(r.ctx, 0.5, Float32, left...)
 				require.NoError(b, err)
-				y, err := r.Full(r.ctx, 0.5, gtensor.Float32, right...)
+				y, err := r.Full(r.ctx, 0.5, Float32, right...)
 				require.NoError(b, err)
 				product := func() {
 					z, err := r.MatMul(r.ctx, x, y, option)
@@ -90,7 +89,7 @@ func BenchmarkOperation(b *testing.B) {
 func BenchmarkConv(b *testing.B) {
 	r := newRig(b, 256<<20).scoped()
 	full := func(shape ...int) *Tensor {
-		x, err := r.Full(r.ctx, 0.5, gtensor.Float32, shape...)
+		x, err := r.Full(r.ctx, 0.5, Float32, shape...)
 		require.NoError(b, err)
 		return x
 	}

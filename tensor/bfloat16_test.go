@@ -26,7 +26,7 @@ func TestBFloat16GoesToTheDeviceAndBack(t *testing.T) {
 	r := newRig(t, 1<<24).scoped()
 	assert.Equal(t, "bfloat16", fmt.Sprint(BFloat16))
 	assert.Equal(t, BFloat16, DtypeOf[BF16]())
-	assert.Equal(t, uintptr(2), BFloat16.Size())
+	assert.Equal(t, 2, BFloat16.Size())
 	data := halves(rand.New(rand.NewPCG(1, 1)), 15, true)
 	x := put(r, data, 3, 5)
 	assert.Equal(t, int64(30), x.Bytes())

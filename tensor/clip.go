@@ -29,7 +29,7 @@ func (rt *Runtime) ClipNorm(ctx context.Context, most, p float64, ts ...*Tensor)
 		if err := held.acquire(rt, "ClipNorm", t); err != nil {
 			return nil, err
 		}
-		if wide := lossDtype(t.dtype); wide.Size() > dtype.Size() {
+		if wide := t.dtype.Computes(); wide.Size() > dtype.Size() {
 			dtype = wide
 		}
 		per = max(per, min(t.count()/1024, maxNormBlocks))
@@ -72,12 +72,12 @@ func (rt *Runtime) norm(ctx context.Context, total *Tensor, ts []*Tensor, p floa
 // has neighbours of one dtype.
 func (rt *Runtime) onEach(ctx context.Context, op backend.Op, ts []*Tensor, v float64, own func(i int) backend.Ref, args ...backend.Ref) error {
 	for i := 0; i < len(ts); {
-		c, l := rt.calls.New(op, ts[i].code), backend.List{Stride: 1}
+		c, l := rt.calls.New(op, ts[i].dtype), backend.List{Stride: 1}
 		c.C[0] = v
 		for _, r := range args {
 			c.Add(r)
 		}
-		for ; i < len(ts) && ts[i].code == c.Dtype; i++ {
+		for ; i < len(ts) && ts[i].dtype == c.Dtype; i++ {
 			l.Refs = append(l.Refs, ts[i].ref())
 			if own != nil {
 				l.Refs, l.Stride = append(l.Refs, own(i)), 2

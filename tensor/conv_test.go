@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
@@ -46,9 +45,9 @@ func TestConvWeightGradBesideInfinities(t *testing.T) {
 func TestConvolutionOfALargePicture(t *testing.T) {
 	const side = 100
 	r := newRig(t, 64<<20).scoped()
-	x, err := r.Full(r.ctx, 1, gtensor.Float32, 1, 1, side, side)
+	x, err := r.Full(r.ctx, 1, Float32, 1, 1, side, side)
 	require.NoError(t, err)
-	w, err := r.Full(r.ctx, 2, gtensor.Float32, 1, 1, 1, 1)
+	w, err := r.Full(r.ctx, 2, Float32, 1, 1, 1, 1)
 	require.NoError(t, err)
 	y, err := r.Conv2d(r.ctx, x, w, nil, ConvConfig{})
 	require.Equal(t, slices.Repeat([]float32{2}, side*side), get[float32](r, y, err))

@@ -160,7 +160,7 @@ func releaseAll(ctx context.Context, ts ...*Tensor) (err error) {
 }
 
 func checkValue(v float64, dtype Dtype) error {
-	lo, hi, whole := codeOf(dtype).Bounds()
+	lo, hi, whole := dtype.Bounds()
 	if whole && (v != math.Trunc(v) || v < lo || v > hi) {
 		return fmt.Errorf("tensor: Full: %w: %v is no %v: want a whole number in %.0f..%.0f", ErrInvalid, v, dtype, lo, hi)
 	}

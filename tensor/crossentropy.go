@@ -45,14 +45,14 @@ func (rt *Runtime) crossEntropy(ctx context.Context, logits, labels *Tensor, wan
 	if e.Each {
 		shape = labels.shape
 	}
-	loss, err = rt.result(ctx, op, lossDtype(logits.dtype), shape, func(loss *Tensor) (err error) {
+	loss, err = rt.result(ctx, op, logits.dtype.Computes(), shape, func(loss *Tensor) (err error) {
 		if wantGrad && !e.Each {
 			if grad, err = rt.entropyWithGrad(ctx, e, loss, logits, labels, c.Weight, fault); grad != nil || err != nil {
 				return err
 			}
 		}
 		call := rt.call(backend.CrossEntropy, loss, logits, labels, c.Weight)
-		call.Dtype = logits.code
+		call.Dtype = logits.dtype
 		call.Add(faultRef(fault))
 		backend.SetParams(call, e)
 		return rt.backend.Do(ctx, call)
@@ -65,7 +65,7 @@ func (rt *Runtime) crossEntropy(ctx context.Context, logits, labels *Tensor, wan
 // else nil, and nothing is queued.
 func (rt *Runtime) entropyWithGrad(ctx context.Context, e kernel.Entropy, loss, logits, labels, weight *Tensor, fault *storage) (*Tensor, error) {
 	call := rt.call(backend.CrossEntropyWithGrad, loss, logits, logits, labels, weight) // the gradient is like the logits
-	call.Dtype = logits.code
+	call.Dtype = logits.dtype
 	call.Add(faultRef(fault))
 	backend.SetParams(call, e)
 	if !rt.backend.Supports(call) {
@@ -118,8 +118,8 @@ func (rt *Runtime) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dl
 // acquireLossGrad holds the gradient of a loss of x, whose dtype is the loss's.
 func (rt *Runtime) acquireLossGrad(op string, x, dloss *Tensor) (operands, error) {
 	in, err := rt.acquireFloats(op, dloss)
-	if err == nil && dloss.dtype != lossDtype(x.dtype) {
-		err = fmt.Errorf("tensor: %s: %w: the loss's gradient is %v: want %v for %v", op, ErrDtype, dloss.dtype, lossDtype(x.dtype), x.dtype)
+	if err == nil && dloss.dtype != x.dtype.Computes() {
+		err = fmt.Errorf("tensor: %s: %w: the loss's gradient is %v: want %v for %v", op, ErrDtype, dloss.dtype, x.dtype.Computes(), x.dtype)
 	}
 	return in.unless(err)
 }
@@ -139,7 +139,7 @@ func (rt *Runtime) acquireClasses(op string, logits, labels *Tensor, c *LossConf
 }
 
 func entropyOf(op string, logits, labels *Tensor, c *LossConfig) (e kernel.Entropy, err error) {
-	if !logits.code.Float() || !labels.is(Int32, Int64) {
+	if !logits.dtype.Float() || !labels.is(Int32, Int64) {
 		return e, fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want float32, float64 or bfloat16, and int32 or int64", op, ErrDtype, logits.dtype, labels.dtype)
 	}
 	var want Shape
@@ -156,9 +156,9 @@ func entropyOf(op string, logits, labels *Tensor, c *LossConfig) (e kernel.Entro
 		return e, fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want (n, classes) and (n), with the same dimensions behind",
 			op, ErrShape, logits.shape, labels.shape)
 	}
-	if w := c.Weight; w != nil && (w.dtype != lossDtype(logits.dtype) || len(w.shape) != 1 || w.shape[0] != e.Cols) {
+	if w := c.Weight; w != nil && (w.dtype != logits.dtype.Computes() || len(w.shape) != 1 || w.shape[0] != e.Cols) {
 		return e, fmt.Errorf("tensor: %s: %w: the weights are %v %v and the logits %v %v: want a weight for each class, %v",
-			op, ErrShape, w.dtype, w.shape, logits.dtype, logits.shape, lossDtype(logits.dtype))
+			op, ErrShape, w.dtype, w.shape, logits.dtype, logits.shape, logits.dtype.Computes())
 	}
 	if int64(e.Cols) > math.MaxInt32 && labels.is(Int32) {
 		return e, fmt.Errorf("tensor: %s: %w: %d classes are more than int32 labels have", op, ErrShape, e.Cols)

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
@@ -258,7 +257,7 @@ func movementTrial[T kernel.Float](c *trial[T]) {
 		y, err := c.r.Zeros(c.ctx, DtypeOf[T](), x.shape...)
 		c.gave("Zeros", y, err, reference.Unary(x.array(), func(float64) float64 { return 0 }), exact)
 	default:
-		for _, dtype := range []gtensor.Dtype{gtensor.Int32, gtensor.Int64, gtensor.Uint8} {
+		for _, dtype := range []Dtype{Int32, Int64, Uint8} {
 			y, err := c.r.Full(c.ctx, 77, dtype, x.shape...)
 			require.NoError(c.t, err)
 			z, err := c.r.Convert(c.ctx, y, DtypeOf[T]())

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
@@ -53,7 +52,7 @@ func argMaxOf[T kernel.Float](c *trial[T], x *operand[T]) {
 		return
 	}
 	require.NoError(c.t, err)
-	require.Equal(c.t, gtensor.Int32, y.Dtype())
+	require.Equal(c.t, Int32, y.Dtype())
 	require.Equal(c.t, append([]int{}, x.shape[:last]...), append([]int{}, y.shape...))
 	got, err := ToSlice[int32](c.ctx, y, nil)
 	require.NoError(c.t, err)
@@ -72,7 +71,7 @@ func (c *trial[T]) classes() (logits *operand[T], labels []int32, on *Tensor, ba
 		}
 		bad = bad || labels[i] < 0 || int(labels[i]) >= cols
 	}
-	on, err := c.r.New(c.ctx, gtensor.Int32, rows)
+	on, err := c.r.New(c.ctx, Int32, rows)
 	require.NoError(c.t, err)
 	require.NoError(c.t, CopyFrom(c.ctx, on, labels))
 	return logits, labels, on, bad

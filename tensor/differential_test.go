@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/internal/race"
@@ -365,7 +364,7 @@ func unit[T kernel.Float]() float64 {
 	return 0x1p-53
 }
 
-func single[T kernel.Float]() bool { return DtypeOf[T]() == gtensor.Float32 }
+func single[T kernel.Float]() bool { return DtypeOf[T]() == Float32 }
 
 func arrayOf[T kernel.Float](shape []int, data []T) reference.Array {
 	a := reference.Array{Shape: shape, Data: make([]float64, len(data))}

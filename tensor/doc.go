@@ -10,9 +10,8 @@
 //	y, err := env.MatMul(ctx, x, w)
 //	sums, err := tensor.ToSlice[float32](ctx, y, nil) // waits
 //
-// Shape and Dtype are those of gorgonia.org/tensor. Arrays are row-major and dense. Operations take float32,
-// float64 or bfloat16, and broadcast after NumPy's rules. Class labels and indices are int32 or int64, masks
-// uint8.
+// Arrays are row-major and dense. Operations take float32, float64 or bfloat16, and broadcast after
+// NumPy's rules. Class labels and indices are int32 or int64, masks uint8.
 //
 // # Streams
 //
@@ -72,6 +71,7 @@
 //
 // # Tensors of gorgonia.org/tensor
 //
-// Package tensor/gorgonia is for programs that have tensors of gorgonia.org/tensor: it gives them memory of the
-// cache, and shares it with tensors of this package without a copy.
+// Package tensor/gorgonia gives tensors of gorgonia.org/tensor memory of the cache, and shares memory
+// between them and tensors of this package without a copy. Only programs that import it compile
+// gorgonia's modules.
 package tensor

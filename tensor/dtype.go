@@ -2,33 +2,42 @@ package tensor
 
 import (
 	"fmt"
-	"reflect"
-	"slices"
+	"strconv"
+	"strings"
 	"unsafe"
-
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/internal/bfloat16"
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 )
 
-// Dtype is the type of a tensor's elements, and Shape its dimensions, the slowest first. Both are gorgonia's, under names
-// that spare a program the import.
-type (
-	Dtype = gtensor.Dtype
-	Shape = gtensor.Shape
+// Dtype is the type of a tensor's elements. The zero value is no dtype.
+type Dtype = backend.Dtype
+
+// The dtypes. Arithmetic takes Float32, Float64 and BFloat16.
+const (
+	Float32 = backend.Float32
+	Float64 = backend.Float64
+	Int32   = backend.Int32
+	Int64   = backend.Int64
+	Uint8   = backend.Uint8
+	// BFloat16 is the upper half of a float32 ([BF16]).
+	BFloat16 = backend.BFloat16
 )
 
-// The types of elements. Arithmetic takes Float32, Float64 and BFloat16.
-var (
-	Float32 = gtensor.Float32
-	Float64 = gtensor.Float64
-	Int32   = gtensor.Int32
-	Int64   = gtensor.Int64
-	Uint8   = gtensor.Uint8
-	// BFloat16 is the upper half of a float32 ([BF16]).
-	BFloat16 = Dtype{Type: reflect.TypeFor[BF16]()}
-)
+// Shape is the dimensions of a tensor, the slowest first. A scalar has none.
+type Shape []int
+
+// String returns the dimensions in parentheses, as in "(2, 3)".
+func (s Shape) String() string {
+	var b strings.Builder
+	for i, n := range s {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(strconv.Itoa(n))
+	}
+	return "(" + b.String() + ")"
+}
 
 // BF16 is an element of a tensor of [BFloat16], as its bits: float32's sign and exponent, and 7 bits of fraction. Its method Float32
 // is its number, which float32 has exactly.
@@ -44,7 +53,7 @@ type Element interface {
 	float32 | float64 | BF16 | int32 | int64 | uint8
 }
 
-// DtypeOf is gorgonia's dtype of the Go type T.
+// DtypeOf returns the dtype of the Go type T.
 func DtypeOf[T Element]() Dtype {
 	var v T
 	switch any(v).(type) {
@@ -63,31 +72,17 @@ func DtypeOf[T Element]() Dtype {
 	}
 }
 
-// dtypes are gorgonia's types of the backend's.
-var dtypes = [backend.Dtypes]Dtype{backend.Float32: Float32, backend.Float64: Float64, backend.BFloat16: BFloat16, backend.Int32: Int32,
-	backend.Int64: Int64, backend.Uint8: Uint8}
-
-// codeOf is the backend's number of a dtype; NoDtype if it has none.
-func codeOf(dtype Dtype) backend.Dtype { return backend.Dtype(max(0, slices.Index(dtypes[:], dtype))) }
-
 func checkDtype(op string, dtype Dtype) error {
-	if codeOf(dtype) != backend.NoDtype {
+	if dtype.Valid() {
 		return nil
 	}
-	name := "none"
-	if dtype.Type != nil {
-		name = dtype.String()
-	}
-	return fmt.Errorf("tensor: %s: %w %s: want float32, float64, bfloat16, int32, int64 or uint8", op, ErrDtype, name)
+	return fmt.Errorf("tensor: %s: %w %v: want float32, float64, bfloat16, int32, int64 or uint8", op, ErrDtype, dtype)
 }
-
-// lossDtype is the dtype of a loss of elements of that dtype: a sum over a batch has more digits than bfloat16.
-func lossDtype(dtype Dtype) Dtype { return dtypes[codeOf(dtype).Computes()] }
 
 // wantFloats checks that the tensors have one floating-point dtype.
 func wantFloats(op string, ts ...*Tensor) error {
 	for _, t := range ts {
-		if !t.code.Float() {
+		if !t.dtype.Float() {
 			return fmt.Errorf("tensor: %s: %w %v: want float32, float64 or bfloat16", op, ErrDtype, t.dtype)
 		}
 		if t.dtype != ts[0].dtype {

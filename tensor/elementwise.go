@@ -165,7 +165,7 @@ func (rt *Runtime) Convert(ctx context.Context, x *Tensor, dtype Dtype) (*Tensor
 	if err := checkDtype("Convert", dtype); err != nil {
 		return nil, err
 	}
-	if !codeOf(dtype).Float() {
+	if !dtype.Float() {
 		return nil, fmt.Errorf("tensor: Convert: %w: the result can't be %v: want float32, float64 or bfloat16", ErrDtype, dtype)
 	}
 	return rt.result(ctx, "Convert", dtype, x.shape, func(out *Tensor) error { return rt.run(ctx, backend.Convert, out, x) })

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 )
 
 // FuzzShapes makes two tensors of any shapes and applies what depends on shapes: each operation either
@@ -23,9 +22,9 @@ func FuzzShapes(f *testing.F) {
 			return s
 		}
 		r := newRig(t, 64<<20).scoped() // with room for a library's workspace
-		a, errA := r.Full(r.ctx, 1, gtensor.Float64, shape(first)...)
+		a, errA := r.Full(r.ctx, 1, Float64, shape(first)...)
 		require.Equal(t, slices.Contains(shape(first), -1), errA != nil)
-		b, errB := r.Full(r.ctx, 2, gtensor.Float64, shape(second)...)
+		b, errB := r.Full(r.ctx, 2, Float64, shape(second)...)
 		if errA != nil || errB != nil {
 			return
 		}

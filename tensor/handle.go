@@ -14,7 +14,6 @@ import (
 
 	"github.com/cistern-ml/cistern/internal/accounting"
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
 )
 
 // handle is the part of a tensor that outlives it: what to free if the garbage collector finds the tensor
@@ -26,7 +25,6 @@ type handle struct {
 	shape    Shape
 	dims     [4]int // of shape, if they are enough
 	dtype    Dtype
-	code     backend.Dtype // of dtype
 	bytes    int64
 	made     []uintptr // the call stack, with OnLeak
 	released atomic.Bool
@@ -48,7 +46,7 @@ func (rt *Runtime) newHandle(l *Lifetime, dtype Dtype, shape Shape) (*Tensor, *h
 	if t == nil {
 		t, h = new(Tensor), rt.live.newHandle()
 	}
-	h.rt, h.dtype, h.code = rt, dtype, codeOf(dtype)
+	h.rt, h.dtype = rt, dtype
 	h.shape = slices.Clip(append(h.dims[:0:len(h.dims)], shape...))
 	h.bytes = int64(elements(shape)) * int64(dtype.Size())
 	return t, h

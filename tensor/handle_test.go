@@ -12,14 +12,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/memcache"
 )
 
 func (r *rig) zeros(ctx context.Context, elements int) *Tensor {
 	r.t.Helper()
-	x, err := r.Zeros(ctx, gtensor.Float32, elements)
+	x, err := r.Zeros(ctx, Float32, elements)
 	require.NoError(r.t, err)
 	return x
 }
@@ -81,7 +80,7 @@ func TestBorrowedTensorsAreNotListed(t *testing.T) {
 	block, err := r.cache.Alloc(r.ctx, 100, r.Stream())
 	require.NoError(t, err)
 	own, other := r.zeros(r.ctx, 3), r.zeros(r.ctx, 4)
-	x, err := r.FromBlock(block, gtensor.Float32, 25)
+	x, err := r.FromBlock(block, Float32, 25)
 	require.NoError(t, err)
 	assert.False(t, x.Exclusive())
 	view, err := r.Reshape(r.ctx, x, 5, 5)
@@ -104,7 +103,7 @@ func TestBorrowedTensorsAreNotListed(t *testing.T) {
 func TestClosedRuntimesTakeNoTensors(t *testing.T) {
 	r := newRig(t, 64<<20)
 	require.NoError(t, r.live.close())
-	_, err := r.Zeros(r.ctx, gtensor.Float32, 3)
+	_, err := r.Zeros(r.ctx, Float32, 3)
 	require.ErrorIs(t, err, ErrClosed)
 	require.ErrorContains(t, err, "tensor: Zeros: ")
 	assert.Zero(t, r.cache.MemoryAllocated())
@@ -150,8 +149,8 @@ func TestAccessors(t *testing.T) {
 	x := put(r, []float64{1, 2, 3, 4, 5, 6}, 3, 2)
 	row, err := r.Rows(r.ctx, x, 1, 3)
 	require.NoError(t, err)
-	assert.Equal(t, gtensor.Float64, row.Dtype())
-	assert.Equal(t, gtensor.Shape{2, 2}, row.Shape())
+	assert.Equal(t, Float64, row.Dtype())
+	assert.Equal(t, Shape{2, 2}, row.Shape())
 	assert.Equal(t, 4, row.Elements())
 	assert.Equal(t, int64(32), row.Bytes())
 	assert.Equal(t, int64(16), row.Offset())
@@ -160,14 +159,14 @@ func TestAccessors(t *testing.T) {
 	assert.Equal(t, x.Block(), row.Block())
 	assert.Equal(t, r.cache, r.Cache())
 	row.Shape()[0] = 7
-	assert.Equal(t, gtensor.Shape{2, 2}, row.Shape(), "the caller's copy")
+	assert.Equal(t, Shape{2, 2}, row.Shape(), "the caller's copy")
 	assert.False(t, x.Exclusive())
 	require.NoError(t, row.Release())
 	assert.True(t, x.Exclusive())
 
 	var none *Tensor
 	assert.Nil(t, none.Shape())
-	assert.Equal(t, gtensor.Dtype{}, none.Dtype())
+	assert.Equal(t, Dtype(0), none.Dtype())
 	assert.Zero(t, none.Elements())
 	assert.Zero(t, none.Bytes())
 	assert.Zero(t, none.Offset())
@@ -348,7 +347,7 @@ func TestEveryCleanupIsWaitedFor(t *testing.T) {
 func TestPlacesOfLeaks(t *testing.T) {
 	assert.Equal(t, "an unknown place", place(nil))
 	assert.Contains(t, place(stack()), "testing.tRunner", "the frame above this package's functions and tests")
-	l := Leak{Shape: gtensor.Shape{2}, Dtype: gtensor.Float32, Bytes: 8}
+	l := Leak{Shape: Shape{2}, Dtype: Float32, Bytes: 8}
 	assert.Equal(t, "tensor: float32 (2) of 8 B was never released; made at an unknown place", l.String())
 	l.Label = memcache.Label{Module: "0", Category: memcache.CategoryGradient, Step: 17}
 	assert.Equal(t, "tensor: float32 (2) of 8 B, 0 (gradient) in step 17, was never released; made at an unknown place", l.String())
@@ -405,7 +404,7 @@ func TestOperandsAreHeldUntilTheirWorkIsQueued(t *testing.T) {
 	gone.handle.released.Store(true)
 	r.live.remove(gone.handle)
 
-	whole, err := r.Full(r.ctx, 1, gtensor.Int32, 2)
+	whole, err := r.Full(r.ctx, 1, Int32, 2)
 	require.NoError(t, err)
 	_, err = r.acquireFloats("test", x, whole)
 	require.ErrorIs(t, err, ErrDtype)

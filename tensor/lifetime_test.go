@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
@@ -81,9 +80,9 @@ func TestOverlappingViewsAreRefused(t *testing.T) {
 
 	block, err := r.cache.Alloc(r.ctx, 16, r.Stream())
 	require.NoError(t, err)
-	p, err := r.FromBlock(block, gtensor.Float32, 2, 2)
+	p, err := r.FromBlock(block, Float32, 2, 2)
 	require.NoError(t, err)
-	q, err := r.FromBlock(block, gtensor.Float32, 2)
+	q, err := r.FromBlock(block, Float32, 2)
 	require.NoError(t, err)
 	assert.ErrorIs(t, r.AddInPlace(r.ctx, p, q), ErrInvalid, "two tensors of one block")
 	require.NoError(t, block.Free())
@@ -101,22 +100,22 @@ func TestReshape(t *testing.T) {
 	assert.ErrorIs(t, err, ErrShape, "the product wraps to 1")
 	y, err := r.Reshape(r.ctx, x, 2, -1, 3)
 	require.NoError(t, err)
-	assert.Equal(t, gtensor.Shape{2, 2, 3}, y.Shape())
+	assert.Equal(t, Shape{2, 2, 3}, y.Shape())
 	empty := put(r, []float32{}, 0, 4)
 	y, err = r.Reshape(r.ctx, empty, -1, 2)
 	require.NoError(t, err)
-	assert.Equal(t, gtensor.Shape{0, 2}, y.Shape())
+	assert.Equal(t, Shape{0, 2}, y.Shape())
 }
 
 func TestViewAs(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	x := put(r, []float32{1, 2, 3, 4}, 4)
-	whole, err := r.ViewAs(r.ctx, x, 0, gtensor.Uint8, 16)
+	whole, err := r.ViewAs(r.ctx, x, 0, Uint8, 16)
 	require.NoError(t, err)
-	part, err := r.ViewAs(r.ctx, whole, 4, gtensor.Float32, 2)
+	part, err := r.ViewAs(r.ctx, whole, 4, Float32, 2)
 	require.NoError(t, err)
 	assert.Equal(t, []float32{2, 3}, get[float32](r, part, nil))
-	part, err = r.ViewAs(r.ctx, part, 4, gtensor.Int32)
+	part, err = r.ViewAs(r.ctx, part, 4, Int32)
 	require.NoError(t, err)
 	assert.EqualValues(t, 8, part.Offset())
 	assert.Equal(t, []int32{int32(math.Float32bits(3))}, get[int32](r, part, nil))
@@ -127,19 +126,19 @@ func TestViewAs(t *testing.T) {
 	x = put(r, []float32{1, 2, 3, 4}, 4)
 	for _, refused := range []struct {
 		offset int64
-		dtype  gtensor.Dtype
+		dtype  Dtype
 		n      int
 		err    error
 	}{
-		{4, gtensor.Float32, 4, ErrShape}, {-4, gtensor.Float32, 1, ErrShape}, {17, gtensor.Uint8, 0, ErrShape},
-		{math.MaxInt64, gtensor.Uint8, 1, ErrShape}, {4, gtensor.Float64, 1, ErrInvalid}, {0, gtensor.Float32, -1, ErrShape},
-		{0, gtensor.Bool, 1, ErrDtype},
+		{4, Float32, 4, ErrShape}, {-4, Float32, 1, ErrShape}, {17, Uint8, 0, ErrShape},
+		{math.MaxInt64, Uint8, 1, ErrShape}, {4, Float64, 1, ErrInvalid}, {0, Float32, -1, ErrShape},
+		{0, Dtype(99), 1, ErrDtype},
 	} {
 		_, err := r.ViewAs(r.ctx, x, refused.offset, refused.dtype, refused.n)
 		assert.ErrorIs(t, err, refused.err, "%+v", refused)
 	}
 	require.NoError(t, x.Release())
-	_, err = r.ViewAs(r.ctx, x, 0, gtensor.Float32, 1)
+	_, err = r.ViewAs(r.ctx, x, 0, Float32, 1)
 	assert.ErrorIs(t, err, ErrReleased)
 }
 
@@ -148,7 +147,7 @@ func TestLifetimesReleaseWhatWasNotKept(t *testing.T) {
 	outerCtx, outer := WithLifetime(r.ctx)
 	innerCtx, inner := WithLifetime(outerCtx)
 	mk := func(ctx context.Context) *Tensor {
-		x, err := r.Zeros(ctx, gtensor.Float32, 3)
+		x, err := r.Zeros(ctx, Float32, 3)
 		require.NoError(t, err)
 		return x
 	}
@@ -179,7 +178,7 @@ func TestLifetimesReleaseWhatWasNotKept(t *testing.T) {
 //
 //go:noinline
 func leak(r *rig, elements int) {
-	_, err := r.Zeros(r.ctx, gtensor.Float32, elements)
+	_, err := r.Zeros(r.ctx, Float32, elements)
 	require.NoError(r.t, err)
 }
 
@@ -232,7 +231,7 @@ func TestMemoryPressureReclaimsLeakedTensors(t *testing.T) {
 	r := newRig(t, 64<<20)
 	r.leaky = true
 	leak(r, 10<<20) // 40 MiB
-	x, err := r.New(r.ctx, gtensor.Float32, 10<<20)
+	x, err := r.New(r.ctx, Float32, 10<<20)
 	require.NoError(t, err, "the leaked memory was not found")
 	require.NoError(t, x.Release())
 
@@ -240,7 +239,7 @@ func TestMemoryPressureReclaimsLeakedTensors(t *testing.T) {
 	r.gc.mu.Lock()
 	r.gc.last = time.Now().Add(time.Hour) // as if a collection had just ended
 	r.gc.mu.Unlock()
-	_, err = r.New(r.ctx, gtensor.Float32, 12<<20)
+	_, err = r.New(r.ctx, Float32, 12<<20)
 	assert.ErrorIs(t, err, memcache.ErrOutOfMemory, "collected twice in a second")
 }
 
@@ -269,7 +268,7 @@ func TestMemoryPressureWaitsForACleanupThatIsAtIt(t *testing.T) {
 	runtime.GC()
 	<-gate.entered // the cleanup has found the tensor, and not yet freed its memory
 	time.AfterFunc(20*time.Millisecond, func() { close(gate.open) })
-	x, err := r.New(r.ctx, gtensor.Float32, 10<<20)
+	x, err := r.New(r.ctx, Float32, 10<<20)
 	require.NoError(t, err)
 	require.NoError(t, x.Release())
 }
@@ -299,7 +298,7 @@ func TestCloseWaitsForACleanupThatIsAtIt(t *testing.T) {
 func TestCloseReleasesAndReportsWhatIsLive(t *testing.T) {
 	r := newRig(t, 64<<20, OnLeak(func(Leak) {}))
 	r.leaky = true
-	x, err := r.Zeros(memcache.WithStep(memcache.WithModule(r.ctx, "head"), 3), gtensor.Float32, 256)
+	x, err := r.Zeros(memcache.WithStep(memcache.WithModule(r.ctx, "head"), 3), Float32, 256)
 	require.NoError(t, err)
 	require.NoError(t, put(r, []float32{1}).Release())
 	n, bytes := r.Live()
@@ -313,7 +312,7 @@ func TestCloseReleasesAndReportsWhatIsLive(t *testing.T) {
 	assert.True(t, x.Released())
 	assert.Zero(t, r.cache.MemoryAllocated())
 
-	_, err = r.Zeros(r.ctx, gtensor.Float32, 1)
+	_, err = r.Zeros(r.ctx, Float32, 1)
 	assert.ErrorIs(t, err, ErrClosed)
 	_, err = r.Exp(r.ctx, x)
 	assert.ErrorIs(t, err, ErrClosed)
@@ -347,7 +346,7 @@ func TestBorrowedBlocks(t *testing.T) {
 	r := newRig(t, 64<<20)
 	block, err := r.cache.Alloc(r.ctx, 100, r.Stream())
 	require.NoError(t, err)
-	x, err := r.FromBlock(block, gtensor.Float32, 5, 5)
+	x, err := r.FromBlock(block, Float32, 5, 5)
 	require.NoError(t, err)
 	require.NoError(t, CopyFrom(r.ctx, x, make([]float32, 25)))
 	y, err := r.AddScalar(r.ctx, x, 1)
@@ -355,10 +354,10 @@ func TestBorrowedBlocks(t *testing.T) {
 	require.NoError(t, y.Release())
 	require.NoError(t, x.Release())
 	assert.NotZero(t, r.cache.MemoryAllocated())
-	_, err = r.FromBlock(block, gtensor.Float32, 1000)
+	_, err = r.FromBlock(block, Float32, 1000)
 	assert.ErrorIs(t, err, ErrShape)
 	require.NoError(t, block.Free())
-	_, err = r.FromBlock(block, gtensor.Float32, 5)
+	_, err = r.FromBlock(block, Float32, 5)
 	assert.ErrorIs(t, err, memcache.ErrFreed)
 
 	other := newRig(t, 64<<20)
@@ -367,7 +366,7 @@ func TestBorrowedBlocks(t *testing.T) {
 	}
 	block, err = other.cache.Alloc(r.ctx, 100, other.Stream())
 	require.NoError(t, err)
-	_, err = r.FromBlock(block, gtensor.Float32, 5)
+	_, err = r.FromBlock(block, Float32, 5)
 	assert.ErrorIs(t, err, memcache.ErrInvalid, "a block of another device")
 	require.NoError(t, block.Free())
 }
@@ -381,7 +380,7 @@ func TestFreedBlocks(t *testing.T) {
 	}
 	block, err := r.cache.Alloc(r.ctx, 100, r.Stream())
 	require.NoError(t, err)
-	x, err := r.FromBlock(block, gtensor.Float32, 5, 5)
+	x, err := r.FromBlock(block, Float32, 5, 5)
 	require.NoError(t, err)
 	require.NoError(t, block.Free())
 	require.NoError(t, r.Synchronize(r.ctx))
@@ -398,7 +397,7 @@ func TestFromBlockRecordsTheStream(t *testing.T) {
 	side := cisterntest.Stream(t, r.dev)
 	block, err := r.cache.Alloc(r.ctx, 100, side)
 	require.NoError(t, err)
-	x, err := r.FromBlock(block, gtensor.Float32, 25)
+	x, err := r.FromBlock(block, Float32, 25)
 	require.NoError(t, err)
 	release := cisterntest.Hold(t, r.Stream())
 	require.NoError(t, r.Zero(r.ctx, x))

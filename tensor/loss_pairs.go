@@ -158,9 +158,9 @@ func (rt *Runtime) loss(ctx context.Context, op string, kind backend.Op, x, t *T
 	if p.each {
 		shape = x.shape
 	}
-	return rt.result(ctx, op, lossDtype(x.dtype), shape, func(out *Tensor) error {
+	return rt.result(ctx, op, x.dtype.Computes(), shape, func(out *Tensor) error {
 		c := rt.call(kind, out, p.x, p.t, p.weight, p.pos)
-		c.Dtype = x.code
+		c.Dtype = x.dtype
 		p.params(c, OfInput)
 		return rt.backend.Do(ctx, c)
 	})

@@ -183,7 +183,7 @@ func (rt *Runtime) Transpose(ctx context.Context, x *Tensor, dims ...int) (*Tens
 	if err = cmp.Or(err, second); err != nil {
 		return nil, err
 	}
-	if len(x.shape) == 2 && d0 != d1 && x.code.Float() {
+	if len(x.shape) == 2 && d0 != d1 && x.dtype.Float() {
 		return rt.transpose(ctx, x)
 	}
 	all[d0], all[d1] = d1, d0

@@ -4,14 +4,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	gtensor "gorgonia.org/tensor"
 )
 
 func TestMatMulWithALongInnerDimension(t *testing.T) {
 	r := newRig(t, 256<<20).scoped()
 	const k = 5000 // more than one tile
-	ones, err := r.Full(r.ctx, 1, gtensor.Float32, 3, k)
+	ones, err := r.Full(r.ctx, 1, Float32, 3, k)
 	require.NoError(t, err)
 	y, err := r.MatMul(r.ctx, ones, ones, TransB)
 	for _, v := range get[float32](r, y, err) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
@@ -84,7 +83,7 @@ func TestLifetimesForgetWhatWasReleased(t *testing.T) {
 	r := newRig(t, 64<<20)
 	ctx, life := WithLifetime(r.ctx)
 	for range 3 {
-		x, err := r.Zeros(ctx, gtensor.Float32, 3)
+		x, err := r.Zeros(ctx, Float32, 3)
 		require.NoError(t, err)
 		require.Equal(t, 1, life.owned)
 		require.NoError(t, x.Release())
@@ -194,7 +193,7 @@ func TestLaunchesSayWhatTheyTouch(t *testing.T) {
 		{"MulScalarInPlace", func() *Tensor { return result(nil, r.MulScalarInPlace(r.ctx, a, 2)) }, list(a), list(a)},
 		{"Exp", func() *Tensor { return result(r.Exp(r.ctx, a)) }, list(a), nil},
 		{"AddBiasInPlace", func() *Tensor { return result(nil, r.AddBiasInPlace(r.ctx, a, v)) }, list(a, v), list(a)},
-		{"Convert", func() *Tensor { return result(r.Convert(r.ctx, a, gtensor.Float64)) }, list(a), nil},
+		{"Convert", func() *Tensor { return result(r.Convert(r.ctx, a, Float64)) }, list(a), nil},
 		{"MatMul", func() *Tensor { return result(r.MatMul(r.ctx, a, b, TransB)) }, list(a, b), nil},
 		{"LinearReLU", func() *Tensor { return result(r.LinearReLU(r.ctx, a, b, v)) }, list(a, b, v), nil},
 		{"Transpose", func() *Tensor { return result(r.Transpose(r.ctx, a)) }, list(a), nil},
@@ -207,7 +206,7 @@ func TestLaunchesSayWhatTheyTouch(t *testing.T) {
 		{"CrossEntropyGrad", func() *Tensor { return result(r.CrossEntropyGrad(r.ctx, nil, a, labels, one)) }, list(a, labels, one), nil},
 		{"StepSGD", func() *Tensor { return result(nil, r.StepSGD(r.ctx, SGDStep{Momentum: 0.5}, p, g, m1)) }, list(p, g, m1), list(p, m1)},
 		{"StepAdam", func() *Tensor { return result(nil, r.StepAdam(r.ctx, AdamStep{Step: 1}, p, g, m1, m2)) }, list(p, g, m1, m2), list(p, m1, m2)},
-		{"Full", func() *Tensor { return result(r.Full(r.ctx, 1, gtensor.Float32, 3)) }, nil, nil},
+		{"Full", func() *Tensor { return result(r.Full(r.ctx, 1, Float32, 3)) }, nil, nil},
 	} {
 		if y := c.do(); y != nil {
 			c.writes = append(c.writes, y)
@@ -220,7 +219,7 @@ func TestLaunchesSayWhatTheyTouch(t *testing.T) {
 		}
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
-	large, err := r.Full(r.ctx, 1, gtensor.Float32, 200, 200)
+	large, err := r.Full(r.ctx, 1, Float32, 200, 200)
 	require.NoError(t, err)
 	y, err := r.MatMul(r.ctx, large, large, TransA, TransB) // worth several goroutines, which share its panels
 	require.NoError(t, err)
@@ -236,7 +235,7 @@ func TestTheWordOfFaultsStartsWithNone(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	logits, labels := put(r, []float32{1, 2, 3, 4}, 2, 2), put(r, []int32{0, 1})
 	for range 3 {
-		dirty, err := r.Full(r.ctx, 1, gtensor.Int32, 128)
+		dirty, err := r.Full(r.ctx, 1, Int32, 128)
 		require.NoError(t, err)
 		require.NoError(t, dirty.Release())
 	}

@@ -56,7 +56,7 @@ func (c NormConfig) plan(op string, x Shape, dtype Dtype) (*kernel.RowNorm, Shap
 	case !c.RMS:
 		p.Eps = 1e-5
 	default:
-		p.Eps = codeOf(dtype).Computes().Epsilon()
+		p.Eps = dtype.Computes().Epsilon()
 	}
 	if c.Groups != 0 {
 		if len(c.Shape) > 0 || c.RMS || c.Groups < 0 || len(x) < 2 || x[1]%c.Groups != 0 {

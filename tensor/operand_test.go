@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
@@ -106,7 +105,7 @@ func (c *trial[T]) refused(op string, got *Tensor, err, class error) {
 
 // dirty leaves NaNs in the memory that the next results will have.
 func (c *trial[T]) dirty() {
-	t, err := c.r.Full(c.ctx, math.NaN(), gtensor.Float64, 1<<11)
+	t, err := c.r.Full(c.ctx, math.NaN(), Float64, 1<<11)
 	require.NoError(c.t, err)
 	require.NoError(c.t, t.Release())
 }

@@ -61,7 +61,7 @@ func (rt *Runtime) place(ctx context.Context, dst, src part, to, from, shape []i
 	k.add(to...)
 	k.add(from...)
 	p, _ := remembered(rt, &k, func() (*kernel.Placement, error) { return kernel.NewPlacement(shape, to, from), nil })
-	c := rt.calls.New(backend.Place, dst.code)
+	c := rt.calls.New(backend.Place, dst.dtype)
 	c.Add(dst.ref())
 	c.Add(src.ref())
 	c.Plan = p

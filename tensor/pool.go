@@ -134,7 +134,7 @@ func (rt *Runtime) MaxPool2dGrad(ctx context.Context, dy, indices *Tensor, shape
 		return nil, err
 	}
 	defer in.release()
-	if !dy.code.Float() || !indices.is(Int32) {
+	if !dy.dtype.Float() || !indices.is(Int32) {
 		return nil, fmt.Errorf("tensor: %s: %w: dy is %v and the indices %v: want float32, float64 or bfloat16, and int32", op, ErrDtype, dy.dtype, indices.dtype)
 	}
 	if _, err := byteSize(op, dy.dtype, shape); err != nil {

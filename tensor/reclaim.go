@@ -3,6 +3,7 @@ package tensor
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -131,7 +132,7 @@ func (h *handle) reclaim() (leak Leak, ok bool) {
 		return leak, false
 	}
 	if h.rt.onLeak != nil {
-		leak = Leak{Shape: h.shape.Clone(), Dtype: h.dtype, Bytes: h.bytes, Label: h.store.label(), Stack: h.made}
+		leak = Leak{Shape: slices.Clone(h.shape), Dtype: h.dtype, Bytes: h.bytes, Label: h.store.label(), Stack: h.made}
 	}
 	last, err := h.store.letGo(context.Background())
 	h.rt.parked.add(err)

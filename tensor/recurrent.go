@@ -115,7 +115,7 @@ func (p *recurrentPlan) at(t *Tensor, step int) *Tensor {
 	if t == nil {
 		return nil
 	}
-	h := &handle{rt: t.rt, store: t.store, shape: t.shape[1:], dtype: t.dtype, code: t.code, bytes: t.bytes / int64(max(1, t.shape[0]))}
+	h := &handle{rt: t.rt, store: t.store, shape: t.shape[1:], dtype: t.dtype, bytes: t.bytes / int64(max(1, t.shape[0]))}
 	return &Tensor{handle: h, offset: t.offset + int64(min(step, t.shape[0]-1))*h.bytes}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
@@ -21,7 +20,7 @@ func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 	pairs := put(r, make([]float64, 4), 2, 2)
 	m23, m32, v3 := put(r, make([]float32, 6), 2, 3), put(r, make([]float32, 6), 3, 2), put(r, make([]float32, 3))
 	wide, ints, foreign := put(r, make([]float64, 6), 2, 3), put(r, make([]int32, 6), 2, 3), put(other, make([]float32, 6), 2, 3)
-	scalar, err := r.Full(r.ctx, 1, gtensor.Float32)
+	scalar, err := r.Full(r.ctx, 1, Float32)
 	require.NoError(t, err)
 	volume, stats, index := put(r, []float32{1}, 1, 1, 1, 1, 1), put(r, make([]float64, 6), 2, 3), put(r, []int32{0})
 	index3, doubles := put(r, []int32{0, 1, 1}), put(r, make([]float64, 6), 3, 2)
@@ -57,13 +56,13 @@ func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 		"labels that are floats":           {one(r.CrossEntropy(r.ctx, m23, v3)), ErrDtype},
 		"labels of a wrong number":         {one(r.CrossEntropy(r.ctx, m23, ints)), ErrShape},
 		"rows that are not there":          {one(r.Rows(r.ctx, m23, 1, 3)), ErrShape},
-		"a negative dimension":             {one(r.New(r.ctx, gtensor.Float32, 2, -1)), ErrShape},
-		"an overflowing shape":             {one(r.New(r.ctx, gtensor.Float32, math.MaxInt, math.MaxInt)), ErrShape},
-		"an overflow that wraps to little": {one(r.New(r.ctx, gtensor.Float64, half, half, 8)), ErrShape},
-		"strings":                          {one(r.New(r.ctx, gtensor.String, 2)), ErrDtype},
-		"no dtype":                         {one(r.New(r.ctx, gtensor.Dtype{}, 2)), ErrDtype},
-		"half a label":                     {one(r.Full(r.ctx, 0.5, gtensor.Int32, 2)), ErrInvalid},
-		"a byte of 256":                    {one(r.Full(r.ctx, 256, gtensor.Uint8, 2)), ErrInvalid},
+		"a negative dimension":             {one(r.New(r.ctx, Float32, 2, -1)), ErrShape},
+		"an overflowing shape":             {one(r.New(r.ctx, Float32, math.MaxInt, math.MaxInt)), ErrShape},
+		"an overflow that wraps to little": {one(r.New(r.ctx, Float64, half, half, 8)), ErrShape},
+		"strings":                          {one(r.New(r.ctx, Dtype(99), 2)), ErrDtype},
+		"no dtype":                         {one(r.New(r.ctx, Dtype(0), 2)), ErrDtype},
+		"half a label":                     {one(r.Full(r.ctx, 0.5, Int32, 2)), ErrInvalid},
+		"a byte of 256":                    {one(r.Full(r.ctx, 256, Uint8, 2)), ErrInvalid},
 		"too few elements":                 {one(FromSlice(r.ctx, r.Runtime, []float32{1}, 2)), ErrShape},
 		"a copy of other elements":         {CopyFrom(r.ctx, m23, make([]float64, 6)), ErrDtype},
 		"a copy of more":                   {CopyFrom(r.ctx, m23, make([]float32, 7)), ErrShape},

@@ -67,7 +67,7 @@ func (rt *Runtime) ArgMax(ctx context.Context, x *Tensor, axis ...int) (*Tensor,
 	}
 	return rt.result(ctx, "ArgMax", Int32, shape, func(out *Tensor) error {
 		c := rt.call(backend.ArgMax, out, x)
-		c.Dtype = x.code
+		c.Dtype = x.dtype
 		backend.SetParams(c, r)
 		return rt.backend.Do(ctx, c)
 	})

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 )
 
 func TestSoftmaxAndCrossEntropy(t *testing.T) {
@@ -77,7 +76,7 @@ func TestALabelOutOfRangeIsOneErrorAndNoMore(t *testing.T) {
 		loss, err := r.CrossEntropy(r.ctx, x, labels)
 		require.NoError(t, err)
 		one := put(r, []float32{1})
-		dirty, err := r.Full(r.ctx, 9, gtensor.Float32, 3, 2) // what the result's memory held before must not matter
+		dirty, err := r.Full(r.ctx, 9, Float32, 3, 2) // what the result's memory held before must not matter
 		require.NoError(t, err)
 		require.NoError(t, dirty.Release())
 		g, err := r.CrossEntropyGrad(r.ctx, nil, x, labels, one)

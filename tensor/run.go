@@ -12,7 +12,7 @@ func (rt *Runtime) call(op backend.Op, ts ...*Tensor) *backend.Call {
 	c := rt.calls.New(op, backend.NoDtype)
 	for _, t := range ts {
 		if t != nil && c.Dtype == backend.NoDtype {
-			c.Dtype = t.code
+			c.Dtype = t.dtype
 		}
 		c.Add(t.ref())
 	}
@@ -52,7 +52,7 @@ func (t *Tensor) ref() backend.Ref {
 	if t == nil {
 		return backend.Ref{}
 	}
-	r := backend.Ref{Ptr: t.ptr(), Bytes: t.bytes, Dtype: t.code}
+	r := backend.Ref{Ptr: t.ptr(), Bytes: t.bytes, Dtype: t.dtype}
 	if host := t.store.host; host != nil && t.bytes > 0 {
 		r.Host = &host[t.offset]
 	}

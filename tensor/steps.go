@@ -208,7 +208,7 @@ func (all *stepOperands) acquire(rt *Runtime, op string, ts ...*Tensor) error {
 // gradient of float32 parameters, or if two of them overlap in memory.
 func checkStep(op string, ts []*Tensor) error {
 	alike := ts
-	if len(ts) > 1 && ts[1].code.Wide() == ts[0].code { // a gradient
+	if len(ts) > 1 && ts[1].dtype.Wide() == ts[0].dtype { // a gradient
 		alike = append(ts[:1:1], ts[2:]...)
 	}
 	if err := wantFloats(op, alike...); err != nil {

@@ -5,16 +5,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
 )
 
 // The sum of nothing is 0, whatever its memory held.
 func TestSumOfNothing(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	for _, shape := range [][]int{{5, 0}, {0, 5}} {
-		dirty, err := r.Full(r.ctx, math.NaN(), gtensor.Float64, 5)
+		dirty, err := r.Full(r.ctx, math.NaN(), Float64, 5)
 		require.NoError(t, err)
-		x, err := r.Zeros(r.ctx, gtensor.Float64, shape...)
+		x, err := r.Zeros(r.ctx, Float64, shape...)
 		require.NoError(t, err)
 		require.NoError(t, dirty.Release())
 		axis := 0

@@ -58,6 +58,7 @@ func surfaceOf(t *testing.T, shapes [][]int, dtypes ...Dtype) *surface.Surface {
 			"Offloader":  func() any { return off },
 			"Recurrence": func() any { return Recurrence{} },
 			"Runtime":    func() any { return r.Runtime },
+			"Shape":      func() any { return Shape{2, 3} },
 			"Tensor":     func() any { return tensor() },
 		},
 		Without: map[string]string{

@@ -105,7 +105,7 @@ func (t *Tensor) SetLabel(l memcache.Label) error {
 // Dtype returns the type of the elements.
 func (t *Tensor) Dtype() Dtype {
 	if t.none() {
-		return Dtype{}
+		return 0
 	}
 	return t.dtype
 }

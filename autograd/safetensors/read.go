@@ -147,7 +147,7 @@ func (t Info) TensorDtype() (tensor.Dtype, error) {
 	if halves[t.Dtype] != nil {
 		return tensor.Float32, nil
 	}
-	return tensor.Dtype{}, fmt.Errorf("safetensors: %q: %w: there are no tensors of %s", t.Name, tensor.ErrDtype, t.Dtype)
+	return 0, fmt.Errorf("safetensors: %q: %w: there are no tensors of %s", t.Name, tensor.ErrDtype, t.Dtype)
 }
 
 // LoadsInto reports whether [File.LoadInto] takes a tensor of dtype d for what t has: of its TensorDtype, and float32 for BF16, whose numbers it has

@@ -68,7 +68,7 @@ func TestStreamedBadInput(t *testing.T) {
 		{[]Streamed{{"x", tensor.Float32, tensor.Shape{2}, nil}}, ErrInvalid, "Write is nil"},
 		{[]Streamed{{"x", tensor.Float32, tensor.Shape{-1}, good.Write}}, ErrInvalid, "a shape of"},
 		{[]Streamed{{"x", tensor.Float32, tensor.Shape{1 << 30, 1 << 30, 1 << 10}, good.Write}}, ErrInvalid, "a shape of"},
-		{[]Streamed{{"x", tensor.Dtype{}, tensor.Shape{2}, good.Write}}, tensor.ErrDtype, "has no"},
+		{[]Streamed{{"x", 0, tensor.Shape{2}, good.Write}}, tensor.ErrDtype, "has no"},
 		{[]Streamed{good, good}, ErrInvalid, `two tensors are named "x"`},
 		{[]Streamed{{"x", tensor.Float32, tensor.Shape{2}, write(7, nil)}}, ErrInvalid, "has written 7 bytes"},
 		{[]Streamed{{"x", tensor.Float32, tensor.Shape{2}, write(9, nil)}}, ErrInvalid, "more bytes than"},

@@ -146,7 +146,7 @@ func (c *call) inner(x, y operand) (*tensor.Tensor, error) {
 
 // item waits for a tensor of one element.
 func item(t *tensor.Tensor) (any, error) {
-	if t.Dtype() == gtensor.Float32 {
+	if t.Dtype() == tensor.Float32 {
 		return tensor.Item[float32](context.Background(), t)
 	}
 	return tensor.Item[float64](context.Background(), t)

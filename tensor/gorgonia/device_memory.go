@@ -39,7 +39,7 @@ func (e *DeviceEngine) alloc(size int64) (*memory, error) {
 	if size == 0 {
 		return none(), nil
 	}
-	t, err := e.rt.New(context.Background(), gtensor.Uint8, int(size))
+	t, err := e.rt.New(context.Background(), tensor.Uint8, int(size))
 	if err != nil {
 		return nil, &MemoryError{"Alloc", size, err}
 	}

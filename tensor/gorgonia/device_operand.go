@@ -166,7 +166,7 @@ func (c *call) adopt(t *tensor.Tensor, dt gtensor.Dtype, shape gtensor.Shape) (o
 
 // temp allocates memory for the time until the call is queued.
 func (c *call) temp(size int, dims ...int) (strided.Array, error) {
-	t, err := c.e.rt.New(context.Background(), gtensor.Uint8, product(dims)*size)
+	t, err := c.e.rt.New(context.Background(), tensor.Uint8, product(dims)*size)
 	if err != nil {
 		return strided.Array{}, err
 	}
@@ -192,7 +192,7 @@ func (c *call) tensor(a strided.Array, dt gtensor.Dtype, shape ...int) (*tensor.
 	if hold == nil {
 		return nil, ErrForeign
 	}
-	v, err := c.e.rt.ViewAs(context.Background(), hold, int64(a.Ptr-start(hold)), dt, shape...)
+	v, err := c.e.rt.ViewAs(context.Background(), hold, int64(a.Ptr-start(hold)), ownDtype(dt), shape...)
 	if err == nil {
 		c.temps = append(c.temps, v)
 	}

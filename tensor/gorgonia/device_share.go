@@ -29,7 +29,7 @@ func (e *DeviceEngine) FromTensor(t *tensor.Tensor) (*gtensor.Dense, error) {
 		if err != nil {
 			return nil, err
 		}
-		d := e.tensorAt(uintptr(start(t)), t.Dtype(), t.Shape())
+		d := e.tensorAt(uintptr(start(t)), libraryDtype(t.Dtype()), gtensor.Shape(t.Shape()))
 		if !e.share(hold, d) {
 			e.park(hold.Release())
 		}
@@ -79,12 +79,9 @@ func (e *DeviceEngine) ToTensor(ctx context.Context, d *gtensor.Dense) (*tensor.
 		if !x.IsDense() {
 			return fmt.Errorf("%w: a tensor of shape %v and strides %v is not dense: Materialize it", ErrUnsupported, d.Shape(), d.Strides())
 		}
-		dt := x.dtype()
-		switch dt {
-		case gtensor.Bool:
-			dt = gtensor.Uint8
-		case gtensor.Int:
-			dt = gtensor.Int64
+		dt := ownDtype(x.dtype())
+		if dt == 0 {
+			return fmt.Errorf("%w %v: package tensor has none like it", ErrDtype, x.dtype())
 		}
 		hold := c.holding(x.Array)
 		if hold == nil {

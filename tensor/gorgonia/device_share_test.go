@@ -1,12 +1,14 @@
 package gorgonia_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	g "gorgonia.org/tensor"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/tensor/gorgonia"
 )
@@ -52,7 +54,7 @@ func TestSharingFromATensor(t *testing.T) {
 	_, err = e.FromTensor(nil)
 	assert.ErrorIs(t, err, gorgonia.ErrInvalid)
 	other := newDeviceEngine(t)
-	foreign, err := other.rt.Zeros(background, g.Float32, 2)
+	foreign, err := other.rt.Zeros(background, tensor.Float32, 2)
 	require.NoError(t, err)
 	_, err = e.FromTensor(foreign)
 	assert.ErrorIs(t, err, tensor.ErrRuntime)
@@ -131,8 +133,8 @@ func TestSharingWithATensor(t *testing.T) {
 	assert.ErrorIs(t, err, gorgonia.ErrDtype)
 	for _, same := range []struct {
 		d  *g.Dense
-		dt g.Dtype
-	}{{put(t, e, []bool{true, false}, 2), g.Uint8}, {put(t, e, []int{7, 9}, 2), g.Int64}} {
+		dt tensor.Dtype
+	}{{put(t, e, []bool{true, false}, 2), tensor.Uint8}, {put(t, e, []int{7, 9}, 2), tensor.Int64}} {
 		x, err := e.ToTensor(background, same.d)
 		require.NoError(t, err)
 		assert.Equal(t, same.dt, x.Dtype())
@@ -144,7 +146,7 @@ func TestSharingABorrowedBlock(t *testing.T) {
 	e := newDeviceEngine(t)
 	block, err := e.cache.Alloc(background, 24, e.stream)
 	require.NoError(t, err)
-	x, err := e.rt.FromBlock(block, g.Float32, 2, 3)
+	x, err := e.rt.FromBlock(block, tensor.Float32, 2, 3)
 	require.NoError(t, err)
 	d, err := e.FromTensor(x)
 	require.NoError(t, err)
@@ -154,4 +156,76 @@ func TestSharingABorrowedBlock(t *testing.T) {
 	require.NoError(t, x.Release())
 	assert.NotZero(t, e.allocated(), "the block is its owner's")
 	require.NoError(t, block.Free())
+}
+
+// counted is a stream that counts the bytes that are copied, set or computed on it.
+type counted struct {
+	device.Stream
+	bytes int64
+}
+
+func (s *counted) CopyH2D(dst device.Ptr, src []byte) error {
+	s.bytes += int64(len(src))
+	return s.Stream.CopyH2D(dst, src)
+}
+
+func (s *counted) CopyD2H(dst []byte, src device.Ptr) error {
+	s.bytes += int64(len(dst))
+	return s.Stream.CopyD2H(dst, src)
+}
+
+func (s *counted) CopyD2D(dst, src device.Ptr, bytes int64) error {
+	s.bytes += bytes
+	return s.Stream.CopyD2D(dst, src, bytes)
+}
+
+func (s *counted) Copy2D(c *device.Copy2D) error {
+	s.bytes += c.Height * c.Width
+	return s.Stream.Copy2D(c)
+}
+
+func (s *counted) Memset(dst device.Ptr, value byte, bytes int64) error {
+	s.bytes += bytes
+	return s.Stream.Memset(dst, value, bytes)
+}
+
+func (s *counted) Launch(l *device.Launch) error {
+	for _, r := range l.Writes {
+		s.bytes += r.Bytes
+	}
+	return s.Stream.Launch(l)
+}
+
+// TestSharingCopiesNothing counts what reaches the stream while memory is shared, and what is
+// allocated, for each dtype that both have.
+func TestSharingCopiesNothing(t *testing.T) {
+	below := newDeviceEngine(t)
+	if _, ok := below.dev.(device.ModuleLoader); ok {
+		t.Skip("a GPU takes no stream but its own; TestSharingFromATensor compares addresses there")
+	}
+	s := &counted{Stream: below.stream}
+	rt, err := tensor.NewRuntime(below.cache, below.pool, s)
+	require.NoError(t, err)
+	e, err := gorgonia.NewDeviceEngine(rt)
+	require.NoError(t, err)
+	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Int32, tensor.Int64, tensor.Uint8} {
+		x, err := rt.Zeros(background, dtype, 3, 5)
+		require.NoError(t, err)
+		held := below.cache.MemoryAllocated()
+		s.bytes = 0
+		d, err := e.FromTensor(x)
+		require.NoError(t, err)
+		back, err := e.ToTensor(background, d)
+		require.NoError(t, err)
+		assert.Zero(t, s.bytes, "%v", dtype)
+		assert.Equal(t, held, below.cache.MemoryAllocated(), "%v", dtype)
+		assert.Equal(t, dtype, back.Dtype())
+		assert.Equal(t, x.Block().Ptr(), back.Block().Ptr(), "%v", dtype)
+		require.NoError(t, errors.Join(back.Release(), e.Release(d), x.Release()))
+	}
+	s.bytes = 0
+	x, err := tensor.FromSlice(background, rt, count(6), 6)
+	require.NoError(t, err)
+	assert.EqualValues(t, 24, s.bytes, "the count counts")
+	require.NoError(t, errors.Join(x.Release(), e.Close(), rt.Close()))
 }

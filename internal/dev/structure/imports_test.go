@@ -1,6 +1,7 @@
 package structure
 
 import (
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ var beside = map[string][]string{
 	"internal/sizes":      nil,
 	"internal/peaks":      nil,
 	"internal/observe":    nil,
+	"internal/ptxfiles":   nil,
 	"internal/headstart":  {"device"},
 	"internal/opened":     {"internal/race"},
 	"internal/restore":    {"device"},
@@ -112,7 +114,7 @@ func TestImportsOfOthers(t *testing.T) {
 		{"go.opentelemetry.io/contrib", []string{"examples"}},
 		{"github.com/prometheus", []string{"examples"}},
 		{"google.golang.org/grpc", []string{"examples"}},
-		{"gorgonia.org/tensor", []string{"tensor", "autograd", "examples"}},
+		{"gorgonia.org/tensor", []string{"tensor/gorgonia"}},
 		{"gorgonia.org/cu", []string{"device/cuda", "examples"}}, // examples through device/cuda
 	}
 	for _, p := range ours(t) {
@@ -140,5 +142,17 @@ func TestExamplesImportNoGorgonia(t *testing.T) {
 		for _, path := range p.Imports {
 			require.False(t, in(p.short(), "examples") && in(path, "gorgonia.org"), "%s imports %s", p.short(), path)
 		}
+	}
+}
+
+// TestKernelsNeedATag: a program that can't load GPU kernels does not carry them.
+func TestKernelsNeedATag(t *testing.T) {
+	for _, p := range ours(t) {
+		if !in(p.short(), "tensor") {
+			continue
+		}
+		kernels := slices.ContainsFunc(p.EmbedFiles, func(file string) bool { return path.Ext(file) == ".ptx" })
+		has := p.short() == "tensor/internal/ptx" || p.short() == "tensor/gorgonia/internal/strided"
+		require.Equal(t, has && tags == "cuda", kernels, "%s with the tags %q", p.short(), tags)
 	}
 }

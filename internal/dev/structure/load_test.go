@@ -33,7 +33,7 @@ const (
 // listed is what the go command says of a package.
 type listed struct {
 	Name, ImportPath, Dir, Export string
-	GoFiles, CgoFiles             []string
+	GoFiles, CgoFiles, EmbedFiles []string
 	Module                        *struct{ Path string }
 	Imports                       []string
 }
@@ -50,7 +50,7 @@ func (p *listed) ours() bool {
 // list asks the go command for the module's packages and everything that they import. Export data lies in the build cache: the
 // tests of the other packages have put it there, so that this takes a second.
 var list = sync.OnceValues(func() ([]*listed, error) {
-	cmd := exec.Command("go", "list", "-deps", "-export", "-tags="+tags, "-json=Name,ImportPath,Dir,Export,GoFiles,CgoFiles,Module,Imports", "./...")
+	cmd := exec.Command("go", "list", "-deps", "-export", "-tags="+tags, "-json=Name,ImportPath,Dir,Export,GoFiles,CgoFiles,EmbedFiles,Module,Imports", "./...")
 	cmd.Dir = root
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

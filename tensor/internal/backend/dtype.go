@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/cistern-ml/cistern/internal/bfloat16"
@@ -21,9 +22,7 @@ const (
 	Dtypes
 )
 
-// dtypes is the one table of types. Kernels are listed elsewhere, by operation and type, and an
-// empty cell is an error.
-var dtypes = [Dtypes]struct {
+type dtype struct {
 	name, suffix string
 	size         int
 	wide         Dtype
@@ -31,8 +30,12 @@ var dtypes = [Dtypes]struct {
 	least, most  float64 // of whole numbers that float64 has
 	epsilon      float64
 	bits         func(v float64) uint64
-}{
-	NoDtype: {name: "no dtype"},
+}
+
+// dtypes is the one table of types. Kernels are listed elsewhere, by operation and type, and an
+// empty cell is an error.
+var dtypes = [Dtypes]dtype{
+	NoDtype: {name: "none", bits: func(float64) uint64 { return 0 }},
 	Float32: {name: "float32", suffix: "_f32", size: 4, float: true, epsilon: 0x1p-23, bits: func(v float64) uint64 { return uint64(math.Float32bits(float32(v))) }},
 	Float64: {name: "float64", suffix: "_f64", size: 8, float: true, epsilon: 0x1p-52, bits: math.Float64bits},
 	BFloat16: {name: "bfloat16", suffix: "_bf16", size: 2, float: true, epsilon: 0x1p-7, wide: Float32,
@@ -42,45 +45,62 @@ var dtypes = [Dtypes]struct {
 	Uint8: {name: "uint8", suffix: "_u8", size: 1, most: 255, bits: func(v float64) uint64 { return uint64(uint8(v)) }},
 }
 
-func (d Dtype) String() string { return dtypes[d].name }
+// String returns the name, "none" for NoDtype.
+func (d Dtype) String() string {
+	if d >= Dtypes {
+		return fmt.Sprintf("Dtype(%d)", uint8(d))
+	}
+	return dtypes[d].name
+}
+
+// row is d's of the table, or that of NoDtype.
+func (d Dtype) row() *dtype {
+	if d >= Dtypes {
+		d = NoDtype
+	}
+	return &dtypes[d]
+}
+
+// Valid reports whether d is a dtype that tensors can have.
+func (d Dtype) Valid() bool { return d > NoDtype && d < Dtypes }
 
 // Size is the size of an element in bytes.
-func (d Dtype) Size() int { return dtypes[d].size }
+func (d Dtype) Size() int { return d.row().size }
 
 // Suffix ends the names of GPU kernels for the type.
-func (d Dtype) Suffix() string { return dtypes[d].suffix }
+func (d Dtype) Suffix() string { return d.row().suffix }
 
 // Wide is the type that an operation computes in if there is no kernel for d; NoDtype if there is
 // no such type.
-func (d Dtype) Wide() Dtype { return dtypes[d].wide }
+func (d Dtype) Wide() Dtype { return d.row().wide }
 
 // Float reports whether there is arithmetic with the type.
-func (d Dtype) Float() bool { return dtypes[d].float }
+func (d Dtype) Float() bool { return d.row().float }
 
 // Bounds are the least and the greatest of a type of whole numbers, as far as float64 has them;
 // whole is false of others.
 func (d Dtype) Bounds() (least, most float64, whole bool) {
-	return dtypes[d].least, dtypes[d].most, dtypes[d].most > 0
+	return d.row().least, d.row().most, d.row().most > 0
 }
 
 // Epsilon is the distance from 1 to the next number of a floating-point type.
-func (d Dtype) Epsilon() float64 { return dtypes[d].epsilon }
+func (d Dtype) Epsilon() float64 { return d.row().epsilon }
 
 // Computes is the type of numbers beside operands of type d: what it is added up in.
 func (d Dtype) Computes() Dtype {
-	if wide := dtypes[d].wide; wide != NoDtype {
+	if wide := d.row().wide; wide != NoDtype {
 		return wide
 	}
 	return d
 }
 
 // Bits is the element nearest to v, which a type of whole numbers must have, in the low bits.
-func (d Dtype) Bits(v float64) uint64 { return dtypes[d].bits(v) }
+func (d Dtype) Bits(v float64) uint64 { return d.row().bits(v) }
 
 // Missing is the bits of an element that an index does not find: NaN, or 0 in whole numbers.
 func (d Dtype) Missing() uint64 {
-	if !dtypes[d].float {
+	if !d.row().float {
 		return 0
 	}
-	return dtypes[d].bits(math.NaN())
+	return d.row().bits(math.NaN())
 }

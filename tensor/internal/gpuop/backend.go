@@ -32,6 +32,9 @@ type Backend struct {
 
 // New makes the backend of the environment's stream, whose device is dev.
 func New(env backend.Env, dev device.ModuleLoader) (*Backend, error) {
+	if !ptx.Embedded() {
+		return nil, fmt.Errorf("%w: this program has no kernels for GPUs: build it with the tag cuda", backend.ErrUnsupported)
+	}
 	b := &Backend{env: env, dev: dev, stream: env.Stream(), blas: multiplier(dev), modules: make(map[*ptx.Image]func() (device.Module, error)),
 		kernels: make([][backend.Dtypes]atomic.Pointer[any], len(texts))}
 	b.hasMatrixUnits = sync.OnceValue(func() bool {

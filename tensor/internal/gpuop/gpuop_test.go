@@ -12,12 +12,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/ptxfiles"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/ptx"
 )
+
+func TestMain(m *testing.M) {
+	if !ptx.Embedded() {
+		ptxfiles.Tensor = os.DirFS("../ptx")
+	}
+	os.Exit(m.Run())
+}
 
 // loader is a device whose kernels are their names.
 type loader struct {

@@ -2,21 +2,22 @@ package ptx
 
 import (
 	"bytes"
-	"embed"
 	"io/fs"
 	"maps"
 	"slices"
 	"sync"
-)
 
-//go:embed *.ptx
-var files embed.FS
+	"github.com/cistern-ml/cistern/internal/ptxfiles"
+)
 
 // Image is a module to load: what one file of kernels was compiled to.
 type Image struct {
 	Name string // of the file
 	PTX  []byte
 }
+
+// Embedded reports whether the program has kernels: it is built with the tag cuda or emulator.
+func Embedded() bool { return ptxfiles.Tensor != nil }
 
 // Find returns the image that has a kernel, or nil.
 func Find(kernel string) *Image { return index()[kernel] }
@@ -25,13 +26,16 @@ func Find(kernel string) *Image { return index()[kernel] }
 var entry = []byte("\n.visible .entry ")
 
 var index = sync.OnceValue(func() map[string]*Image {
-	names, err := fs.Glob(files, "*.ptx")
+	all := map[string]*Image{}
+	if !Embedded() {
+		return all
+	}
+	names, err := fs.Glob(ptxfiles.Tensor, "*.ptx")
 	if err != nil {
 		panic(err) // the pattern is wrong
 	}
-	all := map[string]*Image{}
 	for _, name := range names {
-		text, err := files.ReadFile(name)
+		text, err := fs.ReadFile(ptxfiles.Tensor, name)
 		if err != nil {
 			panic(err) // it is in the program
 		}

@@ -2,19 +2,29 @@ package ptx
 
 import (
 	"io/fs"
+	"os"
 	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/ptxfiles"
 )
 
+func TestMain(m *testing.M) {
+	if !Embedded() {
+		ptxfiles.Tensor = os.DirFS(".")
+	}
+	os.Exit(m.Run())
+}
+
 func TestFind(t *testing.T) {
-	names, err := fs.Glob(files, "*.ptx")
+	names, err := fs.Glob(ptxfiles.Tensor, "*.ptx")
 	require.NoError(t, err)
 	kernels := 0
 	for _, name := range names {
-		text, err := fs.ReadFile(files, name)
+		text, err := fs.ReadFile(ptxfiles.Tensor, name)
 		require.NoError(t, err)
 		found := regexp.MustCompile(`(?m)^\.visible \.entry (\w+)\($`).FindAllSubmatch(text, -1)
 		require.NotEmpty(t, found, name)

@@ -1,7 +1,6 @@
 package strided
 
 import (
-	_ "embed"
 	"fmt"
 	"math"
 	"sync"
@@ -10,8 +9,7 @@ import (
 )
 
 // image is what nvcc makes of strided.cu for compute capability 7.0, which the driver compiles for any later GPU.
-//
-//go:embed strided.ptx
+// It is empty unless the program is built with the tag cuda or emulator.
 var image []byte
 
 // gpu is the kernels of a device that runs compiled ones. Each call is one launch.
@@ -23,6 +21,9 @@ type gpu struct {
 }
 
 func newGPU(dev device.ModuleLoader) (*gpu, error) {
+	if len(image) == 0 {
+		return nil, fmt.Errorf("%w: this program has no kernels for GPUs: build it with the tag cuda", device.ErrUnsupported)
+	}
 	m, err := dev.LoadModule(image)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,14 @@
+//go:build cuda || emulator
+
+package ptx
+
+import (
+	"embed"
+
+	"github.com/cistern-ml/cistern/internal/ptxfiles"
+)
+
+//go:embed *.ptx
+var embedded embed.FS
+
+func init() { ptxfiles.Tensor = embedded }
