@@ -6,6 +6,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
 // The kernels of attention: each without matrix units, and with them for queries, keys and values
@@ -53,21 +54,21 @@ func editionOf(p *kernel.Attention) int { return max(1, (max(p.E, p.V)+63)/64) }
 
 // attentionTiles makes it a launch with a block for each tile of rows, element of the batch and
 // part of the columns. It returns the kernel of the edition for the launch's dtype.
-func (l *launch) attentionTiles(p *kernel.Attention, rows, cols int, k [3]name) name {
-	l.grid(tiles(rows), tileSide, 8)
+func (l *launcher) attentionTiles(p *kernel.Attention, rows, cols int, k [3]name) name {
+	l.Blocks(tiles(rows), tileSide, 8)
 	l.Grid[1], l.Grid[2] = uint32(min(p.Count(), maxGridY)), uint32(max(1, (cols+attentionColumns-1)/attentionColumns))
 	if !l.c.Narrow {
 		return k[0]
 	}
 	e := editionOf(p)
 	side := 64 / e // rows of a tile
-	l.grid((rows+side-1)/side, 2*side, 1).Grid[1] = uint32(min(p.Count(), maxGridY))
+	l.Blocks((rows+side-1)/side, 2*side, 1).Grid[1] = uint32(min(p.Count(), maxGridY))
 	return k[e]
 }
 
 // shortTiles makes it a launch with a block for each few rows and element of the batch.
-func (l *launch) shortTiles(p *kernel.Attention, n int) {
-	l.grid(n, 256, 1).Grid[1] = uint32(min(p.Count(), maxGridY))
+func (l *launcher) shortTiles(p *kernel.Attention, n int) {
+	l.Blocks(n, 256, 1).Grid[1] = uint32(min(p.Count(), maxGridY))
 }
 
 // isShort is whether the kernel for short sequences does it.
@@ -75,9 +76,9 @@ func isShort(p *kernel.Attention, k name, d backend.Dtype) bool {
 	return k.has(d) && max(p.L, p.S, p.E, p.V) <= shortMost
 }
 
-func attention(_ context.Context, l *launch, _ name) error {
+func attention(_ context.Context, l *launcher, _ name) error {
 	p, k := l.c.Plan.(*kernel.Attention), attentionShort
-	if isShort(p, k, l.dtype) {
+	if isShort(p, k, l.Dtype) {
 		l.shortTiles(p, (p.L+shortRows-1)/shortRows)
 	} else {
 		k = l.attentionTiles(p, p.L, p.V, attentionForward)
@@ -87,35 +88,35 @@ func attention(_ context.Context, l *launch, _ name) error {
 
 // attended is what all kernels of attention end with: queries, keys, values and a mask, from an
 // operand on.
-func (l *launch) attended(p *kernel.Attention, first int) *launch {
+func (l *launcher) attended(p *kernel.Attention, first int) *launcher {
 	l.from(first, p.Query.At).from(first+1, p.Key.At).from(first+2, p.Value.At).operands(first + 3)
 	layouts := [...]*kernel.Layout{&p.Query, &p.Key, &p.Value, &p.Out, &p.Mask, &p.DQuery, &p.DKey, &p.DValue}
 	// The dimensions of the batch, without those of 1, and each layout's strides.
-	var lists [1 + len(layouts)][maxDims]int
+	var lists [1 + len(layouts)][launch.MaxDims]int
 	n := 0
 	for i, d := range p.Dims {
 		if d == 1 {
 			continue
 		}
 		for j, layout := range layouts {
-			if n < maxDims && layout.Batch != nil {
+			if n < launch.MaxDims && layout.Batch != nil {
 				lists[1+j][n] = layout.Batch[i]
 			}
 		}
-		lists[0][min(n, maxDims-1)] = d
+		lists[0][min(n, launch.MaxDims-1)] = d
 		n++
 	}
-	if n > maxDims {
+	if n > launch.MaxDims {
 		return l.tooMany("a batch", n)
 	}
-	l.word(n)
+	l.Word(n)
 	for i := range lists {
-		l.word(lists[i][:]...)
+		l.Word(lists[i][:]...)
 	}
 	for _, layout := range layouts {
-		l.word(layout.Row)
+		l.Word(layout.Row)
 	}
-	return l.word(p.Count(), p.L, p.S, p.E, p.V, p.Masking, p.MaskColumn).flag(p.Causal).double(p.Scale)
+	return l.Word(p.Count(), p.L, p.S, p.E, p.V, p.Masking, p.MaskColumn).Flag(p.Causal).Double(p.Scale)
 }
 
 // The operands of a gradient of attention: +dq +dk +dv =dmask? dy y sums q k v mask?.
@@ -130,9 +131,9 @@ const (
 	attentionQ
 )
 
-func attentionGrad(ctx context.Context, l *launch, _ name) error {
+func attentionGrad(ctx context.Context, l *launcher, _ name) error {
 	p := l.c.Plan.(*kernel.Attention)
-	if l.arg(attentionDMask).None() && isShort(p, attentionShortGrad, l.dtype) {
+	if l.arg(attentionDMask).None() && isShort(p, attentionShortGrad, l.Dtype) {
 		l.shortTiles(p, (p.L+shortRows-1)/shortRows+(p.S+shortRows-1)/shortRows)
 		l.from(attentionDQ, p.DQuery.At).from(attentionDK, p.DKey.At).from(attentionDV, p.DValue.At)
 		return l.operands(attentionDY, attentionY, attentionSums).attended(p, attentionQ).run(attentionShortGrad)
@@ -140,12 +141,12 @@ func attentionGrad(ctx context.Context, l *launch, _ name) error {
 	// Memory is for each query's sum of the products of its result and the result's gradient.
 	return l.inScratch(ctx, int(l.arg(attentionSums).Bytes)/2, func(own device.Range) error {
 		k := l.again("attention grad query").attentionTiles(p, p.L, p.E, attentionGradQuery)
-		l.from(attentionDQ, p.DQuery.At).memory(own, backend.Write).operands(attentionDMask, attentionDY, attentionY, attentionSums)
+		l.from(attentionDQ, p.DQuery.At).Memory(own, backend.Write).operands(attentionDMask, attentionDY, attentionY, attentionSums)
 		if err := l.attended(p, attentionQ).run(k); err != nil {
 			return err
 		}
 		k = l.again("attention grad key").attentionTiles(p, p.S, max(p.E, p.V), attentionGradKey)
-		l.from(attentionDK, p.DKey.At).from(attentionDV, p.DValue.At).memory(own, backend.Read)
+		l.from(attentionDK, p.DKey.At).from(attentionDV, p.DValue.At).Memory(own, backend.Read)
 		return l.operands(attentionDY, attentionSums).attended(p, attentionQ).run(k)
 	})
 }

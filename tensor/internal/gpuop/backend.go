@@ -5,38 +5,36 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/ptx"
+	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
 // Backend runs operations on a stream of a device that loads PTX.
 type Backend struct {
 	env    backend.Env
-	dev    device.ModuleLoader
 	stream device.Stream
 	blas   device.MatrixMultiplier // nil: the device has no library
 	fused  bool                    // blas adds a bias
 	// hasMatrixUnits is whether the GPU takes modules for compute capability 8.0.
 	hasMatrixUnits func() bool
 
-	mu      sync.Mutex
-	modules map[*ptx.Image]func() (device.Module, error)
-	kernels [][backend.Dtypes]atomic.Pointer[any] // by name
+	modules *launch.Modules
+	kernels [][backend.Dtypes]launch.Handle // by name
 
 	workspace, parts memcache.Block // see lasting.go
 }
 
 // New makes the backend of the environment's stream, whose device is dev.
 func New(env backend.Env, dev device.ModuleLoader) (*Backend, error) {
-	if !ptx.Embedded() {
-		return nil, fmt.Errorf("%w: this program has no kernels for GPUs: build it with the tag cuda", backend.ErrUnsupported)
+	modules, err := launch.NewModules(dev)
+	if err != nil {
+		return nil, err
 	}
-	b := &Backend{env: env, dev: dev, stream: env.Stream(), blas: multiplier(dev), modules: make(map[*ptx.Image]func() (device.Module, error)),
-		kernels: make([][backend.Dtypes]atomic.Pointer[any], len(texts))}
+	b := &Backend{env: env, stream: env.Stream(), blas: multiplier(dev), modules: modules,
+		kernels: make([][backend.Dtypes]launch.Handle, len(texts))}
 	b.hasMatrixUnits = sync.OnceValue(func() bool {
 		_, err := b.kernel(attentionForward[1], backend.BFloat16)
 		return err == nil
@@ -50,13 +48,7 @@ func New(env backend.Env, dev device.ModuleLoader) (*Backend, error) {
 
 // Close is backend.Backend's. No module is being loaded.
 func (b *Backend) Close() error {
-	err := errors.Join(b.env.Unkeep(&b.workspace), b.env.Unkeep(&b.parts))
-	for _, load := range b.modules {
-		if m, failed := load(); failed == nil {
-			err = errors.Join(err, m.Close())
-		}
-	}
-	return err
+	return errors.Join(b.env.Unkeep(&b.workspace), b.env.Unkeep(&b.parts), b.modules.Close())
 }
 
 // Supports is backend.Backend's.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/launch"
 	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
@@ -25,15 +26,15 @@ func sortOf(p float64) int { return 1 + slices.Index([]float64{1, 2, 0, math.Inf
 
 // clipped launches a kernel for each run of tensors that one launch takes; begin adds the arguments
 // before those of the tensors.
-func (l *launch) clipped(k name, gridX int, begin func(part *backend.List)) error {
+func (l *launcher) clipped(k name, gridX int, begin func(part *backend.List)) error {
 	all := l.c.List
 	for i := 0; i < all.Len(); i += maxClipped {
 		part := all.Slice(i, min(i+maxClipped, all.Len()))
-		l.again(l.Name).grid(gridX, 256, 1).Grid[1] = uint32(part.Len())
+		l.again(l.Name).Blocks(gridX, 256, 1).Grid[1] = uint32(part.Len())
 		begin(&part)
 		for j := range part.Len() {
 			t := &part.Item(j)[0]
-			l.memory(t.Range(), l.c.Op.ListRoles()[0]).word(t.Count())
+			l.Memory(t.Range(), l.c.Op.ListRoles()[0]).Word(t.Count())
 		}
 		if err := l.run(k); err != nil {
 			return err
@@ -43,21 +44,21 @@ func (l *launch) clipped(k name, gridX int, begin func(part *backend.List)) erro
 }
 
 // partNorms leaves the norms of parts of tensors, whose places follow each other.
-func partNorms(_ context.Context, l *launch, k name) error {
+func partNorms(_ context.Context, l *launcher, k name) error {
 	each := l.c.List.Item(0)[1].Count()
 	return l.clipped(k, each, func(part *backend.List) {
 		first := part.Item(0)[1].Range()
 		first.Bytes *= int64(part.Len())
-		l.memory(first, backend.Write).word(sortOf(l.c.C[0])).double(l.c.C[0])
+		l.Memory(first, backend.Write).Word(sortOf(l.c.C[0])).Double(l.c.C[0])
 	})
 }
 
-func total(_ context.Context, l *launch, k name) error {
+func total(_ context.Context, l *launcher, k name) error {
 	each := backend.ParamsOf[plan.NormTotal](l.c.Params()).Each
-	return l.all().word((l.arg(1).Count()-1)/each, each, sortOf(l.c.C[0])).double(l.c.C[0]).run(k)
+	return l.all().Word((l.arg(1).Count()-1)/each, each, sortOf(l.c.C[0])).Double(l.c.C[0]).run(k)
 }
 
 // clip multiplies tensors, or bounds their elements.
-func clip(_ context.Context, l *launch, k name) error {
-	return l.clipped(k, int(blocks(largestOf(&l.c.List), 256*4)), func(*backend.List) { l.all().double(l.c.C[0]) })
+func clip(_ context.Context, l *launcher, k name) error {
+	return l.clipped(k, int(launch.GridSize(largestOf(&l.c.List), 256*4)), func(*backend.List) { l.all().Double(l.c.C[0]) })
 }

@@ -69,31 +69,31 @@ func (t convTile) count(rows, cols, products int) int {
 const fewChannels = 4
 
 // convTiles makes it the launch of an edition.
-func (l *launch) convTiles(t convTile, rows, cols, products int) *launch {
+func (l *launcher) convTiles(t convTile, rows, cols, products int) *launcher {
 	if t == direct {
-		return l.each(rows * cols * products)
+		return l.Each(rows * cols * products)
 	}
-	return l.grid(t.count(rows, cols, products), 256, 1)
+	return l.Blocks(t.count(rows, cols, products), 256, 1)
 }
 
 // conv is the kernels' struct of that name.
-func (l *launch) conv(p *kernel.Conv) *launch {
-	return l.word(p.N, p.Groups, p.C, p.K).axes(p.In, p.Out, p.Window, p.Stride, p.Pad, p.Dilation)
+func (l *launcher) conv(p *kernel.Conv) *launcher {
+	return l.Word(p.N, p.Groups, p.C, p.K).axes(p.In, p.Out, p.Window, p.Stride, p.Pad, p.Dilation)
 }
 
 // axes adds two words for each: those of the rows and of the columns.
-func (l *launch) axes(pairs ...[2]int) *launch {
+func (l *launcher) axes(pairs ...[2]int) *launcher {
 	for _, pair := range pairs {
-		l.word(pair[:]...)
+		l.Word(pair[:]...)
 	}
 	return l
 }
 
 // pool has a thread for each element of the result.
-func pool(_ context.Context, l *launch, k name) error {
+func pool(_ context.Context, l *launcher, k name) error {
 	p := l.c.Plan.(*kernel.Pool)
-	l.each(l.arg(0).Count()).all().word(p.Planes).axes(p.In, p.Out, p.Window, p.Stride, p.Pad, p.Dilation)
-	return l.flag(p.Adaptive, p.ExcludePadding, p.HasDivisor).word(p.Divisor).run(k)
+	l.Each(l.arg(0).Count()).all().Word(p.Planes).axes(p.In, p.Out, p.Window, p.Stride, p.Pad, p.Dilation)
+	return l.Flag(p.Adaptive, p.ExcludePadding, p.HasDivisor).Word(p.Divisor).run(k)
 }
 
 // fits refuses what the kernels count with 32 bits: the pixels of a channel, and the numbers that a
@@ -111,36 +111,36 @@ func fits(p *kernel.Conv) error {
 	return nil
 }
 
-func conv(_ context.Context, l *launch, _ name) error {
+func conv(_ context.Context, l *launcher, _ name) error {
 	p := l.c.Plan.(*kernel.Conv)
 	if err := fits(p); err != nil {
 		return err
 	}
-	if grid, t, ok := runsOf(p, l.dtype); ok {
+	if grid, t, ok := runsOf(p, l.Dtype); ok {
 		return l.runConv(grid, t.conv, p)
 	}
 	cols := p.N * p.Places()
-	t := convTileOf(l.dtype, p.K, cols, p.Groups)
+	t := convTileOf(l.Dtype, p.K, cols, p.Groups)
 	if p.K <= fewChannels {
 		t = direct
 	}
 	return l.convTiles(t, p.K, cols, p.Groups).operands(0, 1, 2, 3).conv(p).run(t.conv)
 }
 
-func convInputGrad(_ context.Context, l *launch, _ name) error {
+func convInputGrad(_ context.Context, l *launcher, _ name) error {
 	p := l.c.Plan.(*kernel.Conv)
 	if err := fits(p); err != nil {
 		return err
 	}
 	if back := backwards(p); p.Stride == [2]int{1, 1} {
-		if grid, t, ok := runsOf(&back, l.dtype); ok {
+		if grid, t, ok := runsOf(&back, l.Dtype); ok {
 			return l.runConv(grid, t.inputGrad, &back)
 		}
 	}
 	// The pixels at each remainder of the strides are products of their own.
 	cols := p.N * ((p.In[0] + p.Stride[0] - 1) / p.Stride[0]) * ((p.In[1] + p.Stride[1] - 1) / p.Stride[1])
 	products := p.Groups * p.Stride[0] * p.Stride[1]
-	t := convTileOf(l.dtype, p.C, cols, products)
+	t := convTileOf(l.Dtype, p.C, cols, products)
 	if p.C <= fewChannels || p.Stride[0]*p.Stride[1] > 64 {
 		t, cols, products = direct, p.N*p.Pixels(), p.Groups
 	}
@@ -163,22 +163,22 @@ func weightParts(p *kernel.Conv, tiles, weights int) (parts, chunk int) {
 	return (places + chunk - 1) / chunk, chunk
 }
 
-func convWeightGrad(ctx context.Context, l *launch, k name) error {
+func convWeightGrad(ctx context.Context, l *launcher, k name) error {
 	p, weights := l.c.Plan.(*kernel.Conv), l.arg(0).Count()
 	if err := fits(p); err != nil {
 		return err
 	}
 	if p.K <= fewChannels && p.K*p.Inner() <= leastPlaces {
-		return l.grid(weights, 256, 1).operands(0, 1, 2).conv(p).run(k)
+		return l.Blocks(weights, 256, 1).operands(0, 1, 2).conv(p).run(k)
 	}
-	if jobs, parts, ok := weightGradRuns(p, l.dtype); ok {
+	if jobs, parts, ok := weightGradRuns(p, l.Dtype); ok {
 		return l.inParts(ctx, parts, func(dw device.Range) error {
-			return l.grid(jobs*parts, 256, 1).memory(dw, backend.Write).operands(1, 2).word(parts).conv(p).run(run3.weightGrad)
+			return l.Blocks(jobs*parts, 256, 1).Memory(dw, backend.Write).operands(1, 2).Word(parts).conv(p).run(run3.weightGrad)
 		})
 	}
 	t := tile64
 	switch {
-	case !tileSmall.weightGrad.has(l.dtype):
+	case !tileSmall.weightGrad.has(l.Dtype):
 	case p.Inner() <= tileSmall.cols:
 		t = tileSmall
 	case p.K <= tile32.rows:
@@ -186,13 +186,13 @@ func convWeightGrad(ctx context.Context, l *launch, k name) error {
 	}
 	parts, chunk := weightParts(p, t.count(p.K, p.Inner(), p.Groups), weights)
 	return l.inParts(ctx, parts, func(dw device.Range) error {
-		l.convTiles(t, p.K, p.Inner(), p.Groups*parts).memory(dw, backend.Write)
-		return l.operands(1, 2).word(parts, chunk).conv(p).run(t.weightGrad)
+		l.convTiles(t, p.K, p.Inner(), p.Groups*parts).Memory(dw, backend.Write)
+		return l.operands(1, 2).Word(parts, chunk).conv(p).run(t.weightGrad)
 	})
 }
 
 // inParts lets f set the gradient of the weights, or leave so many parts of it, which are added up.
-func (l *launch) inParts(ctx context.Context, parts int, f func(device.Range) error) error {
+func (l *launcher) inParts(ctx context.Context, parts int, f func(device.Range) error) error {
 	dw := l.arg(0)
 	if parts == 1 {
 		return f(dw.Range())
@@ -202,7 +202,7 @@ func (l *launch) inParts(ctx context.Context, parts int, f func(device.Range) er
 			return err
 		}
 		n := dw.Count()
-		l.again(l.Name).grid((n+31)/32, 32, 32)
-		return l.operands(0).memory(all, backend.Read).word(n, parts).run(convParts)
+		l.again(l.Name).Blocks((n+31)/32, 32, 32)
+		return l.operands(0).Memory(all, backend.Read).Word(n, parts).run(convParts)
 	})
 }

@@ -3,6 +3,7 @@ package gpuop
 import (
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
 // The kernels of conv_run.cu are for the windows that most convolutions have: 3 by 3 or 5 by 5, without stride and dilation. They read each
@@ -45,10 +46,10 @@ func runsOf(p *kernel.Conv, d backend.Dtype) (grid [3]uint32, t convTile, ok boo
 	}
 	columns := p.N * ((p.Out[0] + runDown - 1) / runDown) * p.Out[1]
 	tiles := (p.K + runAcross - 1) / runAcross * p.Groups
-	return [3]uint32{blocks(columns, runThreads), uint32(tiles), 1}, t, tiles <= maxGridY && columns*tiles >= fewRuns
+	return [3]uint32{launch.GridSize(columns, runThreads), uint32(tiles), 1}, t, tiles <= maxGridY && columns*tiles >= fewRuns
 }
 
-func (l *launch) runConv(grid [3]uint32, k name, p *kernel.Conv) error {
+func (l *launcher) runConv(grid [3]uint32, k name, p *kernel.Conv) error {
 	l.Grid, l.Block[0] = grid, runThreads
 	return l.operands(0, 1, 2, 3).conv(p).run(k)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/launch"
 	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
@@ -24,58 +25,58 @@ func elementwise(t *entries) {
 	t.run("dropout", dropout, backend.Dropout)
 }
 
-func unary(_ context.Context, l *launch, k name) error {
-	return l.elements().word(l.c.Op.Code()).number(l.c.C[0]).run(k)
+func unary(_ context.Context, l *launcher, k name) error {
+	return l.elements().Word(l.c.Op.Code()).Number(l.c.C[0]).run(k)
 }
 
-func function(_ context.Context, l *launch, k name) error {
+func function(_ context.Context, l *launcher, k name) error {
 	code := l.c.Op.Code()
 	if l.c.Op.Family() == backend.Map {
 		code -= plainFunctions
 	}
-	return l.elements().eight().word(code).number(l.c.C[:]...).run(k)
+	return l.elements().eight().Word(code).Number(l.c.C[:]...).run(k)
 }
 
 // eight is for a launch over elements, of which a thread takes eight at a time if they are narrow.
-func (l *launch) eight() *launch {
-	if l.dtype.Wide() != backend.NoDtype {
-		l.Grid[0] = blocks(l.arg(0).Count(), 8*256)
+func (l *launcher) eight() *launcher {
+	if l.Dtype.Wide() != backend.NoDtype {
+		l.Grid[0] = launch.GridSize(l.arg(0).Count(), 8*256)
 	}
 	return l
 }
 
-func binary(_ context.Context, l *launch, k name) error {
+func binary(_ context.Context, l *launcher, k name) error {
 	n := l.arg(0).Count()
-	l.elements().word(l.c.Op.Code())
-	if flat.has(l.dtype) && l.c.Op <= backend.Mul && l.arg(1).Count() == n && l.arg(2).Count() == n {
+	l.elements().Word(l.c.Op.Code())
+	if flat.has(l.Dtype) && l.c.Op <= backend.Mul && l.arg(1).Count() == n && l.arg(2).Count() == n {
 		return l.eight().run(flat)
 	}
 	p := l.c.Plan.(*kernel.Broadcast)
 	return l.dims("broadcasting", p.Dims, p.Dst, p.Src).run(k)
 }
 
-func addBias(_ context.Context, l *launch, k name) error {
-	return l.elements().word(l.arg(2).Count()).flag(l.c.Op == backend.AddBiasReLU).run(k)
+func addBias(_ context.Context, l *launcher, k name) error {
+	return l.elements().Word(l.arg(2).Count()).Flag(l.c.Op == backend.AddBiasReLU).run(k)
 }
 
-func reluBiasGrad(ctx context.Context, l *launch, k name) error {
+func reluBiasGrad(ctx context.Context, l *launcher, k name) error {
 	cols := l.arg(1).Count()
 	rows := l.arg(0).Count() / cols
 	n := l.columns(cols, rows)
-	return l.all().word(rows, cols, n).meet(ctx, n > 1).run(k)
+	return l.all().Word(rows, cols, n).meet(ctx, n > 1).run(k)
 }
 
-func extremeGrad(_ context.Context, l *launch, k name) error {
-	return l.elements().flag(l.c.Op == backend.MaximumGrad).meeting().run(k)
+func extremeGrad(_ context.Context, l *launcher, k name) error {
+	return l.elements().Flag(l.c.Op == backend.MaximumGrad).meeting().run(k)
 }
 
 // meeting is the kernels' struct of that name, which has room for three arrays.
-func (l *launch) meeting() *launch {
+func (l *launcher) meeting() *launcher {
 	p := l.c.Plan.(*kernel.Meeting)
-	return l.dims("the meeting of the shapes", p.Dims, p.Strides...).pad((3 - len(p.Strides)) * maxDims)
+	return l.dims("the meeting of the shapes", p.Dims, p.Strides...).Pad((3 - len(p.Strides)) * launch.MaxDims)
 }
 
-func dropout(_ context.Context, l *launch, k name) error {
+func dropout(_ context.Context, l *launcher, k name) error {
 	n, d := l.arg(0).Count(), backend.ParamsOf[plan.Drop](l.c.Params())
-	return l.each((n+3)/4).operands(0, 1).word(n).bits(d.Seed, d.Stream, d.Below).number(d.Scale).operands(2).run(k)
+	return l.Each((n+3)/4).operands(0, 1).Word(n).Bits(d.Seed, d.Stream, d.Below).Number(d.Scale).operands(2).run(k)
 }

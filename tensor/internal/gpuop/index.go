@@ -21,15 +21,15 @@ func indexed(t *entries) {
 }
 
 // index adds the operand of indices, and whether they have 64 bits.
-func (l *launch) index() *launch { return l.operands(2).flag(l.arg(2).Dtype.Size() == 8) }
+func (l *launcher) index() *launcher { return l.operands(2).Flag(l.arg(2).Dtype.Size() == 8) }
 
 // missing is the bits of an element that is not there, and the word for faults.
-func (l *launch) missing() *launch { return l.bits(l.dtype.Missing()).operands(3) }
+func (l *launcher) missing() *launcher { return l.Bits(l.Dtype.Missing()).operands(3) }
 
-func (l *launch) taking(t *plan.Take) *launch { return l.word(t.Outer, t.Rows, t.Count, t.Inner) }
+func (l *launcher) taking(t *plan.Take) *launcher { return l.Word(t.Outer, t.Rows, t.Count, t.Inner) }
 
-func take(_ context.Context, l *launch, k name) error {
-	return l.each(l.arg(0).Count()).operands(0, 1).index().missing().taking(backend.ParamsOf[plan.Take](l.c.Params())).run(k)
+func take(_ context.Context, l *launcher, k name) error {
+	return l.Each(l.arg(0).Count()).operands(0, 1).index().missing().taking(backend.ParamsOf[plan.Take](l.c.Params())).run(k)
 }
 
 // sortedRun is how many places one block sorts; it is the same in index.cu.
@@ -37,18 +37,18 @@ const sortedRun = 2048
 
 // sortIndex sorts runs in shared memory, and merges pairs of runs from one buffer to the other
 // until there is one.
-func sortIndex(_ context.Context, l *launch, k name) error {
+func sortIndex(_ context.Context, l *launcher, k name) error {
 	p, n := backend.ParamsOf[plan.Sort](l.c.Params()), l.arg(0).Count()
 	to, other := 0, 1
 	for width := sortedRun; width < n; width *= 2 {
 		to, other = other, to
 	}
-	l.grid((n+sortedRun-1)/sortedRun, threads(2*n, sortedRun/2), 1)
-	if err := l.operands(to).index().word(n, p.Rows, p.Skip).run(k); err != nil {
+	l.Blocks((n+sortedRun-1)/sortedRun, threads(2*n, sortedRun/2), 1)
+	if err := l.operands(to).index().Word(n, p.Rows, p.Skip).run(k); err != nil {
 		return err
 	}
 	for width := sortedRun; width < n; width *= 2 {
-		l.again("merge index").each(n).operands(other).memory(l.arg(to).Range(), backend.Read).word(n, width)
+		l.again("merge index").Each(n).operands(other).Memory(l.arg(to).Range(), backend.Read).Word(n, width)
 		if err := l.run(mergeIndex); err != nil {
 			return err
 		}
@@ -59,14 +59,14 @@ func sortIndex(_ context.Context, l *launch, k name) error {
 
 // takeGrads makes it a launch with a block for each row and 32 columns, and at most so many for a
 // row.
-func (l *launch) takeGrads(rows int, t *plan.TakeGrad, most int) *launch {
-	l.grid(rows, 32, 8).Grid[1] = uint32(min((t.Outer*t.Inner+31)/32, most))
+func (l *launcher) takeGrads(rows int, t *plan.TakeGrad, most int) *launcher {
+	l.Blocks(rows, 32, 8).Grid[1] = uint32(min((t.Outer*t.Inner+31)/32, most))
 	return l
 }
 
-func takeGrad(_ context.Context, l *launch, k name) error {
+func takeGrad(_ context.Context, l *launcher, k name) error {
 	t := backend.ParamsOf[plan.TakeGrad](l.c.Params())
-	return l.takeGrads(t.Count, t, maxGridY).all().taking(&t.Take).flag(t.Mean).run(k)
+	return l.takeGrads(t.Count, t, maxGridY).all().taking(&t.Take).Flag(t.Mean).run(k)
 }
 
 // What a launch scans is at most so many places, which is the same in index.cu, and so many for all
@@ -83,23 +83,23 @@ func canScan(_ *Backend, c *backend.Call) bool {
 	return t.Count > 0 && t.Count <= scannedPlaces && t.Rows <= scannedInAll/t.Count && table[c.Op].kernel.has(c.Dtype)
 }
 
-func scanGrad(_ context.Context, l *launch, k name) error {
+func scanGrad(_ context.Context, l *launcher, k name) error {
 	t := backend.ParamsOf[plan.TakeGrad](l.c.Params())
 	l.takeGrads(t.Rows, t, max(1, scanBlocks/t.Rows))
-	return l.operands(0, 1).index().taking(&t.Take).word(t.Skip).flag(t.Mean, l.c.Op == backend.ScanGradOnto).run(k)
+	return l.operands(0, 1).index().taking(&t.Take).Word(t.Skip).Flag(t.Mean, l.c.Op == backend.ScanGradOnto).run(k)
 }
 
 // gathered are the last arguments of a kernel that gathers.
-func (l *launch) gathered() *launch {
+func (l *launcher) gathered() *launcher {
 	g := l.c.Plan.(*kernel.Gather)
 	c := g.Columns
-	return l.word(c.Count(), g.Length, g.IndexStride, g.Rows, g.XStride).dims("the index", c.Dims, c.Dst, c.Src)
+	return l.Word(c.Count(), g.Length, g.IndexStride, g.Rows, g.XStride).dims("the index", c.Dims, c.Dst, c.Src)
 }
 
-func gather(_ context.Context, l *launch, k name) error {
-	return l.each(l.arg(0).Count()).operands(0, 1).index().missing().gathered().run(k)
+func gather(_ context.Context, l *launcher, k name) error {
+	return l.Each(l.arg(0).Count()).operands(0, 1).index().missing().gathered().run(k)
 }
 
-func gatherGrad(_ context.Context, l *launch, k name) error {
-	return l.each(l.c.Plan.(*kernel.Gather).Columns.Count()).operands(0, 1).index().gathered().run(k)
+func gatherGrad(_ context.Context, l *launcher, k name) error {
+	return l.Each(l.c.Plan.(*kernel.Gather).Columns.Count()).operands(0, 1).index().gathered().run(k)
 }

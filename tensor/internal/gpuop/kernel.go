@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/ptx"
 )
@@ -57,36 +56,5 @@ func (b *Backend) kernel(n name, d backend.Dtype) (any, error) {
 	if text == "" {
 		return nil, fmt.Errorf("%w: there is no kernel %s", backend.ErrUnsupported, texts[n]+d.Suffix())
 	}
-	m, err := b.module(ptx.Find(text))
-	if err != nil {
-		return nil, err
-	}
-	k, err := m.Kernel(text)
-	if err != nil {
-		return nil, err
-	}
-	at.Store(&k)
-	return k, nil
-}
-
-// module loads an image, which the driver may have to compile, without a lock: goroutines that need
-// it wait for it alone.
-func (b *Backend) module(image *ptx.Image) (device.Module, error) {
-	b.mu.Lock()
-	load := b.modules[image]
-	if load == nil {
-		load = sync.OnceValues(func() (device.Module, error) {
-			m, err := b.dev.LoadModule(image.PTX)
-			if err != nil {
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				delete(b.modules, image) // the next call tries again
-				return nil, fmt.Errorf("%s: %w", image.Name, err)
-			}
-			return m, nil
-		})
-		b.modules[image] = load
-	}
-	b.mu.Unlock()
-	return load()
+	return b.modules.Kernel(at, ptx.Find(text), text)
 }

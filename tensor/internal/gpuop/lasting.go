@@ -45,17 +45,17 @@ func (b *Backend) takeParts(ctx context.Context) (memcache.Block, error) {
 }
 
 // meet is the arguments of a kernel whose blocks leave parts of sums if these are cut.
-func (l *launch) meet(ctx context.Context, cut bool) *launch {
+func (l *launcher) meet(ctx context.Context, cut bool) *launcher {
 	if !cut {
-		return l.word(0, 0)
+		return l.Word(0, 0)
 	}
 	parts, err := l.b.takeParts(ctx)
 	if err != nil {
 		l.err = err
 		return l
 	}
-	l.memory(parts.Range(ticketBytes, partsBytes-ticketBytes), backend.Read)
-	l.memory(parts.Range(0, ticketBytes), backend.Read)
+	l.Memory(parts.Range(ticketBytes, partsBytes-ticketBytes), backend.Read)
+	l.Memory(parts.Range(0, ticketBytes), backend.Read)
 	l.Writes = append(l.Writes, parts.Range(0, partsBytes))
 	return l
 }
@@ -82,7 +82,7 @@ func (b *Backend) Prepare(ctx context.Context) error {
 }
 
 // inScratch calls f with scratch memory, which is free for what is queued after it.
-func (l *launch) inScratch(ctx context.Context, bytes int, f func(device.Range) error) error {
+func (l *launcher) inScratch(ctx context.Context, bytes int, f func(device.Range) error) error {
 	block, err := l.b.env.Scratch(ctx, int64(bytes))
 	if err != nil {
 		return err

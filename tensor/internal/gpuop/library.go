@@ -20,7 +20,7 @@ func multiplier(dev any) device.MatrixMultiplier {
 
 // byLibrary is a product by the library, which adds a bias if it is not nil: without ReLU, because
 // cuBLASLt's makes 0 of NaN.
-func (l *launch) byLibrary(ctx context.Context, p product, bias *backend.Ref) error {
+func (l *launcher) byLibrary(ctx context.Context, p product, bias *backend.Ref) error {
 	workspace, err := l.b.takeWorkspace(ctx)
 	if err != nil {
 		return err

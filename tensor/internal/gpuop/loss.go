@@ -6,6 +6,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/launch"
 	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
@@ -43,21 +44,21 @@ func fusesEntropy(_ *Backend, c *backend.Call) bool {
 }
 
 // crossEntropy sets the gradient, too, if the operation has one.
-func crossEntropy(ctx context.Context, l *launch, _ name) error {
+func crossEntropy(ctx context.Context, l *launcher, _ name) error {
 	logits := 1
 	if l.c.Op == backend.CrossEntropyWithGrad {
 		logits = 2
 	}
 	labels := l.arg(logits + 1)
 	e, n := backend.ParamsOf[kernel.Entropy](l.c.Params()), labels.Count()
-	l.Grid[0] = min(blocks(n, rowsInBlock), 2*enough)
+	l.Grid[0] = min(launch.GridSize(n, rowsInBlock), 2*enough)
 	l.operands(0).optional(logits == 2, 1).operands(logits, logits+1, logits+2, logits+3).meet(ctx, l.Grid[0] > 1)
-	return l.flag(e.Each).entropy(n, e).run(entropy[labels.Dtype])
+	return l.Flag(e.Each).entropy(n, e).run(entropy[labels.Dtype])
 }
 
-func crossEntropyGrad(ctx context.Context, l *launch, _ name) error {
+func crossEntropyGrad(ctx context.Context, l *launcher, _ name) error {
 	labels := l.arg(2)
-	e, n, dtype := backend.ParamsOf[kernel.Entropy](l.c.Params()), labels.Count(), l.dtype
+	e, n, dtype := backend.ParamsOf[kernel.Entropy](l.c.Params()), labels.Count(), l.Dtype
 	var per device.Range
 	if e.Mean && (n > countedRows || l.c.Narrow) {
 		parts, err := l.b.takeParts(ctx)
@@ -65,40 +66,40 @@ func crossEntropyGrad(ctx context.Context, l *launch, _ name) error {
 			return err
 		}
 		per = parts.Range(ticketBytes, 8)
-		l.Block[0], l.dtype = 1024, l.arg(4).Dtype
-		if err := l.memory(per, backend.Write).operands(2, 3).entropy(n, e).run(labelWeights[labels.Dtype]); err != nil {
+		l.Block[0], l.Dtype = 1024, l.arg(4).Dtype
+		if err := l.Memory(per, backend.Write).operands(2, 3).entropy(n, e).run(labelWeights[labels.Dtype]); err != nil {
 			return err
 		}
 		l.again(l.Name)
-		l.dtype = dtype
+		l.Dtype = dtype
 	}
 	narrow := e.Cols <= narrowColumns
 	if l.rows(n, &e.Rows); narrow {
-		l.grid((n+rowsInBlock-1)/rowsInBlock, 32*rowsInBlock, 1)
+		l.Blocks((n+rowsInBlock-1)/rowsInBlock, 32*rowsInBlock, 1)
 	}
-	return l.all().memory(per, backend.Read).flag(e.Each, narrow).entropy(n, e).run(entropyGrads[labels.Dtype])
+	return l.all().Memory(per, backend.Read).Flag(e.Each, narrow).entropy(n, e).run(entropyGrads[labels.Dtype])
 }
 
 // entropy is the kernels' struct of that name.
-func (l *launch) entropy(n int, e *kernel.Entropy) *launch {
-	return l.word(n, e.Cols, e.Inner, int(e.Ignore)).double(e.Smoothing).flag(e.Mean)
+func (l *launcher) entropy(n int, e *kernel.Entropy) *launcher {
+	return l.Word(n, e.Cols, e.Inner, int(e.Ignore)).Double(e.Smoothing).Flag(e.Mean)
 }
 
-func loss(ctx context.Context, l *launch, k name) error {
+func loss(ctx context.Context, l *launcher, k name) error {
 	n := l.arg(1).Count()
 	if backend.ParamsOf[plan.Loss](l.c.Params()).Each {
-		return l.each(n).operands(0).word(n).pairs(1).run(lossEach)
+		return l.Each(n).operands(0).Word(n).pairs(1).run(lossEach)
 	}
-	l.Grid[0] = min(blocks(n, 1024), 2*enough)
-	return l.operands(0).word(n).meet(ctx, l.Grid[0] > 1).pairs(1).run(k)
+	l.Grid[0] = min(launch.GridSize(n, 1024), 2*enough)
+	return l.operands(0).Word(n).meet(ctx, l.Grid[0] > 1).pairs(1).run(k)
 }
 
-func lossGrad(_ context.Context, l *launch, k name) error {
+func lossGrad(_ context.Context, l *launcher, k name) error {
 	n, p := l.arg(0).Count(), backend.ParamsOf[plan.Loss](l.c.Params())
-	return l.each(n).operands(0, 1).word(n).flag(p.Each, p.OfTarget).pairs(2).run(k)
+	return l.Each(n).operands(0, 1).Word(n).Flag(p.Each, p.OfTarget).pairs(2).run(k)
 }
 
 // pairs is the kernels' struct of that name, of four operands.
-func (l *launch) pairs(first int) *launch {
-	return l.operands(first, first+1, first+2, first+3).word(l.c.Op.Code()).double(l.c.C[:]...)
+func (l *launcher) pairs(first int) *launcher {
+	return l.operands(first, first+1, first+2, first+3).Word(l.c.Op.Code()).Double(l.c.C[:]...)
 }

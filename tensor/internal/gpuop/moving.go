@@ -25,30 +25,30 @@ func moving(t *entries) {
 	}}
 }
 
-func fill(_ context.Context, l *launch, _ name) error { return l.fill(l.c.C[0]) }
+func fill(_ context.Context, l *launcher, _ name) error { return l.fill(l.c.C[0]) }
 
 // fill fills the result with a number.
-func (l *launch) fill(v float64) error {
+func (l *launcher) fill(v float64) error {
 	n := l.arg(0).Count()
-	l.dtype = l.arg(0).Dtype
-	return l.each(n).operands(0).word(n).bits(l.dtype.Bits(v)).run(table[backend.Fill].kernel)
+	l.Dtype = l.arg(0).Dtype
+	return l.Each(n).operands(0).Word(n).Bits(l.Dtype.Bits(v)).run(table[backend.Fill].kernel)
 }
 
-func place(_ context.Context, l *launch, k name) error {
+func place(_ context.Context, l *launcher, k name) error {
 	p := l.c.Plan.(*kernel.Placement)
-	return l.each(p.Count()).all().word(p.Count()).dims("a copy", p.Dims, p.Dst, p.Src).run(k)
+	return l.Each(p.Count()).all().Word(p.Count()).dims("a copy", p.Dims, p.Dst, p.Src).run(k)
 }
 
-func pad(_ context.Context, l *launch, k name) error {
+func pad(_ context.Context, l *launcher, k name) error {
 	n, p := l.arg(0).Count(), backend.ParamsOf[plan.Pad](l.c.Params())
-	return l.each(n).all().bits(l.dtype.Bits(l.c.C[0])).word(n, p.Row, p.Start, p.Length).run(k)
+	return l.Each(n).all().Bits(l.Dtype.Bits(l.c.C[0])).Word(n, p.Row, p.Start, p.Length).run(k)
 }
 
-func where(_ context.Context, l *launch, _ name) error {
+func where(_ context.Context, l *launcher, _ name) error {
 	return l.elements().meeting().run(choices[l.arg(1).Dtype])
 }
 
-func convert(_ context.Context, l *launch, _ name) error {
+func convert(_ context.Context, l *launcher, _ name) error {
 	return l.elements().run(conversions[l.arg(1).Dtype])
 }
 
@@ -57,7 +57,7 @@ const tileSide = 32
 
 func tiles(n int) int { return (n + tileSide - 1) / tileSide }
 
-func transpose(_ context.Context, l *launch, k name) error {
+func transpose(_ context.Context, l *launcher, k name) error {
 	m := backend.ParamsOf[plan.Matrix](l.c.Params())
-	return l.grid(tiles(m.Rows)*tiles(m.Cols), tileSide, 8).all().word(m.Rows, m.Cols).run(k)
+	return l.Blocks(tiles(m.Rows)*tiles(m.Cols), tileSide, 8).all().Word(m.Rows, m.Cols).run(k)
 }

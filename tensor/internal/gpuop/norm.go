@@ -26,13 +26,13 @@ func norms(t *entries) {
 }
 
 // normRows makes it a launch with a block for each row.
-func (l *launch) normRows(p *kernel.RowNorm) *launch {
-	return l.grid(p.N*p.Groups, threads(p.Per*p.Inner, 512), 1)
+func (l *launcher) normRows(p *kernel.RowNorm) *launcher {
+	return l.Blocks(p.N*p.Groups, threads(p.Per*p.Inner, 512), 1)
 }
 
 // norm is the kernels' struct of that name.
-func (l *launch) norm(p *kernel.RowNorm) *launch {
-	return l.word(p.N, p.Groups, p.Per, p.Inner).double(p.Eps).flag(p.Centered)
+func (l *launcher) norm(p *kernel.RowNorm) *launcher {
+	return l.Word(p.N, p.Groups, p.Per, p.Inner).Double(p.Eps).Flag(p.Centered)
 }
 
 // narrowNorm is the most elements of a narrow row that a warp takes.
@@ -40,17 +40,17 @@ const narrowNorm = 2048
 
 // normed ends the arguments of a kernel that takes rows: of narrow elements a warp takes each short
 // row.
-func (l *launch) normed(p *kernel.RowNorm) *launch {
+func (l *launcher) normed(p *kernel.RowNorm) *launcher {
 	if l.c.Narrow {
 		short := p.Per*p.Inner <= narrowNorm
-		if l.flag(short); short {
-			l.grid((p.N*p.Groups+rowsInBlock-1)/rowsInBlock, 32*rowsInBlock, 1)
+		if l.Flag(short); short {
+			l.Blocks((p.N*p.Groups+rowsInBlock-1)/rowsInBlock, 32*rowsInBlock, 1)
 		}
 	}
 	return l.norm(p)
 }
 
-func normalize(_ context.Context, l *launch, k name) error {
+func normalize(_ context.Context, l *launcher, k name) error {
 	p := l.c.Plan.(*kernel.RowNorm)
 	return l.normRows(p).all().normed(p).run(k)
 }
@@ -73,14 +73,14 @@ const (
 	normStats
 )
 
-func normalizeGrad(ctx context.Context, l *launch, k name) error {
+func normalizeGrad(ctx context.Context, l *launcher, k name) error {
 	p, onto := l.c.Plan.(*kernel.RowNorm), l.c.Op == backend.NormalizeGradOnto
 	n := (p.N + rowsOfNorm - 1) / rowsOfNorm
 	weights := !l.arg(normDWeight).None() || !l.arg(normDBias).None()
-	if !weights || !normalizeGrads.has(l.dtype) || p.Groups > 1 || p.Inner > 1 || p.N > fewRows || 2*n*p.Per > partNumbers {
+	if !weights || !normalizeGrads.has(l.Dtype) || p.Groups > 1 || p.Inner > 1 || p.N > fewRows || 2*n*p.Per > partNumbers {
 		l.normRows(p).operands(normDX, normDY, normX, normWeight, normStats)
 		if !l.c.Narrow {
-			l.flag(onto)
+			l.Flag(onto)
 		}
 		if err := l.normed(p).run(k); err != nil || !weights {
 			return err
@@ -88,57 +88,57 @@ func normalizeGrad(ctx context.Context, l *launch, k name) error {
 		l.again("normalize weight grad")
 		return l.normWeights(ctx, p, normDWeight, normDBias, normDY, normX, normStats)
 	}
-	l.grid(n, 256, 1).operands(normDX, normDWeight, normDBias).meet(ctx, n > 1)
-	return l.operands(normDY, normX, normWeight, normStats).flag(onto).norm(p).run(normalizeGrads)
+	l.Blocks(n, 256, 1).operands(normDX, normDWeight, normDBias).meet(ctx, n > 1)
+	return l.operands(normDY, normX, normWeight, normStats).Flag(onto).norm(p).run(normalizeGrads)
 }
 
-func normalizeWeightGrad(ctx context.Context, l *launch, _ name) error {
+func normalizeWeightGrad(ctx context.Context, l *launcher, _ name) error {
 	return l.normWeights(ctx, l.c.Plan.(*kernel.RowNorm), 0, 1, 2, 3, 4)
 }
 
 // normWeights are the gradients of the weights and biases, from the operands with these numbers.
-func (l *launch) normWeights(ctx context.Context, p *kernel.RowNorm, dw, db, dy, x, stats int) error {
+func (l *launcher) normWeights(ctx context.Context, p *kernel.RowNorm, dw, db, dy, x, stats int) error {
 	weights := p.Groups * p.Per
 	units := (weights + 31) / 32
 	k, rows, n := table[backend.NormalizeWeightGrad].kernel, 8, partsFor(units, p.N, 64)
 	if p.Inner > 1 {
 		k, units, rows, n = normalizeChannels, weights, 1, partsFor(weights, p.N*p.Inner, 4096)
 	}
-	l.grid(units*n, 256/rows, rows).operands(dw, db).meet(ctx, n > 1)
-	return l.operands(dy, x, stats).word(n).norm(p).run(k)
+	l.Blocks(units*n, 256/rows, rows).operands(dw, db).meet(ctx, n > 1)
+	return l.operands(dy, x, stats).Word(n).norm(p).run(k)
 }
 
-func batchNorm(ctx context.Context, l *launch, k name) error {
+func batchNorm(ctx context.Context, l *launcher, k name) error {
 	p := l.c.Plan.(*kernel.BatchNorm)
 	parts := partsFor((p.C+3)/4, p.N*p.Inner, 1024)
 	run := func(sums device.Range) error {
-		l.again(l.Name).grid(p.C*parts, 256, 1).all().memory(sums, backend.Read)
-		return l.double(p.Eps).word(p.N, p.C, p.Inner, parts, parts).flag(p.Training).run(k)
+		l.again(l.Name).Blocks(p.C*parts, 256, 1).all().Memory(sums, backend.Read)
+		return l.Double(p.Eps).Word(p.N, p.C, p.Inner, parts, parts).Flag(p.Training).run(k)
 	}
 	if !p.Training {
 		return run(device.Range{})
 	}
 	return l.inScratch(ctx, (1+2*p.C*parts)*8, func(sums device.Range) error {
-		l.grid(p.C*parts, 256, 1).memory(sums, backend.Write).operands(2).memory(l.arg(7).Range(), backend.Read)
-		if err := l.double(p.Momentum).word(p.N, p.C, p.Inner, parts).run(batchNormSums); err != nil {
+		l.Blocks(p.C*parts, 256, 1).Memory(sums, backend.Write).operands(2).Memory(l.arg(7).Range(), backend.Read)
+		if err := l.Double(p.Momentum).Word(p.N, p.C, p.Inner, parts).run(batchNormSums); err != nil {
 			return err
 		}
 		return run(sums)
 	})
 }
 
-func batchNormGrad(ctx context.Context, l *launch, k name) error {
+func batchNormGrad(ctx context.Context, l *launcher, k name) error {
 	p := l.c.Plan.(*kernel.BatchNorm)
 	parts, chunks := partsFor((p.C+3)/4, p.N*p.Inner, 1024), 1
 	if !l.arg(0).None() {
 		chunks = parts
 	}
 	return l.inScratch(ctx, 2*p.C*parts*8, func(sums device.Range) error {
-		l.grid(p.C*parts, 256, 1).memory(sums, backend.Write).operands(3, 4, 6).word(p.N, p.C, p.Inner, parts)
+		l.Blocks(p.C*parts, 256, 1).Memory(sums, backend.Write).operands(3, 4, 6).Word(p.N, p.C, p.Inner, parts)
 		if err := l.run(batchNormGradSums); err != nil {
 			return err
 		}
-		l.again(l.Name).grid(p.C*chunks, 256, 1).all().memory(sums, backend.Read)
-		return l.word(p.N, p.C, p.Inner, parts, chunks).flag(p.Training).run(k)
+		l.again(l.Name).Blocks(p.C*chunks, 256, 1).all().Memory(sums, backend.Read)
+		return l.Word(p.N, p.C, p.Inner, parts, chunks).Flag(p.Training).run(k)
 	})
 }

@@ -28,7 +28,7 @@ func canMultiply(b *Backend, c *backend.Call) bool {
 	return tileProduct.has(c.Dtype)
 }
 
-func matmul(ctx context.Context, l *launch, _ name) error {
+func matmul(ctx context.Context, l *launcher, _ name) error {
 	p := productOf(l.c)
 	w, _ := l.b.choose(p)
 	switch w {
@@ -62,7 +62,7 @@ func matmul(ctx context.Context, l *launch, _ name) error {
 }
 
 // follow queues an operation on the result, in place.
-func (l *launch) follow(ctx context.Context, op backend.Op) error {
+func (l *launcher) follow(ctx context.Context, op backend.Op) error {
 	c := l.b.env.NewCall(op, l.c.Dtype)
 	c.Add(*l.arg(0))
 	c.Add(*l.arg(0))
@@ -74,7 +74,7 @@ func (l *launch) follow(ctx context.Context, op backend.Op) error {
 }
 
 // multiply is the product without a library.
-func (l *launch) multiply(p product) error {
+func (l *launcher) multiply(p product) error {
 	as, bs, batch := [2]int{p.K, 1}, [2]int{p.N, 1}, &kernel.Placement{}
 	if p.TransA {
 		as = [2]int{1, p.M}
@@ -86,9 +86,9 @@ func (l *launch) multiply(p product) error {
 		batch = l.c.Plan.(*kernel.Placement)
 	}
 	n := batch.Count()
-	l.grid(tiles(p.M)*tiles(p.N), tileSide, 8).Grid[1] = uint32(min(n, maxGridY))
-	l.operands(0, 1, 2).word(p.M, p.N, p.K).word(as[:]...).word(bs[:]...).word(n)
-	l.optional(p.op != backend.MatMul, 3).flag(p.op == backend.MatMulAddBiasReLU)
+	l.Blocks(tiles(p.M)*tiles(p.N), tileSide, 8).Grid[1] = uint32(min(n, maxGridY))
+	l.operands(0, 1, 2).Word(p.M, p.N, p.K).Word(as[:]...).Word(bs[:]...).Word(n)
+	l.optional(p.op != backend.MatMul, 3).Flag(p.op == backend.MatMulAddBiasReLU)
 	return l.dims("a batch", batch.Dims, batch.Dst, batch.Src).run(tileProduct)
 }
 
@@ -112,7 +112,7 @@ func (t *tiling) steps(k int) int    { return (k + t.stage - 1) / t.stage }
 func (t *tiling) partBytes() int { return (t.side*t.side + 2*t.side) * 4 }
 
 // ownProduct is a product and what follows it in one launch.
-func (l *launch) ownProduct(ctx context.Context, w Way, p product) error {
+func (l *launcher) ownProduct(ctx context.Context, w Way, p product) error {
 	t := &tilings[w]
 	all := t.tiles(p.M, p.N)
 	n := productParts(w, all, t.steps(p.K))
@@ -126,7 +126,7 @@ func (l *launch) ownProduct(ctx context.Context, w Way, p product) error {
 	return l.inScratch(ctx, all*n*t.partBytes(), func(partial device.Range) error { return l.ownParts(t, p, n, partial, parts.Range(0, ticketBytes)) })
 }
 
-func (l *launch) ownParts(t *tiling, p product, n int, partial, tickets device.Range) error {
+func (l *launcher) ownParts(t *tiling, p product, n int, partial, tickets device.Range) error {
 	lda, ldb, k := p.K, p.N, t.nn
 	switch {
 	case p.TransA:
@@ -135,8 +135,8 @@ func (l *launch) ownParts(t *tiling, p product, n int, partial, tickets device.R
 		ldb, k = p.K, t.nt
 	}
 	a, b := l.arg(1), l.arg(2)
-	l.grid(t.tiles(p.M, p.N)*n, 256, 1).operands(0, 1, 2).optional(p.op.Family() == backend.Linear, 3)
-	l.optional(p.op == backend.MatMulSums, 3).optional(p.op == backend.MatMulMasked, 3).word(p.M, p.N, p.K)
-	l.flag(lda%4 == 0 && a.Ptr%16 == 0, ldb%4 == 0 && b.Ptr%16 == 0, p.op == backend.MatMulAddBiasReLU)
-	return l.word(n).memory(partial, backend.Write).memory(tickets, backend.Update).run(k)
+	l.Blocks(t.tiles(p.M, p.N)*n, 256, 1).operands(0, 1, 2).optional(p.op.Family() == backend.Linear, 3)
+	l.optional(p.op == backend.MatMulSums, 3).optional(p.op == backend.MatMulMasked, 3).Word(p.M, p.N, p.K)
+	l.Flag(lda%4 == 0 && a.Ptr%16 == 0, ldb%4 == 0 && b.Ptr%16 == 0, p.op == backend.MatMulAddBiasReLU)
+	return l.Word(n).Memory(partial, backend.Write).Memory(tickets, backend.Update).run(k)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
 var sumColumns = named("sum_columns")
@@ -27,7 +28,7 @@ func reductions(t *entries) {
 }
 
 // sum adds up rows or columns; the mean of nothing is NaN.
-func sum(ctx context.Context, l *launch, rows name) error {
+func sum(ctx context.Context, l *launcher, rows name) error {
 	r, divisor := l.c.Plan.(*kernel.Reduction), l.c.C[0]
 	if l.arg(1).Bytes == 0 {
 		return l.fill(0 / divisor)
@@ -36,27 +37,27 @@ func sum(ctx context.Context, l *launch, rows name) error {
 	count := l.arg(1).Count() / outputs
 	if !r.InnerSummed {
 		n := l.columns(outputs, count)
-		return l.all().word(count).double(divisor).word(outputs, n).meet(ctx, n > 1).reduction(r).run(sumColumns)
+		return l.all().Word(count).Double(divisor).Word(outputs, n).meet(ctx, n > 1).reduction(r).run(sumColumns)
 	}
 	n := partsFor(outputs, count, 4096)
-	l.grid(outputs*n, threads(count, 1024), 1).all().word(outputs, count).double(divisor)
-	return l.meet(ctx, n > 1).word(n).reduction(r).run(rows)
+	l.Blocks(outputs*n, threads(count, 1024), 1).all().Word(outputs, count).Double(divisor)
+	return l.meet(ctx, n > 1).Word(n).reduction(r).run(rows)
 }
 
 // columns makes it a launch that adds up columns of count numbers each, and returns into how many
 // parts they are cut.
-func (l *launch) columns(outputs, count int) int {
+func (l *launcher) columns(outputs, count int) int {
 	units, rows := (outputs+31)/32, 32
 	if count <= 64 {
 		rows = 8
 	}
 	n := partsFor(units, count, 128)
-	l.grid(units*n, 32, rows)
+	l.Blocks(units*n, 32, rows)
 	return n
 }
 
 // statistic is of no elements NaN for the variance, and -Inf for the others.
-func statistic(_ context.Context, l *launch, k name) error {
+func statistic(_ context.Context, l *launcher, k name) error {
 	if l.arg(1).Bytes > 0 {
 		return l.groups(k, l.arg(0).Count(), l.arg(1).Count())
 	}
@@ -66,42 +67,42 @@ func statistic(_ context.Context, l *launch, k name) error {
 	return l.fill(math.Inf(-1))
 }
 
-func statisticGrad(_ context.Context, l *launch, k name) error {
+func statisticGrad(_ context.Context, l *launcher, k name) error {
 	return l.groups(k, l.arg(1).Count(), l.arg(2).Count())
 }
 
 // groups launches a kernel with a block for each of so many outputs of a reduction of n elements.
-func (l *launch) groups(k name, outputs, n int) error {
+func (l *launcher) groups(k name, outputs, n int) error {
 	count := n / outputs
-	l.grid(outputs, threads(count, 512), 1).all().word(outputs, count).double(l.c.C[0])
+	l.Blocks(outputs, threads(count, 512), 1).all().Word(outputs, count).Double(l.c.C[0])
 	return l.reduction(l.c.Plan.(*kernel.Reduction)).run(k)
 }
 
 // reduction is the kernels' struct of that name.
-func (l *launch) reduction(r *kernel.Reduction) *launch {
+func (l *launcher) reduction(r *kernel.Reduction) *launcher {
 	for _, part := range [2][]kernel.Dim{r.Kept, r.Summed} {
-		var sizes, strides [maxDims]int
-		if len(part) > maxDims {
+		var sizes, strides [launch.MaxDims]int
+		if len(part) > launch.MaxDims {
 			return l.tooMany("the reduction", len(part))
 		}
 		for i, d := range part {
 			sizes[i], strides[i] = d.Size, d.Stride
 		}
-		l.word(len(part)).word(sizes[:]...).word(strides[:]...)
+		l.Word(len(part)).Word(sizes[:]...).Word(strides[:]...)
 	}
 	return l
 }
 
 // rows makes it a launch with a block for each of n rows, of one warp at least.
-func (l *launch) rows(n int, r *kernel.Rows) *launch { return l.grid(n, threads(r.Cols, 512), 1) }
+func (l *launcher) rows(n int, r *kernel.Rows) *launcher { return l.Blocks(n, threads(r.Cols, 512), 1) }
 
 // softmax is forward and backward, of which the last operand has the rows, and the place of a row's
 // greatest element, which one warp finds.
-func softmax(_ context.Context, l *launch, k name) error {
+func softmax(_ context.Context, l *launcher, k name) error {
 	r := backend.ParamsOf[kernel.Rows](l.c.Params())
 	n := l.arg(1).Count() / r.Cols
 	if l.rows(n, r); l.c.Op == backend.ArgMax {
 		l.Block[0] = 32
 	}
-	return l.all().word(n, r.Cols, r.Inner).run(k)
+	return l.all().Word(n, r.Cols, r.Inner).run(k)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
 // gradEditions are the kernels for narrow gradients of wide parameters.
@@ -43,25 +44,25 @@ const (
 )
 
 // step updates parameters, so many with each launch.
-func step(_ context.Context, l *launch, _ name) error {
+func step(_ context.Context, l *launcher, _ name) error {
 	all, shared, k := l.c.List, l.c.Params(), stepKernel(l.c)
 	if k != table[l.c.Op].kernel {
-		l.dtype = all.Refs[1].Dtype
+		l.Dtype = all.Refs[1].Dtype
 	}
 	for i := 0; i < all.Len(); i += maxParameters {
 		part := all.Slice(i, min(i+maxParameters, all.Len()))
 		if largest := largestOf(&part); largest > 0 {
-			l.again(l.Name).memory(part.Live.Range(), backend.Read).bits(shared[:]...)
-			l.Grid[0], l.Grid[1] = min(blocks((largest+together-1)/together, 256), stepBlocks), uint32(part.Len())
+			l.again(l.Name).Memory(part.Live.Range(), backend.Read).Bits(shared[:]...)
+			l.Grid[0], l.Grid[1] = min(launch.GridSize((largest+together-1)/together, 256), stepBlocks), uint32(part.Len())
 			for j := range part.Len() {
 				item := part.Item(j)
 				for n, role := range l.c.Op.ListRoles() {
-					l.memory(item[n].Range(), role)
+					l.Memory(item[n].Range(), role)
 				}
-				if l.word(item[0].Count()); part.Live.None() {
-					l.double(part.Own[j*part.Width:][:part.Width]...)
+				if l.Word(item[0].Count()); part.Live.None() {
+					l.Double(part.Own[j*part.Width:][:part.Width]...)
 				} else {
-					l.pad(part.Width) // they are read from memory
+					l.Pad(part.Width) // they are read from memory
 				}
 			}
 			if err := l.run(k); err != nil {

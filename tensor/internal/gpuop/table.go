@@ -9,7 +9,7 @@ import (
 // entry is an operation on a GPU.
 type entry struct {
 	kernel name // says by its editions which dtypes there are
-	run    func(ctx context.Context, l *launch, kernel name) error
+	run    func(ctx context.Context, l *launcher, kernel name) error
 	can    func(b *Backend, c *backend.Call) bool // in the place of the kernel's editions
 }
 
@@ -26,7 +26,7 @@ func init() {
 }
 
 // run sets the kernel of operations, and what launches it.
-func (t *entries) run(kernel string, f func(ctx context.Context, l *launch, kernel name) error, ops ...backend.Op) {
+func (t *entries) run(kernel string, f func(ctx context.Context, l *launcher, kernel name) error, ops ...backend.Op) {
 	n := named(kernel)
 	for _, op := range ops {
 		t[op] = entry{kernel: n, run: f}

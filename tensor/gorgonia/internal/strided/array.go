@@ -4,10 +4,8 @@ import (
 	"errors"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
-
-// MaxDims is the number of dimensions that kernels take, after those that all operands walk alike were merged.
-const MaxDims = 8
 
 // ErrDims is the error of operands with more dimensions than kernels take.
 var ErrDims = errors.New("more than 8 dimensions that can't be merged")
@@ -155,7 +153,7 @@ func newPlan(dst Array, reads ...Array) (p plan, err error) {
 			}
 		}
 	}
-	if len(p.dims) > MaxDims {
+	if len(p.dims) > launch.MaxDims {
 		return p, ErrDims
 	}
 	return p, nil

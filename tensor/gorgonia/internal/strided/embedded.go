@@ -7,4 +7,4 @@ import _ "embed"
 //go:embed strided.ptx
 var embedded []byte
 
-func init() { image = embedded }
+func init() { image.PTX = embedded }

@@ -1,17 +1,21 @@
 package strided
 
-import "math"
+import (
+	"math"
+
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+)
 
 // Float are the element types of arithmetic.
 type Float interface{ float32 | float64 }
 
-// Type is the type of an array's elements in arithmetic.
-type Type uint8
+// Type is the type of an array's elements in arithmetic: Float32 or Float64.
+type Type = backend.Dtype
 
-// The types. Their names end those of the kernels.
+// The types.
 const (
-	Float32 Type = iota
-	Float64
+	Float32 = backend.Float32
+	Float64 = backend.Float64
 )
 
 // Binary is an elementwise function of two arguments.

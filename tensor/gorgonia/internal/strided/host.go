@@ -6,22 +6,22 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// launch collects the memory of a kernel on the host device. The first error sticks.
-type launch struct {
+// hostLaunch collects the memory of a kernel on the host device. The first error sticks.
+type hostLaunch struct {
 	k             *Kernels
 	name          string
 	reads, writes []device.Range
 	err           error
 }
 
-func (l *launch) run(f func()) error {
+func (l *hostLaunch) run(f func()) error {
 	if l.err != nil {
 		return l.err
 	}
 	return l.k.stream.Launch(&device.Launch{Name: l.name, Func: f, Reads: l.reads, Writes: l.writes})
 }
 
-func (l *launch) bytes(r device.Range) []byte {
+func (l *hostLaunch) bytes(r device.Range) []byte {
 	if l.err != nil {
 		return nil
 	}
@@ -30,12 +30,12 @@ func (l *launch) bytes(r device.Range) []byte {
 	return b
 }
 
-func read[T any](l *launch, a Array) []T {
+func read[T any](l *hostLaunch, a Array) []T {
 	l.reads = append(l.reads, a.Span())
 	return elements[T](l.bytes(a.Span()))
 }
 
-func write[T any](l *launch, r device.Range) []T {
+func write[T any](l *hostLaunch, r device.Range) []T {
 	l.writes = append(l.writes, r)
 	return elements[T](l.bytes(r))
 }
@@ -49,7 +49,7 @@ func elements[T any](b []byte) []T {
 }
 
 func (k *Kernels) copyOnHost(p plan, dst, x Array) error {
-	l := &launch{k: k, name: "copy"}
+	l := &hostLaunch{k: k, name: "copy"}
 	in, out, size := read[byte](l, x), write[byte](l, dst.Span()), x.Size
 	return l.run(func() {
 		p.each(func(to, from, _ int) { copy(out[to*size:(to+1)*size], in[from*size:(from+1)*size]) })
@@ -57,7 +57,7 @@ func (k *Kernels) copyOnHost(p plan, dst, x Array) error {
 }
 
 func zipOnHost[T Float](k *Kernels, op Binary, p plan, dst Array, a, b Operand, increment bool) error {
-	l := &launch{k: k, name: "zip"}
+	l := &hostLaunch{k: k, name: "zip"}
 	x, y := of[T](l, a), of[T](l, b)
 	if op.Compares() && dst.Size == 1 {
 		holds, out := comparison[T](op), write[byte](l, dst.Span())
@@ -78,7 +78,7 @@ func zipOnHost[T Float](k *Kernels, op Binary, p plan, dst Array, a, b Operand, 
 }
 
 // of is the operand's elements: those of a number are one, at index 0, where its strides lead.
-func of[T Float](l *launch, o Operand) []T {
+func of[T Float](l *hostLaunch, o Operand) []T {
 	if o.IsNumber {
 		return []T{T(o.Number)}
 	}
@@ -86,7 +86,7 @@ func of[T Float](l *launch, o Operand) []T {
 }
 
 // result is the destination, which is read too if something is added to it.
-func (l *launch) result(dst Array, increment bool) []byte {
+func (l *hostLaunch) result(dst Array, increment bool) []byte {
 	if increment {
 		l.reads = append(l.reads, dst.Span())
 	}
@@ -101,7 +101,7 @@ func set[T Float](out []T, i int, v T, increment bool) {
 }
 
 func mapOnHost[T Float](k *Kernels, op Unary, p plan, dst, x Array, lo, hi float64, increment bool) error {
-	l := &launch{k: k, name: "map"}
+	l := &hostLaunch{k: k, name: "map"}
 	in, into := read[T](l, x), elements[T](l.result(dst, increment))
 	f := unary(op, T(lo), T(hi))
 	return l.run(func() {
@@ -110,7 +110,7 @@ func mapOnHost[T Float](k *Kernels, op Unary, p plan, dst, x Array, lo, hi float
 }
 
 func foldOnHost[T Float](k *Kernels, least, places bool, dst device.Ptr, x Array, w walk) error {
-	l := &launch{k: k, name: "fold"}
+	l := &hostLaunch{k: k, name: "fold"}
 	in := read[T](l, x)
 	n := product(w.kept.dims)
 	size := x.Size

@@ -34,7 +34,7 @@ func (k *Kernels) Close() error {
 	if k.gpu == nil {
 		return nil
 	}
-	return k.gpu.module.Close()
+	return k.gpu.modules.Close()
 }
 
 // Operand is an array or a number.

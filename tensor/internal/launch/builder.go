@@ -1,0 +1,117 @@
+package launch
+
+import (
+	"math"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor/internal/backend"
+)
+
+// Builder collects the arguments of one launch, in the order of the kernel's. L is the struct that
+// embeds it. Methods return Outer, so that calls of both can be chained.
+type Builder[L any] struct {
+	device.Launch
+	Outer *L
+	Dtype backend.Dtype // of the kernel, and of its numbers
+}
+
+// maxBlocks is enough to fill any GPU several times; kernels stride over what is more.
+const maxBlocks = 1 << 12
+
+// GridSize returns how many blocks are enough for n elements, so many of them for each block.
+func GridSize(n, each int) uint32 { return uint32(min(max((n+each-1)/each, 1), maxBlocks)) }
+
+// Blocks makes it a launch of n blocks, each of x by y threads.
+func (b *Builder[L]) Blocks(n, x, y int) *L {
+	b.Grid, b.Block = [3]uint32{GridSize(n, 1), 1, 1}, [3]uint32{uint32(x), uint32(y), 1}
+	return b.Outer
+}
+
+// Each makes it a launch over n elements, with 256 threads a block.
+func (b *Builder[L]) Each(n int) *L {
+	b.Grid[0] = GridSize(n, 256)
+	return b.Outer
+}
+
+// Memory adds a pointer to r, which the kernel uses as role says: null for the zero Range.
+func (b *Builder[L]) Memory(r device.Range, role backend.Role) *L { return b.Within(r, 0, role) }
+
+// Within adds a pointer to a byte of r.
+func (b *Builder[L]) Within(r device.Range, at int, role backend.Role) *L {
+	b.Args = append(b.Args, uint64(r.Ptr)+uint64(at))
+	if r.Bytes > 0 && role&backend.Read != 0 {
+		b.Reads = append(b.Reads, r)
+	}
+	if r.Bytes > 0 && role&backend.Write != 0 {
+		b.Writes = append(b.Writes, r)
+	}
+	return b.Outer
+}
+
+// Word adds integers.
+func (b *Builder[L]) Word(v ...int) *L {
+	for _, x := range v {
+		b.Args = append(b.Args, uint64(x))
+	}
+	return b.Outer
+}
+
+// Bits adds words as they are.
+func (b *Builder[L]) Bits(v ...uint64) *L {
+	b.Args = append(b.Args, v...)
+	return b.Outer
+}
+
+// Number adds parameters of the type in which the kernel computes.
+func (b *Builder[L]) Number(vs ...float64) *L {
+	for _, v := range vs {
+		b.Bits(b.Dtype.Computes().Bits(v))
+	}
+	return b.Outer
+}
+
+// Double adds parameters of type double.
+func (b *Builder[L]) Double(vs ...float64) *L {
+	for _, v := range vs {
+		b.Bits(math.Float64bits(v))
+	}
+	return b.Outer
+}
+
+// Flag adds a word of 1 or 0 for each.
+func (b *Builder[L]) Flag(all ...bool) *L {
+	for _, v := range all {
+		if v {
+			b.Word(1)
+		} else {
+			b.Word(0)
+		}
+	}
+	return b.Outer
+}
+
+// MaxDims is the number of dimensions that kernels take, after those that walk alike were merged.
+const MaxDims = 8
+
+// Dims adds the number of dimensions, at most MaxDims, and MaxDims words for each list: one for
+// each dimension.
+func (b *Builder[L]) Dims(dims []int, strides ...[]int) *L {
+	b.Word(len(dims))
+	b.list(dims)
+	for _, s := range strides {
+		b.list(s)
+	}
+	return b.Outer
+}
+
+// list adds MaxDims words, of which the list's are the first.
+func (b *Builder[L]) list(v []int) {
+	b.Word(v...)
+	b.Pad(MaxDims - len(v))
+}
+
+// Pad adds n words of 0.
+func (b *Builder[L]) Pad(n int) *L {
+	b.Args = append(b.Args, make([]uint64, n)...)
+	return b.Outer
+}
