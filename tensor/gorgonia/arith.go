@@ -13,34 +13,34 @@ type (
 	scalarFunc = func(gtensor.StdEng, gtensor.Tensor, any, bool, ...gtensor.FuncOpt) (gtensor.Tensor, error)
 )
 
-// binary runs an elementwise operation of two tensors.
-func (e *Engine) binary(op string, f binaryFunc, a, b gtensor.Tensor, opts []gtensor.FuncOpt) (r gtensor.Tensor, err error) {
+// elementwise runs an operation whose result is one of the operands, a tensor of the options, or
+// new.
+func (e *Engine) elementwise(run runner, op string, opts []gtensor.FuncOpt, f func(*temps) (gtensor.Tensor, error), operands ...gtensor.Tensor) (gtensor.Tensor, error) {
 	reuse, incr, _ := options(opts)
-	err = e.run(op, func() (err error) {
-		r, err = f(e.std, a, b, opts...)
-		r, err = e.deliver(r, err, a, b, reuse, incr)
-		return err
-	}, a, b, reuse, incr)
-	return r, err
+	given := append(operands, reuse, incr)
+	return result(run, op, func(w *temps) (gtensor.Tensor, error) {
+		r, err := f(w)
+		return e.deliver(r, err, given...)
+	}, given...)
+}
+
+// binary runs an elementwise operation of two tensors.
+func (e *Engine) binary(op string, f binaryFunc, a, b gtensor.Tensor, opts []gtensor.FuncOpt) (gtensor.Tensor, error) {
+	return e.elementwise(e.run, op, opts, func(*temps) (gtensor.Tensor, error) { return f(e.std, a, b, opts...) }, a, b)
 }
 
 // scalar runs an elementwise operation of a tensor and a number. StdEng gets some wrong, or panics, if the
 // number is the left operand and the tensor's elements are not one after the other.
-func (e *Engine) scalar(op string, f scalarFunc, t gtensor.Tensor, s any, left bool, opts []gtensor.FuncOpt) (r gtensor.Tensor, err error) {
-	reuse, incr, unsafe := options(opts)
+func (e *Engine) scalar(op string, f scalarFunc, t gtensor.Tensor, s any, left bool, opts []gtensor.FuncOpt) (gtensor.Tensor, error) {
+	_, _, unsafe := options(opts)
 	operand, _ := s.(gtensor.Tensor)
-	err = e.run(op, func() (err error) {
-		c := t
+	return e.elementwise(e.run, op, opts, func(w *temps) (gtensor.Tensor, error) {
+		x := t
 		if !left && !unsafe {
-			var done func()
-			c, done = compact(t)
-			defer done()
+			x = w.compact(t)
 		}
-		r, err = f(e.std, c, s, left, opts...)
-		r, err = e.deliver(r, err, t, operand, reuse, incr)
-		return err
-	}, t, operand, reuse, incr)
-	return r, err
+		return f(e.std, x, s, left, opts...)
+	}, t, operand)
 }
 
 // noZeros refuses integers of which one is 0 as divisors. StdEng panics in Mod and Inv; in Div it writes zeros before it
@@ -76,104 +76,29 @@ func noZeroDivisor(op string, t gtensor.Tensor, s any, left bool) error {
 
 func integer(dt gtensor.Dtype) bool { return dt.Kind() >= reflect.Int && dt.Kind() <= reflect.Uintptr }
 
-// Add is a + b.
-func (e *Engine) Add(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.binary("Add", gtensor.StdEng.Add, a, b, opts)
-}
-
-// AddScalar is Add with a number, which is the right operand if left is true.
-func (e *Engine) AddScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.scalar("AddScalar", gtensor.StdEng.AddScalar, t, s, left, opts)
-}
-
-// Sub is a - b.
-func (e *Engine) Sub(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.binary("Sub", gtensor.StdEng.Sub, a, b, opts)
-}
-
-// SubScalar is Sub with a number, which is the right operand if left is true.
-func (e *Engine) SubScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.scalar("SubScalar", gtensor.StdEng.SubScalar, t, s, left, opts)
-}
-
-// Mul is a * b, elementwise.
-func (e *Engine) Mul(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.binary("Mul", gtensor.StdEng.Mul, a, b, opts)
-}
-
-// MulScalar is Mul with a number, which is the right operand if left is true.
-func (e *Engine) MulScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.scalar("MulScalar", gtensor.StdEng.MulScalar, t, s, left, opts)
-}
-
-// Div is a / b.
-func (e *Engine) Div(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	if err := noZeros("Div", b); err != nil {
-		return nil, err
+// fitsComparison refuses a tensor to reuse that is not of a comparison's type: StdEng writes bools
+// over any type, and past the tensor's end.
+func fitsComparison(op string, operand gtensor.Tensor, opts []gtensor.FuncOpt) error {
+	if len(opts) == 0 {
+		return nil
 	}
-	return e.binary("Div", gtensor.StdEng.Div, a, b, opts)
-}
-
-// DivScalar is Div with a number, which is the right operand if left is true.
-func (e *Engine) DivScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	if err := noZeroDivisor("DivScalar", t, s, left); err != nil {
-		return nil, err
+	given, _ := gtensor.ParseFuncOpts(opts...).IncrReuse()
+	if usable(given) != nil || usable(operand) != nil || given == nil {
+		return nil // which run refuses
 	}
-	return e.scalar("DivScalar", gtensor.StdEng.DivScalar, t, s, left, opts)
-}
-
-// Pow is a to the power of b.
-func (e *Engine) Pow(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.binary("Pow", gtensor.StdEng.Pow, a, b, opts)
-}
-
-// PowScalar is Pow with a number, which is the right operand if left is true.
-func (e *Engine) PowScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.scalar("PowScalar", gtensor.StdEng.PowScalar, t, s, left, opts)
-}
-
-// Mod is a modulo b.
-func (e *Engine) Mod(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	if err := noZeros("Mod", b); err != nil {
-		return nil, err
+	if want := comparisonType(operand.Dtype(), opts); given.Dtype() != want {
+		return fmt.Errorf("gorgonia: %s: %w: the tensor to reuse is of %v and the result of %v: see gtensor.AsSameType", op, ErrDtype, given.Dtype(), want)
 	}
-	return e.binary("Mod", gtensor.StdEng.Mod, a, b, opts)
+	return nil
 }
 
-// ModScalar is Mod with a number, which is the right operand if left is true.
-func (e *Engine) ModScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	if err := noZeroDivisor("ModScalar", t, s, left); err != nil {
-		return nil, err
+// comparisonType is the type of a comparison's result: Bool or, with UseUnsafe or AsSameType, that
+// of the operands, in ones and zeros.
+func comparisonType(operands gtensor.Dtype, opts []gtensor.FuncOpt) gtensor.Dtype {
+	if len(opts) > 0 {
+		if o := gtensor.ParseFuncOpts(opts...); o.Same() || !o.Safe() {
+			return operands
+		}
 	}
-	return e.scalar("ModScalar", gtensor.StdEng.ModScalar, t, s, left, opts)
-}
-
-// MinBetween is the smaller of a and b, elementwise.
-func (e *Engine) MinBetween(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.binary("MinBetween", gtensor.StdEng.MinBetween, a, b, opts)
-}
-
-// MinBetweenScalar is MinBetween with a number, which is the right operand if left is true.
-func (e *Engine) MinBetweenScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.scalar("MinBetweenScalar", gtensor.StdEng.MinBetweenScalar, t, s, left, opts)
-}
-
-// MaxBetween is the larger of a and b, elementwise.
-func (e *Engine) MaxBetween(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.binary("MaxBetween", gtensor.StdEng.MaxBetween, a, b, opts)
-}
-
-// MaxBetweenScalar is MaxBetween with a number, which is the right operand if left is true.
-func (e *Engine) MaxBetweenScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.scalar("MaxBetweenScalar", gtensor.StdEng.MaxBetweenScalar, t, s, left, opts)
-}
-
-// FMA is y += a * x. It returns y.
-func (e *Engine) FMA(a, x, y gtensor.Tensor) (gtensor.Tensor, error) {
-	return e.Mul(a, x, gtensor.WithIncr(y))
-}
-
-// FMAScalar is FMA with a number x.
-func (e *Engine) FMAScalar(a gtensor.Tensor, x any, y gtensor.Tensor) (gtensor.Tensor, error) {
-	return e.MulScalar(a, x, true, gtensor.WithIncr(y))
+	return gtensor.Bool
 }

@@ -158,26 +158,24 @@ func (e *DeviceEngine) do(op string, f func(c *call) error) (err error) {
 	return nil
 }
 
-// one is do for operations with one result.
-func (e *DeviceEngine) one(op string, f func(c *call) (*gtensor.Dense, error)) (gtensor.Tensor, error) {
-	var r *gtensor.Dense
+// one is do for operations with a result, which is zero after an error.
+func one[R any](e *DeviceEngine, op string, f func(c *call) (R, error)) (R, error) {
+	var r, none R
 	err := e.do(op, func(c *call) (err error) {
 		r, err = f(c)
 		return err
 	})
 	if err != nil {
-		return nil, err // not r: a nil *Dense in the interface would not be nil
+		return none, err
 	}
 	return r, nil
 }
 
-// ready returns a parked error, if there is one, or that the engine is closed.
-func (e *DeviceEngine) ready() error {
-	if err := e.unpark(); err != nil {
-		return err
+// unsupported is the error of operations that there are no kernels for.
+func unsupported(op string, t gtensor.Tensor) error {
+	what := "nil"
+	if d, ok := t.(*gtensor.Dense); ok && d != nil {
+		what = fmt.Sprint(d.Dtype())
 	}
-	if e.isClosed() {
-		return ErrClosed
-	}
-	return nil
+	return fmt.Errorf("gorgonia: %s of %s: %w: the device has no kernel for it: use ToHost", op, what, ErrUnsupported)
 }

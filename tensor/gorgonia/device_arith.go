@@ -11,7 +11,7 @@ import (
 
 // zip runs an elementwise operation of two tensors.
 func (e *DeviceEngine) zip(op string, f strided.Binary, a, b gtensor.Tensor, opts []gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.one(op, func(c *call) (*gtensor.Dense, error) {
+	return one(e, op, func(c *call) (gtensor.Tensor, error) {
 		ab, t, err := c.floats(a, b)
 		if err != nil {
 			return nil, err
@@ -20,60 +20,41 @@ func (e *DeviceEngine) zip(op string, f strided.Binary, a, b gtensor.Tensor, opt
 		if err != nil {
 			return nil, err
 		}
-		to, err := c.target(resultType(f, ab[0], opts), ab[0], opts, f <= strided.Mod, right)
-		if err != nil {
-			return nil, err
-		}
-		if err := c.e.kernels.Zip(f, t, to.into, strided.Operand{Array: ab[0].Array}, strided.Operand{Array: right}, to.increment); err != nil {
-			return nil, err
-		}
-		return to.done(c)
+		return c.zip(f, t, ab[0], strided.Operand{Array: ab[0].Array}, strided.Operand{Array: right}, opts)
 	})
-}
-
-// resultType is that of the operands or, of a comparison without UseUnsafe or AsSameType, Bool.
-func resultType(f strided.Binary, a operand, opts []gtensor.FuncOpt) gtensor.Dtype {
-	if !f.Compares() {
-		return a.dtype()
-	}
-	if len(opts) > 0 {
-		if o := gtensor.ParseFuncOpts(opts...); o.Same() || !o.Safe() {
-			return a.dtype()
-		}
-	}
-	return gtensor.Bool
 }
 
 // zipScalar runs an elementwise operation of a tensor and a number, which is a Go number or a tensor without dimensions, on the
 // device or on the host.
 func (e *DeviceEngine) zipScalar(op string, f strided.Binary, t gtensor.Tensor, s any, left bool, opts []gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.one(op, func(c *call) (*gtensor.Dense, error) {
+	return one(e, op, func(c *call) (gtensor.Tensor, error) {
 		ts, typ, err := c.floats(t)
 		if err != nil {
 			return nil, err
 		}
-		x := ts[0]
-		number, err := c.number(s, x)
+		a := strided.Operand{Array: ts[0].Array}
+		b, err := c.number(s, ts[0])
 		if err != nil {
 			return nil, err
 		}
-		others := []strided.Array{}
-		if !number.IsNumber {
-			others = append(others, number.Array)
-		}
-		to, err := c.target(resultType(f, x, opts), x, opts, f <= strided.Mod, others...)
-		if err != nil {
-			return nil, err
-		}
-		a, b := strided.Operand{Array: x.Array}, number
 		if !left {
 			a, b = b, a
 		}
-		if err := c.e.kernels.Zip(f, typ, to.into, a, b, to.increment); err != nil {
-			return nil, err
-		}
-		return to.done(c)
+		return c.zip(f, typ, ts[0], a, b, opts)
 	})
+}
+
+// zip is an elementwise operation of operands with the dimensions of x, one of them.
+func (c *call) zip(f strided.Binary, t strided.Type, x operand, a, b strided.Operand, opts []gtensor.FuncOpt) (gtensor.Tensor, error) {
+	dt := x.dtype()
+	if f.Compares() {
+		dt = comparisonType(dt, opts)
+	}
+	to, err := c.target(dt, x, opts, f <= strided.Mod, a.Array, b.Array)
+	if err != nil {
+		return nil, err
+	}
+	return to.done(c, c.e.kernels.Zip(f, t, to.into, a, b, to.increment))
 }
 
 // number is s as an operand of x's dimensions. Its type must be that of x.
@@ -104,7 +85,7 @@ func (c *call) number(s any, x operand) (strided.Operand, error) {
 
 // apply runs an elementwise function.
 func (e *DeviceEngine) apply(op string, f strided.Unary, a gtensor.Tensor, lo, hi float64, opts []gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.one(op, func(c *call) (*gtensor.Dense, error) {
+	return one(e, op, func(c *call) (gtensor.Tensor, error) {
 		xs, t, err := c.floats(a)
 		if err != nil {
 			return nil, err
@@ -113,10 +94,7 @@ func (e *DeviceEngine) apply(op string, f strided.Unary, a gtensor.Tensor, lo, h
 		if err != nil {
 			return nil, err
 		}
-		if err := c.e.kernels.Map(f, t, to.into, xs[0].Array, lo, hi, to.increment); err != nil {
-			return nil, err
-		}
-		return to.done(c)
+		return to.done(c, c.e.kernels.Map(f, t, to.into, xs[0].Array, lo, hi, to.increment))
 	})
 }
 
@@ -133,14 +111,4 @@ func (e *DeviceEngine) Clamp(a gtensor.Tensor, min, max any, opts ...gtensor.Fun
 		}
 	}
 	return e.apply("Clamp", strided.Clamp, a, limits[0], limits[1], opts)
-}
-
-// FMA is y += a * x. It returns y.
-func (e *DeviceEngine) FMA(a, x, y gtensor.Tensor) (gtensor.Tensor, error) {
-	return e.zip("FMA", strided.Mul, a, x, []gtensor.FuncOpt{gtensor.WithIncr(y)})
-}
-
-// FMAScalar is FMA with a number x.
-func (e *DeviceEngine) FMAScalar(a gtensor.Tensor, x any, y gtensor.Tensor) (gtensor.Tensor, error) {
-	return e.zipScalar("FMAScalar", strided.Mul, a, x, true, []gtensor.FuncOpt{gtensor.WithIncr(y)})
 }

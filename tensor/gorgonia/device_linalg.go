@@ -14,54 +14,35 @@ import (
 // as they lie, and others are copied first. The runtime makes the result, which is then copied to where the library wants it: one pass over
 // the result beside the product's over its operands.
 
-// MatMul is the matrix product of a and b, into out.
-func (e *DeviceEngine) MatMul(a, b, out gtensor.Tensor) error {
-	return e.do("MatMul", func(c *call) error {
+// product puts the product of a matrix and a matrix, or a vector, into out.
+func (e *DeviceEngine) product(op string, vector bool, a, b, out gtensor.Tensor) error {
+	return e.do(op, func(c *call) error {
 		all, _, err := c.floats(a, b, out)
 		if err != nil {
 			return err
 		}
 		x, y, z := all[0], all[1], all[2]
-		if len(x.Dims) != 2 || len(y.Dims) != 2 || x.Dims[1] != y.Dims[0] {
+		right := y.Array
+		if vector && isVector(y) {
+			right = reshaped(right, []int{y.Len(), 1})
+		}
+		if len(x.Dims) != 2 || len(right.Dims) != 2 || x.Dims[1] != right.Dims[0] || vector && right.Dims[1] != 1 {
 			return fmt.Errorf("%w: %v times %v", ErrShape, x.d.Shape(), y.d.Shape())
 		}
-		return c.productInto(x.Array, y.Array, z, x.Dims[0], y.Dims[1])
-	})
-}
-
-// MatVecMul is the product of a matrix and a vector, into out.
-func (e *DeviceEngine) MatVecMul(a, b, out gtensor.Tensor) error {
-	return e.do("MatVecMul", func(c *call) error {
-		all, _, err := c.floats(a, b, out)
+		m, n := x.Dims[0], right.Dims[1]
+		if z.Len() != m*n || !(len(z.Dims) == 2 && z.Dims[0] == m && z.Dims[1] == n || isVector(z) && (m == 1 || n == 1)) {
+			return fmt.Errorf("%w: the result has shape %v, and the tensor to put it in %v", ErrShape, gtensor.Shape{m, n}, z.d.Shape())
+		}
+		p, err := c.product(x.Array, right, z.dtype())
 		if err != nil {
 			return err
 		}
-		x, y, z := all[0], all[1], all[2]
-		if len(x.Dims) != 2 || !isVector(y) || x.Dims[1] != y.Len() {
-			return fmt.Errorf("%w: %v times %v", ErrShape, x.d.Shape(), y.d.Shape())
-		}
-		return c.productInto(x.Array, reshaped(y.Array, []int{y.Len(), 1}), z, x.Dims[0], 1)
+		c.temps = append(c.temps, p)
+		return c.e.kernels.Copy(reshaped(z.Array, []int{m, n}), strided.Dense(start(p), x.Size, m, n))
 	})
 }
 
 func isVector(o operand) bool { return o.d.Shape().IsVector() || len(o.Dims) == 2 && o.Len() == 1 }
-
-// productInto puts a product of m by n elements into z.
-func (c *call) productInto(x, y strided.Array, z operand, m, n int) error {
-	to := z.Array
-	if z.Len() != m*n || !(len(z.Dims) == 2 && z.Dims[0] == m && z.Dims[1] == n || isVector(z) && (m == 1 || n == 1)) {
-		return fmt.Errorf("%w: the result has shape %v, and the tensor to put it in %v", ErrShape, gtensor.Shape{m, n}, z.d.Shape())
-	}
-	p, err := c.product(x, y, z.dtype())
-	if err != nil {
-		return err
-	}
-	c.temps = append(c.temps, p)
-	return c.e.kernels.Copy(reshapedTo(to, m, n), strided.Dense(start(p), x.Size, m, n))
-}
-
-// reshapedTo is a matrix or a vector as a matrix.
-func reshapedTo(a strided.Array, m, n int) strided.Array { return reshaped(a, []int{m, n}) }
 
 // product is the runtime's product of two matrices.
 func (c *call) product(x, y strided.Array, dt gtensor.Dtype) (*tensor.Tensor, error) {
@@ -86,13 +67,13 @@ func (c *call) product(x, y strided.Array, dt gtensor.Dtype) (*tensor.Tensor, er
 // matrix is a matrix for the runtime's product, which is told if it lies transposed.
 func (c *call) matrix(x strided.Array, dt gtensor.Dtype) (t *tensor.Tensor, transposed bool, err error) {
 	if turned := x.Permute(1, 0); !x.IsDense() && turned.IsDense() {
-		t, err = c.tensor(turned, dt, turned.Dims...)
+		t, err = c.tensor(turned, dt)
 		return t, true, err
 	}
 	if x, err = c.dense(x); err != nil {
 		return nil, false, err
 	}
-	t, err = c.tensor(x, dt, x.Dims...)
+	t, err = c.tensor(x, dt)
 	return t, false, err
 }
 
@@ -119,21 +100,18 @@ func (e *DeviceEngine) Outer(a, b, out gtensor.Tensor) error {
 }
 
 // Inner is the inner product of two vectors: a number of their type. It waits for it.
-func (e *DeviceEngine) Inner(a, b gtensor.Tensor) (r any, err error) {
-	err = e.do("Inner", func(c *call) error {
+func (e *DeviceEngine) Inner(a, b gtensor.Tensor) (any, error) {
+	return one(e, "Inner", func(c *call) (any, error) {
 		all, _, err := c.floats(a, b)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		p, err := c.inner(all[0], all[1])
 		if err != nil {
-			return err
+			return nil, err
 		}
-		c.temps = append(c.temps, p)
-		r, err = item(p)
-		return err
+		return c.item(p)
 	})
-	return r, err
 }
 
 func (c *call) inner(x, y operand) (*tensor.Tensor, error) {
@@ -141,11 +119,12 @@ func (c *call) inner(x, y operand) (*tensor.Tensor, error) {
 		return nil, fmt.Errorf("%w: %v and %v: want vectors of one length", ErrShape, x.d.Shape(), y.d.Shape())
 	}
 	n := x.Len()
-	return c.product(reshapedTo(x.Array, 1, n), reshapedTo(y.Array, n, 1), x.dtype())
+	return c.product(reshaped(x.Array, []int{1, n}), reshaped(y.Array, []int{n, 1}), x.dtype())
 }
 
-// item waits for a tensor of one element.
-func item(t *tensor.Tensor) (any, error) {
+// item waits for a tensor of one element, a temporary.
+func (c *call) item(t *tensor.Tensor) (any, error) {
+	c.temps = append(c.temps, t)
 	if t.Dtype() == tensor.Float32 {
 		return tensor.Item[float32](context.Background(), t)
 	}
@@ -153,29 +132,26 @@ func item(t *tensor.Tensor) (any, error) {
 }
 
 // Trace is the sum of a matrix's diagonal: a number of its type. It waits for it.
-func (e *DeviceEngine) Trace(t gtensor.Tensor) (r any, err error) {
-	err = e.do("Trace", func(c *call) error {
+func (e *DeviceEngine) Trace(t gtensor.Tensor) (any, error) {
+	return one(e, "Trace", func(c *call) (any, error) {
 		all, _, err := c.floats(t)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		x := all[0]
 		if len(x.Dims) != 2 {
-			return fmt.Errorf("%w %v: want a matrix", ErrShape, x.d.Shape())
+			return nil, fmt.Errorf("%w %v: want a matrix", ErrShape, x.d.Shape())
 		}
 		diagonal := strided.Array{Ptr: x.Ptr, Size: x.Size, Dims: []int{min(x.Dims[0], x.Dims[1])}, Strides: []int{x.Strides[0] + x.Strides[1]}}
 		if diagonal, err = c.dense(diagonal); err != nil {
-			return err
+			return nil, err
 		}
 		sum, err := c.sum(diagonal, x.dtype())
 		if err != nil {
-			return err
+			return nil, err
 		}
-		c.temps = append(c.temps, sum)
-		r, err = item(sum)
-		return err
+		return c.item(sum)
 	})
-	return r, err
 }
 
 // Dot is the product of two tensors: of numbers, vectors, matrices, or over the last axis of x and the one before the last of y.
@@ -187,22 +163,23 @@ func (e *DeviceEngine) Dot(x, y gtensor.Tensor, opts ...gtensor.FuncOpt) (gtenso
 		}
 		return e.zipScalar("Dot", strided.Mul, x, y, true, opts)
 	}
-	return e.one("Dot", func(c *call) (*gtensor.Dense, error) {
-		all, _, err := c.floats(x, y)
+	return one(e, "Dot", func(c *call) (gtensor.Tensor, error) {
+		all, t, err := c.floats(x, y)
 		if err != nil {
 			return nil, err
 		}
+		dt := all[0].dtype()
 		p, shape, err := c.dot(all[0], all[1])
 		if err != nil {
 			return nil, err
 		}
 		reuse, incr, _ := options(opts)
 		if reuse == nil && incr == nil {
-			r, err := c.adopt(p, all[0].dtype(), shape)
+			r, err := c.adopt(p, dt, shape)
 			return r.d, err
 		}
 		c.temps = append(c.temps, p)
-		return c.put(strided.Dense(start(p), all[0].Size, shape...), all[0].dtype(), shape, reuse, incr)
+		return c.put(operand{strided.Dense(start(p), all[0].Size, shape...), e.tensorAt(uintptr(start(p)), dt, shape)}, t, opts)
 	})
 }
 
@@ -253,37 +230,18 @@ func (c *call) flat(a strided.Array, rows, cols int) (strided.Array, error) {
 	return strided.Dense(d.Ptr, d.Size, rows, cols), err
 }
 
-// put copies a result into reuse, or adds it to incr, which get its shape.
-func (c *call) put(x strided.Array, dt gtensor.Dtype, shape gtensor.Shape, reuse, incr gtensor.Tensor) (*gtensor.Dense, error) {
-	given := reuse
-	if incr != nil {
-		given = incr
-	}
-	all, t, err := c.floats(given)
+// put copies a result into the tensor of WithReuse, or adds it to that of WithIncr. The tensor gets
+// the result's shape, unless it has one element.
+func (c *call) put(x operand, t strided.Type, opts []gtensor.FuncOpt) (gtensor.Tensor, error) {
+	to, err := c.target(x.dtype(), x, opts, true)
 	if err != nil {
 		return nil, err
 	}
-	to := all[0]
-	switch {
-	case to.dtype() != dt:
-		return nil, fmt.Errorf("%w: the result is of %v, and the tensor to put it in of %v", ErrDtype, dt, to.dtype())
-	case to.Len() != x.Len():
-		return nil, fmt.Errorf("%w: the result has shape %v, and the tensor to put it in %v", ErrShape, shape, to.d.Shape())
+	if x.Len() == 1 {
+		to.reshape = nil
 	}
-	fits := to.d.Shape().Eq(shape) || to.Len() == 1
-	into := reshaped(to.Array, x.Dims)
-	if !fits && !to.IsDense() {
-		return nil, fmt.Errorf("%w: the result has shape %v, and the view to put it in %v", ErrShape, shape, to.d.Shape())
-	} else if !fits {
-		into = strided.Dense(to.Ptr, to.Size, x.Dims...)
+	if to.increment {
+		return to.done(c, c.e.kernels.Zip(strided.Add, t, to.into, strided.Operand{Array: to.into}, strided.Operand{Array: x.Array}, false))
 	}
-	if incr != nil {
-		err = c.e.kernels.Zip(strided.Add, t, into, strided.Operand{Array: into}, strided.Operand{Array: x}, false)
-	} else {
-		err = c.e.kernels.Copy(into, x)
-	}
-	if err == nil && !fits {
-		err = to.d.Reshape(shape...)
-	}
-	return to.d, err
+	return to.done(c, c.e.kernels.Copy(to.into, x.Array))
 }

@@ -64,34 +64,32 @@ func stridesOf(d *gtensor.Dense) []int {
 	return all
 }
 
-// operands is operand for several tensors.
-func (c *call) operands(ts ...gtensor.Tensor) ([]operand, error) {
+// alike is operands of one type.
+func (c *call) alike(ts ...gtensor.Tensor) ([]operand, error) {
 	all := make([]operand, len(ts))
 	for i, t := range ts {
-		var err error
-		if all[i], err = c.operand(t); err != nil {
+		o, err := c.operand(t)
+		if err != nil {
 			return nil, err
+		}
+		all[i] = o
+	}
+	for _, o := range all {
+		if o.dtype() != all[0].dtype() {
+			return nil, fmt.Errorf("%w: %v and %v: want one for all", ErrDtype, all[0].dtype(), o.dtype())
 		}
 	}
 	return all, nil
 }
 
-// floats is operands that have one floating-point type.
+// floats is operands of one floating-point type.
 func (c *call) floats(ts ...gtensor.Tensor) ([]operand, strided.Type, error) {
-	all, err := c.operands(ts...)
+	all, err := c.alike(ts...)
 	if err != nil {
 		return nil, 0, err
 	}
 	t, err := floatType(all[0].dtype())
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, o := range all {
-		if o.dtype() != all[0].dtype() {
-			return nil, 0, fmt.Errorf("%w: %v and %v: want one for all", ErrDtype, all[0].dtype(), o.dtype())
-		}
-	}
-	return all, t, nil
+	return all, t, err
 }
 
 func floatType(dt gtensor.Dtype) (strided.Type, error) {
@@ -134,8 +132,7 @@ func reshaped(a strided.Array, dims []int) strided.Array {
 
 // result makes a tensor whose elements are undefined.
 func (c *call) result(dt gtensor.Dtype, shape gtensor.Shape) (operand, error) {
-	n := int64(product(shape))
-	m, err := c.e.alloc(n * int64(dt.Size()))
+	m, err := c.e.alloc(int64(shape.TotalSize()) * int64(dt.Size()))
 	if err != nil {
 		return operand{}, err
 	}
@@ -152,7 +149,7 @@ func (c *call) wrap(m *memory, dt gtensor.Dtype, shape gtensor.Shape) operand {
 // tensorAt is a row-major tensor at an address.
 func (e *DeviceEngine) tensorAt(addr uintptr, dt gtensor.Dtype, shape gtensor.Shape) *gtensor.Dense {
 	return gtensor.New(gtensor.Of(dt), gtensor.WithShape(shape...), gtensor.WithEngine(e),
-		gtensor.FromMemory(addr, uintptr(product(shape))*dt.Size()))
+		gtensor.FromMemory(addr, uintptr(shape.TotalSize())*dt.Size()))
 }
 
 // adopt makes a result of a runtime's operation a tensor of the engine, without a copy.
@@ -166,7 +163,7 @@ func (c *call) adopt(t *tensor.Tensor, dt gtensor.Dtype, shape gtensor.Shape) (o
 
 // temp allocates memory for the time until the call is queued.
 func (c *call) temp(size int, dims ...int) (strided.Array, error) {
-	t, err := c.e.rt.New(context.Background(), tensor.Uint8, product(dims)*size)
+	t, err := c.e.rt.New(context.Background(), tensor.Uint8, gtensor.ProdInts(dims)*size)
 	if err != nil {
 		return strided.Array{}, err
 	}
@@ -179,6 +176,11 @@ func (c *call) dense(a strided.Array) (strided.Array, error) {
 	if a.IsDense() {
 		return a, nil
 	}
+	return c.copied(a)
+}
+
+// copied is a temporary copy of a, whose elements lie one after the other.
+func (c *call) copied(a strided.Array) (strided.Array, error) {
 	t, err := c.temp(a.Size, a.Dims...)
 	if err != nil {
 		return t, err
@@ -187,22 +189,14 @@ func (c *call) dense(a strided.Array) (strided.Array, error) {
 }
 
 // tensor is a dense array as one of the runtime's, of which it has the operations.
-func (c *call) tensor(a strided.Array, dt gtensor.Dtype, shape ...int) (*tensor.Tensor, error) {
+func (c *call) tensor(a strided.Array, dt gtensor.Dtype) (*tensor.Tensor, error) {
 	hold := c.holding(a)
 	if hold == nil {
 		return nil, ErrForeign
 	}
-	v, err := c.e.rt.ViewAs(context.Background(), hold, int64(a.Ptr-start(hold)), ownDtype(dt), shape...)
+	v, err := c.e.rt.ViewAs(context.Background(), hold, int64(a.Ptr-start(hold)), ownDtype(dt), a.Dims...)
 	if err == nil {
 		c.temps = append(c.temps, v)
 	}
 	return v, err
-}
-
-func product(dims []int) int {
-	n := 1
-	for _, d := range dims {
-		n *= d
-	}
-	return n
 }

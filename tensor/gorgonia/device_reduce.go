@@ -13,7 +13,7 @@ import (
 
 // Sum is the sum along axes; of all elements if there are none.
 func (e *DeviceEngine) Sum(a gtensor.Tensor, along ...int) (gtensor.Tensor, error) {
-	return e.one("Sum", func(c *call) (*gtensor.Dense, error) {
+	return one(e, "Sum", func(c *call) (gtensor.Tensor, error) {
 		xs, _, err := c.floats(a)
 		if err != nil {
 			return nil, err
@@ -37,7 +37,7 @@ func (e *DeviceEngine) Sum(a gtensor.Tensor, along ...int) (gtensor.Tensor, erro
 
 // sum is the runtime's sum of a dense array.
 func (c *call) sum(x strided.Array, dt gtensor.Dtype, axes ...int) (*tensor.Tensor, error) {
-	t, err := c.tensor(x, dt, x.Dims...)
+	t, err := c.tensor(x, dt)
 	if err != nil {
 		return nil, err
 	}
@@ -72,26 +72,6 @@ func pickDims(dims, which []int) gtensor.Shape {
 	return shape
 }
 
-// Min is the smallest element along axes; of all elements if there are none.
-func (e *DeviceEngine) Min(a gtensor.Tensor, along ...int) (gtensor.Tensor, error) {
-	return e.fold("Min", true, false, a, along)
-}
-
-// Max is the largest element along axes; of all elements if there are none.
-func (e *DeviceEngine) Max(a gtensor.Tensor, along ...int) (gtensor.Tensor, error) {
-	return e.fold("Max", false, false, a, along)
-}
-
-// Argmax gives the indices, of type Int, of the largest elements along an axis, or gtensor.AllAxes.
-func (e *DeviceEngine) Argmax(t gtensor.Tensor, axis int) (gtensor.Tensor, error) {
-	return e.fold("Argmax", false, true, t, axisOrAll(axis))
-}
-
-// Argmin gives the indices, of type Int, of the smallest elements along an axis, or gtensor.AllAxes.
-func (e *DeviceEngine) Argmin(t gtensor.Tensor, axis int) (gtensor.Tensor, error) {
-	return e.fold("Argmin", true, true, t, axisOrAll(axis))
-}
-
 func axisOrAll(axis int) []int {
 	if axis == gtensor.AllAxes {
 		return nil
@@ -100,7 +80,7 @@ func axisOrAll(axis int) []int {
 }
 
 func (e *DeviceEngine) fold(op string, least, places bool, a gtensor.Tensor, along []int) (gtensor.Tensor, error) {
-	return e.one(op, func(c *call) (*gtensor.Dense, error) {
+	return one(e, op, func(c *call) (gtensor.Tensor, error) {
 		xs, t, err := c.floats(a)
 		if err != nil {
 			return nil, err

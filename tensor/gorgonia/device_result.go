@@ -62,17 +62,13 @@ func (c *call) target(dt gtensor.Dtype, a operand, opts []gtensor.FuncOpt, sums 
 	return t, nil
 }
 
-// done finishes the operation, which has written t.into.
-func (t *target) done(c *call) (*gtensor.Dense, error) {
-	if !t.into.Matches(t.to.Array) {
-		if err := c.e.kernels.Copy(t.to.Array, t.into); err != nil {
-			return nil, err
-		}
+// done finishes the operation, which has written t.into unless it failed with err.
+func (t *target) done(c *call, err error) (*gtensor.Dense, error) {
+	if err == nil && !t.into.Matches(t.to.Array) {
+		err = c.e.kernels.Copy(t.to.Array, t.into)
 	}
-	if t.reshape != nil {
-		if err := t.to.d.Reshape(t.reshape...); err != nil {
-			return nil, err
-		}
+	if err == nil && t.reshape != nil {
+		err = t.to.d.Reshape(t.reshape...)
 	}
-	return t.to.d, nil
+	return t.to.d, err
 }

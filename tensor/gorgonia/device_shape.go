@@ -38,7 +38,7 @@ func (e *DeviceEngine) Transpose(t gtensor.Tensor, strides []int) error {
 // Materialize is a copy of a view or a transposed tensor whose elements lie one after the other. (Those that
 // Dense.Materialize makes of strided tensors are zero.) Other tensors are returned as they are.
 func (e *DeviceEngine) Materialize(t *gtensor.Dense) (*gtensor.Dense, error) {
-	r, err := e.one("Materialize", func(c *call) (*gtensor.Dense, error) {
+	return one(e, "Materialize", func(c *call) (*gtensor.Dense, error) {
 		x, err := c.operand(t)
 		if err != nil {
 			return nil, err
@@ -52,15 +52,11 @@ func (e *DeviceEngine) Materialize(t *gtensor.Dense) (*gtensor.Dense, error) {
 		}
 		return r.d, c.e.kernels.Copy(r.Array, x.Array)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return r.(*gtensor.Dense), nil
 }
 
 // Concat joins tensors along an axis.
 func (e *DeviceEngine) Concat(t gtensor.Tensor, axis int, others ...gtensor.Tensor) (gtensor.Tensor, error) {
-	return e.one("Concat", func(c *call) (*gtensor.Dense, error) {
+	return one(e, "Concat", func(c *call) (gtensor.Tensor, error) {
 		all, err := c.alike(append([]gtensor.Tensor{t}, others...)...)
 		if err != nil {
 			return nil, err
@@ -90,27 +86,13 @@ func (e *DeviceEngine) Concat(t gtensor.Tensor, axis int, others ...gtensor.Tens
 	})
 }
 
-// alike is operands of one type.
-func (c *call) alike(ts ...gtensor.Tensor) ([]operand, error) {
-	all, err := c.operands(ts...)
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range all {
-		if o.dtype() != all[0].dtype() {
-			return nil, fmt.Errorf("%w: %v and %v: want one for all", ErrDtype, all[0].dtype(), o.dtype())
-		}
-	}
-	return all, nil
-}
-
 // StackDense joins tensors along a new axis.
 func (e *DeviceEngine) StackDense(t gtensor.DenseTensor, axis int, others ...gtensor.DenseTensor) (gtensor.DenseTensor, error) {
 	ts := []gtensor.Tensor{t}
 	for _, o := range others {
 		ts = append(ts, o)
 	}
-	r, err := e.one("Stack", func(c *call) (*gtensor.Dense, error) {
+	return one(e, "Stack", func(c *call) (gtensor.DenseTensor, error) {
 		all, err := c.alike(ts...)
 		if err != nil {
 			return nil, err
@@ -135,16 +117,12 @@ func (e *DeviceEngine) StackDense(t gtensor.DenseTensor, axis int, others ...gte
 		}
 		return r.d, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return r.(*gtensor.Dense), nil
 }
 
 // Repeat repeats the elements along an axis, or gtensor.AllAxes. Different numbers of repeats take a launch for each element of
 // the axis.
 func (e *DeviceEngine) Repeat(t gtensor.Tensor, axis int, repeats ...int) (gtensor.Tensor, error) {
-	return e.one("Repeat", func(c *call) (*gtensor.Dense, error) {
+	return one(e, "Repeat", func(c *call) (gtensor.Tensor, error) {
 		x, shape, counts, err := c.repeated(t, axis, repeats)
 		if err != nil {
 			return nil, err
@@ -159,7 +137,7 @@ func (e *DeviceEngine) Repeat(t gtensor.Tensor, axis int, repeats ...int) (gtens
 
 // RepeatReuse is Repeat into reuse, whose shape must be that of the result.
 func (e *DeviceEngine) RepeatReuse(t, reuse gtensor.Tensor, axis int, repeats ...int) (gtensor.Tensor, error) {
-	return e.one("RepeatReuse", func(c *call) (*gtensor.Dense, error) {
+	return one(e, "RepeatReuse", func(c *call) (gtensor.Tensor, error) {
 		x, shape, counts, err := c.repeated(t, axis, repeats)
 		if err != nil {
 			return nil, err

@@ -16,7 +16,7 @@ import (
 // of both. t must belong to the engine's runtime. The memory is freed when both are released, whichever is first; that of a tensor
 // of Runtime.FromBlock stays with the block's owner.
 func (e *DeviceEngine) FromTensor(t *tensor.Tensor) (*gtensor.Dense, error) {
-	r, err := e.one("FromTensor", func(c *call) (*gtensor.Dense, error) {
+	return one(e, "FromTensor", func(c *call) (*gtensor.Dense, error) {
 		switch {
 		case t == nil:
 			return nil, fmt.Errorf("%w: the tensor is nil", ErrInvalid)
@@ -38,10 +38,6 @@ func (e *DeviceEngine) FromTensor(t *tensor.Tensor) (*gtensor.Dense, error) {
 		}
 		return d, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return r.(*gtensor.Dense), nil
 }
 
 // share makes d refer to the memory that hold lies in: of the engine, or of hold, which the engine then takes over; it reports whether
@@ -70,30 +66,24 @@ func (e *DeviceEngine) share(hold *tensor.Tensor, d *gtensor.Dense) (took bool) 
 // ToTensor is a tensor of the engine's runtime that shares d's memory: no copy is made, and each sees what the other writes. d must be
 // dense and row-major. Bools are uint8 there, and Ints int64. The memory is freed when both are released, whichever is first.
 func (e *DeviceEngine) ToTensor(ctx context.Context, d *gtensor.Dense) (*tensor.Tensor, error) {
-	var t *tensor.Tensor
-	err := e.do("ToTensor", func(c *call) error {
+	return one(e, "ToTensor", func(c *call) (*tensor.Tensor, error) {
 		x, err := c.operand(d)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if !x.IsDense() {
-			return fmt.Errorf("%w: a tensor of shape %v and strides %v is not dense: Materialize it", ErrUnsupported, d.Shape(), d.Strides())
+			return nil, fmt.Errorf("%w: a tensor of shape %v and strides %v is not dense: Materialize it", ErrUnsupported, d.Shape(), d.Strides())
 		}
 		dt := ownDtype(x.dtype())
 		if dt == 0 {
-			return fmt.Errorf("%w %v: package tensor has none like it", ErrDtype, x.dtype())
+			return nil, fmt.Errorf("%w %v: package tensor has none like it", ErrDtype, x.dtype())
 		}
 		hold := c.holding(x.Array)
 		if hold == nil {
-			return ErrForeign
+			return nil, ErrForeign
 		}
-		t, err = e.rt.ViewAs(ctx, hold, int64(x.Ptr-start(hold)), dt, slices.Clone(d.Shape())...)
-		return err
+		return e.rt.ViewAs(ctx, hold, int64(x.Ptr-start(hold)), dt, slices.Clone(d.Shape())...)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
 }
 
 // covering is the tensor that holds bytes bytes from p on, or nil. The heap's lock is held.

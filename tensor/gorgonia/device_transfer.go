@@ -13,7 +13,7 @@ import (
 // FromHost makes a row-major tensor of the engine with the elements of h, a tensor in Go memory, which may be reused as soon as
 // FromHost returns. The copy goes through pinned memory and is queued on the engine's stream.
 func (e *DeviceEngine) FromHost(ctx context.Context, h *gtensor.Dense) (*gtensor.Dense, error) {
-	r, err := e.one("FromHost", func(c *call) (*gtensor.Dense, error) {
+	return one(e, "FromHost", func(c *call) (*gtensor.Dense, error) {
 		if err := onHost(h); err != nil {
 			return nil, err
 		}
@@ -23,10 +23,6 @@ func (e *DeviceEngine) FromHost(ctx context.Context, h *gtensor.Dense) (*gtensor
 		}
 		return r.d, c.copyFromHost(ctx, r, h)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return r.(*gtensor.Dense), nil
 }
 
 // onHost refuses tensors whose memory is not Go's.
@@ -64,7 +60,7 @@ func (e *DeviceEngine) rehome(ctx context.Context, t *gtensor.Dense) error {
 
 // ToHost makes a tensor in Go memory with the elements of d, row-major. It waits for them, until ctx ends.
 func (e *DeviceEngine) ToHost(ctx context.Context, d *gtensor.Dense) (*gtensor.Dense, error) {
-	r, err := e.one("ToHost", func(c *call) (*gtensor.Dense, error) {
+	return one(e, "ToHost", func(c *call) (*gtensor.Dense, error) {
 		x, err := c.operand(d)
 		if err != nil {
 			return nil, err
@@ -72,10 +68,6 @@ func (e *DeviceEngine) ToHost(ctx context.Context, d *gtensor.Dense) (*gtensor.D
 		h := gtensor.New(gtensor.Of(x.dtype()), gtensor.WithShape(d.Shape().Clone()...))
 		return h, c.download(ctx, h.Raw, x.Array)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return r.(*gtensor.Dense), nil
 }
 
 // download fills b with the elements of x, row-major.
@@ -93,7 +85,6 @@ func (c *call) download(ctx context.Context, b []byte, x strided.Array) error {
 
 // Reading is the elements of a tensor on their way to the host, see [DeviceEngine.StartToHost].
 type Reading struct {
-	engine *DeviceEngine
 	dt     gtensor.Dtype
 	shape  gtensor.Shape
 	buffer transfer.Buffer
@@ -103,34 +94,29 @@ type Reading struct {
 // StartToHost queues the copy of a tensor's elements into pinned memory, and returns at once. The tensor may be changed or
 // released by what is queued later. Call [Reading.Wait].
 func (e *DeviceEngine) StartToHost(ctx context.Context, d *gtensor.Dense) (*Reading, error) {
-	var r *Reading
-	err := e.do("StartToHost", func(c *call) error {
+	return one(e, "StartToHost", func(c *call) (*Reading, error) {
 		x, err := c.operand(d)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		r = &Reading{engine: e, dt: x.dtype(), shape: d.Shape().Clone()}
+		r := &Reading{dt: x.dtype(), shape: d.Shape().Clone()}
 		dense, err := c.dense(x.Array)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		n := dense.Span().Bytes
 		pool, hold := e.rt.Pool(), c.holding(dense)
 		if hold == nil {
-			return ErrForeign
+			return nil, ErrForeign
 		}
 		if r.buffer, err = pool.Get(ctx, n); err != nil {
-			return err
+			return nil, err
 		}
 		if r.copied, err = pool.D2H(ctx, e.Stream(), r.buffer, 0, hold.Block(), int64(dense.Ptr-hold.Block().Ptr()), n); err != nil {
 			e.park(r.buffer.Release())
 		}
-		return err
+		return r, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
 }
 
 // Wait waits until the elements have arrived, or ctx ends, and returns them as a tensor in Go memory, row-major. Afterwards, whatever
@@ -196,14 +182,9 @@ func (e *DeviceEngine) Copy(ctx context.Context, dst, src *gtensor.Dense) error 
 			return err
 		}
 		if x.Overlaps(to.Array) {
-			t, err := c.temp(x.Size, x.Dims...)
-			if err != nil {
+			if x, err = c.copied(x); err != nil {
 				return err
 			}
-			if err := c.e.kernels.Copy(t, x); err != nil {
-				return err
-			}
-			x = t
 		}
 		return c.e.kernels.Copy(to.Array, x)
 	})

@@ -53,6 +53,17 @@ func (h *heap) isClosed() bool {
 	return h.closed
 }
 
+// ready returns a parked error, if there is one, or that the engine is closed.
+func (h *heap) ready() error {
+	if err := h.unpark(); err != nil {
+		return err
+	}
+	if h.isClosed() {
+		return ErrClosed
+	}
+	return nil
+}
+
 // allocatable returns why no memory of that size can be had, whatever is free.
 func (h *heap) allocatable(size int64) error {
 	if size < 0 {

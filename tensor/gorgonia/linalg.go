@@ -9,17 +9,13 @@ import (
 // product runs a product of a and b into out. gonum's kernels take transposed operands but no strides, so
 // other views are copied first, and the result is copied into out.
 func (e *Engine) product(op string, f func(gtensor.StdEng, gtensor.Tensor, gtensor.Tensor, gtensor.Tensor) error, a, b, out gtensor.Tensor) error {
-	return e.run(op, func() error {
+	return e.run(op, func(w *temps) error {
 		if !isStrided(a) && !isStrided(b) && !isStrided(out) {
 			return f(e.std, a, b, out)
 		}
-		a, done := unstrided(a)
-		defer done()
-		b, done := unstrided(b)
-		defer done()
 		tmp := gtensor.New(gtensor.WithEngine(e), gtensor.Of(out.Dtype()), gtensor.WithShape(out.Shape()...))
 		defer discard(tmp)
-		if err := f(e.std, a, b, tmp); err != nil {
+		if err := f(e.std, w.unstrided(a), w.unstrided(b), tmp); err != nil {
 			return err
 		}
 		return gtensor.Copy(out, tmp)
@@ -32,96 +28,55 @@ func isStrided(t gtensor.Tensor) bool {
 	return ok && d != nil && d.IsView() && !simple(d)
 }
 
-func unstrided(t gtensor.Tensor) (gtensor.Tensor, func()) {
+func (w *temps) unstrided(t gtensor.Tensor) gtensor.Tensor {
 	if !isStrided(t) {
-		return t, func() {}
+		return t
 	}
-	return compact(t)
-}
-
-// MatMul is the matrix product of a and b, into out, of float32, float64 and complex numbers.
-func (e *Engine) MatMul(a, b, out gtensor.Tensor) error {
-	return e.product("MatMul", gtensor.StdEng.MatMul, a, b, out)
-}
-
-// MatVecMul is the product of a matrix and a vector, into out.
-func (e *Engine) MatVecMul(a, b, out gtensor.Tensor) error {
-	return e.product("MatVecMul", gtensor.StdEng.MatVecMul, a, b, out)
+	return w.compact(t)
 }
 
 // Outer adds the outer product of two vectors to out.
 func (e *Engine) Outer(a, b, out gtensor.Tensor) error {
-	return e.run("Outer", func() error {
-		a, done := unstrided(a)
-		defer done()
-		b, done := unstrided(b)
-		defer done()
-		return e.std.Outer(a, b, out)
-	}, a, b, out)
+	return e.run("Outer", func(w *temps) error { return e.std.Outer(w.unstrided(a), w.unstrided(b), out) }, a, b, out)
 }
 
 // Inner is the inner product of two vectors: a number of their type.
-func (e *Engine) Inner(a, b gtensor.Tensor) (r any, err error) {
-	err = e.run("Inner", func() error {
-		a, done := unstrided(a)
-		defer done()
-		b, done := unstrided(b)
-		defer done()
-		r, err = e.std.Inner(a, b)
-		return err
-	}, a, b)
-	return r, err
+func (e *Engine) Inner(a, b gtensor.Tensor) (any, error) {
+	return result(e.run, "Inner", func(w *temps) (any, error) { return e.std.Inner(w.unstrided(a), w.unstrided(b)) }, a, b)
 }
 
 // Dot is the product of two tensors: of numbers, vectors, matrices, or over the last axis of x and the one
 // before the last of y. With WithIncr it leaves no temporary behind. Vectors, also of shapes (n, 1) and (1, n), have
 // an inner product, a number: a tensor to reuse or to add it to has one element.
-func (e *Engine) Dot(x, y gtensor.Tensor, opts ...gtensor.FuncOpt) (r gtensor.Tensor, err error) {
+func (e *Engine) Dot(x, y gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	reuse, incr, _ := options(opts)
-	err = e.run("Dot", func() error {
+	return result(e.run, "Dot", func(w *temps) (gtensor.Tensor, error) {
 		a, b := x, y
 		switch {
 		case x.Dims() > 2 || y.Dims() > 2: // it ignores strides
-			var done func()
-			a, done = compact(x)
-			defer done()
-			b, done = compact(y)
-			defer done()
-			a, b = onHeap(a), onHeap(b)
+			a, b = onHeap(w.compact(x)), onHeap(w.compact(y))
 		case x.Shape().IsVector() && y.Shape().IsMatrix(): // it transposes y for a moment, and loses an earlier T
-			var done func()
-			b, done = compact(y)
-			defer done()
-			b = sameData(b)
+			b = sameData(w.compact(y))
 		}
 		if x.Shape().IsVector() && y.Shape().IsVector() && reuse != nil && incr == nil { // which StdEng ignores
-			r, err = e.std.Dot(a, b)
+			r, err := e.std.Dot(a, b)
 			if r, err = e.deliver(r, err); err != nil {
-				return err
+				return nil, err
 			}
 			defer discard(r)
-			if err = setNumber(reuse, r); err == nil {
-				r = reuse
-			}
-			return err
+			return reuse, setNumber(reuse, r)
 		}
 		if incr == nil {
-			r, err = e.std.Dot(a, b, opts...)
-			r, err = e.deliver(r, err, reuse)
-			return err
+			r, err := e.std.Dot(a, b, opts...)
+			return e.deliver(r, err, reuse)
 		}
-		r, err = e.accumulate(incr, func() (gtensor.Tensor, error) {
+		return e.accumulate(incr, func() (gtensor.Tensor, error) {
 			if reuse != nil {
 				return e.std.Dot(a, b, gtensor.WithReuse(reuse))
 			}
 			return e.std.Dot(a, b)
 		}, reuse)
-		return err
 	}, x, y, reuse, incr)
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
 }
 
 // setNumber sets a tensor of one element.
@@ -153,34 +108,26 @@ func sameData(t gtensor.Tensor) gtensor.Tensor {
 }
 
 // Trace is the sum of a matrix's diagonal: a number of its type.
-func (e *Engine) Trace(t gtensor.Tensor) (r any, err error) {
-	err = e.run("Trace", func() error {
-		r, err = e.std.Trace(t)
-		return err
-	}, t)
-	return r, err
+func (e *Engine) Trace(t gtensor.Tensor) (any, error) {
+	return result(e.run, "Trace", func(*temps) (any, error) { return e.std.Trace(t) }, t)
 }
 
 // SVD is the singular value decomposition of a matrix. u and v are nil if uv is false.
 func (e *Engine) SVD(a gtensor.Tensor, uv, full bool) (s, u, v gtensor.Tensor, err error) {
-	err = e.run("SVD", func() error {
-		c, done := compact(a)
-		defer done()
-		if s, u, v, err = e.std.SVD(c, uv, full); err != nil {
-			return err
+	all, err := result(e.run, "SVD", func(w *temps) (all [3]gtensor.Tensor, err error) {
+		s, u, v, err := e.std.SVD(w.compact(a), uv, full)
+		if err != nil {
+			return all, err
 		}
-		for _, p := range []*gtensor.Tensor{&s, &u, &v} {
-			if *p, err = e.deliver(*p, nil); err != nil {
-				for _, done := range []gtensor.Tensor{s, u, v} {
+		for i, t := range []gtensor.Tensor{s, u, v} {
+			if all[i], err = e.deliver(t, nil); err != nil {
+				for _, done := range all {
 					discard(done)
 				}
-				return err
+				return all, err
 			}
 		}
-		return nil
+		return all, nil
 	}, a)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	return s, u, v, nil
+	return all[0], all[1], all[2], err
 }

@@ -8,17 +8,20 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
+// runner is [Engine.run] or [Engine.runCallback].
+type runner = func(op string, f func(*temps) error, operands ...gtensor.Tensor) error
+
 // run does one operation of the library on operands, once the streams are done with them. If the library panics,
 // which it does for some operands, that is an error.
-func (e *Engine) run(op string, f func() error, operands ...gtensor.Tensor) error {
-	return e.runCallback(op, func() (err error) {
+func (e *Engine) run(op string, f func(*temps) error, operands ...gtensor.Tensor) error {
+	return e.runCallback(op, func(w *temps) (err error) {
 		defer recoverLibrary(&err)
-		return f()
+		return f(w)
 	}, operands...)
 }
 
 // runCallback is run for operations that call functions of the user's, whose panics pass.
-func (e *Engine) runCallback(op string, f func() error, operands ...gtensor.Tensor) (err error) {
+func (e *Engine) runCallback(op string, f func(*temps) error, operands ...gtensor.Tensor) (err error) {
 	for _, t := range operands {
 		if err := usable(t); err != nil {
 			return fmt.Errorf("gorgonia: %s: %w", op, err)
@@ -28,10 +31,29 @@ func (e *Engine) runCallback(op string, f func() error, operands ...gtensor.Tens
 		return fmt.Errorf("gorgonia: %s: %w", op, err)
 	}
 	defer recoverMemory(op, &err)
-	if err := f(); err != nil {
+	var w temps
+	defer func() {
+		for _, t := range w {
+			discard(t)
+		}
+	}()
+	if err := f(&w); err != nil {
 		return fmt.Errorf("gorgonia: %s: %w", op, err)
 	}
 	return nil
+}
+
+// result is run for operations that return something, which is zero after an error.
+func result[R any](run runner, op string, f func(*temps) (R, error), operands ...gtensor.Tensor) (R, error) {
+	var r, none R
+	err := run(op, func(w *temps) (err error) {
+		r, err = f(w)
+		return err
+	}, operands...)
+	if err != nil {
+		return none, err
+	}
+	return r, nil
 }
 
 // usable refuses operands without memory, on which the library's loops panic.
@@ -51,15 +73,8 @@ func usable(t gtensor.Tensor) error {
 // ready waits until nothing queued uses the engine's memory, nor that of operands of other engines. It
 // returns a parked error, if there is one.
 func (e *Engine) ready(operands ...gtensor.Tensor) error {
-	e.mu.Lock()
-	err, closed := e.parked, e.closed
-	e.parked = nil
-	e.mu.Unlock()
-	if err != nil {
+	if err := e.heap.ready(); err != nil {
 		return err
-	}
-	if closed {
-		return ErrClosed
 	}
 	if err := e.wait(); err != nil {
 		return err
@@ -136,15 +151,19 @@ func discard(t gtensor.Tensor) {
 	}
 }
 
+// temps are the temporaries of one operation, which are released when it is done.
+type temps []gtensor.Tensor
+
 // compact is t or, if t is a view or transposed so that its elements are not simply one after the other in
-// row-major order, a copy of it that done releases. StdEng ignores strides in places.
-func compact(t gtensor.Tensor) (c gtensor.Tensor, done func()) {
+// row-major order, a temporary copy of it. StdEng ignores strides in places.
+func (w *temps) compact(t gtensor.Tensor) gtensor.Tensor {
 	d, ok := t.(*gtensor.Dense)
 	if !ok || d == nil || !d.IsMaterializable() || simple(d) {
-		return t, func() {}
+		return t
 	}
-	c = d.Materialize()
-	return c, func() { discard(c) }
+	c := d.Materialize()
+	*w = append(*w, c)
+	return c
 }
 
 // simple reports whether the elements of d lie one after the other in row-major order.

@@ -9,23 +9,21 @@ import (
 // Transpose moves the data of a tensor that was transposed with T (gtensor.Transposer). Since the library
 // ignores the error in Reshape, it is returned by the engine's next operation as well.
 func (e *Engine) Transpose(t gtensor.Tensor, strides []int) error {
-	err := e.run("Transpose", func() error { return e.std.Transpose(t, strides) }, t)
+	err := e.run("Transpose", func(*temps) error { return e.std.Transpose(t, strides) }, t)
 	e.park(err)
 	return err
 }
 
 // Concat joins tensors along an axis.
-func (e *Engine) Concat(t gtensor.Tensor, axis int, others ...gtensor.Tensor) (r gtensor.Tensor, err error) {
-	err = e.run("Concat", func() error {
+func (e *Engine) Concat(t gtensor.Tensor, axis int, others ...gtensor.Tensor) (gtensor.Tensor, error) {
+	return result(e.run, "Concat", func(*temps) (gtensor.Tensor, error) {
 		handles := make([]gtensor.Tensor, len(others)) // it reshapes row vectors and takes masks away
 		for i, o := range others {
 			handles[i] = sameData(o)
 		}
-		r, err = e.std.Concat(sameData(t), axis, handles...)
-		r, err = e.deliver(r, err)
-		return err
+		r, err := e.std.Concat(sameData(t), axis, handles...)
+		return e.deliver(r, err)
 	}, append(others[:len(others):len(others)], t)...)
-	return r, err
 }
 
 // StackDense joins tensors along a new axis.
@@ -34,16 +32,14 @@ func (e *Engine) StackDense(t gtensor.DenseTensor, axis int, others ...gtensor.D
 	for _, o := range others {
 		all = append(all, o)
 	}
-	var r gtensor.Tensor
-	err := e.run("StackDense", func() (err error) {
-		r, err = e.std.StackDense(t, axis, others...)
-		r, err = e.deliver(r, err)
-		return err
+	return result(e.run, "StackDense", func(*temps) (gtensor.DenseTensor, error) {
+		r, err := e.std.StackDense(t, axis, others...)
+		d, err := e.deliver(r, err)
+		if err != nil {
+			return nil, err
+		}
+		return d.(gtensor.DenseTensor), nil
 	}, all...)
-	if err != nil {
-		return nil, err
-	}
-	return r.(gtensor.DenseTensor), nil
 }
 
 // Repeat repeats the elements along an axis, or gtensor.AllAxes.
@@ -53,9 +49,9 @@ func (e *Engine) Repeat(t gtensor.Tensor, axis int, repeats ...int) (gtensor.Ten
 		return nil, fmt.Errorf("gorgonia: Repeat: %w", err)
 	}
 	var out *gtensor.Dense
-	err = e.run("Repeat", func() error {
+	err = e.run("Repeat", func(w *temps) error {
 		out = gtensor.New(gtensor.WithEngine(e), gtensor.Of(t.Dtype()), gtensor.WithShape(shape...))
-		return e.repeat(t, out, axis, repeats)
+		return e.repeat(w, t, out, axis, repeats)
 	}, t)
 	if err != nil {
 		discard(out)
@@ -66,70 +62,47 @@ func (e *Engine) Repeat(t gtensor.Tensor, axis int, repeats ...int) (gtensor.Ten
 
 // RepeatReuse is Repeat into reuse, whose shape must be that of the result.
 func (e *Engine) RepeatReuse(t, reuse gtensor.Tensor, axis int, repeats ...int) (gtensor.Tensor, error) {
-	err := e.run("RepeatReuse", func() error { return e.repeat(t, reuse, axis, repeats) }, t, reuse)
-	if err != nil {
-		return nil, err
-	}
-	return reuse, nil
+	return result(e.run, "RepeatReuse", func(w *temps) (gtensor.Tensor, error) {
+		return reuse, e.repeat(w, t, reuse, axis, repeats)
+	}, t, reuse)
 }
 
 // repeat uses handles with StdEng as the engine: for other engines the library copies the rest of the source
 // once an element.
-func (e *Engine) repeat(t, out gtensor.Tensor, axis int, repeats []int) error {
-	c, done := compact(t)
-	defer done()
-	_, err := e.std.RepeatReuse(onHeap(c), onHeap(out), axis, repeats...)
+func (e *Engine) repeat(w *temps, t, out gtensor.Tensor, axis int, repeats []int) error {
+	_, err := e.std.RepeatReuse(onHeap(w.compact(t)), onHeap(out), axis, repeats...)
 	return err
 }
 
 // Diag is a tensor of t's shape that begins with the diagonal of the matrix t, the rest being zero.
 func (e *Engine) Diag(t gtensor.Tensor) (gtensor.Tensor, error) {
-	return e.one("Diag", t, e.std.Diag)
+	return e.one(e.run, "Diag", t, e.std.Diag)
 }
 
 // SelectByIndices picks elements along an axis by a vector of Int.
-func (e *Engine) SelectByIndices(a, indices gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (r gtensor.Tensor, err error) {
+func (e *Engine) SelectByIndices(a, indices gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	reuse, _, unsafe := options(opts)
-	err = e.run("SelectByIndices", func() error {
+	return result(e.run, "SelectByIndices", func(w *temps) (gtensor.Tensor, error) {
 		if unsafe && reuse == nil {
-			r, err = e.std.SelectByIndices(a, indices, axis, opts...)
-			return err
+			return e.std.SelectByIndices(a, indices, axis, opts...)
 		}
-		c, done := compact(a)
-		defer done()
-		i, done := compact(indices)
-		defer done()
-		r, err = e.std.SelectByIndices(c, i, axis)
+		r, err := e.std.SelectByIndices(w.compact(a), w.compact(indices), axis)
 		if r, err = e.deliver(r, err); err != nil || reuse == nil {
-			return err
+			return r, err
 		}
 		defer discard(r) // StdEng ignores reuse
 		if !reuse.Shape().Eq(r.Shape()) {
-			return fmt.Errorf("the tensor to reuse has shape %v: the result has %v", reuse.Shape(), r.Shape())
+			return nil, fmt.Errorf("the tensor to reuse has shape %v: the result has %v", reuse.Shape(), r.Shape())
 		}
-		err = gtensor.Copy(reuse, r)
-		r = reuse
-		return err
+		return reuse, gtensor.Copy(reuse, r)
 	}, a, indices, reuse)
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
 }
 
 // SelectByIndicesB is the gradient of the input of SelectByIndices; with WithReuse it is added.
-func (e *Engine) SelectByIndicesB(input, outGrad, indices gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (r gtensor.Tensor, err error) {
+func (e *Engine) SelectByIndicesB(input, outGrad, indices gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	reuse, _, _ := options(opts)
-	err = e.run("SelectByIndicesB", func() error {
-		g, done := compact(outGrad)
-		defer done()
-		i, done := compact(indices)
-		defer done()
-		in, done := compact(input)
-		defer done()
-		r, err = e.std.SelectByIndicesB(in, g, i, axis, opts...)
-		r, err = e.deliver(r, err, reuse)
-		return err
+	return result(e.run, "SelectByIndicesB", func(w *temps) (gtensor.Tensor, error) {
+		r, err := e.std.SelectByIndicesB(w.compact(input), w.compact(outGrad), w.compact(indices), axis, opts...)
+		return e.deliver(r, err, reuse)
 	}, input, outGrad, indices, reuse)
-	return r, err
 }

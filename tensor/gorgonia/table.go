@@ -1,6 +1,7 @@
 package gorgonia
 
 import (
+	"cmp"
 	"slices"
 	"unsafe"
 
@@ -61,15 +62,7 @@ func (m *memory) pages() (first, last uintptr) {
 }
 
 func search(page []*memory, addr uintptr) (int, bool) {
-	return slices.BinarySearchFunc(page, addr, func(m *memory, addr uintptr) int {
-		switch a := m.Uintptr(); {
-		case a < addr:
-			return -1
-		case a > addr:
-			return 1
-		}
-		return 0
-	})
+	return slices.BinarySearchFunc(page, addr, func(m *memory, addr uintptr) int { return cmp.Compare(m.Uintptr(), addr) })
 }
 
 // address is where b starts.

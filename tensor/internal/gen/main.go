@@ -1,6 +1,7 @@
 // Command gen writes what follows from the tables of operations and elementwise functions: the
 // numbers of operations (package backend), the methods of elementwise functions (package tensor),
-// and the list of these functions for GPUs (package ptx).
+// and the list of these functions for GPUs (package ptx). It also writes the methods of the engines
+// for gorgonia.org/tensor that only call a helper (package gorgonia).
 //
 //	go generate ./tensor
 package main
@@ -32,10 +33,12 @@ func main() {
 // files are the contents of the files by their paths in package tensor.
 func files() map[string][]byte {
 	return map[string][]byte{
-		"internal/backend/ops_gen.go":  formatted(ops()),
-		"functions_gen.go":             formatted(methods()),
-		"internal/ptx/functions_gen.h": []byte(list()),
-		"internal/ptx/rules_gen.h":     []byte(rules()),
+		"internal/backend/ops_gen.go":   formatted(ops()),
+		"functions_gen.go":              formatted(methods()),
+		"internal/ptx/functions_gen.h":  []byte(list()),
+		"internal/ptx/rules_gen.h":      []byte(rules()),
+		"gorgonia/engine_gen.go":        formatted(engine("Engine")),
+		"gorgonia/device_engine_gen.go": formatted(engine("DeviceEngine")),
 	}
 }
 
