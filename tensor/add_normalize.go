@@ -3,7 +3,7 @@ package tensor
 import (
 	"context"
 
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
 // AddNormalize returns x + y, which have one shape and dtype, and [Runtime.Normalize] of that with its statistics: the bits of [Runtime.Add] and Normalize, on a GPU

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/cistern-ml/cistern/internal/bfloat16"
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
 // Dtype is the type of a tensor's elements. The zero value is no dtype.

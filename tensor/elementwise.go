@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
 // Add returns a + b, broadcast after NumPy's rules.

@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
 // Classes of errors, for errors.Is.

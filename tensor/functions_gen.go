@@ -5,7 +5,7 @@ package tensor
 import (
 	"context"
 
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
 // Neg returns -x.

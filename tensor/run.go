@@ -3,7 +3,7 @@ package tensor
 import (
 	"context"
 
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
 // call begins an operation on tensors, in the order of its operands; nil stands for an optional one

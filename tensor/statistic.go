@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
 // Statistics are taken over the given axes, which disappear from the shape; over all of them if none is given. Negative

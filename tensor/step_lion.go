@@ -3,7 +3,7 @@ package tensor
 import (
 	"context"
 
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 

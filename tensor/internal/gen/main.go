@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -33,7 +33,7 @@ func main() {
 // files are the contents of the files by their paths in package tensor.
 func files() map[string][]byte {
 	return map[string][]byte{
-		"internal/backend/ops_gen.go":   formatted(ops()),
+		"backend/ops_gen.go":            formatted(ops()),
 		"functions_gen.go":              formatted(methods()),
 		"internal/ptx/functions_gen.h":  []byte(list()),
 		"internal/ptx/rules_gen.h":      []byte(rules()),
@@ -129,7 +129,7 @@ const (
 
 func methods() string {
 	var b bytes.Buffer
-	b.WriteString(header + "package tensor\n\nimport (\n\"context\"\n\n\"github.com/cistern-ml/cistern/tensor/internal/backend\"\n)\n")
+	b.WriteString(header + "package tensor\n\nimport (\n\"context\"\n\n\"github.com/cistern-ml/cistern/tensor/backend\"\n)\n")
 	for i := range kernel.Functions {
 		f := &kernel.Functions[i]
 		name := f.Method()

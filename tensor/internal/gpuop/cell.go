@@ -3,7 +3,7 @@ package gpuop
 import (
 	"context"
 
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/internal/race"
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
 // args is what a kernel needs of a call, in few lines of a processor's cache, because a stream's

@@ -2,7 +2,7 @@ package hostop
 
 import (
 	"github.com/cistern-ml/cistern/internal/bfloat16"
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
 // function computes an operation.

@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
 // Builder collects the arguments of one launch, in the order of the kernel's. L is the struct that

@@ -7,7 +7,7 @@ import (
 	"context"
 
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
 // Backend stands before another backend.

@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

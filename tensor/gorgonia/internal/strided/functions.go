@@ -3,7 +3,7 @@ package strided
 import (
 	"math"
 
-	"github.com/cistern-ml/cistern/tensor/internal/backend"
+	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
 // Float are the element types of arithmetic.
