@@ -41,7 +41,7 @@ func (cfg AttentionConfig) mask(inputs ...*Variable) []*Variable {
 }
 
 // ScaledDotProductAttention returns softmax(q kᵀ scale + mask) v for queries (…, L, E), keys (…, S, E) and values
-// (…, S, V), without storing the scores; see [tensor.Runtime.ScaledDotProductAttention].
+// (…, S, V), without storing the scores; see [tensor.Layers.ScaledDotProductAttention].
 func (t *Tape) ScaledDotProductAttention(q, k, v *Variable, cfg AttentionConfig) *Variable {
 	const op = "ScaledDotProductAttention"
 	if !t.begin(op, cfg.mask(q, k, v)...) {

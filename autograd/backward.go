@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/fn"
 )
 
 // Backward frees a value as soon as nobody needs it, by counting: users of a variable are the program, until it releases
@@ -21,7 +22,7 @@ type node struct {
 	saved  []saved
 	in     [3]*Variable // the first inputs: a back that needs no more is no closure, which would be an object of the Go heap in each step
 	call   *Call        // of an operation that has one, for what it has saved
-	grad   gradient     // of an elementwise function
+	fn     fn.Function  // of Apply
 	// back gets the gradient of out and owns it: it hands gradients to the inputs with give. It may finish
 	// with saved values early.
 	back     func(n *node, g *tensor.Tensor)

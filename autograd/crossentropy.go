@@ -14,7 +14,7 @@ import (
 // cast to it.
 //
 // The backward pass keeps the logits, computes their softmax again, and puts the gradient in their memory if nobody else reads
-// them; where the gradient comes with the loss ([tensor.Runtime.CrossEntropyWithGrad]) it keeps that instead. Rows with the label -100, or another one that IgnoreIndex names, don't count. Another label outside [0, classes) is an
+// them; where the gradient comes with the loss ([tensor.Gradients.CrossEntropyWithGrad]) it keeps that instead. Rows with the label -100, or another one that IgnoreIndex names, don't count. Another label outside [0, classes) is an
 // error of the next read, which wraps [tensor.ErrLabel]; the gradients of its row are 0. labels and weights are shared like
 // an [Tape.Input].
 func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...tensor.LossOption) *Variable {

@@ -1,9 +1,8 @@
 package autograd
 
 import (
-	"context"
-
 	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/fn"
 )
 
 // Add returns a + b, broadcast after NumPy's rules.
@@ -194,72 +193,53 @@ func (t *Tape) PowScalar(x *Variable, c float64) *Variable {
 }
 
 // Exp returns e to the power of x.
-func (t *Tape) Exp(x *Variable) *Variable {
-	return t.unary("Exp", x, (*tensor.Runtime).Exp, (*tensor.Runtime).MulGrad, true)
-}
+func (t *Tape) Exp(x *Variable) *Variable { return t.Apply(fn.Exp, x) }
 
 // Log returns the natural logarithm of x.
-func (t *Tape) Log(x *Variable) *Variable {
-	return t.unary("Log", x, (*tensor.Runtime).Log, (*tensor.Runtime).DivGrad, false)
-}
+func (t *Tape) Log(x *Variable) *Variable { return t.Apply(fn.Log, x) }
 
 // Tanh returns the hyperbolic tangent of x.
-func (t *Tape) Tanh(x *Variable) *Variable {
-	return t.unary("Tanh", x, (*tensor.Runtime).Tanh, (*tensor.Runtime).TanhGrad, true)
-}
+func (t *Tape) Tanh(x *Variable) *Variable { return t.Apply(fn.Tanh, x) }
 
 // Sigmoid returns 1 / (1 + exp(-x)).
-func (t *Tape) Sigmoid(x *Variable) *Variable {
-	return t.unary("Sigmoid", x, (*tensor.Runtime).Sigmoid, (*tensor.Runtime).SigmoidGrad, true)
-}
+func (t *Tape) Sigmoid(x *Variable) *Variable { return t.Apply(fn.Sigmoid, x) }
 
 // ReLU returns max(x, 0). The backward pass keeps the result, not x; its gradient at 0 is 0.
-func (t *Tape) ReLU(x *Variable) *Variable {
-	return t.unary("ReLU", x, (*tensor.Runtime).ReLU, (*tensor.Runtime).ReLUGrad, true)
-}
+func (t *Tape) ReLU(x *Variable) *Variable { return t.Apply(fn.ReLU, x) }
 
 // Sqrt returns the square root of x.
-func (t *Tape) Sqrt(x *Variable) *Variable {
-	return t.unary("Sqrt", x, (*tensor.Runtime).Sqrt, (*tensor.Runtime).SqrtGrad, true)
-}
+func (t *Tape) Sqrt(x *Variable) *Variable { return t.Apply(fn.Sqrt, x) }
 
 // Square returns x * x.
-func (t *Tape) Square(x *Variable) *Variable {
-	return t.unary("Square", x, (*tensor.Runtime).Square, (*tensor.Runtime).SquareGrad, false)
-}
+func (t *Tape) Square(x *Variable) *Variable { return t.Apply(fn.Square, x) }
 
-type (
-	mapping  func(*tensor.Runtime, context.Context, *tensor.Tensor) (*tensor.Tensor, error)
-	gradient func(rt *tensor.Runtime, ctx context.Context, dst, dy, saved *tensor.Tensor) (*tensor.Tensor, error)
-)
-
-// unary is an elementwise function whose gradient needs either the result or the argument.
-func (t *Tape) unary(op string, x *Variable, f mapping, grad gradient, savesResult bool) *Variable {
-	if !t.begin(op, x) {
+// Apply returns f of each element of x. The backward pass keeps either x or the result.
+func (t *Tape) Apply(f fn.Function, x *Variable) *Variable {
+	if !t.begin(f.Name, x) {
 		return t.inert()
 	}
 	y, err := t.computeIfRead(func() (*tensor.Tensor, error) {
-		if savesResult || !x.needsGrad {
+		if f.OfResult || !x.needsGrad {
 			t.donate(x)
 		}
-		return f(t.rt, t.ctx, x.value)
+		return t.rt.Apply(t.ctx, f, x.value)
 	})
-	out := t.result(op, y, err)
+	out := t.result(f.Name, y, err)
 	saved := x
-	if savesResult {
+	if f.OfResult {
 		saved = out
 	}
 	before := len(t.nodes)
-	t.push(op, out, []*Variable{x}, []*Variable{saved}, unaryBackward)
+	t.push(f.Name, out, []*Variable{x}, []*Variable{saved}, applyBackward)
 	if len(t.nodes) > before {
-		t.nodes[before].grad = grad
+		t.nodes[before].fn = f
 	}
 	return t.handing(out, handsItself)
 }
 
-func unaryBackward(n *node, g *tensor.Tensor) {
+func applyBackward(n *node, g *tensor.Tensor) {
 	t, saved := n.out.tape, n.saved[0].Variable
-	d, err := n.grad(t.rt, t.ctx, inPlace(g), g, saved.value)
+	d, err := t.rt.ApplyGrad(t.ctx, n.fn, inPlace(g), g, saved.value)
 	n.done(saved)
 	if d != g {
 		t.free(g)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/cistern-ml/cistern/tensor/fn"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -35,7 +37,7 @@ func swish(t *Tape, x, beta *Variable) *Variable {
 		if err != nil {
 			return nil, err
 		}
-		slope, err := rt.SigmoidGrad(ctx, gx, gx, s) // g·x·s(1-s)
+		slope, err := rt.ApplyGrad(ctx, fn.Sigmoid, gx, gx, s) // g·x·s(1-s)
 		if err != nil {
 			return nil, err
 		}

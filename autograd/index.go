@@ -3,7 +3,7 @@ package autograd
 import "github.com/cistern-ml/cistern/tensor"
 
 // IndexSelect returns the elements of x at the places of a dimension that index names, int32 or int64; see
-// [tensor.Runtime.IndexSelect]. The index is a constant.
+// [tensor.Layers.IndexSelect]. The index is a constant.
 func (t *Tape) IndexSelect(x *Variable, axis int, index *Variable) *Variable {
 	var shape tensor.Shape
 	return t.Func("IndexSelect", []*Variable{x, index}, func(c *Call) (*tensor.Tensor, error) {
@@ -15,7 +15,7 @@ func (t *Tape) IndexSelect(x *Variable, axis int, index *Variable) *Variable {
 	})
 }
 
-// Gather returns the elements that index, int32 or int64, chooses along a dimension of x; see [tensor.Runtime.Gather]. The
+// Gather returns the elements that index, int32 or int64, chooses along a dimension of x; see [tensor.Layers.Gather]. The
 // index is a constant.
 func (t *Tape) Gather(x *Variable, axis int, index *Variable) *Variable {
 	var shape tensor.Shape
@@ -29,7 +29,7 @@ func (t *Tape) Gather(x *Variable, axis int, index *Variable) *Variable {
 }
 
 // Embedding returns the rows of weight (rows, n) that index, int32 or int64 of any shape, names; see
-// [tensor.Runtime.Embedding]. The index is a constant.
+// [tensor.Layers.Embedding]. The index is a constant.
 func (t *Tape) Embedding(index, weight *Variable, cfg tensor.EmbeddingConfig) *Variable {
 	if !t.begin("Embedding", weight, index) {
 		return t.inert()

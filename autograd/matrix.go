@@ -5,10 +5,11 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/fn"
 )
 
 // MatMul returns the product a b after torch.matmul's rules, of vectors, matrices and batches of matrices;
-// [tensor.TransA] and [tensor.TransB] transpose the matrices of a factor, see [tensor.Runtime.MatMul] for the shapes.
+// [tensor.TransA] and [tensor.TransB] transpose the matrices of a factor, see [tensor.Layers.MatMul] for the shapes.
 func (t *Tape) MatMul(a, b *Variable, options ...tensor.MatMulOption) *Variable {
 	if !t.begin("MatMul", a, b) {
 		return t.inert()
@@ -222,7 +223,7 @@ func (t *Tape) masked(op string, g *tensor.Tensor, y, bias *Variable) *tensor.Te
 	if bias.needsGrad {
 		d, db, err = t.rt.ReLUBiasGrad(t.ctx, inPlace(g), g, y.value)
 	} else {
-		d, err = t.rt.ReLUGrad(t.ctx, inPlace(g), g, y.value)
+		d, err = t.rt.ApplyGrad(t.ctx, fn.ReLU, inPlace(g), g, y.value)
 	}
 	if err != nil {
 		t.fail(op+" backward", err)

@@ -6,7 +6,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// MaxPool2d returns the greatest element of every window of x; see [tensor.Runtime.MaxPool2d].
+// MaxPool2d returns the greatest element of every window of x; see [tensor.Layers.MaxPool2d].
 func (t *Tape) MaxPool2d(x *Variable, c tensor.PoolingConfig) *Variable {
 	return t.pool("MaxPool2d", x, c, true)
 }
@@ -50,12 +50,12 @@ func (p *pooling) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) {
 
 func (p *pooling) give(s *slab) { s.pools.give(p) }
 
-// AvgPool2d returns the average of every window of x; see [tensor.Runtime.AvgPool2d].
+// AvgPool2d returns the average of every window of x; see [tensor.Layers.AvgPool2d].
 func (t *Tape) AvgPool2d(x *Variable, c tensor.PoolingConfig) *Variable {
 	return t.pool("AvgPool2d", x, c, false)
 }
 
-// AdaptiveAvgPool2d returns averages of x over as many parts as size says; see [tensor.Runtime.AdaptiveAvgPool2d].
+// AdaptiveAvgPool2d returns averages of x over as many parts as size says; see [tensor.Layers.AdaptiveAvgPool2d].
 func (t *Tape) AdaptiveAvgPool2d(x *Variable, size ...int) *Variable {
 	size = slices.Clone(size) // the caller may write its list before Backward
 	return t.Func("AdaptiveAvgPool2d", []*Variable{x}, func(*Call) (*tensor.Tensor, error) {

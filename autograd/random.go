@@ -81,7 +81,7 @@ func (t *Tape) dropout(dst, x *tensor.Tensor, p float64, r random) (*tensor.Tens
 }
 
 // Dropout returns x with each element 0 with probability p, and the others over 1-p; see
-// [tensor.Runtime.Dropout]. On a tape that does not train, as one of [NoGrad] and after
+// [tensor.Elementwise.Dropout]. On a tape that does not train, as one of [NoGrad] and after
 // SetTraining(false), it returns x in the same memory, as torch.nn.functional.dropout(x, p,
 // training=self.training) does in a module, whose mode is the tape's here. To drop without
 // gradients call SetTraining(true).

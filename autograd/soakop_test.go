@@ -97,7 +97,7 @@ func (w *soakFixture) make(c command) error {
 
 type runtimeOp = func(rt *tensor.Runtime, ctx context.Context, p params, ts []*tensor.Tensor) (*tensor.Tensor, error)
 
-func unaryOp(f mapping) runtimeOp {
+func unaryOp(f func(rt *tensor.Runtime, ctx context.Context, x *tensor.Tensor) (*tensor.Tensor, error)) runtimeOp {
 	return func(rt *tensor.Runtime, ctx context.Context, _ params, ts []*tensor.Tensor) (*tensor.Tensor, error) {
 		return f(rt, ctx, ts[0])
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/cistern-ml/cistern/tensor/fn"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -95,7 +97,7 @@ func TestEveryWriteInPlaceMakesStale(t *testing.T) {
 		"Zero":               func(x *tensor.Tensor) error { return b.rt.Zero(b.ctx, x) },
 		"CopyFrom":           func(x *tensor.Tensor) error { return tensor.CopyFrom(b.ctx, x, make([]float64, 4)) },
 		"ReLUGrad": func(x *tensor.Tensor) error {
-			_, err := b.rt.ReLUGrad(b.ctx, x, x, other)
+			_, err := b.rt.ApplyGrad(b.ctx, fn.ReLU, x, x, other)
 			return err
 		},
 		"StepSGD": func(x *tensor.Tensor) error {

@@ -6,9 +6,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// AddNormalize returns x + y, which have one shape and dtype, and [Runtime.Normalize] of that with its statistics: the bits of [Runtime.Add] and Normalize, on a GPU
+// AddNormalize returns x + y, which have one shape and dtype, and [Layers.Normalize] of that with its statistics: the bits of [Elementwise.Add] and Normalize, on a GPU
 // in one launch but for bfloat16 (fused add and norm). The sum may be in the memory of x or y: see [Donate].
-func (rt *Runtime) AddNormalize(ctx context.Context, x, y, weight, bias *Tensor, c NormConfig) (sum, out, stats *Tensor, err error) {
+func (l Layers) AddNormalize(ctx context.Context, x, y, weight, bias *Tensor, c NormConfig) (sum, out, stats *Tensor, err error) {
+	rt := l.rt
 	const op = "AddNormalize"
 	var room [4]*Tensor
 	in, err := rt.acquireFloats(op, present(append(room[:0], x, y), weight, bias)...)

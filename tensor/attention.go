@@ -30,8 +30,9 @@ type AttentionGrads struct {
 // (torch.nn.functional.scaled_dot_product_attention, without dropout). mask broadcasts to (…, L, S); of
 // the tensors' dtype it is added to the scores, and of uint8 a key is seen where it is not 0; nil: all
 // are. A query that sees no key gets 0. The scores are never stored: sums, float64 (…, L, 2), are each
-// query's greatest score s and 1 / Σ exp(score - s), for [Runtime.ScaledDotProductAttentionGrad].
-func (rt *Runtime) ScaledDotProductAttention(ctx context.Context, q, k, v, mask *Tensor, cfg AttentionConfig) (y, sums *Tensor, err error) {
+// query's greatest score s and 1 / Σ exp(score - s), for [Gradients.ScaledDotProductAttentionGrad].
+func (l Layers) ScaledDotProductAttention(ctx context.Context, q, k, v, mask *Tensor, cfg AttentionConfig) (y, sums *Tensor, err error) {
+	rt := l.rt
 	const op = "ScaledDotProductAttention"
 	in, err := rt.acquireAttention(op, mask, q, k, v)
 	if err != nil {
@@ -47,7 +48,8 @@ func (rt *Runtime) ScaledDotProductAttention(ctx context.Context, q, k, v, mask 
 
 // ScaledDotProductAttentionGrad gives the gradients of an attention's arguments, from that of its result y, dy. They are
 // the same in every run.
-func (rt *Runtime) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, sums, q, k, v, mask *Tensor, cfg AttentionConfig, ofMask bool) (AttentionGrads, error) {
+func (d Gradients) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, sums, q, k, v, mask *Tensor, cfg AttentionConfig, ofMask bool) (AttentionGrads, error) {
+	rt := d.rt
 	const op = "ScaledDotProductAttentionGrad"
 	in, err := rt.acquireAttention(op, mask, q, k, v, dy, y)
 	if err != nil {
@@ -83,7 +85,8 @@ func (rt *Runtime) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, sum
 // SelfAttention is the attention of a sequence with itself, in so many heads: qkv (rows, batch, 3n), or (batch, rows, 3n)
 // if the batch is first, has queries, keys and values of n numbers beside each other, which the heads share in order. The
 // result is (…, n) beside which nothing is copied. mask broadcasts to (batch, heads, rows, rows).
-func (rt *Runtime) SelfAttention(ctx context.Context, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (y, sums *Tensor, err error) {
+func (l Layers) SelfAttention(ctx context.Context, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (y, sums *Tensor, err error) {
+	rt := l.rt
 	const op = "SelfAttention"
 	in, err := rt.acquireAttention(op, mask, qkv)
 	if err != nil {
@@ -97,8 +100,9 @@ func (rt *Runtime) SelfAttention(ctx context.Context, qkv, mask *Tensor, heads i
 	return rt.attend(ctx, op, s, qkv, qkv, qkv, mask)
 }
 
-// SelfAttentionGrad is the gradient of qkv in [Runtime.SelfAttention], from that of its result y, dy.
-func (rt *Runtime) SelfAttentionGrad(ctx context.Context, dy, y, sums, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (*Tensor, error) {
+// SelfAttentionGrad is the gradient of qkv in [Layers.SelfAttention], from that of its result y, dy.
+func (d Gradients) SelfAttentionGrad(ctx context.Context, dy, y, sums, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (*Tensor, error) {
+	rt := d.rt
 	const op = "SelfAttentionGrad"
 	in, err := rt.acquireAttention(op, mask, qkv, dy, y)
 	if err != nil {

@@ -71,9 +71,10 @@ func (c BatchNormConfig) acquire(rt *Runtime, op string, x *Tensor) (operands, e
 }
 
 // BatchNorm returns x (n, channels, ...), each channel normalised, times weight plus bias (channels), either of which may be
-// nil (torch.nn.functional.batch_norm), and statistics for [Runtime.BatchNormGrad]. Training takes the mean and the
+// nil (torch.nn.functional.batch_norm), and statistics for [Gradients.BatchNormGrad]. Training takes the mean and the
 // variance of each channel in the batch, and moves the running ones towards them, the variance's unbiased.
-func (rt *Runtime) BatchNorm(ctx context.Context, x, weight, bias *Tensor, c BatchNormConfig) (y, stats *Tensor, err error) {
+func (l Layers) BatchNorm(ctx context.Context, x, weight, bias *Tensor, c BatchNormConfig) (y, stats *Tensor, err error) {
+	rt := l.rt
 	const op = "BatchNorm"
 	in, err := rt.acquireFloats(op, present([]*Tensor{x}, weight, bias)...)
 	if err != nil {
@@ -102,10 +103,11 @@ func (rt *Runtime) BatchNorm(ctx context.Context, x, weight, bias *Tensor, c Bat
 	})
 }
 
-// BatchNormGrad returns the gradients of [Runtime.BatchNorm] that are wanted, and nil for the others: dy is that of the
+// BatchNormGrad returns the gradients of [Layers.BatchNorm] that are wanted, and nil for the others: dy is that of the
 // result, and x, weight, stats and c are as there. That of x goes to dst, which may be dy to work in place, or nil for a new
 // tensor.
-func (rt *Runtime) BatchNormGrad(ctx context.Context, dst, dy, x, weight, stats *Tensor, c BatchNormConfig, want NormGrads) (dx, dw, db *Tensor, err error) {
+func (d Gradients) BatchNormGrad(ctx context.Context, dst, dy, x, weight, stats *Tensor, c BatchNormConfig, want NormGrads) (dx, dw, db *Tensor, err error) {
+	rt := d.rt
 	const op = "BatchNormGrad"
 	in, err := rt.acquireFloats(op, present([]*Tensor{dy, x}, weight)...)
 	if err != nil {

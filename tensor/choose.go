@@ -9,25 +9,25 @@ import (
 )
 
 // Maximum returns the greater of a and b, broadcast after NumPy's rules; NaN if one is (torch.maximum).
-func (rt *Runtime) Maximum(ctx context.Context, a, b *Tensor) (*Tensor, error) {
-	return rt.zip(ctx, backend.Maximum, a, b)
+func (e Elementwise) Maximum(ctx context.Context, a, b *Tensor) (*Tensor, error) {
+	return e.rt.zip(ctx, backend.Maximum, a, b)
 }
 
 // Minimum returns the smaller of a and b, broadcast after NumPy's rules; NaN if one is (torch.minimum).
-func (rt *Runtime) Minimum(ctx context.Context, a, b *Tensor) (*Tensor, error) {
-	return rt.zip(ctx, backend.Minimum, a, b)
+func (e Elementwise) Minimum(ctx context.Context, a, b *Tensor) (*Tensor, error) {
+	return e.rt.zip(ctx, backend.Minimum, a, b)
 }
 
-// MaximumGrad is the gradient of a as an operand of [Runtime.Maximum], in dy's shape, which a and b broadcast to: dy where a
+// MaximumGrad is the gradient of a as an operand of [Elementwise.Maximum], in dy's shape, which a and b broadcast to: dy where a
 // is greater, half of it where they are equal, 0 where b is greater. It goes to dst: dy itself to work in place, or nil for a
 // new tensor.
-func (rt *Runtime) MaximumGrad(ctx context.Context, dst, dy, a, b *Tensor) (*Tensor, error) {
-	return rt.extremeGrad(ctx, "MaximumGrad", backend.MaximumGrad, dst, dy, a, b)
+func (d Gradients) MaximumGrad(ctx context.Context, dst, dy, a, b *Tensor) (*Tensor, error) {
+	return d.rt.extremeGrad(ctx, "MaximumGrad", backend.MaximumGrad, dst, dy, a, b)
 }
 
-// MinimumGrad is MaximumGrad for [Runtime.Minimum].
-func (rt *Runtime) MinimumGrad(ctx context.Context, dst, dy, a, b *Tensor) (*Tensor, error) {
-	return rt.extremeGrad(ctx, "MinimumGrad", backend.MinimumGrad, dst, dy, a, b)
+// MinimumGrad is MaximumGrad for [Elementwise.Minimum].
+func (d Gradients) MinimumGrad(ctx context.Context, dst, dy, a, b *Tensor) (*Tensor, error) {
+	return d.rt.extremeGrad(ctx, "MinimumGrad", backend.MinimumGrad, dst, dy, a, b)
 }
 
 func (rt *Runtime) extremeGrad(ctx context.Context, op string, of backend.Op, dst, dy, a, b *Tensor) (*Tensor, error) {
@@ -50,7 +50,8 @@ func (rt *Runtime) extremeGrad(ctx context.Context, op string, of backend.Op, ds
 
 // Where returns a where cond is not 0, and b elsewhere, broadcast after NumPy's rules (torch.where). cond is uint8, int32 or
 // int64; a and b have one dtype, whichever it is. One of them may be nil: then it is zeros.
-func (rt *Runtime) Where(ctx context.Context, cond, a, b *Tensor) (*Tensor, error) {
+func (e Elementwise) Where(ctx context.Context, cond, a, b *Tensor) (*Tensor, error) {
+	rt := e.rt
 	ts := present([]*Tensor{cond}, a, b)
 	if len(ts) == 1 {
 		return nil, fmt.Errorf("tensor: Where: %w: want at least one operand beside the condition", ErrInvalid)

@@ -18,7 +18,8 @@ const maxNormBlocks = 256
 // most/(norm+1e-6), if that is less than 1. It returns the norm that they had, as a scalar that the caller releases, and waits for
 // nothing. p is any number or an infinity; 2 is the usual norm. most of math.Inf(1) leaves the tensors alone. A norm
 // that is NaN makes them all NaN. Without tensors the norm is a float32 of 0; it is float64 if any of them is. No two may share memory.
-func (rt *Runtime) ClipNorm(ctx context.Context, most, p float64, ts ...*Tensor) (*Tensor, error) {
+func (d Gradients) ClipNorm(ctx context.Context, most, p float64, ts ...*Tensor) (*Tensor, error) {
+	rt := d.rt
 	if !(most >= 0) || math.IsNaN(p) {
 		return nil, fmt.Errorf("tensor: ClipNorm: %w: at most %v of the %v-norm: want a number of at least 0, and a norm", ErrInvalid, most, p)
 	}
@@ -92,7 +93,8 @@ func (rt *Runtime) onEach(ctx context.Context, op backend.Op, ts []*Tensor, v fl
 }
 
 // ClipValue keeps the elements of the tensors, in place, within -most and most (torch.nn.utils.clip_grad_value_). NaN stays.
-func (rt *Runtime) ClipValue(ctx context.Context, most float64, ts ...*Tensor) error {
+func (d Gradients) ClipValue(ctx context.Context, most float64, ts ...*Tensor) error {
+	rt := d.rt
 	if !(most >= 0) {
 		return fmt.Errorf("tensor: ClipValue: %w: at most %v: want a number of at least 0", ErrInvalid, most)
 	}

@@ -16,26 +16,26 @@ import (
 
 // Conv2d returns the convolution of x (n, channels, height, width), or (channels, height, width), by w (outputs,
 // channels/groups, height, width), plus bias (outputs), which may be nil (torch.nn.functional.conv2d).
-func (rt *Runtime) Conv2d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
-	return rt.conv(ctx, "Conv2d", x, w, bias, c, 2, backend.Conv)
+func (l Layers) Conv2d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
+	return l.rt.conv(ctx, "Conv2d", x, w, bias, c, 2, backend.Conv)
 }
 
-// Conv1d is [Runtime.Conv2d] for x (n, channels, length) and w (outputs, channels/groups, length)
+// Conv1d is [Layers.Conv2d] for x (n, channels, length) and w (outputs, channels/groups, length)
 // (torch.nn.functional.conv1d).
-func (rt *Runtime) Conv1d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
-	return rt.conv(ctx, "Conv1d", x, w, bias, c, 1, backend.Conv)
+func (l Layers) Conv1d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
+	return l.rt.conv(ctx, "Conv1d", x, w, bias, c, 1, backend.Conv)
 }
 
 // ConvTranspose2d returns the transposed convolution of x (n, channels, height, width), or (channels, height, width), by w
 // (channels, outputs/groups, height, width), plus bias (outputs), which may be nil (torch.nn.functional.conv_transpose2d).
-func (rt *Runtime) ConvTranspose2d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
-	return rt.conv(ctx, "ConvTranspose2d", x, w, bias, c, 2, backend.ConvInputGrad)
+func (l Layers) ConvTranspose2d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
+	return l.rt.conv(ctx, "ConvTranspose2d", x, w, bias, c, 2, backend.ConvInputGrad)
 }
 
-// ConvTranspose1d is [Runtime.ConvTranspose2d] for x (n, channels, length) and w (channels, outputs/groups, length)
+// ConvTranspose1d is [Layers.ConvTranspose2d] for x (n, channels, length) and w (channels, outputs/groups, length)
 // (torch.nn.functional.conv_transpose1d).
-func (rt *Runtime) ConvTranspose1d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
-	return rt.conv(ctx, "ConvTranspose1d", x, w, bias, c, 1, backend.ConvInputGrad)
+func (l Layers) ConvTranspose1d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
+	return l.rt.conv(ctx, "ConvTranspose1d", x, w, bias, c, 1, backend.ConvInputGrad)
 }
 
 func (rt *Runtime) conv(ctx context.Context, op string, x, w, bias *Tensor, c ConvConfig, dims int, of backend.Op) (*Tensor, error) {
@@ -55,15 +55,15 @@ func (rt *Runtime) conv(ctx context.Context, op string, x, w, bias *Tensor, c Co
 	return rt.result(ctx, op, x.dtype, shape, func(y *Tensor) error { return rt.planned(ctx, of, p, y, x, w, bias) })
 }
 
-// ConvInputGrad is the gradient of x, whose shape is given, of [Runtime.Conv1d] or [Runtime.Conv2d]: dy is that of the
+// ConvInputGrad is the gradient of x, whose shape is given, of [Layers.Conv1d] or [Layers.Conv2d]: dy is that of the
 // result.
-func (rt *Runtime) ConvInputGrad(ctx context.Context, dy, w *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
-	return rt.convInputGrad(ctx, "ConvInputGrad", dy, w, shape, c, backend.ConvInputGrad)
+func (d Gradients) ConvInputGrad(ctx context.Context, dy, w *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
+	return d.rt.convInputGrad(ctx, "ConvInputGrad", dy, w, shape, c, backend.ConvInputGrad)
 }
 
 // ConvTransposeInputGrad is the gradient of x, whose shape is given, of a transposed convolution.
-func (rt *Runtime) ConvTransposeInputGrad(ctx context.Context, dy, w *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
-	return rt.convInputGrad(ctx, "ConvTransposeInputGrad", dy, w, shape, c, backend.Conv)
+func (d Gradients) ConvTransposeInputGrad(ctx context.Context, dy, w *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
+	return d.rt.convInputGrad(ctx, "ConvTransposeInputGrad", dy, w, shape, c, backend.Conv)
 }
 
 func (rt *Runtime) convInputGrad(ctx context.Context, op string, dy, w *Tensor, shape []int, c ConvConfig, of backend.Op) (*Tensor, error) {
@@ -79,15 +79,15 @@ func (rt *Runtime) convInputGrad(ctx context.Context, op string, dy, w *Tensor, 
 	return rt.result(ctx, op, dy.dtype, shape, func(dx *Tensor) error { return rt.planned(ctx, of, p, dx, dy, w, nil) })
 }
 
-// ConvWeightGrad is the gradient of the weights, whose shape is given, of [Runtime.Conv1d] or [Runtime.Conv2d]: dy is that of
+// ConvWeightGrad is the gradient of the weights, whose shape is given, of [Layers.Conv1d] or [Layers.Conv2d]: dy is that of
 // the result. That of the bias is dy's sum over all dimensions but that of the channels.
-func (rt *Runtime) ConvWeightGrad(ctx context.Context, dy, x *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
-	return rt.convWeightGrad(ctx, "ConvWeightGrad", dy, x, shape, c, false)
+func (d Gradients) ConvWeightGrad(ctx context.Context, dy, x *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
+	return d.rt.convWeightGrad(ctx, "ConvWeightGrad", dy, x, shape, c, false)
 }
 
 // ConvTransposeWeightGrad is the gradient of the weights, whose shape is given, of a transposed convolution.
-func (rt *Runtime) ConvTransposeWeightGrad(ctx context.Context, dy, x *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
-	return rt.convWeightGrad(ctx, "ConvTransposeWeightGrad", dy, x, shape, c, true)
+func (d Gradients) ConvTransposeWeightGrad(ctx context.Context, dy, x *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
+	return d.rt.convWeightGrad(ctx, "ConvTransposeWeightGrad", dy, x, shape, c, true)
 }
 
 func (rt *Runtime) convWeightGrad(ctx context.Context, op string, dy, x *Tensor, shape []int, c ConvConfig, transposed bool) (*Tensor, error) {

@@ -17,15 +17,15 @@ import (
 //
 // Rows with the label -100, or another one that IgnoreIndex names, don't count; the mean of none is NaN. Another label outside
 // [0, classes) makes the loss NaN; the next read or Synchronize returns the error, which wraps [ErrLabel].
-func (rt *Runtime) CrossEntropy(ctx context.Context, logits, labels *Tensor, options ...LossOption) (*Tensor, error) {
-	loss, _, err := rt.crossEntropy(ctx, logits, labels, false, options)
+func (l Layers) CrossEntropy(ctx context.Context, logits, labels *Tensor, options ...LossOption) (*Tensor, error) {
+	loss, _, err := l.rt.crossEntropy(ctx, logits, labels, false, options)
 	return loss, err
 }
 
-// CrossEntropyWithGrad is [Runtime.CrossEntropy] and, if the device does both in one launch, [Runtime.CrossEntropyGrad] of a loss whose own gradient
+// CrossEntropyWithGrad is [Layers.CrossEntropy] and, if the device does both in one launch, [Gradients.CrossEntropyGrad] of a loss whose own gradient
 // is 1, in memory of its own; grad is nil otherwise. GPUs do so for a loss of one element, of up to 4,096 rows of up to 256 classes.
-func (rt *Runtime) CrossEntropyWithGrad(ctx context.Context, logits, labels *Tensor, options ...LossOption) (loss, grad *Tensor, err error) {
-	return rt.crossEntropy(ctx, logits, labels, true, options)
+func (d Gradients) CrossEntropyWithGrad(ctx context.Context, logits, labels *Tensor, options ...LossOption) (loss, grad *Tensor, err error) {
+	return d.rt.crossEntropy(ctx, logits, labels, true, options)
 }
 
 func (rt *Runtime) crossEntropy(ctx context.Context, logits, labels *Tensor, wantGrad bool, options []LossOption) (loss, grad *Tensor, err error) {
@@ -81,11 +81,12 @@ func (rt *Runtime) entropyWithGrad(ctx context.Context, e kernel.Entropy, loss, 
 	return grad.orRelease(rt.backend.Do(ctx, call))
 }
 
-// CrossEntropyGrad is the gradient of the logits of [Runtime.CrossEntropy] with the same options: of the mean
+// CrossEntropyGrad is the gradient of the logits of [Layers.CrossEntropy] with the same options: of the mean
 // (softmax(row) - onehot(label)) / n, times the scalar dloss; with [ReduceNone] dloss has the shape of labels. It goes to dst,
 // which may be the logits to work in place, or nil for a new tensor. Rows that don't count, and those with a label outside
 // [0, classes), get 0.
-func (rt *Runtime) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dloss *Tensor, options ...LossOption) (*Tensor, error) {
+func (d Gradients) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dloss *Tensor, options ...LossOption) (*Tensor, error) {
+	rt := d.rt
 	const op = "CrossEntropyGrad"
 	c := NewLossConfig(options...)
 	in, e, err := rt.acquireClasses(op, logits, labels, &c)

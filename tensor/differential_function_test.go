@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/fn"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
@@ -43,6 +44,11 @@ func (c *trial[T]) slopedFunctions() (all []sloped) {
 	return all
 }
 
+// value is the function as package fn has it.
+func (f sloped) value() fn.Function {
+	return fn.Function{Name: f.name, Op: f.op, Grad: f.grad, C: f.c, D: f.d}
+}
+
 // inFunction is for functions of several roundings in float64.
 func inFunction[T kernel.Float]() tolerance {
 	tol := inDouble[T](16)
@@ -63,7 +69,7 @@ func functionTrial[T kernel.Float](c *trial[T]) {
 	x := c.operand(c.few()...)
 	for _, f := range c.slopedFunctions() {
 		c.dirty()
-		y, err := c.r.apply(c.ctx, f.op, x.Tensor, f.c, f.d)
+		y, err := c.r.Apply(c.ctx, f.value(), x.Tensor)
 		c.gave(f.name, y, err, f.Apply(x.array()), inFunction[T]())
 		x.unchanged(f.name)
 	}
@@ -76,7 +82,7 @@ func functionGradTrial[T kernel.Float](c *trial[T]) {
 		want := f.Gradient(dy.array(), saved.array())
 		dst := c.destination(dy, saved)
 		c.dirty()
-		out, err := c.r.grad(c.ctx, f.grad, dst.tensor(), dy.Tensor, saved.Tensor, f.c, f.d)
+		out, err := c.r.ApplyGrad(c.ctx, f.value(), dst.tensor(), dy.Tensor, saved.Tensor)
 		c.went(f.name+" gradient", dst, out, err, want, inFunction[T](), dy, saved)
 	}
 }

@@ -48,7 +48,7 @@
 //   - A float32 function that is computed in float64 does not overflow on its way: GELUTanh's gradient
 //     at 1e30 is 1, and PyTorch's NaN. For the same reason an infinite gradient times a derivative
 //     below float32's range is infinite, not NaN.
-//   - [Runtime.PowScalar] is IEEE 754's pow: of -Inf and 0.5 it is +Inf. PyTorch takes a square root, which is NaN.
+//   - [Elementwise.PowScalar] is IEEE 754's pow: of -Inf and 0.5 it is +Inf. PyTorch takes a square root, which is NaN.
 //   - Products are rounded before they are added, where PyTorch's vectors fuse the two: a centered
 //     RMSprop of gradients whose squares overflow gives NaN.
 //   - The gradients of ELU and Hardtanh at NaN are that of the result, as on PyTorch's GPUs and as
@@ -61,7 +61,7 @@
 //   - The gradient of a convolution's input, and a transposed convolution, may or may not have the products of NaN and
 //     infinite weights with what is outside of the picture; PyTorch's depend on its algorithm, too.
 //   - The gradient of a normalised row is NaN or infinite where an infinite gradient meets numbers that round to 0.
-//   - [Runtime.ClipNorm] leaves tensors alone if the bound is infinite, also where the norm is NaN or infinite.
+//   - [Gradients.ClipNorm] leaves tensors alone if the bound is infinite, also where the norm is NaN or infinite.
 //
 // # Errors
 //

@@ -13,13 +13,14 @@ import (
 // depends on seed, stream and the element's place alone, on every device: the gradient is Dropout of that of the result with
 // the same numbers, and no mask is kept. Two streams of a seed have nothing in common. The result goes to dst, which may be
 // x to work in place, or nil for a new tensor.
-func (rt *Runtime) Dropout(ctx context.Context, dst, x *Tensor, p float64, seed, stream uint64) (*Tensor, error) {
-	return rt.dropout(ctx, "Dropout", dst, x, p, plan.Drop{Seed: seed, Stream: stream}, nil)
+func (e Elementwise) Dropout(ctx context.Context, dst, x *Tensor, p float64, seed, stream uint64) (*Tensor, error) {
+	return e.rt.dropout(ctx, "Dropout", dst, x, p, plan.Drop{Seed: seed, Stream: stream}, nil)
 }
 
-// DropoutSeeded is [Runtime.Dropout] with a seed in device memory: seed is one Int64, whose bits are the seed when the work runs. A graph can have
+// DropoutSeeded is [Elementwise.Dropout] with a seed in device memory: seed is one Int64, whose bits are the seed when the work runs. A graph can have
 // another one at each replay ([Scalars]).
-func (rt *Runtime) DropoutSeeded(ctx context.Context, dst, x *Tensor, p float64, seed *Tensor, stream uint64) (*Tensor, error) {
+func (e Elementwise) DropoutSeeded(ctx context.Context, dst, x *Tensor, p float64, seed *Tensor, stream uint64) (*Tensor, error) {
+	rt := e.rt
 	const op = "DropoutSeeded"
 	in, err := rt.acquire(op, seed)
 	if err != nil {

@@ -10,23 +10,23 @@ import (
 )
 
 // Add returns a + b, broadcast after NumPy's rules.
-func (rt *Runtime) Add(ctx context.Context, a, b *Tensor) (*Tensor, error) {
-	return rt.zip(ctx, backend.Add, a, b)
+func (e Elementwise) Add(ctx context.Context, a, b *Tensor) (*Tensor, error) {
+	return e.rt.zip(ctx, backend.Add, a, b)
 }
 
 // Sub returns a - b, broadcast after NumPy's rules.
-func (rt *Runtime) Sub(ctx context.Context, a, b *Tensor) (*Tensor, error) {
-	return rt.zip(ctx, backend.Sub, a, b)
+func (e Elementwise) Sub(ctx context.Context, a, b *Tensor) (*Tensor, error) {
+	return e.rt.zip(ctx, backend.Sub, a, b)
 }
 
 // Mul returns the elementwise product a * b, broadcast after NumPy's rules.
-func (rt *Runtime) Mul(ctx context.Context, a, b *Tensor) (*Tensor, error) {
-	return rt.zip(ctx, backend.Mul, a, b)
+func (e Elementwise) Mul(ctx context.Context, a, b *Tensor) (*Tensor, error) {
+	return e.rt.zip(ctx, backend.Mul, a, b)
 }
 
 // Div returns a / b, broadcast after NumPy's rules. Division by zero gives an infinity or NaN.
-func (rt *Runtime) Div(ctx context.Context, a, b *Tensor) (*Tensor, error) {
-	return rt.zip(ctx, backend.Div, a, b)
+func (e Elementwise) Div(ctx context.Context, a, b *Tensor) (*Tensor, error) {
+	return e.rt.zip(ctx, backend.Div, a, b)
 }
 
 func (rt *Runtime) zip(ctx context.Context, op backend.Op, a, b *Tensor) (*Tensor, error) {
@@ -50,18 +50,18 @@ func (rt *Runtime) zipTo(ctx context.Context, op backend.Op, out, a, b *Tensor) 
 }
 
 // AddInPlace adds b to a (Tensor.add_). b must broadcast to a's shape.
-func (rt *Runtime) AddInPlace(ctx context.Context, a, b *Tensor) error {
-	return rt.zipInPlace(ctx, "add in place", backend.Add, a, b)
+func (e Elementwise) AddInPlace(ctx context.Context, a, b *Tensor) error {
+	return e.rt.zipInPlace(ctx, "add in place", backend.Add, a, b)
 }
 
 // SubInPlace subtracts b from a (Tensor.sub_). b must broadcast to a's shape.
-func (rt *Runtime) SubInPlace(ctx context.Context, a, b *Tensor) error {
-	return rt.zipInPlace(ctx, "sub in place", backend.Sub, a, b)
+func (e Elementwise) SubInPlace(ctx context.Context, a, b *Tensor) error {
+	return e.rt.zipInPlace(ctx, "sub in place", backend.Sub, a, b)
 }
 
 // MulInPlace multiplies a by b (Tensor.mul_). b must broadcast to a's shape.
-func (rt *Runtime) MulInPlace(ctx context.Context, a, b *Tensor) error {
-	return rt.zipInPlace(ctx, "mul in place", backend.Mul, a, b)
+func (e Elementwise) MulInPlace(ctx context.Context, a, b *Tensor) error {
+	return e.rt.zipInPlace(ctx, "mul in place", backend.Mul, a, b)
 }
 
 func (rt *Runtime) zipInPlace(ctx context.Context, name string, op backend.Op, a, b *Tensor) error {
@@ -99,7 +99,8 @@ func overlapError(op string) error {
 }
 
 // MulScalarInPlace multiplies x by c.
-func (rt *Runtime) MulScalarInPlace(ctx context.Context, x *Tensor, c float64) error {
+func (e Elementwise) MulScalarInPlace(ctx context.Context, x *Tensor, c float64) error {
+	rt := e.rt
 	in, err := rt.acquireFloats("mul scalar in place", x)
 	if err != nil {
 		return err
@@ -112,7 +113,8 @@ func (rt *Runtime) MulScalarInPlace(ctx context.Context, x *Tensor, c float64) e
 }
 
 // AddBias returns x + bias for every row of x (rows, …, n); bias has n elements.
-func (rt *Runtime) AddBias(ctx context.Context, x, bias *Tensor) (*Tensor, error) {
+func (e Elementwise) AddBias(ctx context.Context, x, bias *Tensor) (*Tensor, error) {
+	rt := e.rt
 	in, err := rt.acquireBias("AddBias", x, bias)
 	if err != nil {
 		return nil, err
@@ -122,13 +124,13 @@ func (rt *Runtime) AddBias(ctx context.Context, x, bias *Tensor) (*Tensor, error
 }
 
 // AddBiasInPlace adds bias to every row of x (rows, …, n); bias has n elements.
-func (rt *Runtime) AddBiasInPlace(ctx context.Context, x, bias *Tensor) error {
-	return rt.addBiasInPlace(ctx, "AddBiasInPlace", backend.AddBias, x, bias)
+func (e Elementwise) AddBiasInPlace(ctx context.Context, x, bias *Tensor) error {
+	return e.rt.addBiasInPlace(ctx, "AddBiasInPlace", backend.AddBias, x, bias)
 }
 
 // AddBiasReLUInPlace is AddBiasInPlace and then ReLU, in one pass over the memory.
-func (rt *Runtime) AddBiasReLUInPlace(ctx context.Context, x, bias *Tensor) error {
-	return rt.addBiasInPlace(ctx, "AddBiasReLUInPlace", backend.AddBiasReLU, x, bias)
+func (e Elementwise) AddBiasReLUInPlace(ctx context.Context, x, bias *Tensor) error {
+	return e.rt.addBiasInPlace(ctx, "AddBiasReLUInPlace", backend.AddBiasReLU, x, bias)
 }
 
 func (rt *Runtime) addBiasInPlace(ctx context.Context, op string, of backend.Op, x, bias *Tensor) error {

@@ -4,31 +4,55 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/fn"
 )
 
-// apply is an elementwise function with parameters c and d.
-func (rt *Runtime) apply(ctx context.Context, op backend.Op, x *Tensor, c, d float64) (*Tensor, error) {
-	in, err := rt.acquireFloats(op.Name(), x)
+// Apply returns f of each element of x.
+func (e Elementwise) Apply(ctx context.Context, f fn.Function, x *Tensor) (*Tensor, error) {
+	rt := e.rt
+	if err := checkFunction("Apply", f, f.Op, backend.Map); err != nil {
+		return nil, err
+	}
+	op := f.Op.Name()
+	in, err := rt.acquireFloats(op, x)
 	if err != nil {
 		return nil, err
 	}
 	defer in.release()
-	if math.IsNaN(c) || math.IsNaN(d) {
-		return nil, fmt.Errorf("tensor: %s: %w: a parameter is NaN", op.Name(), ErrInvalid)
-	}
-	return rt.reusing(ctx, op.Name(), &in, x.shape, x, nil, func(out *Tensor) error {
-		call := rt.call(op, out, x)
-		call.C = [2]float64{c, d}
-		return rt.backend.Do(ctx, call)
+	return rt.reusing(ctx, op, &in, x.shape, x, nil, func(out *Tensor) error {
+		c := rt.call(f.Op, out, x)
+		c.C = [2]float64{f.C, f.D}
+		return rt.backend.Do(ctx, c)
 	})
 }
 
-// ordered is an error if the first bound is above the second one.
-func ordered(op string, low, high float64) error {
-	if low > high {
-		return fmt.Errorf("tensor: %s: %w: the lower bound %v is above the upper one, %v", op, ErrInvalid, low, high)
+// ApplyGrad returns the gradient of f's argument: dy, the gradient of the result, times the
+// derivative. saved is the argument or, with f.OfResult, the result. The gradient goes to dst: dy
+// itself to work in place, or nil for a new tensor. All have one shape.
+func (d Gradients) ApplyGrad(ctx context.Context, f fn.Function, dst, dy, saved *Tensor) (*Tensor, error) {
+	if err := checkFunction("ApplyGrad", f, f.Grad, backend.MapGrad, backend.Zip); err != nil {
+		return nil, err
+	}
+	return d.rt.grad(ctx, f.Grad, dst, dy, saved, f.C, f.D)
+}
+
+// checkFunction returns an error if op, which computes f or its gradient, is of none of the
+// families, or if the parameters are wrong.
+func checkFunction(apply string, f fn.Function, op backend.Op, families ...backend.Family) error {
+	switch {
+	case f.Op == backend.NoOp:
+		return fmt.Errorf("tensor: %s: %w: the function is empty: want one of package fn", apply, ErrInvalid)
+	case op == backend.NoOp:
+		return fmt.Errorf("tensor: %s: %w: the gradient of %s is no operation of its own", apply, ErrInvalid, f)
+	case op >= backend.Ops || !slices.Contains(families, op.Family()):
+		return fmt.Errorf("tensor: %s: %w: operation %d is no elementwise function: want one of package fn", apply, ErrInvalid, op)
+	case math.IsNaN(f.C) || math.IsNaN(f.D):
+		return fmt.Errorf("tensor: %s: %w: a parameter is NaN", f.Op.Name(), ErrInvalid)
+	case f.Ordered && f.C > f.D:
+		return fmt.Errorf("tensor: %s: %w: the lower bound %v is above the upper one, %v", f.Op.Name(), ErrInvalid, f.C, f.D)
 	}
 	return nil
 }

@@ -5,222 +5,141 @@ package tensor
 import (
 	"context"
 
-	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/fn"
 )
 
 // Neg returns -x.
-func (rt *Runtime) Neg(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.Neg, x, 0, 0)
+func (e Elementwise) Neg(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Neg, x)
 }
 
 // Exp returns e to the power of x.
-func (rt *Runtime) Exp(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.Exp, x, 0, 0)
+func (e Elementwise) Exp(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Exp, x)
 }
 
 // Log returns the natural logarithm of x.
-func (rt *Runtime) Log(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.Log, x, 0, 0)
+func (e Elementwise) Log(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Log, x)
 }
 
 // Tanh returns the hyperbolic tangent of x.
-func (rt *Runtime) Tanh(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.Tanh, x, 0, 0)
+func (e Elementwise) Tanh(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Tanh, x)
 }
 
 // Sigmoid returns 1 / (1 + exp(-x)).
-func (rt *Runtime) Sigmoid(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.Sigmoid, x, 0, 0)
+func (e Elementwise) Sigmoid(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Sigmoid, x)
 }
 
 // ReLU returns max(x, 0); NaN stays NaN.
-func (rt *Runtime) ReLU(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.ReLU, x, 0, 0)
+func (e Elementwise) ReLU(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.ReLU, x)
 }
 
 // Sqrt returns the square root of x.
-func (rt *Runtime) Sqrt(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.Sqrt, x, 0, 0)
+func (e Elementwise) Sqrt(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Sqrt, x)
 }
 
 // Square returns x * x.
-func (rt *Runtime) Square(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.Square, x, 0, 0)
+func (e Elementwise) Square(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Square, x)
 }
 
 // AddScalar returns x + c.
-func (rt *Runtime) AddScalar(ctx context.Context, x *Tensor, c float64) (*Tensor, error) {
-	return rt.apply(ctx, backend.AddScalar, x, c, 0)
+func (e Elementwise) AddScalar(ctx context.Context, x *Tensor, c float64) (*Tensor, error) {
+	return e.Apply(ctx, fn.AddScalar(c), x)
 }
 
 // MulScalar returns x * c.
-func (rt *Runtime) MulScalar(ctx context.Context, x *Tensor, c float64) (*Tensor, error) {
-	return rt.apply(ctx, backend.MulScalar, x, c, 0)
+func (e Elementwise) MulScalar(ctx context.Context, x *Tensor, c float64) (*Tensor, error) {
+	return e.Apply(ctx, fn.MulScalar(c), x)
 }
 
 // PowScalar returns x to the power of c.
-func (rt *Runtime) PowScalar(ctx context.Context, x *Tensor, c float64) (*Tensor, error) {
-	return rt.apply(ctx, backend.PowScalar, x, c, 0)
+func (e Elementwise) PowScalar(ctx context.Context, x *Tensor, c float64) (*Tensor, error) {
+	return e.Apply(ctx, fn.PowScalar(c), x)
 }
 
 // Abs returns |x| (torch.abs).
-func (rt *Runtime) Abs(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.Abs, x, 0, 0)
-}
-
-// AbsGrad is the gradient of [Runtime.Abs]'s argument: dy with the sign of x, and 0 at 0.
-func (rt *Runtime) AbsGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, backend.AbsGrad, dst, dy, x, 0, 0)
+func (e Elementwise) Abs(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Abs, x)
 }
 
 // Sin returns the sine of x.
-func (rt *Runtime) Sin(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.Sin, x, 0, 0)
-}
-
-// SinGrad is the gradient of [Runtime.Sin]'s argument.
-func (rt *Runtime) SinGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, backend.SinGrad, dst, dy, x, 0, 0)
+func (e Elementwise) Sin(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Sin, x)
 }
 
 // Cos returns the cosine of x.
-func (rt *Runtime) Cos(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.Cos, x, 0, 0)
-}
-
-// CosGrad is the gradient of [Runtime.Cos]'s argument.
-func (rt *Runtime) CosGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, backend.CosGrad, dst, dy, x, 0, 0)
+func (e Elementwise) Cos(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Cos, x)
 }
 
 // Erf returns the error function of x (torch.erf).
-func (rt *Runtime) Erf(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.Erf, x, 0, 0)
-}
-
-// ErfGrad is the gradient of [Runtime.Erf]'s argument.
-func (rt *Runtime) ErfGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, backend.ErfGrad, dst, dy, x, 0, 0)
+func (e Elementwise) Erf(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Erf, x)
 }
 
 // Rsqrt returns 1 / sqrt(x) (torch.rsqrt).
-func (rt *Runtime) Rsqrt(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.Rsqrt, x, 0, 0)
-}
-
-// RsqrtGrad is the gradient of [Runtime.Rsqrt]'s argument, from its result y: -dy/2 * y*y*y.
-func (rt *Runtime) RsqrtGrad(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, backend.RsqrtGrad, dst, dy, y, 0, 0)
+func (e Elementwise) Rsqrt(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Rsqrt, x)
 }
 
 // GELU returns x times the normal distribution function of x (torch.nn.functional.gelu).
-func (rt *Runtime) GELU(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.GELU, x, 0, 0)
+func (e Elementwise) GELU(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.GELU, x)
 }
 
-// GELUGrad is the gradient of [Runtime.GELU]'s argument.
-func (rt *Runtime) GELUGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, backend.GELUGrad, dst, dy, x, 0, 0)
-}
-
-// GELUTanh returns the approximation of [Runtime.GELU] by a hyperbolic tangent
+// GELUTanh returns the approximation of [Elementwise.GELU] by a hyperbolic tangent
 // (approximate="tanh").
-func (rt *Runtime) GELUTanh(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.GELUTanh, x, 0, 0)
-}
-
-// GELUTanhGrad is the gradient of [Runtime.GELUTanh]'s argument.
-func (rt *Runtime) GELUTanhGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, backend.GELUTanhGrad, dst, dy, x, 0, 0)
+func (e Elementwise) GELUTanh(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.GELUTanh, x)
 }
 
 // SiLU returns x times the sigmoid of x (torch.nn.functional.silu).
-func (rt *Runtime) SiLU(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.SiLU, x, 0, 0)
-}
-
-// SiLUGrad is the gradient of [Runtime.SiLU]'s argument.
-func (rt *Runtime) SiLUGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, backend.SiLUGrad, dst, dy, x, 0, 0)
+func (e Elementwise) SiLU(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.SiLU, x)
 }
 
 // ELU returns x where it is positive, and alpha * (exp(x) - 1) elsewhere
 // (torch.nn.functional.elu).
-func (rt *Runtime) ELU(ctx context.Context, x *Tensor, alpha float64) (*Tensor, error) {
-	return rt.apply(ctx, backend.ELU, x, alpha, 0)
-}
-
-// ELUGrad is the gradient of [Runtime.ELU]'s argument: at 0 it is alpha * dy.
-func (rt *Runtime) ELUGrad(ctx context.Context, dst, dy, x *Tensor, alpha float64) (*Tensor, error) {
-	return rt.grad(ctx, backend.ELUGrad, dst, dy, x, alpha, 0)
+func (e Elementwise) ELU(ctx context.Context, x *Tensor, alpha float64) (*Tensor, error) {
+	return e.Apply(ctx, fn.ELU(alpha), x)
 }
 
 // Softplus returns log(1 + exp(beta*x)) / beta, and x where beta*x is above the threshold
 // (torch.nn.functional.softplus).
-func (rt *Runtime) Softplus(ctx context.Context, x *Tensor, beta, threshold float64) (*Tensor, error) {
-	return rt.apply(ctx, backend.Softplus, x, beta, threshold)
-}
-
-// SoftplusGrad is the gradient of [Runtime.Softplus]'s argument.
-func (rt *Runtime) SoftplusGrad(ctx context.Context, dst, dy, x *Tensor, beta, threshold float64) (*Tensor, error) {
-	return rt.grad(ctx, backend.SoftplusGrad, dst, dy, x, beta, threshold)
+func (e Elementwise) Softplus(ctx context.Context, x *Tensor, beta, threshold float64) (*Tensor, error) {
+	return e.Apply(ctx, fn.Softplus(beta, threshold), x)
 }
 
 // LeakyReLU returns x where it is positive, and slope * x elsewhere
 // (torch.nn.functional.leaky_relu).
-func (rt *Runtime) LeakyReLU(ctx context.Context, x *Tensor, slope float64) (*Tensor, error) {
-	return rt.apply(ctx, backend.LeakyReLU, x, slope, 0)
-}
-
-// LeakyReLUGrad is the gradient of [Runtime.LeakyReLU]'s argument: dy where x is positive, and
-// slope * dy elsewhere. If the slope is not negative the result will do in the place of x.
-func (rt *Runtime) LeakyReLUGrad(ctx context.Context, dst, dy, x *Tensor, slope float64) (*Tensor, error) {
-	return rt.grad(ctx, backend.LeakyReLUGrad, dst, dy, x, slope, 0)
+func (e Elementwise) LeakyReLU(ctx context.Context, x *Tensor, slope float64) (*Tensor, error) {
+	return e.Apply(ctx, fn.LeakyReLU(slope), x)
 }
 
 // Hardtanh returns x brought between low and high (torch.nn.functional.hardtanh); low must not be
-// above high. It is [Runtime.Clamp] with another gradient.
-func (rt *Runtime) Hardtanh(ctx context.Context, x *Tensor, low, high float64) (*Tensor, error) {
-	if err := ordered("hardtanh", low, high); err != nil {
-		return nil, err
-	}
-	return rt.apply(ctx, backend.Hardtanh, x, low, high)
-}
-
-// HardtanhGrad is the gradient of [Runtime.Hardtanh]'s argument, from its result y: dy between the
-// bounds, and 0 at them.
-func (rt *Runtime) HardtanhGrad(ctx context.Context, dst, dy, y *Tensor, low, high float64) (*Tensor, error) {
-	return rt.grad(ctx, backend.HardtanhGrad, dst, dy, y, low, high)
+// above high. It is [Elementwise.Clamp] with another gradient.
+func (e Elementwise) Hardtanh(ctx context.Context, x *Tensor, low, high float64) (*Tensor, error) {
+	return e.Apply(ctx, fn.Hardtanh(low, high), x)
 }
 
 // LogSigmoid returns the logarithm of the sigmoid of x (torch.nn.functional.logsigmoid).
-func (rt *Runtime) LogSigmoid(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.apply(ctx, backend.LogSigmoid, x, 0, 0)
-}
-
-// LogSigmoidGrad is the gradient of [Runtime.LogSigmoid]'s argument.
-func (rt *Runtime) LogSigmoidGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, backend.LogSigmoidGrad, dst, dy, x, 0, 0)
+func (e Elementwise) LogSigmoid(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.LogSigmoid, x)
 }
 
 // Clamp returns x brought between low and high (torch.clamp); an infinity is no bound. Where low
 // is above high the result is high. NaN stays.
-func (rt *Runtime) Clamp(ctx context.Context, x *Tensor, low, high float64) (*Tensor, error) {
-	return rt.apply(ctx, backend.Clamp, x, low, high)
-}
-
-// ClampGrad is the gradient of [Runtime.Clamp]'s argument: dy between the bounds and at them, and
-// 0 elsewhere.
-func (rt *Runtime) ClampGrad(ctx context.Context, dst, dy, x *Tensor, low, high float64) (*Tensor, error) {
-	return rt.grad(ctx, backend.ClampGrad, dst, dy, x, low, high)
+func (e Elementwise) Clamp(ctx context.Context, x *Tensor, low, high float64) (*Tensor, error) {
+	return e.Apply(ctx, fn.Clamp(low, high), x)
 }
 
 // CELU returns max(0, x) + min(0, alpha * (exp(x/alpha) - 1)) (torch.nn.functional.celu).
-func (rt *Runtime) CELU(ctx context.Context, x *Tensor, alpha float64) (*Tensor, error) {
-	return rt.apply(ctx, backend.CELU, x, alpha, 0)
-}
-
-// CELUGrad is the gradient of [Runtime.CELU]'s argument.
-func (rt *Runtime) CELUGrad(ctx context.Context, dst, dy, x *Tensor, alpha float64) (*Tensor, error) {
-	return rt.grad(ctx, backend.CELUGrad, dst, dy, x, alpha, 0)
+func (e Elementwise) CELU(ctx context.Context, x *Tensor, alpha float64) (*Tensor, error) {
+	return e.Apply(ctx, fn.CELU(alpha), x)
 }

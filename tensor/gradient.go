@@ -9,17 +9,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// The gradients of elementwise functions take dst, where the result goes: dy itself to work in place, or nil
-// for a new tensor. dy is the gradient of the function's result y. All have one shape.
-
-// ReLUGrad is the gradient of [Runtime.ReLU]'s argument: dy where y > 0, else 0.
-func (rt *Runtime) ReLUGrad(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, backend.ReLUGrad, dst, dy, y, 0, 0)
-}
-
-// ReLUBiasGrad is the gradient of both operands of ReLU(x + bias), from its result y (…, n): dx as [Runtime.ReLUGrad]'s, to dst, and db (n), the
+// ReLUBiasGrad is the gradient of both operands of ReLU(x + bias), from its result y (…, n): dx as [Gradients.ApplyGrad] of fn.ReLU, to dst, and db (n), the
 // sums of its rows.
-func (rt *Runtime) ReLUBiasGrad(ctx context.Context, dst, dy, y *Tensor) (dx, db *Tensor, err error) {
+func (d Gradients) ReLUBiasGrad(ctx context.Context, dst, dy, y *Tensor) (dx, db *Tensor, err error) {
+	rt := d.rt
 	const op = "ReLUBiasGrad"
 	in, err := rt.acquireAlike(op, dy, y)
 	if err != nil {
@@ -55,36 +48,6 @@ func (rt *Runtime) reluBiasGrad(ctx context.Context, dx, db, dy, y *Tensor) erro
 		return err
 	}
 	return rt.sumTo(ctx, db, keptColumns(dx), dx, 1)
-}
-
-// TanhGrad is the gradient of [Runtime.Tanh]'s argument, dy * (1 - y*y).
-func (rt *Runtime) TanhGrad(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, backend.TanhGrad, dst, dy, y, 0, 0)
-}
-
-// SigmoidGrad is the gradient of [Runtime.Sigmoid]'s argument, dy * y * (1 - y).
-func (rt *Runtime) SigmoidGrad(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, backend.SigmoidGrad, dst, dy, y, 0, 0)
-}
-
-// SqrtGrad is the gradient of [Runtime.Sqrt]'s argument, dy / (2*y).
-func (rt *Runtime) SqrtGrad(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, backend.SqrtGrad, dst, dy, y, 0, 0)
-}
-
-// SquareGrad is the gradient of [Runtime.Square]'s argument x, dy * 2*x.
-func (rt *Runtime) SquareGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, backend.SquareGrad, dst, dy, x, 0, 0)
-}
-
-// MulGrad is the gradient of a factor, dy times the other factor.
-func (rt *Runtime) MulGrad(ctx context.Context, dst, dy, other *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, backend.Mul, dst, dy, other, 0, 0)
-}
-
-// DivGrad is the gradient of a dividend, dy over the divisor.
-func (rt *Runtime) DivGrad(ctx context.Context, dst, dy, divisor *Tensor) (*Tensor, error) {
-	return rt.grad(ctx, backend.Div, dst, dy, divisor, 0, 0)
 }
 
 // grad is the gradient of a function with parameters c and d, where saved is the argument or the

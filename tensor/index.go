@@ -15,7 +15,8 @@ import (
 // index is (n), int32 or int64; the result has n elements along the dimension. x may have any dtype. What an index outside
 // of the dimension chooses is NaN, or 0 in whole numbers; the next read or Synchronize returns the error, which wraps
 // [ErrIndex].
-func (rt *Runtime) IndexSelect(ctx context.Context, x *Tensor, axis int, index *Tensor) (*Tensor, error) {
+func (l Layers) IndexSelect(ctx context.Context, x *Tensor, axis int, index *Tensor) (*Tensor, error) {
+	rt := l.rt
 	if err := rt.check("IndexSelect", x, index); err != nil {
 		return nil, err
 	}
@@ -31,9 +32,10 @@ func (rt *Runtime) IndexSelect(ctx context.Context, x *Tensor, axis int, index *
 	return rt.take(ctx, "IndexSelect", x, axis, index, shape)
 }
 
-// IndexSelectGrad is the gradient of [Runtime.IndexSelect]'s argument, which has the given shape: dy added up at the places
+// IndexSelectGrad is the gradient of [Layers.IndexSelect]'s argument, which has the given shape: dy added up at the places
 // that it was taken from. It is the same in every run. An index outside of the dimension adds nothing.
-func (rt *Runtime) IndexSelectGrad(ctx context.Context, dy *Tensor, axis int, index *Tensor, shape ...int) (*Tensor, error) {
+func (d Gradients) IndexSelectGrad(ctx context.Context, dy *Tensor, axis int, index *Tensor, shape ...int) (*Tensor, error) {
+	rt := d.rt
 	if err := rt.check("IndexSelectGrad", dy, index); err != nil {
 		return nil, err
 	}
@@ -73,8 +75,9 @@ func (c EmbeddingConfig) padding(op string, rows int) (int, error) {
 }
 
 // Embedding returns the rows of weight (rows, n) that index, of any shape, names: of the index's shape and n
-// (torch.nn.functional.embedding). The index is int32 or int64; one outside of the rows is told as by [Runtime.IndexSelect].
-func (rt *Runtime) Embedding(ctx context.Context, index, weight *Tensor, cfg EmbeddingConfig) (*Tensor, error) {
+// (torch.nn.functional.embedding). The index is int32 or int64; one outside of the rows is told as by [Layers.IndexSelect].
+func (l Layers) Embedding(ctx context.Context, index, weight *Tensor, cfg EmbeddingConfig) (*Tensor, error) {
+	rt := l.rt
 	if err := rt.check("Embedding", index, weight); err != nil {
 		return nil, err
 	}
@@ -133,8 +136,9 @@ func (rt *Runtime) choose(ctx context.Context, op string, x, index *Tensor, shap
 
 // Gather returns the elements that index chooses along a dimension of x (torch.gather): of the index's shape, which has x's
 // number of dimensions and is nowhere larger, but along the dimension. The index is int32 or int64; one outside of the
-// dimension is told as by [Runtime.IndexSelect]. x may have any dtype.
-func (rt *Runtime) Gather(ctx context.Context, x *Tensor, axis int, index *Tensor) (*Tensor, error) {
+// dimension is told as by [Layers.IndexSelect]. x may have any dtype.
+func (l Layers) Gather(ctx context.Context, x *Tensor, axis int, index *Tensor) (*Tensor, error) {
+	rt := l.rt
 	if err := rt.check("Gather", x, index); err != nil {
 		return nil, err
 	}
@@ -145,9 +149,10 @@ func (rt *Runtime) Gather(ctx context.Context, x *Tensor, axis int, index *Tenso
 	return rt.choose(ctx, "Gather", x, index, index.shape, backend.Gather, func(c *backend.Call) { c.Plan = g })
 }
 
-// GatherGrad is the gradient of [Runtime.Gather]'s argument, which has the given shape: dy added up at the elements that it
+// GatherGrad is the gradient of [Layers.Gather]'s argument, which has the given shape: dy added up at the elements that it
 // was chosen from. It is the same in every run.
-func (rt *Runtime) GatherGrad(ctx context.Context, dy *Tensor, axis int, index *Tensor, shape ...int) (*Tensor, error) {
+func (d Gradients) GatherGrad(ctx context.Context, dy *Tensor, axis int, index *Tensor, shape ...int) (*Tensor, error) {
+	rt := d.rt
 	const op = "GatherGrad"
 	if err := rt.check(op, dy, index); err != nil {
 		return nil, err

@@ -11,9 +11,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
-// EmbeddingGrad is the gradient of the weight of [Runtime.Embedding], which has so many rows: dy, of the index's shape and
+// EmbeddingGrad is the gradient of the weight of [Layers.Embedding], which has so many rows: dy, of the index's shape and
 // n, added up by row. It is the same in every run.
-func (rt *Runtime) EmbeddingGrad(ctx context.Context, dy, index *Tensor, rows int, cfg EmbeddingConfig) (*Tensor, error) {
+func (d Gradients) EmbeddingGrad(ctx context.Context, dy, index *Tensor, rows int, cfg EmbeddingConfig) (*Tensor, error) {
+	rt := d.rt
 	const op = "EmbeddingGrad"
 	shape, skip, err := rt.embeddingGrad(op, dy, index, rows, cfg)
 	if err != nil {
@@ -22,9 +23,10 @@ func (rt *Runtime) EmbeddingGrad(ctx context.Context, dy, index *Tensor, rows in
 	return rt.takeGrad(ctx, op, dy, 0, index, shape[:], skip, cfg.ScaleGradByFreq)
 }
 
-// AddEmbeddingGrad adds [Runtime.EmbeddingGrad] to dst (rows, n), of dy's dtype, in place: as the sum of the two tensors, on a GPU with a few places
+// AddEmbeddingGrad adds [Gradients.EmbeddingGrad] to dst (rows, n), of dy's dtype, in place: as the sum of the two tensors, on a GPU with a few places
 // in one launch that takes no memory. dst shares none with dy and index. After an error of the launch dst is undefined.
-func (rt *Runtime) AddEmbeddingGrad(ctx context.Context, dst, dy, index *Tensor, cfg EmbeddingConfig) error {
+func (d Gradients) AddEmbeddingGrad(ctx context.Context, dst, dy, index *Tensor, cfg EmbeddingConfig) error {
+	rt := d.rt
 	const op = "AddEmbeddingGrad"
 	if err := rt.check(op, dst); err != nil {
 		return err
@@ -61,13 +63,13 @@ func (rt *Runtime) AddEmbeddingGrad(ctx context.Context, dst, dy, index *Tensor,
 		dst.overwritten()
 		return err
 	}
-	d, err := rt.takeGrad(ctx, op, dy, 0, index, shape[:], skip, cfg.ScaleGradByFreq)
+	dx, err := rt.takeGrad(ctx, op, dy, 0, index, shape[:], skip, cfg.ScaleGradByFreq)
 	if err != nil {
 		return err
 	}
-	defer func() { rt.parked.add(d.ReleaseContext(ctx)) }()
+	defer func() { rt.parked.add(dx.ReleaseContext(ctx)) }()
 	dst.overwritten()
-	return rt.zipTo(ctx, backend.Add, dst, dst, d)
+	return rt.zipTo(ctx, backend.Add, dst, dst, dx)
 }
 
 // embeddingGrad checks the operands, and returns the gradient's shape and the padding's row.

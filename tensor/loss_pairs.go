@@ -23,46 +23,46 @@ const (
 )
 
 // MSELoss is the square of x - t (torch.nn.functional.mse_loss).
-func (rt *Runtime) MSELoss(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error) {
-	return rt.loss(ctx, "MSELoss", backend.MSELoss, x, t, 0, options)
+func (l Layers) MSELoss(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error) {
+	return l.rt.loss(ctx, "MSELoss", backend.MSELoss, x, t, 0, options)
 }
 
-// MSELossGrad is the gradient of x or t of [Runtime.MSELoss].
-func (rt *Runtime) MSELossGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error) {
-	return rt.lossGrad(ctx, "MSELossGrad", backend.MSELoss, of, dloss, x, t, 0, options)
+// MSELossGrad is the gradient of x or t of [Layers.MSELoss].
+func (d Gradients) MSELossGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error) {
+	return d.rt.lossGrad(ctx, "MSELossGrad", backend.MSELoss, of, dloss, x, t, 0, options)
 }
 
 // L1Loss is |x - t| (torch.nn.functional.l1_loss).
-func (rt *Runtime) L1Loss(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error) {
-	return rt.loss(ctx, "L1Loss", backend.L1Loss, x, t, 0, options)
+func (l Layers) L1Loss(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error) {
+	return l.rt.loss(ctx, "L1Loss", backend.L1Loss, x, t, 0, options)
 }
 
-// L1LossGrad is the gradient of x or t of [Runtime.L1Loss]: 0 where they are equal.
-func (rt *Runtime) L1LossGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error) {
-	return rt.lossGrad(ctx, "L1LossGrad", backend.L1Loss, of, dloss, x, t, 0, options)
+// L1LossGrad is the gradient of x or t of [Layers.L1Loss]: 0 where they are equal.
+func (d Gradients) L1LossGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error) {
+	return d.rt.lossGrad(ctx, "L1LossGrad", backend.L1Loss, of, dloss, x, t, 0, options)
 }
 
 // HuberLoss is half the square of x - t up to a distance of delta, and delta * (|x - t| - delta/2) beyond
 // (torch.nn.functional.huber_loss, whose delta is 1).
-func (rt *Runtime) HuberLoss(ctx context.Context, x, t *Tensor, delta float64, options ...LossOption) (*Tensor, error) {
-	return rt.loss(ctx, "HuberLoss", backend.HuberLoss, x, t, delta, options)
+func (l Layers) HuberLoss(ctx context.Context, x, t *Tensor, delta float64, options ...LossOption) (*Tensor, error) {
+	return l.rt.loss(ctx, "HuberLoss", backend.HuberLoss, x, t, delta, options)
 }
 
-// HuberLossGrad is the gradient of x or t of [Runtime.HuberLoss].
-func (rt *Runtime) HuberLossGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, delta float64, options ...LossOption) (*Tensor, error) {
-	return rt.lossGrad(ctx, "HuberLossGrad", backend.HuberLoss, of, dloss, x, t, delta, options)
+// HuberLossGrad is the gradient of x or t of [Layers.HuberLoss].
+func (d Gradients) HuberLossGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, delta float64, options ...LossOption) (*Tensor, error) {
+	return d.rt.lossGrad(ctx, "HuberLossGrad", backend.HuberLoss, of, dloss, x, t, delta, options)
 }
 
 // BCEWithLogits is the binary cross entropy of logits x and probabilities t, -t log σ(x) - (1-t) log σ(-x), without overflow
 // (torch.nn.functional.binary_cross_entropy_with_logits). [Weight] and [PosWeight], which weighs the first term, broadcast to
 // x.
-func (rt *Runtime) BCEWithLogits(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error) {
-	return rt.loss(ctx, "BCEWithLogits", backend.BinaryCrossEntropy, x, t, 0, options)
+func (l Layers) BCEWithLogits(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error) {
+	return l.rt.loss(ctx, "BCEWithLogits", backend.BinaryCrossEntropy, x, t, 0, options)
 }
 
-// BCEWithLogitsGrad is the gradient of x or t of [Runtime.BCEWithLogits].
-func (rt *Runtime) BCEWithLogitsGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error) {
-	return rt.lossGrad(ctx, "BCEWithLogitsGrad", backend.BinaryCrossEntropy, of, dloss, x, t, 0, options)
+// BCEWithLogitsGrad is the gradient of x or t of [Layers.BCEWithLogits].
+func (d Gradients) BCEWithLogitsGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error) {
+	return d.rt.lossGrad(ctx, "BCEWithLogitsGrad", backend.BinaryCrossEntropy, of, dloss, x, t, 0, options)
 }
 
 // lossOperands are the operands of a loss, which are held until release.

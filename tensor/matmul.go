@@ -27,7 +27,8 @@ const (
 // on their way in, without a copy of it; a vector has no transpose. On the host a product that is worth several processors
 // takes scratch memory from the cache, 8 MiB at most, while it is queued, and its elements are the same bits for any number of
 // them; on a GPU the first product takes a workspace for cuBLAS, which the runtime keeps until Close.
-func (rt *Runtime) MatMul(ctx context.Context, a, b *Tensor, options ...MatMulOption) (*Tensor, error) {
+func (l Layers) MatMul(ctx context.Context, a, b *Tensor, options ...MatMulOption) (*Tensor, error) {
+	rt := l.rt
 	in, err := rt.acquireFloats("MatMul", a, b)
 	if err != nil {
 		return nil, err

@@ -12,12 +12,14 @@ import (
 
 // AvgPool2d returns the average of every window of x (n, channels, height, width), or (channels, height, width)
 // (torch.nn.functional.avg_pool2d).
-func (rt *Runtime) AvgPool2d(ctx context.Context, x *Tensor, c PoolingConfig) (*Tensor, error) {
+func (l Layers) AvgPool2d(ctx context.Context, x *Tensor, c PoolingConfig) (*Tensor, error) {
+	rt := l.rt
 	return rt.avgPool(ctx, "AvgPool2d", x, rt.averages(c))
 }
 
-// AvgPool2dGrad is the gradient of [Runtime.AvgPool2d]'s argument, whose shape is given: dy is that of the result.
-func (rt *Runtime) AvgPool2dGrad(ctx context.Context, dy *Tensor, shape []int, c PoolingConfig) (*Tensor, error) {
+// AvgPool2dGrad is the gradient of [Layers.AvgPool2d]'s argument, whose shape is given: dy is that of the result.
+func (d Gradients) AvgPool2dGrad(ctx context.Context, dy *Tensor, shape []int, c PoolingConfig) (*Tensor, error) {
+	rt := d.rt
 	return rt.avgPoolGrad(ctx, "AvgPool2dGrad", dy, shape, rt.averages(c))
 }
 
@@ -36,14 +38,14 @@ func (c PoolingConfig) avgPlan(op string, x Shape) (*kernel.Pool, Shape, error) 
 // AdaptiveAvgPool2d returns averages of x (n, channels, height, width), or (channels, height, width), over parts of about one
 // size, as many as size says: one number for both dimensions, or two; -1 leaves a dimension as it is
 // (torch.nn.functional.adaptive_avg_pool2d).
-func (rt *Runtime) AdaptiveAvgPool2d(ctx context.Context, x *Tensor, size ...int) (*Tensor, error) {
-	return rt.avgPool(ctx, "AdaptiveAvgPool2d", x, adaptivePlan(size))
+func (l Layers) AdaptiveAvgPool2d(ctx context.Context, x *Tensor, size ...int) (*Tensor, error) {
+	return l.rt.avgPool(ctx, "AdaptiveAvgPool2d", x, adaptivePlan(size))
 }
 
-// AdaptiveAvgPool2dGrad is the gradient of [Runtime.AdaptiveAvgPool2d]'s argument, whose shape is given: dy is that of the
+// AdaptiveAvgPool2dGrad is the gradient of [Layers.AdaptiveAvgPool2d]'s argument, whose shape is given: dy is that of the
 // result.
-func (rt *Runtime) AdaptiveAvgPool2dGrad(ctx context.Context, dy *Tensor, shape []int, size ...int) (*Tensor, error) {
-	return rt.avgPoolGrad(ctx, "AdaptiveAvgPool2dGrad", dy, shape, adaptivePlan(size))
+func (d Gradients) AdaptiveAvgPool2dGrad(ctx context.Context, dy *Tensor, shape []int, size ...int) (*Tensor, error) {
+	return d.rt.avgPoolGrad(ctx, "AdaptiveAvgPool2dGrad", dy, shape, adaptivePlan(size))
 }
 
 func adaptivePlan(size []int) func(op string, x Shape) (*kernel.Pool, Shape, error) {

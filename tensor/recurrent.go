@@ -47,8 +47,9 @@ type RecurrentWeights struct {
 // Recurrent runs a recurrent layer of one direction over sequences: one product and one kernel for each step. inputs
 // (steps, batch, gates*n) are the products of the layer's inputs with the input weights, with their bias; it is overwritten,
 // and belongs to the result from then on, unless there is an error. In reverse the last step is the first one. Without forGrad nothing is
-// kept for [Runtime.RecurrentGrad].
-func (rt *Runtime) Recurrent(ctx context.Context, kind RecurrentKind, inputs *Tensor, w RecurrentWeights, reverse, forGrad bool) (Recurrence, error) {
+// kept for [Gradients.RecurrentGrad].
+func (l Layers) Recurrent(ctx context.Context, kind RecurrentKind, inputs *Tensor, w RecurrentWeights, reverse, forGrad bool) (Recurrence, error) {
+	rt := l.rt
 	const op = "Recurrent"
 	in, err := rt.acquireFloats(op, present([]*Tensor{inputs, w.Weight}, w.Bias, w.H0, w.C0)...)
 	if err != nil {
@@ -164,10 +165,11 @@ type RecurrentGrads struct {
 	H0, C0 *Tensor
 }
 
-// RecurrentGrad gives the gradients of [Runtime.Recurrent], from those of Y, dy, and of the last state and cell state, dh
+// RecurrentGrad gives the gradients of [Layers.Recurrent], from those of Y, dy, and of the last state and cell state, dh
 // and dc, which may be nil. What it returns besides Inputs is the caller's. The gradient of the hidden weights is the
 // product of Hidden, transposed, and the states before each step.
-func (rt *Runtime) RecurrentGrad(ctx context.Context, kind RecurrentKind, r Recurrence, w RecurrentWeights, dy, dh, dc *Tensor, reverse bool) (g RecurrentGrads, err error) {
+func (d Gradients) RecurrentGrad(ctx context.Context, kind RecurrentKind, r Recurrence, w RecurrentWeights, dy, dh, dc *Tensor, reverse bool) (g RecurrentGrads, err error) {
+	rt := d.rt
 	const op = "RecurrentGrad"
 	in, err := rt.acquireFloats(op, present([]*Tensor{r.Gates, r.Y, w.Weight, dy}, r.C, r.New, w.H0, w.C0, dh, dc)...)
 	if err != nil {

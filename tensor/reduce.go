@@ -10,13 +10,13 @@ import (
 
 // Sum returns the sum of x over the given axes, which disappear from the shape; over all of them if none is
 // given. Negative axes count from the end.
-func (rt *Runtime) Sum(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) {
-	return rt.sum(ctx, "Sum", x, false, axes)
+func (r Reductions) Sum(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) {
+	return r.rt.sum(ctx, "Sum", x, false, axes)
 }
 
 // Mean returns the mean of x over the given axes, as Sum does. The mean of no elements is NaN.
-func (rt *Runtime) Mean(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) {
-	return rt.sum(ctx, "Mean", x, true, axes)
+func (r Reductions) Mean(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) {
+	return r.rt.sum(ctx, "Mean", x, true, axes)
 }
 
 func (rt *Runtime) sum(ctx context.Context, op string, x *Tensor, mean bool, axes []int) (*Tensor, error) {
@@ -78,7 +78,8 @@ func reducedShape(op string, shape Shape, axes []int) (kept, without Shape, err 
 
 // SumTo returns the sum of x over the dimensions in which shape was broadcast to x's shape: the gradient of a
 // broadcast.
-func (rt *Runtime) SumTo(ctx context.Context, x *Tensor, shape ...int) (*Tensor, error) {
+func (r Reductions) SumTo(ctx context.Context, x *Tensor, shape ...int) (*Tensor, error) {
+	rt := r.rt
 	in, err := rt.acquireFloats("SumTo", x)
 	if err != nil {
 		return nil, err

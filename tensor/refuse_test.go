@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cistern-ml/cistern/tensor/fn"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -66,8 +68,8 @@ func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 		"too few elements":                 {one(FromSlice(r.ctx, r.Runtime, []float32{1}, 2)), ErrShape},
 		"a copy of other elements":         {CopyFrom(r.ctx, m23, make([]float64, 6)), ErrDtype},
 		"a copy of more":                   {CopyFrom(r.ctx, m23, make([]float32, 7)), ErrShape},
-		"a gradient of another shape":      {one(r.ReLUGrad(r.ctx, nil, m23, m32)), ErrShape},
-		"a result of another shape":        {one(r.ReLUGrad(r.ctx, m32, m23, m23)), ErrShape},
+		"a gradient of another shape":      {one(r.ApplyGrad(r.ctx, fn.ReLU, nil, m23, m32)), ErrShape},
+		"a result of another shape":        {one(r.ApplyGrad(r.ctx, fn.ReLU, m32, m23, m23)), ErrShape},
 		"a convolution of volumes":         {one(r.ConvInputGrad(r.ctx, volume, volume, volume.Shape(), ConvConfig{})), ErrShape},
 		"its weights":                      {one(r.ConvWeightGrad(r.ctx, volume, volume, volume.Shape(), ConvConfig{})), ErrShape},
 		"a norm's gradient of nil":         {three(r.NormalizeGrad(r.ctx, m23, nil, nil, stats, NormConfig{Shape: []int{3}}, NormGrads{Input: true})), ErrInvalid},

@@ -9,13 +9,13 @@ import (
 )
 
 // Softmax returns the softmax of x along an axis, which is the last dimension unless it is given (torch.softmax).
-func (rt *Runtime) Softmax(ctx context.Context, x *Tensor, axis ...int) (*Tensor, error) {
-	return rt.softmax(ctx, "Softmax", backend.Softmax, axis, x)
+func (r Reductions) Softmax(ctx context.Context, x *Tensor, axis ...int) (*Tensor, error) {
+	return r.rt.softmax(ctx, "Softmax", backend.Softmax, axis, x)
 }
 
-// LogSoftmax returns the logarithm of [Runtime.Softmax] (torch.log_softmax).
-func (rt *Runtime) LogSoftmax(ctx context.Context, x *Tensor, axis ...int) (*Tensor, error) {
-	return rt.softmax(ctx, "LogSoftmax", backend.LogSoftmax, axis, x)
+// LogSoftmax returns the logarithm of [Reductions.Softmax] (torch.log_softmax).
+func (r Reductions) LogSoftmax(ctx context.Context, x *Tensor, axis ...int) (*Tensor, error) {
+	return r.rt.softmax(ctx, "LogSoftmax", backend.LogSoftmax, axis, x)
 }
 
 func (rt *Runtime) softmax(ctx context.Context, op string, of backend.Op, axis []int, ts ...*Tensor) (*Tensor, error) {
@@ -37,25 +37,26 @@ func (rt *Runtime) softmax(ctx context.Context, op string, of backend.Op, axis [
 	})
 }
 
-// SoftmaxGrad is the gradient of [Runtime.Softmax]'s argument, y * (dy - sum(dy*y)) along the axis.
-func (rt *Runtime) SoftmaxGrad(ctx context.Context, dy, y *Tensor, axis ...int) (*Tensor, error) {
-	return rt.softmax(ctx, "SoftmaxGrad", backend.SoftmaxGrad, axis, dy, y)
+// SoftmaxGrad is the gradient of [Reductions.Softmax]'s argument, y * (dy - sum(dy*y)) along the axis.
+func (d Gradients) SoftmaxGrad(ctx context.Context, dy, y *Tensor, axis ...int) (*Tensor, error) {
+	return d.rt.softmax(ctx, "SoftmaxGrad", backend.SoftmaxGrad, axis, dy, y)
 }
 
-// LogSoftmaxGrad is the gradient of [Runtime.LogSoftmax]'s argument, dy - exp(y) * sum(dy) along the axis.
-func (rt *Runtime) LogSoftmaxGrad(ctx context.Context, dy, y *Tensor, axis ...int) (*Tensor, error) {
-	return rt.softmax(ctx, "LogSoftmaxGrad", backend.LogSoftmaxGrad, axis, dy, y)
+// LogSoftmaxGrad is the gradient of [Reductions.LogSoftmax]'s argument, dy - exp(y) * sum(dy) along the axis.
+func (d Gradients) LogSoftmaxGrad(ctx context.Context, dy, y *Tensor, axis ...int) (*Tensor, error) {
+	return d.rt.softmax(ctx, "LogSoftmaxGrad", backend.LogSoftmaxGrad, axis, dy, y)
 }
 
 // ArgMax returns the index of the greatest element along an axis, the last dimension unless it is given, as int32; the first
 // of several (torch.argmax). NaN counts as the greatest. The axis disappears from the shape.
-func (rt *Runtime) ArgMax(ctx context.Context, x *Tensor, axis ...int) (*Tensor, error) {
-	in, r, err := rt.acquireRows("ArgMax", axis, x)
+func (r Reductions) ArgMax(ctx context.Context, x *Tensor, axis ...int) (*Tensor, error) {
+	rt := r.rt
+	in, rows, err := rt.acquireRows("ArgMax", axis, x)
 	if err != nil {
 		return nil, err
 	}
 	defer in.release()
-	if r.Cols == 0 {
+	if rows.Cols == 0 {
 		return nil, fmt.Errorf("tensor: ArgMax: %w: the dimension of %v is 0: there is nothing to choose from", ErrShape, x.shape)
 	}
 	if len(axis) == 0 {
@@ -68,7 +69,7 @@ func (rt *Runtime) ArgMax(ctx context.Context, x *Tensor, axis ...int) (*Tensor,
 	return rt.result(ctx, "ArgMax", Int32, shape, func(out *Tensor) error {
 		c := rt.call(backend.ArgMax, out, x)
 		c.Dtype = x.dtype
-		backend.SetParams(c, r)
+		backend.SetParams(c, rows)
 		return rt.backend.Do(ctx, c)
 	})
 }

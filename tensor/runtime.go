@@ -18,9 +18,15 @@ import (
 // way in and out, and the stream on which every operation on them is queued. [Open] makes all of it; [NewRuntime]
 // takes what the program has made.
 //
-// Its methods return as soon as the work is queued; only reads ([ToSlice], [Item], Synchronize) wait. They
+// Operations are methods of the embedded [Elementwise], [Reductions], [Layers] and [Gradients]. All
+// methods return as soon as the work is queued; only reads ([ToSlice], [Item], Synchronize) wait. They
 // may be called from any goroutine; operations that depend on each other must be called in order.
 type Runtime struct {
+	Elementwise
+	Reductions
+	Layers
+	Gradients
+
 	own    *owned // what Open made; nil: everything is the program's
 	cache  *memcache.Cache
 	pool   *transfer.Pool
@@ -76,6 +82,7 @@ func NewRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream
 
 func newRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream, cfg config) (*Runtime, error) {
 	rt := &Runtime{cache: cache, pool: pool, stream: stream, onLeak: cfg.onLeak, tf32: cfg.tf32}
+	rt.Elementwise, rt.Reductions, rt.Layers, rt.Gradients = Elementwise{rt}, Reductions{rt}, Layers{rt}, Gradients{rt}
 	if err := rt.openBackend(); err != nil {
 		return nil, err
 	}

@@ -13,45 +13,45 @@ import (
 // axes count from the end. Their gradients take the same axes; dy and the result y may have the axes as dimensions of 1, too.
 
 // Amax returns the greatest element of x over the axes; NaN if one is (torch.amax). There must be at least one.
-func (rt *Runtime) Amax(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) {
-	return rt.reduce(ctx, "Amax", backend.Amax, x, 0, axes)
+func (r Reductions) Amax(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) {
+	return r.rt.reduce(ctx, "Amax", backend.Amax, x, 0, axes)
 }
 
-// AmaxGrad is the gradient of [Runtime.Amax]'s argument: elements that are equal to the greatest share dy.
-func (rt *Runtime) AmaxGrad(ctx context.Context, dy, x, y *Tensor, axes ...int) (*Tensor, error) {
-	return rt.reduceGrad(ctx, "AmaxGrad", backend.AmaxGrad, dy, x, y, 0, axes)
+// AmaxGrad is the gradient of [Reductions.Amax]'s argument: elements that are equal to the greatest share dy.
+func (d Gradients) AmaxGrad(ctx context.Context, dy, x, y *Tensor, axes ...int) (*Tensor, error) {
+	return d.rt.reduceGrad(ctx, "AmaxGrad", backend.AmaxGrad, dy, x, y, 0, axes)
 }
 
 // Max returns the greatest element of all, a scalar; NaN if one is (torch.max without a dimension).
-func (rt *Runtime) Max(ctx context.Context, x *Tensor) (*Tensor, error) {
-	return rt.reduce(ctx, "Max", backend.Max, x, 0, nil)
+func (r Reductions) Max(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return r.rt.reduce(ctx, "Max", backend.Max, x, 0, nil)
 }
 
-// MaxGrad is the gradient of [Runtime.Max]'s argument: that of Amax, but for NaN, which is equal to NaN.
-func (rt *Runtime) MaxGrad(ctx context.Context, dy, x, y *Tensor) (*Tensor, error) {
-	return rt.reduceGrad(ctx, "MaxGrad", backend.MaxGrad, dy, x, y, 0, nil)
+// MaxGrad is the gradient of [Reductions.Max]'s argument: that of Amax, but for NaN, which is equal to NaN.
+func (d Gradients) MaxGrad(ctx context.Context, dy, x, y *Tensor) (*Tensor, error) {
+	return d.rt.reduceGrad(ctx, "MaxGrad", backend.MaxGrad, dy, x, y, 0, nil)
 }
 
 // LogSumExp returns the logarithm of the sum of exponentials over the axes, without overflow (torch.logsumexp). Of no elements
 // it is -Inf.
-func (rt *Runtime) LogSumExp(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) {
-	return rt.reduce(ctx, "LogSumExp", backend.LogSumExp, x, 0, axes)
+func (r Reductions) LogSumExp(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) {
+	return r.rt.reduce(ctx, "LogSumExp", backend.LogSumExp, x, 0, axes)
 }
 
-// LogSumExpGrad is the gradient of [Runtime.LogSumExp]'s argument, dy * exp(x - y).
-func (rt *Runtime) LogSumExpGrad(ctx context.Context, dy, x, y *Tensor, axes ...int) (*Tensor, error) {
-	return rt.reduceGrad(ctx, "LogSumExpGrad", backend.LogSumExpGrad, dy, x, y, 0, axes)
+// LogSumExpGrad is the gradient of [Reductions.LogSumExp]'s argument, dy * exp(x - y).
+func (d Gradients) LogSumExpGrad(ctx context.Context, dy, x, y *Tensor, axes ...int) (*Tensor, error) {
+	return d.rt.reduceGrad(ctx, "LogSumExpGrad", backend.LogSumExpGrad, dy, x, y, 0, axes)
 }
 
 // Var returns the variance over the axes: the sum of squared distances from the mean over the number of elements less the
 // correction (torch.var, whose correction is 1). It is NaN or infinite where the correction takes all elements away.
-func (rt *Runtime) Var(ctx context.Context, x *Tensor, correction float64, axes ...int) (*Tensor, error) {
-	return rt.reduce(ctx, "Var", backend.Var, x, correction, axes)
+func (r Reductions) Var(ctx context.Context, x *Tensor, correction float64, axes ...int) (*Tensor, error) {
+	return r.rt.reduce(ctx, "Var", backend.Var, x, correction, axes)
 }
 
-// VarGrad is the gradient of [Runtime.Var]'s argument.
-func (rt *Runtime) VarGrad(ctx context.Context, dy, x *Tensor, correction float64, axes ...int) (*Tensor, error) {
-	return rt.reduceGrad(ctx, "VarGrad", backend.VarGrad, dy, x, nil, correction, axes)
+// VarGrad is the gradient of [Reductions.Var]'s argument.
+func (d Gradients) VarGrad(ctx context.Context, dy, x *Tensor, correction float64, axes ...int) (*Tensor, error) {
+	return d.rt.reduceGrad(ctx, "VarGrad", backend.VarGrad, dy, x, nil, correction, axes)
 }
 
 func (rt *Runtime) reduce(ctx context.Context, op string, s backend.Op, x *Tensor, c float64, axes []int) (*Tensor, error) {

@@ -44,7 +44,7 @@ func TestExported(t *testing.T) {
 }
 
 // countExported counts a package's exported functions and methods, and the methods of each of its exported types,
-// promoted ones included.
+// promoted ones included, unless the type that they are promoted from is counted itself.
 func countExported(path string, pkg *types.Package, counts map[string]int) {
 	for _, name := range pkg.Scope().Names() {
 		object := pkg.Scope().Lookup(name)
@@ -64,7 +64,7 @@ func countExported(path string, pkg *types.Package, counts map[string]int) {
 			}
 			set, n := types.NewMethodSet(t), 0
 			for m := range set.Methods() {
-				if m.Obj().Exported() {
+				if m.Obj().Exported() && !promotedFromExported(pkg, m) {
 					n++
 				}
 			}
@@ -74,6 +74,19 @@ func countExported(path string, pkg *types.Package, counts map[string]int) {
 			}
 		}
 	}
+}
+
+// promotedFromExported reports whether an exported type of the package has the method and declares it.
+func promotedFromExported(pkg *types.Package, m *types.Selection) bool {
+	if len(m.Index()) == 1 {
+		return false
+	}
+	t := m.Obj().(*types.Func).Signature().Recv().Type()
+	if p, ok := t.(*types.Pointer); ok {
+		t = p.Elem()
+	}
+	named, ok := t.(*types.Named)
+	return ok && named.Obj().Pkg() == pkg && named.Obj().Exported()
 }
 
 // exportedList is the numbers of exported.txt, with the lines of the rises since.

@@ -35,6 +35,7 @@ func files() map[string][]byte {
 	return map[string][]byte{
 		"backend/ops_gen.go":            formatted(ops()),
 		"functions_gen.go":              formatted(methods()),
+		"fn/functions_gen.go":           formatted(values()),
 		"internal/ptx/functions_gen.h":  []byte(list()),
 		"internal/ptx/rules_gen.h":      []byte(rules()),
 		"gorgonia/engine_gen.go":        formatted(engine("Engine")),
@@ -127,39 +128,57 @@ const (
 `, header, constants.String(), ops.String(), n+1, strings.Join(functions, "; "), strings.Join(slopes, "; "), strings.Join(steps, "; "))
 }
 
+// methods are the methods of the elementwise functions.
 func methods() string {
 	var b bytes.Buffer
-	b.WriteString(header + "package tensor\n\nimport (\n\"context\"\n\n\"github.com/cistern-ml/cistern/tensor/backend\"\n)\n")
+	b.WriteString(header + "package tensor\n\nimport (\n\"context\"\n\n\"github.com/cistern-ml/cistern/tensor/fn\"\n)\n")
+	for i := range kernel.Functions {
+		f := &kernel.Functions[i]
+		params, args := "", ""
+		if len(f.Params) > 0 {
+			names := strings.Join(f.Params, ", ")
+			params, args = ", "+names+" float64", "("+names+")"
+		}
+		comment(&b, f.Method(), f.Doc)
+		fmt.Fprintf(&b, "func (e Elementwise) %[1]s(ctx context.Context, x *Tensor%[2]s) (*Tensor, error) {\nreturn e.Apply(ctx, fn.%[1]s%[3]s, x)\n}\n", f.Method(), params, args)
+	}
+	return b.String()
+}
+
+// values are the elementwise functions as values.
+func values() string {
+	var b bytes.Buffer
+	b.WriteString(header + "package fn\n\nimport \"github.com/cistern-ml/cistern/tensor/backend\"\n")
 	for i := range kernel.Functions {
 		f := &kernel.Functions[i]
 		name := f.Method()
-		params, args := "", ", 0, 0"
-		switch len(f.Params) {
-		case 1:
-			params, args = fmt.Sprintf(", %s float64", f.Params[0]), fmt.Sprintf(", %s, 0", f.Params[0])
-		case 2:
-			params, args = fmt.Sprintf(", %s, %s float64", f.Params[0], f.Params[1]), fmt.Sprintf(", %s, %s", f.Params[0], f.Params[1])
+		value := fmt.Sprintf("Function{Name: %q, Op: backend.%s", name, name)
+		if f.Slope != nil {
+			value += ", Grad: backend." + name + "Grad"
+		} else if f.Zip != "" {
+			value += ", Grad: backend." + identifier(f.Zip)
 		}
-		check, results := "", ""
+		for i, p := range f.Params {
+			value += fmt.Sprintf(", %c: %s", "CD"[i], p)
+		}
+		if f.OfResult {
+			value += ", OfResult: true"
+		}
 		if f.Ordered {
-			check = fmt.Sprintf("if err := ordered(%q, %s, %s); err != nil {\nreturn nil, err\n}\n", f.Name, f.Params[0], f.Params[1])
+			value += ", Ordered: true"
 		}
-		comment(&b, name, f.Doc)
-		fmt.Fprintf(&b, "func (rt *Runtime) %s(ctx context.Context, x *Tensor%s) (*Tensor, error) {\n%sreturn rt.apply(ctx, backend.%s, x%s)\n}\n", name, params, check, name, args)
-		if f.Slope == nil {
+		value += "}"
+		doc := strings.Replace(strings.ReplaceAll(f.Doc, "[Elementwise.", "["), "returns", "is", 1)
+		if f.GradDoc != "" {
+			doc += " Its gradient is " + f.GradDoc + "."
+		}
+		if len(f.Params) == 0 {
+			comment(&b, name, doc)
+			fmt.Fprintf(&b, "var %s = %s\n", name, value)
 			continue
 		}
-		saved := "x"
-		if f.OfResult {
-			saved, results = "y", ", from its result y"
-		}
-		doc := fmt.Sprintf("is the gradient of [Runtime.%s]'s argument%s", name, results)
-		if f.GradDoc != "" {
-			doc += ": " + f.GradDoc
-		}
-		comment(&b, name+"Grad", doc+".")
-		fmt.Fprintf(&b, "func (rt *Runtime) %sGrad(ctx context.Context, dst, dy, %s *Tensor%s) (*Tensor, error) {\nreturn rt.grad(ctx, backend.%sGrad, dst, dy, %s%s)\n}\n",
-			name, saved, params, name, saved, args)
+		comment(&b, name, doc)
+		fmt.Fprintf(&b, "func %s(%s float64) Function {\nreturn %s\n}\n", name, strings.Join(f.Params, ", "), value)
 	}
 	return b.String()
 }

@@ -20,10 +20,12 @@ type Function struct {
 	// Value is the function: computed in float64 and rounded once.
 	Value func(x, c, d float64) float64
 	// Slope is dy times the derivative at v, which is the argument or, with OfResult, the result.
-	// Where a function is constant it is 0, whatever dy is. nil: the gradient is a Binary.
+	// Where a function is constant it is 0, whatever dy is. nil: see Zip.
 	Slope    func(dy, v, c, d float64) float64
 	OfResult bool
-	GradDoc  string // of the gradient's method, after its name; "": the usual one
+	GradDoc  string // what the gradient is; "": the derivative needs no words
+	// Zip names the operation of dy and v that is the gradient of a function without a Slope.
+	Zip string
 
 	vector      simd.Unary
 	vectorSlope simd.Gradient
@@ -53,18 +55,18 @@ type loop struct {
 // last.
 var Functions = []Function{
 	{Name: "neg", Doc: "returns -x.", Value: func(x, _, _ float64) float64 { return -x }, vector: simd.Neg, cheap: true, loop: loop{neg[float32], neg[float64]}},
-	{Name: "exp", Doc: "returns e to the power of x.", Value: func(x, _, _ float64) float64 { return exp(x) }, vector: simd.Exp},
-	{Name: "log", Doc: "returns the natural logarithm of x.", Value: func(x, _, _ float64) float64 { return log(x) }, vector: simd.Log},
-	{Name: "tanh", Doc: "returns the hyperbolic tangent of x.", Value: func(x, _, _ float64) float64 { return math.Tanh(x) }, vector: simd.Tanh},
-	{Name: "sigmoid", Doc: "returns 1 / (1 + exp(-x)).", Value: func(x, _, _ float64) float64 { return sigmoid(x) }, vector: simd.Sigmoid},
-	{Name: "relu", Go: "ReLU", Doc: "returns max(x, 0); NaN stays NaN.", Value: func(x, _, _ float64) float64 {
+	{Name: "exp", Doc: "returns e to the power of x.", Zip: "mul", OfResult: true, Value: func(x, _, _ float64) float64 { return exp(x) }, vector: simd.Exp},
+	{Name: "log", Doc: "returns the natural logarithm of x.", Zip: "div", Value: func(x, _, _ float64) float64 { return log(x) }, vector: simd.Log},
+	{Name: "tanh", Doc: "returns the hyperbolic tangent of x.", Zip: "tanh grad", OfResult: true, Value: func(x, _, _ float64) float64 { return math.Tanh(x) }, vector: simd.Tanh},
+	{Name: "sigmoid", Doc: "returns 1 / (1 + exp(-x)).", Zip: "sigmoid grad", OfResult: true, Value: func(x, _, _ float64) float64 { return sigmoid(x) }, vector: simd.Sigmoid},
+	{Name: "relu", Go: "ReLU", Doc: "returns max(x, 0); NaN stays NaN.", Zip: "relu grad", OfResult: true, Value: func(x, _, _ float64) float64 {
 		if x < 0 {
 			return 0
 		}
 		return x
 	}, vector: simd.ReLU, cheap: true, loop: loop{relu[float32], relu[float64]}},
-	{Name: "sqrt", Doc: "returns the square root of x.", Value: func(x, _, _ float64) float64 { return math.Sqrt(x) }, vector: simd.Sqrt, cheap: true},
-	{Name: "square", Doc: "returns x * x.", Value: func(x, _, _ float64) float64 { return x * x }, vector: simd.Square, cheap: true, loop: loop{square[float32], square[float64]}},
+	{Name: "sqrt", Doc: "returns the square root of x.", Zip: "sqrt grad", OfResult: true, Value: func(x, _, _ float64) float64 { return math.Sqrt(x) }, vector: simd.Sqrt, cheap: true},
+	{Name: "square", Doc: "returns x * x.", Zip: "square grad", Value: func(x, _, _ float64) float64 { return x * x }, vector: simd.Square, cheap: true, loop: loop{square[float32], square[float64]}},
 	{Name: "add scalar", Doc: "returns x + c.", Params: []string{"c"}, Value: func(x, c, _ float64) float64 { return x + c }, vector: simd.AddConst, cheap: true, loop: loop{addScalar[float32], addScalar[float64]}},
 	{Name: "mul scalar", Doc: "returns x * c.", Params: []string{"c"}, Value: func(x, c, _ float64) float64 { return x * c }, vector: simd.MulConst, cheap: true, loop: loop{mulScalar[float32], mulScalar[float64]}},
 	{Name: "pow scalar", Doc: "returns x to the power of c.", Params: []string{"c"}, Value: func(x, c, _ float64) float64 { return pow(x, c) }},
@@ -91,7 +93,7 @@ var Functions = []Function{
 			return dy * (normal(x) + x*math.Exp(-0.5*x*x)/(math.Sqrt2*math.SqrtPi))
 		},
 		vector: simd.GELU, vectorSlope: simd.GELUGrad},
-	{Name: "gelu tanh", Go: "GELUTanh", Doc: "returns the approximation of [Runtime.GELU] by a hyperbolic tangent (approximate=\"tanh\").",
+	{Name: "gelu tanh", Go: "GELUTanh", Doc: "returns the approximation of [Elementwise.GELU] by a hyperbolic tangent (approximate=\"tanh\").",
 		Value: func(x, _, _ float64) float64 { return 0.5 * x * (1 + math.Tanh(tanhScale*(x+tanhCubic*x*x*x))) },
 		Slope: func(dy, x, _, _ float64) float64 {
 			t := math.Tanh(tanhScale * (x + tanhCubic*x*x*x))
@@ -144,7 +146,7 @@ var Functions = []Function{
 			}
 			return dy * slope
 		}, vector: simd.LeakyReLU, vectorSlope: simd.LeakyReLUGrad},
-	{Name: "hardtanh", Doc: "returns x brought between low and high (torch.nn.functional.hardtanh); low must not be above high. It is [Runtime.Clamp] with another gradient.",
+	{Name: "hardtanh", Doc: "returns x brought between low and high (torch.nn.functional.hardtanh); low must not be above high. It is [Elementwise.Clamp] with another gradient.",
 		Params: []string{"low", "high"}, Ordered: true, GradDoc: "dy between the bounds, and 0 at them", Value: clamp,
 		Slope: func(dy, y, low, high float64) float64 {
 			if y <= low || y >= high {
