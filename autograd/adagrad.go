@@ -22,9 +22,9 @@ type AdagradConfig struct {
 // Adagrad is torch.optim.Adagrad. It keeps one tensor a parameter.
 type Adagrad struct {
 	optimizerState
-	base    []tensor.AdagradStep // of each group, without its number and learning rate
-	sums    [][]slot             // of each group
-	updates []tensor.AdagradUpdate
+	base    []tensor.Adagrad // of each group, without its number and learning rate
+	sums    [][]slot         // of each group
+	updates []tensor.Update[tensor.Adagrad]
 }
 
 // NewAdagrad makes an optimiser of the parameters.
@@ -45,7 +45,7 @@ func (o *Adagrad) AddGroup(params Parameters, cfg AdagradConfig) error {
 }
 
 func (o *Adagrad) add(op string, params Parameters, cfg AdagradConfig) error {
-	base := tensor.AdagradStep{LRDecay: cfg.LRDecay, WeightDecay: cfg.WeightDecay, Eps: valueOr(cfg.Eps, 1e-10), Maximize: cfg.Maximize}
+	base := tensor.Adagrad{LRDecay: cfg.LRDecay, WeightDecay: cfg.WeightDecay, Eps: valueOr(cfg.Eps, 1e-10), Maximize: cfg.Maximize}
 	if err := errors.Join(
 		within(op, "LRDecay", base.LRDecay, 0, math.MaxFloat64),
 		within(op, "WeightDecay", base.WeightDecay, 0, math.MaxFloat64),
@@ -65,18 +65,18 @@ func (o *Adagrad) Step(ctx context.Context) error { return o.stepAmong(ctx, nil)
 
 // stepAmong is Step for those of the parameters that are named by number; nil: for all.
 func (o *Adagrad) stepAmong(ctx context.Context, among []int) error {
-	return stepAll(ctx, &o.optimizerState, among, &o.updates, func(i int) tensor.AdagradUpdate {
+	return stepAll(ctx, &o.optimizerState, among, &o.updates, func(i int) tensor.Update[tensor.Adagrad] {
 		p, g := o.params[i].operands()
-		u := tensor.AdagradUpdate{AdagradStep: o.next(i), P: p, G: g, Sum: o.state[i][0]}
+		u := tensor.Update[tensor.Adagrad]{Rule: o.next(i), P: p, G: g, State: [3]*tensor.Tensor{o.state[i][0]}}
 		if o.rt.Capturing() != nil {
-			u.Next = func() tensor.AdagradStep { return o.next(i) }
+			u.Next = func() tensor.Adagrad { return o.next(i) }
 		}
 		return u
-	}, (*tensor.Runtime).StepAdagradAll)
+	})
 }
 
 // next is the next step of the i-th parameter.
-func (o *Adagrad) next(i int) tensor.AdagradStep {
+func (o *Adagrad) next(i int) tensor.Adagrad {
 	g, step := o.groups[o.of[i]], o.base[o.of[i]]
 	step.LR, step.Step = g.lr, o.steps[i]+1
 	return step

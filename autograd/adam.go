@@ -23,9 +23,9 @@ type AdamConfig struct {
 type Adam struct {
 	optimizerState
 	decoupled bool
-	base      []tensor.AdamStep // of each group, without its number, learning rate and beta1
-	amsgrad   []bool            // of each group
-	updates   []tensor.AdamUpdate
+	base      []tensor.Adam // of each group, without its number, learning rate and beta1
+	amsgrad   []bool        // of each group
+	updates   []tensor.Update[tensor.Adam]
 }
 
 // NewAdam makes an optimiser of the parameters whose weight decay joins the gradient (torch.optim.Adam).
@@ -64,7 +64,7 @@ func (o *Adam) add(op string, params Parameters, cfg AdamConfig) error {
 	if o.decoupled {
 		decay = 0.01
 	}
-	base := tensor.AdamStep{
+	base := tensor.Adam{
 		Beta2: valueOr(cfg.Beta2, 0.999), Eps: valueOr(cfg.Eps, 1e-8),
 		WeightDecay: valueOr(cfg.WeightDecay, decay), Decoupled: o.decoupled, Maximize: cfg.Maximize,
 	}
@@ -91,18 +91,18 @@ func (o *Adam) Step(ctx context.Context) error { return o.stepAmong(ctx, nil) }
 
 // stepAmong is Step for those of the parameters that are named by number; nil: for all.
 func (o *Adam) stepAmong(ctx context.Context, among []int) error {
-	return stepAll(ctx, &o.optimizerState, among, &o.updates, func(i int) tensor.AdamUpdate {
+	return stepAll(ctx, &o.optimizerState, among, &o.updates, func(i int) tensor.Update[tensor.Adam] {
 		p, g := o.params[i].operands()
-		u := tensor.AdamUpdate{AdamStep: o.next(i), P: p, G: g, M: o.state[i][0], V: o.state[i][1], Greatest: o.optional(i, 2)}
+		u := tensor.Update[tensor.Adam]{Rule: o.next(i), P: p, G: g, State: [3]*tensor.Tensor{o.state[i][0], o.state[i][1], o.optional(i, 2)}}
 		if o.rt.Capturing() != nil {
-			u.Next = func() tensor.AdamStep { return o.next(i) }
+			u.Next = func() tensor.Adam { return o.next(i) }
 		}
 		return u
-	}, (*tensor.Runtime).StepAdamAll)
+	})
 }
 
 // next is the next step of the i-th parameter.
-func (o *Adam) next(i int) tensor.AdamStep {
+func (o *Adam) next(i int) tensor.Adam {
 	g, step := o.groups[o.of[i]], o.base[o.of[i]]
 	step.LR, step.Beta1, step.Step = g.lr, g.momentum, o.steps[i]+1
 	return step

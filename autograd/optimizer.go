@@ -181,9 +181,10 @@ func (s *optimizerState) optional(i, k int) *tensor.Tensor {
 	return s.state[i][k]
 }
 
-// stepAll is the step of an optimiser: update says what to do with the i-th parameter, in its group's options and with its state, run
-// does it for all that are due among some parameters, or all of them for nil, and then the step counts. updates keeps its memory from step to step.
-func stepAll[U any](ctx context.Context, s *optimizerState, among []int, updates *[]U, update func(i int) U, run func(*tensor.Runtime, context.Context, []U) error) (err error) {
+// stepAll is the step of an optimiser: update says what to do with the i-th parameter, in its
+// group's options and with its state. Those that are due among some parameters are updated, or of all for nil, and then the step
+// counts. updates keeps its memory from step to step.
+func stepAll[R tensor.Rule](ctx context.Context, s *optimizerState, among []int, updates *[]tensor.Update[R], update func(i int) tensor.Update[R]) (err error) {
 	defer func() { s.abandonShards(err) }()
 	if err := checkContext("Step", ctx); err != nil {
 		return err
@@ -192,7 +193,7 @@ func stepAll[U any](ctx context.Context, s *optimizerState, among []int, updates
 	if err != nil || len(due) == 0 {
 		return err
 	}
-	if err := stepDue(ctx, s, due, updates, update, run); err != nil {
+	if err := stepDue(ctx, s, due, updates, update); err != nil {
 		return err
 	}
 	if err := s.shareShards(due); err != nil {
@@ -202,18 +203,18 @@ func stepAll[U any](ctx context.Context, s *optimizerState, among []int, updates
 }
 
 // stepDue is stepAll for the parameters that are due.
-func stepDue[U any](ctx context.Context, s *optimizerState, due []int, updates *[]U, update func(i int) U, run func(*tensor.Runtime, context.Context, []U) error) error {
+func stepDue[R tensor.Rule](ctx context.Context, s *optimizerState, due []int, updates *[]tensor.Update[R], update func(i int) tensor.Update[R]) error {
 	if s.offload.by != nil || s.parametersOffloaded(due) {
-		return s.inPieces(ctx, due, func(piece []int) error { return stepPiece(ctx, s, piece, updates, update, run) })
+		return s.inPieces(ctx, due, func(piece []int) error { return stepPiece(ctx, s, piece, updates, update) })
 	}
-	if err := stepPiece(ctx, s, due, updates, update, run); err != nil {
+	if err := stepPiece(ctx, s, due, updates, update); err != nil {
 		return fmt.Errorf("autograd: %s step: %w", s.kind, err)
 	}
 	return nil
 }
 
 // stepPiece is stepAll for some of the parameters that are due.
-func stepPiece[U any](ctx context.Context, s *optimizerState, piece []int, updates *[]U, update func(i int) U, run func(*tensor.Runtime, context.Context, []U) error) error {
+func stepPiece[R tensor.Rule](ctx context.Context, s *optimizerState, piece []int, updates *[]tensor.Update[R], update func(i int) tensor.Update[R]) error {
 	*updates = (*updates)[:0]
 	c := s.rt.Capturing()
 	if c != nil {
@@ -229,7 +230,7 @@ func stepPiece[U any](ctx context.Context, s *optimizerState, piece []int, updat
 		}
 	}
 	defer clear(*updates) // the gradients are not the optimiser's to keep
-	if err := run(s.rt, ctx, *updates); err != nil {
+	if err := tensor.Step(ctx, s.rt, *updates); err != nil {
 		return err
 	}
 	if c != nil {

@@ -22,9 +22,9 @@ type RMSpropConfig struct {
 // RMSprop is torch.optim.RMSprop. It keeps a tensor a parameter, one more if it is centered, and one more with momentum.
 type RMSprop struct {
 	optimizerState
-	base     []tensor.RMSpropStep // of each group, without learning rate and momentum
-	centered []bool               // of each group
-	updates  []tensor.RMSpropUpdate
+	base     []tensor.RMSprop // of each group, without learning rate and momentum
+	centered []bool           // of each group
+	updates  []tensor.Update[tensor.RMSprop]
 }
 
 // NewRMSprop makes an optimiser of the parameters.
@@ -54,7 +54,7 @@ func (o *RMSprop) AddGroup(params Parameters, cfg RMSpropConfig) error {
 }
 
 func (o *RMSprop) add(op string, params Parameters, cfg RMSpropConfig) error {
-	base := tensor.RMSpropStep{
+	base := tensor.RMSprop{
 		Alpha: valueOr(cfg.Alpha, 0.99), Eps: valueOr(cfg.Eps, 1e-8), WeightDecay: cfg.WeightDecay, Maximize: cfg.Maximize,
 	}
 	if err := errors.Join(
@@ -82,23 +82,23 @@ func (o *RMSprop) Step(ctx context.Context) error { return o.stepAmong(ctx, nil)
 
 // stepAmong is Step for those of the parameters that are named by number; nil: for all.
 func (o *RMSprop) stepAmong(ctx context.Context, among []int) error {
-	return stepAll(ctx, &o.optimizerState, among, &o.updates, func(i int) tensor.RMSpropUpdate {
+	return stepAll(ctx, &o.optimizerState, among, &o.updates, func(i int) tensor.Update[tensor.RMSprop] {
 		p, g := o.params[i].operands()
-		u := tensor.RMSpropUpdate{RMSpropStep: o.next(i), P: p, G: g, V: o.state[i][0]}
+		u := tensor.Update[tensor.RMSprop]{Rule: o.next(i), P: p, G: g, State: [3]*tensor.Tensor{o.state[i][0]}}
 		buf := 1
 		if o.centered[o.of[i]] {
-			u.Mean, buf = o.state[i][1], 2
+			u.State[1], buf = o.state[i][1], 2
 		}
-		u.Buf = o.optional(i, buf)
+		u.State[2] = o.optional(i, buf)
 		if o.rt.Capturing() != nil {
-			u.Next = func() tensor.RMSpropStep { return o.next(i) }
+			u.Next = func() tensor.RMSprop { return o.next(i) }
 		}
 		return u
-	}, (*tensor.Runtime).StepRMSpropAll)
+	})
 }
 
 // next is the next step of the i-th parameter.
-func (o *RMSprop) next(i int) tensor.RMSpropStep {
+func (o *RMSprop) next(i int) tensor.RMSprop {
 	g, step := o.groups[o.of[i]], o.base[o.of[i]]
 	step.LR, step.Momentum = g.lr, g.momentum
 	return step

@@ -22,8 +22,8 @@ type SGDConfig struct {
 // SGD is stochastic gradient descent (torch.optim.SGD). With momentum it keeps one tensor a parameter.
 type SGD struct {
 	optimizerState
-	base    []tensor.SGDStep   // of each group, without learning rate and momentum
-	updates []tensor.SGDUpdate // of one Step
+	base    []tensor.SGD                // of each group, without learning rate and momentum
+	updates []tensor.Update[tensor.SGD] // of one Step
 }
 
 // NewSGD makes an optimiser of the parameters.
@@ -60,7 +60,7 @@ func (o *SGD) add(op string, params Parameters, cfg SGDConfig) error {
 	if err := o.addGroup(op, params, g); err != nil {
 		return err
 	}
-	o.base = append(o.base, tensor.SGDStep{
+	o.base = append(o.base, tensor.SGD{
 		Dampening: cfg.Dampening, WeightDecay: cfg.WeightDecay, Nesterov: cfg.Nesterov, Maximize: cfg.Maximize,
 	})
 	return nil
@@ -73,21 +73,21 @@ func (o *SGD) Step(ctx context.Context) error { return o.stepAmong(ctx, nil) }
 
 // stepAmong is Step for those of the parameters that are named by number; nil: for all.
 func (o *SGD) stepAmong(ctx context.Context, among []int) error {
-	return stepAll(ctx, &o.optimizerState, among, &o.updates, func(i int) tensor.SGDUpdate {
+	return stepAll(ctx, &o.optimizerState, among, &o.updates, func(i int) tensor.Update[tensor.SGD] {
 		p, g := o.params[i].operands()
-		u := tensor.SGDUpdate{SGDStep: o.next(i), P: p, G: g}
-		if u.Momentum != 0 {
-			u.Buf = o.state[i][0]
+		u := tensor.Update[tensor.SGD]{Rule: o.next(i), P: p, G: g}
+		if u.Rule.Momentum != 0 {
+			u.State[0] = o.state[i][0]
 		}
 		if o.rt.Capturing() != nil {
-			u.Next = func() tensor.SGDStep { return o.next(i) }
+			u.Next = func() tensor.SGD { return o.next(i) }
 		}
 		return u
-	}, (*tensor.Runtime).StepSGDAll)
+	})
 }
 
 // next is the next step of the i-th parameter.
-func (o *SGD) next(i int) tensor.SGDStep {
+func (o *SGD) next(i int) tensor.SGD {
 	g, step := o.groups[o.of[i]], o.base[o.of[i]]
 	step.LR, step.Momentum, step.First = g.lr, g.momentum, !o.filled[i]
 	return step

@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -101,19 +102,19 @@ func TestEveryWriteInPlaceMakesStale(t *testing.T) {
 			return err
 		},
 		"StepSGD": func(x *tensor.Tensor) error {
-			return b.rt.StepSGD(b.ctx, tensor.SGDStep{LR: 1}, x, other, nil)
+			return stepOne(b.ctx, b.rt, tensor.SGD{LR: 1}, x, other, nil)
 		},
 		"momentum": func(x *tensor.Tensor) error {
-			return b.rt.StepSGD(b.ctx, tensor.SGDStep{LR: 1, Momentum: 1}, m, other, x)
+			return stepOne(b.ctx, b.rt, tensor.SGD{LR: 1, Momentum: 1}, m, other, x)
 		},
 		"StepAdam": func(x *tensor.Tensor) error {
-			return b.rt.StepAdam(b.ctx, tensor.AdamStep{LR: 1, Step: 1}, x, other, m, v)
+			return stepOne(b.ctx, b.rt, tensor.Adam{LR: 1, Step: 1}, x, other, m, v)
 		},
 		"first moment": func(x *tensor.Tensor) error {
-			return b.rt.StepAdam(b.ctx, tensor.AdamStep{LR: 1, Step: 1}, m, other, x, v)
+			return stepOne(b.ctx, b.rt, tensor.Adam{LR: 1, Step: 1}, m, other, x, v)
 		},
 		"second moment": func(x *tensor.Tensor) error {
-			return b.rt.StepAdam(b.ctx, tensor.AdamStep{LR: 1, Step: 1}, m, other, v, x)
+			return stepOne(b.ctx, b.rt, tensor.Adam{LR: 1, Step: 1}, m, other, v, x)
 		},
 	} {
 		x := fresh()
@@ -132,4 +133,11 @@ func TestEveryWriteInPlaceMakesStale(t *testing.T) {
 	assert.Zero(t, other.Version(), "gradients and operands are read only")
 	assert.Zero(t, row.Version())
 	assert.Zero(t, (*tensor.Tensor)(nil).Version())
+}
+
+// stepOne is tensor.Step of one parameter.
+func stepOne[R tensor.Rule](ctx context.Context, rt *tensor.Runtime, rule R, p, g *tensor.Tensor, state ...*tensor.Tensor) error {
+	u := tensor.Update[R]{Rule: rule, P: p, G: g}
+	copy(u.State[:], state)
+	return tensor.Step(ctx, rt, []tensor.Update[R]{u})
 }

@@ -59,7 +59,7 @@ func TestBFloat16WithoutCopies(t *testing.T) {
 		"CrossEntropyGrad": func(ctx context.Context) error { return of(r.CrossEntropyGrad(ctx, nil, x, l, dloss)) },
 		"EmbeddingGrad":    func(ctx context.Context) error { return of(r.EmbeddingGrad(ctx, x, l, cols, EmbeddingConfig{})) },
 		"ClipNorm":         func(ctx context.Context) error { return of(r.ClipNorm(ctx, 1, 2, x)) },
-		"Adam":             func(ctx context.Context) error { return r.StepAdam(ctx, AdamStep{LR: 0.1, Step: 1}, wide, x, m, v) },
+		"Adam":             func(ctx context.Context) error { return stepOne(ctx, r.Runtime, Adam{LR: 0.1, Step: 1}, wide, x, m, v) },
 		"SelfAttention": func(ctx context.Context) error {
 			_, _, err := r.SelfAttention(ctx, qkv, nil, 2, true, AttentionConfig{Causal: true})
 			return err

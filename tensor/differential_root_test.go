@@ -13,7 +13,7 @@ import (
 func rmspropTrial[T kernel.Float](c *trial[T]) {
 	c.notTooLarge()
 	tol := tolerance{terms: 64 * unit[T](), tiny: 1e-10}
-	var updates []RMSpropUpdate
+	var updates []Update[RMSprop]
 	var check []func()
 	var s reference.RMSprop
 	for i := range c.parameters() {
@@ -23,7 +23,7 @@ func rmspropTrial[T kernel.Float](c *trial[T]) {
 		}
 		shape := c.stepShape()
 		p, g := c.operand(shape...), c.operand(shape...)
-		u := RMSpropUpdate{RMSpropStep: RMSpropStep(s), P: p.Tensor, G: g.Tensor}
+		u := Update[RMSprop]{Rule: RMSprop(s), P: p.Tensor, G: g.Tensor}
 		var mean, buf *operand[T]
 		var means, momentum *reference.Array
 		squares := make([]T, len(p.data))
@@ -32,16 +32,16 @@ func rmspropTrial[T kernel.Float](c *trial[T]) {
 		}
 		if c.rand.IntN(2) == 0 {
 			mean = c.operand(shape...)
-			u.Mean, means = mean.Tensor, new(mean.array())
+			u.State[1], means = mean.Tensor, new(mean.array())
 			for i, m := range mean.data {
 				squares[i] += m * m
 			}
 		}
 		v := c.operandOf(squares, shape)
-		u.V = v.Tensor
+		u.State[0] = v.Tensor
 		if c.rand.IntN(2) == 0 || s.Momentum != 0 {
 			buf = c.operand(shape...)
-			u.Buf = buf.Tensor
+			u.State[2] = buf.Tensor
 		}
 		if s.Momentum != 0 {
 			momentum = new(buf.array())
@@ -62,7 +62,7 @@ func rmspropTrial[T kernel.Float](c *trial[T]) {
 			}
 		})
 	}
-	require.NoError(c.t, c.r.StepRMSpropAll(c.ctx, updates))
+	require.NoError(c.t, Step(c.ctx, c.r.Runtime, updates))
 	for _, f := range check {
 		f()
 	}
@@ -71,7 +71,7 @@ func rmspropTrial[T kernel.Float](c *trial[T]) {
 func adagradTrial[T kernel.Float](c *trial[T]) {
 	c.notTooLarge()
 	tol := tolerance{terms: 16 * unit[T](), tiny: 1e-10}
-	var updates []AdagradUpdate
+	var updates []Update[Adagrad]
 	var check []func()
 	var s reference.Adagrad
 	for i := range c.parameters() {
@@ -84,14 +84,14 @@ func adagradTrial[T kernel.Float](c *trial[T]) {
 		shape := c.stepShape()
 		p, g, sum := c.operand(shape...), c.operand(shape...), c.squares(shape)
 		wantP, wantSum := reference.StepAdagrad(s, p.array(), g.array(), sum.array())
-		updates = append(updates, AdagradUpdate{AdagradStep: AdagradStep(s), P: p.Tensor, G: g.Tensor, Sum: sum.Tensor})
+		updates = append(updates, Update[Adagrad]{Rule: Adagrad(s), P: p.Tensor, G: g.Tensor, State: [3]*Tensor{sum.Tensor}})
 		check = append(check, func() {
 			p.became("StepAdagrad", wantP, tol)
 			g.unchanged("StepAdagrad")
 			sum.became("StepAdagrad: the sums", wantSum, tol)
 		})
 	}
-	require.NoError(c.t, c.r.StepAdagradAll(c.ctx, updates))
+	require.NoError(c.t, Step(c.ctx, c.r.Runtime, updates))
 	for _, f := range check {
 		f()
 	}

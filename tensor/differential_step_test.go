@@ -25,7 +25,7 @@ func (c *trial[T]) parameters() int {
 
 func sgdTrial[T kernel.Float](c *trial[T]) {
 	tol := tolerance{terms: 8 * unit[T](), inside: 100}
-	var updates []SGDUpdate
+	var updates []Update[SGD]
 	var check []func()
 	var s reference.SGD
 	for i := range c.parameters() {
@@ -40,9 +40,9 @@ func sgdTrial[T kernel.Float](c *trial[T]) {
 		shape := c.stepShape()
 		p, g, buf := c.operand(shape...), c.operand(shape...), c.operand(shape...)
 		param, momentum := reference.StepSGD(s, p.array(), g.array(), buf.array())
-		u := SGDUpdate{SGDStep: SGDStep(s), P: p.Tensor, G: g.Tensor, Buf: buf.Tensor}
+		u := Update[SGD]{Rule: SGD(s), P: p.Tensor, G: g.Tensor, State: [3]*Tensor{buf.Tensor}}
 		if s.Momentum == 0 {
-			u.Buf = nil
+			u.State[0] = nil
 		}
 		updates = append(updates, u)
 		check = append(check, func() {
@@ -55,7 +55,7 @@ func sgdTrial[T kernel.Float](c *trial[T]) {
 			}
 		})
 	}
-	require.NoError(c.t, c.r.StepSGDAll(c.ctx, updates))
+	require.NoError(c.t, Step(c.ctx, c.r.Runtime, updates))
 	for _, f := range check {
 		f()
 	}
@@ -73,7 +73,7 @@ func (c *trial[T]) stepShape() []int {
 func adamTrial[T kernel.Float](c *trial[T]) {
 	c.notTooLarge()
 	tol := tolerance{terms: 16 * unit[T](), tiny: 1e-10}
-	var updates []AdamUpdate
+	var updates []Update[Adam]
 	var check []func()
 	var s reference.Adam
 	for i := range c.parameters() {
@@ -94,9 +94,9 @@ func adamTrial[T kernel.Float](c *trial[T]) {
 			tops = new(top.array())
 		}
 		param, first, second, greatest := reference.StepAdam(s, p.array(), g.array(), m.array(), v.array(), tops)
-		u := AdamUpdate{AdamStep: AdamStep(s), P: p.Tensor, G: g.Tensor, M: m.Tensor, V: v.Tensor}
+		u := Update[Adam]{Rule: Adam(s), P: p.Tensor, G: g.Tensor, State: [3]*Tensor{m.Tensor, v.Tensor}}
 		if top != nil {
-			u.Greatest = top.Tensor
+			u.State[2] = top.Tensor
 		}
 		updates = append(updates, u)
 		check = append(check, func() {
@@ -109,7 +109,7 @@ func adamTrial[T kernel.Float](c *trial[T]) {
 			}
 		})
 	}
-	require.NoError(c.t, c.r.StepAdamAll(c.ctx, updates))
+	require.NoError(c.t, Step(c.ctx, c.r.Runtime, updates))
 	for _, f := range check {
 		f()
 	}
@@ -127,7 +127,7 @@ func (c *trial[T]) squares(shape []int) *operand[T] {
 func lionTrial[T kernel.Float](c *trial[T]) {
 	c.notTooLarge()
 	tol := tolerance{terms: 8 * unit[T](), inside: 100}
-	var updates []LionUpdate
+	var updates []Update[Lion]
 	var check []func()
 	s := reference.Lion{LR: 0.1 + c.rand.Float64(), Beta1: 0.9, Beta2: 0.99, WeightDecay: []float64{0, 0.05}[c.rand.IntN(2)], Maximize: c.rand.IntN(3) == 0}
 	for range c.parameters() {
@@ -137,14 +137,14 @@ func lionTrial[T kernel.Float](c *trial[T]) {
 		if slices.Contains(sure, false) { // a sign is a matter of rounding
 			continue
 		}
-		updates = append(updates, LionUpdate{LionStep: LionStep(s), P: p.Tensor, G: g.Tensor, M: m.Tensor})
+		updates = append(updates, Update[Lion]{Rule: Lion(s), P: p.Tensor, G: g.Tensor, State: [3]*Tensor{m.Tensor}})
 		check = append(check, func() {
 			p.became("StepLion", param, tol)
 			g.unchanged("StepLion")
 			m.became("StepLion: the momentum", momentum, tol)
 		})
 	}
-	require.NoError(c.t, c.r.StepLionAll(c.ctx, updates))
+	require.NoError(c.t, Step(c.ctx, c.r.Runtime, updates))
 	for _, f := range check {
 		f()
 	}

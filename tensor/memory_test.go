@@ -206,8 +206,8 @@ func TestLaunchesSayWhatTheyTouch(t *testing.T) {
 		{"ArgMax", func() *Tensor { return result(r.ArgMax(r.ctx, a)) }, list(a), nil},
 		{"CrossEntropy", func() *Tensor { return result(r.CrossEntropy(r.ctx, a, labels)) }, list(a, labels), nil},
 		{"CrossEntropyGrad", func() *Tensor { return result(r.CrossEntropyGrad(r.ctx, nil, a, labels, one)) }, list(a, labels, one), nil},
-		{"StepSGD", func() *Tensor { return result(nil, r.StepSGD(r.ctx, SGDStep{Momentum: 0.5}, p, g, m1)) }, list(p, g, m1), list(p, m1)},
-		{"StepAdam", func() *Tensor { return result(nil, r.StepAdam(r.ctx, AdamStep{Step: 1}, p, g, m1, m2)) }, list(p, g, m1, m2), list(p, m1, m2)},
+		{"StepSGD", func() *Tensor { return result(nil, stepOne(r.ctx, r.Runtime, SGD{Momentum: 0.5}, p, g, m1)) }, list(p, g, m1), list(p, m1)},
+		{"StepAdam", func() *Tensor { return result(nil, stepOne(r.ctx, r.Runtime, Adam{Step: 1}, p, g, m1, m2)) }, list(p, g, m1, m2), list(p, m1, m2)},
 		{"Full", func() *Tensor { return result(r.Full(r.ctx, 1, Float32, 3)) }, nil, nil},
 	} {
 		if y := c.do(); y != nil {

@@ -13,7 +13,7 @@ import (
 func TestSGDStepsAgainstPyTorchsFormula(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	random := rand.New(rand.NewPCG(11, 12))
-	for _, s := range []SGDStep{
+	for _, s := range []SGD{
 		{LR: 0.1}, {LR: 0.1, WeightDecay: 0.2}, {LR: 0.1, Momentum: 0.9},
 		{LR: 0.1, Momentum: 0.9, Dampening: 0.3, WeightDecay: 0.1}, {LR: 0.1, Momentum: 0.9, WeightDecay: 0.1, Nesterov: true},
 	} {
@@ -45,7 +45,7 @@ func TestSGDStepsAgainstPyTorchsFormula(t *testing.T) {
 				if s.Momentum == 0 {
 					state = nil
 				}
-				require.NoError(t, r.StepSGD(r.ctx, s, param, put(r, g), state))
+				require.NoError(t, stepOne(r.ctx, r.Runtime, s, param, put(r, g), state))
 				require.InDeltaSlice(t, p, get[float64](r, param, nil), 1e-13)
 			}
 		})
@@ -57,7 +57,7 @@ func TestSGDWithoutMomentumLeavesTheBufferAlone(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	p, g, buf := put(r, []float32{1, 2}), put(r, []float32{3, 4}), put(r, []float32{5, 6})
 	written := buf.Version()
-	require.NoError(t, r.StepSGD(r.ctx, SGDStep{LR: 1, Dampening: 0.5}, p, g, buf))
+	require.NoError(t, stepOne(r.ctx, r.Runtime, SGD{LR: 1, Dampening: 0.5}, p, g, buf))
 	require.Equal(t, []float32{-2, -2}, get[float32](r, p, nil))
 	require.Equal(t, []float32{5, 6}, get[float32](r, buf, nil))
 	require.Equal(t, written, buf.Version())
@@ -66,7 +66,7 @@ func TestSGDWithoutMomentumLeavesTheBufferAlone(t *testing.T) {
 func TestAdamStepsAgainstPyTorchsFormula(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	random := rand.New(rand.NewPCG(13, 14))
-	for _, s := range []AdamStep{
+	for _, s := range []Adam{
 		{LR: 0.1, Beta1: 0.9, Beta2: 0.99, Eps: 1e-3},
 		{LR: 0.1, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.3},
 		{LR: 0.1, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.3, Decoupled: true},
@@ -91,7 +91,7 @@ func TestAdamStepsAgainstPyTorchsFormula(t *testing.T) {
 					p[i] -= s.LR * mh / (math.Sqrt(vh) + s.Eps)
 				}
 				s.Step = step
-				require.NoError(t, r.StepAdam(r.ctx, s, param, put(r, g), m1, m2))
+				require.NoError(t, stepOne(r.ctx, r.Runtime, s, param, put(r, g), m1, m2))
 				require.InDeltaSlice(t, p, get[float64](r, param, nil), 1e-12)
 			}
 		})
@@ -101,9 +101,9 @@ func TestAdamStepsAgainstPyTorchsFormula(t *testing.T) {
 func TestStepsRefuse(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	p, g, other := put(r, []float32{1, 2}), put(r, []float32{1, 2}), put(r, []float32{1, 2, 3})
-	require.ErrorIs(t, r.StepSGD(r.ctx, SGDStep{LR: 1}, p, other, nil), ErrShape)
-	require.ErrorIs(t, r.StepSGD(r.ctx, SGDStep{LR: 1, Momentum: 0.5}, p, g, nil), ErrInvalid)
-	require.ErrorIs(t, r.StepSGD(r.ctx, SGDStep{LR: 1}, p, p, nil), ErrInvalid, "the gradient is the parameter")
+	require.ErrorIs(t, stepOne(r.ctx, r.Runtime, SGD{LR: 1}, p, other, nil), ErrShape)
+	require.ErrorIs(t, stepOne(r.ctx, r.Runtime, SGD{LR: 1, Momentum: 0.5}, p, g, nil), ErrInvalid)
+	require.ErrorIs(t, stepOne(r.ctx, r.Runtime, SGD{LR: 1}, p, p, nil), ErrInvalid, "the gradient is the parameter")
 	all := put(r, []float32{1, 2, 3, 4})
 	lower, err := r.Rows(r.ctx, all, 0, 2)
 	require.NoError(t, err)
@@ -111,16 +111,16 @@ func TestStepsRefuse(t *testing.T) {
 	require.NoError(t, err)
 	middle, err := r.Rows(r.ctx, all, 1, 3)
 	require.NoError(t, err)
-	require.NoError(t, r.StepAdam(r.ctx, AdamStep{Step: 1}, p, g, lower, upper), "parts of one buffer that do not overlap")
-	require.ErrorIs(t, r.StepAdam(r.ctx, AdamStep{Step: 1}, p, g, lower, middle), ErrInvalid)
-	require.ErrorIs(t, r.StepAdam(r.ctx, AdamStep{}, p, g, other, other), ErrInvalid, "step 0")
-	require.ErrorIs(t, r.StepAdam(r.ctx, AdamStep{Step: 1}, p, g, other, g), ErrShape)
+	require.NoError(t, stepOne(r.ctx, r.Runtime, Adam{Step: 1}, p, g, lower, upper), "parts of one buffer that do not overlap")
+	require.ErrorIs(t, stepOne(r.ctx, r.Runtime, Adam{Step: 1}, p, g, lower, middle), ErrInvalid)
+	require.ErrorIs(t, stepOne(r.ctx, r.Runtime, Adam{}, p, g, other, other), ErrInvalid, "step 0")
+	require.ErrorIs(t, stepOne(r.ctx, r.Runtime, Adam{Step: 1}, p, g, other, g), ErrShape)
 	for name, err := range map[string]error{
-		"adam without its mean":    r.StepAdam(r.ctx, AdamStep{Step: 1}, p, g, nil, lower),
-		"adam without its squares": r.StepAdam(r.ctx, AdamStep{Step: 1}, p, g, lower, nil),
-		"rmsprop":                  r.StepRMSpropAll(r.ctx, []RMSpropUpdate{{P: p, G: g}}),
-		"adagrad":                  r.StepAdagradAll(r.ctx, []AdagradUpdate{{AdagradStep: AdagradStep{Step: 1}, P: p, G: g}}),
-		"lion":                     r.StepLionAll(r.ctx, []LionUpdate{{P: p, G: g}}),
+		"adam without its mean":    stepOne(r.ctx, r.Runtime, Adam{Step: 1}, p, g, nil, lower),
+		"adam without its squares": stepOne(r.ctx, r.Runtime, Adam{Step: 1}, p, g, lower, nil),
+		"rmsprop":                  Step(r.ctx, r.Runtime, []Update[RMSprop]{{P: p, G: g}}),
+		"adagrad":                  Step(r.ctx, r.Runtime, []Update[Adagrad]{{Rule: Adagrad{Step: 1}, P: p, G: g}}),
+		"lion":                     Step(r.ctx, r.Runtime, []Update[Lion]{{P: p, G: g}}),
 	} {
 		require.ErrorIs(t, err, ErrInvalid, name)
 	}
@@ -131,16 +131,23 @@ func TestStepsRefuse(t *testing.T) {
 // step stops none of the others.
 func TestAStepOfNarrowGradientsIsWhole(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
-	var updates []SGDUpdate
+	var updates []Update[SGD]
 	for range 3 {
 		g, err := r.Convert(r.ctx, put(r, []float32{1, 2}), BFloat16)
 		require.NoError(t, err)
-		updates = append(updates, SGDUpdate{SGDStep: SGDStep{LR: 1}, P: put(r, []float32{1, 2}), G: g})
+		updates = append(updates, Update[SGD]{Rule: SGD{LR: 1}, P: put(r, []float32{1, 2}), G: g})
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
 	cancel()
-	require.NoError(t, r.StepSGDAll(ctx, updates))
+	require.NoError(t, Step(ctx, r.Runtime, updates))
 	for _, u := range updates {
 		require.Equal(t, []float32{0, 0}, get[float32](r, u.P, nil))
 	}
+}
+
+// stepOne is Step of one parameter.
+func stepOne[R Rule](ctx context.Context, rt *Runtime, rule R, p, g *Tensor, state ...*Tensor) error {
+	u := Update[R]{Rule: rule, P: p, G: g}
+	copy(u.State[:], state)
+	return Step(ctx, rt, []Update[R]{u})
 }

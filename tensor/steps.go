@@ -11,8 +11,14 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// stepper is one step of an optimiser, as the numbers of its kernel.Rule.
+// stepper is a rule, as the numbers of its kernel.Rule.
 type stepper interface {
+	name() string // in errors
+	op() backend.Op
+	check() error
+	// momentum returns the momentum and the index of its buffer in the state, or 0 and -1. A buffer is
+	// left alone, and may be nil, if the momentum is 0.
+	momentum() (momentum float64, buffer int)
 	shared(*kernel.Numbers)
 	own(first *float64)
 }
@@ -153,9 +159,17 @@ func (s *steps) live(ctx context.Context, c *Capture) (backend.Ref, error) {
 }
 
 // sameBuffer is an error for a momentum that is 0, or is not, other than in the capture.
-func sameBuffer(optimizer string, momentum float64, buffered bool) error {
+func sameBuffer(step string, momentum float64, buffered bool) error {
 	if (momentum != 0) != buffered {
-		return fmt.Errorf("tensor: Step%s: %w: momentum %v: a step with momentum is not one without: capture it anew", optimizer, ErrInvalid, momentum)
+		return fmt.Errorf("tensor: %s: %w: momentum %v: a step with momentum is not one without: capture it anew", step, ErrInvalid, momentum)
+	}
+	return nil
+}
+
+// checkStepNumber returns an error unless the steps are counted from 1.
+func checkStepNumber(step int) error {
+	if step < 1 {
+		return fmt.Errorf("%w: step %d: want at least 1", ErrInvalid, step)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func surfaceOf(t *testing.T, shapes [][]int, dtypes ...Dtype) *surface.Surface {
 			"Item": Item[float64], "LabelSmoothing": LabelSmoothing, "Labels": Labels[int64], "MemoryOf": MemoryOf, "NewLossConfig": NewLossConfig,
 			"NewOffloader": NewOffloader, "NewRuntime": NewRuntime, "OnLeak": OnLeak, "Open": Open, "PoolConfig": PoolConfig, "PosWeight": PosWeight,
 			"ReadBytes": ReadBytes, "ReduceMean": ReduceMean, "ReduceNone": ReduceNone, "ReduceSum": ReduceSum, "Scalars": Scalars[float64],
-			"StreamOptions": StreamOptions, "ToBF16": ToBF16, "ToSlice": ToSlice[float64], "Weight": Weight, "WithLifetime": WithLifetime,
+			"Step": Step[SGD], "StreamOptions": StreamOptions, "ToBF16": ToBF16, "ToSlice": ToSlice[float64], "Weight": Weight, "WithLifetime": WithLifetime,
 			"WriteBytes": WriteBytes,
 		},
 		Receivers: map[string]func() any{
@@ -108,7 +108,7 @@ func surfaceOf(t *testing.T, shapes [][]int, dtypes ...Dtype) *surface.Surface {
 			"NewOffloader 2.Out": "a stream of its own", "NewOffloader 2.In": "a stream of its own",
 			"Runtime.LinearInputGrad 4": "no ReLU has made the input", "Runtime.ScaledDotProductAttention 5": "no mask",
 			"Runtime.ScaledDotProductAttentionGrad 8": "no mask",
-			"Runtime.StepSGD 5":                       "no momentum", "Runtime.Dropout 2": "new memory", "Runtime.BatchNormGrad 5": "no weight",
+			"Runtime.Dropout 2":                       "new memory", "Runtime.BatchNormGrad 5": "no weight",
 			"Runtime.ApplyGrad 3": "new memory", "Runtime.ReLUBiasGrad 2": "new memory",
 			"Runtime.MaximumGrad 2": "new memory", "Runtime.MinimumGrad 2": "new memory",
 			"context.Context": "an operation that neither allocates nor waits needs none; the others refuse it",

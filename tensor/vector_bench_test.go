@@ -44,11 +44,11 @@ func BenchmarkAdam(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			r := newRig(b, 64<<20).scoped()
 			of := func() *Tensor { return put(r, spread[float32](n, 0.5, 1)) }
-			u := AdamUpdate{AdamStep: AdamStep{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Step: 3}, P: of(), G: of(), M: of(), V: of()}
+			u := Update[Adam]{Rule: Adam{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Step: 3}, P: of(), G: of(), State: [3]*Tensor{of(), of()}}
 			b.SetBytes(int64(28 * n))
 			b.ReportAllocs()
 			for b.Loop() {
-				require.NoError(b, r.StepAdamAll(context.Background(), []AdamUpdate{u}))
+				require.NoError(b, Step(context.Background(), r.Runtime, []Update[Adam]{u}))
 				require.NoError(b, r.Synchronize(r.ctx))
 			}
 		})

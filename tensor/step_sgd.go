@@ -1,0 +1,31 @@
+package tensor
+
+import (
+	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// SGD is a step of torch.optim.SGD. The state is the momentum buffer, which may be nil if Momentum
+// is 0. In a replay LR, Momentum and First count.
+type SGD struct {
+	LR, Momentum, Dampening, WeightDecay float64
+	Nesterov                             bool
+	First                                bool // the momentum buffer holds nothing yet
+	Maximize                             bool // the step goes up the gradient
+}
+
+func (*SGD) name() string { return "StepSGD" }
+
+func (*SGD) op() backend.Op { return backend.SGDStep }
+
+func (*SGD) check() error { return nil }
+
+func (s *SGD) momentum() (float64, int) { return s.Momentum, 0 }
+
+func (s *SGD) shared(n *kernel.Numbers) {
+	*kernel.NumbersOf[kernel.SGDShared](&n[0]) = kernel.SGDShared{Keep: 1 - s.Dampening, Decay: s.WeightDecay, Sign: sign(s.Maximize), Nesterov: asNumber(s.Nesterov)}
+}
+
+func (s *SGD) own(first *float64) {
+	*kernel.NumbersOf[kernel.SGDOwn](first) = kernel.SGDOwn{Rate: s.LR, Momentum: s.Momentum, First: asNumber(s.First)}
+}
