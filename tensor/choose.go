@@ -22,30 +22,12 @@ func (e Elementwise) Minimum(ctx context.Context, a, b *Tensor) (*Tensor, error)
 // is greater, half of it where they are equal, 0 where b is greater. It goes to dst: dy itself to work in place, or nil for a
 // new tensor.
 func (d Gradients) MaximumGrad(ctx context.Context, dst, dy, a, b *Tensor) (*Tensor, error) {
-	return d.rt.extremeGrad(ctx, "MaximumGrad", backend.MaximumGrad, dst, dy, a, b)
+	return d.rt.run(ctx, opSpec{op: backend.MaximumGrad, name: "MaximumGrad", infer: onto, to: into, dst: dst}, dy, a, b)
 }
 
 // MinimumGrad is MaximumGrad for [Elementwise.Minimum].
 func (d Gradients) MinimumGrad(ctx context.Context, dst, dy, a, b *Tensor) (*Tensor, error) {
-	return d.rt.extremeGrad(ctx, "MinimumGrad", backend.MinimumGrad, dst, dy, a, b)
-}
-
-func (rt *Runtime) extremeGrad(ctx context.Context, op string, of backend.Op, dst, dy, a, b *Tensor) (*Tensor, error) {
-	in, err := rt.acquireFloats(op, dy, a, b)
-	if err != nil {
-		return nil, err
-	}
-	defer in.release()
-	for _, t := range []*Tensor{a, b} {
-		if err := broadcastsTo(op, t.shape, dy.shape); err != nil {
-			return nil, err
-		}
-	}
-	return rt.into(ctx, op, dst, dy, []*Tensor{a, b}, func(out *Tensor) error {
-		c := rt.call(of, out, dy, a, b)
-		c.Plan = kernel.NewMeeting(out.shape, a.shape, b.shape)
-		return rt.backend.Do(ctx, c)
-	})
+	return d.rt.run(ctx, opSpec{op: backend.MinimumGrad, name: "MinimumGrad", infer: onto, to: into, dst: dst}, dy, a, b)
 }
 
 // Where returns a where cond is not 0, and b elsewhere, broadcast after NumPy's rules (torch.where). cond is uint8, int32 or

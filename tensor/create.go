@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
 // New makes a tensor whose elements are undefined (torch.empty). No dimensions make a scalar. A shape may
@@ -85,12 +84,6 @@ func (rt *Runtime) Full(ctx context.Context, value float64, dtype Dtype, shape .
 		return nil, err
 	}
 	return rt.result(ctx, "Full", dtype, shape, func(t *Tensor) error { return rt.fill(ctx, t, value) })
-}
-
-func (rt *Runtime) fill(ctx context.Context, t *Tensor, value float64) error {
-	c := rt.call(backend.Fill, t)
-	c.C[0] = value
-	return rt.backend.Do(ctx, c)
 }
 
 // Zero sets every element of t to 0.

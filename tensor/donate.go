@@ -34,15 +34,6 @@ func (rt *Runtime) allocResult(ctx context.Context, op string, in *operands, sha
 	return out, nil
 }
 
-// reusing is [Runtime.result] of an elementwise operation.
-func (rt *Runtime) reusing(ctx context.Context, op string, in *operands, shape Shape, a, b *Tensor, run func(out *Tensor) error) (*Tensor, error) {
-	out, err := rt.allocResult(ctx, op, in, shape, a, b)
-	if err != nil {
-		return nil, err
-	}
-	return out.orRelease(run(out))
-}
-
 // takeDonation ends the donation of an operand, and reports whether there was one that a result of this shape can take.
 func (in *operands) takeDonation(t *Tensor, shape Shape) bool {
 	if !t.donated.Load() {

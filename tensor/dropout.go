@@ -57,5 +57,9 @@ func (rt *Runtime) dropout(ctx context.Context, op string, dst, x *Tensor, p flo
 	if dst != nil {
 		return rt.into(ctx, op, dst, x, present(nil, live), run)
 	}
-	return rt.reusing(ctx, op, &in, x.shape, x, nil, run)
+	out, err := rt.allocResult(ctx, op, &in, x.shape, x, nil)
+	if err != nil {
+		return nil, err
+	}
+	return out.orRelease(run(out))
 }

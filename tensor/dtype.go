@@ -79,19 +79,6 @@ func checkDtype(op string, dtype Dtype) error {
 	return fmt.Errorf("tensor: %s: %w %v: want float32, float64, bfloat16, int32, int64 or uint8", op, ErrDtype, dtype)
 }
 
-// wantFloats checks that the tensors have one floating-point dtype.
-func wantFloats(op string, ts ...*Tensor) error {
-	for _, t := range ts {
-		if !t.dtype.Float() {
-			return fmt.Errorf("tensor: %s: %w %v: want float32, float64 or bfloat16", op, ErrDtype, t.dtype)
-		}
-		if t.dtype != ts[0].dtype {
-			return fmt.Errorf("tensor: %s: %w: %v and %v: want one dtype for all, see Convert", op, ErrDtype, ts[0].dtype, t.dtype)
-		}
-	}
-	return nil
-}
-
 // bytesOf is the memory of s.
 func bytesOf[T Element](s []T) []byte {
 	if len(s) == 0 {

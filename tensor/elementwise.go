@@ -3,9 +3,7 @@ package tensor
 import (
 	"context"
 	"fmt"
-	"slices"
 
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
@@ -30,23 +28,7 @@ func (e Elementwise) Div(ctx context.Context, a, b *Tensor) (*Tensor, error) {
 }
 
 func (rt *Runtime) zip(ctx context.Context, op backend.Op, a, b *Tensor) (*Tensor, error) {
-	in, err := rt.acquireFloats(op.Name(), a, b)
-	if err != nil {
-		return nil, err
-	}
-	defer in.release()
-	shape, err := broadcastShape(op.Name(), a.shape, b.shape)
-	if err != nil {
-		return nil, err
-	}
-	return rt.reusing(ctx, op.Name(), &in, shape, a, b, func(out *Tensor) error { return rt.zipTo(ctx, op, out, a, b) })
-}
-
-// zipTo queues an operation on two operands, which broadcast to out's shape.
-func (rt *Runtime) zipTo(ctx context.Context, op backend.Op, out, a, b *Tensor) error {
-	c := rt.call(op, out, a, b)
-	c.Plan = rt.broadcast(out.shape, a.shape, b.shape)
-	return rt.backend.Do(ctx, c)
+	return rt.run(ctx, opSpec{op: op, infer: broadcast, to: donated}, a, b)
 }
 
 // AddInPlace adds b to a (Tensor.add_). b must broadcast to a's shape.
@@ -65,96 +47,35 @@ func (e Elementwise) MulInPlace(ctx context.Context, a, b *Tensor) error {
 }
 
 func (rt *Runtime) zipInPlace(ctx context.Context, name string, op backend.Op, a, b *Tensor) error {
-	in, err := rt.acquireFloats(name, a, b)
-	if err != nil {
-		return err
-	}
-	defer in.release()
-	shape, err := broadcastShape(name, a.shape, b.shape)
-	if err != nil {
-		return err
-	}
-	if !slices.Equal(shape, a.shape) {
-		return fmt.Errorf("tensor: %s: %w: %v and %v make %v, which has no room in the first", name, ErrShape, a.shape, b.shape, shape)
-	}
-	if a.overlaps(b) {
-		return overlapError(name)
-	}
-	a.overwritten()
-	return rt.zipTo(ctx, op, a, a, b)
-}
-
-// overlaps reports whether a and b share memory other than element for element.
-func (t *Tensor) overlaps(b *Tensor) bool {
-	return t.shares(b) && !(t.ptr() == b.ptr() && slices.Equal(t.shape, b.shape))
-}
-
-// shares reports whether a byte belongs to both tensors. Those of FromBlock may share one without a storage.
-func (t *Tensor) shares(b *Tensor) bool {
-	return t.ptr() < b.ptr()+device.Ptr(b.bytes) && b.ptr() < t.ptr()+device.Ptr(t.bytes)
-}
-
-func overlapError(op string) error {
-	return fmt.Errorf("tensor: %s: %w: the operands overlap in memory", op, ErrInvalid)
+	_, err := rt.run(ctx, opSpec{op: op, name: name, infer: broadcast, to: inPlace}, a, b)
+	return err
 }
 
 // MulScalarInPlace multiplies x by c.
 func (e Elementwise) MulScalarInPlace(ctx context.Context, x *Tensor, c float64) error {
-	rt := e.rt
-	in, err := rt.acquireFloats("mul scalar in place", x)
-	if err != nil {
-		return err
-	}
-	defer in.release()
-	x.overwritten()
-	call := rt.call(backend.MulScalar, x, x)
-	call.C[0] = c
-	return rt.backend.Do(ctx, call)
+	_, err := e.rt.run(ctx, opSpec{op: backend.MulScalar, name: "mul scalar in place", to: inPlace, c: [2]float64{c}}, x)
+	return err
 }
 
 // AddBias returns x + bias for every row of x (rows, …, n); bias has n elements.
 func (e Elementwise) AddBias(ctx context.Context, x, bias *Tensor) (*Tensor, error) {
-	rt := e.rt
-	in, err := rt.acquireBias("AddBias", x, bias)
-	if err != nil {
-		return nil, err
-	}
-	defer in.release()
-	return rt.reusing(ctx, "AddBias", &in, x.shape, x, nil, func(out *Tensor) error { return rt.run(ctx, backend.AddBias, out, x, bias) })
+	return e.rt.addBias(ctx, "AddBias", backend.AddBias, donated, x, bias)
 }
 
 // AddBiasInPlace adds bias to every row of x (rows, …, n); bias has n elements.
 func (e Elementwise) AddBiasInPlace(ctx context.Context, x, bias *Tensor) error {
-	return e.rt.addBiasInPlace(ctx, "AddBiasInPlace", backend.AddBias, x, bias)
+	_, err := e.rt.addBias(ctx, "AddBiasInPlace", backend.AddBias, inPlace, x, bias)
+	return err
 }
 
 // AddBiasReLUInPlace is AddBiasInPlace and then ReLU, in one pass over the memory.
 func (e Elementwise) AddBiasReLUInPlace(ctx context.Context, x, bias *Tensor) error {
-	return e.rt.addBiasInPlace(ctx, "AddBiasReLUInPlace", backend.AddBiasReLU, x, bias)
+	_, err := e.rt.addBias(ctx, "AddBiasReLUInPlace", backend.AddBiasReLU, inPlace, x, bias)
+	return err
 }
 
-func (rt *Runtime) addBiasInPlace(ctx context.Context, op string, of backend.Op, x, bias *Tensor) error {
-	in, err := rt.acquireBias(op, x, bias)
-	if err != nil {
-		return err
-	}
-	defer in.release()
-	if x.overlaps(bias) {
-		return overlapError(op)
-	}
-	x.overwritten()
-	return rt.run(ctx, of, x, x, bias)
-}
-
-func (rt *Runtime) acquireBias(op string, x, bias *Tensor) (operands, error) {
-	in, err := rt.acquireFloats(op, x, bias)
-	if err != nil {
-		return in, err
-	}
-	if last := len(x.shape) - 1; last < 0 || len(bias.shape) != 1 || bias.shape[0] != x.shape[last] {
-		err = fmt.Errorf("tensor: %s: %w: %v and %v: want (rows, …, n) and (n)", op, ErrShape, x.shape, bias.shape)
-	}
-	return in.unless(err)
+func (rt *Runtime) addBias(ctx context.Context, name string, op backend.Op, to destination, x, bias *Tensor) (*Tensor, error) {
+	return rt.run(ctx, opSpec{op: op, name: name, infer: biased, to: to}, x, bias)
 }
 
 // Convert returns x with another dtype: float32, float64, or bfloat16, to which it is rounded by way of float32 (Tensor.to).
@@ -170,5 +91,5 @@ func (rt *Runtime) Convert(ctx context.Context, x *Tensor, dtype Dtype) (*Tensor
 	if !dtype.Float() {
 		return nil, fmt.Errorf("tensor: Convert: %w: the result can't be %v: want float32, float64 or bfloat16", ErrDtype, dtype)
 	}
-	return rt.result(ctx, "Convert", dtype, x.shape, func(out *Tensor) error { return rt.run(ctx, backend.Convert, out, x) })
+	return rt.result(ctx, "Convert", dtype, x.shape, func(out *Tensor) error { return rt.backend.Do(ctx, rt.call(backend.Convert, out, x)) })
 }

@@ -12,21 +12,10 @@ import (
 
 // Apply returns f of each element of x.
 func (e Elementwise) Apply(ctx context.Context, f fn.Function, x *Tensor) (*Tensor, error) {
-	rt := e.rt
 	if err := checkFunction("Apply", f, f.Op, backend.Map); err != nil {
 		return nil, err
 	}
-	op := f.Op.Name()
-	in, err := rt.acquireFloats(op, x)
-	if err != nil {
-		return nil, err
-	}
-	defer in.release()
-	return rt.reusing(ctx, op, &in, x.shape, x, nil, func(out *Tensor) error {
-		c := rt.call(f.Op, out, x)
-		c.C = [2]float64{f.C, f.D}
-		return rt.backend.Do(ctx, c)
-	})
+	return e.rt.run(ctx, opSpec{op: f.Op, to: donated, c: [2]float64{f.C, f.D}}, x)
 }
 
 // ApplyGrad returns the gradient of f's argument: dy, the gradient of the result, times the
@@ -36,7 +25,7 @@ func (d Gradients) ApplyGrad(ctx context.Context, f fn.Function, dst, dy, saved 
 	if err := checkFunction("ApplyGrad", f, f.Grad, backend.MapGrad, backend.Zip); err != nil {
 		return nil, err
 	}
-	return d.rt.grad(ctx, f.Grad, dst, dy, saved, f.C, f.D)
+	return d.rt.run(ctx, opSpec{op: f.Grad, to: into, dst: dst, c: [2]float64{f.C, f.D}}, dy, saved)
 }
 
 // checkFunction returns an error if op, which computes f or its gradient, is of none of the

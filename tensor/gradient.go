@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
@@ -48,40 +47,4 @@ func (rt *Runtime) reluBiasGrad(ctx context.Context, dx, db, dy, y *Tensor) erro
 		return err
 	}
 	return rt.sumTo(ctx, db, keptColumns(dx), dx, 1)
-}
-
-// grad is the gradient of a function with parameters c and d, where saved is the argument or the
-// result.
-func (rt *Runtime) grad(ctx context.Context, op backend.Op, dst, dy, saved *Tensor, c, d float64) (*Tensor, error) {
-	in, err := rt.acquireAlike(op.Name(), dy, saved)
-	if err != nil {
-		return nil, err
-	}
-	defer in.release()
-	return rt.into(ctx, op.Name(), dst, dy, []*Tensor{saved}, func(out *Tensor) error {
-		call := rt.call(op, out, dy, saved)
-		if op.Family() == backend.Zip {
-			call.Plan = rt.broadcast(out.shape, dy.shape, saved.shape)
-		}
-		call.C = [2]float64{c, d}
-		return rt.backend.Do(ctx, call)
-	})
-}
-
-// into runs a kernel whose result goes to dst or, if that is nil, to a new tensor, of the shape and dtype of
-// like. dst may be like, but overlap nothing else that the kernel reads.
-func (rt *Runtime) into(ctx context.Context, op string, dst, like *Tensor, others []*Tensor, run func(out *Tensor) error) (*Tensor, error) {
-	if dst == nil {
-		return rt.result(ctx, op, like.dtype, like.shape, run)
-	}
-	in, err := rt.acquireAlike(op, dst, like)
-	if err != nil {
-		return nil, err
-	}
-	defer in.release()
-	if dst.overlaps(like) || slices.ContainsFunc(others, dst.overlaps) {
-		return nil, overlapError(op)
-	}
-	dst.overwritten()
-	return dst, run(dst)
 }

@@ -143,5 +143,5 @@ func (rt *Runtime) biased(ctx context.Context, op backend.Op, p product, out, x,
 	if op == backend.MatMulAddBiasReLU {
 		then = backend.AddBiasReLU
 	}
-	return rt.run(ctx, then, out, out, bias)
+	return rt.backend.Do(ctx, rt.call(then, out, out, bias))
 }

@@ -113,3 +113,45 @@ func (t *Tensor) is(of ...Dtype) bool { return slices.Contains(of, t.dtype) }
 func (t *Tensor) count() int { return int(t.bytes / int64(t.dtype.Size())) }
 
 func (t *Tensor) ptr() device.Ptr { return t.store.block.Ptr() + device.Ptr(t.offset) }
+
+// overlaps reports whether a and b share memory other than element for element.
+func (t *Tensor) overlaps(b *Tensor) bool {
+	return t.shares(b) && !(t.ptr() == b.ptr() && slices.Equal(t.shape, b.shape))
+}
+
+// shares reports whether a byte belongs to both tensors. Those of FromBlock may share one without a storage.
+func (t *Tensor) shares(b *Tensor) bool {
+	return t.ptr() < b.ptr()+device.Ptr(b.bytes) && b.ptr() < t.ptr()+device.Ptr(t.bytes)
+}
+
+func overlapError(op string) error {
+	return fmt.Errorf("tensor: %s: %w: the operands overlap in memory", op, ErrInvalid)
+}
+
+// wantFloats checks that the tensors have one floating-point dtype.
+func wantFloats(op string, ts ...*Tensor) error {
+	for _, t := range ts {
+		if !t.dtype.Float() {
+			return fmt.Errorf("tensor: %s: %w %v: want float32, float64 or bfloat16", op, ErrDtype, t.dtype)
+		}
+		if t.dtype != ts[0].dtype {
+			return fmt.Errorf("tensor: %s: %w: %v and %v: want one dtype for all, see Convert", op, ErrDtype, ts[0].dtype, t.dtype)
+		}
+	}
+	return nil
+}
+
+// wantRank checks that t has the given number of dimensions.
+func wantRank(op string, t *Tensor, rank int) error {
+	if len(t.shape) != rank {
+		return fmt.Errorf("tensor: %s: %w %v: want %d dimensions", op, ErrShape, t.shape, rank)
+	}
+	return nil
+}
+
+func sameShape(op string, a, b *Tensor) error {
+	if !slices.Equal(a.shape, b.shape) {
+		return fmt.Errorf("tensor: %s: %w: %v and %v: want equal shapes", op, ErrShape, a.shape, b.shape)
+	}
+	return nil
+}

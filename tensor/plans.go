@@ -162,3 +162,11 @@ func (rt *Runtime) reduction(x, kept Shape) *kernel.Reduction {
 	p, _ := remembered(rt, &k, func() (*kernel.Reduction, error) { return kernel.NewReduction(x, kept), nil })
 	return p
 }
+
+// planSum is what reducedShape is.
+func (rt *Runtime) planSum(op string, shape Shape, axes []int) (kept, without Shape, err error) {
+	k := planKey{kind: planSum}
+	k.lists(shape)
+	k.add(axes...)
+	return shapedBy(rt, &k, func() (kept, without Shape, err error) { return reducedShape(op, shape, axes) })
+}

@@ -2,9 +2,108 @@ package tensor
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
+
+// run is runAlong for operations without axes and a shape.
+func (rt *Runtime) run(ctx context.Context, o opSpec, ts ...*Tensor) (*Tensor, error) {
+	return rt.runAlong(ctx, o, nil, ts...)
+}
+
+// runAlong is the one way of an operation: operands are checked and held, the result's shape and the
+// plan are inferred, the result gets its memory, and the call is queued. dims are the axes, or the
+// shape, that the inference takes; they may be on the caller's stack.
+func (rt *Runtime) runAlong(ctx context.Context, o opSpec, dims []int, ts ...*Tensor) (*Tensor, error) {
+	if o.name == "" {
+		o.name = o.op.Name()
+	}
+	in, err := rt.acquireFloats(o.name, ts...)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	c := rt.calls.New(o.op, ts[0].dtype)
+	shape, err := rt.infer(&o, c, dims, ts)
+	if err != nil {
+		c.Free()
+		return nil, err
+	}
+	out, err := rt.outcome(ctx, &o, &in, shape, ts)
+	if err != nil {
+		c.Free()
+		return nil, err
+	}
+	c.Add(out.ref())
+	for _, t := range ts {
+		c.Add(t.ref())
+	}
+	for c.N < len(o.op.Roles()) { // optional ones
+		c.Add(backend.Ref{})
+	}
+	err = rt.backend.Do(ctx, c)
+	if o.to == inPlace || out == o.dst {
+		return out, err
+	}
+	return out.orRelease(err)
+}
+
+// outcome is the tensor of an operation's result. in holds the operands ts.
+func (rt *Runtime) outcome(ctx context.Context, o *opSpec, in *operands, shape Shape, ts []*Tensor) (*Tensor, error) {
+	switch {
+	case o.to == donated:
+		var second *Tensor
+		if len(ts) > 1 {
+			second = ts[1]
+		}
+		return rt.allocResult(ctx, o.name, in, shape, ts[0], second)
+	case o.to == inPlace:
+		x := ts[0]
+		if !slices.Equal(shape, x.shape) {
+			return nil, fmt.Errorf("tensor: %s: %w: %v and %v make %v, which has no room in the first", o.name, ErrShape, x.shape, ts[1].shape, slices.Clone(shape)) // shape may be on the caller's stack
+		}
+		if slices.ContainsFunc(ts[1:], x.overlaps) {
+			return nil, overlapError(o.name)
+		}
+		x.overwritten()
+		return x, nil
+	case o.to == into && o.dst != nil:
+		return o.dst, rt.overwrite(o.name, o.dst, ts[0], ts[1:]...)
+	case o.dtype != 0:
+		return rt.alloc(ctx, o.name, o.dtype, shape)
+	default:
+		return rt.alloc(ctx, o.name, ts[0].dtype, shape)
+	}
+}
+
+// into runs a kernel whose result goes to dst or, if that is nil, to a new tensor, of the shape and dtype of
+// like. dst may be like, but overlap nothing else that the kernel reads.
+func (rt *Runtime) into(ctx context.Context, op string, dst, like *Tensor, others []*Tensor, run func(out *Tensor) error) (*Tensor, error) {
+	if dst == nil {
+		return rt.result(ctx, op, like.dtype, like.shape, run)
+	}
+	if err := rt.overwrite(op, dst, like, others...); err != nil {
+		return nil, err
+	}
+	return dst, run(dst)
+}
+
+// overwrite checks and marks dst, where an operation writes a result of the shape and dtype of like:
+// it may be like, and overlap nothing else that the operation reads.
+func (rt *Runtime) overwrite(op string, dst, like *Tensor, others ...*Tensor) error {
+	in, err := rt.acquireAlike(op, dst, like)
+	if err != nil {
+		return err
+	}
+	defer in.release()
+	if dst.overlaps(like) || slices.ContainsFunc(others, dst.overlaps) {
+		return overlapError(op)
+	}
+	dst.overwritten()
+	return nil
+}
 
 // call begins an operation on tensors, in the order of its operands; nil stands for an optional one
 // that is absent. It computes in the dtype of the first one that is there.
@@ -17,11 +116,6 @@ func (rt *Runtime) call(op backend.Op, ts ...*Tensor) *backend.Call {
 		c.Add(t.ref())
 	}
 	return c
-}
-
-// run queues an operation that takes nothing but its operands.
-func (rt *Runtime) run(ctx context.Context, op backend.Op, ts ...*Tensor) error {
-	return rt.backend.Do(ctx, rt.call(op, ts...))
 }
 
 // planned queues an operation with a plan.
@@ -57,4 +151,25 @@ func (t *Tensor) ref() backend.Ref {
 		r.Host = &host[t.offset]
 	}
 	return r
+}
+
+// zipTo queues an operation on two operands, which broadcast to out's shape.
+func (rt *Runtime) zipTo(ctx context.Context, op backend.Op, out, a, b *Tensor) error {
+	c := rt.call(op, out, a, b)
+	c.Plan = rt.broadcast(out.shape, a.shape, b.shape)
+	return rt.backend.Do(ctx, c)
+}
+
+// sumTo queues the sums of x over divisor; kept is out's shape with the summed dimensions 1.
+func (rt *Runtime) sumTo(ctx context.Context, out *Tensor, kept Shape, x *Tensor, divisor float64) error {
+	c := rt.call(backend.Sum, out, x)
+	c.Plan, c.C[0] = rt.reduction(x.shape, kept), divisor
+	return rt.backend.Do(ctx, c)
+}
+
+// fill queues the operation that sets all elements of t.
+func (rt *Runtime) fill(ctx context.Context, t *Tensor, value float64) error {
+	c := rt.call(backend.Fill, t)
+	c.C[0] = value
+	return rt.backend.Do(ctx, c)
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
 // elements is the number of elements of a shape without negative dimensions. No dimensions: a scalar, 1.
@@ -84,17 +86,55 @@ func axisOf(op string, shape Shape, axis int) (int, error) {
 	return i, nil
 }
 
-// wantRank checks that t has the given number of dimensions.
-func wantRank(op string, t *Tensor, rank int) error {
-	if len(t.shape) != rank {
-		return fmt.Errorf("tensor: %s: %w %v: want %d dimensions", op, ErrShape, t.shape, rank)
+// reducedShape is shape with the axes 1, and without them.
+func reducedShape(op string, shape Shape, axes []int) (kept, without Shape, err error) {
+	kept = slices.Clone(shape)
+	drop := make([]bool, len(shape))
+	for _, a := range axes {
+		i, err := axisOf(op, shape, a)
+		if err != nil {
+			return nil, nil, err
+		}
+		if drop[i] {
+			return nil, nil, fmt.Errorf("tensor: %s: %w: axis %d of %v is given twice", op, ErrShape, a, shape)
+		}
+		drop[i] = true
 	}
-	return nil
+	without = Shape{}
+	for i, d := range shape {
+		if drop[i] || len(axes) == 0 {
+			kept[i] = 1
+		} else {
+			without = append(without, d)
+		}
+	}
+	return kept, without, nil
 }
 
-func sameShape(op string, a, b *Tensor) error {
-	if !slices.Equal(a.shape, b.shape) {
-		return fmt.Errorf("tensor: %s: %w: %v and %v: want equal shapes", op, ErrShape, a.shape, b.shape)
+// rowsOf returns the vectors of a shape along one axis, the last unless it is given.
+func rowsOf(op string, shape Shape, axis []int) (r kernel.Rows, err error) {
+	at := len(shape) - 1
+	switch {
+	case len(axis) > 1:
+		err = fmt.Errorf("tensor: %s: %w: axes %v: want one, or none for the last", op, ErrInvalid, slices.Clone(axis))
+	case len(axis) == 1:
+		at, err = axisOf(op, shape, axis[0])
+	case len(shape) == 0:
+		err = fmt.Errorf("tensor: %s: %w: a scalar has no last dimension", op, ErrShape)
+	}
+	if err != nil {
+		return r, err
+	}
+	return kernel.Rows{Cols: shape[at], Inner: elements(shape[at+1:])}, nil
+}
+
+func broadcastsTo(op string, from, to Shape) error {
+	out, err := broadcastShape(op, from, to)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(out, to) {
+		return fmt.Errorf("tensor: %s: %w: %v does not broadcast to %v", op, ErrShape, slices.Clone(from), slices.Clone(to))
 	}
 	return nil
 }
