@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // AttentionConfig configures an attention. Its zero value is PyTorch's default.
@@ -60,7 +60,7 @@ func (d Gradients) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, sum
 	if err == nil {
 		err = checkAttended(op, dy, y, sums, a)
 	}
-	if err == nil && ofMask && a.plan.Masking != kernel.FloatMask {
+	if err == nil && ofMask && a.plan.Masking != plan.FloatMask {
 		err = fmt.Errorf("tensor: %s: %w: the gradient of no mask, or of a mask of uint8", op, ErrInvalid)
 	}
 	if err != nil {
@@ -123,7 +123,7 @@ func (d Gradients) SelfAttentionGrad(ctx context.Context, dy, y, sums, qkv, mask
 
 // attentionPlan is the plan of an attention, and the shapes of its result and of its sums.
 type attentionPlan struct {
-	plan        *kernel.Attention
+	plan        *plan.Attention
 	shape, sums Shape
 }
 
@@ -160,13 +160,13 @@ func planSelfAttention(op string, qkv, mask *Tensor, heads int, batchFirst bool,
 		rows, batch = batch, rows
 	}
 	head := n / heads
-	layout := func(columns, at int) kernel.Layout {
+	layout := func(columns, at int) plan.Layout {
 		if batchFirst {
-			return kernel.Layout{Batch: []int{rows * columns, head}, Row: columns, At: at}
+			return plan.Layout{Batch: []int{rows * columns, head}, Row: columns, At: at}
 		}
-		return kernel.Layout{Batch: []int{columns, head}, Row: batch * columns, At: at}
+		return plan.Layout{Batch: []int{columns, head}, Row: batch * columns, At: at}
 	}
-	p := &kernel.Attention{Dims: []int{batch, heads}, L: rows, S: rows, E: head, V: head, Causal: cfg.Causal, Scale: cfg.scale(head)}
+	p := &plan.Attention{Dims: []int{batch, heads}, L: rows, S: rows, E: head, V: head, Causal: cfg.Causal, Scale: cfg.scale(head)}
 	p.Query, p.Key, p.Value, p.Out = layout(3*n, 0), layout(3*n, n), layout(3*n, 2*n), layout(n, 0)
 	p.DQuery, p.DKey, p.DValue = p.Query, p.Key, p.Value
 	if err := maskAttention(op, p, Shape{batch, heads}, mask); err != nil {
@@ -197,8 +197,8 @@ func (rt *Runtime) acquireAttention(op string, mask *Tensor, ts ...*Tensor) (ope
 }
 
 // contiguous is the layout of matrices that follow each other.
-func contiguous(batch Shape, rows, cols int) kernel.Layout {
-	return kernel.Layout{Batch: batchStrides(batch, len(batch), rows*cols), Row: cols}
+func contiguous(batch Shape, rows, cols int) plan.Layout {
+	return plan.Layout{Batch: batchStrides(batch, len(batch), rows*cols), Row: cols}
 }
 
 func (rt *Runtime) planAttention(op string, q, k, v, mask *Tensor, cfg AttentionConfig) (*attentionPlan, error) {
@@ -220,7 +220,7 @@ func (rt *Runtime) planAttention(op string, q, k, v, mask *Tensor, cfg Attention
 }
 
 // planOneAttention is the plan for tensors of their own, without a mask, and the shape of the batch.
-func planOneAttention(op string, q, k, v Shape, cfg AttentionConfig) (*kernel.Attention, Shape, error) {
+func planOneAttention(op string, q, k, v Shape, cfg AttentionConfig) (*plan.Attention, Shape, error) {
 	if min(len(q), len(k), len(v)) < 2 {
 		return nil, nil, fmt.Errorf("tensor: %s: %w: queries %v, keys %v, values %v: want matrices (…, L, E), (…, S, E), (…, S, V)", op, ErrShape, q, k, v)
 	}
@@ -239,27 +239,27 @@ func planOneAttention(op string, q, k, v Shape, cfg AttentionConfig) (*kernel.At
 		return nil, nil, err
 	}
 	rank := len(batch)
-	return &kernel.Attention{Dims: batch, L: l, S: s, E: e, V: n, Causal: cfg.Causal, Scale: cfg.scale(e), Out: contiguous(batch, l, n),
-		Query: kernel.Layout{Batch: batchStrides(bq, rank, l*e), Row: e}, Key: kernel.Layout{Batch: batchStrides(bk, rank, s*e), Row: e},
-		Value:  kernel.Layout{Batch: batchStrides(bv, rank, s*n), Row: n},
+	return &plan.Attention{Dims: batch, L: l, S: s, E: e, V: n, Causal: cfg.Causal, Scale: cfg.scale(e), Out: contiguous(batch, l, n),
+		Query: plan.Layout{Batch: batchStrides(bq, rank, l*e), Row: e}, Key: plan.Layout{Batch: batchStrides(bk, rank, s*e), Row: e},
+		Value:  plan.Layout{Batch: batchStrides(bv, rank, s*n), Row: n},
 		DQuery: contiguous(batch, l, e), DKey: contiguous(batch, s, e), DValue: contiguous(batch, s, n)}, batch, nil
 }
 
 // maskAttention adds a mask to the plan, if it is not nil.
-func maskAttention(op string, p *kernel.Attention, batch Shape, mask *Tensor) error {
-	p.Mask = kernel.Layout{Batch: make([]int, len(batch))}
+func maskAttention(op string, p *plan.Attention, batch Shape, mask *Tensor) error {
+	p.Mask = plan.Layout{Batch: make([]int, len(batch))}
 	if mask == nil {
 		return nil
 	}
 	if err := broadcastsTo(op+": the mask", mask.shape, slices.Concat(batch, Shape{p.L, p.S})); err != nil {
 		return err
 	}
-	p.Masking = kernel.FloatMask
+	p.Masking = plan.FloatMask
 	if mask.is(Uint8) {
-		p.Masking = kernel.BoolMask
+		p.Masking = plan.BoolMask
 	}
 	all := batchStrides(mask.shape, len(batch)+2, 1)
-	p.Mask = kernel.Layout{Batch: all[:len(batch)], Row: all[len(batch)]}
+	p.Mask = plan.Layout{Batch: all[:len(batch)], Row: all[len(batch)]}
 	p.MaskColumn = all[len(batch)+1]
 	return nil
 }
@@ -282,7 +282,7 @@ func (rt *Runtime) attend(ctx context.Context, op string, a *attentionPlan, q, k
 }
 
 // attendGrad computes the gradients, which are 0 where there are no queries, keys or values.
-func (rt *Runtime) attendGrad(ctx context.Context, op string, p *kernel.Attention, d AttentionGrads, dy, y, sums, q, k, v, mask *Tensor) error {
+func (rt *Runtime) attendGrad(ctx context.Context, op string, p *plan.Attention, d AttentionGrads, dy, y, sums, q, k, v, mask *Tensor) error {
 	if p.Count() == 0 || p.L == 0 || p.S == 0 {
 		return rt.memset(op, d.Query, d.Key, d.Value, d.Mask)
 	}

@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // BatchNormConfig is a batch norm and what it keeps. The zero value, with statistics, is PyTorch's default: it does not
@@ -22,11 +22,11 @@ type BatchNormConfig struct {
 }
 
 // plan checks x, whose channels are dimension 1.
-func (c BatchNormConfig) plan(op string, x Shape) (*kernel.BatchNorm, error) {
+func (c BatchNormConfig) plan(op string, x Shape) (*plan.BatchNorm, error) {
 	if len(x) < 2 {
 		return nil, fmt.Errorf("tensor: %s: %w %v: want (n, channels, ...)", op, ErrShape, x)
 	}
-	p := &kernel.BatchNorm{N: x[0], C: x[1], Inner: elements(x[2:]), Training: c.Training, Momentum: c.Momentum, Eps: c.Eps}
+	p := &plan.BatchNorm{N: x[0], C: x[1], Inner: elements(x[2:]), Training: c.Training, Momentum: c.Momentum, Eps: c.Eps}
 	if c.Momentum == 0 {
 		p.Momentum = 0.1
 	}

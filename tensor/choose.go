@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // Maximum returns the greater of a and b, broadcast after NumPy's rules; NaN if one is (torch.maximum).
@@ -56,7 +56,7 @@ func (e Elementwise) Where(ctx context.Context, cond, a, b *Tensor) (*Tensor, er
 	}
 	return rt.result(ctx, "Where", like.dtype, shape, func(out *Tensor) error {
 		c := rt.call(backend.Where, out, cond, a, b)
-		c.Plan = kernel.NewMeeting(out.shape, cond.shape, a.Shape(), b.Shape()) // of what is missing as of a scalar
+		c.Plan = plan.NewMeeting(out.shape, cond.shape, a.Shape(), b.Shape()) // of what is missing as of a scalar
 		return rt.backend.Do(ctx, c)
 	})
 }

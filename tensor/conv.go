@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // A convolution is cross-correlation, as in PyTorch: nothing is flipped. Its result, the gradient of x and that of the
@@ -112,7 +112,7 @@ func (rt *Runtime) convWeightGrad(ctx context.Context, op string, dy, x *Tensor,
 }
 
 // planConvGrad is the plan of the gradients of a convolution of these shapes; dy is that of its result.
-func (rt *Runtime) planConvGrad(op string, c ConvConfig, dy *Tensor, x, w Shape, transposed bool) (*kernel.Conv, error) {
+func (rt *Runtime) planConvGrad(op string, c ConvConfig, dy *Tensor, x, w Shape, transposed bool) (*plan.Conv, error) {
 	for _, shape := range [2]Shape{x, w} {
 		if _, err := byteSize(op, dy.dtype, shape); err != nil {
 			return nil, err

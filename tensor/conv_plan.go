@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // ConvConfig says how the window of a convolution moves. The zero value is PyTorch's default. Each list has one number for
@@ -41,16 +41,16 @@ func eachDim(op, name string, list []int, n, standard, least int) (each [2]int, 
 
 // planConv is the plan of a convolution of x by w, or a transposed one, and the result's shape. dims is the number of dimensions of the
 // window, 1 or 2.
-func (rt *Runtime) planConv(op string, c ConvConfig, x, w Shape, dims int, transposed bool) (*kernel.Conv, Shape, error) {
+func (rt *Runtime) planConv(op string, c ConvConfig, x, w Shape, dims int, transposed bool) (*plan.Conv, Shape, error) {
 	k := planKey{kind: planConvolution}
 	k.lists(x, w, c.Stride, c.Padding, c.Dilation, c.OutputPadding)
 	k.add(c.Groups, dims)
 	k.flags(c.Same, transposed)
-	return shapedBy(rt, &k, func() (*kernel.Conv, Shape, error) { return c.plan(op, x, w, dims, transposed) })
+	return shapedBy(rt, &k, func() (*plan.Conv, Shape, error) { return c.plan(op, x, w, dims, transposed) })
 }
 
 // plan is what planConv remembers.
-func (c ConvConfig) plan(op string, x, w Shape, dims int, transposed bool) (*kernel.Conv, Shape, error) {
+func (c ConvConfig) plan(op string, x, w Shape, dims int, transposed bool) (*plan.Conv, Shape, error) {
 	if len(w) != dims+2 || (len(x) != dims+2 && len(x) != dims+1) {
 		return nil, nil, fmt.Errorf("tensor: %s: %w: x is %v and the weights %v: want %d dimensions, or %d for x of one image", op, ErrShape, x, w, dims+2, dims+1)
 	}
@@ -78,7 +78,7 @@ func (c ConvConfig) plan(op string, x, w Shape, dims int, transposed bool) (*ker
 		return nil, nil, fmt.Errorf("tensor: %s: %w: output padding is for transposed convolutions", op, ErrInvalid)
 	}
 	y[len(y)-dims-1] = outputs
-	p := &kernel.Conv{N: n, Groups: groups, C: inputs, K: outputs / groups,
+	p := &plan.Conv{N: n, Groups: groups, C: inputs, K: outputs / groups,
 		In: [2]int{1, 1}, Out: [2]int{1, 1}, Window: [2]int{1, 1}, Stride: [2]int{1, 1}, Dilation: [2]int{1, 1}}
 	if err := c.windows(op, p, x[len(x)-dims:], y[len(y)-dims:], w[2:], transposed); err != nil {
 		return nil, nil, err
@@ -90,7 +90,7 @@ func (c ConvConfig) plan(op string, x, w Shape, dims int, transposed bool) (*ker
 }
 
 // windows fills the plan, and the result's dimensions y, for those of x and of the window.
-func (c ConvConfig) windows(op string, p *kernel.Conv, x, y, window Shape, transposed bool) error {
+func (c ConvConfig) windows(op string, p *plan.Conv, x, y, window Shape, transposed bool) error {
 	dims := len(x)
 	stride, err := eachDim(op, "stride", c.Stride, dims, 1, 1)
 	if err != nil {

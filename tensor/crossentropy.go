@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // CrossEntropy returns the mean over the rows of logits (n, classes) of -log softmax(row)[label], a scalar
@@ -63,7 +63,7 @@ func (rt *Runtime) crossEntropy(ctx context.Context, logits, labels *Tensor, wan
 
 // entropyWithGrad sets the loss and returns the gradient of the logits, if one launch does both;
 // else nil, and nothing is queued.
-func (rt *Runtime) entropyWithGrad(ctx context.Context, e kernel.Entropy, loss, logits, labels, weight *Tensor, fault *storage) (*Tensor, error) {
+func (rt *Runtime) entropyWithGrad(ctx context.Context, e plan.Entropy, loss, logits, labels, weight *Tensor, fault *storage) (*Tensor, error) {
 	call := rt.call(backend.CrossEntropyWithGrad, loss, logits, logits, labels, weight) // the gradient is like the logits
 	call.Dtype = logits.dtype
 	call.Add(faultRef(fault))
@@ -126,7 +126,7 @@ func (rt *Runtime) acquireLossGrad(op string, x, dloss *Tensor) (operands, error
 }
 
 // acquireClasses checks the operands of a cross entropy, and says how they meet.
-func (rt *Runtime) acquireClasses(op string, logits, labels *Tensor, c *LossConfig) (in operands, e kernel.Entropy, err error) {
+func (rt *Runtime) acquireClasses(op string, logits, labels *Tensor, c *LossConfig) (in operands, e plan.Entropy, err error) {
 	if err := c.Check(op, "IgnoreIndex", "LabelSmoothing", "Weight"); err != nil {
 		return in, e, err
 	}
@@ -139,7 +139,7 @@ func (rt *Runtime) acquireClasses(op string, logits, labels *Tensor, c *LossConf
 	return in, e, err
 }
 
-func entropyOf(op string, logits, labels *Tensor, c *LossConfig) (e kernel.Entropy, err error) {
+func entropyOf(op string, logits, labels *Tensor, c *LossConfig) (e plan.Entropy, err error) {
 	if !logits.dtype.Float() || !labels.is(Int32, Int64) {
 		return e, fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want float32, float64 or bfloat16, and int32 or int64", op, ErrDtype, logits.dtype, labels.dtype)
 	}
@@ -149,9 +149,9 @@ func entropyOf(op string, logits, labels *Tensor, c *LossConfig) (e kernel.Entro
 	case 0:
 		want = Shape{-1} // none are right
 	case 1:
-		e.Rows, want = kernel.Rows{Cols: shape[0], Inner: 1}, Shape{}
+		e.Rows, want = plan.Rows{Cols: shape[0], Inner: 1}, Shape{}
 	default:
-		e.Rows, want = kernel.Rows{Cols: shape[1], Inner: elements(shape[2:])}, append(append(room[:0], shape[0]), shape[2:]...)
+		e.Rows, want = plan.Rows{Cols: shape[1], Inner: elements(shape[2:])}, append(append(room[:0], shape[0]), shape[2:]...)
 	}
 	if !slices.Equal(labels.shape, want) {
 		return e, fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want (n, classes) and (n), with the same dimensions behind",

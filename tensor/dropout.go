@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // Dropout returns x with each element 0 with probability p, and the others over 1-p (torch.nn.functional.dropout). Which ones

@@ -6,10 +6,11 @@ import (
 	"sync"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// faultBytes is the size of a kernel.Fault.
+// faultBytes is the size of a plan.Fault.
 const faultBytes = 16
 
 // A kernel that meets a wrong class label can't return an error, and to read a flag back after each cross entropy would
@@ -103,7 +104,7 @@ func (rt *Runtime) checkFaults(ctx context.Context, op string) error {
 		rt.faults.arm()
 		return fmt.Errorf("tensor: %s: %w", op, err)
 	}
-	f := elementsOf[kernel.Fault](b[:])[0]
+	f := elementsOf[plan.Fault](b[:])[0]
 	if f.Code == 0 {
 		return nil
 	}

@@ -7,8 +7,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // IndexSelect returns the elements of x at the given places of a dimension, in memory of its own (torch.index_select).
@@ -184,10 +183,10 @@ func (d Gradients) GatherGrad(ctx context.Context, dy *Tensor, axis int, index *
 }
 
 // gathering is how index chooses from an array of the given shape.
-func gathering(op string, shape Shape, axis int, index *Tensor) (*kernel.Gather, error) {
+func gathering(op string, shape Shape, axis int, index *Tensor) (*plan.Gather, error) {
 	fits := len(index.shape) == len(shape)
 	if len(shape) == 0 && fits { // a scalar is one element
-		return &kernel.Gather{Columns: &kernel.Placement{}, Length: 1, IndexStride: 1, Rows: 1, XStride: 1}, nil
+		return &plan.Gather{Columns: &plan.Placement{}, Length: 1, IndexStride: 1, Rows: 1, XStride: 1}, nil
 	}
 	axis, err := axisOf(op, shape, axis)
 	if err != nil {
@@ -200,8 +199,8 @@ func gathering(op string, shape Shape, axis int, index *Tensor) (*kernel.Gather,
 		return nil, fmt.Errorf("tensor: %s: %w: the index %v chooses from %v along dimension %d: want as many dimensions, none of the others larger",
 			op, ErrShape, index.shape, shape, axis)
 	}
-	of, from := kernel.Strides(index.shape), kernel.Strides(shape)
-	g := &kernel.Gather{Length: index.shape[axis], IndexStride: of[axis], Rows: shape[axis], XStride: from[axis]}
-	g.Columns = kernel.NewPlacement(slices.Delete(slices.Clone(index.shape), axis, axis+1), slices.Delete(of, axis, axis+1), slices.Delete(from, axis, axis+1))
+	of, from := plan.Strides(index.shape), plan.Strides(shape)
+	g := &plan.Gather{Length: index.shape[axis], IndexStride: of[axis], Rows: shape[axis], XStride: from[axis]}
+	g.Columns = plan.NewPlacement(slices.Delete(slices.Clone(index.shape), axis, axis+1), slices.Delete(of, axis, axis+1), slices.Delete(from, axis, axis+1))
 	return g, nil
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // EmbeddingGrad is the gradient of the weight of [Layers.Embedding], which has so many rows: dy, of the index's shape and

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // infer returns the shape of an operation's result, and gives the call what it takes beside operands.
@@ -34,7 +34,7 @@ func (rt *Runtime) infer(o *opSpec, c *backend.Call, dims []int, ts []*Tensor) (
 				return nil, err
 			}
 		}
-		c.Plan = kernel.NewMeeting(ts[0].shape, ts[1].shape, ts[2].shape)
+		c.Plan = plan.NewMeeting(ts[0].shape, ts[1].shape, ts[2].shape)
 		return ts[0].shape, nil
 	case biased:
 		x, bias := ts[0].shape, ts[1].shape

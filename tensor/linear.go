@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // Linear returns x wᵀ + bias for every row of x (rows, …, in), of weights (out, in) and a bias (out) (torch.nn.functional.linear):

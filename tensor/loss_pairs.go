@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // Losses of elements x and targets t of one shape return the mean over all, a scalar, unless an option says otherwise: they

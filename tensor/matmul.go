@@ -7,8 +7,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // MatMulOption says how MatMul reads a factor. Options may be given one by one or joined by |.
@@ -50,7 +49,7 @@ func (rt *Runtime) matmul(ctx context.Context, p product, out, a, b *Tensor) err
 // one, Src: of the second). Those of the result follow each other.
 type product struct {
 	plan.Product
-	batch *kernel.Placement // nil: one product
+	batch *plan.Placement // nil: one product
 }
 
 // joined is the product with its batch as part of the rows, if every matrix of the first factor is
@@ -134,8 +133,8 @@ func (rt *Runtime) planMatMul(a, b *Tensor, options []MatMulOption, room []int) 
 	k := planKey{kind: planProduct}
 	k.lists(batchA, batchB)
 	k.add(p.M, p.K, p.N)
-	p.batch, _ = remembered(rt, &k, func() (*kernel.Placement, error) {
-		return kernel.NewPlacement(batch, batchStrides(batchA, len(batch), p.M*p.K), batchStrides(batchB, len(batch), p.K*p.N)), nil
+	p.batch, _ = remembered(rt, &k, func() (*plan.Placement, error) {
+		return plan.NewPlacement(batch, batchStrides(batchA, len(batch), p.M*p.K), batchStrides(batchB, len(batch), p.K*p.N)), nil
 	})
 	return p.joined(), shape, nil
 }

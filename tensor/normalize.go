@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // A normalisation saves for its gradient, besides its argument, the mean of each row and 1 over its standard deviation, as a
@@ -22,20 +22,20 @@ type NormConfig struct {
 }
 
 // planNorm checks x and returns the plan and the shape of the weights.
-func (rt *Runtime) planNorm(op string, c NormConfig, x *Tensor) (*kernel.RowNorm, Shape, error) {
+func (rt *Runtime) planNorm(op string, c NormConfig, x *Tensor) (*plan.RowNorm, Shape, error) {
 	k := planKey{kind: planNorm}
 	k.lists(x.shape, c.Shape)
 	k.add(c.Groups, int(x.dtype.Size()))
 	k.flags(c.RMS)
 	k.number(math.Float64bits(c.Eps))
-	return shapedBy(rt, &k, func() (*kernel.RowNorm, Shape, error) {
+	return shapedBy(rt, &k, func() (*plan.RowNorm, Shape, error) {
 		p, weights, err := c.plan(op, x.shape, x.dtype)
 		return p, slices.Clone(weights), err
 	})
 }
 
 // planWeighted is planNorm for x and what its norm is multiplied with and added to, either of which may be nil.
-func (rt *Runtime) planWeighted(op string, c NormConfig, x, weight, bias *Tensor) (*kernel.RowNorm, error) {
+func (rt *Runtime) planWeighted(op string, c NormConfig, x, weight, bias *Tensor) (*plan.RowNorm, error) {
 	p, shape, err := rt.planNorm(op, c, x)
 	if err != nil {
 		return nil, err
@@ -47,8 +47,8 @@ func (rt *Runtime) planWeighted(op string, c NormConfig, x, weight, bias *Tensor
 }
 
 // plan checks x and returns the plan and the shape of the weights.
-func (c NormConfig) plan(op string, x Shape, dtype Dtype) (*kernel.RowNorm, Shape, error) {
-	p := &kernel.RowNorm{N: 1, Groups: 1, Per: 1, Inner: 1, Eps: c.Eps, Centered: !c.RMS}
+func (c NormConfig) plan(op string, x Shape, dtype Dtype) (*plan.RowNorm, Shape, error) {
+	p := &plan.RowNorm{N: 1, Groups: 1, Per: 1, Inner: 1, Eps: c.Eps, Centered: !c.RMS}
 	switch {
 	case !(c.Eps >= 0 && c.Eps <= math.MaxFloat64):
 		return nil, nil, fmt.Errorf("tensor: %s: %w: eps %v: want a number of at least 0", op, ErrInvalid, c.Eps)

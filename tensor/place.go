@@ -8,8 +8,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // Tensors are row-major, so that a permutation, a range inside of a dimension or a concatenation is a copy: one launch
@@ -48,7 +47,7 @@ func (p part) from(axis, index int) part {
 // placeRows is place between parts of tensors as they are, dimension by dimension.
 func (rt *Runtime) placeRows(ctx context.Context, dst, src part, shape []int) error {
 	var to, from [fewDims]int
-	return rt.place(ctx, dst, src, kernel.AppendStrides(to[:0], dst.shape), kernel.AppendStrides(from[:0], src.shape), shape)
+	return rt.place(ctx, dst, src, plan.AppendStrides(to[:0], dst.shape), plan.AppendStrides(from[:0], src.shape), shape)
 }
 
 // place copies a part of the given shape, whose elements are at the strides to and from. Both parts are inside of their tensors.
@@ -60,7 +59,7 @@ func (rt *Runtime) place(ctx context.Context, dst, src part, to, from, shape []i
 	k.lists(shape)
 	k.add(to...)
 	k.add(from...)
-	p, _ := remembered(rt, &k, func() (*kernel.Placement, error) { return kernel.NewPlacement(shape, to, from), nil })
+	p, _ := remembered(rt, &k, func() (*plan.Placement, error) { return plan.NewPlacement(shape, to, from), nil })
 	c := rt.calls.New(backend.Place, dst.dtype)
 	c.Add(dst.ref())
 	c.Add(src.ref())
@@ -81,7 +80,7 @@ func (rt *Runtime) Permute(ctx context.Context, x *Tensor, dims ...int) (*Tensor
 	}
 	shape, strides := make(Shape, len(dims)), make([]int, len(dims))
 	seen := make([]bool, len(dims))
-	all := kernel.Strides(x.shape)
+	all := plan.Strides(x.shape)
 	for i, d := range dims {
 		axis, err := axisOf("Permute", x.shape, d)
 		if err != nil {
@@ -95,7 +94,7 @@ func (rt *Runtime) Permute(ctx context.Context, x *Tensor, dims ...int) (*Tensor
 	}
 	return rt.result(ctx, "Permute", x.dtype, shape, func(out *Tensor) error {
 		var room [fewDims]int
-		return rt.place(ctx, whole(out), whole(x), kernel.AppendStrides(room[:0], shape), strides, shape)
+		return rt.place(ctx, whole(out), whole(x), plan.AppendStrides(room[:0], shape), strides, shape)
 	})
 }
 

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/internal/race"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // How shapes meet, how a window moves, and what a sum runs over depends on shapes and options alone, and a training asks it of the same ones
@@ -142,24 +142,24 @@ func shapedBy[P any](rt *Runtime, k *planKey, make func() (P, Shape, error)) (pl
 }
 
 // broadcast plans an operation on two operands. How equal shapes meet depends on the number of their elements alone.
-func (rt *Runtime) broadcast(out, a, b Shape) *kernel.Broadcast {
+func (rt *Runtime) broadcast(out, a, b Shape) *plan.Broadcast {
 	k := planKey{kind: planBroadcast}
 	if slices.Equal(out, a) && slices.Equal(out, b) {
 		line := [1]int{elements(out)}
 		k.add(line[0])
-		p, _ := remembered(rt, &k, func() (*kernel.Broadcast, error) { return kernel.NewBroadcast(line[:], line[:], line[:]), nil })
+		p, _ := remembered(rt, &k, func() (*plan.Broadcast, error) { return plan.NewBroadcast(line[:], line[:], line[:]), nil })
 		return p
 	}
 	k.lists(out, a, b)
-	p, _ := remembered(rt, &k, func() (*kernel.Broadcast, error) { return kernel.NewBroadcast(out, a, b), nil })
+	p, _ := remembered(rt, &k, func() (*plan.Broadcast, error) { return plan.NewBroadcast(out, a, b), nil })
 	return p
 }
 
 // reduction plans a sum of x to a shape in which the dimensions that it runs over are 1.
-func (rt *Runtime) reduction(x, kept Shape) *kernel.Reduction {
+func (rt *Runtime) reduction(x, kept Shape) *plan.Reduction {
 	k := planKey{kind: planReduction}
 	k.lists(x, kept)
-	p, _ := remembered(rt, &k, func() (*kernel.Reduction, error) { return kernel.NewReduction(x, kept), nil })
+	p, _ := remembered(rt, &k, func() (*plan.Reduction, error) { return plan.NewReduction(x, kept), nil })
 	return p
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // PoolingConfig says how the window of a pooling moves. Each list has one number for both dimensions, or two: height and
@@ -23,12 +23,12 @@ type PoolingConfig struct {
 }
 
 // planPool is the plan of a pooling of x, of the greatest elements or of averages, and the result's shape.
-func (rt *Runtime) planPool(op string, c PoolingConfig, greatest bool, x Shape) (*kernel.Pool, Shape, error) {
+func (rt *Runtime) planPool(op string, c PoolingConfig, greatest bool, x Shape) (*plan.Pool, Shape, error) {
 	k := planKey{kind: planPooling}
 	k.lists(x, c.Kernel, c.Stride, c.Padding, c.Dilation)
 	k.add(c.Divisor)
 	k.flags(c.Ceil, c.ExcludePadding, greatest)
-	return shapedBy(rt, &k, func() (*kernel.Pool, Shape, error) {
+	return shapedBy(rt, &k, func() (*plan.Pool, Shape, error) {
 		if greatest {
 			return c.maxPlan(op, x)
 		}
@@ -37,7 +37,7 @@ func (rt *Runtime) planPool(op string, c PoolingConfig, greatest bool, x Shape) 
 }
 
 // plan checks x, whose last two dimensions are pooled, and returns the plan and the result's shape.
-func (c PoolingConfig) plan(op string, x Shape) (*kernel.Pool, Shape, error) {
+func (c PoolingConfig) plan(op string, x Shape) (*plan.Pool, Shape, error) {
 	if len(x) != 3 && len(x) != 4 {
 		return nil, nil, fmt.Errorf("tensor: %s: %w %v: want (n, channels, height, width) or (channels, height, width)", op, ErrShape, x)
 	}
@@ -62,7 +62,7 @@ func (c PoolingConfig) plan(op string, x Shape) (*kernel.Pool, Shape, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &kernel.Pool{Planes: elements(x[:len(x)-2]), ExcludePadding: c.ExcludePadding, HasDivisor: c.Divisor != 0, Divisor: c.Divisor}
+	p := &plan.Pool{Planes: elements(x[:len(x)-2]), ExcludePadding: c.ExcludePadding, HasDivisor: c.Divisor != 0, Divisor: c.Divisor}
 	y := slices.Clone(x)
 	for d := range 2 {
 		size, span, step := int64(x[len(x)-2+d]), int64(dilation[d])*int64(window[d]-1)+1, int64(stride[d])
@@ -105,7 +105,7 @@ func (l Layers) MaxPool2d(ctx context.Context, x *Tensor, c PoolingConfig) (y, i
 	return rt.pair(ctx, op, x.dtype, shape, Int32, shape, func(y, indices *Tensor) error { return rt.planned(ctx, backend.MaxPool, p, y, indices, x) })
 }
 
-func (c PoolingConfig) maxPlan(op string, x Shape) (*kernel.Pool, Shape, error) {
+func (c PoolingConfig) maxPlan(op string, x Shape) (*plan.Pool, Shape, error) {
 	if c.ExcludePadding || c.Divisor != 0 {
 		return nil, nil, fmt.Errorf("tensor: %s: %w: ExcludePadding and Divisor are for averages", op, ErrInvalid)
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // AvgPool2d returns the average of every window of x (n, channels, height, width), or (channels, height, width)
@@ -25,10 +25,10 @@ func (d Gradients) AvgPool2dGrad(ctx context.Context, dy *Tensor, shape []int, c
 
 // averages plans averages over the windows of c.
 func (rt *Runtime) averages(c PoolingConfig) planPooled {
-	return func(op string, x Shape) (*kernel.Pool, Shape, error) { return rt.planPool(op, c, false, x) }
+	return func(op string, x Shape) (*plan.Pool, Shape, error) { return rt.planPool(op, c, false, x) }
 }
 
-func (c PoolingConfig) avgPlan(op string, x Shape) (*kernel.Pool, Shape, error) {
+func (c PoolingConfig) avgPlan(op string, x Shape) (*plan.Pool, Shape, error) {
 	if c.Dilation != nil {
 		return nil, nil, fmt.Errorf("tensor: %s: %w: averages take no dilation", op, ErrInvalid)
 	}
@@ -48,8 +48,8 @@ func (d Gradients) AdaptiveAvgPool2dGrad(ctx context.Context, dy *Tensor, shape 
 	return d.rt.avgPoolGrad(ctx, "AdaptiveAvgPool2dGrad", dy, shape, adaptivePlan(size))
 }
 
-func adaptivePlan(size []int) func(op string, x Shape) (*kernel.Pool, Shape, error) {
-	return func(op string, x Shape) (*kernel.Pool, Shape, error) {
+func adaptivePlan(size []int) func(op string, x Shape) (*plan.Pool, Shape, error) {
+	return func(op string, x Shape) (*plan.Pool, Shape, error) {
 		sizes, err := eachDim(op, "size", size, 2, 0, -1)
 		if err != nil {
 			return nil, nil, err
@@ -57,7 +57,7 @@ func adaptivePlan(size []int) func(op string, x Shape) (*kernel.Pool, Shape, err
 		if len(size) == 0 || (len(x) != 3 && len(x) != 4) {
 			return nil, nil, fmt.Errorf("tensor: %s: %w: x is %v and the size %v: want 3 or 4 dimensions, and one number or two", op, ErrShape, x, size)
 		}
-		p, y := &kernel.Pool{Planes: elements(x[:len(x)-2]), Adaptive: true}, slices.Clone(x)
+		p, y := &plan.Pool{Planes: elements(x[:len(x)-2]), Adaptive: true}, slices.Clone(x)
 		for d, n := range sizes {
 			at := len(x) - 2 + d
 			if n >= 0 {
@@ -72,7 +72,7 @@ func adaptivePlan(size []int) func(op string, x Shape) (*kernel.Pool, Shape, err
 	}
 }
 
-type planPooled func(op string, x Shape) (*kernel.Pool, Shape, error)
+type planPooled func(op string, x Shape) (*plan.Pool, Shape, error)
 
 func (rt *Runtime) avgPool(ctx context.Context, op string, x *Tensor, plan planPooled) (*Tensor, error) {
 	in, err := rt.acquireFloats(op, x)

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // RecurrentKind is what a recurrent layer's steps compute.

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // elements is the number of elements of a shape without negative dimensions. No dimensions: a scalar, 1.
@@ -112,7 +112,7 @@ func reducedShape(op string, shape Shape, axes []int) (kept, without Shape, err 
 }
 
 // rowsOf returns the vectors of a shape along one axis, the last unless it is given.
-func rowsOf(op string, shape Shape, axis []int) (r kernel.Rows, err error) {
+func rowsOf(op string, shape Shape, axis []int) (r plan.Rows, err error) {
 	at := len(shape) - 1
 	switch {
 	case len(axis) > 1:
@@ -125,7 +125,7 @@ func rowsOf(op string, shape Shape, axis []int) (r kernel.Rows, err error) {
 	if err != nil {
 		return r, err
 	}
-	return kernel.Rows{Cols: shape[at], Inner: elements(shape[at+1:])}, nil
+	return plan.Rows{Cols: shape[at], Inner: elements(shape[at+1:])}, nil
 }
 
 func broadcastsTo(op string, from, to Shape) error {

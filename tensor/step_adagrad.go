@@ -2,7 +2,7 @@ package tensor
 
 import (
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // Adagrad is a step of torch.optim.Adagrad. The state is the sums of the squares of the gradients.
@@ -21,10 +21,10 @@ func (s *Adagrad) check() error { return checkStepNumber(s.Step) }
 
 func (*Adagrad) momentum() (float64, int) { return 0, -1 }
 
-func (s *Adagrad) shared(n *kernel.Numbers) {
-	*kernel.NumbersOf[kernel.AdagradShared](&n[0]) = kernel.AdagradShared{Decay: s.WeightDecay, Eps: s.Eps, Sign: sign(s.Maximize)}
+func (s *Adagrad) shared(n *plan.Numbers) {
+	*plan.NumbersOf[plan.AdagradShared](&n[0]) = plan.AdagradShared{Decay: s.WeightDecay, Eps: s.Eps, Sign: sign(s.Maximize)}
 }
 
 func (s *Adagrad) own(first *float64) {
-	*kernel.NumbersOf[kernel.AdagradOwn](first) = kernel.AdagradOwn{Rate: s.LR / (1 + float64(s.Step-1)*s.LRDecay)}
+	*plan.NumbersOf[plan.AdagradOwn](first) = plan.AdagradOwn{Rate: s.LR / (1 + float64(s.Step-1)*s.LRDecay)}
 }

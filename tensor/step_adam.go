@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // Adam is a step of torch.optim.Adam, or AdamW if the decay is decoupled. The state is the first
@@ -25,19 +25,19 @@ func (s *Adam) check() error { return checkStepNumber(s.Step) }
 
 func (*Adam) momentum() (float64, int) { return 0, -1 }
 
-func (s *Adam) shared(n *kernel.Numbers) {
-	k := kernel.AdamShared{Beta2: s.Beta2, C2: 1 - s.Beta2, Eps: s.Eps, Decay: s.WeightDecay, Sign: sign(s.Maximize)}
+func (s *Adam) shared(n *plan.Numbers) {
+	k := plan.AdamShared{Beta2: s.Beta2, C2: 1 - s.Beta2, Eps: s.Eps, Decay: s.WeightDecay, Sign: sign(s.Maximize)}
 	if s.Decoupled {
 		k.Decay = 0
 	}
-	*kernel.NumbersOf[kernel.AdamShared](&n[0]) = k
+	*plan.NumbersOf[plan.AdamShared](&n[0]) = k
 }
 
 func (s *Adam) own(first *float64) {
 	t := float64(s.Step)
-	k := kernel.AdamOwn{Size: s.LR / (1 - math.Pow(s.Beta1, t)), Correction: math.Sqrt(1 - math.Pow(s.Beta2, t)), Shrink: 1, C1: 1 - s.Beta1}
+	k := plan.AdamOwn{Size: s.LR / (1 - math.Pow(s.Beta1, t)), Correction: math.Sqrt(1 - math.Pow(s.Beta2, t)), Shrink: 1, C1: 1 - s.Beta1}
 	if s.Decoupled {
 		k.Shrink = 1 - s.LR*s.WeightDecay
 	}
-	*kernel.NumbersOf[kernel.AdamOwn](first) = k
+	*plan.NumbersOf[plan.AdamOwn](first) = k
 }

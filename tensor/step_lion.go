@@ -2,7 +2,7 @@ package tensor
 
 import (
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // Lion is a step of Lion, whose decay is decoupled (Chen et al., Symbolic Discovery of Optimization
@@ -20,10 +20,10 @@ func (*Lion) check() error { return nil }
 
 func (*Lion) momentum() (float64, int) { return 0, -1 }
 
-func (s *Lion) shared(n *kernel.Numbers) {
-	*kernel.NumbersOf[kernel.LionShared](&n[0]) = kernel.LionShared{Beta1: s.Beta1, C1: 1 - s.Beta1, Beta2: s.Beta2, C2: 1 - s.Beta2, Sign: sign(s.Maximize)}
+func (s *Lion) shared(n *plan.Numbers) {
+	*plan.NumbersOf[plan.LionShared](&n[0]) = plan.LionShared{Beta1: s.Beta1, C1: 1 - s.Beta1, Beta2: s.Beta2, C2: 1 - s.Beta2, Sign: sign(s.Maximize)}
 }
 
 func (s *Lion) own(first *float64) {
-	*kernel.NumbersOf[kernel.LionOwn](first) = kernel.LionOwn{Rate: s.LR, Shrink: 1 - s.LR*s.WeightDecay}
+	*plan.NumbersOf[plan.LionOwn](first) = plan.LionOwn{Rate: s.LR, Shrink: 1 - s.LR*s.WeightDecay}
 }

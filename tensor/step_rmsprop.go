@@ -2,7 +2,7 @@ package tensor
 
 import (
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // RMSprop is a step of torch.optim.RMSprop. The state is the means of the squares of the gradients,
@@ -21,10 +21,10 @@ func (*RMSprop) check() error { return nil }
 
 func (s *RMSprop) momentum() (float64, int) { return s.Momentum, 2 }
 
-func (s *RMSprop) shared(n *kernel.Numbers) {
-	*kernel.NumbersOf[kernel.RMSpropShared](&n[0]) = kernel.RMSpropShared{Alpha: s.Alpha, C: 1 - s.Alpha, Eps: s.Eps, Decay: s.WeightDecay, Sign: sign(s.Maximize)}
+func (s *RMSprop) shared(n *plan.Numbers) {
+	*plan.NumbersOf[plan.RMSpropShared](&n[0]) = plan.RMSpropShared{Alpha: s.Alpha, C: 1 - s.Alpha, Eps: s.Eps, Decay: s.WeightDecay, Sign: sign(s.Maximize)}
 }
 
 func (s *RMSprop) own(first *float64) {
-	*kernel.NumbersOf[kernel.RMSpropOwn](first) = kernel.RMSpropOwn{Rate: s.LR, Momentum: s.Momentum}
+	*plan.NumbersOf[plan.RMSpropOwn](first) = plan.RMSpropOwn{Rate: s.LR, Momentum: s.Momentum}
 }

@@ -2,7 +2,7 @@ package tensor
 
 import (
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // SGD is a step of torch.optim.SGD. The state is the momentum buffer, which may be nil if Momentum
@@ -22,10 +22,10 @@ func (*SGD) check() error { return nil }
 
 func (s *SGD) momentum() (float64, int) { return s.Momentum, 0 }
 
-func (s *SGD) shared(n *kernel.Numbers) {
-	*kernel.NumbersOf[kernel.SGDShared](&n[0]) = kernel.SGDShared{Keep: 1 - s.Dampening, Decay: s.WeightDecay, Sign: sign(s.Maximize), Nesterov: asNumber(s.Nesterov)}
+func (s *SGD) shared(n *plan.Numbers) {
+	*plan.NumbersOf[plan.SGDShared](&n[0]) = plan.SGDShared{Keep: 1 - s.Dampening, Decay: s.WeightDecay, Sign: sign(s.Maximize), Nesterov: asNumber(s.Nesterov)}
 }
 
 func (s *SGD) own(first *float64) {
-	*kernel.NumbersOf[kernel.SGDOwn](first) = kernel.SGDOwn{Rate: s.LR, Momentum: s.Momentum, First: asNumber(s.First)}
+	*plan.NumbersOf[plan.SGDOwn](first) = plan.SGDOwn{Rate: s.LR, Momentum: s.Momentum, First: asNumber(s.First)}
 }

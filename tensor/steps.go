@@ -8,6 +8,7 @@ import (
 
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -19,7 +20,7 @@ type stepper interface {
 	// momentum returns the momentum and the index of its buffer in the state, or 0 and -1. A buffer is
 	// left alone, and may be nil, if the momentum is 0.
 	momentum() (momentum float64, buffer int)
-	shared(*kernel.Numbers)
+	shared(*plan.Numbers)
 	own(first *float64)
 }
 
@@ -36,7 +37,7 @@ type update struct {
 // step, so that a step makes no garbage.
 type steps struct {
 	update  update
-	shared  []kernel.Numbers
+	shared  []plan.Numbers
 	list    backend.List
 	nexts   []func() (stepper, error)
 	written []*Tensor
@@ -106,7 +107,7 @@ func (s *steps) add(rt *Runtime, rule *kernel.Rule, name string, i int) error {
 	for _, t := range u.state {
 		s.list.Refs, s.written = append(s.list.Refs, t.ref()), append(s.written, t)
 	}
-	s.shared = append(s.shared, kernel.Numbers{})
+	s.shared = append(s.shared, plan.Numbers{})
 	u.step.shared(&s.shared[i])
 	s.list.Own = slices.Grow(s.list.Own, width)[:(i+1)*width]
 	u.step.own(&s.list.Own[i*width])

@@ -17,74 +17,75 @@ type family struct {
 	base string
 }
 
-// families is the table of operations.
+// families is the table of operations. The comments name what a call has beside operands, of package
+// plan: a pointer is Call.Plan, and the others are Call.Params.
 var families = []family{
 	// Elementwise. Parameters of functions are C.
 	{name: "Map", operands: "=y x", ops: functions},
 	{name: "MapGrad", operands: "=dx dy saved", ops: slopes},
-	{name: "Zip", operands: "=y a b", ops: "add; sub; mul; div; relu grad; tanh grad; sigmoid grad; sqrt grad; square grad; broadcast; maximum; minimum"}, // *kernel.Broadcast
+	{name: "Zip", operands: "=y a b", ops: "add; sub; mul; div; relu grad; tanh grad; sigmoid grad; sqrt grad; square grad; broadcast; maximum; minimum"}, // *plan.Broadcast
 	{name: "Bias", operands: "=y x bias", ops: "add bias; add bias, relu"},
 	{operands: "=dx =dbias dy y", ops: "relu bias grad", base: "relu grad"},
-	{operands: "=y condition a? b?", ops: "where"},                                   // *kernel.Meeting
-	{name: "ExtremeGrad", operands: "=da dy a b", ops: "minimum grad; maximum grad"}, // *kernel.Meeting
-	{operands: "=y x seed?", ops: "dropout"},                                         // Dropping
+	{operands: "=y condition a? b?", ops: "where"},                                   // *plan.Meeting
+	{name: "ExtremeGrad", operands: "=da dy a b", ops: "minimum grad; maximum grad"}, // *plan.Meeting
+	{operands: "=y x seed?", ops: "dropout"},                                         // plan.Drop
 
 	// Elements that move. C[0] is the value of fill and pad.
 	{operands: "=y", ops: "fill"},
 	{operands: "=y x", ops: "convert"},
-	{operands: "+y x", ops: "place"},                                     // *kernel.Placement
-	{operands: "=y x", ops: "pad", base: "fill"},                         // Padding
-	{operands: "=y x", ops: "transpose"},                                 // Matrix
+	{operands: "+y x", ops: "place"},                                     // *plan.Placement
+	{operands: "=y x", ops: "pad", base: "fill"},                         // plan.Pad
+	{operands: "=y x", ops: "transpose"},                                 // plan.Matrix
 	{operands: "=y x index +fault", ops: "take"},                         // plan.Take
-	{operands: "=order =spare index", ops: "sort index"},                 // Sorting
-	{operands: "+dx dy order", ops: "take grad"},                         // Taking
-	{operands: "=dx dy index", ops: "scan grad", base: "take grad"},      // Taking
-	{operands: "+dx dy index", ops: "scan grad onto", base: "take grad"}, // Taking
-	{operands: "=y x index +fault", ops: "gather"},                       // *kernel.Gather
-	{operands: "+dx dy index", ops: "gather grad"},                       // *kernel.Gather
+	{operands: "=order =spare index", ops: "sort index"},                 // plan.Sort
+	{operands: "+dx dy order", ops: "take grad"},                         // plan.TakeGrad
+	{operands: "=dx dy index", ops: "scan grad", base: "take grad"},      // plan.TakeGrad
+	{operands: "+dx dy index", ops: "scan grad onto", base: "take grad"}, // plan.TakeGrad
+	{operands: "=y x index +fault", ops: "gather"},                       // *plan.Gather
+	{operands: "+dx dy index", ops: "gather grad"},                       // *plan.Gather
 
 	// Reductions.
-	{operands: "=y x", ops: "sum"},                                          // *kernel.Reduction; C[0] is the divisor
-	{name: "Statistic", operands: "=y x", ops: "amax; max; logsumexp; var"}, // *kernel.Reduction; C[0] is the correction
+	{operands: "=y x", ops: "sum"},                                          // *plan.Reduction; C[0] is the divisor
+	{name: "Statistic", operands: "=y x", ops: "amax; max; logsumexp; var"}, // *plan.Reduction; C[0] is the correction
 	{name: "StatisticGrad", operands: "=dx dy x y?", ops: "amax grad; max grad; logsumexp grad; var grad"},
-	{name: "RowSoftmax", operands: "=y x", ops: "softmax; log softmax"}, // kernel.Rows
+	{name: "RowSoftmax", operands: "=y x", ops: "softmax; log softmax"}, // plan.Rows
 	{name: "RowSoftmaxGrad", operands: "=dx dy y", ops: "softmax grad; log softmax grad"},
 	{operands: "=index x", ops: "argmax"},
-	{operands: "=loss logits labels weights? +fault", ops: "cross entropy"}, // kernel.Entropy
+	{operands: "=loss logits labels weights? +fault", ops: "cross entropy"}, // plan.Entropy
 	{operands: "=loss =dlogits logits labels weights? +fault", ops: "cross entropy with grad", base: "cross entropy"},
 	{operands: "=dlogits logits labels weights? dloss", ops: "cross entropy grad"},
-	{name: "Loss", operands: "=loss x target weight? positive?", ops: "mse loss; l1 loss; huber loss; binary cross entropy"}, // Losing; C is delta and the divisor
+	{name: "Loss", operands: "=loss x target weight? positive?", ops: "mse loss; l1 loss; huber loss; binary cross entropy"}, // plan.Loss; C is delta and the divisor
 	{name: "LossGrad", operands: "=dx dloss x target weight? positive?", ops: "mse loss grad; l1 loss grad; huber loss grad; binary cross entropy grad"},
 
 	// Normalisation.
-	{operands: "=y =stats x weight? bias?", ops: "normalize"}, // *kernel.RowNorm
+	{operands: "=y =stats x weight? bias?", ops: "normalize"}, // *plan.RowNorm
 	{operands: "=sum =y =stats x other weight? bias?", ops: "add normalize", base: "normalize"},
 	{operands: "=dx =dweight? =dbias? dy x weight? stats", ops: "normalize grad"},
 	{operands: "+dx =dweight? =dbias? dy x weight? stats", ops: "normalize grad onto", base: "normalize grad"},
 	{operands: "=dweight? =dbias? dy x stats", ops: "normalize weight grad"},
-	{operands: "=y =stats x weight? bias? mean variance batches?", ops: "batch norm"}, // *kernel.BatchNorm
+	{operands: "=y =stats x weight? bias? mean variance batches?", ops: "batch norm"}, // *plan.BatchNorm
 	{operands: "=y =stats x weight? bias? +mean? +variance? +batches?", ops: "batch norm training"},
 	{operands: "=dx? =dweight? =dbias? dy x weight? stats", ops: "batch norm grad"},
 
-	// Products and what is made of them. The plan of a batch of products is a *kernel.Placement.
-	{operands: "=y a b", ops: "matmul"}, // Product
+	// Products and what is made of them. The plan of a batch of products is a *plan.Placement.
+	{operands: "=y a b", ops: "matmul"}, // plan.Product
 	{name: "Linear", operands: "=y x weight bias", ops: "matmul, add bias; matmul, add bias, relu", base: "matmul"},
 	{operands: "=dw dy x =dbias", ops: "matmul sums", base: "matmul"},
 	{operands: "=dx dy weight y", ops: "matmul masked", base: "matmul"},
-	{name: "Convolution", operands: "=y x weight bias?", ops: "conv; conv input grad"}, // *kernel.Conv
+	{name: "Convolution", operands: "=y x weight bias?", ops: "conv; conv input grad"}, // *plan.Conv
 	{operands: "=dweight dy x", ops: "conv weight grad"},
-	{name: "MaxPooling", operands: "=y =index x", ops: "max pool"}, // *kernel.Pool
+	{name: "MaxPooling", operands: "=y =index x", ops: "max pool"}, // *plan.Pool
 	{operands: "=dx dy index", ops: "max pool grad"},
 	{name: "AveragePooling", operands: "=y x", ops: "avg pool; avg pool grad"},
-	{operands: "=y =sums q k v mask?", ops: "attention"}, // *kernel.Attention
+	{operands: "=y =sums q k v mask?", ops: "attention"}, // *plan.Attention
 	{operands: "=dq =dk =dv =dmask? dy y sums q k v mask?", ops: "attention grad"},
-	{name: "Cell", operands: "+gates hidden? bias? h? c? =newh =newc? =kept?", ops: "rnn tanh cell; rnn relu cell; lstm cell; gru cell"}, // Stepping
+	{name: "Cell", operands: "+gates hidden? bias? h? c? =newh =newc? =kept?", ops: "rnn tanh cell; rnn relu cell; lstm cell; gru cell"}, // plan.Cell
 	{name: "CellGrad", operands: "+gates =dhidden? dy dh? +carry? h? c? newh newc? kept?", ops: "rnn tanh cell grad; rnn relu cell grad; lstm cell grad; gru cell grad"},
 
-	// Optimisers (kernel.Rule), norms and clips.
-	{name: "Step", operands: "|+p g +state? +state? +state?", ops: rules}, // kernel.Numbers
+	// Optimisers, norms and clips.
+	{name: "Step", operands: "|+p g +state? +state? +state?", ops: rules}, // plan.Numbers, the shared numbers of the rule; its own begin an item of Own
 	{operands: "|x =part", ops: "norm"},                                   // C[0] is which norm
-	{operands: "=total +parts", ops: "norm of norms"},                     // Totaling; C[0] is which norm
+	{operands: "=total +parts", ops: "norm of norms"},                     // plan.NormTotal; C[0] is which norm
 	{operands: "norm|+x", ops: "clip"},                                    // C[0] is the most
 	{operands: "|+x", ops: "bound"},                                       // C[0] is the most
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
@@ -44,17 +44,17 @@ func attends(b *Backend, c *backend.Call) bool {
 	if !c.Narrow {
 		return table[c.Op].kernel.has(c.Dtype)
 	}
-	p := c.Plan.(*kernel.Attention)
+	p := c.Plan.(*plan.Attention)
 	e := editionOf(p)
-	return e < len(attentionForward) && attentionForward[e].has(c.Dtype) && p.Masking == kernel.NoMask && b.hasMatrixUnits()
+	return e < len(attentionForward) && attentionForward[e].has(c.Dtype) && p.Masking == plan.NoMask && b.hasMatrixUnits()
 }
 
 // editionOf is the number of the edition with matrix units; there is none if heads are too wide.
-func editionOf(p *kernel.Attention) int { return max(1, (max(p.E, p.V)+63)/64) }
+func editionOf(p *plan.Attention) int { return max(1, (max(p.E, p.V)+63)/64) }
 
 // attentionTiles makes it a launch with a block for each tile of rows, element of the batch and
 // part of the columns. It returns the kernel of the edition for the launch's dtype.
-func (l *launcher) attentionTiles(p *kernel.Attention, rows, cols int, k [3]name) name {
+func (l *launcher) attentionTiles(p *plan.Attention, rows, cols int, k [3]name) name {
 	l.Blocks(tiles(rows), tileSide, 8)
 	l.Grid[1], l.Grid[2] = uint32(min(p.Count(), maxGridY)), uint32(max(1, (cols+attentionColumns-1)/attentionColumns))
 	if !l.c.Narrow {
@@ -67,17 +67,17 @@ func (l *launcher) attentionTiles(p *kernel.Attention, rows, cols int, k [3]name
 }
 
 // shortTiles makes it a launch with a block for each few rows and element of the batch.
-func (l *launcher) shortTiles(p *kernel.Attention, n int) {
+func (l *launcher) shortTiles(p *plan.Attention, n int) {
 	l.Blocks(n, 256, 1).Grid[1] = uint32(min(p.Count(), maxGridY))
 }
 
 // isShort is whether the kernel for short sequences does it.
-func isShort(p *kernel.Attention, k name, d backend.Dtype) bool {
+func isShort(p *plan.Attention, k name, d backend.Dtype) bool {
 	return k.has(d) && max(p.L, p.S, p.E, p.V) <= shortMost
 }
 
 func attention(_ context.Context, l *launcher, _ name) error {
-	p, k := l.c.Plan.(*kernel.Attention), attentionShort
+	p, k := l.c.Plan.(*plan.Attention), attentionShort
 	if isShort(p, k, l.Dtype) {
 		l.shortTiles(p, (p.L+shortRows-1)/shortRows)
 	} else {
@@ -88,9 +88,9 @@ func attention(_ context.Context, l *launcher, _ name) error {
 
 // attended is what all kernels of attention end with: queries, keys, values and a mask, from an
 // operand on.
-func (l *launcher) attended(p *kernel.Attention, first int) *launcher {
+func (l *launcher) attended(p *plan.Attention, first int) *launcher {
 	l.from(first, p.Query.At).from(first+1, p.Key.At).from(first+2, p.Value.At).operands(first + 3)
-	layouts := [...]*kernel.Layout{&p.Query, &p.Key, &p.Value, &p.Out, &p.Mask, &p.DQuery, &p.DKey, &p.DValue}
+	layouts := [...]*plan.Layout{&p.Query, &p.Key, &p.Value, &p.Out, &p.Mask, &p.DQuery, &p.DKey, &p.DValue}
 	// The dimensions of the batch, without those of 1, and each layout's strides.
 	var lists [1 + len(layouts)][launch.MaxDims]int
 	n := 0
@@ -132,7 +132,7 @@ const (
 )
 
 func attentionGrad(ctx context.Context, l *launcher, _ name) error {
-	p := l.c.Plan.(*kernel.Attention)
+	p := l.c.Plan.(*plan.Attention)
 	if l.arg(attentionDMask).None() && isShort(p, attentionShortGrad, l.Dtype) {
 		l.shortTiles(p, (p.L+shortRows-1)/shortRows+(p.S+shortRows-1)/shortRows)
 		l.from(attentionDQ, p.DQuery.At).from(attentionDK, p.DKey.At).from(attentionDV, p.DValue.At)

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // The operands of a step of a recurrent layer, and of its gradient, are those of the families Cell

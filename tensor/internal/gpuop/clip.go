@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/launch"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 func clips(t *entries) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // convTile is one of the editions of the kernels of a convolution, by the tile of the result that a
@@ -77,7 +77,7 @@ func (l *launcher) convTiles(t convTile, rows, cols, products int) *launcher {
 }
 
 // conv is the kernels' struct of that name.
-func (l *launcher) conv(p *kernel.Conv) *launcher {
+func (l *launcher) conv(p *plan.Conv) *launcher {
 	return l.Word(p.N, p.Groups, p.C, p.K).axes(p.In, p.Out, p.Window, p.Stride, p.Pad, p.Dilation)
 }
 
@@ -91,14 +91,14 @@ func (l *launcher) axes(pairs ...[2]int) *launcher {
 
 // pool has a thread for each element of the result.
 func pool(_ context.Context, l *launcher, k name) error {
-	p := l.c.Plan.(*kernel.Pool)
+	p := l.c.Plan.(*plan.Pool)
 	l.Each(l.arg(0).Count()).all().Word(p.Planes).axes(p.In, p.Out, p.Window, p.Stride, p.Pad, p.Dilation)
 	return l.Flag(p.Adaptive, p.ExcludePadding, p.HasDivisor).Word(p.Divisor).run(k)
 }
 
 // fits refuses what the kernels count with 32 bits: the pixels of a channel, and the numbers that a
 // result is a sum of.
-func fits(p *kernel.Conv) error {
+func fits(p *plan.Conv) error {
 	const most = 1 << 30
 	window := float64(p.Window[0]) * float64(p.Window[1])
 	size := max(float64(p.In[0])*float64(p.In[1]), float64(p.Out[0])*float64(p.Out[1]), float64(p.C)*window, float64(p.K)*window)
@@ -112,7 +112,7 @@ func fits(p *kernel.Conv) error {
 }
 
 func conv(_ context.Context, l *launcher, _ name) error {
-	p := l.c.Plan.(*kernel.Conv)
+	p := l.c.Plan.(*plan.Conv)
 	if err := fits(p); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func conv(_ context.Context, l *launcher, _ name) error {
 }
 
 func convInputGrad(_ context.Context, l *launcher, _ name) error {
-	p := l.c.Plan.(*kernel.Conv)
+	p := l.c.Plan.(*plan.Conv)
 	if err := fits(p); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ const (
 )
 
 // weightParts is the number of parts, and the places in each but the last.
-func weightParts(p *kernel.Conv, tiles, weights int) (parts, chunk int) {
+func weightParts(p *plan.Conv, tiles, weights int) (parts, chunk int) {
 	places := p.N * p.Places()
 	parts = max(1, min(fewTiles/max(1, tiles), maxPartial/weights, places/leastPlaces))
 	chunk = ((places+parts-1)/parts + 15) / 16 * 16
@@ -164,7 +164,7 @@ func weightParts(p *kernel.Conv, tiles, weights int) (parts, chunk int) {
 }
 
 func convWeightGrad(ctx context.Context, l *launcher, k name) error {
-	p, weights := l.c.Plan.(*kernel.Conv), l.arg(0).Count()
+	p, weights := l.c.Plan.(*plan.Conv), l.arg(0).Count()
 	if err := fits(p); err != nil {
 		return err
 	}

@@ -2,7 +2,7 @@ package gpuop
 
 import (
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
@@ -21,10 +21,10 @@ const (
 const fewRuns = 1 << 10
 
 // oneByOne is whether the window moves by one, and touches neighbours.
-func oneByOne(p *kernel.Conv) bool { return p.Stride == [2]int{1, 1} && p.Dilation == [2]int{1, 1} }
+func oneByOne(p *plan.Conv) bool { return p.Stride == [2]int{1, 1} && p.Dilation == [2]int{1, 1} }
 
 // backwards is the convolution of dy that the gradient of x is, by the window turned around. The stride is 1.
-func backwards(p *kernel.Conv) kernel.Conv {
+func backwards(p *plan.Conv) plan.Conv {
 	b := *p
 	b.C, b.K, b.In, b.Out = p.K, p.C, p.Out, p.In
 	for d := range 2 {
@@ -34,7 +34,7 @@ func backwards(p *kernel.Conv) kernel.Conv {
 }
 
 // runsOf is the grid and the edition of a convolution by runs, if they are the way to do it.
-func runsOf(p *kernel.Conv, d backend.Dtype) (grid [3]uint32, t convTile, ok bool) {
+func runsOf(p *plan.Conv, d backend.Dtype) (grid [3]uint32, t convTile, ok bool) {
 	switch p.Window {
 	case [2]int{3, 3}:
 		t = run3
@@ -49,7 +49,7 @@ func runsOf(p *kernel.Conv, d backend.Dtype) (grid [3]uint32, t convTile, ok boo
 	return [3]uint32{launch.GridSize(columns, runThreads), uint32(tiles), 1}, t, tiles <= maxGridY && columns*tiles >= fewRuns
 }
 
-func (l *launcher) runConv(grid [3]uint32, k name, p *kernel.Conv) error {
+func (l *launcher) runConv(grid [3]uint32, k name, p *plan.Conv) error {
 	l.Grid, l.Block[0] = grid, runThreads
 	return l.operands(0, 1, 2, 3).conv(p).run(k)
 }
@@ -58,7 +58,7 @@ func (l *launcher) runConv(grid [3]uint32, k name, p *kernel.Conv) error {
 const partTiles = 64
 
 // weightGradRuns is the number of blocks' jobs and of parts of a gradient of the weights by runs, if they are the way to do it.
-func weightGradRuns(p *kernel.Conv, d backend.Dtype) (jobs, parts int, ok bool) {
+func weightGradRuns(p *plan.Conv, d backend.Dtype) (jobs, parts int, ok bool) {
 	if !run3.weightGrad.has(d) || !oneByOne(p) || p.Window != [2]int{3, 3} || p.C < fewChannels {
 		return 0, 0, false
 	}

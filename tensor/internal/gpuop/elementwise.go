@@ -4,9 +4,8 @@ import (
 	"context"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/launch"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // plainFunctions are those without a gradient of their own, which come first.
@@ -51,7 +50,7 @@ func binary(_ context.Context, l *launcher, k name) error {
 	if flat.has(l.Dtype) && l.c.Op <= backend.Mul && l.arg(1).Count() == n && l.arg(2).Count() == n {
 		return l.eight().run(flat)
 	}
-	p := l.c.Plan.(*kernel.Broadcast)
+	p := l.c.Plan.(*plan.Broadcast)
 	return l.dims("broadcasting", p.Dims, p.Dst, p.Src).run(k)
 }
 
@@ -72,7 +71,7 @@ func extremeGrad(_ context.Context, l *launcher, k name) error {
 
 // meeting is the kernels' struct of that name, which has room for three arrays.
 func (l *launcher) meeting() *launcher {
-	p := l.c.Plan.(*kernel.Meeting)
+	p := l.c.Plan.(*plan.Meeting)
 	return l.dims("the meeting of the shapes", p.Dims, p.Strides...).Pad((3 - len(p.Strides)) * launch.MaxDims)
 }
 

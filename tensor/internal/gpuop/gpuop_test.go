@@ -15,8 +15,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/ptxfiles"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/ptx"
 )
 
@@ -112,11 +112,11 @@ func (r *rig) narrowCall(op backend.Op) *backend.Call {
 	c.SetList(l)
 	switch op {
 	case backend.Attention, backend.AttentionGrad:
-		c.Plan = &kernel.Attention{E: 8, V: 8}
+		c.Plan = &plan.Attention{E: 8, V: 8}
 	case backend.ScanGrad, backend.ScanGradOnto:
 		backend.SetParams(c, plan.TakeGrad{Take: plan.Take{Outer: 1, Rows: 4, Count: 4, Inner: 4}})
 	case backend.CrossEntropyWithGrad:
-		backend.SetParams(c, kernel.Entropy{Rows: kernel.Rows{Cols: 8, Inner: 1}})
+		backend.SetParams(c, plan.Entropy{Rows: plan.Rows{Cols: 8, Inner: 1}})
 	default:
 		backend.SetParams(c, plan.Product{M: 8, N: 8, K: 8})
 	}
@@ -262,7 +262,7 @@ func (l *library) MatMul(_ device.Stream, g *device.Gemm) error {
 func TestProductsOfABatch(t *testing.T) {
 	const m, n, size = 2, 3, 4
 	for _, dims := range [][]int{{5}, {5, 2}, {2, 5}, {2, 5, 3}, {3, 2, 5}, {2, 2}} {
-		batch := &kernel.Placement{Dims: dims, Dst: []int{1000, 100, 0}[:len(dims)], Src: []int{0, 70, 7}[:len(dims)]}
+		batch := &plan.Placement{Dims: dims, Dst: []int{1000, 100, 0}[:len(dims)], Src: []int{0, 70, 7}[:len(dims)]}
 		asked := &library{}
 		b := &Backend{blas: asked}
 		require.NoError(t, b.gemms(batch, &device.Gemm{M: m, N: n, A: 1 << 20, B: 1 << 30, C: 1 << 40}, size))
@@ -304,7 +304,7 @@ func TestProductsOfBFloat16(t *testing.T) {
 	assert.True(t, asked.asked[0].BFloat16)
 	assert.EqualValues(t, 4<<12, asked.asked[0].Bias)
 	asked.asked = nil
-	batch := &kernel.Placement{Dims: []int{2, 3}, Dst: []int{4, 0}, Src: []int{0, 4}}
+	batch := &plan.Placement{Dims: []int{2, 3}, Dst: []int{4, 0}, Src: []int{0, 4}}
 	require.NoError(t, r.Do(t.Context(), product(backend.MatMul, plan.Product{M: 1, N: 1, K: 4}, batch)))
 	require.Len(t, asked.asked, 2)
 	assert.Equal(t, device.Ptr(8), asked.asked[1].A-asked.asked[0].A)
@@ -314,7 +314,7 @@ func TestProductsOfBFloat16(t *testing.T) {
 // wide; what no edition does is not supported.
 func TestNarrowAttention(t *testing.T) {
 	r := newRig(t)
-	call := func(p kernel.Attention) *backend.Call {
+	call := func(p plan.Attention) *backend.Call {
 		c := r.narrowCall(backend.Attention)
 		c.Plan = &p
 		return c
@@ -324,17 +324,17 @@ func TestNarrowAttention(t *testing.T) {
 		grid, block uint32
 	}{64: {"attention_64_bf16", 2, 128}, 65: {"attention_128_bf16", 4, 64}, 128: {"attention_128_bf16", 4, 64}} {
 		r.all = nil
-		require.NoError(t, r.Do(t.Context(), call(kernel.Attention{Dims: []int{7}, L: 100, S: 100, E: 8, V: head})))
+		require.NoError(t, r.Do(t.Context(), call(plan.Attention{Dims: []int{7}, L: 100, S: 100, E: 8, V: head})))
 		require.Len(t, r.all, 1)
 		assert.Equal(t, want.kernel, r.all[0].Kernel)
 		assert.Equal(t, [3]uint32{want.grid, 7, 1}, r.all[0].Grid)
 		assert.Equal(t, [3]uint32{want.block, 1, 1}, r.all[0].Block)
 	}
-	assert.True(t, r.Supports(call(kernel.Attention{E: 128, V: 1})))
-	assert.False(t, r.Supports(call(kernel.Attention{E: 1, V: 129})))
-	assert.False(t, r.Supports(call(kernel.Attention{E: 8, V: 8, Masking: kernel.BoolMask})))
+	assert.True(t, r.Supports(call(plan.Attention{E: 128, V: 1})))
+	assert.False(t, r.Supports(call(plan.Attention{E: 1, V: 129})))
+	assert.False(t, r.Supports(call(plan.Attention{E: 8, V: 8, Masking: plan.BoolMask})))
 	r.hasMatrixUnits = func() bool { return false }
-	assert.False(t, r.Supports(call(kernel.Attention{E: 8, V: 8})))
+	assert.False(t, r.Supports(call(plan.Attention{E: 8, V: 8})))
 }
 
 // TestStepLaunches: whatever the number of parameters, each is in one launch, in their order, with
@@ -360,7 +360,7 @@ func TestStepLaunches(t *testing.T) {
 					l.Live = memory(1<<40, backend.Float64, n*width)
 				}
 				call := r.NewCall(op, backend.Float64)
-				backend.SetParams(call, kernel.Numbers{})
+				backend.SetParams(call, plan.Numbers{})
 				call.SetList(l)
 				r.all = nil
 				require.NoError(t, r.Do(t.Context(), call))
@@ -412,7 +412,7 @@ func TestNarrowGradients(t *testing.T) {
 			}
 			l.Refs = append(l.Refs, memory(device.Ptr(i+1)<<12, d, 4))
 		}
-		backend.SetParams(c, kernel.Numbers{})
+		backend.SetParams(c, plan.Numbers{})
 		c.SetList(l)
 		return c
 	}
@@ -445,7 +445,7 @@ func TestFusedEntropy(t *testing.T) {
 			c.Add(memory(1<<12, d, 1))
 		}
 		c.Add(memory(2<<12, d, rows*classes))
-		backend.SetParams(c, kernel.Entropy{Rows: kernel.Rows{Cols: classes, Inner: 1}, Each: each})
+		backend.SetParams(c, plan.Entropy{Rows: plan.Rows{Cols: classes, Inner: 1}, Each: each})
 		return c
 	}
 	assert.True(t, r.Supports(call(backend.Float32, 4096, 256, false)))

@@ -4,8 +4,7 @@ import (
 	"context"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 var mergeIndex = named("merge_index")
@@ -91,7 +90,7 @@ func scanGrad(_ context.Context, l *launcher, k name) error {
 
 // gathered are the last arguments of a kernel that gathers.
 func (l *launcher) gathered() *launcher {
-	g := l.c.Plan.(*kernel.Gather)
+	g := l.c.Plan.(*plan.Gather)
 	c := g.Columns
 	return l.Word(c.Count(), g.Length, g.IndexStride, g.Rows, g.XStride).dims("the index", c.Dims, c.Dst, c.Src)
 }
@@ -101,5 +100,5 @@ func gather(_ context.Context, l *launcher, k name) error {
 }
 
 func gatherGrad(_ context.Context, l *launcher, k name) error {
-	return l.Each(l.c.Plan.(*kernel.Gather).Columns.Count()).operands(0, 1).index().gathered().run(k)
+	return l.Each(l.c.Plan.(*plan.Gather).Columns.Count()).operands(0, 1).index().gathered().run(k)
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // multiplier is the device's library of matrix products, or nil.
@@ -40,7 +40,7 @@ func (l *launcher) byLibrary(ctx context.Context, p product, bias *backend.Ref) 
 		g.LDB = p.K
 	}
 	if p.batch {
-		return l.b.gemms(l.c.Plan.(*kernel.Placement), g, p.dtype.Size())
+		return l.b.gemms(l.c.Plan.(*plan.Placement), g, p.dtype.Size())
 	}
 	return l.b.blas.MatMul(l.b.stream, g)
 }
@@ -48,7 +48,7 @@ func (l *launcher) byLibrary(ctx context.Context, p product, bias *backend.Ref) 
 // gemms are the products of a batch: one call of the library takes the largest dimension, and there
 // is one call for each step of the others. one is the product, of matrices at the beginning of all,
 // with elements of so many bytes.
-func (b *Backend) gemms(batch *kernel.Placement, one *device.Gemm, size int) error {
+func (b *Backend) gemms(batch *plan.Placement, one *device.Gemm, size int) error {
 	along := 0
 	for i, d := range batch.Dims {
 		if d > batch.Dims[along] {

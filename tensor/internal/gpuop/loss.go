@@ -5,9 +5,8 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/launch"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // The kernels with an edition for each type of labels.
@@ -39,7 +38,7 @@ const (
 // fusesEntropy reports whether one launch computes both the loss and its gradient. That needs rows
 // of at most narrowColumns, and at most countedRows of them.
 func fusesEntropy(_ *Backend, c *backend.Call) bool {
-	e, logits := backend.ParamsOf[kernel.Entropy](c.Params()), &c.Args[2]
+	e, logits := backend.ParamsOf[plan.Entropy](c.Params()), &c.Args[2]
 	return !c.Narrow && entropy[backend.Int32].has(c.Dtype) && logits.Bytes > 0 && !e.Each && e.Cols <= narrowColumns && logits.Count()/e.Cols <= countedRows
 }
 
@@ -50,7 +49,7 @@ func crossEntropy(ctx context.Context, l *launcher, _ name) error {
 		logits = 2
 	}
 	labels := l.arg(logits + 1)
-	e, n := backend.ParamsOf[kernel.Entropy](l.c.Params()), labels.Count()
+	e, n := backend.ParamsOf[plan.Entropy](l.c.Params()), labels.Count()
 	l.Grid[0] = min(launch.GridSize(n, rowsInBlock), 2*enough)
 	l.operands(0).optional(logits == 2, 1).operands(logits, logits+1, logits+2, logits+3).meet(ctx, l.Grid[0] > 1)
 	return l.Flag(e.Each).entropy(n, e).run(entropy[labels.Dtype])
@@ -58,7 +57,7 @@ func crossEntropy(ctx context.Context, l *launcher, _ name) error {
 
 func crossEntropyGrad(ctx context.Context, l *launcher, _ name) error {
 	labels := l.arg(2)
-	e, n, dtype := backend.ParamsOf[kernel.Entropy](l.c.Params()), labels.Count(), l.Dtype
+	e, n, dtype := backend.ParamsOf[plan.Entropy](l.c.Params()), labels.Count(), l.Dtype
 	var per device.Range
 	if e.Mean && (n > countedRows || l.c.Narrow) {
 		parts, err := l.b.takeParts(ctx)
@@ -81,7 +80,7 @@ func crossEntropyGrad(ctx context.Context, l *launcher, _ name) error {
 }
 
 // entropy is the kernels' struct of that name.
-func (l *launcher) entropy(n int, e *kernel.Entropy) *launcher {
+func (l *launcher) entropy(n int, e *plan.Entropy) *launcher {
 	return l.Word(n, e.Cols, e.Inner, int(e.Ignore)).Double(e.Smoothing).Flag(e.Mean)
 }
 

@@ -4,8 +4,7 @@ import (
 	"context"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // The kernels of conversions and choices, by the dtype of the operand that they read first.
@@ -35,7 +34,7 @@ func (l *launcher) fill(v float64) error {
 }
 
 func place(_ context.Context, l *launcher, k name) error {
-	p := l.c.Plan.(*kernel.Placement)
+	p := l.c.Plan.(*plan.Placement)
 	return l.Each(p.Count()).all().Word(p.Count()).dims("a copy", p.Dims, p.Dst, p.Src).run(k)
 }
 

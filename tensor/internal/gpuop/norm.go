@@ -5,7 +5,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 var (
@@ -26,12 +26,12 @@ func norms(t *entries) {
 }
 
 // normRows makes it a launch with a block for each row.
-func (l *launcher) normRows(p *kernel.RowNorm) *launcher {
+func (l *launcher) normRows(p *plan.RowNorm) *launcher {
 	return l.Blocks(p.N*p.Groups, threads(p.Per*p.Inner, 512), 1)
 }
 
 // norm is the kernels' struct of that name.
-func (l *launcher) norm(p *kernel.RowNorm) *launcher {
+func (l *launcher) norm(p *plan.RowNorm) *launcher {
 	return l.Word(p.N, p.Groups, p.Per, p.Inner).Double(p.Eps).Flag(p.Centered)
 }
 
@@ -40,7 +40,7 @@ const narrowNorm = 2048
 
 // normed ends the arguments of a kernel that takes rows: of narrow elements a warp takes each short
 // row.
-func (l *launcher) normed(p *kernel.RowNorm) *launcher {
+func (l *launcher) normed(p *plan.RowNorm) *launcher {
 	if l.c.Narrow {
 		short := p.Per*p.Inner <= narrowNorm
 		if l.Flag(short); short {
@@ -51,7 +51,7 @@ func (l *launcher) normed(p *kernel.RowNorm) *launcher {
 }
 
 func normalize(_ context.Context, l *launcher, k name) error {
-	p := l.c.Plan.(*kernel.RowNorm)
+	p := l.c.Plan.(*plan.RowNorm)
 	return l.normRows(p).all().normed(p).run(k)
 }
 
@@ -74,7 +74,7 @@ const (
 )
 
 func normalizeGrad(ctx context.Context, l *launcher, k name) error {
-	p, onto := l.c.Plan.(*kernel.RowNorm), l.c.Op == backend.NormalizeGradOnto
+	p, onto := l.c.Plan.(*plan.RowNorm), l.c.Op == backend.NormalizeGradOnto
 	n := (p.N + rowsOfNorm - 1) / rowsOfNorm
 	weights := !l.arg(normDWeight).None() || !l.arg(normDBias).None()
 	if !weights || !normalizeGrads.has(l.Dtype) || p.Groups > 1 || p.Inner > 1 || p.N > fewRows || 2*n*p.Per > partNumbers {
@@ -93,11 +93,11 @@ func normalizeGrad(ctx context.Context, l *launcher, k name) error {
 }
 
 func normalizeWeightGrad(ctx context.Context, l *launcher, _ name) error {
-	return l.normWeights(ctx, l.c.Plan.(*kernel.RowNorm), 0, 1, 2, 3, 4)
+	return l.normWeights(ctx, l.c.Plan.(*plan.RowNorm), 0, 1, 2, 3, 4)
 }
 
 // normWeights are the gradients of the weights and biases, from the operands with these numbers.
-func (l *launcher) normWeights(ctx context.Context, p *kernel.RowNorm, dw, db, dy, x, stats int) error {
+func (l *launcher) normWeights(ctx context.Context, p *plan.RowNorm, dw, db, dy, x, stats int) error {
 	weights := p.Groups * p.Per
 	units := (weights + 31) / 32
 	k, rows, n := table[backend.NormalizeWeightGrad].kernel, 8, partsFor(units, p.N, 64)
@@ -109,7 +109,7 @@ func (l *launcher) normWeights(ctx context.Context, p *kernel.RowNorm, dw, db, d
 }
 
 func batchNorm(ctx context.Context, l *launcher, k name) error {
-	p := l.c.Plan.(*kernel.BatchNorm)
+	p := l.c.Plan.(*plan.BatchNorm)
 	parts := partsFor((p.C+3)/4, p.N*p.Inner, 1024)
 	run := func(sums device.Range) error {
 		l.again(l.Name).Blocks(p.C*parts, 256, 1).all().Memory(sums, backend.Read)
@@ -128,7 +128,7 @@ func batchNorm(ctx context.Context, l *launcher, k name) error {
 }
 
 func batchNormGrad(ctx context.Context, l *launcher, k name) error {
-	p := l.c.Plan.(*kernel.BatchNorm)
+	p := l.c.Plan.(*plan.BatchNorm)
 	parts, chunks := partsFor((p.C+3)/4, p.N*p.Inner, 1024), 1
 	if !l.arg(0).None() {
 		chunks = parts

@@ -5,7 +5,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 var tileProduct = named("matmul")
@@ -75,7 +75,7 @@ func (l *launcher) follow(ctx context.Context, op backend.Op) error {
 
 // multiply is the product without a library.
 func (l *launcher) multiply(p product) error {
-	as, bs, batch := [2]int{p.K, 1}, [2]int{p.N, 1}, &kernel.Placement{}
+	as, bs, batch := [2]int{p.K, 1}, [2]int{p.N, 1}, &plan.Placement{}
 	if p.TransA {
 		as = [2]int{1, p.M}
 	}
@@ -83,7 +83,7 @@ func (l *launcher) multiply(p product) error {
 		bs = [2]int{1, p.K}
 	}
 	if p.batch {
-		batch = l.c.Plan.(*kernel.Placement)
+		batch = l.c.Plan.(*plan.Placement)
 	}
 	n := batch.Count()
 	l.Blocks(tiles(p.M)*tiles(p.N), tileSide, 8).Grid[1] = uint32(min(n, maxGridY))

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
@@ -29,7 +29,7 @@ func reductions(t *entries) {
 
 // sum adds up rows or columns; the mean of nothing is NaN.
 func sum(ctx context.Context, l *launcher, rows name) error {
-	r, divisor := l.c.Plan.(*kernel.Reduction), l.c.C[0]
+	r, divisor := l.c.Plan.(*plan.Reduction), l.c.C[0]
 	if l.arg(1).Bytes == 0 {
 		return l.fill(0 / divisor)
 	}
@@ -75,12 +75,12 @@ func statisticGrad(_ context.Context, l *launcher, k name) error {
 func (l *launcher) groups(k name, outputs, n int) error {
 	count := n / outputs
 	l.Blocks(outputs, threads(count, 512), 1).all().Word(outputs, count).Double(l.c.C[0])
-	return l.reduction(l.c.Plan.(*kernel.Reduction)).run(k)
+	return l.reduction(l.c.Plan.(*plan.Reduction)).run(k)
 }
 
 // reduction is the kernels' struct of that name.
-func (l *launcher) reduction(r *kernel.Reduction) *launcher {
-	for _, part := range [2][]kernel.Dim{r.Kept, r.Summed} {
+func (l *launcher) reduction(r *plan.Reduction) *launcher {
+	for _, part := range [2][]plan.Dim{r.Kept, r.Summed} {
 		var sizes, strides [launch.MaxDims]int
 		if len(part) > launch.MaxDims {
 			return l.tooMany("the reduction", len(part))
@@ -94,12 +94,12 @@ func (l *launcher) reduction(r *kernel.Reduction) *launcher {
 }
 
 // rows makes it a launch with a block for each of n rows, of one warp at least.
-func (l *launcher) rows(n int, r *kernel.Rows) *launcher { return l.Blocks(n, threads(r.Cols, 512), 1) }
+func (l *launcher) rows(n int, r *plan.Rows) *launcher { return l.Blocks(n, threads(r.Cols, 512), 1) }
 
 // softmax is forward and backward, of which the last operand has the rows, and the place of a row's
 // greatest element, which one warp finds.
 func softmax(_ context.Context, l *launcher, k name) error {
-	r := backend.ParamsOf[kernel.Rows](l.c.Params())
+	r := backend.ParamsOf[plan.Rows](l.c.Params())
 	n := l.arg(1).Count() / r.Cols
 	if l.rows(n, r); l.c.Op == backend.ArgMax {
 		l.Block[0] = 32

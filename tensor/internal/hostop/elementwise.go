@@ -2,8 +2,8 @@ package hostop
 
 import (
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 func elementwise(t *functions) {
@@ -24,7 +24,7 @@ func mapGrad[T kernel.Float](a *args) {
 }
 
 func zip[T kernel.Float](a *args) {
-	kernel.Zip(kernel.Binary(a.Op.Code()), of[T](a, 0), of[T](a, 1), of[T](a, 2), a.Plan.(*kernel.Broadcast))
+	kernel.Zip(kernel.Binary(a.Op.Code()), of[T](a, 0), of[T](a, 1), of[T](a, 2), a.Plan.(*plan.Broadcast))
 }
 
 func bias[T kernel.Float](a *args) {
@@ -32,7 +32,7 @@ func bias[T kernel.Float](a *args) {
 }
 
 func extremeGrad[T kernel.Float](a *args) {
-	kernel.ExtremeGrad(a.Op == backend.MaximumGrad, of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), a.Plan.(*kernel.Meeting))
+	kernel.ExtremeGrad(a.Op == backend.MaximumGrad, of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), a.Plan.(*plan.Meeting))
 }
 
 func dropout[T kernel.Float](a *args) {

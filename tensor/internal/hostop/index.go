@@ -2,8 +2,8 @@ package hostop
 
 import (
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 func indexed(t *functions) {
@@ -21,8 +21,8 @@ func indexed(t *functions) {
 	t.floats(takeGrad[float32], takeGrad[float64], backend.TakeGrad)
 }
 
-func fault(a *args, i int) *kernel.Fault {
-	if word := of[kernel.Fault](a, i); word != nil {
+func fault(a *args, i int) *plan.Fault {
+	if word := of[plan.Fault](a, i); word != nil {
 		return &word[0]
 	}
 	return nil
@@ -33,11 +33,11 @@ func take[E word, I kernel.Index](a *args) {
 }
 
 func gather[E word, I kernel.Index](a *args) {
-	kernel.GatherElements(of[E](a, 0), of[E](a, 1), of[I](a, 2), a.Plan.(*kernel.Gather), E(a.dtype.Missing()), fault(a, 3))
+	kernel.GatherElements(of[E](a, 0), of[E](a, 1), of[I](a, 2), a.Plan.(*plan.Gather), E(a.dtype.Missing()), fault(a, 3))
 }
 
 func gatherGrad[T kernel.Float, I kernel.Index](a *args) {
-	kernel.GatherGrad(of[T](a, 0), of[T](a, 1), of[I](a, 2), a.Plan.(*kernel.Gather))
+	kernel.GatherGrad(of[T](a, 0), of[T](a, 1), of[I](a, 2), a.Plan.(*plan.Gather))
 }
 
 func sortIndex[I kernel.Index](a *args) {

@@ -2,8 +2,8 @@ package hostop
 
 import (
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 func losses(t *functions) {
@@ -18,11 +18,11 @@ func losses(t *functions) {
 }
 
 func crossEntropy[T kernel.Float, E kernel.Logit, L kernel.Index](a *args) {
-	kernel.CrossEntropy(of[T](a, 0), of[E](a, 1), of[L](a, 2), of[T](a, 3), params[kernel.Entropy](a), fault(a, 4))
+	kernel.CrossEntropy(of[T](a, 0), of[E](a, 1), of[L](a, 2), of[T](a, 3), params[plan.Entropy](a), fault(a, 4))
 }
 
 func crossEntropyGrad[T kernel.Float, E kernel.Logit, L kernel.Index](a *args) {
-	kernel.CrossEntropyGrad(of[E](a, 0), of[E](a, 1), of[L](a, 2), of[T](a, 3), of[T](a, 4), params[kernel.Entropy](a))
+	kernel.CrossEntropyGrad(of[E](a, 0), of[E](a, 1), of[L](a, 2), of[T](a, 3), of[T](a, 4), params[plan.Entropy](a))
 }
 
 func pairsOf[T kernel.Float](a *args, first int) kernel.Pairs[T] {

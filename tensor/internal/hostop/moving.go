@@ -2,8 +2,8 @@ package hostop
 
 import (
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // word is an element that moves, whatever its dtype.
@@ -37,7 +37,7 @@ func fill[E word](a *args) {
 }
 
 func place[E word](a *args) {
-	p := a.Plan.(*kernel.Placement)
+	p := a.Plan.(*plan.Placement)
 	kernel.Place(of[E](a, 0), of[E](a, 1), p.Count(), p)
 }
 
@@ -47,7 +47,7 @@ func transpose[T kernel.Float](a *args) {
 }
 
 func where[C uint8 | int32 | int64, E word](a *args) {
-	kernel.Choose(of[E](a, 0), of[C](a, 1), of[E](a, 2), of[E](a, 3), a.Plan.(*kernel.Meeting))
+	kernel.Choose(of[E](a, 0), of[C](a, 1), of[E](a, 2), of[E](a, 3), a.Plan.(*plan.Meeting))
 }
 
 type number interface {

@@ -2,6 +2,7 @@ package hostop
 
 import (
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -14,11 +15,11 @@ func norms(t *functions) {
 }
 
 func normalize[T kernel.Float](a *args) {
-	kernel.Normalize(a.Plan.(*kernel.RowNorm), of[T](a, 0), of[float64](a, 1), of[T](a, 2), of[T](a, 3), of[T](a, 4))
+	kernel.Normalize(a.Plan.(*plan.RowNorm), of[T](a, 0), of[float64](a, 1), of[T](a, 2), of[T](a, 3), of[T](a, 4))
 }
 
 func normalizeGrad[T kernel.Float](a *args) {
-	p, dw, db, dy, x, stats := a.Plan.(*kernel.RowNorm), of[T](a, 1), of[T](a, 2), of[T](a, 3), of[T](a, 4), of[float64](a, 6)
+	p, dw, db, dy, x, stats := a.Plan.(*plan.RowNorm), of[T](a, 1), of[T](a, 2), of[T](a, 3), of[T](a, 4), of[float64](a, 6)
 	kernel.NormalizeGrad(p, of[T](a, 0), dy, x, of[T](a, 5), stats)
 	if dw != nil || db != nil {
 		kernel.NormalizeWeightGrad(p, dw, db, dy, x, stats)
@@ -26,11 +27,11 @@ func normalizeGrad[T kernel.Float](a *args) {
 }
 
 func normalizeWeightGrad[T kernel.Float](a *args) {
-	kernel.NormalizeWeightGrad(a.Plan.(*kernel.RowNorm), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), of[float64](a, 4))
+	kernel.NormalizeWeightGrad(a.Plan.(*plan.RowNorm), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), of[float64](a, 4))
 }
 
 func batchNorm[T kernel.Float](a *args) {
-	p := a.Plan.(*kernel.BatchNorm)
+	p := a.Plan.(*plan.BatchNorm)
 	running := kernel.Running[T]{Mean: of[T](a, 5), Var: of[T](a, 6)}
 	if p.Training {
 		running.Batches = of[int64](a, 7)
@@ -39,5 +40,5 @@ func batchNorm[T kernel.Float](a *args) {
 }
 
 func batchNormGrad[T kernel.Float](a *args) {
-	kernel.NormalizeBatchGrad(a.Plan.(*kernel.BatchNorm), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), of[T](a, 4), of[T](a, 5), of[float64](a, 6))
+	kernel.NormalizeBatchGrad(a.Plan.(*plan.BatchNorm), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), of[T](a, 4), of[T](a, 5), of[float64](a, 6))
 }

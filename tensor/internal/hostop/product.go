@@ -2,8 +2,8 @@ package hostop
 
 import (
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 func products(t *functions) {
@@ -38,13 +38,13 @@ func productScratch[T kernel.Float](c *backend.Call) int {
 	return kernel.MatMulScratch[T](backend.ParamsOf[plan.Product](c.Params()), batchOf(c.Plan))
 }
 
-func convScratch(elements func(p *kernel.Conv, bias bool) int) func(c *backend.Call) int {
-	return func(c *backend.Call) int { return elements(c.Plan.(*kernel.Conv), !c.Args[3].None()) }
+func convScratch(elements func(p *plan.Conv, bias bool) int) func(c *backend.Call) int {
+	return func(c *backend.Call) int { return elements(c.Plan.(*plan.Conv), !c.Args[3].None()) }
 }
 
 // batchOf is the batch of a product, or nil.
-func batchOf(plan any) *kernel.Placement {
-	batch, _ := plan.(*kernel.Placement)
+func batchOf(of any) *plan.Placement {
+	batch, _ := of.(*plan.Placement)
 	return batch
 }
 
@@ -63,29 +63,29 @@ func masked[T kernel.Float](a *args) {
 }
 
 func conv[T kernel.Float](a *args) {
-	kernel.Convolve(a.Plan.(*kernel.Conv), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), of[T](a, 4))
+	kernel.Convolve(a.Plan.(*plan.Conv), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), of[T](a, 4))
 }
 
 func convInputGrad[T kernel.Float](a *args) {
-	kernel.ConvolveInputGrad(a.Plan.(*kernel.Conv), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), of[T](a, 4))
+	kernel.ConvolveInputGrad(a.Plan.(*plan.Conv), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), of[T](a, 4))
 }
 
 func convWeightGrad[T kernel.Float](a *args) {
-	kernel.ConvolveWeightGrad(a.Plan.(*kernel.Conv), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3))
+	kernel.ConvolveWeightGrad(a.Plan.(*plan.Conv), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3))
 }
 
 func maxPool[T kernel.Float](a *args) {
-	kernel.MaxPool(a.Plan.(*kernel.Pool), of[T](a, 0), of[int32](a, 1), of[T](a, 2))
+	kernel.MaxPool(a.Plan.(*plan.Pool), of[T](a, 0), of[int32](a, 1), of[T](a, 2))
 }
 
 func maxPoolGrad[T kernel.Float](a *args) {
-	kernel.MaxPoolGrad(a.Plan.(*kernel.Pool), of[T](a, 0), of[T](a, 1), of[int32](a, 2))
+	kernel.MaxPoolGrad(a.Plan.(*plan.Pool), of[T](a, 0), of[T](a, 1), of[int32](a, 2))
 }
 
 func avgPool[T kernel.Float](a *args) {
-	kernel.AvgPool(a.Plan.(*kernel.Pool), of[T](a, 0), of[T](a, 1))
+	kernel.AvgPool(a.Plan.(*plan.Pool), of[T](a, 0), of[T](a, 1))
 }
 
 func avgPoolGrad[T kernel.Float](a *args) {
-	kernel.AvgPoolGrad(a.Plan.(*kernel.Pool), of[T](a, 0), of[T](a, 1))
+	kernel.AvgPoolGrad(a.Plan.(*plan.Pool), of[T](a, 0), of[T](a, 1))
 }

@@ -2,6 +2,7 @@ package hostop
 
 import (
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -15,25 +16,25 @@ func reductions(t *functions) {
 }
 
 func sum[T kernel.Float](a *args) {
-	kernel.Sum(of[T](a, 0), of[T](a, 1), a.C[0], a.Plan.(*kernel.Reduction))
+	kernel.Sum(of[T](a, 0), of[T](a, 1), a.C[0], a.Plan.(*plan.Reduction))
 }
 
 func statistic[T kernel.Float](a *args) {
-	kernel.Reduce(kernel.Statistic(a.Op.Code()), of[T](a, 0), of[T](a, 1), a.C[0], a.Plan.(*kernel.Reduction))
+	kernel.Reduce(kernel.Statistic(a.Op.Code()), of[T](a, 0), of[T](a, 1), a.C[0], a.Plan.(*plan.Reduction))
 }
 
 func statisticGrad[T kernel.Float](a *args) {
-	kernel.ReduceGrad(kernel.Statistic(a.Op.Code()), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), a.C[0], a.Plan.(*kernel.Reduction))
+	kernel.ReduceGrad(kernel.Statistic(a.Op.Code()), of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), a.C[0], a.Plan.(*plan.Reduction))
 }
 
 func softmax[T kernel.Float](a *args) {
-	kernel.Softmax(of[T](a, 0), of[T](a, 1), *params[kernel.Rows](a), a.Op == backend.LogSoftmax)
+	kernel.Softmax(of[T](a, 0), of[T](a, 1), *params[plan.Rows](a), a.Op == backend.LogSoftmax)
 }
 
 func softmaxGrad[T kernel.Float](a *args) {
-	kernel.SoftmaxGrad(of[T](a, 0), of[T](a, 1), of[T](a, 2), *params[kernel.Rows](a), a.Op == backend.LogSoftmaxGrad)
+	kernel.SoftmaxGrad(of[T](a, 0), of[T](a, 1), of[T](a, 2), *params[plan.Rows](a), a.Op == backend.LogSoftmaxGrad)
 }
 
 func argMax[T kernel.Float](a *args) {
-	kernel.ArgMax(of[int32](a, 0), of[T](a, 1), *params[kernel.Rows](a))
+	kernel.ArgMax(of[int32](a, 0), of[T](a, 1), *params[plan.Rows](a))
 }

@@ -2,8 +2,8 @@ package hostop
 
 import (
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 func sequences(t *functions) {
@@ -17,13 +17,13 @@ func sequences(t *functions) {
 func behind[T any](s []T, from int) []T { return s[min(from, len(s)):] }
 
 // attended is what forward and backward read: queries, keys, values and a mask.
-func attended[T kernel.Float](a *args, first int) (*kernel.Attention, *kernel.AttentionData[T]) {
-	p := a.Plan.(*kernel.Attention)
+func attended[T kernel.Float](a *args, first int) (*plan.Attention, *kernel.AttentionData[T]) {
+	p := a.Plan.(*plan.Attention)
 	d := &kernel.AttentionData[T]{Q: behind(of[T](a, first), p.Query.At), K: behind(of[T](a, first+1), p.Key.At), V: behind(of[T](a, first+2), p.Value.At)}
 	switch p.Masking {
-	case kernel.FloatMask:
+	case plan.FloatMask:
 		d.FloatMask = of[T](a, first+3)
-	case kernel.BoolMask:
+	case plan.BoolMask:
 		d.BoolMask = of[uint8](a, first+3)
 	}
 	return p, d

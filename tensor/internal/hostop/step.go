@@ -2,8 +2,8 @@ package hostop
 
 import (
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 func steps(t *functions) {
@@ -15,7 +15,7 @@ func steps(t *functions) {
 }
 
 func step[T kernel.Float](a *args) {
-	kernel.Step(&kernel.Rules[a.Op.Code()], params[kernel.Numbers](a), a.own(), of[T](a, 0), of[T](a, 1), [3][]T{of[T](a, 2), of[T](a, 3), of[T](a, 4)})
+	kernel.Step(&kernel.Rules[a.Op.Code()], params[plan.Numbers](a), a.own(), of[T](a, 0), of[T](a, 1), [3][]T{of[T](a, 2), of[T](a, 3), of[T](a, 4)})
 }
 
 func norm[T kernel.Float](a *args) {

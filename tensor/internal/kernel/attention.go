@@ -3,6 +3,7 @@ package kernel
 import (
 	"math"
 
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
@@ -12,45 +13,6 @@ import (
 // sum are kept, from which the backward step finds every weight again: apart, because the logarithm of
 // the sum vanishes beside the score of a key that a mask of -1e30 hides. The gradient of a score is
 // weight (dOut·v - dOut·out), and a query's dOut·out is the same for all keys.
-
-// Layout is where an array of matrices lies, in elements: from At on, with the strides of the
-// batch, and Row between two rows.
-type Layout struct {
-	Batch   []int
-	Row, At int
-}
-
-// The kinds of masks.
-const (
-	NoMask    = iota
-	FloatMask // is added to the scores
-	BoolMask  // is 0 where a key is not seen
-)
-
-// Attention is the plan of attentions for every element of Dims. The queries are (L, E), keys (S, E), values (S, V), the
-// result (L, V), and the mask (L, S). The sums and the mask's gradient follow each other in memory.
-type Attention struct {
-	Dims                                         []int
-	L, S, E, V                                   int
-	Query, Key, Value, Out, DQuery, DKey, DValue Layout
-	Masking                                      int
-	Mask                                         Layout
-	MaskColumn                                   int // stride
-	Causal                                       bool
-	Scale                                        float64
-}
-
-// Count is the number of elements of the batch.
-func (p *Attention) Count() int { return (&Placement{Dims: p.Dims}).Count() }
-
-// at is where an element of the batch starts.
-func (p *Attention) at(z int, l Layout) (from int) {
-	for i := len(p.Dims) - 1; i >= 0; i-- {
-		from += z % p.Dims[i] * l.Batch[i]
-		z /= p.Dims[i]
-	}
-	return from
-}
 
 // AttentionData are the arrays of an attention; those of the gradient are nil otherwise. The mask is T, or uint8.
 type AttentionData[T Float] struct {
@@ -62,7 +24,7 @@ type AttentionData[T Float] struct {
 }
 
 // Attend sets Out and Sums. A query that sees no key gets 0.
-func Attend[T Float](p *Attention, d *AttentionData[T]) {
+func Attend[T Float](p *plan.Attention, d *AttentionData[T]) {
 	tiles := (p.L + queryTile - 1) / queryTile
 	work := max(1, queryTile*p.S*(p.E+p.V))
 	split(p.Count()*tiles, max(1, grainFlops/work), func(lo, hi int) {
@@ -75,11 +37,11 @@ func Attend[T Float](p *Attention, d *AttentionData[T]) {
 }
 
 // attendTile is for the queries of element z from row on.
-func attendTile[T Float](p *Attention, d *AttentionData[T], space *attendSpace[T], z, row int) {
+func attendTile[T Float](p *plan.Attention, d *AttentionData[T], space *attendSpace[T], z, row int) {
 	var top, sum [queryTile]float64
 	m := min(queryTile, p.L-row)
-	q, k, v, mask := d.Q[p.at(z, p.Query)+row*p.Query.Row:], d.K[p.at(z, p.Key):], d.V[p.at(z, p.Value):], p.at(z, p.Mask)
-	out := d.Out[p.at(z, p.Out)+row*p.Out.Row:]
+	q, k, v, mask := d.Q[p.Start(z, p.Query)+row*p.Query.Row:], d.K[p.Start(z, p.Key):], d.V[p.Start(z, p.Value):], p.Start(z, p.Mask)
+	out := d.Out[p.Start(z, p.Out)+row*p.Out.Row:]
 	for i := range m {
 		top[i] = math.Inf(-1)
 		clear(out[i*p.Out.Row:][:p.V])

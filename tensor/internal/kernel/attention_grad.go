@@ -3,11 +3,12 @@ package kernel
 import (
 	"math"
 
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
 // AttendGrad sets DQ, DK and DV, and DMask if there is one. An element of the batch is one goroutine's.
-func AttendGrad[T Float](p *Attention, d *AttentionData[T]) {
+func AttendGrad[T Float](p *plan.Attention, d *AttentionData[T]) {
 	split(p.Count(), max(1, grainFlops/max(1, p.L*p.S*(p.E+p.V))), func(lo, hi int) {
 		space := takeAttendSpace[T]()
 		defer space.give()
@@ -17,8 +18,8 @@ func AttendGrad[T Float](p *Attention, d *AttentionData[T]) {
 	})
 }
 
-func attendGrad[T Float](p *Attention, d *AttentionData[T], space *attendSpace[T], z int) {
-	dq, dk, dv := d.DQ[p.at(z, p.DQuery):], d.DK[p.at(z, p.DKey):], d.DV[p.at(z, p.DValue):]
+func attendGrad[T Float](p *plan.Attention, d *AttentionData[T], space *attendSpace[T], z int) {
+	dq, dk, dv := d.DQ[p.Start(z, p.DQuery):], d.DK[p.Start(z, p.DKey):], d.DV[p.Start(z, p.DValue):]
 	for i := range p.L {
 		clear(dq[i*p.DQuery.Row:][:p.E])
 	}
@@ -36,10 +37,10 @@ func attendGrad[T Float](p *Attention, d *AttentionData[T], space *attendSpace[T
 }
 
 // attendGradTile adds what m queries from row on and n keys from key on have to do with each other.
-func attendGradTile[T Float](p *Attention, d *AttentionData[T], space *attendSpace[T], z, row, m, key, n int) {
-	q, k, v := d.Q[p.at(z, p.Query)+row*p.Query.Row:], d.K[p.at(z, p.Key)+key*p.Key.Row:], d.V[p.at(z, p.Value)+key*p.Value.Row:]
-	out, dout := d.Out[p.at(z, p.Out)+row*p.Out.Row:], d.DOut[p.at(z, p.Out)+row*p.Out.Row:]
-	mask := p.at(z, p.Mask)
+func attendGradTile[T Float](p *plan.Attention, d *AttentionData[T], space *attendSpace[T], z, row, m, key, n int) {
+	q, k, v := d.Q[p.Start(z, p.Query)+row*p.Query.Row:], d.K[p.Start(z, p.Key)+key*p.Key.Row:], d.V[p.Start(z, p.Value)+key*p.Value.Row:]
+	out, dout := d.Out[p.Start(z, p.Out)+row*p.Out.Row:], d.DOut[p.Start(z, p.Out)+row*p.Out.Row:]
+	mask := p.Start(z, p.Mask)
 	weights, slopes := space.weights[:], space.slopes[:]
 	space.multiply(m, n, p.E, factor[T]{q, p.Query.Row, 1}, factor[T]{k, p.Key.Row, 1}, weights, keyTile, false)
 	space.multiply(m, n, p.V, factor[T]{dout, p.Out.Row, 1}, factor[T]{v, p.Value.Row, 1}, slopes, keyTile, false)
@@ -64,7 +65,7 @@ func attendGradTile[T Float](p *Attention, d *AttentionData[T], space *attendSpa
 			line[j], slope[j] = T(w), T(s*p.Scale)
 		}
 	}
-	space.multiply(n, p.V, m, factor[T]{weights, 1, keyTile}, factor[T]{dout, 1, p.Out.Row}, d.DV[p.at(z, p.DValue)+key*p.DValue.Row:], p.DValue.Row, true)
-	space.multiply(n, p.E, m, factor[T]{slopes, 1, keyTile}, factor[T]{q, 1, p.Query.Row}, d.DK[p.at(z, p.DKey)+key*p.DKey.Row:], p.DKey.Row, true)
-	space.multiply(m, p.E, n, factor[T]{slopes, keyTile, 1}, factor[T]{k, 1, p.Key.Row}, d.DQ[p.at(z, p.DQuery)+row*p.DQuery.Row:], p.DQuery.Row, true)
+	space.multiply(n, p.V, m, factor[T]{weights, 1, keyTile}, factor[T]{dout, 1, p.Out.Row}, d.DV[p.Start(z, p.DValue)+key*p.DValue.Row:], p.DValue.Row, true)
+	space.multiply(n, p.E, m, factor[T]{slopes, 1, keyTile}, factor[T]{q, 1, p.Query.Row}, d.DK[p.Start(z, p.DKey)+key*p.DKey.Row:], p.DKey.Row, true)
+	space.multiply(m, p.E, n, factor[T]{slopes, keyTile, 1}, factor[T]{k, 1, p.Key.Row}, d.DQ[p.Start(z, p.DQuery)+row*p.DQuery.Row:], p.DQuery.Row, true)
 }

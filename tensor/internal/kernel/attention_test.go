@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
@@ -23,13 +24,13 @@ func testAttention[T Float](t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	n := func(most int) int { return 1 + r.IntN(most) }
 	for trial := range rounds(12, 6) { // each mask twice or once, causal or not
-		p := Attention{Dims: []int{n(3)}, L: n(70), S: n(140), E: n(40), V: n(40), Scale: 0.3}
+		p := plan.Attention{Dims: []int{n(3)}, L: n(70), S: n(140), E: n(40), V: n(40), Scale: 0.3}
 		p.Causal, p.Masking, p.MaskColumn = trial%2 == 0, trial/2%3, 1
 		t.Logf("seed %d, trial %d: %+v", seed, trial, p)
 		batch := p.Dims[0]
 		// rows and elements of the batch may be apart; the last row ends the array.
-		array := func(rows, columns int) ([]T, Layout) {
-			l := Layout{Row: columns + r.IntN(3)}
+		array := func(rows, columns int) ([]T, plan.Layout) {
+			l := plan.Layout{Row: columns + r.IntN(3)}
 			l.Batch = []int{rows*l.Row + r.IntN(5)}
 			s, free := guarded[T]((batch-1)*l.Batch[0]+(rows-1)*l.Row+columns, r.IntN(2) == 0)
 			t.Cleanup(free)
@@ -47,11 +48,11 @@ func testAttention[T Float](t *testing.T) {
 		d.DK, p.DKey = array(p.S, p.E)
 		d.DV, p.DValue = array(p.S, p.V)
 		d.DOut = append([]T(nil), d.Out...)
-		p.Mask = Layout{Batch: []int{p.L * p.S}, Row: p.S}
+		p.Mask = plan.Layout{Batch: []int{p.L * p.S}, Row: p.S}
 		switch p.Masking {
-		case FloatMask:
+		case plan.FloatMask:
 			d.FloatMask, p.Mask = array(p.L, p.S)
-		case BoolMask:
+		case plan.BoolMask:
 			d.BoolMask = make([]uint8, batch*p.L*p.S)
 			for i := range d.BoolMask {
 				d.BoolMask[i] = uint8(r.IntN(2))
@@ -75,10 +76,10 @@ func testAttention[T Float](t *testing.T) {
 }
 
 // checkAttention compares an element of the batch.
-func checkAttention[T Float](t *testing.T, p *Attention, d *AttentionData[T], z int) {
-	matrix := func(s []T, l Layout, rows, columns int) (m reference.Array, elements []T) {
+func checkAttention[T Float](t *testing.T, p *plan.Attention, d *AttentionData[T], z int) {
+	matrix := func(s []T, l plan.Layout, rows, columns int) (m reference.Array, elements []T) {
 		for i := range rows {
-			elements = append(elements, s[p.at(z, l)+i*l.Row:][:columns]...)
+			elements = append(elements, s[p.Start(z, l)+i*l.Row:][:columns]...)
 		}
 		m = arrayOf(elements)
 		m.Shape = []int{rows, columns}
@@ -91,10 +92,10 @@ func checkAttention[T Float](t *testing.T, p *Attention, d *AttentionData[T], z 
 	for i := range p.L {
 		for j := range p.S {
 			v := 0.0
-			switch at := p.at(z, p.Mask) + i*p.Mask.Row + j; {
-			case p.Causal && j > i, p.Masking == BoolMask && d.BoolMask[at] == 0:
+			switch at := p.Start(z, p.Mask) + i*p.Mask.Row + j; {
+			case p.Causal && j > i, p.Masking == plan.BoolMask && d.BoolMask[at] == 0:
 				v = math.Inf(-1)
-			case p.Masking == FloatMask:
+			case p.Masking == plan.FloatMask:
 				v = float64(d.FloatMask[at])
 			}
 			a.Add.Data = append(a.Add.Data, v)

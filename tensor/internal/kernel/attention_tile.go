@@ -3,6 +3,7 @@ package kernel
 import (
 	"math"
 
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/gemm"
 )
 
@@ -68,17 +69,17 @@ func (s *attendSpace[T]) multiply(m, n, depth int, a, b factor[T], c []T, crs in
 
 // scoreRow sets the scores of query i and the keys from key on, whose products are given; -Inf where the query does not see the
 // key. mask is where the mask of the element of the batch begins.
-func scoreRow[T Float](p *Attention, d *AttentionData[T], scores []float64, products []T, mask, i, key int) {
+func scoreRow[T Float](p *plan.Attention, d *AttentionData[T], scores []float64, products []T, mask, i, key int) {
 	for j, s := range products {
 		scores[j] = float64(s) * p.Scale
 	}
 	mask += i*p.Mask.Row + key*p.MaskColumn
 	switch p.Masking {
-	case FloatMask:
+	case plan.FloatMask:
 		for j := range scores {
 			scores[j] += float64(d.FloatMask[mask+j*p.MaskColumn])
 		}
-	case BoolMask:
+	case plan.BoolMask:
 		for j := range scores {
 			if d.BoolMask[mask+j*p.MaskColumn] == 0 {
 				scores[j] = math.Inf(-1)

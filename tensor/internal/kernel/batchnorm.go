@@ -3,27 +3,14 @@ package kernel
 import (
 	"math"
 
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// BatchNorm is the plan of a normalisation of channels: x is [N, C, Inner].
-type BatchNorm struct {
-	N, C, Inner int
-	Training    bool    // by the batch's statistics, and not by the running ones
-	Momentum    float64 // the batch's share of the new running statistics; NaN: they are the mean of all batches
-	Eps         float64
-}
-
-// count is the number of elements of a channel.
-func (p *BatchNorm) count() int { return p.N * p.Inner }
-
-// channel is where the elements of a channel of image n begin.
-func (p *BatchNorm) channel(n, c int) int { return (n*p.C + c) * p.Inner }
-
-// each calls f for the parts of a channel.
-func (p *BatchNorm) each(c int, f func(lo, hi int)) {
+// eachPart calls f for the parts of a channel.
+func eachPart(p *plan.BatchNorm, c int, f func(lo, hi int)) {
 	for i := range p.N {
-		end := p.channel(i, c) + p.Inner
+		end := p.Channel(i, c) + p.Inner
 		for lo := end - p.Inner; lo < end; lo += block {
 			f(lo, min(lo+block, end))
 		}
@@ -36,8 +23,8 @@ type Running[T Float] struct {
 	Batches   []int64 // how many there were
 }
 
-// share is the batch's in the new running statistics.
-func (p *BatchNorm) share(batches []int64) float64 {
+// shareOf is the batch's in the new running statistics.
+func shareOf(p *plan.BatchNorm, batches []int64) float64 {
 	if math.IsNaN(p.Momentum) {
 		return 1 / float64(batches[0]+1)
 	}
@@ -46,18 +33,18 @@ func (p *BatchNorm) share(batches []int64) float64 {
 
 // NormalizeBatch sets y to the normalised channels of x times w plus b, which may be nil, and stats to the mean of each
 // channel, and behind them to 1 over each one's standard deviation. Training it updates the running statistics.
-func NormalizeBatch[T Float](p *BatchNorm, y []T, stats []float64, x, w, b []T, run Running[T]) {
+func NormalizeBatch[T Float](p *plan.BatchNorm, y []T, stats []float64, x, w, b []T, run Running[T]) {
 	share := 0.0
 	if p.Training && run.Mean != nil {
-		share = p.share(run.Batches)
+		share = shareOf(p, run.Batches)
 	}
-	split(p.C, max(1, rowGrain()/max(1, p.count())), func(lo, hi int) {
+	split(p.C, max(1, rowGrain()/max(1, p.Count())), func(lo, hi int) {
 		for c := lo; c < hi; c++ {
 			mean, variance := 0.0, 0.0
 			if p.Training {
-				m := float64(p.count())
-				mean = sumOf(0, p.N, func(i int) float64 { return total(x[p.channel(i, c):][:p.Inner]) }) / m
-				squares := sumOf(0, p.N, func(i int) float64 { return deviations(x[p.channel(i, c):][:p.Inner], mean) })
+				m := float64(p.Count())
+				mean = sumOf(0, p.N, func(i int) float64 { return total(x[p.Channel(i, c):][:p.Inner]) }) / m
+				squares := sumOf(0, p.N, func(i int) float64 { return deviations(x[p.Channel(i, c):][:p.Inner], mean) })
 				variance = squares / m
 				if run.Mean != nil {
 					run.Mean[c] = T((1-share)*float64(run.Mean[c]) + share*mean)
@@ -69,7 +56,7 @@ func NormalizeBatch[T Float](p *BatchNorm, y []T, stats []float64, x, w, b []T, 
 			rstd := 1 / math.Sqrt(variance+p.Eps)
 			stats[c], stats[p.C+c] = mean, rstd
 			weight, shift := [1]T{T(orElse(w, c, 1))}, [1]T{T(orElse(b, c, 0))}
-			p.each(c, func(lo, hi int) { simd.Normalize(y[lo:hi], x[lo:hi], weight[:], shift[:], mean, rstd) })
+			eachPart(p, c, func(lo, hi int) { simd.Normalize(y[lo:hi], x[lo:hi], weight[:], shift[:], mean, rstd) })
 		}
 	})
 	if p.Training && run.Batches != nil {
@@ -78,14 +65,14 @@ func NormalizeBatch[T Float](p *BatchNorm, y []T, stats []float64, x, w, b []T, 
 }
 
 // NormalizeBatchGrad sets dx, dw and db, each of which may be nil, to the gradients. dx may be dy.
-func NormalizeBatchGrad[T Float](p *BatchNorm, dx, dw, db, dy, x, w []T, stats []float64) {
+func NormalizeBatchGrad[T Float](p *plan.BatchNorm, dx, dw, db, dy, x, w []T, stats []float64) {
 	ones := [1]T{1}
-	split(p.C, max(1, rowGrain()/max(1, p.count())), func(lo, hi int) {
+	split(p.C, max(1, rowGrain()/max(1, p.Count())), func(lo, hi int) {
 		for c := lo; c < hi; c++ {
 			mean, rstd := stats[c], stats[p.C+c]
-			sum := sumOf(0, p.N, func(i int) float64 { return total(dy[p.channel(i, c):][:p.Inner]) })
+			sum := sumOf(0, p.N, func(i int) float64 { return total(dy[p.Channel(i, c):][:p.Inner]) })
 			dot := sumOf(0, p.N, func(i int) float64 {
-				_, dot := dotDeviations(dy[p.channel(i, c):][:p.Inner], x[p.channel(i, c):][:p.Inner], mean)
+				_, dot := dotDeviations(dy[p.Channel(i, c):][:p.Inner], x[p.Channel(i, c):][:p.Inner], mean)
 				return dot
 			})
 			if dw != nil {
@@ -99,15 +86,15 @@ func NormalizeBatchGrad[T Float](p *BatchNorm, dx, dw, db, dy, x, w []T, stats [
 			}
 			scale := rstd * orElse(w, c, 1)
 			if !p.Training {
-				p.each(c, func(lo, hi int) {
+				eachPart(p, c, func(lo, hi int) {
 					for i, v := range dy[lo:hi] {
 						dx[lo+i] = T(scale * float64(v))
 					}
 				})
 				continue
 			}
-			own, along := sum/float64(p.count()), dot*rstd*rstd/float64(p.count())
-			p.each(c, func(lo, hi int) { simd.NormalizeGrad(dx[lo:hi], dy[lo:hi], x[lo:hi], ones[:], mean, scale, own, along) })
+			own, along := sum/float64(p.Count()), dot*rstd*rstd/float64(p.Count())
+			eachPart(p, c, func(lo, hi int) { simd.NormalizeGrad(dx[lo:hi], dy[lo:hi], x[lo:hi], ones[:], mean, scale, own, along) })
 		}
 	})
 }

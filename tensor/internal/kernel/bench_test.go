@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // BenchmarkMatMul takes the shapes of a dense layer at batch 128, forward (NT), and backward for its argument

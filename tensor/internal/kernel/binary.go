@@ -1,6 +1,9 @@
 package kernel
 
-import "github.com/cistern-ml/cistern/tensor/internal/simd"
+import (
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
+	"github.com/cistern-ml/cistern/tensor/internal/simd"
+)
 
 // Binary is an elementwise function of two arguments.
 type Binary uint8
@@ -28,9 +31,9 @@ var vectorBinary = [...]simd.Binary{Add: simd.Add, Sub: simd.Sub, Mul: simd.Mul,
 	Minimum: simd.Minimum}
 
 // Zip sets dst = op(a, b), where p says which elements of a and b meet.
-func Zip[T Float](op Binary, dst, a, b []T, p *Broadcast) {
+func Zip[T Float](op Binary, dst, a, b []T, p *plan.Broadcast) {
 	z, grain := zipperOf[T](op)
-	n, sa, sb := p.row()
+	n, sa, sb := p.Row()
 	switch {
 	case len(dst) == 0:
 	case len(dst) == n && n < 2*grain:
@@ -70,10 +73,10 @@ func zipperOf[T Float](op Binary) (z zipper[T], grain int) {
 }
 
 // rows is for rows [lo, hi).
-func (z zipper[T]) rows(dst, a, b []T, p *Broadcast, lo, hi int) {
-	n, sa, sb := p.row()
+func (z zipper[T]) rows(dst, a, b []T, p *plan.Broadcast, lo, hi int) {
+	n, sa, sb := p.Row()
 	for row := lo; row < hi; row++ {
-		oa, ob := p.offsets(row)
+		oa, ob := p.Offsets(row)
 		z.row(dst[row*n:(row+1)*n], a[oa:], b[ob:], sa, sb)
 	}
 }

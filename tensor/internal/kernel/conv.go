@@ -1,29 +1,9 @@
 package kernel
 
-// Conv is the plan of a convolution of two dimensions; one with one dimension has a height of 1. Arrays are row-major:
-// x [N, Groups, C, In...], the weights [Groups, K, C, Window...], y [N, Groups, K, Out...]. The pairs are height and width.
-// Element (p, q) of y sees those of x at p*Stride - Pad + r*Dilation.
-type Conv struct {
-	N, Groups, C, K               int // C and K are the channels of one group of x and y
-	In, Out                       [2]int
-	Window, Stride, Pad, Dilation [2]int
-}
-
-// Inner is the number of products in an element of y.
-func (p *Conv) Inner() int { return p.C * p.taps() }
-
-func (p *Conv) taps() int { return p.Window[0] * p.Window[1] }
-
-// Places is the number of elements of a channel of y.
-func (p *Conv) Places() int { return p.Out[0] * p.Out[1] }
-
-// Pixels is the number of elements of a channel of x.
-func (p *Conv) Pixels() int { return p.In[0] * p.In[1] }
-
-func (p *Conv) weights() int { return p.Groups * p.K * p.Inner() }
+import "github.com/cistern-ml/cistern/tensor/backend/plan"
 
 // flat is the plan as one of a single row, if its elements are those of one: then panels are runs of whatever length.
-func (p *Conv) flat() Conv {
+func flat(p *plan.Conv) plan.Conv {
 	one := [2]int{1, 1}
 	if f := *p; f.Window == one && f.Stride == one && f.Pad == [2]int{} && f.In == f.Out {
 		f.In, f.Out, f.Dilation = [2]int{1, f.Pixels()}, [2]int{1, f.Places()}, one
@@ -39,8 +19,8 @@ type sight struct {
 	step, start, apart [2]int
 }
 
-// sight is that of y's elements in x.
-func (p *Conv) sight() sight {
+// sightOf is that of y's elements in x.
+func sightOf(p *plan.Conv) sight {
 	return sight{channels: p.C, in: p.In, out: p.Out, taps: p.Window, step: p.Stride, start: [2]int{-p.Pad[0], -p.Pad[1]}, apart: p.Dilation}
 }
 

@@ -1,6 +1,9 @@
 package kernel
 
-import "github.com/cistern-ml/cistern/tensor/internal/gemm"
+import (
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
+	"github.com/cistern-ml/cistern/tensor/internal/gemm"
+)
 
 var (
 	correlates32 spares[correlate[float32]]
@@ -25,12 +28,12 @@ func (c *correlate[T]) done() {
 }
 
 // forward is the plan of the convolution itself.
-func (c *correlate[T]) forward(plan *Conv, bias []T) {
-	p := plan.flat()
+func (c *correlate[T]) forward(whole *plan.Conv, bias []T) {
+	p := flat(whole)
 	c.groups, c.images, c.outputs, c.outPixels, c.bias, c.fill = p.Groups, p.N, p.K, p.Places(), bias, false
 	c.inElements, c.weightElements = p.C*p.Pixels(), p.K*p.Inner()
 	c.correlations = append(c.correlations, correlation{
-		sight: p.sight(), weightOutput: p.Inner(), weightChannel: p.taps(), weightTap: [2]int{p.Window[1], 1},
+		sight: sightOf(&p), weightOutput: p.Inner(), weightChannel: p.Taps(), weightTap: [2]int{p.Window[1], 1},
 		next: [2]int{p.Out[1], 1}, joined: c.joins(p.Places()),
 	})
 }
@@ -42,7 +45,7 @@ func (c *correlate[T]) joins(places int) bool {
 }
 
 // ConvolveScratch is the number of elements of scratch memory that Convolve takes at most.
-func ConvolveScratch[T Float](p *Conv, bias bool) int {
+func ConvolveScratch[T Float](p *plan.Conv, bias bool) int {
 	c := takeCorrelate[T]()
 	defer c.done()
 	c.forward(p, someBias[T](bias))
@@ -58,7 +61,7 @@ func someBias[T Float](bias bool) []T {
 }
 
 // Convolve sets y to the convolution of x, plus the bias of each channel if there is one.
-func Convolve[T Float](p *Conv, y, x, w, bias, scratch []T) {
+func Convolve[T Float](p *plan.Conv, y, x, w, bias, scratch []T) {
 	c := takeCorrelate[T]()
 	defer c.done()
 	c.forward(p, bias)

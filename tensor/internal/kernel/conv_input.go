@@ -1,12 +1,14 @@
 package kernel
 
+import "github.com/cistern-ml/cistern/tensor/backend/plan"
+
 // The gradient of x is a correlation of dy: an element of x has, of dy's elements, those whose windows it was in. With strides
 // they are others for elements beside each other, but the same for elements a stride apart, but for their place: so each phase
 // of the stride is a correlation of its own, with the taps that fall on it.
 
-// phase is what element phase + i*stride of a dimension of x sees of dy's: with taps first, first+every... it was seen by
+// phaseOf is what element phase + i*stride of a dimension of x sees of dy's: with taps first, first+every... it was seen by
 // elements i+start, i+start+apart... There are count of them, and there may be none.
-func (p *Conv) phase(d, phase int) (first, every, count, start, apart int) {
+func phaseOf(p *plan.Conv, d, phase int) (first, every, count, start, apart int) {
 	stride, dilation := p.Stride[d], p.Dilation[d]
 	common := commonDivisor(stride, dilation)
 	every, apart = stride/common, -dilation/common
@@ -28,19 +30,19 @@ func commonDivisor(a, b int) int {
 }
 
 // inputGrad is the plan of the gradient of x.
-func (c *correlate[T]) inputGrad(plan *Conv, bias []T) {
-	p := plan.flat()
+func (c *correlate[T]) inputGrad(whole *plan.Conv, bias []T) {
+	p := flat(whole)
 	c.groups, c.images, c.outputs, c.outPixels, c.bias, c.fill = p.Groups, p.N, p.C, p.Pixels(), bias, false
 	c.inElements, c.weightElements = p.K*p.Places(), p.K*p.Inner()
 	stride := p.Stride
 	for i := range min(stride[0], p.In[0]) {
-		first0, every0, count0, start0, apart0 := p.phase(0, i)
+		first0, every0, count0, start0, apart0 := phaseOf(&p, 0, i)
 		if count0 == 0 {
 			c.fill = true
 			continue
 		}
 		for j := range min(stride[1], p.In[1]) {
-			first1, every1, count1, start1, apart1 := p.phase(1, j)
+			first1, every1, count1, start1, apart1 := phaseOf(&p, 1, j)
 			if count1 == 0 {
 				c.fill = true
 				continue
@@ -48,7 +50,7 @@ func (c *correlate[T]) inputGrad(plan *Conv, bias []T) {
 			k := correlation{
 				sight: sight{channels: p.K, in: p.Out, out: [2]int{(p.In[0]-1-i)/stride[0] + 1, (p.In[1]-1-j)/stride[1] + 1}, taps: [2]int{count0, count1},
 					step: [2]int{1, 1}, start: [2]int{start0, start1}, apart: [2]int{apart0, apart1}},
-				weight: first0*p.Window[1] + first1, weightOutput: p.taps(), weightChannel: p.Inner(), weightTap: [2]int{every0 * p.Window[1], every1},
+				weight: first0*p.Window[1] + first1, weightOutput: p.Taps(), weightChannel: p.Inner(), weightTap: [2]int{every0 * p.Window[1], every1},
 				first: i*p.In[1] + j, next: [2]int{stride[0] * p.In[1], stride[1]},
 			}
 			k.joined = stride != [2]int{1, 1} || c.joins(k.places())
@@ -58,7 +60,7 @@ func (c *correlate[T]) inputGrad(plan *Conv, bias []T) {
 }
 
 // InputGradScratch is the number of elements of scratch memory that ConvolveInputGrad takes at most.
-func InputGradScratch[T Float](p *Conv, bias bool) int {
+func InputGradScratch[T Float](p *plan.Conv, bias bool) int {
 	c := takeCorrelate[T]()
 	defer c.done()
 	c.inputGrad(p, someBias[T](bias))
@@ -67,7 +69,7 @@ func InputGradScratch[T Float](p *Conv, bias bool) int {
 
 // ConvolveInputGrad sets dx to the gradient of x, plus the bias of each channel if there is one: then it is a transposed
 // convolution of dy.
-func ConvolveInputGrad[T Float](p *Conv, dx, dy, w, bias, scratch []T) {
+func ConvolveInputGrad[T Float](p *plan.Conv, dx, dy, w, bias, scratch []T) {
 	c := takeCorrelate[T]()
 	defer c.done()
 	c.inputGrad(p, bias)

@@ -11,13 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
 // convolution is a test's: its arrays lie at pages that can't be touched, and scratch memory has what the kernels say and NaN.
 type convolution[T Float] struct {
-	Conv
+	plan.Conv
 	t            *testing.T
 	rand         *rand.Rand
 	atEnd        bool
@@ -37,7 +38,7 @@ func eachLevel(t *testing.T, test32, test64 func(t *testing.T)) {
 	}
 }
 
-func newConvolution[T Float](t *testing.T, r *rand.Rand, p Conv, special bool) *convolution[T] {
+func newConvolution[T Float](t *testing.T, r *rand.Rand, p plan.Conv, special bool) *convolution[T] {
 	c := &convolution[T]{Conv: p, t: t, rand: r, atEnd: r.IntN(2) == 0}
 	array := func(n int, kind float64) []T {
 		s, free := guarded[T](n, c.atEnd)
@@ -62,7 +63,7 @@ func newConvolution[T Float](t *testing.T, r *rand.Rand, p Conv, special bool) *
 		return s
 	}
 	places, pixels := p.N*p.Groups*p.K*p.Places(), p.N*p.Groups*p.C*p.Pixels()
-	c.x, c.dx, c.w, c.dw = array(pixels, 0.02), array(pixels, 0), array(p.weights(), 0), array(p.weights(), 0)
+	c.x, c.dx, c.w, c.dw = array(pixels, 0.02), array(pixels, 0), array(p.Weights(), 0), array(p.Weights(), 0)
 	c.y, c.dy = array(places, 0), array(places, 0.02)
 	if r.IntN(2) == 0 {
 		c.biasY, c.biasX = array(p.Groups*p.K, 0.02), array(p.Groups*p.C, 0.02)
@@ -120,15 +121,15 @@ func (c *convolution[T]) wanted() *wanted {
 
 func (c *convolution[T]) check(want *wanted) {
 	near(c.t, "y", c.y, want.y, c.Inner())
-	near(c.t, "dx", c.dx, want.dx, c.K*c.taps())
+	near(c.t, "dx", c.dx, want.dx, c.K*c.Taps())
 	near(c.t, "dw", c.dw, want.dw, c.N*c.Places())
 }
 
 // randomConv has windows larger than the image, strides larger than the window, and padding larger than both.
-func randomConv(r *rand.Rand) Conv {
+func randomConv(r *rand.Rand) plan.Conv {
 	n := func(least, most int) int { return least + r.IntN(most-least+1) }
 	for {
-		p := Conv{N: n(1, 4), Groups: 1, C: n(1, 4), K: n(1, 5)}
+		p := plan.Conv{N: n(1, 4), Groups: 1, C: n(1, 4), K: n(1, 5)}
 		side := 9
 		switch r.IntN(8) {
 		case 0:
@@ -194,7 +195,7 @@ func TestLargeConvolutions(t *testing.T) {
 		func(t *testing.T) { testLargeConvolutions[float64](t, &want64) })
 }
 
-var largeConvs = [...]Conv{
+var largeConvs = [...]plan.Conv{
 	{N: 1, Groups: 1, C: 190, K: 40, In: [2]int{3, 2}, Window: [2]int{3, 3}, Stride: [2]int{2, 1}, Pad: [2]int{1, 1}},
 	{N: 2, Groups: 2, C: 10, K: 20, In: [2]int{9, 31}, Window: [2]int{3, 2}, Stride: [2]int{1, 1}, Pad: [2]int{0, 1}},
 	{N: 2, Groups: 1, C: 2, K: 3, In: [2]int{70, 60}, Window: [2]int{5, 5}, Stride: [2]int{3, 2}, Pad: [2]int{2, 0}},
@@ -202,7 +203,7 @@ var largeConvs = [...]Conv{
 	{N: 1, Groups: 1, C: 3, K: 5, In: [2]int{1, 1000}, Window: [2]int{1, 500}, Stride: [2]int{1, 7}, Pad: [2]int{0, 40}},
 }
 
-func largeConv(i int) Conv {
+func largeConv(i int) plan.Conv {
 	p := largeConvs[i]
 	p.Dilation = [2]int{1, 1}
 	for d := range 2 {
@@ -232,14 +233,14 @@ func TestConvolutionsOfManyWeights(t *testing.T) {
 }
 
 func testConvolutionsOfManyWeights[T Float](t *testing.T) {
-	p := Conv{N: 1, Groups: 1, C: 100, K: 300, In: [2]int{17, 9}, Out: [2]int{17, 9}, Window: [2]int{3, 3}, Stride: [2]int{1, 1}, Pad: [2]int{1, 1}, Dilation: [2]int{1, 1}}
+	p := plan.Conv{N: 1, Groups: 1, C: 100, K: 300, In: [2]int{17, 9}, Out: [2]int{17, 9}, Window: [2]int{3, 3}, Stride: [2]int{1, 1}, Pad: [2]int{1, 1}, Dilation: [2]int{1, 1}}
 	c := newConvolution[T](t, rand.New(rand.NewPCG(7, 8)), p, false)
 	Convolve(&c.Conv, c.y, c.x, c.w, nil, c.scratch(ConvolveScratch[T](&c.Conv, false)))
 	want := append([]T(nil), c.y...)
 	part := p
 	part.K = p.K / 3
 	for i := range 3 {
-		w, y := c.w[i*part.weights():][:part.weights()], c.y[i*part.K*p.Places():][:part.K*p.Places()]
+		w, y := c.w[i*part.Weights():][:part.Weights()], c.y[i*part.K*p.Places():][:part.K*p.Places()]
 		Convolve(&part, y, c.x, w, nil, c.scratch(ConvolveScratch[T](&part, false)))
 	}
 	require.True(t, slices.Equal(want, c.y))
@@ -253,7 +254,7 @@ func TestConvolutionsOnAnyNumberOfProcessors(t *testing.T) {
 func testConvolutionsOnProcessors[T Float](t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	r := rand.New(rand.NewPCG(3, 4))
-	for _, p := range []Conv{largeConv(1), largeConv(2), {N: 9, Groups: 1, C: 40, K: 30, In: [2]int{7, 7}, Out: [2]int{7, 7}, Window: [2]int{3, 3}, Stride: [2]int{1, 1},
+	for _, p := range []plan.Conv{largeConv(1), largeConv(2), {N: 9, Groups: 1, C: 40, K: 30, In: [2]int{7, 7}, Out: [2]int{7, 7}, Window: [2]int{3, 3}, Stride: [2]int{1, 1},
 		Pad: [2]int{1, 1}, Dilation: [2]int{1, 1}}} {
 		c := newConvolution[T](t, r, p, false)
 		runtime.GOMAXPROCS(1)
@@ -278,14 +279,14 @@ func testConvolutionsOnProcessors[T Float](t *testing.T) {
 
 // Scratch memory does not grow with the number of images or places: no copy of what places see is as large.
 func TestScratchOfConvolutions(t *testing.T) {
-	p := Conv{N: 1, Groups: 1, C: 32, K: 64, In: [2]int{26, 26}, Out: [2]int{24, 24}, Window: [2]int{3, 3}, Stride: [2]int{1, 1}, Dilation: [2]int{1, 1}}
+	p := plan.Conv{N: 1, Groups: 1, C: 32, K: 64, In: [2]int{26, 26}, Out: [2]int{24, 24}, Window: [2]int{3, 3}, Stride: [2]int{1, 1}, Dilation: [2]int{1, 1}}
 	large := p
 	large.N = 1000
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
-	for _, scratch := range []func(p *Conv) int{
-		func(p *Conv) int { return ConvolveScratch[float32](p, true) },
-		func(p *Conv) int { return InputGradScratch[float32](p, true) },
-		func(p *Conv) int { return WeightGradScratch[float32](p, false) },
+	for _, scratch := range []func(p *plan.Conv) int{
+		func(p *plan.Conv) int { return ConvolveScratch[float32](p, true) },
+		func(p *plan.Conv) int { return InputGradScratch[float32](p, true) },
+		func(p *plan.Conv) int { return WeightGradScratch[float32](p, false) },
 	} {
 		require.Less(t, scratch(&large), 1<<18)
 		large.In, large.Out = [2]int{202, 202}, [2]int{200, 200}

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/gemm"
 	"github.com/cistern-ml/cistern/tensor/internal/workers"
 )
@@ -41,12 +42,12 @@ func weightGradsOf[T Float]() *spares[weightGrad[T]] {
 	return either[*spares[weightGrad[T]]](&weightGrads32, &weightGrads64)
 }
 
-func takeWeightGrad[T Float](plan *Conv) *weightGrad[T] {
-	p := plan.flat()
+func takeWeightGrad[T Float](whole *plan.Conv) *weightGrad[T] {
+	p := flat(whole)
 	c := weightGradsOf[T]().take()
-	c.kernel, c.sight = gemm.KernelOf[T](), p.sight()
+	c.kernel, c.sight = gemm.KernelOf[T](), sightOf(&p)
 	c.groups, c.outputs, c.places = p.Groups, p.K, p.N*p.Places()
-	c.parts = min(max(1, partialElements/p.weights()), mostParts, max(1, c.places/convDepth(c.kernel)))
+	c.parts = min(max(1, partialElements/p.Weights()), mostParts, max(1, c.places/convDepth(c.kernel)))
 	rows, cols := tilesOf(c.outputs, c.kernel.Rows()), tilesOf(c.inner(), c.kernel.Columns())
 	c.rowBlocks, c.colBlocks = tilesOf(rows, unitRows), tilesOf(cols, unitCols)
 	c.rows, c.cols = tilesOf(c.outputs, c.rowBlocks), tilesOf(cols, c.colBlocks)
@@ -76,7 +77,7 @@ func (c *weightGrad[T]) lay() (sums, slot int) {
 func (c *weightGrad[T]) turnedElements() int { return c.turned * c.sight.in[1] * c.kernel.Columns() }
 
 // WeightGradScratch is the number of elements of scratch memory that ConvolveWeightGrad takes at most.
-func WeightGradScratch[T Float](p *Conv, _ bool) int {
+func WeightGradScratch[T Float](p *plan.Conv, _ bool) int {
 	c := takeWeightGrad[T](p)
 	defer c.done()
 	sums, slot := c.lay()
@@ -84,7 +85,7 @@ func WeightGradScratch[T Float](p *Conv, _ bool) int {
 }
 
 // ConvolveWeightGrad sets dw to the gradient of the weights.
-func ConvolveWeightGrad[T Float](p *Conv, dw, dy, x, scratch []T) {
+func ConvolveWeightGrad[T Float](p *plan.Conv, dw, dy, x, scratch []T) {
 	c := takeWeightGrad[T](p)
 	defer c.done()
 	c.dw, c.dy, c.in = dw, dy, x

@@ -1,30 +1,16 @@
 package kernel
 
-import "math"
+import (
+	"math"
 
-// Fault is what a kernel found wrong in the data it was given. It lives in device memory, next to the data,
-// so that finding it costs the host nothing until the host reads a result anyway. Only the first fault is
-// kept.
-type Fault struct {
-	Code       int32 // 0: none
-	Row        int32
-	Got, Limit int32
-}
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
+)
 
 // FaultLabel is the code of a class label outside [0, Limit).
 const FaultLabel = 1
 
-// Entropy says which cross entropy: of rows of logits with one label each.
-type Entropy struct {
-	Rows
-	Ignore    int64   // the label of rows that don't count
-	Smoothing float64 // how much of the label is spread evenly over the classes
-	Mean      bool    // over the weights of the labels that count
-	Each      bool    // a loss for every row, in place of one
-}
-
 // classOf tells what a label is: a class, ignored, or neither of these.
-func classOf[L Index](e *Entropy, label L) (class int, counts, bad bool) {
+func classOf[L Index](e *plan.Entropy, label L) (class int, counts, bad bool) {
 	if int64(label) == e.Ignore {
 		return 0, false, false
 	}
@@ -36,7 +22,7 @@ func classOf[L Index](e *Entropy, label L) (class int, counts, bad bool) {
 
 // CrossEntropy sets loss to the weighted -log softmax(logits)[label] of each row, or loss[0] to their sum or mean; weights may
 // be nil. A label that is no class makes the loss NaN, and the first one is noted in fault.
-func CrossEntropy[T Float, E Logit, L Index](loss []T, logits []E, labels []L, weights []T, e *Entropy, fault *Fault) {
+func CrossEntropy[T Float, E Logit, L Index](loss []T, logits []E, labels []L, weights []T, e *plan.Entropy, fault *plan.Fault) {
 	note(fault, FaultLabel, labels, e.Cols, func(label L) bool {
 		_, _, bad := classOf(e, label)
 		return bad
@@ -58,7 +44,7 @@ func CrossEntropy[T Float, E Logit, L Index](loss []T, logits []E, labels []L, w
 }
 
 // divisor is what the sum of the losses is divided by.
-func divisor[T Float, L Index](labels []L, weights []T, e *Entropy) float64 {
+func divisor[T Float, L Index](labels []L, weights []T, e *plan.Entropy) float64 {
 	if !e.Mean {
 		return 1
 	}
@@ -74,7 +60,7 @@ func divisor[T Float, L Index](labels []L, weights []T, e *Entropy) float64 {
 
 // surprise is the weighted -log softmax(row)[label] and, with smoothing, the mean of that for all classes; NaN if the label
 // is no class, and 0 if it is ignored. The logarithm is added last: beside large logits it would be lost.
-func surprise[T Float, L Index](row []T, label L, weights []T, e *Entropy) float64 {
+func surprise[T Float, L Index](row []T, label L, weights []T, e *plan.Entropy) float64 {
 	class, counts, bad := classOf(e, label)
 	switch {
 	case !counts:
@@ -98,7 +84,7 @@ func narrow(v int64) int32 { return int32(min(max(v, math.MinInt32), math.MaxInt
 // CrossEntropyGrad sets dst to the gradient of the logits, times dloss, which is that of each row's loss or of the only one.
 // dst may be the logits, and each of its elements is rounded once. Rows whose label is ignored or
 // no class get 0: a bad label must not spoil the parameters.
-func CrossEntropyGrad[T Float, E Logit, L Index](dst, logits []E, labels []L, weights, dloss []T, e *Entropy) {
+func CrossEntropyGrad[T Float, E Logit, L Index](dst, logits []E, labels []L, weights, dloss []T, e *plan.Entropy) {
 	if len(dst) == 0 {
 		return
 	}
@@ -121,15 +107,15 @@ func CrossEntropyGrad[T Float, E Logit, L Index](dst, logits []E, labels []L, we
 }
 
 // clearRow makes a row 0.
-func clearRow[E Logit](dst []E, i int, r Rows) {
-	at := r.start(i)
+func clearRow[E Logit](dst []E, i int, r plan.Rows) {
+	at := r.Start(i)
 	for j := range r.Cols {
 		dst[at+j*r.Inner] = 0
 	}
 }
 
 // scaleOf is what the gradient of row i is multiplied by.
-func scaleOf[T Float](dloss []T, i int, per float64, e *Entropy) float64 {
+func scaleOf[T Float](dloss []T, i int, per float64, e *plan.Entropy) float64 {
 	if e.Each {
 		return float64(dloss[i])
 	}
@@ -137,7 +123,7 @@ func scaleOf[T Float](dloss []T, i int, per float64, e *Entropy) float64 {
 }
 
 // spreadOf is the weights of all classes, as the smoothing counts them.
-func spreadOf[T Float](weights []T, e *Entropy) float64 {
+func spreadOf[T Float](weights []T, e *plan.Entropy) float64 {
 	if e.Smoothing == 0 {
 		return 0
 	}
@@ -145,7 +131,7 @@ func spreadOf[T Float](weights []T, e *Entropy) float64 {
 }
 
 // slopes sets out, which may be in, to the gradient of the row in.
-func slopes[T Float](out, in []T, class int, scale, spread float64, weights []T, e *Entropy, room *exponentials) {
+func slopes[T Float](out, in []T, class int, scale, spread float64, weights []T, e *plan.Entropy, room *exponentials) {
 	top := float64(greatest(in))
 	exps, sum := expsOf(room, in, top, true)
 	hit := scale * (1 - e.Smoothing) * orElse(weights, class, 1)

@@ -1,7 +1,7 @@
 package kernel
 
 import (
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 // Rows of an array are taken by their numbers, and the gradient adds each row of dy to the one that it came from. What is
@@ -22,17 +22,17 @@ const FaultIndex = 2
 func outside[I Index](at I, rows int) bool { return at < 0 || int64(at) >= int64(rows) }
 
 // note keeps the first fault: of the first one of the list that is bad.
-func note[I Index](fault *Fault, code int32, list []I, limit int, bad func(at I) bool) {
+func note[I Index](fault *plan.Fault, code int32, list []I, limit int, bad func(at I) bool) {
 	if fault.Code != 0 {
 		return
 	}
 	if i := slices.IndexFunc(list, bad); i >= 0 {
-		*fault = Fault{Code: code, Row: narrow(int64(i)), Got: narrow(int64(list[i])), Limit: narrow(int64(limit))}
+		*fault = plan.Fault{Code: code, Row: narrow(int64(i)), Got: narrow(int64(list[i])), Limit: narrow(int64(limit))}
 	}
 }
 
 // TakeRows sets row j of dst to row index[j] of x. A row that is not there becomes bad.
-func TakeRows[E any, I Index](dst, x []E, index []I, t plan.Take, bad E, fault *Fault) {
+func TakeRows[E any, I Index](dst, x []E, index []I, t plan.Take, bad E, fault *plan.Fault) {
 	note(fault, FaultIndex, index, t.Rows, func(at I) bool { return outside(at, t.Rows) })
 	split(t.Outer*t.Count, max(1, grainCheap/max(1, t.Inner)), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
@@ -107,31 +107,12 @@ func sumRow[T Float](dst, dy []T, places []uint64, row int, t plan.Take, mean bo
 	}
 }
 
-// Gather says how elements of x are chosen along one dimension: column c of the index starts at Dst of its place in
-// Columns, has Length elements IndexStride apart, and chooses from the Rows elements XStride apart that start at Src in x.
-type Gather struct {
-	Columns                            *Placement
-	Length, IndexStride, Rows, XStride int
-}
-
-// place is where element i of all is in the index, and the start of its column in x. Neighbours are neighbours in the
-// index.
-func (g *Gather) place(i int) (at, x int) {
-	columns := g.Columns.Count()
-	c, j := i%columns, i/columns
-	if g.IndexStride == 1 {
-		c, j = i/g.Length, i%g.Length
-	}
-	at, x = g.Columns.At(c)
-	return at + j*g.IndexStride, x
-}
-
 // GatherElements sets dst, of the index's shape, to the elements that it chooses. One that is not there becomes bad.
-func GatherElements[E any, I Index](dst, x []E, index []I, g *Gather, bad E, fault *Fault) {
+func GatherElements[E any, I Index](dst, x []E, index []I, g *plan.Gather, bad E, fault *plan.Fault) {
 	note(fault, FaultIndex, index, g.Rows, func(at I) bool { return outside(at, g.Rows) })
 	split(len(index), grainCheap/8, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
-			place, column := g.place(i)
+			place, column := g.Place(i)
 			if at := index[place]; !outside(at, g.Rows) {
 				dst[place] = x[column+int(at)*g.XStride]
 			} else {
@@ -143,7 +124,7 @@ func GatherElements[E any, I Index](dst, x []E, index []I, g *Gather, bad E, fau
 
 // GatherGrad adds the elements of dy to those of dst that they were chosen from. dst is 0 before. Columns of the index
 // choose from different elements, so each is added by itself, in its order.
-func GatherGrad[T Float, I Index](dst, dy []T, index []I, g *Gather) {
+func GatherGrad[T Float, I Index](dst, dy []T, index []I, g *plan.Gather) {
 	split(g.Columns.Count(), max(1, grainCheap/8/max(1, g.Length)), func(lo, hi int) {
 		for c := lo; c < hi; c++ {
 			place, column := g.Columns.At(c)

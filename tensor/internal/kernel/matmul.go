@@ -3,8 +3,8 @@ package kernel
 import (
 	"runtime"
 
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/gemm"
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
 )
 
 // productOf is one product.
@@ -20,13 +20,13 @@ func productOf[T Float](p *plan.Product, c, a, b []T) gemm.Product[T] {
 }
 
 // alone: there are products enough in the batch for each to be one goroutine's.
-func alone(p *plan.Product, batch *Placement) bool {
+func alone(p *plan.Product, batch *plan.Placement) bool {
 	return batch != nil && (p.M*p.N*p.K < grainFlops || batch.Count() >= 4*runtime.GOMAXPROCS(0))
 }
 
 // MatMulScratch is the number of elements of scratch memory that a product, or a batch of them,
 // takes at most, which are some MiB.
-func MatMulScratch[T Float](p *plan.Product, batch *Placement) int {
+func MatMulScratch[T Float](p *plan.Product, batch *plan.Placement) int {
 	if alone(p, batch) {
 		return 0
 	}
@@ -37,7 +37,7 @@ func MatMulScratch[T Float](p *plan.Product, batch *Placement) int {
 // Multiply sets c to the product, or to the products of a batch: it is of the factors' matrices
 // (Dst: of a, Src: of b), and those of c follow each other; nil: one product. scratch has
 // MatMulScratch elements; nothing overlaps c. With an inner dimension of 0 c becomes 0.
-func Multiply[T Float](p *plan.Product, batch *Placement, c, a, b, scratch []T) {
+func Multiply[T Float](p *plan.Product, batch *plan.Placement, c, a, b, scratch []T) {
 	if batch == nil {
 		one := productOf(p, c, a, b)
 		one.Run(scratch)

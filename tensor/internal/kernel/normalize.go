@@ -3,25 +3,14 @@ package kernel
 import (
 	"math"
 
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
-
-// RowNorm is the plan of a normalisation of rows: N times Groups rows of Per times Inner elements. Element (i, j) of a row of
-// group g has weight g*Per + i. A layer norm has one group and an Inner of 1; the rows of a group norm are channels and
-// their pixels.
-type RowNorm struct {
-	N, Groups, Per, Inner int
-	Eps                   float64
-	Centered              bool // the mean is taken away; without it it is the root mean square that becomes 1
-}
-
-func (p *RowNorm) rows() int { return p.N * p.Groups }
-func (p *RowNorm) cols() int { return p.Per * p.Inner }
 
 // rowParts walks over a row's parts: elements [lo, hi), with their weights and what is added: as
 // many, or one for all.
 type rowParts[T Float] struct {
-	p         *RowNorm
+	p         *plan.RowNorm
 	all       [2][]T // the weights of the row's group, and what is added; nil: none
 	one, zero [1]T
 	lo, hi    int
@@ -29,7 +18,7 @@ type rowParts[T Float] struct {
 }
 
 // start begins a row whose first weight is number g.
-func (r *rowParts[T]) start(p *RowNorm, g int, w, b []T) {
+func (r *rowParts[T]) start(p *plan.RowNorm, g int, w, b []T) {
 	r.p, r.hi, r.one = p, 0, [1]T{1}
 	for i, s := range [2][]T{w, b} {
 		r.all[i] = nil
@@ -41,7 +30,7 @@ func (r *rowParts[T]) start(p *RowNorm, g int, w, b []T) {
 
 // next goes to the next part; false: there is none.
 func (r *rowParts[T]) next() bool {
-	if r.lo = r.hi; r.lo >= r.p.cols() {
+	if r.lo = r.hi; r.lo >= r.p.Cols() {
 		return false
 	}
 	from, to := r.lo, min(r.lo+block, r.p.Per)
@@ -63,9 +52,9 @@ func (r *rowParts[T]) next() bool {
 
 // Normalize sets y to the normalised rows of x times w plus b, which may be nil, and stats to the mean of each row, and
 // behind them to 1 over each one's standard deviation.
-func Normalize[T Float](p *RowNorm, y []T, stats []float64, x, w, b []T) {
-	cols := p.cols()
-	split(p.rows(), max(1, rowGrain()/cols), func(lo, hi int) {
+func Normalize[T Float](p *plan.RowNorm, y []T, stats []float64, x, w, b []T) {
+	cols := p.Cols()
+	split(p.Rows(), max(1, rowGrain()/cols), func(lo, hi int) {
 		var q rowParts[T]
 		for r := lo; r < hi; r++ {
 			row, out, g := x[r*cols:][:cols], y[r*cols:][:cols], r%p.Groups*p.Per
@@ -74,7 +63,7 @@ func Normalize[T Float](p *RowNorm, y []T, stats []float64, x, w, b []T) {
 				mean = total(row) / float64(cols)
 			}
 			rstd := 1 / math.Sqrt(deviations(row, mean)/float64(cols)+p.Eps)
-			stats[r], stats[p.rows()+r] = mean, rstd
+			stats[r], stats[p.Rows()+r] = mean, rstd
 			for q.start(p, g, w, b); q.next(); {
 				simd.Normalize(out[q.lo:q.hi], row[q.lo:q.hi], q.w, q.b, mean, rstd)
 			}
@@ -83,13 +72,13 @@ func Normalize[T Float](p *RowNorm, y []T, stats []float64, x, w, b []T) {
 }
 
 // NormalizeGrad sets dx to the gradient of x.
-func NormalizeGrad[T Float](p *RowNorm, dx, dy, x, w []T, stats []float64) {
-	cols := p.cols()
-	split(p.rows(), max(1, rowGrain()/cols), func(lo, hi int) {
+func NormalizeGrad[T Float](p *plan.RowNorm, dx, dy, x, w []T, stats []float64) {
+	cols := p.Cols()
+	split(p.Rows(), max(1, rowGrain()/cols), func(lo, hi int) {
 		var q rowParts[T]
 		for r := lo; r < hi; r++ {
 			row, grad, out, g := x[r*cols:][:cols], dy[r*cols:][:cols], dx[r*cols:][:cols], r%p.Groups*p.Per
-			mean, rstd := stats[r], stats[p.rows()+r]
+			mean, rstd := stats[r], stats[p.Rows()+r]
 			own, along := 0.0, 0.0 // the sums of the gradient, and of its products with the normalised row
 			for q.start(p, g, w, nil); q.next(); {
 				a, b := simd.DotDeviations(grad[q.lo:q.hi], row[q.lo:q.hi], q.w, mean)
@@ -108,7 +97,7 @@ func NormalizeGrad[T Float](p *RowNorm, dx, dy, x, w []T, stats []float64) {
 }
 
 // NormalizeWeightGrad sets dw and db, either of which may be nil, to the gradients of the weights and of what is added.
-func NormalizeWeightGrad[T Float](p *RowNorm, dw, db, dy, x []T, stats []float64) {
+func NormalizeWeightGrad[T Float](p *plan.RowNorm, dw, db, dy, x []T, stats []float64) {
 	n := p.Groups * p.Per
 	split((n+lanes-1)/lanes, max(1, grainCheap/(lanes*max(1, p.N*p.Inner))), func(lo, hi int) {
 		for block := lo; block < hi; block++ {
@@ -120,10 +109,10 @@ func NormalizeWeightGrad[T Float](p *RowNorm, dw, db, dy, x []T, stats []float64
 					simd.AddDeviations(sums[:to-from], dots[:to-from], dy[at:], x[at:], stats[r], stats[p.N+r])
 				}
 			} else {
-				p.columns(from, to, 0, p.N, func(r, k, at int) {
+				eachWeight(p, from, to, 0, p.N, func(r, k, at int) {
 					sum, dot := dotDeviations(dy[at:at+p.Inner], x[at:at+p.Inner], stats[r])
 					sums[k-from] += sum
-					dots[k-from] += dot * stats[p.rows()+r]
+					dots[k-from] += dot * stats[p.Rows()+r]
 				})
 			}
 			for k := from; k < to; k++ {
@@ -138,13 +127,13 @@ func NormalizeWeightGrad[T Float](p *RowNorm, dw, db, dy, x []T, stats []float64
 	})
 }
 
-// columns calls f for the weights [from, to) and each of the rows n in [lo, hi) of their groups: with the row, the weight,
+// eachWeight calls f for the weights [from, to) and each of the rows n in [lo, hi) of their groups: with the row, the weight,
 // and where the elements that have it begin.
-func (p *RowNorm) columns(from, to, lo, hi int, f func(r, k, at int)) {
+func eachWeight(p *plan.RowNorm, from, to, lo, hi int, f func(r, k, at int)) {
 	for n := lo; n < hi; n++ {
 		for k := from; k < to; k++ {
 			r := n*p.Groups + k/p.Per
-			f(r, k, r*p.cols()+k%p.Per*p.Inner)
+			f(r, k, r*p.Cols()+k%p.Per*p.Inner)
 		}
 	}
 }

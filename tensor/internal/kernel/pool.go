@@ -1,44 +1,19 @@
 package kernel
 
-// Pool is the plan of a pooling of two dimensions: planes of In elements become planes of Out. The pairs are height and
-// width. Element (p, q) of a result is of the window whose first element is at p*Stride - Pad; if Adaptive it is of the
-// part [p*In/Out, (p+1)*In/Out) rounded outwards.
-type Pool struct {
-	Planes                               int
-	In, Out                              [2]int
-	Window, Stride, Pad, Dilation        [2]int
-	Adaptive, ExcludePadding, HasDivisor bool
-	Divisor                              int // of averages, in place of the number of elements, if HasDivisor
-}
-
-func (p *Pool) pixels() int { return p.In[0] * p.In[1] }
-
-// First is where in dimension d the first element of window i is that is not in the padding before the plane.
-func (p *Pool) First(d, i int) int {
-	at := i*p.Stride[d] - p.Pad[d]
-	if at < 0 {
-		at += (-at + p.Dilation[d] - 1) / p.Dilation[d] * p.Dilation[d]
-	}
-	return at
-}
-
-// end is behind the last element of a window in dimension d.
-func (p *Pool) end(d, i int) int {
-	return min(p.In[d], i*p.Stride[d]-p.Pad[d]+(p.Window[d]-1)*p.Dilation[d]+1)
-}
+import "github.com/cistern-ml/cistern/tensor/backend/plan"
 
 // MaxPool sets y to the greatest element of every window, each of which has one inside of the plane, and indices to where in
 // its plane it is: the first of equal ones. NaN is greater than all, and of several the last one counts.
-func MaxPool[T Float](p *Pool, y []T, indices []int32, x []T) {
+func MaxPool[T Float](p *plan.Pool, y []T, indices []int32, x []T) {
 	rows := p.Planes * p.Out[0]
 	split(rows, max(1, grainCheap/(p.Out[1]*p.Window[0]*p.Window[1])), func(lo, hi int) {
 		for row := lo; row < hi; row++ {
-			plane := x[row/p.Out[0]*p.pixels():][:p.pixels()]
-			from, to := p.First(0, row%p.Out[0]), p.end(0, row%p.Out[0])
+			plane := x[row/p.Out[0]*p.Pixels():][:p.Pixels()]
+			from, to := p.First(0, row%p.Out[0]), p.End(0, row%p.Out[0])
 			places, out := indices[row*p.Out[1]:][:p.Out[1]], y[row*p.Out[1]:][:p.Out[1]]
 			// Which element is the greatest no processor foresees: no branch depends on it, and no address.
 			for q := range places {
-				left, right := p.First(1, q), p.end(1, q)
+				left, right := p.First(1, q), p.End(1, q)
 				best := from*p.In[1] + left
 				greatest := plane[best]
 				for h := from; h < to; h += p.Dilation[0] {
@@ -63,11 +38,11 @@ func MaxPool[T Float](p *Pool, y []T, indices []int32, x []T) {
 }
 
 // MaxPoolGrad sets dx to the gradient of x.
-func MaxPoolGrad[T Float](p *Pool, dx, dy []T, indices []int32) {
+func MaxPoolGrad[T Float](p *plan.Pool, dx, dy []T, indices []int32) {
 	places := p.Out[0] * p.Out[1]
-	split(p.Planes, max(1, grainCheap/(p.pixels()+places)), func(lo, hi int) {
+	split(p.Planes, max(1, grainCheap/(p.Pixels()+places)), func(lo, hi int) {
 		for plane := lo; plane < hi; plane++ {
-			to := dx[plane*p.pixels():][:p.pixels()]
+			to := dx[plane*p.Pixels():][:p.Pixels()]
 			clear(to)
 			for i, g := range dy[plane*places:][:places] {
 				to[indices[plane*places+i]] += g
@@ -77,7 +52,7 @@ func MaxPoolGrad[T Float](p *Pool, dx, dy []T, indices []int32) {
 }
 
 // average is the part of a plane that result (i, j) is the average of, and what its sum is divided by.
-func (p *Pool) average(i, j int) (top, bottom, left, right int, divisor float64) {
+func average(p *plan.Pool, i, j int) (top, bottom, left, right int, divisor float64) {
 	var from, to [2]int
 	count := 1
 	for d, i := range [2]int{i, j} {
@@ -102,13 +77,13 @@ func (p *Pool) average(i, j int) (top, bottom, left, right int, divisor float64)
 }
 
 // AvgPool sets y to the average of every window; it is summed in float64.
-func AvgPool[T Float](p *Pool, y, x []T) {
+func AvgPool[T Float](p *plan.Pool, y, x []T) {
 	rows := p.Planes * p.Out[0]
-	split(rows, max(1, grainCheap*p.Out[0]/max(1, p.pixels())), func(lo, hi int) {
+	split(rows, max(1, grainCheap*p.Out[0]/max(1, p.Pixels())), func(lo, hi int) {
 		for row := lo; row < hi; row++ {
-			plane := x[row/p.Out[0]*p.pixels():][:p.pixels()]
+			plane := x[row/p.Out[0]*p.Pixels():][:p.Pixels()]
 			for q := range p.Out[1] {
-				top, bottom, left, right, divisor := p.average(row%p.Out[0], q)
+				top, bottom, left, right, divisor := average(p, row%p.Out[0], q)
 				sum := 0.0
 				for h := top; h < bottom; h++ {
 					for _, v := range plane[h*p.In[1]:][left:max(left, right)] {
@@ -122,14 +97,14 @@ func AvgPool[T Float](p *Pool, y, x []T) {
 }
 
 // AvgPoolGrad sets dx to the gradient of x.
-func AvgPoolGrad[T Float](p *Pool, dx, dy []T) {
+func AvgPoolGrad[T Float](p *plan.Pool, dx, dy []T) {
 	places := p.Out[0] * p.Out[1]
-	split(p.Planes, max(1, grainCheap/max(1, p.pixels()+places)), func(lo, hi int) {
+	split(p.Planes, max(1, grainCheap/max(1, p.Pixels()+places)), func(lo, hi int) {
 		for plane := lo; plane < hi; plane++ {
-			to := dx[plane*p.pixels():][:p.pixels()]
+			to := dx[plane*p.Pixels():][:p.Pixels()]
 			clear(to)
 			for i, g := range dy[plane*places:][:places] {
-				top, bottom, left, right, divisor := p.average(i/p.Out[1], i%p.Out[1])
+				top, bottom, left, right, divisor := average(p, i/p.Out[1], i%p.Out[1])
 				share := g / T(divisor)
 				for h := top; h < bottom; h++ {
 					row := to[h*p.In[1]:][left:max(left, right)]

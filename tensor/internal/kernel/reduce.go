@@ -1,52 +1,12 @@
 package kernel
 
-import "github.com/cistern-ml/cistern/tensor/internal/simd"
-
-// Dim is a dimension of an array: its size, and the distance in elements between neighbours along it.
-type Dim struct{ Size, Stride int }
-
-// Reduction says which dimensions of an array a sum runs over, as two lists of dimensions, each outermost first. Neighbouring
-// dimensions of one sort are merged, so that kept and summed ones alternate.
-type Reduction struct {
-	Kept, Summed []Dim
-	InnerSummed  bool // the innermost dimension is summed
-
-	room [2][2]Dim // of the lists, if it is enough
-}
-
-// NewReduction plans the sum of an array of shape in to an array of shape out, which in is a broadcast of:
-// the dimensions that out lacks in front, or where it has 1, are summed.
-func NewReduction(in, out []int) *Reduction {
-	p := &Reduction{}
-	p.Kept, p.Summed = p.room[0][:0], p.room[1][:0]
-	lead := len(in) - len(out)
-	stride := 1
-	for _, d := range in {
-		stride *= d
-	}
-	first := true
-	for i, d := range in {
-		if d == 1 {
-			continue
-		}
-		stride /= max(1, d)
-		summed := i < lead || out[i-lead] == 1
-		list := &p.Kept
-		if summed {
-			list = &p.Summed
-		}
-		if last := len(*list) - 1; !first && summed == p.InnerSummed {
-			(*list)[last] = Dim{(*list)[last].Size * d, stride}
-		} else {
-			*list = append(*list, Dim{d, stride})
-		}
-		p.InnerSummed, first = summed, false
-	}
-	return p
-}
+import (
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
+	"github.com/cistern-ml/cistern/tensor/internal/simd"
+)
 
 // at is where the i-th combination of indices of dims, in row-major order, lies in the array.
-func at(dims []Dim, i int) (offset int) {
+func at(dims []plan.Dim, i int) (offset int) {
 	for d := len(dims) - 1; d >= 0; d-- {
 		offset += i % dims[d].Size * dims[d].Stride
 		i /= dims[d].Size
@@ -54,7 +14,7 @@ func at(dims []Dim, i int) (offset int) {
 	return offset
 }
 
-func count(dims []Dim) int {
+func count(dims []plan.Dim) int {
 	n := 1
 	for _, d := range dims {
 		n *= d.Size
@@ -63,7 +23,7 @@ func count(dims []Dim) int {
 }
 
 // cut takes the innermost dimension off dims, as a run of neighbours; a run of 1 if there is none.
-func cut(dims []Dim) (outer []Dim, run int) {
+func cut(dims []plan.Dim) (outer []plan.Dim, run int) {
 	if len(dims) == 0 {
 		return nil, 1
 	}
@@ -73,7 +33,7 @@ func cut(dims []Dim) (outer []Dim, run int) {
 
 // Sum sets dst to the sums of x over divisor: 1, or the number of elements for a mean. They are taken in float64 and
 // in pairs, in an order that does not depend on the number of processors, and rounded once. dst must not be x.
-func Sum[T Float](dst, x []T, divisor float64, p *Reduction) {
+func Sum[T Float](dst, x []T, divisor float64, p *plan.Reduction) {
 	switch {
 	case len(x) == 0:
 		for i := range dst {
@@ -89,12 +49,12 @@ func Sum[T Float](dst, x []T, divisor float64, p *Reduction) {
 // runs are the elements of one sum, which lie in runs of neighbours.
 type runs[T Float] struct {
 	from  []T // the first run, and everything behind
-	outer []Dim
+	outer []plan.Dim
 	run   int
 }
 
 // sumRuns is for sums whose elements lie in runs of neighbours.
-func sumRuns[T Float](dst, x []T, divisor float64, p *Reduction) {
+func sumRuns[T Float](dst, x []T, divisor float64, p *plan.Reduction) {
 	outer, run := cut(p.Summed)
 	n := count(outer)
 	split(len(dst), max(1, grainCheap/(n*run)), func(lo, hi int) {
@@ -123,11 +83,11 @@ const lanes = 256
 // columns are neighbouring sums, whose elements lie in rows.
 type columns[T Float] struct {
 	from  []T // the first row's elements, and everything behind
-	outer []Dim
+	outer []plan.Dim
 }
 
 // sumColumns is for sums whose neighbours are neighbours in x as well.
-func sumColumns[T Float](dst, x []T, divisor float64, p *Reduction) {
+func sumColumns[T Float](dst, x []T, divisor float64, p *plan.Reduction) {
 	kept, cols := cut(p.Kept)
 	rows := count(p.Summed)
 	blocks := (cols + lanes - 1) / lanes

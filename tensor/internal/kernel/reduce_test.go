@@ -5,26 +5,28 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
 func TestSumMergesDimensions(t *testing.T) {
 	for _, c := range []struct {
 		in, out      []int
-		kept, summed []Dim
+		kept, summed []plan.Dim
 		inner        bool
 	}{
-		{in: []int{2, 3, 5}, out: []int{1, 1, 5}, kept: []Dim{{5, 1}}, summed: []Dim{{6, 5}}},
-		{in: []int{2, 3, 5}, out: []int{2, 3, 1}, kept: []Dim{{6, 5}}, summed: []Dim{{5, 1}}, inner: true},
-		{in: []int{2, 1, 3}, out: []int{2, 1, 3}, kept: []Dim{{6, 1}}},
-		{in: []int{2, 1, 3}, out: []int{3}, kept: []Dim{{3, 1}}, summed: []Dim{{2, 3}}},
-		{in: []int{2, 3, 5, 7, 11, 13}, out: []int{2, 1, 5, 1, 11, 1}, kept: []Dim{{2, 15015}, {5, 1001}, {11, 13}},
-			summed: []Dim{{3, 5005}, {7, 143}, {13, 1}}, inner: true},
+		{in: []int{2, 3, 5}, out: []int{1, 1, 5}, kept: []plan.Dim{{Size: 5, Stride: 1}}, summed: []plan.Dim{{Size: 6, Stride: 5}}},
+		{in: []int{2, 3, 5}, out: []int{2, 3, 1}, kept: []plan.Dim{{Size: 6, Stride: 5}}, summed: []plan.Dim{{Size: 5, Stride: 1}}, inner: true},
+		{in: []int{2, 1, 3}, out: []int{2, 1, 3}, kept: []plan.Dim{{Size: 6, Stride: 1}}},
+		{in: []int{2, 1, 3}, out: []int{3}, kept: []plan.Dim{{Size: 3, Stride: 1}}, summed: []plan.Dim{{Size: 2, Stride: 3}}},
+		{in: []int{2, 3, 5, 7, 11, 13}, out: []int{2, 1, 5, 1, 11, 1}, kept: []plan.Dim{{Size: 2, Stride: 15015}, {Size: 5, Stride: 1001}, {Size: 11, Stride: 13}},
+			summed: []plan.Dim{{Size: 3, Stride: 5005}, {Size: 7, Stride: 143}, {Size: 13, Stride: 1}}, inner: true},
 		{in: []int{1, 1}, out: []int{}},
 		{},
 	} {
-		p := NewReduction(c.in, c.out)
-		assert.Equal(t, append([]Dim{}, c.kept...), p.Kept, "%v to %v", c.in, c.out)
-		assert.Equal(t, append([]Dim{}, c.summed...), p.Summed, "%v to %v", c.in, c.out)
+		p := plan.NewReduction(c.in, c.out)
+		assert.Equal(t, append([]plan.Dim{}, c.kept...), p.Kept, "%v to %v", c.in, c.out)
+		assert.Equal(t, append([]plan.Dim{}, c.summed...), p.Summed, "%v to %v", c.in, c.out)
 		assert.Equal(t, c.inner, p.InnerSummed, "%v to %v", c.in, c.out)
 	}
 }
@@ -44,7 +46,7 @@ func TestReductionsCoverTheArray(t *testing.T) {
 				out[i] = 1
 			}
 		}
-		p := NewReduction(in, out)
+		p := plan.NewReduction(in, out)
 		sum := make([]int, count(p.Kept)*count(p.Summed))
 		for o := range count(p.Kept) {
 			for i := range count(p.Summed) {

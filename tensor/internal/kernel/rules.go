@@ -2,8 +2,8 @@ package kernel
 
 import (
 	"reflect"
-	"unsafe"
 
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
@@ -23,45 +23,20 @@ type Rule struct {
 // Width is how many own numbers a parameter has.
 func (r *Rule) Width() int { return reflect.TypeOf(r.Own).NumField() }
 
-// Numbers is room for the numbers that parameters share.
-type Numbers [8]float64
-
-// NumbersOf is the numbers that begin there, as a rule's struct.
-func NumbersOf[N any](first *float64) *N { return (*N)(unsafe.Pointer(first)) }
-
 // loopOfRule updates parameters and up to three arrays of state, which may be empty.
-type loopOfRule[T Float] func(shared *Numbers, own []float64, p, g []T, state [3][]T)
+type loopOfRule[T Float] func(shared *plan.Numbers, own []float64, p, g []T, state [3][]T)
 
 // Rules are the optimisers.
 var Rules = []Rule{
-	{"sgd", SGDShared{}, SGDOwn{}, 0, grainCheap, sgd[float32], sgd[float64]},
-	{"adam", AdamShared{}, AdamOwn{}, 2, grainCheap, adam[float32], adam[float64]},
-	{"rmsprop", RMSpropShared{}, RMSpropOwn{}, 1, grainCheap / 4, rmsprop[float32], rmsprop[float64]},
-	{"adagrad", AdagradShared{}, AdagradOwn{}, 1, grainCheap / 4, adagrad[float32], adagrad[float64]},
-	{"lion", LionShared{}, LionOwn{}, 1, grainCheap / 4, lion[float32], lion[float64]},
+	{"sgd", plan.SGDShared{}, plan.SGDOwn{}, 0, grainCheap, sgd[float32], sgd[float64]},
+	{"adam", plan.AdamShared{}, plan.AdamOwn{}, 2, grainCheap, adam[float32], adam[float64]},
+	{"rmsprop", plan.RMSpropShared{}, plan.RMSpropOwn{}, 1, grainCheap / 4, rmsprop[float32], rmsprop[float64]},
+	{"adagrad", plan.AdagradShared{}, plan.AdagradOwn{}, 1, grainCheap / 4, adagrad[float32], adagrad[float64]},
+	{"lion", plan.LionShared{}, plan.LionOwn{}, 1, grainCheap / 4, lion[float32], lion[float64]},
 }
 
-// The numbers of the rules. Sign is -1 for gradients that count with the other sign; Decay is what
-// joins the gradient of the parameter.
-type (
-	SGDShared struct{ Keep, Decay, Sign, Nesterov float64 } // Keep is 1 - dampening; Nesterov is 0 or 1
-	SGDOwn    struct{ Rate, Momentum, First float64 }       // First is not 0 if the momentum holds nothing yet
-
-	AdamShared struct{ Beta2, C2, Eps, Decay, Sign float64 }  // C2 is 1 - Beta2
-	AdamOwn    struct{ Size, Correction, Shrink, C1 float64 } // rate/(1-beta1^t), sqrt(1-beta2^t), AdamW's factor of the parameter, 1 - beta1
-
-	RMSpropShared struct{ Alpha, C, Eps, Decay, Sign float64 } // C is 1 - Alpha
-	RMSpropOwn    struct{ Rate, Momentum float64 }
-
-	AdagradShared struct{ Decay, Eps, Sign float64 }
-	AdagradOwn    struct{ Rate float64 }
-
-	LionShared struct{ Beta1, C1, Beta2, C2, Sign float64 } // C1 is 1 - Beta1, C2 1 - Beta2
-	LionOwn    struct{ Rate, Shrink float64 }               // Shrink is 1 - rate*decay
-)
-
 // Step updates the parameters p with the gradients g and the state.
-func Step[T Float](r *Rule, shared *Numbers, own []float64, p, g []T, state [3][]T) {
+func Step[T Float](r *Rule, shared *plan.Numbers, own []float64, p, g []T, state [3][]T) {
 	run := either[loopOfRule[T]](r.single, r.double)
 	if len(p) < 2*r.grain {
 		run(shared, own, p, g, state)
@@ -85,8 +60,8 @@ func behind[T Float](x []T, lo, hi int) []T {
 }
 
 // sgd has the momentum as state, if there is one.
-func sgd[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
-	n, o := NumbersOf[SGDShared](&shared[0]), NumbersOf[SGDOwn](&own[0])
+func sgd[T Float](shared *plan.Numbers, own []float64, p, g []T, state [3][]T) {
+	n, o := plan.NumbersOf[plan.SGDShared](&shared[0]), plan.NumbersOf[plan.SGDOwn](&own[0])
 	k := simd.SGDScalars[T]{LR: T(o.Rate), Momentum: T(o.Momentum), Keep: T(n.Keep), Decay: T(n.Decay), Sign: T(n.Sign)}
 	first, nesterov := o.First != 0, n.Nesterov != 0
 	for lo := 0; lo < len(p); lo += most {
@@ -108,8 +83,8 @@ func sgd[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
 }
 
 // adam has the two moments as state, and the greatest second moments (amsgrad) or nothing.
-func adam[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
-	n, o := NumbersOf[AdamShared](&shared[0]), NumbersOf[AdamOwn](&own[0])
+func adam[T Float](shared *plan.Numbers, own []float64, p, g []T, state [3][]T) {
+	n, o := plan.NumbersOf[plan.AdamShared](&shared[0]), plan.NumbersOf[plan.AdamOwn](&own[0])
 	k := simd.AdamScalars[T]{Shrink: T(o.Shrink), Decay: T(n.Decay), C1: T(o.C1), Beta2: T(n.Beta2),
 		C2: T(n.C2), Eps: T(n.Eps), Step: T(o.Size), Inverse: T(1 / o.Correction), Sign: T(n.Sign)}
 	m, v, greatest := state[0], state[1], state[2]
@@ -125,8 +100,8 @@ func adam[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
 
 // rmsprop has the means of the squares as state, those of the gradients (centered) or nothing, and
 // the momentum or nothing.
-func rmsprop[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
-	n, o := NumbersOf[RMSpropShared](&shared[0]), NumbersOf[RMSpropOwn](&own[0])
+func rmsprop[T Float](shared *plan.Numbers, own []float64, p, g []T, state [3][]T) {
+	n, o := plan.NumbersOf[plan.RMSpropShared](&shared[0]), plan.NumbersOf[plan.RMSpropOwn](&own[0])
 	lr, mom := T(o.Rate), T(o.Momentum)
 	a, c, eps, wd, sg := T(n.Alpha), T(n.C), T(n.Eps), T(n.Decay), T(n.Sign)
 	v, mean, buf := state[0], state[1], state[2]
@@ -151,8 +126,8 @@ func rmsprop[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
 }
 
 // adagrad has the sums of the squares as state.
-func adagrad[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
-	n, o := NumbersOf[AdagradShared](&shared[0]), NumbersOf[AdagradOwn](&own[0])
+func adagrad[T Float](shared *plan.Numbers, own []float64, p, g []T, state [3][]T) {
+	n, o := plan.NumbersOf[plan.AdagradShared](&shared[0]), plan.NumbersOf[plan.AdagradOwn](&own[0])
 	rate, eps, wd, sg := T(o.Rate), T(n.Eps), T(n.Decay), T(n.Sign)
 	sum := state[0]
 	for i := range p {
@@ -164,8 +139,8 @@ func adagrad[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
 }
 
 // lion has the momentum as state.
-func lion[T Float](shared *Numbers, own []float64, p, g []T, state [3][]T) {
-	n, o := NumbersOf[LionShared](&shared[0]), NumbersOf[LionOwn](&own[0])
+func lion[T Float](shared *plan.Numbers, own []float64, p, g []T, state [3][]T) {
+	n, o := plan.NumbersOf[plan.LionShared](&shared[0]), plan.NumbersOf[plan.LionOwn](&own[0])
 	b1, c1, b2, c2, sg, lr, shrink := T(n.Beta1), T(n.C1), T(n.Beta2), T(n.C2), T(n.Sign), T(o.Rate), T(o.Shrink)
 	m := state[0]
 	for i := range p {

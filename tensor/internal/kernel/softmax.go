@@ -4,15 +4,9 @@ import (
 	"math"
 
 	"github.com/cistern-ml/cistern/internal/bfloat16"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
-
-// Rows are the vectors along one dimension of an array: Cols elements each, Inner elements apart. Inner is the size of the
-// dimensions behind, 1 for the last dimension.
-type Rows struct{ Cols, Inner int }
-
-// start is where row i begins.
-func (r Rows) start(i int) int { return i/r.Inner*(r.Cols*r.Inner) + i%r.Inner }
 
 // Logit is an element of a row. The rows of bfloat16 are read where they are, one at a time in
 // float32 for each of the processors: the logits of a large vocabulary are the largest tensor of a
@@ -20,8 +14,8 @@ func (r Rows) start(i int) int { return i/r.Inner*(r.Cols*r.Inner) + i%r.Inner }
 type Logit interface{ Float | bfloat16.Number }
 
 // row is the elements of a row, in buf unless they are neighbours of type T.
-func row[T Float, E Logit](x []E, i int, r Rows, buf []T) []T {
-	at := r.start(i)
+func row[T Float, E Logit](x []E, i int, r plan.Rows, buf []T) []T {
+	at := r.Start(i)
 	switch x := any(x).(type) {
 	case []T:
 		if r.Inner == 1 {
@@ -40,16 +34,16 @@ func row[T Float, E Logit](x []E, i int, r Rows, buf []T) []T {
 
 // rowOr is where the elements of a row are to be set: in their place if they are neighbours of type
 // T, else in buf, for setRow.
-func rowOr[T Float, E Logit](dst []E, i int, r Rows, buf []T) []T {
+func rowOr[T Float, E Logit](dst []E, i int, r plan.Rows, buf []T) []T {
 	if dst, ok := any(dst).([]T); ok && r.Inner == 1 {
-		return dst[r.start(i):][:r.Cols]
+		return dst[r.Start(i):][:r.Cols]
 	}
 	return buf
 }
 
 // setRow puts the elements in their place, unless they are there.
-func setRow[T Float, E Logit](dst []E, i int, r Rows, row []T) {
-	at := r.start(i)
+func setRow[T Float, E Logit](dst []E, i int, r plan.Rows, row []T) {
+	at := r.Start(i)
 	switch dst := any(dst).(type) {
 	case []T:
 		if r.Inner == 1 {
@@ -66,7 +60,7 @@ func setRow[T Float, E Logit](dst []E, i int, r Rows, row []T) {
 }
 
 // buffer is for row.
-func buffer[T Float, E Logit](x []E, r Rows) []T {
+func buffer[T Float, E Logit](x []E, r plan.Rows) []T {
 	if _, there := any(x).([]T); there && r.Inner == 1 {
 		return nil
 	}
@@ -74,7 +68,7 @@ func buffer[T Float, E Logit](x []E, r Rows) []T {
 }
 
 // eachRow calls f with the parts of n rows.
-func eachRow(n int, r Rows, f func(lo, hi int)) {
+func eachRow(n int, r plan.Rows, f func(lo, hi int)) {
 	if r.Cols > 0 && r.Inner > 0 {
 		split(n/r.Cols, max(1, mathGrain()/r.Cols), f)
 	}
@@ -85,7 +79,7 @@ type exponentials [2048]float64
 
 // Softmax sets every row of dst to the softmax of that row of x or, with log, to its logarithm, in float64 and safe from
 // overflow.
-func Softmax[T Float](dst, x []T, r Rows, log bool) {
+func Softmax[T Float](dst, x []T, r plan.Rows, log bool) {
 	eachRow(len(dst), r, func(lo, hi int) {
 		var exps exponentials
 		buf := buffer[T](x, r)
@@ -130,7 +124,7 @@ func scaleExps[T Float](out, row []T, exps []float64, top, c float64) {
 
 // SoftmaxGrad sets dst to the gradient of the argument by row: y * (dy - sum(dy*y)) for the softmax y, and
 // dy - exp(y) * sum(dy) for its logarithm.
-func SoftmaxGrad[T Float](dst, dy, y []T, r Rows, log bool) {
+func SoftmaxGrad[T Float](dst, dy, y []T, r plan.Rows, log bool) {
 	eachRow(len(dst), r, func(lo, hi int) {
 		one, two := buffer[T](dy, r), buffer[T](y, r)
 		for i := lo; i < hi; i++ {
@@ -150,7 +144,7 @@ func SoftmaxGrad[T Float](dst, dy, y []T, r Rows, log bool) {
 
 // ArgMax sets dst[i] to the index of the greatest element of row i of x, the first one of several. NaN is
 // greater than everything, as in PyTorch.
-func ArgMax[T Float](dst []int32, x []T, r Rows) {
+func ArgMax[T Float](dst []int32, x []T, r plan.Rows) {
 	buf := buffer[T](x, r)
 	for i := range dst {
 		in := row(x, i, r, buf)

@@ -1,6 +1,10 @@
 package kernel
 
-import "math"
+import (
+	"math"
+
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
+)
 
 // Statistic is what a reduction computes besides a sum.
 type Statistic uint8
@@ -15,14 +19,14 @@ const (
 // group are the elements of one output.
 type group[T Float] struct {
 	from []T // the first one, and everything behind
-	dims []Dim
+	dims []plan.Dim
 	n    int
 }
 
 func (g group[T]) at(i int) float64 { return float64(g.from[at(g.dims, i)]) }
 
 // groups calls f for every output.
-func groups[T Float](outputs int, x []T, p *Reduction, f func(o int, g group[T])) {
+func groups[T Float](outputs int, x []T, p *plan.Reduction, f func(o int, g group[T])) {
 	n := count(p.Summed)
 	split(outputs, max(1, grainMath/max(1, n)), func(lo, hi int) {
 		for o := lo; o < hi; o++ {
@@ -32,7 +36,7 @@ func groups[T Float](outputs int, x []T, p *Reduction, f func(o int, g group[T])
 }
 
 // Reduce sets dst to a statistic of x over the dimensions of p, computed in float64. The greatest of no elements is -Inf.
-func Reduce[T Float](s Statistic, dst, x []T, c float64, p *Reduction) {
+func Reduce[T Float](s Statistic, dst, x []T, c float64, p *plan.Reduction) {
 	groups(len(dst), x, p, func(o int, g group[T]) {
 		switch s {
 		case LogSumExp:
@@ -49,7 +53,7 @@ func Reduce[T Float](s Statistic, dst, x []T, c float64, p *Reduction) {
 
 // ReduceGrad sets dst to the gradient of x, where dy is that of the statistic y of [Reduce]. What is equal to the greatest
 // element shares its gradient. y is not read for Var.
-func ReduceGrad[T Float](s Statistic, dst, dy, x, y []T, c float64, p *Reduction) {
+func ReduceGrad[T Float](s Statistic, dst, dy, x, y []T, c float64, p *plan.Reduction) {
 	groups(len(dy), x, p, func(o int, g group[T]) {
 		out, d := dst[at(p.Kept, o):], float64(dy[o])
 		each := func(f func(v float64) float64) {

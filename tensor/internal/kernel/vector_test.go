@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/tensor/internal/plan"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
@@ -24,18 +24,18 @@ type vectorCase[T Float] struct {
 
 func vectorCases[T Float](rows, cols int) []vectorCase[T] {
 	n := rows * cols
-	r := Rows{Cols: cols, Inner: 1}
-	norm := &RowNorm{N: rows, Groups: 1, Per: cols, Inner: 1, Eps: 1e-3, Centered: true}
-	batch := &BatchNorm{N: 1, C: rows, Inner: cols, Training: true, Eps: 1e-3}
+	r := plan.Rows{Cols: cols, Inner: 1}
+	norm := &plan.RowNorm{N: rows, Groups: 1, Per: cols, Inner: 1, Eps: 1e-3, Centered: true}
+	batch := &plan.BatchNorm{N: 1, C: rows, Inner: cols, Training: true, Eps: 1e-3}
 	labels := make([]int64, rows)
 	for i := range labels {
 		labels[i] = int64(i * 7 % cols)
 	}
-	entropy := Entropy{Rows: r, Ignore: -1, Mean: true, Smoothing: 0}
+	entropy := plan.Entropy{Rows: r, Ignore: -1, Mean: true, Smoothing: 0}
 	all := []vectorCase[T]{
 		{"softmax", 2, func(dst []T, x [4][]T) { Softmax(dst, x[0], r, false) }},
 		{"log softmax", 4, func(dst []T, x [4][]T) { Softmax(dst, x[0], r, true) }},
-		{"softmax of columns", 2, func(dst []T, x [4][]T) { Softmax(dst, x[0], Rows{Cols: rows, Inner: cols}, false) }},
+		{"softmax of columns", 2, func(dst []T, x [4][]T) { Softmax(dst, x[0], plan.Rows{Cols: rows, Inner: cols}, false) }},
 		{"softmax grad", 32, func(dst []T, x [4][]T) {
 			y := make([]T, n)
 			Softmax(y, x[1], r, false)
@@ -62,30 +62,30 @@ func vectorCases[T Float](rows, cols int) []vectorCase[T] {
 		{"batch norm", 64, func(dst []T, x [4][]T) {
 			NormalizeBatch(batch, dst, make([]float64, 2*rows), x[0], x[1][:rows], x[2][:rows], Running[T]{})
 		}},
-		{"sum", 1, func(dst []T, x [4][]T) { clear(dst); Sum(dst[:1], x[0], 1, NewReduction([]int{n}, []int{1})) }},
+		{"sum", 1, func(dst []T, x [4][]T) { clear(dst); Sum(dst[:1], x[0], 1, plan.NewReduction([]int{n}, []int{1})) }},
 		{"sum of rows", 1, func(dst []T, x [4][]T) {
 			clear(dst)
-			Sum(dst[:rows], x[0], 1, NewReduction([]int{rows, cols}, []int{rows, 1}))
+			Sum(dst[:rows], x[0], 1, plan.NewReduction([]int{rows, cols}, []int{rows, 1}))
 		}},
 		{"sum of columns", 1, func(dst []T, x [4][]T) {
 			clear(dst)
-			Sum(dst[:cols], x[0], 1, NewReduction([]int{rows, cols}, []int{cols}))
+			Sum(dst[:cols], x[0], 1, plan.NewReduction([]int{rows, cols}, []int{cols}))
 		}},
 		{"bias", 0, func(dst []T, x [4][]T) { AddRows(dst, x[0], x[1][:cols], true) }},
 		{"row and column", 0, func(dst []T, x [4][]T) {
-			Zip(Mul, dst, x[0][:rows], x[1][:cols], NewBroadcast([]int{rows, cols}, []int{rows, 1}, []int{cols}))
+			Zip(Mul, dst, x[0][:rows], x[1][:cols], plan.NewBroadcast([]int{rows, cols}, []int{rows, 1}, []int{cols}))
 		}},
 		{"dropout", 0, func(dst []T, x [4][]T) { Dropout(dst, x[0], plan.Drop{Seed: 1, Stream: 2, Below: 1 << 31, Scale: 2}) }},
 		{"adam", 0, func(dst []T, x [4][]T) {
 			copy(dst, x[0])
-			numbers, own := Numbers{}, [4]float64{}
-			*NumbersOf[AdamShared](&numbers[0]), *NumbersOf[AdamOwn](&own[0]) = AdamShared{Beta2: 0.99, C2: 0.01, Eps: 1e-8, Sign: 1}, AdamOwn{0.1, 0.3, 1, 0.1}
+			numbers, own := plan.Numbers{}, [4]float64{}
+			*plan.NumbersOf[plan.AdamShared](&numbers[0]), *plan.NumbersOf[plan.AdamOwn](&own[0]) = plan.AdamShared{Beta2: 0.99, C2: 0.01, Eps: 1e-8, Sign: 1}, plan.AdamOwn{Size: 0.1, Correction: 0.3, Shrink: 1, C1: 0.1}
 			Step(&Rules[1], &numbers, own[:], dst, x[1], [3][]T{append([]T{}, x[2]...), make([]T, n)})
 		}},
 		{"sgd", 0, func(dst []T, x [4][]T) {
 			copy(dst, x[0])
-			numbers, own := Numbers{}, [3]float64{}
-			*NumbersOf[SGDShared](&numbers[0]), *NumbersOf[SGDOwn](&own[0]) = SGDShared{Keep: 1, Decay: 0.1, Sign: 1, Nesterov: 1}, SGDOwn{0.1, 0.9, 0}
+			numbers, own := plan.Numbers{}, [3]float64{}
+			*plan.NumbersOf[plan.SGDShared](&numbers[0]), *plan.NumbersOf[plan.SGDOwn](&own[0]) = plan.SGDShared{Keep: 1, Decay: 0.1, Sign: 1, Nesterov: 1}, plan.SGDOwn{Rate: 0.1, Momentum: 0.9, First: 0}
 			Step(&Rules[0], &numbers, own[:], dst, x[1], [3][]T{append([]T{}, x[2]...)})
 		}},
 	}

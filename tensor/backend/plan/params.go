@@ -1,5 +1,6 @@
-// Package plan holds what operations need beside their operands: plans, which a runtime remembers,
-// and small parameters.
+// Package plan holds what operations need beside their operands: plans, which a runtime remembers
+// and nobody changes, and small parameters. The table in ../families.go says which operation has
+// which. The package is experimental.
 package plan
 
 // Matrix is the size of a matrix.

@@ -1,0 +1,91 @@
+package plan
+
+import "slices"
+
+// Placement says how elements move between two arrays of any strides: a loop over dims, outermost first, at whose every
+// step one element goes from an offset of the source to one of the destination. Dimensions that walk alike in both are
+// merged, so that a copy of consecutive elements is one dimension.
+type Placement struct {
+	Dims     []int
+	Dst, Src []int // strides in elements
+}
+
+// NewPlacement plans the copy of an array of the given shape. The strides are those of the two arrays, one for each
+// dimension.
+func NewPlacement(shape, dst, src []int) *Placement {
+	m := meet(shape, dst, src)
+	return &Placement{m.Dims, m.Strides[0], m.Strides[1]}
+}
+
+// Strides are those of a row-major array.
+func Strides(shape []int) []int { return AppendStrides(nil, shape) }
+
+// AppendStrides appends them to a list, such as one on the caller's stack.
+func AppendStrides(to, shape []int) []int {
+	from := len(to)
+	to = append(to, shape...)
+	n := 1
+	for i, d := range slices.Backward(shape) {
+		to[from+i] = n
+		n *= d
+	}
+	return to
+}
+
+// Row is the length of a row (the innermost dimension), and the strides in dst and src.
+func (p *Placement) Row() (n, dst, src int) {
+	last := len(p.Dims) - 1
+	if last < 0 {
+		return 1, 0, 0
+	}
+	return p.Dims[last], p.Dst[last], p.Src[last]
+}
+
+// Offsets is where a row (everything but the innermost dimension) starts in dst and src.
+func (p *Placement) Offsets(row int) (dst, src int) { return p.walk(row, len(p.Dims)-1) }
+
+// Count is the number of elements.
+func (p *Placement) Count() int {
+	n := 1
+	for _, d := range p.Dims {
+		n *= d
+	}
+	return n
+}
+
+// At is where an element is in dst and src.
+func (p *Placement) At(i int) (dst, src int) { return p.walk(i, len(p.Dims)) }
+
+// walk is where the i-th step of a loop over the first n dimensions is.
+func (p *Placement) walk(row, n int) (dst, src int) {
+	for i := n - 1; i >= 0; i-- {
+		j := row % p.Dims[i]
+		row /= p.Dims[i]
+		dst += j * p.Dst[i]
+		src += j * p.Src[i]
+	}
+	return dst, src
+}
+
+// Broadcast says how two arrays meet elementwise after NumPy's rules: which element of each belongs to an
+// element of the result. It is a Placement, in which equal shapes are one dimension and a row bias is two; its strides
+// are those of the two arrays, 0 where an array repeats.
+type Broadcast = Placement
+
+// NewBroadcast plans the broadcast of shapes a and b to out, which must be their broadcast shape.
+func NewBroadcast(out, a, b []int) *Broadcast {
+	return NewPlacement(out, stretched(out, a), stretched(out, b))
+}
+
+// stretched is the strides with which an array of the given shape is read as if it had the shape out.
+func stretched(out, shape []int) []int {
+	strides := make([]int, len(out))
+	lead, n := len(out)-len(shape), 1
+	for i := len(shape) - 1; i >= 0; i-- {
+		if shape[i] != 1 {
+			strides[lead+i] = n
+		}
+		n *= shape[i]
+	}
+	return strides
+}
