@@ -2,7 +2,9 @@ package tensor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
@@ -12,27 +14,47 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/upcast"
 )
 
-// openBackend finds the backend for the runtime's device.
-func (rt *Runtime) openBackend() error {
+func init() {
+	backend.Register("host", openHost)
+	backend.Register("ptx", openPTX)
+}
+
+// openHost opens the backend of devices whose memory the host can touch.
+func openHost(e backend.Env) (backend.Backend, error) {
+	dev, ok := e.Stream().Device().(device.HostVisible)
+	if !ok {
+		return nil, backend.ErrOther
+	}
+	b, err := hostop.New(e, dev)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return b, nil
+}
+
+// openPTX opens the backend of devices that load PTX.
+func openPTX(e backend.Env) (backend.Backend, error) {
+	dev, ok := e.Stream().Device().(device.ModuleLoader)
+	if !ok {
+		return nil, backend.ErrOther
+	}
+	return gpuop.New(e, dev)
+}
+
+// openBackend opens the backend with the name or, if that is empty, one for the runtime's device.
+func (rt *Runtime) openBackend(name string) error {
 	e := (*env)(rt)
-	var next backend.Backend
-	switch dev := rt.stream.Device().(type) {
-	case device.HostVisible:
-		rt.visible = dev
-		host, err := hostop.New(e, dev)
-		if err != nil {
-			return fmt.Errorf("tensor: NewRuntime: %w: %w", ErrInvalid, err)
-		}
-		next = host
-	case device.ModuleLoader:
-		gpu, err := gpuop.New(e, dev)
-		if err != nil {
-			return fmt.Errorf("tensor: NewRuntime: %w", err)
-		}
-		next, rt.pause = gpu, gpu.Pause
-	default:
-		return fmt.Errorf("tensor: NewRuntime: device %s: %w: there are kernels for devices whose memory the host can touch, "+
-			"and for those that load PTX", rt.stream.Device().Name(), ErrUnsupported)
+	next, err := backend.For(e, name)
+	switch {
+	case errors.Is(err, backend.ErrOther):
+		return fmt.Errorf("tensor: NewRuntime: device %s: %w: %w: the backends are %s",
+			rt.stream.Device().Name(), ErrUnsupported, err, strings.Join(backend.Names(), ", "))
+	case err != nil:
+		return fmt.Errorf("tensor: NewRuntime: %w", err)
+	}
+	rt.visible, _ = rt.stream.Device().(device.HostVisible)
+	if gpu, ok := next.(*gpuop.Backend); ok {
+		rt.pause = gpu.Pause
 	}
 	rt.backend = upcast.New(next, e)
 	return nil

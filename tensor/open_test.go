@@ -218,3 +218,17 @@ func TestNewRuntimeOwnsNothing(t *testing.T) {
 	require.NoError(t, block.Free())
 	require.NoError(t, r.Stream().Synchronize(r.ctx))
 }
+
+func TestBackendOption(t *testing.T) {
+	rt, err := Open("host?capacity=64MiB", Backend("host"))
+	require.NoError(t, err)
+	require.NoError(t, rt.Close())
+	for name, text := range map[string]string{"ptx": "the backend ptx", "rocm": `no backend "rocm" is registered`} {
+		_, err := Open("host?capacity=64MiB", Backend(name))
+		require.ErrorIs(t, err, ErrUnsupported)
+		require.ErrorContains(t, err, text)
+		require.ErrorContains(t, err, "the backends are host, ptx")
+	}
+	_, err = Open("null")
+	require.ErrorIs(t, err, ErrUnsupported)
+}

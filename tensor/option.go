@@ -12,8 +12,9 @@ type Option interface {
 }
 
 type config struct {
-	onLeak func(Leak)
-	tf32   bool
+	onLeak  func(Leak)
+	tf32    bool
+	backend string
 
 	cache   memcache.Config
 	pool    transfer.Config
@@ -47,6 +48,12 @@ func OnLeak(f func(Leak)) Option {
 // (torch.backends.cuda.matmul.allow_tf32). Elsewhere it changes nothing.
 func AllowTF32() Option {
 	return optionFunc(func(c config) config { c.tf32 = true; return c })
+}
+
+// Backend insists on the kernels that were registered under a name: see package backend. Without this
+// option the newest registered backend that takes the device is asked, and the module's own last.
+func Backend(name string) Option {
+	return optionFunc(func(c config) config { c.backend = name; return c })
 }
 
 // CacheConfig configures the cache that [Open] makes.

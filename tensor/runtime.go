@@ -38,7 +38,7 @@ type Runtime struct {
 	tf32    bool
 	pause   func(s device.Stream, d time.Duration) error // of a GPU's streams; else nil
 	keeping sync.Mutex                                   // for the memory that calls share
-	visible device.HostVisible                           // the device, if its kernels are Go functions
+	visible device.HostVisible                           // the device, if the host can touch its memory
 
 	plans     plans
 	live      handles
@@ -101,7 +101,7 @@ func NewRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream
 func newRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream, cfg config) (*Runtime, error) {
 	rt := &Runtime{cache: cache, pool: pool, stream: stream, onLeak: cfg.onLeak, tf32: cfg.tf32}
 	rt.Elementwise, rt.Reductions, rt.Layers, rt.Gradients = Elementwise{rt}, Reductions{rt}, Layers{rt}, Gradients{rt}
-	if err := rt.openBackend(); err != nil {
+	if err := rt.openBackend(cfg.backend); err != nil {
 		return nil, err
 	}
 	rt.removePressure = cache.OnPressure(rt.reclaim)

@@ -36,7 +36,7 @@ func surfaceOf(t *testing.T, shapes [][]int, dtypes ...Dtype) *surface.Surface {
 	return &surface.Surface{
 		T: t,
 		Functions: map[string]any{
-			"AllowTF32": AllowTF32, "AppendShape": AppendShape, "CacheConfig": CacheConfig, "CopyFrom": CopyFrom[float64], "Detached": Detached,
+			"AllowTF32": AllowTF32, "AppendShape": AppendShape, "Backend": Backend, "CacheConfig": CacheConfig, "CopyFrom": CopyFrom[float64], "Detached": Detached,
 			"Donate": Donate, "DtypeOf": DtypeOf[float64], "FromSlice": FromSlice[float64], "IgnoreIndex": IgnoreIndex, "IncrementVersion": IncrementVersion,
 			"Item": Item[float64], "LabelSmoothing": LabelSmoothing, "Labels": Labels[int64], "MemoryOf": MemoryOf, "NewLossConfig": NewLossConfig,
 			"NewOffloader": NewOffloader, "NewRuntime": NewRuntime, "OnLeak": OnLeak, "Open": Open, "PoolConfig": PoolConfig, "PosWeight": PosWeight,
