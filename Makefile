@@ -41,7 +41,7 @@ lint: ## staticcheck of the host build; staticcheck.conf asks for comments on ex
 	go run $(STATICCHECK) ./...
 
 # The packages in which goroutines share memory. On the host device the race detector is the stream sanitizer.
-CONCURRENT = ./device/... ./memcache/... ./transfer/... ./tensor ./autograd ./autograd/internal/compose ./trace ./trace/live ./trace/record ./internal/peaks ./internal/race
+CONCURRENT = ./device/... ./memcache/... ./transfer/... ./tensor ./tensor/backendtest ./autograd ./autograd/internal/compose ./trace ./trace/live ./trace/record ./internal/peaks ./internal/race
 
 race-short: ## the packages with concurrency under the race detector, in the short form
 	CGO_ENABLED=1 go test -race -short $(CONCURRENT)
@@ -183,7 +183,7 @@ kernels-check: ## fail if a PTX was not made of its source
 
 # The suites whose code has versions for instruction sets. The environment is read before the tests begin, so that their
 # results must not come from the cache of the go command.
-SIMD_PACKAGES = ./tensor/internal/simd ./tensor/internal/workers ./tensor/internal/gemm ./tensor/internal/kernel ./tensor
+SIMD_PACKAGES = ./tensor/internal/simd ./tensor/internal/workers ./tensor/internal/gemm ./tensor/internal/kernel ./tensor ./tensor/backendtest
 
 # Plain Go, the level generic, has a stage of its own: purego.
 simd-levels: ## the host's kernels at each level of instructions that this processor runs and does not choose

@@ -218,3 +218,11 @@ func TestErrorsOfFloat32(t *testing.T) {
 		report(fmt.Sprintf("gradient of cross entropy %v", s), 0.51, reference.CrossEntropyGrad(in, labels, 1), y, err)
 	}
 }
+
+func arrayOf[T kernel.Float](shape []int, data []T) reference.Array {
+	a := reference.Array{Shape: shape, Data: make([]float64, len(data))}
+	for i, v := range data {
+		a.Data[i] = float64(v)
+	}
+	return a
+}

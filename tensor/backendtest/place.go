@@ -1,10 +1,11 @@
-package tensor
+package backendtest
 
 import (
 	"slices"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
@@ -15,7 +16,7 @@ func placeOps[T kernel.Float]() []operation[T] {
 
 func permuteTrial[T kernel.Float](c *trial[T]) {
 	x := c.operand(c.shape()...)
-	dims := c.rand.Perm(len(x.shape))
+	dims := c.rand.Perm(len(x.Shape()))
 	given := slices.Clone(dims)
 	for i := range given {
 		if c.rand.IntN(3) == 0 {
@@ -29,32 +30,32 @@ func permuteTrial[T kernel.Float](c *trial[T]) {
 	if len(dims) > 1 {
 		given[0] = dims[1]
 		y, err = c.r.Permute(c.ctx, x.Tensor, given...)
-		c.refused("Permute with a dimension twice", y, err, ErrShape)
+		c.refused("Permute with a dimension twice", y, err, tensor.ErrShape)
 	}
 }
 
 func narrowTrial[T kernel.Float](c *trial[T]) {
 	x := c.operand(c.ranked()...)
-	axis := c.rand.IntN(len(x.shape))
-	size := x.shape[axis]
+	axis := c.rand.IntN(len(x.Shape()))
+	size := x.Shape()[axis]
 	start := c.rand.IntN(size + 1)
 	length := c.rand.IntN(size - start + 1)
-	before, after := make([]int, len(x.shape)), make([]int, len(x.shape))
+	before, after := make([]int, len(x.Shape())), make([]int, len(x.Shape()))
 	before[axis], after[axis] = -start, start+length-size
 	c.dirty()
-	y, err := c.r.Narrow(c.ctx, x.Tensor, axis-c.rand.IntN(2)*len(x.shape), start, length)
+	y, err := c.r.Narrow(c.ctx, x.Tensor, axis-c.rand.IntN(2)*len(x.Shape()), start, length)
 	c.gave("Narrow", y, err, reference.Pad(x.array(), 0, before, after), exact)
 	x.unchanged("Narrow")
 	for _, wrong := range [][2]int{{start, size - start + 1}, {-1, 1}, {start, -1}, {size + 1, 0}} {
 		y, err = c.r.Narrow(c.ctx, x.Tensor, axis, wrong[0], wrong[1])
-		c.refused("Narrow beyond the end", y, err, ErrShape)
+		c.refused("Narrow beyond the end", y, err, tensor.ErrShape)
 	}
 }
 
 func padTrial[T kernel.Float](c *trial[T]) {
 	x := c.operand(c.shape()...)
-	before, after := make([]int, len(x.shape)), make([]int, len(x.shape))
-	for i, d := range x.shape {
+	before, after := make([]int, len(x.Shape())), make([]int, len(x.Shape()))
+	for i, d := range x.Shape() {
 		before[i], after[i] = c.rand.IntN(3), c.rand.IntN(3)
 		if c.rand.IntN(4) == 0 {
 			before[i] = -c.rand.IntN(d + 1)
@@ -75,16 +76,16 @@ func padTrial[T kernel.Float](c *trial[T]) {
 	c.gave("Pad", y, err, reference.Pad(x.array(), value, before, after), exact)
 	x.unchanged("Pad")
 	if len(before) > 0 {
-		before[0] = -x.shape[0] - 1
+		before[0] = -x.Shape()[0] - 1
 		y, err = c.r.Pad(c.ctx, x.Tensor, value, before, after)
-		c.refused("Pad that takes away too much", y, err, ErrShape)
+		c.refused("Pad that takes away too much", y, err, tensor.ErrShape)
 	}
 }
 
 func catTrial[T kernel.Float](c *trial[T]) {
 	shape := c.ranked()
 	axis := c.rand.IntN(len(shape))
-	var parts []*Tensor
+	var parts []*tensor.Tensor
 	var arrays []reference.Array
 	var operands []*operand[T]
 	for range 1 + c.rand.IntN(4) {
@@ -104,8 +105,8 @@ func catTrial[T kernel.Float](c *trial[T]) {
 	if other != axis {
 		shape[other]++
 		y, err = c.r.Cat(c.ctx, axis, parts[0], c.operand(shape...).Tensor)
-		c.refused("Cat of other shapes", y, err, ErrShape)
+		c.refused("Cat of other shapes", y, err, tensor.ErrShape)
 	}
 	_, err = c.r.Cat(c.ctx, axis)
-	require.ErrorIs(c.t, err, ErrInvalid)
+	require.ErrorIs(c.t, err, tensor.ErrInvalid)
 }

@@ -1,4 +1,4 @@
-package tensor
+package backendtest
 
 import (
 	"fmt"
@@ -16,12 +16,12 @@ import (
 // they are in package reference, in float32 and float64. A case that fails runs alone by its name;
 // 2,000 of each operation are
 //
-//	go test ./tensor -run TestSpecialNumbers -cases 140000
+//	go test ./tensor/backendtest -run TestSpecialNumbers -backendtest.cases 140000
 func TestSpecialNumbers(t *testing.T) {
 	r := newRig(t, 1<<30)
 	defer simd.Use(simd.Active())()
 	levels := simd.Available()
-	if _, onHost := r.dev.(*host.Device); !onHost || race.Enabled { // the race detector does not see vector instructions
+	if _, onHost := r.Device().(*host.Device); !onHost || race.Enabled { // the race detector does not see vector instructions
 		levels = levels[:1]
 	}
 	for _, level := range levels {
@@ -34,7 +34,7 @@ func TestSpecialNumbers(t *testing.T) {
 func testSpecialNumbers[T kernel.Float](t *testing.T, r *rig) {
 	ops := operationsOf[T]()
 	n := caseCount(len(ops))
-	if brief() {
+	if r.brief() {
 		n /= 3
 	}
 	for i := range n {

@@ -1,9 +1,8 @@
-package tensor
+package backendtest
 
 import (
 	"context"
 	"flag"
-	"fmt"
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
@@ -14,18 +13,13 @@ import (
 
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// TestEveryOperation compares each operation with package reference, on whatever device the tests
-// run: in every dtype, for each class of shapes and kind of numbers; with -short a kind of each
-// class. A case is named by its operation and number, so that one that fails can be run alone:
-//
-//	go test ./tensor -run 'TestEveryOperation/float32/softmax/1234$' -cases 2000
-//
-// With -short there are fewer of them, and the largest are smaller: then -short must be given, too.
-var cases = flag.Int("cases", 0, "random cases of each differential test; 0: one for each class of shapes and kind of numbers, with -short or -race one for each class")
+// cases is a flag, so that one case of many can be run alone.
+var cases = flag.Int("backendtest.cases", 0, "random cases of each test of package backendtest; 0: one for each class of shapes and kind of numbers, with -short or -race one for each class")
 
 func caseCount(ops int) int {
 	switch {
@@ -102,38 +96,6 @@ func operationsOf[T kernel.Float]() []operation[T] {
 	return slices.Concat(forwardOps[T](), pictureOps[T](), normalizeOps[T](), linearOps[T](), gradientOps[T](), stepOps[T](), sequenceOps[T]())
 }
 
-func TestEveryOperation(t *testing.T) {
-	r, w := newRig(t, 1<<30).watched()
-	all := 0
-	t.Run("float32", func(t *testing.T) { all += testEveryOperation[float32](t, r, false) })
-	t.Run("float64", func(t *testing.T) { all += testEveryOperation[float64](t, r, false) })
-	t.Run("bfloat16", func(t *testing.T) { all += testEveryOperation[float32](t, r, true) })
-	if all == 3 && *cases == 0 && !t.Failed() {
-		w.complete(t)
-	}
-}
-
-// testEveryOperation: in bfloat16 operands are those that it has exactly, and results may be off by
-// what those of float32 may be, and then one rounding. It returns 1 if all cases were run.
-func testEveryOperation[T kernel.Float](t *testing.T, r *rig, half bool) (all int) {
-	ops, ran := operationsOf[T](), 0
-	n := caseCount(len(ops))
-	for i := range n {
-		op, at := ops[i%len(ops)], i/len(ops)
-		t.Run(fmt.Sprintf("%s/%d", op.name, i), func(t *testing.T) {
-			ran++
-			random := rand.New(rand.NewPCG(seedOf(ops, i%len(ops)), uint64(at)))
-			c := newTrial[T](t, r, random, op.name, half)
-			c.class, c.kind = class(at)%classes, numbers(at/int(classes)+at)%kinds
-			c.run(op)
-		})
-	}
-	if ran == n {
-		return 1
-	}
-	return 0
-}
-
 // seedOf is an operation's own, so that another operation changes none of its cases.
 func seedOf[T kernel.Float](ops []operation[T], i int) uint64 {
 	h := fnv.New64()
@@ -165,13 +127,13 @@ func runTrialIn[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, op operat
 }
 
 func newTrial[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, name string, half bool) *trial[T] {
-	_, onHost := r.dev.(*host.Device)
-	return &trial[T]{t: t, r: r, rand: rand, half: half, inside: insideHalf[name], single: half && !onHost && singleHalf[name]}
+	_, onHost := r.Device().(*host.Device)
+	return &trial[T]{t: r.skipping(t), r: r, rand: rand, half: half, inside: insideHalf[name], single: half && !onHost && singleHalf[name]}
 }
 
 // run leaves nothing behind.
 func (c *trial[T]) run(op operation[T]) {
-	ctx, life := WithLifetime(context.Background())
+	ctx, life := tensor.WithLifetime(context.Background())
 	defer func() {
 		require.NoError(c.t, life.Close())
 		n, _ := c.r.Live()
@@ -179,32 +141,6 @@ func (c *trial[T]) run(op operation[T]) {
 	}()
 	c.ctx = ctx
 	op.run(c)
-}
-
-// FuzzOperations lets the fuzzer choose the operation, the shapes and the numbers.
-func FuzzOperations(f *testing.F) {
-	fuzzTrials(f, forwardOps[float32](), forwardOps[float64]())
-}
-
-// FuzzGradients is FuzzOperations for gradients and optimisers.
-func FuzzGradients(f *testing.F) {
-	fuzzTrials(f, slices.Concat(gradientOps[float32](), stepOps[float32]()), slices.Concat(gradientOps[float64](), stepOps[float64]()))
-}
-
-func fuzzTrials(f *testing.F, singles []operation[float32], doubles []operation[float64]) {
-	for i := range 2 * len(singles) {
-		f.Add(uint8(i), []byte{byte(i), 3, 200, 17, 90, 255, 0, 128})
-	}
-	f.Fuzz(func(t *testing.T, op uint8, choices []byte) {
-		r := newRig(t, 64<<20)
-		r.few = true // go test gives an input 10 s, also on a machine that does much else
-		source := reference.NewChoices(choices)
-		if n := int(op) % (2 * len(singles)); n < len(singles) {
-			runTrial(t, r, rand.New(source), singles[n])
-		} else {
-			runTrial(t, r, rand.New(source), doubles[n-len(singles)])
-		}
-	})
 }
 
 // shape has up to 6 dimensions, of 0, 1 and more, and few elements, but now and then as many as are worth several
@@ -227,7 +163,7 @@ func (c *trial[T]) shape() []int {
 	most := 2048
 	if (c.class == manyElements || c.rand.IntN(40) == 0) && !c.r.few {
 		most = 140_000
-		if brief() {
+		if c.r.brief() {
 			most = 70_000 // still so many
 		}
 	}
@@ -364,7 +300,7 @@ func unit[T kernel.Float]() float64 {
 	return 0x1p-53
 }
 
-func single[T kernel.Float]() bool { return DtypeOf[T]() == Float32 }
+func single[T kernel.Float]() bool { return tensor.DtypeOf[T]() == tensor.Float32 }
 
 func arrayOf[T kernel.Float](shape []int, data []T) reference.Array {
 	a := reference.Array{Shape: shape, Data: make([]float64, len(data))}

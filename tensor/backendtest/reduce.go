@@ -1,4 +1,4 @@
-package tensor
+package backendtest
 
 import (
 	"math"
@@ -27,9 +27,9 @@ func sumOf[T kernel.Float](n int, divisor float64) tolerance {
 func axesTrial[T kernel.Float](c *trial[T], mean bool) {
 	x := c.operand(c.shape()...)
 	var axes []int
-	kept := make([]int, len(x.shape))
+	kept := make([]int, len(x.Shape()))
 	without := []int{}
-	for i, d := range x.shape {
+	for i, d := range x.Shape() {
 		kept[i] = d
 		if c.rand.IntN(2) == 0 {
 			axes, kept[i] = append(axes, i), 1
@@ -45,12 +45,12 @@ func axesTrial[T kernel.Float](c *trial[T], mean bool) {
 	}
 	for i := range axes {
 		if c.rand.IntN(2) == 0 {
-			axes[i] -= len(x.shape)
+			axes[i] -= len(x.Shape())
 		}
 	}
 	c.rand.Shuffle(len(axes), func(i, j int) { axes[i], axes[j] = axes[j], axes[i] })
 	terms := 1
-	for i, d := range x.shape {
+	for i, d := range x.Shape() {
 		if kept[i] == 1 {
 			terms *= d
 		}
@@ -69,7 +69,7 @@ func axesTrial[T kernel.Float](c *trial[T], mean bool) {
 
 func sumToTrial[T kernel.Float](c *trial[T]) {
 	x := c.operand(c.shape()...)
-	to := c.narrowed(x.shape)
+	to := c.narrowed(x.Shape())
 	c.dirty()
 	y, err := c.r.SumTo(c.ctx, x.Tensor, to...)
 	c.gave("SumTo", y, err, reference.SumTo(x.array(), to, 1), sumOf[T](len(x.data), 1))

@@ -1,4 +1,4 @@
-package tensor
+package backendtest
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/tensor/backend"
 	"github.com/cistern-ml/cistern/tensor/fn"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
@@ -92,8 +93,8 @@ func extremeGradTrial[T kernel.Float](c *trial[T]) {
 		c.kind = tied
 	}
 	a := c.operand(c.few()...)
-	b := c.operand(c.narrowed(a.shape)...)
-	dy := c.operand(a.shape...)
+	b := c.operand(c.narrowed(a.Shape())...)
+	dy := c.operand(a.Shape()...)
 	half := func(v []float64, own bool) float64 {
 		switch {
 		case v[1] == v[2]:
@@ -104,15 +105,15 @@ func extremeGradTrial[T kernel.Float](c *trial[T]) {
 		return 0
 	}
 	names := []string{"MaximumGrad", "MinimumGrad"}
-	run := []func(_ context.Context, dst, dy, a, b *Tensor) (*Tensor, error){c.r.MaximumGrad, c.r.MinimumGrad}
+	run := []func(_ context.Context, dst, dy, a, b *tensor.Tensor) (*tensor.Tensor, error){c.r.MaximumGrad, c.r.MinimumGrad}
 	f := []func(v []float64) float64{
 		func(v []float64) float64 { return half(v, v[1] > v[2]) }, func(v []float64) float64 { return half(v, v[1] < v[2]) },
 	}
 	i := c.rand.IntN(2)
 	c.dirty()
 	out, err := run[i](c.ctx, nil, dy.Tensor, b.Tensor, a.Tensor)
-	c.gave(names[i], out, err, reference.Meet(dy.shape, f[i], dy.array(), b.array(), a.array()), exact)
-	want := reference.Meet(dy.shape, f[i], dy.array(), a.array(), b.array())
+	c.gave(names[i], out, err, reference.Meet(dy.Shape(), f[i], dy.array(), b.array(), a.array()), exact)
+	want := reference.Meet(dy.Shape(), f[i], dy.array(), a.array(), b.array())
 	dst := c.destination(dy, a)
 	out, err = run[i](c.ctx, dst.tensor(), dy.Tensor, a.Tensor, b.Tensor)
 	c.went(names[i], dst, out, err, want, exact, dy, a, b)
@@ -125,7 +126,7 @@ func whereTrial[T kernel.Float](c *trial[T]) {
 	for range elements(cond.Shape) {
 		cond.Data = append(cond.Data, float64(c.rand.IntN(3)*c.rand.IntN(100)))
 	}
-	var on *Tensor
+	var on *tensor.Tensor
 	switch c.rand.IntN(3) {
 	case 0:
 		on = wholeNumbers(c, cond, func(v float64) uint8 { return uint8(v) })
@@ -145,15 +146,15 @@ func whereTrial[T kernel.Float](c *trial[T]) {
 	c.dirty()
 	switch c.rand.IntN(3) {
 	case 0:
-		want := reference.Meet(broadcast(cond.Shape, a.shape), choice, cond, a.array(), zero)
+		want := reference.Meet(broadcast(cond.Shape, a.Shape()), choice, cond, a.array(), zero)
 		y, err := c.r.Where(c.ctx, on, a.Tensor, nil)
 		c.gave("Where of one", y, err, want, exact)
 	case 1:
-		want := reference.Meet(broadcast(cond.Shape, b.shape), choice, cond, zero, b.array())
+		want := reference.Meet(broadcast(cond.Shape, b.Shape()), choice, cond, zero, b.array())
 		y, err := c.r.Where(c.ctx, on, nil, b.Tensor)
 		c.gave("Where of the other", y, err, want, exact)
 	default:
-		want := reference.Meet(broadcast(cond.Shape, a.shape, b.shape), choice, cond, a.array(), b.array())
+		want := reference.Meet(broadcast(cond.Shape, a.Shape(), b.Shape()), choice, cond, a.array(), b.array())
 		y, err := c.r.Where(c.ctx, on, a.Tensor, b.Tensor)
 		c.gave("Where", y, err, want, exact)
 	}
@@ -176,13 +177,13 @@ func only(all []float64, f func(float64) float64) []float64 {
 }
 
 // wholeNumbers is a tensor of whole numbers.
-func wholeNumbers[I Element, T kernel.Float](c *trial[T], x reference.Array, of func(float64) I) *Tensor {
+func wholeNumbers[I tensor.Element, T kernel.Float](c *trial[T], x reference.Array, of func(float64) I) *tensor.Tensor {
 	data := make([]I, len(x.Data))
 	for i, v := range x.Data {
 		data[i] = of(v)
 	}
-	t, err := c.r.New(c.ctx, DtypeOf[I](), x.Shape...)
+	t, err := c.r.New(c.ctx, tensor.DtypeOf[I](), x.Shape...)
 	require.NoError(c.t, err)
-	require.NoError(c.t, CopyFrom(c.ctx, t, data))
+	require.NoError(c.t, tensor.CopyFrom(c.ctx, t, data))
 	return t
 }

@@ -1,4 +1,4 @@
-package tensor
+package backendtest
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
@@ -32,9 +33,9 @@ func elementwiseOps[T kernel.Float]() []operation[T] {
 }
 
 // binaryOps are the operations of two tensors that broadcast.
-func binaryOps(r *rig) (name []string, run []func(context.Context, *Tensor, *Tensor) (*Tensor, error), f []func(a, b float64) float64) {
+func binaryOps(r *rig) (name []string, run []func(context.Context, *tensor.Tensor, *tensor.Tensor) (*tensor.Tensor, error), f []func(a, b float64) float64) {
 	return []string{"Add", "Sub", "Mul", "Div", "Maximum", "Minimum"},
-		[]func(context.Context, *Tensor, *Tensor) (*Tensor, error){r.Add, r.Sub, r.Mul, r.Div, r.Maximum, r.Minimum},
+		[]func(context.Context, *tensor.Tensor, *tensor.Tensor) (*tensor.Tensor, error){r.Add, r.Sub, r.Mul, r.Div, r.Maximum, r.Minimum},
 		[]func(a, b float64) float64{
 			func(a, b float64) float64 { return a + b }, func(a, b float64) float64 { return a - b },
 			func(a, b float64) float64 { return a * b }, func(a, b float64) float64 { return a / b },
@@ -62,9 +63,9 @@ func (c *trial[T]) other(a *operand[T], shape []int) *operand[T] {
 		b.Tensor = share
 		return &b
 	case 2:
-		if len(a.shape) > 0 && a.shape[0] > 1 { // one of a's rows
-			b, row := *a, elements(a.shape[1:])
-			i := c.rand.IntN(a.shape[0])
+		if len(a.Shape()) > 0 && a.Shape()[0] > 1 { // one of a's rows
+			b, row := *a, elements(a.Shape()[1:])
+			i := c.rand.IntN(a.Shape()[0])
 			var err error
 			b.Tensor, err = c.r.Rows(c.ctx, a.Tensor, i, i+1)
 			require.NoError(c.t, err)
@@ -94,13 +95,13 @@ func binaryTrial[T kernel.Float](c *trial[T]) {
 
 func binaryInPlaceTrial[T kernel.Float](c *trial[T]) {
 	a := c.operand(c.shape()...)
-	b := c.other(a, c.narrowed(a.shape))
+	b := c.other(a, c.narrowed(a.Shape()))
 	names, _, f := binaryOps(c.r)
-	run := []func(context.Context, *Tensor, *Tensor) error{c.r.AddInPlace, c.r.SubInPlace, c.r.MulInPlace}
+	run := []func(context.Context, *tensor.Tensor, *tensor.Tensor) error{c.r.AddInPlace, c.r.SubInPlace, c.r.MulInPlace}
 	i := c.rand.IntN(len(run))
 	err := run[i](c.ctx, a.Tensor, b.Tensor)
-	if a.whole == b.whole && !slices.Equal(a.shape, b.shape) && a.bytes > 0 {
-		require.ErrorIs(c.t, err, ErrInvalid, "overlapping operands")
+	if a.whole == b.whole && !slices.Equal(a.Shape(), b.Shape()) && a.Bytes() > 0 {
+		require.ErrorIs(c.t, err, tensor.ErrInvalid, "overlapping operands")
 		a.unchanged(names[i])
 		return
 	}
@@ -115,15 +116,15 @@ func binaryInPlaceTrial[T kernel.Float](c *trial[T]) {
 // unaryOp is an operation of one tensor, what it should give, and how near.
 type unaryOp struct {
 	name string
-	run  func(ctx context.Context, x *Tensor) (*Tensor, error)
+	run  func(ctx context.Context, x *tensor.Tensor) (*tensor.Tensor, error)
 	f    func(float64) float64
 	tol  tolerance
 }
 
 func unaryOps[T kernel.Float](r *rig, scalar float64) []unaryOp {
 	near, k := transcendental[T](), float64(T(scalar)) // a scalar has the type of the elements
-	withScalar := func(f func(context.Context, *Tensor, float64) (*Tensor, error)) func(context.Context, *Tensor) (*Tensor, error) {
-		return func(ctx context.Context, x *Tensor) (*Tensor, error) { return f(ctx, x, scalar) }
+	withScalar := func(f func(context.Context, *tensor.Tensor, float64) (*tensor.Tensor, error)) func(context.Context, *tensor.Tensor) (*tensor.Tensor, error) {
+		return func(ctx context.Context, x *tensor.Tensor) (*tensor.Tensor, error) { return f(ctx, x, scalar) }
 	}
 	return []unaryOp{
 		{"Neg", r.Neg, func(v float64) float64 { return -v }, exact},
@@ -150,7 +151,7 @@ func unaryTrial[T kernel.Float](c *trial[T]) {
 	x := c.operand(c.shape()...)
 	ops := unaryOps[T](c.r, c.scalar())
 	most := 4096
-	if brief() {
+	if c.r.brief() {
 		most = 512
 	}
 	if len(x.data) > most { // the reference takes its time
@@ -208,7 +209,7 @@ func convertTrial[T kernel.Float](c *trial[T]) {
 	}
 }
 
-func convertFrom[S Element, T kernel.Float](c *trial[T], shape []int, number func() S) {
+func convertFrom[S tensor.Element, T kernel.Float](c *trial[T], shape []int, number func() S) {
 	data := make([]S, elements(shape))
 	want := reference.Result{Array: reference.Array{Shape: shape, Data: make([]float64, len(data))}, Size: make([]float64, len(data))}
 	for i := range data {
@@ -220,16 +221,16 @@ func convertFrom[S Element, T kernel.Float](c *trial[T], shape []int, number fun
 		}
 		want.Data[i] = float64(data[i])
 	}
-	x, err := c.r.New(c.ctx, DtypeOf[S](), shape...)
+	x, err := c.r.New(c.ctx, tensor.DtypeOf[S](), shape...)
 	require.NoError(c.t, err)
-	require.NoError(c.t, CopyFrom(c.ctx, x, data))
+	require.NoError(c.t, tensor.CopyFrom(c.ctx, x, data))
 	c.dirty()
-	to := DtypeOf[T]()
+	to := tensor.DtypeOf[T]()
 	if c.half {
-		to = BFloat16
+		to = tensor.BFloat16
 	}
 	y, err := c.r.Convert(c.ctx, x, to)
-	c.gave("Convert from "+x.dtype.String(), y, err, want, exact)
+	c.gave("Convert from "+x.Dtype().String(), y, err, want, exact)
 }
 
 // movementTrial is what computes nothing.
@@ -251,16 +252,16 @@ func movementTrial[T kernel.Float](c *trial[T]) {
 		c.gave("Reshape", y, err, same, exact)
 	case 2:
 		k := c.scalar()
-		y, err := c.r.Full(c.ctx, k, DtypeOf[T](), x.shape...)
+		y, err := c.r.Full(c.ctx, k, tensor.DtypeOf[T](), x.Shape()...)
 		c.gave("Full", y, err, reference.Unary(x.array(), func(float64) float64 { return float64(T(k)) }), exact)
 	case 3:
-		y, err := c.r.Zeros(c.ctx, DtypeOf[T](), x.shape...)
+		y, err := c.r.Zeros(c.ctx, tensor.DtypeOf[T](), x.Shape()...)
 		c.gave("Zeros", y, err, reference.Unary(x.array(), func(float64) float64 { return 0 }), exact)
 	default:
-		for _, dtype := range []Dtype{Int32, Int64, Uint8} {
-			y, err := c.r.Full(c.ctx, 77, dtype, x.shape...)
+		for _, dtype := range []tensor.Dtype{tensor.Int32, tensor.Int64, tensor.Uint8} {
+			y, err := c.r.Full(c.ctx, 77, dtype, x.Shape()...)
 			require.NoError(c.t, err)
-			z, err := c.r.Convert(c.ctx, y, DtypeOf[T]())
+			z, err := c.r.Convert(c.ctx, y, tensor.DtypeOf[T]())
 			c.gave("Full", z, err, reference.Unary(x.array(), func(float64) float64 { return 77 }), exact)
 		}
 	}

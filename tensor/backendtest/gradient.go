@@ -1,4 +1,4 @@
-package tensor
+package backendtest
 
 import (
 	"math"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/tensor/fn"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
@@ -70,13 +71,13 @@ func (c *trial[T]) destination(dy, y *operand[T]) (dst *operand[T]) {
 			return y
 		}
 	case 3:
-		return c.operand(dy.shape...)
+		return c.operand(dy.Shape()...)
 	}
 	return nil
 }
 
 // went checks a gradient wherever it went.
-func (c *trial[T]) went(op string, dst *operand[T], y *Tensor, err error, want reference.Result, tol tolerance, read ...*operand[T]) {
+func (c *trial[T]) went(op string, dst *operand[T], y *tensor.Tensor, err error, want reference.Result, tol tolerance, read ...*operand[T]) {
 	c.t.Helper()
 	if dst == nil {
 		c.gave(op, y, err, want, tol)
@@ -107,7 +108,7 @@ func gradientTrial[T kernel.Float](c *trial[T], g gradientKind) {
 }
 
 // tensor is the operand's, or nil.
-func (o *operand[T]) tensor() *Tensor {
+func (o *operand[T]) tensor() *tensor.Tensor {
 	if o == nil {
 		return nil
 	}

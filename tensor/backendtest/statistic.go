@@ -1,4 +1,4 @@
-package tensor
+package backendtest
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
@@ -48,21 +49,23 @@ func greatestTrial[T kernel.Float](c *trial[T]) {
 		c.kind = tied
 	}
 	x := c.operand(c.shape()...)
-	axes, kept, without := c.axes(x.shape)
+	axes, kept, without := c.axes(x.Shape())
 	all := c.rand.IntN(3) == 0
-	run := func(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) { return c.r.Amax(ctx, x, axes...) }
+	run := func(ctx context.Context, x *tensor.Tensor, axes ...int) (*tensor.Tensor, error) {
+		return c.r.Amax(ctx, x, axes...)
+	}
 	grad := c.r.AmaxGrad
 	if all {
-		axes, kept, without = nil, slices.Repeat([]int{1}, len(x.shape)), []int{}
-		run = func(ctx context.Context, x *Tensor, _ ...int) (*Tensor, error) { return c.r.Max(ctx, x) }
-		grad = func(ctx context.Context, dy, x, y *Tensor, _ ...int) (*Tensor, error) {
+		axes, kept, without = nil, slices.Repeat([]int{1}, len(x.Shape())), []int{}
+		run = func(ctx context.Context, x *tensor.Tensor, _ ...int) (*tensor.Tensor, error) { return c.r.Max(ctx, x) }
+		grad = func(ctx context.Context, dy, x, y *tensor.Tensor, _ ...int) (*tensor.Tensor, error) {
 			return c.r.MaxGrad(ctx, dy, x, y)
 		}
 	}
 	c.dirty()
 	y, err := run(c.ctx, x.Tensor, axes...)
 	if len(x.data) == 0 && elements(kept) > 0 {
-		c.refused("Amax", y, err, ErrShape)
+		c.refused("Amax", y, err, tensor.ErrShape)
 		return
 	}
 	want := reference.Statistic(x.array(), kept, func(g []float64) (float64, float64) { return reference.Greatest(g), 0 })
@@ -91,7 +94,7 @@ func greatestTrial[T kernel.Float](c *trial[T]) {
 
 func logSumExpTrial[T kernel.Float](c *trial[T]) {
 	x := c.operand(c.shape()...)
-	axes, kept, without := c.axes(x.shape)
+	axes, kept, without := c.axes(x.Shape())
 	c.dirty()
 	y, err := c.r.LogSumExp(c.ctx, x.Tensor, axes...)
 	want := reference.Statistic(x.array(), kept, reference.LogSumExp)
@@ -115,7 +118,7 @@ func logSumExpTrial[T kernel.Float](c *trial[T]) {
 
 func varTrial[T kernel.Float](c *trial[T]) {
 	x := c.operand(c.shape()...)
-	axes, kept, without := c.axes(x.shape)
+	axes, kept, without := c.axes(x.Shape())
 	correction := []float64{1, 1, 0, 2, 0.5}[c.rand.IntN(5)]
 	c.dirty()
 	y, err := c.r.Var(c.ctx, x.Tensor, correction, axes...)
@@ -178,11 +181,11 @@ func axisArgMaxTrial[T kernel.Float](c *trial[T]) {
 	x := c.operand(shape...)
 	y, err := c.r.ArgMax(c.ctx, x.Tensor, axis)
 	if shape[axis] == 0 {
-		c.refused("ArgMax", y, err, ErrShape)
+		c.refused("ArgMax", y, err, tensor.ErrShape)
 		return
 	}
 	require.NoError(c.t, err)
-	got, err := ToSlice[int32](c.ctx, y, nil)
+	got, err := tensor.ToSlice[int32](c.ctx, y, nil)
 	require.NoError(c.t, err)
 	kept := slices.Clone(shape)
 	kept[axis] = 1

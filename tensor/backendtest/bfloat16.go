@@ -1,9 +1,11 @@
-package tensor
+package backendtest
 
 import (
 	"math"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
 )
 
 // insideHalf are operations that keep what they compute on their way in bfloat16: an attention its result, which its gradient reads, and a recurrent layer its
@@ -34,17 +36,17 @@ func nearestHalf(v float64) float64 {
 	return v
 }
 
-func (c *trial[T]) halfTensor(data []T, shape []int) *Tensor {
-	bits := make([]BF16, len(data))
+func (c *trial[T]) halfTensor(data []T, shape []int) *tensor.Tensor {
+	bits := make([]tensor.BF16, len(data))
 	for i, v := range data {
-		bits[i] = BF16(math.Float32bits(float32(v)) >> 16)
+		bits[i] = tensor.BF16(math.Float32bits(float32(v)) >> 16)
 		if v != v {
 			bits[i] = 0x7fc0
 		}
 	}
-	t, err := c.r.New(c.ctx, BFloat16, shape...)
+	t, err := c.r.New(c.ctx, tensor.BFloat16, shape...)
 	require.NoError(c.t, err)
-	require.NoError(c.t, CopyFrom(c.ctx, t, bits))
+	require.NoError(c.t, tensor.CopyFrom(c.ctx, t, bits))
 	return t
 }
 
@@ -56,14 +58,14 @@ func (c *trial[T]) wide() *trial[T] {
 }
 
 // elements are a tensor's, of bfloat16 as numbers.
-func (c *trial[T]) elements(t *Tensor) []T {
+func (c *trial[T]) elements(t *tensor.Tensor) []T {
 	c.t.Helper()
-	if t.dtype != BFloat16 {
-		got, err := ToSlice[T](c.ctx, t, nil)
+	if t.Dtype() != tensor.BFloat16 {
+		got, err := tensor.ToSlice[T](c.ctx, t, nil)
 		require.NoError(c.t, err)
 		return got
 	}
-	bits, err := ToSlice[BF16](c.ctx, t, nil)
+	bits, err := tensor.ToSlice[tensor.BF16](c.ctx, t, nil)
 	require.NoError(c.t, err)
 	got := make([]T, len(bits))
 	for i, b := range bits {

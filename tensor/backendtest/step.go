@@ -1,4 +1,4 @@
-package tensor
+package backendtest
 
 import (
 	"math"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
@@ -25,7 +26,7 @@ func (c *trial[T]) parameters() int {
 
 func sgdTrial[T kernel.Float](c *trial[T]) {
 	tol := tolerance{terms: 8 * unit[T](), inside: 100}
-	var updates []Update[SGD]
+	var updates []tensor.Update[tensor.SGD]
 	var check []func()
 	var s reference.SGD
 	for i := range c.parameters() {
@@ -40,7 +41,7 @@ func sgdTrial[T kernel.Float](c *trial[T]) {
 		shape := c.stepShape()
 		p, g, buf := c.operand(shape...), c.operand(shape...), c.operand(shape...)
 		param, momentum := reference.StepSGD(s, p.array(), g.array(), buf.array())
-		u := Update[SGD]{Rule: SGD(s), P: p.Tensor, G: g.Tensor, State: [3]*Tensor{buf.Tensor}}
+		u := tensor.Update[tensor.SGD]{Rule: tensor.SGD(s), P: p.Tensor, G: g.Tensor, State: [3]*tensor.Tensor{buf.Tensor}}
 		if s.Momentum == 0 {
 			u.State[0] = nil
 		}
@@ -55,7 +56,7 @@ func sgdTrial[T kernel.Float](c *trial[T]) {
 			}
 		})
 	}
-	require.NoError(c.t, Step(c.ctx, c.r.Runtime, updates))
+	require.NoError(c.t, tensor.Step(c.ctx, c.r.Runtime, updates))
 	for _, f := range check {
 		f()
 	}
@@ -73,7 +74,7 @@ func (c *trial[T]) stepShape() []int {
 func adamTrial[T kernel.Float](c *trial[T]) {
 	c.notTooLarge()
 	tol := tolerance{terms: 16 * unit[T](), tiny: 1e-10}
-	var updates []Update[Adam]
+	var updates []tensor.Update[tensor.Adam]
 	var check []func()
 	var s reference.Adam
 	for i := range c.parameters() {
@@ -94,7 +95,7 @@ func adamTrial[T kernel.Float](c *trial[T]) {
 			tops = new(top.array())
 		}
 		param, first, second, greatest := reference.StepAdam(s, p.array(), g.array(), m.array(), v.array(), tops)
-		u := Update[Adam]{Rule: Adam(s), P: p.Tensor, G: g.Tensor, State: [3]*Tensor{m.Tensor, v.Tensor}}
+		u := tensor.Update[tensor.Adam]{Rule: tensor.Adam(s), P: p.Tensor, G: g.Tensor, State: [3]*tensor.Tensor{m.Tensor, v.Tensor}}
 		if top != nil {
 			u.State[2] = top.Tensor
 		}
@@ -109,7 +110,7 @@ func adamTrial[T kernel.Float](c *trial[T]) {
 			}
 		})
 	}
-	require.NoError(c.t, Step(c.ctx, c.r.Runtime, updates))
+	require.NoError(c.t, tensor.Step(c.ctx, c.r.Runtime, updates))
 	for _, f := range check {
 		f()
 	}
@@ -127,7 +128,7 @@ func (c *trial[T]) squares(shape []int) *operand[T] {
 func lionTrial[T kernel.Float](c *trial[T]) {
 	c.notTooLarge()
 	tol := tolerance{terms: 8 * unit[T](), inside: 100}
-	var updates []Update[Lion]
+	var updates []tensor.Update[tensor.Lion]
 	var check []func()
 	s := reference.Lion{LR: 0.1 + c.rand.Float64(), Beta1: 0.9, Beta2: 0.99, WeightDecay: []float64{0, 0.05}[c.rand.IntN(2)], Maximize: c.rand.IntN(3) == 0}
 	for range c.parameters() {
@@ -137,14 +138,14 @@ func lionTrial[T kernel.Float](c *trial[T]) {
 		if slices.Contains(sure, false) { // a sign is a matter of rounding
 			continue
 		}
-		updates = append(updates, Update[Lion]{Rule: Lion(s), P: p.Tensor, G: g.Tensor, State: [3]*Tensor{m.Tensor}})
+		updates = append(updates, tensor.Update[tensor.Lion]{Rule: tensor.Lion(s), P: p.Tensor, G: g.Tensor, State: [3]*tensor.Tensor{m.Tensor}})
 		check = append(check, func() {
 			p.became("StepLion", param, tol)
 			g.unchanged("StepLion")
 			m.became("StepLion: the momentum", momentum, tol)
 		})
 	}
-	require.NoError(c.t, Step(c.ctx, c.r.Runtime, updates))
+	require.NoError(c.t, tensor.Step(c.ctx, c.r.Runtime, updates))
 	for _, f := range check {
 		f()
 	}

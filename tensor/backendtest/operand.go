@@ -1,4 +1,4 @@
-package tensor
+package backendtest
 
 import (
 	"math"
@@ -6,18 +6,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
 // operand is a tensor with known elements, alone or as rows in the middle of a larger one.
 type operand[T kernel.Float] struct {
-	*Tensor
+	*tensor.Tensor
 	c     *trial[T]
 	data  []T
-	whole *Tensor // the larger one
-	image []T     // its elements
-	from  int     // where data starts in it
+	whole *tensor.Tensor // the larger one
+	image []T            // its elements
+	from  int            // where data starts in it
 }
 
 // operand makes one with random numbers.
@@ -51,23 +52,23 @@ func (c *trial[T]) operandOf(data []T, shape []int) *operand[T] {
 }
 
 // tensor makes one with the given elements.
-func (c *trial[T]) tensor(data []T, shape []int) *Tensor {
+func (c *trial[T]) tensor(data []T, shape []int) *tensor.Tensor {
 	if c.half {
 		return c.halfTensor(data, shape)
 	}
-	t, err := c.r.New(c.ctx, DtypeOf[T](), shape...)
+	t, err := c.r.New(c.ctx, tensor.DtypeOf[T](), shape...)
 	require.NoError(c.t, err)
-	require.NoError(c.t, CopyFrom(c.ctx, t, data))
+	require.NoError(c.t, tensor.CopyFrom(c.ctx, t, data))
 	return t
 }
 
-func (o *operand[T]) array() reference.Array { return arrayOf(o.shape, o.data) }
+func (o *operand[T]) array() reference.Array { return arrayOf(o.Shape(), o.data) }
 
 // unchanged checks that nothing was written.
 func (o *operand[T]) unchanged(op string) {
 	o.c.t.Helper()
 	got := o.c.elements(o.whole)
-	require.Equal(o.c.t, bytesOf(o.image), bytesOf(got), "%s changed an operand", op)
+	require.Equal(o.c.t, bits(o.image), bits(got), "%s changed an operand", op)
 }
 
 // became checks that the operand has other elements now, and that what is around it does not.
@@ -75,29 +76,29 @@ func (o *operand[T]) became(op string, want reference.Result, tol tolerance) {
 	o.c.t.Helper()
 	got := o.c.elements(o.whole)
 	to := o.from + len(o.data)
-	require.Equal(o.c.t, bytesOf(o.image[:o.from]), bytesOf(got[:o.from]), "%s wrote before its operand", op)
-	require.Equal(o.c.t, bytesOf(o.image[to:]), bytesOf(got[to:]), "%s wrote behind its operand", op)
+	require.Equal(o.c.t, bits(o.image[:o.from]), bits(got[:o.from]), "%s wrote before its operand", op)
+	require.Equal(o.c.t, bits(o.image[to:]), bits(got[to:]), "%s wrote behind its operand", op)
 	o.data = slices.Clone(got[o.from:to])
 	copy(o.image[o.from:], o.data)
 	o.c.close(op+" in place", o.data, want, tol)
 }
 
 // gave checks a result.
-func (c *trial[T]) gave(op string, got *Tensor, err error, want reference.Result, tol tolerance) {
+func (c *trial[T]) gave(op string, got *tensor.Tensor, err error, want reference.Result, tol tolerance) {
 	c.t.Helper()
 	require.NoError(c.t, err, op)
 	require.Equal(c.t, append([]int{}, want.Shape...), append([]int{}, got.Shape()...), op)
 	if !c.half {
-		require.Equal(c.t, DtypeOf[T](), got.Dtype(), op)
+		require.Equal(c.t, tensor.DtypeOf[T](), got.Dtype(), op)
 	}
-	if got.dtype == Float32 {
+	if got.Dtype() == tensor.Float32 {
 		c = c.wide()
 	}
 	c.close(op, c.elements(got), want, tol)
 }
 
 // refused checks that an operation returned an error of a class.
-func (c *trial[T]) refused(op string, got *Tensor, err, class error) {
+func (c *trial[T]) refused(op string, got *tensor.Tensor, err, class error) {
 	c.t.Helper()
 	require.ErrorIs(c.t, err, class, op)
 	require.Nil(c.t, got, op)
@@ -105,7 +106,7 @@ func (c *trial[T]) refused(op string, got *Tensor, err, class error) {
 
 // dirty leaves NaNs in the memory that the next results will have.
 func (c *trial[T]) dirty() {
-	t, err := c.r.Full(c.ctx, math.NaN(), Float64, 1<<11)
+	t, err := c.r.Full(c.ctx, math.NaN(), tensor.Float64, 1<<11)
 	require.NoError(c.t, err)
 	require.NoError(c.t, t.Release())
 }
@@ -173,3 +174,12 @@ func agrees[T kernel.Float](got T, want, size float64, tol tolerance) bool {
 }
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+// bits is the elements as whole numbers, of which NaNs differ too.
+func bits[T kernel.Float](data []T) []uint64 {
+	all := make([]uint64, len(data))
+	for i, v := range data {
+		all[i] = tensor.DtypeOf[T]().Bits(float64(v))
+	}
+	return all
+}

@@ -1,8 +1,10 @@
-package tensor
+package backendtest
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,25 +12,60 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/upcast"
 )
 
 // watcher stands before a runtime's backend, and holds each operation to the roles of its operands:
 // what it reads stays as it is, and what it overwrites holds garbage before, so that a result shows
-// whether it was read. Launches wait for each other then.
+// whether it was read. Launches wait for each other then. In race builds it only looks on, because
+// waits would hide races.
 type watcher struct {
 	backend.Backend
-	r    *rig
-	seen map[backend.Op]map[backend.Dtype]bool
+	t           testing.TB
+	env         backend.Env
+	rt          *tensor.Runtime // once there is one
+	seen        map[backend.Op]map[backend.Dtype]bool
+	unsupported backend.Op // of the trial, or backend.NoOp
 }
 
-// watched is the rig with a watcher. In race builds it is as it was: waits would hide races.
-func (r *rig) watched() (*rig, *watcher) {
-	w := &watcher{r: r, Backend: r.backend, seen: map[backend.Op]map[backend.Dtype]bool{}}
-	if !race.Enabled {
-		r.backend = w
-	}
-	return r, w
+// watching is the watcher of the runtime that is being opened.
+var watching struct {
+	sync.Mutex
+	name string
+	w    *watcher
+}
+
+func init() {
+	backend.Register(watched, func(env backend.Env) (backend.Backend, error) {
+		if watching.w == nil {
+			return nil, backend.ErrOther
+		}
+		next, err := backend.For(env, watching.name)
+		if err != nil {
+			return nil, err
+		}
+		watching.w.Backend, watching.w.env = upcast.New(next, env), env
+		return watching.w, nil
+	})
+}
+
+// watched is the name under which the watcher is registered.
+const watched = "backendtest"
+
+// watch opens a runtime whose backend, the one with the name, is watched.
+func watch(t testing.TB, name string, open func(...tensor.Option) (*tensor.Runtime, error)) (*tensor.Runtime, *watcher) {
+	t.Helper()
+	watching.Lock()
+	defer watching.Unlock()
+	w := &watcher{t: t, seen: map[backend.Op]map[backend.Dtype]bool{}}
+	watching.name, watching.w = name, w
+	defer func() { watching.w = nil }()
+	rt, err := open(tensor.Backend(watched))
+	require.NoError(t, err)
+	w.rt = rt
+	return rt, w
 }
 
 func (w *watcher) see(c *backend.Call) {
@@ -48,8 +85,17 @@ func (w *watcher) Supports(c *backend.Call) bool {
 }
 
 func (w *watcher) Do(ctx context.Context, c *backend.Call) error {
+	op := c.Op
 	w.see(c)
-	if c.Empty() {
+	err := w.do(ctx, c)
+	if errors.Is(err, backend.ErrUnsupported) {
+		w.unsupported = op
+	}
+	return err
+}
+
+func (w *watcher) do(ctx context.Context, c *backend.Call) error {
+	if c.Empty() || race.Enabled || w.rt == nil {
 		return w.Backend.Do(ctx, c)
 	}
 	op, reads := c.Op, map[device.Range][]byte{}
@@ -82,14 +128,14 @@ func (w *watcher) Do(ctx context.Context, c *backend.Call) error {
 	})
 	each(func(r backend.Ref, role backend.Role) {
 		if role == backend.Write && r.Bytes > 0 && shared(r.Range(), writes) == 1 && !w.readsToo(c, r.Range()) {
-			require.NoError(w.r.t, w.r.stream.Memset(r.Ptr, 0xff, r.Bytes))
+			require.NoError(w.t, w.env.Stream().Memset(r.Ptr, 0xff, r.Bytes))
 		}
 	})
 	if err := w.Backend.Do(ctx, c); err != nil {
 		return err
 	}
 	for r, before := range reads {
-		assert.Equal(w.r.t, before, w.download(r), "%s wrote an operand that it reads", op.Name())
+		assert.Equal(w.t, before, w.download(r), "%s wrote an operand that it reads", op.Name())
 	}
 	return nil
 }
@@ -106,21 +152,18 @@ func (w *watcher) readsToo(c *backend.Call, m device.Range) bool {
 }
 
 func (w *watcher) download(m device.Range) []byte {
-	b, err := w.r.Pool().Get(w.r.ctx, m.Bytes)
-	require.NoError(w.r.t, err)
-	require.NoError(w.r.t, w.r.stream.CopyD2H(b.Bytes()[:m.Bytes], m.Ptr))
-	require.NoError(w.r.t, w.r.stream.Synchronize(w.r.ctx))
+	b, err := w.rt.Pool().Get(context.Background(), m.Bytes)
+	require.NoError(w.t, err)
+	require.NoError(w.t, w.env.Stream().CopyD2H(b.Bytes()[:m.Bytes], m.Ptr))
+	require.NoError(w.t, w.env.Stream().Synchronize(context.Background()))
 	data := slices.Clone(b.Bytes()[:m.Bytes])
-	require.NoError(w.r.t, b.Release())
+	require.NoError(w.t, b.Release())
 	return data
 }
 
 // complete fails for operations that were not seen in every dtype that they compute in.
 func (w *watcher) complete(t *testing.T) {
 	t.Helper()
-	if race.Enabled {
-		return
-	}
 	floats := []backend.Dtype{backend.Float32, backend.Float64, backend.BFloat16}
 	for op := backend.NoOp + 1; op < backend.Ops; op++ {
 		want := floats

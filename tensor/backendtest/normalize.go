@@ -1,4 +1,4 @@
-package tensor
+package backendtest
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
@@ -33,7 +34,7 @@ func (c *trial[T]) finiteKind() {
 }
 
 // normalization is a random one of x, with the shapes of x and of the weights.
-func (c *trial[T]) normalization() (cfg NormConfig, n reference.Normalized, x, w []int) {
+func (c *trial[T]) normalization() (cfg tensor.NormConfig, n reference.Normalized, x, w []int) {
 	if c.rand.IntN(2) == 0 {
 		cfg.Eps = []float64{1e-3, 0.5}[c.rand.IntN(2)]
 	}
@@ -87,16 +88,16 @@ func normalizeTrial[T kernel.Float](c *trial[T]) {
 	tol := normalized[T](len(x.data))
 	c.gave("Normalize", y, err, n.Forward(x.array(), w, b), tol)
 	c.addNormalize(x, weight.tensor(), bias.tensor(), cfg)
-	want := NormGrads{Input: c.rand.IntN(4) > 0, Weight: c.rand.IntN(4) > 0, Bias: c.rand.IntN(4) > 0}
+	want := tensor.NormGrads{Input: c.rand.IntN(4) > 0, Weight: c.rand.IntN(4) > 0, Bias: c.rand.IntN(4) > 0}
 	c.dirty()
 	dx, dw, db, err := c.r.NormalizeGrad(c.ctx, dy.Tensor, x.Tensor, weight.tensor(), stats, cfg, want)
-	c.gave3("NormalizeGrad", n, x, dy, w, ws, want, []*Tensor{dx, dw, db}, err, tol)
-	alone := NormGrads{Weight: true, Bias: true}
+	c.gave3("NormalizeGrad", n, x, dy, w, ws, want, []*tensor.Tensor{dx, dw, db}, err, tol)
+	alone := tensor.NormGrads{Weight: true, Bias: true}
 	dx, dw, db, err = c.r.NormalizeGrad(c.ctx, dy.Tensor, x.Tensor, weight.tensor(), stats, cfg, alone)
-	c.gave3("NormalizeGrad", n, x, dy, w, ws, alone, []*Tensor{dx, dw, db}, err, tol)
+	c.gave3("NormalizeGrad", n, x, dy, w, ws, alone, []*tensor.Tensor{dx, dw, db}, err, tol)
 	if want.Input && c.kind == ordinary {
 		onto := c.operand(x.Shape()...)
-		dx, _, _, err := c.r.NormalizeGrad(c.ctx, dy.Tensor, x.Tensor, weight.tensor(), stats, cfg, NormGrads{Input: true})
+		dx, _, _, err := c.r.NormalizeGrad(c.ctx, dy.Tensor, x.Tensor, weight.tensor(), stats, cfg, tensor.NormGrads{Input: true})
 		require.NoError(c.t, err)
 		sum, err := c.r.Add(c.ctx, onto.Tensor, dx)
 		require.NoError(c.t, err)
@@ -112,7 +113,7 @@ func normalizeTrial[T kernel.Float](c *trial[T]) {
 }
 
 // addNormalize compares AddNormalize with Add and Normalize, to the bit, with memory of its own and in that of what it adds.
-func (c *trial[T]) addNormalize(x *operand[T], weight, bias *Tensor, cfg NormConfig) {
+func (c *trial[T]) addNormalize(x *operand[T], weight, bias *tensor.Tensor, cfg tensor.NormConfig) {
 	c.t.Helper()
 	if x.Elements() == 0 { // the statistics of nothing are undefined
 		return
@@ -128,20 +129,20 @@ func (c *trial[T]) addNormalize(x *operand[T], weight, bias *Tensor, cfg NormCon
 		require.NoError(c.t, err)
 		b, err := c.r.Copy(c.ctx, other.Tensor)
 		require.NoError(c.t, err)
-		given := []*Tensor{nil, a, b}[donated]
+		given := []*tensor.Tensor{nil, a, b}[donated]
 		if given != nil {
-			Donate(given)
+			tensor.Donate(given)
 		}
 		c.dirty()
 		gotSum, got, gotStats, err := c.r.AddNormalize(c.ctx, a, b, weight, bias, cfg)
 		require.NoError(c.t, err)
 		require.Equal(c.t, want, fmt.Sprint(c.elements(gotSum), c.elements(got), get[float64](c.r, gotStats, nil)))
-		require.Equal(c.t, given != nil && gotSum.Bytes() > 0, given != nil && gotSum.Bytes() > 0 && gotSum.ptr() == given.ptr())
+		require.Equal(c.t, given != nil && gotSum.Bytes() > 0, given != nil && gotSum.Bytes() > 0 && tensor.MemoryOf(gotSum) == tensor.MemoryOf(given))
 	}
 }
 
 // gave3 checks the gradients of a normalisation.
-func (c *trial[T]) gave3(op string, n reference.Normalized, x, dy *operand[T], w reference.Array, ws []int, want NormGrads, got []*Tensor, err error, tol tolerance) {
+func (c *trial[T]) gave3(op string, n reference.Normalized, x, dy *operand[T], w reference.Array, ws []int, want tensor.NormGrads, got []*tensor.Tensor, err error, tol tolerance) {
 	c.t.Helper()
 	require.NoError(c.t, err)
 	dx, dw, db := n.Grads(dy.array(), x.array(), w, ws)
@@ -178,7 +179,7 @@ func batchNormTrial[T kernel.Float](c *trial[T], training bool) {
 	weight, w := c.biasOf(channels, c.rand.IntN(3) > 0)
 	bias, b := c.biasOf(channels, c.rand.IntN(3) > 0)
 	mean, variance := c.wide().operand(channels), c.wide().operandOf(positives[T](c, channels), []int{channels})
-	cfg := BatchNormConfig{Training: training, Mean: mean.Tensor, Var: variance.Tensor, Momentum: []float64{0, 0.3, math.NaN()}[c.rand.IntN(3)]}
+	cfg := tensor.BatchNormConfig{Training: training, Mean: mean.Tensor, Var: variance.Tensor, Momentum: []float64{0, 0.3, math.NaN()}[c.rand.IntN(3)]}
 	cfg.Batches = c.batches(4)
 	momentum := cfg.Momentum
 	switch {
@@ -190,7 +191,7 @@ func batchNormTrial[T kernel.Float](c *trial[T], training bool) {
 	c.dirty()
 	y, stats, err := c.r.BatchNorm(c.ctx, x.Tensor, weight.tensor(), bias.tensor(), cfg)
 	if cfg.Training && xs[0]*inner < 2 {
-		require.ErrorIs(c.t, err, ErrShape)
+		require.ErrorIs(c.t, err, tensor.ErrShape)
 		return
 	}
 	tol := normalized[T](xs[0] * inner)
@@ -203,28 +204,28 @@ func batchNormTrial[T kernel.Float](c *trial[T], training bool) {
 		mean.unchanged("BatchNorm")
 		variance.unchanged("BatchNorm")
 	}
-	counted, err2 := Item[int64](c.ctx, cfg.Batches)
+	counted, err2 := tensor.Item[int64](c.ctx, cfg.Batches)
 	require.NoError(c.t, err2)
 	require.Equal(c.t, cfg.Training, counted == 5, "%d batches are counted", counted)
 	c.gave("BatchNorm", y, err, n.Forward(x.array(), w, b), tol)
-	want := NormGrads{Input: c.rand.IntN(4) > 0, Weight: c.rand.IntN(4) > 0, Bias: c.rand.IntN(4) > 0}
+	want := tensor.NormGrads{Input: c.rand.IntN(4) > 0, Weight: c.rand.IntN(4) > 0, Bias: c.rand.IntN(4) > 0}
 	var dst *operand[T]
 	if c.rand.IntN(2) == 0 {
-		dst = c.operandOf(slices.Clone(dy.data), dy.shape)
+		dst = c.operandOf(slices.Clone(dy.data), dy.Shape())
 		dx, dw, db, err := c.r.BatchNormGrad(c.ctx, dst.Tensor, dst.Tensor, x.Tensor, weight.tensor(), stats, cfg, want)
 		require.True(c.t, !want.Input || dx == dst.Tensor)
-		c.gave3("BatchNormGrad in place", n, x, dy, w, []int{channels}, want, []*Tensor{dx, dw, db}, err, tol)
+		c.gave3("BatchNormGrad in place", n, x, dy, w, []int{channels}, want, []*tensor.Tensor{dx, dw, db}, err, tol)
 		return
 	}
 	c.dirty()
 	dx, dw, db, err := c.r.BatchNormGrad(c.ctx, nil, dy.Tensor, x.Tensor, weight.tensor(), stats, cfg, want)
-	c.gave3("BatchNormGrad", n, x, dy, w, []int{channels}, want, []*Tensor{dx, dw, db}, err, tol)
+	c.gave3("BatchNormGrad", n, x, dy, w, []int{channels}, want, []*tensor.Tensor{dx, dw, db}, err, tol)
 	dy.unchanged("BatchNormGrad")
 	x.unchanged("BatchNorm")
 }
 
-func (c *trial[T]) batches(n int64) *Tensor {
-	t, err := c.r.Full(c.ctx, float64(n), Int64)
+func (c *trial[T]) batches(n int64) *tensor.Tensor {
+	t, err := c.r.Full(c.ctx, float64(n), tensor.Int64)
 	require.NoError(c.t, err)
 	return t
 }

@@ -1,4 +1,4 @@
-package tensor
+package backendtest
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
@@ -18,15 +19,15 @@ func lossOps[T kernel.Float]() []operation[T] {
 }
 
 type (
-	pairLoss     = func(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error)
-	pairGradient = func(ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error)
+	pairLoss     = func(ctx context.Context, x, t *tensor.Tensor, options ...tensor.LossOption) (*tensor.Tensor, error)
+	pairGradient = func(ctx context.Context, of tensor.LossTarget, dloss, x, t *tensor.Tensor, options ...tensor.LossOption) (*tensor.Tensor, error)
 )
 
 func pairLossTrial[T kernel.Float](c *trial[T]) {
 	shape := c.few()
 	x, t := c.operand(shape...), c.operand(shape...)
 	delta := []float64{1, 0.25, 3}[c.rand.IntN(3)]
-	var options []LossOption
+	var options []tensor.LossOption
 	weight, pos := ones(len(x.data)), ones(len(x.data))
 	var name string
 	var run pairLoss
@@ -40,21 +41,21 @@ func pairLossTrial[T kernel.Float](c *trial[T]) {
 		of = func(int) reference.Loss { return reference.L1() }
 	case 2:
 		name = "HuberLoss"
-		run = func(ctx context.Context, x, t *Tensor, o ...LossOption) (*Tensor, error) {
+		run = func(ctx context.Context, x, t *tensor.Tensor, o ...tensor.LossOption) (*tensor.Tensor, error) {
 			return c.r.HuberLoss(ctx, x, t, delta, o...)
 		}
-		grad = func(ctx context.Context, of LossTarget, d, x, t *Tensor, o ...LossOption) (*Tensor, error) {
+		grad = func(ctx context.Context, of tensor.LossTarget, d, x, t *tensor.Tensor, o ...tensor.LossOption) (*tensor.Tensor, error) {
 			return c.r.HuberLossGrad(ctx, of, d, x, t, delta, o...)
 		}
 		of = func(int) reference.Loss { return reference.Huber(delta) }
 	default:
 		name, run, grad = "BCEWithLogits", c.r.BCEWithLogits, c.r.BCEWithLogitsGrad
 		if c.rand.IntN(2) == 0 {
-			options, weight = c.weights(shape, Weight, options)
+			options, weight = c.weights(shape, tensor.Weight, options)
 		}
 		positive := c.rand.IntN(2) == 0
 		if positive {
-			options, pos = c.weights(shape, PosWeight, options)
+			options, pos = c.weights(shape, tensor.PosWeight, options)
 		}
 		of = func(i int) reference.Loss { return reference.BCE(weight[i], pos[i], positive) }
 	}
@@ -66,7 +67,7 @@ func pairLossTrial[T kernel.Float](c *trial[T]) {
 		want.Size = append(want.Size, size*size+size)
 	}
 	reduction, divisor := c.rand.IntN(3), 1.0
-	options = append(options, []LossOption{ReduceMean, ReduceSum, ReduceNone}[reduction])
+	options = append(options, []tensor.LossOption{tensor.ReduceMean, tensor.ReduceSum, tensor.ReduceNone}[reduction])
 	tol := inDouble[T](16)
 	tol.terms, tol.inside = rowSum[T](len(x.data)).terms, 8*float64(len(x.data)+1)
 	if reduction == 0 {
@@ -86,12 +87,12 @@ func pairLossTrial[T kernel.Float](c *trial[T]) {
 	c.dirty()
 	y, err := run(c.ctx, x.Tensor, t.Tensor, options...)
 	c.gave(name, y, err, want, tol)
-	for _, target := range []LossTarget{OfInput, OfTarget} {
+	for _, target := range []tensor.LossTarget{tensor.OfInput, tensor.OfTarget} {
 		want := reference.Result{Array: reference.Array{Shape: shape}}
 		for i, v := range x.data {
 			l, d := of(i), float64(dloss.data[min(i, len(dloss.data)-1)])/divisor
 			slope := l.X
-			if target == OfTarget {
+			if target == tensor.OfTarget {
 				slope = l.T
 			}
 			gradient := d * slope(float64(v), float64(t.data[i]))
@@ -124,7 +125,7 @@ func finiteOr0[T kernel.Float](v T) float64 {
 func ones(n int) []float64 { return slices.Repeat([]float64{1}, n) }
 
 // weights are some that broadcast to the shape, and what they are there.
-func (c *trial[T]) weights(shape []int, option func(*Tensor) LossOption, options []LossOption) ([]LossOption, []float64) {
+func (c *trial[T]) weights(shape []int, option func(*tensor.Tensor) tensor.LossOption, options []tensor.LossOption) ([]tensor.LossOption, []float64) {
 	kind := c.kind
 	c.kind = positive
 	w := c.operand(c.narrowed(shape)...)
@@ -134,7 +135,7 @@ func (c *trial[T]) weights(shape []int, option func(*Tensor) LossOption, options
 
 func entropyTrial[T kernel.Float](c *trial[T]) {
 	e := reference.Entropy{Ignore: -100}
-	var options []LossOption
+	var options []tensor.LossOption
 	shape := append([]int{c.rand.IntN(6), 1 + c.rand.IntN(7)}, [][]int{{}, {3}, {2, 4}, {1, 1, 2}, {0}}[c.rand.IntN(5)]...)
 	if c.rand.IntN(20) == 0 {
 		shape[1], shape[0] = 300, 1+c.rand.IntN(3)
@@ -150,18 +151,18 @@ func entropyTrial[T kernel.Float](c *trial[T]) {
 	classes := shape[at]
 	if c.rand.IntN(2) == 0 {
 		e.Ignore = int64(c.rand.IntN(classes+2) - 1)
-		options = append(options, IgnoreIndex(int(e.Ignore)))
+		options = append(options, tensor.IgnoreIndex(int(e.Ignore)))
 	}
 	if c.rand.IntN(2) == 0 {
 		e.Smoothing = c.rand.Float64()
-		options = append(options, LabelSmoothing(e.Smoothing))
+		options = append(options, tensor.LabelSmoothing(e.Smoothing))
 	}
 	if c.rand.IntN(2) == 0 {
 		kind := c.kind
 		c.kind = positive
 		w := c.wide().operand(classes)
 		c.kind = kind
-		options, e.Weights = append(options, Weight(w.Tensor)), w.array().Data
+		options, e.Weights = append(options, tensor.Weight(w.Tensor)), w.array().Data
 	}
 	labels, bad := make([]int64, elements(per)), false
 	for i := range labels {
@@ -185,7 +186,7 @@ func entropyTrial[T kernel.Float](c *trial[T]) {
 	}
 	moved.Shape = []int{len(labels), classes}
 	reduction := c.rand.IntN(3)
-	options = append(options, []LossOption{ReduceMean, ReduceSum, ReduceNone}[reduction])
+	options = append(options, []tensor.LossOption{tensor.ReduceMean, tensor.ReduceSum, tensor.ReduceNone}[reduction])
 	e.Mean = reduction == 0
 	each, want := e.Losses(moved, labels)
 	dloss := c.wide().operandOf([]T{T(c.rand.Float64()*6 - 3)}, nil)
@@ -209,7 +210,7 @@ func entropyTrial[T kernel.Float](c *trial[T]) {
 	loss, err := c.r.CrossEntropy(c.ctx, logits.Tensor, on, options...)
 	require.NoError(c.t, err)
 	if bad {
-		require.ErrorIs(c.t, c.r.Synchronize(c.ctx), ErrLabel)
+		require.ErrorIs(c.t, c.r.Synchronize(c.ctx), tensor.ErrLabel)
 	} else {
 		require.NoError(c.t, c.r.Synchronize(c.ctx))
 	}
@@ -239,18 +240,18 @@ func floats(all []int64) []float64 {
 
 // entropyWithGrad compares CrossEntropyWithGrad with CrossEntropy and CrossEntropyGrad, to the bit,
 // where the device does both at once.
-func (c *trial[T]) entropyWithGrad(logits *operand[T], labels, loss *Tensor, bad bool, options []LossOption) {
+func (c *trial[T]) entropyWithGrad(logits *operand[T], labels, loss *tensor.Tensor, bad bool, options []tensor.LossOption) {
 	c.t.Helper()
 	again, grad, err := c.r.CrossEntropyWithGrad(c.ctx, logits.Tensor, labels, options...)
 	require.NoError(c.t, err)
 	if bad {
-		require.ErrorIs(c.t, c.r.Synchronize(c.ctx), ErrLabel)
+		require.ErrorIs(c.t, c.r.Synchronize(c.ctx), tensor.ErrLabel)
 	}
 	require.Equal(c.t, fmt.Sprint(c.elements(loss)), fmt.Sprint(c.elements(again)))
 	if grad == nil {
 		return
 	}
-	one, err := c.r.Full(c.ctx, 1, loss.dtype)
+	one, err := c.r.Full(c.ctx, 1, loss.Dtype())
 	require.NoError(c.t, err)
 	want, err := c.r.CrossEntropyGrad(c.ctx, nil, logits.Tensor, labels, one, options...)
 	require.NoError(c.t, err)

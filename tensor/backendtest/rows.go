@@ -1,10 +1,11 @@
-package tensor
+package backendtest
 
 import (
 	"math"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
@@ -33,7 +34,7 @@ func softmaxTrial[T kernel.Float](c *trial[T]) {
 	x := c.operand(c.ranked()...)
 	c.dirty()
 	y, err := c.r.Softmax(c.ctx, x.Tensor)
-	c.gave("Softmax", y, err, reference.Softmax(x.array()), rowSum[T](x.shape[len(x.shape)-1]))
+	c.gave("Softmax", y, err, reference.Softmax(x.array()), rowSum[T](x.Shape()[len(x.Shape())-1]))
 	x.unchanged("Softmax")
 }
 
@@ -44,24 +45,24 @@ func argMaxTrial[T kernel.Float](c *trial[T]) {
 }
 
 func argMaxOf[T kernel.Float](c *trial[T], x *operand[T]) {
-	last := len(x.shape) - 1
+	last := len(x.Shape()) - 1
 	c.dirty()
 	y, err := c.r.ArgMax(c.ctx, x.Tensor)
-	if x.shape[last] == 0 {
-		c.refused("ArgMax", y, err, ErrShape)
+	if x.Shape()[last] == 0 {
+		c.refused("ArgMax", y, err, tensor.ErrShape)
 		return
 	}
 	require.NoError(c.t, err)
-	require.Equal(c.t, Int32, y.Dtype())
-	require.Equal(c.t, append([]int{}, x.shape[:last]...), append([]int{}, y.shape...))
-	got, err := ToSlice[int32](c.ctx, y, nil)
+	require.Equal(c.t, tensor.Int32, y.Dtype())
+	require.Equal(c.t, append([]int{}, x.Shape()[:last]...), append([]int{}, y.Shape()...))
+	got, err := tensor.ToSlice[int32](c.ctx, y, nil)
 	require.NoError(c.t, err)
 	require.Equal(c.t, reference.ArgMax(x.array()), append([]int32{}, got...), "ArgMax of %v", x.data)
 	x.unchanged("ArgMax")
 }
 
 // classes are logits and labels, and whether one of these is no class.
-func (c *trial[T]) classes() (logits *operand[T], labels []int32, on *Tensor, bad bool) {
+func (c *trial[T]) classes() (logits *operand[T], labels []int32, on *tensor.Tensor, bad bool) {
 	rows, cols := c.matrix()
 	logits, labels = c.operand(rows, cols), make([]int32, rows)
 	for i := range labels {
@@ -71,9 +72,9 @@ func (c *trial[T]) classes() (logits *operand[T], labels []int32, on *Tensor, ba
 		}
 		bad = bad || labels[i] < 0 || int(labels[i]) >= cols
 	}
-	on, err := c.r.New(c.ctx, Int32, rows)
+	on, err := c.r.New(c.ctx, tensor.Int32, rows)
 	require.NoError(c.t, err)
-	require.NoError(c.t, CopyFrom(c.ctx, on, labels))
+	require.NoError(c.t, tensor.CopyFrom(c.ctx, on, labels))
 	return logits, labels, on, bad
 }
 
@@ -83,7 +84,7 @@ func crossEntropyTrial[T kernel.Float](c *trial[T]) {
 	loss, err := c.r.CrossEntropy(c.ctx, logits.Tensor, on)
 	require.NoError(c.t, err)
 	if bad {
-		require.ErrorIs(c.t, c.r.Synchronize(c.ctx), ErrLabel)
+		require.ErrorIs(c.t, c.r.Synchronize(c.ctx), tensor.ErrLabel)
 	}
 	tol := rowSum[T](len(logits.data))
 	tol.inside = 1

@@ -1,10 +1,11 @@
-package tensor
+package backendtest
 
 import (
 	"slices"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
@@ -17,7 +18,7 @@ func pictureOps[T kernel.Float]() []operation[T] {
 // convCase is a random convolution: of one image without a dimension for images, now and then, and of one dimension.
 type convCase struct {
 	reference.Conv
-	c         ConvConfig
+	c         tensor.ConvConfig
 	dims      int
 	bias      bool
 	x, w, y   []int
@@ -31,7 +32,7 @@ func (c *trial[T]) convolution(transposed bool) convCase {
 	v.N, v.Groups, v.C, v.K = n(3), 1, n(4), n(6)
 	side, runs := 9, 0
 	few := func(most, brief int) int { return most } // sizes that are chosen for GPUs
-	if brief() {
+	if c.r.brief() {
 		few = func(most, brief int) int { return brief }
 	}
 	switch c.rand.IntN(12) {
@@ -82,7 +83,7 @@ func (c *trial[T]) convolution(transposed bool) convCase {
 		v.fits = v.fits && v.In[d]+2*v.Pad[d] >= span
 		v.Out[d] = (v.In[d]+2*v.Pad[d]-span)/v.Stride[d] + 1
 	}
-	v.c = ConvConfig{Stride: v.Stride[2-v.dims:], Padding: v.Pad[2-v.dims:], Dilation: v.Dilation[2-v.dims:], Groups: v.Groups}
+	v.c = tensor.ConvConfig{Stride: v.Stride[2-v.dims:], Padding: v.Pad[2-v.dims:], Dilation: v.Dilation[2-v.dims:], Groups: v.Groups}
 	if transposed {
 		v.c.OutputPadding = more[2-v.dims:]
 	}
@@ -122,7 +123,7 @@ func (c *trial[T]) convolve(v convCase) {
 	c.dirty()
 	y, err := f(c.ctx, x.Tensor, w.Tensor, bias.tensor(), v.c)
 	if !v.fits {
-		c.refused("Conv", y, err, ErrShape)
+		c.refused("Conv", y, err, tensor.ErrShape)
 		return
 	}
 	inner := v.C * v.Window[0] * v.Window[1]
@@ -162,7 +163,7 @@ func convTransposeTrial[T kernel.Float](c *trial[T]) {
 	c.dirty()
 	y, err := f(c.ctx, x.Tensor, w.Tensor, bias.tensor(), v.c)
 	if !v.fits {
-		c.refused("ConvTranspose", y, err, ErrShape)
+		c.refused("ConvTranspose", y, err, tensor.ErrShape)
 		return
 	}
 	c.gave("ConvTranspose", y, err, v.InputGrad(x.array(), w.array(), b, v.x), terms[T](v.K*v.Window[0]*v.Window[1]+1))
@@ -177,7 +178,7 @@ func convTransposeTrial[T kernel.Float](c *trial[T]) {
 }
 
 // pooling is a random one, with the shapes of x and of the result.
-func (c *trial[T]) pooling(dilated bool) (p reference.Pool, cfg PoolingConfig, x, y []int) {
+func (c *trial[T]) pooling(dilated bool) (p reference.Pool, cfg tensor.PoolingConfig, x, y []int) {
 	n := func(most int) int { return 1 + c.rand.IntN(most) }
 	cfg.Ceil = c.rand.IntN(2) == 0
 	for d := range 2 {
@@ -209,7 +210,7 @@ func maxPoolTrial[T kernel.Float](c *trial[T]) {
 	y, indices, err := c.r.MaxPool2d(c.ctx, x.Tensor, cfg)
 	want, at := p.Max(x.array(), ys)
 	c.gave("MaxPool2d", y, err, want, exact)
-	got, err := ToSlice[int32](c.ctx, indices, nil)
+	got, err := tensor.ToSlice[int32](c.ctx, indices, nil)
 	require.NoError(c.t, err)
 	require.Equal(c.t, at, append([]int32{}, got...))
 	dy := c.operand(ys...)

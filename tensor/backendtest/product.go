@@ -1,4 +1,4 @@
-package tensor
+package backendtest
 
 import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"

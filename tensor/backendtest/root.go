@@ -1,10 +1,11 @@
-package tensor
+package backendtest
 
 import (
 	"math"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
@@ -13,7 +14,7 @@ import (
 func rmspropTrial[T kernel.Float](c *trial[T]) {
 	c.notTooLarge()
 	tol := tolerance{terms: 64 * unit[T](), tiny: 1e-10}
-	var updates []Update[RMSprop]
+	var updates []tensor.Update[tensor.RMSprop]
 	var check []func()
 	var s reference.RMSprop
 	for i := range c.parameters() {
@@ -23,7 +24,7 @@ func rmspropTrial[T kernel.Float](c *trial[T]) {
 		}
 		shape := c.stepShape()
 		p, g := c.operand(shape...), c.operand(shape...)
-		u := Update[RMSprop]{Rule: RMSprop(s), P: p.Tensor, G: g.Tensor}
+		u := tensor.Update[tensor.RMSprop]{Rule: tensor.RMSprop(s), P: p.Tensor, G: g.Tensor}
 		var mean, buf *operand[T]
 		var means, momentum *reference.Array
 		squares := make([]T, len(p.data))
@@ -62,7 +63,7 @@ func rmspropTrial[T kernel.Float](c *trial[T]) {
 			}
 		})
 	}
-	require.NoError(c.t, Step(c.ctx, c.r.Runtime, updates))
+	require.NoError(c.t, tensor.Step(c.ctx, c.r.Runtime, updates))
 	for _, f := range check {
 		f()
 	}
@@ -71,7 +72,7 @@ func rmspropTrial[T kernel.Float](c *trial[T]) {
 func adagradTrial[T kernel.Float](c *trial[T]) {
 	c.notTooLarge()
 	tol := tolerance{terms: 16 * unit[T](), tiny: 1e-10}
-	var updates []Update[Adagrad]
+	var updates []tensor.Update[tensor.Adagrad]
 	var check []func()
 	var s reference.Adagrad
 	for i := range c.parameters() {
@@ -84,21 +85,21 @@ func adagradTrial[T kernel.Float](c *trial[T]) {
 		shape := c.stepShape()
 		p, g, sum := c.operand(shape...), c.operand(shape...), c.squares(shape)
 		wantP, wantSum := reference.StepAdagrad(s, p.array(), g.array(), sum.array())
-		updates = append(updates, Update[Adagrad]{Rule: Adagrad(s), P: p.Tensor, G: g.Tensor, State: [3]*Tensor{sum.Tensor}})
+		updates = append(updates, tensor.Update[tensor.Adagrad]{Rule: tensor.Adagrad(s), P: p.Tensor, G: g.Tensor, State: [3]*tensor.Tensor{sum.Tensor}})
 		check = append(check, func() {
 			p.became("StepAdagrad", wantP, tol)
 			g.unchanged("StepAdagrad")
 			sum.became("StepAdagrad: the sums", wantSum, tol)
 		})
 	}
-	require.NoError(c.t, Step(c.ctx, c.r.Runtime, updates))
+	require.NoError(c.t, tensor.Step(c.ctx, c.r.Runtime, updates))
 	for _, f := range check {
 		f()
 	}
 }
 
 // gradients are operands with numbers, as many as parameters says: small ones, and now and then a large one.
-func (c *trial[T]) gradients() (all []*operand[T], ts []*Tensor) {
+func (c *trial[T]) gradients() (all []*operand[T], ts []*tensor.Tensor) {
 	for range c.parameters() {
 		shape := c.stepShape()
 		if c.rand.IntN(4) == 0 {
@@ -128,7 +129,7 @@ func clipNormTrial[T kernel.Float](c *trial[T]) {
 	total, err := c.r.ClipNorm(c.ctx, most, p, ts...)
 	if len(ts) == 0 {
 		require.NoError(c.t, err)
-		v, err := Item[float32](c.ctx, total)
+		v, err := tensor.Item[float32](c.ctx, total)
 		require.NoError(c.t, err)
 		require.Zero(c.t, v)
 		return

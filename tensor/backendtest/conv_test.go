@@ -1,0 +1,40 @@
+package backendtest
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/internal/reference"
+)
+
+// TestConvolutionsByRuns is of those that a GPU does by runs, of several tiles of places and of channels in each direction, and of more
+// channels than one part of a sum takes; among the weights' gradients are some of one tile a part and of several.
+// The host has no runs: with -short it has fewer images, channels and places, still more than a
+// panel of each.
+func TestConvolutionsByRuns(t *testing.T) {
+	r := newRig(t, 1<<30)
+	for i, v := range []reference.Conv{
+		{N: 8, Groups: 1, C: 5, K: 17, Window: [2]int{3, 3}, In: [2]int{9, 40}, Pad: [2]int{1, 1}},
+		{N: 5, Groups: 1, C: 70, K: 40, Window: [2]int{3, 3}, In: [2]int{7, 37}, Pad: [2]int{1, 0}},
+		{N: 6, Groups: 2, C: 9, K: 18, Window: [2]int{3, 3}, In: [2]int{10, 35}, Pad: [2]int{0, 2}},
+		{N: 7, Groups: 1, C: 6, K: 10, Window: [2]int{5, 5}, In: [2]int{11, 34}, Pad: [2]int{2, 2}},
+		{N: 20, Groups: 1, C: 4, K: 66, Window: [2]int{5, 5}, In: [2]int{6, 9}, Pad: [2]int{1, 3}},
+	} {
+		if r.brief() {
+			v.N, v.K, v.In[1] = min(v.N, 2), min(v.K, 17), min(v.In[1], 14)
+			if v.Groups > 1 {
+				v.C = 16 // fill panels, for which rows are turned
+			}
+		}
+		for d := range 2 {
+			v.Stride[d], v.Dilation[d], v.Out[d] = 1, 1, v.In[d]+2*v.Pad[d]-v.Window[d]+1
+		}
+		one := convCase{Conv: v, c: tensor.ConvConfig{Stride: v.Stride[:], Padding: v.Pad[:], Dilation: v.Dilation[:], Groups: v.Groups}, dims: 2, bias: true, fits: true,
+			x: []int{v.N, v.Groups * v.C, v.In[0], v.In[1]}, y: []int{v.N, v.Groups * v.K, v.Out[0], v.Out[1]}, w: []int{v.Groups * v.K, v.C, v.Window[0], v.Window[1]}}
+		runTrial(t, r, rand.New(rand.NewPCG(uint64(i), 7)), operation[float32]{"Conv", func(c *trial[float32]) {
+			c.kind = ordinary
+			c.convolve(one)
+		}})
+	}
+}

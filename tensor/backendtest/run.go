@@ -1,0 +1,97 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// Run compares the operations of the backend that is registered under the name with plain Go code in
+// float64: in float32, float64 and bfloat16, for each class of shapes and kind of numbers; with
+// -short for one kind of each class. It checks that operations read and write only what the table of
+// package backend says. open makes a runtime with the options, and the test closes it.
+//
+// An operation that the backend does not support is skipped, unless [Required] has it. A case is
+// named by its dtype, operation and number, so that one that fails can be run alone:
+//
+//	go test -run 'TestBackend/float32/Softmax/1234$' -backendtest.cases 2000
+//
+// With -short there are fewer cases, and the largest are smaller: then -short must be given, too.
+func Run(t *testing.T, name string, open func(...tensor.Option) (*tensor.Runtime, error)) {
+	rt, w := watch(t, name, open)
+	t.Cleanup(func() { require.NoError(t, rt.Close()) })
+	run(t, &rig{Runtime: rt, t: t, ctx: context.Background(), w: w})
+}
+
+// run reports whether all cases were run.
+func run(t *testing.T, r *rig) (all bool) {
+	all = true
+	t.Run("float32", func(t *testing.T) { all = runOf[float32](t, r, false) && all })
+	t.Run("float64", func(t *testing.T) { all = runOf[float64](t, r, false) && all })
+	t.Run("bfloat16", func(t *testing.T) { all = runOf[float32](t, r, true) && all })
+	return all && *cases == 0 && !t.Failed()
+}
+
+// runOf: in bfloat16 operands are those that it has exactly, and results may be off by what those of
+// float32 may be, and then one rounding.
+func runOf[T kernel.Float](t *testing.T, r *rig, half bool) (all bool) {
+	ops, ran := operationsOf[T](), 0
+	n := caseCount(len(ops))
+	for i := range n {
+		op, at := ops[i%len(ops)], i/len(ops)
+		t.Run(fmt.Sprintf("%s/%d", op.name, i), func(t *testing.T) {
+			ran++
+			random := rand.New(rand.NewPCG(seedOf(ops, i%len(ops)), uint64(at)))
+			c := newTrial[T](t, r, random, op.name, half)
+			c.class, c.kind = class(at)%classes, numbers(at/int(classes)+at)%kinds
+			c.run(op)
+		})
+	}
+	return ran == n
+}
+
+// skipper is the test of a trial, which ends as skipped instead of failed if the backend did not
+// support an operation.
+type skipper struct {
+	testing.TB
+	w *watcher
+}
+
+// skipping is the test of a new trial.
+func (r *rig) skipping(t testing.TB) testing.TB {
+	if r.w == nil {
+		return t
+	}
+	r.w.unsupported = backend.NoOp
+	return &skipper{t, r.w}
+}
+
+// Errorf skips the test unless the operation is required.
+func (s *skipper) Errorf(format string, args ...any) {
+	s.Helper()
+	if op := s.w.unsupported; op != backend.NoOp {
+		if !slices.Contains(Required, op) {
+			s.Skipf("the backend does not support %s", op.Name())
+		}
+		s.TB.Errorf("the backend does not support %s, which is required", op.Name())
+	}
+	s.TB.Errorf(format, args...)
+}
+
+// complete fails for operations that no trial reached. In race builds, which have fewer kinds of
+// numbers, it does nothing.
+func (r *rig) complete(t *testing.T) {
+	t.Helper()
+	if !race.Enabled {
+		r.w.complete(t)
+	}
+}
