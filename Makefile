@@ -10,7 +10,7 @@ CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/device/cuda/include -I/usr/loca
 HEADERS = echo '\#include <cuda.h>' | $$(go env CC) -I/usr/local/cuda/include -E - >/dev/null 2>&1
 GPU ?= cuda:0
 
-.PHONY: help mnist test full fmt vet lint race-short invariants-short platforms cuda nightly vet-builds lint-builds vet-platforms race invariants bits32 nocgo purego simd-levels qemu generate emulate kernels-check cuda-test sanitizer soak long fuzz fuzz-changed mutants mutants-sample mutants-check gremlins scripts tidy vuln install bench compare test-cuda bundle kernels
+.PHONY: help mnist test full fmt vet lint race-short invariants-short platforms cuda nightly vet-builds lint-builds vet-platforms race invariants bits32 nocgo purego simd-levels qemu generate emulate outside kernels-check cuda-test sanitizer soak long fuzz fuzz-changed mutants mutants-sample mutants-check gremlins scripts tidy vuln install bench compare test-cuda bundle kernels
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -146,6 +146,7 @@ scripts: ## the tests of the scripts in .ci
 
 tidy: ## fail if go mod tidy would change go.mod or go.sum
 	go mod tidy -diff
+	cd examples/backend && go mod tidy -diff
 
 vuln: ## known vulnerabilities in what is imported, where their database can be reached
 	.ci/vulncheck
@@ -174,6 +175,9 @@ emulate: ## the tests of tensors with the kernels for GPUs, run by this processo
 	sh internal/dev/cisterntest/emulator/build.sh $(CURDIR)/dist/emulator
 	CISTERN_EMULATOR=$(CURDIR)/dist/emulator CGO_ENABLED=1 go test -count=1 -tags emulator ./internal/dev/cisterntest/emulator
 	CISTERN_EMULATOR=$(CURDIR)/dist/emulator CISTERN_TEST_DEVICE=emulated CGO_ENABLED=1 go test -count=1 -short -tags emulator -skip TestAnEpochAsPyTorch ./tensor/... ./autograd ./autograd/internal/compose
+
+outside: ## test the backend of examples/backend, a module of its own
+	cd examples/backend && go vet ./... && go test ./...
 
 kernels: ## compile every .cu to PTX; needs nvcc
 	sh device/cuda/kernels.sh

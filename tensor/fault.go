@@ -7,7 +7,6 @@ import (
 
 	"github.com/cistern-ml/cistern/tensor/backend"
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
 // faultBytes is the size of a plan.Fault.
@@ -111,7 +110,7 @@ func (rt *Runtime) checkFaults(ctx context.Context, op string) error {
 	if err := rt.stream.Memset(word.block.Ptr(), 0, faultBytes); err != nil {
 		return fmt.Errorf("tensor: %s: %w", op, err)
 	}
-	if f.Code == kernel.FaultIndex {
+	if f.Code == plan.FaultIndex {
 		return fmt.Errorf("tensor: %s: an embedding, IndexSelect or Gather found index %d at element %d: %w: want 0..%d", op, f.Got, f.Row, ErrIndex, f.Limit-1)
 	}
 	return fmt.Errorf("tensor: %s: cross entropy found label %d in row %d: %w: want 0..%d", op, f.Got, f.Row, ErrLabel, f.Limit-1)

@@ -159,10 +159,12 @@ func unaryTrial[T kernel.Float](c *trial[T]) {
 		ops = ops[i : i+1]
 	}
 	for _, op := range ops {
-		c.dirty()
-		y, err := op.run(c.ctx, x.Tensor)
-		c.gave(op.name, y, err, reference.Unary(x.array(), op.f), op.tol)
-		x.unchanged(op.name)
+		c.attempt(func() {
+			c.dirty()
+			y, err := op.run(c.ctx, x.Tensor)
+			c.gave(op.name, y, err, reference.Unary(x.array(), op.f), op.tol)
+			x.unchanged(op.name)
+		})
 	}
 }
 

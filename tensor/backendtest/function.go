@@ -69,10 +69,12 @@ func (c *trial[T]) few() []int {
 func functionTrial[T kernel.Float](c *trial[T]) {
 	x := c.operand(c.few()...)
 	for _, f := range c.slopedFunctions() {
-		c.dirty()
-		y, err := c.r.Apply(c.ctx, f.value(), x.Tensor)
-		c.gave(f.name, y, err, f.Apply(x.array()), inFunction[T]())
-		x.unchanged(f.name)
+		c.attempt(func() {
+			c.dirty()
+			y, err := c.r.Apply(c.ctx, f.value(), x.Tensor)
+			c.gave(f.name, y, err, f.Apply(x.array()), inFunction[T]())
+			x.unchanged(f.name)
+		})
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
 // rig is a runtime whose operations are compared.
@@ -26,6 +27,9 @@ func (r *rig) brief() bool {
 	_, onHost := r.Device().(*host.Device)
 	return testing.Short() && onHost
 }
+
+// composes reports whether the backend was found not to do a fusion.
+func (r *rig) composes(op backend.Op) bool { return r.w != nil && r.w.composed[op] }
 
 // elements is the number of elements of a shape.
 func elements(shape []int) int {

@@ -29,7 +29,9 @@ import (
 func Run(t *testing.T, name string, open func(...tensor.Option) (*tensor.Runtime, error)) {
 	rt, w := watch(t, name, open)
 	t.Cleanup(func() { require.NoError(t, rt.Close()) })
-	run(t, &rig{Runtime: rt, t: t, ctx: context.Background(), w: w})
+	if run(t, &rig{Runtime: rt, t: t, ctx: context.Background(), w: w}) {
+		w.supportsRequired(t)
+	}
 }
 
 // run reports whether all cases were run.
@@ -59,11 +61,29 @@ func runOf[T kernel.Float](t *testing.T, r *rig, half bool) (all bool) {
 	return ran == n
 }
 
-// skipper is the test of a trial, which ends as skipped instead of failed if the backend did not
-// support an operation.
+// skipper is the test of a trial. Instead of failing it panics with a missing, if the backend does
+// not support an operation that is not required.
 type skipper struct {
 	testing.TB
 	w *watcher
+}
+
+// missing is an operation that the backend does not support.
+type missing backend.Op
+
+// attempt runs a part of a trial, and goes on behind it if the backend does not support an operation.
+func (c *trial[T]) attempt(f func()) (op backend.Op) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case missing:
+			op, c.r.w.unsupported = backend.Op(v), backend.NoOp
+		default:
+			panic(v)
+		}
+	}()
+	f()
+	return backend.NoOp
 }
 
 // skipping is the test of a new trial.
@@ -80,7 +100,7 @@ func (s *skipper) Errorf(format string, args ...any) {
 	s.Helper()
 	if op := s.w.unsupported; op != backend.NoOp {
 		if !slices.Contains(Required, op) {
-			s.Skipf("the backend does not support %s", op.Name())
+			panic(missing(op))
 		}
 		s.TB.Errorf("the backend does not support %s, which is required", op.Name())
 	}

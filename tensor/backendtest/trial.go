@@ -14,6 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/backend"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
@@ -140,7 +141,9 @@ func (c *trial[T]) run(op operation[T]) {
 		require.Zero(c.t, n, "%s: live tensors", op.name)
 	}()
 	c.ctx = ctx
-	op.run(c)
+	if op := c.attempt(func() { op.run(c) }); op != backend.NoOp {
+		c.t.Skipf("the backend does not support %s", op.Name())
+	}
 }
 
 // shape has up to 6 dimensions, of 0, 1 and more, and few elements, but now and then as many as are worth several

@@ -25,9 +25,10 @@ type watcher struct {
 	backend.Backend
 	t           testing.TB
 	env         backend.Env
-	rt          *tensor.Runtime // once there is one
-	seen        map[backend.Op]map[backend.Dtype]bool
-	unsupported backend.Op // of the trial, or backend.NoOp
+	rt          *tensor.Runtime                       // once there is one
+	seen, done  map[backend.Op]map[backend.Dtype]bool // calls, and those that were no error
+	composed    map[backend.Op]bool                   // the fusions that it does not do
+	unsupported backend.Op                            // of the trial, or backend.NoOp
 }
 
 // watching is the watcher of the runtime that is being opened.
@@ -59,7 +60,7 @@ func watch(t testing.TB, name string, open func(...tensor.Option) (*tensor.Runti
 	t.Helper()
 	watching.Lock()
 	defer watching.Unlock()
-	w := &watcher{t: t, seen: map[backend.Op]map[backend.Dtype]bool{}}
+	w := &watcher{t: t, seen: map[backend.Op]map[backend.Dtype]bool{}, done: map[backend.Op]map[backend.Dtype]bool{}, composed: map[backend.Op]bool{}}
 	watching.name, watching.w = name, w
 	defer func() { watching.w = nil }()
 	rt, err := open(tensor.Backend(watched))
@@ -68,11 +69,13 @@ func watch(t testing.TB, name string, open func(...tensor.Option) (*tensor.Runti
 	return rt, w
 }
 
-func (w *watcher) see(c *backend.Call) {
-	if w.seen[c.Op] == nil {
-		w.seen[c.Op] = map[backend.Dtype]bool{}
+func (w *watcher) see(c *backend.Call) { w.mark(w.seen, c.Op, c.Dtype) }
+
+func (w *watcher) mark(in map[backend.Op]map[backend.Dtype]bool, op backend.Op, d backend.Dtype) {
+	if in[op] == nil {
+		in[op] = map[backend.Dtype]bool{}
 	}
-	w.seen[c.Op][c.Dtype] = true
+	in[op][d] = true
 }
 
 // Supports counts a fusion that the backend does not do: its parts are seen instead.
@@ -80,15 +83,19 @@ func (w *watcher) Supports(c *backend.Call) bool {
 	yes := w.Backend.Supports(c)
 	if !yes {
 		w.see(c)
+		w.composed[c.Op] = true
 	}
 	return yes
 }
 
 func (w *watcher) Do(ctx context.Context, c *backend.Call) error {
-	op := c.Op
+	op, dtype := c.Op, c.Dtype
 	w.see(c)
 	err := w.do(ctx, c)
-	if errors.Is(err, backend.ErrUnsupported) {
+	switch {
+	case err == nil:
+		w.mark(w.done, op, dtype)
+	case errors.Is(err, backend.ErrUnsupported):
 		w.unsupported = op
 	}
 	return err
@@ -175,6 +182,16 @@ func (w *watcher) complete(t *testing.T) {
 		}
 		for _, d := range want {
 			assert.True(t, w.seen[op][d], "%s of %v is not compared with the reference", op.Name(), d)
+		}
+	}
+}
+
+// supportsRequired fails for operations of Required that no trial ran without an error.
+func (w *watcher) supportsRequired(t *testing.T) {
+	t.Helper()
+	for _, op := range Required {
+		for _, d := range []backend.Dtype{backend.Float32, backend.Float64} {
+			assert.True(t, w.done[op][d], "%s of %v is required", op.Name(), d)
 		}
 	}
 }

@@ -9,6 +9,12 @@ type Fault struct {
 	Got, Limit int32
 }
 
+// The codes of faults.
+const (
+	FaultLabel = 1 // a class label outside [0, Limit)
+	FaultIndex = 2 // an index outside [0, Limit); Row is its place
+)
+
 // Gather says how elements of x are chosen along one dimension: column c of the index starts at Dst of its place in
 // Columns, has Length elements IndexStride apart, and chooses from the Rows elements XStride apart that start at Src in x.
 type Gather struct {

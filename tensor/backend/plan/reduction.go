@@ -42,3 +42,12 @@ func NewReduction(in, out []int) *Reduction {
 	}
 	return p
 }
+
+// Offset is where the i-th combination of indices of dims, in row-major order, lies in the array.
+func Offset(dims []Dim, i int) (offset int) {
+	for d := len(dims) - 1; d >= 0; d-- {
+		offset += i % dims[d].Size * dims[d].Stride
+		i /= dims[d].Size
+	}
+	return offset
+}

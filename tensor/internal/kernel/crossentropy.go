@@ -6,9 +6,6 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// FaultLabel is the code of a class label outside [0, Limit).
-const FaultLabel = 1
-
 // classOf tells what a label is: a class, ignored, or neither of these.
 func classOf[L Index](e *plan.Entropy, label L) (class int, counts, bad bool) {
 	if int64(label) == e.Ignore {
@@ -23,7 +20,7 @@ func classOf[L Index](e *plan.Entropy, label L) (class int, counts, bad bool) {
 // CrossEntropy sets loss to the weighted -log softmax(logits)[label] of each row, or loss[0] to their sum or mean; weights may
 // be nil. A label that is no class makes the loss NaN, and the first one is noted in fault.
 func CrossEntropy[T Float, E Logit, L Index](loss []T, logits []E, labels []L, weights []T, e *plan.Entropy, fault *plan.Fault) {
-	note(fault, FaultLabel, labels, e.Cols, func(label L) bool {
+	note(fault, plan.FaultLabel, labels, e.Cols, func(label L) bool {
 		_, _, bad := classOf(e, label)
 		return bad
 	})

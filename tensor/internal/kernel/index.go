@@ -15,9 +15,6 @@ import (
 // Index is a type of indices.
 type Index interface{ int32 | int64 }
 
-// FaultIndex is the code of an index outside [0, Limit); Row is its place.
-const FaultIndex = 2
-
 // outside reports whether there is no such row, or class.
 func outside[I Index](at I, rows int) bool { return at < 0 || int64(at) >= int64(rows) }
 
@@ -33,7 +30,7 @@ func note[I Index](fault *plan.Fault, code int32, list []I, limit int, bad func(
 
 // TakeRows sets row j of dst to row index[j] of x. A row that is not there becomes bad.
 func TakeRows[E any, I Index](dst, x []E, index []I, t plan.Take, bad E, fault *plan.Fault) {
-	note(fault, FaultIndex, index, t.Rows, func(at I) bool { return outside(at, t.Rows) })
+	note(fault, plan.FaultIndex, index, t.Rows, func(at I) bool { return outside(at, t.Rows) })
 	split(t.Outer*t.Count, max(1, grainCheap/max(1, t.Inner)), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			o, at := r/t.Count, index[r%t.Count]
@@ -109,7 +106,7 @@ func sumRow[T Float](dst, dy []T, places []uint64, row int, t plan.Take, mean bo
 
 // GatherElements sets dst, of the index's shape, to the elements that it chooses. One that is not there becomes bad.
 func GatherElements[E any, I Index](dst, x []E, index []I, g *plan.Gather, bad E, fault *plan.Fault) {
-	note(fault, FaultIndex, index, g.Rows, func(at I) bool { return outside(at, g.Rows) })
+	note(fault, plan.FaultIndex, index, g.Rows, func(at I) bool { return outside(at, g.Rows) })
 	split(len(index), grainCheap/8, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			place, column := g.Place(i)

@@ -5,15 +5,6 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// at is where the i-th combination of indices of dims, in row-major order, lies in the array.
-func at(dims []plan.Dim, i int) (offset int) {
-	for d := len(dims) - 1; d >= 0; d-- {
-		offset += i % dims[d].Size * dims[d].Stride
-		i /= dims[d].Size
-	}
-	return offset
-}
-
 func count(dims []plan.Dim) int {
 	n := 1
 	for _, d := range dims {
@@ -59,7 +50,7 @@ func sumRuns[T Float](dst, x []T, divisor float64, p *plan.Reduction) {
 	n := count(outer)
 	split(len(dst), max(1, grainCheap/(n*run)), func(lo, hi int) {
 		for o := lo; o < hi; o++ {
-			dst[o] = T(runs[T]{x[at(p.Kept, o):], outer, run}.sum(0, n) / divisor)
+			dst[o] = T(runs[T]{x[plan.Offset(p.Kept, o):], outer, run}.sum(0, n) / divisor)
 		}
 	})
 }
@@ -72,7 +63,7 @@ func (r runs[T]) sum(lo, hi int) float64 {
 	}
 	sum := 0.0
 	for i := lo; i < hi; i++ {
-		sum += total(r.from[at(r.outer, i):][:r.run])
+		sum += total(r.from[plan.Offset(r.outer, i):][:r.run])
 	}
 	return sum
 }
@@ -97,7 +88,7 @@ func sumColumns[T Float](dst, x []T, divisor float64, p *plan.Reduction) {
 			o, j := b/blocks, b%blocks*lanes
 			out := dst[o*cols+j : o*cols+min(j+lanes, cols)]
 			acc := sums[:len(out)]
-			columns[T]{x[at(kept, o)+j:], p.Summed}.sum(acc, 0, rows)
+			columns[T]{x[plan.Offset(kept, o)+j:], p.Summed}.sum(acc, 0, rows)
 			for i, v := range acc {
 				out[i] = T(v / divisor)
 			}
@@ -119,6 +110,6 @@ func (c columns[T]) sum(acc []float64, lo, hi int) {
 	}
 	clear(acc)
 	for r := lo; r < hi; r++ {
-		simd.AddTo(acc, c.from[at(c.outer, r):])
+		simd.AddTo(acc, c.from[plan.Offset(c.outer, r):])
 	}
 }

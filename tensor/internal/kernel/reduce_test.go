@@ -50,7 +50,7 @@ func TestReductionsCoverTheArray(t *testing.T) {
 		sum := make([]int, count(p.Kept)*count(p.Summed))
 		for o := range count(p.Kept) {
 			for i := range count(p.Summed) {
-				sum[at(p.Kept, o)+at(p.Summed, i)] = o + 1
+				sum[plan.Offset(p.Kept, o)+plan.Offset(p.Summed, i)] = o + 1
 			}
 		}
 		for i, got := range sum {

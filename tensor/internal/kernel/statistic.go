@@ -23,14 +23,14 @@ type group[T Float] struct {
 	n    int
 }
 
-func (g group[T]) at(i int) float64 { return float64(g.from[at(g.dims, i)]) }
+func (g group[T]) at(i int) float64 { return float64(g.from[plan.Offset(g.dims, i)]) }
 
 // groups calls f for every output.
 func groups[T Float](outputs int, x []T, p *plan.Reduction, f func(o int, g group[T])) {
 	n := count(p.Summed)
 	split(outputs, max(1, grainMath/max(1, n)), func(lo, hi int) {
 		for o := lo; o < hi; o++ {
-			f(o, group[T]{x[at(p.Kept, o):], p.Summed, n})
+			f(o, group[T]{x[plan.Offset(p.Kept, o):], p.Summed, n})
 		}
 	})
 }
@@ -55,10 +55,10 @@ func Reduce[T Float](s Statistic, dst, x []T, c float64, p *plan.Reduction) {
 // element shares its gradient. y is not read for Var.
 func ReduceGrad[T Float](s Statistic, dst, dy, x, y []T, c float64, p *plan.Reduction) {
 	groups(len(dy), x, p, func(o int, g group[T]) {
-		out, d := dst[at(p.Kept, o):], float64(dy[o])
+		out, d := dst[plan.Offset(p.Kept, o):], float64(dy[o])
 		each := func(f func(v float64) float64) {
 			for i := range g.n {
-				out[at(g.dims, i)] = T(f(g.at(i)))
+				out[plan.Offset(g.dims, i)] = T(f(g.at(i)))
 			}
 		}
 		switch s {
