@@ -25,7 +25,6 @@ type rig struct {
 	dev   device.Device
 	cache *memcache.Cache
 	leaky bool // the test leaves tensors behind
-	few   bool // shapes have few elements
 }
 
 func newRig(t testing.TB, capacity int64, options ...Option) *rig {

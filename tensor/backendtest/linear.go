@@ -9,6 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
+// linearOps are a layer's, of products as large as a GPU's tiles and larger.
 func linearOps[T kernel.Float]() []operation[T] {
 	return []operation[T]{
 		{"Linear", linearTrial[T]}, {"LinearWeightGrad", weightGradTrial[T]},

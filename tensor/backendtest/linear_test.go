@@ -53,7 +53,6 @@ func TestLinearAgainstReference(t *testing.T) {
 	}
 }
 
-// linearOps are a layer's, of products as large as a GPU's tiles and larger.
 // TestLinearInputGradRefuses what is no gradient of a layer.
 func TestLinearInputGradRefuses(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()

@@ -3,8 +3,10 @@ package backendtest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,7 +25,7 @@ import (
 // An operation that the backend does not support is skipped, unless [Required] has it. A case is
 // named by its dtype, operation and number, so that one that fails can be run alone:
 //
-//	go test -run 'TestBackend/float32/Softmax/1234$' -backendtest.cases 2000
+//	go test -run 'TestBackend/float32/Softmax/1236$' -backendtest.cases 2000
 //
 // With -short there are fewer cases, and the largest are smaller: then -short must be given, too.
 func Run(t *testing.T, name string, open func(...tensor.Option) (*tensor.Runtime, error)) {
@@ -31,6 +33,9 @@ func Run(t *testing.T, name string, open func(...tensor.Option) (*tensor.Runtime
 	t.Cleanup(func() { require.NoError(t, rt.Close()) })
 	if run(t, &rig{Runtime: rt, t: t, ctx: context.Background(), w: w}) {
 		w.supportsRequired(t)
+	}
+	if len(w.lacks) > 0 {
+		t.Logf("the backend does not support %s", strings.Join(slices.Sorted(maps.Keys(w.lacks)), ", "))
 	}
 }
 
@@ -78,6 +83,7 @@ func (c *trial[T]) attempt(f func()) (op backend.Op) {
 		case nil:
 		case missing:
 			op, c.r.w.unsupported = backend.Op(v), backend.NoOp
+			c.r.w.lacks[op.Name()] = true
 		default:
 			panic(v)
 		}

@@ -28,6 +28,7 @@ type watcher struct {
 	rt          *tensor.Runtime                       // once there is one
 	seen, done  map[backend.Op]map[backend.Dtype]bool // calls, and those that were no error
 	composed    map[backend.Op]bool                   // the fusions that it does not do
+	lacks       map[string]bool                       // the names of operations that it does not do
 	unsupported backend.Op                            // of the trial, or backend.NoOp
 }
 
@@ -60,7 +61,7 @@ func watch(t testing.TB, name string, open func(...tensor.Option) (*tensor.Runti
 	t.Helper()
 	watching.Lock()
 	defer watching.Unlock()
-	w := &watcher{t: t, seen: map[backend.Op]map[backend.Dtype]bool{}, done: map[backend.Op]map[backend.Dtype]bool{}, composed: map[backend.Op]bool{}}
+	w := &watcher{t: t, seen: map[backend.Op]map[backend.Dtype]bool{}, done: map[backend.Op]map[backend.Dtype]bool{}, composed: map[backend.Op]bool{}, lacks: map[string]bool{}}
 	watching.name, watching.w = name, w
 	defer func() { watching.w = nil }()
 	rt, err := open(tensor.Backend(watched))
@@ -187,7 +188,7 @@ func (w *watcher) complete(t *testing.T) {
 }
 
 // supportsRequired fails for operations of Required that no trial ran without an error.
-func (w *watcher) supportsRequired(t *testing.T) {
+func (w *watcher) supportsRequired(t testing.TB) {
 	t.Helper()
 	for _, op := range Required {
 		for _, d := range []backend.Dtype{backend.Float32, backend.Float64} {
