@@ -5,6 +5,8 @@ package upcast
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/backend"
@@ -96,12 +98,16 @@ type copies struct {
 func (b *Backend) upcast(ctx context.Context, c *backend.Call) error {
 	k := copies{b: b, c: c, ctx: context.Background()} // whatever becomes of ctx: calls of the same update are queued already
 	k.all = k.room[:0]
+	narrow := c.Dtype
 	defer k.free()
 	if err := k.replace(c); err != nil {
 		c.Free()
 		return err
 	}
 	if err := b.Backend.Do(ctx, c); err != nil {
+		if errors.Is(err, backend.ErrUnsupported) && narrow.Wide() != backend.NoDtype {
+			err = fmt.Errorf("%w, in which %v is computed", err, narrow)
+		}
 		return err
 	}
 	for i := range k.all {

@@ -27,7 +27,8 @@ type recorder struct {
 	calls  backend.Pool
 	native func(c *backend.Call) bool // of narrow calls
 	did    []string
-	fails  int // the call that fails; 0: none
+	fails  int        // the call that fails; 0: none
+	lacks  backend.Op // an operation without a kernel
 	blocks map[device.Ptr]string
 }
 
@@ -93,6 +94,9 @@ func (r *recorder) Do(_ context.Context, c *backend.Call) error {
 		s += fmt.Sprint(" ", c.List.Own, " ", backend.ParamsOf[[8]float64](c.Params())[7])
 	}
 	r.did = append(r.did, s)
+	if c.Op == r.lacks {
+		return c.Failed(c.Unsupported())
+	}
 	if len(r.did) == r.fails {
 		return errors.New("failed")
 	}
@@ -217,6 +221,11 @@ func TestErrors(t *testing.T) {
 		assert.Zero(t, r.cache.MemoryAllocated())
 	}
 	r, b := newRecorder(t)
+	r.lacks = backend.Exp
+	err := b.Do(t.Context(), r.call(backend.Exp, bf, ref(1, bf), ref(2, bf)))
+	require.ErrorIs(t, err, backend.ErrUnsupported)
+	require.EqualError(t, err, "tensor: exp: not supported by the device: there is no kernel for float32, in which bfloat16 is computed")
+	assert.Zero(t, r.cache.MemoryAllocated())
 	huge := backend.Ref{Ptr: 1, Bytes: 1 << 31, Dtype: bf}
 	require.ErrorIs(t, b.Do(t.Context(), r.call(backend.Add, bf, ref(1, bf), ref(2, bf), huge)), memcache.ErrOutOfMemory)
 	assert.Zero(t, r.cache.MemoryAllocated())
