@@ -17,7 +17,8 @@ type Backend interface {
 	// Supports reports whether Do would run the call as it is. It is cheap, and asked for calls
 	// with narrow operands and for fusions.
 	Supports(c *Call) bool
-	// Do queues the call on the stream, and frees it, whatever happens.
+	// Do queues the call on the stream, and frees it, whatever happens. The error for an operation
+	// without a kernel is c.Failed(c.Unsupported()).
 	Do(ctx context.Context, c *Call) error
 	// Prepare takes the memory that calls share: what a capture allocates must not be part of it.
 	Prepare(ctx context.Context) error

@@ -20,7 +20,7 @@ type family struct {
 // families is the table of operations. The comments name what a call has beside operands, of package
 // plan: a pointer is Call.Plan, and the others are Call.Params.
 var families = []family{
-	// Elementwise. Parameters of functions are C.
+	// Elementwise. Parameters of functions are C, and a kernel rounds them to the call's dtype.
 	{name: "Map", operands: "=y x", ops: functions},
 	{name: "MapGrad", operands: "=dx dy saved", ops: slopes},
 	{name: "Zip", operands: "=y a b", ops: "add; sub; mul; div; relu grad; tanh grad; sigmoid grad; sqrt grad; square grad; broadcast; maximum; minimum"}, // *plan.Broadcast
@@ -51,7 +51,7 @@ var families = []family{
 	{name: "RowSoftmax", operands: "=y x", ops: "softmax; log softmax"}, // plan.Rows
 	{name: "RowSoftmaxGrad", operands: "=dx dy y", ops: "softmax grad; log softmax grad"},
 	{operands: "=index x", ops: "argmax"},
-	{operands: "=loss logits labels weights? +fault", ops: "cross entropy"}, // plan.Entropy
+	{operands: "=loss logits labels weights? +fault", ops: "cross entropy"}, // plan.Entropy; fault is a plan.Fault
 	{operands: "=loss =dlogits logits labels weights? +fault", ops: "cross entropy with grad", base: "cross entropy"},
 	{operands: "=dlogits logits labels weights? dloss", ops: "cross entropy grad"},
 	{name: "Loss", operands: "=loss x target weight? positive?", ops: "mse loss; l1 loss; huber loss; binary cross entropy"}, // plan.Loss; C is delta and the divisor
