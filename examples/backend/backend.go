@@ -86,5 +86,8 @@ func (t *toy) launch(c *backend.Call, refs []backend.Ref, own []float64) error {
 	}
 	f := table[c.Op]
 	l.Func = func() { f(a) }
-	return t.stream.Launch(&l)
+	if err := t.stream.Launch(&l); err != nil {
+		return c.Failed(err)
+	}
+	return nil
 }

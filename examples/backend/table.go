@@ -23,8 +23,7 @@ var table = [backend.Ops]func(a *args){
 	backend.SigmoidGrad: zip(func(dy, y float64) float64 { return dy * (y * (1 - y)) }),
 	backend.AddBiasReLU: zip(func(a, b float64) float64 { return relu(a + b) }),
 
-	backend.Fill:    each(func(_, c float64) float64 { return c }),
-	backend.Convert: each(func(x, _ float64) float64 { return x }),
-	backend.Sum:     reduce, backend.MatMul: matMul, backend.SGDStep: sgd,
+	backend.Fill: each(func(_, c float64) float64 { return c }), backend.Convert: each(func(x, _ float64) float64 { return x }),
+	backend.Sum: reduce, backend.MatMul: matMul, backend.SGDStep: sgd,
 	backend.Softmax: softmax, backend.ArgMax: argMax, backend.CrossEntropy: crossEntropy, backend.CrossEntropyGrad: crossEntropyGrad,
 }
