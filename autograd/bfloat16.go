@@ -8,22 +8,23 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// How a tape computes in bfloat16. There is no list of operations: what is brought to the tape in float32, parameters and inputs, is rounded there, once,
-// and an operation computes in its operands' dtype. All of them sum in float32, so that none has to be left out (docs/decisions/bfloat16.md). The parameter
-// itself stays float32. It is the master that optimisers update, checkpoints keep and ranks exchange, and none of these knows of bfloat16.
+// How a tape computes in a dtype of 16 bits, called narrow below. Its wide dtype, float32, is what the table of dtypes says. There is no list of
+// operations: what is brought to the tape in float32, parameters and inputs, is rounded there, once, and an operation computes in its operands' dtype.
+// All of them sum in float32, so that none has to be left out (docs/decisions/bfloat16.md). The parameter itself stays float32. It is the master that
+// optimisers update, checkpoints keep and ranks exchange, and none of these knows of the narrow dtype.
 //
 // The variable of a parameter has a copy for its value, which lives as any value does: until the backward steps that have saved it have run. Its gradient
-// is bfloat16 while it comes from one operation; a sum, of several uses or tapes, is float32, as in bfloat16 its small terms would be lost.
+// is narrow while it comes from one operation; a sum, of several uses or tapes, is float32, as its small terms would be lost otherwise.
 
-// SetComputeDtype lets the tape compute in bfloat16 from now on, or in the dtype of what it is given, which is what tensor.Float32 means and every tape
-// does until then (torch.autocast; a compute dtype as in Keras). Parameters, inputs and leaves of float32 that are brought to the tape are rounded to
-// bfloat16, in memory of the tape's: a parameter once, at its first use. Tensors of other dtypes stay as they are. So activations are bfloat16, and take
-// half the memory; sums, statistics and softmax inside of operations are float32, and so are losses.
+// SetComputeDtype lets the tape compute in a dtype of 16 bits, such as bfloat16, from now on, or in the dtype of what it is given, which is what
+// tensor.Float32 means and every tape does until then (torch.autocast; a compute dtype as in Keras). Parameters, inputs and leaves of float32 that are
+// brought to the tape are rounded to it, in memory of the tape's: a parameter once, at its first use. Tensors of other dtypes stay as they are. So
+// activations have 16 bits, and take half the memory; sums, statistics and softmax inside of operations are float32, and so are losses.
 //
-// Parameters stay float32, and optimisers update these (master weights): an update that bfloat16 would round away counts. Their gradients are
-// bfloat16 or, where they are a sum, of several uses of the parameter or several tapes, or are reduced by a [Parallel], float32. bfloat16 has float32's
-// range, so that a loss needs no scaling. A step of an optimiser between a forward pass and its backward pass is no [ErrStale]: the gradients are those
-// of the copies.
+// Parameters stay float32, and optimisers update these (master weights): an update that 16 bits would round away counts. Their gradients are
+// of the compute dtype or, where they are a sum, of several uses of the parameter or several tapes, or are reduced by a [Parallel], float32. bfloat16 has
+// float32's range, so that a loss needs no scaling. A step of an optimiser between a forward pass and its backward pass is no [ErrStale]: the gradients
+// are those of the copies.
 //
 // What is to be float32 is brought to the tape while it computes so, such as the targets of a regression, or is [Tape.Cast]. The tapes of
 // [Initializer.Steps] compute as [ComputeDtype] says.
@@ -33,36 +34,35 @@ func (t *Tape) SetComputeDtype(dtype tensor.Dtype) {
 		return
 	}
 	if t != nil {
-		t.half = dtype == tensor.BFloat16
+		t.compute = 0
+		if dtype.Wide() != 0 {
+			t.compute = dtype
+		}
 	}
 }
 
-// ComputeDtype is BFloat16 if the tape computes in it, and Float32 if it computes in the dtype of what it is given; see [Tape.SetComputeDtype].
+// ComputeDtype is the dtype of 16 bits that the tape computes in, or Float32 if it computes in the dtype of what it is given; see [Tape.SetComputeDtype].
 func (t *Tape) ComputeDtype() tensor.Dtype {
-	if t != nil && t.half {
-		return tensor.BFloat16
+	if t != nil && t.compute != 0 {
+		return t.compute
 	}
 	return tensor.Float32
 }
 
 func checkComputeDtype(dtype tensor.Dtype) error {
-	switch dtype {
-	case tensor.BFloat16, tensor.Float32:
+	if dtype == tensor.Float32 || dtype.Wide() != 0 {
 		return nil
-	case 0:
-		return fmt.Errorf("%w: the compute dtype is none: want bfloat16 or float32", tensor.ErrDtype)
-	default:
-		return fmt.Errorf("%w: a tape can't compute in %v: want bfloat16, or float32 to compute in the dtype of what it is given", tensor.ErrDtype, dtype)
 	}
+	return fmt.Errorf("%w: a tape can't compute in %v: want a dtype of 16 bits such as bfloat16, or float32 to compute in the dtype of what it is given", tensor.ErrDtype, dtype)
 }
 
-// ComputeDtype lets the tapes of [Initializer.Steps] compute in bfloat16, while parameters are float32: see [Tape.SetComputeDtype], which tapes that the
+// ComputeDtype lets the tapes of [Initializer.Steps] compute in 16 bits, while parameters are float32: see [Tape.SetComputeDtype], which tapes that the
 // program makes are told by.
 func ComputeDtype(dtype tensor.Dtype) InitOption {
 	return initOption(func(in *Initializer) { in.compute = dtype })
 }
 
-// Cast returns x in another dtype, float32, float64 or bfloat16, to which it is rounded (torch.Tensor.to); x itself if it has that dtype. The
+// Cast returns x in another dtype, of floating point, to which it is rounded (torch.Tensor.to); x itself if it has that dtype. The
 // gradient is cast back.
 func (t *Tape) Cast(x *Variable, dtype tensor.Dtype) *Variable {
 	if !t.begin("Cast", x) {
@@ -80,14 +80,16 @@ func (t *Tape) Cast(x *Variable, dtype tensor.Dtype) *Variable {
 }
 
 // rounds reports whether x is rounded when it is brought to the tape.
-func (t *Tape) rounds(x *tensor.Tensor) bool { return t.half && x.Dtype() == tensor.Float32 }
-
-// rounded is x in bfloat16, in memory of the tape's.
-func (t *Tape) rounded(x *tensor.Tensor, c memcache.Category) (*tensor.Tensor, error) {
-	return t.rt.Convert(memcache.WithCategory(t.ctx, c), x, tensor.BFloat16)
+func (t *Tape) rounds(x *tensor.Tensor) bool {
+	return t.compute != 0 && x.Dtype() == t.compute.Wide()
 }
 
-// workingCopy gives the variable of a parameter a copy in bfloat16, which the tape owns. No frame and no program releases it: the next use of the
+// rounded is x in the compute dtype, in memory of the tape's.
+func (t *Tape) rounded(x *tensor.Tensor, c memcache.Category) (*tensor.Tensor, error) {
+	return t.rt.Convert(memcache.WithCategory(t.ctx, c), x, t.compute)
+}
+
+// workingCopy gives the variable of a parameter a copy in the compute dtype, which the tape owns. No frame and no program releases it: the next use of the
 // parameter finds it, until Backward begins.
 func (t *Tape) workingCopy(v *Variable) {
 	p := v.param
@@ -109,19 +111,23 @@ func (t *Tape) workingCopy(v *Variable) {
 
 // inOneDtype is an error if the parameter was brought to the tape while it computed in another dtype.
 func (t *Tape) inOneDtype(v *Variable) error {
-	if was := v.value.Dtype(); was == tensor.BFloat16 != t.rounds(v.param.value) {
+	want := v.param.value.Dtype()
+	if t.rounds(v.param.value) {
+		want = t.compute
+	}
+	if was := v.value.Dtype(); was != want {
 		return fmt.Errorf("%w: %s is on the tape in %v, and the tape computes in %v now: Cast what it was brought as", tensor.ErrDtype, v.param.called(), was, t.ComputeDtype())
 	}
 	return nil
 }
 
-// addWide adds the gradient g of a parameter to the one that there is, in float32, if either is bfloat16. Then it has taken g over.
+// addWide adds the gradient g of a parameter to the one that there is, in the wide dtype, if either is narrow. Then it has taken g over.
 func (t *Tape) addWide(op string, v *Variable, g *tensor.Tensor) (wide *tensor.Tensor) {
 	if v.param == nil {
 		return g
 	}
-	if v.grad.Dtype() == tensor.BFloat16 {
-		sum, err := t.rt.Convert(t.ctx, v.grad, tensor.Float32)
+	if wide := v.grad.Dtype().Wide(); wide != 0 {
+		sum, err := t.rt.Convert(t.ctx, v.grad, wide)
 		if err != nil {
 			t.fail(op+" backward", err)
 			return g
@@ -134,12 +140,13 @@ func (t *Tape) addWide(op string, v *Variable, g *tensor.Tensor) (wide *tensor.T
 	return t.widened(op, g)
 }
 
-// widened is a gradient in float32, if it is bfloat16. It takes g over.
+// widened is a gradient in the wide dtype, if it is narrow. It takes g over.
 func (t *Tape) widened(op string, g *tensor.Tensor) *tensor.Tensor {
-	if g.Dtype() != tensor.BFloat16 {
+	dtype := g.Dtype().Wide()
+	if dtype == 0 {
 		return g
 	}
-	wide, err := t.rt.Convert(t.ctx, g, tensor.Float32)
+	wide, err := t.rt.Convert(t.ctx, g, dtype)
 	if err != nil {
 		t.fail(op+" backward", err)
 		return g
@@ -148,18 +155,13 @@ func (t *Tape) widened(op string, g *tensor.Tensor) *tensor.Tensor {
 	return wide
 }
 
-// wideDtype is the dtype of what is not bfloat16 beside tensors of a dtype: losses, and their weights.
-func wideDtype(d tensor.Dtype) tensor.Dtype {
-	if d == tensor.BFloat16 {
-		return tensor.Float32
-	}
-	return d
-}
-
-// mixed reports whether some of the operands are bfloat16, and another one, or one of the weights, float32. nil is neither.
+// mixed reports whether some of the operands are of a narrow dtype, and another one, or one of the weights, of its wide dtype. nil is neither.
 func mixed(operands []*tensor.Tensor, weights ...*tensor.Tensor) bool {
 	of := func(ts []*tensor.Tensor, d tensor.Dtype) bool {
 		return slices.ContainsFunc(ts, func(x *tensor.Tensor) bool { return x != nil && x.Dtype() == d })
 	}
-	return of(operands, tensor.BFloat16) && (of(operands, tensor.Float32) || of(weights, tensor.Float32))
+	return slices.ContainsFunc(operands, func(x *tensor.Tensor) bool {
+		wide := x.Dtype().Wide()
+		return wide != 0 && (of(operands, wide) || of(weights, wide))
+	})
 }

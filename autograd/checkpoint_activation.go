@@ -27,7 +27,7 @@ type checkpoint struct {
 	shapes  shapeHash
 
 	training bool
-	half     bool
+	compute  tensor.Dtype
 	random   random
 	did      trail
 }
@@ -69,7 +69,7 @@ func (t *Tape) Checkpoint(f func() *Variable) *Variable {
 		return t.framed("Checkpoint", f)
 	}
 	t.ensureSeed()
-	c := &checkpoint{outer: t.checkpoint, f: f, before: t.variables, training: t.training, half: t.half, random: t.random}
+	c := &checkpoint{outer: t.checkpoint, f: f, before: t.variables, training: t.training, compute: t.compute, random: t.random}
 	from := len(t.nodes)
 	y := c.run(t)
 	switch {
@@ -197,7 +197,7 @@ func (d trail) apart(before trail) string {
 func (c *checkpoint) rerun(t *Tape, n *node, from int) (y *Variable, did trail) {
 	end := c.hold()
 	recomputing, values := t.recomputing, len(t.values)
-	t.training, t.half, t.random = c.training, c.half, c.random
+	t.training, t.compute, t.random = c.training, c.compute, c.random
 	t.state, t.inBackward, t.recomputing = "", false, true
 	t.setModule(n.module)
 	c.before, c.again = t.variables, true

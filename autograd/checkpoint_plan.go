@@ -28,10 +28,10 @@ type CheckpointPlan struct {
 // planned is a layer of a plan.
 type planned struct {
 	Layer
-	name   string // its module
-	chosen bool
-	result int64 // bytes of what Forward last returned, which a checkpoint does not save
-	half   bool  // that was on a tape that computes in bfloat16
+	name    string // its module
+	chosen  bool
+	result  int64        // bytes of what Forward last returned, which a checkpoint does not save
+	compute tensor.Dtype // of the tape that it was on
 }
 
 // Layer makes l a part of the plan. The name is that of its module in profiles ([memcache.Label]), with what the step's context
@@ -49,7 +49,7 @@ func (p *planned) Forward(t *Tape, x *Variable) (y *Variable) {
 		l = inner
 	}
 	if y = l.Forward(t, x); y != nil && y.value != nil {
-		p.result, p.half = y.value.Bytes(), t.half
+		p.result, p.compute = y.value.Bytes(), t.compute
 	}
 	return y
 }
@@ -71,7 +71,7 @@ func (p *CheckpointPlan) Chosen() (names []string) {
 // ([memcache.Scope.EndProfile], or trace's StepProfile.Peak), budget the bytes that may be allocated. It returns what a step will
 // allocate at most. That is reckoned for the backward pass of each layer, when there are the activations of the layers
 // before it, or their results where these are chosen, its own, and the gradients of the parameters behind it, each once, as large as the last ones were; on tapes that
-// compute in bfloat16 also the copies of the parameters that are not yet done with; with
+// compute in 16 bits also the copies of the parameters that are not yet done with; with
 // whatever else the step held by the profile. The plan's layers run in the order in which they were added to it.
 //
 // If the budget can't be kept, all layers are chosen that help, and the error says what would be needed.
@@ -96,7 +96,7 @@ type selection struct {
 	held    []int64 // activations, until the backward pass has come to the part
 	results []int64 // of these, what a checkpoint leaves
 	grads   []int64 // of parameters, from then on
-	copies  []int64 // of parameters in bfloat16, until then
+	copies  []int64 // of parameters in the compute dtype, until then
 	fixed   int64   // all else
 }
 
@@ -125,7 +125,7 @@ func (c *selection) weigh(parts []*planned) {
 			if w.Parameter == nil || w.Parameter.value == nil {
 				continue
 			}
-			if _, seen := first[w.Parameter]; !seen && part.half && w.Parameter.value.Dtype() == tensor.Float32 {
+			if _, seen := first[w.Parameter]; !seen && part.compute != 0 && w.Parameter.value.Dtype() == part.compute.Wide() {
 				first[w.Parameter] = i
 			}
 			if w.Parameter.RequiresGrad() {
@@ -137,7 +137,7 @@ func (c *selection) weigh(parts []*planned) {
 		c.grads[i] += w.gradBytes()
 	}
 	for w, i := range first {
-		c.copies[i] += w.value.Bytes() / 2
+		c.copies[i] += int64(w.value.Elements() * parts[i].compute.Size())
 	}
 }
 

@@ -355,7 +355,7 @@ func TestActivationCheckpointPlanOfSharedLayers(t *testing.T) {
 	require.Equal(t, []int64{0, all(own), all(shared), 0}, c.grads)
 	require.Equal(t, []int64{0, 0, 0, 0}, c.copies)
 	for _, part := range plan.parts {
-		part.half = true
+		part.compute = tensor.BFloat16
 	}
 	c = newSelection(plan.parts, memcache.Profile{})
 	require.Equal(t, []int64{all(shared) / 2, all(own) / 2, 0, 0}, c.copies)

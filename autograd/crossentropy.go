@@ -23,7 +23,7 @@ func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...
 	}
 	c := tensor.NewLossConfig(options...)
 	t.bring(c.Weight)
-	if labels != nil && labels.Rank() > 0 && (labels.Dtype() == logits.value.Dtype() || labels.Dtype() == wideDtype(logits.value.Dtype())) {
+	if labels != nil && labels.Rank() > 0 && (labels.Dtype() == logits.value.Dtype() || labels.Dtype() == logits.value.Dtype().Computes()) {
 		return t.softEntropy(logits, labels, c)
 	}
 	var loss, grad *tensor.Tensor
@@ -134,7 +134,7 @@ func (t *Tape) softEntropy(logits *Variable, p *tensor.Tensor, c tensor.LossConf
 			rows *= d
 		}
 	}
-	wide := wideDtype(logits.value.Dtype())
+	wide := logits.value.Dtype().Computes()
 	return t.Frame(func() *Variable {
 		logits, q := t.Cast(logits, wide), t.Cast(t.share("CrossEntropy", p), wide)
 		if c.LabelSmoothing != 0 {

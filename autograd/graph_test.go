@@ -305,7 +305,7 @@ func (g *graph) forward(t *Tape, ts []*tensor.Tensor, ps []*Parameter) (vs []*Va
 		} else {
 			v = graphOps[st.op].tape(t, st.params, xs)
 		}
-		if t.half {
+		if t.compute != 0 {
 			v = t.Cast(v, tensor.BFloat16) // a loss is float32
 		}
 		if st.keep || (!t.record && g.reads[len(g.leaves)+i] > 1) {

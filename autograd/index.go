@@ -52,7 +52,7 @@ func (e *embedding) forward() (*tensor.Tensor, error) {
 
 func (e *embedding) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) {
 	t, w := e.tape, e.inputs[0]
-	if w.needsGrad && w.grad != nil && w.grad.Exclusive() && w.grad.Dtype() == g.Dtype() && g.Dtype() != tensor.BFloat16 { // which is added up in float32
+	if w.needsGrad && w.grad != nil && w.grad.Exclusive() && w.grad.Dtype() == g.Dtype() && g.Dtype().Wide() == 0 { // others are added up in the wide dtype
 		w.masked = false
 		return nil, t.rt.AddEmbeddingGrad(t.ctx, w.grad, g, e.Input(1), e.cfg)
 	}

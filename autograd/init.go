@@ -83,9 +83,9 @@ func Init(ctx context.Context, rt *tensor.Runtime, options ...InitOption) *Initi
 	case rt == nil:
 		in.fail("Init", fmt.Errorf("%w: the runtime is nil", ErrInvalid))
 	case in.dtype != tensor.Float32 && in.dtype != tensor.Float64:
-		in.fail("Init", fmt.Errorf("%w: parameters must be float32 or float64: for bfloat16 see ComputeDtype", tensor.ErrDtype))
-	case in.compute == tensor.BFloat16 && in.dtype != tensor.Float32:
-		in.fail("Init", fmt.Errorf("%w: parameters are %v: tapes compute in bfloat16 from float32 ones", tensor.ErrDtype, in.dtype))
+		in.fail("Init", fmt.Errorf("%w: parameters must be float32 or float64, not %v: for 16 bits see ComputeDtype", tensor.ErrDtype, in.dtype))
+	case in.compute.Wide() != 0 && in.compute.Wide() != in.dtype:
+		in.fail("Init", fmt.Errorf("%w: parameters are %v: tapes compute in %v from %v ones", tensor.ErrDtype, in.dtype, in.compute, in.compute.Wide()))
 	default:
 		if err := checkComputeDtype(in.compute); err != nil {
 			in.fail("Init", err)

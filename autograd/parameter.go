@@ -80,7 +80,7 @@ func (p *Parameter) called() string {
 	return fmt.Sprintf("parameter %q", p.name)
 }
 
-// NewParameter makes a parameter that owns value, of float32 or float64. bfloat16 is what tapes compute in: see [Tape.SetComputeDtype].
+// NewParameter makes a parameter that owns value, of float32 or float64. Dtypes of 16 bits are what tapes compute in: see [Tape.SetComputeDtype].
 func NewParameter(value *tensor.Tensor) (*Parameter, error) {
 	if value.Released() {
 		return nil, fmt.Errorf("autograd: NewParameter: %w: the tensor is nil or was released", ErrInvalid)
@@ -103,16 +103,16 @@ func newParameter(value *tensor.Tensor) (*Parameter, error) {
 
 // trainable refuses tensors that can't be updated.
 func trainable(t *tensor.Tensor) error {
-	if t.Dtype() == tensor.BFloat16 {
-		return fmt.Errorf("%w: bfloat16: small updates would be lost: want a float32 parameter and a tape that computes in bfloat16, see SetComputeDtype", tensor.ErrDtype)
+	if d := t.Dtype(); d.Wide() != 0 {
+		return fmt.Errorf("%w: %v: small updates would be lost: want a %v parameter and a tape that computes in %v, see SetComputeDtype", tensor.ErrDtype, d, d.Wide(), d)
 	}
 	return differentiable(t)
 }
 
 // differentiable refuses tensors that can't have a gradient.
 func differentiable(t *tensor.Tensor) error {
-	if d := t.Dtype(); d != tensor.Float32 && d != tensor.Float64 && d != tensor.BFloat16 {
-		return fmt.Errorf("%w: %v: gradients are float32, float64 or bfloat16", tensor.ErrDtype, d)
+	if d := t.Dtype(); !d.Float() {
+		return fmt.Errorf("%w: %v: gradients have a floating-point dtype, such as float32", tensor.ErrDtype, d)
 	}
 	return nil
 }

@@ -20,10 +20,10 @@ type Tape struct {
 	lifetime        *tensor.Lifetime
 	record          bool
 	training        bool
-	outOfPlace      bool   // no result takes an argument's memory: for tests that compare
-	inRecordedOrder bool   // the backward pass has the reverse order of the forward pass: for tests that compare
-	half            bool   // what is brought to the tape in float32 is rounded to bfloat16
-	state           string // why no operations are taken any more; empty: they are
+	outOfPlace      bool         // no result takes an argument's memory: for tests that compare
+	inRecordedOrder bool         // the backward pass has the reverse order of the forward pass: for tests that compare
+	compute         tensor.Dtype // of 16 bits, to which what is brought to the tape in its wide dtype is rounded; 0: nothing is
+	state           string       // why no operations are taken any more; empty: they are
 	err             error
 
 	*slab

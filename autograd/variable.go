@@ -2,6 +2,7 @@ package autograd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -180,13 +181,18 @@ func (v *Variable) Item() float64 {
 }
 
 func number(ctx context.Context, x *tensor.Tensor) (float64, error) {
+	if wide := x.Dtype().Wide(); wide != 0 {
+		y, err := x.Runtime().Convert(ctx, x, wide)
+		if err != nil {
+			return math.NaN(), err
+		}
+		v, err := number(ctx, y)
+		return v, errors.Join(err, y.ReleaseContext(ctx))
+	}
 	switch x.Dtype() {
 	case tensor.Float32:
 		v, err := tensor.Item[float32](ctx, x)
 		return orNaN(float64(v), err)
-	case tensor.BFloat16:
-		v, err := tensor.Item[tensor.BF16](ctx, x)
-		return orNaN(float64(v.Float32()), err)
 	case tensor.Int32:
 		v, err := tensor.Item[int32](ctx, x)
 		return orNaN(float64(v), err)

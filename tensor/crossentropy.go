@@ -141,7 +141,7 @@ func (rt *Runtime) acquireClasses(op string, logits, labels *Tensor, c *LossConf
 
 func entropyOf(op string, logits, labels *Tensor, c *LossConfig) (e plan.Entropy, err error) {
 	if !logits.dtype.Float() || !labels.is(Int32, Int64) {
-		return e, fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want float32, float64 or bfloat16, and int32 or int64", op, ErrDtype, logits.dtype, labels.dtype)
+		return e, fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want a floating-point dtype, and int32 or int64", op, ErrDtype, logits.dtype, labels.dtype)
 	}
 	var want Shape
 	var room [8]int

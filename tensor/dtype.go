@@ -76,7 +76,7 @@ func checkDtype(op string, dtype Dtype) error {
 	if dtype.Valid() {
 		return nil
 	}
-	return fmt.Errorf("tensor: %s: %w %v: want float32, float64, bfloat16, int32, int64 or uint8", op, ErrDtype, dtype)
+	return fmt.Errorf("tensor: %s: %w %v: want one of the dtypes of package tensor, such as Float32", op, ErrDtype, dtype)
 }
 
 // bytesOf is the memory of s.

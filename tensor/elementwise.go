@@ -78,7 +78,8 @@ func (rt *Runtime) addBias(ctx context.Context, name string, op backend.Op, to d
 	return rt.run(ctx, opSpec{op: op, name: name, infer: biased, to: to}, x, bias)
 }
 
-// Convert returns x with another dtype: float32, float64, or bfloat16, to which it is rounded by way of float32 (Tensor.to).
+// Convert returns x with another dtype, of floating point (Tensor.to). It is rounded to one of 16
+// bits by way of float32.
 func (rt *Runtime) Convert(ctx context.Context, x *Tensor, dtype Dtype) (*Tensor, error) {
 	in, err := rt.acquire("Convert", x)
 	if err != nil {
@@ -89,7 +90,7 @@ func (rt *Runtime) Convert(ctx context.Context, x *Tensor, dtype Dtype) (*Tensor
 		return nil, err
 	}
 	if !dtype.Float() {
-		return nil, fmt.Errorf("tensor: Convert: %w: the result can't be %v: want float32, float64 or bfloat16", ErrDtype, dtype)
+		return nil, fmt.Errorf("tensor: Convert: %w: the result can't be %v: want a floating-point dtype, such as float32", ErrDtype, dtype)
 	}
 	return rt.result(ctx, "Convert", dtype, x.shape, func(out *Tensor) error { return rt.backend.Do(ctx, rt.call(backend.Convert, out, x)) })
 }

@@ -132,7 +132,7 @@ func overlapError(op string) error {
 func wantFloats(op string, ts ...*Tensor) error {
 	for _, t := range ts {
 		if !t.dtype.Float() {
-			return fmt.Errorf("tensor: %s: %w %v: want float32, float64 or bfloat16", op, ErrDtype, t.dtype)
+			return fmt.Errorf("tensor: %s: %w %v: want a floating-point dtype, such as float32", op, ErrDtype, t.dtype)
 		}
 		if t.dtype != ts[0].dtype {
 			return fmt.Errorf("tensor: %s: %w: %v and %v: want one dtype for all, see Convert", op, ErrDtype, ts[0].dtype, t.dtype)

@@ -137,7 +137,7 @@ func (d Gradients) MaxPool2dGrad(ctx context.Context, dy, indices *Tensor, shape
 	}
 	defer in.release()
 	if !dy.dtype.Float() || !indices.is(Int32) {
-		return nil, fmt.Errorf("tensor: %s: %w: dy is %v and the indices %v: want float32, float64 or bfloat16, and int32", op, ErrDtype, dy.dtype, indices.dtype)
+		return nil, fmt.Errorf("tensor: %s: %w: dy is %v and the indices %v: want a floating-point dtype, and int32", op, ErrDtype, dy.dtype, indices.dtype)
 	}
 	if _, err := byteSize(op, dy.dtype, shape); err != nil {
 		return nil, err

@@ -28,15 +28,15 @@ func rank(dtype string) int {
 	return -1
 }
 
-// dtypes are those whose elements tensors have as they are. Booleans are masks.
+// dtypes are those that tensors have: as they are, but for F16, which is widened. Booleans are masks.
 var dtypes = map[string]tensor.Dtype{
-	"F32": tensor.Float32, "F64": tensor.Float64, "BF16": tensor.BFloat16, "I32": tensor.Int32, "I64": tensor.Int64, "U8": tensor.Uint8, "BOOL": tensor.Uint8,
+	"F32": tensor.Float32, "F64": tensor.Float64, "BF16": tensor.BFloat16, "F16": tensor.Float32, "I32": tensor.Int32, "I64": tensor.Int64, "U8": tensor.Uint8, "BOOL": tensor.Uint8,
 }
 
 // nameOf is the name that a dtype is written with, or "".
 func nameOf(d tensor.Dtype) string {
 	for _, s := range sizes {
-		if known, ok := dtypes[s.name]; ok && s.name != "BOOL" && known == d {
+		if known, ok := dtypes[s.name]; ok && s.name != "BOOL" && s.name != "F16" && known == d {
 			return s.name
 		}
 	}

@@ -9,9 +9,19 @@ import (
 
 // The kernels of conversions and choices, by the dtype of the operand that they read first.
 var (
-	conversions = namedBy("convert", backend.Float32, backend.Float64, backend.BFloat16, backend.Int32, backend.Int64, backend.Uint8)
+	conversions = namedBy("convert", valid()...)
 	choices     = namedBy("choose", backend.Uint8, backend.Int32, backend.Int64)
 )
+
+// valid are all dtypes.
+func valid() (all []backend.Dtype) {
+	for d := range backend.Dtypes {
+		if d.Valid() {
+			all = append(all, d)
+		}
+	}
+	return all
+}
 
 func moving(t *entries) {
 	t.run("fill", fill, backend.Fill)
