@@ -42,7 +42,7 @@
 // An optimiser's state can live there between the steps, too: err = adam.OffloadState(ctx, off, 0). And gradients need not be there all at
 // once: [Tape.MinimizeInBackward] updates parameters, and frees their gradients, while the backward pass goes on.
 //
-// In bfloat16 activations and gradients take half the memory. The tape computes in it, and the parameters stay float32
+// In bfloat16 or float16 activations and gradients take half the memory. The tape computes in it, and the parameters stay float32
 // ([Tape.SetComputeDtype]):
 //
 //	in := autograd.Init(ctx, env, autograd.ComputeDtype(tensor.BFloat16))

@@ -40,7 +40,7 @@ type Variable struct {
 }
 
 // Input brings x to the tape as a constant. The tape shares x's memory: x may be released, but its elements
-// must not be overwritten before Backward has returned. A tape that computes in bfloat16 has a copy of a float32 x;
+// must not be overwritten before Backward has returned. A tape that computes in 16 bits has a copy of a float32 x;
 // see [Tape.SetComputeDtype].
 func (t *Tape) Input(x *tensor.Tensor) *Variable {
 	if !t.begin("Input") {
@@ -102,7 +102,7 @@ func (t *Tape) Leaf(x *tensor.Tensor) *Variable {
 }
 
 // Param brings a parameter to the tape. After Backward its gradient is [Parameter.Grad]; a gradient that was
-// there already is added to. Asking twice gives the same variable. On a tape that computes in bfloat16 it is a copy;
+// there already is added to. Asking twice gives the same variable. On a tape that computes in 16 bits it is a copy;
 // see [Tape.SetComputeDtype].
 func (t *Tape) Param(p *Parameter) *Variable {
 	if !t.begin("Param") {

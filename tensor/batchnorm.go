@@ -13,7 +13,7 @@ import (
 // train.
 type BatchNormConfig struct {
 	Training bool
-	// Mean and Var are the running statistics (channels), of x's dtype, or float32 for bfloat16: both or none. Training updates them in place; without
+	// Mean and Var are the running statistics (channels), of x's dtype, or float32 for 16 bits: both or none. Training updates them in place; without
 	// training they are what x is normalised by.
 	Mean, Var *Tensor
 	Batches   *Tensor // num_batches_tracked, a scalar of int64, which training counts up; may be nil

@@ -11,7 +11,7 @@ import (
 )
 
 // CrossEntropy returns the mean over the rows of logits (n, classes) of -log softmax(row)[label], a scalar
-// (torch.nn.functional.cross_entropy). Of bfloat16 logits it is float32, and so are its gradient and the weights. logits may have more dimensions (n, classes, d1, …): then labels is (n, d1, …), int32
+// (torch.nn.functional.cross_entropy). Of logits of 16 bits it is float32, and so are its gradient and the weights. logits may have more dimensions (n, classes, d1, …): then labels is (n, d1, …), int32
 // or int64; logits (classes) have a label without dimensions. Options are [ReduceSum], [ReduceNone], [IgnoreIndex],
 // [LabelSmoothing] and [Weight]; with ReduceNone the result has the shape of labels.
 //

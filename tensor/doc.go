@@ -10,8 +10,8 @@
 //	y, err := env.MatMul(ctx, x, w)
 //	sums, err := tensor.ToSlice[float32](ctx, y, nil) // waits
 //
-// Arrays are row-major and dense. Operations take float32, float64 or bfloat16, and broadcast after
-// NumPy's rules. Class labels and indices are int32 or int64, masks uint8.
+// Arrays are row-major and dense. Operations take float32, float64, bfloat16 or float16, and broadcast
+// after NumPy's rules. Class labels and indices are int32 or int64, masks uint8.
 //
 // # Streams
 //

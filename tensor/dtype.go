@@ -7,13 +7,14 @@ import (
 	"unsafe"
 
 	"github.com/cistern-ml/cistern/internal/bfloat16"
+	"github.com/cistern-ml/cistern/internal/float16"
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
 // Dtype is the type of a tensor's elements. The zero value is no dtype.
 type Dtype = backend.Dtype
 
-// The dtypes. Arithmetic takes Float32, Float64 and BFloat16.
+// The dtypes. Arithmetic takes Float32, Float64, BFloat16 and Float16.
 const (
 	Float32 = backend.Float32
 	Float64 = backend.Float64
@@ -22,6 +23,9 @@ const (
 	Uint8   = backend.Uint8
 	// BFloat16 is the upper half of a float32 ([BF16]).
 	BFloat16 = backend.BFloat16
+	// Float16 is IEEE 754's binary16 ([F16]). Operations compute in float32 and round once; numbers
+	// above 65504 become infinite.
+	Float16 = backend.Float16
 )
 
 // Shape is the dimensions of a tensor, the slowest first. A scalar has none.
@@ -47,10 +51,18 @@ type BF16 = bfloat16.Number
 // half a step or more becomes infinite.
 func ToBF16(x float32) BF16 { return bfloat16.Round(x) }
 
-// Element are the Go types of tensor elements. Arithmetic takes float32, float64 and BF16; int32 is for class
+// F16 is an element of a tensor of [Float16], as its bits: a sign, 5 bits of exponent and 10 of
+// fraction. Its method Float32 is its number, which float32 has exactly.
+type F16 = float16.Number
+
+// ToF16 is x rounded to the nearest float16, ties to the even one, as c10::Half rounds. NaN stays
+// NaN, and what is 65520 or more becomes infinite.
+func ToF16(x float32) F16 { return float16.Round(x) }
+
+// Element are the Go types of tensor elements. Arithmetic takes float32, float64, BF16 and F16; int32 is for class
 // labels and indices, the others for data on their way in.
 type Element interface {
-	float32 | float64 | BF16 | int32 | int64 | uint8
+	float32 | float64 | BF16 | F16 | int32 | int64 | uint8
 }
 
 // DtypeOf returns the dtype of the Go type T.
@@ -63,6 +75,8 @@ func DtypeOf[T Element]() Dtype {
 		return Float64
 	case BF16:
 		return BFloat16
+	case F16:
+		return Float16
 	case int32:
 		return Int32
 	case int64:

@@ -18,7 +18,7 @@ type NormConfig struct {
 	Shape  []int   // normalized_shape: the last dimensions of x, which are normalised together, and the weights' shape
 	Groups int     // num_groups: that the channels, dimension 1 of x, are cut into; the weights are (channels)
 	RMS    bool    // no mean is taken away, and the root mean square becomes 1: for Shape, without a bias
-	Eps    float64 // what is added to the variance; 0: 1e-5, or for RMS the distance from 1 to the next number of x's dtype, of float32 for bfloat16
+	Eps    float64 // what is added to the variance; 0: 1e-5, or for RMS the distance from 1 to the next number of x's dtype, of float32 for 16 bits
 }
 
 // planNorm checks x and returns the plan and the shape of the weights.

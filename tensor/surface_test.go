@@ -41,7 +41,7 @@ func surfaceOf(t *testing.T, shapes [][]int, dtypes ...Dtype) *surface.Surface {
 			"Item": Item[float64], "LabelSmoothing": LabelSmoothing, "Labels": Labels[int64], "MemoryOf": MemoryOf, "NewLossConfig": NewLossConfig,
 			"NewOffloader": NewOffloader, "NewRuntime": NewRuntime, "OnLeak": OnLeak, "Open": Open, "PoolConfig": PoolConfig, "PosWeight": PosWeight,
 			"ReadBytes": ReadBytes, "ReduceMean": ReduceMean, "ReduceNone": ReduceNone, "ReduceSum": ReduceSum, "Scalars": Scalars[float64],
-			"Step": Step[SGD], "StreamOptions": StreamOptions, "ToBF16": ToBF16, "ToSlice": ToSlice[float64], "Weight": Weight, "WithLifetime": WithLifetime,
+			"Step": Step[SGD], "StreamOptions": StreamOptions, "ToBF16": ToBF16, "ToF16": ToF16, "ToSlice": ToSlice[float64], "Weight": Weight, "WithLifetime": WithLifetime,
 			"WriteBytes": WriteBytes,
 		},
 		Receivers: map[string]func() any{

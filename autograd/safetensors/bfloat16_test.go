@@ -72,10 +72,10 @@ func TestBF16LoadsInto(t *testing.T) {
 	f, err := New(bytes.NewReader(data), int64(len(data)))
 	require.NoError(t, err)
 	into := map[string]*tensor.Tensor{
-		"bfloat16": upload(t, rt, []tensor.BF16{1}), "float32": upload(t, rt, []float32{1}),
+		"bfloat16": upload(t, rt, []tensor.BF16{1}), "float16": upload(t, rt, []tensor.F16{1}), "float32": upload(t, rt, []float32{1}),
 		"float64": upload(t, rt, []float64{1}), "uint8": upload(t, rt, []uint8{1}),
 	}
-	for name, takes := range map[string]string{"b": "bfloat16 float32", "h": "float32", "s": "float32", "i": ""} {
+	for name, takes := range map[string]string{"b": "bfloat16 float32", "h": "float16 float32", "s": "float32", "i": ""} {
 		info, ok := f.Info(name)
 		require.True(t, ok)
 		for dtype, x := range into {

@@ -12,6 +12,6 @@
 // that names it, and the others can be loaded.
 //
 // Elements go between file and device through pinned memory, a piece at a time; no more than the
-// header is ever held in memory. bfloat16 (BF16) is bfloat16, or float32 where a tensor of that is
-// filled; float32 is never rounded: [tensor.Runtime.Convert] does that.
+// header is ever held in memory. BF16 is bfloat16 and F16 float16, or float32 where a tensor of that
+// is filled; float32 is never rounded: [tensor.Runtime.Convert] does that.
 package safetensors

@@ -28,15 +28,15 @@ func rank(dtype string) int {
 	return -1
 }
 
-// dtypes are those that tensors have: as they are, but for F16, which is widened. Booleans are masks.
+// dtypes are those whose elements tensors have as they are. Booleans are masks.
 var dtypes = map[string]tensor.Dtype{
-	"F32": tensor.Float32, "F64": tensor.Float64, "BF16": tensor.BFloat16, "F16": tensor.Float32, "I32": tensor.Int32, "I64": tensor.Int64, "U8": tensor.Uint8, "BOOL": tensor.Uint8,
+	"F32": tensor.Float32, "F64": tensor.Float64, "BF16": tensor.BFloat16, "F16": tensor.Float16, "I32": tensor.Int32, "I64": tensor.Int64, "U8": tensor.Uint8, "BOOL": tensor.Uint8,
 }
 
 // nameOf is the name that a dtype is written with, or "".
 func nameOf(d tensor.Dtype) string {
 	for _, s := range sizes {
-		if known, ok := dtypes[s.name]; ok && s.name != "BOOL" && s.name != "F16" && known == d {
+		if known, ok := dtypes[s.name]; ok && s.name != "BOOL" && known == d {
 			return s.name
 		}
 	}
@@ -46,20 +46,7 @@ func nameOf(d tensor.Dtype) string {
 // halves are dtypes of two bytes whose numbers float32 has.
 var halves = map[string]func(uint16) float32{
 	"BF16": func(v uint16) float32 { return math.Float32frombits(uint32(v) << 16) },
-	"F16":  float16,
-}
-
-// float16 is the number that IEEE's binary16 has.
-func float16(v uint16) float32 {
-	sign, exponent, fraction := uint32(v>>15)<<31, uint32(v>>10&31), uint32(v&1023)
-	switch exponent {
-	case 0:
-		f := float32(fraction) / (1 << 24)
-		return math.Float32frombits(sign | math.Float32bits(f))
-	case 31:
-		return math.Float32frombits(sign | 0xff<<23 | fraction<<13)
-	}
-	return math.Float32frombits(sign | (exponent+112)<<23 | fraction<<13)
+	"F16":  func(v uint16) float32 { return tensor.F16(v).Float32() },
 }
 
 // widened reads two bytes for each float32 that is asked for.

@@ -40,7 +40,14 @@ func TestRead(t *testing.T) {
 	}
 	assert.Equal(t, []float32{1, -2}, read[float32](t, load("a")))
 	h := load("h")
-	assert.Equal(t, []float32{1, float32(math.Inf(-1))}, read[float32](t, h))
+	assert.Equal(t, []tensor.F16{0x3c00, 0xfc00}, read[tensor.F16](t, h))
+	wide := upload(t, rt, []float32{0, 0}, 1, 2)
+	require.NoError(t, f.LoadInto(ctx, "h", wide))
+	assert.Equal(t, []float32{1, float32(math.Inf(-1))}, read[float32](t, wide))
+	var out bytes.Buffer
+	require.NoError(t, Write(ctx, &out, []Named{{"h", h}}, nil))
+	assert.Contains(t, out.String(), `"h":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]}`)
+	assert.Equal(t, []byte{0, 60, 0, 252}, out.Bytes()[out.Len()-4:])
 	assert.Equal(t, tensor.Shape{1, 2}, h.Shape())
 	assert.Equal(t, []uint8{1}, read[uint8](t, load("mask")))
 	assert.Equal(t, tensor.Shape{0, 7}, load("none").Shape())
@@ -69,7 +76,7 @@ func TestHalves(t *testing.T) {
 		case e == 31:
 			want = math.Inf(int(sign))
 		}
-		got := float64(float16(uint16(v)))
+		got := float64(halves["F16"](uint16(v)))
 		if got != want && !(math.IsNaN(got) && math.IsNaN(want)) || want == 0 && math.Signbit(want) != math.Signbit(got) {
 			t.Fatalf("%#x: %v, want %v", v, got, want)
 		}

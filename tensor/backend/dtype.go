@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/cistern-ml/cistern/internal/bfloat16"
+	"github.com/cistern-ml/cistern/internal/float16"
 )
 
 // Dtype is the type of an operand's elements.
@@ -16,6 +17,7 @@ const (
 	Float32
 	Float64
 	BFloat16
+	Float16
 	Int32
 	Int64
 	Uint8
@@ -40,6 +42,8 @@ var dtypes = [Dtypes]dtype{
 	Float64: {name: "float64", suffix: "_f64", size: 8, float: true, epsilon: 0x1p-52, bits: math.Float64bits},
 	BFloat16: {name: "bfloat16", suffix: "_bf16", size: 2, float: true, epsilon: 0x1p-7, wide: Float32,
 		bits: func(v float64) uint64 { return uint64(bfloat16.Round(float32(v))) }},
+	Float16: {name: "float16", suffix: "_f16", size: 2, float: true, epsilon: 0x1p-10, wide: Float32,
+		bits: func(v float64) uint64 { return uint64(float16.Round(float32(v))) }},
 	Int32: {name: "int32", suffix: "_i32", size: 4, least: math.MinInt32, most: math.MaxInt32, bits: func(v float64) uint64 { return uint64(uint32(int32(v))) }},
 	Int64: {name: "int64", suffix: "_i64", size: 8, least: -1 << 53, most: 1 << 53, bits: func(v float64) uint64 { return uint64(int64(v)) }},
 	Uint8: {name: "uint8", suffix: "_u8", size: 1, most: 255, bits: func(v float64) uint64 { return uint64(uint8(v)) }},

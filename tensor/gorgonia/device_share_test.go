@@ -208,7 +208,7 @@ func TestSharingCopiesNothing(t *testing.T) {
 	require.NoError(t, err)
 	e, err := gorgonia.NewDeviceEngine(rt)
 	require.NoError(t, err)
-	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Int32, tensor.Int64, tensor.Uint8} {
+	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16, tensor.Int32, tensor.Int64, tensor.Uint8} {
 		x, err := rt.Zeros(background, dtype, 3, 5)
 		require.NoError(t, err)
 		held := below.cache.MemoryAllocated()

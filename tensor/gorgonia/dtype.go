@@ -14,13 +14,16 @@ var dtypes = []struct {
 	library gtensor.Dtype
 	own     tensor.Dtype
 }{
-	{gtensor.Float32, tensor.Float32}, {gtensor.Float64, tensor.Float64}, {bfloat16, tensor.BFloat16},
+	{gtensor.Float32, tensor.Float32}, {gtensor.Float64, tensor.Float64}, {bfloat16, tensor.BFloat16}, {float16, tensor.Float16},
 	{gtensor.Int32, tensor.Int32}, {gtensor.Int64, tensor.Int64}, {gtensor.Uint8, tensor.Uint8},
 	{gtensor.Bool, tensor.Uint8}, {gtensor.Int, tensor.Int64},
 }
 
-// bfloat16 is a dtype of this package, which the library has no arithmetic for.
-var bfloat16 = gtensor.Dtype{Type: reflect.TypeFor[tensor.BF16]()}
+// The dtypes of this package, which the library has no arithmetic for.
+var (
+	bfloat16 = gtensor.Dtype{Type: reflect.TypeFor[tensor.BF16]()}
+	float16  = gtensor.Dtype{Type: reflect.TypeFor[tensor.F16]()}
+)
 
 // ownDtype returns package tensor's dtype of a library's, or 0.
 func ownDtype(dt gtensor.Dtype) tensor.Dtype {

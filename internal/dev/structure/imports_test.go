@@ -22,6 +22,7 @@ var beside = map[string][]string{
 	"internal/budget":     nil,
 	"internal/race":       nil,
 	"internal/bfloat16":   nil,
+	"internal/float16":    nil,
 	"internal/invariants": nil,
 	"internal/shortage":   {"internal/sizes"},
 	"internal/sizes":      nil,

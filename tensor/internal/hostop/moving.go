@@ -1,6 +1,8 @@
 package hostop
 
 import (
+	"github.com/cistern-ml/cistern/internal/bfloat16"
+	"github.com/cistern-ml/cistern/internal/float16"
 	"github.com/cistern-ml/cistern/tensor/backend"
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
@@ -27,6 +29,14 @@ func moving(t *functions) {
 	by.of[backend.Int64] = cells{backend.Float32: convert[float32, int64], backend.Float64: convert[float64, int64], backend.BFloat16: narrow[int64]}
 	by.of[backend.Uint8] = cells{backend.Float32: convert[float32, uint8], backend.Float64: convert[float64, uint8], backend.BFloat16: narrow[uint8]}
 	by.of[backend.BFloat16] = cells{backend.Float32: widen[float32], backend.Float64: widen[float64], backend.BFloat16: same[bf16]}
+	by.of[backend.Float16] = cells{backend.Float32: each(f16.Float32), backend.Float64: each(func(v f16) float64 { return float64(v.Float32()) }),
+		backend.BFloat16: each(func(v f16) bf16 { return bfloat16.Round(v.Float32()) }), backend.Float16: same[f16]}
+	by.of[backend.BFloat16][backend.Float16] = each(func(v bf16) f16 { return float16.Round(v.Float32()) })
+	by.of[backend.Float32][backend.Float16] = each(float16.Round)
+	by.of[backend.Float64][backend.Float16] = each(half[float64])
+	by.of[backend.Int32][backend.Float16] = each(half[int32])
+	by.of[backend.Int64][backend.Float16] = each(half[int64])
+	by.of[backend.Uint8][backend.Float16] = each(half[uint8])
 }
 
 func fill[E word](a *args) {
@@ -59,5 +69,15 @@ func convert[D kernel.Float, S number](a *args) { kernel.Convert(of[D](a, 0), of
 func narrow[S number](a *args) { kernel.Narrow(of[bf16](a, 0), of[S](a, 1)) }
 
 func widen[D kernel.Float](a *args) { kernel.Widen(of[D](a, 0), of[bf16](a, 1)) }
+
+// f16 is an element of float16.
+type f16 = float16.Number
+
+// half is v as a float16, by way of float32 as in PyTorch.
+func half[S number](v S) f16 { return float16.Round(float32(v)) }
+
+func each[D, S any](f func(S) D) function {
+	return func(a *args) { kernel.ConvertBy(of[D](a, 0), of[S](a, 1), f) }
+}
 
 func same[E any](a *args) { copy(of[E](a, 0), of[E](a, 1)) }

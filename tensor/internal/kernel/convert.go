@@ -20,6 +20,16 @@ func Convert[D Float, S float32 | float64 | int32 | int64 | uint8](dst []D, x []
 	})
 }
 
+// ConvertBy sets dst[i] = f(x[i]).
+func ConvertBy[D, S any](dst []D, x []S, f func(S) D) {
+	split(len(dst), grainCheap, func(lo, hi int) {
+		out := dst[lo:hi]
+		for i, v := range x[lo:hi] {
+			out[i] = f(v)
+		}
+	})
+}
+
 // nearest is the nearest float32, which Go's own conversion misses on 386. What float64 does not
 // hold is rounded to an odd number first, so that it is not rounded twice.
 func nearest(v int64) float32 {

@@ -10,13 +10,42 @@ FILL(unsigned short, 2)
 FILL(unsigned int, 4)
 FILL(u64, 8)
 
+// half is IEEE's binary16, to which a float is rounded: to the nearest, ties to even. NaN stays NaN.
+struct half {
+	unsigned short bits;
+	half() = default;
+	__device__ explicit half(float v) {
+		unsigned b = __float_as_uint(v) & 0x7fffffff;
+		if (v != v)
+			b = 0x7e00;
+		else if (b >= 0x477ff000) // 65520, half a step past the largest number
+			b = 0x7c00;
+		else if (b < 0x38800000) // below 2^-14: from 0.5 on the places of float are 2^-24, as these numbers' are
+			b = __float_as_uint(__uint_as_float(b) + 0.5f) - 0x3f000000;
+		else
+			b = (b - (112 << 23) + 0xfff + (b >> 13 & 1)) >> 13;
+		bits = (unsigned short)(__float_as_uint(v) >> 16 & 0x8000 | b);
+	}
+	__device__ operator float() const {
+		unsigned b = (bits & 0x7fff) << 13;
+		if ((bits & 0x7c00) == 0x7c00) // infinite, or NaN
+			b += 224 << 23;
+		else if ((bits & 0x7c00) == 0)
+			b = __float_as_uint((bits & 0x3ff) * (1.0f / (1 << 24)));
+		else
+			b += 112 << 23;
+		return __uint_as_float((bits & 0x8000u) << 16 | b);
+	}
+};
+
 #define CONVERT(D, d, S, s) \
 	extern "C" __global__ void convert_##s##_##d(D *dst, const S *x, u64 n) { EACH(i, n) dst[i] = (D)x[i]; }
 #define CONVERTS(D, d) \
 	CONVERT(D, d, float, f32) CONVERT(D, d, double, f64) CONVERT(D, d, int, i32) CONVERT(D, d, i64, i64) \
-	CONVERT(D, d, unsigned char, u8) CONVERT(D, d, bfloat16, bf16)
+	CONVERT(D, d, unsigned char, u8) CONVERT(D, d, bfloat16, bf16) CONVERT(D, d, half, f16)
 FLOATS(CONVERTS)
 CONVERTS(bfloat16, bf16)
+CONVERTS(half, f16)
 
 template <class T> static __device__ T unary(int op, T v, T c) {
 	double d = v;
