@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"math"
 	"testing"
 	"unsafe"
 
@@ -109,4 +110,23 @@ func TestDtypes(t *testing.T) {
 	}
 	assert.EqualValues(t, 0x7fc0, BFloat16.Missing())
 	assert.EqualValues(t, 0x3f80, BFloat16.Bits(1))
+}
+
+// TestDtypeValues: the number of an element's bits has these bits.
+func TestDtypeValues(t *testing.T) {
+	for d := Float32; d < Dtypes; d++ {
+		values := []float64{0, 1, 2, 77}
+		if d.Float() {
+			values = append(values, -1, 0.5, math.Inf(1), math.Copysign(0, -1), -3.25)
+		} else if d.Size() > 1 {
+			values = append(values, -1, math.MinInt32, math.MaxInt32)
+		}
+		for _, v := range values {
+			assert.Equal(t, v, d.Value(d.Bits(v)), "%v", d)
+			assert.Equal(t, math.Signbit(v), math.Signbit(d.Value(d.Bits(v))), "%v", d)
+		}
+	}
+	assert.Zero(t, Dtype(99).Value(1))
+	assert.Zero(t, Dtype(99).Bits(1))
+	assert.Zero(t, Dtype(99).Size())
 }

@@ -32,21 +32,28 @@ type dtype struct {
 	least, most  float64 // of whole numbers that float64 has
 	epsilon      float64
 	bits         func(v float64) uint64
+	value        func(bits uint64) float64
 }
 
 // dtypes is the one table of types. Kernels are listed elsewhere, by operation and type, and an
 // empty cell is an error.
 var dtypes = [Dtypes]dtype{
-	NoDtype: {name: "none", bits: func(float64) uint64 { return 0 }},
-	Float32: {name: "float32", suffix: "_f32", size: 4, float: true, epsilon: 0x1p-23, bits: func(v float64) uint64 { return uint64(math.Float32bits(float32(v))) }},
-	Float64: {name: "float64", suffix: "_f64", size: 8, float: true, epsilon: 0x1p-52, bits: math.Float64bits},
+	NoDtype: {name: "none", bits: func(float64) uint64 { return 0 }, value: func(uint64) float64 { return 0 }},
+	Float32: {name: "float32", suffix: "_f32", size: 4, float: true, epsilon: 0x1p-23, bits: func(v float64) uint64 { return uint64(math.Float32bits(float32(v))) },
+		value: func(b uint64) float64 { return float64(math.Float32frombits(uint32(b))) }},
+	Float64: {name: "float64", suffix: "_f64", size: 8, float: true, epsilon: 0x1p-52, bits: math.Float64bits, value: math.Float64frombits},
 	BFloat16: {name: "bfloat16", suffix: "_bf16", size: 2, float: true, epsilon: 0x1p-7, wide: Float32,
-		bits: func(v float64) uint64 { return uint64(bfloat16.Round(float32(v))) }},
+		bits:  func(v float64) uint64 { return uint64(bfloat16.Round(float32(v))) },
+		value: func(b uint64) float64 { return float64(bfloat16.Number(b).Float32()) }},
 	Float16: {name: "float16", suffix: "_f16", size: 2, float: true, epsilon: 0x1p-10, wide: Float32,
-		bits: func(v float64) uint64 { return uint64(float16.Round(float32(v))) }},
-	Int32: {name: "int32", suffix: "_i32", size: 4, least: math.MinInt32, most: math.MaxInt32, bits: func(v float64) uint64 { return uint64(uint32(int32(v))) }},
-	Int64: {name: "int64", suffix: "_i64", size: 8, least: -1 << 53, most: 1 << 53, bits: func(v float64) uint64 { return uint64(int64(v)) }},
-	Uint8: {name: "uint8", suffix: "_u8", size: 1, most: 255, bits: func(v float64) uint64 { return uint64(uint8(v)) }},
+		bits:  func(v float64) uint64 { return uint64(float16.Round(float32(v))) },
+		value: func(b uint64) float64 { return float64(float16.Number(b).Float32()) }},
+	Int32: {name: "int32", suffix: "_i32", size: 4, least: math.MinInt32, most: math.MaxInt32, bits: func(v float64) uint64 { return uint64(uint32(int32(v))) },
+		value: func(b uint64) float64 { return float64(int32(b)) }},
+	Int64: {name: "int64", suffix: "_i64", size: 8, least: -1 << 53, most: 1 << 53, bits: func(v float64) uint64 { return uint64(int64(v)) },
+		value: func(b uint64) float64 { return float64(int64(b)) }},
+	Uint8: {name: "uint8", suffix: "_u8", size: 1, most: 255, bits: func(v float64) uint64 { return uint64(uint8(v)) },
+		value: func(b uint64) float64 { return float64(uint8(b)) }},
 }
 
 // String returns the name, "none" for NoDtype.
@@ -100,6 +107,9 @@ func (d Dtype) Computes() Dtype {
 
 // Bits is the element nearest to v, which a type of whole numbers must have, in the low bits.
 func (d Dtype) Bits(v float64) uint64 { return d.row().bits(v) }
+
+// Value is the number that an element of these bits is; of an int64 the nearest float64.
+func (d Dtype) Value(bits uint64) float64 { return d.row().value(bits) }
 
 // Missing is the bits of an element that an index does not find: NaN, or 0 in whole numbers.
 func (d Dtype) Missing() uint64 {

@@ -6,9 +6,9 @@ import "github.com/cistern-ml/cistern/tensor/backend"
 // a program builds, trains and evaluates models of dense layers. Fusions are not among them, because
 // package tensor does without.
 var Required = []backend.Op{
-	backend.Exp, backend.Tanh, backend.Sigmoid, backend.ReLU, backend.AddScalar, backend.MulScalar,
+	backend.Neg, backend.Exp, backend.Sqrt, backend.Square, backend.Tanh, backend.Sigmoid, backend.ReLU, backend.AddScalar, backend.MulScalar,
 	backend.Add, backend.Sub, backend.Mul, backend.Div, backend.Broadcast,
-	backend.ReLUGrad, backend.TanhGrad, backend.SigmoidGrad, backend.AddBias, backend.AddBiasReLU,
+	backend.ReLUGrad, backend.TanhGrad, backend.SigmoidGrad, backend.SqrtGrad, backend.SquareGrad, backend.AddBias, backend.AddBiasReLU,
 	backend.Fill, backend.Convert, backend.Sum, backend.Softmax, backend.ArgMax,
 	backend.CrossEntropy, backend.CrossEntropyGrad, backend.MatMul, backend.SGDStep,
 }
