@@ -228,8 +228,8 @@ func convertFrom[S tensor.Element, T kernel.Float](c *trial[T], shape []int, num
 	require.NoError(c.t, tensor.CopyFrom(c.ctx, x, data))
 	c.dirty()
 	to := tensor.DtypeOf[T]()
-	if c.half {
-		to = tensor.BFloat16
+	if c.narrow != 0 {
+		to = c.narrow
 	}
 	y, err := c.r.Convert(c.ctx, x, to)
 	c.gave("Convert from "+x.Dtype().String(), y, err, want, exact)

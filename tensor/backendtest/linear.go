@@ -52,8 +52,8 @@ func linearTrial[T kernel.Float](c *trial[T]) {
 	}
 	y, err := f(c.ctx, x.Tensor, w.Tensor, b.Tensor)
 	tol := tolerance{terms: float64(in+2) * unit[T](), inside: 1}
-	if _, library := c.r.Device().(device.MatrixMultiplier); c.half && (library || c.r.composes(op)) {
-		tol.terms += 0x1p-8 // the product is rounded to bfloat16 before the bias is added; cuBLASLt was seen to do so now and then
+	if _, library := c.r.Device().(device.MatrixMultiplier); c.narrow != 0 && (library || c.r.composes(op)) {
+		tol.terms += c.narrow.Epsilon() / 2 // the product is rounded to 16 bits before the bias is added; cuBLASLt was seen to do so now and then
 	}
 	c.gave("Linear", y, err, want, tol)
 	x.unchanged("Linear")

@@ -53,8 +53,8 @@ func (c *trial[T]) operandOf(data []T, shape []int) *operand[T] {
 
 // tensor makes one with the given elements.
 func (c *trial[T]) tensor(data []T, shape []int) *tensor.Tensor {
-	if c.half {
-		return c.halfTensor(data, shape)
+	if c.narrow != 0 {
+		return c.narrowTensor(data, shape)
 	}
 	t, err := c.r.New(c.ctx, tensor.DtypeOf[T](), shape...)
 	require.NoError(c.t, err)
@@ -88,7 +88,7 @@ func (c *trial[T]) gave(op string, got *tensor.Tensor, err error, want reference
 	c.t.Helper()
 	require.NoError(c.t, err, op)
 	require.Equal(c.t, append([]int{}, want.Shape...), append([]int{}, got.Shape()...), op)
-	if !c.half {
+	if c.narrow == 0 {
 		require.Equal(c.t, tensor.DtypeOf[T](), got.Dtype(), op)
 	}
 	if got.Dtype() == tensor.Float32 {
@@ -133,10 +133,10 @@ func (c *trial[T]) close(op string, got []T, want reference.Result, tol toleranc
 	for i, v := range got {
 		w := want.Data[i]
 		right := agrees(v, w, want.Size[i], tol)
-		if c.half {
+		if c.narrow != 0 {
 			tol := tol
 			tol.terms += c.inside
-			right = agreesHalf(float64(v), w, want.Size[i], tol)
+			right = c.agreesNarrow(float64(v), w, want.Size[i], tol)
 		}
 		right = right || c.single && c.kind == special && underflowed(float64(v), w)
 		if !right {

@@ -18,7 +18,7 @@ import (
 )
 
 // Run compares the operations of the backend that is registered under the name with plain Go code in
-// float64: in float32, float64 and bfloat16, for each class of shapes and kind of numbers; with
+// float64: in float32, float64, bfloat16 and float16, for each class of shapes and kind of numbers; with
 // -short for one kind of each class. It checks that operations read and write only what the table of
 // package backend says. open makes a runtime with the options, and the test closes it.
 //
@@ -42,15 +42,16 @@ func Run(t *testing.T, name string, open func(...tensor.Option) (*tensor.Runtime
 // run reports whether all cases were run.
 func run(t *testing.T, r *rig) (all bool) {
 	all = true
-	t.Run("float32", func(t *testing.T) { all = runOf[float32](t, r, false) && all })
-	t.Run("float64", func(t *testing.T) { all = runOf[float64](t, r, false) && all })
-	t.Run("bfloat16", func(t *testing.T) { all = runOf[float32](t, r, true) && all })
+	t.Run("float32", func(t *testing.T) { all = runOf[float32](t, r, 0) && all })
+	t.Run("float64", func(t *testing.T) { all = runOf[float64](t, r, 0) && all })
+	t.Run("bfloat16", func(t *testing.T) { all = runOf[float32](t, r, tensor.BFloat16) && all })
+	t.Run("float16", func(t *testing.T) { all = runOf[float32](t, r, tensor.Float16) && all })
 	return all && *cases == 0 && !t.Failed()
 }
 
-// runOf: in bfloat16 operands are those that it has exactly, and results may be off by what those of
+// runOf: in a narrow dtype operands are those that it has exactly, and results may be off by what those of
 // float32 may be, and then one rounding.
-func runOf[T kernel.Float](t *testing.T, r *rig, half bool) (all bool) {
+func runOf[T kernel.Float](t *testing.T, r *rig, narrow tensor.Dtype) (all bool) {
 	ops, ran := operationsOf[T](), 0
 	n := caseCount(len(ops))
 	for i := range n {
@@ -58,7 +59,7 @@ func runOf[T kernel.Float](t *testing.T, r *rig, half bool) (all bool) {
 		t.Run(fmt.Sprintf("%s/%d", op.name, i), func(t *testing.T) {
 			ran++
 			random := rand.New(rand.NewPCG(seedOf(ops, i%len(ops)), uint64(at)))
-			c := newTrial[T](t, r, random, op.name, half)
+			c := newTrial[T](t, r, random, op.name, narrow)
 			c.class, c.kind = class(at)%classes, numbers(at/int(classes)+at)%kinds
 			c.run(op)
 		})

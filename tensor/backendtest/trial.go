@@ -40,10 +40,10 @@ type trial[T kernel.Float] struct {
 	rand   *rand.Rand
 	kind   numbers
 	class  class
-	widths bool    // tensors are about as large as one to eight vectors
-	half   bool    // tensors are of bfloat16, and T is float32
-	inside float64 // roundings to bfloat16 of what the operation computes on its way, relative to the terms
-	single bool    // the operation computes in float32, as some kernels of GPUs do that work on bfloat16; all others compute in float64
+	widths bool         // tensors are about as large as one to eight vectors
+	narrow tensor.Dtype // of 16 bits, which tensors are of, and T is float32; 0: they are of T
+	inside float64      // roundings to it of what the operation computes on its way, relative to the terms
+	single bool         // the operation computes in float32, as some kernels of GPUs do that work on bfloat16; all others compute in float64
 }
 
 // numbers are what sort of numbers a trial has.
@@ -118,18 +118,19 @@ func (o operation[T]) ofKind(kind numbers) operation[T] {
 
 // runTrial runs one case, which leaves nothing behind.
 func runTrial[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, op operation[T]) {
-	runTrialIn(t, r, rand, op, false)
+	runTrialIn(t, r, rand, op, 0)
 }
 
-func runTrialIn[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, op operation[T], half bool) {
-	c := newTrial[T](t, r, rand, op.name, half)
+func runTrialIn[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, op operation[T], narrow tensor.Dtype) {
+	c := newTrial[T](t, r, rand, op.name, narrow)
 	c.kind = numbers(rand.IntN(int(kinds)))
 	c.run(op)
 }
 
-func newTrial[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, name string, half bool) *trial[T] {
+func newTrial[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, name string, narrow tensor.Dtype) *trial[T] {
 	_, onHost := r.Device().(*host.Device)
-	return &trial[T]{t: r.skipping(t), r: r, rand: rand, half: half, inside: insideHalf[name], single: half && !onHost && singleHalf[name]}
+	return &trial[T]{t: r.skipping(t), r: r, rand: rand, narrow: narrow,
+		inside: insideNarrow[name] * narrow.Epsilon() / 2, single: narrow == tensor.BFloat16 && !onHost && singleHalf[name]}
 }
 
 // run leaves nothing behind.
@@ -231,12 +232,12 @@ func (c *trial[T]) number() T {
 	case tied:
 		return T(c.rand.IntN(5) - 2)
 	case large:
-		return v * 1e30
+		return v * c.large()
 	case tiny:
-		return v * smallest[T]() * 64
+		return v * c.smallest() * 64
 	case special:
 		if c.rand.IntN(3) == 0 {
-			list := specials[T]()
+			list := c.specials()
 			return list[c.rand.IntN(len(list))]
 		}
 	case limits:
@@ -249,7 +250,7 @@ func (c *trial[T]) number() T {
 
 // limit is where arithmetic changes without an overflow.
 func (c *trial[T]) limit() T {
-	list := []T{T(math.NaN()), T(math.Inf(1)), 0, smallest[T](), 5 * smallest[T](), 2 / greatest[T](), 1}
+	list := []T{T(math.NaN()), T(math.Inf(1)), 0, c.smallest(), 5 * c.smallest(), 2 / c.greatest(), 1}
 	return list[c.rand.IntN(len(list))] * T(1-2*c.rand.IntN(2))
 }
 
@@ -270,9 +271,9 @@ func (c *trial[T]) width() int {
 }
 
 // specials are the numbers at which arithmetic changes.
-func specials[T kernel.Float]() []T {
+func (c *trial[T]) specials() []T {
 	inf := T(math.Inf(1))
-	list := []T{T(math.NaN()), inf, 0, smallest[T](), greatest[T](), 1e30, 1, 2 / greatest[T]() * 4, 20, 100, 720}
+	list := []T{T(math.NaN()), inf, 0, c.smallest(), c.greatest(), c.large(), 1, 2 / c.greatest() * 4, 20, 100, 720}
 	for _, v := range slices.Clone(list) {
 		list = append(list, -v)
 	}

@@ -172,13 +172,13 @@ func (w *watcher) download(m device.Range) []byte {
 // complete fails for operations that were not seen in every dtype that they compute in.
 func (w *watcher) complete(t *testing.T) {
 	t.Helper()
-	floats := []backend.Dtype{backend.Float32, backend.Float64, backend.BFloat16}
+	floats := []backend.Dtype{backend.Float32, backend.Float64, backend.BFloat16, backend.Float16}
 	for op := backend.NoOp + 1; op < backend.Ops; op++ {
 		want := floats
 		switch op {
 		case backend.SortIndex:
 			want = []backend.Dtype{backend.Int64}
-		case backend.NormOfNorms:
+		case backend.NormOfNorms, backend.AddNormalize, backend.NormalizeGradOnto: // of 16 bits, their parts are queued
 			want = floats[:2]
 		}
 		for _, d := range want {
