@@ -1,5 +1,5 @@
-// Package float16 has the numbers of IEEE 754's binary16: a sign, 5 bits of exponent, and 10 of fraction. They have about 3.3
-// decimal digits and reach 65504; the least is 2^-24.
+// Package float16 has the numbers of IEEE 754's binary16: a sign, 5 bits of exponent, and 10 of
+// fraction. They have about 3.3 decimal digits and reach 65504; the least is 2^-24.
 package float16
 
 import (
@@ -13,7 +13,8 @@ type float16 uint16
 // Number is a float16, as its bits.
 type Number = float16
 
-// The fields of a Number, and where float32 begins to round to an infinity and to numbers with an exponent.
+// The fields of a Number, and where float32 begins to round to an infinity and to numbers with an
+// exponent.
 const (
 	signBit   = 0x8000
 	infinite  = 0x7c00
@@ -25,8 +26,9 @@ const (
 	rebias    = 127 - 15
 )
 
-// Round is x rounded to the nearest Number, ties to the even one. What is past the largest one by half a step or more becomes
-// infinite, NaN stays NaN with its sign, and subnormal numbers stay (IEEE 754's roundTiesToEven, as PyTorch's c10::Half rounds).
+// Round is x rounded to the nearest Number, ties to the even one. What is past the largest one by
+// half a step or more becomes infinite, NaN stays NaN with its sign, and subnormal numbers stay
+// (IEEE 754's roundTiesToEven, as PyTorch's c10::Half rounds).
 func Round(x float32) Number {
 	b := math.Float32bits(x)
 	sign := Number(b>>16) & signBit

@@ -21,8 +21,9 @@ var narrows = map[tensor.Dtype]narrow{
 	tensor.Float16:  {11, -24, 0x1p16, 1e4},
 }
 
-// insideNarrow are operations that keep what they compute on their way in 16 bits, with how many roundings: an attention its result, which its gradient reads,
-// and a recurrent layer its states and gates, step by step.
+// insideNarrow are operations that keep what they compute on their way in 16 bits, with how many
+// roundings: an attention its result, which its gradient reads, and a recurrent layer its states
+// and gates, step by step.
 var insideNarrow = map[string]float64{"attention": 1, "recurrent": 8, "recurrent gradient": 16}
 
 // round makes data numbers that the narrow dtype has, in a trial of one.
@@ -36,7 +37,8 @@ func (c *trial[T]) round(data []T) {
 	}
 }
 
-// nearest is the nearest number of the narrow dtype, ties to even, by arithmetic: Round works with bits.
+// nearest is the nearest number of the narrow dtype, ties to even, by arithmetic: Round works with
+// bits.
 func (c *trial[T]) nearest(v float64) float64 {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return v
@@ -125,7 +127,8 @@ func converted[D, S any](data []S, f func(S) D) []D {
 	return all
 }
 
-// agreesNarrow is agrees for a result that is rounded to 16 bits behind the tolerance. A loss is not rounded, and so nearer.
+// agreesNarrow is agrees for a result that is rounded to 16 bits behind the tolerance. A loss is
+// not rounded, and so nearer.
 func (c *trial[T]) agreesNarrow(got, want, size float64, tol tolerance) bool {
 	if agrees(float32(got), want, size, tol) {
 		return true
@@ -138,14 +141,16 @@ func (c *trial[T]) agreesNarrow(got, want, size float64, tol tolerance) bool {
 	return low <= got && got <= high
 }
 
-// singleHalf are the operations whose kernels for bfloat16 on GPUs compute exponentials in float32 (bfloat16_rows.cu, bfloat16_elementwise.cu), and showed it.
+// singleHalf are the operations whose kernels for bfloat16 on GPUs compute exponentials in float32
+// (bfloat16_rows.cu, bfloat16_elementwise.cu), and showed it.
 var singleHalf = map[string]bool{"softmax along an axis": true, "cross entropy with options": true, "CrossEntropyGrad": true, "function gradient": true}
 
-// singleTerms are eight roundings of a term to float32, and one more each of an exponential and a logarithm (CUDA's expf is off by two places).
+// singleTerms are eight roundings of a term to float32, and one more each of an exponential and a
+// logarithm (CUDA's expf is off by two places).
 const singleTerms = 10 * 0x1p-24
 
-// underflowed excuses a result for which float32 had too small a number on the way: that is 0 or has few digits, and special numbers are infinite, or up to
-// 1e30 times 100.
+// underflowed excuses a result for which float32 had too small a number on the way: that is 0 or
+// has few digits, and special numbers are infinite, or up to 1e30 times 100.
 func underflowed(got, want float64) bool {
 	if !finite(want) {
 		return math.IsNaN(got)
