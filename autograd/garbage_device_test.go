@@ -2,7 +2,6 @@ package autograd
 
 import (
 	"context"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,7 +10,6 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/null"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
-	"github.com/cistern-ml/cistern/internal/ptxfiles"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -27,9 +25,6 @@ type idleStream struct {
 // openIdle is open on an idleGPU.
 func openIdle(t testing.TB) *bench {
 	t.Helper()
-	if ptxfiles.Tensor == nil {
-		ptxfiles.Tensor = os.DirFS("../tensor/internal/ptx")
-	}
 	below, err := null.New(null.Config{})
 	require.NoError(t, err)
 	s := stacktest.New(t, stacktest.Config{Device: &idleGPU{below}})

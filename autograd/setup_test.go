@@ -3,6 +3,7 @@ package autograd
 import (
 	"context"
 	"errors"
+	"os"
 	"sync/atomic"
 	"testing"
 
@@ -13,11 +14,18 @@ import (
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
+	"github.com/cistern-ml/cistern/internal/ptxfiles"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-func TestMain(m *testing.M) { cisterntest.Main(m) }
+// TestMain gives simulated GPUs their kernels, which builds without tags do not have.
+func TestMain(m *testing.M) {
+	if ptxfiles.Tensor == nil {
+		ptxfiles.Tensor = os.DirFS("../tensor/internal/ptx")
+	}
+	cisterntest.Main(m)
+}
 
 // rounds is how often a test repeats what it does: full times for statistical power, and with
 // -short so often that each of its code paths is still taken.

@@ -149,7 +149,7 @@ func (d Gradients) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tens
 			return nil, nil, nil, err
 		}
 		defer held.release()
-		adds = x.dtype.Wide() == backend.NoDtype && rt.supports(backend.NormalizeGradOnto, onto, nil, nil, dy, x, weight, stats)
+		adds = rt.supports(backend.NormalizeGradOnto, onto, nil, nil, dy, x, weight, stats)
 	} else {
 		onto = nil
 	}

@@ -32,6 +32,9 @@ func (b *Backend) Supports(c *backend.Call) bool {
 	op, d := c.Op, c.Dtype
 	defer func() { c.Op, c.Dtype, c.Narrow = op, d, true }()
 	if base := op.Base(); base != backend.NoOp {
+		if op.Roles()[0] == backend.Update { // it would add what is not rounded
+			return false
+		}
 		if c.Op = base; b.Backend.Supports(c) {
 			return false
 		}
