@@ -6,8 +6,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// AddNormalize returns x + y, which have one shape and dtype, and [Layers.Normalize] of that with its statistics: the bits of [Elementwise.Add] and Normalize, on a GPU
-// in one launch but for 16 bits (fused add and norm). The sum may be in the memory of x or y: see [Donate].
+// AddNormalize returns x + y, which have one shape and dtype, and [Layers.Normalize] of the sum with
+// its statistics. The results have the bits of [Elementwise.Add] and Normalize. On a GPU it is one
+// launch, except in dtypes of 16 bits (fused add and norm). The sum may use the memory of x or y:
+// see [Donate].
 func (l Layers) AddNormalize(ctx context.Context, x, y, weight, bias *Tensor, c NormConfig) (sum, out, stats *Tensor, err error) {
 	rt := l.rt
 	const op = "AddNormalize"
@@ -34,12 +36,10 @@ func (l Layers) AddNormalize(ctx context.Context, x, y, weight, bias *Tensor, c 
 		if sum, err = rt.allocResult(ctx, op, &in, x.shape, x, y); err != nil { // the last that may fail
 			return err
 		}
-		if x.dtype.Wide() == backend.NoDtype { // upcast, the fusion would normalise a sum that is not rounded
-			call := rt.call(backend.AddNormalize, sum, out, stats, x, y, weight, bias)
-			call.Plan = p
-			if done, err := rt.fused(ctx, call); done {
-				return err
-			}
+		call := rt.call(backend.AddNormalize, sum, out, stats, x, y, weight, bias)
+		call.Plan = p
+		if done, err := rt.fused(ctx, call); done {
+			return err
 		}
 		if err := rt.zipTo(ctx, backend.Add, sum, x, y); err != nil {
 			return err

@@ -15,10 +15,13 @@ type family struct {
 	// base is the operation that the runtime queues, with others, for a fusion that a backend does not
 	// support.
 	base string
+	// rounds is set for a fusion whose later parts read what the earlier ones round, so that in a
+	// narrow dtype it is not upcast as a whole.
+	rounds bool
 }
 
-// families is the table of operations. The comments name what a call has beside operands, of package
-// plan: a pointer is Call.Plan, and the others are Call.Params.
+// families is the table of operations. The comments name what a call has beside operands, of
+// package plan: a pointer is Call.Plan, and the others are Call.Params.
 var families = []family{
 	// Elementwise. Parameters of functions are C, and a kernel rounds them to the call's dtype.
 	{name: "Map", operands: "=y x", ops: functions},
@@ -33,16 +36,16 @@ var families = []family{
 	// Elements that move. C[0] is the value of fill and pad.
 	{operands: "=y", ops: "fill"},
 	{operands: "=y x", ops: "convert"},
-	{operands: "+y x", ops: "place"},                                     // *plan.Placement
-	{operands: "=y x", ops: "pad", base: "fill"},                         // plan.Pad
-	{operands: "=y x", ops: "transpose"},                                 // plan.Matrix
-	{operands: "=y x index +fault", ops: "take"},                         // plan.Take
-	{operands: "=order =spare index", ops: "sort index"},                 // plan.Sort
-	{operands: "+dx dy order", ops: "take grad"},                         // plan.TakeGrad
-	{operands: "=dx dy index", ops: "scan grad", base: "take grad"},      // plan.TakeGrad
-	{operands: "+dx dy index", ops: "scan grad onto", base: "take grad"}, // plan.TakeGrad
-	{operands: "=y x index +fault", ops: "gather"},                       // *plan.Gather
-	{operands: "+dx dy index", ops: "gather grad"},                       // *plan.Gather
+	{operands: "+y x", ops: "place"},                                                   // *plan.Placement
+	{operands: "=y x", ops: "pad", base: "fill"},                                       // plan.Pad
+	{operands: "=y x", ops: "transpose"},                                               // plan.Matrix
+	{operands: "=y x index +fault", ops: "take"},                                       // plan.Take
+	{operands: "=order =spare index", ops: "sort index"},                               // plan.Sort
+	{operands: "+dx dy order", ops: "take grad"},                                       // plan.TakeGrad
+	{operands: "=dx dy index", ops: "scan grad", base: "take grad"},                    // plan.TakeGrad
+	{operands: "+dx dy index", ops: "scan grad onto", base: "take grad", rounds: true}, // plan.TakeGrad
+	{operands: "=y x index +fault", ops: "gather"},                                     // *plan.Gather
+	{operands: "+dx dy index", ops: "gather grad"},                                     // *plan.Gather
 
 	// Reductions.
 	{operands: "=y x", ops: "sum"},                                          // *plan.Reduction; C[0] is the divisor
@@ -59,9 +62,9 @@ var families = []family{
 
 	// Normalisation.
 	{operands: "=y =stats x weight? bias?", ops: "normalize"}, // *plan.RowNorm
-	{operands: "=sum =y =stats x other weight? bias?", ops: "add normalize", base: "normalize"},
+	{operands: "=sum =y =stats x other weight? bias?", ops: "add normalize", base: "normalize", rounds: true},
 	{operands: "=dx =dweight? =dbias? dy x weight? stats", ops: "normalize grad"},
-	{operands: "+dx =dweight? =dbias? dy x weight? stats", ops: "normalize grad onto", base: "normalize grad"},
+	{operands: "+dx =dweight? =dbias? dy x weight? stats", ops: "normalize grad onto", base: "normalize grad", rounds: true},
 	{operands: "=dweight? =dbias? dy x stats", ops: "normalize weight grad"},
 	{operands: "=y =stats x weight? bias? mean variance batches?", ops: "batch norm"}, // *plan.BatchNorm
 	{operands: "=y =stats x weight? bias? +mean? +variance? +batches?", ops: "batch norm training"},

@@ -21,7 +21,8 @@ type Backend struct {
 // New makes a backend that does what next does, and more.
 func New(next backend.Backend, env backend.Env) *Backend { return &Backend{next, env} }
 
-// Supports is backend.Backend's. A fusion pays only if its base would be upcast, too.
+// Supports is backend.Backend's. A fusion pays only if its base would be upcast, too, and has other
+// bits than its parts if one of them reads what another one rounds.
 func (b *Backend) Supports(c *backend.Call) bool {
 	if b.Backend.Supports(c) {
 		return true
@@ -32,10 +33,7 @@ func (b *Backend) Supports(c *backend.Call) bool {
 	op, d := c.Op, c.Dtype
 	defer func() { c.Op, c.Dtype, c.Narrow = op, d, true }()
 	if base := op.Base(); base != backend.NoOp {
-		if op.Roles()[0] == backend.Update { // it would add what is not rounded
-			return false
-		}
-		if c.Op = base; b.Backend.Supports(c) {
+		if c.Op = base; op.Rounds() || b.Backend.Supports(c) {
 			return false
 		}
 		c.Op = op

@@ -209,6 +209,14 @@ func TestFusions(t *testing.T) {
 		assert.Equal(t, []any{backend.MatMulMasked, bf, true}, []any{call.Op, call.Dtype, call.Narrow}, "the call is as it was")
 		assert.True(t, b.Supports(masked(f32)))
 	}
+
+	// A fusion of which a part reads what another one rounds is native, or done in parts.
+	r.native = func(x *backend.Call) bool { return x.Dtype == f32 }
+	for _, op := range []backend.Op{backend.AddNormalize, backend.NormalizeGradOnto, backend.ScanGradOnto} {
+		assert.False(t, b.Supports(r.call(op, bf, ref(1, bf), ref(2, bf), ref(3, bf))), op.Name())
+		assert.True(t, b.Supports(r.call(op, f32, ref(1, f32), ref(2, f32), ref(3, f32))), op.Name())
+	}
+	assert.True(t, b.Supports(masked(bf)))
 }
 
 // TestErrors leave nothing behind: neither memory nor a result.
