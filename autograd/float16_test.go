@@ -50,6 +50,39 @@ func TestFloat16TrainsAsFloat32(t *testing.T) {
 	assert.Less(t, half[steps-1], 0.8*half[0], "it learns")
 }
 
+// TestFloat16TrainsMNIST: the MLP of TestMNISTAsPyTorch on real digits, beside float32.
+func TestFloat16TrainsMNIST(t *testing.T) {
+	const batch = 64
+	const steps = 30
+	pixels, labels := mnist(t, "train", steps*batch)
+	b := open(t, 256<<20)
+	run := func(dtype tensor.Dtype) (losses []float64) {
+		in := Init(b.ctx, b.rt, Seed(5), ComputeDtype(dtype))
+		model := b.mlp(tensor.Float32, 784, 512, 512, 10)
+		counterFill[float32](b, model.Parameters())
+		opt := in.SGD(model.Parameters(), SGDConfig{LR: new(0.05), Momentum: 0.9})
+		for step, tape := range in.Steps(steps) {
+			at := step * batch
+			x, err := tensor.FromSlice(b.ctx, b.rt, scaled[float32](pixels[at*784:(at+batch)*784]), batch, 784)
+			require.NoError(t, err)
+			y, err := tensor.Labels(b.ctx, b.rt, labels[at:at+batch], 10)
+			require.NoError(t, err)
+			loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y).Keep()
+			tape.Minimize(loss, opt)
+			losses = append(losses, loss.Item())
+			require.NoError(t, errors.Join(x.Release(), y.Release()))
+		}
+		require.NoError(t, in.Close())
+		return losses
+	}
+	wide, half := run(tensor.Float32), run(tensor.Float16)
+	for i, v := range wide {
+		assert.InEpsilon(t, v, half[i], 0x1p-7, "step %d", i)
+	}
+	t.Logf("losses %.4f to %.4f, in float32 to %.4f", half[0], half[steps-1], wide[steps-1])
+	assert.Less(t, half[steps-1], 0.9*half[0], "it learns")
+}
+
 // TestFloat16Rounds what is brought to a tape, and adds up gradients in float32.
 func TestFloat16Rounds(t *testing.T) {
 	b := open(t, 64<<20)
