@@ -8,26 +8,34 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// How a tape computes in a dtype of 16 bits, called narrow below. Its wide dtype, float32, is what the table of dtypes says. There is no list of
-// operations: what is brought to the tape in float32, parameters and inputs, is rounded there, once, and an operation computes in its operands' dtype.
-// All of them sum in float32, so that none has to be left out (docs/decisions/bfloat16.md). The parameter itself stays float32. It is the master that
-// optimisers update, checkpoints keep and ranks exchange, and none of these knows of the narrow dtype.
+// How a tape computes in a dtype of 16 bits, called narrow below. The table of dtypes gives its wide
+// dtype, float32. There is no list of operations: the tape rounds float32 parameters and inputs
+// once, when it first uses them, and an operation computes in the dtype of its operands. All
+// operations sum in float32, so that none has to be left out (docs/decisions/bfloat16.md). The
+// parameter itself stays float32. Optimisers update it, checkpoints keep it and ranks exchange it,
+// so that none of these handles the narrow dtype.
 //
-// The variable of a parameter has a copy for its value, which lives as any value does: until the backward steps that have saved it have run. Its gradient
-// is narrow while it comes from one operation; a sum, of several uses or tapes, is float32, as its small terms would be lost otherwise.
+// The variable of a parameter has a copy for its value, which lives as any value does: until the
+// backward steps that have saved it have run. Its gradient is narrow while it comes from one
+// operation; a sum, of several uses or tapes, is float32, as its small terms would be lost
+// otherwise.
 
-// SetComputeDtype lets the tape compute in a dtype of 16 bits, such as bfloat16, from now on, or in the dtype of what it is given, which is what
-// tensor.Float32 means and every tape does until then (torch.autocast; a compute dtype as in Keras). Parameters, inputs and leaves of float32 that are
-// brought to the tape are rounded to it, in memory of the tape's: a parameter once, at its first use. Tensors of other dtypes stay as they are. So
-// activations have 16 bits, and take half the memory; sums, statistics and softmax inside of operations are float32, and so are losses.
+// SetComputeDtype lets the tape compute in a dtype of 16 bits, such as bfloat16, from now on, or in
+// the dtype of what it is given, which is what tensor.Float32 means and every tape does until then
+// (torch.autocast; a compute dtype as in Keras). Parameters, inputs and leaves of float32 that are
+// brought to the tape are rounded to it, in memory of the tape's: a parameter once, at its first
+// use. Tensors of other dtypes stay as they are. So activations have 16 bits, and take half the
+// memory; sums, statistics and softmax inside of operations are float32, and so are losses.
 //
-// Parameters stay float32, and optimisers update these (master weights): an update that 16 bits would round away counts. Their gradients are
-// of the compute dtype or, where they are a sum, of several uses of the parameter or several tapes, or are reduced by a [Parallel], float32. bfloat16 has
-// float32's range, so that a loss needs no scaling; in float16 gradients below 2^-25 are 0, and the loss is not scaled either. A step of an optimiser between a forward pass and its backward pass is no [ErrStale]: the gradients
-// are those of the copies.
+// Parameters stay float32, and optimisers update these (master weights): an update that 16 bits
+// would round away counts. Their gradients are of the compute dtype or, where they are a sum, of
+// several uses of the parameter or several tapes, or are reduced by a [Parallel], float32. bfloat16
+// has float32's range, so that a loss needs no scaling; in float16 gradients below 2^-25 are 0, and
+// the loss is not scaled either. A step of an optimiser between a forward pass and its backward
+// pass is no [ErrStale]: the gradients are those of the copies.
 //
-// What is to be float32 is brought to the tape while it computes so, such as the targets of a regression, or is [Tape.Cast]. The tapes of
-// [Initializer.Steps] compute as [ComputeDtype] says.
+// What is to be float32 is brought to the tape while it computes so, such as the targets of a
+// regression, or is [Tape.Cast]. The tapes of [Initializer.Steps] compute as [ComputeDtype] says.
 func (t *Tape) SetComputeDtype(dtype tensor.Dtype) {
 	if err := checkComputeDtype(dtype); err != nil {
 		t.fail("SetComputeDtype", err)
@@ -41,7 +49,8 @@ func (t *Tape) SetComputeDtype(dtype tensor.Dtype) {
 	}
 }
 
-// ComputeDtype is the dtype of 16 bits that the tape computes in, or Float32 if it computes in the dtype of what it is given; see [Tape.SetComputeDtype].
+// ComputeDtype is the dtype of 16 bits that the tape computes in, or Float32 if it computes in the
+// dtype of what it is given; see [Tape.SetComputeDtype].
 func (t *Tape) ComputeDtype() tensor.Dtype {
 	if t != nil && t.compute != 0 {
 		return t.compute
@@ -56,14 +65,14 @@ func checkComputeDtype(dtype tensor.Dtype) error {
 	return fmt.Errorf("%w: a tape can't compute in %v: want a dtype of 16 bits such as bfloat16, or float32 to compute in the dtype of what it is given", tensor.ErrDtype, dtype)
 }
 
-// ComputeDtype lets the tapes of [Initializer.Steps] compute in 16 bits, while parameters are float32: see [Tape.SetComputeDtype], which tapes that the
-// program makes are told by.
+// ComputeDtype lets the tapes of [Initializer.Steps] compute in 16 bits, while parameters are
+// float32: see [Tape.SetComputeDtype], which tapes that the program makes are told by.
 func ComputeDtype(dtype tensor.Dtype) InitOption {
 	return initOption(func(in *Initializer) { in.compute = dtype })
 }
 
-// Cast returns x in another dtype, of floating point, to which it is rounded (torch.Tensor.to); x itself if it has that dtype. The
-// gradient is cast back.
+// Cast returns x in another dtype, of floating point, to which it is rounded (torch.Tensor.to); x
+// itself if it has that dtype. The gradient is cast back.
 func (t *Tape) Cast(x *Variable, dtype tensor.Dtype) *Variable {
 	if !t.begin("Cast", x) {
 		return t.inert()
@@ -89,8 +98,9 @@ func (t *Tape) rounded(x *tensor.Tensor, c memcache.Category) (*tensor.Tensor, e
 	return t.rt.Convert(memcache.WithCategory(t.ctx, c), x, t.compute)
 }
 
-// workingCopy gives the variable of a parameter a copy in the compute dtype, which the tape owns. No frame and no program releases it: the next use of the
-// parameter finds it, until Backward begins.
+// workingCopy gives the variable of a parameter a copy in the compute dtype, which the tape owns.
+// No frame and no program releases it: the next use of the parameter finds it, until Backward
+// begins.
 func (t *Tape) workingCopy(v *Variable) {
 	p := v.param
 	if p.offload != nil {
@@ -121,7 +131,8 @@ func (t *Tape) inOneDtype(v *Variable) error {
 	return nil
 }
 
-// addWide adds the gradient g of a parameter to the one that there is, in the wide dtype, if either is narrow. Then it has taken g over.
+// addWide adds the gradient g of a parameter to the one that there is, in the wide dtype, if either
+// is narrow. Then it has taken g over.
 func (t *Tape) addWide(op string, v *Variable, g *tensor.Tensor) (wide *tensor.Tensor) {
 	if v.param == nil {
 		return g
@@ -155,7 +166,8 @@ func (t *Tape) widened(op string, g *tensor.Tensor) *tensor.Tensor {
 	return wide
 }
 
-// mixed reports whether some of the operands are of a narrow dtype, and another one, or one of the weights, of its wide dtype. nil is neither.
+// mixed reports whether some of the operands are of a narrow dtype, and another one, or one of the
+// weights, of its wide dtype. nil is neither.
 func mixed(operands []*tensor.Tensor, weights ...*tensor.Tensor) bool {
 	of := func(ts []*tensor.Tensor, d tensor.Dtype) bool {
 		return slices.ContainsFunc(ts, func(x *tensor.Tensor) bool { return x != nil && x.Dtype() == d })

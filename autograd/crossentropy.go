@@ -7,16 +7,19 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// CrossEntropy returns the mean softmax cross entropy of logits (n, classes) and labels (n), int32 or int64
-// (torch.nn.functional.cross_entropy). logits may have more dimensions (n, classes, d1, …): then labels is (n, d1, …). Options
-// are [tensor.ReduceSum], [tensor.ReduceNone], [tensor.IgnoreIndex], [tensor.LabelSmoothing] and [tensor.Weight]. labels in
-// the shape and dtype of the logits are probabilities of the classes; those of bfloat16 logits may be float32, and the logits are
-// cast to it.
+// CrossEntropy returns the mean softmax cross entropy of logits (n, classes) and labels (n), int32
+// or int64 (torch.nn.functional.cross_entropy). logits may have more dimensions (n, classes, d1,
+// …): then labels is (n, d1, …). Options are [tensor.ReduceSum], [tensor.ReduceNone],
+// [tensor.IgnoreIndex], [tensor.LabelSmoothing] and [tensor.Weight]. labels in the shape and dtype
+// of the logits are probabilities of the classes; those of bfloat16 logits may be float32, and the
+// logits are cast to it.
 //
-// The backward pass keeps the logits, computes their softmax again, and puts the gradient in their memory if nobody else reads
-// them; where the gradient comes with the loss ([tensor.Gradients.CrossEntropyWithGrad]) it keeps that instead. Rows with the label -100, or another one that IgnoreIndex names, don't count. Another label outside [0, classes) is an
-// error of the next read, which wraps [tensor.ErrLabel]; the gradients of its row are 0. labels and weights are shared like
-// an [Tape.Input].
+// The backward pass keeps the logits, computes their softmax again, and puts the gradient in their
+// memory if nobody else reads them; where the gradient comes with the loss
+// ([tensor.Gradients.CrossEntropyWithGrad]) it keeps that instead. Rows with the label -100, or
+// another one that IgnoreIndex names, don't count. Another label outside [0, classes) is an error
+// of the next read, which wraps [tensor.ErrLabel]; the gradients of its row are 0. labels and
+// weights are shared like an [Tape.Input].
 func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...tensor.LossOption) *Variable {
 	if !t.begin("CrossEntropy", logits) {
 		return t.inert()

@@ -15,8 +15,8 @@ func (t *Tape) IndexSelect(x *Variable, axis int, index *Variable) *Variable {
 	})
 }
 
-// Gather returns the elements that index, int32 or int64, chooses along a dimension of x; see [tensor.Layers.Gather]. The
-// index is a constant.
+// Gather returns the elements that index, int32 or int64, chooses along a dimension of x; see
+// [tensor.Layers.Gather]. The index is a constant.
 func (t *Tape) Gather(x *Variable, axis int, index *Variable) *Variable {
 	var shape tensor.Shape
 	return t.Func("Gather", []*Variable{x, index}, func(c *Call) (*tensor.Tensor, error) {

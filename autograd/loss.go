@@ -7,9 +7,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// MSELoss returns the mean of (x - target)² (torch.nn.functional.mse_loss). Options are [tensor.ReduceSum] and
-// [tensor.ReduceNone]. x and target are broadcast after NumPy's rules, and both may need gradients, here and for L1Loss and
-// HuberLoss. If one of them is float32, those of 16 bits are cast to it, so that a target need not be rounded.
+// MSELoss returns the mean of (x - target)² (torch.nn.functional.mse_loss). Options are
+// [tensor.ReduceSum] and [tensor.ReduceNone]. x and target are broadcast after NumPy's rules, and
+// both may need gradients, here and for L1Loss and HuberLoss. If one of them is float32, those of
+// 16 bits are cast to it, so that a target need not be rounded.
 func (t *Tape) MSELoss(x, target *Variable, options ...tensor.LossOption) *Variable {
 	return t.broadcastLoss("MSELoss", x, target, options, (*tensor.Runtime).MSELoss, (*tensor.Runtime).MSELossGrad)
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/fn"
 )
 
-// MatMul returns the product a b after torch.matmul's rules, of vectors, matrices and batches of matrices;
-// [tensor.TransA] and [tensor.TransB] transpose the matrices of a factor, see [tensor.Layers.MatMul] for the shapes.
+// MatMul returns the product a b after torch.matmul's rules, of vectors, matrices and batches of
+// matrices; [tensor.TransA] and [tensor.TransB] transpose the matrices of a factor, see
+// [tensor.Layers.MatMul] for the shapes.
 func (t *Tape) MatMul(a, b *Variable, options ...tensor.MatMulOption) *Variable {
 	if !t.begin("MatMul", a, b) {
 		return t.inert()

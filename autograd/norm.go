@@ -4,8 +4,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// BatchNorm returns x (n, channels, ...) with each channel normalised, times weight plus bias (channels), either of which may
-// be nil; see [tensor.Layers.BatchNorm]. Whether it trains is c's to say; the layer [BatchNorm] asks the tape.
+// BatchNorm returns x (n, channels, ...) with each channel normalised, times weight plus bias
+// (channels), either of which may be nil; see [tensor.Layers.BatchNorm]. Whether it trains is c's
+// to say; the layer [BatchNorm] asks the tape.
 func (t *Tape) BatchNorm(x, weight, bias *Variable, c tensor.BatchNormConfig) *Variable {
 	var room [3]*Variable
 	inputs := withOptional(append(room[:0], x), weight, bias)

@@ -181,9 +181,9 @@ func (s *optimizerState) optional(i, k int) *tensor.Tensor {
 	return s.state[i][k]
 }
 
-// stepAll is the step of an optimiser: update says what to do with the i-th parameter, in its
-// group's options and with its state. Those that are due among some parameters are updated, or of all for nil, and then the step
-// counts. updates keeps its memory from step to step.
+// stepAll runs a step of an optimiser. update returns the update of the i-th parameter, in its
+// group's options and with its state. Those that are due among some parameters are updated, or of
+// all for nil, and then the step counts. updates keeps its memory from step to step.
 func stepAll[R tensor.Rule](ctx context.Context, s *optimizerState, among []int, updates *[]tensor.Update[R], update func(i int) tensor.Update[R]) (err error) {
 	defer func() { s.abandonShards(err) }()
 	if err := checkContext("Step", ctx); err != nil {

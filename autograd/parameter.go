@@ -80,7 +80,8 @@ func (p *Parameter) called() string {
 	return fmt.Sprintf("parameter %q", p.name)
 }
 
-// NewParameter makes a parameter that owns value, of float32 or float64. Dtypes of 16 bits are what tapes compute in: see [Tape.SetComputeDtype].
+// NewParameter makes a parameter that owns value, of float32 or float64. Dtypes of 16 bits are what
+// tapes compute in: see [Tape.SetComputeDtype].
 func NewParameter(value *tensor.Tensor) (*Parameter, error) {
 	if value.Released() {
 		return nil, fmt.Errorf("autograd: NewParameter: %w: the tensor is nil or was released", ErrInvalid)

@@ -55,7 +55,8 @@ func (t *Tape) AvgPool2d(x *Variable, c tensor.PoolingConfig) *Variable {
 	return t.pool("AvgPool2d", x, c, false)
 }
 
-// AdaptiveAvgPool2d returns averages of x over as many parts as size says; see [tensor.Layers.AdaptiveAvgPool2d].
+// AdaptiveAvgPool2d returns averages of x over as many parts as size says; see
+// [tensor.Layers.AdaptiveAvgPool2d].
 func (t *Tape) AdaptiveAvgPool2d(x *Variable, size ...int) *Variable {
 	size = slices.Clone(size) // the caller may write its list before Backward
 	return t.Func("AdaptiveAvgPool2d", []*Variable{x}, func(*Call) (*tensor.Tensor, error) {

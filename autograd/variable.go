@@ -39,9 +39,9 @@ type Variable struct {
 	users     int    // the program, and the recorded operations that read the value in the backward pass
 }
 
-// Input brings x to the tape as a constant. The tape shares x's memory: x may be released, but its elements
-// must not be overwritten before Backward has returned. A tape that computes in 16 bits has a copy of a float32 x;
-// see [Tape.SetComputeDtype].
+// Input brings x to the tape as a constant. The tape shares x's memory: x may be released, but its
+// elements must not be overwritten before Backward has returned. A tape that computes in 16 bits
+// has a copy of a float32 x; see [Tape.SetComputeDtype].
 func (t *Tape) Input(x *tensor.Tensor) *Variable {
 	if !t.begin("Input") {
 		return t.inert()
@@ -101,9 +101,9 @@ func (t *Tape) Leaf(x *tensor.Tensor) *Variable {
 	return v
 }
 
-// Param brings a parameter to the tape. After Backward its gradient is [Parameter.Grad]; a gradient that was
-// there already is added to. Asking twice gives the same variable. On a tape that computes in 16 bits it is a copy;
-// see [Tape.SetComputeDtype].
+// Param brings a parameter to the tape. After Backward its gradient is [Parameter.Grad]; a gradient
+// that was there already is added to. Asking twice gives the same variable. On a tape that computes
+// in 16 bits it is a copy; see [Tape.SetComputeDtype].
 func (t *Tape) Param(p *Parameter) *Variable {
 	if !t.begin("Param") {
 		return t.inert()

@@ -100,7 +100,8 @@ func (l Layers) SelfAttention(ctx context.Context, qkv, mask *Tensor, heads int,
 	return rt.attend(ctx, op, s, qkv, qkv, qkv, mask)
 }
 
-// SelfAttentionGrad is the gradient of qkv in [Layers.SelfAttention], from that of its result y, dy.
+// SelfAttentionGrad is the gradient of qkv in [Layers.SelfAttention], from that of its result y,
+// dy.
 func (d Gradients) SelfAttentionGrad(ctx context.Context, dy, y, sums, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (*Tensor, error) {
 	rt := d.rt
 	const op = "SelfAttentionGrad"

@@ -13,8 +13,9 @@ import (
 // train.
 type BatchNormConfig struct {
 	Training bool
-	// Mean and Var are the running statistics (channels), of x's dtype, or float32 for 16 bits: both or none. Training updates them in place; without
-	// training they are what x is normalised by.
+	// Mean and Var are the running statistics (channels), of x's dtype, or float32 for 16 bits:
+	// both or none. Training updates them in place; without training they are what x is normalised
+	// by.
 	Mean, Var *Tensor
 	Batches   *Tensor // num_batches_tracked, a scalar of int64, which training counts up; may be nil
 	Momentum  float64 // the batch's share of the new running statistics; 0: 0.1; NaN: they become the mean of all Batches (momentum=None)
@@ -70,9 +71,10 @@ func (c BatchNormConfig) acquire(rt *Runtime, op string, x *Tensor) (operands, e
 	return in.unless(err)
 }
 
-// BatchNorm returns x (n, channels, ...), each channel normalised, times weight plus bias (channels), either of which may be
-// nil (torch.nn.functional.batch_norm), and statistics for [Gradients.BatchNormGrad]. Training takes the mean and the
-// variance of each channel in the batch, and moves the running ones towards them, the variance's unbiased.
+// BatchNorm returns x (n, channels, ...), each channel normalised, times weight plus bias
+// (channels), either of which may be nil (torch.nn.functional.batch_norm), and statistics for
+// [Gradients.BatchNormGrad]. Training takes the mean and the variance of each channel in the batch,
+// and moves the running ones towards them, the variance's unbiased.
 func (l Layers) BatchNorm(ctx context.Context, x, weight, bias *Tensor, c BatchNormConfig) (y, stats *Tensor, err error) {
 	rt := l.rt
 	const op = "BatchNorm"
@@ -103,9 +105,9 @@ func (l Layers) BatchNorm(ctx context.Context, x, weight, bias *Tensor, c BatchN
 	})
 }
 
-// BatchNormGrad returns the gradients of [Layers.BatchNorm] that are wanted, and nil for the others: dy is that of the
-// result, and x, weight, stats and c are as there. That of x goes to dst, which may be dy to work in place, or nil for a new
-// tensor.
+// BatchNormGrad returns the gradients of [Layers.BatchNorm] that are wanted, and nil for the
+// others: dy is that of the result, and x, weight, stats and c are as there. That of x goes to dst,
+// which may be dy to work in place, or nil for a new tensor.
 func (d Gradients) BatchNormGrad(ctx context.Context, dst, dy, x, weight, stats *Tensor, c BatchNormConfig, want NormGrads) (dx, dw, db *Tensor, err error) {
 	rt := d.rt
 	const op = "BatchNormGrad"

@@ -18,9 +18,9 @@ func (e Elementwise) Minimum(ctx context.Context, a, b *Tensor) (*Tensor, error)
 	return e.rt.zip(ctx, backend.Minimum, a, b)
 }
 
-// MaximumGrad is the gradient of a as an operand of [Elementwise.Maximum], in dy's shape, which a and b broadcast to: dy where a
-// is greater, half of it where they are equal, 0 where b is greater. It goes to dst: dy itself to work in place, or nil for a
-// new tensor.
+// MaximumGrad is the gradient of a as an operand of [Elementwise.Maximum], in dy's shape, which a
+// and b broadcast to: dy where a is greater, half of it where they are equal, 0 where b is greater.
+// It goes to dst: dy itself to work in place, or nil for a new tensor.
 func (d Gradients) MaximumGrad(ctx context.Context, dst, dy, a, b *Tensor) (*Tensor, error) {
 	return d.rt.run(ctx, opSpec{op: backend.MaximumGrad, name: "MaximumGrad", infer: onto, to: into, dst: dst}, dy, a, b)
 }

@@ -32,8 +32,8 @@ func (l Layers) ConvTranspose2d(ctx context.Context, x, w, bias *Tensor, c ConvC
 	return l.rt.conv(ctx, "ConvTranspose2d", x, w, bias, c, 2, backend.ConvInputGrad)
 }
 
-// ConvTranspose1d is [Layers.ConvTranspose2d] for x (n, channels, length) and w (channels, outputs/groups, length)
-// (torch.nn.functional.conv_transpose1d).
+// ConvTranspose1d is [Layers.ConvTranspose2d] for x (n, channels, length) and w (channels,
+// outputs/groups, length) (torch.nn.functional.conv_transpose1d).
 func (l Layers) ConvTranspose1d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
 	return l.rt.conv(ctx, "ConvTranspose1d", x, w, bias, c, 1, backend.ConvInputGrad)
 }
@@ -55,8 +55,8 @@ func (rt *Runtime) conv(ctx context.Context, op string, x, w, bias *Tensor, c Co
 	return rt.result(ctx, op, x.dtype, shape, func(y *Tensor) error { return rt.planned(ctx, of, p, y, x, w, bias) })
 }
 
-// ConvInputGrad is the gradient of x, whose shape is given, of [Layers.Conv1d] or [Layers.Conv2d]: dy is that of the
-// result.
+// ConvInputGrad is the gradient of x, whose shape is given, of [Layers.Conv1d] or [Layers.Conv2d]:
+// dy is that of the result.
 func (d Gradients) ConvInputGrad(ctx context.Context, dy, w *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
 	return d.rt.convInputGrad(ctx, "ConvInputGrad", dy, w, shape, c, backend.ConvInputGrad)
 }
@@ -79,8 +79,9 @@ func (rt *Runtime) convInputGrad(ctx context.Context, op string, dy, w *Tensor, 
 	return rt.result(ctx, op, dy.dtype, shape, func(dx *Tensor) error { return rt.planned(ctx, of, p, dx, dy, w, nil) })
 }
 
-// ConvWeightGrad is the gradient of the weights, whose shape is given, of [Layers.Conv1d] or [Layers.Conv2d]: dy is that of
-// the result. That of the bias is dy's sum over all dimensions but that of the channels.
+// ConvWeightGrad is the gradient of the weights, whose shape is given, of [Layers.Conv1d] or
+// [Layers.Conv2d]: dy is that of the result. That of the bias is dy's sum over all dimensions but
+// that of the channels.
 func (d Gradients) ConvWeightGrad(ctx context.Context, dy, x *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
 	return d.rt.convWeightGrad(ctx, "ConvWeightGrad", dy, x, shape, c, false)
 }

@@ -10,20 +10,24 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// CrossEntropy returns the mean over the rows of logits (n, classes) of -log softmax(row)[label], a scalar
-// (torch.nn.functional.cross_entropy). Of logits of 16 bits it is float32, and so are its gradient and the weights. logits may have more dimensions (n, classes, d1, …): then labels is (n, d1, …), int32
-// or int64; logits (classes) have a label without dimensions. Options are [ReduceSum], [ReduceNone], [IgnoreIndex],
-// [LabelSmoothing] and [Weight]; with ReduceNone the result has the shape of labels.
+// CrossEntropy returns the mean over the rows of logits (n, classes) of -log softmax(row)[label], a
+// scalar (torch.nn.functional.cross_entropy). Of logits of 16 bits it is float32, and so are its
+// gradient and the weights. logits may have more dimensions (n, classes, d1, …): then labels is (n,
+// d1, …), int32 or int64; logits (classes) have a label without dimensions. Options are
+// [ReduceSum], [ReduceNone], [IgnoreIndex], [LabelSmoothing] and [Weight]; with ReduceNone the
+// result has the shape of labels.
 //
-// Rows with the label -100, or another one that IgnoreIndex names, don't count; the mean of none is NaN. Another label outside
-// [0, classes) makes the loss NaN; the next read or Synchronize returns the error, which wraps [ErrLabel].
+// Rows with the label -100, or another one that IgnoreIndex names, don't count; the mean of none is
+// NaN. Another label outside [0, classes) makes the loss NaN; the next read or Synchronize returns
+// the error, which wraps [ErrLabel].
 func (l Layers) CrossEntropy(ctx context.Context, logits, labels *Tensor, options ...LossOption) (*Tensor, error) {
 	loss, _, err := l.rt.crossEntropy(ctx, logits, labels, false, options)
 	return loss, err
 }
 
-// CrossEntropyWithGrad is [Layers.CrossEntropy] and, if the device does both in one launch, [Gradients.CrossEntropyGrad] of a loss whose own gradient
-// is 1, in memory of its own; grad is nil otherwise. GPUs do so for a loss of one element, of up to 4,096 rows of up to 256 classes.
+// CrossEntropyWithGrad is [Layers.CrossEntropy] and, if the device does both in one launch,
+// [Gradients.CrossEntropyGrad] of a loss whose own gradient is 1, in memory of its own; grad is nil
+// otherwise. GPUs do so for a loss of one element, of up to 4,096 rows of up to 256 classes.
 func (d Gradients) CrossEntropyWithGrad(ctx context.Context, logits, labels *Tensor, options ...LossOption) (loss, grad *Tensor, err error) {
 	return d.rt.crossEntropy(ctx, logits, labels, true, options)
 }
@@ -81,10 +85,10 @@ func (rt *Runtime) entropyWithGrad(ctx context.Context, e plan.Entropy, loss, lo
 	return grad.orRelease(rt.backend.Do(ctx, call))
 }
 
-// CrossEntropyGrad is the gradient of the logits of [Layers.CrossEntropy] with the same options: of the mean
-// (softmax(row) - onehot(label)) / n, times the scalar dloss; with [ReduceNone] dloss has the shape of labels. It goes to dst,
-// which may be the logits to work in place, or nil for a new tensor. Rows that don't count, and those with a label outside
-// [0, classes), get 0.
+// CrossEntropyGrad is the gradient of the logits of [Layers.CrossEntropy] with the same options: of
+// the mean (softmax(row) - onehot(label)) / n, times the scalar dloss; with [ReduceNone] dloss has
+// the shape of labels. It goes to dst, which may be the logits to work in place, or nil for a new
+// tensor. Rows that don't count, and those with a label outside [0, classes), get 0.
 func (d Gradients) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dloss *Tensor, options ...LossOption) (*Tensor, error) {
 	rt := d.rt
 	const op = "CrossEntropyGrad"

@@ -1,7 +1,8 @@
 // Package tensor is arrays in device memory and the operations on them.
 //
-// A [Runtime] joins a device's cache, a pool of pinned memory and a stream; [Open] makes all of them, [NewRuntime] takes
-// those of the program. Tensors are made on it, and its methods are the operations:
+// A [Runtime] joins a device's cache, a pool of pinned memory and a stream; [Open] makes all of
+// them, [NewRuntime] takes those of the program. Tensors are made on it, and its methods are the
+// operations:
 //
 //	env, err := tensor.Open("host")
 //	defer env.Close()
@@ -10,40 +11,45 @@
 //	y, err := env.MatMul(ctx, x, w)
 //	sums, err := tensor.ToSlice[float32](ctx, y, nil) // waits
 //
-// Arrays are row-major and dense. Operations take float32, float64, bfloat16 or float16, and broadcast
-// after NumPy's rules. Class labels and indices are int32 or int64, masks uint8.
+// Arrays are row-major and dense. Operations take float32, float64, bfloat16 or float16, and
+// broadcast after NumPy's rules. Class labels and indices are int32 or int64, masks uint8.
 //
 // # Streams
 //
 // Every operation is queued on the runtime's stream and returns at once. Only [ToSlice], [Item] and
-// [Runtime.Synchronize] wait. To use a tensor's memory on another stream, order the two with an event and call
-// [Tensor.RecordStream]. To have two streams, have two runtimes; a tensor belongs to one.
+// [Runtime.Synchronize] wait. To use a tensor's memory on another stream, order the two with an
+// event and call [Tensor.RecordStream]. To have two streams, have two runtimes; a tensor belongs to
+// one.
 //
 // # Memory
 //
-// A tensor's memory is a block of the cache. [Tensor.Release] gives it back, and work that is already queued
-// still finds it. [WithLifetime] releases everything that was made with its context and not kept:
+// A tensor's memory is a block of the cache. [Tensor.Release] gives it back, and work that is
+// already queued still finds it. [WithLifetime] releases everything that was made with its context
+// and not kept:
 //
 //	ctx, life := tensor.WithLifetime(ctx)
 //	defer life.Close()
 //
-// Views ([Runtime.Reshape], [Runtime.Rows], [Runtime.Share]) share their memory; it is freed with the last of
-// them. A tensor that is dropped without Release is reclaimed when the garbage collector finds it, or when an
-// allocation fails; [OnLeak] tells where it was made. [Runtime.Close] reports those that are still live.
+// Views ([Runtime.Reshape], [Runtime.Rows], [Runtime.Share]) share their memory; it is freed with
+// the last of them. A tensor that is dropped without Release is reclaimed when the garbage
+// collector finds it, or when an allocation fails; [OnLeak] tells where it was made.
+// [Runtime.Close] reports those that are still live.
 //
-// An [Offloader] moves the memory of tensors that nobody needs for a while to pinned host memory, and back, on copy streams.
+// An [Offloader] moves the memory of tensors that nobody needs for a while to pinned host memory,
+// and back, on copy streams.
 //
 // # Accuracy
 //
-// Additions, products, quotients and square roots are those of IEEE 754. Exponentials and the like, sums, means,
-// softmax and cross entropy are computed in float64 and rounded once; sums are taken in pairs, so that in float64
-// their errors grow with the logarithm of the number of terms. Matrix products add in their own type. NaN and
-// infinities reach every result that depends on them. Results are the same in every run on one machine.
+// Additions, products, quotients and square roots are those of IEEE 754. Exponentials and the like,
+// sums, means, softmax and cross entropy are computed in float64 and rounded once; sums are taken
+// in pairs, so that in float64 their errors grow with the logarithm of the number of terms. Matrix
+// products add in their own type. NaN and infinities reach every result that depends on them.
+// Results are the same in every run on one machine.
 //
 // # Special numbers
 //
-// At NaN, infinities, zeros of both signs and subnormal numbers results are PyTorch's: in float32 and
-// float64, with each level of a processor's instructions, and on GPUs. These differences stay:
+// At NaN, infinities, zeros of both signs and subnormal numbers results are PyTorch's: in float32
+// and float64, with each level of a processor's instructions, and on GPUs. These differences stay:
 //
 //   - A float32 function that is computed in float64 does not overflow on its way: GELUTanh's gradient
 //     at 1e30 is 1, and PyTorch's NaN. For the same reason an infinite gradient times a derivative
@@ -65,13 +71,13 @@
 //
 // # Errors
 //
-// Wrong shapes, dtypes and arguments, released tensors and tensors of another runtime are errors of the call,
-// which changes nothing; see [ErrShape] and the others. What only a kernel can find, a class label out of
-// range, is an error of the next read.
+// Wrong shapes, dtypes and arguments, released tensors and tensors of another runtime are errors of
+// the call, which changes nothing; see [ErrShape] and the others. What only a kernel can find, a
+// class label out of range, is an error of the next read.
 //
 // # Tensors of gorgonia.org/tensor
 //
-// Package tensor/gorgonia gives tensors of gorgonia.org/tensor memory of the cache, and shares memory
-// between them and tensors of this package without a copy. Only programs that import it compile
-// gorgonia's modules.
+// Package tensor/gorgonia gives tensors of gorgonia.org/tensor memory of the cache, and shares
+// memory between them and tensors of this package without a copy. Only programs that import it
+// compile gorgonia's modules.
 package tensor

@@ -17,8 +17,8 @@ func (e Elementwise) Dropout(ctx context.Context, dst, x *Tensor, p float64, see
 	return e.rt.dropout(ctx, "Dropout", dst, x, p, plan.Drop{Seed: seed, Stream: stream}, nil)
 }
 
-// DropoutSeeded is [Elementwise.Dropout] with a seed in device memory: seed is one Int64, whose bits are the seed when the work runs. A graph can have
-// another one at each replay ([Scalars]).
+// DropoutSeeded is [Elementwise.Dropout] with a seed in device memory: seed is one Int64, whose
+// bits are the seed when the work runs. A graph can have another one at each replay ([Scalars]).
 func (e Elementwise) DropoutSeeded(ctx context.Context, dst, x *Tensor, p float64, seed *Tensor, stream uint64) (*Tensor, error) {
 	rt := e.rt
 	const op = "DropoutSeeded"

@@ -55,12 +55,12 @@ func ToBF16(x float32) BF16 { return bfloat16.Round(x) }
 // fraction. Its method Float32 is its number, which float32 has exactly.
 type F16 = float16.Number
 
-// ToF16 is x rounded to the nearest float16, ties to the even one, as c10::Half rounds. NaN stays
-// NaN, and what is 65520 or more becomes infinite.
+// ToF16 returns x rounded to the nearest float16, ties to even. NaN stays NaN, and numbers of 65520
+// and more become infinite.
 func ToF16(x float32) F16 { return float16.Round(x) }
 
-// Element are the Go types of tensor elements. Arithmetic takes float32, float64, BF16 and F16; int32 is for class
-// labels and indices, the others for data on their way in.
+// Element are the Go types of tensor elements. Arithmetic takes float32, float64, BF16 and F16;
+// int32 is for class labels and indices, the others for data on their way in.
 type Element interface {
 	float32 | float64 | BF16 | F16 | int32 | int64 | uint8
 }

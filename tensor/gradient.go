@@ -8,8 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// ReLUBiasGrad is the gradient of both operands of ReLU(x + bias), from its result y (…, n): dx as [Gradients.ApplyGrad] of fn.ReLU, to dst, and db (n), the
-// sums of its rows.
+// ReLUBiasGrad is the gradient of both operands of ReLU(x + bias), from its result y (…, n): dx as
+// [Gradients.ApplyGrad] of fn.ReLU, to dst, and db (n), the sums of its rows.
 func (d Gradients) ReLUBiasGrad(ctx context.Context, dst, dy, y *Tensor) (dx, db *Tensor, err error) {
 	rt := d.rt
 	const op = "ReLUBiasGrad"

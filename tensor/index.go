@@ -31,8 +31,9 @@ func (l Layers) IndexSelect(ctx context.Context, x *Tensor, axis int, index *Ten
 	return rt.take(ctx, "IndexSelect", x, axis, index, shape)
 }
 
-// IndexSelectGrad is the gradient of [Layers.IndexSelect]'s argument, which has the given shape: dy added up at the places
-// that it was taken from. It is the same in every run. An index outside of the dimension adds nothing.
+// IndexSelectGrad is the gradient of [Layers.IndexSelect]'s argument, which has the given shape: dy
+// added up at the places that it was taken from. It is the same in every run. An index outside of
+// the dimension adds nothing.
 func (d Gradients) IndexSelectGrad(ctx context.Context, dy *Tensor, axis int, index *Tensor, shape ...int) (*Tensor, error) {
 	rt := d.rt
 	if err := rt.check("IndexSelectGrad", dy, index); err != nil {
@@ -73,8 +74,9 @@ func (c EmbeddingConfig) padding(op string, rows int) (int, error) {
 	return row, nil
 }
 
-// Embedding returns the rows of weight (rows, n) that index, of any shape, names: of the index's shape and n
-// (torch.nn.functional.embedding). The index is int32 or int64; one outside of the rows is told as by [Layers.IndexSelect].
+// Embedding returns the rows of weight (rows, n) that index, of any shape, names: of the index's
+// shape and n (torch.nn.functional.embedding). The index is int32 or int64; one outside of the rows
+// is told as by [Layers.IndexSelect].
 func (l Layers) Embedding(ctx context.Context, index, weight *Tensor, cfg EmbeddingConfig) (*Tensor, error) {
 	rt := l.rt
 	if err := rt.check("Embedding", index, weight); err != nil {
@@ -148,8 +150,8 @@ func (l Layers) Gather(ctx context.Context, x *Tensor, axis int, index *Tensor) 
 	return rt.choose(ctx, "Gather", x, index, index.shape, backend.Gather, func(c *backend.Call) { c.Plan = g })
 }
 
-// GatherGrad is the gradient of [Layers.Gather]'s argument, which has the given shape: dy added up at the elements that it
-// was chosen from. It is the same in every run.
+// GatherGrad is the gradient of [Layers.Gather]'s argument, which has the given shape: dy added up
+// at the elements that it was chosen from. It is the same in every run.
 func (d Gradients) GatherGrad(ctx context.Context, dy *Tensor, axis int, index *Tensor, shape ...int) (*Tensor, error) {
 	rt := d.rt
 	const op = "GatherGrad"

@@ -11,8 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// EmbeddingGrad is the gradient of the weight of [Layers.Embedding], which has so many rows: dy, of the index's shape and
-// n, added up by row. It is the same in every run.
+// EmbeddingGrad is the gradient of the weight of [Layers.Embedding], which has so many rows: dy, of
+// the index's shape and n, added up by row. It is the same in every run.
 func (d Gradients) EmbeddingGrad(ctx context.Context, dy, index *Tensor, rows int, cfg EmbeddingConfig) (*Tensor, error) {
 	rt := d.rt
 	const op = "EmbeddingGrad"
@@ -23,8 +23,9 @@ func (d Gradients) EmbeddingGrad(ctx context.Context, dy, index *Tensor, rows in
 	return rt.takeGrad(ctx, op, dy, 0, index, shape[:], skip, cfg.ScaleGradByFreq)
 }
 
-// AddEmbeddingGrad adds [Gradients.EmbeddingGrad] to dst (rows, n), of dy's dtype, in place: as the sum of the two tensors, on a GPU with a few places
-// in one launch that takes no memory. dst shares none with dy and index. After an error of the launch dst is undefined.
+// AddEmbeddingGrad adds [Gradients.EmbeddingGrad] to dst (rows, n), of dy's dtype, in place: as the
+// sum of the two tensors, on a GPU with a few places in one launch that takes no memory. dst shares
+// none with dy and index. After an error of the launch dst is undefined.
 func (d Gradients) AddEmbeddingGrad(ctx context.Context, dst, dy, index *Tensor, cfg EmbeddingConfig) error {
 	rt := d.rt
 	const op = "AddEmbeddingGrad"

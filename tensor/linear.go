@@ -9,8 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// Linear returns x wᵀ + bias for every row of x (rows, …, in), of weights (out, in) and a bias (out) (torch.nn.functional.linear):
-// the bits of [Layers.MatMul] with [TransB] and [Elementwise.AddBiasInPlace], on the host in one pass over the memory.
+// Linear returns x wᵀ + bias for every row of x (rows, …, in), of weights (out, in) and a bias
+// (out) (torch.nn.functional.linear): the bits of [Layers.MatMul] with [TransB] and
+// [Elementwise.AddBiasInPlace], on the host in one pass over the memory.
 func (l Layers) Linear(ctx context.Context, x, w, bias *Tensor) (*Tensor, error) {
 	return l.rt.linear(ctx, "Linear", backend.MatMulAddBias, x, w, bias)
 }
@@ -20,8 +21,9 @@ func (l Layers) LinearReLU(ctx context.Context, x, w, bias *Tensor) (*Tensor, er
 	return l.rt.linear(ctx, "LinearReLU", backend.MatMulAddBiasReLU, x, w, bias)
 }
 
-// LinearWeightGrad gives the gradients of the weights and the bias of [Layers.Linear], dyᵀ x (out, in) and the sums of dy's columns (out), from
-// that of its result, dy (rows, …, out), and from x (rows, …, in). db is nil if ofBias is false. On a GPU small ones are one launch.
+// LinearWeightGrad gives the gradients of the weights and the bias of [Layers.Linear], dyᵀ x (out,
+// in) and the sums of dy's columns (out), from that of its result, dy (rows, …, out), and from x
+// (rows, …, in). db is nil if ofBias is false. On a GPU small ones are one launch.
 func (d Gradients) LinearWeightGrad(ctx context.Context, dy, x *Tensor, ofBias bool) (dw, db *Tensor, err error) {
 	rt := d.rt
 	const op = "LinearWeightGrad"
@@ -51,9 +53,13 @@ func (d Gradients) LinearWeightGrad(ctx context.Context, dy, x *Tensor, ofBias b
 	return dw, db, nil
 }
 
-// LinearInputGrad gives the gradient of the input of [Layers.Linear], dy w (rows, …, in), from that of its result, dy (rows, …, out), and the weights (out, in), in new memory, which is the caller's.
-// y is the input itself, if a [Layers.LinearReLU] has made it, from rows of fanIn columns; else it is nil, and fanIn is not looked at. masked reports that dx went through the gradient of that ReLU as
-// well: always on the host, and on a GPU where it is part of the same launch, and the sums of dx are part of [Gradients.LinearWeightGrad]'s. Shapes that don't fit are [ErrShape].
+// LinearInputGrad gives the gradient of the input of [Layers.Linear], dy w (rows, …, in), from that
+// of its result, dy (rows, …, out), and the weights (out, in), in new memory, which is the
+// caller's. y is the input itself, if a [Layers.LinearReLU] has made it, from rows of fanIn
+// columns; else it is nil, and fanIn is not looked at. masked reports that dx went through the
+// gradient of that ReLU as well: always on the host, and on a GPU where it is part of the same
+// launch, and the sums of dx are part of [Gradients.LinearWeightGrad]'s. Shapes that don't fit are
+// [ErrShape].
 func (d Gradients) LinearInputGrad(ctx context.Context, dy, w, y *Tensor, fanIn int) (dx *Tensor, masked bool, err error) {
 	rt := d.rt
 	const op = "LinearInputGrad"

@@ -74,7 +74,8 @@ func (c NormConfig) plan(op string, x Shape, dtype Dtype) (*plan.RowNorm, Shape,
 }
 
 // Normalize returns x, normalised as c says, times weight plus bias, either of which may be nil
-// (torch.nn.functional.layer_norm, group_norm and rms_norm), and statistics for [Gradients.NormalizeGrad].
+// (torch.nn.functional.layer_norm, group_norm and rms_norm), and statistics for
+// [Gradients.NormalizeGrad].
 func (l Layers) Normalize(ctx context.Context, x, weight, bias *Tensor, c NormConfig) (y, stats *Tensor, err error) {
 	rt := l.rt
 	const op = "Normalize"
@@ -111,15 +112,17 @@ func wantShape(op string, shape Shape, ts ...*Tensor) error {
 	return nil
 }
 
-// NormGrads says which gradients of a normalisation are wanted. Onto, if it is not nil, is what that of the input of [Gradients.NormalizeGrad] is added to, in place, of its shape and
-// dtype: on a GPU in the same launch, which takes no memory for it.
+// NormGrads says which gradients of a normalisation are wanted. Onto, if it is not nil, is what
+// that of the input of [Gradients.NormalizeGrad] is added to, in place, of its shape and dtype: on
+// a GPU in the same launch, which takes no memory for it.
 type NormGrads struct {
 	Input, Weight, Bias bool
 	Onto                *Tensor
 }
 
-// NormalizeGrad returns the gradients of [Layers.Normalize] that are wanted, and nil for the others: dy is that of the
-// result, and x, weight, stats and c are as there. dx is want.Onto, if that is given.
+// NormalizeGrad returns the gradients of [Layers.Normalize] that are wanted, and nil for the
+// others: dy is that of the result, and x, weight, stats and c are as there. dx is want.Onto, if
+// that is given.
 func (d Gradients) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tensor, c NormConfig, want NormGrads) (dx, dw, db *Tensor, err error) {
 	rt := d.rt
 	const op = "NormalizeGrad"

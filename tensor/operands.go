@@ -119,7 +119,8 @@ func (t *Tensor) overlaps(b *Tensor) bool {
 	return t.shares(b) && !(t.ptr() == b.ptr() && slices.Equal(t.shape, b.shape))
 }
 
-// shares reports whether a byte belongs to both tensors. Those of FromBlock may share one without a storage.
+// shares reports whether a byte belongs to both tensors. Those of FromBlock may share one without a
+// storage.
 func (t *Tensor) shares(b *Tensor) bool {
 	return t.ptr() < b.ptr()+device.Ptr(b.bytes) && b.ptr() < t.ptr()+device.Ptr(t.bytes)
 }

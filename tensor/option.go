@@ -50,8 +50,9 @@ func AllowTF32() Option {
 	return optionFunc(func(c config) config { c.tf32 = true; return c })
 }
 
-// Backend insists on the kernels that were registered under a name: see package backend. Without this
-// option the newest registered backend that takes the device is asked, and the module's own last.
+// Backend insists on the kernels that were registered under a name: see package backend. Without
+// this option the newest registered backend that takes the device is asked, and the module's own
+// last.
 func Backend(name string) Option {
 	return optionFunc(func(c config) config { c.backend = name; return c })
 }

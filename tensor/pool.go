@@ -86,10 +86,11 @@ func (c PoolingConfig) plan(op string, x Shape) (*plan.Pool, Shape, error) {
 	return p, y, nil
 }
 
-// MaxPool2d returns the greatest element of every window of x (n, channels, height, width), or (channels, height, width)
-// (torch.nn.functional.max_pool2d), and, as int32, where in its channel's plane it is, row by row, which [Gradients.MaxPool2dGrad]
-// takes. Of several it is the first; NaN is greater than everything. A plane has less than 2^31 elements, and no window may lie
-// in the padding alone.
+// MaxPool2d returns the greatest element of every window of x (n, channels, height, width), or
+// (channels, height, width) (torch.nn.functional.max_pool2d), and, as int32, where in its channel's
+// plane it is, row by row, which [Gradients.MaxPool2dGrad] takes. Of several it is the first; NaN
+// is greater than everything. A plane has less than 2^31 elements, and no window may lie in the
+// padding alone.
 func (l Layers) MaxPool2d(ctx context.Context, x *Tensor, c PoolingConfig) (y, indices *Tensor, err error) {
 	rt := l.rt
 	const op = "MaxPool2d"
@@ -126,8 +127,8 @@ func (c PoolingConfig) maxPlan(op string, x Shape) (*plan.Pool, Shape, error) {
 	return p, shape, nil
 }
 
-// MaxPool2dGrad is the gradient of [Layers.MaxPool2d]'s argument, whose shape is given: dy is that of the result, and
-// indices is what MaxPool2d has returned for the same configuration.
+// MaxPool2dGrad is the gradient of [Layers.MaxPool2d]'s argument, whose shape is given: dy is that
+// of the result, and indices is what MaxPool2d has returned for the same configuration.
 func (d Gradients) MaxPool2dGrad(ctx context.Context, dy, indices *Tensor, shape []int, c PoolingConfig) (*Tensor, error) {
 	rt := d.rt
 	const op = "MaxPool2dGrad"

@@ -17,7 +17,8 @@ func (l Layers) AvgPool2d(ctx context.Context, x *Tensor, c PoolingConfig) (*Ten
 	return rt.avgPool(ctx, "AvgPool2d", x, rt.averages(c))
 }
 
-// AvgPool2dGrad is the gradient of [Layers.AvgPool2d]'s argument, whose shape is given: dy is that of the result.
+// AvgPool2dGrad is the gradient of [Layers.AvgPool2d]'s argument, whose shape is given: dy is that
+// of the result.
 func (d Gradients) AvgPool2dGrad(ctx context.Context, dy *Tensor, shape []int, c PoolingConfig) (*Tensor, error) {
 	rt := d.rt
 	return rt.avgPoolGrad(ctx, "AvgPool2dGrad", dy, shape, rt.averages(c))
@@ -42,8 +43,8 @@ func (l Layers) AdaptiveAvgPool2d(ctx context.Context, x *Tensor, size ...int) (
 	return l.rt.avgPool(ctx, "AdaptiveAvgPool2d", x, adaptivePlan(size))
 }
 
-// AdaptiveAvgPool2dGrad is the gradient of [Layers.AdaptiveAvgPool2d]'s argument, whose shape is given: dy is that of the
-// result.
+// AdaptiveAvgPool2dGrad is the gradient of [Layers.AdaptiveAvgPool2d]'s argument, whose shape is
+// given: dy is that of the result.
 func (d Gradients) AdaptiveAvgPool2dGrad(ctx context.Context, dy *Tensor, shape []int, size ...int) (*Tensor, error) {
 	return d.rt.avgPoolGrad(ctx, "AdaptiveAvgPool2dGrad", dy, shape, adaptivePlan(size))
 }

@@ -165,9 +165,10 @@ type RecurrentGrads struct {
 	H0, C0 *Tensor
 }
 
-// RecurrentGrad gives the gradients of [Layers.Recurrent], from those of Y, dy, and of the last state and cell state, dh
-// and dc, which may be nil. What it returns besides Inputs is the caller's. The gradient of the hidden weights is the
-// product of Hidden, transposed, and the states before each step.
+// RecurrentGrad gives the gradients of [Layers.Recurrent], from those of Y, dy, and of the last
+// state and cell state, dh and dc, which may be nil. What it returns besides Inputs is the
+// caller's. The gradient of the hidden weights is the product of Hidden, transposed, and the states
+// before each step.
 func (d Gradients) RecurrentGrad(ctx context.Context, kind RecurrentKind, r Recurrence, w RecurrentWeights, dy, dh, dc *Tensor, reverse bool) (g RecurrentGrads, err error) {
 	rt := d.rt
 	const op = "RecurrentGrad"

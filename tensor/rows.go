@@ -16,12 +16,14 @@ func (r Reductions) LogSoftmax(ctx context.Context, x *Tensor, axis ...int) (*Te
 	return r.rt.runAlong(ctx, opSpec{op: backend.LogSoftmax, name: "LogSoftmax", infer: rows}, axis, x)
 }
 
-// SoftmaxGrad is the gradient of [Reductions.Softmax]'s argument, y * (dy - sum(dy*y)) along the axis.
+// SoftmaxGrad is the gradient of [Reductions.Softmax]'s argument, y * (dy - sum(dy*y)) along the
+// axis.
 func (d Gradients) SoftmaxGrad(ctx context.Context, dy, y *Tensor, axis ...int) (*Tensor, error) {
 	return d.rt.runAlong(ctx, opSpec{op: backend.SoftmaxGrad, name: "SoftmaxGrad", infer: rows}, axis, dy, y)
 }
 
-// LogSoftmaxGrad is the gradient of [Reductions.LogSoftmax]'s argument, dy - exp(y) * sum(dy) along the axis.
+// LogSoftmaxGrad is the gradient of [Reductions.LogSoftmax]'s argument, dy - exp(y) * sum(dy) along
+// the axis.
 func (d Gradients) LogSoftmaxGrad(ctx context.Context, dy, y *Tensor, axis ...int) (*Tensor, error) {
 	return d.rt.runAlong(ctx, opSpec{op: backend.LogSoftmaxGrad, name: "LogSoftmaxGrad", infer: rows}, axis, dy, y)
 }

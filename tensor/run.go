@@ -13,9 +13,9 @@ func (rt *Runtime) run(ctx context.Context, o opSpec, ts ...*Tensor) (*Tensor, e
 	return rt.runAlong(ctx, o, nil, ts...)
 }
 
-// runAlong is the one way of an operation: operands are checked and held, the result's shape and the
-// plan are inferred, the result gets its memory, and the call is queued. dims are the axes, or the
-// shape, that the inference takes; they may be on the caller's stack.
+// runAlong is the one way of an operation: operands are checked and held, the result's shape and
+// the plan are inferred, the result gets its memory, and the call is queued. dims are the axes, or
+// the shape, that the inference takes; they may be on the caller's stack.
 func (rt *Runtime) runAlong(ctx context.Context, o opSpec, dims []int, ts ...*Tensor) (*Tensor, error) {
 	if o.name == "" {
 		o.name = o.op.Name()
@@ -78,8 +78,8 @@ func (rt *Runtime) outcome(ctx context.Context, o *opSpec, in *operands, shape S
 	}
 }
 
-// into runs a kernel whose result goes to dst or, if that is nil, to a new tensor, of the shape and dtype of
-// like. dst may be like, but overlap nothing else that the kernel reads.
+// into runs a kernel whose result goes to dst or, if that is nil, to a new tensor, of the shape and
+// dtype of like. dst may be like, but overlap nothing else that the kernel reads.
 func (rt *Runtime) into(ctx context.Context, op string, dst, like *Tensor, others []*Tensor, run func(out *Tensor) error) (*Tensor, error) {
 	if dst == nil {
 		return rt.result(ctx, op, like.dtype, like.shape, run)
@@ -90,8 +90,8 @@ func (rt *Runtime) into(ctx context.Context, op string, dst, like *Tensor, other
 	return dst, run(dst)
 }
 
-// overwrite checks and marks dst, where an operation writes a result of the shape and dtype of like:
-// it may be like, and overlap nothing else that the operation reads.
+// overwrite checks and marks dst, where an operation writes a result of the shape and dtype of
+// like: it may be like, and overlap nothing else that the operation reads.
 func (rt *Runtime) overwrite(op string, dst, like *Tensor, others ...*Tensor) error {
 	in, err := rt.acquireAlike(op, dst, like)
 	if err != nil {

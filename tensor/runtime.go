@@ -14,13 +14,14 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Runtime is where tensors live and are computed: a cache for their memory, a pool of pinned memory for their
-// way in and out, and the stream on which every operation on them is queued. [Open] makes all of it; [NewRuntime]
-// takes what the program has made.
+// Runtime is where tensors live and are computed: a cache for their memory, a pool of pinned memory
+// for their way in and out, and the stream on which every operation on them is queued. [Open] makes
+// all of it; [NewRuntime] takes what the program has made.
 //
 // Operations are methods of the embedded [Elementwise], [Reductions], [Layers] and [Gradients]. All
-// methods return as soon as the work is queued; only reads ([ToSlice], [Item], Synchronize) wait. They
-// may be called from any goroutine; operations that depend on each other must be called in order.
+// methods return as soon as the work is queued; only reads ([ToSlice], [Item], Synchronize) wait.
+// They may be called from any goroutine; operations that depend on each other must be called in
+// order.
 type Runtime struct {
 	Elementwise
 	Reductions

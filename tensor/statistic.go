@@ -14,7 +14,8 @@ func (r Reductions) Amax(ctx context.Context, x *Tensor, axes ...int) (*Tensor, 
 	return r.rt.runAlong(ctx, opSpec{op: backend.Amax, name: "Amax", infer: reduced}, axes, x)
 }
 
-// AmaxGrad is the gradient of [Reductions.Amax]'s argument: elements that are equal to the greatest share dy.
+// AmaxGrad is the gradient of [Reductions.Amax]'s argument: elements that are equal to the greatest
+// share dy.
 func (d Gradients) AmaxGrad(ctx context.Context, dy, x, y *Tensor, axes ...int) (*Tensor, error) {
 	return d.rt.runAlong(ctx, opSpec{op: backend.AmaxGrad, name: "AmaxGrad", infer: reducedGrad}, axes, dy, x, y)
 }
@@ -24,7 +25,8 @@ func (r Reductions) Max(ctx context.Context, x *Tensor) (*Tensor, error) {
 	return r.rt.run(ctx, opSpec{op: backend.Max, name: "Max", infer: reduced}, x)
 }
 
-// MaxGrad is the gradient of [Reductions.Max]'s argument: that of Amax, but for NaN, which is equal to NaN.
+// MaxGrad is the gradient of [Reductions.Max]'s argument: that of Amax, except that NaN equals
+// NaN.
 func (d Gradients) MaxGrad(ctx context.Context, dy, x, y *Tensor) (*Tensor, error) {
 	return d.rt.run(ctx, opSpec{op: backend.MaxGrad, name: "MaxGrad", infer: reducedGrad}, dy, x, y)
 }

@@ -14,11 +14,12 @@ type Rule interface {
 type Update[R Rule] struct {
 	Rule R
 	P, G *Tensor // the parameter, which is updated in place, and its gradient
-	// State is updated too. The rule says what it holds. All tensors have one shape and dtype, except
-	// that the gradient of a float32 parameter may have 16 bits.
+	// State is the tensors that the rule keeps for the parameter, in the order that the rule
+	// documents. The step updates them in place. All tensors have one shape and dtype, except that
+	// the gradient of a float32 parameter may have 16 bits.
 	State [3]*Tensor
-	// Next returns the rule of each replay if the step is captured. nil: it is Rule every time. The
-	// rule says which of its numbers count.
+	// Next returns the rule of each replay if the step is captured; nil: every replay uses Rule. The
+	// rule's documentation lists the numbers that may change.
 	Next func() R
 }
 

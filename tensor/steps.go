@@ -17,8 +17,8 @@ type stepper interface {
 	name() string // in errors
 	op() backend.Op
 	check() error
-	// momentum returns the momentum and the index of its buffer in the state, or 0 and -1. A buffer is
-	// left alone, and may be nil, if the momentum is 0.
+	// momentum returns the momentum and the index of its buffer in the state, or 0 and -1. A buffer
+	// is left alone, and may be nil, if the momentum is 0.
 	momentum() (momentum float64, buffer int)
 	shared(*plan.Numbers)
 	own(first *float64)

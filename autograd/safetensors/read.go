@@ -138,7 +138,8 @@ func (f *File) Reader(name string) (*io.SectionReader, error) {
 	return io.NewSectionReader(f.r, f.from+t.Begin, t.Bytes), nil
 }
 
-// TensorDtype is the dtype of a tensor that has what t has. Booleans are uint8. What no tensor has is an error that wraps [tensor.ErrDtype].
+// TensorDtype is the dtype of a tensor that has what t has. Booleans are uint8. What no tensor has
+// is an error that wraps [tensor.ErrDtype].
 func (t Info) TensorDtype() (tensor.Dtype, error) {
 	if d, ok := dtypes[t.Dtype]; ok {
 		return d, nil
@@ -146,8 +147,9 @@ func (t Info) TensorDtype() (tensor.Dtype, error) {
 	return 0, fmt.Errorf("safetensors: %q: %w: there are no tensors of %s", t.Name, tensor.ErrDtype, t.Dtype)
 }
 
-// LoadsInto reports whether [File.LoadInto] takes a tensor of dtype d for what t has: of its TensorDtype, and float32 for numbers of 16 bits, which it
-// has exactly. Nothing is rounded while it is read.
+// LoadsInto reports whether [File.LoadInto] takes a tensor of dtype d for what t has: of its
+// TensorDtype, and float32 for numbers of 16 bits, which it has exactly. Nothing is rounded while
+// it is read.
 func (t Info) LoadsInto(d tensor.Dtype) bool {
 	own, err := t.TensorDtype()
 	return err == nil && (d == own || t.widens(d))

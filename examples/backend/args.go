@@ -16,7 +16,8 @@ type args struct {
 	own      []float64 // numbers of an optimiser for one parameter
 }
 
-// operand is row-major elements of a dtype, on a processor of little endian. One that is absent has none.
+// operand is row-major elements of a dtype, on a processor of little endian. One that is absent has
+// none.
 type operand struct {
 	dtype backend.Dtype
 	data  []byte

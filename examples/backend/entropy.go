@@ -36,7 +36,8 @@ func (e entropy) weight(class int) float64 {
 	return e.weights.at(class)
 }
 
-// targets returns how much each class of a row counts, and the sum of that; nil if the row has none.
+// targets returns how much each class of a row counts, and the sum of that; nil if the row has
+// none.
 func (e entropy) targets(row int) (each []float64, all float64) {
 	class := e.class(row)
 	if class < 0 || class == e.Cols {

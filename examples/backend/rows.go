@@ -27,8 +27,8 @@ func eachRow(n int, r plan.Rows, f func(row int, at func(j int) int)) {
 	}
 }
 
-// exps returns the greatest element of a row, and the sum of the exponentials of what the others are
-// below it.
+// exps returns the greatest element of a row, and the sum of the exponentials of what the others
+// are below it.
 func exps(x operand, cols int, at func(j int) int) (top, total float64) {
 	top = math.Inf(-1)
 	for j := range cols {

@@ -28,7 +28,7 @@ const (
 
 // Round is x rounded to the nearest Number, ties to the even one. What is past the largest one by
 // half a step or more becomes infinite, NaN stays NaN with its sign, and subnormal numbers stay
-// (IEEE 754's roundTiesToEven, as PyTorch's c10::Half rounds).
+// (IEEE 754's roundTiesToEven). Of a NaN the upper bits of the payload are kept.
 func Round(x float32) Number {
 	b := math.Float32bits(x)
 	sign := Number(b>>16) & signBit

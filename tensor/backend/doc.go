@@ -6,6 +6,6 @@
 // of what it can do, because [Backend.Supports] answers for a call.
 //
 // A backend may lie in another module: [Register] makes it known, and package backendtest tests it.
-// docs/guide/backend.md tells how to write one, and examples/backend is one. This package is
+// docs/guide/backend.md explains how to write one, and examples/backend is one. This package is
 // experimental: it may change in any release until there is a second backend.
 package backend

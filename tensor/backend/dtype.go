@@ -64,7 +64,7 @@ func (d Dtype) String() string {
 	return dtypes[d].name
 }
 
-// row is d's of the table, or that of NoDtype.
+// row returns d's row of the table, or the row of NoDtype.
 func (d Dtype) row() *dtype {
 	if d >= Dtypes {
 		d = NoDtype

@@ -8,10 +8,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// TestConvolutionsByRuns is of those that a GPU does by runs, of several tiles of places and of channels in each direction, and of more
-// channels than one part of a sum takes; among the weights' gradients are some of one tile a part and of several.
-// The host has no runs: with -short it has fewer images, channels and places, still more than a
-// panel of each.
+// TestConvolutionsByRuns is of those that a GPU does by runs, of several tiles of places and of
+// channels in each direction, and of more channels than one part of a sum takes; among the weights'
+// gradients are some of one tile a part and of several. The host has no runs: with -short it has
+// fewer images, channels and places, still more than a panel of each.
 func TestConvolutionsByRuns(t *testing.T) {
 	r := newRig(t, 1<<30)
 	for i, v := range []reference.Conv{

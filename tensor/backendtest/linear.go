@@ -78,7 +78,8 @@ func weightGradTrial[T kernel.Float](c *trial[T]) {
 	x.unchanged("LinearWeightGrad")
 }
 
-// inputGradTrial: of an input that ReLU has made, what is not above 0 lets no gradient through, if it is masked.
+// inputGradTrial: of an input that ReLU has made, what is not above 0 lets no gradient through, if
+// it is masked.
 func inputGradTrial[T kernel.Float](c *trial[T]) {
 	if c.kind == special {
 		c.kind = ordinary

@@ -10,7 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/gpuop"
 )
 
-// TestOwnProductsAgainstReference runs products of all sizes by the kernels of each tiling, with the inner dimension cut into one to five parts.
+// TestOwnProductsAgainstReference runs products of all sizes by the kernels of each tiling, with
+// the inner dimension cut into one to five parts.
 func TestOwnProductsAgainstReference(t *testing.T) {
 	r := newRig(t, 1<<30)
 	random := rand.New(rand.NewPCG(7, 0))

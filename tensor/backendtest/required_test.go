@@ -21,8 +21,8 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.errors = append(r.errors, fmt.Sprintf(format, args...))
 }
 
-// TestWhatABackendLacks: a trial ends as skipped unless the operation is required, and each required
-// operation must have run.
+// TestWhatABackendLacks: a trial ends as skipped unless the operation is required, and each
+// required operation must have run.
 func TestWhatABackendLacks(t *testing.T) {
 	to := &recorder{TB: t}
 	w := &watcher{done: map[backend.Op]map[backend.Dtype]bool{}}

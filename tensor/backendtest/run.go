@@ -17,10 +17,11 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// Run compares the operations of the backend that is registered under the name with plain Go code in
-// float64: in float32, float64, bfloat16 and float16, for each class of shapes and kind of numbers; with
-// -short for one kind of each class. It checks that operations read and write only what the table of
-// package backend says. open makes a runtime with the options, and the test closes it.
+// Run compares the operations of the backend that is registered under the name with plain Go code
+// in float64: in float32, float64, bfloat16 and float16, for each class of shapes and kind of
+// numbers; with -short for one kind of each class. It checks that operations read and write only
+// what the table of package backend says. open makes a runtime with the options, and the test
+// closes it.
 //
 // An operation that the backend does not support is skipped, unless [Required] has it. A case is
 // named by its dtype, operation and number, so that one that fails can be run alone:
@@ -49,8 +50,8 @@ func run(t *testing.T, r *rig) (all bool) {
 	return whole == 4 && *cases == 0 && !t.Failed()
 }
 
-// runOf returns 1 if all cases were run. In a narrow dtype operands are those that it has exactly, and results may be off by what those of
-// float32 may be, and then one rounding.
+// runOf returns 1 if all cases were run. In a narrow dtype operands are those that it has exactly,
+// and results may be off by what those of float32 may be, and then one rounding.
 func runOf[T kernel.Float](t *testing.T, r *rig, narrow tensor.Dtype) (whole int) {
 	ops, ran := operationsOf[T](), 0
 	n := caseCount(len(ops))
@@ -80,7 +81,8 @@ type skipper struct {
 // missing is an operation that the backend does not support.
 type missing backend.Op
 
-// attempt runs a part of a trial, and goes on behind it if the backend does not support an operation.
+// attempt runs a part of a trial, and goes on behind it if the backend does not support an
+// operation.
 func (c *trial[T]) attempt(f func()) (op backend.Op) {
 	defer func() {
 		switch v := recover().(type) {

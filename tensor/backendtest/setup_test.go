@@ -55,8 +55,8 @@ func (r *rig) scoped() *rig {
 	return r
 }
 
-// TestEveryOperation compares each operation of the module's own backends with package reference, on
-// the device that the tests run on.
+// TestEveryOperation compares each operation of the module's own backends with package reference,
+// on the device that the tests run on.
 func TestEveryOperation(t *testing.T) {
 	r := newWatched(t, 1<<30)
 	if run(t, r) {

@@ -29,7 +29,7 @@ func (e *DeviceEngine) FromTensor(t *tensor.Tensor) (*gtensor.Dense, error) {
 		if err != nil {
 			return nil, err
 		}
-		d := e.tensorAt(uintptr(start(t)), libraryDtype(t.Dtype()), gtensor.Shape(t.Shape()))
+		d := e.tensorAt(uintptr(start(t)), gorgoniaDtype(t.Dtype()), gtensor.Shape(t.Shape()))
 		if !e.share(hold, d) {
 			e.park(hold.Release())
 		}

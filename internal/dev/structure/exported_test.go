@@ -76,7 +76,8 @@ func countExported(path string, pkg *types.Package, counts map[string]int) {
 	}
 }
 
-// promotedFromExported reports whether an exported type of the package has the method and declares it.
+// promotedFromExported reports whether an exported type of the package has the method and declares
+// it.
 func promotedFromExported(pkg *types.Package, m *types.Selection) bool {
 	if len(m.Index()) == 1 {
 		return false

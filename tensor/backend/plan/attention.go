@@ -1,7 +1,7 @@
 package plan
 
-// Layout is where an array of matrices lies, in elements: from At on, with the strides of the
-// batch, and Row between two rows.
+// Layout is the place of an array of matrices, in elements: it starts at At, has the strides Batch,
+// and Row elements between two rows.
 type Layout struct {
 	Batch   []int
 	Row, At int
@@ -14,8 +14,9 @@ const (
 	BoolMask  // is 0 where a key is not seen
 )
 
-// Attention is the plan of attentions for every element of Dims. The queries are (L, E), keys (S, E), values (S, V), the
-// result (L, V), and the mask (L, S). The sums and the mask's gradient follow each other in memory.
+// Attention is the plan of attentions for every element of Dims. The queries are (L, E), keys (S,
+// E), values (S, V), the result (L, V), and the mask (L, S). The sums and the mask's gradient
+// follow each other in memory.
 type Attention struct {
 	Dims                                         []int
 	L, S, E, V                                   int
@@ -30,7 +31,7 @@ type Attention struct {
 // Count is the number of elements of the batch.
 func (p *Attention) Count() int { return (&Placement{Dims: p.Dims}).Count() }
 
-// Start is where an element of the batch starts.
+// Start returns the offset of batch element z.
 func (p *Attention) Start(z int, l Layout) (from int) {
 	for i := len(p.Dims) - 1; i >= 0; i-- {
 		from += z % p.Dims[i] * l.Batch[i]

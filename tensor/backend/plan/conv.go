@@ -1,8 +1,9 @@
 package plan
 
-// Conv is the plan of a convolution of two dimensions; one with one dimension has a height of 1. Arrays are row-major:
-// x [N, Groups, C, In...], the weights [Groups, K, C, Window...], y [N, Groups, K, Out...]. The pairs are height and width.
-// Element (p, q) of y sees those of x at p*Stride - Pad + r*Dilation.
+// Conv is the plan of a convolution of two dimensions; one with one dimension has a height of 1.
+// Arrays are row-major: x [N, Groups, C, In...], the weights [Groups, K, C, Window...], y [N,
+// Groups, K, Out...]. The pairs are height and width. Element (p, q) of y sees those of x at
+// p*Stride - Pad + r*Dilation.
 type Conv struct {
 	N, Groups, C, K               int // C and K are the channels of one group of x and y
 	In, Out                       [2]int

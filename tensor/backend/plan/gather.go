@@ -1,8 +1,7 @@
 package plan
 
-// Fault is what a kernel found wrong in the data it was given. It lives in device memory, next to the data,
-// so that finding it costs the host nothing until the host reads a result anyway. Only the first fault is
-// kept.
+// Fault is a wrong label or index that a kernel found. It lies in device memory, and the next read
+// of a tensor returns it as an error. Only the first fault is kept.
 type Fault struct {
 	Code       int32 // 0: none
 	Row        int32
@@ -15,15 +14,16 @@ const (
 	FaultIndex = 2 // an index outside [0, Limit); Row is its place
 )
 
-// Gather says how elements of x are chosen along one dimension: column c of the index starts at Dst of its place in
-// Columns, has Length elements IndexStride apart, and chooses from the Rows elements XStride apart that start at Src in x.
+// Gather is the plan of a choice of elements of x along one dimension. Column c of the index starts
+// at Dst of Columns and has Length elements, IndexStride apart. It chooses from the Rows elements of
+// x, XStride apart, that start at Src of Columns.
 type Gather struct {
 	Columns                            *Placement
 	Length, IndexStride, Rows, XStride int
 }
 
-// Place is where element i of all is in the index, and the start of its column in x. Neighbours are neighbours in the
-// index.
+// Place returns the offset of element i in the index, and the offset in x of its column. Neighbours
+// are neighbours in the index.
 func (g *Gather) Place(i int) (at, x int) {
 	columns := g.Columns.Count()
 	c, j := i%columns, i/columns

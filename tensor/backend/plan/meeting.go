@@ -1,13 +1,14 @@
 package plan
 
-// Meeting says how several arrays meet elementwise after NumPy's rules. Neighbouring dimensions that walk alike in all of
-// them are merged.
+// Meeting maps the elements of a result to those of several arrays that broadcast after NumPy's
+// rules. Neighbouring dimensions that have matching strides in all arrays are merged.
 type Meeting struct {
 	Dims    []int   // of the result, outermost first
 	Strides [][]int // of each array, in elements; 0 where the array repeats
 }
 
-// NewMeeting plans how arrays of the given shapes are read as if they had the shape out, which they broadcast to.
+// NewMeeting plans how arrays of the given shapes are read as if they had the shape out, which they
+// broadcast to.
 func NewMeeting(out []int, shapes ...[]int) *Meeting {
 	all := make([][]int, len(shapes))
 	for k, s := range shapes {
@@ -44,7 +45,7 @@ func meet(shape []int, all ...[]int) *Meeting {
 	return p
 }
 
-// At is where the i-th element of the result, in row-major order, lies in array k.
+// At returns the offset in array k of element i of the result, in row-major order.
 func (p *Meeting) At(k, i int) (offset int) {
 	for d := len(p.Dims) - 1; d >= 0; d-- {
 		offset += i % p.Dims[d] * p.Strides[k][d]

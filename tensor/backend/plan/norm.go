@@ -1,8 +1,8 @@
 package plan
 
-// RowNorm is the plan of a normalisation of rows: N times Groups rows of Per times Inner elements. Element (i, j) of a row of
-// group g has weight g*Per + i. A layer norm has one group and an Inner of 1; the rows of a group norm are channels and
-// their pixels.
+// RowNorm is the plan of a normalisation of rows: N times Groups rows of Per times Inner elements.
+// Element (i, j) of a row of group g has weight g*Per + i. A layer norm has one group and an Inner
+// of 1; the rows of a group norm are channels and their pixels.
 type RowNorm struct {
 	N, Groups, Per, Inner int
 	Eps                   float64
@@ -26,5 +26,5 @@ type BatchNorm struct {
 // Count is the number of elements of a channel.
 func (p *BatchNorm) Count() int { return p.N * p.Inner }
 
-// Channel is where the elements of a channel of image n begin.
+// Channel returns the offset of the first element of channel c of image n.
 func (p *BatchNorm) Channel(n, c int) int { return (n*p.C + c) * p.Inner }

@@ -1,6 +1,6 @@
-// Package plan holds what operations need beside their operands: plans, which a runtime remembers
-// and nobody changes, and small parameters. The table in ../families.go says which operation has
-// which. The package is experimental.
+// Package plan holds what operations need beside their operands: plans and small parameters. A
+// runtime caches plans, so that they must not be changed. The table in ../families.go lists the plan
+// or the parameters of each operation. The package is experimental.
 package plan
 
 // Matrix is the size of a matrix.
@@ -15,41 +15,40 @@ type Product struct {
 	TransA, TransB bool
 }
 
-// Drop is how dropout chooses: an element with a random number below Below becomes 0, others are
-// multiplied by Scale. The numbers are those of a seed and a stream.
+// Drop is the parameters of dropout: an element with a random number below Below becomes 0, and the
+// others are multiplied by Scale. Seed and Stream determine the random numbers.
 type Drop struct {
 	Seed, Stream, Below uint64
 	Scale               float64
 }
 
-// Pad says where a row of Length elements lies in a longer one of Row elements: from Start on.
+// Pad places a row of Length elements in a longer row of Row elements, from Start on.
 type Pad struct{ Row, Start, Length int }
 
-// Take says how rows are taken from an array (Outer, Rows, Inner) by Count indices.
+// Take selects rows of an array (Outer, Rows, Inner) by Count indices.
 type Take struct{ Outer, Rows, Count, Inner int }
 
-// TakeGrad is Take backwards: the row Skip gets nothing, and Mean divides by how often a row was
-// taken.
+// TakeGrad is the gradient of Take: the row Skip gets none, and Mean divides by the number of times
+// that a row was taken.
 type TakeGrad struct {
 	Take
 	Skip int
 	Mean bool
 }
 
-// Sort says how indices are sorted: those of the row Skip, and those outside of [0, Rows), come
-// last.
+// Sort sorts indices. Indices of the row Skip, and indices outside of [0, Rows), come last.
 type Sort struct{ Rows, Skip int }
 
-// Loss are the parameters of a loss. Each: the result is a number per element, not their sum.
-// OfTarget: the gradient is that of the targets, not of the input.
+// Loss is the parameters of a loss. With Each the result is a number per element instead of the sum.
+// With OfTarget the gradient is with respect to the targets instead of the input.
 type Loss struct{ Each, OfTarget bool }
 
-// Cell is a step of a recurrent layer: of states of Size numbers. First says that no gradient of
-// the cell state comes from a later step.
+// Cell is a step of a recurrent layer whose states have Size numbers. With First no gradient of the
+// cell state comes from a later step.
 type Cell struct {
 	Size  int
 	First bool
 }
 
-// NormTotal says how many numbers the norm of each tensor has left.
+// NormTotal is the number of partial results that the norm of each tensor has written.
 type NormTotal struct{ Each int }

@@ -2,16 +2,16 @@ package plan
 
 import "slices"
 
-// Placement says how elements move between two arrays of any strides: a loop over dims, outermost first, at whose every
-// step one element goes from an offset of the source to one of the destination. Dimensions that walk alike in both are
+// Placement is the plan of a copy between two arrays of any strides: a loop over Dims, outermost
+// first. Each step copies one element. Dimensions that have matching strides in both arrays are
 // merged, so that a copy of consecutive elements is one dimension.
 type Placement struct {
 	Dims     []int
 	Dst, Src []int // strides in elements
 }
 
-// NewPlacement plans the copy of an array of the given shape. The strides are those of the two arrays, one for each
-// dimension.
+// NewPlacement plans the copy of an array of the given shape. The strides are those of the two
+// arrays, one for each dimension.
 func NewPlacement(shape, dst, src []int) *Placement {
 	m := meet(shape, dst, src)
 	return &Placement{m.Dims, m.Strides[0], m.Strides[1]}
@@ -32,7 +32,7 @@ func AppendStrides(to, shape []int) []int {
 	return to
 }
 
-// Row is the length of a row (the innermost dimension), and the strides in dst and src.
+// Row returns the length of a row, which is the innermost dimension, and its strides in dst and src.
 func (p *Placement) Row() (n, dst, src int) {
 	last := len(p.Dims) - 1
 	if last < 0 {
@@ -41,7 +41,8 @@ func (p *Placement) Row() (n, dst, src int) {
 	return p.Dims[last], p.Dst[last], p.Src[last]
 }
 
-// Offsets is where a row (everything but the innermost dimension) starts in dst and src.
+// Offsets returns the offsets in dst and src at which a row starts. Rows are numbered in row-major
+// order.
 func (p *Placement) Offsets(row int) (dst, src int) { return p.walk(row, len(p.Dims)-1) }
 
 // Count is the number of elements.
@@ -53,10 +54,10 @@ func (p *Placement) Count() int {
 	return n
 }
 
-// At is where an element is in dst and src.
+// At returns the offsets of element i, in row-major order, in dst and src.
 func (p *Placement) At(i int) (dst, src int) { return p.walk(i, len(p.Dims)) }
 
-// walk is where the i-th step of a loop over the first n dimensions is.
+// walk returns the offsets of a step of the loop over the first n dimensions.
 func (p *Placement) walk(row, n int) (dst, src int) {
 	for i := n - 1; i >= 0; i-- {
 		j := row % p.Dims[i]
@@ -67,9 +68,9 @@ func (p *Placement) walk(row, n int) (dst, src int) {
 	return dst, src
 }
 
-// Broadcast says how two arrays meet elementwise after NumPy's rules: which element of each belongs to an
-// element of the result. It is a Placement, in which equal shapes are one dimension and a row bias is two; its strides
-// are those of the two arrays, 0 where an array repeats.
+// Broadcast maps the elements of a result to those of two arrays that broadcast after NumPy's rules.
+// It is a Placement: Dst is the strides of the first array and Src of the second, 0 where an array
+// repeats. Equal shapes are one dimension, and a row bias is two.
 type Broadcast = Placement
 
 // NewBroadcast plans the broadcast of shapes a and b to out, which must be their broadcast shape.
@@ -77,7 +78,8 @@ func NewBroadcast(out, a, b []int) *Broadcast {
 	return NewPlacement(out, stretched(out, a), stretched(out, b))
 }
 
-// stretched is the strides with which an array of the given shape is read as if it had the shape out.
+// stretched is the strides with which an array of the given shape is read as if it had the shape
+// out.
 func stretched(out, shape []int) []int {
 	strides := make([]int, len(out))
 	lead, n := len(out)-len(shape), 1

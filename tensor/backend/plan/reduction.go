@@ -1,10 +1,12 @@
 package plan
 
-// Dim is a dimension of an array: its size, and the distance in elements between neighbours along it.
+// Dim is a dimension of an array: its size, and the distance in elements between neighbours along
+// it.
 type Dim struct{ Size, Stride int }
 
-// Reduction says which dimensions of an array a sum runs over, as two lists of dimensions, each outermost first. Neighbouring
-// dimensions of one sort are merged, so that kept and summed ones alternate.
+// Reduction is the plan of a sum over some dimensions of an array: the dimensions that are kept and
+// those that are summed, each outermost first. Neighbouring dimensions of one sort are merged, so
+// that kept and summed dimensions alternate.
 type Reduction struct {
 	Kept, Summed []Dim
 	InnerSummed  bool // the innermost dimension is summed
@@ -12,8 +14,8 @@ type Reduction struct {
 	room [2][2]Dim // of the lists, if it is enough
 }
 
-// NewReduction plans the sum of an array of shape in to an array of shape out, which in is a broadcast of:
-// the dimensions that out lacks in front, or where it has 1, are summed.
+// NewReduction plans the sum of an array of shape in to an array of shape out, which in is a
+// broadcast of: the dimensions that out lacks in front, or where it has 1, are summed.
 func NewReduction(in, out []int) *Reduction {
 	p := &Reduction{}
 	p.Kept, p.Summed = p.room[0][:0], p.room[1][:0]
@@ -43,7 +45,8 @@ func NewReduction(in, out []int) *Reduction {
 	return p
 }
 
-// Offset is where the i-th combination of indices of dims, in row-major order, lies in the array.
+// Offset returns the offset in the array of the i-th combination of indices of dims, in row-major
+// order.
 func Offset(dims []Dim, i int) (offset int) {
 	for d := len(dims) - 1; d >= 0; d-- {
 		offset += i % dims[d].Size * dims[d].Stride

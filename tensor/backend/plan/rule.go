@@ -2,14 +2,14 @@ package plan
 
 import "unsafe"
 
-// Numbers is room for the numbers that parameters share.
+// Numbers holds the numbers that all parameters of a step share, as a struct such as [AdamShared].
 type Numbers [8]float64
 
-// NumbersOf is the numbers that begin there, as a rule's struct.
+// NumbersOf returns the numbers that begin at first as a rule's struct.
 func NumbersOf[N any](first *float64) *N { return (*N)(unsafe.Pointer(first)) }
 
-// The numbers of the rules. Sign is -1 for gradients that count with the other sign; Decay is what
-// joins the gradient of the parameter.
+// The numbers of the rules. Sign is -1 if the step maximizes and multiplies gradients. Decay times
+// the parameter is added to its gradient.
 type (
 	SGDShared struct{ Keep, Decay, Sign, Nesterov float64 } // Keep is 1 - dampening; Nesterov is 0 or 1
 	SGDOwn    struct{ Rate, Momentum, First float64 }       // First is not 0 if the momentum holds nothing yet

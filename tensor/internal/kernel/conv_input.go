@@ -6,8 +6,9 @@ import "github.com/cistern-ml/cistern/tensor/backend/plan"
 // they are others for elements beside each other, but the same for elements a stride apart, but for their place: so each phase
 // of the stride is a correlation of its own, with the taps that fall on it.
 
-// phaseOf is what element phase + i*stride of a dimension of x sees of dy's: with taps first, first+every... it was seen by
-// elements i+start, i+start+apart... There are count of them, and there may be none.
+// phaseOf is what element phase + i*stride of a dimension of x sees of dy's: with taps first,
+// first+every... it was seen by elements i+start, i+start+apart... There are count of them, and
+// there may be none.
 func phaseOf(p *plan.Conv, d, phase int) (first, every, count, start, apart int) {
 	stride, dilation := p.Stride[d], p.Dilation[d]
 	common := commonDivisor(stride, dilation)

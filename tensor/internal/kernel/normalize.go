@@ -127,8 +127,8 @@ func NormalizeWeightGrad[T Float](p *plan.RowNorm, dw, db, dy, x []T, stats []fl
 	})
 }
 
-// eachWeight calls f for the weights [from, to) and each of the rows n in [lo, hi) of their groups: with the row, the weight,
-// and where the elements that have it begin.
+// eachWeight calls f for the weights [from, to) and each of the rows n in [lo, hi) of their groups:
+// with the row, the weight, and where the elements that have it begin.
 func eachWeight(p *plan.RowNorm, from, to, lo, hi int, f func(r, k, at int)) {
 	for n := lo; n < hi; n++ {
 		for k := from; k < to; k++ {
