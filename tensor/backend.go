@@ -12,11 +12,16 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/gpuop"
 	"github.com/cistern-ml/cistern/tensor/internal/hostop"
 	"github.com/cistern-ml/cistern/tensor/internal/upcast"
+	"github.com/cistern-ml/cistern/tensor/internal/watch"
 )
 
 func init() {
 	backend.Register("host", openHost)
 	backend.Register("ptx", openPTX)
+	watch.Backend = func(runtime any, wrap func(backend.Backend) backend.Backend) {
+		rt := runtime.(*Runtime)
+		rt.backend = wrap(rt.backend)
+	}
 }
 
 // openHost opens the backend of devices whose memory the host can touch.

@@ -15,9 +15,7 @@ import (
 )
 
 func TestBackend(t *testing.T) {
-	backendtest.Run(t, "toy", func(options ...tensor.Option) (*tensor.Runtime, error) {
-		return tensor.Open("host", options...)
-	})
+	backendtest.Run(t, func() (*tensor.Runtime, error) { return tensor.Open("host", tensor.Backend("toy")) })
 }
 
 // TestNewest: a registered backend takes the device before the module's own.

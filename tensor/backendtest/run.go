@@ -17,11 +17,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// Run compares the operations of the backend that is registered under the name with plain Go code
-// in float64: in float32, float64, bfloat16 and float16, for each class of shapes and kind of
-// numbers; with -short for one kind of each class. It checks that operations read and write only
-// what the table of package backend says. open makes a runtime with the options, and the test
-// closes it.
+// Run compares the operations of the runtime that open returns with plain Go code in float64: in
+// float32, float64, bfloat16 and float16, for each class of shapes and kind of numbers; with -short
+// for one kind of each class. It checks that operations read and write only the operands that the
+// table of package backend lists for it. Run owns the runtime, and closes it.
 //
 // An operation that the backend does not support is skipped, unless [Required] has it. A case is
 // named by its dtype, operation and number, so that one that fails can be run alone:
@@ -29,8 +28,10 @@ import (
 //	go test -run 'TestBackend/float32/Softmax/1236$' -backendtest.cases 2000
 //
 // With -short there are fewer cases, and the largest are smaller: then -short must be given, too.
-func Run(t *testing.T, name string, open func(...tensor.Option) (*tensor.Runtime, error)) {
-	rt, w := watch(t, name, open)
+func Run(t *testing.T, open func() (*tensor.Runtime, error)) {
+	rt, err := open()
+	require.NoError(t, err)
+	w := watched(t, rt)
 	t.Cleanup(func() { require.NoError(t, rt.Close()) })
 	if run(t, &rig{Runtime: rt, t: t, ctx: context.Background(), w: w}) {
 		w.supportsRequired(t)

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/tensor"
@@ -22,29 +21,11 @@ func newRig(t testing.TB, capacity int64) *rig {
 	s := stacktest.New(t, stacktest.Config{Capacity: capacity})
 	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
 	require.NoError(t, err)
-	return closing(t, s, &rig{Runtime: rt, t: t, ctx: context.Background()})
-}
-
-// newWatched is newRig with a watcher.
-func newWatched(t testing.TB, capacity int64) *rig {
-	t.Helper()
-	s := stacktest.New(t, stacktest.Config{Capacity: capacity})
-	name := "ptx"
-	if _, ok := s.Dev.(device.HostVisible); ok {
-		name = "host"
-	}
-	rt, w := watch(t, name, func(options ...tensor.Option) (*tensor.Runtime, error) {
-		return tensor.NewRuntime(s.Cache, s.Pool, s.Stream, options...)
-	})
-	return closing(t, s, &rig{Runtime: rt, t: t, ctx: context.Background(), w: w})
-}
-
-func closing(t testing.TB, s *stacktest.Stack, r *rig) *rig {
 	t.Cleanup(func() {
-		assert.NoError(t, r.Close())
+		assert.NoError(t, rt.Close())
 		assert.Zero(t, s.Cache.Stats().Allocation.All.Current, "live blocks")
 	})
-	return r
+	return &rig{Runtime: rt, t: t, ctx: context.Background()}
 }
 
 // scoped gives the rig's context a scope that ends with the test.
@@ -58,7 +39,8 @@ func (r *rig) scoped() *rig {
 // TestEveryOperation compares each operation of the module's own backends with package reference,
 // on the device that the tests run on.
 func TestEveryOperation(t *testing.T) {
-	r := newWatched(t, 1<<30)
+	r := newRig(t, 1<<30)
+	r.w = watched(t, r.Runtime)
 	if run(t, r) {
 		r.complete(t)
 	}

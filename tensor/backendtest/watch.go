@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/internal/upcast"
+	"github.com/cistern-ml/cistern/tensor/internal/watch"
 )
 
 // watcher stands before a runtime's backend, and holds each operation to the roles of its operands:
@@ -24,50 +23,21 @@ import (
 type watcher struct {
 	backend.Backend
 	t           testing.TB
-	env         backend.Env
-	rt          *tensor.Runtime                       // once there is one
+	rt          *tensor.Runtime
 	seen, done  map[backend.Op]map[backend.Dtype]bool // calls, and those that were no error
 	composed    map[backend.Op]bool                   // the fusions that it does not do
 	lacks       map[string]bool                       // the names of operations that it does not do
 	unsupported backend.Op                            // of the trial, or backend.NoOp
 }
 
-// watching is the watcher of the runtime that is being opened.
-var watching struct {
-	sync.Mutex
-	name string
-	w    *watcher
-}
-
-func init() {
-	backend.Register(watched, func(env backend.Env) (backend.Backend, error) {
-		if watching.w == nil {
-			return nil, backend.ErrOther
-		}
-		next, err := backend.For(env, watching.name)
-		if err != nil {
-			return nil, err
-		}
-		watching.w.Backend, watching.w.env = upcast.New(next, env), env
-		return watching.w, nil
+// watched puts a watcher before the backend of a runtime.
+func watched(t testing.TB, rt *tensor.Runtime) *watcher {
+	w := &watcher{t: t, rt: rt, seen: map[backend.Op]map[backend.Dtype]bool{}, done: map[backend.Op]map[backend.Dtype]bool{}, composed: map[backend.Op]bool{}, lacks: map[string]bool{}}
+	watch.Backend(rt, func(next backend.Backend) backend.Backend {
+		w.Backend = next
+		return w
 	})
-}
-
-// watched is the name under which the watcher is registered.
-const watched = "backendtest"
-
-// watch opens a runtime whose backend, the one with the name, is watched.
-func watch(t testing.TB, name string, open func(...tensor.Option) (*tensor.Runtime, error)) (*tensor.Runtime, *watcher) {
-	t.Helper()
-	watching.Lock()
-	defer watching.Unlock()
-	w := &watcher{t: t, seen: map[backend.Op]map[backend.Dtype]bool{}, done: map[backend.Op]map[backend.Dtype]bool{}, composed: map[backend.Op]bool{}, lacks: map[string]bool{}}
-	watching.name, watching.w = name, w
-	defer func() { watching.w = nil }()
-	rt, err := open(tensor.Backend(watched))
-	require.NoError(t, err)
-	w.rt = rt
-	return rt, w
+	return w
 }
 
 func (w *watcher) see(c *backend.Call) { w.mark(w.seen, c.Op, c.Dtype) }
@@ -103,7 +73,7 @@ func (w *watcher) Do(ctx context.Context, c *backend.Call) error {
 }
 
 func (w *watcher) do(ctx context.Context, c *backend.Call) error {
-	if c.Empty() || race.Enabled || w.rt == nil {
+	if c.Empty() || race.Enabled {
 		return w.Backend.Do(ctx, c)
 	}
 	op, reads := c.Op, map[device.Range][]byte{}
@@ -136,7 +106,7 @@ func (w *watcher) do(ctx context.Context, c *backend.Call) error {
 	})
 	each(func(r backend.Ref, role backend.Role) {
 		if role == backend.Write && r.Bytes > 0 && shared(r.Range(), writes) == 1 && !w.readsToo(c, r.Range()) {
-			require.NoError(w.t, w.env.Stream().Memset(r.Ptr, 0xff, r.Bytes))
+			require.NoError(w.t, w.rt.Stream().Memset(r.Ptr, 0xff, r.Bytes))
 		}
 	})
 	if err := w.Backend.Do(ctx, c); err != nil {
@@ -162,8 +132,8 @@ func (w *watcher) readsToo(c *backend.Call, m device.Range) bool {
 func (w *watcher) download(m device.Range) []byte {
 	b, err := w.rt.Pool().Get(context.Background(), m.Bytes)
 	require.NoError(w.t, err)
-	require.NoError(w.t, w.env.Stream().CopyD2H(b.Bytes()[:m.Bytes], m.Ptr))
-	require.NoError(w.t, w.env.Stream().Synchronize(context.Background()))
+	require.NoError(w.t, w.rt.Stream().CopyD2H(b.Bytes()[:m.Bytes], m.Ptr))
+	require.NoError(w.t, w.rt.Stream().Synchronize(context.Background()))
 	data := slices.Clone(b.Bytes()[:m.Bytes])
 	require.NoError(w.t, b.Release())
 	return data
@@ -178,7 +148,7 @@ func (w *watcher) complete(t *testing.T) {
 		switch op {
 		case backend.SortIndex:
 			want = []backend.Dtype{backend.Int64}
-		case backend.NormOfNorms, backend.AddNormalize, backend.NormalizeGradOnto: // of 16 bits, their parts are queued
+		case backend.NormOfNorms:
 			want = floats[:2]
 		}
 		for _, d := range want {
