@@ -124,7 +124,7 @@ var Functions = []Function{
 			if x*beta > threshold {
 				return x
 			}
-			return math.Log1p(exp(x*beta)) / beta
+			return softplus(x*beta) / beta
 		},
 		Slope: func(dy, x, beta, threshold float64) float64 {
 			if x*beta > threshold {

@@ -46,7 +46,10 @@ DF(silu) {
 }
 F(elu) { return x <= 0 ? c * expm1(x) : x; }
 DF(elu) { return v <= 0 ? dy * (c * exp(v)) : dy; }
-F(softplus) { return x * c > d ? x : log1p(exp(x * c)) / c; }
+F(softplus) {
+	R z = x * c;
+	return z > d ? x : ((z != z || z > 0 ? z : 0) + log1p(exp(-fabs(z)))) / c;
+}
 DF(softplus) { return v * c > d ? dy : dy * logistic(v * c); }
 F(leaky_relu) { return x > 0 ? x : x * c; }
 DF(leaky_relu) { return v > 0 ? dy : dy * c; }

@@ -107,7 +107,11 @@ func Softplus(beta, threshold float64) Function {
 			if x*beta > threshold {
 				return x
 			}
-			return math.Log1p(Exp(beta*x)) / beta
+			z := beta * x
+			if z > 700 { // exp(z) may be too large, and 1 is nothing beside it
+				return z / beta
+			}
+			return math.Log1p(Exp(z)) / beta
 		},
 		D: func(x float64) float64 {
 			if x*beta > threshold {
