@@ -38,7 +38,7 @@ func (t *Tape) addRows(name, norm string, x, y, weight, bias *Variable, c tensor
 	value, made, stats, err := t.rt.AddNormalize(t.ctx, x.value, y.value, weight.tensor(), bias.tensor(), n.config)
 	n.made, n.stats = made, stats
 	sum = t.result(name, value, err)
-	t.handing(t.push("Add", sum, inputs[:2], nil, addBackward), handsOn)
+	t.push("Add", sum, inputs[:2], nil, addBackward)
 	if err != nil {
 		n.give(t.slab)
 		return sum, t.inert()

@@ -28,8 +28,6 @@ type node struct {
 	back     func(n *node, g *tensor.Tensor)
 	again    bool // back runs a checkpoint's function again, whose operations read what was saved
 	seedless bool // back does not read the gradient of a loss that Backward begins with: it is 1
-	hands    handing
-	many     bool // inputs that in has no place for, or that it is not known how often back reads
 	uses     span // the inputs that are trained
 }
 
@@ -68,7 +66,7 @@ func (t *Tape) note(op string, out *Variable, inputs, reads []*Variable, back fu
 	out.needsGrad = true
 	t.nodes = append(t.nodes, node{op: op, out: out, module: t.module, back: back, saved: t.save(reads), uses: t.use(inputs)})
 	n := &t.nodes[len(t.nodes)-1]
-	n.many = copy(n.in[:], inputs) < len(inputs)
+	copy(n.in[:], inputs)
 	t.mark(n)
 }
 
@@ -165,7 +163,6 @@ func (t *Tape) backward(loss *Variable) {
 	defer t.beginLookingBack(0)()
 	seed, err := t.seed(loss)
 	t.give("Backward", loss, seed, err)
-	t.arrange()
 	t.steps(0)
 	t.forget()
 	t.setModule(root)

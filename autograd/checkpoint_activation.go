@@ -98,7 +98,6 @@ func (t *Tape) Checkpoint(f func() *Variable) *Variable {
 		n := &t.nodes[len(t.nodes)-1]
 		copy(n.saved, c.inputs)
 		n.again = true
-		n.many = true
 	}
 	return y
 }

@@ -16,8 +16,7 @@ func (t *Tape) Add(a, b *Variable) *Variable {
 		return t.rt.Add(t.ctx, a.value, b.value)
 	})
 	out := t.result("Add", y, err)
-	t.push("Add", out, []*Variable{a, b}, nil, addBackward)
-	return t.handing(out, handsOn)
+	return t.push("Add", out, []*Variable{a, b}, nil, addBackward)
 }
 
 func addBackward(n *node, g *tensor.Tensor) {
@@ -128,11 +127,10 @@ func (t *Tape) MulScalar(x *Variable, c float64) *Variable {
 		return t.rt.MulScalar(t.ctx, x.value, c)
 	})
 	out := t.result("MulScalar", y, err)
-	t.push("MulScalar", out, []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
+	return t.push("MulScalar", out, []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
 		g, err := t.scaled(g, c)
 		t.give("MulScalar", x, g, err)
 	})
-	return t.handing(out, handsItself)
 }
 
 // scaled multiplies a gradient by c, in place if it can, and takes it over.
@@ -155,10 +153,9 @@ func (t *Tape) AddScalar(x *Variable, c float64) *Variable {
 		return t.rt.AddScalar(t.ctx, x.value, c)
 	})
 	out := t.result("AddScalar", y, err)
-	t.push("AddScalar", out, []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
+	return t.push("AddScalar", out, []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
 		t.give("AddScalar", x, g, nil)
 	})
-	return t.handing(out, handsOn)
 }
 
 // PowScalar returns x to the power of c.
@@ -234,7 +231,7 @@ func (t *Tape) Apply(f fn.Function, x *Variable) *Variable {
 	if len(t.nodes) > before {
 		t.nodes[before].fn = f
 	}
-	return t.handing(out, handsItself)
+	return out
 }
 
 func applyBackward(n *node, g *tensor.Tensor) {

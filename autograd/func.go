@@ -135,7 +135,7 @@ func (t *Tape) apply(name string, op operation, c *Call, inputs []*Variable, dif
 	var reads [4]*Variable
 	t.note(name, out, inputs, c.keep(out, reads[:0]), callBackward)
 	if len(t.nodes) > before {
-		t.nodes[before].call, t.nodes[before].many = c, false
+		t.nodes[before].call = c
 		t.mark(&t.nodes[before])
 	}
 	t.spend(name, inputs)

@@ -260,7 +260,7 @@ func (t *Tape) Reshape(x *Variable, shape ...int) *Variable {
 	}
 	y, err := t.rt.Reshape(t.ctx, x.value, shape...)
 	t.onlyComputes = true
-	return t.handing(t.push("Reshape", t.result("Reshape", y, err), []*Variable{x}, nil, reshapeBackward), handsOn)
+	return t.push("Reshape", t.result("Reshape", y, err), []*Variable{x}, nil, reshapeBackward)
 }
 
 func reshapeBackward(n *node, g *tensor.Tensor) {

@@ -21,7 +21,6 @@ type slab struct {
 	foreign []tensor.Memory // of what the functions of checkpoints have brought to the tape
 	params  map[*Parameter]*Variable
 
-	ordering ordering
 	operations
 	sizes sizes
 }

@@ -15,16 +15,15 @@ import (
 // Backward, Err and Close report it, so that only Backward needs a check. Close frees everything that the
 // tape still holds, after an error too.
 type Tape struct {
-	rt              *tensor.Runtime
-	ctx             context.Context // of the module that the tape is in
-	lifetime        *tensor.Lifetime
-	record          bool
-	training        bool
-	outOfPlace      bool         // no result takes an argument's memory: for tests that compare
-	inRecordedOrder bool         // the backward pass has the reverse order of the forward pass: for tests that compare
-	compute         tensor.Dtype // of 16 bits, to which what is brought to the tape in its wide dtype is rounded; 0: nothing is
-	state           string       // why no operations are taken any more; empty: they are
-	err             error
+	rt         *tensor.Runtime
+	ctx        context.Context // of the module that the tape is in
+	lifetime   *tensor.Lifetime
+	record     bool
+	training   bool
+	outOfPlace bool         // no result takes an argument's memory: for tests that compare
+	compute    tensor.Dtype // of 16 bits, to which what is brought to the tape in its wide dtype is rounded; 0: nothing is
+	state      string       // why no operations are taken any more; empty: they are
+	err        error
 
 	*slab
 	*places

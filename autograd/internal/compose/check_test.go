@@ -61,17 +61,16 @@ func (tr *trial) on(machines []*machine) ([]*run, error) {
 }
 
 // excess is an error if the features have raised the peak. A graph has memory of its own, Prepare
-// makes state for parameters that never train, two tapes at a time hold more than one, and a
-// backward pass that brings activations back keeps its steps in the order that they have. What else
-// moves or makes values again may hold a few more for a moment, each a block.
+// makes state for parameters that never train, and two tapes at a time hold more than one. What moves
+// or makes values again may hold a few more for a moment, each a block.
 func (tr *trial) excess(want, got *run) error {
 	slack := int64(0)
 	switch {
 	case tr.steps > 1 && want.peak == 0:
 		return errors.New("no peak was measured")
-	case tr.options&(capture|prepare|interleave|ranks|offload) != 0:
+	case tr.options&(capture|prepare|interleave|ranks) != 0:
 		return nil
-	case tr.options&(checkpoints|offloadState|offloadParameters) != 0:
+	case tr.options&(checkpoints|offload|offloadState|offloadParameters) != 0:
 		slack = 4 * 512
 	}
 	if got.peak > want.peak+slack {
