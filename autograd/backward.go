@@ -159,11 +159,13 @@ func (t *Tape) backward(loss *Variable) {
 	defer t.setModule(root)
 	t.beginParallel()
 	t.beginSteps()
+	if r := t.resident; r != nil {
+		r.begin(len(t.nodes))
+	}
 	t.root = loss
-	defer t.beginLookingBack(0)()
 	seed, err := t.seed(loss)
 	t.give("Backward", loss, seed, err)
-	t.steps(0)
+	t.steps()
 	t.forget()
 	t.setModule(root)
 	t.leaveParameters()
@@ -188,10 +190,15 @@ func (t *Tape) seed(loss *Variable) (*tensor.Tensor, error) {
 	return t.rt.Full(t.ctx, 1, loss.value.Dtype(), tensor.AppendShape(shape[:0], loss.value)...)
 }
 
-// steps runs the backward steps of the nodes since the from-th, the last one first.
-func (t *Tape) steps(from int) {
-	for i := len(t.nodes) - 1; i >= from && i < len(t.nodes) && t.err == nil; i-- { // a function of the program's may have closed the tape
-		n := &t.nodes[i]
+// steps runs the backward steps of the nodes, the last one first. What a step records, as that of a checkpoint does, is
+// stepped next.
+func (t *Tape) steps() {
+	n := &t.current
+	defer func() { *n = node{} }()
+	for len(t.nodes) > 0 && t.err == nil {
+		i := len(t.nodes) - 1
+		*n, t.nodes[i] = t.nodes[i], node{}
+		t.nodes = t.nodes[:i]
 		if g := n.out.grad; g != nil {
 			n.out.grad = nil
 			if err := n.fresh(); err != nil {
@@ -207,11 +214,11 @@ func (t *Tape) steps(from int) {
 			}
 			n.back(n, g)
 		}
+		if t.state != backwardState { // a function of the program's has closed the tape
+			return
+		}
 		n.abandon()
 		t.used(n)
-		if i < len(t.nodes) {
-			t.nodes[i] = node{} // a checkpoint may have moved the list meanwhile
-		}
 	}
 }
 

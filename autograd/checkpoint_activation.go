@@ -10,7 +10,7 @@ import (
 // A checkpoint trades time for memory (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016): its function is run and
 // recorded as any other, and then what was recorded is dropped, with all values but the result. One node stands in its place,
 // which has saved what the function read from outside. Its backward step runs the function again from these, with the same
-// random numbers, and then the backward steps of what that recorded. So the inner values of one checkpoint at most are in
+// random numbers, and the backward steps of what that records come next. So the inner values of one checkpoint at most are in
 // memory at a time, and with it those of the checkpoints that it is in.
 
 // checkpoint is one use of Checkpoint.
@@ -161,7 +161,7 @@ func (t *Tape) dropNodes(from int) {
 	t.nodes = t.nodes[:from]
 }
 
-// backward runs the function again, and the backward steps of what it records then.
+// backward runs the function again. The backward steps of what it records then come next.
 func (c *checkpoint) backward(t *Tape, n *node, g *tensor.Tensor) {
 	from := len(t.nodes)
 	y, did := c.rerun(t, n, from)
@@ -174,9 +174,6 @@ func (c *checkpoint) backward(t *Tape, n *node, g *tensor.Tensor) {
 	t.used(n) // what it stood for is recorded now
 	t.give("Checkpoint", y, g, nil)
 	y.Release()
-	defer t.beginLookingBack(from)()
-	t.steps(from)
-	t.dropNodes(from)
 }
 
 // String says what a function did.

@@ -18,7 +18,7 @@ type residency struct {
 	before, last *parameterGroup   // the last two that came
 	shared       []*parameterGroup // that could not leave, as views have the memory of one
 	coming       *parameterGroup   // that is brought ahead of its use; nil: none
-	ahead        []lookahead       // of a backward pass, and of the checkpoints in it that run again
+	next, at     int               // of a backward pass: the node before which nobody has looked, and the one that was stepped last
 	short        bool              // of memory: the backward pass brings nothing ahead
 }
 

@@ -5,14 +5,13 @@ import "slices"
 // How a backward pass finds what parameters it needs next: its nodes say it. It looks as far as the next group, so that one group is in use and one
 // on its way.
 
-// lookahead is a stretch of nodes that steps run over, from its end: those from from up to next have not been looked at.
-type lookahead struct{ from, next int }
-
 // bringSavedParameters makes usable what the i-th node has saved of offloaded parameters, and begins to bring the next group. After an error it is false.
 func (t *Tape) bringSavedParameters(n *node, i int) bool {
-	if r := t.resident; r != nil && len(r.ahead) > 0 {
-		top := &r.ahead[len(r.ahead)-1]
-		top.next = min(top.next, i)
+	if r := t.resident; r != nil {
+		if i < r.next || i > r.at { // a checkpoint has put nodes on top
+			r.next = i
+		}
+		r.at = i
 	}
 	if n.again { // its operations bring what they read
 		return true
@@ -37,34 +36,25 @@ func (t *Tape) bringSavedParameters(n *node, i int) bool {
 // lookBack looks at the nodes to come, up to the second group that is not here.
 func (t *Tape) lookBack() {
 	r := t.resident
-	for k := len(r.ahead) - 1; k >= 0; k-- {
-		for a := &r.ahead[k]; a.next > a.from; a.next-- {
-			for _, s := range t.nodes[a.next-1].saved {
-				g := s.group()
-				if g == nil || r.short || slices.Contains(r.current, g) {
-					continue
-				}
-				if r.coming != nil && r.coming != g {
-					return
-				}
-				r.coming = g
-				if !t.bringEarly(g, s.value) {
-					r.short = true
-				}
+	for ; r.next > 0; r.next-- {
+		for _, s := range t.nodes[r.next-1].saved {
+			g := s.group()
+			if g == nil || r.short || slices.Contains(r.current, g) {
+				continue
+			}
+			if r.coming != nil && r.coming != g {
+				return
+			}
+			r.coming = g
+			if !t.bringEarly(g, s.value) {
+				r.short = true
 			}
 		}
 	}
 }
 
-// beginLookingBack makes the nodes since the from-th those that steps run over next.
-func (t *Tape) beginLookingBack(from int) (end func()) {
-	r := t.resident
-	if r == nil {
-		return func() {}
-	}
-	r.ahead = append(r.ahead, lookahead{from, len(t.nodes)})
-	return func() { r.ahead = r.ahead[:len(r.ahead)-1] }
-}
+// begin looks from the last of so many nodes on.
+func (r *residency) begin(nodes int) { r.next, r.at = nodes, nodes }
 
 // runningAgain is the innermost checkpoint that runs again; nil: none does.
 func (c *checkpoint) runningAgain() *checkpoint {

@@ -55,6 +55,7 @@ type Tape struct {
 	running    bool      // Backward
 	calls      int       // of functions of the program's own that are under way
 	root       *Variable // where Backward begins
+	current    node      // whose backward step runs
 
 	stepping inBackward // the optimiser whose steps are in the backward pass; none: there is none
 
