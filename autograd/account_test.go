@@ -155,7 +155,7 @@ func (a *account) backward(t *Tape) {
 	a.nodes = append(a.nodes, make([]string, len(t.nodes)-len(a.nodes))...)
 	for i := range t.nodes {
 		back, module := t.nodes[i].back, a.nodes[i]
-		t.nodes[i].back = func(n *node, g *tensor.Tensor) {
+		t.nodes[i].back = func(n *Node, g *tensor.Tensor) {
 			a.module = module
 			back(n, g)
 			a.module = ""

@@ -1,7 +1,6 @@
 package autograd
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -46,24 +45,4 @@ func (t *Tape) addRows(name, norm string, x, y, weight, bias *Variable, c tensor
 	defer sum.spare()()
 	inputs[1] = sum
 	return sum, t.apply(norm, n, &n.Call, inputs[1:], true)
-}
-
-// ForwardAdd returns x + y, and the norm of that; see [Tape.AddLayerNorm]. It reads x and y as an operation does, not as a layer, so that [Variable.Once] counts.
-func (l *LayerNorm) ForwardAdd(t *Tape, x, y *Variable) (sum, norm *Variable) {
-	if l == nil {
-		t.fail("LayerNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
-		return t.inert(), t.inert()
-	}
-	defer t.setModule(t.enterLayer(l.Weight, "weight"))
-	return t.AddLayerNorm(x, y, t.optionalParam(l.Weight), t.optionalParam(l.Bias), l.Eps, l.Shape...)
-}
-
-// ForwardAdd is that of [LayerNorm].
-func (l *RMSNorm) ForwardAdd(t *Tape, x, y *Variable) (sum, norm *Variable) {
-	if l == nil {
-		t.fail("RMSNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
-		return t.inert(), t.inert()
-	}
-	defer t.setModule(t.enterLayer(l.Weight, "weight"))
-	return t.AddRMSNorm(x, y, t.optionalParam(l.Weight), l.Eps, l.Shape...)
 }

@@ -2,6 +2,7 @@ package autograd
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -14,8 +15,8 @@ import (
 // gradient that it is given and gives on what it makes, so that an exclusive gradient can be overwritten in place. What is
 // shared is copied before it is written, and only then. The tape belongs to one goroutine, so that counts need no lock.
 
-// node is one recorded operation.
-type node struct {
+// Node is one recorded operation.
+type Node struct {
 	op     string
 	out    *Variable
 	module *modulePlace
@@ -25,7 +26,7 @@ type node struct {
 	fn     fn.Function  // of Apply
 	// back gets the gradient of out and owns it: it hands gradients to the inputs with give. It may finish
 	// with saved values early.
-	back     func(n *node, g *tensor.Tensor)
+	back     func(n *Node, g *tensor.Tensor)
 	again    bool // back runs a checkpoint's function again, whose operations read what was saved
 	seedless bool // back does not read the gradient of a loss that Backward begins with: it is 1
 	uses     span // the inputs that are trained
@@ -53,25 +54,47 @@ func (s saved) fresh() error {
 
 // push records an operation if one of its inputs needs a gradient, and frees inputs that nobody reads again. saved are the variables, among inputs and
 // out, whose values back reads.
-func (t *Tape) push(op string, out *Variable, inputs, reads []*Variable, back func(n *node, g *tensor.Tensor)) *Variable {
-	t.note(op, out, inputs, reads, back)
+func (t *Tape) push(op string, out *Variable, inputs, reads []*Variable, back func(n *Node, g *tensor.Tensor)) *Variable {
+	t.note(op, out, inputs, reads, nil, back)
 	t.spend(op, inputs)
 	return out
 }
 
-func (t *Tape) note(op string, out *Variable, inputs, reads []*Variable, back func(n *node, g *tensor.Tensor)) {
+func (t *Tape) note(op string, out *Variable, inputs, reads []*Variable, c *Call, back func(n *Node, g *tensor.Tensor)) {
 	if !t.record || t.err != nil || !slices.ContainsFunc(inputs, func(v *Variable) bool { return v.needsGrad }) {
 		return
 	}
 	out.needsGrad = true
-	t.nodes = append(t.nodes, node{op: op, out: out, module: t.module, back: back, saved: t.save(reads), uses: t.use(inputs)})
+	t.nodes = append(t.nodes, Node{op: op, out: out, module: t.module, call: c, back: back, saved: t.save(reads), uses: t.use(inputs)})
 	n := &t.nodes[len(t.nodes)-1]
 	copy(n.in[:], inputs)
-	t.mark(n)
+	t.hookSaved(n)
+}
+
+// Name is the operation's, as errors and profiles have it.
+func (n *Node) Name() string { return n.op }
+
+// Saved are the variables whose values the backward step reads.
+func (n *Node) Saved() iter.Seq[*Variable] {
+	return func(yield func(*Variable) bool) {
+		for _, s := range n.saved {
+			if !yield(s.Variable) {
+				return
+			}
+		}
+	}
+}
+
+// Own are the tensors that the backward step reads and that only this node has. They are the node's.
+func (n *Node) Own() []*tensor.Tensor {
+	if n.call == nil {
+		return nil
+	}
+	return n.call.own
 }
 
 // fresh is an error if a value that the backward step reads was overwritten.
-func (n *node) fresh() error {
+func (n *Node) fresh() error {
 	for _, s := range n.saved {
 		if err := s.fresh(); err != nil {
 			return err
@@ -81,7 +104,7 @@ func (n *node) fresh() error {
 }
 
 // abandon lets go of what the backward step would have read.
-func (n *node) abandon() {
+func (n *Node) abandon() {
 	for _, s := range n.saved {
 		s.drop()
 	}
@@ -94,7 +117,7 @@ func (n *node) abandon() {
 }
 
 // done ends the node's use of a saved value.
-func (n *node) done(v *Variable) {
+func (n *Node) done(v *Variable) {
 	i := slices.IndexFunc(n.saved, func(s saved) bool { return s.Variable == v })
 	n.saved = slices.Delete(n.saved, i, i+1)
 	v.drop()
@@ -113,7 +136,7 @@ func (n *node) done(v *Variable) {
 // had before; those that had one may have been added to.
 func (t *Tape) Backward(loss *Variable) (*tensor.Tensor, error) {
 	if !t.begin("Backward", loss) {
-		t.abandonParallel()
+		t.hookEnd()
 		return nil, t.Err()
 	}
 	switch {
@@ -130,7 +153,7 @@ func (t *Tape) Backward(loss *Variable) (*tensor.Tensor, error) {
 		t.backward(loss)
 	}
 	if t.err != nil {
-		t.abandonParallel()
+		t.hookEnd()
 		return nil, t.err
 	}
 	return loss.value, nil
@@ -150,6 +173,7 @@ func (t *Tape) backward(loss *Variable) {
 	clear(t.values)
 	t.values = t.values[:0]
 	for p, v := range t.params {
+		t.join(v)
 		v.grad = p.grad
 		v.letGo()
 	}
@@ -157,24 +181,22 @@ func (t *Tape) backward(loss *Variable) {
 	t.inBackward = true
 	t.setModule(root)
 	defer t.setModule(root)
-	t.beginParallel()
-	t.beginSteps()
-	if r := t.resident; r != nil {
-		r.begin(len(t.nodes))
-	}
+	t.hookBegin()
 	t.root = loss
 	seed, err := t.seed(loss)
 	t.give("Backward", loss, seed, err)
 	t.steps()
 	t.forget()
 	t.setModule(root)
-	t.leaveParameters()
+	t.hookLeave()
+	if t.err == nil {
+		t.hookEnd()
+	}
 	for p, v := range t.params {
-		if !p.reducing() || !p.replica.ready {
+		if v.grad != nil { // no hook has taken it
 			t.assign(p, v.grad)
 		}
 	}
-	t.finishParallel()
 }
 
 // seed is the gradient of the loss: 1, or any tensor where the step does not read it.
@@ -194,10 +216,10 @@ func (t *Tape) seed(loss *Variable) (*tensor.Tensor, error) {
 // stepped next.
 func (t *Tape) steps() {
 	n := &t.current
-	defer func() { *n = node{} }()
+	defer func() { *n = Node{} }()
 	for len(t.nodes) > 0 && t.err == nil {
 		i := len(t.nodes) - 1
-		*n, t.nodes[i] = t.nodes[i], node{}
+		*n, t.nodes[i] = t.nodes[i], Node{}
 		t.nodes = t.nodes[:i]
 		if g := n.out.grad; g != nil {
 			n.out.grad = nil
@@ -206,16 +228,10 @@ func (t *Tape) steps() {
 				return
 			}
 			t.setModule(n.module)
-			if t.offload != nil && !t.bringBack(n, i) {
-				return
-			}
-			if !t.bringSavedParameters(n, i) {
+			if !t.hookLoad(n, i) {
 				return
 			}
 			n.back(n, g)
-		}
-		if t.state != backwardState { // a function of the program's has closed the tape
-			return
 		}
 		n.abandon()
 		t.used(n)
@@ -233,6 +249,13 @@ func inPlace(g *tensor.Tensor) *tensor.Tensor {
 // give hands the gradient g to v and takes it over. A second gradient of the same variable is added, in
 // place if nobody else sees the memory.
 func (t *Tape) give(op string, v *Variable, g *tensor.Tensor, err error) {
+	t.add(op, v, g, err)
+	if v.param != nil && t.err == nil {
+		t.gave(v)
+	}
+}
+
+func (t *Tape) add(op string, v *Variable, g *tensor.Tensor, err error) {
 	if err != nil {
 		t.fail(op+" backward", err)
 	}
@@ -273,11 +296,6 @@ func (t *Tape) give(op string, v *Variable, g *tensor.Tensor, err error) {
 func (t *Tape) assign(p *Parameter, g *tensor.Tensor) {
 	if t.err != nil || g == p.grad {
 		return
-	}
-	if p.replica != nil { // the ranks' sum is float32
-		if g = t.widened("Backward", g); t.err != nil {
-			return
-		}
 	}
 	if !g.Exclusive() {
 		own, err := t.rt.Copy(t.ctx, g)

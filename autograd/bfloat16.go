@@ -65,12 +65,6 @@ func checkComputeDtype(dtype tensor.Dtype) error {
 	return fmt.Errorf("%w: a tape can't compute in %v: want a dtype of 16 bits such as bfloat16, or float32 to compute in the dtype of what it is given", tensor.ErrDtype, dtype)
 }
 
-// ComputeDtype lets the tapes of [Initializer.Steps] compute in 16 bits, while parameters are
-// float32: see [Tape.SetComputeDtype], which tapes that the program makes are told by.
-func ComputeDtype(dtype tensor.Dtype) InitOption {
-	return initOption(func(in *Initializer) { in.compute = dtype })
-}
-
 // Cast returns x in another dtype, of floating point, to which it is rounded (torch.Tensor.to); x
 // itself if it has that dtype. The gradient is cast back.
 func (t *Tape) Cast(x *Variable, dtype tensor.Dtype) *Variable {
@@ -103,14 +97,15 @@ func (t *Tape) rounded(x *tensor.Tensor, c memcache.Category) (*tensor.Tensor, e
 // begins.
 func (t *Tape) workingCopy(v *Variable) {
 	p := v.param
-	if p.offload != nil {
-		if t.bringMaster(p); t.err != nil {
+	away, elsewhere := Attached[Opener](p)
+	if elsewhere {
+		if t.fail("Param", away.Open(t, p)); t.err != nil {
 			return
 		}
 	}
 	x, err := t.rounded(p.value, memcache.CategoryParameter)
-	if err == nil && p.offload != nil {
-		err = p.offload.leave(t.ctx, p.value)
+	if err == nil && elsewhere {
+		err = away.Shut(t, p)
 	}
 	if err != nil {
 		t.fail("Param", err)

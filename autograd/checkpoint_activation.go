@@ -13,32 +13,29 @@ import (
 // random numbers, and the backward steps of what that records come next. So the inner values of one checkpoint at most are in
 // memory at a time, and with it those of the checkpoints that it is in.
 
-// checkpoint is one use of Checkpoint.
+// checkpoint is one use of Checkpoint. It is the record of its node.
 type checkpoint struct {
-	outer  *checkpoint
-	f      func() *Variable
-	before int     // the tape's variables up to there are from outside
-	inputs []saved // what the function reads from outside, at the versions that it read first
-	again  bool    // the function runs once more
-
+	Call    // holds what the function brings to the tape, until it has run again
+	outer   *checkpoint
+	f       func() *Variable
+	before  int      // the tape's variables up to there are from outside
+	inputs  []saved  // what the function reads from outside, at the versions that it read first
+	again   bool     // the function runs once more
 	results int      // that the tape had before the run
 	read    int      // results of a run that are read, until the first of unread
 	unread  []unread // the last results, which nobody reads when the function runs again
 	shapes  shapeHash
-
-	training bool
-	compute  tensor.Dtype
-	random   random
-	did      trail
+	mode    Mode
+	did     trail
+	kept    bool // a node has the record
 }
 
 // trail is by what the two runs of a function are compared.
 type trail struct {
-	dtype   tensor.Dtype
-	shape   string
-	nodes   int
-	streams uint64 // of random numbers
-	shapes  shapeHash
+	Recorded
+	dtype  tensor.Dtype
+	shape  string
+	shapes shapeHash
 }
 
 // Checkpoint calls f and returns its result, as [Tape.Frame] does, and keeps nothing else of it: Backward calls f again for the
@@ -55,7 +52,7 @@ type trail struct {
 // statistics once. A second run that gives another result in kind, records other operations, or reads another variable is an error that wraps [ErrInvalid].
 // What no gradient needs of it, such as the last product of a transformer's block, is not computed again: f must not look at other values ([Variable.Value], [Variable.Item]) then than before.
 // Tensors that f brings to the tape must be there until Backward, and not be overwritten; a parameter or variable that was is an error that wraps
-// [ErrStale]. Leaves are made outside. What f keeps ([Variable.Keep]) stays until Close, of each run.
+// [ErrStale]. Leaves are made outside. What f keeps ([Variable.Keep]) stays until Close, of each run. What f reads and brings is held until Backward.
 //
 // Checkpoints nest: inner ones run once more for each one around them. On a tape of [NoGrad] a checkpoint is a frame.
 func (t *Tape) Checkpoint(f func() *Variable) *Variable {
@@ -68,24 +65,25 @@ func (t *Tape) Checkpoint(f func() *Variable) *Variable {
 	if !t.record {
 		return t.framed("Checkpoint", f)
 	}
-	t.ensureSeed()
-	c := &checkpoint{outer: t.checkpoint, f: f, before: t.variables, training: t.training, compute: t.compute, random: t.random}
-	from := len(t.nodes)
-	y := c.run(t)
+	r := regionsOf(t)
+	c := &checkpoint{outer: r.checkpoint, f: f, before: t.variables, mode: t.Mode()}
+	c.tape, c.op = t, c
+	defer c.letGo()
+	var did Recorded
+	y := c.run(r, func() (y *Variable) {
+		y, did = t.Dropped(f)
+		return y
+	})
 	switch {
 	case t.state != "": // the program has ended the tape
 		return t.inert()
 	case t.err == nil && y == nil:
 		t.fail("Checkpoint", fmt.Errorf("%w: the function returned nil", ErrInvalid))
 	}
-	if t.err == nil {
-		c.did = c.trail(t, y, from)
-	}
-	t.dropNodes(from)
 	if t.err != nil {
 		return t.inert()
 	}
-	if c.outside(y) || !y.needsGrad { // nothing was computed for it, or no gradient comes to it
+	if c.did = c.trail(did, y); c.outside(y) || !y.needsGrad { // nothing was computed for it, or no gradient comes to it
 		return y
 	}
 	reads := make([]*Variable, len(c.inputs))
@@ -93,43 +91,51 @@ func (t *Tape) Checkpoint(f func() *Variable) *Variable {
 		reads[i] = s.Variable
 	}
 	y.needsGrad = false
-	t.push("Checkpoint", y, reads, reads, func(n *node, g *tensor.Tensor) { c.backward(t, n, g) })
-	if y.needsGrad {
+	if t.note("Checkpoint", y, reads, reads, &c.Call, func(n *Node, g *tensor.Tensor) { c.step(n, g) }); y.needsGrad {
 		n := &t.nodes[len(t.nodes)-1]
 		copy(n.saved, c.inputs)
-		n.again = true
+		n.again, c.kept = true, true
 	}
+	t.spend("Checkpoint", reads)
 	return y
 }
 
-// run calls the function, in a frame.
-func (c *checkpoint) run(t *Tape) *Variable {
-	outer := t.checkpoint
-	t.checkpoint = c
-	c.results, c.shapes = t.results, 0
+// run calls f as a run of the function.
+func (c *checkpoint) run(r *regions, f func() *Variable) *Variable {
+	outer := r.checkpoint
+	r.checkpoint = c
+	c.results, c.shapes = r.results, 0
 	defer func() {
-		t.checkpoint = outer
+		r.checkpoint = outer
 		if !c.again {
-			c.read = t.results - c.results - len(c.unread)
+			c.read = r.results - c.results - len(c.unread)
 		}
 	}()
-	return t.inFrame(c.f)
+	return f()
 }
 
 // outside reports whether a variable is not of the function's making.
 func (c *checkpoint) outside(v *Variable) bool { return v.number <= c.before || v.param != nil }
 
-// above reports whether a variable is from outside of the checkpoint. Of the nil checkpoint none is.
-func (c *checkpoint) above(v *Variable) bool { return c != nil && c.outside(v) }
-
-// reads notes what an operation reads from outside of the checkpoints that it is in. The nil checkpoint is none.
+// reads holds what an operation reads from outside of the checkpoints that it is in, so that nobody frees or overwrites it.
 func (c *checkpoint) reads(vs []*Variable) {
 	for ; c != nil && !c.again; c = c.outer {
 		for _, v := range vs {
 			if v.value != nil && c.outside(v) && !c.has(v) {
 				c.inputs = append(c.inputs, saved{v, v.value.Version()})
+				v.users++
 			}
 		}
+	}
+}
+
+// letGo ends what the run has held. The node has saved it, if there is one.
+func (c *checkpoint) letGo() {
+	for _, s := range c.inputs {
+		s.drop()
+	}
+	if !c.kept {
+		c.release()
 	}
 }
 
@@ -147,24 +153,14 @@ func (c *checkpoint) strange(v *Variable) bool {
 	return false
 }
 
-func (c *checkpoint) trail(t *Tape, y *Variable, from int) trail {
-	return trail{dtype: y.value.Dtype(), shape: fmt.Sprint(y.Shape()), nodes: len(t.nodes) - from, streams: t.random.stream - c.random.stream, shapes: c.shapes}
+func (c *checkpoint) trail(did Recorded, y *Variable) trail {
+	return trail{Recorded: did, dtype: y.value.Dtype(), shape: fmt.Sprint(y.Shape()), shapes: c.shapes}
 }
 
-// dropNodes forgets what was recorded since the from-th node.
-func (t *Tape) dropNodes(from int) {
-	for i := from; i < len(t.nodes); i++ {
-		t.nodes[i].abandon()
-		t.unuse(&t.nodes[i])
-	}
-	clear(t.nodes[from:])
-	t.nodes = t.nodes[:from]
-}
-
-// backward runs the function again. The backward steps of what it records then come next.
-func (c *checkpoint) backward(t *Tape, n *node, g *tensor.Tensor) {
-	from := len(t.nodes)
-	y, did := c.rerun(t, n, from)
+// step runs the function again. The backward steps of what it records then come next.
+func (c *checkpoint) step(n *Node, g *tensor.Tensor) {
+	t := c.tape
+	y, did := c.rerun(n)
 	if t.err == nil && did != c.did {
 		t.fail("Checkpoint backward", fmt.Errorf("%w: the function did something else when it ran again: %s, and %s before%s", ErrInvalid, did, c.did, did.apart(c.did)))
 	}
@@ -178,44 +174,39 @@ func (c *checkpoint) backward(t *Tape, n *node, g *tensor.Tensor) {
 
 // String says what a function did.
 func (d trail) String() string {
-	return fmt.Sprintf("%v %s of %d operations with %d random ones", d.dtype, d.shape, d.nodes, d.streams)
+	return fmt.Sprintf("%v %s of %d operations with %d random ones", d.dtype, d.shape, d.Nodes, d.Random)
 }
 
 // apart says in what two runs differ that String tells nothing of.
 func (d trail) apart(before trail) string {
-	if d.shapes == before.shapes || d.nodes != before.nodes {
+	if d.shapes == before.shapes || d.Nodes != before.Nodes {
 		return ""
 	}
 	return "; an operation on the way is another one, or of other shapes"
 }
 
 // rerun runs the function as it was run before, and lets go of what it has read: what is needed still, the new nodes have saved.
-func (c *checkpoint) rerun(t *Tape, n *node, from int) (y *Variable, did trail) {
+func (c *checkpoint) rerun(n *Node) (y *Variable, did trail) {
+	t := c.tape
 	end := c.hold()
-	recomputing, values := t.recomputing, len(t.values)
-	t.training, t.compute, t.random = c.training, c.compute, c.random
-	t.state, t.inBackward, t.recomputing = "", false, true
-	t.setModule(n.module)
-	c.before, c.again = t.variables, true
 	defer func() {
-		if t.state == "" {
-			clear(t.values[values:])
-			t.state, t.values = backwardState, t.values[:values]
-		}
-		t.inBackward, t.recomputing = true, recomputing
-		t.setModule(n.module)
 		end()
 		n.abandon()
 	}()
-	y = c.run(t)
+	c.before, c.again = t.variables, true
+	var recorded Recorded
+	y = c.run(regionsOf(t), func() (y *Variable) {
+		y, recorded = t.Rerun(c.mode, c.f)
+		return y
+	})
 	switch {
 	case t.err != nil:
-	case t.state != "":
+	case t.state != backwardState:
 		t.fail("Checkpoint backward", fmt.Errorf("%w: the function ended the tape", ErrSpent))
 	case y == nil || y.value == nil || !y.needsGrad || c.outside(y):
 		t.fail("Checkpoint backward", fmt.Errorf("%w: the function did something else when it ran again: its result has no gradient", ErrInvalid))
 	default:
-		did = c.trail(t, y, from)
+		did = c.trail(recorded, y)
 	}
 	return y, did
 }
@@ -255,3 +246,7 @@ func (l checkpointed) Forward(t *Tape, x *Variable) *Variable {
 	}
 	return t.Checkpoint(func() *Variable { return l.Layer.Forward(t, x) })
 }
+
+func (c *checkpoint) forward() (*tensor.Tensor, error)                  { return nil, nil }
+func (c *checkpoint) backward(*tensor.Tensor) ([]*tensor.Tensor, error) { return nil, nil }
+func (c *checkpoint) give(*slab)                                        {}

@@ -287,7 +287,8 @@ func TestActivationCheckpointPlanReckons(t *testing.T) {
 // TestActivationCheckpointPlanOfGradients: a gradient in bfloat16 is counted so, and one that is a sum, of uses or tapes, or is reduced, as float32; and the copies in
 // bfloat16 of all parameters but those that need none.
 func TestActivationCheckpointPlanOfGradients(t *testing.T) {
-	b := open(t, 64<<20)
+	alone := newCrew(t, 1, 64<<20, 0).ranks[0]
+	b := alone.bench
 	in := Init(b.ctx, b.rt, Seed(3))
 	once, twice, frozen := in.Linear(8, 8, NoBias()), in.Linear(8, 16, NoBias()), in.Linear(16, 8, NoBias())
 	frozen.Weight.SetRequiresGrad(false)
@@ -325,9 +326,12 @@ func TestActivationCheckpointPlanOfGradients(t *testing.T) {
 	backward(tensor.BFloat16, 2)
 	requireCounts([]int64{128, 512, 0}, []int64{128, 256, 256})
 	require.NoError(t, params.ZeroGrad(b.ctx))
-	once.Weight.replica = &replica{} // of a Parallel, which reduces float32
+	dp, err := NewParallel(b.ctx, alone.comm, Sequential{once, twice, frozen}, ParallelConfig{}) // which reduces float32
+	require.NoError(t, err)
 	requireCounts([]int64{256, 512, 0}, []int64{128, 256, 256})
-	once.Weight.replica = nil
+	backward(tensor.BFloat16, 1)
+	requireCounts([]int64{256, 512, 0}, []int64{128, 256, 256})
+	require.NoError(t, errors.Join(params.ZeroGrad(b.ctx), dp.Close()))
 	backward(tensor.Float32, 1)
 	requireCounts([]int64{256, 512, 0}, []int64{0, 0, 0})
 	require.NoError(t, params.ZeroGrad(b.ctx))

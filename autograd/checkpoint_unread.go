@@ -18,25 +18,6 @@ type unread struct {
 	shape  tensor.Shape
 }
 
-// computeIfRead is what f computes for the operation that is under way. In the second run of a checkpoint's function f is not called if nobody reads
-// the result. f does nothing but compute it, and the backward step needs nothing else of f's.
-func (t *Tape) computeIfRead(f func() (*tensor.Tensor, error)) (*tensor.Tensor, error) {
-	t.onlyComputes = true
-	if u := t.runningAgain().unreadResult(t.results); u != nil {
-		return t.rt.New(t.ctx, u.dtype, u.shape...)
-	}
-	return f()
-}
-
-// runningAgain is the innermost checkpoint whose function runs again, or nil.
-func (t *Tape) runningAgain() *checkpoint {
-	c := t.checkpoint
-	for c != nil && !c.again {
-		c = c.outer
-	}
-	return c
-}
-
 // unreadResult is what is known of the result that is made when there are so many on the tape, if nobody reads it. Of the nil checkpoint all are read.
 func (c *checkpoint) unreadResult(results int) *unread {
 	if c == nil {

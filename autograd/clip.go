@@ -65,7 +65,7 @@ func (ps Parameters) gradients(op string) (rt *tensor.Runtime, grads []*tensor.T
 		if rt == nil {
 			rt = p.value.Runtime()
 		}
-		if r := p.replica; r != nil && r.part.grad != nil {
+		if r := replicaOf(p.Parameter); r != nil && r.part.grad != nil {
 			if parts.of != nil && parts.of != r.of {
 				return nil, nil, parts, fmt.Errorf("autograd: %s: %w: parameter %q is sharded by another Parallel than the ones before: clip them apart", op, ErrInvalid, p.Name)
 			}

@@ -69,8 +69,8 @@ func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...
 }
 
 // crossEntropyOptions is crossEntropyBackward with options.
-func crossEntropyOptions(c tensor.LossConfig) func(n *node, g *tensor.Tensor) {
-	return func(n *node, g *tensor.Tensor) {
+func crossEntropyOptions(c tensor.LossConfig) func(n *Node, g *tensor.Tensor) {
+	return func(n *Node, g *tensor.Tensor) {
 		if c.Weight != nil {
 			c.Weight = n.saved[2].value // the caller may have released its own
 		}
@@ -78,10 +78,10 @@ func crossEntropyOptions(c tensor.LossConfig) func(n *node, g *tensor.Tensor) {
 	}
 }
 
-func crossEntropyBackward(n *node, g *tensor.Tensor) { crossEntropyGrad(n, g) }
+func crossEntropyBackward(n *Node, g *tensor.Tensor) { crossEntropyGrad(n, g) }
 
 // crossEntropyGrad gives the gradient to the logits. Saved are they, the labels and the weights, if there are any.
-func crossEntropyGrad(n *node, g *tensor.Tensor, options ...tensor.LossOption) {
+func crossEntropyGrad(n *Node, g *tensor.Tensor, options ...tensor.LossOption) {
 	t, logits := n.out.tape, n.in[0]
 	var dst *tensor.Tensor
 	var err error
@@ -100,7 +100,7 @@ func crossEntropyGrad(n *node, g *tensor.Tensor, options ...tensor.LossOption) {
 }
 
 // knownEntropyBackward gives the logits the gradient that came with the loss, times the loss's own, which is 1 where Backward begins.
-func knownEntropyBackward(n *node, g *tensor.Tensor) {
+func knownEntropyBackward(n *Node, g *tensor.Tensor) {
 	t, known := n.out.tape, n.saved[0]
 	var d *tensor.Tensor
 	var err error

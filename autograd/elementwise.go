@@ -19,7 +19,7 @@ func (t *Tape) Add(a, b *Variable) *Variable {
 	return t.push("Add", out, []*Variable{a, b}, nil, addBackward)
 }
 
-func addBackward(n *node, g *tensor.Tensor) {
+func addBackward(n *Node, g *tensor.Tensor) {
 	t, a, b := n.out.tape, n.in[0], n.in[1]
 	if a.needsGrad && b.needsGrad {
 		shared, err := t.rt.Share(t.ctx, g)
@@ -43,7 +43,7 @@ func (t *Tape) Sub(a, b *Variable) *Variable {
 	return t.push("Sub", t.result("Sub", y, err), []*Variable{a, b}, nil, subBackward)
 }
 
-func subBackward(n *node, g *tensor.Tensor) {
+func subBackward(n *Node, g *tensor.Tensor) {
 	t, a, b := n.out.tape, n.in[0], n.in[1]
 	if b.needsGrad {
 		neg, err := t.rt.Neg(t.ctx, g)
@@ -67,7 +67,7 @@ func (t *Tape) Mul(a, b *Variable) *Variable {
 		return t.rt.Mul(t.ctx, a.value, b.value)
 	})
 	saved := append(needed(a.needsGrad, b), needed(b.needsGrad, a)...)
-	return t.push("Mul", t.result("Mul", y, err), []*Variable{a, b}, saved, func(n *node, g *tensor.Tensor) {
+	return t.push("Mul", t.result("Mul", y, err), []*Variable{a, b}, saved, func(n *Node, g *tensor.Tensor) {
 		if a.needsGrad {
 			d, err := t.rt.Mul(t.ctx, g, b.value)
 			n.done(b)
@@ -98,7 +98,7 @@ func (t *Tape) Div(a, b *Variable) *Variable {
 	})
 	out := t.result("Div", y, err)
 	saved := append(needed(true, b), needed(b.needsGrad, out)...)
-	return t.push("Div", out, []*Variable{a, b}, saved, func(n *node, g *tensor.Tensor) {
+	return t.push("Div", out, []*Variable{a, b}, saved, func(n *Node, g *tensor.Tensor) {
 		d, err := t.rt.Div(t.ctx, g, b.value)
 		n.done(b)
 		t.free(g)
@@ -127,7 +127,7 @@ func (t *Tape) MulScalar(x *Variable, c float64) *Variable {
 		return t.rt.MulScalar(t.ctx, x.value, c)
 	})
 	out := t.result("MulScalar", y, err)
-	return t.push("MulScalar", out, []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
+	return t.push("MulScalar", out, []*Variable{x}, nil, func(_ *Node, g *tensor.Tensor) {
 		g, err := t.scaled(g, c)
 		t.give("MulScalar", x, g, err)
 	})
@@ -153,7 +153,7 @@ func (t *Tape) AddScalar(x *Variable, c float64) *Variable {
 		return t.rt.AddScalar(t.ctx, x.value, c)
 	})
 	out := t.result("AddScalar", y, err)
-	return t.push("AddScalar", out, []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
+	return t.push("AddScalar", out, []*Variable{x}, nil, func(_ *Node, g *tensor.Tensor) {
 		t.give("AddScalar", x, g, nil)
 	})
 }
@@ -169,7 +169,7 @@ func (t *Tape) PowScalar(x *Variable, c float64) *Variable {
 		}
 		return t.rt.PowScalar(t.ctx, x.value, c)
 	})
-	return t.push("PowScalar", t.result("PowScalar", y, err), []*Variable{x}, []*Variable{x}, func(n *node, g *tensor.Tensor) {
+	return t.push("PowScalar", t.result("PowScalar", y, err), []*Variable{x}, []*Variable{x}, func(n *Node, g *tensor.Tensor) {
 		if c == 0 { // as in PyTorch, whatever x and g are; else 0 * Inf
 			zeros, err := t.rt.Zeros(t.ctx, x.value.Dtype(), x.value.Shape()...)
 			t.free(g)
@@ -234,7 +234,7 @@ func (t *Tape) Apply(f fn.Function, x *Variable) *Variable {
 	return out
 }
 
-func applyBackward(n *node, g *tensor.Tensor) {
+func applyBackward(n *Node, g *tensor.Tensor) {
 	t, saved := n.out.tape, n.saved[0].Variable
 	d, err := t.rt.ApplyGrad(t.ctx, n.fn, inPlace(g), g, saved.value)
 	n.done(saved)
@@ -242,18 +242,6 @@ func applyBackward(n *node, g *tensor.Tensor) {
 		t.free(g)
 	}
 	t.give(n.op, n.in[0], d, err)
-}
-
-// giveSummed is give for a gradient that v's broadcast shape has.
-func (t *Tape) giveSummed(op string, v *Variable, g *tensor.Tensor, err error) {
-	if err == nil && v.needsGrad && !v.value.SameShape(g) {
-		var sum *tensor.Tensor
-		var shape [8]int
-		sum, err = t.rt.SumTo(t.ctx, g, tensor.AppendShape(shape[:0], v.value)...)
-		t.free(g)
-		g = sum
-	}
-	t.give(op, v, g, err)
 }
 
 func either(a, b *Variable) *Variable {

@@ -131,18 +131,13 @@ func (t *Tape) apply(name string, op operation, c *Call, inputs []*Variable, dif
 		t.spend(name, inputs)
 		return out
 	}
-	before := len(t.nodes)
 	var reads [4]*Variable
-	t.note(name, out, inputs, c.keep(out, reads[:0]), callBackward)
-	if len(t.nodes) > before {
-		t.nodes[before].call = c
-		t.mark(&t.nodes[before])
-	}
+	t.note(name, out, inputs, c.keep(out, reads[:0]), c, callBackward)
 	t.spend(name, inputs)
 	return out
 }
 
-func callBackward(n *node, g *tensor.Tensor) { n.call.backward(n, g) }
+func callBackward(n *Node, g *tensor.Tensor) { n.call.backward(n, g) }
 
 // keep sorts what was saved: variables of the tape, which it appends to reads, and tensors that are the call's own.
 func (c *Call) keep(out *Variable, reads []*Variable) []*Variable {
@@ -174,7 +169,7 @@ func (c *Call) release() {
 }
 
 // backward runs the program's function, and hands on what it returns.
-func (c *Call) backward(n *node, g *tensor.Tensor) {
+func (c *Call) backward(n *Node, g *tensor.Tensor) {
 	t := c.tape
 	grads, err := c.op.backward(g)
 	c.release()
@@ -201,4 +196,16 @@ func (c *Call) backward(n *node, g *tensor.Tensor) {
 	if !slices.Contains(grads, g) {
 		t.free(g)
 	}
+}
+
+// giveSummed is give for a gradient that v's broadcast shape has.
+func (t *Tape) giveSummed(op string, v *Variable, g *tensor.Tensor, err error) {
+	if err == nil && v.needsGrad && !v.value.SameShape(g) {
+		var sum *tensor.Tensor
+		var shape [8]int
+		sum, err = t.rt.SumTo(t.ctx, g, tensor.AppendShape(shape[:0], v.value)...)
+		t.free(g)
+		g = sum
+	}
+	t.give(op, v, g, err)
 }

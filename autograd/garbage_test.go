@@ -71,6 +71,11 @@ func TestGarbageAboveTheDevice(t *testing.T) {
 // garbage is how many objects of the Go heap a step makes, on a tape of its own, or on one that is reset.
 // It measures until it has seen at most so many.
 func (b *bench) garbage(m garbageModel, reset bool, most float64) float64 {
+	return b.garbageWith(m, reset, most, func(*Tape) {})
+}
+
+// garbageWith is garbage of steps that begin with a call.
+func (b *bench) garbageWith(m garbageModel, reset bool, most float64, begin func(t *Tape)) float64 {
 	t := b.t
 	in := Init(b.ctx, b.rt, Seed(1))
 	model := m.model(in)
@@ -88,6 +93,7 @@ func (b *bench) garbage(m garbageModel, reset bool, most float64) float64 {
 		if !reset {
 			tape = NewTape(b.ctx, b.rt)
 		}
+		begin(tape)
 		logits := model.Forward(tape, tape.Input(x))
 		if m.tokens > 0 {
 			logits = tape.Reshape(logits, rows, m.tokens)

@@ -74,10 +74,7 @@ func (s *optimizerState) addGroup(op string, params Parameters, g Group) error {
 	case len(params) == 0:
 		return fmt.Errorf("autograd: %s: %w: no parameters", op, ErrInvalid)
 	}
-	known := make(map[*Parameter]string, len(s.params)+len(params))
-	for _, p := range s.params {
-		known[p.Parameter] = p.Name
-	}
+	known := make(map[*Parameter]string, len(params))
 	rt, first := s.rt, params[0].Name
 	if rt != nil {
 		first = s.params[0].Name
@@ -86,7 +83,11 @@ func (s *optimizerState) addGroup(op string, params Parameters, g Group) error {
 		if p.Parameter == nil || p.value == nil {
 			return fmt.Errorf("autograd: %s: parameter %q: %w", op, p.Name, p.unusable())
 		}
-		if name, ok := known[p.Parameter]; ok {
+		name, ok := known[p.Parameter]
+		if i, in := s.number[p.Parameter]; in {
+			name, ok = s.params[i].Name, true
+		}
+		if ok {
 			return fmt.Errorf("autograd: %s: %w: parameters %q and %q are the same one", op, ErrInvalid, name, p.Name)
 		}
 		known[p.Parameter] = p.Name
@@ -101,6 +102,10 @@ func (s *optimizerState) addGroup(op string, params Parameters, g Group) error {
 		if err := p.setName(p.Name); err != nil {
 			return fmt.Errorf("autograd: %s: parameter %q: %w", op, p.Name, err)
 		}
+		if s.number == nil {
+			s.number = make(map[*Parameter]int, len(params))
+		}
+		s.number[p.Parameter] = len(s.params)
 		s.params, s.of = append(s.params, p), append(s.of, len(s.groups)-1)
 		s.steps, s.filled, s.state = append(s.steps, 0), append(s.filled, false), append(s.state, nil)
 	}

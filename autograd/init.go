@@ -224,3 +224,9 @@ func (in *Initializer) stick(err error) {
 func (in *Initializer) String() string {
 	return fmt.Sprintf("initializer of %d tensors and layers", len(in.made))
 }
+
+// ComputeDtype lets the tapes of [Initializer.Steps] compute in 16 bits, while parameters are
+// float32: see [Tape.SetComputeDtype], which tapes that the program makes are told by.
+func ComputeDtype(dtype tensor.Dtype) InitOption {
+	return initOption(func(in *Initializer) { in.compute = dtype })
+}

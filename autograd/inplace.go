@@ -16,9 +16,6 @@ func (t *Tape) donate(v *Variable) {
 	if t.outOfPlace || !v.made || !v.owned || !v.held || v.kept || v.users > 1 || !t.lastRead(v) {
 		return
 	}
-	if t.checkpoint.above(v) { // it reads v again in the backward pass
-		return
-	}
 	tensor.Donate(v.value)
 }
 
@@ -32,7 +29,7 @@ func (v *Variable) spentBySelf(t *Tape) bool {
 	if v.spared > 0 {
 		return false // a layer leaves it to its caller
 	}
-	return v.once == t.frame+1 && !t.checkpoint.above(v) || !t.record && t.frames == 0 && v.made
+	return v.once == t.frame+1 || !t.record && t.frames == 0 && v.made
 }
 
 // spend frees what op has read, if it was the last to read it: on a tape that records nothing, unless the program keeps it, a layer leaves it to its
@@ -59,28 +56,4 @@ func (v *Variable) Once() *Variable {
 		v.once = v.tape.frame + 1
 	}
 	return v
-}
-
-// readsOnce is a layer that reads its argument in one operation, or hands it to another such layer, and then not again.
-type readsOnce interface{ readsOnce() }
-
-func (ReLU) readsOnce()       {}
-func (Dropout) readsOnce()    {}
-func (unchanged) readsOnce()  {}
-func (Sequential) readsOnce() {}
-
-// hand tells a layer that its caller releases v behind it. Layers that may read v more than once are told nothing.
-func (v *Variable) hand(l Layer) {
-	if _, ok := l.(readsOnce); ok && v != nil {
-		v.handed = true
-	}
-}
-
-// take takes back what hand has told, and reports whether it had told anything.
-func (v *Variable) take() bool {
-	if v == nil || !v.handed {
-		return false
-	}
-	v.handed = false
-	return true
 }

@@ -141,3 +141,27 @@ func (s Sequential) Buffers() []NamedTensor { return buffersOf(s, true).buffers 
 // Parameters are those of all layers, with the layer's number before the name: "0.weight", "0.bias",
 // "2.weight". Those of a layer that stands in two places have the first name.
 func (s Sequential) Parameters() Parameters { return parametersIn(s) }
+
+// readsOnce is a layer that reads its argument in one operation, or hands it to another such layer, and then not again.
+type readsOnce interface{ readsOnce() }
+
+func (ReLU) readsOnce()       {}
+func (Dropout) readsOnce()    {}
+func (unchanged) readsOnce()  {}
+func (Sequential) readsOnce() {}
+
+// hand tells a layer that its caller releases v behind it. Layers that may read v more than once are told nothing.
+func (v *Variable) hand(l Layer) {
+	if _, ok := l.(readsOnce); ok && v != nil {
+		v.handed = true
+	}
+}
+
+// take takes back what hand has told, and reports whether it had told anything.
+func (v *Variable) take() bool {
+	if v == nil || !v.handed {
+		return false
+	}
+	v.handed = false
+	return true
+}

@@ -235,3 +235,23 @@ func (in *Initializer) RMSNorm(size int, options ...LayerOption) *RMSNorm {
 	}
 	return l
 }
+
+// ForwardAdd returns x + y, and the norm of that; see [Tape.AddLayerNorm]. It reads x and y as an operation does, not as a layer, so that [Variable.Once] counts.
+func (l *LayerNorm) ForwardAdd(t *Tape, x, y *Variable) (sum, norm *Variable) {
+	if l == nil {
+		t.fail("LayerNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
+		return t.inert(), t.inert()
+	}
+	defer t.setModule(t.enterLayer(l.Weight, "weight"))
+	return t.AddLayerNorm(x, y, t.optionalParam(l.Weight), t.optionalParam(l.Bias), l.Eps, l.Shape...)
+}
+
+// ForwardAdd is that of [LayerNorm].
+func (l *RMSNorm) ForwardAdd(t *Tape, x, y *Variable) (sum, norm *Variable) {
+	if l == nil {
+		t.fail("RMSNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
+		return t.inert(), t.inert()
+	}
+	defer t.setModule(t.enterLayer(l.Weight, "weight"))
+	return t.AddRMSNorm(x, y, t.optionalParam(l.Weight), l.Eps, l.Shape...)
+}

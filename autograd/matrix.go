@@ -25,7 +25,7 @@ func (t *Tape) MatMul(a, b *Variable, options ...tensor.MatMulOption) *Variable 
 	y, err := t.computeIfRead(func() (*tensor.Tensor, error) { return t.rt.MatMul(t.ctx, a.value, b.value, all) })
 	transA, transB := all&tensor.TransA != 0, all&tensor.TransB != 0
 	saved := append(needed(b.needsGrad, a), needed(a.needsGrad, b)...)
-	return t.push("MatMul", t.result("MatMul", y, err), []*Variable{a, b}, saved, func(n *node, g *tensor.Tensor) {
+	return t.push("MatMul", t.result("MatMul", y, err), []*Variable{a, b}, saved, func(n *Node, g *tensor.Tensor) {
 		if b.needsGrad {
 			x, y, tx, ty := a.value, g, !transA, false
 			if transB {
@@ -67,7 +67,7 @@ func (t *Tape) AddBias(x, bias *Variable) *Variable {
 		t.donate(x)
 		return t.rt.AddBias(t.ctx, x.value, bias.value)
 	})
-	return t.push("AddBias", t.result("AddBias", y, err), []*Variable{x, bias}, nil, func(_ *node, g *tensor.Tensor) {
+	return t.push("AddBias", t.result("AddBias", y, err), []*Variable{x, bias}, nil, func(_ *Node, g *tensor.Tensor) {
 		if bias.needsGrad {
 			d, err := t.rt.SumTo(t.ctx, g, bias.value.Shape()...)
 			t.give("AddBias", bias, d, err)
@@ -128,7 +128,7 @@ func (t *Tape) linear(op string, x, w, b *Variable, relu bool) *Variable {
 	return t.push(op, out, inputs, saved, linearBackward)
 }
 
-func linearReLUBackward(n *node, g *tensor.Tensor) {
+func linearReLUBackward(n *Node, g *tensor.Tensor) {
 	t := n.out.tape
 	if n.out.masked {
 		n.done(n.out)
@@ -140,7 +140,7 @@ func linearReLUBackward(n *node, g *tensor.Tensor) {
 	productBackward(n, g)
 }
 
-func linearBackward(n *node, g *tensor.Tensor) {
+func linearBackward(n *Node, g *tensor.Tensor) {
 	t := n.out.tape
 	b, w := n.in[2], n.in[1]
 	if b == nil || !b.needsGrad {
@@ -156,13 +156,13 @@ func linearBackward(n *node, g *tensor.Tensor) {
 	}
 	dw, db, err := t.rt.LinearWeightGrad(t.ctx, g, n.in[0].value, true)
 	n.done(n.in[0])
-	t.give(n.op, b, db, err)
 	t.give(n.op, w, dw, err)
+	t.give(n.op, b, db, nil)
 	inputBackward(n, g)
 }
 
 // productBackward gives the gradients of x wᵀ to both.
-func productBackward(n *node, g *tensor.Tensor) {
+func productBackward(n *Node, g *tensor.Tensor) {
 	t, x, w := n.out.tape, n.in[0], n.in[1]
 	if w.needsGrad && t.err == nil {
 		d, _, err := t.rt.LinearWeightGrad(t.ctx, g, x.value, false)
@@ -173,13 +173,12 @@ func productBackward(n *node, g *tensor.Tensor) {
 }
 
 // inputBackward gives x its gradient. Those of the weights and the bias are on their way to the other ranks meanwhile.
-func inputBackward(n *node, g *tensor.Tensor) {
+func inputBackward(n *Node, g *tensor.Tensor) {
 	t, x, w := n.out.tape, n.in[0], n.in[1]
-	t.usedEarly(n)
 	if x.needsGrad && t.err == nil {
 		var y *tensor.Tensor
 		// That w is trained says that this step has saved x, and found it as it was: what nobody saved, such as a checkpoint's result, may have been overwritten.
-		if x.reluOf > 0 && w.needsGrad && t.offload == nil && !x.value.Released() {
+		if x.reluOf > 0 && w.needsGrad && !x.value.Released() {
 			y = x.value
 		}
 		d, masked, err := t.rt.LinearInputGrad(t.ctx, g, w.value, y, x.reluOf)
@@ -246,7 +245,7 @@ func (t *Tape) Transpose(x *Variable, dims ...int) *Variable {
 	}
 	dims = slices.Clone(dims) // the caller may write its list before Backward
 	y, err := t.computeIfRead(func() (*tensor.Tensor, error) { return t.rt.Transpose(t.ctx, x.value, dims...) })
-	return t.push("Transpose", t.result("Transpose", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
+	return t.push("Transpose", t.result("Transpose", y, err), []*Variable{x}, nil, func(_ *Node, g *tensor.Tensor) {
 		d, err := t.rt.Transpose(t.ctx, g, dims...)
 		t.free(g)
 		t.give("Transpose", x, d, err)
@@ -263,7 +262,7 @@ func (t *Tape) Reshape(x *Variable, shape ...int) *Variable {
 	return t.push("Reshape", t.result("Reshape", y, err), []*Variable{x}, nil, reshapeBackward)
 }
 
-func reshapeBackward(n *node, g *tensor.Tensor) {
+func reshapeBackward(n *Node, g *tensor.Tensor) {
 	t, x := n.out.tape, n.in[0]
 	var shape [8]int
 	d, err := t.rt.Reshape(t.ctx, g, tensor.AppendShape(shape[:0], x.value)...)

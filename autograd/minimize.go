@@ -63,8 +63,9 @@ func (t *Tape) setAside(opt Optimizer) (all []asideGradient) {
 			return
 		}
 		a := asideGradient{of: p, grad: p.grad}
-		if p.grad = nil; p.replica != nil {
-			a.part, p.replica.part.grad = p.replica.part.grad, nil
+		p.grad = nil
+		if r := replicaOf(p); r != nil {
+			a.part, r.part.grad = r.part.grad, nil
 		}
 		p.stepped = true // until all are taken: it is taken once
 		all = append(all, a)
@@ -75,9 +76,11 @@ func (t *Tape) setAside(opt Optimizer) (all []asideGradient) {
 			take(p)
 		}
 	}
-	for _, d := range t.parallels {
-		for _, r := range d.replicas {
-			take(r.Parameter)
+	for _, h := range t.hooks {
+		if h, ok := h.(*parallelHook); ok {
+			for _, r := range h.of.replicas {
+				take(r.Parameter)
+			}
 		}
 	}
 	stepped(false)
@@ -90,8 +93,9 @@ func (t *Tape) setAside(opt Optimizer) (all []asideGradient) {
 // putBack frees the gradient of the pass, and gives the parameter the one that it had before.
 func (a asideGradient) putBack(t *Tape) error {
 	err := a.of.ZeroGrad(t.ctx)
-	if a.of.grad = a.grad; a.of.replica != nil {
-		a.of.replica.part.grad = a.part
+	a.of.grad = a.grad
+	if r := replicaOf(a.of); r != nil {
+		r.part.grad = a.part
 	}
 	return err
 }

@@ -3,15 +3,12 @@ package autograd
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
-	"weak"
 
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/tensor"
 )
 
 // Profiles show memory by the module that made it (memcache.Label). A tape is in one module at a time, whose context its
@@ -84,61 +81,6 @@ func (p *places) joined(outer, inner string) string {
 		}
 	}
 	return path
-}
-
-// NameModules tells a model's parameters and buffers their names, as [ParametersOf] and [BuffersOf] find them, so that
-// profiles show memory by PyTorch's names of the modules. Optimisers do so for their parameters, and [LoadStateDict] for all:
-// it is for programs that have neither. In profiles the name that was told last counts.
-func NameModules(model any) error {
-	if model == nil {
-		return fmt.Errorf("autograd: NameModules: %w: the model is nil", ErrInvalid)
-	}
-	params, buffers := modelState(model)
-	known := make(map[any]bool) // of several names for one the first counts, as for optimisers
-	for _, p := range params {
-		if known[p.Parameter] {
-			continue
-		}
-		known[p.Parameter] = true
-		if err := p.unusable(); err != nil {
-			return fmt.Errorf("autograd: NameModules: parameter %q: %w", p.Name, err)
-		}
-		if err := p.setName(p.Name); err != nil {
-			return fmt.Errorf("autograd: NameModules: parameter %q: %w", p.Name, err)
-		}
-	}
-	for _, b := range buffers {
-		if known[b.Tensor] {
-			continue
-		}
-		known[b.Tensor] = true
-		if err := nameBuffer(b.Tensor, b.Name); err != nil {
-			return fmt.Errorf("autograd: NameModules: buffer %q: %w", b.Name, err)
-		}
-	}
-	return nil
-}
-
-// modulesBefore are the modules that buffers were made in, by weak.Pointer[tensor.Tensor], since they were told a name. A
-// parameter remembers its own; a buffer is a tensor of the program's.
-var modulesBefore sync.Map
-
-// nameBuffer tells a buffer how the model calls it, as setName tells a parameter.
-func nameBuffer(b *tensor.Tensor, name string) error {
-	if b.Released() {
-		return nil
-	}
-	l, key := b.Label(), weak.Make(b)
-	before, told := modulesBefore.LoadOrStore(key, l.Module)
-	if !told {
-		runtime.AddCleanup(b, func(key weak.Pointer[tensor.Tensor]) { modulesBefore.Delete(key) }, key)
-	}
-	known := l
-	l.Module, l.Category = join(before.(string), moduleName(name)), memcache.CategoryParameter
-	if l == known {
-		return nil
-	}
-	return b.SetLabel(l)
 }
 
 // Module calls f, and what is allocated meanwhile, and in the backward pass of what f records, belongs in profiles to a part,
@@ -247,51 +189,10 @@ func moduleName(parameter string) string {
 	return parameter[:max(0, strings.LastIndexByte(parameter, '.'))]
 }
 
-// enterChain is enterLayer for a chain of layers, which has the module that the first parameter in it tells.
-func (t *Tape) enterChain(s Sequential) (before *modulePlace) {
-	path, ok, _ := s.ownModule(t.chain[:0])
-	return t.enterPath(path, ok)
-}
-
-// ownModule is the module of a chain by the first parameter that knows it by the layer's name for it. s is in the chain at these places, each in the one
-// before. found is whether there is one: there is none, too, if it is behind one that has no name yet, or if a walk over a model would have to find it.
-func (s Sequential) ownModule(at []int) (path string, ok, found bool) {
-	for i, inner := range s {
-		if path, ok, found = ownModule(inner, append(at, i)); found {
-			return path, ok, true
-		}
+// join is the name of a thing inside of another one.
+func join(outer, inner string) string {
+	if outer == "" || inner == "" {
+		return outer + inner
 	}
-	return "", false, false
-}
-
-// ownModule is that of the layer at these places.
-func ownModule(l Layer, at []int) (path string, ok, found bool) {
-	switch l := l.(type) {
-	case nil, module:
-		return "", false, false
-	case Sequential:
-		return l.ownModule(at)
-	}
-	var room [2]Named
-	for _, n := range ownParameters(l, room[:0]) {
-		if path, ok = n.owner(n.Name, at...); ok || n.Parameter != nil && n.name == "" {
-			return path, ok, true
-		}
-	}
-	return "", false, false
-}
-
-// ownParameters are the parameters of a layer, in room if it is one of those that most models are of: they are asked in each step.
-func ownParameters(l Layer, room Parameters) Parameters {
-	switch l := l.(type) {
-	case *Linear:
-		if l != nil {
-			return append(room, Named{"weight", l.Weight}, Named{"bias", l.Bias})
-		}
-	case *Convolution:
-		if l != nil {
-			return append(room, Named{"weight", l.Weight}, Named{"bias", l.Bias})
-		}
-	}
-	return l.Parameters()
+	return outer + "." + inner
 }

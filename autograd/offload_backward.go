@@ -27,23 +27,18 @@ type ahead struct {
 	memory tensor.Memory
 }
 
-// bringBack makes what the i-th node has saved usable, and begins to bring back what the nodes before it have. After an error it is false.
-func (t *Tape) bringBack(n *node, i int) bool {
-	o := t.offload
+// Load makes what the i-th node has saved usable, and begins to bring back what the nodes before it have.
+func (o *offload) Load(t *Tape, n *Node, i int) error {
 	for x := range n.tensors() {
 		if v := o.values[tensor.MemoryOf(x)]; v != nil && v.away {
 			if err := v.by.Fetch(t.ctx, x); err != nil {
-				t.fail(n.op+" backward", err)
-				return false
+				return err
 			}
 			v.away = false
 		}
 	}
-	if err := o.prefetch(t, i); err != nil {
-		t.fail("Offload", err)
-		return false
-	}
-	return true
+	t.fail("Offload", o.prefetch(t, i))
+	return nil
 }
 
 // prefetch looks at the nodes before the i-th, the last first, and begins to bring back what they have saved. Where there is no memory for
@@ -76,17 +71,14 @@ func (o *offload) prefetch(t *Tape, i int) error {
 }
 
 // tensors are what the node has saved, but for parameters.
-func (n *node) tensors() iter.Seq[*tensor.Tensor] {
+func (n *Node) tensors() iter.Seq[*tensor.Tensor] {
 	return func(yield func(*tensor.Tensor) bool) {
-		for _, s := range n.saved {
+		for s := range n.Saved() {
 			if s.param == nil && !yield(s.value) {
 				return
 			}
 		}
-		if n.call == nil {
-			return
-		}
-		for _, x := range n.call.own {
+		for _, x := range n.Own() {
 			if !yield(x) {
 				return
 			}

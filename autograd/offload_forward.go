@@ -13,6 +13,7 @@ import (
 
 // offload is what a tape knows of its offloaded values. Their offloaders outlive it.
 type offload struct {
+	NoHooks
 	with   *tensor.Offloader // that operations are recorded in; nil: none
 	values map[tensor.Memory]*offloadable
 	ahead  prefetch
@@ -31,35 +32,33 @@ type offloadable struct {
 
 // enterOffload makes o the offloader of what is recorded, until leave.
 func (t *Tape) enterOffload(o *tensor.Offloader) (leave func()) {
-	if t.offload == nil {
-		t.offload = &offload{values: make(map[tensor.Memory]*offloadable), minBytes: o.MinBytes()}
+	all, ok := Hooked[*offload](t)
+	if !ok {
+		all = &offload{values: make(map[tensor.Memory]*offloadable), minBytes: o.MinBytes()}
+		t.Hook(all)
 	}
-	all := t.offload
 	all.minBytes, all.distance = min(all.minBytes, o.MinBytes()), max(all.distance, o.Ahead())
 	outer := all.with
 	all.with = o
 	return func() { all.with = outer }
 }
 
-// mark notes what an operation has saved, if it is recorded in an Offload. The functions of checkpoints keep nothing.
-func (t *Tape) mark(n *node) {
-	if t.offload == nil || t.offload.with == nil || t.checkpoint != nil {
+// Saved notes what an operation has saved, if it is recorded in an Offload. The functions of checkpoints keep nothing.
+func (o *offload) Saved(t *Tape, n *Node) {
+	if o.with == nil || t.twice > 0 {
 		return
 	}
-	for _, s := range n.saved {
+	for s := range n.Saved() {
 		if s.owned && s.param == nil {
-			if v := t.offload.value(s.value); v != nil && !slices.Contains(v.variables, s.Variable) {
-				v.variables = append(v.variables, s.Variable)
+			if v := o.value(s.value); v != nil && !slices.Contains(v.variables, s) {
+				v.variables = append(v.variables, s)
 			}
 		}
 	}
-	if n.call == nil {
-		return
-	}
-	for _, x := range n.call.own {
-		if v := t.offload.value(x); v != nil && !slices.Contains(v.own, x) {
+	for _, x := range n.Own() {
+		if v := o.value(x); v != nil && !slices.Contains(v.own, x) {
 			v.own = append(v.own, x)
-			t.move(v, x)
+			o.move(t, v, x)
 		}
 	}
 }
@@ -78,15 +77,15 @@ func (o *offload) value(x *tensor.Tensor) *offloadable {
 	return v
 }
 
-// dropped offloads the memory of x, which somebody has let go of, if that was the last but the operations that have saved it.
-func (t *Tape) dropped(x *tensor.Tensor, m tensor.Memory) {
-	if v := t.offload.values[m]; v != nil {
-		t.move(v, x)
+// LetGo offloads the memory of x, which somebody has let go of, if that was the last but the operations that have saved it.
+func (o *offload) LetGo(t *Tape, x *tensor.Tensor, m tensor.Memory) {
+	if v := o.values[m]; v != nil {
+		o.move(t, v, x)
 	}
 }
 
 // move offloads v, if nobody but the backward pass waits for it. x has its memory, unless it was released.
-func (t *Tape) move(v *offloadable, x *tensor.Tensor) {
+func (o *offload) move(t *Tape, v *offloadable, x *tensor.Tensor) {
 	if t.err != nil || t.state != "" || t.recomputing || v.away {
 		return
 	}

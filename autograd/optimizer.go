@@ -32,7 +32,8 @@ type Optimizer interface {
 // optimizerState is the state of an optimiser: for every parameter its number of steps and tensors of its shape.
 type optimizerState struct {
 	rt     *tensor.Runtime
-	params Parameters // of all groups
+	params Parameters         // of all groups
+	number map[*Parameter]int // of each of them
 	groups []*Group
 	of     []int // the group of each parameter
 	steps  []int
@@ -44,10 +45,11 @@ type optimizerState struct {
 	// may be wanted later.
 	slots func(g int) (all []slot, wanted int)
 
-	offload stateOffload
-	pending []int   // of choose
-	updated int     // parameters, by the steps of a backward pass; see MinimizeInBackward
-	unused  float64 // the learning rate of an optimiser that could not be made
+	offload  stateOffload
+	pending  []int // of choose
+	updated  int   // parameters, by the steps of a backward pass; see MinimizeInBackward
+	backward inBackward
+	unused   float64 // the learning rate of an optimiser that could not be made
 }
 
 // slot is a tensor of a parameter's state, with PyTorch's name and its first value.

@@ -9,10 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// How an optimiser steps while the backward pass runs. A gradient is final when the backward steps of all recorded operations that read the parameter have
-// run, which is counted as for a Parallel (parallel_pass.go), and by then none that is to come has saved the parameter itself. Its memory may have other tensors:
-// views, a Detach, an Input of it, a gradient that is one of these. As long as there is one the parameter waits for the end of the pass. What is not there but comes
-// again is what the function of a checkpoint brings to the tape, which is noted by its memory. All that waits is updated as Minimize does it.
+// How an optimiser steps while the backward pass runs. When a gradient is final and the step that gave it has run, none that is to come has saved the parameter itself. Its memory may have other tensors:
+// views, a Detach, an Input of it, a gradient that is one of these. As long as there is one the parameter waits for the end of the pass. All that waits is updated as Minimize does it.
 
 // DefaultBackwardPiece is how many bytes of gradients [Tape.MinimizeInBackward] gathers for one update, unless it is told.
 const DefaultBackwardPiece = 32 << 20
@@ -34,11 +32,14 @@ func (t *Tape) MinimizeInBackward(loss *Variable, opt Optimizer, piece int64) {
 	if t.none() {
 		return
 	}
-	t.fail("MinimizeInBackward", t.stepInBackward(opt, piece))
-	err := t.backwardFor(loss, opt)
-	s := t.stepping
-	t.stepping = inBackward{}
-	if !s.begun {
+	s, err := t.stepInBackward(opt, piece)
+	t.fail("MinimizeInBackward", err)
+	if s != nil {
+		t.Hook(s)
+		defer t.Unhook(s)
+	}
+	err = t.backwardFor(loss, opt)
+	if s == nil || !s.begun {
 		return
 	}
 	if err == nil {
@@ -51,10 +52,14 @@ func (t *Tape) MinimizeInBackward(loss *Variable, opt Optimizer, piece int64) {
 
 // inBackward is an optimiser that steps in the backward pass of a tape.
 type inBackward struct {
-	opt   stepper // nil: none does
-	piece int64   // bytes of gradients
-	bytes int64   // of those that are ready
-	due   int     // parameters that may be updated
+	NoHooks
+	opt   stepper
+	piece int64       // bytes of gradients
+	bytes int64       // of those that are ready
+	due   int         // parameters that may be updated
+	final []*Variable // whose gradients are, and which the step that runs may read still
+	ready []*Variable // to be updated
+	among []int       // the numbers of these, with the optimiser
 	begun bool
 }
 
@@ -80,92 +85,97 @@ func stepperOf(opt Optimizer) (s stepper, ok bool) {
 	return nil, false
 }
 
-// stepInBackward lets opt step in the backward pass, or is an error.
-func (t *Tape) stepInBackward(opt Optimizer, piece int64) error {
-	s, ok := stepperOf(opt)
+// stepInBackward is what lets opt step in the backward pass, or an error.
+func (t *Tape) stepInBackward(opt Optimizer, piece int64) (*inBackward, error) {
+	o, ok := stepperOf(opt)
 	switch {
 	case opt == nil:
-		return fmt.Errorf("%w: the optimiser is nil", ErrInvalid)
+		return nil, fmt.Errorf("%w: the optimiser is nil", ErrInvalid)
 	case !ok:
-		return fmt.Errorf("%w: the optimiser is a %T: want one of this package that is not nil, or Minimize", ErrInvalid, opt)
+		return nil, fmt.Errorf("%w: the optimiser is a %T: want one of this package that is not nil, or Minimize", ErrInvalid, opt)
 	case piece < 0:
-		return fmt.Errorf("%w: pieces of %d bytes: want 0 or more", ErrInvalid, piece)
+		return nil, fmt.Errorf("%w: pieces of %d bytes: want 0 or more", ErrInvalid, piece)
 	}
-	state := s.all()
+	state := o.all()
 	if state.rt != nil && state.rt != t.rt {
-		return fmt.Errorf("%w: the optimiser's parameters are of another runtime than the tape", tensor.ErrRuntime)
+		return nil, fmt.Errorf("%w: the optimiser's parameters are of another runtime than the tape", tensor.ErrRuntime)
 	}
-	if i := slices.IndexFunc(state.params, func(p Named) bool { return p.replica != nil }); i >= 0 {
-		return fmt.Errorf("%w: parameter %q is of a Parallel, whose ranks have its gradient at the end of the pass: want Minimize", ErrInvalid, state.params[i].Name)
+	if i := slices.IndexFunc(state.params, func(p Named) bool { return replicaOf(p.Parameter) != nil }); i >= 0 {
+		return nil, fmt.Errorf("%w: parameter %q is of a Parallel, whose ranks have its gradient at the end of the pass: want Minimize", ErrInvalid, state.params[i].Name)
 	}
 	if piece == 0 {
 		piece = DefaultBackwardPiece
 	}
-	t.stepping = inBackward{opt: s, piece: piece}
-	return nil
+	s := &state.backward
+	*s = inBackward{opt: o, piece: piece, final: s.final[:0], ready: s.ready[:0], among: s.among[:0]}
+	return s, nil
 }
 
-// beginSteps numbers the parameters that the optimiser may update in the pass that begins.
-func (t *Tape) beginSteps() {
-	s := &t.stepping
-	if s.opt == nil {
-		return
-	}
+// Begin counts the parameters that may be updated in the pass.
+func (s *inBackward) Begin(t *Tape) error {
 	s.begun = true
 	state := s.opt.all()
 	state.updated = 0
-	for i, p := range state.params {
+	for _, p := range state.params {
 		v := t.params[p.Parameter]
-		used := v != nil && v.needsGrad
-		if p.frozen || !used && p.grad == nil {
-			continue
-		}
-		if s.due++; used {
-			v.due = int32(i) + 1
+		if used := v != nil && v.needsGrad; !p.frozen && (used || p.grad != nil) {
+			s.due++
 		}
 	}
+	return nil
 }
 
-// final notes a gradient that nothing is added to any more, if nothing to come reads the parameter, and updates what is ready when it is a piece.
-func (t *Tape) final(v *Variable) {
-	s, i := &t.stepping, v.due-1
-	v.due = 0
-	value := v.param.value
-	if !value.Exclusive() || slices.Contains(t.foreign, tensor.MemoryOf(value)) {
-		return
+// Final notes a gradient. The step that runs may read its parameter still.
+func (s *inBackward) Final(t *Tape, v *Variable) error {
+	if _, ok := s.opt.all().number[v.param]; ok && !v.param.frozen {
+		s.final = append(s.final, v)
 	}
-	t.ready, t.numbers = append(t.ready, v), append(t.numbers, int(i))
-	if s.bytes += v.grad.Bytes(); s.bytes >= s.piece {
-		t.stepReady()
-	}
+	return nil
 }
 
-// stepReady updates what is ready, in the module that Minimize does it in, and frees the gradients.
-func (t *Tape) stepReady() {
+// Load updates what no step reads any more, when it is a piece.
+func (s *inBackward) Load(t *Tape, _ *Node, _ int) error {
+	for _, v := range s.final {
+		if !v.param.value.Exclusive() {
+			continue // it is updated at the end of the pass
+		}
+		s.ready, s.among = append(s.ready, v), append(s.among, s.opt.all().number[v.param])
+		if s.bytes += v.grad.Bytes(); s.bytes >= s.piece {
+			s.update(t)
+		}
+	}
+	s.final = s.final[:0]
+	return nil
+}
+
+// End does what Load does behind the last step.
+func (s *inBackward) End(t *Tape, err error) error {
+	if err == nil {
+		_ = s.Load(t, nil, 0)
+	}
+	clear(s.final[:cap(s.final)])
+	clear(s.ready[:cap(s.ready)])
+	return nil
+}
+
+// update updates what is ready, in the module that Minimize does it in, and frees the gradients.
+func (s *inBackward) update(t *Tape) {
 	place := t.module
 	t.setModule(t.modules[""])
 	defer t.setModule(place)
 	const op = "MinimizeInBackward"
-	for _, v := range t.ready {
+	for _, v := range s.ready {
 		if t.assign(v.param, v.grad); t.err == nil {
 			v.grad = nil
 		}
 	}
 	if t.err == nil {
-		t.fail(op, t.stepping.opt.stepAmong(t.ctx, t.numbers))
+		t.fail(op, s.opt.stepAmong(t.ctx, s.among))
 	}
-	for _, v := range t.ready {
+	for _, v := range s.ready {
 		if v.grad == nil {
 			t.fail(op, v.param.ZeroGrad(t.ctx))
 		}
 	}
-	clear(t.ready)
-	t.ready, t.numbers, t.stepping.bytes = t.ready[:0], t.numbers[:0], 0
-}
-
-// bring notes what the function of a checkpoint brings to the tape: the function that runs again will read it.
-func (t *Tape) bring(x *tensor.Tensor) {
-	if t.checkpoint != nil && !t.recomputing && x != nil {
-		t.foreign = append(t.foreign, tensor.MemoryOf(x))
-	}
+	s.ready, s.among, s.bytes = s.ready[:0], s.among[:0], 0
 }

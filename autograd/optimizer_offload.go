@@ -57,7 +57,7 @@ func (s *optimizerState) OffloadState(ctx context.Context, o *tensor.Offloader, 
 
 // parametersOffloaded reports whether some of the parameters live in pinned memory.
 func (s *optimizerState) parametersOffloaded(params []int) bool {
-	return slices.ContainsFunc(params, func(i int) bool { return s.params[i].offload != nil })
+	return slices.ContainsFunc(params, func(i int) bool { return groupOf(s.params[i].Parameter) != nil })
 }
 
 // inPieces calls step for pieces of due, whose state and parameters are on the device then.
@@ -94,7 +94,7 @@ func (s *optimizerState) pieces(due []int) (pieces [][]int) {
 				n += t.Bytes()
 			}
 		}
-		if p := s.params[i]; p.offload != nil {
+		if p := s.params[i]; groupOf(p.Parameter) != nil {
 			n += p.value.Bytes()
 		}
 		return n
@@ -133,10 +133,11 @@ func (s *optimizerState) takeAway(ctx context.Context, params []int) error {
 func eachOffloaded(all Parameters, params []int, f func(*parameterGroup, *tensor.Tensor) error) error {
 	for _, i := range params {
 		p := all[i]
-		if p.offload == nil {
+		g := groupOf(p.Parameter)
+		if g == nil {
 			continue
 		}
-		if err := f(p.offload, p.value); err != nil {
+		if err := f(g, p.value); err != nil {
 			return fmt.Errorf("parameter %q: %w", p.Name, err)
 		}
 	}

@@ -43,6 +43,8 @@ import (
 //
 // A Parallel belongs to the goroutine of its parameters.
 type Parallel struct {
+	hook   parallelHook
+	beside beside
 	comm   device.Communicator
 	rt     *tensor.Runtime
 	stream device.Stream // of all operations of comm
@@ -111,6 +113,50 @@ type replica struct {
 	part   shard
 }
 
+// replicaOf is a parameter's replica; nil: no Parallel trains it.
+func replicaOf(p *Parameter) *replica {
+	r, _ := Attached[*replica](p)
+	return r
+}
+
+// Join lets the Parallel see a tape that trains the parameter.
+func (r *replica) Join(t *Tape, v *Variable) error {
+	if v.needsGrad {
+		t.Hook(&r.of.hook)
+	}
+	return nil
+}
+
+// Refuses what is in another Parallel, and memory that is elsewhere.
+func (r *replica) Refuses(other Attachment) error {
+	if o, ok := other.(*replica); ok && o.of != r.of {
+		return fmt.Errorf("%w: it is in another Parallel: close that one", ErrInvalid)
+	}
+	return refusesAway(other)
+}
+
+// refusesAway refuses parameters whose memory is elsewhere between uses.
+func refusesAway(a Attachment) error {
+	if _, ok := a.(Opener); ok {
+		return fmt.Errorf("%w: the ranks of a Parallel exchange it on the device, and it is offloaded: close the Parallel, or call Parameters.Offload with nil, before the other", ErrInvalid)
+	}
+	return nil
+}
+
+// beside is what a parameter has that was frozen when the Parallel was made.
+type beside struct{ of *Parallel }
+
+// Join lets the Parallel see a tape that trains the parameter, which it refuses, unless another one trains it.
+func (b *beside) Join(t *Tape, v *Variable) error {
+	if v.needsGrad && replicaOf(v.param) == nil {
+		t.Hook(&b.of.hook)
+	}
+	return nil
+}
+
+// Refuses memory that is elsewhere.
+func (b *beside) Refuses(other Attachment) error { return refusesAway(other) }
+
 // NewParallel makes this process' or goroutine's model a rank of a communicator, which the Parallel has to itself until it is closed; the caller closes it then. All ranks call it, with models of the same
 // parameters and buffers; others are an error that names the rank. The model is a [Layer], or anything that [ParametersOf] walks; it is on the device of the communicator, in one runtime, and its
 // parameters are in no other Parallel. It waits for the other ranks.
@@ -138,6 +184,7 @@ func newParallel(ctx context.Context, comm device.Communicator, model any, cfg P
 		cfg.FirstBucketBytes = min(defaultFirstBucketBytes, cfg.BucketBytes)
 	}
 	d := &Parallel{comm: comm, cfg: cfg}
+	d.hook.of, d.beside.of = d, d
 	if err := d.collect(model); err != nil {
 		return nil, err
 	}
@@ -149,10 +196,14 @@ func newParallel(ctx context.Context, comm device.Communicator, model any, cfg P
 		return nil, errors.Join(err, d.release())
 	}
 	for _, r := range d.replicas {
-		r.Parameter.replica = r
+		err = errors.Join(err, r.Attach(r))
+		r.made = 0 // gradients are float32 from now on
 	}
 	for _, p := range d.frozen {
-		p.beside = d
+		err = errors.Join(err, p.Attach(&d.beside))
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
@@ -184,20 +235,21 @@ func (d *Parallel) collect(model any) error {
 		return fmt.Errorf("%w: the model is on %s, and the communicator on %s", ErrInvalid, d.rt.Device().Name(), d.comm.Device().Name())
 	}
 	for _, p := range params {
-		if p.offload != nil {
-			return fmt.Errorf("%w: parameter %q is offloaded, and ranks exchange it on the device: bring it back with Parameters.Offload and nil", ErrInvalid, p.Name)
+		r := &replica{Parameter: p.Parameter, of: d, name: p.Name, index: len(d.replicas), part: shardOf(p.Parameter, d.comm)}
+		var a Attachment = r
+		if p.frozen {
+			a = &d.beside
+		}
+		if err := p.CanAttach(a); err != nil {
+			return fmt.Errorf("parameter %q: %w", p.Name, err)
 		}
 		if p.frozen {
 			d.frozen = append(d.frozen, p)
 			continue
 		}
-		if slices.ContainsFunc(d.replicas, func(r *replica) bool { return r.Parameter == p.Parameter }) {
-			continue
+		if !slices.ContainsFunc(d.replicas, func(r *replica) bool { return r.Parameter == p.Parameter }) {
+			d.replicas = append(d.replicas, r)
 		}
-		if p.replica != nil {
-			return fmt.Errorf("%w: parameter %q is in another Parallel: close that one", ErrInvalid, p.Name)
-		}
-		d.replicas = append(d.replicas, &replica{Parameter: p.Parameter, of: d, name: p.Name, index: len(d.replicas), part: shardOf(p.Parameter, d.comm)})
 	}
 	for _, b := range buffers {
 		if !slices.Contains(d.buffers, b.Tensor) {
@@ -250,13 +302,11 @@ func (d *Parallel) Close() error {
 	d.closed = true
 	var errs []error
 	for _, r := range d.replicas {
-		errs = append(errs, r.zeroGrad(context.Background()))
-		r.Parameter.replica = nil
+		errs = append(errs, r.ZeroGrad(context.Background()))
+		r.Detach(r)
 	}
 	for _, p := range d.frozen {
-		if p.beside == d {
-			p.beside = nil
-		}
+		p.Detach(&d.beside)
 	}
 	return errors.Join(append(errs, d.release())...)
 }

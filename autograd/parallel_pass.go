@@ -9,9 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// How a backward pass meets a Parallel. A gradient is whole when the backward steps of all operations that read the parameter have run, which is counted: an operation
-// that was recorded counts for the variables of its inputs, and no longer when its step has run, was skipped, or will not come. A checkpoint's node stands for all that its function
-// reads, until the function has run again and what it has recorded counts. The buckets go in their order, so that all ranks queue the same operations.
+// How a backward pass meets a Parallel: gradients that are final go to their buckets, and full buckets are reduced in their order, so that all ranks queue the same operations.
 
 // pass is a backward pass whose gradients are reduced.
 type pass struct {
@@ -24,98 +22,56 @@ type pass struct {
 	held     []*tensor.Tensor // sharded gradients of the last bucket that went
 }
 
-// join notes that parameters of d are on the tape.
-func (t *Tape) join(d *Parallel) {
-	if !slices.Contains(t.parallels, d) {
-		t.parallels = append(t.parallels, d)
-	}
+// parallelHook is what a Parallel sees of the tapes that have read its parameters.
+type parallelHook struct {
+	NoHooks
+	of *Parallel
 }
 
-// span is a part of the slab's list of uses.
-type span struct{ from, to int32 }
+// Begin begins a pass.
+func (h *parallelHook) Begin(*Tape) error { return h.of.begin() }
 
-// use counts an operation for those of its inputs that are trained, and tells where they stand.
-func (t *Tape) use(inputs []*Variable) span {
-	from := int32(len(t.slab.uses))
-	for _, v := range inputs {
-		if v.param != nil && v.needsGrad {
-			v.pending++
-			t.slab.uses = append(t.slab.uses, v)
-		}
-	}
-	return span{from, int32(len(t.slab.uses))}
-}
-
-// unuse takes back the counts of an operation, whose backward step has run or will not come, and returns the inputs.
-func (t *Tape) unuse(n *node) []*Variable {
-	if n.uses.to > int32(len(t.slab.uses)) { // the tape was closed meanwhile
+// Final hands a gradient that is whole to the bucket that it is in.
+func (h *parallelHook) Final(t *Tape, v *Variable) error {
+	r := replicaOf(v.param)
+	if r == nil || r.of != h.of || !h.of.pass.on {
 		return nil
 	}
-	uses := t.slab.uses[n.uses.from:n.uses.to]
-	for _, v := range uses {
-		v.pending--
+	if r.take(t, v); t.err != nil {
+		return nil
 	}
-	n.uses = span{}
-	return uses
+	return h.of.produced(t.ctx, r)
 }
 
-// used is unuse behind the backward step. It tells of what is whole now.
-func (t *Tape) used(n *node) {
-	for _, v := range t.unuse(n) {
-		if v.pending > 0 || v.grad == nil || t.err != nil {
-			continue
-		}
-		switch r := v.param.replica; {
-		case v.due > 0:
-			t.final(v)
-		case r != nil && r.reducing() && !r.ready:
-			t.assign(v.param, v.grad)
-			if t.err == nil {
-				t.fail("Backward", r.of.produced(t.ctx, r))
+// End reduces the rest, or ends the communicator of a tape that has failed, as the other ranks would wait for it. In a capture nobody does yet.
+func (h *parallelHook) End(t *Tape, err error) error {
+	d := h.of
+	switch {
+	case err == nil:
+		for _, r := range d.replicas { // those that no operation reads, and those of NoSync
+			if v := t.params[r.Parameter]; v != nil && v.grad != nil {
+				r.take(t, v)
 			}
 		}
-	}
-}
-
-// usedEarly is used where the backward step has given all parameters their gradients, and goes on. What an optimiser updates in the backward pass may
-// be read by the rest of the step.
-func (t *Tape) usedEarly(n *node) {
-	if len(t.parallels) > 0 && t.err == nil && t.stepping.opt == nil {
-		t.used(n)
-	}
-}
-
-// reducing reports whether a pass reduces the gradient, which is then the Parallel's to hand on.
-func (p *Parameter) reducing() bool { return p.replica != nil && p.replica.of.pass.on }
-
-func (t *Tape) beginParallel() {
-	for _, d := range t.parallels {
-		t.fail("Backward", d.begin())
-	}
-}
-
-func (t *Tape) finishParallel() {
-	for _, d := range t.parallels {
 		if d.pass.on && t.err == nil {
-			t.fail("Backward", d.finish(t))
+			return d.finish(t)
 		}
-	}
-}
-
-// abandonParallel ends the communicators of a tape that has failed: the other ranks would wait for it. In a capture nobody does yet.
-func (t *Tape) abandonParallel() {
-	if t.none() {
-		return
-	}
-	for _, d := range t.parallels {
-		if d.closed || d.local > 0 {
-			continue
-		}
+	case !d.closed && d.local == 0:
 		if d.rt.Capturing() == nil {
-			_ = d.comm.Abort() // t.err is what the program gets
+			_ = d.comm.Abort() // err is what the program gets
 		}
 		d.reset()
 	}
+	return nil
+}
+
+// take makes the gradient of v the parameter's. The ranks' sum is float32.
+func (r *replica) take(t *Tape, v *Variable) {
+	if v.grad != r.grad {
+		v.grad = t.widened("Backward", v.grad)
+	}
+	t.assign(r.Parameter, v.grad)
+	v.grad = nil
 }
 
 // begin begins a pass, unless gradients stay on this rank.

@@ -37,10 +37,10 @@ func shardOf(p *Parameter, comm device.Communicator) shard {
 
 // sharded is the parameter's replica, if optimisers keep a part of its state alone.
 func (p *Parameter) sharded() *replica {
-	if p.replica == nil || p.replica.of.cfg.Shard == ShardNothing {
-		return nil
+	if r := replicaOf(p); r != nil && r.of.cfg.Shard != ShardNothing {
+		return r
 	}
-	return p.replica
+	return nil
 }
 
 // stateShape is the shape of what optimisers keep for the parameter.
@@ -53,7 +53,11 @@ func (p *Parameter) stateShape() []int {
 
 // hasGrad reports whether there is a gradient, or this rank's part of it.
 func (p *Parameter) hasGrad() bool {
-	return p.grad != nil || p.replica != nil && p.replica.part.grad != nil
+	if p.grad != nil {
+		return true
+	}
+	r := replicaOf(p)
+	return r != nil && r.part.grad != nil
 }
 
 // operands are what an optimiser's step reads and writes: the parameter and its gradient, or this rank's parts, between openShard and closeShards.
@@ -270,7 +274,7 @@ func (d *Parallel) keepShards(ctx context.Context) error {
 		if c := d.rt.Capturing(); c != nil {
 			c.OnFailure(func() {
 				if r.part.grad == next {
-					_ = r.zeroGrad(context.Background()) // an error of the cache's, which the capture's own has come before
+					_ = r.ZeroGrad(context.Background()) // an error of the cache's, which the capture's own has come before
 				}
 			})
 		}
@@ -288,11 +292,8 @@ func (r *replica) dropGrad(ctx context.Context) error {
 	return next.ReleaseContext(ctx)
 }
 
-// zeroGrad frees the part of the gradient. The nil replica has none.
-func (r *replica) zeroGrad(ctx context.Context) error {
-	if r == nil {
-		return nil
-	}
+// ZeroGrad frees the part of the gradient.
+func (r *replica) ZeroGrad(ctx context.Context) error {
 	g, next := r.part.grad, r.part.next
 	r.part.grad, r.part.next = nil, nil
 	return errors.Join(g.ReleaseContext(ctx), next.ReleaseContext(ctx))

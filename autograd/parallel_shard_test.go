@@ -83,8 +83,8 @@ func TestParallelShardedNorms(t *testing.T) {
 						return err
 					}
 					g := p.Grad()
-					if p.replica != nil {
-						g, want = p.replica.part.grad, want[p.replica.part.lo:p.replica.part.hi]
+					if replicaOf(p.Parameter) != nil {
+						g, want = replicaOf(p.Parameter).part.grad, want[replicaOf(p.Parameter).part.lo:replicaOf(p.Parameter).part.hi]
 					}
 					got, err := tensor.ToSlice[float32](r.ctx, g, nil)
 					if err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
@@ -382,4 +383,28 @@ func TestParallelTwoModels(t *testing.T) {
 		return bits
 	}
 	require.Equal(t, train(false), train(true))
+}
+
+// TestParallelOfALossThatIsAParameter: no operation reads the parameter on rank 0, whose gradient, 1, counts nevertheless.
+func TestParallelOfALossThatIsAParameter(t *testing.T) {
+	c := newCrew(t, 2, 64<<20, 0)
+	c.each(func(r *rank) error {
+		in := Init(r.ctx, r.rt, Seed(1))
+		model := struct{ Scale *Parameter }{in.Parameter([]float64{3})}
+		dp, err := NewParallel(r.ctx, r.comm, model, ParallelConfig{})
+		if err != nil {
+			return err
+		}
+		tape := NewTape(r.ctx, r.rt)
+		loss := tape.Param(model.Scale)
+		if r.n == 1 {
+			loss = tape.MulScalar(loss, 4)
+		}
+		_, err = tape.Backward(loss)
+		if err == nil {
+			assert.Equal(t, []float32{2.5}, read[float32](r.bench, model.Scale.Grad()), "the mean of 1 and 4")
+		}
+		return errors.Join(err, tape.Close(), in.Err(), model.Scale.ZeroGrad(r.ctx), dp.Close(), in.Close())
+	})
+	c.parting()
 }

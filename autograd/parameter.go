@@ -17,11 +17,9 @@ type Parameter struct {
 	before      string // the module that it was made in, once it has a name
 	missing     error  // why there is no value: an initialiser's error
 	frozen      bool
-	stepped     bool            // Minimize looks for the parameters of its optimiser
-	made        int64           // bytes of the last gradient of this rank alone; 0: there was none
-	replica     *replica        // of a Parallel; nil: it is in none
-	beside      *Parallel       // that was made when the parameter was frozen
-	offload     *parameterGroup // of those that live in pinned memory; nil: it lives on the device
+	stepped     bool  // Minimize looks for the parameters of its optimiser
+	made        int64 // bytes of the last gradient of this rank alone; 0: there was none
+	attached    []Attachment
 }
 
 // SetRequiresGrad freezes the parameter or lets it train again (torch.Tensor.requires_grad_). A frozen one gets no gradient on tapes
@@ -37,7 +35,7 @@ func (p *Parameter) RequiresGrad() bool { return p != nil && !p.frozen }
 
 // gradBytes is what a gradient of the parameter takes: as many bytes as the last one, which was bfloat16 or a sum in float32, or as the value has.
 func (p *Parameter) gradBytes() int64 {
-	if p.replica != nil || p.made == 0 {
+	if p.made == 0 {
 		return p.value.Bytes()
 	}
 	return p.made
@@ -152,7 +150,13 @@ func (p *Parameter) ZeroGrad(ctx context.Context) error {
 	}
 	g := p.grad
 	p.grad = nil
-	return errors.Join(g.ReleaseContext(ctx), p.replica.zeroGrad(ctx))
+	err := g.ReleaseContext(ctx)
+	for _, a := range p.attached {
+		if z, ok := a.(interface{ ZeroGrad(context.Context) error }); ok {
+			err = errors.Join(err, z.ZeroGrad(ctx))
+		}
+	}
+	return err
 }
 
 // Release frees value and gradient. It is idempotent.

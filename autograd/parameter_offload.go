@@ -19,6 +19,21 @@ type parameterGroup struct {
 	next map[*parameterGroup]*parameterGroup
 }
 
+// groupOf is the group of a parameter; nil: it is not offloaded.
+func groupOf(p *Parameter) *parameterGroup {
+	g, _ := Attached[*parameterGroup](p)
+	return g
+}
+
+// Join lets the tape bring the group and let it go.
+func (g *parameterGroup) Join(t *Tape, _ *Variable) error {
+	residencyOf(t)
+	return nil
+}
+
+// Refuses nothing: what needs a parameter on the device refuses the group.
+func (g *parameterGroup) Refuses(Attachment) error { return nil }
+
 // Offload lets the parameters live in pinned host memory with o from now on, and takes them off the device (FSDP's CPUOffload, DeepSpeed's offload_param,
 // accelerate's cpu_offload). Call it for each layer, or whatever is used together, as soon as that is made:
 //
@@ -47,7 +62,7 @@ func (ps Parameters) Offload(ctx context.Context, o *tensor.Offloader) error {
 	ctx = tensor.Detached(ctx)
 	g := &parameterGroup{by: o}
 	for _, p := range ps {
-		if p.offload == g { // it has two names
+		if groupOf(p.Parameter) == g { // it has two names
 			continue
 		}
 		if err := p.moveTo(ctx, g); err != nil {
@@ -68,8 +83,9 @@ func (ps Parameters) checkOffload(ctx context.Context, o *tensor.Offloader) erro
 		switch {
 		case o != nil && o.Runtime() != p.value.Runtime():
 			return fmt.Errorf("parameter %q: %w: the offloader is of another runtime than the parameter", p.Name, ErrInvalid)
-		case p.replica != nil || p.beside != nil:
-			return fmt.Errorf("parameter %q: %w: it is of a Parallel, whose ranks exchange it on the device: close that first", p.Name, ErrInvalid)
+		}
+		if err := p.CanAttach(&parameterGroup{by: o}); err != nil {
+			return fmt.Errorf("parameter %q: %w", p.Name, err)
 		}
 		if c := p.value.Runtime().Capturing(); c != nil {
 			return c.Refuse("Parameters.Offload", "memory stays where it is while a graph uses it: call it before the capture, with nil")
@@ -80,7 +96,7 @@ func (ps Parameters) checkOffload(ctx context.Context, o *tensor.Offloader) erro
 
 // moveTo makes the parameter one of g, from whatever group it was in. If g has no offloader it is of none.
 func (p *Parameter) moveTo(ctx context.Context, g *parameterGroup) error {
-	was := p.offload
+	was := groupOf(p)
 	if was != nil && was.by != g.by {
 		if err := was.by.Fetch(ctx, p.value); err != nil && (p.value.Offloaded() || !errors.Is(err, tensor.ErrClosed)) {
 			return err
@@ -88,11 +104,15 @@ func (p *Parameter) moveTo(ctx context.Context, g *parameterGroup) error {
 	}
 	if was != nil {
 		was.params = slices.DeleteFunc(was.params, func(q *Parameter) bool { return q == p })
+		p.Detach(was)
 	}
-	if p.offload = nil; g.by == nil {
+	if g.by == nil {
 		return nil
 	}
-	p.offload, g.params = g, append(g.params, p)
+	if err := p.Attach(g); err != nil {
+		return err
+	}
+	g.params = append(g.params, p)
 	return g.leave(ctx, p.value)
 }
 

@@ -225,11 +225,11 @@ func TestOffloadOfParametersMoves(t *testing.T) {
 	require.ErrorContains(t, append(twice, Named{"nil", nil}).Offload(b.ctx, o), `parameter "nil"`)
 	require.ErrorContains(t, twice.Offload(b.ctx, other.offloader(tensor.OffloadConfig{})), "another runtime")
 	require.False(t, p.Value().Offloaded())
-	require.Nil(t, p.offload)
+	require.Nil(t, groupOf(p))
 
 	require.NoError(t, twice.Offload(b.ctx, o))
-	require.Equal(t, []*Parameter{p}, p.offload.params)
-	was := p.offload
+	require.Equal(t, []*Parameter{p}, groupOf(p).params)
+	was := groupOf(p)
 	require.NoError(t, twice.Offload(b.ctx, o))
 	require.Empty(t, was.params)
 	require.NoError(t, twice.Offload(b.ctx, second))

@@ -98,7 +98,7 @@ func (t *Tape) row(x *tensor.Tensor, i int) (*tensor.Tensor, error) {
 // lastState is another result of the operation whose result is y: its gradient waits in grad for y's backward step, which
 // comes later, and has a gradient then.
 func (t *Tape) lastState(op string, y *Variable, value *tensor.Tensor, err error, grad **tensor.Tensor) *Variable {
-	return t.push(op, t.result(op, value, err), recorded(t, y), nil, func(_ *node, g *tensor.Tensor) {
+	return t.push(op, t.result(op, value, err), recorded(t, y), nil, func(_ *Node, g *tensor.Tensor) {
 		*grad = g
 		if y.grad == nil {
 			zeros, err := t.rt.Zeros(t.ctx, g.Dtype(), y.value.Shape()...)

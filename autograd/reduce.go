@@ -27,7 +27,7 @@ func (t *Tape) Mean(x *Variable, axes ...int) *Variable {
 
 func (t *Tape) reduced(op string, x *Variable, y *tensor.Tensor, err error, axes []int, scale float64) *Variable {
 	axes = slices.Clone(axes) // the caller may write its list before Backward
-	return t.push(op, t.result(op, y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
+	return t.push(op, t.result(op, y, err), []*Variable{x}, nil, func(_ *Node, g *tensor.Tensor) {
 		shape := x.value.Shape()
 		kept := slices.Clone(shape)
 		for i := range kept {

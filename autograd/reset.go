@@ -28,7 +28,7 @@ func (t *Tape) Reset(ctx context.Context) error {
 	if t.none() {
 		return errNoTape
 	}
-	if t.running || t.calls > 0 || t.frames > 0 || t.checkpoint != nil {
+	if t.running || t.calls > 0 || t.frames > 0 {
 		t.fail("Reset", fmt.Errorf("%w: it was called by a function that the tape has called: reset the tape between steps", ErrInvalid))
 		return t.err
 	}
@@ -41,7 +41,8 @@ func (t *Tape) Reset(ctx context.Context) error {
 	if err := t.lifetime.Reset(t.ctx); err != nil {
 		t.fail("Reset", err)
 	}
-	t.leaveParameters()
+	t.hookLeave()
+	t.unhookAll()
 	err := t.err
 	next := Tape{rt: t.rt, ctx: t.ctx, lifetime: t.lifetime, record: t.record, training: t.record,
 		slab: t.slab, places: t.places, room: t.room, given: t.given, base: t.base, label: t.label, labels: t.labels}

@@ -31,7 +31,7 @@ func TestAResetTapeIsToldAgain(t *testing.T) {
 		for range rounds(40, 20) {
 			half, drops, offloads, checkpoints, inBackward := random.IntN(3) == 0, random.IntN(2) == 0, random.IntN(3) == 0, random.IntN(3) == 0, random.IntN(3) == 0
 			assert.Equal(t, tensor.Float32, tape.ComputeDtype())
-			assert.Nil(t, tape.offload)
+			assert.Empty(t, tape.hooks)
 			assert.False(t, tape.seeded)
 			if half {
 				tape.SetComputeDtype(tensor.BFloat16)

@@ -14,6 +14,7 @@ import (
 
 // residency is the groups that a tape knows of.
 type residency struct {
+	NoHooks
 	current      []*parameterGroup // that the last operations have read
 	before, last *parameterGroup   // the last two that came
 	shared       []*parameterGroup // that could not leave, as views have the memory of one
@@ -22,12 +23,30 @@ type residency struct {
 	short        bool              // of memory: the backward pass brings nothing ahead
 }
 
+// residencyOf is that of the tape.
+func residencyOf(t *Tape) *residency {
+	r, ok := Hooked[*residency](t)
+	if !ok {
+		r = new(residency)
+		t.Hook(r)
+	}
+	return r
+}
+
+// Read brings what an operation reads.
+func (r *residency) Read(t *Tape, op string, vs []*Variable) error {
+	if slices.ContainsFunc(vs, func(v *Variable) bool { return v.group() != nil }) {
+		t.bringParameters(op, vs)
+	}
+	return nil
+}
+
 // group is the one of a parameter's variable; nil: it is none, or is not offloaded.
 func (v *Variable) group() *parameterGroup {
 	if v == nil || v.param == nil {
 		return nil
 	}
-	return v.param.offload
+	return groupOf(v.param)
 }
 
 // gone reports whether the value is the rounded copy of an offloaded parameter that a tape of NoGrad has freed, and makes again.
@@ -38,7 +57,7 @@ func (t *Tape) bringParameters(op string, vs []*Variable) bool {
 	if !t.canBring(op) {
 		return false
 	}
-	r := t.resident
+	r := residencyOf(t)
 	r.current = slices.DeleteFunc(r.current, func(g *parameterGroup) bool {
 		if slices.ContainsFunc(vs, func(v *Variable) bool { return v.group() == g }) {
 			return false
@@ -68,26 +87,26 @@ func (t *Tape) bringParameters(op string, vs []*Variable) bool {
 	return t.err == nil
 }
 
-// bringMaster makes the value of an offloaded parameter usable that is to be rounded. It may leave when that is done.
-func (t *Tape) bringMaster(p *Parameter) {
+// Open makes the value of a parameter usable that is to be rounded.
+func (g *parameterGroup) Open(t *Tape, p *Parameter) error {
 	if !t.canBring("Param") {
-		return
+		return nil
 	}
-	if !slices.Contains(t.resident.current, p.offload) {
-		t.enterGroup(p.offload, true)
+	if !slices.Contains(residencyOf(t).current, g) {
+		t.enterGroup(g, true)
 		defer t.bringNext()
 	}
-	t.fail("Param", p.offload.fetch(t.ctx, p.value))
+	return g.fetch(t.ctx, p.value)
 }
+
+// Shut lets it leave again.
+func (g *parameterGroup) Shut(t *Tape, p *Parameter) error { return g.leave(t.ctx, p.value) }
 
 // canBring is false in a capture, which fails.
 func (t *Tape) canBring(op string) bool {
 	if c := t.rt.Capturing(); c != nil {
 		t.fail(op, c.Refuse("an operation on an offloaded parameter", capturedParameters))
 		return false
-	}
-	if t.resident == nil {
-		t.resident = new(residency)
 	}
 	return t.err == nil
 }
@@ -96,7 +115,7 @@ const capturedParameters = "memory stays where it is while a graph uses it: brin
 
 // enterGroup makes g one of those in use. learn notes that it came after the last one.
 func (t *Tape) enterGroup(g *parameterGroup, learn bool) {
-	r := t.resident
+	r := residencyOf(t)
 	if r.coming != nil {
 		if r.coming != g {
 			t.leaveGroup(r.coming)
@@ -120,7 +139,7 @@ func (t *Tape) enterGroup(g *parameterGroup, learn bool) {
 func (t *Tape) leaveGroup(g *parameterGroup) {
 	for _, p := range g.params {
 		t.fail("Offload", g.leave(t.ctx, p.value))
-		if r := t.resident; tensor.MemoryOf(p.value).Tensors() > 1 && !slices.Contains(r.shared, g) {
+		if r := residencyOf(t); tensor.MemoryOf(p.value).Tensors() > 1 && !slices.Contains(r.shared, g) {
 			r.shared = append(r.shared, g)
 		}
 		v := t.params[p]
@@ -134,31 +153,32 @@ func (t *Tape) leaveGroup(g *parameterGroup) {
 	}
 }
 
-// leaveParameters lets all go, when nothing on the tape reads parameters any more.
-func (t *Tape) leaveParameters() {
-	r := t.resident
-	if r == nil {
-		return
-	}
-	t.resident = nil
+// Leave lets all go, when nothing on the tape reads parameters any more.
+func (r *residency) Leave(t *Tape) error {
 	if r.coming != nil {
 		r.current = append(r.current, r.coming)
 	}
-	for _, g := range append(r.current, r.shared...) {
+	all := append(r.current, r.shared...)
+	*r = residency{}
+	for _, g := range all {
 		for _, p := range g.params {
 			t.fail("Offload", g.leave(t.ctx, p.value))
 		}
 	}
+	return nil
 }
 
 // bringNext begins to bring the group that came next when the last two came the last time, or when the checkpoint ran that runs again. In a backward pass the
 // nodes say what is next.
 func (t *Tape) bringNext() {
-	r := t.resident
+	r := residencyOf(t)
 	if t.err != nil || t.inBackward {
 		return
 	}
-	c := t.checkpoint.runningAgain()
+	var c *checkpoint
+	if regions, ok := Hooked[*regions](t); ok {
+		c = regions.runningAgain()
+	}
 	g := r.last.next[r.before]
 	if c != nil {
 		g = c.groupAfter(r.last)

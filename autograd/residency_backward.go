@@ -5,39 +5,38 @@ import "slices"
 // How a backward pass finds what parameters it needs next: its nodes say it. It looks as far as the next group, so that one group is in use and one
 // on its way.
 
-// bringSavedParameters makes usable what the i-th node has saved of offloaded parameters, and begins to bring the next group. After an error it is false.
-func (t *Tape) bringSavedParameters(n *node, i int) bool {
-	if r := t.resident; r != nil {
-		if i < r.next || i > r.at { // a checkpoint has put nodes on top
-			r.next = i
-		}
-		r.at = i
+// Begin looks from the last node on.
+func (r *residency) Begin(t *Tape) error {
+	r.next, r.at = len(t.nodes), len(t.nodes)
+	return nil
+}
+
+// Load makes usable what the i-th node has saved of offloaded parameters, and begins to bring the next group.
+func (r *residency) Load(t *Tape, n *Node, i int) error {
+	if i < r.next || i > r.at { // a checkpoint has put nodes on top
+		r.next = i
 	}
+	r.at = i
 	if n.again { // its operations bring what they read
-		return true
+		return nil
 	}
 	var room [8]*Variable
 	reads := room[:0]
-	for _, s := range n.saved {
+	for s := range n.Saved() {
 		if s.group() != nil {
-			reads = append(reads, s.Variable)
+			reads = append(reads, s)
 		}
 	}
-	if len(reads) == 0 {
-		return true
+	if len(reads) > 0 && t.bringParameters(n.op, reads) {
+		r.lookBack(t)
 	}
-	if !t.bringParameters(n.op, reads) {
-		return false
-	}
-	t.lookBack()
-	return t.err == nil
+	return nil
 }
 
 // lookBack looks at the nodes to come, up to the second group that is not here.
-func (t *Tape) lookBack() {
-	r := t.resident
+func (r *residency) lookBack(t *Tape) {
 	for ; r.next > 0; r.next-- {
-		for _, s := range t.nodes[r.next-1].saved {
+		for s := range t.nodes[r.next-1].Saved() {
 			g := s.group()
 			if g == nil || r.short || slices.Contains(r.current, g) {
 				continue
@@ -52,9 +51,6 @@ func (t *Tape) lookBack() {
 		}
 	}
 }
-
-// begin looks from the last of so many nodes on.
-func (r *residency) begin(nodes int) { r.next, r.at = nodes, nodes }
 
 // runningAgain is the innermost checkpoint that runs again; nil: none does.
 func (c *checkpoint) runningAgain() *checkpoint {

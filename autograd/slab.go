@@ -4,22 +4,21 @@ import (
 	"sync"
 
 	"github.com/cistern-ml/cistern/internal/race"
-	"github.com/cistern-ml/cistern/tensor"
 )
 
 // slab is what a tape records in: lists that are empty when the tape ends, and that the next one goes on with, so that a step
 // of a training makes no garbage for them. What the program can have a pointer to, variables, is new each time.
 type slab struct {
-	nodes  []node
+	nodes  []Node
 	values []*Variable // those that Backward, or the frame that made them, releases
 	saved  []saved     // of the nodes, one after the other
 	uses   []*Variable // the same, of those that are trained
 
-	// What the optimiser's steps in the backward pass have to do with; see MinimizeInBackward.
-	ready   []*Variable     // parameters whose gradients are final, until they are updated
-	numbers []int           // of these, with the optimiser
-	foreign []tensor.Memory // of what the functions of checkpoints have brought to the tape
-	params  map[*Parameter]*Variable
+	hooks     []Hooks
+	recorders []Recorder  // of hooks
+	reads     []*Variable // for hooks
+
+	params map[*Parameter]*Variable
 
 	operations
 	sizes sizes
@@ -87,6 +86,7 @@ func newSlab() *slab {
 // recycle gives the slab back, without what it refers to.
 func (s *slab) recycle() {
 	s.forget()
+	s.unhookAll()
 	clear(s.params)
 	if !race.Enabled {
 		slabs.Put(s)
@@ -99,10 +99,13 @@ func (s *slab) forget() {
 	clear(s.values)
 	clear(s.saved)
 	clear(s.uses)
-	clear(s.ready)
-	clear(s.foreign)
 	s.nodes, s.values, s.saved, s.uses = s.nodes[:0], s.values[:0], s.saved[:0], s.uses[:0]
-	s.ready, s.numbers, s.foreign = s.ready[:0], s.numbers[:0], s.foreign[:0]
+}
+
+func (s *slab) unhookAll() {
+	clear(s.hooks)
+	clear(s.recorders)
+	s.hooks, s.recorders = s.hooks[:0], s.recorders[:0]
 }
 
 // save notes what the backward step of an operation reads, and at which version.
@@ -111,7 +114,7 @@ func (t *Tape) save(reads []*Variable) []saved {
 	from := len(s.saved)
 	for _, v := range reads {
 		v.users++
-		t.checkpoint.needs(v)
+		t.hookNeeded(v)
 		s.saved = append(s.saved, saved{v, v.value.Version()})
 	}
 	return s.saved[from:len(s.saved):len(s.saved)]

@@ -30,7 +30,7 @@ func TestSlabs(t *testing.T) {
 			for _, s := range tape.saved[:cap(tape.saved)] {
 				require.Nil(t, s.Variable)
 			}
-			for _, v := range slices.Concat(tape.slab.uses[:cap(tape.slab.uses)], tape.ready[:cap(tape.ready)]) {
+			for _, v := range slices.Concat(tape.slab.uses[:cap(tape.slab.uses)], tape.slab.reads[:cap(tape.slab.reads)]) {
 				require.Nil(t, v)
 			}
 			require.Empty(t, tape.nodes)

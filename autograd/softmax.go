@@ -14,7 +14,7 @@ func (t *Tape) Softmax(x *Variable, axis ...int) *Variable {
 	axis = slices.Clone(axis) // the caller may write its list before Backward
 	y, err := t.rt.Softmax(t.ctx, x.value, axis...)
 	out := t.result("Softmax", y, err)
-	return t.push("Softmax", out, []*Variable{x}, []*Variable{out}, func(n *node, g *tensor.Tensor) {
+	return t.push("Softmax", out, []*Variable{x}, []*Variable{out}, func(n *Node, g *tensor.Tensor) {
 		d, err := t.rt.SoftmaxGrad(t.ctx, g, out.value, axis...)
 		n.done(out)
 		t.free(g)

@@ -34,17 +34,14 @@ type Tape struct {
 	}
 	room
 	variables int   // that were made
-	results   int   // of operations
 	frames    int   // that the program is in
 	frame     int32 // the innermost of them, by number; 0: none
 	begun     int32 // frames, until now
 
-	checkpoint  *checkpoint // that the program is in; nil: none
-	recomputing bool        // what a checkpoint did not keep
+	twice       int  // functions under way that run again in the backward pass
+	recomputing bool // what was not kept
 
-	onlyComputes bool       // the operation that is under way has no other effect than its result
-	offload      *offload   // nil: the program has not called Offload
-	resident     *residency // nil: no operation has read an offloaded parameter
+	onlyComputes bool // the operation that is under way has no other effect than its result
 
 	given      context.Context // what base and the modules' contexts were made of; nil: SetContext has changed them
 	base       context.Context // what the program has set
@@ -55,11 +52,7 @@ type Tape struct {
 	running    bool      // Backward
 	calls      int       // of functions of the program's own that are under way
 	root       *Variable // where Backward begins
-	current    node      // whose backward step runs
-
-	stepping inBackward // the optimiser whose steps are in the backward pass; none: there is none
-
-	parallels []*Parallel // that parameters on the tape are of, in the order in which the program brought them
+	current    Node      // whose backward step runs
 
 	random random // of the next random operation
 	seeded bool
@@ -165,20 +158,25 @@ func (t *Tape) Close() error {
 	if t.none() {
 		return errNoTape
 	}
-	if t.state != "closed" {
+	open := t.state != "closed"
+	if open {
 		t.sizes.note(t.size())
-		if !t.recomputing { // Backward is at its nodes still
+	}
+	t.state = "closed"
+	if err := t.lifetime.CloseContext(t.ctx); err != nil {
+		t.fail("Close", err)
+	}
+	t.hookLeave()
+	if open {
+		if t.running { // Backward is at the nodes still, and tells the hooks of its end
+			t.after.hooks = t.hooks
+		} else {
 			t.slab.recycle()
 		}
 		t.after.path = t.module.path
 		t.places.recycle()
 		t.slab, t.places, t.module = &t.after.slab, &t.after.places, &t.after.modulePlace
 	}
-	t.state = "closed"
-	if err := t.lifetime.CloseContext(t.ctx); err != nil {
-		t.fail("Close", err)
-	}
-	t.leaveParameters()
 	return t.err
 }
 
@@ -201,9 +199,7 @@ func (t *Tape) begin(op string, vs ...*Variable) bool {
 	if t.state != "" {
 		t.fail(op, fmt.Errorf("%w: it was %s: make a new one for every step, or Reset it", ErrSpent, t.state))
 	}
-	offloaded := false
 	for i, v := range vs {
-		offloaded = offloaded || v.group() != nil
 		switch {
 		case v == nil:
 			t.fail(op, fmt.Errorf("%w: operand %d is nil", ErrInvalid, i+1))
@@ -211,16 +207,19 @@ func (t *Tape) begin(op string, vs ...*Variable) bool {
 			t.fail(op, fmt.Errorf("operand %d: %w", i+1, errNoTape))
 		case v.tape != t:
 			t.fail(op, fmt.Errorf("%w: operand %d: bring tensors to this tape with Input, Leaf or Param", ErrTape, i+1))
-		case t.checkpoint.strange(v):
-			t.fail(op, fmt.Errorf("%w: operand %d is none that the checkpoint read before: what its function reads must not be assigned to later; see Checkpoint", ErrInvalid, i+1))
-		case v.released() && !v.gone():
-			t.fail(op, v.releasedError(fmt.Sprintf("operand %d", i+1)))
+		case v.param != nil && v.param.attached != nil:
+			t.join(v)
 		}
 	}
-	if t.err != nil || offloaded && !t.bringParameters(op, vs) {
+	if t.err != nil || len(t.hooks) > 0 && len(vs) > 0 && !t.hookRead(op, vs) {
 		return false
 	}
-	t.checkpoint.reads(vs)
+	for i, v := range vs {
+		if v.released() {
+			t.fail(op, v.releasedError(fmt.Sprintf("operand %d", i+1)))
+			return false
+		}
+	}
 	return true
 }
 
@@ -237,9 +236,8 @@ func (t *Tape) result(op string, value *tensor.Tensor, err error) *Variable {
 	if t.record || t.frames > 0 {
 		t.values = append(t.values, v)
 	}
-	if t.checkpoint != nil && value != nil {
-		t.fail(op, t.checkpoint.made(op, v, t.results, onlyComputes))
-		t.results++
+	if len(t.recorders) > 0 && value != nil {
+		t.hookMade(op, v, onlyComputes)
 	}
 	return v
 }

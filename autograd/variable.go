@@ -29,7 +29,6 @@ type Variable struct {
 	kept      bool   // nothing takes the program's hold before Close
 	spared    int32  // layers that leave the value to their callers
 	pending   int32  // recorded operations whose backward steps may add to the gradient; counted for parameters that are trained
-	due       int32  // the parameter's number, from 1 on, with an optimiser that may still update it in the backward pass; 0: none may
 	made      bool   // by an operation
 	masked    bool   // the gradient went through that of the ReLU that the value is the result of
 	reluOf    int    // the columns of the input of the LinearReLU that made the value, if its weights and bias are trained
@@ -89,7 +88,7 @@ func (t *Tape) Leaf(x *tensor.Tensor) *Variable {
 	if v.value == nil {
 		return v
 	}
-	if t.checkpoint != nil {
+	if t.twice > 0 {
 		t.fail("Leaf", fmt.Errorf("%w: inside a Checkpoint, which runs twice: make leaves outside of it", ErrInvalid))
 		return t.inert()
 	}
@@ -127,13 +126,7 @@ func (t *Tape) Param(p *Parameter) *Variable {
 		}
 	}
 	t.params[p] = v
-	switch {
-	case !v.needsGrad:
-	case p.replica != nil:
-		t.join(p.replica.of)
-	case p.beside != nil:
-		t.join(p.beside) // which refuses it
-	}
+	t.join(v)
 	return v
 }
 
@@ -157,7 +150,7 @@ func (v *Variable) Value() *tensor.Tensor {
 	if v == nil || v.tape == nil {
 		return nil
 	}
-	v.tape.checkpoint.needs(v)
+	v.tape.hookNeeded(v)
 	return v.value
 }
 
@@ -236,7 +229,7 @@ func (v *Variable) Keep() *Variable {
 		v.tape.fail("Keep", v.releasedError("the variable"))
 	}
 	v.kept = true
-	v.tape.checkpoint.needs(v)
+	v.tape.hookNeeded(v)
 	return v
 }
 
@@ -288,19 +281,22 @@ func (v *Variable) drop() {
 	switch {
 	case v.users == 0:
 		v.tape.free(v.value)
-	case v.tape.offload != nil:
-		v.tape.dropped(v.value, tensor.MemoryOf(v.value))
+	case len(v.tape.hooks) > 0:
+		v.tape.hookLetGo(v.value, tensor.MemoryOf(v.value))
 	}
 }
 
 // free releases a tensor of the tape's.
 func (t *Tape) free(x *tensor.Tensor) {
-	m := tensor.MemoryOf(x)
+	var m tensor.Memory
+	if len(t.hooks) > 0 {
+		m = tensor.MemoryOf(x)
+	}
 	if err := x.ReleaseContext(t.ctx); err != nil {
 		t.fail("release", err)
 	}
-	if t.offload != nil {
-		t.dropped(nil, m)
+	if len(t.hooks) > 0 {
+		t.hookLetGo(nil, m)
 	}
 }
 

@@ -368,14 +368,6 @@ func mayHold(t reflect.Type) bool {
 	return holds(t)
 }
 
-// join is the name of a thing inside of another one.
-func join(outer, inner string) string {
-	if outer == "" || inner == "" {
-		return outer + inner
-	}
-	return outer + "." + inner
-}
-
 // snake is a Go name in Python's style: InProj is in_proj, QKV qkv, and LN1 ln1.
 func snake(name string) string {
 	runes := []rune(name)

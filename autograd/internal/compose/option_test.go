@@ -43,6 +43,7 @@ const (
 	release // of values, after their last use
 	once
 	prepare
+	hookOrder // features come to the tape in any order
 	capture
 
 	end
@@ -51,7 +52,7 @@ const (
 
 var optionNames = []string{"bfloat16", "accumulate", "groups", "freeze", "schedule", "leaf", "penalty", "clip", "batches",
 	"frames", "modules", "sequential", "checkpoints", "offload", "little-pinned", "not-ahead", "offload-parameters", "offload-state", "in-backward", "ranks", "shard-state",
-	"shard-gradients", "no-sync", "interleave", "reset", "evaluate", "release", "once", "prepare", "capture"}
+	"shard-gradients", "no-sync", "interleave", "reset", "evaluate", "release", "once", "prepare", "hook-order", "capture"}
 
 // pair are two options of which a trial that draws both goes without the second.
 type pair struct{ stays, goes options }

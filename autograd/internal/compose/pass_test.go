@@ -3,6 +3,7 @@ package compose
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
@@ -76,11 +77,29 @@ func (p *pass) forward(ctx context.Context) error {
 	if p.has(leaf) {
 		p.x = p.tape.Leaf(p.run.x)
 	}
+	if p.has(hookOrder) {
+		p.hook()
+	}
 	p.loss, p.y = p.model.loss(p.tape, p.x)
 	if p.has(release) {
 		p.y.Release()
 	}
 	return nil
+}
+
+// hook lets the features come to the tape before they are needed, in any order.
+func (p *pass) hook() {
+	same := func() *autograd.Variable { return p.x }
+	features := []func(){func() { p.tape.Checkpoint(same) }}
+	if p.has(offload) {
+		features = append(features, func() { p.tape.Offload(p.offloader, same) })
+	}
+	if !p.has(bfloat16) { // whose copies would be there longer
+		features = append(features, func() { p.tape.Param(p.Head.Weight) }) // that of offloaded parameters, or of ranks
+	}
+	for _, i := range rand.New(rand.NewPCG(p.seed, 3)).Perm(len(features)) {
+		features[i]()
+	}
 }
 
 // end ends the tape.

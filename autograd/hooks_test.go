@@ -1,0 +1,293 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// testHook notes what it hears, and fails at the event fails.
+type testHook struct {
+	names  map[*Variable]string
+	events []string
+	fails  string
+}
+
+func (h *testHook) hear(format string, args ...any) error {
+	event := fmt.Sprintf(format, args...)
+	h.events = append(h.events, event)
+	if h.fails != "" && strings.HasPrefix(event, h.fails) {
+		return fmt.Errorf("on purpose at %s", event)
+	}
+	return nil
+}
+
+func (h *testHook) list(vs []*Variable) string {
+	var names []string
+	for _, v := range vs {
+		names = append(names, h.names[v])
+	}
+	return strings.Join(names, " ")
+}
+
+func (h *testHook) Read(_ *Tape, op string, vs []*Variable) error {
+	return h.hear("read %s %s", op, h.list(vs))
+}
+
+func (h *testHook) Saved(_ *Tape, n *Node) {
+	_ = h.hear("saved %s %s", n.Name(), h.list(slices.Collect(n.Saved())))
+}
+
+func (h *testHook) LetGo(_ *Tape, x *tensor.Tensor, _ tensor.Memory) {
+	_ = h.hear("let go %v", x != nil)
+}
+func (h *testHook) Begin(*Tape) error { return h.hear("begin") }
+func (h *testHook) Load(_ *Tape, n *Node, i int) error {
+	return h.hear("load %s, %d behind", n.Name(), i)
+}
+func (h *testHook) Final(_ *Tape, v *Variable) error { return h.hear("final %s", h.names[v]) }
+func (h *testHook) End(_ *Tape, err error) error     { return h.hear("end %v", err) }
+func (h *testHook) Leave(*Tape) error                { return h.hear("leave") }
+
+// TestHooksHear what happens in a step, in order: a product whose weights are used twice, inside of a checkpoint and outside. The
+// weights are final behind the second of the checkpoint's products, which comes when that has run again.
+func TestHooksHear(t *testing.T) {
+	b := open(t, 8<<20)
+	w, bias := b.parameter(2), b.parameter(2)
+	x := upload(b, []float64{3, 4})
+	tape := NewTape(b.ctx, b.rt)
+	h := &testHook{names: map[*Variable]string{}}
+	in := tape.Leaf(x)
+	h.names[in], h.names[tape.Param(w)], h.names[tape.Param(bias)] = "x", "w", "bias"
+	tape.Hook(h)
+	tape.Hook(h) // once
+	y := tape.Checkpoint(func() *Variable { return tape.Mul(tape.Mul(in, tape.Param(w)), tape.Param(w)) })
+	h.names[y] = "y"
+	z := tape.Add(y, tape.Param(bias))
+	h.names[z] = "z"
+	loss := tape.Sum(z)
+	h.names[loss] = "loss"
+	_, err := tape.Backward(loss)
+	require.NoError(t, err)
+	require.NoError(t, tape.Close())
+	notes := slices.DeleteFunc(h.events, func(e string) bool { return strings.HasPrefix(e, "let go") })
+	require.Equal(t, strings.Split(strings.TrimSpace(`
+read Mul x w
+saved Mul w x
+read Mul  w
+saved Mul w 
+saved Checkpoint x w
+read Add y bias
+saved Add 
+read Sum z
+saved Sum 
+read Backward loss
+begin
+load Sum, 2 behind
+load Add, 1 behind
+final bias
+load Checkpoint, 0 behind
+read Mul x w
+saved Mul w x
+read Mul  w
+saved Mul w 
+load Mul, 1 behind
+load Mul, 0 behind
+final w
+leave
+end <nil>
+leave`), "\n"), notes)
+	require.Equal(t, []float64{6, 16}, read[float64](b, w.Grad()), "2xw")
+	require.NoError(t, errors.Join(w.Release(), bias.Release(), x.Release()))
+}
+
+// TestHooksFail: an error of any event that can have one sticks to the tape, and nothing is left. Backward's failure is told
+// to all hooks.
+func TestHooksFail(t *testing.T) {
+	b := open(t, 8<<20)
+	for _, at := range []string{"read Mul", "begin", "load Mul", "final", "end <nil>", "leave"} {
+		w, x := b.parameter(2), upload(b, []float64{3, 4})
+		tape := NewTape(b.ctx, b.rt)
+		h, other := &testHook{fails: at}, &testHook{}
+		tape.Hook(h)
+		tape.Hook(other)
+		_, err := tape.Backward(tape.Sum(tape.Mul(tape.Input(x), tape.Param(w))))
+		require.ErrorContains(t, err, "on purpose at "+at)
+		last := other.events[len(other.events)-1]
+		require.Contains(t, last, "on purpose at "+at, "the other hook hears that Backward has failed")
+		require.True(t, strings.HasPrefix(last, "end "))
+		require.Nil(t, w.Grad())
+		require.ErrorContains(t, tape.Reset(b.ctx), "on purpose")
+		tape.Sum(tape.Input(x))
+		require.Equal(t, "leave", other.events[len(other.events)-1], "the next step has no hooks")
+		require.NoError(t, tape.Close())
+		require.NoError(t, errors.Join(w.Release(), x.Release()))
+	}
+}
+
+// TestHookRefuses what can't be a hook, and forgets what is no hook any more.
+func TestHookRefuses(t *testing.T) {
+	b := open(t, 8<<20)
+	type list struct {
+		NoHooks
+		of []int
+	}
+	for text, h := range map[string]Hooks{"nil": nil, "nil ": (*testHook)(nil), "which Go can't compare": list{}} {
+		tape := NewTape(b.ctx, b.rt)
+		tape.Unhook(h)
+		tape.Hook(h)
+		require.ErrorIs(t, tape.Err(), ErrInvalid)
+		require.ErrorContains(t, tape.Close(), strings.TrimSpace(text))
+	}
+	h, other := &testHook{}, &testHook{}
+	tape := NewTape(b.ctx, b.rt)
+	tape.Hook(h)
+	tape.Hook(other)
+	tape.Unhook(h)
+	found, ok := Hooked[*testHook](tape)
+	require.True(t, ok)
+	require.Same(t, other, found)
+	_, ok = Hooked[*regions](tape)
+	require.False(t, ok)
+	require.NoError(t, tape.Close())
+	require.Empty(t, h.events)
+	require.Equal(t, []string{"leave"}, other.events)
+}
+
+// TestHooksMakeNoObjects: listening to everything costs none.
+func TestHooksMakeNoObjects(t *testing.T) {
+	skipWhereChecksMakeObjects(t)
+	b := openIdle(t)
+	hooks := [3]*silent{{n: 1}, {n: 2}, {n: 3}}
+	m := garbageModel{"GPT", garbageGPT(16), []int{2, 8}, 11, 6}
+	require.Zero(t, b.garbageWith(m, true, 0, func(t *Tape) {
+		for _, h := range hooks {
+			t.Hook(h)
+		}
+	}))
+	require.Positive(t, hooks[2].heard)
+}
+
+// silent is a recorder that counts.
+type silent struct {
+	NoHooks
+	n, heard int
+}
+
+func (s *silent) Read(*Tape, string, []*Variable) error           { s.heard++; return nil }
+func (s *silent) Bring(*Tape, *tensor.Tensor)                     {}
+func (s *silent) Made(*Tape, string, *Variable, bool) error       { s.heard++; return nil }
+func (s *silent) Needed(*Variable)                                {}
+func (s *silent) Unread(*Tape) (tensor.Dtype, tensor.Shape, bool) { return 0, nil, false }
+func (s *silent) Load(*Tape, *Node, int) error                    { s.heard++; return nil }
+
+// testAttachment notes what it hears.
+type testAttachment struct {
+	refuses any
+	joined  []*Variable
+	zeroed  int
+	opened  []string
+}
+
+func (a *testAttachment) Join(_ *Tape, v *Variable) error {
+	a.joined = append(a.joined, v)
+	return nil
+}
+
+func (a *testAttachment) Refuses(other Attachment) error {
+	if other == a.refuses {
+		return fmt.Errorf("%w: refused on purpose", ErrInvalid)
+	}
+	return nil
+}
+
+func (a *testAttachment) ZeroGrad(context.Context) error { a.zeroed++; return nil }
+func (a *testAttachment) Open(*Tape, *Parameter) error {
+	a.opened = append(a.opened, "open")
+	return nil
+}
+func (a *testAttachment) Shut(*Tape, *Parameter) error {
+	a.opened = append(a.opened, "shut")
+	return nil
+}
+
+// TestAttachments: either of two may refuse the other; one that comes after a tape has read the parameter joins still; what
+// was detached hears nothing.
+func TestAttachments(t *testing.T) {
+	b := open(t, 8<<20)
+	first, second := &testAttachment{}, &testAttachment{}
+	for _, pair := range [][2]*testAttachment{{first, second}, {second, first}} {
+		p := b.parameter(2)
+		pair[0].refuses = pair[1]
+		require.NoError(t, p.Attach(first))
+		require.ErrorContains(t, p.CanAttach(second), "refused on purpose")
+		require.ErrorContains(t, p.Attach(second), "refused on purpose")
+		pair[0].refuses = nil
+		require.NoError(t, p.CanAttach(second))
+		require.NoError(t, p.Release())
+	}
+	require.ErrorIs(t, (*Parameter)(nil).Attach(first), ErrInvalid)
+
+	p, err := NewParameter(upload(b, []float32{1, 2}))
+	require.NoError(t, err)
+	*first, *second = testAttachment{}, testAttachment{}
+	tape := NewTape(b.ctx, b.rt)
+	v := tape.Param(p)
+	require.NoError(t, errors.Join(p.Attach(first), p.Attach(first), p.Attach(second)))
+	p.Detach(second)
+	_, err = tape.Backward(tape.Sum(v))
+	require.NoError(t, err)
+	require.Equal(t, []*Variable{v, v}, first.joined, "the operation and Backward")
+	require.Empty(t, first.opened)
+	require.NoError(t, tape.Reset(b.ctx))
+	tape.SetComputeDtype(tensor.BFloat16)
+	tape.Param(p)
+	require.Equal(t, []string{"open", "shut"}, first.opened)
+	require.NoError(t, errors.Join(p.ZeroGrad(b.ctx), tape.Close()))
+	require.Equal(t, 1, first.zeroed)
+	got, ok := Attached[Opener](p)
+	require.True(t, ok)
+	require.Same(t, first, got)
+	p.Detach(first)
+	_, ok = Attached[Opener](p)
+	require.False(t, ok)
+	assert.Equal(t, &testAttachment{}, second)
+	require.NoError(t, p.Release())
+}
+
+// TestFinalComesBeforeTheInputsGradient: the weights of a dense layer are on their way while the product for its input is
+// queued, first the weights and then the bias.
+func TestFinalComesBeforeTheInputsGradient(t *testing.T) {
+	b := open(t, 8<<20)
+	w, bias, x := b.parameter(2, 2), b.parameter(2), upload(b, []float64{3, 4}, 1, 2)
+	tape := NewTape(b.ctx, b.rt)
+	in := tape.Leaf(x)
+	h := &early{of: in}
+	tape.Hook(h)
+	_, err := tape.Backward(tape.Sum(tape.Linear(in, tape.Param(w), tape.Param(bias))))
+	require.NoError(t, err)
+	require.Equal(t, []*Parameter{w, bias}, h.final)
+	require.NoError(t, errors.Join(tape.Close(), w.Release(), bias.Release(), x.Release()))
+}
+
+// early notes parameters whose gradients are final before a variable has one.
+type early struct {
+	NoHooks
+	of    *Variable
+	final []*Parameter
+}
+
+func (h *early) Final(_ *Tape, v *Variable) error {
+	if h.of.grad == nil {
+		h.final = append(h.final, v.param)
+	}
+	return nil
+}
