@@ -154,14 +154,34 @@ func (a *account) in(t *Tape, module string, f func() *Variable) *Variable {
 func (a *account) backward(t *Tape) {
 	a.nodes = append(a.nodes, make([]string, len(t.nodes)-len(a.nodes))...)
 	for i := range t.nodes {
-		back, module := t.nodes[i].back, a.nodes[i]
-		t.nodes[i].back = func(n *Node, g *tensor.Tensor) {
-			a.module = module
-			back(n, g)
-			a.module = ""
-		}
+		c := t.nodes[i].call
+		c.step = watchedStep{c.step, a, a.nodes[i]}
 	}
 	a.nodes = nil
+}
+
+// watchedStep lets the account know when it runs backward.
+type watchedStep struct {
+	Step
+	a      *account
+	module string
+}
+
+func (s watchedStep) Backward(c *Call, g *tensor.Tensor) error {
+	c.step = s.Step
+	s.a.module = s.module
+	defer func() { s.a.module = "" }()
+	return s.Step.Backward(c, g)
+}
+
+func (s watchedStep) seedless() bool {
+	inner, ok := s.Step.(interface{ seedless() bool })
+	return ok && inner.seedless()
+}
+
+func (s watchedStep) reruns() bool {
+	inner, ok := s.Step.(interface{ reruns() bool })
+	return ok && inner.reruns()
 }
 
 // agrees compares a profile with what the account says.

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor"
-	"github.com/cistern-ml/cistern/tensor/fn"
 )
 
 // Backward frees a value as soon as nobody needs it, by counting: users of a variable are the program, until it releases
@@ -17,20 +16,35 @@ import (
 
 // Node is one recorded operation.
 type Node struct {
-	op     string
 	out    *Variable
 	module *modulePlace
-	saved  []saved
-	in     [3]*Variable // the first inputs: a back that needs no more is no closure, which would be an object of the Go heap in each step
-	call   *Call        // of an operation that has one, for what it has saved
-	fn     fn.Function  // of Apply
-	// back gets the gradient of out and owns it: it hands gradients to the inputs with give. It may finish
-	// with saved values early.
-	back     func(n *Node, g *tensor.Tensor)
-	again    bool // back runs a checkpoint's function again, whose operations read what was saved
-	seedless bool // back does not read the gradient of a loss that Backward begins with: it is 1
-	uses     span // the inputs that are trained
+	saved  []saved // what the backward step reads, among inputs and result
+	uses   span    // the inputs that are trained
+	call   *Call
 }
+
+// Name is the operation's, as errors and profiles have it.
+func (n *Node) Name() string { return n.call.name }
+
+// reruns reports whether the backward step runs a function again, whose operations read what was saved.
+func (n *Node) reruns() bool {
+	s, ok := n.call.step.(interface{ reruns() bool })
+	return ok && s.reruns()
+}
+
+// Saved are the variables whose values the backward step reads.
+func (n *Node) Saved() iter.Seq[*Variable] {
+	return func(yield func(*Variable) bool) {
+		for _, s := range n.saved {
+			if !yield(s.Variable) {
+				return
+			}
+		}
+	}
+}
+
+// Own are the tensors that the backward step reads and that only this node has. They are the node's.
+func (n *Node) Own() []*tensor.Tensor { return n.call.own }
 
 // saved is a value that the backward step of an operation reads, at the version that the operation had read.
 type saved struct {
@@ -52,47 +66,6 @@ func (s saved) fresh() error {
 		ErrStale, what, s.value.Dtype(), s.value.Shape(), now, s.version, advice)
 }
 
-// push records an operation if one of its inputs needs a gradient, and frees inputs that nobody reads again. saved are the variables, among inputs and
-// out, whose values back reads.
-func (t *Tape) push(op string, out *Variable, inputs, reads []*Variable, back func(n *Node, g *tensor.Tensor)) *Variable {
-	t.note(op, out, inputs, reads, nil, back)
-	t.spend(op, inputs)
-	return out
-}
-
-func (t *Tape) note(op string, out *Variable, inputs, reads []*Variable, c *Call, back func(n *Node, g *tensor.Tensor)) {
-	if !t.record || t.err != nil || !slices.ContainsFunc(inputs, func(v *Variable) bool { return v.needsGrad }) {
-		return
-	}
-	out.needsGrad = true
-	t.nodes = append(t.nodes, Node{op: op, out: out, module: t.module, call: c, back: back, saved: t.save(reads), uses: t.use(inputs)})
-	n := &t.nodes[len(t.nodes)-1]
-	copy(n.in[:], inputs)
-	t.hookSaved(n)
-}
-
-// Name is the operation's, as errors and profiles have it.
-func (n *Node) Name() string { return n.op }
-
-// Saved are the variables whose values the backward step reads.
-func (n *Node) Saved() iter.Seq[*Variable] {
-	return func(yield func(*Variable) bool) {
-		for _, s := range n.saved {
-			if !yield(s.Variable) {
-				return
-			}
-		}
-	}
-}
-
-// Own are the tensors that the backward step reads and that only this node has. They are the node's.
-func (n *Node) Own() []*tensor.Tensor {
-	if n.call == nil {
-		return nil
-	}
-	return n.call.own
-}
-
 // fresh is an error if a value that the backward step reads was overwritten.
 func (n *Node) fresh() error {
 	for _, s := range n.saved {
@@ -111,16 +84,16 @@ func (n *Node) abandon() {
 	n.saved = nil
 	if c := n.call; c != nil {
 		n.call = nil
-		c.release()
-		c.op.give(c.tape.slab)
+		c.end()
 	}
 }
 
-// done ends the node's use of a saved value.
+// done ends the node's use of a value, if it is saved.
 func (n *Node) done(v *Variable) {
-	i := slices.IndexFunc(n.saved, func(s saved) bool { return s.Variable == v })
-	n.saved = slices.Delete(n.saved, i, i+1)
-	v.drop()
+	if i := slices.IndexFunc(n.saved, func(s saved) bool { return s.Variable == v }); i >= 0 {
+		n.saved = slices.Delete(n.saved, i, i+1)
+		v.drop()
+	}
 }
 
 // Backward computes the gradients of loss, which has one element, with respect to every parameter and leaf
@@ -205,8 +178,10 @@ func (t *Tape) seed(loss *Variable) (*tensor.Tensor, error) {
 	for i >= 0 && t.nodes[i].out != loss {
 		i--
 	}
-	if i >= 0 && t.nodes[i].seedless {
-		return t.rt.Share(t.ctx, loss.value)
+	if i >= 0 {
+		if s, ok := t.nodes[i].call.step.(interface{ seedless() bool }); ok && s.seedless() {
+			return t.rt.Share(t.ctx, loss.value)
+		}
 	}
 	var shape [8]int
 	return t.rt.Full(t.ctx, 1, loss.value.Dtype(), tensor.AppendShape(shape[:0], loss.value)...)
@@ -224,26 +199,21 @@ func (t *Tape) steps() {
 		if g := n.out.grad; g != nil {
 			n.out.grad = nil
 			if err := n.fresh(); err != nil {
-				t.fail(n.op+" backward", err)
+				t.fail(n.Name()+" backward", err)
 				return
 			}
 			t.setModule(n.module)
 			if !t.hookLoad(n, i) {
 				return
 			}
-			n.back(n, g)
+			c := n.call
+			if err := c.step.Backward(c, g); err != nil {
+				t.fail(c.name+" backward", err)
+			}
 		}
 		n.abandon()
 		t.used(n)
 	}
-}
-
-// inPlace is g as the memory of a gradient that is computed from it, or nil if somebody else sees that memory.
-func inPlace(g *tensor.Tensor) *tensor.Tensor {
-	if g.Exclusive() {
-		return g
-	}
-	return nil
 }
 
 // give hands the gradient g to v and takes it over. A second gradient of the same variable is added, in

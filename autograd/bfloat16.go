@@ -2,7 +2,6 @@ package autograd
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
@@ -63,23 +62,6 @@ func checkComputeDtype(dtype tensor.Dtype) error {
 		return nil
 	}
 	return fmt.Errorf("%w: a tape can't compute in %v: want a dtype of 16 bits such as bfloat16, or float32 to compute in the dtype of what it is given", tensor.ErrDtype, dtype)
-}
-
-// Cast returns x in another dtype, of floating point, to which it is rounded (torch.Tensor.to); x
-// itself if it has that dtype. The gradient is cast back.
-func (t *Tape) Cast(x *Variable, dtype tensor.Dtype) *Variable {
-	if !t.begin("Cast", x) {
-		return t.inert()
-	}
-	from := x.value.Dtype()
-	if from == dtype {
-		return x
-	}
-	return t.Func("Cast", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
-		return t.rt.Convert(t.ctx, c.Input(0), dtype)
-	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		return c.Grads(t.rt.Convert(t.ctx, g, from))
-	})
 }
 
 // rounds reports whether x is rounded when it is brought to the tape.
@@ -159,16 +141,4 @@ func (t *Tape) widened(op string, g *tensor.Tensor) *tensor.Tensor {
 	}
 	t.free(g)
 	return wide
-}
-
-// mixed reports whether some of the operands are of a narrow dtype, and another one, or one of the
-// weights, of its wide dtype. nil is neither.
-func mixed(operands []*tensor.Tensor, weights ...*tensor.Tensor) bool {
-	of := func(ts []*tensor.Tensor, d tensor.Dtype) bool {
-		return slices.ContainsFunc(ts, func(x *tensor.Tensor) bool { return x != nil && x.Dtype() == d })
-	}
-	return slices.ContainsFunc(operands, func(x *tensor.Tensor) bool {
-		wide := x.Dtype().Wide()
-		return wide != 0 && (of(operands, wide) || of(weights, wide))
-	})
 }

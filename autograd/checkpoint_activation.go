@@ -19,7 +19,7 @@ type checkpoint struct {
 	outer   *checkpoint
 	f       func() *Variable
 	before  int      // the tape's variables up to there are from outside
-	inputs  []saved  // what the function reads from outside, at the versions that it read first
+	holds   []saved  // what the function reads from outside, at the versions that it read first
 	again   bool     // the function runs once more
 	results int      // that the tape had before the run
 	read    int      // results of a run that are read, until the first of unread
@@ -67,7 +67,7 @@ func (t *Tape) Checkpoint(f func() *Variable) *Variable {
 	}
 	r := regionsOf(t)
 	c := &checkpoint{outer: r.checkpoint, f: f, before: t.variables, mode: t.Mode()}
-	c.tape, c.op = t, c
+	c.tape, c.step = t, c
 	defer c.letGo()
 	var did Recorded
 	y := c.run(r, func() (y *Variable) {
@@ -86,16 +86,15 @@ func (t *Tape) Checkpoint(f func() *Variable) *Variable {
 	if c.did = c.trail(did, y); c.outside(y) || !y.needsGrad { // nothing was computed for it, or no gradient comes to it
 		return y
 	}
-	reads := make([]*Variable, len(c.inputs))
-	for i, s := range c.inputs {
+	reads := make([]*Variable, len(c.holds))
+	for i, s := range c.holds {
 		reads[i] = s.Variable
 	}
-	y.needsGrad = false
-	if t.note("Checkpoint", y, reads, reads, &c.Call, func(n *Node, g *tensor.Tensor) { c.step(n, g) }); y.needsGrad {
-		n := &t.nodes[len(t.nodes)-1]
-		copy(n.saved, c.inputs)
-		n.again, c.kept = true, true
-	}
+	held := c.own
+	c.Call.begin(t, "Checkpoint", reads)
+	c.own, c.out, c.kept = held, y, true
+	t.note(&c.Call, reads)
+	copy(t.nodes[len(t.nodes)-1].saved, c.holds)
 	t.spend("Checkpoint", reads)
 	return y
 }
@@ -122,7 +121,7 @@ func (c *checkpoint) reads(vs []*Variable) {
 	for ; c != nil && !c.again; c = c.outer {
 		for _, v := range vs {
 			if v.value != nil && c.outside(v) && !c.has(v) {
-				c.inputs = append(c.inputs, saved{v, v.value.Version()})
+				c.holds = append(c.holds, saved{v, v.value.Version()})
 				v.users++
 			}
 		}
@@ -131,16 +130,16 @@ func (c *checkpoint) reads(vs []*Variable) {
 
 // letGo ends what the run has held. The node has saved it, if there is one.
 func (c *checkpoint) letGo() {
-	for _, s := range c.inputs {
+	for _, s := range c.holds {
 		s.drop()
 	}
 	if !c.kept {
-		c.release()
+		c.doneOwn()
 	}
 }
 
 func (c *checkpoint) has(v *Variable) bool {
-	return slices.ContainsFunc(c.inputs, func(s saved) bool { return s.Variable == v })
+	return slices.ContainsFunc(c.holds, func(s saved) bool { return s.Variable == v })
 }
 
 // strange reports whether v is from outside of a function that runs again and has not read it before. The nil checkpoint is none.
@@ -157,20 +156,26 @@ func (c *checkpoint) trail(did Recorded, y *Variable) trail {
 	return trail{Recorded: did, dtype: y.value.Dtype(), shape: fmt.Sprint(y.Shape()), shapes: c.shapes}
 }
 
-// step runs the function again. The backward steps of what it records then come next.
-func (c *checkpoint) step(n *Node, g *tensor.Tensor) {
-	t := c.tape
-	y, did := c.rerun(n)
-	if t.err == nil && did != c.did {
-		t.fail("Checkpoint backward", fmt.Errorf("%w: the function did something else when it ran again: %s, and %s before%s", ErrInvalid, did, c.did, did.apart(c.did)))
+// Forward is not called: the function's operations have computed the result.
+func (c *checkpoint) Forward(*Call) (*tensor.Tensor, error) { return nil, nil }
+
+// Backward runs the function again. The backward steps of what it records then come next.
+func (c *checkpoint) Backward(_ *Call, g *tensor.Tensor) error {
+	t, n := c.tape, &c.tape.current
+	y, did, err := c.rerun(n)
+	if err == nil && did != c.did {
+		err = fmt.Errorf("%w: the function did something else when it ran again: %s, and %s before%s", ErrInvalid, did, c.did, did.apart(c.did))
 	}
-	if t.err != nil {
-		return
+	if err != nil {
+		return err
 	}
 	t.used(n) // what it stood for is recorded now
 	t.give("Checkpoint", y, g, nil)
 	y.Release()
+	return nil
 }
+
+func (*checkpoint) reruns() bool { return true }
 
 // String says what a function did.
 func (d trail) String() string {
@@ -186,7 +191,7 @@ func (d trail) apart(before trail) string {
 }
 
 // rerun runs the function as it was run before, and lets go of what it has read: what is needed still, the new nodes have saved.
-func (c *checkpoint) rerun(n *Node) (y *Variable, did trail) {
+func (c *checkpoint) rerun(n *Node) (y *Variable, did trail, err error) {
 	t := c.tape
 	end := c.hold()
 	defer func() {
@@ -201,20 +206,19 @@ func (c *checkpoint) rerun(n *Node) (y *Variable, did trail) {
 	})
 	switch {
 	case t.err != nil:
+		return nil, did, t.err
 	case t.state != backwardState:
-		t.fail("Checkpoint backward", fmt.Errorf("%w: the function ended the tape", ErrSpent))
+		return nil, did, fmt.Errorf("%w: the function ended the tape", ErrSpent)
 	case y == nil || y.value == nil || !y.needsGrad || c.outside(y):
-		t.fail("Checkpoint backward", fmt.Errorf("%w: the function did something else when it ran again: its result has no gradient", ErrInvalid))
-	default:
-		did = c.trail(recorded, y)
+		return nil, did, fmt.Errorf("%w: the function did something else when it ran again: its result has no gradient", ErrInvalid)
 	}
-	return y, did
+	return y, c.trail(recorded, y), nil
 }
 
 // hold gives the program its hold on what the function reads, which it has lost meanwhile, until end.
 func (c *checkpoint) hold() (end func()) {
 	var held []*Variable
-	for _, s := range c.inputs {
+	for _, s := range c.holds {
 		if s.owned && !s.held {
 			s.held = true
 			s.users++
@@ -246,7 +250,3 @@ func (l checkpointed) Forward(t *Tape, x *Variable) *Variable {
 	}
 	return t.Checkpoint(func() *Variable { return l.Layer.Forward(t, x) })
 }
-
-func (c *checkpoint) forward() (*tensor.Tensor, error)                  { return nil, nil }
-func (c *checkpoint) backward(*tensor.Tensor) ([]*tensor.Tensor, error) { return nil, nil }
-func (c *checkpoint) give(*slab)                                        {}

@@ -149,7 +149,7 @@ func (t *Tape) hookBegin() {
 func (t *Tape) hookLoad(n *Node, i int) bool {
 	for _, h := range t.hooks {
 		if err := h.Load(t, n, i); err != nil {
-			t.fail(n.op+" backward", err)
+			t.fail(n.Name()+" backward", err)
 		}
 		if t.err != nil {
 			return false
@@ -214,14 +214,4 @@ func (t *Tape) unread() (dtype tensor.Dtype, shape tensor.Shape, ok bool) {
 		}
 	}
 	return dtype, shape, ok
-}
-
-// computeIfRead is what f computes for the operation that is under way, unless nobody reads the result. f does nothing but
-// compute it, and the backward step needs nothing else of f's.
-func (t *Tape) computeIfRead(f func() (*tensor.Tensor, error)) (*tensor.Tensor, error) {
-	t.onlyComputes = true
-	if dtype, shape, ok := t.unread(); ok {
-		return t.rt.New(t.ctx, dtype, shape...)
-	}
-	return f()
 }

@@ -26,7 +26,7 @@ var exportedFunctions = map[string]any{
 	"InitTruncNormal": InitTruncNormal, "InitUniform": InitUniform, "InitXavierNormal": InitXavierNormal, "InitXavierUniform": InitXavierUniform, "Kernel": Kernel,
 	"KeyDim": KeyDim, "LayerOf": LayerOf, "Layers": Layers, "LoadModel": LoadModel, "LoadStateDict": LoadStateDict, "Momentum": Momentum, "NameModules": NameModules,
 	"NewAdagrad": NewAdagrad, "NewAdam": NewAdam, "NewAdamW": NewAdamW, "NewParallel": NewParallel, "NewParameter": NewParameter, "NewRMSprop": NewRMSprop, "NewSGD": NewSGD,
-	"NewScheduler": NewScheduler, "NewTape": NewTape, "NoAffine": NoAffine, "NoBias": NoBias, "NoGrad": NoGrad, "NoRunningStatistics": NoRunningStatistics,
+	"NewScheduler": NewScheduler, "NewTape": NewTape, "NoAffine": NoAffine, "NoBias": NoBias, "NoGrad": NoGrad, "NewOp": NewOp[mul], "NoRunningStatistics": NoRunningStatistics,
 	"NormalizedShape": NormalizedShape, "NotStrict": NotStrict, "Offloaded": Offloaded, "OutputPadding": OutputPadding, "Padding": Padding, "PaddingIndex": PaddingIndex,
 	"ParametersOf": ParametersOf, "ReLUCell": ReLUCell, "SamePadding": SamePadding, "SaveModel": SaveModel, "Seed": Seed, "StateDict": StateDict, "Stride": Stride,
 	"Upload": Upload[float64], "ValueDim": ValueDim,

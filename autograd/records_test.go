@@ -28,7 +28,7 @@ func TestRecords(t *testing.T) {
 		{"NoGrad", NoGrad(b.ctx, b.rt), false, false, 1},
 	} {
 		tape := c.tape
-		tape.operations = operations{} // those of other tests
+		tape.records = records{} // those of other tests
 		for range 2 {
 			in := tape.Input(x).Keep()
 			if c.leaf {
@@ -39,26 +39,26 @@ func TestRecords(t *testing.T) {
 				y = tape.LayerNorm(y, nil, nil, 0, 2)
 				require.NoError(t, tape.Err(), c.name)
 			}
-			var free int
-			seen := map[*rowNorm]bool{}
+			seen := map[*Call]bool{}
 			if c.leaf {
-				require.Empty(t, tape.rowNorms.free, c.name)
+				require.Nil(t, tape.records.take(opRowNorm.kind.number), c.name)
 				for i := range tape.nodes {
-					n := tape.nodes[i].call.op.(*rowNorm)
-					require.False(t, seen[n])
-					require.Equal(t, []int{2}, n.config.Shape)
-					seen[n] = true
+					call := tape.nodes[i].call
+					require.False(t, seen[call])
+					require.Equal(t, []int{2}, call.step.(*rowNorm).shape.list())
+					seen[call] = true
 				}
 				require.Len(t, seen, 3)
 				tape.dropNodes(0)
 			}
-			for _, n := range tape.rowNorms.free {
-				free++
-				require.Nil(t, n.tape)
-				require.Nil(t, n.op)
-				require.Nil(t, n.config.Shape)
-				require.Equal(t, [4]int{}, n.shape)
-				require.Equal(t, [4]*Variable{}, n.room.inputs)
+			free := freeRecords(tape, &opRowNorm.kind)
+			for _, call := range tape.records.free[opRowNorm.kind.number] {
+				require.Nil(t, call.tape)
+				require.Nil(t, call.out)
+				require.Zero(t, *call.step.(*rowNorm))
+				require.Equal(t, [4]*Variable{}, call.room.inputs)
+				require.Equal(t, [6]*tensor.Tensor{}, call.room.saved)
+				require.Equal(t, [2]*tensor.Tensor{}, call.room.own)
 			}
 			require.Equal(t, c.records, free, c.name)
 		}
@@ -85,6 +85,14 @@ func TestRecords(t *testing.T) {
 	}
 }
 
+// freeRecords is how many records of a kind no node has.
+func freeRecords(t *Tape, k *kind) int {
+	if k.number >= len(t.records.free) {
+		return 0
+	}
+	return len(t.records.free[k.number])
+}
+
 // TestRecordsOfBackward: the steps of Backward give the records to the next tape, which computes the same with them.
 func TestRecordsOfBackward(t *testing.T) {
 	b := open(t, 64<<20)
@@ -105,8 +113,9 @@ func TestRecordsOfBackward(t *testing.T) {
 			first = got
 		}
 		require.Equal(t, first, got)
-		counts := []int{len(tape.convolutions.free), len(tape.pools.free), len(tape.narrows.free), len(tape.rowNorms.free), len(tape.batchNorms.free)}
-		assert.NotContains(t, counts, 0)
+		for _, k := range []*kind{&opConv.kind, &opPool.kind, &opNarrow.kind, &opRowNorm.kind, &opBatchNorm.kind} {
+			assert.Positive(t, freeRecords(tape, k))
+		}
 		require.NoError(t, tape.Close())
 	}
 }

@@ -135,7 +135,9 @@ func (r *Recurrent) run(t *Tape, x, h0, c0 *Variable, last bool) (y, hn, cn *Var
 		end := seq.v.spare() // both directions read it
 		var ys []*Variable
 		for j := i; j < i+r.directions(); j++ {
-			y, h, c := t.recurrent(r.recurrence(t, seq.v, j, stateOf(t, h0, j, flat), stateOf(t, c0, j, flat)), last)
+			pass := r.recurrence(t, seq.v, j, stateOf(t, h0, j, flat), stateOf(t, c0, j, flat))
+			pass.last = last
+			y, h, c := t.recurrent(pass)
 			ys, hs, cs = append(ys, y), append(hs, h), append(cs, c)
 		}
 		end()

@@ -17,7 +17,7 @@ func (r *residency) Load(t *Tape, n *Node, i int) error {
 		r.next = i
 	}
 	r.at = i
-	if n.again { // its operations bring what they read
+	if n.reruns() { // its operations bring what they read
 		return nil
 	}
 	var room [8]*Variable
@@ -27,7 +27,7 @@ func (r *residency) Load(t *Tape, n *Node, i int) error {
 			reads = append(reads, s)
 		}
 	}
-	if len(reads) > 0 && t.bringParameters(n.op, reads) {
+	if len(reads) > 0 && t.bringParameters(n.Name(), reads) {
 		r.lookBack(t)
 	}
 	return nil
@@ -63,7 +63,7 @@ func (c *checkpoint) runningAgain() *checkpoint {
 // groupAfter is the group that the checkpoint's function read behind g, at its first time; nil: none.
 func (c *checkpoint) groupAfter(g *parameterGroup) *parameterGroup {
 	behind := false
-	for _, s := range c.inputs {
+	for _, s := range c.holds {
 		switch h := s.group(); {
 		case h == g:
 			behind = true

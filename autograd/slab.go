@@ -20,8 +20,8 @@ type slab struct {
 
 	params map[*Parameter]*Variable
 
-	operations
-	sizes sizes
+	records records
+	sizes   sizes
 }
 
 // sizes are those of the two tapes that had the slab last. A tape makes at once what both have needed, so that in a training, whose steps are alike, each
@@ -38,40 +38,6 @@ func (s *sizes) note(of size)   { s.last, s.before = of, s.last }
 func (s *sizes) variables() int { return min(s.last.variables, s.before.variables) }
 func (s *sizes) tensors() int   { return min(s.last.tensors, s.before.tensors) }
 func (s *sizes) contexts() int  { return min(s.last.contexts, s.before.contexts) }
-
-// operations are records of operations that no node has, by their kinds, for the next ones. A record goes from its operation to the node, and comes back
-// when the backward step has run, or at once if there is none.
-type operations struct {
-	rowNorms       records[rowNorm]
-	batchNorms     records[batchNorm]
-	attentions     records[attention]
-	selfAttentions records[selfAttention]
-	convolutions   records[convolution]
-	pools          records[pooling]
-	embeddings     records[embedding]
-	narrows        records[narrow]
-}
-
-// records are those of one kind.
-type records[T any] struct{ free []*T }
-
-// take returns an empty record.
-func (r *records[T]) take() *T {
-	last := len(r.free) - 1
-	if last < 0 {
-		return new(T)
-	}
-	x := r.free[last]
-	r.free = r.free[:last]
-	return x
-}
-
-// give takes a record back, without what it refers to.
-func (r *records[T]) give(x *T) {
-	var none T
-	*x = none
-	r.free = append(r.free, x)
-}
 
 // slabs keeps slabs for reuse. In race builds each is new: the pool's edges would order the goroutines that have tapes.
 var slabs = sync.Pool{New: func() any { return &slab{params: make(map[*Parameter]*Variable)} }}

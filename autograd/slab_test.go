@@ -22,7 +22,7 @@ func TestSlabs(t *testing.T) {
 		require.NotSame(t, tapes[0].slab, tapes[1].slab)
 		for _, tape := range tapes {
 			for _, n := range tape.nodes[:cap(tape.nodes)] {
-				require.Nil(t, n.back)
+				require.Nil(t, n.call)
 			}
 			for _, v := range tape.values[:cap(tape.values)] {
 				require.Nil(t, v)

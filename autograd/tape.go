@@ -41,8 +41,6 @@ type Tape struct {
 	twice       int  // functions under way that run again in the backward pass
 	recomputing bool // what was not kept
 
-	onlyComputes bool // the operation that is under way has no other effect than its result
-
 	given      context.Context // what base and the modules' contexts were made of; nil: SetContext has changed them
 	base       context.Context // what the program has set
 	label      memcache.Label  // of base
@@ -224,10 +222,8 @@ func (t *Tape) begin(op string, vs ...*Variable) bool {
 }
 
 // result makes the variable of an operation's result, which the tape owns.
-func (t *Tape) result(op string, value *tensor.Tensor, err error) *Variable {
+func (t *Tape) result(op string, value *tensor.Tensor, err error, pure bool) *Variable {
 	v := t.newVariable()
-	onlyComputes := t.onlyComputes
-	t.onlyComputes = false
 	if err != nil {
 		t.fail(op, err)
 		return v
@@ -237,7 +233,7 @@ func (t *Tape) result(op string, value *tensor.Tensor, err error) *Variable {
 		t.values = append(t.values, v)
 	}
 	if len(t.recorders) > 0 && value != nil {
-		t.hookMade(op, v, onlyComputes)
+		t.hookMade(op, v, pure)
 	}
 	return v
 }

@@ -62,7 +62,7 @@ func (t *Tape) share(op string, x *tensor.Tensor) *Variable {
 
 // brought is the variable of a value that no operation has made.
 func (t *Tape) brought(op string, x *tensor.Tensor, err error) *Variable {
-	v := t.result(op, x, err)
+	v := t.result(op, x, err, false)
 	v.made = false
 	return v
 }
@@ -138,9 +138,21 @@ func (t *Tape) optionalParam(p *Parameter) *Variable {
 	return t.Param(p)
 }
 
+// detaching is a share of the input.
+type detaching struct{}
+
+var opDetach = newOp[detaching]("Detach")
+
+func (*detaching) constant() {}
+
+func (*detaching) Forward(c *Call) (*tensor.Tensor, error) {
+	return c.Runtime().Share(c.Context(), c.Input(0))
+}
+func (*detaching) Backward(*Call, *tensor.Tensor) error { return nil }
+
 // Detach returns x as a constant, in the same memory: no gradient goes through it (torch.Tensor.detach).
 func (t *Tape) Detach(x *Variable) *Variable {
-	return t.Func("Detach", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) { return t.rt.Share(t.ctx, c.Input(0)) }, nil)
+	return opDetach.Apply(t, detaching{}, x)
 }
 
 // Value returns the tensor, which stays the tape's: it is released by Backward, unless Keep was called or it

@@ -3,54 +3,67 @@ package structure
 import (
 	"go/ast"
 	"go/types"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 )
 
-// coreOfAutograd are the files of package autograd that know nothing of the features: the tape, and operations.
-const (
-	coreOfAutograd       = "tape variable backward final func inplace slab room reset frame module error random bfloat16 parameter attachment hooks rerun"
-	operationsOfAutograd = "elementwise function matrix matrix_batch norm add_norm attention conv pool reduce softmax statistic shape index dropout loss crossentropy choose recurrent place"
-)
+// coreOfAutograd are the files of package autograd that know neither operations nor features. Those of operations begin with
+// op_, and all others are of features, layers and optimisers.
+const coreOfAutograd = "tape variable backward final op call func inplace slab room reset frame module error random bfloat16 parameter attachment hooks rerun"
 
-// TestTheTapeNamesNoFeature: the core of package autograd and its operations use nothing of the features' files, such as
-// offloading and data parallel training.
+// operationsMayUse are the names of the core that are not exported and that operations use none the less: what has results
+// of several operations, checks before there is a call, or reads a gradient that is there already.
+const operationsMayUse = "applyAs begin bring ctx dims donate doneOwn fail free grad inert inputs live masked needsGrad newOp nextRandom onto out owned param random record reluOf root rt seed share spare spend stream tape tensor training users value"
+
+// TestTheTapeNamesNoFeature: the core of package autograd uses nothing of operations and features, such as offloading and data
+// parallel training, and operations nothing of features and little of the core but what programs can use.
 func TestTheTapeNamesNoFeature(t *testing.T) {
-	above := map[string]int{}
+	core := map[string]bool{}
 	for _, f := range strings.Fields(coreOfAutograd) {
-		above[f+".go"] = 0
+		core[f+".go"] = true
 	}
-	for _, f := range strings.Fields(operationsOfAutograd) {
-		above[f+".go"] = 1
+	level := func(file string) int {
+		switch {
+		case core[file]:
+			return 0
+		case strings.HasPrefix(file, "op_"):
+			return 1
+		}
+		return 2
 	}
+	used := map[string]bool{}
 	for _, p := range ours(t) {
 		if p.short() != "autograd" {
 			continue
 		}
 		info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
 		pkg, fset := check(t, p, info)
-		level := func(file string) int {
-			if n, ok := above[filepath.Base(file)]; ok {
-				return n
-			}
-			return 2
-		}
 		seen := map[string]bool{}
 		for id, o := range info.Uses {
 			if o.Pkg() != pkg {
 				continue
 			}
 			from, to := fset.Position(id.Pos()), fset.Position(o.Pos())
-			seen[filepath.Base(from.Filename)] = true
-			if level(from.Filename) < 2 && level(to.Filename) == 2 {
-				assert.Fail(t, "a reference to a feature", "%s:%d uses %s of %s", filepath.Base(from.Filename), from.Line, o.Name(), filepath.Base(to.Filename))
+			file, other := filepath.Base(from.Filename), filepath.Base(to.Filename)
+			seen[file] = true
+			v, isVar := o.(*types.Var)
+			_, isFunc := o.(*types.Func)
+			declared := isFunc || o.Parent() == pkg.Scope() || isVar && v.IsField()
+			switch {
+			case level(file) < level(other):
+				assert.Fail(t, "a reference up", "%s:%d uses %s of %s", file, from.Line, o.Name(), other)
+			case level(file) == 1 && level(other) == 0 && declared && !o.Exported():
+				used[o.Name()] = true
 			}
 		}
-		for f := range above {
+		for f := range core {
 			assert.True(t, seen[f], "there is no %s", f)
 		}
 	}
+	assert.Equal(t, strings.Fields(operationsMayUse), slices.Sorted(maps.Keys(used)), "what operations use of the core")
 }

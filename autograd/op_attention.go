@@ -43,59 +43,53 @@ func (cfg AttentionConfig) mask(inputs ...*Variable) []*Variable {
 // ScaledDotProductAttention returns softmax(q kᵀ scale + mask) v for queries (…, L, E), keys (…, S, E) and values
 // (…, S, V), without storing the scores; see [tensor.Layers.ScaledDotProductAttention].
 func (t *Tape) ScaledDotProductAttention(q, k, v *Variable, cfg AttentionConfig) *Variable {
-	const op = "ScaledDotProductAttention"
-	if !t.begin(op, cfg.mask(q, k, v)...) {
-		return t.inert()
-	}
 	if cfg.GQA {
 		return t.groupedAttention(q, k, v, cfg)
 	}
-	a := t.attentions.take()
-	a.cfg = cfg
-	return t.apply(op, a, &a.Call, cfg.mask(q, k, v), true)
+	return opAttention.Apply(t, attention{cfg.plain(), cfg.check()}, cfg.mask(q, k, v)...)
 }
 
-// attention is one use of ScaledDotProductAttention, of queries, keys and values.
+// attention is one use of ScaledDotProductAttention, of queries, keys, values and, if there is one, a mask.
 type attention struct {
-	Call
-	cfg AttentionConfig
+	cfg     tensor.AttentionConfig
+	refused error
 }
 
-func (a *attention) forward() (*tensor.Tensor, error) {
-	if err := a.cfg.check(); err != nil {
-		return nil, err
+var opAttention = newOp[attention]("ScaledDotProductAttention")
+
+// Forward attends, without storing the scores.
+func (a *attention) Forward(c *Call) (*tensor.Tensor, error) {
+	if a.refused != nil {
+		return nil, a.refused
 	}
-	t, q, k, v := a.tape, a.Input(0), a.Input(1), a.Input(2)
-	y, sums, err := t.rt.ScaledDotProductAttention(t.ctx, q, k, v, a.cfg.Mask.tensor(), a.cfg.plain())
-	if err == nil {
-		a.Save(q, k, v, y, sums)
-		a.saveMask(a.cfg)
+	q, k, v, mask := c.Input(0), c.Input(1), c.Input(2), c.Input(3)
+	y, sums, err := c.Runtime().ScaledDotProductAttention(c.Context(), q, k, v, mask, a.cfg)
+	if mask != nil {
+		return c.saving(y, err, q, k, v, y, sums, mask)
 	}
-	return y, err
+	return c.saving(y, err, q, k, v, y, sums)
 }
 
-func (a *attention) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) {
-	t, y, sums := a.tape, a.Saved()[3], a.Saved()[4]
-	ofMask := a.cfg.Mask != nil && a.cfg.Mask.needsGrad
-	d, err := t.rt.ScaledDotProductAttentionGrad(t.ctx, g, y, sums, a.Input(0), a.Input(1), a.Input(2), a.cfg.Mask.tensor(), a.cfg.plain(), ofMask)
-	grads := append(a.room.grads[:0], d.Query, d.Key, d.Value)
-	if ofMask {
-		grads = append(grads, d.Mask)
+// Backward computes the scores again.
+func (a *attention) Backward(c *Call, g *tensor.Tensor) error {
+	sums, ofMask := c.Saved()[4], c.NeedsGrad(3)
+	d, err := c.Runtime().ScaledDotProductAttentionGrad(c.Context(), g, c.Result(), sums, c.Input(0), c.Input(1), c.Input(2), c.Input(3), a.cfg, ofMask)
+	c.doneOwn()
+	c.Free(g)
+	err = c.Give(0, d.Query, err)
+	err = c.Give(1, d.Key, err)
+	if err = c.Give(2, d.Value, err); ofMask {
+		err = c.Give(3, d.Mask, err)
 	}
-	return grads, err
-}
-
-func (a *attention) give(s *slab) { s.attentions.give(a) }
-
-func (c *Call) saveMask(cfg AttentionConfig) {
-	if cfg.Mask != nil {
-		c.Save(cfg.Mask.value)
-	}
+	return err
 }
 
 // groupedAttention has a dimension more: groups of heads beside the one of keys and values that they share.
 func (t *Tape) groupedAttention(q, k, v *Variable, cfg AttentionConfig) *Variable {
 	const op = "ScaledDotProductAttention"
+	if !t.begin(op, cfg.mask(q, k, v)...) {
+		return t.inert()
+	}
 	qs, ks, vs := q.Shape(), k.Shape(), v.Shape()
 	n := len(qs)
 	if n < 3 || len(ks) != n || len(vs) != n || ks[n-3] != vs[n-3] || ks[n-3] == 0 || qs[n-3]%ks[n-3] != 0 {
@@ -135,38 +129,37 @@ func (t *Tape) SelfAttention(qkv *Variable, heads int, batchFirst bool, cfg Atte
 	if !t.begin("SelfAttention", cfg.mask(qkv)...) {
 		return t.inert()
 	}
-	a := t.selfAttentions.take()
-	a.cfg, a.heads, a.batchFirst = cfg, heads, batchFirst
-	return t.apply("SelfAttention", a, &a.Call, cfg.mask(qkv), true)
+	return opSelfAttention.Apply(t, selfAttention{cfg, heads, batchFirst}, cfg.mask(qkv)...)
 }
 
-// selfAttention is one use of SelfAttention.
+// selfAttention is one use of SelfAttention, of what is beside each other and, if there is one, a mask.
 type selfAttention struct {
-	Call
 	cfg        AttentionConfig
 	heads      int
 	batchFirst bool
 }
 
-func (a *selfAttention) forward() (*tensor.Tensor, error) {
+var opSelfAttention = newOp[selfAttention]("SelfAttention")
+
+// Forward attends, without storing the scores.
+func (a *selfAttention) Forward(c *Call) (*tensor.Tensor, error) {
 	if err := a.cfg.check(); err != nil {
 		return nil, err
 	}
 	if a.cfg.GQA {
 		return nil, fmt.Errorf("%w: GQA: all heads have keys and values of their own here", ErrInvalid)
 	}
-	t := a.tape
-	y, sums, err := t.rt.SelfAttention(t.ctx, a.Input(0), a.cfg.Mask.tensor(), a.heads, a.batchFirst, a.cfg.plain())
-	if err == nil {
-		a.Save(a.Input(0), y, sums)
-		a.saveMask(a.cfg)
+	x, mask := c.Input(0), c.Input(1)
+	y, sums, err := c.Runtime().SelfAttention(c.Context(), x, mask, a.heads, a.batchFirst, a.cfg.plain())
+	if mask != nil {
+		return c.saving(y, err, x, y, sums, mask)
 	}
-	return y, err
+	return c.saving(y, err, x, y, sums)
 }
 
-func (a *selfAttention) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) {
-	t, y, sums := a.tape, a.Saved()[1], a.Saved()[2]
-	return a.Grads(t.rt.SelfAttentionGrad(t.ctx, g, y, sums, a.Input(0), a.cfg.Mask.tensor(), a.heads, a.batchFirst, a.cfg.plain()))
+// Backward computes the scores again.
+func (a *selfAttention) Backward(c *Call, g *tensor.Tensor) error {
+	d, err := c.Runtime().SelfAttentionGrad(c.Context(), g, c.Result(), c.Saved()[2], c.Input(0), c.Input(1), a.heads, a.batchFirst, a.cfg.plain())
+	c.doneOwn()
+	return c.GiveReplacing(0, g, d, err)
 }
-
-func (a *selfAttention) give(s *slab) { s.selfAttentions.give(a) }

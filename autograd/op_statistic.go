@@ -1,10 +1,6 @@
 package autograd
 
-import (
-	"slices"
-
-	"github.com/cistern-ml/cistern/tensor"
-)
+import "github.com/cistern-ml/cistern/tensor"
 
 // SumKeepDim is Sum with the axes kept as dimensions of 1 (keepdim=True).
 func (t *Tape) SumKeepDim(x *Variable, axes ...int) *Variable {
@@ -19,12 +15,7 @@ func (t *Tape) MeanKeepDim(x *Variable, axes ...int) *Variable {
 // Amax returns the greatest element of x over the given axes, which disappear from the shape; over all of them if none is
 // given (torch.amax). Equal ones share the gradient.
 func (t *Tape) Amax(x *Variable, axes ...int) *Variable {
-	axes = slices.Clone(axes) // the caller may write its list before Backward
-	return t.Func("Amax", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
-		return c.savingBoth(t.rt.Amax(t.ctx, c.Input(0), axes...))
-	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		return c.Grads(t.rt.AmaxGrad(t.ctx, g, c.Input(0), c.Saved()[1], axes...))
-	})
+	return opStatistic.applyAs("Amax", t, statistic{kind: overAxes, axes: newDimensions(axes)}, x)
 }
 
 // AmaxKeepDim is Amax with the axes kept as dimensions of 1 (keepdim=True).
@@ -34,22 +25,13 @@ func (t *Tape) AmaxKeepDim(x *Variable, axes ...int) *Variable {
 
 // Max returns the greatest element of all, a scalar (torch.max without a dimension). Equal ones share the gradient.
 func (t *Tape) Max(x *Variable) *Variable {
-	return t.Func("Max", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
-		return c.savingBoth(t.rt.Max(t.ctx, c.Input(0)))
-	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		return c.Grads(t.rt.MaxGrad(t.ctx, g, c.Input(0), c.Saved()[1]))
-	})
+	return opStatistic.applyAs("Max", t, statistic{kind: overAll}, x)
 }
 
 // LogSumExp returns the logarithm of the sum of exponentials over the given axes, which disappear from the shape; over all of
 // them if none is given (torch.logsumexp).
 func (t *Tape) LogSumExp(x *Variable, axes ...int) *Variable {
-	axes = slices.Clone(axes) // the caller may write its list before Backward
-	return t.Func("LogSumExp", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
-		return c.savingBoth(t.rt.LogSumExp(t.ctx, c.Input(0), axes...))
-	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		return c.Grads(t.rt.LogSumExpGrad(t.ctx, g, c.Input(0), c.Saved()[1], axes...))
-	})
+	return opStatistic.applyAs("LogSumExp", t, statistic{kind: logSum, axes: newDimensions(axes)}, x)
 }
 
 // LogSumExpKeepDim is LogSumExp with the axes kept as dimensions of 1 (keepdim=True).
@@ -60,13 +42,7 @@ func (t *Tape) LogSumExpKeepDim(x *Variable, axes ...int) *Variable {
 // Var returns the variance over the given axes, which disappear from the shape; over all of them if none is given: the sum of
 // squared distances from the mean over the number of elements less the correction (torch.var, whose correction is 1).
 func (t *Tape) Var(x *Variable, correction float64, axes ...int) *Variable {
-	axes = slices.Clone(axes) // the caller may write its list before Backward
-	return t.Func("Var", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
-		c.Save(c.Input(0))
-		return t.rt.Var(t.ctx, c.Input(0), correction, axes...)
-	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		return c.Grads(t.rt.VarGrad(t.ctx, g, c.Input(0), correction, axes...))
-	})
+	return opVar.Apply(t, variation{correction, newDimensions(axes)}, x)
 }
 
 // VarKeepDim is Var with the axes kept as dimensions of 1 (keepdim=True).
@@ -74,30 +50,77 @@ func (t *Tape) VarKeepDim(x *Variable, correction float64, axes ...int) *Variabl
 	return t.keepDim(func(x *Variable, axes ...int) *Variable { return t.Var(x, correction, axes...) }, x, axes)
 }
 
-// savingBoth saves the input and the result of forward, which it returns.
-func (c *Call) savingBoth(y *tensor.Tensor, err error) (*tensor.Tensor, error) {
-	if err == nil {
-		c.Save(c.Input(0), y)
+// statistic is a reduction whose gradient needs x and the result.
+type statistic struct {
+	kind uint8
+	axes dimensions
+}
+
+const (
+	overAxes = iota
+	overAll
+	logSum
+)
+
+var opStatistic = newOp[statistic]("Amax")
+
+// Forward reduces.
+func (s *statistic) Forward(c *Call) (y *tensor.Tensor, err error) {
+	rt, ctx, x := c.Runtime(), c.Context(), c.Input(0)
+	switch s.kind {
+	case overAxes:
+		y, err = rt.Amax(ctx, x, s.axes.list()...)
+	case overAll:
+		y, err = rt.Max(ctx, x)
+	default:
+		y, err = rt.LogSumExp(ctx, x, s.axes.list()...)
 	}
-	return y, err
+	return c.saving(y, err, x, y)
+}
+
+// Backward gives x its gradient.
+func (s *statistic) Backward(c *Call, g *tensor.Tensor) (err error) {
+	var d *tensor.Tensor
+	rt, ctx, x, y := c.Runtime(), c.Context(), c.Input(0), c.Result()
+	switch s.kind {
+	case overAxes:
+		d, err = rt.AmaxGrad(ctx, g, x, y, s.axes.list()...)
+	case overAll:
+		d, err = rt.MaxGrad(ctx, g, x, y)
+	default:
+		d, err = rt.LogSumExpGrad(ctx, g, x, y, s.axes.list()...)
+	}
+	return c.GiveReplacing(0, g, d, err)
+}
+
+// variation is one use of Var.
+type variation struct {
+	correction float64
+	axes       dimensions
+}
+
+var opVar = newOp[variation]("Var")
+
+// Forward computes the variance.
+func (v *variation) Forward(c *Call) (*tensor.Tensor, error) {
+	c.Save(c.Input(0))
+	return c.Runtime().Var(c.Context(), c.Input(0), v.correction, v.axes.list()...)
+}
+
+// Backward gives x its gradient.
+func (v *variation) Backward(c *Call, g *tensor.Tensor) error {
+	d, err := c.Runtime().VarGrad(c.Context(), g, c.Input(0), v.correction, v.axes.list()...)
+	return c.GiveReplacing(0, g, d, err)
 }
 
 // keepDim is a reduction whose result is reshaped, in the same memory.
 func (t *Tape) keepDim(reduce func(x *Variable, axes ...int) *Variable, x *Variable, axes []int) *Variable {
 	return t.Frame(func() *Variable {
-		kept := x.Shape()
+		shape := x.Shape()
 		y := reduce(x, axes...)
 		if y.value == nil {
 			return y
 		}
-		for i := range kept {
-			if len(axes) == 0 {
-				kept[i] = 1
-			}
-		}
-		for _, a := range axes {
-			kept[(a+len(kept))%len(kept)] = 1
-		}
-		return t.Reshape(y, kept...)
+		return t.Reshape(y, keptDims(shape, axes)...)
 	})
 }

@@ -31,18 +31,31 @@ func (t *Tape) addRows(name, norm string, x, y, weight, bias *Variable, c tensor
 	}
 	t.donate(x)
 	t.donate(y)
-	n := t.rowNorms.take()
-	n.weight, n.bias, n.config = weight, bias, c
-	n.config.Shape = append(n.shape[:0], c.Shape...)
-	value, made, stats, err := t.rt.AddNormalize(t.ctx, x.value, y.value, weight.tensor(), bias.tensor(), n.config)
+	n := newRowNorm(weight, bias, c)
+	value, made, stats, err := t.rt.AddNormalize(t.ctx, x.value, y.value, weight.tensor(), bias.tensor(), c)
 	n.made, n.stats = made, stats
-	sum = t.result(name, value, err)
-	t.push("Add", sum, inputs[:2], nil, addBackward)
-	if err != nil {
-		n.give(t.slab)
+	if sum = opAdded.applyAs(name, t, added{value, err}, x, y); sum.value == nil {
 		return sum, t.inert()
 	}
 	defer sum.spare()()
 	inputs[1] = sum
-	return sum, t.apply(norm, n, &n.Call, inputs[1:], true)
+	return sum, opRowNorm.applyAs(norm, t, n, inputs[1:]...)
 }
+
+// added is a sum that was made with its norm.
+type added struct {
+	sum *tensor.Tensor
+	err error
+}
+
+var opAdded = newOp[added]("Add")
+
+// Forward returns the sum.
+func (a *added) Forward(*Call) (sum *tensor.Tensor, err error) {
+	sum, err = a.sum, a.err
+	*a = added{}
+	return sum, err
+}
+
+// Backward is Add's.
+func (*added) Backward(c *Call, g *tensor.Tensor) error { return (*add)(nil).Backward(c, g) }

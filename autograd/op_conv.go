@@ -33,61 +33,55 @@ type convolve func(rt *tensor.Runtime, ctx context.Context, x, w, bias *tensor.T
 
 func (t *Tape) conv(name string, f convolve, transposed bool, x, w, bias *Variable, cfg tensor.ConvConfig) *Variable {
 	var room [3]*Variable
-	inputs := withOptional(append(room[:0], x, w), bias)
-	if !t.begin(name, inputs...) {
-		return t.inert()
-	}
-	c := t.convolutions.take()
-	c.do, c.transposed, c.bias, c.cfg = f, transposed, bias, cfg
-	return t.apply(name, c, &c.Call, inputs, true)
+	return opConv.applyAs(name, t, convolution{f, transposed, cfg}, withOptional(append(room[:0], x, w), bias)...)
 }
 
-// convolution is one use of a convolution, of x and w.
+// convolution is one use of a convolution, of x, w and, if there is one, a bias.
 type convolution struct {
-	Call
 	do         convolve
 	transposed bool
-	bias       *Variable // or nil
 	cfg        tensor.ConvConfig
 }
 
-func (c *convolution) forward() (*tensor.Tensor, error) {
-	if c.NeedsGrad(0) {
-		c.Save(c.Input(1))
-	}
-	if c.NeedsGrad(1) {
-		c.Save(c.Input(0))
-	}
-	return c.tape.computeIfRead(func() (*tensor.Tensor, error) {
-		return c.do(c.tape.rt, c.tape.ctx, c.Input(0), c.Input(1), c.bias.tensor(), c.cfg)
-	})
+var opConv = newOp[convolution]("Conv2d")
+
+// Saves saves each factor that the other one's gradient needs.
+func (*convolution) Saves(c *Call) { c.saveForOther() }
+
+// Forward convolves.
+func (v *convolution) Forward(c *Call) (*tensor.Tensor, error) {
+	return v.do(c.Runtime(), c.Context(), c.Input(0), c.Input(1), c.Input(2), v.cfg)
 }
 
-func (c *convolution) backward(g *tensor.Tensor) (grads []*tensor.Tensor, err error) {
-	t, x, w := c.tape, c.Input(0), c.Input(1)
+// Backward gives the bias, the weights and x their gradients.
+func (v *convolution) Backward(c *Call, g *tensor.Tensor) error {
+	rt, ctx, x, w := c.Runtime(), c.Context(), c.Input(0), c.Input(1)
 	input, weights := (*tensor.Runtime).ConvInputGrad, (*tensor.Runtime).ConvWeightGrad
-	if c.transposed {
+	if v.transposed {
 		input, weights = (*tensor.Runtime).ConvTransposeInputGrad, (*tensor.Runtime).ConvTransposeWeightGrad
 	}
-	room := &c.room.dims
-	grads = c.room.grads[:len(c.inputs)]
-	if c.bias != nil && c.NeedsGrad(2) {
-		if grads[2], err = t.rt.Sum(t.ctx, g, convAxes(room[:0], g.Rank(), w.Rank()-2)...); err != nil {
-			return nil, err
+	if c.NeedsGrad(2) {
+		var axes [8]int
+		d, err := rt.Sum(ctx, g, convAxes(axes[:0], g.Rank(), w.Rank()-2)...)
+		if err := c.Give(2, d, err); err != nil {
+			return err
 		}
 	}
 	if c.NeedsGrad(1) {
-		if grads[1], err = weights(t.rt, t.ctx, g, x, tensor.AppendShape(room[:0], w), c.cfg); err != nil {
-			return nil, err
+		d, err := weights(rt, ctx, g, x, c.dims(w), v.cfg)
+		if err := c.Give(1, d, err); err != nil {
+			return err
 		}
 	}
 	if c.NeedsGrad(0) {
-		grads[0], err = input(t.rt, t.ctx, g, w, tensor.AppendShape(room[:0], x), c.cfg)
+		d, err := input(rt, ctx, g, w, c.dims(x), v.cfg)
+		if err := c.Give(0, d, err); err != nil {
+			return err
+		}
 	}
-	return grads, err
+	c.Free(g)
+	return nil
 }
-
-func (c *convolution) give(s *slab) { s.convolutions.give(c) }
 
 // convAxes appends the dimensions of a convolution's result but that of the channels.
 func convAxes(axes []int, rank, dims int) []int {

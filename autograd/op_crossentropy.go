@@ -29,89 +29,93 @@ func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...
 	if labels != nil && labels.Rank() > 0 && (labels.Dtype() == logits.value.Dtype() || labels.Dtype() == logits.value.Dtype().Computes()) {
 		return t.softEntropy(logits, labels, c)
 	}
-	var loss, grad *tensor.Tensor
-	var err error
 	if t.record && logits.needsGrad {
-		loss, grad, err = t.rt.CrossEntropyWithGrad(t.ctx, logits.value, labels, options...)
-	} else {
-		loss, err = t.rt.CrossEntropy(t.ctx, logits.value, labels, options...)
-	}
-	out := t.result("CrossEntropy", loss, err)
-	if !t.record {
-		t.spend("CrossEntropy", []*Variable{logits})
-		return out
-	}
-	if !logits.needsGrad || t.err != nil {
-		return out
-	}
-	if grad != nil {
-		known := t.result("CrossEntropy", grad, nil)
-		t.push("CrossEntropy", out, []*Variable{logits}, []*Variable{known}, knownEntropyBackward)
-		if k := len(t.nodes) - 1; t.err == nil {
-			t.nodes[k].seedless = true
+		loss, grad, err := t.rt.CrossEntropyWithGrad(t.ctx, logits.value, labels, options...)
+		if err != nil || grad != nil {
+			return opKnownEntropy.Apply(t, knownEntropy{loss, grad, err}, logits)
 		}
-		known.Release()
-		return out
-	}
-	reads := append(make([]*Variable, 0, 3), logits, t.share("CrossEntropy", labels))
-	if c.Weight != nil {
-		reads = append(reads, t.share("CrossEntropy", c.Weight))
-	}
-	back := crossEntropyBackward
-	if len(options) > 0 {
-		back = crossEntropyOptions(c)
-	}
-	t.push("CrossEntropy", out, []*Variable{logits}, reads, back)
-	for _, v := range reads[1:] {
-		v.Release()
-	}
-	return out
-}
-
-// crossEntropyOptions is crossEntropyBackward with options.
-func crossEntropyOptions(c tensor.LossConfig) func(n *Node, g *tensor.Tensor) {
-	return func(n *Node, g *tensor.Tensor) {
+		labelled, weights := t.share("CrossEntropy", labels), (*Variable)(nil)
 		if c.Weight != nil {
-			c.Weight = n.saved[2].value // the caller may have released its own
+			weights = t.share("CrossEntropy", c.Weight)
 		}
-		crossEntropyGrad(n, g, c.Option())
+		var room [3]*Variable
+		defer labelled.Release()
+		defer weights.Release()
+		return opCrossEntropy.Apply(t, crossEntropy{loss: loss, cfg: c, plain: len(options) == 0}, withOptional(append(room[:0], logits), labelled, weights)...)
 	}
+	loss, err := t.rt.CrossEntropy(t.ctx, logits.value, labels, options...)
+	return opKnownEntropy.Apply(t, knownEntropy{loss, nil, err}, logits)
 }
 
-func crossEntropyBackward(n *Node, g *tensor.Tensor) { crossEntropyGrad(n, g) }
-
-// crossEntropyGrad gives the gradient to the logits. Saved are they, the labels and the weights, if there are any.
-func crossEntropyGrad(n *Node, g *tensor.Tensor, options ...tensor.LossOption) {
-	t, logits := n.out.tape, n.in[0]
-	var dst *tensor.Tensor
-	var err error
-	if logits.owned && logits.users == 1 && logits.value.Exclusive() {
-		dst, err = t.rt.Share(t.ctx, logits.value) // nobody reads it again: the gradient takes its memory
-	}
-	d := dst
-	if err == nil {
-		d, err = t.rt.CrossEntropyGrad(t.ctx, dst, logits.value, n.saved[1].value, g, options...)
-	}
-	for len(n.saved) > 0 {
-		n.done(n.saved[0].Variable)
-	}
-	t.free(g)
-	t.give("CrossEntropy", logits, d, err)
+// knownEntropy is a cross entropy whose gradient came with it, if one is needed.
+type knownEntropy struct {
+	loss, grad *tensor.Tensor
+	err        error
 }
 
-// knownEntropyBackward gives the logits the gradient that came with the loss, times the loss's own, which is 1 where Backward begins.
-func knownEntropyBackward(n *Node, g *tensor.Tensor) {
-	t, known := n.out.tape, n.saved[0]
+var opKnownEntropy = newOp[knownEntropy]("CrossEntropy")
+
+// Forward returns the loss.
+func (e *knownEntropy) Forward(c *Call) (*tensor.Tensor, error) {
+	if e.grad != nil {
+		c.Save(e.grad)
+	}
+	return e.loss, e.err
+}
+
+// Backward gives the logits the known gradient times the loss's own, which is 1 where Backward begins.
+func (e *knownEntropy) Backward(c *Call, g *tensor.Tensor) (err error) {
 	var d *tensor.Tensor
-	var err error
-	if n.out == t.root {
-		d, err = t.rt.Share(t.ctx, known.value)
+	if c.out == c.tape.root {
+		d, err = c.Runtime().Share(c.Context(), e.grad)
 	} else {
-		d, err = t.rt.Mul(t.ctx, known.value, g)
+		d, err = c.Runtime().Mul(c.Context(), e.grad, g)
 	}
-	n.done(known.Variable)
-	t.free(g)
-	t.give("CrossEntropy", n.in[0], d, err)
+	c.doneOwn()
+	return c.GiveReplacing(0, g, d, err)
+}
+
+func (e *knownEntropy) seedless() bool { return true }
+
+// crossEntropy is one of logits, labels and, if there are any, weights.
+type crossEntropy struct {
+	loss  *tensor.Tensor
+	cfg   tensor.LossConfig
+	plain bool // there are no options
+}
+
+var opCrossEntropy = newOp[crossEntropy]("CrossEntropy")
+
+// Forward returns the loss.
+func (e *crossEntropy) Forward(c *Call) (*tensor.Tensor, error) {
+	for i := range c.Inputs() {
+		c.Save(c.Input(i))
+	}
+	return e.loss, nil
+}
+
+// Backward computes the softmax again, in the memory of the logits if nobody reads them again.
+func (e *crossEntropy) Backward(c *Call, g *tensor.Tensor) (err error) {
+	var dst *tensor.Tensor
+	logits := c.inputs[0]
+	if logits.owned && logits.users == 1 && logits.value.Exclusive() {
+		if dst, err = c.Runtime().Share(c.Context(), logits.value); err != nil {
+			return err
+		}
+	}
+	var d *tensor.Tensor
+	if e.plain {
+		d, err = c.Runtime().CrossEntropyGrad(c.Context(), dst, logits.value, c.Input(1), g)
+	} else {
+		if e.cfg.Weight != nil {
+			e.cfg.Weight = c.Input(2) // the caller may have released its own
+		}
+		d, err = c.Runtime().CrossEntropyGrad(c.Context(), dst, logits.value, c.Input(1), g, e.cfg.Option())
+	}
+	for i := range c.Inputs() {
+		c.Done(i)
+	}
+	return c.GiveReplacing(0, g, d, err)
 }
 
 // softEntropy is the cross entropy of probabilities of the classes: -Σ p·log softmax, with weights for each class, and over

@@ -58,3 +58,24 @@ func (t *Tape) Hardtanh(x *Variable, low, high float64) *Variable {
 func (t *Tape) Clamp(x *Variable, low, high float64) *Variable {
 	return t.Apply(fn.Clamp(low, high), x)
 }
+
+// Exp returns e to the power of x.
+func (t *Tape) Exp(x *Variable) *Variable { return t.Apply(fn.Exp, x) }
+
+// Log returns the natural logarithm of x.
+func (t *Tape) Log(x *Variable) *Variable { return t.Apply(fn.Log, x) }
+
+// Tanh returns the hyperbolic tangent of x.
+func (t *Tape) Tanh(x *Variable) *Variable { return t.Apply(fn.Tanh, x) }
+
+// Sigmoid returns 1 / (1 + exp(-x)).
+func (t *Tape) Sigmoid(x *Variable) *Variable { return t.Apply(fn.Sigmoid, x) }
+
+// ReLU returns max(x, 0). The backward pass keeps the result, not x; its gradient at 0 is 0.
+func (t *Tape) ReLU(x *Variable) *Variable { return t.Apply(fn.ReLU, x) }
+
+// Sqrt returns the square root of x.
+func (t *Tape) Sqrt(x *Variable) *Variable { return t.Apply(fn.Sqrt, x) }
+
+// Square returns x * x.
+func (t *Tape) Square(x *Variable) *Variable { return t.Apply(fn.Square, x) }

@@ -12,43 +12,38 @@ func (t *Tape) MaxPool2d(x *Variable, c tensor.PoolingConfig) *Variable {
 }
 
 func (t *Tape) pool(name string, x *Variable, c tensor.PoolingConfig, greatest bool) *Variable {
-	if !t.begin(name, x) {
-		return t.inert()
-	}
-	p := t.pools.take()
-	p.cfg, p.greatest = c, greatest
-	return t.apply(name, p, &p.Call, []*Variable{x}, true)
+	return opPool.applyAs(name, t, pooling{c, greatest}, x)
 }
 
 // pooling is one use of MaxPool2d, or of AvgPool2d.
 type pooling struct {
-	Call
 	cfg      tensor.PoolingConfig
 	greatest bool
 }
 
-func (p *pooling) forward() (*tensor.Tensor, error) {
-	t := p.tape
+var opPool = newOp[pooling]("MaxPool2d")
+
+// Forward pools, and saves where the greatest elements are.
+func (p *pooling) Forward(c *Call) (*tensor.Tensor, error) {
 	if !p.greatest {
-		return t.rt.AvgPool2d(t.ctx, p.Input(0), p.cfg)
+		return c.Runtime().AvgPool2d(c.Context(), c.Input(0), p.cfg)
 	}
-	y, indices, err := t.rt.MaxPool2d(t.ctx, p.Input(0), p.cfg)
-	if err == nil {
-		p.Save(indices)
-	}
-	return y, err
+	y, indices, err := c.Runtime().MaxPool2d(c.Context(), c.Input(0), p.cfg)
+	return c.saving(y, err, indices)
 }
 
-func (p *pooling) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) {
-	t := p.tape
-	shape := tensor.AppendShape(p.room.dims[:0], p.Input(0))
-	if !p.greatest {
-		return p.Grads(t.rt.AvgPool2dGrad(t.ctx, g, shape, p.cfg))
+// Backward gives x its gradient.
+func (p *pooling) Backward(c *Call, g *tensor.Tensor) (err error) {
+	var d *tensor.Tensor
+	shape := c.dims(c.Input(0))
+	if p.greatest {
+		d, err = c.Runtime().MaxPool2dGrad(c.Context(), g, c.Saved()[0], shape, p.cfg)
+		c.doneOwn()
+	} else {
+		d, err = c.Runtime().AvgPool2dGrad(c.Context(), g, shape, p.cfg)
 	}
-	return p.Grads(t.rt.MaxPool2dGrad(t.ctx, g, p.Saved()[0], shape, p.cfg))
+	return c.GiveReplacing(0, g, d, err)
 }
-
-func (p *pooling) give(s *slab) { s.pools.give(p) }
 
 // AvgPool2d returns the average of every window of x; see [tensor.Layers.AvgPool2d].
 func (t *Tape) AvgPool2d(x *Variable, c tensor.PoolingConfig) *Variable {
@@ -58,12 +53,23 @@ func (t *Tape) AvgPool2d(x *Variable, c tensor.PoolingConfig) *Variable {
 // AdaptiveAvgPool2d returns averages of x over as many parts as size says; see
 // [tensor.Layers.AdaptiveAvgPool2d].
 func (t *Tape) AdaptiveAvgPool2d(x *Variable, size ...int) *Variable {
-	size = slices.Clone(size) // the caller may write its list before Backward
-	return t.Func("AdaptiveAvgPool2d", []*Variable{x}, func(*Call) (*tensor.Tensor, error) {
-		return t.rt.AdaptiveAvgPool2d(t.ctx, x.value, size...)
-	}, func(call *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		return call.Grads(t.rt.AdaptiveAvgPool2dGrad(t.ctx, g, x.Shape(), size...))
-	})
+	return opAdaptiveAvgPool.Apply(t, adaptivePooling{newDimensions(size)}, x)
+}
+
+// adaptivePooling is one use of AdaptiveAvgPool2d.
+type adaptivePooling struct{ size dimensions }
+
+var opAdaptiveAvgPool = newOp[adaptivePooling]("AdaptiveAvgPool2d")
+
+// Forward averages the parts.
+func (p *adaptivePooling) Forward(c *Call) (*tensor.Tensor, error) {
+	return c.Runtime().AdaptiveAvgPool2d(c.Context(), c.Input(0), p.size.list()...)
+}
+
+// Backward gives x its gradient.
+func (p *adaptivePooling) Backward(c *Call, g *tensor.Tensor) error {
+	d, err := c.Runtime().AdaptiveAvgPool2dGrad(c.Context(), g, c.Input(0).Shape(), p.size.list()...)
+	return c.GiveReplacing(0, g, d, err)
 }
 
 // MaxPool1d is MaxPool2d for x (n, channels, length), or (channels, length): the lists of c have one number

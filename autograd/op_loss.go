@@ -1,0 +1,155 @@
+package autograd
+
+import (
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// MSELoss returns the mean of (x - target)² (torch.nn.functional.mse_loss). Options are
+// [tensor.ReduceSum] and [tensor.ReduceNone]. x and target are broadcast after NumPy's rules, and
+// both may need gradients, here and for L1Loss and HuberLoss. If one of them is float32, those of
+// 16 bits are cast to it, so that a target need not be rounded.
+func (t *Tape) MSELoss(x, target *Variable, options ...tensor.LossOption) *Variable {
+	return t.broadcastLoss("MSELoss", x, target, loss{kind: mse, cfg: tensor.NewLossConfig(options...)})
+}
+
+// L1Loss returns the mean of |x - target| (torch.nn.functional.l1_loss), with the options of MSELoss.
+func (t *Tape) L1Loss(x, target *Variable, options ...tensor.LossOption) *Variable {
+	return t.broadcastLoss("L1Loss", x, target, loss{kind: l1, cfg: tensor.NewLossConfig(options...)})
+}
+
+// HuberLoss returns the mean of half the square of x - target up to a distance of delta, and of delta * (|x - target| - delta/2)
+// beyond (torch.nn.functional.huber_loss, whose delta is 1), with the options of MSELoss.
+func (t *Tape) HuberLoss(x, target *Variable, delta float64, options ...tensor.LossOption) *Variable {
+	return t.broadcastLoss("HuberLoss", x, target, loss{kind: huber, delta: delta, cfg: tensor.NewLossConfig(options...)})
+}
+
+// BCEWithLogits returns the mean binary cross entropy of logits x and the probabilities target, of one shape
+// (torch.nn.functional.binary_cross_entropy_with_logits). Options are [tensor.ReduceSum], [tensor.ReduceNone],
+// [tensor.Weight] and [tensor.PosWeight]; weights are shared like an [Tape.Input].
+func (t *Tape) BCEWithLogits(x, target *Variable, options ...tensor.LossOption) *Variable {
+	return t.loss("BCEWithLogits", x, target, loss{kind: bce, cfg: tensor.NewLossConfig(options...)})
+}
+
+// broadcastLoss is loss for operands of two shapes.
+func (t *Tape) broadcastLoss(op string, x, target *Variable, l loss) *Variable {
+	if x == nil || target == nil || slices.Equal(x.Shape(), target.Shape()) {
+		return t.loss(op, x, target, l)
+	}
+	return t.Frame(func() *Variable {
+		shape := broadcast(x.Shape(), target.Shape())
+		return t.loss(op, t.BroadcastTo(x, shape...), t.BroadcastTo(target, shape...), l)
+	})
+}
+
+// broadcast is the shape that two broadcast to, or one that one of them does not broadcast to.
+func broadcast(a, b []int) []int {
+	if len(a) < len(b) {
+		a, b = b, a
+	}
+	out := slices.Clone(a)
+	lead := len(a) - len(b)
+	for i, d := range b {
+		if out[lead+i] == 1 {
+			out[lead+i] = d
+		}
+	}
+	return out
+}
+
+func (t *Tape) loss(op string, x, target *Variable, l loss) *Variable {
+	if x != nil && target != nil && mixed([]*tensor.Tensor{x.value, target.value}, l.cfg.Weight, l.cfg.PosWeight) && t.begin(op, x, target) {
+		return t.Frame(func() *Variable {
+			return t.loss(op, t.Cast(x, tensor.Float32), t.Cast(target, tensor.Float32), l)
+		})
+	}
+	return opLoss.applyAs(op, t, l, x, target)
+}
+
+// loss is one use of a loss, of x and target.
+type loss struct {
+	kind  lossKind
+	delta float64
+	cfg   tensor.LossConfig
+}
+
+type lossKind uint8
+
+const (
+	mse lossKind = iota
+	l1
+	huber
+	bce
+)
+
+var opLoss = newOp[loss]("Loss")
+
+// Forward computes the loss, and shares the weights, as the caller may release its own.
+func (l *loss) Forward(c *Call) (*tensor.Tensor, error) {
+	c.Save(c.Input(0), c.Input(1))
+	if c.NeedsGrads() {
+		for _, w := range []**tensor.Tensor{&l.cfg.Weight, &l.cfg.PosWeight} {
+			if *w == nil {
+				continue
+			}
+			c.tape.bring(*w)
+			share, err := c.Runtime().Share(c.Context(), *w)
+			if err != nil {
+				return nil, err
+			}
+			*w = share
+			c.Save(share)
+		}
+	}
+	rt, ctx, x, target, options := c.Runtime(), c.Context(), c.Input(0), c.Input(1), l.cfg.Option()
+	switch l.kind {
+	case mse:
+		return rt.MSELoss(ctx, x, target, options)
+	case l1:
+		return rt.L1Loss(ctx, x, target, options)
+	case huber:
+		return rt.HuberLoss(ctx, x, target, l.delta, options)
+	}
+	return rt.BCEWithLogits(ctx, x, target, options)
+}
+
+// Backward gives x and the target their gradients.
+func (l *loss) Backward(c *Call, g *tensor.Tensor) error {
+	for i, of := range []tensor.LossTarget{tensor.OfInput, tensor.OfTarget} {
+		if !c.NeedsGrad(i) {
+			continue
+		}
+		d, err := l.grad(c, of, g)
+		if err := c.Give(i, d, err); err != nil {
+			return err
+		}
+	}
+	c.Free(g)
+	return nil
+}
+
+func (l *loss) grad(c *Call, of tensor.LossTarget, g *tensor.Tensor) (*tensor.Tensor, error) {
+	rt, ctx, x, target, options := c.Runtime(), c.Context(), c.Input(0), c.Input(1), l.cfg.Option()
+	switch l.kind {
+	case mse:
+		return rt.MSELossGrad(ctx, of, g, x, target, options)
+	case l1:
+		return rt.L1LossGrad(ctx, of, g, x, target, options)
+	case huber:
+		return rt.HuberLossGrad(ctx, of, g, x, target, l.delta, options)
+	}
+	return rt.BCEWithLogitsGrad(ctx, of, g, x, target, options)
+}
+
+// mixed reports whether some of the operands are of a narrow dtype, and another one, or one of the
+// weights, of its wide dtype. nil is neither.
+func mixed(operands []*tensor.Tensor, weights ...*tensor.Tensor) bool {
+	of := func(ts []*tensor.Tensor, d tensor.Dtype) bool {
+		return slices.ContainsFunc(ts, func(x *tensor.Tensor) bool { return x != nil && x.Dtype() == d })
+	}
+	return slices.ContainsFunc(operands, func(x *tensor.Tensor) bool {
+		wide := x.Dtype().Wide()
+		return wide != 0 && (of(operands, wide) || of(weights, wide))
+	})
+}

@@ -1,0 +1,158 @@
+package autograd
+
+import "github.com/cistern-ml/cistern/tensor"
+
+// MatMul returns the product a b after torch.matmul's rules, of vectors, matrices and batches of
+// matrices; [tensor.TransA] and [tensor.TransB] transpose the matrices of a factor, see
+// [tensor.Layers.MatMul] for the shapes.
+func (t *Tape) MatMul(a, b *Variable, options ...tensor.MatMulOption) *Variable {
+	var all tensor.MatMulOption
+	for _, o := range options {
+		all |= o
+	}
+	transA, transB := all&tensor.TransA != 0, all&tensor.TransB != 0
+	if a.Rank() == 2 && b.Rank() == 2 {
+		return opMatMul.Apply(t, matMul{transA, transB}, a, b)
+	}
+	return opMatMulBatch.Apply(t, matMulBatch{transA, transB}, a, b)
+}
+
+// matMul is the product of two matrices.
+type matMul struct{ transA, transB bool }
+
+var opMatMul = newOp[matMul]("MatMul")
+
+func (*matMul) Saves(c *Call) { c.saveForOther() }
+
+func (m *matMul) Forward(c *Call) (*tensor.Tensor, error) {
+	return c.Runtime().MatMul(c.Context(), c.Input(0), c.Input(1), transpose(m.transA, m.transB))
+}
+
+func (m *matMul) Backward(c *Call, g *tensor.Tensor) error {
+	rt, ctx, a, b := c.Runtime(), c.Context(), c.Input(0), c.Input(1)
+	if c.NeedsGrad(1) {
+		x, y, tx, ty := a, g, !m.transA, false
+		if m.transB {
+			x, y, tx, ty = g, a, true, m.transA
+		}
+		d, err := rt.MatMul(ctx, x, y, transpose(tx, ty))
+		c.Done(0)
+		if err := c.Give(1, d, err); err != nil {
+			return err
+		}
+	}
+	if c.NeedsGrad(0) {
+		x, y, tx, ty := g, b, false, !m.transB
+		if m.transA {
+			x, y, tx, ty = b, g, m.transB, true
+		}
+		d, err := rt.MatMul(ctx, x, y, transpose(tx, ty))
+		if err := c.Give(0, d, err); err != nil {
+			return err
+		}
+	}
+	c.Free(g)
+	return nil
+}
+
+// transpose is the options that transpose the first factor, the second, both or none.
+func transpose(first, second bool) (o tensor.MatMulOption) {
+	if first {
+		o = tensor.TransA
+	}
+	if second {
+		o |= tensor.TransB
+	}
+	return o
+}
+
+// AddBias returns x + bias for every row of x (rows, …, n); bias has n elements.
+func (t *Tape) AddBias(x, bias *Variable) *Variable { return opAddBias.Apply(t, addBias{}, x, bias) }
+
+type addBias struct{}
+
+var opAddBias = newOp[addBias]("AddBias")
+
+func (*addBias) Saves(*Call) {}
+
+func (*addBias) Forward(c *Call) (*tensor.Tensor, error) {
+	c.Overwrite(0)
+	return c.Runtime().AddBias(c.Context(), c.Input(0), c.Input(1))
+}
+
+func (*addBias) Backward(c *Call, g *tensor.Tensor) error {
+	if c.NeedsGrad(1) {
+		d, err := c.Runtime().SumTo(c.Context(), g, c.Input(1).Shape()...)
+		if err := c.Give(1, d, err); err != nil {
+			return err
+		}
+	}
+	return c.Give(0, g, nil)
+}
+
+// outer is aᵀ b, of all rows of a and b.
+func (c *Call) outer(a, b *tensor.Tensor) (*tensor.Tensor, error) {
+	rt, ctx := c.Runtime(), c.Context()
+	if a.Rank() == 2 && b.Rank() == 2 {
+		return rt.MatMul(ctx, a, b, tensor.TransA)
+	}
+	a, err := c.matrix(a)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Free(a)
+	if b, err = c.matrix(b); err != nil {
+		return nil, err
+	}
+	defer c.Free(b)
+	return rt.MatMul(ctx, a, b, tensor.TransA)
+}
+
+// matrix is another tensor with x's elements, as (rows, columns).
+func (c *Call) matrix(x *tensor.Tensor) (*tensor.Tensor, error) {
+	shape := x.Shape()
+	last := len(shape) - 1
+	return c.Runtime().Reshape(c.Context(), x, elements(shape[:last]), shape[last])
+}
+
+// Transpose returns x with two dimensions exchanged (torch.transpose); without dims, the transpose of the matrix x.
+func (t *Tape) Transpose(x *Variable, dims ...int) *Variable {
+	return opTranspose.Apply(t, transposed{newDimensions(dims)}, x)
+}
+
+type transposed struct{ dims dimensions }
+
+var opTranspose = newOp[transposed]("Transpose")
+
+func (*transposed) Saves(*Call) {}
+
+func (s *transposed) Forward(c *Call) (*tensor.Tensor, error) {
+	return c.Runtime().Transpose(c.Context(), c.Input(0), s.dims.list()...)
+}
+
+func (s *transposed) Backward(c *Call, g *tensor.Tensor) error {
+	d, err := c.Runtime().Transpose(c.Context(), g, s.dims.list()...)
+	return c.GiveReplacing(0, g, d, err)
+}
+
+// Reshape returns x with another shape, in the same memory. One dimension may be -1.
+func (t *Tape) Reshape(x *Variable, shape ...int) *Variable {
+	return opReshape.Apply(t, reshape{newDimensions(shape)}, x)
+}
+
+type reshape struct{ shape dimensions }
+
+var opReshape = newOp[reshape]("Reshape")
+
+func (*reshape) view() {}
+
+func (*reshape) Saves(*Call) {}
+
+func (s *reshape) Forward(c *Call) (*tensor.Tensor, error) {
+	return c.Runtime().Reshape(c.Context(), c.Input(0), s.shape.list()...)
+}
+
+func (*reshape) Backward(c *Call, g *tensor.Tensor) error {
+	d, err := c.Runtime().Reshape(c.Context(), g, c.dims(c.Input(0))...)
+	return c.GiveReplacing(0, g, d, err)
+}

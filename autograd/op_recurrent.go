@@ -1,0 +1,217 @@
+package autograd
+
+import (
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// recurrence is one direction of one recurrent layer: the products of all inputs are one product, then each step is a
+// product of the state and a kernel. Its results are the states, and besides the last of them, whose gradients wait for the
+// backward step of the states.
+type recurrence struct {
+	kind             tensor.RecurrentKind
+	reverse, last    bool
+	x, wih, whh      *Variable
+	bih, bhh, h0, c0 *Variable // or nil
+
+	pass   tensor.Recurrence
+	cell   *tensor.Tensor // the last cell state
+	dh, dc *tensor.Tensor // of the last state
+}
+
+// inputs are those that there are.
+func (r *recurrence) inputs() []*Variable {
+	return slices.DeleteFunc([]*Variable{r.x, r.wih, r.whh, r.bih, r.bhh, r.h0, r.c0}, func(v *Variable) bool { return v == nil })
+}
+
+func (r *recurrence) weights() tensor.RecurrentWeights {
+	return tensor.RecurrentWeights{Weight: r.whh.value, Bias: r.bhh.tensor(), H0: r.h0.tensor(), C0: r.c0.tensor()}
+}
+
+// recurrent is the states of every step (steps, batch, n); with last also the last state and an LSTM's last cell state,
+// (batch, n).
+func (t *Tape) recurrent(r *recurrence) (y, hn, cn *Variable) {
+	op := [...]string{"RNN", "RNN", "LSTM", "GRU"}[r.kind]
+	y = opRecurrent.applyAs(op, t, recurrent{r}, r.inputs()...)
+	if !r.last || y.value == nil {
+		return y, t.inert(), t.inert()
+	}
+	end, err := t.row(y.value, r.end(y.value))
+	hn = t.lastState(op, y, lastState{end, err, &r.dh})
+	if r.kind == tensor.LSTM {
+		cn = t.lastState(op, y, lastState{r.cell, nil, &r.dc})
+	}
+	return y, hn, cn
+}
+
+// recurrent is the operation whose results a recurrence has.
+type recurrent struct{ *recurrence }
+
+var opRecurrent = newOp[recurrent]("Recurrent")
+
+// Forward computes the states.
+func (r *recurrent) Forward(c *Call) (*tensor.Tensor, error) {
+	rt, ctx := c.Runtime(), c.Context()
+	products, err := rt.MatMul(ctx, r.x.value, r.wih.value, tensor.TransB)
+	if err != nil {
+		return nil, err
+	}
+	if r.bih != nil {
+		err = rt.AddBiasInPlace(ctx, products, r.bih.value)
+	}
+	if err == nil {
+		r.pass, err = rt.Recurrent(ctx, r.kind, products, r.weights(), r.reverse, c.NeedsGrads())
+	}
+	if err != nil {
+		c.Free(products)
+		return nil, err
+	}
+	for i := range c.Inputs() {
+		c.Save(c.Input(i))
+	}
+	c.Save(r.pass.Y, r.pass.Gates)
+	for _, x := range []*tensor.Tensor{r.pass.C, r.pass.New} {
+		if x != nil {
+			c.Save(x)
+		}
+	}
+	if r.pass.C != nil && r.last {
+		r.cell, err = c.tape.row(r.pass.C, r.end(r.pass.C))
+	}
+	return r.pass.Y, err
+}
+
+// end is the number of the last state among all states.
+func (r *recurrence) end(states *tensor.Tensor) int {
+	if r.reverse {
+		return 0
+	}
+	return states.Shape()[0] - 1
+}
+
+// row is one of x's along its first dimension, in the same memory.
+func (t *Tape) row(x *tensor.Tensor, i int) (*tensor.Tensor, error) {
+	rows, err := t.rt.Rows(t.ctx, x, i, i+1)
+	if err != nil {
+		return nil, err
+	}
+	defer t.free(rows)
+	return t.rt.Reshape(t.ctx, rows, x.Shape()[1:]...)
+}
+
+// lastState is another result of the operation whose result is the input: its gradient waits in grad for that one's backward step,
+// which comes later, and has a gradient then.
+type lastState struct {
+	value *tensor.Tensor
+	err   error
+	grad  **tensor.Tensor
+}
+
+var opLastState = newOp[lastState]("LastState")
+
+// lastState reads y on a tape that records: else y would be freed behind it.
+func (t *Tape) lastState(op string, y *Variable, s lastState) *Variable {
+	if !t.record {
+		return opLastState.applyAs(op, t, s)
+	}
+	return opLastState.applyAs(op, t, s, y)
+}
+
+// Forward returns the state.
+func (s *lastState) Forward(*Call) (*tensor.Tensor, error) { return s.value, s.err }
+
+// Backward keeps g.
+func (s *lastState) Backward(c *Call, g *tensor.Tensor) error {
+	*s.grad = g
+	if c.inputs[0].grad != nil {
+		return nil
+	}
+	zeros, err := c.Runtime().Zeros(c.Context(), g.Dtype(), c.Input(0).Shape()...)
+	return c.Give(0, zeros, err)
+}
+
+// Backward gives the inputs that there are their gradients, in their order.
+func (r *recurrent) Backward(c *Call, dy *tensor.Tensor) error {
+	rt, ctx := c.Runtime(), c.Context()
+	g, err := rt.RecurrentGrad(ctx, r.kind, r.pass, r.weights(), dy, r.dh, r.dc, r.reverse)
+	c.Free(r.dh)
+	c.Free(r.dc)
+	c.Free(dy)
+	if err != nil {
+		return err
+	}
+	var grads []*tensor.Tensor
+	add := func(v *Variable, f func() (*tensor.Tensor, error)) {
+		if v == nil {
+			return
+		}
+		var d *tensor.Tensor
+		if v.needsGrad && err == nil {
+			d, err = f()
+		}
+		grads = append(grads, d)
+	}
+	var bias *tensor.Tensor
+	add(r.x, func() (*tensor.Tensor, error) { return rt.MatMul(ctx, g.Inputs, r.wih.value) })
+	add(r.wih, func() (*tensor.Tensor, error) { return c.outer(g.Inputs, r.x.value) })
+	add(r.whh, func() (*tensor.Tensor, error) { return r.hiddenWeights(c, g.Hidden) })
+	add(r.bih, func() (d *tensor.Tensor, err error) {
+		bias, err = rt.SumTo(ctx, g.Inputs, r.bih.value.Shape()...)
+		return bias, err
+	})
+	add(r.bhh, func() (*tensor.Tensor, error) {
+		if bias != nil && g.Hidden == g.Inputs {
+			return rt.Share(ctx, bias)
+		}
+		return rt.SumTo(ctx, g.Hidden, r.bhh.value.Shape()...)
+	})
+	add(r.h0, func() (*tensor.Tensor, error) { return rt.Share(ctx, g.H0) })
+	add(r.c0, func() (*tensor.Tensor, error) { return rt.Share(ctx, g.C0) })
+	if g.Hidden != g.Inputs { // these are the call's own
+		c.Free(g.Hidden)
+	}
+	c.Free(g.H0)
+	c.Free(g.C0)
+	c.doneOwn()
+	for i, d := range grads {
+		err = c.Give(i, d, err)
+	}
+	return err
+}
+
+// hiddenWeights is the gradient of the hidden weights: one product of all steps but the first, whose state is h0, if
+// there is one.
+func (r *recurrence) hiddenWeights(c *Call, d *tensor.Tensor) (*tensor.Tensor, error) {
+	rt, ctx := c.Runtime(), c.Context()
+	steps := d.Shape()[0]
+	slopes, states, first := 1, 0, 0 // where each begins
+	if r.reverse {
+		slopes, states, first = 0, 1, steps-1
+	}
+	some, err := rt.Rows(ctx, d, slopes, slopes+steps-1)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Free(some)
+	before, err := rt.Rows(ctx, r.pass.Y, states, states+steps-1)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Free(before)
+	sum, err := c.outer(some, before)
+	if err != nil || r.h0 == nil {
+		return sum, err
+	}
+	slope, err := c.tape.row(d, first)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Free(slope)
+	own, err := c.outer(slope, r.h0.value)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Free(own)
+	return sum, rt.AddInPlace(ctx, sum, own)
+}

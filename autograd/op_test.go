@@ -1,0 +1,145 @@
+package autograd
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// doubled is an operation as a program writes it. forward counts.
+type doubled struct{ forward *int }
+
+var opDoubled = NewOp[doubled]("Doubled")
+
+func (d *doubled) Saves(*Call) {}
+
+func (d *doubled) Forward(c *Call) (*tensor.Tensor, error) {
+	if d.forward != nil {
+		*d.forward++
+	}
+	c.Overwrite(0)
+	return c.Runtime().MulScalar(c.Context(), c.Input(0), 2)
+}
+
+func (d *doubled) Backward(c *Call, g *tensor.Tensor) error {
+	y, err := c.Runtime().MulScalar(c.Context(), g, 2)
+	return c.GiveReplacing(0, g, y, err)
+}
+
+// TestOpOfAProgram makes no objects, is left out of a second run where nobody reads it, works in place, and has its name in
+// profiles and errors.
+func TestOpOfAProgram(t *testing.T) {
+	b := open(t, 8<<20)
+	x := upload(b, make([]float64, 512))
+	forward := 0
+	tape := NewTape(b.ctx, b.rt)
+	leaf := tape.Leaf(x)
+	y := tape.Checkpoint(func() *Variable { return opDoubled.Apply(tape, doubled{&forward}, tape.Neg(leaf)) })
+	z := tape.Checkpoint(func() *Variable { return tape.Square(opDoubled.Apply(tape, doubled{&forward}, leaf)) })
+	require.Equal(t, 2, forward)
+	_, err := tape.Backward(tape.Sum(tape.Add(y, z)))
+	require.NoError(t, err)
+	require.Equal(t, 3, forward, "the square reads its operand again, and nobody the first one's result")
+	require.NoError(t, tape.Reset(b.ctx))
+
+	once := tape.AddScalar(tape.Input(x), 1)
+	memory := tensor.MemoryOf(once.Value())
+	doubledOnce := tape.Module("part", func() *Variable { return opDoubled.Apply(tape, doubled{}, once.Once()) })
+	require.Equal(t, memory, tensor.MemoryOf(doubledOnce.Value()), "in place")
+	own := tape.Module("part", func() *Variable { return opDoubled.Apply(tape, doubled{}, tape.Input(x)) })
+	require.Equal(t, "part.Doubled", own.Value().Label().Module)
+	require.Equal(t, "part", tape.Module("part", func() *Variable { return tape.Neg(own) }).Value().Label().Module, "and not behind it")
+	opDoubled.Apply(tape, doubled{}, nil)
+	require.ErrorContains(t, tape.Reset(b.ctx), "autograd: Doubled: ")
+	opDoubled.Apply(nil, doubled{}, leaf) // is inert
+	require.NoError(t, errors.Join(tape.Close(), x.Release()))
+}
+
+// TestOpMakesNoObjects on a tape that is reset.
+func TestOpMakesNoObjects(t *testing.T) {
+	skipWhereChecksMakeObjects(t)
+	b := openIdle(t)
+	m := garbageModel{"MLP", func(in *Initializer) runModel {
+		return Sequential{Flatten{}, in.Linear(784, 16), doubling{}, in.Linear(16, 10)}
+	}, []int{32, 784}, 0, 6}
+	assert.LessOrEqual(t, b.garbage(m, false, m.most), m.most)
+	assert.Zero(t, b.garbage(m, true, 0))
+}
+
+// doubling is a layer of the operation.
+type doubling struct{ unnamed }
+
+func (doubling) Forward(t *Tape, x *Variable) *Variable { return opDoubled.Apply(t, doubled{}, x) }
+
+// misbehaving is an operation that does what it must not.
+type misbehaving struct{ how string }
+
+var opMisbehaving = NewOp[misbehaving]("Misbehaving")
+
+func (m *misbehaving) Forward(c *Call) (*tensor.Tensor, error) {
+	switch m.how {
+	case "no tensor":
+		return nil, nil
+	case "an input":
+		return c.Input(0), nil
+	case "saved":
+		own, err := c.Runtime().Copy(c.Context(), c.Input(0))
+		if err == nil {
+			c.Save(own)
+			err = errors.New("and then an error")
+		}
+		return nil, err
+	}
+	return c.Runtime().Share(c.Context(), c.Input(0))
+}
+
+func (m *misbehaving) Backward(c *Call, g *tensor.Tensor) error {
+	switch m.how {
+	case "dtype":
+		d, err := c.Runtime().Convert(c.Context(), g, tensor.Float32)
+		return c.Give(0, d, err)
+	case "shape":
+		d, err := c.Runtime().Zeros(c.Context(), g.Dtype(), 5, 7)
+		return c.Give(0, d, err)
+	}
+	return errors.New("of Backward")
+}
+
+// TestOpsMisbehave: what a program's operation does wrong is an error with its name, and nothing is left.
+func TestOpsMisbehave(t *testing.T) {
+	b := open(t, 8<<20)
+	x := upload(b, []float64{1, 2})
+	for how, words := range map[string]string{
+		"no tensor": "autograd: Misbehaving: invalid argument: forward returned no tensor",
+		"an input":  "forward returned an input: return a Share of it",
+		"saved":     "autograd: Misbehaving: and then an error",
+		"dtype":     "autograd: Misbehaving backward: wrong dtype: the gradient of input 1, which is float64, is float32",
+		"shape":     "autograd: Misbehaving backward: ",
+		"an error":  "autograd: Misbehaving backward: of Backward",
+	} {
+		tape := NewTape(b.ctx, b.rt)
+		_, err := tape.Backward(tape.Sum(opMisbehaving.Apply(tape, misbehaving{how}, tape.Leaf(x))))
+		require.ErrorContains(t, err, words, how)
+		require.ErrorContains(t, tape.Close(), words, how)
+	}
+	require.NoError(t, x.Release())
+}
+
+// TestManyDimensions: lists of more numbers than records have room for.
+func TestManyDimensions(t *testing.T) {
+	b := open(t, 8<<20)
+	x := upload(b, []float64{1, 2, 3, 4})
+	tape := NewTape(b.ctx, b.rt)
+	leaf := tape.Leaf(x)
+	y := tape.Permute(tape.Reshape(leaf, 2, 1, 1, 1, 1, 1, 1, 2), 7, 1, 2, 3, 4, 5, 6, 0).Keep()
+	_, err := tape.Backward(tape.Sum(tape.Mul(y, tape.Reshape(tape.Input(x), 2, 1, 1, 1, 1, 1, 1, 2))))
+	require.NoError(t, err)
+	require.Equal(t, tensor.Shape{2, 1, 1, 1, 1, 1, 1, 2}, y.Shape())
+	require.Equal(t, []float64{1, 3, 2, 4}, read[float64](b, y.Value()))
+	require.Equal(t, []float64{1, 3, 2, 4}, read[float64](b, leaf.Grad()))
+	require.NoError(t, errors.Join(tape.Close(), x.Release()))
+}
