@@ -3,7 +3,6 @@ package autograd
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -66,7 +65,12 @@ func (c *Call) NeedsGrad(i int) bool { return i < len(c.inputs) && c.inputs[i].n
 
 // NeedsGrads reports whether any gradient is wanted.
 func (c *Call) NeedsGrads() bool {
-	return slices.ContainsFunc(c.inputs, func(v *Variable) bool { return v.needsGrad })
+	for _, v := range c.inputs {
+		if v.needsGrad {
+			return true
+		}
+	}
+	return false
 }
 
 // Save keeps tensors for Backward (ctx.save_for_backward): inputs, the result, or others that Forward made and that are
@@ -163,17 +167,26 @@ func (c *Call) Free(x *tensor.Tensor) { c.tape.free(x) }
 // sort tells apart what was saved: variables of the tape, which it appends to reads, and tensors that are the call's own.
 func (c *Call) sort(reads []*Variable) []*Variable {
 	for _, s := range c.saved {
-		i := slices.IndexFunc(c.inputs, func(v *Variable) bool { return v.value == s })
-		switch {
-		case i >= 0:
-			reads = append(reads, c.inputs[i])
-		case c.out != nil && s == c.out.value:
-			reads = append(reads, c.out)
-		default:
+		if v := c.variable(s); v != nil {
+			reads = append(reads, v)
+		} else {
 			c.own = append(c.own, s)
 		}
 	}
 	return reads
+}
+
+// variable is the input or the result that has x; nil: none has it.
+func (c *Call) variable(x *tensor.Tensor) *Variable {
+	for _, v := range c.inputs {
+		if v.value == x {
+			return v
+		}
+	}
+	if c.out != nil && c.out.value == x {
+		return c.out
+	}
+	return nil
 }
 
 // end releases what is the call's own, and gives the record back for the next use.

@@ -29,9 +29,9 @@ func (t *Tape) Func(name string, inputs []*Variable, forward func(*Call) (*tenso
 		t.fail(name, fmt.Errorf("%w: the forward function is nil", ErrInvalid))
 	}
 	if backward == nil {
-		return opConstant.applyAs(name, t, constant{ofProgram{do: forward}}, inputs...)
+		return opConstant.applyAs(name, t, &constant{ofProgram{do: forward}}, inputs...)
 	}
-	return opFunction.applyAs(name, t, ofProgram{forward, backward}, inputs...)
+	return opFunction.applyAs(name, t, &ofProgram{forward, backward}, inputs...)
 }
 
 // constant is a function without a gradient.

@@ -2,7 +2,6 @@ package autograd
 
 import (
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -99,17 +98,23 @@ func (u *use[R]) clear() {
 
 // Apply makes one use of the operation, with r's options. The inputs are variables of the tape.
 func (o *Op[R, P]) Apply(t *Tape, r R, inputs ...*Variable) *Variable {
-	return o.applyAs(o.name, t, r, inputs...)
+	return o.applyAs(o.name, t, &r, inputs...)
 }
 
-// applyAs is Apply under another name.
-func (o *Op[R, P]) applyAs(name string, t *Tape, r R, inputs ...*Variable) *Variable {
+// applyAs is Apply under another name. r is copied.
+func (o *Op[R, P]) applyAs(name string, t *Tape, r *R, inputs ...*Variable) *Variable {
 	if !t.begin(name, inputs...) {
 		return t.inert()
 	}
-	if o.kind.named {
-		defer t.setModule(t.enterModule(t.joined(t.module.path, name)))
+	if !o.kind.named {
+		return t.run(name, o.record(t, r), inputs)
 	}
+	defer t.setModule(t.enterModule(t.joined(t.module.path, name)))
+	return t.run(name, o.record(t, r), inputs)
+}
+
+// record is a call with the options r, in a record that no node has.
+func (o *Op[R, P]) record(t *Tape, r *R) *Call {
 	var u *use[R]
 	if c := t.records.take(o.kind.number); c != nil {
 		u = c.record.(*use[R])
@@ -117,8 +122,8 @@ func (o *Op[R, P]) applyAs(name string, t *Tape, r R, inputs ...*Variable) *Vari
 		u = new(use[R])
 		u.record, u.kind, u.step = u, &o.kind, P(&u.r)
 	}
-	u.r = r
-	return t.run(name, &u.Call, inputs)
+	u.r = *r
+	return &u.Call
 }
 
 // run makes the call of an operation that has begun.
@@ -130,7 +135,7 @@ func (t *Tape) run(name string, c *Call, inputs []*Variable) *Variable {
 		t.free(y)
 	case y == nil:
 		err = fmt.Errorf("%w: forward returned no tensor", ErrInvalid)
-	case slices.ContainsFunc(inputs, func(v *Variable) bool { return v.value == y }):
+	case c.variable(y) != nil:
 		err = fmt.Errorf("%w: forward returned an input: return a Share of it", ErrInvalid)
 	}
 	out := t.result(name, y, err, c.kind.pure)

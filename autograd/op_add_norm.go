@@ -34,12 +34,12 @@ func (t *Tape) addRows(name, norm string, x, y, weight, bias *Variable, c tensor
 	n := newRowNorm(weight, bias, c)
 	value, made, stats, err := t.rt.AddNormalize(t.ctx, x.value, y.value, weight.tensor(), bias.tensor(), c)
 	n.made, n.stats = made, stats
-	if sum = opAdded.applyAs(name, t, added{value, err}, x, y); sum.value == nil {
+	if sum = opAdded.applyAs(name, t, &added{value, err}, x, y); sum.value == nil {
 		return sum, t.inert()
 	}
 	defer sum.spare()()
 	inputs[1] = sum
-	return sum, opRowNorm.applyAs(norm, t, n, inputs[1:]...)
+	return sum, opRowNorm.applyAs(norm, t, &n, inputs[1:]...)
 }
 
 // added is a sum that was made with its norm.

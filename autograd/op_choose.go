@@ -5,12 +5,12 @@ import "github.com/cistern-ml/cistern/tensor"
 // Maximum returns the greater of a and b, broadcast after NumPy's rules; NaN if one is (torch.maximum). Where they are equal
 // each gets half of the gradient.
 func (t *Tape) Maximum(a, b *Variable) *Variable {
-	return opExtreme.applyAs("Maximum", t, extreme{greatest: true}, a, b)
+	return opExtreme.applyAs("Maximum", t, &extreme{greatest: true}, a, b)
 }
 
 // Minimum returns the smaller of a and b as Maximum does (torch.minimum).
 func (t *Tape) Minimum(a, b *Variable) *Variable {
-	return opExtreme.applyAs("Minimum", t, extreme{}, a, b)
+	return opExtreme.applyAs("Minimum", t, &extreme{}, a, b)
 }
 
 type extreme struct{ greatest bool }

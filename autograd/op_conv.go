@@ -33,7 +33,7 @@ type convolve func(rt *tensor.Runtime, ctx context.Context, x, w, bias *tensor.T
 
 func (t *Tape) conv(name string, f convolve, transposed bool, x, w, bias *Variable, cfg tensor.ConvConfig) *Variable {
 	var room [3]*Variable
-	return opConv.applyAs(name, t, convolution{f, transposed, cfg}, withOptional(append(room[:0], x, w), bias)...)
+	return opConv.applyAs(name, t, &convolution{f, transposed, cfg}, withOptional(append(room[:0], x, w), bias)...)
 }
 
 // convolution is one use of a convolution, of x, w and, if there is one, a bias.

@@ -238,7 +238,7 @@ func (s *powScalar) Backward(c *Call, g *tensor.Tensor) error {
 
 // Apply returns f of each element of x. The backward pass keeps either x or the result.
 func (t *Tape) Apply(f fn.Function, x *Variable) *Variable {
-	return opApply.applyAs(f.Name, t, applied{f}, x)
+	return opApply.applyAs(f.Name, t, &applied{f}, x)
 }
 
 type applied struct{ f fn.Function }

@@ -5,13 +5,13 @@ import "github.com/cistern-ml/cistern/tensor"
 // IndexSelect returns the elements of x at the places of a dimension that index names, int32 or int64; see
 // [tensor.Layers.IndexSelect]. The index is a constant.
 func (t *Tape) IndexSelect(x *Variable, axis int, index *Variable) *Variable {
-	return opIndex.applyAs("IndexSelect", t, indexed{axis: axis}, x, index)
+	return opIndex.applyAs("IndexSelect", t, &indexed{axis: axis}, x, index)
 }
 
 // Gather returns the elements that index, int32 or int64, chooses along a dimension of x; see
 // [tensor.Layers.Gather]. The index is a constant.
 func (t *Tape) Gather(x *Variable, axis int, index *Variable) *Variable {
-	return opIndex.applyAs("Gather", t, indexed{axis: axis, each: true}, x, index)
+	return opIndex.applyAs("Gather", t, &indexed{axis: axis, each: true}, x, index)
 }
 
 // indexed is one use of IndexSelect or, with an index for each element, of Gather, of x and index.

@@ -25,7 +25,7 @@ func (t *Tape) LinearReLU(x, w, b *Variable) *Variable {
 		h.Release()
 		return y
 	}
-	y := opLinear.applyAs("LinearReLU", t, linear{relu: true}, x, w, b)
+	y := opLinear.applyAs("LinearReLU", t, &linear{relu: true}, x, w, b)
 	if y.needsGrad && w.needsGrad && b.needsGrad {
 		y.reluOf = w.value.Shape()[1]
 	}

@@ -64,7 +64,7 @@ func (t *Tape) loss(op string, x, target *Variable, l loss) *Variable {
 			return t.loss(op, t.Cast(x, tensor.Float32), t.Cast(target, tensor.Float32), l)
 		})
 	}
-	return opLoss.applyAs(op, t, l, x, target)
+	return opLoss.applyAs(op, t, &l, x, target)
 }
 
 // loss is one use of a loss, of x and target.

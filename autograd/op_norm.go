@@ -128,7 +128,8 @@ func (t *Tape) RMSNorm(x, weight *Variable, eps float64, shape ...int) *Variable
 
 func (t *Tape) rows(name string, x, weight, bias *Variable, c tensor.NormConfig) *Variable {
 	var room [3]*Variable
-	return opRowNorm.applyAs(name, t, newRowNorm(weight, bias, c), withOptional(append(room[:0], x), weight, bias)...)
+	n := newRowNorm(weight, bias, c)
+	return opRowNorm.applyAs(name, t, &n, withOptional(append(room[:0], x), weight, bias)...)
 }
 
 // rowNorm is one use of LayerNorm, GroupNorm or RMSNorm.

@@ -12,7 +12,7 @@ func (t *Tape) MaxPool2d(x *Variable, c tensor.PoolingConfig) *Variable {
 }
 
 func (t *Tape) pool(name string, x *Variable, c tensor.PoolingConfig, greatest bool) *Variable {
-	return opPool.applyAs(name, t, pooling{c, greatest}, x)
+	return opPool.applyAs(name, t, &pooling{c, greatest}, x)
 }
 
 // pooling is one use of MaxPool2d, or of AvgPool2d.

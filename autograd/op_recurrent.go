@@ -33,7 +33,7 @@ func (r *recurrence) weights() tensor.RecurrentWeights {
 // (batch, n).
 func (t *Tape) recurrent(r *recurrence) (y, hn, cn *Variable) {
 	op := [...]string{"RNN", "RNN", "LSTM", "GRU"}[r.kind]
-	y = opRecurrent.applyAs(op, t, recurrent{r}, r.inputs()...)
+	y = opRecurrent.applyAs(op, t, &recurrent{r}, r.inputs()...)
 	if !r.last || y.value == nil {
 		return y, t.inert(), t.inert()
 	}
@@ -113,9 +113,9 @@ var opLastState = newOp[lastState]("LastState")
 // lastState reads y on a tape that records: else y would be freed behind it.
 func (t *Tape) lastState(op string, y *Variable, s lastState) *Variable {
 	if !t.record {
-		return opLastState.applyAs(op, t, s)
+		return opLastState.applyAs(op, t, &s)
 	}
-	return opLastState.applyAs(op, t, s, y)
+	return opLastState.applyAs(op, t, &s, y)
 }
 
 // Forward returns the state.

@@ -14,7 +14,7 @@ func (t *Tape) Sum(x *Variable, axes ...int) *Variable {
 
 // Mean returns the mean of x over the given axes, as Sum does.
 func (t *Tape) Mean(x *Variable, axes ...int) *Variable {
-	return opSum.applyAs("Mean", t, reduce{axes: newDimensions(axes), mean: true}, x)
+	return opSum.applyAs("Mean", t, &reduce{axes: newDimensions(axes), mean: true}, x)
 }
 
 // reduce is a sum or a mean.

@@ -9,7 +9,7 @@ func (t *Tape) Softmax(x *Variable, axis ...int) *Variable {
 
 // LogSoftmax returns the logarithm of Softmax (torch.log_softmax).
 func (t *Tape) LogSoftmax(x *Variable, axis ...int) *Variable {
-	return opSoftmax.applyAs("LogSoftmax", t, softmax{axis: newDimensions(axis), log: true}, x)
+	return opSoftmax.applyAs("LogSoftmax", t, &softmax{axis: newDimensions(axis), log: true}, x)
 }
 
 type softmax struct {

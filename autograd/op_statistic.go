@@ -15,7 +15,7 @@ func (t *Tape) MeanKeepDim(x *Variable, axes ...int) *Variable {
 // Amax returns the greatest element of x over the given axes, which disappear from the shape; over all of them if none is
 // given (torch.amax). Equal ones share the gradient.
 func (t *Tape) Amax(x *Variable, axes ...int) *Variable {
-	return opStatistic.applyAs("Amax", t, statistic{kind: overAxes, axes: newDimensions(axes)}, x)
+	return opStatistic.applyAs("Amax", t, &statistic{kind: overAxes, axes: newDimensions(axes)}, x)
 }
 
 // AmaxKeepDim is Amax with the axes kept as dimensions of 1 (keepdim=True).
@@ -25,13 +25,13 @@ func (t *Tape) AmaxKeepDim(x *Variable, axes ...int) *Variable {
 
 // Max returns the greatest element of all, a scalar (torch.max without a dimension). Equal ones share the gradient.
 func (t *Tape) Max(x *Variable) *Variable {
-	return opStatistic.applyAs("Max", t, statistic{kind: overAll}, x)
+	return opStatistic.applyAs("Max", t, &statistic{kind: overAll}, x)
 }
 
 // LogSumExp returns the logarithm of the sum of exponentials over the given axes, which disappear from the shape; over all of
 // them if none is given (torch.logsumexp).
 func (t *Tape) LogSumExp(x *Variable, axes ...int) *Variable {
-	return opStatistic.applyAs("LogSumExp", t, statistic{kind: logSum, axes: newDimensions(axes)}, x)
+	return opStatistic.applyAs("LogSumExp", t, &statistic{kind: logSum, axes: newDimensions(axes)}, x)
 }
 
 // LogSumExpKeepDim is LogSumExp with the axes kept as dimensions of 1 (keepdim=True).
