@@ -48,7 +48,8 @@ func (c *Call) Recomputing() bool { return c.tape.recomputing }
 // Inputs is how many inputs there are.
 func (c *Call) Inputs() int { return len(c.inputs) }
 
-// Input is the value of an input, or nil behind the last one. It stays the tape's. Backward reads the elements of saved ones alone.
+// Input is the value of an input, or nil behind the last one. It stays the tape's. Backward reads the elements of saved ones
+// alone.
 func (c *Call) Input(i int) *tensor.Tensor {
 	if i >= len(c.inputs) {
 		return nil
@@ -86,7 +87,11 @@ func (c *Call) dims(x *tensor.Tensor) []int { return tensor.AppendShape(c.room.d
 
 // Overwrite lets the result take the memory of input i, if nobody reads that again. Backward must not read it. It comes right
 // before the runtime's call that makes the result; see [tensor.Donate].
-func (c *Call) Overwrite(i int) { c.tape.donate(c.inputs[i]) }
+func (c *Call) Overwrite(i int) {
+	if i < len(c.inputs) {
+		c.tape.donate(c.inputs[i])
+	}
+}
 
 // Reuse is g if nobody shares its memory, for a gradient that is computed in place of g; else nil.
 func (c *Call) Reuse(g *tensor.Tensor) *tensor.Tensor {
@@ -100,8 +105,11 @@ func (c *Call) Reuse(g *tensor.Tensor) *tensor.Tensor {
 // was broadcast to: then it is summed. With an error, which it returns, it gives nothing. If operations need the same
 // gradient for two inputs they give a Share of it to one.
 func (c *Call) Give(i int, d *tensor.Tensor, err error) error {
-	if err != nil || d == nil {
+	switch {
+	case err != nil || d == nil:
 		return err
+	case i < 0 || i >= len(c.inputs):
+		return fmt.Errorf("%w: a gradient for input %d of %d", ErrInvalid, i+1, len(c.inputs))
 	}
 	t, v := c.tape, c.inputs[i]
 	if v.needsGrad {
@@ -145,7 +153,11 @@ func (c *Call) onto(i int) *tensor.Tensor {
 }
 
 // Done ends the use of input i, if it was saved, before Backward returns: the last user frees it.
-func (c *Call) Done(i int) { c.done(c.inputs[i]) }
+func (c *Call) Done(i int) {
+	if i < len(c.inputs) {
+		c.done(c.inputs[i])
+	}
+}
 
 // DoneResult is Done of the result.
 func (c *Call) DoneResult() { c.done(c.out) }
@@ -197,8 +209,9 @@ func (c *Call) end() {
 		return
 	}
 	s := c.tape.slab
-	clear(c.inputs)
-	clear(c.saved)
+	clear(c.room.inputs[:])
+	clear(c.room.saved[:])
+	clear(c.room.own[:])
 	c.tape, c.out, c.inputs, c.saved, c.own = nil, nil, nil, nil, nil
 	c.room.grads[0] = nil
 	c.record.clear()

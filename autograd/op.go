@@ -51,7 +51,7 @@ type Op[R any, P interface {
 
 // kind is what all uses of an operation have in common.
 type kind struct {
-	number   int  // counts the kinds of the process
+	number   int  // counts the kinds of the process, from 1 on
 	pure     bool // Forward need not run where nobody reads the result
 	view     bool // it runs always, as it takes no memory
 	constant bool // there is no gradient
@@ -77,7 +77,7 @@ func newOp[R any, P interface {
 	Step
 }](name string) *Op[R, P] {
 	step := any(P(nil))
-	k := kind{number: int(kindsMade.Add(1)) - 1}
+	k := kind{number: int(kindsMade.Add(1))}
 	_, k.pure = step.(Pure)
 	_, k.view = step.(interface{ view() })
 	_, k.constant = step.(interface{ constant() })
@@ -98,6 +98,10 @@ func (u *use[R]) clear() {
 
 // Apply makes one use of the operation, with r's options. The inputs are variables of the tape.
 func (o *Op[R, P]) Apply(t *Tape, r R, inputs ...*Variable) *Variable {
+	if o == nil || o.kind.number == 0 {
+		t.fail("Apply", fmt.Errorf("%w: the operation was not made by NewOp", ErrInvalid))
+		return t.inert()
+	}
 	return o.applyAs(o.name, t, &r, inputs...)
 }
 

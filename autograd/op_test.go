@@ -94,14 +94,18 @@ func (m *misbehaving) Forward(c *Call) (*tensor.Tensor, error) {
 		}
 		return nil, err
 	}
+	c.Overwrite(7)
 	return c.Runtime().Share(c.Context(), c.Input(0))
 }
 
 func (m *misbehaving) Backward(c *Call, g *tensor.Tensor) error {
+	c.Done(7)
 	switch m.how {
 	case "dtype":
 		d, err := c.Runtime().Convert(c.Context(), g, tensor.Float32)
 		return c.Give(0, d, err)
+	case "no input":
+		return c.Give(1, g, nil)
 	case "shape":
 		d, err := c.Runtime().Zeros(c.Context(), g.Dtype(), 5, 7)
 		return c.Give(0, d, err)
@@ -120,11 +124,17 @@ func TestOpsMisbehave(t *testing.T) {
 		"dtype":     "autograd: Misbehaving backward: wrong dtype: the gradient of input 1, which is float64, is float32",
 		"shape":     "autograd: Misbehaving backward: ",
 		"an error":  "autograd: Misbehaving backward: of Backward",
+		"no input":  "autograd: Misbehaving backward: invalid argument: a gradient for input 2 of 1",
 	} {
 		tape := NewTape(b.ctx, b.rt)
 		_, err := tape.Backward(tape.Sum(opMisbehaving.Apply(tape, misbehaving{how}, tape.Leaf(x))))
 		require.ErrorContains(t, err, words, how)
 		require.ErrorContains(t, tape.Close(), words, how)
+	}
+	for _, o := range []*Op[mul, *mul]{nil, {}} {
+		tape := NewTape(b.ctx, b.rt)
+		o.Apply(tape, mul{}, tape.Input(x))
+		require.ErrorContains(t, tape.Close(), "the operation was not made by NewOp")
 	}
 	require.NoError(t, x.Release())
 }
