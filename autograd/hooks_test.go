@@ -138,7 +138,7 @@ func TestHookRefuses(t *testing.T) {
 	b := open(t, 8<<20)
 	type list struct {
 		NoHooks
-		of []int
+		_ []int
 	}
 	for text, h := range map[string]Hooks{"nil": nil, "nil ": (*testHook)(nil), "which Go can't compare": list{}} {
 		tape := NewTape(b.ctx, b.rt)
