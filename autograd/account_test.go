@@ -160,7 +160,7 @@ func (a *account) backward(t *Tape) {
 	a.nodes = nil
 }
 
-// watchedStep lets the account know when it runs backward.
+// watchedStep is a step that notes its module in the account while it runs backward.
 type watchedStep struct {
 	Step
 	a      *account

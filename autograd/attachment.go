@@ -75,7 +75,7 @@ func Attached[A any](p *Parameter) (a A, ok bool) {
 	return a, false
 }
 
-// join tells the attachments of v that the tape reads the parameter.
+// join calls Join of the attachments of v's parameter.
 func (t *Tape) join(v *Variable) {
 	for _, a := range v.param.attached {
 		t.fail("Param", a.Join(t, v))

@@ -176,7 +176,7 @@ func (c *Call) doneOwn() {
 // Free releases a tensor that the operation has made, or the gradient that Backward got.
 func (c *Call) Free(x *tensor.Tensor) { c.tape.free(x) }
 
-// sort tells apart what was saved: variables of the tape, which it appends to reads, and tensors that are the call's own.
+// sort splits the saved tensors: those of variables, which it appends to reads, and the call's own.
 func (c *Call) sort(reads []*Variable) []*Variable {
 	for _, s := range c.saved {
 		if v := c.variable(s); v != nil {

@@ -34,7 +34,8 @@ func (r *regions) Read(_ *Tape, _ string, vs []*Variable) error {
 	return nil
 }
 
-// Bring holds what the function brings to the tape, as it reads that when it runs again: the checkpoint does that runs for the first time, or the outermost of these.
+// Bring holds a tensor that the function brings to the tape, since its second run reads the tensor again. Of the checkpoints
+// that run for the first time the outermost one holds it.
 func (r *regions) Bring(t *Tape, x *tensor.Tensor) {
 	c := r.checkpoint
 	if c == nil || c.again || x.Released() {

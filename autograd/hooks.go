@@ -33,7 +33,7 @@ type Hooks interface {
 	Leave(t *Tape) error
 }
 
-// Recorder is what hooks may be, too: it sees what is computed, and may leave it out.
+// Recorder is a hook that also sees results, and may leave them uncomputed.
 type Recorder interface {
 	Hooks
 	// Bring comes when a tensor of the program's comes to the tape.
@@ -184,7 +184,7 @@ func (t *Tape) hookLeave() {
 	}
 }
 
-// bring tells of a tensor that comes to the tape.
+// bring calls Bring of the recorders.
 func (t *Tape) bring(x *tensor.Tensor) {
 	for _, r := range t.recorders {
 		r.Bring(t, x)

@@ -34,8 +34,8 @@ func (t *Tape) LinearReLU(x, w, b *Variable) *Variable {
 
 // linear is a dense layer of x, w and, if there is one, a bias. With a ReLU behind it there is one.
 //
-// The gradient of a LinearReLU's argument may come from the next layer, whose product masks it on its way out: the variable
-// between them says by reluOf that it can, and by masked that it did.
+// The next layer's product may mask the gradient of a LinearReLU's argument on its way out. reluOf of the variable between
+// them allows that, and masked notes that it has happened.
 type linear struct{ relu bool }
 
 var opLinear = newOp[linear]("Linear")

@@ -57,7 +57,7 @@ type inBackward struct {
 	piece int64       // bytes of gradients
 	bytes int64       // of those that are ready
 	due   int         // parameters that may be updated
-	final []*Variable // whose gradients are, and which the step that runs may read still
+	final []*Variable // with final gradients; the step that runs may still read them
 	ready []*Variable // to be updated
 	among []int       // the numbers of these, with the optimiser
 	begun bool

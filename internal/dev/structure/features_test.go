@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// coreOfAutograd are the files of package autograd that know neither operations nor features. Those of operations begin with
-// op_, and all others are of features, layers and optimisers.
+// coreOfAutograd are the files of package autograd that use neither operations nor features. Files of operations begin
+// with op_, and all others are features, layers and optimisers.
 const coreOfAutograd = "tape variable backward final op call func inplace slab room reset frame module error random bfloat16 parameter attachment hooks rerun"
 
-// operationsMayUse are the names of the core that are not exported and that operations use none the less: what has results
-// of several operations, checks before there is a call, or reads a gradient that is there already.
+// operationsMayUse are unexported names of the core that operations use. They serve operations with several results, checks
+// before a call exists, and gradients that are added to in place.
 const operationsMayUse = "applyAs begin bring ctx dims donate doneOwn fail free grad inert inputs live masked needsGrad newOp nextRandom onto out owned param random record reluOf root rt seed share spare spend stream tape tensor training users value"
 
 // TestTheTapeNamesNoFeature: the core of package autograd uses nothing of operations and features, such as offloading and data
