@@ -5,26 +5,28 @@ import (
 	"slices"
 )
 
-// Attachment is what a feature has to do with a parameter, from Attach to Detach. It is of a type that Go can compare, such
-// as a pointer. One with a method ZeroGrad(context.Context) error hears of [Parameter.ZeroGrad]; see [Opener], too.
+// Attachment connects a feature with a parameter, from Attach to Detach. It must be comparable,
+// such as a pointer. [Parameter.ZeroGrad] calls an attachment's method ZeroGrad(context.Context)
+// error, if it has one. See also [Opener].
 type Attachment interface {
-	// Join comes whenever an operation of a tape reads the parameter, whose variable v is, and when Backward begins. Usually
-	// it is a call of [Tape.Hook].
+	// Join is called when an operation of a tape reads v, the parameter's variable, and when
+	// Backward begins. It usually calls [Tape.Hook].
 	Join(t *Tape, v *Variable) error
-	// Refuses is an error if a parameter can't have the other attachment besides this one.
+	// Refuses returns an error if a parameter can't have both attachments.
 	Refuses(other Attachment) error
 }
 
-// Opener is an [Attachment] that may keep the parameter's memory elsewhere. A tape that computes in 16 bits calls Open before
-// it rounds the parameter, and Shut after it.
+// Opener is an [Attachment] that may move the parameter's memory off the device. A tape that
+// computes in 16 bits calls Open before it rounds the parameter, and Shut after it.
 type Opener interface {
-	// Open makes the parameter's value usable.
+	// Open brings the parameter's value to the device.
 	Open(t *Tape, p *Parameter) error
-	// Shut lets it go again.
+	// Shut allows the value to leave the device again.
 	Shut(t *Tape, p *Parameter) error
 }
 
-// Attach adds a to what the parameter has, unless one of both refuses the other.
+// Attach adds a to the parameter's attachments. It fails if a refuses one of them, or one of them
+// refuses a.
 func (p *Parameter) Attach(a Attachment) error {
 	if err := p.CanAttach(a); err != nil {
 		return err
@@ -35,7 +37,7 @@ func (p *Parameter) Attach(a Attachment) error {
 	return nil
 }
 
-// CanAttach is the error that Attach would return.
+// CanAttach returns the error that Attach would return.
 func (p *Parameter) CanAttach(a Attachment) error {
 	if err := p.unusable(); err != nil {
 		return err
@@ -55,14 +57,14 @@ func (p *Parameter) CanAttach(a Attachment) error {
 	return nil
 }
 
-// Detach takes a away.
+// Detach removes a from the parameter's attachments.
 func (p *Parameter) Detach(a Attachment) {
 	if p != nil {
 		p.attached = slices.DeleteFunc(p.attached, func(b Attachment) bool { return a == b })
 	}
 }
 
-// Attached is the parameter's attachment of a type or with the methods of an interface, if it has one.
+// Attached returns the parameter's attachment that is an A, a type or an interface, if it has one.
 func Attached[A any](p *Parameter) (a A, ok bool) {
 	if p == nil {
 		return a, false

@@ -26,7 +26,8 @@ type Node struct {
 // Name is the operation's, as errors and profiles have it.
 func (n *Node) Name() string { return n.call.name }
 
-// reruns reports whether the backward step runs a function again, whose operations read what was saved.
+// reruns reports whether the backward step runs a function again, whose operations read what was
+// saved.
 func (n *Node) reruns() bool {
 	s, ok := n.call.step.(interface{ reruns() bool })
 	return ok && s.reruns()
@@ -43,7 +44,8 @@ func (n *Node) Saved() iter.Seq[*Variable] {
 	}
 }
 
-// Own are the tensors that the backward step reads and that only this node has. They are the node's.
+// Own are the tensors that the backward step reads and that only this node has. They are the
+// node's.
 func (n *Node) Own() []*tensor.Tensor { return n.call.own }
 
 // saved is a value that the backward step of an operation reads, at the version that the operation had read.
@@ -187,8 +189,8 @@ func (t *Tape) seed(loss *Variable) (*tensor.Tensor, error) {
 	return t.rt.Full(t.ctx, 1, loss.value.Dtype(), tensor.AppendShape(shape[:0], loss.value)...)
 }
 
-// steps runs the backward steps of the nodes, the last one first. What a step records, as that of a checkpoint does, is
-// stepped next.
+// steps runs the backward steps of the nodes, the last one first. What a step records, as that of a
+// checkpoint does, is stepped next.
 func (t *Tape) steps() {
 	n := &t.current
 	defer func() { *n = Node{} }()

@@ -7,9 +7,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// How a tape computes in a dtype of 16 bits, called narrow below. The table of dtypes gives its wide
-// dtype, float32. There is no list of operations: the tape rounds float32 parameters and inputs
-// once, when it first uses them, and an operation computes in the dtype of its operands. All
+// How a tape computes in a dtype of 16 bits, called narrow below. The table of dtypes gives its
+// wide dtype, float32. There is no list of operations: the tape rounds float32 parameters and
+// inputs once, when it first uses them, and an operation computes in the dtype of its operands. All
 // operations sum in float32, so that none has to be left out (docs/decisions/bfloat16.md). The
 // parameter itself stays float32. Optimisers update it, checkpoints keep it and ranks exchange it,
 // so that none of these handles the narrow dtype.

@@ -7,49 +7,50 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Call is one use of an operation: its step's Forward and Backward share it. It belongs to the tape's goroutine, and to
-// another use after Backward has returned.
+// Call is one use of an operation, shared by Forward and Backward. Only the tape's goroutine uses
+// it. After Backward has returned, the tape reuses it.
 type Call struct {
 	tape   *Tape
 	name   string
 	step   Step
 	kind   *kind
-	record interface{ clear() } // that the call is in
-	out    *Variable            // nil: Forward has not returned
+	record interface{ clear() } // contains the call
+	out    *Variable            // the result; nil until Forward has returned
 	inputs []*Variable
 	saved  []*tensor.Tensor // by Save
-	own    []*tensor.Tensor // of saved: what the call releases
+	own    []*tensor.Tensor // saved tensors that the call owns
 
-	room struct { // for the first of each, so that a call is one object of the Go heap
+	room struct { // capacity for few of each, so that a call is one Go object
 		inputs [4]*Variable
 		saved  [6]*tensor.Tensor
 		own    [2]*tensor.Tensor
-		dims   [8]int // of a shape, for a while
+		dims   [8]int // of dims
 		grads  [1]*tensor.Tensor
 	}
 }
 
-// begin makes the call one on the tape.
+// begin prepares the call for a use on t.
 func (c *Call) begin(t *Tape, name string, inputs []*Variable) {
 	c.tape, c.name = t, name
 	c.inputs, c.saved, c.own = append(c.room.inputs[:0], inputs...), c.room.saved[:0], c.room.own[:0]
 }
 
-// Context is the context for the operation's allocations: what it makes belongs to the tape, which frees at Close what
-// nobody has released.
+// Context returns the context for the operation's allocations. The tape owns them, and Close frees
+// those that remain.
 func (c *Call) Context() context.Context { return c.tape.ctx }
 
-// Runtime is where the operation computes.
+// Runtime returns the tape's runtime.
 func (c *Call) Runtime() *tensor.Runtime { return c.tape.rt }
 
-// Recomputing reports whether Forward runs again in the backward pass, for what was not kept.
+// Recomputing reports whether Forward runs again in the backward pass, for values that were not
+// kept.
 func (c *Call) Recomputing() bool { return c.tape.recomputing }
 
-// Inputs is how many inputs there are.
+// Inputs returns the number of inputs.
 func (c *Call) Inputs() int { return len(c.inputs) }
 
-// Input is the value of an input, or nil behind the last one. It stays the tape's. Backward reads the elements of saved ones
-// alone.
+// Input returns the value of input i, or nil if there are fewer inputs. The tape owns it. Backward
+// may read the elements only of saved inputs.
 func (c *Call) Input(i int) *tensor.Tensor {
 	if i >= len(c.inputs) {
 		return nil
@@ -57,14 +58,15 @@ func (c *Call) Input(i int) *tensor.Tensor {
 	return c.inputs[i].value
 }
 
-// Result is what Forward has returned. It stays the tape's. Backward reads its elements if it was saved.
+// Result returns Forward's result. The tape owns it. Backward may read its elements only if it was
+// saved.
 func (c *Call) Result() *tensor.Tensor { return c.out.tensor() }
 
-// NeedsGrad reports whether the gradient of an input is wanted: if not, Backward need not give it, nor be able to. On a
-// tape of [NoGrad] no gradient is. Behind the last input there is none.
+// NeedsGrad reports whether input i needs a gradient. If not, Forward need not save tensors for it.
+// No input of a [NoGrad] tape does.
 func (c *Call) NeedsGrad(i int) bool { return i < len(c.inputs) && c.inputs[i].needsGrad }
 
-// NeedsGrads reports whether any gradient is wanted.
+// NeedsGrads reports whether any input needs a gradient.
 func (c *Call) NeedsGrads() bool {
 	for _, v := range c.inputs {
 		if v.needsGrad {
@@ -74,26 +76,28 @@ func (c *Call) NeedsGrads() bool {
 	return false
 }
 
-// Save keeps tensors for Backward (ctx.save_for_backward): inputs, the result, or others that Forward made and that are
-// the call's from now on. Nothing is kept when no gradient is wanted. An input or result that is overwritten in place before
-// Backward is an error that wraps [ErrStale].
+// Save keeps tensors for Backward (ctx.save_for_backward): inputs, the result, or tensors that
+// Forward made, which the call then owns. If no input needs a gradient, it keeps nothing. Backward
+// fails with [ErrStale] if a saved input or result was overwritten.
 func (c *Call) Save(ts ...*tensor.Tensor) { c.saved = append(c.saved, ts...) }
 
-// Saved returns what Save kept, in that order.
+// Saved returns the saved tensors in the order of Save.
 func (c *Call) Saved() []*tensor.Tensor { return c.saved }
 
-// dims is a tensor's shape, in room of the call's until the next one.
+// dims returns a tensor's shape in memory of the call, valid until the next dims or Give.
 func (c *Call) dims(x *tensor.Tensor) []int { return tensor.AppendShape(c.room.dims[:0], x) }
 
-// Overwrite lets the result take the memory of input i, if nobody reads that again. Backward must not read it. It comes right
-// before the runtime's call that makes the result; see [tensor.Donate].
+// Overwrite allows the result to take the memory of input i if this is the last reader. Backward
+// must not read that input. Call it directly before the runtime's operation that makes the result;
+// see [tensor.Donate].
 func (c *Call) Overwrite(i int) {
 	if i < len(c.inputs) {
 		c.tape.donate(c.inputs[i])
 	}
 }
 
-// Reuse is g if nobody shares its memory, for a gradient that is computed in place of g; else nil.
+// Reuse returns g if its memory is not shared, as the destination of an in-place gradient;
+// otherwise nil.
 func (c *Call) Reuse(g *tensor.Tensor) *tensor.Tensor {
 	if g.Exclusive() {
 		return g
@@ -101,9 +105,10 @@ func (c *Call) Reuse(g *tensor.Tensor) *tensor.Tensor {
 	return nil
 }
 
-// Give hands the gradient d on to input i and takes it over; nil is none. d has the input's shape, or one that the input's
-// was broadcast to: then it is summed. With an error, which it returns, it gives nothing. If operations need the same
-// gradient for two inputs they give a Share of it to one.
+// Give adds d to the gradient of input i and takes ownership of d; nil adds nothing. d has the
+// input's shape, or the shape to which the input was broadcast: then Give sums it. If err is not
+// nil, Give returns it and adds nothing. To give one gradient to two inputs, give one of them a
+// [tensor.Runtime.Share].
 func (c *Call) Give(i int, d *tensor.Tensor, err error) error {
 	switch {
 	case err != nil || d == nil:
@@ -129,7 +134,7 @@ func (c *Call) Give(i int, d *tensor.Tensor, err error) error {
 	return t.err
 }
 
-// GiveReplacing is Give, and frees g, which Backward got, unless d has taken its place.
+// GiveReplacing is Give for a d that replaces Backward's g: it frees g unless d is g.
 func (c *Call) GiveReplacing(i int, g, d *tensor.Tensor, err error) error {
 	if d != g {
 		c.Free(g)
@@ -137,8 +142,8 @@ func (c *Call) GiveReplacing(i int, g, d *tensor.Tensor, err error) error {
 	return c.Give(i, d, err)
 }
 
-// onto takes the gradient that input i has so far, to be given again with more added to it in place; nil if there is none, or
-// if it can't be added to in place.
+// onto takes the present gradient of input i. The caller adds to it in place and gives it again. It
+// is nil if there is none, or if it can't be changed in place.
 func (c *Call) onto(i int) *tensor.Tensor {
 	v := c.inputs[i]
 	g := v.grad
@@ -152,19 +157,19 @@ func (c *Call) onto(i int) *tensor.Tensor {
 	return g
 }
 
-// Done ends the use of input i, if it was saved, before Backward returns: the last user frees it.
+// Done releases input i before Backward returns, if it was saved. The last release frees it.
 func (c *Call) Done(i int) {
 	if i < len(c.inputs) {
 		c.done(c.inputs[i])
 	}
 }
 
-// DoneResult is Done of the result.
+// DoneResult is Done for the result.
 func (c *Call) DoneResult() { c.done(c.out) }
 
 func (c *Call) done(v *Variable) { c.tape.current.done(v) }
 
-// doneOwn frees what Save got of the call's own before Backward returns.
+// doneOwn frees the saved tensors that the call owns.
 func (c *Call) doneOwn() {
 	for _, s := range c.own {
 		c.tape.free(s)
@@ -173,10 +178,10 @@ func (c *Call) doneOwn() {
 	c.own = c.own[:0]
 }
 
-// Free releases a tensor that the operation has made, or the gradient that Backward got.
+// Free releases a tensor that the operation made, or Backward's g.
 func (c *Call) Free(x *tensor.Tensor) { c.tape.free(x) }
 
-// sort splits the saved tensors: those of variables, which it appends to reads, and the call's own.
+// sort appends the variables of saved tensors to reads, and the other saved tensors to own.
 func (c *Call) sort(reads []*Variable) []*Variable {
 	for _, s := range c.saved {
 		if v := c.variable(s); v != nil {
@@ -188,7 +193,7 @@ func (c *Call) sort(reads []*Variable) []*Variable {
 	return reads
 }
 
-// variable is the input or the result that has x; nil: none has it.
+// variable returns the input or the result whose value is x, or nil.
 func (c *Call) variable(x *tensor.Tensor) *Variable {
 	for _, v := range c.inputs {
 		if v.value == x {
@@ -201,7 +206,11 @@ func (c *Call) variable(x *tensor.Tensor) *Variable {
 	return nil
 }
 
-// end releases what is the call's own, and gives the record back for the next use.
+// spent is the tape of calls that are not in use. A caller that still holds one gets errors instead
+// of a panic.
+var spent = &Tape{ctx: context.Background(), slab: new(slab)}
+
+// end frees the call's own tensors and returns the record to the pool.
 func (c *Call) end() {
 	c.doneOwn()
 	if c.kind == nil || c.kind.fresh {
@@ -212,7 +221,7 @@ func (c *Call) end() {
 	clear(c.room.inputs[:])
 	clear(c.room.saved[:])
 	clear(c.room.own[:])
-	c.tape, c.out, c.inputs, c.saved, c.own = nil, nil, nil, nil, nil
+	c.tape, c.out, c.inputs, c.saved, c.own = spent, nil, nil, nil, nil
 	c.room.grads[0] = nil
 	c.record.clear()
 	s.records.give(c)

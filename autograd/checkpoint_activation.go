@@ -7,15 +7,16 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// A checkpoint trades time for memory (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016): its function is run and
-// recorded as any other, and then what was recorded is dropped, with all values but the result. One node stands in its place,
-// which has saved what the function read from outside. Its backward step runs the function again from these, with the same
-// random numbers, and the backward steps of what that records come next. So the inner values of one checkpoint at most are in
-// memory at a time, and with it those of the checkpoints that it is in.
+// A checkpoint trades time for memory (Chen et al., Training Deep Nets with Sublinear Memory Cost,
+// 2016). Its function runs as any other, then the tape drops its nodes and all values except the
+// result. One node replaces them, which saves the outside variables that the function read. Its
+// backward step runs the function again with the same random numbers, and the backward pass
+// continues with the nodes that the function records. So at most one checkpoint's inner values are
+// in memory, and those of the checkpoints around it.
 
 // checkpoint is one use of Checkpoint. It is the record of its node.
 type checkpoint struct {
-	Call    // holds what the function brings to the tape, until it has run again
+	Call    // own are the tensors that regions.Bring holds
 	outer   *checkpoint
 	f       func() *Variable
 	before  int      // the tape's variables up to there are from outside
@@ -38,23 +39,29 @@ type trail struct {
 	shapes shapeHash
 }
 
-// Checkpoint calls f and returns its result, as [Tape.Frame] does, and keeps nothing else of it: Backward calls f again for the
-// values that gradients need (torch.utils.checkpoint). That costs about a forward pass of f, and saves the memory of its
-// activations. A layer as a whole is [Checkpointed]; f is for what is none:
+// Checkpoint calls f and returns its result, as [Tape.Frame] does, and keeps nothing else of it:
+// Backward calls f again for the values that gradients need (torch.utils.checkpoint). That costs
+// about a forward pass of f, and saves the memory of its activations. A layer as a whole is
+// [Checkpointed]; f is for what is none:
 //
 //	for _, block := range blocks {
 //		in := x
 //		x = tape.Checkpoint(func() *autograd.Variable { return tape.Add(in, block.Forward(tape, in)) })
 //	}
 //
-// f runs on the tape's goroutine, and must do the same both times. Its Go variables must not be assigned to in between: in the
-// loop above f reads in, and not x. Random operations take the same numbers again, and batch norms move their running
-// statistics once. A second run that gives another result in kind, records other operations, or reads another variable is an error that wraps [ErrInvalid].
-// What no gradient needs of it, such as the last product of a transformer's block, is not computed again: f must not look at other values ([Variable.Value], [Variable.Item]) then than before.
-// Tensors that f brings to the tape must be there until Backward, and not be overwritten; a parameter or variable that was is an error that wraps
-// [ErrStale]. Leaves are made outside. What f keeps ([Variable.Keep]) stays until Close, of each run. What f reads and brings is held until Backward.
+// f runs on the tape's goroutine, and must do the same both times. Its Go variables must not be
+// assigned to in between: in the loop above f reads in, and not x. Random operations take the same
+// numbers again, and batch norms move their running statistics once. A second run that gives
+// another result in kind, records other operations, or reads another variable is an error that
+// wraps [ErrInvalid]. What no gradient needs of it, such as the last product of a transformer's
+// block, is not computed again: f must not look at other values ([Variable.Value], [Variable.Item])
+// then than before. Tensors that f brings to the tape must be there until Backward, and not be
+// overwritten; a parameter or variable that was is an error that wraps [ErrStale]. Leaves are made
+// outside. What f keeps ([Variable.Keep]) stays until Close, of each run. The tape holds f's
+// outside variables and tensors until f has run again.
 //
-// Checkpoints nest: inner ones run once more for each one around them. On a tape of [NoGrad] a checkpoint is a frame.
+// Checkpoints nest: inner ones run once more for each one around them. On a tape of [NoGrad] a
+// checkpoint is a frame.
 func (t *Tape) Checkpoint(f func() *Variable) *Variable {
 	if f == nil {
 		t.fail("Checkpoint", fmt.Errorf("%w: the function is nil", ErrInvalid))
@@ -116,7 +123,8 @@ func (c *checkpoint) run(r *regions, f func() *Variable) *Variable {
 // outside reports whether a variable is not of the function's making.
 func (c *checkpoint) outside(v *Variable) bool { return v.number <= c.before || v.param != nil }
 
-// reads holds what an operation reads from outside of the checkpoints that it is in, so that nobody frees or overwrites it.
+// reads holds the variables among vs that are from outside of the function, so that they are not
+// freed or overwritten.
 func (c *checkpoint) reads(vs []*Variable) {
 	for ; c != nil && !c.again; c = c.outer {
 		for _, v := range vs {
@@ -128,7 +136,8 @@ func (c *checkpoint) reads(vs []*Variable) {
 	}
 }
 
-// letGo ends what the run has held. The node has saved it, if there is one.
+// letGo ends the holds of reads and, without a node, those of Bring. A node has saved the
+// variables.
 func (c *checkpoint) letGo() {
 	for _, s := range c.holds {
 		s.drop()
@@ -190,7 +199,8 @@ func (d trail) apart(before trail) string {
 	return "; an operation on the way is another one, or of other shapes"
 }
 
-// rerun runs the function as it was run before, and lets go of what it has read: what is needed still, the new nodes have saved.
+// rerun runs the function again and abandons its node, because the new nodes have saved the values
+// that they need.
 func (c *checkpoint) rerun(n *Node) (y *Variable, did trail, err error) {
 	t := c.tape
 	end := c.hold()

@@ -9,11 +9,11 @@ import (
 // regions are the checkpoints of a tape.
 type regions struct {
 	NoHooks
-	*checkpoint     // that the program is in; nil: none
-	results     int // that were made in checkpoints
+	*checkpoint     // the innermost one whose function runs, or nil
+	results     int // the number of results made in checkpoints
 }
 
-// regionsOf are those of the tape.
+// regionsOf returns the tape's regions.
 func regionsOf(t *Tape) *regions {
 	r, ok := Hooked[*regions](t)
 	if !ok {
@@ -23,7 +23,8 @@ func regionsOf(t *Tape) *regions {
 	return r
 }
 
-// Read notes what an operation reads from outside, and refuses what its checkpoint has not read before.
+// Read records and holds the outside variables that an operation reads. A second run may read no
+// others.
 func (r *regions) Read(_ *Tape, _ string, vs []*Variable) error {
 	for i, v := range vs {
 		if r.strange(v) {
@@ -34,8 +35,8 @@ func (r *regions) Read(_ *Tape, _ string, vs []*Variable) error {
 	return nil
 }
 
-// Bring holds a tensor that the function brings to the tape, since its second run reads the tensor again. Of the checkpoints
-// that run for the first time the outermost one holds it.
+// Bring holds x until the function's second run, which reads x again. The outermost checkpoint in
+// its first run holds it.
 func (r *regions) Bring(t *Tape, x *tensor.Tensor) {
 	c := r.checkpoint
 	if c == nil || c.again || x.Released() {
@@ -51,7 +52,7 @@ func (r *regions) Bring(t *Tape, x *tensor.Tensor) {
 	}
 }
 
-// Made notes a result.
+// Made counts and records a result.
 func (r *regions) Made(_ *Tape, op string, v *Variable, pure bool) error {
 	if r.checkpoint == nil {
 		return nil
@@ -60,10 +61,10 @@ func (r *regions) Made(_ *Tape, op string, v *Variable, pure bool) error {
 	return r.made(op, v, r.results-1, pure)
 }
 
-// Needed notes that the second run has to compute v.
+// Needed records that the second run must compute v.
 func (r *regions) Needed(v *Variable) { r.needs(v) }
 
-// Unread is what is known of the next result, if nobody reads it.
+// Unread returns the next result's dtype and shape in a second run, if nothing reads it.
 func (r *regions) Unread(*Tape) (dtype tensor.Dtype, shape tensor.Shape, ok bool) {
 	if u := r.runningAgain().unreadResult(r.results); u != nil {
 		return u.dtype, u.shape, true

@@ -9,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// scale is an operation of a program's own, x times a number. Its result may take x's memory, and a checkpoint's second run
-// leaves it out where nobody reads the result.
+// scale is an operation of a program's own, x times a number. Its result may take x's memory, and a
+// checkpoint's second run leaves it out where nobody reads the result.
 type scale struct{ by float64 }
 
 var opScale = autograd.NewOp[scale]("Scale")

@@ -2,15 +2,17 @@ package autograd
 
 import "slices"
 
-// A parameter's gradient is final when all operations that read the parameter have given it theirs. That is counted: an
-// operation counts once for each of its inputs that is a trained parameter, from when it is recorded until its step has
-// given that input a gradient, or has run or been left out without one. The node of a checkpoint stands for all that its
-// function reads, until the function has run again and what that has recorded counts.
+// A parameter's gradient is final when all recorded operations that read the parameter have given
+// their part. Variable.pending counts these operations, once for each input. The count falls when
+// the step gives the input a gradient, or after a step that gives none. The node of a checkpoint
+// counts for all parameters that its function reads. When the function has run again, the nodes
+// that it recorded count instead.
 
 // span is a part of the slab's list of uses.
 type span struct{ from, to int32 }
 
-// use counts an operation for those of its inputs that are trained, and returns where they are listed.
+// use counts an operation for those of its inputs that are trained, and returns where they are
+// listed.
 func (t *Tape) use(inputs []*Variable) span {
 	from := int32(len(t.slab.uses))
 	for _, v := range inputs {
@@ -22,15 +24,15 @@ func (t *Tape) use(inputs []*Variable) span {
 	return span{from, int32(len(t.slab.uses))}
 }
 
-// usesOf are the trained inputs that the operation has not given a gradient; nil stands for one that it has.
+// usesOf returns the trained inputs of n; those that have been given a gradient are nil.
 func (t *Tape) usesOf(n *Node) []*Variable {
-	if n.uses.to > int32(len(t.slab.uses)) { // the tape was closed meanwhile
+	if n.uses.to > int32(len(t.slab.uses)) { // the tape was closed by the step
 		return nil
 	}
 	return t.slab.uses[n.uses.from:n.uses.to]
 }
 
-// gave notes that the backward step that runs has given v its gradient.
+// gave counts a gradient that the current step has given v.
 func (t *Tape) gave(v *Variable) {
 	uses := t.usesOf(&t.current)
 	if i := slices.Index(uses, v); i >= 0 {
@@ -41,7 +43,7 @@ func (t *Tape) gave(v *Variable) {
 	}
 }
 
-// unuse takes back the counts of an operation whose backward step will not come.
+// unuse takes back the counts of a node that is dropped.
 func (t *Tape) unuse(n *Node) {
 	for _, v := range t.usesOf(n) {
 		if v != nil {
@@ -51,7 +53,7 @@ func (t *Tape) unuse(n *Node) {
 	n.uses = span{}
 }
 
-// used is unuse after the backward step.
+// used takes back the counts that are left after the node's step.
 func (t *Tape) used(n *Node) {
 	uses := t.usesOf(n)
 	n.uses = span{}

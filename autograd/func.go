@@ -7,7 +7,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// ofProgram is an operation of two functions of the program's.
+// ofProgram is the step of Func.
 type ofProgram struct {
 	do   func(*Call) (*tensor.Tensor, error)
 	back func(*Call, *tensor.Tensor) ([]*tensor.Tensor, error)
@@ -18,11 +18,12 @@ var (
 	opConstant = NewOp[constant]("Func")
 )
 
-// Func is an operation of the program's own that is used in one place (torch.autograd.Function); [Op] is one that costs no
-// Go objects. forward and backward are the functions of a [Step], but that backward returns one gradient for each input, of
-// the input's shape or one that was broadcast from it; nil, or a slice that is too short, where there is none. g is
-// backward's to write in place, if [tensor.Tensor.Exclusive], or to return, once or more; the tape releases it otherwise.
-// backward may be nil: then the result has no gradient.
+// Func runs an operation of two functions (torch.autograd.Function). An [Op] allocates fewer Go
+// objects. forward and backward follow the rules of a [Step], except that backward returns one
+// gradient for each input: of the input's shape or a shape to which the input was broadcast, or nil
+// for none. The slice may be shorter. backward may overwrite g if it is [tensor.Tensor.Exclusive],
+// and may return it once or more; otherwise the tape releases it. A nil backward makes the result a
+// constant.
 func (t *Tape) Func(name string, inputs []*Variable, forward func(*Call) (*tensor.Tensor, error),
 	backward func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error)) *Variable {
 	if forward == nil {
@@ -34,21 +35,21 @@ func (t *Tape) Func(name string, inputs []*Variable, forward func(*Call) (*tenso
 	return opFunction.applyAs(name, t, &ofProgram{forward, backward}, inputs...)
 }
 
-// constant is a function without a gradient.
+// constant is the step of Func without a backward function.
 type constant struct{ ofProgram }
 
 func (*constant) constant() {}
 
 func (*ofProgram) fresh() {}
 
-// Forward calls the program's function.
+// Forward calls the forward function.
 func (f *ofProgram) Forward(c *Call) (*tensor.Tensor, error) {
 	c.tape.calls++
 	defer func() { c.tape.calls-- }()
 	return f.do(c)
 }
 
-// Backward calls the program's function, and hands on what it returns.
+// Backward calls the backward function and gives the gradients that it returns.
 func (f *ofProgram) Backward(c *Call, g *tensor.Tensor) error {
 	grads, err := f.back(c, g)
 	c.doneOwn()
@@ -72,7 +73,8 @@ func (f *ofProgram) Backward(c *Call, g *tensor.Tensor) error {
 	return nil
 }
 
-// Grads is what a backward function of [Tape.Func] returns that computed one gradient: of the first input, or an error.
+// Grads returns g as the gradient of the first input, or err, for a backward function of
+// [Tape.Func].
 func (c *Call) Grads(g *tensor.Tensor, err error) ([]*tensor.Tensor, error) {
 	if err != nil {
 		return nil, err

@@ -8,46 +8,49 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Hooks is what a feature, such as offloading or data parallel training, sees of a tape. Embed [NoHooks] and write the
-// methods that matter. They run on the tape's goroutine; several hooks hear an event in the order in which they were added.
-// An error sticks to the tape.
+// Hooks are the events of a tape that a feature, such as offloading or data parallel training,
+// handles. Embed [NoHooks] and write the methods that matter. The tape calls them on its goroutine,
+// all hooks in the order of [Tape.Hook]. An error sticks to the tape.
 type Hooks interface {
-	// Read comes before an operation of the forward pass reads vs, a list of the tape's. After an error the operation does
-	// not run.
+	// Read is called before an operation reads vs. The tape reuses that list. After an error the
+	// operation does not run.
 	Read(t *Tape, op string, vs []*Variable) error
-	// Saved comes when n was recorded.
+	// Saved is called after the tape has recorded n.
 	Saved(t *Tape, n *Node)
-	// LetGo comes when a holder of memory has let go of it, and others have it still. x is nil if the tensor was released.
+	// LetGo is called after a tensor of the memory m lost a holder, or was released: then x is nil.
 	LetGo(t *Tape, x *tensor.Tensor, m tensor.Memory)
-	// Begin comes before the first backward step.
+	// Begin is called before the first backward step.
 	Begin(t *Tape) error
-	// Load comes before the backward step of n, and what that has saved must be on the device after it. n has left i nodes
-	// behind, which are stepped next.
+	// Load is called before the backward step of n, after which n's saved tensors must be on the
+	// device. i is the number of nodes that remain.
 	Load(t *Tape, n *Node, i int) error
-	// Final comes when nothing is added to the gradient of the parameter v any more. The step that gave it may still run,
-	// and read the parameter, until Load or End.
+	// Final is called when the gradient of the parameter v is complete. The current step may still
+	// read the parameter; from the next Load or End on no step does.
 	Final(t *Tape, v *Variable) error
-	// End comes after the last backward step, or when Backward fails, with its error. It may come twice.
+	// End is called after the last backward step, or with Backward's error. It may be called twice.
 	End(t *Tape, err error) error
-	// Leave comes when nothing on the tape reads parameters any more: after Backward, and in Close and Reset.
+	// Leave is called when the tape no longer reads parameters: after Backward, and by Close and
+	// Reset.
 	Leave(t *Tape) error
 }
 
 // Recorder is a hook that also sees results, and may leave them uncomputed.
 type Recorder interface {
 	Hooks
-	// Bring comes when a tensor of the program's comes to the tape.
+	// Bring is called for each tensor of the caller that an operation uses, such as that of
+	// [Tape.Input].
 	Bring(t *Tape, x *tensor.Tensor)
-	// Made comes with the result v of an operation, or with what was brought. pure is whether the operation has no other
-	// effect than its result.
+	// Made is called for each result v of an operation, and for each input. pure reports whether
+	// the operation is [Pure].
 	Made(t *Tape, op string, v *Variable, pure bool) error
-	// Needed comes when somebody will look at v: a node has saved it, or the program keeps or reads it.
+	// Needed is called when a node saves v, or the caller keeps or reads it.
 	Needed(v *Variable)
-	// Unread is the next result's dtype and shape, if nobody reads it: then a pure operation computes nothing.
+	// Unread returns the dtype and shape of the next result if nothing reads it. A [Pure] operation
+	// is then skipped.
 	Unread(t *Tape) (dtype tensor.Dtype, shape tensor.Shape, ok bool)
 }
 
-// NoHooks are hooks that do nothing.
+// NoHooks implements [Hooks] by methods that do nothing.
 type NoHooks struct{}
 
 // Read does nothing.
@@ -74,8 +77,8 @@ func (NoHooks) End(*Tape, error) error { return nil }
 // Leave does nothing.
 func (NoHooks) Leave(*Tape) error { return nil }
 
-// Hook lets h see the tape until Close or Reset, once if it is called again. h is of a type that Go can compare, such as
-// a pointer.
+// Hook adds h to the tape's hooks until Close or Reset. Adding h twice has no effect. h must be
+// comparable, such as a pointer.
 func (t *Tape) Hook(h Hooks) {
 	switch {
 	case t.none():
@@ -91,7 +94,7 @@ func (t *Tape) Hook(h Hooks) {
 	}
 }
 
-// Unhook ends what Hook began.
+// Unhook removes h from the tape's hooks.
 func (t *Tape) Unhook(h Hooks) {
 	if t.none() || isNil(h) || !reflect.TypeOf(h).Comparable() {
 		return
@@ -102,7 +105,7 @@ func (t *Tape) Unhook(h Hooks) {
 	t.recorders = slices.DeleteFunc(t.recorders, func(r Recorder) bool { return r == h })
 }
 
-// Hooked is the tape's hook of a type, if it has one.
+// Hooked returns the tape's hook of type H, if it has one.
 func Hooked[H Hooks](t *Tape) (h H, ok bool) {
 	if t.none() {
 		return h, false
@@ -115,7 +118,8 @@ func Hooked[H Hooks](t *Tape) (h H, ok bool) {
 	return h, false
 }
 
-// hookRead copies vs, which would be an object of the Go heap in each operation if a hook could keep it.
+// hookRead copies vs, which would be an object of the Go heap in each operation if a hook could
+// keep it.
 func (t *Tape) hookRead(op string, vs []*Variable) bool {
 	t.reads = append(t.reads[:0], vs...)
 	for _, h := range t.hooks {
@@ -206,7 +210,7 @@ func (t *Tape) hookNeeded(v *Variable) {
 	}
 }
 
-// unread is the next result's dtype and shape, if nobody reads it.
+// unread calls Unread of the recorders, until one reports a result that nothing reads.
 func (t *Tape) unread() (dtype tensor.Dtype, shape tensor.Shape, ok bool) {
 	for _, r := range t.recorders {
 		if dtype, shape, ok = r.Unread(t); ok {

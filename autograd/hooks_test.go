@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// testHook notes what it hears, and fails at the event fails.
+// testHook records events, and fails at the event fails.
 type testHook struct {
 	names  map[*Variable]string
 	events []string
@@ -57,8 +57,9 @@ func (h *testHook) Final(_ *Tape, v *Variable) error { return h.hear("final %s",
 func (h *testHook) End(_ *Tape, err error) error     { return h.hear("end %v", err) }
 func (h *testHook) Leave(*Tape) error                { return h.hear("leave") }
 
-// TestHooksHear what happens in a step, in order: a product whose weights are used twice, inside of a checkpoint and outside. The
-// weights are final behind the second of the checkpoint's products, which comes when that has run again.
+// TestHooksHear: the order of all events of a step. A checkpoint multiplies by a parameter twice.
+// The parameter is final after the backward step of the second product, when the checkpoint has run
+// again.
 func TestHooksHear(t *testing.T) {
 	b := open(t, 8<<20)
 	w, bias := b.parameter(2), b.parameter(2)
@@ -109,8 +110,8 @@ leave`), "\n"), notes)
 	require.NoError(t, errors.Join(w.Release(), bias.Release(), x.Release()))
 }
 
-// TestHooksFail: an error of any event that can have one sticks to the tape, and nothing is left. Backward's failure is told
-// to all hooks.
+// TestHooksFail: an error of any event sticks to the tape, and nothing leaks. All hooks get
+// Backward's error in End.
 func TestHooksFail(t *testing.T) {
 	b := open(t, 8<<20)
 	for _, at := range []string{"read Mul", "begin", "load Mul", "final", "end <nil>", "leave"} {
@@ -133,7 +134,7 @@ func TestHooksFail(t *testing.T) {
 	}
 }
 
-// TestHookRefuses what can't be a hook, and forgets what is no hook any more.
+// TestHookRefuses: nil and values that can't be compared are refused, and Unhook removes a hook.
 func TestHookRefuses(t *testing.T) {
 	b := open(t, 8<<20)
 	type list struct {
@@ -189,7 +190,7 @@ func (s *silent) Needed(*Variable)                                {}
 func (s *silent) Unread(*Tape) (tensor.Dtype, tensor.Shape, bool) { return 0, nil, false }
 func (s *silent) Load(*Tape, *Node, int) error                    { s.heard++; return nil }
 
-// testAttachment notes what it hears.
+// testAttachment records calls.
 type testAttachment struct {
 	refuses any
 	joined  []*Variable
@@ -219,8 +220,8 @@ func (a *testAttachment) Shut(*Tape, *Parameter) error {
 	return nil
 }
 
-// TestAttachments: either of two may refuse the other; one that comes after a tape has read the parameter joins still; what
-// was detached hears nothing.
+// TestAttachments: either of two may refuse the other. An attachment joins a tape that has read the
+// parameter before. A detached one is not called.
 func TestAttachments(t *testing.T) {
 	b := open(t, 8<<20)
 	first, second := &testAttachment{}, &testAttachment{}
@@ -263,8 +264,8 @@ func TestAttachments(t *testing.T) {
 	require.NoError(t, p.Release())
 }
 
-// TestFinalComesBeforeTheInputsGradient: the weights of a dense layer are on their way while the product for its input is
-// queued, first the weights and then the bias.
+// TestFinalComesBeforeTheInputsGradient: the weights of a dense layer are final before its input
+// has a gradient, and the bias after the weights.
 func TestFinalComesBeforeTheInputsGradient(t *testing.T) {
 	b := open(t, 8<<20)
 	w, bias, x := b.parameter(2, 2), b.parameter(2), upload(b, []float64{3, 4}, 1, 2)
@@ -278,7 +279,7 @@ func TestFinalComesBeforeTheInputsGradient(t *testing.T) {
 	require.NoError(t, errors.Join(tape.Close(), w.Release(), bias.Release(), x.Release()))
 }
 
-// early notes parameters whose gradients are final before a variable has one.
+// early records parameters that are final before a variable has a gradient.
 type early struct {
 	NoHooks
 	of    *Variable

@@ -142,7 +142,8 @@ func (s Sequential) Buffers() []NamedTensor { return buffersOf(s, true).buffers 
 // "2.weight". Those of a layer that stands in two places have the first name.
 func (s Sequential) Parameters() Parameters { return parametersIn(s) }
 
-// readsOnce is a layer that reads its argument in one operation, or hands it to another such layer, and then not again.
+// readsOnce is a layer that reads its argument in one operation, or hands it to another such layer,
+// and then not again.
 type readsOnce interface{ readsOnce() }
 
 func (ReLU) readsOnce()       {}
@@ -150,7 +151,8 @@ func (Dropout) readsOnce()    {}
 func (unchanged) readsOnce()  {}
 func (Sequential) readsOnce() {}
 
-// hand tells a layer that its caller releases v behind it. Layers that may read v more than once are told nothing.
+// hand tells a layer that its caller releases v behind it. Layers that may read v more than once
+// are told nothing.
 func (v *Variable) hand(l Layer) {
 	if _, ok := l.(readsOnce); ok && v != nil {
 		v.handed = true

@@ -10,9 +10,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// NameModules tells a model's parameters and buffers their names, as [ParametersOf] and [BuffersOf] find them, so that
-// profiles show memory by PyTorch's names of the modules. Optimisers do so for their parameters, and [LoadStateDict] for all:
-// it is for programs that have neither. In profiles the name that was told last counts.
+// NameModules tells a model's parameters and buffers their names, as [ParametersOf] and [BuffersOf]
+// find them, so that profiles show memory by PyTorch's names of the modules. Optimisers do so for
+// their parameters, and [LoadStateDict] for all: it is for programs that have neither. In profiles
+// the name that was told last counts.
 func NameModules(model any) error {
 	if model == nil {
 		return fmt.Errorf("autograd: NameModules: %w: the model is nil", ErrInvalid)
@@ -43,8 +44,8 @@ func NameModules(model any) error {
 	return nil
 }
 
-// modulesBefore are the modules that buffers were made in, by weak.Pointer[tensor.Tensor], since they were told a name. A
-// parameter remembers its own; a buffer is a tensor of the program's.
+// modulesBefore are the modules that buffers were made in, by weak.Pointer[tensor.Tensor], since
+// they were told a name. A parameter remembers its own; a buffer is a tensor of the program's.
 var modulesBefore sync.Map
 
 // nameBuffer tells a buffer how the model calls it, as setName tells a parameter.
@@ -65,14 +66,17 @@ func nameBuffer(b *tensor.Tensor, name string) error {
 	return b.SetLabel(l)
 }
 
-// enterChain is enterLayer for a chain of layers, which has the module that the first parameter in it tells.
+// enterChain is enterLayer for a chain of layers, which has the module that the first parameter in
+// it tells.
 func (t *Tape) enterChain(s Sequential) (before *modulePlace) {
 	path, ok, _ := s.ownModule(t.chain[:0])
 	return t.enterPath(path, ok)
 }
 
-// ownModule is the module of a chain by the first parameter that knows it by the layer's name for it. s is in the chain at these places, each in the one
-// before. found is whether there is one: there is none, too, if it is behind one that has no name yet, or if a walk over a model would have to find it.
+// ownModule is the module of a chain by the first parameter that knows it by the layer's name for
+// it. s is in the chain at these places, each in the one before. found is whether there is one:
+// there is none, too, if it is behind one that has no name yet, or if a walk over a model would
+// have to find it.
 func (s Sequential) ownModule(at []int) (path string, ok, found bool) {
 	for i, inner := range s {
 		if path, ok, found = ownModule(inner, append(at, i)); found {
@@ -99,7 +103,8 @@ func ownModule(l Layer, at []int) (path string, ok, found bool) {
 	return "", false, false
 }
 
-// ownParameters are the parameters of a layer, in room if it is one of those that most models are of: they are asked in each step.
+// ownParameters are the parameters of a layer, in room if it is one of those that most models are
+// of: they are asked in each step.
 func ownParameters(l Layer, room Parameters) Parameters {
 	switch l := l.(type) {
 	case *Linear:

@@ -236,7 +236,8 @@ func (in *Initializer) RMSNorm(size int, options ...LayerOption) *RMSNorm {
 	return l
 }
 
-// ForwardAdd returns x + y, and the norm of that; see [Tape.AddLayerNorm]. It reads x and y as an operation does, not as a layer, so that [Variable.Once] counts.
+// ForwardAdd returns x + y, and the norm of that; see [Tape.AddLayerNorm]. It reads x and y as an
+// operation does, not as a layer, so that [Variable.Once] counts.
 func (l *LayerNorm) ForwardAdd(t *Tape, x, y *Variable) (sum, norm *Variable) {
 	if l == nil {
 		t.fail("LayerNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))

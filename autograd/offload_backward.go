@@ -27,7 +27,8 @@ type ahead struct {
 	memory tensor.Memory
 }
 
-// Load makes what the i-th node has saved usable, and begins to bring back what the nodes before it have.
+// Load brings back the tensors that n has saved, and begins to bring back those of the nodes before
+// it.
 func (o *offload) Load(t *Tape, n *Node, i int) error {
 	for x := range n.tensors() {
 		if v := o.values[tensor.MemoryOf(x)]; v != nil && v.away {

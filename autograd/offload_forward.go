@@ -43,7 +43,8 @@ func (t *Tape) enterOffload(o *tensor.Offloader) (leave func()) {
 	return func() { all.with = outer }
 }
 
-// Saved notes what an operation has saved, if it is recorded in an Offload. The functions of checkpoints keep nothing.
+// Saved registers the tensors that n has saved, if n is recorded in an Offload and not in a
+// checkpoint, whose nodes are dropped.
 func (o *offload) Saved(t *Tape, n *Node) {
 	if o.with == nil || t.twice > 0 {
 		return
@@ -77,7 +78,7 @@ func (o *offload) value(x *tensor.Tensor) *offloadable {
 	return v
 }
 
-// LetGo offloads the memory of x, which somebody has let go of, if that was the last but the operations that have saved it.
+// LetGo offloads the memory m if only recorded operations still hold it.
 func (o *offload) LetGo(t *Tape, x *tensor.Tensor, m tensor.Memory) {
 	if v := o.values[m]; v != nil {
 		o.move(t, v, x)

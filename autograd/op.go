@@ -7,30 +7,35 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Step is what an operation computes. Its record, the receiver, has the operation's options; Forward may note more in it for
-// Backward. It lives from Forward to the end of Backward, and is used again by later calls.
+// Step computes an operation and its gradient. The receiver is a record of the operation's options,
+// in which Forward may store more for Backward. It is valid from Forward to the end of Backward;
+// later uses reuse it.
 //
-// Both queue their work on the runtime's stream and don't wait for it; work that they launch themselves names its memory with
-// [device.Launch]. What they make on their way they free. An error sticks to the tape, with the operation's name.
+// Both methods queue their work on the runtime's stream and do not wait. Kernels that they launch
+// themselves name their memory with [device.Launch]. They free their temporary tensors. An error
+// sticks to the tape, with the operation's name.
 type Step interface {
-	// Forward computes the result from the inputs' values and saves what Backward needs ([Call.Save]). The tape owns what it
-	// returns, which is new, or a view of its own ([tensor.Runtime.Share]).
+	// Forward computes the result from the inputs' values and saves the tensors that Backward needs
+	// ([Call.Save]). It returns a new tensor, or a view of its own ([tensor.Runtime.Share]), which
+	// the tape owns.
 	Forward(c *Call) (*tensor.Tensor, error)
-	// Backward gets the gradient g of the result, owns it, and gives each input that needs one its own ([Call.Give]):
-	// weights before what other operations have made, as they are then exchanged or updated while the rest is computed.
+	// Backward takes ownership of g, the gradient of the result, and gives a gradient to each input
+	// that needs one ([Call.Give]). It gives those of weights first, because ranks exchange them
+	// while it computes the others.
 	Backward(c *Call, g *tensor.Tensor) error
 }
 
-// Pure is a [Step] whose Forward has no other effect than its result, so that it is not called where nobody reads that: in a
-// checkpoint's function that runs again.
+// Pure is a [Step] whose Forward has no effect except its result. A recomputation skips Forward if
+// nothing reads the result.
 type Pure interface {
 	Step
-	// Saves saves what Backward needs, once there is a result; Forward saves nothing.
+	// Saves calls [Call.Save] after Forward, or after Forward was skipped. Forward itself saves
+	// nothing.
 	Saves(c *Call)
 }
 
-// Op is a kind of operation (torch.autograd.Function). R is its record, whose pointer is a [Step], or [Pure]. Make it once, as
-// a package variable:
+// Op is a kind of operation (torch.autograd.Function). R is its record; *R is a [Step], and may be
+// [Pure]. Make an Op once, as a package variable:
 //
 //	var opScale = autograd.NewOp[scale]("Scale")
 //
@@ -38,9 +43,10 @@ type Pure interface {
 //		return opScale.Apply(t, scale{by}, x)
 //	}
 //
-// The name stands in errors, and in profiles as a part of the module that the tape is in (see [Tape.Module]). Records are used
-// again: in a training on a tape that is reset a use makes no object of the Go heap. An operation that is a composition of
-// others needs no Op: see [Tape.Frame]. For one that is used in one place there is [Tape.Func].
+// Errors have the operation's name, and profiles have it as a part of the current module (see
+// [Tape.Module]). Records are pooled: on a tape that is reset, a use allocates no Go objects in
+// steady state. A composition of operations needs no Op: see [Tape.Frame]. [Tape.Func] is shorter
+// for an operation that is used in one place.
 type Op[R any, P interface {
 	*R
 	Step
@@ -49,14 +55,14 @@ type Op[R any, P interface {
 	kind kind
 }
 
-// kind is what all uses of an operation have in common.
+// kind describes all uses of an operation.
 type kind struct {
 	number   int  // counts the kinds of the process, from 1 on
-	pure     bool // Forward need not run where nobody reads the result
-	view     bool // it runs always, as it takes no memory
-	constant bool // there is no gradient
-	fresh    bool // each use has a new record, as the program may hold it
-	named    bool // it is a part of the module that the tape is in
+	pure     bool // the step is Pure
+	view     bool // Forward always runs, because the result takes no memory
+	constant bool // the result has no gradient
+	fresh    bool // records are not pooled, because the caller may hold the Call
+	named    bool // a use enters a module of the operation's name
 }
 
 var kindsMade atomic.Int64
@@ -96,7 +102,8 @@ func (u *use[R]) clear() {
 	u.r = none
 }
 
-// Apply makes one use of the operation, with r's options. The inputs are variables of the tape.
+// Apply runs the operation with the options r on variables of the tape, and returns its result. An
+// error sticks to the tape.
 func (o *Op[R, P]) Apply(t *Tape, r R, inputs ...*Variable) *Variable {
 	if o == nil || o.kind.number == 0 {
 		t.fail("Apply", fmt.Errorf("%w: the operation was not made by NewOp", ErrInvalid))
@@ -117,7 +124,7 @@ func (o *Op[R, P]) applyAs(name string, t *Tape, r *R, inputs ...*Variable) *Var
 	return t.run(name, o.record(t, r), inputs)
 }
 
-// record is a call with the options r, in a record that no node has.
+// record returns a free record's call, with the options r.
 func (o *Op[R, P]) record(t *Tape, r *R) *Call {
 	var u *use[R]
 	if c := t.records.take(o.kind.number); c != nil {
@@ -130,7 +137,7 @@ func (o *Op[R, P]) record(t *Tape, r *R) *Call {
 	return &u.Call
 }
 
-// run makes the call of an operation that has begun.
+// run runs Forward, makes the result's variable, and records a node if an input needs a gradient.
 func (t *Tape) run(name string, c *Call, inputs []*Variable) *Variable {
 	c.begin(t, name, inputs)
 	y, err := c.forward()
@@ -159,7 +166,7 @@ func (t *Tape) run(name string, c *Call, inputs []*Variable) *Variable {
 	return out
 }
 
-// forward computes the result, or makes memory for one that nobody reads.
+// forward computes the result. A result that nothing reads is uninitialised memory.
 func (c *Call) forward() (*tensor.Tensor, error) {
 	if c.kind.pure && !c.kind.view {
 		if dtype, shape, ok := c.tape.unread(); ok {
@@ -169,18 +176,18 @@ func (c *Call) forward() (*tensor.Tensor, error) {
 	return c.step.Forward(c)
 }
 
-// note records a call whose result has a gradient. reads are the variables, among inputs and result, that it has saved.
+// note records a node for c. reads are the saved variables among inputs and result.
 func (t *Tape) note(c *Call, reads []*Variable) {
 	c.out.needsGrad = true
 	t.nodes = append(t.nodes, Node{out: c.out, module: t.module, call: c, saved: t.save(reads), uses: t.use(c.inputs)})
 	t.hookSaved(&t.nodes[len(t.nodes)-1])
 }
 
-// records are those of operations that no node has, by kind. A record goes from its operation to the node, and comes back when
-// the backward step has run, or at once if there is none.
+// records are free records, by kind. Op.Apply takes one. Call.end returns it after the backward
+// step, or at once if no node was recorded.
 type records struct{ free [][]*Call }
 
-// take returns a record of a kind, or nil.
+// take removes and returns a record of a kind, or returns nil.
 func (r *records) take(kind int) *Call {
 	if kind >= len(r.free) {
 		return nil

@@ -42,7 +42,7 @@ func (t *Tape) addRows(name, norm string, x, y, weight, bias *Variable, c tensor
 	return sum, opRowNorm.applyAs(norm, t, &n, inputs[1:]...)
 }
 
-// added is a sum that was made with its norm.
+// added is an addition whose sum was computed together with its norm.
 type added struct {
 	sum *tensor.Tensor
 	err error

@@ -49,7 +49,8 @@ func (t *Tape) ScaledDotProductAttention(q, k, v *Variable, cfg AttentionConfig)
 	return opAttention.Apply(t, attention{cfg.plain(), cfg.check()}, cfg.mask(q, k, v)...)
 }
 
-// attention is one use of ScaledDotProductAttention, of queries, keys, values and, if there is one, a mask.
+// attention is one use of ScaledDotProductAttention, of queries, keys, values and, if there is one,
+// a mask.
 type attention struct {
 	cfg     tensor.AttentionConfig
 	refused error
@@ -132,7 +133,8 @@ func (t *Tape) SelfAttention(qkv *Variable, heads int, batchFirst bool, cfg Atte
 	return opSelfAttention.Apply(t, selfAttention{cfg, heads, batchFirst}, cfg.mask(qkv)...)
 }
 
-// selfAttention is one use of SelfAttention, of what is beside each other and, if there is one, a mask.
+// selfAttention is one use of SelfAttention, of what is beside each other and, if there is one, a
+// mask.
 type selfAttention struct {
 	cfg        AttentionConfig
 	heads      int

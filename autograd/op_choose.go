@@ -2,8 +2,8 @@ package autograd
 
 import "github.com/cistern-ml/cistern/tensor"
 
-// Maximum returns the greater of a and b, broadcast after NumPy's rules; NaN if one is (torch.maximum). Where they are equal
-// each gets half of the gradient.
+// Maximum returns the greater of a and b, broadcast after NumPy's rules; NaN if one is
+// (torch.maximum). Where they are equal each gets half of the gradient.
 func (t *Tape) Maximum(a, b *Variable) *Variable {
 	return opExtreme.applyAs("Maximum", t, &extreme{greatest: true}, a, b)
 }
@@ -45,8 +45,8 @@ func (e *extreme) Backward(c *Call, g *tensor.Tensor) error {
 	return c.GiveReplacing(1, g, d, err)
 }
 
-// Where returns a where cond is not 0, and b elsewhere, broadcast after NumPy's rules (torch.where). cond is uint8, int32 or
-// int64, such as an Input; it has no gradient.
+// Where returns a where cond is not 0, and b elsewhere, broadcast after NumPy's rules
+// (torch.where). cond is uint8, int32 or int64, such as an Input; it has no gradient.
 func (t *Tape) Where(cond, a, b *Variable) *Variable { return opWhere.Apply(t, where{}, cond, a, b) }
 
 type where struct{}

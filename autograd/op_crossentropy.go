@@ -47,7 +47,7 @@ func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...
 	return opKnownEntropy.Apply(t, knownEntropy{loss, nil, err}, logits)
 }
 
-// knownEntropy is a cross entropy whose gradient came with it, if one is needed.
+// knownEntropy is a cross entropy that was computed together with its gradient, if one is needed.
 type knownEntropy struct {
 	loss, grad *tensor.Tensor
 	err        error
@@ -63,7 +63,8 @@ func (e *knownEntropy) Forward(c *Call) (*tensor.Tensor, error) {
 	return e.loss, e.err
 }
 
-// Backward gives the logits the known gradient times the loss's own, which is 1 where Backward begins.
+// Backward gives the logits the known gradient times the loss's own, which is 1 where Backward
+// begins.
 func (e *knownEntropy) Backward(c *Call, g *tensor.Tensor) (err error) {
 	var d *tensor.Tensor
 	if c.out == c.tape.root {
@@ -94,7 +95,7 @@ func (e *crossEntropy) Forward(c *Call) (*tensor.Tensor, error) {
 	return e.loss, nil
 }
 
-// Backward computes the softmax again, in the memory of the logits if nobody reads them again.
+// Backward computes the softmax again, in the memory of the logits if this is their last reader.
 func (e *crossEntropy) Backward(c *Call, g *tensor.Tensor) (err error) {
 	var dst *tensor.Tensor
 	logits := c.inputs[0]
@@ -118,8 +119,8 @@ func (e *crossEntropy) Backward(c *Call, g *tensor.Tensor) (err error) {
 	return c.GiveReplacing(0, g, d, err)
 }
 
-// softEntropy is the cross entropy of probabilities of the classes: -Σ p·log softmax, with weights for each class, and over
-// the number of rows for a mean.
+// softEntropy is the cross entropy of probabilities of the classes: -Σ p·log softmax, with weights
+// for each class, and over the number of rows for a mean.
 func (t *Tape) softEntropy(logits *Variable, p *tensor.Tensor, c tensor.LossConfig) *Variable {
 	if err := c.Check("CrossEntropy", "IgnoreIndex", "LabelSmoothing", "Weight"); err != nil {
 		t.fail("CrossEntropy", err)

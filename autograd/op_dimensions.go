@@ -2,12 +2,12 @@ package autograd
 
 import "slices"
 
-// dimensions is a list of few numbers, such as a shape, in a record of an operation: a copy, as the caller may write its own
-// before Backward.
+// dimensions is a copy of a list of numbers, such as a shape, in a record. The caller may overwrite
+// its list before Backward.
 type dimensions struct {
 	few [6]int
 	n   int
-	all []int // if there is no room in few
+	all []int // the list if it is longer than few
 }
 
 func newDimensions(list []int) (d dimensions) {
@@ -18,7 +18,7 @@ func newDimensions(list []int) (d dimensions) {
 	return d
 }
 
-// list is nil for none.
+// list returns the numbers, or nil if there are none.
 func (d *dimensions) list() []int {
 	switch {
 	case d.n == 0:

@@ -2,8 +2,8 @@ package autograd
 
 import "github.com/cistern-ml/cistern/tensor"
 
-// IndexSelect returns the elements of x at the places of a dimension that index names, int32 or int64; see
-// [tensor.Layers.IndexSelect]. The index is a constant.
+// IndexSelect returns the elements of x at the places of a dimension that index names, int32 or
+// int64; see [tensor.Layers.IndexSelect]. The index is a constant.
 func (t *Tape) IndexSelect(x *Variable, axis int, index *Variable) *Variable {
 	return opIndex.applyAs("IndexSelect", t, &indexed{axis: axis}, x, index)
 }
@@ -39,8 +39,8 @@ func (s *indexed) Backward(c *Call, g *tensor.Tensor) error {
 	return c.GiveReplacing(0, g, d, err)
 }
 
-// Embedding returns the rows of weight (rows, n) that index, int32 or int64 of any shape, names; see
-// [tensor.Layers.Embedding]. The index is a constant.
+// Embedding returns the rows of weight (rows, n) that index, int32 or int64 of any shape, names;
+// see [tensor.Layers.Embedding]. The index is a constant.
 func (t *Tape) Embedding(index, weight *Variable, cfg tensor.EmbeddingConfig) *Variable {
 	return opEmbedding.Apply(t, embedding{cfg}, weight, index)
 }

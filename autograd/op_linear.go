@@ -7,8 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/fn"
 )
 
-// Linear returns x wᵀ + b, the function of a dense layer, for x (rows, …, in), w (out, in) and b (out), which may
-// be nil (torch.nn.functional.linear). The bias is added in place.
+// Linear returns x wᵀ + b, the function of a dense layer, for x (rows, …, in), w (out, in) and b
+// (out), which may be nil (torch.nn.functional.linear). The bias is added in place.
 func (t *Tape) Linear(x, w, b *Variable) *Variable {
 	if b == nil {
 		return opLinear.Apply(t, linear{}, x, w)
@@ -16,8 +16,8 @@ func (t *Tape) Linear(x, w, b *Variable) *Variable {
 	return opLinear.Apply(t, linear{}, x, w, b)
 }
 
-// LinearReLU is Linear and then ReLU. Both bias and ReLU work in place on the product, so that the activation
-// takes half the memory of the two calls.
+// LinearReLU is Linear and then ReLU. Both bias and ReLU work in place on the product, so that the
+// activation takes half the memory of the two calls.
 func (t *Tape) LinearReLU(x, w, b *Variable) *Variable {
 	if b == nil {
 		h := t.Linear(x, w, nil)
@@ -34,8 +34,8 @@ func (t *Tape) LinearReLU(x, w, b *Variable) *Variable {
 
 // linear is a dense layer of x, w and, if there is one, a bias. With a ReLU behind it there is one.
 //
-// The next layer's product may mask the gradient of a LinearReLU's argument on its way out. reluOf of the variable between
-// them allows that, and masked notes that it has happened.
+// The next layer's product may mask the gradient of a LinearReLU's argument on its way out. reluOf
+// of the variable between them allows that, and masked notes that it has happened.
 type linear struct{ relu bool }
 
 var opLinear = newOp[linear]("Linear")
@@ -88,7 +88,8 @@ func (l *linear) Backward(c *Call, g *tensor.Tensor) (err error) {
 	return nil
 }
 
-// mask is the gradient of ReLU's argument, in place of g if it can, and gives the bias in that its own.
+// mask returns the gradient of ReLU's argument, in place of g if possible, and gives the bias its
+// gradient.
 func (l *linear) mask(c *Call, g *tensor.Tensor) (d *tensor.Tensor, err error) {
 	var db *tensor.Tensor
 	if c.NeedsGrad(2) {
@@ -124,11 +125,12 @@ func (l *linear) weights(c *Call, g *tensor.Tensor, bias bool) error {
 	return nil
 }
 
-// input gives x its gradient. Those of the weights and the bias are on their way to the other ranks meanwhile.
+// input gives x its gradient, while ranks exchange those of the weights and the bias.
 func (l *linear) input(c *Call, g *tensor.Tensor) error {
 	x := c.inputs[0]
 	var y *tensor.Tensor
-	// That w is trained says that this step has saved x, and found it as it was: what nobody saved, such as a checkpoint's result, may have been overwritten.
+	// If w is trained, this step has saved x, and fresh has checked it. An x that was not saved may
+	// have been overwritten.
 	if x.reluOf > 0 && c.NeedsGrad(1) && !x.value.Released() {
 		y = x.value
 	}

@@ -14,20 +14,23 @@ func (t *Tape) MSELoss(x, target *Variable, options ...tensor.LossOption) *Varia
 	return t.broadcastLoss("MSELoss", x, target, loss{kind: mse, cfg: tensor.NewLossConfig(options...)})
 }
 
-// L1Loss returns the mean of |x - target| (torch.nn.functional.l1_loss), with the options of MSELoss.
+// L1Loss returns the mean of |x - target| (torch.nn.functional.l1_loss), with the options of
+// MSELoss.
 func (t *Tape) L1Loss(x, target *Variable, options ...tensor.LossOption) *Variable {
 	return t.broadcastLoss("L1Loss", x, target, loss{kind: l1, cfg: tensor.NewLossConfig(options...)})
 }
 
-// HuberLoss returns the mean of half the square of x - target up to a distance of delta, and of delta * (|x - target| - delta/2)
-// beyond (torch.nn.functional.huber_loss, whose delta is 1), with the options of MSELoss.
+// HuberLoss returns the mean of half the square of x - target up to a distance of delta, and of
+// delta * (|x - target| - delta/2) beyond (torch.nn.functional.huber_loss, whose delta is 1), with
+// the options of MSELoss.
 func (t *Tape) HuberLoss(x, target *Variable, delta float64, options ...tensor.LossOption) *Variable {
 	return t.broadcastLoss("HuberLoss", x, target, loss{kind: huber, delta: delta, cfg: tensor.NewLossConfig(options...)})
 }
 
-// BCEWithLogits returns the mean binary cross entropy of logits x and the probabilities target, of one shape
-// (torch.nn.functional.binary_cross_entropy_with_logits). Options are [tensor.ReduceSum], [tensor.ReduceNone],
-// [tensor.Weight] and [tensor.PosWeight]; weights are shared like an [Tape.Input].
+// BCEWithLogits returns the mean binary cross entropy of logits x and the probabilities target, of
+// one shape (torch.nn.functional.binary_cross_entropy_with_logits). Options are [tensor.ReduceSum],
+// [tensor.ReduceNone], [tensor.Weight] and [tensor.PosWeight]; weights are shared like an
+// [Tape.Input].
 func (t *Tape) BCEWithLogits(x, target *Variable, options ...tensor.LossOption) *Variable {
 	return t.loss("BCEWithLogits", x, target, loss{kind: bce, cfg: tensor.NewLossConfig(options...)})
 }

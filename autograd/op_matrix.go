@@ -115,7 +115,8 @@ func (c *Call) matrix(x *tensor.Tensor) (*tensor.Tensor, error) {
 	return c.Runtime().Reshape(c.Context(), x, elements(shape[:last]), shape[last])
 }
 
-// Transpose returns x with two dimensions exchanged (torch.transpose); without dims, the transpose of the matrix x.
+// Transpose returns x with two dimensions exchanged (torch.transpose); without dims, the transpose
+// of the matrix x.
 func (t *Tape) Transpose(x *Variable, dims ...int) *Variable {
 	return opTranspose.Apply(t, transposed{newDimensions(dims)}, x)
 }

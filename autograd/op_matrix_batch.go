@@ -7,8 +7,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// BMM returns the products of two batches of as many matrices, (n, m, k) and (n, k, p) (torch.bmm); [tensor.TransA] and
-// [tensor.TransB] transpose a factor's matrices. Nothing broadcasts: [Tape.MatMul] does.
+// BMM returns the products of two batches of as many matrices, (n, m, k) and (n, k, p) (torch.bmm);
+// [tensor.TransA] and [tensor.TransB] transpose a factor's matrices. Nothing broadcasts:
+// [Tape.MatMul] does.
 func (t *Tape) BMM(a, b *Variable, options ...tensor.MatMulOption) *Variable {
 	if !t.begin("BMM", a, b) {
 		return t.inert()
@@ -31,8 +32,8 @@ func (m *matMulBatch) Forward(c *Call) (*tensor.Tensor, error) {
 	return c.Runtime().MatMul(c.Context(), c.Input(0), c.Input(1), transpose(m.transA, m.transB))
 }
 
-// Backward gives g Bᵀ and Aᵀ g, for each matrix of the batch; what was broadcast is summed. If all matrices of A meet the
-// same B, they are one matrix.
+// Backward gives g Bᵀ and Aᵀ g for each matrix of the batch; Give sums over broadcast dimensions.
+// If all matrices of A meet the same B, they are multiplied as one matrix.
 func (m *matMulBatch) Backward(c *Call, g *tensor.Tensor) error {
 	rt, ctx, a, b := c.Runtime(), c.Context(), c.Input(0), c.Input(1)
 	left, right := a.Shape(), b.Shape()
@@ -89,8 +90,8 @@ func (c *Call) viewed(x *tensor.Tensor, shape tensor.Shape, f func(*tensor.Tenso
 	return f(v)
 }
 
-// giveUnfolded gives factor i its gradient d, in its shape; to a vector that met a batch, in that of a batch of vectors,
-// without the dimension of 1 at axis.
+// giveUnfolded gives factor i its gradient d in the factor's shape. If the factor is a vector and
+// the other one a batch, d becomes a batch of vectors: the dimension of 1 at axis is removed.
 func (c *Call) giveUnfolded(i int, d *tensor.Tensor, err error, batch bool, axis int) error {
 	if err != nil {
 		return err

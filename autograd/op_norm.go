@@ -12,7 +12,8 @@ func (t *Tape) BatchNorm(x, weight, bias *Variable, c tensor.BatchNormConfig) *V
 	return opBatchNorm.Apply(t, batchNorm{affine{weight != nil, bias != nil}, c}, withOptional(append(room[:0], x), weight, bias)...)
 }
 
-// withOptional are the inputs that an operation must have, and those of the optional ones that are there.
+// withOptional are the inputs that an operation must have, and those of the optional ones that are
+// there.
 func withOptional(inputs []*Variable, optional ...*Variable) []*Variable {
 	for _, v := range optional {
 		if v != nil {
@@ -22,10 +23,11 @@ func withOptional(inputs []*Variable, optional ...*Variable) []*Variable {
 	return inputs
 }
 
-// affine is which of weight and bias a normalisation of x has. All save statistics, x, and the weight if x needs a gradient.
+// affine records which of weight and bias a normalisation of x has. All normalisations save
+// statistics, x, and the weight if x needs a gradient.
 type affine struct{ weight, bias bool }
 
-// places are the numbers of the weight and the bias among the inputs, or one that there is not.
+// places returns the input numbers of weight and bias, 3 for an absent one.
 func (a affine) places() (weight, bias int) {
 	const none = 3
 	weight, bias = none, none
@@ -57,7 +59,8 @@ func (a affine) save(c *Call, y, stats *tensor.Tensor, err error) (*tensor.Tenso
 	return y, nil
 }
 
-// saved are the statistics, and the weight if it was saved: else it may be away, and is not needed.
+// saved returns the statistics, and the weight if it was saved: otherwise it may be offloaded, and
+// is not needed.
 func (a affine) saved(c *Call) (stats, weight *tensor.Tensor) {
 	if c.NeedsGrad(0) {
 		weight, _ = a.operands(c)
@@ -70,7 +73,7 @@ func (a affine) wants(c *Call) tensor.NormGrads {
 	return tensor.NormGrads{Input: c.NeedsGrad(0), Weight: c.NeedsGrad(w), Bias: c.NeedsGrad(b)}
 }
 
-// give gives what was wanted: the weight and the bias before x.
+// give gives the gradients, those of weight and bias before that of x.
 func (a affine) give(c *Call, g, dx, dw, db *tensor.Tensor, err error) error {
 	c.doneOwn()
 	w, b := a.places()
@@ -108,20 +111,22 @@ func (n *batchNorm) Backward(c *Call, g *tensor.Tensor) error {
 	return n.give(c, g, dx, dw, db, err)
 }
 
-// LayerNorm returns x, normalised over its last dimensions, which shape is, times weight plus bias of that shape, either of
-// which may be nil (torch.nn.functional.layer_norm). An eps of 0 is 1e-5.
+// LayerNorm returns x, normalised over its last dimensions, which shape is, times weight plus bias
+// of that shape, either of which may be nil (torch.nn.functional.layer_norm). An eps of 0 is 1e-5.
 func (t *Tape) LayerNorm(x, weight, bias *Variable, eps float64, shape ...int) *Variable {
 	return t.rows("LayerNorm", x, weight, bias, tensor.NormConfig{Shape: shape, Eps: eps})
 }
 
-// GroupNorm returns x (n, channels, ...), normalised over each of so many groups of channels, times weight plus bias
-// (channels), either of which may be nil (torch.nn.functional.group_norm). An eps of 0 is 1e-5.
+// GroupNorm returns x (n, channels, ...), normalised over each of so many groups of channels, times
+// weight plus bias (channels), either of which may be nil (torch.nn.functional.group_norm). An eps
+// of 0 is 1e-5.
 func (t *Tape) GroupNorm(x, weight, bias *Variable, groups int, eps float64) *Variable {
 	return t.rows("GroupNorm", x, weight, bias, tensor.NormConfig{Groups: groups, Eps: eps})
 }
 
-// RMSNorm returns x over the root mean square of its last dimensions, which shape is, times weight of that shape, which may
-// be nil (torch.nn.functional.rms_norm). An eps of 0 is the distance from 1 to the next number of x's dtype.
+// RMSNorm returns x over the root mean square of its last dimensions, which shape is, times weight
+// of that shape, which may be nil (torch.nn.functional.rms_norm). An eps of 0 is the distance from
+// 1 to the next number of x's dtype.
 func (t *Tape) RMSNorm(x, weight *Variable, eps float64, shape ...int) *Variable {
 	return t.rows("RMSNorm", x, weight, nil, tensor.NormConfig{Shape: shape, RMS: true, Eps: eps})
 }

@@ -30,8 +30,8 @@ func (p *permuted) Backward(c *Call, g *tensor.Tensor) error {
 	return c.GiveReplacing(0, g, d, err)
 }
 
-// Narrow returns length elements of x along a dimension, from start on; see [tensor.Runtime.Narrow]. All of them are x in the same memory, as of
-// [Tape.Reshape].
+// Narrow returns length elements of x along a dimension, from start on; see
+// [tensor.Runtime.Narrow]. All of them are x in the same memory, as of [Tape.Reshape].
 func (t *Tape) Narrow(x *Variable, axis, start, length int) *Variable {
 	if !t.begin("Narrow", x) {
 		return t.inert()
@@ -158,7 +158,8 @@ func (t *Tape) Stack(axis int, vs ...*Variable) *Variable {
 	})
 }
 
-// Unsqueeze returns x with a dimension of 1 before dimension axis, in the same memory (torch.unsqueeze).
+// Unsqueeze returns x with a dimension of 1 before dimension axis, in the same memory
+// (torch.unsqueeze).
 func (t *Tape) Unsqueeze(x *Variable, axis int) *Variable {
 	if !t.begin("Unsqueeze", x) {
 		return t.inert()

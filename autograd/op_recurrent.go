@@ -6,9 +6,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// recurrence is one direction of one recurrent layer: the products of all inputs are one product, then each step is a
-// product of the state and a kernel. Its results are the states, and besides the last of them, whose gradients wait for the
-// backward step of the states.
+// recurrence is one direction of one recurrent layer: the products of all inputs are one product,
+// then each step is a product of the state and a kernel. Its results are the states, and besides
+// the last of them, whose gradients wait for the backward step of the states.
 type recurrence struct {
 	kind             tensor.RecurrentKind
 	reverse, last    bool
@@ -29,8 +29,8 @@ func (r *recurrence) weights() tensor.RecurrentWeights {
 	return tensor.RecurrentWeights{Weight: r.whh.value, Bias: r.bhh.tensor(), H0: r.h0.tensor(), C0: r.c0.tensor()}
 }
 
-// recurrent is the states of every step (steps, batch, n); with last also the last state and an LSTM's last cell state,
-// (batch, n).
+// recurrent is the states of every step (steps, batch, n); with last also the last state and an
+// LSTM's last cell state, (batch, n).
 func (t *Tape) recurrent(r *recurrence) (y, hn, cn *Variable) {
 	op := [...]string{"RNN", "RNN", "LSTM", "GRU"}[r.kind]
 	y = opRecurrent.applyAs(op, t, &recurrent{r}, r.inputs()...)
@@ -100,8 +100,9 @@ func (t *Tape) row(x *tensor.Tensor, i int) (*tensor.Tensor, error) {
 	return t.rt.Reshape(t.ctx, rows, x.Shape()[1:]...)
 }
 
-// lastState is another result of the operation whose result is the input: its gradient waits in grad for that one's backward step,
-// which comes later, and has a gradient then.
+// lastState is a further result of the recurrence that made the input. Backward stores its gradient
+// in grad for the recurrence's step, which runs later, and gives the input zeros if it has no
+// gradient.
 type lastState struct {
 	value *tensor.Tensor
 	err   error
@@ -180,8 +181,8 @@ func (r *recurrent) Backward(c *Call, dy *tensor.Tensor) error {
 	return err
 }
 
-// hiddenWeights is the gradient of the hidden weights: one product of all steps but the first, whose state is h0, if
-// there is one.
+// hiddenWeights is the gradient of the hidden weights: one product of all steps but the first,
+// whose state is h0, if there is one.
 func (r *recurrence) hiddenWeights(c *Call, d *tensor.Tensor) (*tensor.Tensor, error) {
 	rt, ctx := c.Runtime(), c.Context()
 	steps := d.Shape()[0]

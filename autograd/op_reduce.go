@@ -6,8 +6,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Sum returns the sum of x over the given axes, which disappear from the shape; over all of them if none is
-// given. Negative axes count from the end.
+// Sum returns the sum of x over the given axes, which disappear from the shape; over all of them if
+// none is given. Negative axes count from the end.
 func (t *Tape) Sum(x *Variable, axes ...int) *Variable {
 	return opSum.Apply(t, reduce{axes: newDimensions(axes)}, x)
 }

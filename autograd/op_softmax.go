@@ -2,7 +2,8 @@ package autograd
 
 import "github.com/cistern-ml/cistern/tensor"
 
-// Softmax returns the softmax of x along an axis, which is the last dimension unless it is given (torch.softmax).
+// Softmax returns the softmax of x along an axis, which is the last dimension unless it is given
+// (torch.softmax).
 func (t *Tape) Softmax(x *Variable, axis ...int) *Variable {
 	return opSoftmax.Apply(t, softmax{axis: newDimensions(axis)}, x)
 }
@@ -39,7 +40,7 @@ func (s *softmax) Backward(c *Call, g *tensor.Tensor) (err error) {
 	return c.GiveReplacing(0, g, d, err)
 }
 
-// saving is what Forward returns that has computed y, and saves some tensors.
+// saving saves ts unless err is not nil, and returns Forward's results.
 func (c *Call) saving(y *tensor.Tensor, err error, ts ...*tensor.Tensor) (*tensor.Tensor, error) {
 	if err != nil {
 		return nil, err

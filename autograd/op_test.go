@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// doubled is an operation as a program writes it. forward counts.
+// doubled is an operation as callers write it. forward counts calls.
 type doubled struct{ forward *int }
 
 var opDoubled = NewOp[doubled]("Doubled")
@@ -30,8 +30,8 @@ func (d *doubled) Backward(c *Call, g *tensor.Tensor) error {
 	return c.GiveReplacing(0, g, y, err)
 }
 
-// TestOpOfAProgram makes no objects, is left out of a second run where nobody reads it, works in place, and has its name in
-// profiles and errors.
+// TestOpOfAProgram: a recomputation skips an operation whose result is not read. The operation
+// works in place, and profiles and errors have its name.
 func TestOpOfAProgram(t *testing.T) {
 	b := open(t, 8<<20)
 	x := upload(b, make([]float64, 512))
@@ -75,7 +75,7 @@ type doubling struct{ unnamed }
 
 func (doubling) Forward(t *Tape, x *Variable) *Variable { return opDoubled.Apply(t, doubled{}, x) }
 
-// misbehaving is an operation that does what it must not.
+// misbehaving is an operation with a fault.
 type misbehaving struct{ how string }
 
 var opMisbehaving = NewOp[misbehaving]("Misbehaving")
@@ -113,7 +113,7 @@ func (m *misbehaving) Backward(c *Call, g *tensor.Tensor) error {
 	return errors.New("of Backward")
 }
 
-// TestOpsMisbehave: what a program's operation does wrong is an error with its name, and nothing is left.
+// TestOpsMisbehave: faults of an operation are errors with its name, and nothing leaks.
 func TestOpsMisbehave(t *testing.T) {
 	b := open(t, 8<<20)
 	x := upload(b, []float64{1, 2})
@@ -152,4 +152,39 @@ func TestManyDimensions(t *testing.T) {
 	require.Equal(t, []float64{1, 3, 2, 4}, read[float64](b, y.Value()))
 	require.Equal(t, []float64{1, 3, 2, 4}, read[float64](b, leaf.Grad()))
 	require.NoError(t, errors.Join(tape.Close(), x.Release()))
+}
+
+// heldCall is an operation whose Call the caller keeps.
+type heldCall struct{ of **Call }
+
+var opHeldCall = NewOp[heldCall]("Holding")
+
+func (h *heldCall) Forward(c *Call) (*tensor.Tensor, error) {
+	*h.of = c
+	return c.Runtime().Copy(c.Context(), c.Input(0))
+}
+
+func (h *heldCall) Backward(c *Call, g *tensor.Tensor) error { return c.Give(0, g, nil) }
+
+// TestHeldCall: a Call that is used after Backward returns errors and zeros.
+func TestHeldCall(t *testing.T) {
+	b := open(t, 8<<20)
+	x := upload(b, []float64{1, 2})
+	var c *Call
+	tape := NewTape(b.ctx, b.rt)
+	_, err := tape.Backward(tape.Sum(opHeldCall.Apply(tape, heldCall{&c}, tape.Leaf(x))))
+	require.NoError(t, errors.Join(err, tape.Close()))
+	require.NotNil(t, c.Context())
+	require.Nil(t, c.Runtime())
+	require.Nil(t, c.Input(0))
+	require.Nil(t, c.Result())
+	require.False(t, c.Recomputing() || c.NeedsGrad(0) || c.NeedsGrads())
+	require.ErrorIs(t, c.Give(0, x, nil), ErrInvalid)
+	seed, stream := c.Random()
+	require.Zero(t, seed+stream)
+	c.Overwrite(0)
+	c.Done(0)
+	c.DoneResult()
+	c.Free(x)
+	require.True(t, x.Released())
 }

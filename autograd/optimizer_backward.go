@@ -9,8 +9,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// How an optimiser steps while the backward pass runs. When a gradient is final and the step that gave it has run, none that is to come has saved the parameter itself. Its memory may have other tensors:
-// views, a Detach, an Input of it, a gradient that is one of these. As long as there is one the parameter waits for the end of the pass. All that waits is updated as Minimize does it.
+// An optimiser that steps in the backward pass updates a parameter when its gradient is final and
+// the step that gave it has run: no later step has saved the parameter. Other tensors may share the
+// parameter's memory, such as views and Inputs of it. Such a parameter is updated at the end of the
+// pass, as Minimize does it.
 
 // DefaultBackwardPiece is how many bytes of gradients [Tape.MinimizeInBackward] gathers for one update, unless it is told.
 const DefaultBackwardPiece = 32 << 20
@@ -85,7 +87,7 @@ func stepperOf(opt Optimizer) (s stepper, ok bool) {
 	return nil, false
 }
 
-// stepInBackward is what lets opt step in the backward pass, or an error.
+// stepInBackward returns the hook of opt, or an error if opt can't step in the backward pass.
 func (t *Tape) stepInBackward(opt Optimizer, piece int64) (*inBackward, error) {
 	o, ok := stepperOf(opt)
 	switch {
@@ -111,7 +113,7 @@ func (t *Tape) stepInBackward(opt Optimizer, piece int64) (*inBackward, error) {
 	return s, nil
 }
 
-// Begin counts the parameters that may be updated in the pass.
+// Begin counts the parameters that the pass may update.
 func (s *inBackward) Begin(t *Tape) error {
 	s.begun = true
 	state := s.opt.all()
@@ -125,7 +127,7 @@ func (s *inBackward) Begin(t *Tape) error {
 	return nil
 }
 
-// Final notes a gradient. The step that runs may read its parameter still.
+// Final collects v until the current step has run, which may still read the parameter.
 func (s *inBackward) Final(t *Tape, v *Variable) error {
 	if _, ok := s.opt.all().number[v.param]; ok && !v.param.frozen {
 		s.final = append(s.final, v)
@@ -133,7 +135,8 @@ func (s *inBackward) Final(t *Tape, v *Variable) error {
 	return nil
 }
 
-// Load updates what no step reads any more, when it is a piece.
+// Load moves collected parameters to ready, and updates these when their gradients have the size of
+// a piece.
 func (s *inBackward) Load(t *Tape, _ *Node, _ int) error {
 	for _, v := range s.final {
 		if !v.param.value.Exclusive() {
@@ -148,7 +151,7 @@ func (s *inBackward) Load(t *Tape, _ *Node, _ int) error {
 	return nil
 }
 
-// End does what Load does behind the last step.
+// End is Load after the last step.
 func (s *inBackward) End(t *Tape, err error) error {
 	if err == nil {
 		_ = s.Load(t, nil, 0)
@@ -158,7 +161,8 @@ func (s *inBackward) End(t *Tape, err error) error {
 	return nil
 }
 
-// update updates what is ready, in the module that Minimize does it in, and frees the gradients.
+// update updates the ready parameters in the root module, as Minimize does, and frees their
+// gradients.
 func (s *inBackward) update(t *Tape) {
 	place := t.module
 	t.setModule(t.modules[""])

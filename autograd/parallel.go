@@ -113,13 +113,13 @@ type replica struct {
 	part   shard
 }
 
-// replicaOf is a parameter's replica; nil: no Parallel trains it.
+// replicaOf returns a parameter's replica, or nil if no Parallel trains it.
 func replicaOf(p *Parameter) *replica {
 	r, _ := Attached[*replica](p)
 	return r
 }
 
-// Join lets the Parallel see a tape that trains the parameter.
+// Join hooks the Parallel to a tape that trains the parameter.
 func (r *replica) Join(t *Tape, v *Variable) error {
 	if v.needsGrad {
 		t.Hook(&r.of.hook)
@@ -127,7 +127,7 @@ func (r *replica) Join(t *Tape, v *Variable) error {
 	return nil
 }
 
-// Refuses what is in another Parallel, and memory that is elsewhere.
+// Refuses refuses another Parallel, and attachments that move the parameter's memory.
 func (r *replica) Refuses(other Attachment) error {
 	if o, ok := other.(*replica); ok && o.of != r.of {
 		return fmt.Errorf("%w: it is in another Parallel: close that one", ErrInvalid)
@@ -135,7 +135,7 @@ func (r *replica) Refuses(other Attachment) error {
 	return refusesAway(other)
 }
 
-// refusesAway refuses parameters whose memory is elsewhere between uses.
+// refusesAway refuses attachments that move the parameter's memory off the device.
 func refusesAway(a Attachment) error {
 	if _, ok := a.(Opener); ok {
 		return fmt.Errorf("%w: the ranks of a Parallel exchange it on the device, and it is offloaded: close the Parallel, or call Parameters.Offload with nil, before the other", ErrInvalid)
@@ -143,10 +143,11 @@ func refusesAway(a Attachment) error {
 	return nil
 }
 
-// beside is what a parameter has that was frozen when the Parallel was made.
+// beside is the attachment of parameters that were frozen when the Parallel was made.
 type beside struct{ of *Parallel }
 
-// Join lets the Parallel see a tape that trains the parameter, which it refuses, unless another one trains it.
+// Join hooks the Parallel to a tape that trains the parameter, so that its Begin fails, unless
+// another Parallel trains it.
 func (b *beside) Join(t *Tape, v *Variable) error {
 	if v.needsGrad && replicaOf(v.param) == nil {
 		t.Hook(&b.of.hook)
@@ -154,7 +155,7 @@ func (b *beside) Join(t *Tape, v *Variable) error {
 	return nil
 }
 
-// Refuses memory that is elsewhere.
+// Refuses refuses attachments that move the parameter's memory.
 func (b *beside) Refuses(other Attachment) error { return refusesAway(other) }
 
 // NewParallel makes this process' or goroutine's model a rank of a communicator, which the Parallel has to itself until it is closed; the caller closes it then. All ranks call it, with models of the same

@@ -9,7 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// How a backward pass meets a Parallel: gradients that are final go to their buckets, and full buckets are reduced in their order, so that all ranks queue the same operations.
+// Final gradients go to their buckets. Full buckets are reduced in the buckets' order, so that all
+// ranks queue the same operations.
 
 // pass is a backward pass whose gradients are reduced.
 type pass struct {
@@ -22,7 +23,7 @@ type pass struct {
 	held     []*tensor.Tensor // sharded gradients of the last bucket that went
 }
 
-// parallelHook is what a Parallel sees of the tapes that have read its parameters.
+// parallelHook hooks a Parallel to the tapes that read its parameters.
 type parallelHook struct {
 	NoHooks
 	of *Parallel
@@ -31,7 +32,7 @@ type parallelHook struct {
 // Begin begins a pass.
 func (h *parallelHook) Begin(*Tape) error { return h.of.begin() }
 
-// Final hands a gradient that is whole to the bucket that it is in.
+// Final adds a gradient to its bucket.
 func (h *parallelHook) Final(t *Tape, v *Variable) error {
 	r := replicaOf(v.param)
 	if r == nil || r.of != h.of || !h.of.pass.on {
@@ -43,7 +44,8 @@ func (h *parallelHook) Final(t *Tape, v *Variable) error {
 	return h.of.produced(t.ctx, r)
 }
 
-// End reduces the rest, or ends the communicator of a tape that has failed, as the other ranks would wait for it. In a capture nobody does yet.
+// End reduces the remaining buckets. If the tape failed, it aborts the communicator, because the
+// other ranks would wait. During a capture no rank waits.
 func (h *parallelHook) End(t *Tape, err error) error {
 	d := h.of
 	switch {
@@ -65,7 +67,7 @@ func (h *parallelHook) End(t *Tape, err error) error {
 	return nil
 }
 
-// take makes the gradient of v the parameter's. The ranks' sum is float32.
+// take assigns v's gradient to the parameter, in float32, which ranks sum.
 func (r *replica) take(t *Tape, v *Variable) {
 	if v.grad != r.grad {
 		v.grad = t.widened("Backward", v.grad)

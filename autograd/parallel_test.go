@@ -385,7 +385,8 @@ func TestParallelTwoModels(t *testing.T) {
 	require.Equal(t, train(false), train(true))
 }
 
-// TestParallelOfALossThatIsAParameter: no operation reads the parameter on rank 0, whose gradient, 1, counts nevertheless.
+// TestParallelOfALossThatIsAParameter: on rank 0 no operation reads the parameter, and its gradient
+// of 1 is reduced.
 func TestParallelOfALossThatIsAParameter(t *testing.T) {
 	c := newCrew(t, 2, 64<<20, 0)
 	c.each(func(r *rank) error {

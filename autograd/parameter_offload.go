@@ -19,19 +19,19 @@ type parameterGroup struct {
 	next map[*parameterGroup]*parameterGroup
 }
 
-// groupOf is the group of a parameter; nil: it is not offloaded.
+// groupOf returns a parameter's group, or nil if it is not offloaded.
 func groupOf(p *Parameter) *parameterGroup {
 	g, _ := Attached[*parameterGroup](p)
 	return g
 }
 
-// Join lets the tape bring the group and let it go.
+// Join hooks the tape's residency.
 func (g *parameterGroup) Join(t *Tape, _ *Variable) error {
 	residencyOf(t)
 	return nil
 }
 
-// Refuses nothing: what needs a parameter on the device refuses the group.
+// Refuses refuses nothing: attachments that need the parameter on the device refuse the group.
 func (g *parameterGroup) Refuses(Attachment) error { return nil }
 
 // Offload lets the parameters live in pinned host memory with o from now on, and takes them off the device (FSDP's CPUOffload, DeepSpeed's offload_param,

@@ -65,6 +65,9 @@ func (t *Tape) ensureSeed() {
 // next one; forward keeps it for backward. In a capture only a tape that SetSeed was called of has such a number; else the tape
 // has an error.
 func (c *Call) Random() (seed, stream uint64) {
+	if c.tape.none() {
+		return 0, 0
+	}
 	r := c.tape.nextRandom()
 	if r.live != nil {
 		c.tape.fail("Random", c.tape.rt.Capturing().Refuse("Random", "the seed is another one at each replay: call SetSeed, or use Dropout"))

@@ -53,7 +53,7 @@ func TestRecords(t *testing.T) {
 			}
 			free := freeRecords(tape, &opRowNorm.kind)
 			for _, call := range tape.records.free[opRowNorm.kind.number] {
-				require.Nil(t, call.tape)
+				require.Same(t, spent, call.tape)
 				require.Nil(t, call.out)
 				require.Zero(t, *call.step.(*rowNorm))
 				require.Equal(t, [4]*Variable{}, call.room.inputs)

@@ -6,16 +6,18 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// A function of the program's may be run without being kept, and run again in the backward pass for what was not kept.
+// Recomputation: Dropped runs a function without keeping its nodes, and Rerun runs it again in the
+// backward pass.
 
-// Mode is what a function computes in besides what it reads: whether the tape trains, its dtype, and its next random numbers.
+// Mode is a tape's state that results depend on: training or not, the compute dtype, and the next
+// random numbers.
 type Mode struct {
 	training bool
 	compute  tensor.Dtype
 	random   random
 }
 
-// Mode is the tape's, with a seed from now on.
+// Mode returns the tape's mode. It sets a seed if there is none.
 func (t *Tape) Mode() Mode {
 	if t.none() {
 		return Mode{}
@@ -24,14 +26,14 @@ func (t *Tape) Mode() Mode {
 	return Mode{t.training, t.compute, t.random}
 }
 
-// Recorded is what a function has done: how many nodes it has recorded, and how many random operations it has had.
+// Recorded counts the nodes that a function has recorded, and its random operations.
 type Recorded struct {
 	Nodes  int
 	Random uint64
 }
 
-// Dropped calls f in a frame, as [Tape.Frame] does, and forgets what f has recorded: no gradient comes to its result. Inside
-// of f no leaves can be made.
+// Dropped calls f as [Tape.Frame] does and drops the nodes that f records, so that the result gets
+// no gradient. f must not make leaves. The result is nil if f has ended the tape.
 func (t *Tape) Dropped(f func() *Variable) (y *Variable, did Recorded) {
 	if f == nil {
 		t.fail("Dropped", fmt.Errorf("%w: the function is nil", ErrInvalid))
@@ -41,7 +43,7 @@ func (t *Tape) Dropped(f func() *Variable) (y *Variable, did Recorded) {
 	}
 	from, stream := len(t.nodes), t.random.stream
 	y = t.twiceRun(f)
-	if t.state != "" { // the program has ended the tape
+	if t.state != "" { // f has ended the tape
 		return nil, did
 	}
 	did = Recorded{len(t.nodes) - from, t.random.stream - stream}
@@ -49,15 +51,15 @@ func (t *Tape) Dropped(f func() *Variable) (y *Variable, did Recorded) {
 	return y, did
 }
 
-// twiceRun runs a function that is run twice.
+// twiceRun calls f, which Rerun calls again, in a frame.
 func (t *Tape) twiceRun(f func() *Variable) *Variable {
 	t.twice++
 	defer func() { t.twice-- }()
 	return t.inFrame(f)
 }
 
-// Rerun calls f in a frame and in the mode m while the backward pass runs, as it was called in the forward pass. What it
-// records is stepped next. The result is nil if f has ended the tape.
+// Rerun calls f as [Tape.Frame] does, in the mode m. A backward step calls it. The backward pass
+// then continues with the nodes that f records. The result is nil if f has ended the tape.
 func (t *Tape) Rerun(m Mode, f func() *Variable) (y *Variable, did Recorded) {
 	switch {
 	case t.none():
@@ -85,7 +87,7 @@ func (t *Tape) Rerun(m Mode, f func() *Variable) (y *Variable, did Recorded) {
 	return y, Recorded{len(t.nodes) - from, t.random.stream - m.random.stream}
 }
 
-// dropNodes forgets what was recorded since the from-th node.
+// dropNodes drops the nodes from the from-th on.
 func (t *Tape) dropNodes(from int) {
 	for i := from; i < len(t.nodes); i++ {
 		t.nodes[i].abandon()

@@ -23,7 +23,7 @@ type residency struct {
 	short        bool              // of memory: the backward pass brings nothing ahead
 }
 
-// residencyOf is that of the tape.
+// residencyOf returns the tape's residency, and hooks it at first.
 func residencyOf(t *Tape) *residency {
 	r, ok := Hooked[*residency](t)
 	if !ok {
@@ -33,7 +33,7 @@ func residencyOf(t *Tape) *residency {
 	return r
 }
 
-// Read brings what an operation reads.
+// Read brings the offloaded parameters that an operation reads.
 func (r *residency) Read(t *Tape, op string, vs []*Variable) error {
 	if slices.ContainsFunc(vs, func(v *Variable) bool { return v.group() != nil }) {
 		t.bringParameters(op, vs)
@@ -87,7 +87,7 @@ func (t *Tape) bringParameters(op string, vs []*Variable) bool {
 	return t.err == nil
 }
 
-// Open makes the value of a parameter usable that is to be rounded.
+// Open brings the value of a parameter.
 func (g *parameterGroup) Open(t *Tape, p *Parameter) error {
 	if !t.canBring("Param") {
 		return nil
@@ -99,7 +99,7 @@ func (g *parameterGroup) Open(t *Tape, p *Parameter) error {
 	return g.fetch(t.ctx, p.value)
 }
 
-// Shut lets it leave again.
+// Shut lets the value leave again.
 func (g *parameterGroup) Shut(t *Tape, p *Parameter) error { return g.leave(t.ctx, p.value) }
 
 // canBring is false in a capture, which fails.

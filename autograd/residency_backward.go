@@ -11,7 +11,7 @@ func (r *residency) Begin(t *Tape) error {
 	return nil
 }
 
-// Load makes usable what the i-th node has saved of offloaded parameters, and begins to bring the next group.
+// Load brings the offloaded parameters that n has saved, and begins to bring the next group.
 func (r *residency) Load(t *Tape, n *Node, i int) error {
 	if i < r.next || i > r.at { // a checkpoint has put nodes on top
 		r.next = i

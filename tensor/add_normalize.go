@@ -6,10 +6,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// AddNormalize returns x + y, which have one shape and dtype, and [Layers.Normalize] of the sum with
-// its statistics. The results have the bits of [Elementwise.Add] and Normalize. On a GPU it is one
-// launch, except in dtypes of 16 bits (fused add and norm). The sum may use the memory of x or y:
-// see [Donate].
+// AddNormalize returns x + y, which have one shape and dtype, and [Layers.Normalize] of the sum
+// with its statistics. The results have the bits of [Elementwise.Add] and Normalize. On a GPU it is
+// one launch, except in dtypes of 16 bits (fused add and norm). The sum may use the memory of x or
+// y: see [Donate].
 func (l Layers) AddNormalize(ctx context.Context, x, y, weight, bias *Tensor, c NormConfig) (sum, out, stats *Tensor, err error) {
 	rt := l.rt
 	const op = "AddNormalize"

@@ -9,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// infer returns the shape of an operation's result, and sets the plan, parameters and numbers of its
-// call.
+// infer returns the shape of an operation's result, and sets the plan, parameters and numbers of
+// its call.
 func (rt *Runtime) infer(o *opSpec, c *backend.Call, dims []int, ts []*Tensor) (shape Shape, err error) {
 	c.C = o.c
 	switch o.infer {

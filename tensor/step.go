@@ -18,8 +18,8 @@ type Update[R Rule] struct {
 	// documents. The step updates them in place. All tensors have one shape and dtype, except that
 	// the gradient of a float32 parameter may have 16 bits.
 	State [3]*Tensor
-	// Next returns the rule of each replay if the step is captured; nil: every replay uses Rule. The
-	// rule's documentation lists the numbers that may change.
+	// Next returns the rule of each replay if the step is captured; nil: every replay uses Rule.
+	// The rule's documentation lists the numbers that may change.
 	Next func() R
 }
 

@@ -83,8 +83,8 @@ func (o Op) ListRoles() []Role { return rows[o].list }
 // fusion.
 func (o Op) Base() Op { return rows[o].base }
 
-// Rounds reports whether later parts of a fusion read what its earlier parts round. In a narrow dtype
-// such a fusion is computed natively or in parts.
+// Rounds reports whether later parts of a fusion read what its earlier parts round. In a narrow
+// dtype such a fusion is computed natively or in parts.
 func (o Op) Rounds() bool { return families[rows[o].family].rounds }
 
 // Of is the operation of the family with a code.

@@ -61,8 +61,8 @@ func (tr *trial) on(machines []*machine) ([]*run, error) {
 }
 
 // excess is an error if the features have raised the peak. A graph has memory of its own, Prepare
-// makes state for parameters that never train, and two tapes at a time hold more than one. What moves
-// or makes values again may hold a few more for a moment, each a block.
+// makes state for parameters that never train, and two tapes at a time hold more than one. What
+// moves or makes values again may hold a few more for a moment, each a block.
 func (tr *trial) excess(want, got *run) error {
 	slack := int64(0)
 	switch {

@@ -12,16 +12,17 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// coreOfAutograd are the files of package autograd that use neither operations nor features. Files of operations begin
-// with op_, and all others are features, layers and optimisers.
+// coreOfAutograd are the files of package autograd that use neither operations nor features. Files
+// of operations begin with op_, and all others are features, layers and optimisers.
 const coreOfAutograd = "tape variable backward final op call func inplace slab room reset frame module error random bfloat16 parameter attachment hooks rerun"
 
-// operationsMayUse are unexported names of the core that operations use. They serve operations with several results, checks
-// before a call exists, and gradients that are added to in place.
+// operationsMayUse are unexported names of the core that operations use. They serve operations with
+// several results, checks before a call exists, and gradients that are added to in place.
 const operationsMayUse = "applyAs begin bring ctx dims donate doneOwn fail free grad inert inputs live masked needsGrad newOp nextRandom onto out owned param random record reluOf root rt seed share spare spend stream tape tensor training users value"
 
-// TestTheTapeNamesNoFeature: the core of package autograd uses nothing of operations and features, such as offloading and data
-// parallel training, and operations nothing of features and little of the core but what programs can use.
+// TestTheTapeNamesNoFeature: the core of package autograd does not refer to operations or features,
+// such as offloading. Operations do not refer to features, and use exported names of the core
+// except those of operationsMayUse.
 func TestTheTapeNamesNoFeature(t *testing.T) {
 	core := map[string]bool{}
 	for _, f := range strings.Fields(coreOfAutograd) {

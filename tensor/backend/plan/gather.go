@@ -15,8 +15,8 @@ const (
 )
 
 // Gather is the plan of a choice of elements of x along one dimension. Column c of the index starts
-// at Dst of Columns and has Length elements, IndexStride apart. It chooses from the Rows elements of
-// x, XStride apart, that start at Src of Columns.
+// at Dst of Columns and has Length elements, IndexStride apart. It chooses from the Rows elements
+// of x, XStride apart, that start at Src of Columns.
 type Gather struct {
 	Columns                            *Placement
 	Length, IndexStride, Rows, XStride int

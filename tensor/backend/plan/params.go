@@ -1,6 +1,6 @@
 // Package plan holds what operations need beside their operands: plans and small parameters. A
-// runtime caches plans, so that they must not be changed. The table in ../families.go lists the plan
-// or the parameters of each operation. The package is experimental.
+// runtime caches plans, so that they must not be changed. The table in ../families.go lists the
+// plan or the parameters of each operation. The package is experimental.
 package plan
 
 // Matrix is the size of a matrix.
@@ -39,8 +39,8 @@ type TakeGrad struct {
 // Sort sorts indices. Indices of the row Skip, and indices outside of [0, Rows), come last.
 type Sort struct{ Rows, Skip int }
 
-// Loss is the parameters of a loss. With Each the result is a number per element instead of the sum.
-// With OfTarget the gradient is with respect to the targets instead of the input.
+// Loss is the parameters of a loss. With Each the result is a number per element instead of the
+// sum. With OfTarget the gradient is with respect to the targets instead of the input.
 type Loss struct{ Each, OfTarget bool }
 
 // Cell is a step of a recurrent layer whose states have Size numbers. With First no gradient of the

@@ -32,7 +32,8 @@ func AppendStrides(to, shape []int) []int {
 	return to
 }
 
-// Row returns the length of a row, which is the innermost dimension, and its strides in dst and src.
+// Row returns the length of a row, which is the innermost dimension, and its strides in dst and
+// src.
 func (p *Placement) Row() (n, dst, src int) {
 	last := len(p.Dims) - 1
 	if last < 0 {
@@ -68,9 +69,9 @@ func (p *Placement) walk(row, n int) (dst, src int) {
 	return dst, src
 }
 
-// Broadcast maps the elements of a result to those of two arrays that broadcast after NumPy's rules.
-// It is a Placement: Dst is the strides of the first array and Src of the second, 0 where an array
-// repeats. Equal shapes are one dimension, and a row bias is two.
+// Broadcast maps the elements of a result to those of two arrays that broadcast after NumPy's
+// rules. It is a Placement: Dst is the strides of the first array and Src of the second, 0 where an
+// array repeats. Equal shapes are one dimension, and a row bias is two.
 type Broadcast = Placement
 
 // NewBroadcast plans the broadcast of shapes a and b to out, which must be their broadcast shape.
