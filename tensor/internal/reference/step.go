@@ -53,16 +53,21 @@ func StepAdam(s Adam, p, g, m, v Array, tops *Array) (param, first, second, grea
 		}
 		m1 := lerp(m.Data[i], d, 1-s.Beta1)
 		m2 := s.Beta2*v.Data[i] + (1-s.Beta2)*d*d
-		second.Data[i], second.Size[i] = m2, math.Abs(v.Data[i])+(1-s.Beta2)*size*size
+		second.Data[i], second.Size[i] = m2, math.Abs(v.Data[i])+(1-s.Beta2)*math.Abs(d)*size
+		terms := second.Size[i]
 		if tops != nil {
-			m2 = max(m2, tops.Data[i])
-			greatest.Data[i], greatest.Size[i] = m2, math.Max(second.Size[i], math.Abs(tops.Data[i]))
+			m2, terms = max(m2, tops.Data[i]), max(terms, math.Abs(tops.Data[i]))
+			greatest.Data[i], greatest.Size[i] = m2, terms
 		}
-		bottom := math.Sqrt(m2/(1-math.Pow(s.Beta2, t))) + s.Eps
+		root := math.Sqrt(m2 / (1 - math.Pow(s.Beta2, t)))
+		bottom := root + s.Eps
 		move := s.LR / (1 - math.Pow(s.Beta1, t)) / bottom
 		first.Data[i], first.Size[i] = m1, math.Abs(m.Data[i])+size
 		param.Data[i] = w - move*m1
 		param.Size[i] = math.Abs(w) + math.Abs(move)*(math.Abs(m.Data[i])+size)
+		if m2 > 0 && !math.IsInf(m2, 1) { // the relative error of the root is half of the second moment's
+			param.Size[i] += math.Abs(move*m1) * root / bottom * terms / m2 / 2
+		}
 	}
 	return param, first, second, greatest
 }
