@@ -52,7 +52,7 @@ var categories = []struct {
 	{"tensor.(*env).Scratch", memcache.CategoryWorkspace},
 	{"tensor.(*env).Keep", memcache.CategoryWorkspace},
 	{"tensor.(*Runtime).faultWord", memcache.CategoryWorkspace},
-	{"autograd.(*optimizerState).prepare", memcache.CategoryOptimizerState},
+	{"autograd.(*Base).prepare", memcache.CategoryOptimizerState},
 	{"autograd.(*Tape).backward", memcache.CategoryGradient},
 	{"autograd.(*Initializer).parameter", memcache.CategoryParameter},
 	{"autograd.(*Initializer).buffer", memcache.CategoryParameter},

@@ -94,7 +94,7 @@ func BenchmarkGPTLargestBatch(b *testing.B) {
 			require.NoError(b, bn.cache.SetMemoryLimit(8<<30))
 			in := Init(bn.ctx, bn.rt, Seed(1), ComputeDtype(tensor.BFloat16))
 			model := size.model(in, gptRun{checkpointed: checkpointed}, nil)
-			opt := in.AdamW(ParametersOf(model), AdamConfig{LR: new(1e-3)})
+			opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{LR: new(1e-3)}))
 			require.NoError(b, in.Err())
 			size.rows = 8
 			for ; ; size.rows++ {
@@ -203,7 +203,7 @@ func (size gptSize) benchmark(b *testing.B, run gptRun) {
 			require.NoError(b, ParametersOf(block).Offload(bn.ctx, offload))
 		}
 	}
-	opt := in.AdamW(ParametersOf(model), AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)})
+	opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)}))
 	require.NoError(b, in.Err())
 	require.NoError(b, opt.Prepare(bn.ctx))
 	x, y := size.batch(bn)

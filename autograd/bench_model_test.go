@@ -39,7 +39,7 @@ func BenchmarkModel(b *testing.B) {
 				in := Init(bn.ctx, bn.rt, Seed(1))
 				model := m.model(in, func(name string) []int { return m.sizes[name] })
 				params := ParametersOf(model)
-				opt := in.AdamW(params, AdamConfig{LR: new(1e-3)})
+				opt := Own(in, NewAdamW(params, AdamConfig{LR: new(1e-3)}))
 				require.NoError(b, in.Err())
 				defer func() { require.NoError(b, in.Close()) }()
 				benchmarkSteps(b, bn, model, opt, m.input, m.name == "gpt", how)

@@ -32,7 +32,7 @@ func BenchmarkParallel(b *testing.B) {
 						model: func(in *Initializer) Layer {
 							return Sequential{in.Linear(784, size.width), ReLU{}, in.Linear(size.width, size.width), ReLU{}, in.Linear(size.width, 10)}
 						},
-						optimizer: func(in *Initializer, ps Parameters) Optimizer { return in.Adam(ps, AdamConfig{LR: new(1e-3)}) }}
+						optimizer: func(in *Initializer, ps Parameters) Optimizer { return Own(in, NewAdam(ps, AdamConfig{LR: new(1e-3)})) }}
 					rankGroup := benchCrew(b)
 					c.batch = rankGroup.ranks[0].size * size.rows
 					c.time(b, rankGroup, replays)

@@ -15,7 +15,7 @@ func BenchmarkStep(b *testing.B) {
 	b.Run("MLP", func(b *testing.B) {
 		bn := open(b, 256<<20)
 		model := bn.mlp(tensor.DtypeOf[float32](), 784, 512, 512, 10)
-		opt, err := NewAdam(model.Parameters(), AdamConfig{})
+		opt, err := withErr(NewAdam(model.Parameters(), AdamConfig{}))
 		require.NoError(b, err)
 		defer opt.Close()
 		images, labels := make([]float32, 128*784), make([]int32, 128)

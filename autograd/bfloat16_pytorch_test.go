@@ -25,7 +25,7 @@ func TestBFloat16DiffersAsPyTorchs(t *testing.T) {
 	model := newRunGPT(in, shapesOf(t, "gpt"))
 	require.NoError(t, in.Err())
 	(&trainingRun{t: t, b: b, model: model}).load("gpt")
-	opt := in.AdamW(ParametersOf(model), AdamConfig{LR: new(3e-3), WeightDecay: new(0.01)})
+	opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{LR: new(3e-3), WeightDecay: new(0.01)}))
 	if testing.Short() || race.Enabled {
 		f.Batches = f.Batches[:3]
 	}

@@ -120,12 +120,12 @@ func TestBFloat16MastersKeepSmallUpdates(t *testing.T) {
 	const lr, steps = 0x1p-13, 64
 	b := open(t, 64<<20)
 	for name, make := range map[string]func(Parameters) (Optimizer, error){
-		"SGD": func(ps Parameters) (Optimizer, error) { return NewSGD(ps, SGDConfig{LR: new(lr)}) },
+		"SGD": func(ps Parameters) (Optimizer, error) { return withErr(NewSGD(ps, SGDConfig{LR: new(lr)})) },
 		"Adam": func(ps Parameters) (Optimizer, error) {
-			return NewAdam(ps, AdamConfig{LR: new(lr), Eps: new(0.0)})
+			return withErr(NewAdam(ps, AdamConfig{LR: new(lr), Eps: new(0.0)}))
 		},
 		"RMSprop": func(ps Parameters) (Optimizer, error) {
-			return NewRMSprop(ps, RMSpropConfig{LR: new(lr), Alpha: new(0.0), Eps: new(0.0)})
+			return withErr(NewRMSprop(ps, RMSpropConfig{LR: new(lr), Alpha: new(0.0), Eps: new(0.0)}))
 		},
 	} {
 		p := b.master([]float32{1, 1, 1, 1}, 2, 2)
@@ -191,7 +191,7 @@ func TestBFloat16SumsOfGradients(t *testing.T) {
 func TestBFloat16GradientsAreOfTheCopy(t *testing.T) {
 	b := open(t, 64<<20)
 	p := b.master([]float32{3})
-	opt, err := NewSGD(Parameters{{"w", p}}, SGDConfig{LR: new(1.0)})
+	opt, err := withErr(NewSGD(Parameters{{"w", p}}, SGDConfig{LR: new(1.0)}))
 	require.NoError(t, err)
 	early, late := b.halfTape(), b.halfTape()
 	loss := early.Sum(early.Square(early.Param(p)))

@@ -60,7 +60,7 @@ func TestBFloat16TrainsAsFloat32(t *testing.T) {
 			run := func(dtype tensor.Dtype) (losses []float64) {
 				in := Init(b.ctx, b.rt, Seed(5), ComputeDtype(dtype))
 				m, data := model(in)
-				opt := in.AdamW(ParametersOf(m), AdamConfig{LR: new(3e-3), WeightDecay: new(0.01)})
+				opt := Own(in, NewAdamW(ParametersOf(m), AdamConfig{LR: new(3e-3), WeightDecay: new(0.01)}))
 				random := rand.New(rand.NewPCG(6, 7))
 				for _, tape := range in.Steps(steps) {
 					x, labels := data(random)

@@ -22,7 +22,7 @@ func TestGraphsLeaveNothing(t *testing.T) {
 	b := open(t, 256<<20)
 	in := Init(b.ctx, b.rt, Seed(1))
 	model := Sequential{in.Linear(20, 32), ReLU{}, in.Linear(32, 10)}
-	opt := in.AdamW(ParametersOf(model), AdamConfig{LR: new(1e-3)})
+	opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{LR: new(1e-3)}))
 	require.NoError(t, in.Err())
 	defer func() { require.NoError(t, in.Close()) }()
 	require.NoError(t, opt.Prepare(b.ctx))

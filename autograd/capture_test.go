@@ -94,21 +94,21 @@ func (p plan) start(b *bench) *captured {
 	ps := ParametersOf(c.model)
 	switch p.optimizer {
 	case 0:
-		c.opt = c.in.SGD(ps, SGDConfig{LR: new(0.1)})
+		c.opt = Own(c.in, NewSGD(ps, SGDConfig{LR: new(0.1)}))
 	case 1:
-		c.opt = c.in.SGD(ps, SGDConfig{LR: new(0.1), Momentum: 0.9, Dampening: 0.2})
+		c.opt = Own(c.in, NewSGD(ps, SGDConfig{LR: new(0.1), Momentum: 0.9, Dampening: 0.2}))
 	case 2:
-		c.opt = c.in.Adam(ps, AdamConfig{LR: new(0.02), WeightDecay: new(0.01)})
+		c.opt = Own(c.in, NewAdam(ps, AdamConfig{LR: new(0.02), WeightDecay: new(0.01)}))
 	case 3:
-		c.opt = c.in.AdamW(ps, AdamConfig{LR: new(0.02), WeightDecay: new(0.1)})
+		c.opt = Own(c.in, NewAdamW(ps, AdamConfig{LR: new(0.02), WeightDecay: new(0.1)}))
 	case 4:
-		c.opt = c.in.AdamW(ps, AdamConfig{LR: new(0.02), AMSGrad: true})
+		c.opt = Own(c.in, NewAdamW(ps, AdamConfig{LR: new(0.02), AMSGrad: true}))
 	case 5:
-		rms, err := NewRMSprop(ps, RMSpropConfig{LR: new(0.01), Momentum: 0.5, Centered: true})
+		rms, err := withErr(NewRMSprop(ps, RMSpropConfig{LR: new(0.01), Momentum: 0.5, Centered: true}))
 		require.NoError(b.t, err)
 		c.opt = rms
 	default:
-		ada, err := NewAdagrad(ps, AdagradConfig{LR: new(0.1), LRDecay: 0.1})
+		ada, err := withErr(NewAdagrad(ps, AdagradConfig{LR: new(0.1), LRDecay: 0.1}))
 		require.NoError(b.t, err)
 		c.opt = ada
 	}
@@ -216,7 +216,7 @@ func (c *captured) state() (all []uint32) {
 	for _, t := range named {
 		add(t.Tensor)
 	}
-	s, err := optimizerStateOf(c.opt)
+	s, err := coreOf(c.opt)
 	require.NoError(c.b.t, err)
 	for i, ts := range s.state {
 		for _, t := range ts {
@@ -307,7 +307,7 @@ func TestCapturedStepsThatFail(t *testing.T) {
 				loss, err := tape.Backward(tape.CrossEntropy(c.model.Forward(tape, tape.Input(x)), y))
 				require.NoError(t, err)
 				require.NoError(t, errors.Join(c.opt.Step(ctx), c.scheduler.Step(), c.opt.SetLR(77)))
-				group := c.opt.(grouped).Groups()[0]
+				group := c.opt.Core().Groups()[0]
 				require.NoError(t, errors.Join(group.SetLR(78), group.SetMomentum(0.1)))
 				if err := late(tape, loss); err != nil {
 					return err // with the gradients in place
@@ -329,7 +329,7 @@ func TestCapturedStepsThatFail(t *testing.T) {
 	}
 	require.Equal(t, eager.state(), c.state())
 
-	s, err := optimizerStateOf(c.opt)
+	s, err := coreOf(c.opt)
 	require.NoError(t, err)
 	graph := c.shapes[2].graph
 	s.params[0].SetRequiresGrad(false)
@@ -353,7 +353,7 @@ func TestCapturedStepsThatFail(t *testing.T) {
 func TestRatesOfReplays(t *testing.T) {
 	b := open(t, 64<<20)
 	c := plan{seed: 3, inputs: 4, classes: 3, optimizer: 1}.start(b)
-	group := c.opt.(grouped).Groups()[0]
+	group := c.opt.Core().Groups()[0]
 	graph, err := b.rt.Capture(b.ctx, func(context.Context) error { return errors.Join(group.SetLR(3), group.SetMomentum(0.25)) })
 	require.NoError(t, err)
 	momentum, _ := group.Momentum()
@@ -375,7 +375,7 @@ func TestReplaysRefuseAnotherMomentum(t *testing.T) {
 	for _, from := range []float64{0, 0.9} {
 		c := plan{seed: 3, inputs: 4, classes: 3}.start(b)
 		require.NoError(t, c.opt.Close())
-		sgd := c.in.SGD(ParametersOf(c.model), SGDConfig{Momentum: from})
+		sgd := Own(c.in, NewSGD(ParametersOf(c.model), SGDConfig{Momentum: from}))
 		c.opt = sgd
 		require.NoError(t, errors.Join(c.in.Err(), sgd.Prepare(b.ctx)))
 		xs, ys := make([]float32, 8), make([]int32, 2)

@@ -88,7 +88,7 @@ func (c Checkpoint) write(ctx context.Context, path string, whole map[*tensor.Te
 		}
 	}
 	if c.Optimizer != nil {
-		s, err := optimizerStateOf(c.Optimizer)
+		s, err := coreOf(c.Optimizer)
 		if err != nil {
 			return err
 		}
@@ -194,11 +194,11 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 			return err
 		}
 	}
-	var o *optimizerState
+	var o *Base
 	var r optimizerRecord
 	if c.Optimizer != nil {
 		var err error
-		if o, err = optimizerStateOf(c.Optimizer); err != nil {
+		if o, err = coreOf(c.Optimizer); err != nil {
 			return err
 		}
 		if err := get(optimizerKey, &r); err != nil {

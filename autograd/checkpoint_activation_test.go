@@ -37,7 +37,7 @@ func TestActivationCheckpointOfLayers(t *testing.T) {
 		train := func(wrap func(Layer) Layer) (all [][]float64, names []string, peak int64) {
 			in := Init(b.ctx, b.rt, Seed(3), Dtype(tensor.Float64))
 			model := c.layers(in, wrap)
-			opt := in.SGD(model.Parameters(), SGDConfig{LR: new(0.01)})
+			opt := Own(in, NewSGD(model.Parameters(), SGDConfig{LR: new(0.01)}))
 			data := make([]float64, elements(c.shape))
 			for i := range data {
 				data[i] = float64(i*29%31)/31 - 0.4

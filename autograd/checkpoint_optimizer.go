@@ -8,17 +8,6 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// optimizerStateOf is the state of an optimiser of this package.
-func optimizerStateOf(o Optimizer) (*optimizerState, error) {
-	s, ok := o.(interface{ all() *optimizerState })
-	if !ok || isNil(o) {
-		return nil, fmt.Errorf("%w: the state of a %T is not known", ErrInvalid, o)
-	}
-	return s.all(), nil
-}
-
-func (s *optimizerState) all() *optimizerState { return s }
-
 // groupRecord and optimizerRecord are what a checkpoint says of an optimiser.
 type groupRecord struct {
 	Parameters   int
@@ -32,7 +21,7 @@ type optimizerRecord struct {
 	Tensors []int // of each parameter's state that the file has
 }
 
-func (s *optimizerState) record() optimizerRecord {
+func (s *Base) record() optimizerRecord {
 	r := optimizerRecord{Kind: s.kind, Steps: s.steps}
 	for _, g := range s.groups {
 		r.Groups = append(r.Groups, groupRecord{len(g.params), g.lr, g.momentum})
@@ -48,12 +37,12 @@ func (s *optimizerState) record() optimizerRecord {
 }
 
 // slotName is the name of a tensor in a checkpoint.
-func (s *optimizerState) slotName(i, k int) string {
-	slots, _ := s.slots(s.of[i])
-	return fmt.Sprintf("optimizer.%d.%s", i, slots[k].name)
+func (s *Base) slotName(i, k int) string {
+	slots, _ := s.slots(i)
+	return fmt.Sprintf("optimizer.%d.%s", i, slots[k].Name)
 }
 
-func (s *optimizerState) named() (all []safetensors.Named) {
+func (s *Base) named() (all []safetensors.Named) {
 	for i, n := range s.record().Tensors {
 		for k := range n {
 			all = append(all, safetensors.Named{Name: s.slotName(i, k), Tensor: s.state[i][k]})
@@ -63,7 +52,7 @@ func (s *optimizerState) named() (all []safetensors.Named) {
 }
 
 // check compares the optimiser with a record and the tensors of its file.
-func (s *optimizerState) check(r optimizerRecord, f *safetensors.File) error {
+func (s *Base) check(r optimizerRecord, f *safetensors.File) error {
 	if r.Kind != s.kind || len(r.Groups) != len(s.groups) || len(r.Steps) != len(s.params) || len(r.Tensors) != len(s.params) {
 		return fmt.Errorf("%w: the checkpoint's optimiser is %s of %d groups with %d parameters, and this one %s of %d groups with %d",
 			ErrState, r.Kind, len(r.Groups), len(r.Steps), s.kind, len(s.groups), len(s.params))
@@ -82,7 +71,7 @@ func (s *optimizerState) check(r optimizerRecord, f *safetensors.File) error {
 	}
 	known := 0
 	for i, n := range r.Tensors {
-		if slots, _ := s.slots(s.of[i]); n < 0 || n > len(slots) || r.Steps[i] < 0 {
+		if slots, _ := s.slots(i); n < 0 || n > len(slots) || r.Steps[i] < 0 {
 			return fmt.Errorf("%w: parameter %q has %d tensors of state after %d steps", ErrState, s.params[i].Name, n, r.Steps[i])
 		}
 		for k := range n {
@@ -100,10 +89,10 @@ func (s *optimizerState) check(r optimizerRecord, f *safetensors.File) error {
 }
 
 // restore makes the state what a checked record says, and returns its tensors, to be read.
-func (s *optimizerState) restore(ctx context.Context, r optimizerRecord) (all []NamedTensor, err error) {
+func (s *Base) restore(ctx context.Context, r optimizerRecord) (all []NamedTensor, err error) {
 	ctx = tensor.Detached(ctx)
 	for i, n := range r.Tensors {
-		slots, _ := s.slots(s.of[i])
+		slots, _ := s.slots(i)
 		for len(s.state[i]) > n {
 			last := len(s.state[i]) - 1
 			err := s.state[i][last].ReleaseContext(ctx)

@@ -38,10 +38,14 @@ type training struct {
 
 // cycled are optimisers with a momentum, so that a schedule changes it.
 var cycled = map[string]func(in *Initializer, ps Parameters) Optimizer{
-	"SGD":     func(in *Initializer, ps Parameters) Optimizer { return in.SGD(ps, SGDConfig{}) },
-	"Adam":    func(in *Initializer, ps Parameters) Optimizer { return in.Adam(ps, AdamConfig{AMSGrad: true}) },
-	"AdamW":   func(in *Initializer, ps Parameters) Optimizer { return in.AdamW(ps, AdamConfig{WeightDecay: new(0.1)}) },
-	"RMSprop": func(in *Initializer, ps Parameters) Optimizer { return in.RMSprop(ps, RMSpropConfig{Centered: true}) },
+	"SGD":  func(in *Initializer, ps Parameters) Optimizer { return Own(in, NewSGD(ps, SGDConfig{})) },
+	"Adam": func(in *Initializer, ps Parameters) Optimizer { return Own(in, NewAdam(ps, AdamConfig{AMSGrad: true})) },
+	"AdamW": func(in *Initializer, ps Parameters) Optimizer {
+		return Own(in, NewAdamW(ps, AdamConfig{WeightDecay: new(0.1)}))
+	},
+	"RMSprop": func(in *Initializer, ps Parameters) Optimizer {
+		return Own(in, NewRMSprop(ps, RMSpropConfig{Centered: true}))
+	},
 }
 
 func newTraining(b *bench, seed uint64, optimizer string, steps int, options ...InitOption) *training {
@@ -161,8 +165,8 @@ func TestCheckpointsThatAreWrong(t *testing.T) {
 	assert.Equal(t, -1, half.Step, "what comes before the field that does not fit")
 	require.ErrorIs(t, Checkpoint{State: half}.Load(b.ctx, path), ErrInvalid)
 	require.ErrorIs(t, Checkpoint{State: (*int)(nil)}.Load(b.ctx, path), ErrInvalid)
-	require.ErrorIs(t, Checkpoint{Optimizer: noOptimizer{}}.Load(b.ctx, path), ErrInvalid)
-	require.ErrorIs(t, Checkpoint{Optimizer: noOptimizer{}}.Save(b.ctx, path), ErrInvalid)
+	require.ErrorIs(t, Checkpoint{Optimizer: (*SGD)(nil)}.Load(b.ctx, path), ErrInvalid)
+	require.ErrorIs(t, Checkpoint{Optimizer: (*SGD)(nil)}.Save(b.ctx, path), ErrInvalid)
 	require.Error(t, Checkpoint{State: func() {}}.Save(b.ctx, path))
 	short, err := NewScheduler(other.opt, StepLR{Size: 1})
 	require.NoError(t, err)
@@ -199,15 +203,13 @@ func TestCheckpointOfLargeState(t *testing.T) {
 	assert.Equal(t, len(state), len(loaded))
 }
 
-type noOptimizer struct{ Optimizer }
-
 // TestCheckpointOfWhatIsNotFilled: state that Prepare made, but no step has written, is as new.
 func TestCheckpointOfWhatIsNotFilled(t *testing.T) {
 	b := open(t, 64<<20)
 	path := filepath.Join(t.TempDir(), "c")
 	p := b.number(1)
 	make := func() *SGD {
-		o, err := NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5), Momentum: 0.5, Dampening: 0.5})
+		o, err := withErr(NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5), Momentum: 0.5, Dampening: 0.5}))
 		require.NoError(t, err)
 		require.NoError(t, o.Prepare(b.ctx))
 		return o

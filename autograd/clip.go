@@ -25,7 +25,7 @@ func (ps Parameters) ClipGradNorm(ctx context.Context, most float64, norm ...flo
 	}
 	var total *tensor.Tensor
 	if parts.of != nil {
-		total, err = parts.of.clipNorm(ctx, most, p, parts.grads, grads)
+		total, err = parts.of.ClipNorm(ctx, most, p, parts.grads, grads)
 	} else {
 		total, err = rt.ClipNorm(ctx, most, p, grads...)
 	}
@@ -52,7 +52,7 @@ func (ps Parameters) ClipGradValue(ctx context.Context, most float64) error {
 
 // gradientParts are gradients of which this rank has a part.
 type gradientParts struct {
-	of    *Parallel // nil: there are none
+	of    Shards // nil: there are none
 	grads []*tensor.Tensor
 }
 
@@ -65,11 +65,11 @@ func (ps Parameters) gradients(op string) (rt *tensor.Runtime, grads []*tensor.T
 		if rt == nil {
 			rt = p.value.Runtime()
 		}
-		if r := replicaOf(p.Parameter); r != nil && r.part.grad != nil {
-			if parts.of != nil && parts.of != r.of {
+		if sh, ok := Attached[Sharded](p.Parameter); ok && sh.PartGrad() != nil {
+			if parts.of != nil && parts.of != sh.Shards() {
 				return nil, nil, parts, fmt.Errorf("autograd: %s: %w: parameter %q is sharded by another Parallel than the ones before: clip them apart", op, ErrInvalid, p.Name)
 			}
-			parts.of, parts.grads = r.of, append(parts.grads, r.part.grad)
+			parts.of, parts.grads = sh.Shards(), append(parts.grads, sh.PartGrad())
 		}
 		if p.grad != nil {
 			grads = append(grads, p.grad)

@@ -46,7 +46,7 @@ func TestEveryFreeHasAContext(t *testing.T) {
 	seen.reset()
 	b := openObserved(t, 64<<20, seen)
 	model := b.mlp(tensor.Float32, 8, 16, 4)
-	opt, err := NewAdam(model.Parameters(), AdamConfig{})
+	opt, err := withErr(NewAdam(model.Parameters(), AdamConfig{}))
 	require.NoError(t, err)
 	require.NoError(t, opt.Prepare(b.ctx))
 	seen.reset()

@@ -39,9 +39,17 @@ func defaults(pairs ...any) string {
 
 func adamDefaults(o *Adam, b *bench) string {
 	require.NoError(b.t, o.AddGroup(Parameters{{"q", b.parameter(2)}}, AdamConfig{}))
-	require.Equal(b.t, o.next(0), o.next(1), "another group")
-	s := o.next(1)
-	return defaults("lr", s.LR, "beta1", s.Beta1, "beta2", s.Beta2, "eps", s.Eps, "weight_decay", s.WeightDecay, "amsgrad", o.amsgrad[1], "maximize", s.Maximize)
+	s := ruleOf(b, o, 1, adamRule)
+	require.Equal(b.t, ruleOf(b, o, 0, adamRule), s, "another group")
+	return defaults("lr", s.LR, "beta1", s.Beta1, "beta2", s.Beta2, "eps", s.Eps, "weight_decay", s.WeightDecay, "amsgrad", len(o.groups[1].slots) == 3, "maximize", s.Maximize)
+}
+
+// ruleOf returns the rule of the next step of a parameter.
+func ruleOf[R tensor.Rule](b *bench, o Optimizer, i int, rule func(*Update) (R, [3]*tensor.Tensor)) R {
+	u, err := o.Core().updateOf(b.ctx, i)
+	require.NoError(b.t, err)
+	r, _ := rule(&u)
+	return r
 }
 
 func scheduleDefault(s Schedule, reaches float64) (first float64, steps int) {
@@ -81,24 +89,24 @@ func reducedBy(b *bench, f func(t *Tape) *Variable, mean float64) string {
 
 var allDefaults = []defaultsOf{
 	{"AdamConfig", "lr=0.001, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0, amsgrad=False, maximize=False", func(b *bench, in *Initializer) string {
-		return adamDefaults(in.Adam(Parameters{{"p", b.parameter(1)}}, AdamConfig{}), b)
+		return adamDefaults(Own(in, NewAdam(Parameters{{"p", b.parameter(1)}}, AdamConfig{})), b)
 	}},
 	{"AdamConfig", "lr=0.001, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.01, amsgrad=False, maximize=False", func(b *bench, in *Initializer) string {
-		return adamDefaults(in.AdamW(Parameters{{"p", b.parameter(1)}}, AdamConfig{}), b)
+		return adamDefaults(Own(in, NewAdamW(Parameters{{"p", b.parameter(1)}}, AdamConfig{})), b)
 	}},
 	{"SGDConfig", "lr=0.001, momentum=0, dampening=0, weight_decay=0, nesterov=False, maximize=False", func(b *bench, in *Initializer) string {
-		s := in.SGD(Parameters{{"p", b.parameter(1)}}, SGDConfig{}).next(0)
+		s := ruleOf(b, Own(in, NewSGD(Parameters{{"p", b.parameter(1)}}, SGDConfig{})), 0, sgdRule)
 		return defaults("lr", s.LR, "momentum", s.Momentum, "dampening", s.Dampening, "weight_decay", s.WeightDecay, "nesterov", s.Nesterov, "maximize", s.Maximize)
 	}},
 	{"RMSpropConfig", "lr=0.01, alpha=0.99, eps=1e-08, weight_decay=0, momentum=0, centered=False, maximize=False", func(b *bench, in *Initializer) string {
-		o := in.RMSprop(Parameters{{"p", b.parameter(1)}}, RMSpropConfig{})
-		s := o.next(0)
-		return defaults("lr", s.LR, "alpha", s.Alpha, "eps", s.Eps, "weight_decay", s.WeightDecay, "momentum", s.Momentum, "centered", o.centered[0], "maximize", s.Maximize)
+		o := Own(in, NewRMSprop(Parameters{{"p", b.parameter(1)}}, RMSpropConfig{}))
+		s := ruleOf(b, o, 0, rmspropRule)
+		return defaults("lr", s.LR, "alpha", s.Alpha, "eps", s.Eps, "weight_decay", s.WeightDecay, "momentum", s.Momentum, "centered", len(o.groups[0].slots) == 3, "maximize", s.Maximize)
 	}},
 	{"AdagradConfig", "lr=0.01, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, maximize=False", func(b *bench, in *Initializer) string {
-		o := in.Adagrad(Parameters{{"p", b.parameter(1)}}, AdagradConfig{})
-		s := o.next(0)
-		return defaults("lr", s.LR, "lr_decay", s.LRDecay, "weight_decay", s.WeightDecay, "initial_accumulator_value", o.sums[0][0].fill, "eps", s.Eps, "maximize", s.Maximize)
+		o := Own(in, NewAdagrad(Parameters{{"p", b.parameter(1)}}, AdagradConfig{}))
+		s := ruleOf(b, o, 0, adagradRule)
+		return defaults("lr", s.LR, "lr_decay", s.LRDecay, "weight_decay", s.WeightDecay, "initial_accumulator_value", o.groups[0].slots[0].Fill, "eps", s.Eps, "maximize", s.Maximize)
 	}},
 	{"StepLR", "gamma=0.1", func(*bench, *Initializer) string { return defaults("gamma", StepLR{Size: 1}.LR(1, 1)) }},
 	{"MultiStepLR", "gamma=0.1", func(*bench, *Initializer) string {
@@ -296,7 +304,7 @@ func TestZeroIsNotTheDefault(t *testing.T) {
 	b := open(t, 64<<20)
 	in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
 	defer func() { require.NoError(t, in.Close()) }()
-	require.Zero(t, in.AdamW(Parameters{{"p", b.parameter(1)}}, AdamConfig{WeightDecay: new(0.0)}).next(0).WeightDecay)
+	require.Zero(t, ruleOf(b, Own(in, NewAdamW(Parameters{{"p", b.parameter(1)}}, AdamConfig{WeightDecay: new(0.0)})), 0, adamRule).WeightDecay)
 	require.Equal(t, []float64{0, 2}, b.forward(ELU{Alpha: new(0.0)}, true, []float64{-1, 2}))
 	require.Equal(t, []float64{0, 2}, b.forward(LeakyReLU{Slope: new(0.0)}, true, []float64{-1, 2}))
 	require.Equal(t, 1.0, b.forward(Softplus{Threshold: new(0.0)}, true, []float64{1})[0])

@@ -3,7 +3,7 @@
 //
 //	in := autograd.Init(ctx, env, autograd.Seed(1))
 //	model := autograd.Sequential{in.Linear(784, 512), autograd.ReLU{}, in.Linear(512, 10)}
-//	adam := in.Adam(model.Parameters(), autograd.AdamConfig{LR: new(1e-3)})
+//	adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: new(1e-3)}))
 //	for _, tape := range in.Steps(1000) {
 //		x, y := next()
 //		tape.Minimize(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y), adam)
@@ -43,7 +43,7 @@
 //	off, err := tensor.NewOffloader(env, tensor.OffloadConfig{MaxBytes: 4 << 30})
 //	model := autograd.Sequential{autograd.Offloaded(first, off), autograd.Offloaded(second, off), last}
 //
-// An optimiser's state can live there between the steps, too: err = adam.OffloadState(ctx, off, 0).
+// An optimiser's state can live there between the steps, too: err = autograd.OffloadState(ctx, adam, off, 0).
 // And gradients need not be there all at once: [Tape.MinimizeInBackward] updates parameters, and
 // frees their gradients, while the backward pass goes on.
 //

@@ -19,7 +19,7 @@ func ExampleComputeDtype() {
 	y := in.Labels([]int{0, 1, 1, 0}, 2)
 	first, last := in.Linear(2, 16), in.Linear(16, 2)
 	model := autograd.Sequential{first, autograd.ReLU{}, last}
-	adam := in.Adam(model.Parameters(), autograd.AdamConfig{LR: new(0.05)})
+	adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: new(0.05)}))
 	for step, tape := range in.Steps(100) {
 		logits := model.Forward(tape, tape.Input(x))
 		loss := tape.CrossEntropy(logits, y)

@@ -18,7 +18,7 @@ func Example_capture() {
 	x := in.Tensor([]float64{0, 0, 0, 1, 1, 0, 1, 1}, 4, 2) // XOR
 	y := in.Labels([]int{0, 1, 1, 0}, 2)
 	model := autograd.Sequential{in.Linear(2, 16), autograd.ReLU{}, in.Linear(16, 2)}
-	adam := in.Adam(model.Parameters(), autograd.AdamConfig{LR: new(0.05)})
+	adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: new(0.05)}))
 	check(adam.Prepare(ctx))
 	var loss *tensor.Tensor
 	graph, err := env.Capture(ctx, func(ctx context.Context) (err error) {

@@ -21,7 +21,7 @@ func ExampleOffloaded() {
 		return autograd.Sequential{in.Linear(64, 256), autograd.ReLU{}, in.Linear(256, 64)}
 	}
 	model := autograd.Sequential{autograd.Offloaded(block(), off), autograd.Offloaded(block(), off), block()}
-	sgd := in.SGD(model.Parameters(), autograd.SGDConfig{LR: new(0.1)})
+	sgd := autograd.Own(in, autograd.NewSGD(model.Parameters(), autograd.SGDConfig{LR: new(0.1)}))
 	x := in.Tensor(make([]float64, 1000*64), 1000, 64)
 	for _, tape := range in.Steps(3) {
 		y := model.Forward(tape, tape.Input(x))

@@ -19,7 +19,7 @@ func Example() {
 	x := in.Tensor([]float64{0, 0, 0, 1, 1, 0, 1, 1}, 4, 2)
 	y := in.Labels([]int{0, 1, 1, 0}, 2)
 	model := autograd.Sequential{in.Linear(2, 16), autograd.ReLU{}, in.Linear(16, 2)}
-	adam := in.Adam(model.Parameters(), autograd.AdamConfig{LR: new(0.05)})
+	adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: new(0.05)}))
 	for _, tape := range in.Steps(100) {
 		tape.Minimize(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y), adam)
 	}
@@ -43,7 +43,7 @@ func ExampleTape_Backward() {
 	check(err)
 	in := autograd.Init(ctx, env, autograd.Dtype(tensor.Float64))
 	w := in.Parameter([]float64{1, 2})
-	sgd := in.SGD(autograd.Parameters{{Name: "w", Parameter: w}}, autograd.SGDConfig{LR: new(0.25)})
+	sgd := autograd.Own(in, autograd.NewSGD(autograd.Parameters{{Name: "w", Parameter: w}}, autograd.SGDConfig{LR: new(0.25)}))
 	check(in.Err())
 
 	tape := autograd.NewTape(ctx, env)

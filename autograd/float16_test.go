@@ -19,7 +19,7 @@ func TestFloat16TrainsAsFloat32(t *testing.T) {
 	run := func(dtype tensor.Dtype) (losses []float64) {
 		in := Init(b.ctx, b.rt, Seed(5), ComputeDtype(dtype))
 		model := Sequential{in.Linear(20, 32), ReLU{}, in.LayerNorm(32), in.Linear(32, 5)}
-		opt := in.AdamW(ParametersOf(model), AdamConfig{LR: new(1e-2), WeightDecay: new(0.01)})
+		opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{LR: new(1e-2), WeightDecay: new(0.01)}))
 		random := rand.New(rand.NewPCG(6, 7))
 		for _, tape := range in.Steps(steps) {
 			x, labels := noisyPoints(b, random, 64, 20, 5)
@@ -60,7 +60,7 @@ func TestFloat16TrainsMNIST(t *testing.T) {
 		in := Init(b.ctx, b.rt, Seed(5), ComputeDtype(dtype))
 		model := b.mlp(tensor.Float32, 784, 512, 512, 10)
 		counterFill[float32](b, model.Parameters())
-		opt := in.SGD(model.Parameters(), SGDConfig{LR: new(0.05), Momentum: 0.9})
+		opt := Own(in, NewSGD(model.Parameters(), SGDConfig{LR: new(0.05), Momentum: 0.9}))
 		for step, tape := range in.Steps(steps) {
 			at := step * batch
 			x, err := tensor.FromSlice(b.ctx, b.rt, scaled[float32](pixels[at*784:(at+batch)*784]), batch, 784)

@@ -13,7 +13,7 @@ func TestFormat(t *testing.T) {
 	in := Init(b.ctx, b.rt)
 	l := in.Linear(2, 3)
 	ps := l.Parameters()
-	scheduler, err := NewScheduler(in.Adam(ps, AdamConfig{}), LambdaLR(func(int) float64 { return 1 }))
+	scheduler, err := NewScheduler(Own(in, NewAdam(ps, AdamConfig{})), LambdaLR(func(int) float64 { return 1 }))
 	require.NoError(t, err)
 	tape := NewTape(b.ctx, b.rt)
 	x := tape.Param(l.Weight)
@@ -31,7 +31,7 @@ func TestFormat(t *testing.T) {
 		{l.Weight, "float32 (3, 2) on " + device},
 		{ps, "[weight: float32 (3, 2) on " + device + " bias: float32 (3) on " + device + "]"},
 		{tape, "tape of 1 variables"},
-		{in.SGD(ps, SGDConfig{}), "SGD of 2 parameters, learning rate 0.001"},
+		{Own(in, NewSGD(ps, SGDConfig{})), "SGD of 2 parameters, learning rate 0.001"},
 		{scheduler, "autograd.LambdaLR at step 0 of Adam of 2 parameters, learning rate 0.001"},
 		{dp, "rank 0 of 1 on " + r.rt.Device().Name() + ": 2 parameters"},
 		{(*Variable)(nil), "no tensor"}, {(*Parameter)(nil), "no tensor"}, {Named{}, ": no tensor"}, {(*Tape)(nil), "no tape"},

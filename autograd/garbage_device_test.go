@@ -95,7 +95,7 @@ func BenchmarkAboveTheDevice(b *testing.B) {
 				bn := openIdle(b)
 				in := Init(bn.ctx, bn.rt, Seed(1))
 				model := m.model(in)
-				opt := in.AdamW(ParametersOf(model), AdamConfig{LR: new(1e-3)})
+				opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{LR: new(1e-3)}))
 				require.NoError(b, in.Err())
 				defer func() { require.NoError(b, in.Close()) }()
 				benchmarkSteps(b, bn, model, opt, m.input, m.tokens, how)

@@ -79,7 +79,7 @@ func (b *bench) garbageWith(m garbageModel, reset bool, most float64, begin func
 	t := b.t
 	in := Init(b.ctx, b.rt, Seed(1))
 	model := m.model(in)
-	opt := in.AdamW(ParametersOf(model), AdamConfig{})
+	opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{}))
 	require.NoError(t, in.Err())
 	x, rows := upload(b, make([]float32, elements(m.input)), m.input...), m.input[0]
 	if m.tokens > 0 {

@@ -1,8 +1,10 @@
 package autograd
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -12,6 +14,8 @@ import (
 type Group struct {
 	params Parameters
 	rt     *tensor.Runtime
+	slots  []Slot
+	own    any
 	lr     float64
 
 	// What schedules cycle beside the learning rate: the momentum of SGD and RMSprop, Adam's beta1.
@@ -19,6 +23,20 @@ type Group struct {
 	cycled   bool    // there is such a number
 	greatest float64 // that it may be
 }
+
+// Options are a group's.
+type Options struct {
+	LR float64
+	// Momentum is the number that schedules cycle beside the learning rate: the momentum, or Adam's
+	// beta1; nil: there is none. MaxMomentum is the greatest that it may be; 0: any.
+	Momentum    *float64
+	MaxMomentum float64
+	State       []Slot
+	Own         any // whatever else the optimiser needs; see [Group.Own]
+}
+
+// Own returns [Options.Own].
+func (g *Group) Own() any { return g.own }
 
 // Parameters are the group's parameters.
 func (g *Group) Parameters() Parameters { return g.params }
@@ -31,11 +49,7 @@ func (g *Group) SetLR(lr float64) error {
 	if err := checkLR(lr); err != nil {
 		return err
 	}
-	if c := g.rt.Capturing(); c != nil {
-		return c.OnReplay(func() error { g.lr = lr; return nil })
-	}
-	g.lr = lr
-	return nil
+	return atReplays(g.rt, func() { g.lr = lr })
 }
 
 // Momentum is the group's momentum, or Adam's beta1, and whether its optimiser has one.
@@ -46,11 +60,7 @@ func (g *Group) SetMomentum(momentum float64) error {
 	if err := g.checkMomentum(momentum); err != nil {
 		return err
 	}
-	if c := g.rt.Capturing(); c != nil {
-		return c.OnReplay(func() error { g.momentum = momentum; return nil })
-	}
-	g.momentum = momentum
-	return nil
+	return atReplays(g.rt, func() { g.momentum = momentum })
 }
 
 func (g *Group) checkMomentum(momentum float64) error {
@@ -61,17 +71,32 @@ func (g *Group) checkMomentum(momentum float64) error {
 }
 
 // Groups are the groups of parameters, the first one first.
-func (s *optimizerState) Groups() []*Group { return s.groups }
+func (s *Base) Groups() []*Group { return s.groups }
 
-// addGroup takes parameters that no other group has, with a learning rate that is checked.
-func (s *optimizerState) addGroup(op string, params Parameters, g Group) error {
-	if err := within(op, "LR", g.lr, 0, math.MaxFloat64); err != nil {
+// AddGroup adds parameters that no other group has, with options of their own. After an error the
+// optimiser is as it was.
+func (s *Base) AddGroup(params Parameters, o Options) error {
+	return s.addGroup("AddGroup", params, o)
+}
+
+func (s *Base) addGroup(op string, params Parameters, o Options) error {
+	if err := s.usable(); err != nil {
 		return err
 	}
-	switch {
-	case s.slots == nil:
-		return fmt.Errorf("autograd: %s: %w: the optimiser was not made", op, ErrInvalid)
-	case len(params) == 0:
+	g := Group{slots: o.State, own: o.Own, lr: o.LR, momentum: valueOr(o.Momentum, 0), cycled: o.Momentum != nil, greatest: o.MaxMomentum}
+	if g.greatest == 0 {
+		g.greatest = math.MaxFloat64
+	}
+	if err := errors.Join(
+		within(op, "LR", g.lr, 0, math.MaxFloat64),
+		within(op, "MaxMomentum", o.MaxMomentum, 0, math.MaxFloat64),
+		within(op, "Momentum", g.momentum, 0, g.greatest)); err != nil {
+		return err
+	}
+	if err := o.checkSlots(); err != nil {
+		return fmt.Errorf("autograd: %s: %w: %w", op, ErrInvalid, err)
+	}
+	if len(params) == 0 {
 		return fmt.Errorf("autograd: %s: %w: no parameters", op, ErrInvalid)
 	}
 	known := make(map[*Parameter]string, len(params))
@@ -108,6 +133,21 @@ func (s *optimizerState) addGroup(op string, params Parameters, g Group) error {
 		s.number[p.Parameter] = len(s.params)
 		s.params, s.of = append(s.params, p), append(s.of, len(s.groups)-1)
 		s.steps, s.filled, s.state = append(s.steps, 0), append(s.filled, false), append(s.state, nil)
+	}
+	return nil
+}
+
+// checkSlots refuses slots that files could not tell apart, or whose place depends on the momentum.
+func (o Options) checkSlots() error {
+	for i, slot := range o.State {
+		switch {
+		case slot.Name == "":
+			return fmt.Errorf("slot %d of %d has no name", i+1, len(o.State))
+		case slices.ContainsFunc(o.State[:i], func(s Slot) bool { return s.Name == slot.Name }):
+			return fmt.Errorf("two slots are %q", slot.Name)
+		case slot.Momentum && (o.Momentum == nil || i != len(o.State)-1):
+			return fmt.Errorf("slot %q needs a momentum, and must be the last one", slot.Name)
+		}
 	}
 	return nil
 }

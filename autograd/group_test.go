@@ -25,12 +25,16 @@ func (b *bench) number(v float64) *Parameter { return &Parameter{value: upload(b
 
 // all makes one optimiser of each sort.
 var all = map[string]func(ps Parameters) (Optimizer, error){
-	"SGD":     func(ps Parameters) (Optimizer, error) { return NewSGD(ps, SGDConfig{LR: new(0.5), Momentum: 0.5}) },
-	"Adam":    func(ps Parameters) (Optimizer, error) { return NewAdam(ps, AdamConfig{LR: new(0.5), AMSGrad: true}) },
-	"AdamW":   func(ps Parameters) (Optimizer, error) { return NewAdamW(ps, AdamConfig{LR: new(0.5)}) },
-	"Adagrad": func(ps Parameters) (Optimizer, error) { return NewAdagrad(ps, AdagradConfig{LR: new(0.5)}) },
+	"SGD": func(ps Parameters) (Optimizer, error) {
+		return withErr(NewSGD(ps, SGDConfig{LR: new(0.5), Momentum: 0.5}))
+	},
+	"Adam": func(ps Parameters) (Optimizer, error) {
+		return withErr(NewAdam(ps, AdamConfig{LR: new(0.5), AMSGrad: true}))
+	},
+	"AdamW":   func(ps Parameters) (Optimizer, error) { return withErr(NewAdamW(ps, AdamConfig{LR: new(0.5)})) },
+	"Adagrad": func(ps Parameters) (Optimizer, error) { return withErr(NewAdagrad(ps, AdagradConfig{LR: new(0.5)})) },
 	"RMSprop": func(ps Parameters) (Optimizer, error) {
-		return NewRMSprop(ps, RMSpropConfig{LR: new(0.5), Centered: true, Momentum: 0.5})
+		return withErr(NewRMSprop(ps, RMSpropConfig{LR: new(0.5), Centered: true, Momentum: 0.5}))
 	},
 }
 
@@ -38,7 +42,7 @@ var all = map[string]func(ps Parameters) (Optimizer, error){
 func TestGroupsHaveOptionsOfTheirOwn(t *testing.T) {
 	b := open(t, 64<<20)
 	p, q := b.parameter(1), b.parameter(1)
-	opt, err := NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5)})
+	opt, err := withErr(NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5)}))
 	require.NoError(t, err)
 	require.NoError(t, opt.AddGroup(Parameters{{"q", q}}, SGDConfig{LR: new(0.25), WeightDecay: 2, Maximize: true}))
 	b.step(opt, p, 1)
@@ -80,17 +84,17 @@ func TestGroupsOfEverySort(t *testing.T) {
 	b := open(t, 64<<20)
 	for name, groups := range map[string]func(p, q Parameters) (Optimizer, error){
 		"Adam": func(p, q Parameters) (Optimizer, error) {
-			o, err := NewAdam(p, AdamConfig{})
+			o, err := withErr(NewAdam(p, AdamConfig{}))
 			require.NoError(t, err)
 			return o, o.AddGroup(q, AdamConfig{AMSGrad: true})
 		},
 		"RMSprop": func(p, q Parameters) (Optimizer, error) {
-			o, err := NewRMSprop(p, RMSpropConfig{Momentum: 0.5})
+			o, err := withErr(NewRMSprop(p, RMSpropConfig{Momentum: 0.5}))
 			require.NoError(t, err)
 			return o, o.AddGroup(q, RMSpropConfig{Centered: true})
 		},
 		"Adagrad": func(p, q Parameters) (Optimizer, error) {
-			o, err := NewAdagrad(p, AdagradConfig{})
+			o, err := withErr(NewAdagrad(p, AdagradConfig{}))
 			require.NoError(t, err)
 			return o, o.AddGroup(q, AdagradConfig{InitialAccumulatorValue: 8, LR: new(1.0)})
 		},
@@ -188,7 +192,7 @@ func TestDetach(t *testing.T) {
 func TestAccumulation(t *testing.T) {
 	b := open(t, 64<<20)
 	p := b.parameter(1)
-	opt, err := NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5)})
+	opt, err := withErr(NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5)}))
 	require.NoError(t, err)
 	for range 3 {
 		tape := NewTape(b.ctx, b.rt)

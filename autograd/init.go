@@ -16,7 +16,7 @@ import (
 //
 //	in := autograd.Init(ctx, env, autograd.Seed(1))
 //	model := autograd.Sequential{in.Linear(784, 512), autograd.ReLU{}, in.Linear(512, 10)}
-//	adam := in.Adam(model.Parameters(), autograd.AdamConfig{})
+//	adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 //	if err := in.Err(); err != nil {
 //
 // Its first error sticks: the call that fails and all later ones return values that do nothing and are never nil (tensors

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 
 	"github.com/cistern-ml/cistern/memcache"
@@ -164,40 +165,19 @@ func made(in *Initializer, call string, c memcache.Category, make func(context.C
 	return t
 }
 
-// Adam makes an optimiser as [NewAdam] does.
-func (in *Initializer) Adam(params Parameters, cfg AdamConfig) *Adam {
-	return optimizer(in, "Adam", new(Adam), func() (*Adam, error) { return NewAdam(params, cfg) })
-}
-
-// AdamW makes an optimiser as [NewAdamW] does.
-func (in *Initializer) AdamW(params Parameters, cfg AdamConfig) *Adam {
-	return optimizer(in, "AdamW", new(Adam), func() (*Adam, error) { return NewAdamW(params, cfg) })
-}
-
-// SGD makes an optimiser as [NewSGD] does.
-func (in *Initializer) SGD(params Parameters, cfg SGDConfig) *SGD {
-	return optimizer(in, "SGD", new(SGD), func() (*SGD, error) { return NewSGD(params, cfg) })
-}
-
-// RMSprop makes an optimiser as [NewRMSprop] does.
-func (in *Initializer) RMSprop(params Parameters, cfg RMSpropConfig) *RMSprop {
-	return optimizer(in, "RMSprop", new(RMSprop), func() (*RMSprop, error) { return NewRMSprop(params, cfg) })
-}
-
-// Adagrad makes an optimiser as [NewAdagrad] does.
-func (in *Initializer) Adagrad(params Parameters, cfg AdagradConfig) *Adagrad {
-	return optimizer(in, "Adagrad", new(Adagrad), func() (*Adagrad, error) { return NewAdagrad(params, cfg) })
-}
-
-// optimizer is what make makes, or none, which has no parameters.
-func optimizer[O Optimizer](in *Initializer, call string, none O, make func() (O, error)) O {
-	if !in.usable(call) {
-		return none
+// Own makes the initialiser close o, such as an optimiser, and returns it. The error that o has been made with sticks to the
+// initialiser. If the initialiser has an error, the caller closes o.
+//
+//	adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
+func Own[O io.Closer](in *Initializer, o O) O {
+	if isNil(o) {
+		in.fail("Own", fmt.Errorf("%w: the %T is nil", ErrInvalid, o))
 	}
-	o, err := make()
-	if err != nil {
-		in.Fail(err)
-		return none
+	if !in.usable("Own") {
+		return o
+	}
+	if e, ok := any(o).(interface{ Err() error }); ok && e.Err() != nil {
+		in.Fail(e.Err())
 	}
 	in.made = append(in.made, func(context.Context) error { return o.Close() })
 	return o

@@ -38,8 +38,8 @@ func TestInitRefuses(t *testing.T) {
 		"a negative dimension":   {b.rt, nil, func(in *Initializer) { in.Ones(2, -1) }, tensor.ErrShape, "autograd: Ones of (2, -1): "},
 		"too few numbers":        {b.rt, nil, func(in *Initializer) { in.Parameter([]float64{1}, 2) }, tensor.ErrShape, "autograd: 1 numbers: "},
 		"a label too great":      {b.rt, nil, func(in *Initializer) { in.Labels([]int{0, 3}, 3) }, tensor.ErrLabel, "autograd: 2 labels: "},
-		"no parameters":          {b.rt, nil, func(in *Initializer) { in.Adam(nil, AdamConfig{}) }, ErrInvalid, "autograd: NewAdam: "},
-		"a negative rate":        {b.rt, nil, func(in *Initializer) { in.SGD(Parameters{{"w", in.Ones(1)}}, SGDConfig{LR: new(-1.0)}) }, ErrInvalid, "autograd: NewSGD: invalid argument: LR is -1"},
+		"no parameters":          {b.rt, nil, func(in *Initializer) { Own(in, NewAdam(nil, AdamConfig{})) }, ErrInvalid, "autograd: NewAdam: "},
+		"a negative rate":        {b.rt, nil, func(in *Initializer) { Own(in, NewSGD(Parameters{{"w", in.Ones(1)}}, SGDConfig{LR: new(-1.0)})) }, ErrInvalid, "autograd: NewSGD: invalid argument: LR is -1"},
 	} {
 		in := Init(b.ctx, c.rt, c.options...)
 		if c.make != nil {
@@ -136,8 +136,10 @@ func TestAfterAnErrorNothingIsMade(t *testing.T) {
 		require.NoError(t, errors.Join(p.ZeroGrad(b.ctx), p.Release()))
 	}
 	assert.Equal(t, 2*3+3, model.Parameters().Elements(), "shapes stay, memory does not")
-	for _, opt := range []Optimizer{in.Adam(model.Parameters(), AdamConfig{}), in.AdamW(model.Parameters(), AdamConfig{}), in.SGD(model.Parameters(), SGDConfig{})} {
-		require.NoError(t, errors.Join(opt.Prepare(b.ctx), opt.Step(b.ctx), opt.ZeroGrad(b.ctx), opt.SetLR(1), opt.Close()))
+	for _, opt := range []Optimizer{Own(in, NewAdam(model.Parameters(), AdamConfig{})), Own(in, NewAdamW(model.Parameters(), AdamConfig{})), Own(in, NewSGD(model.Parameters(), SGDConfig{}))} {
+		require.ErrorIs(t, opt.Prepare(b.ctx), failed)
+		require.ErrorIs(t, opt.Step(b.ctx), failed)
+		require.NoError(t, errors.Join(opt.ZeroGrad(b.ctx), opt.SetLR(1), opt.Close()))
 		assert.InDelta(t, 1, opt.LR(), 0)
 	}
 	for range in.Steps(3) {
@@ -152,7 +154,7 @@ func TestAfterAnErrorNothingIsMade(t *testing.T) {
 	late.Forward(tape, tape.Input(upload(b, []float64{1, 2, 3}, 1, 3)))
 	require.ErrorIs(t, tape.Err(), failed)
 	require.ErrorContains(t, tape.Close(), "autograd: Param: invalid argument: the parameter was not made: autograd: Linear(7, 0): ")
-	_, err := NewAdam(late.Parameters(), AdamConfig{})
+	_, err := withErr(NewAdam(late.Parameters(), AdamConfig{}))
 	require.ErrorIs(t, err, failed)
 	require.ErrorContains(t, err, `parameter "weight": `)
 	require.Equal(t, failed, in.Close())
@@ -163,7 +165,7 @@ func TestWhatErrHasAcceptedStays(t *testing.T) {
 	b := open(t, 64<<20)
 	in := Init(b.ctx, b.rt)
 	model := Sequential{in.Linear(2, 2)}
-	adam := in.Adam(model.Parameters(), AdamConfig{})
+	adam := Own(in, NewAdam(model.Parameters(), AdamConfig{}))
 	require.NoError(t, adam.Prepare(b.ctx))
 	require.NoError(t, in.Err())
 	accepted := b.live()
@@ -296,7 +298,7 @@ func TestSteps(t *testing.T) {
 	in := Init(ctx, b.rt, Seed(1), Dtype(tensor.Float64))
 	x, y := in.Tensor([]float64{0, 0, 0, 1, 1, 0, 1, 1}, 4, 2), in.Labels([]int{0, 1, 1, 0}, 2)
 	model := Sequential{in.Linear(2, 16), ReLU{}, in.Linear(16, 2)}
-	adam := in.Adam(model.Parameters(), AdamConfig{LR: new(0.05)})
+	adam := Own(in, NewAdam(model.Parameters(), AdamConfig{LR: new(0.05)}))
 	var losses []float64
 	for i, tape := range in.Steps(60) {
 		require.Len(t, losses, i)
@@ -368,7 +370,7 @@ func TestMinimize(t *testing.T) {
 	b := open(t, 64<<20)
 	in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
 	p := in.Parameter([]float64{1, 2})
-	sgd := in.SGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5)})
+	sgd := Own(in, NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5)}))
 	require.NoError(t, in.Err())
 	tape := NewTape(b.ctx, b.rt)
 	loss := tape.Sum(tape.Square(tape.Param(p)))

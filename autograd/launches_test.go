@@ -21,7 +21,7 @@ func TestLaunchesOfATransformerStep(t *testing.T) {
 	model := newRunGPT(in, func(name string) []int {
 		return map[string][]int{"tok.weight": {tokens, width}, "pos.weight": {steps, width}}[name]
 	})
-	opt := in.AdamW(ParametersOf(model), AdamConfig{})
+	opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{}))
 	require.NoError(t, in.Err())
 	for range 2 {
 		clear(launches)

@@ -13,9 +13,8 @@ import (
 //
 // Other parameters that the loss is computed from, such as those of the critic in a generator's
 // step, have the gradients afterwards that they had before, or none. What two optimisers update
-// from one loss needs Backward, and Step and ZeroGrad of both. An optimiser that is not a type of
-// this package does not show its parameters: Backward's gradients stay on all that its ZeroGrad
-// does not clear. [Tape.MinimizeInBackward] does not hold all gradients at once.
+// from one loss needs Backward, and Step and ZeroGrad of both. An optimiser that embeds another one
+// may update parameters of both: Backward's gradients stay on all that its ZeroGrad does not clear. [Tape.MinimizeInBackward] does not hold all gradients at once.
 func (t *Tape) Minimize(loss *Variable, opt Optimizer) {
 	if isNil(opt) {
 		t.fail("Minimize", fmt.Errorf("%w: the optimiser is nil", ErrInvalid))
@@ -49,12 +48,12 @@ type asideGradient struct {
 // does not update. Those of a Parallel whose other parameters are on the tape are among them,
 // because the other ranks may have gradients of them.
 func (t *Tape) setAside(opt Optimizer) (all []asideGradient) {
-	s, ok := stepperOf(opt)
-	if !ok || t.Err() != nil {
+	s, err := coreOf(opt)
+	if err != nil || s.self != opt || t.Err() != nil { // one that embeds another may update more parameters
 		return nil
 	}
 	stepped := func(yes bool) {
-		for _, p := range s.all().params {
+		for _, p := range s.params {
 			p.stepped = yes
 		}
 	}
@@ -64,8 +63,9 @@ func (t *Tape) setAside(opt Optimizer) (all []asideGradient) {
 		}
 		a := asideGradient{of: p, grad: p.grad}
 		p.grad = nil
-		if r := replicaOf(p); r != nil {
-			a.part, r.part.grad = r.part.grad, nil
+		if sh, ok := Attached[Sharded](p); ok {
+			a.part = sh.PartGrad()
+			sh.SetPartGrad(nil)
 		}
 		p.stepped = true // until all are taken: it is taken once
 		all = append(all, a)
@@ -94,8 +94,8 @@ func (t *Tape) setAside(opt Optimizer) (all []asideGradient) {
 func (a asideGradient) putBack(t *Tape) error {
 	err := a.of.ZeroGrad(t.ctx)
 	a.of.grad = a.grad
-	if r := replicaOf(a.of); r != nil {
-		r.part.grad = a.part
+	if sh, ok := Attached[Sharded](a.of); ok {
+		sh.SetPartGrad(a.part)
 	}
 	return err
 }

@@ -26,8 +26,8 @@ func TestMinimizeOfOneOptimizer(t *testing.T) {
 	for name, minimize := range minimizers {
 		in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
 		generator, critic, both, fresh := in.Parameter([]float64{2}), in.Parameter([]float64{3}), in.Parameter([]float64{5}), in.Parameter([]float64{7})
-		gOpt := in.SGD(Parameters{{"g", generator}, {"b", both}}, SGDConfig{LR: new(1.0)})
-		cOpt := in.SGD(Parameters{{"c", critic}, {"b", both}, {"f", fresh}}, SGDConfig{LR: new(1.0)})
+		gOpt := Own(in, NewSGD(Parameters{{"g", generator}, {"b", both}}, SGDConfig{LR: new(1.0)}))
+		cOpt := Own(in, NewSGD(Parameters{{"c", critic}, {"b", both}, {"f", fresh}}, SGDConfig{LR: new(1.0)}))
 		require.NoError(t, in.Err())
 		tape := NewTape(b.ctx, b.rt)
 		_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Add(tape.Param(critic), tape.Param(both)), 10)))
@@ -81,7 +81,7 @@ func TestCapturedMinimizeOfOneOptimizer(t *testing.T) {
 	b := open(t, 64<<20)
 	in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
 	generator, critic, fresh := in.Parameter([]float64{0}), in.Parameter([]float64{3}), in.Parameter([]float64{7})
-	opt := in.SGD(Parameters{{"g", generator}}, SGDConfig{LR: new(1.0)})
+	opt := Own(in, NewSGD(Parameters{{"g", generator}}, SGDConfig{LR: new(1.0)}))
 	for _, tape := range in.Steps(1) {
 		_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(critic), 10)))
 		require.NoError(t, err)
@@ -120,7 +120,7 @@ func TestMinimizeOfAnUnknownOptimizer(t *testing.T) {
 	b := open(t, 64<<20)
 	in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
 	p, q := in.Parameter([]float64{1}), in.Parameter([]float64{1})
-	two := twoOptimizers{in.SGD(Parameters{{"p", p}}, SGDConfig{LR: new(1.0)}), in.SGD(Parameters{{"q", q}}, SGDConfig{LR: new(2.0)})}
+	two := twoOptimizers{Own(in, NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(1.0)})), Own(in, NewSGD(Parameters{{"q", q}}, SGDConfig{LR: new(2.0)}))}
 	for _, tape := range in.Steps(1) {
 		tape.Minimize(tape.Sum(tape.Add(tape.Param(p), tape.Param(q))), two)
 	}
@@ -136,8 +136,8 @@ type adversaries struct{ G, C, Once *Linear }
 // train takes steps of both: the second one's gradient comes from two backward passes, between
 // which the first one steps.
 func (m *adversaries) train(b *bench, in *Initializer, inputs [][]float64, noSync func(func() error) error) error {
-	gOpt := in.SGD(m.G.Parameters(), SGDConfig{LR: new(0.1), Momentum: 0.9})
-	cOpt := in.SGD(m.C.Parameters(), SGDConfig{LR: new(0.1), Momentum: 0.9})
+	gOpt := Own(in, NewSGD(m.G.Parameters(), SGDConfig{LR: new(0.1), Momentum: 0.9}))
+	cOpt := Own(in, NewSGD(m.C.Parameters(), SGDConfig{LR: new(0.1), Momentum: 0.9}))
 	loss := func(tape *Tape) *Variable {
 		var sum *Variable
 		for _, x := range inputs {
@@ -176,7 +176,7 @@ func (m *adversaries) train(b *bench, in *Initializer, inputs [][]float64, noSyn
 			return err
 		}
 		for _, p := range ParametersOf(m) {
-			assert.False(b.t, p.hasGrad(), p.Name)
+			assert.False(b.t, hasGrad(p.Parameter), p.Name)
 		}
 	}
 	return errors.Join(in.Err(), gOpt.Close(), cOpt.Close())

@@ -77,13 +77,13 @@ func idx(t *testing.T, name string, n int) []byte {
 }
 
 var optimizers = map[string]func(Parameters) (Optimizer, error){
-	"sgd_lr0_1": func(p Parameters) (Optimizer, error) { return NewSGD(p, SGDConfig{LR: new(0.1)}) },
+	"sgd_lr0_1": func(p Parameters) (Optimizer, error) { return withErr(NewSGD(p, SGDConfig{LR: new(0.1)})) },
 	"sgd_lr0_05_momentum0_9": func(p Parameters) (Optimizer, error) {
-		return NewSGD(p, SGDConfig{LR: new(0.05), Momentum: 0.9})
+		return withErr(NewSGD(p, SGDConfig{LR: new(0.05), Momentum: 0.9}))
 	},
-	"adam_lr1e_3": func(p Parameters) (Optimizer, error) { return NewAdam(p, AdamConfig{LR: new(1e-3)}) },
+	"adam_lr1e_3": func(p Parameters) (Optimizer, error) { return withErr(NewAdam(p, AdamConfig{LR: new(1e-3)})) },
 	"adamw_lr1e_3_wd0_01": func(p Parameters) (Optimizer, error) {
-		return NewAdamW(p, AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)})
+		return withErr(NewAdamW(p, AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)}))
 	},
 }
 

@@ -88,7 +88,7 @@ func TestProfileOfATraining(t *testing.T) {
 			b := openObserved(t, 64<<20, a)
 			in := Init(b.ctx, b.rt, Seed(1))
 			model := accountedModels(in, a)[name]
-			adam := in.Adam(model.model.Parameters(), AdamConfig{})
+			adam := Own(in, NewAdam(model.model.Parameters(), AdamConfig{}))
 			require.NoError(t, in.Err())
 			defer in.Close()
 			for _, p := range model.model.Parameters() {
@@ -199,7 +199,7 @@ func TestModules(t *testing.T) {
 		return sums
 	}
 	require.Equal(t, map[string]int64{"net": 10}, modules(memcache.CategoryParameter), "nobody has told them their names")
-	sgd := in.SGD(ParametersOf(m), SGDConfig{Momentum: 0.9})
+	sgd := Own(in, NewSGD(ParametersOf(m), SGDConfig{Momentum: 0.9}))
 	require.NoError(t, in.Err())
 	require.Equal(t, map[string]int64{"net": 3, "net.emb": 1, "net.blocks.0.0.1": 2, "net.blocks.1.0.1": 2, "net.norm": 2}, modules(memcache.CategoryParameter))
 	require.NoError(t, NameModules(m))
@@ -218,7 +218,7 @@ func TestModules(t *testing.T) {
 	}
 	require.Equal(t, map[string]int64{"emb": 1, "blocks.0.0.1": 2, "blocks.1.0.1": 2, "norm": 2}, modules(memcache.CategoryOptimizerState))
 
-	again := in.SGD(Parameters{{"other.name", m.Norm.Weight}}, SGDConfig{})
+	again := Own(in, NewSGD(Parameters{{"other.name", m.Norm.Weight}}, SGDConfig{}))
 	require.NoError(t, in.Err())
 	require.Equal(t, "other.name", again.params[0].name)
 	require.Equal(t, map[string]int64{"net.emb": 1, "net.blocks.0.0.1": 2, "net.blocks.1.0.1": 2, "net.norm": 4, "net.other": 1},

@@ -62,14 +62,17 @@ func TestOptimizersOfNil(t *testing.T) {
 		}
 		_, err := NewScheduler(opt, ConstantLR{})
 		require.ErrorIs(t, err, device.ErrInvalid)
+		require.ErrorIs(t, OffloadState(b.ctx, opt, nil, 0), device.ErrInvalid)
 		if opt != nil {
 			require.ErrorIs(t, Checkpoint{Optimizer: opt}.Save(b.ctx, filepath.Join(t.TempDir(), "c")), device.ErrInvalid)
 		}
 	}
 	in := Init(b.ctx, nil)
-	opt := in.Adam(nil, AdamConfig{})
+	opt := Own(in, NewAdam(nil, AdamConfig{}))
 	require.ErrorIs(t, opt.AddGroup(Parameters{{"p", p}}, AdamConfig{}), device.ErrInvalid)
-	require.NoError(t, errors.Join(opt.Step(b.ctx), opt.ZeroGrad(b.ctx), opt.Prepare(b.ctx), opt.Close()))
+	require.ErrorIs(t, opt.Step(b.ctx), device.ErrInvalid)
+	require.ErrorIs(t, opt.Prepare(b.ctx), device.ErrInvalid)
+	require.NoError(t, errors.Join(opt.ZeroGrad(b.ctx), opt.Close()))
 	var none context.Context
 	require.ErrorIs(t, opt.Step(none), device.ErrInvalid)
 	require.Error(t, in.Close())

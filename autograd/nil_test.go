@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -27,7 +28,7 @@ var exportedFunctions = map[string]any{
 	"KeyDim": KeyDim, "LayerOf": LayerOf, "Layers": Layers, "LoadModel": LoadModel, "LoadStateDict": LoadStateDict, "Momentum": Momentum, "NameModules": NameModules,
 	"NewAdagrad": NewAdagrad, "NewAdam": NewAdam, "NewAdamW": NewAdamW, "NewParallel": NewParallel, "NewParameter": NewParameter, "NewRMSprop": NewRMSprop, "NewSGD": NewSGD,
 	"NewScheduler": NewScheduler, "NewTape": NewTape, "NoAffine": NoAffine, "NoBias": NoBias, "NoGrad": NoGrad, "NewOp": NewOp[mul], "NoRunningStatistics": NoRunningStatistics,
-	"NormalizedShape": NormalizedShape, "NotStrict": NotStrict, "Offloaded": Offloaded, "OutputPadding": OutputPadding, "Padding": Padding, "PaddingIndex": PaddingIndex,
+	"NormalizedShape": NormalizedShape, "NotStrict": NotStrict, "Offloaded": Offloaded, "OffloadState": OffloadState, "Own": Own[io.Closer], "StepRule": StepRule[tensor.SGD], "OutputPadding": OutputPadding, "Padding": Padding, "PaddingIndex": PaddingIndex,
 	"ParametersOf": ParametersOf, "ReLUCell": ReLUCell, "SamePadding": SamePadding, "SaveModel": SaveModel, "Seed": Seed, "StateDict": StateDict, "Stride": Stride,
 	"Upload": Upload[float64], "ValueDim": ValueDim,
 }
@@ -42,7 +43,8 @@ var nilAllowed = map[string]string{
 	"Offloaded 1":            "Forward of the layer refuses: TestLayersOfNil",
 	"Offloaded 2":            "Forward of the layer refuses: TestLayersOfNil",
 	"CheckpointPlan.Layer 2": "Forward of the layer refuses: TestLayersOfNil",
-	"Initializer.Fail 1":     "there is no error",
+	"error":                  "there is no error",
+	"Stage":                  "the state comes back",
 	"Identity.Forward 1":     "x is returned as it is",
 	"Identity.Forward 2":     "x is returned as it is",
 	"Tape.Func 4":            "the operation has no gradient",
@@ -52,10 +54,7 @@ var nilAllowed = map[string]string{
 	"Parameter.Detach 1":     "there is no such attachment",
 	"Named.Detach 1":         "there is no such attachment",
 	"Parameters.Offload 2":   "the parameters come back",
-	"Adam.OffloadState 2":    "the state comes back",
-	"SGD.OffloadState 2":     "the state comes back",
-	"RMSprop.OffloadState 2": "the state comes back",
-	"Adagrad.OffloadState 2": "the state comes back",
+	"OffloadState 3":         "the state comes back",
 	"RNN.Run 3":              "states of zeros",
 	"GRU.Run 3":              "states of zeros",
 	"LSTM.Run 3":             "states of zeros",
@@ -87,7 +86,7 @@ var nilAllowed = map[string]string{
 var noNilReceiver = map[string]string{
 	"Adagrad": "the promoted methods of a nil optimiser fail before they are called; Minimize, NewScheduler and Checkpoint refuse one",
 	"Adam":    "as Adagrad", "RMSprop": "as Adagrad", "SGD": "as Adagrad",
-	"Call": "Func makes it", "CheckpointPlan": "its zero value is ready to use", "Group": "the optimiser makes it", "Initializer": "Init never returns nil",
+	"Base": "as Adagrad", "Call": "Func makes it", "CheckpointPlan": "its zero value is ready to use", "Group": "the optimiser makes it", "Initializer": "Init never returns nil",
 	"Parallel": "NewParallel returns an error with nil", "Scheduler": "NewScheduler returns an error with nil",
 }
 
@@ -114,6 +113,8 @@ func (c *nilCheck) valid(typ reflect.Type) reflect.Value {
 		v = c.rt
 	case reflect.TypeFor[*Tape]():
 		v = c.tape
+	case reflect.TypeFor[*Initializer]():
+		v = c.in
 	case reflect.TypeFor[*Variable]():
 		v = c.variable()
 	case reflect.TypeFor[[]*Variable]():
@@ -125,7 +126,20 @@ func (c *nilCheck) valid(typ reflect.Type) reflect.Value {
 	case reflect.TypeFor[*tensor.Tensor]():
 		v = c.in.Tensor([]float64{1, 2, 3, 4}, 2, 2)
 	case reflect.TypeFor[Optimizer]():
-		v = c.in.SGD(Parameters{{"p", c.in.Ones(2, 2)}}, SGDConfig{})
+		v = Own(c.in, NewSGD(Parameters{{"p", c.in.Ones(2, 2)}}, SGDConfig{}))
+	case reflect.TypeFor[io.Closer]():
+		v = Own(c.in, NewSGD(Parameters{{"p", c.in.Ones(2, 2)}}, SGDConfig{}))
+	case reflect.TypeFor[[]Update]():
+		s := Own(c.in, NewSGD(Parameters{{"p", c.in.Ones(2, 2)}}, SGDConfig{}))
+		u, err := s.updateOf(c.ctx, 0)
+		require.NoError(c.t, err)
+		v = []Update{u}
+	case reflect.TypeFor[func(context.Context, []Update) error]():
+		v = func(context.Context, []Update) error { return nil }
+	case reflect.TypeFor[func(*Update) (tensor.SGD, [3]*tensor.Tensor)]():
+		v = sgdRule
+	case reflect.TypeFor[Stage]():
+		v = hostStage{}
 	case reflect.TypeFor[Schedule]():
 		v = ConstantLR{}
 	case reflect.TypeFor[Layer](), reflect.TypeFor[Forwarder](), reflect.TypeFor[any]():
@@ -176,6 +190,9 @@ func (c *nilCheck) valid(typ reflect.Type) reflect.Value {
 
 // mayBeNil reports whether an argument of the type can be nil, or have elements that are.
 func mayBeNil(typ reflect.Type) bool {
+	if typ == reflect.TypeFor[*Initializer]() { // Init never returns nil
+		return false
+	}
 	switch typ.Kind() {
 	case reflect.Slice:
 		return typ == reflect.TypeFor[Parameters]() || mayBeNil(typ.Elem()) && typ.Elem().Kind() != reflect.Slice
@@ -199,17 +216,19 @@ func (c *nilCheck) receiver(name string, group *rankGroup) any {
 	ps := Parameters{{"p", in.Ones(2, 2)}}
 	switch name {
 	case "Adagrad":
-		return in.Adagrad(ps, AdagradConfig{})
+		return Own(in, NewAdagrad(ps, AdagradConfig{}))
 	case "Adam":
-		return in.Adam(ps, AdamConfig{})
+		return Own(in, NewAdam(ps, AdamConfig{}))
 	case "RMSprop":
-		return in.RMSprop(ps, RMSpropConfig{})
+		return Own(in, NewRMSprop(ps, RMSpropConfig{}))
 	case "SGD":
-		return in.SGD(ps, SGDConfig{})
+		return Own(in, NewSGD(ps, SGDConfig{}))
+	case "Base":
+		return Own(in, NewSGD(ps, SGDConfig{})).Core()
 	case "Group":
-		return in.SGD(ps, SGDConfig{}).Groups()[0]
+		return Own(in, NewSGD(ps, SGDConfig{})).Groups()[0]
 	case "Scheduler":
-		s, err := NewScheduler(in.SGD(ps, SGDConfig{}), ConstantLR{})
+		s, err := NewScheduler(Own(in, NewSGD(ps, SGDConfig{})), ConstantLR{})
 		require.NoError(c.t, err)
 		return s
 	case "Checkpoint":
@@ -313,6 +332,8 @@ func (c *nilCheck) run(f reflect.Value, receiver any, isNil func(i int) bool) (p
 		switch v := r.Interface().(type) {
 		case error:
 			errs = append(errs, v)
+		case Optimizer:
+			errs = append(errs, v.Core().Err())
 		case *Tape:
 			errs = append(errs, v.Err(), v.Close())
 		case *Initializer:
@@ -334,6 +355,9 @@ func (c *nilCheck) run(f reflect.Value, receiver any, isNil func(i int) bool) (p
 				errs = append(errs, other.Close())
 			}
 		}
+	}
+	if o, ok := receiver.(Optimizer); ok {
+		errs = append(errs, o.Core().Err())
 	}
 	return nil, append(errs, c.tape.Err(), c.in.Err())
 }

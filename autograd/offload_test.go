@@ -44,7 +44,7 @@ func (b *bench) train(steps, blocks int, wrap func(int, Layer) Layer) (got train
 	b.t.Helper()
 	in := Init(b.ctx, b.rt, Seed(3), Dtype(tensor.Float64))
 	model := deep(in, blocks, wrap)
-	opt := in.Adam(model.Parameters(), AdamConfig{})
+	opt := Own(in, NewAdam(model.Parameters(), AdamConfig{}))
 	data := make([]float64, 512*16)
 	for i := range data {
 		data[i] = float64(i*29%31)/31 - 0.4

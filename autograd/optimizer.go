@@ -5,32 +5,52 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
-	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Optimizer updates the parameters of one runtime in place from their gradients. Its state is device memory. It is not safe for
-// concurrent use.
+// Optimizer updates parameters of one runtime in place from their gradients. A type becomes one by
+// embedding [Base]. It is not safe for concurrent use.
 type Optimizer interface {
-	// Prepare allocates the state, so that the first step takes no more memory than the others. Otherwise Step allocates it for the
-	// parameters that have a gradient. It is idempotent.
+	// Prepare allocates the state of all parameters, so that the first step needs no more memory
+	// than later ones. It is idempotent.
 	Prepare(ctx context.Context) error
-	// Step updates every parameter that has a gradient, but for those that are frozen. If there is no memory for the state nothing
-	// is updated.
+	// Step updates every parameter that has a gradient and is not frozen. If there is no memory for
+	// the state, nothing is updated.
 	Step(ctx context.Context) error
-	// ZeroGrad frees the gradients (zero_grad(set_to_none=True)). The spans of the frees have their parent in ctx.
+	// ZeroGrad frees the gradients (zero_grad(set_to_none=True)). ctx is the parent of the spans of
+	// the frees.
 	ZeroGrad(ctx context.Context) error
-	// LR is the learning rate of the first group, and SetLR changes that of all groups for the steps to come; see [Group.SetLR].
+	// LR returns the learning rate of the first group, and SetLR changes that of all groups for the
+	// steps to come; see [Group.SetLR].
 	LR() float64
 	SetLR(lr float64) error
-	// Close frees the state. The parameters stay. It is idempotent. A Step after it starts anew, as the first one.
+	// Close frees the state. The parameters stay. It is idempotent. A later Step begins anew.
 	Close() error
+	// Core returns the optimiser's Base, with which schedules, checkpoints, sharding and offload work.
+	Core() *Base
 }
 
-// optimizerState is the state of an optimiser: for every parameter its number of steps and tensors of its shape.
-type optimizerState struct {
+// Base is what all optimisers have in common: groups of parameters, the state, and steps in pieces.
+// An optimiser embeds it, calls Init and AddGroup, and computes updates:
+//
+//	type Lion struct{ autograd.Base }
+//
+//	func NewLion(ps autograd.Parameters, lr float64) *Lion {
+//		o := new(Lion)
+//		o.Init(o, "Lion", o.update)
+//		o.Fail(o.AddGroup(ps, autograd.Options{LR: lr, State: []autograd.Slot{{Name: "exp_avg"}}}))
+//		return o
+//	}
+//
+// So it works with schedules, groups, checkpoints, a sharded [Parallel], offload, captures, and in
+// the backward pass.
+type Base struct {
+	err    error
+	self   Optimizer
+	kind   string // its name in PyTorch
+	update func(context.Context, []Update) error
+
 	rt     *tensor.Runtime
 	params Parameters         // of all groups
 	number map[*Parameter]int // of each of them
@@ -39,27 +59,65 @@ type optimizerState struct {
 	steps  []int
 	filled []bool // a step has written the parameter's state
 	state  [][]*tensor.Tensor
-	kind   string // its name in PyTorch
 
-	// slots are the tensors that a parameter of the g-th group may have, and how many of them, from the first one on, it has now. More
-	// may be wanted later.
-	slots func(g int) (all []slot, wanted int)
-
-	offload  stateOffload
-	pending  []int // of choose
-	updated  int   // parameters, by the steps of a backward pass; see MinimizeInBackward
-	backward inBackward
-	unused   float64 // the learning rate of an optimiser that could not be made
+	stage   Stage        // of the state; nil: it stays on the device
+	piece   int64        // bytes of state and of offloaded parameters in a piece
+	pending []int        // of choose
+	shared  []*Parameter // of endShards
+	updates []Update
+	rows    any     // *[]tensor.Update[R], of StepRule
+	live    bool    // the captured update computes its numbers anew in each replay
+	updated int     // parameters, by the steps of a backward pass; see MinimizeInBackward
+	pass    any     // of a step in the backward pass, for the next one
+	unused  float64 // the learning rate of an optimiser without groups
 }
 
-// slot is a tensor of a parameter's state, with PyTorch's name and its first value.
-type slot struct {
-	name string
-	fill float64
+// Init sets what the optimiser self, which embeds the Base, is called in errors and checkpoints, and
+// how it updates parameters. update gets the parameters of a step that have a gradient, or a piece
+// of them, and queues their updates on the parameters' runtime. Their tensors belong to the Base.
+// [StepRule] is an update with a rule of package tensor.
+func (s *Base) Init(self Optimizer, kind string, update func(ctx context.Context, us []Update) error) {
+	if isNil(self) || update == nil {
+		s.Fail(fmt.Errorf("autograd: %s: %w: the optimiser or its update is nil", kind, ErrInvalid))
+	}
+	s.self, s.kind, s.update = self, kind, update
 }
+
+// Fail makes err, if it is not nil, the error that Err, Prepare and Step return, unless there is one.
+func (s *Base) Fail(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+// Err returns the first error of making the optimiser, or nil.
+func (s *Base) Err() error { return s.err }
+
+// Core returns s.
+func (s *Base) Core() *Base { return s }
+
+// coreOf returns the Base of an optimiser that was made.
+func coreOf(opt Optimizer) (*Base, error) {
+	if isNil(opt) {
+		return nil, fmt.Errorf("%w: the optimiser is nil", ErrInvalid)
+	}
+	s := opt.Core()
+	return s, s.usable()
+}
+
+// usable is an error if the optimiser was not made.
+func (s *Base) usable() error {
+	if s.err == nil && s.update == nil {
+		return fmt.Errorf("autograd: %w: the optimiser was not made", ErrInvalid)
+	}
+	return s.err
+}
+
+// Parameters returns the parameters of all groups.
+func (s *Base) Parameters() Parameters { return s.params }
 
 // LR returns the learning rate of the first group.
-func (s *optimizerState) LR() float64 {
+func (s *Base) LR() float64 {
 	if len(s.groups) == 0 {
 		return s.unused
 	}
@@ -67,33 +125,34 @@ func (s *optimizerState) LR() float64 {
 }
 
 // SetLR sets the learning rate of all groups, which is at least 0.
-func (s *optimizerState) SetLR(lr float64) error {
+func (s *Base) SetLR(lr float64) error {
 	if err := checkLR(lr); err != nil {
 		return err
 	}
-	if s.rt != nil {
-		if c := s.rt.Capturing(); c != nil {
-			return c.OnReplay(func() error { s.setLR(lr); return nil })
+	return atReplays(s.rt, func() {
+		for _, g := range s.groups {
+			g.lr = lr
 		}
-	}
-	s.setLR(lr)
-	return nil
-}
-
-func (s *optimizerState) setLR(lr float64) {
-	for _, g := range s.groups {
-		g.lr = lr
-	}
-	s.unused = lr
+		s.unused = lr
+	})
 }
 
 func checkLR(lr float64) error { return within("SetLR", "the learning rate", lr, 0, math.MaxFloat64) }
 
+// atReplays calls set, or in a capture at each replay.
+func atReplays(rt *tensor.Runtime, set func()) error {
+	if c := rt.Capturing(); c != nil {
+		return c.OnReplay(func() error { set(); return nil })
+	}
+	set()
+	return nil
+}
+
 // ZeroGrad frees the gradients.
-func (s *optimizerState) ZeroGrad(ctx context.Context) error { return s.params.ZeroGrad(ctx) }
+func (s *Base) ZeroGrad(ctx context.Context) error { return s.params.ZeroGrad(ctx) }
 
 // Close frees the state.
-func (s *optimizerState) Close() error {
+func (s *Base) Close() error {
 	var errs []error
 	for i, ts := range s.state {
 		for _, t := range ts {
@@ -104,152 +163,9 @@ func (s *optimizerState) Close() error {
 	return errors.Join(errs...)
 }
 
-// Prepare allocates the state of all parameters that are not frozen.
-func (s *optimizerState) Prepare(ctx context.Context) error {
-	if err := checkContext("Prepare", ctx); err != nil {
-		return err
-	}
-	return s.prepare(ctx, s.choose(nil, func(p *Parameter) bool { return !p.frozen }))
-}
-
-// choose returns the numbers of the parameters that are wanted, among some of them or, for nil, among all. The list is good until the next call.
-func (s *optimizerState) choose(among []int, wanted func(*Parameter) bool) []int {
-	s.pending = s.pending[:0]
-	if among != nil {
-		for _, i := range among {
-			if wanted(s.params[i].Parameter) {
-				s.pending = append(s.pending, i)
-			}
-		}
-		return s.pending
-	}
-	for i, p := range s.params {
-		if wanted(p.Parameter) {
-			s.pending = append(s.pending, i)
-		}
-	}
-	return s.pending
-}
-
-// prepare gives parameters their tensors.
-func (s *optimizerState) prepare(ctx context.Context, params []int) error {
-	for _, i := range params {
-		p, had := s.params[i], len(s.state[i])
-		slots, wanted := s.slots(s.of[i])
-		if had >= wanted {
-			continue
-		}
-		if c := s.rt.Capturing(); c != nil {
-			return fmt.Errorf("autograd: state of parameter %q: %w", p.Name, c.Refuse(s.kind+" state", "it would begin anew at each replay: call Prepare, or take a step, before the capture"))
-		}
-		ctx := withLabel(tensor.Detached(ctx), memcache.CategoryOptimizerState, moduleName(p.Name)) // only now: most steps make nothing
-		for _, slot := range slots[min(had, wanted):wanted] {
-			t, err := slot.first(ctx, s.rt, p.Parameter)
-			if err != nil {
-				for _, t := range s.state[i][had:] {
-					err = errors.Join(err, t.ReleaseContext(ctx))
-				}
-				s.state[i] = s.state[i][:had]
-				return fmt.Errorf("autograd: state of parameter %q: %w", p.Name, err)
-			}
-			s.state[i] = append(s.state[i], t)
-		}
-		if err := s.park(ctx, []int{i}); err != nil {
-			return fmt.Errorf("autograd: %w", err)
-		}
-	}
-	return nil
-}
-
-// first is a tensor of the state of a parameter, before the first step.
-func (s slot) first(ctx context.Context, rt *tensor.Runtime, p *Parameter) (*tensor.Tensor, error) {
-	if s.fill == 0 {
-		return rt.Zeros(ctx, p.value.Dtype(), p.stateShape()...)
-	}
-	return rt.Full(ctx, s.fill, p.value.Dtype(), p.stateShape()...)
-}
-
-// due returns the parameters among some of them, or all, that have a gradient and are not frozen, by number, and gives them their state.
-func (s *optimizerState) due(ctx context.Context, among []int) ([]int, error) {
-	due := s.choose(among, func(p *Parameter) bool { return p.hasGrad() && !p.frozen })
-	return due, s.prepare(ctx, due)
-}
-
-// optional is the k-th tensor of the state of a parameter, or nil if it has fewer.
-func (s *optimizerState) optional(i, k int) *tensor.Tensor {
-	if k >= len(s.state[i]) {
-		return nil
-	}
-	return s.state[i][k]
-}
-
-// stepAll runs a step of an optimiser. update returns the update of the i-th parameter, in its
-// group's options and with its state. Those that are due among some parameters are updated, or of
-// all for nil, and then the step counts. updates keeps its memory from step to step.
-func stepAll[R tensor.Rule](ctx context.Context, s *optimizerState, among []int, updates *[]tensor.Update[R], update func(i int) tensor.Update[R]) (err error) {
-	defer func() { s.abandonShards(err) }()
-	if err := checkContext("Step", ctx); err != nil {
-		return err
-	}
-	due, err := s.due(ctx, among)
-	if err != nil || len(due) == 0 {
-		return err
-	}
-	if err := stepDue(ctx, s, due, updates, update); err != nil {
-		return err
-	}
-	if err := s.shareShards(due); err != nil {
-		return fmt.Errorf("autograd: %s step: %w", s.kind, err)
-	}
-	return nil
-}
-
-// stepDue is stepAll for the parameters that are due.
-func stepDue[R tensor.Rule](ctx context.Context, s *optimizerState, due []int, updates *[]tensor.Update[R], update func(i int) tensor.Update[R]) error {
-	if s.offload.by != nil || s.parametersOffloaded(due) {
-		return s.inPieces(ctx, due, func(piece []int) error { return stepPiece(ctx, s, piece, updates, update) })
-	}
-	if err := stepPiece(ctx, s, due, updates, update); err != nil {
-		return fmt.Errorf("autograd: %s step: %w", s.kind, err)
-	}
-	return nil
-}
-
-// stepPiece is stepAll for some of the parameters that are due.
-func stepPiece[R tensor.Rule](ctx context.Context, s *optimizerState, piece []int, updates *[]tensor.Update[R], update func(i int) tensor.Update[R]) error {
-	*updates = (*updates)[:0]
-	c := s.rt.Capturing()
-	if c != nil {
-		piece = slices.Clone(piece)
-		s.guardReplays(c, piece)
-	}
-	defer s.closeShards(piece)
-	for _, i := range piece {
-		if some, err := s.params[i].openShard(ctx); err != nil {
-			return err
-		} else if some {
-			*updates = append(*updates, update(i))
-		}
-	}
-	defer clear(*updates) // the gradients are not the optimiser's to keep
-	if err := tensor.Step(ctx, s.rt, *updates); err != nil {
-		return err
-	}
-	if c != nil {
-		return c.OnReplay(func() error { s.count(piece); return nil })
-	}
-	s.count(piece)
-	s.updated += len(piece)
-	return nil
-}
-
-// count counts a step of some parameters.
-func (s *optimizerState) count(piece []int) {
-	for _, i := range piece {
-		s.steps[i]++
-		_, wanted := s.slots(s.of[i])
-		s.filled[i] = s.filled[i] || wanted > 0
-	}
+// String is such as "Adam of 4 parameters, learning rate 0.001".
+func (s *Base) String() string {
+	return fmt.Sprintf("%s of %d parameters, learning rate %v", s.kind, len(s.params), s.LR())
 }
 
 // valueOr is *p, or standard if p is nil.
@@ -265,9 +181,4 @@ func within(op, what string, v, lo, hi float64) error {
 		return fmt.Errorf("autograd: %s: %w: %s is %v: want a number from %v to %v", op, ErrInvalid, what, v, lo, hi)
 	}
 	return nil
-}
-
-// String is such as "Adam of 4 parameters, learning rate 0.001".
-func (s *optimizerState) String() string {
-	return fmt.Sprintf("%s of %d parameters, learning rate %v", s.kind, len(s.params), s.LR())
 }

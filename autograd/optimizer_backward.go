@@ -1,7 +1,6 @@
 package autograd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,7 +27,8 @@ const DefaultBackwardPiece = 32 << 20
 //
 // An error sticks to the tape. If the pass had begun it says how many parameters have been updated: these have a step more and no gradient, and the others are as after an error
 // of Minimize. A training goes on from a checkpoint then, as a batch that is taken again would update the former twice. Prepare lets the first step take no more memory than
-// others. The optimiser is one of this package, of the tape's runtime.
+// others. The optimiser is of the tape's runtime, and embeds no other one: its own
+// Step would not run.
 // Gradients of other parameters are as Minimize leaves them.
 func (t *Tape) MinimizeInBackward(loss *Variable, opt Optimizer, piece int64) {
 	if t.none() {
@@ -48,14 +48,14 @@ func (t *Tape) MinimizeInBackward(loss *Variable, opt Optimizer, piece int64) {
 		err = errors.Join(s.opt.Step(t.ctx), s.opt.ZeroGrad(t.ctx)) // of what has waited
 	}
 	if err != nil {
-		t.err = fmt.Errorf("autograd: MinimizeInBackward: %d of %d parameters updated: %w", s.opt.all().updated, s.due, err)
+		t.err = fmt.Errorf("autograd: MinimizeInBackward: %d of %d parameters updated: %w", s.opt.updated, s.due, err)
 	}
 }
 
 // inBackward is an optimiser that steps in the backward pass of a tape.
 type inBackward struct {
 	NoHooks
-	opt   stepper
+	opt   *Base
 	piece int64       // bytes of gradients
 	bytes int64       // of those that are ready
 	due   int         // parameters that may be updated
@@ -65,60 +65,40 @@ type inBackward struct {
 	begun bool
 }
 
-// stepper is an optimiser of this package.
-type stepper interface {
-	Optimizer
-	all() *optimizerState
-	stepAmong(ctx context.Context, among []int) error
-}
-
-// stepperOf is opt itself: what embeds an optimiser has a Step of its own, perhaps.
-func stepperOf(opt Optimizer) (s stepper, ok bool) {
-	switch o := opt.(type) {
-	case *SGD:
-		return o, o != nil
-	case *Adam:
-		return o, o != nil
-	case *RMSprop:
-		return o, o != nil
-	case *Adagrad:
-		return o, o != nil
-	}
-	return nil, false
-}
-
 // stepInBackward returns the hook of opt, or an error if opt can't step in the backward pass.
 func (t *Tape) stepInBackward(opt Optimizer, piece int64) (*inBackward, error) {
-	o, ok := stepperOf(opt)
+	state, err := coreOf(opt)
 	switch {
-	case opt == nil:
-		return nil, fmt.Errorf("%w: the optimiser is nil", ErrInvalid)
-	case !ok:
-		return nil, fmt.Errorf("%w: the optimiser is a %T: want one of this package that is not nil, or Minimize", ErrInvalid, opt)
+	case err != nil:
+		return nil, err
+	case state.self != opt:
+		return nil, fmt.Errorf("%w: the optimiser is a %T, which embeds another one: its own Step would not run: want Minimize", ErrInvalid, opt)
 	case piece < 0:
 		return nil, fmt.Errorf("%w: pieces of %d bytes: want 0 or more", ErrInvalid, piece)
 	}
-	state := o.all()
 	if state.rt != nil && state.rt != t.rt {
 		return nil, fmt.Errorf("%w: the optimiser's parameters are of another runtime than the tape", tensor.ErrRuntime)
 	}
-	if i := slices.IndexFunc(state.params, func(p Named) bool { return replicaOf(p.Parameter) != nil }); i >= 0 {
+	if i := slices.IndexFunc(state.params, func(p Named) bool { return isSharded(p.Parameter) }); i >= 0 {
 		return nil, fmt.Errorf("%w: parameter %q is of a Parallel, whose ranks have its gradient at the end of the pass: want Minimize", ErrInvalid, state.params[i].Name)
 	}
 	if piece == 0 {
 		piece = DefaultBackwardPiece
 	}
-	s := &state.backward
-	*s = inBackward{opt: o, piece: piece, final: s.final[:0], ready: s.ready[:0], among: s.among[:0]}
+	s, ok := state.pass.(*inBackward)
+	if !ok {
+		s = new(inBackward)
+		state.pass = s
+	}
+	*s = inBackward{opt: state, piece: piece, final: s.final[:0], ready: s.ready[:0], among: s.among[:0]}
 	return s, nil
 }
 
 // Begin counts the parameters that the pass may update.
 func (s *inBackward) Begin(t *Tape) error {
 	s.begun = true
-	state := s.opt.all()
-	state.updated = 0
-	for _, p := range state.params {
+	s.opt.updated = 0
+	for _, p := range s.opt.params {
 		v := t.params[p.Parameter]
 		if used := v != nil && v.needsGrad; !p.frozen && (used || p.grad != nil) {
 			s.due++
@@ -129,7 +109,7 @@ func (s *inBackward) Begin(t *Tape) error {
 
 // Final collects v until the current step has run, which may still read the parameter.
 func (s *inBackward) Final(t *Tape, v *Variable) error {
-	if _, ok := s.opt.all().number[v.param]; ok && !v.param.frozen {
+	if _, ok := s.opt.number[v.param]; ok && !v.param.frozen {
 		s.final = append(s.final, v)
 	}
 	return nil
@@ -142,7 +122,7 @@ func (s *inBackward) Load(t *Tape, _ *Node, _ int) error {
 		if !v.param.value.Exclusive() {
 			continue // it is updated at the end of the pass
 		}
-		s.ready, s.among = append(s.ready, v), append(s.among, s.opt.all().number[v.param])
+		s.ready, s.among = append(s.ready, v), append(s.among, s.opt.number[v.param])
 		if s.bytes += v.grad.Bytes(); s.bytes >= s.piece {
 			s.update(t)
 		}
@@ -174,7 +154,7 @@ func (s *inBackward) update(t *Tape) {
 		}
 	}
 	if t.err == nil {
-		t.fail(op, s.opt.stepAmong(t.ctx, s.among))
+		t.fail(op, s.opt.StepOnly(t.ctx, s.among))
 	}
 	for _, v := range s.ready {
 		if v.grad == nil {

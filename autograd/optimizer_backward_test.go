@@ -89,7 +89,7 @@ func TestMinimizeInBackwardWaitsForReaders(t *testing.T) {
 			train := func(piece int64) (values [][]float64) {
 				p, q := b.matrix(half, 1), b.matrix(half, 3)
 				defer func() { require.NoError(t, errors.Join(p.Release(), q.Release())) }()
-				opt, err := NewSGD(Parameters{{"p", p}, {"q", q}}, SGDConfig{LR: new(0.125)})
+				opt, err := withErr(NewSGD(Parameters{{"p", p}, {"q", q}}, SGDConfig{LR: new(0.125)}))
 				require.NoError(t, err)
 				for range 2 {
 					tape := NewTape(b.ctx, b.rt)

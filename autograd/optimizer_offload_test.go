@@ -14,31 +14,26 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-type offloadingOptimizer interface {
-	Optimizer
-	OffloadState(ctx context.Context, o *tensor.Offloader, piece int64) error
-}
-
 // stateful are optimisers with every kind of state.
-var stateful = map[string]func(ps Parameters) (offloadingOptimizer, error){
-	"momentum": func(ps Parameters) (offloadingOptimizer, error) {
-		return NewSGD(ps, SGDConfig{LR: new(0.1), Momentum: 0.9, Nesterov: true})
+var stateful = map[string]func(ps Parameters) (Optimizer, error){
+	"momentum": func(ps Parameters) (Optimizer, error) {
+		return withErr(NewSGD(ps, SGDConfig{LR: new(0.1), Momentum: 0.9, Nesterov: true}))
 	},
-	"Adam": func(ps Parameters) (offloadingOptimizer, error) { return NewAdam(ps, AdamConfig{AMSGrad: true}) },
-	"AdamW": func(ps Parameters) (offloadingOptimizer, error) {
-		return NewAdamW(ps, AdamConfig{WeightDecay: new(0.1)})
+	"Adam": func(ps Parameters) (Optimizer, error) { return withErr(NewAdam(ps, AdamConfig{AMSGrad: true})) },
+	"AdamW": func(ps Parameters) (Optimizer, error) {
+		return withErr(NewAdamW(ps, AdamConfig{WeightDecay: new(0.1)}))
 	},
-	"RMSprop": func(ps Parameters) (offloadingOptimizer, error) {
-		return NewRMSprop(ps, RMSpropConfig{Momentum: 0.5, Centered: true})
+	"RMSprop": func(ps Parameters) (Optimizer, error) {
+		return withErr(NewRMSprop(ps, RMSpropConfig{Momentum: 0.5, Centered: true}))
 	},
-	"Adagrad": func(ps Parameters) (offloadingOptimizer, error) { return NewAdagrad(ps, AdagradConfig{}) },
+	"Adagrad": func(ps Parameters) (Optimizer, error) { return withErr(NewAdagrad(ps, AdagradConfig{})) },
 }
 
 // sizes of parameters, in float64s.
 var stateSizes = []int{64, 700, 64, 2000, 1500, 700}
 
 // steps updates parameters a few times, some of them not every time, and returns them. between runs after each step.
-func (b *bench) steps(make func(ps Parameters) (offloadingOptimizer, error), prepare, between func(offloadingOptimizer)) (values [][]float64) {
+func (b *bench) steps(make func(ps Parameters) (Optimizer, error), prepare, between func(Optimizer)) (values [][]float64) {
 	b.t.Helper()
 	var ps Parameters
 	for i, n := range stateSizes {
@@ -85,7 +80,7 @@ func make64(n int, from float64) []float64 {
 	return data
 }
 
-func nothing(offloadingOptimizer) {}
+func nothing(Optimizer) {}
 
 // TestOffloadOfOptimizerStateLowersThePeak: a step of Adam needs one piece, what comes and what goes, and not all.
 func TestOffloadOfOptimizerStateLowersThePeak(t *testing.T) {
@@ -96,9 +91,9 @@ func TestOffloadOfOptimizerStateLowersThePeak(t *testing.T) {
 	for i := range count {
 		ps = append(ps, Named{string(rune('a' + i)), b.parameter(n)})
 	}
-	opt, err := NewAdam(ps, AdamConfig{})
+	opt, err := withErr(NewAdam(ps, AdamConfig{}))
 	require.NoError(t, err)
-	require.NoError(t, opt.OffloadState(b.ctx, o, 2*8*n))
+	require.NoError(t, OffloadState(b.ctx, opt, o, 2*8*n))
 	require.NoError(t, opt.Prepare(b.ctx))
 	for range 3 {
 		tape := NewTape(b.ctx, b.rt)
@@ -130,11 +125,11 @@ func TestOffloadOfOptimizerStateWaitsForNothing(t *testing.T) {
 	defer cancel()
 	want := b.steps(stateful["AdamW"], nothing, nothing)
 	steps := 0
-	got := b.steps(stateful["AdamW"], func(opt offloadingOptimizer) {
-		require.NoError(t, opt.OffloadState(b.ctx, o, 1))
+	got := b.steps(stateful["AdamW"], func(opt Optimizer) {
+		require.NoError(t, OffloadState(b.ctx, opt, o, 1))
 		require.NoError(t, opt.Prepare(b.ctx))
 		release = cisterntest.Hold(t, out)
-	}, func(offloadingOptimizer) {
+	}, func(Optimizer) {
 		if steps++; steps > 1 {
 			return // what is fetched again waits for what was copied out
 		}
@@ -156,22 +151,22 @@ func TestOffloadOfOptimizerStateInCheckpoints(t *testing.T) {
 	for name, make := range stateful {
 		want := b.steps(make, nothing, nothing)
 		step := 0
-		got := b.steps(make, nothing, func(opt offloadingOptimizer) {
+		got := b.steps(make, nothing, func(opt Optimizer) {
 			switch step++; step {
 			case 1:
-				require.NoError(t, opt.OffloadState(b.ctx, o, 1))
+				require.NoError(t, OffloadState(b.ctx, opt, o, 1))
 				require.NoError(t, Checkpoint{Optimizer: opt}.Save(b.ctx, path))
 			case 2, 3: // to another offloader, and to the device
 				by := map[int]*tensor.Offloader{2: other}[step]
-				require.NoError(t, opt.OffloadState(b.ctx, by, 1))
+				require.NoError(t, OffloadState(b.ctx, opt, by, 1))
 				require.Zero(t, o.Stats().Offloaded.Current)
 				require.Equal(t, by != nil, other.Stats().Offloaded.Current > 0)
 			case 4:
-				require.NoError(t, opt.OffloadState(b.ctx, o, 1))
+				require.NoError(t, OffloadState(b.ctx, opt, o, 1))
 			}
 			before := b.bytes()
 			require.NoError(t, Checkpoint{Optimizer: opt}.Save(b.ctx, path))
-			s, err := optimizerStateOf(opt)
+			s, err := coreOf(opt)
 			require.NoError(t, err)
 			for _, ts := range s.state {
 				for _, x := range ts {
@@ -197,9 +192,9 @@ func TestOffloadOfOptimizerStateFindsNoMemory(t *testing.T) {
 	o := b.offloader(tensor.OffloadConfig{})
 	p := b.parameter(20000)
 	start := read[float64](b, p.Value())
-	opt, err := NewAdam(Parameters{{"p", p}}, AdamConfig{})
+	opt, err := withErr(NewAdam(Parameters{{"p", p}}, AdamConfig{}))
 	require.NoError(t, err)
-	require.NoError(t, opt.OffloadState(b.ctx, o, 0))
+	require.NoError(t, OffloadState(b.ctx, opt, o, 0))
 	require.NoError(t, opt.Prepare(b.ctx))
 	g := upload(b, make64(20000, 1))
 	p.grad = g
@@ -227,9 +222,9 @@ func TestOffloadOfOptimizerStateComesLate(t *testing.T) {
 	b := open(t, 4<<20)
 	o := b.offloader(tensor.OffloadConfig{})
 	ps := Parameters{{"p", b.parameter(20000)}, {"q", b.parameter(20000)}}
-	opt, err := NewAdam(ps, AdamConfig{})
+	opt, err := withErr(NewAdam(ps, AdamConfig{}))
 	require.NoError(t, err)
-	require.NoError(t, opt.OffloadState(b.ctx, o, 1))
+	require.NoError(t, OffloadState(b.ctx, opt, o, 1))
 	require.NoError(t, opt.Prepare(b.ctx))
 	for _, p := range ps {
 		p.grad = upload(b, make64(20000, 1))
@@ -257,14 +252,14 @@ func TestOffloadOfOptimizerStateFails(t *testing.T) {
 	b, other := open(t, 64<<20), open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})
 	want := b.steps(stateful["Adam"], nothing, nothing)
-	got := b.steps(stateful["Adam"], func(opt offloadingOptimizer) {
-		require.ErrorIs(t, opt.OffloadState(b.ctx, other.offloader(tensor.OffloadConfig{}), 0), ErrInvalid)
-		require.ErrorContains(t, opt.OffloadState(b.ctx, o, -1), "pieces of -1 bytes")
+	got := b.steps(stateful["Adam"], func(opt Optimizer) {
+		require.ErrorIs(t, OffloadState(b.ctx, opt, other.offloader(tensor.OffloadConfig{}), 0), ErrInvalid)
+		require.ErrorContains(t, OffloadState(b.ctx, opt, o, -1), "pieces of -1 bytes")
 		var none context.Context
-		require.ErrorIs(t, opt.OffloadState(none, o, 0), ErrInvalid)
-		require.NoError(t, opt.OffloadState(b.ctx, o, 0))
-	}, func(opt offloadingOptimizer) {
-		s, err := optimizerStateOf(opt)
+		require.ErrorIs(t, OffloadState(none, opt, o, 0), ErrInvalid)
+		require.NoError(t, OffloadState(b.ctx, opt, o, 0))
+	}, func(opt Optimizer) {
+		s, err := coreOf(opt)
 		require.NoError(t, err)
 		p := s.params[3].Parameter
 		ctx, cancel := context.WithCancel(b.ctx)

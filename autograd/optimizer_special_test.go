@@ -13,14 +13,16 @@ import (
 // gradient is 0: without a weight decay nothing is added to the gradient.
 func TestOptimizersKeepInfinities(t *testing.T) {
 	for name, optimizer := range map[string]func(*Initializer, Parameters) Optimizer{
-		"SGD": func(in *Initializer, p Parameters) Optimizer { return in.SGD(p, SGDConfig{}) },
+		"SGD": func(in *Initializer, p Parameters) Optimizer { return Own(in, NewSGD(p, SGDConfig{})) },
 		"Nesterov": func(in *Initializer, p Parameters) Optimizer {
-			return in.SGD(p, SGDConfig{Momentum: 0.9, Nesterov: true})
+			return Own(in, NewSGD(p, SGDConfig{Momentum: 0.9, Nesterov: true}))
 		},
-		"Adam":    func(in *Initializer, p Parameters) Optimizer { return in.Adam(p, AdamConfig{AMSGrad: true}) },
-		"AdamW":   func(in *Initializer, p Parameters) Optimizer { return in.AdamW(p, AdamConfig{}) },
-		"RMSprop": func(in *Initializer, p Parameters) Optimizer { return in.RMSprop(p, RMSpropConfig{Centered: true}) },
-		"Adagrad": func(in *Initializer, p Parameters) Optimizer { return in.Adagrad(p, AdagradConfig{}) },
+		"Adam":  func(in *Initializer, p Parameters) Optimizer { return Own(in, NewAdam(p, AdamConfig{AMSGrad: true})) },
+		"AdamW": func(in *Initializer, p Parameters) Optimizer { return Own(in, NewAdamW(p, AdamConfig{})) },
+		"RMSprop": func(in *Initializer, p Parameters) Optimizer {
+			return Own(in, NewRMSprop(p, RMSpropConfig{Centered: true}))
+		},
+		"Adagrad": func(in *Initializer, p Parameters) Optimizer { return Own(in, NewAdagrad(p, AdagradConfig{})) },
 	} {
 		for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
 			b := open(t, 64<<20)
@@ -45,7 +47,7 @@ func TestAdamWithoutFirstMoment(t *testing.T) {
 	b := open(t, 64<<20)
 	in := Init(b.ctx, b.rt)
 	p := in.Zeros(1)
-	adam := in.Adam(Parameters{{Name: "p", Parameter: p}}, AdamConfig{LR: new(1.), Beta1: new(0.), Beta2: new(0.)})
+	adam := Own(in, NewAdam(Parameters{{Name: "p", Parameter: p}}, AdamConfig{LR: new(1.), Beta1: new(0.), Beta2: new(0.)}))
 	want := 0.
 	for _, g := range []float64{1e4, 1e-4, -1e12, 1e-3} {
 		for _, tape := range in.Steps(1) {

@@ -16,27 +16,29 @@ func TestOptimizersRefuse(t *testing.T) {
 	ps := b.mlp(tensor.Float32, 2, 2).Parameters()
 	nan := math.NaN()
 	for name, c := range map[string]func() (Optimizer, error){
-		"no parameters":         func() (Optimizer, error) { return NewSGD(nil, SGDConfig{}) },
-		"a parameter twice":     func() (Optimizer, error) { return NewSGD(append(ps, ps[0]), SGDConfig{}) },
-		"a nil parameter":       func() (Optimizer, error) { return NewSGD(Parameters{{Name: "w"}}, SGDConfig{}) },
-		"NaN":                   func() (Optimizer, error) { return NewSGD(ps, SGDConfig{LR: new(nan)}) },
-		"a negative rate":       func() (Optimizer, error) { return NewAdam(ps, AdamConfig{LR: new(-1.0)}) },
-		"an infinite rate":      func() (Optimizer, error) { return NewAdam(ps, AdamConfig{LR: new(math.Inf(1))}) },
-		"a negative momentum":   func() (Optimizer, error) { return NewSGD(ps, SGDConfig{Momentum: -1}) },
-		"Nesterov without":      func() (Optimizer, error) { return NewSGD(ps, SGDConfig{Nesterov: true}) },
-		"a beta of 1":           func() (Optimizer, error) { return NewAdam(ps, AdamConfig{Beta1: new(1.0)}) },
-		"a beta of NaN":         func() (Optimizer, error) { return NewAdamW(ps, AdamConfig{Beta2: new(nan)}) },
-		"a negative decay":      func() (Optimizer, error) { return NewAdamW(ps, AdamConfig{WeightDecay: new(-1.0)}) },
-		"a decay that is NaN":   func() (Optimizer, error) { return NewSGD(ps, SGDConfig{WeightDecay: nan}) },
-		"an eps below 0":        func() (Optimizer, error) { return NewAdam(ps, AdamConfig{Eps: new(-1.0)}) },
-		"a dampening of NaN":    func() (Optimizer, error) { return NewSGD(ps, SGDConfig{Dampening: nan}) },
-		"dampened Nesterov":     func() (Optimizer, error) { return NewSGD(ps, SGDConfig{Nesterov: true, Momentum: 1, Dampening: 1}) },
-		"an infinite dampening": func() (Optimizer, error) { return NewSGD(ps, SGDConfig{Dampening: math.Inf(-1)}) },
+		"no parameters":       func() (Optimizer, error) { return withErr(NewSGD(nil, SGDConfig{})) },
+		"a parameter twice":   func() (Optimizer, error) { return withErr(NewSGD(append(ps, ps[0]), SGDConfig{})) },
+		"a nil parameter":     func() (Optimizer, error) { return withErr(NewSGD(Parameters{{Name: "w"}}, SGDConfig{})) },
+		"NaN":                 func() (Optimizer, error) { return withErr(NewSGD(ps, SGDConfig{LR: new(nan)})) },
+		"a negative rate":     func() (Optimizer, error) { return withErr(NewAdam(ps, AdamConfig{LR: new(-1.0)})) },
+		"an infinite rate":    func() (Optimizer, error) { return withErr(NewAdam(ps, AdamConfig{LR: new(math.Inf(1))})) },
+		"a negative momentum": func() (Optimizer, error) { return withErr(NewSGD(ps, SGDConfig{Momentum: -1})) },
+		"Nesterov without":    func() (Optimizer, error) { return withErr(NewSGD(ps, SGDConfig{Nesterov: true})) },
+		"a beta of 1":         func() (Optimizer, error) { return withErr(NewAdam(ps, AdamConfig{Beta1: new(1.0)})) },
+		"a beta of NaN":       func() (Optimizer, error) { return withErr(NewAdamW(ps, AdamConfig{Beta2: new(nan)})) },
+		"a negative decay":    func() (Optimizer, error) { return withErr(NewAdamW(ps, AdamConfig{WeightDecay: new(-1.0)})) },
+		"a decay that is NaN": func() (Optimizer, error) { return withErr(NewSGD(ps, SGDConfig{WeightDecay: nan})) },
+		"an eps below 0":      func() (Optimizer, error) { return withErr(NewAdam(ps, AdamConfig{Eps: new(-1.0)})) },
+		"a dampening of NaN":  func() (Optimizer, error) { return withErr(NewSGD(ps, SGDConfig{Dampening: nan})) },
+		"dampened Nesterov": func() (Optimizer, error) {
+			return withErr(NewSGD(ps, SGDConfig{Nesterov: true, Momentum: 1, Dampening: 1}))
+		},
+		"an infinite dampening": func() (Optimizer, error) { return withErr(NewSGD(ps, SGDConfig{Dampening: math.Inf(-1)})) },
 	} {
 		_, err := c()
 		assert.ErrorIs(t, err, ErrInvalid, name)
 	}
-	opt, err := NewSGD(ps, SGDConfig{})
+	opt, err := withErr(NewSGD(ps, SGDConfig{}))
 	require.NoError(t, err)
 	assert.Equal(t, 1e-3, opt.LR())
 	assert.ErrorIs(t, opt.SetLR(nan), ErrInvalid)
@@ -50,7 +52,7 @@ func TestParametersWithoutGradientAreSkipped(t *testing.T) {
 	require.NoError(t, err)
 	q, err := NewParameter(upload(b, []float64{1}))
 	require.NoError(t, err)
-	opt, err := NewAdam(Parameters{{"p", p}, {"q", q}}, AdamConfig{LR: new(0.5)})
+	opt, err := withErr(NewAdam(Parameters{{"p", p}, {"q", q}}, AdamConfig{LR: new(0.5)}))
 	require.NoError(t, err)
 	step := func(ps ...*Parameter) {
 		require.NoError(t, opt.ZeroGrad(b.ctx))
@@ -112,9 +114,9 @@ func TestZeroIsANumber(t *testing.T) {
 		require.NoError(t, opt.Close())
 		return values
 	}
-	assert.Equal(t, []float64{1, 1}, train(NewSGD(ps, SGDConfig{LR: new(0.0)})))
-	assert.Equal(t, []float64{1, 1}, train(NewAdam(ps, AdamConfig{LR: new(0.0)})))
-	assert.InDeltaSlice(t, []float64{0.997, 0.998}, train(NewSGD(ps, SGDConfig{})), 1e-12, "1e-3 is the default")
+	assert.Equal(t, []float64{1, 1}, train(withErr(NewSGD(ps, SGDConfig{LR: new(0.0)}))))
+	assert.Equal(t, []float64{1, 1}, train(withErr(NewAdam(ps, AdamConfig{LR: new(0.0)}))))
+	assert.InDeltaSlice(t, []float64{0.997, 0.998}, train(withErr(NewSGD(ps, SGDConfig{}))), 1e-12, "1e-3 is the default")
 
 	// Without a first moment the second step is against its own gradient, -1, alone.
 	second := func(beta1, beta2, eps float64) float64 {
@@ -133,6 +135,6 @@ func TestZeroIsANumber(t *testing.T) {
 		"Eps: 1":   {AdamConfig{LR: new(0.5), Eps: new(1.0)}, 0.9, 0.999, 1},
 	} {
 		first := 1 - 0.5*3/(3+c.eps)
-		assert.InDeltaSlice(t, []float64{first, first - 0.5*second(c.beta1, c.beta2, c.eps)}, train(NewAdam(ps, c.cfg)), 1e-12, name)
+		assert.InDeltaSlice(t, []float64{first, first - 0.5*second(c.beta1, c.beta2, c.eps)}, train(withErr(NewAdam(ps, c.cfg))), 1e-12, name)
 	}
 }

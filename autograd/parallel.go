@@ -14,7 +14,7 @@ import (
 // (torch.nn.parallel.DistributedDataParallel):
 //
 //	dp, err := autograd.NewParallel(ctx, comm, model, autograd.ParallelConfig{})
-//	adam := in.Adam(model.Parameters(), autograd.AdamConfig{})
+//	adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 //	for _, tape := range in.Steps(1000) {
 //		x, y := next() // of this rank
 //		tape.Minimize(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y), adam)

@@ -67,7 +67,7 @@ func (d *Parallel) agree(ctx context.Context, what string, err error) error {
 
 // assembling are the tensors of a file that are put together of the ranks' parts while it is written, one at a time, which all ranks do in the file's order.
 type assembling struct {
-	state *optimizerState
+	state *Base
 	whole map[*tensor.Tensor]*safetensors.Streamed
 	over  map[string]bool
 }
@@ -94,14 +94,14 @@ func (c Checkpoint) writeParallel(ctx context.Context, path string, randoms map[
 }
 
 func newAssembling(o Optimizer) (*assembling, error) {
-	s, err := optimizerStateOf(o)
+	s, err := coreOf(o)
 	if err != nil {
 		return nil, err
 	}
 	a := &assembling{s, map[*tensor.Tensor]*safetensors.Streamed{}, map[string]bool{}}
 	for i, n := range s.record().Tensors {
-		r := s.params[i].sharded()
-		if r == nil {
+		r := replicaOf(s.params[i].Parameter)
+		if r == nil || !r.sharded() {
 			continue
 		}
 		for k, part := range s.state[i][:n] {
@@ -150,7 +150,7 @@ func (a *assembling) finish(ctx context.Context) error {
 // write puts the tensor together of which this rank has the part of parameter i, and writes it, unless to is nil.
 func (a *assembling) write(ctx context.Context, to io.Writer, i int, part *tensor.Tensor) error {
 	s := a.state
-	r := s.params[i].sharded()
+	r := replicaOf(s.params[i].Parameter)
 	if err := s.fetch(ctx, []int{i}); err != nil {
 		return err
 	}
@@ -247,10 +247,10 @@ func (c Checkpoint) seedRank(state []byte) {
 }
 
 // parts are the sharded parameters, by the tensors of their state.
-func (s *optimizerState) parts() map[*tensor.Tensor]*replica {
+func (s *Base) parts() map[*tensor.Tensor]*replica {
 	all := map[*tensor.Tensor]*replica{}
 	for i, p := range s.params {
-		if r := p.sharded(); r != nil {
+		if r := replicaOf(p.Parameter); r != nil && r.sharded() {
 			for _, t := range s.state[i] {
 				all[t] = r
 			}
@@ -260,7 +260,7 @@ func (s *optimizerState) parts() map[*tensor.Tensor]*replica {
 }
 
 // loadParts reads the state, of which some is sharded. What lives on the host is brought in for it.
-func (s *optimizerState) loadParts(ctx context.Context, f *safetensors.File, state []NamedTensor, parts map[*tensor.Tensor]*replica) error {
+func (s *Base) loadParts(ctx context.Context, f *safetensors.File, state []NamedTensor, parts map[*tensor.Tensor]*replica) error {
 	for i, ts := range s.state {
 		if err := s.fetch(ctx, []int{i}); err != nil {
 			return err

@@ -49,7 +49,7 @@ func TestParallelCheckpoints(t *testing.T) {
 	}
 	c.steps, c.schedule = 7, OneCycleLR{Max: 0.05, Steps: 20}
 	c.optimizer = func(in *Initializer, ps Parameters) Optimizer {
-		return in.AdamW(ps, AdamConfig{WeightDecay: new(0.1), AMSGrad: true})
+		return Own(in, NewAdamW(ps, AdamConfig{WeightDecay: new(0.1), AMSGrad: true}))
 	}
 	want := c.trainOn(t, cisterntest.Ranks(3))
 	var file []byte
@@ -83,7 +83,7 @@ func TestParallelCheckpointsOfOtherRanks(t *testing.T) {
 				adam := adamOf(in, ps).(*Adam)
 				off, err := tensor.NewOffloader(in.Runtime(), tensor.OffloadConfig{MinBytes: 1})
 				in.Fail(err)
-				in.Fail(adam.OffloadState(in.Context(), off, 1000))
+				in.Fail(OffloadState(in.Context(), adam, off, 1000))
 				return offloading{adam, off}
 			}
 		}

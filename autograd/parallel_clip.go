@@ -10,11 +10,12 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// clipNorm is ClipGradNorm where gradients are in parts: the parts' norms are put together over the
+// ClipNorm is ClipGradNorm where gradients are in parts: the parts' norms are put together over the
 // ranks, and with that of the gradients that each rank has whole. All of it is on the device, in
 // float64, which has the powers of every float32 norm. It adds up in another order than the norm of
 // whole gradients does.
-func (d *Parallel) clipNorm(ctx context.Context, most, p float64, parts, whole []*tensor.Tensor) (total *tensor.Tensor, err error) {
+func (s *shards) ClipNorm(ctx context.Context, most, p float64, parts, whole []*tensor.Tensor) (total *tensor.Tensor, err error) {
+	d := (*Parallel)(s)
 	if !(most >= 0) || math.IsNaN(p) || p == 0 {
 		return nil, fmt.Errorf("%w: at most %v of the %v-norm of sharded gradients: want a number of at least 0, and a norm other than 0", ErrInvalid, most, p)
 	}

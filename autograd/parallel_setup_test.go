@@ -142,7 +142,9 @@ type trainingRank struct {
 	x, y, loss *tensor.Tensor
 }
 
-func adamOf(in *Initializer, ps Parameters) Optimizer { return in.Adam(ps, AdamConfig{LR: new(0.01)}) }
+func adamOf(in *Initializer, ps Parameters) Optimizer {
+	return Own(in, NewAdam(ps, AdamConfig{LR: new(0.01)}))
+}
 
 func (c *parallelTraining) begin(r *rank) (s *trainingRank, err error) {
 	s = &trainingRank{rank: r, training: c, in: Init(r.ctx, r.rt, append(c.options, Seed(uint64(7+100*r.n)))...)}

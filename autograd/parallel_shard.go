@@ -3,7 +3,6 @@ package autograd
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor"
@@ -35,103 +34,79 @@ func shardOf(p *Parameter, comm device.Communicator) shard {
 	return s
 }
 
-// sharded is the parameter's replica, if optimisers keep a part of its state alone.
-func (p *Parameter) sharded() *replica {
-	if r := replicaOf(p); r != nil && r.of.cfg.Shard != ShardNothing {
-		return r
-	}
-	return nil
-}
+// sharded reports whether optimisers keep a part of its state alone.
+func (r *replica) sharded() bool { return r.of.cfg.Shard != ShardNothing }
 
-// stateShape is the shape of what optimisers keep for the parameter.
-func (p *Parameter) stateShape() []int {
-	if r := p.sharded(); r != nil {
+// StateShape is the shape of what optimisers keep for the parameter.
+func (r *replica) StateShape() []int {
+	if r.sharded() {
 		return []int{r.part.hi - r.part.lo}
 	}
-	return p.value.Shape()
+	return r.value.Shape()
 }
 
-// hasGrad reports whether there is a gradient, or this rank's part of it.
-func (p *Parameter) hasGrad() bool {
-	if p.grad != nil {
-		return true
-	}
-	r := replicaOf(p)
-	return r != nil && r.part.grad != nil
-}
+// PartGrad returns this rank's part of the gradient, or nil.
+func (r *replica) PartGrad() *tensor.Tensor { return r.part.grad }
 
-// operands are what an optimiser's step reads and writes: the parameter and its gradient, or this rank's parts, between openShard and closeShards.
-func (p *Parameter) operands() (value, grad *tensor.Tensor) {
-	if r := p.sharded(); r != nil {
-		return r.part.value, r.part.slope
-	}
-	return p.value, p.grad
-}
+// SetPartGrad replaces it.
+func (r *replica) SetPartGrad(g *tensor.Tensor) { r.part.grad = g }
 
-// openShard makes the operands. It reports whether they have elements.
-func (p *Parameter) openShard(ctx context.Context) (some bool, err error) {
-	r := p.sharded()
-	if r == nil {
-		return true, nil
+// Shards returns the Parallel as optimisers need it.
+func (r *replica) Shards() Shards { return (*shards)(r.of) }
+
+// Operands returns the parameter and its gradient, or views of this rank's parts, until EndPiece.
+func (r *replica) Operands(ctx context.Context) (p, g *tensor.Tensor, err error) {
+	if !r.sharded() {
+		return r.value, r.grad, nil
 	}
-	ctx = tensor.Detached(ctx)
-	if r.part.value, err = r.view(ctx, p.value); err != nil {
-		return false, err
+	if r.part.value, err = r.view(ctx, r.value); err != nil {
+		return nil, nil, err
 	}
 	if r.part.grad != nil {
-		r.part.slope, err = p.value.Runtime().Share(ctx, r.part.grad)
+		r.part.slope, err = r.of.rt.Share(ctx, r.part.grad)
 	} else {
-		r.part.slope, err = r.view(ctx, p.grad)
+		r.part.slope, err = r.view(ctx, r.grad)
 	}
-	return r.part.lo < r.part.hi, err
+	if r.part.lo == r.part.hi {
+		return nil, nil, err
+	}
+	return r.part.value, r.part.slope, err
+}
+
+// EndPiece lets go of the operands.
+func (r *replica) EndPiece() {
+	_, _ = r.part.value.Release(), r.part.slope.Release() // of views: no memory is freed
+	r.part.value, r.part.slope = nil, nil
 }
 
 func (r *replica) view(ctx context.Context, t *tensor.Tensor) (*tensor.Tensor, error) {
 	return t.Runtime().ViewAs(ctx, t, int64(r.part.lo)*int64(t.Dtype().Size()), t.Dtype(), r.part.hi-r.part.lo)
 }
 
-// closeShards lets go of the operands of some parameters.
-func (s *optimizerState) closeShards(piece []int) {
-	for _, i := range piece {
-		if r := s.params[i].sharded(); r != nil {
-			_, _ = r.part.value.Release(), r.part.slope.Release() // of views: no memory is freed
-			r.part.value, r.part.slope = nil, nil
-		}
-	}
-}
+// shards is a Parallel as optimisers need it.
+type shards Parallel
 
-// shareShards hands the parts that were updated round, of each Parallel by one operation.
-func (s *optimizerState) shareShards(due []int) error {
-	var all []*Parallel
-	for _, i := range due {
-		if r := s.params[i].sharded(); r != nil && !slices.Contains(all, r.of) {
-			all = append(all, r.of)
+// EndStep gives all ranks the parts of ps that a step has updated. If that fails, or the step has
+// failed, it ends the communicator: the other ranks would wait for this one's parts. In a capture no
+// rank waits.
+func (s *shards) EndStep(ps []*Parameter, err error) error {
+	d := (*Parallel)(s)
+	if d.cfg.Shard == ShardNothing {
+		return nil
+	}
+	if err == nil {
+		rs := make([]*replica, len(ps))
+		for i, p := range ps {
+			rs[i] = replicaOf(p)
+		}
+		if err = d.share(rs); err != nil {
+			err = d.failed("gathering parameters", err)
 		}
 	}
-	for _, d := range all {
-		var rs []*replica
-		for _, i := range due {
-			if r := s.params[i].sharded(); r != nil && r.of == d {
-				rs = append(rs, r)
-			}
-		}
-		if err := d.share(rs); err != nil {
-			return d.failed("gathering parameters", err)
-		}
+	if err != nil && d.rt.Capturing() == nil {
+		_ = d.comm.Abort() // err is what the program gets
 	}
-	return nil
-}
-
-// abandonShards ends the communicators of a step that has failed: the other ranks would wait for this one's parts.
-func (s *optimizerState) abandonShards(err error) {
-	if err == nil || s.rt == nil || s.rt.Capturing() != nil {
-		return
-	}
-	for _, p := range s.params {
-		if r := p.sharded(); r != nil {
-			_ = r.of.comm.Abort() // err is what the program gets
-		}
-	}
+	return err
 }
 
 // share gives all ranks all parts of some parameters.

@@ -271,7 +271,7 @@ func (c simulation) rank(s *stacktest.Stack, n int) (step simulatedStep, err err
 		dp.learned = true // nothing tells the ranks the order of the gradients, which is the one that is there
 		defer func() { err = errors.Join(err, dp.Close()) }()
 	}
-	opt := in.Adam(model.Parameters(), AdamConfig{LR: new(1e-3)})
+	opt := Own(in, NewAdam(model.Parameters(), AdamConfig{LR: new(1e-3)}))
 	if in.Err() != nil {
 		return step, in.Err()
 	}

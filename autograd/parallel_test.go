@@ -366,7 +366,7 @@ func TestParallelTwoModels(t *testing.T) {
 				}
 				all = append(all, dp)
 			}
-			sgd := in.SGD(both.Parameters(), SGDConfig{LR: new(0.1), Momentum: 0.9})
+			sgd := Own(in, NewSGD(both.Parameters(), SGDConfig{LR: new(0.1), Momentum: 0.9}))
 			x := in.Tensor([]float64{1, -2, 0.5, float64(r.n)}, 1, 4)
 			for _, tape := range in.Steps(6) {
 				tape.Minimize(tape.Sum(tape.Square(both.Forward(tape, tape.Input(x)))), sgd)

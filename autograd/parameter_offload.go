@@ -12,7 +12,7 @@ import (
 // parameterGroup is parameters that live in pinned memory between their uses, and come to the device and leave it together: those of one call of
 // [Parameters.Offload].
 type parameterGroup struct {
-	by     *tensor.Offloader
+	hostStage
 	params []*Parameter
 	// next is the group that came after this one in the last forward pass, by the group before this one; nil for the first. One that is used twice, as tied
 	// weights are, has two.
@@ -44,7 +44,7 @@ func (g *parameterGroup) Refuses(Attachment) error { return nil }
 //
 // The parameters of one call are a group. A tape brings a group to the device before the first operation that reads one of it, and lets it go when an
 // operation reads one of another group; so does Backward, in its order, and an optimiser's step brings them in pieces, with their state
-// ([Adam.OffloadState]). While one group is in use the next one comes on a copy stream: in a forward pass that which came next in the one before, so that
+// ([OffloadState]). While one group is in use the next one comes on a copy stream: in a forward pass that which came next in the one before, so that
 // the first pass has none, in a backward pass that which is needed next. If the offloader's Ahead is negative none comes early. Numbers are the same to the bit. What nobody has written leaves without a copy.
 //
 // Gradients are on the device. So is what is too small or finds no pinned memory ([tensor.OffloadConfig]), and what others share the memory of. On a tape that
@@ -60,7 +60,7 @@ func (ps Parameters) Offload(ctx context.Context, o *tensor.Offloader) error {
 		return fmt.Errorf("autograd: Parameters.Offload: %w", err)
 	}
 	ctx = tensor.Detached(ctx)
-	g := &parameterGroup{by: o}
+	g := &parameterGroup{hostStage: hostStage{by: o, keep: true}}
 	for _, p := range ps {
 		if groupOf(p.Parameter) == g { // it has two names
 			continue
@@ -84,7 +84,7 @@ func (ps Parameters) checkOffload(ctx context.Context, o *tensor.Offloader) erro
 		case o != nil && o.Runtime() != p.value.Runtime():
 			return fmt.Errorf("parameter %q: %w: the offloader is of another runtime than the parameter", p.Name, ErrInvalid)
 		}
-		if err := p.CanAttach(&parameterGroup{by: o}); err != nil {
+		if err := p.CanAttach(&parameterGroup{hostStage: hostStage{by: o, keep: true}}); err != nil {
 			return fmt.Errorf("parameter %q: %w", p.Name, err)
 		}
 		if c := p.value.Runtime().Capturing(); c != nil {
@@ -113,25 +113,5 @@ func (p *Parameter) moveTo(ctx context.Context, g *parameterGroup) error {
 		return err
 	}
 	g.params = append(g.params, p)
-	return g.leave(ctx, p.value)
-}
-
-// fetch makes a parameter's value, or a copy of it, usable.
-func (g *parameterGroup) fetch(ctx context.Context, x *tensor.Tensor) error {
-	if !x.Offloaded() {
-		return nil
-	}
-	return g.by.FetchKeep(ctx, x)
-}
-
-// leave moves x to the host, unless somebody else shares its memory. What is on its way to the device is given up. Without the offloader, which the program has
-// closed, it stays.
-func (g *parameterGroup) leave(ctx context.Context, x *tensor.Tensor) error {
-	if x.Released() || !x.Offloaded() && tensor.MemoryOf(x).Tensors() != 1 {
-		return nil
-	}
-	if _, err := g.by.Offload(ctx, x); err != nil && !errors.Is(err, tensor.ErrClosed) {
-		return err
-	}
-	return nil
+	return g.Leave(ctx, p.value)
 }

@@ -102,7 +102,7 @@ func failParameters(t *testing.T, fault host.Fault, n int) (survived bool) {
 	o, err := tensor.NewOffloader(rt, tensor.OffloadConfig{MinBytes: 1})
 	require.NoError(t, err)
 	in, model := b.wide(3, func(Parameters) {})
-	opt, err := NewAdam(model.Parameters(), AdamConfig{})
+	opt, err := withErr(NewAdam(model.Parameters(), AdamConfig{}))
 	require.NoError(t, err)
 	x, err := tensor.FromSlice(b.ctx, rt, make([]float32, wideWidth), 1, wideWidth)
 	require.NoError(t, err)
@@ -117,7 +117,7 @@ func failParameters(t *testing.T, fault host.Fault, n int) (survived bool) {
 	for _, l := range model {
 		err = errors.Join(err, l.Parameters().Offload(b.ctx, o))
 	}
-	err = errors.Join(err, opt.OffloadState(b.ctx, o, 1), step(), step())
+	err = errors.Join(err, OffloadState(b.ctx, opt, o, 1), step(), step())
 	if err == nil {
 		err = rt.Synchronize(b.ctx)
 	}
@@ -189,7 +189,7 @@ func TestOffloadOfParametersInFiles(t *testing.T) {
 	o := b.offloader(tensor.OffloadConfig{})
 	in, model := b.wide(3, func(ps Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
 	x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
-	opt, err := NewAdam(model.Parameters(), AdamConfig{LR: new(0.1)})
+	opt, err := withErr(NewAdam(model.Parameters(), AdamConfig{LR: new(0.1)}))
 	require.NoError(t, err)
 	step := func() (loss float64) {
 		tape := NewTape(b.ctx, b.rt)
@@ -269,7 +269,7 @@ func TestOffloadOfParametersRefusesCaptures(t *testing.T) {
 	b := open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})
 	p, free := b.offloadedGroups(o, 1)[0], b.parameter(3)
-	sgd, err := NewSGD(Parameters{{"p", p}}, SGDConfig{})
+	sgd, err := withErr(NewSGD(Parameters{{"p", p}}, SGDConfig{}))
 	require.NoError(t, err)
 	g := upload(b, []float64{1, 1, 1})
 	for what, f := range map[string]func(context.Context) error{

@@ -48,9 +48,9 @@ func TestOffloadOfParametersLowersThePeak(t *testing.T) {
 			run := func(offload func(Parameters)) (infer, train int64) {
 				before := b.bytes()
 				in, model := b.wide(layers, offload)
-				opt, err := NewSGD(model.Parameters(), SGDConfig{LR: new(0.1)})
+				opt, err := withErr(NewSGD(model.Parameters(), SGDConfig{LR: new(0.1)}))
 				require.NoError(t, err)
-				require.NoError(t, opt.OffloadState(b.ctx, o, wideLayer))
+				require.NoError(t, OffloadState(b.ctx, opt, o, wideLayer))
 				x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
 				start := b.cache.MemoryAllocated()
 				for range 3 {
@@ -122,12 +122,12 @@ func TestOffloadOfParametersStepsInPieces(t *testing.T) {
 	for _, state := range []bool{false, true} {
 		o := b.offloader(tensor.OffloadConfig{})
 		in, model := b.wide(layers, func(ps Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
-		opt, err := NewSGD(model.Parameters(), SGDConfig{Momentum: 0.9})
+		opt, err := withErr(NewSGD(model.Parameters(), SGDConfig{Momentum: 0.9}))
 		require.NoError(t, err)
 		if state {
-			require.NoError(t, opt.OffloadState(b.ctx, o, piece))
+			require.NoError(t, OffloadState(b.ctx, opt, o, piece))
 		} else {
-			opt.offload.piece = piece
+			opt.piece = piece
 		}
 		require.NoError(t, opt.Prepare(b.ctx))
 		for _, p := range model.Parameters() {

@@ -16,7 +16,7 @@ func TestPeakMemoryOfAStep(t *testing.T) {
 	b := open(t, 256<<20)
 	model := b.mlp(tensor.Float32, 784, 512, 512, 10)
 	params := model.Parameters()
-	opt, err := NewAdam(params, AdamConfig{})
+	opt, err := withErr(NewAdam(params, AdamConfig{}))
 	require.NoError(t, err)
 	defer opt.Close()
 	require.NoError(t, opt.Prepare(b.ctx))

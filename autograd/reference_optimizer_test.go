@@ -66,7 +66,7 @@ func clipValueReference(r *referenceRun) *Variable {
 func scheduleReference(r *referenceRun) *Variable {
 	p := &Parameter{value: r.upload(make([]refNumber, 1), 1)}
 	defer func() { require.NoError(r.t, p.Release()) }()
-	opt, err := NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(r.float("lr", 0.1))})
+	opt, err := withErr(NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(r.float("lr", 0.1))}))
 	require.NoError(r.t, err)
 	defer opt.Close()
 	s, err := NewScheduler(opt, scheduleOf(r.t, r.string("name", "")))
@@ -181,8 +181,8 @@ func (c *pyCall) optimizer(ps Parameters) (Optimizer, error) {
 	lr, eps, maximize := c.float("lr"), c.float("eps"), c.bool("maximize", false)
 	switch c.name {
 	case "SGD":
-		return NewSGD(ps, SGDConfig{LR: lr, Momentum: c.floatOr("momentum", 0), Dampening: c.floatOr("dampening", 0),
-			WeightDecay: c.floatOr("weight_decay", 0), Nesterov: c.bool("nesterov", false), Maximize: maximize})
+		return withErr(NewSGD(ps, SGDConfig{LR: lr, Momentum: c.floatOr("momentum", 0), Dampening: c.floatOr("dampening", 0),
+			WeightDecay: c.floatOr("weight_decay", 0), Nesterov: c.bool("nesterov", false), Maximize: maximize}))
 	case "Adam", "AdamW":
 		cfg := AdamConfig{LR: lr, Eps: eps, AMSGrad: c.bool("amsgrad", false), Maximize: maximize}
 		if betas := c.floats("betas"); len(betas) == 2 {
@@ -191,19 +191,19 @@ func (c *pyCall) optimizer(ps Parameters) (Optimizer, error) {
 		decoupled := c.bool("decoupled_weight_decay", false)
 		if c.name == "AdamW" {
 			cfg.WeightDecay = c.float("weight_decay")
-			return NewAdamW(ps, cfg)
+			return withErr(NewAdamW(ps, cfg))
 		}
 		cfg.WeightDecay = new(c.floatOr("weight_decay", 0))
 		if decoupled {
-			return NewAdamW(ps, cfg)
+			return withErr(NewAdamW(ps, cfg))
 		}
-		return NewAdam(ps, cfg)
+		return withErr(NewAdam(ps, cfg))
 	case "RMSprop":
-		return NewRMSprop(ps, RMSpropConfig{LR: lr, Alpha: c.float("alpha"), Eps: eps, WeightDecay: c.floatOr("weight_decay", 0),
-			Momentum: c.floatOr("momentum", 0), Centered: c.bool("centered", false), Maximize: maximize})
+		return withErr(NewRMSprop(ps, RMSpropConfig{LR: lr, Alpha: c.float("alpha"), Eps: eps, WeightDecay: c.floatOr("weight_decay", 0),
+			Momentum: c.floatOr("momentum", 0), Centered: c.bool("centered", false), Maximize: maximize}))
 	case "Adagrad":
-		return NewAdagrad(ps, AdagradConfig{LR: lr, LRDecay: c.floatOr("lr_decay", 0), WeightDecay: c.floatOr("weight_decay", 0),
-			InitialAccumulatorValue: c.floatOr("initial_accumulator_value", 0), Eps: eps, Maximize: maximize})
+		return withErr(NewAdagrad(ps, AdagradConfig{LR: lr, LRDecay: c.floatOr("lr_decay", 0), WeightDecay: c.floatOr("weight_decay", 0),
+			InitialAccumulatorValue: c.floatOr("initial_accumulator_value", 0), Eps: eps, Maximize: maximize}))
 	}
 	require.FailNow(c.t, "no optimizer", "%q", c.name)
 	return nil, nil

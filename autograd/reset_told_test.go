@@ -22,7 +22,7 @@ func TestAResetTapeIsToldAgain(t *testing.T) {
 		in := Init(b.ctx, b.rt, Seed(1))
 		first, second := in.Linear(64, 64), in.Linear(64, 4)
 		named := ParametersOf(Sequential{first, second})
-		opt := in.AdamW(named, AdamConfig{LR: new(0.01)})
+		opt := Own(in, NewAdamW(named, AdamConfig{LR: new(0.01)}))
 		off, err := tensor.NewOffloader(b.rt, tensor.OffloadConfig{})
 		require.NoError(t, errors.Join(err, in.Err()))
 		x, y := upload(b, numbers(512*64), 512, 64), upload(b, make([]int32, 512), 512)
@@ -119,7 +119,7 @@ func TestRuntimeCloseBesideAResetTape(t *testing.T) {
 		w := &bench{t: t, ctx: t.Context(), dev: s.Dev, cache: s.Cache, rt: rt}
 		in := Init(w.ctx, rt, Seed(1))
 		model := Sequential{in.Linear(8, 8), ReLU{}, in.Linear(8, 4)}
-		opt := in.AdamW(ParametersOf(model), AdamConfig{})
+		opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{}))
 		x := upload(w, numbers(16*8), 16, 8)
 		y := upload(w, make([]int32, 16), 16)
 		require.NoError(t, in.Err())

@@ -77,7 +77,7 @@ func (t *Tape) bringParameters(op string, vs []*Variable) bool {
 			if v.gone() {
 				t.workingCopy(v)
 			} else {
-				t.fail(op, g.fetch(t.ctx, v.value))
+				t.fail(op, g.Bring(t.ctx, v.value))
 			}
 		}
 	}
@@ -96,11 +96,11 @@ func (g *parameterGroup) Open(t *Tape, p *Parameter) error {
 		t.enterGroup(g, true)
 		defer t.bringNext()
 	}
-	return g.fetch(t.ctx, p.value)
+	return g.Bring(t.ctx, p.value)
 }
 
 // Shut lets the value leave again.
-func (g *parameterGroup) Shut(t *Tape, p *Parameter) error { return g.leave(t.ctx, p.value) }
+func (g *parameterGroup) Shut(t *Tape, p *Parameter) error { return g.Leave(t.ctx, p.value) }
 
 // canBring is false in a capture, which fails.
 func (t *Tape) canBring(op string) bool {
@@ -110,8 +110,6 @@ func (t *Tape) canBring(op string) bool {
 	}
 	return t.err == nil
 }
-
-const capturedParameters = "memory stays where it is while a graph uses it: bring the parameters back before the capture, by Parameters.Offload with nil"
 
 // enterGroup makes g one of those in use. learn notes that it came after the last one.
 func (t *Tape) enterGroup(g *parameterGroup, learn bool) {
@@ -138,7 +136,7 @@ func (t *Tape) enterGroup(g *parameterGroup, learn bool) {
 // leaveGroup lets the parameters of g go, with their rounded copies on the tape: what a backward pass may need moves, other copies are freed.
 func (t *Tape) leaveGroup(g *parameterGroup) {
 	for _, p := range g.params {
-		t.fail("Offload", g.leave(t.ctx, p.value))
+		t.fail("Offload", g.Leave(t.ctx, p.value))
 		if r := residencyOf(t); tensor.MemoryOf(p.value).Tensors() > 1 && !slices.Contains(r.shared, g) {
 			r.shared = append(r.shared, g)
 		}
@@ -146,7 +144,7 @@ func (t *Tape) leaveGroup(g *parameterGroup) {
 		switch {
 		case v == nil || !v.owned || v.kept:
 		case t.record:
-			t.fail("Offload", g.leave(t.ctx, v.value))
+			t.fail("Offload", g.Leave(t.ctx, v.value))
 		default:
 			v.letGo()
 		}
@@ -162,7 +160,7 @@ func (r *residency) Leave(t *Tape) error {
 	*r = residency{}
 	for _, g := range all {
 		for _, p := range g.params {
-			t.fail("Offload", g.leave(t.ctx, p.value))
+			t.fail("Offload", g.Leave(t.ctx, p.value))
 		}
 	}
 	return nil
@@ -203,10 +201,7 @@ func (t *Tape) bringNext() {
 
 // bringEarly begins to bring x. It is false where that can't go on: there is no memory, or an error.
 func (t *Tape) bringEarly(g *parameterGroup, x *tensor.Tensor) bool {
-	if x.Released() || !x.Offloaded() || g.by.Ahead() == 0 {
-		return true
-	}
-	err := g.by.Prefetch(t.ctx, x)
+	err := g.Ahead(t.ctx, x)
 	if errors.Is(err, memcache.ErrOutOfMemory) {
 		return false
 	}

@@ -109,7 +109,7 @@ func TestSchedulerCyclesMomentum(t *testing.T) {
 	b := open(t, 64<<20)
 	p := b.parameter(1)
 	ps := Parameters{{"p", p}}
-	sgd, err := NewSGD(ps, SGDConfig{LR: new(0.1)})
+	sgd, err := withErr(NewSGD(ps, SGDConfig{LR: new(0.1)}))
 	require.NoError(t, err)
 	cycle := OneCycleLR{Max: 1, Steps: 10}
 	s, err := NewScheduler(sgd, cycle)
@@ -130,7 +130,7 @@ func TestSchedulerCyclesMomentum(t *testing.T) {
 	assert.Equal(t, 10, s.LastStep())
 	assert.Equal(t, before, s.LR())
 
-	adam, err := NewAdam(ps, AdamConfig{})
+	adam, err := withErr(NewAdam(ps, AdamConfig{}))
 	require.NoError(t, err)
 	_, err = NewScheduler(adam, cycle)
 	require.NoError(t, err)
@@ -138,7 +138,7 @@ func TestSchedulerCyclesMomentum(t *testing.T) {
 	assert.Equal(t, 0.95, m)
 	keep := cycle
 	keep.KeepMomentum = true
-	adagrad, err := NewAdagrad(ps, AdagradConfig{})
+	adagrad, err := withErr(NewAdagrad(ps, AdagradConfig{}))
 	require.NoError(t, err)
 	_, err = NewScheduler(adagrad, cycle)
 	require.ErrorIs(t, err, ErrInvalid)
@@ -162,7 +162,7 @@ func errorsOfClose(opts ...Optimizer) error {
 // TestSequentialSchedulesOfFunctionsAndSlices, which Go can't compare, and of equal ones, of which each has its own steps.
 func TestSequentialSchedulesOfFunctionsAndSlices(t *testing.T) {
 	b := open(t, 64<<20)
-	opt, err := NewSGD(Parameters{{"p", b.parameter(1)}}, SGDConfig{LR: new(1.0)})
+	opt, err := withErr(NewSGD(Parameters{{"p", b.parameter(1)}}, SGDConfig{LR: new(1.0)}))
 	require.NoError(t, err)
 	half, twice := LambdaLR(func(int) float64 { return 0.5 }), LambdaLR(func(int) float64 { return 2 })
 	miles := MultiStepLR{Milestones: []int{1}}
@@ -177,7 +177,7 @@ func TestSequentialSchedulesOfFunctionsAndSlices(t *testing.T) {
 // TestSchedulesRefuse numbers that can't be.
 func TestSchedulesRefuse(t *testing.T) {
 	b := open(t, 64<<20)
-	opt, err := NewSGD(Parameters{{"p", b.parameter(1)}}, SGDConfig{})
+	opt, err := withErr(NewSGD(Parameters{{"p", b.parameter(1)}}, SGDConfig{}))
 	require.NoError(t, err)
 	for _, s := range []Schedule{
 		StepLR{}, CosineAnnealingLR{}, OneCycleLR{Max: 1}, OneCycleLR{Max: 1, Steps: 3, RiseShare: new(2.0)}, LambdaLR(nil), nil,
@@ -246,7 +246,7 @@ func TestSchedulesForTheirWholeLength(t *testing.T) {
 			for _, three := range []bool{false, true} {
 				for _, share := range []float64{0, 0.05, 0.3, 0.45, 0.5, 0.77, 0.999} {
 					s := OneCycleLR{Max: 0.7, Steps: n, Linear: linear, ThreePhase: three, RiseShare: &share, FinalDiv: new(1e20), BaseMomentum: new(0.1), MaxMomentum: new(0.99)}
-					opt, err := NewAdam(ps, AdamConfig{})
+					opt, err := withErr(NewAdam(ps, AdamConfig{}))
 					require.NoError(t, err)
 					run("OneCycleLR", opt, s, n, func(step int) float64 {
 						lr, momentum := pytorchOneCycle(s, step)
@@ -287,7 +287,7 @@ func TestSchedulesForTheirWholeLength(t *testing.T) {
 		"a rise of one step":  {OneCycleLR{Max: 1, Steps: 49, RiseShare: new(1.0 / 49)}, nil},
 		"one step":            {OneCycleLR{Max: 1, Steps: 1, Linear: true}, nil},
 	} {
-		opt, err := NewSGD(ps, SGDConfig{LR: new(base)})
+		opt, err := withErr(NewSGD(ps, SGDConfig{LR: new(base)}))
 		require.NoError(t, err)
 		n, rate := 48, func(step int) float64 { return tt.rate(float64(step)) }
 		if name == "one step" {

@@ -24,8 +24,11 @@ type Scheduler struct {
 // NewScheduler takes the present learning rates as the first ones, and sets those of step 0. A schedule whose numbers can't be, or one
 // that cycles the momentum of an optimiser that has none, is an error.
 func NewScheduler(opt Optimizer, schedule Schedule) (*Scheduler, error) {
-	if isNil(opt) || schedule == nil {
-		return nil, fmt.Errorf("autograd: NewScheduler: %w: the optimiser and the schedule must not be nil", ErrInvalid)
+	if schedule == nil {
+		return nil, fmt.Errorf("autograd: NewScheduler: %w: the schedule is nil", ErrInvalid)
+	}
+	if _, err := coreOf(opt); err != nil {
+		return nil, fmt.Errorf("autograd: NewScheduler: %w", err)
 	}
 	s := &Scheduler{opt: opt, schedule: schedule}
 	if err := s.SetStep(0); err != nil {
@@ -44,10 +47,7 @@ func (s *Scheduler) Step() error {
 
 // capturing is the capture of the optimiser's runtime, or nil.
 func (s *Scheduler) capturing() *tensor.Capture {
-	if o, err := optimizerStateOf(s.opt); err == nil && o.rt != nil {
-		return o.rt.Capturing()
-	}
-	return nil
+	return s.opt.Core().rt.Capturing()
 }
 
 // LastStep is the number of calls of Step (last_epoch).
@@ -55,11 +55,6 @@ func (s *Scheduler) LastStep() int { return s.step }
 
 // LR is the learning rate of the optimiser's first group (get_last_lr).
 func (s *Scheduler) LR() float64 { return s.opt.LR() }
-
-// grouped is an optimiser of this package.
-type grouped interface {
-	Groups() []*Group
-}
 
 // SetStep sets the rates of any step, as if Step had been called so often. After an error nothing has changed. In a capture it does so at
 // each replay.
@@ -77,11 +72,7 @@ func (s *Scheduler) setStep(step int) error {
 	if err := checkSchedule(s.schedule, step); err != nil {
 		return err
 	}
-	g, ok := s.opt.(grouped)
-	if !ok {
-		return s.setAll(step)
-	}
-	groups := g.Groups()
+	groups := s.opt.Core().groups
 	momentum, cycles := 0.0, false
 	if m, ok := s.schedule.(MomentumSchedule); ok {
 		momentum, cycles = m.Momentum(step)
@@ -104,19 +95,6 @@ func (s *Scheduler) setStep(step int) error {
 		if cycles {
 			g.momentum = momentum
 		}
-	}
-	s.step, s.base = step, base
-	return nil
-}
-
-// setAll is for an optimiser that has one rate.
-func (s *Scheduler) setAll(step int) error {
-	base := s.base
-	if len(base) == 0 {
-		base = []float64{s.opt.LR()}
-	}
-	if err := s.opt.SetLR(s.schedule.LR(base[0], step)); err != nil {
-		return err
 	}
 	s.step, s.base = step, base
 	return nil

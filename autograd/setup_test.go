@@ -201,3 +201,6 @@ func (b *bench) counting(launches map[string]int) *tensor.Runtime {
 	b.t.Cleanup(func() { require.NoError(b.t, rt.Close()) })
 	return rt
 }
+
+// withErr returns an optimiser with the error that sticks to it.
+func withErr[O Optimizer](o O) (O, error) { return o, o.Core().Err() }

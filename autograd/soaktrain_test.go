@@ -32,9 +32,9 @@ func newTrainee(ctx context.Context, rt *tensor.Runtime, kind int) (*trainee, er
 	}
 	ps := Parameters{{"w", tr.p}}
 	if tr.adam {
-		tr.opt, err = NewAdamW(ps, AdamConfig{LR: new(traineeLR), WeightDecay: new(0.1)})
+		tr.opt, err = withErr(NewAdamW(ps, AdamConfig{LR: new(traineeLR), WeightDecay: new(0.1)}))
 	} else {
-		tr.opt, err = NewSGD(ps, SGDConfig{LR: new(traineeLR), Momentum: 0.9, WeightDecay: 0.1})
+		tr.opt, err = withErr(NewSGD(ps, SGDConfig{LR: new(traineeLR), Momentum: 0.9, WeightDecay: 0.1}))
 	}
 	return tr, err
 }

@@ -18,7 +18,7 @@ func TestAStaleParameterIsAnError(t *testing.T) {
 	b := open(t, 64<<20)
 	w, err := NewParameter(upload(b, []float64{3}))
 	require.NoError(t, err)
-	opt, err := NewSGD(Parameters{{"0.weight", w}}, SGDConfig{LR: new(0.5)})
+	opt, err := withErr(NewSGD(Parameters{{"0.weight", w}}, SGDConfig{LR: new(0.5)}))
 	require.NoError(t, err)
 	square := func() (*Tape, *Variable) {
 		tape := NewTape(b.ctx, b.rt)

@@ -62,14 +62,16 @@ func TestOptimizersAgainstPlainFormulas(t *testing.T) {
 		make func(Parameters) (Optimizer, error)
 		want func() []float64
 	}{
-		"Adam":  {func(ps Parameters) (Optimizer, error) { return NewAdam(ps, cfg) }, adam(false)},
-		"AdamW": {func(ps Parameters) (Optimizer, error) { return NewAdamW(ps, cfg) }, adam(true)},
-		"SGD":   {func(ps Parameters) (Optimizer, error) { return NewSGD(ps, SGDConfig{LR: new(9.0), WeightDecay: decay}) }, sgd(0, 0, false)},
+		"Adam":  {func(ps Parameters) (Optimizer, error) { return withErr(NewAdam(ps, cfg)) }, adam(false)},
+		"AdamW": {func(ps Parameters) (Optimizer, error) { return withErr(NewAdamW(ps, cfg)) }, adam(true)},
+		"SGD": {func(ps Parameters) (Optimizer, error) {
+			return withErr(NewSGD(ps, SGDConfig{LR: new(9.0), WeightDecay: decay}))
+		}, sgd(0, 0, false)},
 		"momentum": {func(ps Parameters) (Optimizer, error) {
-			return NewSGD(ps, SGDConfig{Momentum: 0.9, Dampening: 0.3, WeightDecay: decay})
+			return withErr(NewSGD(ps, SGDConfig{Momentum: 0.9, Dampening: 0.3, WeightDecay: decay}))
 		}, sgd(0.9, 0.3, false)},
 		"Nesterov": {func(ps Parameters) (Optimizer, error) {
-			return NewSGD(ps, SGDConfig{Momentum: 0.9, Nesterov: true, WeightDecay: decay})
+			return withErr(NewSGD(ps, SGDConfig{Momentum: 0.9, Nesterov: true, WeightDecay: decay}))
 		}, sgd(0.9, 0, true)},
 	} {
 		p := b.parameter(1)
@@ -101,7 +103,7 @@ func TestOptimizersAgainstPlainFormulas(t *testing.T) {
 func TestOptimizersNameParameters(t *testing.T) {
 	b := open(t, 2<<20)
 	p, q := b.parameter(1), b.parameter(1)
-	opt, err := NewAdam(Parameters{{"first", p}, {"second", q}}, AdamConfig{})
+	opt, err := withErr(NewAdam(Parameters{{"first", p}, {"second", q}}, AdamConfig{}))
 	require.NoError(t, err)
 	filler := b.fill(3)
 	before := b.live()
@@ -115,14 +117,14 @@ func TestOptimizersNameParameters(t *testing.T) {
 	require.NoError(t, opt.Prepare(b.ctx))
 	assert.Len(t, opt.state[1], 2)
 	require.NoError(t, opt.Close())
-	_, err = NewSGD(Parameters{{"first", p}, {"again", p}}, SGDConfig{})
+	_, err = withErr(NewSGD(Parameters{{"first", p}, {"again", p}}, SGDConfig{}))
 	require.ErrorContains(t, err, `"first" and "again" are the same`)
-	_, err = NewSGD(Parameters{{"first", p}, {"empty", &Parameter{}}}, SGDConfig{})
+	_, err = withErr(NewSGD(Parameters{{"first", p}, {"empty", &Parameter{}}}, SGDConfig{}))
 	require.ErrorIs(t, err, ErrInvalid)
 	require.ErrorContains(t, err, `parameter "empty": invalid argument: the parameter is nil`)
 	require.NoError(t, p.Release())
 	q.grad = b.parameter(1).value
-	opt, err = NewAdam(Parameters{{"second", q}}, AdamConfig{})
+	opt, err = withErr(NewAdam(Parameters{{"second", q}}, AdamConfig{}))
 	require.NoError(t, err)
 	require.NoError(t, q.value.Release())
 	require.ErrorIs(t, opt.Step(b.ctx), tensor.ErrReleased)
@@ -188,9 +190,9 @@ func TestMomentumThatComesAndGoes(t *testing.T) {
 		rms := i%2 == 1
 		first := []float64{0, 0.9}[i/2%2]
 		if rms {
-			opt, err = NewRMSprop(ps, RMSpropConfig{LR: new(rate), Momentum: first})
+			opt, err = withErr(NewRMSprop(ps, RMSpropConfig{LR: new(rate), Momentum: first}))
 		} else {
-			opt, err = NewSGD(ps, SGDConfig{LR: new(rate), Momentum: first, Dampening: dampening})
+			opt, err = withErr(NewSGD(ps, SGDConfig{LR: new(rate), Momentum: first, Dampening: dampening}))
 		}
 		require.NoError(t, err)
 		w, square, buf, filled := 1.0, 0.0, 0.0, rms
@@ -225,8 +227,10 @@ func TestMomentumThatComesAndGoes(t *testing.T) {
 func TestCapturedMomentumStaysOnOrOff(t *testing.T) {
 	b := open(t, 64<<20)
 	for name, make := range map[string]func(Parameters, float64) (Optimizer, error){
-		"SGD":     func(ps Parameters, m float64) (Optimizer, error) { return NewSGD(ps, SGDConfig{Momentum: m}) },
-		"RMSprop": func(ps Parameters, m float64) (Optimizer, error) { return NewRMSprop(ps, RMSpropConfig{Momentum: m}) },
+		"SGD": func(ps Parameters, m float64) (Optimizer, error) { return withErr(NewSGD(ps, SGDConfig{Momentum: m})) },
+		"RMSprop": func(ps Parameters, m float64) (Optimizer, error) {
+			return withErr(NewRMSprop(ps, RMSpropConfig{Momentum: m}))
+		},
 	} {
 		for _, captured := range []float64{0, 0.5} {
 			p := b.parameter(1)

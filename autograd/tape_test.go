@@ -266,7 +266,7 @@ func TestTensorsOfATapeBelongToNoLifetime(t *testing.T) {
 	b := open(t, 64<<20)
 	model := b.mlp(tensor.Float32, 4, 2)
 	x := upload(b, []float32{1, 2, 3, 4}, 1, 4)
-	opt, err := NewSGD(model.Parameters(), SGDConfig{Momentum: 0.9})
+	opt, err := withErr(NewSGD(model.Parameters(), SGDConfig{Momentum: 0.9}))
 	require.NoError(t, err)
 	for range 2 {
 		ctx, life := tensor.WithLifetime(b.ctx)

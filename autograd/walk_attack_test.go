@@ -52,7 +52,7 @@ func (f *fickle) Parameters() autograd.Parameters {
 func uses(model any) error {
 	autograd.BuffersOf(model)
 	autograd.LayerOf(nil).Parameters()
-	_, optimiser := autograd.NewSGD(autograd.ParametersOf(model), autograd.SGDConfig{})
+	optimiser := autograd.NewSGD(autograd.ParametersOf(model), autograd.SGDConfig{}).Err()
 	_, state := autograd.StateDict(model)
 	if optimiser != nil {
 		return optimiser

@@ -180,13 +180,13 @@ func TestCyclesOfModels(t *testing.T) {
 	for name, model := range map[string]any{"left": l, "right": l.Right, "both": struct{ Left, Right any }{l, l.Right}} {
 		ps := autograd.ParametersOf(model)
 		require.Len(t, ps, 1, name)
-		_, err := autograd.NewSGD(ps, autograd.SGDConfig{})
+		err := autograd.NewSGD(ps, autograd.SGDConfig{}).Err()
 		require.ErrorIs(t, err, autograd.ErrInvalid, name)
 		require.ErrorContains(t, err, "call each other without end", name)
 		_, err = autograd.StateDict(model)
 		require.ErrorContains(t, err, "call each other without end", name)
 	}
-	_, err = autograd.NewSGD(wrapped.Parameters(), autograd.SGDConfig{})
+	err = autograd.NewSGD(wrapped.Parameters(), autograd.SGDConfig{}).Err()
 	require.ErrorContains(t, err, "call each other without end", "a promoted method")
 	require.Empty(t, autograd.BuffersOf(l))
 }
@@ -265,8 +265,8 @@ type trainee struct {
 func TestAModelHoldsItsOptimizer(t *testing.T) {
 	in := initializer(t)
 	m := &trainee{Fc: in.Linear(1, 1), In: in, Plan: new(autograd.CheckpointPlan)}
-	m.Adam = in.Adam(m.Fc.Parameters(), autograd.AdamConfig{})
-	m.opt = in.SGD(m.Fc.Parameters(), autograd.SGDConfig{})
+	m.Adam = autograd.Own(in, autograd.NewAdam(m.Fc.Parameters(), autograd.AdamConfig{}))
+	m.opt = autograd.Own(in, autograd.NewSGD(m.Fc.Parameters(), autograd.SGDConfig{}))
 	m.Any, m.Groups, m.Group, m.groups = m.opt, m.Adam.Groups(), m.Adam.Groups()[0], m.opt.Groups()
 	scheduler, err := autograd.NewScheduler(m.opt, autograd.ConstantLR{})
 	require.NoError(t, err)

@@ -76,7 +76,7 @@ func TestParametersOf(t *testing.T) {
 	layer := LayerOf(m)
 	require.Equal(t, want, namesOf(layer.Parameters()))
 	assert.Equal(t, []NamedTensor{{"0.blocks.0.running_mean", mean}}, Sequential{layer}.Buffers())
-	opt, err := NewSGD(layer.Parameters(), SGDConfig{})
+	opt, err := withErr(NewSGD(layer.Parameters(), SGDConfig{}))
 	require.NoError(t, err)
 	require.NoError(t, opt.Close())
 	tape := NoGrad(b.ctx, b.rt)
@@ -117,7 +117,7 @@ func TestParametersOfTells(t *testing.T) {
 	} {
 		ps := ParametersOf(model)
 		require.NotEmpty(t, ps, why)
-		_, err := NewSGD(ps, SGDConfig{})
+		_, err := withErr(NewSGD(ps, SGDConfig{}))
 		require.ErrorIs(t, err, ErrInvalid)
 		require.ErrorContains(t, err, why)
 		_, err = StateDict(model)

@@ -25,7 +25,7 @@ func TestInvalidIsOneClass(t *testing.T) {
 	_, errs["memcache"] = memcache.ParseConfig("max_split_size_mb:none")
 	_, errs["transfer"] = transfer.New(nil, transfer.Config{})
 	_, errs["tensor"] = tensor.NewRuntime(nil, nil, nil)
-	_, errs["autograd"] = autograd.NewAdam(nil, autograd.AdamConfig{LR: new(-1.0)})
+	errs["autograd"] = autograd.NewAdam(nil, autograd.AdamConfig{LR: new(-1.0)}).Err()
 	_, errs["trace"] = trace.New(trace.Config{AllEvery: -1})
 	for found, err := range errs {
 		for _, class := range []error{device.ErrInvalid, memcache.ErrInvalid, transfer.ErrInvalid, tensor.ErrInvalid,

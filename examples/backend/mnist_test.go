@@ -49,7 +49,7 @@ func train(t *testing.T, name string, pictures [][]float32, labels [][]int32) (l
 	defer func() { require.NoError(t, rt.Close()) }()
 	in := autograd.Init(ctx, rt, autograd.Seed(1))
 	model := autograd.Sequential{in.Linear(28*28, 32), autograd.ReLU{}, in.Linear(32, 10)}
-	sgd := in.SGD(model.Parameters(), autograd.SGDConfig{LR: new(0.1), Momentum: 0.9})
+	sgd := autograd.Own(in, autograd.NewSGD(model.Parameters(), autograd.SGDConfig{LR: new(0.1), Momentum: 0.9}))
 	for step, tape := range in.Steps(steps) {
 		x, err := tensor.FromSlice(ctx, rt, pictures[step], batch, 28*28)
 		require.NoError(t, err)

@@ -78,16 +78,16 @@ func newOptimizer(in *autograd.Initializer, o options, params autograd.Parameter
 	}
 	switch o.optimizer {
 	case "adam":
-		return in.Adam(params, autograd.AdamConfig{LR: rate(1e-3)})
+		return autograd.Own(in, autograd.NewAdam(params, autograd.AdamConfig{LR: rate(1e-3)}))
 	case "adamw":
 		decay := 0.01
 		if own {
 			decay = r.decay
 		}
-		return in.AdamW(params, autograd.AdamConfig{LR: rate(1e-3), WeightDecay: &decay})
+		return autograd.Own(in, autograd.NewAdamW(params, autograd.AdamConfig{LR: rate(1e-3), WeightDecay: &decay}))
 	case "momentum":
-		return in.SGD(params, autograd.SGDConfig{LR: rate(0.05), Momentum: 0.9})
+		return autograd.Own(in, autograd.NewSGD(params, autograd.SGDConfig{LR: rate(0.05), Momentum: 0.9}))
 	default:
-		return in.SGD(params, autograd.SGDConfig{LR: rate(0.1)})
+		return autograd.Own(in, autograd.NewSGD(params, autograd.SGDConfig{LR: rate(0.1)}))
 	}
 }

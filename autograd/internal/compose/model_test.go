@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 
@@ -93,6 +94,23 @@ func (m *model) loss(t *autograd.Tape, x *autograd.Variable) (loss, result *auto
 	return loss, y
 }
 
+// lion is an optimiser of a program's own, whose groups have their own beta1.
+type lion struct{ autograd.Base }
+
+var lionSlots = []autograd.Slot{{Name: "exp_avg", Fill: 0.01}}
+
+func newLion(ps autograd.Parameters, cfg autograd.Options) *lion {
+	o := new(lion)
+	o.Init(o, "Lion", func(ctx context.Context, us []autograd.Update) error {
+		return autograd.StepRule(ctx, us, func(u *autograd.Update) (tensor.Lion, [3]*tensor.Tensor) {
+			return tensor.Lion{LR: u.LR, Beta1: u.Group.Own().(float64), Beta2: 0.99}, [3]*tensor.Tensor{u.State[0]}
+		})
+	})
+	cfg.State = lionSlots
+	o.Fail(o.AddGroup(ps, cfg))
+	return o
+}
+
 // newOptimizer is one of all kinds, of one or two groups.
 func (m *model) newOptimizer(in *autograd.Initializer) (opt autograd.Optimizer, err error) {
 	first, second := autograd.ParametersOf(m), autograd.Parameters(nil)
@@ -102,37 +120,43 @@ func (m *model) newOptimizer(in *autograd.Initializer) (opt autograd.Optimizer, 
 	}
 	switch m.optimizer {
 	case 0:
-		o := in.SGD(first, autograd.SGDConfig{LR: new(0.1)})
+		o := autograd.Own(in, autograd.NewSGD(first, autograd.SGDConfig{LR: new(0.1)}))
 		if second != nil {
 			err = o.AddGroup(second, autograd.SGDConfig{LR: new(0.05), Momentum: 0.5})
 		}
 		return o, err
 	case 1:
-		o := in.SGD(first, autograd.SGDConfig{LR: new(0.1), Momentum: 0.9, Dampening: 0.2, WeightDecay: 0.1})
+		o := autograd.Own(in, autograd.NewSGD(first, autograd.SGDConfig{LR: new(0.1), Momentum: 0.9, Dampening: 0.2, WeightDecay: 0.1}))
 		if second != nil {
 			err = o.AddGroup(second, autograd.SGDConfig{LR: new(0.05), Momentum: 0.5, Nesterov: true})
 		}
 		return o, err
 	case 2:
-		o := in.Adam(first, autograd.AdamConfig{LR: new(0.01), AMSGrad: true})
+		o := autograd.Own(in, autograd.NewAdam(first, autograd.AdamConfig{LR: new(0.01), AMSGrad: true}))
 		if second != nil {
 			err = o.AddGroup(second, autograd.AdamConfig{LR: new(0.02), WeightDecay: new(0.1)})
 		}
 		return o, err
 	case 3:
-		o := in.AdamW(first, autograd.AdamConfig{LR: new(0.01)})
+		o := autograd.Own(in, autograd.NewAdamW(first, autograd.AdamConfig{LR: new(0.01)}))
 		if second != nil {
 			err = o.AddGroup(second, autograd.AdamConfig{LR: new(0.02), Maximize: true})
 		}
 		return o, err
 	case 4:
-		o := in.RMSprop(first, autograd.RMSpropConfig{Centered: true})
+		o := autograd.Own(in, autograd.NewRMSprop(first, autograd.RMSpropConfig{Centered: true}))
 		if second != nil {
 			err = o.AddGroup(second, autograd.RMSpropConfig{Momentum: 0.5})
 		}
 		return o, err
+	case 5:
+		o := autograd.Own(in, newLion(first, autograd.Options{LR: 0.01, Own: 0.9}))
+		if second != nil {
+			err = o.AddGroup(second, autograd.Options{LR: 0.02, Own: 0.5, State: lionSlots})
+		}
+		return o, err
 	}
-	o := in.Adagrad(first, autograd.AdagradConfig{LRDecay: 0.1})
+	o := autograd.Own(in, autograd.NewAdagrad(first, autograd.AdagradConfig{LRDecay: 0.1}))
 	if second != nil {
 		err = o.AddGroup(second, autograd.AdagradConfig{InitialAccumulatorValue: 0.1})
 	}

@@ -102,9 +102,7 @@ func (r *run) begin(tr *trial, comm device.Communicator) (err error) {
 		return err
 	}
 	if tr.has(offloadState) {
-		if err := r.opt.(interface {
-			OffloadState(context.Context, *tensor.Offloader, int64) error
-		}).OffloadState(r.ctx, r.offloader, 700); err != nil {
+		if err := autograd.OffloadState(r.ctx, r.opt, r.offloader, 700); err != nil {
 			return err
 		}
 	}

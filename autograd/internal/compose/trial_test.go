@@ -31,7 +31,7 @@ func (tr trial) made() *trial {
 	r := rand.New(rand.NewPCG(tr.seed, 1))
 	tr.options = tr.options.legal()
 	tr.root = randomPart(r, 3, new(int)).without(tr.drop)
-	tr.rows, tr.width, tr.optimizer = 2+r.IntN(3), 2+r.IntN(5), r.IntN(6)
+	tr.rows, tr.width, tr.optimizer = 2+r.IntN(3), 2+r.IntN(5), r.IntN(7)
 	return &tr
 }
 

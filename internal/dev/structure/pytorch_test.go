@@ -75,7 +75,7 @@ func TestNamesInREADME(t *testing.T) {
 				for _, name := range regexp.MustCompile(`[A-Z]\w+`).FindAllString(cells[0], -1) {
 					names++
 					if lookUp(autograd, name, "") != nil { // AdamW has no type of its own
-						require.NoError(t, lookUp(autograd, "Initializer", name), line)
+						require.NoError(t, lookUp(autograd, "New"+name, ""), line)
 					}
 				}
 			}
