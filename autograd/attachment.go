@@ -39,7 +39,7 @@ func (p *Parameter) Attach(a Attachment) error {
 
 // CanAttach returns the error that Attach would return.
 func (p *Parameter) CanAttach(a Attachment) error {
-	if err := p.unusable(); err != nil {
+	if err := p.Err(); err != nil {
 		return err
 	}
 	if isNil(a) {

@@ -167,10 +167,11 @@ func (t *Tape) backward(loss *Variable) {
 	if t.err == nil {
 		t.hookEnd()
 	}
-	for p, v := range t.params {
+	for _, v := range t.params {
 		if v.grad != nil { // no hook has taken it
-			t.assign(p, v.grad)
+			t.fail("Backward", t.AssignGrad(v, false))
 		}
+		v.grad = nil
 	}
 }
 
@@ -264,24 +265,40 @@ func (t *Tape) add(op string, v *Variable, g *tensor.Tensor, err error) {
 	}
 }
 
-// assign makes g the gradient of p, in memory that nobody shares.
-func (t *Tape) assign(p *Parameter, g *tensor.Tensor) {
-	if t.err != nil || g == p.grad {
-		return
+// AssignGrad makes the gradient of v, a parameter's variable, the parameter's, in memory of its own.
+// Backward does that at its end. A hook may do it earlier, in or after Final of v. wide makes it
+// float32 if it has 16 bits.
+func (t *Tape) AssignGrad(v *Variable, wide bool) error {
+	if t.none() || v == nil || v.param == nil || v.tape != t {
+		return fmt.Errorf("%w: AssignGrad: want a parameter's variable of this tape", ErrInvalid)
+	}
+	p, g := v.param, v.grad
+	if t.err != nil {
+		return t.err
+	}
+	if g == nil || g == p.grad {
+		v.grad = nil
+		return nil
+	}
+	if wide {
+		if g = t.widened("Backward", g); t.err != nil {
+			return t.err
+		}
+		v.grad = g
 	}
 	if !g.Exclusive() {
 		own, err := t.rt.Copy(t.ctx, g)
 		if err != nil {
-			t.fail("Backward", err)
-			return
+			return err
 		}
 		t.free(g)
 		g = own
 	}
 	t.lifetime.Keep(g)
-	t.fail("Backward", p.grad.ReleaseContext(t.ctx))
-	p.grad, p.made = g, g.Bytes()
+	err := p.grad.ReleaseContext(t.ctx)
+	p.grad, p.made, v.grad = g, g.Bytes(), nil
 	if c := t.rt.Capturing(); c != nil {
 		c.OnFailure(func() { p.forget(g) })
 	}
+	return err
 }

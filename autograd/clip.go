@@ -59,11 +59,11 @@ type gradientParts struct {
 // gradients are those that there are, the sharded ones apart, and their runtime.
 func (ps Parameters) gradients(op string) (rt *tensor.Runtime, grads []*tensor.Tensor, parts gradientParts, err error) {
 	for _, p := range ps {
-		if err := p.unusable(); err != nil {
+		if err := p.Err(); err != nil {
 			return nil, nil, parts, fmt.Errorf("autograd: %s: parameter %q: %w", op, p.Name, err)
 		}
 		if rt == nil {
-			rt = p.value.Runtime()
+			rt = p.Value().Runtime()
 		}
 		if sh, ok := Attached[Sharded](p.Parameter); ok && sh.PartGrad() != nil {
 			if parts.of != nil && parts.of != sh.Shards() {
@@ -71,8 +71,8 @@ func (ps Parameters) gradients(op string) (rt *tensor.Runtime, grads []*tensor.T
 			}
 			parts.of, parts.grads = sh.Shards(), append(parts.grads, sh.PartGrad())
 		}
-		if p.grad != nil {
-			grads = append(grads, p.grad)
+		if p.Grad() != nil {
+			grads = append(grads, p.Grad())
 		}
 	}
 	if rt == nil {

@@ -105,8 +105,8 @@ func (s *Base) addGroup(op string, params Parameters, o Options) error {
 		first = s.params[0].Name
 	}
 	for _, p := range params {
-		if p.Parameter == nil || p.value == nil {
-			return fmt.Errorf("autograd: %s: parameter %q: %w", op, p.Name, p.unusable())
+		if p.Parameter == nil || p.Value() == nil {
+			return fmt.Errorf("autograd: %s: parameter %q: %w", op, p.Name, p.Err())
 		}
 		name, ok := known[p.Parameter]
 		if i, in := s.number[p.Parameter]; in {
@@ -116,15 +116,15 @@ func (s *Base) addGroup(op string, params Parameters, o Options) error {
 			return fmt.Errorf("autograd: %s: %w: parameters %q and %q are the same one", op, ErrInvalid, name, p.Name)
 		}
 		known[p.Parameter] = p.Name
-		if rt != nil && rt != p.value.Runtime() {
+		if rt != nil && rt != p.Value().Runtime() {
 			return fmt.Errorf("autograd: %s: %w: parameters %q and %q live in two runtimes: make an optimiser for each", op, tensor.ErrRuntime, first, p.Name)
 		}
-		rt = p.value.Runtime()
+		rt = p.Value().Runtime()
 	}
 	g.params, g.rt, s.rt = params, rt, rt
 	s.groups = append(s.groups, &g)
 	for _, p := range params {
-		if err := p.setName(p.Name); err != nil {
+		if err := p.SetName(p.Name); err != nil {
 			return fmt.Errorf("autograd: %s: parameter %q: %w", op, p.Name, err)
 		}
 		if s.number == nil {

@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -27,7 +28,8 @@ type Hooks interface {
 	// Final is called when the gradient of the parameter v is complete. The current step may still
 	// read the parameter; from the next Load or End on no step does.
 	Final(t *Tape, v *Variable) error
-	// End is called after the last backward step, or with Backward's error. It may be called twice.
+	// End is called after the last backward step, or with Backward's error, which an error that wraps
+	// it replaces. It may be called twice.
 	End(t *Tape, err error) error
 	// Leave is called when the tape no longer reads parameters: after Backward, and by Close and
 	// Reset.
@@ -178,7 +180,11 @@ func (t *Tape) hookEnd() {
 		return
 	}
 	for _, h := range t.hooks {
-		t.fail("Backward", h.End(t, t.err))
+		err := h.End(t, t.err)
+		if t.err != nil && errors.Is(err, t.err) {
+			t.err = err
+		}
+		t.fail("Backward", err)
 	}
 }
 

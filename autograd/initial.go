@@ -42,7 +42,7 @@ func (in *Initializer) Reset(p *Parameter, initial Initial) {
 	if !in.usable(call) {
 		return
 	}
-	if err := p.unusable(); err != nil {
+	if err := p.Err(); err != nil {
 		in.fail(call, err)
 		return
 	}

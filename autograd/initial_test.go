@@ -121,7 +121,7 @@ func TestInitialsRefuse(t *testing.T) {
 		in := Init(b.ctx, b.rt)
 		p := in.Draw(initial, 2, 3)
 		require.ErrorIs(t, in.Err(), ErrInvalid, name)
-		require.Error(t, p.unusable())
+		require.Error(t, p.Err())
 		require.ErrorIs(t, in.Close(), ErrInvalid)
 	}
 	for name, initial := range map[string]Initial{

@@ -25,10 +25,10 @@ func NameModules(model any) error {
 			continue
 		}
 		known[p.Parameter] = true
-		if err := p.unusable(); err != nil {
+		if err := p.Err(); err != nil {
 			return fmt.Errorf("autograd: NameModules: parameter %q: %w", p.Name, err)
 		}
-		if err := p.setName(p.Name); err != nil {
+		if err := p.SetName(p.Name); err != nil {
 			return fmt.Errorf("autograd: NameModules: parameter %q: %w", p.Name, err)
 		}
 	}

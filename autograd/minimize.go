@@ -3,6 +3,7 @@ package autograd
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -17,10 +18,12 @@ import (
 // may update parameters of both: Backward's gradients stay on all that its ZeroGrad does not clear. [Tape.MinimizeInBackward] does not hold all gradients at once.
 func (t *Tape) Minimize(loss *Variable, opt Optimizer) {
 	if isNil(opt) {
-		t.fail("Minimize", fmt.Errorf("%w: the optimiser is nil", ErrInvalid))
+		t.Fail(fmt.Errorf("autograd: Minimize: %w: the optimiser is nil", ErrInvalid))
 	}
 	if t.backwardFor(loss, opt) == nil {
-		t.err = errors.Join(opt.Step(t.ctx), opt.ZeroGrad(t.ctx))
+		if err := errors.Join(opt.Step(t.Context()), opt.ZeroGrad(t.Context())); err != nil {
+			t.Fail(err)
+		}
 	}
 }
 
@@ -30,7 +33,9 @@ func (t *Tape) backwardFor(loss *Variable, opt Optimizer) (err error) {
 	aside := t.setAside(opt)
 	defer func() {
 		for _, a := range aside {
-			t.fail("Backward", a.putBack(t))
+			if err := a.putBack(t); err != nil {
+				t.Fail(err)
+			}
 		}
 		err = t.Err()
 	}()
@@ -45,55 +50,47 @@ type asideGradient struct {
 }
 
 // setAside takes the gradients of the parameters that a backward pass may reach, and the optimiser
-// does not update. Those of a Parallel whose other parameters are on the tape are among them,
-// because the other ranks may have gradients of them.
+// does not update. Those of other ranks' passes are among them: all parameters of a [Shards] of
+// which the tape has read one.
 func (t *Tape) setAside(opt Optimizer) (all []asideGradient) {
 	s, err := coreOf(opt)
 	if err != nil || s.self != opt || t.Err() != nil { // one that embeds another may update more parameters
 		return nil
 	}
-	stepped := func(yes bool) {
-		for _, p := range s.params {
-			p.stepped = yes
+	var last Shards
+	for v := range t.Parameters() {
+		if !v.RequiresGrad() {
+			continue
 		}
-	}
-	take := func(p *Parameter) {
-		if p.stepped {
-			return
-		}
-		a := asideGradient{of: p, grad: p.grad}
-		p.grad = nil
-		if sh, ok := Attached[Sharded](p); ok {
-			a.part = sh.PartGrad()
-			sh.SetPartGrad(nil)
-		}
-		p.stepped = true // until all are taken: it is taken once
-		all = append(all, a)
-	}
-	stepped(true)
-	for p, v := range t.params {
-		if v.needsGrad {
-			take(p)
-		}
-	}
-	for _, h := range t.hooks {
-		if h, ok := h.(*parallelHook); ok {
-			for _, r := range h.of.replicas {
-				take(r.Parameter)
+		all = s.takeAside(all, v.Parameter())
+		if sh, ok := Attached[Sharded](v.Parameter()); ok && sh.Shards() != last {
+			last = sh.Shards()
+			for _, p := range last.Parameters() {
+				all = s.takeAside(all, p)
 			}
 		}
-	}
-	stepped(false)
-	for _, a := range all {
-		a.of.stepped = false
 	}
 	return all
 }
 
+// takeAside takes the gradient of p, unless the optimiser updates it or it was taken.
+func (s *Base) takeAside(all []asideGradient, p *Parameter) []asideGradient {
+	if _, steps := s.number[p]; steps || slices.ContainsFunc(all, func(a asideGradient) bool { return a.of == p }) {
+		return all
+	}
+	a := asideGradient{of: p, grad: p.Grad()}
+	p.SetGrad(nil)
+	if sh, ok := Attached[Sharded](p); ok {
+		a.part = sh.PartGrad()
+		sh.SetPartGrad(nil)
+	}
+	return append(all, a)
+}
+
 // putBack frees the gradient of the pass, and gives the parameter the one that it had before.
 func (a asideGradient) putBack(t *Tape) error {
-	err := a.of.ZeroGrad(t.ctx)
-	a.of.grad = a.grad
+	err := a.of.ZeroGrad(t.Context())
+	a.of.SetGrad(a.grad)
 	if sh, ok := Attached[Sharded](a.of); ok {
 		sh.SetPartGrad(a.part)
 	}

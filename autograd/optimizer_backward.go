@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,24 +32,22 @@ const DefaultBackwardPiece = 32 << 20
 // Step would not run.
 // Gradients of other parameters are as Minimize leaves them.
 func (t *Tape) MinimizeInBackward(loss *Variable, opt Optimizer, piece int64) {
-	if t.none() {
+	if t.Runtime() == nil {
 		return
 	}
 	s, err := t.stepInBackward(opt, piece)
-	t.fail("MinimizeInBackward", err)
-	if s != nil {
+	if err != nil {
+		t.Fail(fmt.Errorf("autograd: MinimizeInBackward: %w", err))
+	} else {
 		t.Hook(s)
 		defer t.Unhook(s)
 	}
-	err = t.backwardFor(loss, opt)
-	if s == nil || !s.begun {
+	if err := t.backwardFor(loss, opt); err != nil {
 		return
 	}
-	if err == nil {
-		err = errors.Join(s.opt.Step(t.ctx), s.opt.ZeroGrad(t.ctx)) // of what has waited
-	}
-	if err != nil {
-		t.err = fmt.Errorf("autograd: MinimizeInBackward: %d of %d parameters updated: %w", s.opt.updated, s.due, err)
+	// What is left are the parameters of the optimiser that no step of the pass has updated.
+	if err := errors.Join(s.opt.Step(t.Context()), s.opt.ZeroGrad(t.Context())); err != nil {
+		t.Fail(s.failed(err))
 	}
 }
 
@@ -56,12 +55,13 @@ func (t *Tape) MinimizeInBackward(loss *Variable, opt Optimizer, piece int64) {
 type inBackward struct {
 	NoHooks
 	opt   *Base
-	piece int64       // bytes of gradients
-	bytes int64       // of those that are ready
-	due   int         // parameters that may be updated
-	final []*Variable // with final gradients; the step that runs may still read them
-	ready []*Variable // to be updated
-	among []int       // the numbers of these, with the optimiser
+	ctx   context.Context // of the root module
+	piece int64           // bytes of gradients
+	bytes int64           // of those that are ready
+	due   int             // parameters that may be updated
+	final []*Variable     // with final gradients; the step that runs may still read them
+	ready []*Variable     // to be updated
+	among []int           // the numbers of these, with the optimiser
 	begun bool
 }
 
@@ -76,7 +76,7 @@ func (t *Tape) stepInBackward(opt Optimizer, piece int64) (*inBackward, error) {
 	case piece < 0:
 		return nil, fmt.Errorf("%w: pieces of %d bytes: want 0 or more", ErrInvalid, piece)
 	}
-	if state.rt != nil && state.rt != t.rt {
+	if state.rt != nil && state.rt != t.Runtime() {
 		return nil, fmt.Errorf("%w: the optimiser's parameters are of another runtime than the tape", tensor.ErrRuntime)
 	}
 	if i := slices.IndexFunc(state.params, func(p Named) bool { return isSharded(p.Parameter) }); i >= 0 {
@@ -97,10 +97,9 @@ func (t *Tape) stepInBackward(opt Optimizer, piece int64) (*inBackward, error) {
 // Begin counts the parameters that the pass may update.
 func (s *inBackward) Begin(t *Tape) error {
 	s.begun = true
-	s.opt.updated = 0
+	s.ctx, s.opt.updated = t.Context(), 0
 	for _, p := range s.opt.params {
-		v := t.params[p.Parameter]
-		if used := v != nil && v.needsGrad; !p.frozen && (used || p.grad != nil) {
+		if p.RequiresGrad() && (t.Variable(p.Parameter).RequiresGrad() || p.Grad() != nil) {
 			s.due++
 		}
 	}
@@ -109,7 +108,7 @@ func (s *inBackward) Begin(t *Tape) error {
 
 // Final collects v until the current step has run, which may still read the parameter.
 func (s *inBackward) Final(t *Tape, v *Variable) error {
-	if _, ok := s.opt.number[v.param]; ok && !v.param.frozen {
+	if _, ok := s.opt.number[v.Parameter()]; ok && v.Parameter().RequiresGrad() {
 		s.final = append(s.final, v)
 	}
 	return nil
@@ -119,47 +118,55 @@ func (s *inBackward) Final(t *Tape, v *Variable) error {
 // a piece.
 func (s *inBackward) Load(t *Tape, _ *Node, _ int) error {
 	for _, v := range s.final {
-		if !v.param.value.Exclusive() {
+		p := v.Parameter()
+		if !p.Value().Exclusive() {
 			continue // it is updated at the end of the pass
 		}
-		s.ready, s.among = append(s.ready, v), append(s.among, s.opt.number[v.param])
-		if s.bytes += v.grad.Bytes(); s.bytes >= s.piece {
-			s.update(t)
+		s.ready, s.among = append(s.ready, v), append(s.among, s.opt.number[p])
+		if s.bytes += v.Grad().Bytes(); s.bytes >= s.piece {
+			if err := s.update(t); err != nil {
+				return err
+			}
 		}
 	}
 	s.final = s.final[:0]
 	return nil
 }
 
-// End is Load after the last step.
+// End is Load after the last step. An error of the pass says how many parameters were updated.
 func (s *inBackward) End(t *Tape, err error) error {
-	if err == nil {
-		_ = s.Load(t, nil, 0)
+	switch {
+	case err == nil:
+		err = s.Load(t, nil, 0)
+	case s.begun:
+		err = s.failed(err)
 	}
 	clear(s.final[:cap(s.final)])
 	clear(s.ready[:cap(s.ready)])
-	return nil
+	return err
+}
+
+// failed is an error of a pass that has begun.
+func (s *inBackward) failed(err error) error {
+	return fmt.Errorf("autograd: MinimizeInBackward: %d of %d parameters updated: %w", s.opt.updated, s.due, err)
 }
 
 // update updates the ready parameters in the root module, as Minimize does, and frees their
 // gradients.
-func (s *inBackward) update(t *Tape) {
-	place := t.module
-	t.setModule(t.modules[""])
-	defer t.setModule(place)
-	const op = "MinimizeInBackward"
+func (s *inBackward) update(t *Tape) (err error) {
+	assigned := 0
 	for _, v := range s.ready {
-		if t.assign(v.param, v.grad); t.err == nil {
-			v.grad = nil
+		if err = t.AssignGrad(v, false); err != nil {
+			break
 		}
+		assigned++
 	}
-	if t.err == nil {
-		t.fail(op, s.opt.StepOnly(t.ctx, s.among))
+	if err == nil {
+		err = s.opt.StepOnly(s.ctx, s.among)
 	}
-	for _, v := range s.ready {
-		if v.grad == nil {
-			t.fail(op, v.param.ZeroGrad(t.ctx))
-		}
+	for _, v := range s.ready[:assigned] {
+		err = errors.Join(err, v.Parameter().ZeroGrad(s.ctx))
 	}
 	s.ready, s.among, s.bytes = s.ready[:0], s.among[:0], 0
+	return err
 }

@@ -28,6 +28,8 @@ type Sharded interface {
 
 // Shards is what the [Sharded] parameters of one model have in common.
 type Shards interface {
+	// Parameters are all of them. The list is the Shards'.
+	Parameters() []*Parameter
 	// EndStep gives all ranks the parts of ps that a step has updated. If the step has failed with
 	// err, EndStep returns err. After an error the other ranks' steps fail too.
 	EndStep(ps []*Parameter, err error) error

@@ -51,6 +51,7 @@ type Parallel struct {
 	cfg    ParallelConfig
 
 	replicas []*replica
+	trained  []*Parameter  // of the replicas
 	frozen   []Named       // parameters that are none of them
 	state    []NamedTensor // parameters, frozen ones too, and buffers: what all ranks have alike
 	buffers  []*tensor.Tensor
@@ -121,7 +122,7 @@ func replicaOf(p *Parameter) *replica {
 
 // Join hooks the Parallel to a tape that trains the parameter.
 func (r *replica) Join(t *Tape, v *Variable) error {
-	if v.needsGrad {
+	if v.RequiresGrad() {
 		t.Hook(&r.of.hook)
 	}
 	return nil
@@ -149,7 +150,7 @@ type beside struct{ of *Parallel }
 // Join hooks the Parallel to a tape that trains the parameter, so that its Begin fails, unless
 // another Parallel trains it.
 func (b *beside) Join(t *Tape, v *Variable) error {
-	if v.needsGrad && replicaOf(v.param) == nil {
+	if v.RequiresGrad() && replicaOf(v.Parameter()) == nil {
 		t.Hook(&b.of.hook)
 	}
 	return nil
@@ -198,7 +199,7 @@ func newParallel(ctx context.Context, comm device.Communicator, model any, cfg P
 	}
 	for _, r := range d.replicas {
 		err = errors.Join(err, r.Attach(r))
-		r.made = 0 // gradients are float32 from now on
+		r.SetGrad(r.Grad()) // gradients are float32 from now on, whatever a tape has made before
 	}
 	for _, p := range d.frozen {
 		err = errors.Join(err, p.Attach(&d.beside))
@@ -238,18 +239,18 @@ func (d *Parallel) collect(model any) error {
 	for _, p := range params {
 		r := &replica{Parameter: p.Parameter, of: d, name: p.Name, index: len(d.replicas), part: shardOf(p.Parameter, d.comm)}
 		var a Attachment = r
-		if p.frozen {
+		if !p.RequiresGrad() {
 			a = &d.beside
 		}
 		if err := p.CanAttach(a); err != nil {
 			return fmt.Errorf("parameter %q: %w", p.Name, err)
 		}
-		if p.frozen {
+		if !p.RequiresGrad() {
 			d.frozen = append(d.frozen, p)
 			continue
 		}
 		if !slices.ContainsFunc(d.replicas, func(r *replica) bool { return r.Parameter == p.Parameter }) {
-			d.replicas = append(d.replicas, r)
+			d.replicas, d.trained = append(d.replicas, r), append(d.trained, p.Parameter)
 		}
 	}
 	for _, b := range buffers {

@@ -30,7 +30,7 @@ func (d *Parallel) cut(order []int) {
 		r.bucket = len(d.buckets) - 1
 		b := &d.buckets[r.bucket]
 		b.replicas = append(b.replicas, r)
-		bytes += r.value.Bytes()
+		bytes += r.Value().Bytes()
 	}
 }
 

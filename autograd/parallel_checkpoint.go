@@ -105,7 +105,7 @@ func newAssembling(o Optimizer) (*assembling, error) {
 			continue
 		}
 		for k, part := range s.state[i][:n] {
-			w := &safetensors.Streamed{Name: s.slotName(i, k), Dtype: part.Dtype(), Shape: r.value.Shape()}
+			w := &safetensors.Streamed{Name: s.slotName(i, k), Dtype: part.Dtype(), Shape: r.Value().Shape()}
 			w.Write = func(ctx context.Context, to io.Writer) error {
 				a.over[w.Name] = true
 				if err := a.write(ctx, to, i, part); err != nil {
@@ -166,7 +166,7 @@ func (a *assembling) write(ctx context.Context, to io.Writer, i int, part *tenso
 // assemble returns a tensor of all ranks' parts.
 func (r *replica) assemble(ctx context.Context, part *tensor.Tensor) (*tensor.Tensor, error) {
 	d := r.of
-	t, err := d.rt.New(ctx, part.Dtype(), r.value.Shape()...)
+	t, err := d.rt.New(ctx, part.Dtype(), r.Value().Shape()...)
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +289,7 @@ func (s *Base) loadParts(ctx context.Context, f *safetensors.File, state []Named
 // loadPart reads this rank's part of a tensor of a file.
 func (r *replica) loadPart(ctx context.Context, f *safetensors.File, name string, part *tensor.Tensor) (err error) {
 	ctx = tensor.Detached(ctx)
-	whole, err := r.of.rt.New(ctx, part.Dtype(), r.value.Shape()...)
+	whole, err := r.of.rt.New(ctx, part.Dtype(), r.Value().Shape()...)
 	if err != nil {
 		return err
 	}

@@ -34,14 +34,14 @@ func (h *parallelHook) Begin(*Tape) error { return h.of.begin() }
 
 // Final adds a gradient to its bucket.
 func (h *parallelHook) Final(t *Tape, v *Variable) error {
-	r := replicaOf(v.param)
+	r := replicaOf(v.Parameter())
 	if r == nil || r.of != h.of || !h.of.pass.on {
 		return nil
 	}
-	if r.take(t, v); t.err != nil {
-		return nil
+	if err := t.AssignGrad(v, true); err != nil { // ranks sum in float32
+		return err
 	}
-	return h.of.produced(t.ctx, r)
+	return h.of.produced(t.Context(), r)
 }
 
 // End reduces the remaining buckets. If the tape failed, it aborts the communicator, because the
@@ -51,11 +51,13 @@ func (h *parallelHook) End(t *Tape, err error) error {
 	switch {
 	case err == nil:
 		for _, r := range d.replicas { // those that no operation reads, and those of NoSync
-			if v := t.params[r.Parameter]; v != nil && v.grad != nil {
-				r.take(t, v)
+			if v := t.Variable(r.Parameter); v != nil {
+				if err := t.AssignGrad(v, true); err != nil {
+					return err
+				}
 			}
 		}
-		if d.pass.on && t.err == nil {
+		if d.pass.on {
 			return d.finish(t)
 		}
 	case !d.closed && d.local == 0:
@@ -65,15 +67,6 @@ func (h *parallelHook) End(t *Tape, err error) error {
 		d.reset()
 	}
 	return nil
-}
-
-// take assigns v's gradient to the parameter, in float32, which ranks sum.
-func (r *replica) take(t *Tape, v *Variable) {
-	if v.grad != r.grad {
-		v.grad = t.widened("Backward", v.grad)
-	}
-	t.assign(r.Parameter, v.grad)
-	v.grad = nil
 }
 
 // begin begins a pass, unless gradients stay on this rank.
@@ -101,7 +94,7 @@ func (d *Parallel) begin() error {
 	return nil
 }
 
-func trains(p Named) bool { return !p.frozen }
+func trains(p Named) bool { return p.RequiresGrad() }
 
 // produced notes that a gradient is whole, and reduces what is full. The last bucket waits for the end of the pass.
 func (d *Parallel) produced(ctx context.Context, r *replica) error {
@@ -121,20 +114,20 @@ func (d *Parallel) finish(t *Tape) (err error) {
 	p := &d.pass
 	defer func() {
 		if err == nil {
-			err = p.flags.ReleaseContext(t.ctx)
+			err = p.flags.ReleaseContext(t.Context())
 			d.pass = pass{}
 		}
 	}()
-	if err := d.fill(t.ctx); err != nil {
+	if err := d.fill(t.Context()); err != nil {
 		return err
 	}
 	for p.next < len(d.buckets) {
-		if err := d.launch(t.ctx); err != nil {
+		if err := d.launch(t.Context()); err != nil {
 			return err
 		}
 	}
 	for _, end := range []func(context.Context) error{func(context.Context) error { return d.join() }, d.settle, d.keepShards} {
-		if err := end(t.ctx); err != nil {
+		if err := end(t.Context()); err != nil {
 			return d.failed("the end of the pass", err) // what has failed once fails again: the first says it
 		}
 	}
@@ -143,11 +136,11 @@ func (d *Parallel) finish(t *Tape) (err error) {
 		return nil
 	}
 	if n := d.cfg.VerifyEvery; n > 0 && d.passes%n == 0 {
-		if err := d.verify(t.ctx); err != nil {
+		if err := d.verify(t.Context()); err != nil {
 			return err
 		}
 	}
-	return d.learn(t.ctx)
+	return d.learn(t.Context())
 }
 
 // fill gives what has no gradient zeros, to add to the others', and notes that it does.
@@ -156,17 +149,18 @@ func (d *Parallel) fill(ctx context.Context) error {
 	ctx = tensor.Detached(ctx)
 	flags := make([]int32, len(d.replicas))
 	for i, r := range d.replicas {
-		if flags[i] = 1; r.grad != nil || r.part.next != nil {
+		if flags[i] = 1; r.Grad() != nil || r.part.next != nil {
 			continue
 		}
 		if c := d.rt.Capturing(); c != nil {
 			return d.failed("a captured step", c.Refuse("Backward", fmt.Sprintf("parameter %q has got no gradient, and whether other ranks have one is not known before the replay", r.name)))
 		}
-		zeros, err := d.rt.Zeros(ctx, r.value.Dtype(), r.value.Shape()...)
+		zeros, err := d.rt.Zeros(ctx, r.Value().Dtype(), r.Value().Shape()...)
 		if err != nil {
 			return d.failed(fmt.Sprintf("zeros for parameter %q, which has got no gradient", r.name), err)
 		}
-		flags[i], r.grad, p.missing = 0, zeros, append(p.missing, r)
+		flags[i], p.missing = 0, append(p.missing, r)
+		r.SetGrad(zeros)
 	}
 	if p.missing == nil {
 		return nil

@@ -25,7 +25,7 @@ type shard struct {
 }
 
 func shardOf(p *Parameter, comm device.Communicator) shard {
-	n, ranks := p.value.Elements(), comm.Size()
+	n, ranks := p.Value().Elements(), comm.Size()
 	s := shard{each: n / ranks, rest: n % ranks}
 	s.lo = comm.Rank() * s.each
 	if s.hi = s.lo + s.each; comm.Rank() == ranks-1 {
@@ -42,7 +42,7 @@ func (r *replica) StateShape() []int {
 	if r.sharded() {
 		return []int{r.part.hi - r.part.lo}
 	}
-	return r.value.Shape()
+	return r.Value().Shape()
 }
 
 // PartGrad returns this rank's part of the gradient, or nil.
@@ -57,15 +57,15 @@ func (r *replica) Shards() Shards { return (*shards)(r.of) }
 // Operands returns the parameter and its gradient, or views of this rank's parts, until EndPiece.
 func (r *replica) Operands(ctx context.Context) (p, g *tensor.Tensor, err error) {
 	if !r.sharded() {
-		return r.value, r.grad, nil
+		return r.Value(), r.Grad(), nil
 	}
-	if r.part.value, err = r.view(ctx, r.value); err != nil {
+	if r.part.value, err = r.view(ctx, r.Value()); err != nil {
 		return nil, nil, err
 	}
 	if r.part.grad != nil {
 		r.part.slope, err = r.of.rt.Share(ctx, r.part.grad)
 	} else {
-		r.part.slope, err = r.view(ctx, r.grad)
+		r.part.slope, err = r.view(ctx, r.Grad())
 	}
 	if r.part.lo == r.part.hi {
 		return nil, nil, err
@@ -85,6 +85,9 @@ func (r *replica) view(ctx context.Context, t *tensor.Tensor) (*tensor.Tensor, e
 
 // shards is a Parallel as optimisers need it.
 type shards Parallel
+
+// Parameters are those that the ranks train.
+func (s *shards) Parameters() []*Parameter { return s.trained }
 
 // EndStep gives all ranks the parts of ps that a step has updated. If that fails, or the step has
 // failed, it ends the communicator: the other ranks would wait for this one's parts. In a capture no
@@ -113,7 +116,7 @@ func (s *shards) EndStep(ps []*Parameter, err error) error {
 func (d *Parallel) share(rs []*replica) error {
 	values := make([]*tensor.Tensor, len(rs))
 	for i, r := range rs {
-		values[i] = r.value
+		values[i] = r.Value()
 	}
 	err := d.fork()
 	if err == nil {
@@ -152,7 +155,7 @@ func (d *Parallel) scatters() bool { return d.cfg.Shard == ShardGradients }
 
 // reduce makes the gradient the mean of all ranks', or next its part of the mean.
 func (r *replica) reduce() error {
-	d, g := r.of, r.grad
+	d, g := r.of, r.Grad()
 	p, n, dt := place(g)
 	tensor.IncrementVersion(g)
 	if !d.scatters() {
@@ -188,7 +191,7 @@ func (d *Parallel) makeShards(ctx context.Context, b *bucket) error {
 	ctx = tensor.Detached(ctx)
 	for _, r := range b.replicas {
 		var err error
-		if r.part.next, err = d.rt.New(ctx, r.value.Dtype(), r.part.hi-r.part.lo); err != nil {
+		if r.part.next, err = d.rt.New(ctx, r.Value().Dtype(), r.part.hi-r.part.lo); err != nil {
 			return err
 		}
 	}
@@ -201,8 +204,8 @@ func (d *Parallel) holdSharded(b *bucket) {
 		return
 	}
 	for _, r := range b.replicas {
-		d.pass.held = append(d.pass.held, r.grad)
-		r.grad = nil
+		d.pass.held = append(d.pass.held, r.Grad())
+		r.SetGrad(nil)
 	}
 }
 
@@ -279,7 +282,7 @@ func (d *Parallel) reset() {
 	d.lend(append(d.pass.held, d.pass.flags)...)
 	for _, r := range d.replicas {
 		if d.pass.on && r.bucket < d.pass.next {
-			d.lend(r.grad)
+			d.lend(r.Grad())
 		}
 		d.lend(r.part.next)
 		_ = r.part.next.Release() // the pass's error is what the program gets

@@ -57,7 +57,7 @@ func (d *Parallel) broadcastAll(ts []*tensor.Tensor) error {
 func (d *Parallel) compareModels(ctx context.Context) error {
 	trained := make(map[*tensor.Tensor]bool)
 	for _, r := range d.replicas {
-		trained[r.value] = true
+		trained[r.Value()] = true
 	}
 	mine := make([]int64, len(d.state))
 	for i, t := range d.state {

@@ -17,7 +17,6 @@ type Parameter struct {
 	before      string // the module that it was made in, once it has a name
 	missing     error  // why there is no value: an initialiser's error
 	frozen      bool
-	stepped     bool  // Minimize looks for the parameters of its optimiser
 	made        int64 // bytes of the last gradient of this rank alone; 0: there was none
 	attached    []Attachment
 }
@@ -41,8 +40,8 @@ func (p *Parameter) gradBytes() int64 {
 	return p.made
 }
 
-// unusable tells why the parameter has no value, or nil.
-func (p *Parameter) unusable() error {
+// Err returns why the parameter has no value, or nil.
+func (p *Parameter) Err() error {
 	switch {
 	case p != nil && p.missing != nil:
 		return fmt.Errorf("%w: the parameter was not made: %w", ErrInvalid, p.missing)
@@ -54,9 +53,12 @@ func (p *Parameter) unusable() error {
 	return nil
 }
 
-// setName tells the parameter how the model calls it, and so profiles whose it is. The last name counts, as it does for what
-// its layer computes: one layer is one module.
-func (p *Parameter) setName(name string) error {
+// SetName sets the parameter's name in its model, such as "0.weight", by which errors and profiles
+// know it. Optimisers set it. The last name counts, also for the module of its layer.
+func (p *Parameter) SetName(name string) error {
+	if p == nil || p.value == nil {
+		return p.Err()
+	}
 	if name == p.name || p.value.Released() {
 		p.name = name
 		return nil
@@ -130,6 +132,13 @@ func (p *Parameter) Grad() *tensor.Tensor {
 		return nil
 	}
 	return p.grad
+}
+
+// SetGrad makes g the gradient, which the parameter then owns, and frees nothing.
+func (p *Parameter) SetGrad(g *tensor.Tensor) {
+	if p != nil {
+		p.grad, p.made = g, 0
+	}
 }
 
 // forget takes g away again, if that is the gradient: it was never computed.

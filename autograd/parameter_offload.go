@@ -77,7 +77,7 @@ func (ps Parameters) checkOffload(ctx context.Context, o *tensor.Offloader) erro
 		return fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid)
 	}
 	for _, p := range ps {
-		if err := p.unusable(); err != nil {
+		if err := p.Err(); err != nil {
 			return fmt.Errorf("parameter %q: %w", p.Name, err)
 		}
 		switch {

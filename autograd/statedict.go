@@ -21,7 +21,7 @@ func StateDict(model any) ([]NamedTensor, error) {
 	params, buffers := modelState(model)
 	all := make([]NamedTensor, 0, len(params)+len(buffers))
 	for _, p := range params {
-		if err := p.unusable(); err != nil {
+		if err := p.Err(); err != nil {
 			return nil, fmt.Errorf("autograd: StateDict: parameter %q: %w", p.Name, err)
 		}
 		all = append(all, NamedTensor{p.Name, p.value})

@@ -115,6 +115,14 @@ func (t *Tape) setContext(call string, ctx context.Context) {
 	t.ctx = t.moduleContext()
 }
 
+// Context returns the context of what is allocated now: that of SetContext, with the tape's module.
+func (t *Tape) Context() context.Context {
+	if t.none() {
+		return context.Background()
+	}
+	return t.ctx
+}
+
 // Runtime is the runtime that the tape computes on.
 func (t *Tape) Runtime() *tensor.Runtime {
 	if t == nil {
@@ -186,6 +194,15 @@ func (t *Tape) fail(op string, err error) {
 	if t.err == nil && err != nil {
 		t.err = fmt.Errorf("autograd: %s: %w", op, err)
 	}
+}
+
+// Fail makes err the tape's error, unless there is one, and returns an inert variable: what a layer
+// or a function returns that can't compute its result.
+func (t *Tape) Fail(err error) *Variable {
+	if !t.none() && t.err == nil {
+		t.err = err
+	}
+	return t.inert()
 }
 
 // begin tells whether the operation can start: no error sticks, and every argument is a live variable of this

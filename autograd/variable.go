@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 
 	"github.com/cistern-ml/cistern/memcache"
@@ -114,7 +115,7 @@ func (t *Tape) Param(p *Parameter) *Variable {
 		}
 		return v
 	}
-	if err := p.unusable(); err != nil {
+	if err := p.Err(); err != nil {
 		t.fail("Param", err)
 		return t.inert()
 	}
@@ -136,6 +137,28 @@ func (t *Tape) optionalParam(p *Parameter) *Variable {
 		return nil
 	}
 	return t.Param(p)
+}
+
+// Variable returns the variable that p has on the tape, or nil if the tape has not read it.
+func (t *Tape) Variable(p *Parameter) *Variable {
+	if t.none() {
+		return nil
+	}
+	return t.params[p]
+}
+
+// Parameters returns the variables of all parameters that the tape has read.
+func (t *Tape) Parameters() iter.Seq[*Variable] {
+	return func(yield func(*Variable) bool) {
+		if t.none() {
+			return
+		}
+		for _, v := range t.params {
+			if !yield(v) {
+				return
+			}
+		}
+	}
 }
 
 // detaching is a share of the input.
@@ -219,16 +242,28 @@ func (v *Variable) Shape() tensor.Shape { return v.tensor().Shape() }
 // Rank returns the number of the value's dimensions; 0 for an inert variable.
 func (v *Variable) Rank() int { return v.tensor().Rank() }
 
-// Grad returns the gradient of a [Tape.Leaf] after Backward. It stays the tape's, until Close. Gradients of
-// parameters are with the parameter, all others are freed as soon as they are consumed.
+// Grad returns the gradient of a [Tape.Leaf] or of a parameter: what Backward has added up so far,
+// for a hook, or all of it after Backward. That of a leaf stays the tape's, until Close; that of a
+// parameter is [Parameter.Grad] after Backward. All others are freed when they are consumed.
 func (v *Variable) Grad() *tensor.Tensor {
-	if v == nil {
+	switch {
+	case v == nil:
 		return nil
-	}
-	if v.param != nil {
+	case v.param != nil && v.grad == nil:
 		return v.param.grad
 	}
 	return v.grad
+}
+
+// RequiresGrad reports whether Backward computes a gradient of the variable.
+func (v *Variable) RequiresGrad() bool { return v != nil && v.needsGrad }
+
+// Parameter returns the parameter that [Tape.Param] has brought to the tape as v, or nil.
+func (v *Variable) Parameter() *Parameter {
+	if v == nil {
+		return nil
+	}
+	return v.param
 }
 
 // Keep lets the value live until Close, for a program that reads it after Backward, or more than once on a [NoGrad]
