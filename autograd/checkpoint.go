@@ -33,9 +33,11 @@ type Checkpoint struct {
 	Init      *Initializer // whose random numbers go on, and with them the seeds of the tapes of its Steps
 	State     any          // the program's own; Load wants a pointer. It is kept as JSON, in a header of 100 MB at most
 
-	// Parallel is the ranks that the model is trained by. All of them call Save, which rank 0 alone writes, within the communicator's timeout, and all call Load of that file; both end on all ranks
-	// together. Each rank's random state is kept. A training goes on with any number of ranks, however its state was sharded; what is sharded is whole on rank 0 meanwhile.
-	Parallel *Parallel
+	// Ranks is the [Parallel] that trains the model. All ranks call Save, which rank 0 alone writes,
+	// within the communicator's timeout, and all call Load of that file; both return on all ranks
+	// together. Each rank's random state is kept. A training goes on with any number of ranks,
+	// however its state was sharded; sharded state is whole on rank 0 meanwhile, a tensor at a time.
+	Ranks Ranks
 }
 
 // The keys of a checkpoint's metadata, and the first one's value.
@@ -55,8 +57,8 @@ func (c Checkpoint) Save(ctx context.Context, path string) error {
 		return err
 	}
 	save := c.save
-	if c.Parallel != nil {
-		save = c.saveParallel
+	if !isNil(c.Ranks) {
+		save = c.saveRanks
 	}
 	if err := save(ctx, path); err != nil {
 		return fmt.Errorf("autograd: Checkpoint.Save: %w", err)
@@ -88,31 +90,34 @@ func (c Checkpoint) write(ctx context.Context, path string, whole map[*tensor.Te
 		}
 	}
 	if c.Optimizer != nil {
-		s, err := coreOf(c.Optimizer)
+		o, err := coreOf(c.Optimizer)
 		if err != nil {
 			return err
 		}
-		if err := put(optimizerKey, s.record()); err != nil {
+		record := o.Record()
+		if err := put(optimizerKey, record); err != nil {
 			return err
 		}
-		for _, t := range s.named() {
-			if w := whole[t.Tensor]; w != nil {
-				streamed = append(streamed, *w)
-				continue
+		for i, n := range record.Tensors {
+			if n > 0 && whole == nil && shardedOf(o, i) != nil {
+				return fmt.Errorf("%w: the optimiser's state is sharded: say the Ranks", ErrInvalid)
 			}
-			tensors = append(tensors, t)
-		}
-		if len(s.parts()) > 0 && whole == nil {
-			return fmt.Errorf("%w: the optimiser's state is sharded: say the Parallel", ErrInvalid)
+			for _, t := range tensorsOf(o, i, n) {
+				if w := whole[t.Tensor]; w != nil {
+					streamed = append(streamed, *w)
+				} else {
+					tensors = append(tensors, t)
+				}
+			}
 		}
 	}
 	if c.Scheduler != nil {
-		if err := put(schedulerKey, schedulerRecord{c.Scheduler.step, c.Scheduler.base}); err != nil {
+		if err := put(schedulerKey, c.Scheduler.Record()); err != nil {
 			return err
 		}
 	}
 	if c.Init != nil {
-		state, err := c.Init.source.MarshalBinary()
+		state, err := c.Init.RandomState()
 		if err == nil {
 			err = put(randomKey, state)
 		}
@@ -131,11 +136,6 @@ func (c Checkpoint) write(ctx context.Context, path string, whole map[*tensor.Te
 
 const modelPrefix = "model."
 
-type schedulerRecord struct {
-	Step int
-	Base []float64
-}
-
 // Load sets all parts that are there to what the file has of them, which must be something. The model, the optimiser and the scheduler
 // were made as those that were saved. A file that was cut off, is no checkpoint, or has other tensors, shapes, groups or a State of
 // another type, is an error before anything has changed; only an error of reading, or of memory for the optimiser's state, may leave a
@@ -145,8 +145,8 @@ func (c Checkpoint) Load(ctx context.Context, path string) error {
 		return err
 	}
 	err := c.open(ctx, path)
-	if c.Parallel != nil {
-		err = c.Parallel.agree(tensor.Detached(ctx), "loading the checkpoint", err)
+	if !isNil(c.Ranks) {
+		err = agree(tensor.Detached(ctx), c.Ranks, "loading the checkpoint", err)
 	}
 	if err != nil {
 		return fmt.Errorf("autograd: Checkpoint.Load: %w", err)
@@ -180,7 +180,7 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 		}
 		return nil
 	}
-	var all []NamedTensor
+	var all []safetensors.Named
 	var apply []func()
 	if c.Model != nil {
 		state, err := StateDict(c.Model)
@@ -188,14 +188,14 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 			return err
 		}
 		for _, t := range state {
-			all = append(all, NamedTensor{modelPrefix + t.Name, t.Tensor})
+			all = append(all, safetensors.Named{Name: modelPrefix + t.Name, Tensor: t.Tensor})
 		}
-		if err := checkState(all, f, under(f, modelPrefix), false); err != nil {
+		if err := f.Check(all, under(f, modelPrefix), true); err != nil {
 			return err
 		}
 	}
 	var o *Base
-	var r optimizerRecord
+	var r Record
 	if c.Optimizer != nil {
 		var err error
 		if o, err = coreOf(c.Optimizer); err != nil {
@@ -204,28 +204,25 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 		if err := get(optimizerKey, &r); err != nil {
 			return err
 		}
-		if err := o.check(r, f); err != nil {
+		if err := checkOptimizer(o, r, f); err != nil {
 			return err
 		}
 	}
 	if c.Scheduler != nil {
-		var s schedulerRecord
+		var s SchedulerRecord
 		if err := get(schedulerKey, &s); err != nil {
 			return err
 		}
-		if s.Step < 0 || len(s.Base) != len(c.Scheduler.base) {
-			return fmt.Errorf("%w: the schedule's step is %d, of %d groups: want one of %d", ErrState, s.Step, len(s.Base), len(c.Scheduler.base))
-		}
-		if err := checkSchedule(c.Scheduler.schedule, s.Step); err != nil {
+		if err := c.Scheduler.CheckRecord(s); err != nil {
 			return err
 		}
-		apply = append(apply, func() { c.Scheduler.step, c.Scheduler.base = s.Step, s.Base })
+		apply = append(apply, func() { c.Scheduler.Restore(s) })
 	}
 	if c.Init != nil {
 		var state []byte
 		key := randomKey
-		if c.Parallel != nil {
-			key = randomKeyOf(c.Parallel.Rank())
+		if !isNil(c.Ranks) {
+			key = randomKeyOf(c.Ranks.Rank())
 		}
 		_, own := metadata[key]
 		if !own {
@@ -239,7 +236,7 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 		}
 		apply = append(apply, func() {
 			if own {
-				_ = c.Init.source.UnmarshalBinary(state) // the same bytes, which were read
+				_ = c.Init.SetRandomState(state) // the same bytes, which were read
 			} else {
 				c.seedRank(state)
 			}
@@ -257,19 +254,18 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 		apply = append(apply, func() { _ = get(stateKey, c.State) })
 	}
 	if o != nil {
-		tensors, err := o.restore(ctx, r)
-		if err != nil {
+		if err := o.Restore(ctx, r); err != nil {
 			return err
 		}
-		if parts := o.parts(); len(parts) > 0 {
-			if err := o.loadParts(ctx, f, tensors, parts); err != nil {
+		for i, n := range r.Tensors {
+			if sh := shardedOf(o, i); sh == nil {
+				all = append(all, tensorsOf(o, i, n)...)
+			} else if err := loadParts(ctx, f, o, i, sh); err != nil {
 				return err
 			}
-			tensors = nil
 		}
-		all = append(all, tensors...)
 	}
-	if err := readState(ctx, all, f); err != nil {
+	if err := f.LoadAll(ctx, all); err != nil {
 		return err
 	}
 	for _, f := range apply {
@@ -286,4 +282,36 @@ func under(f *safetensors.File, prefix string) (infos []safetensors.Info) {
 		}
 	}
 	return infos
+}
+
+// slotName is the name of a tensor of an optimiser's state.
+func slotName(o *Base, i, k int) string { return fmt.Sprintf("optimizer.%d.%s", i, o.Slots(i)[k].Name) }
+
+// tensorsOf returns the first n tensors of the state of the i-th parameter.
+func tensorsOf(o *Base, i, n int) (all []safetensors.Named) {
+	for k, t := range o.State(i)[:n] {
+		all = append(all, safetensors.Named{Name: slotName(o, i, k), Tensor: t})
+	}
+	return all
+}
+
+// checkOptimizer compares an optimiser with a record and the tensors of its file.
+func checkOptimizer(o *Base, r Record, f *safetensors.File) error {
+	if err := o.CheckRecord(r); err != nil {
+		return err
+	}
+	known := 0
+	for i, n := range r.Tensors {
+		for k := range n {
+			like := []safetensors.Named{{Name: slotName(o, i, k), Tensor: o.Parameters()[i].Value()}}
+			if err := f.Check(like, nil, true); err != nil {
+				return err
+			}
+		}
+		known += n
+	}
+	if infos := under(f, "optimizer."); len(infos) != known {
+		return fmt.Errorf("%w: the file has %d tensors of the optimiser: want %d", ErrState, len(infos), known)
+	}
+	return nil
 }

@@ -224,7 +224,7 @@ func TestCheckpointOfWhatIsNotFilled(t *testing.T) {
 	b.step(first, p, 1)
 	assert.Equal(t, []float64{0.5 - 0.5*(0.5+0.5)}, read[float64](b, p.Value()))
 	require.NoError(t, errorsOfClose(first, second))
-	text, err := json.Marshal(first.record())
+	text, err := json.Marshal(first.Record())
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"Kind":"SGD","Groups":[{"Parameters":1,"LR":0.5,"Momentum":0.5}],"Steps":[0],"Tensors":[0]}`, string(text))
 	assert.Equal(t, tensor.Float64, p.value.Dtype())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/device"
 )
 
@@ -19,8 +20,8 @@ var (
 	ErrNoGrad = errors.New("no gradient")
 	// ErrStale: a value that the backward pass needs was overwritten after the forward pass.
 	ErrStale = errors.New("overwritten since the forward pass")
-	// ErrState: a file has other tensors than the model.
-	ErrState = errors.New("error(s) in loading state_dict")
+	// ErrState: a file has other tensors than the model; it is [safetensors.ErrState].
+	ErrState = safetensors.ErrState
 	// ErrInvalid: an argument is wrong; it is [device.ErrInvalid].
 	ErrInvalid = device.ErrInvalid
 )

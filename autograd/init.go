@@ -103,6 +103,12 @@ func (in *Initializer) Context() context.Context { return in.ctx }
 // Dtype is the type of the parameters.
 func (in *Initializer) Dtype() tensor.Dtype { return in.dtype }
 
+// RandomState returns the state of the initialiser's random numbers (torch.get_rng_state).
+func (in *Initializer) RandomState() ([]byte, error) { return in.source.MarshalBinary() }
+
+// SetRandomState makes the random numbers go on from a state (torch.set_rng_state).
+func (in *Initializer) SetRandomState(state []byte) error { return in.source.UnmarshalBinary(state) }
+
 // Rand is the source of the random numbers, for layers that draw their own.
 func (in *Initializer) Rand() *rand.Rand { return in.rand }
 

@@ -22,6 +22,10 @@ type Sharded interface {
 	// nil if this rank has no element.
 	Operands(ctx context.Context) (p, g *tensor.Tensor, err error)
 	EndPiece()
+	// Whole returns a new tensor of the parameter's shape, of all ranks' parts of a tensor of the
+	// state. All ranks call it. Part copies this rank's part of it back.
+	Whole(ctx context.Context, part *tensor.Tensor) (*tensor.Tensor, error)
+	Part(ctx context.Context, whole, part *tensor.Tensor) error
 	// Shards returns the ranks' common part.
 	Shards() Shards
 }

@@ -48,7 +48,7 @@ func (d *Parallel) learn(ctx context.Context) error {
 			order = append(order, int64(i))
 		}
 	}
-	all, err := d.gather(tensor.Detached(ctx), order)
+	all, err := d.Gather(tensor.Detached(ctx), order)
 	if err != nil {
 		return d.failed("telling the order of the gradients", err)
 	}

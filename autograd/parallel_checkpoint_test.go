@@ -17,7 +17,7 @@ import (
 
 // checkpoint is what a training of several ranks goes on from.
 func (s *trainingRank) checkpoint() Checkpoint {
-	return Checkpoint{Model: s.model, Optimizer: s.opt, Scheduler: s.scheduler, Init: s.in, Parallel: s.dp, State: &s.losses}
+	return Checkpoint{Model: s.model, Optimizer: s.opt, Scheduler: s.scheduler, Init: s.in, Ranks: s.dp, State: &s.losses}
 }
 
 // resumed is a training that saves after the 3rd step, in one training, and goes on from there in another one.
@@ -125,7 +125,7 @@ func TestParallelCheckpointsThatFail(t *testing.T) {
 			return err
 		}
 		alone := s.checkpoint()
-		alone.Parallel = nil
+		alone.Ranks = nil
 		if err := alone.Save(r.ctx, filepath.Join(folder, fmt.Sprint(r.n))); !errors.Is(err, ErrInvalid) {
 			return fmt.Errorf("a part was saved as the whole: %w", err)
 		}

@@ -94,8 +94,11 @@ func dataType(d tensor.Dtype) (device.DataType, bool) {
 	return 0, false
 }
 
-// gather returns the numbers of all ranks, as many of each. It waits for them.
-func (d *Parallel) gather(ctx context.Context, mine []int64) (all [][]int64, err error) {
+// Gather returns the numbers of all ranks, of which each has as many. It waits for them.
+func (d *Parallel) Gather(ctx context.Context, mine []int64) (all [][]int64, err error) {
+	if err := checkContext("Gather", ctx); err != nil {
+		return nil, err
+	}
 	in, err := tensor.FromSlice(ctx, d.rt, mine)
 	if err != nil {
 		return nil, err

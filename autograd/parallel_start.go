@@ -64,7 +64,7 @@ func (d *Parallel) compareModels(ctx context.Context) error {
 		mine[i] = hashOf(fmt.Sprintf("%q %v %v %v", t.Name, t.Dtype(), t.Shape(), trained[t.Tensor]))
 	}
 	const what = "comparing models"
-	all, err := d.gather(ctx, []int64{int64(len(d.state)), hashOf(fmt.Sprintf("%+v", d.cfg))})
+	all, err := d.Gather(ctx, []int64{int64(len(d.state)), hashOf(fmt.Sprintf("%+v", d.cfg))})
 	if err != nil {
 		return d.failed(what, err)
 	}
@@ -76,7 +76,7 @@ func (d *Parallel) compareModels(ctx context.Context) error {
 			return d.failed(what, fmt.Errorf("%w: rank %d has another ParallelConfig than rank 0; this rank's is %+v", device.ErrMismatch, r, d.cfg))
 		}
 	}
-	if all, err = d.gather(ctx, mine); err != nil {
+	if all, err = d.Gather(ctx, mine); err != nil {
 		return d.failed(what, err)
 	}
 	if r, i := differing(all); r > 0 {
@@ -125,7 +125,7 @@ func (d *Parallel) verify(ctx context.Context) error {
 		}
 		mine[i] = int64(h.Sum64())
 	}
-	all, err := d.gather(ctx, mine)
+	all, err := d.Gather(ctx, mine)
 	if err != nil {
 		return d.failed("comparing parameters", err)
 	}

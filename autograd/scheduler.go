@@ -3,6 +3,7 @@ package autograd
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -49,6 +50,27 @@ func (s *Scheduler) Step() error {
 func (s *Scheduler) capturing() *tensor.Capture {
 	return s.opt.Core().rt.Capturing()
 }
+
+// SchedulerRecord is what a file keeps of a [Scheduler].
+type SchedulerRecord struct {
+	Step int
+	Base []float64 // the first rate of each group
+}
+
+// Record returns what a file keeps.
+func (s *Scheduler) Record() SchedulerRecord { return SchedulerRecord{s.step, slices.Clone(s.base)} }
+
+// CheckRecord is an error if the record is that of another schedule.
+func (s *Scheduler) CheckRecord(r SchedulerRecord) error {
+	if r.Step < 0 || len(r.Base) != len(s.base) {
+		return fmt.Errorf("%w: the schedule's step is %d, of %d groups: want one of %d", ErrState, r.Step, len(r.Base), len(s.base))
+	}
+	return checkSchedule(s.schedule, r.Step)
+}
+
+// Restore makes the scheduler what a record says that CheckRecord accepts. The groups' rates are the
+// optimiser's.
+func (s *Scheduler) Restore(r SchedulerRecord) { s.step, s.base = r.Step, slices.Clone(r.Base) }
 
 // LastStep is the number of calls of Step (last_epoch).
 func (s *Scheduler) LastStep() int { return s.step }

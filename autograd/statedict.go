@@ -106,88 +106,16 @@ func loadState(ctx context.Context, state []NamedTensor, f *safetensors.File, op
 		_, ok := f.Info(t.Name)
 		return !ok && countsBatches(t)
 	})
-	if err := checkState(state, f, f.Tensors(), o.lax); err != nil {
+	if err := f.Check(namedFor(state), f.Tensors(), !o.lax); err != nil {
 		return err
 	}
-	return readState(ctx, state, f)
+	return f.LoadAll(ctx, namedFor(state))
 }
 
 // countsBatches reports whether t is the number of batches of a batch norm, which its files have
 // had since PyTorch 0.4.1.
 func countsBatches(t NamedTensor) bool {
 	return t.Name[strings.LastIndexByte(t.Name, '.')+1:] == batchesName && t.Dtype() == tensor.Int64 && t.Rank() == 0
-}
-
-// fits reports whether a tensor of the file's shape is loaded into t.
-func fits(shape []int, t *tensor.Tensor) bool {
-	return slices.Equal(shape, t.Shape()) || t.Rank() == 0 && slices.Equal(shape, []int{1})
-}
-
-// checkState compares tensors with those of a file; infos are those that must be among them.
-func checkState(state []NamedTensor, f *safetensors.File, infos []safetensors.Info, lax bool) error {
-	known, loaded := map[string]bool{}, map[*tensor.Tensor]bool{}
-	for _, t := range state {
-		known[t.Name] = true
-		if _, ok := f.Info(t.Name); ok {
-			loaded[t.Tensor] = true
-		}
-	}
-	var missing, unexpected, wrong []string
-	for _, t := range state {
-		info, ok := f.Info(t.Name)
-		if !ok {
-			if !loaded[t.Tensor] {
-				missing = append(missing, fmt.Sprintf("%q", t.Name))
-			}
-			continue
-		}
-		if !info.LoadsInto(t.Dtype()) || !fits(info.Shape, t.Tensor) {
-			wrong = append(wrong, fmt.Sprintf("size mismatch for %s: the file has %s %v, and the model %v %v",
-				t.Name, info.Dtype, tensor.Shape(info.Shape), t.Dtype(), t.Shape()))
-		}
-	}
-	for _, info := range infos {
-		if !known[info.Name] {
-			unexpected = append(unexpected, fmt.Sprintf("%q", info.Name))
-		}
-	}
-	var problems []string
-	if len(missing) > 0 && !lax {
-		problems = append(problems, "missing key(s) in state_dict: "+strings.Join(missing, ", "))
-	}
-	if len(unexpected) > 0 && !lax {
-		problems = append(problems, "unexpected key(s) in state_dict: "+strings.Join(unexpected, ", "))
-	}
-	if problems = append(problems, wrong...); len(problems) > 0 {
-		return fmt.Errorf("%w: %s", ErrState, strings.Join(problems, "; "))
-	}
-	return nil
-}
-
-// readState reads the tensors that the file has.
-func readState(ctx context.Context, state []NamedTensor, f *safetensors.File) error {
-	for _, t := range state {
-		info, ok := f.Info(t.Name)
-		if !ok {
-			continue
-		}
-		if err := loadInto(ctx, f, info, t.Tensor); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// loadInto reads a tensor whose shape fits.
-func loadInto(ctx context.Context, f *safetensors.File, info safetensors.Info, t *tensor.Tensor) error {
-	if len(info.Shape) == t.Rank() {
-		return f.LoadInto(ctx, info.Name, t)
-	}
-	vector, err := t.Runtime().Reshape(tensor.Detached(ctx), t, info.Shape...)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.LoadInto(ctx, info.Name, vector), vector.Release())
 }
 
 // SaveModel writes a model's [StateDict] to a file, which takes the place of an older one when it is whole; see

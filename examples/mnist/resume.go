@@ -68,5 +68,5 @@ func (t *trainer) keep(ctx context.Context) error {
 }
 
 func (t *trainer) checkpoint() autograd.Checkpoint {
-	return autograd.Checkpoint{Model: t.model, Optimizer: t.optimizer, State: &t.place, Parallel: t.ranks}
+	return autograd.Checkpoint{Model: t.model, Optimizer: t.optimizer, State: &t.place, Ranks: t.ranks}
 }
