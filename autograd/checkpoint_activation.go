@@ -16,19 +16,19 @@ import (
 
 // checkpoint is one use of Checkpoint. It is the record of its node.
 type checkpoint struct {
-	Call    // own are the tensors that regions.Bring holds
-	outer   *checkpoint
-	f       func() *Variable
-	before  int      // the tape's variables up to there are from outside
-	holds   []saved  // what the function reads from outside, at the versions that it read first
-	again   bool     // the function runs once more
-	results int      // that the tape had before the run
-	read    int      // results of a run that are read, until the first of unread
-	unread  []unread // the last results, which nobody reads when the function runs again
-	shapes  shapeHash
-	mode    Mode
-	did     trail
-	kept    bool // a node has the record
+	Call     // own are the tensors that regions.Bring holds
+	outer    *checkpoint
+	f        func() *Variable
+	before   int      // the tape's variables up to there are from outside
+	holds    []saved  // what the function reads from outside, at the versions that it read first
+	again    bool     // the function runs once more
+	results  int      // that the tape had before the run
+	read     int      // results of a run that are read, until the first of unread
+	unread   []unread // the last results, which nobody reads when the function runs again
+	shapes   shapeHash
+	mode     Mode
+	did      trail
+	recorded bool // a node has the record
 }
 
 // trail is by what the two runs of a function are compared.
@@ -99,7 +99,7 @@ func (t *Tape) Checkpoint(f func() *Variable) *Variable {
 	}
 	held := c.own
 	c.Call.begin(t, "Checkpoint", reads)
-	c.own, c.out, c.kept = held, y, true
+	c.own, c.out, c.recorded = held, y, true
 	t.note(&c.Call, reads)
 	copy(t.nodes[len(t.nodes)-1].saved, c.holds)
 	t.endHolds("Checkpoint", reads)
@@ -142,7 +142,7 @@ func (c *checkpoint) letGo() {
 	for _, s := range c.holds {
 		s.drop()
 	}
-	if !c.kept {
+	if !c.recorded {
 		c.doneOwn()
 	}
 }

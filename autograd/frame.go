@@ -6,8 +6,8 @@ import "fmt"
 // keeps x: no operation in f frees or overwrites it. At the end of f, Layer frees all values that f
 // has made, except the result, as [Tape.Frame] does. In profiles f runs in the layer's module. Its
 // name is that of p, a parameter of the layer, without the local name, such as "weight" (see
-// [NameModules]). If p is nil or has no name, f runs in the tape's module. A call makes no Go
-// objects.
+// [NameModules]). If p is nil or has no name, f runs in the tape's module. After an error of the
+// tape f is not called. A call makes no Go objects.
 //
 //	func (l *Gated) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 //		return t.Layer(x, l.Weight, "weight", func() *autograd.Variable {
@@ -15,20 +15,15 @@ import "fmt"
 //		})
 //	}
 func (t *Tape) Layer(x *Variable, p *Parameter, local string, f func() *Variable) *Variable {
-	switch {
-	case f == nil:
-		t.fail("Layer", fmt.Errorf("%w: the function is nil", ErrInvalid))
-	case x == nil:
+	if x == nil {
 		t.fail("Layer", fmt.Errorf("%w: the argument is nil", ErrInvalid))
-	default:
-		return t.layer(p, local, f)
 	}
-	return t.inert()
+	return t.layer(p, local, f)
 }
 
 // layer is Layer for an argument that f's operations check.
 func (t *Tape) layer(p *Parameter, local string, f func() *Variable) *Variable {
-	if t.none() {
+	if t.Err() != nil {
 		return t.inert()
 	}
 	defer t.setModule(t.enterLayer(p, local))
@@ -53,26 +48,24 @@ func (t *Tape) noLayer(name string) *Variable {
 // On a tape of [NoGrad] operations inside free nothing that they read, so that values can be read again; it is freed when
 // the frame ends, and what was made outside is left alone. That is what a [Layer] owes to its caller. [Variable.Release]
 // frees something long before, and a frame in a frame what it made.
-func (t *Tape) Frame(f func() *Variable) *Variable {
-	if f == nil {
-		t.fail("Frame", fmt.Errorf("%w: the function is nil", ErrInvalid))
-		return t.inert()
-	}
-	return t.framed("Frame", f)
-}
+func (t *Tape) Frame(f func() *Variable) *Variable { return t.framed("Frame", f) }
 
 func (t *Tape) framed(call string, f func() *Variable) *Variable {
-	if t.none() {
+	switch {
+	case t.none():
+		return t.inert()
+	case f == nil:
+		t.fail(call, fmt.Errorf("%w: the function is nil", ErrInvalid))
 		return t.inert()
 	}
 	y := t.inFrame(f)
-	if y == nil && t.state == "" {
+	if y != nil {
+		return y
+	}
+	if t.state == "" {
 		t.fail(call, fmt.Errorf("%w: the function returned nil", ErrInvalid))
 	}
-	if y == nil {
-		return t.inert()
-	}
-	return y
+	return t.inert()
 }
 
 // inFrame frees when f panics, too: the program may go on with the tape, or close it.

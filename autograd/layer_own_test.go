@@ -86,7 +86,11 @@ func TestLayerRefuses(t *testing.T) {
 		require.EqualError(t, tape.Close(), "autograd: Layer: invalid argument: "+want)
 	}
 	tape := NewTape(b.ctx, b.rt)
-	h := tape.Input(x)
+	h := tape.Add(tape.Input(x), nil)
+	require.NotNil(t, tape.Layer(h, nil, "", func() *Variable { return tape.Reshape(h, h.Shape()[0]) }), "an inert argument")
+	require.Error(t, tape.Close())
+	tape = NewTape(b.ctx, b.rt)
+	h = tape.Input(x)
 	tape.Module("outer", func() *Variable {
 		return tape.Layer(h, nil, "weight", func() *Variable {
 			assert.Equal(t, "outer", tape.module.path)

@@ -2,7 +2,6 @@ package autograd
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -112,7 +111,7 @@ func (r *Recurrent) run(t *Tape, x, h0, c0 *Variable, last bool) (y, hn, cn *Var
 	if err := r.check(x, h0, c0); err != nil {
 		t.fail("a recurrent layer", err)
 	}
-	if t.Err() != nil || !t.begin(r.name(), append(present(h0, c0), x)...) {
+	if t.Err() != nil || !t.begin(r.name(), withOptional([]*Variable{x}, h0, c0)...) {
 		return t.inert(), t.inert(), t.inert()
 	}
 	// There are several results, so that this is no Tape.Layer.
@@ -172,10 +171,6 @@ func (c *chain) become(v *Variable) {
 	c.v, c.own = v, true
 }
 
-func present(vs ...*Variable) []*Variable {
-	return slices.DeleteFunc(vs, func(v *Variable) bool { return v == nil })
-}
-
 // check is an error for what is no layer, no sequence, or not its first states.
 func (r *Recurrent) check(x, h0, c0 *Variable) error {
 	if r == nil || len(r.Cells) == 0 || len(r.Cells)%r.directions() != 0 || r.Kind > tensor.GRU {
@@ -185,7 +180,7 @@ func (r *Recurrent) check(x, h0, c0 *Variable) error {
 	if x.tensor() != nil && len(shape) != 2 && len(shape) != 3 {
 		return fmt.Errorf("%w %v: want sequences (steps, batch, n), or one (steps, n)", tensor.ErrShape, shape)
 	}
-	for _, s := range present(h0, c0) {
+	for _, s := range withOptional(nil, h0, c0) {
 		if got := s.Shape(); s.tensor() != nil && x.tensor() != nil && (len(got) != len(shape) || got[0] != len(r.Cells)) {
 			return fmt.Errorf("%w: first states %v for %v: want %d of them, and a batch if the sequences have one", tensor.ErrShape, got, shape, len(r.Cells))
 		}
