@@ -100,8 +100,7 @@ func (m *MultiHeadAttention) Attend(t *Tape, query, key, value *Variable, cfg At
 	if in == nil {
 		in, local = m.QueryWeight, "q_proj_weight"
 	}
-	defer t.setModule(t.enterLayer(in, local))
-	return t.Frame(func() *Variable {
+	return t.Layer(query, in, local, func() *Variable {
 		if query.Rank() == 3 {
 			return m.attend(t, query, key, value, cfg)
 		}
@@ -125,7 +124,7 @@ func (m *MultiHeadAttention) batch() int {
 
 // attend is inside of a frame.
 func (m *MultiHeadAttention) attend(t *Tape, query, key, value *Variable, cfg AttentionConfig) *Variable {
-	bias := t.optionalParam(m.InBias)
+	bias := t.Param(m.InBias)
 	if query == key && key == value && m.InWeight != nil && !(cfg.Mask != nil && cfg.Mask.needsGrad) {
 		qkv := t.Linear(query, t.Param(m.InWeight), bias)
 		y := t.SelfAttention(qkv, m.Heads, m.BatchFirst, cfg)

@@ -8,11 +8,11 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Backward frees a value as soon as nobody needs it, by counting: users of a variable are the program, until it releases
-// the value or Backward begins, and each recorded operation whose gradient reads it, until its step has run or is done
-// with the value early. The last user frees. Gradients have one owner each, which passes from step to step: back owns the
-// gradient that it is given and gives on what it makes, so that an exclusive gradient can be overwritten in place. What is
-// shared is copied before it is written, and only then. The tape belongs to one goroutine, so that counts need no lock.
+// Backward ends the program's hold on each value except kept ones. A node's hold lasts until its
+// step has run or is done with the value early. The end of the last hold frees the value. Gradients
+// have one owner each, which passes from step to step, so that an exclusive gradient can be
+// overwritten in place. A shared one is copied before it is written. The tape belongs to one
+// goroutine, so that counts need no lock.
 
 // Node is one recorded operation.
 type Node struct {

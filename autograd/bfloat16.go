@@ -93,7 +93,7 @@ func (t *Tape) workingCopy(v *Variable) {
 		t.fail("Param", err)
 		return
 	}
-	v.value, v.owned, v.held, v.users = x, true, true, 1
+	v.value, v.owned, v.held, v.holds = x, true, true, 1
 }
 
 // inOneDtype is an error if the parameter was brought to the tape while it computed in another dtype.

@@ -16,19 +16,19 @@ import (
 
 // checkpoint is one use of Checkpoint. It is the record of its node.
 type checkpoint struct {
-	Call    // own are the tensors that regions.Bring holds
-	outer   *checkpoint
-	f       func() *Variable
-	before  int      // the tape's variables up to there are from outside
-	holds   []saved  // what the function reads from outside, at the versions that it read first
-	again   bool     // the function runs once more
-	results int      // that the tape had before the run
-	read    int      // results of a run that are read, until the first of unread
-	unread  []unread // the last results, which nobody reads when the function runs again
-	shapes  shapeHash
-	mode    Mode
-	did     trail
-	kept    bool // a node has the record
+	Call     // own are the tensors that regions.Bring holds
+	outer    *checkpoint
+	f        func() *Variable
+	before   int      // the tape's variables up to there are from outside
+	holds    []saved  // what the function reads from outside, at the versions that it read first
+	again    bool     // the function runs once more
+	results  int      // that the tape had before the run
+	read     int      // results of a run that are read, until the first of unread
+	unread   []unread // the last results, which nobody reads when the function runs again
+	shapes   shapeHash
+	mode     Mode
+	did      trail
+	recorded bool // a node has the record
 }
 
 // trail is by what the two runs of a function are compared.
@@ -99,10 +99,10 @@ func (t *Tape) Checkpoint(f func() *Variable) *Variable {
 	}
 	held := c.own
 	c.Call.begin(t, "Checkpoint", reads)
-	c.own, c.out, c.kept = held, y, true
+	c.own, c.out, c.recorded = held, y, true
 	t.note(&c.Call, reads)
 	copy(t.nodes[len(t.nodes)-1].saved, c.holds)
-	t.spend("Checkpoint", reads)
+	t.endHolds("Checkpoint", reads)
 	return y
 }
 
@@ -130,7 +130,7 @@ func (c *checkpoint) reads(vs []*Variable) {
 		for _, v := range vs {
 			if v.value != nil && c.outside(v) && !c.has(v) {
 				c.holds = append(c.holds, saved{v, v.value.Version()})
-				v.users++
+				v.holds++
 			}
 		}
 	}
@@ -142,7 +142,7 @@ func (c *checkpoint) letGo() {
 	for _, s := range c.holds {
 		s.drop()
 	}
-	if !c.kept {
+	if !c.recorded {
 		c.doneOwn()
 	}
 }
@@ -203,11 +203,7 @@ func (d trail) apart(before trail) string {
 // that they need.
 func (c *checkpoint) rerun(n *Node) (y *Variable, did trail, err error) {
 	t := c.tape
-	end := c.hold()
-	defer func() {
-		end()
-		n.abandon()
-	}()
+	defer n.abandon()
 	c.before, c.again = t.variables, true
 	var recorded Recorded
 	y = c.run(regionsOf(t), func() (y *Variable) {
@@ -225,26 +221,6 @@ func (c *checkpoint) rerun(n *Node) (y *Variable, did trail, err error) {
 	return y, c.trail(recorded, y), nil
 }
 
-// hold gives the program its hold on what the function reads, which it has lost meanwhile, until end.
-func (c *checkpoint) hold() (end func()) {
-	var held []*Variable
-	for _, s := range c.holds {
-		if s.owned && !s.held {
-			s.held = true
-			s.users++
-			held = append(held, s.Variable)
-		}
-	}
-	return func() {
-		for _, v := range held {
-			if v.held { // the function may have released it
-				v.held = false
-				v.drop()
-			}
-		}
-	}
-}
-
 // Checkpointed is a layer that keeps none of its activations for Backward, and computes them again there: see [Tape.Checkpoint].
 // Its parameters and buffers are l's, by the same names.
 func Checkpointed(l Layer) Layer { return checkpointed{wrapped{l}} }
@@ -253,10 +229,10 @@ type checkpointed struct{ wrapped }
 
 // Forward is the layer's, in a checkpoint.
 func (l checkpointed) Forward(t *Tape, x *Variable) *Variable {
-	defer x.spare()()
 	if l.Layer == nil {
-		t.fail("Checkpointed", fmt.Errorf("%w: the layer is nil", ErrInvalid))
-		return t.inert()
+		return t.noLayer("Checkpointed")
 	}
-	return t.Checkpoint(func() *Variable { return l.Layer.Forward(t, x) })
+	return t.layer(nil, "", func() *Variable {
+		return t.Checkpoint(func() *Variable { return l.Layer.Forward(t, x) })
+	})
 }

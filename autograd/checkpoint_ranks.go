@@ -21,7 +21,9 @@ import (
 
 // Ranks is what a checkpoint needs of a [Parallel].
 type Ranks interface {
+	// Rank returns this rank, from 0 on, and Size the number of ranks.
 	Rank() int
+	// Size returns the number of ranks.
 	Size() int
 	// Gather returns the numbers of all ranks, of which each has as many. It waits for them.
 	Gather(ctx context.Context, mine []int64) ([][]int64, error)

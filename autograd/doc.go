@@ -31,10 +31,10 @@
 // nothing. A [Sequential] model releases what is between two layers, and adds bias and ReLU in
 // place. Backward frees each value after its last use and each gradient when it is consumed, so
 // that at the peak of a step there are parameters, gradients, the optimiser's state and little
-// else. A program that composes operations itself puts them in a [Tape.Frame], which frees what is
-// between, or helps with [Variable.Release], and holds what it wants to read later with
-// [Variable.Keep]. [NoGrad] is for evaluation: an operation frees what it has read, unless the
-// program keeps it.
+// else. A program that composes operations itself puts them in a [Tape.Frame], or in a [Tape.Layer]
+// if they are a layer, which frees what is between. [Variable.Release] frees a value earlier, and
+// [Variable.Keep] holds one to be read later. [NoGrad] is for evaluation: an operation frees what
+// it has read, unless the program keeps it.
 //
 // Where that is too much, a [Tape.Checkpoint] computes a part's values again in the backward pass,
 // and a [Tape.Offload] moves them to pinned host memory until then; layers are [Checkpointed] and

@@ -14,13 +14,10 @@ type Embedding struct {
 
 // Forward returns the vectors that x, int32 or int64 of any shape, names: of x's shape and n.
 func (e *Embedding) Forward(t *Tape, x *Variable) *Variable {
-	defer x.spare()()
 	if e == nil {
-		t.fail("Embedding", fmt.Errorf("%w: the layer is nil", ErrInvalid))
-		return t.inert()
+		return t.noLayer("Embedding")
 	}
-	defer t.setModule(t.enterLayer(e.Weight, "weight"))
-	return t.Embedding(x, t.Param(e.Weight), e.Config)
+	return t.Layer(x, e.Weight, "weight", func() *Variable { return t.Embedding(x, t.Param(e.Weight), e.Config) })
 }
 
 // Parameters are "weight".

@@ -2,6 +2,41 @@ package autograd
 
 import "fmt"
 
+// Layer runs f as the Forward of a [Layer] with the argument x, and returns f's result. The caller
+// keeps x: no operation in f frees or overwrites it. At the end of f, Layer frees all values that f
+// has made, except the result, as [Tape.Frame] does. In profiles f runs in the layer's module. Its
+// name is that of p, a parameter of the layer, without the local name, such as "weight" (see
+// [NameModules]). If p is nil or has no name, f runs in the tape's module. After an error of the
+// tape f is not called. A call makes no Go objects.
+//
+//	func (l *Gated) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+//		return t.Layer(x, l.Weight, "weight", func() *autograd.Variable {
+//			return t.Mul(t.Linear(x, t.Param(l.Weight), nil), t.Sigmoid(t.Linear(x, t.Param(l.Gate), nil)))
+//		})
+//	}
+func (t *Tape) Layer(x *Variable, p *Parameter, local string, f func() *Variable) *Variable {
+	if x == nil {
+		t.fail("Layer", fmt.Errorf("%w: the argument is nil", ErrInvalid))
+	}
+	return t.layer(p, local, f)
+}
+
+// layer is Layer for an argument that f's operations check.
+func (t *Tape) layer(p *Parameter, local string, f func() *Variable) *Variable {
+	if t.Err() != nil {
+		return t.inert()
+	}
+	defer t.setModule(t.enterLayer(p, local))
+	defer t.setScope(t.open())
+	return t.framed("Layer", f)
+}
+
+// noLayer is the result of a layer that is nil.
+func (t *Tape) noLayer(name string) *Variable {
+	t.fail(name, fmt.Errorf("%w: the layer is nil", ErrInvalid))
+	return t.inert()
+}
+
 // Frame calls f and frees what was made on the tape meanwhile but its result, which it returns, and what was kept
 // ([Variable.Keep] wins). What the backward pass needs lives until then. So a function of several operations frees what
 // an operation would, on every tape, without a name for each value:
@@ -13,44 +48,38 @@ import "fmt"
 // On a tape of [NoGrad] operations inside free nothing that they read, so that values can be read again; it is freed when
 // the frame ends, and what was made outside is left alone. That is what a [Layer] owes to its caller. [Variable.Release]
 // frees something long before, and a frame in a frame what it made.
-func (t *Tape) Frame(f func() *Variable) *Variable {
-	if f == nil {
-		t.fail("Frame", fmt.Errorf("%w: the function is nil", ErrInvalid))
-		return t.inert()
-	}
-	return t.framed("Frame", f)
-}
+func (t *Tape) Frame(f func() *Variable) *Variable { return t.framed("Frame", f) }
 
 func (t *Tape) framed(call string, f func() *Variable) *Variable {
-	if t.none() {
+	switch {
+	case t.none():
+		return t.inert()
+	case f == nil:
+		t.fail(call, fmt.Errorf("%w: the function is nil", ErrInvalid))
 		return t.inert()
 	}
 	y := t.inFrame(f)
-	if y == nil && t.state == "" {
+	if y != nil {
+		return y
+	}
+	if t.state == "" {
 		t.fail(call, fmt.Errorf("%w: the function returned nil", ErrInvalid))
 	}
-	if y == nil {
-		return t.inert()
-	}
-	return y
+	return t.inert()
 }
 
 // inFrame frees when f panics, too: the program may go on with the tape, or close it.
 func (t *Tape) inFrame(f func() *Variable) (y *Variable) {
-	outer, from := t.frame, len(t.values)
-	t.frames++
-	t.begun++
-	t.frame = t.begun
+	outer, from := t.open(), len(t.values)
+	t.scope.frame, t.scope.borrowed = true, outer.borrowed
 	defer func() {
-		t.frames--
-		t.frame = outer
+		t.scope = outer
 		t.leave(from, y)
 	}()
 	return f()
 }
 
-// leave releases the values since the from-th but y, which stays with the frame around, if there is one, or with what
-// Backward releases. Backward itself, and Close, have released them all.
+// leave releases the values since the from-th except y. Backward and Close have released them all.
 func (t *Tape) leave(from int, y *Variable) {
 	if from > len(t.values) {
 		return
@@ -66,7 +95,7 @@ func (t *Tape) leave(from int, y *Variable) {
 	}
 	clear(inside)
 	t.values = t.values[:from]
-	if mine && (t.record || t.frames > 0) {
-		t.values = append(t.values, y)
+	if mine {
+		t.expect(y)
 	}
 }

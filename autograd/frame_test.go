@@ -39,7 +39,7 @@ func TestFrame(t *testing.T) {
 			})
 		})
 		assert.True(t, inner.Value().Released(), "after a panic")
-		assert.Zero(t, tape.frames)
+		assert.Zero(t, tape.scope)
 		tape.Exp(h)
 		assert.Equal(t, !record, h.Value().Released(), "after its frames a tape of NoGrad frees as before")
 		tape.Tanh(inner)

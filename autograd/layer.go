@@ -2,6 +2,7 @@ package autograd
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -9,7 +10,8 @@ import (
 
 // Layer is a function with parameters: a dense layer, an activation, a model.
 type Layer interface {
-	// Forward computes the layer on t's tape. It leaves x to the caller and releases what it made on the way.
+	// Forward computes the layer on t's tape. It leaves x to the caller and releases what it made on
+	// the way, as [Tape.Layer] does.
 	Forward(t *Tape, x *Variable) *Variable
 	// Parameters are the layer's parameters with their names inside the layer.
 	Parameters() Parameters
@@ -25,21 +27,20 @@ type Linear struct {
 func (l *Linear) Forward(t *Tape, x *Variable) *Variable { return l.forward(t, x, false) }
 
 func (l *Linear) forward(t *Tape, x *Variable, relu bool) *Variable {
-	defer x.spare()()
 	if l == nil {
-		t.fail("Linear", fmt.Errorf("%w: the layer is nil", ErrInvalid))
-		return t.inert()
+		return t.noLayer("Linear")
 	}
 	own, local := l.Bias, "bias" // weights are tied, biases are not
 	if own == nil || own.name == "" {
 		own, local = l.Weight, "weight"
 	}
-	defer t.setModule(t.enterLayer(own, local))
-	w, bias := t.Param(l.Weight), t.optionalParam(l.Bias)
-	if relu {
-		return t.LinearReLU(x, w, bias)
-	}
-	return t.Linear(x, w, bias)
+	return t.Layer(x, own, local, func() *Variable {
+		w, bias := t.Param(l.Weight), t.Param(l.Bias)
+		if relu {
+			return t.LinearReLU(x, w, bias)
+		}
+		return t.Linear(x, w, bias)
+	})
 }
 
 // Parameters are "weight" and, if there is one, "bias".
@@ -59,8 +60,7 @@ type ReLU struct{}
 
 // Forward returns max(x, 0).
 func (ReLU) Forward(t *Tape, x *Variable) *Variable {
-	defer x.spare()()
-	return t.ReLU(x)
+	return t.layer(nil, "", func() *Variable { return t.ReLU(x) })
 }
 
 // Parameters is empty.
@@ -71,20 +71,22 @@ type Flatten struct{}
 
 // Forward returns x as (rows, the rest), in the same memory.
 func (Flatten) Forward(t *Tape, x *Variable) *Variable {
-	defer x.spare()()
-	if !t.begin("Flatten", x) {
-		return t.inert()
-	}
-	shape := x.Shape()
-	if len(shape) == 0 {
-		t.fail("Flatten", fmt.Errorf("%w: a scalar has no rows", tensor.ErrShape))
-		return t.inert()
-	}
-	n := 1
-	for _, d := range shape[1:] {
-		n *= d
-	}
-	return t.Reshape(x, shape[0], n)
+	return t.layer(nil, "", func() *Variable {
+		if !t.begin("Flatten", x) {
+			return t.inert()
+		}
+		var dims [8]int
+		shape := tensor.AppendShape(dims[:0], x.value)
+		if len(shape) == 0 {
+			t.fail("Flatten", fmt.Errorf("%w: a scalar has no rows", tensor.ErrShape))
+			return t.inert()
+		}
+		n := 1
+		for _, d := range shape[1:] {
+			n *= d
+		}
+		return t.Reshape(x, shape[0], n)
+	})
 }
 
 // Parameters is empty.
@@ -93,43 +95,46 @@ func (Flatten) Parameters() Parameters { return nil }
 // Sequential is a chain of layers (torch.nn.Sequential).
 type Sequential []Layer
 
-// Forward applies the layers one after the other. It releases what is between them as soon as the next layer
-// has it, and computes a [Linear] with a [ReLU] after it as one, in place. Activations, and [Dropout], work in place too where no gradient needs their argument.
+// Forward applies the layers in order. It releases each value between them after the layer that
+// reads it, and computes a [Linear] followed by a [ReLU] as one operation, in place. Activations
+// and [Dropout] work in place too where no gradient needs their argument.
 func (s Sequential) Forward(t *Tape, x *Variable) *Variable {
 	if t.none() {
 		return t.inert()
 	}
-	mine := x.take()
-	defer x.spare()()
+	defer t.setScope(t.open())
 	defer t.setModule(t.enterChain(s))
+	mine := x != nil && t.lastReader(x) // x is a value between the layers of another Sequential
 	outer := t.module
 	y := x
 	for i := 0; i < len(s); i++ {
 		last := y
-		end := last.spare()
+		if s[i] == nil {
+			t.fail("Sequential", fmt.Errorf("%w: layer %d is nil", ErrInvalid, i))
+			return t.inert()
+		}
 		t.enterModule(t.joined(outer.path, strconv.Itoa(i)))
 		linear, fuse := s[i].(*Linear)
 		if fuse = fuse && i+1 < len(s); fuse {
 			_, fuse = s[i+1].(ReLU)
 		}
-		switch {
-		case s[i] == nil:
-			t.fail("Sequential", fmt.Errorf("%w: layer %d is nil", ErrInvalid, i))
-			return t.inert()
-		case fuse:
+		var mark int
+		own := last != nil && (mine || last != x)
+		if own {
+			mark, last.last = last.last, markOf(s[i])
+		}
+		if fuse {
 			y = linear.forward(t, last, true)
 			i++
-		case last != x || mine:
-			last.hand(s[i])
-			y = s[i].Forward(t, last)
-			last.take()
-		default:
+		} else {
 			y = s[i].Forward(t, last)
 		}
-		end()
 		t.setModule(outer)
-		if last != x && last != y {
-			last.Release()
+		if own {
+			last.last = mark
+			if last != y {
+				last.Release()
+			}
 		}
 	}
 	return y
@@ -142,8 +147,8 @@ func (s Sequential) Buffers() []NamedTensor { return buffersOf(s, true).buffers 
 // "2.weight". Those of a layer that stands in two places have the first name.
 func (s Sequential) Parameters() Parameters { return parametersIn(s) }
 
-// readsOnce is a layer that reads its argument in one operation, or hands it to another such layer,
-// and then not again.
+// readsOnce is a layer that reads its argument in one operation, or passes it to another such
+// layer.
 type readsOnce interface{ readsOnce() }
 
 func (ReLU) readsOnce()       {}
@@ -151,19 +156,11 @@ func (Dropout) readsOnce()    {}
 func (unchanged) readsOnce()  {}
 func (Sequential) readsOnce() {}
 
-// hand tells a layer that its caller releases v behind it. Layers that may read v more than once
-// are told nothing.
-func (v *Variable) hand(l Layer) {
-	if _, ok := l.(readsOnce); ok && v != nil {
-		v.handed = true
+// markOf is the mark of an argument of l that the caller does not read again. It counts in all
+// scopes, unless l may read the argument more than once.
+func markOf(l Layer) int {
+	if _, ok := l.(readsOnce); ok {
+		return math.MaxInt
 	}
-}
-
-// take takes back what hand has told, and reports whether it had told anything.
-func (v *Variable) take() bool {
-	if v == nil || !v.handed {
-		return false
-	}
-	v.handed = false
-	return true
+	return 0
 }

@@ -8,12 +8,6 @@ type unchanged struct{}
 // Parameters is empty.
 func (unchanged) Parameters() Parameters { return nil }
 
-// activate computes a layer's function and leaves x to the caller.
-func activate(x *Variable, f func() *Variable) *Variable {
-	defer x.spare()()
-	return f()
-}
-
 // Identity returns its argument (torch.nn.Identity).
 type Identity struct{ unchanged }
 
@@ -25,7 +19,7 @@ type Sigmoid struct{ unchanged }
 
 // Forward returns [Tape.Sigmoid].
 func (Sigmoid) Forward(t *Tape, x *Variable) *Variable {
-	return activate(x, func() *Variable { return t.Sigmoid(x) })
+	return t.layer(nil, "", func() *Variable { return t.Sigmoid(x) })
 }
 
 // Tanh is the hyperbolic tangent (torch.nn.Tanh).
@@ -33,7 +27,7 @@ type Tanh struct{ unchanged }
 
 // Forward returns [Tape.Tanh].
 func (Tanh) Forward(t *Tape, x *Variable) *Variable {
-	return activate(x, func() *Variable { return t.Tanh(x) })
+	return t.layer(nil, "", func() *Variable { return t.Tanh(x) })
 }
 
 // GELU is x times the normal distribution function of x (torch.nn.GELU).
@@ -44,7 +38,7 @@ type GELU struct {
 
 // Forward returns [Tape.GELU] or [Tape.GELUTanh].
 func (l GELU) Forward(t *Tape, x *Variable) *Variable {
-	return activate(x, func() *Variable {
+	return t.layer(nil, "", func() *Variable {
 		if l.Tanh {
 			return t.GELUTanh(x)
 		}
@@ -57,7 +51,7 @@ type SiLU struct{ unchanged }
 
 // Forward returns [Tape.SiLU].
 func (SiLU) Forward(t *Tape, x *Variable) *Variable {
-	return activate(x, func() *Variable { return t.SiLU(x) })
+	return t.layer(nil, "", func() *Variable { return t.SiLU(x) })
 }
 
 // ELU is x where it is positive, and Alpha * (exp(x) - 1) elsewhere (torch.nn.ELU).
@@ -68,7 +62,7 @@ type ELU struct {
 
 // Forward returns [Tape.ELU].
 func (l ELU) Forward(t *Tape, x *Variable) *Variable {
-	return activate(x, func() *Variable { return t.ELU(x, valueOr(l.Alpha, 1)) })
+	return t.layer(nil, "", func() *Variable { return t.ELU(x, valueOr(l.Alpha, 1)) })
 }
 
 // Softplus is log(1 + exp(Beta*x)) / Beta, and x where Beta*x is above the threshold (torch.nn.Softplus).
@@ -80,7 +74,7 @@ type Softplus struct {
 
 // Forward returns [Tape.Softplus].
 func (l Softplus) Forward(t *Tape, x *Variable) *Variable {
-	return activate(x, func() *Variable { return t.Softplus(x, valueOr(l.Beta, 1), valueOr(l.Threshold, 20)) })
+	return t.layer(nil, "", func() *Variable { return t.Softplus(x, valueOr(l.Beta, 1), valueOr(l.Threshold, 20)) })
 }
 
 // LeakyReLU is x where it is positive, and Slope * x elsewhere (torch.nn.LeakyReLU).
@@ -91,7 +85,7 @@ type LeakyReLU struct {
 
 // Forward returns [Tape.LeakyReLU].
 func (l LeakyReLU) Forward(t *Tape, x *Variable) *Variable {
-	return activate(x, func() *Variable { return t.LeakyReLU(x, valueOr(l.Slope, 0.01)) })
+	return t.layer(nil, "", func() *Variable { return t.LeakyReLU(x, valueOr(l.Slope, 0.01)) })
 }
 
 // Hardtanh brings x between Min and Max (torch.nn.Hardtanh).
@@ -105,7 +99,7 @@ func (l Hardtanh) Forward(t *Tape, x *Variable) *Variable {
 	if l.Min == 0 && l.Max == 0 {
 		l.Min, l.Max = -1, 1
 	}
-	return activate(x, func() *Variable { return t.Hardtanh(x, l.Min, l.Max) })
+	return t.layer(nil, "", func() *Variable { return t.Hardtanh(x, l.Min, l.Max) })
 }
 
 // LogSigmoid is the logarithm of the sigmoid (torch.nn.LogSigmoid).
@@ -113,7 +107,7 @@ type LogSigmoid struct{ unchanged }
 
 // Forward returns [Tape.LogSigmoid].
 func (LogSigmoid) Forward(t *Tape, x *Variable) *Variable {
-	return activate(x, func() *Variable { return t.LogSigmoid(x) })
+	return t.layer(nil, "", func() *Variable { return t.LogSigmoid(x) })
 }
 
 // Softmax is the softmax along an axis (torch.nn.Softmax).
@@ -124,7 +118,7 @@ type Softmax struct {
 
 // Forward returns [Tape.Softmax].
 func (l Softmax) Forward(t *Tape, x *Variable) *Variable {
-	return activate(x, func() *Variable { return t.Softmax(x, l.Axis...) })
+	return t.layer(nil, "", func() *Variable { return t.Softmax(x, l.Axis...) })
 }
 
 // LogSoftmax is the logarithm of the softmax along an axis (torch.nn.LogSoftmax).
@@ -135,5 +129,5 @@ type LogSoftmax struct {
 
 // Forward returns [Tape.LogSoftmax].
 func (l LogSoftmax) Forward(t *Tape, x *Variable) *Variable {
-	return activate(x, func() *Variable { return t.LogSoftmax(x, l.Axis...) })
+	return t.layer(nil, "", func() *Variable { return t.LogSoftmax(x, l.Axis...) })
 }

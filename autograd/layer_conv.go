@@ -26,22 +26,21 @@ type (
 
 // Forward returns the convolution of x.
 func (l *Convolution) Forward(t *Tape, x *Variable) *Variable {
-	defer x.spare()()
 	if l == nil {
-		t.fail("Convolution", fmt.Errorf("%w: the layer is nil", ErrInvalid))
-		return t.inert()
+		return t.noLayer("Convolution")
 	}
-	defer t.setModule(t.enterLayer(l.Weight, "weight"))
-	w, bias := t.Param(l.Weight), t.optionalParam(l.Bias)
-	switch oneD := w.Rank() == 3; {
-	case l.Transposed && oneD:
-		return t.ConvTranspose1d(x, w, bias, l.Config)
-	case l.Transposed:
-		return t.ConvTranspose2d(x, w, bias, l.Config)
-	case oneD:
-		return t.Conv1d(x, w, bias, l.Config)
-	}
-	return t.Conv2d(x, w, bias, l.Config)
+	return t.Layer(x, l.Weight, "weight", func() *Variable {
+		w, bias := t.Param(l.Weight), t.Param(l.Bias)
+		switch oneD := w.Rank() == 3; {
+		case l.Transposed && oneD:
+			return t.ConvTranspose1d(x, w, bias, l.Config)
+		case l.Transposed:
+			return t.ConvTranspose2d(x, w, bias, l.Config)
+		case oneD:
+			return t.Conv1d(x, w, bias, l.Config)
+		}
+		return t.Conv2d(x, w, bias, l.Config)
+	})
 }
 
 // Parameters are "weight" and, if there is one, "bias".

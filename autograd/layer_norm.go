@@ -25,21 +25,20 @@ type BatchNorm struct {
 
 // Forward returns x with normalised channels.
 func (l *BatchNorm) Forward(t *Tape, x *Variable) *Variable {
-	defer x.spare()()
 	if l == nil {
-		t.fail("BatchNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
-		return t.inert()
+		return t.noLayer("BatchNorm")
 	}
-	defer t.setModule(t.enterLayer(l.Weight, "weight"))
-	l.nameBuffers(t)
-	c := tensor.BatchNormConfig{Training: t.Training() || l.Mean == nil, Mean: l.Mean, Var: l.Var, Batches: l.Batches, Eps: l.Eps}
-	if l.Momentum != nil {
-		c.Momentum = *l.Momentum
-	}
-	if l.Momentum != nil && *l.Momentum == 0 && c.Training {
-		c.Mean, c.Var = nil, nil // they stay as they are: tensor's 0 is 0.1
-	}
-	return t.BatchNorm(x, t.optionalParam(l.Weight), t.optionalParam(l.Bias), c)
+	return t.Layer(x, l.Weight, "weight", func() *Variable {
+		l.nameBuffers(t)
+		c := tensor.BatchNormConfig{Training: t.Training() || l.Mean == nil, Mean: l.Mean, Var: l.Var, Batches: l.Batches, Eps: l.Eps}
+		if l.Momentum != nil {
+			c.Momentum = *l.Momentum
+		}
+		if l.Momentum != nil && *l.Momentum == 0 && c.Training {
+			c.Mean, c.Var = nil, nil // they stay as they are: tensor's 0 is 0.1
+		}
+		return t.BatchNorm(x, t.Param(l.Weight), t.Param(l.Bias), c)
+	})
 }
 
 // nameBuffers tells the running statistics their module once the parameters know theirs.
@@ -117,13 +116,10 @@ type LayerNorm struct {
 
 // Forward returns x, normalised.
 func (l *LayerNorm) Forward(t *Tape, x *Variable) *Variable {
-	defer x.spare()()
 	if l == nil {
-		t.fail("LayerNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
-		return t.inert()
+		return t.noLayer("LayerNorm")
 	}
-	defer t.setModule(t.enterLayer(l.Weight, "weight"))
-	return t.LayerNorm(x, t.optionalParam(l.Weight), t.optionalParam(l.Bias), l.Eps, l.Shape...)
+	return t.Layer(x, l.Weight, "weight", func() *Variable { return t.LayerNorm(x, t.Param(l.Weight), t.Param(l.Bias), l.Eps, l.Shape...) })
 }
 
 // Parameters are "weight" and "bias", if there are any.
@@ -166,13 +162,10 @@ type GroupNorm struct {
 
 // Forward returns x with normalised groups.
 func (l *GroupNorm) Forward(t *Tape, x *Variable) *Variable {
-	defer x.spare()()
 	if l == nil {
-		t.fail("GroupNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
-		return t.inert()
+		return t.noLayer("GroupNorm")
 	}
-	defer t.setModule(t.enterLayer(l.Weight, "weight"))
-	return t.GroupNorm(x, t.optionalParam(l.Weight), t.optionalParam(l.Bias), l.Groups, l.Eps)
+	return t.Layer(x, l.Weight, "weight", func() *Variable { return t.GroupNorm(x, t.Param(l.Weight), t.Param(l.Bias), l.Groups, l.Eps) })
 }
 
 // Parameters are "weight" and "bias", if there are any.
@@ -207,13 +200,10 @@ type RMSNorm struct {
 
 // Forward returns x over its root mean square.
 func (l *RMSNorm) Forward(t *Tape, x *Variable) *Variable {
-	defer x.spare()()
 	if l == nil {
-		t.fail("RMSNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
-		return t.inert()
+		return t.noLayer("RMSNorm")
 	}
-	defer t.setModule(t.enterLayer(l.Weight, "weight"))
-	return t.RMSNorm(x, t.optionalParam(l.Weight), l.Eps, l.Shape...)
+	return t.Layer(x, l.Weight, "weight", func() *Variable { return t.RMSNorm(x, t.Param(l.Weight), l.Eps, l.Shape...) })
 }
 
 // Parameters are "weight", if there is one.
@@ -240,19 +230,17 @@ func (in *Initializer) RMSNorm(size int, options ...LayerOption) *RMSNorm {
 // operation does, not as a layer, so that [Variable.Once] counts.
 func (l *LayerNorm) ForwardAdd(t *Tape, x, y *Variable) (sum, norm *Variable) {
 	if l == nil {
-		t.fail("LayerNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
-		return t.inert(), t.inert()
+		return t.noLayer("LayerNorm"), t.inert()
 	}
 	defer t.setModule(t.enterLayer(l.Weight, "weight"))
-	return t.AddLayerNorm(x, y, t.optionalParam(l.Weight), t.optionalParam(l.Bias), l.Eps, l.Shape...)
+	return t.AddLayerNorm(x, y, t.Param(l.Weight), t.Param(l.Bias), l.Eps, l.Shape...)
 }
 
 // ForwardAdd is that of [LayerNorm].
 func (l *RMSNorm) ForwardAdd(t *Tape, x, y *Variable) (sum, norm *Variable) {
 	if l == nil {
-		t.fail("RMSNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
-		return t.inert(), t.inert()
+		return t.noLayer("RMSNorm"), t.inert()
 	}
 	defer t.setModule(t.enterLayer(l.Weight, "weight"))
-	return t.AddRMSNorm(x, y, t.optionalParam(l.Weight), l.Eps, l.Shape...)
+	return t.AddRMSNorm(x, y, t.Param(l.Weight), l.Eps, l.Shape...)
 }

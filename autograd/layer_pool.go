@@ -10,8 +10,9 @@ type MaxPool2d struct {
 
 // Forward returns the greatest element of every window of x.
 func (l MaxPool2d) Forward(t *Tape, x *Variable) *Variable {
-	defer x.spare()()
-	return t.MaxPool2d(x, tensor.PoolingConfig{Kernel: l.Kernel, Stride: l.Stride, Padding: l.Padding, Dilation: l.Dilation, Ceil: l.Ceil})
+	return t.layer(nil, "", func() *Variable {
+		return t.MaxPool2d(x, tensor.PoolingConfig{Kernel: l.Kernel, Stride: l.Stride, Padding: l.Padding, Dilation: l.Dilation, Ceil: l.Ceil})
+	})
 }
 
 // Parameters is empty.
@@ -26,9 +27,10 @@ type AvgPool2d struct {
 
 // Forward returns the average of every window of x.
 func (l AvgPool2d) Forward(t *Tape, x *Variable) *Variable {
-	defer x.spare()()
-	return t.AvgPool2d(x, tensor.PoolingConfig{Kernel: l.Kernel, Stride: l.Stride, Padding: l.Padding, Ceil: l.Ceil,
-		ExcludePadding: l.ExcludePadding, Divisor: l.Divisor})
+	return t.layer(nil, "", func() *Variable {
+		return t.AvgPool2d(x, tensor.PoolingConfig{Kernel: l.Kernel, Stride: l.Stride, Padding: l.Padding, Ceil: l.Ceil,
+			ExcludePadding: l.ExcludePadding, Divisor: l.Divisor})
+	})
 }
 
 // Parameters is empty.
@@ -40,8 +42,7 @@ type AdaptiveAvgPool2d struct{ Size []int }
 
 // Forward returns the averages of x.
 func (l AdaptiveAvgPool2d) Forward(t *Tape, x *Variable) *Variable {
-	defer x.spare()()
-	return t.AdaptiveAvgPool2d(x, l.Size...)
+	return t.layer(nil, "", func() *Variable { return t.AdaptiveAvgPool2d(x, l.Size...) })
 }
 
 // Parameters is empty.
@@ -55,11 +56,10 @@ type Dropout struct {
 
 // Forward returns what is left of x over 1-P, or x.
 func (l Dropout) Forward(t *Tape, x *Variable) *Variable {
-	defer x.spare()()
 	if !t.none() && !t.Training() {
 		return x
 	}
-	return t.Dropout(x, l.P)
+	return t.layer(nil, "", func() *Variable { return t.Dropout(x, l.P) })
 }
 
 // Parameters is empty.

@@ -49,6 +49,27 @@ func TestLayersOfNil(t *testing.T) {
 	require.NoError(t, off.Close())
 }
 
+// TestLayersWithoutWeights are errors of the operation that reads them.
+func TestLayersWithoutWeights(t *testing.T) {
+	b := open(t, 64<<20)
+	for name, c := range map[string]struct {
+		layer Layer
+		want  string
+	}{
+		"Linear":    {&Linear{}, "autograd: Linear: invalid argument: operand 2 is nil"},
+		"ReLU":      {Sequential{&Linear{}, ReLU{}}, "autograd: Linear: invalid argument: operand 2 is nil"},
+		"Conv2d":    {&Convolution{}, "autograd: Conv2d: invalid argument: operand 2 is nil"},
+		"ConvT":     {&Convolution{Transposed: true}, "autograd: ConvTranspose2d: invalid argument: operand 2 is nil"},
+		"Embedding": {&Embedding{}, "autograd: Embedding: invalid argument: operand 1 is nil"},
+		"GRU":       {&GRU{Kind: tensor.GRU, Cells: make([]RecurrentCell, 1)}, "autograd: GRU: invalid argument: operand 2 is nil"},
+		"attention": {&MultiHeadAttention{InWeight: b.parameter(6, 2), Heads: 1, Out: &Linear{}}, "autograd: Linear: invalid argument: operand 2 is nil"},
+	} {
+		tape := NewTape(b.ctx, b.rt)
+		c.layer.Forward(tape, tape.Leaf(upload(b, []float64{1, 2, 3, 4}, 2, 1, 2)))
+		require.EqualError(t, tape.Close(), c.want, name)
+	}
+}
+
 // TestOptimizersOfNil: a nil pointer is no optimiser, and one that could not be made takes no
 // parameters.
 func TestOptimizersOfNil(t *testing.T) {

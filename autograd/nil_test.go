@@ -54,6 +54,8 @@ var nilAllowed = map[string]string{
 	"Attached 1":             "no parameter has no attachment",
 	"Hooked 1":               "no tape has no hooks",
 	"Tape.Unhook 1":          "there are no such hooks",
+	"Tape.Param 1":           "the layer has no such parameter",
+	"Tape.Layer 2":           "the layer has no parameters",
 	"Parameter.Detach 1":     "there is no such attachment",
 	"Named.Detach 1":         "there is no such attachment",
 	"Parameters.Offload 2":   "the parameters come back",

@@ -126,7 +126,7 @@ func TestLayersLeaveTheirArgument(t *testing.T) {
 			y := layer.Forward(tape, h)
 			require.NoError(t, tape.Err(), name)
 			require.False(t, h.Value().Released(), name)
-			require.Zero(t, h.spared, name)
+			require.Zero(t, tape.scope, name)
 			tape.Add(tape.Exp(h.Keep()), y)
 			require.NoError(t, tape.Err(), name)
 			if !record && name != "nothing" {

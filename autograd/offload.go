@@ -48,10 +48,10 @@ type offloaded struct {
 
 // Forward is the layer's, in an Offload.
 func (l offloaded) Forward(t *Tape, x *Variable) *Variable {
-	defer x.spare()()
 	if l.Layer == nil {
-		t.fail("Offloaded", fmt.Errorf("%w: the layer is nil", ErrInvalid))
-		return t.inert()
+		return t.noLayer("Offloaded")
 	}
-	return t.Offload(l.with, func() *Variable { return l.Layer.Forward(t, x) })
+	return t.layer(nil, "", func() *Variable {
+		return t.Offload(l.with, func() *Variable { return l.Layer.Forward(t, x) })
+	})
 }

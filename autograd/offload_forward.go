@@ -92,7 +92,7 @@ func (o *offload) move(t *Tape, v *offloadable, x *tensor.Tensor) {
 	}
 	waiting := 0
 	for _, saved := range v.variables {
-		if saved.users > 0 && !saved.held {
+		if saved.holds > 0 && !saved.held {
 			x = saved.value
 			waiting++
 		}

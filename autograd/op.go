@@ -162,7 +162,7 @@ func (t *Tape) run(name string, c *Call, inputs []*Variable) *Variable {
 	} else {
 		c.end()
 	}
-	t.spend(name, inputs)
+	t.endHolds(name, inputs)
 	return out
 }
 

@@ -24,22 +24,25 @@ func (t *Tape) addRows(name, norm string, x, y, weight, bias *Variable, c tensor
 	if !t.begin(name, inputs...) {
 		return t.inert(), t.inert()
 	}
+	n := newRowNorm(weight, bias, c)
 	if !x.value.SameShape(y.value) || x.value.Dtype() != y.value.Dtype() || slices.Contains(inputs[2:], x) || slices.Contains(inputs[2:], y) {
 		sum = t.Add(x, y)
-		defer sum.spare()()
-		return sum, t.rows(norm, sum, weight, bias, c)
+	} else {
+		t.donate(x)
+		t.donate(y)
+		value, made, stats, err := t.rt.AddNormalize(t.ctx, x.value, y.value, weight.tensor(), bias.tensor(), c)
+		n.made, n.stats = made, stats
+		sum = opAdded.applyAs(name, t, &added{value, err}, x, y)
 	}
-	t.donate(x)
-	t.donate(y)
-	n := newRowNorm(weight, bias, c)
-	value, made, stats, err := t.rt.AddNormalize(t.ctx, x.value, y.value, weight.tensor(), bias.tensor(), c)
-	n.made, n.stats = made, stats
-	if sum = opAdded.applyAs(name, t, &added{value, err}, x, y); sum.value == nil {
+	if sum.value == nil {
 		return sum, t.inert()
 	}
-	defer sum.spare()()
+	last := sum.last
+	sum.last = 0 // the norm is not the last reader
 	inputs[1] = sum
-	return sum, opRowNorm.applyAs(norm, t, &n, inputs[1:]...)
+	out = opRowNorm.applyAs(norm, t, &n, inputs[1:]...)
+	sum.last = last
+	return sum, out
 }
 
 // added is an addition whose sum was computed together with its norm.

@@ -99,7 +99,7 @@ func (e *crossEntropy) Forward(c *Call) (*tensor.Tensor, error) {
 func (e *crossEntropy) Backward(c *Call, g *tensor.Tensor) (err error) {
 	var dst *tensor.Tensor
 	logits := c.inputs[0]
-	if logits.owned && logits.users == 1 && logits.value.Exclusive() {
+	if logits.owned && logits.holds == 1 && logits.value.Exclusive() {
 		if dst, err = c.Runtime().Share(c.Context(), logits.value); err != nil {
 			return err
 		}

@@ -20,10 +20,7 @@ func (t *Tape) Linear(x, w, b *Variable) *Variable {
 // activation takes half the memory of the two calls.
 func (t *Tape) LinearReLU(x, w, b *Variable) *Variable {
 	if b == nil {
-		h := t.Linear(x, w, nil)
-		y := t.ReLU(h)
-		h.Release()
-		return y
+		return t.ReLU(t.Linear(x, w, nil).Once())
 	}
 	y := opLinear.applyAs("LinearReLU", t, &linear{relu: true}, x, w, b)
 	if y.needsGrad && w.needsGrad && b.needsGrad {

@@ -1,8 +1,6 @@
 package autograd
 
 import (
-	"slices"
-
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -20,9 +18,9 @@ type recurrence struct {
 	dh, dc *tensor.Tensor // of the last state
 }
 
-// inputs are those that there are.
+// inputs are the sequence, the weights, and the optional inputs that are not nil.
 func (r *recurrence) inputs() []*Variable {
-	return slices.DeleteFunc([]*Variable{r.x, r.wih, r.whh, r.bih, r.bhh, r.h0, r.c0}, func(v *Variable) bool { return v == nil })
+	return withOptional([]*Variable{r.x, r.wih, r.whh}, r.bih, r.bhh, r.h0, r.c0)
 }
 
 func (r *recurrence) weights() tensor.RecurrentWeights {

@@ -77,17 +77,16 @@ func (t *Tape) Split(x *Variable, axis int, sizes ...int) []*Variable {
 		t.fail("Split", fmt.Errorf("%w: parts of %v along dimension %d of %v: want them to add up to %d", tensor.ErrShape, sizes, axis, x.Shape(), n))
 		return t.inertParts(len(sizes))
 	}
-	end := x.spare()
+	last := x.last
+	x.last = 0 // no part is the last reader
 	parts := make([]*Variable, len(sizes))
 	at := 0
 	for i, s := range sizes {
 		parts[i] = t.Narrow(x, axis, at, s)
 		at += s
 	}
-	end()
-	if !t.record {
-		t.spend("Split", []*Variable{x})
-	}
+	x.last = last
+	t.endHolds("Split", []*Variable{x})
 	return parts
 }
 

@@ -2,7 +2,6 @@ package autograd
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -109,16 +108,15 @@ func (r *Recurrent) directions() int {
 
 // run leaves x, h0 and c0 to the caller, and frees what it makes on the way on every tape.
 func (r *Recurrent) run(t *Tape, x, h0, c0 *Variable, last bool) (y, hn, cn *Variable) {
-	for _, v := range []*Variable{x, h0, c0} {
-		defer v.spare()()
-	}
 	if err := r.check(x, h0, c0); err != nil {
 		t.fail("a recurrent layer", err)
 	}
-	if t.Err() != nil || !t.begin(r.name(), append(present(h0, c0), x)...) {
+	if t.Err() != nil || !t.begin(r.name(), withOptional([]*Variable{x}, h0, c0)...) {
 		return t.inert(), t.inert(), t.inert()
 	}
+	// There are several results, so that this is no Tape.Layer.
 	defer t.setModule(t.enterLayer(r.Cells[0].WeightIH, "weight_ih_l0"))
+	defer t.setScope(t.open())
 	flat := x.Rank() == 2 // there is no batch
 	seq := chain{x, false}
 	switch {
@@ -132,7 +130,7 @@ func (r *Recurrent) run(t *Tape, x, h0, c0 *Variable, last bool) (y, hn, cn *Var
 		if i > 0 && r.Dropout > 0 && t.training {
 			seq.become(t.Dropout(seq.v, r.Dropout))
 		}
-		end := seq.v.spare() // both directions read it
+		outer := t.open() // so that no direction is the last reader of the sequence
 		var ys []*Variable
 		for j := i; j < i+r.directions(); j++ {
 			pass := r.recurrence(t, seq.v, j, stateOf(t, h0, j, flat), stateOf(t, c0, j, flat))
@@ -140,7 +138,7 @@ func (r *Recurrent) run(t *Tape, x, h0, c0 *Variable, last bool) (y, hn, cn *Var
 			y, h, c := t.recurrent(pass)
 			ys, hs, cs = append(ys, y), append(hs, h), append(cs, c)
 		}
-		end()
+		t.setScope(outer)
 		seq.become(ys[0])
 		if len(ys) == 2 {
 			seq.become(t.Cat(-1, ys...))
@@ -173,10 +171,6 @@ func (c *chain) become(v *Variable) {
 	c.v, c.own = v, true
 }
 
-func present(vs ...*Variable) []*Variable {
-	return slices.DeleteFunc(vs, func(v *Variable) bool { return v == nil })
-}
-
 // check is an error for what is no layer, no sequence, or not its first states.
 func (r *Recurrent) check(x, h0, c0 *Variable) error {
 	if r == nil || len(r.Cells) == 0 || len(r.Cells)%r.directions() != 0 || r.Kind > tensor.GRU {
@@ -186,7 +180,7 @@ func (r *Recurrent) check(x, h0, c0 *Variable) error {
 	if x.tensor() != nil && len(shape) != 2 && len(shape) != 3 {
 		return fmt.Errorf("%w %v: want sequences (steps, batch, n), or one (steps, n)", tensor.ErrShape, shape)
 	}
-	for _, s := range present(h0, c0) {
+	for _, s := range withOptional(nil, h0, c0) {
 		if got := s.Shape(); s.tensor() != nil && x.tensor() != nil && (len(got) != len(shape) || got[0] != len(r.Cells)) {
 			return fmt.Errorf("%w: first states %v for %v: want %d of them, and a batch if the sequences have one", tensor.ErrShape, got, shape, len(r.Cells))
 		}
@@ -198,7 +192,7 @@ func (r *Recurrent) check(x, h0, c0 *Variable) error {
 func (r *Recurrent) recurrence(t *Tape, x *Variable, cell int, h0, c0 *Variable) *recurrence {
 	c := r.Cells[cell]
 	return &recurrence{kind: r.Kind, reverse: cell%r.directions() == 1, x: x, wih: t.Param(c.WeightIH), whh: t.Param(c.WeightHH),
-		bih: t.optionalParam(c.BiasIH), bhh: t.optionalParam(c.BiasHH), h0: h0, c0: c0}
+		bih: t.Param(c.BiasIH), bhh: t.Param(c.BiasHH), h0: h0, c0: c0}
 }
 
 // stateOf is the first state (batch, n) of a cell, or nil.

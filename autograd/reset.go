@@ -22,13 +22,15 @@ import (
 // Close and gradients of parameters by ZeroGrad, must not be used any more, nor released again. What lives on is left alone: gradients that parameters have,
 // and views that the program has made ([tensor.Runtime.Share]) without the tape's context. Nobody makes tensors with the tape's contexts meanwhile.
 //
-// It returns what Close would, which is forgotten then, so that a tape can be used again after an error, and after Close. In a function that
-// the tape has called (Frame, Module, Checkpoint, Offload, Func, Backward) it is an error that sticks to the tape, and nothing ends.
+// It returns what Close would, which is forgotten then, so that a tape can be used again after an
+// error, and after Close. In a layer, and in a function that the tape has called (Frame, Layer,
+// Module, Checkpoint, Offload, Func, Backward), it is an error that sticks to the tape, and nothing
+// ends.
 func (t *Tape) Reset(ctx context.Context) error {
 	if t.none() {
 		return errNoTape
 	}
-	if t.running || t.calls > 0 || t.frames > 0 {
+	if t.running || t.calls > 0 || t.scope.number > 0 {
 		t.fail("Reset", fmt.Errorf("%w: it was called by a function that the tape has called: reset the tape between steps", ErrInvalid))
 		return t.err
 	}

@@ -75,6 +75,9 @@ func TestResetInsideOfTheTape(t *testing.T) {
 		"Frame": func(tape *Tape, v *Variable, reset func()) *Variable {
 			return tape.Frame(func() *Variable { reset(); return tape.Exp(v) })
 		},
+		"Layer": func(tape *Tape, v *Variable, reset func()) *Variable {
+			return tape.Layer(v, nil, "", func() *Variable { reset(); return tape.Exp(v) })
+		},
 		"Module": func(tape *Tape, v *Variable, reset func()) *Variable {
 			return tape.Module("m", func() *Variable { reset(); return tape.Exp(v) })
 		},

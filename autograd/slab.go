@@ -79,7 +79,7 @@ func (t *Tape) save(reads []*Variable) []saved {
 	s := t.slab
 	from := len(s.saved)
 	for _, v := range reads {
-		v.users++
+		v.holds++
 		t.hookNeeded(v)
 		s.saved = append(s.saved, saved{v, v.value.Version()})
 	}

@@ -33,10 +33,9 @@ type Tape struct {
 		modulePlace
 	}
 	room
-	variables int   // that were made
-	frames    int   // that the program is in
-	frame     int32 // the innermost of them, by number; 0: none
-	begun     int32 // frames, until now
+	variables int // that were made
+	scope     scope
+	scopes    int // that have begun
 
 	twice       int  // functions under way that run again in the backward pass
 	recomputing bool // what was not kept
@@ -55,6 +54,24 @@ type Tape struct {
 	random random // of the next random operation
 	seeded bool
 }
+
+// scope is a run of a frame or of a layer. Operations belong to the innermost one.
+type scope struct {
+	number   int  // new for each scope of a tape; 0: outside of all
+	frame    bool // there is a frame, which frees values at its end
+	borrowed int  // the variables up to this number are those of the innermost layer's caller
+}
+
+// open enters the scope of a layer, which borrows the variables that exist. It returns the scope
+// around it, for setScope.
+func (t *Tape) open() (outer scope) {
+	outer = t.scope
+	t.scopes++
+	t.scope.number, t.scope.borrowed = t.scopes, t.variables
+	return outer
+}
+
+func (t *Tape) setScope(s scope) { t.scope = s }
 
 // NewTape makes a tape that records on rt. ctx is the context of its allocations, until SetContext; tensors of
 // the tape belong to the tape and to no lifetime in ctx.
@@ -245,14 +262,23 @@ func (t *Tape) result(op string, value *tensor.Tensor, err error, pure bool) *Va
 		t.fail(op, err)
 		return v
 	}
-	v.value, v.owned, v.held, v.made, v.users = value, true, true, true, 1
-	if t.record || t.frames > 0 {
-		t.values = append(t.values, v)
-	}
+	v.value, v.owned, v.held, v.made, v.holds = value, true, true, true, 1
+	t.expect(v)
 	if len(t.recorders) > 0 && value != nil {
 		t.hookMade(op, v, pure)
 	}
 	return v
+}
+
+// expect prepares the end of the program's hold on v: by Backward, by the end of the frame, or else
+// by the last reader.
+func (t *Tape) expect(v *Variable) {
+	switch {
+	case t.record || t.scope.frame:
+		t.values = append(t.values, v)
+	case v.made:
+		v.markLast()
+	}
 }
 
 // inert is a variable without a value, the result of an operation after an error.

@@ -58,7 +58,7 @@ func TestBackwardRefuses(t *testing.T) {
 		}, NewTape(b.ctx, b.rt), ErrTape},
 		"no runtime":     {func(tape *Tape) *Variable { return tape.Leaf(x) }, NewTape(b.ctx, nil), ErrInvalid},
 		"no context":     {func(tape *Tape) *Variable { return tape.Sum(tape.Exp(tape.Leaf(x))) }, NewTape(none, b.rt), ErrInvalid},
-		"no parameter":   {func(tape *Tape) *Variable { return tape.Param(nil) }, NewTape(b.ctx, b.rt), ErrInvalid},
+		"no parameter":   {func(tape *Tape) *Variable { return tape.Linear(tape.Leaf(x), tape.Param(nil), nil) }, NewTape(b.ctx, b.rt), ErrInvalid},
 		"a scalar, flat": {func(tape *Tape) *Variable { return Flatten{}.Forward(tape, tape.Sum(tape.Leaf(x))) }, NewTape(b.ctx, b.rt), tensor.ErrShape},
 		"a nil layer": {func(tape *Tape) *Variable {
 			return Sequential{ReLU{}, nil}.Forward(tape, tape.Leaf(x))

@@ -11,9 +11,17 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// On a tape that records nothing there is no backward pass that would end a value's use: its first reader frees it
-// (spend), unless the program has called Keep, a layer leaves it to its caller (spare), or a frame is open, which frees
-// it at its end. A program that reads a value twice without any of these is told by name which operation freed it.
+// Ownership of a value, in four words:
+//
+//   - Holds are counted: the program has one until Release, the end of a frame or Backward, each
+//     node that saved the value has one, and so does each recomputed region that read it from
+//     outside. The end of the last hold frees the value.
+//   - Keep makes the program's hold last until Close.
+//   - The last reader is the operation that ends the program's hold and may overwrite the value.
+//     Once and Sequential mark a value, so that the next operation is its last reader. A NoGrad
+//     tape marks each result outside of frames, because no backward pass would end the hold.
+//   - A scope is a run of a frame or a layer. A mark does not count in scopes that begin later, so
+//     that a layer does not free its caller's values.
 
 // Variable is a tensor on a tape. Its value lives as long as the program or the backward pass needs it:
 // Backward frees the values that the program did not Keep.
@@ -26,17 +34,15 @@ type Variable struct {
 
 	needsGrad bool
 	owned     bool   // the tape releases the value
-	held      bool   // the program has not released it
-	kept      bool   // nothing takes the program's hold before Close
-	spared    int32  // layers that leave the value to their callers
-	pending   int32  // recorded operations whose backward steps may add to the gradient; counted for parameters that are trained
+	held      bool   // the program has a hold
+	kept      bool   // the program's hold lasts until Close
 	made      bool   // by an operation
 	masked    bool   // the gradient went through that of the ReLU that the value is the result of
+	pending   int32  // recorded operations whose backward steps may add to the gradient; counted for parameters that are trained
 	reluOf    int    // the columns of the input of the LinearReLU that made the value, if its weights and bias are trained
-	once      int32  // the frame in which the program has one operation more read it, plus 1; 0: it has not said so
-	handed    bool   // the layer that has it is the last to read it
-	spentBy   string // the operation that was the last one to read the value: on a tape that records nothing, or after Once
-	users     int    // the program, and the recorded operations that read the value in the backward pass
+	holds     int    // all of them
+	last      int    // the next operation is the last reader if its scope's number is lower
+	freedBy   string // the last reader, which ended the program's hold
 }
 
 // Input brings x to the tape as a constant. The tape shares x's memory: x may be released, but its
@@ -64,7 +70,7 @@ func (t *Tape) share(op string, x *tensor.Tensor) *Variable {
 // brought is the variable of a value that no operation has made.
 func (t *Tape) brought(op string, x *tensor.Tensor, err error) *Variable {
 	v := t.result(op, x, err, false)
-	v.made = false
+	v.made, v.last = false, 0
 	return v
 }
 
@@ -103,8 +109,11 @@ func (t *Tape) Leaf(x *tensor.Tensor) *Variable {
 
 // Param brings a parameter to the tape. After Backward its gradient is [Parameter.Grad]; a gradient
 // that was there already is added to. Asking twice gives the same variable. On a tape that computes
-// in 16 bits it is a copy; see [Tape.SetComputeDtype].
+// in 16 bits it is a copy; see [Tape.SetComputeDtype]. Param(nil) is nil, for layers without bias.
 func (t *Tape) Param(p *Parameter) *Variable {
+	if p == nil {
+		return nil
+	}
 	if !t.begin("Param") {
 		return t.inert()
 	}
@@ -129,14 +138,6 @@ func (t *Tape) Param(p *Parameter) *Variable {
 	t.params[p] = v
 	t.join(v)
 	return v
-}
-
-// optionalParam is Param, or nil for nil.
-func (t *Tape) optionalParam(p *Parameter) *Variable {
-	if p == nil {
-		return nil
-	}
-	return t.Param(p)
 }
 
 // Variable returns the variable that p has on the tape, or nil if the tape has not read it.
@@ -298,35 +299,33 @@ func (v *Variable) letGo() {
 	v.drop()
 }
 
-func (v *Variable) released() bool { return v.owned && !v.held }
+// markLast makes the next operation in this scope, or in one around it, the last reader of v.
+func (v *Variable) markLast() { v.last = v.tape.scope.number + 1 }
+
+// released reports whether the program may not read v. A function that runs again may read values
+// that the program has released since, because the region holds them.
+func (v *Variable) released() bool {
+	return v.owned && !v.held && !(v.tape.recomputing && v.holds > 0)
+}
 
 func (v *Variable) releasedError(what string) error {
 	switch {
-	case v.spentBy != "" && v.once > 0:
-		return fmt.Errorf("%w: %s was freed when %s had read it: call Once before the last operation that reads it", tensor.ErrReleased, what, v.spentBy)
-	case v.spentBy != "":
-		return fmt.Errorf("%w: %s was freed when %s had read it: Keep what is read again on a tape of NoGrad", tensor.ErrReleased, what, v.spentBy)
+	case v.freedBy == "":
+		return fmt.Errorf("%w: %s: release what no later operation reads, or Keep it", tensor.ErrReleased, what)
+	case v.tape.record:
+		return fmt.Errorf("%w: %s was freed when %s had read it: call Once before the last operation that reads it", tensor.ErrReleased, what, v.freedBy)
 	}
-	return fmt.Errorf("%w: %s: release what no later operation reads, or Keep it", tensor.ErrReleased, what)
+	return fmt.Errorf("%w: %s was freed when %s had read it: Keep what is read again on a tape of NoGrad", tensor.ErrReleased, what, v.freedBy)
 }
 
-// spare leaves v to the caller of a layer, until the function that it returns is called.
-func (v *Variable) spare() (end func()) {
-	if v == nil {
-		return func() {}
-	}
-	v.spared++
-	return func() { v.spared-- }
-}
-
-// drop takes one user away and frees the value after the last.
+// drop ends a hold. The end of the last one frees the value.
 func (v *Variable) drop() {
 	if !v.owned {
 		return
 	}
-	v.users--
+	v.holds--
 	switch {
-	case v.users == 0:
+	case v.holds == 0:
 		v.tape.free(v.value)
 	case len(v.tape.hooks) > 0:
 		v.tape.hookLetGo(v.value, tensor.MemoryOf(v.value))

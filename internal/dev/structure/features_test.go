@@ -18,7 +18,7 @@ const coreOfAutograd = "tape variable backward final op call func inplace slab r
 
 // operationsMayUse are unexported names of the core that operations use. They serve operations with
 // several results, checks before a call exists, and gradients that are added to in place.
-const operationsMayUse = "applyAs begin bring ctx dims donate doneOwn fail free grad inert inputs live masked needsGrad newOp nextRandom onto out owned param random record reluOf root rt seed share spare spend stream tape tensor training users value"
+const operationsMayUse = "applyAs begin bring ctx dims donate doneOwn endHolds fail free grad holds inert inputs last live masked needsGrad newOp nextRandom onto out owned param random record reluOf root rt seed share stream tape tensor training value"
 
 // TestTheTapeNamesNoFeature: the core of package autograd does not refer to operations or features,
 // such as offloading. Operations do not refer to features, and use exported names of the core
