@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// ErrState: a file has other tensors than the program wants.
+// ErrState is the error of a file that has other tensors than the program wants.
 var ErrState = errors.New("error(s) in loading state_dict")
 
 // fits reports whether a tensor of the file's shape is loaded into t.
