@@ -26,12 +26,9 @@ type Node struct {
 // Name is the operation's, as errors and profiles have it.
 func (n *Node) Name() string { return n.call.name }
 
-// reruns reports whether the backward step runs a function again, whose operations read what was
-// saved.
-func (n *Node) reruns() bool {
-	s, ok := n.call.step.(interface{ reruns() bool })
-	return ok && s.reruns()
-}
+// Reruns reports whether [Tape.Record] has made the node: its step runs a function again, whose
+// operations read what was saved.
+func (n *Node) Reruns() bool { return n.call.kind == nil }
 
 // Saved are the variables whose values the backward step reads.
 func (n *Node) Saved() iter.Seq[*Variable] {
@@ -217,6 +214,16 @@ func (t *Tape) steps() {
 		n.abandon()
 		t.used(n)
 	}
+}
+
+// Give adds g to the gradient of v, a variable that [Tape.Rerun] has returned, and takes g over. A
+// backward step calls it.
+func (t *Tape) Give(v *Variable, g *tensor.Tensor) error {
+	if t.none() || !t.running || v == nil || v.tape != t || g == nil {
+		return fmt.Errorf("%w: Give: want a variable of this tape and its gradient, in a backward step", ErrInvalid)
+	}
+	t.give(t.current.Name(), v, g, nil)
+	return t.err
 }
 
 // give hands the gradient g to v and takes it over. A second gradient of the same variable is added, in

@@ -96,6 +96,25 @@ func (t *Tape) workingCopy(v *Variable) {
 	v.value, v.owned, v.held, v.holds = x, true, true, 1
 }
 
+// Copy returns the copy of a parameter that the tape has rounded to its compute dtype as v's value; nil
+// if there is none, or [Variable.Keep] was called.
+func (v *Variable) Copy() *tensor.Tensor {
+	if v == nil || v.param == nil || !v.owned || v.kept {
+		return nil
+	}
+	return v.value
+}
+
+// FreeCopy frees v's Copy on a tape of [NoGrad], and reports whether it did. The next operation that
+// reads v makes it again.
+func (v *Variable) FreeCopy() bool {
+	if v.Copy() == nil || v.tape.record {
+		return false
+	}
+	v.letGo()
+	return true
+}
+
 // inOneDtype is an error if the parameter was brought to the tape while it computed in another dtype.
 func (t *Tape) inOneDtype(v *Variable) error {
 	want := v.param.value.Dtype()

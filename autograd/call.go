@@ -60,7 +60,7 @@ func (c *Call) Input(i int) *tensor.Tensor {
 
 // Result returns Forward's result. The tape owns it. Backward may read its elements only if it was
 // saved.
-func (c *Call) Result() *tensor.Tensor { return c.out.tensor() }
+func (c *Call) Result() *tensor.Tensor { return c.out.Tensor() }
 
 // NeedsGrad reports whether input i needs a gradient. If not, Forward need not save tensors for it.
 // No input of a [NoGrad] tape does.

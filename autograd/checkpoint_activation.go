@@ -16,11 +16,12 @@ import (
 
 // checkpoint is one use of Checkpoint. It is the record of its node.
 type checkpoint struct {
-	Call     // own are the tensors that regions.Bring holds
+	tape     *Tape
+	own      []*tensor.Tensor // that regions.Bring holds
 	outer    *checkpoint
 	f        func() *Variable
 	before   int      // the tape's variables up to there are from outside
-	holds    []saved  // what the function reads from outside, at the versions that it read first
+	holds    []Hold   // what the function reads from outside, at the versions that it read first
 	again    bool     // the function runs once more
 	results  int      // that the tape had before the run
 	read     int      // results of a run that are read, until the first of unread
@@ -63,18 +64,16 @@ type trail struct {
 // Checkpoints nest: inner ones run once more for each one around them. On a tape of [NoGrad] a
 // checkpoint is a frame.
 func (t *Tape) Checkpoint(f func() *Variable) *Variable {
-	if f == nil {
-		t.fail("Checkpoint", fmt.Errorf("%w: the function is nil", ErrInvalid))
-	}
-	if !t.begin("Checkpoint") {
-		return t.inert()
-	}
-	if !t.record {
-		return t.framed("Checkpoint", f)
+	switch {
+	case f == nil:
+		return t.Fail(fmt.Errorf("autograd: Checkpoint: %w: the function is nil", ErrInvalid))
+	case !t.Begin("Checkpoint"):
+		return t.Fail(nil)
+	case !t.Recording():
+		return t.Frame(f)
 	}
 	r := regionsOf(t)
-	c := &checkpoint{outer: r.checkpoint, f: f, before: t.variables, mode: t.Mode()}
-	c.tape, c.step = t, c
+	c := &checkpoint{tape: t, outer: r.checkpoint, f: f, before: t.Count(), mode: t.Mode()}
 	defer c.letGo()
 	var did Recorded
 	y := c.run(r, func() (y *Variable) {
@@ -82,27 +81,18 @@ func (t *Tape) Checkpoint(f func() *Variable) *Variable {
 		return y
 	})
 	switch {
-	case t.state != "": // the program has ended the tape
-		return t.inert()
-	case t.err == nil && y == nil:
-		t.fail("Checkpoint", fmt.Errorf("%w: the function returned nil", ErrInvalid))
+	case t.Phase() == PhaseEnded: // the program has ended the tape
+		return t.Fail(nil)
+	case t.Err() == nil && y == nil:
+		return t.Fail(fmt.Errorf("autograd: Checkpoint: %w: the function returned nil", ErrInvalid))
+	case t.Err() != nil:
+		return t.Fail(nil)
 	}
-	if t.err != nil {
-		return t.inert()
-	}
-	if c.did = c.trail(did, y); c.outside(y) || !y.needsGrad { // nothing was computed for it, or no gradient comes to it
+	if c.did = c.trail(did, y); c.outside(y) || !y.RequiresGrad() { // nothing was computed for it, or no gradient comes to it
 		return y
 	}
-	reads := make([]*Variable, len(c.holds))
-	for i, s := range c.holds {
-		reads[i] = s.Variable
-	}
-	held := c.own
-	c.Call.begin(t, "Checkpoint", reads)
-	c.own, c.out, c.recorded = held, y, true
-	t.note(&c.Call, reads)
-	copy(t.nodes[len(t.nodes)-1].saved, c.holds)
-	t.endHolds("Checkpoint", reads)
+	c.recorded = true
+	t.Record("Checkpoint", y, c, c.holds, c.own...)
 	return y
 }
 
@@ -121,34 +111,37 @@ func (c *checkpoint) run(r *regions, f func() *Variable) *Variable {
 }
 
 // outside reports whether a variable is not of the function's making.
-func (c *checkpoint) outside(v *Variable) bool { return v.number <= c.before || v.param != nil }
+func (c *checkpoint) outside(v *Variable) bool { return v.Number() <= c.before || v.Parameter() != nil }
 
 // reads holds the variables among vs that are from outside of the function, so that they are not
 // freed or overwritten.
 func (c *checkpoint) reads(vs []*Variable) {
 	for ; c != nil && !c.again; c = c.outer {
 		for _, v := range vs {
-			if v.value != nil && c.outside(v) && !c.has(v) {
-				c.holds = append(c.holds, saved{v, v.value.Version()})
-				v.holds++
+			if v.Tensor() != nil && c.outside(v) && !c.has(v) {
+				c.holds = append(c.holds, v.Hold())
 			}
 		}
 	}
 }
 
-// letGo ends the holds of reads and, without a node, those of Bring. A node has saved the
-// variables.
+// letGo ends the holds of reads and Bring, unless a node has taken them over.
 func (c *checkpoint) letGo() {
-	for _, s := range c.holds {
-		s.drop()
+	if c.recorded {
+		return
 	}
-	if !c.recorded {
-		c.doneOwn()
+	for _, h := range c.holds {
+		h.Drop()
+	}
+	for _, x := range c.own {
+		if err := x.ReleaseContext(c.tape.Context()); err != nil {
+			c.tape.Fail(err)
+		}
 	}
 }
 
 func (c *checkpoint) has(v *Variable) bool {
-	return slices.ContainsFunc(c.holds, func(s saved) bool { return s.Variable == v })
+	return slices.ContainsFunc(c.holds, func(h Hold) bool { return h.Variable() == v })
 }
 
 // strange reports whether v is from outside of a function that runs again and has not read it before. The nil checkpoint is none.
@@ -162,7 +155,7 @@ func (c *checkpoint) strange(v *Variable) bool {
 }
 
 func (c *checkpoint) trail(did Recorded, y *Variable) trail {
-	return trail{Recorded: did, dtype: y.value.Dtype(), shape: fmt.Sprint(y.Shape()), shapes: c.shapes}
+	return trail{Recorded: did, dtype: y.Tensor().Dtype(), shape: fmt.Sprint(y.Shape()), shapes: c.shapes}
 }
 
 // Forward is not called: the function's operations have computed the result.
@@ -170,21 +163,16 @@ func (c *checkpoint) Forward(*Call) (*tensor.Tensor, error) { return nil, nil }
 
 // Backward runs the function again. The backward steps of what it records then come next.
 func (c *checkpoint) Backward(_ *Call, g *tensor.Tensor) error {
-	t, n := c.tape, &c.tape.current
-	y, did, err := c.rerun(n)
+	y, did, err := c.rerun()
 	if err == nil && did != c.did {
 		err = fmt.Errorf("%w: the function did something else when it ran again: %s, and %s before%s", ErrInvalid, did, c.did, did.apart(c.did))
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = c.tape.Give(y, g)
 	}
-	t.used(n) // what it stood for is recorded now
-	t.give("Checkpoint", y, g, nil)
 	y.Release()
-	return nil
+	return err
 }
-
-func (*checkpoint) reruns() bool { return true }
 
 // String says what a function did.
 func (d trail) String() string {
@@ -199,26 +187,32 @@ func (d trail) apart(before trail) string {
 	return "; an operation on the way is another one, or of other shapes"
 }
 
-// rerun runs the function again and abandons its node, because the new nodes have saved the values
-// that they need.
-func (c *checkpoint) rerun(n *Node) (y *Variable, did trail, err error) {
+// rerun runs the function again.
+func (c *checkpoint) rerun() (y *Variable, did trail, err error) {
 	t := c.tape
-	defer n.abandon()
-	c.before, c.again = t.variables, true
+	c.before, c.again = t.Count(), true
 	var recorded Recorded
 	y = c.run(regionsOf(t), func() (y *Variable) {
 		y, recorded = t.Rerun(c.mode, c.f)
 		return y
 	})
 	switch {
-	case t.err != nil:
-		return nil, did, t.err
-	case t.state != backwardState:
+	case t.Err() != nil:
+		return nil, did, t.Err()
+	case t.Phase() != PhaseBackward:
 		return nil, did, fmt.Errorf("%w: the function ended the tape", ErrSpent)
-	case y == nil || y.value == nil || !y.needsGrad || c.outside(y):
+	case y.Tensor() == nil || !y.RequiresGrad() || c.outside(y):
 		return nil, did, fmt.Errorf("%w: the function did something else when it ran again: its result has no gradient", ErrInvalid)
 	}
 	return y, c.trail(recorded, y), nil
+}
+
+// runningAgain is the innermost checkpoint that runs again; nil: none does.
+func (c *checkpoint) runningAgain() *checkpoint {
+	for c != nil && !c.again {
+		c = c.outer
+	}
+	return c
 }
 
 // Checkpointed is a layer that keeps none of its activations for Backward, and computes them again there: see [Tape.Checkpoint].
@@ -230,9 +224,9 @@ type checkpointed struct{ wrapped }
 // Forward is the layer's, in a checkpoint.
 func (l checkpointed) Forward(t *Tape, x *Variable) *Variable {
 	if l.Layer == nil {
-		return t.noLayer("Checkpointed")
+		return t.Fail(fmt.Errorf("autograd: Checkpointed: %w: the layer is nil", ErrInvalid))
 	}
-	return t.layer(nil, "", func() *Variable {
+	return t.Layer(x, nil, "", func() *Variable {
 		return t.Checkpoint(func() *Variable { return l.Layer.Forward(t, x) })
 	})
 }

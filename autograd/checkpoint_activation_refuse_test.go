@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -131,11 +132,15 @@ func TestActivationCheckpointRefuses(t *testing.T) {
 			if name == "a leaf" && !record || name == "a backward pass" && !record {
 				continue
 			}
+			want := c.want
+			if !record { // a checkpoint is a frame
+				want = strings.Replace(want, "Checkpoint: invalid argument: the function returned", "Frame: invalid argument: the function returned", 1)
+			}
 			tape := newTape(b.ctx, b.rt, record)
 			y := tape.Sum(c.f(tape, tape.Leaf(x)))
 			require.Nil(t, y.Value(), name)
 			require.ErrorIs(t, tape.Err(), c.kind, name)
-			require.ErrorContains(t, tape.Close(), c.want, name)
+			require.ErrorContains(t, tape.Close(), want, name)
 			require.Equal(t, int64(1), b.live(), name)
 		}
 	}

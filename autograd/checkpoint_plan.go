@@ -48,8 +48,8 @@ func (p *planned) Forward(t *Tape, x *Variable) (y *Variable) {
 	if inner := l.(checkpointed).Layer; !p.chosen && inner != nil {
 		l = inner
 	}
-	if y = l.Forward(t, x); y != nil && y.value != nil {
-		p.result, p.compute = y.value.Bytes(), t.compute
+	if y = l.Forward(t, x); y.Tensor() != nil {
+		p.result, p.compute = y.Tensor().Bytes(), t.ComputeDtype()
 	}
 	return y
 }
@@ -122,10 +122,10 @@ func (c *selection) weigh(parts []*planned) {
 	first, last := map[*Parameter]int{}, map[*Parameter]int{}
 	for i, part := range parts {
 		for _, w := range part.Parameters() {
-			if w.Parameter == nil || w.Parameter.value == nil {
+			if w.Parameter == nil || w.Value() == nil {
 				continue
 			}
-			if _, seen := first[w.Parameter]; !seen && part.compute != 0 && w.Parameter.value.Dtype() == part.compute.Wide() {
+			if _, seen := first[w.Parameter]; !seen && part.compute.Wide() != 0 && w.Value().Dtype() == part.compute.Wide() {
 				first[w.Parameter] = i
 			}
 			if w.Parameter.RequiresGrad() {
@@ -134,10 +134,10 @@ func (c *selection) weigh(parts []*planned) {
 		}
 	}
 	for w, i := range last {
-		c.grads[i] += w.gradBytes()
+		c.grads[i] += w.GradBytes()
 	}
 	for w, i := range first {
-		c.copies[i] += int64(w.value.Elements() * parts[i].compute.Size())
+		c.copies[i] += int64(w.Value().Elements() * parts[i].compute.Size())
 	}
 }
 

@@ -45,11 +45,12 @@ func (r *regions) Bring(t *Tape, x *tensor.Tensor) {
 	for c.outer != nil && !c.outer.again {
 		c = c.outer
 	}
-	held, err := t.rt.Share(t.ctx, x)
-	t.fail("Checkpoint", err)
-	if err == nil {
-		c.own = append(c.own, held)
+	held, err := t.Runtime().Share(t.Context(), x)
+	if err != nil {
+		t.Fail(fmt.Errorf("autograd: Checkpoint: %w", err))
+		return
 	}
+	c.own = append(c.own, held)
 }
 
 // Made counts and records a result.

@@ -32,7 +32,7 @@ func (c *checkpoint) unreadResult(results int) *unread {
 // made notes the result v of an operation that begins when there are so many results on the tape.
 func (c *checkpoint) made(op string, v *Variable, results int, onlyComputes bool) error {
 	for ; c != nil; c = c.outer {
-		c.shapes.add(op, v.value)
+		c.shapes.add(op, v.Tensor())
 		switch {
 		case c.again:
 			if !onlyComputes && c.unreadResult(results) != nil {
@@ -40,7 +40,7 @@ func (c *checkpoint) made(op string, v *Variable, results int, onlyComputes bool
 			}
 			return nil
 		case onlyComputes:
-			c.unread = append(c.unread, unread{v.number, v.value.Dtype(), v.value.Shape()})
+			c.unread = append(c.unread, unread{v.Number(), v.Tensor().Dtype(), v.Tensor().Shape()})
 		default:
 			c.unread = c.unread[:0]
 		}
@@ -52,7 +52,7 @@ func (c *checkpoint) made(op string, v *Variable, results int, onlyComputes bool
 func (c *checkpoint) needs(v *Variable) {
 	for ; c != nil && !c.again; c = c.outer {
 		for i := len(c.unread) - 1; i >= 0; i-- {
-			if c.unread[i].number == v.number {
+			if c.unread[i].number == v.Number() {
 				c.unread = c.unread[i+1:]
 				break
 			}

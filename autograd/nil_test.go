@@ -246,6 +246,8 @@ func (c *nilCheck) receiver(name string, group *rankGroup) any {
 		return c.tape
 	case "Variable":
 		return c.variable()
+	case "Hold":
+		return c.variable().Hold()
 	case "Parameter":
 		return ps[0].Parameter
 	case "Parameters":

@@ -22,19 +22,23 @@ import (
 // With a [Tape.Checkpoint] inside, what that has read is offloaded; inside of a checkpoint, which keeps nothing, Offload is a frame, and so it is on a
 // tape of [NoGrad]. In an Offload in an Offload the inner one's offloader counts.
 func (t *Tape) Offload(o *tensor.Offloader, f func() *Variable) *Variable {
+	var err error
 	switch {
 	case f == nil:
-		t.fail("Offload", fmt.Errorf("%w: the function is nil", ErrInvalid))
+		err = fmt.Errorf("%w: the function is nil", ErrInvalid)
 	case o == nil:
-		t.fail("Offload", fmt.Errorf("%w: the offloader is nil", ErrInvalid))
+		err = fmt.Errorf("%w: the offloader is nil", ErrInvalid)
 	case o.Runtime() != t.Runtime():
-		t.fail("Offload", fmt.Errorf("%w: the offloader is of another runtime than the tape", ErrInvalid))
+		err = fmt.Errorf("%w: the offloader is of another runtime than the tape", ErrInvalid)
 	}
-	if !t.begin("Offload") {
-		return t.inert()
+	if err != nil {
+		return t.Fail(fmt.Errorf("autograd: Offload: %w", err))
 	}
-	defer t.enterOffload(o)()
-	return t.framed("Offload", f)
+	if !t.Begin("Offload") {
+		return t.Fail(nil)
+	}
+	defer enterOffload(t, o)()
+	return t.Frame(f)
 }
 
 // Offloaded is a layer whose activations for Backward are moved to pinned host memory with o: see [Tape.Offload]. Its parameters and buffers
@@ -49,9 +53,9 @@ type offloaded struct {
 // Forward is the layer's, in an Offload.
 func (l offloaded) Forward(t *Tape, x *Variable) *Variable {
 	if l.Layer == nil {
-		return t.noLayer("Offloaded")
+		return t.Fail(fmt.Errorf("autograd: Offloaded: %w: the layer is nil", ErrInvalid))
 	}
-	return t.layer(nil, "", func() *Variable {
+	return t.Layer(x, nil, "", func() *Variable {
 		return t.Offload(l.with, func() *Variable { return l.Layer.Forward(t, x) })
 	})
 }

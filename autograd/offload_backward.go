@@ -30,16 +30,15 @@ type ahead struct {
 // Load brings back the tensors that n has saved, and begins to bring back those of the nodes before
 // it.
 func (o *offload) Load(t *Tape, n *Node, i int) error {
-	for x := range n.tensors() {
+	for x := range savedBy(n) {
 		if v := o.values[tensor.MemoryOf(x)]; v != nil && v.away {
-			if err := v.by.Fetch(t.ctx, x); err != nil {
+			if err := v.by.Fetch(t.Context(), x); err != nil {
 				return err
 			}
 			v.away = false
 		}
 	}
-	t.fail("Offload", o.prefetch(t, i))
-	return nil
+	return o.prefetch(t, i)
 }
 
 // prefetch looks at the nodes before the i-th, the last first, and begins to bring back what they have saved. Where there is no memory for
@@ -51,13 +50,13 @@ func (o *offload) prefetch(t *Tape, i int) error {
 	}
 	p.window = slices.DeleteFunc(p.window, func(a ahead) bool { return a.node >= i })
 	for ; p.next > 0 && len(p.window) < o.distance && !p.ended; p.next-- {
-		for x := range t.nodes[p.next-1].tensors() {
+		for x := range savedBy(&t.Nodes()[p.next-1]) {
 			m := tensor.MemoryOf(x)
 			if x.Bytes() < o.minBytes || slices.ContainsFunc(p.window, func(a ahead) bool { return a.memory == m }) {
 				continue
 			}
 			if v := o.values[m]; v != nil && v.away {
-				err := v.by.Prefetch(t.ctx, x)
+				err := v.by.Prefetch(t.Context(), x)
 				if p.ended = errors.Is(err, memcache.ErrOutOfMemory); p.ended {
 					return nil
 				}
@@ -71,11 +70,11 @@ func (o *offload) prefetch(t *Tape, i int) error {
 	return nil
 }
 
-// tensors are what the node has saved, but for parameters.
-func (n *Node) tensors() iter.Seq[*tensor.Tensor] {
+// savedBy are what the node has saved, except parameters.
+func savedBy(n *Node) iter.Seq[*tensor.Tensor] {
 	return func(yield func(*tensor.Tensor) bool) {
 		for s := range n.Saved() {
-			if s.param == nil && !yield(s.value) {
+			if s.Parameter() == nil && !yield(s.Tensor()) {
 				return
 			}
 		}

@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -31,7 +32,7 @@ type offloadable struct {
 }
 
 // enterOffload makes o the offloader of what is recorded, until leave.
-func (t *Tape) enterOffload(o *tensor.Offloader) (leave func()) {
+func enterOffload(t *Tape, o *tensor.Offloader) (leave func()) {
 	all, ok := Hooked[*offload](t)
 	if !ok {
 		all = &offload{values: make(map[tensor.Memory]*offloadable), minBytes: o.MinBytes()}
@@ -46,12 +47,12 @@ func (t *Tape) enterOffload(o *tensor.Offloader) (leave func()) {
 // Saved registers the tensors that n has saved, if n is recorded in an Offload and not in a
 // checkpoint, whose nodes are dropped.
 func (o *offload) Saved(t *Tape, n *Node) {
-	if o.with == nil || t.twice > 0 {
+	if o.with == nil || t.Phase() != PhaseForward {
 		return
 	}
 	for s := range n.Saved() {
-		if s.owned && s.param == nil {
-			if v := o.value(s.value); v != nil && !slices.Contains(v.variables, s) {
+		if s.Parameter() == nil {
+			if v := o.value(s.Tensor()); v != nil && !slices.Contains(v.variables, s) {
 				v.variables = append(v.variables, s)
 			}
 		}
@@ -87,13 +88,13 @@ func (o *offload) LetGo(t *Tape, x *tensor.Tensor, m tensor.Memory) {
 
 // move offloads v, if nobody but the backward pass waits for it. x has its memory, unless it was released.
 func (o *offload) move(t *Tape, v *offloadable, x *tensor.Tensor) {
-	if t.err != nil || t.state != "" || t.recomputing || v.away {
+	if p := t.Phase(); t.Err() != nil || p != PhaseForward && p != PhaseDropped || v.away {
 		return
 	}
 	waiting := 0
 	for _, saved := range v.variables {
-		if saved.holds > 0 && !saved.held {
-			x = saved.value
+		if saved.Waits() {
+			x = saved.Tensor()
 			waiting++
 		}
 	}
@@ -106,7 +107,8 @@ func (o *offload) move(t *Tape, v *offloadable, x *tensor.Tensor) {
 	if waiting == 0 || tensor.MemoryOf(x).Tensors() != waiting {
 		return
 	}
-	away, err := v.by.Offload(t.ctx, x)
-	v.away = away
-	t.fail("Offload", err)
+	away, err := v.by.Offload(t.Context(), x)
+	if v.away = away; err != nil {
+		t.Fail(fmt.Errorf("autograd: Offload: %w", err))
+	}
 }

@@ -158,7 +158,7 @@ func (t *Tape) run(name string, c *Call, inputs []*Variable) *Variable {
 	var room [4]*Variable
 	reads := c.sort(room[:0])
 	if recorded {
-		t.note(c, reads)
+		t.push(c, t.save(reads))
 	} else {
 		c.end()
 	}
@@ -176,10 +176,10 @@ func (c *Call) forward() (*tensor.Tensor, error) {
 	return c.step.Forward(c)
 }
 
-// note records a node for c. reads are the saved variables among inputs and result.
-func (t *Tape) note(c *Call, reads []*Variable) {
+// push records a node for c.
+func (t *Tape) push(c *Call, saved []saved) {
 	c.out.needsGrad = true
-	t.nodes = append(t.nodes, Node{out: c.out, module: t.module, call: c, saved: t.save(reads), uses: t.use(c.inputs)})
+	t.nodes = append(t.nodes, Node{out: c.out, module: t.module, call: c, saved: saved, uses: t.use(c.inputs)})
 	t.hookSaved(&t.nodes[len(t.nodes)-1])
 }
 

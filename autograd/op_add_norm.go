@@ -30,7 +30,7 @@ func (t *Tape) addRows(name, norm string, x, y, weight, bias *Variable, c tensor
 	} else {
 		t.donate(x)
 		t.donate(y)
-		value, made, stats, err := t.rt.AddNormalize(t.ctx, x.value, y.value, weight.tensor(), bias.tensor(), c)
+		value, made, stats, err := t.rt.AddNormalize(t.ctx, x.value, y.value, weight.Tensor(), bias.Tensor(), c)
 		n.made, n.stats = made, stats
 		sum = opAdded.applyAs(name, t, &added{value, err}, x, y)
 	}

@@ -24,7 +24,7 @@ func (r *recurrence) inputs() []*Variable {
 }
 
 func (r *recurrence) weights() tensor.RecurrentWeights {
-	return tensor.RecurrentWeights{Weight: r.whh.value, Bias: r.bhh.tensor(), H0: r.h0.tensor(), C0: r.c0.tensor()}
+	return tensor.RecurrentWeights{Weight: r.whh.value, Bias: r.bhh.Tensor(), H0: r.h0.Tensor(), C0: r.c0.Tensor()}
 }
 
 // recurrent is the states of every step (steps, batch, n); with last also the last state and an

@@ -16,7 +16,7 @@ func (t *Tape) Squeeze(x *Variable, axes ...int) *Variable {
 		if a < 0 {
 			a += len(shape)
 		}
-		if x.tensor() != nil && (a < 0 || a >= len(shape)) {
+		if x.Tensor() != nil && (a < 0 || a >= len(shape)) {
 			t.fail("Squeeze", fmt.Errorf("%w: %v has no dimension %v", tensor.ErrShape, shape, axes))
 			return t.inert()
 		}

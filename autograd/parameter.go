@@ -32,10 +32,11 @@ func (p *Parameter) SetRequiresGrad(yes bool) {
 // RequiresGrad reports whether the parameter is trained; it is, until SetRequiresGrad.
 func (p *Parameter) RequiresGrad() bool { return p != nil && !p.frozen }
 
-// gradBytes is what a gradient of the parameter takes: as many bytes as the last one, which was bfloat16 or a sum in float32, or as the value has.
-func (p *Parameter) gradBytes() int64 {
-	if p.made == 0 {
-		return p.value.Bytes()
+// GradBytes returns the size of a gradient of the parameter, in bytes: that of the last one, which
+// may have 16 bits, or that of the value.
+func (p *Parameter) GradBytes() int64 {
+	if p == nil || p.made == 0 {
+		return p.Value().Bytes()
 	}
 	return p.made
 }

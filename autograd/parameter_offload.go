@@ -16,7 +16,8 @@ type parameterGroup struct {
 	params []*Parameter
 	// next is the group that came after this one in the last forward pass, by the group before this one; nil for the first. One that is used twice, as tied
 	// weights are, has two.
-	next map[*parameterGroup]*parameterGroup
+	next  map[*parameterGroup]*parameterGroup
+	after *parameterGroup // the last that came after this one
 }
 
 // groupOf returns a parameter's group, or nil if it is not offloaded.
@@ -81,13 +82,13 @@ func (ps Parameters) checkOffload(ctx context.Context, o *tensor.Offloader) erro
 			return fmt.Errorf("parameter %q: %w", p.Name, err)
 		}
 		switch {
-		case o != nil && o.Runtime() != p.value.Runtime():
+		case o != nil && o.Runtime() != p.Value().Runtime():
 			return fmt.Errorf("parameter %q: %w: the offloader is of another runtime than the parameter", p.Name, ErrInvalid)
 		}
 		if err := p.CanAttach(&parameterGroup{hostStage: hostStage{by: o, keep: true}}); err != nil {
 			return fmt.Errorf("parameter %q: %w", p.Name, err)
 		}
-		if c := p.value.Runtime().Capturing(); c != nil {
+		if c := p.Value().Runtime().Capturing(); c != nil {
 			return c.Refuse("Parameters.Offload", "memory stays where it is while a graph uses it: call it before the capture, with nil")
 		}
 	}
@@ -98,7 +99,7 @@ func (ps Parameters) checkOffload(ctx context.Context, o *tensor.Offloader) erro
 func (p *Parameter) moveTo(ctx context.Context, g *parameterGroup) error {
 	was := groupOf(p)
 	if was != nil && was.by != g.by {
-		if err := was.by.Fetch(ctx, p.value); err != nil && (p.value.Offloaded() || !errors.Is(err, tensor.ErrClosed)) {
+		if err := was.by.Fetch(ctx, p.Value()); err != nil && (p.Value().Offloaded() || !errors.Is(err, tensor.ErrClosed)) {
 			return err
 		}
 	}
@@ -113,5 +114,5 @@ func (p *Parameter) moveTo(ctx context.Context, g *parameterGroup) error {
 		return err
 	}
 	g.params = append(g.params, p)
-	return g.Leave(ctx, p.value)
+	return g.Leave(ctx, p.Value())
 }

@@ -177,11 +177,11 @@ func (r *Recurrent) check(x, h0, c0 *Variable) error {
 		return fmt.Errorf("%w: it is nil, or has not one cell for each direction of each layer", ErrInvalid)
 	}
 	shape := x.Shape()
-	if x.tensor() != nil && len(shape) != 2 && len(shape) != 3 {
+	if x.Tensor() != nil && len(shape) != 2 && len(shape) != 3 {
 		return fmt.Errorf("%w %v: want sequences (steps, batch, n), or one (steps, n)", tensor.ErrShape, shape)
 	}
 	for _, s := range withOptional(nil, h0, c0) {
-		if got := s.Shape(); s.tensor() != nil && x.tensor() != nil && (len(got) != len(shape) || got[0] != len(r.Cells)) {
+		if got := s.Shape(); s.Tensor() != nil && x.Tensor() != nil && (len(got) != len(shape) || got[0] != len(r.Cells)) {
 			return fmt.Errorf("%w: first states %v for %v: want %d of them, and a batch if the sequences have one", tensor.ErrShape, got, shape, len(r.Cells))
 		}
 	}

@@ -87,6 +87,30 @@ func (t *Tape) Rerun(m Mode, f func() *Variable) (y *Variable, did Recorded) {
 	return y, Recorded{len(t.nodes) - from, t.random.stream - m.random.stream}
 }
 
+// Record makes y, which has been computed and is no node's result, the result of step: Backward calls
+// step.Backward with y's gradient, in the present module. The inputs of its [Call] are the variables
+// of holds. The tape takes holds and own, which the call owns, over. It drops and frees them after
+// the step.
+func (t *Tape) Record(name string, y *Variable, step Step, holds []Hold, own ...*tensor.Tensor) {
+	if isNil(step) || y == nil || y.value == nil || y.tape != t {
+		t.fail(name, fmt.Errorf("%w: Record: want a result of this tape and a step", ErrInvalid))
+		return
+	}
+	c := &Call{step: step, out: y}
+	reads, from := make([]*Variable, 0, len(holds)), len(t.slab.saved)
+	for _, h := range holds {
+		if h.of.Variable == nil {
+			continue
+		}
+		t.hookNeeded(h.of.Variable)
+		reads, t.slab.saved = append(reads, h.of.Variable), append(t.slab.saved, h.of)
+	}
+	c.begin(t, name, reads)
+	c.own = append(c.own, own...)
+	t.push(c, t.slab.saved[from:len(t.slab.saved):len(t.slab.saved)])
+	t.endHolds(name, reads)
+}
+
 // dropNodes drops the nodes from the from-th on.
 func (t *Tape) dropNodes(from int) {
 	for i := from; i < len(t.nodes); i++ {

@@ -34,121 +34,123 @@ func residencyOf(t *Tape) *residency {
 }
 
 // Read brings the offloaded parameters that an operation reads.
-func (r *residency) Read(t *Tape, op string, vs []*Variable) error {
-	if slices.ContainsFunc(vs, func(v *Variable) bool { return v.group() != nil }) {
-		t.bringParameters(op, vs)
+func (r *residency) Read(t *Tape, _ string, vs []*Variable) error {
+	if slices.ContainsFunc(vs, func(v *Variable) bool { return groupOfVariable(v) != nil }) {
+		return r.bring(t, vs)
 	}
 	return nil
 }
 
-// group is the one of a parameter's variable; nil: it is none, or is not offloaded.
-func (v *Variable) group() *parameterGroup {
-	if v == nil || v.param == nil {
-		return nil
-	}
-	return groupOf(v.param)
-}
+// groupOfVariable is the group of a parameter's variable; nil: it is none, or is not offloaded.
+func groupOfVariable(v *Variable) *parameterGroup { return groupOf(v.Parameter()) }
 
-// gone reports whether the value is the rounded copy of an offloaded parameter that a tape of NoGrad has freed, and makes again.
-func (v *Variable) gone() bool { return v.group() != nil && !v.tape.record && v.value.Released() }
-
-// bringParameters makes usable what an operation reads of offloaded parameters, and lets the groups go that it reads nothing of. After an error it is false.
-func (t *Tape) bringParameters(op string, vs []*Variable) bool {
-	if !t.canBring(op) {
-		return false
+// bring makes usable what an operation reads of offloaded parameters, and lets the groups go that it
+// reads nothing of.
+func (r *residency) bring(t *Tape, vs []*Variable) error {
+	if err := canBring(t); err != nil {
+		return err
 	}
-	r := residencyOf(t)
-	r.current = slices.DeleteFunc(r.current, func(g *parameterGroup) bool {
-		if slices.ContainsFunc(vs, func(v *Variable) bool { return v.group() == g }) {
-			return false
+	for i := 0; i < len(r.current); i++ {
+		g := r.current[i]
+		if slices.ContainsFunc(vs, func(v *Variable) bool { return groupOfVariable(v) == g }) {
+			continue
 		}
-		t.leaveGroup(g)
-		return true
-	})
+		r.current = slices.Delete(r.current, i, i+1)
+		i--
+		if err := r.leave(t, g); err != nil {
+			return err
+		}
+	}
 	entered := false
 	for _, v := range vs {
-		if g := v.group(); g != nil && !slices.Contains(r.current, g) {
-			t.enterGroup(g, !entered)
+		if g := groupOfVariable(v); g != nil && !slices.Contains(r.current, g) {
+			if err := r.enter(t, g, !entered); err != nil {
+				return err
+			}
 			entered = true
 		}
 	}
 	for _, v := range vs {
-		if g := v.group(); g != nil && t.err == nil {
-			if v.gone() {
-				t.workingCopy(v)
-			} else {
-				t.fail(op, g.Bring(t.ctx, v.value))
+		if g := groupOfVariable(v); g != nil && !v.Tensor().Released() { // a copy that is freed is made again
+			if err := g.Bring(t.Context(), v.Tensor()); err != nil {
+				return err
 			}
 		}
 	}
 	if entered {
-		t.bringNext()
+		return r.bringNext(t)
 	}
-	return t.err == nil
+	return nil
 }
 
 // Open brings the value of a parameter.
 func (g *parameterGroup) Open(t *Tape, p *Parameter) error {
-	if !t.canBring("Param") {
-		return nil
+	if err := canBring(t); err != nil {
+		return err
 	}
-	if !slices.Contains(residencyOf(t).current, g) {
-		t.enterGroup(g, true)
-		defer t.bringNext()
+	if r := residencyOf(t); !slices.Contains(r.current, g) {
+		if err := r.enter(t, g, true); err != nil {
+			return err
+		}
+		if err := r.bringNext(t); err != nil {
+			return err
+		}
 	}
-	return g.Bring(t.ctx, p.value)
+	return g.Bring(t.Context(), p.Value())
 }
 
 // Shut lets the value leave again.
-func (g *parameterGroup) Shut(t *Tape, p *Parameter) error { return g.Leave(t.ctx, p.value) }
+func (g *parameterGroup) Shut(t *Tape, p *Parameter) error { return g.Leave(t.Context(), p.Value()) }
 
-// canBring is false in a capture, which fails.
-func (t *Tape) canBring(op string) bool {
-	if c := t.rt.Capturing(); c != nil {
-		t.fail(op, c.Refuse("an operation on an offloaded parameter", capturedParameters))
-		return false
+// canBring is an error in a capture.
+func canBring(t *Tape) error {
+	if c := t.Runtime().Capturing(); c != nil {
+		return c.Refuse("an operation on an offloaded parameter", capturedParameters)
 	}
-	return t.err == nil
+	return t.Err()
 }
 
-// enterGroup makes g one of those in use. learn notes that it came after the last one.
-func (t *Tape) enterGroup(g *parameterGroup, learn bool) {
-	r := residencyOf(t)
-	if r.coming != nil {
-		if r.coming != g {
-			t.leaveGroup(r.coming)
+// enter makes g one of the groups in use. learn records that it came after the last one.
+func (r *residency) enter(t *Tape, g *parameterGroup, learn bool) error {
+	if c := r.coming; c != nil {
+		if r.coming = nil; c != g {
+			if err := r.leave(t, c); err != nil {
+				return err
+			}
 		}
-		r.coming = nil
 	}
 	r.current = append(r.current, g)
-	if t.inBackward {
-		return
+	phase := t.Phase()
+	if phase == PhaseBackward {
+		return nil
 	}
-	if learn && r.last != nil && !t.recomputing {
+	if learn && r.last != nil && phase != PhaseRerun {
 		if r.last.next == nil {
 			r.last.next = make(map[*parameterGroup]*parameterGroup)
 		}
-		r.last.next[r.before] = g
+		r.last.next[r.before], r.last.after = g, g
 	}
 	r.before, r.last = r.last, g
+	return nil
 }
 
-// leaveGroup lets the parameters of g go, with their rounded copies on the tape: what a backward pass may need moves, other copies are freed.
-func (t *Tape) leaveGroup(g *parameterGroup) {
+// leave lets the parameters of g go, with their rounded copies on the tape: copies that a backward
+// pass may need move, others are freed.
+func (r *residency) leave(t *Tape, g *parameterGroup) error {
 	for _, p := range g.params {
-		t.fail("Offload", g.Leave(t.ctx, p.value))
-		if r := residencyOf(t); tensor.MemoryOf(p.value).Tensors() > 1 && !slices.Contains(r.shared, g) {
+		if err := g.Leave(t.Context(), p.Value()); err != nil {
+			return err
+		}
+		if tensor.MemoryOf(p.Value()).Tensors() > 1 && !slices.Contains(r.shared, g) {
 			r.shared = append(r.shared, g)
 		}
-		v := t.params[p]
-		switch {
-		case v == nil || !v.owned || v.kept:
-		case t.record:
-			t.fail("Offload", g.Leave(t.ctx, v.value))
-		default:
-			v.letGo()
+		if v := t.Variable(p); v.Copy() != nil && !v.FreeCopy() {
+			if err := g.Leave(t.Context(), v.Copy()); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
 }
 
 // Leave lets all go, when nothing on the tape reads parameters any more.
@@ -158,53 +160,48 @@ func (r *residency) Leave(t *Tape) error {
 	}
 	all := append(r.current, r.shared...)
 	*r = residency{}
+	var errs []error
 	for _, g := range all {
 		for _, p := range g.params {
-			t.fail("Offload", g.Leave(t.ctx, p.value))
+			errs = append(errs, g.Leave(t.Context(), p.Value()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// bringNext begins to bring the group that came next when the last two came the last time or, where
+// a checkpoint runs again, after another one than in the forward pass, when the last one came. In a
+// backward pass the nodes say what is next.
+func (r *residency) bringNext(t *Tape) error {
+	phase := t.Phase()
+	if phase == PhaseBackward {
+		return nil
+	}
+	g := r.last.next[r.before]
+	if g == nil && phase == PhaseRerun {
+		g = r.last.after
+	}
+	if g == nil || slices.Contains(r.current, g) {
+		return nil
+	}
+	r.coming = g
+	for _, p := range g.params {
+		x := p.Value()
+		if v := t.Variable(p); v != nil && !v.Tensor().Released() {
+			x = v.Tensor()
+		}
+		if more, err := g.early(t, x); !more {
+			return err
 		}
 	}
 	return nil
 }
 
-// bringNext begins to bring the group that came next when the last two came the last time, or when the checkpoint ran that runs again. In a backward pass the
-// nodes say what is next.
-func (t *Tape) bringNext() {
-	r := residencyOf(t)
-	if t.err != nil || t.inBackward {
-		return
-	}
-	var c *checkpoint
-	if regions, ok := Hooked[*regions](t); ok {
-		c = regions.runningAgain()
-	}
-	g := r.last.next[r.before]
-	if c != nil {
-		g = c.groupAfter(r.last)
-	}
-	if g == nil || slices.Contains(r.current, g) {
-		return
-	}
-	r.coming = g
-	for _, p := range g.params {
-		x, v := p.value, t.params[p]
-		if c != nil && !c.has(v) {
-			continue
-		}
-		if v != nil && v.owned && !v.value.Released() {
-			x = v.value
-		}
-		if !t.bringEarly(g, x) {
-			return
-		}
-	}
-}
-
-// bringEarly begins to bring x. It is false where that can't go on: there is no memory, or an error.
-func (t *Tape) bringEarly(g *parameterGroup, x *tensor.Tensor) bool {
-	err := g.Ahead(t.ctx, x)
+// early begins to bring x. more is false where that can't go on: there is no memory, or an error.
+func (g *parameterGroup) early(t *Tape, x *tensor.Tensor) (more bool, err error) {
+	err = g.Ahead(t.Context(), x)
 	if errors.Is(err, memcache.ErrOutOfMemory) {
-		return false
+		return false, nil
 	}
-	t.fail("Offload", err)
-	return err == nil
+	return err == nil, err
 }

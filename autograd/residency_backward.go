@@ -7,7 +7,7 @@ import "slices"
 
 // Begin looks from the last node on.
 func (r *residency) Begin(t *Tape) error {
-	r.next, r.at = len(t.nodes), len(t.nodes)
+	r.next, r.at = len(t.Nodes()), len(t.Nodes())
 	return nil
 }
 
@@ -17,58 +17,43 @@ func (r *residency) Load(t *Tape, n *Node, i int) error {
 		r.next = i
 	}
 	r.at = i
-	if n.reruns() { // its operations bring what they read
+	if n.Reruns() { // its operations bring what they read
 		return nil
 	}
 	var room [8]*Variable
 	reads := room[:0]
 	for s := range n.Saved() {
-		if s.group() != nil {
+		if groupOfVariable(s) != nil {
 			reads = append(reads, s)
 		}
 	}
-	if len(reads) > 0 && t.bringParameters(n.Name(), reads) {
-		r.lookBack(t)
+	if len(reads) == 0 {
+		return nil
 	}
-	return nil
+	if err := r.bring(t, reads); err != nil {
+		return err
+	}
+	return r.lookBack(t)
 }
 
 // lookBack looks at the nodes to come, up to the second group that is not here.
-func (r *residency) lookBack(t *Tape) {
+func (r *residency) lookBack(t *Tape) error {
+	nodes := t.Nodes()
 	for ; r.next > 0; r.next-- {
-		for s := range t.nodes[r.next-1].Saved() {
-			g := s.group()
+		for s := range nodes[r.next-1].Saved() {
+			g := groupOfVariable(s)
 			if g == nil || r.short || slices.Contains(r.current, g) {
 				continue
 			}
 			if r.coming != nil && r.coming != g {
-				return
+				return nil
 			}
 			r.coming = g
-			if !t.bringEarly(g, s.value) {
-				r.short = true
+			more, err := g.early(t, s.Tensor())
+			if err != nil {
+				return err
 			}
-		}
-	}
-}
-
-// runningAgain is the innermost checkpoint that runs again; nil: none does.
-func (c *checkpoint) runningAgain() *checkpoint {
-	for c != nil && !c.again {
-		c = c.outer
-	}
-	return c
-}
-
-// groupAfter is the group that the checkpoint's function read behind g, at its first time; nil: none.
-func (c *checkpoint) groupAfter(g *parameterGroup) *parameterGroup {
-	behind := false
-	for _, s := range c.holds {
-		switch h := s.group(); {
-		case h == g:
-			behind = true
-		case behind && h != nil:
-			return h
+			r.short = !more
 		}
 	}
 	return nil

@@ -213,6 +213,62 @@ func (t *Tape) fail(op string, err error) {
 	}
 }
 
+// Phase is what a tape does.
+type Phase uint8
+
+const (
+	// PhaseForward: operations are recorded, or computed on a tape of [NoGrad].
+	PhaseForward Phase = iota
+	// PhaseDropped: [Tape.Dropped] runs a function.
+	PhaseDropped
+	// PhaseBackward: [Tape.Backward] runs steps.
+	PhaseBackward
+	// PhaseRerun: [Tape.Rerun] runs a function.
+	PhaseRerun
+	// PhaseEnded: Backward has returned, or the tape was closed.
+	PhaseEnded
+)
+
+// Phase returns what the tape does.
+func (t *Tape) Phase() Phase {
+	switch {
+	case t.none() || t.state != "" && (!t.running || t.state != backwardState):
+		return PhaseEnded
+	case t.recomputing:
+		return PhaseRerun
+	case t.state != "":
+		return PhaseBackward
+	case t.twice > 0:
+		return PhaseDropped
+	}
+	return PhaseForward
+}
+
+// Recording reports whether operations are recorded for Backward, as on all tapes except those of
+// [NoGrad].
+func (t *Tape) Recording() bool { return !t.none() && t.record }
+
+// Nodes returns the recorded operations whose steps have not run. The list is the tape's, valid
+// until its next operation.
+func (t *Tape) Nodes() []Node {
+	if t.none() {
+		return nil
+	}
+	return t.nodes
+}
+
+// Count returns the number of variables that the tape has made; see [Variable.Number].
+func (t *Tape) Count() int {
+	if t.none() {
+		return 0
+	}
+	return t.variables
+}
+
+// Begin reports whether the operation op on vs can start: no error sticks, and every operand is a
+// live variable of this tape. Otherwise the tape has an error. A function that is no [Op] calls it.
+func (t *Tape) Begin(op string, vs ...*Variable) bool { return t.begin(op, vs...) }
+
 // Fail makes err the tape's error, unless there is one, and returns an inert variable: what a layer
 // or a function returns that can't compute its result.
 func (t *Tape) Fail(err error) *Variable {
@@ -247,6 +303,11 @@ func (t *Tape) begin(op string, vs ...*Variable) bool {
 		return false
 	}
 	for i, v := range vs {
+		if v.param != nil && v.released() && !t.record { // FreeCopy has freed it
+			if t.workingCopy(v); t.err != nil {
+				return false
+			}
+		}
 		if v.released() {
 			t.fail(op, v.releasedError(fmt.Sprintf("operand %d", i+1)))
 			return false

@@ -190,8 +190,8 @@ func (v *Variable) Value() *tensor.Tensor {
 	return v.value
 }
 
-// tensor is Value for the tape's own use.
-func (v *Variable) tensor() *tensor.Tensor {
+// Tensor is [Variable.Value] for hooks: a [Recorder] does not take it for a look at the value.
+func (v *Variable) Tensor() *tensor.Tensor {
 	if v == nil {
 		return nil
 	}
@@ -238,10 +238,43 @@ func orNaN(v float64, err error) (float64, error) {
 }
 
 // Shape returns the shape of the value; nil for an inert variable.
-func (v *Variable) Shape() tensor.Shape { return v.tensor().Shape() }
+func (v *Variable) Shape() tensor.Shape { return v.Tensor().Shape() }
 
 // Rank returns the number of the value's dimensions; 0 for an inert variable.
-func (v *Variable) Rank() int { return v.tensor().Rank() }
+func (v *Variable) Rank() int { return v.Tensor().Rank() }
+
+// Number returns the variable's number on its tape, from 1 on, in the order of their making.
+func (v *Variable) Number() int {
+	if v == nil {
+		return 0
+	}
+	return v.number
+}
+
+// Waits reports whether only backward steps will read the value.
+func (v *Variable) Waits() bool { return v != nil && v.holds > 0 && !v.held }
+
+// Hold is a hold on a variable's value, which is neither freed nor overwritten until Drop.
+type Hold struct{ of saved }
+
+// Hold holds the value at its present version.
+func (v *Variable) Hold() Hold {
+	if v == nil || v.value == nil {
+		return Hold{}
+	}
+	v.holds++
+	return Hold{saved{v, v.value.Version()}}
+}
+
+// Variable returns the variable, or nil for the zero Hold.
+func (h Hold) Variable() *Variable { return h.of.Variable }
+
+// Drop ends the hold. Call it once.
+func (h Hold) Drop() {
+	if h.of.Variable != nil {
+		h.of.drop()
+	}
+}
 
 // Grad returns the gradient of a [Tape.Leaf] or of a parameter: what Backward has added up so far,
 // for a hook, or all of it after Backward. That of a leaf stays the tape's, until Close; that of a

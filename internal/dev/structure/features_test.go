@@ -18,11 +18,17 @@ const coreOfAutograd = "tape variable backward final op call func inplace slab r
 
 // operationsMayUse are unexported names of the core that operations use. They serve operations with
 // several results, checks before a call exists, and gradients that are added to in place.
-const operationsMayUse = "applyAs begin bring ctx dims donate doneOwn endHolds fail free grad holds inert inputs last live masked needsGrad newOp nextRandom onto out owned param random record reluOf root rt seed share stream tape tensor training value"
+const operationsMayUse = "applyAs begin bring ctx dims donate doneOwn endHolds fail free grad holds inert inputs last live masked needsGrad newOp nextRandom onto out owned param random record reluOf root rt seed share stream tape training value"
+
+// features are the prefixes of files that are to be packages of their own.
+const features = "adagrad adam checkpoint clip group minimize offload onecycle optimizer parallel parameter_offload residency rmsprop schedule scheduler sgd"
+
+// featuresMayUse are unexported names of the core, of a line each, that features use.
+const featuresMayUse = "checkContext isNil moduleName withLabel"
 
 // TestTheTapeNamesNoFeature: the core of package autograd does not refer to operations or features,
-// such as offloading. Operations do not refer to features, and use exported names of the core
-// except those of operationsMayUse.
+// such as offloading. Operations do not refer to features. Both use exported names of the core except
+// those of operationsMayUse and featuresMayUse.
 func TestTheTapeNamesNoFeature(t *testing.T) {
 	core := map[string]bool{}
 	for _, f := range strings.Fields(coreOfAutograd) {
@@ -37,7 +43,10 @@ func TestTheTapeNamesNoFeature(t *testing.T) {
 		}
 		return 2
 	}
-	used := map[string]bool{}
+	feature := func(file string) bool {
+		return slices.ContainsFunc(strings.Fields(features), func(prefix string) bool { return strings.HasPrefix(file, prefix) })
+	}
+	used, byFeatures := map[string]bool{}, map[string]bool{}
 	for _, p := range ours(t) {
 		if p.short() != "autograd" {
 			continue
@@ -60,6 +69,8 @@ func TestTheTapeNamesNoFeature(t *testing.T) {
 				assert.Fail(t, "a reference up", "%s:%d uses %s of %s", file, from.Line, o.Name(), other)
 			case level(file) == 1 && level(other) == 0 && declared && !o.Exported():
 				used[o.Name()] = true
+			case feature(file) && level(file) == 2 && level(other) == 0 && declared && !o.Exported():
+				byFeatures[o.Name()] = true
 			}
 		}
 		for f := range core {
@@ -67,4 +78,5 @@ func TestTheTapeNamesNoFeature(t *testing.T) {
 		}
 	}
 	assert.Equal(t, strings.Fields(operationsMayUse), slices.Sorted(maps.Keys(used)), "what operations use of the core")
+	assert.Equal(t, strings.Fields(featuresMayUse), slices.Sorted(maps.Keys(byFeatures)), "what features use of the core")
 }

@@ -1,0 +1,81 @@
+package autograd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// look is an operation that calls f when a function of a checkpoint runs again.
+func look(t *Tape, x *Variable, f func()) *Variable {
+	return t.Func("Look", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
+		if c.Recomputing() {
+			f()
+		}
+		return c.Runtime().Copy(c.Context(), c.Input(0))
+	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return c.Grads(g, nil) })
+}
+
+// TestOffloadOfParametersInARerun: a checkpoint that runs again brings the group that it reads and
+// begins to bring the next one, and no more.
+func TestOffloadOfParametersInARerun(t *testing.T) {
+	b := open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	ps := b.offloadedGroups(o, 4)
+	x := upload(b, []float64{0.1, 0.2, 0.3})
+	here := func() (n int) {
+		for _, p := range ps {
+			if !p.Value().Offloaded() {
+				n++
+			}
+		}
+		return n
+	}
+	tape := NewTape(b.ctx, b.rt)
+	var ahead []int64
+	var present []int
+	y := tape.Checkpoint(func() *Variable {
+		z := tape.Input(x)
+		for _, p := range ps {
+			z = look(tape, tape.Mul(z, tape.Param(p)), func() {
+				ahead, present = append(ahead, o.Stats().Prefetched), append(present, here())
+			})
+		}
+		return z
+	})
+	before := o.Stats().Prefetched
+	_, err := tape.Backward(tape.Sum(y))
+	require.NoError(t, err)
+	require.NoError(t, tape.Close())
+	require.Equal(t, []int64{before + 1, before + 2, before + 3, before + 3}, ahead, "the next group comes")
+	require.Equal(t, []int{1, 1, 1, 1}, present, "one group at a time")
+	for _, p := range ps {
+		require.NoError(t, p.ZeroGrad(b.ctx))
+	}
+}
+
+// TestOffloadOfParametersReadsACopyAgain: without gradients the copy of an offloaded parameter in 16
+// bits is freed when its group leaves, and made again by the next operation that reads its variable.
+func TestOffloadOfParametersReadsACopyAgain(t *testing.T) {
+	b := open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	in := Init(b.ctx, b.rt)
+	p, q := in.Parameter([]float64{2, 3}), in.Parameter([]float64{5, 7})
+	for _, p := range []*Parameter{p, q} {
+		require.NoError(t, Parameters{{"p", p}}.Offload(b.ctx, o))
+	}
+	tape := NoGrad(b.ctx, b.rt)
+	tape.SetComputeDtype(tensor.BFloat16)
+	v, w := tape.Param(p), tape.Param(q)
+	y := tape.Mul(v, tape.Mul(w, tape.Mul(v, w)))
+	require.True(t, v.Tensor() != p.Value() && tape.Err() == nil, tape.Err())
+	y = tape.Add(y, tape.Mul(w, w))
+	require.True(t, v.Tensor().Released(), "the group has left")
+	y = tape.Cast(tape.Add(y, v), tensor.Float32)
+	require.Equal(t, []float32{4*25 + 25 + 2, 9*49 + 49 + 3 - 1}, read[float32](b, y.Value()), "493 has no bfloat16")
+	require.NoError(t, tape.Close())
+	require.NoError(t, Parameters{{"p", p}, {"q", q}}.Offload(b.ctx, nil))
+	require.NoError(t, in.Close())
+}
