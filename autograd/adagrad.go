@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -37,15 +38,15 @@ func (o *Adagrad) AddGroup(params Parameters, cfg AdagradConfig) error {
 }
 
 func (o *Adagrad) add(op string, params Parameters, cfg AdagradConfig) error {
-	rule := tensor.Adagrad{LRDecay: cfg.LRDecay, WeightDecay: cfg.WeightDecay, Eps: valueOr(cfg.Eps, 1e-10), Maximize: cfg.Maximize}
+	rule := tensor.Adagrad{LRDecay: cfg.LRDecay, WeightDecay: cfg.WeightDecay, Eps: check.Or(cfg.Eps, 1e-10), Maximize: cfg.Maximize}
 	if err := errors.Join(
-		within(op, "LRDecay", rule.LRDecay, 0, math.MaxFloat64),
-		within(op, "WeightDecay", rule.WeightDecay, 0, math.MaxFloat64),
-		within(op, "InitialAccumulatorValue", cfg.InitialAccumulatorValue, 0, math.MaxFloat64),
-		within(op, "Eps", rule.Eps, 0, math.MaxFloat64)); err != nil {
+		check.Within(op, "LRDecay", rule.LRDecay, 0, math.MaxFloat64),
+		check.Within(op, "WeightDecay", rule.WeightDecay, 0, math.MaxFloat64),
+		check.Within(op, "InitialAccumulatorValue", cfg.InitialAccumulatorValue, 0, math.MaxFloat64),
+		check.Within(op, "Eps", rule.Eps, 0, math.MaxFloat64)); err != nil {
 		return err
 	}
-	return o.addGroup(op, params, Options{LR: valueOr(cfg.LR, 1e-2), State: []Slot{{Name: "sum", Fill: cfg.InitialAccumulatorValue}}, Own: rule})
+	return o.addGroup(op, params, Options{LR: check.Or(cfg.LR, 1e-2), State: []Slot{{Name: "sum", Fill: cfg.InitialAccumulatorValue}}, Own: rule})
 }
 
 func (o *Adagrad) update(ctx context.Context, us []Update) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -51,22 +52,22 @@ func (o *Adam) add(op string, params Parameters, cfg AdamConfig) error {
 		decay = 0.01
 	}
 	rule := tensor.Adam{
-		Beta2: valueOr(cfg.Beta2, 0.999), Eps: valueOr(cfg.Eps, 1e-8),
-		WeightDecay: valueOr(cfg.WeightDecay, decay), Decoupled: o.decoupled, Maximize: cfg.Maximize,
+		Beta2: check.Or(cfg.Beta2, 0.999), Eps: check.Or(cfg.Eps, 1e-8),
+		WeightDecay: check.Or(cfg.WeightDecay, decay), Decoupled: o.decoupled, Maximize: cfg.Maximize,
 	}
-	beta1 := valueOr(cfg.Beta1, 0.9)
+	beta1 := check.Or(cfg.Beta1, 0.9)
 	if err := errors.Join(
-		within(op, "Beta1", beta1, 0, below1),
-		within(op, "Beta2", rule.Beta2, 0, below1),
-		within(op, "Eps", rule.Eps, 0, math.MaxFloat64),
-		within(op, "WeightDecay", rule.WeightDecay, 0, math.MaxFloat64)); err != nil {
+		check.Within(op, "Beta1", beta1, 0, below1),
+		check.Within(op, "Beta2", rule.Beta2, 0, below1),
+		check.Within(op, "Eps", rule.Eps, 0, math.MaxFloat64),
+		check.Within(op, "WeightDecay", rule.WeightDecay, 0, math.MaxFloat64)); err != nil {
 		return err
 	}
 	slots := []Slot{{Name: "exp_avg"}, {Name: "exp_avg_sq"}}
 	if cfg.AMSGrad {
 		slots = append(slots, Slot{Name: "max_exp_avg_sq"})
 	}
-	return o.addGroup(op, params, Options{LR: valueOr(cfg.LR, 1e-3), Momentum: &beta1, MaxMomentum: below1, State: slots, Own: rule})
+	return o.addGroup(op, params, Options{LR: check.Or(cfg.LR, 1e-3), Momentum: &beta1, MaxMomentum: below1, State: slots, Own: rule})
 }
 
 func (o *Adam) update(ctx context.Context, us []Update) error { return StepRule(ctx, us, adamRule) }

@@ -3,6 +3,8 @@ package autograd
 import (
 	"fmt"
 	"slices"
+
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 )
 
 // Attachment connects a feature with a parameter, from Attach to Detach. It must be comparable,
@@ -42,7 +44,7 @@ func (p *Parameter) CanAttach(a Attachment) error {
 	if err := p.Err(); err != nil {
 		return err
 	}
-	if isNil(a) {
+	if check.Nil(a) {
 		return fmt.Errorf("%w: the attachment is nil", ErrInvalid)
 	}
 	for _, other := range p.attached {

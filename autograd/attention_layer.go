@@ -88,19 +88,19 @@ func (m *MultiHeadAttention) Attend(t *Tape, query, key, value *Variable, cfg At
 	const op = "MultiHeadAttention"
 	switch {
 	case m == nil || m.Heads < 1 || m.Out == nil || m.InWeight == nil && (m.QueryWeight == nil || m.KeyWeight == nil || m.ValueWeight == nil):
-		t.fail(op, fmt.Errorf("%w: the layer is nil, or lacks weights or heads", ErrInvalid))
-	case !t.begin(op, query, key, value):
+		t.Fail(fmt.Errorf("autograd: %s: %w: the layer is nil, or lacks weights or heads", op, ErrInvalid))
+	case !t.Begin(op, query, key, value):
 	case query.Rank() != 2 && query.Rank() != 3 || key.Rank() != query.Rank() || value.Rank() != query.Rank():
-		t.fail(op, fmt.Errorf("%w: queries %v, keys %v, values %v: want sequences (steps, batch, n), or (steps, n)", tensor.ErrShape, query.Shape(), key.Shape(), value.Shape()))
+		t.Fail(fmt.Errorf("autograd: %s: %w: queries %v, keys %v, values %v: want sequences (steps, batch, n), or (steps, n)", op, tensor.ErrShape, query.Shape(), key.Shape(), value.Shape()))
 	}
 	if t.Err() != nil {
-		return t.inert()
+		return t.Fail(nil)
 	}
 	in, local := m.InWeight, "in_proj_weight"
 	if in == nil {
 		in, local = m.QueryWeight, "q_proj_weight"
 	}
-	return t.Layer(query, in, local, func() *Variable {
+	return t.Layer(in, local, func() *Variable {
 		if query.Rank() == 3 {
 			return m.attend(t, query, key, value, cfg)
 		}
@@ -125,16 +125,15 @@ func (m *MultiHeadAttention) batch() int {
 // attend is inside of a frame.
 func (m *MultiHeadAttention) attend(t *Tape, query, key, value *Variable, cfg AttentionConfig) *Variable {
 	bias := t.Param(m.InBias)
-	if query == key && key == value && m.InWeight != nil && !(cfg.Mask != nil && cfg.Mask.needsGrad) {
+	if query == key && key == value && m.InWeight != nil && !(cfg.Mask != nil && cfg.Mask.RequiresGrad()) {
 		qkv := t.Linear(query, t.Param(m.InWeight), bias)
 		y := t.SelfAttention(qkv, m.Heads, m.BatchFirst, cfg)
 		qkv.Release()
 		return m.join(t, y)
 	}
 	out := t.Param(m.Out.Weight).Shape()
-	if t.err != nil || len(out) != 2 || out[0]%m.Heads != 0 {
-		t.fail("MultiHeadAttention", fmt.Errorf("%w: weights %v for %d heads", tensor.ErrShape, out, m.Heads))
-		return t.inert()
+	if t.Err() != nil || len(out) != 2 || out[0]%m.Heads != 0 {
+		return t.Fail(fmt.Errorf("autograd: MultiHeadAttention: %w: weights %v for %d heads", tensor.ErrShape, out, m.Heads))
 	}
 	n := out[0]
 	project := func(x *Variable, i int, weight *Parameter) *Variable {
@@ -171,6 +170,5 @@ func (m *MultiHeadAttention) attend(t *Tape, query, key, value *Variable, cfg At
 
 // join projects what the heads found.
 func (m *MultiHeadAttention) join(t *Tape, y *Variable) *Variable {
-	defer t.setModule(t.enterModule(t.joined(t.module.path, "out_proj")))
-	return m.Out.Forward(t, y)
+	return t.Module("out_proj", func() *Variable { return m.Out.Forward(t, y) })
 }

@@ -216,7 +216,7 @@ func (c *captured) state() (all []uint32) {
 	for _, t := range named {
 		add(t.Tensor)
 	}
-	s, err := coreOf(c.opt)
+	s, err := CoreOf(c.opt)
 	require.NoError(c.b.t, err)
 	for i, ts := range s.state {
 		for _, t := range ts {
@@ -329,7 +329,7 @@ func TestCapturedStepsThatFail(t *testing.T) {
 	}
 	require.Equal(t, eager.state(), c.state())
 
-	s, err := coreOf(c.opt)
+	s, err := CoreOf(c.opt)
 	require.NoError(t, err)
 	graph := c.shapes[2].graph
 	s.params[0].SetRequiresGrad(false)

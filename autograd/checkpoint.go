@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -53,11 +54,11 @@ const (
 // Save writes the file in the place of an older one, which stays until the new one is whole and on the disk; see
 // [safetensors.WriteFile]. A program that is killed meanwhile finds the old one. It waits for the device.
 func (c Checkpoint) Save(ctx context.Context, path string) error {
-	if err := checkContext("Checkpoint.Save", ctx); err != nil {
+	if err := check.Context("Checkpoint.Save", ctx); err != nil {
 		return err
 	}
 	save := c.save
-	if !isNil(c.Ranks) {
+	if !check.Nil(c.Ranks) {
 		save = c.saveRanks
 	}
 	if err := save(ctx, path); err != nil {
@@ -90,7 +91,7 @@ func (c Checkpoint) write(ctx context.Context, path string, whole map[*tensor.Te
 		}
 	}
 	if c.Optimizer != nil {
-		o, err := coreOf(c.Optimizer)
+		o, err := CoreOf(c.Optimizer)
 		if err != nil {
 			return err
 		}
@@ -141,11 +142,11 @@ const modelPrefix = "model."
 // another type, is an error before anything has changed; only an error of reading, or of memory for the optimiser's state, may leave a
 // part loaded.
 func (c Checkpoint) Load(ctx context.Context, path string) error {
-	if err := checkContext("Checkpoint.Load", ctx); err != nil {
+	if err := check.Context("Checkpoint.Load", ctx); err != nil {
 		return err
 	}
 	err := c.open(ctx, path)
-	if !isNil(c.Ranks) {
+	if !check.Nil(c.Ranks) {
 		err = agree(tensor.Detached(ctx), c.Ranks, "loading the checkpoint", err)
 	}
 	if err != nil {
@@ -198,7 +199,7 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 	var r Record
 	if c.Optimizer != nil {
 		var err error
-		if o, err = coreOf(c.Optimizer); err != nil {
+		if o, err = CoreOf(c.Optimizer); err != nil {
 			return err
 		}
 		if err := get(optimizerKey, &r); err != nil {
@@ -221,7 +222,7 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 	if c.Init != nil {
 		var state []byte
 		key := randomKey
-		if !isNil(c.Ranks) {
+		if !check.Nil(c.Ranks) {
 			key = randomKeyOf(c.Ranks.Rank())
 		}
 		_, own := metadata[key]

@@ -217,16 +217,16 @@ func (c *checkpoint) runningAgain() *checkpoint {
 
 // Checkpointed is a layer that keeps none of its activations for Backward, and computes them again there: see [Tape.Checkpoint].
 // Its parameters and buffers are l's, by the same names.
-func Checkpointed(l Layer) Layer { return checkpointed{wrapped{l}} }
+func Checkpointed(l Layer) Layer { return checkpointed{Wrapped{l}} }
 
-type checkpointed struct{ wrapped }
+type checkpointed struct{ Wrapped }
 
 // Forward is the layer's, in a checkpoint.
 func (l checkpointed) Forward(t *Tape, x *Variable) *Variable {
 	if l.Layer == nil {
 		return t.Fail(fmt.Errorf("autograd: Checkpointed: %w: the layer is nil", ErrInvalid))
 	}
-	return t.Layer(x, nil, "", func() *Variable {
+	return t.Layer(nil, "", func() *Variable {
 		return t.Checkpoint(func() *Variable { return l.Layer.Forward(t, x) })
 	})
 }

@@ -27,7 +27,7 @@ type CheckpointPlan struct {
 
 // planned is a layer of a plan.
 type planned struct {
-	Layer
+	Wrapped
 	name    string // its module
 	chosen  bool
 	result  int64        // bytes of what Forward last returned, which a checkpoint does not save
@@ -37,7 +37,7 @@ type planned struct {
 // Layer makes l a part of the plan. The name is that of its module in profiles ([memcache.Label]), with what the step's context
 // names before it; modules inside it count for it. Parameters and buffers are l's.
 func (p *CheckpointPlan) Layer(name string, l Layer) Layer {
-	part := &planned{Layer: Checkpointed(l), name: name}
+	part := &planned{Wrapped: Wrapped{Checkpointed(l)}, name: name}
 	p.parts = append(p.parts, part)
 	return part
 }
@@ -53,9 +53,6 @@ func (p *planned) Forward(t *Tape, x *Variable) (y *Variable) {
 	}
 	return y
 }
-
-// Buffers are the layer's.
-func (p *planned) Buffers() []NamedTensor { return p.Layer.(Buffered).Buffers() }
 
 // Chosen are the names of the layers that are checkpointed.
 func (p *CheckpointPlan) Chosen() (names []string) {

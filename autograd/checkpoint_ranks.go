@@ -114,7 +114,7 @@ func (c Checkpoint) writeRanks(ctx context.Context, path string, randoms map[str
 }
 
 func (c Checkpoint) newAssembling() (*assembling, error) {
-	o, err := coreOf(c.Optimizer)
+	o, err := CoreOf(c.Optimizer)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -37,7 +38,7 @@ func (ps Parameters) ClipGradNorm(ctx context.Context, most float64, norm ...flo
 
 // ClipGradValue keeps the elements of the gradients within -most and most, in place (torch.nn.utils.clip_grad_value_).
 func (ps Parameters) ClipGradValue(ctx context.Context, most float64) error {
-	if err := checkContext("ClipGradValue", ctx); err != nil {
+	if err := check.Context("ClipGradValue", ctx); err != nil {
 		return err
 	}
 	rt, grads, parts, err := ps.gradients("ClipGradValue")

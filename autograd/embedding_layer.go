@@ -15,9 +15,9 @@ type Embedding struct {
 // Forward returns the vectors that x, int32 or int64 of any shape, names: of x's shape and n.
 func (e *Embedding) Forward(t *Tape, x *Variable) *Variable {
 	if e == nil {
-		return t.noLayer("Embedding")
+		return noLayer(t, "Embedding")
 	}
-	return t.Layer(x, e.Weight, "weight", func() *Variable { return t.Embedding(x, t.Param(e.Weight), e.Config) })
+	return t.Layer(e.Weight, "weight", func() *Variable { return t.Embedding(x, t.Param(e.Weight), e.Config) })
 }
 
 // Parameters are "weight".

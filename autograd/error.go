@@ -1,10 +1,7 @@
 package autograd
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"reflect"
 
 	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/device"
@@ -25,21 +22,3 @@ var (
 	// ErrInvalid: an argument is wrong; it is [device.ErrInvalid].
 	ErrInvalid = device.ErrInvalid
 )
-
-// checkContext refuses a context that is nil.
-func checkContext(op string, ctx context.Context) error {
-	if ctx == nil {
-		return fmt.Errorf("autograd: %s: %w: the context is nil; use context.Background()", op, ErrInvalid)
-	}
-	return nil
-}
-
-// isNil reports whether x is nil, or a nil pointer, function, map or slice.
-func isNil(x any) bool {
-	v := reflect.ValueOf(x)
-	switch v.Kind() {
-	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Slice, reflect.Interface, reflect.Chan:
-		return v.IsNil()
-	}
-	return x == nil
-}

@@ -20,7 +20,7 @@ func NewGated(in *autograd.Initializer, n, m int) *Gated {
 }
 
 func (l *Gated) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
-	return t.Layer(x, l.Weight, "weight", func() *autograd.Variable {
+	return t.Layer(l.Weight, "weight", func() *autograd.Variable {
 		return t.Mul(t.Linear(x, t.Param(l.Weight), nil), t.Sigmoid(t.Linear(x, t.Param(l.Gate), nil)))
 	})
 }

@@ -2,39 +2,24 @@ package autograd
 
 import "fmt"
 
-// Layer runs f as the Forward of a [Layer] with the argument x, and returns f's result. The caller
-// keeps x: no operation in f frees or overwrites it. At the end of f, Layer frees all values that f
+// Layer runs f as the Forward of a [Layer], and returns f's result. The caller keeps the values that
+// exist: no operation in f frees or overwrites them. At the end of f, Layer frees all values that f
 // has made, except the result, as [Tape.Frame] does. In profiles f runs in the layer's module. Its
 // name is that of p, a parameter of the layer, without the local name, such as "weight" (see
 // [NameModules]). If p is nil or has no name, f runs in the tape's module. After an error of the
-// tape f is not called. A call makes no Go objects.
+// tape f is not called. A call makes no Go objects. See [Tape.Enter] for several results.
 //
 //	func (l *Gated) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
-//		return t.Layer(x, l.Weight, "weight", func() *autograd.Variable {
+//		return t.Layer(l.Weight, "weight", func() *autograd.Variable {
 //			return t.Mul(t.Linear(x, t.Param(l.Weight), nil), t.Sigmoid(t.Linear(x, t.Param(l.Gate), nil)))
 //		})
 //	}
-func (t *Tape) Layer(x *Variable, p *Parameter, local string, f func() *Variable) *Variable {
-	if x == nil {
-		t.fail("Layer", fmt.Errorf("%w: the argument is nil", ErrInvalid))
-	}
-	return t.layer(p, local, f)
-}
-
-// layer is Layer for an argument that f's operations check.
-func (t *Tape) layer(p *Parameter, local string, f func() *Variable) *Variable {
+func (t *Tape) Layer(p *Parameter, local string, f func() *Variable) *Variable {
 	if t.Err() != nil {
 		return t.inert()
 	}
-	defer t.setModule(t.enterLayer(p, local))
-	defer t.setScope(t.open())
+	defer t.Enter(p, local).Leave()
 	return t.framed("Layer", f)
-}
-
-// noLayer is the result of a layer that is nil.
-func (t *Tape) noLayer(name string) *Variable {
-	t.fail(name, fmt.Errorf("%w: the layer is nil", ErrInvalid))
-	return t.inert()
 }
 
 // Frame calls f and frees what was made on the tape meanwhile but its result, which it returns, and what was kept

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -67,7 +68,7 @@ func (g *Group) checkMomentum(momentum float64) error {
 	if !g.cycled {
 		return fmt.Errorf("autograd: SetMomentum: %w: the optimiser has no momentum and no betas", ErrInvalid)
 	}
-	return within("SetMomentum", "the momentum", momentum, 0, g.greatest)
+	return check.Within("SetMomentum", "the momentum", momentum, 0, g.greatest)
 }
 
 // Groups are the groups of parameters, the first one first.
@@ -83,14 +84,14 @@ func (s *Base) addGroup(op string, params Parameters, o Options) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	g := Group{slots: o.State, own: o.Own, lr: o.LR, momentum: valueOr(o.Momentum, 0), cycled: o.Momentum != nil, greatest: o.MaxMomentum}
+	g := Group{slots: o.State, own: o.Own, lr: o.LR, momentum: check.Or(o.Momentum, 0), cycled: o.Momentum != nil, greatest: o.MaxMomentum}
 	if g.greatest == 0 {
 		g.greatest = math.MaxFloat64
 	}
 	if err := errors.Join(
-		within(op, "LR", g.lr, 0, math.MaxFloat64),
-		within(op, "MaxMomentum", o.MaxMomentum, 0, math.MaxFloat64),
-		within(op, "Momentum", g.momentum, 0, g.greatest)); err != nil {
+		check.Within(op, "LR", g.lr, 0, math.MaxFloat64),
+		check.Within(op, "MaxMomentum", o.MaxMomentum, 0, math.MaxFloat64),
+		check.Within(op, "Momentum", g.momentum, 0, g.greatest)); err != nil {
 		return err
 	}
 	if err := o.checkSlots(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -84,7 +85,7 @@ func (NoHooks) Leave(*Tape) error { return nil }
 func (t *Tape) Hook(h Hooks) {
 	switch {
 	case t.none():
-	case isNil(h):
+	case check.Nil(h):
 		t.fail("Hook", fmt.Errorf("%w: the hooks are nil", ErrInvalid))
 	case !reflect.TypeOf(h).Comparable():
 		t.fail("Hook", fmt.Errorf("%w: the hooks are a %T, which Go can't compare: want a pointer to it", ErrInvalid, h))
@@ -98,7 +99,7 @@ func (t *Tape) Hook(h Hooks) {
 
 // Unhook removes h from the tape's hooks.
 func (t *Tape) Unhook(h Hooks) {
-	if t.none() || isNil(h) || !reflect.TypeOf(h).Comparable() {
+	if t.none() || check.Nil(h) || !reflect.TypeOf(h).Comparable() {
 		return
 	}
 	if i := slices.Index(t.hooks, h); i >= 0 {

@@ -87,8 +87,8 @@ func Init(ctx context.Context, rt *tensor.Runtime, options ...InitOption) *Initi
 	case in.compute.Wide() != 0 && in.compute.Wide() != in.dtype:
 		in.fail("Init", fmt.Errorf("%w: parameters are %v: tapes compute in %v from %v ones", tensor.ErrDtype, in.dtype, in.compute, in.compute.Wide()))
 	default:
-		if err := checkComputeDtype(in.compute); err != nil {
-			in.fail("Init", err)
+		if in.compute != tensor.Float32 && in.compute.Wide() == 0 {
+			in.fail("Init", fmt.Errorf("%w: a tape can't compute in %v: want a dtype of 16 bits, or float32", tensor.ErrDtype, in.compute))
 		}
 	}
 	return in

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -73,7 +74,7 @@ func (in *Initializer) Parameter(data []float64, shape ...int) *Parameter {
 	if t == nil {
 		return in.noParameter()
 	}
-	p, err := newParameter(t)
+	p, err := NewParameter(t)
 	if err != nil {
 		in.Fail(err)
 		return in.noParameter()
@@ -96,7 +97,16 @@ func (in *Initializer) parameter(call string, next func() float64, shape ...int)
 		in.fail(call, errors.Join(err, t.ReleaseContext(ctx)))
 		return in.noParameter()
 	}
-	p := &Parameter{value: t}
+	return in.parameterOf(call, t)
+}
+
+// parameterOf makes t a parameter, which the initialiser releases.
+func (in *Initializer) parameterOf(call string, t *tensor.Tensor) *Parameter {
+	p, err := NewParameter(t)
+	if err != nil {
+		in.fail(call, errors.Join(err, t.Release()))
+		return in.noParameter()
+	}
 	in.made = append(in.made, p.ReleaseContext)
 	return p
 }
@@ -117,7 +127,7 @@ func draw[T float32 | float64](n int, next func() float64) []T {
 }
 
 // noParameter is a parameter that does nothing, as there is an error; a tape that is given it says which.
-func (in *Initializer) noParameter() *Parameter { return &Parameter{missing: in.err} }
+func (in *Initializer) noParameter() *Parameter { return MissingParameter(in.err) }
 
 // Tensor makes a tensor with a copy of data in the initialiser's dtype; see [tensor.FromSlice]. It is nil after an error.
 func (in *Initializer) Tensor(data []float64, shape ...int) *tensor.Tensor {
@@ -170,7 +180,7 @@ func made(in *Initializer, call string, c memcache.Category, make func(context.C
 //
 //	adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 func Own[O io.Closer](in *Initializer, o O) O {
-	if isNil(o) {
+	if check.Nil(o) {
 		in.fail("Own", fmt.Errorf("%w: the %T is nil", ErrInvalid, o))
 	}
 	if !in.usable("Own") {

@@ -25,8 +25,7 @@ func (in *Initializer) Draw(initial Initial, shape ...int) *Parameter {
 		in.fail(call, err)
 		return in.noParameter()
 	}
-	p := &Parameter{value: t}
-	in.made = append(in.made, p.ReleaseContext)
+	p := in.parameterOf(call, t)
 	in.reset(call, p, initial)
 	if in.err != nil {
 		return in.noParameter()
@@ -46,7 +45,7 @@ func (in *Initializer) Reset(p *Parameter, initial Initial) {
 		in.fail(call, err)
 		return
 	}
-	in.reset(call+" of "+p.called(), p, initial)
+	in.reset(call+" of "+called(p), p, initial)
 }
 
 func (in *Initializer) reset(call string, p *Parameter, initial Initial) {
@@ -54,20 +53,20 @@ func (in *Initializer) reset(call string, p *Parameter, initial Initial) {
 		in.fail(call, fmt.Errorf("%w: there are no values", ErrInvalid))
 		return
 	}
-	data := make([]float64, p.value.Elements())
-	if err := initial(in.rand, p.value.Shape(), data); err != nil {
+	data := make([]float64, p.Value().Elements())
+	if err := initial(in.rand, p.Value().Shape(), data); err != nil {
 		in.fail(call, err)
 		return
 	}
-	if p.value.Dtype() == tensor.Float64 {
-		in.fail(call, tensor.CopyFrom(in.ctx, p.value, data))
+	if p.Value().Dtype() == tensor.Float64 {
+		in.fail(call, tensor.CopyFrom(in.ctx, p.Value(), data))
 		return
 	}
 	narrow := make([]float32, len(data))
 	for i, v := range data {
 		narrow[i] = float32(v)
 	}
-	in.fail(call, tensor.CopyFrom(in.ctx, p.value, narrow))
+	in.fail(call, tensor.CopyFrom(in.ctx, p.Value(), narrow))
 }
 
 // fillWith fills with numbers that one function gives.
@@ -204,4 +203,12 @@ func gainOf(name string, gain []float64) (float64, error) {
 		return gain[0], finiteOr(name, gain...)
 	}
 	return 0, fmt.Errorf("%s: %w: %d gains: want one", name, ErrInvalid, len(gain))
+}
+
+// called is a parameter's name for an error.
+func called(p *Parameter) string {
+	if p.Name() == "" {
+		return "a parameter"
+	}
+	return fmt.Sprintf("parameter %q", p.Name())
 }

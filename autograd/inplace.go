@@ -1,6 +1,10 @@
 package autograd
 
-import "github.com/cistern-ml/cistern/tensor"
+import (
+	"math"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
 
 // mayOverwrite reports whether the operation that runs may write its result into v's memory. The
 // caller ensures that its backward step does not read v. The runtime makes the last check, that no
@@ -29,6 +33,36 @@ func (t *Tape) endHolds(op string, inputs []*Variable) {
 			v.freedBy = op
 			v.Release()
 		}
+	}
+}
+
+// Last reports whether the next operation in this scope is the last reader of v.
+func (v *Variable) Last() bool { return v != nil && v.tape != nil && v.tape.lastReader(v) }
+
+// Lent is a variable that [Variable.Lend] has lent to a layer, until Back.
+type Lent struct {
+	v    *Variable
+	last int
+}
+
+// Lend lends v, a value between the layers of a chain, to the next one: if once is true, the next
+// operation that reads v is its last reader, also inside of layers; else no operation is. The caller
+// releases v after Back.
+func (v *Variable) Lend(once bool) Lent {
+	if v == nil {
+		return Lent{}
+	}
+	l := Lent{v, v.last}
+	if v.last = 0; once {
+		v.last = math.MaxInt
+	}
+	return l
+}
+
+// Back ends the loan.
+func (l Lent) Back() {
+	if l.v != nil {
+		l.v.last = l.last
 	}
 }
 

@@ -2,7 +2,6 @@ package autograd
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -28,13 +27,13 @@ func (l *Linear) Forward(t *Tape, x *Variable) *Variable { return l.forward(t, x
 
 func (l *Linear) forward(t *Tape, x *Variable, relu bool) *Variable {
 	if l == nil {
-		return t.noLayer("Linear")
+		return noLayer(t, "Linear")
 	}
 	own, local := l.Bias, "bias" // weights are tied, biases are not
-	if own == nil || own.name == "" {
+	if own.Name() == "" {
 		own, local = l.Weight, "weight"
 	}
-	return t.Layer(x, own, local, func() *Variable {
+	return t.Layer(own, local, func() *Variable {
 		w, bias := t.Param(l.Weight), t.Param(l.Bias)
 		if relu {
 			return t.LinearReLU(x, w, bias)
@@ -60,7 +59,7 @@ type ReLU struct{}
 
 // Forward returns max(x, 0).
 func (ReLU) Forward(t *Tape, x *Variable) *Variable {
-	return t.layer(nil, "", func() *Variable { return t.ReLU(x) })
+	return t.Layer(nil, "", func() *Variable { return t.ReLU(x) })
 }
 
 // Parameters is empty.
@@ -71,15 +70,14 @@ type Flatten struct{}
 
 // Forward returns x as (rows, the rest), in the same memory.
 func (Flatten) Forward(t *Tape, x *Variable) *Variable {
-	return t.layer(nil, "", func() *Variable {
-		if !t.begin("Flatten", x) {
-			return t.inert()
+	return t.Layer(nil, "", func() *Variable {
+		if !t.Begin("Flatten", x) {
+			return t.Fail(nil)
 		}
 		var dims [8]int
-		shape := tensor.AppendShape(dims[:0], x.value)
+		shape := tensor.AppendShape(dims[:0], x.Tensor())
 		if len(shape) == 0 {
-			t.fail("Flatten", fmt.Errorf("%w: a scalar has no rows", tensor.ErrShape))
-			return t.inert()
+			return t.Fail(fmt.Errorf("autograd: Flatten: %w: a scalar has no rows", tensor.ErrShape))
 		}
 		n := 1
 		for _, d := range shape[1:] {
@@ -99,42 +97,37 @@ type Sequential []Layer
 // reads it, and computes a [Linear] followed by a [ReLU] as one operation, in place. Activations
 // and [Dropout] work in place too where no gradient needs their argument.
 func (s Sequential) Forward(t *Tape, x *Variable) *Variable {
-	if t.none() {
-		return t.inert()
-	}
-	defer t.setScope(t.open())
-	defer t.setModule(t.enterChain(s))
-	mine := x != nil && t.lastReader(x) // x is a value between the layers of another Sequential
-	outer := t.module
+	var room [4]int
+	p, local, places := s.first(room[:0])
+	defer t.Enter(p, local, places...).Leave()
+	mine := x.Last() // x is a value between the layers of another Sequential
 	y := x
 	for i := 0; i < len(s); i++ {
-		last := y
 		if s[i] == nil {
-			t.fail("Sequential", fmt.Errorf("%w: layer %d is nil", ErrInvalid, i))
-			return t.inert()
+			return t.Fail(fmt.Errorf("autograd: Sequential: %w: layer %d is nil", ErrInvalid, i))
 		}
-		t.enterModule(t.joined(outer.path, strconv.Itoa(i)))
 		linear, fuse := s[i].(*Linear)
 		if fuse = fuse && i+1 < len(s); fuse {
 			_, fuse = s[i+1].(ReLU)
 		}
-		var mark int
-		own := last != nil && (mine || last != x)
+		last, own := y, mine || y != x
+		var lent Lent
 		if own {
-			mark, last.last = last.last, markOf(s[i])
+			_, once := s[i].(readsOnce)
+			lent = last.Lend(once)
+		}
+		y = t.Module(strconv.Itoa(i), func() *Variable {
+			if fuse {
+				return linear.forward(t, last, true)
+			}
+			return s[i].Forward(t, last)
+		})
+		lent.Back()
+		if own && last != y {
+			last.Release()
 		}
 		if fuse {
-			y = linear.forward(t, last, true)
 			i++
-		} else {
-			y = s[i].Forward(t, last)
-		}
-		t.setModule(outer)
-		if own {
-			last.last = mark
-			if last != y {
-				last.Release()
-			}
 		}
 	}
 	return y
@@ -156,11 +149,7 @@ func (Dropout) readsOnce()    {}
 func (unchanged) readsOnce()  {}
 func (Sequential) readsOnce() {}
 
-// markOf is the mark of an argument of l that the caller does not read again. It counts in all
-// scopes, unless l may read the argument more than once.
-func markOf(l Layer) int {
-	if _, ok := l.(readsOnce); ok {
-		return math.MaxInt
-	}
-	return 0
+// noLayer is the result of a layer that is nil.
+func noLayer(t *Tape, name string) *Variable {
+	return t.Fail(fmt.Errorf("autograd: %s: %w: the layer is nil", name, ErrInvalid))
 }

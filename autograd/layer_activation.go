@@ -1,5 +1,7 @@
 package autograd
 
+import "github.com/cistern-ml/cistern/autograd/internal/check"
+
 // Activations as layers. They have no parameters, and the zero value of each is PyTorch's default.
 
 // unchanged is what layers without parameters have in common.
@@ -19,7 +21,7 @@ type Sigmoid struct{ unchanged }
 
 // Forward returns [Tape.Sigmoid].
 func (Sigmoid) Forward(t *Tape, x *Variable) *Variable {
-	return t.layer(nil, "", func() *Variable { return t.Sigmoid(x) })
+	return t.Layer(nil, "", func() *Variable { return t.Sigmoid(x) })
 }
 
 // Tanh is the hyperbolic tangent (torch.nn.Tanh).
@@ -27,7 +29,7 @@ type Tanh struct{ unchanged }
 
 // Forward returns [Tape.Tanh].
 func (Tanh) Forward(t *Tape, x *Variable) *Variable {
-	return t.layer(nil, "", func() *Variable { return t.Tanh(x) })
+	return t.Layer(nil, "", func() *Variable { return t.Tanh(x) })
 }
 
 // GELU is x times the normal distribution function of x (torch.nn.GELU).
@@ -38,7 +40,7 @@ type GELU struct {
 
 // Forward returns [Tape.GELU] or [Tape.GELUTanh].
 func (l GELU) Forward(t *Tape, x *Variable) *Variable {
-	return t.layer(nil, "", func() *Variable {
+	return t.Layer(nil, "", func() *Variable {
 		if l.Tanh {
 			return t.GELUTanh(x)
 		}
@@ -51,7 +53,7 @@ type SiLU struct{ unchanged }
 
 // Forward returns [Tape.SiLU].
 func (SiLU) Forward(t *Tape, x *Variable) *Variable {
-	return t.layer(nil, "", func() *Variable { return t.SiLU(x) })
+	return t.Layer(nil, "", func() *Variable { return t.SiLU(x) })
 }
 
 // ELU is x where it is positive, and Alpha * (exp(x) - 1) elsewhere (torch.nn.ELU).
@@ -62,7 +64,7 @@ type ELU struct {
 
 // Forward returns [Tape.ELU].
 func (l ELU) Forward(t *Tape, x *Variable) *Variable {
-	return t.layer(nil, "", func() *Variable { return t.ELU(x, valueOr(l.Alpha, 1)) })
+	return t.Layer(nil, "", func() *Variable { return t.ELU(x, check.Or(l.Alpha, 1)) })
 }
 
 // Softplus is log(1 + exp(Beta*x)) / Beta, and x where Beta*x is above the threshold (torch.nn.Softplus).
@@ -74,7 +76,7 @@ type Softplus struct {
 
 // Forward returns [Tape.Softplus].
 func (l Softplus) Forward(t *Tape, x *Variable) *Variable {
-	return t.layer(nil, "", func() *Variable { return t.Softplus(x, valueOr(l.Beta, 1), valueOr(l.Threshold, 20)) })
+	return t.Layer(nil, "", func() *Variable { return t.Softplus(x, check.Or(l.Beta, 1), check.Or(l.Threshold, 20)) })
 }
 
 // LeakyReLU is x where it is positive, and Slope * x elsewhere (torch.nn.LeakyReLU).
@@ -85,7 +87,7 @@ type LeakyReLU struct {
 
 // Forward returns [Tape.LeakyReLU].
 func (l LeakyReLU) Forward(t *Tape, x *Variable) *Variable {
-	return t.layer(nil, "", func() *Variable { return t.LeakyReLU(x, valueOr(l.Slope, 0.01)) })
+	return t.Layer(nil, "", func() *Variable { return t.LeakyReLU(x, check.Or(l.Slope, 0.01)) })
 }
 
 // Hardtanh brings x between Min and Max (torch.nn.Hardtanh).
@@ -99,7 +101,7 @@ func (l Hardtanh) Forward(t *Tape, x *Variable) *Variable {
 	if l.Min == 0 && l.Max == 0 {
 		l.Min, l.Max = -1, 1
 	}
-	return t.layer(nil, "", func() *Variable { return t.Hardtanh(x, l.Min, l.Max) })
+	return t.Layer(nil, "", func() *Variable { return t.Hardtanh(x, l.Min, l.Max) })
 }
 
 // LogSigmoid is the logarithm of the sigmoid (torch.nn.LogSigmoid).
@@ -107,7 +109,7 @@ type LogSigmoid struct{ unchanged }
 
 // Forward returns [Tape.LogSigmoid].
 func (LogSigmoid) Forward(t *Tape, x *Variable) *Variable {
-	return t.layer(nil, "", func() *Variable { return t.LogSigmoid(x) })
+	return t.Layer(nil, "", func() *Variable { return t.LogSigmoid(x) })
 }
 
 // Softmax is the softmax along an axis (torch.nn.Softmax).
@@ -118,7 +120,7 @@ type Softmax struct {
 
 // Forward returns [Tape.Softmax].
 func (l Softmax) Forward(t *Tape, x *Variable) *Variable {
-	return t.layer(nil, "", func() *Variable { return t.Softmax(x, l.Axis...) })
+	return t.Layer(nil, "", func() *Variable { return t.Softmax(x, l.Axis...) })
 }
 
 // LogSoftmax is the logarithm of the softmax along an axis (torch.nn.LogSoftmax).
@@ -129,5 +131,5 @@ type LogSoftmax struct {
 
 // Forward returns [Tape.LogSoftmax].
 func (l LogSoftmax) Forward(t *Tape, x *Variable) *Variable {
-	return t.layer(nil, "", func() *Variable { return t.LogSoftmax(x, l.Axis...) })
+	return t.Layer(nil, "", func() *Variable { return t.LogSoftmax(x, l.Axis...) })
 }

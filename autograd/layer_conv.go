@@ -27,9 +27,9 @@ type (
 // Forward returns the convolution of x.
 func (l *Convolution) Forward(t *Tape, x *Variable) *Variable {
 	if l == nil {
-		return t.noLayer("Convolution")
+		return noLayer(t, "Convolution")
 	}
-	return t.Layer(x, l.Weight, "weight", func() *Variable {
+	return t.Layer(l.Weight, "weight", func() *Variable {
 		w, bias := t.Param(l.Weight), t.Param(l.Bias)
 		switch oneD := w.Rank() == 3; {
 		case l.Transposed && oneD:

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"weak"
 
+	"github.com/cistern-ml/cistern/autograd/internal/names"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -18,7 +19,7 @@ func NameModules(model any) error {
 	if model == nil {
 		return fmt.Errorf("autograd: NameModules: %w: the model is nil", ErrInvalid)
 	}
-	params, buffers := modelState(model)
+	params, buffers := ModelState(model)
 	known := make(map[any]bool) // of several names for one the first counts, as for optimisers
 	for _, p := range params {
 		if known[p.Parameter] {
@@ -59,48 +60,44 @@ func nameBuffer(b *tensor.Tensor, name string) error {
 		runtime.AddCleanup(b, func(key weak.Pointer[tensor.Tensor]) { modulesBefore.Delete(key) }, key)
 	}
 	known := l
-	l.Module, l.Category = join(before.(string), moduleName(name)), memcache.CategoryParameter
+	l.Module, l.Category = names.Join(before.(string), names.Module(name)), memcache.CategoryParameter
 	if l == known {
 		return nil
 	}
 	return b.SetLabel(l)
 }
 
-// enterChain is enterLayer for a chain of layers, which has the module that the first parameter in
-// it tells.
-func (t *Tape) enterChain(s Sequential) (before *modulePlace) {
-	path, ok, _ := s.ownModule(t.chain[:0])
-	return t.enterPath(path, ok)
+// first returns a parameter of the chain that knows the chain's name, how its layer calls it, and the
+// places of that layer, each in the one before. The chain is at these places. There is none if the
+// first parameter has no name yet, or if a walk over a model would have to find it.
+func (s Sequential) first(at []int) (p *Parameter, local string, places []int) {
+	p, local, places, _ = s.find(at)
+	return p, local, places
 }
 
-// ownModule is the module of a chain by the first parameter that knows it by the layer's name for
-// it. s is in the chain at these places, each in the one before. found is whether there is one:
-// there is none, too, if it is behind one that has no name yet, or if a walk over a model would
-// have to find it.
-func (s Sequential) ownModule(at []int) (path string, ok, found bool) {
+func (s Sequential) find(at []int) (p *Parameter, local string, places []int, found bool) {
 	for i, inner := range s {
-		if path, ok, found = ownModule(inner, append(at, i)); found {
-			return path, ok, true
+		places := append(at, i)
+		switch l := inner.(type) {
+		case nil, module:
+			continue
+		case Sequential:
+			if p, local, places, found = l.find(places); found {
+				return p, local, places, true
+			}
+			continue
+		}
+		var room [2]Named
+		for _, n := range ownParameters(inner, room[:0]) {
+			if _, ok := n.Module(n.Name, places...); ok {
+				return n.Parameter, n.Name, places, true
+			}
+			if n.Parameter != nil && n.Parameter.Name() == "" {
+				return nil, "", nil, true
+			}
 		}
 	}
-	return "", false, false
-}
-
-// ownModule is that of the layer at these places.
-func ownModule(l Layer, at []int) (path string, ok, found bool) {
-	switch l := l.(type) {
-	case nil, module:
-		return "", false, false
-	case Sequential:
-		return l.ownModule(at)
-	}
-	var room [2]Named
-	for _, n := range ownParameters(l, room[:0]) {
-		if path, ok = n.owner(n.Name, at...); ok || n.Parameter != nil && n.name == "" {
-			return path, ok, true
-		}
-	}
-	return "", false, false
+	return nil, "", nil, false
 }
 
 // ownParameters are the parameters of a layer, in room if it is one of those that most models are

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -26,9 +27,9 @@ type BatchNorm struct {
 // Forward returns x with normalised channels.
 func (l *BatchNorm) Forward(t *Tape, x *Variable) *Variable {
 	if l == nil {
-		return t.noLayer("BatchNorm")
+		return noLayer(t, "BatchNorm")
 	}
-	return t.Layer(x, l.Weight, "weight", func() *Variable {
+	return t.Layer(l.Weight, "weight", func() *Variable {
 		l.nameBuffers(t)
 		c := tensor.BatchNormConfig{Training: t.Training() || l.Mean == nil, Mean: l.Mean, Var: l.Var, Batches: l.Batches, Eps: l.Eps}
 		if l.Momentum != nil {
@@ -43,12 +44,14 @@ func (l *BatchNorm) Forward(t *Tape, x *Variable) *Variable {
 
 // nameBuffers tells the running statistics their module once the parameters know theirs.
 func (l *BatchNorm) nameBuffers(t *Tape) {
-	if l.Weight == nil || l.Weight.name == l.named {
+	if l.Weight == nil || l.Weight.Name() == l.named {
 		return
 	}
-	l.named = l.Weight.name
+	l.named = l.Weight.Name()
 	for _, b := range l.Buffers() {
-		t.fail("BatchNorm", nameBuffer(b.Tensor, l.named))
+		if err := nameBuffer(b.Tensor, l.named); err != nil {
+			t.Fail(fmt.Errorf("autograd: BatchNorm: %w", err))
+		}
 	}
 }
 
@@ -80,7 +83,7 @@ const batchesName = "num_batches_tracked"
 func (in *Initializer) BatchNorm(channels int, options ...LayerOption) *BatchNorm {
 	call := fmt.Sprintf("BatchNorm(%d)", channels)
 	o := in.options(call, options, "Eps", "Momentum", "NoAffine", "NoRunningStatistics")
-	if momentum := valueOr(o.momentum, 0); math.IsInf(momentum, 0) {
+	if momentum := check.Or(o.momentum, 0); math.IsInf(momentum, 0) {
 		in.fail(call, fmt.Errorf("%w: momentum %v: want a number, or NaN", ErrInvalid, momentum))
 	}
 	l := &BatchNorm{Eps: in.eps(call, o), Momentum: o.momentum}
@@ -117,9 +120,9 @@ type LayerNorm struct {
 // Forward returns x, normalised.
 func (l *LayerNorm) Forward(t *Tape, x *Variable) *Variable {
 	if l == nil {
-		return t.noLayer("LayerNorm")
+		return noLayer(t, "LayerNorm")
 	}
-	return t.Layer(x, l.Weight, "weight", func() *Variable { return t.LayerNorm(x, t.Param(l.Weight), t.Param(l.Bias), l.Eps, l.Shape...) })
+	return t.Layer(l.Weight, "weight", func() *Variable { return t.LayerNorm(x, t.Param(l.Weight), t.Param(l.Bias), l.Eps, l.Shape...) })
 }
 
 // Parameters are "weight" and "bias", if there are any.
@@ -163,9 +166,9 @@ type GroupNorm struct {
 // Forward returns x with normalised groups.
 func (l *GroupNorm) Forward(t *Tape, x *Variable) *Variable {
 	if l == nil {
-		return t.noLayer("GroupNorm")
+		return noLayer(t, "GroupNorm")
 	}
-	return t.Layer(x, l.Weight, "weight", func() *Variable { return t.GroupNorm(x, t.Param(l.Weight), t.Param(l.Bias), l.Groups, l.Eps) })
+	return t.Layer(l.Weight, "weight", func() *Variable { return t.GroupNorm(x, t.Param(l.Weight), t.Param(l.Bias), l.Groups, l.Eps) })
 }
 
 // Parameters are "weight" and "bias", if there are any.
@@ -201,9 +204,9 @@ type RMSNorm struct {
 // Forward returns x over its root mean square.
 func (l *RMSNorm) Forward(t *Tape, x *Variable) *Variable {
 	if l == nil {
-		return t.noLayer("RMSNorm")
+		return noLayer(t, "RMSNorm")
 	}
-	return t.Layer(x, l.Weight, "weight", func() *Variable { return t.RMSNorm(x, t.Param(l.Weight), l.Eps, l.Shape...) })
+	return t.Layer(l.Weight, "weight", func() *Variable { return t.RMSNorm(x, t.Param(l.Weight), l.Eps, l.Shape...) })
 }
 
 // Parameters are "weight", if there is one.
@@ -230,17 +233,17 @@ func (in *Initializer) RMSNorm(size int, options ...LayerOption) *RMSNorm {
 // operation does, not as a layer, so that [Variable.Once] counts.
 func (l *LayerNorm) ForwardAdd(t *Tape, x, y *Variable) (sum, norm *Variable) {
 	if l == nil {
-		return t.noLayer("LayerNorm"), t.inert()
+		return noLayer(t, "LayerNorm"), t.Fail(nil)
 	}
-	defer t.setModule(t.enterLayer(l.Weight, "weight"))
+	defer t.EnterModule(l.Weight, "weight").Leave()
 	return t.AddLayerNorm(x, y, t.Param(l.Weight), t.Param(l.Bias), l.Eps, l.Shape...)
 }
 
 // ForwardAdd is that of [LayerNorm].
 func (l *RMSNorm) ForwardAdd(t *Tape, x, y *Variable) (sum, norm *Variable) {
 	if l == nil {
-		return t.noLayer("RMSNorm"), t.inert()
+		return noLayer(t, "RMSNorm"), t.Fail(nil)
 	}
-	defer t.setModule(t.enterLayer(l.Weight, "weight"))
+	defer t.EnterModule(l.Weight, "weight").Leave()
 	return t.AddRMSNorm(x, y, t.Param(l.Weight), l.Eps, l.Shape...)
 }

@@ -14,7 +14,7 @@ type gated struct {
 }
 
 func (l *gated) Forward(t *Tape, x *Variable) *Variable {
-	return t.Layer(x, l.Weight, "weight", func() *Variable {
+	return t.Layer(l.Weight, "weight", func() *Variable {
 		product := t.Linear(x, t.Param(l.Weight), nil)
 		y := t.Mul(product, t.Sigmoid(t.Linear(x.Once(), t.Param(l.Gate), nil)))
 		if l.inside != nil {
@@ -77,9 +77,8 @@ func TestLayerRefuses(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2}, 1, 2)
 	for want, run := range map[string]func(t *Tape, h *Variable) *Variable{
-		"the function is nil":       func(t *Tape, h *Variable) *Variable { return t.Layer(h, nil, "", nil) },
-		"the argument is nil":       func(t *Tape, _ *Variable) *Variable { return t.Layer(nil, nil, "", t.inert) },
-		"the function returned nil": func(t *Tape, h *Variable) *Variable { return t.Layer(h, nil, "", func() *Variable { return nil }) },
+		"the function is nil":       func(t *Tape, h *Variable) *Variable { return t.Layer(nil, "", nil) },
+		"the function returned nil": func(t *Tape, h *Variable) *Variable { return t.Layer(nil, "", func() *Variable { return nil }) },
 	} {
 		tape := NewTape(b.ctx, b.rt)
 		require.NotNil(t, run(tape, tape.Input(x)))
@@ -87,17 +86,17 @@ func TestLayerRefuses(t *testing.T) {
 	}
 	tape := NewTape(b.ctx, b.rt)
 	h := tape.Add(tape.Input(x), nil)
-	require.NotNil(t, tape.Layer(h, nil, "", func() *Variable { return tape.Reshape(h, h.Shape()[0]) }), "an inert argument")
+	require.NotNil(t, tape.Layer(nil, "", func() *Variable { return tape.Reshape(h, h.Shape()[0]) }), "an inert argument")
 	require.Error(t, tape.Close())
 	tape = NewTape(b.ctx, b.rt)
 	h = tape.Input(x)
 	tape.Module("outer", func() *Variable {
-		return tape.Layer(h, nil, "weight", func() *Variable {
+		return tape.Layer(nil, "weight", func() *Variable {
 			assert.Equal(t, "outer", tape.module.path)
 			return tape.Exp(h)
 		})
 	})
-	require.PanicsWithValue(t, "inside", func() { tape.Layer(h, nil, "", func() *Variable { panic("inside") }) })
+	require.PanicsWithValue(t, "inside", func() { tape.Layer(nil, "", func() *Variable { panic("inside") }) })
 	require.Zero(t, tape.scope, "after a panic")
 	require.NoError(t, tape.Close())
 }
@@ -131,10 +130,10 @@ func TestLastReader(t *testing.T) {
 		"Once after a frame":  {func(t *Tape, h *Variable) *Variable { t.Frame(func() *Variable { return h.Once() }); return t.Neg(h) }, [2]bool{true, true}},
 		"Once before a layer": {func(t *Tape, h *Variable) *Variable { return ReLU{}.Forward(t, h.Once()) }, [2]bool{}},
 		"Once in a layer": {func(t *Tape, h *Variable) *Variable {
-			return t.Layer(h, nil, "", func() *Variable { return t.Neg(h.Once()) })
+			return t.Layer(nil, "", func() *Variable { return t.Neg(h.Once()) })
 		}, [2]bool{}},
 		"Once in a layer's frame": {func(t *Tape, h *Variable) *Variable {
-			return t.Layer(h, nil, "", func() *Variable { return t.Frame(func() *Variable { return t.Neg(h.Once()) }) })
+			return t.Layer(nil, "", func() *Variable { return t.Frame(func() *Variable { return t.Neg(h.Once()) }) })
 		}, [2]bool{}},
 		"Split": {func(t *Tape, h *Variable) *Variable { return t.Split(h.Once(), 1, 1)[1] }, [2]bool{true, true}},
 		"layers of operations": {func(t *Tape, h *Variable) *Variable {

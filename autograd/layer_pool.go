@@ -10,7 +10,7 @@ type MaxPool2d struct {
 
 // Forward returns the greatest element of every window of x.
 func (l MaxPool2d) Forward(t *Tape, x *Variable) *Variable {
-	return t.layer(nil, "", func() *Variable {
+	return t.Layer(nil, "", func() *Variable {
 		return t.MaxPool2d(x, tensor.PoolingConfig{Kernel: l.Kernel, Stride: l.Stride, Padding: l.Padding, Dilation: l.Dilation, Ceil: l.Ceil})
 	})
 }
@@ -27,7 +27,7 @@ type AvgPool2d struct {
 
 // Forward returns the average of every window of x.
 func (l AvgPool2d) Forward(t *Tape, x *Variable) *Variable {
-	return t.layer(nil, "", func() *Variable {
+	return t.Layer(nil, "", func() *Variable {
 		return t.AvgPool2d(x, tensor.PoolingConfig{Kernel: l.Kernel, Stride: l.Stride, Padding: l.Padding, Ceil: l.Ceil,
 			ExcludePadding: l.ExcludePadding, Divisor: l.Divisor})
 	})
@@ -42,7 +42,7 @@ type AdaptiveAvgPool2d struct{ Size []int }
 
 // Forward returns the averages of x.
 func (l AdaptiveAvgPool2d) Forward(t *Tape, x *Variable) *Variable {
-	return t.layer(nil, "", func() *Variable { return t.AdaptiveAvgPool2d(x, l.Size...) })
+	return t.Layer(nil, "", func() *Variable { return t.AdaptiveAvgPool2d(x, l.Size...) })
 }
 
 // Parameters is empty.
@@ -56,10 +56,10 @@ type Dropout struct {
 
 // Forward returns what is left of x over 1-P, or x.
 func (l Dropout) Forward(t *Tape, x *Variable) *Variable {
-	if !t.none() && !t.Training() {
+	if t.Runtime() != nil && !t.Training() {
 		return x
 	}
-	return t.layer(nil, "", func() *Variable { return t.Dropout(x, l.P) })
+	return t.Layer(nil, "", func() *Variable { return t.Dropout(x, l.P) })
 }
 
 // Parameters is empty.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -17,7 +18,7 @@ import (
 // from one loss needs Backward, and Step and ZeroGrad of both. An optimiser that embeds another one
 // may update parameters of both: Backward's gradients stay on all that its ZeroGrad does not clear. [Tape.MinimizeInBackward] does not hold all gradients at once.
 func (t *Tape) Minimize(loss *Variable, opt Optimizer) {
-	if isNil(opt) {
+	if check.Nil(opt) {
 		t.Fail(fmt.Errorf("autograd: Minimize: %w: the optimiser is nil", ErrInvalid))
 	}
 	if t.backwardFor(loss, opt) == nil {
@@ -53,7 +54,7 @@ type asideGradient struct {
 // does not update. Those of other ranks' passes are among them: all parameters of a [Shards] of
 // which the tape has read one.
 func (t *Tape) setAside(opt Optimizer) (all []asideGradient) {
-	s, err := coreOf(opt)
+	s, err := CoreOf(opt)
 	if err != nil || s.self != opt || t.Err() != nil { // one that embeds another may update more parameters
 		return nil
 	}

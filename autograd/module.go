@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/cistern-ml/cistern/autograd/internal/names"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 )
@@ -28,7 +29,6 @@ type places struct {
 	modules map[string]*modulePlace // by path
 	all     []*modulePlace          // of modules, and for those to come
 	paths   map[[2]string]string    // by what they are joined of; of earlier tapes, too
-	chain   [4]int                  // room for the places of a layer in chains
 }
 
 // mostPaths is how many paths are kept for another tape.
@@ -75,7 +75,7 @@ func (p *places) joined(outer, inner string) string {
 	key := [2]string{outer, inner}
 	path, ok := p.paths[key]
 	if !ok {
-		path = join(outer, inner)
+		path = names.Join(outer, inner)
 		if p.paths != nil { // a closed tape has none
 			p.paths[key] = path
 		}
@@ -125,35 +125,66 @@ func (t *Tape) setModule(m *modulePlace) {
 	t.ctx = t.moduleContext()
 }
 
-// enterLayer makes the tape be in the module of a layer that has the parameter p and calls it by its local name. A layer
-// whose parameters have no names yet, or names from elsewhere in the model, as tied weights have, is where the tape is.
-// Elsewhere is what is not inside of the module that the tape is in, and what has another local name. Where the tape is in
-// no module, a layer with nothing but weights of another one, which calls them the same, can't be told from that one.
-func (t *Tape) enterLayer(p *Parameter, local string) (before *modulePlace) {
-	path, ok := p.owner(local)
-	return t.enterPath(path, ok)
+// Entered is a layer that a tape is in, until Leave.
+type Entered struct {
+	tape   *Tape
+	module *modulePlace
+	scope  scope
+	scoped bool
 }
 
-func (t *Tape) enterPath(path string, ok bool) (before *modulePlace) {
+// Enter begins a layer, as [Tape.Layer] does, but frees nothing: it is for layers of several results.
+// The module is the one in which the parameter p is called local, or the chain in which the layer of
+// p stands at these places, each in the one before.
+//
+// A layer whose parameters have no names yet, or names from elsewhere in the model, as tied weights
+// have, is in the tape's module. Elsewhere is what is not inside of the tape's module, and what has
+// another local name. Where the tape is in no module, a layer with nothing but weights of another
+// one, which calls them the same, can't be told from that one.
+func (t *Tape) Enter(p *Parameter, local string, places ...int) Entered {
+	e := t.EnterModule(p, local, places...)
+	if !t.none() {
+		e.scope, e.scoped = t.open(), true
+	}
+	return e
+}
+
+// EnterModule is Enter for a function that reads its arguments as an operation does, so that
+// [Variable.Once] of them counts.
+func (t *Tape) EnterModule(p *Parameter, local string, places ...int) Entered {
+	e := Entered{tape: t}
 	if t.none() {
-		return nil
+		return e
 	}
-	if here := t.module.path; !ok || here != "" && !strings.HasPrefix(path, here+".") {
-		return t.module
+	e.module = t.module
+	path, ok := p.Module(local, places...)
+	if here := t.module.path; ok && (here == "" || strings.HasPrefix(path, here+".")) {
+		t.enterModule(path)
 	}
-	return t.enterModule(path)
+	return e
 }
 
-// owner is the path of the layer that calls the parameter by a local name, if the parameter's name says so; or of the chain in which that layer is at
-// these places.
-func (p *Parameter) owner(local string, at ...int) (path string, ok bool) {
+// Leave makes the tape be where it was.
+func (e Entered) Leave() {
+	switch {
+	case e.tape.none():
+		return
+	case e.scoped:
+		e.tape.setScope(e.scope)
+	}
+	e.tape.setModule(e.module)
+}
+
+// Module returns the path of the layer that calls the parameter local, or of the chain in which that
+// layer stands at these places, if the parameter's name says so.
+func (p *Parameter) Module(local string, places ...int) (path string, ok bool) {
 	if p == nil {
 		return "", false
 	}
 	path, ok = strings.CutSuffix(p.name, local)
-	for i := len(at) - 1; ok && i >= 0; i-- {
+	for i := len(places) - 1; ok && i >= 0; i-- {
 		if path, ok = strings.CutSuffix(path, "."); ok {
-			path, ok = strings.CutSuffix(path, strconv.Itoa(at[i]))
+			path, ok = strings.CutSuffix(path, strconv.Itoa(places[i]))
 		}
 	}
 	if !ok || path == "" {
@@ -175,24 +206,4 @@ func (t *Tape) moduleContext() context.Context {
 		*ctx = t.labels.With(t.base, l)
 	}
 	return *ctx
-}
-
-// withLabel is ctx for memory of a category, of a part of the module that ctx names.
-func withLabel(ctx context.Context, c memcache.Category, module string) context.Context {
-	l := memcache.LabelOf(ctx)
-	l.Category, l.Module = c, join(l.Module, module)
-	return memcache.WithLabel(ctx, l)
-}
-
-// moduleName is the module that a parameter belongs to by its name.
-func moduleName(parameter string) string {
-	return parameter[:max(0, strings.LastIndexByte(parameter, '.'))]
-}
-
-// join is the name of a thing inside of another one.
-func join(outer, inner string) string {
-	if outer == "" || inner == "" {
-		return outer + inner
-	}
-	return outer + "." + inner
 }

@@ -28,7 +28,7 @@ var exportedFunctions = map[string]any{
 	"KeyDim": KeyDim, "LayerOf": LayerOf, "Layers": Layers, "LoadModel": LoadModel, "LoadStateDict": LoadStateDict, "Momentum": Momentum, "NameModules": NameModules,
 	"NewAdagrad": NewAdagrad, "NewAdam": NewAdam, "NewAdamW": NewAdamW, "NewParallel": NewParallel, "NewParameter": NewParameter, "NewRMSprop": NewRMSprop, "NewSGD": NewSGD,
 	"NewScheduler": NewScheduler, "NewTape": NewTape, "NoAffine": NoAffine, "NoBias": NoBias, "NoGrad": NoGrad, "NewOp": NewOp[mul], "NoRunningStatistics": NoRunningStatistics,
-	"NormalizedShape": NormalizedShape, "NotStrict": NotStrict, "Offloaded": Offloaded, "OffloadState": OffloadState, "Own": Own[io.Closer], "StepRule": StepRule[tensor.SGD], "OutputPadding": OutputPadding, "Padding": Padding, "PaddingIndex": PaddingIndex,
+	"NormalizedShape": NormalizedShape, "NotStrict": NotStrict, "Offloaded": Offloaded, "OffloadState": OffloadState, "CoreOf": CoreOf, "ModelState": ModelState, "MissingParameter": MissingParameter, "Own": Own[io.Closer], "StepRule": StepRule[tensor.SGD], "OutputPadding": OutputPadding, "Padding": Padding, "PaddingIndex": PaddingIndex,
 	"ParametersOf": ParametersOf, "ReLUCell": ReLUCell, "SamePadding": SamePadding, "SaveModel": SaveModel, "Seed": Seed, "StateDict": StateDict, "Stride": Stride,
 	"Upload": Upload[float64], "ValueDim": ValueDim,
 }
@@ -46,6 +46,11 @@ var nilAllowed = map[string]string{
 	"error":                  "there is no error",
 	"Stage":                  "the state comes back",
 	"Tape.Variable 1":        "the tape has not read it",
+	"ModelState 1":           "there is no state",
+	"Tape.Layer 1":           "the layer is in the tape's module",
+	"Tape.Enter 1":           "the layer is in the tape's module",
+	"Tape.EnterModule 1":     "the layer is in the tape's module",
+	"MissingParameter 1":     "it is nil, as NewParameter says of it",
 	"Parameter.SetGrad 1":    "there is no gradient then",
 	"Named.SetGrad 1":        "there is no gradient then",
 	"Identity.Forward 1":     "x is returned as it is",
@@ -55,7 +60,6 @@ var nilAllowed = map[string]string{
 	"Hooked 1":               "no tape has no hooks",
 	"Tape.Unhook 1":          "there are no such hooks",
 	"Tape.Param 1":           "the layer has no such parameter",
-	"Tape.Layer 2":           "the layer has no parameters",
 	"Parameter.Detach 1":     "there is no such attachment",
 	"Named.Detach 1":         "there is no such attachment",
 	"Parameters.Offload 2":   "the parameters come back",
@@ -248,6 +252,12 @@ func (c *nilCheck) receiver(name string, group *rankGroup) any {
 		return c.variable()
 	case "Hold":
 		return c.variable().Hold()
+	case "Wrapped":
+		return Wrapped{ReLU{}}
+	case "Lent":
+		return c.variable().Lend(true)
+	case "Entered":
+		return c.tape.Enter(ps[0].Parameter, "p")
 	case "Parameter":
 		return ps[0].Parameter
 	case "Parameters":
@@ -340,7 +350,9 @@ func (c *nilCheck) run(f reflect.Value, receiver any, isNil func(i int) bool) (p
 		case error:
 			errs = append(errs, v)
 		case Optimizer:
-			errs = append(errs, v.Core().Err())
+			if !reflect.ValueOf(v).IsNil() {
+				errs = append(errs, v.Core().Err())
+			}
 		case *Tape:
 			errs = append(errs, v.Err(), v.Close())
 		case *Initializer:

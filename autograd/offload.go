@@ -43,10 +43,10 @@ func (t *Tape) Offload(o *tensor.Offloader, f func() *Variable) *Variable {
 
 // Offloaded is a layer whose activations for Backward are moved to pinned host memory with o: see [Tape.Offload]. Its parameters and buffers
 // are l's, by the same names.
-func Offloaded(l Layer, o *tensor.Offloader) Layer { return offloaded{wrapped{l}, o} }
+func Offloaded(l Layer, o *tensor.Offloader) Layer { return offloaded{Wrapped{l}, o} }
 
 type offloaded struct {
-	wrapped
+	Wrapped
 	with *tensor.Offloader
 }
 
@@ -55,7 +55,7 @@ func (l offloaded) Forward(t *Tape, x *Variable) *Variable {
 	if l.Layer == nil {
 		return t.Fail(fmt.Errorf("autograd: Offloaded: %w: the layer is nil", ErrInvalid))
 	}
-	return t.Layer(x, nil, "", func() *Variable {
+	return t.Layer(nil, "", func() *Variable {
 		return t.Offload(l.with, func() *Variable { return l.Layer.Forward(t, x) })
 	})
 }

@@ -3,6 +3,8 @@ package autograd
 import (
 	"fmt"
 	"math"
+
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 )
 
 // OneCycleLR raises the rate to Max and lets it fall far below its beginning, and moves the momentum the other way
@@ -30,10 +32,10 @@ type cycle struct {
 }
 
 func (s OneCycleLR) phases() []cycle {
-	most, share, n := s.Max, valueOr(s.RiseShare, 0.3), float64(s.Steps)
-	first := most / valueOr(s.Div, 25)
-	last := first / valueOr(s.FinalDiv, 1e4)
-	high, low := valueOr(s.MaxMomentum, 0.95), valueOr(s.BaseMomentum, 0.85)
+	most, share, n := s.Max, check.Or(s.RiseShare, 0.3), float64(s.Steps)
+	first := most / check.Or(s.Div, 25)
+	last := first / check.Or(s.FinalDiv, 1e4)
+	high, low := check.Or(s.MaxMomentum, 0.95), check.Or(s.BaseMomentum, 0.85)
 	if s.ThreePhase {
 		return []cycle{
 			{share*n - 1, first, most, high, low},
@@ -98,5 +100,5 @@ func (s OneCycleLR) check(step int) error {
 	if step > s.Steps {
 		return fmt.Errorf("autograd: OneCycleLR: %w: step %d of a cycle of %d", ErrInvalid, step, s.Steps)
 	}
-	return within("OneCycleLR", "RiseShare", valueOr(s.RiseShare, 0.3), 0, 1)
+	return check.Within("OneCycleLR", "RiseShare", check.Or(s.RiseShare, 0.3), 0, 1)
 }

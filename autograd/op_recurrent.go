@@ -1,18 +1,28 @@
 package autograd
 
 import (
+	"fmt"
+
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// recurrence is one direction of one recurrent layer: the products of all inputs are one product,
-// then each step is a product of the state and a kernel. Its results are the states, and besides
-// the last of them, whose gradients wait for the backward step of the states.
-type recurrence struct {
-	kind             tensor.RecurrentKind
-	reverse, last    bool
-	x, wih, whh      *Variable
-	bih, bhh, h0, c0 *Variable // or nil
+// Recurrence is one direction of one recurrent layer (torch.nn.RNN, LSTM, GRU).
+type Recurrence struct {
+	Kind    tensor.RecurrentKind
+	Reverse bool // from the last step to the first
+	Last    bool // [Tape.Recurrent] returns the last states too
 
+	X                  *Variable // (steps, batch, inputs)
+	WeightIH, WeightHH *Variable // (gates*n, inputs), (gates*n, n)
+	BiasIH, BiasHH     *Variable // (gates*n), or nil
+	H0, C0             *Variable // the first states, (batch, n), or nil for zeros
+}
+
+// recurrence is the record of a [Recurrence]. The products of all inputs are one product, then each
+// step is a product of the state and a kernel. Its results are the states, and besides the last of
+// them, whose gradients wait for the backward step of the states.
+type recurrence struct {
+	Recurrence
 	pass   tensor.Recurrence
 	cell   *tensor.Tensor // the last cell state
 	dh, dc *tensor.Tensor // of the last state
@@ -20,28 +30,34 @@ type recurrence struct {
 
 // inputs are the sequence, the weights, and the optional inputs that are not nil.
 func (r *recurrence) inputs() []*Variable {
-	return withOptional([]*Variable{r.x, r.wih, r.whh}, r.bih, r.bhh, r.h0, r.c0)
+	return withOptional([]*Variable{r.X, r.WeightIH, r.WeightHH}, r.BiasIH, r.BiasHH, r.H0, r.C0)
 }
 
 func (r *recurrence) weights() tensor.RecurrentWeights {
-	return tensor.RecurrentWeights{Weight: r.whh.value, Bias: r.bhh.Tensor(), H0: r.h0.Tensor(), C0: r.c0.Tensor()}
+	return tensor.RecurrentWeights{Weight: r.WeightHH.value, Bias: r.BiasHH.Tensor(), H0: r.H0.Tensor(), C0: r.C0.Tensor()}
 }
 
-// recurrent is the states of every step (steps, batch, n); with last also the last state and an
+// Recurrent returns the states of every step (steps, batch, n) and, with Last, the last state and an
 // LSTM's last cell state, (batch, n).
-func (t *Tape) recurrent(r *recurrence) (y, hn, cn *Variable) {
-	op := [...]string{"RNN", "RNN", "LSTM", "GRU"}[r.kind]
-	y = opRecurrent.applyAs(op, t, &recurrent{r}, r.inputs()...)
-	if !r.last || y.value == nil {
+func (t *Tape) Recurrent(r Recurrence) (y, hn, cn *Variable) {
+	if int(r.Kind) >= len(recurrentNames) {
+		t.fail("Recurrent", fmt.Errorf("%w: kind %d", ErrInvalid, r.Kind))
+		return t.inert(), t.inert(), t.inert()
+	}
+	op, all := recurrentNames[r.Kind], &recurrence{Recurrence: r}
+	y = opRecurrent.applyAs(op, t, &recurrent{all}, all.inputs()...)
+	if !r.Last || y.value == nil {
 		return y, t.inert(), t.inert()
 	}
-	end, err := t.row(y.value, r.end(y.value))
-	hn = t.lastState(op, y, lastState{end, err, &r.dh})
-	if r.kind == tensor.LSTM {
-		cn = t.lastState(op, y, lastState{r.cell, nil, &r.dc})
+	end, err := t.row(y.value, all.end(y.value))
+	hn = t.lastState(op, y, lastState{end, err, &all.dh})
+	if r.Kind == tensor.LSTM {
+		cn = t.lastState(op, y, lastState{all.cell, nil, &all.dc})
 	}
 	return y, hn, cn
 }
+
+var recurrentNames = [...]string{"RNN", "RNN", "LSTM", "GRU"}
 
 // recurrent is the operation whose results a recurrence has.
 type recurrent struct{ *recurrence }
@@ -51,15 +67,15 @@ var opRecurrent = newOp[recurrent]("Recurrent")
 // Forward computes the states.
 func (r *recurrent) Forward(c *Call) (*tensor.Tensor, error) {
 	rt, ctx := c.Runtime(), c.Context()
-	products, err := rt.MatMul(ctx, r.x.value, r.wih.value, tensor.TransB)
+	products, err := rt.MatMul(ctx, r.X.value, r.WeightIH.value, tensor.TransB)
 	if err != nil {
 		return nil, err
 	}
-	if r.bih != nil {
-		err = rt.AddBiasInPlace(ctx, products, r.bih.value)
+	if r.BiasIH != nil {
+		err = rt.AddBiasInPlace(ctx, products, r.BiasIH.value)
 	}
 	if err == nil {
-		r.pass, err = rt.Recurrent(ctx, r.kind, products, r.weights(), r.reverse, c.NeedsGrads())
+		r.pass, err = rt.Recurrent(ctx, r.Kind, products, r.weights(), r.Reverse, c.NeedsGrads())
 	}
 	if err != nil {
 		c.Free(products)
@@ -74,7 +90,7 @@ func (r *recurrent) Forward(c *Call) (*tensor.Tensor, error) {
 			c.Save(x)
 		}
 	}
-	if r.pass.C != nil && r.last {
+	if r.pass.C != nil && r.Last {
 		r.cell, err = c.tape.row(r.pass.C, r.end(r.pass.C))
 	}
 	return r.pass.Y, err
@@ -82,7 +98,7 @@ func (r *recurrent) Forward(c *Call) (*tensor.Tensor, error) {
 
 // end is the number of the last state among all states.
 func (r *recurrence) end(states *tensor.Tensor) int {
-	if r.reverse {
+	if r.Reverse {
 		return 0
 	}
 	return states.Shape()[0] - 1
@@ -133,7 +149,7 @@ func (s *lastState) Backward(c *Call, g *tensor.Tensor) error {
 // Backward gives the inputs that there are their gradients, in their order.
 func (r *recurrent) Backward(c *Call, dy *tensor.Tensor) error {
 	rt, ctx := c.Runtime(), c.Context()
-	g, err := rt.RecurrentGrad(ctx, r.kind, r.pass, r.weights(), dy, r.dh, r.dc, r.reverse)
+	g, err := rt.RecurrentGrad(ctx, r.Kind, r.pass, r.weights(), dy, r.dh, r.dc, r.Reverse)
 	c.Free(r.dh)
 	c.Free(r.dc)
 	c.Free(dy)
@@ -152,21 +168,21 @@ func (r *recurrent) Backward(c *Call, dy *tensor.Tensor) error {
 		grads = append(grads, d)
 	}
 	var bias *tensor.Tensor
-	add(r.x, func() (*tensor.Tensor, error) { return rt.MatMul(ctx, g.Inputs, r.wih.value) })
-	add(r.wih, func() (*tensor.Tensor, error) { return c.outer(g.Inputs, r.x.value) })
-	add(r.whh, func() (*tensor.Tensor, error) { return r.hiddenWeights(c, g.Hidden) })
-	add(r.bih, func() (d *tensor.Tensor, err error) {
-		bias, err = rt.SumTo(ctx, g.Inputs, r.bih.value.Shape()...)
+	add(r.X, func() (*tensor.Tensor, error) { return rt.MatMul(ctx, g.Inputs, r.WeightIH.value) })
+	add(r.WeightIH, func() (*tensor.Tensor, error) { return c.outer(g.Inputs, r.X.value) })
+	add(r.WeightHH, func() (*tensor.Tensor, error) { return r.hiddenWeights(c, g.Hidden) })
+	add(r.BiasIH, func() (d *tensor.Tensor, err error) {
+		bias, err = rt.SumTo(ctx, g.Inputs, r.BiasIH.value.Shape()...)
 		return bias, err
 	})
-	add(r.bhh, func() (*tensor.Tensor, error) {
+	add(r.BiasHH, func() (*tensor.Tensor, error) {
 		if bias != nil && g.Hidden == g.Inputs {
 			return rt.Share(ctx, bias)
 		}
-		return rt.SumTo(ctx, g.Hidden, r.bhh.value.Shape()...)
+		return rt.SumTo(ctx, g.Hidden, r.BiasHH.value.Shape()...)
 	})
-	add(r.h0, func() (*tensor.Tensor, error) { return rt.Share(ctx, g.H0) })
-	add(r.c0, func() (*tensor.Tensor, error) { return rt.Share(ctx, g.C0) })
+	add(r.H0, func() (*tensor.Tensor, error) { return rt.Share(ctx, g.H0) })
+	add(r.C0, func() (*tensor.Tensor, error) { return rt.Share(ctx, g.C0) })
 	if g.Hidden != g.Inputs { // these are the call's own
 		c.Free(g.Hidden)
 	}
@@ -185,7 +201,7 @@ func (r *recurrence) hiddenWeights(c *Call, d *tensor.Tensor) (*tensor.Tensor, e
 	rt, ctx := c.Runtime(), c.Context()
 	steps := d.Shape()[0]
 	slopes, states, first := 1, 0, 0 // where each begins
-	if r.reverse {
+	if r.Reverse {
 		slopes, states, first = 0, 1, steps-1
 	}
 	some, err := rt.Rows(ctx, d, slopes, slopes+steps-1)
@@ -199,7 +215,7 @@ func (r *recurrence) hiddenWeights(c *Call, d *tensor.Tensor) (*tensor.Tensor, e
 	}
 	defer c.Free(before)
 	sum, err := c.outer(some, before)
-	if err != nil || r.h0 == nil {
+	if err != nil || r.H0 == nil {
 		return sum, err
 	}
 	slope, err := c.tape.row(d, first)
@@ -207,7 +223,7 @@ func (r *recurrence) hiddenWeights(c *Call, d *tensor.Tensor) (*tensor.Tensor, e
 		return nil, err
 	}
 	defer c.Free(slope)
-	own, err := c.outer(slope, r.h0.value)
+	own, err := c.outer(slope, r.H0.value)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -77,7 +78,7 @@ type Base struct {
 // of them, and queues their updates on the parameters' runtime. Their tensors belong to the Base.
 // [StepRule] is an update with a rule of package tensor.
 func (s *Base) Init(self Optimizer, kind string, update func(ctx context.Context, us []Update) error) {
-	if isNil(self) || update == nil {
+	if check.Nil(self) || update == nil {
 		s.Fail(fmt.Errorf("autograd: %s: %w: the optimiser or its update is nil", kind, ErrInvalid))
 	}
 	s.self, s.kind, s.update = self, kind, update
@@ -96,9 +97,9 @@ func (s *Base) Err() error { return s.err }
 // Core returns s.
 func (s *Base) Core() *Base { return s }
 
-// coreOf returns the Base of an optimiser that was made.
-func coreOf(opt Optimizer) (*Base, error) {
-	if isNil(opt) {
+// CoreOf returns the Base of an optimiser, or an error if it is nil or was not made.
+func CoreOf(opt Optimizer) (*Base, error) {
+	if check.Nil(opt) {
 		return nil, fmt.Errorf("%w: the optimiser is nil", ErrInvalid)
 	}
 	s := opt.Core()
@@ -112,6 +113,9 @@ func (s *Base) usable() error {
 	}
 	return s.err
 }
+
+// Runtime returns the parameters' runtime, or nil if there are none.
+func (s *Base) Runtime() *tensor.Runtime { return s.rt }
 
 // Parameters returns the parameters of all groups.
 func (s *Base) Parameters() Parameters { return s.params }
@@ -137,7 +141,9 @@ func (s *Base) SetLR(lr float64) error {
 	})
 }
 
-func checkLR(lr float64) error { return within("SetLR", "the learning rate", lr, 0, math.MaxFloat64) }
+func checkLR(lr float64) error {
+	return check.Within("SetLR", "the learning rate", lr, 0, math.MaxFloat64)
+}
 
 // atReplays calls set, or in a capture at each replay.
 func atReplays(rt *tensor.Runtime, set func()) error {
@@ -166,19 +172,4 @@ func (s *Base) Close() error {
 // String is such as "Adam of 4 parameters, learning rate 0.001".
 func (s *Base) String() string {
 	return fmt.Sprintf("%s of %d parameters, learning rate %v", s.kind, len(s.params), s.LR())
-}
-
-// valueOr is *p, or standard if p is nil.
-func valueOr(p *float64, standard float64) float64 {
-	if p == nil {
-		return standard
-	}
-	return *p
-}
-
-func within(op, what string, v, lo, hi float64) error {
-	if !(v >= lo && v <= hi) {
-		return fmt.Errorf("autograd: %s: %w: %s is %v: want a number from %v to %v", op, ErrInvalid, what, v, lo, hi)
-	}
-	return nil
 }

@@ -67,7 +67,7 @@ type inBackward struct {
 
 // stepInBackward returns the hook of opt, or an error if opt can't step in the backward pass.
 func (t *Tape) stepInBackward(opt Optimizer, piece int64) (*inBackward, error) {
-	state, err := coreOf(opt)
+	state, err := CoreOf(opt)
 	switch {
 	case err != nil:
 		return nil, err

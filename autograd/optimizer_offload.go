@@ -18,7 +18,7 @@ import (
 // If there is no memory for a piece after the first one, Step returns an error that says how many
 // parameters have been updated. The optimiser is closed before o.
 func OffloadState(ctx context.Context, opt Optimizer, o *tensor.Offloader, piece int64) error {
-	s, err := coreOf(opt)
+	s, err := CoreOf(opt)
 	switch {
 	case err != nil:
 	case ctx == nil:
@@ -27,7 +27,7 @@ func OffloadState(ctx context.Context, opt Optimizer, o *tensor.Offloader, piece
 		err = fmt.Errorf("%w: pieces of %d bytes: want 0 or more", ErrInvalid, piece)
 	case o == nil:
 		err = s.SetStage(ctx, nil, piece)
-	case o.Runtime() != s.rt:
+	case o.Runtime() != s.Runtime():
 		err = fmt.Errorf("%w: the offloader is of another runtime than the parameters", ErrInvalid)
 	default:
 		err = s.SetStage(ctx, hostStage{by: o}, piece)

@@ -166,7 +166,7 @@ func TestOffloadOfOptimizerStateInCheckpoints(t *testing.T) {
 			}
 			before := b.bytes()
 			require.NoError(t, Checkpoint{Optimizer: opt}.Save(b.ctx, path))
-			s, err := coreOf(opt)
+			s, err := CoreOf(opt)
 			require.NoError(t, err)
 			for _, ts := range s.state {
 				for _, x := range ts {
@@ -259,7 +259,7 @@ func TestOffloadOfOptimizerStateFails(t *testing.T) {
 		require.ErrorIs(t, OffloadState(none, opt, o, 0), ErrInvalid)
 		require.NoError(t, OffloadState(b.ctx, opt, o, 0))
 	}, func(opt Optimizer) {
-		s, err := coreOf(opt)
+		s, err := CoreOf(opt)
 		require.NoError(t, err)
 		p := s.params[3].Parameter
 		ctx, cancel := context.WithCancel(b.ctx)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -51,7 +52,7 @@ func (s *Base) State(i int) []*tensor.Tensor { return s.state[i] }
 
 // WithState calls f while the state of the i-th parameter is on the device; see [Base.SetStage].
 func (s *Base) WithState(ctx context.Context, i int, f func() error) error {
-	if err := checkContext("WithState", ctx); err != nil {
+	if err := check.Context("WithState", ctx); err != nil {
 		return err
 	}
 	if f == nil || i < 0 || i >= len(s.params) {
@@ -74,7 +75,7 @@ func (s *Base) CheckRecord(r Record) error {
 		if was.Parameters != len(g.params) {
 			return fmt.Errorf("%w: group %d of the checkpoint's optimiser has %d parameters, and this one's %d", ErrState, i, was.Parameters, len(g.params))
 		}
-		if err := errors.Join(checkLR(was.LR), within("SetMomentum", "the momentum", was.Momentum, 0, g.greatest)); err != nil {
+		if err := errors.Join(checkLR(was.LR), check.Within("SetMomentum", "the momentum", was.Momentum, 0, g.greatest)); err != nil {
 			return err
 		}
 	}
@@ -89,7 +90,7 @@ func (s *Base) CheckRecord(r Record) error {
 // Restore makes the optimiser what a record that CheckRecord accepts says, but for the elements of
 // its state, which the caller then overwrites.
 func (s *Base) Restore(ctx context.Context, r Record) error {
-	if err := checkContext("Restore", ctx); err != nil {
+	if err := check.Context("Restore", ctx); err != nil {
 		return err
 	}
 	if err := s.CheckRecord(r); err != nil {

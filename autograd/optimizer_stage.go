@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -31,7 +32,7 @@ type Stage interface {
 // of offloaded parameters; 0: [DefaultOffloadPiece]. nil brings the state back. [OffloadState] is
 // the Stage of this package.
 func (s *Base) SetStage(ctx context.Context, st Stage, piece int64) error {
-	if err := checkContext("SetStage", ctx); err != nil {
+	if err := check.Context("SetStage", ctx); err != nil {
 		return err
 	}
 	if piece == 0 {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
+	"github.com/cistern-ml/cistern/autograd/internal/names"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -19,7 +21,7 @@ type Slot struct {
 
 // Prepare allocates the state of all parameters that are not frozen.
 func (s *Base) Prepare(ctx context.Context) error {
-	if err := checkContext("Prepare", ctx); err != nil {
+	if err := check.Context("Prepare", ctx); err != nil {
 		return err
 	}
 	if err := s.usable(); err != nil {
@@ -69,7 +71,7 @@ func (s *Base) prepare(ctx context.Context, params []int) error {
 		if c := s.rt.Capturing(); c != nil {
 			return fmt.Errorf("autograd: state of parameter %q: %w", p.Name, c.Refuse(s.kind+" state", "it would begin anew at each replay: call Prepare, or take a step, before the capture"))
 		}
-		ctx := withLabel(tensor.Detached(ctx), memcache.CategoryOptimizerState, moduleName(p.Name)) // only now: most steps make nothing
+		ctx := stateContext(ctx, p.Name) // only now: most steps make nothing
 		for _, slot := range slots[min(had, needed):needed] {
 			t, err := slot.first(ctx, s.rt, p.Parameter)
 			if err != nil {
@@ -86,6 +88,13 @@ func (s *Base) prepare(ctx context.Context, params []int) error {
 		}
 	}
 	return nil
+}
+
+// stateContext is the context of the state of a parameter: of its module, in no lifetime.
+func stateContext(ctx context.Context, parameter string) context.Context {
+	l := memcache.LabelOf(ctx)
+	l.Category, l.Module = memcache.CategoryOptimizerState, names.Join(l.Module, names.Module(parameter))
+	return memcache.WithLabel(tensor.Detached(ctx), l)
 }
 
 // first makes the slot's tensor of a parameter, as it is before the first step.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 )
 
 // Step updates every parameter that has a gradient and is not frozen.
@@ -13,7 +15,7 @@ func (s *Base) Step(ctx context.Context) error { return s.StepOnly(ctx, nil) }
 func (s *Base) StepOnly(ctx context.Context, among []int) (err error) {
 	var due []int
 	defer func() { err = s.endShards(due, err) }()
-	if err := checkContext("Step", ctx); err != nil {
+	if err := check.Context("Step", ctx); err != nil {
 		return err
 	}
 	if err := s.usable(); err != nil {

@@ -216,7 +216,7 @@ func (d *Parallel) collect(model any) error {
 	if err != nil {
 		return err
 	}
-	params, buffers := modelState(model)
+	params, buffers := ModelState(model)
 	seen := map[*tensor.Tensor]bool{}
 	for _, t := range state {
 		if !seen[t.Tensor] { // tied weights have several names

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -96,7 +97,7 @@ func dataType(d tensor.Dtype) (device.DataType, bool) {
 
 // Gather returns the numbers of all ranks, of which each has as many. It waits for them.
 func (d *Parallel) Gather(ctx context.Context, mine []int64) (all [][]int64, err error) {
-	if err := checkContext("Gather", ctx); err != nil {
+	if err := check.Context("Gather", ctx); err != nil {
 		return nil, err
 	}
 	in, err := tensor.FromSlice(ctx, d.rt, mine)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -11,7 +12,7 @@ import (
 
 // Check waits for what is queued on the runtime, and returns an error if that may have failed.
 func (d *Parallel) Check(ctx context.Context) error {
-	if err := checkContext("Check", ctx); err != nil {
+	if err := check.Context("Check", ctx); err != nil {
 		return err
 	}
 	if err := d.rt.Synchronize(ctx); err != nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
+	"github.com/cistern-ml/cistern/autograd/internal/names"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -69,8 +71,16 @@ func (p *Parameter) SetName(name string) error {
 		p.before = l.Module
 	}
 	p.name = name
-	l.Module = join(p.before, moduleName(name))
+	l.Module = names.Join(p.before, names.Module(name))
 	return p.value.SetLabel(l)
+}
+
+// Name returns the name of SetName, or "".
+func (p *Parameter) Name() string {
+	if p == nil {
+		return ""
+	}
+	return p.name
 }
 
 // called is the parameter's name for an error.
@@ -92,6 +102,10 @@ func NewParameter(value *tensor.Tensor) (*Parameter, error) {
 	}
 	return newParameter(value)
 }
+
+// MissingParameter returns a parameter that could not be made, because of err. What uses it fails with
+// that error.
+func MissingParameter(err error) *Parameter { return &Parameter{missing: err} }
 
 // newParameter makes a parameter of a tensor that can be one.
 func newParameter(value *tensor.Tensor) (*Parameter, error) {
@@ -155,7 +169,7 @@ func (p *Parameter) ZeroGrad(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	if err := checkContext("ZeroGrad", ctx); err != nil {
+	if err := check.Context("ZeroGrad", ctx); err != nil {
 		return err
 	}
 	g := p.grad
@@ -177,7 +191,7 @@ func (p *Parameter) ReleaseContext(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	if err := checkContext("ReleaseContext", ctx); err != nil {
+	if err := check.Context("ReleaseContext", ctx); err != nil {
 		return err
 	}
 	return errors.Join(p.ZeroGrad(ctx), p.value.ReleaseContext(ctx))
@@ -194,7 +208,7 @@ type Parameters []Named
 
 // ZeroGrad frees all gradients. The spans of the frees have their parent in ctx.
 func (ps Parameters) ZeroGrad(ctx context.Context) error {
-	if err := checkContext("ZeroGrad", ctx); err != nil {
+	if err := check.Context("ZeroGrad", ctx); err != nil {
 		return err
 	}
 	var errs []error
@@ -211,7 +225,7 @@ func (ps Parameters) Release() error { return ps.ReleaseContext(context.Backgrou
 
 // ReleaseContext is Release; the spans of the frees have their parent in ctx.
 func (ps Parameters) ReleaseContext(ctx context.Context) error {
-	if err := checkContext("ReleaseContext", ctx); err != nil {
+	if err := check.Context("ReleaseContext", ctx); err != nil {
 		return err
 	}
 	var errs []error

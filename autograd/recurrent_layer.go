@@ -109,14 +109,12 @@ func (r *Recurrent) directions() int {
 // run leaves x, h0 and c0 to the caller, and frees what it makes on the way on every tape.
 func (r *Recurrent) run(t *Tape, x, h0, c0 *Variable, last bool) (y, hn, cn *Variable) {
 	if err := r.check(x, h0, c0); err != nil {
-		t.fail("a recurrent layer", err)
+		t.Fail(fmt.Errorf("autograd: a recurrent layer: %w", err))
 	}
-	if t.Err() != nil || !t.begin(r.name(), withOptional([]*Variable{x}, h0, c0)...) {
-		return t.inert(), t.inert(), t.inert()
+	if t.Err() != nil || !t.Begin(r.name(), present(x, h0, c0)...) {
+		return t.Fail(nil), t.Fail(nil), t.Fail(nil)
 	}
-	// There are several results, so that this is no Tape.Layer.
-	defer t.setModule(t.enterLayer(r.Cells[0].WeightIH, "weight_ih_l0"))
-	defer t.setScope(t.open())
+	defer t.Enter(r.Cells[0].WeightIH, "weight_ih_l0").Leave()
 	flat := x.Rank() == 2 // there is no batch
 	seq := chain{x, false}
 	switch {
@@ -127,18 +125,18 @@ func (r *Recurrent) run(t *Tape, x, h0, c0 *Variable, last bool) (y, hn, cn *Var
 	}
 	var hs, cs []*Variable
 	for i := 0; i < len(r.Cells); i += r.directions() {
-		if i > 0 && r.Dropout > 0 && t.training {
+		if i > 0 && r.Dropout > 0 && t.Training() {
 			seq.become(t.Dropout(seq.v, r.Dropout))
 		}
-		outer := t.open() // so that no direction is the last reader of the sequence
+		layer := t.Enter(nil, "") // so that no direction is the last reader of the sequence
 		var ys []*Variable
 		for j := i; j < i+r.directions(); j++ {
 			pass := r.recurrence(t, seq.v, j, stateOf(t, h0, j, flat), stateOf(t, c0, j, flat))
-			pass.last = last
-			y, h, c := t.recurrent(pass)
+			pass.Last = last
+			y, h, c := t.Recurrent(pass)
 			ys, hs, cs = append(ys, y), append(hs, h), append(cs, c)
 		}
-		t.setScope(outer)
+		layer.Leave()
 		seq.become(ys[0])
 		if len(ys) == 2 {
 			seq.become(t.Cat(-1, ys...))
@@ -180,7 +178,7 @@ func (r *Recurrent) check(x, h0, c0 *Variable) error {
 	if x.Tensor() != nil && len(shape) != 2 && len(shape) != 3 {
 		return fmt.Errorf("%w %v: want sequences (steps, batch, n), or one (steps, n)", tensor.ErrShape, shape)
 	}
-	for _, s := range withOptional(nil, h0, c0) {
+	for _, s := range present(x, h0, c0)[1:] {
 		if got := s.Shape(); s.Tensor() != nil && x.Tensor() != nil && (len(got) != len(shape) || got[0] != len(r.Cells)) {
 			return fmt.Errorf("%w: first states %v for %v: want %d of them, and a batch if the sequences have one", tensor.ErrShape, got, shape, len(r.Cells))
 		}
@@ -189,10 +187,21 @@ func (r *Recurrent) check(x, h0, c0 *Variable) error {
 }
 
 // recurrence is the pass of one cell.
-func (r *Recurrent) recurrence(t *Tape, x *Variable, cell int, h0, c0 *Variable) *recurrence {
+func (r *Recurrent) recurrence(t *Tape, x *Variable, cell int, h0, c0 *Variable) Recurrence {
 	c := r.Cells[cell]
-	return &recurrence{kind: r.Kind, reverse: cell%r.directions() == 1, x: x, wih: t.Param(c.WeightIH), whh: t.Param(c.WeightHH),
-		bih: t.Param(c.BiasIH), bhh: t.Param(c.BiasHH), h0: h0, c0: c0}
+	return Recurrence{Kind: r.Kind, Reverse: cell%r.directions() == 1, X: x, WeightIH: t.Param(c.WeightIH), WeightHH: t.Param(c.WeightHH),
+		BiasIH: t.Param(c.BiasIH), BiasHH: t.Param(c.BiasHH), H0: h0, C0: c0}
+}
+
+// present returns x, nil too, and the states that are not nil.
+func present(x *Variable, states ...*Variable) []*Variable {
+	all := []*Variable{x}
+	for _, s := range states {
+		if s != nil {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // stateOf is the first state (batch, n) of a cell, or nil.

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 )
 
 // pyCall is a call of a class of Python's as the names of cases write it, such as "StepLR(step_size=5, gamma=0.5)".
@@ -77,7 +79,7 @@ func (c *pyCall) float(name string) *float64 {
 
 func (c *pyCall) floatOr(name string, standard float64) float64 {
 	c.t.Helper()
-	return valueOr(c.float(name), standard)
+	return check.Or(c.float(name), standard)
 }
 
 func (c *pyCall) int(name string) *int {

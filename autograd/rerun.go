@@ -3,6 +3,7 @@ package autograd
 import (
 	"fmt"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -92,7 +93,7 @@ func (t *Tape) Rerun(m Mode, f func() *Variable) (y *Variable, did Recorded) {
 // of holds. The tape takes holds and own, which the call owns, over. It drops and frees them after
 // the step.
 func (t *Tape) Record(name string, y *Variable, step Step, holds []Hold, own ...*tensor.Tensor) {
-	if isNil(step) || y == nil || y.value == nil || y.tape != t {
+	if check.Nil(step) || y == nil || y.value == nil || y.tape != t {
 		t.fail(name, fmt.Errorf("%w: Record: want a result of this tape and a step", ErrInvalid))
 		return
 	}

@@ -76,7 +76,7 @@ func TestResetInsideOfTheTape(t *testing.T) {
 			return tape.Frame(func() *Variable { reset(); return tape.Exp(v) })
 		},
 		"Layer": func(tape *Tape, v *Variable, reset func()) *Variable {
-			return tape.Layer(v, nil, "", func() *Variable { reset(); return tape.Exp(v) })
+			return tape.Layer(nil, "", func() *Variable { reset(); return tape.Exp(v) })
 		},
 		"Module": func(tape *Tape, v *Variable, reset func()) *Variable {
 			return tape.Module("m", func() *Variable { reset(); return tape.Exp(v) })

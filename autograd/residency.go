@@ -105,7 +105,7 @@ func (g *parameterGroup) Shut(t *Tape, p *Parameter) error { return g.Leave(t.Co
 // canBring is an error in a capture.
 func canBring(t *Tape) error {
 	if c := t.Runtime().Capturing(); c != nil {
-		return c.Refuse("an operation on an offloaded parameter", capturedParameters)
+		return c.Refuse("an operation on an offloaded parameter", "memory stays where it is while a graph uses it: bring the parameters back before the capture, by Parameters.Offload with nil")
 	}
 	return t.Err()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -44,12 +45,12 @@ func (o *RMSprop) AddGroup(params Parameters, cfg RMSpropConfig) error {
 
 func (o *RMSprop) add(op string, params Parameters, cfg RMSpropConfig) error {
 	rule := tensor.RMSprop{
-		Alpha: valueOr(cfg.Alpha, 0.99), Eps: valueOr(cfg.Eps, 1e-8), WeightDecay: cfg.WeightDecay, Maximize: cfg.Maximize,
+		Alpha: check.Or(cfg.Alpha, 0.99), Eps: check.Or(cfg.Eps, 1e-8), WeightDecay: cfg.WeightDecay, Maximize: cfg.Maximize,
 	}
 	if err := errors.Join(
-		within(op, "Alpha", rule.Alpha, 0, math.MaxFloat64),
-		within(op, "Eps", rule.Eps, 0, math.MaxFloat64),
-		within(op, "WeightDecay", rule.WeightDecay, 0, math.MaxFloat64)); err != nil {
+		check.Within(op, "Alpha", rule.Alpha, 0, math.MaxFloat64),
+		check.Within(op, "Eps", rule.Eps, 0, math.MaxFloat64),
+		check.Within(op, "WeightDecay", rule.WeightDecay, 0, math.MaxFloat64)); err != nil {
 		return err
 	}
 	slots := []Slot{{Name: "square_avg"}}
@@ -57,7 +58,7 @@ func (o *RMSprop) add(op string, params Parameters, cfg RMSpropConfig) error {
 		slots = append(slots, Slot{Name: "grad_avg"})
 	}
 	slots = append(slots, Slot{Name: "momentum_buffer", Momentum: true})
-	return o.addGroup(op, params, Options{LR: valueOr(cfg.LR, 1e-2), Momentum: &cfg.Momentum, State: slots, Own: rmspropOwn{rule, cfg.Centered}})
+	return o.addGroup(op, params, Options{LR: check.Or(cfg.LR, 1e-2), Momentum: &cfg.Momentum, State: slots, Own: rmspropOwn{rule, cfg.Centered}})
 }
 
 func (o *RMSprop) update(ctx context.Context, us []Update) error {

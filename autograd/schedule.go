@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 )
 
 // Schedule is a learning rate over the steps of a training (torch.optim.lr_scheduler): a function of the rate that the optimiser began
@@ -34,7 +36,7 @@ type StepLR struct {
 
 // LR is base * Gamma**(step/Size).
 func (s StepLR) LR(base float64, step int) float64 {
-	return base * math.Pow(valueOr(s.Gamma, 0.1), float64(step/max(1, s.Size)))
+	return base * math.Pow(check.Or(s.Gamma, 0.1), float64(step/max(1, s.Size)))
 }
 
 func (s StepLR) check(int) error { return atLeast1("StepLR", "Size", s.Size) }
@@ -53,7 +55,7 @@ func (s MultiStepLR) LR(base float64, step int) float64 {
 			n++
 		}
 	}
-	return base * math.Pow(valueOr(s.Gamma, 0.1), float64(n))
+	return base * math.Pow(check.Or(s.Gamma, 0.1), float64(n))
 }
 
 // ExponentialLR multiplies the rate with Gamma in every step.
@@ -67,7 +69,7 @@ func (s ExponentialLR) LR(base float64, step int) float64 {
 }
 
 func (s ExponentialLR) check(int) error {
-	return within("ExponentialLR", "Gamma", s.Gamma, 0, math.MaxFloat64)
+	return check.Within("ExponentialLR", "Gamma", s.Gamma, 0, math.MaxFloat64)
 }
 
 // ConstantLR multiplies the rate with Factor in the first steps.
@@ -81,11 +83,11 @@ func (s ConstantLR) LR(base float64, step int) float64 {
 	if n := itersOr(s.Iters, 5); step >= n && n > 0 {
 		return base
 	}
-	return base * valueOr(s.Factor, 1.0/3)
+	return base * check.Or(s.Factor, 1.0/3)
 }
 
 func (s ConstantLR) check(int) error {
-	return within("ConstantLR", "Factor", valueOr(s.Factor, 1.0/3), 0, 1)
+	return check.Within("ConstantLR", "Factor", check.Or(s.Factor, 1.0/3), 0, 1)
 }
 
 // LinearLR multiplies the rate with a factor that goes from Start to End in the first steps.
@@ -97,7 +99,7 @@ type LinearLR struct {
 
 // LR is base * (Start + (End-Start)*step/Iters), and base*End from step Iters on.
 func (s LinearLR) LR(base float64, step int) float64 {
-	from, to, n := valueOr(s.Start, 1.0/3), valueOr(s.End, 1), itersOr(s.Iters, 5)
+	from, to, n := check.Or(s.Start, 1.0/3), check.Or(s.End, 1), itersOr(s.Iters, 5)
 	if n == 0 {
 		return base * from // PyTorch's first step, which nothing follows
 	}
@@ -105,10 +107,10 @@ func (s LinearLR) LR(base float64, step int) float64 {
 }
 
 func (s LinearLR) check(int) error {
-	if err := within("LinearLR", "Start", valueOr(s.Start, 1.0/3), math.SmallestNonzeroFloat64, 1); err != nil {
+	if err := check.Within("LinearLR", "Start", check.Or(s.Start, 1.0/3), math.SmallestNonzeroFloat64, 1); err != nil {
 		return err
 	}
-	return within("LinearLR", "End", valueOr(s.End, 1), 0, 1)
+	return check.Within("LinearLR", "End", check.Or(s.End, 1), 0, 1)
 }
 
 // CosineAnnealingLR lets the rate swing between its beginning and Min, half a wave in TMax steps, and goes on swinging after them.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 )
 
 // recursive is a schedule as PyTorch computes it: the next rate from the last one.
@@ -200,9 +202,9 @@ func TestSchedulesRefuse(t *testing.T) {
 // pytorchOneCycle is the rate and the momentum of torch.optim.lr_scheduler.OneCycleLR.get_lr at a
 // step.
 func pytorchOneCycle(s OneCycleLR, step int) (lr, momentum float64) {
-	first := s.Max / valueOr(s.Div, 25)
-	last, n, share := first/valueOr(s.FinalDiv, 1e4), float64(s.Steps), valueOr(s.RiseShare, 0.3)
-	high, low := valueOr(s.MaxMomentum, 0.95), valueOr(s.BaseMomentum, 0.85)
+	first := s.Max / check.Or(s.Div, 25)
+	last, n, share := first/check.Or(s.FinalDiv, 1e4), float64(s.Steps), check.Or(s.RiseShare, 0.3)
+	high, low := check.Or(s.MaxMomentum, 0.95), check.Or(s.BaseMomentum, 0.85)
 	ends := []float64{share*n - 1, n - 1}
 	lrs, momenta := []float64{first, s.Max, last}, []float64{high, low, high}
 	if s.ThreePhase {

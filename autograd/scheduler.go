@@ -28,7 +28,7 @@ func NewScheduler(opt Optimizer, schedule Schedule) (*Scheduler, error) {
 	if schedule == nil {
 		return nil, fmt.Errorf("autograd: NewScheduler: %w: the schedule is nil", ErrInvalid)
 	}
-	if _, err := coreOf(opt); err != nil {
+	if _, err := CoreOf(opt); err != nil {
 		return nil, fmt.Errorf("autograd: NewScheduler: %w", err)
 	}
 	s := &Scheduler{opt: opt, schedule: schedule}

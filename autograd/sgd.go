@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -39,12 +40,12 @@ func (o *SGD) add(op string, params Parameters, cfg SGDConfig) error {
 		return fmt.Errorf("autograd: %s: %w: Nesterov needs Momentum, and no Dampening", op, ErrInvalid)
 	}
 	if err := errors.Join(
-		within(op, "Dampening", cfg.Dampening, -math.MaxFloat64, math.MaxFloat64),
-		within(op, "WeightDecay", cfg.WeightDecay, 0, math.MaxFloat64)); err != nil {
+		check.Within(op, "Dampening", cfg.Dampening, -math.MaxFloat64, math.MaxFloat64),
+		check.Within(op, "WeightDecay", cfg.WeightDecay, 0, math.MaxFloat64)); err != nil {
 		return err
 	}
 	return o.addGroup(op, params, Options{
-		LR: valueOr(cfg.LR, 1e-3), Momentum: &cfg.Momentum,
+		LR: check.Or(cfg.LR, 1e-3), Momentum: &cfg.Momentum,
 		State: []Slot{{Name: "momentum_buffer", Momentum: true}},
 		Own:   tensor.SGD{Dampening: cfg.Dampening, WeightDecay: cfg.WeightDecay, Nesterov: cfg.Nesterov, Maximize: cfg.Maximize},
 	})

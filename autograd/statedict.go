@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -18,13 +19,13 @@ func StateDict(model any) ([]NamedTensor, error) {
 	if model == nil {
 		return nil, fmt.Errorf("autograd: StateDict: %w: the model is nil", ErrInvalid)
 	}
-	params, buffers := modelState(model)
+	params, buffers := ModelState(model)
 	all := make([]NamedTensor, 0, len(params)+len(buffers))
 	for _, p := range params {
 		if err := p.Err(); err != nil {
 			return nil, fmt.Errorf("autograd: StateDict: parameter %q: %w", p.Name, err)
 		}
-		all = append(all, NamedTensor{p.Name, p.value})
+		all = append(all, NamedTensor{p.Name, p.Value()})
 	}
 	for _, b := range buffers {
 		if b.Tensor.Released() {
@@ -42,13 +43,13 @@ func StateDict(model any) ([]NamedTensor, error) {
 	return all, nil
 }
 
-// modelState is what a model's own methods return or, where a walk finds the same and more, what
+// ModelState is what a model's own methods return or, where a walk finds the same and more, what
 // the walk finds: further names of tied weights, and the buffers of a model that has no method for
 // them.
-func modelState(model any) (Parameters, []NamedTensor) {
+func ModelState(model any) (Parameters, []NamedTensor) {
 	params, buffers := parametersOf(model, true), buffersOf(model, true)
 	all, tensors := params.params, buffers.buffers
-	if layer, ok := model.(parameterized); ok && !isNil(model) {
+	if layer, ok := model.(parameterized); ok && !check.Nil(model) {
 		if own := layer.Parameters(); !containsAll(all, own) {
 			all = own // it has names of its own
 		}
@@ -79,7 +80,7 @@ func NotStrict() LoadOption { return func(o *loadOptions) { o.lax = true } }
 // num_batches_tracked of a [BatchNorm] may be missing, and stays as it is, and a scalar may be a
 // vector of one element.
 func LoadStateDict(ctx context.Context, model any, f *safetensors.File, opts ...LoadOption) error {
-	if err := checkContext("LoadStateDict", ctx); err != nil {
+	if err := check.Context("LoadStateDict", ctx); err != nil {
 		return err
 	}
 	if f == nil {
@@ -121,7 +122,7 @@ func countsBatches(t NamedTensor) bool {
 // SaveModel writes a model's [StateDict] to a file, which takes the place of an older one when it is whole; see
 // [safetensors.WriteFile]. PyTorch loads it with load_state_dict(safetensors.torch.load_file(path)).
 func SaveModel(ctx context.Context, model any, path string) error {
-	if err := checkContext("SaveModel", ctx); err != nil {
+	if err := check.Context("SaveModel", ctx); err != nil {
 		return err
 	}
 	state, err := StateDict(model)
@@ -144,7 +145,7 @@ func namedFor(state []NamedTensor) []safetensors.Named {
 
 // LoadModel loads a model from a file as [LoadStateDict] does.
 func LoadModel(ctx context.Context, model any, path string, opts ...LoadOption) error {
-	if err := checkContext("LoadModel", ctx); err != nil {
+	if err := check.Context("LoadModel", ctx); err != nil {
 		return err
 	}
 	state, err := StateDict(model)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/cistern-ml/cistern/autograd/internal/names"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -60,8 +61,7 @@ type module struct{ Forwarder }
 // Forward is the model's.
 func (m module) Forward(t *Tape, x *Variable) *Variable {
 	if m.Forwarder == nil {
-		t.fail("LayerOf", fmt.Errorf("%w: the model is nil", ErrInvalid))
-		return t.inert()
+		return t.Fail(fmt.Errorf("autograd: LayerOf: %w: the model is nil", ErrInvalid))
 	}
 	return m.Forwarder.Forward(t, x)
 }
@@ -159,7 +159,7 @@ func (w *walk) addBuffer(name string, t *tensor.Tensor) {
 // refuse puts a parameter that says what is wrong in the place of what can't be found.
 func (w *walk) refuse(name, why string) {
 	if !w.ofBuffers {
-		w.params = append(w.params, Named{name, &Parameter{missing: fmt.Errorf("%w: %s: %s", ErrInvalid, name, why)}})
+		w.params = append(w.params, Named{name, MissingParameter(fmt.Errorf("%w: %s: %s", ErrInvalid, name, why))})
 	}
 }
 
@@ -176,8 +176,7 @@ func (w *walk) ask(name string, v reflect.Value) bool {
 		}
 		v = pointer
 	}
-	switch v.Interface().(type) {
-	case Sequential, wrapped, checkpointed, offloaded, *planned:
+	if onlyHolds(v.Type()) {
 		return false
 	}
 	layer, ok := v.Interface().(parameterized)
@@ -193,17 +192,17 @@ func (w *walk) ask(name string, v reflect.Value) bool {
 		b, ok := layer.(Buffered)
 		if ok {
 			for _, t := range b.Buffers() {
-				w.addBuffer(join(name, t.Name), t.Tensor)
+				w.addBuffer(names.Join(name, t.Name), t.Tensor)
 			}
 		}
 		return ok
 	}
 	for _, p := range w.withSharedNames(w.parametersOf(layer), v) {
-		if p.Parameter == nil && w.nils || p.Parameter != nil && p.missing != nil {
-			w.params = append(w.params, Named{join(name, p.Name), p.Parameter})
+		if p.Parameter == nil && w.nils || p.Parameter != nil && p.Value() == nil {
+			w.params = append(w.params, Named{names.Join(name, p.Name), p.Parameter})
 			continue
 		}
-		w.add(join(name, p.Name), p.Parameter)
+		w.add(names.Join(name, p.Name), p.Parameter)
 	}
 	return true
 }
@@ -221,7 +220,7 @@ func (w *walk) withSharedNames(ps Parameters, layer reflect.Value) Parameters {
 		layer = layer.Elem()
 	}
 	inside.walk("", layer)
-	if len(inside.params) > len(ps) && containsAll(inside.params, ps) && !slices.ContainsFunc(inside.params, func(p Named) bool { return p.missing != nil }) {
+	if len(inside.params) > len(ps) && containsAll(inside.params, ps) && !slices.ContainsFunc(inside.params, func(p Named) bool { return p.Value() == nil }) {
 		return inside.params
 	}
 	return ps
@@ -248,7 +247,7 @@ func (w *walk) walk(name string, v reflect.Value) {
 			v = v.Slice(0, v.Len()) // which stays as it is, whatever a method does
 		}
 		for i := range v.Len() {
-			w.visit(join(name, strconv.Itoa(i)), v.Index(i))
+			w.visit(names.Join(name, strconv.Itoa(i)), v.Index(i))
 		}
 	case reflect.Map:
 		w.walkMap(name, v)
@@ -301,25 +300,25 @@ func (w *walk) field(name string, f reflect.StructField, v reflect.Value) {
 	case tag == "-":
 	case !f.IsExported() && !f.Anonymous:
 		if holds(f.Type) || buffer != "" {
-			w.refuse(join(name, own), fmt.Sprintf("the field %s is not exported: export it, or tag it `param:\"-\"`", f.Name))
+			w.refuse(names.Join(name, own), fmt.Sprintf("the field %s is not exported: export it, or tag it `param:\"-\"`", f.Name))
 		}
 	case !f.IsExported(): // reflection reaches the exported fields of an embedded struct, and not its methods
 		switch {
 		case f.Type.Kind() == reflect.Struct:
-			w.walk(join(name, tag), v)
+			w.walk(names.Join(name, tag), v)
 		case f.Type.Kind() == reflect.Pointer && f.Type.Elem().Kind() == reflect.Struct:
-			w.once(name, v, func() { w.walk(join(name, tag), v.Elem()) })
+			w.once(name, v, func() { w.walk(names.Join(name, tag), v.Elem()) })
 		case holds(f.Type):
-			w.refuse(join(name, own), fmt.Sprintf("the embedded type %s is not exported: export it, or tag it `param:\"-\"`", f.Name))
+			w.refuse(names.Join(name, own), fmt.Sprintf("the embedded type %s is not exported: export it, or tag it `param:\"-\"`", f.Name))
 		}
 	case v.Type() == tensorType:
 		if buffer != "" {
-			w.addBuffer(join(name, buffer), v.Interface().(*tensor.Tensor))
+			w.addBuffer(names.Join(name, buffer), v.Interface().(*tensor.Tensor))
 		}
 	case f.Anonymous && tag == "":
 		w.visit(name, v)
 	default:
-		w.visit(join(name, own), v)
+		w.visit(names.Join(name, own), v)
 	}
 }
 
@@ -341,7 +340,7 @@ func (w *walk) walkMap(name string, v reflect.Value) {
 		return
 	}
 	for _, k := range keys {
-		w.visit(join(name, fmt.Sprint(k)), v.MapIndex(k))
+		w.visit(names.Join(name, fmt.Sprint(k)), v.MapIndex(k))
 	}
 }
 

@@ -1,0 +1,44 @@
+// Package check has the checks of arguments that autograd and the packages below it share.
+package check
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Context refuses a context that is nil, in an error of the call op.
+func Context(op string, ctx context.Context) error {
+	if ctx == nil {
+		return fmt.Errorf("autograd: %s: %w: the context is nil; use context.Background()", op, device.ErrInvalid)
+	}
+	return nil
+}
+
+// Nil reports whether x is nil, or a nil pointer, function, map or slice.
+func Nil(x any) bool {
+	v := reflect.ValueOf(x)
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Slice, reflect.Interface, reflect.Chan:
+		return v.IsNil()
+	}
+	return x == nil
+}
+
+// Within refuses a number that is not from lo to hi, in an error of the call op. NaN is refused.
+func Within(op, what string, v, lo, hi float64) error {
+	if !(v >= lo && v <= hi) {
+		return fmt.Errorf("autograd: %s: %w: %s is %v: want a number from %v to %v", op, device.ErrInvalid, what, v, lo, hi)
+	}
+	return nil
+}
+
+// Or returns *p, or standard if p is nil.
+func Or(p *float64, standard float64) float64 {
+	if p == nil {
+		return standard
+	}
+	return *p
+}
