@@ -6,6 +6,8 @@ import (
 )
 
 // Add returns a + b, broadcast after NumPy's rules.
+//
+//go:noinline // where other packages inline a generic call, its operands escape to the heap
 func (t *Tape) Add(a, b *Variable) *Variable { return opAdd.Apply(t, add{}, a, b) }
 
 type add struct{}
@@ -237,6 +239,8 @@ func (s *powScalar) Backward(c *Call, g *tensor.Tensor) error {
 }
 
 // Apply returns f of each element of x. The backward pass keeps either x or the result.
+//
+//go:noinline // as Add
 func (t *Tape) Apply(f fn.Function, x *Variable) *Variable {
 	return opApply.applyAs(f.Name, t, &applied{f}, x)
 }
