@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -135,14 +136,14 @@ func (a *account) named(name string, x *tensor.Tensor) {
 }
 
 // in runs a part of the model: what it allocates, and what the backward steps that it records allocate, is the module's.
-func (a *account) in(t *Tape, module string, f func() *Variable) *Variable {
+func (a *account) in(t *autograd.Tape, module string, f func() *autograd.Variable) *autograd.Variable {
 	before := a.module
 	a.module = module
 	defer func() { a.module = before }()
-	from := len(t.nodes)
+	from := len(autograd.NodesOf(t))
 	y := f()
-	a.nodes = append(a.nodes, make([]string, max(0, len(t.nodes)-len(a.nodes)))...)
-	for i := from; i < len(t.nodes); i++ {
+	a.nodes = append(a.nodes, make([]string, max(0, len(autograd.NodesOf(t))-len(a.nodes)))...)
+	for i := from; i < len(autograd.NodesOf(t)); i++ {
 		if a.nodes[i] == "" {
 			a.nodes[i] = module
 		}
@@ -150,38 +151,17 @@ func (a *account) in(t *Tape, module string, f func() *Variable) *Variable {
 	return y
 }
 
-// backward lets the account know whose backward step runs.
-func (a *account) backward(t *Tape) {
-	a.nodes = append(a.nodes, make([]string, len(t.nodes)-len(a.nodes))...)
-	for i := range t.nodes {
-		c := t.nodes[i].call
-		c.step = watchedStep{c.step, a, a.nodes[i]}
+// backward lets the account know whose backward step runs: it notes the module while it does.
+func (a *account) backward(t *autograd.Tape) {
+	a.nodes = append(a.nodes, make([]string, len(autograd.NodesOf(t))-len(a.nodes))...)
+	for i := range autograd.NodesOf(t) {
+		module := a.nodes[i]
+		autograd.WatchStep(&autograd.NodesOf(t)[i], func() (done func()) {
+			a.module = module
+			return func() { a.module = "" }
+		})
 	}
 	a.nodes = nil
-}
-
-// watchedStep is a step that notes its module in the account while it runs backward.
-type watchedStep struct {
-	Step
-	a      *account
-	module string
-}
-
-func (s watchedStep) Backward(c *Call, g *tensor.Tensor) error {
-	c.step = s.Step
-	s.a.module = s.module
-	defer func() { s.a.module = "" }()
-	return s.Step.Backward(c, g)
-}
-
-func (s watchedStep) seedless() bool {
-	inner, ok := s.Step.(interface{ seedless() bool })
-	return ok && inner.seedless()
-}
-
-func (s watchedStep) reruns() bool {
-	inner, ok := s.Step.(interface{ reruns() bool })
-	return ok && inner.reruns()
 }
 
 // agrees compares a profile with what the account says.

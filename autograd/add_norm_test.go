@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"fmt"
@@ -7,19 +7,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // addNorms are ways to a sum and its norm: of one operation, and of two.
-type addNorms func(t *Tape, x, y, w, b *Variable) (sum, norm *Variable)
+type addNorms func(t *autograd.Tape, x, y, w, b *autograd.Variable) (sum, norm *autograd.Variable)
 
 // borrowed keeps the operations until end from being the last reader of v.
-func borrowed(v *Variable) (end func()) {
-	mark := v.last
-	v.last = 0
-	return func() { v.last = mark }
+func borrowed(v *autograd.Variable) (end func()) {
+	last := autograd.LastOf(v)
+	mark := *last
+	*last = 0
+	return func() { *last = mark }
 }
 
 // TestAddNormsAreSumsAndNorms, to the bit, values and gradients: of operands of one shape and of two, read once or more, on all kinds of tapes.
@@ -35,18 +37,20 @@ func TestAddNormsAreSumsAndNorms(t *testing.T) {
 	}
 	const cols = 6
 	layer := [2]addNorms{
-		func(t *Tape, x, y, w, b *Variable) (*Variable, *Variable) {
+		func(t *autograd.Tape, x, y, w, b *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
 			return t.AddLayerNorm(x, y, w, b, 1e-3, cols)
 		},
-		func(t *Tape, x, y, w, b *Variable) (*Variable, *Variable) {
+		func(t *autograd.Tape, x, y, w, b *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
 			s := t.Add(x, y)
 			defer borrowed(s)()
 			return s, t.LayerNorm(s, w, b, 1e-3, cols)
 		},
 	}
 	root := [2]addNorms{
-		func(t *Tape, x, y, w, _ *Variable) (*Variable, *Variable) { return t.AddRMSNorm(x, y, w, 1e-3, cols) },
-		func(t *Tape, x, y, w, _ *Variable) (*Variable, *Variable) {
+		func(t *autograd.Tape, x, y, w, _ *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
+			return t.AddRMSNorm(x, y, w, 1e-3, cols)
+		},
+		func(t *autograd.Tape, x, y, w, _ *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
 			s := t.Add(x, y)
 			defer borrowed(s)()
 			return s, t.RMSNorm(s, w, 1e-3, cols)
@@ -61,18 +65,18 @@ func TestAddNormsAreSumsAndNorms(t *testing.T) {
 			for _, how := range []string{"plainly", "once", "without weights", "in bfloat16", "in a checkpoint", "in a checkpoint that reads one", "with an offloader", "the same operand", "the sum alone", "without gradients"} {
 				var want string
 				for i, f := range ways {
-					var tape *Tape
+					var tape *autograd.Tape
 					switch how {
 					case "without gradients":
-						tape = NoGrad(b.ctx, b.rt)
+						tape = autograd.NoGrad(b.ctx, b.rt)
 					default:
-						tape = NewTape(b.ctx, b.rt)
+						tape = autograd.NewTape(b.ctx, b.rt)
 					}
 					if how == "in bfloat16" {
 						tape.SetComputeDtype(tensor.BFloat16)
 					}
-					leaves := []*Variable{tape.Leaf(x), tape.Leaf(y), tape.Leaf(w), tape.Leaf(bias)}
-					body := func() *Variable {
+					leaves := []*autograd.Variable{tape.Leaf(x), tape.Leaf(y), tape.Leaf(w), tape.Leaf(bias)}
+					body := func() *autograd.Variable {
 						u, v := tape.Tanh(leaves[0]), tape.Tanh(leaves[1])
 						switch how {
 						case "the same operand":
@@ -93,7 +97,7 @@ func TestAddNormsAreSumsAndNorms(t *testing.T) {
 						}
 						return tape.Mul(s, tape.Tanh(n))
 					}
-					var out *Variable
+					var out *autograd.Variable
 					switch how {
 					case "in a checkpoint", "in a checkpoint that reads one":
 						out = tape.Checkpoint(body).Keep()
@@ -141,7 +145,7 @@ func TestAddNormIsOneLaunch(t *testing.T) {
 	x, err := tensor.FromSlice(b.ctx, rt, make([]float32, 1<<18), 512, 512)
 	require.NoError(t, err)
 	_, onHost := b.dev.(device.HostVisible)
-	tape := NewTape(b.ctx, rt)
+	tape := autograd.NewTape(b.ctx, rt)
 	u, v := tape.Add(tape.Leaf(x), tape.Leaf(x)), tape.Add(tape.Leaf(x), tape.Leaf(x))
 	clear(launches)
 	b.cache.ResetPeakStats()
@@ -165,20 +169,30 @@ func TestAddNormRefuses(t *testing.T) {
 	b := open(t, 4<<20)
 	x := upload(b, make([]float32, 6), 2, 3)
 	before := b.cache.MemoryAllocated()
-	for name, f := range map[string]func(t *Tape, x *Variable) (*Variable, *Variable){
-		"nil": func(t *Tape, x *Variable) (*Variable, *Variable) { return t.AddLayerNorm(x, nil, nil, nil, 0, 3) },
-		"two shapes": func(t *Tape, x *Variable) (*Variable, *Variable) {
+	for name, f := range map[string]func(t *autograd.Tape, x *autograd.Variable) (*autograd.Variable, *autograd.Variable){
+		"nil": func(t *autograd.Tape, x *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
+			return t.AddLayerNorm(x, nil, nil, nil, 0, 3)
+		},
+		"two shapes": func(t *autograd.Tape, x *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
 			return t.AddLayerNorm(x, t.Reshape(x, 3, 2), nil, nil, 0, 3)
 		},
-		"another shape":  func(t *Tape, x *Variable) (*Variable, *Variable) { return t.AddRMSNorm(x, x, nil, 0, 2) },
-		"an eps below 0": func(t *Tape, x *Variable) (*Variable, *Variable) { return t.AddLayerNorm(x, x, nil, nil, -1, 3) },
-		"nil layer":      func(t *Tape, x *Variable) (*Variable, *Variable) { return (*LayerNorm)(nil).ForwardAdd(t, x, x) },
-		"nil root layer": func(t *Tape, x *Variable) (*Variable, *Variable) { return (*RMSNorm)(nil).ForwardAdd(t, x, x) },
-		"another's value": func(t *Tape, x *Variable) (*Variable, *Variable) {
-			return t.AddLayerNorm(x, NewTape(b.ctx, b.rt).Leaf(x.Value()), nil, nil, 0, 3)
+		"another shape": func(t *autograd.Tape, x *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
+			return t.AddRMSNorm(x, x, nil, 0, 2)
+		},
+		"an eps below 0": func(t *autograd.Tape, x *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
+			return t.AddLayerNorm(x, x, nil, nil, -1, 3)
+		},
+		"nil layer": func(t *autograd.Tape, x *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
+			return (*autograd.LayerNorm)(nil).ForwardAdd(t, x, x)
+		},
+		"nil root layer": func(t *autograd.Tape, x *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
+			return (*autograd.RMSNorm)(nil).ForwardAdd(t, x, x)
+		},
+		"another's value": func(t *autograd.Tape, x *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
+			return t.AddLayerNorm(x, autograd.NewTape(b.ctx, b.rt).Leaf(x.Value()), nil, nil, 0, 3)
 		},
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		sum, norm := f(tape, tape.Leaf(x))
 		require.NotNil(t, sum, name)
 		require.NotNil(t, norm, name)
@@ -187,7 +201,7 @@ func TestAddNormRefuses(t *testing.T) {
 		require.Equal(t, before, b.cache.MemoryAllocated(), name)
 	}
 	large := upload(b, make([]float32, 64<<10), 256, 256)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	u := tape.Leaf(large)
 	for range 16 {
 		u, _ = tape.AddLayerNorm(u, u, nil, nil, 0, 256)
@@ -201,18 +215,24 @@ func TestAddNormRefuses(t *testing.T) {
 func TestAddNormByWhatItAdds(t *testing.T) {
 	b := open(t, 64<<20)
 	x, y := upload(b, []float32{2, 3, 4, 6}, 4), upload(b, []float32{1.5, -1, 2, 1}, 4)
-	for i, f := range []func(t *Tape, x, y *Variable) (*Variable, *Variable){
-		func(t *Tape, x, y *Variable) (*Variable, *Variable) { return t.AddLayerNorm(x, y, x, nil, 0, 4) },
-		func(t *Tape, x, y *Variable) (*Variable, *Variable) { return t.AddLayerNorm(y, x, nil, x, 0, 4) },
-		func(t *Tape, x, y *Variable) (*Variable, *Variable) { return t.AddRMSNorm(y, x, x, 0, 4) },
+	for i, f := range []func(t *autograd.Tape, x, y *autograd.Variable) (*autograd.Variable, *autograd.Variable){
+		func(t *autograd.Tape, x, y *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
+			return t.AddLayerNorm(x, y, x, nil, 0, 4)
+		},
+		func(t *autograd.Tape, x, y *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
+			return t.AddLayerNorm(y, x, nil, x, 0, 4)
+		},
+		func(t *autograd.Tape, x, y *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
+			return t.AddRMSNorm(y, x, x, 0, 4)
+		},
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		f(tape, tape.AddScalar(tape.Leaf(x), 0).Once(), tape.Leaf(y))
 		require.ErrorIs(t, tape.Close(), tensor.ErrReleased, i)
-		tape = NoGrad(b.ctx, b.rt)
+		tape = autograd.NoGrad(b.ctx, b.rt)
 		f(tape, tape.AddScalar(tape.Input(x), 0), tape.Input(y))
 		require.ErrorIs(t, tape.Close(), tensor.ErrReleased, i)
-		tape = NewTape(b.ctx, b.rt)
+		tape = autograd.NewTape(b.ctx, b.rt)
 		u := tape.Leaf(x)
 		sum, norm := f(tape, tape.AddScalar(u, 0), tape.Leaf(y))
 		_, err := tape.Backward(tape.Sum(tape.Mul(sum, norm)))

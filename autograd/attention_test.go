@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"math"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -17,7 +18,7 @@ type attentionCase struct {
 	b             *bench
 	random        *rand.Rand
 	q, k, v, mask []int // shapes; mask may be nil
-	cfg           AttentionConfig
+	cfg           autograd.AttentionConfig
 	hidden        bool // the mask is of uint8
 	values        [][]float64
 	flags         []uint8
@@ -73,17 +74,17 @@ func newAttentionCase(b *bench, random *rand.Rand) *attentionCase {
 }
 
 // run gives the result and the gradients of q, k, v, and of a mask that is added, of f.
-func (c *attentionCase) run(f func(t *Tape, q, k, v, mask *Variable) *Variable) (all [][]float64) {
+func (c *attentionCase) run(f func(t *autograd.Tape, q, k, v, mask *autograd.Variable) *autograd.Variable) (all [][]float64) {
 	t := c.b.t
-	tape := NewTape(c.b.ctx, c.b.rt)
+	tape := autograd.NewTape(c.b.ctx, c.b.rt)
 	defer func() { require.NoError(t, tape.Close()) }()
-	var vs []*Variable
+	var vs []*autograd.Variable
 	for i, shape := range [][]int{c.q, c.k, c.v, c.mask} {
 		switch {
 		case shape == nil && i == 3:
 			vs = append(vs, nil)
 		case i == 3 && c.hidden:
-			vs = append(vs, Upload(tape, c.flags, shape...))
+			vs = append(vs, autograd.Upload(tape, c.flags, shape...))
 		default:
 			x, err := tensor.FromSlice(c.b.ctx, c.b.rt, c.values[i], shape...)
 			require.NoError(t, err)
@@ -97,7 +98,7 @@ func (c *attentionCase) run(f func(t *Tape, q, k, v, mask *Variable) *Variable) 
 	for i := range weights {
 		weights[i] = math.Sin(float64(i))
 	}
-	_, err := tape.Backward(tape.Sum(tape.Mul(y, Upload(tape, weights, y.Shape()...))))
+	_, err := tape.Backward(tape.Sum(tape.Mul(y, autograd.Upload(tape, weights, y.Shape()...))))
 	require.NoError(t, err)
 	all = [][]float64{read[float64](c.b, y.Value())}
 	for _, v := range vs {
@@ -109,7 +110,7 @@ func (c *attentionCase) run(f func(t *Tape, q, k, v, mask *Variable) *Variable) 
 }
 
 // parts is the attention as products and a softmax.
-func (c *attentionCase) parts(t *Tape, q, k, v, mask *Variable) *Variable {
+func (c *attentionCase) parts(t *autograd.Tape, q, k, v, mask *autograd.Variable) *autograd.Variable {
 	scale := c.cfg.Scale
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(c.q[len(c.q)-1]))
@@ -124,7 +125,7 @@ func (c *attentionCase) parts(t *Tape, q, k, v, mask *Variable) *Variable {
 				data[i] = math.Inf(-1)
 			}
 		}
-		s = t.Add(s, Upload(t, data, c.mask...))
+		s = t.Add(s, autograd.Upload(t, data, c.mask...))
 	case mask != nil:
 		s = t.Add(s, mask)
 	case c.cfg.Causal:
@@ -134,7 +135,7 @@ func (c *attentionCase) parts(t *Tape, q, k, v, mask *Variable) *Variable {
 				data[i] = math.Inf(-1)
 			}
 		}
-		s = t.Add(s, Upload(t, data, l, n))
+		s = t.Add(s, autograd.Upload(t, data, l, n))
 	}
 	return t.MatMul(t.Softmax(s), v)
 }
@@ -149,7 +150,7 @@ func TestAttentionAgainstItsParts(t *testing.T) {
 	for i := range cases {
 		c := newAttentionCase(b, rand.New(rand.NewPCG(uint64(i), 3)))
 		want := c.run(c.parts)
-		got := c.run(func(t *Tape, q, k, v, mask *Variable) *Variable {
+		got := c.run(func(t *autograd.Tape, q, k, v, mask *autograd.Variable) *autograd.Variable {
 			cfg := c.cfg
 			cfg.Mask = mask
 			return t.ScaledDotProductAttention(q, k, v, cfg)
@@ -191,12 +192,12 @@ func TestSelfAttention(t *testing.T) {
 			if first {
 				shape, order = []int{batch, steps, 3 * heads * head}, []int{2, 0, 3, 1, 4}
 			}
-			run := func(f func(t *Tape, x *Variable, cfg AttentionConfig) *Variable) [][]float64 {
-				tape := NewTape(b.ctx, b.rt)
+			run := func(f func(t *autograd.Tape, x *autograd.Variable, cfg autograd.AttentionConfig) *autograd.Variable) [][]float64 {
+				tape := autograd.NewTape(b.ctx, b.rt)
 				defer func() { require.NoError(t, tape.Close()) }()
-				cfg := AttentionConfig{Causal: !masked}
+				cfg := autograd.AttentionConfig{Causal: !masked}
 				if masked {
-					cfg.Mask = Upload(tape, seen, batch, 1, 1, steps)
+					cfg.Mask = autograd.Upload(tape, seen, batch, 1, 1, steps)
 				}
 				x := tape.Leaf(upload(b, data, shape...))
 				y := f(tape, x, cfg).Keep()
@@ -205,9 +206,9 @@ func TestSelfAttention(t *testing.T) {
 				require.NoError(t, err)
 				return [][]float64{read[float64](b, y.Value()), read[float64](b, x.Grad())}
 			}
-			want := run(func(t *Tape, x *Variable, cfg AttentionConfig) *Variable {
+			want := run(func(t *autograd.Tape, x *autograd.Variable, cfg autograd.AttentionConfig) *autograd.Variable {
 				qkv := t.Permute(t.Reshape(x, shape[0], shape[1], 3, heads, head), order...) // 3, batch, heads, steps, head
-				part := func(i int) *Variable { return t.Reshape(t.Narrow(qkv, 0, i, 1), batch, heads, steps, head) }
+				part := func(i int) *autograd.Variable { return t.Reshape(t.Narrow(qkv, 0, i, 1), batch, heads, steps, head) }
 				y := t.ScaledDotProductAttention(part(0), part(1), part(2), cfg)
 				if first {
 					y = t.Permute(y, 0, 2, 1, 3)
@@ -216,7 +217,7 @@ func TestSelfAttention(t *testing.T) {
 				}
 				return t.Reshape(y, shape[0], shape[1], heads*head)
 			})
-			got := run(func(t *Tape, x *Variable, cfg AttentionConfig) *Variable {
+			got := run(func(t *autograd.Tape, x *autograd.Variable, cfg autograd.AttentionConfig) *autograd.Variable {
 				return t.SelfAttention(x, heads, first, cfg)
 			})
 			for i := range want {
@@ -230,15 +231,15 @@ func TestSelfAttention(t *testing.T) {
 func TestAttentionOfNothing(t *testing.T) {
 	b := open(t, 64<<20)
 	for _, sizes := range [][4]int{{2, 3, 4, 5}, {2, 0, 4, 5}, {0, 3, 4, 5}, {2, 3, 0, 5}, {2, 3, 4, 0}} {
-		tape := NewTape(b.ctx, b.rt)
-		ones := func(shape ...int) *Variable {
+		tape := autograd.NewTape(b.ctx, b.rt)
+		ones := func(shape ...int) *autograd.Variable {
 			x, err := b.rt.Full(b.ctx, 1, tensor.Float64, shape...)
 			require.NoError(t, err)
 			defer x.Release()
 			return tape.Leaf(x)
 		}
 		q, k, v := ones(sizes[0], sizes[2]), ones(sizes[1], sizes[2]), ones(sizes[1], sizes[3])
-		cfg := AttentionConfig{Mask: Upload(tape, make([]uint8, sizes[1]), sizes[1])}
+		cfg := autograd.AttentionConfig{Mask: autograd.Upload(tape, make([]uint8, sizes[1]), sizes[1])}
 		if sizes[2] == 0 {
 			cfg.Mask = nil // every key counts the same
 		}
@@ -252,7 +253,7 @@ func TestAttentionOfNothing(t *testing.T) {
 		for _, got := range read[float64](b, y.Value()) {
 			require.Equal(t, want, got, "%v", sizes)
 		}
-		for _, x := range []*Variable{q, k} {
+		for _, x := range []*autograd.Variable{q, k} {
 			for _, got := range read[float64](b, x.Grad()) {
 				require.Zero(t, got, "%v", sizes)
 			}
@@ -272,10 +273,10 @@ func TestGroupedAttention(t *testing.T) {
 	for i := range data {
 		data[i] = random.NormFloat64()
 	}
-	run := func(f func(t *Tape, q, k, v, mask *Variable) *Variable) (all [][]float64) {
-		tape := NewTape(b.ctx, b.rt)
+	run := func(f func(t *autograd.Tape, q, k, v, mask *autograd.Variable) *autograd.Variable) (all [][]float64) {
+		tape := autograd.NewTape(b.ctx, b.rt)
 		defer func() { require.NoError(t, tape.Close()) }()
-		leaves := []*Variable{tape.Leaf(upload(b, data, 2, 6, 5, 4)), tape.Leaf(upload(b, data[:2*2*5*4], 2, 2, 5, 4)),
+		leaves := []*autograd.Variable{tape.Leaf(upload(b, data, 2, 6, 5, 4)), tape.Leaf(upload(b, data[:2*2*5*4], 2, 2, 5, 4)),
 			tape.Leaf(upload(b, data[7:2*2*5*4+7], 2, 2, 5, 4)), tape.Leaf(upload(b, data[:6*5*5], 6, 5, 5))}
 		y := f(tape, leaves[0], leaves[1], leaves[2], leaves[3]).Keep()
 		require.NoError(t, tape.Err())
@@ -286,15 +287,15 @@ func TestGroupedAttention(t *testing.T) {
 		}
 		return append(all, read[float64](b, y.Value()))
 	}
-	want := run(func(t *Tape, q, k, v, mask *Variable) *Variable {
-		often := func(x *Variable) *Variable {
-			index := Upload(t, []int32{0, 0, 0, 1, 1, 1})
+	want := run(func(t *autograd.Tape, q, k, v, mask *autograd.Variable) *autograd.Variable {
+		often := func(x *autograd.Variable) *autograd.Variable {
+			index := autograd.Upload(t, []int32{0, 0, 0, 1, 1, 1})
 			return t.IndexSelect(x, 1, index)
 		}
-		return t.ScaledDotProductAttention(q, often(k), often(v), AttentionConfig{Mask: mask})
+		return t.ScaledDotProductAttention(q, often(k), often(v), autograd.AttentionConfig{Mask: mask})
 	})
-	got := run(func(t *Tape, q, k, v, mask *Variable) *Variable {
-		return t.ScaledDotProductAttention(q, k, v, AttentionConfig{Mask: mask, GQA: true})
+	got := run(func(t *autograd.Tape, q, k, v, mask *autograd.Variable) *autograd.Variable {
+		return t.ScaledDotProductAttention(q, k, v, autograd.AttentionConfig{Mask: mask, GQA: true})
 	})
 	for i := range want {
 		requireNear(t, want[i], got[i], "array %d", i)
@@ -311,16 +312,16 @@ func TestMultiHeadAttention(t *testing.T) {
 		data[i] = random.NormFloat64()
 	}
 	for _, first := range []bool{false, true} {
-		options := []LayerOption{Causal()}
+		options := []autograd.LayerOption{autograd.Causal()}
 		shape := []int{5, 2, 6}
 		if first {
-			options, shape = append(options, BatchFirst()), []int{2, 5, 6}
+			options, shape = append(options, autograd.BatchFirst()), []int{2, 5, 6}
 		}
-		in := Init(b.ctx, b.rt, Seed(1), Dtype(tensor.Float64))
+		in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
 		m := in.MultiHeadAttention(6, 2, options...)
 		require.NoError(t, in.Err())
-		run := func(shape []int, f func(t *Tape, x *Variable) *Variable) (all [][]float64) {
-			tape := NewTape(b.ctx, b.rt)
+		run := func(shape []int, f func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable) (all [][]float64) {
+			tape := autograd.NewTape(b.ctx, b.rt)
 			defer func() { require.NoError(t, tape.Close()) }()
 			x := tape.Leaf(upload(b, data[:elements(shape)], shape...))
 			y := f(tape, x).Keep()
@@ -338,19 +339,19 @@ func TestMultiHeadAttention(t *testing.T) {
 				requireNear(t, want[i], got[i], "%s: batch first %v, array %d", what, first, i)
 			}
 		}
-		self := func(t *Tape, x *Variable) *Variable { return m.Forward(t, x) }
-		compare("three sequences", run(shape, self), run(shape, func(t *Tape, x *Variable) *Variable {
+		self := func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return m.Forward(t, x) }
+		compare("three sequences", run(shape, self), run(shape, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 			other := t.MulScalar(x, 1)
-			return m.Attend(t, x, other, other, AttentionConfig{Causal: true})
+			return m.Attend(t, x, other, other, autograd.AttentionConfig{Causal: true})
 		}))
 		single := []int{5, 1, 6}
 		if first {
 			single = []int{1, 5, 6}
 		}
 		compare("no batch", run(single, self), run([]int{5, 6}, self))
-		tape := NoGrad(b.ctx, b.rt)
+		tape := autograd.NoGrad(b.ctx, b.rt)
 		before := b.bytes()
-		m.Forward(tape, Upload(tape, data, shape...)).Release()
+		m.Forward(tape, autograd.Upload(tape, data, shape...)).Release()
 		require.NoError(t, tape.Err())
 		require.LessOrEqual(t, b.bytes()-before, int64(512), "the argument is left")
 		require.NoError(t, tape.Close())
@@ -361,42 +362,50 @@ func TestMultiHeadAttention(t *testing.T) {
 func TestAttentionRefuses(t *testing.T) {
 	b := open(t, 64<<20)
 	for name, c := range map[string]struct {
-		f    func(t *Tape, x func(shape ...int) *Variable)
+		f    func(t *autograd.Tape, x func(shape ...int) *autograd.Variable)
 		want error
 	}{
-		"other keys": {func(t *Tape, x func(...int) *Variable) {
-			t.ScaledDotProductAttention(x(2, 3), x(2, 4), x(2, 3), AttentionConfig{})
+		"other keys": {func(t *autograd.Tape, x func(...int) *autograd.Variable) {
+			t.ScaledDotProductAttention(x(2, 3), x(2, 4), x(2, 3), autograd.AttentionConfig{})
 		}, tensor.ErrShape},
-		"more values": {func(t *Tape, x func(...int) *Variable) {
-			t.ScaledDotProductAttention(x(2, 3), x(2, 3), x(3, 3), AttentionConfig{})
+		"more values": {func(t *autograd.Tape, x func(...int) *autograd.Variable) {
+			t.ScaledDotProductAttention(x(2, 3), x(2, 3), x(3, 3), autograd.AttentionConfig{})
 		}, tensor.ErrShape},
-		"vectors": {func(t *Tape, x func(...int) *Variable) {
-			t.ScaledDotProductAttention(x(3), x(2, 3), x(2, 3), AttentionConfig{})
+		"vectors": {func(t *autograd.Tape, x func(...int) *autograd.Variable) {
+			t.ScaledDotProductAttention(x(3), x(2, 3), x(2, 3), autograd.AttentionConfig{})
 		}, tensor.ErrShape},
-		"batches of two sizes": {func(t *Tape, x func(...int) *Variable) {
-			t.ScaledDotProductAttention(x(2, 2, 3), x(3, 2, 3), x(2, 3), AttentionConfig{})
+		"batches of two sizes": {func(t *autograd.Tape, x func(...int) *autograd.Variable) {
+			t.ScaledDotProductAttention(x(2, 2, 3), x(3, 2, 3), x(2, 3), autograd.AttentionConfig{})
 		}, tensor.ErrShape},
-		"a mask of more": {func(t *Tape, x func(...int) *Variable) {
-			t.ScaledDotProductAttention(x(2, 3), x(2, 3), x(2, 3), AttentionConfig{Mask: x(3, 2, 2)})
+		"a mask of more": {func(t *autograd.Tape, x func(...int) *autograd.Variable) {
+			t.ScaledDotProductAttention(x(2, 3), x(2, 3), x(2, 3), autograd.AttentionConfig{Mask: x(3, 2, 2)})
 		}, tensor.ErrShape},
-		"causal and a mask": {func(t *Tape, x func(...int) *Variable) {
-			t.ScaledDotProductAttention(x(2, 3), x(2, 3), x(2, 3), AttentionConfig{Mask: x(2, 2), Causal: true})
-		}, ErrInvalid},
-		"a mask of int32": {func(t *Tape, x func(...int) *Variable) {
-			t.ScaledDotProductAttention(x(2, 3), x(2, 3), x(2, 3), AttentionConfig{Mask: Upload(t, []int32{1, 1}, 2)})
+		"causal and a mask": {func(t *autograd.Tape, x func(...int) *autograd.Variable) {
+			t.ScaledDotProductAttention(x(2, 3), x(2, 3), x(2, 3), autograd.AttentionConfig{Mask: x(2, 2), Causal: true})
+		}, autograd.ErrInvalid},
+		"a mask of int32": {func(t *autograd.Tape, x func(...int) *autograd.Variable) {
+			t.ScaledDotProductAttention(x(2, 3), x(2, 3), x(2, 3), autograd.AttentionConfig{Mask: autograd.Upload(t, []int32{1, 1}, 2)})
 		}, tensor.ErrDtype},
-		"groups of heads": {func(t *Tape, x func(...int) *Variable) {
-			t.ScaledDotProductAttention(x(3, 2, 3), x(2, 2, 3), x(2, 2, 3), AttentionConfig{GQA: true})
+		"groups of heads": {func(t *autograd.Tape, x func(...int) *autograd.Variable) {
+			t.ScaledDotProductAttention(x(3, 2, 3), x(2, 2, 3), x(2, 2, 3), autograd.AttentionConfig{GQA: true})
 		}, tensor.ErrShape},
-		"heads of a half": {func(t *Tape, x func(...int) *Variable) { t.SelfAttention(x(2, 1, 6), 4, true, AttentionConfig{}) }, tensor.ErrShape},
-		"no third":        {func(t *Tape, x func(...int) *Variable) { t.SelfAttention(x(2, 1, 7), 1, true, AttentionConfig{}) }, tensor.ErrShape},
-		"groups of one tensor": {func(t *Tape, x func(...int) *Variable) {
-			t.SelfAttention(x(2, 1, 6), 1, true, AttentionConfig{GQA: true})
-		}, ErrInvalid},
-		"no layer": {func(t *Tape, x func(...int) *Variable) { (*MultiHeadAttention)(nil).Forward(t, x(2, 6)) }, ErrInvalid},
+		"heads of a half": {func(t *autograd.Tape, x func(...int) *autograd.Variable) {
+			t.SelfAttention(x(2, 1, 6), 4, true, autograd.AttentionConfig{})
+		}, tensor.ErrShape},
+		"no third": {func(t *autograd.Tape, x func(...int) *autograd.Variable) {
+			t.SelfAttention(x(2, 1, 7), 1, true, autograd.AttentionConfig{})
+		}, tensor.ErrShape},
+		"groups of one tensor": {func(t *autograd.Tape, x func(...int) *autograd.Variable) {
+			t.SelfAttention(x(2, 1, 6), 1, true, autograd.AttentionConfig{GQA: true})
+		}, autograd.ErrInvalid},
+		"no layer": {func(t *autograd.Tape, x func(...int) *autograd.Variable) {
+			(*autograd.MultiHeadAttention)(nil).Forward(t, x(2, 6))
+		}, autograd.ErrInvalid},
 	} {
-		tape := NewTape(b.ctx, b.rt)
-		c.f(tape, func(shape ...int) *Variable { return Upload(tape, make([]float32, elements(shape)), shape...) })
+		tape := autograd.NewTape(b.ctx, b.rt)
+		c.f(tape, func(shape ...int) *autograd.Variable {
+			return autograd.Upload(tape, make([]float32, elements(shape)), shape...)
+		})
 		assert.ErrorIs(t, tape.Close(), c.want, name)
 	}
 }

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -92,9 +93,9 @@ func BenchmarkGPTLargestBatch(b *testing.B) {
 				b.Skipf("it takes a GPU of 16 GiB: this device has %d bytes (%v)", total, err)
 			}
 			require.NoError(b, bn.cache.SetMemoryLimit(8<<30))
-			in := Init(bn.ctx, bn.rt, Seed(1), ComputeDtype(tensor.BFloat16))
+			in := autograd.Init(bn.ctx, bn.rt, autograd.Seed(1), autograd.ComputeDtype(tensor.BFloat16))
 			model := size.model(in, gptRun{checkpointed: checkpointed}, nil)
-			opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{LR: new(1e-3)}))
+			opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{LR: new(1e-3)}))
 			require.NoError(b, in.Err())
 			size.rows = 8
 			for ; ; size.rows++ {
@@ -120,9 +121,9 @@ func BenchmarkGPTLargestBatch(b *testing.B) {
 
 // gpt is runGPT of a size, whose blocks may be checkpointed.
 type gpt struct {
-	Tok, Pos *Embedding
+	Tok, Pos *autograd.Embedding
 	Blocks   []*gptBlock
-	Ln       *LayerNorm
+	Ln       *autograd.LayerNorm
 
 	checkpointed bool
 	offload      *tensor.Offloader // of the first half of the blocks, or nil
@@ -133,7 +134,7 @@ type gptBlock struct {
 	heads int
 }
 
-func (size gptSize) model(in *Initializer, run gptRun, offload *tensor.Offloader) *gpt {
+func (size gptSize) model(in *autograd.Initializer, run gptRun, offload *tensor.Offloader) *gpt {
 	m := &gpt{Tok: in.Embedding(size.vocabulary, size.width), Pos: in.Embedding(size.steps, size.width), Ln: in.LayerNorm(size.width), checkpointed: run.checkpointed, offload: offload}
 	for range size.layers {
 		m.Blocks = append(m.Blocks, &gptBlock{*newRunBlock(in, size.width), size.heads})
@@ -141,20 +142,20 @@ func (size gptSize) model(in *Initializer, run gptRun, offload *tensor.Offloader
 	return m
 }
 
-func (m *gptBlock) Forward(t *Tape, x *Variable) *Variable {
-	return t.Frame(func() *Variable {
-		a := t.SelfAttention(m.Qkv.Forward(t, m.Ln1.Forward(t, x)), m.heads, true, AttentionConfig{Causal: true})
+func (m *gptBlock) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Frame(func() *autograd.Variable {
+		a := t.SelfAttention(m.Qkv.Forward(t, m.Ln1.Forward(t, x)), m.heads, true, autograd.AttentionConfig{Causal: true})
 		h := t.Add(x, m.Proj.Forward(t, a))
 		return t.Add(h, m.Out.Forward(t, t.GELUTanh(m.Fc.Forward(t, m.Ln2.Forward(t, h)))))
 	})
 }
 
-func (m *gpt) Forward(t *Tape, x *Variable) *Variable {
-	return t.Frame(func() *Variable {
+func (m *gpt) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Frame(func() *autograd.Variable {
 		h := t.Add(m.Tok.Forward(t, x), t.Narrow(t.Param(m.Pos.Weight), 0, 0, x.Shape()[1]))
 		for i, b := range m.Blocks {
 			in := h
-			forward := func() *Variable { return b.Forward(t, in) }
+			forward := func() *autograd.Variable { return b.Forward(t, in) }
 			switch {
 			case m.checkpointed:
 				h = t.Checkpoint(forward)
@@ -194,16 +195,16 @@ func (size gptSize) benchmark(b *testing.B, run gptRun) {
 		require.NoError(b, err)
 		defer func() { require.NoError(b, offload.Close()) }()
 	}
-	in := Init(bn.ctx, bn.rt, Seed(1), ComputeDtype(run.dtype))
+	in := autograd.Init(bn.ctx, bn.rt, autograd.Seed(1), autograd.ComputeDtype(run.dtype))
 	defer func() { require.NoError(b, in.Close()) }()
 	model := size.model(in, run, offload)
 	if run.parameters {
 		model.offload = nil
 		for _, block := range model.Blocks {
-			require.NoError(b, ParametersOf(block).Offload(bn.ctx, offload))
+			require.NoError(b, autograd.ParametersOf(block).Offload(bn.ctx, offload))
 		}
 	}
-	opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)}))
+	opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)}))
 	require.NoError(b, in.Err())
 	require.NoError(b, opt.Prepare(bn.ctx))
 	x, y := size.batch(bn)

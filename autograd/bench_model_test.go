@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -22,7 +23,7 @@ import (
 func BenchmarkModel(b *testing.B) {
 	for _, m := range []struct {
 		name  string
-		model func(in *Initializer, shape func(string) []int) runModel
+		model func(in *autograd.Initializer, shape func(string) []int) runModel
 		sizes map[string][]int
 		input []int
 	}{
@@ -36,10 +37,10 @@ func BenchmarkModel(b *testing.B) {
 		for _, how := range []string{"called", "reset", "captured"} {
 			b.Run(m.name+"/"+how, func(b *testing.B) {
 				bn := open(b, 4<<30)
-				in := Init(bn.ctx, bn.rt, Seed(1))
+				in := autograd.Init(bn.ctx, bn.rt, autograd.Seed(1))
 				model := m.model(in, func(name string) []int { return m.sizes[name] })
-				params := ParametersOf(model)
-				opt := Own(in, NewAdamW(params, AdamConfig{LR: new(1e-3)}))
+				params := autograd.ParametersOf(model)
+				opt := autograd.Own(in, autograd.NewAdamW(params, autograd.AdamConfig{LR: new(1e-3)}))
 				require.NoError(b, in.Err())
 				defer func() { require.NoError(b, in.Close()) }()
 				benchmarkSteps(b, bn, model, opt, m.input, m.name == "gpt", how)
@@ -48,11 +49,11 @@ func BenchmarkModel(b *testing.B) {
 	}
 }
 
-func newRunMLP(in *Initializer, _ func(string) []int) runModel {
-	return Sequential{in.Linear(784, 512), ReLU{}, in.Linear(512, 512), ReLU{}, in.Linear(512, 10)}
+func newRunMLP(in *autograd.Initializer, _ func(string) []int) runModel {
+	return autograd.Sequential{in.Linear(784, 512), autograd.ReLU{}, in.Linear(512, 512), autograd.ReLU{}, in.Linear(512, 10)}
 }
 
-func benchmarkSteps(b *testing.B, bn *bench, model runModel, opt Optimizer, input []int, tokens bool, how string) {
+func benchmarkSteps(b *testing.B, bn *bench, model runModel, opt autograd.Optimizer, input []int, tokens bool, how string) {
 	n := elements(input)
 	var x, y *tensor.Tensor
 	if !tokens {
@@ -75,12 +76,12 @@ func benchmarkSteps(b *testing.B, bn *bench, model runModel, opt Optimizer, inpu
 		require.NoError(b, x.Release())
 		require.NoError(b, y.Release())
 	}()
-	kept := NewTape(bn.ctx, bn.rt)
+	kept := autograd.NewTape(bn.ctx, bn.rt)
 	defer func() { require.NoError(b, kept.Close()) }()
 	called := func(ctx context.Context) error {
 		tape, end := kept, func() error { return kept.Reset(ctx) }
 		if how != "reset" {
-			tape = NewTape(ctx, bn.rt)
+			tape = autograd.NewTape(ctx, bn.rt)
 			end = tape.Close
 		}
 		logits := model.Forward(tape, tape.Input(x))

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/rendezvous"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
@@ -23,16 +24,18 @@ func BenchmarkParallel(b *testing.B) {
 		for _, how := range []struct {
 			name  string
 			alone bool
-			shard Sharding
-		}{{"alone", true, ShardNothing}, {"ranks", false, ShardNothing}, {"ranks-state", false, ShardState}, {"ranks-gradients", false, ShardGradients}} {
+			shard autograd.Sharding
+		}{{"alone", true, autograd.ShardNothing}, {"ranks", false, autograd.ShardNothing}, {"ranks-state", false, autograd.ShardState}, {"ranks-gradients", false, autograd.ShardGradients}} {
 			for _, replays := range []bool{false, true} {
 				name := fmt.Sprintf("width%d/rows%d/%s/%s", size.width, size.rows, how.name, map[bool]string{false: "called", true: "captured"}[replays])
 				b.Run(name, func(b *testing.B) {
-					c := parallelTraining{input: []int{784}, classes: 10, cfg: ParallelConfig{Shard: how.shard}, alone: how.alone, prepare: true,
-						model: func(in *Initializer) Layer {
-							return Sequential{in.Linear(784, size.width), ReLU{}, in.Linear(size.width, size.width), ReLU{}, in.Linear(size.width, 10)}
+					c := parallelTraining{input: []int{784}, classes: 10, cfg: autograd.ParallelConfig{Shard: how.shard}, alone: how.alone, prepare: true,
+						model: func(in *autograd.Initializer) autograd.Layer {
+							return autograd.Sequential{in.Linear(784, size.width), autograd.ReLU{}, in.Linear(size.width, size.width), autograd.ReLU{}, in.Linear(size.width, 10)}
 						},
-						optimizer: func(in *Initializer, ps Parameters) Optimizer { return Own(in, NewAdam(ps, AdamConfig{LR: new(1e-3)})) }}
+						optimizer: func(in *autograd.Initializer, ps autograd.Parameters) autograd.Optimizer {
+							return autograd.Own(in, autograd.NewAdam(ps, autograd.AdamConfig{LR: new(1e-3)}))
+						}}
 					rankGroup := benchCrew(b)
 					c.batch = rankGroup.ranks[0].size * size.rows
 					c.time(b, rankGroup, replays)
@@ -78,7 +81,7 @@ func (c parallelTraining) time(b *testing.B, rankGroup *rankGroup, captured bool
 			return err
 		}
 		called := func(ctx context.Context) error {
-			tape := NewTape(ctx, s.rt)
+			tape := autograd.NewTape(ctx, s.rt)
 			_, err := tape.Backward(tape.CrossEntropy(s.model.Forward(tape, tape.Input(s.x)), s.y))
 			return errors.Join(err, s.opt.Step(ctx), s.opt.ZeroGrad(ctx), tape.Close())
 		}

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"math/rand/v2"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -15,7 +16,7 @@ func BenchmarkStep(b *testing.B) {
 	b.Run("MLP", func(b *testing.B) {
 		bn := open(b, 256<<20)
 		model := bn.mlp(tensor.DtypeOf[float32](), 784, 512, 512, 10)
-		opt, err := withErr(NewAdam(model.Parameters(), AdamConfig{}))
+		opt, err := withErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 		require.NoError(b, err)
 		defer opt.Close()
 		images, labels := make([]float32, 128*784), make([]int32, 128)
@@ -29,7 +30,7 @@ func BenchmarkStep(b *testing.B) {
 		x, y := upload(bn, images, 128, 784), upload(bn, labels, 128)
 		step := func() {
 			require.NoError(b, opt.ZeroGrad(bn.ctx))
-			tape := NewTape(bn.ctx, bn.rt)
+			tape := autograd.NewTape(bn.ctx, bn.rt)
 			loss, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 			require.NoError(b, err)
 			require.NoError(b, opt.Step(bn.ctx))
@@ -56,19 +57,19 @@ func BenchmarkTape(b *testing.B) {
 	const chain = 64
 	for _, c := range []struct {
 		name      string
-		operation func(tape *Tape, x, w *Variable) *Variable
+		operation func(tape *autograd.Tape, x, w *autograd.Variable) *autograd.Variable
 		backward  bool
 	}{
-		{"Forward", func(tape *Tape, x, _ *Variable) *Variable { return tape.Tanh(x) }, false},
-		{"Backward", func(tape *Tape, x, _ *Variable) *Variable { return tape.Tanh(x) }, true},
-		{"Products", func(tape *Tape, x, w *Variable) *Variable { return tape.Mul(x, w) }, true},
+		{"Forward", func(tape *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable { return tape.Tanh(x) }, false},
+		{"Backward", func(tape *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable { return tape.Tanh(x) }, true},
+		{"Products", func(tape *autograd.Tape, x, w *autograd.Variable) *autograd.Variable { return tape.Mul(x, w) }, true},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			bn := open(b, 64<<20)
 			x := upload(bn, make([]float32, 16), 16)
 			defer x.Release()
 			step := func() error {
-				tape := NewTape(bn.ctx, bn.rt)
+				tape := autograd.NewTape(bn.ctx, bn.rt)
 				y, w := tape.Leaf(x), tape.Leaf(x)
 				for range chain {
 					y = c.operation(tape, y, w)

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"math"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -170,7 +171,7 @@ func (g *graph) halfGradients(b *bench) (grads [][]float32) {
 }
 
 // floatTensors makes the leaves' tensors in float32, and the parameters.
-func (g *graph) floatTensors(b *bench) (ts []*tensor.Tensor, ps []*Parameter) {
+func (g *graph) floatTensors(b *bench) (ts []*tensor.Tensor, ps []*autograd.Parameter) {
 	for i, l := range g.leaves {
 		data := make([]float32, len(l.value.data))
 		for i, v := range l.value.data {
@@ -186,7 +187,7 @@ func (g *graph) floatTensors(b *bench) (ts []*tensor.Tensor, ps []*Parameter) {
 		require.NoError(b.t, err)
 		ts, ps = append(ts, x), append(ps, nil)
 		if l.kind == asParam {
-			p, err := NewParameter(x)
+			p, err := autograd.NewParameter(x)
 			require.NoError(b.t, err)
 			ps[i] = p
 		}

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"math"
@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -21,11 +22,11 @@ func TestBFloat16DiffersAsPyTorchs(t *testing.T) {
 	readReference(t, "gpt.bfloat16.json.gz", &f)
 	require.Len(t, f.Batches, 200)
 	b := open(t, 1<<30)
-	in := Init(b.ctx, b.rt, ComputeDtype(tensor.BFloat16))
+	in := autograd.Init(b.ctx, b.rt, autograd.ComputeDtype(tensor.BFloat16))
 	model := newRunGPT(in, shapesOf(t, "gpt"))
 	require.NoError(t, in.Err())
 	(&trainingRun{t: t, b: b, model: model}).load("gpt")
-	opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{LR: new(3e-3), WeightDecay: new(0.01)}))
+	opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{LR: new(3e-3), WeightDecay: new(0.01)}))
 	if testing.Short() || race.Enabled {
 		f.Batches = f.Batches[:3]
 	}
@@ -36,7 +37,7 @@ func TestBFloat16DiffersAsPyTorchs(t *testing.T) {
 			tokens, next = append(tokens, row[:len(row)-1]...), append(next, row[1:]...)
 		}
 		y := upload(b, next, len(next))
-		logits := model.Forward(tape, Upload(tape, tokens, len(f.Batches[i]), len(tokens)/len(f.Batches[i])))
+		logits := model.Forward(tape, autograd.Upload(tape, tokens, len(f.Batches[i]), len(tokens)/len(f.Batches[i])))
 		loss := tape.CrossEntropy(tape.Reshape(logits, -1, 65), y).Keep()
 		tape.Minimize(loss, opt)
 		require.NoError(t, in.Err())

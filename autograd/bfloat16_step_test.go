@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -7,22 +7,23 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // TestBFloat16Checkpoint: a training that goes on from a file ends as one that never stopped, to the bit, as the masters are in the file.
-func TestBFloat16Checkpoint(t *testing.T) { checkCheckpoint(t, ComputeDtype(tensor.BFloat16)) }
+func TestBFloat16Checkpoint(t *testing.T) { checkCheckpoint(t, autograd.ComputeDtype(tensor.BFloat16)) }
 
 // TestBFloat16Parallel: ranks reduce float32 gradients, of whatever is sharded. They have the losses of one rank with all of the batch but for rounding, and
 // the bits of each other.
 func TestBFloat16Parallel(t *testing.T) {
 	c := mlpCourse
-	c.options = []InitOption{ComputeDtype(tensor.BFloat16)}
+	c.options = []autograd.InitOption{autograd.ComputeDtype(tensor.BFloat16)}
 	c.alone = true
 	want := c.trainOn(t, 1)
 	c.alone = false
-	for _, cfg := range []ParallelConfig{{}, {Shard: ShardState}, {Shard: ShardGradients}} {
+	for _, cfg := range []autograd.ParallelConfig{{}, {Shard: autograd.ShardState}, {Shard: autograd.ShardGradients}} {
 		c.cfg = cfg
 		got := c.trainOn(t, 2)
 		for i, v := range want.losses {
@@ -36,7 +37,7 @@ func TestBFloat16Parallel(t *testing.T) {
 		}
 		for _, tape := range s.in.Steps(1) {
 			_, err = tape.Backward(tape.CrossEntropy(s.model.Forward(tape, tape.Input(x)), y))
-			for _, p := range ParametersOf(s.model) {
+			for _, p := range autograd.ParametersOf(s.model) {
 				if p.Grad() != nil && p.Grad().Dtype() != tensor.Float32 {
 					err = errors.Join(err, errors.New(p.Name+" has a gradient of bfloat16"))
 				}
@@ -46,7 +47,7 @@ func TestBFloat16Parallel(t *testing.T) {
 		s.losses = append(s.losses, 0)
 		return errors.Join(err, s.in.Err())
 	}
-	c.cfg = ParallelConfig{}
+	c.cfg = autograd.ParallelConfig{}
 	c.trainOn(t, 2)
 }
 

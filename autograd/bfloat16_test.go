@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -8,22 +8,23 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // halfTape is a tape that computes in bfloat16.
-func (b *bench) halfTape() *Tape {
-	tape := NewTape(b.ctx, b.rt)
+func (b *bench) halfTape() *autograd.Tape {
+	tape := autograd.NewTape(b.ctx, b.rt)
 	tape.SetComputeDtype(tensor.BFloat16)
 	return tape
 }
 
 // master makes a float32 parameter of the test's.
-func (b *bench) master(data []float32, shape ...int) *Parameter {
+func (b *bench) master(data []float32, shape ...int) *autograd.Parameter {
 	b.t.Helper()
 	x, err := tensor.FromSlice(b.ctx, b.rt, data, shape...)
 	require.NoError(b.t, err)
-	p, err := NewParameter(x)
+	p, err := autograd.NewParameter(x)
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { assert.NoError(b.t, p.Release()) })
 	return p
@@ -45,10 +46,10 @@ func (b *bench) floats(x *tensor.Tensor) []float32 {
 // TestBFloat16NormOfAConstant: the rounded weights of a norm whose argument needs no gradient are gone in the backward pass, which does not read them.
 func TestBFloat16NormOfAConstant(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Seed(2))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(2))
 	x := in.Tensor([]float64{1, 2, 3, 5, 1, 4, 1, 3}, 2, 4, 1)
-	for _, l := range []Layer{in.GroupNorm(2, 4), in.BatchNorm(4)} {
-		tape := NewTape(b.ctx, b.rt)
+	for _, l := range []autograd.Layer{in.GroupNorm(2, 4), in.BatchNorm(4)} {
+		tape := autograd.NewTape(b.ctx, b.rt)
 		tape.SetComputeDtype(tensor.BFloat16)
 		_, err := tape.Backward(tape.Sum(tape.Square(l.Forward(tape, tape.Input(x)))))
 		require.NoError(t, err)
@@ -69,7 +70,7 @@ func TestBFloat16RoundsWhatIsBrought(t *testing.T) {
 	tape := b.halfTape()
 	defer func() { require.NoError(t, tape.Close()) }()
 	assert.Equal(t, tensor.BFloat16, tape.ComputeDtype())
-	for name, v := range map[string]*Variable{"Param": tape.Param(p), "Input": tape.Input(x), "Leaf": tape.Leaf(x), "Upload": Upload(tape, []float32{1.0 / 3})} {
+	for name, v := range map[string]*autograd.Variable{"Param": tape.Param(p), "Input": tape.Input(x), "Leaf": tape.Leaf(x), "Upload": autograd.Upload(tape, []float32{1.0 / 3})} {
 		require.NoError(t, tape.Err(), name)
 		assert.Equal(t, []tensor.BF16{third}, read[tensor.BF16](b, v.Value()), name)
 	}
@@ -93,7 +94,7 @@ func TestBFloat16Refuses(t *testing.T) {
 	b := open(t, 64<<20)
 	p := b.master([]float32{1})
 	for _, dtype := range []tensor.Dtype{tensor.Float64, tensor.Int32, 0} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		tape.SetComputeDtype(dtype)
 		require.ErrorIs(t, tape.Err(), tensor.ErrDtype)
 		require.ErrorContains(t, tape.Close(), "SetComputeDtype")
@@ -106,34 +107,36 @@ func TestBFloat16Refuses(t *testing.T) {
 	require.ErrorContains(t, tape.Close(), "is on the tape in bfloat16, and the tape computes in float32 now")
 
 	half := upload(b, []tensor.BF16{1})
-	_, err := NewParameter(half)
+	_, err := autograd.NewParameter(half)
 	require.ErrorIs(t, err, tensor.ErrDtype)
 	require.ErrorContains(t, err, "SetComputeDtype")
-	require.ErrorIs(t, Init(b.ctx, b.rt, Dtype(tensor.BFloat16)).Err(), tensor.ErrDtype)
-	require.ErrorIs(t, Init(b.ctx, b.rt, Dtype(tensor.Float64), ComputeDtype(tensor.BFloat16)).Err(), tensor.ErrDtype)
-	require.ErrorIs(t, Init(b.ctx, b.rt, ComputeDtype(tensor.Int64)).Err(), tensor.ErrDtype)
-	require.NoError(t, Init(b.ctx, b.rt, Dtype(tensor.Float64), ComputeDtype(tensor.Float32)).Err())
+	require.ErrorIs(t, autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.BFloat16)).Err(), tensor.ErrDtype)
+	require.ErrorIs(t, autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64), autograd.ComputeDtype(tensor.BFloat16)).Err(), tensor.ErrDtype)
+	require.ErrorIs(t, autograd.Init(b.ctx, b.rt, autograd.ComputeDtype(tensor.Int64)).Err(), tensor.ErrDtype)
+	require.NoError(t, autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64), autograd.ComputeDtype(tensor.Float32)).Err())
 }
 
 // TestBFloat16MastersKeepSmallUpdates: each is a 32nd of what bfloat16 tells apart at 1, and all of them count. The working copy follows.
 func TestBFloat16MastersKeepSmallUpdates(t *testing.T) {
 	const lr, steps = 0x1p-13, 64
 	b := open(t, 64<<20)
-	for name, make := range map[string]func(Parameters) (Optimizer, error){
-		"SGD": func(ps Parameters) (Optimizer, error) { return withErr(NewSGD(ps, SGDConfig{LR: new(lr)})) },
-		"Adam": func(ps Parameters) (Optimizer, error) {
-			return withErr(NewAdam(ps, AdamConfig{LR: new(lr), Eps: new(0.0)}))
+	for name, make := range map[string]func(autograd.Parameters) (autograd.Optimizer, error){
+		"SGD": func(ps autograd.Parameters) (autograd.Optimizer, error) {
+			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(lr)}))
 		},
-		"RMSprop": func(ps Parameters) (Optimizer, error) {
-			return withErr(NewRMSprop(ps, RMSpropConfig{LR: new(lr), Alpha: new(0.0), Eps: new(0.0)}))
+		"Adam": func(ps autograd.Parameters) (autograd.Optimizer, error) {
+			return withErr(autograd.NewAdam(ps, autograd.AdamConfig{LR: new(lr), Eps: new(0.0)}))
+		},
+		"RMSprop": func(ps autograd.Parameters) (autograd.Optimizer, error) {
+			return withErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: new(lr), Alpha: new(0.0), Eps: new(0.0)}))
 		},
 	} {
 		p := b.master([]float32{1, 1, 1, 1}, 2, 2)
-		opt, err := make(Parameters{{"w", p}})
+		opt, err := make(autograd.Parameters{{"w", p}})
 		require.NoError(t, err)
 		for range steps {
 			tape := b.halfTape()
-			tape.Minimize(tape.Sum(tape.Mul(tape.Param(p), Upload(tape, []float32{1, 1, 1, 1}, 2, 2))), opt)
+			tape.Minimize(tape.Sum(tape.Mul(tape.Param(p), autograd.Upload(tape, []float32{1, 1, 1, 1}, 2, 2))), opt)
 			require.NoError(t, tape.Close(), name)
 		}
 		for _, v := range read[float32](b, p.Value()) {
@@ -151,9 +154,9 @@ func TestBFloat16SumsOfGradients(t *testing.T) {
 	const small, times = 0x1p-9, 12
 	b := open(t, 64<<20)
 	once, often := b.master([]float32{1, 2}), b.master([]float32{1, 2})
-	add := func(p *Parameter, uses int, c float64) {
+	add := func(p *autograd.Parameter, uses int, c float64) {
 		tape := b.halfTape()
-		var sum *Variable
+		var sum *autograd.Variable
 		for i := range uses {
 			term := tape.Sum(tape.MulScalar(tape.Param(p), c))
 			if i == 0 {
@@ -175,12 +178,12 @@ func TestBFloat16SumsOfGradients(t *testing.T) {
 	add(often, 1, 1)
 	assert.Equal(t, []float32{1 + times*small, 1 + times*small}, read[float32](b, often.Grad()))
 
-	tape := NewTape(b.ctx, b.rt) // one that computes in float32 goes on with it
+	tape := autograd.NewTape(b.ctx, b.rt) // one that computes in float32 goes on with it
 	_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(once), 0x1p-20)))
 	require.NoError(t, errors.Join(err, tape.Close()))
 	assert.Equal(t, float32(1+times*small+0x1p-20), read[float32](b, once.Grad())[0])
 
-	total, err := Parameters{{"once", once}, {"often", often}}.ClipGradNorm(b.ctx, 1)
+	total, err := autograd.Parameters{{"once", once}, {"often", often}}.ClipGradNorm(b.ctx, 1)
 	require.NoError(t, err)
 	assert.InEpsilon(t, 2*(1+times*small), float64(read[float32](b, total)[0]), 1e-5)
 	assert.InEpsilon(t, 0.5, float64(read[float32](b, once.Grad())[0]), 1e-5)
@@ -191,7 +194,7 @@ func TestBFloat16SumsOfGradients(t *testing.T) {
 func TestBFloat16GradientsAreOfTheCopy(t *testing.T) {
 	b := open(t, 64<<20)
 	p := b.master([]float32{3})
-	opt, err := withErr(NewSGD(Parameters{{"w", p}}, SGDConfig{LR: new(1.0)}))
+	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"w", p}}, autograd.SGDConfig{LR: new(1.0)}))
 	require.NoError(t, err)
 	early, late := b.halfTape(), b.halfTape()
 	loss := early.Sum(early.Square(early.Param(p)))
@@ -210,12 +213,12 @@ func TestBFloat16Memory(t *testing.T) {
 	const rows, width, layers, classes = 256, 512, 3, 512
 	b := open(t, 256<<20)
 	b.needsHost("a GPU keeps workspaces of its own")
-	in := Init(b.ctx, b.rt, Seed(1))
-	var model Sequential
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
+	var model autograd.Sequential
 	for range layers {
-		model = append(model, in.Linear(width, width, NoBias()), ReLU{})
+		model = append(model, in.Linear(width, width, autograd.NoBias()), autograd.ReLU{})
 	}
-	model = append(model, in.Linear(width, classes, NoBias()))
+	model = append(model, in.Linear(width, classes, autograd.NoBias()))
 	require.NoError(t, in.Err())
 	params := model.Parameters()
 	x, labels := upload(b, make([]float32, rows*width), rows, width), upload(b, make([]int32, rows))
@@ -230,7 +233,7 @@ func TestBFloat16Memory(t *testing.T) {
 		{tensor.BFloat16, 2 * rows * (width + layers*width + classes), weights / 2}, // with the input, which is a copy
 	} {
 		before := b.bytes()
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		tape.SetComputeDtype(c.dtype)
 		loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), labels)
 		require.NoError(t, tape.Err())
@@ -260,18 +263,24 @@ func TestBFloat16Losses(t *testing.T) {
 	}
 	weight := upload(b, []float32{0.3, 0.4, 0.7, 0.9})
 	y, labels := upload(b, target, 3, 4), upload(b, []int32{1, 3, 0})
-	for name, f := range map[string]func(t *Tape, x, y *Variable) *Variable{
-		"MSELoss":          func(t *Tape, x, y *Variable) *Variable { return t.MSELoss(x, y) },
-		"L1Loss":           func(t *Tape, x, y *Variable) *Variable { return t.L1Loss(x, y) },
-		"HuberLoss":        func(t *Tape, x, y *Variable) *Variable { return t.HuberLoss(x, y, 0.5) },
-		"BCEWithLogits":    func(t *Tape, x, y *Variable) *Variable { return t.BCEWithLogits(x, y) },
-		"weighted BCE":     func(t *Tape, x, y *Variable) *Variable { return t.BCEWithLogits(x, y, tensor.Weight(weight)) },
-		"CrossEntropy":     func(t *Tape, x, _ *Variable) *Variable { return t.CrossEntropy(x, labels) },
-		"weighted":         func(t *Tape, x, _ *Variable) *Variable { return t.CrossEntropy(x, labels, tensor.Weight(weight)) },
-		"of probabilities": func(t *Tape, x, _ *Variable) *Variable { return t.CrossEntropy(x, y, tensor.Weight(weight)) },
+	for name, f := range map[string]func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable{
+		"MSELoss":       func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable { return t.MSELoss(x, y) },
+		"L1Loss":        func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable { return t.L1Loss(x, y) },
+		"HuberLoss":     func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable { return t.HuberLoss(x, y, 0.5) },
+		"BCEWithLogits": func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable { return t.BCEWithLogits(x, y) },
+		"weighted BCE": func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable {
+			return t.BCEWithLogits(x, y, tensor.Weight(weight))
+		},
+		"CrossEntropy": func(t *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable { return t.CrossEntropy(x, labels) },
+		"weighted": func(t *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable {
+			return t.CrossEntropy(x, labels, tensor.Weight(weight))
+		},
+		"of probabilities": func(t *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable {
+			return t.CrossEntropy(x, y, tensor.Weight(weight))
+		},
 	} {
 		run := func(dtype tensor.Dtype) (float64, []float32) {
-			tape := NewTape(b.ctx, b.rt)
+			tape := autograd.NewTape(b.ctx, b.rt)
 			target := tape.Input(y)
 			tape.SetComputeDtype(dtype)
 			x := tape.Leaf(upload(b, data, 3, 4))

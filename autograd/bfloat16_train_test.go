@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -22,7 +23,7 @@ func TestBFloat16ReferenceRun(t *testing.T) {
 			var f runFile
 			readReference(t, filepath.Join("models", name+".json.gz"), &f)
 			b := open(t, 1<<30)
-			in := Init(b.ctx, b.rt)
+			in := autograd.Init(b.ctx, b.rt)
 			defer func() { require.NoError(t, in.Close()) }()
 			r := &trainingRun{t: t, b: b, in: in, f: &f, settings: settings, compute: tensor.BFloat16, near: [2]float64{0x1p-9, 0x1p-4}}
 			r.model = settings.model(in, shapesOf(t, name))
@@ -43,24 +44,24 @@ func TestBFloat16TrainsAsFloat32(t *testing.T) {
 		steps = 5
 	}
 	b := open(t, 1<<30)
-	for name, model := range map[string]func(in *Initializer) (Layer, func(random *rand.Rand) (x *tensor.Tensor, labels []int32)){
-		"mlp": func(in *Initializer) (Layer, func(*rand.Rand) (*tensor.Tensor, []int32)) {
-			return Sequential{in.Linear(20, 64), ReLU{}, in.LayerNorm(64), in.Linear(64, 64), GELU{}, in.Linear(64, 5)}, func(random *rand.Rand) (*tensor.Tensor, []int32) {
+	for name, model := range map[string]func(in *autograd.Initializer) (autograd.Layer, func(random *rand.Rand) (x *tensor.Tensor, labels []int32)){
+		"mlp": func(in *autograd.Initializer) (autograd.Layer, func(*rand.Rand) (*tensor.Tensor, []int32)) {
+			return autograd.Sequential{in.Linear(20, 64), autograd.ReLU{}, in.LayerNorm(64), in.Linear(64, 64), autograd.GELU{}, in.Linear(64, 5)}, func(random *rand.Rand) (*tensor.Tensor, []int32) {
 				return noisyPoints(b, random, 64, 20, 5)
 			}
 		},
-		"gpt": func(in *Initializer) (Layer, func(*rand.Rand) (*tensor.Tensor, []int32)) {
+		"gpt": func(in *autograd.Initializer) (autograd.Layer, func(*rand.Rand) (*tensor.Tensor, []int32)) {
 			sizes := map[string][]int{"tok.weight": {23, 32}, "pos.weight": {16, 32}}
-			return wholeModel{newRunGPT(in, func(name string) []int { return sizes[name] })}, func(random *rand.Rand) (*tensor.Tensor, []int32) {
+			return autograd.LayerOf(newRunGPT(in, func(name string) []int { return sizes[name] })), func(random *rand.Rand) (*tensor.Tensor, []int32) {
 				return noisyText(b, random, 8, 16, 23)
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := func(dtype tensor.Dtype) (losses []float64) {
-				in := Init(b.ctx, b.rt, Seed(5), ComputeDtype(dtype))
+				in := autograd.Init(b.ctx, b.rt, autograd.Seed(5), autograd.ComputeDtype(dtype))
 				m, data := model(in)
-				opt := Own(in, NewAdamW(ParametersOf(m), AdamConfig{LR: new(3e-3), WeightDecay: new(0.01)}))
+				opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(m), autograd.AdamConfig{LR: new(3e-3), WeightDecay: new(0.01)}))
 				random := rand.New(rand.NewPCG(6, 7))
 				for _, tape := range in.Steps(steps) {
 					x, labels := data(random)
@@ -91,11 +92,6 @@ func TestBFloat16TrainsAsFloat32(t *testing.T) {
 		})
 	}
 }
-
-// wholeModel is a model whose parameters a walk finds, as a layer.
-type wholeModel struct{ runModel }
-
-func (m wholeModel) Parameters() Parameters { return ParametersOf(m.runModel) }
 
 // noisyPoints are normal random points, whose classes are those of the greatest of their first coordinates but for a fifth.
 func noisyPoints(b *bench, random *rand.Rand, rows, n, classes int) (*tensor.Tensor, []int32) {

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd"
 )
 
 var (
@@ -20,9 +22,9 @@ var (
 //	go test ./autograd -run TestGraphsLeaveNothing -v -replays 100000 -captures 1000
 func TestGraphsLeaveNothing(t *testing.T) {
 	b := open(t, 256<<20)
-	in := Init(b.ctx, b.rt, Seed(1))
-	model := Sequential{in.Linear(20, 32), ReLU{}, in.Linear(32, 10)}
-	opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{LR: new(1e-3)}))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
+	model := autograd.Sequential{in.Linear(20, 32), autograd.ReLU{}, in.Linear(32, 10)}
+	opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{LR: new(1e-3)}))
 	require.NoError(t, in.Err())
 	defer func() { require.NoError(t, in.Close()) }()
 	require.NoError(t, opt.Prepare(b.ctx))

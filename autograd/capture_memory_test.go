@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestCapturesAndDropsLeaveNothing(t *testing.T) {
 	captures := rounds(1000, 300)
 	b := open(t, 256<<20)
-	p := plan{seed: 3, inputs: 4, classes: 3, hidden: []int{8}, dropout: 0.5, optimizer: 2, schedule: StepLR{Size: 2}, inside: true, clip: 1}
+	p := plan{seed: 3, inputs: 4, classes: 3, hidden: []int{8}, dropout: 0.5, optimizer: 2, schedule: autograd.StepLR{Size: 2}, inside: true, clip: 1}
 	c := p.start(b)
 	x, y := upload(b, []float32{1, 2, 3, 4, 5, 6, 7, 8}, 2, 4), upload(b, []int32{0, 2})
 	type memory struct {

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -19,10 +20,10 @@ import (
 // captured is a training that can be stepped eagerly and replayed: all that differs between two of one plan is how.
 type captured struct {
 	b         *bench
-	in        *Initializer
-	model     Layer
-	opt       Optimizer
-	scheduler *Scheduler // stepped in the step, if inside
+	in        *autograd.Initializer
+	model     autograd.Layer
+	opt       autograd.Optimizer
+	scheduler *autograd.Scheduler // stepped in the step, if inside
 	inside    bool
 	clip      float64
 	shapes    map[int]*capturedShape
@@ -44,7 +45,7 @@ type plan struct {
 	dropout          float64
 	norm, checkpoint bool
 	optimizer        int
-	schedule         Schedule
+	schedule         autograd.Schedule
 	inside           bool
 	clip             float64
 	half             bool
@@ -62,7 +63,7 @@ func newPlan(r *rand.Rand) plan {
 	if r.IntN(2) == 0 {
 		p.clip = math.Exp(r.NormFloat64())
 	}
-	p.schedule = []Schedule{nil, StepLR{Size: 3}, CosineAnnealingLR{TMax: 40}, OneCycleLR{Max: 0.1, Steps: 10_000}}[r.IntN(4)]
+	p.schedule = []autograd.Schedule{nil, autograd.StepLR{Size: 3}, autograd.CosineAnnealingLR{TMax: 40}, autograd.OneCycleLR{Max: 0.1, Steps: 10_000}}[r.IntN(4)]
 	p.half = r.IntN(3) == 0
 	return p
 }
@@ -73,50 +74,50 @@ func (p plan) start(b *bench) *captured {
 	if p.half {
 		dtype = tensor.BFloat16
 	}
-	c.in = Init(b.ctx, b.rt, Seed(p.seed), ComputeDtype(dtype))
-	model, at := Sequential{}, p.inputs
+	c.in = autograd.Init(b.ctx, b.rt, autograd.Seed(p.seed), autograd.ComputeDtype(dtype))
+	model, at := autograd.Sequential{}, p.inputs
 	for _, n := range append(p.hidden, p.classes) {
 		if at != p.inputs {
-			model = append(model, ReLU{})
+			model = append(model, autograd.ReLU{})
 			if p.norm {
 				model = append(model, c.in.BatchNorm(at))
 			}
 			if p.dropout > 0 {
-				model = append(model, Dropout{P: p.dropout})
+				model = append(model, autograd.Dropout{P: p.dropout})
 			}
 		}
 		model, at = append(model, c.in.Linear(at, n)), n
 	}
 	c.model = model
 	if p.checkpoint {
-		c.model = Checkpointed(model)
+		c.model = autograd.Checkpointed(model)
 	}
-	ps := ParametersOf(c.model)
+	ps := autograd.ParametersOf(c.model)
 	switch p.optimizer {
 	case 0:
-		c.opt = Own(c.in, NewSGD(ps, SGDConfig{LR: new(0.1)}))
+		c.opt = autograd.Own(c.in, autograd.NewSGD(ps, autograd.SGDConfig{LR: new(0.1)}))
 	case 1:
-		c.opt = Own(c.in, NewSGD(ps, SGDConfig{LR: new(0.1), Momentum: 0.9, Dampening: 0.2}))
+		c.opt = autograd.Own(c.in, autograd.NewSGD(ps, autograd.SGDConfig{LR: new(0.1), Momentum: 0.9, Dampening: 0.2}))
 	case 2:
-		c.opt = Own(c.in, NewAdam(ps, AdamConfig{LR: new(0.02), WeightDecay: new(0.01)}))
+		c.opt = autograd.Own(c.in, autograd.NewAdam(ps, autograd.AdamConfig{LR: new(0.02), WeightDecay: new(0.01)}))
 	case 3:
-		c.opt = Own(c.in, NewAdamW(ps, AdamConfig{LR: new(0.02), WeightDecay: new(0.1)}))
+		c.opt = autograd.Own(c.in, autograd.NewAdamW(ps, autograd.AdamConfig{LR: new(0.02), WeightDecay: new(0.1)}))
 	case 4:
-		c.opt = Own(c.in, NewAdamW(ps, AdamConfig{LR: new(0.02), AMSGrad: true}))
+		c.opt = autograd.Own(c.in, autograd.NewAdamW(ps, autograd.AdamConfig{LR: new(0.02), AMSGrad: true}))
 	case 5:
-		rms, err := withErr(NewRMSprop(ps, RMSpropConfig{LR: new(0.01), Momentum: 0.5, Centered: true}))
+		rms, err := withErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: new(0.01), Momentum: 0.5, Centered: true}))
 		require.NoError(b.t, err)
 		c.opt = rms
 	default:
-		ada, err := withErr(NewAdagrad(ps, AdagradConfig{LR: new(0.1), LRDecay: 0.1}))
+		ada, err := withErr(autograd.NewAdagrad(ps, autograd.AdagradConfig{LR: new(0.1), LRDecay: 0.1}))
 		require.NoError(b.t, err)
 		c.opt = ada
 	}
 	require.NoError(b.t, c.in.Err())
 	if p.schedule != nil {
-		scheduler, err := NewScheduler(c.opt, p.schedule)
-		if errors.Is(err, ErrInvalid) { // an optimiser without momentum and OneCycleLR
-			scheduler, err = NewScheduler(c.opt, ExponentialLR{Gamma: 0.99})
+		scheduler, err := autograd.NewScheduler(c.opt, p.schedule)
+		if errors.Is(err, autograd.ErrInvalid) { // an optimiser without momentum and OneCycleLR
+			scheduler, err = autograd.NewScheduler(c.opt, autograd.ExponentialLR{Gamma: 0.99})
 		}
 		require.NoError(b.t, err)
 		c.scheduler = scheduler
@@ -145,7 +146,7 @@ func (c *captured) step(ctx context.Context, x, y *tensor.Tensor) (loss *tensor.
 			break
 		}
 		if c.clip > 0 {
-			norm, clipErr := ParametersOf(c.model).ClipGradNorm(ctx, c.clip)
+			norm, clipErr := autograd.ParametersOf(c.model).ClipGradNorm(ctx, c.clip)
 			err = errors.Join(clipErr, norm.Release())
 		}
 		if err = errors.Join(err, c.opt.Step(ctx)); err == nil && c.inside && c.scheduler != nil {
@@ -211,21 +212,21 @@ func (c *captured) state() (all []uint32) {
 			all = append(all, math.Float32bits(v))
 		}
 	}
-	named, err := StateDict(c.model)
+	named, err := autograd.StateDict(c.model)
 	require.NoError(c.b.t, err)
 	for _, t := range named {
 		add(t.Tensor)
 	}
-	s, err := CoreOf(c.opt)
-	require.NoError(c.b.t, err)
-	for i, ts := range s.state {
+	require.NoError(c.b.t, c.opt.Core().Err())
+	for i, ts := range autograd.StateOf(c.opt) {
 		for _, t := range ts {
 			add(t)
 		}
-		all = append(all, uint32(s.steps[i]))
+		all = append(all, uint32(autograd.StepsOf(c.opt)[i]))
 	}
-	for _, g := range s.groups {
-		all = append(all, math.Float32bits(float32(g.lr)), math.Float32bits(float32(g.momentum)))
+	for _, g := range c.opt.Core().Groups() {
+		momentum, _ := g.Momentum()
+		all = append(all, math.Float32bits(float32(g.LR())), math.Float32bits(float32(momentum)))
 	}
 	return append(all, math.Float32bits(float32(c.opt.LR())))
 }
@@ -277,23 +278,26 @@ func TestCapturedStepsAreEagerSteps(t *testing.T) {
 // TestCapturedStepsThatFail leave gradients, counts and rates as they were; the step can be taken eagerly, and captured.
 func TestCapturedStepsThatFail(t *testing.T) {
 	b := open(t, 256<<20)
-	p := plan{seed: 3, inputs: 4, classes: 3, hidden: []int{8}, dropout: 0.5, optimizer: 2, schedule: StepLR{Size: 2}, inside: true}
+	p := plan{seed: 3, inputs: 4, classes: 3, hidden: []int{8}, dropout: 0.5, optimizer: 2, schedule: autograd.StepLR{Size: 2}, inside: true}
 	eager, c := p.start(b), p.start(b)
 	xs, ys := []float32{1, 2, 3, 4, 5, 6, 7, 8}, []int32{0, 2}
 	x, y := upload(b, xs, 2, 4), upload(b, ys)
 	before := c.state()
 	var inside context.Context
-	for name, late := range map[string]func(tape *Tape, loss *tensor.Tensor) error{
-		"ToSlice": func(_ *Tape, loss *tensor.Tensor) error { _, err := tensor.Item[float32](b.ctx, loss); return err },
-		"spent": func(tape *Tape, _ *tensor.Tensor) error {
+	for name, late := range map[string]func(tape *autograd.Tape, loss *tensor.Tensor) error{
+		"ToSlice": func(_ *autograd.Tape, loss *tensor.Tensor) error {
+			_, err := tensor.Item[float32](b.ctx, loss)
+			return err
+		},
+		"spent": func(tape *autograd.Tape, _ *tensor.Tensor) error {
 			tape.Input(x) // sticks to the tape, whose Close tells the initialiser
 			return tape.Err()
 		},
-		"none": func(*Tape, *tensor.Tensor) error { return errors.New("none's own") },
-		"Random": func(tape *Tape, loss *tensor.Tensor) error {
-			again := NewTape(inside, b.rt)
+		"none": func(*autograd.Tape, *tensor.Tensor) error { return errors.New("none's own") },
+		"Random": func(tape *autograd.Tape, loss *tensor.Tensor) error {
+			again := autograd.NewTape(inside, b.rt)
 			defer again.Close()
-			again.Func("random", []*Variable{again.Input(x)}, func(c *Call) (*tensor.Tensor, error) {
+			again.Func("random", []*autograd.Variable{again.Input(x)}, func(c *autograd.Call) (*tensor.Tensor, error) {
 				c.Random()
 				return b.rt.Copy(c.Context(), x)
 			}, nil)
@@ -317,7 +321,7 @@ func TestCapturedStepsThatFail(t *testing.T) {
 		})
 		require.ErrorContains(t, err, name)
 		require.NoError(t, c.in.Err(), name)
-		for _, p := range ParametersOf(c.model) {
+		for _, p := range autograd.ParametersOf(c.model) {
 			require.Nil(t, p.Grad(), "%s: a gradient that was never computed", name)
 		}
 		require.Equal(t, before, c.state(), name)
@@ -329,21 +333,20 @@ func TestCapturedStepsThatFail(t *testing.T) {
 	}
 	require.Equal(t, eager.state(), c.state())
 
-	s, err := CoreOf(c.opt)
-	require.NoError(t, err)
+	require.NoError(t, c.opt.Core().Err())
 	graph := c.shapes[2].graph
-	s.params[0].SetRequiresGrad(false)
+	c.opt.Core().Parameters()[0].SetRequiresGrad(false)
 	require.ErrorContains(t, graph.Replay(b.ctx), `parameter "0.weight" was frozen after the capture`)
-	s.params[0].SetRequiresGrad(true)
+	c.opt.Core().Parameters()[0].SetRequiresGrad(true)
 	require.NoError(t, graph.Replay(b.ctx))
 	require.NoError(t, errors.Join(c.opt.Close(), c.opt.Prepare(b.ctx)))
-	require.ErrorIs(t, graph.Replay(b.ctx), ErrInvalid)
+	require.ErrorIs(t, graph.Replay(b.ctx), autograd.ErrInvalid)
 	eager.close()
 	c.close()
 
 	fresh := p.start(b)
 	require.NoError(t, fresh.opt.Close())
-	_, err = b.rt.Capture(b.ctx, func(ctx context.Context) error { _, err := fresh.step(ctx, x, y); return err })
+	_, err := b.rt.Capture(b.ctx, func(ctx context.Context) error { _, err := fresh.step(ctx, x, y); return err })
 	require.ErrorIs(t, err, tensor.ErrCapturing)
 	require.ErrorContains(t, err, `state of parameter "0.weight"`)
 	fresh.close()
@@ -365,7 +368,7 @@ func TestRatesOfReplays(t *testing.T) {
 		require.NoError(t, errors.Join(group.SetLR(5), group.SetMomentum(0.5)))
 	}
 	require.NoError(t, graph.Close())
-	require.NoError(t, new(Group).SetLR(1), "of no optimiser")
+	require.NoError(t, new(autograd.Group).SetLR(1), "of no optimiser")
 	c.close()
 }
 
@@ -375,7 +378,7 @@ func TestReplaysRefuseAnotherMomentum(t *testing.T) {
 	for _, from := range []float64{0, 0.9} {
 		c := plan{seed: 3, inputs: 4, classes: 3}.start(b)
 		require.NoError(t, c.opt.Close())
-		sgd := Own(c.in, NewSGD(ParametersOf(c.model), SGDConfig{Momentum: from}))
+		sgd := autograd.Own(c.in, autograd.NewSGD(autograd.ParametersOf(c.model), autograd.SGDConfig{Momentum: from}))
 		c.opt = sgd
 		require.NoError(t, errors.Join(c.in.Err(), sgd.Prepare(b.ctx)))
 		xs, ys := make([]float32, 8), make([]int32, 2)
@@ -384,7 +387,7 @@ func TestReplaysRefuseAnotherMomentum(t *testing.T) {
 		require.ErrorContains(t, c.shapes[2].graph.Replay(b.ctx), fmt.Sprintf("momentum %v: a step with momentum is not one without", 0.9-from))
 		require.NoError(t, sgd.Groups()[0].SetMomentum(from))
 		c.replay(xs, ys)
-		assert.Equal(t, 2, sgd.steps[0])
+		assert.Equal(t, 2, autograd.StepsOf(sgd)[0])
 		c.close()
 	}
 }
@@ -393,7 +396,7 @@ func TestReplaysRefuseAnotherMomentum(t *testing.T) {
 func TestReplayedOperandsAreStale(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{3})
-	w, err := NewParameter(upload(b, []float64{1}))
+	w, err := autograd.NewParameter(upload(b, []float64{1}))
 	require.NoError(t, err)
 	var out *tensor.Tensor
 	graph, err := b.rt.Capture(b.ctx, func(ctx context.Context) (err error) {
@@ -402,14 +405,14 @@ func TestReplayedOperandsAreStale(t *testing.T) {
 	})
 	require.NoError(t, errors.Join(err, graph.Replay(b.ctx)))
 	for _, stale := range []bool{false, true} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		loss := tape.Sum(tape.Mul(tape.Param(w), tape.Input(out)))
 		if stale {
 			require.NoError(t, graph.Replay(b.ctx))
 		}
 		_, err := tape.Backward(loss)
 		if stale {
-			require.ErrorIs(t, err, ErrStale)
+			require.ErrorIs(t, err, autograd.ErrStale)
 		} else {
 			require.NoError(t, err)
 			require.Equal(t, []float64{6}, read[float64](b, w.Grad()))
@@ -422,7 +425,7 @@ func TestReplayedOperandsAreStale(t *testing.T) {
 // TestStepsOfReplays: an eager step after n replays is the step after n.
 func TestStepsOfReplays(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Seed(1))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
 	x := in.Tensor([]float64{1, 2})
 	graph, err := b.rt.Capture(b.ctx, func(context.Context) error {
 		for _, tape := range in.Steps(2) {

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"strings"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -15,71 +16,71 @@ func TestActivationCheckpointThatDoesSomethingElse(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	for name, c := range map[string]struct {
-		f    func(t *Tape, x, other *Variable, again bool) *Variable
+		f    func(t *autograd.Tape, x, other *autograd.Variable, again bool) *autograd.Variable
 		want string
 	}{
-		"more operations": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+		"more operations": {func(t *autograd.Tape, x, _ *autograd.Variable, again bool) *autograd.Variable {
 			if again {
 				x = t.Tanh(x)
 			}
 			return t.Tanh(x)
 		}, "float64 (2, 2) of 2 operations with 0 random ones, and float64 (2, 2) of 1 operations"},
-		"another shape": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+		"another shape": {func(t *autograd.Tape, x, _ *autograd.Variable, again bool) *autograd.Variable {
 			if again {
 				return t.Sum(x)
 			}
 			return t.Tanh(x)
 		}, "float64 () of 1"},
-		"random numbers": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+		"random numbers": {func(t *autograd.Tape, x, _ *autograd.Variable, again bool) *autograd.Variable {
 			if again {
 				return t.Dropout(x, 0.5)
 			}
 			return t.Tanh(x)
 		}, "1 random ones"},
-		"another variable": {func(t *Tape, x, other *Variable, again bool) *Variable {
+		"another variable": {func(t *autograd.Tape, x, other *autograd.Variable, again bool) *autograd.Variable {
 			if again {
 				x = other
 			}
 			return t.Tanh(x)
 		}, "must not be assigned to later"},
-		"nothing": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+		"nothing": {func(t *autograd.Tape, x, _ *autograd.Variable, again bool) *autograd.Variable {
 			if again {
 				return nil
 			}
 			return t.Tanh(x)
 		}, "its result has no gradient"},
-		"what it was given": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+		"what it was given": {func(t *autograd.Tape, x, _ *autograd.Variable, again bool) *autograd.Variable {
 			if again {
 				return x
 			}
 			return t.Tanh(x)
 		}, "its result has no gradient"},
-		"no gradient": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+		"no gradient": {func(t *autograd.Tape, x, _ *autograd.Variable, again bool) *autograd.Variable {
 			if again {
 				return t.Detach(x)
 			}
 			return t.Tanh(x)
 		}, "its result has no gradient"},
-		"other shapes on the way": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+		"other shapes on the way": {func(t *autograd.Tape, x, _ *autograd.Variable, again bool) *autograd.Variable {
 			if again {
 				return t.Reshape(t.Reshape(x, 4), 2, 2)
 			}
 			return t.Reshape(t.Reshape(x, 1, 4), 2, 2)
 		}, "; an operation on the way is another one, or of other shapes"},
-		"another operation": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+		"another operation": {func(t *autograd.Tape, x, _ *autograd.Variable, again bool) *autograd.Variable {
 			if again {
 				return t.Sub(x, x)
 			}
 			return t.Add(x, x)
 		}, "; an operation on the way is another one, or of other shapes"},
-		"an operation that reads what is not computed again": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+		"an operation that reads what is not computed again": {func(t *autograd.Tape, x, _ *autograd.Variable, again bool) *autograd.Variable {
 			y := t.Add(x, x)
 			if again {
 				return t.Softmax(y)
 			}
 			return t.Add(y, x)
 		}, "Softmax: invalid argument: the checkpoint's function did something else when it ran again: it had no Softmax before"},
-		"it closes the tape": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+		"it closes the tape": {func(t *autograd.Tape, x, _ *autograd.Variable, again bool) *autograd.Variable {
 			y := t.Tanh(x)
 			if again {
 				_ = t.Close()
@@ -87,10 +88,10 @@ func TestActivationCheckpointThatDoesSomethingElse(t *testing.T) {
 			return y
 		}, "the function ended the tape"},
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		v, other := tape.Leaf(x), tape.Leaf(x)
 		again := false
-		y := tape.Checkpoint(func() *Variable {
+		y := tape.Checkpoint(func() *autograd.Variable {
 			defer func() { again = true }()
 			return c.f(tape, v, other, again)
 		})
@@ -106,27 +107,29 @@ func TestActivationCheckpointRefuses(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	for name, c := range map[string]struct {
-		f    func(t *Tape, x *Variable) *Variable
+		f    func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
 		kind error
 		want string
 	}{
-		"no function": {func(t *Tape, _ *Variable) *Variable { return t.Checkpoint(nil) }, ErrInvalid, "Checkpoint: invalid argument: the function is nil"},
-		"nil": {func(t *Tape, _ *Variable) *Variable {
-			return t.Checkpoint(func() *Variable { return nil })
-		}, ErrInvalid, "Checkpoint: invalid argument: the function returned nil"},
-		"a leaf": {func(t *Tape, _ *Variable) *Variable {
-			return t.Checkpoint(func() *Variable { return t.Leaf(x) })
-		}, ErrInvalid, "make leaves outside"},
-		"no layer": {func(t *Tape, x *Variable) *Variable { return Checkpointed(nil).Forward(t, x) }, ErrInvalid, "Checkpointed: invalid argument: the layer is nil"},
-		"an error": {func(t *Tape, x *Variable) *Variable {
-			return t.Checkpoint(func() *Variable { return t.MatMul(t.Tanh(x), t.Sum(x)) })
+		"no function": {func(t *autograd.Tape, _ *autograd.Variable) *autograd.Variable { return t.Checkpoint(nil) }, autograd.ErrInvalid, "Checkpoint: invalid argument: the function is nil"},
+		"nil": {func(t *autograd.Tape, _ *autograd.Variable) *autograd.Variable {
+			return t.Checkpoint(func() *autograd.Variable { return nil })
+		}, autograd.ErrInvalid, "Checkpoint: invalid argument: the function returned nil"},
+		"a leaf": {func(t *autograd.Tape, _ *autograd.Variable) *autograd.Variable {
+			return t.Checkpoint(func() *autograd.Variable { return t.Leaf(x) })
+		}, autograd.ErrInvalid, "make leaves outside"},
+		"no layer": {func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+			return autograd.Checkpointed(nil).Forward(t, x)
+		}, autograd.ErrInvalid, "Checkpointed: invalid argument: the layer is nil"},
+		"an error": {func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+			return t.Checkpoint(func() *autograd.Variable { return t.MatMul(t.Tanh(x), t.Sum(x)) })
 		}, tensor.ErrShape, "MatMul"},
-		"the end of the tape": {func(t *Tape, x *Variable) *Variable {
-			return t.Checkpoint(func() *Variable { y := t.Tanh(x); _ = t.Close(); return y })
-		}, ErrSpent, "it was closed"},
-		"a backward pass": {func(t *Tape, x *Variable) *Variable {
-			return t.Checkpoint(func() *Variable { y := t.Sum(x); _, _ = t.Backward(y); return y })
-		}, ErrSpent, "it was run backward"},
+		"the end of the tape": {func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+			return t.Checkpoint(func() *autograd.Variable { y := t.Tanh(x); _ = t.Close(); return y })
+		}, autograd.ErrSpent, "it was closed"},
+		"a backward pass": {func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+			return t.Checkpoint(func() *autograd.Variable { y := t.Sum(x); _, _ = t.Backward(y); return y })
+		}, autograd.ErrSpent, "it was run backward"},
 	} {
 		for _, record := range []bool{true, false} {
 			if name == "a leaf" && !record || name == "a backward pass" && !record {
@@ -144,8 +147,8 @@ func TestActivationCheckpointRefuses(t *testing.T) {
 			require.Equal(t, int64(1), b.live(), name)
 		}
 	}
-	require.Empty(t, Checkpointed(nil).Parameters())
-	require.Empty(t, Checkpointed(nil).(Buffered).Buffers())
+	require.Empty(t, autograd.Checkpointed(nil).Parameters())
+	require.Empty(t, autograd.Checkpointed(nil).(autograd.Buffered).Buffers())
 }
 
 // TestActivationCheckpointOfWhatWasOverwritten: its input, or a parameter of its, between the passes.
@@ -154,26 +157,26 @@ func TestActivationCheckpointOfWhatWasOverwritten(t *testing.T) {
 	w := b.parameter(2, 2)
 	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	for name, overwrite := range map[string]*tensor.Tensor{"an input": x, "a parameter": w.Value()} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		v := tape.Leaf(x)
-		y := tape.Checkpoint(func() *Variable { return tape.Add(v, tape.Param(w)) }) // neither is saved by the addition
+		y := tape.Checkpoint(func() *autograd.Variable { return tape.Add(v, tape.Param(w)) }) // neither is saved by the addition
 		require.NoError(t, b.rt.Zero(b.ctx, overwrite))
 		_, err := tape.Backward(tape.Sum(y))
-		require.ErrorIs(t, err, ErrStale, name)
+		require.ErrorIs(t, err, autograd.ErrStale, name)
 		_ = tape.Close()
 		require.NoError(t, w.ZeroGrad(b.ctx))
 	}
 
 	// By the function itself, once it has read it.
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	v := tape.Leaf(x)
-	y := tape.Checkpoint(func() *Variable {
+	y := tape.Checkpoint(func() *autograd.Variable {
 		y := tape.MulScalar(v, 2)
 		require.NoError(t, b.rt.Zero(b.ctx, x))
 		return y
 	})
 	_, err := tape.Backward(tape.Sum(y))
-	require.ErrorIs(t, err, ErrStale)
+	require.ErrorIs(t, err, autograd.ErrStale)
 	_ = tape.Close()
 }
 
@@ -182,12 +185,12 @@ func TestActivationCheckpointThatPanics(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2}, 2)
 	for at := range 2 {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		v := tape.Leaf(x)
 		runs := 0
-		var y *Variable
+		var y *autograd.Variable
 		call := func() {
-			y = tape.Checkpoint(func() *Variable {
+			y = tape.Checkpoint(func() *autograd.Variable {
 				defer func() { runs++ }()
 				y := tape.Tanh(v)
 				if runs == at {
@@ -198,7 +201,7 @@ func TestActivationCheckpointThatPanics(t *testing.T) {
 		}
 		if at == 0 {
 			require.PanicsWithValue(t, "on purpose", call)
-			require.Zero(t, tape.twice)
+			require.Zero(t, autograd.TwiceOf(tape))
 			_, err := tape.Backward(tape.Sum(tape.Tanh(v))) // goes on
 			require.NoError(t, err)
 		} else {
@@ -206,7 +209,7 @@ func TestActivationCheckpointThatPanics(t *testing.T) {
 			loss := tape.Sum(y)
 			require.PanicsWithValue(t, "on purpose", func() { _, _ = tape.Backward(loss) })
 			_, err := tape.Backward(loss)
-			require.ErrorIs(t, err, ErrSpent)
+			require.ErrorIs(t, err, autograd.ErrSpent)
 		}
 		_ = tape.Close()
 		require.Equal(t, int64(1), b.live())
@@ -220,9 +223,9 @@ func TestActivationCheckpointOutOfMemory(t *testing.T) {
 	w := b.parameter(8, 8)
 	failed := 0
 	for free := range 12 { // blocks, each for one value
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		runs := 0
-		y := tape.Checkpoint(func() *Variable {
+		y := tape.Checkpoint(func() *autograd.Variable {
 			runs++
 			x := tape.Param(w)
 			for range 6 {

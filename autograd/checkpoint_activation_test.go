@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -16,28 +17,28 @@ import (
 // same names; and a checkpoint in a step costs less memory.
 func TestActivationCheckpointOfLayers(t *testing.T) {
 	b := open(t, 256<<20)
-	whole := func(l Layer) Layer { return l }
+	whole := func(l autograd.Layer) autograd.Layer { return l }
 	for name, c := range map[string]struct {
-		layers func(in *Initializer, wrap func(Layer) Layer) Sequential
+		layers func(in *autograd.Initializer, wrap func(autograd.Layer) autograd.Layer) autograd.Sequential
 		shape  []int
 	}{
-		"pictures": {func(in *Initializer, wrap func(Layer) Layer) (s Sequential) {
+		"pictures": {func(in *autograd.Initializer, wrap func(autograd.Layer) autograd.Layer) (s autograd.Sequential) {
 			for range 3 {
-				s = append(s, wrap(Sequential{in.Conv2d(3, 3, 3, Padding(1)), in.BatchNorm(3), GELU{}, &Dropout{P: 0.3}}))
+				s = append(s, wrap(autograd.Sequential{in.Conv2d(3, 3, 3, autograd.Padding(1)), in.BatchNorm(3), autograd.GELU{}, &autograd.Dropout{P: 0.3}}))
 			}
-			return append(s, Flatten{})
+			return append(s, autograd.Flatten{})
 		}, []int{4, 3, 6, 6}},
-		"rows": {func(in *Initializer, wrap func(Layer) Layer) (s Sequential) {
+		"rows": {func(in *autograd.Initializer, wrap func(autograd.Layer) autograd.Layer) (s autograd.Sequential) {
 			for range 4 {
-				s = append(s, wrap(Sequential{in.LayerNorm(8), in.Linear(8, 64), ReLU{}, in.Linear(64, 8)}))
+				s = append(s, wrap(autograd.Sequential{in.LayerNorm(8), in.Linear(8, 64), autograd.ReLU{}, in.Linear(64, 8)}))
 			}
 			return s
 		}, []int{256, 8}},
 	} {
-		train := func(wrap func(Layer) Layer) (all [][]float64, names []string, peak int64) {
-			in := Init(b.ctx, b.rt, Seed(3), Dtype(tensor.Float64))
+		train := func(wrap func(autograd.Layer) autograd.Layer) (all [][]float64, names []string, peak int64) {
+			in := autograd.Init(b.ctx, b.rt, autograd.Seed(3), autograd.Dtype(tensor.Float64))
 			model := c.layers(in, wrap)
-			opt := Own(in, NewSGD(model.Parameters(), SGDConfig{LR: new(0.01)}))
+			opt := autograd.Own(in, autograd.NewSGD(model.Parameters(), autograd.SGDConfig{LR: new(0.01)}))
 			data := make([]float64, elements(c.shape))
 			for i := range data {
 				data[i] = float64(i*29%31)/31 - 0.4
@@ -53,7 +54,7 @@ func TestActivationCheckpointOfLayers(t *testing.T) {
 				require.NoError(t, tape.Err(), "step %d", i)
 				peak = b.cache.MaxMemoryAllocated()
 			}
-			state, err := StateDict(model)
+			state, err := autograd.StateDict(model)
 			require.NoError(t, err)
 			for _, n := range state {
 				names = append(names, n.Name)
@@ -65,7 +66,7 @@ func TestActivationCheckpointOfLayers(t *testing.T) {
 			return all, names, peak
 		}
 		want, names, peak := train(whole)
-		got, same, less := train(Checkpointed)
+		got, same, less := train(autograd.Checkpointed)
 		require.Equal(t, want, got, name)
 		require.Equal(t, names, same, name)
 		require.Less(t, less, peak, name)
@@ -79,18 +80,18 @@ func TestActivationCheckpointMemory(t *testing.T) {
 	b.needsHost("the blocks of the product's workspace are others elsewhere")
 	const n, inner, count = 1024, 6, 5 // float64s of a value; values in a checkpoint; checkpoints
 	x := upload(b, make([]float64, n))
-	block := func(tape *Tape, x *Variable) *Variable {
+	block := func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 		for range inner {
 			x = tape.Tanh(x)
 		}
 		return x
 	}
-	run := func(apart func(*Tape, func() *Variable) *Variable) (between, peak int64) {
-		tape := NewTape(b.ctx, b.rt)
+	run := func(apart func(*autograd.Tape, func() *autograd.Variable) *autograd.Variable) (between, peak int64) {
+		tape := autograd.NewTape(b.ctx, b.rt)
 		y := tape.Leaf(x)
 		for range count {
 			in := y
-			y = apart(tape, func() *Variable { return block(tape, in) })
+			y = apart(tape, func() *autograd.Variable { return block(tape, in) })
 		}
 		loss := tape.Sum(y)
 		y.Release()
@@ -103,10 +104,10 @@ func TestActivationCheckpointMemory(t *testing.T) {
 		require.NoError(t, tape.Close())
 		return between, peak
 	}
-	between, peak := run((*Tape).Checkpoint)
+	between, peak := run((*autograd.Tape).Checkpoint)
 	require.EqualValues(t, 1+count-1, between, "x, and what lies between the checkpoints")
 	require.LessOrEqual(t, peak, int64(1+count-1+inner+2), "those, one checkpoint's values, and two gradients")
-	between, _ = run((*Tape).Frame)
+	between, _ = run((*autograd.Tape).Frame)
 	require.EqualValues(t, 1+count*inner, between)
 }
 
@@ -115,10 +116,10 @@ func TestActivationCheckpointReleases(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{0.5, 2}, 2)
 	for _, inside := range []bool{false, true} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		leaf := tape.Leaf(x)
 		h := tape.Tanh(leaf)
-		y := tape.Checkpoint(func() *Variable {
+		y := tape.Checkpoint(func() *autograd.Variable {
 			z := tape.Mul(h, h)
 			if inside {
 				h.Release()
@@ -130,7 +131,7 @@ func TestActivationCheckpointReleases(t *testing.T) {
 		_, err := tape.Backward(tape.Sum(y))
 		require.NoError(t, err)
 		require.True(t, h.Value().Released())
-		plain := b.grads(func(t *Tape, vs []*Variable) *Variable {
+		plain := b.grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 			h := t.Tanh(vs[0])
 			return t.Tanh(t.Mul(h, h))
 		}, []float64{0.5, 2})
@@ -143,12 +144,12 @@ func TestActivationCheckpointReleases(t *testing.T) {
 func TestActivationCheckpointLabels(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, make([]float64, 1000))
-	tape := NewTape(memcache.WithStep(b.ctx, 9), b.rt)
+	tape := autograd.NewTape(memcache.WithStep(b.ctx, 9), b.rt)
 	v := tape.Leaf(x)
 	var seen []memcache.Label
-	y := tape.Module("block", func() *Variable {
-		return tape.Checkpoint(func() *Variable {
-			return tape.Module("inner", func() *Variable {
+	y := tape.Module("block", func() *autograd.Variable {
+		return tape.Checkpoint(func() *autograd.Variable {
+			return tape.Module("inner", func() *autograd.Variable {
 				y := tape.Tanh(v)
 				seen = append(seen, y.Value().Label())
 				return tape.Tanh(y)
@@ -167,10 +168,10 @@ func TestActivationCheckpointLabels(t *testing.T) {
 func TestActivationCheckpointKeep(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2}, 2)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	v := tape.Leaf(x)
-	var kept []*Variable
-	y := tape.Checkpoint(func() *Variable {
+	var kept []*autograd.Variable
+	y := tape.Checkpoint(func() *autograd.Variable {
 		kept = append(kept, tape.Tanh(v).Keep())
 		return tape.Tanh(kept[len(kept)-1])
 	})
@@ -186,11 +187,11 @@ func TestActivationCheckpointKeep(t *testing.T) {
 func TestActivationCheckpointOfAFunctionOfItsOwn(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2}, 2)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	v := tape.Leaf(x)
 	var saved []*tensor.Tensor
-	y := tape.Checkpoint(func() *Variable {
-		return tape.Func("Twice", []*Variable{v}, func(c *Call) (*tensor.Tensor, error) {
+	y := tape.Checkpoint(func() *autograd.Variable {
+		return tape.Func("Twice", []*autograd.Variable{v}, func(c *autograd.Call) (*tensor.Tensor, error) {
 			own, err := c.Runtime().MulScalar(c.Context(), c.Input(0), 3)
 			if err != nil {
 				return nil, err
@@ -198,7 +199,7 @@ func TestActivationCheckpointOfAFunctionOfItsOwn(t *testing.T) {
 			c.Save(own)
 			saved = append(saved, own)
 			return c.Runtime().MulScalar(c.Context(), c.Input(0), 2)
-		}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 			return c.Grads(c.Runtime().Mul(c.Context(), g, c.Saved()[0]))
 		})
 	})
@@ -218,19 +219,19 @@ func TestActivationCheckpointWithoutGradients(t *testing.T) {
 	for _, record := range []bool{true, false} {
 		tape := newTape(b.ctx, b.rt, record)
 		v, runs := tape.Input(x), 0
-		y := tape.Checkpoint(func() *Variable {
+		y := tape.Checkpoint(func() *autograd.Variable {
 			runs++
 			h := tape.Tanh(v)
 			return tape.Add(h, tape.Mul(h, h))
 		})
-		require.Same(t, v, tape.Checkpoint(func() *Variable { _ = tape.Tanh(v); return v }))
+		require.Same(t, v, tape.Checkpoint(func() *autograd.Variable { _ = tape.Tanh(v); return v }))
 		loss := tape.Sum(y)
 		require.NoError(t, tape.Err())
-		require.Len(t, tape.nodes, 0)
+		require.Len(t, autograd.NodesOf(tape), 0)
 		require.Equal(t, 1, runs)
 		_, err := tape.Backward(loss)
-		require.ErrorIs(t, err, ErrNoGrad)
-		require.ErrorIs(t, tape.Close(), ErrNoGrad)
+		require.ErrorIs(t, err, autograd.ErrNoGrad)
+		require.ErrorIs(t, tape.Close(), autograd.ErrNoGrad)
 	}
 }
 
@@ -242,10 +243,10 @@ func TestActivationCheckpointWithoutASeed(t *testing.T) {
 		ones[i] = 1
 	}
 	x := upload(b, ones)
-	tape := NewTape(context.Background(), b.rt)
+	tape := autograd.NewTape(context.Background(), b.rt)
 	v := tape.Leaf(x)
 	var runs [][]float64
-	y := tape.Checkpoint(func() *Variable {
+	y := tape.Checkpoint(func() *autograd.Variable {
 		y := tape.Dropout(v, 0.5)
 		runs = append(runs, read[float64](b, y.Value()))
 		return y

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/transfer/loader"
@@ -24,10 +25,10 @@ import (
 // training is a small one whose every part has a state.
 type training struct {
 	b         *bench
-	in        *Initializer
-	model     Sequential
-	opt       Optimizer
-	scheduler *Scheduler
+	in        *autograd.Initializer
+	model     autograd.Sequential
+	opt       autograd.Optimizer
+	scheduler *autograd.Scheduler
 	data      loader.Sampler
 	at        struct {
 		Step int
@@ -37,31 +38,35 @@ type training struct {
 }
 
 // cycled are optimisers with a momentum, so that a schedule changes it.
-var cycled = map[string]func(in *Initializer, ps Parameters) Optimizer{
-	"SGD":  func(in *Initializer, ps Parameters) Optimizer { return Own(in, NewSGD(ps, SGDConfig{})) },
-	"Adam": func(in *Initializer, ps Parameters) Optimizer { return Own(in, NewAdam(ps, AdamConfig{AMSGrad: true})) },
-	"AdamW": func(in *Initializer, ps Parameters) Optimizer {
-		return Own(in, NewAdamW(ps, AdamConfig{WeightDecay: new(0.1)}))
+var cycled = map[string]func(in *autograd.Initializer, ps autograd.Parameters) autograd.Optimizer{
+	"SGD": func(in *autograd.Initializer, ps autograd.Parameters) autograd.Optimizer {
+		return autograd.Own(in, autograd.NewSGD(ps, autograd.SGDConfig{}))
 	},
-	"RMSprop": func(in *Initializer, ps Parameters) Optimizer {
-		return Own(in, NewRMSprop(ps, RMSpropConfig{Centered: true}))
+	"Adam": func(in *autograd.Initializer, ps autograd.Parameters) autograd.Optimizer {
+		return autograd.Own(in, autograd.NewAdam(ps, autograd.AdamConfig{AMSGrad: true}))
+	},
+	"AdamW": func(in *autograd.Initializer, ps autograd.Parameters) autograd.Optimizer {
+		return autograd.Own(in, autograd.NewAdamW(ps, autograd.AdamConfig{WeightDecay: new(0.1)}))
+	},
+	"RMSprop": func(in *autograd.Initializer, ps autograd.Parameters) autograd.Optimizer {
+		return autograd.Own(in, autograd.NewRMSprop(ps, autograd.RMSpropConfig{Centered: true}))
 	},
 }
 
-func newTraining(b *bench, seed uint64, optimizer string, steps int, options ...InitOption) *training {
-	in := Init(b.ctx, b.rt, append(options, Seed(seed))...)
+func newTraining(b *bench, seed uint64, optimizer string, steps int, options ...autograd.InitOption) *training {
+	in := autograd.Init(b.ctx, b.rt, append(options, autograd.Seed(seed))...)
 	tr := &training{b: b, in: in, data: loader.Sampler{Samples: 23, Batch: 4, Fields: []int64{1}, Shuffle: true, Seed: 7}}
-	tr.model = Sequential{in.Linear(3, 8), ReLU{}, in.Linear(8, 1)}
+	tr.model = autograd.Sequential{in.Linear(3, 8), autograd.ReLU{}, in.Linear(8, 1)}
 	tr.opt = cycled[optimizer](in, tr.model.Parameters())
 	require.NoError(b.t, in.Err())
 	var err error
-	tr.scheduler, err = NewScheduler(tr.opt, OneCycleLR{Max: 0.05, Steps: steps})
+	tr.scheduler, err = autograd.NewScheduler(tr.opt, autograd.OneCycleLR{Max: 0.05, Steps: steps})
 	require.NoError(b.t, err)
 	return tr
 }
 
-func (tr *training) checkpoint() Checkpoint {
-	return Checkpoint{Model: tr.model, Optimizer: tr.opt, Scheduler: tr.scheduler, Init: tr.in, State: &tr.at}
+func (tr *training) checkpoint() autograd.Checkpoint {
+	return autograd.Checkpoint{Model: tr.model, Optimizer: tr.opt, Scheduler: tr.scheduler, Init: tr.in, State: &tr.at}
 }
 
 // step learns a batch of the sampler's, with noise of the initialiser's.
@@ -76,8 +81,8 @@ func (tr *training) step() {
 		y = append(y, float32(math.Sin(3*v)))
 	}
 	for _, tape := range tr.in.Steps(1) { // its seed is the initialiser's
-		y1 := tr.model.Forward(tape, tape.Dropout(Upload(tape, x, len(samples), 3), 0.2))
-		loss := tape.Mean(tape.Square(tape.Sub(y1, Upload(tape, y, len(samples), 1)))).Keep()
+		y1 := tr.model.Forward(tape, tape.Dropout(autograd.Upload(tape, x, len(samples), 3), 0.2))
+		loss := tape.Mean(tape.Square(tape.Sub(y1, autograd.Upload(tape, y, len(samples), 1)))).Keep()
 		_, err := tape.Backward(loss)
 		require.NoError(t, err)
 		require.NoError(t, tr.opt.Step(tr.b.ctx))
@@ -93,7 +98,7 @@ func (tr *training) close() { require.NoError(tr.b.t, tr.in.Close()) }
 // TestCheckpoint: a training that is saved and loaded, by another program, ends as one that never stopped.
 func TestCheckpoint(t *testing.T) { checkCheckpoint(t) }
 
-func checkCheckpoint(t *testing.T, options ...InitOption) {
+func checkCheckpoint(t *testing.T, options ...autograd.InitOption) {
 	b := open(t, 64<<20)
 	const steps = 12
 	for name := range cycled {
@@ -147,36 +152,36 @@ func TestCheckpointsThatAreWrong(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(cut, []byte("PK\x03\x04 something else entirely"), 0o600))
 	require.ErrorContains(t, other.checkpoint().Load(b.ctx, cut), "not a safetensors file")
-	require.NoError(t, SaveModel(b.ctx, tr.model, cut))
-	require.ErrorIs(t, other.checkpoint().Load(b.ctx, cut), ErrState)
+	require.NoError(t, autograd.SaveModel(b.ctx, tr.model, cut))
+	require.ErrorIs(t, other.checkpoint().Load(b.ctx, cut), autograd.ErrState)
 	require.ErrorContains(t, other.checkpoint().Load(b.ctx, cut), "the file is no checkpoint")
 
 	adamw := newTraining(b, 3, "AdamW", 9)
 	defer adamw.close()
 	require.ErrorContains(t, adamw.checkpoint().Load(b.ctx, path), "the checkpoint's optimiser is Adam of 1 groups with 4 parameters, and this one AdamW")
-	require.ErrorIs(t, Checkpoint{Model: Sequential{tr.model[0]}}.Load(b.ctx, path), ErrState, "a model of fewer layers")
-	require.ErrorContains(t, Checkpoint{Model: Sequential{tr.model[0]}}.Load(b.ctx, path), path)
-	require.ErrorContains(t, Checkpoint{Model: tr.model, State: &struct{ Step string }{}}.Load(b.ctx, path), "the checkpoint's state")
+	require.ErrorIs(t, autograd.Checkpoint{Model: autograd.Sequential{tr.model[0]}}.Load(b.ctx, path), autograd.ErrState, "a model of fewer layers")
+	require.ErrorContains(t, autograd.Checkpoint{Model: autograd.Sequential{tr.model[0]}}.Load(b.ctx, path), path)
+	require.ErrorContains(t, autograd.Checkpoint{Model: tr.model, State: &struct{ Step string }{}}.Load(b.ctx, path), "the checkpoint's state")
 	half := struct {
 		Step int
 		Data string
 	}{Step: -1}
-	require.ErrorIs(t, Checkpoint{State: &half}.Load(b.ctx, path), ErrState)
+	require.ErrorIs(t, autograd.Checkpoint{State: &half}.Load(b.ctx, path), autograd.ErrState)
 	assert.Equal(t, -1, half.Step, "what comes before the field that does not fit")
-	require.ErrorIs(t, Checkpoint{State: half}.Load(b.ctx, path), ErrInvalid)
-	require.ErrorIs(t, Checkpoint{State: (*int)(nil)}.Load(b.ctx, path), ErrInvalid)
-	require.ErrorIs(t, Checkpoint{Optimizer: (*SGD)(nil)}.Load(b.ctx, path), ErrInvalid)
-	require.ErrorIs(t, Checkpoint{Optimizer: (*SGD)(nil)}.Save(b.ctx, path), ErrInvalid)
-	require.Error(t, Checkpoint{State: func() {}}.Save(b.ctx, path))
-	short, err := NewScheduler(other.opt, StepLR{Size: 1})
+	require.ErrorIs(t, autograd.Checkpoint{State: half}.Load(b.ctx, path), autograd.ErrInvalid)
+	require.ErrorIs(t, autograd.Checkpoint{State: (*int)(nil)}.Load(b.ctx, path), autograd.ErrInvalid)
+	require.ErrorIs(t, autograd.Checkpoint{Optimizer: (*autograd.SGD)(nil)}.Load(b.ctx, path), autograd.ErrInvalid)
+	require.ErrorIs(t, autograd.Checkpoint{Optimizer: (*autograd.SGD)(nil)}.Save(b.ctx, path), autograd.ErrInvalid)
+	require.Error(t, autograd.Checkpoint{State: func() {}}.Save(b.ctx, path))
+	short, err := autograd.NewScheduler(other.opt, autograd.StepLR{Size: 1})
 	require.NoError(t, err)
 	require.NoError(t, short.SetStep(3))
-	require.NoError(t, Checkpoint{Model: tr.model}.Save(b.ctx, cut))
-	require.ErrorContains(t, Checkpoint{Scheduler: short}.Load(b.ctx, cut), "the checkpoint has no scheduler")
+	require.NoError(t, autograd.Checkpoint{Model: tr.model}.Save(b.ctx, cut))
+	require.ErrorContains(t, autograd.Checkpoint{Scheduler: short}.Load(b.ctx, cut), "the checkpoint has no scheduler")
 	assert.Equal(t, before, read[float32](b, other.model.Parameters()[0].Value()))
 	assert.Zero(t, other.at.Step)
 
-	require.NoError(t, Checkpoint{Model: other.model}.Load(b.ctx, path), "a part of a checkpoint")
+	require.NoError(t, autograd.Checkpoint{Model: other.model}.Load(b.ctx, path), "a part of a checkpoint")
 	assert.Equal(t, read[float32](b, tr.model.Parameters()[0].Value()), read[float32](b, other.model.Parameters()[0].Value()))
 	now, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -188,7 +193,7 @@ func TestCheckpointOfLargeState(t *testing.T) {
 	b := open(t, 64<<20)
 	path := filepath.Join(t.TempDir(), "c")
 	state := strings.Repeat("a", rounds(safetensors.DefaultHeader, 1))
-	require.NoError(t, Checkpoint{State: state}.Save(b.ctx, path))
+	require.NoError(t, autograd.Checkpoint{State: state}.Save(b.ctx, path))
 	if testing.Short() { // a header that is as large, of spaces, which are read much faster than a state
 		file, err := os.ReadFile(path)
 		require.NoError(t, err)
@@ -199,7 +204,7 @@ func TestCheckpointOfLargeState(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, large, 0o600))
 	}
 	var loaded string
-	require.NoError(t, Checkpoint{State: &loaded}.Load(b.ctx, path))
+	require.NoError(t, autograd.Checkpoint{State: &loaded}.Load(b.ctx, path))
 	assert.Equal(t, len(state), len(loaded))
 }
 
@@ -208,24 +213,24 @@ func TestCheckpointOfWhatIsNotFilled(t *testing.T) {
 	b := open(t, 64<<20)
 	path := filepath.Join(t.TempDir(), "c")
 	p := b.number(1)
-	make := func() *SGD {
-		o, err := withErr(NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5), Momentum: 0.5, Dampening: 0.5}))
+	make := func() *autograd.SGD {
+		o, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5), Momentum: 0.5, Dampening: 0.5}))
 		require.NoError(t, err)
 		require.NoError(t, o.Prepare(b.ctx))
 		return o
 	}
 	first, second := make(), make()
-	require.NoError(t, Checkpoint{Optimizer: first}.Save(b.ctx, path))
-	require.NoError(t, Checkpoint{Optimizer: second}.Load(b.ctx, path))
+	require.NoError(t, autograd.Checkpoint{Optimizer: first}.Save(b.ctx, path))
+	require.NoError(t, autograd.Checkpoint{Optimizer: second}.Load(b.ctx, path))
 	b.step(second, p, 1)
 	assert.Equal(t, []float64{0.5}, read[float64](b, p.Value()), "a first step is not dampened")
-	require.NoError(t, Checkpoint{Optimizer: second}.Save(b.ctx, path))
-	require.NoError(t, Checkpoint{Optimizer: first}.Load(b.ctx, path))
+	require.NoError(t, autograd.Checkpoint{Optimizer: second}.Save(b.ctx, path))
+	require.NoError(t, autograd.Checkpoint{Optimizer: first}.Load(b.ctx, path))
 	b.step(first, p, 1)
 	assert.Equal(t, []float64{0.5 - 0.5*(0.5+0.5)}, read[float64](b, p.Value()))
 	require.NoError(t, errorsOfClose(first, second))
 	text, err := json.Marshal(first.Record())
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"Kind":"SGD","Groups":[{"Parameters":1,"LR":0.5,"Momentum":0.5}],"Steps":[0],"Tensors":[0]}`, string(text))
-	assert.Equal(t, tensor.Float64, p.value.Dtype())
+	assert.Equal(t, tensor.Float64, p.Value().Dtype())
 }

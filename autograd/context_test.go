@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -46,7 +47,7 @@ func TestEveryFreeHasAContext(t *testing.T) {
 	seen.reset()
 	b := openObserved(t, 64<<20, seen)
 	model := b.mlp(tensor.Float32, 8, 16, 4)
-	opt, err := withErr(NewAdam(model.Parameters(), AdamConfig{}))
+	opt, err := withErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 	require.NoError(t, err)
 	require.NoError(t, opt.Prepare(b.ctx))
 	seen.reset()
@@ -56,7 +57,7 @@ func TestEveryFreeHasAContext(t *testing.T) {
 	require.NoError(t, err)
 	y, err := tensor.FromSlice(ctx, b.rt, []int32{1, 2})
 	require.NoError(t, err)
-	tape := NewTape(phase(ctx, "forward"), b.rt)
+	tape := autograd.NewTape(phase(ctx, "forward"), b.rt)
 	loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y)
 	tape.SetContext(phase(ctx, "backward"))
 	_, err = tape.Backward(loss)
@@ -92,11 +93,11 @@ func TestEveryFreeHasAContext(t *testing.T) {
 	late, err = b.rt.Zeros(b.ctx, tensor.Float32, 3)
 	require.NoError(t, err)
 	require.NoError(t, late.ReleaseContext(none))
-	var nobody *Parameter
+	var nobody *autograd.Parameter
 	require.NoError(t, nobody.ZeroGrad(b.ctx))
-	require.NoError(t, Parameters{{"w", nobody}}.ReleaseContext(b.ctx))
+	require.NoError(t, autograd.Parameters{{"w", nobody}}.ReleaseContext(b.ctx))
 	assert.Nil(t, nobody.Value())
 	assert.Nil(t, nobody.Grad())
-	assert.Zero(t, Parameters{{"w", nobody}}.Elements())
-	assert.Zero(t, Parameters{{"w", nobody}}.Bytes())
+	assert.Zero(t, autograd.Parameters{{"w", nobody}}.Elements())
+	assert.Zero(t, autograd.Parameters{{"w", nobody}}.Bytes())
 }

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/surface"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -18,7 +19,7 @@ import (
 type defaultsOf struct {
 	names  string // of the types here
 	python string
-	got    func(b *bench, in *Initializer) string
+	got    func(b *bench, in *autograd.Initializer) string
 }
 
 // defaults is PyTorch's text of arguments: names and values in turn.
@@ -37,22 +38,22 @@ func defaults(pairs ...any) string {
 	return strings.Join(all, ", ")
 }
 
-func adamDefaults(o *Adam, b *bench) string {
-	require.NoError(b.t, o.AddGroup(Parameters{{"q", b.parameter(2)}}, AdamConfig{}))
-	s := ruleOf(b, o, 1, adamRule)
-	require.Equal(b.t, ruleOf(b, o, 0, adamRule), s, "another group")
-	return defaults("lr", s.LR, "beta1", s.Beta1, "beta2", s.Beta2, "eps", s.Eps, "weight_decay", s.WeightDecay, "amsgrad", len(o.groups[1].slots) == 3, "maximize", s.Maximize)
+func adamDefaults(o *autograd.Adam, b *bench) string {
+	require.NoError(b.t, o.AddGroup(autograd.Parameters{{"q", b.parameter(2)}}, autograd.AdamConfig{}))
+	s := ruleOf(b, o, 1, autograd.AdamRule)
+	require.Equal(b.t, ruleOf(b, o, 0, autograd.AdamRule), s, "another group")
+	return defaults("lr", s.LR, "beta1", s.Beta1, "beta2", s.Beta2, "eps", s.Eps, "weight_decay", s.WeightDecay, "amsgrad", len(autograd.SlotsOf(o.Groups()[1])) == 3, "maximize", s.Maximize)
 }
 
 // ruleOf returns the rule of the next step of a parameter.
-func ruleOf[R tensor.Rule](b *bench, o Optimizer, i int, rule func(*Update) (R, [3]*tensor.Tensor)) R {
-	u, err := o.Core().updateOf(b.ctx, i)
+func ruleOf[R tensor.Rule](b *bench, o autograd.Optimizer, i int, rule func(*autograd.Update) (R, [3]*tensor.Tensor)) R {
+	u, err := autograd.UpdateOf(b.ctx, o, i)
 	require.NoError(b.t, err)
 	r, _ := rule(&u)
 	return r
 }
 
-func scheduleDefault(s Schedule, reaches float64) (first float64, steps int) {
+func scheduleDefault(s autograd.Schedule, reaches float64) (first float64, steps int) {
 	for s.LR(1, steps) != reaches {
 		steps++
 	}
@@ -60,10 +61,10 @@ func scheduleDefault(s Schedule, reaches float64) (first float64, steps int) {
 }
 
 // forward is what a layer makes of numbers.
-func (b *bench) forward(l Layer, training bool, data []float64, shape ...int) []float64 {
-	tape := NoGrad(b.ctx, b.rt)
+func (b *bench) forward(l autograd.Layer, training bool, data []float64, shape ...int) []float64 {
+	tape := autograd.NoGrad(b.ctx, b.rt)
 	tape.SetTraining(training)
-	y := l.Forward(tape, Upload(tape, data, shape...))
+	y := l.Forward(tape, autograd.Upload(tape, data, shape...))
 	require.NoError(b.t, tape.Err())
 	values := read[float64](b, y.Value())
 	require.NoError(b.t, tape.Close())
@@ -71,14 +72,14 @@ func (b *bench) forward(l Layer, training bool, data []float64, shape ...int) []
 }
 
 // epsOf is what a normalisation adds to a variance, or a mean square, of a².
-func epsOf(b *bench, l Layer, a float64, data []float64, shape ...int) float64 {
+func epsOf(b *bench, l autograd.Layer, a float64, data []float64, shape ...int) float64 {
 	y := b.forward(l, true, data, shape...)[0]
 	return a*a/(y*y) - a*a
 }
 
 // reducedBy is "mean" if the loss is that number.
-func reducedBy(b *bench, f func(t *Tape) *Variable, mean float64) string {
-	tape := NoGrad(b.ctx, b.rt)
+func reducedBy(b *bench, f func(t *autograd.Tape) *autograd.Variable, mean float64) string {
+	tape := autograd.NoGrad(b.ctx, b.rt)
 	got := f(tape).Item()
 	require.NoError(b.t, tape.Close())
 	if math.Abs(got-mean) < 1e-12 {
@@ -88,42 +89,46 @@ func reducedBy(b *bench, f func(t *Tape) *Variable, mean float64) string {
 }
 
 var allDefaults = []defaultsOf{
-	{"AdamConfig", "lr=0.001, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0, amsgrad=False, maximize=False", func(b *bench, in *Initializer) string {
-		return adamDefaults(Own(in, NewAdam(Parameters{{"p", b.parameter(1)}}, AdamConfig{})), b)
+	{"AdamConfig", "lr=0.001, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0, amsgrad=False, maximize=False", func(b *bench, in *autograd.Initializer) string {
+		return adamDefaults(autograd.Own(in, autograd.NewAdam(autograd.Parameters{{"p", b.parameter(1)}}, autograd.AdamConfig{})), b)
 	}},
-	{"AdamConfig", "lr=0.001, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.01, amsgrad=False, maximize=False", func(b *bench, in *Initializer) string {
-		return adamDefaults(Own(in, NewAdamW(Parameters{{"p", b.parameter(1)}}, AdamConfig{})), b)
+	{"AdamConfig", "lr=0.001, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.01, amsgrad=False, maximize=False", func(b *bench, in *autograd.Initializer) string {
+		return adamDefaults(autograd.Own(in, autograd.NewAdamW(autograd.Parameters{{"p", b.parameter(1)}}, autograd.AdamConfig{})), b)
 	}},
-	{"SGDConfig", "lr=0.001, momentum=0, dampening=0, weight_decay=0, nesterov=False, maximize=False", func(b *bench, in *Initializer) string {
-		s := ruleOf(b, Own(in, NewSGD(Parameters{{"p", b.parameter(1)}}, SGDConfig{})), 0, sgdRule)
+	{"SGDConfig", "lr=0.001, momentum=0, dampening=0, weight_decay=0, nesterov=False, maximize=False", func(b *bench, in *autograd.Initializer) string {
+		s := ruleOf(b, autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"p", b.parameter(1)}}, autograd.SGDConfig{})), 0, autograd.SGDRule)
 		return defaults("lr", s.LR, "momentum", s.Momentum, "dampening", s.Dampening, "weight_decay", s.WeightDecay, "nesterov", s.Nesterov, "maximize", s.Maximize)
 	}},
-	{"RMSpropConfig", "lr=0.01, alpha=0.99, eps=1e-08, weight_decay=0, momentum=0, centered=False, maximize=False", func(b *bench, in *Initializer) string {
-		o := Own(in, NewRMSprop(Parameters{{"p", b.parameter(1)}}, RMSpropConfig{}))
-		s := ruleOf(b, o, 0, rmspropRule)
-		return defaults("lr", s.LR, "alpha", s.Alpha, "eps", s.Eps, "weight_decay", s.WeightDecay, "momentum", s.Momentum, "centered", len(o.groups[0].slots) == 3, "maximize", s.Maximize)
+	{"RMSpropConfig", "lr=0.01, alpha=0.99, eps=1e-08, weight_decay=0, momentum=0, centered=False, maximize=False", func(b *bench, in *autograd.Initializer) string {
+		o := autograd.Own(in, autograd.NewRMSprop(autograd.Parameters{{"p", b.parameter(1)}}, autograd.RMSpropConfig{}))
+		s := ruleOf(b, o, 0, autograd.RMSpropRule)
+		return defaults("lr", s.LR, "alpha", s.Alpha, "eps", s.Eps, "weight_decay", s.WeightDecay, "momentum", s.Momentum, "centered", len(autograd.SlotsOf(o.Groups()[0])) == 3, "maximize", s.Maximize)
 	}},
-	{"AdagradConfig", "lr=0.01, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, maximize=False", func(b *bench, in *Initializer) string {
-		o := Own(in, NewAdagrad(Parameters{{"p", b.parameter(1)}}, AdagradConfig{}))
-		s := ruleOf(b, o, 0, adagradRule)
-		return defaults("lr", s.LR, "lr_decay", s.LRDecay, "weight_decay", s.WeightDecay, "initial_accumulator_value", o.groups[0].slots[0].Fill, "eps", s.Eps, "maximize", s.Maximize)
+	{"AdagradConfig", "lr=0.01, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, maximize=False", func(b *bench, in *autograd.Initializer) string {
+		o := autograd.Own(in, autograd.NewAdagrad(autograd.Parameters{{"p", b.parameter(1)}}, autograd.AdagradConfig{}))
+		s := ruleOf(b, o, 0, autograd.AdagradRule)
+		return defaults("lr", s.LR, "lr_decay", s.LRDecay, "weight_decay", s.WeightDecay, "initial_accumulator_value", autograd.SlotsOf(o.Groups()[0])[0].Fill, "eps", s.Eps, "maximize", s.Maximize)
 	}},
-	{"StepLR", "gamma=0.1", func(*bench, *Initializer) string { return defaults("gamma", StepLR{Size: 1}.LR(1, 1)) }},
-	{"MultiStepLR", "gamma=0.1", func(*bench, *Initializer) string {
-		return defaults("gamma", MultiStepLR{Milestones: []int{1}}.LR(1, 1))
+	{"StepLR", "gamma=0.1", func(*bench, *autograd.Initializer) string {
+		return defaults("gamma", autograd.StepLR{Size: 1}.LR(1, 1))
 	}},
-	{"ConstantLR", "factor=0.3333333, total_iters=5", func(*bench, *Initializer) string {
-		factor, n := scheduleDefault(ConstantLR{}, 1)
+	{"MultiStepLR", "gamma=0.1", func(*bench, *autograd.Initializer) string {
+		return defaults("gamma", autograd.MultiStepLR{Milestones: []int{1}}.LR(1, 1))
+	}},
+	{"ConstantLR", "factor=0.3333333, total_iters=5", func(*bench, *autograd.Initializer) string {
+		factor, n := scheduleDefault(autograd.ConstantLR{}, 1)
 		return defaults("factor", factor, "total_iters", n)
 	}},
-	{"LinearLR", "start_factor=0.3333333, end_factor=1, total_iters=5", func(*bench, *Initializer) string {
-		factor, n := scheduleDefault(LinearLR{}, LinearLR{}.LR(1, 99))
-		return defaults("start_factor", factor, "end_factor", LinearLR{}.LR(1, 99), "total_iters", n)
+	{"LinearLR", "start_factor=0.3333333, end_factor=1, total_iters=5", func(*bench, *autograd.Initializer) string {
+		factor, n := scheduleDefault(autograd.LinearLR{}, autograd.LinearLR{}.LR(1, 99))
+		return defaults("start_factor", factor, "end_factor", autograd.LinearLR{}.LR(1, 99), "total_iters", n)
 	}},
-	{"CosineAnnealingLR", "eta_min=0", func(*bench, *Initializer) string { return defaults("eta_min", CosineAnnealingLR{TMax: 3}.LR(1, 3)) }},
+	{"CosineAnnealingLR", "eta_min=0", func(*bench, *autograd.Initializer) string {
+		return defaults("eta_min", autograd.CosineAnnealingLR{TMax: 3}.LR(1, 3))
+	}},
 	{"OneCycleLR", "pct_start=0.3, anneal_strategy=cos, cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25, final_div_factor=10000, three_phase=False",
-		func(*bench, *Initializer) string {
-			s := OneCycleLR{Max: 1, Steps: 100}
+		func(*bench, *autograd.Initializer) string {
+			s := autograd.OneCycleLR{Max: 1, Steps: 100}
 			first, peak := scheduleDefault(s, 1)
 			last := s.LR(0, 99)
 			high, cycles := s.Momentum(0)
@@ -135,133 +140,141 @@ var allDefaults = []defaultsOf{
 			return defaults("pct_start", float64(peak+1)/100, "anneal_strategy", strategy, "cycle_momentum", cycles, "base_momentum", low, "max_momentum", high,
 				"div_factor", 1/first, "final_div_factor", first/last, "three_phase", math.Abs(s.LR(0, 2*peak)-first) < 1e-9)
 		}},
-	{"Linear", "bias=True", func(_ *bench, in *Initializer) string { return defaults("bias", in.Linear(1, 1).Bias != nil) }},
-	{"Convolution", "stride=1, padding=0, dilation=1, groups=1, bias=True", func(b *bench, in *Initializer) string {
+	{"Linear", "bias=True", func(_ *bench, in *autograd.Initializer) string { return defaults("bias", in.Linear(1, 1).Bias != nil) }},
+	{"Convolution", "stride=1, padding=0, dilation=1, groups=1, bias=True", func(b *bench, in *autograd.Initializer) string {
 		l := in.Conv2d(2, 2, 3)
 		l.Config.Groups = 0
 		require.Len(b.t, b.forward(l, true, make([]float64, 2*7*7), 1, 2, 7, 7), 2*5*5) // of another stride, padding or dilation it is of another size
-		return defaults("stride", 1, "padding", 0, "dilation", 1, "groups", 2/l.Weight.value.Shape()[1], "bias", l.Bias != nil)
+		return defaults("stride", 1, "padding", 0, "dilation", 1, "groups", 2/l.Weight.Value().Shape()[1], "bias", l.Bias != nil)
 	}},
-	{"Convolution", "stride=1, padding=0, output_padding=0, dilation=1, groups=1, bias=True", func(b *bench, in *Initializer) string {
+	{"Convolution", "stride=1, padding=0, output_padding=0, dilation=1, groups=1, bias=True", func(b *bench, in *autograd.Initializer) string {
 		l := in.ConvTranspose2d(2, 2, 3)
 		require.Len(b.t, b.forward(l, true, make([]float64, 2*7*7), 1, 2, 7, 7), 2*9*9)
-		return defaults("stride", 1, "padding", 0, "output_padding", 0, "dilation", 1, "groups", 2/l.Weight.value.Shape()[1], "bias", l.Bias != nil)
+		return defaults("stride", 1, "padding", 0, "output_padding", 0, "dilation", 1, "groups", 2/l.Weight.Value().Shape()[1], "bias", l.Bias != nil)
 	}},
-	{"BatchNorm", "eps=1e-05, momentum=0.1, affine=True, track_running_stats=True", func(b *bench, in *Initializer) string {
+	{"BatchNorm", "eps=1e-05, momentum=0.1, affine=True, track_running_stats=True", func(b *bench, in *autograd.Initializer) string {
 		l := in.BatchNorm(1)
 		b.forward(l, true, []float64{1, 1}, 2, 1)
 		return defaults("eps", epsOf(b, in.BatchNorm(1), 1e-3, []float64{1e-3, -1e-3}, 2, 1), "momentum", read[float64](b, l.Mean)[0], "affine", l.Weight != nil && l.Bias != nil,
 			"track_running_stats", l.Batches != nil)
 	}},
-	{"LayerNorm", "eps=1e-05, elementwise_affine=True, bias=True", func(b *bench, in *Initializer) string {
+	{"LayerNorm", "eps=1e-05, elementwise_affine=True, bias=True", func(b *bench, in *autograd.Initializer) string {
 		l := in.LayerNorm(2)
 		return defaults("eps", epsOf(b, l, 1e-3, []float64{1e-3, -1e-3}, 1, 2), "elementwise_affine", l.Weight != nil, "bias", l.Bias != nil)
 	}},
-	{"GroupNorm", "eps=1e-05, affine=True", func(b *bench, in *Initializer) string {
+	{"GroupNorm", "eps=1e-05, affine=True", func(b *bench, in *autograd.Initializer) string {
 		l := in.GroupNorm(1, 2)
 		return defaults("eps", epsOf(b, l, 1e-3, []float64{1e-3, -1e-3}, 1, 2), "affine", l.Weight != nil && l.Bias != nil)
 	}},
-	{"RMSNorm", "eps=2.220446e-16, elementwise_affine=True", func(b *bench, in *Initializer) string { // None: torch.finfo(x.dtype).eps
+	{"RMSNorm", "eps=2.220446e-16, elementwise_affine=True", func(b *bench, in *autograd.Initializer) string { // None: torch.finfo(x.dtype).eps
 		l := in.RMSNorm(2)
 		return defaults("eps", epsOf(b, l, 1e-8, []float64{1e-8, 1e-8}, 1, 2), "elementwise_affine", l.Weight != nil)
 	}},
-	{"Embedding", "padding_idx=None, scale_grad_by_freq=False", func(_ *bench, in *Initializer) string {
+	{"Embedding", "padding_idx=None, scale_grad_by_freq=False", func(_ *bench, in *autograd.Initializer) string {
 		c := in.Embedding(2, 2).Config
 		return defaults("padding_idx", map[bool]string{true: "None"}[c.PaddingIndex == nil], "scale_grad_by_freq", c.ScaleGradByFreq)
 	}},
-	{"RNN Recurrent", "num_layers=1, nonlinearity=tanh, bias=True, batch_first=False, dropout=0, bidirectional=False", func(_ *bench, in *Initializer) string {
+	{"RNN Recurrent", "num_layers=1, nonlinearity=tanh, bias=True, batch_first=False, dropout=0, bidirectional=False", func(_ *bench, in *autograd.Initializer) string {
 		r := in.RNN(1, 1)
 		return defaults("num_layers", len(r.Cells), "nonlinearity", map[tensor.RecurrentKind]string{tensor.RNNTanh: "tanh"}[r.Kind], "bias", r.Cells[0].BiasIH != nil,
 			"batch_first", r.BatchFirst, "dropout", r.Dropout, "bidirectional", r.Bidirectional)
 	}},
-	{"LSTM", "num_layers=1, bias=True, batch_first=False, dropout=0, bidirectional=False", func(_ *bench, in *Initializer) string {
+	{"LSTM", "num_layers=1, bias=True, batch_first=False, dropout=0, bidirectional=False", func(_ *bench, in *autograd.Initializer) string {
 		r := in.LSTM(1, 1)
 		return defaults("num_layers", len(r.Cells), "bias", r.Cells[0].BiasIH != nil, "batch_first", r.BatchFirst, "dropout", r.Dropout, "bidirectional", r.Bidirectional)
 	}},
-	{"GRU", "num_layers=1, bias=True, batch_first=False, dropout=0, bidirectional=False", func(_ *bench, in *Initializer) string {
+	{"GRU", "num_layers=1, bias=True, batch_first=False, dropout=0, bidirectional=False", func(_ *bench, in *autograd.Initializer) string {
 		r := in.GRU(1, 1)
 		return defaults("num_layers", len(r.Cells), "bias", r.Cells[0].BiasIH != nil, "batch_first", r.BatchFirst, "dropout", r.Dropout, "bidirectional", r.Bidirectional)
 	}},
-	{"MultiHeadAttention", "bias=True, kdim=None, vdim=None, batch_first=False", func(_ *bench, in *Initializer) string {
+	{"MultiHeadAttention", "bias=True, kdim=None, vdim=None, batch_first=False", func(_ *bench, in *autograd.Initializer) string {
 		m := in.MultiHeadAttention(2, 1)
 		own := map[bool]string{true: "None"}[m.InWeight != nil]
 		return defaults("bias", m.InBias != nil && m.Out.Bias != nil, "kdim", own, "vdim", own, "batch_first", m.BatchFirst)
 	}},
-	{"AttentionConfig", "attn_mask=None, is_causal=False, scale=None, enable_gqa=False", func(*bench, *Initializer) string {
-		var c AttentionConfig // a Scale of 0 is 1/√E
+	{"AttentionConfig", "attn_mask=None, is_causal=False, scale=None, enable_gqa=False", func(*bench, *autograd.Initializer) string {
+		var c autograd.AttentionConfig // a Scale of 0 is 1/√E
 		return defaults("attn_mask", map[bool]string{true: "None"}[c.Mask == nil], "is_causal", c.Causal, "scale", map[float64]string{0: "None"}[c.Scale], "enable_gqa", c.GQA)
 	}},
-	{"ELU", "alpha=1", func(b *bench, _ *Initializer) string {
-		return defaults("alpha", -b.forward(ELU{}, true, []float64{-99})[0])
+	{"ELU", "alpha=1", func(b *bench, _ *autograd.Initializer) string {
+		return defaults("alpha", -b.forward(autograd.ELU{}, true, []float64{-99})[0])
 	}},
-	{"LeakyReLU", "negative_slope=0.01", func(b *bench, _ *Initializer) string {
-		return defaults("negative_slope", -b.forward(LeakyReLU{}, true, []float64{-1})[0])
+	{"LeakyReLU", "negative_slope=0.01", func(b *bench, _ *autograd.Initializer) string {
+		return defaults("negative_slope", -b.forward(autograd.LeakyReLU{}, true, []float64{-1})[0])
 	}},
-	{"Softplus", "beta=1, threshold=20", func(b *bench, _ *Initializer) string {
-		y := b.forward(Softplus{}, true, []float64{0, 19.9, 20.1})
+	{"Softplus", "beta=1, threshold=20", func(b *bench, _ *autograd.Initializer) string {
+		y := b.forward(autograd.Softplus{}, true, []float64{0, 19.9, 20.1})
 		require.True(b.t, y[1] > 19.9 && y[2] == 20.1, y)
 		return defaults("beta", math.Ln2/y[0], "threshold", 20)
 	}},
-	{"Hardtanh", "min_val=-1, max_val=1", func(b *bench, _ *Initializer) string {
-		y := b.forward(Hardtanh{}, true, []float64{-9, 9})
+	{"Hardtanh", "min_val=-1, max_val=1", func(b *bench, _ *autograd.Initializer) string {
+		y := b.forward(autograd.Hardtanh{}, true, []float64{-9, 9})
 		return defaults("min_val", y[0], "max_val", y[1])
 	}},
-	{"GELU", "approximate=none", func(b *bench, _ *Initializer) string {
+	{"GELU", "approximate=none", func(b *bench, _ *autograd.Initializer) string {
 		exact := 0.5 * (1 + math.Erf(1/math.Sqrt2))
-		return defaults("approximate", map[bool]string{true: "none"}[math.Abs(b.forward(GELU{}, true, []float64{1})[0]-exact) < 1e-12])
+		return defaults("approximate", map[bool]string{true: "none"}[math.Abs(b.forward(autograd.GELU{}, true, []float64{1})[0]-exact) < 1e-12])
 	}},
-	{"Softmax", "dim=-1", func(b *bench, _ *Initializer) string { // PyTorch has none for this: it warns, and takes the first or the second dimension
-		return defaults("dim", map[float64]int{0.5: -1}[b.forward(Softmax{}, true, []float64{1, 1}, 1, 2)[0]])
+	{"Softmax", "dim=-1", func(b *bench, _ *autograd.Initializer) string { // PyTorch has none for this: it warns, and takes the first or the second dimension
+		return defaults("dim", map[float64]int{0.5: -1}[b.forward(autograd.Softmax{}, true, []float64{1, 1}, 1, 2)[0]])
 	}},
-	{"LogSoftmax", "dim=-1", func(b *bench, _ *Initializer) string {
-		return defaults("dim", map[float64]int{-math.Ln2: -1}[b.forward(LogSoftmax{}, true, []float64{1, 1}, 1, 2)[0]])
+	{"LogSoftmax", "dim=-1", func(b *bench, _ *autograd.Initializer) string {
+		return defaults("dim", map[float64]int{-math.Ln2: -1}[b.forward(autograd.LogSoftmax{}, true, []float64{1, 1}, 1, 2)[0]])
 	}},
-	{"Dropout", "p=0", func(b *bench, _ *Initializer) string { // PyTorch's is 0.5; the field's comment says so
-		return defaults("p", float64(len(b.forward(Dropout{}, true, []float64{1, 1, 1, 1}))-4))
+	{"Dropout", "p=0", func(b *bench, _ *autograd.Initializer) string { // PyTorch's is 0.5; the field's comment says so
+		return defaults("p", float64(len(b.forward(autograd.Dropout{}, true, []float64{1, 1, 1, 1}))-4))
 	}},
-	{"MaxPool2d", "stride=kernel_size, padding=0, dilation=1, ceil_mode=False", func(b *bench, _ *Initializer) string {
-		require.Len(b.t, b.forward(MaxPool2d{Kernel: []int{2}}, true, make([]float64, 25), 1, 1, 5, 5), 4)
+	{"MaxPool2d", "stride=kernel_size, padding=0, dilation=1, ceil_mode=False", func(b *bench, _ *autograd.Initializer) string {
+		require.Len(b.t, b.forward(autograd.MaxPool2d{Kernel: []int{2}}, true, make([]float64, 25), 1, 1, 5, 5), 4)
 		return defaults("stride", "kernel_size", "padding", 0, "dilation", 1, "ceil_mode", false)
 	}},
-	{"AvgPool2d", "stride=kernel_size, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None", func(b *bench, _ *Initializer) string {
-		require.Len(b.t, b.forward(AvgPool2d{Kernel: []int{2}}, true, make([]float64, 25), 1, 1, 5, 5), 4)
-		corner := b.forward(AvgPool2d{Kernel: []int{2}, Padding: []int{1}}, true, []float64{1, 1, 1, 1}, 1, 1, 2, 2)[0]
+	{"AvgPool2d", "stride=kernel_size, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None", func(b *bench, _ *autograd.Initializer) string {
+		require.Len(b.t, b.forward(autograd.AvgPool2d{Kernel: []int{2}}, true, make([]float64, 25), 1, 1, 5, 5), 4)
+		corner := b.forward(autograd.AvgPool2d{Kernel: []int{2}, Padding: []int{1}}, true, []float64{1, 1, 1, 1}, 1, 1, 2, 2)[0]
 		return defaults("stride", "kernel_size", "padding", 0, "ceil_mode", false, "count_include_pad", corner == 0.25, "divisor_override", "None")
 	}},
-	{"Flatten", "start_dim=1, end_dim=-1", func(b *bench, _ *Initializer) string {
-		tape := NoGrad(b.ctx, b.rt)
+	{"Flatten", "start_dim=1, end_dim=-1", func(b *bench, _ *autograd.Initializer) string {
+		tape := autograd.NoGrad(b.ctx, b.rt)
 		defer tape.Close()
-		require.Equal(b.t, tensor.Shape{2, 6}, Flatten{}.Forward(tape, Upload(tape, make([]float64, 12), 2, 2, 3)).Shape())
+		require.Equal(b.t, tensor.Shape{2, 6}, autograd.Flatten{}.Forward(tape, autograd.Upload(tape, make([]float64, 12), 2, 2, 3)).Shape())
 		return defaults("start_dim", 1, "end_dim", -1)
 	}},
-	{"Kaiming", "a=0, mode=fan_in, nonlinearity=leaky_relu", func(b *bench, in *Initializer) string {
-		want, err := Gain("leaky_relu", 0)
+	{"Kaiming", "a=0, mode=fan_in, nonlinearity=leaky_relu", func(b *bench, in *autograd.Initializer) string {
+		want, err := autograd.Gain("leaky_relu", 0)
 		require.NoError(b.t, err)
-		data := read[float64](b, in.Draw(InitKaimingUniform(Kaiming{}), 1000, 3).value) // within gain*sqrt(3/fan_in)
+		data := read[float64](b, in.Draw(autograd.InitKaimingUniform(autograd.Kaiming{}), 1000, 3).Value()) // within gain*sqrt(3/fan_in)
 		require.InDelta(b.t, want, slices.Max(data), 0.01)
-		return defaults("a", Kaiming{}.A, "mode", map[bool]string{false: "fan_in"}[Kaiming{}.FanOut], "nonlinearity", "leaky_relu")
+		return defaults("a", autograd.Kaiming{}.A, "mode", map[bool]string{false: "fan_in"}[autograd.Kaiming{}.FanOut], "nonlinearity", "leaky_relu")
 	}},
-	{"ParallelConfig", "bucket_cap_mb=25, broadcast_buffers=True", func(*bench, *Initializer) string {
-		return defaults("bucket_cap_mb", defaultBucketBytes>>20, "broadcast_buffers", !ParallelConfig{}.LocalBuffers)
+	{"ParallelConfig", "bucket_cap_mb=25, broadcast_buffers=True", func(*bench, *autograd.Initializer) string {
+		return defaults("bucket_cap_mb", autograd.DefaultBucketBytes>>20, "broadcast_buffers", !autograd.ParallelConfig{}.LocalBuffers)
 	}},
-	{"Tape.MSELoss", "reduction=mean", func(b *bench, _ *Initializer) string {
-		return defaults("reduction", reducedBy(b, func(t *Tape) *Variable { return t.MSELoss(Upload(t, []float64{0, 2}), Upload(t, []float64{0, 0})) }, 2))
+	{"Tape.MSELoss", "reduction=mean", func(b *bench, _ *autograd.Initializer) string {
+		return defaults("reduction", reducedBy(b, func(t *autograd.Tape) *autograd.Variable {
+			return t.MSELoss(autograd.Upload(t, []float64{0, 2}), autograd.Upload(t, []float64{0, 0}))
+		}, 2))
 	}},
-	{"Tape.L1Loss", "reduction=mean", func(b *bench, _ *Initializer) string {
-		return defaults("reduction", reducedBy(b, func(t *Tape) *Variable { return t.L1Loss(Upload(t, []float64{0, 2}), Upload(t, []float64{0, 0})) }, 1))
+	{"Tape.L1Loss", "reduction=mean", func(b *bench, _ *autograd.Initializer) string {
+		return defaults("reduction", reducedBy(b, func(t *autograd.Tape) *autograd.Variable {
+			return t.L1Loss(autograd.Upload(t, []float64{0, 2}), autograd.Upload(t, []float64{0, 0}))
+		}, 1))
 	}},
-	{"Tape.HuberLoss", "reduction=mean", func(b *bench, _ *Initializer) string {
-		return defaults("reduction", reducedBy(b, func(t *Tape) *Variable { return t.HuberLoss(Upload(t, []float64{0, 2}), Upload(t, []float64{0, 0}), 1) }, 0.75))
+	{"Tape.HuberLoss", "reduction=mean", func(b *bench, _ *autograd.Initializer) string {
+		return defaults("reduction", reducedBy(b, func(t *autograd.Tape) *autograd.Variable {
+			return t.HuberLoss(autograd.Upload(t, []float64{0, 2}), autograd.Upload(t, []float64{0, 0}), 1)
+		}, 0.75))
 	}},
-	{"Tape.BCEWithLogits", "weight=None, reduction=mean, pos_weight=None", func(b *bench, _ *Initializer) string {
-		got := reducedBy(b, func(t *Tape) *Variable {
-			return t.BCEWithLogits(Upload(t, []float64{0, 0}), Upload(t, []float64{0, 1}))
+	{"Tape.BCEWithLogits", "weight=None, reduction=mean, pos_weight=None", func(b *bench, _ *autograd.Initializer) string {
+		got := reducedBy(b, func(t *autograd.Tape) *autograd.Variable {
+			return t.BCEWithLogits(autograd.Upload(t, []float64{0, 0}), autograd.Upload(t, []float64{0, 1}))
 		}, math.Ln2)
 		return defaults("weight", "None", "reduction", got, "pos_weight", "None")
 	}},
-	{"Tape.CrossEntropy", "weight=None, ignore_index=-100, reduction=mean, label_smoothing=0", func(b *bench, _ *Initializer) string {
+	{"Tape.CrossEntropy", "weight=None, ignore_index=-100, reduction=mean, label_smoothing=0", func(b *bench, _ *autograd.Initializer) string {
 		labels := upload(b, []int32{0, -100, 0})
-		got := reducedBy(b, func(t *Tape) *Variable { return t.CrossEntropy(Upload(t, []float64{3, 0, 5, 5, 3, 0}, 3, 2), labels) }, math.Log1p(math.Exp(-3)))
+		got := reducedBy(b, func(t *autograd.Tape) *autograd.Variable {
+			return t.CrossEntropy(autograd.Upload(t, []float64{3, 0, 5, 5, 3, 0}, 3, 2), labels)
+		}, math.Log1p(math.Exp(-3)))
 		return defaults("weight", "None", "ignore_index", -100, "reduction", got, "label_smoothing", 0)
 	}},
 }
@@ -273,7 +286,7 @@ const withoutDefaults = "ExponentialLR LambdaLR SequentialLR Sequential ReLU Ide
 // for every optimiser, schedule, layer, loss and configuration.
 func TestDefaultsArePyTorchs(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Seed(1), Dtype(tensor.Float64))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
 	defer func() { require.NoError(t, in.Close()) }()
 	known := map[string]bool{}
 	for _, name := range strings.Fields(withoutDefaults) {
@@ -302,13 +315,13 @@ func TestDefaultsArePyTorchs(t *testing.T) {
 // TestZeroIsNotTheDefault: where the default is another number 0 can be given.
 func TestZeroIsNotTheDefault(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
+	in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64))
 	defer func() { require.NoError(t, in.Close()) }()
-	require.Zero(t, ruleOf(b, Own(in, NewAdamW(Parameters{{"p", b.parameter(1)}}, AdamConfig{WeightDecay: new(0.0)})), 0, adamRule).WeightDecay)
-	require.Equal(t, []float64{0, 2}, b.forward(ELU{Alpha: new(0.0)}, true, []float64{-1, 2}))
-	require.Equal(t, []float64{0, 2}, b.forward(LeakyReLU{Slope: new(0.0)}, true, []float64{-1, 2}))
-	require.Equal(t, 1.0, b.forward(Softplus{Threshold: new(0.0)}, true, []float64{1})[0])
-	norm := in.BatchNorm(1, Momentum(0))
+	require.Zero(t, ruleOf(b, autograd.Own(in, autograd.NewAdamW(autograd.Parameters{{"p", b.parameter(1)}}, autograd.AdamConfig{WeightDecay: new(0.0)})), 0, autograd.AdamRule).WeightDecay)
+	require.Equal(t, []float64{0, 2}, b.forward(autograd.ELU{Alpha: new(0.0)}, true, []float64{-1, 2}))
+	require.Equal(t, []float64{0, 2}, b.forward(autograd.LeakyReLU{Slope: new(0.0)}, true, []float64{-1, 2}))
+	require.Equal(t, 1.0, b.forward(autograd.Softplus{Threshold: new(0.0)}, true, []float64{1})[0])
+	norm := in.BatchNorm(1, autograd.Momentum(0))
 	require.NoError(t, in.Err())
 	require.Equal(t, 0.0, *norm.Momentum)
 	x, still := []float64{2, 4, 9}, in.BatchNorm(1)

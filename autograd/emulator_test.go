@@ -1,5 +1,5 @@
 //go:build emulator
 
-package autograd
+package autograd_test
 
 import _ "github.com/cistern-ml/cistern/internal/dev/cisterntest/emulator" // CISTERN_TEST_DEVICE may be "emulated"

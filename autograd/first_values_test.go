@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"encoding/json"
@@ -8,34 +8,35 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // firstLayers are layers as the file of first values names them, in PyTorch's words.
-var firstLayers = map[string]func(in *Initializer) any{
-	"Linear(64, 96)":                      func(in *Initializer) any { return in.Linear(64, 96) },
-	"Linear(3, 5)":                        func(in *Initializer) any { return in.Linear(3, 5) },
-	"Conv1d(12, 40, 5)":                   func(in *Initializer) any { return in.Conv1d(12, 40, 5) },
-	"Conv2d(8, 24, 3)":                    func(in *Initializer) any { return in.Conv2d(8, 24, 3) },
-	"Conv2d(8, 24, 3, groups=4)":          func(in *Initializer) any { return in.Conv2d(8, 24, 3, Groups(4)) },
-	"ConvTranspose1d(12, 40, 5)":          func(in *Initializer) any { return in.ConvTranspose1d(12, 40, 5) },
-	"ConvTranspose2d(8, 24, 3)":           func(in *Initializer) any { return in.ConvTranspose2d(8, 24, 3) },
-	"ConvTranspose2d(8, 24, 3, groups=4)": func(in *Initializer) any { return in.ConvTranspose2d(8, 24, 3, Groups(4)) },
-	"BatchNorm2d(32)":                     func(in *Initializer) any { return in.BatchNorm(32) },
-	"LayerNorm(32)":                       func(in *Initializer) any { return in.LayerNorm(32) },
-	"RMSNorm(32)":                         func(in *Initializer) any { return in.RMSNorm(32) },
-	"GroupNorm(4, 32)":                    func(in *Initializer) any { return in.GroupNorm(4, 32) },
-	"Embedding(200, 30)":                  func(in *Initializer) any { return in.Embedding(200, 30) },
-	"Embedding(200, 30, padding_idx=7)":   func(in *Initializer) any { return in.Embedding(200, 30, PaddingIndex(7)) },
-	"RNN(20, 36)":                         func(in *Initializer) any { return in.RNN(20, 36) },
-	"LSTM(20, 36)":                        func(in *Initializer) any { return in.LSTM(20, 36) },
-	"LSTM(20, 36, num_layers=2, bidirectional=True)": func(in *Initializer) any {
-		return in.LSTM(20, 36, Layers(2), Bidirectional())
+var firstLayers = map[string]func(in *autograd.Initializer) any{
+	"Linear(64, 96)":                      func(in *autograd.Initializer) any { return in.Linear(64, 96) },
+	"Linear(3, 5)":                        func(in *autograd.Initializer) any { return in.Linear(3, 5) },
+	"Conv1d(12, 40, 5)":                   func(in *autograd.Initializer) any { return in.Conv1d(12, 40, 5) },
+	"Conv2d(8, 24, 3)":                    func(in *autograd.Initializer) any { return in.Conv2d(8, 24, 3) },
+	"Conv2d(8, 24, 3, groups=4)":          func(in *autograd.Initializer) any { return in.Conv2d(8, 24, 3, autograd.Groups(4)) },
+	"ConvTranspose1d(12, 40, 5)":          func(in *autograd.Initializer) any { return in.ConvTranspose1d(12, 40, 5) },
+	"ConvTranspose2d(8, 24, 3)":           func(in *autograd.Initializer) any { return in.ConvTranspose2d(8, 24, 3) },
+	"ConvTranspose2d(8, 24, 3, groups=4)": func(in *autograd.Initializer) any { return in.ConvTranspose2d(8, 24, 3, autograd.Groups(4)) },
+	"BatchNorm2d(32)":                     func(in *autograd.Initializer) any { return in.BatchNorm(32) },
+	"LayerNorm(32)":                       func(in *autograd.Initializer) any { return in.LayerNorm(32) },
+	"RMSNorm(32)":                         func(in *autograd.Initializer) any { return in.RMSNorm(32) },
+	"GroupNorm(4, 32)":                    func(in *autograd.Initializer) any { return in.GroupNorm(4, 32) },
+	"Embedding(200, 30)":                  func(in *autograd.Initializer) any { return in.Embedding(200, 30) },
+	"Embedding(200, 30, padding_idx=7)":   func(in *autograd.Initializer) any { return in.Embedding(200, 30, autograd.PaddingIndex(7)) },
+	"RNN(20, 36)":                         func(in *autograd.Initializer) any { return in.RNN(20, 36) },
+	"LSTM(20, 36)":                        func(in *autograd.Initializer) any { return in.LSTM(20, 36) },
+	"LSTM(20, 36, num_layers=2, bidirectional=True)": func(in *autograd.Initializer) any {
+		return in.LSTM(20, 36, autograd.Layers(2), autograd.Bidirectional())
 	},
-	"GRU(20, 36)":               func(in *Initializer) any { return in.GRU(20, 36) },
-	"MultiheadAttention(48, 4)": func(in *Initializer) any { return in.MultiHeadAttention(48, 4) },
-	"MultiheadAttention(48, 4, kdim=20, vdim=28)": func(in *Initializer) any {
-		return in.MultiHeadAttention(48, 4, KeyDim(20), ValueDim(28))
+	"GRU(20, 36)":               func(in *autograd.Initializer) any { return in.GRU(20, 36) },
+	"MultiheadAttention(48, 4)": func(in *autograd.Initializer) any { return in.MultiHeadAttention(48, 4) },
+	"MultiheadAttention(48, 4, kdim=20, vdim=28)": func(in *autograd.Initializer) any {
+		return in.MultiHeadAttention(48, 4, autograd.KeyDim(20), autograd.ValueDim(28))
 	},
 }
 
@@ -84,10 +85,10 @@ func TestFirstValuesArePyTorchs(t *testing.T) {
 	for name, want := range recorded.Layers {
 		values, shapes := map[string][]float64{}, map[string][]int{}
 		for seed := range uint64(16) {
-			in := Init(b.ctx, b.rt, Seed(seed), Dtype(tensor.Float64))
+			in := autograd.Init(b.ctx, b.rt, autograd.Seed(seed), autograd.Dtype(tensor.Float64))
 			model := firstLayers[name](in)
 			require.NoError(t, in.Err())
-			state, err := StateDict(model)
+			state, err := autograd.StateDict(model)
 			require.NoError(t, err)
 			for _, x := range state {
 				values[x.Name] = append(values[x.Name], firstOf(b, x.Tensor)...)

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -17,9 +18,9 @@ func TestFloat16TrainsAsFloat32(t *testing.T) {
 	const steps = 60
 	b := open(t, 64<<20)
 	run := func(dtype tensor.Dtype) (losses []float64) {
-		in := Init(b.ctx, b.rt, Seed(5), ComputeDtype(dtype))
-		model := Sequential{in.Linear(20, 32), ReLU{}, in.LayerNorm(32), in.Linear(32, 5)}
-		opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{LR: new(1e-2), WeightDecay: new(0.01)}))
+		in := autograd.Init(b.ctx, b.rt, autograd.Seed(5), autograd.ComputeDtype(dtype))
+		model := autograd.Sequential{in.Linear(20, 32), autograd.ReLU{}, in.LayerNorm(32), in.Linear(32, 5)}
+		opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{LR: new(1e-2), WeightDecay: new(0.01)}))
 		random := rand.New(rand.NewPCG(6, 7))
 		for _, tape := range in.Steps(steps) {
 			x, labels := noisyPoints(b, random, 64, 20, 5)
@@ -57,10 +58,10 @@ func TestFloat16TrainsMNIST(t *testing.T) {
 	pixels, labels := mnist(t, "train", steps*batch)
 	b := open(t, 256<<20)
 	run := func(dtype tensor.Dtype) (losses []float64) {
-		in := Init(b.ctx, b.rt, Seed(5), ComputeDtype(dtype))
+		in := autograd.Init(b.ctx, b.rt, autograd.Seed(5), autograd.ComputeDtype(dtype))
 		model := b.mlp(tensor.Float32, 784, 512, 512, 10)
 		counterFill[float32](b, model.Parameters())
-		opt := Own(in, NewSGD(model.Parameters(), SGDConfig{LR: new(0.05), Momentum: 0.9}))
+		opt := autograd.Own(in, autograd.NewSGD(model.Parameters(), autograd.SGDConfig{LR: new(0.05), Momentum: 0.9}))
 		for step, tape := range in.Steps(steps) {
 			at := step * batch
 			x, err := tensor.FromSlice(b.ctx, b.rt, scaled[float32](pixels[at*784:(at+batch)*784]), batch, 784)
@@ -88,25 +89,25 @@ func TestFloat16Rounds(t *testing.T) {
 	b := open(t, 64<<20)
 	third := tensor.ToF16(1.0 / 3)
 	p := b.master([]float32{1.0 / 3, 2})
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	tape.SetComputeDtype(tensor.Float16)
 	assert.Equal(t, tensor.Float16, tape.ComputeDtype())
 	x := tape.Param(p)
 	assert.Equal(t, third, read[tensor.F16](b, x.Value())[0])
-	assert.InDelta(t, float64(third.Float32()), Upload(tape, []float32{1.0 / 3}).Item(), 0)
+	assert.InDelta(t, float64(third.Float32()), autograd.Upload(tape, []float32{1.0 / 3}).Item(), 0)
 	_, err := tape.Backward(tape.Add(tape.Sum(tape.MulScalar(x, 1)), tape.Sum(tape.MulScalar(x, 0x1p-12))))
 	require.NoError(t, errors.Join(err, tape.Close()))
 	assert.Equal(t, []float32{1 + 0x1p-12, 1 + 0x1p-12}, read[float32](b, p.Grad()))
 
-	total, err := Parameters{{"p", p}}.ClipGradNorm(b.ctx, 1)
+	total, err := autograd.Parameters{{"p", p}}.ClipGradNorm(b.ctx, 1)
 	require.NoError(t, err)
 	assert.InEpsilon(t, math.Sqrt2*(1+0x1p-12), float64(read[float32](b, total)[0]), 1e-5)
 	require.NoError(t, total.Release())
 
-	_, err = NewParameter(upload(b, []tensor.F16{third}))
+	_, err = autograd.NewParameter(upload(b, []tensor.F16{third}))
 	require.ErrorIs(t, err, tensor.ErrDtype)
 	require.ErrorContains(t, err, "want a float32 parameter and a tape that computes in float16")
-	tape = NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.ctx, b.rt)
 	tape.SetComputeDtype(tensor.BFloat16)
 	tape.Param(p)
 	tape.SetComputeDtype(tensor.Float16)
@@ -117,8 +118,8 @@ func TestFloat16Rounds(t *testing.T) {
 // TestFloat16Loss is float32, of a prediction in float16 and a target in float32.
 func TestFloat16Loss(t *testing.T) {
 	b := open(t, 64<<20)
-	tape := NewTape(b.ctx, b.rt)
-	target := Upload(tape, []float32{1.0 / 3, 1})
+	tape := autograd.NewTape(b.ctx, b.rt)
+	target := autograd.Upload(tape, []float32{1.0 / 3, 1})
 	tape.SetComputeDtype(tensor.Float16)
 	x := tape.Leaf(upload(b, []float32{1, 3}))
 	loss := tape.MSELoss(x, target)

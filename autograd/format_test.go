@@ -1,26 +1,28 @@
-package autograd
+package autograd_test
 
 import (
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd"
 )
 
 // TestFormat: fmt prints a model, a tape and an optimiser in a few words, which name them.
 func TestFormat(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt)
+	in := autograd.Init(b.ctx, b.rt)
 	l := in.Linear(2, 3)
 	ps := l.Parameters()
-	scheduler, err := NewScheduler(Own(in, NewAdam(ps, AdamConfig{})), LambdaLR(func(int) float64 { return 1 }))
+	scheduler, err := autograd.NewScheduler(autograd.Own(in, autograd.NewAdam(ps, autograd.AdamConfig{})), autograd.LambdaLR(func(int) float64 { return 1 }))
 	require.NoError(t, err)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	x := tape.Param(l.Weight)
 	group := newCrew(t, 1, 64<<20, 0)
 	r := group.ranks[0]
-	model := Sequential{Init(r.ctx, r.rt).Linear(1, 1)}
-	dp, err := NewParallel(r.ctx, r.comm, model, ParallelConfig{})
+	model := autograd.Sequential{autograd.Init(r.ctx, r.rt).Linear(1, 1)}
+	dp, err := autograd.NewParallel(r.ctx, r.comm, model, autograd.ParallelConfig{})
 	require.NoError(t, err)
 	device := b.rt.Device().Name()
 	for _, tt := range []struct {
@@ -31,17 +33,17 @@ func TestFormat(t *testing.T) {
 		{l.Weight, "float32 (3, 2) on " + device},
 		{ps, "[weight: float32 (3, 2) on " + device + " bias: float32 (3) on " + device + "]"},
 		{tape, "tape of 1 variables"},
-		{Own(in, NewSGD(ps, SGDConfig{})), "SGD of 2 parameters, learning rate 0.001"},
+		{autograd.Own(in, autograd.NewSGD(ps, autograd.SGDConfig{})), "SGD of 2 parameters, learning rate 0.001"},
 		{scheduler, "autograd.LambdaLR at step 0 of Adam of 2 parameters, learning rate 0.001"},
 		{dp, "rank 0 of 1 on " + r.rt.Device().Name() + ": 2 parameters"},
-		{(*Variable)(nil), "no tensor"}, {(*Parameter)(nil), "no tensor"}, {Named{}, ": no tensor"}, {(*Tape)(nil), "no tape"},
+		{(*autograd.Variable)(nil), "no tensor"}, {(*autograd.Parameter)(nil), "no tensor"}, {autograd.Named{}, ": no tensor"}, {(*autograd.Tape)(nil), "no tape"},
 	} {
 		for _, verb := range []string{"%v", "%+v", "%s"} {
 			require.Equal(t, tt.want, fmt.Sprintf(verb, tt.value))
 		}
 	}
 	require.Contains(t, fmt.Sprint(in), "initializer of ")
-	require.NotContains(t, fmt.Sprintf("%+v", Sequential{l, ReLU{}}[0]), "sema")
+	require.NotContains(t, fmt.Sprintf("%+v", autograd.Sequential{l, autograd.ReLU{}}[0]), "sema")
 	require.NoError(t, tape.Close())
 	require.NoError(t, dp.Close())
 	require.NoError(t, model.Parameters().Release())

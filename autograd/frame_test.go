@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -17,39 +18,39 @@ func TestFrame(t *testing.T) {
 	for _, record := range []bool{true, false} {
 		tape := newTape(b.ctx, b.rt, record)
 		h := tape.AddScalar(tape.Input(x), 1)
-		assert.Same(t, h, tape.Frame(func() *Variable { return h }), "made outside")
-		var inner, kept *Variable
-		y := tape.Frame(func() *Variable {
+		assert.Same(t, h, tape.Frame(func() *autograd.Variable { return h }), "made outside")
+		var inner, kept *autograd.Variable
+		y := tape.Frame(func() *autograd.Variable {
 			inner = tape.Exp(h)
 			kept = tape.Neg(inner).Keep()
 			kept.Release()
-			return tape.Frame(func() *Variable { return tape.Add(tape.Mul(h, inner), inner) })
+			return tape.Frame(func() *autograd.Variable { return tape.Add(tape.Mul(h, inner), inner) })
 		})
 		require.NoError(t, tape.Err(), "read again inside, without a gradient too")
 		assert.True(t, inner.Value().Released())
 		assert.False(t, kept.Value().Released(), "Keep wins")
 		assert.False(t, h.Value().Released(), "made outside")
 		assert.InDeltaSlice(t, []float64{3 * 7.3890561, 4 * 20.0855369}, read[float64](b, y.Value()), 1e-6)
-		assert.Equal(t, record, len(tape.values) > 0, "what Backward has to free")
+		assert.Equal(t, record, len(autograd.ValuesOf(tape)) > 0, "what Backward has to free")
 
 		assert.PanicsWithValue(t, "inside", func() {
-			tape.Frame(func() *Variable {
+			tape.Frame(func() *autograd.Variable {
 				inner = tape.Exp(h)
 				panic("inside")
 			})
 		})
 		assert.True(t, inner.Value().Released(), "after a panic")
-		assert.Zero(t, tape.scope)
+		assert.Zero(t, autograd.ScopeOf(tape))
 		tape.Exp(h)
 		assert.Equal(t, !record, h.Value().Released(), "after its frames a tape of NoGrad frees as before")
 		tape.Tanh(inner)
 		require.ErrorIs(t, tape.Err(), tensor.ErrReleased)
-		assert.NotNil(t, tape.Frame(func() *Variable { return tape.Exp(tape.inert()) }), "after an error")
+		assert.NotNil(t, tape.Frame(func() *autograd.Variable { return tape.Exp(tape.Fail(nil)) }), "after an error")
 		require.Error(t, tape.Close())
-		require.NotNil(t, tape.Frame(func() *Variable { return nil }))
+		require.NotNil(t, tape.Frame(func() *autograd.Variable { return nil }))
 
 		tape = newTape(b.ctx, b.rt, record)
-		require.NotNil(t, tape.Frame(func() *Variable { return nil }))
+		require.NotNil(t, tape.Frame(func() *autograd.Variable { return nil }))
 		require.EqualError(t, tape.Close(), "autograd: Frame: invalid argument: the function returned nil")
 		tape = newTape(b.ctx, b.rt, record)
 		require.NotNil(t, tape.Frame(nil))
@@ -61,9 +62,9 @@ func TestFrame(t *testing.T) {
 func TestBackwardInAFrame(t *testing.T) {
 	b := open(t, 64<<20)
 	p := b.parameter(2)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	tape.Square(tape.Param(p))
-	loss := tape.Frame(func() *Variable {
+	loss := tape.Frame(func() *autograd.Variable {
 		loss := tape.Sum(tape.Square(tape.Param(p)))
 		_, err := tape.Backward(loss)
 		require.NoError(t, err)

@@ -1,9 +1,10 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
 	"testing"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor/fn"
 
 	"github.com/stretchr/testify/assert"
@@ -13,8 +14,8 @@ import (
 )
 
 // swish is x·sigmoid(βx), for β of a shape that broadcasts to x's, written as a program would write it.
-func swish(t *Tape, x, beta *Variable) *Variable {
-	return t.Func("swish", []*Variable{x, beta}, func(c *Call) (*tensor.Tensor, error) {
+func swish(t *autograd.Tape, x, beta *autograd.Variable) *autograd.Variable {
+	return t.Func("swish", []*autograd.Variable{x, beta}, func(c *autograd.Call) (*tensor.Tensor, error) {
 		rt, ctx := c.Runtime(), c.Context()
 		bx, err := rt.Mul(ctx, c.Input(0), c.Input(1))
 		if err != nil {
@@ -30,7 +31,7 @@ func swish(t *Tape, x, beta *Variable) *Variable {
 			defer s.Release()
 		}
 		return rt.Mul(ctx, c.Input(0), s)
-	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+	}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 		rt, ctx, saved := c.Runtime(), c.Context(), c.Saved()
 		x, beta, s := saved[0], saved[1], saved[2]
 		gx, err := rt.Mul(ctx, g, x)
@@ -60,10 +61,10 @@ func swish(t *Tape, x, beta *Variable) *Variable {
 // A function of one's own has the values and gradients of the composition that it stands for, and leaves as little behind.
 func TestFuncAgainstComposition(t *testing.T) {
 	b := open(t, 64<<20)
-	run := func(f func(t *Tape, x, beta *Variable) *Variable) (values, dx, dbeta []float64) {
+	run := func(f func(t *autograd.Tape, x, beta *autograd.Variable) *autograd.Variable) (values, dx, dbeta []float64) {
 		x, beta := upload(b, []float64{-2, -0.5, 0, 1, 2.5, 3}, 2, 3), upload(b, []float64{0.5, 1, -1}, 3)
 		before, _ := b.rt.Live()
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		vx, vb := tape.Leaf(x), tape.Leaf(beta)
 		y := f(tape, vx, vb)
 		require.NoError(t, tape.Err())
@@ -78,7 +79,7 @@ func TestFuncAgainstComposition(t *testing.T) {
 		return values, dx, dbeta
 	}
 	values, dx, dbeta := run(swish)
-	wantValues, wantDx, wantDbeta := run(func(t *Tape, x, beta *Variable) *Variable {
+	wantValues, wantDx, wantDbeta := run(func(t *autograd.Tape, x, beta *autograd.Variable) *autograd.Variable {
 		return t.Mul(x, t.Sigmoid(t.Mul(x, beta)))
 	})
 	assert.InDeltaSlice(t, wantValues, values, 1e-14)
@@ -91,21 +92,21 @@ func TestFuncAgainstComposition(t *testing.T) {
 func TestFuncWithoutGradients(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2})
-	for name, tape := range map[string]*Tape{"NoGrad": NoGrad(b.ctx, b.rt), "constants": NewTape(b.ctx, b.rt)} {
+	for name, tape := range map[string]*autograd.Tape{"NoGrad": autograd.NoGrad(b.ctx, b.rt), "constants": autograd.NewTape(b.ctx, b.rt)} {
 		before, _ := b.rt.Live()
 		in := tape.Input(x)
 		a := tape.AddScalar(in, 1)
 		y := swish(tape, a, in)
 		require.NoError(t, tape.Err())
 		after, _ := b.rt.Live()
-		assert.Equal(t, !tape.record, a.Value().Released(), name)
+		assert.Equal(t, !autograd.Recording(tape), a.Value().Released(), name)
 		assert.False(t, in.Value().Released(), name)
 		want := before + 3 // the shared input, a and y
-		if !tape.record {
+		if !autograd.Recording(tape) {
 			want--
 		}
 		assert.Equal(t, want, after, "%s: nothing is saved", name)
-		assert.False(t, y.needsGrad)
+		assert.False(t, y.RequiresGrad())
 		require.NoError(t, tape.Close())
 	}
 	require.NoError(t, x.Release())
@@ -116,16 +117,16 @@ func TestFuncNeedsGrad(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2})
 	before, _ := b.rt.Live()
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	leaf, constant := tape.Leaf(x), tape.Input(x)
 	asked := 0
-	y := tape.Func("second", []*Variable{constant, leaf}, func(c *Call) (*tensor.Tensor, error) {
+	y := tape.Func("second", []*autograd.Variable{constant, leaf}, func(c *autograd.Call) (*tensor.Tensor, error) {
 		asked++
 		assert.False(t, c.NeedsGrad(0))
 		assert.True(t, c.NeedsGrad(1))
 		assert.True(t, c.NeedsGrads())
 		return b.rt.Copy(c.Context(), c.Input(1))
-	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+	}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 		asked++
 		extra, err := b.rt.Copy(c.Context(), g)
 		return []*tensor.Tensor{extra, g}, err // of a constant: taken and freed
@@ -144,11 +145,11 @@ func TestFuncNeedsGrad(t *testing.T) {
 func TestFuncGivesOneGradientTwice(t *testing.T) {
 	b := open(t, 64<<20)
 	x, z := upload(b, []float64{1, 2}), upload(b, []float64{5, 6})
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	vx, vz := tape.Leaf(x), tape.Leaf(z)
-	y := tape.Func("plus", []*Variable{vx, vz}, func(c *Call) (*tensor.Tensor, error) {
+	y := tape.Func("plus", []*autograd.Variable{vx, vz}, func(c *autograd.Call) (*tensor.Tensor, error) {
 		return b.rt.Add(c.Context(), c.Input(0), c.Input(1))
-	}, func(_ *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return []*tensor.Tensor{g, g}, nil })
+	}, func(_ *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return []*tensor.Tensor{g, g}, nil })
 	_, err := tape.Backward(tape.Sum(tape.Add(y, tape.MulScalar(vz, 10)))) // z's gradient is added to
 	require.NoError(t, err)
 	assert.Equal(t, []float64{1, 1}, read[float64](b, vx.Grad()))
@@ -160,25 +161,25 @@ func TestFuncGivesOneGradientTwice(t *testing.T) {
 // What was saved and is overwritten before the backward pass is noticed: inputs and the result.
 func TestFuncNoticesWhatWasOverwritten(t *testing.T) {
 	b := open(t, 64<<20)
-	for name, save := range map[string]func(c *Call, y *tensor.Tensor) *tensor.Tensor{
-		"input":  func(c *Call, _ *tensor.Tensor) *tensor.Tensor { return c.Input(0) },
-		"result": func(_ *Call, y *tensor.Tensor) *tensor.Tensor { return y },
+	for name, save := range map[string]func(c *autograd.Call, y *tensor.Tensor) *tensor.Tensor{
+		"input":  func(c *autograd.Call, _ *tensor.Tensor) *tensor.Tensor { return c.Input(0) },
+		"result": func(_ *autograd.Call, y *tensor.Tensor) *tensor.Tensor { return y },
 	} {
 		x := upload(b, []float64{1, 2})
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		var kept *tensor.Tensor
-		y := tape.Func("f", []*Variable{tape.Leaf(x)}, func(c *Call) (*tensor.Tensor, error) {
+		y := tape.Func("f", []*autograd.Variable{tape.Leaf(x)}, func(c *autograd.Call) (*tensor.Tensor, error) {
 			y, err := b.rt.Exp(c.Context(), c.Input(0))
 			kept = save(c, y)
 			c.Save(kept)
 			return y, err
-		}, func(_ *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return []*tensor.Tensor{g}, nil })
+		}, func(_ *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return []*tensor.Tensor{g}, nil })
 		loss := tape.Sum(y)
 		y.Release()
 		require.False(t, kept.Released(), "%s: it is saved", name)
 		require.NoError(t, b.rt.AddInPlace(b.ctx, kept, kept))
 		_, err := tape.Backward(loss)
-		require.ErrorIs(t, err, ErrStale, name)
+		require.ErrorIs(t, err, autograd.ErrStale, name)
 		require.ErrorContains(t, err, "f backward", name)
 		require.Error(t, tape.Close())
 		require.NoError(t, x.Release())
@@ -189,37 +190,39 @@ func TestFuncNoticesWhatWasOverwritten(t *testing.T) {
 func TestFuncErrors(t *testing.T) {
 	b := open(t, 64<<20)
 	cause := errors.New("the cause")
-	copied := func(c *Call) (*tensor.Tensor, error) { return b.rt.Copy(c.Context(), c.Input(0)) }
-	passed := func(_ *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return []*tensor.Tensor{g}, nil }
-	type forward = func(*Call) (*tensor.Tensor, error)
-	type backward = func(*Call, *tensor.Tensor) ([]*tensor.Tensor, error)
+	copied := func(c *autograd.Call) (*tensor.Tensor, error) { return b.rt.Copy(c.Context(), c.Input(0)) }
+	passed := func(_ *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return []*tensor.Tensor{g}, nil }
+	type forward = func(*autograd.Call) (*tensor.Tensor, error)
+	type backward = func(*autograd.Call, *tensor.Tensor) ([]*tensor.Tensor, error)
 	for name, f := range map[string]struct {
 		forward  forward
 		backward backward
 		class    error
 		text     string
 	}{
-		"forward fails":       {func(*Call) (*tensor.Tensor, error) { return nil, cause }, passed, cause, "autograd: mine: the cause"},
-		"forward fails late":  {func(c *Call) (*tensor.Tensor, error) { y, _ := copied(c); return y, cause }, passed, cause, "mine: the cause"},
-		"no forward function": {nil, passed, ErrInvalid, "the forward function is nil"},
-		"no result":           {func(*Call) (*tensor.Tensor, error) { return nil, nil }, passed, ErrInvalid, "returned no tensor"},
-		"the input":           {func(c *Call) (*tensor.Tensor, error) { return c.Input(0), nil }, passed, ErrInvalid, "returned an input"},
-		"backward fails": {copied, func(c *Call, _ *tensor.Tensor) ([]*tensor.Tensor, error) { return c.Grads(nil, cause) },
+		"forward fails":       {func(*autograd.Call) (*tensor.Tensor, error) { return nil, cause }, passed, cause, "autograd: mine: the cause"},
+		"forward fails late":  {func(c *autograd.Call) (*tensor.Tensor, error) { y, _ := copied(c); return y, cause }, passed, cause, "mine: the cause"},
+		"no forward function": {nil, passed, autograd.ErrInvalid, "the forward function is nil"},
+		"no result":           {func(*autograd.Call) (*tensor.Tensor, error) { return nil, nil }, passed, autograd.ErrInvalid, "returned no tensor"},
+		"the input":           {func(c *autograd.Call) (*tensor.Tensor, error) { return c.Input(0), nil }, passed, autograd.ErrInvalid, "returned an input"},
+		"backward fails": {copied, func(c *autograd.Call, _ *tensor.Tensor) ([]*tensor.Tensor, error) { return c.Grads(nil, cause) },
 			cause, "mine backward: the cause"},
-		"too many gradients": {copied, func(_ *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return []*tensor.Tensor{g, nil}, nil },
-			ErrInvalid, "2 gradients for 1 input"},
-		"another shape": {copied, func(c *Call, _ *tensor.Tensor) ([]*tensor.Tensor, error) {
+		"too many gradients": {copied, func(_ *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+			return []*tensor.Tensor{g, nil}, nil
+		},
+			autograd.ErrInvalid, "2 gradients for 1 input"},
+		"another shape": {copied, func(c *autograd.Call, _ *tensor.Tensor) ([]*tensor.Tensor, error) {
 			return c.Grads(b.rt.Zeros(c.Context(), tensor.Float64, 3))
 		}, tensor.ErrShape, "mine backward"},
-		"another dtype": {copied, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		"another dtype": {copied, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 			return c.Grads(b.rt.Convert(c.Context(), g, tensor.Float32))
 		}, tensor.ErrDtype, "input 1"},
-		"no backward function": {copied, nil, ErrNoGrad, "no parameter or leaf"},
+		"no backward function": {copied, nil, autograd.ErrNoGrad, "no parameter or leaf"},
 	} {
 		x := upload(b, []float64{1, 2})
 		before, _ := b.rt.Live()
-		tape := NewTape(b.ctx, b.rt)
-		y := tape.Func("mine", []*Variable{tape.Leaf(x)}, f.forward, f.backward)
+		tape := autograd.NewTape(b.ctx, b.rt)
+		y := tape.Func("mine", []*autograd.Variable{tape.Leaf(x)}, f.forward, f.backward)
 		_, err := tape.Backward(tape.Sum(y))
 		require.ErrorIs(t, err, f.class, name)
 		require.ErrorContains(t, err, f.text, name)
@@ -234,9 +237,9 @@ func TestFuncErrors(t *testing.T) {
 // What forward made is freed at once when it fails.
 func TestFuncThatFailsLate(t *testing.T) {
 	b := open(t, 64<<20)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	var made *tensor.Tensor
-	tape.Func("mine", nil, func(c *Call) (*tensor.Tensor, error) {
+	tape.Func("mine", nil, func(c *autograd.Call) (*tensor.Tensor, error) {
 		made, _ = b.rt.Zeros(c.Context(), tensor.Float32, 5)
 		return made, errors.New("too late")
 	}, nil)
@@ -249,30 +252,30 @@ func TestFuncFreesWhatItSaved(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2})
 	var saved *tensor.Tensor
-	half := func(tape *Tape) *Variable {
-		return tape.Func("half", []*Variable{tape.Leaf(x)}, func(c *Call) (*tensor.Tensor, error) {
+	half := func(tape *autograd.Tape) *autograd.Variable {
+		return tape.Func("half", []*autograd.Variable{tape.Leaf(x)}, func(c *autograd.Call) (*tensor.Tensor, error) {
 			var err error
 			if saved, err = b.rt.Full(c.Context(), 0.5, tensor.Float64); err != nil {
 				return nil, err
 			}
 			c.Save(saved)
 			return b.rt.Mul(c.Context(), c.Input(0), saved)
-		}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 			assert.False(t, c.Saved()[0].Released())
 			return c.Grads(b.rt.Mul(c.Context(), g, c.Saved()[0]))
 		})
 	}
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	_, err := tape.Backward(tape.Sum(half(tape)))
 	require.NoError(t, err)
 	assert.True(t, saved.Released(), "after its step")
 	require.NoError(t, tape.Close())
-	tape = NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.ctx, b.rt)
 	half(tape)
 	assert.False(t, saved.Released())
 	require.NoError(t, tape.Close())
 	assert.True(t, saved.Released(), "by Close")
-	tape = NoGrad(b.ctx, b.rt)
+	tape = autograd.NoGrad(b.ctx, b.rt)
 	half(tape)
 	assert.True(t, saved.Released(), "at once: no step will come")
 	require.NoError(t, tape.Close())
@@ -288,8 +291,8 @@ func TestFuncFreesBeforeItsGradientsAreSummed(t *testing.T) {
 	for _, saves := range []bool{false, false, true} { // the first makes the runtime's own memory
 		require.NoError(t, b.rt.Synchronize(b.ctx))
 		before := b.cache.MemoryAllocated()
-		tape := NewTape(b.ctx, b.rt)
-		y := tape.Func("rows", []*Variable{tape.Leaf(x)}, func(c *Call) (*tensor.Tensor, error) {
+		tape := autograd.NewTape(b.ctx, b.rt)
+		y := tape.Func("rows", []*autograd.Variable{tape.Leaf(x)}, func(c *autograd.Call) (*tensor.Tensor, error) {
 			if saves {
 				s, err := b.rt.Zeros(c.Context(), tensor.Float64, 512)
 				if err != nil {
@@ -298,7 +301,7 @@ func TestFuncFreesBeforeItsGradientsAreSummed(t *testing.T) {
 				c.Save(s)
 			}
 			return b.rt.Zeros(c.Context(), tensor.Float64, 2, 1024)
-		}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 			return c.Grads(b.rt.Square(c.Context(), g))
 		})
 		loss := tape.Sum(y)

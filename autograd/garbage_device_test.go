@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/null"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
@@ -82,7 +83,7 @@ func (s *idleStream) CopyD2H(dst []byte, src device.Ptr) error {
 func BenchmarkAboveTheDevice(b *testing.B) {
 	for _, m := range []struct {
 		name   string
-		model  func(in *Initializer) runModel
+		model  func(in *autograd.Initializer) runModel
 		input  []int
 		tokens bool
 	}{
@@ -93,9 +94,9 @@ func BenchmarkAboveTheDevice(b *testing.B) {
 		for _, how := range []string{"called", "reset"} {
 			b.Run(m.name+"/"+how, func(b *testing.B) {
 				bn := openIdle(b)
-				in := Init(bn.ctx, bn.rt, Seed(1))
+				in := autograd.Init(bn.ctx, bn.rt, autograd.Seed(1))
 				model := m.model(in)
-				opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{LR: new(1e-3)}))
+				opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{LR: new(1e-3)}))
 				require.NoError(b, in.Err())
 				defer func() { require.NoError(b, in.Close()) }()
 				benchmarkSteps(b, bn, model, opt, m.input, m.tokens, how)

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/internal/race"
 )
@@ -15,7 +16,7 @@ import (
 // garbageModel is a model whose step makes at most so many objects of the Go heap.
 type garbageModel struct {
 	name   string
-	model  func(in *Initializer) runModel
+	model  func(in *autograd.Initializer) runModel
 	input  []int
 	tokens int // that the input is of; 0: it is of numbers
 	most   float64
@@ -71,15 +72,15 @@ func TestGarbageAboveTheDevice(t *testing.T) {
 // garbage is how many objects of the Go heap a step makes, on a tape of its own, or on one that is reset.
 // It measures until it has seen at most so many.
 func (b *bench) garbage(m garbageModel, reset bool, most float64) float64 {
-	return b.garbageWith(m, reset, most, func(*Tape) {})
+	return b.garbageWith(m, reset, most, func(*autograd.Tape) {})
 }
 
 // garbageWith is garbage of steps that begin with a call.
-func (b *bench) garbageWith(m garbageModel, reset bool, most float64, begin func(t *Tape)) float64 {
+func (b *bench) garbageWith(m garbageModel, reset bool, most float64, begin func(t *autograd.Tape)) float64 {
 	t := b.t
-	in := Init(b.ctx, b.rt, Seed(1))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
 	model := m.model(in)
-	opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{}))
+	opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{}))
 	require.NoError(t, in.Err())
 	x, rows := upload(b, make([]float32, elements(m.input)), m.input...), m.input[0]
 	if m.tokens > 0 {
@@ -87,11 +88,11 @@ func (b *bench) garbageWith(m garbageModel, reset bool, most float64, begin func
 		x = upload(b, make([]int32, rows), m.input...)
 	}
 	y := upload(b, make([]int32, rows), rows)
-	kept := NewTape(b.ctx, b.rt)
+	kept := autograd.NewTape(b.ctx, b.rt)
 	step := func() {
 		tape := kept
 		if !reset {
-			tape = NewTape(b.ctx, b.rt)
+			tape = autograd.NewTape(b.ctx, b.rt)
 		}
 		begin(tape)
 		logits := model.Forward(tape, tape.Input(x))
@@ -119,25 +120,25 @@ func (b *bench) garbageWith(m garbageModel, reset bool, most float64, begin func
 	return n
 }
 
-func garbageMLP(first, second int) func(in *Initializer) runModel {
-	return func(in *Initializer) runModel {
-		return Sequential{Flatten{}, in.Linear(784, first), ReLU{}, in.Linear(first, second), ReLU{}, in.Linear(second, 10)}
+func garbageMLP(first, second int) func(in *autograd.Initializer) runModel {
+	return func(in *autograd.Initializer) runModel {
+		return autograd.Sequential{autograd.Flatten{}, in.Linear(784, first), autograd.ReLU{}, in.Linear(first, second), autograd.ReLU{}, in.Linear(second, 10)}
 	}
 }
 
-func garbageCNN(channels int) func(in *Initializer) runModel {
-	return func(in *Initializer) runModel {
-		return Sequential{in.Conv2d(1, channels, 3), ReLU{}, in.Conv2d(channels, channels, 3), ReLU{}, MaxPool2d{Kernel: []int{2}}, Flatten{},
-			in.Linear(144*channels, 32), ReLU{}, in.Linear(32, 10)}
+func garbageCNN(channels int) func(in *autograd.Initializer) runModel {
+	return func(in *autograd.Initializer) runModel {
+		return autograd.Sequential{in.Conv2d(1, channels, 3), autograd.ReLU{}, in.Conv2d(channels, channels, 3), autograd.ReLU{}, autograd.MaxPool2d{Kernel: []int{2}}, autograd.Flatten{},
+			in.Linear(144*channels, 32), autograd.ReLU{}, in.Linear(32, 10)}
 	}
 }
 
-func garbageGPT(width int) func(in *Initializer) runModel {
+func garbageGPT(width int) func(in *autograd.Initializer) runModel {
 	tokens := 65
 	if width < 64 {
 		tokens = 11
 	}
-	return func(in *Initializer) runModel {
+	return func(in *autograd.Initializer) runModel {
 		return newRunGPT(in, func(name string) []int {
 			return map[string][]int{"tok.weight": {tokens, width}, "pos.weight": {128, width}}[name]
 		})

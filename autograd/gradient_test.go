@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"math/rand/v2"
@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -14,59 +15,64 @@ import (
 type function struct {
 	name   string
 	shapes [][]int
-	f      func(t *Tape, v []*Variable) *Variable
+	f      func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable
 }
 
 func functions() []function {
-	unary := func(name string, f func(*Tape, *Variable) *Variable) function {
-		return function{name, [][]int{{3, 4}}, func(t *Tape, v []*Variable) *Variable { return f(t, v[0]) }}
+	unary := func(name string, f func(*autograd.Tape, *autograd.Variable) *autograd.Variable) function {
+		return function{name, [][]int{{3, 4}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable { return f(t, v[0]) }}
 	}
 	fs := []function{
-		unary("Neg", (*Tape).Neg), unary("Exp", (*Tape).Exp), unary("Log", (*Tape).Log), unary("Tanh", (*Tape).Tanh),
-		unary("Sigmoid", (*Tape).Sigmoid), unary("ReLU", (*Tape).ReLU), unary("Sqrt", (*Tape).Sqrt), unary("Square", (*Tape).Square),
-		unary("Softmax", func(t *Tape, x *Variable) *Variable { return t.Softmax(x) }),
-		unary("Transpose", func(t *Tape, x *Variable) *Variable { return t.Transpose(x) }),
-		unary("MulScalar", func(t *Tape, x *Variable) *Variable { return t.MulScalar(x, -2.5) }),
-		unary("AddScalar", func(t *Tape, x *Variable) *Variable { return t.AddScalar(x, -2.5) }),
-		unary("ReLU of both signs", func(t *Tape, x *Variable) *Variable { return t.ReLU(t.AddScalar(x, -1)) }),
-		unary("PowScalar", func(t *Tape, x *Variable) *Variable { return t.PowScalar(x, 2.5) }),
-		unary("Reshape", func(t *Tape, x *Variable) *Variable { return t.Reshape(x, 2, -1) }),
-		unary("Flatten", func(t *Tape, x *Variable) *Variable { return Flatten{}.Forward(t, t.Reshape(x, 2, 3, 2)) }),
-		unary("Sum", func(t *Tape, x *Variable) *Variable { return t.Sum(x) }),
-		unary("Sum/0", func(t *Tape, x *Variable) *Variable { return t.Sum(x, 0) }),
-		unary("Mean", func(t *Tape, x *Variable) *Variable { return t.Mean(x) }),
-		unary("Mean/-1", func(t *Tape, x *Variable) *Variable { return t.Mean(x, -1) }),
-		unary("x+x", func(t *Tape, x *Variable) *Variable { return t.Add(x, x) }),
-		unary("x*x", func(t *Tape, x *Variable) *Variable { return t.Mul(x, x) }),
-		unary("x-x*x", func(t *Tape, x *Variable) *Variable { return t.Sub(x, t.Mul(x, x)) }),
-		unary("x/(x+1)", func(t *Tape, x *Variable) *Variable { return t.Div(x, t.AddScalar(x, 1)) }),
-		unary("a fork", func(t *Tape, x *Variable) *Variable {
+		unary("Neg", (*autograd.Tape).Neg), unary("Exp", (*autograd.Tape).Exp), unary("Log", (*autograd.Tape).Log), unary("Tanh", (*autograd.Tape).Tanh),
+		unary("Sigmoid", (*autograd.Tape).Sigmoid), unary("ReLU", (*autograd.Tape).ReLU), unary("Sqrt", (*autograd.Tape).Sqrt), unary("Square", (*autograd.Tape).Square),
+		unary("Softmax", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Softmax(x) }),
+		unary("Transpose", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Transpose(x) }),
+		unary("MulScalar", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.MulScalar(x, -2.5) }),
+		unary("AddScalar", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.AddScalar(x, -2.5) }),
+		unary("ReLU of both signs", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.ReLU(t.AddScalar(x, -1)) }),
+		unary("PowScalar", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.PowScalar(x, 2.5) }),
+		unary("Reshape", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Reshape(x, 2, -1) }),
+		unary("Flatten", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+			return autograd.Flatten{}.Forward(t, t.Reshape(x, 2, 3, 2))
+		}),
+		unary("Sum", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Sum(x) }),
+		unary("Sum/0", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Sum(x, 0) }),
+		unary("Mean", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Mean(x) }),
+		unary("Mean/-1", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Mean(x, -1) }),
+		unary("x+x", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Add(x, x) }),
+		unary("x*x", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Mul(x, x) }),
+		unary("x-x*x", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Sub(x, t.Mul(x, x)) }),
+		unary("x/(x+1)", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Div(x, t.AddScalar(x, 1)) }),
+		unary("a fork", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 			y := t.Exp(x)
 			return t.Add(t.Add(t.Tanh(y), t.Reshape(y, 3, 4)), t.Mul(y, t.Sum(y)))
 		}),
-		unary("residual", func(t *Tape, x *Variable) *Variable { h := t.Neg(x); return t.Add(t.ReLU(h), h) }),
-		{"a gradient that two share, then one adds to", [][]int{{3, 4}, {3, 4}}, func(t *Tape, v []*Variable) *Variable {
+		unary("residual", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+			h := t.Neg(x)
+			return t.Add(t.ReLU(h), h)
+		}),
+		{"a gradient that two share, then one adds to", [][]int{{3, 4}, {3, 4}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
 			return t.Add(t.MulScalar(v[0], 2), t.Add(v[0], v[1]))
 		}},
-		{"a gradient that two share, then one masks", [][]int{{3, 5}, {3, 4}, {5, 4}, {5}}, func(t *Tape, v []*Variable) *Variable {
+		{"a gradient that two share, then one masks", [][]int{{3, 5}, {3, 4}, {5, 4}, {5}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
 			return t.Add(v[0], t.LinearReLU(t.AddScalar(v[1], -1), v[2], v[3]))
 		}},
-		{"AddBias", [][]int{{3, 4}, {4}}, func(t *Tape, v []*Variable) *Variable { return t.AddBias(v[0], v[1]) }},
-		{"Linear", [][]int{{3, 4}, {5, 4}, {5}}, func(t *Tape, v []*Variable) *Variable { return t.Linear(v[0], v[1], v[2]) }},
-		{"Linear without bias", [][]int{{3, 4}, {5, 4}}, func(t *Tape, v []*Variable) *Variable { return t.Linear(v[0], v[1], nil) }},
-		{"LinearReLU", [][]int{{3, 4}, {5, 4}, {5}}, func(t *Tape, v []*Variable) *Variable {
+		{"AddBias", [][]int{{3, 4}, {4}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable { return t.AddBias(v[0], v[1]) }},
+		{"Linear", [][]int{{3, 4}, {5, 4}, {5}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable { return t.Linear(v[0], v[1], v[2]) }},
+		{"Linear without bias", [][]int{{3, 4}, {5, 4}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable { return t.Linear(v[0], v[1], nil) }},
+		{"LinearReLU", [][]int{{3, 4}, {5, 4}, {5}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
 			return t.LinearReLU(t.AddScalar(v[0], -1.5), v[1], v[2])
 		}},
-		{"LinearReLU without bias", [][]int{{3, 4}, {5, 4}}, func(t *Tape, v []*Variable) *Variable {
+		{"LinearReLU without bias", [][]int{{3, 4}, {5, 4}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
 			return t.LinearReLU(t.AddScalar(v[0], -1.5), v[1], nil)
 		}},
 	}
 	for _, shapes := range [][][]int{{{3, 4}, {3, 4}}, {{3, 4}, {4}}, {{3, 1}, {2, 1, 4}}, {{1}, {3, 4}}} {
 		fs = append(fs,
-			function{"Add", shapes, func(t *Tape, v []*Variable) *Variable { return t.Add(v[0], v[1]) }},
-			function{"Sub", shapes, func(t *Tape, v []*Variable) *Variable { return t.Sub(v[0], v[1]) }},
-			function{"Mul", shapes, func(t *Tape, v []*Variable) *Variable { return t.Mul(v[0], v[1]) }},
-			function{"Div", shapes, func(t *Tape, v []*Variable) *Variable { return t.Div(v[0], v[1]) }})
+			function{"Add", shapes, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable { return t.Add(v[0], v[1]) }},
+			function{"Sub", shapes, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable { return t.Sub(v[0], v[1]) }},
+			function{"Mul", shapes, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable { return t.Mul(v[0], v[1]) }},
+			function{"Div", shapes, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable { return t.Div(v[0], v[1]) }})
 	}
 	for form := range 4 {
 		transA, transB := form&1 != 0, form&2 != 0
@@ -77,7 +83,7 @@ func functions() []function {
 		if transB {
 			b = []int{5, 4}
 		}
-		fs = append(fs, function{"MatMul", [][]int{a, b}, func(t *Tape, v []*Variable) *Variable {
+		fs = append(fs, function{"MatMul", [][]int{a, b}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
 			return t.MatMul(v[0], v[1], transpose(transA, transB))
 		}})
 	}
@@ -87,8 +93,8 @@ func functions() []function {
 // value is the sum of f's result times weights, and with the gradients of it if wanted.
 func (b *bench) value(f function, args [][]float64, grads bool) (float64, [][]float64) {
 	b.t.Helper()
-	tape := NewTape(b.ctx, b.rt)
-	var leaves []*Variable
+	tape := autograd.NewTape(b.ctx, b.rt)
+	var leaves []*autograd.Variable
 	for i, a := range args {
 		x, err := tensor.FromSlice(b.ctx, b.rt, a, f.shapes[i]...)
 		require.NoError(b.t, err)
@@ -164,7 +170,7 @@ func (b *bench) checkSlopes(f function, random *rand.Rand) {
 func TestTheGradientOfAPowerAtZero(t *testing.T) {
 	b := open(t, 64<<20)
 	for power, want := range map[float64][]float64{0: {0, 0}, 1: {1, 1}, 2: {0, 4}} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		x := tape.Leaf(upload(b, []float64{0, 2}))
 		_, err := tape.Backward(tape.Sum(tape.PowScalar(x, power)))
 		require.NoError(t, err)
@@ -176,17 +182,17 @@ func TestTheGradientOfAPowerAtZero(t *testing.T) {
 func TestCrossEntropyGradientAgainstFiniteDifferences(t *testing.T) {
 	b := open(t, 64<<20)
 	labels := upload(b, []int32{2, 0, 1})
-	for name, logits := range map[string]func(t *Tape, x *Variable) *Variable{
-		"of a leaf":                     func(t *Tape, x *Variable) *Variable { return x },
-		"of what nobody else needs":     func(t *Tape, x *Variable) *Variable { return t.MulScalar(x, 0.5) },
-		"of what Tanh's gradient needs": func(t *Tape, x *Variable) *Variable { return t.Tanh(x) },
+	for name, logits := range map[string]func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable{
+		"of a leaf":                     func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return x },
+		"of what nobody else needs":     func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.MulScalar(x, 0.5) },
+		"of what Tanh's gradient needs": func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Tanh(x) },
 	} {
 		t.Run(name, func(t *testing.T) { crossEntropyGradient(t, b, labels, logits) })
 	}
 }
 
-func crossEntropyGradient(t *testing.T, b *bench, labels *tensor.Tensor, logits func(t *Tape, x *Variable) *Variable) {
-	f := function{"CrossEntropy", [][]int{{3, 4}}, func(t *Tape, v []*Variable) *Variable {
+func crossEntropyGradient(t *testing.T, b *bench, labels *tensor.Tensor, logits func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable) {
+	f := function{"CrossEntropy", [][]int{{3, 4}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
 		return t.MulScalar(t.CrossEntropy(logits(t, v[0]), labels), 3)
 	}}
 	args := [][]float64{{1, -2, 3, 0.5, 0, 0.1, 0.2, 0.3, 5, 4, 3, 2}}

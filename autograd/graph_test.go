@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -280,7 +281,7 @@ func (g *graph) tensors(b *bench) (ts []*tensor.Tensor, err error) {
 }
 
 // forward records the graph. A tape that records nothing frees what was read, so there what is read again is kept.
-func (g *graph) forward(t *Tape, ts []*tensor.Tensor, ps []*Parameter) (vs []*Variable, loss *Variable) {
+func (g *graph) forward(t *autograd.Tape, ts []*tensor.Tensor, ps []*autograd.Parameter) (vs []*autograd.Variable, loss *autograd.Variable) {
 	for i, l := range g.leaves {
 		switch l.kind {
 		case asLeaf:
@@ -292,23 +293,23 @@ func (g *graph) forward(t *Tape, ts []*tensor.Tensor, ps []*Parameter) (vs []*Va
 		}
 	}
 	for i, st := range g.steps {
-		var xs []*Variable
+		var xs []*autograd.Variable
 		for _, a := range st.args {
 			xs = append(xs, vs[a])
 			if g.once && g.lastRead(a) == i {
 				vs[a].Once()
 			}
 		}
-		var v *Variable
+		var v *autograd.Variable
 		if st.op == detached {
 			v = detachedFrom(t, xs[0])
 		} else {
 			v = graphOps[st.op].tape(t, st.params, xs)
 		}
-		if t.compute != 0 {
+		if t.ComputeDtype() != tensor.Float32 {
 			v = t.Cast(v, tensor.BFloat16) // a loss is float32
 		}
-		if st.keep || (!t.record && g.reads[len(g.leaves)+i] > 1) {
+		if st.keep || (!autograd.Recording(t) && g.reads[len(g.leaves)+i] > 1) {
 			v.Keep()
 		}
 		vs = append(vs, v)
@@ -332,26 +333,26 @@ func (g *graph) forward(t *Tape, ts []*tensor.Tensor, ps []*Parameter) (vs []*Va
 }
 
 // detachedFrom is a constant that a tape of NoGrad computes of x.
-func detachedFrom(t *Tape, x *Variable) *Variable {
-	inner := NoGrad(t.ctx, t.rt)
+func detachedFrom(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	inner := autograd.NoGrad(t.Context(), t.Runtime())
 	y := inner.Tanh(inner.MulScalar(inner.Input(x.Value()), 0.5))
-	v := t.inert()
+	v := t.Fail(nil)
 	if inner.Err() == nil {
 		v = t.Input(y.Value())
-		v.made = true
+		autograd.MarkMade(v)
 	}
 	if err := inner.Close(); err != nil {
-		t.fail(detach, err)
+		t.Fail(fmt.Errorf("autograd: %s: %w", detach, err))
 	}
 	return v
 }
 
 // parameters wraps the tensors of the leaves that are parameters.
-func (g *graph) parameters(ts []*tensor.Tensor) (ps []*Parameter, err error) {
+func (g *graph) parameters(ts []*tensor.Tensor) (ps []*autograd.Parameter, err error) {
 	for i, l := range g.leaves {
-		var p *Parameter
+		var p *autograd.Parameter
 		if l.kind == asParam {
-			if p, err = NewParameter(ts[i]); err != nil {
+			if p, err = autograd.NewParameter(ts[i]); err != nil {
 				return nil, err
 			}
 		}
@@ -360,7 +361,7 @@ func (g *graph) parameters(ts []*tensor.Tensor) (ps []*Parameter, err error) {
 	return ps, nil
 }
 
-func releaseAll(ts []*tensor.Tensor, ps []*Parameter) error {
+func releaseAll(ts []*tensor.Tensor, ps []*autograd.Parameter) error {
 	var errs []error
 	for _, p := range ps {
 		errs = append(errs, p.Release())

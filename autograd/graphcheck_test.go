@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -40,7 +41,7 @@ const valueTolerance, slopeTolerance = 1e-10, 1e-6
 // lives with what was kept. Errors of the device are returned as they are.
 func (g *graph) check(b *bench) (err error) {
 	ts, err := g.tensors(b)
-	var ps []*Parameter
+	var ps []*autograd.Parameter
 	if err == nil {
 		ps, err = g.parameters(ts)
 	}
@@ -58,7 +59,7 @@ func (g *graph) check(b *bench) (err error) {
 	}
 	base, want := g.naive(values, nil)
 
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	defer tape.Close()
 	if err := g.checkTape(b, tape, ts, ps, base, want); err != nil {
 		for i, p := range ps {
@@ -71,7 +72,7 @@ func (g *graph) check(b *bench) (err error) {
 	return g.checkNoGrad(b, ts, ps, base, want)
 }
 
-func (g *graph) checkTape(b *bench, tape *Tape, ts []*tensor.Tensor, ps []*Parameter, base []array, want float64) error {
+func (g *graph) checkTape(b *bench, tape *autograd.Tape, ts []*tensor.Tensor, ps []*autograd.Parameter, base []array, want float64) error {
 	before, _ := b.rt.Live()
 	vs, loss := g.forward(tape, ts, ps)
 	if err := tape.Err(); err != nil {
@@ -122,7 +123,7 @@ func (g *graph) checkTape(b *bench, tape *Tape, ts []*tensor.Tensor, ps []*Param
 }
 
 // checkLeft counts what Backward leaves: the loss, what was kept, and the gradients of leaves.
-func (g *graph) checkLeft(b *bench, before int, vs []*Variable) error {
+func (g *graph) checkLeft(b *bench, before int, vs []*autograd.Variable) error {
 	want := before + 1
 	for i, v := range vs {
 		if v.Grad() != nil {
@@ -141,7 +142,7 @@ func (g *graph) checkLeft(b *bench, before int, vs []*Variable) error {
 	return nil
 }
 
-func (g *graph) checkGradient(b *bench, v *Variable, leaf int, base []array) error {
+func (g *graph) checkGradient(b *bench, v *autograd.Variable, leaf int, base []array) error {
 	if g.lossNeeds()&(1<<leaf) == 0 {
 		if v.Grad() != nil {
 			return fmt.Errorf("v%d has a gradient", leaf)
@@ -155,8 +156,8 @@ func (g *graph) checkGradient(b *bench, v *Variable, leaf int, base []array) err
 	return b.matches(fmt.Sprintf("the gradient of v%d", leaf), slopes, v.Grad(), slopeTolerance)
 }
 
-func (g *graph) checkNoGrad(b *bench, ts []*tensor.Tensor, ps []*Parameter, base []array, want float64) error {
-	tape := NoGrad(b.ctx, b.rt)
+func (g *graph) checkNoGrad(b *bench, ts []*tensor.Tensor, ps []*autograd.Parameter, base []array, want float64) error {
+	tape := autograd.NoGrad(b.ctx, b.rt)
 	defer tape.Close()
 	vs, loss := g.forward(tape, ts, ps)
 	if err := tape.Err(); err != nil {
@@ -164,7 +165,7 @@ func (g *graph) checkNoGrad(b *bench, ts []*tensor.Tensor, ps []*Parameter, base
 	}
 	for i, v := range vs {
 		if g.reads[i] > 1 || (i >= len(g.leaves) && g.steps[i-len(g.leaves)].keep) {
-			if err := b.matches(fmt.Sprintf("v%d without gradients", i), base[i], v.Value(), valueTolerance); err != nil && !v.released() {
+			if err := b.matches(fmt.Sprintf("v%d without gradients", i), base[i], v.Value(), valueTolerance); err != nil && !autograd.Released(v) {
 				return err
 			}
 		}

@@ -1,9 +1,10 @@
-package autograd
+package autograd_test
 
 import (
 	"math"
 	"slices"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -26,13 +27,15 @@ func (op graphOp) apart() graphOp {
 }
 
 // reduction is a function of the elements over some axes.
-func reduction(name string, f func(group []float64) float64, tape func(t *Tape, x *Variable, axes ...int) *Variable) graphOp {
+func reduction(name string, f func(group []float64) float64, tape func(t *autograd.Tape, x *autograd.Variable, axes ...int) *autograd.Variable) graphOp {
 	return graphOp{name, 1, someAxes, func(_ *domain, p params, xs []array) (array, bool) {
 		if len(xs[0].data) == 0 {
 			return array{}, false
 		}
 		return xs[0].reduced(p.axes, f), true
-	}, func(t *Tape, p params, vs []*Variable) *Variable { return tape(t, vs[0], p.axes...) }}
+	}, func(t *autograd.Tape, p params, vs []*autograd.Variable) *autograd.Variable {
+		return tape(t, vs[0], p.axes...)
+	}}
 }
 
 // reduced is f of the elements over the axes, of all if there are none.
@@ -93,49 +96,57 @@ func someAxis(random choice, xs []array) params {
 }
 
 // pair is a loss of two arrays of one shape.
-func pair(name string, f func(x, y float64) float64, tape func(t *Tape, x, target *Variable, options ...tensor.LossOption) *Variable) graphOp {
+func pair(name string, f func(x, y float64) float64, tape func(t *autograd.Tape, x, target *autograd.Variable, options ...tensor.LossOption) *autograd.Variable) graphOp {
 	return graphOp{name, 2, nil, func(_ *domain, _ params, xs []array) (array, bool) {
 		y, ok := zip(xs[0], xs[1], f)
 		if !ok || len(y.data) == 0 || !slices.Equal(xs[0].shape, xs[1].shape) {
 			return array{}, false
 		}
 		return y.sum(nil, true), true
-	}, func(t *Tape, _ params, vs []*Variable) *Variable { return tape(t, vs[0], vs[1]) }}
+	}, func(t *autograd.Tape, _ params, vs []*autograd.Variable) *autograd.Variable {
+		return tape(t, vs[0], vs[1])
+	}}
 }
 
 func init() {
 	graphOps = append(graphOps,
-		elementwise("Abs", math.Abs, (*Tape).Abs).kink(0),
-		elementwise("Sin", math.Sin, (*Tape).Sin), elementwise("Cos", math.Cos, (*Tape).Cos),
-		elementwise("Erf", math.Erf, (*Tape).Erf),
-		elementwise("Rsqrt", func(x float64) float64 { return math.Pow(x, -0.5) }, (*Tape).Rsqrt).
+		elementwise("Abs", math.Abs, (*autograd.Tape).Abs).kink(0),
+		elementwise("Sin", math.Sin, (*autograd.Tape).Sin), elementwise("Cos", math.Cos, (*autograd.Tape).Cos),
+		elementwise("Erf", math.Erf, (*autograd.Tape).Erf),
+		elementwise("Rsqrt", func(x float64) float64 { return math.Pow(x, -0.5) }, (*autograd.Tape).Rsqrt).
 			within(func(d *domain, _ params, xs []array) { d.keepAbove(xs[0], 0) }),
-		elementwise("GELU", func(x float64) float64 { return x / 2 * (1 + math.Erf(x/math.Sqrt2)) }, (*Tape).GELU),
+		elementwise("GELU", func(x float64) float64 { return x / 2 * (1 + math.Erf(x/math.Sqrt2)) }, (*autograd.Tape).GELU),
 		elementwise("GELUTanh", func(x float64) float64 {
 			return x / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
-		}, (*Tape).GELUTanh),
-		elementwise("SiLU", func(x float64) float64 { return x / (1 + math.Exp(-x)) }, (*Tape).SiLU),
-		elementwise("LogSigmoid", func(x float64) float64 { return -math.Log(1 + math.Exp(-x)) }, (*Tape).LogSigmoid),
+		}, (*autograd.Tape).GELUTanh),
+		elementwise("SiLU", func(x float64) float64 { return x / (1 + math.Exp(-x)) }, (*autograd.Tape).SiLU),
+		elementwise("LogSigmoid", func(x float64) float64 { return -math.Log(1 + math.Exp(-x)) }, (*autograd.Tape).LogSigmoid),
 		scalar("ELU", []float64{1, 0.5, -1}, func(x, c float64) float64 {
 			if x > 0 {
 				return x
 			}
 			return c * (math.Exp(x) - 1)
-		}, (*Tape).ELU).kink(0),
+		}, (*autograd.Tape).ELU).kink(0),
 		scalar("Softplus", []float64{1, 2, 0.5}, func(x, c float64) float64 {
 			if x*c > 3 {
 				return x
 			}
 			return math.Log(1+math.Exp(c*x)) / c
-		}, func(t *Tape, x *Variable, c float64) *Variable { return t.Softplus(x, c, 3) }).kink(3, 1.5, 6),
-		scalar("LeakyReLU", []float64{0.1, -0.5, 0}, func(x, c float64) float64 { return max(x, 0) + c*min(x, 0) }, (*Tape).LeakyReLU).kink(0),
+		}, func(t *autograd.Tape, x *autograd.Variable, c float64) *autograd.Variable { return t.Softplus(x, c, 3) }).kink(3, 1.5, 6),
+		scalar("LeakyReLU", []float64{0.1, -0.5, 0}, func(x, c float64) float64 { return max(x, 0) + c*min(x, 0) }, (*autograd.Tape).LeakyReLU).kink(0),
 		scalar("Hardtanh", []float64{1, 0.5}, func(x, c float64) float64 { return max(-c, min(c, x)) },
-			func(t *Tape, x *Variable, c float64) *Variable { return t.Hardtanh(x, -c, c) }).kink(-1, -0.5, 0.5, 1),
+			func(t *autograd.Tape, x *autograd.Variable, c float64) *autograd.Variable {
+				return t.Hardtanh(x, -c, c)
+			}).kink(-1, -0.5, 0.5, 1),
 		scalar("Clamp", []float64{0.75, math.Inf(1)}, func(x, c float64) float64 { return max(-0.25, min(c, x)) },
-			func(t *Tape, x *Variable, c float64) *Variable { return t.Clamp(x, -0.25, c) }).kink(-0.25, 0.75),
-		zipped("Maximum", math.Max, (*Tape).Maximum).apart(), zipped("Minimum", math.Min, (*Tape).Minimum).apart(),
-		reduction("Amax", slices.Max, (*Tape).Amax).separate(), reduction("LogSumExp", logSumExp, (*Tape).LogSumExp),
-		reduction("Var", variance, func(t *Tape, x *Variable, axes ...int) *Variable { return t.Var(x, 0, axes...) }),
+			func(t *autograd.Tape, x *autograd.Variable, c float64) *autograd.Variable {
+				return t.Clamp(x, -0.25, c)
+			}).kink(-0.25, 0.75),
+		zipped("Maximum", math.Max, (*autograd.Tape).Maximum).apart(), zipped("Minimum", math.Min, (*autograd.Tape).Minimum).apart(),
+		reduction("Amax", slices.Max, (*autograd.Tape).Amax).separate(), reduction("LogSumExp", logSumExp, (*autograd.Tape).LogSumExp),
+		reduction("Var", variance, func(t *autograd.Tape, x *autograd.Variable, axes ...int) *autograd.Variable {
+			return t.Var(x, 0, axes...)
+		}),
 		graphOp{"LogSoftmax", 1, someAxis, func(_ *domain, p params, xs []array) (array, bool) {
 			if len(p.axes) == 0 || len(xs[0].data) == 0 {
 				return array{}, false
@@ -144,9 +155,11 @@ func init() {
 			sums.shape = slices.Clone(xs[0].shape)
 			sums.shape[(p.axes[0]+len(sums.shape))%len(sums.shape)] = 1
 			return zip(xs[0], sums, func(x, y float64) float64 { return x - y })
-		}, func(t *Tape, p params, vs []*Variable) *Variable { return t.LogSoftmax(vs[0], p.axes...) }},
-		pair("MSELoss", func(x, y float64) float64 { return (x - y) * (x - y) }, (*Tape).MSELoss),
-		pair("L1Loss", func(x, y float64) float64 { return math.Abs(x - y) }, (*Tape).L1Loss).apart(),
-		pair("BCEWithLogits", func(x, y float64) float64 { return math.Log(1+math.Exp(x)) - x*y }, (*Tape).BCEWithLogits),
+		}, func(t *autograd.Tape, p params, vs []*autograd.Variable) *autograd.Variable {
+			return t.LogSoftmax(vs[0], p.axes...)
+		}},
+		pair("MSELoss", func(x, y float64) float64 { return (x - y) * (x - y) }, (*autograd.Tape).MSELoss),
+		pair("L1Loss", func(x, y float64) float64 { return math.Abs(x - y) }, (*autograd.Tape).L1Loss).apart(),
+		pair("BCEWithLogits", func(x, y float64) float64 { return math.Log(1+math.Exp(x)) - x*y }, (*autograd.Tape).BCEWithLogits),
 	)
 }

@@ -1,9 +1,11 @@
-package autograd
+package autograd_test
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -41,12 +43,12 @@ type graphOp struct {
 	arity   int
 	options func(random choice, xs []array) params
 	naive   func(d *domain, p params, xs []array) (array, bool)
-	tape    func(t *Tape, p params, vs []*Variable) *Variable
+	tape    func(t *autograd.Tape, p params, vs []*autograd.Variable) *autograd.Variable
 }
 
-func elementwise(name string, f func(float64) float64, tape func(*Tape, *Variable) *Variable) graphOp {
+func elementwise(name string, f func(float64) float64, tape func(*autograd.Tape, *autograd.Variable) *autograd.Variable) graphOp {
 	return graphOp{name, 1, nil, func(_ *domain, _ params, xs []array) (array, bool) { return xs[0].each(f), true },
-		func(t *Tape, _ params, vs []*Variable) *Variable { return tape(t, vs[0]) }}
+		func(t *autograd.Tape, _ params, vs []*autograd.Variable) *autograd.Variable { return tape(t, vs[0]) }}
 }
 
 func (op graphOp) within(check func(d *domain, p params, xs []array)) graphOp {
@@ -58,17 +60,21 @@ func (op graphOp) within(check func(d *domain, p params, xs []array)) graphOp {
 	return op
 }
 
-func zipped(name string, f func(x, y float64) float64, tape func(t *Tape, a, b *Variable) *Variable) graphOp {
+func zipped(name string, f func(x, y float64) float64, tape func(t *autograd.Tape, a, b *autograd.Variable) *autograd.Variable) graphOp {
 	return graphOp{name, 2, nil, func(_ *domain, _ params, xs []array) (array, bool) { return zip(xs[0], xs[1], f) },
-		func(t *Tape, _ params, vs []*Variable) *Variable { return tape(t, vs[0], vs[1]) }}
+		func(t *autograd.Tape, _ params, vs []*autograd.Variable) *autograd.Variable {
+			return tape(t, vs[0], vs[1])
+		}}
 }
 
-func scalar(name string, scalars []float64, f func(x, c float64) float64, tape func(t *Tape, x *Variable, c float64) *Variable) graphOp {
+func scalar(name string, scalars []float64, f func(x, c float64) float64, tape func(t *autograd.Tape, x *autograd.Variable, c float64) *autograd.Variable) graphOp {
 	return graphOp{name, 1, func(random choice, _ []array) params { return params{c: scalars[random.IntN(len(scalars))]} },
 		func(_ *domain, p params, xs []array) (array, bool) {
 			return xs[0].each(func(x float64) float64 { return f(x, p.c) }), true
 		},
-		func(t *Tape, p params, vs []*Variable) *Variable { return tape(t, vs[0], p.c) }}
+		func(t *autograd.Tape, p params, vs []*autograd.Variable) *autograd.Variable {
+			return tape(t, vs[0], p.c)
+		}}
 }
 
 func relu(x float64) float64 { return max(x, 0) }
@@ -95,8 +101,8 @@ func dense(name string, bias, rectified bool) graphOp {
 		}
 		return y, ok
 	}
-	op.tape = func(t *Tape, _ params, vs []*Variable) *Variable {
-		var b *Variable
+	op.tape = func(t *autograd.Tape, _ params, vs []*autograd.Variable) *autograd.Variable {
+		var b *autograd.Variable
 		if bias {
 			b = vs[2]
 		}
@@ -150,60 +156,74 @@ func factors(random choice, xs []array) params {
 }
 
 var graphOps = []graphOp{
-	zipped("Add", func(x, y float64) float64 { return x + y }, (*Tape).Add),
-	zipped("Sub", func(x, y float64) float64 { return x - y }, (*Tape).Sub),
-	zipped("Mul", func(x, y float64) float64 { return x * y }, (*Tape).Mul),
-	zipped("Div", func(x, y float64) float64 { return x / y }, (*Tape).Div).
+	zipped("Add", func(x, y float64) float64 { return x + y }, (*autograd.Tape).Add),
+	zipped("Sub", func(x, y float64) float64 { return x - y }, (*autograd.Tape).Sub),
+	zipped("Mul", func(x, y float64) float64 { return x * y }, (*autograd.Tape).Mul),
+	zipped("Div", func(x, y float64) float64 { return x / y }, (*autograd.Tape).Div).
 		within(func(d *domain, _ params, xs []array) { d.keepFrom(xs[1], 0) }),
-	elementwise("Neg", func(x float64) float64 { return -x }, (*Tape).Neg),
-	elementwise("Exp", math.Exp, (*Tape).Exp),
-	elementwise("Log", math.Log, (*Tape).Log).within(func(d *domain, _ params, xs []array) { d.keepAbove(xs[0], 0) }),
-	elementwise("Tanh", math.Tanh, (*Tape).Tanh),
-	elementwise("Sigmoid", func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }, (*Tape).Sigmoid),
-	elementwise("Sqrt", math.Sqrt, (*Tape).Sqrt).within(func(d *domain, _ params, xs []array) { d.keepAbove(xs[0], 0) }),
-	elementwise("Square", func(x float64) float64 { return x * x }, (*Tape).Square),
-	elementwise("ReLU", relu, (*Tape).ReLU).within(func(d *domain, _ params, xs []array) { d.keepFrom(xs[0], 0) }),
-	scalar("MulScalar", []float64{-2, 0.5, 0, 1}, func(x, c float64) float64 { return x * c }, (*Tape).MulScalar),
-	scalar("AddScalar", []float64{-1, 0.75, 3}, func(x, c float64) float64 { return x + c }, (*Tape).AddScalar),
-	scalar("PowScalar", []float64{0, 1, 2, 3, -1, 0.5, 2.5}, math.Pow, (*Tape).PowScalar).
+	elementwise("Neg", func(x float64) float64 { return -x }, (*autograd.Tape).Neg),
+	elementwise("Exp", math.Exp, (*autograd.Tape).Exp),
+	elementwise("Log", math.Log, (*autograd.Tape).Log).within(func(d *domain, _ params, xs []array) { d.keepAbove(xs[0], 0) }),
+	elementwise("Tanh", math.Tanh, (*autograd.Tape).Tanh),
+	elementwise("Sigmoid", func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }, (*autograd.Tape).Sigmoid),
+	elementwise("Sqrt", math.Sqrt, (*autograd.Tape).Sqrt).within(func(d *domain, _ params, xs []array) { d.keepAbove(xs[0], 0) }),
+	elementwise("Square", func(x float64) float64 { return x * x }, (*autograd.Tape).Square),
+	elementwise("ReLU", relu, (*autograd.Tape).ReLU).within(func(d *domain, _ params, xs []array) { d.keepFrom(xs[0], 0) }),
+	scalar("MulScalar", []float64{-2, 0.5, 0, 1}, func(x, c float64) float64 { return x * c }, (*autograd.Tape).MulScalar),
+	scalar("AddScalar", []float64{-1, 0.75, 3}, func(x, c float64) float64 { return x + c }, (*autograd.Tape).AddScalar),
+	scalar("PowScalar", []float64{0, 1, 2, 3, -1, 0.5, 2.5}, math.Pow, (*autograd.Tape).PowScalar).
 		within(func(d *domain, p params, xs []array) {
 			if p.c != math.Trunc(p.c) || p.c < 0 {
 				d.keepAbove(xs[0], 0)
 			}
 		}),
 	{"Sum", 1, someAxes, func(_ *domain, p params, xs []array) (array, bool) { return xs[0].sum(p.axes, false), true },
-		func(t *Tape, p params, vs []*Variable) *Variable { return t.Sum(vs[0], p.axes...) }},
+		func(t *autograd.Tape, p params, vs []*autograd.Variable) *autograd.Variable {
+			return t.Sum(vs[0], p.axes...)
+		}},
 	{"Mean", 1, someAxes, func(_ *domain, p params, xs []array) (array, bool) {
 		return xs[0].sum(p.axes, true), len(xs[0].data) > 0
 	},
-		func(t *Tape, p params, vs []*Variable) *Variable { return t.Mean(vs[0], p.axes...) }},
+		func(t *autograd.Tape, p params, vs []*autograd.Variable) *autograd.Variable {
+			return t.Mean(vs[0], p.axes...)
+		}},
 	{"Reshape", 1, factors, func(_ *domain, p params, xs []array) (array, bool) { return array{p.shape, xs[0].data}, true },
-		func(t *Tape, p params, vs []*Variable) *Variable { return t.Reshape(vs[0], p.shape...) }},
+		func(t *autograd.Tape, p params, vs []*autograd.Variable) *autograd.Variable {
+			return t.Reshape(vs[0], p.shape...)
+		}},
 	{"Flatten", 1, nil, func(_ *domain, p params, xs []array) (array, bool) {
 		if len(xs[0].shape) == 0 || len(xs[0].data) == 0 {
 			return array{}, false
 		}
 		return array{[]int{xs[0].shape[0], len(xs[0].data) / xs[0].shape[0]}, xs[0].data}, true
-	}, func(t *Tape, _ params, vs []*Variable) *Variable { return Flatten{}.Forward(t, vs[0]) }},
+	}, func(t *autograd.Tape, _ params, vs []*autograd.Variable) *autograd.Variable {
+		return autograd.Flatten{}.Forward(t, vs[0])
+	}},
 	{"Transpose", 1, nil, func(_ *domain, p params, xs []array) (array, bool) {
 		return xs[0].transposedIf(len(xs[0].shape) == 2), len(xs[0].shape) == 2
-	}, func(t *Tape, _ params, vs []*Variable) *Variable { return t.Transpose(vs[0]) }},
+	}, func(t *autograd.Tape, _ params, vs []*autograd.Variable) *autograd.Variable {
+		return t.Transpose(vs[0])
+	}},
 	{"Transpose of two dimensions", 1, twoAxes, func(_ *domain, p params, xs []array) (array, bool) {
 		if len(p.axes) == 0 {
 			return array{}, false
 		}
 		return xs[0].transposed(p.axes[0], p.axes[1]), true
-	}, func(t *Tape, p params, vs []*Variable) *Variable { return t.Transpose(vs[0], p.axes...) }},
+	}, func(t *autograd.Tape, p params, vs []*autograd.Variable) *autograd.Variable {
+		return t.Transpose(vs[0], p.axes...)
+	}},
 	{"Permute", 1, func(random choice, xs []array) params { return params{axes: permutation(random, len(xs[0].shape))} },
 		func(_ *domain, p params, xs []array) (array, bool) { return xs[0].permuted(p.axes), true },
-		func(t *Tape, p params, vs []*Variable) *Variable { return t.Permute(vs[0], p.axes...) }},
+		func(t *autograd.Tape, p params, vs []*autograd.Variable) *autograd.Variable {
+			return t.Permute(vs[0], p.axes...)
+		}},
 	{"Narrow", 1, ranges, func(_ *domain, p params, xs []array) (array, bool) {
 		if len(xs[0].shape) == 0 {
 			return array{}, false
 		}
 		before, after := margins(len(xs[0].shape), p.axes[0], -p.shape[0], p.shape[0]+p.shape[1]-xs[0].shape[p.axes[0]])
 		return xs[0].padded(0, before, after), true
-	}, func(t *Tape, p params, vs []*Variable) *Variable {
+	}, func(t *autograd.Tape, p params, vs []*autograd.Variable) *autograd.Variable {
 		return t.Narrow(vs[0], p.axes[0], p.shape[0], p.shape[1])
 	}},
 	{"Pad", 1, func(random choice, xs []array) params {
@@ -218,14 +238,14 @@ var graphOps = []graphOp{
 		}
 		before, after := margins(len(xs[0].shape), p.axes[0], p.shape[0], p.shape[1])
 		return xs[0].padded(p.c, before, after), true
-	}, func(t *Tape, p params, vs []*Variable) *Variable {
+	}, func(t *autograd.Tape, p params, vs []*autograd.Variable) *autograd.Variable {
 		before, after := margins(len(vs[0].Shape()), p.axes[0], p.shape[0], p.shape[1])
 		return t.Pad(vs[0], p.c, before, after)
 	}},
 	{"Cat", 2, nil, func(_ *domain, _ params, xs []array) (array, bool) {
 		axis := catAxis(xs[0].shape, xs[1].shape)
 		return joined(axis, xs), axis >= 0
-	}, func(t *Tape, _ params, vs []*Variable) *Variable {
+	}, func(t *autograd.Tape, _ params, vs []*autograd.Variable) *autograd.Variable {
 		return t.Cat(catAxis(vs[0].Shape(), vs[1].Shape()), vs...)
 	}},
 	{"Stack", 2, nil, func(_ *domain, _ params, xs []array) (array, bool) {
@@ -234,11 +254,11 @@ var graphOps = []graphOp{
 		}
 		front := []array{{slices.Insert(slices.Clone(xs[0].shape), 0, 1), xs[0].data}, {slices.Insert(slices.Clone(xs[1].shape), 0, 1), xs[1].data}}
 		return joined(0, front), true
-	}, func(t *Tape, _ params, vs []*Variable) *Variable { return t.Stack(0, vs...) }},
+	}, func(t *autograd.Tape, _ params, vs []*autograd.Variable) *autograd.Variable { return t.Stack(0, vs...) }},
 	{"Softmax", 1, nil, func(_ *domain, p params, xs []array) (array, bool) { return xs[0].softmax() },
-		func(t *Tape, _ params, vs []*Variable) *Variable { return t.Softmax(vs[0]) }},
+		func(t *autograd.Tape, _ params, vs []*autograd.Variable) *autograd.Variable { return t.Softmax(vs[0]) }},
 	{"MatMul", 2, flags, func(_ *domain, p params, xs []array) (array, bool) { return matmul(xs[0], xs[1], p.transA, p.transB) },
-		func(t *Tape, p params, vs []*Variable) *Variable {
+		func(t *autograd.Tape, p params, vs []*autograd.Variable) *autograd.Variable {
 			return t.MatMul(vs[0], vs[1], transpose(p.transA, p.transB))
 		}},
 	{"AddBias", 2, nil, func(_ *domain, _ params, xs []array) (array, bool) {
@@ -246,7 +266,9 @@ var graphOps = []graphOp{
 			return array{}, false
 		}
 		return zip(xs[0], xs[1], func(x, y float64) float64 { return x + y })
-	}, func(t *Tape, _ params, vs []*Variable) *Variable { return t.AddBias(vs[0], vs[1]) }},
+	}, func(t *autograd.Tape, _ params, vs []*autograd.Variable) *autograd.Variable {
+		return t.AddBias(vs[0], vs[1])
+	}},
 	dense("Linear", true, false), dense("Linear without bias", false, false),
 	dense("LinearReLU", true, true), dense("LinearReLU without bias", false, true),
 	{"CrossEntropy", 1, func(random choice, xs []array) (p params) {
@@ -261,13 +283,12 @@ var graphOps = []graphOp{
 			return array{}, false
 		}
 		return xs[0].crossEntropy(p.labels), true
-	}, func(t *Tape, p params, vs []*Variable) *Variable {
-		labels, err := tensor.FromSlice(t.ctx, t.rt, p.labels)
+	}, func(t *autograd.Tape, p params, vs []*autograd.Variable) *autograd.Variable {
+		labels, err := tensor.FromSlice(t.Context(), t.Runtime(), p.labels)
 		if err != nil {
-			t.fail("labels", err)
-			return t.inert()
+			return t.Fail(fmt.Errorf("autograd: labels: %w", err))
 		}
-		defer t.free(labels) // the tape shares it
+		defer autograd.FreeOn(t, labels) // the tape shares it
 		return t.CrossEntropy(vs[0], labels)
 	}},
 }

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import "slices"
 

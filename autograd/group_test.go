@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"testing"
@@ -6,13 +6,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // step is a step of the optimiser with this gradient of p.
-func (b *bench) step(opt Optimizer, p *Parameter, grad float64) {
+func (b *bench) step(opt autograd.Optimizer, p *autograd.Parameter, grad float64) {
 	b.t.Helper()
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), grad)))
 	require.NoError(b.t, err)
 	require.NoError(b.t, tape.Close())
@@ -21,20 +22,24 @@ func (b *bench) step(opt Optimizer, p *Parameter, grad float64) {
 }
 
 // number is a parameter of one number.
-func (b *bench) number(v float64) *Parameter { return &Parameter{value: upload(b, []float64{v})} }
+func (b *bench) number(v float64) *autograd.Parameter { return b.parameterOf(upload(b, []float64{v})) }
 
 // all makes one optimiser of each sort.
-var all = map[string]func(ps Parameters) (Optimizer, error){
-	"SGD": func(ps Parameters) (Optimizer, error) {
-		return withErr(NewSGD(ps, SGDConfig{LR: new(0.5), Momentum: 0.5}))
+var all = map[string]func(ps autograd.Parameters) (autograd.Optimizer, error){
+	"SGD": func(ps autograd.Parameters) (autograd.Optimizer, error) {
+		return withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(0.5), Momentum: 0.5}))
 	},
-	"Adam": func(ps Parameters) (Optimizer, error) {
-		return withErr(NewAdam(ps, AdamConfig{LR: new(0.5), AMSGrad: true}))
+	"Adam": func(ps autograd.Parameters) (autograd.Optimizer, error) {
+		return withErr(autograd.NewAdam(ps, autograd.AdamConfig{LR: new(0.5), AMSGrad: true}))
 	},
-	"AdamW":   func(ps Parameters) (Optimizer, error) { return withErr(NewAdamW(ps, AdamConfig{LR: new(0.5)})) },
-	"Adagrad": func(ps Parameters) (Optimizer, error) { return withErr(NewAdagrad(ps, AdagradConfig{LR: new(0.5)})) },
-	"RMSprop": func(ps Parameters) (Optimizer, error) {
-		return withErr(NewRMSprop(ps, RMSpropConfig{LR: new(0.5), Centered: true, Momentum: 0.5}))
+	"AdamW": func(ps autograd.Parameters) (autograd.Optimizer, error) {
+		return withErr(autograd.NewAdamW(ps, autograd.AdamConfig{LR: new(0.5)}))
+	},
+	"Adagrad": func(ps autograd.Parameters) (autograd.Optimizer, error) {
+		return withErr(autograd.NewAdagrad(ps, autograd.AdagradConfig{LR: new(0.5)}))
+	},
+	"RMSprop": func(ps autograd.Parameters) (autograd.Optimizer, error) {
+		return withErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: new(0.5), Centered: true, Momentum: 0.5}))
 	},
 }
 
@@ -42,15 +47,15 @@ var all = map[string]func(ps Parameters) (Optimizer, error){
 func TestGroupsHaveOptionsOfTheirOwn(t *testing.T) {
 	b := open(t, 64<<20)
 	p, q := b.parameter(1), b.parameter(1)
-	opt, err := withErr(NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5)}))
+	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5)}))
 	require.NoError(t, err)
-	require.NoError(t, opt.AddGroup(Parameters{{"q", q}}, SGDConfig{LR: new(0.25), WeightDecay: 2, Maximize: true}))
+	require.NoError(t, opt.AddGroup(autograd.Parameters{{"q", q}}, autograd.SGDConfig{LR: new(0.25), WeightDecay: 2, Maximize: true}))
 	b.step(opt, p, 1)
 	b.step(opt, q, 1)
 	assert.Equal(t, []float64{0.5}, read[float64](b, p.Value()))
 	assert.Equal(t, []float64{1 - 0.25*(-1+2)}, read[float64](b, q.Value()))
 
-	s, err := NewScheduler(opt, ExponentialLR{0.5})
+	s, err := autograd.NewScheduler(opt, autograd.ExponentialLR{0.5})
 	require.NoError(t, err)
 	require.NoError(t, s.Step())
 	assert.Equal(t, []float64{0.25, 0.125}, []float64{opt.Groups()[0].LR(), opt.Groups()[1].LR()})
@@ -59,48 +64,48 @@ func TestGroupsHaveOptionsOfTheirOwn(t *testing.T) {
 	assert.Equal(t, 3.0, opt.Groups()[1].LR(), "all groups'")
 	require.NoError(t, opt.Groups()[1].SetLR(4))
 	assert.Equal(t, 3.0, opt.LR())
-	assert.ErrorIs(t, opt.Groups()[1].SetLR(-1), ErrInvalid)
+	assert.ErrorIs(t, opt.Groups()[1].SetLR(-1), autograd.ErrInvalid)
 	assert.Equal(t, "q", opt.Groups()[1].Parameters()[0].Name)
 
-	err = opt.AddGroup(Parameters{{"again", p}}, SGDConfig{})
-	require.ErrorIs(t, err, ErrInvalid)
+	err = opt.AddGroup(autograd.Parameters{{"again", p}}, autograd.SGDConfig{})
+	require.ErrorIs(t, err, autograd.ErrInvalid)
 	require.ErrorContains(t, err, `autograd: AddGroup: invalid argument: parameters "p" and "again" are the same one`)
-	require.ErrorIs(t, opt.AddGroup(nil, SGDConfig{}), ErrInvalid)
-	require.ErrorIs(t, opt.AddGroup(Parameters{{"r", b.parameter(1)}}, SGDConfig{LR: new(-1.0)}), ErrInvalid)
+	require.ErrorIs(t, opt.AddGroup(nil, autograd.SGDConfig{}), autograd.ErrInvalid)
+	require.ErrorIs(t, opt.AddGroup(autograd.Parameters{{"r", b.parameter(1)}}, autograd.SGDConfig{LR: new(-1.0)}), autograd.ErrInvalid)
 	require.Len(t, opt.Groups(), 2, "after errors the optimiser is as it was")
 	other := open(t, 64<<20)
-	require.ErrorIs(t, opt.AddGroup(Parameters{{"r", other.parameter(1)}}, SGDConfig{}), tensor.ErrRuntime)
+	require.ErrorIs(t, opt.AddGroup(autograd.Parameters{{"r", other.parameter(1)}}, autograd.SGDConfig{}), tensor.ErrRuntime)
 
 	r := b.parameter(1)
-	require.NoError(t, opt.AddGroup(Parameters{{"r", r}}, SGDConfig{LR: new(8.0)}))
+	require.NoError(t, opt.AddGroup(autograd.Parameters{{"r", r}}, autograd.SGDConfig{LR: new(8.0)}))
 	require.NoError(t, s.Step(), "a group that came after the scheduler")
 	assert.Equal(t, 2.0, opt.Groups()[2].LR())
-	require.ErrorIs(t, opt.Groups()[0].SetMomentum(-1), ErrInvalid)
+	require.ErrorIs(t, opt.Groups()[0].SetMomentum(-1), autograd.ErrInvalid)
 	require.NoError(t, opt.Close())
 }
 
 // TestGroupsOfEverySort: state of its own size for each group.
 func TestGroupsOfEverySort(t *testing.T) {
 	b := open(t, 64<<20)
-	for name, groups := range map[string]func(p, q Parameters) (Optimizer, error){
-		"Adam": func(p, q Parameters) (Optimizer, error) {
-			o, err := withErr(NewAdam(p, AdamConfig{}))
+	for name, groups := range map[string]func(p, q autograd.Parameters) (autograd.Optimizer, error){
+		"Adam": func(p, q autograd.Parameters) (autograd.Optimizer, error) {
+			o, err := withErr(autograd.NewAdam(p, autograd.AdamConfig{}))
 			require.NoError(t, err)
-			return o, o.AddGroup(q, AdamConfig{AMSGrad: true})
+			return o, o.AddGroup(q, autograd.AdamConfig{AMSGrad: true})
 		},
-		"RMSprop": func(p, q Parameters) (Optimizer, error) {
-			o, err := withErr(NewRMSprop(p, RMSpropConfig{Momentum: 0.5}))
+		"RMSprop": func(p, q autograd.Parameters) (autograd.Optimizer, error) {
+			o, err := withErr(autograd.NewRMSprop(p, autograd.RMSpropConfig{Momentum: 0.5}))
 			require.NoError(t, err)
-			return o, o.AddGroup(q, RMSpropConfig{Centered: true})
+			return o, o.AddGroup(q, autograd.RMSpropConfig{Centered: true})
 		},
-		"Adagrad": func(p, q Parameters) (Optimizer, error) {
-			o, err := withErr(NewAdagrad(p, AdagradConfig{}))
+		"Adagrad": func(p, q autograd.Parameters) (autograd.Optimizer, error) {
+			o, err := withErr(autograd.NewAdagrad(p, autograd.AdagradConfig{}))
 			require.NoError(t, err)
-			return o, o.AddGroup(q, AdagradConfig{InitialAccumulatorValue: 8, LR: new(1.0)})
+			return o, o.AddGroup(q, autograd.AdagradConfig{InitialAccumulatorValue: 8, LR: new(1.0)})
 		},
 	} {
 		p, q := b.parameter(1), b.parameter(1)
-		opt, err := groups(Parameters{{"p", p}}, Parameters{{"q", q}})
+		opt, err := groups(autograd.Parameters{{"p", p}}, autograd.Parameters{{"q", q}})
 		require.NoError(t, err, name)
 		b.step(opt, p, 1)
 		b.step(opt, q, 1)
@@ -117,13 +122,13 @@ func TestEveryOptimizerMakesStale(t *testing.T) {
 	b := open(t, 64<<20)
 	for name, make := range all {
 		p, q := b.parameter(1), b.parameter(1)
-		opt, err := make(Parameters{{"p", p}, {"q", q}})
+		opt, err := make(autograd.Parameters{{"p", p}, {"q", q}})
 		require.NoError(t, err)
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		loss := tape.Sum(tape.Mul(tape.Param(p), tape.Param(p)))
 		b.step(opt, p, 1)
 		_, err = tape.Backward(loss)
-		require.ErrorIs(t, err, ErrStale, name)
+		require.ErrorIs(t, err, autograd.ErrStale, name)
 		require.Error(t, tape.Close())
 		assert.Equal(t, uint64(1), p.Value().Version(), name)
 		assert.Zero(t, q.Value().Version(), name)
@@ -136,19 +141,19 @@ func TestFrozenParameters(t *testing.T) {
 	b := open(t, 64<<20)
 	for name, make := range all {
 		p, q := b.number(2), b.number(3)
-		ps := Parameters{{"p", p}, {"q", q}}
+		ps := autograd.Parameters{{"p", p}, {"q", q}}
 		opt, err := make(ps)
 		require.NoError(t, err)
 		assert.True(t, q.RequiresGrad())
 		q.SetRequiresGrad(false)
 		assert.False(t, q.RequiresGrad())
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		_, err = tape.Backward(tape.Sum(tape.Mul(tape.Param(p), tape.Param(q))))
 		require.NoError(t, err)
 		require.NoError(t, tape.Close())
 		assert.Nil(t, q.Grad())
 		require.Equal(t, []float64{3}, read[float64](b, p.Grad()))
-		q.grad = upload(b, []float64{1})
+		q.SetGrad(upload(b, []float64{1}))
 		require.NoError(t, opt.Prepare(b.ctx))
 		require.NoError(t, opt.Step(b.ctx))
 		assert.Zero(t, q.Value().Version(), name)
@@ -163,11 +168,11 @@ func TestFrozenParameters(t *testing.T) {
 	}
 	p := b.number(2)
 	p.SetRequiresGrad(false)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	y := tape.Exp(tape.Mul(tape.Param(p), tape.Param(p)))
 	_, err := tape.Backward(tape.Sum(y))
-	require.ErrorIs(t, err, ErrNoGrad)
-	assert.Empty(t, tape.nodes, "nothing is recorded")
+	require.ErrorIs(t, err, autograd.ErrNoGrad)
+	assert.Empty(t, autograd.NodesOf(tape), "nothing is recorded")
 	require.Error(t, tape.Close())
 }
 
@@ -175,7 +180,7 @@ func TestFrozenParameters(t *testing.T) {
 func TestDetach(t *testing.T) {
 	b := open(t, 64<<20)
 	p := b.number(3)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	x := tape.Param(p)
 	y := tape.Mul(x, x)
 	_, err := tape.Backward(tape.Sum(tape.Mul(x, tape.Detach(y))))
@@ -183,7 +188,7 @@ func TestDetach(t *testing.T) {
 	assert.Equal(t, []float64{9}, read[float64](b, p.Grad()))
 	require.NoError(t, tape.Close())
 	require.NoError(t, p.ZeroGrad(b.ctx))
-	eval := NoGrad(b.ctx, b.rt)
+	eval := autograd.NoGrad(b.ctx, b.rt)
 	assert.Equal(t, 9.0, eval.Detach(eval.Mul(eval.Param(p), eval.Param(p))).Item())
 	require.NoError(t, eval.Close())
 }
@@ -192,10 +197,10 @@ func TestDetach(t *testing.T) {
 func TestAccumulation(t *testing.T) {
 	b := open(t, 64<<20)
 	p := b.parameter(1)
-	opt, err := withErr(NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5)}))
+	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5)}))
 	require.NoError(t, err)
 	for range 3 {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), 2)))
 		require.NoError(t, err)
 		require.NoError(t, tape.Close())

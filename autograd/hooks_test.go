@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -11,12 +11,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // testHook records events, and fails at the event fails.
 type testHook struct {
-	names  map[*Variable]string
+	names  map[*autograd.Variable]string
 	events []string
 	fails  string
 }
@@ -30,7 +31,7 @@ func (h *testHook) hear(format string, args ...any) error {
 	return nil
 }
 
-func (h *testHook) list(vs []*Variable) string {
+func (h *testHook) list(vs []*autograd.Variable) string {
 	var names []string
 	for _, v := range vs {
 		names = append(names, h.names[v])
@@ -38,24 +39,26 @@ func (h *testHook) list(vs []*Variable) string {
 	return strings.Join(names, " ")
 }
 
-func (h *testHook) Read(_ *Tape, op string, vs []*Variable) error {
+func (h *testHook) Read(_ *autograd.Tape, op string, vs []*autograd.Variable) error {
 	return h.hear("read %s %s", op, h.list(vs))
 }
 
-func (h *testHook) Saved(_ *Tape, n *Node) {
+func (h *testHook) Saved(_ *autograd.Tape, n *autograd.Node) {
 	_ = h.hear("saved %s %s", n.Name(), h.list(slices.Collect(n.Saved())))
 }
 
-func (h *testHook) LetGo(_ *Tape, x *tensor.Tensor, _ tensor.Memory) {
+func (h *testHook) LetGo(_ *autograd.Tape, x *tensor.Tensor, _ tensor.Memory) {
 	_ = h.hear("let go %v", x != nil)
 }
-func (h *testHook) Begin(*Tape) error { return h.hear("begin") }
-func (h *testHook) Load(_ *Tape, n *Node, i int) error {
+func (h *testHook) Begin(*autograd.Tape) error { return h.hear("begin") }
+func (h *testHook) Load(_ *autograd.Tape, n *autograd.Node, i int) error {
 	return h.hear("load %s, %d behind", n.Name(), i)
 }
-func (h *testHook) Final(_ *Tape, v *Variable) error { return h.hear("final %s", h.names[v]) }
-func (h *testHook) End(_ *Tape, err error) error     { return h.hear("end %v", err) }
-func (h *testHook) Leave(*Tape) error                { return h.hear("leave") }
+func (h *testHook) Final(_ *autograd.Tape, v *autograd.Variable) error {
+	return h.hear("final %s", h.names[v])
+}
+func (h *testHook) End(_ *autograd.Tape, err error) error { return h.hear("end %v", err) }
+func (h *testHook) Leave(*autograd.Tape) error            { return h.hear("leave") }
 
 // TestHooksHear: the order of all events of a step. A checkpoint multiplies by a parameter twice.
 // The parameter is final after the backward step of the second product, when the checkpoint has run
@@ -64,13 +67,13 @@ func TestHooksHear(t *testing.T) {
 	b := open(t, 8<<20)
 	w, bias := b.parameter(2), b.parameter(2)
 	x := upload(b, []float64{3, 4})
-	tape := NewTape(b.ctx, b.rt)
-	h := &testHook{names: map[*Variable]string{}}
+	tape := autograd.NewTape(b.ctx, b.rt)
+	h := &testHook{names: map[*autograd.Variable]string{}}
 	in := tape.Leaf(x)
 	h.names[in], h.names[tape.Param(w)], h.names[tape.Param(bias)] = "x", "w", "bias"
 	tape.Hook(h)
 	tape.Hook(h) // once
-	y := tape.Checkpoint(func() *Variable { return tape.Mul(tape.Mul(in, tape.Param(w)), tape.Param(w)) })
+	y := tape.Checkpoint(func() *autograd.Variable { return tape.Mul(tape.Mul(in, tape.Param(w)), tape.Param(w)) })
 	h.names[y] = "y"
 	z := tape.Add(y, tape.Param(bias))
 	h.names[z] = "z"
@@ -116,7 +119,7 @@ func TestHooksFail(t *testing.T) {
 	b := open(t, 8<<20)
 	for _, at := range []string{"read Mul", "begin", "load Mul", "final", "end <nil>", "leave"} {
 		w, x := b.parameter(2), upload(b, []float64{3, 4})
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		h, other := &testHook{fails: at}, &testHook{}
 		tape.Hook(h)
 		tape.Hook(other)
@@ -138,25 +141,25 @@ func TestHooksFail(t *testing.T) {
 func TestHookRefuses(t *testing.T) {
 	b := open(t, 8<<20)
 	type list struct {
-		NoHooks
+		autograd.NoHooks
 		_ []int
 	}
-	for text, h := range map[string]Hooks{"nil": nil, "nil ": (*testHook)(nil), "which Go can't compare": list{}} {
-		tape := NewTape(b.ctx, b.rt)
+	for text, h := range map[string]autograd.Hooks{"nil": nil, "nil ": (*testHook)(nil), "which Go can't compare": list{}} {
+		tape := autograd.NewTape(b.ctx, b.rt)
 		tape.Unhook(h)
 		tape.Hook(h)
-		require.ErrorIs(t, tape.Err(), ErrInvalid)
+		require.ErrorIs(t, tape.Err(), autograd.ErrInvalid)
 		require.ErrorContains(t, tape.Close(), strings.TrimSpace(text))
 	}
 	h, other := &testHook{}, &testHook{}
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	tape.Hook(h)
 	tape.Hook(other)
 	tape.Unhook(h)
-	found, ok := Hooked[*testHook](tape)
+	found, ok := autograd.Hooked[*testHook](tape)
 	require.True(t, ok)
 	require.Same(t, other, found)
-	_, ok = Hooked[*regions](tape)
+	_, ok = autograd.Hooked[*early](tape)
 	require.False(t, ok)
 	require.NoError(t, tape.Close())
 	require.Empty(t, h.events)
@@ -169,7 +172,7 @@ func TestHooksMakeNoObjects(t *testing.T) {
 	b := openIdle(t)
 	hooks := [3]*silent{{n: 1}, {n: 2}, {n: 3}}
 	m := garbageModel{"GPT", garbageGPT(16), []int{2, 8}, 11, 6}
-	require.Zero(t, b.garbageWith(m, true, 0, func(t *Tape) {
+	require.Zero(t, b.garbageWith(m, true, 0, func(t *autograd.Tape) {
 		for _, h := range hooks {
 			t.Hook(h)
 		}
@@ -179,43 +182,43 @@ func TestHooksMakeNoObjects(t *testing.T) {
 
 // silent is a recorder that counts.
 type silent struct {
-	NoHooks
+	autograd.NoHooks
 	n, heard int
 }
 
-func (s *silent) Read(*Tape, string, []*Variable) error           { s.heard++; return nil }
-func (s *silent) Bring(*Tape, *tensor.Tensor)                     {}
-func (s *silent) Made(*Tape, string, *Variable, bool) error       { s.heard++; return nil }
-func (s *silent) Needed(*Variable)                                {}
-func (s *silent) Unread(*Tape) (tensor.Dtype, tensor.Shape, bool) { return 0, nil, false }
-func (s *silent) Load(*Tape, *Node, int) error                    { s.heard++; return nil }
+func (s *silent) Read(*autograd.Tape, string, []*autograd.Variable) error     { s.heard++; return nil }
+func (s *silent) Bring(*autograd.Tape, *tensor.Tensor)                        {}
+func (s *silent) Made(*autograd.Tape, string, *autograd.Variable, bool) error { s.heard++; return nil }
+func (s *silent) Needed(*autograd.Variable)                                   {}
+func (s *silent) Unread(*autograd.Tape) (tensor.Dtype, tensor.Shape, bool)    { return 0, nil, false }
+func (s *silent) Load(*autograd.Tape, *autograd.Node, int) error              { s.heard++; return nil }
 
 // testAttachment records calls.
 type testAttachment struct {
 	refuses any
-	joined  []*Variable
+	joined  []*autograd.Variable
 	zeroed  int
 	opened  []string
 }
 
-func (a *testAttachment) Join(_ *Tape, v *Variable) error {
+func (a *testAttachment) Join(_ *autograd.Tape, v *autograd.Variable) error {
 	a.joined = append(a.joined, v)
 	return nil
 }
 
-func (a *testAttachment) Refuses(other Attachment) error {
+func (a *testAttachment) Refuses(other autograd.Attachment) error {
 	if other == a.refuses {
-		return fmt.Errorf("%w: refused on purpose", ErrInvalid)
+		return fmt.Errorf("%w: refused on purpose", autograd.ErrInvalid)
 	}
 	return nil
 }
 
 func (a *testAttachment) ZeroGrad(context.Context) error { a.zeroed++; return nil }
-func (a *testAttachment) Open(*Tape, *Parameter) error {
+func (a *testAttachment) Open(*autograd.Tape, *autograd.Parameter) error {
 	a.opened = append(a.opened, "open")
 	return nil
 }
-func (a *testAttachment) Shut(*Tape, *Parameter) error {
+func (a *testAttachment) Shut(*autograd.Tape, *autograd.Parameter) error {
 	a.opened = append(a.opened, "shut")
 	return nil
 }
@@ -235,18 +238,18 @@ func TestAttachments(t *testing.T) {
 		require.NoError(t, p.CanAttach(second))
 		require.NoError(t, p.Release())
 	}
-	require.ErrorIs(t, (*Parameter)(nil).Attach(first), ErrInvalid)
+	require.ErrorIs(t, (*autograd.Parameter)(nil).Attach(first), autograd.ErrInvalid)
 
-	p, err := NewParameter(upload(b, []float32{1, 2}))
+	p, err := autograd.NewParameter(upload(b, []float32{1, 2}))
 	require.NoError(t, err)
 	*first, *second = testAttachment{}, testAttachment{}
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	v := tape.Param(p)
 	require.NoError(t, errors.Join(p.Attach(first), p.Attach(first), p.Attach(second)))
 	p.Detach(second)
 	_, err = tape.Backward(tape.Sum(v))
 	require.NoError(t, err)
-	require.Equal(t, []*Variable{v, v}, first.joined, "the operation and Backward")
+	require.Equal(t, []*autograd.Variable{v, v}, first.joined, "the operation and Backward")
 	require.Empty(t, first.opened)
 	require.NoError(t, tape.Reset(b.ctx))
 	tape.SetComputeDtype(tensor.BFloat16)
@@ -254,11 +257,11 @@ func TestAttachments(t *testing.T) {
 	require.Equal(t, []string{"open", "shut"}, first.opened)
 	require.NoError(t, errors.Join(p.ZeroGrad(b.ctx), tape.Close()))
 	require.Equal(t, 1, first.zeroed)
-	got, ok := Attached[Opener](p)
+	got, ok := autograd.Attached[autograd.Opener](p)
 	require.True(t, ok)
 	require.Same(t, first, got)
 	p.Detach(first)
-	_, ok = Attached[Opener](p)
+	_, ok = autograd.Attached[autograd.Opener](p)
 	require.False(t, ok)
 	assert.Equal(t, &testAttachment{}, second)
 	require.NoError(t, p.Release())
@@ -269,26 +272,26 @@ func TestAttachments(t *testing.T) {
 func TestFinalComesBeforeTheInputsGradient(t *testing.T) {
 	b := open(t, 8<<20)
 	w, bias, x := b.parameter(2, 2), b.parameter(2), upload(b, []float64{3, 4}, 1, 2)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	in := tape.Leaf(x)
 	h := &early{of: in}
 	tape.Hook(h)
 	_, err := tape.Backward(tape.Sum(tape.Linear(in, tape.Param(w), tape.Param(bias))))
 	require.NoError(t, err)
-	require.Equal(t, []*Parameter{w, bias}, h.final)
+	require.Equal(t, []*autograd.Parameter{w, bias}, h.final)
 	require.NoError(t, errors.Join(tape.Close(), w.Release(), bias.Release(), x.Release()))
 }
 
 // early records parameters that are final before a variable has a gradient.
 type early struct {
-	NoHooks
-	of    *Variable
-	final []*Parameter
+	autograd.NoHooks
+	of    *autograd.Variable
+	final []*autograd.Parameter
 }
 
-func (h *early) Final(_ *Tape, v *Variable) error {
-	if h.of.grad == nil {
-		h.final = append(h.final, v.param)
+func (h *early) Final(_ *autograd.Tape, v *autograd.Variable) error {
+	if h.of.Grad() == nil {
+		h.final = append(h.final, v.Parameter())
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"math"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -18,7 +19,7 @@ func TestGradientsOfChoices(t *testing.T) {
 	narrow := upload(b, []int32{2, 0, 2, 2}, 2, 2)
 	flat := upload(b, []int32{2, 0, 2}, 3)
 	for _, index := range []*tensor.Tensor{wide, narrow} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		w := tape.Leaf(upload(b, []float64{1, 2, 3, 4, 5, 6}, 3, 2))
 		i := tape.Input(index)
 		y := tape.Embedding(i, w, tensor.EmbeddingConfig{}).Keep()
@@ -29,7 +30,7 @@ func TestGradientsOfChoices(t *testing.T) {
 		assert.Equal(t, []float64{3, 4, 0, 0, 13, 16}, read[float64](b, w.Grad()))
 		require.NoError(t, tape.Close())
 
-		tape = NewTape(b.ctx, b.rt)
+		tape = autograd.NewTape(b.ctx, b.rt)
 		x := tape.Leaf(upload(b, []float64{1, 2, 3, 4, 5, 6}, 2, 3))
 		y = tape.Gather(x, -1, tape.Input(index)).Keep()
 		scale = tape.Input(upload(b, []float64{1, 2, 3, 4}, 2, 2))
@@ -39,7 +40,7 @@ func TestGradientsOfChoices(t *testing.T) {
 		assert.Equal(t, []float64{2, 0, 1, 0, 0, 7}, read[float64](b, x.Grad()))
 		require.NoError(t, tape.Close())
 	}
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	x := tape.Leaf(upload(b, []float64{1, 2, 3, 4, 5, 6}, 2, 3))
 	y := tape.IndexSelect(x, 1, tape.Input(flat)).Keep()
 	_, err := tape.Backward(tape.Sum(tape.Square(y)))
@@ -52,28 +53,28 @@ func TestGradientsOfChoices(t *testing.T) {
 // TestEmbeddingLayer trains all rows but the padding's.
 func TestEmbeddingLayer(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Seed(1), Dtype(tensor.Float64))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
 	defer in.Close()
-	e := in.Embedding(4, 2, PaddingIndex(1))
+	e := in.Embedding(4, 2, autograd.PaddingIndex(1))
 	require.NoError(t, in.Err())
-	tape := NewTape(b.ctx, b.rt)
-	y := e.Forward(tape, Upload(tape, []int32{1, 3, 1}))
+	tape := autograd.NewTape(b.ctx, b.rt)
+	y := e.Forward(tape, autograd.Upload(tape, []int32{1, 3, 1}))
 	_, err := tape.Backward(tape.Sum(y))
 	require.NoError(t, err)
 	assert.Equal(t, []float64{0, 0, 0, 0, 0, 0, 1, 1}, read[float64](b, e.Weight.Grad()))
 	require.NoError(t, tape.Close())
-	tape = NewTape(b.ctx, b.rt)
-	(*Embedding)(nil).Forward(tape, Upload(tape, []int32{1}))
-	require.ErrorIs(t, tape.Close(), ErrInvalid)
+	tape = autograd.NewTape(b.ctx, b.rt)
+	(*autograd.Embedding)(nil).Forward(tape, autograd.Upload(tape, []int32{1}))
+	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 }
 
 // TestAnIndexOutOfRange is told by the next read, and gets no gradient.
 func TestAnIndexOutOfRange(t *testing.T) {
 	b := open(t, 64<<20)
 	for _, index := range []int64{-1, 3, 1 << 40} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		w := tape.Leaf(upload(b, []float64{1, 2, 3}, 3, 1))
-		y := tape.Embedding(Upload(tape, []int64{0, index}), w, tensor.EmbeddingConfig{}).Keep()
+		y := tape.Embedding(autograd.Upload(tape, []int64{0, index}), w, tensor.EmbeddingConfig{}).Keep()
 		_, err := tape.Backward(tape.Sum(y))
 		require.NoError(t, err)
 		_, err = tensor.ToSlice[float64](b.ctx, y.Value(), nil)
@@ -87,28 +88,36 @@ func TestAnIndexOutOfRange(t *testing.T) {
 func TestChoicesRefuse(t *testing.T) {
 	b := open(t, 64<<20)
 	for name, c := range map[string]struct {
-		f    func(t *Tape, x, i *Variable)
+		f    func(t *autograd.Tape, x, i *autograd.Variable)
 		want error
 	}{
-		"an index of floats":      {func(t *Tape, x, _ *Variable) { t.IndexSelect(x, 0, t.Reshape(x, 6)) }, tensor.ErrDtype},
-		"an index of rows":        {func(t *Tape, x, i *Variable) { t.IndexSelect(x, 0, t.Reshape(i, 2, 1)) }, tensor.ErrShape},
-		"a third dimension":       {func(t *Tape, x, i *Variable) { t.IndexSelect(x, 2, i) }, tensor.ErrShape},
-		"a flat index":            {func(t *Tape, x, i *Variable) { t.Gather(x, 0, i) }, tensor.ErrShape},
-		"an index of more rows":   {func(t *Tape, x, _ *Variable) { t.Gather(x, 1, Upload(t, make([]int32, 3), 3, 1)) }, tensor.ErrShape},
-		"a table of one row":      {func(t *Tape, x, i *Variable) { t.Embedding(i, t.Reshape(x, 6), tensor.EmbeddingConfig{}) }, tensor.ErrShape},
-		"padding behind":          {func(t *Tape, x, i *Variable) { t.Embedding(i, x, tensor.EmbeddingConfig{PaddingIndex: []int{2}}) }, ErrInvalid},
-		"two paddings":            {func(t *Tape, x, i *Variable) { t.Embedding(i, x, tensor.EmbeddingConfig{PaddingIndex: []int{0, 1}}) }, ErrInvalid},
-		"matrices to BMM":         {func(t *Tape, x, _ *Variable) { t.BMM(x, t.Transpose(x)) }, tensor.ErrShape},
-		"weights of a batch":      {func(t *Tape, x, _ *Variable) { t.Linear(x, t.Reshape(x, 1, 2, 3), nil) }, tensor.ErrShape},
-		"parts of too little":     {func(t *Tape, x, _ *Variable) { t.Split(x, 1, 1, 1) }, tensor.ErrShape},
-		"a squeeze the other way": {func(t *Tape, x, _ *Variable) { t.Unsqueeze(t.Narrow(x, 0, 0, 0), 3) }, tensor.ErrShape},
-		"no part":                 {func(t *Tape, x, _ *Variable) { t.Chunk(x, 1, 0) }, ErrInvalid},
-		"parts of no dimension":   {func(t *Tape, x, _ *Variable) { t.Split(x, 2, 1) }, tensor.ErrShape},
-		"a squeeze of nothing":    {func(t *Tape, x, _ *Variable) { t.Squeeze(x, 2) }, tensor.ErrShape},
-		"a dimension before that": {func(t *Tape, x, _ *Variable) { t.Flatten(x, 1, 0) }, tensor.ErrShape},
+		"an index of floats": {func(t *autograd.Tape, x, _ *autograd.Variable) { t.IndexSelect(x, 0, t.Reshape(x, 6)) }, tensor.ErrDtype},
+		"an index of rows":   {func(t *autograd.Tape, x, i *autograd.Variable) { t.IndexSelect(x, 0, t.Reshape(i, 2, 1)) }, tensor.ErrShape},
+		"a third dimension":  {func(t *autograd.Tape, x, i *autograd.Variable) { t.IndexSelect(x, 2, i) }, tensor.ErrShape},
+		"a flat index":       {func(t *autograd.Tape, x, i *autograd.Variable) { t.Gather(x, 0, i) }, tensor.ErrShape},
+		"an index of more rows": {func(t *autograd.Tape, x, _ *autograd.Variable) {
+			t.Gather(x, 1, autograd.Upload(t, make([]int32, 3), 3, 1))
+		}, tensor.ErrShape},
+		"a table of one row": {func(t *autograd.Tape, x, i *autograd.Variable) {
+			t.Embedding(i, t.Reshape(x, 6), tensor.EmbeddingConfig{})
+		}, tensor.ErrShape},
+		"padding behind": {func(t *autograd.Tape, x, i *autograd.Variable) {
+			t.Embedding(i, x, tensor.EmbeddingConfig{PaddingIndex: []int{2}})
+		}, autograd.ErrInvalid},
+		"two paddings": {func(t *autograd.Tape, x, i *autograd.Variable) {
+			t.Embedding(i, x, tensor.EmbeddingConfig{PaddingIndex: []int{0, 1}})
+		}, autograd.ErrInvalid},
+		"matrices to BMM":         {func(t *autograd.Tape, x, _ *autograd.Variable) { t.BMM(x, t.Transpose(x)) }, tensor.ErrShape},
+		"weights of a batch":      {func(t *autograd.Tape, x, _ *autograd.Variable) { t.Linear(x, t.Reshape(x, 1, 2, 3), nil) }, tensor.ErrShape},
+		"parts of too little":     {func(t *autograd.Tape, x, _ *autograd.Variable) { t.Split(x, 1, 1, 1) }, tensor.ErrShape},
+		"a squeeze the other way": {func(t *autograd.Tape, x, _ *autograd.Variable) { t.Unsqueeze(t.Narrow(x, 0, 0, 0), 3) }, tensor.ErrShape},
+		"no part":                 {func(t *autograd.Tape, x, _ *autograd.Variable) { t.Chunk(x, 1, 0) }, autograd.ErrInvalid},
+		"parts of no dimension":   {func(t *autograd.Tape, x, _ *autograd.Variable) { t.Split(x, 2, 1) }, tensor.ErrShape},
+		"a squeeze of nothing":    {func(t *autograd.Tape, x, _ *autograd.Variable) { t.Squeeze(x, 2) }, tensor.ErrShape},
+		"a dimension before that": {func(t *autograd.Tape, x, _ *autograd.Variable) { t.Flatten(x, 1, 0) }, tensor.ErrShape},
 	} {
-		tape := NewTape(b.ctx, b.rt)
-		x, i := Upload(tape, make([]float64, 6), 2, 3), Upload(tape, []int32{0, 1})
+		tape := autograd.NewTape(b.ctx, b.rt)
+		x, i := autograd.Upload(tape, make([]float64, 6), 2, 3), autograd.Upload(tape, []int32{0, 1})
 		c.f(tape, x, i)
 		assert.ErrorIs(t, tape.Close(), c.want, name)
 	}
@@ -121,9 +130,9 @@ func TestShapes(t *testing.T) {
 	for i := range data {
 		data[i] = rand.Float64()
 	}
-	for _, tape := range []*Tape{NewTape(b.ctx, b.rt), NoGrad(b.ctx, b.rt)} {
-		x := Upload(tape, data, 2, 1, 3, 4).Keep()
-		shapes := func(vs ...*Variable) (all [][]int) {
+	for _, tape := range []*autograd.Tape{autograd.NewTape(b.ctx, b.rt), autograd.NoGrad(b.ctx, b.rt)} {
+		x := autograd.Upload(tape, data, 2, 1, 3, 4).Keep()
+		shapes := func(vs ...*autograd.Variable) (all [][]int) {
 			for _, v := range vs {
 				all = append(all, v.Shape())
 			}
@@ -151,21 +160,27 @@ func TestShapes(t *testing.T) {
 func TestLinearOfAnyRank(t *testing.T) {
 	b := open(t, 64<<20)
 	random := rand.New(rand.NewPCG(3, 2))
-	f := func(name string, shapes [][]int, f func(t *Tape, v []*Variable) *Variable) function {
+	f := func(name string, shapes [][]int, f func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable) function {
 		return function{name, shapes, f}
 	}
-	linear := func(t *Tape, v []*Variable) *Variable { return t.Linear(v[0], v[1], v[2]) }
-	rectified := func(t *Tape, v []*Variable) *Variable { return t.LinearReLU(t.AddScalar(v[0], -1), v[1], v[2]) }
+	linear := func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable { return t.Linear(v[0], v[1], v[2]) }
+	rectified := func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
+		return t.LinearReLU(t.AddScalar(v[0], -1), v[1], v[2])
+	}
 	for _, f := range []function{f("a batch", [][]int{{2, 3, 4}, {5, 4}, {5}}, linear), f("a vector", [][]int{{4}, {5, 4}, {5}}, linear),
 		f("a batch with ReLU", [][]int{{2, 3, 4}, {5, 4}, {5}}, rectified),
-		f("batches", [][]int{{2, 1, 3, 4}, {5, 4, 2}}, func(t *Tape, v []*Variable) *Variable { return t.MatMul(v[0], v[1]) }),
-		f("a batch, transposed", [][]int{{2, 4, 3}, {2, 4}}, func(t *Tape, v []*Variable) *Variable {
+		f("batches", [][]int{{2, 1, 3, 4}, {5, 4, 2}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable { return t.MatMul(v[0], v[1]) }),
+		f("a batch, transposed", [][]int{{2, 4, 3}, {2, 4}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
 			return t.MatMul(v[0], v[1], tensor.TransA, tensor.TransB)
 		}),
-		f("a vector and a batch", [][]int{{4}, {2, 4, 3}}, func(t *Tape, v []*Variable) *Variable { return t.MatMul(v[0], v[1]) }),
-		f("a batch and a vector", [][]int{{2, 4, 3}, {4}}, func(t *Tape, v []*Variable) *Variable { return t.MatMul(v[0], v[1], tensor.TransA) }),
-		f("two vectors", [][]int{{4}, {4}}, func(t *Tape, v []*Variable) *Variable { return t.MatMul(v[0], v[1]) }),
-		f("BMM", [][]int{{2, 3, 4}, {2, 5, 4}}, func(t *Tape, v []*Variable) *Variable { return t.BMM(v[0], v[1], tensor.TransB) })} {
+		f("a vector and a batch", [][]int{{4}, {2, 4, 3}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable { return t.MatMul(v[0], v[1]) }),
+		f("a batch and a vector", [][]int{{2, 4, 3}, {4}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
+			return t.MatMul(v[0], v[1], tensor.TransA)
+		}),
+		f("two vectors", [][]int{{4}, {4}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable { return t.MatMul(v[0], v[1]) }),
+		f("BMM", [][]int{{2, 3, 4}, {2, 5, 4}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
+			return t.BMM(v[0], v[1], tensor.TransB)
+		})} {
 		b.checkSlopes(f, random)
 	}
 }

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/transfer"
@@ -19,29 +20,31 @@ func TestInitRefuses(t *testing.T) {
 	b := open(t, 64<<20)
 	for name, c := range map[string]struct {
 		rt      *tensor.Runtime
-		options []InitOption
-		make    func(in *Initializer)
+		options []autograd.InitOption
+		make    func(in *autograd.Initializer)
 		want    error
 		text    string
 	}{
-		"no runtime":             {nil, nil, func(in *Initializer) { in.Linear(2, 2) }, ErrInvalid, "autograd: Init: invalid argument: the runtime is nil"},
-		"whole numbers":          {b.rt, []InitOption{Dtype(tensor.Int32)}, nil, tensor.ErrDtype, "autograd: Init: "},
-		"no dtype":               {b.rt, []InitOption{nil, Dtype(0)}, nil, tensor.ErrDtype, "autograd: Init: "},
-		"no inputs":              {b.rt, nil, func(in *Initializer) { in.Linear(0, 2) }, ErrInvalid, "autograd: Linear(0, 2): "},
-		"no outputs":             {b.rt, nil, func(in *Initializer) { in.Linear(2, -1) }, ErrInvalid, "autograd: Linear(2, -1): "},
-		"a size that overflows":  {b.rt, nil, func(in *Initializer) { in.Linear(math.MaxInt, math.MaxInt) }, tensor.ErrShape, "autograd: Linear("},
-		"more than there is":     {b.rt, nil, func(in *Initializer) { in.Linear(1<<14, 1<<13) }, memcache.ErrOutOfMemory, "autograd: Linear(16384, 8192): "},
-		"bounds in disorder":     {b.rt, nil, func(in *Initializer) { in.Uniform(1, 0, 2) }, ErrInvalid, "autograd: Uniform(1, 0) of (2): "},
-		"bounds without numbers": {b.rt, nil, func(in *Initializer) { in.Uniform(0, math.Inf(1), 2) }, ErrInvalid, "autograd: Uniform("},
-		"no deviation":           {b.rt, nil, func(in *Initializer) { in.Normal(0, -1, 2) }, ErrInvalid, "autograd: Normal(0, -1) of (2): "},
-		"no mean":                {b.rt, nil, func(in *Initializer) { in.Normal(math.NaN(), 1, 2) }, ErrInvalid, "autograd: Normal("},
-		"a negative dimension":   {b.rt, nil, func(in *Initializer) { in.Ones(2, -1) }, tensor.ErrShape, "autograd: Ones of (2, -1): "},
-		"too few numbers":        {b.rt, nil, func(in *Initializer) { in.Parameter([]float64{1}, 2) }, tensor.ErrShape, "autograd: 1 numbers: "},
-		"a label too great":      {b.rt, nil, func(in *Initializer) { in.Labels([]int{0, 3}, 3) }, tensor.ErrLabel, "autograd: 2 labels: "},
-		"no parameters":          {b.rt, nil, func(in *Initializer) { Own(in, NewAdam(nil, AdamConfig{})) }, ErrInvalid, "autograd: NewAdam: "},
-		"a negative rate":        {b.rt, nil, func(in *Initializer) { Own(in, NewSGD(Parameters{{"w", in.Ones(1)}}, SGDConfig{LR: new(-1.0)})) }, ErrInvalid, "autograd: NewSGD: invalid argument: LR is -1"},
+		"no runtime":             {nil, nil, func(in *autograd.Initializer) { in.Linear(2, 2) }, autograd.ErrInvalid, "autograd: Init: invalid argument: the runtime is nil"},
+		"whole numbers":          {b.rt, []autograd.InitOption{autograd.Dtype(tensor.Int32)}, nil, tensor.ErrDtype, "autograd: Init: "},
+		"no dtype":               {b.rt, []autograd.InitOption{nil, autograd.Dtype(0)}, nil, tensor.ErrDtype, "autograd: Init: "},
+		"no inputs":              {b.rt, nil, func(in *autograd.Initializer) { in.Linear(0, 2) }, autograd.ErrInvalid, "autograd: Linear(0, 2): "},
+		"no outputs":             {b.rt, nil, func(in *autograd.Initializer) { in.Linear(2, -1) }, autograd.ErrInvalid, "autograd: Linear(2, -1): "},
+		"a size that overflows":  {b.rt, nil, func(in *autograd.Initializer) { in.Linear(math.MaxInt, math.MaxInt) }, tensor.ErrShape, "autograd: Linear("},
+		"more than there is":     {b.rt, nil, func(in *autograd.Initializer) { in.Linear(1<<14, 1<<13) }, memcache.ErrOutOfMemory, "autograd: Linear(16384, 8192): "},
+		"bounds in disorder":     {b.rt, nil, func(in *autograd.Initializer) { in.Uniform(1, 0, 2) }, autograd.ErrInvalid, "autograd: Uniform(1, 0) of (2): "},
+		"bounds without numbers": {b.rt, nil, func(in *autograd.Initializer) { in.Uniform(0, math.Inf(1), 2) }, autograd.ErrInvalid, "autograd: Uniform("},
+		"no deviation":           {b.rt, nil, func(in *autograd.Initializer) { in.Normal(0, -1, 2) }, autograd.ErrInvalid, "autograd: Normal(0, -1) of (2): "},
+		"no mean":                {b.rt, nil, func(in *autograd.Initializer) { in.Normal(math.NaN(), 1, 2) }, autograd.ErrInvalid, "autograd: Normal("},
+		"a negative dimension":   {b.rt, nil, func(in *autograd.Initializer) { in.Ones(2, -1) }, tensor.ErrShape, "autograd: Ones of (2, -1): "},
+		"too few numbers":        {b.rt, nil, func(in *autograd.Initializer) { in.Parameter([]float64{1}, 2) }, tensor.ErrShape, "autograd: 1 numbers: "},
+		"a label too great":      {b.rt, nil, func(in *autograd.Initializer) { in.Labels([]int{0, 3}, 3) }, tensor.ErrLabel, "autograd: 2 labels: "},
+		"no parameters":          {b.rt, nil, func(in *autograd.Initializer) { autograd.Own(in, autograd.NewAdam(nil, autograd.AdamConfig{})) }, autograd.ErrInvalid, "autograd: NewAdam: "},
+		"a negative rate": {b.rt, nil, func(in *autograd.Initializer) {
+			autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"w", in.Ones(1)}}, autograd.SGDConfig{LR: new(-1.0)}))
+		}, autograd.ErrInvalid, "autograd: NewSGD: invalid argument: LR is -1"},
 	} {
-		in := Init(b.ctx, c.rt, c.options...)
+		in := autograd.Init(b.ctx, c.rt, c.options...)
 		if c.make != nil {
 			c.make(in)
 		}
@@ -51,7 +54,7 @@ func TestInitRefuses(t *testing.T) {
 		assert.Zero(t, b.live(), name)
 	}
 	var none context.Context
-	in := Init(none, b.rt)
+	in := autograd.Init(none, b.rt)
 	require.ErrorContains(t, in.Err(), "autograd: Init: invalid argument: the context is nil")
 	require.NotNil(t, in.Context())
 }
@@ -60,7 +63,7 @@ func TestInitRefuses(t *testing.T) {
 func TestInitialisersMakeWhatTheirNamesSay(t *testing.T) {
 	b := open(t, 64<<20)
 	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
-		values := func(in *Initializer, p *Parameter) []float64 {
+		values := func(in *autograd.Initializer, p *autograd.Parameter) []float64 {
 			require.NoError(t, in.Err())
 			require.Equal(t, dtype, p.Value().Dtype())
 			wide, err := b.rt.Convert(b.ctx, p.Value(), tensor.Float64)
@@ -69,7 +72,7 @@ func TestInitialisersMakeWhatTheirNamesSay(t *testing.T) {
 			require.NoError(t, errors.Join(wide.Release(), p.Release()))
 			return s
 		}
-		in, twin, other := Init(b.ctx, b.rt, Seed(1), Dtype(dtype)), Init(b.ctx, b.rt, Seed(1), Dtype(dtype)), Init(b.ctx, b.rt, Seed(2), Dtype(dtype))
+		in, twin, other := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(dtype)), autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(dtype)), autograd.Init(b.ctx, b.rt, autograd.Seed(2), autograd.Dtype(dtype))
 		assert.Equal(t, dtype, in.Dtype())
 		assert.Same(t, b.rt, in.Runtime())
 		assert.Equal(t, b.ctx, in.Context())
@@ -91,7 +94,7 @@ func TestInitialisersMakeWhatTheirNamesSay(t *testing.T) {
 		assert.Equal(t, []float64{1, 2, 0.5}, values(in, in.Parameter([]float64{1, 2, 0.5})))
 		require.NoError(t, errors.Join(in.Close(), twin.Close(), other.Close()))
 	}
-	a, c := Init(b.ctx, b.rt).Rand().Uint64(), Init(b.ctx, b.rt).Rand().Uint64()
+	a, c := autograd.Init(b.ctx, b.rt).Rand().Uint64(), autograd.Init(b.ctx, b.rt).Rand().Uint64()
 	assert.NotEqual(t, a, c, "without a seed")
 }
 
@@ -116,7 +119,7 @@ func moments(t *testing.T, values []float64, low, high, mean, std float64) {
 // TestAfterAnErrorNothingIsMade, and everything that would have been can be used: it does nothing.
 func TestAfterAnErrorNothingIsMade(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt)
+	in := autograd.Init(b.ctx, b.rt)
 	first := in.Linear(2, 3)
 	in.Linear(7, 0)
 	failed := in.Err()
@@ -125,18 +128,18 @@ func TestAfterAnErrorNothingIsMade(t *testing.T) {
 	assert.Zero(t, b.live())
 
 	late := in.Linear(3, 4)
-	model := Sequential{first, late, ReLU{}}
+	model := autograd.Sequential{first, late, autograd.ReLU{}}
 	x, y := in.Tensor([]float64{1, 2}), in.Labels([]int{1}, 2)
 	assert.Nil(t, x)
 	assert.Nil(t, y)
-	for _, p := range append(late.Parameters(), Named{"u", in.Uniform(0, 1, 3)}, Named{"n", in.Normal(0, 1, 3)}, Named{"p", in.Parameter([]float64{1})}) {
+	for _, p := range append(late.Parameters(), autograd.Named{"u", in.Uniform(0, 1, 3)}, autograd.Named{"n", in.Normal(0, 1, 3)}, autograd.Named{"p", in.Parameter([]float64{1})}) {
 		require.NotNil(t, p.Parameter)
 		assert.Zero(t, p.Value().Elements())
 		assert.Nil(t, p.Grad())
 		require.NoError(t, errors.Join(p.ZeroGrad(b.ctx), p.Release()))
 	}
 	assert.Equal(t, 2*3+3, model.Parameters().Elements(), "shapes stay, memory does not")
-	for _, opt := range []Optimizer{Own(in, NewAdam(model.Parameters(), AdamConfig{})), Own(in, NewAdamW(model.Parameters(), AdamConfig{})), Own(in, NewSGD(model.Parameters(), SGDConfig{}))} {
+	for _, opt := range []autograd.Optimizer{autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{})), autograd.Own(in, autograd.NewAdamW(model.Parameters(), autograd.AdamConfig{})), autograd.Own(in, autograd.NewSGD(model.Parameters(), autograd.SGDConfig{}))} {
 		require.ErrorIs(t, opt.Prepare(b.ctx), failed)
 		require.ErrorIs(t, opt.Step(b.ctx), failed)
 		require.NoError(t, errors.Join(opt.ZeroGrad(b.ctx), opt.SetLR(1), opt.Close()))
@@ -147,14 +150,14 @@ func TestAfterAnErrorNothingIsMade(t *testing.T) {
 	}
 	assert.Zero(t, b.live())
 	require.Equal(t, failed, in.Err(), "the first one")
-	in.Fail(ErrStale)
+	in.Fail(autograd.ErrStale)
 	require.Equal(t, failed, in.Err())
 
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	late.Forward(tape, tape.Input(upload(b, []float64{1, 2, 3}, 1, 3)))
 	require.ErrorIs(t, tape.Err(), failed)
 	require.ErrorContains(t, tape.Close(), "autograd: Param: invalid argument: the parameter was not made: autograd: Linear(7, 0): ")
-	_, err := withErr(NewAdam(late.Parameters(), AdamConfig{}))
+	_, err := withErr(autograd.NewAdam(late.Parameters(), autograd.AdamConfig{}))
 	require.ErrorIs(t, err, failed)
 	require.ErrorContains(t, err, `parameter "weight": `)
 	require.Equal(t, failed, in.Close())
@@ -163,9 +166,9 @@ func TestAfterAnErrorNothingIsMade(t *testing.T) {
 // TestWhatErrHasAcceptedStays when something fails later; Close releases it.
 func TestWhatErrHasAcceptedStays(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt)
-	model := Sequential{in.Linear(2, 2)}
-	adam := Own(in, NewAdam(model.Parameters(), AdamConfig{}))
+	in := autograd.Init(b.ctx, b.rt)
+	model := autograd.Sequential{in.Linear(2, 2)}
+	adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 	require.NoError(t, adam.Prepare(b.ctx))
 	require.NoError(t, in.Err())
 	accepted := b.live()
@@ -173,23 +176,23 @@ func TestWhatErrHasAcceptedStays(t *testing.T) {
 	in.Fail(nil)
 	require.NoError(t, in.Err(), "nil is no error")
 	another := in.Ones(3)
-	in.Fail(ErrNoGrad)
-	require.Equal(t, ErrNoGrad, in.Err())
+	in.Fail(autograd.ErrNoGrad)
+	require.Equal(t, autograd.ErrNoGrad, in.Err())
 	assert.False(t, model.Parameters()[0].Value().Released())
 	assert.False(t, later.Weight.Value().Released())
 	assert.True(t, another.Value().Released())
 	assert.Equal(t, accepted+2, b.live())
 
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	_, err := tape.Backward(tape.Sum(tape.Square(tape.Param(model.Parameters()[0].Parameter))))
 	require.NoError(t, errors.Join(err, tape.Close()))
 	require.NoError(t, later.Bias.Release(), "by the program")
-	require.Equal(t, ErrNoGrad, in.Close())
+	require.Equal(t, autograd.ErrNoGrad, in.Close())
 	assert.Zero(t, b.live(), "values, gradients, the optimiser's state")
-	require.Equal(t, ErrNoGrad, in.Close())
+	require.Equal(t, autograd.ErrNoGrad, in.Close())
 
 	for _, accepts := range []bool{false, true} {
-		in = Init(b.ctx, b.rt)
+		in = autograd.Init(b.ctx, b.rt)
 		in.Linear(2, 2)
 		if accepts {
 			require.NoError(t, in.Err())
@@ -208,7 +211,7 @@ func TestInitWithoutMemory(t *testing.T) {
 	for free := range 5 {
 		filler := b.fill(free)
 		before := b.live()
-		in := Init(b.ctx, b.rt)
+		in := autograd.Init(b.ctx, b.rt)
 		in.Tensor([]float64{1})
 		in.Parameter([]float64{1})
 		in.Linear(2, 2)
@@ -225,7 +228,7 @@ func TestInitWithoutMemory(t *testing.T) {
 func TestInitWithoutPinnedMemory(t *testing.T) {
 	b := open(t, 64<<20)
 	require.NoError(t, b.rt.Pool().Close())
-	in := Init(b.ctx, b.rt)
+	in := autograd.Init(b.ctx, b.rt)
 	in.Linear(2, 2)
 	require.ErrorIs(t, in.Err(), transfer.ErrClosed)
 	require.ErrorContains(t, in.Err(), "autograd: Linear(2, 2): ")
@@ -236,7 +239,7 @@ func TestInitWithoutPinnedMemory(t *testing.T) {
 func TestWhatInitMakesBelongsToNoLifetime(t *testing.T) {
 	b := open(t, 64<<20)
 	ctx, life := tensor.WithLifetime(b.ctx)
-	in := Init(ctx, b.rt)
+	in := autograd.Init(ctx, b.rt)
 	l, x, p := in.Linear(2, 2), in.Tensor([]float64{1}), in.Parameter([]float64{1})
 	require.NoError(t, in.Err())
 	require.NoError(t, life.Close())
@@ -249,27 +252,27 @@ func TestWhatInitMakesBelongsToNoLifetime(t *testing.T) {
 
 // scaleShift is a layer that could stand in any program: it is made of parameters, has errors of its own, and frees what
 // is between.
-type scaleShift struct{ scale, shift *Parameter }
+type scaleShift struct{ scale, shift *autograd.Parameter }
 
-func newScaleShift(in *Initializer, n int) scaleShift {
+func newScaleShift(in *autograd.Initializer, n int) scaleShift {
 	if n == 13 {
 		in.Fail(errors.New("layers: 13 brings bad luck"))
 	}
 	return scaleShift{in.Ones(n), in.Zeros(n)}
 }
 
-func (l scaleShift) Forward(t *Tape, x *Variable) *Variable {
-	return t.Frame(func() *Variable { return t.Add(t.Mul(x, t.Param(l.scale)), t.Param(l.shift)) })
+func (l scaleShift) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Frame(func() *autograd.Variable { return t.Add(t.Mul(x, t.Param(l.scale)), t.Param(l.shift)) })
 }
 
-func (l scaleShift) Parameters() Parameters {
-	return Parameters{{"scale", l.scale}, {"shift", l.shift}}
+func (l scaleShift) Parameters() autograd.Parameters {
+	return autograd.Parameters{{"scale", l.scale}, {"shift", l.shift}}
 }
 
 func TestLayersOfTheProgram(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
-	model := Sequential{newScaleShift(in, 2), newScaleShift(in, 2)}
+	in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64))
+	model := autograd.Sequential{newScaleShift(in, 2), newScaleShift(in, 2)}
 	x := in.Tensor([]float64{1, 2})
 	require.NoError(t, in.Err())
 	for _, record := range []bool{true, false} {
@@ -295,10 +298,10 @@ func TestSteps(t *testing.T) {
 	b := open(t, 64<<20)
 	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
-	in := Init(ctx, b.rt, Seed(1), Dtype(tensor.Float64))
+	in := autograd.Init(ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
 	x, y := in.Tensor([]float64{0, 0, 0, 1, 1, 0, 1, 1}, 4, 2), in.Labels([]int{0, 1, 1, 0}, 2)
-	model := Sequential{in.Linear(2, 16), ReLU{}, in.Linear(16, 2)}
-	adam := Own(in, NewAdam(model.Parameters(), AdamConfig{LR: new(0.05)}))
+	model := autograd.Sequential{in.Linear(2, 16), autograd.ReLU{}, in.Linear(16, 2)}
+	adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: new(0.05)}))
 	var losses []float64
 	for i, tape := range in.Steps(60) {
 		require.Len(t, losses, i)
@@ -344,7 +347,7 @@ func TestSteps(t *testing.T) {
 	assert.Equal(t, int64(1), b.live(), "the runtime's word for faults")
 
 	ctx, cancel = context.WithCancel(b.ctx)
-	in = Init(ctx, b.rt)
+	in = autograd.Init(ctx, b.rt)
 	weights := in.Ones(2)
 	cancel()
 	for range in.Steps(1) {
@@ -354,7 +357,7 @@ func TestSteps(t *testing.T) {
 	assert.False(t, weights.Value().Released(), "though nobody had asked for Err before")
 	require.ErrorIs(t, in.Close(), context.Canceled)
 
-	in = Init(b.ctx, b.rt)
+	in = autograd.Init(b.ctx, b.rt)
 	n = 0
 	for _, tape := range in.Steps(5) {
 		if n++; n == 2 {
@@ -368,11 +371,11 @@ func TestSteps(t *testing.T) {
 // TestMinimize is Backward, Step and ZeroGrad, and tells what fails.
 func TestMinimize(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
+	in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64))
 	p := in.Parameter([]float64{1, 2})
-	sgd := Own(in, NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5)}))
+	sgd := autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5)}))
 	require.NoError(t, in.Err())
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	loss := tape.Sum(tape.Square(tape.Param(p)))
 	tape.Minimize(loss, sgd)
 	require.NoError(t, tape.Err())
@@ -381,15 +384,15 @@ func TestMinimize(t *testing.T) {
 	assert.Equal(t, []float64{0, 0}, read[float64](b, p.Value()))
 	assert.Nil(t, p.Grad())
 
-	tape = NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.ctx, b.rt)
 	tape.Minimize(tape.Sum(tape.Param(p)), nil)
 	require.EqualError(t, tape.Close(), "autograd: Minimize: invalid argument: the optimiser is nil")
-	tape = NoGrad(b.ctx, b.rt)
+	tape = autograd.NoGrad(b.ctx, b.rt)
 	tape.Minimize(tape.Sum(tape.Param(p)), sgd)
-	require.ErrorIs(t, tape.Close(), ErrNoGrad)
+	require.ErrorIs(t, tape.Close(), autograd.ErrNoGrad)
 	assert.Equal(t, []float64{0, 0}, read[float64](b, p.Value()))
 
-	tape = NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.ctx, b.rt)
 	loss = tape.Sum(tape.Square(tape.Param(p)))
 	tape.Minimize(loss, broken{sgd})
 	require.ErrorIs(t, tape.Close(), errBroken)
@@ -400,33 +403,33 @@ func TestMinimize(t *testing.T) {
 var errBroken = errors.New("out of order")
 
 // broken is an optimiser whose steps fail.
-type broken struct{ Optimizer }
+type broken struct{ autograd.Optimizer }
 
 func (broken) Step(context.Context) error { return errBroken }
 
 // TestItem reads numbers of every dtype that a tape has, and NaN where there is none.
 func TestItem(t *testing.T) {
 	b := open(t, 64<<20)
-	tape := NewTape(b.ctx, b.rt)
-	assert.InDelta(t, 1.5, Upload(tape, []float32{1.5}).Item(), 0)
-	assert.InDelta(t, 2.5, Upload(tape, []float64{2.5}, 1, 1).Item(), 0)
-	assert.InDelta(t, 3, Upload(tape, []int32{3}).Item(), 0)
+	tape := autograd.NewTape(b.ctx, b.rt)
+	assert.InDelta(t, 1.5, autograd.Upload(tape, []float32{1.5}).Item(), 0)
+	assert.InDelta(t, 2.5, autograd.Upload(tape, []float64{2.5}, 1, 1).Item(), 0)
+	assert.InDelta(t, 3, autograd.Upload(tape, []int32{3}).Item(), 0)
 	require.NoError(t, tape.Err())
-	var none *Variable
+	var none *autograd.Variable
 	assert.True(t, math.IsNaN(none.Item()))
-	assert.True(t, math.IsNaN(tape.inert().Item()))
-	assert.True(t, math.IsNaN(Upload(tape, []float64{1, 2}).Item()))
+	assert.True(t, math.IsNaN(tape.Fail(nil).Item()))
+	assert.True(t, math.IsNaN(autograd.Upload(tape, []float64{1, 2}).Item()))
 	require.ErrorIs(t, tape.Err(), tensor.ErrShape)
 	require.ErrorContains(t, tape.Err(), "autograd: Item: ")
 	require.Error(t, tape.Close())
 
-	tape = NewTape(b.ctx, b.rt)
-	assert.True(t, math.IsNaN(Upload(tape, []uint8{1}).Item()))
+	tape = autograd.NewTape(b.ctx, b.rt)
+	assert.True(t, math.IsNaN(autograd.Upload(tape, []uint8{1}).Item()))
 	require.ErrorIs(t, tape.Close(), tensor.ErrDtype)
-	tape = NewTape(b.ctx, b.rt)
-	assert.Nil(t, Upload(tape, []float64{1}, 2).Value())
+	tape = autograd.NewTape(b.ctx, b.rt)
+	assert.Nil(t, autograd.Upload(tape, []float64{1}, 2).Value())
 	require.ErrorContains(t, tape.Close(), "autograd: Upload: ")
-	Upload(tape, []float64{1})
+	autograd.Upload(tape, []float64{1})
 	assert.Zero(t, b.live())
 }
 
@@ -434,8 +437,8 @@ func TestItem(t *testing.T) {
 func TestUploadsAreTheTapes(t *testing.T) {
 	b := open(t, 64<<20)
 	p := b.parameter(2)
-	tape := NewTape(b.ctx, b.rt)
-	x, y := Upload(tape, []float64{1, 2, 3, 4}, 2, 2), Upload(tape, []int32{0, 1})
+	tape := autograd.NewTape(b.ctx, b.rt)
+	x, y := autograd.Upload(tape, []float64{1, 2, 3, 4}, 2, 2), autograd.Upload(tape, []int32{0, 1})
 	loss := tape.CrossEntropy(tape.AddBias(x, tape.Param(p)), y.Value())
 	_, err := tape.Backward(loss)
 	require.NoError(t, err)
@@ -443,8 +446,8 @@ func TestUploadsAreTheTapes(t *testing.T) {
 	assert.True(t, y.Value().Released())
 	require.NoError(t, errors.Join(tape.Close(), p.ZeroGrad(b.ctx)))
 
-	tape = NoGrad(b.ctx, b.rt)
-	x = Upload(tape, []float64{1, 2, 3, 4}, 2, 2)
+	tape = autograd.NoGrad(b.ctx, b.rt)
+	x = autograd.Upload(tape, []float64{1, 2, 3, 4}, 2, 2)
 	tape.Exp(x)
 	tape.Exp(x)
 	require.NoError(t, tape.Err())

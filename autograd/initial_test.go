@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -10,30 +10,31 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // TestInitialValues: means, deviations and bounds of many numbers, against PyTorch's definitions.
 func TestInitialValues(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Seed(1))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
 	const out, inputs, field = 60, 50, 4 // of (60, 50, 2, 2)
 	third := math.Sqrt(1.0 / 3)
 	for name, c := range map[string]struct {
-		initial         Initial
+		initial         autograd.Initial
 		mean, std       float64
 		least, greatest float64 // the bounds, which some number comes near to; 0, 0: there are none
 	}{
-		"uniform":         {InitUniform(-1, 3), 1, 4 * math.Sqrt(1.0/12), -1, 3},
-		"normal":          {InitNormal(2, 3), 2, 3, 0, 0},
-		"constant":        {InitConstant(7), 7, 0, 7, 7},
-		"xavier uniform":  {InitXavierUniform(2), 0, 2 * math.Sqrt(2.0/((out+inputs)*field)), -2 * math.Sqrt(6.0/((out+inputs)*field)), 2 * math.Sqrt(6.0/((out+inputs)*field))},
-		"xavier normal":   {InitXavierNormal(), 0, math.Sqrt(2.0 / ((out + inputs) * field)), 0, 0},
-		"kaiming uniform": {InitKaimingUniform(Kaiming{A: math.Sqrt(5)}), 0, third / math.Sqrt(inputs*field), -1 / math.Sqrt(inputs*field), 1 / math.Sqrt(inputs*field)},
-		"kaiming normal":  {InitKaimingNormal(Kaiming{}), 0, math.Sqrt(2.0 / (inputs * field)), 0, 0},
-		"fan out":         {InitKaimingNormal(Kaiming{FanOut: true, Nonlinearity: "tanh"}), 0, 5.0 / 3 / math.Sqrt(out*field), 0, 0},
-		"truncated":       {InitTruncNormal(0, 1, -2, 2), 0, 0.8796, -2, 2},
-		"truncated aside": {InitTruncNormal(1, 2, 1, 3), 1 + 2*0.4598622, 2 * 0.2882555, 1, 3},
+		"uniform":         {autograd.InitUniform(-1, 3), 1, 4 * math.Sqrt(1.0/12), -1, 3},
+		"normal":          {autograd.InitNormal(2, 3), 2, 3, 0, 0},
+		"constant":        {autograd.InitConstant(7), 7, 0, 7, 7},
+		"xavier uniform":  {autograd.InitXavierUniform(2), 0, 2 * math.Sqrt(2.0/((out+inputs)*field)), -2 * math.Sqrt(6.0/((out+inputs)*field)), 2 * math.Sqrt(6.0/((out+inputs)*field))},
+		"xavier normal":   {autograd.InitXavierNormal(), 0, math.Sqrt(2.0 / ((out + inputs) * field)), 0, 0},
+		"kaiming uniform": {autograd.InitKaimingUniform(autograd.Kaiming{A: math.Sqrt(5)}), 0, third / math.Sqrt(inputs*field), -1 / math.Sqrt(inputs*field), 1 / math.Sqrt(inputs*field)},
+		"kaiming normal":  {autograd.InitKaimingNormal(autograd.Kaiming{}), 0, math.Sqrt(2.0 / (inputs * field)), 0, 0},
+		"fan out":         {autograd.InitKaimingNormal(autograd.Kaiming{FanOut: true, Nonlinearity: "tanh"}), 0, 5.0 / 3 / math.Sqrt(out*field), 0, 0},
+		"truncated":       {autograd.InitTruncNormal(0, 1, -2, 2), 0, 0.8796, -2, 2},
+		"truncated aside": {autograd.InitTruncNormal(1, 2, 1, 3), 1 + 2*0.4598622, 2 * 0.2882555, 1, 3},
 	} {
 		p := in.Draw(c.initial, out, inputs, 2, 2)
 		require.NoError(t, in.Err(), name)
@@ -62,10 +63,10 @@ func TestInitialValues(t *testing.T) {
 // TestInitialMatrices: an identity, and vectors that are orthogonal.
 func TestInitialMatrices(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Seed(1), Dtype(tensor.Float64))
-	assert.Equal(t, []float64{1, 0, 0, 0, 1, 0}, read[float64](b, in.Draw(InitEye(), 2, 3).Value()))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
+	assert.Equal(t, []float64{1, 0, 0, 0, 1, 0}, read[float64](b, in.Draw(autograd.InitEye(), 2, 3).Value()))
 	for _, shape := range [][]int{{5, 9}, {9, 5}, {4, 4}, {3, 2, 2}, {1, 1}, {7, 1}} {
-		data := read[float64](b, in.Draw(InitOrthogonal(3), shape...).Value())
+		data := read[float64](b, in.Draw(autograd.InitOrthogonal(3), shape...).Value())
 		rows, cols := shape[0], len(data)/shape[0]
 		at := func(v, i int) float64 { return data[i*cols+v] }
 		vectors, n := cols, rows
@@ -91,15 +92,15 @@ func TestInitialMatrices(t *testing.T) {
 // TestReset overwrites a parameter where it is, in its own dtype.
 func TestReset(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Seed(1))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
 	p, memory := b.number(1), tensor.Shape(nil)
 	before := p.Value()
-	in.Reset(p, InitConstant(5))
+	in.Reset(p, autograd.InitConstant(5))
 	require.NoError(t, in.Err())
 	assert.Same(t, before, p.Value())
 	assert.Equal(t, []float64{5}, read[float64](b, p.Value()))
 	assert.Equal(t, uint64(1), p.Value().Version(), "a tape would notice")
-	own := Initial(func(_ *rand.Rand, shape tensor.Shape, data []float64) error {
+	own := autograd.Initial(func(_ *rand.Rand, shape tensor.Shape, data []float64) error {
 		memory = shape
 		data[0] = 8
 		return nil
@@ -113,36 +114,36 @@ func TestReset(t *testing.T) {
 // TestInitialsRefuse what has no meaning; the error sticks.
 func TestInitialsRefuse(t *testing.T) {
 	b := open(t, 64<<20)
-	for name, initial := range map[string]Initial{
-		"nothing": nil, "uniform": InitUniform(2, 1), "normal": InitNormal(0, -1), "NaN": InitNormal(math.NaN(), 1),
-		"truncated": InitTruncNormal(0, 1, 2, 1), "no deviation": InitTruncNormal(0, 0, 1, 2), "gain": InitXavierUniform(math.Inf(1)), "gains": InitOrthogonal(1, 2),
-		"nonlinearity": InitKaimingNormal(Kaiming{Nonlinearity: "gelu"}), "slope": InitKaimingNormal(Kaiming{A: math.NaN()}),
+	for name, initial := range map[string]autograd.Initial{
+		"nothing": nil, "uniform": autograd.InitUniform(2, 1), "normal": autograd.InitNormal(0, -1), "NaN": autograd.InitNormal(math.NaN(), 1),
+		"truncated": autograd.InitTruncNormal(0, 1, 2, 1), "no deviation": autograd.InitTruncNormal(0, 0, 1, 2), "gain": autograd.InitXavierUniform(math.Inf(1)), "gains": autograd.InitOrthogonal(1, 2),
+		"nonlinearity": autograd.InitKaimingNormal(autograd.Kaiming{Nonlinearity: "gelu"}), "slope": autograd.InitKaimingNormal(autograd.Kaiming{A: math.NaN()}),
 	} {
-		in := Init(b.ctx, b.rt)
+		in := autograd.Init(b.ctx, b.rt)
 		p := in.Draw(initial, 2, 3)
-		require.ErrorIs(t, in.Err(), ErrInvalid, name)
+		require.ErrorIs(t, in.Err(), autograd.ErrInvalid, name)
 		require.Error(t, p.Err())
-		require.ErrorIs(t, in.Close(), ErrInvalid)
+		require.ErrorIs(t, in.Close(), autograd.ErrInvalid)
 	}
-	for name, initial := range map[string]Initial{
-		"eye": InitEye(), "orthogonal": InitOrthogonal(), "xavier": InitXavierNormal(), "kaiming": InitKaimingUniform(Kaiming{}),
+	for name, initial := range map[string]autograd.Initial{
+		"eye": autograd.InitEye(), "orthogonal": autograd.InitOrthogonal(), "xavier": autograd.InitXavierNormal(), "kaiming": autograd.InitKaimingUniform(autograd.Kaiming{}),
 	} {
-		in := Init(b.ctx, b.rt)
+		in := autograd.Init(b.ctx, b.rt)
 		in.Draw(initial, 3)
 		require.ErrorIs(t, in.Close(), tensor.ErrShape, name)
 	}
-	in := Init(b.ctx, b.rt)
-	in.Reset(nil, InitConstant(1))
-	require.ErrorIs(t, in.Err(), ErrInvalid)
-	in.Reset(b.number(1), InitConstant(1))
-	require.ErrorIs(t, in.Close(), ErrInvalid)
+	in := autograd.Init(b.ctx, b.rt)
+	in.Reset(nil, autograd.InitConstant(1))
+	require.ErrorIs(t, in.Err(), autograd.ErrInvalid)
+	in.Reset(b.number(1), autograd.InitConstant(1))
+	require.ErrorIs(t, in.Close(), autograd.ErrInvalid)
 	mine := errors.New("mine")
-	in = Init(b.ctx, b.rt)
+	in = autograd.Init(b.ctx, b.rt)
 	in.Draw(func(*rand.Rand, tensor.Shape, []float64) error { return mine }, 2)
 	require.ErrorIs(t, in.Close(), mine)
 	assert.Zero(t, b.live()-1, "all but the parameter of the test")
 	for name, want := range map[string]float64{"linear": 1, "tanh": 5.0 / 3, "relu": math.Sqrt2, "leaky_relu": math.Sqrt(2 / 1.0001), "selu": 0.75} {
-		g, err := Gain(name)
+		g, err := autograd.Gain(name)
 		require.NoError(t, err)
 		assert.InDelta(t, want, g, 1e-15)
 	}

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -13,14 +14,14 @@ import (
 // onceGPT is runGPT with its sums and activations in place, which a tape of NoGrad does without a gradient in the way.
 type onceGPT struct{ *runGPT }
 
-func (m onceGPT) Forward(t *Tape, x *Variable) *Variable {
-	return t.Frame(func() *Variable {
+func (m onceGPT) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Frame(func() *autograd.Variable {
 		h := t.Add(m.Tok.Forward(t, x).Once(), t.Narrow(t.Param(m.Pos.Weight), 0, 0, x.Shape()[1]))
 		for _, b := range m.Blocks {
-			a := Sequential{b.Ln1, b.Qkv}.Forward(t, h)
-			a = t.SelfAttention(a.Once(), 4, true, AttentionConfig{Causal: true})
-			h = t.Add(h.Once(), Sequential{b.Proj}.Forward(t, a).Once())
-			h = t.Add(h.Once(), Sequential{b.Ln2, b.Fc, GELU{Tanh: true}, b.Out}.Forward(t, h).Once())
+			a := autograd.Sequential{b.Ln1, b.Qkv}.Forward(t, h)
+			a = t.SelfAttention(a.Once(), 4, true, autograd.AttentionConfig{Causal: true})
+			h = t.Add(h.Once(), autograd.Sequential{b.Proj}.Forward(t, a).Once())
+			h = t.Add(h.Once(), autograd.Sequential{b.Ln2, b.Fc, autograd.GELU{Tanh: true}, b.Out}.Forward(t, h).Once())
 		}
 		return t.Linear(m.Ln.Forward(t, h), t.Param(m.Tok.Weight), nil)
 	})
@@ -29,12 +30,12 @@ func (m onceGPT) Forward(t *Tape, x *Variable) *Variable {
 // onceResNet is runResNet with its sums and activations in place.
 type onceResNet struct{ *runResNet }
 
-func (m onceResNet) Forward(t *Tape, x *Variable) *Variable {
-	return t.Frame(func() *Variable {
-		h := Sequential{m.C0, m.B0, ReLU{}}.Forward(t, x)
-		y := Sequential{m.C1, m.B1, ReLU{}, m.C2, m.B2}.Forward(t, h)
+func (m onceResNet) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Frame(func() *autograd.Variable {
+		h := autograd.Sequential{m.C0, m.B0, autograd.ReLU{}}.Forward(t, x)
+		y := autograd.Sequential{m.C1, m.B1, autograd.ReLU{}, m.C2, m.B2}.Forward(t, h)
 		y = t.ReLU(t.Add(h, y.Once()).Once())
-		return m.Fc.Forward(t, Flatten{}.Forward(t, t.AdaptiveAvgPool2d(y, 1)))
+		return m.Fc.Forward(t, autograd.Flatten{}.Forward(t, t.AdaptiveAvgPool2d(y, 1)))
 	})
 }
 
@@ -51,18 +52,18 @@ func TestInPlacePeaks(t *testing.T) {
 	less := func(full, short int) int64 { return int64(rounds(full, short)) }
 	for _, m := range []struct {
 		name  string
-		model func(in *Initializer) runModel
+		model func(in *autograd.Initializer) runModel
 		input []int
 		less  peaks
 	}{
-		{"mlp", func(in *Initializer) runModel { return newRunMLP(in, nil) }, []int{128, 784}, peaks{}},
-		{"cnn", func(in *Initializer) runModel { return newRunCNN(in, cnn) }, []int{pictures, 1, 28, 28}, peaks{used: less(1<<20, 128<<10), forward: less(1<<20, 512<<10)}},
-		{"resnet", func(in *Initializer) runModel { return newRunResNet(in, resnet) }, []int{pictures, 1, 28, 28}, peaks{}},
-		{"resnet, Once", func(in *Initializer) runModel { return onceResNet{newRunResNet(in, resnet).(*runResNet)} }, []int{pictures, 1, 28, 28}, peaks{forward: less(750<<10, 375<<10)}},
-		{"gpt", func(in *Initializer) runModel { return newRunGPT(in, gpt) }, []int{4, 32}, peaks{}},
-		{"gpt, Once", func(in *Initializer) runModel { return onceGPT{newRunGPT(in, gpt).(*runGPT)} }, []int{4, 32}, peaks{used: 96 << 10}},
+		{"mlp", func(in *autograd.Initializer) runModel { return newRunMLP(in, nil) }, []int{128, 784}, peaks{}},
+		{"cnn", func(in *autograd.Initializer) runModel { return newRunCNN(in, cnn) }, []int{pictures, 1, 28, 28}, peaks{used: less(1<<20, 128<<10), forward: less(1<<20, 512<<10)}},
+		{"resnet", func(in *autograd.Initializer) runModel { return newRunResNet(in, resnet) }, []int{pictures, 1, 28, 28}, peaks{}},
+		{"resnet, Once", func(in *autograd.Initializer) runModel { return onceResNet{newRunResNet(in, resnet).(*runResNet)} }, []int{pictures, 1, 28, 28}, peaks{forward: less(750<<10, 375<<10)}},
+		{"gpt", func(in *autograd.Initializer) runModel { return newRunGPT(in, gpt) }, []int{4, 32}, peaks{}},
+		{"gpt, Once", func(in *autograd.Initializer) runModel { return onceGPT{newRunGPT(in, gpt).(*runGPT)} }, []int{4, 32}, peaks{used: 96 << 10}},
 	} {
-		in := Init(b.ctx, b.rt, Seed(1))
+		in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
 		model := m.model(in)
 		require.NoError(t, in.Err())
 		var x *tensor.Tensor
@@ -76,13 +77,13 @@ func TestInPlacePeaks(t *testing.T) {
 			b.cache.ResetPeakStats()
 			before := b.cache.MemoryAllocated()
 			tape := newTape(b.ctx, b.rt, record)
-			tape.outOfPlace = outOfPlace
+			autograd.SetOutOfPlace(tape, outOfPlace)
 			y := model.Forward(tape, tape.Input(x))
 			forward = b.cache.MaxMemoryAllocated() - before
 			if record {
 				_, err := tape.Backward(tape.Sum(tape.Square(y)))
 				require.NoError(t, err)
-				require.NoError(t, ParametersOf(model).ZeroGrad(b.ctx))
+				require.NoError(t, autograd.ParametersOf(model).ZeroGrad(b.ctx))
 			}
 			require.NoError(t, tape.Close())
 			return forward, b.cache.MaxMemoryAllocated() - before

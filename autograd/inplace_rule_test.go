@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -15,95 +16,95 @@ func TestInPlaceTakesTheArgumentsMemory(t *testing.T) {
 	x := upload(b, []float64{1, -2, 3, -4}, 2, 2)
 	for name, c := range map[string]struct {
 		inPlace bool
-		run     func(tape *Tape, leaf *Variable) (from, y *Variable)
+		run     func(tape *autograd.Tape, leaf *autograd.Variable) (from, y *autograd.Variable)
 	}{
-		"what was read once": {true, func(t *Tape, l *Variable) (_, y *Variable) {
+		"what was read once": {true, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2)
 			return h, t.ReLU(h.Once())
 		}},
-		"what may be read again": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+		"what may be read again": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2)
 			return h, t.ReLU(h)
 		}},
-		"what is kept": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+		"what is kept": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2).Keep()
 			return h, t.ReLU(h.Once())
 		}},
-		"what the gradient of an operation before needs": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+		"what the gradient of an operation before needs": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.Tanh(l)
 			return h, t.ReLU(h.Once())
 		}},
-		"what another operation has saved": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+		"what another operation has saved": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2)
 			return h, t.Add(t.Square(h), t.ReLU(h.Once()))
 		}},
-		"what the gradient of the operation itself needs": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+		"what the gradient of the operation itself needs": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2)
 			return h, t.GELU(h.Once())
 		}},
-		"both operands in one": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+		"both operands in one": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2)
 			return h, t.Div(h.Once(), h)
 		}},
-		"what shares its memory": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+		"what shares its memory": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2).Keep()
 			v := t.Reshape(h, 4)
 			return v, t.ReLU(v.Once())
 		}},
-		"an input": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+		"an input": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.Input(x)
 			return h, t.Add(h.Once(), l)
 		}},
-		"what no operation has made": {false, func(t *Tape, l *Variable) (_, y *Variable) {
-			h := Upload(t, []float64{1, 2, 3, 4}, 2, 2)
+		"what no operation has made": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
+			h := autograd.Upload(t, []float64{1, 2, 3, 4}, 2, 2)
 			return h, t.Add(h.Once(), l)
 		}},
-		"a leaf": {false, func(t *Tape, l *Variable) (_, y *Variable) { return l, t.ReLU(l.Once()) }},
-		"what has another shape": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+		"a leaf": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) { return l, t.ReLU(l.Once()) }},
+		"what has another shape": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.Sum(l)
 			return h, t.Add(h.Once(), l)
 		}},
-		"the second operand": {true, func(t *Tape, l *Variable) (_, y *Variable) {
+		"the second operand": {true, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2)
 			return h, t.Sub(l, h.Once())
 		}},
-		"a sum": {true, func(t *Tape, l *Variable) (_, y *Variable) {
+		"a sum": {true, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2)
 			return h, t.Add(h.Once(), t.Sum(l, 0))
 		}},
-		"dropout": {true, func(t *Tape, l *Variable) (_, y *Variable) {
+		"dropout": {true, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2)
 			return h, t.Dropout(h.Once(), 0.5)
 		}},
-		"a bias": {true, func(t *Tape, l *Variable) (_, y *Variable) {
+		"a bias": {true, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2)
 			return h, t.AddBias(h.Once(), t.Sum(l, 0))
 		}},
-		"what was made in a frame before": {true, func(t *Tape, l *Variable) (_, y *Variable) {
-			h := t.Frame(func() *Variable { return t.MulScalar(l, 2) })
+		"what was made in a frame before": {true, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
+			h := t.Frame(func() *autograd.Variable { return t.MulScalar(l, 2) })
 			return h, t.ReLU(h.Once())
 		}},
-		"what is read in a frame behind": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+		"what is read in a frame behind": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2).Once()
-			return h, t.Frame(func() *Variable { return t.ReLU(h) })
+			return h, t.Frame(func() *autograd.Variable { return t.ReLU(h) })
 		}},
-		"what was read once in a frame that has ended": {false, func(t *Tape, l *Variable) (_, y *Variable) {
-			h := t.Frame(func() *Variable { return t.MulScalar(l, 2).Once() })
-			return h, t.Frame(func() *Variable { return t.ReLU(h) })
+		"what was read once in a frame that has ended": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
+			h := t.Frame(func() *autograd.Variable { return t.MulScalar(l, 2).Once() })
+			return h, t.Frame(func() *autograd.Variable { return t.ReLU(h) })
 		}},
-		"what a layer leaves to its caller": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+		"what a layer leaves to its caller": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2).Once()
-			return h, ReLU{}.Forward(t, h)
+			return h, autograd.ReLU{}.Forward(t, h)
 		}},
-		"what a checkpoint reads from outside": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+		"what a checkpoint reads from outside": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2)
-			return h, t.Checkpoint(func() *Variable { return t.ReLU(h.Once()) })
+			return h, t.Checkpoint(func() *autograd.Variable { return t.ReLU(h.Once()) })
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := func(outOfPlace bool) (value, grad []uint64) {
-				tape := NewTape(b.ctx, b.rt)
-				tape.outOfPlace = outOfPlace
+				tape := autograd.NewTape(b.ctx, b.rt)
+				autograd.SetOutOfPlace(tape, outOfPlace)
 				tape.SetSeed(1)
 				leaf := tape.Leaf(x)
 				before := b.allocations()
@@ -111,8 +112,8 @@ func TestInPlaceTakesTheArgumentsMemory(t *testing.T) {
 				require.NoError(t, tape.Err())
 				if !outOfPlace {
 					allocated := b.allocations() - before
-					again := NewTape(b.ctx, b.rt)
-					again.outOfPlace = true
+					again := autograd.NewTape(b.ctx, b.rt)
+					autograd.SetOutOfPlace(again, true)
 					again.SetSeed(1)
 					before = b.allocations()
 					c.run(again, again.Leaf(x))
@@ -139,13 +140,13 @@ func TestInPlaceTakesTheArgumentsMemory(t *testing.T) {
 func TestOnceIsHeldTo(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
-	for _, read := range []func(t *Tape, h *Variable) *Variable{
-		func(t *Tape, h *Variable) *Variable { return t.ReLU(h) },
-		func(t *Tape, h *Variable) *Variable { return t.Transpose(h) },
-		func(t *Tape, h *Variable) *Variable { return t.Detach(h) },
-		func(t *Tape, h *Variable) *Variable { return t.Dropout(h, 0.5) },
+	for _, read := range []func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable{
+		func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.ReLU(h) },
+		func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Transpose(h) },
+		func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Detach(h) },
+		func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Dropout(h, 0.5) },
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		h := tape.MulScalar(tape.Leaf(x), 2).Once()
 		read(tape, h)
 		require.NoError(t, tape.Err())
@@ -156,8 +157,8 @@ func TestOnceIsHeldTo(t *testing.T) {
 		require.ErrorContains(t, tape.Err(), "had read it: call Once before the last operation that reads it")
 		require.Error(t, tape.Close())
 	}
-	tape := NewTape(b.ctx, b.rt)
-	var none *Variable
+	tape := autograd.NewTape(b.ctx, b.rt)
+	var none *autograd.Variable
 	require.Nil(t, none.Once())
 	w := tape.Param(b.parameter(2, 2))
 	y := tape.Mul(w.Once(), tape.Input(x))
@@ -170,12 +171,12 @@ func TestOnceIsHeldTo(t *testing.T) {
 func TestWhatIsOverwrittenInPlaceIsStale(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, -2, 3, 4}, 2, 2)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	y := tape.ReLU(tape.MulScalar(tape.Leaf(x), 2).Once())
 	require.NoError(t, b.rt.MulScalarInPlace(b.ctx, y.Value(), 3))
 	_, err := tape.Backward(tape.Sum(y))
-	require.ErrorIs(t, err, ErrStale)
-	require.ErrorIs(t, tape.Close(), ErrStale)
+	require.ErrorIs(t, err, autograd.ErrStale)
+	require.ErrorIs(t, tape.Close(), autograd.ErrStale)
 }
 
 // TestNoGradWorksInPlace: a chain of operations needs the memory of one value.
@@ -185,7 +186,7 @@ func TestNoGradWorksInPlace(t *testing.T) {
 	x, err := b.rt.Zeros(b.ctx, tensor.Float32, mib/4)
 	require.NoError(t, err)
 	b.cache.ResetPeakStats()
-	tape := NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.ctx, b.rt)
 	h := tape.AddScalar(tape.Input(x), 1)
 	for range 10 {
 		h = tape.GELU(tape.AddScalar(tape.Square(tape.LeakyReLU(h, -0.1)), 1))

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -50,7 +51,7 @@ func TestInPlaceOfRandomPrograms(t *testing.T) {
 				run := func(outOfPlace bool) (bits [][]uint64, allocations int64) {
 					g.once = record || i%2 == 0
 					var ts []*tensor.Tensor
-					var ps []*Parameter
+					var ps []*autograd.Parameter
 					var err error
 					if half {
 						ts, ps = g.floatTensors(b)
@@ -61,7 +62,7 @@ func TestInPlaceOfRandomPrograms(t *testing.T) {
 						require.NoError(t, err)
 					}
 					tape := newTape(b.ctx, b.rt, record)
-					tape.outOfPlace = outOfPlace
+					autograd.SetOutOfPlace(tape, outOfPlace)
 					if half {
 						tape.SetComputeDtype(tensor.BFloat16)
 					}
@@ -106,4 +107,4 @@ func TestInPlaceOfRandomPrograms(t *testing.T) {
 // unnamed is a layer without parameters that a Sequential knows nothing of.
 type unnamed struct{}
 
-func (unnamed) Parameters() Parameters { return nil }
+func (unnamed) Parameters() autograd.Parameters { return nil }

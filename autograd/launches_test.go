@@ -1,10 +1,11 @@
-package autograd
+package autograd_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 )
 
@@ -17,16 +18,16 @@ func TestLaunchesOfATransformerStep(t *testing.T) {
 	const rows, steps, tokens, width = 4, 32, 65, 64
 	launches := map[string]int{}
 	rt := b.counting(launches)
-	in := Init(b.ctx, rt, Seed(3))
+	in := autograd.Init(b.ctx, rt, autograd.Seed(3))
 	model := newRunGPT(in, func(name string) []int {
 		return map[string][]int{"tok.weight": {tokens, width}, "pos.weight": {steps, width}}[name]
 	})
-	opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{}))
+	opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{}))
 	require.NoError(t, in.Err())
 	for range 2 {
 		clear(launches)
-		tape := NewTape(b.ctx, rt)
-		x, y := Upload(tape, make([]int32, rows*steps)), Upload(tape, make([]int32, rows*steps))
+		tape := autograd.NewTape(b.ctx, rt)
+		x, y := autograd.Upload(tape, make([]int32, rows*steps)), autograd.Upload(tape, make([]int32, rows*steps))
 		logits := tape.Reshape(model.Forward(tape, tape.Reshape(x, rows, steps)), rows*steps, tokens)
 		tape.Minimize(tape.CrossEntropy(logits, y.Value()), opt)
 		require.NoError(t, tape.Close())

@@ -1,20 +1,22 @@
-package autograd
+package autograd_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd"
 )
 
 // gated is a layer of a program's own. inside sees its argument and what it has made.
 type gated struct {
-	Weight, Gate *Parameter
-	inside       func(x, product *Variable)
+	Weight, Gate *autograd.Parameter
+	inside       func(x, product *autograd.Variable)
 }
 
-func (l *gated) Forward(t *Tape, x *Variable) *Variable {
-	return t.Layer(l.Weight, "weight", func() *Variable {
+func (l *gated) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Layer(l.Weight, "weight", func() *autograd.Variable {
 		product := t.Linear(x, t.Param(l.Weight), nil)
 		y := t.Mul(product, t.Sigmoid(t.Linear(x.Once(), t.Param(l.Gate), nil)))
 		if l.inside != nil {
@@ -24,7 +26,9 @@ func (l *gated) Forward(t *Tape, x *Variable) *Variable {
 	})
 }
 
-func (l *gated) Parameters() Parameters { return Parameters{{"weight", l.Weight}, {"gate", l.Gate}} }
+func (l *gated) Parameters() autograd.Parameters {
+	return autograd.Parameters{{"weight", l.Weight}, {"gate", l.Gate}}
+}
 
 // TestLayerOfAProgram: a layer borrows its argument, also where Once is called inside, and frees
 // its inner values when it ends. On a tape of NoGrad the first reader of the result frees it.
@@ -32,15 +36,15 @@ func TestLayerOfAProgram(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2}, 1, 2)
 	l := &gated{Weight: b.parameter(3, 2), Gate: b.parameter(3, 2)}
-	model := Sequential{l, ReLU{}}
-	require.NoError(t, NameModules(model))
+	model := autograd.Sequential{l, autograd.ReLU{}}
+	require.NoError(t, autograd.NameModules(model))
 	for _, record := range []bool{true, false} {
 		tape := newTape(b.ctx, b.rt, record)
 		h := tape.AddScalar(tape.Input(x), 1)
-		var between *Variable
-		l.inside = func(x, product *Variable) {
+		var between *autograd.Variable
+		l.inside = func(x, product *autograd.Variable) {
 			between = product
-			require.Equal(t, "0", tape.module.path)
+			require.Equal(t, "0", autograd.ModuleOf(tape))
 			require.False(t, x.Value().Released(), "Once counts for the layer's own values")
 			require.False(t, product.Value().Released(), "until the layer ends")
 		}
@@ -48,12 +52,12 @@ func TestLayerOfAProgram(t *testing.T) {
 		y := l.Forward(tape, h)
 		require.NoError(t, tape.Err())
 		require.Equal(t, !record, between.Value().Released(), "unless a gradient needs it")
-		require.True(t, between.released())
+		require.True(t, autograd.Released(between))
 		if !record {
 			require.Equal(t, before+1, b.live(), "the result")
 		}
-		require.Zero(t, tape.scope)
-		require.Empty(t, tape.module.path)
+		require.Zero(t, autograd.ScopeOf(tape))
+		require.Empty(t, autograd.ModuleOf(tape))
 		tape.Add(tape.Exp(h.Keep()), tape.Sum(y))
 		require.NoError(t, tape.Err(), "the argument is read again")
 		require.Equal(t, !record, y.Value().Released())
@@ -61,7 +65,7 @@ func TestLayerOfAProgram(t *testing.T) {
 	}
 	l.inside = nil
 	modules := map[string]bool{}
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	y := model.Forward(tape, tape.Input(x))
 	for _, holding := range b.cache.Profile().Holdings {
 		modules[holding.Module] = true
@@ -76,28 +80,30 @@ func TestLayerOfAProgram(t *testing.T) {
 func TestLayerRefuses(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2}, 1, 2)
-	for want, run := range map[string]func(t *Tape, h *Variable) *Variable{
-		"the function is nil":       func(t *Tape, h *Variable) *Variable { return t.Layer(nil, "", nil) },
-		"the function returned nil": func(t *Tape, h *Variable) *Variable { return t.Layer(nil, "", func() *Variable { return nil }) },
+	for want, run := range map[string]func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable{
+		"the function is nil": func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Layer(nil, "", nil) },
+		"the function returned nil": func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			return t.Layer(nil, "", func() *autograd.Variable { return nil })
+		},
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		require.NotNil(t, run(tape, tape.Input(x)))
 		require.EqualError(t, tape.Close(), "autograd: Layer: invalid argument: "+want)
 	}
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	h := tape.Add(tape.Input(x), nil)
-	require.NotNil(t, tape.Layer(nil, "", func() *Variable { return tape.Reshape(h, h.Shape()[0]) }), "an inert argument")
+	require.NotNil(t, tape.Layer(nil, "", func() *autograd.Variable { return tape.Reshape(h, h.Shape()[0]) }), "an inert argument")
 	require.Error(t, tape.Close())
-	tape = NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.ctx, b.rt)
 	h = tape.Input(x)
-	tape.Module("outer", func() *Variable {
-		return tape.Layer(nil, "weight", func() *Variable {
-			assert.Equal(t, "outer", tape.module.path)
+	tape.Module("outer", func() *autograd.Variable {
+		return tape.Layer(nil, "weight", func() *autograd.Variable {
+			assert.Equal(t, "outer", autograd.ModuleOf(tape))
 			return tape.Exp(h)
 		})
 	})
-	require.PanicsWithValue(t, "inside", func() { tape.Layer(nil, "", func() *Variable { panic("inside") }) })
-	require.Zero(t, tape.scope, "after a panic")
+	require.PanicsWithValue(t, "inside", func() { tape.Layer(nil, "", func() *autograd.Variable { panic("inside") }) })
+	require.Zero(t, autograd.ScopeOf(tape), "after a panic")
 	require.NoError(t, tape.Close())
 }
 
@@ -107,7 +113,7 @@ type reads struct {
 	times int
 }
 
-func (l reads) Forward(t *Tape, x *Variable) *Variable {
+func (l reads) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	y := t.Exp(x)
 	for range l.times - 1 {
 		y = t.Add(t.Exp(x), y)
@@ -120,40 +126,54 @@ func TestLastReader(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2}, 1, 2)
 	for name, c := range map[string]struct {
-		run   func(t *Tape, h *Variable) *Variable
+		run   func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable
 		freed [2]bool // the argument: on a tape of NoGrad, on one that records
 	}{
-		"an operation":        {func(t *Tape, h *Variable) *Variable { return t.Neg(h) }, [2]bool{true, false}},
-		"Once":                {func(t *Tape, h *Variable) *Variable { return t.Neg(h.Once()) }, [2]bool{true, true}},
-		"Once in a frame":     {func(t *Tape, h *Variable) *Variable { return t.Frame(func() *Variable { return t.Neg(h.Once()) }) }, [2]bool{true, true}},
-		"Once before a frame": {func(t *Tape, h *Variable) *Variable { h.Once(); return t.Frame(func() *Variable { return t.Neg(h) }) }, [2]bool{}},
-		"Once after a frame":  {func(t *Tape, h *Variable) *Variable { t.Frame(func() *Variable { return h.Once() }); return t.Neg(h) }, [2]bool{true, true}},
-		"Once before a layer": {func(t *Tape, h *Variable) *Variable { return ReLU{}.Forward(t, h.Once()) }, [2]bool{}},
-		"Once in a layer": {func(t *Tape, h *Variable) *Variable {
-			return t.Layer(nil, "", func() *Variable { return t.Neg(h.Once()) })
+		"an operation": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Neg(h) }, [2]bool{true, false}},
+		"Once":         {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Neg(h.Once()) }, [2]bool{true, true}},
+		"Once in a frame": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			return t.Frame(func() *autograd.Variable { return t.Neg(h.Once()) })
+		}, [2]bool{true, true}},
+		"Once before a frame": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			h.Once()
+			return t.Frame(func() *autograd.Variable { return t.Neg(h) })
 		}, [2]bool{}},
-		"Once in a layer's frame": {func(t *Tape, h *Variable) *Variable {
-			return t.Layer(nil, "", func() *Variable { return t.Frame(func() *Variable { return t.Neg(h.Once()) }) })
+		"Once after a frame": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			t.Frame(func() *autograd.Variable { return h.Once() })
+			return t.Neg(h)
+		}, [2]bool{true, true}},
+		"Once before a layer": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			return autograd.ReLU{}.Forward(t, h.Once())
 		}, [2]bool{}},
-		"Split": {func(t *Tape, h *Variable) *Variable { return t.Split(h.Once(), 1, 1)[1] }, [2]bool{true, true}},
-		"layers of operations": {func(t *Tape, h *Variable) *Variable {
-			return Sequential{reads{times: 3}, reads{times: 2}, ReLU{}, reads{times: 2}}.Forward(t, h)
+		"Once in a layer": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			return t.Layer(nil, "", func() *autograd.Variable { return t.Neg(h.Once()) })
 		}, [2]bool{}},
-		"layers in layers": {func(t *Tape, h *Variable) *Variable {
-			return Sequential{Sequential{Sequential{ReLU{}}, reads{times: 2}}, Sequential{reads{times: 2}}}.Forward(t, h)
+		"Once in a layer's frame": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			return t.Layer(nil, "", func() *autograd.Variable { return t.Frame(func() *autograd.Variable { return t.Neg(h.Once()) }) })
 		}, [2]bool{}},
-		"layers of nothing": {func(t *Tape, h *Variable) *Variable {
-			return Sequential{Identity{}, Sequential{Identity{}}}.Forward(t, h).Keep()
+		"Split": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Split(h.Once(), 1, 1)[1] }, [2]bool{true, true}},
+		"layers of operations": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			return autograd.Sequential{reads{times: 3}, reads{times: 2}, autograd.ReLU{}, reads{times: 2}}.Forward(t, h)
 		}, [2]bool{}},
-		"a checkpoint":         {func(t *Tape, h *Variable) *Variable { return t.Checkpoint(func() *Variable { return t.Neg(h) }) }, [2]bool{}},
-		"a checkpointed layer": {func(t *Tape, h *Variable) *Variable { return Checkpointed(reads{times: 2}).Forward(t, h) }, [2]bool{}},
+		"layers in layers": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			return autograd.Sequential{autograd.Sequential{autograd.Sequential{autograd.ReLU{}}, reads{times: 2}}, autograd.Sequential{reads{times: 2}}}.Forward(t, h)
+		}, [2]bool{}},
+		"layers of nothing": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			return autograd.Sequential{autograd.Identity{}, autograd.Sequential{autograd.Identity{}}}.Forward(t, h).Keep()
+		}, [2]bool{}},
+		"a checkpoint": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			return t.Checkpoint(func() *autograd.Variable { return t.Neg(h) })
+		}, [2]bool{}},
+		"a checkpointed layer": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			return autograd.Checkpointed(reads{times: 2}).Forward(t, h)
+		}, [2]bool{}},
 	} {
 		for i, record := range []bool{false, true} {
 			tape := newTape(b.ctx, b.rt, record)
 			h := tape.AddScalar(tape.Leaf(x), 1)
 			y := c.run(tape, h)
 			require.NoError(t, tape.Err(), name)
-			require.Equal(t, c.freed[i], h.released(), "%s, recorded %v", name, record)
+			require.Equal(t, c.freed[i], autograd.Released(h), "%s, recorded %v", name, record)
 			if record {
 				tape.Mul(tape.Exp(y), y)
 				require.NoError(t, tape.Err(), "%s: the result is read twice", name)
@@ -161,9 +181,9 @@ func TestLastReader(t *testing.T) {
 			require.NoError(t, tape.Close())
 		}
 	}
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	tape.SetTraining(false)
-	y := Sequential{reads{times: 1}, Dropout{P: 0.5}, Identity{}}.Forward(tape, tape.Leaf(x))
+	y := autograd.Sequential{reads{times: 1}, autograd.Dropout{P: 0.5}, autograd.Identity{}}.Forward(tape, tape.Leaf(x))
 	tape.Mul(tape.Exp(y), y)
 	require.NoError(t, tape.Close(), "a layer without an effect returns its argument")
 }
@@ -172,10 +192,10 @@ func TestLastReader(t *testing.T) {
 func TestCheckpointReadsWhatWasReleased(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2}, 1, 2)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	h := tape.AddScalar(tape.Leaf(x), 1)
-	y := tape.Checkpoint(func() *Variable { return tape.Mul(tape.Exp(h), h.Once()) })
-	require.True(t, h.released())
+	y := tape.Checkpoint(func() *autograd.Variable { return tape.Mul(tape.Exp(h), h.Once()) })
+	require.True(t, autograd.Released(h))
 	_, err := tape.Backward(tape.Sum(y))
 	require.NoError(t, err)
 	require.True(t, h.Value().Released())

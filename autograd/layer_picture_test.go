@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"math"
@@ -7,20 +7,21 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // TestLayersOfPictures are made with PyTorch's names, shapes and first values, and compute.
 func TestLayersOfPictures(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Seed(1), Dtype(tensor.Float64))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
 	defer in.Close()
 	norm := in.BatchNorm(4)
-	model := Sequential{
-		in.Conv2d(2, 4, 3, Stride(2), Padding(1), NoBias()), norm, ReLU{}, in.Conv2d(4, 6, 0, Kernel(1, 2), Groups(2)),
-		in.GroupNorm(3, 6), MaxPool2d{Kernel: []int{2}, Stride: []int{1}}, AvgPool2d{Kernel: []int{2}, Padding: []int{1}},
-		in.ConvTranspose2d(6, 4, 2, Stride(2), OutputPadding(1), Groups(2)), in.LayerNorm(0, NormalizedShape(5, 5)), Dropout{P: 0.25},
-		AdaptiveAvgPool2d{Size: []int{1, 5}}, Flatten{}, in.RMSNorm(20), in.Linear(20, 3),
+	model := autograd.Sequential{
+		in.Conv2d(2, 4, 3, autograd.Stride(2), autograd.Padding(1), autograd.NoBias()), norm, autograd.ReLU{}, in.Conv2d(4, 6, 0, autograd.Kernel(1, 2), autograd.Groups(2)),
+		in.GroupNorm(3, 6), autograd.MaxPool2d{Kernel: []int{2}, Stride: []int{1}}, autograd.AvgPool2d{Kernel: []int{2}, Padding: []int{1}},
+		in.ConvTranspose2d(6, 4, 2, autograd.Stride(2), autograd.OutputPadding(1), autograd.Groups(2)), in.LayerNorm(0, autograd.NormalizedShape(5, 5)), autograd.Dropout{P: 0.25},
+		autograd.AdaptiveAvgPool2d{Size: []int{1, 5}}, autograd.Flatten{}, in.RMSNorm(20), in.Linear(20, 3),
 	}
 	require.NoError(t, in.Err())
 	var names []string
@@ -46,7 +47,7 @@ func TestLayersOfPictures(t *testing.T) {
 	}
 	x := in.Tensor(make([]float64, 3*2*7*8), 3, 2, 7, 8)
 	for range in.Steps(2) {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		y := model.Forward(tape, tape.Input(x))
 		require.NoError(t, tape.Err())
 		assert.Equal(t, []int{3, 3}, []int(y.Shape()))
@@ -58,7 +59,7 @@ func TestLayersOfPictures(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []int64{2}, read[int64](b, norm.Batches))
-	tape := NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.ctx, b.rt)
 	model.Forward(tape, tape.Input(x))
 	require.NoError(t, tape.Close())
 	assert.Equal(t, []int64{2}, read[int64](b, norm.Batches), "a tape that does not train counts no batches")
@@ -67,28 +68,28 @@ func TestLayersOfPictures(t *testing.T) {
 // TestLayersRefuse says which option a layer does not take, and which numbers.
 func TestLayersRefuse(t *testing.T) {
 	b := open(t, 64<<20)
-	for want, make := range map[string]func(in *Initializer){
-		"Conv2d(2, 4, 3): invalid argument: the layer takes no option OutputPadding": func(in *Initializer) { in.Conv2d(2, 4, 3, OutputPadding(1)) },
-		"ConvTranspose2d(2, 4, 3): invalid argument: the layer takes no option SamePadding": func(in *Initializer) {
-			in.ConvTranspose2d(2, 4, 3, SamePadding())
+	for want, make := range map[string]func(in *autograd.Initializer){
+		"Conv2d(2, 4, 3): invalid argument: the layer takes no option OutputPadding": func(in *autograd.Initializer) { in.Conv2d(2, 4, 3, autograd.OutputPadding(1)) },
+		"ConvTranspose2d(2, 4, 3): invalid argument: the layer takes no option SamePadding": func(in *autograd.Initializer) {
+			in.ConvTranspose2d(2, 4, 3, autograd.SamePadding())
 		},
-		"Conv2d(3, 4, 3): invalid argument: groups 2":                             func(in *Initializer) { in.Conv2d(3, 4, 3, Groups(2)) },
-		"Conv2d(3, 4, 0): invalid argument: window [0 0]":                         func(in *Initializer) { in.Conv2d(3, 4, 0) },
-		"Conv1d(3, 4, 3): invalid argument: groups 1, window [1 2]":               func(in *Initializer) { in.Conv1d(3, 4, 3, Kernel(1, 2)) },
-		"BatchNorm(3): invalid argument: momentum +Inf":                           func(in *Initializer) { in.BatchNorm(3, Momentum(math.Inf(1))) },
-		"LayerNorm(3): invalid argument: eps -1":                                  func(in *Initializer) { in.LayerNorm(3, Eps(-1)) },
-		"GroupNorm(2, 3): invalid argument: want groups that divide the channels": func(in *Initializer) { in.GroupNorm(2, 3) },
-		"RMSNorm(3): invalid argument: the layer takes no option NoBias":          func(in *Initializer) { in.RMSNorm(3, NoBias()) },
+		"Conv2d(3, 4, 3): invalid argument: groups 2":                             func(in *autograd.Initializer) { in.Conv2d(3, 4, 3, autograd.Groups(2)) },
+		"Conv2d(3, 4, 0): invalid argument: window [0 0]":                         func(in *autograd.Initializer) { in.Conv2d(3, 4, 0) },
+		"Conv1d(3, 4, 3): invalid argument: groups 1, window [1 2]":               func(in *autograd.Initializer) { in.Conv1d(3, 4, 3, autograd.Kernel(1, 2)) },
+		"BatchNorm(3): invalid argument: momentum +Inf":                           func(in *autograd.Initializer) { in.BatchNorm(3, autograd.Momentum(math.Inf(1))) },
+		"LayerNorm(3): invalid argument: eps -1":                                  func(in *autograd.Initializer) { in.LayerNorm(3, autograd.Eps(-1)) },
+		"GroupNorm(2, 3): invalid argument: want groups that divide the channels": func(in *autograd.Initializer) { in.GroupNorm(2, 3) },
+		"RMSNorm(3): invalid argument: the layer takes no option NoBias":          func(in *autograd.Initializer) { in.RMSNorm(3, autograd.NoBias()) },
 	} {
-		in := Init(b.ctx, b.rt, Seed(1))
+		in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
 		make(in)
-		require.ErrorIs(t, in.Err(), ErrInvalid, want)
+		require.ErrorIs(t, in.Err(), autograd.ErrInvalid, want)
 		assert.ErrorContains(t, in.Err(), want)
 		assert.Error(t, in.Close())
 	}
-	for name, layer := range map[string]Layer{"Convolution": (*Convolution)(nil), "BatchNorm": (*BatchNorm)(nil), "LayerNorm": (*LayerNorm)(nil),
-		"GroupNorm": (*GroupNorm)(nil), "RMSNorm": (*RMSNorm)(nil)} {
-		tape := NewTape(b.ctx, b.rt)
+	for name, layer := range map[string]autograd.Layer{"Convolution": (*autograd.Convolution)(nil), "BatchNorm": (*autograd.BatchNorm)(nil), "LayerNorm": (*autograd.LayerNorm)(nil),
+		"GroupNorm": (*autograd.GroupNorm)(nil), "RMSNorm": (*autograd.RMSNorm)(nil)} {
+		tape := autograd.NewTape(b.ctx, b.rt)
 		layer.Forward(tape, tape.Input(upload(b, []float64{1, 2}, 1, 2)))
 		assert.ErrorContains(t, tape.Close(), name+": invalid argument: the layer is nil")
 		assert.Empty(t, layer.Parameters())
@@ -99,19 +100,19 @@ func TestLayersRefuse(t *testing.T) {
 // them, and a tape in use normalises by them.
 func TestRunningStatistics(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Seed(1), Dtype(tensor.Float64))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
 	defer in.Close()
-	all, own := in.BatchNorm(1, Momentum(math.NaN()), NoAffine(), Eps(1e-9)), in.BatchNorm(1, NoRunningStatistics(), NoAffine())
+	all, own := in.BatchNorm(1, autograd.Momentum(math.NaN()), autograd.NoAffine(), autograd.Eps(1e-9)), in.BatchNorm(1, autograd.NoRunningStatistics(), autograd.NoAffine())
 	require.NoError(t, in.Err())
 	assert.Empty(t, own.Buffers())
 	for _, batch := range [][]float64{{0, 2, 4}, {10, 10, 10}, {5, 7, 6}} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		all.Forward(tape, tape.Input(upload(b, batch, 3, 1)))
 		require.NoError(t, tape.Close())
 	}
 	assert.InDelta(t, 6, read[float64](b, all.Mean)[0], 1e-12)
 	assert.InDelta(t, 5.0/3, read[float64](b, all.Var)[0], 1e-12)
-	tape := NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.ctx, b.rt)
 	y := all.Forward(tape, tape.Input(upload(b, []float64{6 + math.Sqrt(5.0/3)}, 1, 1)))
 	assert.InDelta(t, 1, y.Item(), 1e-6)
 	z := own.Forward(tape, tape.Input(upload(b, []float64{1, 3}, 2, 1)))

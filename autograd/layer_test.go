@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -6,21 +6,26 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd"
 )
 
 // identity is a layer that returns its argument, and probe one that looks at it.
 type (
 	identity struct{}
-	probe    struct{ before func(x *Variable) }
+	probe    struct{ before func(x *autograd.Variable) }
 )
 
-func (identity) Forward(_ *Tape, x *Variable) *Variable { return x }
+func (identity) Forward(_ *autograd.Tape, x *autograd.Variable) *autograd.Variable { return x }
 
-func (identity) Parameters() Parameters { return nil }
+func (identity) Parameters() autograd.Parameters { return nil }
 
-func (p probe) Forward(t *Tape, x *Variable) *Variable { p.before(x); return t.Tanh(x) }
+func (p probe) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	p.before(x)
+	return t.Tanh(x)
+}
 
-func (probe) Parameters() Parameters { return nil }
+func (probe) Parameters() autograd.Parameters { return nil }
 
 // TestIdentityLayer: what a layer passes on is still the next one's.
 func TestIdentityLayer(t *testing.T) {
@@ -29,7 +34,7 @@ func TestIdentityLayer(t *testing.T) {
 	for _, record := range []bool{true, false} {
 		tape := newTape(b.ctx, b.rt, record)
 		h := tape.MulScalar(tape.Input(x), 0.5)
-		y := Sequential{identity{}, ReLU{}, identity{}, ReLU{}, identity{}}.Forward(tape, h)
+		y := autograd.Sequential{identity{}, autograd.ReLU{}, identity{}, autograd.ReLU{}, identity{}}.Forward(tape, h)
 		require.NoError(t, tape.Err())
 		assert.Equal(t, []float64{0.5, 1}, read[float64](b, y.Value()))
 		assert.False(t, h.Value().Released())
@@ -43,14 +48,14 @@ func TestSequentialReleasesWhatIsBetween(t *testing.T) {
 	x := upload(b, []float64{1, 2}, 1, 2)
 	for _, record := range []bool{true, false} {
 		tape := newTape(b.ctx, b.rt, record)
-		var seen []*Variable
-		look := probe{func(x *Variable) {
+		var seen []*autograd.Variable
+		look := probe{func(x *autograd.Variable) {
 			for _, v := range seen[min(1, len(seen)):] {
 				assert.True(t, v.Value().Released(), "the argument of a layer before")
 			}
 			seen = append(seen, x)
 		}}
-		Sequential{look, look, look, look}.Forward(tape, tape.Input(x))
+		autograd.Sequential{look, look, look, look}.Forward(tape, tape.Input(x))
 		require.NoError(t, tape.Err())
 		require.Len(t, seen, 4)
 		require.NoError(t, tape.Close())
@@ -61,12 +66,12 @@ func TestSequentialReleasesWhatIsBetween(t *testing.T) {
 func TestABiasAloneIsTrained(t *testing.T) {
 	b := open(t, 64<<20)
 	c, p := upload(b, []float64{1, 2, 3, 4}, 2, 2), b.parameter(2)
-	for name, f := range map[string]func(t *Tape, c, bias *Variable) *Variable{
-		"Linear":     func(t *Tape, c, bias *Variable) *Variable { return t.Linear(c, c, bias) },
-		"LinearReLU": func(t *Tape, c, bias *Variable) *Variable { return t.LinearReLU(c, c, bias) },
-		"AddBias":    func(t *Tape, c, bias *Variable) *Variable { return t.AddBias(c, bias) },
+	for name, f := range map[string]func(t *autograd.Tape, c, bias *autograd.Variable) *autograd.Variable{
+		"Linear":     func(t *autograd.Tape, c, bias *autograd.Variable) *autograd.Variable { return t.Linear(c, c, bias) },
+		"LinearReLU": func(t *autograd.Tape, c, bias *autograd.Variable) *autograd.Variable { return t.LinearReLU(c, c, bias) },
+		"AddBias":    func(t *autograd.Tape, c, bias *autograd.Variable) *autograd.Variable { return t.AddBias(c, bias) },
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		_, err := tape.Backward(tape.Sum(f(tape, tape.Input(c), tape.Param(p))))
 		require.NoError(t, err, name)
 		assert.Equal(t, []float64{2, 2}, read[float64](b, p.Grad()), name)

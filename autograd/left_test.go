@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -7,18 +7,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // parameter is one of float64, with the elements 1, 2, ….
-func (b *bench) parameter(shape ...int) *Parameter {
+func (b *bench) parameter(shape ...int) *autograd.Parameter {
 	b.t.Helper()
 	data := zeros(shape...).data
 	for i := range data {
 		data[i] = float64(i + 1)
 	}
-	p, err := NewParameter(upload(b, data, shape...))
+	p, err := autograd.NewParameter(upload(b, data, shape...))
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { assert.NoError(b.t, p.ZeroGrad(b.ctx)) })
 	return p
@@ -26,33 +27,54 @@ func (b *bench) parameter(shape ...int) *Parameter {
 
 // lossesOfTwo are functions of the parameters p, (2, 2), and q, (2), and of a constant c, (2, 2), whose gradients meet in
 // every way: in place, shared, broadcast, of constants.
-func lossesOfTwo(labels *tensor.Tensor) map[string]func(t *Tape, p, q, c *Variable) *Variable {
-	return map[string]func(t *Tape, p, q, c *Variable) *Variable{
-		"added in place":       func(t *Tape, p, q, _ *Variable) *Variable { return t.Mul(t.Mul(p, p), t.Mul(p, q)) },
-		"added to what shares": func(t *Tape, p, q, _ *Variable) *Variable { h := t.Add(p, q); return t.Add(t.Add(h, p), h) },
-		"shared, then added": func(t *Tape, p, q, _ *Variable) *Variable {
+func lossesOfTwo(labels *tensor.Tensor) map[string]func(t *autograd.Tape, p, q, c *autograd.Variable) *autograd.Variable {
+	return map[string]func(t *autograd.Tape, p, q, c *autograd.Variable) *autograd.Variable{
+		"added in place": func(t *autograd.Tape, p, q, _ *autograd.Variable) *autograd.Variable {
+			return t.Mul(t.Mul(p, p), t.Mul(p, q))
+		},
+		"added to what shares": func(t *autograd.Tape, p, q, _ *autograd.Variable) *autograd.Variable {
+			h := t.Add(p, q)
+			return t.Add(t.Add(h, p), h)
+		},
+		"shared, then added": func(t *autograd.Tape, p, q, _ *autograd.Variable) *autograd.Variable {
 			return t.Add(t.Reshape(p, 2, 2), t.Add(q, t.Add(p, p)))
 		},
-		"shared functions":  func(t *Tape, p, q, _ *Variable) *Variable { return t.Add(t.Add(t.Tanh(p), t.Exp(p)), q) },
-		"shared and scaled": func(t *Tape, p, q, _ *Variable) *Variable { return t.Add(t.Add(t.MulScalar(p, 2), t.Neg(p)), t.Neg(q)) },
-		"shared means":      func(t *Tape, p, q, _ *Variable) *Variable { return t.Add(t.Mean(p, 0), t.Mean(t.Square(q))) },
-		"shared products": func(t *Tape, p, q, c *Variable) *Variable {
+		"shared functions": func(t *autograd.Tape, p, q, _ *autograd.Variable) *autograd.Variable {
+			return t.Add(t.Add(t.Tanh(p), t.Exp(p)), q)
+		},
+		"shared and scaled": func(t *autograd.Tape, p, q, _ *autograd.Variable) *autograd.Variable {
+			return t.Add(t.Add(t.MulScalar(p, 2), t.Neg(p)), t.Neg(q))
+		},
+		"shared means": func(t *autograd.Tape, p, q, _ *autograd.Variable) *autograd.Variable {
+			return t.Add(t.Mean(p, 0), t.Mean(t.Square(q)))
+		},
+		"shared products": func(t *autograd.Tape, p, q, c *autograd.Variable) *autograd.Variable {
 			return t.Add(t.Add(t.LinearReLU(c, p, q), t.LinearReLU(p, c, q)), t.PowScalar(p, 2))
 		},
-		"shared views": func(t *Tape, p, q, _ *Variable) *Variable {
+		"shared views": func(t *autograd.Tape, p, q, _ *autograd.Variable) *autograd.Variable {
 			return t.Add(t.Add(t.Transpose(p), t.Reshape(t.Softmax(p), 2, 2)), t.Div(q, q))
 		},
-		"of a constant":     func(t *Tape, p, q, c *Variable) *Variable { return t.Sub(t.Add(c, p), t.AddBias(c, q)) },
-		"of constants":      func(t *Tape, p, q, c *Variable) *Variable { return t.Add(t.Sub(c, q), t.Div(c, p)) },
-		"a divided one":     func(t *Tape, p, q, c *Variable) *Variable { return t.Add(t.Div(q, c), t.Div(p, q)) },
-		"broadcast":         func(t *Tape, p, q, _ *Variable) *Variable { return t.Mul(p, t.Tanh(q)) },
-		"a layer":           func(t *Tape, p, q, c *Variable) *Variable { return t.LinearReLU(c, p, q) },
-		"a layer of layers": func(t *Tape, p, q, c *Variable) *Variable { return t.LinearReLU(t.Linear(c, p, q), p, q) },
-		"entropy":           func(t *Tape, p, q, c *Variable) *Variable { return t.CrossEntropy(t.Linear(c, p, q), labels) },
-		"products": func(t *Tape, p, q, c *Variable) *Variable {
+		"of a constant": func(t *autograd.Tape, p, q, c *autograd.Variable) *autograd.Variable {
+			return t.Sub(t.Add(c, p), t.AddBias(c, q))
+		},
+		"of constants": func(t *autograd.Tape, p, q, c *autograd.Variable) *autograd.Variable {
+			return t.Add(t.Sub(c, q), t.Div(c, p))
+		},
+		"a divided one": func(t *autograd.Tape, p, q, c *autograd.Variable) *autograd.Variable {
+			return t.Add(t.Div(q, c), t.Div(p, q))
+		},
+		"broadcast": func(t *autograd.Tape, p, q, _ *autograd.Variable) *autograd.Variable { return t.Mul(p, t.Tanh(q)) },
+		"a layer":   func(t *autograd.Tape, p, q, c *autograd.Variable) *autograd.Variable { return t.LinearReLU(c, p, q) },
+		"a layer of layers": func(t *autograd.Tape, p, q, c *autograd.Variable) *autograd.Variable {
+			return t.LinearReLU(t.Linear(c, p, q), p, q)
+		},
+		"entropy": func(t *autograd.Tape, p, q, c *autograd.Variable) *autograd.Variable {
+			return t.CrossEntropy(t.Linear(c, p, q), labels)
+		},
+		"products": func(t *autograd.Tape, p, q, c *autograd.Variable) *autograd.Variable {
 			return t.Add(t.MatMul(t.MatMul(p, c, tensor.TransA), p, tensor.TransB), q)
 		},
-		"rows": func(t *Tape, p, q, _ *Variable) *Variable {
+		"rows": func(t *autograd.Tape, p, q, _ *autograd.Variable) *autograd.Variable {
 			return t.Mul(t.Softmax(p), t.Transpose(t.PowScalar(t.Add(p, q), 3)))
 		},
 	}
@@ -67,12 +89,12 @@ func TestWhatBackwardLeaves(t *testing.T) {
 	for name, f := range lossesOfTwo(labels) {
 		for range 2 { // the second tape adds to the gradients of the first
 			before, _ := b.rt.Live()
-			for _, x := range []*Parameter{p, q} {
+			for _, x := range []*autograd.Parameter{p, q} {
 				if x.Grad() != nil {
 					before--
 				}
 			}
-			tape := NewTape(b.ctx, b.rt)
+			tape := autograd.NewTape(b.ctx, b.rt)
 			_, err := tape.Backward(tape.Mean(f(tape, tape.Param(p), tape.Param(q), tape.Input(c))))
 			require.NoError(t, err, name)
 			now, _ := b.rt.Live()
@@ -96,7 +118,7 @@ func TestLossesWithoutMemory(t *testing.T) {
 		for free := 100; free >= 0; free-- { // at first there is enough
 			filler := b.fill(free)
 			before := b.live()
-			tape := NewTape(b.ctx, b.rt)
+			tape := autograd.NewTape(b.ctx, b.rt)
 			_, err := tape.Backward(tape.Mean(f(tape, tape.Param(p), tape.Param(q), tape.Input(c))))
 			_ = tape.Close()
 			for _, block := range filler {
@@ -124,7 +146,7 @@ func TestGradientsAreAddedInPlace(t *testing.T) {
 	b := open(t, 64<<20)
 	p := b.parameter(2)
 	backward := func() {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), 3)))
 		require.NoError(t, errors.Join(err, tape.Close()))
 	}
@@ -148,19 +170,19 @@ func TestGradientsAreAddedInPlace(t *testing.T) {
 func TestASharedGradientSurvivesAnError(t *testing.T) {
 	b := open(t, 64<<20)
 	p, w := b.parameter(2), b.parameter(2)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	_, err := tape.Backward(tape.Sum(tape.Param(p)))
 	require.NoError(t, errors.Join(err, tape.Close()))
 	first := p.Grad()
 	shared, err := b.rt.Share(b.ctx, first)
 	require.NoError(t, err)
 
-	tape = NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.ctx, b.rt)
 	late := tape.Square(tape.Param(w))
 	loss := tape.Sum(tape.Add(late, tape.MulScalar(tape.Param(p), 2)))
 	require.NoError(t, b.rt.MulScalarInPlace(b.ctx, w.Value(), 2))
 	_, err = tape.Backward(loss)
-	require.ErrorIs(t, err, ErrStale)
+	require.ErrorIs(t, err, autograd.ErrStale)
 	require.Error(t, tape.Close())
 	assert.Same(t, first, p.Grad())
 	assert.Equal(t, []float64{1, 1}, read[float64](b, p.Grad()))
@@ -172,17 +194,17 @@ func TestASharedGradientSurvivesAnError(t *testing.T) {
 func TestEverySavedValueIsLookedAt(t *testing.T) {
 	b := open(t, 64<<20)
 	for i := range 2 {
-		ps := []*Parameter{b.parameter(2, 2), b.parameter(2, 2)}
-		for name, f := range map[string]func(t *Tape, x, y *Variable) *Variable{
-			"Mul":    (*Tape).Mul,
-			"MatMul": func(t *Tape, x, y *Variable) *Variable { return t.MatMul(x, y) },
-			"Linear": func(t *Tape, x, y *Variable) *Variable { return t.Linear(x, y, nil) },
+		ps := []*autograd.Parameter{b.parameter(2, 2), b.parameter(2, 2)}
+		for name, f := range map[string]func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable{
+			"Mul":    (*autograd.Tape).Mul,
+			"MatMul": func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable { return t.MatMul(x, y) },
+			"Linear": func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable { return t.Linear(x, y, nil) },
 		} {
-			tape := NewTape(b.ctx, b.rt)
+			tape := autograd.NewTape(b.ctx, b.rt)
 			loss := tape.Sum(f(tape, tape.Param(ps[0]), tape.Param(ps[1])))
 			require.NoError(t, b.rt.Zero(b.ctx, ps[i].Value()))
 			_, err := tape.Backward(loss)
-			require.ErrorIs(t, err, ErrStale, name)
+			require.ErrorIs(t, err, autograd.ErrStale, name)
 			require.ErrorContains(t, err, "a parameter, float64 (2, 2), is at version", name)
 			_ = tape.Close()
 		}
@@ -190,7 +212,7 @@ func TestEverySavedValueIsLookedAt(t *testing.T) {
 }
 
 // peakOfBackward is how many blocks are allocated at most while the loss runs backward, beyond those before it.
-func (b *bench) peakOfBackward(tape *Tape, loss *Variable) int64 {
+func (b *bench) peakOfBackward(tape *autograd.Tape, loss *autograd.Variable) int64 {
 	b.t.Helper()
 	before := b.cache.Stats().Allocation.All.Current
 	b.cache.ResetPeakStats()
@@ -205,20 +227,20 @@ func TestPeaksAndAllocationsOfBackward(t *testing.T) {
 	b.needsHost("the first product takes a workspace elsewhere")
 	p, q := b.parameter(2, 2), b.parameter(2, 2)
 	for name, c := range map[string]struct {
-		f                 func(t *Tape, x, y *Variable) *Variable
+		f                 func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable
 		peak, allocations int64
 	}{
-		"PowScalar": {func(t *Tape, x, _ *Variable) *Variable { return t.PowScalar(x, 3) }, 2, 3},
-		"Square":    {func(t *Tape, x, _ *Variable) *Variable { return t.Square(x) }, 2, 2},
-		"ReLU":      {func(t *Tape, x, _ *Variable) *Variable { return t.ReLU(x) }, 2, 2},
-		"Mul":       {(*Tape).Mul, 2, 4},
-		"MatMul":    {func(t *Tape, x, y *Variable) *Variable { return t.MatMul(x, y) }, 2, 4},
-		"Linear":    {func(t *Tape, x, y *Variable) *Variable { return t.Linear(x, y, nil) }, 2, 4},
-		"Div":       {(*Tape).Div, 2, 4},
-		"Tanh":      {func(t *Tape, x, _ *Variable) *Variable { return t.Tanh(t.Tanh(x)) }, 2, 2},
-		"Softmax":   {func(t *Tape, x, _ *Variable) *Variable { return t.Softmax(t.Softmax(x)) }, 2, 4},
+		"PowScalar": {func(t *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable { return t.PowScalar(x, 3) }, 2, 3},
+		"Square":    {func(t *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable { return t.Square(x) }, 2, 2},
+		"ReLU":      {func(t *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable { return t.ReLU(x) }, 2, 2},
+		"Mul":       {(*autograd.Tape).Mul, 2, 4},
+		"MatMul":    {func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable { return t.MatMul(x, y) }, 2, 4},
+		"Linear":    {func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable { return t.Linear(x, y, nil) }, 2, 4},
+		"Div":       {(*autograd.Tape).Div, 2, 4},
+		"Tanh":      {func(t *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable { return t.Tanh(t.Tanh(x)) }, 2, 2},
+		"Softmax":   {func(t *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable { return t.Softmax(t.Softmax(x)) }, 2, 4},
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		x, y := tape.MulScalar(tape.Param(p), 2), tape.MulScalar(tape.Param(q), 3)
 		z := c.f(tape, x, y)
 		loss := tape.Sum(z)
@@ -240,23 +262,25 @@ func TestNothingIsComputedForConstants(t *testing.T) {
 	b.needsHost("the first product takes a workspace elsewhere")
 	p, c := b.parameter(2, 2), upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	for name, x := range map[string]struct {
-		f           func(t *Tape, p, c *Variable) *Variable
+		f           func(t *autograd.Tape, p, c *autograd.Variable) *autograd.Variable
 		allocations int64
 	}{
-		"Add":       {func(t *Tape, p, c *Variable) *Variable { return t.Add(c, p) }, 2},
-		"minuend":   {func(t *Tape, p, c *Variable) *Variable { return t.Sub(p, c) }, 2},
-		"Mul":       {func(t *Tape, p, c *Variable) *Variable { return t.Mul(p, c) }, 3},
-		"other Mul": {func(t *Tape, p, c *Variable) *Variable { return t.Mul(c, p) }, 3},
-		"dividend":  {func(t *Tape, p, c *Variable) *Variable { return t.Div(p, c) }, 3},
-		"MatMul":    {func(t *Tape, p, c *Variable) *Variable { return t.MatMul(p, c) }, 3},
-		"right":     {func(t *Tape, p, c *Variable) *Variable { return t.MatMul(c, p) }, 3},
-		"weight":    {func(t *Tape, p, c *Variable) *Variable { return t.Linear(c, p, nil) }, 3},
-		"input":     {func(t *Tape, p, c *Variable) *Variable { return t.Linear(p, c, nil) }, 3},
-		"bias":      {func(t *Tape, p, c *Variable) *Variable { return t.AddBias(p, t.Reshape(t.Sum(c, 0), 2)) }, 2},
-		"scaled":    {func(t *Tape, p, c *Variable) *Variable { return t.MulScalar(t.Neg(p), 3) }, 2},
-		"mean":      {func(t *Tape, p, c *Variable) *Variable { return t.Mean(p, 0) }, 3},
+		"Add":       {func(t *autograd.Tape, p, c *autograd.Variable) *autograd.Variable { return t.Add(c, p) }, 2},
+		"minuend":   {func(t *autograd.Tape, p, c *autograd.Variable) *autograd.Variable { return t.Sub(p, c) }, 2},
+		"Mul":       {func(t *autograd.Tape, p, c *autograd.Variable) *autograd.Variable { return t.Mul(p, c) }, 3},
+		"other Mul": {func(t *autograd.Tape, p, c *autograd.Variable) *autograd.Variable { return t.Mul(c, p) }, 3},
+		"dividend":  {func(t *autograd.Tape, p, c *autograd.Variable) *autograd.Variable { return t.Div(p, c) }, 3},
+		"MatMul":    {func(t *autograd.Tape, p, c *autograd.Variable) *autograd.Variable { return t.MatMul(p, c) }, 3},
+		"right":     {func(t *autograd.Tape, p, c *autograd.Variable) *autograd.Variable { return t.MatMul(c, p) }, 3},
+		"weight":    {func(t *autograd.Tape, p, c *autograd.Variable) *autograd.Variable { return t.Linear(c, p, nil) }, 3},
+		"input":     {func(t *autograd.Tape, p, c *autograd.Variable) *autograd.Variable { return t.Linear(p, c, nil) }, 3},
+		"bias": {func(t *autograd.Tape, p, c *autograd.Variable) *autograd.Variable {
+			return t.AddBias(p, t.Reshape(t.Sum(c, 0), 2))
+		}, 2},
+		"scaled": {func(t *autograd.Tape, p, c *autograd.Variable) *autograd.Variable { return t.MulScalar(t.Neg(p), 3) }, 2},
+		"mean":   {func(t *autograd.Tape, p, c *autograd.Variable) *autograd.Variable { return t.Mean(p, 0) }, 3},
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		loss := tape.Sum(x.f(tape, tape.Param(p), tape.Input(c)))
 		before := b.cache.Stats().Allocation.All.Allocated
 		_, err := tape.Backward(loss)
@@ -272,29 +296,33 @@ func TestALayerKeepsNoMoreThanItsGradientsNeed(t *testing.T) {
 	b := open(t, 64<<20)
 	p, c := b.parameter(2, 2), upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	for name, x := range map[string]struct {
-		f    func(t *Tape, h *Variable) *Variable
+		f    func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable
 		kept bool
 	}{
-		"Add":             {func(t *Tape, h *Variable) *Variable { return t.Add(h, h) }, false},
-		"MulScalar":       {func(t *Tape, h *Variable) *Variable { return t.MulScalar(h, 2) }, false},
-		"Sum":             {func(t *Tape, h *Variable) *Variable { return t.Sum(h) }, false},
-		"ReLU":            {func(t *Tape, h *Variable) *Variable { return t.ReLU(h) }, false},
-		"Sqrt":            {func(t *Tape, h *Variable) *Variable { return t.Sqrt(h) }, false},
-		"Log":             {func(t *Tape, h *Variable) *Variable { return t.Log(h) }, true},
-		"PowScalar":       {func(t *Tape, h *Variable) *Variable { return t.PowScalar(h, 3) }, true},
-		"Softmax":         {func(t *Tape, h *Variable) *Variable { return t.Softmax(h) }, false},
-		"Tanh":            {func(t *Tape, h *Variable) *Variable { return t.Tanh(h) }, false},
-		"Square":          {func(t *Tape, h *Variable) *Variable { return t.Square(h) }, true},
-		"constant factor": {func(t *Tape, h *Variable) *Variable { return t.Mul(h, t.Input(c)) }, false},
-		"factor":          {func(t *Tape, h *Variable) *Variable { return t.Mul(h, t.Param(p)) }, true},
-		"dividend":        {func(t *Tape, h *Variable) *Variable { return t.Div(h, t.Param(p)) }, false},
-		"divisor":         {func(t *Tape, h *Variable) *Variable { return t.Div(t.Input(c), h) }, true},
-		"constant weight": {func(t *Tape, h *Variable) *Variable { return t.LinearReLU(h, t.Input(c), nil) }, false},
-		"weight":          {func(t *Tape, h *Variable) *Variable { return t.Linear(h, t.Param(p), nil) }, true},
-		"constant matrix": {func(t *Tape, h *Variable) *Variable { return t.MatMul(h, t.Input(c)) }, false},
-		"matrix":          {func(t *Tape, h *Variable) *Variable { return t.MatMul(t.Param(p), h, tensor.TransA) }, true},
+		"Add":             {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Add(h, h) }, false},
+		"MulScalar":       {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.MulScalar(h, 2) }, false},
+		"Sum":             {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Sum(h) }, false},
+		"ReLU":            {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.ReLU(h) }, false},
+		"Sqrt":            {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Sqrt(h) }, false},
+		"Log":             {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Log(h) }, true},
+		"PowScalar":       {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.PowScalar(h, 3) }, true},
+		"Softmax":         {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Softmax(h) }, false},
+		"Tanh":            {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Tanh(h) }, false},
+		"Square":          {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Square(h) }, true},
+		"constant factor": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Mul(h, t.Input(c)) }, false},
+		"factor":          {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Mul(h, t.Param(p)) }, true},
+		"dividend":        {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Div(h, t.Param(p)) }, false},
+		"divisor":         {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Div(t.Input(c), h) }, true},
+		"constant weight": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			return t.LinearReLU(h, t.Input(c), nil)
+		}, false},
+		"weight":          {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Linear(h, t.Param(p), nil) }, true},
+		"constant matrix": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.MatMul(h, t.Input(c)) }, false},
+		"matrix": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			return t.MatMul(t.Param(p), h, tensor.TransA)
+		}, true},
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		h := tape.AddScalar(tape.Param(p), 1)
 		x.f(tape, h)
 		h.Release()
@@ -310,15 +338,15 @@ func TestCrossEntropyReusesTheLogits(t *testing.T) {
 	b.needsHost("a GPU makes the gradient of few logits with the loss")
 	p, labels := b.parameter(2, 2), upload(b, []int32{1, 0})
 	for name, c := range map[string]struct {
-		logits func(t *Tape) *Variable
+		logits func(t *autograd.Tape) *autograd.Variable
 		peak   int64 // the loss's gradient and, if they are not reused, that of the logits
 	}{
-		"reused":    {func(t *Tape) *Variable { return t.MulScalar(t.Param(p), 2) }, 1},
-		"kept":      {func(t *Tape) *Variable { return t.MulScalar(t.Param(p), 2).Keep() }, 2},
-		"parameter": {func(t *Tape) *Variable { return t.Param(p) }, 2},
-		"a view":    {func(t *Tape) *Variable { return t.Reshape(t.MulScalar(t.Param(p), 2).Keep(), 2, 2) }, 2},
+		"reused":    {func(t *autograd.Tape) *autograd.Variable { return t.MulScalar(t.Param(p), 2) }, 1},
+		"kept":      {func(t *autograd.Tape) *autograd.Variable { return t.MulScalar(t.Param(p), 2).Keep() }, 2},
+		"parameter": {func(t *autograd.Tape) *autograd.Variable { return t.Param(p) }, 2},
+		"a view":    {func(t *autograd.Tape) *autograd.Variable { return t.Reshape(t.MulScalar(t.Param(p), 2).Keep(), 2, 2) }, 2},
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		logits := c.logits(tape)
 		loss := tape.CrossEntropy(logits, labels)
 		assert.Equal(t, c.peak, b.peakOfBackward(tape, loss), name)

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"math"
@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -14,14 +15,14 @@ import (
 func TestLossesKeepTheirWeights(t *testing.T) {
 	b := open(t, 64<<20)
 	logits, target, labels := upload(b, []float64{1, -2, 0.5, 3}, 2, 2), upload(b, []float64{1, 0, 0, 1}, 2, 2), upload(b, []int64{1, 0})
-	for name, f := range map[string]func(t *Tape, x *Variable, w *tensor.Tensor) *Variable{
-		"CrossEntropy": func(t *Tape, x *Variable, w *tensor.Tensor) *Variable {
+	for name, f := range map[string]func(t *autograd.Tape, x *autograd.Variable, w *tensor.Tensor) *autograd.Variable{
+		"CrossEntropy": func(t *autograd.Tape, x *autograd.Variable, w *tensor.Tensor) *autograd.Variable {
 			return t.CrossEntropy(x, labels, tensor.Weight(w))
 		},
-		"BCEWithLogits": func(t *Tape, x *Variable, w *tensor.Tensor) *Variable {
+		"BCEWithLogits": func(t *autograd.Tape, x *autograd.Variable, w *tensor.Tensor) *autograd.Variable {
 			return t.BCEWithLogits(x, t.Input(target), tensor.PosWeight(w), tensor.Weight(w))
 		},
-		"of probabilities": func(t *Tape, x *Variable, w *tensor.Tensor) *Variable {
+		"of probabilities": func(t *autograd.Tape, x *autograd.Variable, w *tensor.Tensor) *autograd.Variable {
 			return t.CrossEntropy(x, target, tensor.Weight(w))
 		},
 	} {
@@ -29,7 +30,7 @@ func TestLossesKeepTheirWeights(t *testing.T) {
 		for _, early := range []bool{false, true} {
 			w, err := tensor.FromSlice(b.ctx, b.rt, []float64{3, 0.5})
 			require.NoError(t, err)
-			tape := NewTape(b.ctx, b.rt)
+			tape := autograd.NewTape(b.ctx, b.rt)
 			x := tape.Leaf(logits)
 			loss := f(tape, x, w)
 			if early {
@@ -55,18 +56,18 @@ func TestLossesKeepTheirWeights(t *testing.T) {
 func TestIgnoredLabels(t *testing.T) {
 	b := open(t, 64<<20)
 	logits := []float64{1, 2, 3, 4, 5, 9}
-	alone := b.grads(func(tape *Tape, vs []*Variable) *Variable {
+	alone := b.grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 		return tape.CrossEntropy(tape.Reshape(vs[0], 1, 2), upload(b, []int32{1}))
 	}, logits[4:])[0]
-	ignored := b.grads(func(tape *Tape, vs []*Variable) *Variable {
+	ignored := b.grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 		return tape.CrossEntropy(tape.Reshape(vs[0], 3, 2), upload(b, []int32{-100, -100, 1}))
 	}, logits)[0]
 	assert.Equal(t, append([]float64{0, 0, 0, 0}, alone...), ignored)
-	ignored = b.grads(func(tape *Tape, vs []*Variable) *Variable {
+	ignored = b.grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 		return tape.CrossEntropy(tape.Reshape(vs[0], 3, 2), upload(b, []int64{0, 0, 1}), tensor.IgnoreIndex(0))
 	}, logits)[0]
 	assert.Equal(t, append([]float64{0, 0, 0, 0}, alone...), ignored)
-	none := b.grads(func(tape *Tape, vs []*Variable) *Variable {
+	none := b.grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 		loss := tape.CrossEntropy(tape.Reshape(vs[0], 3, 2), upload(b, []int32{-100, -100, -100}))
 		assert.True(t, math.IsNaN(loss.Item()), "the mean of nothing")
 		return loss
@@ -83,7 +84,7 @@ func TestCrossEntropyOfProbabilities(t *testing.T) {
 	for _, reduce := range []tensor.LossOption{tensor.ReduceMean, tensor.ReduceSum, tensor.ReduceNone} {
 		var got [2][]float64
 		for i, target := range []*tensor.Tensor{labels, onehot} {
-			got[i] = b.grads(func(tape *Tape, vs []*Variable) *Variable {
+			got[i] = b.grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 				return tape.CrossEntropy(tape.Reshape(vs[0], 2, 3, 2), target, reduce, tensor.LabelSmoothing(0.25), tensor.Weight(weights))
 			}, logits)[0]
 		}
@@ -94,7 +95,7 @@ func TestCrossEntropyOfProbabilities(t *testing.T) {
 // TestLossesBroadcast their operands, and sum the gradients.
 func TestLossesBroadcast(t *testing.T) {
 	b := open(t, 64<<20)
-	got := b.grads(func(tape *Tape, vs []*Variable) *Variable {
+	got := b.grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 		return tape.MSELoss(tape.Reshape(vs[0], 2, 1), vs[1], tensor.ReduceSum)
 	}, []float64{1, 2}, []float64{3, 5, 6})
 	assert.Equal(t, [][]float64{{2 * (-2 - 4 - 5), 2 * (-1 - 3 - 4)}, {2 * (2 + 1), 2 * (4 + 3), 2 * (5 + 4)}}, got)
@@ -106,26 +107,26 @@ func TestLossesRefuse(t *testing.T) {
 	x, w, labels := upload(b, []float64{1, 2, 3, 4}, 2, 2), upload(b, []float64{1, 2, 3}), upload(b, []int32{0, 1})
 	narrow, one := upload(b, []float32{1, 2}, 2), upload(b, []float64{3})
 	for name, c := range map[string]struct {
-		f    func(t *Tape, x *Variable)
+		f    func(t *autograd.Tape, x *autograd.Variable)
 		want error
 	}{
-		"smoothing of a square":   {func(t *Tape, x *Variable) { t.MSELoss(x, x, tensor.LabelSmoothing(0.1)) }, tensor.ErrInvalid},
-		"too much smoothing":      {func(t *Tape, x *Variable) { t.CrossEntropy(x, labels, tensor.LabelSmoothing(1.5)) }, tensor.ErrInvalid},
-		"positive weights":        {func(t *Tape, x *Variable) { t.CrossEntropy(x, labels, tensor.PosWeight(w)) }, tensor.ErrInvalid},
-		"of probabilities":        {func(t *Tape, x *Variable) { t.CrossEntropy(x, x.Value(), tensor.PosWeight(w)) }, tensor.ErrInvalid},
-		"one weight for all":      {func(t *Tape, x *Variable) { t.CrossEntropy(x, x.Value(), tensor.Weight(one)) }, tensor.ErrShape},
-		"too many weights":        {func(t *Tape, x *Variable) { t.CrossEntropy(x, labels, tensor.Weight(w)) }, tensor.ErrShape},
-		"weights of another type": {func(t *Tape, x *Variable) { t.BCEWithLogits(x, x, tensor.Weight(narrow)) }, tensor.ErrDtype},
-		"shapes":                  {func(t *Tape, x *Variable) { t.L1Loss(x, t.Input(w)) }, tensor.ErrShape},
-		"a logit for each":        {func(t *Tape, x *Variable) { t.BCEWithLogits(x, t.Sum(x, 0)) }, tensor.ErrShape},
-		"a delta of 0":            {func(t *Tape, x *Variable) { t.HuberLoss(x, x, 0) }, tensor.ErrInvalid},
-		"two axes":                {func(t *Tape, x *Variable) { t.Softmax(x, 0, 1) }, tensor.ErrInvalid},
-		"bounds":                  {func(t *Tape, x *Variable) { t.Hardtanh(x, 1, 0) }, tensor.ErrInvalid},
-		"a NaN":                   {func(t *Tape, x *Variable) { t.Clamp(x, math.NaN(), 0) }, tensor.ErrInvalid},
-		"a mask of numbers":       {func(t *Tape, x *Variable) { t.Where(x, x, x) }, tensor.ErrDtype},
-		"the greatest of nothing": {func(t *Tape, x *Variable) { t.Amax(t.Narrow(x, 0, 0, 0), 0) }, tensor.ErrShape},
+		"smoothing of a square":   {func(t *autograd.Tape, x *autograd.Variable) { t.MSELoss(x, x, tensor.LabelSmoothing(0.1)) }, tensor.ErrInvalid},
+		"too much smoothing":      {func(t *autograd.Tape, x *autograd.Variable) { t.CrossEntropy(x, labels, tensor.LabelSmoothing(1.5)) }, tensor.ErrInvalid},
+		"positive weights":        {func(t *autograd.Tape, x *autograd.Variable) { t.CrossEntropy(x, labels, tensor.PosWeight(w)) }, tensor.ErrInvalid},
+		"of probabilities":        {func(t *autograd.Tape, x *autograd.Variable) { t.CrossEntropy(x, x.Value(), tensor.PosWeight(w)) }, tensor.ErrInvalid},
+		"one weight for all":      {func(t *autograd.Tape, x *autograd.Variable) { t.CrossEntropy(x, x.Value(), tensor.Weight(one)) }, tensor.ErrShape},
+		"too many weights":        {func(t *autograd.Tape, x *autograd.Variable) { t.CrossEntropy(x, labels, tensor.Weight(w)) }, tensor.ErrShape},
+		"weights of another type": {func(t *autograd.Tape, x *autograd.Variable) { t.BCEWithLogits(x, x, tensor.Weight(narrow)) }, tensor.ErrDtype},
+		"shapes":                  {func(t *autograd.Tape, x *autograd.Variable) { t.L1Loss(x, t.Input(w)) }, tensor.ErrShape},
+		"a logit for each":        {func(t *autograd.Tape, x *autograd.Variable) { t.BCEWithLogits(x, t.Sum(x, 0)) }, tensor.ErrShape},
+		"a delta of 0":            {func(t *autograd.Tape, x *autograd.Variable) { t.HuberLoss(x, x, 0) }, tensor.ErrInvalid},
+		"two axes":                {func(t *autograd.Tape, x *autograd.Variable) { t.Softmax(x, 0, 1) }, tensor.ErrInvalid},
+		"bounds":                  {func(t *autograd.Tape, x *autograd.Variable) { t.Hardtanh(x, 1, 0) }, tensor.ErrInvalid},
+		"a NaN":                   {func(t *autograd.Tape, x *autograd.Variable) { t.Clamp(x, math.NaN(), 0) }, tensor.ErrInvalid},
+		"a mask of numbers":       {func(t *autograd.Tape, x *autograd.Variable) { t.Where(x, x, x) }, tensor.ErrDtype},
+		"the greatest of nothing": {func(t *autograd.Tape, x *autograd.Variable) { t.Amax(t.Narrow(x, 0, 0, 0), 0) }, tensor.ErrShape},
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		c.f(tape, tape.Leaf(x))
 		require.ErrorIs(t, tape.Err(), c.want, name)
 		require.Error(t, tape.Close())

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -18,7 +19,7 @@ func TestMaskedGradients(t *testing.T) {
 	b := open(t, 64<<20)
 	launches := map[string]int{}
 	rt := b.counting(launches)
-	in := Init(ctx, rt, Seed(3))
+	in := autograd.Init(ctx, rt, autograd.Seed(3))
 	l, m, k := in.Linear(6, 8), in.Linear(8, 4), in.Linear(8, 4)
 	values := make([]float64, 5*6)
 	for i := range values {
@@ -26,25 +27,34 @@ func TestMaskedGradients(t *testing.T) {
 	}
 	x := in.Tensor(values, 5, 6)
 	require.NoError(t, in.Err())
-	params := ParametersOf(Sequential{l, m, k})
+	params := autograd.ParametersOf(autograd.Sequential{l, m, k})
 	for name, f := range map[string]struct {
-		of    func(t *Tape, h *Variable) *Variable
+		of    func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable
 		masks int // launches, on the host
 		again int // of them not in a product, on a GPU
 	}{
-		"a layer":                 {func(t *Tape, h *Variable) *Variable { return m.Forward(t, h) }, 1, 0},
-		"two layers":              {func(t *Tape, h *Variable) *Variable { return t.Mul(m.Forward(t, h), k.Forward(t, h)) }, 2, 0},
-		"a layer, and then a sum": {func(t *Tape, h *Variable) *Variable { return t.Mul(t.Sum(h), m.Forward(t, h)) }, 2, 1},
-		"a sum, and then a layer": {func(t *Tape, h *Variable) *Variable { y := m.Forward(t, h); return t.Mul(t.Sum(h), y) }, 2, 1},
-		"a table, and then a layer": {func(t *Tape, h *Variable) *Variable {
-			z := t.Embedding(Upload(t, []int32{0, 3, 3}), h, tensor.EmbeddingConfig{})
+		"a layer": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return m.Forward(t, h) }, 1, 0},
+		"two layers": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			return t.Mul(m.Forward(t, h), k.Forward(t, h))
+		}, 2, 0},
+		"a layer, and then a sum": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			return t.Mul(t.Sum(h), m.Forward(t, h))
+		}, 2, 1},
+		"a sum, and then a layer": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			y := m.Forward(t, h)
+			return t.Mul(t.Sum(h), y)
+		}, 2, 1},
+		"a table, and then a layer": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			z := t.Embedding(autograd.Upload(t, []int32{0, 3, 3}), h, tensor.EmbeddingConfig{})
 			return t.Mul(t.Sum(z), m.Forward(t, h))
 		}, 2, 1},
-		"a sum":                      {func(t *Tape, h *Variable) *Variable { return t.Sum(h) }, 1, 1},
-		"a layer of another's shape": {func(t *Tape, h *Variable) *Variable { return k.Forward(t, t.Reshape(h, 5, 1, 8)) }, 1, 1},
+		"a sum": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Sum(h) }, 1, 1},
+		"a layer of another's shape": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
+			return k.Forward(t, t.Reshape(h, 5, 1, 8))
+		}, 1, 1},
 	} {
-		gradients := func(dense func(t *Tape) *Variable) (all [][]float32) {
-			tape := NewTape(ctx, rt)
+		gradients := func(dense func(t *autograd.Tape) *autograd.Variable) (all [][]float32) {
+			tape := autograd.NewTape(ctx, rt)
 			y := f.of(tape, dense(tape))
 			clear(launches)
 			_, err := tape.Backward(tape.Sum(tape.Square(y)))
@@ -60,13 +70,17 @@ func TestMaskedGradients(t *testing.T) {
 			require.NoError(t, tape.Close())
 			return all
 		}
-		got := gradients(func(t *Tape) *Variable { return t.LinearReLU(t.Input(x), t.Param(l.Weight), t.Param(l.Bias)) })
+		got := gradients(func(t *autograd.Tape) *autograd.Variable {
+			return t.LinearReLU(t.Input(x), t.Param(l.Weight), t.Param(l.Bias))
+		})
 		if _, ok := b.dev.(*host.Device); ok {
 			require.Equal(t, f.masks, launches["relu grad"]+launches["matmul masked"], name)
 		} else {
 			require.Equal(t, f.again, launches["relu bias grad"], name)
 		}
-		want := gradients(func(t *Tape) *Variable { return t.ReLU(t.Linear(t.Input(x), t.Param(l.Weight), t.Param(l.Bias))) })
+		want := gradients(func(t *autograd.Tape) *autograd.Variable {
+			return t.ReLU(t.Linear(t.Input(x), t.Param(l.Weight), t.Param(l.Bias)))
+		})
 		for i := range want {
 			require.InDeltaSlice(t, want[i], got[i], 1e-5, name)
 		}
@@ -77,14 +91,16 @@ func TestMaskedGradients(t *testing.T) {
 // TestMaskedGradientsOfWhatIsOverwritten: nobody has saved the result of a checkpoint that only a frozen layer reads, so a program that keeps it may write it.
 func TestMaskedGradientsOfWhatIsOverwritten(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Seed(3))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(3))
 	l := in.Linear(4, 4)
 	many := upload(b, []float32{100}, 1)
 	x, frozen := in.Tensor([]float64{1, -2, 3, 0.5, 2, 0.25, -1, 4}, 2, 4), in.Tensor([]float64{1, 2, -1, 0.5, 3, -2, 1, 1}, 2, 4)
 	require.NoError(t, in.Err())
 	gradient := func(overwrite bool) []float32 {
-		tape := NewTape(b.ctx, b.rt)
-		h := tape.Checkpoint(func() *Variable { return tape.LinearReLU(tape.Input(x), tape.Param(l.Weight), tape.Param(l.Bias)) }).Keep()
+		tape := autograd.NewTape(b.ctx, b.rt)
+		h := tape.Checkpoint(func() *autograd.Variable {
+			return tape.LinearReLU(tape.Input(x), tape.Param(l.Weight), tape.Param(l.Bias))
+		}).Keep()
 		loss := tape.Sum(tape.Linear(h, tape.Input(frozen), nil))
 		if overwrite {
 			require.NoError(t, b.rt.SubInPlace(b.ctx, h.Value(), many))

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -8,14 +8,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // minimizers are the two ways to a step.
-var minimizers = map[string]func(t *Tape, loss *Variable, opt Optimizer){
-	"Minimize":           (*Tape).Minimize,
-	"MinimizeInBackward": func(t *Tape, loss *Variable, opt Optimizer) { t.MinimizeInBackward(loss, opt, 1) },
+var minimizers = map[string]func(t *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer){
+	"Minimize": (*autograd.Tape).Minimize,
+	"MinimizeInBackward": func(t *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) {
+		t.MinimizeInBackward(loss, opt, 1)
+	},
 }
 
 // TestMinimizeOfOneOptimizer leaves the gradients of parameters alone that it does not update:
@@ -24,20 +27,20 @@ var minimizers = map[string]func(t *Tape, loss *Variable, opt Optimizer){
 func TestMinimizeOfOneOptimizer(t *testing.T) {
 	b := open(t, 64<<20)
 	for name, minimize := range minimizers {
-		in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
+		in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64))
 		generator, critic, both, fresh := in.Parameter([]float64{2}), in.Parameter([]float64{3}), in.Parameter([]float64{5}), in.Parameter([]float64{7})
-		gOpt := Own(in, NewSGD(Parameters{{"g", generator}, {"b", both}}, SGDConfig{LR: new(1.0)}))
-		cOpt := Own(in, NewSGD(Parameters{{"c", critic}, {"b", both}, {"f", fresh}}, SGDConfig{LR: new(1.0)}))
+		gOpt := autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"g", generator}, {"b", both}}, autograd.SGDConfig{LR: new(1.0)}))
+		cOpt := autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"c", critic}, {"b", both}, {"f", fresh}}, autograd.SGDConfig{LR: new(1.0)}))
 		require.NoError(t, in.Err())
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Add(tape.Param(critic), tape.Param(both)), 10)))
 		require.NoError(t, errors.Join(err, tape.Close()))
 		kept := critic.Grad()
 
-		loss := func(tape *Tape) *Variable { // the gradients are 3, 2, 1 and 4
+		loss := func(tape *autograd.Tape) *autograd.Variable { // the gradients are 3, 2, 1 and 4
 			return tape.Sum(tape.Add(tape.Mul(tape.Param(generator), tape.Param(critic)), tape.Add(tape.Param(both), tape.MulScalar(tape.Param(fresh), 4))))
 		}
-		tape = NewTape(b.ctx, b.rt)
+		tape = autograd.NewTape(b.ctx, b.rt)
 		leaf := tape.Leaf(upload(b, []float64{1}))
 		minimize(tape, tape.Sum(tape.Mul(leaf, loss(tape))), gOpt)
 		require.NoError(t, tape.Err(), name)
@@ -51,24 +54,24 @@ func TestMinimizeOfOneOptimizer(t *testing.T) {
 		require.Nil(t, both.Grad(), name)
 
 		// After an error, and a panic of the program's, they are there as well.
-		tape = NewTape(b.ctx, b.rt)
+		tape = autograd.NewTape(b.ctx, b.rt)
 		minimize(tape, tape.Detach(loss(tape)), gOpt)
-		require.ErrorIs(t, tape.Close(), ErrNoGrad, name)
+		require.ErrorIs(t, tape.Close(), autograd.ErrNoGrad, name)
 		require.Same(t, kept, critic.Grad(), name)
-		tape = NewTape(b.ctx, b.rt)
-		bad := tape.Func("bad", []*Variable{loss(tape)}, func(c *Call) (*tensor.Tensor, error) { return b.rt.Share(c.Context(), c.Input(0)) },
-			func(*Call, *tensor.Tensor) ([]*tensor.Tensor, error) { panic("mine") })
+		tape = autograd.NewTape(b.ctx, b.rt)
+		bad := tape.Func("bad", []*autograd.Variable{loss(tape)}, func(c *autograd.Call) (*tensor.Tensor, error) { return b.rt.Share(c.Context(), c.Input(0)) },
+			func(*autograd.Call, *tensor.Tensor) ([]*tensor.Tensor, error) { panic("mine") })
 		require.PanicsWithValue(t, "mine", func() { minimize(tape, bad, gOpt) })
 		tape.Close()
 		require.Same(t, kept, critic.Grad(), name)
 
 		// The critic's own step uses them up.
-		tape = NewTape(b.ctx, b.rt)
+		tape = autograd.NewTape(b.ctx, b.rt)
 		minimize(tape, loss(tape), cOpt)
 		require.NoError(t, tape.Close(), name)
 		require.Equal(t, []float64{3 - 10 + 1}, read[float64](b, critic.Value()), name)
 		require.Equal(t, []float64{-1}, read[float64](b, generator.Value()), name)
-		for _, p := range []*Parameter{generator, critic, both, fresh} {
+		for _, p := range []*autograd.Parameter{generator, critic, both, fresh} {
 			require.Nil(t, p.Grad(), name)
 		}
 		require.NoError(t, in.Close())
@@ -78,9 +81,9 @@ func TestMinimizeOfOneOptimizer(t *testing.T) {
 // TestCapturedMinimizeOfOneOptimizer: a replay leaves the gradients of other parameters alone, too.
 func TestCapturedMinimizeOfOneOptimizer(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
+	in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64))
 	generator, critic, fresh := in.Parameter([]float64{0}), in.Parameter([]float64{3}), in.Parameter([]float64{7})
-	opt := Own(in, NewSGD(Parameters{{"g", generator}}, SGDConfig{LR: new(1.0)}))
+	opt := autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"g", generator}}, autograd.SGDConfig{LR: new(1.0)}))
 	for _, tape := range in.Steps(1) {
 		_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(critic), 10)))
 		require.NoError(t, err)
@@ -105,8 +108,8 @@ func TestCapturedMinimizeOfOneOptimizer(t *testing.T) {
 
 // twoOptimizers has one inside, with its methods, and steps another one too.
 type twoOptimizers struct {
-	*SGD
-	other *SGD
+	*autograd.SGD
+	other *autograd.SGD
 }
 
 func (o twoOptimizers) Step(ctx context.Context) error {
@@ -117,9 +120,9 @@ func (o twoOptimizers) Step(ctx context.Context) error {
 // that has another inside may update the parameters of both.
 func TestMinimizeOfAnUnknownOptimizer(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
+	in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64))
 	p, q := in.Parameter([]float64{1}), in.Parameter([]float64{1})
-	two := twoOptimizers{Own(in, NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(1.0)})), Own(in, NewSGD(Parameters{{"q", q}}, SGDConfig{LR: new(2.0)}))}
+	two := twoOptimizers{autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(1.0)})), autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"q", q}}, autograd.SGDConfig{LR: new(2.0)}))}
 	for _, tape := range in.Steps(1) {
 		tape.Minimize(tape.Sum(tape.Add(tape.Param(p), tape.Param(q))), two)
 	}
@@ -130,19 +133,19 @@ func TestMinimizeOfAnUnknownOptimizer(t *testing.T) {
 
 // adversaries are two models, the second one of which reads what the first one computes, and a
 // layer that one rank uses.
-type adversaries struct{ G, C, Once *Linear }
+type adversaries struct{ G, C, Once *autograd.Linear }
 
 // train takes steps of both: the second one's gradient comes from two backward passes, between
 // which the first one steps.
-func (m *adversaries) train(b *bench, in *Initializer, inputs [][]float64, noSync func(func() error) error) error {
-	gOpt := Own(in, NewSGD(m.G.Parameters(), SGDConfig{LR: new(0.1), Momentum: 0.9}))
-	cOpt := Own(in, NewSGD(m.C.Parameters(), SGDConfig{LR: new(0.1), Momentum: 0.9}))
-	loss := func(tape *Tape) *Variable {
-		var sum *Variable
+func (m *adversaries) train(b *bench, in *autograd.Initializer, inputs [][]float64, noSync func(func() error) error) error {
+	gOpt := autograd.Own(in, autograd.NewSGD(m.G.Parameters(), autograd.SGDConfig{LR: new(0.1), Momentum: 0.9}))
+	cOpt := autograd.Own(in, autograd.NewSGD(m.C.Parameters(), autograd.SGDConfig{LR: new(0.1), Momentum: 0.9}))
+	loss := func(tape *autograd.Tape) *autograd.Variable {
+		var sum *autograd.Variable
 		for _, x := range inputs {
-			one := tape.Sum(tape.Square(m.C.Forward(tape, m.G.Forward(tape, Upload(tape, x, 1, 3)))))
+			one := tape.Sum(tape.Square(m.C.Forward(tape, m.G.Forward(tape, autograd.Upload(tape, x, 1, 3)))))
 			if x[2] == 0 { // of rank 0
-				one = tape.Add(one, tape.Sum(m.Once.Forward(tape, Upload(tape, x[:2], 1, 2))))
+				one = tape.Add(one, tape.Sum(m.Once.Forward(tape, autograd.Upload(tape, x[:2], 1, 2))))
 			}
 			if sum != nil {
 				one = tape.Add(sum, one)
@@ -153,7 +156,7 @@ func (m *adversaries) train(b *bench, in *Initializer, inputs [][]float64, noSyn
 	}
 	for range 3 {
 		err := noSync(func() error {
-			tape := NewTape(b.ctx, b.rt)
+			tape := autograd.NewTape(b.ctx, b.rt)
 			_, err := tape.Backward(loss(tape))
 			return errors.Join(err, m.G.Parameters().ZeroGrad(b.ctx), m.Once.Parameters().ZeroGrad(b.ctx), tape.Close())
 		})
@@ -162,20 +165,20 @@ func (m *adversaries) train(b *bench, in *Initializer, inputs [][]float64, noSyn
 		}
 		kept := m.C.Weight.Grad()
 		before := read[float64](b, kept)
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		tape.Minimize(loss(tape), gOpt)
 		if err := tape.Close(); err != nil {
 			return err
 		}
 		assert.Same(b.t, kept, m.C.Weight.Grad())
 		assert.Equal(b.t, before, read[float64](b, kept), "of this rank alone")
-		tape = NewTape(b.ctx, b.rt)
+		tape = autograd.NewTape(b.ctx, b.rt)
 		tape.Minimize(loss(tape), cOpt)
 		if err := tape.Close(); err != nil {
 			return err
 		}
-		for _, p := range ParametersOf(m) {
-			assert.False(b.t, hasGrad(p.Parameter), p.Name)
+		for _, p := range autograd.ParametersOf(m) {
+			assert.False(b.t, autograd.HasGrad(p.Parameter), p.Name)
 		}
 	}
 	return errors.Join(in.Err(), gOpt.Close(), cOpt.Close())
@@ -189,12 +192,12 @@ func TestMinimizeOfAParallel(t *testing.T) {
 	for n := range ranks {
 		inputs = append(inputs, []float64{1, -2, float64(n)})
 	}
-	made := func(b *bench) (*Initializer, *adversaries) {
-		in := Init(b.ctx, b.rt, Seed(1), Dtype(tensor.Float64))
+	made := func(b *bench) (*autograd.Initializer, *adversaries) {
+		in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
 		return in, &adversaries{in.Linear(3, 3), in.Linear(3, 1), in.Linear(2, 2)}
 	}
 	numbers := func(b *bench, m *adversaries) (all []float64) {
-		for _, p := range ParametersOf(m) {
+		for _, p := range autograd.ParametersOf(m) {
 			all = append(all, read[float64](b, p.Value())...)
 		}
 		return all
@@ -204,11 +207,11 @@ func TestMinimizeOfAParallel(t *testing.T) {
 	require.NoError(t, m.train(b, in, inputs, func(f func() error) error { return f() }))
 	want := numbers(b, m)
 	require.NoError(t, in.Close())
-	for _, shard := range append([]Sharding{ShardNothing}, shardings...) {
+	for _, shard := range append([]autograd.Sharding{autograd.ShardNothing}, shardings...) {
 		crew := newCrew(t, ranks, 64<<20, 0)
 		crew.each(func(r *rank) error {
 			in, m := made(r.bench)
-			dp, err := NewParallel(r.ctx, r.comm, m, ParallelConfig{Shard: shard, BucketBytes: 1, FirstBucketBytes: 1})
+			dp, err := autograd.NewParallel(r.ctx, r.comm, m, autograd.ParallelConfig{Shard: shard, BucketBytes: 1, FirstBucketBytes: 1})
 			if err != nil {
 				return err
 			}

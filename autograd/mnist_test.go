@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"compress/gzip"
@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -76,14 +77,18 @@ func idx(t *testing.T, name string, n int) []byte {
 	return items
 }
 
-var optimizers = map[string]func(Parameters) (Optimizer, error){
-	"sgd_lr0_1": func(p Parameters) (Optimizer, error) { return withErr(NewSGD(p, SGDConfig{LR: new(0.1)})) },
-	"sgd_lr0_05_momentum0_9": func(p Parameters) (Optimizer, error) {
-		return withErr(NewSGD(p, SGDConfig{LR: new(0.05), Momentum: 0.9}))
+var optimizers = map[string]func(autograd.Parameters) (autograd.Optimizer, error){
+	"sgd_lr0_1": func(p autograd.Parameters) (autograd.Optimizer, error) {
+		return withErr(autograd.NewSGD(p, autograd.SGDConfig{LR: new(0.1)}))
 	},
-	"adam_lr1e_3": func(p Parameters) (Optimizer, error) { return withErr(NewAdam(p, AdamConfig{LR: new(1e-3)})) },
-	"adamw_lr1e_3_wd0_01": func(p Parameters) (Optimizer, error) {
-		return withErr(NewAdamW(p, AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)}))
+	"sgd_lr0_05_momentum0_9": func(p autograd.Parameters) (autograd.Optimizer, error) {
+		return withErr(autograd.NewSGD(p, autograd.SGDConfig{LR: new(0.05), Momentum: 0.9}))
+	},
+	"adam_lr1e_3": func(p autograd.Parameters) (autograd.Optimizer, error) {
+		return withErr(autograd.NewAdam(p, autograd.AdamConfig{LR: new(1e-3)}))
+	},
+	"adamw_lr1e_3_wd0_01": func(p autograd.Parameters) (autograd.Optimizer, error) {
+		return withErr(autograd.NewAdamW(p, autograd.AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)}))
 	},
 }
 
@@ -115,8 +120,8 @@ func compare[T float32 | float64](t *testing.T, ref reference, result string, pi
 	want, ok := ref.Results[result]
 	require.True(t, ok)
 	b := open(t, 256<<20)
-	in := Init(b.ctx, b.rt, Dtype(tensor.DtypeOf[T]()))
-	model := Sequential{Flatten{}, blankLinear(in, 784, 512), ReLU{}, blankLinear(in, 512, 512), ReLU{}, blankLinear(in, 512, 10)}
+	in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.DtypeOf[T]()))
+	model := autograd.Sequential{autograd.Flatten{}, blankLinear(in, 784, 512), autograd.ReLU{}, blankLinear(in, 512, 512), autograd.ReLU{}, blankLinear(in, 512, 10)}
 	require.NoError(t, in.Err())
 	defer func() { assert.NoError(t, in.Close()) }()
 	counterFill[T](b, model.Parameters())
@@ -132,7 +137,7 @@ func compare[T float32 | float64](t *testing.T, ref reference, result string, pi
 		require.NoError(t, err)
 
 		require.NoError(t, opt.ZeroGrad(b.ctx))
-		tape := NewTape(ctx, b.rt)
+		tape := autograd.NewTape(ctx, b.rt)
 		loss, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 		require.NoError(t, err)
 		got, err := tensor.Item[T](ctx, loss)
@@ -192,14 +197,14 @@ func TestAnEpochAsPyTorch(t *testing.T) {
 				y, err := tensor.Labels(ctx, b.rt, labels[from:from+n], 10)
 				require.NoError(t, err)
 				require.NoError(t, opt.ZeroGrad(b.ctx))
-				tape := NewTape(ctx, b.rt)
+				tape := autograd.NewTape(ctx, b.rt)
 				_, err = tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 				require.NoError(t, errors.Join(err, opt.Step(ctx), tape.Close(), life.Close()))
 			}
 			ctx, life := tensor.WithLifetime(b.ctx)
 			x, err := tensor.FromSlice(ctx, b.rt, scaled[float32](testPixels), 10_000, 28, 28)
 			require.NoError(t, err)
-			tape := NoGrad(ctx, b.rt)
+			tape := autograd.NoGrad(ctx, b.rt)
 			best, err := b.rt.ArgMax(ctx, model.Forward(tape, tape.Input(x)).Value())
 			require.NoError(t, err)
 			right := 0
@@ -217,7 +222,7 @@ func TestAnEpochAsPyTorch(t *testing.T) {
 }
 
 // counterFill fills the parameters as the reference does.
-func counterFill[T float32 | float64](b *bench, ps Parameters) {
+func counterFill[T float32 | float64](b *bench, ps autograd.Parameters) {
 	k := uint64(0)
 	for i := 0; i < len(ps); i += 2 {
 		bound := 1 / math.Sqrt(float64(ps[i].Value().Shape()[1]))

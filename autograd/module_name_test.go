@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"runtime"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -13,11 +14,11 @@ import (
 // TestNamesThatChange: a layer is one module, whatever part of the model was told its names first.
 func TestNamesThatChange(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(memcache.WithModule(b.ctx, "net"), b.rt, Seed(1))
+	in := autograd.Init(memcache.WithModule(b.ctx, "net"), b.rt, autograd.Seed(1))
 	defer in.Close()
 	norm := in.BatchNorm(4)
-	backbone := Sequential{in.Linear(4, 4), norm}
-	model := Sequential{ReLU{}, backbone, in.Linear(4, 2)}
+	backbone := autograd.Sequential{in.Linear(4, 4), norm}
+	model := autograd.Sequential{autograd.ReLU{}, backbone, in.Linear(4, 2)}
 	all := []*tensor.Tensor{norm.Weight.Value(), norm.Bias.Value(), norm.Mean, norm.Var, norm.Batches}
 	is := func(module string) {
 		for _, one := range all {
@@ -25,40 +26,40 @@ func TestNamesThatChange(t *testing.T) {
 		}
 	}
 	require.NoError(t, in.Err())
-	require.NoError(t, NameModules(backbone))
+	require.NoError(t, autograd.NameModules(backbone))
 	is("net.1")
-	require.NoError(t, NameModules(model))
+	require.NoError(t, autograd.NameModules(model))
 	is("net.1.1")
-	require.NoError(t, NameModules(backbone))
+	require.NoError(t, autograd.NameModules(backbone))
 	is("net.1")
-	Own(in, NewSGD(model.Parameters(), SGDConfig{}))
+	autograd.Own(in, autograd.NewSGD(model.Parameters(), autograd.SGDConfig{}))
 	require.NoError(t, in.Err())
-	tape := NoGrad(memcache.WithModule(b.ctx, "net"), b.rt)
-	y := model.Forward(tape, Upload(tape, make([]float32, 8), 2, 4))
+	tape := autograd.NoGrad(memcache.WithModule(b.ctx, "net"), b.rt)
+	y := model.Forward(tape, autograd.Upload(tape, make([]float32, 8), 2, 4))
 	require.Equal(t, "net.2", y.Value().Label().Module)
 	is("net.1.1")
-	Own(in, NewSGD(backbone.Parameters(), SGDConfig{}))
+	autograd.Own(in, autograd.NewSGD(backbone.Parameters(), autograd.SGDConfig{}))
 	require.NoError(t, in.Err())
-	backbone.Forward(tape, Upload(tape, make([]float32, 8), 2, 4))
+	backbone.Forward(tape, autograd.Upload(tape, make([]float32, 8), 2, 4))
 	require.NoError(t, tape.Err())
 	is("net.1")
 	require.NoError(t, tape.Close())
 
 	lone, err := b.rt.Zeros(b.ctx, tensor.Float32, 1)
 	require.NoError(t, err)
-	require.NoError(t, nameBuffer(lone, "part.count"))
+	require.NoError(t, autograd.NameBuffer(lone, "part.count"))
 	require.Equal(t, memcache.Label{Module: "part", Category: memcache.CategoryParameter}, lone.Label())
-	require.NoError(t, nameBuffer(lone, "count"))
+	require.NoError(t, autograd.NameBuffer(lone, "count"))
 	require.Equal(t, memcache.Label{Category: memcache.CategoryParameter}, lone.Label())
 	require.NoError(t, lone.Release())
-	require.NoError(t, nameBuffer(lone, "part.count"), "what was released has no name")
+	require.NoError(t, autograd.NameBuffer(lone, "part.count"), "what was released has no name")
 }
 
 // TestForgottenBuffers: what is remembered of a buffer goes with it.
 func TestForgottenBuffers(t *testing.T) {
 	b := open(t, 64<<20)
 	remembered := func() (n int) {
-		modulesBefore.Range(func(any, any) bool { n++; return true })
+		autograd.ModulesBefore.Range(func(any, any) bool { n++; return true })
 		return n
 	}
 	var most int
@@ -66,7 +67,7 @@ func TestForgottenBuffers(t *testing.T) {
 		for range 100 {
 			x, err := b.rt.Zeros(b.ctx, tensor.Float32, 1)
 			require.NoError(t, err)
-			require.NoError(t, nameBuffer(x, "part.count"))
+			require.NoError(t, autograd.NameBuffer(x, "part.count"))
 			require.NoError(t, x.Release())
 		}
 		most = remembered()
@@ -81,30 +82,30 @@ func TestForgottenBuffers(t *testing.T) {
 // TestModulesOfTiedWeights, of layers that the program calls outside of any module, and that have another one's weights.
 func TestModulesOfTiedWeights(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Seed(1))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
 	defer in.Close()
 	m := &struct {
-		Emb  *Embedding
-		A, B Sequential
-		Head *Linear
-	}{Emb: in.Embedding(8, 8), A: Sequential{in.Linear(8, 8)}, Head: in.Linear(8, 8)}
-	tied := &Linear{Weight: m.A[0].(*Linear).Weight}
-	m.B = Sequential{ReLU{}, Sequential{tied, in.Linear(8, 8)}}
+		Emb  *autograd.Embedding
+		A, B autograd.Sequential
+		Head *autograd.Linear
+	}{Emb: in.Embedding(8, 8), A: autograd.Sequential{in.Linear(8, 8)}, Head: in.Linear(8, 8)}
+	tied := &autograd.Linear{Weight: m.A[0].(*autograd.Linear).Weight}
+	m.B = autograd.Sequential{autograd.ReLU{}, autograd.Sequential{tied, in.Linear(8, 8)}}
 	own := m.Head.Weight
 	m.Head.Weight = m.Emb.Weight
 	require.NoError(t, own.Release())
 	require.NoError(t, in.Err())
-	require.NoError(t, NameModules(m))
+	require.NoError(t, autograd.NameModules(m))
 
-	tape := NoGrad(b.ctx, b.rt)
-	x := func() *Variable { return Upload(tape, make([]float32, 16), 2, 8) }
-	module := func(y *Variable) string {
+	tape := autograd.NoGrad(b.ctx, b.rt)
+	x := func() *autograd.Variable { return autograd.Upload(tape, make([]float32, 16), 2, 8) }
+	module := func(y *autograd.Variable) string {
 		require.NoError(t, tape.Err())
 		return y.Value().Label().Module
 	}
 	require.Equal(t, "a.0", module(m.A.Forward(tape, x())))
 	require.Equal(t, "b.1.1", module(m.B.Forward(tape, x())), "by the first parameter of its own")
 	require.Equal(t, "head", module(m.Head.Forward(tape, x())), "by its bias")
-	require.Equal(t, "1", module(Sequential{m.Head, Softmax{}}.Forward(tape, x())), "a chain that nobody has named")
+	require.Equal(t, "1", module(autograd.Sequential{m.Head, autograd.Softmax{}}.Forward(tape, x())), "a chain that nobody has named")
 	require.NoError(t, tape.Close())
 }

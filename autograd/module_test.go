@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"fmt"
@@ -6,30 +6,31 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
 // watched is a layer whose memory the account knows to be a module's.
 type watched struct {
-	Layer
+	autograd.Layer
 	a    *account
 	name string
 }
 
-func (w watched) Forward(t *Tape, x *Variable) *Variable {
-	return w.a.in(t, w.name, func() *Variable { return w.Layer.Forward(t, x) })
+func (w watched) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return w.a.in(t, w.name, func() *autograd.Variable { return w.Layer.Forward(t, x) })
 }
 
 // accounted is a model, and what goes in and out of it in a step.
 type accounted struct {
-	model  Layer
-	input  func(t *Tape) *Variable
+	model  autograd.Layer
+	input  func(t *autograd.Tape) *autograd.Variable
 	labels []int
 	class  int
 }
 
-func watchAll(a *account, layers ...Layer) Sequential {
-	s := make(Sequential, len(layers))
+func watchAll(a *account, layers ...autograd.Layer) autograd.Sequential {
+	s := make(autograd.Sequential, len(layers))
 	for i, l := range layers {
 		s[i] = watched{l, a, fmt.Sprint(i)}
 	}
@@ -42,18 +43,18 @@ type accountedGPT struct {
 	a *account `param:"-"`
 }
 
-func (m *accountedGPT) Forward(t *Tape, x *Variable) *Variable {
-	layer := func(name string, l Layer, x *Variable) *Variable {
-		return m.a.in(t, name, func() *Variable { return l.Forward(t, x) })
+func (m *accountedGPT) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	layer := func(name string, l autograd.Layer, x *autograd.Variable) *autograd.Variable {
+		return m.a.in(t, name, func() *autograd.Variable { return l.Forward(t, x) })
 	}
-	return t.Frame(func() *Variable {
-		h := t.Add(layer("tok", m.Tok, x), layer("pos", m.Pos, Upload(t, []int32{0, 1, 2, 3, 4, 5, 6, 7})))
+	return t.Frame(func() *autograd.Variable {
+		h := t.Add(layer("tok", m.Tok, x), layer("pos", m.Pos, autograd.Upload(t, []int32{0, 1, 2, 3, 4, 5, 6, 7})))
 		for i, b := range m.Blocks {
 			name := fmt.Sprint("blocks.", i)
-			h = m.a.in(t, name, func() *Variable {
-				return t.Module(name, func() *Variable {
-					return t.Frame(func() *Variable {
-						attended := t.SelfAttention(layer(name+".qkv", b.Qkv, layer(name+".ln1", b.Ln1, h)), 2, true, AttentionConfig{Causal: true})
+			h = m.a.in(t, name, func() *autograd.Variable {
+				return t.Module(name, func() *autograd.Variable {
+					return t.Frame(func() *autograd.Variable {
+						attended := t.SelfAttention(layer(name+".qkv", b.Qkv, layer(name+".ln1", b.Ln1, h)), 2, true, autograd.AttentionConfig{Causal: true})
 						h := t.Add(h, layer(name+".proj", b.Proj, attended))
 						wide := t.GELUTanh(layer(name+".fc", b.Fc, layer(name+".ln2", b.Ln2, h)))
 						return t.Add(h, layer(name+".out", b.Out, wide))
@@ -62,20 +63,22 @@ func (m *accountedGPT) Forward(t *Tape, x *Variable) *Variable {
 			})
 		}
 		h = layer("ln", m.Ln, h)
-		return m.a.in(t, "head", func() *Variable {
-			return t.Module("head", func() *Variable { return t.Linear(h, t.Param(m.Tok.Weight), nil) })
+		return m.a.in(t, "head", func() *autograd.Variable {
+			return t.Module("head", func() *autograd.Variable { return t.Linear(h, t.Param(m.Tok.Weight), nil) })
 		})
 	})
 }
 
-func accountedModels(in *Initializer, a *account) map[string]accounted {
-	pictures := func(t *Tape) *Variable { return Upload(t, make([]float32, 8*1*12*12), 8, 1, 12, 12) }
+func accountedModels(in *autograd.Initializer, a *account) map[string]accounted {
+	pictures := func(t *autograd.Tape) *autograd.Variable {
+		return autograd.Upload(t, make([]float32, 8*1*12*12), 8, 1, 12, 12)
+	}
 	gpt := &accountedGPT{runGPT{Tok: in.Embedding(50, 16), Pos: in.Embedding(8, 16), Blocks: []*runBlock{newRunBlock(in, 16), newRunBlock(in, 16)}, Ln: in.LayerNorm(16)}, a}
 	return map[string]accounted{
-		"mlp": {watchAll(a, Flatten{}, in.Linear(144, 300), ReLU{}, in.Linear(300, 200), ReLU{}, in.Linear(200, 10)), pictures, make([]int, 8), 10},
-		"cnn": {watchAll(a, in.Conv2d(1, 8, 3), in.BatchNorm(8), ReLU{}, in.Conv2d(8, 4, 3), MaxPool2d{Kernel: []int{2}}, Flatten{}, Dropout{P: 0.5}, in.Linear(64, 10)),
+		"mlp": {watchAll(a, autograd.Flatten{}, in.Linear(144, 300), autograd.ReLU{}, in.Linear(300, 200), autograd.ReLU{}, in.Linear(200, 10)), pictures, make([]int, 8), 10},
+		"cnn": {watchAll(a, in.Conv2d(1, 8, 3), in.BatchNorm(8), autograd.ReLU{}, in.Conv2d(8, 4, 3), autograd.MaxPool2d{Kernel: []int{2}}, autograd.Flatten{}, autograd.Dropout{P: 0.5}, in.Linear(64, 10)),
 			pictures, make([]int, 8), 10},
-		"gpt": {LayerOf(gpt), func(t *Tape) *Variable { return Upload(t, make([]int32, 3*8), 3, 8) }, make([]int, 24), 50},
+		"gpt": {autograd.LayerOf(gpt), func(t *autograd.Tape) *autograd.Variable { return autograd.Upload(t, make([]int32, 3*8), 3, 8) }, make([]int, 24), 50},
 	}
 }
 
@@ -86,9 +89,9 @@ func TestProfileOfATraining(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newAccount()
 			b := openObserved(t, 64<<20, a)
-			in := Init(b.ctx, b.rt, Seed(1))
+			in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
 			model := accountedModels(in, a)[name]
-			adam := Own(in, NewAdam(model.model.Parameters(), AdamConfig{}))
+			adam := autograd.Own(in, autograd.NewAdam(model.model.Parameters(), autograd.AdamConfig{}))
 			require.NoError(t, in.Err())
 			defer in.Close()
 			for _, p := range model.model.Parameters() {
@@ -96,18 +99,18 @@ func TestProfileOfATraining(t *testing.T) {
 			}
 			for step, tape := range in.Steps(3) {
 				a.step = int64(step + 1)
-				require.Equal(t, a.step, memcache.LabelOf(tape.ctx).Step)
+				require.Equal(t, a.step, memcache.LabelOf(tape.Context()).Step)
 				a.begin(b.cache)
 				ctx, scope := b.cache.Scope(b.ctx, "step")
 				tape.SetContext(memcache.WithStep(ctx, a.step))
-				y := Upload(tape, make([]int32, len(model.labels)), len(model.labels))
+				y := autograd.Upload(tape, make([]int32, len(model.labels)), len(model.labels))
 				logits := model.model.Forward(tape, model.input(tape))
 				if name == "gpt" {
 					logits = tape.Reshape(logits, 24, 50)
 				}
 				loss := tape.CrossEntropy(logits, y.Value())
 				if step == 0 {
-					for _, buffer := range BuffersOf(unwatched(model.model)) {
+					for _, buffer := range autograd.BuffersOf(unwatched(model.model)) {
 						a.named(buffer.Name, buffer.Tensor)
 					}
 				}
@@ -116,15 +119,15 @@ func TestProfileOfATraining(t *testing.T) {
 				_, err := tape.Backward(loss)
 				require.NoError(t, err)
 				a.agrees(t, b.cache.Profile(), a.now(), "after the backward pass")
-				require.NoError(t, adam.Step(tape.ctx))
+				require.NoError(t, adam.Step(tape.Context()))
 				if step == 0 {
-					for i, p := range adam.params {
-						a.named(p.Name, adam.state[i][0])
-						a.named(p.Name, adam.state[i][1])
+					for i, p := range adam.Parameters() {
+						a.named(p.Name, autograd.StateOf(adam)[i][0])
+						a.named(p.Name, autograd.StateOf(adam)[i][1])
 					}
 				}
 				a.agrees(t, b.cache.Profile(), a.now(), "after the optimiser's step")
-				require.NoError(t, adam.ZeroGrad(tape.ctx))
+				require.NoError(t, adam.ZeroGrad(tape.Context()))
 
 				p := b.cache.PeakProfile()
 				require.Equal(t, b.cache.MaxMemoryAllocated(), p.Allocated)
@@ -142,12 +145,12 @@ func TestProfileOfATraining(t *testing.T) {
 }
 
 // unwatched is the model without what the account needs.
-func unwatched(l Layer) any {
-	s, ok := l.(Sequential)
+func unwatched(l autograd.Layer) any {
+	s, ok := l.(autograd.Sequential)
 	if !ok {
 		return l
 	}
-	bare := make(Sequential, len(s))
+	bare := make(autograd.Sequential, len(s))
 	for i, l := range s {
 		bare[i] = l.(watched).Layer
 	}
@@ -162,32 +165,32 @@ func workless(sums map[owner]int64) map[owner]int64 {
 
 // nested is a model that says nothing of modules but where its tied weights are used.
 type nested struct {
-	Emb    *Embedding
-	Blocks []Sequential
-	Head   *Linear // Emb's weights
-	Norm   *BatchNorm
+	Emb    *autograd.Embedding
+	Blocks []autograd.Sequential
+	Head   *autograd.Linear // Emb's weights
+	Norm   *autograd.BatchNorm
 }
 
-func (m *nested) Forward(t *Tape, x *Variable) *Variable {
-	return t.Frame(func() *Variable {
+func (m *nested) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Frame(func() *autograd.Variable {
 		h := m.Emb.Forward(t, x)
 		for _, b := range m.Blocks {
 			h = b.Forward(t, h)
 		}
-		return t.Module("head", func() *Variable { return m.Head.Forward(t, m.Norm.Forward(t, h)) })
+		return t.Module("head", func() *autograd.Variable { return m.Head.Forward(t, m.Norm.Forward(t, h)) })
 	})
 }
 
 // TestModules says what the modules of results, gradients, parameters, states and buffers are called.
 func TestModules(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(memcache.WithModule(b.ctx, "net"), b.rt, Seed(1))
+	in := autograd.Init(memcache.WithModule(b.ctx, "net"), b.rt, autograd.Seed(1))
 	defer in.Close()
 	m := &nested{Emb: in.Embedding(30, 8), Norm: in.BatchNorm(8)}
 	for range 2 {
-		m.Blocks = append(m.Blocks, Sequential{Sequential{Tanh{}, in.Linear(8, 8)}, Dropout{P: 0.5}, ReLU{}})
+		m.Blocks = append(m.Blocks, autograd.Sequential{autograd.Sequential{autograd.Tanh{}, in.Linear(8, 8)}, autograd.Dropout{P: 0.5}, autograd.ReLU{}})
 	}
-	m.Head = &Linear{Weight: m.Emb.Weight}
+	m.Head = &autograd.Linear{Weight: m.Emb.Weight}
 
 	modules := func(c memcache.Category) map[string]int64 {
 		sums := map[string]int64{}
@@ -199,15 +202,15 @@ func TestModules(t *testing.T) {
 		return sums
 	}
 	require.Equal(t, map[string]int64{"net": 10}, modules(memcache.CategoryParameter), "nobody has told them their names")
-	sgd := Own(in, NewSGD(ParametersOf(m), SGDConfig{Momentum: 0.9}))
+	sgd := autograd.Own(in, autograd.NewSGD(autograd.ParametersOf(m), autograd.SGDConfig{Momentum: 0.9}))
 	require.NoError(t, in.Err())
 	require.Equal(t, map[string]int64{"net": 3, "net.emb": 1, "net.blocks.0.0.1": 2, "net.blocks.1.0.1": 2, "net.norm": 2}, modules(memcache.CategoryParameter))
-	require.NoError(t, NameModules(m))
+	require.NoError(t, autograd.NameModules(m))
 	require.Equal(t, map[string]int64{"net.emb": 1, "net.blocks.0.0.1": 2, "net.blocks.1.0.1": 2, "net.norm": 5}, modules(memcache.CategoryParameter))
-	require.NoError(t, NameModules(m), "again")
+	require.NoError(t, autograd.NameModules(m), "again")
 
 	for _, tape := range in.Steps(2) {
-		y := m.Forward(tape, Upload(tape, []int32{1, 2, 3, 4}, 4))
+		y := m.Forward(tape, autograd.Upload(tape, []int32{1, 2, 3, 4}, 4))
 		require.NoError(t, tape.Err())
 		_, err := tape.Backward(tape.Sum(y))
 		require.NoError(t, err)
@@ -218,18 +221,18 @@ func TestModules(t *testing.T) {
 	}
 	require.Equal(t, map[string]int64{"emb": 1, "blocks.0.0.1": 2, "blocks.1.0.1": 2, "norm": 2}, modules(memcache.CategoryOptimizerState))
 
-	again := Own(in, NewSGD(Parameters{{"other.name", m.Norm.Weight}}, SGDConfig{}))
+	again := autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"other.name", m.Norm.Weight}}, autograd.SGDConfig{}))
 	require.NoError(t, in.Err())
-	require.Equal(t, "other.name", again.params[0].name)
+	require.Equal(t, "other.name", autograd.NameOf(again.Parameters()[0].Parameter))
 	require.Equal(t, map[string]int64{"net.emb": 1, "net.blocks.0.0.1": 2, "net.blocks.1.0.1": 2, "net.norm": 4, "net.other": 1},
 		modules(memcache.CategoryParameter), "the last name counts")
 
-	tape := NoGrad(memcache.WithStep(memcache.WithModule(b.ctx, "eval"), 9), b.rt)
-	y := tape.Module("", func() *Variable { return m.Forward(tape, Upload(tape, []int32{1, 2, 3, 4}, 4)) })
+	tape := autograd.NoGrad(memcache.WithStep(memcache.WithModule(b.ctx, "eval"), 9), b.rt)
+	y := tape.Module("", func() *autograd.Variable { return m.Forward(tape, autograd.Upload(tape, []int32{1, 2, 3, 4}, 4)) })
 	require.Equal(t, memcache.Label{Module: "eval.head", Category: memcache.CategoryActivation, Step: 9}, y.Value().Label())
 	other := memcache.WithTag(b.ctx, "phase", "second")
-	z := tape.Module("a", func() *Variable {
-		return tape.Module("b", func() *Variable {
+	z := tape.Module("a", func() *autograd.Variable {
+		return tape.Module("b", func() *autograd.Variable {
 			tape.SetContext(other)
 			return tape.Softmax(y)
 		})
@@ -237,13 +240,13 @@ func TestModules(t *testing.T) {
 	require.Equal(t, memcache.Label{Module: "a.b", Category: memcache.CategoryActivation, Step: 9, Tags: "phase=second"}, z.Value().Label(),
 		"the step goes on where the context has none")
 	require.Equal(t, memcache.Label{Category: memcache.CategoryActivation, Step: 9, Tags: "phase=second"}, tape.Softmax(z).Value().Label())
-	require.Panics(t, func() { tape.Module("panics", func() *Variable { panic("at the program") }) })
-	require.Empty(t, tape.module.path)
+	require.Panics(t, func() { tape.Module("panics", func() *autograd.Variable { panic("at the program") }) })
+	require.Empty(t, autograd.ModuleOf(tape))
 	attention := in.MultiHeadAttention(4, 2)
-	out := attention.Forward(tape, Upload(tape, make([]float32, 8), 2, 1, 4))
+	out := attention.Forward(tape, autograd.Upload(tape, make([]float32, 8), 2, 1, 4))
 	require.Equal(t, "out_proj", out.Value().Label().Module, "a layer that was told no names has those inside of it")
 	tape.Module("x", nil)
-	require.ErrorIs(t, tape.Err(), ErrInvalid)
-	require.ErrorIs(t, tape.Close(), ErrInvalid)
+	require.ErrorIs(t, tape.Err(), autograd.ErrInvalid)
+	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 	require.Zero(t, memcache.LabelOf(other).Step)
 }

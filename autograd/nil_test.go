@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/surface"
@@ -21,16 +22,16 @@ import (
 
 // exportedFunctions are the exported functions of the package.
 var exportedFunctions = map[string]any{
-	"Attached": Attached[Opener], "BatchFirst": BatchFirst, "Bidirectional": Bidirectional, "BuffersOf": BuffersOf, "Causal": Causal, "Checkpointed": Checkpointed, "ComputeDtype": ComputeDtype,
-	"Dilation": Dilation, "DropoutBetween": DropoutBetween, "Dtype": Dtype, "Eps": Eps, "Gain": Gain, "Groups": Groups, "Hooked": Hooked[*regions], "Init": Init, "InitConstant": InitConstant,
-	"InitEye": InitEye, "InitKaimingNormal": InitKaimingNormal, "InitKaimingUniform": InitKaimingUniform, "InitNormal": InitNormal, "InitOrthogonal": InitOrthogonal,
-	"InitTruncNormal": InitTruncNormal, "InitUniform": InitUniform, "InitXavierNormal": InitXavierNormal, "InitXavierUniform": InitXavierUniform, "Kernel": Kernel,
-	"KeyDim": KeyDim, "LayerOf": LayerOf, "Layers": Layers, "LoadModel": LoadModel, "LoadStateDict": LoadStateDict, "Momentum": Momentum, "NameModules": NameModules,
-	"NewAdagrad": NewAdagrad, "NewAdam": NewAdam, "NewAdamW": NewAdamW, "NewParallel": NewParallel, "NewParameter": NewParameter, "NewRMSprop": NewRMSprop, "NewSGD": NewSGD,
-	"NewScheduler": NewScheduler, "NewTape": NewTape, "NoAffine": NoAffine, "NoBias": NoBias, "NoGrad": NoGrad, "NewOp": NewOp[mul], "NoRunningStatistics": NoRunningStatistics,
-	"NormalizedShape": NormalizedShape, "NotStrict": NotStrict, "Offloaded": Offloaded, "OffloadState": OffloadState, "CoreOf": CoreOf, "ModelState": ModelState, "MissingParameter": MissingParameter, "Own": Own[io.Closer], "StepRule": StepRule[tensor.SGD], "OutputPadding": OutputPadding, "Padding": Padding, "PaddingIndex": PaddingIndex,
-	"ParametersOf": ParametersOf, "ReLUCell": ReLUCell, "SamePadding": SamePadding, "SaveModel": SaveModel, "Seed": Seed, "StateDict": StateDict, "Stride": Stride,
-	"Upload": Upload[float64], "ValueDim": ValueDim,
+	"Attached": autograd.Attached[autograd.Opener], "BatchFirst": autograd.BatchFirst, "Bidirectional": autograd.Bidirectional, "BuffersOf": autograd.BuffersOf, "Causal": autograd.Causal, "Checkpointed": autograd.Checkpointed, "ComputeDtype": autograd.ComputeDtype,
+	"Dilation": autograd.Dilation, "DropoutBetween": autograd.DropoutBetween, "Dtype": autograd.Dtype, "Eps": autograd.Eps, "Gain": autograd.Gain, "Groups": autograd.Groups, "Hooked": autograd.Hooked[*testHook], "Init": autograd.Init, "InitConstant": autograd.InitConstant,
+	"InitEye": autograd.InitEye, "InitKaimingNormal": autograd.InitKaimingNormal, "InitKaimingUniform": autograd.InitKaimingUniform, "InitNormal": autograd.InitNormal, "InitOrthogonal": autograd.InitOrthogonal,
+	"InitTruncNormal": autograd.InitTruncNormal, "InitUniform": autograd.InitUniform, "InitXavierNormal": autograd.InitXavierNormal, "InitXavierUniform": autograd.InitXavierUniform, "Kernel": autograd.Kernel,
+	"KeyDim": autograd.KeyDim, "LayerOf": autograd.LayerOf, "Layers": autograd.Layers, "LoadModel": autograd.LoadModel, "LoadStateDict": autograd.LoadStateDict, "Momentum": autograd.Momentum, "NameModules": autograd.NameModules,
+	"NewAdagrad": autograd.NewAdagrad, "NewAdam": autograd.NewAdam, "NewAdamW": autograd.NewAdamW, "NewParallel": autograd.NewParallel, "NewParameter": autograd.NewParameter, "NewRMSprop": autograd.NewRMSprop, "NewSGD": autograd.NewSGD,
+	"NewScheduler": autograd.NewScheduler, "NewTape": autograd.NewTape, "NoAffine": autograd.NoAffine, "NoBias": autograd.NoBias, "NoGrad": autograd.NoGrad, "NewOp": autograd.NewOp[misbehaving], "NoRunningStatistics": autograd.NoRunningStatistics,
+	"NormalizedShape": autograd.NormalizedShape, "NotStrict": autograd.NotStrict, "Offloaded": autograd.Offloaded, "OffloadState": autograd.OffloadState, "CoreOf": autograd.CoreOf, "ModelState": autograd.ModelState, "MissingParameter": autograd.MissingParameter, "Own": autograd.Own[io.Closer], "StepRule": autograd.StepRule[tensor.SGD], "OutputPadding": autograd.OutputPadding, "Padding": autograd.Padding, "PaddingIndex": autograd.PaddingIndex,
+	"ParametersOf": autograd.ParametersOf, "ReLUCell": autograd.ReLUCell, "SamePadding": autograd.SamePadding, "SaveModel": autograd.SaveModel, "Seed": autograd.Seed, "StateDict": autograd.StateDict, "Stride": autograd.Stride,
+	"Upload": autograd.Upload[float64], "ValueDim": autograd.ValueDim,
 }
 
 // nilAllowed are arguments that may be nil, with the reason: of FUNCTION or TYPE.METHOD the one of
@@ -102,13 +103,13 @@ var noNilReceiver = map[string]string{
 // nilCheck is one call.
 type nilCheck struct {
 	*bench
-	in     *Initializer
-	tape   *Tape
+	in     *autograd.Initializer
+	tape   *autograd.Tape
 	path   string
 	opened []func() error
 }
 
-func (c *nilCheck) variable() *Variable {
+func (c *nilCheck) variable() *autograd.Variable {
 	return c.tape.Leaf(c.in.Tensor([]float64{1, 2, 3, 4}, 2, 2))
 }
 
@@ -120,49 +121,48 @@ func (c *nilCheck) valid(typ reflect.Type) reflect.Value {
 		v = c.ctx
 	case reflect.TypeFor[*tensor.Runtime]():
 		v = c.rt
-	case reflect.TypeFor[*Tape]():
+	case reflect.TypeFor[*autograd.Tape]():
 		v = c.tape
-	case reflect.TypeFor[*Initializer]():
+	case reflect.TypeFor[*autograd.Initializer]():
 		v = c.in
-	case reflect.TypeFor[*Variable]():
+	case reflect.TypeFor[*autograd.Variable]():
 		v = c.variable()
-	case reflect.TypeFor[[]*Variable]():
-		v = []*Variable{c.variable()}
-	case reflect.TypeFor[*Parameter]():
+	case reflect.TypeFor[[]*autograd.Variable]():
+		v = []*autograd.Variable{c.variable()}
+	case reflect.TypeFor[*autograd.Parameter]():
 		v = c.in.Ones(2, 2)
-	case reflect.TypeFor[Parameters]():
-		v = Parameters{{"p", c.in.Ones(2, 2)}}
+	case reflect.TypeFor[autograd.Parameters]():
+		v = autograd.Parameters{{"p", c.in.Ones(2, 2)}}
 	case reflect.TypeFor[*tensor.Tensor]():
 		v = c.in.Tensor([]float64{1, 2, 3, 4}, 2, 2)
-	case reflect.TypeFor[Optimizer]():
-		v = Own(c.in, NewSGD(Parameters{{"p", c.in.Ones(2, 2)}}, SGDConfig{}))
+	case reflect.TypeFor[autograd.Optimizer]():
+		v = autograd.Own(c.in, autograd.NewSGD(autograd.Parameters{{"p", c.in.Ones(2, 2)}}, autograd.SGDConfig{}))
 	case reflect.TypeFor[io.Closer]():
-		v = Own(c.in, NewSGD(Parameters{{"p", c.in.Ones(2, 2)}}, SGDConfig{}))
-	case reflect.TypeFor[[]Update]():
-		s := Own(c.in, NewSGD(Parameters{{"p", c.in.Ones(2, 2)}}, SGDConfig{}))
-		u, err := s.updateOf(c.ctx, 0)
+		v = autograd.Own(c.in, autograd.NewSGD(autograd.Parameters{{"p", c.in.Ones(2, 2)}}, autograd.SGDConfig{}))
+	case reflect.TypeFor[[]autograd.Update]():
+		u, err := autograd.UpdateOf(c.ctx, autograd.Own(c.in, autograd.NewSGD(autograd.Parameters{{"p", c.in.Ones(2, 2)}}, autograd.SGDConfig{})), 0)
 		require.NoError(c.t, err)
-		v = []Update{u}
-	case reflect.TypeFor[func(context.Context, []Update) error]():
-		v = func(context.Context, []Update) error { return nil }
-	case reflect.TypeFor[func(*Update) (tensor.SGD, [3]*tensor.Tensor)]():
-		v = sgdRule
-	case reflect.TypeFor[Stage]():
-		v = hostStage{}
-	case reflect.TypeFor[Schedule]():
-		v = ConstantLR{}
-	case reflect.TypeFor[Layer](), reflect.TypeFor[Forwarder](), reflect.TypeFor[any]():
-		v = Sequential{ReLU{}}
-	case reflect.TypeFor[func() *Variable]():
+		v = []autograd.Update{u}
+	case reflect.TypeFor[func(context.Context, []autograd.Update) error]():
+		v = func(context.Context, []autograd.Update) error { return nil }
+	case reflect.TypeFor[func(*autograd.Update) (tensor.SGD, [3]*tensor.Tensor)]():
+		v = autograd.SGDRule
+	case reflect.TypeFor[autograd.Stage]():
+		v = autograd.HostStage{}
+	case reflect.TypeFor[autograd.Schedule]():
+		v = autograd.ConstantLR{}
+	case reflect.TypeFor[autograd.Layer](), reflect.TypeFor[autograd.Forwarder](), reflect.TypeFor[any]():
+		v = autograd.Sequential{autograd.ReLU{}}
+	case reflect.TypeFor[func() *autograd.Variable]():
 		v = c.variable
 	case reflect.TypeFor[func() uint64]():
 		v = func() uint64 { return 1 }
 	case reflect.TypeFor[func() error]():
 		v = func() error { return nil }
-	case reflect.TypeFor[func(*Call) (*tensor.Tensor, error)]():
-		v = func(call *Call) (*tensor.Tensor, error) { return c.rt.Share(call.Context(), call.Input(0)) }
-	case reflect.TypeFor[func(*Call, *tensor.Tensor) ([]*tensor.Tensor, error)]():
-		v = func(call *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return call.Grads(g, nil) }
+	case reflect.TypeFor[func(*autograd.Call) (*tensor.Tensor, error)]():
+		v = func(call *autograd.Call) (*tensor.Tensor, error) { return c.rt.Share(call.Context(), call.Input(0)) }
+	case reflect.TypeFor[func(*autograd.Call, *tensor.Tensor) ([]*tensor.Tensor, error)]():
+		v = func(call *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return call.Grads(g, nil) }
 	case reflect.TypeFor[*tensor.Offloader]():
 		o, err := tensor.NewOffloader(c.rt, tensor.OffloadConfig{})
 		require.NoError(c.t, err)
@@ -175,11 +175,11 @@ func (c *nilCheck) valid(typ reflect.Type) reflect.Value {
 		v = f
 	case reflect.TypeFor[device.Communicator]():
 		v = struct{ device.Communicator }{}
-	case reflect.TypeFor[Initial]():
-		v = InitConstant(1)
-	case reflect.TypeFor[Hooks]():
+	case reflect.TypeFor[autograd.Initial]():
+		v = autograd.InitConstant(1)
+	case reflect.TypeFor[autograd.Hooks]():
 		v = new(testHook)
-	case reflect.TypeFor[Attachment]():
+	case reflect.TypeFor[autograd.Attachment]():
 		v = new(testAttachment)
 	case reflect.TypeFor[error]():
 		v = errors.New("an error")
@@ -199,12 +199,12 @@ func (c *nilCheck) valid(typ reflect.Type) reflect.Value {
 
 // mayBeNil reports whether an argument of the type can be nil, or have elements that are.
 func mayBeNil(typ reflect.Type) bool {
-	if typ == reflect.TypeFor[*Initializer]() { // Init never returns nil
+	if typ == reflect.TypeFor[*autograd.Initializer]() { // Init never returns nil
 		return false
 	}
 	switch typ.Kind() {
 	case reflect.Slice:
-		return typ == reflect.TypeFor[Parameters]() || mayBeNil(typ.Elem()) && typ.Elem().Kind() != reflect.Slice
+		return typ == reflect.TypeFor[autograd.Parameters]() || mayBeNil(typ.Elem()) && typ.Elem().Kind() != reflect.Slice
 	case reflect.Pointer, reflect.Interface, reflect.Func:
 		return true
 	}
@@ -222,28 +222,28 @@ func nilOf(typ reflect.Type) reflect.Value {
 // receivers are values of the types that have methods.
 func (c *nilCheck) receiver(name string, group *rankGroup) any {
 	in := c.in
-	ps := Parameters{{"p", in.Ones(2, 2)}}
+	ps := autograd.Parameters{{"p", in.Ones(2, 2)}}
 	switch name {
 	case "Adagrad":
-		return Own(in, NewAdagrad(ps, AdagradConfig{}))
+		return autograd.Own(in, autograd.NewAdagrad(ps, autograd.AdagradConfig{}))
 	case "Adam":
-		return Own(in, NewAdam(ps, AdamConfig{}))
+		return autograd.Own(in, autograd.NewAdam(ps, autograd.AdamConfig{}))
 	case "RMSprop":
-		return Own(in, NewRMSprop(ps, RMSpropConfig{}))
+		return autograd.Own(in, autograd.NewRMSprop(ps, autograd.RMSpropConfig{}))
 	case "SGD":
-		return Own(in, NewSGD(ps, SGDConfig{}))
+		return autograd.Own(in, autograd.NewSGD(ps, autograd.SGDConfig{}))
 	case "Base":
-		return Own(in, NewSGD(ps, SGDConfig{})).Core()
+		return autograd.Own(in, autograd.NewSGD(ps, autograd.SGDConfig{})).Core()
 	case "Group":
-		return Own(in, NewSGD(ps, SGDConfig{})).Groups()[0]
+		return autograd.Own(in, autograd.NewSGD(ps, autograd.SGDConfig{})).Groups()[0]
 	case "Scheduler":
-		s, err := NewScheduler(Own(in, NewSGD(ps, SGDConfig{})), ConstantLR{})
+		s, err := autograd.NewScheduler(autograd.Own(in, autograd.NewSGD(ps, autograd.SGDConfig{})), autograd.ConstantLR{})
 		require.NoError(c.t, err)
 		return s
 	case "Checkpoint":
-		return Checkpoint{Model: Sequential{ReLU{}}}
+		return autograd.Checkpoint{Model: autograd.Sequential{autograd.ReLU{}}}
 	case "CheckpointPlan":
-		return new(CheckpointPlan)
+		return new(autograd.CheckpointPlan)
 	case "Initializer":
 		return in
 	case "Tape":
@@ -253,7 +253,7 @@ func (c *nilCheck) receiver(name string, group *rankGroup) any {
 	case "Hold":
 		return c.variable().Hold()
 	case "Wrapped":
-		return Wrapped{ReLU{}}
+		return autograd.Wrapped{Layer: autograd.ReLU{}}
 	case "Lent":
 		return c.variable().Lend(true)
 	case "Entered":
@@ -266,8 +266,8 @@ func (c *nilCheck) receiver(name string, group *rankGroup) any {
 		return ps[0]
 	case "Parallel":
 		r := group.ranks[0]
-		model := Sequential{Init(r.ctx, r.rt).Linear(1, 1)}
-		dp, err := NewParallel(r.ctx, r.comm, model, ParallelConfig{})
+		model := autograd.Sequential{autograd.Init(r.ctx, r.rt).Linear(1, 1)}
+		dp, err := autograd.NewParallel(r.ctx, r.comm, model, autograd.ParallelConfig{})
 		require.NoError(c.t, err)
 		c.opened = append(c.opened, dp.Close, model.Parameters().Release)
 		return dp
@@ -286,7 +286,7 @@ func (c *nilCheck) receiver(name string, group *rankGroup) any {
 	case "Embedding":
 		return in.Embedding(2, 2)
 	case "Recurrent":
-		return (*Recurrent)(in.RNN(2, 2))
+		return (*autograd.Recurrent)(in.RNN(2, 2))
 	case "RNN":
 		return in.RNN(2, 2)
 	case "LSTM":
@@ -296,16 +296,16 @@ func (c *nilCheck) receiver(name string, group *rankGroup) any {
 	case "MultiHeadAttention":
 		return in.MultiHeadAttention(2, 1)
 	case "Sequential":
-		return Sequential{ReLU{}, in.Linear(2, 2)}
+		return autograd.Sequential{autograd.ReLU{}, in.Linear(2, 2)}
 	case "LambdaLR":
-		return LambdaLR(func(int) float64 { return 1 })
+		return autograd.LambdaLR(func(int) float64 { return 1 })
 	case "SequentialLR":
-		return SequentialLR{Schedules: []Schedule{ConstantLR{}}}
+		return autograd.SequentialLR{Schedules: []autograd.Schedule{autograd.ConstantLR{}}}
 	case "AdaptiveAvgPool2d":
-		return AdaptiveAvgPool2d{Size: []int{1}}
+		return autograd.AdaptiveAvgPool2d{Size: []int{1}}
 	}
-	for _, v := range []any{MaxPool2d{}, AvgPool2d{}, Dropout{}, ELU{}, Flatten{}, GELU{}, Hardtanh{}, Identity{}, LeakyReLU{}, LogSigmoid{}, LogSoftmax{}, ReLU{}, SiLU{}, Sigmoid{},
-		Softmax{}, Softplus{}, Tanh{}, ConstantLR{}, CosineAnnealingLR{}, ExponentialLR{}, LinearLR{}, MultiStepLR{}, OneCycleLR{}, StepLR{}} {
+	for _, v := range []any{autograd.MaxPool2d{}, autograd.AvgPool2d{}, autograd.Dropout{}, autograd.ELU{}, autograd.Flatten{}, autograd.GELU{}, autograd.Hardtanh{}, autograd.Identity{}, autograd.LeakyReLU{}, autograd.LogSigmoid{}, autograd.LogSoftmax{}, autograd.ReLU{}, autograd.SiLU{}, autograd.Sigmoid{},
+		autograd.Softmax{}, autograd.Softplus{}, autograd.Tanh{}, autograd.ConstantLR{}, autograd.CosineAnnealingLR{}, autograd.ExponentialLR{}, autograd.LinearLR{}, autograd.MultiStepLR{}, autograd.OneCycleLR{}, autograd.StepLR{}} {
 		if reflect.TypeOf(v).Name() == name {
 			return v
 		}
@@ -315,7 +315,7 @@ func (c *nilCheck) receiver(name string, group *rankGroup) any {
 
 // check makes what a call takes, calls use with it, and frees it.
 func checkNil(b *bench, path string, use func(c *nilCheck)) {
-	c := &nilCheck{bench: b, in: Init(b.ctx, b.rt, Dtype(tensor.Float64)), tape: NewTape(b.ctx, b.rt), path: path}
+	c := &nilCheck{bench: b, in: autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64)), tape: autograd.NewTape(b.ctx, b.rt), path: path}
 	use(c)
 	_, _ = c.tape.Close(), c.in.Close() // the errors that stick
 	for _, end := range slices.Backward(c.opened) {
@@ -333,7 +333,7 @@ func (c *nilCheck) run(f reflect.Value, receiver any, isNil func(i int) bool) (p
 		switch {
 		case isNil(i):
 			args = append(args, nilOf(typ))
-			noTape = noTape || typ == reflect.TypeFor[*Tape]()
+			noTape = noTape || typ == reflect.TypeFor[*autograd.Tape]()
 		case i == 0 && receiver != nil:
 			args = append(args, reflect.ValueOf(receiver))
 		default:
@@ -349,33 +349,33 @@ func (c *nilCheck) run(f reflect.Value, receiver any, isNil func(i int) bool) (p
 		switch v := r.Interface().(type) {
 		case error:
 			errs = append(errs, v)
-		case Optimizer:
+		case autograd.Optimizer:
 			if !reflect.ValueOf(v).IsNil() {
 				errs = append(errs, v.Core().Err())
 			}
-		case *Tape:
+		case *autograd.Tape:
 			errs = append(errs, v.Err(), v.Close())
-		case *Initializer:
+		case *autograd.Initializer:
 			errs = append(errs, v.Err(), v.Close())
-		case *Variable:
+		case *autograd.Variable:
 			if v == nil {
 				errs = append(errs, errors.New("there is no result"))
 				continue
 			}
-			errs = append(errs, v.tape.Err())
+			errs = append(errs, autograd.TapeOf(v).Err())
 			_, _, _, _, _ = v.Value(), v.Grad(), v.Shape(), v.Rank(), v.Keep().Once()
 			if v.Value().Elements() <= 1 {
 				v.Item()
 			}
 			v.Release()
 			if noTape {
-				other := NewTape(c.ctx, c.rt)
+				other := autograd.NewTape(c.ctx, c.rt)
 				other.Neg(v)
 				errs = append(errs, other.Close())
 			}
 		}
 	}
-	if o, ok := receiver.(Optimizer); ok {
+	if o, ok := receiver.(autograd.Optimizer); ok {
 		errs = append(errs, o.Core().Err())
 	}
 	return nil, append(errs, c.tape.Err(), c.in.Err())
@@ -403,7 +403,7 @@ func TestNilArguments(t *testing.T) {
 	b := open(t, 64<<20)
 	group := newCrew(t, 1, 64<<20, 0)
 	path := filepath.Join(t.TempDir(), "model.safetensors")
-	require.NoError(t, SaveModel(b.ctx, Sequential{ReLU{}}, path))
+	require.NoError(t, autograd.SaveModel(b.ctx, autograd.Sequential{autograd.ReLU{}}, path))
 	needed, calls := map[string]bool{}, 0
 	// check calls a function, or the method of that name of a type.
 	check := func(name, typ, method string) {
@@ -486,13 +486,13 @@ func TestNilArguments(t *testing.T) {
 	require.Greater(t, len(api.Functions), 50)
 	require.Greater(t, len(api.Methods), 60)
 	require.Greater(t, calls, 500)
-	zero := new(Variable)
+	zero := new(autograd.Variable)
 	require.Same(t, zero, zero.Once().Keep())
 	require.Nil(t, zero.Value())
 	zero.Release()
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	tape.Neg(zero)
 	require.ErrorIs(t, tape.Close(), device.ErrInvalid)
-	require.ErrorIs(t, (*Tape)(nil).Err(), device.ErrInvalid)
-	require.ErrorIs(t, new(Tape).Close(), device.ErrInvalid)
+	require.ErrorIs(t, (*autograd.Tape)(nil).Err(), device.ErrInvalid)
+	require.ErrorIs(t, new(autograd.Tape).Close(), device.ErrInvalid)
 }

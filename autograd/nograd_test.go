@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -16,7 +17,7 @@ func TestNoGradFreesWhatHasNoName(t *testing.T) {
 	x, err := b.rt.Zeros(b.ctx, tensor.Float32, mib/4)
 	require.NoError(t, err)
 	b.cache.ResetPeakStats()
-	tape := NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.ctx, b.rt)
 	h := tape.Input(x)
 	for range 50 {
 		h = tape.AddScalar(h, 1)
@@ -25,7 +26,7 @@ func TestNoGradFreesWhatHasNoName(t *testing.T) {
 	assert.LessOrEqual(t, b.cache.MaxMemoryAllocated()-b.ownBytes, int64(3*mib), "the input, an operand, a result")
 	assert.Equal(t, int64(2*mib), b.bytes(), "the input and the result")
 	assert.Equal(t, float32(50), read[float32](b, h.Value())[mib/4-1])
-	assert.Empty(t, tape.values, "nothing is kept for Backward")
+	assert.Empty(t, autograd.ValuesOf(tape), "nothing is kept for Backward")
 	require.NoError(t, tape.Close())
 	require.NoError(t, x.Release())
 }
@@ -35,35 +36,47 @@ func TestNoGradOfEveryOperation(t *testing.T) {
 	b := open(t, 64<<20)
 	x, row := upload(b, []float64{1, 2, 3, 4}, 2, 2), upload(b, []float64{5, 6})
 	labels := upload(b, []int32{1, 0})
-	weight, err := NewParameter(upload(b, []float64{1, 2, 3, 4}, 2, 2))
+	weight, err := autograd.NewParameter(upload(b, []float64{1, 2, 3, 4}, 2, 2))
 	require.NoError(t, err)
-	for name, f := range map[string]func(t *Tape, a, c, r *Variable) *Variable{
-		"Add":       func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(a, c) },
-		"Sub":       func(t *Tape, a, c, _ *Variable) *Variable { return t.Sub(a, c) },
-		"Mul":       func(t *Tape, a, c, _ *Variable) *Variable { return t.Mul(a, c) },
-		"Div":       func(t *Tape, a, c, _ *Variable) *Variable { return t.Div(a, c) },
-		"itself":    func(t *Tape, a, c, _ *Variable) *Variable { return t.Mul(t.Add(a, a), c) },
-		"MatMul":    func(t *Tape, a, c, _ *Variable) *Variable { return t.MatMul(a, c, tensor.TransB) },
-		"AddBias":   func(t *Tape, a, c, r *Variable) *Variable { return t.Add(c, t.AddBias(a, r)) },
-		"Linear":    func(t *Tape, a, c, r *Variable) *Variable { return t.Linear(a, c, r) },
-		"no bias":   func(t *Tape, a, c, _ *Variable) *Variable { return t.LinearReLU(a, c, nil) },
-		"parameter": func(t *Tape, a, c, r *Variable) *Variable { return t.Add(c, t.LinearReLU(a, t.Param(weight), r)) },
-		"Reshape":   func(t *Tape, a, c, _ *Variable) *Variable { return t.Sub(c, t.Reshape(a, 2, 2)) },
-		"Transpose": func(t *Tape, a, c, _ *Variable) *Variable { return t.Sub(c, t.Transpose(a)) },
-		"Sum":       func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.Sum(a, 1)) },
-		"Mean":      func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.Mean(a, 0)) },
-		"Softmax":   func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.Softmax(a)) },
-		"PowScalar": func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.PowScalar(a, 2)) },
-		"Square":    func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.Square(a)) },
-		"entropy":   func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.CrossEntropy(a, labels)) },
+	for name, f := range map[string]func(t *autograd.Tape, a, c, r *autograd.Variable) *autograd.Variable{
+		"Add":    func(t *autograd.Tape, a, c, _ *autograd.Variable) *autograd.Variable { return t.Add(a, c) },
+		"Sub":    func(t *autograd.Tape, a, c, _ *autograd.Variable) *autograd.Variable { return t.Sub(a, c) },
+		"Mul":    func(t *autograd.Tape, a, c, _ *autograd.Variable) *autograd.Variable { return t.Mul(a, c) },
+		"Div":    func(t *autograd.Tape, a, c, _ *autograd.Variable) *autograd.Variable { return t.Div(a, c) },
+		"itself": func(t *autograd.Tape, a, c, _ *autograd.Variable) *autograd.Variable { return t.Mul(t.Add(a, a), c) },
+		"MatMul": func(t *autograd.Tape, a, c, _ *autograd.Variable) *autograd.Variable {
+			return t.MatMul(a, c, tensor.TransB)
+		},
+		"AddBias": func(t *autograd.Tape, a, c, r *autograd.Variable) *autograd.Variable {
+			return t.Add(c, t.AddBias(a, r))
+		},
+		"Linear":  func(t *autograd.Tape, a, c, r *autograd.Variable) *autograd.Variable { return t.Linear(a, c, r) },
+		"no bias": func(t *autograd.Tape, a, c, _ *autograd.Variable) *autograd.Variable { return t.LinearReLU(a, c, nil) },
+		"parameter": func(t *autograd.Tape, a, c, r *autograd.Variable) *autograd.Variable {
+			return t.Add(c, t.LinearReLU(a, t.Param(weight), r))
+		},
+		"Reshape": func(t *autograd.Tape, a, c, _ *autograd.Variable) *autograd.Variable {
+			return t.Sub(c, t.Reshape(a, 2, 2))
+		},
+		"Transpose": func(t *autograd.Tape, a, c, _ *autograd.Variable) *autograd.Variable { return t.Sub(c, t.Transpose(a)) },
+		"Sum":       func(t *autograd.Tape, a, c, _ *autograd.Variable) *autograd.Variable { return t.Add(c, t.Sum(a, 1)) },
+		"Mean":      func(t *autograd.Tape, a, c, _ *autograd.Variable) *autograd.Variable { return t.Add(c, t.Mean(a, 0)) },
+		"Softmax":   func(t *autograd.Tape, a, c, _ *autograd.Variable) *autograd.Variable { return t.Add(c, t.Softmax(a)) },
+		"PowScalar": func(t *autograd.Tape, a, c, _ *autograd.Variable) *autograd.Variable {
+			return t.Add(c, t.PowScalar(a, 2))
+		},
+		"Square": func(t *autograd.Tape, a, c, _ *autograd.Variable) *autograd.Variable { return t.Add(c, t.Square(a)) },
+		"entropy": func(t *autograd.Tape, a, c, _ *autograd.Variable) *autograd.Variable {
+			return t.Add(c, t.CrossEntropy(a, labels))
+		},
 	} {
-		run := func(tape *Tape) []float64 {
+		run := func(tape *autograd.Tape) []float64 {
 			before := b.live()
 			in, r := tape.Input(x), tape.Input(row)
 			a, c, bias := tape.AddScalar(in, 1), tape.MulScalar(in, 3), tape.AddScalar(r, 1)
 			y := f(tape, a, c, bias)
 			require.NoError(t, tape.Err(), name)
-			if !tape.record {
+			if !autograd.Recording(tape) {
 				assert.True(t, a.Value().Released(), "%s: an operand", name)
 				assert.True(t, c.Value().Released(), "%s: an operand", name)
 				assert.False(t, in.Value().Released(), "%s: an input", name)
@@ -80,7 +93,7 @@ func TestNoGradOfEveryOperation(t *testing.T) {
 			require.NoError(t, tape.Close(), name)
 			return value
 		}
-		assert.Equal(t, run(NewTape(b.ctx, b.rt)), run(NoGrad(b.ctx, b.rt)), name)
+		assert.Equal(t, run(autograd.NewTape(b.ctx, b.rt)), run(autograd.NoGrad(b.ctx, b.rt)), name)
 	}
 	assert.False(t, weight.Value().Released())
 }
@@ -89,7 +102,7 @@ func TestNoGradOfEveryOperation(t *testing.T) {
 func TestNoGradReadsAgainWhatIsKept(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2})
-	tape := NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.ctx, b.rt)
 	h := tape.AddScalar(tape.Input(x), 1).Keep()
 	y := tape.Add(tape.Square(h), tape.Exp(h))
 	require.NoError(t, tape.Err())
@@ -99,7 +112,7 @@ func TestNoGradReadsAgainWhatIsKept(t *testing.T) {
 	require.NoError(t, tape.Close())
 	require.True(t, h.Value().Released())
 
-	tape = NoGrad(b.ctx, b.rt)
+	tape = autograd.NoGrad(b.ctx, b.rt)
 	h = tape.AddScalar(tape.Input(x), 1)
 	tape.Square(h)
 	tape.Exp(h)
@@ -112,12 +125,12 @@ func TestNoGradReadsAgainWhatIsKept(t *testing.T) {
 // TestLayersLeaveTheirArgument to the caller on every tape, and free what they made themselves.
 func TestLayersLeaveTheirArgument(t *testing.T) {
 	b := open(t, 64<<20)
-	linear, ok := b.mlp(tensor.Float64, 2, 2)[1].(*Linear)
+	linear, ok := b.mlp(tensor.Float64, 2, 2)[1].(*autograd.Linear)
 	require.True(t, ok)
 	x := upload(b, []float64{1, 2}, 1, 2)
-	for name, layer := range map[string]Layer{
-		"Linear": linear, "ReLU": ReLU{}, "Flatten": Flatten{}, "Sequential": Sequential{Flatten{}, linear, ReLU{}, linear, ReLU{}},
-		"nothing": Sequential{}, "nested": Sequential{Sequential{Sequential{}, linear}, linear},
+	for name, layer := range map[string]autograd.Layer{
+		"Linear": linear, "ReLU": autograd.ReLU{}, "Flatten": autograd.Flatten{}, "Sequential": autograd.Sequential{autograd.Flatten{}, linear, autograd.ReLU{}, linear, autograd.ReLU{}},
+		"nothing": autograd.Sequential{}, "nested": autograd.Sequential{autograd.Sequential{autograd.Sequential{}, linear}, linear},
 	} {
 		for _, record := range []bool{true, false} {
 			before := b.live()
@@ -126,7 +139,7 @@ func TestLayersLeaveTheirArgument(t *testing.T) {
 			y := layer.Forward(tape, h)
 			require.NoError(t, tape.Err(), name)
 			require.False(t, h.Value().Released(), name)
-			require.Zero(t, tape.scope, name)
+			require.Zero(t, autograd.ScopeOf(tape), name)
 			tape.Add(tape.Exp(h.Keep()), y)
 			require.NoError(t, tape.Err(), name)
 			if !record && name != "nothing" {
@@ -188,18 +201,18 @@ func TestWhatIsReleasedCanNotBeRead(t *testing.T) {
 
 func TestNilVariables(t *testing.T) {
 	b := open(t, 64<<20)
-	var none *Variable
+	var none *autograd.Variable
 	none.Release()
 	assert.Nil(t, none.Keep())
 	assert.Nil(t, none.Value())
 	assert.Nil(t, none.Shape())
 	assert.Nil(t, none.Grad())
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	tape.Mul(tape.Leaf(upload(b, []float64{1})), none)
-	require.ErrorIs(t, tape.Err(), ErrInvalid)
-	require.NotErrorIs(t, tape.Err(), ErrTape)
+	require.ErrorIs(t, tape.Err(), autograd.ErrInvalid)
+	require.NotErrorIs(t, tape.Err(), autograd.ErrTape)
 	require.EqualError(t, tape.Close(), "autograd: Mul: invalid argument: operand 2 is nil")
-	tape = NoGrad(b.ctx, b.rt)
-	Sequential{ReLU{}}.Forward(tape, nil)
+	tape = autograd.NoGrad(b.ctx, b.rt)
+	autograd.Sequential{autograd.ReLU{}}.Forward(tape, nil)
 	require.EqualError(t, tape.Close(), "autograd: ReLU: invalid argument: operand 1 is nil")
 }

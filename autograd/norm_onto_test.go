@@ -1,10 +1,11 @@
-package autograd
+package autograd_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/tensor"
@@ -38,10 +39,12 @@ func TestNormOnto(t *testing.T) {
 		return x
 	}
 	x, q, c := made(0.3), made(0.2), made(0.5)
-	norm := func(t *Tape, x *Variable) *Variable { return t.LayerNorm(x, nil, nil, 0, cols) }
-	gradients := func(f func(t *Tape, x, q *Variable) *Variable) (of [2][]float32) {
-		tape := NewTape(b.ctx, rt)
-		leaves := [2]*Variable{tape.Leaf(x), tape.Leaf(q)}
+	norm := func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+		return t.LayerNorm(x, nil, nil, 0, cols)
+	}
+	gradients := func(f func(t *autograd.Tape, x, q *autograd.Variable) *autograd.Variable) (of [2][]float32) {
+		tape := autograd.NewTape(b.ctx, rt)
+		leaves := [2]*autograd.Variable{tape.Leaf(x), tape.Leaf(q)}
 		y := f(tape, tape.AddScalar(leaves[0], 1), tape.AddScalar(leaves[1], 1))
 		sums = 0
 		_, err := tape.Backward(tape.Sum(tape.Mul(y, tape.Input(c))))
@@ -54,19 +57,25 @@ func TestNormOnto(t *testing.T) {
 		require.NoError(t, tape.Close())
 		return of
 	}
-	around := gradients(func(t *Tape, x, q *Variable) *Variable { return t.Add(x, q) })
-	for name, f := range map[string]func(t *Tape, x *Variable) *Variable{
-		"a norm":                      norm,
-		"a norm and what reads it":    func(t *Tape, x *Variable) *Variable { return t.Tanh(norm(t, x)) },
-		"a norm of the norm":          func(t *Tape, x *Variable) *Variable { return norm(t, t.Tanh(norm(t, x))) },
-		"a norm that is read by more": func(t *Tape, x *Variable) *Variable { n := norm(t, x); return t.Mul(n, t.Tanh(n)) },
+	around := gradients(func(t *autograd.Tape, x, q *autograd.Variable) *autograd.Variable { return t.Add(x, q) })
+	for name, f := range map[string]func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable{
+		"a norm":                   norm,
+		"a norm and what reads it": func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Tanh(norm(t, x)) },
+		"a norm of the norm":       func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return norm(t, t.Tanh(norm(t, x))) },
+		"a norm that is read by more": func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+			n := norm(t, x)
+			return t.Mul(n, t.Tanh(n))
+		},
 	} {
-		through := gradients(func(t *Tape, x, _ *Variable) *Variable { return f(t, x) })
-		for shape, all := range map[string]func(t *Tape, x, q *Variable) *Variable{
-			"around":              func(t *Tape, x, q *Variable) *Variable { return t.Add(t.Add(x, f(t, x)), q) },
-			"around, and another": func(t *Tape, x, q *Variable) *Variable { n := f(t, x); return t.Add(t.Add(x, q), n) },
-			"around alone":        func(t *Tape, x, _ *Variable) *Variable { return t.Add(x, f(t, x)) },
-			"first":               func(t *Tape, x, q *Variable) *Variable { return t.Add(f(t, x), t.Add(x, q)) },
+		through := gradients(func(t *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable { return f(t, x) })
+		for shape, all := range map[string]func(t *autograd.Tape, x, q *autograd.Variable) *autograd.Variable{
+			"around": func(t *autograd.Tape, x, q *autograd.Variable) *autograd.Variable { return t.Add(t.Add(x, f(t, x)), q) },
+			"around, and another": func(t *autograd.Tape, x, q *autograd.Variable) *autograd.Variable {
+				n := f(t, x)
+				return t.Add(t.Add(x, q), n)
+			},
+			"around alone": func(t *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable { return t.Add(x, f(t, x)) },
+			"first":        func(t *autograd.Tape, x, q *autograd.Variable) *autograd.Variable { return t.Add(f(t, x), t.Add(x, q)) },
 		} {
 			got := gradients(all)
 			if _, ok := b.dev.(*host.Device); !ok && shape == "around alone" && name == "a norm and what reads it" {

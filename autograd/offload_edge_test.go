@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
@@ -25,7 +26,7 @@ func TestOffloadCopiesBesideTheTapesKernels(t *testing.T) {
 	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
 	defer cancel()
 	backward := 0
-	held := func(v *Variable, early *tensor.Tensor) *Variable {
+	held := func(v *autograd.Variable, early *tensor.Tensor) *autograd.Variable {
 		return b.heldFunc(v, func() {
 			require.NoError(t, out.Synchronize(ctx), "the copy waits for the kernel behind it")
 			done, err := b.rt.Stream().Query()
@@ -40,9 +41,9 @@ func TestOffloadCopiesBesideTheTapesKernels(t *testing.T) {
 			require.False(t, done, "the kernel runs")
 		})
 	}
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	leaf := tape.Leaf(x)
-	y := tape.Offload(o, func() *Variable {
+	y := tape.Offload(o, func() *autograd.Variable {
 		h := tape.Tanh(leaf)
 		v := tape.MulScalar(h, 2)
 		h.Release()
@@ -52,18 +53,20 @@ func TestOffloadCopiesBesideTheTapesKernels(t *testing.T) {
 	_, err := tape.Backward(tape.Sum(y))
 	require.NoError(t, err)
 	require.Equal(t, 1, backward)
-	require.Equal(t, b.grads(func(t *Tape, vs []*Variable) *Variable { return t.MulScalar(t.Tanh(vs[0]), 6) }, []float64{0.1, 0.2, 0.3})[0], read[float64](b, leaf.Grad()))
+	require.Equal(t, b.grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
+		return t.MulScalar(t.Tanh(vs[0]), 6)
+	}, []float64{0.1, 0.2, 0.3})[0], read[float64](b, leaf.Grad()))
 	require.NoError(t, tape.Close())
 }
 
 // heldFunc multiplies v by 3. forward and backward run while a kernel of either pass is held.
-func (b *bench) heldFunc(v *Variable, forward, backward func()) *Variable {
-	return v.tape.Func("Held", []*Variable{v}, func(c *Call) (*tensor.Tensor, error) {
+func (b *bench) heldFunc(v *autograd.Variable, forward, backward func()) *autograd.Variable {
+	return autograd.TapeOf(v).Func("Held", []*autograd.Variable{v}, func(c *autograd.Call) (*tensor.Tensor, error) {
 		release := cisterntest.Hold(b.t, b.rt.Stream())
 		defer release()
 		forward()
 		return c.Runtime().MulScalar(c.Context(), c.Input(0), 3)
-	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+	}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 		release := cisterntest.Hold(b.t, b.rt.Stream())
 		defer release()
 		backward()
@@ -74,21 +77,21 @@ func (b *bench) heldFunc(v *Variable, forward, backward func()) *Variable {
 // TestOffloadTrainsWhereThereIsTooLittleMemory: in a limit that is too small without, a model trains to the same numbers.
 func TestOffloadTrainsWhereThereIsTooLittleMemory(t *testing.T) {
 	plain := open(t, 256<<20)
-	want := plain.train(2, 12, func(_ int, l Layer) Layer { return l })
+	want := plain.train(2, 12, func(_ int, l autograd.Layer) autograd.Layer { return l })
 	s := stacktest.New(t, stacktest.Config{Capacity: (want.peak - plain.ownBytes) * 2 / 3, Workspace: true})
 	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
 	require.NoError(t, err)
 	b := &bench{t: t, ctx: t.Context(), dev: s.Dev, cache: s.Cache, rt: rt}
 	t.Cleanup(func() { assert.NoError(t, rt.Close()) })
 	o := b.offloader(tensor.OffloadConfig{MinBytes: 16 << 10})
-	got := b.train(2, 12, func(_ int, l Layer) Layer { return Offloaded(l, o) })
+	got := b.train(2, 12, func(_ int, l autograd.Layer) autograd.Layer { return autograd.Offloaded(l, o) })
 	require.Equal(t, want.values, got.values)
 
-	in := Init(b.ctx, b.rt, Seed(3), Dtype(tensor.Float64))
-	model := deep(in, 12, func(_ int, l Layer) Layer { return l })
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(3), autograd.Dtype(tensor.Float64))
+	model := deep(in, 12, func(_ int, l autograd.Layer) autograd.Layer { return l })
 	x, err := rt.Full(b.ctx, 0.1, tensor.Float64, 512, 16)
 	require.NoError(t, err)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	model.Forward(tape, tape.Input(x))
 	require.ErrorIs(t, tape.Close(), memcache.ErrOutOfMemory, "it is too small without")
 	require.NoError(t, x.Release())
@@ -120,8 +123,8 @@ func failOffload(t *testing.T, fault host.Fault, n int) (survived bool) {
 	require.NoError(t, err)
 	require.NoError(t, rt.Synchronize(b.ctx))
 	dev.Fail(fault, n)
-	tape := NewTape(b.ctx, rt)
-	_, err = tape.Backward(tape.Sum(tape.Offload(o, func() *Variable {
+	tape := autograd.NewTape(b.ctx, rt)
+	_, err = tape.Backward(tape.Sum(tape.Offload(o, func() *autograd.Variable {
 		y := tape.Leaf(x)
 		for range 4 {
 			y = tape.Tanh(tape.MatMul(y, y))
@@ -153,13 +156,15 @@ func TestOffloadedValuesFindNoMemory(t *testing.T) {
 	for i := range data {
 		data[i] = float64(i%7) / 7
 	}
-	want := b.grads(func(t *Tape, vs []*Variable) *Variable { return t.Tanh(t.Tanh(t.Tanh(vs[0]))) }, data)
+	want := b.grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
+		return t.Tanh(t.Tanh(t.Tanh(vs[0])))
+	}, data)
 	for room := 2; room > 0; room-- {
 		before := b.live()
 		x := upload(b, data)
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		leaf := tape.Leaf(x)
-		y := tape.Offload(o, func() *Variable { return tape.Tanh(tape.Tanh(tape.Tanh(leaf))) })
+		y := tape.Offload(o, func() *autograd.Variable { return tape.Tanh(tape.Tanh(tape.Tanh(leaf))) })
 		loss := tape.Sum(y)
 		y.Release()
 		require.EqualValues(t, 3, o.Stats().Offloaded.Current)
@@ -199,9 +204,9 @@ func TestOffloadLeavesWhatTheProgramHolds(t *testing.T) {
 	o := b.offloader(tensor.OffloadConfig{MinBytes: 64})
 	w := b.parameter(4, 4)
 	x := upload(b, make([]float64, 16), 4, 4)
-	tape := NewTape(b.ctx, b.rt)
-	var kept, base, view, small *Variable
-	y := tape.Offload(o, func() *Variable {
+	tape := autograd.NewTape(b.ctx, b.rt)
+	var kept, base, view, small *autograd.Variable
+	y := tape.Offload(o, func() *autograd.Variable {
 		v := tape.Input(x)
 		flat := tape.Reshape(tape.Param(w), 16)
 		kept = tape.Tanh(tape.Mul(flat, flat)).Keep()
@@ -227,22 +232,24 @@ func TestOffloadReleases(t *testing.T) {
 	b := open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})
 	x := upload(b, []float64{0.5, 2})
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	h := tape.Tanh(tape.Leaf(x))
-	y := tape.Offload(o, func() *Variable { return tape.Tanh(tape.Mul(h, h)) })
+	y := tape.Offload(o, func() *autograd.Variable { return tape.Tanh(tape.Mul(h, h)) })
 	require.False(t, h.Value().Offloaded() || y.Value().Offloaded())
 	h.Release()
 	require.True(t, h.Value().Offloaded(), "Mul has saved it inside")
 	z := tape.Mul(y, y)
 	y.Release()
 	require.True(t, y.Value().Offloaded())
-	tape.Checkpoint(func() *Variable { return tape.Offload(o, func() *Variable { return tape.Tanh(tape.Tanh(z)) }) })
+	tape.Checkpoint(func() *autograd.Variable {
+		return tape.Offload(o, func() *autograd.Variable { return tape.Tanh(tape.Tanh(z)) })
+	})
 	require.EqualValues(t, 2, o.Stats().Offloaded.Current, "checkpoints keep nothing")
 	require.NoError(t, tape.Close())
 	require.Zero(t, o.Stats().Offloaded.Current, "Close releases")
 
-	tape = NoGrad(b.ctx, b.rt)
-	require.NotNil(t, tape.Offload(o, func() *Variable { return tape.Tanh(tape.Tanh(tape.Input(x))) }).Value())
+	tape = autograd.NoGrad(b.ctx, b.rt)
+	require.NotNil(t, tape.Offload(o, func() *autograd.Variable { return tape.Tanh(tape.Tanh(tape.Input(x))) }).Value())
 	require.NoError(t, tape.Close())
 	require.EqualValues(t, 2, o.Stats().Offloaded.Peak)
 }
@@ -252,9 +259,9 @@ func TestOffloadOfViews(t *testing.T) {
 	b := open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})
 	x := upload(b, []float64{0.5, 2})
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	leaf := tape.Leaf(x)
-	y := tape.Offload(o, func() *Variable {
+	y := tape.Offload(o, func() *autograd.Variable {
 		first, second := tape.Tanh(leaf), tape.Tanh(leaf)
 		of, also := tape.Reshape(first, 2, 1), tape.Reshape(second, 2, 1)
 		of.Release()
@@ -272,7 +279,7 @@ func TestOffloadOfViews(t *testing.T) {
 	require.False(t, behind.Value().Offloaded(), "it is saved behind the Offload")
 	_, err := tape.Backward(tape.Sum(z))
 	require.NoError(t, err)
-	want := b.grads(func(t *Tape, vs []*Variable) *Variable {
+	want := b.grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 		h := t.Tanh(t.Add(t.Sum(t.Tanh(vs[0])), t.Sum(t.Tanh(vs[0]))))
 		return t.Mul(h, h)
 	}, []float64{0.5, 2})
@@ -285,17 +292,17 @@ func TestOffloadOfAFunctionOfItsOwn(t *testing.T) {
 	b := open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})
 	x := upload(b, []float64{1, 2})
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	v := tape.Leaf(x)
 	var saved *tensor.Tensor
-	y := tape.Offload(o, func() *Variable {
-		return tape.Func("Cube", []*Variable{v}, func(c *Call) (y *tensor.Tensor, err error) {
+	y := tape.Offload(o, func() *autograd.Variable {
+		return tape.Func("Cube", []*autograd.Variable{v}, func(c *autograd.Call) (y *tensor.Tensor, err error) {
 			if saved, err = c.Runtime().Square(c.Context(), c.Input(0)); err != nil {
 				return nil, err
 			}
 			c.Save(saved)
 			return c.Runtime().Mul(c.Context(), saved, c.Input(0))
-		}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 			return c.Grads(c.Runtime().Mul(c.Context(), g, c.Saved()[0]))
 		})
 	})
@@ -312,34 +319,36 @@ func TestOffloadRefuses(t *testing.T) {
 	b, other := open(t, 64<<20), open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})
 	x := upload(b, []float64{0.5, 2})
-	identity := func(v *Variable) func() *Variable { return func() *Variable { return v } }
+	identity := func(v *autograd.Variable) func() *autograd.Variable { return func() *autograd.Variable { return v } }
 	for what, c := range map[string]struct {
-		f    func(*Tape, *Variable) *Variable
+		f    func(*autograd.Tape, *autograd.Variable) *autograd.Variable
 		want string
 	}{
-		"function":  {func(t *Tape, v *Variable) *Variable { return t.Offload(o, nil) }, "the function is nil"},
-		"offloader": {func(t *Tape, v *Variable) *Variable { return t.Offload(nil, identity(v)) }, "the offloader is nil"},
-		"result":    {func(t *Tape, v *Variable) *Variable { return t.Offload(o, identity(nil)) }, "returned nil"},
-		"layer":     {func(t *Tape, v *Variable) *Variable { return Offloaded(nil, o).Forward(t, v) }, "the layer is nil"},
-		"runtime": {func(t *Tape, v *Variable) *Variable {
+		"function":  {func(t *autograd.Tape, v *autograd.Variable) *autograd.Variable { return t.Offload(o, nil) }, "the function is nil"},
+		"offloader": {func(t *autograd.Tape, v *autograd.Variable) *autograd.Variable { return t.Offload(nil, identity(v)) }, "the offloader is nil"},
+		"result":    {func(t *autograd.Tape, v *autograd.Variable) *autograd.Variable { return t.Offload(o, identity(nil)) }, "returned nil"},
+		"layer": {func(t *autograd.Tape, v *autograd.Variable) *autograd.Variable {
+			return autograd.Offloaded(nil, o).Forward(t, v)
+		}, "the layer is nil"},
+		"runtime": {func(t *autograd.Tape, v *autograd.Variable) *autograd.Variable {
 			return t.Offload(other.offloader(tensor.OffloadConfig{}), identity(v))
 		}, "another runtime"},
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		c.f(tape, tape.Leaf(x))
 		err := tape.Close()
-		require.ErrorIs(t, err, ErrInvalid, what)
+		require.ErrorIs(t, err, autograd.ErrInvalid, what)
 		require.ErrorContains(t, err, c.want, what)
 	}
-	require.Nil(t, Offloaded(nil, o).Parameters())
+	require.Nil(t, autograd.Offloaded(nil, o).Parameters())
 
 	ctx, cancel := context.WithCancel(b.ctx)
-	tape := NewTape(ctx, b.rt)
-	tape.Offload(o, func() *Variable { defer cancel(); return tape.Sum(tape.Tanh(tape.Tanh(tape.Leaf(x)))) })
+	tape := autograd.NewTape(ctx, b.rt)
+	tape.Offload(o, func() *autograd.Variable { defer cancel(); return tape.Sum(tape.Tanh(tape.Tanh(tape.Leaf(x)))) })
 	require.ErrorIs(t, tape.Close(), context.Canceled)
 	require.Zero(t, o.Stats().Offloaded.Current)
 	require.NoError(t, o.Close())
-	tape = NewTape(b.ctx, b.rt)
-	tape.Offload(o, func() *Variable { return tape.Sum(tape.Tanh(tape.Tanh(tape.Leaf(x)))) })
+	tape = autograd.NewTape(b.ctx, b.rt)
+	tape.Offload(o, func() *autograd.Variable { return tape.Sum(tape.Tanh(tape.Tanh(tape.Leaf(x)))) })
 	require.ErrorIs(t, tape.Close(), tensor.ErrClosed)
 }

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -26,9 +27,9 @@ func (b *bench) offloader(cfg tensor.OffloadConfig) *tensor.Offloader {
 }
 
 // deep is a model of blocks whose activations are far larger than its parameters.
-func deep(in *Initializer, blocks int, wrap func(int, Layer) Layer) (s Sequential) {
+func deep(in *autograd.Initializer, blocks int, wrap func(int, autograd.Layer) autograd.Layer) (s autograd.Sequential) {
 	for i := range blocks {
-		s = append(s, wrap(i, Sequential{in.LayerNorm(16), in.Linear(16, 64), GELU{}, in.Linear(64, 16), &Dropout{P: 0.1}}))
+		s = append(s, wrap(i, autograd.Sequential{in.LayerNorm(16), in.Linear(16, 64), autograd.GELU{}, in.Linear(64, 16), &autograd.Dropout{P: 0.1}}))
 	}
 	return s
 }
@@ -40,11 +41,11 @@ type trained struct {
 }
 
 // train runs steps of a model of blocks, some of which are wrapped.
-func (b *bench) train(steps, blocks int, wrap func(int, Layer) Layer) (got trained) {
+func (b *bench) train(steps, blocks int, wrap func(int, autograd.Layer) autograd.Layer) (got trained) {
 	b.t.Helper()
-	in := Init(b.ctx, b.rt, Seed(3), Dtype(tensor.Float64))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(3), autograd.Dtype(tensor.Float64))
 	model := deep(in, blocks, wrap)
-	opt := Own(in, NewAdam(model.Parameters(), AdamConfig{}))
+	opt := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 	data := make([]float64, 512*16)
 	for i := range data {
 		data[i] = float64(i*29%31)/31 - 0.4
@@ -79,12 +80,12 @@ func (b *bench) train(steps, blocks int, wrap func(int, Layer) Layer) (got train
 func TestOffloadLowersThePeak(t *testing.T) {
 	b := open(t, 256<<20)
 	blocks := rounds(12, 8)
-	want := b.train(3, blocks, func(_ int, l Layer) Layer { return l })
+	want := b.train(3, blocks, func(_ int, l autograd.Layer) autograd.Layer { return l })
 	for _, offloadedBlocks := range []int{blocks / 2, blocks - 1} {
 		o := b.offloader(tensor.OffloadConfig{MinBytes: 16 << 10})
-		got := b.train(3, blocks, func(i int, l Layer) Layer {
+		got := b.train(3, blocks, func(i int, l autograd.Layer) autograd.Layer {
 			if i < offloadedBlocks {
-				return Offloaded(l, o)
+				return autograd.Offloaded(l, o)
 			}
 			return l
 		})
@@ -107,17 +108,17 @@ func TestOffloadLabels(t *testing.T) {
 	b := open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})
 	x := upload(b, make([]float64, 1000))
-	tape := NewTape(memcache.WithStep(b.ctx, 9), b.rt)
+	tape := autograd.NewTape(memcache.WithStep(b.ctx, 9), b.rt)
 	v := tape.Leaf(x)
-	var h, y *Variable
+	var h, y *autograd.Variable
 	var seen []memcache.Label
-	y = tape.Offload(o, func() *Variable {
-		return tape.Module("block", func() *Variable {
+	y = tape.Offload(o, func() *autograd.Variable {
+		return tape.Module("block", func() *autograd.Variable {
 			h = tape.Tanh(v)
-			return tape.Func("Twice", []*Variable{h}, func(c *Call) (*tensor.Tensor, error) {
+			return tape.Func("Twice", []*autograd.Variable{h}, func(c *autograd.Call) (*tensor.Tensor, error) {
 				c.Save(h.Value())
 				return c.Runtime().MulScalar(c.Context(), c.Input(0), 2)
-			}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+			}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 				seen = append(seen, h.Value().Block().Label())
 				return c.Grads(c.Runtime().MulScalar(c.Context(), g, 2))
 			})

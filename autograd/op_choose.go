@@ -4,11 +4,15 @@ import "github.com/cistern-ml/cistern/tensor"
 
 // Maximum returns the greater of a and b, broadcast after NumPy's rules; NaN if one is
 // (torch.maximum). Where they are equal each gets half of the gradient.
+//
+//go:noinline // as Add
 func (t *Tape) Maximum(a, b *Variable) *Variable {
 	return opExtreme.applyAs("Maximum", t, &extreme{greatest: true}, a, b)
 }
 
 // Minimum returns the smaller of a and b as Maximum does (torch.minimum).
+//
+//go:noinline // as Add
 func (t *Tape) Minimum(a, b *Variable) *Variable {
 	return opExtreme.applyAs("Minimum", t, &extreme{}, a, b)
 }
@@ -47,6 +51,8 @@ func (e *extreme) Backward(c *Call, g *tensor.Tensor) error {
 
 // Where returns a where cond is not 0, and b elsewhere, broadcast after NumPy's rules
 // (torch.where). cond is uint8, int32 or int64, such as an Input; it has no gradient.
+//
+//go:noinline // as Add
 func (t *Tape) Where(cond, a, b *Variable) *Variable { return opWhere.Apply(t, where{}, cond, a, b) }
 
 type where struct{}

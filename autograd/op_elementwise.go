@@ -6,6 +6,8 @@ import (
 )
 
 // Add returns a + b, broadcast after NumPy's rules.
+//
+//go:noinline // where other packages inline a generic call, its operands escape to the heap
 func (t *Tape) Add(a, b *Variable) *Variable { return opAdd.Apply(t, add{}, a, b) }
 
 type add struct{}
@@ -35,6 +37,8 @@ func (*add) Backward(c *Call, g *tensor.Tensor) error {
 }
 
 // Sub returns a - b, broadcast after NumPy's rules.
+//
+//go:noinline // as Add
 func (t *Tape) Sub(a, b *Variable) *Variable { return opSub.Apply(t, sub{}, a, b) }
 
 type sub struct{}
@@ -60,6 +64,8 @@ func (*sub) Backward(c *Call, g *tensor.Tensor) error {
 }
 
 // Mul returns the elementwise product a * b, broadcast after NumPy's rules.
+//
+//go:noinline // as Add
 func (t *Tape) Mul(a, b *Variable) *Variable { return opMul.Apply(t, mul{}, a, b) }
 
 type mul struct{}
@@ -108,6 +114,8 @@ func (c *Call) saveForOther() {
 }
 
 // Div returns a / b, broadcast after NumPy's rules.
+//
+//go:noinline // as Add
 func (t *Tape) Div(a, b *Variable) *Variable { return opDiv.Apply(t, div{}, a, b) }
 
 type div struct{}
@@ -151,6 +159,8 @@ func (*div) Backward(c *Call, g *tensor.Tensor) error {
 func (t *Tape) Neg(x *Variable) *Variable { return t.MulScalar(x, -1) }
 
 // MulScalar returns x * by.
+//
+//go:noinline // as Add
 func (t *Tape) MulScalar(x *Variable, by float64) *Variable {
 	return opMulScalar.Apply(t, mulScalar{by}, x)
 }
@@ -182,6 +192,8 @@ func (c *Call) scaled(g *tensor.Tensor, by float64) (*tensor.Tensor, error) {
 }
 
 // AddScalar returns x + a.
+//
+//go:noinline // as Add
 func (t *Tape) AddScalar(x *Variable, a float64) *Variable {
 	return opAddScalar.Apply(t, addScalar{a}, x)
 }
@@ -200,6 +212,8 @@ func (s *addScalar) Forward(c *Call) (*tensor.Tensor, error) {
 func (*addScalar) Backward(c *Call, g *tensor.Tensor) error { return c.Give(0, g, nil) }
 
 // PowScalar returns x to the power of p.
+//
+//go:noinline // as Add
 func (t *Tape) PowScalar(x *Variable, p float64) *Variable {
 	return opPowScalar.Apply(t, powScalar{p}, x)
 }
@@ -237,6 +251,8 @@ func (s *powScalar) Backward(c *Call, g *tensor.Tensor) error {
 }
 
 // Apply returns f of each element of x. The backward pass keeps either x or the result.
+//
+//go:noinline // as Add
 func (t *Tape) Apply(f fn.Function, x *Variable) *Variable {
 	return opApply.applyAs(f.Name, t, &applied{f}, x)
 }

@@ -4,12 +4,16 @@ import "github.com/cistern-ml/cistern/tensor"
 
 // IndexSelect returns the elements of x at the places of a dimension that index names, int32 or
 // int64; see [tensor.Layers.IndexSelect]. The index is a constant.
+//
+//go:noinline // as Add
 func (t *Tape) IndexSelect(x *Variable, axis int, index *Variable) *Variable {
 	return opIndex.applyAs("IndexSelect", t, &indexed{axis: axis}, x, index)
 }
 
 // Gather returns the elements that index, int32 or int64, chooses along a dimension of x; see
 // [tensor.Layers.Gather]. The index is a constant.
+//
+//go:noinline // as Add
 func (t *Tape) Gather(x *Variable, axis int, index *Variable) *Variable {
 	return opIndex.applyAs("Gather", t, &indexed{axis: axis, each: true}, x, index)
 }
@@ -41,6 +45,8 @@ func (s *indexed) Backward(c *Call, g *tensor.Tensor) error {
 
 // Embedding returns the rows of weight (rows, n) that index, int32 or int64 of any shape, names;
 // see [tensor.Layers.Embedding]. The index is a constant.
+//
+//go:noinline // as Add
 func (t *Tape) Embedding(index, weight *Variable, cfg tensor.EmbeddingConfig) *Variable {
 	return opEmbedding.Apply(t, embedding{cfg}, weight, index)
 }

@@ -67,6 +67,8 @@ func transpose(first, second bool) (o tensor.MatMulOption) {
 }
 
 // AddBias returns x + bias for every row of x (rows, …, n); bias has n elements.
+//
+//go:noinline // as Add
 func (t *Tape) AddBias(x, bias *Variable) *Variable { return opAddBias.Apply(t, addBias{}, x, bias) }
 
 type addBias struct{}

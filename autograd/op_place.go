@@ -99,6 +99,8 @@ func (p *padded) Backward(c *Call, g *tensor.Tensor) error {
 }
 
 // Cat joins variables along a dimension; see [tensor.Runtime.Cat].
+//
+//go:noinline // as Add
 func (t *Tape) Cat(axis int, vs ...*Variable) *Variable {
 	return opCat.Apply(t, concatenation{axis}, vs...)
 }

@@ -11,6 +11,7 @@ func (t *Tape) MaxPool2d(x *Variable, c tensor.PoolingConfig) *Variable {
 	return t.pool("MaxPool2d", x, c, true)
 }
 
+//go:noinline // as Add
 func (t *Tape) pool(name string, x *Variable, c tensor.PoolingConfig, greatest bool) *Variable {
 	return opPool.applyAs(name, t, &pooling{c, greatest}, x)
 }

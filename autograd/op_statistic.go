@@ -24,6 +24,8 @@ func (t *Tape) AmaxKeepDim(x *Variable, axes ...int) *Variable {
 }
 
 // Max returns the greatest element of all, a scalar (torch.max without a dimension). Equal ones share the gradient.
+//
+//go:noinline // as Add
 func (t *Tape) Max(x *Variable) *Variable {
 	return opStatistic.applyAs("Max", t, &statistic{kind: overAll}, x)
 }

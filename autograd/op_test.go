@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -7,17 +7,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // doubled is an operation as callers write it. forward counts calls.
 type doubled struct{ forward *int }
 
-var opDoubled = NewOp[doubled]("Doubled")
+var opDoubled = autograd.NewOp[doubled]("Doubled")
 
-func (d *doubled) Saves(*Call) {}
+func (d *doubled) Saves(*autograd.Call) {}
 
-func (d *doubled) Forward(c *Call) (*tensor.Tensor, error) {
+func (d *doubled) Forward(c *autograd.Call) (*tensor.Tensor, error) {
 	if d.forward != nil {
 		*d.forward++
 	}
@@ -25,7 +26,7 @@ func (d *doubled) Forward(c *Call) (*tensor.Tensor, error) {
 	return c.Runtime().MulScalar(c.Context(), c.Input(0), 2)
 }
 
-func (d *doubled) Backward(c *Call, g *tensor.Tensor) error {
+func (d *doubled) Backward(c *autograd.Call, g *tensor.Tensor) error {
 	y, err := c.Runtime().MulScalar(c.Context(), g, 2)
 	return c.GiveReplacing(0, g, y, err)
 }
@@ -36,10 +37,10 @@ func TestOpOfAProgram(t *testing.T) {
 	b := open(t, 8<<20)
 	x := upload(b, make([]float64, 512))
 	forward := 0
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	leaf := tape.Leaf(x)
-	y := tape.Checkpoint(func() *Variable { return opDoubled.Apply(tape, doubled{&forward}, tape.Neg(leaf)) })
-	z := tape.Checkpoint(func() *Variable { return tape.Square(opDoubled.Apply(tape, doubled{&forward}, leaf)) })
+	y := tape.Checkpoint(func() *autograd.Variable { return opDoubled.Apply(tape, doubled{&forward}, tape.Neg(leaf)) })
+	z := tape.Checkpoint(func() *autograd.Variable { return tape.Square(opDoubled.Apply(tape, doubled{&forward}, leaf)) })
 	require.Equal(t, 2, forward)
 	_, err := tape.Backward(tape.Sum(tape.Add(y, z)))
 	require.NoError(t, err)
@@ -48,11 +49,11 @@ func TestOpOfAProgram(t *testing.T) {
 
 	once := tape.AddScalar(tape.Input(x), 1)
 	memory := tensor.MemoryOf(once.Value())
-	doubledOnce := tape.Module("part", func() *Variable { return opDoubled.Apply(tape, doubled{}, once.Once()) })
+	doubledOnce := tape.Module("part", func() *autograd.Variable { return opDoubled.Apply(tape, doubled{}, once.Once()) })
 	require.Equal(t, memory, tensor.MemoryOf(doubledOnce.Value()), "in place")
-	own := tape.Module("part", func() *Variable { return opDoubled.Apply(tape, doubled{}, tape.Input(x)) })
+	own := tape.Module("part", func() *autograd.Variable { return opDoubled.Apply(tape, doubled{}, tape.Input(x)) })
 	require.Equal(t, "part.Doubled", own.Value().Label().Module)
-	require.Equal(t, "part", tape.Module("part", func() *Variable { return tape.Neg(own) }).Value().Label().Module, "and not behind it")
+	require.Equal(t, "part", tape.Module("part", func() *autograd.Variable { return tape.Neg(own) }).Value().Label().Module, "and not behind it")
 	opDoubled.Apply(tape, doubled{}, nil)
 	require.ErrorContains(t, tape.Reset(b.ctx), "autograd: Doubled: ")
 	opDoubled.Apply(nil, doubled{}, leaf) // is inert
@@ -63,8 +64,8 @@ func TestOpOfAProgram(t *testing.T) {
 func TestOpMakesNoObjects(t *testing.T) {
 	skipWhereChecksMakeObjects(t)
 	b := openIdle(t)
-	m := garbageModel{"MLP", func(in *Initializer) runModel {
-		return Sequential{Flatten{}, in.Linear(784, 16), doubling{}, in.Linear(16, 10)}
+	m := garbageModel{"MLP", func(in *autograd.Initializer) runModel {
+		return autograd.Sequential{autograd.Flatten{}, in.Linear(784, 16), doubling{}, in.Linear(16, 10)}
 	}, []int{32, 784}, 0, 6}
 	assert.LessOrEqual(t, b.garbage(m, false, m.most), m.most)
 	assert.Zero(t, b.garbage(m, true, 0))
@@ -73,14 +74,16 @@ func TestOpMakesNoObjects(t *testing.T) {
 // doubling is a layer of the operation.
 type doubling struct{ unnamed }
 
-func (doubling) Forward(t *Tape, x *Variable) *Variable { return opDoubled.Apply(t, doubled{}, x) }
+func (doubling) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return opDoubled.Apply(t, doubled{}, x)
+}
 
 // misbehaving is an operation with a fault.
 type misbehaving struct{ how string }
 
-var opMisbehaving = NewOp[misbehaving]("Misbehaving")
+var opMisbehaving = autograd.NewOp[misbehaving]("Misbehaving")
 
-func (m *misbehaving) Forward(c *Call) (*tensor.Tensor, error) {
+func (m *misbehaving) Forward(c *autograd.Call) (*tensor.Tensor, error) {
 	switch m.how {
 	case "no tensor":
 		return nil, nil
@@ -98,7 +101,7 @@ func (m *misbehaving) Forward(c *Call) (*tensor.Tensor, error) {
 	return c.Runtime().Share(c.Context(), c.Input(0))
 }
 
-func (m *misbehaving) Backward(c *Call, g *tensor.Tensor) error {
+func (m *misbehaving) Backward(c *autograd.Call, g *tensor.Tensor) error {
 	c.Done(7)
 	switch m.how {
 	case "dtype":
@@ -126,14 +129,14 @@ func TestOpsMisbehave(t *testing.T) {
 		"an error":  "autograd: Misbehaving backward: of Backward",
 		"no input":  "autograd: Misbehaving backward: invalid argument: a gradient for input 2 of 1",
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		_, err := tape.Backward(tape.Sum(opMisbehaving.Apply(tape, misbehaving{how}, tape.Leaf(x))))
 		require.ErrorContains(t, err, words, how)
 		require.ErrorContains(t, tape.Close(), words, how)
 	}
-	for _, o := range []*Op[mul, *mul]{nil, {}} {
-		tape := NewTape(b.ctx, b.rt)
-		o.Apply(tape, mul{}, tape.Input(x))
+	for _, o := range []*autograd.Op[misbehaving, *misbehaving]{nil, {}} {
+		tape := autograd.NewTape(b.ctx, b.rt)
+		o.Apply(tape, misbehaving{}, tape.Input(x))
 		require.ErrorContains(t, tape.Close(), "the operation was not made by NewOp")
 	}
 	require.NoError(t, x.Release())
@@ -143,7 +146,7 @@ func TestOpsMisbehave(t *testing.T) {
 func TestManyDimensions(t *testing.T) {
 	b := open(t, 8<<20)
 	x := upload(b, []float64{1, 2, 3, 4})
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	leaf := tape.Leaf(x)
 	y := tape.Permute(tape.Reshape(leaf, 2, 1, 1, 1, 1, 1, 1, 2), 7, 1, 2, 3, 4, 5, 6, 0).Keep()
 	_, err := tape.Backward(tape.Sum(tape.Mul(y, tape.Reshape(tape.Input(x), 2, 1, 1, 1, 1, 1, 1, 2))))
@@ -155,23 +158,23 @@ func TestManyDimensions(t *testing.T) {
 }
 
 // heldCall is an operation whose Call the caller keeps.
-type heldCall struct{ of **Call }
+type heldCall struct{ of **autograd.Call }
 
-var opHeldCall = NewOp[heldCall]("Holding")
+var opHeldCall = autograd.NewOp[heldCall]("Holding")
 
-func (h *heldCall) Forward(c *Call) (*tensor.Tensor, error) {
+func (h *heldCall) Forward(c *autograd.Call) (*tensor.Tensor, error) {
 	*h.of = c
 	return c.Runtime().Copy(c.Context(), c.Input(0))
 }
 
-func (h *heldCall) Backward(c *Call, g *tensor.Tensor) error { return c.Give(0, g, nil) }
+func (h *heldCall) Backward(c *autograd.Call, g *tensor.Tensor) error { return c.Give(0, g, nil) }
 
 // TestHeldCall: a Call that is used after Backward returns errors and zeros.
 func TestHeldCall(t *testing.T) {
 	b := open(t, 8<<20)
 	x := upload(b, []float64{1, 2})
-	var c *Call
-	tape := NewTape(b.ctx, b.rt)
+	var c *autograd.Call
+	tape := autograd.NewTape(b.ctx, b.rt)
 	_, err := tape.Backward(tape.Sum(opHeldCall.Apply(tape, heldCall{&c}, tape.Leaf(x))))
 	require.NoError(t, errors.Join(err, tape.Close()))
 	require.NotNil(t, c.Context())
@@ -179,7 +182,7 @@ func TestHeldCall(t *testing.T) {
 	require.Nil(t, c.Input(0))
 	require.Nil(t, c.Result())
 	require.False(t, c.Recomputing() || c.NeedsGrad(0) || c.NeedsGrads())
-	require.ErrorIs(t, c.Give(0, x, nil), ErrInvalid)
+	require.ErrorIs(t, c.Give(0, x, nil), autograd.ErrInvalid)
 	seed, stream := c.Random()
 	require.Zero(t, seed+stream)
 	c.Overwrite(0)

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
@@ -21,20 +22,20 @@ type glimpse struct {
 }
 
 // chain trains equal layers of n by n for a step, with a look between any two, from the last on, and returns the peak of the backward pass too.
-func (b *bench) chain(layers, n int, minimize func(tape *Tape, loss *Variable, opt Optimizer)) (seen []glimpse, peak int64) {
+func (b *bench) chain(layers, n int, minimize func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer)) (seen []glimpse, peak int64) {
 	b.t.Helper()
-	in := Init(b.ctx, b.rt, Seed(5))
-	var ps Parameters
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(5))
+	var ps autograd.Parameters
 	for i := range layers {
-		ps = append(ps, Named{fmt.Sprint(i), in.Linear(n, n, NoBias()).Weight})
+		ps = append(ps, autograd.Named{fmt.Sprint(i), in.Linear(n, n, autograd.NoBias()).Weight})
 	}
-	adam := Own(in, NewAdam(ps, AdamConfig{}))
+	adam := autograd.Own(in, autograd.NewAdam(ps, autograd.AdamConfig{}))
 	require.NoError(b.t, errors.Join(in.Err(), adam.Prepare(b.ctx)))
 	first := make([]uint64, len(ps))
 	for i, p := range ps {
 		first[i] = p.Value().Version()
 	}
-	look := func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+	look := func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 		now := glimpse{allocated: b.bytes()}
 		for i, p := range ps {
 			if p.Value().Version() > first[i] {
@@ -48,7 +49,7 @@ func (b *bench) chain(layers, n int, minimize func(tape *Tape, loss *Variable, o
 	for _, tape := range in.Steps(1) {
 		y := tape.Leaf(in.Uniform(-1, 1, 1, n).Value())
 		for _, p := range ps {
-			y = tape.Func("Look", []*Variable{tape.Linear(y, tape.Param(p.Parameter), nil)}, func(c *Call) (*tensor.Tensor, error) {
+			y = tape.Func("Look", []*autograd.Variable{tape.Linear(y, tape.Param(p.Parameter), nil)}, func(c *autograd.Call) (*tensor.Tensor, error) {
 				return b.rt.Share(c.Context(), c.Input(0))
 			}, look)
 		}
@@ -74,14 +75,16 @@ func TestMinimizeInBackwardUpdatesInPieces(t *testing.T) {
 		}
 		return all
 	}
-	last, peak := b.chain(layers, n, func(tape *Tape, loss *Variable, opt Optimizer) { tape.Minimize(loss, opt) })
+	last, peak := b.chain(layers, n, func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) { tape.Minimize(loss, opt) })
 	for i, s := range last {
 		require.Empty(t, s.updated)
 		require.Equal(t, i, int(s.allocated-last[0].allocated+size/2)/size, "gradients behind %d layers", i)
 	}
 	for _, piece := range []int{1, size, size + 1, 3 * size, 4*size - 1, 4 * size} {
 		each := max(1, (piece+size-1)/size)
-		seen, got := b.chain(layers, n, func(tape *Tape, loss *Variable, opt Optimizer) { tape.MinimizeInBackward(loss, opt, int64(piece)) })
+		seen, got := b.chain(layers, n, func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) {
+			tape.MinimizeInBackward(loss, opt, int64(piece))
+		})
 		require.Len(t, seen, layers)
 		for i, s := range seen { // i layers have run
 			updated := i / each * each
@@ -90,7 +93,9 @@ func TestMinimizeInBackwardUpdatesInPieces(t *testing.T) {
 		}
 		require.LessOrEqual(t, got, peak-int64((layers-each-1)*size), "pieces of %d bytes", piece)
 	}
-	seen, got := b.chain(layers, n, func(tape *Tape, loss *Variable, opt Optimizer) { tape.MinimizeInBackward(loss, opt, 0) })
+	seen, got := b.chain(layers, n, func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) {
+		tape.MinimizeInBackward(loss, opt, 0)
+	})
 	require.Equal(t, last, seen, "the standard piece is larger than all gradients")
 	require.Equal(t, peak, got)
 }
@@ -102,7 +107,7 @@ func TestMinimizeInBackwardPeak(t *testing.T) {
 	b.needsHost("the blocks of the product's workspace are others elsewhere")
 	const piece = 100 << 10
 	size := gptSize{layers: 8, heads: 4, width: 64, steps: 4, rows: 1, vocabulary: 60}
-	in := Init(b.ctx, b.rt, Seed(1))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
 	x := in.Uniform(-1, 1, size.rows, size.steps, size.width).Value()
 	m := &gptBlock{*newRunBlock(in, size.width), size.heads}
 	var block int64 // what the forward pass of one holds without a checkpoint
@@ -114,11 +119,11 @@ func TestMinimizeInBackwardPeak(t *testing.T) {
 	require.NoError(t, in.Close())
 
 	var gradients, tied, largest int64
-	peak := func(minimize func(tape *Tape, loss *Variable, opt Optimizer)) (peak int64) {
-		in := Init(b.ctx, b.rt, Seed(1))
+	peak := func(minimize func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer)) (peak int64) {
+		in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
 		model := size.model(in, gptRun{checkpointed: true}, nil)
-		ps := ParametersOf(model)
-		opt := Own(in, NewAdamW(ps, AdamConfig{}))
+		ps := autograd.ParametersOf(model)
+		opt := autograd.Own(in, autograd.NewAdamW(ps, autograd.AdamConfig{}))
 		require.NoError(t, opt.Prepare(b.ctx))
 		gradients, tied, largest = ps.Bytes(), model.Tok.Weight.Value().Bytes(), 0
 		for _, p := range ps {
@@ -138,8 +143,10 @@ func TestMinimizeInBackwardPeak(t *testing.T) {
 		require.NoError(t, in.Close())
 		return peak
 	}
-	late := peak(func(tape *Tape, loss *Variable, opt Optimizer) { tape.Minimize(loss, opt) })
-	early := peak(func(tape *Tape, loss *Variable, opt Optimizer) { tape.MinimizeInBackward(loss, opt, piece) })
+	late := peak(func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) { tape.Minimize(loss, opt) })
+	early := peak(func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) {
+		tape.MinimizeInBackward(loss, opt, piece)
+	})
 	t.Logf("%d bytes at the peak, and %d in the backward pass, of %d of gradients; a block's activations have %d", late, early, gradients, block)
 	require.LessOrEqual(t, early, late-(gradients-tied-piece-largest)+2*block)
 }
@@ -153,9 +160,9 @@ func TestMinimizeInBackwardWithoutMemory(t *testing.T) {
 			partly, failures := 0, 0
 			for free := 0; ; free++ {
 				require.Less(t, free, 100)
-				in := Init(b.ctx, b.rt, Seed(2))
-				model := Sequential{in.Linear(8, 8), ReLU{}, in.Linear(8, 8), ReLU{}, in.Linear(8, 3)}
-				adam := Own(in, NewAdam(model.Parameters(), AdamConfig{}))
+				in := autograd.Init(b.ctx, b.rt, autograd.Seed(2))
+				model := autograd.Sequential{in.Linear(8, 8), autograd.ReLU{}, in.Linear(8, 8), autograd.ReLU{}, in.Linear(8, 3)}
+				adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 				require.NoError(t, in.Err())
 				if prepared {
 					require.NoError(t, adam.Prepare(b.ctx))
@@ -166,7 +173,7 @@ func TestMinimizeInBackwardWithoutMemory(t *testing.T) {
 				for i, p := range model.Parameters() {
 					first[i] = p.Value().Version()
 				}
-				tape := NewTape(b.ctx, b.rt)
+				tape := autograd.NewTape(b.ctx, b.rt)
 				loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y)
 				recorded := tape.Err() == nil
 				tape.MinimizeInBackward(loss, adam, piece)
@@ -174,8 +181,8 @@ func TestMinimizeInBackwardWithoutMemory(t *testing.T) {
 				updated := 0
 				for i, p := range model.Parameters() {
 					require.Nil(t, p.Grad())
-					require.EqualValues(t, p.Value().Version()-first[i], adam.steps[i], p.Name)
-					updated += adam.steps[i]
+					require.EqualValues(t, p.Value().Version()-first[i], autograd.StepsOf(adam)[i], p.Name)
+					updated += autograd.StepsOf(adam)[i]
 				}
 				if err != nil {
 					failures++
@@ -223,26 +230,26 @@ func make32(n int) []float32 {
 func TestMinimizeInBackwardRefuses(t *testing.T) {
 	b, other := open(t, 64<<20), open(t, 64<<20)
 	p, foreign := b.parameter(2), other.parameter(2)
-	sgd := func(p *Parameter) *SGD {
-		opt, err := withErr(NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5)}))
+	sgd := func(p *autograd.Parameter) *autograd.SGD {
+		opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5)}))
 		require.NoError(t, err)
 		return opt
 	}
-	var none *Adam
+	var none *autograd.Adam
 	mine := sgd(p)
 	for want, c := range map[string]struct {
-		opt   Optimizer
+		opt   autograd.Optimizer
 		piece int64
 		is    error
 	}{
-		"the optimiser is nil":        {nil, 0, ErrInvalid},
-		"optimiser is nil":            {none, 0, ErrInvalid},
-		"is a struct { *autograd.SGD": {struct{ *SGD }{mine}, 0, ErrInvalid},
-		"pieces of -1 bytes":          {mine, -1, ErrInvalid},
+		"the optimiser is nil":        {nil, 0, autograd.ErrInvalid},
+		"optimiser is nil":            {none, 0, autograd.ErrInvalid},
+		"is a struct { *autograd.SGD": {struct{ *autograd.SGD }{mine}, 0, autograd.ErrInvalid},
+		"pieces of -1 bytes":          {mine, -1, autograd.ErrInvalid},
 		"are of another runtime":      {sgd(foreign), 0, tensor.ErrRuntime},
 	} {
 		live := b.live()
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		loss := tape.Sum(tape.Square(tape.Param(p)))
 		tape.MinimizeInBackward(loss, c.opt, c.piece)
 		err := tape.Close()
@@ -255,48 +262,48 @@ func TestMinimizeInBackwardRefuses(t *testing.T) {
 		require.Equal(t, live, b.live())
 	}
 
-	tape := NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.ctx, b.rt)
 	tape.MinimizeInBackward(tape.Sum(tape.Param(p)), mine, 1)
-	require.ErrorIs(t, tape.Err(), ErrNoGrad)
+	require.ErrorIs(t, tape.Err(), autograd.ErrNoGrad)
 	require.NotContains(t, tape.Close().Error(), "updated", "no pass has begun")
-	tape = NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.ctx, b.rt)
 	tape.MinimizeInBackward(nil, mine, 1)
-	require.ErrorIs(t, tape.Close(), ErrInvalid)
-	require.Zero(t, mine.steps[0])
+	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
+	require.Zero(t, autograd.StepsOf(mine)[0])
 
-	tape = NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.ctx, b.rt)
 	loss := tape.Sum(tape.Square(tape.Param(p)))
 	tape.MinimizeInBackward(loss, mine, 1)
 	require.NoError(t, tape.Err())
 	tape.MinimizeInBackward(loss, nil, 1)
-	require.ErrorIs(t, tape.Err(), ErrInvalid)
+	require.ErrorIs(t, tape.Err(), autograd.ErrInvalid)
 	require.NotContains(t, tape.Close().Error(), "updated", "in this call")
-	tape = NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.ctx, b.rt)
 	loss = tape.Sum(tape.MulScalar(tape.Param(p), 0))
 	tape.MinimizeInBackward(loss, mine, 1)
 	tape.MinimizeInBackward(loss, mine, 1)
-	require.ErrorIs(t, tape.Err(), ErrSpent)
+	require.ErrorIs(t, tape.Err(), autograd.ErrSpent)
 	require.NotContains(t, tape.Close().Error(), "updated", "in this call")
-	require.Equal(t, 2, mine.steps[0])
+	require.Equal(t, 2, autograd.StepsOf(mine)[0])
 }
 
 // TestMinimizeInBackwardThatFails behind the update of a parameter says so, each time, and leaves the others as they were.
 func TestMinimizeInBackwardThatFails(t *testing.T) {
 	b := open(t, 64<<20)
 	p, q, frozen, unused := b.parameter(2), b.parameter(2), b.parameter(2), b.parameter(2)
-	adam, err := withErr(NewAdam(Parameters{{"p", p}, {"q", q}, {"frozen", frozen}, {"unused", unused}}, AdamConfig{}))
+	adam, err := withErr(autograd.NewAdam(autograd.Parameters{{"p", p}, {"q", q}, {"frozen", frozen}, {"unused", unused}}, autograd.AdamConfig{}))
 	require.NoError(t, err)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	_, err = tape.Backward(tape.Sum(tape.MulScalar(tape.Param(q), 3)))
 	require.NoError(t, errors.Join(err, tape.Close()))
 	before := q.Grad()
 	own := errors.New("the function's own")
 	for step := range 2 {
-		tape := NewTape(b.ctx, b.rt)
-		failing := tape.Func("Failing", []*Variable{tape.Param(q)}, func(c *Call) (*tensor.Tensor, error) {
+		tape := autograd.NewTape(b.ctx, b.rt)
+		failing := tape.Func("Failing", []*autograd.Variable{tape.Param(q)}, func(c *autograd.Call) (*tensor.Tensor, error) {
 			return b.rt.Copy(c.Context(), c.Input(0))
-		}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-			require.Equal(t, step+1, adam.steps[0])
+		}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+			require.Equal(t, step+1, autograd.StepsOf(adam)[0])
 			return nil, own
 		})
 		loss := tape.Sum(tape.Add(tape.Add(failing, tape.Param(frozen)), tape.Square(tape.Param(p))))
@@ -309,7 +316,7 @@ func TestMinimizeInBackwardThatFails(t *testing.T) {
 		require.Nil(t, p.Grad())
 		require.Same(t, before, q.Grad())
 		require.Equal(t, []float64{3, 3}, read[float64](b, q.Grad()))
-		require.Equal(t, []int{step + 1, 0, 0, 0}, adam.steps)
+		require.Equal(t, []int{step + 1, 0, 0, 0}, autograd.StepsOf(adam))
 	}
 	require.NoError(t, adam.Close())
 }
@@ -318,10 +325,10 @@ func TestMinimizeInBackwardThatFails(t *testing.T) {
 func TestMinimizeInBackwardMakesOtherTapesStale(t *testing.T) {
 	b := open(t, 64<<20)
 	p, q := b.parameter(2), b.parameter(2)
-	opt, err := withErr(NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5)}))
+	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5)}))
 	require.NoError(t, err)
-	record := func() (*Tape, *Variable) {
-		tape := NewTape(b.ctx, b.rt)
+	record := func() (*autograd.Tape, *autograd.Variable) {
+		tape := autograd.NewTape(b.ctx, b.rt)
 		return tape, tape.Sum(tape.Mul(tape.Square(tape.Param(p)), tape.Mul(tape.Param(q), tape.Param(p))))
 	}
 	other, stale := record()
@@ -330,44 +337,44 @@ func TestMinimizeInBackwardMakesOtherTapesStale(t *testing.T) {
 	require.NoError(t, tape.Close())
 	require.Nil(t, q.Grad(), "which is not of the optimiser")
 	_, err = other.Backward(stale)
-	require.ErrorIs(t, err, ErrStale)
-	require.ErrorIs(t, other.Close(), ErrStale)
+	require.ErrorIs(t, err, autograd.ErrStale)
+	require.ErrorIs(t, other.Close(), autograd.ErrStale)
 }
 
 // TestMinimizeInBackwardAddsUp: what an earlier tape has left is a part of the gradient, of a parameter that this tape does not read too, and is used up.
 func TestMinimizeInBackwardAddsUp(t *testing.T) {
 	b := open(t, 64<<20)
 	p, q, r := b.parameter(1), b.parameter(1), b.parameter(1) // 1 each
-	opt, err := withErr(NewSGD(Parameters{{"p", p}, {"q", q}, {"r", r}}, SGDConfig{LR: new(0.125)}))
+	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}, {"q", q}, {"r", r}}, autograd.SGDConfig{LR: new(0.125)}))
 	require.NoError(t, err)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	_, err = tape.Backward(tape.Sum(tape.Add(tape.MulScalar(tape.Param(p), 3), tape.MulScalar(tape.Param(q), 5))))
 	require.NoError(t, errors.Join(err, tape.Close()))
-	tape = NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.ctx, b.rt)
 	tape.Param(q) // and no more
 	tape.MinimizeInBackward(tape.Sum(tape.Add(tape.Square(tape.Square(tape.Param(p))), tape.MulScalar(tape.Param(r), 2))), opt, 1)
 	require.NoError(t, tape.Close())
-	for p, slope := range map[*Parameter]float64{p: 3 + 4, q: 5, r: 2} {
+	for p, slope := range map[*autograd.Parameter]float64{p: 3 + 4, q: 5, r: 2} {
 		require.Equal(t, []float64{1 - slope/8}, read[float64](b, p.Value()))
 		require.Nil(t, p.Grad())
 	}
-	require.Equal(t, []int{1, 1, 1}, opt.steps)
+	require.Equal(t, []int{1, 1, 1}, autograd.StepsOf(opt))
 }
 
 // TestMinimizeInBackwardLabels: the state that is made in the pass belongs to the parameter's module, as Minimize makes it.
 func TestMinimizeInBackwardLabels(t *testing.T) {
 	b := open(t, 64<<20)
-	labels := func(minimize func(tape *Tape, loss *Variable, opt Optimizer)) (all []memcache.Label) {
-		in := Init(b.ctx, b.rt, Seed(2))
-		model := Sequential{Sequential{in.Linear(8, 8), ReLU{}}, in.Linear(8, 3)}
-		adam := Own(in, NewAdam(model.Parameters(), AdamConfig{}))
+	labels := func(minimize func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer)) (all []memcache.Label) {
+		in := autograd.Init(b.ctx, b.rt, autograd.Seed(2))
+		model := autograd.Sequential{autograd.Sequential{in.Linear(8, 8), autograd.ReLU{}}, in.Linear(8, 3)}
+		adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 		for _, tape := range in.Steps(1) {
 			y := model.Forward(tape, tape.Input(in.Uniform(-1, 1, 4, 8).Value()))
 			minimize(tape, tape.Sum(y), adam)
 			require.NoError(t, tape.Err())
-			all = append(all, memcache.LabelOf(tape.ctx))
+			all = append(all, memcache.LabelOf(tape.Context()))
 		}
-		for _, ts := range adam.state {
+		for _, ts := range autograd.StateOf(adam) {
 			for _, x := range ts {
 				all = append(all, x.Label())
 			}
@@ -375,8 +382,10 @@ func TestMinimizeInBackwardLabels(t *testing.T) {
 		require.NoError(t, in.Close())
 		return all
 	}
-	want := labels(func(tape *Tape, loss *Variable, opt Optimizer) { tape.Minimize(loss, opt) })
-	got := labels(func(tape *Tape, loss *Variable, opt Optimizer) { tape.MinimizeInBackward(loss, opt, 1) })
+	want := labels(func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) { tape.Minimize(loss, opt) })
+	got := labels(func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) {
+		tape.MinimizeInBackward(loss, opt, 1)
+	})
 	require.Equal(t, want, got)
 	require.Equal(t, memcache.Label{Module: "0.0", Category: memcache.CategoryOptimizerState, Step: 1}, got[1])
 }
@@ -387,40 +396,40 @@ func TestMinimizeInBackwardInACaptureThatFails(t *testing.T) {
 	own := errors.New("the function's own")
 	for _, prepared := range []bool{false, true} {
 		p, q := b.parameter(2), b.parameter(2)
-		adam, err := withErr(NewAdam(Parameters{{"p", p}, {"q", q}}, AdamConfig{}))
+		adam, err := withErr(autograd.NewAdam(autograd.Parameters{{"p", p}, {"q", q}}, autograd.AdamConfig{}))
 		require.NoError(t, err)
 		want := tensor.ErrCapturing
 		if prepared {
 			require.NoError(t, adam.Prepare(b.ctx))
 			want = own
 		}
-		capture := func(minimize func(tape *Tape, loss *Variable)) {
+		capture := func(minimize func(tape *autograd.Tape, loss *autograd.Variable)) {
 			_, err := b.rt.Capture(b.ctx, func(ctx context.Context) error {
-				tape := NewTape(ctx, b.rt)
-				failing := tape.Func("Failing", []*Variable{tape.Param(q)}, func(c *Call) (*tensor.Tensor, error) {
+				tape := autograd.NewTape(ctx, b.rt)
+				failing := tape.Func("Failing", []*autograd.Variable{tape.Param(q)}, func(c *autograd.Call) (*tensor.Tensor, error) {
 					return b.rt.Copy(c.Context(), c.Input(0))
-				}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return nil, own })
+				}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return nil, own })
 				minimize(tape, tape.Sum(tape.Add(failing, tape.Square(tape.Param(p)))))
 				return tape.Close()
 			})
 			require.ErrorIs(t, err, want)
 		}
 		if prepared {
-			capture(func(tape *Tape, loss *Variable) { tape.Minimize(loss, adam) }) // which leaves what captures do
+			capture(func(tape *autograd.Tape, loss *autograd.Variable) { tape.Minimize(loss, adam) }) // which leaves what captures do
 		}
 		live := b.live()
-		capture(func(tape *Tape, loss *Variable) { tape.MinimizeInBackward(loss, adam, 1) })
+		capture(func(tape *autograd.Tape, loss *autograd.Variable) { tape.MinimizeInBackward(loss, adam, 1) })
 		require.Nil(t, p.Grad())
-		require.Equal(t, []int{0, 0}, adam.steps)
+		require.Equal(t, []int{0, 0}, autograd.StepsOf(adam))
 		require.Equal(t, []float64{1, 2}, read[float64](b, p.Value()))
 		require.LessOrEqual(t, b.live(), live+1, "the word for faults")
 		if prepared {
 			require.Equal(t, live, b.live())
 		}
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		tape.MinimizeInBackward(tape.Sum(tape.Square(tape.Param(p))), adam, 1)
 		require.NoError(t, tape.Close())
-		require.Equal(t, []int{1, 0}, adam.steps)
+		require.Equal(t, []int{1, 0}, autograd.StepsOf(adam))
 		require.NoError(t, adam.Close())
 	}
 }
@@ -433,14 +442,14 @@ func TestMinimizeInBackwardMakesNoGarbage(t *testing.T) {
 	b := open(t, 64<<20)
 	b.needsHost("the emulated device makes objects for each launch")
 	model := b.mlp(tensor.Float32, 12, 16, 16, 4)
-	adam, err := withErr(NewAdam(model.Parameters(), AdamConfig{}))
+	adam, err := withErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 	require.NoError(t, err)
 	x, y := upload(b, make([]float32, 48), 4, 12), upload(b, make([]int32, 4))
-	objects := func(minimize func(tape *Tape, loss *Variable)) float64 {
+	objects := func(minimize func(tape *autograd.Tape, loss *autograd.Variable)) float64 {
 		n := math.Inf(1)
 		for range 10 { // the garbage collector empties pools now and then: the fewest are the step's own
 			n = min(n, testing.AllocsPerRun(10, func() {
-				tape := NewTape(b.ctx, b.rt)
+				tape := autograd.NewTape(b.ctx, b.rt)
 				minimize(tape, tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 				require.NoError(t, tape.Close())
 				require.NoError(t, b.rt.Synchronize(b.ctx))
@@ -448,9 +457,9 @@ func TestMinimizeInBackwardMakesNoGarbage(t *testing.T) {
 		}
 		return n
 	}
-	want := objects(func(tape *Tape, loss *Variable) { tape.Minimize(loss, adam) })
-	require.LessOrEqual(t, objects(func(tape *Tape, loss *Variable) { tape.MinimizeInBackward(loss, adam, 0) }), want)
+	want := objects(func(tape *autograd.Tape, loss *autograd.Variable) { tape.Minimize(loss, adam) })
+	require.LessOrEqual(t, objects(func(tape *autograd.Tape, loss *autograd.Variable) { tape.MinimizeInBackward(loss, adam, 0) }), want)
 	// In six pieces there are five launches more, each of two objects; see TestGarbageOfAStep.
-	require.LessOrEqual(t, objects(func(tape *Tape, loss *Variable) { tape.MinimizeInBackward(loss, adam, 1) }), want+10)
+	require.LessOrEqual(t, objects(func(tape *autograd.Tape, loss *autograd.Variable) { tape.MinimizeInBackward(loss, adam, 1) }), want+10)
 	require.NoError(t, adam.Close())
 }

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -15,50 +16,56 @@ func TestMinimizeInBackwardWaitsForReaders(t *testing.T) {
 	b := open(t, 64<<20)
 	labels := upload(b, []int32{1, 0})
 	// The last operation is the only one that gives p a gradient; q's comes last, and takes p's value.
-	late := func(first func(tape *Tape, p *Parameter, q *Variable) *Variable) func(tape *Tape, p, q *Parameter) *Variable {
-		return func(tape *Tape, p, q *Parameter) *Variable {
+	late := func(first func(tape *autograd.Tape, p *autograd.Parameter, q *autograd.Variable) *autograd.Variable) func(tape *autograd.Tape, p, q *autograd.Parameter) *autograd.Variable {
+		return func(tape *autograd.Tape, p, q *autograd.Parameter) *autograd.Variable {
 			h := tape.Square(first(tape, p, tape.Square(tape.Param(q))))
 			return tape.Sum(tape.Mul(h, tape.Param(p)))
 		}
 	}
-	for name, f := range map[string]func(tape *Tape, p, q *Parameter) *Variable{
-		"used twice": late(func(tape *Tape, p *Parameter, q *Variable) *Variable { return tape.Mul(q, tape.Param(p)) }),
-		"times itself": func(tape *Tape, p, q *Parameter) *Variable {
+	for name, f := range map[string]func(tape *autograd.Tape, p, q *autograd.Parameter) *autograd.Variable{
+		"used twice": late(func(tape *autograd.Tape, p *autograd.Parameter, q *autograd.Variable) *autograd.Variable {
+			return tape.Mul(q, tape.Param(p))
+		}),
+		"times itself": func(tape *autograd.Tape, p, q *autograd.Parameter) *autograd.Variable {
 			h := tape.Tanh(tape.Param(q))
 			return tape.Sum(tape.Add(h, tape.Mul(tape.Param(p), tape.Param(p))))
 		},
-		"by its own step": func(tape *Tape, p, q *Parameter) *Variable {
+		"by its own step": func(tape *autograd.Tape, p, q *autograd.Parameter) *autograd.Variable {
 			return tape.Sum(tape.Linear(tape.Square(tape.Param(q)), tape.Param(p), nil))
 		},
-		"detached": late(func(tape *Tape, p *Parameter, q *Variable) *Variable { return tape.Mul(q, tape.Detach(tape.Param(p))) }),
-		"an input": late(func(tape *Tape, p *Parameter, q *Variable) *Variable { return tape.Mul(q, tape.Input(p.Value())) }),
-		"a view": late(func(tape *Tape, p *Parameter, q *Variable) *Variable {
+		"detached": late(func(tape *autograd.Tape, p *autograd.Parameter, q *autograd.Variable) *autograd.Variable {
+			return tape.Mul(q, tape.Detach(tape.Param(p)))
+		}),
+		"an input": late(func(tape *autograd.Tape, p *autograd.Parameter, q *autograd.Variable) *autograd.Variable {
+			return tape.Mul(q, tape.Input(p.Value()))
+		}),
+		"a view": late(func(tape *autograd.Tape, p *autograd.Parameter, q *autograd.Variable) *autograd.Variable {
 			return tape.Mul(q, tape.Reshape(tape.Param(p), 2, 2))
 		}),
-		"in a checkpoint": late(func(tape *Tape, p *Parameter, q *Variable) *Variable {
-			return tape.Checkpoint(func() *Variable { return tape.Mul(q, tape.Param(p)) })
+		"in a checkpoint": late(func(tape *autograd.Tape, p *autograd.Parameter, q *autograd.Variable) *autograd.Variable {
+			return tape.Checkpoint(func() *autograd.Variable { return tape.Mul(q, tape.Param(p)) })
 		}),
-		"detached in a checkpoint": late(func(tape *Tape, p *Parameter, q *Variable) *Variable {
-			return tape.Checkpoint(func() *Variable { return tape.Mul(q, tape.Detach(tape.Param(p))) })
+		"detached in a checkpoint": late(func(tape *autograd.Tape, p *autograd.Parameter, q *autograd.Variable) *autograd.Variable {
+			return tape.Checkpoint(func() *autograd.Variable { return tape.Mul(q, tape.Detach(tape.Param(p))) })
 		}),
-		"an input in a checkpoint": late(func(tape *Tape, p *Parameter, q *Variable) *Variable {
-			return tape.Checkpoint(func() *Variable { return tape.Mul(q, tape.Input(p.Value())) })
+		"an input in a checkpoint": late(func(tape *autograd.Tape, p *autograd.Parameter, q *autograd.Variable) *autograd.Variable {
+			return tape.Checkpoint(func() *autograd.Variable { return tape.Mul(q, tape.Input(p.Value())) })
 		}),
-		"an input in checkpoints": late(func(tape *Tape, p *Parameter, q *Variable) *Variable {
-			return tape.Checkpoint(func() *Variable {
-				return tape.Mul(q, tape.Checkpoint(func() *Variable { return tape.Mul(q, tape.Input(p.Value())) }))
+		"an input in checkpoints": late(func(tape *autograd.Tape, p *autograd.Parameter, q *autograd.Variable) *autograd.Variable {
+			return tape.Checkpoint(func() *autograd.Variable {
+				return tape.Mul(q, tape.Checkpoint(func() *autograd.Variable { return tape.Mul(q, tape.Input(p.Value())) }))
 			})
 		}),
-		"weights of a loss": late(func(tape *Tape, p *Parameter, q *Variable) *Variable {
+		"weights of a loss": late(func(tape *autograd.Tape, p *autograd.Parameter, q *autograd.Variable) *autograd.Variable {
 			return tape.BCEWithLogits(q, tape.Detach(q), tensor.Weight(p.Value()), tensor.ReduceNone)
 		}),
-		"weights of a loss in a checkpoint": late(func(tape *Tape, p *Parameter, q *Variable) *Variable {
-			return tape.Checkpoint(func() *Variable {
+		"weights of a loss in a checkpoint": late(func(tape *autograd.Tape, p *autograd.Parameter, q *autograd.Variable) *autograd.Variable {
+			return tape.Checkpoint(func() *autograd.Variable {
 				return tape.BCEWithLogits(q, tape.Detach(q), tensor.Weight(p.Value()), tensor.ReduceNone)
 			})
 		}),
-		"weights of classes in a checkpoint": func(tape *Tape, p, q *Parameter) *Variable {
-			h := tape.Checkpoint(func() *Variable {
+		"weights of classes in a checkpoint": func(tape *autograd.Tape, p, q *autograd.Parameter) *autograd.Variable {
+			h := tape.Checkpoint(func() *autograd.Variable {
 				row, err := b.rt.Rows(b.ctx, p.Value(), 0, 1)
 				require.NoError(t, err)
 				defer row.Release()
@@ -69,17 +76,17 @@ func TestMinimizeInBackwardWaitsForReaders(t *testing.T) {
 			})
 			return tape.Sum(tape.Mul(tape.Square(h), tape.Param(p)))
 		},
-		"as a gradient": func(tape *Tape, p, q *Parameter) *Variable {
+		"as a gradient": func(tape *autograd.Tape, p, q *autograd.Parameter) *autograd.Variable {
 			u := tape.Square(tape.Param(q))
 			s := tape.Square(tape.Param(p))
-			z := tape.Func("Weighted", []*Variable{u}, func(c *Call) (*tensor.Tensor, error) {
+			z := tape.Func("Weighted", []*autograd.Variable{u}, func(c *autograd.Call) (*tensor.Tensor, error) {
 				own, err := c.Runtime().Share(c.Context(), p.Value())
 				if err != nil {
 					return nil, err
 				}
 				c.Save(own)
 				return c.Runtime().Mul(c.Context(), c.Input(0), own)
-			}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+			}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 				return c.Grads(c.Runtime().Share(c.Context(), c.Saved()[0]))
 			})
 			return tape.Sum(tape.Add(z, s))
@@ -89,10 +96,10 @@ func TestMinimizeInBackwardWaitsForReaders(t *testing.T) {
 			train := func(piece int64) (values [][]float64) {
 				p, q := b.matrix(half, 1), b.matrix(half, 3)
 				defer func() { require.NoError(t, errors.Join(p.Release(), q.Release())) }()
-				opt, err := withErr(NewSGD(Parameters{{"p", p}, {"q", q}}, SGDConfig{LR: new(0.125)}))
+				opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}, {"q", q}}, autograd.SGDConfig{LR: new(0.125)}))
 				require.NoError(t, err)
 				for range 2 {
-					tape := NewTape(b.ctx, b.rt)
+					tape := autograd.NewTape(b.ctx, b.rt)
 					if half {
 						tape.SetComputeDtype(tensor.BFloat16)
 					}
@@ -119,7 +126,7 @@ func TestMinimizeInBackwardWaitsForReaders(t *testing.T) {
 }
 
 // matrix is a parameter of (2, 2), of float64 or, for half, float32.
-func (b *bench) matrix(half bool, from float64) *Parameter {
+func (b *bench) matrix(half bool, from float64) *autograd.Parameter {
 	b.t.Helper()
 	dtype := tensor.Float64
 	if half {
@@ -127,7 +134,7 @@ func (b *bench) matrix(half bool, from float64) *Parameter {
 	}
 	x, err := b.rt.Full(b.ctx, from, dtype, 2, 2)
 	require.NoError(b.t, err)
-	p, err := NewParameter(x)
+	p, err := autograd.NewParameter(x)
 	require.NoError(b.t, err)
 	return p
 }

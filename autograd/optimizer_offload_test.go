@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -9,47 +9,52 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // stateful are optimisers with every kind of state.
-var stateful = map[string]func(ps Parameters) (Optimizer, error){
-	"momentum": func(ps Parameters) (Optimizer, error) {
-		return withErr(NewSGD(ps, SGDConfig{LR: new(0.1), Momentum: 0.9, Nesterov: true}))
+var stateful = map[string]func(ps autograd.Parameters) (autograd.Optimizer, error){
+	"momentum": func(ps autograd.Parameters) (autograd.Optimizer, error) {
+		return withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(0.1), Momentum: 0.9, Nesterov: true}))
 	},
-	"Adam": func(ps Parameters) (Optimizer, error) { return withErr(NewAdam(ps, AdamConfig{AMSGrad: true})) },
-	"AdamW": func(ps Parameters) (Optimizer, error) {
-		return withErr(NewAdamW(ps, AdamConfig{WeightDecay: new(0.1)}))
+	"Adam": func(ps autograd.Parameters) (autograd.Optimizer, error) {
+		return withErr(autograd.NewAdam(ps, autograd.AdamConfig{AMSGrad: true}))
 	},
-	"RMSprop": func(ps Parameters) (Optimizer, error) {
-		return withErr(NewRMSprop(ps, RMSpropConfig{Momentum: 0.5, Centered: true}))
+	"AdamW": func(ps autograd.Parameters) (autograd.Optimizer, error) {
+		return withErr(autograd.NewAdamW(ps, autograd.AdamConfig{WeightDecay: new(0.1)}))
 	},
-	"Adagrad": func(ps Parameters) (Optimizer, error) { return withErr(NewAdagrad(ps, AdagradConfig{})) },
+	"RMSprop": func(ps autograd.Parameters) (autograd.Optimizer, error) {
+		return withErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{Momentum: 0.5, Centered: true}))
+	},
+	"Adagrad": func(ps autograd.Parameters) (autograd.Optimizer, error) {
+		return withErr(autograd.NewAdagrad(ps, autograd.AdagradConfig{}))
+	},
 }
 
 // sizes of parameters, in float64s.
 var stateSizes = []int{64, 700, 64, 2000, 1500, 700}
 
 // steps updates parameters a few times, some of them not every time, and returns them. between runs after each step.
-func (b *bench) steps(make func(ps Parameters) (Optimizer, error), prepare, between func(Optimizer)) (values [][]float64) {
+func (b *bench) steps(make func(ps autograd.Parameters) (autograd.Optimizer, error), prepare, between func(autograd.Optimizer)) (values [][]float64) {
 	b.t.Helper()
-	var ps Parameters
+	var ps autograd.Parameters
 	for i, n := range stateSizes {
 		data := make64(n, float64(i))
 		x, err := tensor.FromSlice(b.ctx, b.rt, data)
 		require.NoError(b.t, err)
-		p, err := NewParameter(x)
+		p, err := autograd.NewParameter(x)
 		require.NoError(b.t, err)
-		ps = append(ps, Named{string(rune('a' + i)), p})
+		ps = append(ps, autograd.Named{string(rune('a' + i)), p})
 	}
 	opt, err := make(ps)
 	require.NoError(b.t, err)
 	prepare(opt)
 	for step := range 5 {
-		tape := NewTape(b.ctx, b.rt)
-		var loss *Variable
+		tape := autograd.NewTape(b.ctx, b.rt)
+		var loss *autograd.Variable
 		for i, p := range ps {
 			if (step+i)%4 == 3 {
 				continue
@@ -80,23 +85,23 @@ func make64(n int, from float64) []float64 {
 	return data
 }
 
-func nothing(Optimizer) {}
+func nothing(autograd.Optimizer) {}
 
 // TestOffloadOfOptimizerStateLowersThePeak: a step of Adam needs one piece, what comes and what goes, and not all.
 func TestOffloadOfOptimizerStateLowersThePeak(t *testing.T) {
 	b := open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})
 	const n, count = 4096, 16
-	var ps Parameters
+	var ps autograd.Parameters
 	for i := range count {
-		ps = append(ps, Named{string(rune('a' + i)), b.parameter(n)})
+		ps = append(ps, autograd.Named{string(rune('a' + i)), b.parameter(n)})
 	}
-	opt, err := withErr(NewAdam(ps, AdamConfig{}))
+	opt, err := withErr(autograd.NewAdam(ps, autograd.AdamConfig{}))
 	require.NoError(t, err)
-	require.NoError(t, OffloadState(b.ctx, opt, o, 2*8*n))
+	require.NoError(t, autograd.OffloadState(b.ctx, opt, o, 2*8*n))
 	require.NoError(t, opt.Prepare(b.ctx))
 	for range 3 {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		loss := tape.Sum(tape.Param(ps[0].Parameter))
 		for _, p := range ps[1:] {
 			loss = tape.Add(loss, tape.Sum(tape.Param(p.Parameter)))
@@ -125,11 +130,11 @@ func TestOffloadOfOptimizerStateWaitsForNothing(t *testing.T) {
 	defer cancel()
 	want := b.steps(stateful["AdamW"], nothing, nothing)
 	steps := 0
-	got := b.steps(stateful["AdamW"], func(opt Optimizer) {
-		require.NoError(t, OffloadState(b.ctx, opt, o, 1))
+	got := b.steps(stateful["AdamW"], func(opt autograd.Optimizer) {
+		require.NoError(t, autograd.OffloadState(b.ctx, opt, o, 1))
 		require.NoError(t, opt.Prepare(b.ctx))
 		release = cisterntest.Hold(t, out)
-	}, func(Optimizer) {
+	}, func(autograd.Optimizer) {
 		if steps++; steps > 1 {
 			return // what is fetched again waits for what was copied out
 		}
@@ -151,24 +156,23 @@ func TestOffloadOfOptimizerStateInCheckpoints(t *testing.T) {
 	for name, make := range stateful {
 		want := b.steps(make, nothing, nothing)
 		step := 0
-		got := b.steps(make, nothing, func(opt Optimizer) {
+		got := b.steps(make, nothing, func(opt autograd.Optimizer) {
 			switch step++; step {
 			case 1:
-				require.NoError(t, OffloadState(b.ctx, opt, o, 1))
-				require.NoError(t, Checkpoint{Optimizer: opt}.Save(b.ctx, path))
+				require.NoError(t, autograd.OffloadState(b.ctx, opt, o, 1))
+				require.NoError(t, autograd.Checkpoint{Optimizer: opt}.Save(b.ctx, path))
 			case 2, 3: // to another offloader, and to the device
 				by := map[int]*tensor.Offloader{2: other}[step]
-				require.NoError(t, OffloadState(b.ctx, opt, by, 1))
+				require.NoError(t, autograd.OffloadState(b.ctx, opt, by, 1))
 				require.Zero(t, o.Stats().Offloaded.Current)
 				require.Equal(t, by != nil, other.Stats().Offloaded.Current > 0)
 			case 4:
-				require.NoError(t, OffloadState(b.ctx, opt, o, 1))
+				require.NoError(t, autograd.OffloadState(b.ctx, opt, o, 1))
 			}
 			before := b.bytes()
-			require.NoError(t, Checkpoint{Optimizer: opt}.Save(b.ctx, path))
-			s, err := CoreOf(opt)
-			require.NoError(t, err)
-			for _, ts := range s.state {
+			require.NoError(t, autograd.Checkpoint{Optimizer: opt}.Save(b.ctx, path))
+			require.NoError(t, opt.Core().Err())
+			for _, ts := range autograd.StateOf(opt) {
 				for _, x := range ts {
 					if x.Offloaded() {
 						continue
@@ -179,7 +183,7 @@ func TestOffloadOfOptimizerStateInCheckpoints(t *testing.T) {
 			if step == 4 {
 				require.NoError(t, opt.Close())
 			}
-			require.NoError(t, Checkpoint{Optimizer: opt}.Load(b.ctx, path))
+			require.NoError(t, autograd.Checkpoint{Optimizer: opt}.Load(b.ctx, path))
 			require.Equal(t, before, b.bytes(), "step %d", step)
 		})
 		require.Equal(t, want, got, name)
@@ -192,12 +196,12 @@ func TestOffloadOfOptimizerStateFindsNoMemory(t *testing.T) {
 	o := b.offloader(tensor.OffloadConfig{})
 	p := b.parameter(20000)
 	start := read[float64](b, p.Value())
-	opt, err := withErr(NewAdam(Parameters{{"p", p}}, AdamConfig{}))
+	opt, err := withErr(autograd.NewAdam(autograd.Parameters{{"p", p}}, autograd.AdamConfig{}))
 	require.NoError(t, err)
-	require.NoError(t, OffloadState(b.ctx, opt, o, 0))
+	require.NoError(t, autograd.OffloadState(b.ctx, opt, o, 0))
 	require.NoError(t, opt.Prepare(b.ctx))
 	g := upload(b, make64(20000, 1))
-	p.grad = g
+	p.SetGrad(g)
 	require.NoError(t, b.rt.Synchronize(b.ctx))
 	filler := b.fill(0)
 	err = opt.Step(b.ctx)
@@ -211,9 +215,9 @@ func TestOffloadOfOptimizerStateFindsNoMemory(t *testing.T) {
 	require.EqualValues(t, 2, o.Stats().Offloaded.Current)
 	require.NoError(t, opt.Step(b.ctx))
 	require.NotEqual(t, start, read[float64](b, p.Value()))
-	require.Equal(t, 1, opt.steps[0])
+	require.Equal(t, 1, autograd.StepsOf(opt)[0])
 	require.NoError(t, opt.Close())
-	p.grad = nil
+	p.SetGrad(nil)
 }
 
 // TestOffloadOfOptimizerStateComesLate: where there is memory for one piece alone, the next one is
@@ -221,13 +225,13 @@ func TestOffloadOfOptimizerStateFindsNoMemory(t *testing.T) {
 func TestOffloadOfOptimizerStateComesLate(t *testing.T) {
 	b := open(t, 4<<20)
 	o := b.offloader(tensor.OffloadConfig{})
-	ps := Parameters{{"p", b.parameter(20000)}, {"q", b.parameter(20000)}}
-	opt, err := withErr(NewAdam(ps, AdamConfig{}))
+	ps := autograd.Parameters{{"p", b.parameter(20000)}, {"q", b.parameter(20000)}}
+	opt, err := withErr(autograd.NewAdam(ps, autograd.AdamConfig{}))
 	require.NoError(t, err)
-	require.NoError(t, OffloadState(b.ctx, opt, o, 1))
+	require.NoError(t, autograd.OffloadState(b.ctx, opt, o, 1))
 	require.NoError(t, opt.Prepare(b.ctx))
 	for _, p := range ps {
-		p.grad = upload(b, make64(20000, 1))
+		p.SetGrad(upload(b, make64(20000, 1)))
 	}
 	require.NoError(t, b.rt.Synchronize(b.ctx))
 	filler := b.fill(0)
@@ -236,14 +240,14 @@ func TestOffloadOfOptimizerStateComesLate(t *testing.T) {
 	filler[i], err = b.cache.Alloc(b.ctx, 1<<20-400<<10, b.rt.Stream()) // the state of a parameter is 312 KiB
 	require.NoError(t, err)
 	require.NoError(t, opt.Step(b.ctx))
-	require.Equal(t, []int{1, 1}, opt.steps)
+	require.Equal(t, []int{1, 1}, autograd.StepsOf(opt))
 	require.Less(t, o.Stats().Prefetched, int64(2))
 	for _, f := range filler {
 		require.NoError(t, f.Free())
 	}
 	require.NoError(t, opt.Close())
 	for _, p := range ps {
-		p.grad = nil
+		p.SetGrad(nil)
 	}
 }
 
@@ -252,21 +256,20 @@ func TestOffloadOfOptimizerStateFails(t *testing.T) {
 	b, other := open(t, 64<<20), open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})
 	want := b.steps(stateful["Adam"], nothing, nothing)
-	got := b.steps(stateful["Adam"], func(opt Optimizer) {
-		require.ErrorIs(t, OffloadState(b.ctx, opt, other.offloader(tensor.OffloadConfig{}), 0), ErrInvalid)
-		require.ErrorContains(t, OffloadState(b.ctx, opt, o, -1), "pieces of -1 bytes")
+	got := b.steps(stateful["Adam"], func(opt autograd.Optimizer) {
+		require.ErrorIs(t, autograd.OffloadState(b.ctx, opt, other.offloader(tensor.OffloadConfig{}), 0), autograd.ErrInvalid)
+		require.ErrorContains(t, autograd.OffloadState(b.ctx, opt, o, -1), "pieces of -1 bytes")
 		var none context.Context
-		require.ErrorIs(t, OffloadState(none, opt, o, 0), ErrInvalid)
-		require.NoError(t, OffloadState(b.ctx, opt, o, 0))
-	}, func(opt Optimizer) {
-		s, err := CoreOf(opt)
-		require.NoError(t, err)
-		p := s.params[3].Parameter
+		require.ErrorIs(t, autograd.OffloadState(none, opt, o, 0), autograd.ErrInvalid)
+		require.NoError(t, autograd.OffloadState(b.ctx, opt, o, 0))
+	}, func(opt autograd.Optimizer) {
+		require.NoError(t, opt.Core().Err())
+		p := opt.Core().Parameters()[3].Parameter
 		ctx, cancel := context.WithCancel(b.ctx)
 		cancel()
 		g, err := b.rt.Zeros(b.ctx, tensor.Float64, stateSizes[3])
 		require.NoError(t, err)
-		p.grad = g
+		p.SetGrad(g)
 		require.ErrorIs(t, opt.Step(ctx), context.Canceled)
 		require.NoError(t, opt.ZeroGrad(b.ctx))
 	})

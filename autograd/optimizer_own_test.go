@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -9,20 +9,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // byHand is SGD with momentum that a program has written with operations of package tensor.
-type byHand struct{ Base }
+type byHand struct{ autograd.Base }
 
-func newByHand(ps Parameters, lr, momentum float64) *byHand {
+func newByHand(ps autograd.Parameters, lr, momentum float64) *byHand {
 	o := new(byHand)
 	o.Init(o, "ByHand", o.update)
-	o.Fail(o.AddGroup(ps, Options{LR: lr, Momentum: &momentum, State: []Slot{{Name: "buffer", Momentum: true}}}))
+	o.Fail(o.AddGroup(ps, autograd.Options{LR: lr, Momentum: &momentum, State: []autograd.Slot{{Name: "buffer", Momentum: true}}}))
 	return o
 }
 
-func (o *byHand) update(ctx context.Context, us []Update) error {
+func (o *byHand) update(ctx context.Context, us []autograd.Update) error {
 	for _, u := range us {
 		rt, d := u.P.Runtime(), u.G
 		if u.Momentum != 0 {
@@ -52,14 +53,14 @@ func scaleInPlace(ctx context.Context, x *tensor.Tensor, by float64) error {
 
 // ownTraining trains p and q, which has a rate of its own, with an optimiser that made makes. It
 // goes on from a file after two of five steps.
-func (b *bench) ownTraining(made func(ps Parameters) Optimizer, addGroup func(Optimizer, Parameters) error, change func(Optimizer), minimize func(*Tape, *Variable, Optimizer)) (all [][]float64) {
-	in := Init(b.ctx, b.rt, Seed(1), Dtype(tensor.Float64))
+func (b *bench) ownTraining(made func(ps autograd.Parameters) autograd.Optimizer, addGroup func(autograd.Optimizer, autograd.Parameters) error, change func(autograd.Optimizer), minimize func(*autograd.Tape, *autograd.Variable, autograd.Optimizer)) (all [][]float64) {
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
 	path := filepath.Join(b.t.TempDir(), "c")
 	p, q := in.Uniform(-1, 1, 3), in.Uniform(-1, 1, 3)
-	start := func() (Optimizer, *Scheduler) {
-		opt := Own(in, made(Parameters{{"p", p}}))
-		in.Fail(addGroup(opt, Parameters{{"q", q}}))
-		schedule, err := NewScheduler(opt, ExponentialLR{0.5})
+	start := func() (autograd.Optimizer, *autograd.Scheduler) {
+		opt := autograd.Own(in, made(autograd.Parameters{{"p", p}}))
+		in.Fail(addGroup(opt, autograd.Parameters{{"q", q}}))
+		schedule, err := autograd.NewScheduler(opt, autograd.ExponentialLR{0.5})
 		in.Fail(err)
 		change(opt)
 		return opt, schedule
@@ -67,15 +68,15 @@ func (b *bench) ownTraining(made func(ps Parameters) Optimizer, addGroup func(Op
 	opt, schedule := start()
 	for step, tape := range in.Steps(5) {
 		if step == 2 {
-			require.NoError(b.t, Checkpoint{Optimizer: opt, Scheduler: schedule}.Save(b.ctx, path))
+			require.NoError(b.t, autograd.Checkpoint{Optimizer: opt, Scheduler: schedule}.Save(b.ctx, path))
 			opt, schedule = start()
-			require.NoError(b.t, Checkpoint{Optimizer: opt, Scheduler: schedule}.Load(b.ctx, path))
+			require.NoError(b.t, autograd.Checkpoint{Optimizer: opt, Scheduler: schedule}.Load(b.ctx, path))
 		}
 		minimize(tape, tape.Sum(tape.Square(tape.Add(tape.Param(p), tape.Square(tape.Param(q))))), opt)
 		in.Fail(schedule.Step())
 	}
 	require.NoError(b.t, in.Err())
-	for _, p := range []*Parameter{p, q} {
+	for _, p := range []*autograd.Parameter{p, q} {
 		all = append(all, read[float64](b, p.Value()))
 	}
 	require.NoError(b.t, in.Close())
@@ -87,18 +88,24 @@ func (b *bench) ownTraining(made func(ps Parameters) Optimizer, addGroup func(Op
 func TestOptimizerOfOnesOwn(t *testing.T) {
 	b := open(t, 64<<20)
 	off := b.offloader(tensor.OffloadConfig{})
-	for name, change := range map[string]func(Optimizer){
-		"as it is": func(Optimizer) {},
-		"prepared": func(o Optimizer) { require.NoError(t, o.Prepare(b.ctx)) },
-		"offloaded": func(o Optimizer) {
-			require.NoError(t, OffloadState(b.ctx, o, off, 1))
+	for name, change := range map[string]func(autograd.Optimizer){
+		"as it is": func(autograd.Optimizer) {},
+		"prepared": func(o autograd.Optimizer) { require.NoError(t, o.Prepare(b.ctx)) },
+		"offloaded": func(o autograd.Optimizer) {
+			require.NoError(t, autograd.OffloadState(b.ctx, o, off, 1))
 		},
 	} {
 		for way, minimize := range minimizers {
-			want := b.ownTraining(func(ps Parameters) Optimizer { return NewSGD(ps, SGDConfig{LR: new(0.5), Momentum: 0.5}) },
-				func(o Optimizer, ps Parameters) error { return o.(*SGD).AddGroup(ps, SGDConfig{LR: new(0.25)}) }, change, minimize)
-			got := b.ownTraining(func(ps Parameters) Optimizer { return newByHand(ps, 0.5, 0.5) },
-				func(o Optimizer, ps Parameters) error { return o.(*byHand).AddGroup(ps, Options{LR: 0.25}) }, change, minimize)
+			want := b.ownTraining(func(ps autograd.Parameters) autograd.Optimizer {
+				return autograd.NewSGD(ps, autograd.SGDConfig{LR: new(0.5), Momentum: 0.5})
+			},
+				func(o autograd.Optimizer, ps autograd.Parameters) error {
+					return o.(*autograd.SGD).AddGroup(ps, autograd.SGDConfig{LR: new(0.25)})
+				}, change, minimize)
+			got := b.ownTraining(func(ps autograd.Parameters) autograd.Optimizer { return newByHand(ps, 0.5, 0.5) },
+				func(o autograd.Optimizer, ps autograd.Parameters) error {
+					return o.(*byHand).AddGroup(ps, autograd.Options{LR: 0.25})
+				}, change, minimize)
 			for i := range want {
 				require.InDeltaSlice(t, want[i], got[i], 1e-15, "%s, %s", name, way)
 			}
@@ -110,21 +117,21 @@ func TestOptimizerOfOnesOwn(t *testing.T) {
 // each replay, and is refused.
 func TestCaptureNeedsStepRule(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
+	in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64))
 	p := in.Parameter([]float64{1})
-	opt := Own(in, newByHand(Parameters{{"p", p}}, 0.5, 0.5))
+	opt := autograd.Own(in, newByHand(autograd.Parameters{{"p", p}}, 0.5, 0.5))
 	step := func(ctx context.Context) error {
-		tape := NewTape(ctx, b.rt)
+		tape := autograd.NewTape(ctx, b.rt)
 		tape.Minimize(tape.Sum(tape.Square(tape.Param(p))), opt)
 		return tape.Close()
 	}
 	require.NoError(t, step(b.ctx))
-	steps := opt.steps[0]
+	steps := autograd.StepsOf(opt)[0]
 	_, err := b.rt.Capture(b.ctx, step)
 	require.ErrorIs(t, err, tensor.ErrCapturing)
 	require.ErrorContains(t, err, "ByHand step")
 	require.ErrorContains(t, err, "update with StepRule")
-	require.Equal(t, steps, opt.steps[0], "no step was taken")
+	require.Equal(t, steps, autograd.StepsOf(opt)[0], "no step was taken")
 	require.NoError(t, step(b.ctx))
 	require.NoError(t, in.Close())
 }
@@ -133,26 +140,26 @@ func TestCaptureNeedsStepRule(t *testing.T) {
 func TestOptimizersThatAreNotMade(t *testing.T) {
 	b := open(t, 64<<20)
 	p := b.parameter(1)
-	ps := Parameters{{"p", p}}
-	for want, opt := range map[string]Optimizer{
+	ps := autograd.Parameters{{"p", p}}
+	for want, opt := range map[string]autograd.Optimizer{
 		"the optimiser was not made": new(byHand),
 		"no parameters":              newByHand(nil, 1, 0),
 		"LR is NaN":                  newByHand(ps, math.NaN(), 0),
 		"Momentum is -1":             newByHand(ps, 1, -1),
-		"MaxMomentum is -1":          withOptions(ps, Options{LR: 1, MaxMomentum: -1}),
-		`slot 1 of 2 has no name`:    withOptions(ps, Options{LR: 1, State: []Slot{{}, {Name: "b"}}}),
-		`slot "a" needs a momentum`:  withOptions(ps, Options{LR: 1, State: []Slot{{Name: "a", Momentum: true}, {Name: "b"}}}),
-		`slot "c" needs a momentum`:  withOptions(ps, Options{LR: 1, Momentum: new(0.5), State: []Slot{{Name: "c", Momentum: true}, {Name: "b"}}}),
-		`two slots are "a"`:          withOptions(ps, Options{LR: 1, State: []Slot{{Name: "a"}, {Name: "a"}}}),
+		"MaxMomentum is -1":          withOptions(ps, autograd.Options{LR: 1, MaxMomentum: -1}),
+		`slot 1 of 2 has no name`:    withOptions(ps, autograd.Options{LR: 1, State: []autograd.Slot{{}, {Name: "b"}}}),
+		`slot "a" needs a momentum`:  withOptions(ps, autograd.Options{LR: 1, State: []autograd.Slot{{Name: "a", Momentum: true}, {Name: "b"}}}),
+		`slot "c" needs a momentum`:  withOptions(ps, autograd.Options{LR: 1, Momentum: new(0.5), State: []autograd.Slot{{Name: "c", Momentum: true}, {Name: "b"}}}),
+		`two slots are "a"`:          withOptions(ps, autograd.Options{LR: 1, State: []autograd.Slot{{Name: "a"}, {Name: "a"}}}),
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		tape.Minimize(tape.Sum(tape.Param(p)), opt)
-		_, err := NewScheduler(opt, ConstantLR{})
+		_, err := autograd.NewScheduler(opt, autograd.ConstantLR{})
 		for _, err := range []error{
-			opt.Step(b.ctx), opt.Prepare(b.ctx), tape.Close(), err, opt.Core().AddGroup(ps, Options{}),
-			OffloadState(b.ctx, opt, nil, 0), Checkpoint{Optimizer: opt}.Save(b.ctx, filepath.Join(t.TempDir(), "c")),
+			opt.Step(b.ctx), opt.Prepare(b.ctx), tape.Close(), err, opt.Core().AddGroup(ps, autograd.Options{}),
+			autograd.OffloadState(b.ctx, opt, nil, 0), autograd.Checkpoint{Optimizer: opt}.Save(b.ctx, filepath.Join(t.TempDir(), "c")),
 		} {
-			require.ErrorIs(t, err, ErrInvalid, want)
+			require.ErrorIs(t, err, autograd.ErrInvalid, want)
 			require.ErrorContains(t, err, want)
 		}
 		require.NoError(t, errors.Join(opt.ZeroGrad(b.ctx), opt.Close()))
@@ -160,7 +167,7 @@ func TestOptimizersThatAreNotMade(t *testing.T) {
 	require.NoError(t, p.Release())
 }
 
-func withOptions(ps Parameters, o Options) Optimizer {
+func withOptions(ps autograd.Parameters, o autograd.Options) autograd.Optimizer {
 	opt := new(byHand)
 	opt.Init(opt, "ByHand", opt.update)
 	opt.Fail(opt.AddGroup(ps, o))
@@ -171,16 +178,16 @@ func withOptions(ps Parameters, o Options) Optimizer {
 // an initialiser with an error is given.
 func TestOwn(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
-	opt := Own(in, NewAdam(Parameters{{"p", in.Ones(2)}}, AdamConfig{}))
+	in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64))
+	opt := autograd.Own(in, autograd.NewAdam(autograd.Parameters{{"p", in.Ones(2)}}, autograd.AdamConfig{}))
 	require.NoError(t, opt.Prepare(b.ctx))
-	state := opt.state[0][0]
-	failed := Own(in, NewAdam(nil, AdamConfig{}))
+	state := autograd.StateOf(opt)[0][0]
+	failed := autograd.Own(in, autograd.NewAdam(nil, autograd.AdamConfig{}))
 	require.Equal(t, failed.Err(), in.Err())
-	late := Own(in, NewAdam(Parameters{{"p", b.parameter(2)}}, AdamConfig{}))
+	late := autograd.Own(in, autograd.NewAdam(autograd.Parameters{{"p", b.parameter(2)}}, autograd.AdamConfig{}))
 	require.NoError(t, late.Prepare(b.ctx))
-	require.ErrorIs(t, in.Close(), ErrInvalid)
+	require.ErrorIs(t, in.Close(), autograd.ErrInvalid)
 	require.True(t, state.Released())
-	require.False(t, late.state[0][0].Released())
-	require.NoError(t, errors.Join(late.Close(), late.params.Release()))
+	require.False(t, autograd.StateOf(late)[0][0].Released())
+	require.NoError(t, errors.Join(late.Close(), late.Parameters().Release()))
 }

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"math"
@@ -6,29 +6,38 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // An element of a parameter that is -Inf, such as a logit that is masked for good, stays -Inf where its
 // gradient is 0: without a weight decay nothing is added to the gradient.
 func TestOptimizersKeepInfinities(t *testing.T) {
-	for name, optimizer := range map[string]func(*Initializer, Parameters) Optimizer{
-		"SGD": func(in *Initializer, p Parameters) Optimizer { return Own(in, NewSGD(p, SGDConfig{})) },
-		"Nesterov": func(in *Initializer, p Parameters) Optimizer {
-			return Own(in, NewSGD(p, SGDConfig{Momentum: 0.9, Nesterov: true}))
+	for name, optimizer := range map[string]func(*autograd.Initializer, autograd.Parameters) autograd.Optimizer{
+		"SGD": func(in *autograd.Initializer, p autograd.Parameters) autograd.Optimizer {
+			return autograd.Own(in, autograd.NewSGD(p, autograd.SGDConfig{}))
 		},
-		"Adam":  func(in *Initializer, p Parameters) Optimizer { return Own(in, NewAdam(p, AdamConfig{AMSGrad: true})) },
-		"AdamW": func(in *Initializer, p Parameters) Optimizer { return Own(in, NewAdamW(p, AdamConfig{})) },
-		"RMSprop": func(in *Initializer, p Parameters) Optimizer {
-			return Own(in, NewRMSprop(p, RMSpropConfig{Centered: true}))
+		"Nesterov": func(in *autograd.Initializer, p autograd.Parameters) autograd.Optimizer {
+			return autograd.Own(in, autograd.NewSGD(p, autograd.SGDConfig{Momentum: 0.9, Nesterov: true}))
 		},
-		"Adagrad": func(in *Initializer, p Parameters) Optimizer { return Own(in, NewAdagrad(p, AdagradConfig{})) },
+		"Adam": func(in *autograd.Initializer, p autograd.Parameters) autograd.Optimizer {
+			return autograd.Own(in, autograd.NewAdam(p, autograd.AdamConfig{AMSGrad: true}))
+		},
+		"AdamW": func(in *autograd.Initializer, p autograd.Parameters) autograd.Optimizer {
+			return autograd.Own(in, autograd.NewAdamW(p, autograd.AdamConfig{}))
+		},
+		"RMSprop": func(in *autograd.Initializer, p autograd.Parameters) autograd.Optimizer {
+			return autograd.Own(in, autograd.NewRMSprop(p, autograd.RMSpropConfig{Centered: true}))
+		},
+		"Adagrad": func(in *autograd.Initializer, p autograd.Parameters) autograd.Optimizer {
+			return autograd.Own(in, autograd.NewAdagrad(p, autograd.AdagradConfig{}))
+		},
 	} {
 		for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
 			b := open(t, 64<<20)
-			in := Init(b.ctx, b.rt, Dtype(dtype))
+			in := autograd.Init(b.ctx, b.rt, autograd.Dtype(dtype))
 			p := in.Parameter([]float64{1, math.Inf(-1), 2}, 3)
-			opt := optimizer(in, Parameters{{Name: "logits", Parameter: p}})
+			opt := optimizer(in, autograd.Parameters{{Name: "logits", Parameter: p}})
 			for _, tape := range in.Steps(3) {
 				tape.Minimize(tape.CrossEntropy(tape.Unsqueeze(tape.Param(p), 0), in.Labels([]int{0}, 3)), opt)
 			}
@@ -45,9 +54,9 @@ func TestOptimizersKeepInfinities(t *testing.T) {
 // however large the one before was.
 func TestAdamWithoutFirstMoment(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt)
+	in := autograd.Init(b.ctx, b.rt)
 	p := in.Zeros(1)
-	adam := Own(in, NewAdam(Parameters{{Name: "p", Parameter: p}}, AdamConfig{LR: new(1.), Beta1: new(0.), Beta2: new(0.)}))
+	adam := autograd.Own(in, autograd.NewAdam(autograd.Parameters{{Name: "p", Parameter: p}}, autograd.AdamConfig{LR: new(1.), Beta1: new(0.), Beta2: new(0.)}))
 	want := 0.
 	for _, g := range []float64{1e4, 1e-4, -1e12, 1e-3} {
 		for _, tape := range in.Steps(1) {

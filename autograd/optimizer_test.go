@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -15,48 +16,76 @@ func TestOptimizersRefuse(t *testing.T) {
 	b := open(t, 64<<20)
 	ps := b.mlp(tensor.Float32, 2, 2).Parameters()
 	nan := math.NaN()
-	for name, c := range map[string]func() (Optimizer, error){
-		"no parameters":       func() (Optimizer, error) { return withErr(NewSGD(nil, SGDConfig{})) },
-		"a parameter twice":   func() (Optimizer, error) { return withErr(NewSGD(append(ps, ps[0]), SGDConfig{})) },
-		"a nil parameter":     func() (Optimizer, error) { return withErr(NewSGD(Parameters{{Name: "w"}}, SGDConfig{})) },
-		"NaN":                 func() (Optimizer, error) { return withErr(NewSGD(ps, SGDConfig{LR: new(nan)})) },
-		"a negative rate":     func() (Optimizer, error) { return withErr(NewAdam(ps, AdamConfig{LR: new(-1.0)})) },
-		"an infinite rate":    func() (Optimizer, error) { return withErr(NewAdam(ps, AdamConfig{LR: new(math.Inf(1))})) },
-		"a negative momentum": func() (Optimizer, error) { return withErr(NewSGD(ps, SGDConfig{Momentum: -1})) },
-		"Nesterov without":    func() (Optimizer, error) { return withErr(NewSGD(ps, SGDConfig{Nesterov: true})) },
-		"a beta of 1":         func() (Optimizer, error) { return withErr(NewAdam(ps, AdamConfig{Beta1: new(1.0)})) },
-		"a beta of NaN":       func() (Optimizer, error) { return withErr(NewAdamW(ps, AdamConfig{Beta2: new(nan)})) },
-		"a negative decay":    func() (Optimizer, error) { return withErr(NewAdamW(ps, AdamConfig{WeightDecay: new(-1.0)})) },
-		"a decay that is NaN": func() (Optimizer, error) { return withErr(NewSGD(ps, SGDConfig{WeightDecay: nan})) },
-		"an eps below 0":      func() (Optimizer, error) { return withErr(NewAdam(ps, AdamConfig{Eps: new(-1.0)})) },
-		"a dampening of NaN":  func() (Optimizer, error) { return withErr(NewSGD(ps, SGDConfig{Dampening: nan})) },
-		"dampened Nesterov": func() (Optimizer, error) {
-			return withErr(NewSGD(ps, SGDConfig{Nesterov: true, Momentum: 1, Dampening: 1}))
+	for name, c := range map[string]func() (autograd.Optimizer, error){
+		"no parameters": func() (autograd.Optimizer, error) { return withErr(autograd.NewSGD(nil, autograd.SGDConfig{})) },
+		"a parameter twice": func() (autograd.Optimizer, error) {
+			return withErr(autograd.NewSGD(append(ps, ps[0]), autograd.SGDConfig{}))
 		},
-		"an infinite dampening": func() (Optimizer, error) { return withErr(NewSGD(ps, SGDConfig{Dampening: math.Inf(-1)})) },
+		"a nil parameter": func() (autograd.Optimizer, error) {
+			return withErr(autograd.NewSGD(autograd.Parameters{{Name: "w"}}, autograd.SGDConfig{}))
+		},
+		"NaN": func() (autograd.Optimizer, error) {
+			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(nan)}))
+		},
+		"a negative rate": func() (autograd.Optimizer, error) {
+			return withErr(autograd.NewAdam(ps, autograd.AdamConfig{LR: new(-1.0)}))
+		},
+		"an infinite rate": func() (autograd.Optimizer, error) {
+			return withErr(autograd.NewAdam(ps, autograd.AdamConfig{LR: new(math.Inf(1))}))
+		},
+		"a negative momentum": func() (autograd.Optimizer, error) {
+			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{Momentum: -1}))
+		},
+		"Nesterov without": func() (autograd.Optimizer, error) {
+			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{Nesterov: true}))
+		},
+		"a beta of 1": func() (autograd.Optimizer, error) {
+			return withErr(autograd.NewAdam(ps, autograd.AdamConfig{Beta1: new(1.0)}))
+		},
+		"a beta of NaN": func() (autograd.Optimizer, error) {
+			return withErr(autograd.NewAdamW(ps, autograd.AdamConfig{Beta2: new(nan)}))
+		},
+		"a negative decay": func() (autograd.Optimizer, error) {
+			return withErr(autograd.NewAdamW(ps, autograd.AdamConfig{WeightDecay: new(-1.0)}))
+		},
+		"a decay that is NaN": func() (autograd.Optimizer, error) {
+			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{WeightDecay: nan}))
+		},
+		"an eps below 0": func() (autograd.Optimizer, error) {
+			return withErr(autograd.NewAdam(ps, autograd.AdamConfig{Eps: new(-1.0)}))
+		},
+		"a dampening of NaN": func() (autograd.Optimizer, error) {
+			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{Dampening: nan}))
+		},
+		"dampened Nesterov": func() (autograd.Optimizer, error) {
+			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{Nesterov: true, Momentum: 1, Dampening: 1}))
+		},
+		"an infinite dampening": func() (autograd.Optimizer, error) {
+			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{Dampening: math.Inf(-1)}))
+		},
 	} {
 		_, err := c()
-		assert.ErrorIs(t, err, ErrInvalid, name)
+		assert.ErrorIs(t, err, autograd.ErrInvalid, name)
 	}
-	opt, err := withErr(NewSGD(ps, SGDConfig{}))
+	opt, err := withErr(autograd.NewSGD(ps, autograd.SGDConfig{}))
 	require.NoError(t, err)
 	assert.Equal(t, 1e-3, opt.LR())
-	assert.ErrorIs(t, opt.SetLR(nan), ErrInvalid)
+	assert.ErrorIs(t, opt.SetLR(nan), autograd.ErrInvalid)
 	assert.NoError(t, opt.SetLR(0))
 }
 
 // TestParametersWithoutGradientAreSkipped and count their own steps, as in PyTorch.
 func TestParametersWithoutGradientAreSkipped(t *testing.T) {
 	b := open(t, 64<<20)
-	p, err := NewParameter(upload(b, []float64{1}))
+	p, err := autograd.NewParameter(upload(b, []float64{1}))
 	require.NoError(t, err)
-	q, err := NewParameter(upload(b, []float64{1}))
+	q, err := autograd.NewParameter(upload(b, []float64{1}))
 	require.NoError(t, err)
-	opt, err := withErr(NewAdam(Parameters{{"p", p}, {"q", q}}, AdamConfig{LR: new(0.5)}))
+	opt, err := withErr(autograd.NewAdam(autograd.Parameters{{"p", p}, {"q", q}}, autograd.AdamConfig{LR: new(0.5)}))
 	require.NoError(t, err)
-	step := func(ps ...*Parameter) {
+	step := func(ps ...*autograd.Parameter) {
 		require.NoError(t, opt.ZeroGrad(b.ctx))
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		loss := tape.Param(ps[0])
 		for _, p := range ps[1:] {
 			loss = tape.Add(loss, tape.Param(p))
@@ -66,7 +95,7 @@ func TestParametersWithoutGradientAreSkipped(t *testing.T) {
 		require.NoError(t, tape.Close())
 		require.NoError(t, opt.Step(b.ctx))
 	}
-	value := func(p *Parameter) float64 {
+	value := func(p *autograd.Parameter) float64 {
 		v, err := tensor.Item[float64](b.ctx, p.Value())
 		require.NoError(t, err)
 		return v
@@ -75,7 +104,7 @@ func TestParametersWithoutGradientAreSkipped(t *testing.T) {
 	step(p)
 	assert.InDelta(t, 0.5, value(p), 1e-8)
 	assert.Equal(t, 1.0, value(q))
-	assert.Nil(t, opt.state[1], "q has no state yet")
+	assert.Nil(t, autograd.StateOf(opt)[1], "q has no state yet")
 	step(p, q)
 	assert.InDelta(t, 0.5, value(q), 1e-8, "q's first step, with a first step's correction")
 	require.NoError(t, opt.Close())
@@ -98,14 +127,14 @@ func TestParametersOfTwoRuntimes(t *testing.T) {
 // TestZeroIsANumber: 0 is a learning rate and a beta of its own, not the default.
 func TestZeroIsANumber(t *testing.T) {
 	b := open(t, 64<<20)
-	p, err := NewParameter(upload(b, []float64{1}))
+	p, err := autograd.NewParameter(upload(b, []float64{1}))
 	require.NoError(t, err)
-	ps := Parameters{{"p", p}}
-	train := func(opt Optimizer, err error) (values []float64) {
+	ps := autograd.Parameters{{"p", p}}
+	train := func(opt autograd.Optimizer, err error) (values []float64) {
 		require.NoError(t, err)
 		require.NoError(t, tensor.CopyFrom(b.ctx, p.Value(), []float64{1}))
 		for _, factor := range []float64{3, -1} { // the gradients
-			tape := NewTape(b.ctx, b.rt)
+			tape := autograd.NewTape(b.ctx, b.rt)
 			_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), factor)))
 			require.NoError(t, err)
 			require.NoError(t, errors.Join(tape.Close(), opt.Step(b.ctx), opt.ZeroGrad(b.ctx)))
@@ -114,9 +143,9 @@ func TestZeroIsANumber(t *testing.T) {
 		require.NoError(t, opt.Close())
 		return values
 	}
-	assert.Equal(t, []float64{1, 1}, train(withErr(NewSGD(ps, SGDConfig{LR: new(0.0)}))))
-	assert.Equal(t, []float64{1, 1}, train(withErr(NewAdam(ps, AdamConfig{LR: new(0.0)}))))
-	assert.InDeltaSlice(t, []float64{0.997, 0.998}, train(withErr(NewSGD(ps, SGDConfig{}))), 1e-12, "1e-3 is the default")
+	assert.Equal(t, []float64{1, 1}, train(withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(0.0)}))))
+	assert.Equal(t, []float64{1, 1}, train(withErr(autograd.NewAdam(ps, autograd.AdamConfig{LR: new(0.0)}))))
+	assert.InDeltaSlice(t, []float64{0.997, 0.998}, train(withErr(autograd.NewSGD(ps, autograd.SGDConfig{}))), 1e-12, "1e-3 is the default")
 
 	// Without a first moment the second step is against its own gradient, -1, alone.
 	second := func(beta1, beta2, eps float64) float64 {
@@ -125,16 +154,16 @@ func TestZeroIsANumber(t *testing.T) {
 		return m1 / (1 - beta1*beta1) / (math.Sqrt(m2/(1-beta2*beta2)) + eps)
 	}
 	for name, c := range map[string]struct {
-		cfg               AdamConfig
+		cfg               autograd.AdamConfig
 		beta1, beta2, eps float64
 	}{
-		"defaults": {AdamConfig{LR: new(0.5)}, 0.9, 0.999, 1e-8},
-		"Beta1: 0": {AdamConfig{LR: new(0.5), Beta1: new(0.0)}, 0, 0.999, 1e-8},
-		"Beta2: 0": {AdamConfig{LR: new(0.5), Beta2: new(0.0)}, 0.9, 0, 1e-8},
-		"Eps: 0":   {AdamConfig{LR: new(0.5), Eps: new(0.0)}, 0.9, 0.999, 0},
-		"Eps: 1":   {AdamConfig{LR: new(0.5), Eps: new(1.0)}, 0.9, 0.999, 1},
+		"defaults": {autograd.AdamConfig{LR: new(0.5)}, 0.9, 0.999, 1e-8},
+		"Beta1: 0": {autograd.AdamConfig{LR: new(0.5), Beta1: new(0.0)}, 0, 0.999, 1e-8},
+		"Beta2: 0": {autograd.AdamConfig{LR: new(0.5), Beta2: new(0.0)}, 0.9, 0, 1e-8},
+		"Eps: 0":   {autograd.AdamConfig{LR: new(0.5), Eps: new(0.0)}, 0.9, 0.999, 0},
+		"Eps: 1":   {autograd.AdamConfig{LR: new(0.5), Eps: new(1.0)}, 0.9, 0.999, 1},
 	} {
 		first := 1 - 0.5*3/(3+c.eps)
-		assert.InDeltaSlice(t, []float64{first, first - 0.5*second(c.beta1, c.beta2, c.eps)}, train(withErr(NewAdam(ps, c.cfg))), 1e-12, name)
+		assert.InDeltaSlice(t, []float64{first, first - 0.5*second(c.beta1, c.beta2, c.eps)}, train(withErr(autograd.NewAdam(ps, c.cfg))), 1e-12, name)
 	}
 }

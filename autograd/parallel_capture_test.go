@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -42,16 +43,16 @@ func replayed(mixed bool) func(*trainingRank, int) error {
 func TestParallelCaptureNeedsAllGradients(t *testing.T) {
 	rankGroup := newCrew(t, 2, 64<<20, 0)
 	rankGroup.each(func(r *rank) error {
-		in := Init(r.ctx, r.rt, Seed(1))
+		in := autograd.Init(r.ctx, r.rt, autograd.Seed(1))
 		which := 0
 		m := forked{in.Linear(2, 1), in.Linear(2, 1), in.Linear(2, 1), &which}
-		dp, err := NewParallel(r.ctx, r.comm, m, ParallelConfig{})
+		dp, err := autograd.NewParallel(r.ctx, r.comm, m, autograd.ParallelConfig{})
 		if err != nil {
 			return err
 		}
 		x := in.Tensor([]float64{1, 2}, 1, 2)
 		pass := func(ctx context.Context) (err error) {
-			tape := NewTape(ctx, r.rt)
+			tape := autograd.NewTape(ctx, r.rt)
 			_, err = tape.Backward(tape.Sum(m.Forward(tape, tape.Input(x))))
 			return errors.Join(err, tape.Close())
 		}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/child"
 )
@@ -41,7 +42,7 @@ func TestFullDiskProcess(t *testing.T) {
 	path := filepath.Join(folder, "checkpoint")
 	rankGroup.each(func(r *rank) error {
 		c := mlpCourse
-		c.cfg.Shard = ShardGradients
+		c.cfg.Shard = autograd.ShardGradients
 		s, err := c.begin(r)
 		if err == nil {
 			err = s.eager(0)

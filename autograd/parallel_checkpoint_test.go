@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -10,14 +10,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // checkpoint is what a training of several ranks goes on from.
-func (s *trainingRank) checkpoint() Checkpoint {
-	return Checkpoint{Model: s.model, Optimizer: s.opt, Scheduler: s.scheduler, Init: s.in, Ranks: s.dp, State: &s.losses}
+func (s *trainingRank) checkpoint() autograd.Checkpoint {
+	return autograd.Checkpoint{Model: s.model, Optimizer: s.opt, Scheduler: s.scheduler, Init: s.in, Ranks: s.dp, State: &s.losses}
 }
 
 // resumed is a training that saves after the 3rd step, in one training, and goes on from there in another one.
@@ -44,16 +45,16 @@ func resumed(c parallelTraining, path string) (first, second parallelTraining) {
 // TestParallelCheckpoints: ranks go on as if they had never stopped, to the bit, with their own random numbers, however the state is sharded; the file is the same one.
 func TestParallelCheckpoints(t *testing.T) {
 	c := mlpCourse
-	c.model = func(in *Initializer) Layer {
-		return Sequential{in.Linear(20, 33), in.BatchNorm(33), ReLU{}, Dropout{P: 0.3}, in.Linear(33, 5)}
+	c.model = func(in *autograd.Initializer) autograd.Layer {
+		return autograd.Sequential{in.Linear(20, 33), in.BatchNorm(33), autograd.ReLU{}, autograd.Dropout{P: 0.3}, in.Linear(33, 5)}
 	}
-	c.steps, c.schedule = 7, OneCycleLR{Max: 0.05, Steps: 20}
-	c.optimizer = func(in *Initializer, ps Parameters) Optimizer {
-		return Own(in, NewAdamW(ps, AdamConfig{WeightDecay: new(0.1), AMSGrad: true}))
+	c.steps, c.schedule = 7, autograd.OneCycleLR{Max: 0.05, Steps: 20}
+	c.optimizer = func(in *autograd.Initializer, ps autograd.Parameters) autograd.Optimizer {
+		return autograd.Own(in, autograd.NewAdamW(ps, autograd.AdamConfig{WeightDecay: new(0.1), AMSGrad: true}))
 	}
 	want := c.trainOn(t, cisterntest.Ranks(3))
 	var file []byte
-	for _, sharding := range append([]Sharding{ShardNothing}, shardings...) {
+	for _, sharding := range append([]autograd.Sharding{autograd.ShardNothing}, shardings...) {
 		c.cfg.Shard = sharding
 		path := filepath.Join(t.TempDir(), "checkpoint")
 		first, second := resumed(c, path)
@@ -73,17 +74,17 @@ func TestParallelCheckpoints(t *testing.T) {
 // TestParallelCheckpointsOfOtherRanks: a training goes on with another number of ranks, and without any, and with a state that lives on the host.
 func TestParallelCheckpointsOfOtherRanks(t *testing.T) {
 	c := mlpCourse
-	c.steps, c.schedule, c.alone = 7, StepLR{Size: 2}, true
+	c.steps, c.schedule, c.alone = 7, autograd.StepLR{Size: 2}, true
 	want := c.trainOn(t, 1)
-	c.alone, c.cfg.Shard = false, ShardGradients
+	c.alone, c.cfg.Shard = false, autograd.ShardGradients
 	path := filepath.Join(t.TempDir(), "checkpoint")
 	for _, host := range []bool{false, true} {
 		if host {
-			c.optimizer = func(in *Initializer, ps Parameters) Optimizer {
-				adam := adamOf(in, ps).(*Adam)
+			c.optimizer = func(in *autograd.Initializer, ps autograd.Parameters) autograd.Optimizer {
+				adam := adamOf(in, ps).(*autograd.Adam)
 				off, err := tensor.NewOffloader(in.Runtime(), tensor.OffloadConfig{MinBytes: 1})
 				in.Fail(err)
-				in.Fail(OffloadState(in.Context(), adam, off, 1000))
+				in.Fail(autograd.OffloadState(in.Context(), adam, off, 1000))
 				return offloading{adam, off}
 			}
 		}
@@ -101,7 +102,7 @@ func TestParallelCheckpointsOfOtherRanks(t *testing.T) {
 
 // offloading closes the offloader of its state.
 type offloading struct {
-	*Adam
+	*autograd.Adam
 	by *tensor.Offloader
 }
 
@@ -115,7 +116,7 @@ func TestParallelCheckpointsThatFail(t *testing.T) {
 	begin := time.Now()
 	for n, err := range rankGroup.all(func(r *rank) (err error) {
 		c := mlpCourse
-		c.cfg.Shard = ShardState
+		c.cfg.Shard = autograd.ShardState
 		s, err := c.begin(r)
 		defer func() { err = errors.Join(err, s.end()) }()
 		if err == nil {
@@ -126,7 +127,7 @@ func TestParallelCheckpointsThatFail(t *testing.T) {
 		}
 		alone := s.checkpoint()
 		alone.Ranks = nil
-		if err := alone.Save(r.ctx, filepath.Join(folder, fmt.Sprint(r.n))); !errors.Is(err, ErrInvalid) {
+		if err := alone.Save(r.ctx, filepath.Join(folder, fmt.Sprint(r.n))); !errors.Is(err, autograd.ErrInvalid) {
 			return fmt.Errorf("a part was saved as the whole: %w", err)
 		}
 		missing := filepath.Join(folder, "none", "checkpoint")
@@ -161,9 +162,9 @@ func TestParallelCheckpointsOneByOne(t *testing.T) {
 	rankGroup := newCrew(t, 2, 64<<20, 20*time.Second)
 	path := filepath.Join(t.TempDir(), "checkpoint")
 	c := mlpCourse
-	c.cfg.Shard = ShardState
-	c.model = func(in *Initializer) Layer {
-		s := Sequential{in.Linear(20, width)}
+	c.cfg.Shard = autograd.ShardState
+	c.model = func(in *autograd.Initializer) autograd.Layer {
+		s := autograd.Sequential{in.Linear(20, width)}
 		for range layers {
 			s = append(s, in.Linear(width, width))
 		}

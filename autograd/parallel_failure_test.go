@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
@@ -34,12 +35,12 @@ func TestParallelFailures(t *testing.T) {
 			return err
 		}, own, device.ErrAborted, []string{"rank 1 has aborted"}},
 		"an error before Backward": {func(s *trainingRank, over chan struct{}) error {
-			tape := NewTape(s.ctx, s.rt)
-			tape.Param(ParametersOf(s.model)[0].Parameter)
+			tape := autograd.NewTape(s.ctx, s.rt)
+			tape.Param(autograd.ParametersOf(s.model)[0].Parameter)
 			_, err := tape.Backward(tape.Leaf(nil))
 			<-over
 			return errors.Join(err, tape.Close())
-		}, ErrInvalid, device.ErrAborted, []string{"rank 1 has aborted"}},
+		}, autograd.ErrInvalid, device.ErrAborted, []string{"rank 1 has aborted"}},
 		"a hang": {func(_ *trainingRank, over chan struct{}) error { <-over; return nil }, nil, device.ErrTimeout, []string{"rank 1 is missing", "300ms"}},
 		"no memory": {func(s *trainingRank, over chan struct{}) error {
 			filler := s.fill(12)
@@ -82,7 +83,7 @@ func TestParallelFailures(t *testing.T) {
 						left <- struct{}{}
 					}
 					_ = r.comm.Close() // it returns what has ended it
-					err = errors.Join(err, ParametersOf(s.model).ZeroGrad(r.ctx), s.end())
+					err = errors.Join(err, autograd.ParametersOf(s.model).ZeroGrad(r.ctx), s.end())
 				}()
 				for k := 0; k < 4 && err == nil; k++ {
 					began := time.Now()
@@ -117,12 +118,12 @@ func TestParallelFailures(t *testing.T) {
 // failingStep is a step whose backward pass fails at its end, when gradients are on their way.
 func failingStep(s *trainingRank, err error) error {
 	xs, ys, shape := s.data(2)
-	tape := NewTape(s.ctx, s.rt)
-	x := Upload(tape, xs, shape...)
+	tape := autograd.NewTape(s.ctx, s.rt)
+	x := autograd.Upload(tape, xs, shape...)
 	y, e := tensor.FromSlice(s.ctx, s.rt, ys)
-	m := s.model.(Sequential)
-	h := tape.Func("failing", []*Variable{m[:1].Forward(tape, x)}, func(c *Call) (*tensor.Tensor, error) { return s.rt.Copy(c.Context(), c.Input(0)) },
-		func(*Call, *tensor.Tensor) ([]*tensor.Tensor, error) { return nil, err })
+	m := s.model.(autograd.Sequential)
+	h := tape.Func("failing", []*autograd.Variable{m[:1].Forward(tape, x)}, func(c *autograd.Call) (*tensor.Tensor, error) { return s.rt.Copy(c.Context(), c.Input(0)) },
+		func(*autograd.Call, *tensor.Tensor) ([]*tensor.Tensor, error) { return nil, err })
 	_, failed := tape.Backward(tape.CrossEntropy(m[1:].Forward(tape, h), y))
 	_ = tape.Close() // the same
 	return errors.Join(failed, e, y.Release())
@@ -133,27 +134,27 @@ func TestParallelMemoryOfAFailedPass(t *testing.T) {
 	rankGroup := newCrew(t, 1, 64<<20, 0)
 	rankGroup.each(func(r *rank) (err error) {
 		c := mlpCourse
-		c.cfg = ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}
+		c.cfg = autograd.ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}
 		s, err := c.begin(r)
 		defer func() { err = errors.Join(err, s.end()) }()
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(s.eager(0), s.rt.Synchronize(r.ctx), s.dp.stream.Synchronize(r.ctx)); err != nil { // kernels are loaded
+		if err := errors.Join(s.eager(0), s.rt.Synchronize(r.ctx), streamOf(s.dp).Synchronize(r.ctx)); err != nil { // kernels are loaded
 			return err
 		}
-		release := cisterntest.Hold(t, s.dp.stream)
+		release := cisterntest.Hold(t, streamOf(s.dp))
 		defer release()
 		own := errors.New("its own")
 		if err := failingStep(s, own); !errors.Is(err, own) {
 			return fmt.Errorf("the step has returned %w", err)
 		}
-		last := ParametersOf(s.model)[4]
+		last := autograd.ParametersOf(s.model)[4]
 		if last.Grad() == nil {
 			return errors.New("the last layer has no gradient")
 		}
 		at, bytes := last.Grad().Block().Ptr(), last.Grad().Block().Size()
-		if err := ParametersOf(s.model).ZeroGrad(r.ctx); err != nil {
+		if err := autograd.ParametersOf(s.model).ZeroGrad(r.ctx); err != nil {
 			return err
 		}
 		var blocks []memcache.Block
@@ -171,32 +172,32 @@ func TestParallelMemoryOfAFailedPass(t *testing.T) {
 		for _, b := range blocks {
 			err = errors.Join(err, b.Free())
 		}
-		return errors.Join(err, s.dp.stream.Synchronize(r.ctx))
+		return errors.Join(err, streamOf(s.dp).Synchronize(r.ctx))
 	})
 }
 
 // TestParallelRefuses what can't be: each error names what is wrong, on every rank that can know.
 func TestParallelRefuses(t *testing.T) {
 	rankGroup := newCrew(t, 3, 64<<20, 0)
-	like := func(in *Initializer) any { return in.Linear(4, 3) }
+	like := func(in *autograd.Initializer) any { return in.Linear(4, 3) }
 	for name, c := range map[string]struct {
-		other func(in *Initializer) any // of rank 2
-		cfg   ParallelConfig
+		other func(in *autograd.Initializer) any // of rank 2
+		cfg   autograd.ParallelConfig
 		words []string
 	}{
-		"a shape":      {func(in *Initializer) any { return in.Linear(4, 2) }, ParallelConfig{}, []string{"on rank 2", `"weight"`, "dtype or shape"}},
-		"a name":       {func(in *Initializer) any { return Sequential{in.Linear(4, 3)} }, ParallelConfig{}, []string{"on rank 2", "weight"}},
-		"a number":     {func(in *Initializer) any { return in.Linear(4, 3, NoBias()) }, ParallelConfig{}, []string{"model of rank 2 has 1 ", "that of rank 0 2"}},
-		"a frozen one": {func(in *Initializer) any { l := in.Linear(4, 3); l.Bias.SetRequiresGrad(false); return l }, ParallelConfig{}, []string{"on rank 2", `"bias"`, "is trained on one of them only"}},
-		"a config":     {like, ParallelConfig{BucketBytes: 77}, []string{"rank 2 has another ParallelConfig"}},
+		"a shape":      {func(in *autograd.Initializer) any { return in.Linear(4, 2) }, autograd.ParallelConfig{}, []string{"on rank 2", `"weight"`, "dtype or shape"}},
+		"a name":       {func(in *autograd.Initializer) any { return autograd.Sequential{in.Linear(4, 3)} }, autograd.ParallelConfig{}, []string{"on rank 2", "weight"}},
+		"a number":     {func(in *autograd.Initializer) any { return in.Linear(4, 3, autograd.NoBias()) }, autograd.ParallelConfig{}, []string{"model of rank 2 has 1 ", "that of rank 0 2"}},
+		"a frozen one": {func(in *autograd.Initializer) any { l := in.Linear(4, 3); l.Bias.SetRequiresGrad(false); return l }, autograd.ParallelConfig{}, []string{"on rank 2", `"bias"`, "is trained on one of them only"}},
+		"a config":     {like, autograd.ParallelConfig{BucketBytes: 77}, []string{"rank 2 has another ParallelConfig"}},
 	} {
 		for n, err := range rankGroup.all(func(r *rank) error {
-			in := Init(r.ctx, r.rt, Seed(1))
-			model, cfg := like(in), ParallelConfig{}
+			in := autograd.Init(r.ctx, r.rt, autograd.Seed(1))
+			model, cfg := like(in), autograd.ParallelConfig{}
 			if r.n == 2 {
 				model, cfg = c.other(in), c.cfg
 			}
-			dp, err := NewParallel(r.ctx, r.comm, model, cfg)
+			dp, err := autograd.NewParallel(r.ctx, r.comm, model, cfg)
 			return errors.Join(err, dp.Close(), in.Close())
 		}) {
 			require.ErrorIs(t, err, device.ErrMismatch, "%s, rank %d", name, n)
@@ -207,28 +208,36 @@ func TestParallelRefuses(t *testing.T) {
 	}
 
 	r := rankGroup.ranks[0]
-	in := Init(r.ctx, r.rt, Seed(1))
+	in := autograd.Init(r.ctx, r.rt, autograd.Seed(1))
 	var none context.Context
 	alone := newCrew(t, 1, 64<<20, 0).ranks[0]
-	other := Init(alone.ctx, alone.rt, Seed(1))
+	other := autograd.Init(alone.ctx, alone.rt, autograd.Seed(1))
 	model := other.Linear(2, 2)
-	dp, err := NewParallel(alone.ctx, alone.comm, model, ParallelConfig{})
+	dp, err := autograd.NewParallel(alone.ctx, alone.comm, model, autograd.ParallelConfig{})
 	require.NoError(t, err)
 	frozen := other.Linear(2, 2)
 	frozen.Parameters().SetRequiresGrad(false)
-	for words, f := range map[string]func() (*Parallel, error){
-		"must not be nil":    func() (*Parallel, error) { return NewParallel(none, r.comm, in.Linear(1, 1), ParallelConfig{}) },
-		"the model must not": func() (*Parallel, error) { return NewParallel(r.ctx, r.comm, nil, ParallelConfig{}) },
-		"buckets of -1 bytes": func() (*Parallel, error) {
-			return NewParallel(r.ctx, r.comm, in.Linear(1, 1), ParallelConfig{BucketBytes: -1})
+	for words, f := range map[string]func() (*autograd.Parallel, error){
+		"must not be nil": func() (*autograd.Parallel, error) {
+			return autograd.NewParallel(none, r.comm, in.Linear(1, 1), autograd.ParallelConfig{})
 		},
-		"the communicator on ":   func() (*Parallel, error) { return NewParallel(r.ctx, r.comm, model, ParallelConfig{}) },
-		"is in another Parallel": func() (*Parallel, error) { return NewParallel(alone.ctx, alone.comm, model, ParallelConfig{}) },
-		"no parameters that are trained": func() (*Parallel, error) {
-			return NewParallel(alone.ctx, alone.comm, frozen, ParallelConfig{})
+		"the model must not": func() (*autograd.Parallel, error) {
+			return autograd.NewParallel(r.ctx, r.comm, nil, autograd.ParallelConfig{})
 		},
-		"two runtimes": func() (*Parallel, error) {
-			return NewParallel(alone.ctx, alone.comm, Sequential{frozen, in.Linear(2, 2)}, ParallelConfig{})
+		"buckets of -1 bytes": func() (*autograd.Parallel, error) {
+			return autograd.NewParallel(r.ctx, r.comm, in.Linear(1, 1), autograd.ParallelConfig{BucketBytes: -1})
+		},
+		"the communicator on ": func() (*autograd.Parallel, error) {
+			return autograd.NewParallel(r.ctx, r.comm, model, autograd.ParallelConfig{})
+		},
+		"is in another Parallel": func() (*autograd.Parallel, error) {
+			return autograd.NewParallel(alone.ctx, alone.comm, model, autograd.ParallelConfig{})
+		},
+		"no parameters that are trained": func() (*autograd.Parallel, error) {
+			return autograd.NewParallel(alone.ctx, alone.comm, frozen, autograd.ParallelConfig{})
+		},
+		"two runtimes": func() (*autograd.Parallel, error) {
+			return autograd.NewParallel(alone.ctx, alone.comm, autograd.Sequential{frozen, in.Linear(2, 2)}, autograd.ParallelConfig{})
 		},
 	} {
 		_, err := f()
@@ -238,7 +247,7 @@ func TestParallelRefuses(t *testing.T) {
 	x := other.Tensor([]float64{1, 2}, 1, 2)
 	require.NoError(t, dp.Close())
 	require.NoError(t, dp.Close())
-	tape := NewTape(alone.ctx, alone.rt)
+	tape := autograd.NewTape(alone.ctx, alone.rt)
 	_, err = tape.Backward(tape.Sum(model.Forward(tape, tape.Input(x))))
 	require.NoError(t, err, "the parameters are the program's alone")
 	require.NoError(t, errors.Join(tape.Close(), model.Parameters().ZeroGrad(alone.ctx), other.Close(), in.Close(), alone.comm.Close()))

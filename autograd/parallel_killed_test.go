@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
@@ -32,14 +33,14 @@ func TestParallelKilledRanks(t *testing.T) {
 	for seed := range programs {
 		r := rand.New(rand.NewPCG(uint64(seed), 18))
 		c := mlpCourse
-		c.steps, c.schedule = 9, StepLR{Size: 4}
+		c.steps, c.schedule = 9, autograd.StepLR{Size: 4}
 		shard := r.IntN(3)
 		if testing.Short() {
 			shard = seed % 3
 		}
-		c.cfg.Shard = []Sharding{ShardNothing, ShardState, ShardGradients}[shard]
-		c.model = func(in *Initializer) Layer {
-			return Sequential{in.Linear(20, 33), ReLU{}, Dropout{P: 0.2}, in.Linear(33, 5)}
+		c.cfg.Shard = []autograd.Sharding{autograd.ShardNothing, autograd.ShardState, autograd.ShardGradients}[shard]
+		c.model = func(in *autograd.Initializer) autograd.Layer {
+			return autograd.Sequential{in.Linear(20, 33), autograd.ReLU{}, autograd.Dropout{P: 0.2}, in.Linear(33, 5)}
 		}
 		n := 2 + r.IntN(3)
 		want := c.trainOn(t, n)
@@ -97,7 +98,7 @@ func (c parallelTraining) attempt(t *testing.T, n int, k killing, path, what str
 			if err == nil {
 				all[r.n].bits, err = s.bits()
 			}
-			err = errors.Join(err, ParametersOf(s.model).ZeroGrad(r.ctx), s.end())
+			err = errors.Join(err, autograd.ParametersOf(s.model).ZeroGrad(r.ctx), s.end())
 		}()
 		if err != nil {
 			return err

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/tensor"
@@ -27,7 +28,7 @@ func (u unwrapping) ReduceScatter(s device.Stream, dst, src device.Ptr, count in
 
 // TestParallelTellsOnce: a stream on which nothing can be recorded any more fails whatever a pass tries, and the error of the pass says so once.
 func TestParallelTellsOnce(t *testing.T) {
-	for _, cfg := range []ParallelConfig{{}, {BucketBytes: 1, FirstBucketBytes: 1}, {Shard: ShardGradients}, {Shard: ShardGradients, BucketBytes: 1, FirstBucketBytes: 1}} {
+	for _, cfg := range []autograd.ParallelConfig{{}, {BucketBytes: 1, FirstBucketBytes: 1}, {Shard: autograd.ShardGradients}, {Shard: autograd.ShardGradients, BucketBytes: 1, FirstBucketBytes: 1}} {
 		rankGroup := newCrew(t, 1, 4<<20, time.Minute)
 		rankGroup.each(func(r *rank) error {
 			c := mlpCourse
@@ -36,20 +37,21 @@ func TestParallelTellsOnce(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			inner := s.dp.stream
-			s.dp.stream, s.dp.comm = cisterntest.Unrecordable{Stream: inner}, unwrapping{s.dp.comm}
+			stream, comm := autograd.ExchangeOf(s.dp)
+			inner := *stream
+			*stream, *comm = cisterntest.Unrecordable{Stream: inner}, unwrapping{*comm}
 			xs, ys, shape := s.data(0)
 			y, err := tensor.FromSlice(s.ctx, s.rt, ys)
 			if err != nil {
 				return err
 			}
-			tape := NewTape(s.ctx, s.rt)
-			_, err = tape.Backward(tape.CrossEntropy(s.model.Forward(tape, Upload(tape, xs, shape...)), y))
+			tape := autograd.NewTape(s.ctx, s.rt)
+			_, err = tape.Backward(tape.CrossEntropy(s.model.Forward(tape, autograd.Upload(tape, xs, shape...)), y))
 			require.ErrorIs(t, err, cisterntest.ErrRefused)
 			require.Equal(t, 1, strings.Count(err.Error(), cisterntest.ErrRefused.Error()), "%+v: %v", cfg, err)
 			_ = tape.Close() // the same
-			s.dp.stream = inner
-			return errors.Join(y.Release(), ParametersOf(s.model).ZeroGrad(r.ctx), s.end())
+			*stream = inner
+			return errors.Join(y.Release(), autograd.ParametersOf(s.model).ZeroGrad(r.ctx), s.end())
 		})
 	}
 }
@@ -64,19 +66,19 @@ func TestParallelUnfrozen(t *testing.T) {
 			rankGroup.each(func(r *rank) error {
 				done := sync.OnceFunc(passed.Done)
 				defer done()
-				in := Init(r.ctx, r.rt, Seed(1))
-				model := Sequential{in.Linear(3, 4), in.Linear(4, 2)}
+				in := autograd.Init(r.ctx, r.rt, autograd.Seed(1))
+				model := autograd.Sequential{in.Linear(3, 4), in.Linear(4, 2)}
 				if err := in.Err(); err != nil {
 					return err
 				}
 				frozen := model[0].Parameters()[1]
 				frozen.SetRequiresGrad(false)
-				dp, err := NewParallel(r.ctx, r.comm, model, ParallelConfig{})
+				dp, err := autograd.NewParallel(r.ctx, r.comm, model, autograd.ParallelConfig{})
 				if err != nil {
 					return err
 				}
 				pass := func() error {
-					tape := NewTape(r.ctx, r.rt)
+					tape := autograd.NewTape(r.ctx, r.rt)
 					x, err := tensor.FromSlice(r.ctx, r.rt, []float32{1, 2, 3}, 1, 3)
 					if err != nil {
 						return err
@@ -106,7 +108,7 @@ func TestParallelUnfrozen(t *testing.T) {
 				} else {
 					err = pass()
 				}
-				require.ErrorIs(t, err, ErrInvalid)
+				require.ErrorIs(t, err, autograd.ErrInvalid)
 				require.ErrorContains(t, err, `parameter "0.bias" was frozen when the Parallel was made`)
 				if err := dp.Close(); err != nil {
 					return err

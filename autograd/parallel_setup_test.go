@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
@@ -109,18 +110,18 @@ func (c *rankGroup) parting() {
 
 // parallelTraining describes a training of several ranks.
 type parallelTraining struct {
-	model     func(*Initializer) Layer
+	model     func(*autograd.Initializer) autograd.Layer
 	input     []int // of a sample
 	classes   int
 	batch     int // of all ranks
 	steps     int
-	cfg       ParallelConfig
+	cfg       autograd.ParallelConfig
 	alone     bool // there is no Parallel
-	optimizer func(*Initializer, Parameters) Optimizer
+	optimizer func(*autograd.Initializer, autograd.Parameters) autograd.Optimizer
 	clip      float64
 	prepare   bool // the optimiser's state is there before the first step
-	schedule  Schedule
-	options   []InitOption
+	schedule  autograd.Schedule
+	options   []autograd.InitOption
 	reset     bool // all steps are on one tape
 	// step takes a step in the place of the usual one; nil: train.
 	step func(s *trainingRank, k int) error
@@ -130,31 +131,31 @@ type parallelTraining struct {
 type trainingRank struct {
 	*rank
 	training  *parallelTraining
-	in        *Initializer
-	model     Layer
-	opt       Optimizer
-	scheduler *Scheduler
-	dp        *Parallel
-	losses    []float32 // the mean of all ranks', of each step
-	kept      *Tape     // that is reset
+	in        *autograd.Initializer
+	model     autograd.Layer
+	opt       autograd.Optimizer
+	scheduler *autograd.Scheduler
+	dp        *autograd.Parallel
+	losses    []float32      // the mean of all ranks', of each step
+	kept      *autograd.Tape // that is reset
 
 	graph      *tensor.Graph // of captured steps, with its inputs and its result
 	x, y, loss *tensor.Tensor
 }
 
-func adamOf(in *Initializer, ps Parameters) Optimizer {
-	return Own(in, NewAdam(ps, AdamConfig{LR: new(0.01)}))
+func adamOf(in *autograd.Initializer, ps autograd.Parameters) autograd.Optimizer {
+	return autograd.Own(in, autograd.NewAdam(ps, autograd.AdamConfig{LR: new(0.01)}))
 }
 
 func (c *parallelTraining) begin(r *rank) (s *trainingRank, err error) {
-	s = &trainingRank{rank: r, training: c, in: Init(r.ctx, r.rt, append(c.options, Seed(uint64(7+100*r.n)))...)}
+	s = &trainingRank{rank: r, training: c, in: autograd.Init(r.ctx, r.rt, append(c.options, autograd.Seed(uint64(7+100*r.n)))...)}
 	s.model = c.model(s.in)
-	params := ParametersOf(s.model)
+	params := autograd.ParametersOf(s.model)
 	if err := s.in.Err(); err != nil {
 		return s, err
 	}
 	if !c.alone {
-		if s.dp, err = NewParallel(r.ctx, r.comm, s.model, c.cfg); err != nil {
+		if s.dp, err = autograd.NewParallel(r.ctx, r.comm, s.model, c.cfg); err != nil {
 			return s, err
 		}
 	}
@@ -168,7 +169,7 @@ func (c *parallelTraining) begin(r *rank) (s *trainingRank, err error) {
 		}
 	}
 	if c.schedule != nil {
-		s.scheduler, err = NewScheduler(s.opt, c.schedule)
+		s.scheduler, err = autograd.NewScheduler(s.opt, c.schedule)
 	}
 	return s, err
 }
@@ -208,7 +209,7 @@ func (s *trainingRank) data(k int) (xs []float32, ys []int32, shape []int) {
 func (s *trainingRank) train(ctx context.Context, x, y *tensor.Tensor) (loss *tensor.Tensor, err error) {
 	if s.training.reset {
 		if s.kept == nil {
-			s.kept = NewTape(ctx, s.rt)
+			s.kept = autograd.NewTape(ctx, s.rt)
 		}
 		if err := s.kept.Reset(ctx); err != nil {
 			return nil, err
@@ -224,7 +225,7 @@ func (s *trainingRank) train(ctx context.Context, x, y *tensor.Tensor) (loss *te
 }
 
 // on is train on a tape.
-func (s *trainingRank) on(tape *Tape, ctx context.Context, x, y *tensor.Tensor) (loss *tensor.Tensor, err error) {
+func (s *trainingRank) on(tape *autograd.Tape, ctx context.Context, x, y *tensor.Tensor) (loss *tensor.Tensor, err error) {
 	l := tape.CrossEntropy(s.model.Forward(tape, tape.Input(x)), y)
 	if _, err = tape.Backward(l); err != nil {
 		return nil, err
@@ -235,7 +236,7 @@ func (s *trainingRank) on(tape *Tape, ctx context.Context, x, y *tensor.Tensor) 
 	}
 	if err == nil && s.training.clip > 0 {
 		var norm *tensor.Tensor
-		norm, err = ParametersOf(s.model).ClipGradNorm(ctx, s.training.clip)
+		norm, err = autograd.ParametersOf(s.model).ClipGradNorm(ctx, s.training.clip)
 		err = errors.Join(err, norm.Release())
 	}
 	if err == nil {
@@ -284,7 +285,7 @@ func (s *trainingRank) lost(loss *tensor.Tensor) error {
 
 // bits are the parameters and buffers, to the bit.
 func (s *trainingRank) bits() (all []uint32, err error) {
-	named, err := StateDict(s.model)
+	named, err := autograd.StateDict(s.model)
 	for _, t := range named {
 		if t.Dtype() != tensor.Float32 || err != nil {
 			continue
@@ -349,7 +350,7 @@ func (c parallelTraining) trainAllOn(t testing.TB, n int) []record {
 		}
 		all[r.n].held = r.cache.Stats().RequestedBytes.All.Current - r.ownBytes
 		if s.dp != nil {
-			all[r.n].orders = s.dp.names()
+			all[r.n].orders = autograd.BucketsOf(s.dp)
 		}
 		if all[r.n].bits, err = s.bits(); err != nil {
 			return err
@@ -378,34 +379,28 @@ func (s *trainingRank) pass(k int) error {
 	if err != nil {
 		return err
 	}
-	tape := NewTape(s.ctx, s.rt)
-	_, err = tape.Backward(tape.CrossEntropy(s.model.Forward(tape, Upload(tape, xs, shape...)), y))
+	tape := autograd.NewTape(s.ctx, s.rt)
+	_, err = tape.Backward(tape.CrossEntropy(s.model.Forward(tape, autograd.Upload(tape, xs, shape...)), y))
 	return errors.Join(err, tape.Close(), y.Release())
 }
 
-// names are those of the parameters in the buckets.
-func (d *Parallel) names() (all [][]string) {
-	for _, b := range d.buckets {
-		var names []string
-		for _, r := range b.replicas {
-			names = append(names, r.name)
-		}
-		all = append(all, names)
-	}
-	return all
+// streamOf is the stream that a Parallel exchanges on.
+func streamOf(d *autograd.Parallel) device.Stream {
+	stream, _ := autograd.ExchangeOf(d)
+	return *stream
 }
 
-func smallMLP(in *Initializer) Layer {
-	return Sequential{in.Linear(20, 33), ReLU{}, in.Linear(33, 12), Tanh{}, in.Linear(12, 5)}
+func smallMLP(in *autograd.Initializer) autograd.Layer {
+	return autograd.Sequential{in.Linear(20, 33), autograd.ReLU{}, in.Linear(33, 12), autograd.Tanh{}, in.Linear(12, 5)}
 }
 
-func smallCNN(in *Initializer) Layer {
-	return Sequential{in.Conv2d(1, 4, 3), ReLU{}, in.Conv2d(4, 6, 3), ReLU{}, MaxPool2d{Kernel: []int{2}}, Flatten{}, in.Linear(54, 5)}
+func smallCNN(in *autograd.Initializer) autograd.Layer {
+	return autograd.Sequential{in.Conv2d(1, 4, 3), autograd.ReLU{}, in.Conv2d(4, 6, 3), autograd.ReLU{}, autograd.MaxPool2d{Kernel: []int{2}}, autograd.Flatten{}, in.Linear(54, 5)}
 }
 
 var (
-	mlpCourse = parallelTraining{model: smallMLP, input: []int{20}, classes: 5, batch: 24, steps: 12, optimizer: adamOf, cfg: ParallelConfig{BucketBytes: 600, FirstBucketBytes: 100}}
-	cnnCourse = parallelTraining{model: smallCNN, input: []int{1, 10, 10}, classes: 5, batch: 24, steps: 8, optimizer: adamOf, cfg: ParallelConfig{BucketBytes: 600, FirstBucketBytes: 100}}
+	mlpCourse = parallelTraining{model: smallMLP, input: []int{20}, classes: 5, batch: 24, steps: 12, optimizer: adamOf, cfg: autograd.ParallelConfig{BucketBytes: 600, FirstBucketBytes: 100}}
+	cnnCourse = parallelTraining{model: smallCNN, input: []int{1, 10, 10}, classes: 5, batch: 24, steps: 8, optimizer: adamOf, cfg: autograd.ParallelConfig{BucketBytes: 600, FirstBucketBytes: 100}}
 )
 
 // brief is the training with few steps under -short, for tests in which all is seen in the first of them.

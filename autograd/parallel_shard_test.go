@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -9,13 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-var shardings = []Sharding{ShardState, ShardGradients}
+var shardings = []autograd.Sharding{autograd.ShardState, autograd.ShardGradients}
 
 // TestParallelShardedClipping: the norm is that of all gradients, whoever has them.
 func TestParallelShardedClipping(t *testing.T) {
@@ -25,7 +26,7 @@ func TestParallelShardedClipping(t *testing.T) {
 		c.alone = true
 		want := c.trainOn(t, 1)
 		c.alone = false
-		for _, c.cfg.Shard = range append(shardings, ShardNothing) {
+		for _, c.cfg.Shard = range append(shardings, autograd.ShardNothing) {
 			for _, n := range []int{1, cisterntest.Ranks(2), cisterntest.Ranks(4)} {
 				requireLossesNear(t, want.losses, c.trainOn(t, n).losses, 1e-5, fmt.Sprintf("%s, %d ranks, %d", name, n, c.cfg.Shard))
 			}
@@ -37,16 +38,16 @@ func TestParallelShardedClipping(t *testing.T) {
 func TestParallelShardedNorms(t *testing.T) {
 	rankGroup := newCrew(t, cisterntest.Ranks(3), 64<<20, 0)
 	rankGroup.each(func(r *rank) (err error) {
-		in := Init(r.ctx, r.rt, Seed(5))
-		type model struct{ Sharded, Beside *Linear }
+		in := autograd.Init(r.ctx, r.rt, autograd.Seed(5))
+		type model struct{ Sharded, Beside *autograd.Linear }
 		m, twin := model{in.Linear(9, 7), in.Linear(3, 2)}, model{in.Linear(9, 7), in.Linear(3, 2)}
-		for i, p := range ParametersOf(m) {
-			err = errors.Join(err, r.rt.CopyInPlace(r.ctx, ParametersOf(twin)[i].Value(), p.Value()))
+		for i, p := range autograd.ParametersOf(m) {
+			err = errors.Join(err, r.rt.CopyInPlace(r.ctx, autograd.ParametersOf(twin)[i].Value(), p.Value()))
 		}
 		if err != nil {
 			return err
 		}
-		dp, err := NewParallel(r.ctx, r.comm, m.Sharded, ParallelConfig{Shard: ShardGradients})
+		dp, err := autograd.NewParallel(r.ctx, r.comm, m.Sharded, autograd.ParallelConfig{Shard: autograd.ShardGradients})
 		if err != nil {
 			return err
 		}
@@ -63,7 +64,7 @@ func TestParallelShardedNorms(t *testing.T) {
 							return err
 						}
 					}
-					total, err := ParametersOf(m).ClipGradNorm(r.ctx, most, norm)
+					total, err := autograd.ParametersOf(m).ClipGradNorm(r.ctx, most, norm)
 					if err != nil {
 						return err
 					}
@@ -77,14 +78,14 @@ func TestParallelShardedNorms(t *testing.T) {
 				if d := norms[0]/norms[1] - 1; !(d*d < 1e-12) {
 					return fmt.Errorf("the %v-norm is %v: want %v", norm, norms[0], norms[1])
 				}
-				for i, p := range ParametersOf(m) {
-					want, err := tensor.ToSlice[float32](r.ctx, ParametersOf(twin)[i].Grad(), nil)
+				for i, p := range autograd.ParametersOf(m) {
+					want, err := tensor.ToSlice[float32](r.ctx, autograd.ParametersOf(twin)[i].Grad(), nil)
 					if err != nil {
 						return err
 					}
 					g := p.Grad()
-					if replicaOf(p.Parameter) != nil {
-						g, want = replicaOf(p.Parameter).part.grad, want[replicaOf(p.Parameter).part.lo:replicaOf(p.Parameter).part.hi]
+					if part, lo, hi, ok := autograd.PartOf(p.Parameter); ok {
+						g, want = part, want[lo:hi]
 					}
 					got, err := tensor.ToSlice[float32](r.ctx, g, nil)
 					if err != nil {
@@ -99,7 +100,7 @@ func TestParallelShardedNorms(t *testing.T) {
 						}
 					}
 				}
-				if err := errors.Join(ParametersOf(m).ZeroGrad(r.ctx), ParametersOf(twin).ZeroGrad(r.ctx)); err != nil {
+				if err := errors.Join(autograd.ParametersOf(m).ZeroGrad(r.ctx), autograd.ParametersOf(twin).ZeroGrad(r.ctx)); err != nil {
 					return err
 				}
 			}
@@ -113,10 +114,10 @@ func TestParallelShardedNorms(t *testing.T) {
 func TestParallelShardedMemory(t *testing.T) {
 	ranks := cisterntest.Ranks(3)
 	c := mlpCourse
-	c.model = func(in *Initializer) Layer {
-		model := Sequential{in.Linear(20, 61)}
+	c.model = func(in *autograd.Initializer) autograd.Layer {
+		model := autograd.Sequential{in.Linear(20, 61)}
 		for range 6 {
-			model = append(model, ReLU{}, in.Linear(61, 61))
+			model = append(model, autograd.ReLU{}, in.Linear(61, 61))
 		}
 		return append(model, in.Linear(61, 5))
 	}
@@ -136,9 +137,9 @@ func TestParallelShardedMemory(t *testing.T) {
 		return bytes
 	}
 	plain := c.trainAllOn(t, ranks)
-	c.cfg.Shard = ShardState
+	c.cfg.Shard = autograd.ShardState
 	state := c.trainAllOn(t, ranks)
-	c.cfg.Shard = ShardGradients
+	c.cfg.Shard = autograd.ShardGradients
 	gradients := c.trainAllOn(t, ranks)
 	for n := range ranks {
 		less := parts(n, func(e, part int) int64 { return 2 * 4 * int64(e-part) }) // Adam has two tensors
@@ -157,7 +158,7 @@ func TestParallelShardedMemory(t *testing.T) {
 // TestParallelShardedAccumulation: what adds up on a rank, and what was reduced before, count together.
 func TestParallelShardedAccumulation(t *testing.T) {
 	var want record
-	for _, sharding := range append([]Sharding{ShardNothing}, shardings...) {
+	for _, sharding := range append([]autograd.Sharding{autograd.ShardNothing}, shardings...) {
 		c := mlpCourse
 		c.cfg.Shard, c.steps = sharding, 3
 		c.step = func(s *trainingRank, k int) error {
@@ -176,11 +177,11 @@ func TestParallelShardedAccumulation(t *testing.T) {
 			return errors.Join(s.opt.Step(s.ctx), s.opt.ZeroGrad(s.ctx), s.dp.Verify(s.ctx))
 		}
 		got := c.trainOn(t, cisterntest.Ranks(3))
-		if sharding == ShardNothing {
+		if sharding == autograd.ShardNothing {
 			want = got
 			continue
 		}
-		if sharding == ShardState {
+		if sharding == autograd.ShardState {
 			require.Equal(t, want.bits, got.bits)
 			continue
 		}
@@ -193,12 +194,12 @@ func TestParallelShardedAccumulation(t *testing.T) {
 
 // TestParallelShardedUnusedParameters get the others' gradients, or none.
 func TestParallelShardedUnusedParameters(t *testing.T) {
-	bits := map[Sharding][]uint32{}
-	for _, sharding := range append([]Sharding{ShardNothing}, shardings...) {
+	bits := map[autograd.Sharding][]uint32{}
+	for _, sharding := range append([]autograd.Sharding{autograd.ShardNothing}, shardings...) {
 		which := make([]int, 3)
 		plans := [][3]int{{0, 1, 0}, {2, 2, 2}, {1, 0, 0}, {2, 0, 2}}
-		c := parallelTraining{input: []int{4}, classes: 5, batch: 6, steps: 4, optimizer: adamOf, cfg: ParallelConfig{Shard: sharding, BucketBytes: 1, FirstBucketBytes: 1}}
-		c.model = func(in *Initializer) Layer {
+		c := parallelTraining{input: []int{4}, classes: 5, batch: 6, steps: 4, optimizer: adamOf, cfg: autograd.ParallelConfig{Shard: sharding, BucketBytes: 1, FirstBucketBytes: 1}}
+		c.model = func(in *autograd.Initializer) autograd.Layer {
 			return forked{in.Linear(4, 5), in.Linear(4, 5), in.Linear(4, 5), new(int)}
 		}
 		c.step = func(s *trainingRank, k int) error {
@@ -208,8 +209,8 @@ func TestParallelShardedUnusedParameters(t *testing.T) {
 		}
 		bits[sharding] = c.trainOn(t, cisterntest.Ranks(3)).bits
 	}
-	require.Equal(t, bits[ShardNothing], bits[ShardState])
-	require.Equal(t, bits[ShardNothing], bits[ShardGradients])
+	require.Equal(t, bits[autograd.ShardNothing], bits[autograd.ShardState])
+	require.Equal(t, bits[autograd.ShardNothing], bits[autograd.ShardGradients])
 }
 
 // TestParallelShardedStepFails: a rank without memory for its state ends the others' step.
@@ -217,9 +218,9 @@ func TestParallelShardedStepFails(t *testing.T) {
 	rankGroup := newCrew(t, 3, 4<<20, 10*time.Second)
 	for n, err := range rankGroup.all(func(r *rank) (err error) {
 		c := mlpCourse
-		c.cfg.Shard = ShardState
+		c.cfg.Shard = autograd.ShardState
 		s, err := c.begin(r)
-		defer func() { err = errors.Join(err, ParametersOf(s.model).ZeroGrad(r.ctx), s.end()) }()
+		defer func() { err = errors.Join(err, autograd.ParametersOf(s.model).ZeroGrad(r.ctx), s.end()) }()
 		if err == nil {
 			err = s.pass(0)
 		}

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/null"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
@@ -215,7 +216,7 @@ func (c *simulatedComm) GroupEnd() error {
 type simulation struct {
 	speeds
 	width, batch int
-	cfg          ParallelConfig
+	cfg          autograd.ParallelConfig
 }
 
 // simulatedStep is what a step of one rank takes, in microseconds, and the bytes that it holds at most.
@@ -258,20 +259,20 @@ func (c simulation) rank(s *stacktest.Stack, n int) (step simulatedStep, err err
 		return step, err
 	}
 	defer func() { err = errors.Join(err, rt.Close()) }()
-	in := Init(ctx, rt, Seed(1))
+	in := autograd.Init(ctx, rt, autograd.Seed(1))
 	defer func() { err = errors.Join(err, in.Close()) }()
 	// Nothing on the device reads numbers.
-	model := Sequential{blankLinear(in, 784, c.width), ReLU{}, blankLinear(in, c.width, c.width), ReLU{}, blankLinear(in, c.width, 10)}
+	model := autograd.Sequential{blankLinear(in, 784, c.width), autograd.ReLU{}, blankLinear(in, c.width, c.width), autograd.ReLU{}, blankLinear(in, c.width, 10)}
 	comm := &simulatedComm{gpu: s.Dev.(*simulatedGPU), rank: n}
-	var dp *Parallel
+	var dp *autograd.Parallel
 	if comm.Size() > 1 {
-		if dp, err = NewParallel(ctx, comm, model, c.cfg); err != nil {
+		if dp, err = autograd.NewParallel(ctx, comm, model, c.cfg); err != nil {
 			return step, err
 		}
-		dp.learned = true // nothing tells the ranks the order of the gradients, which is the one that is there
+		autograd.SetLearned(dp) // nothing tells the ranks the order of the gradients, which is the one that is there
 		defer func() { err = errors.Join(err, dp.Close()) }()
 	}
-	opt := Own(in, NewAdam(model.Parameters(), AdamConfig{LR: new(1e-3)}))
+	opt := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: new(1e-3)}))
 	if in.Err() != nil {
 		return step, in.Err()
 	}
@@ -297,9 +298,9 @@ func (c simulation) rank(s *stacktest.Stack, n int) (step simulatedStep, err err
 	}
 	step = simulatedStep{time: (stream.move(0, 0) - from) / timed, exchange: (comm.alone - exchanged) / timed, allocated: s.Cache.MaxMemoryAllocated()}
 	if dp != nil {
-		step.buckets = (warm + timed) * len(dp.buckets)
+		step.buckets = (warm + timed) * len(autograd.BucketsOf(dp))
 		for _, paused := range comm.gpu.pauses {
-			if paused == dp.stream {
+			if paused == streamOf(dp) {
 				step.pauses++
 			}
 		}
@@ -313,7 +314,7 @@ func (c simulation) rank(s *stacktest.Stack, n int) (step simulatedStep, err err
 // TestParallelSimulated: an exchange that costs nothing takes no time; otherwise a step takes at least what the exchange does and what computing does, and less than both
 // one after the other, as they are beside each other.
 func TestParallelSimulated(t *testing.T) {
-	c := simulation{speeds: measured, width: 1024, batch: 512, cfg: ParallelConfig{BucketBytes: 1 << 20, FirstBucketBytes: 1 << 18}}
+	c := simulation{speeds: measured, width: 1024, batch: 512, cfg: autograd.ParallelConfig{BucketBytes: 1 << 20, FirstBucketBytes: 1 << 18}}
 	alone := c.run(t, 1)
 	require.Zero(t, alone.exchange)
 	for _, ranks := range []int{2, 3, 8} {
@@ -347,7 +348,7 @@ func TestParallelSimulatedHidesAllButTheLastBucket(t *testing.T) {
 // TestParallelGoesFirst: the communication stream pauses once before each bucket but the last one, behind which the backward pass has nothing to compute.
 func TestParallelGoesFirst(t *testing.T) {
 	for _, bytes := range []int64{1 << 10, 1 << 18, 1 << 30} {
-		step := simulation{speeds: measured, width: 256, batch: 64, cfg: ParallelConfig{BucketBytes: bytes, FirstBucketBytes: bytes}}.run(t, 2)
+		step := simulation{speeds: measured, width: 256, batch: 64, cfg: autograd.ParallelConfig{BucketBytes: bytes, FirstBucketBytes: bytes}}.run(t, 2)
 		steps := 5
 		require.Equal(t, step.buckets-steps, step.pauses, "buckets of %d bytes", bytes)
 	}
@@ -361,8 +362,8 @@ func BenchmarkParallelSimulated(b *testing.B) {
 		name string
 		speeds
 	}{{"NVLink", measured}, {"network", measured.network()}} {
-		for _, shard := range []Sharding{ShardNothing, ShardState, ShardGradients} {
-			c := simulation{speeds: links.speeds, width: 4096, batch: 1024, cfg: ParallelConfig{Shard: shard}}
+		for _, shard := range []autograd.Sharding{autograd.ShardNothing, autograd.ShardState, autograd.ShardGradients} {
+			c := simulation{speeds: links.speeds, width: 4096, batch: 1024, cfg: autograd.ParallelConfig{Shard: shard}}
 			for _, ranks := range []int{1, 2, 4, 8, 16, 64} {
 				b.Run(fmt.Sprintf("%s/shard=%d/ranks=%d", links.name, shard, ranks), func(b *testing.B) {
 					alone := c.run(b, 1)

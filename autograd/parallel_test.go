@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/tensor"
@@ -47,7 +48,7 @@ func TestParallelHandsOver(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			tape.Minimize(tape.CrossEntropy(s.model.Forward(tape, Upload(tape, xs, shape...)), y), s.opt)
+			tape.Minimize(tape.CrossEntropy(s.model.Forward(tape, autograd.Upload(tape, xs, shape...)), y), s.opt)
 			if err := errors.Join(tape.Err(), y.Release()); err != nil {
 				return err
 			}
@@ -59,14 +60,14 @@ func TestParallelHandsOver(t *testing.T) {
 
 // TestParallelWaitsOnTheDevice: while one of the two streams of every rank stands still the step on the other is queued to its end, and nothing of it runs ahead.
 func TestParallelWaitsOnTheDevice(t *testing.T) {
-	for _, sharding := range append([]Sharding{ShardNothing}, shardings...) {
+	for _, sharding := range append([]autograd.Sharding{autograd.ShardNothing}, shardings...) {
 		c := mlpCourse.brief()
 		c.cfg.Shard, c.prepare = sharding, true
 		ranks := cisterntest.Ranks(3)
 		want := c.trainOn(t, ranks)
 		for name, stands := range map[string]func(*trainingRank) device.Stream{
 			"the runtime's":     func(s *trainingRank) device.Stream { return s.rt.Stream() },
-			"the communication": func(s *trainingRank) device.Stream { return s.dp.stream },
+			"the communication": func(s *trainingRank) device.Stream { return streamOf(s.dp) },
 		} {
 			c.step = func(s *trainingRank, k int) error {
 				if k == 0 { // kernels are loaded, ranks connected, the order of the buckets is learned
@@ -99,7 +100,7 @@ func TestParallelWaitsOnTheDevice(t *testing.T) {
 func TestParallelBucketsDontCount(t *testing.T) {
 	mlp := mlpCourse.brief()
 	want := mlp.trainOn(t, cisterntest.Ranks(3))
-	for _, cfg := range []ParallelConfig{{}, {BucketBytes: 1, FirstBucketBytes: 1}, {BucketBytes: 3000}, {FirstBucketBytes: 1 << 30}} {
+	for _, cfg := range []autograd.ParallelConfig{{}, {BucketBytes: 1, FirstBucketBytes: 1}, {BucketBytes: 3000}, {FirstBucketBytes: 1 << 30}} {
 		c := mlp
 		c.cfg = cfg
 		got := c.trainOn(t, cisterntest.Ranks(3))
@@ -109,17 +110,19 @@ func TestParallelBucketsDontCount(t *testing.T) {
 }
 
 // crossed is a model whose last layer computes first: the order of its gradients is not that of its parameters from behind.
-type crossed struct{ Late, Early *Linear }
+type crossed struct{ Late, Early *autograd.Linear }
 
-func (m crossed) Forward(t *Tape, x *Variable) *Variable {
-	return t.Frame(func() *Variable { return m.Late.Forward(t, t.Tanh(m.Early.Forward(t, x))) })
+func (m crossed) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Frame(func() *autograd.Variable { return m.Late.Forward(t, t.Tanh(m.Early.Forward(t, x))) })
 }
-func (m crossed) Parameters() Parameters { return ParametersOf(struct{ Late, Early *Linear }(m)) }
+func (m crossed) Parameters() autograd.Parameters {
+	return autograd.ParametersOf(struct{ Late, Early *autograd.Linear }(m))
+}
 
 // TestParallelBucketsFollowTheBackwardPass: the first step's buckets are those of the parameters from behind, the next ones those of the order in which gradients came.
 func TestParallelBucketsFollowTheBackwardPass(t *testing.T) {
-	c := parallelTraining{model: func(in *Initializer) Layer { return crossed{in.Linear(8, 5), in.Linear(6, 8)} }, input: []int{6}, classes: 5, batch: 12, optimizer: adamOf,
-		cfg: ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}}
+	c := parallelTraining{model: func(in *autograd.Initializer) autograd.Layer { return crossed{in.Linear(8, 5), in.Linear(6, 8)} }, input: []int{6}, classes: 5, batch: 12, optimizer: adamOf,
+		cfg: autograd.ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}}
 	require.Equal(t, [][]string{{"early.bias"}, {"early.weight"}, {"late.bias"}, {"late.weight"}}, c.trainOn(t, 2).orders)
 	c.steps = 3
 	require.Equal(t, [][]string{{"late.weight"}, {"late.bias"}, {"early.weight"}, {"early.bias"}}, c.trainOn(t, 2).orders)
@@ -129,7 +132,7 @@ func TestParallelBucketsFollowTheBackwardPass(t *testing.T) {
 func TestParallelReducesBesideTheBackwardPass(t *testing.T) {
 	rankGroup := newCrew(t, 2, 64<<20, 0)
 	rankGroup.each(func(r *rank) (err error) {
-		c := parallelTraining{model: smallMLP, optimizer: adamOf, cfg: ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}, batch: 4, input: []int{20}, classes: 5}
+		c := parallelTraining{model: smallMLP, optimizer: adamOf, cfg: autograd.ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}, batch: 4, input: []int{20}, classes: 5}
 		s, err := c.begin(r)
 		defer func() { err = errors.Join(err, s.end()) }()
 		if err != nil {
@@ -139,14 +142,14 @@ func TestParallelReducesBesideTheBackwardPass(t *testing.T) {
 		for _, tape := range s.in.Steps(1) {
 			x := s.in.Tensor(make([]float64, 40), 2, 20)
 			labels := s.in.Labels([]int{1, 2}, 5)
-			mark := func(x *Variable) *Variable { // an operation that looks, when its backward step runs
-				return tape.Func("mark", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) { return r.rt.Copy(c.Context(), c.Input(0)) },
-					func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-						reduced = s.dp.pass.next
+			mark := func(x *autograd.Variable) *autograd.Variable { // an operation that looks, when its backward step runs
+				return tape.Func("mark", []*autograd.Variable{x}, func(c *autograd.Call) (*tensor.Tensor, error) { return r.rt.Copy(c.Context(), c.Input(0)) },
+					func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+						reduced = autograd.ReducedOf(s.dp)
 						return []*tensor.Tensor{g}, nil
 					})
 			}
-			m := s.model.(Sequential)
+			m := s.model.(autograd.Sequential)
 			y := m[1:].Forward(tape, mark(m[:1].Forward(tape, tape.Input(x))))
 			if _, err := tape.Backward(tape.CrossEntropy(y, labels)); err != nil {
 				return err
@@ -166,7 +169,7 @@ func TestParallelAccumulates(t *testing.T) {
 	pass := func(s *trainingRank, k int) error {
 		xs, ys, shape := s.data(k)
 		for _, tape := range s.in.Steps(1) {
-			x, y := Upload(tape, xs, shape...), s.in.Labels(toInts(ys), s.training.classes)
+			x, y := autograd.Upload(tape, xs, shape...), s.in.Labels(toInts(ys), s.training.classes)
 			loss := tape.MulScalar(tape.CrossEntropy(s.model.Forward(tape, x), y), 1.0/parts)
 			if _, err := tape.Backward(loss); err != nil {
 				return err
@@ -184,11 +187,11 @@ func TestParallelAccumulates(t *testing.T) {
 		for i := range parts {
 			exchange := func() error { return pass(s, parts*k+i) }
 			if s.dp != nil && i < parts-1 {
-				before := s.dp.passes
+				before := autograd.PassesOf(s.dp)
 				if err := s.dp.NoSync(exchange); err != nil {
 					return err
 				}
-				if s.dp.passes != before {
+				if autograd.PassesOf(s.dp) != before {
 					return errors.New("NoSync has exchanged")
 				}
 				continue
@@ -226,15 +229,15 @@ func toInts(ys []int32) (all []int) {
 
 // forked uses, of three layers, the one that a number says.
 type forked struct {
-	A, B, C *Linear
+	A, B, C *autograd.Linear
 	which   *int
 }
 
-func (m forked) Forward(t *Tape, x *Variable) *Variable {
-	return []*Linear{m.A, m.B, m.C}[*m.which].Forward(t, x)
+func (m forked) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return []*autograd.Linear{m.A, m.B, m.C}[*m.which].Forward(t, x)
 }
-func (m forked) Parameters() Parameters {
-	return ParametersOf(struct{ A, B, C *Linear }{m.A, m.B, m.C})
+func (m forked) Parameters() autograd.Parameters {
+	return autograd.ParametersOf(struct{ A, B, C *autograd.Linear }{m.A, m.B, m.C})
 }
 
 // TestParallelUnusedParameters: what one rank has not used gets the mean of all, with zeros for those that have not; what no rank has used gets nothing, and is not updated.
@@ -242,10 +245,10 @@ func TestParallelUnusedParameters(t *testing.T) {
 	ranks := cisterntest.Ranks(3)
 	rankGroup := newCrew(t, ranks, 64<<20, 0)
 	rankGroup.each(func(r *rank) (err error) {
-		in := Init(r.ctx, r.rt, Seed(1))
+		in := autograd.Init(r.ctx, r.rt, autograd.Seed(1))
 		which := 0
 		m := forked{in.Linear(2, 1), in.Linear(2, 1), in.Linear(2, 1), &which}
-		dp, err := NewParallel(r.ctx, r.comm, m, ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1})
+		dp, err := autograd.NewParallel(r.ctx, r.comm, m, autograd.ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1})
 		if err != nil {
 			return err
 		}
@@ -257,7 +260,7 @@ func TestParallelUnusedParameters(t *testing.T) {
 					return err
 				}
 			}
-			for i, layer := range []*Linear{m.A, m.B, m.C} {
+			for i, layer := range []*autograd.Linear{m.A, m.B, m.C} {
 				users, sum := 0, float32(0)
 				for other, uses := range plan[:ranks] {
 					if uses == i {
@@ -292,7 +295,9 @@ func TestParallelUnusedParameters(t *testing.T) {
 // TestParallelBuffers: rank 0's running statistics are those of all ranks, or each rank has its own.
 func TestParallelBuffers(t *testing.T) {
 	c := mlpCourse
-	c.model = func(in *Initializer) Layer { return Sequential{in.Linear(20, 6), in.BatchNorm(6), in.Linear(6, 5)} }
+	c.model = func(in *autograd.Initializer) autograd.Layer {
+		return autograd.Sequential{in.Linear(20, 6), in.BatchNorm(6), in.Linear(6, 5)}
+	}
 	c.cfg.VerifyEvery = 3
 	all := c.trainAllOn(t, 3)
 	require.Equal(t, all[0].bits, all[1].bits)
@@ -315,7 +320,7 @@ func TestParallelVerify(t *testing.T) {
 			return err
 		}
 		if r.n == 1 || r.n == 3 {
-			w := ParametersOf(s.model)[2].Value()
+			w := autograd.ParametersOf(s.model)[2].Value()
 			values, err := tensor.ToSlice[float32](r.ctx, w, nil)
 			values[17] += 1e-7
 			if err = errors.Join(err, tensor.CopyFrom(r.ctx, w, values)); err != nil {
@@ -346,27 +351,27 @@ func TestParallelTwoModels(t *testing.T) {
 		rankGroup.meet(0)
 		var bits []uint32
 		rankGroup.each(func(r *rank) (err error) {
-			in := Init(r.ctx, r.rt, Seed(uint64(1+r.n)))
+			in := autograd.Init(r.ctx, r.rt, autograd.Seed(uint64(1+r.n)))
 			first, second := in.Linear(4, 6), in.Linear(6, 2)
-			both := Sequential{first, Tanh{}, second}
-			cfg := ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}
-			var all []*Parallel
+			both := autograd.Sequential{first, autograd.Tanh{}, second}
+			cfg := autograd.ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}
+			var all []*autograd.Parallel
 			if apart {
-				for i, m := range []*Linear{first, second} {
-					dp, err := NewParallel(r.ctx, []device.Communicator{r.comm, seconds[r.n]}[i], m, cfg)
+				for i, m := range []*autograd.Linear{first, second} {
+					dp, err := autograd.NewParallel(r.ctx, []device.Communicator{r.comm, seconds[r.n]}[i], m, cfg)
 					if err != nil {
 						return err
 					}
 					all = append(all, dp)
 				}
 			} else {
-				dp, err := NewParallel(r.ctx, r.comm, both, cfg)
+				dp, err := autograd.NewParallel(r.ctx, r.comm, both, cfg)
 				if err != nil {
 					return err
 				}
 				all = append(all, dp)
 			}
-			sgd := Own(in, NewSGD(both.Parameters(), SGDConfig{LR: new(0.1), Momentum: 0.9}))
+			sgd := autograd.Own(in, autograd.NewSGD(both.Parameters(), autograd.SGDConfig{LR: new(0.1), Momentum: 0.9}))
 			x := in.Tensor([]float64{1, -2, 0.5, float64(r.n)}, 1, 4)
 			for _, tape := range in.Steps(6) {
 				tape.Minimize(tape.Sum(tape.Square(both.Forward(tape, tape.Input(x)))), sgd)
@@ -390,13 +395,13 @@ func TestParallelTwoModels(t *testing.T) {
 func TestParallelOfALossThatIsAParameter(t *testing.T) {
 	c := newCrew(t, 2, 64<<20, 0)
 	c.each(func(r *rank) error {
-		in := Init(r.ctx, r.rt, Seed(1))
-		model := struct{ Scale *Parameter }{in.Parameter([]float64{3})}
-		dp, err := NewParallel(r.ctx, r.comm, model, ParallelConfig{})
+		in := autograd.Init(r.ctx, r.rt, autograd.Seed(1))
+		model := struct{ Scale *autograd.Parameter }{in.Parameter([]float64{3})}
+		dp, err := autograd.NewParallel(r.ctx, r.comm, model, autograd.ParallelConfig{})
 		if err != nil {
 			return err
 		}
-		tape := NewTape(r.ctx, r.rt)
+		tape := autograd.NewTape(r.ctx, r.rt)
 		loss := tape.Param(model.Scale)
 		if r.n == 1 {
 			loss = tape.MulScalar(loss, 4)

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
@@ -21,7 +22,7 @@ import (
 func TestOffloadOfParametersInLittleMemory(t *testing.T) {
 	b := open(t, 4<<20)
 	o := b.offloader(tensor.OffloadConfig{})
-	in, model := b.wide(4, func(ps Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
+	in, model := b.wide(4, func(ps autograd.Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
 	x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
 	want := b.infer(model, x, false)
 	for _, c := range []struct {
@@ -45,7 +46,7 @@ func TestOffloadOfParametersInLittleMemory(t *testing.T) {
 			require.Equal(t, c.early, o.Stats().Prefetched > before.Prefetched, "%+v", c)
 		} else {
 			live := b.live()
-			tape := NoGrad(b.ctx, b.rt)
+			tape := autograd.NoGrad(b.ctx, b.rt)
 			model.Forward(tape, tape.Input(x))
 			err := tape.Close()
 			require.ErrorIs(t, err, memcache.ErrOutOfMemory)
@@ -63,13 +64,13 @@ func TestOffloadOfParametersInLittleMemory(t *testing.T) {
 // TestOffloadOfParametersWithinABudget: what finds no pinned memory stays on the device, and the numbers are the same.
 func TestOffloadOfParametersWithinABudget(t *testing.T) {
 	b := open(t, 64<<20)
-	in, model := b.wide(4, func(Parameters) {})
+	in, model := b.wide(4, func(autograd.Parameters) {})
 	x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
 	want := b.infer(model, x, false)
 	require.NoError(t, in.Close())
 	for _, layers := range []int64{1, 3} {
 		o := b.offloader(tensor.OffloadConfig{MaxBytes: layers * wideLayer})
-		in, model := b.wide(4, func(ps Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
+		in, model := b.wide(4, func(ps autograd.Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
 		x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
 		for range 2 {
 			require.Equal(t, want, b.infer(model, x, false))
@@ -101,14 +102,14 @@ func failParameters(t *testing.T, fault host.Fault, n int) (survived bool) {
 	b := &bench{t: t, ctx: t.Context(), dev: dev, cache: s.Cache, rt: rt}
 	o, err := tensor.NewOffloader(rt, tensor.OffloadConfig{MinBytes: 1})
 	require.NoError(t, err)
-	in, model := b.wide(3, func(Parameters) {})
-	opt, err := withErr(NewAdam(model.Parameters(), AdamConfig{}))
+	in, model := b.wide(3, func(autograd.Parameters) {})
+	opt, err := withErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 	require.NoError(t, err)
 	x, err := tensor.FromSlice(b.ctx, rt, make([]float32, wideWidth), 1, wideWidth)
 	require.NoError(t, err)
 	require.NoError(t, rt.Synchronize(b.ctx))
 	step := func() error {
-		tape := NewTape(b.ctx, rt)
+		tape := autograd.NewTape(b.ctx, rt)
 		tape.SetComputeDtype(tensor.BFloat16)
 		tape.Minimize(tape.Mean(model.Forward(tape, tape.Input(x))), opt)
 		return errors.Join(tape.Close(), opt.ZeroGrad(b.ctx))
@@ -117,7 +118,7 @@ func failParameters(t *testing.T, fault host.Fault, n int) (survived bool) {
 	for _, l := range model {
 		err = errors.Join(err, l.Parameters().Offload(b.ctx, o))
 	}
-	err = errors.Join(err, OffloadState(b.ctx, opt, o, 1), step(), step())
+	err = errors.Join(err, autograd.OffloadState(b.ctx, opt, o, 1), step(), step())
 	if err == nil {
 		err = rt.Synchronize(b.ctx)
 	}
@@ -144,8 +145,8 @@ func TestOffloadOfParametersAndTheirValues(t *testing.T) {
 	o := b.offloader(tensor.OffloadConfig{})
 	ps := b.offloadedGroups(o, 2)
 	x := upload(b, []float64{1, 1, 1})
-	use := func(p *Parameter) {
-		tape := NoGrad(b.ctx, b.rt)
+	use := func(p *autograd.Parameter) {
+		tape := autograd.NoGrad(b.ctx, b.rt)
 		require.NotNil(t, tape.Mul(tape.Input(x), tape.Param(p)).Value())
 		require.NoError(t, tape.Close())
 	}
@@ -169,7 +170,7 @@ func TestOffloadOfParametersAndTheirValues(t *testing.T) {
 	use(ps[0])
 	require.True(t, v.Offloaded())
 
-	tape := NewTape(b.ctx, b.rt) // a view on the tape does it, too
+	tape := autograd.NewTape(b.ctx, b.rt) // a view on the tape does it, too
 	flat := tape.Reshape(tape.Param(ps[0]), 3)
 	y := tape.Mul(flat, tape.Param(ps[1]))
 	require.False(t, v.Offloaded())
@@ -187,12 +188,12 @@ func TestOffloadOfParametersAndTheirValues(t *testing.T) {
 func TestOffloadOfParametersInFiles(t *testing.T) {
 	b := open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})
-	in, model := b.wide(3, func(ps Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
+	in, model := b.wide(3, func(ps autograd.Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
 	x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
-	opt, err := withErr(NewAdam(model.Parameters(), AdamConfig{LR: new(0.1)}))
+	opt, err := withErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: new(0.1)}))
 	require.NoError(t, err)
 	step := func() (loss float64) {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		l := tape.Mean(tape.Square(tape.AddScalar(model.Forward(tape, tape.Input(x)), -1)))
 		tape.Minimize(l, opt)
 		loss = l.Item()
@@ -201,14 +202,14 @@ func TestOffloadOfParametersInFiles(t *testing.T) {
 	}
 	step()
 	path, plain := filepath.Join(t.TempDir(), "checkpoint"), filepath.Join(t.TempDir(), "model")
-	require.NoError(t, Checkpoint{Model: model, Optimizer: opt}.Save(b.ctx, path))
-	require.NoError(t, SaveModel(b.ctx, model, plain))
+	require.NoError(t, autograd.Checkpoint{Model: model, Optimizer: opt}.Save(b.ctx, path))
+	require.NoError(t, autograd.SaveModel(b.ctx, model, plain))
 	want := [2]float64{step(), step()}
 	away := o.Stats().Offloaded.Current
-	require.NoError(t, Checkpoint{Model: model, Optimizer: opt}.Load(b.ctx, path))
+	require.NoError(t, autograd.Checkpoint{Model: model, Optimizer: opt}.Load(b.ctx, path))
 	require.Equal(t, away, o.Stats().Offloaded.Current)
 	require.Equal(t, want, [2]float64{step(), step()})
-	require.NoError(t, LoadModel(b.ctx, model, plain))
+	require.NoError(t, autograd.LoadModel(b.ctx, model, plain))
 	require.Equal(t, want[0], step())
 	require.NoError(t, opt.Close())
 	require.NoError(t, in.Close())
@@ -219,19 +220,19 @@ func TestOffloadOfParametersMoves(t *testing.T) {
 	b, other := open(t, 64<<20), open(t, 64<<20)
 	o, second := b.offloader(tensor.OffloadConfig{}), b.offloader(tensor.OffloadConfig{})
 	p := b.parameter(3)
-	twice := Parameters{{"p", p}, {"also p", p}}
+	twice := autograd.Parameters{{"p", p}, {"also p", p}}
 	var none context.Context
-	require.ErrorIs(t, twice.Offload(none, o), ErrInvalid)
-	require.ErrorContains(t, append(twice, Named{"nil", nil}).Offload(b.ctx, o), `parameter "nil"`)
+	require.ErrorIs(t, twice.Offload(none, o), autograd.ErrInvalid)
+	require.ErrorContains(t, append(twice, autograd.Named{"nil", nil}).Offload(b.ctx, o), `parameter "nil"`)
 	require.ErrorContains(t, twice.Offload(b.ctx, other.offloader(tensor.OffloadConfig{})), "another runtime")
 	require.False(t, p.Value().Offloaded())
-	require.Nil(t, groupOf(p))
+	require.Nil(t, autograd.GroupOf(p))
 
 	require.NoError(t, twice.Offload(b.ctx, o))
-	require.Equal(t, []*Parameter{p}, groupOf(p).params)
-	was := groupOf(p)
+	require.Equal(t, []*autograd.Parameter{p}, autograd.GroupOf(p).Members())
+	was := autograd.GroupOf(p)
 	require.NoError(t, twice.Offload(b.ctx, o))
-	require.Empty(t, was.params)
+	require.Empty(t, was.Members())
 	require.NoError(t, twice.Offload(b.ctx, second))
 	require.Zero(t, o.Stats().Offloaded.Current)
 	require.EqualValues(t, 1, second.Stats().Offloaded.Current)
@@ -246,7 +247,7 @@ func TestOffloadOfParametersMoves(t *testing.T) {
 	require.Zero(t, second.Stats().PinnedBytes.Current, "nothing is kept for a parameter that is back")
 
 	require.NoError(t, twice.Offload(b.ctx, o))
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	loss := tape.Sum(tape.Square(tape.Param(p)))
 	require.NoError(t, o.Close())
 	_, err := tape.Backward(loss) // it is there still
@@ -257,7 +258,7 @@ func TestOffloadOfParametersMoves(t *testing.T) {
 	third := b.offloader(tensor.OffloadConfig{})
 	require.NoError(t, twice.Offload(b.ctx, third))
 	require.NoError(t, third.Close())
-	tape = NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.ctx, b.rt)
 	tape.Square(tape.Param(p))
 	require.ErrorIs(t, tape.Close(), tensor.ErrClosed)
 	require.ErrorIs(t, twice.Offload(b.ctx, nil), tensor.ErrClosed)
@@ -269,21 +270,21 @@ func TestOffloadOfParametersRefusesCaptures(t *testing.T) {
 	b := open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})
 	p, free := b.offloadedGroups(o, 1)[0], b.parameter(3)
-	sgd, err := withErr(NewSGD(Parameters{{"p", p}}, SGDConfig{}))
+	sgd, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{}))
 	require.NoError(t, err)
 	g := upload(b, []float64{1, 1, 1})
 	for what, f := range map[string]func(context.Context) error{
 		"an operation on an offloaded parameter": func(ctx context.Context) error {
-			tape := NewTape(ctx, b.rt)
+			tape := autograd.NewTape(ctx, b.rt)
 			tape.Square(tape.Param(p))
 			return tape.Close()
 		},
 		"a step of offloaded parameters": func(ctx context.Context) error {
-			p.grad = g
-			defer func() { p.grad = nil }()
+			p.SetGrad(g)
+			defer func() { p.SetGrad(nil) }()
 			return sgd.Step(ctx)
 		},
-		"Parameters.Offload": func(ctx context.Context) error { return Parameters{{"free", free}}.Offload(ctx, o) },
+		"Parameters.Offload": func(ctx context.Context) error { return autograd.Parameters{{"free", free}}.Offload(ctx, o) },
 	} {
 		_, err := b.rt.Capture(b.ctx, f)
 		require.ErrorIs(t, err, tensor.ErrCapturing, what)

@@ -1,24 +1,25 @@
-package autograd
+package autograd_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // wide is a model of equal matrices, which are its only large memory.
-func (b *bench) wide(layers int, offload func(Parameters)) (*Initializer, Sequential) {
+func (b *bench) wide(layers int, offload func(autograd.Parameters)) (*autograd.Initializer, autograd.Sequential) {
 	b.t.Helper()
-	in := Init(b.ctx, b.rt, Seed(3))
-	var model Sequential
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(3))
+	var model autograd.Sequential
 	for range layers {
-		l := in.Linear(wideWidth, wideWidth, NoBias())
+		l := in.Linear(wideWidth, wideWidth, autograd.NoBias())
 		require.NoError(b.t, in.Err())
 		offload(l.Parameters())
-		model = append(model, l, Tanh{})
+		model = append(model, l, autograd.Tanh{})
 	}
 	return in, model
 }
@@ -45,17 +46,17 @@ func TestOffloadOfParametersLowersThePeak(t *testing.T) {
 		for _, ahead := range []int{-1, 1} {
 			o := b.offloader(tensor.OffloadConfig{Ahead: ahead})
 			here := map[int]int64{-1: 1, 1: 2}[ahead]
-			run := func(offload func(Parameters)) (infer, train int64) {
+			run := func(offload func(autograd.Parameters)) (infer, train int64) {
 				before := b.bytes()
 				in, model := b.wide(layers, offload)
-				opt, err := withErr(NewSGD(model.Parameters(), SGDConfig{LR: new(0.1)}))
+				opt, err := withErr(autograd.NewSGD(model.Parameters(), autograd.SGDConfig{LR: new(0.1)}))
 				require.NoError(t, err)
-				require.NoError(t, OffloadState(b.ctx, opt, o, wideLayer))
+				require.NoError(t, autograd.OffloadState(b.ctx, opt, o, wideLayer))
 				x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
 				start := b.cache.MemoryAllocated()
 				for range 3 {
 					infer = b.rise(func() {
-						tape := NoGrad(b.ctx, b.rt)
+						tape := autograd.NoGrad(b.ctx, b.rt)
 						if half {
 							tape.SetComputeDtype(tensor.BFloat16)
 						}
@@ -63,7 +64,7 @@ func TestOffloadOfParametersLowersThePeak(t *testing.T) {
 						require.NoError(t, tape.Close())
 					})
 					train = b.rise(func() {
-						tape := NewTape(b.ctx, b.rt)
+						tape := autograd.NewTape(b.ctx, b.rt)
 						if half {
 							tape.SetComputeDtype(tensor.BFloat16)
 						}
@@ -77,8 +78,8 @@ func TestOffloadOfParametersLowersThePeak(t *testing.T) {
 				require.NoError(t, in.Close())
 				return own + infer, own + train
 			}
-			infer, train := run(func(Parameters) {})
-			offInfer, offTrain := run(func(ps Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
+			infer, train := run(func(autograd.Parameters) {})
+			offInfer, offTrain := run(func(ps autograd.Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
 			t.Logf("bfloat16 %v, ahead %d: inference %d, was %d; training %d, was %d; a layer %d", half, ahead, offInfer, infer, offTrain, train, wideLayer)
 			copies := map[bool]int64{false: 0, true: 1}[half] // of one layer and the one before, halves
 			if cisterntest.Named() == "" {
@@ -96,14 +97,14 @@ func TestOffloadOfParametersLowersThePeakOfGradients(t *testing.T) {
 	b := open(t, 64<<20)
 	const layers = 10
 	o := b.offloader(tensor.OffloadConfig{})
-	in, model := b.wide(layers, func(ps Parameters) {
+	in, model := b.wide(layers, func(ps autograd.Parameters) {
 		ps.SetRequiresGrad(false)
 		require.NoError(t, ps.Offload(b.ctx, o))
 	})
 	x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
 	for range 2 {
 		rise := b.rise(func() {
-			tape := NewTape(b.ctx, b.rt)
+			tape := autograd.NewTape(b.ctx, b.rt)
 			leaf := tape.Leaf(x)
 			_, err := tape.Backward(tape.Mean(model.Forward(tape, leaf)))
 			require.NoError(t, err)
@@ -121,17 +122,17 @@ func TestOffloadOfParametersStepsInPieces(t *testing.T) {
 	const layers, piece = 8, 2 * wideLayer
 	for _, state := range []bool{false, true} {
 		o := b.offloader(tensor.OffloadConfig{})
-		in, model := b.wide(layers, func(ps Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
-		opt, err := withErr(NewSGD(model.Parameters(), SGDConfig{Momentum: 0.9}))
+		in, model := b.wide(layers, func(ps autograd.Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
+		opt, err := withErr(autograd.NewSGD(model.Parameters(), autograd.SGDConfig{Momentum: 0.9}))
 		require.NoError(t, err)
 		if state {
-			require.NoError(t, OffloadState(b.ctx, opt, o, piece))
+			require.NoError(t, autograd.OffloadState(b.ctx, opt, o, piece))
 		} else {
-			opt.piece = piece
+			autograd.SetPiece(opt, piece)
 		}
 		require.NoError(t, opt.Prepare(b.ctx))
 		for _, p := range model.Parameters() {
-			p.grad = in.Tensor(make([]float64, wideWidth*wideWidth), wideWidth, wideWidth)
+			p.SetGrad(in.Tensor(make([]float64, wideWidth*wideWidth), wideWidth, wideWidth))
 		}
 		before := o.Stats()
 		rise := b.rise(func() { require.NoError(t, opt.Step(b.ctx)) })
@@ -143,7 +144,7 @@ func TestOffloadOfParametersStepsInPieces(t *testing.T) {
 		require.Equal(t, before.Unchanged, s.Unchanged)
 		for _, p := range model.Parameters() {
 			require.True(t, p.Value().Offloaded())
-			p.grad = nil
+			p.SetGrad(nil)
 		}
 		require.NoError(t, opt.Close())
 		require.NoError(t, in.Close())

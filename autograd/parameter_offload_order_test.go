@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -18,14 +19,14 @@ func TestOffloadOfParametersCopiesBesideKernels(t *testing.T) {
 	in := cisterntest.Stream(t, b.dev)
 	o := b.offloader(tensor.OffloadConfig{In: in})
 	first, second := b.parameter(3), b.parameter(3)
-	for _, p := range []*Parameter{first, second} {
-		require.NoError(t, Parameters{{"p", p}}.Offload(b.ctx, o))
+	for _, p := range []*autograd.Parameter{first, second} {
+		require.NoError(t, autograd.Parameters{{"p", p}}.Offload(b.ctx, o))
 	}
 	x := upload(b, []float64{0.1, 0.2, 0.3})
 	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
 	defer cancel()
 	passes := 0
-	comes := func(p *Parameter, ahead int64) func() {
+	comes := func(p *autograd.Parameter, ahead int64) func() {
 		return func() {
 			passes++
 			require.True(t, p.Value().Offloaded(), "it is on its way, and nobody waits for it")
@@ -38,7 +39,7 @@ func TestOffloadOfParametersCopiesBesideKernels(t *testing.T) {
 	}
 	var want []float64
 	for pass := range int64(3) {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		y := tape.Mul(tape.Leaf(x), tape.Param(first))
 		forward := comes(second, 2*pass)
 		if pass == 0 {
@@ -57,15 +58,15 @@ func TestOffloadOfParametersCopiesBesideKernels(t *testing.T) {
 		require.Equal(t, want, got)
 	}
 	require.Equal(t, 5, passes)
-	require.NoError(t, Parameters{{"first", first}, {"second", second}}.Offload(b.ctx, nil))
+	require.NoError(t, autograd.Parameters{{"first", first}, {"second", second}}.Offload(b.ctx, nil))
 }
 
 // offloadedGroups is parameters of three elements, each of which is a group.
-func (b *bench) offloadedGroups(o *tensor.Offloader, n int) (ps []*Parameter) {
+func (b *bench) offloadedGroups(o *tensor.Offloader, n int) (ps []*autograd.Parameter) {
 	b.t.Helper()
 	for range n {
 		p := b.parameter(3)
-		require.NoError(b.t, Parameters{{"p", p}}.Offload(b.ctx, o))
+		require.NoError(b.t, autograd.Parameters{{"p", p}}.Offload(b.ctx, o))
 		ps = append(ps, p)
 	}
 	b.t.Cleanup(func() {
@@ -85,7 +86,7 @@ func TestOffloadOfParametersKnowsTheNext(t *testing.T) {
 	x := upload(b, []float64{1, 2, 3})
 	pass := func(order ...int) (fetched, early int64) {
 		before := o.Stats()
-		tape := NoGrad(b.ctx, b.rt)
+		tape := autograd.NoGrad(b.ctx, b.rt)
 		y := tape.Input(x)
 		for i, k := range order {
 			y = tape.Mul(y, tape.Param(ps[k]))

@@ -1,15 +1,16 @@
-package autograd
+package autograd_test
 
 import (
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // infer is the model's result on a tape of NoGrad.
-func (b *bench) infer(model Forwarder, x *tensor.Tensor, half bool) []float32 {
+func (b *bench) infer(model autograd.Forwarder, x *tensor.Tensor, half bool) []float32 {
 	b.t.Helper()
-	tape := NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.ctx, b.rt)
 	if half {
 		tape.SetComputeDtype(tensor.BFloat16)
 	}

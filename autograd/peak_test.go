@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -16,7 +17,7 @@ func TestPeakMemoryOfAStep(t *testing.T) {
 	b := open(t, 256<<20)
 	model := b.mlp(tensor.Float32, 784, 512, 512, 10)
 	params := model.Parameters()
-	opt, err := withErr(NewAdam(params, AdamConfig{}))
+	opt, err := withErr(autograd.NewAdam(params, autograd.AdamConfig{}))
 	require.NoError(t, err)
 	defer opt.Close()
 	require.NoError(t, opt.Prepare(b.ctx))
@@ -34,7 +35,7 @@ func TestPeakMemoryOfAStep(t *testing.T) {
 		y, err := tensor.Labels(b.ctx, b.rt, make([]int, batch), 10)
 		require.NoError(t, err)
 		require.NoError(t, opt.ZeroGrad(b.ctx))
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		loss, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 		require.NoError(t, err)
 		require.NoError(t, opt.Step(b.ctx))

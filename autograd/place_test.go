@@ -1,9 +1,11 @@
-package autograd
+package autograd_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd"
 )
 
 // TestNarrowOfAllIsAView: what is all of a dimension takes no memory, and neither does its gradient; a part of it is a copy, even one of its size from elsewhere.
@@ -13,7 +15,7 @@ func TestNarrowOfAllIsAView(t *testing.T) {
 		axis, start, length int
 		view                bool
 	}{{0, 0, 2, true}, {1, 0, 3, true}, {-1, 0, 3, true}, {-2, 0, 2, true}, {0, 0, 1, false}, {1, 1, 2, false}, {-1, 0, 2, false}} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		x := tape.Leaf(upload(b, []float64{1, 2, 3, 4, 5, 6}, 2, 3))
 		before := b.cache.MemoryAllocated()
 		y := tape.Narrow(x, c.axis, c.start, c.length).Keep()
@@ -34,7 +36,7 @@ func TestNarrowOfAllIsAView(t *testing.T) {
 		require.NoError(t, tape.Close())
 	}
 	for _, c := range [][3]int{{2, 0, 2}, {-3, 0, 2}, {0, 0, 3}, {0, 0, -1}, {0, 1, 2}, {0, -1, 2}} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		tape.Narrow(tape.Leaf(upload(b, []float64{1, 2, 3, 4, 5, 6}, 2, 3)), c[0], c[1], c[2])
 		require.ErrorContains(t, tape.Close(), "Narrow", c)
 	}

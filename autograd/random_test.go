@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"math"
@@ -8,12 +8,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // dropped is what two dropouts of a tape leave of n ones, and the gradient of the first.
 func dropped(b *bench, seed uint64, n int, p float64) (first, second, grad []float64) {
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	defer tape.Close()
 	if seed != 0 {
 		tape.SetSeed(seed)
@@ -83,19 +84,19 @@ func TestDropoutOfAllAndNothing(t *testing.T) {
 	assert.Equal(t, make([]float64, 5), grad)
 	first, _, _ = dropped(b, 1, 5, 0)
 	assert.Equal(t, []float64{1, 1, 1, 1, 1}, first)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	tape.Dropout(tape.Input(onesOf(b, 2)), math.NaN())
-	assert.ErrorIs(t, tape.Close(), ErrInvalid)
+	assert.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 }
 
 // TestStepsAreSeeded: the steps of a training drop other elements, and those of its repetition the same.
 func TestStepsAreSeeded(t *testing.T) {
 	b := open(t, 64<<20)
 	run := func(seed uint64) (all [][]float64) {
-		in := Init(b.ctx, b.rt, Seed(seed), Dtype(tensor.Float64))
+		in := autograd.Init(b.ctx, b.rt, autograd.Seed(seed), autograd.Dtype(tensor.Float64))
 		x := in.Tensor(slices.Repeat([]float64{1}, 64), 64)
 		for _, tape := range in.Steps(2) {
-			all = append(all, read[float64](b, Dropout{P: 0.5}.Forward(tape, tape.Input(x)).Value()))
+			all = append(all, read[float64](b, autograd.Dropout{P: 0.5}.Forward(tape, tape.Input(x)).Value()))
 		}
 		require.NoError(t, in.Close())
 		return all
@@ -109,10 +110,10 @@ func TestStepsAreSeeded(t *testing.T) {
 // TestDropoutInUse does nothing.
 func TestDropoutInUse(t *testing.T) {
 	b := open(t, 64<<20)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	tape.SetTraining(false)
 	x := tape.Input(onesOf(b, 8))
-	assert.Same(t, x, Dropout{P: 0.9}.Forward(tape, x))
+	assert.Same(t, x, autograd.Dropout{P: 0.9}.Forward(tape, x))
 	require.NoError(t, tape.Close())
 }
 
@@ -122,20 +123,20 @@ func TestDropoutInUse(t *testing.T) {
 func TestDropoutFollowsTheTape(t *testing.T) {
 	b := open(t, 64<<20)
 	x := onesOf(b, 1000)
-	p, err := NewParameter(onesOf(b, 1000))
+	p, err := autograd.NewParameter(onesOf(b, 1000))
 	require.NoError(t, err)
 	for _, record := range []bool{true, false} {
 		for _, trains := range []bool{true, false} {
-			tape := NoGrad(b.ctx, b.rt)
+			tape := autograd.NoGrad(b.ctx, b.rt)
 			if record {
-				tape = NewTape(b.ctx, b.rt)
+				tape = autograd.NewTape(b.ctx, b.rt)
 			}
 			require.Equal(t, record, tape.Training())
 			tape.SetTraining(trains)
 			h := tape.AddScalar(tape.Mul(tape.Input(x), tape.Param(p)), 0)
 			y := tape.Dropout(h, 0.5)
 			h.Release()
-			layer := Dropout{P: 0.5}.Forward(tape, tape.Input(x))
+			layer := autograd.Dropout{P: 0.5}.Forward(tape, tape.Input(x))
 			zeros := 0
 			for _, v := range append(read[float64](b, y.Value()), read[float64](b, layer.Value())...) {
 				if v == 0 {
@@ -144,7 +145,7 @@ func TestDropoutFollowsTheTape(t *testing.T) {
 			}
 			require.Equal(t, trains, zeros > 800 && zeros < 1200, "%d zeros of 2000 on a tape with gradients %v that trains %v", zeros, record, trains)
 			require.Equal(t, trains, zeros > 0)
-			require.Equal(t, trains, tape.seeded, "random numbers")
+			require.Equal(t, trains, autograd.Seeded(tape), "random numbers")
 			if record {
 				_, err := tape.Backward(tape.Sum(y))
 				require.NoError(t, err)
@@ -154,8 +155,8 @@ func TestDropoutFollowsTheTape(t *testing.T) {
 			require.NoError(t, tape.Close())
 		}
 	}
-	tape := NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.ctx, b.rt)
 	tape.Dropout(tape.Input(x), 1.5)
-	require.ErrorIs(t, tape.Close(), ErrInvalid)
+	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 	require.NoError(t, p.Release())
 }

@@ -1,21 +1,57 @@
 package autograd
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
+// core is a runtime for tests of what the package does not export. Its end checks that nothing leaked.
+type core struct {
+	t   *testing.T
+	ctx context.Context
+	rt  *tensor.Runtime
+}
+
+func openCore(t *testing.T) *core {
+	t.Helper()
+	s := stacktest.New(t, stacktest.Config{Capacity: 64 << 20, Workspace: true})
+	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, rt.Close())
+		assert.Zero(t, s.Cache.Stats().Allocation.All.Current, "live blocks")
+	})
+	return &core{t, context.Background(), rt}
+}
+
+func (b *core) upload(data []float64, shape ...int) *tensor.Tensor {
+	b.t.Helper()
+	x, err := tensor.FromSlice(b.ctx, b.rt, data, shape...)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { assert.NoError(b.t, x.Release()) })
+	return x
+}
+
+func (b *core) read(x *tensor.Tensor) []float64 {
+	b.t.Helper()
+	s, err := tensor.ToSlice[float64](b.ctx, x, nil)
+	require.NoError(b.t, err)
+	return s
+}
+
 // TestRecords: a record is empty when an operation takes it, is of one operation at a time, and comes back once: when its backward step has run, or at
 // once from an operation that is not recorded. A program's call never does.
 func TestRecords(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	b := openCore(t)
+	x := b.upload([]float64{1, 2, 3, 4}, 2, 2)
 	for _, c := range []struct {
 		name    string
 		tape    *Tape
@@ -95,9 +131,9 @@ func freeRecords(t *Tape, k *kind) int {
 
 // TestRecordsOfBackward: the steps of Backward give the records to the next tape, which computes the same with them.
 func TestRecordsOfBackward(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2, 3, 5, 8, 13, 21, 34}, 1, 2, 2, 2)
-	w := upload(b, []float64{1, -1, 0.5, 2, 0.25, 3, -2, 1}, 2, 2, 1, 2)
+	b := openCore(t)
+	x := b.upload([]float64{1, 2, 3, 5, 8, 13, 21, 34}, 1, 2, 2, 2)
+	w := b.upload([]float64{1, -1, 0.5, 2, 0.25, 3, -2, 1}, 2, 2, 1, 2)
 	var first []float64
 	for range 4 {
 		tape := NewTape(b.ctx, b.rt)
@@ -108,7 +144,7 @@ func TestRecordsOfBackward(t *testing.T) {
 		y = tape.BatchNorm(tape.AvgPool2d(y, tensor.PoolingConfig{Kernel: []int{1}}), nil, nil, tensor.BatchNormConfig{Training: true})
 		_, err := tape.Backward(tape.Sum(tape.Mul(y, tape.Square(y))))
 		require.NoError(t, err)
-		got := read[float64](b, in.Grad())
+		got := b.read(in.Grad())
 		if first == nil {
 			first = got
 		}
@@ -125,8 +161,8 @@ func TestSizesOfTapes(t *testing.T) {
 	if race.Enabled {
 		t.Skip("in race builds each tape is as the first")
 	}
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1}, 1)
+	b := openCore(t)
+	x := b.upload([]float64{1}, 1)
 	of := func(variables, last, before int) (first int) {
 		tape := NewTape(b.ctx, b.rt)
 		defer func() { require.NoError(t, tape.Close()) }()

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // recurrentCase is a recurrent layer of random size, with its weights, and first states if there are some.
 type recurrentCase struct {
 	b                          *bench
-	layer                      Recurrent
+	layer                      autograd.Recurrent
 	steps, batch, inputs, size int
 	flat, states               bool
 	x, h0, c0                  []float64
@@ -25,22 +26,22 @@ type recurrentCase struct {
 
 func newRecurrentCase(b *bench, random *rand.Rand) *recurrentCase {
 	c := &recurrentCase{b: b, steps: 1 + random.IntN(4), batch: 1 + random.IntN(3), inputs: 1 + random.IntN(4), size: 1 + random.IntN(4)}
-	in := Init(b.ctx, b.rt, Seed(random.Uint64()), Dtype(tensor.Float64))
-	var options []LayerOption
-	for _, o := range []LayerOption{Layers(2), Bidirectional(), BatchFirst(), NoBias()} {
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(random.Uint64()), autograd.Dtype(tensor.Float64))
+	var options []autograd.LayerOption
+	for _, o := range []autograd.LayerOption{autograd.Layers(2), autograd.Bidirectional(), autograd.BatchFirst(), autograd.NoBias()} {
 		if random.IntN(3) == 0 {
 			options = append(options, o)
 		}
 	}
 	switch random.IntN(4) {
 	case 0:
-		c.layer = Recurrent(*in.LSTM(c.inputs, c.size, options...))
+		c.layer = autograd.Recurrent(*in.LSTM(c.inputs, c.size, options...))
 	case 1:
-		c.layer = Recurrent(*in.GRU(c.inputs, c.size, options...))
+		c.layer = autograd.Recurrent(*in.GRU(c.inputs, c.size, options...))
 	case 2:
-		c.layer = Recurrent(*in.RNN(c.inputs, c.size, options...))
+		c.layer = autograd.Recurrent(*in.RNN(c.inputs, c.size, options...))
 	default:
-		c.layer = Recurrent(*in.RNN(c.inputs, c.size, append(options, ReLUCell())...))
+		c.layer = autograd.Recurrent(*in.RNN(c.inputs, c.size, append(options, autograd.ReLUCell())...))
 	}
 	require.NoError(b.t, in.Err())
 	if c.flat = random.IntN(4) == 0; c.flat {
@@ -73,18 +74,18 @@ func (c *recurrentCase) shape(n int) []int {
 }
 
 // run gives results and gradients of f.
-func (c *recurrentCase) run(f func(t *Tape, x, h0, c0 *Variable) (y, hn, cn *Variable)) (all [][]float64) {
+func (c *recurrentCase) run(f func(t *autograd.Tape, x, h0, c0 *autograd.Variable) (y, hn, cn *autograd.Variable)) (all [][]float64) {
 	t := c.b.t
-	tape := NewTape(c.b.ctx, c.b.rt)
+	tape := autograd.NewTape(c.b.ctx, c.b.rt)
 	defer func() { require.NoError(t, tape.Close()) }()
-	leaf := func(data []float64, shape ...int) *Variable {
+	leaf := func(data []float64, shape ...int) *autograd.Variable {
 		x, err := tensor.FromSlice(c.b.ctx, c.b.rt, data, shape...)
 		require.NoError(t, err)
 		defer x.Release()
 		return tape.Leaf(x)
 	}
 	x := leaf(c.x, c.shape(c.inputs)...)
-	var h0, c0 *Variable
+	var h0, c0 *autograd.Variable
 	if c.states {
 		shape := []int{len(c.layer.Cells), c.batch, c.size}
 		if c.flat {
@@ -98,7 +99,7 @@ func (c *recurrentCase) run(f func(t *Tape, x, h0, c0 *Variable) (y, hn, cn *Var
 	y, hn, cn := f(tape, x, h0, c0)
 	require.NoError(t, tape.Err())
 	loss := tape.MulScalar(tape.Sum(x), 0.125)
-	for i, v := range []*Variable{y, hn, cn} {
+	for i, v := range []*autograd.Variable{y, hn, cn} {
 		if v == nil {
 			continue
 		}
@@ -109,12 +110,12 @@ func (c *recurrentCase) run(f func(t *Tape, x, h0, c0 *Variable) (y, hn, cn *Var
 			for j := range weights {
 				weights[j] = math.Sin(float64(i + 3*j))
 			}
-			loss = tape.Add(loss, tape.Sum(tape.Mul(v, Upload(tape, weights, v.Shape()...))))
+			loss = tape.Add(loss, tape.Sum(tape.Mul(v, autograd.Upload(tape, weights, v.Shape()...))))
 		}
 	}
 	_, err := tape.Backward(loss)
 	require.NoError(t, err)
-	for _, v := range []*Variable{x, h0, c0} {
+	for _, v := range []*autograd.Variable{x, h0, c0} {
 		if v != nil && v.Grad() != nil {
 			all = append(all, read[float64](c.b, v.Grad()))
 		}
@@ -129,7 +130,7 @@ func (c *recurrentCase) run(f func(t *Tape, x, h0, c0 *Variable) (y, hn, cn *Var
 }
 
 // parts is the layer as products and functions of each number, one step after the other.
-func (c *recurrentCase) parts(t *Tape, x, h0, c0 *Variable) (y, hn, cn *Variable) {
+func (c *recurrentCase) parts(t *autograd.Tape, x, h0, c0 *autograd.Variable) (y, hn, cn *autograd.Variable) {
 	r := &c.layer
 	switch {
 	case c.flat:
@@ -137,30 +138,30 @@ func (c *recurrentCase) parts(t *Tape, x, h0, c0 *Variable) (y, hn, cn *Variable
 	case r.BatchFirst:
 		x = t.Transpose(x, 0, 1)
 	}
-	var hs, cs []*Variable
+	var hs, cs []*autograd.Variable
 	for i := range r.Cells {
-		if i%r.directions() == 0 && i > 0 {
+		if i%directionsOf(r) == 0 && i > 0 {
 			x = y
 		}
-		h := Upload(t, make([]float64, c.batch*c.size), c.batch, c.size)
-		cell := Upload(t, make([]float64, c.batch*c.size), c.batch, c.size)
+		h := autograd.Upload(t, make([]float64, c.batch*c.size), c.batch, c.size)
+		cell := autograd.Upload(t, make([]float64, c.batch*c.size), c.batch, c.size)
 		if h0 != nil {
 			h = t.Reshape(t.Narrow(h0, 0, i, 1), c.batch, c.size)
 		}
 		if c0 != nil {
 			cell = t.Reshape(t.Narrow(c0, 0, i, 1), c.batch, c.size)
 		}
-		steps := make([]*Variable, c.steps)
+		steps := make([]*autograd.Variable, c.steps)
 		for s := range c.steps {
 			at := s
-			if i%r.directions() == 1 {
+			if i%directionsOf(r) == 1 {
 				at = c.steps - 1 - s
 			}
 			h, cell = c.step(t, r.Cells[i], t.Reshape(t.Narrow(x, 0, at, 1), c.batch, -1), h, cell)
 			steps[at] = h
 		}
 		all := t.Stack(0, steps...)
-		if i%r.directions() == 1 {
+		if i%directionsOf(r) == 1 {
 			all = t.Cat(2, y, all)
 		}
 		y, hs, cs = all, append(hs, h), append(cs, cell)
@@ -181,16 +182,16 @@ func (c *recurrentCase) parts(t *Tape, x, h0, c0 *Variable) (y, hn, cn *Variable
 	return y, hn, cn
 }
 
-func (c *recurrentCase) step(t *Tape, w RecurrentCell, x, h, cell *Variable) (*Variable, *Variable) {
-	param := func(p *Parameter) *Variable {
+func (c *recurrentCase) step(t *autograd.Tape, w autograd.RecurrentCell, x, h, cell *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
+	param := func(p *autograd.Parameter) *autograd.Variable {
 		if p == nil {
 			return nil
 		}
 		return t.Param(p)
 	}
 	a, b := t.Linear(x, t.Param(w.WeightIH), param(w.BiasIH)), t.Linear(h, t.Param(w.WeightHH), param(w.BiasHH))
-	gate := func(v *Variable, i int) *Variable { return t.Narrow(v, 1, i*c.size, c.size) }
-	both := func(i int) *Variable { return t.Add(gate(a, i), gate(b, i)) }
+	gate := func(v *autograd.Variable, i int) *autograd.Variable { return t.Narrow(v, 1, i*c.size, c.size) }
+	both := func(i int) *autograd.Variable { return t.Add(gate(a, i), gate(b, i)) }
 	switch c.layer.Kind {
 	case tensor.RNNTanh:
 		return t.Tanh(both(0)), cell
@@ -217,15 +218,17 @@ func TestRecurrentLayersAgainstTheirParts(t *testing.T) {
 		c := newRecurrentCase(b, rand.New(rand.NewPCG(uint64(i), 4)))
 		before := b.bytes()
 		want := c.run(c.parts)
-		got := c.run(func(t *Tape, x, h0, c0 *Variable) (y, hn, cn *Variable) { return c.layer.run(t, x, h0, c0, true) })
+		got := c.run(func(t *autograd.Tape, x, h0, c0 *autograd.Variable) (y, hn, cn *autograd.Variable) {
+			return (*autograd.LSTM)(&c.layer).Run(t, x, h0, c0)
+		})
 		require.Len(t, got, len(want), "case %d", i)
 		for j := range want {
 			requireNear(t, want[j], got[j], "case %d, array %d: kind %d, %d steps, batch %d, states %v, reverse %v, flat %v, loss of %v %v %v", i, j,
 				c.layer.Kind, c.steps, c.batch, c.states, c.layer.Bidirectional, c.flat, c.useY, c.useH, c.useC)
 		}
 		require.Equal(t, before, b.bytes(), "case %d left memory behind", i)
-		tape := NoGrad(b.ctx, b.rt)
-		y := c.layer.Forward(tape, Upload(tape, c.x, c.shape(c.inputs)...))
+		tape := autograd.NoGrad(b.ctx, b.rt)
+		y := c.layer.Forward(tape, autograd.Upload(tape, c.x, c.shape(c.inputs)...))
 		if !c.states {
 			requireNear(t, want[0], read[float64](b, y.Value()), "case %d without gradients", i)
 		}
@@ -239,42 +242,44 @@ func TestRecurrentLayersAgainstTheirParts(t *testing.T) {
 
 func TestRecurrentLayersRefuse(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt)
+	in := autograd.Init(b.ctx, b.rt)
 	defer in.Close()
-	lstm := in.LSTM(3, 2, Layers(2))
+	lstm := in.LSTM(3, 2, autograd.Layers(2))
 	require.NoError(t, in.Err())
-	zeros := func(t *Tape, shape ...int) *Variable { return Upload(t, make([]float32, elements(shape)), shape...) }
-	for name, f := range map[string]func(t *Tape){
-		"a vector":             func(t *Tape) { lstm.Forward(t, zeros(t, 3)) },
-		"no steps":             func(t *Tape) { lstm.Forward(t, zeros(t, 0, 4, 3)) },
-		"other inputs":         func(t *Tape) { lstm.Forward(t, zeros(t, 5, 4, 2)) },
-		"one state for two":    func(t *Tape) { lstm.Run(t, zeros(t, 5, 4, 3), zeros(t, 1, 4, 2), nil) },
-		"states without batch": func(t *Tape) { lstm.Run(t, zeros(t, 5, 4, 3), zeros(t, 2, 2), nil) },
-		"states of another batch": func(t *Tape) {
+	zeros := func(t *autograd.Tape, shape ...int) *autograd.Variable {
+		return autograd.Upload(t, make([]float32, elements(shape)), shape...)
+	}
+	for name, f := range map[string]func(t *autograd.Tape){
+		"a vector":             func(t *autograd.Tape) { lstm.Forward(t, zeros(t, 3)) },
+		"no steps":             func(t *autograd.Tape) { lstm.Forward(t, zeros(t, 0, 4, 3)) },
+		"other inputs":         func(t *autograd.Tape) { lstm.Forward(t, zeros(t, 5, 4, 2)) },
+		"one state for two":    func(t *autograd.Tape) { lstm.Run(t, zeros(t, 5, 4, 3), zeros(t, 1, 4, 2), nil) },
+		"states without batch": func(t *autograd.Tape) { lstm.Run(t, zeros(t, 5, 4, 3), zeros(t, 2, 2), nil) },
+		"states of another batch": func(t *autograd.Tape) {
 			lstm.Run(t, zeros(t, 5, 4, 3), zeros(t, 2, 3, 2), zeros(t, 2, 4, 2))
 		},
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		f(tape)
 		assert.ErrorIs(t, tape.Close(), tensor.ErrShape, name)
 	}
-	tape := NewTape(b.ctx, b.rt)
-	var none *LSTM
+	tape := autograd.NewTape(b.ctx, b.rt)
+	var none *autograd.LSTM
 	assert.Nil(t, none.Parameters())
 	none.Forward(tape, zeros(tape, 1, 1, 1))
-	require.ErrorIs(t, tape.Close(), ErrInvalid)
-	tape = NewTape(b.ctx, b.rt)
-	(&LSTM{}).Forward(tape, zeros(tape, 1, 1, 1))
-	require.ErrorIs(t, tape.Close(), ErrInvalid)
-	for _, f := range []func(in *Initializer){
-		func(in *Initializer) { in.LSTM(0, 2) }, func(in *Initializer) { in.GRU(2, 2, Layers(-1)) },
-		func(in *Initializer) { in.LSTM(2, 2, ReLUCell()) }, func(in *Initializer) { in.RNN(2, 2, Stride(2)) },
-		func(in *Initializer) { in.Embedding(0, 2) }, func(in *Initializer) { in.Embedding(3, 2, PaddingIndex(3)) },
-		func(in *Initializer) { in.MultiHeadAttention(6, 4) }, func(in *Initializer) { in.MultiHeadAttention(6, 3, Layers(2)) },
+	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
+	tape = autograd.NewTape(b.ctx, b.rt)
+	(&autograd.LSTM{}).Forward(tape, zeros(tape, 1, 1, 1))
+	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
+	for _, f := range []func(in *autograd.Initializer){
+		func(in *autograd.Initializer) { in.LSTM(0, 2) }, func(in *autograd.Initializer) { in.GRU(2, 2, autograd.Layers(-1)) },
+		func(in *autograd.Initializer) { in.LSTM(2, 2, autograd.ReLUCell()) }, func(in *autograd.Initializer) { in.RNN(2, 2, autograd.Stride(2)) },
+		func(in *autograd.Initializer) { in.Embedding(0, 2) }, func(in *autograd.Initializer) { in.Embedding(3, 2, autograd.PaddingIndex(3)) },
+		func(in *autograd.Initializer) { in.MultiHeadAttention(6, 4) }, func(in *autograd.Initializer) { in.MultiHeadAttention(6, 3, autograd.Layers(2)) },
 	} {
-		in := Init(b.ctx, b.rt)
+		in := autograd.Init(b.ctx, b.rt)
 		f(in)
-		assert.ErrorIs(t, in.Err(), ErrInvalid)
+		assert.ErrorIs(t, in.Err(), autograd.ErrInvalid)
 		_ = in.Close()
 	}
 }
@@ -282,9 +287,9 @@ func TestRecurrentLayersRefuse(t *testing.T) {
 // TestNamesOfSequenceLayers and shapes are PyTorch's.
 func TestNamesOfSequenceLayers(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Seed(1))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
 	defer in.Close()
-	list := func(ps Parameters) (all []string) {
+	list := func(ps autograd.Parameters) (all []string) {
 		for _, p := range ps {
 			all = append(all, fmt.Sprint(p.Name, []int(p.Value().Shape())))
 		}
@@ -294,14 +299,14 @@ func TestNamesOfSequenceLayers(t *testing.T) {
 		"weight_ih_l0_reverse[8 3]", "weight_hh_l0_reverse[8 2]", "bias_ih_l0_reverse[8]", "bias_hh_l0_reverse[8]",
 		"weight_ih_l1[8 4]", "weight_hh_l1[8 2]", "bias_ih_l1[8]", "bias_hh_l1[8]",
 		"weight_ih_l1_reverse[8 4]", "weight_hh_l1_reverse[8 2]", "bias_ih_l1_reverse[8]", "bias_hh_l1_reverse[8]"},
-		list(in.LSTM(3, 2, Layers(2), Bidirectional()).Parameters()))
-	assert.Equal(t, []string{"weight_ih_l0[6 3]", "weight_hh_l0[6 2]"}, list(in.GRU(3, 2, NoBias()).Parameters()))
+		list(in.LSTM(3, 2, autograd.Layers(2), autograd.Bidirectional()).Parameters()))
+	assert.Equal(t, []string{"weight_ih_l0[6 3]", "weight_hh_l0[6 2]"}, list(in.GRU(3, 2, autograd.NoBias()).Parameters()))
 	assert.Equal(t, []string{"weight_ih_l0[2 3]", "weight_hh_l0[2 2]", "bias_ih_l0[2]", "bias_hh_l0[2]"}, list(in.RNN(3, 2).Parameters()))
 	assert.Equal(t, []string{"in_proj_weight[12 4]", "in_proj_bias[12]", "out_proj.weight[4 4]", "out_proj.bias[4]"},
 		list(in.MultiHeadAttention(4, 2).Parameters()))
 	assert.Equal(t, []string{"q_proj_weight[4 4]", "k_proj_weight[4 3]", "v_proj_weight[4 4]", "out_proj.weight[4 4]"},
-		list(in.MultiHeadAttention(4, 2, KeyDim(3), NoBias()).Parameters()))
-	e := in.Embedding(500, 4, PaddingIndex(-499))
+		list(in.MultiHeadAttention(4, 2, autograd.KeyDim(3), autograd.NoBias()).Parameters()))
+	e := in.Embedding(500, 4, autograd.PaddingIndex(-499))
 	assert.Equal(t, []string{"weight[500 4]"}, list(e.Parameters()))
 	require.NoError(t, in.Err())
 	table := read[float32](b, e.Weight.Value())
@@ -320,16 +325,16 @@ func TestNamesOfSequenceLayers(t *testing.T) {
 // TestDropoutBetweenLayers drops on tapes that train, and between layers alone.
 func TestDropoutBetweenLayers(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt, Seed(1), Dtype(tensor.Float64))
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
 	defer in.Close()
-	one, two := in.GRU(3, 16, DropoutBetween(0.5)), in.GRU(3, 16, Layers(2), DropoutBetween(0.5))
+	one, two := in.GRU(3, 16, autograd.DropoutBetween(0.5)), in.GRU(3, 16, autograd.Layers(2), autograd.DropoutBetween(0.5))
 	require.NoError(t, in.Err())
-	run := func(l Layer, training bool, seed uint64) []float64 {
-		tape := NewTape(b.ctx, b.rt)
+	run := func(l autograd.Layer, training bool, seed uint64) []float64 {
+		tape := autograd.NewTape(b.ctx, b.rt)
 		defer tape.Close()
 		tape.SetSeed(seed)
 		tape.SetTraining(training)
-		y := l.Forward(tape, Upload(tape, []float64{1, 2, 3}, 1, 1, 3))
+		y := l.Forward(tape, autograd.Upload(tape, []float64{1, 2, 3}, 1, 1, 3))
 		require.NoError(t, tape.Err())
 		return read[float64](b, y.Value())
 	}
@@ -342,12 +347,12 @@ func TestDropoutBetweenLayers(t *testing.T) {
 // What a pass made for its gradients is gone when Backward returns.
 func TestRecurrentLayersLeaveNothing(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt)
+	in := autograd.Init(b.ctx, b.rt)
 	x := in.Tensor(make([]float64, 4*2*3), 4, 2, 3)
-	for name, layer := range map[string]Layer{"RNN": in.RNN(3, 5), "LSTM": in.LSTM(3, 5, Bidirectional()), "GRU": in.GRU(3, 5, Layers(2))} {
+	for name, layer := range map[string]autograd.Layer{"RNN": in.RNN(3, 5), "LSTM": in.LSTM(3, 5, autograd.Bidirectional()), "GRU": in.GRU(3, 5, autograd.Layers(2))} {
 		require.NoError(t, in.Err())
 		before, _ := b.rt.Live()
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		_, err := tape.Backward(tape.Sum(layer.Forward(tape, tape.Leaf(x))))
 		require.NoError(t, err)
 		live, _ := b.rt.Live()
@@ -355,4 +360,12 @@ func TestRecurrentLayersLeaveNothing(t *testing.T) {
 		require.NoError(t, errors.Join(tape.Close(), layer.Parameters().ZeroGrad(b.ctx)))
 	}
 	require.NoError(t, in.Close())
+}
+
+// directionsOf is how many times a layer reads a sequence.
+func directionsOf(r *autograd.Recurrent) int {
+	if r.Bidirectional {
+		return 2
+	}
+	return 1
 }

@@ -1,39 +1,40 @@
-package autograd
+package autograd_test
 
 import (
 	"fmt"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 func init() {
-	referenceOps["bmm"] = func(r *referenceRun) *Variable { return r.tape.BMM(r.in("input"), r.in("mat2")) }
-	referenceOps["matmul"] = func(r *referenceRun) *Variable { return r.tape.MatMul(r.in("input"), r.in("other")) }
-	referenceOps["transpose"] = func(r *referenceRun) *Variable {
+	referenceOps["bmm"] = func(r *referenceRun) *autograd.Variable { return r.tape.BMM(r.in("input"), r.in("mat2")) }
+	referenceOps["matmul"] = func(r *referenceRun) *autograd.Variable { return r.tape.MatMul(r.in("input"), r.in("other")) }
+	referenceOps["transpose"] = func(r *referenceRun) *autograd.Variable {
 		return r.tape.Transpose(r.in("input"), r.int("dim0", 0), r.int("dim1", 0))
 	}
-	referenceOps["index_select"] = func(r *referenceRun) *Variable {
+	referenceOps["index_select"] = func(r *referenceRun) *autograd.Variable {
 		return r.tape.IndexSelect(r.in("input"), r.int("dim", 0), r.in("index"))
 	}
-	referenceOps["gather"] = func(r *referenceRun) *Variable {
+	referenceOps["gather"] = func(r *referenceRun) *autograd.Variable {
 		return r.tape.Gather(r.in("input"), r.int("dim", 0), r.in("index"))
 	}
-	referenceOps["embedding"] = func(r *referenceRun) *Variable {
+	referenceOps["embedding"] = func(r *referenceRun) *autograd.Variable {
 		return r.tape.Embedding(r.in("input"), r.in("weight"),
 			tensor.EmbeddingConfig{PaddingIndex: r.ints("padding_idx"), ScaleGradByFreq: r.bool("scale_grad_by_freq", false)})
 	}
-	referenceOps["scaled_dot_product_attention"] = func(r *referenceRun) *Variable {
+	referenceOps["scaled_dot_product_attention"] = func(r *referenceRun) *autograd.Variable {
 		mask := r.optional("attn_mask")
 		if mask != nil && r.Inputs["attn_mask"].Int { // a mask of bools
 			flags := make([]uint8, len(r.Inputs["attn_mask"].Values))
 			for i, v := range r.Inputs["attn_mask"].Values {
 				flags[i] = uint8(v)
 			}
-			mask = Upload(r.tape, flags, r.Inputs["attn_mask"].Shape...)
+			mask = autograd.Upload(r.tape, flags, r.Inputs["attn_mask"].Shape...)
 		}
-		return r.tape.ScaledDotProductAttention(r.in("query"), r.in("key"), r.in("value"), AttentionConfig{
+		return r.tape.ScaledDotProductAttention(r.in("query"), r.in("key"), r.in("value"), autograd.AttentionConfig{
 			Causal: r.bool("is_causal", false), Mask: mask, Scale: r.float("scale", 0), GQA: r.bool("enable_gqa", false)})
 	}
 	for _, kind := range []string{"rnn", "lstm", "gru"} {
@@ -42,36 +43,36 @@ func init() {
 }
 
 // recurrentReference makes the layer that the names of its weights tell of.
-func recurrentReference(r *referenceRun) *Variable {
+func recurrentReference(r *referenceRun) *autograd.Variable {
 	kind := map[string]tensor.RecurrentKind{"rnn": tensor.RNNTanh, "lstm": tensor.LSTM, "gru": tensor.GRU}[r.Op]
 	if r.string("nonlinearity", "tanh") == "relu" {
 		kind = tensor.RNNReLU
 	}
-	layer := Recurrent{Kind: kind, BatchFirst: r.bool("batch_first", false)}
+	layer := autograd.Recurrent{Kind: kind, BatchFirst: r.bool("batch_first", false)}
 	_, layer.Bidirectional = r.Inputs["weight_ih_l0_reverse"]
 	for i := 0; ; i++ {
-		suffix := fmt.Sprintf("_l%d", i/layer.directions()) + []string{"", "_reverse"}[i%layer.directions()]
+		suffix := fmt.Sprintf("_l%d", i/directionsOf(&layer)) + []string{"", "_reverse"}[i%directionsOf(&layer)]
 		if _, ok := r.Inputs["weight_ih"+suffix]; !ok {
 			break
 		}
-		layer.Cells = append(layer.Cells, RecurrentCell{r.param("weight_ih" + suffix), r.param("weight_hh" + suffix),
+		layer.Cells = append(layer.Cells, autograd.RecurrentCell{r.param("weight_ih" + suffix), r.param("weight_hh" + suffix),
 			r.param("bias_ih" + suffix), r.param("bias_hh" + suffix)})
 	}
-	y, hn, cn := layer.run(r.tape, r.in("input"), r.optional("h0"), r.optional("c0"), true)
+	y, hn, cn := (*autograd.LSTM)(&layer).Run(r.tape, r.in("input"), r.optional("h0"), r.optional("c0"))
 	require.NoError(r.t, r.tape.Err())
 	for i, want := range r.Last {
-		r.same(fmt.Sprint("last state ", i), []*Variable{hn, cn}[i].Value(), want)
+		r.same(fmt.Sprint("last state ", i), []*autograd.Variable{hn, cn}[i].Value(), want)
 	}
 	return y
 }
 
 // param is an input as a parameter, or nil.
-func (r *referenceRun) param(name string) *Parameter {
+func (r *referenceRun) param(name string) *autograd.Parameter {
 	a, ok := r.Inputs[name]
 	if !ok {
 		return nil
 	}
-	p, err := NewParameter(r.upload(a.Values, a.Shape...))
+	p, err := autograd.NewParameter(r.upload(a.Values, a.Shape...))
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, p.Release()) })
 	r.leaves[name] = r.tape.Param(p)

@@ -1,20 +1,25 @@
-package autograd
+package autograd_test
 
-import "github.com/cistern-ml/cistern/tensor"
+import (
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/tensor"
+)
 
 func init() {
-	for name, f := range map[string]func(t *Tape, x *Variable, axis ...int) *Variable{"softmax": (*Tape).Softmax, "log_softmax": (*Tape).LogSoftmax} {
-		referenceOps[name] = func(r *referenceRun) *Variable { return f(r.tape, r.in("input"), r.int("dim", -1)) }
+	for name, f := range map[string]func(t *autograd.Tape, x *autograd.Variable, axis ...int) *autograd.Variable{"softmax": (*autograd.Tape).Softmax, "log_softmax": (*autograd.Tape).LogSoftmax} {
+		referenceOps[name] = func(r *referenceRun) *autograd.Variable { return f(r.tape, r.in("input"), r.int("dim", -1)) }
 	}
-	referenceOps["cross_entropy"] = func(r *referenceRun) *Variable {
+	referenceOps["cross_entropy"] = func(r *referenceRun) *autograd.Variable {
 		return r.tape.CrossEntropy(r.in("input"), r.in("target").Value(), r.lossOptions()...)
 	}
-	for name, f := range map[string]func(t *Tape, x, target *Variable, options ...tensor.LossOption) *Variable{
-		"mse_loss": (*Tape).MSELoss, "l1_loss": (*Tape).L1Loss, "binary_cross_entropy_with_logits": (*Tape).BCEWithLogits,
+	for name, f := range map[string]func(t *autograd.Tape, x, target *autograd.Variable, options ...tensor.LossOption) *autograd.Variable{
+		"mse_loss": (*autograd.Tape).MSELoss, "l1_loss": (*autograd.Tape).L1Loss, "binary_cross_entropy_with_logits": (*autograd.Tape).BCEWithLogits,
 	} {
-		referenceOps[name] = func(r *referenceRun) *Variable { return f(r.tape, r.in("input"), r.in("target"), r.lossOptions()...) }
+		referenceOps[name] = func(r *referenceRun) *autograd.Variable {
+			return f(r.tape, r.in("input"), r.in("target"), r.lossOptions()...)
+		}
 	}
-	referenceOps["huber_loss"] = func(r *referenceRun) *Variable {
+	referenceOps["huber_loss"] = func(r *referenceRun) *autograd.Variable {
 		return r.tape.HuberLoss(r.in("input"), r.in("target"), r.float("delta", 1), r.lossOptions()...)
 	}
 }

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"encoding/json"
@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd"
 )
 
 func init() {
@@ -30,16 +32,18 @@ func (r *referenceRun) norm(name string, standard float64) float64 {
 }
 
 // gradients are parameters whose gradients are the inputs.
-func (r *referenceRun) gradients() (ps Parameters) {
+func (r *referenceRun) gradients() (ps autograd.Parameters) {
 	for i := range r.Inputs {
-		p := &Parameter{grad: r.upload(r.Inputs[i].Values, r.Inputs[i].Shape...), value: r.upload(r.Inputs[i].Values, r.Inputs[i].Shape...)}
-		ps = append(ps, Named{i, p})
+		grad := r.upload(r.Inputs[i].Values, r.Inputs[i].Shape...)
+		p := r.b.parameterOf(r.upload(r.Inputs[i].Values, r.Inputs[i].Shape...))
+		p.SetGrad(grad)
+		ps = append(ps, autograd.Named{i, p})
 	}
-	slices.SortFunc(ps, func(a, b Named) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(ps, func(a, b autograd.Named) int { return strings.Compare(a.Name, b.Name) })
 	return ps
 }
 
-func clipReference(r *referenceRun) *Variable {
+func clipReference(r *referenceRun) *autograd.Variable {
 	ps := r.gradients()
 	defer func() { require.NoError(r.t, ps.Release()) }()
 	total, err := ps.ClipGradNorm(r.b.ctx, r.float("max_norm", 1), r.norm("norm_type", 2))
@@ -52,7 +56,7 @@ func clipReference(r *referenceRun) *Variable {
 	return nil
 }
 
-func clipValueReference(r *referenceRun) *Variable {
+func clipValueReference(r *referenceRun) *autograd.Variable {
 	ps := r.gradients()
 	defer func() { require.NoError(r.t, ps.Release()) }()
 	require.NoError(r.t, ps.ClipGradValue(r.b.ctx, r.float("clip_value", 1)))
@@ -63,13 +67,13 @@ func clipValueReference(r *referenceRun) *Variable {
 }
 
 // scheduleReference has an SGD with a rate of 0.1, and the rates of the steps from 0 on.
-func scheduleReference(r *referenceRun) *Variable {
-	p := &Parameter{value: r.upload(make([]refNumber, 1), 1)}
+func scheduleReference(r *referenceRun) *autograd.Variable {
+	p := r.b.parameterOf(r.upload(make([]refNumber, 1), 1))
 	defer func() { require.NoError(r.t, p.Release()) }()
-	opt, err := withErr(NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(r.float("lr", 0.1))}))
+	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(r.float("lr", 0.1))}))
 	require.NoError(r.t, err)
 	defer opt.Close()
-	s, err := NewScheduler(opt, scheduleOf(r.t, r.string("name", "")))
+	s, err := autograd.NewScheduler(opt, scheduleOf(r.t, r.string("name", "")))
 	require.NoError(r.t, err)
 	var rates []float64
 	want := r.output()
@@ -87,14 +91,14 @@ var positionalOfSchedules = map[string][]string{
 }
 
 // scheduleOf reads a schedule, or a sequence of them with "then" between: each but the last ends after its own number of steps.
-func scheduleOf(t testing.TB, text string) Schedule {
+func scheduleOf(t testing.TB, text string) autograd.Schedule {
 	t.Helper()
 	parts := strings.Split(text, " then ")
 	if len(parts) == 1 {
 		s, _ := oneScheduleOf(t, text)
 		return s
 	}
-	var all SequentialLR
+	var all autograd.SequentialLR
 	end := 0
 	for i, part := range parts {
 		s, steps := oneScheduleOf(t, part)
@@ -107,30 +111,30 @@ func scheduleOf(t testing.TB, text string) Schedule {
 	return all
 }
 
-func oneScheduleOf(t testing.TB, text string) (s Schedule, steps int) {
+func oneScheduleOf(t testing.TB, text string) (s autograd.Schedule, steps int) {
 	t.Helper()
 	c := parsePython(t, text, positionalOfSchedules)
 	defer c.done()
 	switch c.name {
 	case "StepLR":
-		return StepLR{Size: c.intOr("step_size", 0), Gamma: c.float("gamma")}, 0
+		return autograd.StepLR{Size: c.intOr("step_size", 0), Gamma: c.float("gamma")}, 0
 	case "MultiStepLR":
-		m := MultiStepLR{Gamma: c.float("gamma")}
+		m := autograd.MultiStepLR{Gamma: c.float("gamma")}
 		for _, v := range c.floats("milestones") {
 			m.Milestones = append(m.Milestones, int(v))
 		}
 		return m, 0
 	case "ExponentialLR":
-		return ExponentialLR{Gamma: c.floatOr("gamma", math.NaN())}, 0
+		return autograd.ExponentialLR{Gamma: c.floatOr("gamma", math.NaN())}, 0
 	case "ConstantLR":
-		return ConstantLR{Factor: c.float("factor"), Iters: c.int("total_iters")}, c.intOr("total_iters", 5)
+		return autograd.ConstantLR{Factor: c.float("factor"), Iters: c.int("total_iters")}, c.intOr("total_iters", 5)
 	case "LinearLR":
-		return LinearLR{Start: c.float("start_factor"), End: c.float("end_factor"), Iters: c.int("total_iters")}, c.intOr("total_iters", 5)
+		return autograd.LinearLR{Start: c.float("start_factor"), End: c.float("end_factor"), Iters: c.int("total_iters")}, c.intOr("total_iters", 5)
 	case "CosineAnnealingLR":
-		return CosineAnnealingLR{TMax: c.intOr("T_max", 0), Min: c.floatOr("eta_min", 0)}, c.intOr("T_max", 0)
+		return autograd.CosineAnnealingLR{TMax: c.intOr("T_max", 0), Min: c.floatOr("eta_min", 0)}, c.intOr("T_max", 0)
 	case "OneCycleLR":
 		steps = c.intOr("total_steps", c.intOr("epochs", 0)*c.intOr("steps_per_epoch", 0))
-		return OneCycleLR{
+		return autograd.OneCycleLR{
 			Max: c.floatOr("max_lr", math.NaN()), Steps: steps, RiseShare: c.float("pct_start"), Linear: strings.Trim(c.get("anneal_strategy"), `"'`) == "linear",
 			KeepMomentum: !c.bool("cycle_momentum", true), BaseMomentum: c.float("base_momentum"), MaxMomentum: c.float("max_momentum"),
 			Div: c.float("div_factor"), FinalDiv: c.float("final_div_factor"), ThreePhase: c.bool("three_phase", false),
@@ -141,7 +145,7 @@ func oneScheduleOf(t testing.TB, text string) (s Schedule, steps int) {
 }
 
 // optimizerReference has the gradients of each step, and the parameters after it.
-func optimizerReference(r *referenceRun) *Variable {
+func optimizerReference(r *referenceRun) *autograd.Variable {
 	ps := r.gradients()
 	defer func() { require.NoError(r.t, ps.Release()) }()
 	opt := optimizerOf(r.t, r.string("name", ""), ps)
@@ -151,11 +155,11 @@ func optimizerReference(r *referenceRun) *Variable {
 	for step, grads := range r.StepGrads {
 		for i, p := range ps {
 			require.NoError(r.t, p.ZeroGrad(r.b.ctx))
-			p.grad = r.upload(grads[i], p.value.Shape()...)
+			p.SetGrad(r.upload(grads[i], p.Value().Shape()...))
 		}
 		require.NoError(r.t, opt.Step(r.b.ctx))
 		for i, p := range ps {
-			r.same(fmt.Sprintf("%s after step %d", p.Name, step+1), p.value, want[step][i])
+			r.same(fmt.Sprintf("%s after step %d", p.Name, step+1), p.Value(), want[step][i])
 		}
 	}
 	return nil
@@ -167,7 +171,7 @@ var positionalOfOptimizers = map[string][]string{
 	"Adagrad": {"lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"},
 }
 
-func optimizerOf(t testing.TB, text string, ps Parameters) Optimizer {
+func optimizerOf(t testing.TB, text string, ps autograd.Parameters) autograd.Optimizer {
 	t.Helper()
 	c := parsePython(t, text, positionalOfOptimizers)
 	defer c.done()
@@ -176,33 +180,33 @@ func optimizerOf(t testing.TB, text string, ps Parameters) Optimizer {
 	return opt
 }
 
-func (c *pyCall) optimizer(ps Parameters) (Optimizer, error) {
+func (c *pyCall) optimizer(ps autograd.Parameters) (autograd.Optimizer, error) {
 	c.t.Helper()
 	lr, eps, maximize := c.float("lr"), c.float("eps"), c.bool("maximize", false)
 	switch c.name {
 	case "SGD":
-		return withErr(NewSGD(ps, SGDConfig{LR: lr, Momentum: c.floatOr("momentum", 0), Dampening: c.floatOr("dampening", 0),
+		return withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: lr, Momentum: c.floatOr("momentum", 0), Dampening: c.floatOr("dampening", 0),
 			WeightDecay: c.floatOr("weight_decay", 0), Nesterov: c.bool("nesterov", false), Maximize: maximize}))
 	case "Adam", "AdamW":
-		cfg := AdamConfig{LR: lr, Eps: eps, AMSGrad: c.bool("amsgrad", false), Maximize: maximize}
+		cfg := autograd.AdamConfig{LR: lr, Eps: eps, AMSGrad: c.bool("amsgrad", false), Maximize: maximize}
 		if betas := c.floats("betas"); len(betas) == 2 {
 			cfg.Beta1, cfg.Beta2 = &betas[0], &betas[1]
 		}
 		decoupled := c.bool("decoupled_weight_decay", false)
 		if c.name == "AdamW" {
 			cfg.WeightDecay = c.float("weight_decay")
-			return withErr(NewAdamW(ps, cfg))
+			return withErr(autograd.NewAdamW(ps, cfg))
 		}
 		cfg.WeightDecay = new(c.floatOr("weight_decay", 0))
 		if decoupled {
-			return withErr(NewAdamW(ps, cfg))
+			return withErr(autograd.NewAdamW(ps, cfg))
 		}
-		return withErr(NewAdam(ps, cfg))
+		return withErr(autograd.NewAdam(ps, cfg))
 	case "RMSprop":
-		return withErr(NewRMSprop(ps, RMSpropConfig{LR: lr, Alpha: c.float("alpha"), Eps: eps, WeightDecay: c.floatOr("weight_decay", 0),
+		return withErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: lr, Alpha: c.float("alpha"), Eps: eps, WeightDecay: c.floatOr("weight_decay", 0),
 			Momentum: c.floatOr("momentum", 0), Centered: c.bool("centered", false), Maximize: maximize}))
 	case "Adagrad":
-		return withErr(NewAdagrad(ps, AdagradConfig{LR: lr, LRDecay: c.floatOr("lr_decay", 0), WeightDecay: c.floatOr("weight_decay", 0),
+		return withErr(autograd.NewAdagrad(ps, autograd.AdagradConfig{LR: lr, LRDecay: c.floatOr("lr_decay", 0), WeightDecay: c.floatOr("weight_decay", 0),
 			InitialAccumulatorValue: c.floatOr("initial_accumulator_value", 0), Eps: eps, Maximize: maximize}))
 	}
 	require.FailNow(c.t, "no optimizer", "%q", c.name)

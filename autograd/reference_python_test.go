@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"strconv"
@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/cistern-ml/cistern/autograd/internal/check"
 )
 
 // pyCall is a call of a class of Python's as the names of cases write it, such as "StepLR(step_size=5, gamma=0.5)".
@@ -79,7 +77,7 @@ func (c *pyCall) float(name string) *float64 {
 
 func (c *pyCall) floatOr(name string, standard float64) float64 {
 	c.t.Helper()
-	return check.Or(c.float(name), standard)
+	return valueOr(c.float(name), standard)
 }
 
 func (c *pyCall) int(name string) *int {

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"compress/gzip"
@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -68,13 +69,13 @@ type referenceRun struct {
 	*referenceCase
 	t      testing.TB
 	b      *bench
-	tape   *Tape
+	tape   *autograd.Tape
 	dtype  tensor.Dtype
-	leaves map[string]*Variable
+	leaves map[string]*autograd.Variable
 }
 
 // referenceOps computes an operation on the run's tape. What has no result of that kind returns nil, and compares itself.
-var referenceOps = map[string]func(r *referenceRun) *Variable{}
+var referenceOps = map[string]func(r *referenceRun) *autograd.Variable{}
 
 func TestReference(t *testing.T) {
 	var file struct{ Cases []referenceCase }
@@ -92,7 +93,7 @@ func TestReference(t *testing.T) {
 					live, _ := b.rt.Live()
 					assert.Zero(t, live, "live tensors")
 				})
-				r := &referenceRun{referenceCase: &c, t: t, b: &b, tape: NewTape(b.ctx, b.rt), dtype: dtype, leaves: map[string]*Variable{}}
+				r := &referenceRun{referenceCase: &c, t: t, b: &b, tape: autograd.NewTape(b.ctx, b.rt), dtype: dtype, leaves: map[string]*autograd.Variable{}}
 				defer func() { require.NoError(t, r.tape.Close()) }()
 				if y := op(r); y != nil {
 					r.compare(y)
@@ -113,7 +114,7 @@ func readReference(t testing.TB, name string, to any) {
 }
 
 // in brings an input of the case to the tape, as a leaf if the case has its gradient. Whole numbers are int32.
-func (r *referenceRun) in(name string) *Variable {
+func (r *referenceRun) in(name string) *autograd.Variable {
 	r.t.Helper()
 	if v := r.leaves[name]; v != nil {
 		return v
@@ -121,7 +122,7 @@ func (r *referenceRun) in(name string) *Variable {
 	a, ok := r.Inputs[name]
 	require.True(r.t, ok, "there is no input %q", name)
 	if a.Int {
-		return Upload(r.tape, convert[int32](a.Values), a.Shape...)
+		return autograd.Upload(r.tape, convert[int32](a.Values), a.Shape...)
 	}
 	x := r.upload(a.Values, a.Shape...)
 	defer func() { require.NoError(r.t, x.Release()) }()
@@ -133,7 +134,7 @@ func (r *referenceRun) in(name string) *Variable {
 }
 
 // optional is in, or nil if the case has no such input.
-func (r *referenceRun) optional(name string) *Variable {
+func (r *referenceRun) optional(name string) *autograd.Variable {
 	if _, ok := r.Inputs[name]; !ok {
 		return nil
 	}
@@ -207,7 +208,7 @@ func (r *referenceRun) ints(name string) []int {
 }
 
 // compare is for the result: its values, and the gradients of the sum of its products with the seed.
-func (r *referenceRun) compare(y *Variable) {
+func (r *referenceRun) compare(y *autograd.Variable) {
 	r.t.Helper()
 	require.NoError(r.t, r.tape.Err())
 	var shape []int

@@ -1,77 +1,79 @@
-package autograd
+package autograd_test
+
+import "github.com/cistern-ml/cistern/autograd"
 
 // The models of the runs, as a program writes its own: structs whose parameters are found by their names. Sizes are those of the
 // files, so that other files may have others.
 
-func newRunCNN(in *Initializer, shape func(string) []int) runModel {
-	conv := func(name string) *Convolution {
+func newRunCNN(in *autograd.Initializer, shape func(string) []int) runModel {
+	conv := func(name string) *autograd.Convolution {
 		s := shape(name + ".weight")
 		return in.Conv2d(s[1], s[0], s[2])
 	}
-	linear := func(name string) *Linear {
+	linear := func(name string) *autograd.Linear {
 		s := shape(name + ".weight")
 		return in.Linear(s[1], s[0])
 	}
-	return Sequential{conv("0"), ReLU{}, conv("2"), ReLU{}, MaxPool2d{Kernel: []int{2}}, Flatten{}, linear("6"), ReLU{}, linear("8")}
+	return autograd.Sequential{conv("0"), autograd.ReLU{}, conv("2"), autograd.ReLU{}, autograd.MaxPool2d{Kernel: []int{2}}, autograd.Flatten{}, linear("6"), autograd.ReLU{}, linear("8")}
 }
 
 // runResNet has one residual block.
 type runResNet struct {
-	C0, C1, C2 *Convolution
-	B0, B1, B2 *BatchNorm
-	Fc         *Linear
+	C0, C1, C2 *autograd.Convolution
+	B0, B1, B2 *autograd.BatchNorm
+	Fc         *autograd.Linear
 }
 
-func newRunResNet(in *Initializer, shape func(string) []int) runModel {
-	conv := func(name string) *Convolution {
+func newRunResNet(in *autograd.Initializer, shape func(string) []int) runModel {
+	conv := func(name string) *autograd.Convolution {
 		s := shape(name + ".weight")
-		return in.Conv2d(s[1], s[0], s[2], Padding(1), NoBias())
+		return in.Conv2d(s[1], s[0], s[2], autograd.Padding(1), autograd.NoBias())
 	}
-	norm := func(name string) *BatchNorm { return in.BatchNorm(shape(name + ".weight")[0]) }
+	norm := func(name string) *autograd.BatchNorm { return in.BatchNorm(shape(name + ".weight")[0]) }
 	fc := shape("fc.weight")
 	return &runResNet{conv("c0"), conv("c1"), conv("c2"), norm("b0"), norm("b1"), norm("b2"), in.Linear(fc[1], fc[0])}
 }
 
-func (m *runResNet) Forward(t *Tape, x *Variable) *Variable {
-	return t.Frame(func() *Variable {
-		h := Sequential{m.C0, m.B0, ReLU{}}.Forward(t, x)
-		y := Sequential{m.C1, m.B1, ReLU{}}.Forward(t, h)
+func (m *runResNet) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Frame(func() *autograd.Variable {
+		h := autograd.Sequential{m.C0, m.B0, autograd.ReLU{}}.Forward(t, x)
+		y := autograd.Sequential{m.C1, m.B1, autograd.ReLU{}}.Forward(t, h)
 		y = t.ReLU(t.Add(h, m.B2.Forward(t, m.C2.Forward(t, y))))
-		return m.Fc.Forward(t, Flatten{}.Forward(t, t.AdaptiveAvgPool2d(y, 1)))
+		return m.Fc.Forward(t, autograd.Flatten{}.Forward(t, t.AdaptiveAvgPool2d(y, 1)))
 	})
 }
 
 // runLSTM reads sequences (steps, batch).
 type runLSTM struct {
-	Emb  *Embedding
-	Lstm *LSTM
-	Head *Linear
+	Emb  *autograd.Embedding
+	Lstm *autograd.LSTM
+	Head *autograd.Linear
 }
 
-func newRunLSTM(in *Initializer, shape func(string) []int) runModel {
+func newRunLSTM(in *autograd.Initializer, shape func(string) []int) runModel {
 	emb, hidden, head := shape("emb.weight"), shape("lstm.weight_hh_l0")[1], shape("head.weight")
 	return &runLSTM{in.Embedding(emb[0], emb[1]), in.LSTM(emb[1], hidden), in.Linear(head[1], head[0])}
 }
 
-func (m *runLSTM) Forward(t *Tape, x *Variable) *Variable {
-	return t.Frame(func() *Variable { return m.Head.Forward(t, m.Lstm.Forward(t, m.Emb.Forward(t, x))) })
+func (m *runLSTM) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Frame(func() *autograd.Variable { return m.Head.Forward(t, m.Lstm.Forward(t, m.Emb.Forward(t, x))) })
 }
 
 // runGPT is a transformer that reads from left to right, with the embedding's weights as its last layer.
 type runGPT struct {
-	Tok, Pos *Embedding
+	Tok, Pos *autograd.Embedding
 	Blocks   []*runBlock
-	Ln       *LayerNorm
+	Ln       *autograd.LayerNorm
 }
 
 type runBlock struct {
-	Ln1       *LayerNorm
-	Qkv, Proj *Linear
-	Ln2       *LayerNorm
-	Fc, Out   *Linear
+	Ln1       *autograd.LayerNorm
+	Qkv, Proj *autograd.Linear
+	Ln2       *autograd.LayerNorm
+	Fc, Out   *autograd.Linear
 }
 
-func newRunGPT(in *Initializer, shape func(string) []int) runModel {
+func newRunGPT(in *autograd.Initializer, shape func(string) []int) runModel {
 	tok, pos := shape("tok.weight"), shape("pos.weight")
 	m := &runGPT{Tok: in.Embedding(tok[0], tok[1]), Pos: in.Embedding(pos[0], pos[1]), Ln: in.LayerNorm(tok[1])}
 	for range 2 {
@@ -80,19 +82,19 @@ func newRunGPT(in *Initializer, shape func(string) []int) runModel {
 	return m
 }
 
-func newRunBlock(in *Initializer, n int) *runBlock {
+func newRunBlock(in *autograd.Initializer, n int) *runBlock {
 	return &runBlock{in.LayerNorm(n), in.Linear(n, 3*n), in.Linear(n, n), in.LayerNorm(n), in.Linear(n, 4*n), in.Linear(4*n, n)}
 }
 
 // forward goes through a block from what goes around it, x, and its first norm, n, to those of the next one, whose first norm next is.
-func (m *runBlock) forward(t *Tape, x, n *Variable, next *LayerNorm) (h, norm *Variable) {
-	a := t.SelfAttention(m.Qkv.Forward(t, n), 4, true, AttentionConfig{Causal: true})
+func (m *runBlock) forward(t *autograd.Tape, x, n *autograd.Variable, next *autograd.LayerNorm) (h, norm *autograd.Variable) {
+	a := t.SelfAttention(m.Qkv.Forward(t, n), 4, true, autograd.AttentionConfig{Causal: true})
 	h, n = m.Ln2.ForwardAdd(t, x.Once(), m.Proj.Forward(t, a).Once())
 	return next.ForwardAdd(t, h.Once(), m.Out.Forward(t, t.GELUTanh(m.Fc.Forward(t, n))).Once())
 }
 
-func (m *runGPT) Forward(t *Tape, x *Variable) *Variable {
-	return t.Frame(func() *Variable {
+func (m *runGPT) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Frame(func() *autograd.Variable {
 		h := t.Add(m.Tok.Forward(t, x), t.Narrow(t.Param(m.Pos.Weight), 0, 0, x.Shape()[1]))
 		n := m.Blocks[0].Ln1.Forward(t, h)
 		for i, b := range m.Blocks {

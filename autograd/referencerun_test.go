@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"math"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -28,12 +29,12 @@ type runFile struct {
 
 // runModel is a model of the runs: Forward gives logits, whose last dimension is the classes.
 type runModel interface {
-	Forward(t *Tape, x *Variable) *Variable
+	Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
 }
 
 // runSettings are what a run does beside its optimiser.
 type runSettings struct {
-	model func(in *Initializer, shape func(name string) []int) runModel
+	model func(in *autograd.Initializer, shape func(name string) []int) runModel
 	clip  float64
 	rate  func(step int) float64 // factor of the learning rate; nil: 1
 }
@@ -65,7 +66,7 @@ func TestReferenceRun(t *testing.T) {
 			var f runFile
 			readReference(t, filepath.Join("models", name+".json.gz"), &f)
 			b := open(t, 1<<30)
-			in := Init(b.ctx, b.rt)
+			in := autograd.Init(b.ctx, b.rt)
 			defer func() { require.NoError(t, in.Close()) }()
 			r := &trainingRun{t: t, b: b, in: in, f: &f, settings: settings, compute: tensor.Float32, near: [2]float64{1e-4, 1e-3}}
 			r.model = settings.model(in, shapesOf(t, name))
@@ -109,7 +110,7 @@ func shapesOf(t testing.TB, name string) func(string) []int {
 type trainingRun struct {
 	t        testing.TB
 	b        *bench
-	in       *Initializer
+	in       *autograd.Initializer
 	f        *runFile
 	settings runSettings
 	model    runModel
@@ -121,11 +122,11 @@ func (r *trainingRun) load(name string) {
 	f, err := safetensors.Open(modelPath(name))
 	require.NoError(r.t, err)
 	defer f.Close()
-	require.NoError(r.t, LoadStateDict(r.b.ctx, r.model, f))
+	require.NoError(r.t, autograd.LoadStateDict(r.b.ctx, r.model, f))
 }
 
 func (r *trainingRun) train() {
-	params := ParametersOf(r.model)
+	params := autograd.ParametersOf(r.model)
 	opt := optimizerOf(r.t, firstCall(r.f.Conf), params)
 	defer func() { require.NoError(r.t, opt.Close()) }()
 	base := opt.LR()
@@ -172,13 +173,13 @@ func firstCall(text string) string {
 
 // step is the forward and backward pass of one batch; it returns the loss.
 func (r *trainingRun) step(batch [2][]refNumber) float64 {
-	tape := NewTape(r.b.ctx, r.b.rt)
+	tape := autograd.NewTape(r.b.ctx, r.b.rt)
 	tape.SetComputeDtype(r.compute)
-	var x *Variable
+	var x *autograd.Variable
 	if shape := r.f.BatchShape[0]; len(shape) == 4 { // pictures
-		x = Upload(tape, convert[float32](batch[0]), shape...)
+		x = autograd.Upload(tape, convert[float32](batch[0]), shape...)
 	} else { // tokens
-		x = Upload(tape, convert[int32](batch[0]), shape...)
+		x = autograd.Upload(tape, convert[int32](batch[0]), shape...)
 	}
 	logits := r.model.Forward(tape, x)
 	require.NoError(r.t, tape.Err())
@@ -200,7 +201,7 @@ func (r *trainingRun) compare(name string) {
 	f, err := safetensors.Open(modelPath(name + ".after"))
 	require.NoError(r.t, err)
 	defer f.Close()
-	state, err := StateDict(r.model)
+	state, err := autograd.StateDict(r.model)
 	require.NoError(r.t, err)
 	require.Len(r.t, f.Tensors(), len(state))
 	for _, s := range state {
@@ -228,8 +229,8 @@ func (r *trainingRun) evaluate() {
 	if e == nil {
 		return
 	}
-	tape := NoGrad(r.b.ctx, r.b.rt)
-	y := r.model.Forward(tape, Upload(tape, convert[float32](e.Input), e.Shape...))
+	tape := autograd.NoGrad(r.b.ctx, r.b.rt)
+	y := r.model.Forward(tape, autograd.Upload(tape, convert[float32](e.Input), e.Shape...))
 	require.NoError(r.t, tape.Err())
 	var got []float64
 	for _, v := range read[float32](r.b, y.Value()) {

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -9,18 +9,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // TestFreesThatFailAreErrors of the tape: here a block that the program freed behind its back.
 func TestFreesThatFailAreErrors(t *testing.T) {
-	for name, end := range map[string]func(tape *Tape, v *Variable) error{
-		"Release": func(tape *Tape, v *Variable) error { v.Release(); return tape.Err() },
-		"Close":   func(tape *Tape, _ *Variable) error { return tape.Close() },
+	for name, end := range map[string]func(tape *autograd.Tape, v *autograd.Variable) error{
+		"Release": func(tape *autograd.Tape, v *autograd.Variable) error { v.Release(); return tape.Err() },
+		"Close":   func(tape *autograd.Tape, _ *autograd.Variable) error { return tape.Close() },
 	} {
 		b := open(t, 64<<20)
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		v := tape.Exp(tape.Input(upload(b, []float64{1})))
 		require.NoError(t, v.Value().Block().Free())
 		err := end(tape, v)
@@ -34,7 +35,7 @@ func TestFreesThatFailAreErrors(t *testing.T) {
 func TestErrorsAfterTheFirst(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1})
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	v := tape.Leaf(x)
 	tape.Reshape(v, 2)
 	first := tape.Err()
@@ -56,7 +57,7 @@ func TestErrorsAfterTheFirst(t *testing.T) {
 func TestReleasedParametersAreRefused(t *testing.T) {
 	b := open(t, 64<<20)
 	p := b.parameter(1)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	v := tape.Param(p)
 	assert.Same(t, v, tape.Param(p))
 	require.NoError(t, p.Release())
@@ -64,23 +65,23 @@ func TestReleasedParametersAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, tensor.ErrReleased)
 	assert.Nil(t, p.Grad())
 	require.Error(t, tape.Close())
-	tape = NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.ctx, b.rt)
 	tape.Param(p)
-	require.ErrorIs(t, tape.Err(), ErrInvalid)
+	require.ErrorIs(t, tape.Err(), autograd.ErrInvalid)
 	require.ErrorContains(t, tape.Err(), "autograd: Param: ")
 	require.Error(t, tape.Close())
 	tape.Param(b.parameter(1))
-	tape = NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.ctx, b.rt)
 	require.NoError(t, tape.Close())
 	tape.Param(b.parameter(1))
-	require.ErrorIs(t, tape.Err(), ErrSpent)
+	require.ErrorIs(t, tape.Err(), autograd.ErrSpent)
 }
 
 // TestGradOfAParametersVariable is the parameter's, also when that is gone.
 func TestGradOfAParametersVariable(t *testing.T) {
 	b := open(t, 64<<20)
 	p := b.parameter(1)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	v := tape.Param(p)
 	h := tape.MulScalar(v, 2).Keep()
 	_, err := tape.Backward(tape.Sum(h))
@@ -96,26 +97,26 @@ func TestGradOfAParametersVariable(t *testing.T) {
 func TestMessagesNameTheOperand(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1})
-	other := NewTape(b.ctx, b.rt)
+	other := autograd.NewTape(b.ctx, b.rt)
 	defer other.Close()
-	for want, f := range map[string]func(tape *Tape, v *Variable){
-		"autograd: Add: variable of another tape: operand 2: bring tensors to this tape with Input, Leaf or Param": func(tape *Tape, v *Variable) {
+	for want, f := range map[string]func(tape *autograd.Tape, v *autograd.Variable){
+		"autograd: Add: variable of another tape: operand 2: bring tensors to this tape with Input, Leaf or Param": func(tape *autograd.Tape, v *autograd.Variable) {
 			tape.Add(v, other.Leaf(x))
 		},
-		"autograd: Sub: tensor was released: operand 1: release what no later operation reads, or Keep it": func(tape *Tape, v *Variable) {
+		"autograd: Sub: tensor was released: operand 1: release what no later operation reads, or Keep it": func(tape *autograd.Tape, v *autograd.Variable) {
 			h := tape.Exp(v)
 			h.Release()
 			tape.Sub(h, v)
 		},
-		"autograd: Backward: no gradient: no parameter or leaf is part of the loss": func(tape *Tape, _ *Variable) {
+		"autograd: Backward: no gradient: no parameter or leaf is part of the loss": func(tape *autograd.Tape, _ *autograd.Variable) {
 			_, _ = tape.Backward(tape.Sum(tape.Input(x)))
 		},
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		f(tape, tape.Leaf(x))
 		assert.EqualError(t, tape.Close(), want)
 	}
-	tape := NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.ctx, b.rt)
 	_, err := tape.Backward(tape.Sum(tape.Leaf(x)))
 	assert.EqualError(t, err, "autograd: Backward: no gradient: the tape was made with NoGrad")
 	require.Error(t, tape.Close())
@@ -125,18 +126,18 @@ func TestMessagesNameTheOperand(t *testing.T) {
 func TestReleaseFreesGradients(t *testing.T) {
 	b := open(t, 64<<20)
 	p, q, r := b.parameter(2), b.parameter(3), b.parameter(4)
-	ps := Parameters{{"p", p}, {"q", q}}
-	tape := NewTape(b.ctx, b.rt)
+	ps := autograd.Parameters{{"p", p}, {"q", q}}
+	tape := autograd.NewTape(b.ctx, b.rt)
 	_, err := tape.Backward(tape.Add(tape.Add(tape.Sum(tape.Param(p)), tape.Sum(tape.Param(q))), tape.Sum(tape.Param(r))))
 	require.NoError(t, errors.Join(err, tape.Close()))
 	require.Equal(t, int64(6), b.live())
 	require.NoError(t, r.Release())
 	assert.Nil(t, r.Grad())
 	require.Equal(t, int64(4), b.live())
-	require.NoError(t, q.grad.Block().Free())
+	require.NoError(t, q.Grad().Block().Free())
 	require.ErrorIs(t, ps.ZeroGrad(b.ctx), memcache.ErrFreed)
 	assert.Equal(t, int64(2), b.live(), "p's gradient is freed all the same")
-	require.NoError(t, q.value.Block().Free())
+	require.NoError(t, q.Value().Block().Free())
 	require.ErrorIs(t, ps.Release(), memcache.ErrFreed)
 	assert.Zero(t, b.live())
 	require.NoError(t, ps.Release())
@@ -148,7 +149,7 @@ func TestEveryOperationRefuses(t *testing.T) {
 	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	row := upload(b, []float64{1, 2})
 	square := array{[]int{2, 2}, []float64{1, 2, 3, 4}}
-	other := NewTape(b.ctx, b.rt)
+	other := autograd.NewTape(b.ctx, b.rt)
 	defer other.Close()
 	random := rand.New(rand.NewPCG(13, 0))
 	for _, op := range graphOps {
@@ -156,25 +157,25 @@ func TestEveryOperationRefuses(t *testing.T) {
 		if op.options != nil {
 			p = op.options(random, []array{square, square, {[]int{2}, []float64{1, 2}}})
 		}
-		operands := func(tape *Tape) []*Variable {
-			vs := []*Variable{tape.Leaf(x), tape.Leaf(x), tape.Leaf(row)}
+		operands := func(tape *autograd.Tape) []*autograd.Variable {
+			vs := []*autograd.Variable{tape.Leaf(x), tape.Leaf(x), tape.Leaf(row)}
 			if op.name == "AddBias" {
 				vs[1] = vs[2]
 			}
 			return vs[:op.arity]
 		}
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		op.tape(tape, p, operands(tape))
 		require.NoError(t, tape.Err(), op.name)
 		require.NoError(t, tape.Close())
 		for wrong := range op.arity {
-			for want, v := range map[error]*Variable{ErrTape: other.Leaf(x), ErrInvalid: nil} {
+			for want, v := range map[error]*autograd.Variable{autograd.ErrTape: other.Leaf(x), autograd.ErrInvalid: nil} {
 				if op.name == "LinearReLU" || op.name == "Linear" {
 					if wrong == 2 && v == nil {
 						continue // no bias
 					}
 				}
-				tape := NewTape(b.ctx, b.rt)
+				tape := autograd.NewTape(b.ctx, b.rt)
 				vs := operands(tape)
 				vs[wrong] = v
 				y := op.tape(tape, p, vs)
@@ -183,21 +184,21 @@ func TestEveryOperationRefuses(t *testing.T) {
 				require.Error(t, tape.Close())
 			}
 		}
-		tape = NewTape(b.ctx, b.rt)
+		tape = autograd.NewTape(b.ctx, b.rt)
 		vs := operands(tape)
 		require.NoError(t, tape.Close())
 		y := op.tape(tape, p, vs)
 		require.Nil(t, y.Value(), op.name)
-		require.ErrorIs(t, tape.Err(), ErrSpent, op.name)
+		require.ErrorIs(t, tape.Err(), autograd.ErrSpent, op.name)
 	}
 }
 
 func TestNewParameterRefuses(t *testing.T) {
 	b := open(t, 64<<20)
-	_, err := NewParameter(nil)
-	require.ErrorIs(t, err, ErrInvalid)
+	_, err := autograd.NewParameter(nil)
+	require.ErrorIs(t, err, autograd.ErrInvalid)
 	x := upload(b, []float64{1})
 	require.NoError(t, x.Release())
-	_, err = NewParameter(x)
-	require.ErrorIs(t, err, ErrInvalid)
+	_, err = autograd.NewParameter(x)
+	require.ErrorIs(t, err, autograd.ErrInvalid)
 }

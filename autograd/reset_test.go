@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -24,9 +25,9 @@ func numbers(n int) (xs []float32) {
 func TestResetLabels(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float32{1, 2}, 2)
-	w, err := NewParameter(upload(b, []float32{3, 4}, 2))
+	w, err := autograd.NewParameter(upload(b, []float32{3, 4}, 2))
 	require.NoError(t, err)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	fourth := memcache.WithStep(b.ctx, 4)
 	for i, ctx := range []context.Context{
 		b.ctx, b.ctx, memcache.WithStep(b.ctx, 3), fourth, fourth, memcache.WithModule(memcache.WithStep(b.ctx, 6), "net"), uncomparable{b.ctx, nil}, uncomparable{fourth, nil}, b.ctx,
@@ -41,8 +42,8 @@ func TestResetLabels(t *testing.T) {
 			l.Module, l.Category = module, memcache.CategoryActivation
 			return l
 		}
-		y := tape.Module("a", func() *Variable { return tape.Mul(tape.Param(w), tape.Input(x)) }).Keep()
-		z := tape.Module("b", func() *Variable { return tape.Sum(y) }).Keep()
+		y := tape.Module("a", func() *autograd.Variable { return tape.Mul(tape.Param(w), tape.Input(x)) }).Keep()
+		z := tape.Module("b", func() *autograd.Variable { return tape.Sum(y) }).Keep()
 		assert.Equal(t, join("a"), y.Value().Label(), "step %d", i)
 		assert.Equal(t, join("b"), z.Value().Label(), "step %d", i)
 		if i%2 == 1 { // for the rest of the step, and not for the next one
@@ -71,46 +72,46 @@ type uncomparable struct {
 func TestResetInsideOfTheTape(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2}, 2)
-	for name, run := range map[string]func(tape *Tape, v *Variable, reset func()) *Variable{
-		"Frame": func(tape *Tape, v *Variable, reset func()) *Variable {
-			return tape.Frame(func() *Variable { reset(); return tape.Exp(v) })
+	for name, run := range map[string]func(tape *autograd.Tape, v *autograd.Variable, reset func()) *autograd.Variable{
+		"Frame": func(tape *autograd.Tape, v *autograd.Variable, reset func()) *autograd.Variable {
+			return tape.Frame(func() *autograd.Variable { reset(); return tape.Exp(v) })
 		},
-		"Layer": func(tape *Tape, v *Variable, reset func()) *Variable {
-			return tape.Layer(nil, "", func() *Variable { reset(); return tape.Exp(v) })
+		"Layer": func(tape *autograd.Tape, v *autograd.Variable, reset func()) *autograd.Variable {
+			return tape.Layer(nil, "", func() *autograd.Variable { reset(); return tape.Exp(v) })
 		},
-		"Module": func(tape *Tape, v *Variable, reset func()) *Variable {
-			return tape.Module("m", func() *Variable { reset(); return tape.Exp(v) })
+		"Module": func(tape *autograd.Tape, v *autograd.Variable, reset func()) *autograd.Variable {
+			return tape.Module("m", func() *autograd.Variable { reset(); return tape.Exp(v) })
 		},
-		"Checkpoint": func(tape *Tape, v *Variable, reset func()) *Variable {
-			return tape.Checkpoint(func() *Variable { reset(); return tape.Exp(v) })
+		"Checkpoint": func(tape *autograd.Tape, v *autograd.Variable, reset func()) *autograd.Variable {
+			return tape.Checkpoint(func() *autograd.Variable { reset(); return tape.Exp(v) })
 		},
-		"forward": func(tape *Tape, v *Variable, reset func()) *Variable {
-			return tape.Func("own", []*Variable{v}, func(c *Call) (*tensor.Tensor, error) { reset(); return b.rt.Exp(c.Context(), c.Input(0)) }, nil)
+		"forward": func(tape *autograd.Tape, v *autograd.Variable, reset func()) *autograd.Variable {
+			return tape.Func("own", []*autograd.Variable{v}, func(c *autograd.Call) (*tensor.Tensor, error) { reset(); return b.rt.Exp(c.Context(), c.Input(0)) }, nil)
 		},
-		"backward": func(tape *Tape, v *Variable, reset func()) *Variable {
-			return tape.Func("own", []*Variable{v}, func(c *Call) (*tensor.Tensor, error) { return b.rt.Exp(c.Context(), c.Input(0)) },
-				func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		"backward": func(tape *autograd.Tape, v *autograd.Variable, reset func()) *autograd.Variable {
+			return tape.Func("own", []*autograd.Variable{v}, func(c *autograd.Call) (*tensor.Tensor, error) { return b.rt.Exp(c.Context(), c.Input(0)) },
+				func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 					reset()
 					return c.Grads(b.rt.Share(c.Context(), g))
 				})
 		},
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		for range 3 {
 			called := false
 			v := tape.Leaf(x)
 			y := run(tape, v, func() {
 				called = true
-				require.ErrorIs(t, tape.Reset(b.ctx), ErrInvalid, name)
+				require.ErrorIs(t, tape.Reset(b.ctx), autograd.ErrInvalid, name)
 				require.Equal(t, name == "backward", v.Value().Released(), name)
 			})
 			if name == "backward" {
 				_, err := tape.Backward(tape.Sum(y))
-				require.ErrorIs(t, err, ErrInvalid)
+				require.ErrorIs(t, err, autograd.ErrInvalid)
 			}
 			require.True(t, called, name)
 			require.ErrorContains(t, tape.Err(), "Reset", name)
-			require.ErrorIs(t, tape.Reset(b.ctx), ErrInvalid, name)
+			require.ErrorIs(t, tape.Reset(b.ctx), autograd.ErrInvalid, name)
 			require.NoError(t, tape.Err(), name)
 			require.Equal(t, int64(1), b.live(), name)
 		}
@@ -121,20 +122,20 @@ func TestResetInsideOfTheTape(t *testing.T) {
 
 // TestResetWithoutARuntime is an error, as NewTape is.
 func TestResetWithoutARuntime(t *testing.T) {
-	tape := NewTape(context.Background(), nil)
+	tape := autograd.NewTape(context.Background(), nil)
 	for range 3 {
-		require.ErrorIs(t, tape.Reset(context.Background()), ErrInvalid)
+		require.ErrorIs(t, tape.Reset(context.Background()), autograd.ErrInvalid)
 		require.Nil(t, tape.Input(nil).Value())
 	}
-	require.ErrorIs(t, tape.Close(), ErrInvalid)
+	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 }
 
 // TestGradientsLiveOverReset, with the tensors that they are, until the parameter gives them up.
 func TestGradientsLiveOverReset(t *testing.T) {
 	b := open(t, 64<<20)
-	w, err := NewParameter(upload(b, []float64{3, 4}, 2))
+	w, err := autograd.NewParameter(upload(b, []float64{3, 4}, 2))
 	require.NoError(t, err)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	seen := make(map[string]bool)
 	for i := range 5 {
 		for part := range 4 {
@@ -164,8 +165,8 @@ func TestResetAfterANilContext(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2}, 2)
 	var none context.Context // as a program may have by mistake
-	tape := NewTape(none, b.rt)
-	require.ErrorIs(t, tape.Reset(b.ctx), ErrInvalid)
+	tape := autograd.NewTape(none, b.rt)
+	require.ErrorIs(t, tape.Reset(b.ctx), autograd.ErrInvalid)
 	tape.Exp(tape.Input(x)).Keep()
 	require.NoError(t, tape.Err())
 	require.NoError(t, tape.Close())
@@ -176,14 +177,14 @@ func TestResetAfterANilContext(t *testing.T) {
 func TestResetForgetsModules(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2}, 2)
-	tape := NewTape(b.ctx, b.rt)
-	for i := range 2 * mostPaths {
+	tape := autograd.NewTape(b.ctx, b.rt)
+	for i := range 2 * autograd.MostPaths {
 		name := fmt.Sprint("step", i)
-		y := tape.Module(name, func() *Variable { return tape.Exp(tape.Input(x)) })
+		y := tape.Module(name, func() *autograd.Variable { return tape.Exp(tape.Input(x)) })
 		require.Equal(t, name, y.Value().Label().Module)
 		require.NoError(t, tape.Reset(b.ctx))
 	}
-	assert.LessOrEqual(t, len(tape.modules), mostPaths)
+	assert.LessOrEqual(t, autograd.ModulesOf(tape), autograd.MostPaths)
 	require.NoError(t, tape.Close())
 	require.NoError(t, x.Release())
 }

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -19,32 +20,32 @@ import (
 func TestAResetTapeIsToldAgain(t *testing.T) {
 	b := open(t, 64<<20)
 	train := func(reset bool) (params [][]float32) {
-		in := Init(b.ctx, b.rt, Seed(1))
+		in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
 		first, second := in.Linear(64, 64), in.Linear(64, 4)
-		named := ParametersOf(Sequential{first, second})
-		opt := Own(in, NewAdamW(named, AdamConfig{LR: new(0.01)}))
+		named := autograd.ParametersOf(autograd.Sequential{first, second})
+		opt := autograd.Own(in, autograd.NewAdamW(named, autograd.AdamConfig{LR: new(0.01)}))
 		off, err := tensor.NewOffloader(b.rt, tensor.OffloadConfig{})
 		require.NoError(t, errors.Join(err, in.Err()))
 		x, y := upload(b, numbers(512*64), 512, 64), upload(b, make([]int32, 512), 512)
 		random := rand.New(rand.NewPCG(7, 8))
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		for range rounds(40, 20) {
 			half, drops, offloads, checkpoints, inBackward := random.IntN(3) == 0, random.IntN(2) == 0, random.IntN(3) == 0, random.IntN(3) == 0, random.IntN(3) == 0
 			assert.Equal(t, tensor.Float32, tape.ComputeDtype())
-			assert.Empty(t, tape.hooks)
-			assert.False(t, tape.seeded)
+			assert.Empty(t, autograd.HooksOf(tape))
+			assert.False(t, autograd.Seeded(tape))
 			if half {
 				tape.SetComputeDtype(tensor.BFloat16)
 			}
 			tape.SetSeed(random.Uint64())
-			body := func() *Variable {
+			body := func() *autograd.Variable {
 				h := tape.ReLU(first.Forward(tape, tape.Input(x)))
 				if drops {
 					h = tape.Dropout(h, 0.5)
 				}
 				return tape.Tanh(h)
 			}
-			var h *Variable
+			var h *autograd.Variable
 			switch {
 			case offloads:
 				h = tape.Offload(off, body)
@@ -63,7 +64,7 @@ func TestAResetTapeIsToldAgain(t *testing.T) {
 				require.NoError(t, tape.Reset(b.ctx))
 			} else {
 				require.NoError(t, tape.Close())
-				tape = NewTape(b.ctx, b.rt)
+				tape = autograd.NewTape(b.ctx, b.rt)
 			}
 		}
 		for _, p := range named {
@@ -82,11 +83,11 @@ func TestAResetTapeIsToldAgain(t *testing.T) {
 func TestCloseInABackwardFunction(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2}, 2)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	for range 3 {
 		v := tape.Exp(tape.Exp(tape.Leaf(x)))
-		y := tape.Func("own", []*Variable{v}, func(c *Call) (*tensor.Tensor, error) { return b.rt.Exp(c.Context(), c.Input(0)) },
-			func(*Call, *tensor.Tensor) ([]*tensor.Tensor, error) { return nil, tape.Close() })
+		y := tape.Func("own", []*autograd.Variable{v}, func(c *autograd.Call) (*tensor.Tensor, error) { return b.rt.Exp(c.Context(), c.Input(0)) },
+			func(*autograd.Call, *tensor.Tensor) ([]*tensor.Tensor, error) { return nil, tape.Close() })
 		_, _ = tape.Backward(tape.Sum(y))
 		require.NoError(t, tape.Reset(b.ctx))
 		require.Equal(t, int64(1), b.live())
@@ -98,15 +99,16 @@ func TestCloseInABackwardFunction(t *testing.T) {
 func TestSizesOfAResetTape(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1}, 1)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	for range 2 {
 		for range 40 {
 			tape.Neg(tape.Input(x))
 		}
 		require.NoError(t, tape.Reset(b.ctx))
 	}
-	assert.Equal(t, 80, tape.sizes.variables())
-	assert.Equal(t, 80, tape.sizes.tensors())
+	variables, tensors := autograd.ExpectedOf(tape)
+	assert.Equal(t, 80, variables)
+	assert.Equal(t, 80, tensors)
 	require.NoError(t, errors.Join(tape.Close(), x.Release()))
 }
 
@@ -117,16 +119,16 @@ func TestRuntimeCloseBesideAResetTape(t *testing.T) {
 		rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
 		require.NoError(t, err)
 		w := &bench{t: t, ctx: t.Context(), dev: s.Dev, cache: s.Cache, rt: rt}
-		in := Init(w.ctx, rt, Seed(1))
-		model := Sequential{in.Linear(8, 8), ReLU{}, in.Linear(8, 4)}
-		opt := Own(in, NewAdamW(ParametersOf(model), AdamConfig{}))
+		in := autograd.Init(w.ctx, rt, autograd.Seed(1))
+		model := autograd.Sequential{in.Linear(8, 8), autograd.ReLU{}, in.Linear(8, 4)}
+		opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{}))
 		x := upload(w, numbers(16*8), 16, 8)
 		y := upload(w, make([]int32, 16), 16)
 		require.NoError(t, in.Err())
 		var steps atomic.Int32
 		done := make(chan error)
 		go func() {
-			tape := NewTape(w.ctx, rt)
+			tape := autograd.NewTape(w.ctx, rt)
 			for {
 				tape.Minimize(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y), opt)
 				if err := tape.Reset(w.ctx); err != nil {

@@ -1,21 +1,22 @@
-package autograd
+package autograd_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // look is an operation that calls f when a function of a checkpoint runs again.
-func look(t *Tape, x *Variable, f func()) *Variable {
-	return t.Func("Look", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
+func look(t *autograd.Tape, x *autograd.Variable, f func()) *autograd.Variable {
+	return t.Func("Look", []*autograd.Variable{x}, func(c *autograd.Call) (*tensor.Tensor, error) {
 		if c.Recomputing() {
 			f()
 		}
 		return c.Runtime().Copy(c.Context(), c.Input(0))
-	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return c.Grads(g, nil) })
+	}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return c.Grads(g, nil) })
 }
 
 // TestOffloadOfParametersInARerun: a checkpoint that runs again brings the group that it reads and
@@ -33,10 +34,10 @@ func TestOffloadOfParametersInARerun(t *testing.T) {
 		}
 		return n
 	}
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	var ahead []int64
 	var present []int
-	y := tape.Checkpoint(func() *Variable {
+	y := tape.Checkpoint(func() *autograd.Variable {
 		z := tape.Input(x)
 		for _, p := range ps {
 			z = look(tape, tape.Mul(z, tape.Param(p)), func() {
@@ -61,12 +62,12 @@ func TestOffloadOfParametersInARerun(t *testing.T) {
 func TestOffloadOfParametersReadsACopyAgain(t *testing.T) {
 	b := open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})
-	in := Init(b.ctx, b.rt)
+	in := autograd.Init(b.ctx, b.rt)
 	p, q := in.Parameter([]float64{2, 3}), in.Parameter([]float64{5, 7})
-	for _, p := range []*Parameter{p, q} {
-		require.NoError(t, Parameters{{"p", p}}.Offload(b.ctx, o))
+	for _, p := range []*autograd.Parameter{p, q} {
+		require.NoError(t, autograd.Parameters{{"p", p}}.Offload(b.ctx, o))
 	}
-	tape := NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.ctx, b.rt)
 	tape.SetComputeDtype(tensor.BFloat16)
 	v, w := tape.Param(p), tape.Param(q)
 	y := tape.Mul(v, tape.Mul(w, tape.Mul(v, w)))
@@ -76,6 +77,6 @@ func TestOffloadOfParametersReadsACopyAgain(t *testing.T) {
 	y = tape.Cast(tape.Add(y, v), tensor.Float32)
 	require.Equal(t, []float32{4*25 + 25 + 2, 9*49 + 49 + 3 - 1}, read[float32](b, y.Value()), "493 has no bfloat16")
 	require.NoError(t, tape.Close())
-	require.NoError(t, Parameters{{"p", p}, {"q", q}}.Offload(b.ctx, nil))
+	require.NoError(t, autograd.Parameters{{"p", p}, {"q", q}}.Offload(b.ctx, nil))
 	require.NoError(t, in.Close())
 }

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"math"
@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/autograd/internal/check"
+	"github.com/cistern-ml/cistern/autograd"
 )
 
 // recursive is a schedule as PyTorch computes it: the next rate from the last one.
@@ -22,16 +22,16 @@ func TestSchedulesAgainstRecursion(t *testing.T) {
 		low := r.Float64() / 10
 		milestones := []int{r.IntN(20), r.IntN(20), r.IntN(20)}
 		for name, c := range map[string]struct {
-			schedule Schedule
+			schedule autograd.Schedule
 			next     recursive
 		}{
-			"StepLR": {StepLR{n, &gamma}, func(_, lr float64, step int) float64 {
+			"StepLR": {autograd.StepLR{n, &gamma}, func(_, lr float64, step int) float64 {
 				if step == 0 || step%n != 0 {
 					return lr
 				}
 				return lr * gamma
 			}},
-			"MultiStepLR": {MultiStepLR{milestones, &gamma}, func(_, lr float64, step int) float64 {
+			"MultiStepLR": {autograd.MultiStepLR{milestones, &gamma}, func(_, lr float64, step int) float64 {
 				for _, m := range milestones {
 					if m == step {
 						lr *= gamma
@@ -39,13 +39,13 @@ func TestSchedulesAgainstRecursion(t *testing.T) {
 				}
 				return lr
 			}},
-			"ExponentialLR": {ExponentialLR{gamma}, func(_, lr float64, step int) float64 {
+			"ExponentialLR": {autograd.ExponentialLR{gamma}, func(_, lr float64, step int) float64 {
 				if step == 0 {
 					return lr
 				}
 				return lr * gamma
 			}},
-			"ConstantLR": {ConstantLR{&factor, &n}, func(_, lr float64, step int) float64 {
+			"ConstantLR": {autograd.ConstantLR{&factor, &n}, func(_, lr float64, step int) float64 {
 				switch step {
 				case 0:
 					return lr * factor
@@ -54,7 +54,7 @@ func TestSchedulesAgainstRecursion(t *testing.T) {
 				}
 				return lr
 			}},
-			"LinearLR": {LinearLR{&factor, &end, &n}, func(_, lr float64, step int) float64 {
+			"LinearLR": {autograd.LinearLR{&factor, &end, &n}, func(_, lr float64, step int) float64 {
 				switch {
 				case step == 0:
 					return lr * factor
@@ -63,7 +63,7 @@ func TestSchedulesAgainstRecursion(t *testing.T) {
 				}
 				return lr * (1 + (end-factor)/(float64(n)*factor+float64(step-1)*(end-factor)))
 			}},
-			"CosineAnnealingLR": {CosineAnnealingLR{n, low}, func(base, lr float64, step int) float64 {
+			"CosineAnnealingLR": {autograd.CosineAnnealingLR{n, low}, func(base, lr float64, step int) float64 {
 				at := func(s int) float64 { return 1 + math.Cos(math.Pi*float64(s)/float64(n)) }
 				switch {
 				case step == 0:
@@ -79,20 +79,20 @@ func TestSchedulesAgainstRecursion(t *testing.T) {
 				lr = c.next(base, lr, step)
 				require.InDelta(t, lr, c.schedule.LR(base, step), 1e-9, "%s %+v, step %d", name, c.schedule, step)
 			}
-			require.NoError(t, checkSchedule(c.schedule, 60))
+			require.NoError(t, autograd.CheckSchedule(c.schedule, 60))
 		}
 	}
-	assert.Equal(t, 1.0/3, ConstantLR{}.LR(1, 4))
-	assert.Equal(t, 1.0, ConstantLR{}.LR(1, 5))
-	assert.InDelta(t, 1.0/3+2.0/15, LinearLR{}.LR(1, 1), 1e-15)
-	assert.Equal(t, 0.5, ConstantLR{Factor: new(0.5), Iters: new(0)}.LR(1, 7), "a factor of no steps stays")
-	assert.Equal(t, 0.5, LinearLR{Start: new(0.5), Iters: new(0)}.LR(1, 7))
-	assert.Equal(t, 12.0, LambdaLR(func(step int) float64 { return float64(step) }).LR(3, 4))
+	assert.Equal(t, 1.0/3, autograd.ConstantLR{}.LR(1, 4))
+	assert.Equal(t, 1.0, autograd.ConstantLR{}.LR(1, 5))
+	assert.InDelta(t, 1.0/3+2.0/15, autograd.LinearLR{}.LR(1, 1), 1e-15)
+	assert.Equal(t, 0.5, autograd.ConstantLR{Factor: new(0.5), Iters: new(0)}.LR(1, 7), "a factor of no steps stays")
+	assert.Equal(t, 0.5, autograd.LinearLR{Start: new(0.5), Iters: new(0)}.LR(1, 7))
+	assert.Equal(t, 12.0, autograd.LambdaLR(func(step int) float64 { return float64(step) }).LR(3, 4))
 }
 
 // TestOneCycle follows the three phases from their definition.
 func TestOneCycle(t *testing.T) {
-	s := OneCycleLR{Max: 1, Steps: 21, RiseShare: new(0.2857142857142857), Linear: true, Div: new(10.0), FinalDiv: new(100.0), ThreePhase: true}
+	s := autograd.OneCycleLR{Max: 1, Steps: 21, RiseShare: new(0.2857142857142857), Linear: true, Div: new(10.0), FinalDiv: new(100.0), ThreePhase: true}
 	want := map[int][2]float64{0: {0.1, 0.95}, 5: {1, 0.85}, 10: {0.1, 0.95}, 20: {0.001, 0.95}, 15: {0.0505, 0.95}}
 	for step, w := range want {
 		m, ok := s.Momentum(step)
@@ -110,11 +110,11 @@ func TestOneCycle(t *testing.T) {
 func TestSchedulerCyclesMomentum(t *testing.T) {
 	b := open(t, 64<<20)
 	p := b.parameter(1)
-	ps := Parameters{{"p", p}}
-	sgd, err := withErr(NewSGD(ps, SGDConfig{LR: new(0.1)}))
+	ps := autograd.Parameters{{"p", p}}
+	sgd, err := withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(0.1)}))
 	require.NoError(t, err)
-	cycle := OneCycleLR{Max: 1, Steps: 10}
-	s, err := NewScheduler(sgd, cycle)
+	cycle := autograd.OneCycleLR{Max: 1, Steps: 10}
+	s, err := autograd.NewScheduler(sgd, cycle)
 	require.NoError(t, err)
 	m, ok := sgd.Groups()[0].Momentum()
 	assert.True(t, ok)
@@ -128,31 +128,31 @@ func TestSchedulerCyclesMomentum(t *testing.T) {
 	assert.InDelta(t, 1-0.04-s.LR()*(m+1), read[float64](b, p.Value())[0], 1e-9, "the momentum is used")
 	require.NoError(t, s.SetStep(10))
 	before := s.LR()
-	require.ErrorIs(t, s.Step(), ErrInvalid, "a step behind the end")
+	require.ErrorIs(t, s.Step(), autograd.ErrInvalid, "a step behind the end")
 	assert.Equal(t, 10, s.LastStep())
 	assert.Equal(t, before, s.LR())
 
-	adam, err := withErr(NewAdam(ps, AdamConfig{}))
+	adam, err := withErr(autograd.NewAdam(ps, autograd.AdamConfig{}))
 	require.NoError(t, err)
-	_, err = NewScheduler(adam, cycle)
+	_, err = autograd.NewScheduler(adam, cycle)
 	require.NoError(t, err)
 	m, _ = adam.Groups()[0].Momentum()
 	assert.Equal(t, 0.95, m)
 	keep := cycle
 	keep.KeepMomentum = true
-	adagrad, err := withErr(NewAdagrad(ps, AdagradConfig{}))
+	adagrad, err := withErr(autograd.NewAdagrad(ps, autograd.AdagradConfig{}))
 	require.NoError(t, err)
-	_, err = NewScheduler(adagrad, cycle)
-	require.ErrorIs(t, err, ErrInvalid)
+	_, err = autograd.NewScheduler(adagrad, cycle)
+	require.ErrorIs(t, err, autograd.ErrInvalid)
 	assert.Equal(t, 0.01, adagrad.LR(), "after an error nothing has changed")
-	_, err = NewScheduler(adagrad, keep)
+	_, err = autograd.NewScheduler(adagrad, keep)
 	require.NoError(t, err)
-	_, err = NewScheduler(adagrad, SequentialLR{[]Schedule{ConstantLR{}, cycle}, []int{4}})
+	_, err = autograd.NewScheduler(adagrad, autograd.SequentialLR{[]autograd.Schedule{autograd.ConstantLR{}, cycle}, []int{4}})
 	require.NoError(t, err, "not yet")
 	require.NoError(t, errorsOfClose(sgd, adam, adagrad))
 }
 
-func errorsOfClose(opts ...Optimizer) error {
+func errorsOfClose(opts ...autograd.Optimizer) error {
 	for _, o := range opts {
 		if err := o.Close(); err != nil {
 			return err
@@ -164,11 +164,11 @@ func errorsOfClose(opts ...Optimizer) error {
 // TestSequentialSchedulesOfFunctionsAndSlices, which Go can't compare, and of equal ones, of which each has its own steps.
 func TestSequentialSchedulesOfFunctionsAndSlices(t *testing.T) {
 	b := open(t, 64<<20)
-	opt, err := withErr(NewSGD(Parameters{{"p", b.parameter(1)}}, SGDConfig{LR: new(1.0)}))
+	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", b.parameter(1)}}, autograd.SGDConfig{LR: new(1.0)}))
 	require.NoError(t, err)
-	half, twice := LambdaLR(func(int) float64 { return 0.5 }), LambdaLR(func(int) float64 { return 2 })
-	miles := MultiStepLR{Milestones: []int{1}}
-	s, err := NewScheduler(opt, SequentialLR{[]Schedule{half, twice, miles, miles}, []int{1, 2, 4}})
+	half, twice := autograd.LambdaLR(func(int) float64 { return 0.5 }), autograd.LambdaLR(func(int) float64 { return 2 })
+	miles := autograd.MultiStepLR{Milestones: []int{1}}
+	s, err := autograd.NewScheduler(opt, autograd.SequentialLR{[]autograd.Schedule{half, twice, miles, miles}, []int{1, 2, 4}})
 	require.NoError(t, err)
 	for _, want := range []float64{0.5, 2, 1, 0.1, 1, 0.1} {
 		assert.InDelta(t, want, opt.LR(), 1e-15, "step %d", s.LastStep())
@@ -179,32 +179,32 @@ func TestSequentialSchedulesOfFunctionsAndSlices(t *testing.T) {
 // TestSchedulesRefuse numbers that can't be.
 func TestSchedulesRefuse(t *testing.T) {
 	b := open(t, 64<<20)
-	opt, err := withErr(NewSGD(Parameters{{"p", b.parameter(1)}}, SGDConfig{}))
+	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", b.parameter(1)}}, autograd.SGDConfig{}))
 	require.NoError(t, err)
-	for _, s := range []Schedule{
-		StepLR{}, CosineAnnealingLR{}, OneCycleLR{Max: 1}, OneCycleLR{Max: 1, Steps: 3, RiseShare: new(2.0)}, LambdaLR(nil), nil,
-		ConstantLR{Factor: new(2.0)}, LinearLR{Start: new(0.0)}, LinearLR{End: new(2.0)}, ExponentialLR{math.NaN()}, SequentialLR{},
-		SequentialLR{[]Schedule{ConstantLR{}, nil}, []int{1}}, SequentialLR{[]Schedule{ConstantLR{}, StepLR{}}, []int{1}},
-		SequentialLR{[]Schedule{ConstantLR{}}, []int{1}}, SequentialLR{[]Schedule{ConstantLR{}, ConstantLR{}, ConstantLR{}}, []int{2, 1}},
-		LambdaLR(func(int) float64 { return -1 }),
+	for _, s := range []autograd.Schedule{
+		autograd.StepLR{}, autograd.CosineAnnealingLR{}, autograd.OneCycleLR{Max: 1}, autograd.OneCycleLR{Max: 1, Steps: 3, RiseShare: new(2.0)}, autograd.LambdaLR(nil), nil,
+		autograd.ConstantLR{Factor: new(2.0)}, autograd.LinearLR{Start: new(0.0)}, autograd.LinearLR{End: new(2.0)}, autograd.ExponentialLR{math.NaN()}, autograd.SequentialLR{},
+		autograd.SequentialLR{[]autograd.Schedule{autograd.ConstantLR{}, nil}, []int{1}}, autograd.SequentialLR{[]autograd.Schedule{autograd.ConstantLR{}, autograd.StepLR{}}, []int{1}},
+		autograd.SequentialLR{[]autograd.Schedule{autograd.ConstantLR{}}, []int{1}}, autograd.SequentialLR{[]autograd.Schedule{autograd.ConstantLR{}, autograd.ConstantLR{}, autograd.ConstantLR{}}, []int{2, 1}},
+		autograd.LambdaLR(func(int) float64 { return -1 }),
 	} {
-		_, err := NewScheduler(opt, s)
-		assert.ErrorIs(t, err, ErrInvalid, "%T %+v", s, s)
+		_, err := autograd.NewScheduler(opt, s)
+		assert.ErrorIs(t, err, autograd.ErrInvalid, "%T %+v", s, s)
 	}
-	_, err = NewScheduler(nil, ConstantLR{})
-	assert.ErrorIs(t, err, ErrInvalid)
+	_, err = autograd.NewScheduler(nil, autograd.ConstantLR{})
+	assert.ErrorIs(t, err, autograd.ErrInvalid)
 	assert.Equal(t, 1e-3, opt.LR())
-	s, err := NewScheduler(opt, ConstantLR{})
+	s, err := autograd.NewScheduler(opt, autograd.ConstantLR{})
 	require.NoError(t, err)
-	assert.ErrorIs(t, s.SetStep(-1), ErrInvalid)
+	assert.ErrorIs(t, s.SetStep(-1), autograd.ErrInvalid)
 }
 
 // pytorchOneCycle is the rate and the momentum of torch.optim.lr_scheduler.OneCycleLR.get_lr at a
 // step.
-func pytorchOneCycle(s OneCycleLR, step int) (lr, momentum float64) {
-	first := s.Max / check.Or(s.Div, 25)
-	last, n, share := first/check.Or(s.FinalDiv, 1e4), float64(s.Steps), check.Or(s.RiseShare, 0.3)
-	high, low := check.Or(s.MaxMomentum, 0.95), check.Or(s.BaseMomentum, 0.85)
+func pytorchOneCycle(s autograd.OneCycleLR, step int) (lr, momentum float64) {
+	first := s.Max / valueOr(s.Div, 25)
+	last, n, share := first/valueOr(s.FinalDiv, 1e4), float64(s.Steps), valueOr(s.RiseShare, 0.3)
+	high, low := valueOr(s.MaxMomentum, 0.95), valueOr(s.BaseMomentum, 0.85)
 	ends := []float64{share*n - 1, n - 1}
 	lrs, momenta := []float64{first, s.Max, last}, []float64{high, low, high}
 	if s.ThreePhase {
@@ -232,9 +232,9 @@ func pytorchOneCycle(s OneCycleLR, step int) (lr, momentum float64) {
 // the last step is PyTorch's too, unless that is negative.
 func TestSchedulesForTheirWholeLength(t *testing.T) {
 	b := open(t, 64<<20)
-	ps := Parameters{{"p", b.parameter(1)}}
-	run := func(name string, opt Optimizer, s Schedule, n int, rate func(step int) float64) {
-		scheduler, err := NewScheduler(opt, s)
+	ps := autograd.Parameters{{"p", b.parameter(1)}}
+	run := func(name string, opt autograd.Optimizer, s autograd.Schedule, n int, rate func(step int) float64) {
+		scheduler, err := autograd.NewScheduler(opt, s)
 		require.NoError(t, err, name)
 		for step := range n {
 			require.Equal(t, max(0, rate(step)), scheduler.LR(), "%s, step %d of %d", name, step, n)
@@ -247,8 +247,8 @@ func TestSchedulesForTheirWholeLength(t *testing.T) {
 		for _, linear := range []bool{false, true} {
 			for _, three := range []bool{false, true} {
 				for _, share := range []float64{0, 0.05, 0.3, 0.45, 0.5, 0.77, 0.999} {
-					s := OneCycleLR{Max: 0.7, Steps: n, Linear: linear, ThreePhase: three, RiseShare: &share, FinalDiv: new(1e20), BaseMomentum: new(0.1), MaxMomentum: new(0.99)}
-					opt, err := withErr(NewAdam(ps, AdamConfig{}))
+					s := autograd.OneCycleLR{Max: 0.7, Steps: n, Linear: linear, ThreePhase: three, RiseShare: &share, FinalDiv: new(1e20), BaseMomentum: new(0.1), MaxMomentum: new(0.99)}
+					opt, err := withErr(autograd.NewAdam(ps, autograd.AdamConfig{}))
 					require.NoError(t, err)
 					run("OneCycleLR", opt, s, n, func(step int) float64 {
 						lr, momentum := pytorchOneCycle(s, step)
@@ -256,7 +256,8 @@ func TestSchedulesForTheirWholeLength(t *testing.T) {
 							return opt.LR()
 						}
 						if step < n {
-							require.Equal(t, momentum, opt.groups[0].momentum)
+							now, _ := opt.Groups()[0].Momentum()
+							require.Equal(t, momentum, now)
 							require.GreaterOrEqual(t, lr, 0.0)
 						} else if lr < 0 {
 							negative++
@@ -273,23 +274,23 @@ func TestSchedulesForTheirWholeLength(t *testing.T) {
 
 	base, third := 0.3, 1.0/3
 	for name, tt := range map[string]struct {
-		s    Schedule
+		s    autograd.Schedule
 		rate func(step float64) float64
 	}{
-		"StepLR":              {StepLR{Size: 3}, func(k float64) float64 { return base * math.Pow(0.1, math.Floor(k/3)) }},
-		"MultiStepLR":         {MultiStepLR{Milestones: []int{2, 7}}, func(k float64) float64 { return base * math.Pow(0.1, math.Floor(min(k, 2)/2)+math.Floor(min(k, 7)/7)) }},
-		"ExponentialLR":       {ExponentialLR{0.9}, func(k float64) float64 { return base * math.Pow(0.9, k) }},
-		"ConstantLR":          {ConstantLR{Iters: new(49)}, func(k float64) float64 { return base * third }},
-		"LinearLR to 0":       {LinearLR{Start: new(0.1), End: new(0.0), Iters: new(48)}, func(k float64) float64 { return base * (0.1 + (0-0.1)*min(k, 48)/48) }},
-		"LinearLR":            {LinearLR{Iters: new(49)}, func(k float64) float64 { return base * (third + (1-third)*k/49) }},
-		"CosineAnnealingLR":   {CosineAnnealingLR{TMax: 49}, func(k float64) float64 { return 0 + (base-0)*(1+math.Cos(math.Pi*k/49))/2 }},
-		"LambdaLR":            {LambdaLR(func(step int) float64 { return 1 / float64(1+step) }), func(k float64) float64 { return base * (1 / (1 + k)) }},
-		"SequentialLR":        {SequentialLR{[]Schedule{ConstantLR{}, OneCycleLR{Max: 1, Steps: 45, Linear: true}}, []int{4}}, nil},
-		"a rise of all steps": {OneCycleLR{Max: 1, Steps: 49, RiseShare: new(1.0)}, nil},
-		"a rise of one step":  {OneCycleLR{Max: 1, Steps: 49, RiseShare: new(1.0 / 49)}, nil},
-		"one step":            {OneCycleLR{Max: 1, Steps: 1, Linear: true}, nil},
+		"StepLR":              {autograd.StepLR{Size: 3}, func(k float64) float64 { return base * math.Pow(0.1, math.Floor(k/3)) }},
+		"MultiStepLR":         {autograd.MultiStepLR{Milestones: []int{2, 7}}, func(k float64) float64 { return base * math.Pow(0.1, math.Floor(min(k, 2)/2)+math.Floor(min(k, 7)/7)) }},
+		"ExponentialLR":       {autograd.ExponentialLR{0.9}, func(k float64) float64 { return base * math.Pow(0.9, k) }},
+		"ConstantLR":          {autograd.ConstantLR{Iters: new(49)}, func(k float64) float64 { return base * third }},
+		"LinearLR to 0":       {autograd.LinearLR{Start: new(0.1), End: new(0.0), Iters: new(48)}, func(k float64) float64 { return base * (0.1 + (0-0.1)*min(k, 48)/48) }},
+		"LinearLR":            {autograd.LinearLR{Iters: new(49)}, func(k float64) float64 { return base * (third + (1-third)*k/49) }},
+		"CosineAnnealingLR":   {autograd.CosineAnnealingLR{TMax: 49}, func(k float64) float64 { return 0 + (base-0)*(1+math.Cos(math.Pi*k/49))/2 }},
+		"LambdaLR":            {autograd.LambdaLR(func(step int) float64 { return 1 / float64(1+step) }), func(k float64) float64 { return base * (1 / (1 + k)) }},
+		"SequentialLR":        {autograd.SequentialLR{[]autograd.Schedule{autograd.ConstantLR{}, autograd.OneCycleLR{Max: 1, Steps: 45, Linear: true}}, []int{4}}, nil},
+		"a rise of all steps": {autograd.OneCycleLR{Max: 1, Steps: 49, RiseShare: new(1.0)}, nil},
+		"a rise of one step":  {autograd.OneCycleLR{Max: 1, Steps: 49, RiseShare: new(1.0 / 49)}, nil},
+		"one step":            {autograd.OneCycleLR{Max: 1, Steps: 1, Linear: true}, nil},
 	} {
-		opt, err := withErr(NewSGD(ps, SGDConfig{LR: new(base)}))
+		opt, err := withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(base)}))
 		require.NoError(t, err)
 		n, rate := 48, func(step int) float64 { return tt.rate(float64(step)) }
 		if name == "one step" {
@@ -300,7 +301,7 @@ func TestSchedulesForTheirWholeLength(t *testing.T) {
 			require.NoError(t, opt.SetLR(base))
 		}
 		if tt.rate == nil { // no formula: PyTorch divides by zero, or has no such end
-			s, err := NewScheduler(opt, tt.s)
+			s, err := autograd.NewScheduler(opt, tt.s)
 			require.NoError(t, err, name)
 			for range n + min(1, n-1) {
 				require.NoError(t, s.Step(), name)
@@ -320,18 +321,18 @@ func TestSequentialSchedulesBeginAnew(t *testing.T) {
 	}
 	cycled := 0
 	for range 200 {
-		var s SequentialLR
+		var s autograd.SequentialLR
 		var want []row
 		n := 1 + random.IntN(4)
 		for i := range n {
-			one := []Schedule{
-				StepLR{Size: 1 + random.IntN(3)}, ExponentialLR{Gamma: 0.9}, LinearLR{}, OneCycleLR{Max: 1, Steps: 12},
-				OneCycleLR{Max: 2, Steps: 9, Linear: true}, OneCycleLR{Max: 1, Steps: 10, KeepMomentum: true},
+			one := []autograd.Schedule{
+				autograd.StepLR{Size: 1 + random.IntN(3)}, autograd.ExponentialLR{Gamma: 0.9}, autograd.LinearLR{}, autograd.OneCycleLR{Max: 1, Steps: 12},
+				autograd.OneCycleLR{Max: 2, Steps: 9, Linear: true}, autograd.OneCycleLR{Max: 1, Steps: 10, KeepMomentum: true},
 			}[random.IntN(6)]
 			s.Schedules = append(s.Schedules, one)
 			for step := range random.IntN(9) {
 				r := row{lr: one.LR(0.3, step)}
-				if m, ok := one.(MomentumSchedule); ok {
+				if m, ok := one.(autograd.MomentumSchedule); ok {
 					if r.momentum, r.ok = m.Momentum(step); r.ok && i > 0 && step > 0 {
 						cycled++
 					}
@@ -349,7 +350,7 @@ func TestSequentialSchedulesBeginAnew(t *testing.T) {
 		}
 	}
 	require.Greater(t, cycled, 100)
-	_, ok := SequentialLR{}.Momentum(3)
+	_, ok := autograd.SequentialLR{}.Momentum(3)
 	require.False(t, ok)
-	require.Equal(t, 0.3, SequentialLR{}.LR(0.3, 3))
+	require.Equal(t, 0.3, autograd.SequentialLR{}.LR(0.3, 3))
 }

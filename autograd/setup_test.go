@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
@@ -159,13 +160,13 @@ func read[T tensor.Element](b *bench, x *tensor.Tensor) []T {
 }
 
 // mlp is the model of the reference, 784-512-512-10, with parameters drawn from the seed.
-func (b *bench) mlp(dtype tensor.Dtype, sizes ...int) Sequential {
+func (b *bench) mlp(dtype tensor.Dtype, sizes ...int) autograd.Sequential {
 	b.t.Helper()
-	in := Init(b.ctx, b.rt, Seed(1), Dtype(dtype))
-	model := Sequential{Flatten{}}
+	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(dtype))
+	model := autograd.Sequential{autograd.Flatten{}}
 	for i := range len(sizes) - 1 {
 		if i > 0 {
-			model = append(model, ReLU{})
+			model = append(model, autograd.ReLU{})
 		}
 		model = append(model, in.Linear(sizes[i], sizes[i+1]))
 	}
@@ -176,19 +177,32 @@ func (b *bench) mlp(dtype tensor.Dtype, sizes ...int) Sequential {
 
 // blankLinear is a dense layer whose numbers were never drawn, which takes most of the time in making
 // a large one: for tests that write them, or that run nothing.
-func blankLinear(in *Initializer, inputs, outputs int) *Linear {
-	blank := func(shape ...int) *Parameter {
-		ctx := in.context(memcache.CategoryParameter)
-		value, err := in.rt.New(ctx, in.dtype, shape...)
+func blankLinear(in *autograd.Initializer, inputs, outputs int) *autograd.Linear {
+	blank := func(shape ...int) *autograd.Parameter {
+		value, err := in.Runtime().New(memcache.WithCategory(tensor.Detached(in.Context()), memcache.CategoryParameter), in.Dtype(), shape...)
 		if err != nil {
 			in.Fail(err)
-			return in.noParameter()
+			return in.Ones(shape...) // which does nothing, after an error
 		}
-		p := &Parameter{value: value}
-		in.made = append(in.made, p.ReleaseContext)
+		p, err := autograd.NewParameter(value)
+		in.Fail(err)
+		autograd.Own(in, closing(p.Release))
 		return p
 	}
-	return &Linear{Weight: blank(outputs, inputs), Bias: blank(outputs)}
+	return &autograd.Linear{Weight: blank(outputs, inputs), Bias: blank(outputs)}
+}
+
+// closing is a function that an initialiser calls at its end.
+type closing func() error
+
+func (c closing) Close() error { return c() }
+
+// parameterOf is a parameter that owns value.
+func (b *bench) parameterOf(value *tensor.Tensor) *autograd.Parameter {
+	b.t.Helper()
+	p, err := autograd.NewParameter(value)
+	require.NoError(b.t, err)
+	return p
 }
 
 // counting is a runtime whose stream counts launches by name. It is closed with the test.
@@ -203,4 +217,40 @@ func (b *bench) counting(launches map[string]int) *tensor.Runtime {
 }
 
 // withErr returns an optimiser with the error that sticks to it.
-func withErr[O Optimizer](o O) (O, error) { return o, o.Core().Err() }
+func withErr[O autograd.Optimizer](o O) (O, error) { return o, o.Core().Err() }
+
+// newTape is a tape that records, or one of NoGrad.
+func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *autograd.Tape {
+	if record {
+		return autograd.NewTape(ctx, rt)
+	}
+	return autograd.NoGrad(ctx, rt)
+}
+
+// elements is the number of elements of a shape.
+func elements(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+// transpose is the options that transpose the first factor, the second, both or none.
+func transpose(first, second bool) (o tensor.MatMulOption) {
+	if first {
+		o = tensor.TransA
+	}
+	if second {
+		o |= tensor.TransB
+	}
+	return o
+}
+
+// valueOr is *p, or standard if p is nil.
+func valueOr(p *float64, standard float64) float64 {
+	if p == nil {
+		return standard
+	}
+	return *p
+}

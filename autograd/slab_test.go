@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -16,53 +17,55 @@ func TestSlabs(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float32{0.1, 0.2, 0.3}, 3)
 	defer func() { require.NoError(t, x.Release()) }()
-	p := &Parameter{}
+	p := &autograd.Parameter{}
 	for round := range 4 {
-		tapes := []*Tape{NewTape(b.ctx, b.rt), NewTape(b.ctx, b.rt)}
-		require.NotSame(t, tapes[0].slab, tapes[1].slab)
+		tapes := []*autograd.Tape{autograd.NewTape(b.ctx, b.rt), autograd.NewTape(b.ctx, b.rt)}
+		require.NotSame(t, autograd.SlabOf(tapes[0]), autograd.SlabOf(tapes[1]))
 		for _, tape := range tapes {
-			for _, n := range tape.nodes[:cap(tape.nodes)] {
-				require.Nil(t, n.call)
+			nodes, values, saved, uses, reads := autograd.ListsOf(tape)
+			for i := range nodes {
+				require.Nil(t, autograd.CallOf(&nodes[i]))
 			}
-			for _, v := range tape.values[:cap(tape.values)] {
+			for _, v := range values {
 				require.Nil(t, v)
 			}
-			for _, s := range tape.saved[:cap(tape.saved)] {
+			for _, s := range saved {
 				require.Nil(t, s.Variable)
 			}
-			for _, v := range slices.Concat(tape.slab.uses[:cap(tape.slab.uses)], tape.slab.reads[:cap(tape.slab.reads)]) {
+			for _, v := range slices.Concat(uses, reads) {
 				require.Nil(t, v)
 			}
-			require.Empty(t, tape.nodes)
-			require.Empty(t, tape.values)
-			require.Empty(t, tape.saved)
-			require.Empty(t, tape.params)
+			require.Empty(t, autograd.NodesOf(tape))
+			require.Empty(t, autograd.ValuesOf(tape))
+			require.Empty(t, autograd.SavedOn(tape))
+			require.Empty(t, autograd.VariablesOf(tape))
 			y := tape.Leaf(x)
 			for range 40 * (round + 1) {
 				y = tape.Mul(y, y)
 			}
-			tape.params[p] = y
-			for i, n := range tape.nodes {
-				require.Len(t, n.saved, 2)
-				require.Equal(t, 2, cap(n.saved), "of operation %d", i)
-				require.Same(t, n.saved[0].Variable, n.saved[1].Variable)
+			autograd.VariablesOf(tape)[p] = y
+			for i := range autograd.NodesOf(tape) {
+				saved := autograd.SavedOf(&autograd.NodesOf(tape)[i])
+				require.Len(t, saved, 2)
+				require.Equal(t, 2, cap(saved), "of operation %d", i)
+				require.Same(t, saved[0].Variable, saved[1].Variable)
 			}
 			if round%2 == 1 {
-				delete(tape.params, p)
-				z := tape.Checkpoint(func() *Variable { return tape.Mul(tape.Mul(y, y), y) })
+				delete(autograd.VariablesOf(tape), p)
+				z := tape.Checkpoint(func() *autograd.Variable { return tape.Mul(tape.Mul(y, y), y) })
 				_, err := tape.Backward(tape.Sum(z))
 				require.NoError(t, err)
-				require.Empty(t, tape.nodes)
-				tape.params[p] = y
+				require.Empty(t, autograd.NodesOf(tape))
+				autograd.VariablesOf(tape)[p] = y
 			}
 		}
-		own := tapes[0].slab
+		own := autograd.SlabOf(tapes[0])
 		require.NoError(t, tapes[0].Close())
-		next := NewTape(b.ctx, b.rt)
+		next := autograd.NewTape(b.ctx, b.rt)
 		require.NoError(t, tapes[0].Close(), "again: the lists are another tape's")
-		require.NotSame(t, own, tapes[0].slab)
-		other := NewTape(b.ctx, b.rt)
-		require.NotSame(t, next.slab, other.slab)
+		require.NotSame(t, own, autograd.SlabOf(tapes[0]))
+		other := autograd.NewTape(b.ctx, b.rt)
+		require.NotSame(t, autograd.SlabOf(next), autograd.SlabOf(other))
 		require.NoError(t, next.Close())
 		require.NoError(t, other.Close())
 		require.NoError(t, tapes[1].Close())
@@ -72,20 +75,20 @@ func TestSlabs(t *testing.T) {
 // TestAClosedTapeLeavesTheNextOnesModules: a tape that is closed in a module has given its places to the next tape, which then is where its program says.
 func TestAClosedTapeLeavesTheNextOnesModules(t *testing.T) {
 	b := open(t, 64<<20)
-	var next *Tape
-	tape := NewTape(b.ctx, b.rt)
-	tape.Module("a", func() *Variable {
+	var next *autograd.Tape
+	tape := autograd.NewTape(b.ctx, b.rt)
+	tape.Module("a", func() *autograd.Variable {
 		require.NoError(t, tape.Close())
-		next = NewTape(b.ctx, b.rt)
+		next = autograd.NewTape(b.ctx, b.rt)
 		return nil
 	})
-	tape.Module("c", func() *Variable { return nil })
-	x := next.Module("b", func() *Variable { return Upload(next, []float32{1}, 1) })
+	tape.Module("c", func() *autograd.Variable { return nil })
+	x := next.Module("b", func() *autograd.Variable { return autograd.Upload(next, []float32{1}, 1) })
 	assert.Equal(t, "b", x.Value().Label().Module)
 	tape.SetContext(memcache.WithModule(b.ctx, "late"))
-	y := Upload(next, []float32{1}, 1)
+	y := autograd.Upload(next, []float32{1}, 1)
 	assert.Empty(t, y.Value().Label().Module)
-	assert.Same(t, &tape.after.modulePlace, tape.module)
+	assert.True(t, autograd.InOwnPlace(tape))
 	require.NoError(t, next.Close())
 	require.NoError(t, tape.Close())
 }
@@ -94,10 +97,10 @@ func TestAClosedTapeLeavesTheNextOnesModules(t *testing.T) {
 func TestLabelsOfATapesModules(t *testing.T) {
 	b := open(t, 64<<20)
 	for range 2 {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		for i := range 40 {
 			name := fmt.Sprint("m", i)
-			x := tape.Module(name, func() *Variable { return Upload(tape, []float32{1}, 1) })
+			x := tape.Module(name, func() *autograd.Variable { return autograd.Upload(tape, []float32{1}, 1) })
 			assert.Equal(t, memcache.Label{Module: name, Category: memcache.CategoryInput}, x.Value().Label())
 		}
 		require.NoError(t, tape.Close())

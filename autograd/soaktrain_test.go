@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // trainee is a parameter in training, and the same in plain float64.
 type trainee struct {
-	p     *Parameter
-	opt   Optimizer
+	p     *autograd.Parameter
+	opt   autograd.Optimizer
 	adam  bool
 	w     []float64
 	m, v  []float64
@@ -27,14 +28,14 @@ func newTrainee(ctx context.Context, rt *tensor.Runtime, kind int) (*trainee, er
 	if err != nil {
 		return nil, err
 	}
-	if tr.p, err = NewParameter(t); err != nil {
+	if tr.p, err = autograd.NewParameter(t); err != nil {
 		return nil, err
 	}
-	ps := Parameters{{"w", tr.p}}
+	ps := autograd.Parameters{{"w", tr.p}}
 	if tr.adam {
-		tr.opt, err = withErr(NewAdamW(ps, AdamConfig{LR: new(traineeLR), WeightDecay: new(0.1)}))
+		tr.opt, err = withErr(autograd.NewAdamW(ps, autograd.AdamConfig{LR: new(traineeLR), WeightDecay: new(0.1)}))
 	} else {
-		tr.opt, err = withErr(NewSGD(ps, SGDConfig{LR: new(traineeLR), Momentum: 0.9, WeightDecay: 0.1}))
+		tr.opt, err = withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(traineeLR), Momentum: 0.9, WeightDecay: 0.1}))
 	}
 	return tr, err
 }
@@ -43,10 +44,10 @@ func newTrainee(ctx context.Context, rt *tensor.Runtime, kind int) (*trainee, er
 func (tr *trainee) tensors() int {
 	n := 1
 	switch o := tr.opt.(type) {
-	case *Adam:
-		n += len(o.state[0])
-	case *SGD:
-		n += len(o.state[0])
+	case *autograd.Adam:
+		n += len(autograd.StateOf(o)[0])
+	case *autograd.SGD:
+		n += len(autograd.StateOf(o)[0])
 	}
 	return n
 }
@@ -55,10 +56,12 @@ func (tr *trainee) tensors() int {
 // error leaves the parameter as it was.
 func (tr *trainee) step(ctx context.Context, rt *tensor.Runtime, c float64) (err error) {
 	defer func() { err = errors.Join(err, tr.opt.ZeroGrad(ctx)) }()
-	stale, tape := NewTape(ctx, rt), NewTape(ctx, rt)
+	stale, tape := autograd.NewTape(ctx, rt), autograd.NewTape(ctx, rt)
 	defer stale.Close()
 	defer tape.Close()
-	square := func(t *Tape) *Variable { return t.MulScalar(t.Sum(t.Mul(t.Param(tr.p), t.Param(tr.p))), c) }
+	square := func(t *autograd.Tape) *autograd.Variable {
+		return t.MulScalar(t.Sum(t.Mul(t.Param(tr.p), t.Param(tr.p))), c)
+	}
 	late := square(stale)
 	if _, err := tape.Backward(square(tape)); err != nil {
 		return err
@@ -71,7 +74,7 @@ func (tr *trainee) step(ctx context.Context, rt *tensor.Runtime, c float64) (err
 		switch _, err := stale.Backward(late); {
 		case err == nil:
 			return errors.New("a stale parameter has a gradient")
-		case !errors.Is(err, ErrStale):
+		case !errors.Is(err, autograd.ErrStale):
 			return err
 		}
 	}

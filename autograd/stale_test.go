@@ -1,10 +1,11 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
 	"errors"
 	"testing"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor/fn"
 
 	"github.com/stretchr/testify/assert"
@@ -16,12 +17,12 @@ import (
 // TestAStaleParameterIsAnError: its gradient would be that of the new value.
 func TestAStaleParameterIsAnError(t *testing.T) {
 	b := open(t, 64<<20)
-	w, err := NewParameter(upload(b, []float64{3}))
+	w, err := autograd.NewParameter(upload(b, []float64{3}))
 	require.NoError(t, err)
-	opt, err := withErr(NewSGD(Parameters{{"0.weight", w}}, SGDConfig{LR: new(0.5)}))
+	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"0.weight", w}}, autograd.SGDConfig{LR: new(0.5)}))
 	require.NoError(t, err)
-	square := func() (*Tape, *Variable) {
-		tape := NewTape(b.ctx, b.rt)
+	square := func() (*autograd.Tape, *autograd.Variable) {
+		tape := autograd.NewTape(b.ctx, b.rt)
 		return tape, tape.Sum(tape.Mul(tape.Param(w), tape.Param(w)))
 	}
 	train := func() error {
@@ -35,12 +36,12 @@ func TestAStaleParameterIsAnError(t *testing.T) {
 	before := w.Value().Version()
 	allocations := b.cache.Stats().Allocation.All.Allocated
 	_, err = stale.Backward(loss)
-	require.ErrorIs(t, err, ErrStale)
+	require.ErrorIs(t, err, autograd.ErrStale)
 	assert.Equal(t, allocations+2, b.cache.Stats().Allocation.All.Allocated, "the gradients of the loss and of the product, and no more")
 	require.EqualError(t, err, `autograd: Mul backward: overwritten since the forward pass: parameter "0.weight", float64 (1), is at version 1, and its gradient needs version 0: `+
 		"take the optimiser's step after Backward of every tape that has read the parameter, or run the forward pass again")
 	assert.Nil(t, w.Grad())
-	require.ErrorIs(t, stale.Close(), ErrStale)
+	require.ErrorIs(t, stale.Close(), autograd.ErrStale)
 	assert.Equal(t, int64(1), b.live(), "the parameter alone")
 	assert.Equal(t, before, w.Value().Version())
 	require.NoError(t, train(), "a new forward pass reads the new value")
@@ -51,29 +52,35 @@ func TestAStaleParameterIsAnError(t *testing.T) {
 func TestOnlyWhatAGradientNeedsCanBeStale(t *testing.T) {
 	b := open(t, 64<<20)
 	value := upload(b, []float64{1, 2, 3, 4}, 2, 2)
-	w, err := NewParameter(value)
+	w, err := autograd.NewParameter(value)
 	require.NoError(t, err)
 	x := upload(b, []float64{5, 6}, 1, 2)
 	for name, c := range map[string]struct {
-		f     func(tape *Tape, x *Variable) *Variable
+		f     func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable
 		write func() error
 		stale bool
 	}{
-		"a sum":                {func(tape *Tape, x *Variable) *Variable { return tape.Add(tape.Param(w), x) }, func() error { return b.rt.AddInPlace(b.ctx, value, x) }, false},
-		"the weight of inputs": {func(tape *Tape, x *Variable) *Variable { return tape.Linear(x, tape.Param(w), nil) }, func() error { return b.rt.Zero(b.ctx, value) }, false},
-		"the inputs":           {func(tape *Tape, x *Variable) *Variable { return tape.Linear(x, tape.Param(w), nil) }, func() error { return b.rt.Zero(b.ctx, x) }, true},
-		"the weight of activations": {func(tape *Tape, x *Variable) *Variable {
+		"a sum": {func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable { return tape.Add(tape.Param(w), x) }, func() error { return b.rt.AddInPlace(b.ctx, value, x) }, false},
+		"the weight of inputs": {func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+			return tape.Linear(x, tape.Param(w), nil)
+		}, func() error { return b.rt.Zero(b.ctx, value) }, false},
+		"the inputs": {func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+			return tape.Linear(x, tape.Param(w), nil)
+		}, func() error { return b.rt.Zero(b.ctx, x) }, true},
+		"the weight of activations": {func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 			return tape.Linear(tape.Linear(x, tape.Param(w), nil), tape.Param(w), nil)
 		}, func() error { return b.rt.Zero(b.ctx, value) }, true},
-		"a constant factor": {func(tape *Tape, x *Variable) *Variable { return tape.Mul(tape.Param(w), x) }, func() error { return b.rt.Zero(b.ctx, value) }, false},
-		"a result":          {func(tape *Tape, x *Variable) *Variable { return tape.Exp(tape.Add(tape.Param(w), x)) }, func() error { return nil }, false},
+		"a constant factor": {func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable { return tape.Mul(tape.Param(w), x) }, func() error { return b.rt.Zero(b.ctx, value) }, false},
+		"a result": {func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+			return tape.Exp(tape.Add(tape.Param(w), x))
+		}, func() error { return nil }, false},
 	} {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		loss := tape.Sum(c.f(tape, tape.Input(x)))
 		require.NoError(t, c.write())
 		_, err := tape.Backward(loss)
 		if c.stale {
-			require.ErrorIs(t, err, ErrStale, name)
+			require.ErrorIs(t, err, autograd.ErrStale, name)
 		} else {
 			require.NoError(t, err, name)
 		}
@@ -120,12 +127,12 @@ func TestEveryWriteInPlaceMakesStale(t *testing.T) {
 		x := fresh()
 		view, err := b.rt.Reshape(b.ctx, x, 2, 2)
 		require.NoError(t, err)
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		loss := tape.Sum(tape.Square(tape.Leaf(x)))
 		require.NoError(t, write(view), name)
 		require.Equal(t, uint64(1), x.Version(), name)
 		_, err = tape.Backward(loss)
-		require.ErrorIs(t, err, ErrStale, name)
+		require.ErrorIs(t, err, autograd.ErrStale, name)
 		require.ErrorContains(t, err, "a value, float64 (2, 2), is at version 1, and its gradient needs version 0: overwrite it after Backward", name)
 		require.Error(t, tape.Close())
 		require.NoError(t, view.Release())

@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -10,27 +10,28 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // normed is a layer with a buffer.
 type normed struct {
-	Weight *Parameter
+	Weight *autograd.Parameter
 	Mean   *tensor.Tensor `buffer:"running_mean"`
 }
 
-func (normed) Forward(_ *Tape, x *Variable) *Variable { return x }
+func (normed) Forward(_ *autograd.Tape, x *autograd.Variable) *autograd.Variable { return x }
 
-func (b *bench) statefulModel(from float64) Layer {
-	return Sequential{
-		&Linear{Weight: &Parameter{value: upload(b, []float64{from, from + 1}, 1, 2)}},
-		LayerOf(&normed{b.number(from + 2), upload(b, []float64{from + 3})}),
+func (b *bench) statefulModel(from float64) autograd.Layer {
+	return autograd.Sequential{
+		&autograd.Linear{Weight: b.parameterOf(upload(b, []float64{from, from + 1}, 1, 2))},
+		autograd.LayerOf(&normed{b.number(from + 2), upload(b, []float64{from + 3})}),
 	}
 }
 
 func (b *bench) values(model any) (all []float64) {
-	state, err := StateDict(model)
+	state, err := autograd.StateDict(model)
 	require.NoError(b.t, err)
 	for _, t := range state {
 		all = append(all, read[float64](b, t.Tensor)...)
@@ -42,53 +43,53 @@ func (b *bench) values(model any) (all []float64) {
 func TestSaveAndLoadModel(t *testing.T) {
 	b := open(t, 64<<20)
 	path := filepath.Join(t.TempDir(), "m.safetensors")
-	require.NoError(t, SaveModel(b.ctx, b.statefulModel(1), path))
+	require.NoError(t, autograd.SaveModel(b.ctx, b.statefulModel(1), path))
 	other := b.statefulModel(10)
 	version := other.Parameters()[0].Value().Version()
-	require.NoError(t, LoadModel(b.ctx, other, path))
+	require.NoError(t, autograd.LoadModel(b.ctx, other, path))
 	assert.Equal(t, []float64{1, 2, 3, 4}, b.values(other))
 	assert.Greater(t, other.Parameters()[0].Value().Version(), version, "a tape would notice")
 	f, err := safetensors.Open(path)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
-	require.NoError(t, LoadStateDict(b.ctx, other, f))
-	require.ErrorContains(t, LoadStateDict(b.ctx, struct{ A *Parameter }{b.number(1)}, f), "autograd: LoadStateDict: error(s) in loading")
+	require.NoError(t, autograd.LoadStateDict(b.ctx, other, f))
+	require.ErrorContains(t, autograd.LoadStateDict(b.ctx, struct{ A *autograd.Parameter }{b.number(1)}, f), "autograd: LoadStateDict: error(s) in loading")
 	require.NoError(t, f.Close())
-	require.ErrorIs(t, LoadStateDict(b.ctx, other, nil), ErrInvalid)
-	require.ErrorIs(t, LoadModel(b.ctx, nil, path), ErrInvalid)
-	require.ErrorIs(t, SaveModel(b.ctx, nil, path), ErrInvalid, "an empty file would take the place of a good one")
+	require.ErrorIs(t, autograd.LoadStateDict(b.ctx, other, nil), autograd.ErrInvalid)
+	require.ErrorIs(t, autograd.LoadModel(b.ctx, nil, path), autograd.ErrInvalid)
+	require.ErrorIs(t, autograd.SaveModel(b.ctx, nil, path), autograd.ErrInvalid, "an empty file would take the place of a good one")
 
 	// Other names and shapes are told of together, and change nothing.
-	wrong := Sequential{&Linear{Weight: &Parameter{value: upload(b, []float64{5}, 1, 1)}, Bias: b.number(6)}}
-	err = LoadModel(b.ctx, wrong, path)
-	require.ErrorIs(t, err, ErrState)
+	wrong := autograd.Sequential{&autograd.Linear{Weight: b.parameterOf(upload(b, []float64{5}, 1, 1)), Bias: b.number(6)}}
+	err = autograd.LoadModel(b.ctx, wrong, path)
+	require.ErrorIs(t, err, autograd.ErrState)
 	require.EqualError(t, err, `autograd: LoadModel: `+path+`: error(s) in loading state_dict: missing key(s) in state_dict: "0.bias"; `+
 		`unexpected key(s) in state_dict: "1.running_mean", "1.weight"; size mismatch for 0.weight: the file has F64 (1, 2), and the model float64 (1, 1)`)
-	require.ErrorIs(t, LoadModel(b.ctx, wrong, path, NotStrict()), ErrState, "a shape must fit in any case")
-	lax := Sequential{&Linear{Weight: &Parameter{value: upload(b, []float64{0, 0}, 1, 2)}, Bias: b.number(6)}}
-	require.NoError(t, LoadModel(b.ctx, lax, path, NotStrict()))
+	require.ErrorIs(t, autograd.LoadModel(b.ctx, wrong, path, autograd.NotStrict()), autograd.ErrState, "a shape must fit in any case")
+	lax := autograd.Sequential{&autograd.Linear{Weight: b.parameterOf(upload(b, []float64{0, 0}, 1, 2)), Bias: b.number(6)}}
+	require.NoError(t, autograd.LoadModel(b.ctx, lax, path, autograd.NotStrict()))
 	assert.Equal(t, []float64{1, 2, 6}, b.values(lax))
-	narrow := Sequential{&Linear{Weight: &Parameter{value: upload(b, []float32{0, 0}, 1, 2)}}}
-	require.ErrorContains(t, LoadModel(b.ctx, narrow, path, NotStrict()), "float32")
+	narrow := autograd.Sequential{&autograd.Linear{Weight: b.parameterOf(upload(b, []float32{0, 0}, 1, 2))}}
+	require.ErrorContains(t, autograd.LoadModel(b.ctx, narrow, path, autograd.NotStrict()), "float32")
 
-	require.ErrorIs(t, LoadModel(b.ctx, other, path+"x"), os.ErrNotExist)
-	require.ErrorIs(t, SaveModel(b.ctx, Sequential{&Linear{}}, path), ErrInvalid)
-	require.ErrorIs(t, SaveModel(b.ctx, struct{ A, B *normed }{}, filepath.Join(path+"none", "x")), os.ErrNotExist)
+	require.ErrorIs(t, autograd.LoadModel(b.ctx, other, path+"x"), os.ErrNotExist)
+	require.ErrorIs(t, autograd.SaveModel(b.ctx, autograd.Sequential{&autograd.Linear{}}, path), autograd.ErrInvalid)
+	require.ErrorIs(t, autograd.SaveModel(b.ctx, struct{ A, B *normed }{}, filepath.Join(path+"none", "x")), os.ErrNotExist)
 }
 
 // TestLoadTiedWeights: a file with one of the names is enough.
 func TestLoadTiedWeights(t *testing.T) {
 	b := open(t, 64<<20)
-	type model struct{ Tok, Head *Parameter }
+	type model struct{ Tok, Head *autograd.Parameter }
 	path := filepath.Join(t.TempDir(), "m.safetensors")
-	require.NoError(t, SaveModel(b.ctx, struct{ Tok *Parameter }{b.number(7)}, path))
+	require.NoError(t, autograd.SaveModel(b.ctx, struct{ Tok *autograd.Parameter }{b.number(7)}, path))
 	tied := model{Tok: b.number(1)}
 	tied.Head = tied.Tok
-	require.NoError(t, LoadModel(b.ctx, tied, path))
+	require.NoError(t, autograd.LoadModel(b.ctx, tied, path))
 	assert.Equal(t, []float64{7, 7}, b.values(tied))
-	require.ErrorContains(t, LoadModel(b.ctx, model{b.number(1), b.number(2)}, path), `missing key(s) in state_dict: "head"`)
-	require.NoError(t, SaveModel(b.ctx, tied, path))
-	require.NoError(t, LoadModel(b.ctx, tied, path))
+	require.ErrorContains(t, autograd.LoadModel(b.ctx, model{b.number(1), b.number(2)}, path), `missing key(s) in state_dict: "head"`)
+	require.NoError(t, autograd.SaveModel(b.ctx, tied, path))
+	require.NoError(t, autograd.LoadModel(b.ctx, tied, path))
 }
 
 // TestStateDictOfBFloat16 is saved half the size and loaded to the bit, into float32 too; float32 is not rounded on the way into bfloat16.
@@ -100,7 +101,7 @@ func TestStateDictOfBFloat16(t *testing.T) {
 	}
 	bits := []tensor.BF16{0x3f80, 0x8000, 0x7fc1, 0xff81, 0xff80, 0x0001}
 	path := filepath.Join(t.TempDir(), "m.safetensors")
-	require.NoError(t, SaveModel(b.ctx, served{upload(b, bits, 2, 3), upload(b, []float32{7})}, path))
+	require.NoError(t, autograd.SaveModel(b.ctx, served{upload(b, bits, 2, 3), upload(b, []float32{7})}, path))
 	f, err := safetensors.Open(path)
 	require.NoError(t, err)
 	info, ok := f.Info("weight")
@@ -109,18 +110,18 @@ func TestStateDictOfBFloat16(t *testing.T) {
 	require.NoError(t, f.Close())
 
 	same := served{upload(b, make([]tensor.BF16, 6), 2, 3), upload(b, []float32{0})}
-	require.NoError(t, LoadModel(b.ctx, same, path))
+	require.NoError(t, autograd.LoadModel(b.ctx, same, path))
 	assert.Equal(t, bits, read[tensor.BF16](b, same.Weight))
-	trained := struct{ Weight, Bias *Parameter }{&Parameter{value: upload(b, make([]float32, 6), 2, 3)}, &Parameter{value: upload(b, []float32{0})}}
-	require.NoError(t, LoadModel(b.ctx, trained, path))
+	trained := struct{ Weight, Bias *autograd.Parameter }{b.parameterOf(upload(b, make([]float32, 6), 2, 3)), b.parameterOf(upload(b, []float32{0}))}
+	require.NoError(t, autograd.LoadModel(b.ctx, trained, path))
 	for i, v := range read[float32](b, trained.Weight.Value()) {
 		assert.Equal(t, uint32(bits[i])<<16, math.Float32bits(v))
 	}
 
-	require.NoError(t, SaveModel(b.ctx, trained, path))
+	require.NoError(t, autograd.SaveModel(b.ctx, trained, path))
 	before := served{upload(b, []tensor.BF16{1, 2, 3, 4, 5, 6}, 2, 3), upload(b, []float32{1})}
-	err = LoadModel(b.ctx, before, path)
-	require.ErrorIs(t, err, ErrState)
+	err = autograd.LoadModel(b.ctx, before, path)
+	require.ErrorIs(t, err, autograd.ErrState)
 	require.ErrorContains(t, err, "size mismatch for weight: the file has F32 (2, 3), and the model bfloat16 (2, 3)")
 	assert.Equal(t, []tensor.BF16{1, 2, 3, 4, 5, 6}, read[tensor.BF16](b, before.Weight))
 	assert.Equal(t, []float32{1}, read[float32](b, before.Bias), "nothing is loaded")
@@ -130,23 +131,24 @@ func TestStateDictOfBFloat16(t *testing.T) {
 // number of its batches, which stays, and scalars that are vectors. Other buffers must be there.
 func TestLoadModelOfOlderFiles(t *testing.T) {
 	b := open(t, 64<<20)
-	in := Init(b.ctx, b.rt)
+	in := autograd.Init(b.ctx, b.rt)
 	defer func() { require.NoError(t, in.Close()) }()
 	model := struct {
-		Body  Sequential
-		Scale *Parameter
-	}{Sequential{in.Conv2d(1, 2, 1), in.BatchNorm(2)}, in.Parameter([]float64{3})}
-	scalar, err := b.rt.Reshape(b.ctx, model.Scale.value)
+		Body  autograd.Sequential
+		Scale *autograd.Parameter
+	}{autograd.Sequential{in.Conv2d(1, 2, 1), in.BatchNorm(2)}, in.Parameter([]float64{3})}
+	scalar, err := b.rt.Reshape(b.ctx, model.Scale.Value())
 	require.NoError(t, err)
-	model.Scale = &Parameter{value: scalar}
+	model.Scale = b.parameterOf(scalar)
 	defer func() { require.NoError(t, scalar.Release()) }()
-	norm := model.Body[1].(*BatchNorm)
+	norm := model.Body[1].(*autograd.BatchNorm)
 	require.NoError(t, errors.Join(in.Err(), tensor.CopyFrom(b.ctx, norm.Batches, []int64{7})))
 	write := func(change func(*safetensors.Named) (keep bool)) string {
-		state, err := StateDict(model)
+		state, err := autograd.StateDict(model)
 		require.NoError(t, err)
 		var named []safetensors.Named
-		for _, n := range namedFor(state) {
+		for _, s := range state {
+			n := safetensors.Named(s)
 			if change(&n) {
 				named = append(named, n)
 			}
@@ -164,27 +166,27 @@ func TestLoadModelOfOlderFiles(t *testing.T) {
 		}
 		return n.Name != "body.1.num_batches_tracked"
 	})
-	require.NoError(t, LoadModel(b.ctx, model, old))
+	require.NoError(t, autograd.LoadModel(b.ctx, model, old))
 	require.Equal(t, []int64{7}, read[int64](b, norm.Batches))
 	require.Equal(t, []float32{5}, read[float32](b, scalar))
-	require.ErrorContains(t, LoadModel(b.ctx, model, write(without("body.1.running_mean"))), `missing key(s) in state_dict: "body.1.running_mean"`)
+	require.ErrorContains(t, autograd.LoadModel(b.ctx, model, write(without("body.1.running_mean"))), `missing key(s) in state_dict: "body.1.running_mean"`)
 	vector := write(func(n *safetensors.Named) bool {
 		if n.Name == "body.1.num_batches_tracked" {
 			n.Tensor = upload(b, []int64{9}, 1)
 		}
 		return true
 	})
-	require.NoError(t, LoadModel(b.ctx, model, vector))
+	require.NoError(t, autograd.LoadModel(b.ctx, model, vector))
 	require.Equal(t, []int64{9}, read[int64](b, norm.Batches))
 	require.Zero(t, scalar.Rank())
 
 	fixed := model
-	fixed.Body = Sequential{model.Body[0], &BatchNorm{Weight: norm.Weight, Bias: norm.Bias, Mean: norm.Mean, Var: norm.Var}}
-	require.ErrorContains(t, LoadModel(b.ctx, fixed, vector), `unexpected key(s) in state_dict: "body.1.num_batches_tracked"`)
-	require.NoError(t, LoadModel(b.ctx, fixed, old))
+	fixed.Body = autograd.Sequential{model.Body[0], &autograd.BatchNorm{Weight: norm.Weight, Bias: norm.Bias, Mean: norm.Mean, Var: norm.Var}}
+	require.ErrorContains(t, autograd.LoadModel(b.ctx, fixed, vector), `unexpected key(s) in state_dict: "body.1.num_batches_tracked"`)
+	require.NoError(t, autograd.LoadModel(b.ctx, fixed, old))
 
 	// A checkpoint is a file of this package, which has the number.
 	path := filepath.Join(t.TempDir(), "c.safetensors")
-	require.NoError(t, Checkpoint{Model: fixed}.Save(b.ctx, path))
-	require.ErrorContains(t, Checkpoint{Model: model}.Load(b.ctx, path), "num_batches_tracked")
+	require.NoError(t, autograd.Checkpoint{Model: fixed}.Save(b.ctx, path))
+	require.ErrorContains(t, autograd.Checkpoint{Model: model}.Load(b.ctx, path), "num_batches_tracked")
 }

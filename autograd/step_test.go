@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -57,25 +58,25 @@ func TestOptimizersAgainstPlainFormulas(t *testing.T) {
 			return ws
 		}
 	}
-	cfg := AdamConfig{LR: new(9.0), Beta1: new(0.8), Beta2: new(0.7), Eps: new(1e-3), WeightDecay: new(decay)}
+	cfg := autograd.AdamConfig{LR: new(9.0), Beta1: new(0.8), Beta2: new(0.7), Eps: new(1e-3), WeightDecay: new(decay)}
 	for name, c := range map[string]struct {
-		make func(Parameters) (Optimizer, error)
+		make func(autograd.Parameters) (autograd.Optimizer, error)
 		want func() []float64
 	}{
-		"Adam":  {func(ps Parameters) (Optimizer, error) { return withErr(NewAdam(ps, cfg)) }, adam(false)},
-		"AdamW": {func(ps Parameters) (Optimizer, error) { return withErr(NewAdamW(ps, cfg)) }, adam(true)},
-		"SGD": {func(ps Parameters) (Optimizer, error) {
-			return withErr(NewSGD(ps, SGDConfig{LR: new(9.0), WeightDecay: decay}))
+		"Adam":  {func(ps autograd.Parameters) (autograd.Optimizer, error) { return withErr(autograd.NewAdam(ps, cfg)) }, adam(false)},
+		"AdamW": {func(ps autograd.Parameters) (autograd.Optimizer, error) { return withErr(autograd.NewAdamW(ps, cfg)) }, adam(true)},
+		"SGD": {func(ps autograd.Parameters) (autograd.Optimizer, error) {
+			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(9.0), WeightDecay: decay}))
 		}, sgd(0, 0, false)},
-		"momentum": {func(ps Parameters) (Optimizer, error) {
-			return withErr(NewSGD(ps, SGDConfig{Momentum: 0.9, Dampening: 0.3, WeightDecay: decay}))
+		"momentum": {func(ps autograd.Parameters) (autograd.Optimizer, error) {
+			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{Momentum: 0.9, Dampening: 0.3, WeightDecay: decay}))
 		}, sgd(0.9, 0.3, false)},
-		"Nesterov": {func(ps Parameters) (Optimizer, error) {
-			return withErr(NewSGD(ps, SGDConfig{Momentum: 0.9, Nesterov: true, WeightDecay: decay}))
+		"Nesterov": {func(ps autograd.Parameters) (autograd.Optimizer, error) {
+			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{Momentum: 0.9, Nesterov: true, WeightDecay: decay}))
 		}, sgd(0.9, 0, true)},
 	} {
 		p := b.parameter(1)
-		opt, err := c.make(Parameters{{"p", p}})
+		opt, err := c.make(autograd.Parameters{{"p", p}})
 		require.NoError(t, err, name)
 		require.NoError(t, opt.SetLR(rate))
 		assert.Equal(t, rate, opt.LR())
@@ -87,7 +88,7 @@ func TestOptimizersAgainstPlainFormulas(t *testing.T) {
 			}
 			var got []float64
 			for _, g := range grads {
-				tape := NewTape(b.ctx, b.rt)
+				tape := autograd.NewTape(b.ctx, b.rt)
 				_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), g)))
 				require.NoError(t, errors.Join(err, tape.Close(), opt.Step(b.ctx), opt.ZeroGrad(b.ctx)), name)
 				got = append(got, read[float64](b, p.Value())[0])
@@ -103,7 +104,7 @@ func TestOptimizersAgainstPlainFormulas(t *testing.T) {
 func TestOptimizersNameParameters(t *testing.T) {
 	b := open(t, 2<<20)
 	p, q := b.parameter(1), b.parameter(1)
-	opt, err := withErr(NewAdam(Parameters{{"first", p}, {"second", q}}, AdamConfig{}))
+	opt, err := withErr(autograd.NewAdam(autograd.Parameters{{"first", p}, {"second", q}}, autograd.AdamConfig{}))
 	require.NoError(t, err)
 	filler := b.fill(3)
 	before := b.live()
@@ -115,20 +116,20 @@ func TestOptimizersNameParameters(t *testing.T) {
 		require.NoError(t, block.Free())
 	}
 	require.NoError(t, opt.Prepare(b.ctx))
-	assert.Len(t, opt.state[1], 2)
+	assert.Len(t, autograd.StateOf(opt)[1], 2)
 	require.NoError(t, opt.Close())
-	_, err = withErr(NewSGD(Parameters{{"first", p}, {"again", p}}, SGDConfig{}))
+	_, err = withErr(autograd.NewSGD(autograd.Parameters{{"first", p}, {"again", p}}, autograd.SGDConfig{}))
 	require.ErrorContains(t, err, `"first" and "again" are the same`)
-	_, err = withErr(NewSGD(Parameters{{"first", p}, {"empty", &Parameter{}}}, SGDConfig{}))
-	require.ErrorIs(t, err, ErrInvalid)
+	_, err = withErr(autograd.NewSGD(autograd.Parameters{{"first", p}, {"empty", &autograd.Parameter{}}}, autograd.SGDConfig{}))
+	require.ErrorIs(t, err, autograd.ErrInvalid)
 	require.ErrorContains(t, err, `parameter "empty": invalid argument: the parameter is nil`)
 	require.NoError(t, p.Release())
-	q.grad = b.parameter(1).value
-	opt, err = withErr(NewAdam(Parameters{{"second", q}}, AdamConfig{}))
+	q.SetGrad(b.parameter(1).Value())
+	opt, err = withErr(autograd.NewAdam(autograd.Parameters{{"second", q}}, autograd.AdamConfig{}))
 	require.NoError(t, err)
-	require.NoError(t, q.value.Release())
+	require.NoError(t, q.Value().Release())
 	require.ErrorIs(t, opt.Step(b.ctx), tensor.ErrReleased)
-	assert.Zero(t, opt.steps[0], "a step that failed")
+	assert.Zero(t, autograd.StepsOf(opt)[0], "a step that failed")
 	require.NoError(t, opt.Close())
 }
 
@@ -137,9 +138,9 @@ func TestStepsThatFail(t *testing.T) {
 	b := open(t, 2<<20)
 	for name, make := range optimizers {
 		p := b.parameter(1)
-		opt, err := make(Parameters{{"p", p}})
+		opt, err := make(autograd.Parameters{{"p", p}})
 		require.NoError(t, err)
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		_, err = tape.Backward(tape.Sum(tape.Param(p)))
 		require.NoError(t, errors.Join(err, tape.Close()))
 		if name != "sgd_lr0_1" { // which has no state
@@ -151,20 +152,20 @@ func TestStepsThatFail(t *testing.T) {
 		}
 		assert.Equal(t, []float64{1}, read[float64](b, p.Value()), name)
 		require.NoError(t, opt.Step(b.ctx))
-		grad := p.grad
+		grad := p.Grad()
 		require.NoError(t, p.ZeroGrad(b.ctx))
-		p.grad = grad // which is released
+		p.SetGrad(grad) // which is released
 		require.ErrorIs(t, opt.Step(b.ctx), tensor.ErrReleased, name)
 		require.ErrorContains(t, opt.Step(b.ctx), "autograd: ", name)
 		switch o := opt.(type) {
-		case *Adam:
-			assert.Equal(t, []int{1}, o.steps, name)
-			assert.Nil(t, o.updates[0].G, name)
-		case *SGD:
-			assert.Equal(t, []int{1}, o.steps, name)
-			assert.Nil(t, o.updates[0].G, name)
+		case *autograd.Adam:
+			assert.Equal(t, []int{1}, autograd.StepsOf(o), name)
+			assert.Nil(t, autograd.UpdatesOf(o)[0].G, name)
+		case *autograd.SGD:
+			assert.Equal(t, []int{1}, autograd.StepsOf(o), name)
+			assert.Nil(t, autograd.UpdatesOf(o)[0].G, name)
 		}
-		p.grad = nil
+		p.SetGrad(nil)
 		require.NoError(t, opt.SetLR(math.MaxFloat64))
 		require.NoError(t, opt.SetLR(0))
 		require.NoError(t, opt.Close())
@@ -179,20 +180,20 @@ func TestMomentumThatComesAndGoes(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	const rate, dampening = 0.1, 0.3
 	type momentous interface {
-		Optimizer
-		Groups() []*Group
+		autograd.Optimizer
+		Groups() []*autograd.Group
 	}
 	for i := range 40 {
-		p, ps := b.parameter(1), Parameters{}
-		ps = append(ps, Named{"p", p})
+		p, ps := b.parameter(1), autograd.Parameters{}
+		ps = append(ps, autograd.Named{"p", p})
 		var opt momentous
 		var err error
 		rms := i%2 == 1
 		first := []float64{0, 0.9}[i/2%2]
 		if rms {
-			opt, err = withErr(NewRMSprop(ps, RMSpropConfig{LR: new(rate), Momentum: first}))
+			opt, err = withErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: new(rate), Momentum: first}))
 		} else {
-			opt, err = withErr(NewSGD(ps, SGDConfig{LR: new(rate), Momentum: first, Dampening: dampening}))
+			opt, err = withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(rate), Momentum: first, Dampening: dampening}))
 		}
 		require.NoError(t, err)
 		w, square, buf, filled := 1.0, 0.0, 0.0, rms
@@ -226,24 +227,26 @@ func TestMomentumThatComesAndGoes(t *testing.T) {
 // at its replay, and other changes are not.
 func TestCapturedMomentumStaysOnOrOff(t *testing.T) {
 	b := open(t, 64<<20)
-	for name, make := range map[string]func(Parameters, float64) (Optimizer, error){
-		"SGD": func(ps Parameters, m float64) (Optimizer, error) { return withErr(NewSGD(ps, SGDConfig{Momentum: m})) },
-		"RMSprop": func(ps Parameters, m float64) (Optimizer, error) {
-			return withErr(NewRMSprop(ps, RMSpropConfig{Momentum: m}))
+	for name, make := range map[string]func(autograd.Parameters, float64) (autograd.Optimizer, error){
+		"SGD": func(ps autograd.Parameters, m float64) (autograd.Optimizer, error) {
+			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{Momentum: m}))
+		},
+		"RMSprop": func(ps autograd.Parameters, m float64) (autograd.Optimizer, error) {
+			return withErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{Momentum: m}))
 		},
 	} {
 		for _, captured := range []float64{0, 0.5} {
 			p := b.parameter(1)
-			opt, err := make(Parameters{{"p", p}}, captured)
+			opt, err := make(autograd.Parameters{{"p", p}}, captured)
 			require.NoError(t, err)
 			b.step(opt, p, 1)
-			tape := NewTape(b.ctx, b.rt)
+			tape := autograd.NewTape(b.ctx, b.rt)
 			_, err = tape.Backward(tape.Sum(tape.Param(p)))
 			require.NoError(t, errors.Join(err, tape.Close()))
 			graph, err := b.rt.Capture(b.ctx, opt.Step)
 			require.NoError(t, err)
 			for _, momentum := range []float64{0, 0.5, 0.9, 0} {
-				require.NoError(t, opt.(interface{ Groups() []*Group }).Groups()[0].SetMomentum(momentum))
+				require.NoError(t, opt.(interface{ Groups() []*autograd.Group }).Groups()[0].SetMomentum(momentum))
 				before := read[float64](b, p.Value())
 				err := graph.Replay(b.ctx)
 				if (momentum != 0) == (captured != 0) {
@@ -251,7 +254,7 @@ func TestCapturedMomentumStaysOnOrOff(t *testing.T) {
 					require.NotEqual(t, before, read[float64](b, p.Value()), name)
 					continue
 				}
-				require.ErrorIs(t, err, ErrInvalid, name)
+				require.ErrorIs(t, err, autograd.ErrInvalid, name)
 				require.Equal(t, before, read[float64](b, p.Value()), name)
 			}
 			require.NoError(t, errors.Join(graph.Close(), opt.ZeroGrad(b.ctx), opt.Close()))

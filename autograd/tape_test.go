@@ -1,4 +1,4 @@
-package autograd
+package autograd_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -16,7 +17,7 @@ func TestTheFirstErrorSticks(t *testing.T) {
 	b := open(t, 64<<20)
 	x, y := upload(b, make([]float32, 6), 2, 3), upload(b, make([]float32, 6), 2, 3)
 	before := b.live()
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	u, v := tape.Leaf(x), tape.Leaf(y)
 	bad := tape.MatMul(u, v)
 	assert.Nil(t, bad.Value())
@@ -38,31 +39,33 @@ func TestBackwardRefuses(t *testing.T) {
 	x := upload(b, make([]float64, 6), 2, 3)
 	var none context.Context
 	for name, c := range map[string]struct {
-		run  func(tape *Tape) *Variable
-		tape *Tape
+		run  func(tape *autograd.Tape) *autograd.Variable
+		tape *autograd.Tape
 		want error
 	}{
-		"a loss of six elements": {func(tape *Tape) *Variable { return tape.Exp(tape.Leaf(x)) }, NewTape(b.ctx, b.rt), tensor.ErrShape},
-		"nothing to train":       {func(tape *Tape) *Variable { return tape.Sum(tape.Input(x)) }, NewTape(b.ctx, b.rt), ErrNoGrad},
-		"no-gradient mode":       {func(tape *Tape) *Variable { return tape.Sum(tape.Leaf(x)) }, NoGrad(b.ctx, b.rt), ErrNoGrad},
-		"nil":                    {func(tape *Tape) *Variable { return nil }, NewTape(b.ctx, b.rt), ErrInvalid},
-		"a released loss": {func(tape *Tape) *Variable {
+		"a loss of six elements": {func(tape *autograd.Tape) *autograd.Variable { return tape.Exp(tape.Leaf(x)) }, autograd.NewTape(b.ctx, b.rt), tensor.ErrShape},
+		"nothing to train":       {func(tape *autograd.Tape) *autograd.Variable { return tape.Sum(tape.Input(x)) }, autograd.NewTape(b.ctx, b.rt), autograd.ErrNoGrad},
+		"no-gradient mode":       {func(tape *autograd.Tape) *autograd.Variable { return tape.Sum(tape.Leaf(x)) }, autograd.NoGrad(b.ctx, b.rt), autograd.ErrNoGrad},
+		"nil":                    {func(tape *autograd.Tape) *autograd.Variable { return nil }, autograd.NewTape(b.ctx, b.rt), autograd.ErrInvalid},
+		"a released loss": {func(tape *autograd.Tape) *autograd.Variable {
 			l := tape.MulScalar(tape.Sum(tape.Leaf(x)), 2)
 			l.Release()
 			return l
-		}, NewTape(b.ctx, b.rt), tensor.ErrReleased},
-		"a variable of another tape": {func(tape *Tape) *Variable {
-			other := NewTape(b.ctx, b.rt)
+		}, autograd.NewTape(b.ctx, b.rt), tensor.ErrReleased},
+		"a variable of another tape": {func(tape *autograd.Tape) *autograd.Variable {
+			other := autograd.NewTape(b.ctx, b.rt)
 			defer other.Close()
 			return tape.Add(tape.Leaf(x), other.Leaf(x))
-		}, NewTape(b.ctx, b.rt), ErrTape},
-		"no runtime":     {func(tape *Tape) *Variable { return tape.Leaf(x) }, NewTape(b.ctx, nil), ErrInvalid},
-		"no context":     {func(tape *Tape) *Variable { return tape.Sum(tape.Exp(tape.Leaf(x))) }, NewTape(none, b.rt), ErrInvalid},
-		"no parameter":   {func(tape *Tape) *Variable { return tape.Linear(tape.Leaf(x), tape.Param(nil), nil) }, NewTape(b.ctx, b.rt), ErrInvalid},
-		"a scalar, flat": {func(tape *Tape) *Variable { return Flatten{}.Forward(tape, tape.Sum(tape.Leaf(x))) }, NewTape(b.ctx, b.rt), tensor.ErrShape},
-		"a nil layer": {func(tape *Tape) *Variable {
-			return Sequential{ReLU{}, nil}.Forward(tape, tape.Leaf(x))
-		}, NewTape(b.ctx, b.rt), ErrInvalid},
+		}, autograd.NewTape(b.ctx, b.rt), autograd.ErrTape},
+		"no runtime":   {func(tape *autograd.Tape) *autograd.Variable { return tape.Leaf(x) }, autograd.NewTape(b.ctx, nil), autograd.ErrInvalid},
+		"no context":   {func(tape *autograd.Tape) *autograd.Variable { return tape.Sum(tape.Exp(tape.Leaf(x))) }, autograd.NewTape(none, b.rt), autograd.ErrInvalid},
+		"no parameter": {func(tape *autograd.Tape) *autograd.Variable { return tape.Linear(tape.Leaf(x), tape.Param(nil), nil) }, autograd.NewTape(b.ctx, b.rt), autograd.ErrInvalid},
+		"a scalar, flat": {func(tape *autograd.Tape) *autograd.Variable {
+			return autograd.Flatten{}.Forward(tape, tape.Sum(tape.Leaf(x)))
+		}, autograd.NewTape(b.ctx, b.rt), tensor.ErrShape},
+		"a nil layer": {func(tape *autograd.Tape) *autograd.Variable {
+			return autograd.Sequential{autograd.ReLU{}, nil}.Forward(tape, tape.Leaf(x))
+		}, autograd.NewTape(b.ctx, b.rt), autograd.ErrInvalid},
 	} {
 		_, err := c.tape.Backward(c.run(c.tape))
 		assert.ErrorIs(t, err, c.want, name)
@@ -74,26 +77,26 @@ func TestBackwardRefuses(t *testing.T) {
 func TestATapeIsSpentAfterBackwardAndClose(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2})
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	loss := tape.Sum(tape.Leaf(x))
 	_, err := tape.Backward(loss)
 	require.NoError(t, err)
 	_, err = tape.Backward(loss)
-	require.ErrorIs(t, err, ErrSpent)
-	require.ErrorIs(t, tape.Close(), ErrSpent)
+	require.ErrorIs(t, err, autograd.ErrSpent)
+	require.ErrorIs(t, tape.Close(), autograd.ErrSpent)
 
-	tape = NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.ctx, b.rt)
 	require.NoError(t, tape.Close())
 	require.NoError(t, tape.Close())
 	tape.Leaf(x)
-	require.ErrorIs(t, tape.Err(), ErrSpent)
+	require.ErrorIs(t, tape.Err(), autograd.ErrSpent)
 }
 
 func TestIntermediatesAreFreedAfterTheirLastUse(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, make([]float32, 6), 2, 3)
 	before := b.live()
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	u := tape.Leaf(x)
 	shift := tape.AddScalar(u, 1) // Square needs it
 	square := tape.Square(shift)  // nobody needs it
@@ -117,7 +120,7 @@ func TestIntermediatesAreFreedAfterTheirLastUse(t *testing.T) {
 
 func TestUseOfAReleasedVariable(t *testing.T) {
 	b := open(t, 64<<20)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	x := tape.Exp(tape.Leaf(upload(b, []float32{1})))
 	y := tape.MulScalar(tape.MulScalar(x, 2), 2)
 	y.Release()
@@ -131,7 +134,7 @@ func TestNoGradKeepsNothing(t *testing.T) {
 	model := b.mlp(tensor.Float32, 8, 16, 16, 4)
 	x := upload(b, make([]float32, 16), 2, 8)
 	before := b.live()
-	tape := NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.ctx, b.rt)
 	y := model.Forward(tape, tape.Input(x))
 	require.NoError(t, tape.Err())
 	assert.Equal(t, before+1, b.live(), "only the result")
@@ -148,8 +151,8 @@ func TestTheFusedModelEqualsItsParts(t *testing.T) {
 		data[i] = float64(i%5) - 2
 	}
 	x, y := upload(b, data, 3, 8), upload(b, []int32{1, 0, 3})
-	grads := func(forward func(tape *Tape, x *Variable) *Variable) (gs [][]float64) {
-		tape := NewTape(b.ctx, b.rt)
+	grads := func(forward func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable) (gs [][]float64) {
+		tape := autograd.NewTape(b.ctx, b.rt)
 		_, err := tape.Backward(tape.CrossEntropy(forward(tape, tape.Input(x)), y))
 		require.NoError(t, err)
 		for _, p := range model.Parameters() {
@@ -159,9 +162,9 @@ func TestTheFusedModelEqualsItsParts(t *testing.T) {
 		require.NoError(t, model.Parameters().ZeroGrad(b.ctx))
 		return gs
 	}
-	want := grads(func(tape *Tape, v *Variable) *Variable {
+	want := grads(func(tape *autograd.Tape, v *autograd.Variable) *autograd.Variable {
 		for _, l := range model {
-			if dense, ok := l.(*Linear); ok {
+			if dense, ok := l.(*autograd.Linear); ok {
 				v = tape.AddBias(tape.MatMul(v, tape.Param(dense.Weight), tensor.TransB), tape.Param(dense.Bias))
 			} else {
 				v = l.Forward(tape, v)
@@ -178,7 +181,7 @@ func TestGradientsAddUpUntilZeroGrad(t *testing.T) {
 	ps := model.Parameters()
 	x := upload(b, []float64{1, 2, 3, 4}, 1, 4)
 	step := func(times int) {
-		tape := NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.ctx, b.rt)
 		sum := tape.Sum(model.Forward(tape, tape.Input(x)))
 		for range times - 1 { // the same parameters again, on one tape
 			sum = tape.Add(sum, tape.Sum(model.Forward(tape, tape.Input(x))))
@@ -204,7 +207,7 @@ func TestZeroGradOfAFreedGradient(t *testing.T) {
 	b := open(t, 64<<20)
 	model := b.mlp(tensor.Float64, 4, 2)
 	ps := model.Parameters()
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	_, err := tape.Backward(tape.Sum(model.Forward(tape, tape.Input(upload(b, []float64{1, 2, 3, 4}, 1, 4)))))
 	require.NoError(t, err)
 	require.NoError(t, tape.Close())
@@ -217,10 +220,10 @@ func TestZeroGradOfAFreedGradient(t *testing.T) {
 func TestLinearWithConstantWeights(t *testing.T) {
 	b := open(t, 64<<20)
 	x, w := upload(b, []float64{1, 2, 3, 4, 5, 6}, 3, 2), upload(b, []float64{1, 0, 2, 1}, 2, 2)
-	bias, err := NewParameter(upload(b, []float64{1, -1}))
+	bias, err := autograd.NewParameter(upload(b, []float64{1, -1}))
 	require.NoError(t, err)
 	scale := upload(b, []float64{1, 2, 3, 4, 5, 6}, 3, 2)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	y := tape.Linear(tape.Input(x), tape.Input(w), tape.Param(bias))
 	_, err = tape.Backward(tape.Sum(tape.Mul(y, tape.Input(scale))))
 	require.NoError(t, err)
@@ -231,11 +234,11 @@ func TestLinearWithConstantWeights(t *testing.T) {
 
 func TestGradientsOfParametersShareNothing(t *testing.T) {
 	b := open(t, 64<<20)
-	p, err := NewParameter(upload(b, []float64{1, 2}))
+	p, err := autograd.NewParameter(upload(b, []float64{1, 2}))
 	require.NoError(t, err)
-	q, err := NewParameter(upload(b, []float64{3, 4}))
+	q, err := autograd.NewParameter(upload(b, []float64{3, 4}))
 	require.NoError(t, err)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	_, err = tape.Backward(tape.Sum(tape.Add(tape.Param(p), tape.Param(q))))
 	require.NoError(t, err)
 	live, _ := b.rt.Live()
@@ -258,7 +261,7 @@ func TestNamesOfParameters(t *testing.T) {
 	assert.Equal(t, []string{"1.weight", "1.bias", "3.weight", "3.bias"}, names)
 	assert.Equal(t, 4*3+3+3*2+2, model.Parameters().Elements())
 	assert.Equal(t, int64(4*23), model.Parameters().Bytes())
-	nested := Sequential{model, ReLU{}}
+	nested := autograd.Sequential{model, autograd.ReLU{}}
 	assert.Equal(t, "0.3.bias", nested.Parameters()[3].Name)
 }
 
@@ -266,11 +269,11 @@ func TestTensorsOfATapeBelongToNoLifetime(t *testing.T) {
 	b := open(t, 64<<20)
 	model := b.mlp(tensor.Float32, 4, 2)
 	x := upload(b, []float32{1, 2, 3, 4}, 1, 4)
-	opt, err := withErr(NewSGD(model.Parameters(), SGDConfig{Momentum: 0.9}))
+	opt, err := withErr(autograd.NewSGD(model.Parameters(), autograd.SGDConfig{Momentum: 0.9}))
 	require.NoError(t, err)
 	for range 2 {
 		ctx, life := tensor.WithLifetime(b.ctx)
-		tape := NewTape(ctx, b.rt)
+		tape := autograd.NewTape(ctx, b.rt)
 		tape.SetContext(ctx)
 		sum := tape.Sum(model.Forward(tape, tape.Input(x)))
 		_, err := tape.Backward(sum)
@@ -289,9 +292,9 @@ func TestIntegersHaveNoGradient(t *testing.T) {
 	labels, err := tensor.Labels(b.ctx, b.rt, []int{1, 0}, 2)
 	require.NoError(t, err)
 	defer labels.Release()
-	_, err = NewParameter(labels)
+	_, err = autograd.NewParameter(labels)
 	require.ErrorIs(t, err, tensor.ErrDtype)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	tape.Leaf(labels)
 	require.ErrorIs(t, tape.Err(), tensor.ErrDtype)
 	_ = tape.Close()
@@ -302,10 +305,10 @@ func TestNilLayer(t *testing.T) {
 	x, err := tensor.FromSlice(b.ctx, b.rt, []float32{1, 2}, 1, 2)
 	require.NoError(t, err)
 	defer x.Release()
-	model := Sequential{(*Linear)(nil), ReLU{}}
+	model := autograd.Sequential{(*autograd.Linear)(nil), autograd.ReLU{}}
 	require.Empty(t, model.Parameters())
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	model.Forward(tape, tape.Input(x))
-	require.ErrorIs(t, tape.Err(), ErrInvalid)
+	require.ErrorIs(t, tape.Err(), autograd.ErrInvalid)
 	_ = tape.Close()
 }

@@ -1,10 +1,11 @@
-package autograd
+package autograd_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -21,27 +22,27 @@ func TestTiedEmbeddingAddsToTheGradient(t *testing.T) {
 		if computes == tensor.BFloat16 {
 			dtype = tensor.Float32
 		}
-		made := func() *Embedding { // all with the same numbers
-			in := Init(b.ctx, rt, Seed(4), Dtype(dtype))
+		made := func() *autograd.Embedding { // all with the same numbers
+			in := autograd.Init(b.ctx, rt, autograd.Seed(4), autograd.Dtype(dtype))
 			e := in.Embedding(7, 5)
 			require.NoError(t, in.Err())
 			t.Cleanup(func() { require.NoError(t, in.Close()) })
 			return e
 		}
 		tied, reads, head := made(), made(), made()
-		step := func(first, last *Embedding) {
-			tape := NewTape(b.ctx, rt)
+		step := func(first, last *autograd.Embedding) {
+			tape := autograd.NewTape(b.ctx, rt)
 			if computes == tensor.BFloat16 {
 				tape.SetComputeDtype(computes)
 			}
-			h := first.Forward(tape, Upload(tape, []int32{3, 1, 3, 0, 6, 3}))
+			h := first.Forward(tape, autograd.Upload(tape, []int32{3, 1, 3, 0, 6, 3}))
 			y := tape.Linear(tape.Tanh(h), tape.Param(last.Weight), nil)
 			clear(launches)
 			_, err := tape.Backward(tape.Mean(tape.Square(y)))
 			require.NoError(t, err)
 			require.NoError(t, tape.Close())
 		}
-		gradient := func(e *Embedding) []float64 {
+		gradient := func(e *autograd.Embedding) []float64 {
 			wide, err := rt.Convert(b.ctx, e.Weight.Grad(), tensor.Float64)
 			require.NoError(t, err)
 			defer wide.Release()
@@ -72,9 +73,9 @@ func TestTiedEmbeddingAddsToTheGradient(t *testing.T) {
 // TestTableLeavesSharedGradients as they are: one that another variable has, too, is copied before a table's is added to it.
 func TestTableLeavesSharedGradients(t *testing.T) {
 	b := open(t, 64<<20)
-	tape := NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.ctx, b.rt)
 	w, v := tape.Leaf(upload(b, []float32{1, 2, 3, 4}, 2, 2)), tape.Leaf(upload(b, []float32{5, 6, 7, 8}, 2, 2))
-	rows := tape.Embedding(Upload(tape, []int32{1, 1}), w, tensor.EmbeddingConfig{})
+	rows := tape.Embedding(autograd.Upload(tape, []int32{1, 1}), w, tensor.EmbeddingConfig{})
 	y := tape.Add(tape.Sum(tape.Add(w, v)), tape.Sum(rows))
 	_, err := tape.Backward(y)
 	require.NoError(t, err)

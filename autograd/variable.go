@@ -175,6 +175,8 @@ func (*detaching) Forward(c *Call) (*tensor.Tensor, error) {
 func (*detaching) Backward(*Call, *tensor.Tensor) error { return nil }
 
 // Detach returns x as a constant, in the same memory: no gradient goes through it (torch.Tensor.detach).
+//
+//go:noinline // as Add
 func (t *Tape) Detach(x *Variable) *Variable {
 	return opDetach.Apply(t, detaching{}, x)
 }

@@ -19,14 +19,14 @@ type hiddenLayer struct{ Fc *autograd.Linear }
 func (h hiddenLayer) Parameters() autograd.Parameters { return h.Fc.Parameters() }
 
 type (
-	slices    []slices
-	maps      map[string]maps
-	pointers  *pointers
-	arrays    [2]*arrays
-	functions func() functions
+	nestedSlices    []nestedSlices
+	nestedMaps      map[string]nestedMaps
+	nestedPointers  *nestedPointers
+	nestedArrays    [2]*nestedArrays
+	nestedFunctions func() nestedFunctions
 )
 
-type pair[T any] struct{ A, B T }
+type couple[T any] struct{ A, B T }
 
 // withoutLayer promotes the methods of a layer that is nil.
 type withoutLayer struct {
@@ -68,9 +68,9 @@ func TestModelsThatAttack(t *testing.T) {
 	mean := in.Tensor([]float64{1}, 1)
 	list := []any{nil, in.Linear(1, 1), in.Linear(1, 1)}
 	list[0] = &fickle{list: &list, fc: fc}
-	selfish := new(pointers)
-	*selfish = pointers(selfish)
-	ring := &arrays{}
+	selfish := new(nestedPointers)
+	*selfish = nestedPointers(selfish)
+	ring := &nestedArrays{}
 	ring[0], ring[1] = ring, ring
 	for name, tt := range map[string]struct {
 		model any
@@ -89,14 +89,14 @@ func TestModelsThatAttack(t *testing.T) {
 			*hidden `param:"in"`
 		}{&hidden{fc}}, want: []string{"in.fc.weight", "in.fc.bias"}},
 		"an embedded nil pointer":                     {model: struct{ *hidden }{}},
-		"slices of slices":                            {model: struct{ S slices }{slices{nil, {}}}},
-		"slices of slices that are not exported":      {model: struct{ s slices }{slices{nil}}},
-		"maps of maps":                                {model: struct{ m maps }{maps{"a": nil}}},
-		"pointers to pointers":                        {model: struct{ P pointers }{*selfish}},
-		"pointers to pointers that are not exported":  {model: struct{ p pointers }{*selfish}},
-		"arrays of arrays":                            {model: struct{ A, b *arrays }{ring, ring}},
-		"functions of functions":                      {model: struct{ F, g functions }{}},
-		"a generic type":                              {model: pair[pair[*autograd.Linear]]{B: pair[*autograd.Linear]{A: fc}}, want: []string{"b.a.weight", "b.a.bias"}},
+		"slices of slices":                            {model: struct{ S nestedSlices }{nestedSlices{nil, {}}}},
+		"slices of slices that are not exported":      {model: struct{ s nestedSlices }{nestedSlices{nil}}},
+		"maps of maps":                                {model: struct{ m nestedMaps }{nestedMaps{"a": nil}}},
+		"pointers to pointers":                        {model: struct{ P nestedPointers }{*selfish}},
+		"pointers to pointers that are not exported":  {model: struct{ p nestedPointers }{*selfish}},
+		"arrays of arrays":                            {model: struct{ A, b *nestedArrays }{ring, ring}},
+		"functions of functions":                      {model: struct{ F, g nestedFunctions }{}},
+		"a generic type":                              {model: couple[couple[*autograd.Linear]]{B: couple[*autograd.Linear]{A: fc}}, want: []string{"b.a.weight", "b.a.bias"}},
 		"a nil layer that is embedded":                {model: struct{ W withoutLayer }{withoutLayer{Fc: fc}}, err: "embeds a nil"},
 		"a nil layer that is embedded in a pointer":   {model: struct{ W *withoutLayer }{&withoutLayer{Fc: fc}}, err: "embeds a nil"},
 		"a nil layer that is embedded in another one": {model: struct{ O any }{outer{&withoutLayer{Fc: fc}}}, err: "embeds a nil"},

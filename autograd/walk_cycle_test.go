@@ -94,19 +94,19 @@ func TestMethodsThatWalkTheirOwnStruct(t *testing.T) {
 	}
 }
 
-// parent and child point to each other, and only the child has a method.
+// parent and offspring point to each other, and only the latter has a method.
 type parent struct {
 	Body autograd.Sequential
 	Gain *autograd.Parameter
 }
 
-type child struct {
+type offspring struct {
 	Fc     *autograd.Linear
 	Parent *parent
 }
 
-func (c *child) Forward(_ *autograd.Tape, x *autograd.Variable) *autograd.Variable { return x }
-func (c *child) Parameters() autograd.Parameters                                   { return autograd.ParametersOf(c) }
+func (c *offspring) Forward(_ *autograd.Tape, x *autograd.Variable) *autograd.Variable { return x }
+func (c *offspring) Parameters() autograd.Parameters                                   { return autograd.ParametersOf(c) }
 
 // left and right point to each other, and both have methods.
 type left struct {
@@ -138,7 +138,7 @@ type list []any
 func TestCyclesOfModels(t *testing.T) {
 	in := initializer(t)
 	p := in.Ones(1)
-	c := &child{Fc: in.Linear(1, 1)}
+	c := &offspring{Fc: in.Linear(1, 1)}
 	c.Parent = &parent{Body: autograd.Sequential{c, autograd.ReLU{}}, Gain: p}
 	own := autograd.Sequential{in.Linear(1, 1), nil}
 	own[1] = own
@@ -243,8 +243,8 @@ func TestWalksOfOneModel(t *testing.T) {
 	require.PanicsWithValue(t, "mine", func() { autograd.ParametersOf(struct{ P *panicking }{&panicking{}}) })
 }
 
-// trainee holds what trains it.
-type trainee struct {
+// selfTrained holds what trains it.
+type selfTrained struct {
 	Fc        *autograd.Linear
 	Adam      *autograd.Adam
 	Any       autograd.Optimizer
@@ -264,7 +264,7 @@ type trainee struct {
 // TestAModelHoldsItsOptimizer, its schedule, its tape or a variable: they are no part of it.
 func TestAModelHoldsItsOptimizer(t *testing.T) {
 	in := initializer(t)
-	m := &trainee{Fc: in.Linear(1, 1), In: in, Plan: new(autograd.CheckpointPlan)}
+	m := &selfTrained{Fc: in.Linear(1, 1), In: in, Plan: new(autograd.CheckpointPlan)}
 	m.Adam = autograd.Own(in, autograd.NewAdam(m.Fc.Parameters(), autograd.AdamConfig{}))
 	m.opt = autograd.Own(in, autograd.NewSGD(m.Fc.Parameters(), autograd.SGDConfig{}))
 	m.Any, m.Groups, m.Group, m.groups = m.opt, m.Adam.Groups(), m.Adam.Groups()[0], m.opt.Groups()
