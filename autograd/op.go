@@ -118,10 +118,10 @@ func (o *Op[R, P]) applyAs(name string, t *Tape, r *R, inputs ...*Variable) *Var
 		return t.inert()
 	}
 	if !o.kind.named {
-		return t.run(name, o.record(t, r), inputs)
+		return t.operate(name, o.record(t, r), inputs)
 	}
 	defer t.setModule(t.enterModule(t.joined(t.module.path, name)))
-	return t.run(name, o.record(t, r), inputs)
+	return t.operate(name, o.record(t, r), inputs)
 }
 
 // record returns a free record's call, with the options r.
@@ -137,8 +137,8 @@ func (o *Op[R, P]) record(t *Tape, r *R) *Call {
 	return &u.Call
 }
 
-// run runs Forward, makes the result's variable, and records a node if an input needs a gradient.
-func (t *Tape) run(name string, c *Call, inputs []*Variable) *Variable {
+// operate runs Forward, makes the result's variable, and records a node if an input needs a gradient.
+func (t *Tape) operate(name string, c *Call, inputs []*Variable) *Variable {
 	c.begin(t, name, inputs)
 	y, err := c.forward()
 	switch {

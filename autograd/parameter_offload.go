@@ -17,7 +17,7 @@ type parameterGroup struct {
 	// next is the group that came after this one in the last forward pass, by the group before this one; nil for the first. One that is used twice, as tied
 	// weights are, has two.
 	next  map[*parameterGroup]*parameterGroup
-	after *parameterGroup // the last that came after this one
+	after *parameterGroup // that came after this one in the same [Tape.Run], the last time
 }
 
 // groupOf returns a parameter's group, or nil if it is not offloaded.

@@ -52,10 +52,25 @@ func (t *Tape) Dropped(f func() *Variable) (y *Variable, did Recorded) {
 	return y, did
 }
 
+// Run returns the number, new each time, of the innermost function that Dropped or Rerun calls; 0 if
+// there is none.
+func (t *Tape) Run() int {
+	if t.none() {
+		return 0
+	}
+	return t.run
+}
+
 // twiceRun calls f, which Rerun calls again, in a frame.
 func (t *Tape) twiceRun(f func() *Variable) *Variable {
+	outer := t.run
 	t.twice++
-	defer func() { t.twice-- }()
+	t.runs++
+	t.run = t.runs
+	defer func() {
+		t.twice--
+		t.run = outer
+	}()
 	return t.inFrame(f)
 }
 

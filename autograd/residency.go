@@ -17,6 +17,7 @@ type residency struct {
 	NoHooks
 	current      []*parameterGroup // that the last operations have read
 	before, last *parameterGroup   // the last two that came
+	run          int               // [Tape.Run] then
 	shared       []*parameterGroup // that could not leave, as views have the memory of one
 	coming       *parameterGroup   // that is brought ahead of its use; nil: none
 	next, at     int               // of a backward pass: the node before which nobody has looked, and the one that was stepped last
@@ -128,9 +129,12 @@ func (r *residency) enter(t *Tape, g *parameterGroup, learn bool) error {
 		if r.last.next == nil {
 			r.last.next = make(map[*parameterGroup]*parameterGroup)
 		}
-		r.last.next[r.before], r.last.after = g, g
+		r.last.next[r.before] = g
+		if r.last.after = nil; r.run == t.Run() {
+			r.last.after = g
+		}
 	}
-	r.before, r.last = r.last, g
+	r.before, r.last, r.run = r.last, g, t.Run()
 	return nil
 }
 
@@ -169,16 +173,16 @@ func (r *residency) Leave(t *Tape) error {
 	return errors.Join(errs...)
 }
 
-// bringNext begins to bring the group that came next when the last two came the last time or, where
-// a checkpoint runs again, after another one than in the forward pass, when the last one came. In a
-// backward pass the nodes say what is next.
+// bringNext begins to bring the group that came next when the last two came the last time. Where a
+// checkpoint runs again, it is the group that came next in the checkpoint. In a backward pass the
+// nodes say what is next.
 func (r *residency) bringNext(t *Tape) error {
 	phase := t.Phase()
 	if phase == PhaseBackward {
 		return nil
 	}
 	g := r.last.next[r.before]
-	if g == nil && phase == PhaseRerun {
+	if phase == PhaseRerun {
 		g = r.last.after
 	}
 	if g == nil || slices.Contains(r.current, g) {

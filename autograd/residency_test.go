@@ -20,11 +20,12 @@ func look(t *autograd.Tape, x *autograd.Variable, f func()) *autograd.Variable {
 }
 
 // TestOffloadOfParametersInARerun: a checkpoint that runs again brings the group that it reads and
-// begins to bring the next one, and no more.
+// begins to bring the next one of its own, and no more.
 func TestOffloadOfParametersInARerun(t *testing.T) {
 	b := open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})
-	ps := b.offloadedGroups(o, 4)
+	all := b.offloadedGroups(o, 6)
+	ps, later := all[:4], all[4:]
 	x := upload(b, []float64{0.1, 0.2, 0.3})
 	here := func() (n int) {
 		for _, p := range ps {
@@ -35,24 +36,34 @@ func TestOffloadOfParametersInARerun(t *testing.T) {
 		return n
 	}
 	tape := autograd.NewTape(b.ctx, b.rt)
-	var ahead []int64
+	var ahead, fetched []int64
 	var present []int
 	y := tape.Checkpoint(func() *autograd.Variable {
 		z := tape.Input(x)
 		for _, p := range ps {
 			z = look(tape, tape.Mul(z, tape.Param(p)), func() {
-				ahead, present = append(ahead, o.Stats().Prefetched), append(present, here())
+				s := o.Stats()
+				ahead, fetched, present = append(ahead, s.Prefetched), append(fetched, s.Fetched), append(present, here())
 			})
 		}
 		return z
 	})
-	before := o.Stats().Prefetched
-	_, err := tape.Backward(tape.Sum(y))
+	y = tape.Func("Between", []*autograd.Variable{y}, func(c *autograd.Call) (*tensor.Tensor, error) {
+		return c.Runtime().Copy(c.Context(), c.Input(0))
+	}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		fetched = append(fetched, o.Stats().Fetched)
+		return c.Grads(g, nil)
+	})
+	end := tape.Checkpoint(func() *autograd.Variable { return tape.Mul(tape.Mul(y, tape.Param(later[0])), tape.Param(later[1])) })
+	_, err := tape.Backward(tape.Sum(end))
 	require.NoError(t, err)
 	require.NoError(t, tape.Close())
-	require.Equal(t, []int64{before + 1, before + 2, before + 3, before + 3}, ahead, "the next group comes")
+	first := ahead[0]
+	require.Equal(t, []int64{first, first + 1, first + 2, first + 2}, ahead, "the next group of the checkpoint comes")
+	begin := fetched[0]
+	require.Equal(t, []int64{begin, begin + 1, begin + 2, begin + 3, begin + 4}, fetched, "each group when it is read")
 	require.Equal(t, []int{1, 1, 1, 1}, present, "one group at a time")
-	for _, p := range ps {
+	for _, p := range all {
 		require.NoError(t, p.ZeroGrad(b.ctx))
 	}
 }

@@ -38,6 +38,7 @@ type Tape struct {
 	scopes    int // that have begun
 
 	twice       int  // functions under way that run again in the backward pass
+	run, runs   int  // the number of the innermost, and how many there were
 	recomputing bool // what was not kept
 
 	given      context.Context // what base and the modules' contexts were made of; nil: SetContext has changed them
