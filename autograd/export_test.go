@@ -107,8 +107,9 @@ func SetPiece(o Optimizer, bytes int64)      { o.Core().piece = bytes }
 func SlotsOf(g *Group) []Slot                { return g.slots }
 
 // UpdateOf is the next update of a parameter.
-func UpdateOf(ctx context.Context, o Optimizer, i int) (Update, error) {
-	return o.Core().updateOf(ctx, i)
+func UpdateOf(ctx context.Context, o Optimizer, i int) (u Update, err error) {
+	err = u.fill(ctx, o.Core(), i)
+	return u, err
 }
 
 // optimizer_offload.go, parameter_offload.go

@@ -51,12 +51,13 @@ func (s *Base) stepPiece(ctx context.Context, piece []int) error {
 		clear(s.updates) // of the gradients, which belong to the parameters
 	}()
 	for _, i := range piece {
-		u, err := s.updateOf(ctx, i)
-		if err != nil {
+		n := len(s.updates)
+		s.updates = append(s.updates, Update{})
+		if err := s.updates[n].fill(ctx, s, i); err != nil {
 			return err
 		}
-		if u.P != nil {
-			s.updates = append(s.updates, u)
+		if s.updates[n].P == nil {
+			s.updates = s.updates[:n]
 		}
 	}
 	s.live = len(s.updates) == 0

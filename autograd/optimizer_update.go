@@ -24,16 +24,15 @@ type Update struct {
 	index int // of the parameter
 }
 
-// updateOf returns the update of the i-th parameter. P is nil if this rank has no element of it.
-func (s *Base) updateOf(ctx context.Context, i int) (Update, error) {
+// fill makes u the update of the i-th parameter. P is nil if this rank has no element of it.
+func (u *Update) fill(ctx context.Context, s *Base, i int) (err error) {
 	p := s.params[i].Parameter
-	u := Update{P: p.Value(), G: p.Grad(), State: s.state[i], base: s, index: i}
+	u.P, u.G, u.State, u.base, u.index = p.Value(), p.Grad(), s.state[i], s, i
 	u.now()
-	var err error
 	if sh, ok := Attached[Sharded](p); ok {
 		u.P, u.G, err = sh.Operands(tensor.Detached(ctx))
 	}
-	return u, err
+	return err
 }
 
 // now sets the numbers of the next step.
@@ -69,8 +68,9 @@ func StepRule[R tensor.Rule](ctx context.Context, us []Update, rule func(u *Upda
 	defer func() { clear(*rows) }()
 	for i := range us {
 		u := &us[i]
-		r, state := rule(u)
-		row := tensor.Update[R]{Rule: r, P: u.P, G: u.G, State: state}
+		*rows = append(*rows, tensor.Update[R]{P: u.P, G: u.G})
+		row := &(*rows)[i]
+		row.Rule, row.State = rule(u)
 		if s.rt.Capturing() != nil {
 			later := Update{State: u.State, base: s, index: u.index}
 			row.Next = func() R {
@@ -79,7 +79,6 @@ func StepRule[R tensor.Rule](ctx context.Context, us []Update, rule func(u *Upda
 				return r
 			}
 		}
-		*rows = append(*rows, row)
 	}
 	s.live = true
 	return tensor.Step(ctx, s.rt, *rows)
