@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +24,9 @@ import (
 func TestParallelCheckpointsOnAFullDisk(t *testing.T) {
 	out, err := child.Test("^TestFullDiskProcess$", "CISTERN_TEST_FULL_DISK=1")
 	require.NoError(t, err, out)
+	if strings.Contains(out, "needs at least 3 ranks") {
+		t.Skip("as TestFullDiskProcess")
+	}
 	require.Contains(t, out, "--- PASS: TestFullDiskProcess")
 }
 
