@@ -16,13 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// blocks returns the blocks of code of a page.
+// blocks returns the programs of a page in a language.
 func blocks(t *testing.T, page, language string) (found []string) {
 	t.Helper()
 	text, err := os.ReadFile(root + "/" + page)
 	require.NoError(t, err)
 	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		if language != "go" || strings.HasPrefix(m[1], "package main") {
+		if strings.HasPrefix(m[1], map[string]string{"go": "package main", "python": "import "}[language]) {
 			found = append(found, m[1])
 		}
 	}
@@ -41,6 +41,33 @@ func TestProgramsRun(t *testing.T) {
 		}
 	}
 	require.Equal(t, blocks(t, "README.md", "go")[1], blocks(t, "docs/pytorch.md", "go")[0], "one program in two pages")
+}
+
+// TestFragmentsAreExamples: the parts of programs in docs/pytorch.md stand in examples, which run.
+func TestFragmentsAreExamples(t *testing.T) {
+	var examples strings.Builder
+	files, err := filepath.Glob(root + "/autograd/example_*_test.go")
+	require.NoError(t, err)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		require.NoError(t, err)
+		examples.WriteString(dedented(string(text)))
+	}
+	text, err := os.ReadFile(root + "/docs/pytorch.md")
+	require.NoError(t, err)
+	found := 0
+	for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		if !strings.HasPrefix(m[1], "package main") {
+			found++
+			require.Contains(t, examples.String(), dedented(m[1]))
+		}
+	}
+	require.Equal(t, 3, found)
+}
+
+// dedented is a text without indentation.
+func dedented(s string) string {
+	return regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(s, "")
 }
 
 // runProgram builds the program as if it stood in this module, and returns what it prints.
