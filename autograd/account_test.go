@@ -16,9 +16,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// account is a test's own account of who holds the memory. It asks nobody for labels: it knows the category by the functions
-// that it finds in the stack of an allocation, the module by what the test says that it does, and the step because the test
-// counts. It serves one goroutine at a time.
+// account is a test's own account of who holds the memory. It asks nobody for labels: it knows the
+// category by the functions that it finds in the stack of an allocation, the module by what the
+// test says that it does, and the step because the test counts. It serves one goroutine at a time.
 type account struct {
 	mu     sync.Mutex
 	module string // where the test is now
@@ -135,7 +135,8 @@ func (a *account) named(name string, x *tensor.Tensor) {
 	a.live[x.Block().Serial()] = h
 }
 
-// in runs a part of the model: what it allocates, and what the backward steps that it records allocate, is the module's.
+// in runs a part of the model: what it allocates, and what the backward steps that it records
+// allocate, is the module's.
 func (a *account) in(t *autograd.Tape, module string, f func() *autograd.Variable) *autograd.Variable {
 	before := a.module
 	a.module = module

@@ -31,8 +31,9 @@ func NewAdagrad(params Parameters, cfg AdagradConfig) *Adagrad {
 	return o
 }
 
-// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group). What cfg leaves out is PyTorch's default,
-// not the first group's. After an error the optimiser is as it was.
+// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group). What
+// cfg leaves out is PyTorch's default, not the first group's. After an error the optimiser is as it
+// was.
 func (o *Adagrad) AddGroup(params Parameters, cfg AdagradConfig) error {
 	return o.add("AddGroup", params, cfg)
 }

@@ -25,12 +25,12 @@ type Adam struct {
 	decoupled bool
 }
 
-// NewAdam makes an optimiser of the parameters whose weight decay joins the gradient (torch.optim.Adam). Its first error sticks:
-// [Base.Err].
+// NewAdam makes an optimiser of the parameters whose weight decay joins the gradient
+// (torch.optim.Adam). Its first error sticks: [Base.Err].
 func NewAdam(params Parameters, cfg AdamConfig) *Adam { return newAdam("Adam", params, cfg, false) }
 
-// NewAdamW makes an optimiser of the parameters whose weight decay shrinks them directly (torch.optim.AdamW). Its first error
-// sticks: [Base.Err].
+// NewAdamW makes an optimiser of the parameters whose weight decay shrinks them directly
+// (torch.optim.AdamW). Its first error sticks: [Base.Err].
 func NewAdamW(params Parameters, cfg AdamConfig) *Adam { return newAdam("AdamW", params, cfg, true) }
 
 func newAdam(kind string, params Parameters, cfg AdamConfig, decoupled bool) *Adam {
@@ -40,8 +40,9 @@ func newAdam(kind string, params Parameters, cfg AdamConfig, decoupled bool) *Ad
 	return o
 }
 
-// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group). What cfg leaves out is PyTorch's default,
-// not the first group's. After an error the optimiser is as it was.
+// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group). What
+// cfg leaves out is PyTorch's default, not the first group's. After an error the optimiser is as it
+// was.
 func (o *Adam) AddGroup(params Parameters, cfg AdamConfig) error {
 	return o.add("AddGroup", params, cfg)
 }

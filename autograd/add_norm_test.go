@@ -24,7 +24,8 @@ func borrowed(v *autograd.Variable) (end func()) {
 	return func() { *last = mark }
 }
 
-// TestAddNormsAreSumsAndNorms, to the bit, values and gradients: of operands of one shape and of two, read once or more, on all kinds of tapes.
+// TestAddNormsAreSumsAndNorms, to the bit, values and gradients: of operands of one shape and of
+// two, read once or more, on all kinds of tapes.
 func TestAddNormsAreSumsAndNorms(t *testing.T) {
 	b := open(t, 64<<20)
 	random := rand.New(rand.NewPCG(2, 5))
@@ -211,7 +212,8 @@ func TestAddNormRefuses(t *testing.T) {
 	require.Equal(t, before, b.cache.MemoryAllocated())
 }
 
-// TestAddNormByWhatItAdds: an operand that is a weight, too, is read twice, which is an error where one reading is all there is, and else as of two operations.
+// TestAddNormByWhatItAdds: an operand that is a weight, too, is read twice, which is an error where
+// one reading is all there is, and else as of two operations.
 func TestAddNormByWhatItAdds(t *testing.T) {
 	b := open(t, 64<<20)
 	x, y := upload(b, []float32{2, 3, 4, 6}, 4), upload(b, []float32{1.5, -1, 2, 1}, 4)

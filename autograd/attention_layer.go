@@ -7,12 +7,13 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// MultiHeadAttention projects queries, keys and values, lets each head attend with its part of them, and projects what the
-// heads found (torch.nn.MultiheadAttention, without dropout, extra keys or weights as a result). Sequences are (steps,
-// batch, n), or (batch, steps, n) with BatchFirst, or (steps, n) without a batch.
+// MultiHeadAttention projects queries, keys and values, lets each head attend with its part of
+// them, and projects what the heads found (torch.nn.MultiheadAttention, without dropout, extra keys
+// or weights as a result). Sequences are (steps, batch, n), or (batch, steps, n) with BatchFirst,
+// or (steps, n) without a batch.
 type MultiHeadAttention struct {
-	// InWeight (3n, n) projects queries, keys and values, if these are of one size; else they have weights of their own,
-	// (n, n), (n, keys) and (n, values).
+	// InWeight (3n, n) projects queries, keys and values, if these are of one size; else they have
+	// weights of their own, (n, n), (n, keys) and (n, values).
 	InWeight                            *Parameter
 	QueryWeight, KeyWeight, ValueWeight *Parameter
 	InBias                              *Parameter // (3n), or nil
@@ -82,8 +83,9 @@ func (m *MultiHeadAttention) Forward(t *Tape, x *Variable) *Variable {
 	return m.Attend(t, x, x, x, AttentionConfig{Causal: m != nil && m.Causal})
 }
 
-// Attend lets queries attend to keys, of which each has a value. A mask broadcasts to (batch, heads, queries, keys), and is
-// as that of [Tape.ScaledDotProductAttention]: PyTorch's layer takes a mask of bools the other way round.
+// Attend lets queries attend to keys, of which each has a value. A mask broadcasts to (batch,
+// heads, queries, keys), and is as that of [Tape.ScaledDotProductAttention]: PyTorch's layer takes
+// a mask of bools the other way round.
 func (m *MultiHeadAttention) Attend(t *Tape, query, key, value *Variable, cfg AttentionConfig) *Variable {
 	const op = "MultiHeadAttention"
 	switch {

@@ -302,8 +302,8 @@ func TestGroupedAttention(t *testing.T) {
 	}
 }
 
-// TestMultiHeadAttention computes the same of one sequence with one product as of three with one for each, and without a
-// batch.
+// TestMultiHeadAttention computes the same of one sequence with one product as of three with one
+// for each, and without a batch.
 func TestMultiHeadAttention(t *testing.T) {
 	b := open(t, 64<<20)
 	random := rand.New(rand.NewPCG(9, 1))

@@ -19,9 +19,12 @@ type gptSize struct {
 	layers, heads, width, steps, rows, vocabulary int
 }
 
-// BenchmarkGPT is one training step of transformers with AdamW, their embedding tied to the last layer: in float32 and bfloat16, with and without a checkpoint
-// around every block, called and captured; and with the activations of half of the blocks, or the parameters of all, offloaded, called, without and with reuse across streams. MiB-at-most is the greatest memory that was allocated, with workspaces; MiB-parameters, -forward and -reserved are the
-// parameters with the optimiser's state, what the forward pass holds besides, and what the cache holds at the end.
+// BenchmarkGPT is one training step of transformers with AdamW, their embedding tied to the last
+// layer: in float32 and bfloat16, with and without a checkpoint around every block, called and
+// captured; and with the activations of half of the blocks, or the parameters of all, offloaded,
+// called, without and with reuse across streams. MiB-at-most is the greatest memory that was
+// allocated, with workspaces; MiB-parameters, -forward and -reserved are the parameters with the
+// optimiser's state, what the forward pass holds besides, and what the cache holds at the end.
 //
 //	gpt12   12 layers, 12 heads, width 768; 8 sequences of 512 of 50,304 tokens, on GPUs of 16 GiB and more
 //	gpt4    4 layers, 4 heads, width 128; 4 sequences of 64 of 1,024 tokens
@@ -83,7 +86,8 @@ func BenchmarkMinimizeInBackward(b *testing.B) {
 	}
 }
 
-// BenchmarkGPTLargestBatch tells how many sequences of gpt12 train in bfloat16 in 8 GiB, all counted, without checkpoints and with them.
+// BenchmarkGPTLargestBatch tells how many sequences of gpt12 train in bfloat16 in 8 GiB, all
+// counted, without checkpoints and with them.
 func BenchmarkGPTLargestBatch(b *testing.B) {
 	size := gptSize{"gpt12", 12, 12, 768, 512, 0, 50304}
 	for _, checkpointed := range []bool{false, true} {

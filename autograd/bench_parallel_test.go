@@ -15,10 +15,13 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// BenchmarkParallel is one training step of an MLP 784-width-width-10 with Adam, its data already on the devices: those of up to 8 ranks that CISTERN_TEST_RANKS names, or two host devices. rows are
-// those of a rank. Processes that a launcher such as torchrun has started are a rank each; then -test.benchtime is a number of steps. "alone" are ranks that train beside each other and
-// exchange nothing. Nobody waits for a step: the last one's end is part of the time. KiB-at-most is the greatest memory that was allocated on the process' first rank, with workspaces; NCCL's own
-// is not the cache's.
+// BenchmarkParallel is one training step of an MLP 784-width-width-10 with Adam, its data already
+// on the devices: those of up to 8 ranks that CISTERN_TEST_RANKS names, or two host devices. rows
+// are those of a rank. Processes that a launcher such as torchrun has started are a rank each; then
+// -test.benchtime is a number of steps. "alone" are ranks that train beside each other and exchange
+// nothing. Nobody waits for a step: the last one's end is part of the time. KiB-at-most is the
+// greatest memory that was allocated on the process' first rank, with workspaces; NCCL's own is not
+// the cache's.
 func BenchmarkParallel(b *testing.B) {
 	for _, size := range []struct{ width, rows int }{{512, 128}, {512, 1024}, {4096, 1024}} {
 		for _, how := range []struct {

@@ -46,9 +46,9 @@ func BenchmarkStep(b *testing.B) {
 	})
 }
 
-// BenchmarkTape is what an operation costs on a tape, next to nothing being computed: a chain of 64 operations on 16 floats,
-// whose gradient is wanted, then Backward and Close. ns/operation is the time of all that over 64, with one Synchronize at
-// the end of all chains.
+// BenchmarkTape is what an operation costs on a tape, next to nothing being computed: a chain of 64
+// operations on 16 floats, whose gradient is wanted, then Backward and Close. ns/operation is the
+// time of all that over 64, with one Synchronize at the end of all chains.
 //
 //	Forward   without Backward
 //	Backward  one kernel forward and one backward for each operation

@@ -13,10 +13,12 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// How far a gradient in bfloat16 may be off follows from the program, which may cancel what its operations compute to 2^-9. So the reference, in float64, is run
-// with errors of its own: each element that an operation computes is off by ±2^-8 of itself, at random, which bends the gradients behind it as the two
-// roundings do that it stands for, of the value and of its gradient. The gradients of such runs scatter around the right one, and the tape's may be off twice
-// as far as they are in the root mean square.
+// How far a gradient in bfloat16 may be off follows from the program, which may cancel what its
+// operations compute to 2^-9. So the reference, in float64, is run with errors of its own: each
+// element that an operation computes is off by ±2^-8 of itself, at random, which bends the
+// gradients behind it as the two roundings do that it stands for, of the value and of its gradient.
+// The gradients of such runs scatter around the right one, and the tape's may be off twice as far
+// as they are in the root mean square.
 
 // noise are the errors of a run: for each operation and each term of the loss, of their elements.
 type noise struct {
@@ -80,7 +82,8 @@ func (g *graph) noisySlopes(base []array, leaf int, n *noise) (slopes []float64)
 	return slopes
 }
 
-// saturated tells of functions whose gradients are of the rounded result, such as y(1-y), near their bounds: there little is left of 1-y.
+// saturated tells of functions whose gradients are of the rounded result, such as y(1-y), near
+// their bounds: there little is left of 1-y.
 func (g *graph) saturated(base []array) bool {
 	for k, st := range g.steps {
 		if st.op == detached || !slices.Contains([]string{"Sigmoid", "Tanh", "Softmax"}, graphOps[st.op].name) {

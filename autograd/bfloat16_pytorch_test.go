@@ -12,8 +12,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestBFloat16DiffersAsPyTorchs trains a small GPT in bfloat16 on the batches, and from the weights, with which PyTorch has trained it in float32 and in
-// autocast to bfloat16. The losses of 200 steps differ from those of float32 as PyTorch's own do.
+// TestBFloat16DiffersAsPyTorchs trains a small GPT in bfloat16 on the batches, and from the
+// weights, with which PyTorch has trained it in float32 and in autocast to bfloat16. The losses of
+// 200 steps differ from those of float32 as PyTorch's own do.
 func TestBFloat16DiffersAsPyTorchs(t *testing.T) {
 	var f struct {
 		Batches           [][][]int32

@@ -12,11 +12,12 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestBFloat16Checkpoint: a training that goes on from a file ends as one that never stopped, to the bit, as the masters are in the file.
+// TestBFloat16Checkpoint: a training that goes on from a file ends as one that never stopped, to
+// the bit, as the masters are in the file.
 func TestBFloat16Checkpoint(t *testing.T) { checkCheckpoint(t, autograd.ComputeDtype(tensor.BFloat16)) }
 
-// TestBFloat16Parallel: ranks reduce float32 gradients, of whatever is sharded. They have the losses of one rank with all of the batch but for rounding, and
-// the bits of each other.
+// TestBFloat16Parallel: ranks reduce float32 gradients, of whatever is sharded. They have the
+// losses of one rank with all of the batch but for rounding, and the bits of each other.
 func TestBFloat16Parallel(t *testing.T) {
 	c := mlpCourse
 	c.options = []autograd.InitOption{autograd.ComputeDtype(tensor.BFloat16)}

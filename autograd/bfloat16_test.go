@@ -43,7 +43,8 @@ func (b *bench) floats(x *tensor.Tensor) []float32 {
 	return all
 }
 
-// TestBFloat16NormOfAConstant: the rounded weights of a norm whose argument needs no gradient are gone in the backward pass, which does not read them.
+// TestBFloat16NormOfAConstant: the rounded weights of a norm whose argument needs no gradient are
+// gone in the backward pass, which does not read them.
 func TestBFloat16NormOfAConstant(t *testing.T) {
 	b := open(t, 64<<20)
 	in := autograd.Init(b.ctx, b.rt, autograd.Seed(2))
@@ -116,7 +117,8 @@ func TestBFloat16Refuses(t *testing.T) {
 	require.NoError(t, autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64), autograd.ComputeDtype(tensor.Float32)).Err())
 }
 
-// TestBFloat16MastersKeepSmallUpdates: each is a 32nd of what bfloat16 tells apart at 1, and all of them count. The working copy follows.
+// TestBFloat16MastersKeepSmallUpdates: each is a 32nd of what bfloat16 tells apart at 1, and all of
+// them count. The working copy follows.
 func TestBFloat16MastersKeepSmallUpdates(t *testing.T) {
 	const lr, steps = 0x1p-13, 64
 	b := open(t, 64<<20)
@@ -148,8 +150,8 @@ func TestBFloat16MastersKeepSmallUpdates(t *testing.T) {
 	}
 }
 
-// TestBFloat16SumsOfGradients: a gradient of one operation is bfloat16. One that is added up, over the uses of a parameter or over tapes, loses no
-// small terms.
+// TestBFloat16SumsOfGradients: a gradient of one operation is bfloat16. One that is added up, over
+// the uses of a parameter or over tapes, loses no small terms.
 func TestBFloat16SumsOfGradients(t *testing.T) {
 	const small, times = 0x1p-9, 12
 	b := open(t, 64<<20)
@@ -190,7 +192,8 @@ func TestBFloat16SumsOfGradients(t *testing.T) {
 	require.NoError(t, total.Release())
 }
 
-// TestBFloat16GradientsAreOfTheCopy: a step of the optimiser between a forward pass and its backward pass is none of the tape's business, which has a copy.
+// TestBFloat16GradientsAreOfTheCopy: a step of the optimiser between a forward pass and its
+// backward pass is none of the tape's business, which has a copy.
 func TestBFloat16GradientsAreOfTheCopy(t *testing.T) {
 	b := open(t, 64<<20)
 	p := b.master([]float32{3})
@@ -207,8 +210,8 @@ func TestBFloat16GradientsAreOfTheCopy(t *testing.T) {
 	require.NoError(t, errors.Join(early.Close(), opt.Close()))
 }
 
-// TestBFloat16Memory counts the bytes of a step of a dense model: activations and copies of the parameters are half of float32's, the copies end in
-// the backward pass, and gradients are half.
+// TestBFloat16Memory counts the bytes of a step of a dense model: activations and copies of the
+// parameters are half of float32's, the copies end in the backward pass, and gradients are half.
 func TestBFloat16Memory(t *testing.T) {
 	const rows, width, layers, classes = 256, 512, 3, 512
 	b := open(t, 256<<20)

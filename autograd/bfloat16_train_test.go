@@ -15,8 +15,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestBFloat16ReferenceRun trains in bfloat16 what PyTorch has trained in float32. The losses are within 2^-9 of PyTorch's, one rounding to bfloat16; they
-// are measured to be within 0.0008.
+// TestBFloat16ReferenceRun trains in bfloat16 what PyTorch has trained in float32. The losses are
+// within 2^-9 of PyTorch's, one rounding to bfloat16; they are measured to be within 0.0008.
 func TestBFloat16ReferenceRun(t *testing.T) {
 	for name, settings := range runs {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +37,8 @@ func TestBFloat16ReferenceRun(t *testing.T) {
 	}
 }
 
-// TestBFloat16TrainsAsFloat32 compares 200 steps with those of the same training in float32, on noisy data that can't be learnt by heart.
+// TestBFloat16TrainsAsFloat32 compares 200 steps with those of the same training in float32, on
+// noisy data that can't be learnt by heart.
 func TestBFloat16TrainsAsFloat32(t *testing.T) {
 	steps := 200
 	if testing.Short() || race.Enabled {
@@ -93,7 +94,8 @@ func TestBFloat16TrainsAsFloat32(t *testing.T) {
 	}
 }
 
-// noisyPoints are normal random points, whose classes are those of the greatest of their first coordinates but for a fifth.
+// noisyPoints are normal random points, whose classes are those of the greatest of their first
+// coordinates but for a fifth.
 func noisyPoints(b *bench, random *rand.Rand, rows, n, classes int) (*tensor.Tensor, []int32) {
 	data, labels := make([]float32, rows*n), make([]int32, rows)
 	for i := range data {

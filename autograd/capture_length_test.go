@@ -17,7 +17,8 @@ var (
 	captures = flag.Int("captures", 100, "how many graphs it captures and drops")
 )
 
-// TestGraphsLeaveNothing: however often a step is replayed, or captured and dropped, neither the device's memory nor Go's grows.
+// TestGraphsLeaveNothing: however often a step is replayed, or captured and dropped, neither the
+// device's memory nor Go's grows.
 //
 //	go test ./autograd -run TestGraphsLeaveNothing -v -replays 100000 -captures 1000
 func TestGraphsLeaveNothing(t *testing.T) {

@@ -65,7 +65,8 @@ func TestCapturesAndDropsLeaveNothing(t *testing.T) {
 	require.LessOrEqual(t, last.goroutines, first.goroutines) // those of the tests before may have ended meanwhile
 	last.goroutines = first.goroutines
 	require.Equal(t, first, last)
-	// Less than one for each. Not bytes: the host device's memory is of Go's heap too, and what was freed last is collected late.
+	// Less than one for each. Not bytes: the host device's memory is of Go's heap too, and what was
+	// freed last is collected late.
 	t.Logf("%d objects more after %d captures", int64(after)-int64(objects), captures-100)
 	require.Less(t, int64(after)-int64(objects), int64(captures-100), "objects on Go's heap in %d captures", captures-100)
 	c.close()

@@ -231,8 +231,9 @@ func (c *captured) state() (all []uint32) {
 	return append(all, math.Float32bits(float32(c.opt.LR())))
 }
 
-// TestCapturedStepsAreEagerSteps, to the bit: of random models, optimisers, schedules inside and outside of the step, clipping, dropout,
-// batches of several sizes; all replayed, and replayed and eager in random order.
+// TestCapturedStepsAreEagerSteps, to the bit: of random models, optimisers, schedules inside and
+// outside of the step, clipping, dropout, batches of several sizes; all replayed, and replayed and
+// eager in random order.
 func TestCapturedStepsAreEagerSteps(t *testing.T) {
 	plans, steps := 60, rounds(60, 12)
 	b := open(t, 1<<30)
@@ -275,7 +276,8 @@ func TestCapturedStepsAreEagerSteps(t *testing.T) {
 	}
 }
 
-// TestCapturedStepsThatFail leave gradients, counts and rates as they were; the step can be taken eagerly, and captured.
+// TestCapturedStepsThatFail leave gradients, counts and rates as they were; the step can be taken
+// eagerly, and captured.
 func TestCapturedStepsThatFail(t *testing.T) {
 	b := open(t, 256<<20)
 	p := plan{seed: 3, inputs: 4, classes: 3, hidden: []int{8}, dropout: 0.5, optimizer: 2, schedule: autograd.StepLR{Size: 2}, inside: true}

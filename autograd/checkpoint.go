@@ -15,8 +15,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Checkpoint is what a training goes on from: one file with the model, the optimiser's state, the schedule's position, the random state,
-// and what the program adds, such as its number of steps and its place in the data:
+// Checkpoint is what a training goes on from: one file with the model, the optimiser's state, the
+// schedule's position, the random state, and what the program adds, such as its number of steps and
+// its place in the data:
 //
 //	var at struct{ Step int; Data loader.Position }
 //	c := autograd.Checkpoint{Model: model, Optimizer: adam, Scheduler: scheduler, Init: in, State: &at}
@@ -24,9 +25,10 @@ import (
 //	…
 //	err = c.Save(ctx, path)
 //
-// Parts that are nil are not saved and not loaded. A training that is loaded goes on as if it had never stopped, to the last bit, where
-// the device's kernels give the same results in every run, as those of this module do. The file is in the safetensors format, so that
-// it is streamed, checked, and read by other programs: the model's tensors have "model." before their names.
+// Parts that are nil are not saved and not loaded. A training that is loaded goes on as if it had
+// never stopped, to the last bit, where the device's kernels give the same results in every run, as
+// those of this module do. The file is in the safetensors format, so that it is streamed, checked,
+// and read by other programs: the model's tensors have "model." before their names.
 type Checkpoint struct {
 	Model     any // as StateDict takes it
 	Optimizer Optimizer
@@ -137,10 +139,11 @@ func (c Checkpoint) write(ctx context.Context, path string, whole map[*tensor.Te
 
 const modelPrefix = "model."
 
-// Load sets all parts that are there to what the file has of them, which must be something. The model, the optimiser and the scheduler
-// were made as those that were saved. A file that was cut off, is no checkpoint, or has other tensors, shapes, groups or a State of
-// another type, is an error before anything has changed; only an error of reading, or of memory for the optimiser's state, may leave a
-// part loaded.
+// Load sets all parts that are there to what the file has of them, which must be something. The
+// model, the optimiser and the scheduler were made as those that were saved. A file that was cut
+// off, is no checkpoint, or has other tensors, shapes, groups or a State of another type, is an
+// error before anything has changed; only an error of reading, or of memory for the optimiser's
+// state, may leave a part loaded.
 func (c Checkpoint) Load(ctx context.Context, path string) error {
 	if err := check.Context("Checkpoint.Load", ctx); err != nil {
 		return err

@@ -144,7 +144,8 @@ func (c *checkpoint) has(v *Variable) bool {
 	return slices.ContainsFunc(c.holds, func(h Hold) bool { return h.Variable() == v })
 }
 
-// strange reports whether v is from outside of a function that runs again and has not read it before. The nil checkpoint is none.
+// strange reports whether v is from outside of a function that runs again and has not read it
+// before. The nil checkpoint is none.
 func (c *checkpoint) strange(v *Variable) bool {
 	for ; c != nil; c = c.outer {
 		if c.again && c.outside(v) && !c.has(v) {
@@ -215,8 +216,8 @@ func (c *checkpoint) runningAgain() *checkpoint {
 	return c
 }
 
-// Checkpointed is a layer that keeps none of its activations for Backward, and computes them again there: see [Tape.Checkpoint].
-// Its parameters and buffers are l's, by the same names.
+// Checkpointed is a layer that keeps none of its activations for Backward, and computes them again
+// there: see [Tape.Checkpoint]. Its parameters and buffers are l's, by the same names.
 func Checkpointed(l Layer) Layer { return checkpointed{Wrapped{l}} }
 
 type checkpointed struct{ Wrapped }

@@ -216,8 +216,8 @@ func TestActivationCheckpointThatPanics(t *testing.T) {
 	}
 }
 
-// TestActivationCheckpointOutOfMemory in the second run: the error comes from Backward, parameters have no half of a gradient, and
-// nothing is left.
+// TestActivationCheckpointOutOfMemory in the second run: the error comes from Backward, parameters
+// have no half of a gradient, and nothing is left.
 func TestActivationCheckpointOutOfMemory(t *testing.T) {
 	b := open(t, 64<<20)
 	w := b.parameter(8, 8)

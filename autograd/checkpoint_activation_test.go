@@ -13,8 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestActivationCheckpointOfLayers: models train as without, to the bit, running statistics of batch norms included, under the
-// same names; and a checkpoint in a step costs less memory.
+// TestActivationCheckpointOfLayers: models train as without, to the bit, running statistics of
+// batch norms included, under the same names; and a checkpoint in a step costs less memory.
 func TestActivationCheckpointOfLayers(t *testing.T) {
 	b := open(t, 256<<20)
 	whole := func(l autograd.Layer) autograd.Layer { return l }
@@ -73,8 +73,8 @@ func TestActivationCheckpointOfLayers(t *testing.T) {
 	}
 }
 
-// TestActivationCheckpointMemory: between the passes nothing of a checkpoint is in memory but its result, and while one runs
-// again no other one's values are.
+// TestActivationCheckpointMemory: between the passes nothing of a checkpoint is in memory but its
+// result, and while one runs again no other one's values are.
 func TestActivationCheckpointMemory(t *testing.T) {
 	b := open(t, 64<<20)
 	b.needsHost("the blocks of the product's workspace are others elsewhere")

@@ -10,8 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// CheckpointPlan chooses which layers of a model are checkpointed, so that a step's memory keeps within a budget and as little as
-// possible is computed twice. Its layers run plainly until Choose, for which one step is profiled:
+// CheckpointPlan chooses which layers of a model are checkpointed, so that a step's memory keeps
+// within a budget and as little as possible is computed twice. Its layers run plainly until Choose,
+// for which one step is profiled:
 //
 //	var plan autograd.CheckpointPlan
 //	for i, b := range blocks {
@@ -34,8 +35,9 @@ type planned struct {
 	compute tensor.Dtype // of the tape that it was on
 }
 
-// Layer makes l a part of the plan. The name is that of its module in profiles ([memcache.Label]), with what the step's context
-// names before it; modules inside it count for it. Parameters and buffers are l's.
+// Layer makes l a part of the plan. The name is that of its module in profiles ([memcache.Label]),
+// with what the step's context names before it; modules inside it count for it. Parameters and
+// buffers are l's.
 func (p *CheckpointPlan) Layer(name string, l Layer) Layer {
 	part := &planned{Wrapped: Wrapped{Checkpointed(l)}, name: name}
 	p.parts = append(p.parts, part)
@@ -64,14 +66,17 @@ func (p *CheckpointPlan) Chosen() (names []string) {
 	return names
 }
 
-// Choose chooses anew. peak is who held the memory at the peak of a step in which none of the layers was checkpointed
-// ([memcache.Scope.EndProfile], or trace's StepProfile.Peak), budget the bytes that may be allocated. It returns what a step will
-// allocate at most. That is reckoned for the backward pass of each layer, when there are the activations of the layers
-// before it, or their results where these are chosen, its own, and the gradients of the parameters behind it, each once, as large as the last ones were; on tapes that
-// compute in 16 bits also the copies of the parameters that are not yet done with; with
-// whatever else the step held by the profile. The plan's layers run in the order in which they were added to it.
+// Choose chooses anew. peak is who held the memory at the peak of a step in which none of the
+// layers was checkpointed ([memcache.Scope.EndProfile], or trace's StepProfile.Peak), budget the
+// bytes that may be allocated. It returns what a step will allocate at most. That is reckoned for
+// the backward pass of each layer, when there are the activations of the layers before it, or their
+// results where these are chosen, its own, and the gradients of the parameters behind it, each
+// once, as large as the last ones were; on tapes that compute in 16 bits also the copies of the
+// parameters that are not yet done with; with whatever else the step held by the profile. The
+// plan's layers run in the order in which they were added to it.
 //
-// If the budget can't be kept, all layers are chosen that help, and the error says what would be needed.
+// If the budget can't be kept, all layers are chosen that help, and the error says what would be
+// needed.
 func (p *CheckpointPlan) Choose(peak memcache.Profile, budget int64) (estimate int64, err error) {
 	c := newSelection(p.parts, peak)
 	for c.most() > budget && c.add(budget) {
@@ -113,8 +118,9 @@ func newSelection(parts []*planned, peak memcache.Profile) *selection {
 	return c
 }
 
-// weigh sums up the gradients and copies of the parts' parameters. One that several parts share has one gradient, which is there as of the backward pass of
-// the last of them, and one copy, until that of the first.
+// weigh sums up the gradients and copies of the parts' parameters. One that several parts share has
+// one gradient, which is there as of the backward pass of the last of them, and one copy, until
+// that of the first.
 func (c *selection) weigh(parts []*planned) {
 	first, last := map[*Parameter]int{}, map[*Parameter]int{}
 	for i, part := range parts {
@@ -168,8 +174,8 @@ func (c *selection) most() int64 {
 	return bytes
 }
 
-// add chooses one part more for the worst moment: the smallest one that is enough for it, or the largest one. It reports whether
-// there is any.
+// add chooses one part more for the worst moment: the smallest one that is enough for it, or the
+// largest one. It reports whether there is any.
 func (c *selection) add(budget int64) bool {
 	at, bytes := c.worst()
 	best, most := -1, int64(0)

@@ -13,8 +13,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestActivationCheckpointPlan: for budgets from what a step takes to what it takes with all checkpointed, the steps keep to the
-// estimate and the budget, the losses are the same, and a larger budget never computes more again.
+// TestActivationCheckpointPlan: for budgets from what a step takes to what it takes with all
+// checkpointed, the steps keep to the estimate and the budget, the losses are the same, and a
+// larger budget never computes more again.
 func TestActivationCheckpointPlan(t *testing.T) {
 	b := open(t, 256<<20)
 	var plan autograd.CheckpointPlan
@@ -130,8 +131,8 @@ func workspace(p memcache.Profile) int64 {
 	return 0
 }
 
-// TestActivationCheckpointPlanReckons what a step takes, in float32 and bfloat16, whichever of its layers are checkpointed, of random sizes: its peak is not above it,
-// and not far below.
+// TestActivationCheckpointPlanReckons what a step takes, in float32 and bfloat16, whichever of its
+// layers are checkpointed, of random sizes: its peak is not above it, and not far below.
 func TestActivationCheckpointPlanReckons(t *testing.T) {
 	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.BFloat16} {
 		least, greatest := 9.0, 0.0
@@ -187,8 +188,9 @@ func TestActivationCheckpointPlanReckons(t *testing.T) {
 	}
 }
 
-// TestActivationCheckpointPlanOfGradients: a gradient in bfloat16 is counted so, and one that is a sum, of uses or tapes, or is reduced, as float32; and the copies in
-// bfloat16 of all parameters but those that need none.
+// TestActivationCheckpointPlanOfGradients: a gradient in bfloat16 is counted so, and one that is a
+// sum, of uses or tapes, or is reduced, as float32; and the copies in bfloat16 of all parameters
+// but those that need none.
 func TestActivationCheckpointPlanOfGradients(t *testing.T) {
 	alone := newCrew(t, 1, 64<<20, 0).ranks[0]
 	b := alone.bench
@@ -241,8 +243,8 @@ func TestActivationCheckpointPlanOfGradients(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestActivationCheckpointPlanOfSharedLayers: what several layers share has one gradient, from the backward pass of the last of them on, and one copy in bfloat16, until
-// that of the first.
+// TestActivationCheckpointPlanOfSharedLayers: what several layers share has one gradient, from the
+// backward pass of the last of them on, and one copy in bfloat16, until that of the first.
 func TestActivationCheckpointPlanOfSharedLayers(t *testing.T) {
 	b := open(t, 256<<20)
 	in := autograd.Init(b.ctx, b.rt, autograd.Seed(3))

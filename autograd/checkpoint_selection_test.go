@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestActivationCheckpointPlanAgainstAllChoices: the plan leaves nothing out that helps, and chooses nothing that it could do without: against all choices of random
-// layers.
+// TestActivationCheckpointPlanAgainstAllChoices: the plan leaves nothing out that helps, and
+// chooses nothing that it could do without: against all choices of random layers.
 func TestActivationCheckpointPlanAgainstAllChoices(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	costs, plans := 0.0, 0.0

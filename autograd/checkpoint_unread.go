@@ -6,10 +6,12 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// When a checkpoint's function runs again, nobody reads what its last operations compute: the result is there already, and no backward step has saved
-// one of their values. The first run finds out which these are (the early stop of torch.utils.checkpoint). They are the results behind the last one that
-// a backward step saves, the program looks at or an operation has made that does more than compute it. In the second run their operations are
-// recorded, and their values are memory that nobody has written.
+// When a checkpoint's function runs again, nobody reads what its last operations compute: the
+// result is there already, and no backward step has saved one of their values. The first run finds
+// out which these are (the early stop of torch.utils.checkpoint). They are the results behind the
+// last one that a backward step saves, the program looks at or an operation has made that does more
+// than compute it. In the second run their operations are recorded, and their values are memory
+// that nobody has written.
 
 // unread is a result that nobody reads when the function runs again.
 type unread struct {
@@ -18,7 +20,8 @@ type unread struct {
 	shape  tensor.Shape
 }
 
-// unreadResult is what is known of the result that is made when there are so many on the tape, if nobody reads it. Of the nil checkpoint all are read.
+// unreadResult is what is known of the result that is made when there are so many on the tape, if
+// nobody reads it. Of the nil checkpoint all are read.
 func (c *checkpoint) unreadResult(results int) *unread {
 	if c == nil {
 		return nil
@@ -48,7 +51,8 @@ func (c *checkpoint) made(op string, v *Variable, results int, onlyComputes bool
 	return nil
 }
 
-// needs notes that the second run has to compute v, and so what was made before it. Of the nil checkpoint nothing is noted.
+// needs notes that the second run has to compute v, and so what was made before it. Of the nil
+// checkpoint nothing is noted.
 func (c *checkpoint) needs(v *Variable) {
 	for ; c != nil && !c.again; c = c.outer {
 		for i := len(c.unread) - 1; i >= 0; i-- {

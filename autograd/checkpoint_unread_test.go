@@ -12,8 +12,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestActivationCheckpointComputesNothingThatNobodyReads: the second run launches what its part launches whose values gradients need or the
-// program looks at, and the gradients are those of the function in a frame, to the bit.
+// TestActivationCheckpointComputesNothingThatNobodyReads: the second run launches what its part
+// launches whose values gradients need or the program looks at, and the gradients are those of the
+// function in a frame, to the bit.
 func TestActivationCheckpointComputesNothingThatNobodyReads(t *testing.T) {
 	ctx := context.Background()
 	b := open(t, 64<<20)

@@ -8,10 +8,12 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// ClipGradNorm scales the gradients in place, so that the norm of all of them together is at most about most
-// (torch.nn.utils.clip_grad_norm_), between Backward and the optimiser's step. It returns the norm that they had, as a scalar that the
-// caller releases, and waits for nothing: the norm is computed, and the gradients are scaled, on the device. norm is the p
-// of the norm, math.Inf(1) for the greatest magnitude; without it it is 2. Parameters without a gradient are left out.
+// ClipGradNorm scales the gradients in place, so that the norm of all of them together is at most
+// about most (torch.nn.utils.clip_grad_norm_), between Backward and the optimiser's step. It
+// returns the norm that they had, as a scalar that the caller releases, and waits for nothing: the
+// norm is computed, and the gradients are scaled, on the device. norm is the p of the norm,
+// math.Inf(1) for the greatest magnitude; without it it is 2. Parameters without a gradient are
+// left out.
 func (ps Parameters) ClipGradNorm(ctx context.Context, most float64, norm ...float64) (*tensor.Tensor, error) {
 	p := 2.0
 	if len(norm) > 0 {

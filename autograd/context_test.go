@@ -41,7 +41,8 @@ func (p *phases) Start(ctx context.Context, op memcache.Op) (context.Context, me
 
 func (p *phases) reset() { p.allocs, p.frees = map[string]int{}, map[string]int{} }
 
-// TestEveryFreeHasAContext follows the contexts of a step's allocations and frees: those are the parents of their spans.
+// TestEveryFreeHasAContext follows the contexts of a step's allocations and frees: those are the
+// parents of their spans.
 func TestEveryFreeHasAContext(t *testing.T) {
 	seen := &phases{}
 	seen.reset()

@@ -28,8 +28,9 @@ func (e *Embedding) Parameters() Parameters {
 	return Parameters{{"weight", e.Weight}}
 }
 
-// Embedding makes a table of so many vectors of n numbers (torch.nn.Embedding). It takes [PaddingIndex]. The numbers are
-// drawn from the standard normal distribution, PyTorch's default; those of the padding's row are 0.
+// Embedding makes a table of so many vectors of n numbers (torch.nn.Embedding). It takes
+// [PaddingIndex]. The numbers are drawn from the standard normal distribution, PyTorch's default;
+// those of the padding's row are 0.
 func (in *Initializer) Embedding(rows, n int, options ...LayerOption) *Embedding {
 	call := fmt.Sprintf("Embedding(%d, %d)", rows, n)
 	o := in.options(call, options, "PaddingIndex")

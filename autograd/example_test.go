@@ -80,7 +80,8 @@ func ExampleTape_Leaf() {
 	// Output: [0.0000 1.9432 4.1387]
 }
 
-// swiGLU is a layer of the program's own: it makes parameters with an initialiser and frees, in a frame, what is between.
+// swiGLU is a layer of the program's own: it makes parameters with an initialiser and frees, in a
+// frame, what is between.
 type swiGLU struct{ gate, up, down *autograd.Linear }
 
 func newSwiGLU(in *autograd.Initializer, n, hidden int) swiGLU {

@@ -22,17 +22,19 @@ func (t *Tape) Layer(p *Parameter, local string, f func() *Variable) *Variable {
 	return t.framed("Layer", f)
 }
 
-// Frame calls f and frees what was made on the tape meanwhile but its result, which it returns, and what was kept
-// ([Variable.Keep] wins). What the backward pass needs lives until then. So a function of several operations frees what
-// an operation would, on every tape, without a name for each value:
+// Frame calls f and frees what was made on the tape meanwhile but its result, which it returns, and
+// what was kept ([Variable.Keep] wins). What the backward pass needs lives until then. So a
+// function of several operations frees what an operation would, on every tape, without a name for
+// each value:
 //
 //	y := tape.Frame(func() *autograd.Variable {
 //		return tape.Mul(tape.Sigmoid(x), tape.Tanh(x))
 //	})
 //
-// On a tape of [NoGrad] operations inside free nothing that they read, so that values can be read again; it is freed when
-// the frame ends, and what was made outside is left alone. That is what a [Layer] owes to its caller. [Variable.Release]
-// frees something long before, and a frame in a frame what it made.
+// On a tape of [NoGrad] operations inside free nothing that they read, so that values can be read
+// again; it is freed when the frame ends, and what was made outside is left alone. That is what a
+// [Layer] owes to its caller. [Variable.Release] frees something long before, and a frame in a
+// frame what it made.
 func (t *Tape) Frame(f func() *Variable) *Variable { return t.framed("Frame", f) }
 
 func (t *Tape) framed(call string, f func() *Variable) *Variable {

@@ -58,7 +58,8 @@ func swish(t *autograd.Tape, x, beta *autograd.Variable) *autograd.Variable {
 	})
 }
 
-// A function of one's own has the values and gradients of the composition that it stands for, and leaves as little behind.
+// A function of one's own has the values and gradients of the composition that it stands for, and
+// leaves as little behind.
 func TestFuncAgainstComposition(t *testing.T) {
 	b := open(t, 64<<20)
 	run := func(f func(t *autograd.Tape, x, beta *autograd.Variable) *autograd.Variable) (values, dx, dbeta []float64) {
@@ -282,8 +283,8 @@ func TestFuncFreesWhatItSaved(t *testing.T) {
 	require.NoError(t, x.Release())
 }
 
-// TestFuncFreesBeforeItsGradientsAreSummed: what a function saved is gone when the sum of a gradient over a broadcast shape is made, so that it adds nothing
-// to the peak if it is no larger.
+// TestFuncFreesBeforeItsGradientsAreSummed: what a function saved is gone when the sum of a
+// gradient over a broadcast shape is made, so that it adds nothing to the peak if it is no larger.
 func TestFuncFreesBeforeItsGradientsAreSummed(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, make([]float64, 1024), 1024)

@@ -14,8 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// idleGPU is a device that takes launches as a GPU does, with a library of matrix products, and runs none: what a step on it makes on the
-// Go heap is made above the device.
+// idleGPU is a device that takes launches as a GPU does, with a library of matrix products, and
+// runs none: what a step on it makes on the Go heap is made above the device.
 type idleGPU struct{ device.Device }
 
 type idleStream struct {
@@ -79,7 +79,8 @@ func (s *idleStream) CopyD2H(dst []byte, src device.Ptr) error {
 	return s.Stream.CopyD2H(dst, src)
 }
 
-// BenchmarkAboveTheDevice is a called step of models of [BenchmarkModel] on a device that runs nothing: what the host does for it above the driver.
+// BenchmarkAboveTheDevice is a called step of models of [BenchmarkModel] on a device that runs
+// nothing: what the host does for it above the driver.
 func BenchmarkAboveTheDevice(b *testing.B) {
 	for _, m := range []struct {
 		name   string

@@ -28,8 +28,9 @@ func skipWhereChecksMakeObjects(t *testing.T) {
 	}
 }
 
-// TestGarbageOfAStep: a called step makes few objects of the Go heap, most of them the kernels of the host device, one for each launch and one for
-// what its workers share. AllocsPerRun counts those of all goroutines, and lets GOMAXPROCS be 1.
+// TestGarbageOfAStep: a called step makes few objects of the Go heap, most of them the kernels of
+// the host device, one for each launch and one for what its workers share. AllocsPerRun counts
+// those of all goroutines, and lets GOMAXPROCS be 1.
 func TestGarbageOfAStep(t *testing.T) {
 	skipWhereChecksMakeObjects(t)
 	b := open(t, 1<<30)
@@ -48,9 +49,10 @@ func TestGarbageOfAStep(t *testing.T) {
 	}
 }
 
-// TestGarbageAboveTheDevice: of a called step there are six objects of the Go heap above the device, whatever its operations are: the tape, its lifetime,
-// and one for all variables, tensors, tensors' handles and contexts each. They are new, as the program may hold any of them. Of one on a tape that is
-// reset there are none.
+// TestGarbageAboveTheDevice: of a called step there are six objects of the Go heap above the
+// device, whatever its operations are: the tape, its lifetime, and one for all variables, tensors,
+// tensors' handles and contexts each. They are new, as the program may hold any of them. Of one on
+// a tape that is reset there are none.
 func TestGarbageAboveTheDevice(t *testing.T) {
 	skipWhereChecksMakeObjects(t)
 	b := openIdle(t)

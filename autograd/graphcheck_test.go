@@ -196,8 +196,8 @@ func TestGraphsAgainstFiniteDifferences(t *testing.T) {
 	}
 }
 
-// TestGraphsWithoutMemory lets memory run out at every allocation of random graphs: what comes is the error, or the right
-// numbers.
+// TestGraphsWithoutMemory lets memory run out at every allocation of random graphs: what comes is
+// the error, or the right numbers.
 func TestGraphsWithoutMemory(t *testing.T) {
 	b := open(t, 2<<20) // one segment
 	random := rand.New(rand.NewPCG(12, 0))

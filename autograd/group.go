@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Group are parameters of an optimiser that share its options (torch.optim's param_groups). The first one is what the optimiser was
-// made with; AddGroup adds others.
+// Group are parameters of an optimiser that share its options (torch.optim's param_groups). The
+// first one is what the optimiser was made with; AddGroup adds others.
 type Group struct {
 	params Parameters
 	rt     *tensor.Runtime
@@ -56,7 +56,8 @@ func (g *Group) SetLR(lr float64) error {
 // Momentum is the group's momentum, or Adam's beta1, and whether its optimiser has one.
 func (g *Group) Momentum() (momentum float64, ok bool) { return g.momentum, g.cycled }
 
-// SetMomentum changes it for the steps to come. An optimiser without one refuses. In a capture it does so at each replay.
+// SetMomentum changes it for the steps to come. An optimiser without one refuses. In a capture it
+// does so at each replay.
 func (g *Group) SetMomentum(momentum float64) error {
 	if err := g.checkMomentum(momentum); err != nil {
 		return err

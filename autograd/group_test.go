@@ -116,8 +116,8 @@ func TestGroupsOfEverySort(t *testing.T) {
 	}
 }
 
-// TestEveryOptimizerMakesStale: a parameter that was changed under a tape is noticed, whichever optimiser did it, and one whose
-// gradient is missing is not changed.
+// TestEveryOptimizerMakesStale: a parameter that was changed under a tape is noticed, whichever
+// optimiser did it, and one whose gradient is missing is not changed.
 func TestEveryOptimizerMakesStale(t *testing.T) {
 	b := open(t, 64<<20)
 	for name, make := range all {

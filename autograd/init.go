@@ -11,20 +11,20 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Initializer makes what a training needs, parameters and layers with their first values, data, optimisers, tapes, on one
-// runtime, in one dtype, from one sequence of random numbers:
+// Initializer makes what a training needs, parameters and layers with their first values, data,
+// optimisers, tapes, on one runtime, in one dtype, from one sequence of random numbers:
 //
 //	in := autograd.Init(ctx, env, autograd.Seed(1))
 //	model := autograd.Sequential{in.Linear(784, 512), autograd.ReLU{}, in.Linear(512, 10)}
 //	adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 //	if err := in.Err(); err != nil {
 //
-// Its first error sticks: the call that fails and all later ones return values that do nothing and are never nil (tensors
-// are nil, which is a tensor that was released), and what was made since Err last returned nil is released. Close
-// releases everything that it made.
+// Its first error sticks: the call that fails and all later ones return values that do nothing and
+// are never nil (tensors are nil, which is a tensor that was released), and what was made since Err
+// last returned nil is released. Close releases everything that it made.
 //
-// A layer of the program's own is made of parameters, by a function that takes an Initializer, and tells of its own
-// errors with Fail. An Initializer belongs to one goroutine at a time.
+// A layer of the program's own is made of parameters, by a function that takes an Initializer, and
+// tells of its own errors with Fail. An Initializer belongs to one goroutine at a time.
 type Initializer struct {
 	ctx   context.Context
 	rt    *tensor.Runtime
@@ -63,8 +63,8 @@ func Dtype(dtype tensor.Dtype) InitOption {
 	return initOption(func(in *Initializer) { in.dtype = dtype })
 }
 
-// Init makes an initialiser of things on rt. ctx is the context of its allocations and of its optimisers and tapes; what
-// it makes belongs to no lifetime in ctx.
+// Init makes an initialiser of things on rt. ctx is the context of its allocations and of its
+// optimisers and tapes; what it makes belongs to no lifetime in ctx.
 func Init(ctx context.Context, rt *tensor.Runtime, options ...InitOption) *Initializer {
 	in := &Initializer{ctx: ctx, rt: rt, dtype: tensor.Float32, compute: tensor.Float32}
 	for _, o := range options {
@@ -112,7 +112,8 @@ func (in *Initializer) SetRandomState(state []byte) error { return in.source.Unm
 // Rand is the source of the random numbers, for layers that draw their own.
 func (in *Initializer) Rand() *rand.Rand { return in.rand }
 
-// Err returns the first error, or nil. With nil what was made until now is the program's: a later error leaves it alone.
+// Err returns the first error, or nil. With nil what was made until now is the program's: a later
+// error leaves it alone.
 func (in *Initializer) Err() error {
 	if in.err == nil {
 		in.accepted = len(in.made)
@@ -120,8 +121,8 @@ func (in *Initializer) Err() error {
 	return in.err
 }
 
-// Fail makes err stick, unless it is nil or another one does, and releases what was made since Err last returned nil. It
-// is for layers outside of this package.
+// Fail makes err stick, unless it is nil or another one does, and releases what was made since Err
+// last returned nil. It is for layers outside of this package.
 func (in *Initializer) Fail(err error) {
 	if in.err != nil || err == nil {
 		return
@@ -167,10 +168,11 @@ func releaseMade(ctx context.Context, made []func(context.Context) error, err er
 	return err
 }
 
-// Steps gives a tape for each of n steps of a training, and closes it after the body of the loop, however that ends. The
-// loop ends early when the initialiser has an error: that of a step's tape, with which it sticks, or of its context, which
-// is looked at before each step. The tapes' random operations have seeds of the initialiser's sequence. In profiles the steps
-// of all calls are counted, from 1 on ([memcache.WithStep]).
+// Steps gives a tape for each of n steps of a training, and closes it after the body of the loop,
+// however that ends. The loop ends early when the initialiser has an error: that of a step's tape,
+// with which it sticks, or of its context, which is looked at before each step. The tapes' random
+// operations have seeds of the initialiser's sequence. In profiles the steps of all calls are
+// counted, from 1 on ([memcache.WithStep]).
 //
 //	for step, tape := range in.Steps(200) {
 //		loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y)
@@ -178,7 +180,8 @@ func releaseMade(ctx context.Context, made []func(context.Context) error, err er
 //	}
 //	err := in.Err()
 //
-// In a capture ([tensor.Runtime.Capture]) the loop runs once, and each replay is as many steps more, whose tapes have seeds of their own.
+// In a capture ([tensor.Runtime.Capture]) the loop runs once, and each replay is as many steps
+// more, whose tapes have seeds of their own.
 func (in *Initializer) Steps(n int) iter.Seq2[int, *Tape] {
 	return func(yield func(int, *Tape) bool) {
 		for i := 0; i < n && in.usable("Steps"); i++ {
@@ -199,8 +202,9 @@ func (in *Initializer) step(i int, yield func(int, *Tape) bool) bool {
 	return yield(i, tape)
 }
 
-// tape is the next step's. In a capture it takes memory from the capture's pool, and each replay is a step, with a seed of its own. What fails in a
-// capture that fails is Capture's error, and does not stick.
+// tape is the next step's. In a capture it takes memory from the capture's pool, and each replay is
+// a step, with a seed of its own. What fails in a capture that fails is Capture's error, and does
+// not stick.
 func (in *Initializer) tape() *Tape {
 	c := in.rt.Capturing()
 	if c == nil {

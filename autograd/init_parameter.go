@@ -27,8 +27,9 @@ func (in *Initializer) Linear(inputs, outputs int, options ...LayerOption) *Line
 	return l
 }
 
-// fanIn makes a parameter drawn uniformly from ±1/sqrt(fan): PyTorch's default of dense layers and convolutions, where fan
-// is the number of products in an output; and of recurrent layers, where fan is the number of states.
+// fanIn makes a parameter drawn uniformly from ±1/sqrt(fan): PyTorch's default of dense layers and
+// convolutions, where fan is the number of products in an output; and of recurrent layers, where
+// fan is the number of states.
 func (in *Initializer) fanIn(call string, fan int, shape ...int) *Parameter {
 	bound := 1 / math.Sqrt(float64(fan))
 	return in.parameter(call, func() float64 { return (2*in.rand.Float64() - 1) * bound }, shape...)
@@ -129,7 +130,8 @@ func draw[T float32 | float64](n int, next func() float64) []T {
 // noParameter is a parameter that does nothing, as there is an error; a tape that is given it says which.
 func (in *Initializer) noParameter() *Parameter { return MissingParameter(in.err) }
 
-// Tensor makes a tensor with a copy of data in the initialiser's dtype; see [tensor.FromSlice]. It is nil after an error.
+// Tensor makes a tensor with a copy of data in the initialiser's dtype; see [tensor.FromSlice]. It
+// is nil after an error.
 func (in *Initializer) Tensor(data []float64, shape ...int) *tensor.Tensor {
 	call := fmt.Sprintf("%d numbers", len(data))
 	if !in.usable(call) {
@@ -175,8 +177,8 @@ func made(in *Initializer, call string, c memcache.Category, make func(context.C
 	return t
 }
 
-// Own makes the initialiser close o, such as an optimiser, and returns it. The error that o has been made with sticks to the
-// initialiser. If the initialiser has an error, the caller closes o.
+// Own makes the initialiser close o, such as an optimiser, and returns it. The error that o has
+// been made with sticks to the initialiser. If the initialiser has an error, the caller closes o.
 //
 //	adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 func Own[O io.Closer](in *Initializer, o O) O {

@@ -250,8 +250,8 @@ func TestWhatInitMakesBelongsToNoLifetime(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// scaleShift is a layer that could stand in any program: it is made of parameters, has errors of its own, and frees what
-// is between.
+// scaleShift is a layer that could stand in any program: it is made of parameters, has errors of
+// its own, and frees what is between.
 type scaleShift struct{ scale, shift *autograd.Parameter }
 
 func newScaleShift(in *autograd.Initializer, n int) scaleShift {

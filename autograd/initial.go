@@ -8,9 +8,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Initial are the first values of a parameter (torch.nn.init): a function that fills data, row-major, of a shape. Those of this package
-// draw in float64 and in the order of the elements; [Initializer.Draw] makes a parameter of one, and [Initializer.Reset] gives a
-// parameter its values anew. A program's own is as good.
+// Initial are the first values of a parameter (torch.nn.init): a function that fills data,
+// row-major, of a shape. Those of this package draw in float64 and in the order of the elements;
+// [Initializer.Draw] makes a parameter of one, and [Initializer.Reset] gives a parameter its values
+// anew. A program's own is as good.
 type Initial func(r *rand.Rand, shape tensor.Shape, data []float64) error
 
 // Draw makes a parameter of the shape with these first values.
@@ -114,8 +115,8 @@ func InitNormal(mean, std float64) Initial {
 	}
 }
 
-// InitTruncNormal draws from a normal distribution, and again what is outside of [low, high] (torch.nn.init.trunc_normal_, whose defaults
-// are 0, 1, -2 and 2).
+// InitTruncNormal draws from a normal distribution, and again what is outside of [low, high]
+// (torch.nn.init.trunc_normal_, whose defaults are 0, 1, -2 and 2).
 func InitTruncNormal(mean, std, low, high float64) Initial {
 	return func(r *rand.Rand, _ tensor.Shape, data []float64) error {
 		if err := finiteOr("InitTruncNormal", mean, std, low, high); err != nil || !(std > 0 && low < high) {
@@ -144,8 +145,9 @@ func InitEye() Initial {
 	}
 }
 
-// InitOrthogonal is a matrix of the first dimension by all others, whose rows or columns, what is fewer, are orthogonal and of length gain,
-// 1 if it is left out (torch.nn.init.orthogonal_). It is computed on the host.
+// InitOrthogonal is a matrix of the first dimension by all others, whose rows or columns, what is
+// fewer, are orthogonal and of length gain, 1 if it is left out (torch.nn.init.orthogonal_). It is
+// computed on the host.
 func InitOrthogonal(gain ...float64) Initial {
 	return func(r *rand.Rand, shape tensor.Shape, data []float64) error {
 		length, err := gainOf("InitOrthogonal", gain)
@@ -170,8 +172,8 @@ func InitOrthogonal(gain ...float64) Initial {
 	}
 }
 
-// orthogonalize makes vectors of n elements orthonormal, one after the other (Gram and Schmidt's way, twice, for the sake of rounding). The
-// i-th element of vector v is at v*step + i*stride.
+// orthogonalize makes vectors of n elements orthonormal, one after the other (Gram and Schmidt's
+// way, twice, for the sake of rounding). The i-th element of vector v is at v*step + i*stride.
 func orthogonalize(data []float64, vectors, n, step, stride int) {
 	dot := func(v, w int) (sum float64) {
 		for i := range n {

@@ -8,7 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// fans are how many inputs an output of a weight has, and outputs an input: the second and the first dimension times all others.
+// fans are how many inputs an output of a weight has, and outputs an input: the second and the
+// first dimension times all others.
 func fans(name string, shape tensor.Shape) (in, out float64, err error) {
 	if len(shape) < 2 {
 		return 0, 0, fmt.Errorf("%s: %w %v: fans are of two dimensions at least", name, tensor.ErrShape, shape)
@@ -29,8 +30,8 @@ func drawn(r *rand.Rand, data []float64, std float64, uniform bool) error {
 	return fillWith(data, func() float64 { return bound * (2*r.Float64() - 1) })
 }
 
-// InitXavierUniform draws uniformly with the deviation gain*sqrt(2/(inputs+outputs)) (torch.nn.init.xavier_uniform_). Without
-// a gain it is 1; see [Gain].
+// InitXavierUniform draws uniformly with the deviation gain*sqrt(2/(inputs+outputs))
+// (torch.nn.init.xavier_uniform_). Without a gain it is 1; see [Gain].
 func InitXavierUniform(gain ...float64) Initial { return xavier("InitXavierUniform", gain, true) }
 
 // InitXavierNormal draws as InitXavierUniform, from a normal distribution (torch.nn.init.xavier_normal_).
@@ -83,8 +84,9 @@ func kaiming(name string, k Kaiming, uniform bool) Initial {
 	}
 }
 
-// Gain is by how much values grow before an activation of that name: linear, conv1d to conv3d, sigmoid, tanh, relu, leaky_relu with a
-// slope, 0.01 if it is left out, selu (torch.nn.init.calculate_gain).
+// Gain is by how much values grow before an activation of that name: linear, conv1d to conv3d,
+// sigmoid, tanh, relu, leaky_relu with a slope, 0.01 if it is left out, selu
+// (torch.nn.init.calculate_gain).
 func Gain(nonlinearity string, slope ...float64) (float64, error) {
 	switch nonlinearity {
 	case "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "sigmoid":

@@ -39,8 +39,9 @@ func (m onceResNet) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Va
 	})
 }
 
-// TestInPlacePeaks: what a forward pass without a backward pass, one with it, and a training step hold at their peaks, in bytes, is never more in place than out of
-// place, and in some models less by so much at least.
+// TestInPlacePeaks: what a forward pass without a backward pass, one with it, and a training step
+// hold at their peaks, in bytes, is never more in place than out of place, and in some models less
+// by so much at least.
 func TestInPlacePeaks(t *testing.T) {
 	b := open(t, 1<<30)
 	shapes := func(sizes map[string][]int) func(string) []int { return func(name string) []int { return sizes[name] } }

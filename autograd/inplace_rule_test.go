@@ -10,7 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestInPlaceTakesTheArgumentsMemory of what nobody needs, with its label, and counts the write; and never what somebody needs.
+// TestInPlaceTakesTheArgumentsMemory of what nobody needs, with its label, and counts the write;
+// and never what somebody needs.
 func TestInPlaceTakesTheArgumentsMemory(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, -2, 3, -4}, 2, 2)

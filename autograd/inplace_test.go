@@ -37,8 +37,9 @@ func (b *bench) bitsOf(x *tensor.Tensor) (bits []uint64) {
 // allocations are those that the cache has served.
 func (b *bench) allocations() int64 { return b.cache.Stats().Allocation.All.Allocated }
 
-// TestInPlaceOfRandomPrograms: what operations compute in their arguments' memory is to the bit what they compute in memory of their own, values and
-// gradients, on tapes that record and that don't, in float64 and in bfloat16, with every value that is read for the last time read once.
+// TestInPlaceOfRandomPrograms: what operations compute in their arguments' memory is to the bit
+// what they compute in memory of their own, values and gradients, on tapes that record and that
+// don't, in float64 and in bfloat16, with every value that is read for the last time read once.
 func TestInPlaceOfRandomPrograms(t *testing.T) {
 	b := open(t, 64<<20)
 	graphs := rounds(400, 80)

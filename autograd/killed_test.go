@@ -26,8 +26,8 @@ const (
 	killedSteps = "CISTERN_TEST_CHECKPOINT_STEPS"
 )
 
-// TestTrainingToBeKilled is the training of TestKilledTraining, in a process of its own: it goes on from the checkpoint, if there is
-// one, and saves one after every step.
+// TestTrainingToBeKilled is the training of TestKilledTraining, in a process of its own: it goes on
+// from the checkpoint, if there is one, and saves one after every step.
 func TestTrainingToBeKilled(t *testing.T) {
 	path := os.Getenv(killedPath)
 	if path == "" {
@@ -47,8 +47,8 @@ func TestTrainingToBeKilled(t *testing.T) {
 	}
 }
 
-// TestKilledTraining: a training that is killed at random moments, in the middle of a step or of writing a checkpoint, and goes on each
-// time, ends bit for bit as one that is left alone.
+// TestKilledTraining: a training that is killed at random moments, in the middle of a step or of
+// writing a checkpoint, and goes on each time, ends bit for bit as one that is left alone.
 func TestKilledTraining(t *testing.T) {
 	cisterntest.OnlyHost(t, open(t, 64<<20).dev, "a process that is killed gives its GPU back late")
 	n := *kills

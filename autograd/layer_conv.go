@@ -62,9 +62,9 @@ func weightAndBias(weight, bias *Parameter) (ps Parameters) {
 	return ps
 }
 
-// Conv2d makes a layer of a convolution of pictures, of so many channels and to so many, with a square window
-// (torch.nn.Conv2d). Weights and biases are drawn as those of Linear. It takes [Kernel], [Stride], [Padding], [SamePadding],
-// [Dilation], [Groups] and [NoBias].
+// Conv2d makes a layer of a convolution of pictures, of so many channels and to so many, with a
+// square window (torch.nn.Conv2d). Weights and biases are drawn as those of Linear. It takes
+// [Kernel], [Stride], [Padding], [SamePadding], [Dilation], [Groups] and [NoBias].
 func (in *Initializer) Conv2d(inputs, outputs, window int, options ...LayerOption) *Convolution {
 	return in.convolution("Conv2d", 2, false, inputs, outputs, window, options)
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// BatchNorm normalises the channels of x (n, channels, ...), of any number of dimensions (torch.nn.BatchNorm1d, BatchNorm2d,
-// BatchNorm3d). On a tape that trains it takes the statistics of the batch and moves its own towards them; on others, and
-// with NoGrad, it takes its own, unless it has none.
+// BatchNorm normalises the channels of x (n, channels, ...), of any number of dimensions
+// (torch.nn.BatchNorm1d, BatchNorm2d, BatchNorm3d). On a tape that trains it takes the statistics
+// of the batch and moves its own towards them; on others, and with NoGrad, it takes its own, unless
+// it has none.
 type BatchNorm struct {
 	Weight, Bias *Parameter     // (channels); nil: none
 	Mean, Var    *tensor.Tensor // running statistics, (channels); nil: none
@@ -78,8 +79,8 @@ func (l *BatchNorm) Buffers() (all []NamedTensor) {
 
 const batchesName = "num_batches_tracked"
 
-// BatchNorm makes a batch norm of so many channels, with weights of 1 and biases of 0. It takes [Eps], [Momentum], [NoAffine]
-// and [NoRunningStatistics].
+// BatchNorm makes a batch norm of so many channels, with weights of 1 and biases of 0. It takes
+// [Eps], [Momentum], [NoAffine] and [NoRunningStatistics].
 func (in *Initializer) BatchNorm(channels int, options ...LayerOption) *BatchNorm {
 	call := fmt.Sprintf("BatchNorm(%d)", channels)
 	o := in.options(call, options, "Eps", "Momentum", "NoAffine", "NoRunningStatistics")
@@ -179,8 +180,8 @@ func (l *GroupNorm) Parameters() Parameters {
 	return weightAndBias(l.Weight, l.Bias)
 }
 
-// GroupNorm makes a group norm of so many groups of so many channels in all, with weights of 1 and biases of 0. It takes [Eps]
-// and [NoAffine].
+// GroupNorm makes a group norm of so many groups of so many channels in all, with weights of 1 and
+// biases of 0. It takes [Eps] and [NoAffine].
 func (in *Initializer) GroupNorm(groups, channels int, options ...LayerOption) *GroupNorm {
 	call := fmt.Sprintf("GroupNorm(%d, %d)", groups, channels)
 	o := in.options(call, options, "Eps", "NoAffine")

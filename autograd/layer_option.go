@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// LayerOption changes a layer that an [Initializer] makes from PyTorch's default, see [Stride], [Padding], [NoBias] and
-// others. A layer that does not take an option says so: it is an error of the Initializer. Of an option that is given twice
-// the last one counts.
+// LayerOption changes a layer that an [Initializer] makes from PyTorch's default, see [Stride],
+// [Padding], [NoBias] and others. A layer that does not take an option says so: it is an error of
+// the Initializer. Of an option that is given twice the last one counts.
 type LayerOption interface{ set(*layerOptions) }
 
 // layerOption is an option by name.
@@ -62,13 +62,14 @@ func optionList(takes []string) string {
 // was tells whether an option was given.
 func (o *layerOptions) was(name string) bool { return slices.Contains(o.given, name) }
 
-// Kernel is the size of a window, in place of the number that the layer is made with: one number for every dimension, or one
-// for each.
+// Kernel is the size of a window, in place of the number that the layer is made with: one number
+// for every dimension, or one for each.
 func Kernel(n ...int) LayerOption {
 	return layerOption{"Kernel", func(o *layerOptions) { o.kernel = slices.Clone(n) }}
 }
 
-// NormalizedShape is the shape of the last dimensions that a norm is over, in place of the number that the layer is made with.
+// NormalizedShape is the shape of the last dimensions that a norm is over, in place of the number
+// that the layer is made with.
 func NormalizedShape(shape ...int) LayerOption {
 	return layerOption{"NormalizedShape", func(o *layerOptions) { o.shape = slices.Clone(shape) }}
 }

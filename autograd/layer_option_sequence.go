@@ -26,7 +26,8 @@ func Bidirectional() LayerOption {
 	return layerOption{"Bidirectional", func(o *layerOptions) { o.sequence.bidirectional = true }}
 }
 
-// BatchFirst takes and gives sequences (batch, steps, n), for which recurrent layers copy them, in place of (steps, batch, n).
+// BatchFirst takes and gives sequences (batch, steps, n), for which recurrent layers copy them, in
+// place of (steps, batch, n).
 func BatchFirst() LayerOption {
 	return layerOption{"BatchFirst", func(o *layerOptions) { o.sequence.batchFirst = true }}
 }
@@ -41,7 +42,8 @@ func DropoutBetween(p float64) LayerOption {
 	return layerOption{"DropoutBetween", func(o *layerOptions) { o.sequence.dropout = p }}
 }
 
-// PaddingIndex is the row of an embedding that begins as zeros and gets no gradient; negative numbers count from the end.
+// PaddingIndex is the row of an embedding that begins as zeros and gets no gradient; negative
+// numbers count from the end.
 func PaddingIndex(row int) LayerOption {
 	return layerOption{"PaddingIndex", func(o *layerOptions) { o.sequence.padding = []int{row} }}
 }
@@ -51,7 +53,8 @@ func Causal() LayerOption {
 	return layerOption{"Causal", func(o *layerOptions) { o.sequence.causal = true }}
 }
 
-// KeyDim and ValueDim are the sizes of an attention's keys and values, where they are not that of the queries (kdim, vdim).
+// KeyDim and ValueDim are the sizes of an attention's keys and values, where they are not that of
+// the queries (kdim, vdim).
 func KeyDim(n int) LayerOption {
 	return layerOption{"KeyDim", func(o *layerOptions) { o.sequence.keys = n }}
 }

@@ -96,8 +96,8 @@ func TestLayersRefuse(t *testing.T) {
 	}
 }
 
-// TestRunningStatistics follow PyTorch's rule: with a momentum of NaN they are the mean of all batches; none are kept without
-// them, and a tape in use normalises by them.
+// TestRunningStatistics follow PyTorch's rule: with a momentum of NaN they are the mean of all
+// batches; none are kept without them, and a tape in use normalises by them.
 func TestRunningStatistics(t *testing.T) {
 	b := open(t, 64<<20)
 	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))

@@ -36,8 +36,8 @@ func (l AvgPool2d) Forward(t *Tape, x *Variable) *Variable {
 // Parameters is empty.
 func (AvgPool2d) Parameters() Parameters { return nil }
 
-// AdaptiveAvgPool2d is a layer of averages over as many parts as Size says: one number for both dimensions, or two; -1 leaves
-// a dimension as it is (torch.nn.AdaptiveAvgPool2d).
+// AdaptiveAvgPool2d is a layer of averages over as many parts as Size says: one number for both
+// dimensions, or two; -1 leaves a dimension as it is (torch.nn.AdaptiveAvgPool2d).
 type AdaptiveAvgPool2d struct{ Size []int }
 
 // Forward returns the averages of x.

@@ -25,8 +25,8 @@ func (b *bench) parameter(shape ...int) *autograd.Parameter {
 	return p
 }
 
-// lossesOfTwo are functions of the parameters p, (2, 2), and q, (2), and of a constant c, (2, 2), whose gradients meet in
-// every way: in place, shared, broadcast, of constants.
+// lossesOfTwo are functions of the parameters p, (2, 2), and q, (2), and of a constant c, (2, 2),
+// whose gradients meet in every way: in place, shared, broadcast, of constants.
 func lossesOfTwo(labels *tensor.Tensor) map[string]func(t *autograd.Tape, p, q, c *autograd.Variable) *autograd.Variable {
 	return map[string]func(t *autograd.Tape, p, q, c *autograd.Variable) *autograd.Variable{
 		"added in place": func(t *autograd.Tape, p, q, _ *autograd.Variable) *autograd.Variable {
@@ -290,8 +290,8 @@ func TestNothingIsComputedForConstants(t *testing.T) {
 	}
 }
 
-// TestALayerKeepsNoMoreThanItsGradientsNeed: of a first layer the input and the rectified output, of one whose weight is
-// constant the weight.
+// TestALayerKeepsNoMoreThanItsGradientsNeed: of a first layer the input and the rectified output,
+// of one whose weight is constant the weight.
 func TestALayerKeepsNoMoreThanItsGradientsNeed(t *testing.T) {
 	b := open(t, 64<<20)
 	p, c := b.parameter(2, 2), upload(b, []float64{1, 2, 3, 4}, 2, 2)

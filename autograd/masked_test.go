@@ -12,8 +12,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestMaskedGradients: the gradient of a LinearReLU's result comes masked from a layer that reads it, and is masked again only if something else reads
-// it too; gradients are those of the same network out of single operations.
+// TestMaskedGradients: the gradient of a LinearReLU's result comes masked from a layer that reads
+// it, and is masked again only if something else reads it too; gradients are those of the same
+// network out of single operations.
 func TestMaskedGradients(t *testing.T) {
 	ctx := context.Background()
 	b := open(t, 64<<20)
@@ -88,7 +89,8 @@ func TestMaskedGradients(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestMaskedGradientsOfWhatIsOverwritten: nobody has saved the result of a checkpoint that only a frozen layer reads, so a program that keeps it may write it.
+// TestMaskedGradientsOfWhatIsOverwritten: nobody has saved the result of a checkpoint that only a
+// frozen layer reads, so a program that keeps it may write it.
 func TestMaskedGradientsOfWhatIsOverwritten(t *testing.T) {
 	b := open(t, 64<<20)
 	in := autograd.Init(b.ctx, b.rt, autograd.Seed(3))

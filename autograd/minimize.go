@@ -16,7 +16,8 @@ import (
 // Other parameters that the loss is computed from, such as those of the critic in a generator's
 // step, have the gradients afterwards that they had before, or none. What two optimisers update
 // from one loss needs Backward, and Step and ZeroGrad of both. An optimiser that embeds another one
-// may update parameters of both: Backward's gradients stay on all that its ZeroGrad does not clear. [Tape.MinimizeInBackward] does not hold all gradients at once.
+// may update parameters of both: Backward's gradients stay on all that its ZeroGrad does not clear.
+// [Tape.MinimizeInBackward] does not hold all gradients at once.
 func (t *Tape) Minimize(loss *Variable, opt Optimizer) {
 	if check.Nil(opt) {
 		t.Fail(fmt.Errorf("autograd: Minimize: %w: the optimiser is nil", ErrInvalid))

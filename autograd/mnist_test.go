@@ -94,8 +94,9 @@ var optimizers = map[string]func(autograd.Parameters) (autograd.Optimizer, error
 
 var mnistSteps = flag.Int("mnist.steps", 10, "how many training steps are compared with PyTorch's; the reference has 100")
 
-// TestMNISTAsPyTorch trains on real images and compares losses and gradients with PyTorch's. The losses of the first steps
-// tell one formula from another, moments and their corrections too; make long compares all that the reference has.
+// TestMNISTAsPyTorch trains on real images and compares losses and gradients with PyTorch's. The
+// losses of the first steps tell one formula from another, moments and their corrections too; make
+// long compares all that the reference has.
 func TestMNISTAsPyTorch(t *testing.T) {
 	ref := loadReference(t)
 	steps := min(*mnistSteps, 100)
@@ -172,8 +173,8 @@ func scaled[T float32 | float64](pixels []byte) []T {
 	return images
 }
 
-// TestAnEpochAsPyTorch trains one epoch in float32 and compares the accuracy on the test images. On the host device that takes
-// a minute, so it is for others.
+// TestAnEpochAsPyTorch trains one epoch in float32 and compares the accuracy on the test images. On
+// the host device that takes a minute, so it is for others.
 func TestAnEpochAsPyTorch(t *testing.T) {
 	if os.Getenv("CISTERN_TEST_DEVICE") == "" {
 		t.Skip("for the device that CISTERN_TEST_DEVICE names")

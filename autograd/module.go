@@ -12,10 +12,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Profiles show memory by the module that made it (memcache.Label). A tape is in one module at a time, whose context its
-// allocations have; a recorded operation remembers its module, and its backward step runs there. Names come from three
-// places: the program says Tape.Module, a Sequential numbers its layers, and a layer knows itself by the names of its
-// parameters, which an optimiser has told them. So a model of structs has PyTorch's names without a word in its Forward.
+// Profiles show memory by the module that made it (memcache.Label). A tape is in one module at a
+// time, whose context its allocations have; a recorded operation remembers its module, and its
+// backward step runs there. Names come from three places: the program says Tape.Module, a
+// Sequential numbers its layers, and a layer knows itself by the names of its parameters, which an
+// optimiser has told them. So a model of structs has PyTorch's names without a word in its Forward.
 
 // modulePlace is a module that a tape has been in.
 type modulePlace struct {
@@ -83,9 +84,9 @@ func (p *places) joined(outer, inner string) string {
 	return path
 }
 
-// Module calls f, and what is allocated meanwhile, and in the backward pass of what f records, belongs in profiles to a part,
-// by its name, of the module that the tape is in ([memcache.WithModule]). Modules nest; "" is no part of its own. The
-// result is f's.
+// Module calls f, and what is allocated meanwhile, and in the backward pass of what f records,
+// belongs in profiles to a part, by its name, of the module that the tape is in
+// ([memcache.WithModule]). Modules nest; "" is no part of its own. The result is f's.
 //
 //	y := tape.Module("attention", func() *autograd.Variable { return b.attend(tape, x) })
 func (t *Tape) Module(name string, f func() *Variable) *Variable {
@@ -115,8 +116,8 @@ func (t *Tape) enterModule(path string) (before *modulePlace) {
 	return before
 }
 
-// setModule makes the tape be in a module that it has been in before. A tape that was closed meanwhile, which has given its places to another
-// one, stays where it is.
+// setModule makes the tape be in a module that it has been in before. A tape that was closed
+// meanwhile, which has given its places to another one, stays where it is.
 func (t *Tape) setModule(m *modulePlace) {
 	if t.none() || t.modules[m.path] != m {
 		return

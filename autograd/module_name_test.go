@@ -79,7 +79,8 @@ func TestForgottenBuffers(t *testing.T) {
 	}
 }
 
-// TestModulesOfTiedWeights, of layers that the program calls outside of any module, and that have another one's weights.
+// TestModulesOfTiedWeights, of layers that the program calls outside of any module, and that have
+// another one's weights.
 func TestModulesOfTiedWeights(t *testing.T) {
 	b := open(t, 64<<20)
 	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))

@@ -11,7 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestNormOnto: the gradient of a norm's argument is added to what goes around the norm, in its memory where nobody else sees that, and is the sum of both.
+// TestNormOnto: the gradient of a norm's argument is added to what goes around the norm, in its
+// memory where nobody else sees that, and is the sum of both.
 func TestNormOnto(t *testing.T) {
 	b := open(t, 64<<20)
 	sums := 0

@@ -6,21 +6,24 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Offload calls f and returns its result, as [Tape.Frame] does, and moves what its operations save for the backward pass to pinned host memory
-// with o (torch.autograd.graph.save_on_cpu). The device has the memory for something else until Backward, which brings it back on a copy stream, the
-// last values first, a few ahead of their use. Copies run beside the kernels, and nothing waits for them on the host. Gradients are the same to the bit.
-// A layer as a whole is [Offloaded]:
+// Offload calls f and returns its result, as [Tape.Frame] does, and moves what its operations save
+// for the backward pass to pinned host memory with o (torch.autograd.graph.save_on_cpu). The device
+// has the memory for something else until Backward, which brings it back on a copy stream, the last
+// values first, a few ahead of their use. Copies run beside the kernels, and nothing waits for them
+// on the host. Gradients are the same to the bit. A layer as a whole is [Offloaded]:
 //
 //	off, err := tensor.NewOffloader(env, tensor.OffloadConfig{})
 //	x = tape.Offload(off, func() *autograd.Variable { return tape.Add(x, block.Forward(tape, x)) })
 //
-// A value moves when the program is done with it: a layer's inner values when the layer releases them, others at the end of f, the result, and
-// what f was given, when it is released later. What the program keeps ([Variable.Keep]), holds until Backward or shares the memory of, parameters,
-// and what is too small or finds no pinned memory ([tensor.OffloadConfig]) stays. What was made last is needed first: offloading the last layers
-// before the loss saves nothing.
+// A value moves when the program is done with it: a layer's inner values when the layer releases
+// them, others at the end of f, the result, and what f was given, when it is released later. What
+// the program keeps ([Variable.Keep]), holds until Backward or shares the memory of, parameters,
+// and what is too small or finds no pinned memory ([tensor.OffloadConfig]) stays. What was made
+// last is needed first: offloading the last layers before the loss saves nothing.
 //
-// With a [Tape.Checkpoint] inside, what that has read is offloaded; inside of a checkpoint, which keeps nothing, Offload is a frame, and so it is on a
-// tape of [NoGrad]. In an Offload in an Offload the inner one's offloader counts.
+// With a [Tape.Checkpoint] inside, what that has read is offloaded; inside of a checkpoint, which
+// keeps nothing, Offload is a frame, and so it is on a tape of [NoGrad]. In an Offload in an
+// Offload the inner one's offloader counts.
 func (t *Tape) Offload(o *tensor.Offloader, f func() *Variable) *Variable {
 	var err error
 	switch {
@@ -41,8 +44,8 @@ func (t *Tape) Offload(o *tensor.Offloader, f func() *Variable) *Variable {
 	return t.Frame(f)
 }
 
-// Offloaded is a layer whose activations for Backward are moved to pinned host memory with o: see [Tape.Offload]. Its parameters and buffers
-// are l's, by the same names.
+// Offloaded is a layer whose activations for Backward are moved to pinned host memory with o: see
+// [Tape.Offload]. Its parameters and buffers are l's, by the same names.
 func Offloaded(l Layer, o *tensor.Offloader) Layer { return offloaded{Wrapped{l}, o} }
 
 type offloaded struct {

@@ -9,11 +9,13 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// How a backward pass brings back what the forward pass has offloaded: what an operation has saved before its step, and before that the copies
-// for the steps to come, so that they run beside this step's kernels.
+// How a backward pass brings back what the forward pass has offloaded: what an operation has saved
+// before its step, and before that the copies for the steps to come, so that they run beside this
+// step's kernels.
 
-// prefetch is how far ahead of its steps a backward pass has looked. The distance is counted in saved tensors, those that were not offloaded
-// too: where there are many of these before the next offloaded one, that one would only be in their way.
+// prefetch is how far ahead of its steps a backward pass has looked. The distance is counted in
+// saved tensors, those that were not offloaded too: where there are many of these before the next
+// offloaded one, that one would only be in their way.
 type prefetch struct {
 	began  bool
 	next   int     // the node before which nobody has looked
@@ -41,8 +43,8 @@ func (o *offload) Load(t *Tape, n *Node, i int) error {
 	return o.prefetch(t, i)
 }
 
-// prefetch looks at the nodes before the i-th, the last first, and begins to bring back what they have saved. Where there is no memory for
-// that the rest of the pass does without.
+// prefetch looks at the nodes before the i-th, the last first, and begins to bring back what they
+// have saved. Where there is no memory for that the rest of the pass does without.
 func (o *offload) prefetch(t *Tape, i int) error {
 	p := &o.ahead
 	if !p.began || p.next > i {

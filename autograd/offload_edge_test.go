@@ -16,8 +16,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestOffloadCopiesBesideTheTapesKernels: while a kernel of the forward pass runs the copy of what is behind it ends, and while one of
-// the backward pass runs the value of the step before it comes back.
+// TestOffloadCopiesBesideTheTapesKernels: while a kernel of the forward pass runs the copy of what
+// is behind it ends, and while one of the backward pass runs the value of the step before it comes
+// back.
 func TestOffloadCopiesBesideTheTapesKernels(t *testing.T) {
 	b := open(t, 64<<20)
 	out, in := cisterntest.Stream(t, b.dev), cisterntest.Stream(t, b.dev)
@@ -74,7 +75,8 @@ func (b *bench) heldFunc(v *autograd.Variable, forward, backward func()) *autogr
 	})
 }
 
-// TestOffloadTrainsWhereThereIsTooLittleMemory: in a limit that is too small without, a model trains to the same numbers.
+// TestOffloadTrainsWhereThereIsTooLittleMemory: in a limit that is too small without, a model
+// trains to the same numbers.
 func TestOffloadTrainsWhereThereIsTooLittleMemory(t *testing.T) {
 	plain := open(t, 256<<20)
 	want := plain.train(2, 12, func(_ int, l autograd.Layer) autograd.Layer { return l })
@@ -98,8 +100,8 @@ func TestOffloadTrainsWhereThereIsTooLittleMemory(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestOffloadedStepsThatFailLeakNothing: the n-th allocation of pinned or device memory fails, or the n-th copy, for every n; or the memory is
-// gone when values are to come back.
+// TestOffloadedStepsThatFailLeakNothing: the n-th allocation of pinned or device memory fails, or
+// the n-th copy, for every n; or the memory is gone when values are to come back.
 func TestOffloadedStepsThatFailLeakNothing(t *testing.T) {
 	for _, fault := range []host.Fault{host.FaultAlloc, host.FaultPinned, host.FaultCopy} {
 		survived := false
@@ -147,8 +149,8 @@ func failOffload(t *testing.T, fault host.Fault, n int) (survived bool) {
 	return err == nil
 }
 
-// TestOffloadedValuesFindNoMemory: with memory for a gradient and one value, Backward does without what it would bring back ahead; with less it tells
-// what it lacks, and nothing stays.
+// TestOffloadedValuesFindNoMemory: with memory for a gradient and one value, Backward does without
+// what it would bring back ahead; with less it tells what it lacks, and nothing stays.
 func TestOffloadedValuesFindNoMemory(t *testing.T) {
 	b := open(t, 4<<20)
 	o := b.offloader(tensor.OffloadConfig{Ahead: 3})
@@ -197,8 +199,8 @@ func TestOffloadedValuesFindNoMemory(t *testing.T) {
 	}
 }
 
-// TestOffloadLeavesWhatTheProgramHolds: kept values, inputs, what shares a parameter's memory, and what is too small stay; views that wait for the
-// backward pass together move together.
+// TestOffloadLeavesWhatTheProgramHolds: kept values, inputs, what shares a parameter's memory, and
+// what is too small stay; views that wait for the backward pass together move together.
 func TestOffloadLeavesWhatTheProgramHolds(t *testing.T) {
 	b := open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{MinBytes: 64})
@@ -254,7 +256,8 @@ func TestOffloadReleases(t *testing.T) {
 	require.EqualValues(t, 2, o.Stats().Offloaded.Peak)
 }
 
-// TestOffloadOfViews: memory moves when the last of the tensors that share it is let go, and not while the program holds one.
+// TestOffloadOfViews: memory moves when the last of the tensors that share it is let go, and not
+// while the program holds one.
 func TestOffloadOfViews(t *testing.T) {
 	b := open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})

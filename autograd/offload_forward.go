@@ -7,10 +7,11 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Which values a tape offloads, and when. Memory moves, not variables: two operations may have saved one value, and two values may be
-// views of one memory. It moves when whoever shares it only waits for the backward pass, which is when as many tensors have it as
-// the recorded operations have saved; that is looked at where one of them is let go. Until Backward begins nothing of that is
-// read again, so that moving needs no more care than a free.
+// Which values a tape offloads, and when. Memory moves, not variables: two operations may have
+// saved one value, and two values may be views of one memory. It moves when whoever shares it only
+// waits for the backward pass, which is when as many tensors have it as the recorded operations
+// have saved; that is looked at where one of them is let go. Until Backward begins nothing of that
+// is read again, so that moving needs no more care than a free.
 
 // offload is what a tape knows of its offloaded values. Their offloaders outlive it.
 type offload struct {

@@ -75,8 +75,9 @@ func (b *bench) train(steps, blocks int, wrap func(int, autograd.Layer) autograd
 	return got
 }
 
-// TestOffloadLowersThePeak: models train as without, to the bit and under the same names, and the peak of allocated memory
-// falls by the bytes that were offloaded, of half of the blocks and of all but the last.
+// TestOffloadLowersThePeak: models train as without, to the bit and under the same names, and the
+// peak of allocated memory falls by the bytes that were offloaded, of half of the blocks and of all
+// but the last.
 func TestOffloadLowersThePeak(t *testing.T) {
 	b := open(t, 256<<20)
 	blocks := rounds(12, 8)

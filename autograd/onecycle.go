@@ -7,10 +7,11 @@ import (
 	"github.com/cistern-ml/cistern/autograd/internal/check"
 )
 
-// OneCycleLR raises the rate to Max and lets it fall far below its beginning, and moves the momentum the other way
-// (torch.optim.lr_scheduler.OneCycleLR). The optimiser's own rate does not count: the first one is Max/Div. PyTorch cycles the momentum
-// of SGD and RMSprop and Adam's beta1, unless it is told not to, and so does this: [NewScheduler] refuses
-// an optimiser without, such as Adagrad, if KeepMomentum is not set.
+// OneCycleLR raises the rate to Max and lets it fall far below its beginning, and moves the
+// momentum the other way (torch.optim.lr_scheduler.OneCycleLR). The optimiser's own rate does not
+// count: the first one is Max/Div. PyTorch cycles the momentum of SGD and RMSprop and Adam's beta1,
+// unless it is told not to, and so does this: [NewScheduler] refuses an optimiser without, such as
+// Adagrad, if KeepMomentum is not set.
 type OneCycleLR struct {
 	Max   float64 // max_lr
 	Steps int     // total_steps, at least 1: epochs times steps_per_epoch

@@ -11,12 +11,14 @@ import (
 type AttentionConfig struct {
 	// Causal hides from query i the keys behind key i (is_causal).
 	Causal bool
-	// Mask broadcasts to (…, L, S): of the operands' dtype it is added to the scores and may have a gradient; of uint8 a key
-	// is seen where it is not 0 (attn_mask). Nil: all keys are seen. It does not go together with Causal.
+	// Mask broadcasts to (…, L, S): of the operands' dtype it is added to the scores and may have a
+	// gradient; of uint8 a key is seen where it is not 0 (attn_mask). Nil: all keys are seen. It
+	// does not go together with Causal.
 	Mask *Variable
 	// Scale is the factor of the products of queries and keys; 0: 1/√E.
 	Scale float64
-	// GQA lets several heads of queries, dimension -3, share one of keys and values, of which there are fewer (enable_gqa).
+	// GQA lets several heads of queries, dimension -3, share one of keys and values, of which there
+	// are fewer (enable_gqa).
 	GQA bool
 }
 
@@ -122,10 +124,10 @@ func (t *Tape) splitHeads(x *Variable, heads int) *Variable {
 	return t.Reshape(x, slices.Insert(shape, at, heads)...)
 }
 
-// SelfAttention is the attention of sequences with themselves, in so many heads: qkv (rows, batch, 3n), or (batch, rows,
-// 3n) if the batch is first, has queries, keys and values beside each other, as one dense layer computes them; nothing is
-// copied to take them apart. The result is (…, n). A mask broadcasts to (batch, heads, rows, rows), and has no
-// gradient here.
+// SelfAttention is the attention of sequences with themselves, in so many heads: qkv (rows, batch,
+// 3n), or (batch, rows, 3n) if the batch is first, has queries, keys and values beside each other,
+// as one dense layer computes them; nothing is copied to take them apart. The result is (…, n). A
+// mask broadcasts to (batch, heads, rows, rows), and has no gradient here.
 func (t *Tape) SelfAttention(qkv *Variable, heads int, batchFirst bool, cfg AttentionConfig) *Variable {
 	if !t.begin("SelfAttention", cfg.mask(qkv)...) {
 		return t.inert()

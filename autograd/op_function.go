@@ -34,27 +34,29 @@ func (t *Tape) ELU(x *Variable, alpha float64) *Variable {
 	return t.Apply(fn.ELU(alpha), x)
 }
 
-// Softplus returns log(1 + exp(beta*x)) / beta, and x where beta*x is above the threshold (torch.nn.functional.softplus; its
-// beta is 1 and its threshold 20).
+// Softplus returns log(1 + exp(beta*x)) / beta, and x where beta*x is above the threshold
+// (torch.nn.functional.softplus; its beta is 1 and its threshold 20).
 func (t *Tape) Softplus(x *Variable, beta, threshold float64) *Variable {
 	return t.Apply(fn.Softplus(beta, threshold), x)
 }
 
-// LeakyReLU returns x where it is positive, and slope * x elsewhere (torch.nn.functional.leaky_relu; its slope is 0.01). The
-// backward pass keeps the result, not x, unless the slope is negative.
+// LeakyReLU returns x where it is positive, and slope * x elsewhere
+// (torch.nn.functional.leaky_relu; its slope is 0.01). The backward pass keeps the result, not x,
+// unless the slope is negative.
 func (t *Tape) LeakyReLU(x *Variable, slope float64) *Variable {
 	f := fn.LeakyReLU(slope)
 	f.OfResult = slope >= 0
 	return t.Apply(f, x)
 }
 
-// Hardtanh returns x brought between low and high (torch.nn.functional.hardtanh; its bounds are -1 and 1). The backward pass
-// keeps the result, not x; the gradient at the bounds is 0.
+// Hardtanh returns x brought between low and high (torch.nn.functional.hardtanh; its bounds are -1
+// and 1). The backward pass keeps the result, not x; the gradient at the bounds is 0.
 func (t *Tape) Hardtanh(x *Variable, low, high float64) *Variable {
 	return t.Apply(fn.Hardtanh(low, high), x)
 }
 
-// Clamp returns x brought between low and high (torch.clamp); an infinity is no bound. At the bounds the gradient passes.
+// Clamp returns x brought between low and high (torch.clamp); an infinity is no bound. At the
+// bounds the gradient passes.
 func (t *Tape) Clamp(x *Variable, low, high float64) *Variable {
 	return t.Apply(fn.Clamp(low, high), x)
 }

@@ -33,8 +33,8 @@ func (t *Tape) Squeeze(x *Variable, axes ...int) *Variable {
 	return t.Reshape(x, kept...)
 }
 
-// Flatten returns x with the dimensions first to last as one, in the same memory (torch.flatten); negative ones count from
-// the end. A scalar becomes one element.
+// Flatten returns x with the dimensions first to last as one, in the same memory (torch.flatten);
+// negative ones count from the end. A scalar becomes one element.
 func (t *Tape) Flatten(x *Variable, first, last int) *Variable {
 	shape := x.Shape()
 	if len(shape) == 0 {

@@ -12,8 +12,8 @@ func (t *Tape) MeanKeepDim(x *Variable, axes ...int) *Variable {
 	return t.keepDim(t.Mean, x, axes)
 }
 
-// Amax returns the greatest element of x over the given axes, which disappear from the shape; over all of them if none is
-// given (torch.amax). Equal ones share the gradient.
+// Amax returns the greatest element of x over the given axes, which disappear from the shape; over
+// all of them if none is given (torch.amax). Equal ones share the gradient.
 func (t *Tape) Amax(x *Variable, axes ...int) *Variable {
 	return opStatistic.applyAs("Amax", t, &statistic{kind: overAxes, axes: newDimensions(axes)}, x)
 }
@@ -30,8 +30,8 @@ func (t *Tape) Max(x *Variable) *Variable {
 	return opStatistic.applyAs("Max", t, &statistic{kind: overAll}, x)
 }
 
-// LogSumExp returns the logarithm of the sum of exponentials over the given axes, which disappear from the shape; over all of
-// them if none is given (torch.logsumexp).
+// LogSumExp returns the logarithm of the sum of exponentials over the given axes, which disappear
+// from the shape; over all of them if none is given (torch.logsumexp).
 func (t *Tape) LogSumExp(x *Variable, axes ...int) *Variable {
 	return opStatistic.applyAs("LogSumExp", t, &statistic{kind: logSum, axes: newDimensions(axes)}, x)
 }
@@ -41,8 +41,9 @@ func (t *Tape) LogSumExpKeepDim(x *Variable, axes ...int) *Variable {
 	return t.keepDim(t.LogSumExp, x, axes)
 }
 
-// Var returns the variance over the given axes, which disappear from the shape; over all of them if none is given: the sum of
-// squared distances from the mean over the number of elements less the correction (torch.var, whose correction is 1).
+// Var returns the variance over the given axes, which disappear from the shape; over all of them if
+// none is given: the sum of squared distances from the mean over the number of elements less the
+// correction (torch.var, whose correction is 1).
 func (t *Tape) Var(x *Variable, correction float64, axes ...int) *Variable {
 	return opVar.Apply(t, variation{correction, newDimensions(axes)}, x)
 }

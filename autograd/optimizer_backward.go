@@ -14,23 +14,31 @@ import (
 // parameter's memory, such as views and Inputs of it. Such a parameter is updated at the end of the
 // pass, as Minimize does it.
 
-// DefaultBackwardPiece is how many bytes of gradients [Tape.MinimizeInBackward] gathers for one update, unless it is told.
+// DefaultBackwardPiece is how many bytes of gradients [Tape.MinimizeInBackward] gathers for one
+// update, unless it is told.
 const DefaultBackwardPiece = 32 << 20
 
-// MinimizeInBackward is [Tape.Minimize] that updates parameters in the backward pass and frees their gradients there, so that a step never holds
-// all gradients (an optimiser step fused into the backward pass by register_post_accumulate_grad_hook; LOMO: Lv et al., 2023). Parameters whose gradients are final, and whose values
-// nothing reads any more, are gathered until their gradients have piece bytes, 0 for [DefaultBackwardPiece], and updated together. Numbers are the same to the bit.
+// MinimizeInBackward is [Tape.Minimize] that updates parameters in the backward pass and frees
+// their gradients there, so that a step never holds all gradients (an optimiser step fused into the
+// backward pass by register_post_accumulate_grad_hook; LOMO: Lv et al., 2023). Parameters whose
+// gradients are final, and whose values nothing reads any more, are gathered until their gradients
+// have piece bytes, 0 for [DefaultBackwardPiece], and updated together. Numbers are the same to the
+// bit.
 //
-// Nothing can be done with gradients before the update: [Parameters.ClipGradNorm] and ClipGradValue need Backward, Step and ZeroGrad one by one. The parameters of a [Parallel] are refused. Gradients
-// that earlier tapes have left are added to, and used up. A weight that is used more than once, as tied ones are, is updated after its last gradient; a parameter whose memory another
-// tensor shares ([tensor.Runtime.Share], an Input of it that is kept), at the end of the pass. What a backward function of [Tape.Func] reads of a parameter it must have saved, and the function
-// of a [Tape.Checkpoint] must have brought to the tape.
+// Nothing can be done with gradients before the update: [Parameters.ClipGradNorm] and ClipGradValue
+// need Backward, Step and ZeroGrad one by one. The parameters of a [Parallel] are refused.
+// Gradients that earlier tapes have left are added to, and used up. A weight that is used more than
+// once, as tied ones are, is updated after its last gradient; a parameter whose memory another
+// tensor shares ([tensor.Runtime.Share], an Input of it that is kept), at the end of the pass. What
+// a backward function of [Tape.Func] reads of a parameter it must have saved, and the function of a
+// [Tape.Checkpoint] must have brought to the tape.
 //
-// An error sticks to the tape. If the pass had begun it says how many parameters have been updated: these have a step more and no gradient, and the others are as after an error
-// of Minimize. A training goes on from a checkpoint then, as a batch that is taken again would update the former twice. Prepare lets the first step take no more memory than
-// others. The optimiser is of the tape's runtime, and embeds no other one: its own
-// Step would not run.
-// Gradients of other parameters are as Minimize leaves them.
+// An error sticks to the tape. If the pass had begun it says how many parameters have been updated:
+// these have a step more and no gradient, and the others are as after an error of Minimize. A
+// training goes on from a checkpoint then, as a batch that is taken again would update the former
+// twice. Prepare lets the first step take no more memory than others. The optimiser is of the
+// tape's runtime, and embeds no other one: its own Step would not run. Gradients of other
+// parameters are as Minimize leaves them.
 func (t *Tape) MinimizeInBackward(loss *Variable, opt Optimizer, piece int64) {
 	if t.Runtime() == nil {
 		return

@@ -21,7 +21,8 @@ type glimpse struct {
 	allocated int64
 }
 
-// chain trains equal layers of n by n for a step, with a look between any two, from the last on, and returns the peak of the backward pass too.
+// chain trains equal layers of n by n for a step, with a look between any two, from the last on,
+// and returns the peak of the backward pass too.
 func (b *bench) chain(layers, n int, minimize func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer)) (seen []glimpse, peak int64) {
 	b.t.Helper()
 	in := autograd.Init(b.ctx, b.rt, autograd.Seed(5))
@@ -63,8 +64,9 @@ func (b *bench) chain(layers, n int, minimize func(tape *autograd.Tape, loss *au
 	return seen, peak
 }
 
-// TestMinimizeInBackwardUpdatesInPieces: parameters are updated when the gradients of so many are final, and these are freed then; not before, and no later. So the peak falls by
-// all gradients, less a piece and one more, which is on its way.
+// TestMinimizeInBackwardUpdatesInPieces: parameters are updated when the gradients of so many are
+// final, and these are freed then; not before, and no later. So the peak falls by all gradients,
+// less a piece and one more, which is on its way.
 func TestMinimizeInBackwardUpdatesInPieces(t *testing.T) {
 	b := open(t, 64<<20)
 	b.needsHost("the blocks of the product's workspace are others elsewhere")
@@ -100,8 +102,10 @@ func TestMinimizeInBackwardUpdatesInPieces(t *testing.T) {
 	require.Equal(t, peak, got)
 }
 
-// TestMinimizeInBackwardPeak of a transformer with checkpoints falls by the gradients, less a piece, the largest one, and that of the tied embedding, which is there from the
-// first backward step to the last. While the first block runs again, behind which all gradients but its own are there with Minimize, there are its activations and their gradients.
+// TestMinimizeInBackwardPeak of a transformer with checkpoints falls by the gradients, less a
+// piece, the largest one, and that of the tied embedding, which is there from the first backward
+// step to the last. While the first block runs again, behind which all gradients but its own are
+// there with Minimize, there are its activations and their gradients.
 func TestMinimizeInBackwardPeak(t *testing.T) {
 	b := open(t, 256<<20)
 	b.needsHost("the blocks of the product's workspace are others elsewhere")
@@ -151,7 +155,8 @@ func TestMinimizeInBackwardPeak(t *testing.T) {
 	require.LessOrEqual(t, early, late-(gradients-tied-piece-largest)+2*block)
 }
 
-// TestMinimizeInBackwardWithoutMemory: whichever allocation fails, the error says how many parameters have been updated, which have counted a step, none has a gradient, and nothing stays.
+// TestMinimizeInBackwardWithoutMemory: whichever allocation fails, the error says how many
+// parameters have been updated, which have counted a step, none has a gradient, and nothing stays.
 func TestMinimizeInBackwardWithoutMemory(t *testing.T) {
 	b := open(t, 2<<20)
 	x, y := upload(b, make32(32), 4, 8), upload(b, []int32{0, 1, 2, 0})
@@ -287,7 +292,8 @@ func TestMinimizeInBackwardRefuses(t *testing.T) {
 	require.Equal(t, 2, autograd.StepsOf(mine)[0])
 }
 
-// TestMinimizeInBackwardThatFails behind the update of a parameter says so, each time, and leaves the others as they were.
+// TestMinimizeInBackwardThatFails behind the update of a parameter says so, each time, and leaves
+// the others as they were.
 func TestMinimizeInBackwardThatFails(t *testing.T) {
 	b := open(t, 64<<20)
 	p, q, frozen, unused := b.parameter(2), b.parameter(2), b.parameter(2), b.parameter(2)
@@ -341,7 +347,8 @@ func TestMinimizeInBackwardMakesOtherTapesStale(t *testing.T) {
 	require.ErrorIs(t, other.Close(), autograd.ErrStale)
 }
 
-// TestMinimizeInBackwardAddsUp: what an earlier tape has left is a part of the gradient, of a parameter that this tape does not read too, and is used up.
+// TestMinimizeInBackwardAddsUp: what an earlier tape has left is a part of the gradient, of a
+// parameter that this tape does not read too, and is used up.
 func TestMinimizeInBackwardAddsUp(t *testing.T) {
 	b := open(t, 64<<20)
 	p, q, r := b.parameter(1), b.parameter(1), b.parameter(1) // 1 each
@@ -361,7 +368,8 @@ func TestMinimizeInBackwardAddsUp(t *testing.T) {
 	require.Equal(t, []int{1, 1, 1}, autograd.StepsOf(opt))
 }
 
-// TestMinimizeInBackwardLabels: the state that is made in the pass belongs to the parameter's module, as Minimize makes it.
+// TestMinimizeInBackwardLabels: the state that is made in the pass belongs to the parameter's
+// module, as Minimize makes it.
 func TestMinimizeInBackwardLabels(t *testing.T) {
 	b := open(t, 64<<20)
 	labels := func(minimize func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer)) (all []memcache.Label) {

@@ -11,7 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestMinimizeInBackwardWaitsForReaders: a parameter whose value is read by a step to come, in whatever way, is updated behind it.
+// TestMinimizeInBackwardWaitsForReaders: a parameter whose value is read by a step to come, in
+// whatever way, is updated behind it.
 func TestMinimizeInBackwardWaitsForReaders(t *testing.T) {
 	b := open(t, 64<<20)
 	labels := upload(b, []int32{1, 0})

@@ -7,8 +7,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// A step that is captured ([tensor.Runtime.Capture]) runs at each replay, on the memory that it was captured with. The Go side of the optimiser goes
-// along: before each replay it gives the step of the day, and counts it.
+// A step that is captured ([tensor.Runtime.Capture]) runs at each replay, on the memory that it was
+// captured with. The Go side of the optimiser goes along: before each replay it gives the step of
+// the day, and counts it.
 
 // guardReplays lets replays fail if the parameters or their state are not those of the capture.
 func (s *Base) guardReplays(c *tensor.Capture, piece []int) {

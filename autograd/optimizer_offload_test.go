@@ -147,7 +147,8 @@ func TestOffloadOfOptimizerStateWaitsForNothing(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// TestOffloadOfOptimizerStateInCheckpoints: state is saved from where it is and loaded to where it lives, with the same numbers.
+// TestOffloadOfOptimizerStateInCheckpoints: state is saved from where it is and loaded to where it
+// lives, with the same numbers.
 func TestOffloadOfOptimizerStateInCheckpoints(t *testing.T) {
 	b := open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})
@@ -190,7 +191,8 @@ func TestOffloadOfOptimizerStateInCheckpoints(t *testing.T) {
 	}
 }
 
-// TestOffloadOfOptimizerStateFindsNoMemory: without memory for a piece nothing of it is updated, the error says what was, and a later step goes on.
+// TestOffloadOfOptimizerStateFindsNoMemory: without memory for a piece nothing of it is updated,
+// the error says what was, and a later step goes on.
 func TestOffloadOfOptimizerStateFindsNoMemory(t *testing.T) {
 	b := open(t, 4<<20)
 	o := b.offloader(tensor.OffloadConfig{})

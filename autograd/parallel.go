@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Parallel trains one model on several ranks, each of which has a copy of it and computes on its part of every batch
-// (torch.nn.parallel.DistributedDataParallel):
+// Parallel trains one model on several ranks, each of which has a copy of it and computes on its
+// part of every batch (torch.nn.parallel.DistributedDataParallel):
 //
 //	dp, err := autograd.NewParallel(ctx, comm, model, autograd.ParallelConfig{})
 //	adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
@@ -21,25 +21,34 @@ import (
 //	}
 //	err = errors.Join(dp.Err(), dp.Close(), comm.Close())
 //
-// The loop is that of one rank. [Tape.Backward] of a tape that has read parameters of the model makes their gradients the mean of all ranks', so that with batches of
-// equal size and a loss that is a mean every rank takes the step that one rank would take on all of the batch. Gradients are reduced in
-// buckets while the backward pass goes on, on a stream of the Parallel's own; what is queued on the runtime's stream after Backward finds them reduced.
-// All ranks run the same number of these backward passes, and none has to use all parameters: one that has got no gradient on this rank gets the
-// others', and one that has got none on any has none, for which this rank waits at the end of Backward.
+// The loop is that of one rank. [Tape.Backward] of a tape that has read parameters of the model
+// makes their gradients the mean of all ranks', so that with batches of equal size and a loss that
+// is a mean every rank takes the step that one rank would take on all of the batch. Gradients are
+// reduced in buckets while the backward pass goes on, on a stream of the Parallel's own; what is
+// queued on the runtime's stream after Backward finds them reduced. All ranks run the same number
+// of these backward passes, and none has to use all parameters: one that has got no gradient on
+// this rank gets the others', and one that has got none on any has none, for which this rank waits
+// at the end of Backward.
 //
-// At the start rank 0's parameters and buffers are the ones of all ranks; rank 0's buffers, such as the running statistics of a batch norm, are again after each backward
-// pass. Parameters that are frozen at the start are not of the Parallel: one that trains later is an error of the next Backward, as its gradient would be this rank's alone.
+// At the start rank 0's parameters and buffers are the ones of all ranks; rank 0's buffers, such as
+// the running statistics of a batch norm, are again after each backward pass. Parameters that are
+// frozen at the start are not of the Parallel: one that trains later is an error of the next
+// Backward, as its gradient would be this rank's alone.
 //
 // # Memory and streams
 //
-// Gradients are reduced where they are: buckets are groups of operations, and no memory. The stream of the Parallel and the runtime's are ordered by events, in both directions, and what a step
-// frees is free at once. Steps can be captured, on all ranks, if every parameter gets a gradient in them; take an eager step before.
+// Gradients are reduced where they are: buckets are groups of operations, and no memory. The stream
+// of the Parallel and the runtime's are ordered by events, in both directions, and what a step
+// frees is free at once. Steps can be captured, on all ranks, if every parameter gets a gradient in
+// them; take an eager step before.
 //
 // # Failure
 //
-// What ends the communicator ends Backward of all ranks, at the latest after the communicator's timeout: a rank whose Backward fails aborts it, one that closes its
-// communicator or does something else is noticed by the others. Operations are queued, so that a rank may learn of it later, from the next Backward, or
-// from [Parallel.Err] behind a wait for a result; gradients, and parameters that an optimiser has updated with them, are then undefined: go on from a checkpoint.
+// What ends the communicator ends Backward of all ranks, at the latest after the communicator's
+// timeout: a rank whose Backward fails aborts it, one that closes its communicator or does
+// something else is noticed by the others. Operations are queued, so that a rank may learn of it
+// later, from the next Backward, or from [Parallel.Err] behind a wait for a result; gradients, and
+// parameters that an optimiser has updated with them, are then undefined: go on from a checkpoint.
 //
 // A Parallel belongs to the goroutine of its parameters.
 type Parallel struct {
@@ -68,8 +77,9 @@ type Parallel struct {
 
 // ParallelConfig are the options of a [Parallel], the same on all ranks. The zero value is PyTorch's.
 type ParallelConfig struct {
-	// BucketBytes is how many bytes of gradients a bucket has before it is reduced; 0: 25 MiB. FirstBucketBytes is that of the bucket that is reduced
-	// first, so that the exchange begins early; 0: 1 MiB. A bucket has whole gradients, and so may have more.
+	// BucketBytes is how many bytes of gradients a bucket has before it is reduced; 0: 25 MiB.
+	// FirstBucketBytes is that of the bucket that is reduced first, so that the exchange begins
+	// early; 0: 1 MiB. A bucket has whole gradients, and so may have more.
 	BucketBytes, FirstBucketBytes int64
 	// LocalBuffers leaves each rank its own buffers after the start (broadcast_buffers=False).
 	LocalBuffers bool
@@ -94,7 +104,8 @@ const (
 	ShardNothing Sharding = iota
 	// ShardState: of the optimiser's state a rank has its parts (ZeRO stage 1).
 	ShardState
-	// ShardGradients: of the gradients too (stage 2). Each is freed when its bucket is on its way, in the backward pass; [Parameter.Grad] is nil behind it.
+	// ShardGradients: of the gradients too (stage 2). Each is freed when its bucket is on its way,
+	// in the backward pass; [Parameter.Grad] is nil behind it.
 	ShardGradients
 )
 
@@ -159,9 +170,11 @@ func (b *beside) Join(t *Tape, v *Variable) error {
 // Refuses refuses attachments that move the parameter's memory.
 func (b *beside) Refuses(other Attachment) error { return refusesAway(other) }
 
-// NewParallel makes this process' or goroutine's model a rank of a communicator, which the Parallel has to itself until it is closed; the caller closes it then. All ranks call it, with models of the same
-// parameters and buffers; others are an error that names the rank. The model is a [Layer], or anything that [ParametersOf] walks; it is on the device of the communicator, in one runtime, and its
-// parameters are in no other Parallel. It waits for the other ranks.
+// NewParallel makes this process' or goroutine's model a rank of a communicator, which the Parallel
+// has to itself until it is closed; the caller closes it then. All ranks call it, with models of
+// the same parameters and buffers; others are an error that names the rank. The model is a [Layer],
+// or anything that [ParametersOf] walks; it is on the device of the communicator, in one runtime,
+// and its parameters are in no other Parallel. It waits for the other ranks.
 func NewParallel(ctx context.Context, comm device.Communicator, model any, cfg ParallelConfig) (*Parallel, error) {
 	d, err := newParallel(ctx, comm, model, cfg)
 	if err != nil {
@@ -270,8 +283,8 @@ func (d *Parallel) Rank() int { return d.comm.Rank() }
 // Size is the number of ranks.
 func (d *Parallel) Size() int { return d.comm.Size() }
 
-// NoSync calls f, in which backward passes reduce nothing: gradients add up on each rank until the first one behind it reduces them all
-// (DistributedDataParallel.no_sync). All ranks do so alike.
+// NoSync calls f, in which backward passes reduce nothing: gradients add up on each rank until the
+// first one behind it reduces them all (DistributedDataParallel.no_sync). All ranks do so alike.
 func (d *Parallel) NoSync(f func() error) error {
 	if f == nil {
 		return fmt.Errorf("autograd: NoSync: %w: the function is nil", ErrInvalid)
@@ -281,8 +294,8 @@ func (d *Parallel) NoSync(f func() error) error {
 	return f()
 }
 
-// Err is what has ended the communicator, or nil, with this rank's number. It never waits: behind a wait for the runtime's stream it tells of all
-// that came before.
+// Err is what has ended the communicator, or nil, with this rank's number. It never waits: behind a
+// wait for the runtime's stream it tells of all that came before.
 func (d *Parallel) Err() error {
 	if err := d.comm.AsyncError(); err != nil {
 		return fmt.Errorf("autograd: Parallel: %w", d.failed("an earlier operation", err))
@@ -295,8 +308,9 @@ func (d *Parallel) failed(what string, err error) error {
 	return fmt.Errorf("rank %d of %d: %s: %w", d.Rank(), d.Size(), what, err)
 }
 
-// Close ends the exchange: the parameters are the program's alone again. It waits for what is queued, which the communicator's timeout bounds. Graphs
-// of steps must not be replayed any more. It is idempotent; Close of nil does nothing.
+// Close ends the exchange: the parameters are the program's alone again. It waits for what is
+// queued, which the communicator's timeout bounds. Graphs of steps must not be replayed any more.
+// It is idempotent; Close of nil does nothing.
 func (d *Parallel) Close() error {
 	if d == nil || d.closed {
 		return nil

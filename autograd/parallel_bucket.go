@@ -34,7 +34,8 @@ func (d *Parallel) cut(order []int) {
 	}
 }
 
-// learn cuts the buckets anew, in the order of the first pass that was reduced, as rank 0 has seen it. What gets no gradient comes last. It waits for the device, once.
+// learn cuts the buckets anew, in the order of the first pass that was reduced, as rank 0 has seen
+// it. What gets no gradient comes last. It waits for the device, once.
 func (d *Parallel) learn(ctx context.Context) error {
 	if d.learned {
 		return nil
@@ -61,7 +62,8 @@ func (d *Parallel) learn(ctx context.Context) error {
 	return nil
 }
 
-// launch queues the reduction of the next bucket. Behind the last one's gradients come the counts of ranks that had them, and rank 0's buffers.
+// launch queues the reduction of the next bucket. Behind the last one's gradients come the counts
+// of ranks that had them, and rank 0's buffers.
 func (d *Parallel) launch(ctx context.Context) error {
 	k := d.pass.next
 	b := &d.buckets[k]

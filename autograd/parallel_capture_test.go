@@ -39,7 +39,8 @@ func replayed(mixed bool) func(*trainingRank, int) error {
 	}
 }
 
-// TestParallelCaptureNeedsAllGradients: whether others have a gradient can't be asked in a capture, which says so and leaves all as it was.
+// TestParallelCaptureNeedsAllGradients: whether others have a gradient can't be asked in a capture,
+// which says so and leaves all as it was.
 func TestParallelCaptureNeedsAllGradients(t *testing.T) {
 	rankGroup := newCrew(t, 2, 64<<20, 0)
 	rankGroup.each(func(r *rank) error {

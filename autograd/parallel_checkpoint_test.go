@@ -42,7 +42,8 @@ func resumed(c parallelTraining, path string) (first, second parallelTraining) {
 	return first, second
 }
 
-// TestParallelCheckpoints: ranks go on as if they had never stopped, to the bit, with their own random numbers, however the state is sharded; the file is the same one.
+// TestParallelCheckpoints: ranks go on as if they had never stopped, to the bit, with their own
+// random numbers, however the state is sharded; the file is the same one.
 func TestParallelCheckpoints(t *testing.T) {
 	c := mlpCourse
 	c.model = func(in *autograd.Initializer) autograd.Layer {
@@ -71,7 +72,8 @@ func TestParallelCheckpoints(t *testing.T) {
 	}
 }
 
-// TestParallelCheckpointsOfOtherRanks: a training goes on with another number of ranks, and without any, and with a state that lives on the host.
+// TestParallelCheckpointsOfOtherRanks: a training goes on with another number of ranks, and without
+// any, and with a state that lives on the host.
 func TestParallelCheckpointsOfOtherRanks(t *testing.T) {
 	c := mlpCourse
 	c.steps, c.schedule, c.alone = 7, autograd.StepLR{Size: 2}, true
@@ -155,7 +157,8 @@ func TestParallelCheckpointsThatFail(t *testing.T) {
 	rankGroup.parting()
 }
 
-// TestParallelCheckpointsOneByOne: while a checkpoint of sharded state is written no rank holds more of it than its parts and one tensor.
+// TestParallelCheckpointsOneByOne: while a checkpoint of sharded state is written no rank holds
+// more of it than its parts and one tensor.
 func TestParallelCheckpointsOneByOne(t *testing.T) {
 	const width, layers = 64, 6
 	one := int64(width * width * 4)

@@ -10,9 +10,12 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// How the communication stream and the runtime's hand memory to each other: by an event in each direction, before an operation and behind it. Where the second one does not come,
-// since something has failed in between, the communication stream is recorded on the memory, which the program may free at once. It is not recorded where the event comes: memory
-// whose free waits for another stream returns as late as the host is ahead of the device, and a step's gradients would be there twice.
+// How the communication stream and the runtime's hand memory to each other: by an event in each
+// direction, before an operation and behind it. Where the second one does not come, since something
+// has failed in between, the communication stream is recorded on the memory, which the program may
+// free at once. It is not recorded where the event comes: memory whose free waits for another
+// stream returns as late as the host is ahead of the device, and a step's gradients would be there
+// twice.
 
 // fork lets what is queued on the communication stream from now on run after what is queued on the runtime's.
 func (d *Parallel) fork() error { return d.order(d.rt.Stream(), d.stream) }
@@ -34,7 +37,8 @@ func (d *Parallel) order(first, then device.Stream) error {
 	return err
 }
 
-// handOver ends what has used some memory: with a join, or, after an error, with telling the cache who may use it still.
+// handOver ends what has used some memory: with a join, or, after an error, with telling the cache
+// who may use it still.
 func (d *Parallel) handOver(err error, ts ...*tensor.Tensor) error {
 	if err == nil {
 		err = d.join()
@@ -45,7 +49,8 @@ func (d *Parallel) handOver(err error, ts ...*tensor.Tensor) error {
 	return err
 }
 
-// lend tells the cache that the communication stream uses memory. What is captured is used at no time, if the capture fails.
+// lend tells the cache that the communication stream uses memory. What is captured is used at no
+// time, if the capture fails.
 func (d *Parallel) lend(ts ...*tensor.Tensor) {
 	for _, t := range ts {
 		if t != nil && d.rt.Capturing() == nil {
@@ -132,8 +137,9 @@ func (d *Parallel) Gather(ctx context.Context, mine []int64) (all [][]int64, err
 	return all, nil
 }
 
-// AllReduce reduces t with those of the other ranks, in place, such as a loss to its mean. All ranks call it, with tensors of one shape and dtype.
-// Like an operation of the runtime it is queued, and what is queued on the runtime's stream later finds the result.
+// AllReduce reduces t with those of the other ranks, in place, such as a loss to its mean. All
+// ranks call it, with tensors of one shape and dtype. Like an operation of the runtime it is
+// queued, and what is queued on the runtime's stream later finds the result.
 func (d *Parallel) AllReduce(_ context.Context, t *tensor.Tensor, op device.ReduceOp) error {
 	_, known := dataType(t.Dtype())
 	switch {

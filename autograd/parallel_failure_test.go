@@ -17,7 +17,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestParallelFailures: whatever happens to one rank in a step, the others' step ends, soon, with an error that names it.
+// TestParallelFailures: whatever happens to one rank in a step, the others' step ends, soon, with
+// an error that names it.
 func TestParallelFailures(t *testing.T) {
 	const timeout = 300 * time.Millisecond
 	own := errors.New("its own")
@@ -129,7 +130,8 @@ func failingStep(s *trainingRank, err error) error {
 	return errors.Join(failed, e, y.Release())
 }
 
-// TestParallelMemoryOfAFailedPass: gradients that are on their way when a pass fails can be freed at once, and are nobody else's before they have arrived.
+// TestParallelMemoryOfAFailedPass: gradients that are on their way when a pass fails can be freed
+// at once, and are nobody else's before they have arrived.
 func TestParallelMemoryOfAFailedPass(t *testing.T) {
 	rankGroup := newCrew(t, 1, 64<<20, 0)
 	rankGroup.each(func(r *rank) (err error) {

@@ -25,8 +25,9 @@ type killing struct {
 
 var kinds = []string{"nothing", "an error", "a panic", "a hang", "a kernel fails", "no memory"}
 
-// TestParallelKilledRanks: ranks die at random moments, and those that are left end soon; all are started anew, as a launcher does, until the training is done. It is the one that nothing happened to, to
-// the bit.
+// TestParallelKilledRanks: ranks die at random moments, and those that are left end soon; all are
+// started anew, as a launcher does, until the training is done. It is the one that nothing happened
+// to, to the bit.
 func TestParallelKilledRanks(t *testing.T) {
 	programs := rounds(20, 5) // the first kills of five are of every kind
 	killed := map[string]int{}

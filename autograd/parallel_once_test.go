@@ -26,7 +26,8 @@ func (u unwrapping) ReduceScatter(s device.Stream, dst, src device.Ptr, count in
 	return u.Communicator.ReduceScatter(s.(cisterntest.Unrecordable).Stream, dst, src, count, t, op)
 }
 
-// TestParallelTellsOnce: a stream on which nothing can be recorded any more fails whatever a pass tries, and the error of the pass says so once.
+// TestParallelTellsOnce: a stream on which nothing can be recorded any more fails whatever a pass
+// tries, and the error of the pass says so once.
 func TestParallelTellsOnce(t *testing.T) {
 	for _, cfg := range []autograd.ParallelConfig{{}, {BucketBytes: 1, FirstBucketBytes: 1}, {Shard: autograd.ShardGradients}, {Shard: autograd.ShardGradients, BucketBytes: 1, FirstBucketBytes: 1}} {
 		rankGroup := newCrew(t, 1, 4<<20, time.Minute)
@@ -56,7 +57,9 @@ func TestParallelTellsOnce(t *testing.T) {
 	}
 }
 
-// TestParallelUnfrozen: a parameter that was frozen at the start and trains later is an error of the next pass on every rank, even if it is the only one that trains, in NoSync too, and not behind Close.
+// TestParallelUnfrozen: a parameter that was frozen at the start and trains later is an error of
+// the next pass on every rank, even if it is the only one that trains, in NoSync too, and not
+// behind Close.
 func TestParallelUnfrozen(t *testing.T) {
 	for _, local := range []bool{false, true} {
 		for _, alone := range []bool{false, true} {

@@ -8,9 +8,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// A sharded parameter is cut by its elements: each rank has as many, and the last one the rest too, which is fewer than there are ranks. So where the buckets are does not
-// count, the optimiser's state of a part is a tensor, and parts are exchanged in place: a reduce-scatter or an all-gather of what is equal, and the rest beside it. Parameters
-// stay where they are.
+// A sharded parameter is cut by its elements: each rank has as many, and the last one the rest too,
+// which is fewer than there are ranks. So where the buckets are does not count, the optimiser's
+// state of a part is a tensor, and parts are exchanged in place: a reduce-scatter or an all-gather
+// of what is equal, and the rest beside it. Parameters stay where they are.
 
 // shard is this rank's part of a parameter.
 type shard struct {
@@ -179,8 +180,9 @@ func (r *replica) reduce() error {
 	return d.comm.AllReduce(d.stream, to, rest, int64(r.part.rest), dt, device.ReduceAvg)
 }
 
-// makeShards makes room for the parts of a bucket's gradients, and frees the gradients of the bucket before: the runtime's stream waits until these are reduced, which has had the
-// time of a bucket's backward steps.
+// makeShards makes room for the parts of a bucket's gradients, and frees the gradients of the
+// bucket before: the runtime's stream waits until these are reduced, which has had the time of a
+// bucket's backward steps.
 func (d *Parallel) makeShards(ctx context.Context, b *bucket) error {
 	if !d.scatters() {
 		return nil

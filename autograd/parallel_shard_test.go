@@ -34,7 +34,8 @@ func TestParallelShardedClipping(t *testing.T) {
 	}
 }
 
-// TestParallelShardedNorms: each norm, of sharded gradients and of others beside them, is that of one rank; so is what is clipped.
+// TestParallelShardedNorms: each norm, of sharded gradients and of others beside them, is that of
+// one rank; so is what is clipped.
 func TestParallelShardedNorms(t *testing.T) {
 	rankGroup := newCrew(t, cisterntest.Ranks(3), 64<<20, 0)
 	rankGroup.each(func(r *rank) (err error) {

@@ -18,9 +18,11 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// A simulation of ranks on GPUs that are not at hand: what a program queues is what it queues on GPUs, and nothing runs. Each stream has a clock, in microseconds, which
-// kernels and collective operations move on by what they would take, and events carry from stream to stream. The host is always ahead. It says how well a Parallel hides the
-// exchange behind the backward pass, not how fast a GPU is.
+// A simulation of ranks on GPUs that are not at hand: what a program queues is what it queues on
+// GPUs, and nothing runs. Each stream has a clock, in microseconds, which kernels and collective
+// operations move on by what they would take, and events carry from stream to stream. The host is
+// always ahead. It says how well a Parallel hides the exchange behind the backward pass, not how
+// fast a GPU is.
 
 // speeds are of a GPU, and of the links between ranks.
 type speeds struct {
@@ -31,7 +33,8 @@ type speeds struct {
 	bus    float64 // bytes a microsecond that each rank's link carries
 }
 
-// measured is an H200 with float32 products, and NVLink between two: collective operations of 16 MiB take 76 µs and of 256 MiB 903 (NCCL).
+// measured is an H200 with float32 products, and NVLink between two: collective operations of 16
+// MiB take 76 µs and of 256 MiB 903 (NCCL).
 var measured = speeds{launch: 2, memory: 4.0e6, flops: 46e6, start: 21, bus: 304e3}
 
 // network is a link of 400 Gbit/s for each rank, of which nothing was measured.
@@ -311,8 +314,9 @@ func (c simulation) rank(s *stacktest.Stack, n int) (step simulatedStep, err err
 	return step, in.Err()
 }
 
-// TestParallelSimulated: an exchange that costs nothing takes no time; otherwise a step takes at least what the exchange does and what computing does, and less than both
-// one after the other, as they are beside each other.
+// TestParallelSimulated: an exchange that costs nothing takes no time; otherwise a step takes at
+// least what the exchange does and what computing does, and less than both one after the other, as
+// they are beside each other.
 func TestParallelSimulated(t *testing.T) {
 	c := simulation{speeds: measured, width: 1024, batch: 512, cfg: autograd.ParallelConfig{BucketBytes: 1 << 20, FirstBucketBytes: 1 << 18}}
 	alone := c.run(t, 1)
@@ -332,8 +336,9 @@ func TestParallelSimulated(t *testing.T) {
 	}
 }
 
-// TestParallelSimulatedHidesAllButTheLastBucket: gradients of weights are on their way while those of the layer's input are computed, so that a step takes longer by the exchange of the last
-// bucket alone, of the first layer and the counts of ranks.
+// TestParallelSimulatedHidesAllButTheLastBucket: gradients of weights are on their way while those
+// of the layer's input are computed, so that a step takes longer by the exchange of the last bucket
+// alone, of the first layer and the counts of ranks.
 func TestParallelSimulatedHidesAllButTheLastBucket(t *testing.T) {
 	c := simulation{speeds: measured, width: 2048, batch: 1024}
 	last := float64(4 * (784*c.width + c.width + 6)) // bytes
@@ -345,7 +350,8 @@ func TestParallelSimulatedHidesAllButTheLastBucket(t *testing.T) {
 	}
 }
 
-// TestParallelGoesFirst: the communication stream pauses once before each bucket but the last one, behind which the backward pass has nothing to compute.
+// TestParallelGoesFirst: the communication stream pauses once before each bucket but the last one,
+// behind which the backward pass has nothing to compute.
 func TestParallelGoesFirst(t *testing.T) {
 	for _, bytes := range []int64{1 << 10, 1 << 18, 1 << 30} {
 		step := simulation{speeds: measured, width: 256, batch: 64, cfg: autograd.ParallelConfig{BucketBytes: bytes, FirstBucketBytes: bytes}}.run(t, 2)
@@ -354,9 +360,11 @@ func TestParallelGoesFirst(t *testing.T) {
 	}
 }
 
-// BenchmarkParallelSimulated simulates a step of an MLP on ranks of one machine, with the speeds that were measured of an H200 and of NVLink between two, and on machines with a network
-// between them, of which nothing was measured. sim-µs/step is a step's time, exposed-µs what of it a rank alone would not take, efficiency the rank's time alone over that. It is a
-// simulation: ns/op is that of simulating.
+// BenchmarkParallelSimulated simulates a step of an MLP on ranks of one machine, with the speeds
+// that were measured of an H200 and of NVLink between two, and on machines with a network between
+// them, of which nothing was measured. sim-µs/step is a step's time, exposed-µs what of it a rank
+// alone would not take, efficiency the rank's time alone over that. It is a simulation: ns/op is
+// that of simulating.
 func BenchmarkParallelSimulated(b *testing.B) {
 	for _, links := range []struct {
 		name string

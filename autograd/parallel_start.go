@@ -103,8 +103,10 @@ var crcTable = crc64.MakeTable(crc64.ECMA)
 
 func hashOf(s string) int64 { return int64(crc64.Checksum([]byte(s), crcTable)) }
 
-// Verify compares the parameters and buffers of all ranks, by a hash, to the bit. The first that differs from rank 0's is an error on every rank that names it and the
-// ranks, and wraps [device.ErrMismatch]. Buffers are left out where each rank has its own. All ranks call it; it reads all of the model, and waits for the other ranks.
+// Verify compares the parameters and buffers of all ranks, by a hash, to the bit. The first that
+// differs from rank 0's is an error on every rank that names it and the ranks, and wraps
+// [device.ErrMismatch]. Buffers are left out where each rank has its own. All ranks call it; it
+// reads all of the model, and waits for the other ranks.
 func (d *Parallel) Verify(ctx context.Context) error {
 	if err := d.verify(ctx); err != nil {
 		return fmt.Errorf("autograd: Parallel.Verify: %w", err)

@@ -15,7 +15,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestParallelIsOneRank: ranks with a part of each batch have the losses of one rank with all of it, and the bits of each other and of the next run.
+// TestParallelIsOneRank: ranks with a part of each batch have the losses of one rank with all of
+// it, and the bits of each other and of the next run.
 func TestParallelIsOneRank(t *testing.T) {
 	for name, c := range map[string]parallelTraining{"mlp": mlpCourse.brief(), "cnn": cnnCourse.brief()} {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +38,8 @@ func TestParallelIsOneRank(t *testing.T) {
 	}
 }
 
-// TestParallelHandsOver: steps that do nothing on the communication stream but reduce gradients; the race detector looks at them.
+// TestParallelHandsOver: steps that do nothing on the communication stream but reduce gradients;
+// the race detector looks at them.
 func TestParallelHandsOver(t *testing.T) {
 	c := mlpCourse
 	want := c.trainOn(t, 2)
@@ -58,7 +60,8 @@ func TestParallelHandsOver(t *testing.T) {
 	require.Equal(t, want.bits, c.trainOn(t, 2).bits)
 }
 
-// TestParallelWaitsOnTheDevice: while one of the two streams of every rank stands still the step on the other is queued to its end, and nothing of it runs ahead.
+// TestParallelWaitsOnTheDevice: while one of the two streams of every rank stands still the step on
+// the other is queued to its end, and nothing of it runs ahead.
 func TestParallelWaitsOnTheDevice(t *testing.T) {
 	for _, sharding := range append([]autograd.Sharding{autograd.ShardNothing}, shardings...) {
 		c := mlpCourse.brief()
@@ -109,7 +112,8 @@ func TestParallelBucketsDontCount(t *testing.T) {
 	}
 }
 
-// crossed is a model whose last layer computes first: the order of its gradients is not that of its parameters from behind.
+// crossed is a model whose last layer computes first: the order of its gradients is not that of its
+// parameters from behind.
 type crossed struct{ Late, Early *autograd.Linear }
 
 func (m crossed) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
@@ -119,7 +123,8 @@ func (m crossed) Parameters() autograd.Parameters {
 	return autograd.ParametersOf(struct{ Late, Early *autograd.Linear }(m))
 }
 
-// TestParallelBucketsFollowTheBackwardPass: the first step's buckets are those of the parameters from behind, the next ones those of the order in which gradients came.
+// TestParallelBucketsFollowTheBackwardPass: the first step's buckets are those of the parameters
+// from behind, the next ones those of the order in which gradients came.
 func TestParallelBucketsFollowTheBackwardPass(t *testing.T) {
 	c := parallelTraining{model: func(in *autograd.Initializer) autograd.Layer { return crossed{in.Linear(8, 5), in.Linear(6, 8)} }, input: []int{6}, classes: 5, batch: 12, optimizer: adamOf,
 		cfg: autograd.ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}}
@@ -128,7 +133,8 @@ func TestParallelBucketsFollowTheBackwardPass(t *testing.T) {
 	require.Equal(t, [][]string{{"late.weight"}, {"late.bias"}, {"early.weight"}, {"early.bias"}}, c.trainOn(t, 2).orders)
 }
 
-// TestParallelReducesBesideTheBackwardPass: when the first layer's backward step runs, the last layer's gradients have been reduced.
+// TestParallelReducesBesideTheBackwardPass: when the first layer's backward step runs, the last
+// layer's gradients have been reduced.
 func TestParallelReducesBesideTheBackwardPass(t *testing.T) {
 	rankGroup := newCrew(t, 2, 64<<20, 0)
 	rankGroup.each(func(r *rank) (err error) {
@@ -240,7 +246,8 @@ func (m forked) Parameters() autograd.Parameters {
 	return autograd.ParametersOf(struct{ A, B, C *autograd.Linear }{m.A, m.B, m.C})
 }
 
-// TestParallelUnusedParameters: what one rank has not used gets the mean of all, with zeros for those that have not; what no rank has used gets nothing, and is not updated.
+// TestParallelUnusedParameters: what one rank has not used gets the mean of all, with zeros for
+// those that have not; what no rank has used gets nothing, and is not updated.
 func TestParallelUnusedParameters(t *testing.T) {
 	ranks := cisterntest.Ranks(3)
 	rankGroup := newCrew(t, ranks, 64<<20, 0)

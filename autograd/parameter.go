@@ -23,8 +23,9 @@ type Parameter struct {
 	attached    []Attachment
 }
 
-// SetRequiresGrad freezes the parameter or lets it train again (torch.Tensor.requires_grad_). A frozen one gets no gradient on tapes
-// that read it from now on, which save nothing for it, and optimisers leave it alone. A gradient that it has stays until ZeroGrad.
+// SetRequiresGrad freezes the parameter or lets it train again (torch.Tensor.requires_grad_). A
+// frozen one gets no gradient on tapes that read it from now on, which save nothing for it, and
+// optimisers leave it alone. A gradient that it has stays until ZeroGrad.
 func (p *Parameter) SetRequiresGrad(yes bool) {
 	if p != nil {
 		p.frozen = !yes
@@ -133,7 +134,8 @@ func differentiable(t *tensor.Tensor) error {
 	return nil
 }
 
-// Value returns the tensor. It stays the parameter's; optimisers write it in place. That of an offloaded parameter may be away: see [Parameters.Offload].
+// Value returns the tensor. It stays the parameter's; optimisers write it in place. That of an
+// offloaded parameter may be away: see [Parameters.Offload].
 func (p *Parameter) Value() *tensor.Tensor {
 	if p == nil {
 		return nil
@@ -141,7 +143,8 @@ func (p *Parameter) Value() *tensor.Tensor {
 	return p.value
 }
 
-// Grad returns the gradient, or nil if there is none. Of a float32 parameter it may be bfloat16 ([Tape.SetComputeDtype]). It stays the parameter's, until ZeroGrad.
+// Grad returns the gradient, or nil if there is none. Of a float32 parameter it may be bfloat16
+// ([Tape.SetComputeDtype]). It stays the parameter's, until ZeroGrad.
 func (p *Parameter) Grad() *tensor.Tensor {
 	if p == nil {
 		return nil

@@ -9,13 +9,13 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// parameterGroup is parameters that live in pinned memory between their uses, and come to the device and leave it together: those of one call of
-// [Parameters.Offload].
+// parameterGroup is parameters that live in pinned memory between their uses, and come to the
+// device and leave it together: those of one call of [Parameters.Offload].
 type parameterGroup struct {
 	hostStage
 	params []*Parameter
-	// next is the group that came after this one in the last forward pass, by the group before this one; nil for the first. One that is used twice, as tied
-	// weights are, has two.
+	// next is the group that came after this one in the last forward pass, by the group before this
+	// one; nil for the first. One that is used twice, as tied weights are, has two.
 	next  map[*parameterGroup]*parameterGroup
 	after *parameterGroup // that came after this one in the same [Tape.Run], the last time
 }
@@ -35,27 +35,36 @@ func (g *parameterGroup) Join(t *Tape, _ *Variable) error {
 // Refuses refuses nothing: attachments that need the parameter on the device refuse the group.
 func (g *parameterGroup) Refuses(Attachment) error { return nil }
 
-// Offload lets the parameters live in pinned host memory with o from now on, and takes them off the device (FSDP's CPUOffload, DeepSpeed's offload_param,
-// accelerate's cpu_offload). Call it for each layer, or whatever is used together, as soon as that is made:
+// Offload lets the parameters live in pinned host memory with o from now on, and takes them off the
+// device (FSDP's CPUOffload, DeepSpeed's offload_param, accelerate's cpu_offload). Call it for each
+// layer, or whatever is used together, as soon as that is made:
 //
 //	for i := range blocks {
 //		blocks[i] = newBlock(in)
 //		err = blocks[i].Parameters().Offload(ctx, off)
 //	}
 //
-// The parameters of one call are a group. A tape brings a group to the device before the first operation that reads one of it, and lets it go when an
-// operation reads one of another group; so does Backward, in its order, and an optimiser's step brings them in pieces, with their state
-// ([OffloadState]). While one group is in use the next one comes on a copy stream: in a forward pass that which came next in the one before, so that
-// the first pass has none, in a backward pass that which is needed next. If the offloader's Ahead is negative none comes early. Numbers are the same to the bit. What nobody has written leaves without a copy.
+// The parameters of one call are a group. A tape brings a group to the device before the first
+// operation that reads one of it, and lets it go when an operation reads one of another group; so
+// does Backward, in its order, and an optimiser's step brings them in pieces, with their state
+// ([OffloadState]). While one group is in use the next one comes on a copy stream: in a forward
+// pass that which came next in the one before, so that the first pass has none, in a backward pass
+// that which is needed next. If the offloader's Ahead is negative none comes early. Numbers are the
+// same to the bit. What nobody has written leaves without a copy.
 //
-// Gradients are on the device. So is what is too small or finds no pinned memory ([tensor.OffloadConfig]), and what others share the memory of. On a tape that
-// computes in bfloat16 the rounded copies leave too, each time with a copy unless the tape is one of [NoGrad], which rounds again.
+// Gradients are on the device. So is what is too small or finds no pinned memory
+// ([tensor.OffloadConfig]), and what others share the memory of. On a tape that computes in
+// bfloat16 the rounded copies leave too, each time with a copy unless the tape is one of [NoGrad],
+// which rounds again.
 //
-// [Parameter.Value] of one that is away is [tensor.Tensor.Offloaded], and an operation of package tensor on it an error that wraps [tensor.ErrOffloaded], until
-// the program brings it with [tensor.Offloader.Fetch]; the next tape takes it away again. StateDict, checkpoints and LoadModel read and write it where it is.
+// [Parameter.Value] of one that is away is [tensor.Tensor.Offloaded], and an operation of package
+// tensor on it an error that wraps [tensor.ErrOffloaded], until the program brings it with
+// [tensor.Offloader.Fetch]; the next tape takes it away again. StateDict, checkpoints and LoadModel
+// read and write it where it is.
 //
-// Captures are refused, and so are parameters of a [Parallel]. With nil the parameters come back for good, which is to come before the
-// offloader's Close. A parameter is of the group of the last call. After an error of memory or of a copy some may have moved, and all can be used.
+// Captures are refused, and so are parameters of a [Parallel]. With nil the parameters come back
+// for good, which is to come before the offloader's Close. A parameter is of the group of the last
+// call. After an error of memory or of a copy some may have moved, and all can be used.
 func (ps Parameters) Offload(ctx context.Context, o *tensor.Offloader) error {
 	if err := ps.checkOffload(ctx, o); err != nil {
 		return fmt.Errorf("autograd: Parameters.Offload: %w", err)

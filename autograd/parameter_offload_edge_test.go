@@ -17,8 +17,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestOffloadOfParametersInLittleMemory: with memory for one layer nothing comes early; what has come early goes for what is needed now. Less is an
-// error that says what lacks, and nothing stays of it.
+// TestOffloadOfParametersInLittleMemory: with memory for one layer nothing comes early; what has
+// come early goes for what is needed now. Less is an error that says what lacks, and nothing stays
+// of it.
 func TestOffloadOfParametersInLittleMemory(t *testing.T) {
 	b := open(t, 4<<20)
 	o := b.offloader(tensor.OffloadConfig{})
@@ -81,8 +82,8 @@ func TestOffloadOfParametersWithinABudget(t *testing.T) {
 	}
 }
 
-// TestOffloadOfParametersFailsAndLeaksNothing: the n-th allocation of pinned or device memory fails, or the n-th copy, for every n; what can be
-// retried then has the numbers of before.
+// TestOffloadOfParametersFailsAndLeaksNothing: the n-th allocation of pinned or device memory
+// fails, or the n-th copy, for every n; what can be retried then has the numbers of before.
 func TestOffloadOfParametersFailsAndLeaksNothing(t *testing.T) {
 	for _, fault := range []host.Fault{host.FaultAlloc, host.FaultPinned, host.FaultCopy} {
 		survived := false
@@ -139,7 +140,8 @@ func failParameters(t *testing.T, fault host.Fault, n int) (survived bool) {
 	return err == nil
 }
 
-// TestOffloadOfParametersAndTheirValues: one that is away is told of, can be brought by the program, and is taken away again, unless a view holds it.
+// TestOffloadOfParametersAndTheirValues: one that is away is told of, can be brought by the
+// program, and is taken away again, unless a view holds it.
 func TestOffloadOfParametersAndTheirValues(t *testing.T) {
 	b := open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})

@@ -38,7 +38,8 @@ func (b *bench) rise(f func()) int64 {
 	return b.cache.MaxMemoryAllocated() - before
 }
 
-// TestOffloadOfParametersLowersThePeak: inference has two layers on the device, without what is ahead one, and a training step lacks all but two.
+// TestOffloadOfParametersLowersThePeak: inference has two layers on the device, without what is
+// ahead one, and a training step lacks all but two.
 func TestOffloadOfParametersLowersThePeak(t *testing.T) {
 	b := open(t, 64<<20)
 	const layers = 10
@@ -92,7 +93,8 @@ func TestOffloadOfParametersLowersThePeak(t *testing.T) {
 	}
 }
 
-// TestOffloadOfParametersLowersThePeakOfGradients: a backward pass without gradients of parameters has those of two layers on the device.
+// TestOffloadOfParametersLowersThePeakOfGradients: a backward pass without gradients of parameters
+// has those of two layers on the device.
 func TestOffloadOfParametersLowersThePeakOfGradients(t *testing.T) {
 	b := open(t, 64<<20)
 	const layers = 10
@@ -116,7 +118,8 @@ func TestOffloadOfParametersLowersThePeakOfGradients(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestOffloadOfParametersStepsInPieces: a step has two pieces on the device, of which one comes while the other is updated, with its state or without.
+// TestOffloadOfParametersStepsInPieces: a step has two pieces on the device, of which one comes
+// while the other is updated, with its state or without.
 func TestOffloadOfParametersStepsInPieces(t *testing.T) {
 	b := open(t, 64<<20)
 	const layers, piece = 8, 2 * wideLayer

@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestOffloadOfParametersCopiesBesideKernels: while a kernel of one layer runs in either pass the parameters of the next layer arrive, that of the forward
-// pass once the order is known.
+// TestOffloadOfParametersCopiesBesideKernels: while a kernel of one layer runs in either pass the
+// parameters of the next layer arrive, that of the forward pass once the order is known.
 func TestOffloadOfParametersCopiesBesideKernels(t *testing.T) {
 	b := open(t, 64<<20)
 	in := cisterntest.Stream(t, b.dev)
@@ -77,8 +77,9 @@ func (b *bench) offloadedGroups(o *tensor.Offloader, n int) (ps []*autograd.Para
 	return ps
 }
 
-// TestOffloadOfParametersKnowsTheNext: each group but the first comes early, once a pass has shown the order, also where one is used twice, and after the
-// order has changed; what came early and is not needed goes again.
+// TestOffloadOfParametersKnowsTheNext: each group but the first comes early, once a pass has shown
+// the order, also where one is used twice, and after the order has changed; what came early and is
+// not needed goes again.
 func TestOffloadOfParametersKnowsTheNext(t *testing.T) {
 	b := open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})

@@ -8,7 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/autograd"
 )
 
-// TestNarrowOfAllIsAView: what is all of a dimension takes no memory, and neither does its gradient; a part of it is a copy, even one of its size from elsewhere.
+// TestNarrowOfAllIsAView: what is all of a dimension takes no memory, and neither does its
+// gradient; a part of it is a copy, even one of its size from elsewhere.
 func TestNarrowOfAllIsAView(t *testing.T) {
 	b := open(t, 64<<20)
 	for _, c := range []struct {

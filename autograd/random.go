@@ -7,21 +7,25 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Random operations take their numbers from a counter: a tape has a seed, and each of its random operations the next stream
-// of it. So a tape computes the same on every device, in its backward pass again, and as often as it is made with its seed.
+// Random operations take their numbers from a counter: a tape has a seed, and each of its random
+// operations the next stream of it. So a tape computes the same on every device, in its backward
+// pass again, and as often as it is made with its seed.
 
-// SetSeed makes the tape's random operations the same in every run (torch.manual_seed). Call it before the first of them.
-// Without it they differ; the tapes of [Initializer.Steps] have seeds of the initialiser's.
+// SetSeed makes the tape's random operations the same in every run (torch.manual_seed). Call it
+// before the first of them. Without it they differ; the tapes of [Initializer.Steps] have seeds of
+// the initialiser's.
 //
-// In a capture the seed is a constant of the graph, whose replays all have the same numbers: see SetSeedFrom.
+// In a capture the seed is a constant of the graph, whose replays all have the same numbers: see
+// SetSeedFrom.
 func (t *Tape) SetSeed(seed uint64) {
 	if t != nil {
 		t.random, t.seeded = random{seed: seed}, true
 	}
 }
 
-// SetSeedFrom is SetSeed with the number that next returns: now or, in a capture, before each replay. Tapes that nobody gives a seed and those of
-// [Initializer.Steps] have theirs from such a source.
+// SetSeedFrom is SetSeed with the number that next returns: now or, in a capture, before each
+// replay. Tapes that nobody gives a seed and those of [Initializer.Steps] have theirs from such a
+// source.
 func (t *Tape) SetSeedFrom(next func() uint64) {
 	if next == nil {
 		t.fail("SetSeedFrom", fmt.Errorf("%w: the function is nil", ErrInvalid))
@@ -61,9 +65,9 @@ func (t *Tape) ensureSeed() {
 	}
 }
 
-// Random is a source of random numbers that no other call has: the tape's seed, and a stream of it. Each call of it gives the
-// next one; forward keeps it for backward. In a capture only a tape that SetSeed was called of has such a number; else the tape
-// has an error.
+// Random is a source of random numbers that no other call has: the tape's seed, and a stream of it.
+// Each call of it gives the next one; forward keeps it for backward. In a capture only a tape that
+// SetSeed was called of has such a number; else the tape has an error.
 func (c *Call) Random() (seed, stream uint64) {
 	if c.tape.none() {
 		return 0, 0

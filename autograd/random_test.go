@@ -33,8 +33,9 @@ func dropped(b *bench, seed uint64, n int, p float64) (first, second, grad []flo
 
 func onesOf(b *bench, n int) *tensor.Tensor { return upload(b, slices.Repeat([]float64{1}, n), n) }
 
-// TestDropout: an element is left with probability 1-p, whatever its neighbour's and another operation's fate is, and with the
-// same seed it is the same ones; its gradient is that of what was left.
+// TestDropout: an element is left with probability 1-p, whatever its neighbour's and another
+// operation's fate is, and with the same seed it is the same ones; its gradient is that of what was
+// left.
 func TestDropout(t *testing.T) {
 	b := open(t, 64<<20)
 	const n, p = 40_000, 0.3

@@ -47,8 +47,9 @@ func (b *core) read(x *tensor.Tensor) []float64 {
 	return s
 }
 
-// TestRecords: a record is empty when an operation takes it, is of one operation at a time, and comes back once: when its backward step has run, or at
-// once from an operation that is not recorded. A program's call never does.
+// TestRecords: a record is empty when an operation takes it, is of one operation at a time, and
+// comes back once: when its backward step has run, or at once from an operation that is not
+// recorded. A program's call never does.
 func TestRecords(t *testing.T) {
 	b := openCore(t)
 	x := b.upload([]float64{1, 2, 3, 4}, 2, 2)
@@ -156,7 +157,8 @@ func TestRecordsOfBackward(t *testing.T) {
 	}
 }
 
-// TestSizesOfTapes: a tape makes at once what the two before needed, but no more, and a stale variable stays what it was.
+// TestSizesOfTapes: a tape makes at once what the two before needed, but no more, and a stale
+// variable stays what it was.
 func TestSizesOfTapes(t *testing.T) {
 	if race.Enabled {
 		t.Skip("in race builds each tape is as the first")

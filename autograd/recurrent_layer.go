@@ -7,8 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Recurrent is what recurrent layers have in common: cells on top of each other, run over sequences (steps, batch, n), or
-// (batch, steps, n) with BatchFirst, or (steps, n) without a batch.
+// Recurrent is what recurrent layers have in common: cells on top of each other, run over sequences
+// (steps, batch, n), or (batch, steps, n) with BatchFirst, or (steps, n) without a batch.
 type Recurrent struct {
 	Kind tensor.RecurrentKind
 	// Cells are those of layer 0, of its reverse direction if Bidirectional, of layer 1, …
@@ -57,8 +57,9 @@ func (r *LSTM) Parameters() Parameters { return (*Recurrent)(r).Parameters() }
 // Parameters are [Recurrent.Parameters].
 func (r *GRU) Parameters() Parameters { return (*Recurrent)(r).Parameters() }
 
-// Run is Forward from the states h0 on, (layers, batch, hidden), or (layers, hidden) without a batch, of which each direction
-// counts as a layer; nil is zeros. hn is the state after the last step, of h0's shape.
+// Run is Forward from the states h0 on, (layers, batch, hidden), or (layers, hidden) without a
+// batch, of which each direction counts as a layer; nil is zeros. hn is the state after the last
+// step, of h0's shape.
 func (r *RNN) Run(t *Tape, x, h0 *Variable) (y, hn *Variable) {
 	y, hn, _ = (*Recurrent)(r).run(t, x, h0, nil, true)
 	return y, hn
@@ -229,9 +230,9 @@ func statesOf(t *Tape, states []*Variable, flat bool) *Variable {
 	return t.Cat(0, states...)
 }
 
-// RNN makes a recurrent layer of tanh, or of ReLU with [ReLUCell], for so many inputs and states (torch.nn.RNN). It takes
-// [Layers], [Bidirectional], [BatchFirst], [NoBias], [DropoutBetween]. Everything is drawn uniformly from ±1/sqrt(hidden), PyTorch's
-// default.
+// RNN makes a recurrent layer of tanh, or of ReLU with [ReLUCell], for so many inputs and states
+// (torch.nn.RNN). It takes [Layers], [Bidirectional], [BatchFirst], [NoBias], [DropoutBetween].
+// Everything is drawn uniformly from ±1/sqrt(hidden), PyTorch's default.
 func (in *Initializer) RNN(inputs, hidden int, options ...LayerOption) *RNN {
 	o := in.options("RNN", options, append(recurrentOptions, "ReLUCell")...)
 	kind := tensor.RNNTanh

@@ -206,8 +206,8 @@ func (c *recurrentCase) step(t *autograd.Tape, w autograd.RecurrentCell, x, h, c
 	return t.Add(t.Mul(t.AddScalar(t.Neg(update), 1), fresh), t.Mul(update, h)), cell
 }
 
-// TestRecurrentLayersAgainstTheirParts compares results, last states and gradients, of random layers: kinds, directions,
-// layers, biases, first states, which results the loss reads.
+// TestRecurrentLayersAgainstTheirParts compares results, last states and gradients, of random
+// layers: kinds, directions, layers, biases, first states, which results the loss reads.
 func TestRecurrentLayersAgainstTheirParts(t *testing.T) {
 	b := open(t, 256<<20)
 	cases := 100

@@ -90,7 +90,8 @@ var positionalOfSchedules = map[string][]string{
 	"LinearLR": {"start_factor", "end_factor", "total_iters"}, "ConstantLR": {"factor", "total_iters"}, "OneCycleLR": {"max_lr", "total_steps"},
 }
 
-// scheduleOf reads a schedule, or a sequence of them with "then" between: each but the last ends after its own number of steps.
+// scheduleOf reads a schedule, or a sequence of them with "then" between: each but the last ends
+// after its own number of steps.
 func scheduleOf(t testing.TB, text string) autograd.Schedule {
 	t.Helper()
 	parts := strings.Split(text, " then ")

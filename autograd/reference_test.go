@@ -18,9 +18,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Results and gradients are compared with PyTorch's, which testdata/reference holds: ops.json.gz has cases of single
-// operations, computed in float64 on a CPU. The environment variable CISTERN_REFERENCE names a folder of the same form to
-// use in its place, of other seeds, shapes and arguments.
+// Results and gradients are compared with PyTorch's, which testdata/reference holds: ops.json.gz
+// has cases of single operations, computed in float64 on a CPU. The environment variable
+// CISTERN_REFERENCE names a folder of the same form to use in its place, of other seeds, shapes and
+// arguments.
 
 // referenceFolder is where the cases are.
 func referenceFolder() string {
@@ -74,7 +75,8 @@ type referenceRun struct {
 	leaves map[string]*autograd.Variable
 }
 
-// referenceOps computes an operation on the run's tape. What has no result of that kind returns nil, and compares itself.
+// referenceOps computes an operation on the run's tape. What has no result of that kind returns
+// nil, and compares itself.
 var referenceOps = map[string]func(r *referenceRun) *autograd.Variable{}
 
 func TestReference(t *testing.T) {
@@ -265,8 +267,8 @@ func (r *referenceRun) close(what string, got []float64, want []refNumber) {
 	requireClose(r.t, what, got, want, tolerance)
 }
 
-// requireClose wants every |got - want| to be at most tolerance times the greatest |want|. Numbers that are all below 1e-12 are
-// 0 but for rounding: they are compared as if the greatest were 1.
+// requireClose wants every |got - want| to be at most tolerance times the greatest |want|. Numbers
+// that are all below 1e-12 are 0 but for rounding: they are compared as if the greatest were 1.
 func requireClose(t testing.TB, what string, got []float64, want []refNumber, tolerance float64) {
 	t.Helper()
 	require.Len(t, got, len(want), what)

@@ -2,8 +2,8 @@ package autograd_test
 
 import "github.com/cistern-ml/cistern/autograd"
 
-// The models of the runs, as a program writes its own: structs whose parameters are found by their names. Sizes are those of the
-// files, so that other files may have others.
+// The models of the runs, as a program writes its own: structs whose parameters are found by their
+// names. Sizes are those of the files, so that other files may have others.
 
 func newRunCNN(in *autograd.Initializer, shape func(string) []int) runModel {
 	conv := func(name string) *autograd.Convolution {
@@ -86,7 +86,8 @@ func newRunBlock(in *autograd.Initializer, n int) *runBlock {
 	return &runBlock{in.LayerNorm(n), in.Linear(n, 3*n), in.Linear(n, n), in.LayerNorm(n), in.Linear(n, 4*n), in.Linear(4*n, n)}
 }
 
-// forward goes through a block from what goes around it, x, and its first norm, n, to those of the next one, whose first norm next is.
+// forward goes through a block from what goes around it, x, and its first norm, n, to those of the
+// next one, whose first norm next is.
 func (m *runBlock) forward(t *autograd.Tape, x, n *autograd.Variable, next *autograd.LayerNorm) (h, norm *autograd.Variable) {
 	a := t.SelfAttention(m.Qkv.Forward(t, n), 4, true, autograd.AttentionConfig{Causal: true})
 	h, n = m.Ln2.ForwardAdd(t, x.Once(), m.Proj.Forward(t, a).Once())

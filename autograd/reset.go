@@ -7,10 +7,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Reset ends the step as Close does, and makes the tape ready for the next one, as [NewTape] or [NoGrad] made it: what it was told
-// (SetContext, SetTraining, SetComputeDtype, SetSeed, SetSeedFrom) is told again. A training that has one tape and resets it makes no Go objects in a step, from its
-// third one on, where the model's operations need none and the steps are alike and have one context. In captured steps
-// ([tensor.Runtime.Capture]) it is what a new tape is.
+// Reset ends the step as Close does, and makes the tape ready for the next one, as [NewTape] or
+// [NoGrad] made it: what it was told (SetContext, SetTraining, SetComputeDtype, SetSeed,
+// SetSeedFrom) is told again. A training that has one tape and resets it makes no Go objects in a
+// step, from its third one on, where the model's operations need none and the steps are alike and
+// have one context. In captured steps ([tensor.Runtime.Capture]) it is what a new tape is.
 //
 //	tape := autograd.NewTape(ctx, env)
 //	for batch := range batches {
@@ -18,9 +19,11 @@ import (
 //	}
 //	err := tape.Close()
 //
-// What the tape has made is made again in the same places: variables of steps before, and tensors of theirs that were released, as values are by
-// Close and gradients of parameters by ZeroGrad, must not be used any more, nor released again. What lives on is left alone: gradients that parameters have,
-// and views that the program has made ([tensor.Runtime.Share]) without the tape's context. Nobody makes tensors with the tape's contexts meanwhile.
+// What the tape has made is made again in the same places: variables of steps before, and tensors
+// of theirs that were released, as values are by Close and gradients of parameters by ZeroGrad,
+// must not be used any more, nor released again. What lives on is left alone: gradients that
+// parameters have, and views that the program has made ([tensor.Runtime.Share]) without the tape's
+// context. Nobody makes tensors with the tape's contexts meanwhile.
 //
 // It returns what Close would, which is forgotten then, so that a tape can be used again after an
 // error, and after Close. In a layer, and in a function that the tape has called (Frame, Layer,
@@ -64,7 +67,8 @@ func (t *Tape) Reset(ctx context.Context) error {
 	return err
 }
 
-// begins is where a tape is at the beginning of a step. With the context of the step before the modules' contexts are the same.
+// begins is where a tape is at the beginning of a step. With the context of the step before the
+// modules' contexts are the same.
 func (t *Tape) begins(ctx context.Context, again bool) {
 	t.module = t.modules[""]
 	if t.module == nil {

@@ -21,7 +21,8 @@ func numbers(n int) (xs []float32) {
 	return xs
 }
 
-// TestResetLabels: what a step allocates has the labels of its own context, also where that is the one of the step before, or that has modules of its own.
+// TestResetLabels: what a step allocates has the labels of its own context, also where that is the
+// one of the step before, or that has modules of its own.
 func TestResetLabels(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float32{1, 2}, 2)

@@ -15,8 +15,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestAResetTapeIsToldAgain: steps that compute in bfloat16, drop, offload, checkpoint or update in the backward pass, in random order, train as on new
-// tapes, and none of it counts for the next step.
+// TestAResetTapeIsToldAgain: steps that compute in bfloat16, drop, offload, checkpoint or update in
+// the backward pass, in random order, train as on new tapes, and none of it counts for the next
+// step.
 func TestAResetTapeIsToldAgain(t *testing.T) {
 	b := open(t, 64<<20)
 	train := func(reset bool) (params [][]float32) {
@@ -112,7 +113,8 @@ func TestSizesOfAResetTape(t *testing.T) {
 	require.NoError(t, errors.Join(tape.Close(), x.Release()))
 }
 
-// TestRuntimeCloseBesideAResetTape: steps on a tape that is reset end with an error when the runtime is closed beside them, wherever they are, and all is freed.
+// TestRuntimeCloseBesideAResetTape: steps on a tape that is reset end with an error when the
+// runtime is closed beside them, wherever they are, and all is freed.
 func TestRuntimeCloseBesideAResetTape(t *testing.T) {
 	for i := range rounds(60, 15) {
 		s := stacktest.New(t, stacktest.Config{Capacity: 64 << 20, Workspace: true})

@@ -8,9 +8,11 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Which offloaded parameters a tape has on the device. An operation brings what it reads, whatever the tape has thought before, so that none fails for
-// want of a parameter: what comes early and what leaves is a matter of time and memory alone. A group leaves when an operation reads another one and
-// nothing of it. So the last one of a forward pass stays for the backward pass, which begins with it.
+// Which offloaded parameters a tape has on the device. An operation brings what it reads, whatever
+// the tape has thought before, so that none fails for want of a parameter: what comes early and
+// what leaves is a matter of time and memory alone. A group leaves when an operation reads another
+// one and nothing of it. So the last one of a forward pass stays for the backward pass, which
+// begins with it.
 
 // residency is the groups that a tape knows of.
 type residency struct {

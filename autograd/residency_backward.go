@@ -2,8 +2,8 @@ package autograd
 
 import "slices"
 
-// How a backward pass finds what parameters it needs next: its nodes say it. It looks as far as the next group, so that one group is in use and one
-// on its way.
+// How a backward pass finds what parameters it needs next: its nodes say it. It looks as far as the
+// next group, so that one group is in use and one on its way.
 
 // Begin looks from the last node on.
 func (r *residency) Begin(t *Tape) error {

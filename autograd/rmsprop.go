@@ -20,7 +20,8 @@ type RMSpropConfig struct {
 	Maximize    bool // steps go up the gradient
 }
 
-// RMSprop is torch.optim.RMSprop. It keeps a tensor a parameter, one more if it is centered, and one more with momentum.
+// RMSprop is torch.optim.RMSprop. It keeps a tensor a parameter, one more if it is centered, and
+// one more with momentum.
 type RMSprop struct{ Base }
 
 // rmspropOwn is what a group has beside the numbers of its rule.
@@ -37,8 +38,9 @@ func NewRMSprop(params Parameters, cfg RMSpropConfig) *RMSprop {
 	return o
 }
 
-// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group). What cfg leaves out is PyTorch's default,
-// not the first group's. After an error the optimiser is as it was.
+// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group). What
+// cfg leaves out is PyTorch's default, not the first group's. After an error the optimiser is as it
+// was.
 func (o *RMSprop) AddGroup(params Parameters, cfg RMSpropConfig) error {
 	return o.add("AddGroup", params, cfg)
 }

@@ -1,7 +1,7 @@
 package autograd
 
-// room is memory for a tape's variables. The program may have pointers to them, so that they are new for each tape, and used again only by
-// one that was told so ([Tape.Reset]).
+// room is memory for a tape's variables. The program may have pointers to them, so that they are
+// new for each tape, and used again only by one that was told so ([Tape.Reset]).
 type room struct {
 	fresh  []Variable   // for results to come
 	group  int          // how many are made next

@@ -8,9 +8,10 @@ import (
 	"github.com/cistern-ml/cistern/autograd/internal/check"
 )
 
-// Schedule is a learning rate over the steps of a training (torch.optim.lr_scheduler): a function of the rate that the optimiser began
-// with and of the number of steps taken, which starts at 0. A [Scheduler] applies it. Schedules are plain values: the rate of any step
-// can be asked for at any time.
+// Schedule is a learning rate over the steps of a training (torch.optim.lr_scheduler): a function
+// of the rate that the optimiser began with and of the number of steps taken, which starts at 0. A
+// [Scheduler] applies it. Schedules are plain values: the rate of any step can be asked for at any
+// time.
 type Schedule interface {
 	// LR is the learning rate of a step.
 	LR(base float64, step int) float64
@@ -113,7 +114,8 @@ func (s LinearLR) check(int) error {
 	return check.Within("LinearLR", "End", check.Or(s.End, 1), 0, 1)
 }
 
-// CosineAnnealingLR lets the rate swing between its beginning and Min, half a wave in TMax steps, and goes on swinging after them.
+// CosineAnnealingLR lets the rate swing between its beginning and Min, half a wave in TMax steps,
+// and goes on swinging after them.
 type CosineAnnealingLR struct {
 	TMax int     // at least 1
 	Min  float64 // eta_min
@@ -145,8 +147,8 @@ func (s LambdaLR) check(int) error {
 	return nil
 }
 
-// SequentialLR is one schedule after the other: the i-th one ends, and the next one begins with its step 0, at Milestones[i]. Each of
-// them begins with the optimiser's first rate.
+// SequentialLR is one schedule after the other: the i-th one ends, and the next one begins with its
+// step 0, at Milestones[i]. Each of them begins with the optimiser's first rate.
 type SequentialLR struct {
 	Schedules  []Schedule
 	Milestones []int // one fewer than schedules, increasing
@@ -173,7 +175,8 @@ func (s SequentialLR) Momentum(step int) (float64, bool) {
 	return 0, false
 }
 
-// at is the number of the schedule that has the step, and the step that it begins with. Without schedules there is none of that number.
+// at is the number of the schedule that has the step, and the step that it begins with. Without
+// schedules there is none of that number.
 func (s SequentialLR) at(step int) (i, from int) {
 	for i < len(s.Milestones) && i+1 < len(s.Schedules) && s.Milestones[i] <= step {
 		from = s.Milestones[i]

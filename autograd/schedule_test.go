@@ -14,7 +14,8 @@ import (
 // recursive is a schedule as PyTorch computes it: the next rate from the last one.
 type recursive func(base, lr float64, step int) float64
 
-// TestSchedulesAgainstRecursion: closed forms are those of the recursions that torch.optim.lr_scheduler runs, far beyond their ends.
+// TestSchedulesAgainstRecursion: closed forms are those of the recursions that
+// torch.optim.lr_scheduler runs, far beyond their ends.
 func TestSchedulesAgainstRecursion(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -161,7 +162,8 @@ func errorsOfClose(opts ...autograd.Optimizer) error {
 	return nil
 }
 
-// TestSequentialSchedulesOfFunctionsAndSlices, which Go can't compare, and of equal ones, of which each has its own steps.
+// TestSequentialSchedulesOfFunctionsAndSlices, which Go can't compare, and of equal ones, of which
+// each has its own steps.
 func TestSequentialSchedulesOfFunctionsAndSlices(t *testing.T) {
 	b := open(t, 64<<20)
 	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", b.parameter(1)}}, autograd.SGDConfig{LR: new(1.0)}))

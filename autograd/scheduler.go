@@ -8,7 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Scheduler applies a [Schedule] to an optimiser, each group from its own first rate. It belongs to the optimiser's goroutine.
+// Scheduler applies a [Schedule] to an optimiser, each group from its own first rate. It belongs to
+// the optimiser's goroutine.
 //
 //	scheduler, err := autograd.NewScheduler(sgd, autograd.CosineAnnealingLR{TMax: 1000})
 //	for range 1000 {
@@ -22,8 +23,9 @@ type Scheduler struct {
 	base     []float64 // the first rate of each group
 }
 
-// NewScheduler takes the present learning rates as the first ones, and sets those of step 0. A schedule whose numbers can't be, or one
-// that cycles the momentum of an optimiser that has none, is an error.
+// NewScheduler takes the present learning rates as the first ones, and sets those of step 0. A
+// schedule whose numbers can't be, or one that cycles the momentum of an optimiser that has none,
+// is an error.
 func NewScheduler(opt Optimizer, schedule Schedule) (*Scheduler, error) {
 	if schedule == nil {
 		return nil, fmt.Errorf("autograd: NewScheduler: %w: the schedule is nil", ErrInvalid)
@@ -38,7 +40,8 @@ func NewScheduler(opt Optimizer, schedule Schedule) (*Scheduler, error) {
 	return s, nil
 }
 
-// Step is called after each step of the optimiser, and sets the rates of the next one. In a capture it does so at each replay.
+// Step is called after each step of the optimiser, and sets the rates of the next one. In a capture
+// it does so at each replay.
 func (s *Scheduler) Step() error {
 	if c := s.capturing(); c != nil {
 		return c.OnReplay(func() error { return s.setStep(s.step + 1) })
@@ -78,8 +81,8 @@ func (s *Scheduler) LastStep() int { return s.step }
 // LR is the learning rate of the optimiser's first group (get_last_lr).
 func (s *Scheduler) LR() float64 { return s.opt.LR() }
 
-// SetStep sets the rates of any step, as if Step had been called so often. After an error nothing has changed. In a capture it does so at
-// each replay.
+// SetStep sets the rates of any step, as if Step had been called so often. After an error nothing
+// has changed. In a capture it does so at each replay.
 func (s *Scheduler) SetStep(step int) error {
 	if c := s.capturing(); c != nil {
 		return c.OnReplay(func() error { return s.setStep(step) })

@@ -31,8 +31,9 @@ func NewSGD(params Parameters, cfg SGDConfig) *SGD {
 	return o
 }
 
-// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group). What cfg leaves out is PyTorch's default,
-// not the first group's. After an error the optimiser is as it was.
+// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group). What
+// cfg leaves out is PyTorch's default, not the first group's. After an error the optimiser is as it
+// was.
 func (o *SGD) AddGroup(params Parameters, cfg SGDConfig) error { return o.add("AddGroup", params, cfg) }
 
 func (o *SGD) add(op string, params Parameters, cfg SGDConfig) error {

@@ -6,8 +6,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// slab is what a tape records in: lists that are empty when the tape ends, and that the next one goes on with, so that a step
-// of a training makes no garbage for them. What the program can have a pointer to, variables, is new each time.
+// slab is what a tape records in: lists that are empty when the tape ends, and that the next one
+// goes on with, so that a step of a training makes no garbage for them. What the program can have a
+// pointer to, variables, is new each time.
 type slab struct {
 	nodes  []Node
 	values []*Variable // those that Backward, or the frame that made them, releases
@@ -24,8 +25,9 @@ type slab struct {
 	sizes   sizes
 }
 
-// sizes are those of the two tapes that had the slab last. A tape makes at once what both have needed, so that in a training, whose steps are alike, each
-// kind of object is one of the Go heap, and a small tape between large ones makes no more than it needs.
+// sizes are those of the two tapes that had the slab last. A tape makes at once what both have
+// needed, so that in a training, whose steps are alike, each kind of object is one of the Go heap,
+// and a small tape between large ones makes no more than it needs.
 type sizes struct{ last, before size }
 
 // size is how many variables, tensors and contexts a tape has made.

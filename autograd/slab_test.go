@@ -72,7 +72,8 @@ func TestSlabs(t *testing.T) {
 	}
 }
 
-// TestAClosedTapeLeavesTheNextOnesModules: a tape that is closed in a module has given its places to the next tape, which then is where its program says.
+// TestAClosedTapeLeavesTheNextOnesModules: a tape that is closed in a module has given its places
+// to the next tape, which then is where its program says.
 func TestAClosedTapeLeavesTheNextOnesModules(t *testing.T) {
 	b := open(t, 64<<20)
 	var next *autograd.Tape

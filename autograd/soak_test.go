@@ -78,9 +78,9 @@ func (s *soaker) shrink(p []command, err error) ([]command, error) {
 	return p, err
 }
 
-// TestSoak runs random programs of tensors and tapes on GOMAXPROCS goroutines: handles are released, dropped, shared and
-// raced, scopes end, memory runs out, contexts end, streams and runtimes close, faults come; values are those of a plain
-// model, counts add up, and nothing stays.
+// TestSoak runs random programs of tensors and tapes on GOMAXPROCS goroutines: handles are
+// released, dropped, shared and raced, scopes end, memory runs out, contexts end, streams and
+// runtimes close, faults come; values are those of a plain model, counts add up, and nothing stays.
 //
 //	go test ./autograd -run Soak -soak 1h -timeout 0
 func TestSoak(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// StateDict is what of a model is saved: the values of its parameters, and its buffers, by PyTorch's names
-// (torch.nn.Module.state_dict). The tensors stay the model's. The model is a [Layer], or anything that [ParametersOf] walks. A
-// parameter of two names has both, as in PyTorch.
+// StateDict is what of a model is saved: the values of its parameters, and its buffers, by
+// PyTorch's names (torch.nn.Module.state_dict). The tensors stay the model's. The model is a
+// [Layer], or anything that [ParametersOf] walks. A parameter of two names has both, as in PyTorch.
 func StateDict(model any) ([]NamedTensor, error) {
 	if model == nil {
 		return nil, fmt.Errorf("autograd: StateDict: %w: the model is nil", ErrInvalid)
@@ -71,10 +71,12 @@ type loadOptions struct{ lax bool }
 // (load_state_dict(strict=False)).
 func NotStrict() LoadOption { return func(o *loadOptions) { o.lax = true } }
 
-// LoadStateDict overwrites a model's parameters and buffers with those of the same names in a file (torch.nn.Module.load_state_dict). The
-// names must be the same ones, and so must shapes and dtypes; but numbers of 16 bits may become float32 ([safetensors.Info.LoadsInto]). All names that are missing,
-// unexpected, or of another shape are told of in one error, and then nothing has changed. An error of reading may leave a part
-// loaded. A name that the file lacks of a parameter with several is not missing.
+// LoadStateDict overwrites a model's parameters and buffers with those of the same names in a file
+// (torch.nn.Module.load_state_dict). The names must be the same ones, and so must shapes and
+// dtypes; but numbers of 16 bits may become float32 ([safetensors.Info.LoadsInto]). All names that
+// are missing, unexpected, or of another shape are told of in one error, and then nothing has
+// changed. An error of reading may leave a part loaded. A name that the file lacks of a parameter
+// with several is not missing.
 //
 // Files of PyTorch before 0.4.1 and of other frameworks load as they do in PyTorch:
 // num_batches_tracked of a [BatchNorm] may be missing, and stays as it is, and a scalar may be a

@@ -92,7 +92,8 @@ func TestLoadTiedWeights(t *testing.T) {
 	require.NoError(t, autograd.LoadModel(b.ctx, tied, path))
 }
 
-// TestStateDictOfBFloat16 is saved half the size and loaded to the bit, into float32 too; float32 is not rounded on the way into bfloat16.
+// TestStateDictOfBFloat16 is saved half the size and loaded to the bit, into float32 too; float32
+// is not rounded on the way into bfloat16.
 func TestStateDictOfBFloat16(t *testing.T) {
 	b := open(t, 64<<20)
 	type served struct {

@@ -103,9 +103,10 @@ func (t *Tape) checkRuntime(call string) {
 	}
 }
 
-// SetContext changes the context of the tape's allocations and frees, those of Close too, so that the phases of a step can have
-// spans and memory scopes of their own. In profiles ([memcache.Label]) what the tape allocates is an activation or, in Backward, a
-// gradient, of the context's module and step; where the context names no step, that of the context before goes on.
+// SetContext changes the context of the tape's allocations and frees, those of Close too, so that
+// the phases of a step can have spans and memory scopes of their own. In profiles
+// ([memcache.Label]) what the tape allocates is an activation or, in Backward, a gradient, of the
+// context's module and step; where the context names no step, that of the context before goes on.
 func (t *Tape) SetContext(ctx context.Context) {
 	if t.none() {
 		return

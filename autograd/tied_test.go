@@ -10,8 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestTiedEmbeddingAddsToTheGradient of the other layer that has its weights, in its own launch on a GPU: the gradient is the sum of those that the two layers
-// have with weights of their own, and one of a step before is added to, too.
+// TestTiedEmbeddingAddsToTheGradient of the other layer that has its weights, in its own launch on
+// a GPU: the gradient is the sum of those that the two layers have with weights of their own, and
+// one of a step before is added to, too.
 func TestTiedEmbeddingAddsToTheGradient(t *testing.T) {
 	b := open(t, 64<<20)
 	launches := map[string]int{}
@@ -70,7 +71,8 @@ func TestTiedEmbeddingAddsToTheGradient(t *testing.T) {
 	}
 }
 
-// TestTableLeavesSharedGradients as they are: one that another variable has, too, is copied before a table's is added to it.
+// TestTableLeavesSharedGradients as they are: one that another variable has, too, is copied before
+// a table's is added to it.
 func TestTableLeavesSharedGradients(t *testing.T) {
 	b := open(t, 64<<20)
 	tape := autograd.NewTape(b.ctx, b.rt)

@@ -74,8 +74,8 @@ func (t *Tape) brought(op string, x *tensor.Tensor, err error) *Variable {
 	return v
 }
 
-// Upload brings a copy of data to the tape as a constant; see [tensor.FromSlice]. It is the tape's: it is freed after its
-// last use, or by Close.
+// Upload brings a copy of data to the tape as a constant; see [tensor.FromSlice]. It is the tape's:
+// it is freed after its last use, or by Close.
 func Upload[T tensor.Element](t *Tape, data []T, shape ...int) *Variable {
 	if !t.begin("Upload") {
 		return t.inert()
@@ -200,8 +200,8 @@ func (v *Variable) Tensor() *tensor.Tensor {
 	return v.value
 }
 
-// Item waits for the value, which has one element, and returns it (torch.Tensor.item). An error sticks to the tape, and the
-// result is NaN, as it is for an inert variable.
+// Item waits for the value, which has one element, and returns it (torch.Tensor.item). An error
+// sticks to the tape, and the result is NaN, as it is for an inert variable.
 func (v *Variable) Item() float64 {
 	if v == nil || v.value == nil {
 		return math.NaN()

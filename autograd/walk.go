@@ -13,7 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// ParametersOf finds the parameters of a program's own model, a struct or a pointer to one, in the order of its fields:
+// ParametersOf finds the parameters of a program's own model, a struct or a pointer to one, in the
+// order of its fields:
 //
 //	type Block struct {
 //		Ln1  *autograd.LayerNorm
@@ -22,20 +23,23 @@ import (
 //		Gain *autograd.Parameter
 //	}
 //
-// has "ln1.weight", "ln1.bias", "attn.weight", "attn.bias", "mlp.0.weight", …, "gain". Exported fields are walked that are a
-// *Parameter, what has a method Parameters, such as a [Layer], which is asked, and structs, pointers, interfaces, slices, arrays
-// and maps of these. A field's name is that in its tag, or the field's in Python's style: InProj is "in_proj", and
-// Fc1 "fc1"; `param:"-"` leaves a field out, and an embedded struct's fields are the outer one's. Elements are named by their index or
-// key, in order. A parameter that is reached again, as tied weights are, stands once, under its first name, and pointers back to where
-// the walk has come from are left out.
+// has "ln1.weight", "ln1.bias", "attn.weight", "attn.bias", "mlp.0.weight", …, "gain". Exported
+// fields are walked that are a *Parameter, what has a method Parameters, such as a [Layer], which
+// is asked, and structs, pointers, interfaces, slices, arrays and maps of these. A field's name is
+// that in its tag, or the field's in Python's style: InProj is "in_proj", and Fc1 "fc1";
+// `param:"-"` leaves a field out, and an embedded struct's fields are the outer one's. Elements are
+// named by their index or key, in order. A parameter that is reached again, as tied weights are,
+// stands once, under its first name, and pointers back to where the walk has come from are left
+// out.
 //
-// What would be forgotten silently is told of by the parameters, which every optimiser and tape then refuses: an
-// unexported field that is a parameter or a layer, a key that is no string or whole number, two parameters of one name.
-// Optimisers, tapes and other values of this package that are no part of a model are left out.
+// What would be forgotten silently is told of by the parameters, which every optimiser and tape
+// then refuses: an unexported field that is a parameter or a layer, a key that is no string or
+// whole number, two parameters of one name. Optimisers, tapes and other values of this package that
+// are no part of a model are left out.
 //
-// A model of more than 1000 values in values, a struct whose method Parameters is that of an embedded nil,
-// and a [Parameter] that is no pointer are such errors, too. So is, in [StateDict], a model with more than
-// 65536 further ways to its parts.
+// A model of more than 1000 values in values, a struct whose method Parameters is that of an
+// embedded nil, and a [Parameter] that is no pointer are such errors, too. So is, in [StateDict], a
+// model with more than 65536 further ways to its parts.
 //
 // The model itself is walked even if it has a method Parameters, because that method may be a call
 // of ParametersOf. A model that is a layer of this package is asked. Methods Parameters that call
@@ -43,8 +47,9 @@ import (
 // the only parameter reports.
 func ParametersOf(model any) Parameters { return parametersOf(model, false).params }
 
-// BuffersOf finds a model's buffers as ParametersOf finds its parameters: those of the layers that are [Buffered], and exported fields
-// that are a *tensor.Tensor with a tag, such as `buffer:"mean"`.
+// BuffersOf finds a model's buffers as ParametersOf finds its parameters: those of the layers that
+// are [Buffered], and exported fields that are a *tensor.Tensor with a tag, such as
+// `buffer:"mean"`.
 func BuffersOf(model any) []NamedTensor { return buffersOf(model, false).buffers }
 
 // Forwarder is what a model must have to be a layer: see [LayerOf].

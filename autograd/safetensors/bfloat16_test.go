@@ -30,7 +30,8 @@ var goldenBF16 = bytes.Join([][]byte{
 	{0x7f, 0xff},             // the lowest one
 }, nil)
 
-// TestBF16Golden: a file of bfloat16 is read to the bit, into tensors of bfloat16 and of float32, and comes out again to the byte.
+// TestBF16Golden: a file of bfloat16 is read to the bit, into tensors of bfloat16 and of float32,
+// and comes out again to the byte.
 func TestBF16Golden(t *testing.T) {
 	rt := open(t)
 	f, err := New(bytes.NewReader(goldenBF16), int64(len(goldenBF16)))
@@ -64,7 +65,8 @@ func TestBF16Golden(t *testing.T) {
 	}
 }
 
-// TestBF16LoadsInto bfloat16 and float32. What would round, or is wider than what the file has, is an error that changes nothing.
+// TestBF16LoadsInto bfloat16 and float32. What would round, or is wider than what the file has, is
+// an error that changes nothing.
 func TestBF16LoadsInto(t *testing.T) {
 	rt := open(t)
 	data := file(`{"b":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]},"h":{"dtype":"F16","shape":[1],"data_offsets":[2,4]},`+

@@ -8,8 +8,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// sizes are the bytes of an element of each of the format's dtypes, in the order in which writers put tensors: the last one first, so
-// that larger elements come before smaller ones and all are aligned.
+// sizes are the bytes of an element of each of the format's dtypes, in the order in which writers
+// put tensors: the last one first, so that larger elements come before smaller ones and all are
+// aligned.
 var sizes = []struct {
 	name string
 	size int64

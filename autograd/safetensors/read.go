@@ -181,8 +181,9 @@ func (f *File) Load(ctx context.Context, rt *tensor.Runtime, name string) (*tens
 	return t, nil
 }
 
-// LoadInto overwrites a tensor with what the file has under a name. It has its shape, and a dtype that it may be loaded into ([Info.LoadsInto]).
-// The last copy is queued on the tensor's stream when LoadInto returns.
+// LoadInto overwrites a tensor with what the file has under a name. It has its shape, and a dtype
+// that it may be loaded into ([Info.LoadsInto]). The last copy is queued on the tensor's stream
+// when LoadInto returns.
 func (f *File) LoadInto(ctx context.Context, name string, t *tensor.Tensor) error {
 	r, err := f.Reader(name)
 	if err != nil {

@@ -11,12 +11,14 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Streamed is a tensor that is not there when the file is begun, such as one that is put together of several ranks' parts: the file needs no memory for all of them at once.
+// Streamed is a tensor that is not there when the file is begun, such as one that is put together
+// of several ranks' parts: the file needs no memory for all of them at once.
 type Streamed struct {
 	Name  string
 	Dtype tensor.Dtype
 	Shape tensor.Shape
-	// Write writes the tensor's bytes to w, as [tensor.WriteBytes] does. It is called when all tensors before it, in the order of the file, have been written. To write another number of
+	// Write writes the tensor's bytes to w, as [tensor.WriteBytes] does. It is called when all
+	// tensors before it, in the order of the file, have been written. To write another number of
 	// bytes is an error that wraps [ErrInvalid].
 	Write func(ctx context.Context, w io.Writer) error
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestStreamed: tensors that are made while they are written give the file that they would give at once, each when its turn has come.
+// TestStreamed: tensors that are made while they are written give the file that they would give at
+// once, each when its turn has come.
 func TestStreamed(t *testing.T) {
 	rt := open(t)
 	all := []Named{}

@@ -23,9 +23,10 @@ type Named struct {
 	*tensor.Tensor
 }
 
-// Write writes the tensors to w, in the order of the format's own writers: by dtype, the largest elements first, and by name. So the
-// same tensors and metadata give the same bytes. Tensors are waited for one after the other, and streamed through pinned memory; those of streamed
-// are in their places among them.
+// Write writes the tensors to w, in the order of the format's own writers: by dtype, the largest
+// elements first, and by name. So the same tensors and metadata give the same bytes. Tensors are
+// waited for one after the other, and streamed through pinned memory; those of streamed are in
+// their places among them.
 func Write(ctx context.Context, w io.Writer, tensors []Named, metadata map[string]string, streamed ...Streamed) error {
 	all, text, err := layout(entries(tensors, streamed), metadata)
 	if err == nil && (ctx == nil || w == nil) {
