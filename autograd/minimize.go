@@ -59,15 +59,19 @@ func (t *Tape) setAside(opt Optimizer) (all []asideGradient) {
 	if err != nil || s.self != opt || t.Err() != nil { // one that embeds another may update more parameters
 		return nil
 	}
-	var last Shards
+	var seen []Shards
 	for v := range t.Parameters() {
 		if !v.RequiresGrad() {
 			continue
 		}
-		all = s.takeAside(all, v.Parameter())
-		if sh, ok := Attached[Sharded](v.Parameter()); ok && sh.Shards() != last {
-			last = sh.Shards()
-			for _, p := range last.Parameters() {
+		sh, ok := Attached[Sharded](v.Parameter())
+		if !ok {
+			all = s.takeAside(all, v.Parameter())
+			continue
+		}
+		if of := sh.Shards(); !slices.Contains(seen, of) {
+			seen = append(seen, of)
+			for _, p := range of.Parameters() {
 				all = s.takeAside(all, p)
 			}
 		}
@@ -75,9 +79,9 @@ func (t *Tape) setAside(opt Optimizer) (all []asideGradient) {
 	return all
 }
 
-// takeAside takes the gradient of p, unless the optimiser updates it or it was taken.
+// takeAside takes the gradient of p, unless the optimiser updates it.
 func (s *Base) takeAside(all []asideGradient, p *Parameter) []asideGradient {
-	if _, steps := s.number[p]; steps || slices.ContainsFunc(all, func(a asideGradient) bool { return a.of == p }) {
+	if _, steps := s.number[p]; steps {
 		return all
 	}
 	a := asideGradient{of: p, grad: p.Grad()}
