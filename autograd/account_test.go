@@ -16,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// account is a test's own account of who holds the memory. It asks nobody for labels: it knows the
+// account is the test's own account of the holders of memory. It does not read labels: it has the
 // category by the functions that it finds in the stack of an allocation, the module by what the
 // test says that it does, and the step because the test counts. It serves one goroutine at a time.
 type account struct {

@@ -19,9 +19,9 @@ import (
 // on the devices: those of up to 8 ranks that CISTERN_TEST_RANKS names, or two host devices. rows
 // are those of a rank. Processes that a launcher such as torchrun has started are a rank each; then
 // -test.benchtime is a number of steps. "alone" are ranks that train beside each other and exchange
-// nothing. Nobody waits for a step: the last one's end is part of the time. KiB-at-most is the
-// greatest memory that was allocated on the process' first rank, with workspaces; NCCL's own is not
-// the cache's.
+// nothing. The host does not wait after a step: the time includes the end of the last one.
+// KiB-at-most is the peak of allocated memory on the process' first rank, with workspaces but
+// without NCCL's own memory.
 func BenchmarkParallel(b *testing.B) {
 	for _, size := range []struct{ width, rows int }{{512, 128}, {512, 1024}, {4096, 1024}} {
 		for _, how := range []struct {

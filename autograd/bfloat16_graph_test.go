@@ -82,8 +82,8 @@ func (g *graph) noisySlopes(base []array, leaf int, n *noise) (slopes []float64)
 	return slopes
 }
 
-// saturated tells of functions whose gradients are of the rounded result, such as y(1-y), near
-// their bounds: there little is left of 1-y.
+// saturated reports whether a function of the graph is near its bounds whose gradient is computed
+// from the rounded result, such as y(1-y): there 1-y has few digits.
 func (g *graph) saturated(base []array) bool {
 	for k, st := range g.steps {
 		if st.op == detached || !slices.Contains([]string{"Sigmoid", "Tanh", "Softmax"}, graphOps[st.op].name) {
@@ -96,7 +96,7 @@ func (g *graph) saturated(base []array) bool {
 	return false
 }
 
-// TestBFloat16Graphs: the gradients of random graphs are those of the reference in float64, but for rounding.
+// TestBFloat16Graphs: the gradients of random graphs are those of the reference in float64, except for rounding.
 func TestBFloat16Graphs(t *testing.T) {
 	const runs, margin, off = 16, 0.03, 2
 	b := open(t, 64<<20)

@@ -17,7 +17,7 @@ import (
 func TestBFloat16Checkpoint(t *testing.T) { checkCheckpoint(t, autograd.ComputeDtype(tensor.BFloat16)) }
 
 // TestBFloat16Parallel: ranks reduce float32 gradients, of whatever is sharded. They have the
-// losses of one rank with all of the batch but for rounding, and the bits of each other.
+// losses of one rank with all of the batch except for rounding, and the bits of each other.
 func TestBFloat16Parallel(t *testing.T) {
 	c := mlpCourse
 	c.options = []autograd.InitOption{autograd.ComputeDtype(tensor.BFloat16)}

@@ -95,7 +95,7 @@ func TestBFloat16TrainsAsFloat32(t *testing.T) {
 }
 
 // noisyPoints are normal random points, whose classes are those of the greatest of their first
-// coordinates but for a fifth.
+// coordinates, except for a fifth.
 func noisyPoints(b *bench, random *rand.Rand, rows, n, classes int) (*tensor.Tensor, []int32) {
 	data, labels := make([]float32, rows*n), make([]int32, rows)
 	for i := range data {
@@ -116,7 +116,7 @@ func noisyPoints(b *bench, random *rand.Rand, rows, n, classes int) (*tensor.Ten
 	return x, labels
 }
 
-// noisyText is sequences in which the next letter follows from the last two but for a fifth.
+// noisyText is sequences in which the next letter follows from the last two, except for a fifth.
 func noisyText(b *bench, random *rand.Rand, rows, steps, letters int) (*tensor.Tensor, []int32) {
 	var in, next []int32
 	for range rows {

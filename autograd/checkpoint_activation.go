@@ -25,7 +25,7 @@ type checkpoint struct {
 	again    bool     // the function runs once more
 	results  int      // that the tape had before the run
 	read     int      // results of a run that are read, until the first of unread
-	unread   []unread // the last results, which nobody reads when the function runs again
+	unread   []unread // the last results, which the second run does not read
 	shapes   shapeHash
 	mode     Mode
 	did      trail

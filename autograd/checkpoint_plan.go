@@ -66,17 +66,18 @@ func (p *CheckpointPlan) Chosen() (names []string) {
 	return names
 }
 
-// Choose chooses anew. peak is who held the memory at the peak of a step in which none of the
-// layers was checkpointed ([memcache.Scope.EndProfile], or trace's StepProfile.Peak), budget the
-// bytes that may be allocated. It returns what a step will allocate at most. That is reckoned for
-// the backward pass of each layer, when there are the activations of the layers before it, or their
-// results where these are chosen, its own, and the gradients of the parameters behind it, each
-// once, as large as the last ones were; on tapes that compute in 16 bits also the copies of the
-// parameters that are not yet done with; with whatever else the step held by the profile. The
-// plan's layers run in the order in which they were added to it.
+// Choose chooses anew, and returns an upper bound of the bytes that a step will allocate. peak is
+// the profile of the peak of a step in which no layer was checkpointed
+// ([memcache.Scope.EndProfile], or trace's StepProfile.Peak), and budget is in bytes. The layers
+// run in the order of [CheckpointPlan.Layer].
 //
-// If the budget can't be kept, all layers are chosen that help, and the error says what would be
-// needed.
+// The bound is the greatest sum of the layers' backward passes. A sum counts the layer's own
+// activations, those of the layers before it, or only their results where these are checkpointed,
+// and the gradients of the layers after it, at their last size. On tapes that compute in 16 bits it
+// counts the copies of parameters that are still needed. Everything else counts as in the profile.
+//
+// If no choice keeps the budget, Choose checkpoints every layer for which that lowers the peak, and
+// the error, which wraps [ErrInvalid], says how many bytes a step needs.
 func (p *CheckpointPlan) Choose(peak memcache.Profile, budget int64) (estimate int64, err error) {
 	c := newSelection(p.parts, peak)
 	for c.most() > budget && c.add(budget) {

@@ -13,7 +13,7 @@ import (
 // than compute it. In the second run their operations are recorded, and their values are memory
 // that nobody has written.
 
-// unread is a result that nobody reads when the function runs again.
+// unread is a result that the second run of a function does not read.
 type unread struct {
 	number int // of the variable, in the first run
 	dtype  tensor.Dtype

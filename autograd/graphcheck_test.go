@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// near tells whether two numbers are equal but for rounding.
+// near reports whether two numbers are equal except for rounding.
 func near(want, got, tolerance float64) bool {
 	return math.Abs(want-got) <= tolerance*(1+math.Abs(want))
 }

@@ -268,7 +268,7 @@ func (r *referenceRun) close(what string, got []float64, want []refNumber) {
 }
 
 // requireClose wants every |got - want| to be at most tolerance times the greatest |want|. Numbers
-// that are all below 1e-12 are 0 but for rounding: they are compared as if the greatest were 1.
+// that are all below 1e-12 are 0 except for rounding: they are compared as if the greatest were 1.
 func requireClose(t testing.TB, what string, got []float64, want []refNumber, tolerance float64) {
 	t.Helper()
 	require.Len(t, got, len(want), what)

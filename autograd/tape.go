@@ -272,7 +272,7 @@ func (t *Tape) Count() int {
 func (t *Tape) Begin(op string, vs ...*Variable) bool { return t.begin(op, vs...) }
 
 // Fail makes err the tape's error, unless there is one, and returns an inert variable: what a layer
-// or a function returns that can't compute its result.
+// or a function returns that can't compute its result. A nil err leaves the tape's error as it is.
 func (t *Tape) Fail(err error) *Variable {
 	if !t.none() && t.err == nil {
 		t.err = err
