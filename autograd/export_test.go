@@ -16,7 +16,6 @@ import (
 func Recording(t *Tape) bool          { return t.record }
 func SetOutOfPlace(t *Tape, yes bool) { t.outOfPlace = yes }
 func ScopeOf(t *Tape) scope           { return t.scope }
-func TwiceOf(t *Tape) int             { return t.twice }
 func Seeded(t *Tape) bool             { return t.seeded }
 
 // variable.go

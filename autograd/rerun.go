@@ -64,13 +64,9 @@ func (t *Tape) Run() int {
 // twiceRun calls f, which Rerun calls again, in a frame.
 func (t *Tape) twiceRun(f func() *Variable) *Variable {
 	outer := t.run
-	t.twice++
 	t.runs++
 	t.run = t.runs
-	defer func() {
-		t.twice--
-		t.run = outer
-	}()
+	defer func() { t.run = outer }()
 	return t.inFrame(f)
 }
 

@@ -37,8 +37,7 @@ type Tape struct {
 	scope     scope
 	scopes    int // that have begun
 
-	twice       int  // functions under way that run again in the backward pass
-	run, runs   int  // the number of the innermost, and how many there were
+	run, runs   int  // the number of the innermost function that runs twice, 0 outside of all; how many there were
 	recomputing bool // what was not kept
 
 	given      context.Context // what base and the modules' contexts were made of; nil: SetContext has changed them
@@ -240,7 +239,7 @@ func (t *Tape) Phase() Phase {
 		return PhaseRerun
 	case t.state != "":
 		return PhaseBackward
-	case t.twice > 0:
+	case t.run > 0:
 		return PhaseDropped
 	}
 	return PhaseForward

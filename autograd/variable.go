@@ -95,7 +95,7 @@ func (t *Tape) Leaf(x *tensor.Tensor) *Variable {
 	if v.value == nil {
 		return v
 	}
-	if t.twice > 0 {
+	if t.run > 0 {
 		t.fail("Leaf", fmt.Errorf("%w: inside a Checkpoint, which runs twice: make leaves outside of it", ErrInvalid))
 		return t.inert()
 	}
