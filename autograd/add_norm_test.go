@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -27,14 +29,14 @@ func borrowed(v *autograd.Variable) (end func()) {
 // TestAddNormsAreSumsAndNorms, to the bit, values and gradients: of operands of one shape and of
 // two, read once or more, on all kinds of tapes.
 func TestAddNormsAreSumsAndNorms(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	random := rand.New(rand.NewPCG(2, 5))
 	numbers := func(shape ...int) *tensor.Tensor {
-		v := make([]float32, elements(shape))
+		v := make([]float32, tapetest.Elements(shape))
 		for i := range v {
 			v[i] = float32(random.NormFloat64())
 		}
-		return upload(b, v, shape...)
+		return tapetest.Upload(b, v, shape...)
 	}
 	const cols = 6
 	layer := [2]addNorms{
@@ -57,7 +59,7 @@ func TestAddNormsAreSumsAndNorms(t *testing.T) {
 			return s, t.RMSNorm(s, w, 1e-3, cols)
 		},
 	}
-	offloader, err := tensor.NewOffloader(b.rt, tensor.OffloadConfig{})
+	offloader, err := tensor.NewOffloader(b.RT, tensor.OffloadConfig{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, offloader.Close()) }()
 	for name, ways := range map[string][2]addNorms{"layer": layer, "root mean square": root} {
@@ -69,9 +71,9 @@ func TestAddNormsAreSumsAndNorms(t *testing.T) {
 					var tape *autograd.Tape
 					switch how {
 					case "without gradients":
-						tape = autograd.NoGrad(b.ctx, b.rt)
+						tape = autograd.NoGrad(b.Ctx, b.RT)
 					default:
-						tape = autograd.NewTape(b.ctx, b.rt)
+						tape = autograd.NewTape(b.Ctx, b.RT)
 					}
 					if how == "in bfloat16" {
 						tape.SetComputeDtype(tensor.BFloat16)
@@ -108,13 +110,13 @@ func TestAddNormsAreSumsAndNorms(t *testing.T) {
 						out = body().Keep()
 					}
 					require.NoError(t, tape.Err(), how)
-					got := fmt.Sprint(wide(b, out.Value()))
+					got := fmt.Sprint(tapetest.Wide(b, out.Value()))
 					if how != "without gradients" {
 						_, err := tape.Backward(tape.Sum(tape.Square(out)))
 						require.NoError(t, err, how)
 						for _, l := range leaves {
 							if l.Grad() != nil {
-								got += fmt.Sprint(wide(b, l.Grad()))
+								got += fmt.Sprint(tapetest.Wide(b, l.Grad()))
 							}
 						}
 					}
@@ -129,28 +131,19 @@ func TestAddNormsAreSumsAndNorms(t *testing.T) {
 	}
 }
 
-// wide are the elements of a tensor of any dtype.
-func wide(b *bench, x *tensor.Tensor) []float64 {
-	b.t.Helper()
-	y, err := b.rt.Convert(b.ctx, x, tensor.Float64)
-	require.NoError(b.t, err)
-	defer y.Release()
-	return read[float64](b, y)
-}
-
 // TestAddNormIsOneLaunch on a GPU, the sum in memory that the program is done with.
 func TestAddNormIsOneLaunch(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	launches := map[string]int{}
-	rt := b.counting(launches)
-	x, err := tensor.FromSlice(b.ctx, rt, make([]float32, 1<<18), 512, 512)
+	rt := b.Counting(launches)
+	x, err := tensor.FromSlice(b.Ctx, rt, make([]float32, 1<<18), 512, 512)
 	require.NoError(t, err)
-	_, onHost := b.dev.(device.HostVisible)
-	tape := autograd.NewTape(b.ctx, rt)
+	_, onHost := b.Dev.(device.HostVisible)
+	tape := autograd.NewTape(b.Ctx, rt)
 	u, v := tape.Add(tape.Leaf(x), tape.Leaf(x)), tape.Add(tape.Leaf(x), tape.Leaf(x))
 	clear(launches)
-	b.cache.ResetPeakStats()
-	before := b.cache.MemoryAllocated()
+	b.Cache.ResetPeakStats()
+	before := b.Cache.MemoryAllocated()
 	sum, norm := tape.AddLayerNorm(u.Once(), v.Once(), nil, nil, 0, 512)
 	require.NoError(t, tape.Err())
 	if onHost {
@@ -158,7 +151,7 @@ func TestAddNormIsOneLaunch(t *testing.T) {
 	} else {
 		require.Equal(t, map[string]int{"add normalize": 1}, launches)
 	}
-	require.Less(t, b.cache.MaxMemoryAllocated()-before, int64(1<<20+1<<19), "the norm and its statistics alone")
+	require.Less(t, b.Cache.MaxMemoryAllocated()-before, int64(1<<20+1<<19), "the norm and its statistics alone")
 	_, err = tape.Backward(tape.Sum(tape.Mul(sum, norm)))
 	require.NoError(t, err)
 	require.NoError(t, tape.Close())
@@ -167,9 +160,9 @@ func TestAddNormIsOneLaunch(t *testing.T) {
 
 // TestAddNormRefuses what Add and the norm refuse, and leaves nothing behind: nil layers among it.
 func TestAddNormRefuses(t *testing.T) {
-	b := open(t, 4<<20)
-	x := upload(b, make([]float32, 6), 2, 3)
-	before := b.cache.MemoryAllocated()
+	b := tapetest.Open(t, 4<<20)
+	x := tapetest.Upload(b, make([]float32, 6), 2, 3)
+	before := b.Cache.MemoryAllocated()
 	for name, f := range map[string]func(t *autograd.Tape, x *autograd.Variable) (*autograd.Variable, *autograd.Variable){
 		"nil": func(t *autograd.Tape, x *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
 			return t.AddLayerNorm(x, nil, nil, nil, 0, 3)
@@ -190,33 +183,33 @@ func TestAddNormRefuses(t *testing.T) {
 			return (*autograd.RMSNorm)(nil).ForwardAdd(t, x, x)
 		},
 		"another's value": func(t *autograd.Tape, x *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
-			return t.AddLayerNorm(x, autograd.NewTape(b.ctx, b.rt).Leaf(x.Value()), nil, nil, 0, 3)
+			return t.AddLayerNorm(x, autograd.NewTape(b.Ctx, b.RT).Leaf(x.Value()), nil, nil, 0, 3)
 		},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		sum, norm := f(tape, tape.Leaf(x))
 		require.NotNil(t, sum, name)
 		require.NotNil(t, norm, name)
 		require.Error(t, tape.Err(), name)
 		require.Error(t, tape.Close(), name)
-		require.Equal(t, before, b.cache.MemoryAllocated(), name)
+		require.Equal(t, before, b.Cache.MemoryAllocated(), name)
 	}
-	large := upload(b, make([]float32, 64<<10), 256, 256)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	large := tapetest.Upload(b, make([]float32, 64<<10), 256, 256)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	u := tape.Leaf(large)
 	for range 16 {
 		u, _ = tape.AddLayerNorm(u, u, nil, nil, 0, 256)
 	}
 	require.ErrorIs(t, tape.Close(), memcache.ErrOutOfMemory)
 	require.NoError(t, large.Release())
-	require.Equal(t, before, b.cache.MemoryAllocated())
+	require.Equal(t, before, b.Cache.MemoryAllocated())
 }
 
 // TestAddNormByWhatItAdds: an operand that is a weight, too, is read twice, which is an error where
 // one reading is all there is, and else as of two operations.
 func TestAddNormByWhatItAdds(t *testing.T) {
-	b := open(t, 64<<20)
-	x, y := upload(b, []float32{2, 3, 4, 6}, 4), upload(b, []float32{1.5, -1, 2, 1}, 4)
+	b := tapetest.Open(t, 64<<20)
+	x, y := tapetest.Upload(b, []float32{2, 3, 4, 6}, 4), tapetest.Upload(b, []float32{1.5, -1, 2, 1}, 4)
 	for i, f := range []func(t *autograd.Tape, x, y *autograd.Variable) (*autograd.Variable, *autograd.Variable){
 		func(t *autograd.Tape, x, y *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
 			return t.AddLayerNorm(x, y, x, nil, 0, 4)
@@ -228,18 +221,18 @@ func TestAddNormByWhatItAdds(t *testing.T) {
 			return t.AddRMSNorm(y, x, x, 0, 4)
 		},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		f(tape, tape.AddScalar(tape.Leaf(x), 0).Once(), tape.Leaf(y))
 		require.ErrorIs(t, tape.Close(), tensor.ErrReleased, i)
-		tape = autograd.NoGrad(b.ctx, b.rt)
+		tape = autograd.NoGrad(b.Ctx, b.RT)
 		f(tape, tape.AddScalar(tape.Input(x), 0), tape.Input(y))
 		require.ErrorIs(t, tape.Close(), tensor.ErrReleased, i)
-		tape = autograd.NewTape(b.ctx, b.rt)
+		tape = autograd.NewTape(b.Ctx, b.RT)
 		u := tape.Leaf(x)
 		sum, norm := f(tape, tape.AddScalar(u, 0), tape.Leaf(y))
 		_, err := tape.Backward(tape.Sum(tape.Mul(sum, norm)))
 		require.NoError(t, err)
-		require.NotZero(t, read[float32](b, u.Grad()))
+		require.NotZero(t, tapetest.Read[float32](b, u.Grad()))
 		require.NoError(t, tape.Close())
 	}
 }

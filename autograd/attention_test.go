@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -15,7 +17,7 @@ import (
 
 // attentionCase is an attention of random size, with all that may be asked of it.
 type attentionCase struct {
-	b             *bench
+	b             *tapetest.Bench
 	random        *rand.Rand
 	q, k, v, mask []int // shapes; mask may be nil
 	cfg           autograd.AttentionConfig
@@ -24,7 +26,7 @@ type attentionCase struct {
 	flags         []uint8
 }
 
-func newAttentionCase(b *bench, random *rand.Rand) *attentionCase {
+func newAttentionCase(b *tapetest.Bench, random *rand.Rand) *attentionCase {
 	c := &attentionCase{b: b, random: random}
 	size := func() int { return []int{1, 2, 3, 5, 31, 32, 33, 65, 70, 130}[random.IntN(10)] }
 	l, s, e, w := size(), size(), 1+random.IntN(9), 1+random.IntN(9)
@@ -75,8 +77,8 @@ func newAttentionCase(b *bench, random *rand.Rand) *attentionCase {
 
 // run gives the result and the gradients of q, k, v, and of a mask that is added, of f.
 func (c *attentionCase) run(f func(t *autograd.Tape, q, k, v, mask *autograd.Variable) *autograd.Variable) (all [][]float64) {
-	t := c.b.t
-	tape := autograd.NewTape(c.b.ctx, c.b.rt)
+	t := c.b.T
+	tape := autograd.NewTape(c.b.Ctx, c.b.RT)
 	defer func() { require.NoError(t, tape.Close()) }()
 	var vs []*autograd.Variable
 	for i, shape := range [][]int{c.q, c.k, c.v, c.mask} {
@@ -86,7 +88,7 @@ func (c *attentionCase) run(f func(t *autograd.Tape, q, k, v, mask *autograd.Var
 		case i == 3 && c.hidden:
 			vs = append(vs, autograd.Upload(tape, c.flags, shape...))
 		default:
-			x, err := tensor.FromSlice(c.b.ctx, c.b.rt, c.values[i], shape...)
+			x, err := tensor.FromSlice(c.b.Ctx, c.b.RT, c.values[i], shape...)
 			require.NoError(t, err)
 			vs = append(vs, tape.Leaf(x))
 			require.NoError(t, x.Release())
@@ -100,10 +102,10 @@ func (c *attentionCase) run(f func(t *autograd.Tape, q, k, v, mask *autograd.Var
 	}
 	_, err := tape.Backward(tape.Sum(tape.Mul(y, autograd.Upload(tape, weights, y.Shape()...))))
 	require.NoError(t, err)
-	all = [][]float64{read[float64](c.b, y.Value())}
+	all = [][]float64{tapetest.Read[float64](c.b, y.Value())}
 	for _, v := range vs {
 		if v != nil && v.Grad() != nil {
-			all = append(all, read[float64](c.b, v.Grad()))
+			all = append(all, tapetest.Read[float64](c.b, v.Grad()))
 		}
 	}
 	return all
@@ -142,7 +144,7 @@ func (c *attentionCase) parts(t *autograd.Tape, q, k, v, mask *autograd.Variable
 
 // TestAttentionAgainstItsParts compares results and gradients with those of the operations that attention is made of.
 func TestAttentionAgainstItsParts(t *testing.T) {
-	b := open(t, 256<<20)
+	b := tapetest.Open(t, 256<<20)
 	cases := 60
 	if testing.Short() {
 		cases = 15
@@ -157,25 +159,15 @@ func TestAttentionAgainstItsParts(t *testing.T) {
 		})
 		require.Len(t, got, len(want))
 		for j := range want {
-			requireNear(t, want[j], got[j], "case %d, array %d: %v %v %v, mask %v, %+v", i, j, c.q, c.k, c.v, c.mask, c.cfg)
+			tapetest.RequireNear(t, want[j], got[j], "case %d, array %d: %v %v %v, mask %v, %+v", i, j, c.q, c.k, c.v, c.mask, c.cfg)
 		}
-		require.Zero(t, b.bytes(), "case %d left memory behind", i)
-	}
-}
-
-func requireNear(t *testing.T, want, got []float64, format string, args ...any) {
-	t.Helper()
-	require.Len(t, got, len(want))
-	for i, w := range want {
-		if !near(w, got[i], 1e-11) {
-			require.Failf(t, "wrong", "element %d is %v, want %v: "+format, append([]any{i, got[i], w}, args...)...)
-		}
+		require.Zero(t, b.Bytes(), "case %d left memory behind", i)
 	}
 }
 
 // TestSelfAttention is attention without the copies, batch first or not, with a mask or causal.
 func TestSelfAttention(t *testing.T) {
-	b := open(t, 256<<20)
+	b := tapetest.Open(t, 256<<20)
 	random := rand.New(rand.NewPCG(5, 6))
 	const steps, batch, heads, head = 37, 2, 3, 4
 	data := make([]float64, steps*batch*3*heads*head)
@@ -193,18 +185,18 @@ func TestSelfAttention(t *testing.T) {
 				shape, order = []int{batch, steps, 3 * heads * head}, []int{2, 0, 3, 1, 4}
 			}
 			run := func(f func(t *autograd.Tape, x *autograd.Variable, cfg autograd.AttentionConfig) *autograd.Variable) [][]float64 {
-				tape := autograd.NewTape(b.ctx, b.rt)
+				tape := autograd.NewTape(b.Ctx, b.RT)
 				defer func() { require.NoError(t, tape.Close()) }()
 				cfg := autograd.AttentionConfig{Causal: !masked}
 				if masked {
 					cfg.Mask = autograd.Upload(tape, seen, batch, 1, 1, steps)
 				}
-				x := tape.Leaf(upload(b, data, shape...))
+				x := tape.Leaf(tapetest.Upload(b, data, shape...))
 				y := f(tape, x, cfg).Keep()
 				require.NoError(t, tape.Err())
 				_, err := tape.Backward(tape.Sum(tape.Mul(y, tape.Sin(y))))
 				require.NoError(t, err)
-				return [][]float64{read[float64](b, y.Value()), read[float64](b, x.Grad())}
+				return [][]float64{tapetest.Read[float64](b, y.Value()), tapetest.Read[float64](b, x.Grad())}
 			}
 			want := run(func(t *autograd.Tape, x *autograd.Variable, cfg autograd.AttentionConfig) *autograd.Variable {
 				qkv := t.Permute(t.Reshape(x, shape[0], shape[1], 3, heads, head), order...) // 3, batch, heads, steps, head
@@ -221,7 +213,7 @@ func TestSelfAttention(t *testing.T) {
 				return t.SelfAttention(x, heads, first, cfg)
 			})
 			for i := range want {
-				requireNear(t, want[i], got[i], "batch first %v, masked %v, array %d", first, masked, i)
+				tapetest.RequireNear(t, want[i], got[i], "batch first %v, masked %v, array %d", first, masked, i)
 			}
 		}
 	}
@@ -229,11 +221,11 @@ func TestSelfAttention(t *testing.T) {
 
 // TestAttentionOfNothing is 0, with gradients of 0: queries that see no key, and no keys or queries at all.
 func TestAttentionOfNothing(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for _, sizes := range [][4]int{{2, 3, 4, 5}, {2, 0, 4, 5}, {0, 3, 4, 5}, {2, 3, 0, 5}, {2, 3, 4, 0}} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		ones := func(shape ...int) *autograd.Variable {
-			x, err := b.rt.Full(b.ctx, 1, tensor.Float64, shape...)
+			x, err := b.RT.Full(b.Ctx, 1, tensor.Float64, shape...)
 			require.NoError(t, err)
 			defer x.Release()
 			return tape.Leaf(x)
@@ -250,15 +242,15 @@ func TestAttentionOfNothing(t *testing.T) {
 		if sizes[2] == 0 {
 			want, share = 1, float64(sizes[0])/float64(sizes[1])
 		}
-		for _, got := range read[float64](b, y.Value()) {
+		for _, got := range tapetest.Read[float64](b, y.Value()) {
 			require.Equal(t, want, got, "%v", sizes)
 		}
 		for _, x := range []*autograd.Variable{q, k} {
-			for _, got := range read[float64](b, x.Grad()) {
+			for _, got := range tapetest.Read[float64](b, x.Grad()) {
 				require.Zero(t, got, "%v", sizes)
 			}
 		}
-		for _, got := range read[float64](b, v.Grad()) {
+		for _, got := range tapetest.Read[float64](b, v.Grad()) {
 			require.InDelta(t, share, got, 1e-15, "%v", sizes)
 		}
 		require.NoError(t, tape.Close())
@@ -267,25 +259,25 @@ func TestAttentionOfNothing(t *testing.T) {
 
 // TestGroupedAttention is attention with each head of keys and values as often as it is shared.
 func TestGroupedAttention(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	random := rand.New(rand.NewPCG(7, 8))
 	data := make([]float64, 2*6*5*4)
 	for i := range data {
 		data[i] = random.NormFloat64()
 	}
 	run := func(f func(t *autograd.Tape, q, k, v, mask *autograd.Variable) *autograd.Variable) (all [][]float64) {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		defer func() { require.NoError(t, tape.Close()) }()
-		leaves := []*autograd.Variable{tape.Leaf(upload(b, data, 2, 6, 5, 4)), tape.Leaf(upload(b, data[:2*2*5*4], 2, 2, 5, 4)),
-			tape.Leaf(upload(b, data[7:2*2*5*4+7], 2, 2, 5, 4)), tape.Leaf(upload(b, data[:6*5*5], 6, 5, 5))}
+		leaves := []*autograd.Variable{tape.Leaf(tapetest.Upload(b, data, 2, 6, 5, 4)), tape.Leaf(tapetest.Upload(b, data[:2*2*5*4], 2, 2, 5, 4)),
+			tape.Leaf(tapetest.Upload(b, data[7:2*2*5*4+7], 2, 2, 5, 4)), tape.Leaf(tapetest.Upload(b, data[:6*5*5], 6, 5, 5))}
 		y := f(tape, leaves[0], leaves[1], leaves[2], leaves[3]).Keep()
 		require.NoError(t, tape.Err())
 		_, err := tape.Backward(tape.Sum(tape.Mul(y, y)))
 		require.NoError(t, err)
 		for _, l := range leaves {
-			all = append(all, read[float64](b, l.Grad()))
+			all = append(all, tapetest.Read[float64](b, l.Grad()))
 		}
-		return append(all, read[float64](b, y.Value()))
+		return append(all, tapetest.Read[float64](b, y.Value()))
 	}
 	want := run(func(t *autograd.Tape, q, k, v, mask *autograd.Variable) *autograd.Variable {
 		often := func(x *autograd.Variable) *autograd.Variable {
@@ -298,14 +290,14 @@ func TestGroupedAttention(t *testing.T) {
 		return t.ScaledDotProductAttention(q, k, v, autograd.AttentionConfig{Mask: mask, GQA: true})
 	})
 	for i := range want {
-		requireNear(t, want[i], got[i], "array %d", i)
+		tapetest.RequireNear(t, want[i], got[i], "array %d", i)
 	}
 }
 
 // TestMultiHeadAttention computes the same of one sequence with one product as of three with one
 // for each, and without a batch.
 func TestMultiHeadAttention(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	random := rand.New(rand.NewPCG(9, 1))
 	data := make([]float64, 2*5*6)
 	for i := range data {
@@ -317,26 +309,26 @@ func TestMultiHeadAttention(t *testing.T) {
 		if first {
 			options, shape = append(options, autograd.BatchFirst()), []int{2, 5, 6}
 		}
-		in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
+		in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1), autograd.Dtype(tensor.Float64))
 		m := in.MultiHeadAttention(6, 2, options...)
 		require.NoError(t, in.Err())
 		run := func(shape []int, f func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable) (all [][]float64) {
-			tape := autograd.NewTape(b.ctx, b.rt)
+			tape := autograd.NewTape(b.Ctx, b.RT)
 			defer func() { require.NoError(t, tape.Close()) }()
-			x := tape.Leaf(upload(b, data[:elements(shape)], shape...))
+			x := tape.Leaf(tapetest.Upload(b, data[:tapetest.Elements(shape)], shape...))
 			y := f(tape, x).Keep()
 			require.NoError(t, tape.Err())
 			_, err := tape.Backward(tape.Sum(tape.Mul(y, tape.Sin(y))))
 			require.NoError(t, err)
 			for _, p := range m.Parameters() {
-				all = append(all, read[float64](b, p.Grad()))
+				all = append(all, tapetest.Read[float64](b, p.Grad()))
 			}
-			require.NoError(t, m.Parameters().ZeroGrad(b.ctx))
-			return append(all, read[float64](b, y.Value()), read[float64](b, x.Grad()))
+			require.NoError(t, m.Parameters().ZeroGrad(b.Ctx))
+			return append(all, tapetest.Read[float64](b, y.Value()), tapetest.Read[float64](b, x.Grad()))
 		}
 		compare := func(what string, want, got [][]float64) {
 			for i := range want {
-				requireNear(t, want[i], got[i], "%s: batch first %v, array %d", what, first, i)
+				tapetest.RequireNear(t, want[i], got[i], "%s: batch first %v, array %d", what, first, i)
 			}
 		}
 		self := func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return m.Forward(t, x) }
@@ -349,18 +341,18 @@ func TestMultiHeadAttention(t *testing.T) {
 			single = []int{1, 5, 6}
 		}
 		compare("no batch", run(single, self), run([]int{5, 6}, self))
-		tape := autograd.NoGrad(b.ctx, b.rt)
-		before := b.bytes()
+		tape := autograd.NoGrad(b.Ctx, b.RT)
+		before := b.Bytes()
 		m.Forward(tape, autograd.Upload(tape, data, shape...)).Release()
 		require.NoError(t, tape.Err())
-		require.LessOrEqual(t, b.bytes()-before, int64(512), "the argument is left")
+		require.LessOrEqual(t, b.Bytes()-before, int64(512), "the argument is left")
 		require.NoError(t, tape.Close())
 		require.NoError(t, in.Close())
 	}
 }
 
 func TestAttentionRefuses(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for name, c := range map[string]struct {
 		f    func(t *autograd.Tape, x func(shape ...int) *autograd.Variable)
 		want error
@@ -402,9 +394,9 @@ func TestAttentionRefuses(t *testing.T) {
 			(*autograd.MultiHeadAttention)(nil).Forward(t, x(2, 6))
 		}, autograd.ErrInvalid},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		c.f(tape, func(shape ...int) *autograd.Variable {
-			return autograd.Upload(tape, make([]float32, elements(shape)), shape...)
+			return autograd.Upload(tape, make([]float32, tapetest.Elements(shape)), shape...)
 		})
 		assert.ErrorIs(t, tape.Close(), c.want, name)
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -92,12 +94,12 @@ func BenchmarkGPTLargestBatch(b *testing.B) {
 	size := gptSize{"gpt12", 12, 12, 768, 512, 0, 50304}
 	for _, checkpointed := range []bool{false, true} {
 		b.Run(fmt.Sprintf("checkpointed=%v", checkpointed), func(b *testing.B) {
-			bn := open(b, 8<<30)
-			if _, total, err := bn.dev.MemInfo(); err != nil || total < 16<<30 {
+			bn := tapetest.Open(b, 8<<30)
+			if _, total, err := bn.Dev.MemInfo(); err != nil || total < 16<<30 {
 				b.Skipf("it takes a GPU of 16 GiB: this device has %d bytes (%v)", total, err)
 			}
-			require.NoError(b, bn.cache.SetMemoryLimit(8<<30))
-			in := autograd.Init(bn.ctx, bn.rt, autograd.Seed(1), autograd.ComputeDtype(tensor.BFloat16))
+			require.NoError(b, bn.Cache.SetMemoryLimit(8<<30))
+			in := autograd.Init(bn.Ctx, bn.RT, autograd.Seed(1), autograd.ComputeDtype(tensor.BFloat16))
 			model := size.model(in, gptRun{checkpointed: checkpointed}, nil)
 			opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{LR: new(1e-3)}))
 			require.NoError(b, in.Err())
@@ -115,7 +117,7 @@ func BenchmarkGPTLargestBatch(b *testing.B) {
 					require.ErrorIs(b, in.Err(), memcache.ErrOutOfMemory)
 					break
 				}
-				require.NoError(b, bn.cache.EmptyCache(bn.ctx))
+				require.NoError(b, bn.Cache.EmptyCache(bn.Ctx))
 			}
 			b.ReportMetric(float64(size.rows-1), "sequences")
 			_ = in.Close() // it says again that there was no memory
@@ -175,12 +177,12 @@ func (m *gpt) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
 }
 
 // batch is the same sequences and labels each time.
-func (size gptSize) batch(bn *bench) (x, y *tensor.Tensor) {
+func (size gptSize) batch(bn *tapetest.Bench) (x, y *tensor.Tensor) {
 	tokens := make([]int32, size.rows*size.steps)
 	for i := range tokens {
 		tokens[i] = int32(i * 7919 % size.vocabulary)
 	}
-	return upload(bn, tokens, size.rows, size.steps), upload(bn, tokens, len(tokens))
+	return tapetest.Upload(bn, tokens, size.rows, size.steps), tapetest.Upload(bn, tokens, len(tokens))
 }
 
 func (size gptSize) benchmark(b *testing.B, run gptRun) {
@@ -188,31 +190,31 @@ func (size gptSize) benchmark(b *testing.B, run gptRun) {
 	if size.layers < 12 {
 		capacity = 2 << 30
 	}
-	bn := openConfigured(b, capacity, memcache.Config{ReuseAcrossStreams: run.reuse})
-	if _, total, err := bn.dev.MemInfo(); err != nil || size.layers >= 12 && total < 16<<30 {
+	bn := tapetest.OpenConfigured(b, capacity, memcache.Config{ReuseAcrossStreams: run.reuse})
+	if _, total, err := bn.Dev.MemInfo(); err != nil || size.layers >= 12 && total < 16<<30 {
 		b.Skipf("it takes a GPU of 16 GiB: this device has %d bytes (%v)", total, err)
 	}
 	var offload *tensor.Offloader
 	if run.offloaded || run.parameters {
 		var err error
-		offload, err = tensor.NewOffloader(bn.rt, tensor.OffloadConfig{})
+		offload, err = tensor.NewOffloader(bn.RT, tensor.OffloadConfig{})
 		require.NoError(b, err)
 		defer func() { require.NoError(b, offload.Close()) }()
 	}
-	in := autograd.Init(bn.ctx, bn.rt, autograd.Seed(1), autograd.ComputeDtype(run.dtype))
+	in := autograd.Init(bn.Ctx, bn.RT, autograd.Seed(1), autograd.ComputeDtype(run.dtype))
 	defer func() { require.NoError(b, in.Close()) }()
 	model := size.model(in, run, offload)
 	if run.parameters {
 		model.offload = nil
 		for _, block := range model.Blocks {
-			require.NoError(b, autograd.ParametersOf(block).Offload(bn.ctx, offload))
+			require.NoError(b, autograd.ParametersOf(block).Offload(bn.Ctx, offload))
 		}
 	}
 	opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)}))
 	require.NoError(b, in.Err())
-	require.NoError(b, opt.Prepare(bn.ctx))
+	require.NoError(b, opt.Prepare(bn.Ctx))
 	x, y := size.batch(bn)
-	standing := bn.cache.MemoryAllocated()
+	standing := bn.Cache.MemoryAllocated()
 	forward := int64(0)
 	called := func(ctx context.Context) error {
 		for _, tape := range in.Steps(1) {
@@ -220,7 +222,7 @@ func (size gptSize) benchmark(b *testing.B, run gptRun) {
 			logits := model.Forward(tape, tape.Input(x))
 			loss := tape.CrossEntropy(tape.Reshape(logits, -1, size.vocabulary), y)
 			logits.Release()
-			forward = bn.cache.MemoryAllocated() - standing
+			forward = bn.Cache.MemoryAllocated() - standing
 			if run.inBackward {
 				tape.MinimizeInBackward(loss, opt, run.piece)
 			} else {
@@ -231,33 +233,33 @@ func (size gptSize) benchmark(b *testing.B, run gptRun) {
 	}
 	step := called
 	for range 3 {
-		require.NoError(b, called(bn.ctx))
+		require.NoError(b, called(bn.Ctx))
 	}
 	before := forward
 	if run.captured {
-		require.NoError(b, bn.cache.EmptyCache(bn.ctx)) // what the first steps held outside of the graph's pool
-		graph, err := bn.rt.Capture(bn.ctx, called)
+		require.NoError(b, bn.Cache.EmptyCache(bn.Ctx)) // what the first steps held outside of the graph's pool
+		graph, err := bn.RT.Capture(bn.Ctx, called)
 		require.NoError(b, err)
 		defer func() { require.NoError(b, graph.Close()) }()
 		step = graph.Replay
-		require.NoError(b, step(bn.ctx))
+		require.NoError(b, step(bn.Ctx))
 	}
-	require.NoError(b, bn.rt.Synchronize(bn.ctx))
-	bn.cache.ResetPeakStats()
+	require.NoError(b, bn.RT.Synchronize(bn.Ctx))
+	bn.Cache.ResetPeakStats()
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N { // not b.Loop, which does not time what comes after it
-		if err := step(bn.ctx); err != nil {
+		if err := step(bn.Ctx); err != nil {
 			b.Fatal(errors.Join(err, in.Err()))
 		}
 	}
-	require.NoError(b, bn.rt.Synchronize(bn.ctx))
+	require.NoError(b, bn.RT.Synchronize(bn.Ctx))
 	b.StopTimer()
 	mib := func(bytes int64, unit string) { b.ReportMetric(float64(bytes)/(1<<20), unit) }
-	mib(bn.cache.MaxMemoryAllocated(), "MiB-at-most")
+	mib(bn.Cache.MaxMemoryAllocated(), "MiB-at-most")
 	mib(standing, "MiB-parameters")
 	mib(before, "MiB-forward")
-	mib(bn.cache.MemoryReserved(), "MiB-reserved")
+	mib(bn.Cache.MemoryReserved(), "MiB-reserved")
 	if offload != nil {
 		mib(offload.Stats().OffloadedBytes.Peak, "MiB-offloaded")
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -36,8 +38,8 @@ func BenchmarkModel(b *testing.B) {
 	} {
 		for _, how := range []string{"called", "reset", "captured"} {
 			b.Run(m.name+"/"+how, func(b *testing.B) {
-				bn := open(b, 4<<30)
-				in := autograd.Init(bn.ctx, bn.rt, autograd.Seed(1))
+				bn := tapetest.Open(b, 4<<30)
+				in := autograd.Init(bn.Ctx, bn.RT, autograd.Seed(1))
 				model := m.model(in, func(name string) []int { return m.sizes[name] })
 				params := autograd.ParametersOf(model)
 				opt := autograd.Own(in, autograd.NewAdamW(params, autograd.AdamConfig{LR: new(1e-3)}))
@@ -53,8 +55,8 @@ func newRunMLP(in *autograd.Initializer, _ func(string) []int) runModel {
 	return autograd.Sequential{in.Linear(784, 512), autograd.ReLU{}, in.Linear(512, 512), autograd.ReLU{}, in.Linear(512, 10)}
 }
 
-func benchmarkSteps(b *testing.B, bn *bench, model runModel, opt autograd.Optimizer, input []int, tokens bool, how string) {
-	n := elements(input)
+func benchmarkSteps(b *testing.B, bn *tapetest.Bench, model runModel, opt autograd.Optimizer, input []int, tokens bool, how string) {
+	n := tapetest.Elements(input)
 	var x, y *tensor.Tensor
 	if !tokens {
 		pictures, labels := make([]float32, n), make([]int32, input[0])
@@ -64,24 +66,24 @@ func benchmarkSteps(b *testing.B, bn *bench, model runModel, opt autograd.Optimi
 		for i := range labels {
 			labels[i] = int32(i % 10)
 		}
-		x, y = upload(bn, pictures, input...), upload(bn, labels, len(labels))
+		x, y = tapetest.Upload(bn, pictures, input...), tapetest.Upload(bn, labels, len(labels))
 	} else {
 		tokens := make([]int32, n)
 		for i := range tokens {
 			tokens[i] = int32(i * 31 % 65)
 		}
-		x, y = upload(bn, tokens, input...), upload(bn, tokens, n)
+		x, y = tapetest.Upload(bn, tokens, input...), tapetest.Upload(bn, tokens, n)
 	}
 	defer func() {
 		require.NoError(b, x.Release())
 		require.NoError(b, y.Release())
 	}()
-	kept := autograd.NewTape(bn.ctx, bn.rt)
+	kept := autograd.NewTape(bn.Ctx, bn.RT)
 	defer func() { require.NoError(b, kept.Close()) }()
 	called := func(ctx context.Context) error {
 		tape, end := kept, func() error { return kept.Reset(ctx) }
 		if how != "reset" {
-			tape = autograd.NewTape(ctx, bn.rt)
+			tape = autograd.NewTape(ctx, bn.RT)
 			end = tape.Close
 		}
 		logits := model.Forward(tape, tape.Input(x))
@@ -94,27 +96,27 @@ func benchmarkSteps(b *testing.B, bn *bench, model runModel, opt autograd.Optimi
 	}
 	step := called
 	for range 3 {
-		require.NoError(b, called(bn.ctx))
+		require.NoError(b, called(bn.Ctx))
 	}
 	if how == "captured" {
-		require.NoError(b, bn.cache.EmptyCache(bn.ctx)) // what the first steps held outside of the graph's pool
-		graph, err := bn.rt.Capture(bn.ctx, called)
+		require.NoError(b, bn.Cache.EmptyCache(bn.Ctx)) // what the first steps held outside of the graph's pool
+		graph, err := bn.RT.Capture(bn.Ctx, called)
 		require.NoError(b, err)
 		defer func() { require.NoError(b, graph.Close()) }()
 		step = graph.Replay
-		require.NoError(b, step(bn.ctx))
+		require.NoError(b, step(bn.Ctx))
 	}
-	require.NoError(b, bn.rt.Synchronize(bn.ctx))
-	bn.cache.ResetPeakStats()
+	require.NoError(b, bn.RT.Synchronize(bn.Ctx))
+	bn.Cache.ResetPeakStats()
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N { // not b.Loop, which does not time what comes after it
-		if err := step(bn.ctx); err != nil {
+		if err := step(bn.Ctx); err != nil {
 			b.Fatal(err)
 		}
 	}
-	require.NoError(b, bn.rt.Synchronize(bn.ctx))
+	require.NoError(b, bn.RT.Synchronize(bn.Ctx))
 	b.StopTimer()
-	b.ReportMetric(float64(bn.cache.MaxMemoryAllocated())/(1<<20), "MiB-at-most")
-	b.ReportMetric(float64(bn.cache.MemoryReserved())/(1<<20), "MiB-reserved")
+	b.ReportMetric(float64(bn.Cache.MaxMemoryAllocated())/(1<<20), "MiB-at-most")
+	b.ReportMetric(float64(bn.Cache.MemoryReserved())/(1<<20), "MiB-reserved")
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -40,7 +42,7 @@ func BenchmarkParallel(b *testing.B) {
 							return autograd.Own(in, autograd.NewAdam(ps, autograd.AdamConfig{LR: new(1e-3)}))
 						}}
 					rankGroup := benchCrew(b)
-					c.batch = rankGroup.ranks[0].size * size.rows
+					c.batch = rankGroup.Ranks[0].Size * size.rows
 					c.time(b, rankGroup, replays)
 				})
 			}
@@ -49,34 +51,34 @@ func BenchmarkParallel(b *testing.B) {
 }
 
 // benchCrew are the ranks of this process.
-func benchCrew(b *testing.B) *rankGroup {
+func benchCrew(b *testing.B) *tapetest.Crew {
 	const capacity, timeout = 4 << 30, time.Minute
 	env, err := rendezvous.FromEnvironment()
 	require.NoError(b, err)
 	if env.Size > 1 {
-		r := newRank(b, env.LocalRank, env.Rank, env.Size, capacity)
-		ctx, cancel := context.WithTimeout(r.ctx, timeout)
+		r := tapetest.NewRank(b, env.LocalRank, env.Rank, env.Size, capacity)
+		ctx, cancel := context.WithTimeout(r.Ctx, timeout)
 		defer cancel()
-		r.comm, err = rendezvous.Join(ctx, env, r.dev, device.CommunicatorOptions{Timeout: timeout, Overlapped: true})
+		r.Comm, err = rendezvous.Join(ctx, env, r.Dev, device.CommunicatorOptions{Timeout: timeout, Overlapped: true})
 		require.NoError(b, err)
-		return &rankGroup{t: b, ranks: []*rank{r}}
+		return &tapetest.Crew{T: b, Ranks: []*tapetest.Rank{r}}
 	}
 	const unnamed = 1 << 20
 	ranks := cisterntest.Ranks(unnamed)
 	if ranks == unnamed {
 		ranks = 2
 	}
-	return newCrew(b, min(ranks, 8), capacity, timeout)
+	return tapetest.NewCrew(b, min(ranks, 8), capacity, timeout)
 }
 
 // time lets ranks take steps.
-func (c parallelTraining) time(b *testing.B, rankGroup *rankGroup, captured bool) {
-	size := rankGroup.ranks[0].size
+func (c parallelTraining) time(b *testing.B, rankGroup *tapetest.Crew, captured bool) {
+	size := rankGroup.Ranks[0].Size
 	steps := make([]func() error, size)
 	ranks := make([]*trainingRank, size)
-	rankGroup.each(func(r *rank) (err error) {
+	rankGroup.Each(func(r *tapetest.Rank) (err error) {
 		s, err := c.begin(r)
-		ranks[r.n] = s
+		ranks[r.N] = s
 		if err != nil {
 			return err
 		}
@@ -84,42 +86,42 @@ func (c parallelTraining) time(b *testing.B, rankGroup *rankGroup, captured bool
 			return err
 		}
 		called := func(ctx context.Context) error {
-			tape := autograd.NewTape(ctx, s.rt)
+			tape := autograd.NewTape(ctx, s.RT)
 			_, err := tape.Backward(tape.CrossEntropy(s.model.Forward(tape, tape.Input(s.x)), s.y))
 			return errors.Join(err, s.opt.Step(ctx), s.opt.ZeroGrad(ctx), tape.Close())
 		}
-		steps[r.n] = func() error { return called(s.ctx) }
+		steps[r.N] = func() error { return called(s.Ctx) }
 		for range 3 {
-			err = errors.Join(err, called(s.ctx))
+			err = errors.Join(err, called(s.Ctx))
 		}
 		if captured && err == nil {
-			if err = s.cache.EmptyCache(s.ctx); err == nil { // what the first steps held outside of the graph's pool
-				s.graph, err = s.rt.Capture(s.ctx, called)
+			if err = s.Cache.EmptyCache(s.Ctx); err == nil { // what the first steps held outside of the graph's pool
+				s.graph, err = s.RT.Capture(s.Ctx, called)
 			}
-			steps[r.n] = func() error { return s.graph.Replay(s.ctx) }
+			steps[r.N] = func() error { return s.graph.Replay(s.Ctx) }
 			if err == nil {
-				err = steps[r.n]()
+				err = steps[r.N]()
 			}
 		}
-		err = errors.Join(err, s.rt.Synchronize(s.ctx))
-		s.cache.ResetPeakStats()
+		err = errors.Join(err, s.RT.Synchronize(s.Ctx))
+		s.Cache.ResetPeakStats()
 		return err
 	})
 	b.ReportAllocs()
 	b.ResetTimer()
-	rankGroup.each(func(r *rank) error {
+	rankGroup.Each(func(r *tapetest.Rank) error {
 		for range b.N {
-			if err := steps[r.n](); err != nil {
+			if err := steps[r.N](); err != nil {
 				return err
 			}
 		}
-		return r.rt.Synchronize(r.ctx)
+		return r.RT.Synchronize(r.Ctx)
 	})
 	b.StopTimer()
-	b.ReportMetric(float64(rankGroup.ranks[0].cache.MaxMemoryAllocated())/(1<<10), "KiB-at-most")
-	rankGroup.each(func(r *rank) error {
-		s := ranks[r.n]
-		return errors.Join(r.comm.AsyncError(), s.end())
+	b.ReportMetric(float64(rankGroup.Ranks[0].Cache.MaxMemoryAllocated())/(1<<10), "KiB-at-most")
+	rankGroup.Each(func(r *tapetest.Rank) error {
+		s := ranks[r.N]
+		return errors.Join(r.Comm.AsyncError(), s.end())
 	})
-	rankGroup.parting()
+	rankGroup.Part()
 }

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -14,9 +16,9 @@ import (
 // the device.
 func BenchmarkStep(b *testing.B) {
 	b.Run("MLP", func(b *testing.B) {
-		bn := open(b, 256<<20)
-		model := bn.mlp(tensor.DtypeOf[float32](), 784, 512, 512, 10)
-		opt, err := withErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
+		bn := tapetest.Open(b, 256<<20)
+		model := bn.MLP(tensor.DtypeOf[float32](), 784, 512, 512, 10)
+		opt, err := tapetest.WithErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 		require.NoError(b, err)
 		defer opt.Close()
 		images, labels := make([]float32, 128*784), make([]int32, 128)
@@ -27,14 +29,14 @@ func BenchmarkStep(b *testing.B) {
 		for i := range labels {
 			labels[i] = int32(i % 10)
 		}
-		x, y := upload(bn, images, 128, 784), upload(bn, labels, 128)
+		x, y := tapetest.Upload(bn, images, 128, 784), tapetest.Upload(bn, labels, 128)
 		step := func() {
-			require.NoError(b, opt.ZeroGrad(bn.ctx))
-			tape := autograd.NewTape(bn.ctx, bn.rt)
+			require.NoError(b, opt.ZeroGrad(bn.Ctx))
+			tape := autograd.NewTape(bn.Ctx, bn.RT)
 			loss, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 			require.NoError(b, err)
-			require.NoError(b, opt.Step(bn.ctx))
-			_, err = tensor.Item[float32](bn.ctx, loss)
+			require.NoError(b, opt.Step(bn.Ctx))
+			_, err = tensor.Item[float32](bn.Ctx, loss)
 			require.NoError(b, err)
 			require.NoError(b, tape.Close())
 		}
@@ -65,11 +67,11 @@ func BenchmarkTape(b *testing.B) {
 		{"Products", func(tape *autograd.Tape, x, w *autograd.Variable) *autograd.Variable { return tape.Mul(x, w) }, true},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			bn := open(b, 64<<20)
-			x := upload(bn, make([]float32, 16), 16)
+			bn := tapetest.Open(b, 64<<20)
+			x := tapetest.Upload(bn, make([]float32, 16), 16)
 			defer x.Release()
 			step := func() error {
-				tape := autograd.NewTape(bn.ctx, bn.rt)
+				tape := autograd.NewTape(bn.Ctx, bn.RT)
 				y, w := tape.Leaf(x), tape.Leaf(x)
 				for range chain {
 					y = c.operation(tape, y, w)
@@ -91,7 +93,7 @@ func BenchmarkTape(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			require.NoError(b, bn.rt.Synchronize(bn.ctx))
+			require.NoError(b, bn.RT.Synchronize(bn.Ctx))
 			b.StopTimer()
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*chain), "ns/operation")
 		})

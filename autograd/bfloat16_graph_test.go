@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -99,7 +101,7 @@ func (g *graph) saturated(base []array) bool {
 // TestBFloat16Graphs: the gradients of random graphs are those of the reference in float64, except for rounding.
 func TestBFloat16Graphs(t *testing.T) {
 	const runs, margin, off = 16, 0.03, 2
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	graphs := 400
 	if testing.Short() {
 		graphs = 40
@@ -155,26 +157,26 @@ func TestBFloat16Graphs(t *testing.T) {
 }
 
 // halfGradients are the gradients of the leaves in bfloat16, or nil.
-func (g *graph) halfGradients(b *bench) (grads [][]float32) {
+func (g *graph) halfGradients(b *tapetest.Bench) (grads [][]float32) {
 	ts, ps := g.floatTensors(b)
-	tape := b.halfTape()
+	tape := halfTape(b)
 	vs, loss := g.forward(tape, ts, ps)
 	_, err := tape.Backward(loss)
-	require.NoError(b.t, err, "%v", g)
+	require.NoError(b.T, err, "%v", g)
 	for _, v := range vs[:len(g.leaves)] {
 		if v.Grad() == nil {
 			grads = append(grads, nil)
 		} else {
-			grads = append(grads, b.floats(v.Grad()))
+			grads = append(grads, floats(b, v.Grad()))
 		}
 	}
-	require.NoError(b.t, tape.Close())
-	require.NoError(b.t, releaseAll(ts, ps))
+	require.NoError(b.T, tape.Close())
+	require.NoError(b.T, releaseAll(ts, ps))
 	return grads
 }
 
 // floatTensors makes the leaves' tensors in float32, and the parameters.
-func (g *graph) floatTensors(b *bench) (ts []*tensor.Tensor, ps []*autograd.Parameter) {
+func (g *graph) floatTensors(b *tapetest.Bench) (ts []*tensor.Tensor, ps []*autograd.Parameter) {
 	for i, l := range g.leaves {
 		data := make([]float32, len(l.value.data))
 		for i, v := range l.value.data {
@@ -183,15 +185,15 @@ func (g *graph) floatTensors(b *bench) (ts []*tensor.Tensor, ps []*autograd.Para
 		var x *tensor.Tensor
 		var err error
 		if len(l.value.shape) == 0 {
-			x, err = b.rt.Full(b.ctx, l.value.data[0], tensor.Float32)
+			x, err = b.RT.Full(b.Ctx, l.value.data[0], tensor.Float32)
 		} else {
-			x, err = tensor.FromSlice(b.ctx, b.rt, data, l.value.shape...)
+			x, err = tensor.FromSlice(b.Ctx, b.RT, data, l.value.shape...)
 		}
-		require.NoError(b.t, err)
+		require.NoError(b.T, err)
 		ts, ps = append(ts, x), append(ps, nil)
 		if l.kind == asParam {
 			p, err := autograd.NewParameter(x)
-			require.NoError(b.t, err)
+			require.NoError(b.T, err)
 			ps[i] = p
 		}
 	}

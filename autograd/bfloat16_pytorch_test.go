@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -22,8 +24,8 @@ func TestBFloat16DiffersAsPyTorchs(t *testing.T) {
 	}
 	readReference(t, "gpt.bfloat16.json.gz", &f)
 	require.Len(t, f.Batches, 200)
-	b := open(t, 1<<30)
-	in := autograd.Init(b.ctx, b.rt, autograd.ComputeDtype(tensor.BFloat16))
+	b := tapetest.Open(t, 1<<30)
+	in := autograd.Init(b.Ctx, b.RT, autograd.ComputeDtype(tensor.BFloat16))
 	model := newRunGPT(in, shapesOf(t, "gpt"))
 	require.NoError(t, in.Err())
 	(&trainingRun{t: t, b: b, model: model}).load("gpt")
@@ -37,7 +39,7 @@ func TestBFloat16DiffersAsPyTorchs(t *testing.T) {
 		for _, row := range f.Batches[i] {
 			tokens, next = append(tokens, row[:len(row)-1]...), append(next, row[1:]...)
 		}
-		y := upload(b, next, len(next))
+		y := tapetest.Upload(b, next, len(next))
 		logits := model.Forward(tape, autograd.Upload(tape, tokens, len(f.Batches[i]), len(tokens)/len(f.Batches[i])))
 		loss := tape.CrossEntropy(tape.Reshape(logits, -1, 65), y).Keep()
 		tape.Minimize(loss, opt)

@@ -44,7 +44,7 @@ func TestBFloat16Parallel(t *testing.T) {
 				}
 			}
 		}
-		err = errors.Join(err, s.dp.AllReduce(s.ctx, y, device.ReduceMax), s.sumOfHalves(), s.opt.Step(s.ctx), s.opt.ZeroGrad(s.ctx), x.Release(), y.Release())
+		err = errors.Join(err, s.dp.AllReduce(s.Ctx, y, device.ReduceMax), s.sumOfHalves(), s.opt.Step(s.Ctx), s.opt.ZeroGrad(s.Ctx), x.Release(), y.Release())
 		s.losses = append(s.losses, 0)
 		return errors.Join(err, s.in.Err())
 	}
@@ -54,15 +54,15 @@ func TestBFloat16Parallel(t *testing.T) {
 
 // sumOfHalves sums a tensor of bfloat16 over the ranks.
 func (s *trainingRank) sumOfHalves() error {
-	x, err := s.rt.Full(s.ctx, float64(1+s.n), tensor.BFloat16, 3)
+	x, err := s.RT.Full(s.Ctx, float64(1+s.N), tensor.BFloat16, 3)
 	if err == nil {
-		err = s.dp.AllReduce(s.ctx, x, device.ReduceSum)
+		err = s.dp.AllReduce(s.Ctx, x, device.ReduceSum)
 	}
 	if err != nil {
 		return err
 	}
-	got, err := tensor.ToSlice[tensor.BF16](s.ctx, x, nil)
-	if want := tensor.ToBF16(float32(s.size * (s.size + 1) / 2)); err == nil && got[2] != want {
+	got, err := tensor.ToSlice[tensor.BF16](s.Ctx, x, nil)
+	if want := tensor.ToBF16(float32(s.Size * (s.Size + 1) / 2)); err == nil && got[2] != want {
 		err = fmt.Errorf("the sum over the ranks is %v, want %v", got, want)
 	}
 	return errors.Join(err, x.Release())

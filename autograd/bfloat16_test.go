@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -13,31 +15,31 @@ import (
 )
 
 // halfTape is a tape that computes in bfloat16.
-func (b *bench) halfTape() *autograd.Tape {
-	tape := autograd.NewTape(b.ctx, b.rt)
+func halfTape(b *tapetest.Bench) *autograd.Tape {
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	tape.SetComputeDtype(tensor.BFloat16)
 	return tape
 }
 
 // master makes a float32 parameter of the test's.
-func (b *bench) master(data []float32, shape ...int) *autograd.Parameter {
-	b.t.Helper()
-	x, err := tensor.FromSlice(b.ctx, b.rt, data, shape...)
-	require.NoError(b.t, err)
+func master(b *tapetest.Bench, data []float32, shape ...int) *autograd.Parameter {
+	b.T.Helper()
+	x, err := tensor.FromSlice(b.Ctx, b.RT, data, shape...)
+	require.NoError(b.T, err)
 	p, err := autograd.NewParameter(x)
-	require.NoError(b.t, err)
-	b.t.Cleanup(func() { assert.NoError(b.t, p.Release()) })
+	require.NoError(b.T, err)
+	b.T.Cleanup(func() { assert.NoError(b.T, p.Release()) })
 	return p
 }
 
 // floats are the elements of a tensor of bfloat16 or float32.
-func (b *bench) floats(x *tensor.Tensor) []float32 {
-	b.t.Helper()
+func floats(b *tapetest.Bench, x *tensor.Tensor) []float32 {
+	b.T.Helper()
 	if x.Dtype() != tensor.BFloat16 {
-		return read[float32](b, x)
+		return tapetest.Read[float32](b, x)
 	}
 	var all []float32
-	for _, v := range read[tensor.BF16](b, x) {
+	for _, v := range tapetest.Read[tensor.BF16](b, x) {
 		all = append(all, v.Float32())
 	}
 	return all
@@ -46,11 +48,11 @@ func (b *bench) floats(x *tensor.Tensor) []float32 {
 // TestBFloat16NormOfAConstant: the rounded weights of a norm whose argument needs no gradient are
 // gone in the backward pass, which does not read them.
 func TestBFloat16NormOfAConstant(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(2))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(2))
 	x := in.Tensor([]float64{1, 2, 3, 5, 1, 4, 1, 3}, 2, 4, 1)
 	for _, l := range []autograd.Layer{in.GroupNorm(2, 4), in.BatchNorm(4)} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		tape.SetComputeDtype(tensor.BFloat16)
 		_, err := tape.Backward(tape.Sum(tape.Square(l.Forward(tape, tape.Input(x)))))
 		require.NoError(t, err)
@@ -64,88 +66,88 @@ func TestBFloat16NormOfAConstant(t *testing.T) {
 
 // TestBFloat16RoundsWhatIsBrought: once, and nothing but float32.
 func TestBFloat16RoundsWhatIsBrought(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	third := tensor.ToBF16(1.0 / 3)
-	p, x := b.master([]float32{1.0 / 3}), upload(b, []float32{1.0 / 3})
-	ints, double := upload(b, []int32{1 << 20}), upload(b, []float64{1.0 / 3})
-	tape := b.halfTape()
+	p, x := master(b, []float32{1.0 / 3}), tapetest.Upload(b, []float32{1.0 / 3})
+	ints, double := tapetest.Upload(b, []int32{1 << 20}), tapetest.Upload(b, []float64{1.0 / 3})
+	tape := halfTape(b)
 	defer func() { require.NoError(t, tape.Close()) }()
 	assert.Equal(t, tensor.BFloat16, tape.ComputeDtype())
 	for name, v := range map[string]*autograd.Variable{"Param": tape.Param(p), "Input": tape.Input(x), "Leaf": tape.Leaf(x), "Upload": autograd.Upload(tape, []float32{1.0 / 3})} {
 		require.NoError(t, tape.Err(), name)
-		assert.Equal(t, []tensor.BF16{third}, read[tensor.BF16](b, v.Value()), name)
+		assert.Equal(t, []tensor.BF16{third}, tapetest.Read[tensor.BF16](b, v.Value()), name)
 	}
-	live := b.live()
+	live := b.Live()
 	assert.Same(t, tape.Param(p), tape.Param(p))
 	tape.Param(p).Release() // as of any parameter, it does nothing
-	assert.Equal(t, []tensor.BF16{third}, read[tensor.BF16](b, tape.Param(p).Value()))
-	assert.Equal(t, live, b.live(), "one copy of a parameter")
-	assert.Equal(t, []float32{1.0 / 3}, read[float32](b, p.Value()))
+	assert.Equal(t, []tensor.BF16{third}, tapetest.Read[tensor.BF16](b, tape.Param(p).Value()))
+	assert.Equal(t, live, b.Live(), "one copy of a parameter")
+	assert.Equal(t, []float32{1.0 / 3}, tapetest.Read[float32](b, p.Value()))
 	assert.Equal(t, tensor.Int32, tape.Input(ints).Value().Dtype())
 	assert.Equal(t, tensor.Float64, tape.Input(double).Value().Dtype())
 	assert.InDelta(t, float64(third.Float32()), tape.Input(x).Item(), 0)
 	tape.SetComputeDtype(tensor.Float32)
-	assert.Equal(t, []float32{1.0 / 3}, read[float32](b, tape.Input(x).Value()))
+	assert.Equal(t, []float32{1.0 / 3}, tapetest.Read[float32](b, tape.Input(x).Value()))
 	wide := tape.Cast(tape.Cast(tape.Leaf(x), tensor.BFloat16), tensor.Float32)
-	assert.Equal(t, []float32{third.Float32()}, read[float32](b, wide.Value()))
+	assert.Equal(t, []float32{third.Float32()}, tapetest.Read[float32](b, wide.Value()))
 	assert.Same(t, wide, tape.Cast(wide, tensor.Float32))
 }
 
 func TestBFloat16Refuses(t *testing.T) {
-	b := open(t, 64<<20)
-	p := b.master([]float32{1})
+	b := tapetest.Open(t, 64<<20)
+	p := master(b, []float32{1})
 	for _, dtype := range []tensor.Dtype{tensor.Float64, tensor.Int32, 0} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		tape.SetComputeDtype(dtype)
 		require.ErrorIs(t, tape.Err(), tensor.ErrDtype)
 		require.ErrorContains(t, tape.Close(), "SetComputeDtype")
 	}
-	tape := b.halfTape()
+	tape := halfTape(b)
 	tape.Param(p)
 	tape.SetComputeDtype(tensor.Float32)
 	tape.Param(p)
 	require.ErrorIs(t, tape.Err(), tensor.ErrDtype)
 	require.ErrorContains(t, tape.Close(), "is on the tape in bfloat16, and the tape computes in float32 now")
 
-	half := upload(b, []tensor.BF16{1})
+	half := tapetest.Upload(b, []tensor.BF16{1})
 	_, err := autograd.NewParameter(half)
 	require.ErrorIs(t, err, tensor.ErrDtype)
 	require.ErrorContains(t, err, "SetComputeDtype")
-	require.ErrorIs(t, autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.BFloat16)).Err(), tensor.ErrDtype)
-	require.ErrorIs(t, autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64), autograd.ComputeDtype(tensor.BFloat16)).Err(), tensor.ErrDtype)
-	require.ErrorIs(t, autograd.Init(b.ctx, b.rt, autograd.ComputeDtype(tensor.Int64)).Err(), tensor.ErrDtype)
-	require.NoError(t, autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64), autograd.ComputeDtype(tensor.Float32)).Err())
+	require.ErrorIs(t, autograd.Init(b.Ctx, b.RT, autograd.Dtype(tensor.BFloat16)).Err(), tensor.ErrDtype)
+	require.ErrorIs(t, autograd.Init(b.Ctx, b.RT, autograd.Dtype(tensor.Float64), autograd.ComputeDtype(tensor.BFloat16)).Err(), tensor.ErrDtype)
+	require.ErrorIs(t, autograd.Init(b.Ctx, b.RT, autograd.ComputeDtype(tensor.Int64)).Err(), tensor.ErrDtype)
+	require.NoError(t, autograd.Init(b.Ctx, b.RT, autograd.Dtype(tensor.Float64), autograd.ComputeDtype(tensor.Float32)).Err())
 }
 
 // TestBFloat16MastersKeepSmallUpdates: each is a 32nd of what bfloat16 tells apart at 1, and all of
 // them count. The working copy follows.
 func TestBFloat16MastersKeepSmallUpdates(t *testing.T) {
 	const lr, steps = 0x1p-13, 64
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for name, make := range map[string]func(autograd.Parameters) (autograd.Optimizer, error){
 		"SGD": func(ps autograd.Parameters) (autograd.Optimizer, error) {
-			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(lr)}))
+			return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(lr)}))
 		},
 		"Adam": func(ps autograd.Parameters) (autograd.Optimizer, error) {
-			return withErr(autograd.NewAdam(ps, autograd.AdamConfig{LR: new(lr), Eps: new(0.0)}))
+			return tapetest.WithErr(autograd.NewAdam(ps, autograd.AdamConfig{LR: new(lr), Eps: new(0.0)}))
 		},
 		"RMSprop": func(ps autograd.Parameters) (autograd.Optimizer, error) {
-			return withErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: new(lr), Alpha: new(0.0), Eps: new(0.0)}))
+			return tapetest.WithErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: new(lr), Alpha: new(0.0), Eps: new(0.0)}))
 		},
 	} {
-		p := b.master([]float32{1, 1, 1, 1}, 2, 2)
+		p := master(b, []float32{1, 1, 1, 1}, 2, 2)
 		opt, err := make(autograd.Parameters{{"w", p}})
 		require.NoError(t, err)
 		for range steps {
-			tape := b.halfTape()
+			tape := halfTape(b)
 			tape.Minimize(tape.Sum(tape.Mul(tape.Param(p), autograd.Upload(tape, []float32{1, 1, 1, 1}, 2, 2))), opt)
 			require.NoError(t, tape.Close(), name)
 		}
-		for _, v := range read[float32](b, p.Value()) {
+		for _, v := range tapetest.Read[float32](b, p.Value()) {
 			assert.InDelta(t, 1-steps*lr, v, 1e-5, name)
 		}
-		tape := b.halfTape()
-		assert.Equal(t, tensor.ToBF16(1-steps*lr), read[tensor.BF16](b, tape.Param(p).Value())[0], name)
+		tape := halfTape(b)
+		assert.Equal(t, tensor.ToBF16(1-steps*lr), tapetest.Read[tensor.BF16](b, tape.Param(p).Value())[0], name)
 		require.NoError(t, errors.Join(tape.Close(), opt.Close()))
 	}
 }
@@ -154,10 +156,10 @@ func TestBFloat16MastersKeepSmallUpdates(t *testing.T) {
 // the uses of a parameter or over tapes, loses no small terms.
 func TestBFloat16SumsOfGradients(t *testing.T) {
 	const small, times = 0x1p-9, 12
-	b := open(t, 64<<20)
-	once, often := b.master([]float32{1, 2}), b.master([]float32{1, 2})
+	b := tapetest.Open(t, 64<<20)
+	once, often := master(b, []float32{1, 2}), master(b, []float32{1, 2})
 	add := func(p *autograd.Parameter, uses int, c float64) {
-		tape := b.halfTape()
+		tape := halfTape(b)
 		var sum *autograd.Variable
 		for i := range uses {
 			term := tape.Sum(tape.MulScalar(tape.Param(p), c))
@@ -171,42 +173,42 @@ func TestBFloat16SumsOfGradients(t *testing.T) {
 		require.NoError(t, errors.Join(err, tape.Close()))
 	}
 	add(once, 1, 1)
-	assert.Equal(t, []tensor.BF16{tensor.ToBF16(1), tensor.ToBF16(1)}, read[tensor.BF16](b, once.Grad()))
+	assert.Equal(t, []tensor.BF16{tensor.ToBF16(1), tensor.ToBF16(1)}, tapetest.Read[tensor.BF16](b, once.Grad()))
 	for range times {
 		add(once, 1, small)
 	}
-	assert.Equal(t, []float32{1 + times*small, 1 + times*small}, read[float32](b, once.Grad()))
+	assert.Equal(t, []float32{1 + times*small, 1 + times*small}, tapetest.Read[float32](b, once.Grad()))
 	add(often, times, small)
 	add(often, 1, 1)
-	assert.Equal(t, []float32{1 + times*small, 1 + times*small}, read[float32](b, often.Grad()))
+	assert.Equal(t, []float32{1 + times*small, 1 + times*small}, tapetest.Read[float32](b, often.Grad()))
 
-	tape := autograd.NewTape(b.ctx, b.rt) // one that computes in float32 goes on with it
+	tape := autograd.NewTape(b.Ctx, b.RT) // one that computes in float32 goes on with it
 	_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(once), 0x1p-20)))
 	require.NoError(t, errors.Join(err, tape.Close()))
-	assert.Equal(t, float32(1+times*small+0x1p-20), read[float32](b, once.Grad())[0])
+	assert.Equal(t, float32(1+times*small+0x1p-20), tapetest.Read[float32](b, once.Grad())[0])
 
-	total, err := autograd.Parameters{{"once", once}, {"often", often}}.ClipGradNorm(b.ctx, 1)
+	total, err := autograd.Parameters{{"once", once}, {"often", often}}.ClipGradNorm(b.Ctx, 1)
 	require.NoError(t, err)
-	assert.InEpsilon(t, 2*(1+times*small), float64(read[float32](b, total)[0]), 1e-5)
-	assert.InEpsilon(t, 0.5, float64(read[float32](b, once.Grad())[0]), 1e-5)
+	assert.InEpsilon(t, 2*(1+times*small), float64(tapetest.Read[float32](b, total)[0]), 1e-5)
+	assert.InEpsilon(t, 0.5, float64(tapetest.Read[float32](b, once.Grad())[0]), 1e-5)
 	require.NoError(t, total.Release())
 }
 
 // TestBFloat16GradientsAreOfTheCopy: a step of the optimiser between a forward pass and its
 // backward pass is none of the tape's business, which has a copy.
 func TestBFloat16GradientsAreOfTheCopy(t *testing.T) {
-	b := open(t, 64<<20)
-	p := b.master([]float32{3})
-	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"w", p}}, autograd.SGDConfig{LR: new(1.0)}))
+	b := tapetest.Open(t, 64<<20)
+	p := master(b, []float32{3})
+	opt, err := tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"w", p}}, autograd.SGDConfig{LR: new(1.0)}))
 	require.NoError(t, err)
-	early, late := b.halfTape(), b.halfTape()
+	early, late := halfTape(b), halfTape(b)
 	loss := early.Sum(early.Square(early.Param(p)))
 	late.Minimize(late.Sum(late.Param(p)), opt)
 	require.NoError(t, late.Close())
-	require.Equal(t, []float32{2}, read[float32](b, p.Value()))
+	require.Equal(t, []float32{2}, tapetest.Read[float32](b, p.Value()))
 	_, err = early.Backward(loss)
 	require.NoError(t, err)
-	assert.Equal(t, []float32{6}, b.floats(p.Grad()))
+	assert.Equal(t, []float32{6}, floats(b, p.Grad()))
 	require.NoError(t, errors.Join(early.Close(), opt.Close()))
 }
 
@@ -214,9 +216,9 @@ func TestBFloat16GradientsAreOfTheCopy(t *testing.T) {
 // parameters are half of float32's, the copies end in the backward pass, and gradients are half.
 func TestBFloat16Memory(t *testing.T) {
 	const rows, width, layers, classes = 256, 512, 3, 512
-	b := open(t, 256<<20)
-	b.needsHost("a GPU keeps workspaces of its own")
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
+	b := tapetest.Open(t, 256<<20)
+	b.NeedsHost("a GPU keeps workspaces of its own")
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
 	var model autograd.Sequential
 	for range layers {
 		model = append(model, in.Linear(width, width, autograd.NoBias()), autograd.ReLU{})
@@ -224,7 +226,7 @@ func TestBFloat16Memory(t *testing.T) {
 	model = append(model, in.Linear(width, classes, autograd.NoBias()))
 	require.NoError(t, in.Err())
 	params := model.Parameters()
-	x, labels := upload(b, make([]float32, rows*width), rows, width), upload(b, make([]int32, rows))
+	x, labels := tapetest.Upload(b, make([]float32, rows*width), rows, width), tapetest.Upload(b, make([]int32, rows))
 	weights := int64(layers*width*width+width*classes) * 4
 	require.Equal(t, weights, params.Bytes())
 	for _, c := range []struct {
@@ -235,8 +237,8 @@ func TestBFloat16Memory(t *testing.T) {
 		{tensor.Float32, 4 * rows * (layers*width + classes), 0},
 		{tensor.BFloat16, 2 * rows * (width + layers*width + classes), weights / 2}, // with the input, which is a copy
 	} {
-		before := b.bytes()
-		tape := autograd.NewTape(b.ctx, b.rt)
+		before := b.Bytes()
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		tape.SetComputeDtype(c.dtype)
 		loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), labels)
 		require.NoError(t, tape.Err())
@@ -246,26 +248,26 @@ func TestBFloat16Memory(t *testing.T) {
 		if c.dtype == tensor.BFloat16 {
 			faults = 0
 		}
-		assert.Equal(t, c.forward+c.copies+scalar+faults, b.bytes()-before, "%v: what the backward pass needs", c.dtype)
+		assert.Equal(t, c.forward+c.copies+scalar+faults, b.Bytes()-before, "%v: what the backward pass needs", c.dtype)
 		_, err := tape.Backward(loss)
 		require.NoError(t, err)
-		assert.Equal(t, weights/4*int64(c.dtype.Size())+scalar+faults, b.bytes()-before, "%v: gradients and the loss", c.dtype)
-		require.NoError(t, errors.Join(tape.Close(), params.ZeroGrad(b.ctx)))
-		require.Equal(t, before+faults, b.bytes())
+		assert.Equal(t, weights/4*int64(c.dtype.Size())+scalar+faults, b.Bytes()-before, "%v: gradients and the loss", c.dtype)
+		require.NoError(t, errors.Join(tape.Close(), params.ZeroGrad(b.Ctx)))
+		require.Equal(t, before+faults, b.Bytes())
 	}
 	require.NoError(t, in.Close())
 }
 
 // TestBFloat16Losses are float32, of operands of both dtypes.
 func TestBFloat16Losses(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	random := rand.New(rand.NewPCG(1, 16))
 	data, target := make([]float32, 12), make([]float32, 12)
 	for i := range data {
 		data[i], target[i] = tensor.ToBF16(float32(random.NormFloat64())).Float32(), random.Float32()
 	}
-	weight := upload(b, []float32{0.3, 0.4, 0.7, 0.9})
-	y, labels := upload(b, target, 3, 4), upload(b, []int32{1, 3, 0})
+	weight := tapetest.Upload(b, []float32{0.3, 0.4, 0.7, 0.9})
+	y, labels := tapetest.Upload(b, target, 3, 4), tapetest.Upload(b, []int32{1, 3, 0})
 	for name, f := range map[string]func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable{
 		"MSELoss":       func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable { return t.MSELoss(x, y) },
 		"L1Loss":        func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable { return t.L1Loss(x, y) },
@@ -283,17 +285,17 @@ func TestBFloat16Losses(t *testing.T) {
 		},
 	} {
 		run := func(dtype tensor.Dtype) (float64, []float32) {
-			tape := autograd.NewTape(b.ctx, b.rt)
+			tape := autograd.NewTape(b.Ctx, b.RT)
 			target := tape.Input(y)
 			tape.SetComputeDtype(dtype)
-			x := tape.Leaf(upload(b, data, 3, 4))
+			x := tape.Leaf(tapetest.Upload(b, data, 3, 4))
 			loss := f(tape, x, target)
 			require.NoError(t, tape.Err(), name)
 			require.Equal(t, tensor.Float32, loss.Value().Dtype(), name)
 			_, err := tape.Backward(loss)
 			require.NoError(t, err, name)
 			require.Equal(t, dtype, x.Grad().Dtype(), name)
-			value, grad := loss.Item(), b.floats(x.Grad())
+			value, grad := loss.Item(), floats(b, x.Grad())
 			require.NoError(t, tape.Close())
 			return value, grad
 		}

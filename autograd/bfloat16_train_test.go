@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -22,8 +24,8 @@ func TestBFloat16ReferenceRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var f runFile
 			readReference(t, filepath.Join("models", name+".json.gz"), &f)
-			b := open(t, 1<<30)
-			in := autograd.Init(b.ctx, b.rt)
+			b := tapetest.Open(t, 1<<30)
+			in := autograd.Init(b.Ctx, b.RT)
 			defer func() { require.NoError(t, in.Close()) }()
 			r := &trainingRun{t: t, b: b, in: in, f: &f, settings: settings, compute: tensor.BFloat16, near: [2]float64{0x1p-9, 0x1p-4}}
 			r.model = settings.model(in, shapesOf(t, name))
@@ -44,7 +46,7 @@ func TestBFloat16TrainsAsFloat32(t *testing.T) {
 	if testing.Short() || race.Enabled {
 		steps = 5
 	}
-	b := open(t, 1<<30)
+	b := tapetest.Open(t, 1<<30)
 	for name, model := range map[string]func(in *autograd.Initializer) (autograd.Layer, func(random *rand.Rand) (x *tensor.Tensor, labels []int32)){
 		"mlp": func(in *autograd.Initializer) (autograd.Layer, func(*rand.Rand) (*tensor.Tensor, []int32)) {
 			return autograd.Sequential{in.Linear(20, 64), autograd.ReLU{}, in.LayerNorm(64), in.Linear(64, 64), autograd.GELU{}, in.Linear(64, 5)}, func(random *rand.Rand) (*tensor.Tensor, []int32) {
@@ -60,13 +62,13 @@ func TestBFloat16TrainsAsFloat32(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := func(dtype tensor.Dtype) (losses []float64) {
-				in := autograd.Init(b.ctx, b.rt, autograd.Seed(5), autograd.ComputeDtype(dtype))
+				in := autograd.Init(b.Ctx, b.RT, autograd.Seed(5), autograd.ComputeDtype(dtype))
 				m, data := model(in)
 				opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(m), autograd.AdamConfig{LR: new(3e-3), WeightDecay: new(0.01)}))
 				random := rand.New(rand.NewPCG(6, 7))
 				for _, tape := range in.Steps(steps) {
 					x, labels := data(random)
-					y, err := tensor.FromSlice(b.ctx, b.rt, labels)
+					y, err := tensor.FromSlice(b.Ctx, b.RT, labels)
 					require.NoError(t, err)
 					logits := m.Forward(tape, tape.Input(x))
 					loss := tape.CrossEntropy(tape.Reshape(logits, -1, logits.Shape()[logits.Rank()-1]), y).Keep()
@@ -96,7 +98,7 @@ func TestBFloat16TrainsAsFloat32(t *testing.T) {
 
 // noisyPoints are normal random points, whose classes are those of the greatest of their first
 // coordinates, except for a fifth.
-func noisyPoints(b *bench, random *rand.Rand, rows, n, classes int) (*tensor.Tensor, []int32) {
+func noisyPoints(b *tapetest.Bench, random *rand.Rand, rows, n, classes int) (*tensor.Tensor, []int32) {
 	data, labels := make([]float32, rows*n), make([]int32, rows)
 	for i := range data {
 		data[i] = float32(random.NormFloat64())
@@ -111,13 +113,13 @@ func noisyPoints(b *bench, random *rand.Rand, rows, n, classes int) (*tensor.Ten
 			labels[r] = int32(random.IntN(classes))
 		}
 	}
-	x, err := tensor.FromSlice(b.ctx, b.rt, data, rows, n)
-	require.NoError(b.t, err)
+	x, err := tensor.FromSlice(b.Ctx, b.RT, data, rows, n)
+	require.NoError(b.T, err)
 	return x, labels
 }
 
 // noisyText is sequences in which the next letter follows from the last two, except for a fifth.
-func noisyText(b *bench, random *rand.Rand, rows, steps, letters int) (*tensor.Tensor, []int32) {
+func noisyText(b *tapetest.Bench, random *rand.Rand, rows, steps, letters int) (*tensor.Tensor, []int32) {
 	var in, next []int32
 	for range rows {
 		a, c := random.IntN(letters), random.IntN(letters)
@@ -130,7 +132,7 @@ func noisyText(b *bench, random *rand.Rand, rows, steps, letters int) (*tensor.T
 			next = append(next, int32(c))
 		}
 	}
-	x, err := tensor.FromSlice(b.ctx, b.rt, in, rows, steps)
-	require.NoError(b.t, err, fmt.Sprint(rows, steps))
+	x, err := tensor.FromSlice(b.Ctx, b.RT, in, rows, steps)
+	require.NoError(b.T, err, fmt.Sprint(rows, steps))
 	return x, next
 }

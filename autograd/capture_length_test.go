@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -22,14 +24,14 @@ var (
 //
 //	go test ./autograd -run TestGraphsLeaveNothing -v -replays 100000 -captures 1000
 func TestGraphsLeaveNothing(t *testing.T) {
-	b := open(t, 256<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
+	b := tapetest.Open(t, 256<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
 	model := autograd.Sequential{in.Linear(20, 32), autograd.ReLU{}, in.Linear(32, 10)}
 	opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{LR: new(1e-3)}))
 	require.NoError(t, in.Err())
 	defer func() { require.NoError(t, in.Close()) }()
-	require.NoError(t, opt.Prepare(b.ctx))
-	x, y := upload(b, make([]float32, 20*16), 16, 20), upload(b, make([]int32, 16), 16)
+	require.NoError(t, opt.Prepare(b.Ctx))
+	x, y := tapetest.Upload(b, make([]float32, 20*16), 16, 20), tapetest.Upload(b, make([]int32, 16), 16)
 	defer func() { require.NoError(t, errors.Join(x.Release(), y.Release())) }()
 	step := func(ctx context.Context) error {
 		for _, tape := range in.Steps(1) {
@@ -40,16 +42,16 @@ func TestGraphsLeaveNothing(t *testing.T) {
 	}
 	// held is the memory of the device that is free, what the cache holds, and the Go heap in use.
 	held := func() (free, reserved, allocated, heap int64) {
-		require.NoError(t, b.rt.Synchronize(b.ctx))
-		free, _, err := b.dev.MemInfo()
+		require.NoError(t, b.RT.Synchronize(b.Ctx))
+		free, _, err := b.Dev.MemInfo()
 		require.NoError(t, err)
 		var m runtime.MemStats
 		runtime.GC()
 		runtime.GC()
 		runtime.ReadMemStats(&m)
-		return free, b.cache.MemoryReserved(), b.cache.MemoryAllocated(), int64(m.HeapAlloc)
+		return free, b.Cache.MemoryReserved(), b.Cache.MemoryAllocated(), int64(m.HeapAlloc)
 	}
-	require.NoError(t, step(b.ctx))
+	require.NoError(t, step(b.Ctx))
 	flat := func(name string, n int, f func()) {
 		var free, reserved, allocated, heap int64
 		for i := range 10 {
@@ -68,14 +70,14 @@ func TestGraphsLeaveNothing(t *testing.T) {
 			require.Less(t, nowHeap, heap+1<<20, "the Go heap after %d %s", done, name) // a table that grows to its size takes some 100 KiB
 		}
 	}
-	short := rounds(1, 40)
-	graph, err := b.rt.Capture(b.ctx, step)
+	short := tapetest.Rounds(1, 40)
+	graph, err := b.RT.Capture(b.Ctx, step)
 	require.NoError(t, err)
-	flat("replays", *replays/short, func() { require.NoError(t, graph.Replay(b.ctx)) })
+	flat("replays", *replays/short, func() { require.NoError(t, graph.Replay(b.Ctx)) })
 	flat("captures", max(50, *captures/short), func() {
-		g, err := b.rt.Capture(b.ctx, step)
+		g, err := b.RT.Capture(b.Ctx, step)
 		require.NoError(t, err)
-		require.NoError(t, g.Replay(b.ctx))
+		require.NoError(t, g.Replay(b.Ctx))
 		require.NoError(t, g.Close())
 	})
 	require.NoError(t, graph.Close())

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -16,27 +18,27 @@ import (
 // device's memory, the cache's, pinned memory, Go's objects and the goroutines are what they
 // were after the first hundred.
 func TestCapturesAndDropsLeaveNothing(t *testing.T) {
-	captures := rounds(1000, 300)
-	b := open(t, 256<<20)
+	captures := tapetest.Rounds(1000, 300)
+	b := tapetest.Open(t, 256<<20)
 	p := plan{seed: 3, inputs: 4, classes: 3, hidden: []int{8}, dropout: 0.5, optimizer: 2, schedule: autograd.StepLR{Size: 2}, inside: true, clip: 1}
 	c := p.start(b)
-	x, y := upload(b, []float32{1, 2, 3, 4, 5, 6, 7, 8}, 2, 4), upload(b, []int32{0, 2})
+	x, y := tapetest.Upload(b, []float32{1, 2, 3, 4, 5, 6, 7, 8}, 2, 4), tapetest.Upload(b, []int32{0, 2})
 	type memory struct {
 		live, reserved, pinned, free int64
 		pools, goroutines            int
 	}
 	now := func() (m memory, objects uint64) {
 		// What is cached for the next copy depends on how many were in flight at once.
-		require.NoError(t, errors.Join(b.rt.Synchronize(b.ctx), b.rt.Pool().EmptyCache(b.ctx)))
+		require.NoError(t, errors.Join(b.RT.Synchronize(b.Ctx), b.RT.Pool().EmptyCache(b.Ctx)))
 		runtime.GC()
 		runtime.GC() // what finalisers and pools of the first leave
 		var s runtime.MemStats
 		runtime.ReadMemStats(&s)
-		free, _, err := b.dev.MemInfo()
+		free, _, err := b.Dev.MemInfo()
 		require.NoError(t, err)
-		m = memory{b.cache.MemoryAllocated(), b.cache.MemoryReserved(), b.rt.Pool().Stats().HeldBytes.Current, free, 0, runtime.NumGoroutine()}
+		m = memory{b.Cache.MemoryAllocated(), b.Cache.MemoryReserved(), b.RT.Pool().Stats().HeldBytes.Current, free, 0, runtime.NumGoroutine()}
 		pools := make(map[any]bool)
-		for _, s := range b.cache.Snapshot().Segments {
+		for _, s := range b.Cache.Snapshot().Segments {
 			pools[s.PoolID] = true
 		}
 		m.pools = len(pools)
@@ -46,16 +48,16 @@ func TestCapturesAndDropsLeaveNothing(t *testing.T) {
 	var objects uint64
 	for i := range captures {
 		var loss *tensor.Tensor
-		ctx := b.ctx
+		ctx := b.Ctx
 		if i%2 == 1 {
 			ctx = c.pool.Context(ctx) // shared, and not only pools of their own
 		}
-		graph, err := b.rt.Capture(ctx, func(ctx context.Context) (err error) {
+		graph, err := b.RT.Capture(ctx, func(ctx context.Context) (err error) {
 			loss, err = c.step(ctx, x, y)
 			return err
 		})
 		require.NoError(t, err)
-		require.NoError(t, errors.Join(graph.Replay(b.ctx), graph.Replay(b.ctx)))
+		require.NoError(t, errors.Join(graph.Replay(b.Ctx), graph.Replay(b.Ctx)))
 		require.NoError(t, errors.Join(loss.Release(), graph.Close()))
 		if i == 99 {
 			first, objects = now()

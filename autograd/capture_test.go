@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -19,7 +21,7 @@ import (
 
 // captured is a training that can be stepped eagerly and replayed: all that differs between two of one plan is how.
 type captured struct {
-	b         *bench
+	b         *tapetest.Bench
 	in        *autograd.Initializer
 	model     autograd.Layer
 	opt       autograd.Optimizer
@@ -68,13 +70,13 @@ func newPlan(r *rand.Rand) plan {
 	return p
 }
 
-func (p plan) start(b *bench) *captured {
+func (p plan) start(b *tapetest.Bench) *captured {
 	c := &captured{b: b, inside: p.inside, clip: p.clip, shapes: make(map[int]*capturedShape), inputs: p.inputs}
 	dtype := tensor.Float32
 	if p.half {
 		dtype = tensor.BFloat16
 	}
-	c.in = autograd.Init(b.ctx, b.rt, autograd.Seed(p.seed), autograd.ComputeDtype(dtype))
+	c.in = autograd.Init(b.Ctx, b.RT, autograd.Seed(p.seed), autograd.ComputeDtype(dtype))
 	model, at := autograd.Sequential{}, p.inputs
 	for _, n := range append(p.hidden, p.classes) {
 		if at != p.inputs {
@@ -105,35 +107,35 @@ func (p plan) start(b *bench) *captured {
 	case 4:
 		c.opt = autograd.Own(c.in, autograd.NewAdamW(ps, autograd.AdamConfig{LR: new(0.02), AMSGrad: true}))
 	case 5:
-		rms, err := withErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: new(0.01), Momentum: 0.5, Centered: true}))
-		require.NoError(b.t, err)
+		rms, err := tapetest.WithErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: new(0.01), Momentum: 0.5, Centered: true}))
+		require.NoError(b.T, err)
 		c.opt = rms
 	default:
-		ada, err := withErr(autograd.NewAdagrad(ps, autograd.AdagradConfig{LR: new(0.1), LRDecay: 0.1}))
-		require.NoError(b.t, err)
+		ada, err := tapetest.WithErr(autograd.NewAdagrad(ps, autograd.AdagradConfig{LR: new(0.1), LRDecay: 0.1}))
+		require.NoError(b.T, err)
 		c.opt = ada
 	}
-	require.NoError(b.t, c.in.Err())
+	require.NoError(b.T, c.in.Err())
 	if p.schedule != nil {
 		scheduler, err := autograd.NewScheduler(c.opt, p.schedule)
 		if errors.Is(err, autograd.ErrInvalid) { // an optimiser without momentum and OneCycleLR
 			scheduler, err = autograd.NewScheduler(c.opt, autograd.ExponentialLR{Gamma: 0.99})
 		}
-		require.NoError(b.t, err)
+		require.NoError(b.T, err)
 		c.scheduler = scheduler
 	}
-	require.NoError(b.t, c.opt.Prepare(b.ctx)) // a schedule may have given it a momentum
+	require.NoError(b.T, c.opt.Prepare(b.Ctx)) // a schedule may have given it a momentum
 	var err error
-	c.pool, err = b.cache.NewPool(memcache.PoolOptions{})
-	require.NoError(b.t, err)
+	c.pool, err = b.Cache.NewPool(memcache.PoolOptions{})
+	require.NoError(b.T, err)
 	return c
 }
 
 func (c *captured) close() {
 	for _, s := range c.shapes {
-		require.NoError(c.b.t, errors.Join(s.graph.Close(), s.x.Release(), s.y.Release(), s.loss.Release()))
+		require.NoError(c.b.T, errors.Join(s.graph.Close(), s.x.Release(), s.y.Release(), s.loss.Release()))
 	}
-	require.NoError(c.b.t, errors.Join(c.opt.Close(), c.in.Close(), c.pool.Release(), c.pool.EmptyCache(c.b.ctx)))
+	require.NoError(c.b.T, errors.Join(c.opt.Close(), c.in.Close(), c.pool.Release(), c.pool.EmptyCache(c.b.Ctx)))
 }
 
 // step is a whole step, as a program writes it. The loss is the caller's.
@@ -153,7 +155,7 @@ func (c *captured) step(ctx context.Context, x, y *tensor.Tensor) (loss *tensor.
 			err = c.scheduler.Step()
 		}
 		if err == nil {
-			loss, err = c.b.rt.Copy(ctx, l)
+			loss, err = c.b.RT.Copy(ctx, l)
 		}
 		err = errors.Join(err, c.opt.ZeroGrad(ctx))
 	}
@@ -162,9 +164,9 @@ func (c *captured) step(ctx context.Context, x, y *tensor.Tensor) (loss *tensor.
 
 // eager takes a step, and returns its loss.
 func (c *captured) eager(xs []float32, ys []int32) float32 {
-	x, y := upload(c.b, xs, len(ys), c.inputs), upload(c.b, ys)
-	loss, err := c.step(c.b.ctx, x, y)
-	require.NoError(c.b.t, err)
+	x, y := tapetest.Upload(c.b, xs, len(ys), c.inputs), tapetest.Upload(c.b, ys)
+	loss, err := c.step(c.b.Ctx, x, y)
+	require.NoError(c.b.T, err)
 	return c.after(loss, loss.Release)
 }
 
@@ -175,29 +177,29 @@ func (c *captured) replay(xs []float32, ys []int32) float32 {
 		s = &capturedShape{}
 		c.shapes[len(ys)] = s
 		var err error
-		s.x, err = tensor.FromSlice(c.b.ctx, c.b.rt, make([]float32, len(xs)), len(ys), c.inputs)
-		require.NoError(c.b.t, err)
-		s.y, err = tensor.FromSlice(c.b.ctx, c.b.rt, make([]int32, len(ys)))
-		require.NoError(c.b.t, err)
-		s.graph, err = c.b.rt.Capture(c.pool.Context(c.b.ctx), func(ctx context.Context) (err error) {
+		s.x, err = tensor.FromSlice(c.b.Ctx, c.b.RT, make([]float32, len(xs)), len(ys), c.inputs)
+		require.NoError(c.b.T, err)
+		s.y, err = tensor.FromSlice(c.b.Ctx, c.b.RT, make([]int32, len(ys)))
+		require.NoError(c.b.T, err)
+		s.graph, err = c.b.RT.Capture(c.pool.Context(c.b.Ctx), func(ctx context.Context) (err error) {
 			s.loss, err = c.step(ctx, s.x, s.y)
 			return err
 		})
-		require.NoError(c.b.t, err)
+		require.NoError(c.b.T, err)
 	}
-	require.NoError(c.b.t, errors.Join(tensor.CopyFrom(c.b.ctx, s.x, xs), tensor.CopyFrom(c.b.ctx, s.y, ys), s.graph.Replay(c.b.ctx)))
+	require.NoError(c.b.T, errors.Join(tensor.CopyFrom(c.b.Ctx, s.x, xs), tensor.CopyFrom(c.b.Ctx, s.y, ys), s.graph.Replay(c.b.Ctx)))
 	return c.after(s.loss, nil)
 }
 
 // after reads the loss, and steps the scheduler if the step does not.
 func (c *captured) after(loss *tensor.Tensor, release func() error) float32 {
-	got, err := tensor.Item[float32](c.b.ctx, loss)
-	require.NoError(c.b.t, err)
+	got, err := tensor.Item[float32](c.b.Ctx, loss)
+	require.NoError(c.b.T, err)
 	if release != nil {
-		require.NoError(c.b.t, release())
+		require.NoError(c.b.T, release())
 	}
 	if !c.inside && c.scheduler != nil {
-		require.NoError(c.b.t, c.scheduler.Step())
+		require.NoError(c.b.T, c.scheduler.Step())
 	}
 	return got
 }
@@ -208,16 +210,16 @@ func (c *captured) state() (all []uint32) {
 		if t.Dtype() != tensor.Float32 {
 			return
 		}
-		for _, v := range read[float32](c.b, t) {
+		for _, v := range tapetest.Read[float32](c.b, t) {
 			all = append(all, math.Float32bits(v))
 		}
 	}
 	named, err := autograd.StateDict(c.model)
-	require.NoError(c.b.t, err)
+	require.NoError(c.b.T, err)
 	for _, t := range named {
 		add(t.Tensor)
 	}
-	require.NoError(c.b.t, c.opt.Core().Err())
+	require.NoError(c.b.T, c.opt.Core().Err())
 	for i, ts := range autograd.StateOf(c.opt) {
 		for _, t := range ts {
 			add(t)
@@ -235,8 +237,8 @@ func (c *captured) state() (all []uint32) {
 // outside of the step, clipping, dropout, batches of several sizes; all replayed, and replayed and
 // eager in random order.
 func TestCapturedStepsAreEagerSteps(t *testing.T) {
-	plans, steps := 60, rounds(60, 12)
-	b := open(t, 1<<30)
+	plans, steps := 60, tapetest.Rounds(60, 12)
+	b := tapetest.Open(t, 1<<30)
 	for i := range plans {
 		if testing.Short() && !slices.Contains([]int{0, 3, 5, 17, 24, 33, 41}, i) { // these have every option
 			continue
@@ -262,7 +264,7 @@ func TestCapturedStepsAreEagerSteps(t *testing.T) {
 			}
 			require.Equal(t, math.Float32bits(want), math.Float32bits(how(xs, ys)), "plan %d %+v, mixed, step %d", i, p, step)
 			if r.IntN(10) == 0 {
-				require.NoError(t, b.cache.EmptyCache(b.ctx))
+				require.NoError(t, b.Cache.EmptyCache(b.Ctx))
 			}
 			if step%10 == 9 || step == steps-1 {
 				state := eager.state()
@@ -279,16 +281,16 @@ func TestCapturedStepsAreEagerSteps(t *testing.T) {
 // TestCapturedStepsThatFail leave gradients, counts and rates as they were; the step can be taken
 // eagerly, and captured.
 func TestCapturedStepsThatFail(t *testing.T) {
-	b := open(t, 256<<20)
+	b := tapetest.Open(t, 256<<20)
 	p := plan{seed: 3, inputs: 4, classes: 3, hidden: []int{8}, dropout: 0.5, optimizer: 2, schedule: autograd.StepLR{Size: 2}, inside: true}
 	eager, c := p.start(b), p.start(b)
 	xs, ys := []float32{1, 2, 3, 4, 5, 6, 7, 8}, []int32{0, 2}
-	x, y := upload(b, xs, 2, 4), upload(b, ys)
+	x, y := tapetest.Upload(b, xs, 2, 4), tapetest.Upload(b, ys)
 	before := c.state()
 	var inside context.Context
 	for name, late := range map[string]func(tape *autograd.Tape, loss *tensor.Tensor) error{
 		"ToSlice": func(_ *autograd.Tape, loss *tensor.Tensor) error {
-			_, err := tensor.Item[float32](b.ctx, loss)
+			_, err := tensor.Item[float32](b.Ctx, loss)
 			return err
 		},
 		"spent": func(tape *autograd.Tape, _ *tensor.Tensor) error {
@@ -297,16 +299,16 @@ func TestCapturedStepsThatFail(t *testing.T) {
 		},
 		"none": func(*autograd.Tape, *tensor.Tensor) error { return errors.New("none's own") },
 		"Random": func(tape *autograd.Tape, loss *tensor.Tensor) error {
-			again := autograd.NewTape(inside, b.rt)
+			again := autograd.NewTape(inside, b.RT)
 			defer again.Close()
 			again.Func("random", []*autograd.Variable{again.Input(x)}, func(c *autograd.Call) (*tensor.Tensor, error) {
 				c.Random()
-				return b.rt.Copy(c.Context(), x)
+				return b.RT.Copy(c.Context(), x)
 			}, nil)
 			return again.Err()
 		},
 	} {
-		_, err := b.rt.Capture(b.ctx, func(ctx context.Context) error {
+		_, err := b.RT.Capture(b.Ctx, func(ctx context.Context) error {
 			inside = ctx
 			for _, tape := range c.in.Steps(1) {
 				tape.SetContext(ctx)
@@ -338,17 +340,17 @@ func TestCapturedStepsThatFail(t *testing.T) {
 	require.NoError(t, c.opt.Core().Err())
 	graph := c.shapes[2].graph
 	c.opt.Core().Parameters()[0].SetRequiresGrad(false)
-	require.ErrorContains(t, graph.Replay(b.ctx), `parameter "0.weight" was frozen after the capture`)
+	require.ErrorContains(t, graph.Replay(b.Ctx), `parameter "0.weight" was frozen after the capture`)
 	c.opt.Core().Parameters()[0].SetRequiresGrad(true)
-	require.NoError(t, graph.Replay(b.ctx))
-	require.NoError(t, errors.Join(c.opt.Close(), c.opt.Prepare(b.ctx)))
-	require.ErrorIs(t, graph.Replay(b.ctx), autograd.ErrInvalid)
+	require.NoError(t, graph.Replay(b.Ctx))
+	require.NoError(t, errors.Join(c.opt.Close(), c.opt.Prepare(b.Ctx)))
+	require.ErrorIs(t, graph.Replay(b.Ctx), autograd.ErrInvalid)
 	eager.close()
 	c.close()
 
 	fresh := p.start(b)
 	require.NoError(t, fresh.opt.Close())
-	_, err := b.rt.Capture(b.ctx, func(ctx context.Context) error { _, err := fresh.step(ctx, x, y); return err })
+	_, err := b.RT.Capture(b.Ctx, func(ctx context.Context) error { _, err := fresh.step(ctx, x, y); return err })
 	require.ErrorIs(t, err, tensor.ErrCapturing)
 	require.ErrorContains(t, err, `state of parameter "0.weight"`)
 	fresh.close()
@@ -356,15 +358,15 @@ func TestCapturedStepsThatFail(t *testing.T) {
 
 // TestRatesOfReplays: what the step sets is set at each replay, in its order, for the steps that follow.
 func TestRatesOfReplays(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	c := plan{seed: 3, inputs: 4, classes: 3, optimizer: 1}.start(b)
 	group := c.opt.Core().Groups()[0]
-	graph, err := b.rt.Capture(b.ctx, func(context.Context) error { return errors.Join(group.SetLR(3), group.SetMomentum(0.25)) })
+	graph, err := b.RT.Capture(b.Ctx, func(context.Context) error { return errors.Join(group.SetLR(3), group.SetMomentum(0.25)) })
 	require.NoError(t, err)
 	momentum, _ := group.Momentum()
 	require.Equal(t, []float64{0.1, 0.9}, []float64{group.LR(), momentum})
 	for range 2 {
-		require.NoError(t, graph.Replay(b.ctx))
+		require.NoError(t, graph.Replay(b.Ctx))
 		momentum, _ = group.Momentum()
 		require.Equal(t, []float64{3, 0.25}, []float64{group.LR(), momentum})
 		require.NoError(t, errors.Join(group.SetLR(5), group.SetMomentum(0.5)))
@@ -376,17 +378,17 @@ func TestRatesOfReplays(t *testing.T) {
 
 // TestReplaysRefuseAnotherMomentum: with a buffer or without is another step.
 func TestReplaysRefuseAnotherMomentum(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for _, from := range []float64{0, 0.9} {
 		c := plan{seed: 3, inputs: 4, classes: 3}.start(b)
 		require.NoError(t, c.opt.Close())
 		sgd := autograd.Own(c.in, autograd.NewSGD(autograd.ParametersOf(c.model), autograd.SGDConfig{Momentum: from}))
 		c.opt = sgd
-		require.NoError(t, errors.Join(c.in.Err(), sgd.Prepare(b.ctx)))
+		require.NoError(t, errors.Join(c.in.Err(), sgd.Prepare(b.Ctx)))
 		xs, ys := make([]float32, 8), make([]int32, 2)
 		c.replay(xs, ys)
 		require.NoError(t, sgd.Groups()[0].SetMomentum(0.9-from))
-		require.ErrorContains(t, c.shapes[2].graph.Replay(b.ctx), fmt.Sprintf("momentum %v: a step with momentum is not one without", 0.9-from))
+		require.ErrorContains(t, c.shapes[2].graph.Replay(b.Ctx), fmt.Sprintf("momentum %v: a step with momentum is not one without", 0.9-from))
 		require.NoError(t, sgd.Groups()[0].SetMomentum(from))
 		c.replay(xs, ys)
 		assert.Equal(t, 2, autograd.StepsOf(sgd)[0])
@@ -396,47 +398,47 @@ func TestReplaysRefuseAnotherMomentum(t *testing.T) {
 
 // TestReplayedOperandsAreStale: a replay overwrites what its capture has made, which a tape needs no more then.
 func TestReplayedOperandsAreStale(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{3})
-	w, err := autograd.NewParameter(upload(b, []float64{1}))
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{3})
+	w, err := autograd.NewParameter(tapetest.Upload(b, []float64{1}))
 	require.NoError(t, err)
 	var out *tensor.Tensor
-	graph, err := b.rt.Capture(b.ctx, func(ctx context.Context) (err error) {
-		out, err = b.rt.MulScalar(ctx, x, 2)
+	graph, err := b.RT.Capture(b.Ctx, func(ctx context.Context) (err error) {
+		out, err = b.RT.MulScalar(ctx, x, 2)
 		return err
 	})
-	require.NoError(t, errors.Join(err, graph.Replay(b.ctx)))
+	require.NoError(t, errors.Join(err, graph.Replay(b.Ctx)))
 	for _, stale := range []bool{false, true} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		loss := tape.Sum(tape.Mul(tape.Param(w), tape.Input(out)))
 		if stale {
-			require.NoError(t, graph.Replay(b.ctx))
+			require.NoError(t, graph.Replay(b.Ctx))
 		}
 		_, err := tape.Backward(loss)
 		if stale {
 			require.ErrorIs(t, err, autograd.ErrStale)
 		} else {
 			require.NoError(t, err)
-			require.Equal(t, []float64{6}, read[float64](b, w.Grad()))
+			require.Equal(t, []float64{6}, tapetest.Read[float64](b, w.Grad()))
 		}
 		_ = tape.Close()
 	}
-	require.NoError(t, errors.Join(graph.Close(), w.ZeroGrad(b.ctx), w.Release(), x.Release(), out.Release()))
+	require.NoError(t, errors.Join(graph.Close(), w.ZeroGrad(b.Ctx), w.Release(), x.Release(), out.Release()))
 }
 
 // TestStepsOfReplays: an eager step after n replays is the step after n.
 func TestStepsOfReplays(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
 	x := in.Tensor([]float64{1, 2})
-	graph, err := b.rt.Capture(b.ctx, func(context.Context) error {
+	graph, err := b.RT.Capture(b.Ctx, func(context.Context) error {
 		for _, tape := range in.Steps(2) {
 			tape.Square(tape.Input(x))
 		}
 		return in.Err()
 	})
 	require.NoError(t, err)
-	require.NoError(t, errors.Join(graph.Replay(b.ctx), graph.Replay(b.ctx)))
+	require.NoError(t, errors.Join(graph.Replay(b.Ctx), graph.Replay(b.Ctx)))
 	for _, tape := range in.Steps(1) {
 		assert.EqualValues(t, 5, tape.Square(tape.Input(x)).Value().Label().Step)
 	}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -13,8 +15,8 @@ import (
 
 // TestActivationCheckpointThatDoesSomethingElse when it runs again is an error that says what.
 func TestActivationCheckpointThatDoesSomethingElse(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	for name, c := range map[string]struct {
 		f    func(t *autograd.Tape, x, other *autograd.Variable, again bool) *autograd.Variable
 		want string
@@ -88,7 +90,7 @@ func TestActivationCheckpointThatDoesSomethingElse(t *testing.T) {
 			return y
 		}, "the function ended the tape"},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		v, other := tape.Leaf(x), tape.Leaf(x)
 		again := false
 		y := tape.Checkpoint(func() *autograd.Variable {
@@ -98,14 +100,14 @@ func TestActivationCheckpointThatDoesSomethingElse(t *testing.T) {
 		_, err := tape.Backward(tape.Sum(tape.Add(y, other)))
 		require.ErrorContains(t, err, c.want, name)
 		require.ErrorContains(t, tape.Close(), "autograd: ", name)
-		require.Equal(t, int64(1), b.live(), name)
+		require.Equal(t, int64(1), b.Live(), name)
 	}
 }
 
 // TestActivationCheckpointRefuses what it can't do.
 func TestActivationCheckpointRefuses(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	for name, c := range map[string]struct {
 		f    func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
 		kind error
@@ -139,12 +141,12 @@ func TestActivationCheckpointRefuses(t *testing.T) {
 			if !record { // a checkpoint is a frame
 				want = strings.Replace(want, "Checkpoint: invalid argument: the function returned", "Frame: invalid argument: the function returned", 1)
 			}
-			tape := newTape(b.ctx, b.rt, record)
+			tape := tapetest.NewTape(b.Ctx, b.RT, record)
 			y := tape.Sum(c.f(tape, tape.Leaf(x)))
 			require.Nil(t, y.Value(), name)
 			require.ErrorIs(t, tape.Err(), c.kind, name)
 			require.ErrorContains(t, tape.Close(), want, name)
-			require.Equal(t, int64(1), b.live(), name)
+			require.Equal(t, int64(1), b.Live(), name)
 		}
 	}
 	require.Empty(t, autograd.Checkpointed(nil).Parameters())
@@ -153,26 +155,26 @@ func TestActivationCheckpointRefuses(t *testing.T) {
 
 // TestActivationCheckpointOfWhatWasOverwritten: its input, or a parameter of its, between the passes.
 func TestActivationCheckpointOfWhatWasOverwritten(t *testing.T) {
-	b := open(t, 64<<20)
-	w := b.parameter(2, 2)
-	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	b := tapetest.Open(t, 64<<20)
+	w := b.Parameter(2, 2)
+	x := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	for name, overwrite := range map[string]*tensor.Tensor{"an input": x, "a parameter": w.Value()} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		v := tape.Leaf(x)
 		y := tape.Checkpoint(func() *autograd.Variable { return tape.Add(v, tape.Param(w)) }) // neither is saved by the addition
-		require.NoError(t, b.rt.Zero(b.ctx, overwrite))
+		require.NoError(t, b.RT.Zero(b.Ctx, overwrite))
 		_, err := tape.Backward(tape.Sum(y))
 		require.ErrorIs(t, err, autograd.ErrStale, name)
 		_ = tape.Close()
-		require.NoError(t, w.ZeroGrad(b.ctx))
+		require.NoError(t, w.ZeroGrad(b.Ctx))
 	}
 
 	// By the function itself, once it has read it.
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	v := tape.Leaf(x)
 	y := tape.Checkpoint(func() *autograd.Variable {
 		y := tape.MulScalar(v, 2)
-		require.NoError(t, b.rt.Zero(b.ctx, x))
+		require.NoError(t, b.RT.Zero(b.Ctx, x))
 		return y
 	})
 	_, err := tape.Backward(tape.Sum(y))
@@ -182,10 +184,10 @@ func TestActivationCheckpointOfWhatWasOverwritten(t *testing.T) {
 
 // TestActivationCheckpointThatPanics leaves a tape that can be closed, in the first run and in the second.
 func TestActivationCheckpointThatPanics(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2}, 2)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2}, 2)
 	for at := range 2 {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		v := tape.Leaf(x)
 		runs := 0
 		var y *autograd.Variable
@@ -212,18 +214,18 @@ func TestActivationCheckpointThatPanics(t *testing.T) {
 			require.ErrorIs(t, err, autograd.ErrSpent)
 		}
 		_ = tape.Close()
-		require.Equal(t, int64(1), b.live())
+		require.Equal(t, int64(1), b.Live())
 	}
 }
 
 // TestActivationCheckpointOutOfMemory in the second run: the error comes from Backward, parameters
 // have no half of a gradient, and nothing is left.
 func TestActivationCheckpointOutOfMemory(t *testing.T) {
-	b := open(t, 64<<20)
-	w := b.parameter(8, 8)
+	b := tapetest.Open(t, 64<<20)
+	w := b.Parameter(8, 8)
 	failed := 0
 	for free := range 12 { // blocks, each for one value
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		runs := 0
 		y := tape.Checkpoint(func() *autograd.Variable {
 			runs++
@@ -234,7 +236,7 @@ func TestActivationCheckpointOutOfMemory(t *testing.T) {
 			return x
 		})
 		loss := tape.Sum(y)
-		filler := b.fill(free)
+		filler := b.Fill(free)
 		_, err := tape.Backward(loss)
 		if err != nil {
 			require.ErrorIs(t, err, memcache.ErrOutOfMemory)
@@ -245,8 +247,8 @@ func TestActivationCheckpointOutOfMemory(t *testing.T) {
 			require.NoError(t, f.Free())
 		}
 		require.Equal(t, err != nil, tape.Close() != nil)
-		require.NoError(t, w.ZeroGrad(b.ctx))
-		require.Equal(t, int64(1), b.live())
+		require.NoError(t, w.ZeroGrad(b.Ctx))
+		require.Equal(t, int64(1), b.Live())
 	}
 	require.Greater(t, failed, 3, "in the second run")
 	require.Less(t, failed, 12)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -16,7 +18,7 @@ import (
 // TestActivationCheckpointOfLayers: models train as without, to the bit, running statistics of
 // batch norms included, under the same names; and a checkpoint in a step costs less memory.
 func TestActivationCheckpointOfLayers(t *testing.T) {
-	b := open(t, 256<<20)
+	b := tapetest.Open(t, 256<<20)
 	whole := func(l autograd.Layer) autograd.Layer { return l }
 	for name, c := range map[string]struct {
 		layers func(in *autograd.Initializer, wrap func(autograd.Layer) autograd.Layer) autograd.Sequential
@@ -36,30 +38,30 @@ func TestActivationCheckpointOfLayers(t *testing.T) {
 		}, []int{256, 8}},
 	} {
 		train := func(wrap func(autograd.Layer) autograd.Layer) (all [][]float64, names []string, peak int64) {
-			in := autograd.Init(b.ctx, b.rt, autograd.Seed(3), autograd.Dtype(tensor.Float64))
+			in := autograd.Init(b.Ctx, b.RT, autograd.Seed(3), autograd.Dtype(tensor.Float64))
 			model := c.layers(in, wrap)
 			opt := autograd.Own(in, autograd.NewSGD(model.Parameters(), autograd.SGDConfig{LR: new(0.01)}))
-			data := make([]float64, elements(c.shape))
+			data := make([]float64, tapetest.Elements(c.shape))
 			for i := range data {
 				data[i] = float64(i*29%31)/31 - 0.4
 			}
 			x := in.Tensor(data, c.shape...)
 			require.NoError(t, in.Err())
 			for i, tape := range in.Steps(3) {
-				b.cache.ResetPeakStats()
+				b.Cache.ResetPeakStats()
 				y := model.Forward(tape, tape.Input(x))
 				loss := tape.Mean(tape.Mul(y, y))
 				tape.Minimize(loss, opt)
 				all = append(all, []float64{loss.Item()})
 				require.NoError(t, tape.Err(), "step %d", i)
-				peak = b.cache.MaxMemoryAllocated()
+				peak = b.Cache.MaxMemoryAllocated()
 			}
 			state, err := autograd.StateDict(model)
 			require.NoError(t, err)
 			for _, n := range state {
 				names = append(names, n.Name)
 				if n.Tensor.Dtype() == tensor.Float64 {
-					all = append(all, read[float64](b, n.Tensor))
+					all = append(all, tapetest.Read[float64](b, n.Tensor))
 				}
 			}
 			require.NoError(t, in.Close())
@@ -76,10 +78,10 @@ func TestActivationCheckpointOfLayers(t *testing.T) {
 // TestActivationCheckpointMemory: between the passes nothing of a checkpoint is in memory but its
 // result, and while one runs again no other one's values are.
 func TestActivationCheckpointMemory(t *testing.T) {
-	b := open(t, 64<<20)
-	b.needsHost("the blocks of the product's workspace are others elsewhere")
+	b := tapetest.Open(t, 64<<20)
+	b.NeedsHost("the blocks of the product's workspace are others elsewhere")
 	const n, inner, count = 1024, 6, 5 // float64s of a value; values in a checkpoint; checkpoints
-	x := upload(b, make([]float64, n))
+	x := tapetest.Upload(b, make([]float64, n))
 	block := func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 		for range inner {
 			x = tape.Tanh(x)
@@ -87,7 +89,7 @@ func TestActivationCheckpointMemory(t *testing.T) {
 		return x
 	}
 	run := func(apart func(*autograd.Tape, func() *autograd.Variable) *autograd.Variable) (between, peak int64) {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		y := tape.Leaf(x)
 		for range count {
 			in := y
@@ -95,12 +97,12 @@ func TestActivationCheckpointMemory(t *testing.T) {
 		}
 		loss := tape.Sum(y)
 		y.Release()
-		between = b.bytes() / (8 * n)
-		b.cache.ResetPeakStats()
+		between = b.Bytes() / (8 * n)
+		b.Cache.ResetPeakStats()
 		_, err := tape.Backward(loss)
 		require.NoError(t, err)
-		peak = (b.cache.MaxMemoryAllocated() - b.ownBytes) / (8 * n)
-		require.EqualValues(t, 2, b.bytes()/(8*n), "x and its gradient")
+		peak = (b.Cache.MaxMemoryAllocated() - b.OwnBytes) / (8 * n)
+		require.EqualValues(t, 2, b.Bytes()/(8*n), "x and its gradient")
 		require.NoError(t, tape.Close())
 		return between, peak
 	}
@@ -113,10 +115,10 @@ func TestActivationCheckpointMemory(t *testing.T) {
 
 // TestActivationCheckpointReleases: what the program releases outside, or the function inside, of what it was given.
 func TestActivationCheckpointReleases(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{0.5, 2}, 2)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{0.5, 2}, 2)
 	for _, inside := range []bool{false, true} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		leaf := tape.Leaf(x)
 		h := tape.Tanh(leaf)
 		y := tape.Checkpoint(func() *autograd.Variable {
@@ -131,20 +133,20 @@ func TestActivationCheckpointReleases(t *testing.T) {
 		_, err := tape.Backward(tape.Sum(y))
 		require.NoError(t, err)
 		require.True(t, h.Value().Released())
-		plain := b.grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
+		plain := b.Grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 			h := t.Tanh(vs[0])
 			return t.Tanh(t.Mul(h, h))
 		}, []float64{0.5, 2})
-		require.Equal(t, plain[0], read[float64](b, leaf.Grad()))
+		require.Equal(t, plain[0], tapetest.Read[float64](b, leaf.Grad()))
 		require.NoError(t, tape.Close())
 	}
 }
 
 // TestActivationCheckpointLabels: what is computed again is an activation of its module, and not a gradient.
 func TestActivationCheckpointLabels(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, make([]float64, 1000))
-	tape := autograd.NewTape(memcache.WithStep(b.ctx, 9), b.rt)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, make([]float64, 1000))
+	tape := autograd.NewTape(memcache.WithStep(b.Ctx, 9), b.RT)
 	v := tape.Leaf(x)
 	var seen []memcache.Label
 	y := tape.Module("block", func() *autograd.Variable {
@@ -166,9 +168,9 @@ func TestActivationCheckpointLabels(t *testing.T) {
 
 // TestActivationCheckpointKeep: what the function keeps of each run lives until Close.
 func TestActivationCheckpointKeep(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2}, 2)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2}, 2)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	v := tape.Leaf(x)
 	var kept []*autograd.Variable
 	y := tape.Checkpoint(func() *autograd.Variable {
@@ -178,16 +180,16 @@ func TestActivationCheckpointKeep(t *testing.T) {
 	_, err := tape.Backward(tape.Sum(y))
 	require.NoError(t, err)
 	require.Len(t, kept, 2)
-	require.Equal(t, read[float64](b, kept[0].Value()), read[float64](b, kept[1].Value()))
+	require.Equal(t, tapetest.Read[float64](b, kept[0].Value()), tapetest.Read[float64](b, kept[1].Value()))
 	require.NoError(t, tape.Close())
 	require.True(t, kept[0].Value().Released() && kept[1].Value().Released())
 }
 
 // TestActivationCheckpointOfAFunctionOfItsOwn: what an operation of the program's saved is released in between.
 func TestActivationCheckpointOfAFunctionOfItsOwn(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2}, 2)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2}, 2)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	v := tape.Leaf(x)
 	var saved []*tensor.Tensor
 	y := tape.Checkpoint(func() *autograd.Variable {
@@ -208,16 +210,16 @@ func TestActivationCheckpointOfAFunctionOfItsOwn(t *testing.T) {
 	_, err := tape.Backward(tape.Sum(y))
 	require.NoError(t, err)
 	require.True(t, saved[1].Released())
-	require.Equal(t, []float64{3, 6}, read[float64](b, v.Grad()))
+	require.Equal(t, []float64{3, 6}, tapetest.Read[float64](b, v.Grad()))
 	require.NoError(t, tape.Close())
 }
 
 // TestActivationCheckpointWithoutGradients is a frame, and what has none is not run again.
 func TestActivationCheckpointWithoutGradients(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2}, 2)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2}, 2)
 	for _, record := range []bool{true, false} {
-		tape := newTape(b.ctx, b.rt, record)
+		tape := tapetest.NewTape(b.Ctx, b.RT, record)
 		v, runs := tape.Input(x), 0
 		y := tape.Checkpoint(func() *autograd.Variable {
 			runs++
@@ -237,24 +239,24 @@ func TestActivationCheckpointWithoutGradients(t *testing.T) {
 
 // TestActivationCheckpointWithoutASeed: random numbers are the same in both runs, without anybody having said which.
 func TestActivationCheckpointWithoutASeed(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	ones := make([]float64, 256)
 	for i := range ones {
 		ones[i] = 1
 	}
-	x := upload(b, ones)
-	tape := autograd.NewTape(context.Background(), b.rt)
+	x := tapetest.Upload(b, ones)
+	tape := autograd.NewTape(context.Background(), b.RT)
 	v := tape.Leaf(x)
 	var runs [][]float64
 	y := tape.Checkpoint(func() *autograd.Variable {
 		y := tape.Dropout(v, 0.5)
-		runs = append(runs, read[float64](b, y.Value()))
+		runs = append(runs, tapetest.Read[float64](b, y.Value()))
 		return y
 	})
 	_, err := tape.Backward(tape.Sum(y))
 	require.NoError(t, errors.Join(err))
 	require.Len(t, runs, 2)
 	require.Equal(t, runs[0], runs[1])
-	require.Equal(t, runs[0], read[float64](b, v.Grad()), fmt.Sprint(len(runs)))
+	require.Equal(t, runs[0], tapetest.Read[float64](b, v.Grad()), fmt.Sprint(len(runs)))
 	require.NoError(t, tape.Close())
 }

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -17,13 +19,13 @@ import (
 // checkpointed, the steps keep to the estimate and the budget, the losses are the same, and a
 // larger budget never computes more again.
 func TestActivationCheckpointPlan(t *testing.T) {
-	b := open(t, 256<<20)
+	b := tapetest.Open(t, 256<<20)
 	var plan autograd.CheckpointPlan
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(3))
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(3))
 	var model autograd.Sequential
 	widths := []int{512, 64, 256, 512, 128, 256}
 	for i, n := range widths {
-		n /= rounds(1, 2)
+		n /= tapetest.Rounds(1, 2)
 		block := autograd.Sequential{in.Linear(32, n), autograd.GELU{}, in.Linear(n, n), autograd.GELU{}, in.Linear(n, 32)}
 		require.NoError(t, autograd.NameModules(struct{ Block autograd.Layer }{block}))
 		model = append(model, plan.Layer(fmt.Sprint("net.", i), block))
@@ -32,15 +34,15 @@ func TestActivationCheckpointPlan(t *testing.T) {
 	x := in.Tensor(make([]float64, 512*32), 512, 32)
 	require.NoError(t, in.Err())
 	step := func() (loss float64, peak memcache.Profile) {
-		ctx, scope := b.cache.Scope(memcache.WithModule(b.ctx, "net"), "step")
-		tape := autograd.NewTape(ctx, b.rt)
+		ctx, scope := b.Cache.Scope(memcache.WithModule(b.Ctx, "net"), "step")
+		tape := autograd.NewTape(ctx, b.RT)
 		y := tape.Mean(tape.Abs(model.Forward(tape, tape.Input(x))))
 		_, err := tape.Backward(y)
 		require.NoError(t, err)
 		loss = y.Item()
 		require.NoError(t, tape.Close())
 		for _, p := range model.Parameters() {
-			require.NoError(t, p.ZeroGrad(b.ctx))
+			require.NoError(t, p.ZeroGrad(b.Ctx))
 		}
 		return loss, scope.EndProfile()
 	}
@@ -50,10 +52,10 @@ func TestActivationCheckpointPlan(t *testing.T) {
 	require.ErrorIs(t, err, autograd.ErrInvalid)
 	require.ErrorContains(t, err, fmt.Sprintf("a step needs %d bytes", smallest))
 	require.NotEmpty(t, plan.Chosen())
-	require.Less(t, smallest-b.ownBytes, (plain.Allocated-b.ownBytes)*7/10)
+	require.Less(t, smallest-b.OwnBytes, (plain.Allocated-b.OwnBytes)*7/10)
 
 	counts := map[int]bool{}
-	budgets := int64(rounds(20, 4))
+	budgets := int64(tapetest.Rounds(20, 4))
 	for i := range budgets {
 		budget := smallest + (plain.Allocated-smallest)*i/(budgets-1)
 		estimate, err := plan.Choose(plain, budget)
@@ -112,12 +114,12 @@ func TestActivationCheckpointPlanCounts(t *testing.T) {
 
 // TestActivationCheckpointPlanOfNoLayer reports it like any other.
 func TestActivationCheckpointPlanOfNoLayer(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	var plan autograd.CheckpointPlan
 	l := plan.Layer("x", nil)
 	require.Empty(t, l.Parameters())
-	tape := autograd.NewTape(b.ctx, b.rt)
-	l.Forward(tape, tape.Input(upload(b, []float64{1}, 1)))
+	tape := autograd.NewTape(b.Ctx, b.RT)
+	l.Forward(tape, tape.Input(tapetest.Upload(b, []float64{1}, 1)))
 	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 }
 
@@ -136,11 +138,11 @@ func workspace(p memcache.Profile) int64 {
 func TestActivationCheckpointPlanReckons(t *testing.T) {
 	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.BFloat16} {
 		least, greatest := 9.0, 0.0
-		for seed := range uint64(rounds(5, 1)) {
-			b := open(t, 256<<20)
-			b.needsHost("a GPU keeps workspaces of its own")
+		for seed := range uint64(tapetest.Rounds(5, 1)) {
+			b := tapetest.Open(t, 256<<20)
+			b.NeedsHost("a GPU keeps workspaces of its own")
 			random := rand.New(rand.NewPCG(seed, 2))
-			in := autograd.Init(b.ctx, b.rt, autograd.Seed(seed))
+			in := autograd.Init(b.Ctx, b.RT, autograd.Seed(seed))
 			var plan autograd.CheckpointPlan
 			var model autograd.Sequential
 			const outer = 64
@@ -153,18 +155,18 @@ func TestActivationCheckpointPlanReckons(t *testing.T) {
 			x := in.Tensor(make([]float64, rows*outer), rows, outer)
 			require.NoError(t, in.Err())
 			step := func() (most int64, peak memcache.Profile) {
-				b.cache.ResetPeakStats()
-				ctx, scope := b.cache.Scope(memcache.WithModule(b.ctx, "net"), "step")
-				tape := autograd.NewTape(ctx, b.rt)
+				b.Cache.ResetPeakStats()
+				ctx, scope := b.Cache.Scope(memcache.WithModule(b.Ctx, "net"), "step")
+				tape := autograd.NewTape(ctx, b.RT)
 				tape.SetComputeDtype(dtype)
 				_, err := tape.Backward(tape.Mean(tape.Abs(model.Forward(tape, tape.Input(x)))))
 				require.NoError(t, errors.Join(err, tape.Close()))
-				most = b.cache.MaxMemoryAllocated()
-				require.NoError(t, model.Parameters().ZeroGrad(b.ctx))
+				most = b.Cache.MaxMemoryAllocated()
+				require.NoError(t, model.Parameters().ZeroGrad(b.Ctx))
 				return most, scope.EndProfile()
 			}
 			step()
-			stays := b.cache.MemoryAllocated()
+			stays := b.Cache.MemoryAllocated()
 			_, plain := step()
 			for n := range 4 {
 				c := autograd.NewSelection(&plan, plain)
@@ -192,9 +194,9 @@ func TestActivationCheckpointPlanReckons(t *testing.T) {
 // sum, of uses or tapes, or is reduced, as float32; and the copies in bfloat16 of all parameters
 // but those that need none.
 func TestActivationCheckpointPlanOfGradients(t *testing.T) {
-	alone := newCrew(t, 1, 64<<20, 0).ranks[0]
-	b := alone.bench
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(3))
+	alone := tapetest.NewCrew(t, 1, 64<<20, 0).Ranks[0]
+	b := alone.Bench
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(3))
 	once, twice, frozen := in.Linear(8, 8, autograd.NoBias()), in.Linear(8, 16, autograd.NoBias()), in.Linear(16, 8, autograd.NoBias())
 	frozen.Weight.SetRequiresGrad(false)
 	var plan autograd.CheckpointPlan
@@ -202,7 +204,7 @@ func TestActivationCheckpointPlanOfGradients(t *testing.T) {
 	x := in.Tensor(make([]float64, 32), 4, 8)
 	require.NoError(t, in.Err())
 	backward := func(dtype tensor.Dtype, uses int) {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		tape.SetComputeDtype(dtype)
 		y := layers[0].Forward(tape, tape.Input(x))
 		z := layers[1].Forward(tape, y)
@@ -227,27 +229,27 @@ func TestActivationCheckpointPlanOfGradients(t *testing.T) {
 	}
 	backward(tensor.BFloat16, 1) // the sum of two tapes
 	requireCounts([]int64{256, 512, 0}, []int64{128, 256, 256})
-	require.NoError(t, params.ZeroGrad(b.ctx))
+	require.NoError(t, params.ZeroGrad(b.Ctx))
 	backward(tensor.BFloat16, 2)
 	requireCounts([]int64{128, 512, 0}, []int64{128, 256, 256})
-	require.NoError(t, params.ZeroGrad(b.ctx))
-	dp, err := autograd.NewParallel(b.ctx, alone.comm, autograd.Sequential{once, twice, frozen}, autograd.ParallelConfig{}) // which reduces float32
+	require.NoError(t, params.ZeroGrad(b.Ctx))
+	dp, err := autograd.NewParallel(b.Ctx, alone.Comm, autograd.Sequential{once, twice, frozen}, autograd.ParallelConfig{}) // which reduces float32
 	require.NoError(t, err)
 	requireCounts([]int64{256, 512, 0}, []int64{128, 256, 256})
 	backward(tensor.BFloat16, 1)
 	requireCounts([]int64{256, 512, 0}, []int64{128, 256, 256})
-	require.NoError(t, errors.Join(params.ZeroGrad(b.ctx), dp.Close()))
+	require.NoError(t, errors.Join(params.ZeroGrad(b.Ctx), dp.Close()))
 	backward(tensor.Float32, 1)
 	requireCounts([]int64{256, 512, 0}, []int64{0, 0, 0})
-	require.NoError(t, params.ZeroGrad(b.ctx))
+	require.NoError(t, params.ZeroGrad(b.Ctx))
 	require.NoError(t, in.Close())
 }
 
 // TestActivationCheckpointPlanOfSharedLayers: what several layers share has one gradient, from the
 // backward pass of the last of them on, and one copy in bfloat16, until that of the first.
 func TestActivationCheckpointPlanOfSharedLayers(t *testing.T) {
-	b := open(t, 256<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(3))
+	b := tapetest.Open(t, 256<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(3))
 	shared, own := in.Linear(256, 256), in.Linear(256, 256)
 	require.NoError(t, in.Err())
 	all := func(l *autograd.Linear) (bytes int64) {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -24,7 +26,7 @@ import (
 
 // training is a small one whose every part has a state.
 type training struct {
-	b         *bench
+	b         *tapetest.Bench
 	in        *autograd.Initializer
 	model     autograd.Sequential
 	opt       autograd.Optimizer
@@ -53,15 +55,15 @@ var cycled = map[string]func(in *autograd.Initializer, ps autograd.Parameters) a
 	},
 }
 
-func newTraining(b *bench, seed uint64, optimizer string, steps int, options ...autograd.InitOption) *training {
-	in := autograd.Init(b.ctx, b.rt, append(options, autograd.Seed(seed))...)
+func newTraining(b *tapetest.Bench, seed uint64, optimizer string, steps int, options ...autograd.InitOption) *training {
+	in := autograd.Init(b.Ctx, b.RT, append(options, autograd.Seed(seed))...)
 	tr := &training{b: b, in: in, data: loader.Sampler{Samples: 23, Batch: 4, Fields: []int64{1}, Shuffle: true, Seed: 7}}
 	tr.model = autograd.Sequential{in.Linear(3, 8), autograd.ReLU{}, in.Linear(8, 1)}
 	tr.opt = cycled[optimizer](in, tr.model.Parameters())
-	require.NoError(b.t, in.Err())
+	require.NoError(b.T, in.Err())
 	var err error
 	tr.scheduler, err = autograd.NewScheduler(tr.opt, autograd.OneCycleLR{Max: 0.05, Steps: steps})
-	require.NoError(b.t, err)
+	require.NoError(b.T, err)
 	return tr
 }
 
@@ -71,7 +73,7 @@ func (tr *training) checkpoint() autograd.Checkpoint {
 
 // step learns a batch of the sampler's, with noise of the initialiser's.
 func (tr *training) step() {
-	t := tr.b.t
+	t := tr.b.T
 	samples := tr.data.Order(tr.at.Data.Epoch)[tr.at.Data.Batch*tr.data.Batch:]
 	samples = samples[:min(len(samples), tr.data.Batch)]
 	var x, y []float32
@@ -85,28 +87,28 @@ func (tr *training) step() {
 		loss := tape.Mean(tape.Square(tape.Sub(y1, autograd.Upload(tape, y, len(samples), 1)))).Keep()
 		_, err := tape.Backward(loss)
 		require.NoError(t, err)
-		require.NoError(t, tr.opt.Step(tr.b.ctx))
+		require.NoError(t, tr.opt.Step(tr.b.Ctx))
 		tr.at.Loss = append(tr.at.Loss[max(0, len(tr.at.Loss)-20):], loss.Item())
 	}
-	require.NoError(t, errors.Join(tr.in.Err(), tr.opt.ZeroGrad(tr.b.ctx), tr.scheduler.Step()))
+	require.NoError(t, errors.Join(tr.in.Err(), tr.opt.ZeroGrad(tr.b.Ctx), tr.scheduler.Step()))
 	tr.at.Step++
 	tr.at.Data = tr.data.Next(tr.at.Data)
 }
 
-func (tr *training) close() { require.NoError(tr.b.t, tr.in.Close()) }
+func (tr *training) close() { require.NoError(tr.b.T, tr.in.Close()) }
 
 // TestCheckpoint: a training that is saved and loaded, by another program, ends as one that never stopped.
 func TestCheckpoint(t *testing.T) { checkCheckpoint(t) }
 
 func checkCheckpoint(t *testing.T, options ...autograd.InitOption) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	const steps = 12
 	for name := range cycled {
 		path := filepath.Join(t.TempDir(), "c")
 		whole := newTraining(b, 1, name, steps, options...)
 		for whole.at.Step < steps {
 			if whole.at.Step == 5 {
-				require.NoError(t, whole.checkpoint().Save(b.ctx, path))
+				require.NoError(t, whole.checkpoint().Save(b.Ctx, path))
 			}
 			whole.step()
 		}
@@ -114,7 +116,7 @@ func checkCheckpoint(t *testing.T, options ...autograd.InitOption) {
 		if name == "RMSprop" {
 			rest.step() // a training that has gone elsewhere
 		}
-		require.NoError(t, rest.checkpoint().Load(b.ctx, path))
+		require.NoError(t, rest.checkpoint().Load(b.Ctx, path))
 		assert.Equal(t, 5, rest.at.Step)
 		assert.Equal(t, 5, rest.scheduler.LastStep())
 		for rest.at.Step < steps {
@@ -122,7 +124,7 @@ func checkCheckpoint(t *testing.T, options ...autograd.InitOption) {
 		}
 		assert.Equal(t, whole.at, rest.at, name)
 		for i, p := range whole.model.Parameters() {
-			assert.Equal(t, read[float32](b, p.Value()), read[float32](b, rest.model.Parameters()[i].Value()), name)
+			assert.Equal(t, tapetest.Read[float32](b, p.Value()), tapetest.Read[float32](b, rest.model.Parameters()[i].Value()), name)
 		}
 		whole.close()
 		rest.close()
@@ -131,58 +133,58 @@ func checkCheckpoint(t *testing.T, options ...autograd.InitOption) {
 
 // TestCheckpointsThatAreWrong are clear errors, and change nothing.
 func TestCheckpointsThatAreWrong(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	folder := t.TempDir()
 	path := filepath.Join(folder, "c")
 	tr := newTraining(b, 1, "Adam", 9)
 	defer tr.close()
-	require.ErrorIs(t, tr.checkpoint().Load(b.ctx, path), fs.ErrNotExist)
+	require.ErrorIs(t, tr.checkpoint().Load(b.Ctx, path), fs.ErrNotExist)
 	tr.step()
-	require.NoError(t, tr.checkpoint().Save(b.ctx, path))
+	require.NoError(t, tr.checkpoint().Save(b.Ctx, path))
 	good, err := os.ReadFile(path)
 	require.NoError(t, err)
 
 	other := newTraining(b, 2, "Adam", 9)
 	defer other.close()
-	before := read[float32](b, other.model.Parameters()[0].Value())
+	before := tapetest.Read[float32](b, other.model.Parameters()[0].Value())
 	cut := filepath.Join(folder, "cut")
 	for n := 0; n < len(good); n += 1 + len(good)/37 {
 		require.NoError(t, os.WriteFile(cut, good[:n], 0o600))
-		require.ErrorContains(t, other.checkpoint().Load(b.ctx, cut), "not a safetensors file", "%d bytes", n)
+		require.ErrorContains(t, other.checkpoint().Load(b.Ctx, cut), "not a safetensors file", "%d bytes", n)
 	}
 	require.NoError(t, os.WriteFile(cut, []byte("PK\x03\x04 something else entirely"), 0o600))
-	require.ErrorContains(t, other.checkpoint().Load(b.ctx, cut), "not a safetensors file")
-	require.NoError(t, autograd.SaveModel(b.ctx, tr.model, cut))
-	require.ErrorIs(t, other.checkpoint().Load(b.ctx, cut), autograd.ErrState)
-	require.ErrorContains(t, other.checkpoint().Load(b.ctx, cut), "the file is no checkpoint")
+	require.ErrorContains(t, other.checkpoint().Load(b.Ctx, cut), "not a safetensors file")
+	require.NoError(t, autograd.SaveModel(b.Ctx, tr.model, cut))
+	require.ErrorIs(t, other.checkpoint().Load(b.Ctx, cut), autograd.ErrState)
+	require.ErrorContains(t, other.checkpoint().Load(b.Ctx, cut), "the file is no checkpoint")
 
 	adamw := newTraining(b, 3, "AdamW", 9)
 	defer adamw.close()
-	require.ErrorContains(t, adamw.checkpoint().Load(b.ctx, path), "the checkpoint's optimiser is Adam of 1 groups with 4 parameters, and this one AdamW")
-	require.ErrorIs(t, autograd.Checkpoint{Model: autograd.Sequential{tr.model[0]}}.Load(b.ctx, path), autograd.ErrState, "a model of fewer layers")
-	require.ErrorContains(t, autograd.Checkpoint{Model: autograd.Sequential{tr.model[0]}}.Load(b.ctx, path), path)
-	require.ErrorContains(t, autograd.Checkpoint{Model: tr.model, State: &struct{ Step string }{}}.Load(b.ctx, path), "the checkpoint's state")
+	require.ErrorContains(t, adamw.checkpoint().Load(b.Ctx, path), "the checkpoint's optimiser is Adam of 1 groups with 4 parameters, and this one AdamW")
+	require.ErrorIs(t, autograd.Checkpoint{Model: autograd.Sequential{tr.model[0]}}.Load(b.Ctx, path), autograd.ErrState, "a model of fewer layers")
+	require.ErrorContains(t, autograd.Checkpoint{Model: autograd.Sequential{tr.model[0]}}.Load(b.Ctx, path), path)
+	require.ErrorContains(t, autograd.Checkpoint{Model: tr.model, State: &struct{ Step string }{}}.Load(b.Ctx, path), "the checkpoint's state")
 	half := struct {
 		Step int
 		Data string
 	}{Step: -1}
-	require.ErrorIs(t, autograd.Checkpoint{State: &half}.Load(b.ctx, path), autograd.ErrState)
+	require.ErrorIs(t, autograd.Checkpoint{State: &half}.Load(b.Ctx, path), autograd.ErrState)
 	assert.Equal(t, -1, half.Step, "what comes before the field that does not fit")
-	require.ErrorIs(t, autograd.Checkpoint{State: half}.Load(b.ctx, path), autograd.ErrInvalid)
-	require.ErrorIs(t, autograd.Checkpoint{State: (*int)(nil)}.Load(b.ctx, path), autograd.ErrInvalid)
-	require.ErrorIs(t, autograd.Checkpoint{Optimizer: (*autograd.SGD)(nil)}.Load(b.ctx, path), autograd.ErrInvalid)
-	require.ErrorIs(t, autograd.Checkpoint{Optimizer: (*autograd.SGD)(nil)}.Save(b.ctx, path), autograd.ErrInvalid)
-	require.Error(t, autograd.Checkpoint{State: func() {}}.Save(b.ctx, path))
+	require.ErrorIs(t, autograd.Checkpoint{State: half}.Load(b.Ctx, path), autograd.ErrInvalid)
+	require.ErrorIs(t, autograd.Checkpoint{State: (*int)(nil)}.Load(b.Ctx, path), autograd.ErrInvalid)
+	require.ErrorIs(t, autograd.Checkpoint{Optimizer: (*autograd.SGD)(nil)}.Load(b.Ctx, path), autograd.ErrInvalid)
+	require.ErrorIs(t, autograd.Checkpoint{Optimizer: (*autograd.SGD)(nil)}.Save(b.Ctx, path), autograd.ErrInvalid)
+	require.Error(t, autograd.Checkpoint{State: func() {}}.Save(b.Ctx, path))
 	short, err := autograd.NewScheduler(other.opt, autograd.StepLR{Size: 1})
 	require.NoError(t, err)
 	require.NoError(t, short.SetStep(3))
-	require.NoError(t, autograd.Checkpoint{Model: tr.model}.Save(b.ctx, cut))
-	require.ErrorContains(t, autograd.Checkpoint{Scheduler: short}.Load(b.ctx, cut), "the checkpoint has no scheduler")
-	assert.Equal(t, before, read[float32](b, other.model.Parameters()[0].Value()))
+	require.NoError(t, autograd.Checkpoint{Model: tr.model}.Save(b.Ctx, cut))
+	require.ErrorContains(t, autograd.Checkpoint{Scheduler: short}.Load(b.Ctx, cut), "the checkpoint has no scheduler")
+	assert.Equal(t, before, tapetest.Read[float32](b, other.model.Parameters()[0].Value()))
 	assert.Zero(t, other.at.Step)
 
-	require.NoError(t, autograd.Checkpoint{Model: other.model}.Load(b.ctx, path), "a part of a checkpoint")
-	assert.Equal(t, read[float32](b, tr.model.Parameters()[0].Value()), read[float32](b, other.model.Parameters()[0].Value()))
+	require.NoError(t, autograd.Checkpoint{Model: other.model}.Load(b.Ctx, path), "a part of a checkpoint")
+	assert.Equal(t, tapetest.Read[float32](b, tr.model.Parameters()[0].Value()), tapetest.Read[float32](b, other.model.Parameters()[0].Value()))
 	now, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, good, now, "a Save that failed leaves the old file")
@@ -190,10 +192,10 @@ func TestCheckpointsThatAreWrong(t *testing.T) {
 
 // TestCheckpointOfLargeState: what Save writes, Load reads.
 func TestCheckpointOfLargeState(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	path := filepath.Join(t.TempDir(), "c")
-	state := strings.Repeat("a", rounds(safetensors.DefaultHeader, 1))
-	require.NoError(t, autograd.Checkpoint{State: state}.Save(b.ctx, path))
+	state := strings.Repeat("a", tapetest.Rounds(safetensors.DefaultHeader, 1))
+	require.NoError(t, autograd.Checkpoint{State: state}.Save(b.Ctx, path))
 	if testing.Short() { // a header that is as large, of spaces, which are read much faster than a state
 		file, err := os.ReadFile(path)
 		require.NoError(t, err)
@@ -204,30 +206,30 @@ func TestCheckpointOfLargeState(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, large, 0o600))
 	}
 	var loaded string
-	require.NoError(t, autograd.Checkpoint{State: &loaded}.Load(b.ctx, path))
+	require.NoError(t, autograd.Checkpoint{State: &loaded}.Load(b.Ctx, path))
 	assert.Equal(t, len(state), len(loaded))
 }
 
 // TestCheckpointOfWhatIsNotFilled: state that Prepare made, but no step has written, is as new.
 func TestCheckpointOfWhatIsNotFilled(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	path := filepath.Join(t.TempDir(), "c")
-	p := b.number(1)
+	p := b.Number(1)
 	make := func() *autograd.SGD {
-		o, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5), Momentum: 0.5, Dampening: 0.5}))
+		o, err := tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5), Momentum: 0.5, Dampening: 0.5}))
 		require.NoError(t, err)
-		require.NoError(t, o.Prepare(b.ctx))
+		require.NoError(t, o.Prepare(b.Ctx))
 		return o
 	}
 	first, second := make(), make()
-	require.NoError(t, autograd.Checkpoint{Optimizer: first}.Save(b.ctx, path))
-	require.NoError(t, autograd.Checkpoint{Optimizer: second}.Load(b.ctx, path))
-	b.step(second, p, 1)
-	assert.Equal(t, []float64{0.5}, read[float64](b, p.Value()), "a first step is not dampened")
-	require.NoError(t, autograd.Checkpoint{Optimizer: second}.Save(b.ctx, path))
-	require.NoError(t, autograd.Checkpoint{Optimizer: first}.Load(b.ctx, path))
-	b.step(first, p, 1)
-	assert.Equal(t, []float64{0.5 - 0.5*(0.5+0.5)}, read[float64](b, p.Value()))
+	require.NoError(t, autograd.Checkpoint{Optimizer: first}.Save(b.Ctx, path))
+	require.NoError(t, autograd.Checkpoint{Optimizer: second}.Load(b.Ctx, path))
+	b.Step(second, p, 1)
+	assert.Equal(t, []float64{0.5}, tapetest.Read[float64](b, p.Value()), "a first step is not dampened")
+	require.NoError(t, autograd.Checkpoint{Optimizer: second}.Save(b.Ctx, path))
+	require.NoError(t, autograd.Checkpoint{Optimizer: first}.Load(b.Ctx, path))
+	b.Step(first, p, 1)
+	assert.Equal(t, []float64{0.5 - 0.5*(0.5+0.5)}, tapetest.Read[float64](b, p.Value()))
 	require.NoError(t, errorsOfClose(first, second))
 	text, err := json.Marshal(first.Record())
 	require.NoError(t, err)

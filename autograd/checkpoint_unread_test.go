@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -17,11 +19,11 @@ import (
 // function in a frame, to the bit.
 func TestActivationCheckpointComputesNothingThatNobodyReads(t *testing.T) {
 	ctx := context.Background()
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	launches := 0
-	stream, err := b.dev.NewStream(device.StreamOptions{Launching: func(device.Stream, string) func(error) { launches++; return nil }})
+	stream, err := b.Dev.NewStream(device.StreamOptions{Launching: func(device.Stream, string) func(error) { launches++; return nil }})
 	require.NoError(t, err)
-	rt, err := tensor.NewRuntime(b.cache, b.rt.Pool(), stream)
+	rt, err := tensor.NewRuntime(b.Cache, b.RT.Pool(), stream)
 	require.NoError(t, err)
 	in := autograd.Init(ctx, rt, autograd.Seed(3))
 	w, v := in.Linear(4, 4), in.Linear(4, 4)

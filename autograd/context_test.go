@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -46,19 +48,19 @@ func (p *phases) reset() { p.allocs, p.frees = map[string]int{}, map[string]int{
 func TestEveryFreeHasAContext(t *testing.T) {
 	seen := &phases{}
 	seen.reset()
-	b := openObserved(t, 64<<20, seen)
-	model := b.mlp(tensor.Float32, 8, 16, 4)
-	opt, err := withErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
+	b := tapetest.OpenObserved(t, 64<<20, seen)
+	model := b.MLP(tensor.Float32, 8, 16, 4)
+	opt, err := tapetest.WithErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 	require.NoError(t, err)
-	require.NoError(t, opt.Prepare(b.ctx))
+	require.NoError(t, opt.Prepare(b.Ctx))
 	seen.reset()
 
-	ctx, life := tensor.WithLifetime(phase(b.ctx, "scope"))
-	x, err := tensor.FromSlice(ctx, b.rt, make([]float32, 16), 2, 8)
+	ctx, life := tensor.WithLifetime(phase(b.Ctx, "scope"))
+	x, err := tensor.FromSlice(ctx, b.RT, make([]float32, 16), 2, 8)
 	require.NoError(t, err)
-	y, err := tensor.FromSlice(ctx, b.rt, []int32{1, 2})
+	y, err := tensor.FromSlice(ctx, b.RT, []int32{1, 2})
 	require.NoError(t, err)
-	tape := autograd.NewTape(phase(ctx, "forward"), b.rt)
+	tape := autograd.NewTape(phase(ctx, "forward"), b.RT)
 	loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y)
 	tape.SetContext(phase(ctx, "backward"))
 	_, err = tape.Backward(loss)
@@ -82,21 +84,21 @@ func TestEveryFreeHasAContext(t *testing.T) {
 	assert.Zero(t, seen.allocs[""], "%v", seen.allocs)
 	assert.Zero(t, seen.frees[""], "%v", seen.frees)
 
-	require.NoError(t, errors.Join(opt.Close(), model.Parameters().ReleaseContext(phase(b.ctx, "release"))))
+	require.NoError(t, errors.Join(opt.Close(), model.Parameters().ReleaseContext(phase(b.Ctx, "release"))))
 	assert.Equal(t, 4, seen.frees["release"])
 
-	ended, cancel := context.WithCancel(b.ctx)
-	late, err := b.rt.Zeros(ended, tensor.Float32, 3)
+	ended, cancel := context.WithCancel(b.Ctx)
+	late, err := b.RT.Zeros(ended, tensor.Float32, 3)
 	require.NoError(t, err)
 	cancel()
 	var none context.Context
 	require.NoError(t, late.ReleaseContext(ended), "memory comes back after the context has ended")
-	late, err = b.rt.Zeros(b.ctx, tensor.Float32, 3)
+	late, err = b.RT.Zeros(b.Ctx, tensor.Float32, 3)
 	require.NoError(t, err)
 	require.NoError(t, late.ReleaseContext(none))
 	var nobody *autograd.Parameter
-	require.NoError(t, nobody.ZeroGrad(b.ctx))
-	require.NoError(t, autograd.Parameters{{"w", nobody}}.ReleaseContext(b.ctx))
+	require.NoError(t, nobody.ZeroGrad(b.Ctx))
+	require.NoError(t, autograd.Parameters{{"w", nobody}}.ReleaseContext(b.Ctx))
 	assert.Nil(t, nobody.Value())
 	assert.Nil(t, nobody.Grad())
 	assert.Zero(t, autograd.Parameters{{"w", nobody}}.Elements())

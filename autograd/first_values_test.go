@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -81,11 +83,11 @@ func TestFirstValuesArePyTorchs(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(text, &recorded))
 	require.Len(t, firstLayers, len(recorded.Layers))
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for name, want := range recorded.Layers {
 		values, shapes := map[string][]float64{}, map[string][]int{}
 		for seed := range uint64(16) {
-			in := autograd.Init(b.ctx, b.rt, autograd.Seed(seed), autograd.Dtype(tensor.Float64))
+			in := autograd.Init(b.Ctx, b.RT, autograd.Seed(seed), autograd.Dtype(tensor.Float64))
 			model := firstLayers[name](in)
 			require.NoError(t, in.Err())
 			state, err := autograd.StateDict(model)
@@ -124,12 +126,12 @@ func TestFirstValuesArePyTorchs(t *testing.T) {
 }
 
 // firstOf are the numbers of a tensor of a state dict.
-func firstOf(b *bench, x *tensor.Tensor) []float64 {
+func firstOf(b *tapetest.Bench, x *tensor.Tensor) []float64 {
 	if x.Dtype() == tensor.Float64 {
-		return read[float64](b, x)
+		return tapetest.Read[float64](b, x)
 	}
 	var list []float64
-	for _, v := range read[int64](b, x) {
+	for _, v := range tapetest.Read[int64](b, x) {
 		list = append(list, float64(v))
 	}
 	return list

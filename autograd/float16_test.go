@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -16,15 +18,15 @@ import (
 // TestFloat16TrainsAsFloat32: an MLP, whose losses are near those of the same training in float32.
 func TestFloat16TrainsAsFloat32(t *testing.T) {
 	const steps = 60
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	run := func(dtype tensor.Dtype) (losses []float64) {
-		in := autograd.Init(b.ctx, b.rt, autograd.Seed(5), autograd.ComputeDtype(dtype))
+		in := autograd.Init(b.Ctx, b.RT, autograd.Seed(5), autograd.ComputeDtype(dtype))
 		model := autograd.Sequential{in.Linear(20, 32), autograd.ReLU{}, in.LayerNorm(32), in.Linear(32, 5)}
 		opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{LR: new(1e-2), WeightDecay: new(0.01)}))
 		random := rand.New(rand.NewPCG(6, 7))
 		for _, tape := range in.Steps(steps) {
 			x, labels := noisyPoints(b, random, 64, 20, 5)
-			y, err := tensor.FromSlice(b.ctx, b.rt, labels)
+			y, err := tensor.FromSlice(b.Ctx, b.RT, labels)
 			require.NoError(t, err)
 			logits := model.Forward(tape, tape.Input(x))
 			require.Equal(t, dtype, logits.Value().Dtype())
@@ -56,17 +58,17 @@ func TestFloat16TrainsMNIST(t *testing.T) {
 	const batch = 64
 	const steps = 30
 	pixels, labels := mnist(t, "train", steps*batch)
-	b := open(t, 256<<20)
+	b := tapetest.Open(t, 256<<20)
 	run := func(dtype tensor.Dtype) (losses []float64) {
-		in := autograd.Init(b.ctx, b.rt, autograd.Seed(5), autograd.ComputeDtype(dtype))
-		model := b.mlp(tensor.Float32, 784, 512, 512, 10)
+		in := autograd.Init(b.Ctx, b.RT, autograd.Seed(5), autograd.ComputeDtype(dtype))
+		model := b.MLP(tensor.Float32, 784, 512, 512, 10)
 		counterFill[float32](b, model.Parameters())
 		opt := autograd.Own(in, autograd.NewSGD(model.Parameters(), autograd.SGDConfig{LR: new(0.05), Momentum: 0.9}))
 		for step, tape := range in.Steps(steps) {
 			at := step * batch
-			x, err := tensor.FromSlice(b.ctx, b.rt, scaled[float32](pixels[at*784:(at+batch)*784]), batch, 784)
+			x, err := tensor.FromSlice(b.Ctx, b.RT, scaled[float32](pixels[at*784:(at+batch)*784]), batch, 784)
 			require.NoError(t, err)
-			y, err := tensor.Labels(b.ctx, b.rt, labels[at:at+batch], 10)
+			y, err := tensor.Labels(b.Ctx, b.RT, labels[at:at+batch], 10)
 			require.NoError(t, err)
 			loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y).Keep()
 			tape.Minimize(loss, opt)
@@ -86,28 +88,28 @@ func TestFloat16TrainsMNIST(t *testing.T) {
 
 // TestFloat16Rounds what is brought to a tape, and adds up gradients in float32.
 func TestFloat16Rounds(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	third := tensor.ToF16(1.0 / 3)
-	p := b.master([]float32{1.0 / 3, 2})
-	tape := autograd.NewTape(b.ctx, b.rt)
+	p := master(b, []float32{1.0 / 3, 2})
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	tape.SetComputeDtype(tensor.Float16)
 	assert.Equal(t, tensor.Float16, tape.ComputeDtype())
 	x := tape.Param(p)
-	assert.Equal(t, third, read[tensor.F16](b, x.Value())[0])
+	assert.Equal(t, third, tapetest.Read[tensor.F16](b, x.Value())[0])
 	assert.InDelta(t, float64(third.Float32()), autograd.Upload(tape, []float32{1.0 / 3}).Item(), 0)
 	_, err := tape.Backward(tape.Add(tape.Sum(tape.MulScalar(x, 1)), tape.Sum(tape.MulScalar(x, 0x1p-12))))
 	require.NoError(t, errors.Join(err, tape.Close()))
-	assert.Equal(t, []float32{1 + 0x1p-12, 1 + 0x1p-12}, read[float32](b, p.Grad()))
+	assert.Equal(t, []float32{1 + 0x1p-12, 1 + 0x1p-12}, tapetest.Read[float32](b, p.Grad()))
 
-	total, err := autograd.Parameters{{"p", p}}.ClipGradNorm(b.ctx, 1)
+	total, err := autograd.Parameters{{"p", p}}.ClipGradNorm(b.Ctx, 1)
 	require.NoError(t, err)
-	assert.InEpsilon(t, math.Sqrt2*(1+0x1p-12), float64(read[float32](b, total)[0]), 1e-5)
+	assert.InEpsilon(t, math.Sqrt2*(1+0x1p-12), float64(tapetest.Read[float32](b, total)[0]), 1e-5)
 	require.NoError(t, total.Release())
 
-	_, err = autograd.NewParameter(upload(b, []tensor.F16{third}))
+	_, err = autograd.NewParameter(tapetest.Upload(b, []tensor.F16{third}))
 	require.ErrorIs(t, err, tensor.ErrDtype)
 	require.ErrorContains(t, err, "want a float32 parameter and a tape that computes in float16")
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	tape.SetComputeDtype(tensor.BFloat16)
 	tape.Param(p)
 	tape.SetComputeDtype(tensor.Float16)
@@ -117,15 +119,15 @@ func TestFloat16Rounds(t *testing.T) {
 
 // TestFloat16Loss is float32, of a prediction in float16 and a target in float32.
 func TestFloat16Loss(t *testing.T) {
-	b := open(t, 64<<20)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	target := autograd.Upload(tape, []float32{1.0 / 3, 1})
 	tape.SetComputeDtype(tensor.Float16)
-	x := tape.Leaf(upload(b, []float32{1, 3}))
+	x := tape.Leaf(tapetest.Upload(b, []float32{1, 3}))
 	loss := tape.MSELoss(x, target)
 	assert.InDelta(t, (4.0/9+4)/2, loss.Item(), 1e-6)
 	_, err := tape.Backward(loss)
 	require.NoError(t, err)
-	assert.Equal(t, []tensor.F16{tensor.ToF16(2.0 / 3), tensor.ToF16(2)}, read[tensor.F16](b, x.Grad()))
+	assert.Equal(t, []tensor.F16{tensor.ToF16(2.0 / 3), tensor.ToF16(2)}, tapetest.Read[tensor.F16](b, x.Grad()))
 	require.NoError(t, tape.Close())
 }

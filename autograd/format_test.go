@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -11,20 +13,20 @@ import (
 
 // TestFormat: fmt prints a model, a tape and an optimiser in a few words, which name them.
 func TestFormat(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT)
 	l := in.Linear(2, 3)
 	ps := l.Parameters()
 	scheduler, err := autograd.NewScheduler(autograd.Own(in, autograd.NewAdam(ps, autograd.AdamConfig{})), autograd.LambdaLR(func(int) float64 { return 1 }))
 	require.NoError(t, err)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	x := tape.Param(l.Weight)
-	group := newCrew(t, 1, 64<<20, 0)
-	r := group.ranks[0]
-	model := autograd.Sequential{autograd.Init(r.ctx, r.rt).Linear(1, 1)}
-	dp, err := autograd.NewParallel(r.ctx, r.comm, model, autograd.ParallelConfig{})
+	group := tapetest.NewCrew(t, 1, 64<<20, 0)
+	r := group.Ranks[0]
+	model := autograd.Sequential{autograd.Init(r.Ctx, r.RT).Linear(1, 1)}
+	dp, err := autograd.NewParallel(r.Ctx, r.Comm, model, autograd.ParallelConfig{})
 	require.NoError(t, err)
-	device := b.rt.Device().Name()
+	device := b.RT.Device().Name()
 	for _, tt := range []struct {
 		value any
 		want  string
@@ -35,7 +37,7 @@ func TestFormat(t *testing.T) {
 		{tape, "tape of 1 variables"},
 		{autograd.Own(in, autograd.NewSGD(ps, autograd.SGDConfig{})), "SGD of 2 parameters, learning rate 0.001"},
 		{scheduler, "autograd.LambdaLR at step 0 of Adam of 2 parameters, learning rate 0.001"},
-		{dp, "rank 0 of 1 on " + r.rt.Device().Name() + ": 2 parameters"},
+		{dp, "rank 0 of 1 on " + r.RT.Device().Name() + ": 2 parameters"},
 		{(*autograd.Variable)(nil), "no tensor"}, {(*autograd.Parameter)(nil), "no tensor"}, {autograd.Named{}, ": no tensor"}, {(*autograd.Tape)(nil), "no tape"},
 	} {
 		for _, verb := range []string{"%v", "%+v", "%s"} {

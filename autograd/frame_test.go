@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -13,10 +15,10 @@ import (
 
 // TestFrame has what a program can do wrong, and the ends of frames.
 func TestFrame(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2})
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2})
 	for _, record := range []bool{true, false} {
-		tape := newTape(b.ctx, b.rt, record)
+		tape := tapetest.NewTape(b.Ctx, b.RT, record)
 		h := tape.AddScalar(tape.Input(x), 1)
 		assert.Same(t, h, tape.Frame(func() *autograd.Variable { return h }), "made outside")
 		var inner, kept *autograd.Variable
@@ -30,7 +32,7 @@ func TestFrame(t *testing.T) {
 		assert.True(t, inner.Value().Released())
 		assert.False(t, kept.Value().Released(), "Keep wins")
 		assert.False(t, h.Value().Released(), "made outside")
-		assert.InDeltaSlice(t, []float64{3 * 7.3890561, 4 * 20.0855369}, read[float64](b, y.Value()), 1e-6)
+		assert.InDeltaSlice(t, []float64{3 * 7.3890561, 4 * 20.0855369}, tapetest.Read[float64](b, y.Value()), 1e-6)
 		assert.Equal(t, record, len(autograd.ValuesOf(tape)) > 0, "what Backward has to free")
 
 		assert.PanicsWithValue(t, "inside", func() {
@@ -49,10 +51,10 @@ func TestFrame(t *testing.T) {
 		require.Error(t, tape.Close())
 		require.NotNil(t, tape.Frame(func() *autograd.Variable { return nil }))
 
-		tape = newTape(b.ctx, b.rt, record)
+		tape = tapetest.NewTape(b.Ctx, b.RT, record)
 		require.NotNil(t, tape.Frame(func() *autograd.Variable { return nil }))
 		require.EqualError(t, tape.Close(), "autograd: Frame: invalid argument: the function returned nil")
-		tape = newTape(b.ctx, b.rt, record)
+		tape = tapetest.NewTape(b.Ctx, b.RT, record)
 		require.NotNil(t, tape.Frame(nil))
 		require.EqualError(t, tape.Close(), "autograd: Frame: invalid argument: the function is nil")
 	}
@@ -60,9 +62,9 @@ func TestFrame(t *testing.T) {
 
 // TestBackwardInAFrame has freed everything by then.
 func TestBackwardInAFrame(t *testing.T) {
-	b := open(t, 64<<20)
-	p := b.parameter(2)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	p := b.Parameter(2)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	tape.Square(tape.Param(p))
 	loss := tape.Frame(func() *autograd.Variable {
 		loss := tape.Sum(tape.Square(tape.Param(p)))
@@ -72,5 +74,5 @@ func TestBackwardInAFrame(t *testing.T) {
 	})
 	require.NoError(t, tape.Err())
 	assert.InDelta(t, 5, loss.Item(), 0)
-	require.NoError(t, errors.Join(tape.Close(), p.ZeroGrad(b.ctx)))
+	require.NoError(t, errors.Join(tape.Close(), p.ZeroGrad(b.Ctx)))
 }

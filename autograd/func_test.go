@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor/fn"
 
@@ -61,20 +63,20 @@ func swish(t *autograd.Tape, x, beta *autograd.Variable) *autograd.Variable {
 // A function of one's own has the values and gradients of the composition that it stands for, and
 // leaves as little behind.
 func TestFuncAgainstComposition(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	run := func(f func(t *autograd.Tape, x, beta *autograd.Variable) *autograd.Variable) (values, dx, dbeta []float64) {
-		x, beta := upload(b, []float64{-2, -0.5, 0, 1, 2.5, 3}, 2, 3), upload(b, []float64{0.5, 1, -1}, 3)
-		before, _ := b.rt.Live()
-		tape := autograd.NewTape(b.ctx, b.rt)
+		x, beta := tapetest.Upload(b, []float64{-2, -0.5, 0, 1, 2.5, 3}, 2, 3), tapetest.Upload(b, []float64{0.5, 1, -1}, 3)
+		before, _ := b.RT.Live()
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		vx, vb := tape.Leaf(x), tape.Leaf(beta)
 		y := f(tape, vx, vb)
 		require.NoError(t, tape.Err())
-		values = read[float64](b, y.Value())
+		values = tapetest.Read[float64](b, y.Value())
 		_, err := tape.Backward(tape.Sum(tape.Square(y)))
 		require.NoError(t, err)
-		after, _ := b.rt.Live()
+		after, _ := b.RT.Live()
 		assert.Equal(t, before+3, after, "the loss and two gradients")
-		dx, dbeta = read[float64](b, vx.Grad()), read[float64](b, vb.Grad())
+		dx, dbeta = tapetest.Read[float64](b, vx.Grad()), tapetest.Read[float64](b, vb.Grad())
 		require.NoError(t, tape.Close())
 		require.NoError(t, errors.Join(x.Release(), beta.Release()))
 		return values, dx, dbeta
@@ -91,15 +93,15 @@ func TestFuncAgainstComposition(t *testing.T) {
 
 // On a tape of NoGrad nothing is saved, and what operations made is freed by the function that reads it.
 func TestFuncWithoutGradients(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2})
-	for name, tape := range map[string]*autograd.Tape{"NoGrad": autograd.NoGrad(b.ctx, b.rt), "constants": autograd.NewTape(b.ctx, b.rt)} {
-		before, _ := b.rt.Live()
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2})
+	for name, tape := range map[string]*autograd.Tape{"NoGrad": autograd.NoGrad(b.Ctx, b.RT), "constants": autograd.NewTape(b.Ctx, b.RT)} {
+		before, _ := b.RT.Live()
 		in := tape.Input(x)
 		a := tape.AddScalar(in, 1)
 		y := swish(tape, a, in)
 		require.NoError(t, tape.Err())
-		after, _ := b.rt.Live()
+		after, _ := b.RT.Live()
 		assert.Equal(t, !autograd.Recording(tape), a.Value().Released(), name)
 		assert.False(t, in.Value().Released(), name)
 		want := before + 3 // the shared input, a and y
@@ -115,10 +117,10 @@ func TestFuncWithoutGradients(t *testing.T) {
 
 // What backward needs not is not asked for: each input knows whether its gradient is wanted.
 func TestFuncNeedsGrad(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2})
-	before, _ := b.rt.Live()
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2})
+	before, _ := b.RT.Live()
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	leaf, constant := tape.Leaf(x), tape.Input(x)
 	asked := 0
 	y := tape.Func("second", []*autograd.Variable{constant, leaf}, func(c *autograd.Call) (*tensor.Tensor, error) {
@@ -126,51 +128,51 @@ func TestFuncNeedsGrad(t *testing.T) {
 		assert.False(t, c.NeedsGrad(0))
 		assert.True(t, c.NeedsGrad(1))
 		assert.True(t, c.NeedsGrads())
-		return b.rt.Copy(c.Context(), c.Input(1))
+		return b.RT.Copy(c.Context(), c.Input(1))
 	}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 		asked++
-		extra, err := b.rt.Copy(c.Context(), g)
+		extra, err := b.RT.Copy(c.Context(), g)
 		return []*tensor.Tensor{extra, g}, err // of a constant: taken and freed
 	})
 	_, err := tape.Backward(tape.Sum(y))
 	require.NoError(t, err)
 	assert.Equal(t, 2, asked)
-	after, _ := b.rt.Live()
+	after, _ := b.RT.Live()
 	assert.Equal(t, before+2, after, "the loss and one gradient")
-	assert.Equal(t, []float64{1, 1}, read[float64](b, leaf.Grad()))
+	assert.Equal(t, []float64{1, 1}, tapetest.Read[float64](b, leaf.Grad()))
 	require.NoError(t, tape.Close())
 	require.NoError(t, x.Release())
 }
 
 // A gradient may be returned for several inputs: none of them sees what is done to the others.
 func TestFuncGivesOneGradientTwice(t *testing.T) {
-	b := open(t, 64<<20)
-	x, z := upload(b, []float64{1, 2}), upload(b, []float64{5, 6})
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	x, z := tapetest.Upload(b, []float64{1, 2}), tapetest.Upload(b, []float64{5, 6})
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	vx, vz := tape.Leaf(x), tape.Leaf(z)
 	y := tape.Func("plus", []*autograd.Variable{vx, vz}, func(c *autograd.Call) (*tensor.Tensor, error) {
-		return b.rt.Add(c.Context(), c.Input(0), c.Input(1))
+		return b.RT.Add(c.Context(), c.Input(0), c.Input(1))
 	}, func(_ *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return []*tensor.Tensor{g, g}, nil })
 	_, err := tape.Backward(tape.Sum(tape.Add(y, tape.MulScalar(vz, 10)))) // z's gradient is added to
 	require.NoError(t, err)
-	assert.Equal(t, []float64{1, 1}, read[float64](b, vx.Grad()))
-	assert.Equal(t, []float64{11, 11}, read[float64](b, vz.Grad()))
+	assert.Equal(t, []float64{1, 1}, tapetest.Read[float64](b, vx.Grad()))
+	assert.Equal(t, []float64{11, 11}, tapetest.Read[float64](b, vz.Grad()))
 	require.NoError(t, tape.Close())
 	require.NoError(t, errors.Join(x.Release(), z.Release()))
 }
 
 // What was saved and is overwritten before the backward pass is noticed: inputs and the result.
 func TestFuncNoticesWhatWasOverwritten(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for name, save := range map[string]func(c *autograd.Call, y *tensor.Tensor) *tensor.Tensor{
 		"input":  func(c *autograd.Call, _ *tensor.Tensor) *tensor.Tensor { return c.Input(0) },
 		"result": func(_ *autograd.Call, y *tensor.Tensor) *tensor.Tensor { return y },
 	} {
-		x := upload(b, []float64{1, 2})
-		tape := autograd.NewTape(b.ctx, b.rt)
+		x := tapetest.Upload(b, []float64{1, 2})
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		var kept *tensor.Tensor
 		y := tape.Func("f", []*autograd.Variable{tape.Leaf(x)}, func(c *autograd.Call) (*tensor.Tensor, error) {
-			y, err := b.rt.Exp(c.Context(), c.Input(0))
+			y, err := b.RT.Exp(c.Context(), c.Input(0))
 			kept = save(c, y)
 			c.Save(kept)
 			return y, err
@@ -178,7 +180,7 @@ func TestFuncNoticesWhatWasOverwritten(t *testing.T) {
 		loss := tape.Sum(y)
 		y.Release()
 		require.False(t, kept.Released(), "%s: it is saved", name)
-		require.NoError(t, b.rt.AddInPlace(b.ctx, kept, kept))
+		require.NoError(t, b.RT.AddInPlace(b.Ctx, kept, kept))
 		_, err := tape.Backward(loss)
 		require.ErrorIs(t, err, autograd.ErrStale, name)
 		require.ErrorContains(t, err, "f backward", name)
@@ -189,9 +191,9 @@ func TestFuncNoticesWhatWasOverwritten(t *testing.T) {
 
 // Mistakes and failures stick to the tape, with the operation's name, and leave nothing behind.
 func TestFuncErrors(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	cause := errors.New("the cause")
-	copied := func(c *autograd.Call) (*tensor.Tensor, error) { return b.rt.Copy(c.Context(), c.Input(0)) }
+	copied := func(c *autograd.Call) (*tensor.Tensor, error) { return b.RT.Copy(c.Context(), c.Input(0)) }
 	passed := func(_ *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return []*tensor.Tensor{g}, nil }
 	type forward = func(*autograd.Call) (*tensor.Tensor, error)
 	type backward = func(*autograd.Call, *tensor.Tensor) ([]*tensor.Tensor, error)
@@ -213,22 +215,22 @@ func TestFuncErrors(t *testing.T) {
 		},
 			autograd.ErrInvalid, "2 gradients for 1 input"},
 		"another shape": {copied, func(c *autograd.Call, _ *tensor.Tensor) ([]*tensor.Tensor, error) {
-			return c.Grads(b.rt.Zeros(c.Context(), tensor.Float64, 3))
+			return c.Grads(b.RT.Zeros(c.Context(), tensor.Float64, 3))
 		}, tensor.ErrShape, "mine backward"},
 		"another dtype": {copied, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-			return c.Grads(b.rt.Convert(c.Context(), g, tensor.Float32))
+			return c.Grads(b.RT.Convert(c.Context(), g, tensor.Float32))
 		}, tensor.ErrDtype, "input 1"},
 		"no backward function": {copied, nil, autograd.ErrNoGrad, "no parameter or leaf"},
 	} {
-		x := upload(b, []float64{1, 2})
-		before, _ := b.rt.Live()
-		tape := autograd.NewTape(b.ctx, b.rt)
+		x := tapetest.Upload(b, []float64{1, 2})
+		before, _ := b.RT.Live()
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		y := tape.Func("mine", []*autograd.Variable{tape.Leaf(x)}, f.forward, f.backward)
 		_, err := tape.Backward(tape.Sum(y))
 		require.ErrorIs(t, err, f.class, name)
 		require.ErrorContains(t, err, f.text, name)
 		require.Error(t, tape.Close(), name)
-		after, _ := b.rt.Live()
+		after, _ := b.RT.Live()
 		assert.Equal(t, before, after, name)
 		assert.False(t, x.Released(), name)
 		require.NoError(t, x.Release())
@@ -237,11 +239,11 @@ func TestFuncErrors(t *testing.T) {
 
 // What forward made is freed at once when it fails.
 func TestFuncThatFailsLate(t *testing.T) {
-	b := open(t, 64<<20)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	var made *tensor.Tensor
 	tape.Func("mine", nil, func(c *autograd.Call) (*tensor.Tensor, error) {
-		made, _ = b.rt.Zeros(c.Context(), tensor.Float32, 5)
+		made, _ = b.RT.Zeros(c.Context(), tensor.Float32, 5)
 		return made, errors.New("too late")
 	}, nil)
 	assert.True(t, made.Released())
@@ -250,33 +252,33 @@ func TestFuncThatFailsLate(t *testing.T) {
 
 // A tensor that the function saved for itself is freed by the backward pass, or by Close where it never comes there.
 func TestFuncFreesWhatItSaved(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2})
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2})
 	var saved *tensor.Tensor
 	half := func(tape *autograd.Tape) *autograd.Variable {
 		return tape.Func("half", []*autograd.Variable{tape.Leaf(x)}, func(c *autograd.Call) (*tensor.Tensor, error) {
 			var err error
-			if saved, err = b.rt.Full(c.Context(), 0.5, tensor.Float64); err != nil {
+			if saved, err = b.RT.Full(c.Context(), 0.5, tensor.Float64); err != nil {
 				return nil, err
 			}
 			c.Save(saved)
-			return b.rt.Mul(c.Context(), c.Input(0), saved)
+			return b.RT.Mul(c.Context(), c.Input(0), saved)
 		}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 			assert.False(t, c.Saved()[0].Released())
-			return c.Grads(b.rt.Mul(c.Context(), g, c.Saved()[0]))
+			return c.Grads(b.RT.Mul(c.Context(), g, c.Saved()[0]))
 		})
 	}
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	_, err := tape.Backward(tape.Sum(half(tape)))
 	require.NoError(t, err)
 	assert.True(t, saved.Released(), "after its step")
 	require.NoError(t, tape.Close())
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	half(tape)
 	assert.False(t, saved.Released())
 	require.NoError(t, tape.Close())
 	assert.True(t, saved.Released(), "by Close")
-	tape = autograd.NoGrad(b.ctx, b.rt)
+	tape = autograd.NoGrad(b.Ctx, b.RT)
 	half(tape)
 	assert.True(t, saved.Released(), "at once: no step will come")
 	require.NoError(t, tape.Close())
@@ -286,31 +288,31 @@ func TestFuncFreesWhatItSaved(t *testing.T) {
 // TestFuncFreesBeforeItsGradientsAreSummed: what a function saved is gone when the sum of a
 // gradient over a broadcast shape is made, so that it adds nothing to the peak if it is no larger.
 func TestFuncFreesBeforeItsGradientsAreSummed(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, make([]float64, 1024), 1024)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, make([]float64, 1024), 1024)
 	var peaks []int64
 	for _, saves := range []bool{false, false, true} { // the first makes the runtime's own memory
-		require.NoError(t, b.rt.Synchronize(b.ctx))
-		before := b.cache.MemoryAllocated()
-		tape := autograd.NewTape(b.ctx, b.rt)
+		require.NoError(t, b.RT.Synchronize(b.Ctx))
+		before := b.Cache.MemoryAllocated()
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		y := tape.Func("rows", []*autograd.Variable{tape.Leaf(x)}, func(c *autograd.Call) (*tensor.Tensor, error) {
 			if saves {
-				s, err := b.rt.Zeros(c.Context(), tensor.Float64, 512)
+				s, err := b.RT.Zeros(c.Context(), tensor.Float64, 512)
 				if err != nil {
 					return nil, err
 				}
 				c.Save(s)
 			}
-			return b.rt.Zeros(c.Context(), tensor.Float64, 2, 1024)
+			return b.RT.Zeros(c.Context(), tensor.Float64, 2, 1024)
 		}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-			return c.Grads(b.rt.Square(c.Context(), g))
+			return c.Grads(b.RT.Square(c.Context(), g))
 		})
 		loss := tape.Sum(y)
-		b.cache.ResetPeakStats()
+		b.Cache.ResetPeakStats()
 		_, err := tape.Backward(loss)
 		require.NoError(t, err)
 		require.NoError(t, tape.Close())
-		peaks = append(peaks, b.cache.MaxMemoryAllocated()-before)
+		peaks = append(peaks, b.Cache.MaxMemoryAllocated()-before)
 	}
 	assert.Equal(t, peaks[1], peaks[2])
 	require.NoError(t, x.Release())

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -11,26 +13,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// grads are the gradients of the sum of f.
-func (b *bench) grads(f func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable, args ...[]float64) (all [][]float64) {
-	b.t.Helper()
-	tape := autograd.NewTape(b.ctx, b.rt)
-	var leaves []*autograd.Variable
-	for _, a := range args {
-		leaves = append(leaves, tape.Leaf(upload(b, a)))
-	}
-	_, err := tape.Backward(tape.Sum(f(tape, leaves)))
-	require.NoError(b.t, err)
-	for _, l := range leaves {
-		all = append(all, read[float64](b, l.Grad()))
-	}
-	require.NoError(b.t, tape.Close())
-	return all
-}
-
 // TestGradientsAtKinks are PyTorch's.
 func TestGradientsAtKinks(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	nan := math.NaN()
 	one := func(f func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable) func(*autograd.Tape, []*autograd.Variable) *autograd.Variable {
 		return func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable { return f(t, vs[0]) }
@@ -55,7 +40,7 @@ func TestGradientsAtKinks(t *testing.T) {
 		"Max":         {one((*autograd.Tape).Max), []float64{3, 1, 3, 3}, []float64{1. / 3, 0, 1. / 3, 1. / 3}},
 		"Max of NaN":  {one((*autograd.Tape).Max), []float64{3, nan, 1, nan}, []float64{0, 0.5, 0, 0.5}},
 	} {
-		got := b.grads(c.f, c.x)
+		got := b.Grads(c.f, c.x)
 		for i, w := range c.want {
 			if math.IsNaN(w) {
 				assert.True(t, math.IsNaN(got[0][i]), name)
@@ -80,7 +65,7 @@ func TestGradientsAtKinks(t *testing.T) {
 		},
 			[]float64{1, 4, 9}, []float64{2, 2, 2}, []float64{-1, 2, 2}, []float64{1, -2, -2}},
 	} {
-		got := b.grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable { return c.f(t, vs[0], vs[1]) }, c.x, c.y)
+		got := b.Grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable { return c.f(t, vs[0], vs[1]) }, c.x, c.y)
 		assert.InDeltaSlice(t, c.dx, got[0], 0, name)
 		assert.InDeltaSlice(t, c.dy, got[1], 0, name)
 	}
@@ -88,12 +73,12 @@ func TestGradientsAtKinks(t *testing.T) {
 
 // TestWhere takes masks of every sort, and gives each operand the gradient of what was taken of it.
 func TestWhere(t *testing.T) {
-	b := open(t, 64<<20)
-	for _, mask := range []*tensor.Tensor{upload(b, []uint8{1, 0, 2, 0}, 2, 2), upload(b, []int32{-1, 0, 1 << 30, 0}, 2, 2), upload(b, []int64{1 << 40, 0, 1, 0}, 2, 2)} {
-		got := b.grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
+	b := tapetest.Open(t, 64<<20)
+	for _, mask := range []*tensor.Tensor{tapetest.Upload(b, []uint8{1, 0, 2, 0}, 2, 2), tapetest.Upload(b, []int32{-1, 0, 1 << 30, 0}, 2, 2), tapetest.Upload(b, []int64{1 << 40, 0, 1, 0}, 2, 2)} {
+		got := b.Grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 			y := t.Where(t.Input(mask), vs[0], vs[1])
-			assert.Equal(b.t, []float64{1, 30, 1, 40}, append(read[float64](b, y.Value())[:2:2], 1, 40))
-			return t.Mul(y, t.Input(upload(b, []float64{1, 10, 100, 1000}, 2, 2)))
+			assert.Equal(b.T, []float64{1, 30, 1, 40}, append(tapetest.Read[float64](b, y.Value())[:2:2], 1, 40))
+			return t.Mul(y, t.Input(tapetest.Upload(b, []float64{1, 10, 100, 1000}, 2, 2)))
 		}, []float64{1, 2}, []float64{30, 30})
 		assert.Equal(t, [][]float64{{101, 0}, {0, 1010}}, got)
 	}
@@ -101,9 +86,9 @@ func TestWhere(t *testing.T) {
 
 // TestKeepDim keeps the axes as 1, in the same memory.
 func TestKeepDim(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2, 3, 4, 5, 6}, 1, 2, 3)
-	tape := autograd.NoGrad(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2, 3, 4, 5, 6}, 1, 2, 3)
+	tape := autograd.NoGrad(b.Ctx, b.RT)
 	h := tape.Input(x)
 	for name, y := range map[string]*autograd.Variable{
 		"sum": tape.SumKeepDim(h, -1), "mean": tape.MeanKeepDim(h, 2), "amax": tape.AmaxKeepDim(h, 2),
@@ -118,8 +103,8 @@ func TestKeepDim(t *testing.T) {
 
 // TestActivationLayers compute what the tape does with PyTorch's defaults, and leave their argument.
 func TestActivationLayers(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{-30, -2, -0.5, 0, 0.5, 2, 30}, 1, 7)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{-30, -2, -0.5, 0, 0.5, 2, 30}, 1, 7)
 	for name, c := range map[string]struct {
 		layer autograd.Layer
 		f     func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
@@ -142,12 +127,12 @@ func TestActivationLayers(t *testing.T) {
 		"Softmax of 0":  {autograd.Softmax{Axis: []int{0}}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Softmax(x, 0) }},
 		"LogSoftmax":    {autograd.LogSoftmax{}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.LogSoftmax(x, -1) }},
 	} {
-		tape := autograd.NoGrad(b.ctx, b.rt)
+		tape := autograd.NoGrad(b.Ctx, b.RT)
 		h := tape.MulScalar(tape.Input(x), 1)
 		y := c.layer.Forward(tape, h).Keep()
 		require.NoError(t, tape.Err(), name)
 		assert.False(t, h.Value().Released(), "%s frees its argument", name)
-		assert.Equal(t, read[float64](b, c.f(tape, h).Value()), read[float64](b, y.Value()), name)
+		assert.Equal(t, tapetest.Read[float64](b, c.f(tape, h).Value()), tapetest.Read[float64](b, y.Value()), name)
 		assert.Empty(t, c.layer.Parameters(), name)
 		require.NoError(t, tape.Close())
 	}
@@ -155,7 +140,7 @@ func TestActivationLayers(t *testing.T) {
 
 // TestListsAreTheCallers: what it writes into them between an operation and Backward changes no gradient.
 func TestListsAreTheCallers(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for name, f := range map[string]func(t *autograd.Tape, x *autograd.Variable, list []int) *autograd.Variable{
 		"Sum":  func(t *autograd.Tape, x *autograd.Variable, list []int) *autograd.Variable { return t.Sum(x, list...) },
 		"Mean": func(t *autograd.Tape, x *autograd.Variable, list []int) *autograd.Variable { return t.Mean(x, list...) },
@@ -197,19 +182,19 @@ func TestListsAreTheCallers(t *testing.T) {
 			if name == "AdaptiveAvgPool2d" || name == "LayerNorm" || name == "RMSNorm" {
 				list[0], list[1] = 2, 3
 			}
-			grads[i] = b.grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
+			grads[i] = b.Grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 				x := tape.Reshape(vs[0], 2, 2, 3)
 				y := f(tape, x, list)
 				if i == 1 {
 					list[0], list[1] = 0, 2
 				}
-				return tape.Mul(y, tape.Input(upload(b, ramp(y.Value().Elements()), y.Shape()...)))
+				return tape.Mul(y, tape.Input(tapetest.Upload(b, ramp(y.Value().Elements()), y.Shape()...)))
 			}, []float64{1, 5, 2, 8, 3, 1, 0, -3, 7, 4, 2, 9})[0]
 		}
 		assert.Equal(t, grads[0], grads[1], name)
 	}
 	x, y := []float64{1, 2, 3}, []float64{4}
-	got := b.grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
+	got := b.Grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 		list := []*autograd.Variable{vs[0], vs[1]}
 		both := tape.Cat(0, list...)
 		clear(list)

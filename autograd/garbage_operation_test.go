@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -16,18 +18,18 @@ import (
 // package, where it no longer knows that the operands stay on the stack.
 func TestGarbageOfOperations(t *testing.T) {
 	skipWhereChecksMakeObjects(t)
-	b := openIdle(t)
-	matrix, picture := upload(b, make([]float32, 6), 2, 3), upload(b, make([]float32, 16), 1, 1, 4, 4)
-	index := upload(b, []int32{0, 1})
+	b := tapetest.OpenIdle(t)
+	matrix, picture := tapetest.Upload(b, make([]float32, 6), 2, 3), tapetest.Upload(b, make([]float32, 16), 1, 1, 4, 4)
+	index := tapetest.Upload(b, []int32{0, 1})
 	conv, pool, last := tensor.ConvConfig{}, tensor.PoolingConfig{Kernel: []int{2, 2}}, []int{3}
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	objects := func(name string, op func(t *autograd.Tape, x, p, i *autograd.Variable) *autograd.Variable) (n float64) {
 		step := func() {
 			y := op(tape, tape.Leaf(matrix), tape.Leaf(picture), tape.Input(index))
 			if _, err := tape.Backward(tape.Sum(y)); err != nil {
 				require.NoError(t, err, name)
 			}
-			if err := tape.Reset(b.ctx); err != nil {
+			if err := tape.Reset(b.Ctx); err != nil {
 				require.NoError(t, err, name)
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -33,8 +35,8 @@ func skipWhereChecksMakeObjects(t *testing.T) {
 // those of all goroutines, and lets GOMAXPROCS be 1.
 func TestGarbageOfAStep(t *testing.T) {
 	skipWhereChecksMakeObjects(t)
-	b := open(t, 1<<30)
-	b.needsHost("the emulated device makes objects for each launch")
+	b := tapetest.Open(t, 1<<30)
+	b.NeedsHost("the emulated device makes objects for each launch")
 	for _, m := range []garbageModel{
 		{"MLP", garbageMLP(64, 64), []int{32, 784}, 0, 42},
 		{"CNN", garbageCNN(8), []int{4, 1, 28, 28}, 0, 57},
@@ -43,7 +45,7 @@ func TestGarbageOfAStep(t *testing.T) {
 		if math.MaxInt == math.MaxInt32 {
 			m.most += math.Ceil(m.most / 8) // 43, 63 and 207 were measured there; 39, 53 and 185 with 64 bits
 		}
-		n := b.garbage(m, false, m.most)
+		n := garbage(b, m, false, m.most)
 		t.Logf("%s: %v objects a step", m.name, n)
 		assert.LessOrEqual(t, n, m.most, m.name)
 	}
@@ -55,7 +57,7 @@ func TestGarbageOfAStep(t *testing.T) {
 // a tape that is reset there are none.
 func TestGarbageAboveTheDevice(t *testing.T) {
 	skipWhereChecksMakeObjects(t)
-	b := openIdle(t)
+	b := tapetest.OpenIdle(t)
 	for _, m := range []garbageModel{
 		{"MLP", garbageMLP(64, 64), []int{32, 784}, 0, 6},
 		{"MLP of the library's products", garbageMLP(512, 512), []int{128, 784}, 0, 6},
@@ -64,7 +66,7 @@ func TestGarbageAboveTheDevice(t *testing.T) {
 		{"GPT", garbageGPT(16), []int{2, 8}, 11, 6},
 		{"GPT of longer sequences", garbageGPT(64), []int{4, 128}, 65, 6},
 	} {
-		n, reset := b.garbage(m, false, m.most), b.garbage(m, true, 0)
+		n, reset := garbage(b, m, false, m.most), garbage(b, m, true, 0)
 		t.Logf("%s: %v objects a step, %v if the tape is reset", m.name, n, reset)
 		assert.LessOrEqual(t, n, m.most, m.name)
 		assert.Zero(t, reset, m.name)
@@ -73,28 +75,28 @@ func TestGarbageAboveTheDevice(t *testing.T) {
 
 // garbage is how many objects of the Go heap a step makes, on a tape of its own, or on one that is reset.
 // It measures until it has seen at most so many.
-func (b *bench) garbage(m garbageModel, reset bool, most float64) float64 {
-	return b.garbageWith(m, reset, most, func(*autograd.Tape) {})
+func garbage(b *tapetest.Bench, m garbageModel, reset bool, most float64) float64 {
+	return garbageWith(b, m, reset, most, func(*autograd.Tape) {})
 }
 
 // garbageWith is garbage of steps that begin with a call.
-func (b *bench) garbageWith(m garbageModel, reset bool, most float64, begin func(t *autograd.Tape)) float64 {
-	t := b.t
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
+func garbageWith(b *tapetest.Bench, m garbageModel, reset bool, most float64, begin func(t *autograd.Tape)) float64 {
+	t := b.T
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
 	model := m.model(in)
 	opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{}))
 	require.NoError(t, in.Err())
-	x, rows := upload(b, make([]float32, elements(m.input)), m.input...), m.input[0]
+	x, rows := tapetest.Upload(b, make([]float32, tapetest.Elements(m.input)), m.input...), m.input[0]
 	if m.tokens > 0 {
-		rows = elements(m.input)
-		x = upload(b, make([]int32, rows), m.input...)
+		rows = tapetest.Elements(m.input)
+		x = tapetest.Upload(b, make([]int32, rows), m.input...)
 	}
-	y := upload(b, make([]int32, rows), rows)
-	kept := autograd.NewTape(b.ctx, b.rt)
+	y := tapetest.Upload(b, make([]int32, rows), rows)
+	kept := autograd.NewTape(b.Ctx, b.RT)
 	step := func() {
 		tape := kept
 		if !reset {
-			tape = autograd.NewTape(b.ctx, b.rt)
+			tape = autograd.NewTape(b.Ctx, b.RT)
 		}
 		begin(tape)
 		logits := model.Forward(tape, tape.Input(x))
@@ -103,11 +105,11 @@ func (b *bench) garbageWith(m garbageModel, reset bool, most float64, begin func
 		}
 		tape.Minimize(tape.CrossEntropy(logits, y), opt)
 		if reset {
-			require.NoError(t, tape.Reset(b.ctx))
+			require.NoError(t, tape.Reset(b.Ctx))
 		} else {
 			require.NoError(t, tape.Close())
 		}
-		require.NoError(t, b.rt.Stream().Synchronize(b.ctx)) // and not the runtime, which reads what kernels found wrong
+		require.NoError(t, b.RT.Stream().Synchronize(b.Ctx)) // and not the runtime, which reads what kernels found wrong
 	}
 	for range 3 {
 		step()

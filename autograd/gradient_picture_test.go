@@ -4,15 +4,17 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 func TestGradientsOfPicturesAgainstFiniteDifferences(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, f := range pictureFunctions() {
-		b.checkSlopes(f, random)
+		checkSlopes(b, f, random)
 	}
 }
 

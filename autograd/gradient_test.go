@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -84,61 +86,61 @@ func functions() []function {
 			b = []int{5, 4}
 		}
 		fs = append(fs, function{"MatMul", [][]int{a, b}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
-			return t.MatMul(v[0], v[1], transpose(transA, transB))
+			return t.MatMul(v[0], v[1], tapetest.Transpose(transA, transB))
 		}})
 	}
 	return fs
 }
 
 // value is the sum of f's result times weights, and with the gradients of it if wanted.
-func (b *bench) value(f function, args [][]float64, grads bool) (float64, [][]float64) {
-	b.t.Helper()
-	tape := autograd.NewTape(b.ctx, b.rt)
+func value(b *tapetest.Bench, f function, args [][]float64, grads bool) (float64, [][]float64) {
+	b.T.Helper()
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	var leaves []*autograd.Variable
 	for i, a := range args {
-		x, err := tensor.FromSlice(b.ctx, b.rt, a, f.shapes[i]...)
-		require.NoError(b.t, err)
+		x, err := tensor.FromSlice(b.Ctx, b.RT, a, f.shapes[i]...)
+		require.NoError(b.T, err)
 		leaves = append(leaves, tape.Leaf(x))
-		require.NoError(b.t, x.Release(), "the tape shares it")
+		require.NoError(b.T, x.Release(), "the tape shares it")
 	}
 	y := f.f(tape, leaves)
-	require.NoError(b.t, tape.Err(), f.name)
+	require.NoError(b.T, tape.Err(), f.name)
 	n := y.Value().Elements()
 	weights := make([]float64, n)
 	for i := range weights {
 		weights[i] = 1 + float64(i%7)/3
 	}
-	w, err := tensor.FromSlice(b.ctx, b.rt, weights, n)
-	require.NoError(b.t, err)
+	w, err := tensor.FromSlice(b.Ctx, b.RT, weights, n)
+	require.NoError(b.T, err)
 	loss := tape.Sum(tape.Mul(tape.Reshape(y, n), tape.Input(w)))
-	require.NoError(b.t, w.Release())
-	require.NoError(b.t, tape.Err())
+	require.NoError(b.T, w.Release())
+	require.NoError(b.T, tape.Err())
 	var gs [][]float64
 	if grads {
 		_, err = tape.Backward(loss)
-		require.NoError(b.t, err, f.name)
+		require.NoError(b.T, err, f.name)
 		for i, l := range leaves {
-			require.Equal(b.t, f.shapes[i], []int(l.Grad().Shape()), f.name)
-			gs = append(gs, read[float64](b, l.Grad()))
+			require.Equal(b.T, f.shapes[i], []int(l.Grad().Shape()), f.name)
+			gs = append(gs, tapetest.Read[float64](b, l.Grad()))
 		}
 	}
-	v, err := tensor.Item[float64](b.ctx, loss.Value())
-	require.NoError(b.t, err)
-	require.NoError(b.t, tape.Close())
+	v, err := tensor.Item[float64](b.Ctx, loss.Value())
+	require.NoError(b.T, err)
+	require.NoError(b.T, tape.Close())
 	return v, gs
 }
 
 func TestGradientsAgainstFiniteDifferences(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, f := range functions() {
-		b.checkSlopes(f, random)
+		checkSlopes(b, f, random)
 	}
 }
 
 // checkSlopes compares gradients with differences, at random numbers, and counts what is left.
-func (b *bench) checkSlopes(f function, random *rand.Rand) {
-	b.t.Helper()
+func checkSlopes(b *tapetest.Bench, f function, random *rand.Rand) {
+	b.T.Helper()
 	args := make([][]float64, len(f.shapes))
 	for i, s := range f.shapes {
 		n := 1
@@ -149,39 +151,39 @@ func (b *bench) checkSlopes(f function, random *rand.Rand) {
 			args[i] = append(args[i], 0.5+random.Float64())
 		}
 	}
-	before := b.bytes()
-	_, grads := b.value(f, args, true)
-	assert.Equal(b.t, before, b.bytes(), "%s left memory behind", f.name)
+	before := b.Bytes()
+	_, grads := value(b, f, args, true)
+	assert.Equal(b.T, before, b.Bytes(), "%s left memory behind", f.name)
 	const h = 1e-5
 	for i := range args {
 		for j, v := range args[i] {
 			args[i][j] = v + h
-			above, _ := b.value(f, args, false)
+			above, _ := value(b, f, args, false)
 			args[i][j] = v - h
-			below, _ := b.value(f, args, false)
+			below, _ := value(b, f, args, false)
 			args[i][j] = v
 			slope := (above - below) / (2 * h)
-			assert.InDelta(b.t, slope, grads[i][j], 1e-7*(1+max(slope, -slope)), "%s %v: argument %d, element %d", f.name, f.shapes, i, j)
+			assert.InDelta(b.T, slope, grads[i][j], 1e-7*(1+max(slope, -slope)), "%s %v: argument %d, element %d", f.name, f.shapes, i, j)
 		}
 	}
 }
 
 // TestTheGradientOfAPowerAtZero is PyTorch's: no NaN for the powers 0 and 1.
 func TestTheGradientOfAPowerAtZero(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for power, want := range map[float64][]float64{0: {0, 0}, 1: {1, 1}, 2: {0, 4}} {
-		tape := autograd.NewTape(b.ctx, b.rt)
-		x := tape.Leaf(upload(b, []float64{0, 2}))
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		x := tape.Leaf(tapetest.Upload(b, []float64{0, 2}))
 		_, err := tape.Backward(tape.Sum(tape.PowScalar(x, power)))
 		require.NoError(t, err)
-		assert.Equal(t, want, read[float64](b, x.Grad()), "power %v", power)
+		assert.Equal(t, want, tapetest.Read[float64](b, x.Grad()), "power %v", power)
 		require.NoError(t, tape.Close())
 	}
 }
 
 func TestCrossEntropyGradientAgainstFiniteDifferences(t *testing.T) {
-	b := open(t, 64<<20)
-	labels := upload(b, []int32{2, 0, 1})
+	b := tapetest.Open(t, 64<<20)
+	labels := tapetest.Upload(b, []int32{2, 0, 1})
 	for name, logits := range map[string]func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable{
 		"of a leaf":                     func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return x },
 		"of what nobody else needs":     func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.MulScalar(x, 0.5) },
@@ -191,18 +193,18 @@ func TestCrossEntropyGradientAgainstFiniteDifferences(t *testing.T) {
 	}
 }
 
-func crossEntropyGradient(t *testing.T, b *bench, labels *tensor.Tensor, logits func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable) {
+func crossEntropyGradient(t *testing.T, b *tapetest.Bench, labels *tensor.Tensor, logits func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable) {
 	f := function{"CrossEntropy", [][]int{{3, 4}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
 		return t.MulScalar(t.CrossEntropy(logits(t, v[0]), labels), 3)
 	}}
 	args := [][]float64{{1, -2, 3, 0.5, 0, 0.1, 0.2, 0.3, 5, 4, 3, 2}}
-	_, grads := b.value(f, args, true)
+	_, grads := value(b, f, args, true)
 	const h = 1e-5
 	for j, v := range args[0] {
 		args[0][j] = v + h
-		above, _ := b.value(f, args, false)
+		above, _ := value(b, f, args, false)
 		args[0][j] = v - h
-		below, _ := b.value(f, args, false)
+		below, _ := value(b, f, args, false)
 		args[0][j] = v
 		assert.InDelta(t, (above-below)/(2*h), grads[0][j], 1e-8)
 	}

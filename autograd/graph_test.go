@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -262,15 +264,15 @@ func (g *graph) slope(base []array, leaf, element int) float64 {
 }
 
 // tensors makes the leaves' tensors; twins share theirs. They are the caller's, and there may be some beside an error.
-func (g *graph) tensors(b *bench) (ts []*tensor.Tensor, err error) {
+func (g *graph) tensors(b *tapetest.Bench) (ts []*tensor.Tensor, err error) {
 	for i, l := range g.leaves {
 		var t *tensor.Tensor
 		if l.twin != i {
-			t, err = b.rt.Share(b.ctx, ts[l.twin])
+			t, err = b.RT.Share(b.Ctx, ts[l.twin])
 		} else if len(l.value.shape) == 0 {
-			t, err = b.rt.Full(b.ctx, l.value.data[0], tensor.DtypeOf[float64]())
+			t, err = b.RT.Full(b.Ctx, l.value.data[0], tensor.DtypeOf[float64]())
 		} else {
-			t, err = tensor.FromSlice(b.ctx, b.rt, l.value.data, l.value.shape...)
+			t, err = tensor.FromSlice(b.Ctx, b.RT, l.value.data, l.value.shape...)
 		}
 		if err != nil {
 			return ts, err

@@ -2,9 +2,10 @@ package autograd_test
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -14,21 +15,16 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// near reports whether two numbers are equal except for rounding.
-func near(want, got, tolerance float64) bool {
-	return math.Abs(want-got) <= tolerance*(1+math.Abs(want))
-}
-
-func (b *bench) matches(what string, want array, x *tensor.Tensor, tolerance float64) error {
+func matches(b *tapetest.Bench, what string, want array, x *tensor.Tensor, tolerance float64) error {
 	if fmt.Sprint(want.shape) != fmt.Sprint([]int(x.Shape())) {
 		return fmt.Errorf("%s has shape %v, want %v", what, x.Shape(), want.shape)
 	}
-	got, err := tensor.ToSlice[float64](b.ctx, x, nil)
+	got, err := tensor.ToSlice[float64](b.Ctx, x, nil)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	for i, v := range want.data {
-		if !near(v, got[i], tolerance) {
+		if !tapetest.Near(v, got[i], tolerance) {
 			return fmt.Errorf("%s is %v, want %v", what, got, want.data)
 		}
 	}
@@ -39,7 +35,7 @@ const valueTolerance, slopeTolerance = 1e-10, 1e-6
 
 // check runs the graph and compares every value with the reference, every gradient with central differences, and what
 // lives with what was kept. Errors of the device are returned as they are.
-func (g *graph) check(b *bench) (err error) {
+func (g *graph) check(b *tapetest.Bench) (err error) {
 	ts, err := g.tensors(b)
 	var ps []*autograd.Parameter
 	if err == nil {
@@ -59,7 +55,7 @@ func (g *graph) check(b *bench) (err error) {
 	}
 	base, want := g.naive(values, nil)
 
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	defer tape.Close()
 	if err := g.checkTape(b, tape, ts, ps, base, want); err != nil {
 		for i, p := range ps {
@@ -72,8 +68,8 @@ func (g *graph) check(b *bench) (err error) {
 	return g.checkNoGrad(b, ts, ps, base, want)
 }
 
-func (g *graph) checkTape(b *bench, tape *autograd.Tape, ts []*tensor.Tensor, ps []*autograd.Parameter, base []array, want float64) error {
-	before, _ := b.rt.Live()
+func (g *graph) checkTape(b *tapetest.Bench, tape *autograd.Tape, ts []*tensor.Tensor, ps []*autograd.Parameter, base []array, want float64) error {
+	before, _ := b.RT.Live()
 	vs, loss := g.forward(tape, ts, ps)
 	if err := tape.Err(); err != nil {
 		return err
@@ -82,7 +78,7 @@ func (g *graph) checkTape(b *bench, tape *autograd.Tape, ts []*tensor.Tensor, ps
 		if v.Value().Released() {
 			continue // by the program, and no gradient needs it
 		}
-		if err := b.matches(fmt.Sprintf("v%d", i), base[i], v.Value(), valueTolerance); err != nil {
+		if err := matches(b, fmt.Sprintf("v%d", i), base[i], v.Value(), valueTolerance); err != nil {
 			return err
 		}
 	}
@@ -96,7 +92,7 @@ func (g *graph) checkTape(b *bench, tape *autograd.Tape, ts []*tensor.Tensor, ps
 	if err != nil {
 		return err
 	}
-	if err := b.matches("the loss", array{nil, []float64{want}}, result, valueTolerance); err != nil {
+	if err := matches(b, "the loss", array{nil, []float64{want}}, result, valueTolerance); err != nil {
 		return err
 	}
 	for i, v := range vs {
@@ -106,7 +102,7 @@ func (g *graph) checkTape(b *bench, tape *autograd.Tape, ts []*tensor.Tensor, ps
 		case v.Value().Released() == (kept || param):
 			return fmt.Errorf("v%d: released: %v, kept: %v", i, v.Value().Released(), kept)
 		case kept:
-			if err := b.matches(fmt.Sprintf("v%d after Backward", i), base[i], v.Value(), valueTolerance); err != nil {
+			if err := matches(b, fmt.Sprintf("v%d after Backward", i), base[i], v.Value(), valueTolerance); err != nil {
 				return err
 			}
 		}
@@ -123,7 +119,7 @@ func (g *graph) checkTape(b *bench, tape *autograd.Tape, ts []*tensor.Tensor, ps
 }
 
 // checkLeft counts what Backward leaves: the loss, what was kept, and the gradients of leaves.
-func (g *graph) checkLeft(b *bench, before int, vs []*autograd.Variable) error {
+func (g *graph) checkLeft(b *tapetest.Bench, before int, vs []*autograd.Variable) error {
 	want := before + 1
 	for i, v := range vs {
 		if v.Grad() != nil {
@@ -136,13 +132,13 @@ func (g *graph) checkLeft(b *bench, before int, vs []*autograd.Variable) error {
 			return fmt.Errorf("v%d, which is no leaf, has a gradient after Backward", i)
 		}
 	}
-	if now, _ := b.rt.Live(); now != want && !b.shared {
+	if now, _ := b.RT.Live(); now != want && !b.Shared {
 		return fmt.Errorf("%d tensors live after Backward, want %d", now, want)
 	}
 	return nil
 }
 
-func (g *graph) checkGradient(b *bench, v *autograd.Variable, leaf int, base []array) error {
+func (g *graph) checkGradient(b *tapetest.Bench, v *autograd.Variable, leaf int, base []array) error {
 	if g.lossNeeds()&(1<<leaf) == 0 {
 		if v.Grad() != nil {
 			return fmt.Errorf("v%d has a gradient", leaf)
@@ -153,11 +149,11 @@ func (g *graph) checkGradient(b *bench, v *autograd.Variable, leaf int, base []a
 	for i := range slopes.data {
 		slopes.data[i] = g.slope(base, leaf, i)
 	}
-	return b.matches(fmt.Sprintf("the gradient of v%d", leaf), slopes, v.Grad(), slopeTolerance)
+	return matches(b, fmt.Sprintf("the gradient of v%d", leaf), slopes, v.Grad(), slopeTolerance)
 }
 
-func (g *graph) checkNoGrad(b *bench, ts []*tensor.Tensor, ps []*autograd.Parameter, base []array, want float64) error {
-	tape := autograd.NoGrad(b.ctx, b.rt)
+func (g *graph) checkNoGrad(b *tapetest.Bench, ts []*tensor.Tensor, ps []*autograd.Parameter, base []array, want float64) error {
+	tape := autograd.NoGrad(b.Ctx, b.RT)
 	defer tape.Close()
 	vs, loss := g.forward(tape, ts, ps)
 	if err := tape.Err(); err != nil {
@@ -165,26 +161,26 @@ func (g *graph) checkNoGrad(b *bench, ts []*tensor.Tensor, ps []*autograd.Parame
 	}
 	for i, v := range vs {
 		if g.reads[i] > 1 || (i >= len(g.leaves) && g.steps[i-len(g.leaves)].keep) {
-			if err := b.matches(fmt.Sprintf("v%d without gradients", i), base[i], v.Value(), valueTolerance); err != nil && !autograd.Released(v) {
+			if err := matches(b, fmt.Sprintf("v%d without gradients", i), base[i], v.Value(), valueTolerance); err != nil && !autograd.Released(v) {
 				return err
 			}
 		}
 	}
-	return b.matches("the loss without gradients", array{nil, []float64{want}}, loss.Value(), valueTolerance)
+	return matches(b, "the loss without gradients", array{nil, []float64{want}}, loss.Value(), valueTolerance)
 }
 
 // TestGraphsAgainstFiniteDifferences runs random graphs: broadcasts, variables that are read several times, operands
 // that are one tensor, values kept and released on the way, and parts computed without gradients.
 func TestGraphsAgainstFiniteDifferences(t *testing.T) {
-	b := open(t, 64<<20)
-	graphs := rounds(15, 2) * len(graphOps)
+	b := tapetest.Open(t, 64<<20)
+	graphs := tapetest.Rounds(15, 2) * len(graphOps)
 	random := rand.New(rand.NewPCG(10, uint64(graphs)))
 	used := make(map[string]int)
 	for i := range graphs {
 		g := newGraph(random, 1+random.IntN(14))
-		before := b.live()
+		before := b.Live()
 		require.NoError(t, g.check(b), "graph %d:\n%v", i, g)
-		require.LessOrEqual(t, b.live(), max(before, 1), "graph %d leaked (one is the word for faults):\n%v", i, g)
+		require.LessOrEqual(t, b.Live(), max(before, 1), "graph %d leaked (one is the word for faults):\n%v", i, g)
 		for _, st := range g.steps {
 			if st.op != detached {
 				used[graphOps[st.op].name]++
@@ -192,14 +188,14 @@ func TestGraphsAgainstFiniteDifferences(t *testing.T) {
 		}
 	}
 	for _, op := range graphOps {
-		assert.GreaterOrEqual(t, used[op.name], rounds(5, 1), "%s is too rare to be tested", op.name)
+		assert.GreaterOrEqual(t, used[op.name], tapetest.Rounds(5, 1), "%s is too rare to be tested", op.name)
 	}
 }
 
 // TestGraphsWithoutMemory lets memory run out at every allocation of random graphs: what comes is
 // the error, or the right numbers.
 func TestGraphsWithoutMemory(t *testing.T) {
-	b := open(t, 2<<20) // one segment
+	b := tapetest.Open(t, 2<<20) // one segment
 	random := rand.New(rand.NewPCG(12, 0))
 	graphs := 25
 	if testing.Short() {
@@ -210,10 +206,10 @@ func TestGraphsWithoutMemory(t *testing.T) {
 		failures := 0
 		for free := 0; ; free++ {
 			require.Less(t, free, 100)
-			filler := b.fill(free)
-			before := b.live()
+			filler := b.Fill(free)
+			before := b.Live()
 			err := g.check(b)
-			after := b.live()
+			after := b.Live()
 			for _, block := range filler {
 				require.NoError(t, block.Free())
 			}
@@ -251,9 +247,9 @@ func FuzzGraph(f *testing.F) {
 		f.Add(uint8(n), seed)
 	}
 	f.Fuzz(func(t *testing.T, steps uint8, choices []byte) {
-		b := open(t, 16<<20)
+		b := tapetest.Open(t, 16<<20)
 		g := newGraph(&byteChoice{choices}, int(steps%16))
 		require.NoError(t, g.check(b), "%v", g)
-		require.LessOrEqual(t, b.live(), int64(1), "%v", g)
+		require.LessOrEqual(t, b.Live(), int64(1), "%v", g)
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -259,7 +261,7 @@ var graphOps = []graphOp{
 		func(t *autograd.Tape, _ params, vs []*autograd.Variable) *autograd.Variable { return t.Softmax(vs[0]) }},
 	{"MatMul", 2, flags, func(_ *domain, p params, xs []array) (array, bool) { return matmul(xs[0], xs[1], p.transA, p.transB) },
 		func(t *autograd.Tape, p params, vs []*autograd.Variable) *autograd.Variable {
-			return t.MatMul(vs[0], vs[1], transpose(p.transA, p.transB))
+			return t.MatMul(vs[0], vs[1], tapetest.Transpose(p.transA, p.transB))
 		}},
 	{"AddBias", 2, nil, func(_ *domain, _ params, xs []array) (array, bool) {
 		if last := len(xs[0].shape) - 1; last < 0 || !slices.Equal(xs[0].shape[last:], xs[1].shape) {

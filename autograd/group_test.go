@@ -3,6 +3,8 @@ package autograd_test
 import (
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -10,50 +12,36 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// step is a step of the optimiser with this gradient of p.
-func (b *bench) step(opt autograd.Optimizer, p *autograd.Parameter, grad float64) {
-	b.t.Helper()
-	tape := autograd.NewTape(b.ctx, b.rt)
-	_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), grad)))
-	require.NoError(b.t, err)
-	require.NoError(b.t, tape.Close())
-	require.NoError(b.t, opt.Step(b.ctx))
-	require.NoError(b.t, opt.ZeroGrad(b.ctx))
-}
-
-// number is a parameter of one number.
-func (b *bench) number(v float64) *autograd.Parameter { return b.parameterOf(upload(b, []float64{v})) }
-
 // all makes one optimiser of each sort.
 var all = map[string]func(ps autograd.Parameters) (autograd.Optimizer, error){
 	"SGD": func(ps autograd.Parameters) (autograd.Optimizer, error) {
-		return withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(0.5), Momentum: 0.5}))
+		return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(0.5), Momentum: 0.5}))
 	},
 	"Adam": func(ps autograd.Parameters) (autograd.Optimizer, error) {
-		return withErr(autograd.NewAdam(ps, autograd.AdamConfig{LR: new(0.5), AMSGrad: true}))
+		return tapetest.WithErr(autograd.NewAdam(ps, autograd.AdamConfig{LR: new(0.5), AMSGrad: true}))
 	},
 	"AdamW": func(ps autograd.Parameters) (autograd.Optimizer, error) {
-		return withErr(autograd.NewAdamW(ps, autograd.AdamConfig{LR: new(0.5)}))
+		return tapetest.WithErr(autograd.NewAdamW(ps, autograd.AdamConfig{LR: new(0.5)}))
 	},
 	"Adagrad": func(ps autograd.Parameters) (autograd.Optimizer, error) {
-		return withErr(autograd.NewAdagrad(ps, autograd.AdagradConfig{LR: new(0.5)}))
+		return tapetest.WithErr(autograd.NewAdagrad(ps, autograd.AdagradConfig{LR: new(0.5)}))
 	},
 	"RMSprop": func(ps autograd.Parameters) (autograd.Optimizer, error) {
-		return withErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: new(0.5), Centered: true, Momentum: 0.5}))
+		return tapetest.WithErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: new(0.5), Centered: true, Momentum: 0.5}))
 	},
 }
 
 // TestGroupsHaveOptionsOfTheirOwn: the rate, and the decay; schedules multiply each one's own rate.
 func TestGroupsHaveOptionsOfTheirOwn(t *testing.T) {
-	b := open(t, 64<<20)
-	p, q := b.parameter(1), b.parameter(1)
-	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5)}))
+	b := tapetest.Open(t, 64<<20)
+	p, q := b.Parameter(1), b.Parameter(1)
+	opt, err := tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5)}))
 	require.NoError(t, err)
 	require.NoError(t, opt.AddGroup(autograd.Parameters{{"q", q}}, autograd.SGDConfig{LR: new(0.25), WeightDecay: 2, Maximize: true}))
-	b.step(opt, p, 1)
-	b.step(opt, q, 1)
-	assert.Equal(t, []float64{0.5}, read[float64](b, p.Value()))
-	assert.Equal(t, []float64{1 - 0.25*(-1+2)}, read[float64](b, q.Value()))
+	b.Step(opt, p, 1)
+	b.Step(opt, q, 1)
+	assert.Equal(t, []float64{0.5}, tapetest.Read[float64](b, p.Value()))
+	assert.Equal(t, []float64{1 - 0.25*(-1+2)}, tapetest.Read[float64](b, q.Value()))
 
 	s, err := autograd.NewScheduler(opt, autograd.ExponentialLR{0.5})
 	require.NoError(t, err)
@@ -71,12 +59,12 @@ func TestGroupsHaveOptionsOfTheirOwn(t *testing.T) {
 	require.ErrorIs(t, err, autograd.ErrInvalid)
 	require.ErrorContains(t, err, `autograd: AddGroup: invalid argument: parameters "p" and "again" are the same one`)
 	require.ErrorIs(t, opt.AddGroup(nil, autograd.SGDConfig{}), autograd.ErrInvalid)
-	require.ErrorIs(t, opt.AddGroup(autograd.Parameters{{"r", b.parameter(1)}}, autograd.SGDConfig{LR: new(-1.0)}), autograd.ErrInvalid)
+	require.ErrorIs(t, opt.AddGroup(autograd.Parameters{{"r", b.Parameter(1)}}, autograd.SGDConfig{LR: new(-1.0)}), autograd.ErrInvalid)
 	require.Len(t, opt.Groups(), 2, "after errors the optimiser is as it was")
-	other := open(t, 64<<20)
-	require.ErrorIs(t, opt.AddGroup(autograd.Parameters{{"r", other.parameter(1)}}, autograd.SGDConfig{}), tensor.ErrRuntime)
+	other := tapetest.Open(t, 64<<20)
+	require.ErrorIs(t, opt.AddGroup(autograd.Parameters{{"r", other.Parameter(1)}}, autograd.SGDConfig{}), tensor.ErrRuntime)
 
-	r := b.parameter(1)
+	r := b.Parameter(1)
 	require.NoError(t, opt.AddGroup(autograd.Parameters{{"r", r}}, autograd.SGDConfig{LR: new(8.0)}))
 	require.NoError(t, s.Step(), "a group that came after the scheduler")
 	assert.Equal(t, 2.0, opt.Groups()[2].LR())
@@ -86,31 +74,31 @@ func TestGroupsHaveOptionsOfTheirOwn(t *testing.T) {
 
 // TestGroupsOfEverySort: state of its own size for each group.
 func TestGroupsOfEverySort(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for name, groups := range map[string]func(p, q autograd.Parameters) (autograd.Optimizer, error){
 		"Adam": func(p, q autograd.Parameters) (autograd.Optimizer, error) {
-			o, err := withErr(autograd.NewAdam(p, autograd.AdamConfig{}))
+			o, err := tapetest.WithErr(autograd.NewAdam(p, autograd.AdamConfig{}))
 			require.NoError(t, err)
 			return o, o.AddGroup(q, autograd.AdamConfig{AMSGrad: true})
 		},
 		"RMSprop": func(p, q autograd.Parameters) (autograd.Optimizer, error) {
-			o, err := withErr(autograd.NewRMSprop(p, autograd.RMSpropConfig{Momentum: 0.5}))
+			o, err := tapetest.WithErr(autograd.NewRMSprop(p, autograd.RMSpropConfig{Momentum: 0.5}))
 			require.NoError(t, err)
 			return o, o.AddGroup(q, autograd.RMSpropConfig{Centered: true})
 		},
 		"Adagrad": func(p, q autograd.Parameters) (autograd.Optimizer, error) {
-			o, err := withErr(autograd.NewAdagrad(p, autograd.AdagradConfig{}))
+			o, err := tapetest.WithErr(autograd.NewAdagrad(p, autograd.AdagradConfig{}))
 			require.NoError(t, err)
 			return o, o.AddGroup(q, autograd.AdagradConfig{InitialAccumulatorValue: 8, LR: new(1.0)})
 		},
 	} {
-		p, q := b.parameter(1), b.parameter(1)
+		p, q := b.Parameter(1), b.Parameter(1)
 		opt, err := groups(autograd.Parameters{{"p", p}}, autograd.Parameters{{"q", q}})
 		require.NoError(t, err, name)
-		b.step(opt, p, 1)
-		b.step(opt, q, 1)
+		b.Step(opt, p, 1)
+		b.Step(opt, q, 1)
 		if name == "Adagrad" {
-			assert.InDelta(t, 1-1.0/3, read[float64](b, q.Value())[0], 1e-9, "a sum that begins with 8")
+			assert.InDelta(t, 1-1.0/3, tapetest.Read[float64](b, q.Value())[0], 1e-9, "a sum that begins with 8")
 		}
 		require.NoError(t, opt.Close())
 	}
@@ -119,14 +107,14 @@ func TestGroupsOfEverySort(t *testing.T) {
 // TestEveryOptimizerMakesStale: a parameter that was changed under a tape is noticed, whichever
 // optimiser did it, and one whose gradient is missing is not changed.
 func TestEveryOptimizerMakesStale(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for name, make := range all {
-		p, q := b.parameter(1), b.parameter(1)
+		p, q := b.Parameter(1), b.Parameter(1)
 		opt, err := make(autograd.Parameters{{"p", p}, {"q", q}})
 		require.NoError(t, err)
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		loss := tape.Sum(tape.Mul(tape.Param(p), tape.Param(p)))
-		b.step(opt, p, 1)
+		b.Step(opt, p, 1)
 		_, err = tape.Backward(loss)
 		require.ErrorIs(t, err, autograd.ErrStale, name)
 		require.Error(t, tape.Close())
@@ -138,37 +126,37 @@ func TestEveryOptimizerMakesStale(t *testing.T) {
 
 // TestFrozenParameters get no gradient, and no step even with one; nothing is saved for them.
 func TestFrozenParameters(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for name, make := range all {
-		p, q := b.number(2), b.number(3)
+		p, q := b.Number(2), b.Number(3)
 		ps := autograd.Parameters{{"p", p}, {"q", q}}
 		opt, err := make(ps)
 		require.NoError(t, err)
 		assert.True(t, q.RequiresGrad())
 		q.SetRequiresGrad(false)
 		assert.False(t, q.RequiresGrad())
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		_, err = tape.Backward(tape.Sum(tape.Mul(tape.Param(p), tape.Param(q))))
 		require.NoError(t, err)
 		require.NoError(t, tape.Close())
 		assert.Nil(t, q.Grad())
-		require.Equal(t, []float64{3}, read[float64](b, p.Grad()))
-		q.SetGrad(upload(b, []float64{1}))
-		require.NoError(t, opt.Prepare(b.ctx))
-		require.NoError(t, opt.Step(b.ctx))
+		require.Equal(t, []float64{3}, tapetest.Read[float64](b, p.Grad()))
+		q.SetGrad(tapetest.Upload(b, []float64{1}))
+		require.NoError(t, opt.Prepare(b.Ctx))
+		require.NoError(t, opt.Step(b.Ctx))
 		assert.Zero(t, q.Value().Version(), name)
 		assert.NotZero(t, p.Value().Version(), name)
-		live := b.live()
+		live := b.Live()
 		ps.SetRequiresGrad(true)
-		require.NoError(t, opt.Step(b.ctx))
+		require.NoError(t, opt.Step(b.Ctx))
 		assert.NotZero(t, q.Value().Version(), name)
-		assert.Greater(t, b.live(), live, "%s: a frozen parameter has no state", name)
+		assert.Greater(t, b.Live(), live, "%s: a frozen parameter has no state", name)
 		require.NoError(t, opt.Close())
-		require.NoError(t, opt.ZeroGrad(b.ctx))
+		require.NoError(t, opt.ZeroGrad(b.Ctx))
 	}
-	p := b.number(2)
+	p := b.Number(2)
 	p.SetRequiresGrad(false)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	y := tape.Exp(tape.Mul(tape.Param(p), tape.Param(p)))
 	_, err := tape.Backward(tape.Sum(y))
 	require.ErrorIs(t, err, autograd.ErrNoGrad)
@@ -178,35 +166,35 @@ func TestFrozenParameters(t *testing.T) {
 
 // TestDetach: a factor that counts as a constant.
 func TestDetach(t *testing.T) {
-	b := open(t, 64<<20)
-	p := b.number(3)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	p := b.Number(3)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	x := tape.Param(p)
 	y := tape.Mul(x, x)
 	_, err := tape.Backward(tape.Sum(tape.Mul(x, tape.Detach(y))))
 	require.NoError(t, err)
-	assert.Equal(t, []float64{9}, read[float64](b, p.Grad()))
+	assert.Equal(t, []float64{9}, tapetest.Read[float64](b, p.Grad()))
 	require.NoError(t, tape.Close())
-	require.NoError(t, p.ZeroGrad(b.ctx))
-	eval := autograd.NoGrad(b.ctx, b.rt)
+	require.NoError(t, p.ZeroGrad(b.Ctx))
+	eval := autograd.NoGrad(b.Ctx, b.RT)
 	assert.Equal(t, 9.0, eval.Detach(eval.Mul(eval.Param(p), eval.Param(p))).Item())
 	require.NoError(t, eval.Close())
 }
 
 // TestAccumulation: gradients of several tapes add up, and one step uses the sum.
 func TestAccumulation(t *testing.T) {
-	b := open(t, 64<<20)
-	p := b.parameter(1)
-	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5)}))
+	b := tapetest.Open(t, 64<<20)
+	p := b.Parameter(1)
+	opt, err := tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5)}))
 	require.NoError(t, err)
 	for range 3 {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), 2)))
 		require.NoError(t, err)
 		require.NoError(t, tape.Close())
 	}
-	require.NoError(t, opt.Step(b.ctx))
-	assert.Equal(t, []float64{1 - 0.5*6}, read[float64](b, p.Value()))
-	require.NoError(t, opt.ZeroGrad(b.ctx))
+	require.NoError(t, opt.Step(b.Ctx))
+	assert.Equal(t, []float64{1 - 0.5*6}, tapetest.Read[float64](b, p.Value()))
+	require.NoError(t, opt.ZeroGrad(b.Ctx))
 	require.NoError(t, opt.Close())
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -64,10 +66,10 @@ func (h *testHook) Leave(*autograd.Tape) error            { return h.hear("leave
 // The parameter is final after the backward step of the second product, when the checkpoint has run
 // again.
 func TestHooksHear(t *testing.T) {
-	b := open(t, 8<<20)
-	w, bias := b.parameter(2), b.parameter(2)
-	x := upload(b, []float64{3, 4})
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 8<<20)
+	w, bias := b.Parameter(2), b.Parameter(2)
+	x := tapetest.Upload(b, []float64{3, 4})
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	h := &testHook{names: map[*autograd.Variable]string{}}
 	in := tape.Leaf(x)
 	h.names[in], h.names[tape.Param(w)], h.names[tape.Param(bias)] = "x", "w", "bias"
@@ -109,17 +111,17 @@ final w
 leave
 end <nil>
 leave`), "\n"), notes)
-	require.Equal(t, []float64{6, 16}, read[float64](b, w.Grad()), "2xw")
+	require.Equal(t, []float64{6, 16}, tapetest.Read[float64](b, w.Grad()), "2xw")
 	require.NoError(t, errors.Join(w.Release(), bias.Release(), x.Release()))
 }
 
 // TestHooksFail: an error of any event sticks to the tape, and nothing leaks. All hooks get
 // Backward's error in End.
 func TestHooksFail(t *testing.T) {
-	b := open(t, 8<<20)
+	b := tapetest.Open(t, 8<<20)
 	for _, at := range []string{"read Mul", "begin", "load Mul", "final", "end <nil>", "leave"} {
-		w, x := b.parameter(2), upload(b, []float64{3, 4})
-		tape := autograd.NewTape(b.ctx, b.rt)
+		w, x := b.Parameter(2), tapetest.Upload(b, []float64{3, 4})
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		h, other := &testHook{fails: at}, &testHook{}
 		tape.Hook(h)
 		tape.Hook(other)
@@ -129,7 +131,7 @@ func TestHooksFail(t *testing.T) {
 		require.Contains(t, last, "on purpose at "+at, "the other hook hears that Backward has failed")
 		require.True(t, strings.HasPrefix(last, "end "))
 		require.Nil(t, w.Grad())
-		require.ErrorContains(t, tape.Reset(b.ctx), "on purpose")
+		require.ErrorContains(t, tape.Reset(b.Ctx), "on purpose")
 		tape.Sum(tape.Input(x))
 		require.Equal(t, "leave", other.events[len(other.events)-1], "the next step has no hooks")
 		require.NoError(t, tape.Close())
@@ -139,20 +141,20 @@ func TestHooksFail(t *testing.T) {
 
 // TestHookRefuses: nil and values that can't be compared are refused, and Unhook removes a hook.
 func TestHookRefuses(t *testing.T) {
-	b := open(t, 8<<20)
+	b := tapetest.Open(t, 8<<20)
 	type list struct {
 		autograd.NoHooks
 		_ []int
 	}
 	for text, h := range map[string]autograd.Hooks{"nil": nil, "nil ": (*testHook)(nil), "which Go can't compare": list{}} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		tape.Unhook(h)
 		tape.Hook(h)
 		require.ErrorIs(t, tape.Err(), autograd.ErrInvalid)
 		require.ErrorContains(t, tape.Close(), strings.TrimSpace(text))
 	}
 	h, other := &testHook{}, &testHook{}
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	tape.Hook(h)
 	tape.Hook(other)
 	tape.Unhook(h)
@@ -169,10 +171,10 @@ func TestHookRefuses(t *testing.T) {
 // TestHooksMakeNoObjects: listening to everything costs none.
 func TestHooksMakeNoObjects(t *testing.T) {
 	skipWhereChecksMakeObjects(t)
-	b := openIdle(t)
+	b := tapetest.OpenIdle(t)
 	hooks := [3]*silent{{n: 1}, {n: 2}, {n: 3}}
 	m := garbageModel{"GPT", garbageGPT(16), []int{2, 8}, 11, 6}
-	require.Zero(t, b.garbageWith(m, true, 0, func(t *autograd.Tape) {
+	require.Zero(t, garbageWith(b, m, true, 0, func(t *autograd.Tape) {
 		for _, h := range hooks {
 			t.Hook(h)
 		}
@@ -226,10 +228,10 @@ func (a *testAttachment) Shut(*autograd.Tape, *autograd.Parameter) error {
 // TestAttachments: either of two may refuse the other. An attachment joins a tape that has read the
 // parameter before. A detached one is not called.
 func TestAttachments(t *testing.T) {
-	b := open(t, 8<<20)
+	b := tapetest.Open(t, 8<<20)
 	first, second := &testAttachment{}, &testAttachment{}
 	for _, pair := range [][2]*testAttachment{{first, second}, {second, first}} {
-		p := b.parameter(2)
+		p := b.Parameter(2)
 		pair[0].refuses = pair[1]
 		require.NoError(t, p.Attach(first))
 		require.ErrorContains(t, p.CanAttach(second), "refused on purpose")
@@ -240,10 +242,10 @@ func TestAttachments(t *testing.T) {
 	}
 	require.ErrorIs(t, (*autograd.Parameter)(nil).Attach(first), autograd.ErrInvalid)
 
-	p, err := autograd.NewParameter(upload(b, []float32{1, 2}))
+	p, err := autograd.NewParameter(tapetest.Upload(b, []float32{1, 2}))
 	require.NoError(t, err)
 	*first, *second = testAttachment{}, testAttachment{}
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	v := tape.Param(p)
 	require.NoError(t, errors.Join(p.Attach(first), p.Attach(first), p.Attach(second)))
 	p.Detach(second)
@@ -251,11 +253,11 @@ func TestAttachments(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []*autograd.Variable{v, v}, first.joined, "the operation and Backward")
 	require.Empty(t, first.opened)
-	require.NoError(t, tape.Reset(b.ctx))
+	require.NoError(t, tape.Reset(b.Ctx))
 	tape.SetComputeDtype(tensor.BFloat16)
 	tape.Param(p)
 	require.Equal(t, []string{"open", "shut"}, first.opened)
-	require.NoError(t, errors.Join(p.ZeroGrad(b.ctx), tape.Close()))
+	require.NoError(t, errors.Join(p.ZeroGrad(b.Ctx), tape.Close()))
 	require.Equal(t, 1, first.zeroed)
 	got, ok := autograd.Attached[autograd.Opener](p)
 	require.True(t, ok)
@@ -270,9 +272,9 @@ func TestAttachments(t *testing.T) {
 // TestFinalComesBeforeTheInputsGradient: the weights of a dense layer are final before its input
 // has a gradient, and the bias after the weights.
 func TestFinalComesBeforeTheInputsGradient(t *testing.T) {
-	b := open(t, 8<<20)
-	w, bias, x := b.parameter(2, 2), b.parameter(2), upload(b, []float64{3, 4}, 1, 2)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 8<<20)
+	w, bias, x := b.Parameter(2, 2), b.Parameter(2), tapetest.Upload(b, []float64{3, 4}, 1, 2)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	in := tape.Leaf(x)
 	h := &early{of: in}
 	tape.Hook(h)

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -14,79 +16,79 @@ import (
 
 // TestGradientsOfChoices by index are sums of what was chosen, of either type of index.
 func TestGradientsOfChoices(t *testing.T) {
-	b := open(t, 64<<20)
-	wide := upload(b, []int64{2, 0, 2, 2}, 2, 2)
-	narrow := upload(b, []int32{2, 0, 2, 2}, 2, 2)
-	flat := upload(b, []int32{2, 0, 2}, 3)
+	b := tapetest.Open(t, 64<<20)
+	wide := tapetest.Upload(b, []int64{2, 0, 2, 2}, 2, 2)
+	narrow := tapetest.Upload(b, []int32{2, 0, 2, 2}, 2, 2)
+	flat := tapetest.Upload(b, []int32{2, 0, 2}, 3)
 	for _, index := range []*tensor.Tensor{wide, narrow} {
-		tape := autograd.NewTape(b.ctx, b.rt)
-		w := tape.Leaf(upload(b, []float64{1, 2, 3, 4, 5, 6}, 3, 2))
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		w := tape.Leaf(tapetest.Upload(b, []float64{1, 2, 3, 4, 5, 6}, 3, 2))
 		i := tape.Input(index)
 		y := tape.Embedding(i, w, tensor.EmbeddingConfig{}).Keep()
-		scale := tape.Input(upload(b, []float64{1, 2, 3, 4, 5, 6, 7, 8}, 2, 2, 2))
+		scale := tape.Input(tapetest.Upload(b, []float64{1, 2, 3, 4, 5, 6, 7, 8}, 2, 2, 2))
 		_, err := tape.Backward(tape.Sum(tape.Mul(y, scale)))
 		require.NoError(t, err)
-		assert.Equal(t, []float64{5, 6, 1, 2, 5, 6, 5, 6}, read[float64](b, y.Value()))
-		assert.Equal(t, []float64{3, 4, 0, 0, 13, 16}, read[float64](b, w.Grad()))
+		assert.Equal(t, []float64{5, 6, 1, 2, 5, 6, 5, 6}, tapetest.Read[float64](b, y.Value()))
+		assert.Equal(t, []float64{3, 4, 0, 0, 13, 16}, tapetest.Read[float64](b, w.Grad()))
 		require.NoError(t, tape.Close())
 
-		tape = autograd.NewTape(b.ctx, b.rt)
-		x := tape.Leaf(upload(b, []float64{1, 2, 3, 4, 5, 6}, 2, 3))
+		tape = autograd.NewTape(b.Ctx, b.RT)
+		x := tape.Leaf(tapetest.Upload(b, []float64{1, 2, 3, 4, 5, 6}, 2, 3))
 		y = tape.Gather(x, -1, tape.Input(index)).Keep()
-		scale = tape.Input(upload(b, []float64{1, 2, 3, 4}, 2, 2))
+		scale = tape.Input(tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2))
 		_, err = tape.Backward(tape.Sum(tape.Mul(y, scale)))
 		require.NoError(t, err)
-		assert.Equal(t, []float64{3, 1, 6, 6}, read[float64](b, y.Value()))
-		assert.Equal(t, []float64{2, 0, 1, 0, 0, 7}, read[float64](b, x.Grad()))
+		assert.Equal(t, []float64{3, 1, 6, 6}, tapetest.Read[float64](b, y.Value()))
+		assert.Equal(t, []float64{2, 0, 1, 0, 0, 7}, tapetest.Read[float64](b, x.Grad()))
 		require.NoError(t, tape.Close())
 	}
-	tape := autograd.NewTape(b.ctx, b.rt)
-	x := tape.Leaf(upload(b, []float64{1, 2, 3, 4, 5, 6}, 2, 3))
+	tape := autograd.NewTape(b.Ctx, b.RT)
+	x := tape.Leaf(tapetest.Upload(b, []float64{1, 2, 3, 4, 5, 6}, 2, 3))
 	y := tape.IndexSelect(x, 1, tape.Input(flat)).Keep()
 	_, err := tape.Backward(tape.Sum(tape.Square(y)))
 	require.NoError(t, err)
-	assert.Equal(t, []float64{3, 1, 3, 6, 4, 6}, read[float64](b, y.Value()))
-	assert.Equal(t, []float64{2, 0, 12, 8, 0, 24}, read[float64](b, x.Grad()))
+	assert.Equal(t, []float64{3, 1, 3, 6, 4, 6}, tapetest.Read[float64](b, y.Value()))
+	assert.Equal(t, []float64{2, 0, 12, 8, 0, 24}, tapetest.Read[float64](b, x.Grad()))
 	require.NoError(t, tape.Close())
 }
 
 // TestEmbeddingLayer trains all rows but the padding's.
 func TestEmbeddingLayer(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1), autograd.Dtype(tensor.Float64))
 	defer in.Close()
 	e := in.Embedding(4, 2, autograd.PaddingIndex(1))
 	require.NoError(t, in.Err())
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	y := e.Forward(tape, autograd.Upload(tape, []int32{1, 3, 1}))
 	_, err := tape.Backward(tape.Sum(y))
 	require.NoError(t, err)
-	assert.Equal(t, []float64{0, 0, 0, 0, 0, 0, 1, 1}, read[float64](b, e.Weight.Grad()))
+	assert.Equal(t, []float64{0, 0, 0, 0, 0, 0, 1, 1}, tapetest.Read[float64](b, e.Weight.Grad()))
 	require.NoError(t, tape.Close())
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	(*autograd.Embedding)(nil).Forward(tape, autograd.Upload(tape, []int32{1}))
 	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 }
 
 // TestAnIndexOutOfRange is told by the next read, and gets no gradient.
 func TestAnIndexOutOfRange(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for _, index := range []int64{-1, 3, 1 << 40} {
-		tape := autograd.NewTape(b.ctx, b.rt)
-		w := tape.Leaf(upload(b, []float64{1, 2, 3}, 3, 1))
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		w := tape.Leaf(tapetest.Upload(b, []float64{1, 2, 3}, 3, 1))
 		y := tape.Embedding(autograd.Upload(tape, []int64{0, index}), w, tensor.EmbeddingConfig{}).Keep()
 		_, err := tape.Backward(tape.Sum(y))
 		require.NoError(t, err)
-		_, err = tensor.ToSlice[float64](b.ctx, y.Value(), nil)
+		_, err = tensor.ToSlice[float64](b.Ctx, y.Value(), nil)
 		require.ErrorIs(t, err, tensor.ErrIndex)
 		require.ErrorContains(t, err, "at element 1: index out of range: want 0..2")
-		assert.Equal(t, []float64{1, 0, 0}, read[float64](b, w.Grad()))
+		assert.Equal(t, []float64{1, 0, 0}, tapetest.Read[float64](b, w.Grad()))
 		require.NoError(t, tape.Close())
 	}
 }
 
 func TestChoicesRefuse(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for name, c := range map[string]struct {
 		f    func(t *autograd.Tape, x, i *autograd.Variable)
 		want error
@@ -116,7 +118,7 @@ func TestChoicesRefuse(t *testing.T) {
 		"a squeeze of nothing":    {func(t *autograd.Tape, x, _ *autograd.Variable) { t.Squeeze(x, 2) }, tensor.ErrShape},
 		"a dimension before that": {func(t *autograd.Tape, x, _ *autograd.Variable) { t.Flatten(x, 1, 0) }, tensor.ErrShape},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		x, i := autograd.Upload(tape, make([]float64, 6), 2, 3), autograd.Upload(tape, []int32{0, 1})
 		c.f(tape, x, i)
 		assert.ErrorIs(t, tape.Close(), c.want, name)
@@ -125,12 +127,12 @@ func TestChoicesRefuse(t *testing.T) {
 
 // TestShapes of views and parts, on both sorts of tapes.
 func TestShapes(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	data := make([]float64, 24)
 	for i := range data {
 		data[i] = rand.Float64()
 	}
-	for _, tape := range []*autograd.Tape{autograd.NewTape(b.ctx, b.rt), autograd.NoGrad(b.ctx, b.rt)} {
+	for _, tape := range []*autograd.Tape{autograd.NewTape(b.Ctx, b.RT), autograd.NoGrad(b.Ctx, b.RT)} {
 		x := autograd.Upload(tape, data, 2, 1, 3, 4).Keep()
 		shapes := func(vs ...*autograd.Variable) (all [][]int) {
 			for _, v := range vs {
@@ -148,7 +150,7 @@ func TestShapes(t *testing.T) {
 		parts := tape.Chunk(tape.MulScalar(x, 2), 0, 2)
 		require.NoError(t, tape.Err())
 		for i, p := range parts {
-			for j, v := range read[float64](b, p.Value()) {
+			for j, v := range tapetest.Read[float64](b, p.Value()) {
 				require.Equal(t, 2*data[12*i+j], v)
 			}
 		}
@@ -158,7 +160,7 @@ func TestShapes(t *testing.T) {
 
 // TestLinearOfAnyRank is that of all rows, and its gradients are.
 func TestLinearOfAnyRank(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	random := rand.New(rand.NewPCG(3, 2))
 	f := func(name string, shapes [][]int, f func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable) function {
 		return function{name, shapes, f}
@@ -181,6 +183,6 @@ func TestLinearOfAnyRank(t *testing.T) {
 		f("BMM", [][]int{{2, 3, 4}, {2, 5, 4}}, func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
 			return t.BMM(v[0], v[1], tensor.TransB)
 		})} {
-		b.checkSlopes(f, random)
+		checkSlopes(b, f, random)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -17,7 +19,7 @@ import (
 
 // TestInitRefuses: what it was given, and what its calls are, with the layer's figures.
 func TestInitRefuses(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for name, c := range map[string]struct {
 		rt      *tensor.Runtime
 		options []autograd.InitOption
@@ -26,56 +28,56 @@ func TestInitRefuses(t *testing.T) {
 		text    string
 	}{
 		"no runtime":             {nil, nil, func(in *autograd.Initializer) { in.Linear(2, 2) }, autograd.ErrInvalid, "autograd: Init: invalid argument: the runtime is nil"},
-		"whole numbers":          {b.rt, []autograd.InitOption{autograd.Dtype(tensor.Int32)}, nil, tensor.ErrDtype, "autograd: Init: "},
-		"no dtype":               {b.rt, []autograd.InitOption{nil, autograd.Dtype(0)}, nil, tensor.ErrDtype, "autograd: Init: "},
-		"no inputs":              {b.rt, nil, func(in *autograd.Initializer) { in.Linear(0, 2) }, autograd.ErrInvalid, "autograd: Linear(0, 2): "},
-		"no outputs":             {b.rt, nil, func(in *autograd.Initializer) { in.Linear(2, -1) }, autograd.ErrInvalid, "autograd: Linear(2, -1): "},
-		"a size that overflows":  {b.rt, nil, func(in *autograd.Initializer) { in.Linear(math.MaxInt, math.MaxInt) }, tensor.ErrShape, "autograd: Linear("},
-		"more than there is":     {b.rt, nil, func(in *autograd.Initializer) { in.Linear(1<<14, 1<<13) }, memcache.ErrOutOfMemory, "autograd: Linear(16384, 8192): "},
-		"bounds in disorder":     {b.rt, nil, func(in *autograd.Initializer) { in.Uniform(1, 0, 2) }, autograd.ErrInvalid, "autograd: Uniform(1, 0) of (2): "},
-		"bounds without numbers": {b.rt, nil, func(in *autograd.Initializer) { in.Uniform(0, math.Inf(1), 2) }, autograd.ErrInvalid, "autograd: Uniform("},
-		"no deviation":           {b.rt, nil, func(in *autograd.Initializer) { in.Normal(0, -1, 2) }, autograd.ErrInvalid, "autograd: Normal(0, -1) of (2): "},
-		"no mean":                {b.rt, nil, func(in *autograd.Initializer) { in.Normal(math.NaN(), 1, 2) }, autograd.ErrInvalid, "autograd: Normal("},
-		"a negative dimension":   {b.rt, nil, func(in *autograd.Initializer) { in.Ones(2, -1) }, tensor.ErrShape, "autograd: Ones of (2, -1): "},
-		"too few numbers":        {b.rt, nil, func(in *autograd.Initializer) { in.Parameter([]float64{1}, 2) }, tensor.ErrShape, "autograd: 1 numbers: "},
-		"a label too great":      {b.rt, nil, func(in *autograd.Initializer) { in.Labels([]int{0, 3}, 3) }, tensor.ErrLabel, "autograd: 2 labels: "},
-		"no parameters":          {b.rt, nil, func(in *autograd.Initializer) { autograd.Own(in, autograd.NewAdam(nil, autograd.AdamConfig{})) }, autograd.ErrInvalid, "autograd: NewAdam: "},
-		"a negative rate": {b.rt, nil, func(in *autograd.Initializer) {
+		"whole numbers":          {b.RT, []autograd.InitOption{autograd.Dtype(tensor.Int32)}, nil, tensor.ErrDtype, "autograd: Init: "},
+		"no dtype":               {b.RT, []autograd.InitOption{nil, autograd.Dtype(0)}, nil, tensor.ErrDtype, "autograd: Init: "},
+		"no inputs":              {b.RT, nil, func(in *autograd.Initializer) { in.Linear(0, 2) }, autograd.ErrInvalid, "autograd: Linear(0, 2): "},
+		"no outputs":             {b.RT, nil, func(in *autograd.Initializer) { in.Linear(2, -1) }, autograd.ErrInvalid, "autograd: Linear(2, -1): "},
+		"a size that overflows":  {b.RT, nil, func(in *autograd.Initializer) { in.Linear(math.MaxInt, math.MaxInt) }, tensor.ErrShape, "autograd: Linear("},
+		"more than there is":     {b.RT, nil, func(in *autograd.Initializer) { in.Linear(1<<14, 1<<13) }, memcache.ErrOutOfMemory, "autograd: Linear(16384, 8192): "},
+		"bounds in disorder":     {b.RT, nil, func(in *autograd.Initializer) { in.Uniform(1, 0, 2) }, autograd.ErrInvalid, "autograd: Uniform(1, 0) of (2): "},
+		"bounds without numbers": {b.RT, nil, func(in *autograd.Initializer) { in.Uniform(0, math.Inf(1), 2) }, autograd.ErrInvalid, "autograd: Uniform("},
+		"no deviation":           {b.RT, nil, func(in *autograd.Initializer) { in.Normal(0, -1, 2) }, autograd.ErrInvalid, "autograd: Normal(0, -1) of (2): "},
+		"no mean":                {b.RT, nil, func(in *autograd.Initializer) { in.Normal(math.NaN(), 1, 2) }, autograd.ErrInvalid, "autograd: Normal("},
+		"a negative dimension":   {b.RT, nil, func(in *autograd.Initializer) { in.Ones(2, -1) }, tensor.ErrShape, "autograd: Ones of (2, -1): "},
+		"too few numbers":        {b.RT, nil, func(in *autograd.Initializer) { in.Parameter([]float64{1}, 2) }, tensor.ErrShape, "autograd: 1 numbers: "},
+		"a label too great":      {b.RT, nil, func(in *autograd.Initializer) { in.Labels([]int{0, 3}, 3) }, tensor.ErrLabel, "autograd: 2 labels: "},
+		"no parameters":          {b.RT, nil, func(in *autograd.Initializer) { autograd.Own(in, autograd.NewAdam(nil, autograd.AdamConfig{})) }, autograd.ErrInvalid, "autograd: NewAdam: "},
+		"a negative rate": {b.RT, nil, func(in *autograd.Initializer) {
 			autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"w", in.Ones(1)}}, autograd.SGDConfig{LR: new(-1.0)}))
 		}, autograd.ErrInvalid, "autograd: NewSGD: invalid argument: LR is -1"},
 	} {
-		in := autograd.Init(b.ctx, c.rt, c.options...)
+		in := autograd.Init(b.Ctx, c.rt, c.options...)
 		if c.make != nil {
 			c.make(in)
 		}
 		require.ErrorIs(t, in.Err(), c.want, name)
 		assert.ErrorContains(t, in.Err(), c.text, name)
 		require.Equal(t, in.Err(), in.Close(), name)
-		assert.Zero(t, b.live(), name)
+		assert.Zero(t, b.Live(), name)
 	}
 	var none context.Context
-	in := autograd.Init(none, b.rt)
+	in := autograd.Init(none, b.RT)
 	require.ErrorContains(t, in.Err(), "autograd: Init: invalid argument: the context is nil")
 	require.NotNil(t, in.Context())
 }
 
 // TestInitialisersMakeWhatTheirNamesSay, from a seed, in both dtypes.
 func TestInitialisersMakeWhatTheirNamesSay(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
 		values := func(in *autograd.Initializer, p *autograd.Parameter) []float64 {
 			require.NoError(t, in.Err())
 			require.Equal(t, dtype, p.Value().Dtype())
-			wide, err := b.rt.Convert(b.ctx, p.Value(), tensor.Float64)
+			wide, err := b.RT.Convert(b.Ctx, p.Value(), tensor.Float64)
 			require.NoError(t, err)
-			s := read[float64](b, wide)
+			s := tapetest.Read[float64](b, wide)
 			require.NoError(t, errors.Join(wide.Release(), p.Release()))
 			return s
 		}
-		in, twin, other := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(dtype)), autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(dtype)), autograd.Init(b.ctx, b.rt, autograd.Seed(2), autograd.Dtype(dtype))
+		in, twin, other := autograd.Init(b.Ctx, b.RT, autograd.Seed(1), autograd.Dtype(dtype)), autograd.Init(b.Ctx, b.RT, autograd.Seed(1), autograd.Dtype(dtype)), autograd.Init(b.Ctx, b.RT, autograd.Seed(2), autograd.Dtype(dtype))
 		assert.Equal(t, dtype, in.Dtype())
-		assert.Same(t, b.rt, in.Runtime())
-		assert.Equal(t, b.ctx, in.Context())
+		assert.Same(t, b.RT, in.Runtime())
+		assert.Equal(t, b.Ctx, in.Context())
 		l := in.Linear(100, 50)
 		assert.Equal(t, tensor.Shape{50, 100}, l.Weight.Value().Shape())
 		assert.Equal(t, tensor.Shape{50}, l.Bias.Value().Shape())
@@ -94,7 +96,7 @@ func TestInitialisersMakeWhatTheirNamesSay(t *testing.T) {
 		assert.Equal(t, []float64{1, 2, 0.5}, values(in, in.Parameter([]float64{1, 2, 0.5})))
 		require.NoError(t, errors.Join(in.Close(), twin.Close(), other.Close()))
 	}
-	a, c := autograd.Init(b.ctx, b.rt).Rand().Uint64(), autograd.Init(b.ctx, b.rt).Rand().Uint64()
+	a, c := autograd.Init(b.Ctx, b.RT).Rand().Uint64(), autograd.Init(b.Ctx, b.RT).Rand().Uint64()
 	assert.NotEqual(t, a, c, "without a seed")
 }
 
@@ -118,14 +120,14 @@ func moments(t *testing.T, values []float64, low, high, mean, std float64) {
 
 // TestAfterAnErrorNothingIsMade, and everything that would have been can be used: it does nothing.
 func TestAfterAnErrorNothingIsMade(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT)
 	first := in.Linear(2, 3)
 	in.Linear(7, 0)
 	failed := in.Err()
 	require.ErrorContains(t, failed, "autograd: Linear(7, 0): ")
 	assert.True(t, first.Weight.Value().Released(), "what was made so far is released")
-	assert.Zero(t, b.live())
+	assert.Zero(t, b.Live())
 
 	late := in.Linear(3, 4)
 	model := autograd.Sequential{first, late, autograd.ReLU{}}
@@ -136,28 +138,28 @@ func TestAfterAnErrorNothingIsMade(t *testing.T) {
 		require.NotNil(t, p.Parameter)
 		assert.Zero(t, p.Value().Elements())
 		assert.Nil(t, p.Grad())
-		require.NoError(t, errors.Join(p.ZeroGrad(b.ctx), p.Release()))
+		require.NoError(t, errors.Join(p.ZeroGrad(b.Ctx), p.Release()))
 	}
 	assert.Equal(t, 2*3+3, model.Parameters().Elements(), "shapes stay, memory does not")
 	for _, opt := range []autograd.Optimizer{autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{})), autograd.Own(in, autograd.NewAdamW(model.Parameters(), autograd.AdamConfig{})), autograd.Own(in, autograd.NewSGD(model.Parameters(), autograd.SGDConfig{}))} {
-		require.ErrorIs(t, opt.Prepare(b.ctx), failed)
-		require.ErrorIs(t, opt.Step(b.ctx), failed)
-		require.NoError(t, errors.Join(opt.ZeroGrad(b.ctx), opt.SetLR(1), opt.Close()))
+		require.ErrorIs(t, opt.Prepare(b.Ctx), failed)
+		require.ErrorIs(t, opt.Step(b.Ctx), failed)
+		require.NoError(t, errors.Join(opt.ZeroGrad(b.Ctx), opt.SetLR(1), opt.Close()))
 		assert.InDelta(t, 1, opt.LR(), 0)
 	}
 	for range in.Steps(3) {
 		t.Error("a step")
 	}
-	assert.Zero(t, b.live())
+	assert.Zero(t, b.Live())
 	require.Equal(t, failed, in.Err(), "the first one")
 	in.Fail(autograd.ErrStale)
 	require.Equal(t, failed, in.Err())
 
-	tape := autograd.NewTape(b.ctx, b.rt)
-	late.Forward(tape, tape.Input(upload(b, []float64{1, 2, 3}, 1, 3)))
+	tape := autograd.NewTape(b.Ctx, b.RT)
+	late.Forward(tape, tape.Input(tapetest.Upload(b, []float64{1, 2, 3}, 1, 3)))
 	require.ErrorIs(t, tape.Err(), failed)
 	require.ErrorContains(t, tape.Close(), "autograd: Param: invalid argument: the parameter was not made: autograd: Linear(7, 0): ")
-	_, err := withErr(autograd.NewAdam(late.Parameters(), autograd.AdamConfig{}))
+	_, err := tapetest.WithErr(autograd.NewAdam(late.Parameters(), autograd.AdamConfig{}))
 	require.ErrorIs(t, err, failed)
 	require.ErrorContains(t, err, `parameter "weight": `)
 	require.Equal(t, failed, in.Close())
@@ -165,13 +167,13 @@ func TestAfterAnErrorNothingIsMade(t *testing.T) {
 
 // TestWhatErrHasAcceptedStays when something fails later; Close releases it.
 func TestWhatErrHasAcceptedStays(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT)
 	model := autograd.Sequential{in.Linear(2, 2)}
 	adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
-	require.NoError(t, adam.Prepare(b.ctx))
+	require.NoError(t, adam.Prepare(b.Ctx))
 	require.NoError(t, in.Err())
-	accepted := b.live()
+	accepted := b.Live()
 	later := in.Linear(2, 2)
 	in.Fail(nil)
 	require.NoError(t, in.Err(), "nil is no error")
@@ -181,18 +183,18 @@ func TestWhatErrHasAcceptedStays(t *testing.T) {
 	assert.False(t, model.Parameters()[0].Value().Released())
 	assert.False(t, later.Weight.Value().Released())
 	assert.True(t, another.Value().Released())
-	assert.Equal(t, accepted+2, b.live())
+	assert.Equal(t, accepted+2, b.Live())
 
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	_, err := tape.Backward(tape.Sum(tape.Square(tape.Param(model.Parameters()[0].Parameter))))
 	require.NoError(t, errors.Join(err, tape.Close()))
 	require.NoError(t, later.Bias.Release(), "by the program")
 	require.Equal(t, autograd.ErrNoGrad, in.Close())
-	assert.Zero(t, b.live(), "values, gradients, the optimiser's state")
+	assert.Zero(t, b.Live(), "values, gradients, the optimiser's state")
 	require.Equal(t, autograd.ErrNoGrad, in.Close())
 
 	for _, accepts := range []bool{false, true} {
-		in = autograd.Init(b.ctx, b.rt)
+		in = autograd.Init(b.Ctx, b.RT)
 		in.Linear(2, 2)
 		if accepts {
 			require.NoError(t, in.Err())
@@ -201,23 +203,23 @@ func TestWhatErrHasAcceptedStays(t *testing.T) {
 		require.NotNil(t, in.Ones(1))
 		require.ErrorContains(t, in.Err(), "autograd: Ones of (1): invalid argument: the initialiser was closed")
 		require.NoError(t, in.Close())
-		assert.Zero(t, b.live())
+		assert.Zero(t, b.Live())
 	}
 }
 
 // TestInitWithoutMemory leaves nothing behind, whichever allocation fails.
 func TestInitWithoutMemory(t *testing.T) {
-	b := open(t, 2<<20)
+	b := tapetest.Open(t, 2<<20)
 	for free := range 5 {
-		filler := b.fill(free)
-		before := b.live()
-		in := autograd.Init(b.ctx, b.rt)
+		filler := b.Fill(free)
+		before := b.Live()
+		in := autograd.Init(b.Ctx, b.RT)
 		in.Tensor([]float64{1})
 		in.Parameter([]float64{1})
 		in.Linear(2, 2)
 		in.Labels([]int{1}, 2)
 		require.ErrorIs(t, in.Err(), memcache.ErrOutOfMemory, "%d blocks", free)
-		assert.Equal(t, before, b.live())
+		assert.Equal(t, before, b.Live())
 		for _, block := range filler {
 			require.NoError(t, block.Free())
 		}
@@ -226,20 +228,20 @@ func TestInitWithoutMemory(t *testing.T) {
 
 // TestInitWithoutPinnedMemory: the weights have memory, and no way there.
 func TestInitWithoutPinnedMemory(t *testing.T) {
-	b := open(t, 64<<20)
-	require.NoError(t, b.rt.Pool().Close())
-	in := autograd.Init(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	require.NoError(t, b.RT.Pool().Close())
+	in := autograd.Init(b.Ctx, b.RT)
 	in.Linear(2, 2)
 	require.ErrorIs(t, in.Err(), transfer.ErrClosed)
 	require.ErrorContains(t, in.Err(), "autograd: Linear(2, 2): ")
-	assert.Zero(t, b.live())
+	assert.Zero(t, b.Live())
 }
 
 // TestWhatInitMakesBelongsToNoLifetime, wherever it is made.
 func TestWhatInitMakesBelongsToNoLifetime(t *testing.T) {
-	b := open(t, 64<<20)
-	ctx, life := tensor.WithLifetime(b.ctx)
-	in := autograd.Init(ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	ctx, life := tensor.WithLifetime(b.Ctx)
+	in := autograd.Init(ctx, b.RT)
 	l, x, p := in.Linear(2, 2), in.Tensor([]float64{1}), in.Parameter([]float64{1})
 	require.NoError(t, in.Err())
 	require.NoError(t, life.Close())
@@ -270,35 +272,35 @@ func (l scaleShift) Parameters() autograd.Parameters {
 }
 
 func TestLayersOfTheProgram(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Dtype(tensor.Float64))
 	model := autograd.Sequential{newScaleShift(in, 2), newScaleShift(in, 2)}
 	x := in.Tensor([]float64{1, 2})
 	require.NoError(t, in.Err())
 	for _, record := range []bool{true, false} {
-		before := b.live()
-		tape := newTape(b.ctx, b.rt, record)
+		before := b.Live()
+		tape := tapetest.NewTape(b.Ctx, b.RT, record)
 		h := tape.MulScalar(tape.Input(x), 2)
 		y := model.Forward(tape, h)
 		require.NoError(t, tape.Err())
 		assert.False(t, h.Value().Released(), "it leaves its argument to the caller")
 		if !record {
-			assert.Equal(t, before+2, b.live(), "the argument and the result")
+			assert.Equal(t, before+2, b.Live(), "the argument and the result")
 		}
-		assert.Equal(t, []float64{2, 4}, read[float64](b, y.Value()))
+		assert.Equal(t, []float64{2, 4}, tapetest.Read[float64](b, y.Value()))
 		require.NoError(t, tape.Close())
 	}
 	newScaleShift(in, 13)
 	require.EqualError(t, in.Close(), "layers: 13 brings bad luck")
-	assert.Zero(t, b.live())
+	assert.Zero(t, b.Live())
 }
 
 // TestSteps train, are closed whatever happens, and end with the first error.
 func TestSteps(t *testing.T) {
-	b := open(t, 64<<20)
-	ctx, cancel := context.WithCancel(b.ctx)
+	b := tapetest.Open(t, 64<<20)
+	ctx, cancel := context.WithCancel(b.Ctx)
 	defer cancel()
-	in := autograd.Init(ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
+	in := autograd.Init(ctx, b.RT, autograd.Seed(1), autograd.Dtype(tensor.Float64))
 	x, y := in.Tensor([]float64{0, 0, 0, 1, 1, 0, 1, 1}, 4, 2), in.Labels([]int{0, 1, 1, 0}, 2)
 	model := autograd.Sequential{in.Linear(2, 16), autograd.ReLU{}, in.Linear(16, 2)}
 	adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: new(0.05)}))
@@ -313,7 +315,7 @@ func TestSteps(t *testing.T) {
 	require.NoError(t, in.Err())
 	require.Len(t, losses, 60)
 	assert.Less(t, losses[59], 0.1*losses[0])
-	live := b.live()
+	live := b.Live()
 
 	for i, tape := range in.Steps(3) {
 		if i == 1 {
@@ -328,7 +330,7 @@ func TestSteps(t *testing.T) {
 			panic("at the disco")
 		}
 	})
-	assert.Equal(t, live, b.live(), "closed after a break and a panic, too")
+	assert.Equal(t, live, b.Live(), "closed after a break and a panic, too")
 	for range in.Steps(0) {
 		t.Error("a step of none")
 	}
@@ -342,12 +344,12 @@ func TestSteps(t *testing.T) {
 	assert.Equal(t, 2, n)
 	require.ErrorIs(t, in.Err(), context.Canceled)
 	require.ErrorContains(t, in.Err(), "autograd: Steps: after 2 of 5: ")
-	assert.Equal(t, live, b.live(), "what was made stays, for the program to save it")
+	assert.Equal(t, live, b.Live(), "what was made stays, for the program to save it")
 	require.ErrorIs(t, in.Close(), context.Canceled)
-	assert.Equal(t, int64(1), b.live(), "the runtime's word for faults")
+	assert.Equal(t, int64(1), b.Live(), "the runtime's word for faults")
 
-	ctx, cancel = context.WithCancel(b.ctx)
-	in = autograd.Init(ctx, b.rt)
+	ctx, cancel = context.WithCancel(b.Ctx)
+	in = autograd.Init(ctx, b.RT)
 	weights := in.Ones(2)
 	cancel()
 	for range in.Steps(1) {
@@ -357,7 +359,7 @@ func TestSteps(t *testing.T) {
 	assert.False(t, weights.Value().Released(), "though nobody had asked for Err before")
 	require.ErrorIs(t, in.Close(), context.Canceled)
 
-	in = autograd.Init(b.ctx, b.rt)
+	in = autograd.Init(b.Ctx, b.RT)
 	n = 0
 	for _, tape := range in.Steps(5) {
 		if n++; n == 2 {
@@ -370,29 +372,29 @@ func TestSteps(t *testing.T) {
 
 // TestMinimize is Backward, Step and ZeroGrad, and tells what fails.
 func TestMinimize(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Dtype(tensor.Float64))
 	p := in.Parameter([]float64{1, 2})
 	sgd := autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5)}))
 	require.NoError(t, in.Err())
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	loss := tape.Sum(tape.Square(tape.Param(p)))
 	tape.Minimize(loss, sgd)
 	require.NoError(t, tape.Err())
 	assert.InDelta(t, 5, loss.Item(), 0)
 	require.NoError(t, tape.Close())
-	assert.Equal(t, []float64{0, 0}, read[float64](b, p.Value()))
+	assert.Equal(t, []float64{0, 0}, tapetest.Read[float64](b, p.Value()))
 	assert.Nil(t, p.Grad())
 
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	tape.Minimize(tape.Sum(tape.Param(p)), nil)
 	require.EqualError(t, tape.Close(), "autograd: Minimize: invalid argument: the optimiser is nil")
-	tape = autograd.NoGrad(b.ctx, b.rt)
+	tape = autograd.NoGrad(b.Ctx, b.RT)
 	tape.Minimize(tape.Sum(tape.Param(p)), sgd)
 	require.ErrorIs(t, tape.Close(), autograd.ErrNoGrad)
-	assert.Equal(t, []float64{0, 0}, read[float64](b, p.Value()))
+	assert.Equal(t, []float64{0, 0}, tapetest.Read[float64](b, p.Value()))
 
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	loss = tape.Sum(tape.Square(tape.Param(p)))
 	tape.Minimize(loss, broken{sgd})
 	require.ErrorIs(t, tape.Close(), errBroken)
@@ -409,8 +411,8 @@ func (broken) Step(context.Context) error { return errBroken }
 
 // TestItem reads numbers of every dtype that a tape has, and NaN where there is none.
 func TestItem(t *testing.T) {
-	b := open(t, 64<<20)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	assert.InDelta(t, 1.5, autograd.Upload(tape, []float32{1.5}).Item(), 0)
 	assert.InDelta(t, 2.5, autograd.Upload(tape, []float64{2.5}, 1, 1).Item(), 0)
 	assert.InDelta(t, 3, autograd.Upload(tape, []int32{3}).Item(), 0)
@@ -423,30 +425,30 @@ func TestItem(t *testing.T) {
 	require.ErrorContains(t, tape.Err(), "autograd: Item: ")
 	require.Error(t, tape.Close())
 
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	assert.True(t, math.IsNaN(autograd.Upload(tape, []uint8{1}).Item()))
 	require.ErrorIs(t, tape.Close(), tensor.ErrDtype)
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	assert.Nil(t, autograd.Upload(tape, []float64{1}, 2).Value())
 	require.ErrorContains(t, tape.Close(), "autograd: Upload: ")
 	autograd.Upload(tape, []float64{1})
-	assert.Zero(t, b.live())
+	assert.Zero(t, b.Live())
 }
 
 // TestUploadsAreTheTapes: they are freed after their last use, and by Close.
 func TestUploadsAreTheTapes(t *testing.T) {
-	b := open(t, 64<<20)
-	p := b.parameter(2)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	p := b.Parameter(2)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	x, y := autograd.Upload(tape, []float64{1, 2, 3, 4}, 2, 2), autograd.Upload(tape, []int32{0, 1})
 	loss := tape.CrossEntropy(tape.AddBias(x, tape.Param(p)), y.Value())
 	_, err := tape.Backward(loss)
 	require.NoError(t, err)
 	assert.True(t, x.Value().Released())
 	assert.True(t, y.Value().Released())
-	require.NoError(t, errors.Join(tape.Close(), p.ZeroGrad(b.ctx)))
+	require.NoError(t, errors.Join(tape.Close(), p.ZeroGrad(b.Ctx)))
 
-	tape = autograd.NoGrad(b.ctx, b.rt)
+	tape = autograd.NoGrad(b.Ctx, b.RT)
 	x = autograd.Upload(tape, []float64{1, 2, 3, 4}, 2, 2)
 	tape.Exp(x)
 	tape.Exp(x)

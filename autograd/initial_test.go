@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -16,8 +18,8 @@ import (
 
 // TestInitialValues: means, deviations and bounds of many numbers, against PyTorch's definitions.
 func TestInitialValues(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
 	const out, inputs, field = 60, 50, 4 // of (60, 50, 2, 2)
 	third := math.Sqrt(1.0 / 3)
 	for name, c := range map[string]struct {
@@ -39,7 +41,7 @@ func TestInitialValues(t *testing.T) {
 		p := in.Draw(c.initial, out, inputs, 2, 2)
 		require.NoError(t, in.Err(), name)
 		var sum, squares float64
-		data := read[float32](b, p.Value())
+		data := tapetest.Read[float32](b, p.Value())
 		for _, v := range data {
 			sum += float64(v)
 			squares += float64(v) * float64(v)
@@ -62,11 +64,11 @@ func TestInitialValues(t *testing.T) {
 
 // TestInitialMatrices: an identity, and vectors that are orthogonal.
 func TestInitialMatrices(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
-	assert.Equal(t, []float64{1, 0, 0, 0, 1, 0}, read[float64](b, in.Draw(autograd.InitEye(), 2, 3).Value()))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1), autograd.Dtype(tensor.Float64))
+	assert.Equal(t, []float64{1, 0, 0, 0, 1, 0}, tapetest.Read[float64](b, in.Draw(autograd.InitEye(), 2, 3).Value()))
 	for _, shape := range [][]int{{5, 9}, {9, 5}, {4, 4}, {3, 2, 2}, {1, 1}, {7, 1}} {
-		data := read[float64](b, in.Draw(autograd.InitOrthogonal(3), shape...).Value())
+		data := tapetest.Read[float64](b, in.Draw(autograd.InitOrthogonal(3), shape...).Value())
 		rows, cols := shape[0], len(data)/shape[0]
 		at := func(v, i int) float64 { return data[i*cols+v] }
 		vectors, n := cols, rows
@@ -91,14 +93,14 @@ func TestInitialMatrices(t *testing.T) {
 
 // TestReset overwrites a parameter where it is, in its own dtype.
 func TestReset(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
-	p, memory := b.number(1), tensor.Shape(nil)
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
+	p, memory := b.Number(1), tensor.Shape(nil)
 	before := p.Value()
 	in.Reset(p, autograd.InitConstant(5))
 	require.NoError(t, in.Err())
 	assert.Same(t, before, p.Value())
-	assert.Equal(t, []float64{5}, read[float64](b, p.Value()))
+	assert.Equal(t, []float64{5}, tapetest.Read[float64](b, p.Value()))
 	assert.Equal(t, uint64(1), p.Value().Version(), "a tape would notice")
 	own := autograd.Initial(func(_ *rand.Rand, shape tensor.Shape, data []float64) error {
 		memory = shape
@@ -106,20 +108,20 @@ func TestReset(t *testing.T) {
 		return nil
 	})
 	in.Reset(p, own)
-	assert.Equal(t, []float64{8}, read[float64](b, p.Value()))
+	assert.Equal(t, []float64{8}, tapetest.Read[float64](b, p.Value()))
 	assert.Equal(t, tensor.Shape{1}, memory)
 	require.NoError(t, in.Close())
 }
 
 // TestInitialsRefuse what has no meaning; the error sticks.
 func TestInitialsRefuse(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for name, initial := range map[string]autograd.Initial{
 		"nothing": nil, "uniform": autograd.InitUniform(2, 1), "normal": autograd.InitNormal(0, -1), "NaN": autograd.InitNormal(math.NaN(), 1),
 		"truncated": autograd.InitTruncNormal(0, 1, 2, 1), "no deviation": autograd.InitTruncNormal(0, 0, 1, 2), "gain": autograd.InitXavierUniform(math.Inf(1)), "gains": autograd.InitOrthogonal(1, 2),
 		"nonlinearity": autograd.InitKaimingNormal(autograd.Kaiming{Nonlinearity: "gelu"}), "slope": autograd.InitKaimingNormal(autograd.Kaiming{A: math.NaN()}),
 	} {
-		in := autograd.Init(b.ctx, b.rt)
+		in := autograd.Init(b.Ctx, b.RT)
 		p := in.Draw(initial, 2, 3)
 		require.ErrorIs(t, in.Err(), autograd.ErrInvalid, name)
 		require.Error(t, p.Err())
@@ -128,20 +130,20 @@ func TestInitialsRefuse(t *testing.T) {
 	for name, initial := range map[string]autograd.Initial{
 		"eye": autograd.InitEye(), "orthogonal": autograd.InitOrthogonal(), "xavier": autograd.InitXavierNormal(), "kaiming": autograd.InitKaimingUniform(autograd.Kaiming{}),
 	} {
-		in := autograd.Init(b.ctx, b.rt)
+		in := autograd.Init(b.Ctx, b.RT)
 		in.Draw(initial, 3)
 		require.ErrorIs(t, in.Close(), tensor.ErrShape, name)
 	}
-	in := autograd.Init(b.ctx, b.rt)
+	in := autograd.Init(b.Ctx, b.RT)
 	in.Reset(nil, autograd.InitConstant(1))
 	require.ErrorIs(t, in.Err(), autograd.ErrInvalid)
-	in.Reset(b.number(1), autograd.InitConstant(1))
+	in.Reset(b.Number(1), autograd.InitConstant(1))
 	require.ErrorIs(t, in.Close(), autograd.ErrInvalid)
 	mine := errors.New("mine")
-	in = autograd.Init(b.ctx, b.rt)
+	in = autograd.Init(b.Ctx, b.RT)
 	in.Draw(func(*rand.Rand, tensor.Shape, []float64) error { return mine }, 2)
 	require.ErrorIs(t, in.Close(), mine)
-	assert.Zero(t, b.live()-1, "all but the parameter of the test")
+	assert.Zero(t, b.Live()-1, "all but the parameter of the test")
 	for name, want := range map[string]float64{"linear": 1, "tanh": 5.0 / 3, "relu": math.Sqrt2, "leaky_relu": math.Sqrt(2 / 1.0001), "selu": 0.75} {
 		g, err := autograd.Gain(name)
 		require.NoError(t, err)

@@ -3,6 +3,8 @@ package autograd_test
 import (
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -43,14 +45,14 @@ func (m onceResNet) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Va
 // hold at their peaks, in bytes, is never more in place than out of place, and in some models less
 // by so much at least.
 func TestInPlacePeaks(t *testing.T) {
-	b := open(t, 1<<30)
+	b := tapetest.Open(t, 1<<30)
 	shapes := func(sizes map[string][]int) func(string) []int { return func(name string) []int { return sizes[name] } }
 	cnn := shapes(map[string][]int{"0.weight": {32, 1, 3, 3}, "2.weight": {64, 32, 3, 3}, "6.weight": {128, 9216}, "8.weight": {10, 128}})
 	resnet := shapes(map[string][]int{"c0.weight": {16, 1, 3, 3}, "c1.weight": {16, 16, 3, 3}, "c2.weight": {16, 16, 3, 3}, "b0.weight": {16}, "b1.weight": {16}, "b2.weight": {16}, "fc.weight": {10, 16}})
 	gpt := shapes(map[string][]int{"tok.weight": {65, 64}, "pos.weight": {32, 64}})
 	type peaks struct{ used, forward, step int64 }
-	pictures := rounds(16, 8)
-	less := func(full, short int) int64 { return int64(rounds(full, short)) }
+	pictures := tapetest.Rounds(16, 8)
+	less := func(full, short int) int64 { return int64(tapetest.Rounds(full, short)) }
 	for _, m := range []struct {
 		name  string
 		model func(in *autograd.Initializer) runModel
@@ -64,30 +66,30 @@ func TestInPlacePeaks(t *testing.T) {
 		{"gpt", func(in *autograd.Initializer) runModel { return newRunGPT(in, gpt) }, []int{4, 32}, peaks{}},
 		{"gpt, Once", func(in *autograd.Initializer) runModel { return onceGPT{newRunGPT(in, gpt).(*runGPT)} }, []int{4, 32}, peaks{used: 96 << 10}},
 	} {
-		in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
+		in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
 		model := m.model(in)
 		require.NoError(t, in.Err())
 		var x *tensor.Tensor
-		if n := elements(m.input); len(m.input) == 2 && m.input[1] == 32 {
-			x = upload(b, make([]int32, n), m.input...)
+		if n := tapetest.Elements(m.input); len(m.input) == 2 && m.input[1] == 32 {
+			x = tapetest.Upload(b, make([]int32, n), m.input...)
 		} else {
-			x = upload(b, make([]float32, n), m.input...)
+			x = tapetest.Upload(b, make([]float32, n), m.input...)
 		}
 		peak := func(record, outOfPlace bool) (forward, step int64) {
-			require.NoError(t, b.rt.Synchronize(b.ctx))
-			b.cache.ResetPeakStats()
-			before := b.cache.MemoryAllocated()
-			tape := newTape(b.ctx, b.rt, record)
+			require.NoError(t, b.RT.Synchronize(b.Ctx))
+			b.Cache.ResetPeakStats()
+			before := b.Cache.MemoryAllocated()
+			tape := tapetest.NewTape(b.Ctx, b.RT, record)
 			autograd.SetOutOfPlace(tape, outOfPlace)
 			y := model.Forward(tape, tape.Input(x))
-			forward = b.cache.MaxMemoryAllocated() - before
+			forward = b.Cache.MaxMemoryAllocated() - before
 			if record {
 				_, err := tape.Backward(tape.Sum(tape.Square(y)))
 				require.NoError(t, err)
-				require.NoError(t, autograd.ParametersOf(model).ZeroGrad(b.ctx))
+				require.NoError(t, autograd.ParametersOf(model).ZeroGrad(b.Ctx))
 			}
 			require.NoError(t, tape.Close())
-			return forward, b.cache.MaxMemoryAllocated() - before
+			return forward, b.Cache.MaxMemoryAllocated() - before
 		}
 		peaksOf := func(outOfPlace bool) (p peaks) {
 			p.used, _ = peak(false, outOfPlace)

@@ -3,6 +3,8 @@ package autograd_test
 import (
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -13,8 +15,8 @@ import (
 // TestInPlaceTakesTheArgumentsMemory of what nobody needs, with its label, and counts the write;
 // and never what somebody needs.
 func TestInPlaceTakesTheArgumentsMemory(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, -2, 3, -4}, 2, 2)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, -2, 3, -4}, 2, 2)
 	for name, c := range map[string]struct {
 		inPlace bool
 		run     func(tape *autograd.Tape, leaf *autograd.Variable) (from, y *autograd.Variable)
@@ -104,28 +106,28 @@ func TestInPlaceTakesTheArgumentsMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := func(outOfPlace bool) (value, grad []uint64) {
-				tape := autograd.NewTape(b.ctx, b.rt)
+				tape := autograd.NewTape(b.Ctx, b.RT)
 				autograd.SetOutOfPlace(tape, outOfPlace)
 				tape.SetSeed(1)
 				leaf := tape.Leaf(x)
-				before := b.allocations()
+				before := allocations(b)
 				from, y := c.run(tape, leaf)
 				require.NoError(t, tape.Err())
 				if !outOfPlace {
-					allocated := b.allocations() - before
-					again := autograd.NewTape(b.ctx, b.rt)
+					allocated := allocations(b) - before
+					again := autograd.NewTape(b.Ctx, b.RT)
 					autograd.SetOutOfPlace(again, true)
 					again.SetSeed(1)
-					before = b.allocations()
+					before = allocations(b)
 					c.run(again, again.Leaf(x))
-					require.Equal(t, c.inPlace, allocated < b.allocations()-before)
+					require.Equal(t, c.inPlace, allocated < allocations(b)-before)
 					require.NoError(t, again.Close())
 					require.Equal(t, c.inPlace, from.Value().Version() > 0, "a write is counted")
 				}
-				value = b.bitsOf(y.Value())
+				value = bitsOf(b, y.Value())
 				_, err := tape.Backward(tape.Sum(tape.Square(y)))
 				require.NoError(t, err)
-				grad = b.bitsOf(leaf.Grad())
+				grad = bitsOf(b, leaf.Grad())
 				require.NoError(t, tape.Close())
 				return value, grad
 			}
@@ -139,15 +141,15 @@ func TestInPlaceTakesTheArgumentsMemory(t *testing.T) {
 
 // TestOnceIsHeldTo: what the program has said to read once is freed by that, and a second reading is an error.
 func TestOnceIsHeldTo(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	for _, read := range []func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable{
 		func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.ReLU(h) },
 		func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Transpose(h) },
 		func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Detach(h) },
 		func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Dropout(h, 0.5) },
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		h := tape.MulScalar(tape.Leaf(x), 2).Once()
 		read(tape, h)
 		require.NoError(t, tape.Err())
@@ -158,10 +160,10 @@ func TestOnceIsHeldTo(t *testing.T) {
 		require.ErrorContains(t, tape.Err(), "had read it: call Once before the last operation that reads it")
 		require.Error(t, tape.Close())
 	}
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	var none *autograd.Variable
 	require.Nil(t, none.Once())
-	w := tape.Param(b.parameter(2, 2))
+	w := tape.Param(b.Parameter(2, 2))
 	y := tape.Mul(w.Once(), tape.Input(x))
 	tape.Mul(w, y)
 	require.NoError(t, tape.Err(), "a parameter stays")
@@ -170,11 +172,11 @@ func TestOnceIsHeldTo(t *testing.T) {
 
 // TestWhatIsOverwrittenInPlaceIsStale still, if a gradient needs it.
 func TestWhatIsOverwrittenInPlaceIsStale(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, -2, 3, 4}, 2, 2)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, -2, 3, 4}, 2, 2)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	y := tape.ReLU(tape.MulScalar(tape.Leaf(x), 2).Once())
-	require.NoError(t, b.rt.MulScalarInPlace(b.ctx, y.Value(), 3))
+	require.NoError(t, b.RT.MulScalarInPlace(b.Ctx, y.Value(), 3))
 	_, err := tape.Backward(tape.Sum(y))
 	require.ErrorIs(t, err, autograd.ErrStale)
 	require.ErrorIs(t, tape.Close(), autograd.ErrStale)
@@ -183,17 +185,17 @@ func TestWhatIsOverwrittenInPlaceIsStale(t *testing.T) {
 // TestNoGradWorksInPlace: a chain of operations needs the memory of one value.
 func TestNoGradWorksInPlace(t *testing.T) {
 	const mib = 1 << 20
-	b := open(t, 64*mib)
-	x, err := b.rt.Zeros(b.ctx, tensor.Float32, mib/4)
+	b := tapetest.Open(t, 64*mib)
+	x, err := b.RT.Zeros(b.Ctx, tensor.Float32, mib/4)
 	require.NoError(t, err)
-	b.cache.ResetPeakStats()
-	tape := autograd.NoGrad(b.ctx, b.rt)
+	b.Cache.ResetPeakStats()
+	tape := autograd.NoGrad(b.Ctx, b.RT)
 	h := tape.AddScalar(tape.Input(x), 1)
 	for range 10 {
 		h = tape.GELU(tape.AddScalar(tape.Square(tape.LeakyReLU(h, -0.1)), 1))
 	}
 	require.NoError(t, tape.Err())
-	assert.Equal(t, int64(2*mib), b.cache.MaxMemoryAllocated()-b.ownBytes, "the input and one value")
+	assert.Equal(t, int64(2*mib), b.Cache.MaxMemoryAllocated()-b.OwnBytes, "the input and one value")
 	require.NoError(t, tape.Close())
 	require.NoError(t, x.Release())
 }

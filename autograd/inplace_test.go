@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -14,20 +16,20 @@ import (
 )
 
 // bitsOf are a tensor's elements, to compare NaN too.
-func (b *bench) bitsOf(x *tensor.Tensor) (bits []uint64) {
-	b.t.Helper()
+func bitsOf(b *tapetest.Bench, x *tensor.Tensor) (bits []uint64) {
+	b.T.Helper()
 	bits = make([]uint64, 0, x.Elements())
 	switch x.Dtype() {
 	case tensor.Float64:
-		for _, v := range read[float64](b, x) {
+		for _, v := range tapetest.Read[float64](b, x) {
 			bits = append(bits, math.Float64bits(v))
 		}
 	case tensor.Float32:
-		for _, v := range read[float32](b, x) {
+		for _, v := range tapetest.Read[float32](b, x) {
 			bits = append(bits, uint64(math.Float32bits(v)))
 		}
 	default:
-		for _, v := range read[tensor.BF16](b, x) {
+		for _, v := range tapetest.Read[tensor.BF16](b, x) {
 			bits = append(bits, uint64(v))
 		}
 	}
@@ -35,21 +37,21 @@ func (b *bench) bitsOf(x *tensor.Tensor) (bits []uint64) {
 }
 
 // allocations are those that the cache has served.
-func (b *bench) allocations() int64 { return b.cache.Stats().Allocation.All.Allocated }
+func allocations(b *tapetest.Bench) int64 { return b.Cache.Stats().Allocation.All.Allocated }
 
 // TestInPlaceOfRandomPrograms: what operations compute in their arguments' memory is to the bit
 // what they compute in memory of their own, values and gradients, on tapes that record and that
 // don't, in float64 and in bfloat16, with every value that is read for the last time read once.
 func TestInPlaceOfRandomPrograms(t *testing.T) {
-	b := open(t, 64<<20)
-	graphs := rounds(400, 80)
+	b := tapetest.Open(t, 64<<20)
+	graphs := tapetest.Rounds(400, 80)
 	random := rand.New(rand.NewPCG(20, 26))
 	saved := map[string]int64{}
 	for i := range graphs {
 		g := newGraph(random, 1+random.IntN(14))
 		for _, record := range []bool{true, false} {
 			for _, half := range []bool{false, true} {
-				run := func(outOfPlace bool) (bits [][]uint64, allocations int64) {
+				run := func(outOfPlace bool) (bits [][]uint64, made int64) {
 					g.once = record || i%2 == 0
 					var ts []*tensor.Tensor
 					var ps []*autograd.Parameter
@@ -62,18 +64,18 @@ func TestInPlaceOfRandomPrograms(t *testing.T) {
 						ps, err = g.parameters(ts)
 						require.NoError(t, err)
 					}
-					tape := newTape(b.ctx, b.rt, record)
+					tape := tapetest.NewTape(b.Ctx, b.RT, record)
 					autograd.SetOutOfPlace(tape, outOfPlace)
 					if half {
 						tape.SetComputeDtype(tensor.BFloat16)
 					}
-					before := b.allocations()
+					before := allocations(b)
 					vs, loss := g.forward(tape, ts, ps)
 					require.NoError(t, tape.Err(), "graph %d:\n%v", i, g)
-					allocations = b.allocations() - before
+					made = allocations(b) - before
 					for _, v := range vs {
 						if !v.Value().Released() {
-							bits = append(bits, b.bitsOf(v.Value()))
+							bits = append(bits, bitsOf(b, v.Value()))
 						}
 					}
 					if record && g.lossNeeds() != 0 {
@@ -81,14 +83,14 @@ func TestInPlaceOfRandomPrograms(t *testing.T) {
 						require.NoError(t, err, "graph %d:\n%v", i, g)
 						for _, v := range vs[:len(g.leaves)] {
 							if v.Grad() != nil {
-								bits = append(bits, b.bitsOf(v.Grad()))
+								bits = append(bits, bitsOf(b, v.Grad()))
 							}
 						}
 					}
-					bits = append(bits, b.bitsOf(loss.Value()))
+					bits = append(bits, bitsOf(b, loss.Value()))
 					require.NoError(t, tape.Close())
 					require.NoError(t, releaseAll(ts, ps))
-					return bits, allocations
+					return bits, made
 				}
 				want, apart := run(true)
 				got, inPlace := run(false)

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
@@ -35,22 +37,22 @@ func TestTrainingToBeKilled(t *testing.T) {
 	}
 	steps, err := strconv.Atoi(os.Getenv(killedSteps))
 	require.NoError(t, err)
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	tr := newTraining(b, 1, "Adam", steps)
 	defer tr.close()
-	if err := tr.checkpoint().Load(b.ctx, path); !errors.Is(err, fs.ErrNotExist) {
+	if err := tr.checkpoint().Load(b.Ctx, path); !errors.Is(err, fs.ErrNotExist) {
 		require.NoError(t, err)
 	}
 	for tr.at.Step < steps {
 		tr.step()
-		require.NoError(t, tr.checkpoint().Save(b.ctx, path))
+		require.NoError(t, tr.checkpoint().Save(b.Ctx, path))
 	}
 }
 
 // TestKilledTraining: a training that is killed at random moments, in the middle of a step or of
 // writing a checkpoint, and goes on each time, ends bit for bit as one that is left alone.
 func TestKilledTraining(t *testing.T) {
-	cisterntest.OnlyHost(t, open(t, 64<<20).dev, "a process that is killed gives its GPU back late")
+	cisterntest.OnlyHost(t, tapetest.Open(t, 64<<20).Dev, "a process that is killed gives its GPU back late")
 	n := *kills
 	switch {
 	case n > 0:

@@ -3,6 +3,8 @@ package autograd_test
 import (
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -11,14 +13,14 @@ import (
 
 // TestLaunchesOfATransformerStep: a step of BenchmarkModel's transformer has 51 launches on a GPU.
 func TestLaunchesOfATransformerStep(t *testing.T) {
-	b := open(t, 256<<20)
-	if _, onHost := b.dev.(device.HostVisible); onHost {
+	b := tapetest.Open(t, 256<<20)
+	if _, onHost := b.Dev.(device.HostVisible); onHost {
 		t.Skip("the host's launches are of other operations")
 	}
 	const rows, steps, tokens, width = 4, 32, 65, 64
 	launches := map[string]int{}
-	rt := b.counting(launches)
-	in := autograd.Init(b.ctx, rt, autograd.Seed(3))
+	rt := b.Counting(launches)
+	in := autograd.Init(b.Ctx, rt, autograd.Seed(3))
 	model := newRunGPT(in, func(name string) []int {
 		return map[string][]int{"tok.weight": {tokens, width}, "pos.weight": {steps, width}}[name]
 	})
@@ -26,13 +28,13 @@ func TestLaunchesOfATransformerStep(t *testing.T) {
 	require.NoError(t, in.Err())
 	for range 2 {
 		clear(launches)
-		tape := autograd.NewTape(b.ctx, rt)
+		tape := autograd.NewTape(b.Ctx, rt)
 		x, y := autograd.Upload(tape, make([]int32, rows*steps)), autograd.Upload(tape, make([]int32, rows*steps))
 		logits := tape.Reshape(model.Forward(tape, tape.Reshape(x, rows, steps)), rows*steps, tokens)
 		tape.Minimize(tape.CrossEntropy(logits, y.Value()), opt)
 		require.NoError(t, tape.Close())
 	}
-	require.NoError(t, rt.Synchronize(b.ctx))
+	require.NoError(t, rt.Synchronize(b.Ctx))
 	sum := 0
 	for _, n := range launches {
 		sum += n

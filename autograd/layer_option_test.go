@@ -3,6 +3,8 @@ package autograd_test
 import (
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -10,8 +12,8 @@ import (
 )
 
 func TestLayerOptions(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
 	defer in.Close()
 	l := in.Linear(3, 2, autograd.NoBias(), nil)
 	require.NoError(t, in.Err())

@@ -3,6 +3,8 @@ package autograd_test
 import (
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -33,13 +35,13 @@ func (l *gated) Parameters() autograd.Parameters {
 // TestLayerOfAProgram: a layer borrows its argument, also where Once is called inside, and frees
 // its inner values when it ends. On a tape of NoGrad the first reader of the result frees it.
 func TestLayerOfAProgram(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2}, 1, 2)
-	l := &gated{Weight: b.parameter(3, 2), Gate: b.parameter(3, 2)}
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2}, 1, 2)
+	l := &gated{Weight: b.Parameter(3, 2), Gate: b.Parameter(3, 2)}
 	model := autograd.Sequential{l, autograd.ReLU{}}
 	require.NoError(t, autograd.NameModules(model))
 	for _, record := range []bool{true, false} {
-		tape := newTape(b.ctx, b.rt, record)
+		tape := tapetest.NewTape(b.Ctx, b.RT, record)
 		h := tape.AddScalar(tape.Input(x), 1)
 		var between *autograd.Variable
 		l.inside = func(x, product *autograd.Variable) {
@@ -48,13 +50,13 @@ func TestLayerOfAProgram(t *testing.T) {
 			require.False(t, x.Value().Released(), "Once counts for the layer's own values")
 			require.False(t, product.Value().Released(), "until the layer ends")
 		}
-		before := b.live()
+		before := b.Live()
 		y := l.Forward(tape, h)
 		require.NoError(t, tape.Err())
 		require.Equal(t, !record, between.Value().Released(), "unless a gradient needs it")
 		require.True(t, autograd.Released(between))
 		if !record {
-			require.Equal(t, before+1, b.live(), "the result")
+			require.Equal(t, before+1, b.Live(), "the result")
 		}
 		require.Zero(t, autograd.ScopeOf(tape))
 		require.Empty(t, autograd.ModuleOf(tape))
@@ -65,9 +67,9 @@ func TestLayerOfAProgram(t *testing.T) {
 	}
 	l.inside = nil
 	modules := map[string]bool{}
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	y := model.Forward(tape, tape.Input(x))
-	for _, holding := range b.cache.Profile().Holdings {
+	for _, holding := range b.Cache.Profile().Holdings {
 		modules[holding.Module] = true
 	}
 	require.True(t, modules["0"], "what the gradients need: %v", modules)
@@ -78,23 +80,23 @@ func TestLayerOfAProgram(t *testing.T) {
 
 // TestLayerRefuses nil, and lets a layer without a parameter run in the tape's module.
 func TestLayerRefuses(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2}, 1, 2)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2}, 1, 2)
 	for want, run := range map[string]func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable{
 		"the function is nil": func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Layer(nil, "", nil) },
 		"the function returned nil": func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
 			return t.Layer(nil, "", func() *autograd.Variable { return nil })
 		},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		require.NotNil(t, run(tape, tape.Input(x)))
 		require.EqualError(t, tape.Close(), "autograd: Layer: invalid argument: "+want)
 	}
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	h := tape.Add(tape.Input(x), nil)
 	require.NotNil(t, tape.Layer(nil, "", func() *autograd.Variable { return tape.Reshape(h, h.Shape()[0]) }), "an inert argument")
 	require.Error(t, tape.Close())
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	h = tape.Input(x)
 	tape.Module("outer", func() *autograd.Variable {
 		return tape.Layer(nil, "weight", func() *autograd.Variable {
@@ -123,8 +125,8 @@ func (l reads) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variabl
 
 // TestLastReader is the operation that ends the program's hold, in its scope and after inner ones.
 func TestLastReader(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2}, 1, 2)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2}, 1, 2)
 	for name, c := range map[string]struct {
 		run   func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable
 		freed [2]bool // the argument: on a tape of NoGrad, on one that records
@@ -169,7 +171,7 @@ func TestLastReader(t *testing.T) {
 		}, [2]bool{}},
 	} {
 		for i, record := range []bool{false, true} {
-			tape := newTape(b.ctx, b.rt, record)
+			tape := tapetest.NewTape(b.Ctx, b.RT, record)
 			h := tape.AddScalar(tape.Leaf(x), 1)
 			y := c.run(tape, h)
 			require.NoError(t, tape.Err(), name)
@@ -181,7 +183,7 @@ func TestLastReader(t *testing.T) {
 			require.NoError(t, tape.Close())
 		}
 	}
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	tape.SetTraining(false)
 	y := autograd.Sequential{reads{times: 1}, autograd.Dropout{P: 0.5}, autograd.Identity{}}.Forward(tape, tape.Leaf(x))
 	tape.Mul(tape.Exp(y), y)
@@ -190,9 +192,9 @@ func TestLastReader(t *testing.T) {
 
 // TestCheckpointReadsWhatWasReleased again, because its region holds it.
 func TestCheckpointReadsWhatWasReleased(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2}, 1, 2)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2}, 1, 2)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	h := tape.AddScalar(tape.Leaf(x), 1)
 	y := tape.Checkpoint(func() *autograd.Variable { return tape.Mul(tape.Exp(h), h.Once()) })
 	require.True(t, autograd.Released(h))

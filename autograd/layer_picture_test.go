@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -13,8 +15,8 @@ import (
 
 // TestLayersOfPictures are made with PyTorch's names, shapes and first values, and compute.
 func TestLayersOfPictures(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1), autograd.Dtype(tensor.Float64))
 	defer in.Close()
 	norm := in.BatchNorm(4)
 	model := autograd.Sequential{
@@ -40,14 +42,14 @@ func TestLayersOfPictures(t *testing.T) {
 			assert.Equal(t, want, []int(p.Value().Shape()), p.Name)
 		}
 		if fan, ok := fans[p.Name]; ok {
-			for _, v := range read[float64](b, p.Value()) {
+			for _, v := range tapetest.Read[float64](b, p.Value()) {
 				assert.LessOrEqual(t, math.Abs(v), 1/math.Sqrt(fan), p.Name)
 			}
 		}
 	}
 	x := in.Tensor(make([]float64, 3*2*7*8), 3, 2, 7, 8)
 	for range in.Steps(2) {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		y := model.Forward(tape, tape.Input(x))
 		require.NoError(t, tape.Err())
 		assert.Equal(t, []int{3, 3}, []int(y.Shape()))
@@ -58,16 +60,16 @@ func TestLayersOfPictures(t *testing.T) {
 			assert.NotNil(t, p.Grad(), p.Name)
 		}
 	}
-	assert.Equal(t, []int64{2}, read[int64](b, norm.Batches))
-	tape := autograd.NoGrad(b.ctx, b.rt)
+	assert.Equal(t, []int64{2}, tapetest.Read[int64](b, norm.Batches))
+	tape := autograd.NoGrad(b.Ctx, b.RT)
 	model.Forward(tape, tape.Input(x))
 	require.NoError(t, tape.Close())
-	assert.Equal(t, []int64{2}, read[int64](b, norm.Batches), "a tape that does not train counts no batches")
+	assert.Equal(t, []int64{2}, tapetest.Read[int64](b, norm.Batches), "a tape that does not train counts no batches")
 }
 
 // TestLayersRefuse says which option a layer does not take, and which numbers.
 func TestLayersRefuse(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for want, make := range map[string]func(in *autograd.Initializer){
 		"Conv2d(2, 4, 3): invalid argument: the layer takes no option OutputPadding": func(in *autograd.Initializer) { in.Conv2d(2, 4, 3, autograd.OutputPadding(1)) },
 		"ConvTranspose2d(2, 4, 3): invalid argument: the layer takes no option SamePadding": func(in *autograd.Initializer) {
@@ -81,7 +83,7 @@ func TestLayersRefuse(t *testing.T) {
 		"GroupNorm(2, 3): invalid argument: want groups that divide the channels": func(in *autograd.Initializer) { in.GroupNorm(2, 3) },
 		"RMSNorm(3): invalid argument: the layer takes no option NoBias":          func(in *autograd.Initializer) { in.RMSNorm(3, autograd.NoBias()) },
 	} {
-		in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
+		in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
 		make(in)
 		require.ErrorIs(t, in.Err(), autograd.ErrInvalid, want)
 		assert.ErrorContains(t, in.Err(), want)
@@ -89,8 +91,8 @@ func TestLayersRefuse(t *testing.T) {
 	}
 	for name, layer := range map[string]autograd.Layer{"Convolution": (*autograd.Convolution)(nil), "BatchNorm": (*autograd.BatchNorm)(nil), "LayerNorm": (*autograd.LayerNorm)(nil),
 		"GroupNorm": (*autograd.GroupNorm)(nil), "RMSNorm": (*autograd.RMSNorm)(nil)} {
-		tape := autograd.NewTape(b.ctx, b.rt)
-		layer.Forward(tape, tape.Input(upload(b, []float64{1, 2}, 1, 2)))
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		layer.Forward(tape, tape.Input(tapetest.Upload(b, []float64{1, 2}, 1, 2)))
 		assert.ErrorContains(t, tape.Close(), name+": invalid argument: the layer is nil")
 		assert.Empty(t, layer.Parameters())
 	}
@@ -99,24 +101,24 @@ func TestLayersRefuse(t *testing.T) {
 // TestRunningStatistics follow PyTorch's rule: with a momentum of NaN they are the mean of all
 // batches; none are kept without them, and a tape in use normalises by them.
 func TestRunningStatistics(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1), autograd.Dtype(tensor.Float64))
 	defer in.Close()
 	all, own := in.BatchNorm(1, autograd.Momentum(math.NaN()), autograd.NoAffine(), autograd.Eps(1e-9)), in.BatchNorm(1, autograd.NoRunningStatistics(), autograd.NoAffine())
 	require.NoError(t, in.Err())
 	assert.Empty(t, own.Buffers())
 	for _, batch := range [][]float64{{0, 2, 4}, {10, 10, 10}, {5, 7, 6}} {
-		tape := autograd.NewTape(b.ctx, b.rt)
-		all.Forward(tape, tape.Input(upload(b, batch, 3, 1)))
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		all.Forward(tape, tape.Input(tapetest.Upload(b, batch, 3, 1)))
 		require.NoError(t, tape.Close())
 	}
-	assert.InDelta(t, 6, read[float64](b, all.Mean)[0], 1e-12)
-	assert.InDelta(t, 5.0/3, read[float64](b, all.Var)[0], 1e-12)
-	tape := autograd.NoGrad(b.ctx, b.rt)
-	y := all.Forward(tape, tape.Input(upload(b, []float64{6 + math.Sqrt(5.0/3)}, 1, 1)))
+	assert.InDelta(t, 6, tapetest.Read[float64](b, all.Mean)[0], 1e-12)
+	assert.InDelta(t, 5.0/3, tapetest.Read[float64](b, all.Var)[0], 1e-12)
+	tape := autograd.NoGrad(b.Ctx, b.RT)
+	y := all.Forward(tape, tape.Input(tapetest.Upload(b, []float64{6 + math.Sqrt(5.0/3)}, 1, 1)))
 	assert.InDelta(t, 1, y.Item(), 1e-6)
-	z := own.Forward(tape, tape.Input(upload(b, []float64{1, 3}, 2, 1)))
+	z := own.Forward(tape, tape.Input(tapetest.Upload(b, []float64{1, 3}, 2, 1)))
 	require.NoError(t, tape.Err())
-	assert.InDelta(t, -1, read[float64](b, z.Value())[0], 1e-4)
+	assert.InDelta(t, -1, tapetest.Read[float64](b, z.Value())[0], 1e-4)
 	require.NoError(t, tape.Close())
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -29,14 +31,14 @@ func (probe) Parameters() autograd.Parameters { return nil }
 
 // TestIdentityLayer: what a layer passes on is still the next one's.
 func TestIdentityLayer(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2}, 1, 2)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2}, 1, 2)
 	for _, record := range []bool{true, false} {
-		tape := newTape(b.ctx, b.rt, record)
+		tape := tapetest.NewTape(b.Ctx, b.RT, record)
 		h := tape.MulScalar(tape.Input(x), 0.5)
 		y := autograd.Sequential{identity{}, autograd.ReLU{}, identity{}, autograd.ReLU{}, identity{}}.Forward(tape, h)
 		require.NoError(t, tape.Err())
-		assert.Equal(t, []float64{0.5, 1}, read[float64](b, y.Value()))
+		assert.Equal(t, []float64{0.5, 1}, tapetest.Read[float64](b, y.Value()))
 		assert.False(t, h.Value().Released())
 		require.NoError(t, tape.Close())
 	}
@@ -44,10 +46,10 @@ func TestIdentityLayer(t *testing.T) {
 
 // TestSequentialReleasesWhatIsBetween its layers, as soon as the next one has it.
 func TestSequentialReleasesWhatIsBetween(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2}, 1, 2)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2}, 1, 2)
 	for _, record := range []bool{true, false} {
-		tape := newTape(b.ctx, b.rt, record)
+		tape := tapetest.NewTape(b.Ctx, b.RT, record)
 		var seen []*autograd.Variable
 		look := probe{func(x *autograd.Variable) {
 			for _, v := range seen[min(1, len(seen)):] {
@@ -64,17 +66,17 @@ func TestSequentialReleasesWhatIsBetween(t *testing.T) {
 
 // TestABiasAloneIsTrained: the others are constants.
 func TestABiasAloneIsTrained(t *testing.T) {
-	b := open(t, 64<<20)
-	c, p := upload(b, []float64{1, 2, 3, 4}, 2, 2), b.parameter(2)
+	b := tapetest.Open(t, 64<<20)
+	c, p := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2), b.Parameter(2)
 	for name, f := range map[string]func(t *autograd.Tape, c, bias *autograd.Variable) *autograd.Variable{
 		"Linear":     func(t *autograd.Tape, c, bias *autograd.Variable) *autograd.Variable { return t.Linear(c, c, bias) },
 		"LinearReLU": func(t *autograd.Tape, c, bias *autograd.Variable) *autograd.Variable { return t.LinearReLU(c, c, bias) },
 		"AddBias":    func(t *autograd.Tape, c, bias *autograd.Variable) *autograd.Variable { return t.AddBias(c, bias) },
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		_, err := tape.Backward(tape.Sum(f(tape, tape.Input(c), tape.Param(p))))
 		require.NoError(t, err, name)
-		assert.Equal(t, []float64{2, 2}, read[float64](b, p.Grad()), name)
-		require.NoError(t, errors.Join(tape.Close(), p.ZeroGrad(b.ctx)))
+		assert.Equal(t, []float64{2, 2}, tapetest.Read[float64](b, p.Grad()), name)
+		require.NoError(t, errors.Join(tape.Close(), p.ZeroGrad(b.Ctx)))
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -11,19 +13,6 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
-
-// parameter is one of float64, with the elements 1, 2, ….
-func (b *bench) parameter(shape ...int) *autograd.Parameter {
-	b.t.Helper()
-	data := zeros(shape...).data
-	for i := range data {
-		data[i] = float64(i + 1)
-	}
-	p, err := autograd.NewParameter(upload(b, data, shape...))
-	require.NoError(b.t, err)
-	b.t.Cleanup(func() { assert.NoError(b.t, p.ZeroGrad(b.ctx)) })
-	return p
-}
 
 // lossesOfTwo are functions of the parameters p, (2, 2), and q, (2), and of a constant c, (2, 2),
 // whose gradients meet in every way: in place, shared, broadcast, of constants.
@@ -82,43 +71,43 @@ func lossesOfTwo(labels *tensor.Tensor) map[string]func(t *autograd.Tape, p, q, 
 
 // TestWhatBackwardLeaves: the loss and the gradients, of each of these losses.
 func TestWhatBackwardLeaves(t *testing.T) {
-	b := open(t, 64<<20)
-	p, q := b.parameter(2, 2), b.parameter(2)
-	labels := upload(b, []int32{1, 0})
-	c := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	b := tapetest.Open(t, 64<<20)
+	p, q := b.Parameter(2, 2), b.Parameter(2)
+	labels := tapetest.Upload(b, []int32{1, 0})
+	c := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	for name, f := range lossesOfTwo(labels) {
 		for range 2 { // the second tape adds to the gradients of the first
-			before, _ := b.rt.Live()
+			before, _ := b.RT.Live()
 			for _, x := range []*autograd.Parameter{p, q} {
 				if x.Grad() != nil {
 					before--
 				}
 			}
-			tape := autograd.NewTape(b.ctx, b.rt)
+			tape := autograd.NewTape(b.Ctx, b.RT)
 			_, err := tape.Backward(tape.Mean(f(tape, tape.Param(p), tape.Param(q), tape.Input(c))))
 			require.NoError(t, err, name)
-			now, _ := b.rt.Live()
+			now, _ := b.RT.Live()
 			assert.Equal(t, before+3, now, "%s: more than the loss and two gradients", name)
 			require.NoError(t, tape.Close(), name)
-			now, _ = b.rt.Live()
+			now, _ = b.RT.Live()
 			assert.Equal(t, before+2, now, "%s: more than two gradients", name)
 		}
-		require.NoError(t, errors.Join(p.ZeroGrad(b.ctx), q.ZeroGrad(b.ctx)))
+		require.NoError(t, errors.Join(p.ZeroGrad(b.Ctx), q.ZeroGrad(b.Ctx)))
 	}
 }
 
 // TestLossesWithoutMemory: whichever allocation fails, the parameters have no gradients, and nothing stays.
 func TestLossesWithoutMemory(t *testing.T) {
-	b := open(t, 2<<20)
-	p, q := b.parameter(2, 2), b.parameter(2)
-	labels := upload(b, []int32{1, 0})
-	c := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	b := tapetest.Open(t, 2<<20)
+	p, q := b.Parameter(2, 2), b.Parameter(2)
+	labels := tapetest.Upload(b, []int32{1, 0})
+	c := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	for name, f := range lossesOfTwo(labels) {
 		var want [][]float64
 		for free := 100; free >= 0; free-- { // at first there is enough
-			filler := b.fill(free)
-			before := b.live()
-			tape := autograd.NewTape(b.ctx, b.rt)
+			filler := b.Fill(free)
+			before := b.Live()
+			tape := autograd.NewTape(b.Ctx, b.RT)
 			_, err := tape.Backward(tape.Mean(f(tape, tape.Param(p), tape.Param(q), tape.Input(c))))
 			_ = tape.Close()
 			for _, block := range filler {
@@ -128,81 +117,81 @@ func TestLossesWithoutMemory(t *testing.T) {
 				require.ErrorIs(t, err, memcache.ErrOutOfMemory, name)
 				require.Nil(t, p.Grad(), "%s, %d free blocks", name, free)
 				require.Nil(t, q.Grad(), "%s, %d free blocks", name, free)
-				require.LessOrEqual(t, b.live(), before-int64(len(filler))+1, "%s, %d free blocks (one is the word for faults)", name, free)
+				require.LessOrEqual(t, b.Live(), before-int64(len(filler))+1, "%s, %d free blocks (one is the word for faults)", name, free)
 				continue
 			}
-			got := [][]float64{read[float64](b, p.Grad()), read[float64](b, q.Grad())}
+			got := [][]float64{tapetest.Read[float64](b, p.Grad()), tapetest.Read[float64](b, q.Grad())}
 			if want == nil {
 				want, free = got, 16
 			}
 			require.Equal(t, want, got, "%s, %d free blocks", name, free)
-			require.NoError(t, errors.Join(p.ZeroGrad(b.ctx), q.ZeroGrad(b.ctx)))
+			require.NoError(t, errors.Join(p.ZeroGrad(b.Ctx), q.ZeroGrad(b.Ctx)))
 		}
 	}
 }
 
 // TestGradientsAreAddedInPlace, so that adding up takes no memory; unless somebody shares them.
 func TestGradientsAreAddedInPlace(t *testing.T) {
-	b := open(t, 64<<20)
-	p := b.parameter(2)
+	b := tapetest.Open(t, 64<<20)
+	p := b.Parameter(2)
 	backward := func() {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), 3)))
 		require.NoError(t, errors.Join(err, tape.Close()))
 	}
-	before := b.cache.Stats().Allocation.All.Allocated
+	before := b.Cache.Stats().Allocation.All.Allocated
 	backward()
-	assert.Equal(t, before+4, b.cache.Stats().Allocation.All.Allocated, "3p, the loss, and their gradients: p's is in the memory of 3p's")
+	assert.Equal(t, before+4, b.Cache.Stats().Allocation.All.Allocated, "3p, the loss, and their gradients: p's is in the memory of 3p's")
 	first := p.Grad()
 	backward()
 	assert.Same(t, first, p.Grad())
-	assert.Equal(t, []float64{6, 6}, read[float64](b, p.Grad()))
-	shared, err := b.rt.Share(b.ctx, first)
+	assert.Equal(t, []float64{6, 6}, tapetest.Read[float64](b, p.Grad()))
+	shared, err := b.RT.Share(b.Ctx, first)
 	require.NoError(t, err)
 	backward()
 	assert.True(t, first.Released(), "the parameter has another")
-	assert.Equal(t, []float64{6, 6}, read[float64](b, shared))
-	assert.Equal(t, []float64{9, 9}, read[float64](b, p.Grad()))
+	assert.Equal(t, []float64{6, 6}, tapetest.Read[float64](b, shared))
+	assert.Equal(t, []float64{9, 9}, tapetest.Read[float64](b, p.Grad()))
 	require.NoError(t, shared.Release())
 }
 
 // TestASharedGradientSurvivesAnError: the tape had added to it, in other memory, when it failed.
 func TestASharedGradientSurvivesAnError(t *testing.T) {
-	b := open(t, 64<<20)
-	p, w := b.parameter(2), b.parameter(2)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	p, w := b.Parameter(2), b.Parameter(2)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	_, err := tape.Backward(tape.Sum(tape.Param(p)))
 	require.NoError(t, errors.Join(err, tape.Close()))
 	first := p.Grad()
-	shared, err := b.rt.Share(b.ctx, first)
+	shared, err := b.RT.Share(b.Ctx, first)
 	require.NoError(t, err)
 
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	late := tape.Square(tape.Param(w))
 	loss := tape.Sum(tape.Add(late, tape.MulScalar(tape.Param(p), 2)))
-	require.NoError(t, b.rt.MulScalarInPlace(b.ctx, w.Value(), 2))
+	require.NoError(t, b.RT.MulScalarInPlace(b.Ctx, w.Value(), 2))
 	_, err = tape.Backward(loss)
 	require.ErrorIs(t, err, autograd.ErrStale)
 	require.Error(t, tape.Close())
 	assert.Same(t, first, p.Grad())
-	assert.Equal(t, []float64{1, 1}, read[float64](b, p.Grad()))
+	assert.Equal(t, []float64{1, 1}, tapetest.Read[float64](b, p.Grad()))
 	assert.Nil(t, w.Grad())
 	require.NoError(t, shared.Release())
 }
 
 // TestEverySavedValueIsLookedAt, not only an operation's first.
 func TestEverySavedValueIsLookedAt(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for i := range 2 {
-		ps := []*autograd.Parameter{b.parameter(2, 2), b.parameter(2, 2)}
+		ps := []*autograd.Parameter{b.Parameter(2, 2), b.Parameter(2, 2)}
 		for name, f := range map[string]func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable{
 			"Mul":    (*autograd.Tape).Mul,
 			"MatMul": func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable { return t.MatMul(x, y) },
 			"Linear": func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable { return t.Linear(x, y, nil) },
 		} {
-			tape := autograd.NewTape(b.ctx, b.rt)
+			tape := autograd.NewTape(b.Ctx, b.RT)
 			loss := tape.Sum(f(tape, tape.Param(ps[0]), tape.Param(ps[1])))
-			require.NoError(t, b.rt.Zero(b.ctx, ps[i].Value()))
+			require.NoError(t, b.RT.Zero(b.Ctx, ps[i].Value()))
 			_, err := tape.Backward(loss)
 			require.ErrorIs(t, err, autograd.ErrStale, name)
 			require.ErrorContains(t, err, "a parameter, float64 (2, 2), is at version", name)
@@ -212,20 +201,20 @@ func TestEverySavedValueIsLookedAt(t *testing.T) {
 }
 
 // peakOfBackward is how many blocks are allocated at most while the loss runs backward, beyond those before it.
-func (b *bench) peakOfBackward(tape *autograd.Tape, loss *autograd.Variable) int64 {
-	b.t.Helper()
-	before := b.cache.Stats().Allocation.All.Current
-	b.cache.ResetPeakStats()
+func peakOfBackward(b *tapetest.Bench, tape *autograd.Tape, loss *autograd.Variable) int64 {
+	b.T.Helper()
+	before := b.Cache.Stats().Allocation.All.Current
+	b.Cache.ResetPeakStats()
 	_, err := tape.Backward(loss)
-	require.NoError(b.t, errors.Join(err, tape.Err()))
-	return b.cache.Stats().Allocation.All.Peak - before
+	require.NoError(b.T, errors.Join(err, tape.Err()))
+	return b.Cache.Stats().Allocation.All.Peak - before
 }
 
 // TestPeaksAndAllocationsOfBackward: what one gradient has read is freed before the next one is computed.
 func TestPeaksAndAllocationsOfBackward(t *testing.T) {
-	b := open(t, 64<<20)
-	b.needsHost("the first product takes a workspace elsewhere")
-	p, q := b.parameter(2, 2), b.parameter(2, 2)
+	b := tapetest.Open(t, 64<<20)
+	b.NeedsHost("the first product takes a workspace elsewhere")
+	p, q := b.Parameter(2, 2), b.Parameter(2, 2)
 	for name, c := range map[string]struct {
 		f                 func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable
 		peak, allocations int64
@@ -240,27 +229,27 @@ func TestPeaksAndAllocationsOfBackward(t *testing.T) {
 		"Tanh":      {func(t *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable { return t.Tanh(t.Tanh(x)) }, 2, 2},
 		"Softmax":   {func(t *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable { return t.Softmax(t.Softmax(x)) }, 2, 4},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		x, y := tape.MulScalar(tape.Param(p), 2), tape.MulScalar(tape.Param(q), 3)
 		z := c.f(tape, x, y)
 		loss := tape.Sum(z)
 		x.Release()
 		y.Release()
 		z.Release()
-		before := b.cache.Stats().Allocation.All.Allocated
-		peak := b.peakOfBackward(tape, loss)
+		before := b.Cache.Stats().Allocation.All.Allocated
+		peak := peakOfBackward(b, tape, loss)
 		assert.Equal(t, c.peak, peak, "%s: blocks at the peak beyond those of the forward pass", name)
-		assert.Equal(t, c.allocations, b.cache.Stats().Allocation.All.Allocated-before, "%s: allocations", name)
+		assert.Equal(t, c.allocations, b.Cache.Stats().Allocation.All.Allocated-before, "%s: allocations", name)
 		require.NoError(t, tape.Close())
-		require.NoError(t, errors.Join(p.ZeroGrad(b.ctx), q.ZeroGrad(b.ctx)))
+		require.NoError(t, errors.Join(p.ZeroGrad(b.Ctx), q.ZeroGrad(b.Ctx)))
 	}
 }
 
 // TestNothingIsComputedForConstants: the backward pass allocates as often as the parameter's own gradient needs.
 func TestNothingIsComputedForConstants(t *testing.T) {
-	b := open(t, 64<<20)
-	b.needsHost("the first product takes a workspace elsewhere")
-	p, c := b.parameter(2, 2), upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	b := tapetest.Open(t, 64<<20)
+	b.NeedsHost("the first product takes a workspace elsewhere")
+	p, c := b.Parameter(2, 2), tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	for name, x := range map[string]struct {
 		f           func(t *autograd.Tape, p, c *autograd.Variable) *autograd.Variable
 		allocations int64
@@ -280,21 +269,21 @@ func TestNothingIsComputedForConstants(t *testing.T) {
 		"scaled": {func(t *autograd.Tape, p, c *autograd.Variable) *autograd.Variable { return t.MulScalar(t.Neg(p), 3) }, 2},
 		"mean":   {func(t *autograd.Tape, p, c *autograd.Variable) *autograd.Variable { return t.Mean(p, 0) }, 3},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		loss := tape.Sum(x.f(tape, tape.Param(p), tape.Input(c)))
-		before := b.cache.Stats().Allocation.All.Allocated
+		before := b.Cache.Stats().Allocation.All.Allocated
 		_, err := tape.Backward(loss)
 		require.NoError(t, err, name)
-		assert.Equal(t, x.allocations, b.cache.Stats().Allocation.All.Allocated-before, name)
-		require.NoError(t, errors.Join(tape.Close(), p.ZeroGrad(b.ctx)))
+		assert.Equal(t, x.allocations, b.Cache.Stats().Allocation.All.Allocated-before, name)
+		require.NoError(t, errors.Join(tape.Close(), p.ZeroGrad(b.Ctx)))
 	}
 }
 
 // TestALayerKeepsNoMoreThanItsGradientsNeed: of a first layer the input and the rectified output,
 // of one whose weight is constant the weight.
 func TestALayerKeepsNoMoreThanItsGradientsNeed(t *testing.T) {
-	b := open(t, 64<<20)
-	p, c := b.parameter(2, 2), upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	b := tapetest.Open(t, 64<<20)
+	p, c := b.Parameter(2, 2), tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	for name, x := range map[string]struct {
 		f    func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable
 		kept bool
@@ -322,7 +311,7 @@ func TestALayerKeepsNoMoreThanItsGradientsNeed(t *testing.T) {
 			return t.MatMul(t.Param(p), h, tensor.TransA)
 		}, true},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		h := tape.AddScalar(tape.Param(p), 1)
 		x.f(tape, h)
 		h.Release()
@@ -334,9 +323,9 @@ func TestALayerKeepsNoMoreThanItsGradientsNeed(t *testing.T) {
 
 // TestCrossEntropyReusesTheLogits for its gradient, if nobody else has them.
 func TestCrossEntropyReusesTheLogits(t *testing.T) {
-	b := open(t, 64<<20)
-	b.needsHost("a GPU makes the gradient of few logits with the loss")
-	p, labels := b.parameter(2, 2), upload(b, []int32{1, 0})
+	b := tapetest.Open(t, 64<<20)
+	b.NeedsHost("a GPU makes the gradient of few logits with the loss")
+	p, labels := b.Parameter(2, 2), tapetest.Upload(b, []int32{1, 0})
 	for name, c := range map[string]struct {
 		logits func(t *autograd.Tape) *autograd.Variable
 		peak   int64 // the loss's gradient and, if they are not reused, that of the logits
@@ -346,14 +335,14 @@ func TestCrossEntropyReusesTheLogits(t *testing.T) {
 		"parameter": {func(t *autograd.Tape) *autograd.Variable { return t.Param(p) }, 2},
 		"a view":    {func(t *autograd.Tape) *autograd.Variable { return t.Reshape(t.MulScalar(t.Param(p), 2).Keep(), 2, 2) }, 2},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		logits := c.logits(tape)
 		loss := tape.CrossEntropy(logits, labels)
-		assert.Equal(t, c.peak, b.peakOfBackward(tape, loss), name)
+		assert.Equal(t, c.peak, peakOfBackward(b, tape, loss), name)
 		if name == "kept" {
-			assert.Equal(t, []float64{2, 4, 6, 8}, read[float64](b, logits.Value()))
+			assert.Equal(t, []float64{2, 4, 6, 8}, tapetest.Read[float64](b, logits.Value()))
 		}
-		assert.InDeltaSlice(t, []float64{1, 2, 3, 4}, read[float64](b, p.Value()), 0, name)
-		require.NoError(t, errors.Join(tape.Close(), p.ZeroGrad(b.ctx)))
+		assert.InDeltaSlice(t, []float64{1, 2, 3, 4}, tapetest.Read[float64](b, p.Value()), 0, name)
+		require.NoError(t, errors.Join(tape.Close(), p.ZeroGrad(b.Ctx)))
 	}
 }

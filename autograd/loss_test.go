@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -13,8 +15,8 @@ import (
 
 // TestLossesKeepTheirWeights until Backward: the program may release its own at once.
 func TestLossesKeepTheirWeights(t *testing.T) {
-	b := open(t, 64<<20)
-	logits, target, labels := upload(b, []float64{1, -2, 0.5, 3}, 2, 2), upload(b, []float64{1, 0, 0, 1}, 2, 2), upload(b, []int64{1, 0})
+	b := tapetest.Open(t, 64<<20)
+	logits, target, labels := tapetest.Upload(b, []float64{1, -2, 0.5, 3}, 2, 2), tapetest.Upload(b, []float64{1, 0, 0, 1}, 2, 2), tapetest.Upload(b, []int64{1, 0})
 	for name, f := range map[string]func(t *autograd.Tape, x *autograd.Variable, w *tensor.Tensor) *autograd.Variable{
 		"CrossEntropy": func(t *autograd.Tape, x *autograd.Variable, w *tensor.Tensor) *autograd.Variable {
 			return t.CrossEntropy(x, labels, tensor.Weight(w))
@@ -28,20 +30,20 @@ func TestLossesKeepTheirWeights(t *testing.T) {
 	} {
 		var want []float64
 		for _, early := range []bool{false, true} {
-			w, err := tensor.FromSlice(b.ctx, b.rt, []float64{3, 0.5})
+			w, err := tensor.FromSlice(b.Ctx, b.RT, []float64{3, 0.5})
 			require.NoError(t, err)
-			tape := autograd.NewTape(b.ctx, b.rt)
+			tape := autograd.NewTape(b.Ctx, b.RT)
 			x := tape.Leaf(logits)
 			loss := f(tape, x, w)
 			if early {
 				require.NoError(t, w.Release())
-				overwrite, err := b.rt.Full(b.ctx, 77, tensor.Float64, 2)
+				overwrite, err := b.RT.Full(b.Ctx, 77, tensor.Float64, 2)
 				require.NoError(t, err)
 				defer func() { require.NoError(t, overwrite.Release()) }()
 			}
 			_, err = tape.Backward(loss)
 			require.NoError(t, err, name)
-			got := read[float64](b, x.Grad())
+			got := tapetest.Read[float64](b, x.Grad())
 			if want == nil {
 				want = got
 				require.NoError(t, w.Release())
@@ -54,21 +56,21 @@ func TestLossesKeepTheirWeights(t *testing.T) {
 
 // TestIgnoredLabels don't count: those of -100 unless another is named.
 func TestIgnoredLabels(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	logits := []float64{1, 2, 3, 4, 5, 9}
-	alone := b.grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
-		return tape.CrossEntropy(tape.Reshape(vs[0], 1, 2), upload(b, []int32{1}))
+	alone := b.Grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
+		return tape.CrossEntropy(tape.Reshape(vs[0], 1, 2), tapetest.Upload(b, []int32{1}))
 	}, logits[4:])[0]
-	ignored := b.grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
-		return tape.CrossEntropy(tape.Reshape(vs[0], 3, 2), upload(b, []int32{-100, -100, 1}))
+	ignored := b.Grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
+		return tape.CrossEntropy(tape.Reshape(vs[0], 3, 2), tapetest.Upload(b, []int32{-100, -100, 1}))
 	}, logits)[0]
 	assert.Equal(t, append([]float64{0, 0, 0, 0}, alone...), ignored)
-	ignored = b.grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
-		return tape.CrossEntropy(tape.Reshape(vs[0], 3, 2), upload(b, []int64{0, 0, 1}), tensor.IgnoreIndex(0))
+	ignored = b.Grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
+		return tape.CrossEntropy(tape.Reshape(vs[0], 3, 2), tapetest.Upload(b, []int64{0, 0, 1}), tensor.IgnoreIndex(0))
 	}, logits)[0]
 	assert.Equal(t, append([]float64{0, 0, 0, 0}, alone...), ignored)
-	none := b.grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
-		loss := tape.CrossEntropy(tape.Reshape(vs[0], 3, 2), upload(b, []int32{-100, -100, -100}))
+	none := b.Grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
+		loss := tape.CrossEntropy(tape.Reshape(vs[0], 3, 2), tapetest.Upload(b, []int32{-100, -100, -100}))
 		assert.True(t, math.IsNaN(loss.Item()), "the mean of nothing")
 		return loss
 	}, logits)[0]
@@ -77,14 +79,14 @@ func TestIgnoredLabels(t *testing.T) {
 
 // TestCrossEntropyOfProbabilities is that of labels for probabilities of 1.
 func TestCrossEntropyOfProbabilities(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	logits := []float64{1, 2, 3, 4, 5, 9, -1, 0, 2, 1, 1, 1}
-	labels, weights := upload(b, []int64{1, 0, 2, 1}, 2, 2), upload(b, []float64{1, 1, 1})
-	onehot := upload(b, []float64{0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0}, 2, 3, 2)
+	labels, weights := tapetest.Upload(b, []int64{1, 0, 2, 1}, 2, 2), tapetest.Upload(b, []float64{1, 1, 1})
+	onehot := tapetest.Upload(b, []float64{0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0}, 2, 3, 2)
 	for _, reduce := range []tensor.LossOption{tensor.ReduceMean, tensor.ReduceSum, tensor.ReduceNone} {
 		var got [2][]float64
 		for i, target := range []*tensor.Tensor{labels, onehot} {
-			got[i] = b.grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
+			got[i] = b.Grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 				return tape.CrossEntropy(tape.Reshape(vs[0], 2, 3, 2), target, reduce, tensor.LabelSmoothing(0.25), tensor.Weight(weights))
 			}, logits)[0]
 		}
@@ -94,8 +96,8 @@ func TestCrossEntropyOfProbabilities(t *testing.T) {
 
 // TestLossesBroadcast their operands, and sum the gradients.
 func TestLossesBroadcast(t *testing.T) {
-	b := open(t, 64<<20)
-	got := b.grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
+	b := tapetest.Open(t, 64<<20)
+	got := b.Grads(func(tape *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 		return tape.MSELoss(tape.Reshape(vs[0], 2, 1), vs[1], tensor.ReduceSum)
 	}, []float64{1, 2}, []float64{3, 5, 6})
 	assert.Equal(t, [][]float64{{2 * (-2 - 4 - 5), 2 * (-1 - 3 - 4)}, {2 * (2 + 1), 2 * (4 + 3), 2 * (5 + 4)}}, got)
@@ -103,9 +105,9 @@ func TestLossesBroadcast(t *testing.T) {
 
 // TestLossesRefuse options that they don't have, and operands that don't fit.
 func TestLossesRefuse(t *testing.T) {
-	b := open(t, 64<<20)
-	x, w, labels := upload(b, []float64{1, 2, 3, 4}, 2, 2), upload(b, []float64{1, 2, 3}), upload(b, []int32{0, 1})
-	narrow, one := upload(b, []float32{1, 2}, 2), upload(b, []float64{3})
+	b := tapetest.Open(t, 64<<20)
+	x, w, labels := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2), tapetest.Upload(b, []float64{1, 2, 3}), tapetest.Upload(b, []int32{0, 1})
+	narrow, one := tapetest.Upload(b, []float32{1, 2}, 2), tapetest.Upload(b, []float64{3})
 	for name, c := range map[string]struct {
 		f    func(t *autograd.Tape, x *autograd.Variable)
 		want error
@@ -126,10 +128,10 @@ func TestLossesRefuse(t *testing.T) {
 		"a mask of numbers":       {func(t *autograd.Tape, x *autograd.Variable) { t.Where(x, x, x) }, tensor.ErrDtype},
 		"the greatest of nothing": {func(t *autograd.Tape, x *autograd.Variable) { t.Amax(t.Narrow(x, 0, 0, 0), 0) }, tensor.ErrShape},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		c.f(tape, tape.Leaf(x))
 		require.ErrorIs(t, tape.Err(), c.want, name)
 		require.Error(t, tape.Close())
-		assert.Zero(t, b.live()-5, "%s left memory behind", name)
+		assert.Zero(t, b.Live()-5, "%s left memory behind", name)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -17,9 +19,9 @@ import (
 // network out of single operations.
 func TestMaskedGradients(t *testing.T) {
 	ctx := context.Background()
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	launches := map[string]int{}
-	rt := b.counting(launches)
+	rt := b.Counting(launches)
 	in := autograd.Init(ctx, rt, autograd.Seed(3))
 	l, m, k := in.Linear(6, 8), in.Linear(8, 4), in.Linear(8, 4)
 	values := make([]float64, 5*6)
@@ -74,7 +76,7 @@ func TestMaskedGradients(t *testing.T) {
 		got := gradients(func(t *autograd.Tape) *autograd.Variable {
 			return t.LinearReLU(t.Input(x), t.Param(l.Weight), t.Param(l.Bias))
 		})
-		if _, ok := b.dev.(*host.Device); ok {
+		if _, ok := b.Dev.(*host.Device); ok {
 			require.Equal(t, f.masks, launches["relu grad"]+launches["matmul masked"], name)
 		} else {
 			require.Equal(t, f.again, launches["relu bias grad"], name)
@@ -92,26 +94,26 @@ func TestMaskedGradients(t *testing.T) {
 // TestMaskedGradientsOfWhatIsOverwritten: nobody has saved the result of a checkpoint that only a
 // frozen layer reads, so a program that keeps it may write it.
 func TestMaskedGradientsOfWhatIsOverwritten(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(3))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(3))
 	l := in.Linear(4, 4)
-	many := upload(b, []float32{100}, 1)
+	many := tapetest.Upload(b, []float32{100}, 1)
 	x, frozen := in.Tensor([]float64{1, -2, 3, 0.5, 2, 0.25, -1, 4}, 2, 4), in.Tensor([]float64{1, 2, -1, 0.5, 3, -2, 1, 1}, 2, 4)
 	require.NoError(t, in.Err())
 	gradient := func(overwrite bool) []float32 {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		h := tape.Checkpoint(func() *autograd.Variable {
 			return tape.LinearReLU(tape.Input(x), tape.Param(l.Weight), tape.Param(l.Bias))
 		}).Keep()
 		loss := tape.Sum(tape.Linear(h, tape.Input(frozen), nil))
 		if overwrite {
-			require.NoError(t, b.rt.SubInPlace(b.ctx, h.Value(), many))
+			require.NoError(t, b.RT.SubInPlace(b.Ctx, h.Value(), many))
 		}
 		_, err := tape.Backward(loss)
 		require.NoError(t, err)
-		g := read[float32](b, l.Weight.Grad())
-		require.NoError(t, l.Weight.ZeroGrad(b.ctx))
-		require.NoError(t, l.Bias.ZeroGrad(b.ctx))
+		g := tapetest.Read[float32](b, l.Weight.Grad())
+		require.NoError(t, l.Weight.ZeroGrad(b.Ctx))
+		require.NoError(t, l.Bias.ZeroGrad(b.Ctx))
 		require.NoError(t, tape.Close())
 		return g
 	}

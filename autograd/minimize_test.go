@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -13,26 +15,18 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// minimizers are the two ways to a step.
-var minimizers = map[string]func(t *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer){
-	"Minimize": (*autograd.Tape).Minimize,
-	"MinimizeInBackward": func(t *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) {
-		t.MinimizeInBackward(loss, opt, 1)
-	},
-}
-
 // TestMinimizeOfOneOptimizer leaves the gradients of parameters alone that it does not update:
 // those that add up for another optimiser, and those that there are none of. Parameters of both are
 // its own, and leaves keep their gradients.
 func TestMinimizeOfOneOptimizer(t *testing.T) {
-	b := open(t, 64<<20)
-	for name, minimize := range minimizers {
-		in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64))
+	b := tapetest.Open(t, 64<<20)
+	for name, minimize := range tapetest.Minimizers {
+		in := autograd.Init(b.Ctx, b.RT, autograd.Dtype(tensor.Float64))
 		generator, critic, both, fresh := in.Parameter([]float64{2}), in.Parameter([]float64{3}), in.Parameter([]float64{5}), in.Parameter([]float64{7})
 		gOpt := autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"g", generator}, {"b", both}}, autograd.SGDConfig{LR: new(1.0)}))
 		cOpt := autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"c", critic}, {"b", both}, {"f", fresh}}, autograd.SGDConfig{LR: new(1.0)}))
 		require.NoError(t, in.Err())
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Add(tape.Param(critic), tape.Param(both)), 10)))
 		require.NoError(t, errors.Join(err, tape.Close()))
 		kept := critic.Grad()
@@ -40,37 +34,37 @@ func TestMinimizeOfOneOptimizer(t *testing.T) {
 		loss := func(tape *autograd.Tape) *autograd.Variable { // the gradients are 3, 2, 1 and 4
 			return tape.Sum(tape.Add(tape.Mul(tape.Param(generator), tape.Param(critic)), tape.Add(tape.Param(both), tape.MulScalar(tape.Param(fresh), 4))))
 		}
-		tape = autograd.NewTape(b.ctx, b.rt)
-		leaf := tape.Leaf(upload(b, []float64{1}))
+		tape = autograd.NewTape(b.Ctx, b.RT)
+		leaf := tape.Leaf(tapetest.Upload(b, []float64{1}))
 		minimize(tape, tape.Sum(tape.Mul(leaf, loss(tape))), gOpt)
 		require.NoError(t, tape.Err(), name)
 		require.NotNil(t, leaf.Grad())
 		require.NoError(t, tape.Close())
-		require.Equal(t, []float64{2 - 3}, read[float64](b, generator.Value()), name)
-		require.Equal(t, []float64{5 - 11}, read[float64](b, both.Value()), "its own, with what had added up")
+		require.Equal(t, []float64{2 - 3}, tapetest.Read[float64](b, generator.Value()), name)
+		require.Equal(t, []float64{5 - 11}, tapetest.Read[float64](b, both.Value()), "its own, with what had added up")
 		require.Same(t, kept, critic.Grad(), name)
-		require.Equal(t, []float64{10}, read[float64](b, kept), name)
+		require.Equal(t, []float64{10}, tapetest.Read[float64](b, kept), name)
 		require.Nil(t, fresh.Grad(), name)
 		require.Nil(t, both.Grad(), name)
 
 		// After an error, and a panic of the program's, they are there as well.
-		tape = autograd.NewTape(b.ctx, b.rt)
+		tape = autograd.NewTape(b.Ctx, b.RT)
 		minimize(tape, tape.Detach(loss(tape)), gOpt)
 		require.ErrorIs(t, tape.Close(), autograd.ErrNoGrad, name)
 		require.Same(t, kept, critic.Grad(), name)
-		tape = autograd.NewTape(b.ctx, b.rt)
-		bad := tape.Func("bad", []*autograd.Variable{loss(tape)}, func(c *autograd.Call) (*tensor.Tensor, error) { return b.rt.Share(c.Context(), c.Input(0)) },
+		tape = autograd.NewTape(b.Ctx, b.RT)
+		bad := tape.Func("bad", []*autograd.Variable{loss(tape)}, func(c *autograd.Call) (*tensor.Tensor, error) { return b.RT.Share(c.Context(), c.Input(0)) },
 			func(*autograd.Call, *tensor.Tensor) ([]*tensor.Tensor, error) { panic("mine") })
 		require.PanicsWithValue(t, "mine", func() { minimize(tape, bad, gOpt) })
 		tape.Close()
 		require.Same(t, kept, critic.Grad(), name)
 
 		// The critic's own step uses them up.
-		tape = autograd.NewTape(b.ctx, b.rt)
+		tape = autograd.NewTape(b.Ctx, b.RT)
 		minimize(tape, loss(tape), cOpt)
 		require.NoError(t, tape.Close(), name)
-		require.Equal(t, []float64{3 - 10 + 1}, read[float64](b, critic.Value()), name)
-		require.Equal(t, []float64{-1}, read[float64](b, generator.Value()), name)
+		require.Equal(t, []float64{3 - 10 + 1}, tapetest.Read[float64](b, critic.Value()), name)
+		require.Equal(t, []float64{-1}, tapetest.Read[float64](b, generator.Value()), name)
 		for _, p := range []*autograd.Parameter{generator, critic, both, fresh} {
 			require.Nil(t, p.Grad(), name)
 		}
@@ -80,8 +74,8 @@ func TestMinimizeOfOneOptimizer(t *testing.T) {
 
 // TestCapturedMinimizeOfOneOptimizer: a replay leaves the gradients of other parameters alone, too.
 func TestCapturedMinimizeOfOneOptimizer(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Dtype(tensor.Float64))
 	generator, critic, fresh := in.Parameter([]float64{0}), in.Parameter([]float64{3}), in.Parameter([]float64{7})
 	opt := autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"g", generator}}, autograd.SGDConfig{LR: new(1.0)}))
 	for _, tape := range in.Steps(1) {
@@ -89,7 +83,7 @@ func TestCapturedMinimizeOfOneOptimizer(t *testing.T) {
 		require.NoError(t, err)
 	}
 	kept := critic.Grad()
-	graph, err := b.rt.Capture(b.ctx, func(context.Context) error {
+	graph, err := b.RT.Capture(b.Ctx, func(context.Context) error {
 		for _, tape := range in.Steps(1) {
 			tape.Minimize(tape.Sum(tape.Mul(tape.Param(generator), tape.Add(tape.Param(critic), tape.Param(fresh)))), opt)
 		}
@@ -97,10 +91,10 @@ func TestCapturedMinimizeOfOneOptimizer(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for k := range 3 {
-		require.NoError(t, graph.Replay(b.ctx))
-		require.Equal(t, []float64{-10 * float64(k+1)}, read[float64](b, generator.Value()))
+		require.NoError(t, graph.Replay(b.Ctx))
+		require.Equal(t, []float64{-10 * float64(k+1)}, tapetest.Read[float64](b, generator.Value()))
 		require.Same(t, kept, critic.Grad())
-		require.Equal(t, []float64{10}, read[float64](b, kept))
+		require.Equal(t, []float64{10}, tapetest.Read[float64](b, kept))
 		require.Nil(t, fresh.Grad())
 	}
 	require.NoError(t, errors.Join(graph.Close(), in.Close()))
@@ -119,15 +113,15 @@ func (o twoOptimizers) Step(ctx context.Context) error {
 // TestMinimizeOfAnUnknownOptimizer leaves the gradients of Backward where its ZeroGrad does: one
 // that has another inside may update the parameters of both.
 func TestMinimizeOfAnUnknownOptimizer(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Dtype(tensor.Float64))
 	p, q := in.Parameter([]float64{1}), in.Parameter([]float64{1})
 	two := twoOptimizers{autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(1.0)})), autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"q", q}}, autograd.SGDConfig{LR: new(2.0)}))}
 	for _, tape := range in.Steps(1) {
 		tape.Minimize(tape.Sum(tape.Add(tape.Param(p), tape.Param(q))), two)
 	}
 	require.NoError(t, in.Err())
-	require.Equal(t, []float64{0, -1}, append(read[float64](b, p.Value()), read[float64](b, q.Value())...))
+	require.Equal(t, []float64{0, -1}, append(tapetest.Read[float64](b, p.Value()), tapetest.Read[float64](b, q.Value())...))
 	require.NoError(t, in.Close())
 }
 
@@ -137,7 +131,7 @@ type adversaries struct{ G, C, Once *autograd.Linear }
 
 // train takes steps of both: the second one's gradient comes from two backward passes, between
 // which the first one steps.
-func (m *adversaries) train(b *bench, in *autograd.Initializer, inputs [][]float64, noSync func(func() error) error) error {
+func (m *adversaries) train(b *tapetest.Bench, in *autograd.Initializer, inputs [][]float64, noSync func(func() error) error) error {
 	gOpt := autograd.Own(in, autograd.NewSGD(m.G.Parameters(), autograd.SGDConfig{LR: new(0.1), Momentum: 0.9}))
 	cOpt := autograd.Own(in, autograd.NewSGD(m.C.Parameters(), autograd.SGDConfig{LR: new(0.1), Momentum: 0.9}))
 	loss := func(tape *autograd.Tape) *autograd.Variable {
@@ -156,29 +150,29 @@ func (m *adversaries) train(b *bench, in *autograd.Initializer, inputs [][]float
 	}
 	for range 3 {
 		err := noSync(func() error {
-			tape := autograd.NewTape(b.ctx, b.rt)
+			tape := autograd.NewTape(b.Ctx, b.RT)
 			_, err := tape.Backward(loss(tape))
-			return errors.Join(err, m.G.Parameters().ZeroGrad(b.ctx), m.Once.Parameters().ZeroGrad(b.ctx), tape.Close())
+			return errors.Join(err, m.G.Parameters().ZeroGrad(b.Ctx), m.Once.Parameters().ZeroGrad(b.Ctx), tape.Close())
 		})
 		if err != nil {
 			return err
 		}
 		kept := m.C.Weight.Grad()
-		before := read[float64](b, kept)
-		tape := autograd.NewTape(b.ctx, b.rt)
+		before := tapetest.Read[float64](b, kept)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		tape.Minimize(loss(tape), gOpt)
 		if err := tape.Close(); err != nil {
 			return err
 		}
-		assert.Same(b.t, kept, m.C.Weight.Grad())
-		assert.Equal(b.t, before, read[float64](b, kept), "of this rank alone")
-		tape = autograd.NewTape(b.ctx, b.rt)
+		assert.Same(b.T, kept, m.C.Weight.Grad())
+		assert.Equal(b.T, before, tapetest.Read[float64](b, kept), "of this rank alone")
+		tape = autograd.NewTape(b.Ctx, b.RT)
 		tape.Minimize(loss(tape), cOpt)
 		if err := tape.Close(); err != nil {
 			return err
 		}
 		for _, p := range autograd.ParametersOf(m) {
-			assert.False(b.t, autograd.HasGrad(p.Parameter), p.Name)
+			assert.False(b.T, autograd.HasGrad(p.Parameter), p.Name)
 		}
 	}
 	return errors.Join(in.Err(), gOpt.Close(), cOpt.Close())
@@ -192,35 +186,35 @@ func TestMinimizeOfAParallel(t *testing.T) {
 	for n := range ranks {
 		inputs = append(inputs, []float64{1, -2, float64(n)})
 	}
-	made := func(b *bench) (*autograd.Initializer, *adversaries) {
-		in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
+	made := func(b *tapetest.Bench) (*autograd.Initializer, *adversaries) {
+		in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1), autograd.Dtype(tensor.Float64))
 		return in, &adversaries{in.Linear(3, 3), in.Linear(3, 1), in.Linear(2, 2)}
 	}
-	numbers := func(b *bench, m *adversaries) (all []float64) {
+	numbers := func(b *tapetest.Bench, m *adversaries) (all []float64) {
 		for _, p := range autograd.ParametersOf(m) {
-			all = append(all, read[float64](b, p.Value())...)
+			all = append(all, tapetest.Read[float64](b, p.Value())...)
 		}
 		return all
 	}
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	in, m := made(b)
 	require.NoError(t, m.train(b, in, inputs, func(f func() error) error { return f() }))
 	want := numbers(b, m)
 	require.NoError(t, in.Close())
 	for _, shard := range append([]autograd.Sharding{autograd.ShardNothing}, shardings...) {
-		crew := newCrew(t, ranks, 64<<20, 0)
-		crew.each(func(r *rank) error {
-			in, m := made(r.bench)
-			dp, err := autograd.NewParallel(r.ctx, r.comm, m, autograd.ParallelConfig{Shard: shard, BucketBytes: 1, FirstBucketBytes: 1})
+		crew := tapetest.NewCrew(t, ranks, 64<<20, 0)
+		crew.Each(func(r *tapetest.Rank) error {
+			in, m := made(r.Bench)
+			dp, err := autograd.NewParallel(r.Ctx, r.Comm, m, autograd.ParallelConfig{Shard: shard, BucketBytes: 1, FirstBucketBytes: 1})
 			if err != nil {
 				return err
 			}
-			err = m.train(r.bench, in, inputs[r.n:r.n+1], dp.NoSync)
+			err = m.train(r.Bench, in, inputs[r.N:r.N+1], dp.NoSync)
 			if err == nil {
-				assert.InDeltaSlice(t, want, numbers(r.bench, m), 1e-12, "%d", shard)
+				assert.InDeltaSlice(t, want, numbers(r.Bench, m), 1e-12, "%d", shard)
 			}
 			return errors.Join(err, dp.Err(), dp.Close(), in.Close())
 		})
-		crew.parting()
+		crew.Part()
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -77,21 +79,6 @@ func idx(t *testing.T, name string, n int) []byte {
 	return items
 }
 
-var optimizers = map[string]func(autograd.Parameters) (autograd.Optimizer, error){
-	"sgd_lr0_1": func(p autograd.Parameters) (autograd.Optimizer, error) {
-		return withErr(autograd.NewSGD(p, autograd.SGDConfig{LR: new(0.1)}))
-	},
-	"sgd_lr0_05_momentum0_9": func(p autograd.Parameters) (autograd.Optimizer, error) {
-		return withErr(autograd.NewSGD(p, autograd.SGDConfig{LR: new(0.05), Momentum: 0.9}))
-	},
-	"adam_lr1e_3": func(p autograd.Parameters) (autograd.Optimizer, error) {
-		return withErr(autograd.NewAdam(p, autograd.AdamConfig{LR: new(1e-3)}))
-	},
-	"adamw_lr1e_3_wd0_01": func(p autograd.Parameters) (autograd.Optimizer, error) {
-		return withErr(autograd.NewAdamW(p, autograd.AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)}))
-	},
-}
-
 var mnistSteps = flag.Int("mnist.steps", 10, "how many training steps are compared with PyTorch's; the reference has 100")
 
 // TestMNISTAsPyTorch trains on real images and compares losses and gradients with PyTorch's. The
@@ -107,7 +94,7 @@ func TestMNISTAsPyTorch(t *testing.T) {
 		steps = 100 // a GPU does them in no time
 	}
 	pixels, labels := mnist(t, "train", 64*steps)
-	for name := range optimizers {
+	for name := range tapetest.Optimizers {
 		t.Run(name+"/float64", func(t *testing.T) {
 			compare[float64](t, ref, name+" float64", pixels, labels, steps, 1e-9)
 		})
@@ -120,25 +107,25 @@ func TestMNISTAsPyTorch(t *testing.T) {
 func compare[T float32 | float64](t *testing.T, ref reference, result string, pixels, labels []byte, steps int, tolerance float64) {
 	want, ok := ref.Results[result]
 	require.True(t, ok)
-	b := open(t, 256<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.DtypeOf[T]()))
-	model := autograd.Sequential{autograd.Flatten{}, blankLinear(in, 784, 512), autograd.ReLU{}, blankLinear(in, 512, 512), autograd.ReLU{}, blankLinear(in, 512, 10)}
+	b := tapetest.Open(t, 256<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Dtype(tensor.DtypeOf[T]()))
+	model := autograd.Sequential{autograd.Flatten{}, tapetest.BlankLinear(in, 784, 512), autograd.ReLU{}, tapetest.BlankLinear(in, 512, 512), autograd.ReLU{}, tapetest.BlankLinear(in, 512, 10)}
 	require.NoError(t, in.Err())
 	defer func() { assert.NoError(t, in.Close()) }()
 	counterFill[T](b, model.Parameters())
-	opt, err := optimizers[strings.Fields(result)[0]](model.Parameters())
+	opt, err := tapetest.Optimizers[strings.Fields(result)[0]](model.Parameters())
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, opt.Close()) }()
 
 	for step := range steps {
-		ctx, life := tensor.WithLifetime(b.ctx)
-		x, err := tensor.FromSlice(ctx, b.rt, scaled[T](pixels[step*64*784:(step+1)*64*784]), 64, 28, 28)
+		ctx, life := tensor.WithLifetime(b.Ctx)
+		x, err := tensor.FromSlice(ctx, b.RT, scaled[T](pixels[step*64*784:(step+1)*64*784]), 64, 28, 28)
 		require.NoError(t, err)
-		y, err := tensor.Labels(ctx, b.rt, labels[step*64:(step+1)*64], 10)
+		y, err := tensor.Labels(ctx, b.RT, labels[step*64:(step+1)*64], 10)
 		require.NoError(t, err)
 
-		require.NoError(t, opt.ZeroGrad(b.ctx))
-		tape := autograd.NewTape(ctx, b.rt)
+		require.NoError(t, opt.ZeroGrad(b.Ctx))
+		tape := autograd.NewTape(ctx, b.RT)
 		loss, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 		require.NoError(t, err)
 		got, err := tensor.Item[T](ctx, loss)
@@ -146,7 +133,7 @@ func compare[T float32 | float64](t *testing.T, ref reference, result string, pi
 		assert.InEpsilon(t, want.Losses[step], float64(got), tolerance, "loss of step %d", step)
 		if step == 0 {
 			for i, p := range model.Parameters() {
-				g := read[T](b, p.Grad())
+				g := tapetest.Read[T](b, p.Grad())
 				sum := 0.0
 				for _, v := range g {
 					sum += float64(v) * float64(v)
@@ -182,39 +169,39 @@ func TestAnEpochAsPyTorch(t *testing.T) {
 	ref := loadReference(t)
 	pixels, labels := mnist(t, "train", 60_000)
 	testPixels, testLabels := mnist(t, "t10k", 10_000)
-	for name := range optimizers {
+	for name := range tapetest.Optimizers {
 		t.Run(name, func(t *testing.T) {
-			b := open(t, 256<<20)
-			model := b.mlp(tensor.Float32, 784, 512, 512, 10)
+			b := tapetest.Open(t, 256<<20)
+			model := b.MLP(tensor.Float32, 784, 512, 512, 10)
 			counterFill[float32](b, model.Parameters())
-			opt, err := optimizers[name](model.Parameters())
+			opt, err := tapetest.Optimizers[name](model.Parameters())
 			require.NoError(t, err)
 			defer func() { assert.NoError(t, opt.Close()) }()
 			for from := 0; from < 60_000; from += 64 {
 				n := min(64, 60_000-from)
-				ctx, life := tensor.WithLifetime(b.ctx)
-				x, err := tensor.FromSlice(ctx, b.rt, scaled[float32](pixels[from*784:(from+n)*784]), n, 28, 28)
+				ctx, life := tensor.WithLifetime(b.Ctx)
+				x, err := tensor.FromSlice(ctx, b.RT, scaled[float32](pixels[from*784:(from+n)*784]), n, 28, 28)
 				require.NoError(t, err)
-				y, err := tensor.Labels(ctx, b.rt, labels[from:from+n], 10)
+				y, err := tensor.Labels(ctx, b.RT, labels[from:from+n], 10)
 				require.NoError(t, err)
-				require.NoError(t, opt.ZeroGrad(b.ctx))
-				tape := autograd.NewTape(ctx, b.rt)
+				require.NoError(t, opt.ZeroGrad(b.Ctx))
+				tape := autograd.NewTape(ctx, b.RT)
 				_, err = tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 				require.NoError(t, errors.Join(err, opt.Step(ctx), tape.Close(), life.Close()))
 			}
-			ctx, life := tensor.WithLifetime(b.ctx)
-			x, err := tensor.FromSlice(ctx, b.rt, scaled[float32](testPixels), 10_000, 28, 28)
+			ctx, life := tensor.WithLifetime(b.Ctx)
+			x, err := tensor.FromSlice(ctx, b.RT, scaled[float32](testPixels), 10_000, 28, 28)
 			require.NoError(t, err)
-			tape := autograd.NoGrad(ctx, b.rt)
-			best, err := b.rt.ArgMax(ctx, model.Forward(tape, tape.Input(x)).Value())
+			tape := autograd.NoGrad(ctx, b.RT)
+			best, err := b.RT.ArgMax(ctx, model.Forward(tape, tape.Input(x)).Value())
 			require.NoError(t, err)
 			right := 0
-			for i, class := range read[int32](b, best) {
+			for i, class := range tapetest.Read[int32](b, best) {
 				if byte(class) == testLabels[i] {
 					right++
 				}
 			}
-			require.NoError(t, errors.Join(tape.Close(), life.Close(), model.Parameters().ZeroGrad(b.ctx)))
+			require.NoError(t, errors.Join(tape.Close(), life.Close(), model.Parameters().ZeroGrad(b.Ctx)))
 			want := ref.Results[name+" float32"].Accuracy
 			t.Logf("accuracy %.4f, PyTorch's %.4f", float64(right)/10_000, want)
 			require.InDelta(t, want, float64(right)/10_000, 0.005)
@@ -223,7 +210,7 @@ func TestAnEpochAsPyTorch(t *testing.T) {
 }
 
 // counterFill fills the parameters as the reference does.
-func counterFill[T float32 | float64](b *bench, ps autograd.Parameters) {
+func counterFill[T float32 | float64](b *tapetest.Bench, ps autograd.Parameters) {
 	k := uint64(0)
 	for i := 0; i < len(ps); i += 2 {
 		bound := 1 / math.Sqrt(float64(ps[i].Value().Shape()[1]))
@@ -234,7 +221,7 @@ func counterFill[T float32 | float64](b *bench, ps autograd.Parameters) {
 				s[j] = T((2*u - 1) * bound)
 				k++
 			}
-			require.NoError(b.t, tensor.CopyFrom(b.ctx, p.Value(), s))
+			require.NoError(b.T, tensor.CopyFrom(b.Ctx, p.Value(), s))
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -13,8 +15,8 @@ import (
 
 // TestNamesThatChange: a layer is one module, whatever part of the model was told its names first.
 func TestNamesThatChange(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(memcache.WithModule(b.ctx, "net"), b.rt, autograd.Seed(1))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(memcache.WithModule(b.Ctx, "net"), b.RT, autograd.Seed(1))
 	defer in.Close()
 	norm := in.BatchNorm(4)
 	backbone := autograd.Sequential{in.Linear(4, 4), norm}
@@ -34,7 +36,7 @@ func TestNamesThatChange(t *testing.T) {
 	is("net.1")
 	autograd.Own(in, autograd.NewSGD(model.Parameters(), autograd.SGDConfig{}))
 	require.NoError(t, in.Err())
-	tape := autograd.NoGrad(memcache.WithModule(b.ctx, "net"), b.rt)
+	tape := autograd.NoGrad(memcache.WithModule(b.Ctx, "net"), b.RT)
 	y := model.Forward(tape, autograd.Upload(tape, make([]float32, 8), 2, 4))
 	require.Equal(t, "net.2", y.Value().Label().Module)
 	is("net.1.1")
@@ -45,7 +47,7 @@ func TestNamesThatChange(t *testing.T) {
 	is("net.1")
 	require.NoError(t, tape.Close())
 
-	lone, err := b.rt.Zeros(b.ctx, tensor.Float32, 1)
+	lone, err := b.RT.Zeros(b.Ctx, tensor.Float32, 1)
 	require.NoError(t, err)
 	require.NoError(t, autograd.NameBuffer(lone, "part.count"))
 	require.Equal(t, memcache.Label{Module: "part", Category: memcache.CategoryParameter}, lone.Label())
@@ -57,7 +59,7 @@ func TestNamesThatChange(t *testing.T) {
 
 // TestForgottenBuffers: what is remembered of a buffer goes with it.
 func TestForgottenBuffers(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	remembered := func() (n int) {
 		autograd.ModulesBefore.Range(func(any, any) bool { n++; return true })
 		return n
@@ -65,7 +67,7 @@ func TestForgottenBuffers(t *testing.T) {
 	var most int
 	func() {
 		for range 100 {
-			x, err := b.rt.Zeros(b.ctx, tensor.Float32, 1)
+			x, err := b.RT.Zeros(b.Ctx, tensor.Float32, 1)
 			require.NoError(t, err)
 			require.NoError(t, autograd.NameBuffer(x, "part.count"))
 			require.NoError(t, x.Release())
@@ -82,8 +84,8 @@ func TestForgottenBuffers(t *testing.T) {
 // TestModulesOfTiedWeights, of layers that the program calls outside of any module, and that have
 // another one's weights.
 func TestModulesOfTiedWeights(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
 	defer in.Close()
 	m := &struct {
 		Emb  *autograd.Embedding
@@ -98,7 +100,7 @@ func TestModulesOfTiedWeights(t *testing.T) {
 	require.NoError(t, in.Err())
 	require.NoError(t, autograd.NameModules(m))
 
-	tape := autograd.NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.Ctx, b.RT)
 	x := func() *autograd.Variable { return autograd.Upload(tape, make([]float32, 16), 2, 8) }
 	module := func(y *autograd.Variable) string {
 		require.NoError(t, tape.Err())

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -88,8 +90,8 @@ func TestProfileOfATraining(t *testing.T) {
 	for _, name := range []string{"mlp", "cnn", "gpt"} {
 		t.Run(name, func(t *testing.T) {
 			a := newAccount()
-			b := openObserved(t, 64<<20, a)
-			in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
+			b := tapetest.OpenObserved(t, 64<<20, a)
+			in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
 			model := accountedModels(in, a)[name]
 			adam := autograd.Own(in, autograd.NewAdam(model.model.Parameters(), autograd.AdamConfig{}))
 			require.NoError(t, in.Err())
@@ -100,8 +102,8 @@ func TestProfileOfATraining(t *testing.T) {
 			for step, tape := range in.Steps(3) {
 				a.step = int64(step + 1)
 				require.Equal(t, a.step, memcache.LabelOf(tape.Context()).Step)
-				a.begin(b.cache)
-				ctx, scope := b.cache.Scope(b.ctx, "step")
+				a.begin(b.Cache)
+				ctx, scope := b.Cache.Scope(b.Ctx, "step")
 				tape.SetContext(memcache.WithStep(ctx, a.step))
 				y := autograd.Upload(tape, make([]int32, len(model.labels)), len(model.labels))
 				logits := model.model.Forward(tape, model.input(tape))
@@ -114,11 +116,11 @@ func TestProfileOfATraining(t *testing.T) {
 						a.named(buffer.Name, buffer.Tensor)
 					}
 				}
-				a.agrees(t, b.cache.Profile(), a.now(), "after the forward pass")
+				a.agrees(t, b.Cache.Profile(), a.now(), "after the forward pass")
 				a.backward(tape)
 				_, err := tape.Backward(loss)
 				require.NoError(t, err)
-				a.agrees(t, b.cache.Profile(), a.now(), "after the backward pass")
+				a.agrees(t, b.Cache.Profile(), a.now(), "after the backward pass")
 				require.NoError(t, adam.Step(tape.Context()))
 				if step == 0 {
 					for i, p := range adam.Parameters() {
@@ -126,11 +128,11 @@ func TestProfileOfATraining(t *testing.T) {
 						a.named(p.Name, autograd.StateOf(adam)[i][1])
 					}
 				}
-				a.agrees(t, b.cache.Profile(), a.now(), "after the optimiser's step")
+				a.agrees(t, b.Cache.Profile(), a.now(), "after the optimiser's step")
 				require.NoError(t, adam.ZeroGrad(tape.Context()))
 
-				p := b.cache.PeakProfile()
-				require.Equal(t, b.cache.MaxMemoryAllocated(), p.Allocated)
+				p := b.Cache.PeakProfile()
+				require.Equal(t, b.Cache.MaxMemoryAllocated(), p.Allocated)
 				require.Equal(t, a.peak, p.Allocated)
 				if step > 0 { // at the first peak buffers and states had no names yet
 					a.agrees(t, p, a.atPeak, "at the peak")
@@ -183,8 +185,8 @@ func (m *nested) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Varia
 
 // TestModules says what the modules of results, gradients, parameters, states and buffers are called.
 func TestModules(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(memcache.WithModule(b.ctx, "net"), b.rt, autograd.Seed(1))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(memcache.WithModule(b.Ctx, "net"), b.RT, autograd.Seed(1))
 	defer in.Close()
 	m := &nested{Emb: in.Embedding(30, 8), Norm: in.BatchNorm(8)}
 	for range 2 {
@@ -194,7 +196,7 @@ func TestModules(t *testing.T) {
 
 	modules := func(c memcache.Category) map[string]int64 {
 		sums := map[string]int64{}
-		for _, h := range b.cache.Profile().Holdings {
+		for _, h := range b.Cache.Profile().Holdings {
 			if h.Category == c {
 				sums[h.Module] += int64(h.Blocks)
 			}
@@ -216,8 +218,8 @@ func TestModules(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, map[string]int64{"net.blocks.0.0.1": 2, "net.blocks.1.0.1": 2, "net.head": 3}, modules(memcache.CategoryGradient),
 			"where the program says a module, names from elsewhere don't count; tied weights have one gradient")
-		require.NoError(t, sgd.Step(b.ctx))
-		require.NoError(t, sgd.ZeroGrad(b.ctx))
+		require.NoError(t, sgd.Step(b.Ctx))
+		require.NoError(t, sgd.ZeroGrad(b.Ctx))
 	}
 	require.Equal(t, map[string]int64{"emb": 1, "blocks.0.0.1": 2, "blocks.1.0.1": 2, "norm": 2}, modules(memcache.CategoryOptimizerState))
 
@@ -227,10 +229,10 @@ func TestModules(t *testing.T) {
 	require.Equal(t, map[string]int64{"net.emb": 1, "net.blocks.0.0.1": 2, "net.blocks.1.0.1": 2, "net.norm": 4, "net.other": 1},
 		modules(memcache.CategoryParameter), "the last name counts")
 
-	tape := autograd.NoGrad(memcache.WithStep(memcache.WithModule(b.ctx, "eval"), 9), b.rt)
+	tape := autograd.NoGrad(memcache.WithStep(memcache.WithModule(b.Ctx, "eval"), 9), b.RT)
 	y := tape.Module("", func() *autograd.Variable { return m.Forward(tape, autograd.Upload(tape, []int32{1, 2, 3, 4}, 4)) })
 	require.Equal(t, memcache.Label{Module: "eval.head", Category: memcache.CategoryActivation, Step: 9}, y.Value().Label())
-	other := memcache.WithTag(b.ctx, "phase", "second")
+	other := memcache.WithTag(b.Ctx, "phase", "second")
 	z := tape.Module("a", func() *autograd.Variable {
 		return tape.Module("b", func() *autograd.Variable {
 			tape.SetContext(other)

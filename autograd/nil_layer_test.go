@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -15,17 +17,17 @@ import (
 
 // TestNilInCalls: what the functions of an operation save and return may be nil.
 func TestNilInCalls(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for name, forward := range map[string]func(*autograd.Call) (*tensor.Tensor, error){
 		"no result": func(*autograd.Call) (*tensor.Tensor, error) { return nil, nil },
 		"no gradients": func(c *autograd.Call) (*tensor.Tensor, error) {
 			c.Save(nil, c.Input(0))
 			c.Save()
-			return b.rt.Share(c.Context(), c.Input(0))
+			return b.RT.Share(c.Context(), c.Input(0))
 		},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
-		x := tape.Leaf(upload(b, []float64{1}))
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		x := tape.Leaf(tapetest.Upload(b, []float64{1}))
 		_, err := tape.Backward(tape.Func(name, []*autograd.Variable{x}, forward, func(c *autograd.Call, _ *tensor.Tensor) ([]*tensor.Tensor, error) { return c.Grads(nil, nil) }))
 		require.Equal(t, name == "no result", errors.Is(err, autograd.ErrInvalid), "%v", err)
 		require.Nil(t, x.Grad())
@@ -35,14 +37,14 @@ func TestNilInCalls(t *testing.T) {
 
 // TestLayersOfNil refuse in Forward, on the tape.
 func TestLayersOfNil(t *testing.T) {
-	b := open(t, 64<<20)
-	off, err := tensor.NewOffloader(b.rt, tensor.OffloadConfig{})
+	b := tapetest.Open(t, 64<<20)
+	off, err := tensor.NewOffloader(b.RT, tensor.OffloadConfig{})
 	require.NoError(t, err)
 	for name, l := range map[string]autograd.Layer{
 		"LayerOf": autograd.LayerOf(nil), "Checkpointed": autograd.Checkpointed(nil), "Offloaded": autograd.Offloaded(nil, off), "no offloader": autograd.Offloaded(autograd.ReLU{}, nil), "CheckpointPlan": new(autograd.CheckpointPlan).Layer("x", nil),
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
-		l.Forward(tape, tape.Leaf(upload(b, []float64{1})))
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		l.Forward(tape, tape.Leaf(tapetest.Upload(b, []float64{1})))
 		require.ErrorIs(t, tape.Close(), device.ErrInvalid, name)
 		require.Empty(t, l.Parameters(), name)
 		require.Empty(t, l.(autograd.Buffered).Buffers(), name)
@@ -52,7 +54,7 @@ func TestLayersOfNil(t *testing.T) {
 
 // TestLayersWithoutWeights are errors of the operation that reads them.
 func TestLayersWithoutWeights(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for name, c := range map[string]struct {
 		layer autograd.Layer
 		want  string
@@ -63,10 +65,10 @@ func TestLayersWithoutWeights(t *testing.T) {
 		"ConvT":     {&autograd.Convolution{Transposed: true}, "autograd: ConvTranspose2d: invalid argument: operand 2 is nil"},
 		"Embedding": {&autograd.Embedding{}, "autograd: Embedding: invalid argument: operand 1 is nil"},
 		"GRU":       {&autograd.GRU{Kind: tensor.GRU, Cells: make([]autograd.RecurrentCell, 1)}, "autograd: GRU: invalid argument: operand 2 is nil"},
-		"attention": {&autograd.MultiHeadAttention{InWeight: b.parameter(6, 2), Heads: 1, Out: &autograd.Linear{}}, "autograd: Linear: invalid argument: operand 2 is nil"},
+		"attention": {&autograd.MultiHeadAttention{InWeight: b.Parameter(6, 2), Heads: 1, Out: &autograd.Linear{}}, "autograd: Linear: invalid argument: operand 2 is nil"},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
-		c.layer.Forward(tape, tape.Leaf(upload(b, []float64{1, 2, 3, 4}, 2, 1, 2)))
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		c.layer.Forward(tape, tape.Leaf(tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 1, 2)))
 		require.EqualError(t, tape.Close(), c.want, name)
 	}
 }
@@ -74,27 +76,27 @@ func TestLayersWithoutWeights(t *testing.T) {
 // TestOptimizersOfNil: a nil pointer is no optimiser, and one that could not be made takes no
 // parameters.
 func TestOptimizersOfNil(t *testing.T) {
-	b := open(t, 64<<20)
-	p := b.parameter(1)
+	b := tapetest.Open(t, 64<<20)
+	p := b.Parameter(1)
 	for _, opt := range []autograd.Optimizer{nil, (*autograd.SGD)(nil), (*autograd.Adam)(nil), (*autograd.RMSprop)(nil), (*autograd.Adagrad)(nil)} {
-		for name, minimize := range minimizers {
-			tape := autograd.NewTape(b.ctx, b.rt)
+		for name, minimize := range tapetest.Minimizers {
+			tape := autograd.NewTape(b.Ctx, b.RT)
 			minimize(tape, tape.Sum(tape.Param(p)), opt)
 			require.ErrorIs(t, tape.Close(), device.ErrInvalid, "%s of a %T", name, opt)
 		}
 		_, err := autograd.NewScheduler(opt, autograd.ConstantLR{})
 		require.ErrorIs(t, err, device.ErrInvalid)
-		require.ErrorIs(t, autograd.OffloadState(b.ctx, opt, nil, 0), device.ErrInvalid)
+		require.ErrorIs(t, autograd.OffloadState(b.Ctx, opt, nil, 0), device.ErrInvalid)
 		if opt != nil {
-			require.ErrorIs(t, autograd.Checkpoint{Optimizer: opt}.Save(b.ctx, filepath.Join(t.TempDir(), "c")), device.ErrInvalid)
+			require.ErrorIs(t, autograd.Checkpoint{Optimizer: opt}.Save(b.Ctx, filepath.Join(t.TempDir(), "c")), device.ErrInvalid)
 		}
 	}
-	in := autograd.Init(b.ctx, nil)
+	in := autograd.Init(b.Ctx, nil)
 	opt := autograd.Own(in, autograd.NewAdam(nil, autograd.AdamConfig{}))
 	require.ErrorIs(t, opt.AddGroup(autograd.Parameters{{"p", p}}, autograd.AdamConfig{}), device.ErrInvalid)
-	require.ErrorIs(t, opt.Step(b.ctx), device.ErrInvalid)
-	require.ErrorIs(t, opt.Prepare(b.ctx), device.ErrInvalid)
-	require.NoError(t, errors.Join(opt.ZeroGrad(b.ctx), opt.Close()))
+	require.ErrorIs(t, opt.Step(b.Ctx), device.ErrInvalid)
+	require.ErrorIs(t, opt.Prepare(b.Ctx), device.ErrInvalid)
+	require.NoError(t, errors.Join(opt.ZeroGrad(b.Ctx), opt.Close()))
 	var none context.Context
 	require.ErrorIs(t, opt.Step(none), device.ErrInvalid)
 	require.Error(t, in.Close())

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -20,89 +22,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// exportedFunctions are the exported functions of the package.
-var exportedFunctions = map[string]any{
-	"Attached": autograd.Attached[autograd.Opener], "BatchFirst": autograd.BatchFirst, "Bidirectional": autograd.Bidirectional, "BuffersOf": autograd.BuffersOf, "Causal": autograd.Causal, "Checkpointed": autograd.Checkpointed, "ComputeDtype": autograd.ComputeDtype,
-	"Dilation": autograd.Dilation, "DropoutBetween": autograd.DropoutBetween, "Dtype": autograd.Dtype, "Eps": autograd.Eps, "Gain": autograd.Gain, "Groups": autograd.Groups, "Hooked": autograd.Hooked[*testHook], "Init": autograd.Init, "InitConstant": autograd.InitConstant,
-	"InitEye": autograd.InitEye, "InitKaimingNormal": autograd.InitKaimingNormal, "InitKaimingUniform": autograd.InitKaimingUniform, "InitNormal": autograd.InitNormal, "InitOrthogonal": autograd.InitOrthogonal,
-	"InitTruncNormal": autograd.InitTruncNormal, "InitUniform": autograd.InitUniform, "InitXavierNormal": autograd.InitXavierNormal, "InitXavierUniform": autograd.InitXavierUniform, "Kernel": autograd.Kernel,
-	"KeyDim": autograd.KeyDim, "LayerOf": autograd.LayerOf, "Layers": autograd.Layers, "LoadModel": autograd.LoadModel, "LoadStateDict": autograd.LoadStateDict, "Momentum": autograd.Momentum, "NameModules": autograd.NameModules,
-	"NewAdagrad": autograd.NewAdagrad, "NewAdam": autograd.NewAdam, "NewAdamW": autograd.NewAdamW, "NewParallel": autograd.NewParallel, "NewParameter": autograd.NewParameter, "NewRMSprop": autograd.NewRMSprop, "NewSGD": autograd.NewSGD,
-	"NewScheduler": autograd.NewScheduler, "NewTape": autograd.NewTape, "NoAffine": autograd.NoAffine, "NoBias": autograd.NoBias, "NoGrad": autograd.NoGrad, "NewOp": autograd.NewOp[misbehaving], "NoRunningStatistics": autograd.NoRunningStatistics,
-	"NormalizedShape": autograd.NormalizedShape, "NotStrict": autograd.NotStrict, "Offloaded": autograd.Offloaded, "OffloadState": autograd.OffloadState, "CoreOf": autograd.CoreOf, "ModelState": autograd.ModelState, "MissingParameter": autograd.MissingParameter, "Own": autograd.Own[io.Closer], "StepRule": autograd.StepRule[tensor.SGD], "OutputPadding": autograd.OutputPadding, "Padding": autograd.Padding, "PaddingIndex": autograd.PaddingIndex,
-	"ParametersOf": autograd.ParametersOf, "ReLUCell": autograd.ReLUCell, "SamePadding": autograd.SamePadding, "SaveModel": autograd.SaveModel, "Seed": autograd.Seed, "StateDict": autograd.StateDict, "Stride": autograd.Stride,
-	"Upload": autograd.Upload[float64], "ValueDim": autograd.ValueDim,
-}
-
-// nilAllowed are arguments that may be nil, with the reason: of FUNCTION or TYPE.METHOD the one of
-// that number, or of that type. The receiver is number 0.
-var nilAllowed = map[string]string{
-	"BuffersOf 1":            "a model of nothing has no buffers",
-	"ParametersOf 1":         "a model of nothing has no parameters, which optimisers refuse",
-	"LayerOf 1":              "Forward of the layer refuses: TestLayersOfNil",
-	"Checkpointed 1":         "Forward of the layer refuses: TestLayersOfNil",
-	"Offloaded 1":            "Forward of the layer refuses: TestLayersOfNil",
-	"Offloaded 2":            "Forward of the layer refuses: TestLayersOfNil",
-	"CheckpointPlan.Layer 2": "Forward of the layer refuses: TestLayersOfNil",
-	"error":                  "there is no error",
-	"Stage":                  "the state comes back",
-	"Tape.Variable 1":        "the tape has not read it",
-	"ModelState 1":           "there is no state",
-	"Tape.Layer 1":           "the layer is in the tape's module",
-	"Tape.Enter 1":           "the layer is in the tape's module",
-	"Tape.EnterModule 1":     "the layer is in the tape's module",
-	"MissingParameter 1":     "it is nil, as NewParameter says of it",
-	"Parameter.SetGrad 1":    "there is no gradient then",
-	"Named.SetGrad 1":        "there is no gradient then",
-	"Identity.Forward 1":     "x is returned as it is",
-	"Identity.Forward 2":     "x is returned as it is",
-	"Tape.Func 4":            "the operation has no gradient",
-	"Attached 1":             "no parameter has no attachment",
-	"Hooked 1":               "no tape has no hooks",
-	"Tape.Unhook 1":          "there are no such hooks",
-	"Tape.Param 1":           "the layer has no such parameter",
-	"Parameter.Detach 1":     "there is no such attachment",
-	"Named.Detach 1":         "there is no such attachment",
-	"Parameters.Offload 2":   "the parameters come back",
-	"OffloadState 3":         "the state comes back",
-	"RNN.Run 3":              "states of zeros",
-	"GRU.Run 3":              "states of zeros",
-	"LSTM.Run 3":             "states of zeros",
-	"LSTM.Run 4":             "states of zeros",
-	"Tape.Linear 3":          "no bias",
-	"Tape.LinearReLU 3":      "no bias",
-	"Tape.Conv1d 3":          "no bias",
-	"Tape.Conv2d 3":          "no bias",
-	"Tape.ConvTranspose1d 3": "no bias",
-	"Tape.ConvTranspose2d 3": "no bias",
-	"Tape.BatchNorm 2":       "no weight",
-	"Tape.BatchNorm 3":       "no bias",
-	"Tape.LayerNorm 2":       "no weight",
-	"Tape.LayerNorm 3":       "no bias",
-	"Tape.GroupNorm 2":       "no weight",
-	"Tape.GroupNorm 3":       "no bias",
-	"Tape.RMSNorm 2":         "no weight",
-	"Tape.AddLayerNorm 3":    "no weight",
-	"Tape.AddLayerNorm 4":    "no bias",
-	"Tape.AddRMSNorm 3":      "no weight",
-	"LayerOption":            "options that are nil are left out",
-	"InitOption":             "options that are nil are left out",
-	"LoadOption":             "options that are nil are left out",
-	"LossOption":             "options that are nil are left out",
-}
-
-// noNilReceiver are types whose methods a program can't call with nil by a mistake that this
-// package could report.
-var noNilReceiver = map[string]string{
-	"Adagrad": "the promoted methods of a nil optimiser fail before they are called; Minimize, NewScheduler and Checkpoint refuse one",
-	"Adam":    "as Adagrad", "RMSprop": "as Adagrad", "SGD": "as Adagrad",
-	"Base": "as Adagrad", "Call": "Func makes it", "CheckpointPlan": "its zero value is ready to use", "Group": "the optimiser makes it", "Initializer": "Init never returns nil",
-	"Parallel": "NewParallel returns an error with nil", "Scheduler": "NewScheduler returns an error with nil",
-}
-
 // nilCheck is one call.
 type nilCheck struct {
-	*bench
+	*tapetest.Bench
 	in     *autograd.Initializer
 	tape   *autograd.Tape
 	path   string
@@ -118,9 +40,9 @@ func (c *nilCheck) valid(typ reflect.Type) reflect.Value {
 	var v any
 	switch typ {
 	case reflect.TypeFor[context.Context]():
-		v = c.ctx
+		v = c.Ctx
 	case reflect.TypeFor[*tensor.Runtime]():
-		v = c.rt
+		v = c.RT
 	case reflect.TypeFor[*autograd.Tape]():
 		v = c.tape
 	case reflect.TypeFor[*autograd.Initializer]():
@@ -140,8 +62,8 @@ func (c *nilCheck) valid(typ reflect.Type) reflect.Value {
 	case reflect.TypeFor[io.Closer]():
 		v = autograd.Own(c.in, autograd.NewSGD(autograd.Parameters{{"p", c.in.Ones(2, 2)}}, autograd.SGDConfig{}))
 	case reflect.TypeFor[[]autograd.Update]():
-		u, err := autograd.UpdateOf(c.ctx, autograd.Own(c.in, autograd.NewSGD(autograd.Parameters{{"p", c.in.Ones(2, 2)}}, autograd.SGDConfig{})), 0)
-		require.NoError(c.t, err)
+		u, err := autograd.UpdateOf(c.Ctx, autograd.Own(c.in, autograd.NewSGD(autograd.Parameters{{"p", c.in.Ones(2, 2)}}, autograd.SGDConfig{})), 0)
+		require.NoError(c.T, err)
 		v = []autograd.Update{u}
 	case reflect.TypeFor[func(context.Context, []autograd.Update) error]():
 		v = func(context.Context, []autograd.Update) error { return nil }
@@ -160,17 +82,17 @@ func (c *nilCheck) valid(typ reflect.Type) reflect.Value {
 	case reflect.TypeFor[func() error]():
 		v = func() error { return nil }
 	case reflect.TypeFor[func(*autograd.Call) (*tensor.Tensor, error)]():
-		v = func(call *autograd.Call) (*tensor.Tensor, error) { return c.rt.Share(call.Context(), call.Input(0)) }
+		v = func(call *autograd.Call) (*tensor.Tensor, error) { return c.RT.Share(call.Context(), call.Input(0)) }
 	case reflect.TypeFor[func(*autograd.Call, *tensor.Tensor) ([]*tensor.Tensor, error)]():
 		v = func(call *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return call.Grads(g, nil) }
 	case reflect.TypeFor[*tensor.Offloader]():
-		o, err := tensor.NewOffloader(c.rt, tensor.OffloadConfig{})
-		require.NoError(c.t, err)
+		o, err := tensor.NewOffloader(c.RT, tensor.OffloadConfig{})
+		require.NoError(c.T, err)
 		c.opened = append(c.opened, o.Close)
 		v = o
 	case reflect.TypeFor[*safetensors.File]():
 		f, err := safetensors.Open(c.path)
-		require.NoError(c.t, err)
+		require.NoError(c.T, err)
 		c.opened = append(c.opened, f.Close)
 		v = f
 	case reflect.TypeFor[device.Communicator]():
@@ -220,7 +142,7 @@ func nilOf(typ reflect.Type) reflect.Value {
 }
 
 // receivers are values of the types that have methods.
-func (c *nilCheck) receiver(name string, group *rankGroup) any {
+func (c *nilCheck) receiver(name string, group *tapetest.Crew) any {
 	in := c.in
 	ps := autograd.Parameters{{"p", in.Ones(2, 2)}}
 	switch name {
@@ -238,7 +160,7 @@ func (c *nilCheck) receiver(name string, group *rankGroup) any {
 		return autograd.Own(in, autograd.NewSGD(ps, autograd.SGDConfig{})).Groups()[0]
 	case "Scheduler":
 		s, err := autograd.NewScheduler(autograd.Own(in, autograd.NewSGD(ps, autograd.SGDConfig{})), autograd.ConstantLR{})
-		require.NoError(c.t, err)
+		require.NoError(c.T, err)
 		return s
 	case "Checkpoint":
 		return autograd.Checkpoint{Model: autograd.Sequential{autograd.ReLU{}}}
@@ -265,10 +187,10 @@ func (c *nilCheck) receiver(name string, group *rankGroup) any {
 	case "Named":
 		return ps[0]
 	case "Parallel":
-		r := group.ranks[0]
-		model := autograd.Sequential{autograd.Init(r.ctx, r.rt).Linear(1, 1)}
-		dp, err := autograd.NewParallel(r.ctx, r.comm, model, autograd.ParallelConfig{})
-		require.NoError(c.t, err)
+		r := group.Ranks[0]
+		model := autograd.Sequential{autograd.Init(r.Ctx, r.RT).Linear(1, 1)}
+		dp, err := autograd.NewParallel(r.Ctx, r.Comm, model, autograd.ParallelConfig{})
+		require.NoError(c.T, err)
 		c.opened = append(c.opened, dp.Close, model.Parameters().Release)
 		return dp
 	case "Linear":
@@ -314,12 +236,12 @@ func (c *nilCheck) receiver(name string, group *rankGroup) any {
 }
 
 // check makes what a call takes, calls use with it, and frees it.
-func checkNil(b *bench, path string, use func(c *nilCheck)) {
-	c := &nilCheck{bench: b, in: autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64)), tape: autograd.NewTape(b.ctx, b.rt), path: path}
+func checkNil(b *tapetest.Bench, path string, use func(c *nilCheck)) {
+	c := &nilCheck{Bench: b, in: autograd.Init(b.Ctx, b.RT, autograd.Dtype(tensor.Float64)), tape: autograd.NewTape(b.Ctx, b.RT), path: path}
 	use(c)
 	_, _ = c.tape.Close(), c.in.Close() // the errors that stick
 	for _, end := range slices.Backward(c.opened) {
-		require.NoError(b.t, end())
+		require.NoError(b.T, end())
 	}
 }
 
@@ -369,7 +291,7 @@ func (c *nilCheck) run(f reflect.Value, receiver any, isNil func(i int) bool) (p
 			}
 			v.Release()
 			if noTape {
-				other := autograd.NewTape(c.ctx, c.rt)
+				other := autograd.NewTape(c.Ctx, c.RT)
 				other.Neg(v)
 				errs = append(errs, other.Close())
 			}
@@ -400,10 +322,10 @@ func nilAllowedAt(name string, i int, typ reflect.Type, needed map[string]bool) 
 // device.ErrInvalid, except where nil is allowed. Methods of tapes, variables, parameters and
 // layers that are nil don't panic either.
 func TestNilArguments(t *testing.T) {
-	b := open(t, 64<<20)
-	group := newCrew(t, 1, 64<<20, 0)
+	b := tapetest.Open(t, 64<<20)
+	group := tapetest.NewCrew(t, 1, 64<<20, 0)
 	path := filepath.Join(t.TempDir(), "model.safetensors")
-	require.NoError(t, autograd.SaveModel(b.ctx, autograd.Sequential{autograd.ReLU{}}, path))
+	require.NoError(t, autograd.SaveModel(b.Ctx, autograd.Sequential{autograd.ReLU{}}, path))
 	needed, calls := map[string]bool{}, 0
 	// check calls a function, or the method of that name of a type.
 	check := func(name, typ, method string) {
@@ -490,7 +412,7 @@ func TestNilArguments(t *testing.T) {
 	require.Same(t, zero, zero.Once().Keep())
 	require.Nil(t, zero.Value())
 	zero.Release()
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	tape.Neg(zero)
 	require.ErrorIs(t, tape.Close(), device.ErrInvalid)
 	require.ErrorIs(t, (*autograd.Tape)(nil).Err(), device.ErrInvalid)

@@ -3,6 +3,8 @@ package autograd_test
 import (
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -13,19 +15,19 @@ import (
 // TestNoGradFreesWhatHasNoName: of a chain of operations two values are alive at a time.
 func TestNoGradFreesWhatHasNoName(t *testing.T) {
 	const mib = 1 << 20
-	b := open(t, 64*mib)
-	x, err := b.rt.Zeros(b.ctx, tensor.Float32, mib/4)
+	b := tapetest.Open(t, 64*mib)
+	x, err := b.RT.Zeros(b.Ctx, tensor.Float32, mib/4)
 	require.NoError(t, err)
-	b.cache.ResetPeakStats()
-	tape := autograd.NoGrad(b.ctx, b.rt)
+	b.Cache.ResetPeakStats()
+	tape := autograd.NoGrad(b.Ctx, b.RT)
 	h := tape.Input(x)
 	for range 50 {
 		h = tape.AddScalar(h, 1)
 	}
 	require.NoError(t, tape.Err())
-	assert.LessOrEqual(t, b.cache.MaxMemoryAllocated()-b.ownBytes, int64(3*mib), "the input, an operand, a result")
-	assert.Equal(t, int64(2*mib), b.bytes(), "the input and the result")
-	assert.Equal(t, float32(50), read[float32](b, h.Value())[mib/4-1])
+	assert.LessOrEqual(t, b.Cache.MaxMemoryAllocated()-b.OwnBytes, int64(3*mib), "the input, an operand, a result")
+	assert.Equal(t, int64(2*mib), b.Bytes(), "the input and the result")
+	assert.Equal(t, float32(50), tapetest.Read[float32](b, h.Value())[mib/4-1])
 	assert.Empty(t, autograd.ValuesOf(tape), "nothing is kept for Backward")
 	require.NoError(t, tape.Close())
 	require.NoError(t, x.Release())
@@ -33,10 +35,10 @@ func TestNoGradFreesWhatHasNoName(t *testing.T) {
 
 // TestNoGradOfEveryOperation: each frees the operands that operations made, and nothing else.
 func TestNoGradOfEveryOperation(t *testing.T) {
-	b := open(t, 64<<20)
-	x, row := upload(b, []float64{1, 2, 3, 4}, 2, 2), upload(b, []float64{5, 6})
-	labels := upload(b, []int32{1, 0})
-	weight, err := autograd.NewParameter(upload(b, []float64{1, 2, 3, 4}, 2, 2))
+	b := tapetest.Open(t, 64<<20)
+	x, row := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2), tapetest.Upload(b, []float64{5, 6})
+	labels := tapetest.Upload(b, []int32{1, 0})
+	weight, err := autograd.NewParameter(tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2))
 	require.NoError(t, err)
 	for name, f := range map[string]func(t *autograd.Tape, a, c, r *autograd.Variable) *autograd.Variable{
 		"Add":    func(t *autograd.Tape, a, c, _ *autograd.Variable) *autograd.Variable { return t.Add(a, c) },
@@ -71,7 +73,7 @@ func TestNoGradOfEveryOperation(t *testing.T) {
 		},
 	} {
 		run := func(tape *autograd.Tape) []float64 {
-			before := b.live()
+			before := b.Live()
 			in, r := tape.Input(x), tape.Input(row)
 			a, c, bias := tape.AddScalar(in, 1), tape.MulScalar(in, 3), tape.AddScalar(r, 1)
 			y := f(tape, a, c, bias)
@@ -87,32 +89,32 @@ func TestNoGradOfEveryOperation(t *testing.T) {
 				if name == "entropy" {
 					own++ // the word for faults
 				}
-				assert.LessOrEqual(t, b.live()-before, own, "%s: nothing but the result and what was not read", name)
+				assert.LessOrEqual(t, b.Live()-before, own, "%s: nothing but the result and what was not read", name)
 			}
-			value := read[float64](b, y.Value())
+			value := tapetest.Read[float64](b, y.Value())
 			require.NoError(t, tape.Close(), name)
 			return value
 		}
-		assert.Equal(t, run(autograd.NewTape(b.ctx, b.rt)), run(autograd.NoGrad(b.ctx, b.rt)), name)
+		assert.Equal(t, run(autograd.NewTape(b.Ctx, b.RT)), run(autograd.NoGrad(b.Ctx, b.RT)), name)
 	}
 	assert.False(t, weight.Value().Released())
 }
 
 // TestNoGradReadsAgainWhatIsKept, and says so of anything else.
 func TestNoGradReadsAgainWhatIsKept(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2})
-	tape := autograd.NoGrad(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2})
+	tape := autograd.NoGrad(b.Ctx, b.RT)
 	h := tape.AddScalar(tape.Input(x), 1).Keep()
 	y := tape.Add(tape.Square(h), tape.Exp(h))
 	require.NoError(t, tape.Err())
-	assert.InDeltaSlice(t, []float64{4 + 7.389056, 9 + 20.085537}, read[float64](b, y.Value()), 1e-6)
+	assert.InDeltaSlice(t, []float64{4 + 7.389056, 9 + 20.085537}, tapetest.Read[float64](b, y.Value()), 1e-6)
 	h.Release()
 	require.False(t, h.Value().Released(), "until Close")
 	require.NoError(t, tape.Close())
 	require.True(t, h.Value().Released())
 
-	tape = autograd.NoGrad(b.ctx, b.rt)
+	tape = autograd.NoGrad(b.Ctx, b.RT)
 	h = tape.AddScalar(tape.Input(x), 1)
 	tape.Square(h)
 	tape.Exp(h)
@@ -124,17 +126,17 @@ func TestNoGradReadsAgainWhatIsKept(t *testing.T) {
 
 // TestLayersLeaveTheirArgument to the caller on every tape, and free what they made themselves.
 func TestLayersLeaveTheirArgument(t *testing.T) {
-	b := open(t, 64<<20)
-	linear, ok := b.mlp(tensor.Float64, 2, 2)[1].(*autograd.Linear)
+	b := tapetest.Open(t, 64<<20)
+	linear, ok := b.MLP(tensor.Float64, 2, 2)[1].(*autograd.Linear)
 	require.True(t, ok)
-	x := upload(b, []float64{1, 2}, 1, 2)
+	x := tapetest.Upload(b, []float64{1, 2}, 1, 2)
 	for name, layer := range map[string]autograd.Layer{
 		"Linear": linear, "ReLU": autograd.ReLU{}, "Flatten": autograd.Flatten{}, "Sequential": autograd.Sequential{autograd.Flatten{}, linear, autograd.ReLU{}, linear, autograd.ReLU{}},
 		"nothing": autograd.Sequential{}, "nested": autograd.Sequential{autograd.Sequential{autograd.Sequential{}, linear}, linear},
 	} {
 		for _, record := range []bool{true, false} {
-			before := b.live()
-			tape := newTape(b.ctx, b.rt, record)
+			before := b.Live()
+			tape := tapetest.NewTape(b.Ctx, b.RT, record)
 			h := tape.AddScalar(tape.Input(x), 1)
 			y := layer.Forward(tape, h)
 			require.NoError(t, tape.Err(), name)
@@ -143,7 +145,7 @@ func TestLayersLeaveTheirArgument(t *testing.T) {
 			tape.Add(tape.Exp(h.Keep()), y)
 			require.NoError(t, tape.Err(), name)
 			if !record && name != "nothing" {
-				assert.LessOrEqual(t, b.live()-before, int64(2), "%s: its argument and the sum", name)
+				assert.LessOrEqual(t, b.Live()-before, int64(2), "%s: its argument and the sum", name)
 			}
 			require.NoError(t, tape.Close(), name)
 		}
@@ -152,24 +154,24 @@ func TestLayersLeaveTheirArgument(t *testing.T) {
 
 // TestKeepWinsOverRelease on every tape, and comes too late after it.
 func TestKeepWinsOverRelease(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2})
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2})
 	for _, record := range []bool{true, false} {
-		tape := newTape(b.ctx, b.rt, record)
+		tape := tapetest.NewTape(b.Ctx, b.RT, record)
 		h := tape.AddScalar(tape.Leaf(x), 1)
 		h.Keep()
 		h.Release()
 		y := tape.Square(h)
 		require.NoError(t, tape.Err(), "record %v", record)
-		assert.Equal(t, []float64{4, 9}, read[float64](b, y.Value()))
+		assert.Equal(t, []float64{4, 9}, tapetest.Read[float64](b, y.Value()))
 		if record {
 			_, err := tape.Backward(tape.Sum(y))
 			require.NoError(t, err)
 		}
-		assert.Equal(t, []float64{2, 3}, read[float64](b, h.Value()))
+		assert.Equal(t, []float64{2, 3}, tapetest.Read[float64](b, h.Value()))
 		require.NoError(t, tape.Close())
 
-		tape = newTape(b.ctx, b.rt, record)
+		tape = tapetest.NewTape(b.Ctx, b.RT, record)
 		h = tape.AddScalar(tape.Leaf(x), 1)
 		h.Release()
 		h.Keep()
@@ -181,11 +183,11 @@ func TestKeepWinsOverRelease(t *testing.T) {
 
 // TestWhatIsReleasedCanNotBeRead, whether the backward pass still needs it or not.
 func TestWhatIsReleasedCanNotBeRead(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2})
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2})
 	for _, record := range []bool{true, false} {
 		for _, saved := range []bool{true, false} {
-			tape := newTape(b.ctx, b.rt, record)
+			tape := tapetest.NewTape(b.Ctx, b.RT, record)
 			h := tape.AddScalar(tape.Leaf(x), 1)
 			if saved {
 				tape.Square(h)
@@ -200,19 +202,19 @@ func TestWhatIsReleasedCanNotBeRead(t *testing.T) {
 }
 
 func TestNilVariables(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	var none *autograd.Variable
 	none.Release()
 	assert.Nil(t, none.Keep())
 	assert.Nil(t, none.Value())
 	assert.Nil(t, none.Shape())
 	assert.Nil(t, none.Grad())
-	tape := autograd.NewTape(b.ctx, b.rt)
-	tape.Mul(tape.Leaf(upload(b, []float64{1})), none)
+	tape := autograd.NewTape(b.Ctx, b.RT)
+	tape.Mul(tape.Leaf(tapetest.Upload(b, []float64{1})), none)
 	require.ErrorIs(t, tape.Err(), autograd.ErrInvalid)
 	require.NotErrorIs(t, tape.Err(), autograd.ErrTape)
 	require.EqualError(t, tape.Close(), "autograd: Mul: invalid argument: operand 2 is nil")
-	tape = autograd.NoGrad(b.ctx, b.rt)
+	tape = autograd.NoGrad(b.Ctx, b.RT)
 	autograd.Sequential{autograd.ReLU{}}.Forward(tape, nil)
 	require.EqualError(t, tape.Close(), "autograd: ReLU: invalid argument: operand 1 is nil")
 }

@@ -3,6 +3,8 @@ package autograd_test
 import (
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -14,16 +16,16 @@ import (
 // TestNormOnto: the gradient of a norm's argument is added to what goes around the norm, in its
 // memory where nobody else sees that, and is the sum of both.
 func TestNormOnto(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	sums := 0
-	stream, err := b.dev.NewStream(device.StreamOptions{Launching: func(_ device.Stream, name string) func(error) {
+	stream, err := b.Dev.NewStream(device.StreamOptions{Launching: func(_ device.Stream, name string) func(error) {
 		if name == "add" {
 			sums++
 		}
 		return nil
 	}})
 	require.NoError(t, err)
-	rt, err := tensor.NewRuntime(b.cache, b.rt.Pool(), stream)
+	rt, err := tensor.NewRuntime(b.Cache, b.RT.Pool(), stream)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rt.Close()) })
 	values := func(n int, f float64) []float32 {
@@ -35,7 +37,7 @@ func TestNormOnto(t *testing.T) {
 	}
 	const rows, cols = 5, 6
 	made := func(f float64) *tensor.Tensor {
-		x, err := tensor.FromSlice(b.ctx, rt, values(rows*cols, f), rows, cols)
+		x, err := tensor.FromSlice(b.Ctx, rt, values(rows*cols, f), rows, cols)
 		require.NoError(t, err)
 		return x
 	}
@@ -44,7 +46,7 @@ func TestNormOnto(t *testing.T) {
 		return t.LayerNorm(x, nil, nil, 0, cols)
 	}
 	gradients := func(f func(t *autograd.Tape, x, q *autograd.Variable) *autograd.Variable) (of [2][]float32) {
-		tape := autograd.NewTape(b.ctx, rt)
+		tape := autograd.NewTape(b.Ctx, rt)
 		leaves := [2]*autograd.Variable{tape.Leaf(x), tape.Leaf(q)}
 		y := f(tape, tape.AddScalar(leaves[0], 1), tape.AddScalar(leaves[1], 1))
 		sums = 0
@@ -52,7 +54,7 @@ func TestNormOnto(t *testing.T) {
 		require.NoError(t, err)
 		for i, l := range leaves {
 			if of[i] = make([]float32, rows*cols); l.Grad() != nil {
-				of[i] = read[float32](b, l.Grad())
+				of[i] = tapetest.Read[float32](b, l.Grad())
 			}
 		}
 		require.NoError(t, tape.Close())
@@ -79,7 +81,7 @@ func TestNormOnto(t *testing.T) {
 			"first":        func(t *autograd.Tape, x, q *autograd.Variable) *autograd.Variable { return t.Add(f(t, x), t.Add(x, q)) },
 		} {
 			got := gradients(all)
-			if _, ok := b.dev.(*host.Device); !ok && shape == "around alone" && name == "a norm and what reads it" {
+			if _, ok := b.Dev.(*host.Device); !ok && shape == "around alone" && name == "a norm and what reads it" {
 				require.Zero(t, sums, "launches that add gradients")
 			}
 			for i := range got {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -20,29 +22,29 @@ import (
 // is behind it ends, and while one of the backward pass runs the value of the step before it comes
 // back.
 func TestOffloadCopiesBesideTheTapesKernels(t *testing.T) {
-	b := open(t, 64<<20)
-	out, in := cisterntest.Stream(t, b.dev), cisterntest.Stream(t, b.dev)
-	o := b.offloader(tensor.OffloadConfig{Ahead: 1, Out: out, In: in})
-	x := upload(b, []float64{0.1, 0.2, 0.3})
-	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	b := tapetest.Open(t, 64<<20)
+	out, in := cisterntest.Stream(t, b.Dev), cisterntest.Stream(t, b.Dev)
+	o := b.Offloader(tensor.OffloadConfig{Ahead: 1, Out: out, In: in})
+	x := tapetest.Upload(b, []float64{0.1, 0.2, 0.3})
+	ctx, cancel := context.WithTimeout(b.Ctx, 20*time.Second)
 	defer cancel()
 	backward := 0
 	held := func(v *autograd.Variable, early *tensor.Tensor) *autograd.Variable {
-		return b.heldFunc(v, func() {
+		return heldFunc(b, v, func() {
 			require.NoError(t, out.Synchronize(ctx), "the copy waits for the kernel behind it")
-			done, err := b.rt.Stream().Query()
+			done, err := b.RT.Stream().Query()
 			require.NoError(t, err)
 			require.False(t, done, "the kernel runs")
 		}, func() {
 			backward++
 			require.True(t, early.Offloaded() && o.Stats().Prefetched > 0)
 			require.NoError(t, in.Synchronize(ctx), "the copy waits for the kernel that it is to run beside")
-			done, err := b.rt.Stream().Query()
+			done, err := b.RT.Stream().Query()
 			require.NoError(t, err)
 			require.False(t, done, "the kernel runs")
 		})
 	}
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	leaf := tape.Leaf(x)
 	y := tape.Offload(o, func() *autograd.Variable {
 		h := tape.Tanh(leaf)
@@ -54,21 +56,21 @@ func TestOffloadCopiesBesideTheTapesKernels(t *testing.T) {
 	_, err := tape.Backward(tape.Sum(y))
 	require.NoError(t, err)
 	require.Equal(t, 1, backward)
-	require.Equal(t, b.grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
+	require.Equal(t, b.Grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 		return t.MulScalar(t.Tanh(vs[0]), 6)
-	}, []float64{0.1, 0.2, 0.3})[0], read[float64](b, leaf.Grad()))
+	}, []float64{0.1, 0.2, 0.3})[0], tapetest.Read[float64](b, leaf.Grad()))
 	require.NoError(t, tape.Close())
 }
 
 // heldFunc multiplies v by 3. forward and backward run while a kernel of either pass is held.
-func (b *bench) heldFunc(v *autograd.Variable, forward, backward func()) *autograd.Variable {
+func heldFunc(b *tapetest.Bench, v *autograd.Variable, forward, backward func()) *autograd.Variable {
 	return autograd.TapeOf(v).Func("Held", []*autograd.Variable{v}, func(c *autograd.Call) (*tensor.Tensor, error) {
-		release := cisterntest.Hold(b.t, b.rt.Stream())
+		release := cisterntest.Hold(b.T, b.RT.Stream())
 		defer release()
 		forward()
 		return c.Runtime().MulScalar(c.Context(), c.Input(0), 3)
 	}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		release := cisterntest.Hold(b.t, b.rt.Stream())
+		release := cisterntest.Hold(b.T, b.RT.Stream())
 		defer release()
 		backward()
 		return c.Grads(c.Runtime().MulScalar(c.Context(), g, 3))
@@ -78,22 +80,22 @@ func (b *bench) heldFunc(v *autograd.Variable, forward, backward func()) *autogr
 // TestOffloadTrainsWhereThereIsTooLittleMemory: in a limit that is too small without, a model
 // trains to the same numbers.
 func TestOffloadTrainsWhereThereIsTooLittleMemory(t *testing.T) {
-	plain := open(t, 256<<20)
-	want := plain.train(2, 12, func(_ int, l autograd.Layer) autograd.Layer { return l })
-	s := stacktest.New(t, stacktest.Config{Capacity: (want.peak - plain.ownBytes) * 2 / 3, Workspace: true})
+	plain := tapetest.Open(t, 256<<20)
+	want := train(plain, 2, 12, func(_ int, l autograd.Layer) autograd.Layer { return l })
+	s := stacktest.New(t, stacktest.Config{Capacity: (want.peak - plain.OwnBytes) * 2 / 3, Workspace: true})
 	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
 	require.NoError(t, err)
-	b := &bench{t: t, ctx: t.Context(), dev: s.Dev, cache: s.Cache, rt: rt}
+	b := &tapetest.Bench{T: t, Ctx: t.Context(), Dev: s.Dev, Cache: s.Cache, RT: rt}
 	t.Cleanup(func() { assert.NoError(t, rt.Close()) })
-	o := b.offloader(tensor.OffloadConfig{MinBytes: 16 << 10})
-	got := b.train(2, 12, func(_ int, l autograd.Layer) autograd.Layer { return autograd.Offloaded(l, o) })
+	o := b.Offloader(tensor.OffloadConfig{MinBytes: 16 << 10})
+	got := train(b, 2, 12, func(_ int, l autograd.Layer) autograd.Layer { return autograd.Offloaded(l, o) })
 	require.Equal(t, want.values, got.values)
 
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(3), autograd.Dtype(tensor.Float64))
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(3), autograd.Dtype(tensor.Float64))
 	model := deep(in, 12, func(_ int, l autograd.Layer) autograd.Layer { return l })
-	x, err := rt.Full(b.ctx, 0.1, tensor.Float64, 512, 16)
+	x, err := rt.Full(b.Ctx, 0.1, tensor.Float64, 512, 16)
 	require.NoError(t, err)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	model.Forward(tape, tape.Input(x))
 	require.ErrorIs(t, tape.Close(), memcache.ErrOutOfMemory, "it is too small without")
 	require.NoError(t, x.Release())
@@ -118,14 +120,14 @@ func failOffload(t *testing.T, fault host.Fault, n int) (survived bool) {
 	s.Faulted = true
 	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
 	require.NoError(t, err)
-	b := &bench{t: t, ctx: t.Context(), dev: dev, cache: s.Cache, rt: rt}
+	b := &tapetest.Bench{T: t, Ctx: t.Context(), Dev: dev, Cache: s.Cache, RT: rt}
 	o, err := tensor.NewOffloader(rt, tensor.OffloadConfig{MinBytes: 1})
 	require.NoError(t, err)
-	x, err := tensor.FromSlice(b.ctx, rt, make([]float64, 64), 8, 8)
+	x, err := tensor.FromSlice(b.Ctx, rt, make([]float64, 64), 8, 8)
 	require.NoError(t, err)
-	require.NoError(t, rt.Synchronize(b.ctx))
+	require.NoError(t, rt.Synchronize(b.Ctx))
 	dev.Fail(fault, n)
-	tape := autograd.NewTape(b.ctx, rt)
+	tape := autograd.NewTape(b.Ctx, rt)
 	_, err = tape.Backward(tape.Sum(tape.Offload(o, func() *autograd.Variable {
 		y := tape.Leaf(x)
 		for range 4 {
@@ -134,7 +136,7 @@ func failOffload(t *testing.T, fault host.Fault, n int) (survived bool) {
 		return y
 	})))
 	if err == nil {
-		err = rt.Synchronize(b.ctx)
+		err = rt.Synchronize(b.Ctx)
 	}
 	dev.Fail(fault, 0)
 	_ = tape.Close()
@@ -152,30 +154,30 @@ func failOffload(t *testing.T, fault host.Fault, n int) (survived bool) {
 // TestOffloadedValuesFindNoMemory: with memory for a gradient and one value, Backward does without
 // what it would bring back ahead; with less it tells what it lacks, and nothing stays.
 func TestOffloadedValuesFindNoMemory(t *testing.T) {
-	b := open(t, 4<<20)
-	o := b.offloader(tensor.OffloadConfig{Ahead: 3})
+	b := tapetest.Open(t, 4<<20)
+	o := b.Offloader(tensor.OffloadConfig{Ahead: 3})
 	data := make([]float64, 10000)
 	for i := range data {
 		data[i] = float64(i%7) / 7
 	}
-	want := b.grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
+	want := b.Grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 		return t.Tanh(t.Tanh(t.Tanh(vs[0])))
 	}, data)
 	for room := 2; room > 0; room-- {
-		before := b.live()
-		x := upload(b, data)
-		tape := autograd.NewTape(b.ctx, b.rt)
+		before := b.Live()
+		x := tapetest.Upload(b, data)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		leaf := tape.Leaf(x)
 		y := tape.Offload(o, func() *autograd.Variable { return tape.Tanh(tape.Tanh(tape.Tanh(leaf))) })
 		loss := tape.Sum(y)
 		y.Release()
 		require.EqualValues(t, 3, o.Stats().Offloaded.Current)
-		require.NoError(t, b.rt.Synchronize(b.ctx))
+		require.NoError(t, b.RT.Synchronize(b.Ctx))
 		var rooms []*tensor.Tensor
 		for range room {
-			rooms = append(rooms, upload(b, data))
+			rooms = append(rooms, tapetest.Upload(b, data))
 		}
-		filler := b.fill(3)
+		filler := b.Fill(3)
 		for _, r := range rooms {
 			require.NoError(t, r.Release())
 		}
@@ -190,23 +192,23 @@ func TestOffloadedValuesFindNoMemory(t *testing.T) {
 			require.NoError(t, f.Free())
 		}
 		if room > 1 {
-			require.Equal(t, want[0], read[float64](b, leaf.Grad()))
+			require.Equal(t, want[0], tapetest.Read[float64](b, leaf.Grad()))
 		}
 		require.Equal(t, room == 1, tape.Close() != nil)
 		require.Zero(t, o.Stats().Offloaded.Current)
 		require.NoError(t, x.Release())
-		require.Equal(t, before, b.live())
+		require.Equal(t, before, b.Live())
 	}
 }
 
 // TestOffloadLeavesWhatTheProgramHolds: kept values, inputs, what shares a parameter's memory, and
 // what is too small stay; views that wait for the backward pass together move together.
 func TestOffloadLeavesWhatTheProgramHolds(t *testing.T) {
-	b := open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{MinBytes: 64})
-	w := b.parameter(4, 4)
-	x := upload(b, make([]float64, 16), 4, 4)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	o := b.Offloader(tensor.OffloadConfig{MinBytes: 64})
+	w := b.Parameter(4, 4)
+	x := tapetest.Upload(b, make([]float64, 16), 4, 4)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	var kept, base, view, small *autograd.Variable
 	y := tape.Offload(o, func() *autograd.Variable {
 		v := tape.Input(x)
@@ -221,20 +223,20 @@ func TestOffloadLeavesWhatTheProgramHolds(t *testing.T) {
 	require.False(t, x.Offloaded() || w.Value().Offloaded() || kept.Value().Offloaded() || small.Value().Offloaded())
 	require.True(t, base.Value().Offloaded() && view.Value().Offloaded())
 	require.EqualValues(t, 1, o.Stats().Offloaded.Current, "base with its view")
-	_, err := tensor.ToSlice[float64](b.ctx, base.Value(), nil)
+	_, err := tensor.ToSlice[float64](b.Ctx, base.Value(), nil)
 	require.ErrorIs(t, err, tensor.ErrOffloaded, "the program has released it")
 	_, err = tape.Backward(y)
 	require.NoError(t, err)
 	require.NoError(t, tape.Close())
-	require.NoError(t, w.ZeroGrad(b.ctx))
+	require.NoError(t, w.ZeroGrad(b.Ctx))
 }
 
 // TestOffloadReleases: a value moves when the last that read it lets go, not before, also behind the Offload.
 func TestOffloadReleases(t *testing.T) {
-	b := open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	x := upload(b, []float64{0.5, 2})
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
+	x := tapetest.Upload(b, []float64{0.5, 2})
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	h := tape.Tanh(tape.Leaf(x))
 	y := tape.Offload(o, func() *autograd.Variable { return tape.Tanh(tape.Mul(h, h)) })
 	require.False(t, h.Value().Offloaded() || y.Value().Offloaded())
@@ -250,7 +252,7 @@ func TestOffloadReleases(t *testing.T) {
 	require.NoError(t, tape.Close())
 	require.Zero(t, o.Stats().Offloaded.Current, "Close releases")
 
-	tape = autograd.NoGrad(b.ctx, b.rt)
+	tape = autograd.NoGrad(b.Ctx, b.RT)
 	require.NotNil(t, tape.Offload(o, func() *autograd.Variable { return tape.Tanh(tape.Tanh(tape.Input(x))) }).Value())
 	require.NoError(t, tape.Close())
 	require.EqualValues(t, 2, o.Stats().Offloaded.Peak)
@@ -259,10 +261,10 @@ func TestOffloadReleases(t *testing.T) {
 // TestOffloadOfViews: memory moves when the last of the tensors that share it is let go, and not
 // while the program holds one.
 func TestOffloadOfViews(t *testing.T) {
-	b := open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	x := upload(b, []float64{0.5, 2})
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
+	x := tapetest.Upload(b, []float64{0.5, 2})
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	leaf := tape.Leaf(x)
 	y := tape.Offload(o, func() *autograd.Variable {
 		first, second := tape.Tanh(leaf), tape.Tanh(leaf)
@@ -282,20 +284,20 @@ func TestOffloadOfViews(t *testing.T) {
 	require.False(t, behind.Value().Offloaded(), "it is saved behind the Offload")
 	_, err := tape.Backward(tape.Sum(z))
 	require.NoError(t, err)
-	want := b.grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
+	want := b.Grads(func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable {
 		h := t.Tanh(t.Add(t.Sum(t.Tanh(vs[0])), t.Sum(t.Tanh(vs[0]))))
 		return t.Mul(h, h)
 	}, []float64{0.5, 2})
-	require.Equal(t, want[0], read[float64](b, leaf.Grad()))
+	require.Equal(t, want[0], tapetest.Read[float64](b, leaf.Grad()))
 	require.NoError(t, tape.Close())
 }
 
 // TestOffloadOfAFunctionOfItsOwn: what an operation of the program's has saved of its own moves at once.
 func TestOffloadOfAFunctionOfItsOwn(t *testing.T) {
-	b := open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	x := upload(b, []float64{1, 2})
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
+	x := tapetest.Upload(b, []float64{1, 2})
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	v := tape.Leaf(x)
 	var saved *tensor.Tensor
 	y := tape.Offload(o, func() *autograd.Variable {
@@ -313,15 +315,15 @@ func TestOffloadOfAFunctionOfItsOwn(t *testing.T) {
 	_, err := tape.Backward(tape.Sum(y))
 	require.NoError(t, err)
 	require.True(t, saved.Released())
-	require.Equal(t, []float64{1, 4}, read[float64](b, v.Grad()))
+	require.Equal(t, []float64{1, 4}, tapetest.Read[float64](b, v.Grad()))
 	require.NoError(t, tape.Close())
 }
 
 // TestOffloadRefuses: mistakes are errors of the tape.
 func TestOffloadRefuses(t *testing.T) {
-	b, other := open(t, 64<<20), open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	x := upload(b, []float64{0.5, 2})
+	b, other := tapetest.Open(t, 64<<20), tapetest.Open(t, 64<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
+	x := tapetest.Upload(b, []float64{0.5, 2})
 	identity := func(v *autograd.Variable) func() *autograd.Variable { return func() *autograd.Variable { return v } }
 	for what, c := range map[string]struct {
 		f    func(*autograd.Tape, *autograd.Variable) *autograd.Variable
@@ -334,10 +336,10 @@ func TestOffloadRefuses(t *testing.T) {
 			return autograd.Offloaded(nil, o).Forward(t, v)
 		}, "the layer is nil"},
 		"runtime": {func(t *autograd.Tape, v *autograd.Variable) *autograd.Variable {
-			return t.Offload(other.offloader(tensor.OffloadConfig{}), identity(v))
+			return t.Offload(other.Offloader(tensor.OffloadConfig{}), identity(v))
 		}, "another runtime"},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		c.f(tape, tape.Leaf(x))
 		err := tape.Close()
 		require.ErrorIs(t, err, autograd.ErrInvalid, what)
@@ -345,13 +347,13 @@ func TestOffloadRefuses(t *testing.T) {
 	}
 	require.Nil(t, autograd.Offloaded(nil, o).Parameters())
 
-	ctx, cancel := context.WithCancel(b.ctx)
-	tape := autograd.NewTape(ctx, b.rt)
+	ctx, cancel := context.WithCancel(b.Ctx)
+	tape := autograd.NewTape(ctx, b.RT)
 	tape.Offload(o, func() *autograd.Variable { defer cancel(); return tape.Sum(tape.Tanh(tape.Tanh(tape.Leaf(x)))) })
 	require.ErrorIs(t, tape.Close(), context.Canceled)
 	require.Zero(t, o.Stats().Offloaded.Current)
 	require.NoError(t, o.Close())
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	tape.Offload(o, func() *autograd.Variable { return tape.Sum(tape.Tanh(tape.Tanh(tape.Leaf(x)))) })
 	require.ErrorIs(t, tape.Close(), tensor.ErrClosed)
 }

@@ -3,28 +3,14 @@ package autograd_test
 import (
 	"testing"
 
-	"github.com/stretchr/testify/assert"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
-
-func (b *bench) offloader(cfg tensor.OffloadConfig) *tensor.Offloader {
-	b.t.Helper()
-	if cfg.MinBytes == 0 {
-		cfg.MinBytes = 1
-	}
-	o, err := tensor.NewOffloader(b.rt, cfg)
-	require.NoError(b.t, err)
-	b.t.Cleanup(func() {
-		assert.Zero(b.t, o.Stats().Offloaded.Current, "offloaded tensors")
-		assert.NoError(b.t, o.Close())
-		assert.Zero(b.t, o.Stats().PinnedBytes.Current)
-	})
-	return o
-}
 
 // deep is a model of blocks whose activations are far larger than its parameters.
 func deep(in *autograd.Initializer, blocks int, wrap func(int, autograd.Layer) autograd.Layer) (s autograd.Sequential) {
@@ -41,9 +27,9 @@ type trained struct {
 }
 
 // train runs steps of a model of blocks, some of which are wrapped.
-func (b *bench) train(steps, blocks int, wrap func(int, autograd.Layer) autograd.Layer) (got trained) {
-	b.t.Helper()
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(3), autograd.Dtype(tensor.Float64))
+func train(b *tapetest.Bench, steps, blocks int, wrap func(int, autograd.Layer) autograd.Layer) (got trained) {
+	b.T.Helper()
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(3), autograd.Dtype(tensor.Float64))
 	model := deep(in, blocks, wrap)
 	opt := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 	data := make([]float64, 512*16)
@@ -51,27 +37,27 @@ func (b *bench) train(steps, blocks int, wrap func(int, autograd.Layer) autograd
 		data[i] = float64(i*29%31)/31 - 0.4
 	}
 	x := in.Tensor(data, 512, 16)
-	require.NoError(b.t, in.Err())
-	require.NoError(b.t, opt.Prepare(b.ctx))
+	require.NoError(b.T, in.Err())
+	require.NoError(b.T, opt.Prepare(b.Ctx))
 	for i, tape := range in.Steps(steps) {
-		b.cache.ResetPeakStats()
+		b.Cache.ResetPeakStats()
 		y := model.Forward(tape, tape.Input(x))
 		loss := tape.Mean(tape.Mul(y, y))
 		y.Release()
 		tape.Minimize(loss, opt)
 		got.values = append(got.values, []float64{loss.Item()})
-		require.NoError(b.t, tape.Err(), "step %d", i)
-		got.peak = b.cache.MaxMemoryAllocated()
-		require.NoError(b.t, tape.Close())
-		live := b.live()
-		require.True(b.t, i == 0 || live == got.live, "step %d: %d blocks, and %d before", i, live, got.live)
+		require.NoError(b.T, tape.Err(), "step %d", i)
+		got.peak = b.Cache.MaxMemoryAllocated()
+		require.NoError(b.T, tape.Close())
+		live := b.Live()
+		require.True(b.T, i == 0 || live == got.live, "step %d: %d blocks, and %d before", i, live, got.live)
 		got.live = live
 	}
 	for _, p := range model.Parameters() {
 		got.names = append(got.names, p.Name)
-		got.values = append(got.values, read[float64](b, p.Value()))
+		got.values = append(got.values, tapetest.Read[float64](b, p.Value()))
 	}
-	require.NoError(b.t, in.Close())
+	require.NoError(b.T, in.Close())
 	return got
 }
 
@@ -79,12 +65,12 @@ func (b *bench) train(steps, blocks int, wrap func(int, autograd.Layer) autograd
 // peak of allocated memory falls by the bytes that were offloaded, of half of the blocks and of all
 // but the last.
 func TestOffloadLowersThePeak(t *testing.T) {
-	b := open(t, 256<<20)
-	blocks := rounds(12, 8)
-	want := b.train(3, blocks, func(_ int, l autograd.Layer) autograd.Layer { return l })
+	b := tapetest.Open(t, 256<<20)
+	blocks := tapetest.Rounds(12, 8)
+	want := train(b, 3, blocks, func(_ int, l autograd.Layer) autograd.Layer { return l })
 	for _, offloadedBlocks := range []int{blocks / 2, blocks - 1} {
-		o := b.offloader(tensor.OffloadConfig{MinBytes: 16 << 10})
-		got := b.train(3, blocks, func(i int, l autograd.Layer) autograd.Layer {
+		o := b.Offloader(tensor.OffloadConfig{MinBytes: 16 << 10})
+		got := train(b, 3, blocks, func(i int, l autograd.Layer) autograd.Layer {
 			if i < offloadedBlocks {
 				return autograd.Offloaded(l, o)
 			}
@@ -106,10 +92,10 @@ func TestOffloadLowersThePeak(t *testing.T) {
 
 // TestOffloadLabels: what comes back is the activation of its module and step that it was, and not a gradient.
 func TestOffloadLabels(t *testing.T) {
-	b := open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	x := upload(b, make([]float64, 1000))
-	tape := autograd.NewTape(memcache.WithStep(b.ctx, 9), b.rt)
+	b := tapetest.Open(t, 64<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
+	x := tapetest.Upload(b, make([]float64, 1000))
+	tape := autograd.NewTape(memcache.WithStep(b.Ctx, 9), b.RT)
 	v := tape.Leaf(x)
 	var h, y *autograd.Variable
 	var seen []memcache.Label

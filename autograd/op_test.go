@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -34,10 +36,10 @@ func (d *doubled) Backward(c *autograd.Call, g *tensor.Tensor) error {
 // TestOpOfAProgram: a recomputation skips an operation whose result is not read. The operation
 // works in place, and profiles and errors have its name.
 func TestOpOfAProgram(t *testing.T) {
-	b := open(t, 8<<20)
-	x := upload(b, make([]float64, 512))
+	b := tapetest.Open(t, 8<<20)
+	x := tapetest.Upload(b, make([]float64, 512))
 	forward := 0
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	leaf := tape.Leaf(x)
 	y := tape.Checkpoint(func() *autograd.Variable { return opDoubled.Apply(tape, doubled{&forward}, tape.Neg(leaf)) })
 	z := tape.Checkpoint(func() *autograd.Variable { return tape.Square(opDoubled.Apply(tape, doubled{&forward}, leaf)) })
@@ -45,7 +47,7 @@ func TestOpOfAProgram(t *testing.T) {
 	_, err := tape.Backward(tape.Sum(tape.Add(y, z)))
 	require.NoError(t, err)
 	require.Equal(t, 3, forward, "the square reads its operand again, and nobody the first one's result")
-	require.NoError(t, tape.Reset(b.ctx))
+	require.NoError(t, tape.Reset(b.Ctx))
 
 	once := tape.AddScalar(tape.Input(x), 1)
 	memory := tensor.MemoryOf(once.Value())
@@ -55,7 +57,7 @@ func TestOpOfAProgram(t *testing.T) {
 	require.Equal(t, "part.Doubled", own.Value().Label().Module)
 	require.Equal(t, "part", tape.Module("part", func() *autograd.Variable { return tape.Neg(own) }).Value().Label().Module, "and not behind it")
 	opDoubled.Apply(tape, doubled{}, nil)
-	require.ErrorContains(t, tape.Reset(b.ctx), "autograd: Doubled: ")
+	require.ErrorContains(t, tape.Reset(b.Ctx), "autograd: Doubled: ")
 	opDoubled.Apply(nil, doubled{}, leaf) // is inert
 	require.NoError(t, errors.Join(tape.Close(), x.Release()))
 }
@@ -63,12 +65,12 @@ func TestOpOfAProgram(t *testing.T) {
 // TestOpMakesNoObjects on a tape that is reset.
 func TestOpMakesNoObjects(t *testing.T) {
 	skipWhereChecksMakeObjects(t)
-	b := openIdle(t)
+	b := tapetest.OpenIdle(t)
 	m := garbageModel{"MLP", func(in *autograd.Initializer) runModel {
 		return autograd.Sequential{autograd.Flatten{}, in.Linear(784, 16), doubling{}, in.Linear(16, 10)}
 	}, []int{32, 784}, 0, 6}
-	assert.LessOrEqual(t, b.garbage(m, false, m.most), m.most)
-	assert.Zero(t, b.garbage(m, true, 0))
+	assert.LessOrEqual(t, garbage(b, m, false, m.most), m.most)
+	assert.Zero(t, garbage(b, m, true, 0))
 }
 
 // doubling is a layer of the operation.
@@ -118,8 +120,8 @@ func (m *misbehaving) Backward(c *autograd.Call, g *tensor.Tensor) error {
 
 // TestOpsMisbehave: faults of an operation are errors with its name, and nothing leaks.
 func TestOpsMisbehave(t *testing.T) {
-	b := open(t, 8<<20)
-	x := upload(b, []float64{1, 2})
+	b := tapetest.Open(t, 8<<20)
+	x := tapetest.Upload(b, []float64{1, 2})
 	for how, words := range map[string]string{
 		"no tensor": "autograd: Misbehaving: invalid argument: forward returned no tensor",
 		"an input":  "forward returned an input: return a Share of it",
@@ -129,13 +131,13 @@ func TestOpsMisbehave(t *testing.T) {
 		"an error":  "autograd: Misbehaving backward: of Backward",
 		"no input":  "autograd: Misbehaving backward: invalid argument: a gradient for input 2 of 1",
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		_, err := tape.Backward(tape.Sum(opMisbehaving.Apply(tape, misbehaving{how}, tape.Leaf(x))))
 		require.ErrorContains(t, err, words, how)
 		require.ErrorContains(t, tape.Close(), words, how)
 	}
 	for _, o := range []*autograd.Op[misbehaving, *misbehaving]{nil, {}} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		o.Apply(tape, misbehaving{}, tape.Input(x))
 		require.ErrorContains(t, tape.Close(), "the operation was not made by NewOp")
 	}
@@ -144,16 +146,16 @@ func TestOpsMisbehave(t *testing.T) {
 
 // TestManyDimensions: lists of more numbers than records have room for.
 func TestManyDimensions(t *testing.T) {
-	b := open(t, 8<<20)
-	x := upload(b, []float64{1, 2, 3, 4})
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 8<<20)
+	x := tapetest.Upload(b, []float64{1, 2, 3, 4})
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	leaf := tape.Leaf(x)
 	y := tape.Permute(tape.Reshape(leaf, 2, 1, 1, 1, 1, 1, 1, 2), 7, 1, 2, 3, 4, 5, 6, 0).Keep()
 	_, err := tape.Backward(tape.Sum(tape.Mul(y, tape.Reshape(tape.Input(x), 2, 1, 1, 1, 1, 1, 1, 2))))
 	require.NoError(t, err)
 	require.Equal(t, tensor.Shape{2, 1, 1, 1, 1, 1, 1, 2}, y.Shape())
-	require.Equal(t, []float64{1, 3, 2, 4}, read[float64](b, y.Value()))
-	require.Equal(t, []float64{1, 3, 2, 4}, read[float64](b, leaf.Grad()))
+	require.Equal(t, []float64{1, 3, 2, 4}, tapetest.Read[float64](b, y.Value()))
+	require.Equal(t, []float64{1, 3, 2, 4}, tapetest.Read[float64](b, leaf.Grad()))
 	require.NoError(t, errors.Join(tape.Close(), x.Release()))
 }
 
@@ -171,10 +173,10 @@ func (h *heldCall) Backward(c *autograd.Call, g *tensor.Tensor) error { return c
 
 // TestHeldCall: a Call that is used after Backward returns errors and zeros.
 func TestHeldCall(t *testing.T) {
-	b := open(t, 8<<20)
-	x := upload(b, []float64{1, 2})
+	b := tapetest.Open(t, 8<<20)
+	x := tapetest.Upload(b, []float64{1, 2})
 	var c *autograd.Call
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	_, err := tape.Backward(tape.Sum(opHeldCall.Apply(tape, heldCall{&c}, tape.Leaf(x))))
 	require.NoError(t, errors.Join(err, tape.Close()))
 	require.NotNil(t, c.Context())

@@ -7,6 +7,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -21,28 +23,28 @@ type glimpse struct {
 	allocated int64
 }
 
-// chain trains equal layers of n by n for a step, with a look between any two, from the last on,
+// trainChain trains equal layers of n by n for a step, with a look between any two, from the last on,
 // and returns the peak of the backward pass too.
-func (b *bench) chain(layers, n int, minimize func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer)) (seen []glimpse, peak int64) {
-	b.t.Helper()
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(5))
+func trainChain(b *tapetest.Bench, layers, n int, minimize func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer)) (seen []glimpse, peak int64) {
+	b.T.Helper()
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(5))
 	var ps autograd.Parameters
 	for i := range layers {
 		ps = append(ps, autograd.Named{fmt.Sprint(i), in.Linear(n, n, autograd.NoBias()).Weight})
 	}
 	adam := autograd.Own(in, autograd.NewAdam(ps, autograd.AdamConfig{}))
-	require.NoError(b.t, errors.Join(in.Err(), adam.Prepare(b.ctx)))
+	require.NoError(b.T, errors.Join(in.Err(), adam.Prepare(b.Ctx)))
 	first := make([]uint64, len(ps))
 	for i, p := range ps {
 		first[i] = p.Value().Version()
 	}
 	look := func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		now := glimpse{allocated: b.bytes()}
+		now := glimpse{allocated: b.Bytes()}
 		for i, p := range ps {
 			if p.Value().Version() > first[i] {
 				now.updated = append(now.updated, p.Name)
 			}
-			require.Nil(b.t, p.Grad(), "it is the tape's until it is final")
+			require.Nil(b.T, p.Grad(), "it is the tape's until it is final")
 		}
 		seen = append(seen, now)
 		return c.Grads(g, nil)
@@ -51,16 +53,16 @@ func (b *bench) chain(layers, n int, minimize func(tape *autograd.Tape, loss *au
 		y := tape.Leaf(in.Uniform(-1, 1, 1, n).Value())
 		for _, p := range ps {
 			y = tape.Func("Look", []*autograd.Variable{tape.Linear(y, tape.Param(p.Parameter), nil)}, func(c *autograd.Call) (*tensor.Tensor, error) {
-				return b.rt.Share(c.Context(), c.Input(0))
+				return b.RT.Share(c.Context(), c.Input(0))
 			}, look)
 		}
 		loss := tape.Sum(y)
-		b.cache.ResetPeakStats()
+		b.Cache.ResetPeakStats()
 		minimize(tape, loss, adam)
-		require.NoError(b.t, tape.Err())
-		peak = b.cache.MaxMemoryAllocated()
+		require.NoError(b.T, tape.Err())
+		peak = b.Cache.MaxMemoryAllocated()
 	}
-	require.NoError(b.t, in.Close())
+	require.NoError(b.T, in.Close())
 	return seen, peak
 }
 
@@ -68,8 +70,8 @@ func (b *bench) chain(layers, n int, minimize func(tape *autograd.Tape, loss *au
 // final, and these are freed then; not before, and no later. So the peak falls by all gradients,
 // less a piece and one more, which is on its way.
 func TestMinimizeInBackwardUpdatesInPieces(t *testing.T) {
-	b := open(t, 64<<20)
-	b.needsHost("the blocks of the product's workspace are others elsewhere")
+	b := tapetest.Open(t, 64<<20)
+	b.NeedsHost("the blocks of the product's workspace are others elsewhere")
 	const layers, n, size = 7, 64, 64 * 64 * 4
 	names := func(done int) (all []string) {
 		for i := layers - done; i < layers; i++ {
@@ -77,14 +79,14 @@ func TestMinimizeInBackwardUpdatesInPieces(t *testing.T) {
 		}
 		return all
 	}
-	last, peak := b.chain(layers, n, func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) { tape.Minimize(loss, opt) })
+	last, peak := trainChain(b, layers, n, func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) { tape.Minimize(loss, opt) })
 	for i, s := range last {
 		require.Empty(t, s.updated)
 		require.Equal(t, i, int(s.allocated-last[0].allocated+size/2)/size, "gradients behind %d layers", i)
 	}
 	for _, piece := range []int{1, size, size + 1, 3 * size, 4*size - 1, 4 * size} {
 		each := max(1, (piece+size-1)/size)
-		seen, got := b.chain(layers, n, func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) {
+		seen, got := trainChain(b, layers, n, func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) {
 			tape.MinimizeInBackward(loss, opt, int64(piece))
 		})
 		require.Len(t, seen, layers)
@@ -95,7 +97,7 @@ func TestMinimizeInBackwardUpdatesInPieces(t *testing.T) {
 		}
 		require.LessOrEqual(t, got, peak-int64((layers-each-1)*size), "pieces of %d bytes", piece)
 	}
-	seen, got := b.chain(layers, n, func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) {
+	seen, got := trainChain(b, layers, n, func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) {
 		tape.MinimizeInBackward(loss, opt, 0)
 	})
 	require.Equal(t, last, seen, "the standard piece is larger than all gradients")
@@ -107,28 +109,28 @@ func TestMinimizeInBackwardUpdatesInPieces(t *testing.T) {
 // step to the last. While the first block runs again, behind which all gradients but its own are
 // there with Minimize, there are its activations and their gradients.
 func TestMinimizeInBackwardPeak(t *testing.T) {
-	b := open(t, 256<<20)
-	b.needsHost("the blocks of the product's workspace are others elsewhere")
+	b := tapetest.Open(t, 256<<20)
+	b.NeedsHost("the blocks of the product's workspace are others elsewhere")
 	const piece = 100 << 10
 	size := gptSize{layers: 8, heads: 4, width: 64, steps: 4, rows: 1, vocabulary: 60}
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
 	x := in.Uniform(-1, 1, size.rows, size.steps, size.width).Value()
 	m := &gptBlock{*newRunBlock(in, size.width), size.heads}
 	var block int64 // what the forward pass of one holds without a checkpoint
 	for _, tape := range in.Steps(1) {
-		v, before := tape.Leaf(x), b.bytes()
+		v, before := tape.Leaf(x), b.Bytes()
 		m.Forward(tape, v)
-		block = b.bytes() - before
+		block = b.Bytes() - before
 	}
 	require.NoError(t, in.Close())
 
 	var gradients, tied, largest int64
 	peak := func(minimize func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer)) (peak int64) {
-		in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
+		in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
 		model := size.model(in, gptRun{checkpointed: true}, nil)
 		ps := autograd.ParametersOf(model)
 		opt := autograd.Own(in, autograd.NewAdamW(ps, autograd.AdamConfig{}))
-		require.NoError(t, opt.Prepare(b.ctx))
+		require.NoError(t, opt.Prepare(b.Ctx))
 		gradients, tied, largest = ps.Bytes(), model.Tok.Weight.Value().Bytes(), 0
 		for _, p := range ps {
 			largest = max(largest, p.Value().Bytes())
@@ -138,10 +140,10 @@ func TestMinimizeInBackwardPeak(t *testing.T) {
 			logits := model.Forward(tape, tape.Input(x))
 			loss := tape.CrossEntropy(tape.Reshape(logits, -1, size.vocabulary), y)
 			logits.Release()
-			b.cache.ResetPeakStats()
+			b.Cache.ResetPeakStats()
 			minimize(tape, loss, opt)
 			if step == 1 {
-				peak = b.cache.MaxMemoryAllocated()
+				peak = b.Cache.MaxMemoryAllocated()
 			}
 		}
 		require.NoError(t, in.Close())
@@ -158,27 +160,27 @@ func TestMinimizeInBackwardPeak(t *testing.T) {
 // TestMinimizeInBackwardWithoutMemory: whichever allocation fails, the error says how many
 // parameters have been updated, which have counted a step, none has a gradient, and nothing stays.
 func TestMinimizeInBackwardWithoutMemory(t *testing.T) {
-	b := open(t, 2<<20)
-	x, y := upload(b, make32(32), 4, 8), upload(b, []int32{0, 1, 2, 0})
+	b := tapetest.Open(t, 2<<20)
+	x, y := tapetest.Upload(b, make32(32), 4, 8), tapetest.Upload(b, []int32{0, 1, 2, 0})
 	for _, piece := range []int64{1, 600, 0} {
 		for _, prepared := range []bool{false, true} {
 			partly, failures := 0, 0
 			for free := 0; ; free++ {
 				require.Less(t, free, 100)
-				in := autograd.Init(b.ctx, b.rt, autograd.Seed(2))
+				in := autograd.Init(b.Ctx, b.RT, autograd.Seed(2))
 				model := autograd.Sequential{in.Linear(8, 8), autograd.ReLU{}, in.Linear(8, 8), autograd.ReLU{}, in.Linear(8, 3)}
 				adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 				require.NoError(t, in.Err())
 				if prepared {
-					require.NoError(t, adam.Prepare(b.ctx))
+					require.NoError(t, adam.Prepare(b.Ctx))
 				}
-				filler := b.fill(free)
-				before := b.live()
+				filler := b.Fill(free)
+				before := b.Live()
 				first := make([]uint64, 6)
 				for i, p := range model.Parameters() {
 					first[i] = p.Value().Version()
 				}
-				tape := autograd.NewTape(b.ctx, b.rt)
+				tape := autograd.NewTape(b.Ctx, b.RT)
 				loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y)
 				recorded := tape.Err() == nil
 				tape.MinimizeInBackward(loss, adam, piece)
@@ -198,7 +200,7 @@ func TestMinimizeInBackwardWithoutMemory(t *testing.T) {
 					if !prepared {
 						require.NoError(t, adam.Close())
 					}
-					require.LessOrEqual(t, b.live()-before, int64(1), "with %d free blocks: the runtime's word for faults", free)
+					require.LessOrEqual(t, b.Live()-before, int64(1), "with %d free blocks: the runtime's word for faults", free)
 				}
 				for _, f := range filler {
 					require.NoError(t, f.Free())
@@ -233,10 +235,10 @@ func make32(n int) []float32 {
 
 // TestMinimizeInBackwardRefuses with what is wrong, and changes nothing.
 func TestMinimizeInBackwardRefuses(t *testing.T) {
-	b, other := open(t, 64<<20), open(t, 64<<20)
-	p, foreign := b.parameter(2), other.parameter(2)
+	b, other := tapetest.Open(t, 64<<20), tapetest.Open(t, 64<<20)
+	p, foreign := b.Parameter(2), other.Parameter(2)
 	sgd := func(p *autograd.Parameter) *autograd.SGD {
-		opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5)}))
+		opt, err := tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5)}))
 		require.NoError(t, err)
 		return opt
 	}
@@ -253,8 +255,8 @@ func TestMinimizeInBackwardRefuses(t *testing.T) {
 		"pieces of -1 bytes":          {mine, -1, autograd.ErrInvalid},
 		"are of another runtime":      {sgd(foreign), 0, tensor.ErrRuntime},
 	} {
-		live := b.live()
-		tape := autograd.NewTape(b.ctx, b.rt)
+		live := b.Live()
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		loss := tape.Sum(tape.Square(tape.Param(p)))
 		tape.MinimizeInBackward(loss, c.opt, c.piece)
 		err := tape.Close()
@@ -264,26 +266,26 @@ func TestMinimizeInBackwardRefuses(t *testing.T) {
 		require.NotContains(t, err.Error(), "updated")
 		require.Zero(t, p.Value().Version())
 		require.Nil(t, p.Grad())
-		require.Equal(t, live, b.live())
+		require.Equal(t, live, b.Live())
 	}
 
-	tape := autograd.NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.Ctx, b.RT)
 	tape.MinimizeInBackward(tape.Sum(tape.Param(p)), mine, 1)
 	require.ErrorIs(t, tape.Err(), autograd.ErrNoGrad)
 	require.NotContains(t, tape.Close().Error(), "updated", "no pass has begun")
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	tape.MinimizeInBackward(nil, mine, 1)
 	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 	require.Zero(t, autograd.StepsOf(mine)[0])
 
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	loss := tape.Sum(tape.Square(tape.Param(p)))
 	tape.MinimizeInBackward(loss, mine, 1)
 	require.NoError(t, tape.Err())
 	tape.MinimizeInBackward(loss, nil, 1)
 	require.ErrorIs(t, tape.Err(), autograd.ErrInvalid)
 	require.NotContains(t, tape.Close().Error(), "updated", "in this call")
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	loss = tape.Sum(tape.MulScalar(tape.Param(p), 0))
 	tape.MinimizeInBackward(loss, mine, 1)
 	tape.MinimizeInBackward(loss, mine, 1)
@@ -295,19 +297,19 @@ func TestMinimizeInBackwardRefuses(t *testing.T) {
 // TestMinimizeInBackwardThatFails behind the update of a parameter says so, each time, and leaves
 // the others as they were.
 func TestMinimizeInBackwardThatFails(t *testing.T) {
-	b := open(t, 64<<20)
-	p, q, frozen, unused := b.parameter(2), b.parameter(2), b.parameter(2), b.parameter(2)
-	adam, err := withErr(autograd.NewAdam(autograd.Parameters{{"p", p}, {"q", q}, {"frozen", frozen}, {"unused", unused}}, autograd.AdamConfig{}))
+	b := tapetest.Open(t, 64<<20)
+	p, q, frozen, unused := b.Parameter(2), b.Parameter(2), b.Parameter(2), b.Parameter(2)
+	adam, err := tapetest.WithErr(autograd.NewAdam(autograd.Parameters{{"p", p}, {"q", q}, {"frozen", frozen}, {"unused", unused}}, autograd.AdamConfig{}))
 	require.NoError(t, err)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	_, err = tape.Backward(tape.Sum(tape.MulScalar(tape.Param(q), 3)))
 	require.NoError(t, errors.Join(err, tape.Close()))
 	before := q.Grad()
 	own := errors.New("the function's own")
 	for step := range 2 {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		failing := tape.Func("Failing", []*autograd.Variable{tape.Param(q)}, func(c *autograd.Call) (*tensor.Tensor, error) {
-			return b.rt.Copy(c.Context(), c.Input(0))
+			return b.RT.Copy(c.Context(), c.Input(0))
 		}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 			require.Equal(t, step+1, autograd.StepsOf(adam)[0])
 			return nil, own
@@ -321,7 +323,7 @@ func TestMinimizeInBackwardThatFails(t *testing.T) {
 		require.EqualError(t, err, "autograd: MinimizeInBackward: 1 of 2 parameters updated: autograd: Failing backward: the function's own")
 		require.Nil(t, p.Grad())
 		require.Same(t, before, q.Grad())
-		require.Equal(t, []float64{3, 3}, read[float64](b, q.Grad()))
+		require.Equal(t, []float64{3, 3}, tapetest.Read[float64](b, q.Grad()))
 		require.Equal(t, []int{step + 1, 0, 0, 0}, autograd.StepsOf(adam))
 	}
 	require.NoError(t, adam.Close())
@@ -329,12 +331,12 @@ func TestMinimizeInBackwardThatFails(t *testing.T) {
 
 // TestMinimizeInBackwardMakesOtherTapesStale, which have read the parameters that it has updated, and its own not.
 func TestMinimizeInBackwardMakesOtherTapesStale(t *testing.T) {
-	b := open(t, 64<<20)
-	p, q := b.parameter(2), b.parameter(2)
-	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5)}))
+	b := tapetest.Open(t, 64<<20)
+	p, q := b.Parameter(2), b.Parameter(2)
+	opt, err := tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(0.5)}))
 	require.NoError(t, err)
 	record := func() (*autograd.Tape, *autograd.Variable) {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		return tape, tape.Sum(tape.Mul(tape.Square(tape.Param(p)), tape.Mul(tape.Param(q), tape.Param(p))))
 	}
 	other, stale := record()
@@ -350,19 +352,19 @@ func TestMinimizeInBackwardMakesOtherTapesStale(t *testing.T) {
 // TestMinimizeInBackwardAddsUp: what an earlier tape has left is a part of the gradient, of a
 // parameter that this tape does not read too, and is used up.
 func TestMinimizeInBackwardAddsUp(t *testing.T) {
-	b := open(t, 64<<20)
-	p, q, r := b.parameter(1), b.parameter(1), b.parameter(1) // 1 each
-	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}, {"q", q}, {"r", r}}, autograd.SGDConfig{LR: new(0.125)}))
+	b := tapetest.Open(t, 64<<20)
+	p, q, r := b.Parameter(1), b.Parameter(1), b.Parameter(1) // 1 each
+	opt, err := tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"p", p}, {"q", q}, {"r", r}}, autograd.SGDConfig{LR: new(0.125)}))
 	require.NoError(t, err)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	_, err = tape.Backward(tape.Sum(tape.Add(tape.MulScalar(tape.Param(p), 3), tape.MulScalar(tape.Param(q), 5))))
 	require.NoError(t, errors.Join(err, tape.Close()))
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	tape.Param(q) // and no more
 	tape.MinimizeInBackward(tape.Sum(tape.Add(tape.Square(tape.Square(tape.Param(p))), tape.MulScalar(tape.Param(r), 2))), opt, 1)
 	require.NoError(t, tape.Close())
 	for p, slope := range map[*autograd.Parameter]float64{p: 3 + 4, q: 5, r: 2} {
-		require.Equal(t, []float64{1 - slope/8}, read[float64](b, p.Value()))
+		require.Equal(t, []float64{1 - slope/8}, tapetest.Read[float64](b, p.Value()))
 		require.Nil(t, p.Grad())
 	}
 	require.Equal(t, []int{1, 1, 1}, autograd.StepsOf(opt))
@@ -371,9 +373,9 @@ func TestMinimizeInBackwardAddsUp(t *testing.T) {
 // TestMinimizeInBackwardLabels: the state that is made in the pass belongs to the parameter's
 // module, as Minimize makes it.
 func TestMinimizeInBackwardLabels(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	labels := func(minimize func(tape *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer)) (all []memcache.Label) {
-		in := autograd.Init(b.ctx, b.rt, autograd.Seed(2))
+		in := autograd.Init(b.Ctx, b.RT, autograd.Seed(2))
 		model := autograd.Sequential{autograd.Sequential{in.Linear(8, 8), autograd.ReLU{}}, in.Linear(8, 3)}
 		adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 		for _, tape := range in.Steps(1) {
@@ -400,22 +402,22 @@ func TestMinimizeInBackwardLabels(t *testing.T) {
 
 // TestMinimizeInBackwardInACaptureThatFails, at the update of a parameter or behind it: nothing has changed.
 func TestMinimizeInBackwardInACaptureThatFails(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	own := errors.New("the function's own")
 	for _, prepared := range []bool{false, true} {
-		p, q := b.parameter(2), b.parameter(2)
-		adam, err := withErr(autograd.NewAdam(autograd.Parameters{{"p", p}, {"q", q}}, autograd.AdamConfig{}))
+		p, q := b.Parameter(2), b.Parameter(2)
+		adam, err := tapetest.WithErr(autograd.NewAdam(autograd.Parameters{{"p", p}, {"q", q}}, autograd.AdamConfig{}))
 		require.NoError(t, err)
 		want := tensor.ErrCapturing
 		if prepared {
-			require.NoError(t, adam.Prepare(b.ctx))
+			require.NoError(t, adam.Prepare(b.Ctx))
 			want = own
 		}
 		capture := func(minimize func(tape *autograd.Tape, loss *autograd.Variable)) {
-			_, err := b.rt.Capture(b.ctx, func(ctx context.Context) error {
-				tape := autograd.NewTape(ctx, b.rt)
+			_, err := b.RT.Capture(b.Ctx, func(ctx context.Context) error {
+				tape := autograd.NewTape(ctx, b.RT)
 				failing := tape.Func("Failing", []*autograd.Variable{tape.Param(q)}, func(c *autograd.Call) (*tensor.Tensor, error) {
-					return b.rt.Copy(c.Context(), c.Input(0))
+					return b.RT.Copy(c.Context(), c.Input(0))
 				}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return nil, own })
 				minimize(tape, tape.Sum(tape.Add(failing, tape.Square(tape.Param(p)))))
 				return tape.Close()
@@ -425,16 +427,16 @@ func TestMinimizeInBackwardInACaptureThatFails(t *testing.T) {
 		if prepared {
 			capture(func(tape *autograd.Tape, loss *autograd.Variable) { tape.Minimize(loss, adam) }) // which leaves what captures do
 		}
-		live := b.live()
+		live := b.Live()
 		capture(func(tape *autograd.Tape, loss *autograd.Variable) { tape.MinimizeInBackward(loss, adam, 1) })
 		require.Nil(t, p.Grad())
 		require.Equal(t, []int{0, 0}, autograd.StepsOf(adam))
-		require.Equal(t, []float64{1, 2}, read[float64](b, p.Value()))
-		require.LessOrEqual(t, b.live(), live+1, "the word for faults")
+		require.Equal(t, []float64{1, 2}, tapetest.Read[float64](b, p.Value()))
+		require.LessOrEqual(t, b.Live(), live+1, "the word for faults")
 		if prepared {
-			require.Equal(t, live, b.live())
+			require.Equal(t, live, b.Live())
 		}
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		tape.MinimizeInBackward(tape.Sum(tape.Square(tape.Param(p))), adam, 1)
 		require.NoError(t, tape.Close())
 		require.Equal(t, []int{1, 0}, autograd.StepsOf(adam))
@@ -447,20 +449,20 @@ func TestMinimizeInBackwardMakesNoGarbage(t *testing.T) {
 	if race.Enabled {
 		t.Skip("in race builds nothing is reused")
 	}
-	b := open(t, 64<<20)
-	b.needsHost("the emulated device makes objects for each launch")
-	model := b.mlp(tensor.Float32, 12, 16, 16, 4)
-	adam, err := withErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
+	b := tapetest.Open(t, 64<<20)
+	b.NeedsHost("the emulated device makes objects for each launch")
+	model := b.MLP(tensor.Float32, 12, 16, 16, 4)
+	adam, err := tapetest.WithErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 	require.NoError(t, err)
-	x, y := upload(b, make([]float32, 48), 4, 12), upload(b, make([]int32, 4))
+	x, y := tapetest.Upload(b, make([]float32, 48), 4, 12), tapetest.Upload(b, make([]int32, 4))
 	objects := func(minimize func(tape *autograd.Tape, loss *autograd.Variable)) float64 {
 		n := math.Inf(1)
 		for range 10 { // the garbage collector empties pools now and then: the fewest are the step's own
 			n = min(n, testing.AllocsPerRun(10, func() {
-				tape := autograd.NewTape(b.ctx, b.rt)
+				tape := autograd.NewTape(b.Ctx, b.RT)
 				minimize(tape, tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 				require.NoError(t, tape.Close())
-				require.NoError(t, b.rt.Synchronize(b.ctx))
+				require.NoError(t, b.RT.Synchronize(b.Ctx))
 			}))
 		}
 		return n

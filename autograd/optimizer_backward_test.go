@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -14,8 +16,8 @@ import (
 // TestMinimizeInBackwardWaitsForReaders: a parameter whose value is read by a step to come, in
 // whatever way, is updated behind it.
 func TestMinimizeInBackwardWaitsForReaders(t *testing.T) {
-	b := open(t, 64<<20)
-	labels := upload(b, []int32{1, 0})
+	b := tapetest.Open(t, 64<<20)
+	labels := tapetest.Upload(b, []int32{1, 0})
 	// The last operation is the only one that gives p a gradient; q's comes last, and takes p's value.
 	late := func(first func(tape *autograd.Tape, p *autograd.Parameter, q *autograd.Variable) *autograd.Variable) func(tape *autograd.Tape, p, q *autograd.Parameter) *autograd.Variable {
 		return func(tape *autograd.Tape, p, q *autograd.Parameter) *autograd.Variable {
@@ -67,10 +69,10 @@ func TestMinimizeInBackwardWaitsForReaders(t *testing.T) {
 		}),
 		"weights of classes in a checkpoint": func(tape *autograd.Tape, p, q *autograd.Parameter) *autograd.Variable {
 			h := tape.Checkpoint(func() *autograd.Variable {
-				row, err := b.rt.Rows(b.ctx, p.Value(), 0, 1)
+				row, err := b.RT.Rows(b.Ctx, p.Value(), 0, 1)
 				require.NoError(t, err)
 				defer row.Release()
-				weights, err := b.rt.Reshape(b.ctx, row, 2)
+				weights, err := b.RT.Reshape(b.Ctx, row, 2)
 				require.NoError(t, err)
 				defer weights.Release()
 				return tape.CrossEntropy(tape.Square(tape.Param(q)), labels, tensor.Weight(weights))
@@ -95,12 +97,12 @@ func TestMinimizeInBackwardWaitsForReaders(t *testing.T) {
 	} {
 		for _, half := range []bool{false, true} {
 			train := func(piece int64) (values [][]float64) {
-				p, q := b.matrix(half, 1), b.matrix(half, 3)
+				p, q := matrix(b, half, 1), matrix(b, half, 3)
 				defer func() { require.NoError(t, errors.Join(p.Release(), q.Release())) }()
-				opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}, {"q", q}}, autograd.SGDConfig{LR: new(0.125)}))
+				opt, err := tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"p", p}, {"q", q}}, autograd.SGDConfig{LR: new(0.125)}))
 				require.NoError(t, err)
 				for range 2 {
-					tape := autograd.NewTape(b.ctx, b.rt)
+					tape := autograd.NewTape(b.Ctx, b.RT)
 					if half {
 						tape.SetComputeDtype(tensor.BFloat16)
 					}
@@ -113,7 +115,7 @@ func TestMinimizeInBackwardWaitsForReaders(t *testing.T) {
 					require.NoError(t, tape.Close(), "%s, in pieces of %d bytes", name, piece)
 				}
 				require.NoError(t, opt.Close())
-				return [][]float64{b.widened(p.Value()), b.widened(q.Value())}
+				return [][]float64{widened(b, p.Value()), widened(b, q.Value())}
 			}
 			if half && slices.Contains([]string{"as a gradient", "weights of a loss", "weights of a loss in a checkpoint", "weights of classes in a checkpoint"}, name) {
 				continue // dtypes that these don't mix
@@ -127,25 +129,25 @@ func TestMinimizeInBackwardWaitsForReaders(t *testing.T) {
 }
 
 // matrix is a parameter of (2, 2), of float64 or, for half, float32.
-func (b *bench) matrix(half bool, from float64) *autograd.Parameter {
-	b.t.Helper()
+func matrix(b *tapetest.Bench, half bool, from float64) *autograd.Parameter {
+	b.T.Helper()
 	dtype := tensor.Float64
 	if half {
 		dtype = tensor.Float32
 	}
-	x, err := b.rt.Full(b.ctx, from, dtype, 2, 2)
-	require.NoError(b.t, err)
+	x, err := b.RT.Full(b.Ctx, from, dtype, 2, 2)
+	require.NoError(b.T, err)
 	p, err := autograd.NewParameter(x)
-	require.NoError(b.t, err)
+	require.NoError(b.T, err)
 	return p
 }
 
 // widened is what a tensor of float32 or float64 holds.
-func (b *bench) widened(x *tensor.Tensor) (all []float64) {
+func widened(b *tapetest.Bench, x *tensor.Tensor) (all []float64) {
 	if x.Dtype() == tensor.Float64 {
-		return read[float64](b, x)
+		return tapetest.Read[float64](b, x)
 	}
-	for _, v := range read[float32](b, x) {
+	for _, v := range tapetest.Read[float32](b, x) {
 		all = append(all, float64(v))
 	}
 	return all

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -18,42 +20,42 @@ import (
 // stateful are optimisers with every kind of state.
 var stateful = map[string]func(ps autograd.Parameters) (autograd.Optimizer, error){
 	"momentum": func(ps autograd.Parameters) (autograd.Optimizer, error) {
-		return withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(0.1), Momentum: 0.9, Nesterov: true}))
+		return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(0.1), Momentum: 0.9, Nesterov: true}))
 	},
 	"Adam": func(ps autograd.Parameters) (autograd.Optimizer, error) {
-		return withErr(autograd.NewAdam(ps, autograd.AdamConfig{AMSGrad: true}))
+		return tapetest.WithErr(autograd.NewAdam(ps, autograd.AdamConfig{AMSGrad: true}))
 	},
 	"AdamW": func(ps autograd.Parameters) (autograd.Optimizer, error) {
-		return withErr(autograd.NewAdamW(ps, autograd.AdamConfig{WeightDecay: new(0.1)}))
+		return tapetest.WithErr(autograd.NewAdamW(ps, autograd.AdamConfig{WeightDecay: new(0.1)}))
 	},
 	"RMSprop": func(ps autograd.Parameters) (autograd.Optimizer, error) {
-		return withErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{Momentum: 0.5, Centered: true}))
+		return tapetest.WithErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{Momentum: 0.5, Centered: true}))
 	},
 	"Adagrad": func(ps autograd.Parameters) (autograd.Optimizer, error) {
-		return withErr(autograd.NewAdagrad(ps, autograd.AdagradConfig{}))
+		return tapetest.WithErr(autograd.NewAdagrad(ps, autograd.AdagradConfig{}))
 	},
 }
 
 // sizes of parameters, in float64s.
 var stateSizes = []int{64, 700, 64, 2000, 1500, 700}
 
-// steps updates parameters a few times, some of them not every time, and returns them. between runs after each step.
-func (b *bench) steps(make func(ps autograd.Parameters) (autograd.Optimizer, error), prepare, between func(autograd.Optimizer)) (values [][]float64) {
-	b.t.Helper()
+// takeSteps updates parameters a few times, some of them not every time, and returns them. between runs after each step.
+func takeSteps(b *tapetest.Bench, make func(ps autograd.Parameters) (autograd.Optimizer, error), prepare, between func(autograd.Optimizer)) (values [][]float64) {
+	b.T.Helper()
 	var ps autograd.Parameters
 	for i, n := range stateSizes {
 		data := make64(n, float64(i))
-		x, err := tensor.FromSlice(b.ctx, b.rt, data)
-		require.NoError(b.t, err)
+		x, err := tensor.FromSlice(b.Ctx, b.RT, data)
+		require.NoError(b.T, err)
 		p, err := autograd.NewParameter(x)
-		require.NoError(b.t, err)
+		require.NoError(b.T, err)
 		ps = append(ps, autograd.Named{string(rune('a' + i)), p})
 	}
 	opt, err := make(ps)
-	require.NoError(b.t, err)
+	require.NoError(b.T, err)
 	prepare(opt)
 	for step := range 5 {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		var loss *autograd.Variable
 		for i, p := range ps {
 			if (step+i)%4 == 3 {
@@ -66,14 +68,14 @@ func (b *bench) steps(make func(ps autograd.Parameters) (autograd.Optimizer, err
 			loss = v
 		}
 		tape.Minimize(loss, opt)
-		require.NoError(b.t, tape.Close())
+		require.NoError(b.T, tape.Close())
 		between(opt)
 	}
 	for _, p := range ps {
-		values = append(values, read[float64](b, p.Value()))
+		values = append(values, tapetest.Read[float64](b, p.Value()))
 	}
-	require.NoError(b.t, opt.Close())
-	require.NoError(b.t, ps.Release())
+	require.NoError(b.T, opt.Close())
+	require.NoError(b.T, ps.Release())
 	return values
 }
 
@@ -89,19 +91,19 @@ func nothing(autograd.Optimizer) {}
 
 // TestOffloadOfOptimizerStateLowersThePeak: a step of Adam needs one piece, what comes and what goes, and not all.
 func TestOffloadOfOptimizerStateLowersThePeak(t *testing.T) {
-	b := open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
+	b := tapetest.Open(t, 64<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
 	const n, count = 4096, 16
 	var ps autograd.Parameters
 	for i := range count {
-		ps = append(ps, autograd.Named{string(rune('a' + i)), b.parameter(n)})
+		ps = append(ps, autograd.Named{string(rune('a' + i)), b.Parameter(n)})
 	}
-	opt, err := withErr(autograd.NewAdam(ps, autograd.AdamConfig{}))
+	opt, err := tapetest.WithErr(autograd.NewAdam(ps, autograd.AdamConfig{}))
 	require.NoError(t, err)
-	require.NoError(t, autograd.OffloadState(b.ctx, opt, o, 2*8*n))
-	require.NoError(t, opt.Prepare(b.ctx))
+	require.NoError(t, autograd.OffloadState(b.Ctx, opt, o, 2*8*n))
+	require.NoError(t, opt.Prepare(b.Ctx))
 	for range 3 {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		loss := tape.Sum(tape.Param(ps[0].Parameter))
 		for _, p := range ps[1:] {
 			loss = tape.Add(loss, tape.Sum(tape.Param(p.Parameter)))
@@ -109,12 +111,12 @@ func TestOffloadOfOptimizerStateLowersThePeak(t *testing.T) {
 		_, err := tape.Backward(loss)
 		require.NoError(t, err)
 		require.NoError(t, tape.Close())
-		before := b.cache.MemoryAllocated()
-		b.cache.ResetPeakStats()
-		require.NoError(t, opt.Step(b.ctx))
-		require.Equal(t, before, b.cache.MemoryAllocated())
-		require.EqualValues(t, 2*2*8*n, b.cache.MaxMemoryAllocated()-before, "two pieces")
-		require.NoError(t, opt.ZeroGrad(b.ctx))
+		before := b.Cache.MemoryAllocated()
+		b.Cache.ResetPeakStats()
+		require.NoError(t, opt.Step(b.Ctx))
+		require.Equal(t, before, b.Cache.MemoryAllocated())
+		require.EqualValues(t, 2*2*8*n, b.Cache.MaxMemoryAllocated()-before, "two pieces")
+		require.NoError(t, opt.ZeroGrad(b.Ctx))
 	}
 	require.EqualValues(t, count*2*8*n, o.Stats().OffloadedBytes.Current)
 	require.NoError(t, opt.Close())
@@ -122,17 +124,17 @@ func TestOffloadOfOptimizerStateLowersThePeak(t *testing.T) {
 
 // TestOffloadOfOptimizerStateWaitsForNothing: neither the host nor the updates wait for copies out.
 func TestOffloadOfOptimizerStateWaitsForNothing(t *testing.T) {
-	b := open(t, 64<<20)
-	out := cisterntest.Stream(t, b.dev)
-	o := b.offloader(tensor.OffloadConfig{Out: out})
+	b := tapetest.Open(t, 64<<20)
+	out := cisterntest.Stream(t, b.Dev)
+	o := b.Offloader(tensor.OffloadConfig{Out: out})
 	var release func()
-	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(b.Ctx, 20*time.Second)
 	defer cancel()
-	want := b.steps(stateful["AdamW"], nothing, nothing)
+	want := takeSteps(b, stateful["AdamW"], nothing, nothing)
 	steps := 0
-	got := b.steps(stateful["AdamW"], func(opt autograd.Optimizer) {
-		require.NoError(t, autograd.OffloadState(b.ctx, opt, o, 1))
-		require.NoError(t, opt.Prepare(b.ctx))
+	got := takeSteps(b, stateful["AdamW"], func(opt autograd.Optimizer) {
+		require.NoError(t, autograd.OffloadState(b.Ctx, opt, o, 1))
+		require.NoError(t, opt.Prepare(b.Ctx))
 		release = cisterntest.Hold(t, out)
 	}, func(autograd.Optimizer) {
 		if steps++; steps > 1 {
@@ -142,7 +144,7 @@ func TestOffloadOfOptimizerStateWaitsForNothing(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, done)
 		release()
-		require.NoError(t, b.rt.Stream().Synchronize(ctx))
+		require.NoError(t, b.RT.Stream().Synchronize(ctx))
 	})
 	require.Equal(t, want, got)
 }
@@ -150,42 +152,42 @@ func TestOffloadOfOptimizerStateWaitsForNothing(t *testing.T) {
 // TestOffloadOfOptimizerStateInCheckpoints: state is saved from where it is and loaded to where it
 // lives, with the same numbers.
 func TestOffloadOfOptimizerStateInCheckpoints(t *testing.T) {
-	b := open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	other := b.offloader(tensor.OffloadConfig{})
+	b := tapetest.Open(t, 64<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
+	other := b.Offloader(tensor.OffloadConfig{})
 	path := filepath.Join(t.TempDir(), "checkpoint")
 	for name, make := range stateful {
-		want := b.steps(make, nothing, nothing)
+		want := takeSteps(b, make, nothing, nothing)
 		step := 0
-		got := b.steps(make, nothing, func(opt autograd.Optimizer) {
+		got := takeSteps(b, make, nothing, func(opt autograd.Optimizer) {
 			switch step++; step {
 			case 1:
-				require.NoError(t, autograd.OffloadState(b.ctx, opt, o, 1))
-				require.NoError(t, autograd.Checkpoint{Optimizer: opt}.Save(b.ctx, path))
+				require.NoError(t, autograd.OffloadState(b.Ctx, opt, o, 1))
+				require.NoError(t, autograd.Checkpoint{Optimizer: opt}.Save(b.Ctx, path))
 			case 2, 3: // to another offloader, and to the device
 				by := map[int]*tensor.Offloader{2: other}[step]
-				require.NoError(t, autograd.OffloadState(b.ctx, opt, by, 1))
+				require.NoError(t, autograd.OffloadState(b.Ctx, opt, by, 1))
 				require.Zero(t, o.Stats().Offloaded.Current)
 				require.Equal(t, by != nil, other.Stats().Offloaded.Current > 0)
 			case 4:
-				require.NoError(t, autograd.OffloadState(b.ctx, opt, o, 1))
+				require.NoError(t, autograd.OffloadState(b.Ctx, opt, o, 1))
 			}
-			before := b.bytes()
-			require.NoError(t, autograd.Checkpoint{Optimizer: opt}.Save(b.ctx, path))
+			before := b.Bytes()
+			require.NoError(t, autograd.Checkpoint{Optimizer: opt}.Save(b.Ctx, path))
 			require.NoError(t, opt.Core().Err())
 			for _, ts := range autograd.StateOf(opt) {
 				for _, x := range ts {
 					if x.Offloaded() {
 						continue
 					}
-					require.NoError(t, b.rt.Zero(b.ctx, x))
+					require.NoError(t, b.RT.Zero(b.Ctx, x))
 				}
 			}
 			if step == 4 {
 				require.NoError(t, opt.Close())
 			}
-			require.NoError(t, autograd.Checkpoint{Optimizer: opt}.Load(b.ctx, path))
-			require.Equal(t, before, b.bytes(), "step %d", step)
+			require.NoError(t, autograd.Checkpoint{Optimizer: opt}.Load(b.Ctx, path))
+			require.Equal(t, before, b.Bytes(), "step %d", step)
 		})
 		require.Equal(t, want, got, name)
 	}
@@ -194,29 +196,29 @@ func TestOffloadOfOptimizerStateInCheckpoints(t *testing.T) {
 // TestOffloadOfOptimizerStateFindsNoMemory: without memory for a piece nothing of it is updated,
 // the error says what was, and a later step goes on.
 func TestOffloadOfOptimizerStateFindsNoMemory(t *testing.T) {
-	b := open(t, 4<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	p := b.parameter(20000)
-	start := read[float64](b, p.Value())
-	opt, err := withErr(autograd.NewAdam(autograd.Parameters{{"p", p}}, autograd.AdamConfig{}))
+	b := tapetest.Open(t, 4<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
+	p := b.Parameter(20000)
+	start := tapetest.Read[float64](b, p.Value())
+	opt, err := tapetest.WithErr(autograd.NewAdam(autograd.Parameters{{"p", p}}, autograd.AdamConfig{}))
 	require.NoError(t, err)
-	require.NoError(t, autograd.OffloadState(b.ctx, opt, o, 0))
-	require.NoError(t, opt.Prepare(b.ctx))
-	g := upload(b, make64(20000, 1))
+	require.NoError(t, autograd.OffloadState(b.Ctx, opt, o, 0))
+	require.NoError(t, opt.Prepare(b.Ctx))
+	g := tapetest.Upload(b, make64(20000, 1))
 	p.SetGrad(g)
-	require.NoError(t, b.rt.Synchronize(b.ctx))
-	filler := b.fill(0)
-	err = opt.Step(b.ctx)
+	require.NoError(t, b.RT.Synchronize(b.Ctx))
+	filler := b.Fill(0)
+	err = opt.Step(b.Ctx)
 	require.ErrorIs(t, err, memcache.ErrOutOfMemory)
 	require.ErrorContains(t, err, "0 of 1 parameters updated")
 	require.ErrorContains(t, err, "160000 bytes that are offloaded")
 	for _, f := range filler {
 		require.NoError(t, f.Free())
 	}
-	require.Equal(t, start, read[float64](b, p.Value()))
+	require.Equal(t, start, tapetest.Read[float64](b, p.Value()))
 	require.EqualValues(t, 2, o.Stats().Offloaded.Current)
-	require.NoError(t, opt.Step(b.ctx))
-	require.NotEqual(t, start, read[float64](b, p.Value()))
+	require.NoError(t, opt.Step(b.Ctx))
+	require.NotEqual(t, start, tapetest.Read[float64](b, p.Value()))
 	require.Equal(t, 1, autograd.StepsOf(opt)[0])
 	require.NoError(t, opt.Close())
 	p.SetGrad(nil)
@@ -225,23 +227,23 @@ func TestOffloadOfOptimizerStateFindsNoMemory(t *testing.T) {
 // TestOffloadOfOptimizerStateComesLate: where there is memory for one piece alone, the next one is
 // not brought early, and the step succeeds.
 func TestOffloadOfOptimizerStateComesLate(t *testing.T) {
-	b := open(t, 4<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	ps := autograd.Parameters{{"p", b.parameter(20000)}, {"q", b.parameter(20000)}}
-	opt, err := withErr(autograd.NewAdam(ps, autograd.AdamConfig{}))
+	b := tapetest.Open(t, 4<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
+	ps := autograd.Parameters{{"p", b.Parameter(20000)}, {"q", b.Parameter(20000)}}
+	opt, err := tapetest.WithErr(autograd.NewAdam(ps, autograd.AdamConfig{}))
 	require.NoError(t, err)
-	require.NoError(t, autograd.OffloadState(b.ctx, opt, o, 1))
-	require.NoError(t, opt.Prepare(b.ctx))
+	require.NoError(t, autograd.OffloadState(b.Ctx, opt, o, 1))
+	require.NoError(t, opt.Prepare(b.Ctx))
 	for _, p := range ps {
-		p.SetGrad(upload(b, make64(20000, 1)))
+		p.SetGrad(tapetest.Upload(b, make64(20000, 1)))
 	}
-	require.NoError(t, b.rt.Synchronize(b.ctx))
-	filler := b.fill(0)
+	require.NoError(t, b.RT.Synchronize(b.Ctx))
+	filler := b.Fill(0)
 	i := slices.IndexFunc(filler, func(block memcache.Block) bool { return block.Size() == 1<<20 })
 	require.NoError(t, filler[i].Free())
-	filler[i], err = b.cache.Alloc(b.ctx, 1<<20-400<<10, b.rt.Stream()) // the state of a parameter is 312 KiB
+	filler[i], err = b.Cache.Alloc(b.Ctx, 1<<20-400<<10, b.RT.Stream()) // the state of a parameter is 312 KiB
 	require.NoError(t, err)
-	require.NoError(t, opt.Step(b.ctx))
+	require.NoError(t, opt.Step(b.Ctx))
 	require.Equal(t, []int{1, 1}, autograd.StepsOf(opt))
 	require.Less(t, o.Stats().Prefetched, int64(2))
 	for _, f := range filler {
@@ -255,25 +257,25 @@ func TestOffloadOfOptimizerStateComesLate(t *testing.T) {
 
 // TestOffloadOfOptimizerStateFails with what is wrong, and the state is as it was.
 func TestOffloadOfOptimizerStateFails(t *testing.T) {
-	b, other := open(t, 64<<20), open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	want := b.steps(stateful["Adam"], nothing, nothing)
-	got := b.steps(stateful["Adam"], func(opt autograd.Optimizer) {
-		require.ErrorIs(t, autograd.OffloadState(b.ctx, opt, other.offloader(tensor.OffloadConfig{}), 0), autograd.ErrInvalid)
-		require.ErrorContains(t, autograd.OffloadState(b.ctx, opt, o, -1), "pieces of -1 bytes")
+	b, other := tapetest.Open(t, 64<<20), tapetest.Open(t, 64<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
+	want := takeSteps(b, stateful["Adam"], nothing, nothing)
+	got := takeSteps(b, stateful["Adam"], func(opt autograd.Optimizer) {
+		require.ErrorIs(t, autograd.OffloadState(b.Ctx, opt, other.Offloader(tensor.OffloadConfig{}), 0), autograd.ErrInvalid)
+		require.ErrorContains(t, autograd.OffloadState(b.Ctx, opt, o, -1), "pieces of -1 bytes")
 		var none context.Context
 		require.ErrorIs(t, autograd.OffloadState(none, opt, o, 0), autograd.ErrInvalid)
-		require.NoError(t, autograd.OffloadState(b.ctx, opt, o, 0))
+		require.NoError(t, autograd.OffloadState(b.Ctx, opt, o, 0))
 	}, func(opt autograd.Optimizer) {
 		require.NoError(t, opt.Core().Err())
 		p := opt.Core().Parameters()[3].Parameter
-		ctx, cancel := context.WithCancel(b.ctx)
+		ctx, cancel := context.WithCancel(b.Ctx)
 		cancel()
-		g, err := b.rt.Zeros(b.ctx, tensor.Float64, stateSizes[3])
+		g, err := b.RT.Zeros(b.Ctx, tensor.Float64, stateSizes[3])
 		require.NoError(t, err)
 		p.SetGrad(g)
 		require.ErrorIs(t, opt.Step(ctx), context.Canceled)
-		require.NoError(t, opt.ZeroGrad(b.ctx))
+		require.NoError(t, opt.ZeroGrad(b.Ctx))
 	})
 	require.Equal(t, want, got)
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -53,9 +55,9 @@ func scaleInPlace(ctx context.Context, x *tensor.Tensor, by float64) error {
 
 // ownTraining trains p and q, which has a rate of its own, with an optimiser that made makes. It
 // goes on from a file after two of five steps.
-func (b *bench) ownTraining(made func(ps autograd.Parameters) autograd.Optimizer, addGroup func(autograd.Optimizer, autograd.Parameters) error, change func(autograd.Optimizer), minimize func(*autograd.Tape, *autograd.Variable, autograd.Optimizer)) (all [][]float64) {
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
-	path := filepath.Join(b.t.TempDir(), "c")
+func ownTraining(b *tapetest.Bench, made func(ps autograd.Parameters) autograd.Optimizer, addGroup func(autograd.Optimizer, autograd.Parameters) error, change func(autograd.Optimizer), minimize func(*autograd.Tape, *autograd.Variable, autograd.Optimizer)) (all [][]float64) {
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1), autograd.Dtype(tensor.Float64))
+	path := filepath.Join(b.T.TempDir(), "c")
 	p, q := in.Uniform(-1, 1, 3), in.Uniform(-1, 1, 3)
 	start := func() (autograd.Optimizer, *autograd.Scheduler) {
 		opt := autograd.Own(in, made(autograd.Parameters{{"p", p}}))
@@ -68,41 +70,41 @@ func (b *bench) ownTraining(made func(ps autograd.Parameters) autograd.Optimizer
 	opt, schedule := start()
 	for step, tape := range in.Steps(5) {
 		if step == 2 {
-			require.NoError(b.t, autograd.Checkpoint{Optimizer: opt, Scheduler: schedule}.Save(b.ctx, path))
+			require.NoError(b.T, autograd.Checkpoint{Optimizer: opt, Scheduler: schedule}.Save(b.Ctx, path))
 			opt, schedule = start()
-			require.NoError(b.t, autograd.Checkpoint{Optimizer: opt, Scheduler: schedule}.Load(b.ctx, path))
+			require.NoError(b.T, autograd.Checkpoint{Optimizer: opt, Scheduler: schedule}.Load(b.Ctx, path))
 		}
 		minimize(tape, tape.Sum(tape.Square(tape.Add(tape.Param(p), tape.Square(tape.Param(q))))), opt)
 		in.Fail(schedule.Step())
 	}
-	require.NoError(b.t, in.Err())
+	require.NoError(b.T, in.Err())
 	for _, p := range []*autograd.Parameter{p, q} {
-		all = append(all, read[float64](b, p.Value()))
+		all = append(all, tapetest.Read[float64](b, p.Value()))
 	}
-	require.NoError(b.t, in.Close())
+	require.NoError(b.T, in.Close())
 	return all
 }
 
 // TestOptimizerOfOnesOwn: one that a program writes with operations has groups, schedules, files,
 // offload and steps in the backward pass as SGD has them, and the same numbers.
 func TestOptimizerOfOnesOwn(t *testing.T) {
-	b := open(t, 64<<20)
-	off := b.offloader(tensor.OffloadConfig{})
+	b := tapetest.Open(t, 64<<20)
+	off := b.Offloader(tensor.OffloadConfig{})
 	for name, change := range map[string]func(autograd.Optimizer){
 		"as it is": func(autograd.Optimizer) {},
-		"prepared": func(o autograd.Optimizer) { require.NoError(t, o.Prepare(b.ctx)) },
+		"prepared": func(o autograd.Optimizer) { require.NoError(t, o.Prepare(b.Ctx)) },
 		"offloaded": func(o autograd.Optimizer) {
-			require.NoError(t, autograd.OffloadState(b.ctx, o, off, 1))
+			require.NoError(t, autograd.OffloadState(b.Ctx, o, off, 1))
 		},
 	} {
-		for way, minimize := range minimizers {
-			want := b.ownTraining(func(ps autograd.Parameters) autograd.Optimizer {
+		for way, minimize := range tapetest.Minimizers {
+			want := ownTraining(b, func(ps autograd.Parameters) autograd.Optimizer {
 				return autograd.NewSGD(ps, autograd.SGDConfig{LR: new(0.5), Momentum: 0.5})
 			},
 				func(o autograd.Optimizer, ps autograd.Parameters) error {
 					return o.(*autograd.SGD).AddGroup(ps, autograd.SGDConfig{LR: new(0.25)})
 				}, change, minimize)
-			got := b.ownTraining(func(ps autograd.Parameters) autograd.Optimizer { return newByHand(ps, 0.5, 0.5) },
+			got := ownTraining(b, func(ps autograd.Parameters) autograd.Optimizer { return newByHand(ps, 0.5, 0.5) },
 				func(o autograd.Optimizer, ps autograd.Parameters) error {
 					return o.(*byHand).AddGroup(ps, autograd.Options{LR: 0.25})
 				}, change, minimize)
@@ -116,30 +118,30 @@ func TestOptimizerOfOnesOwn(t *testing.T) {
 // TestCaptureNeedsStepRule: an update with operations would have the learning rate of the capture at
 // each replay, and is refused.
 func TestCaptureNeedsStepRule(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Dtype(tensor.Float64))
 	p := in.Parameter([]float64{1})
 	opt := autograd.Own(in, newByHand(autograd.Parameters{{"p", p}}, 0.5, 0.5))
 	step := func(ctx context.Context) error {
-		tape := autograd.NewTape(ctx, b.rt)
+		tape := autograd.NewTape(ctx, b.RT)
 		tape.Minimize(tape.Sum(tape.Square(tape.Param(p))), opt)
 		return tape.Close()
 	}
-	require.NoError(t, step(b.ctx))
+	require.NoError(t, step(b.Ctx))
 	steps := autograd.StepsOf(opt)[0]
-	_, err := b.rt.Capture(b.ctx, step)
+	_, err := b.RT.Capture(b.Ctx, step)
 	require.ErrorIs(t, err, tensor.ErrCapturing)
 	require.ErrorContains(t, err, "ByHand step")
 	require.ErrorContains(t, err, "update with StepRule")
 	require.Equal(t, steps, autograd.StepsOf(opt)[0], "no step was taken")
-	require.NoError(t, step(b.ctx))
+	require.NoError(t, step(b.Ctx))
 	require.NoError(t, in.Close())
 }
 
 // TestOptimizersThatAreNotMade return why from every call that would need them.
 func TestOptimizersThatAreNotMade(t *testing.T) {
-	b := open(t, 64<<20)
-	p := b.parameter(1)
+	b := tapetest.Open(t, 64<<20)
+	p := b.Parameter(1)
 	ps := autograd.Parameters{{"p", p}}
 	for want, opt := range map[string]autograd.Optimizer{
 		"the optimiser was not made": new(byHand),
@@ -152,17 +154,17 @@ func TestOptimizersThatAreNotMade(t *testing.T) {
 		`slot "c" needs a momentum`:  withOptions(ps, autograd.Options{LR: 1, Momentum: new(0.5), State: []autograd.Slot{{Name: "c", Momentum: true}, {Name: "b"}}}),
 		`two slots are "a"`:          withOptions(ps, autograd.Options{LR: 1, State: []autograd.Slot{{Name: "a"}, {Name: "a"}}}),
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		tape.Minimize(tape.Sum(tape.Param(p)), opt)
 		_, err := autograd.NewScheduler(opt, autograd.ConstantLR{})
 		for _, err := range []error{
-			opt.Step(b.ctx), opt.Prepare(b.ctx), tape.Close(), err, opt.Core().AddGroup(ps, autograd.Options{}),
-			autograd.OffloadState(b.ctx, opt, nil, 0), autograd.Checkpoint{Optimizer: opt}.Save(b.ctx, filepath.Join(t.TempDir(), "c")),
+			opt.Step(b.Ctx), opt.Prepare(b.Ctx), tape.Close(), err, opt.Core().AddGroup(ps, autograd.Options{}),
+			autograd.OffloadState(b.Ctx, opt, nil, 0), autograd.Checkpoint{Optimizer: opt}.Save(b.Ctx, filepath.Join(t.TempDir(), "c")),
 		} {
 			require.ErrorIs(t, err, autograd.ErrInvalid, want)
 			require.ErrorContains(t, err, want)
 		}
-		require.NoError(t, errors.Join(opt.ZeroGrad(b.ctx), opt.Close()))
+		require.NoError(t, errors.Join(opt.ZeroGrad(b.Ctx), opt.Close()))
 	}
 	require.NoError(t, p.Release())
 }
@@ -177,15 +179,15 @@ func withOptions(ps autograd.Parameters, o autograd.Options) autograd.Optimizer 
 // TestOwn: the initialiser has the error of what it owns, and closes the rest; nothing else of what
 // an initialiser with an error is given.
 func TestOwn(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Dtype(tensor.Float64))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Dtype(tensor.Float64))
 	opt := autograd.Own(in, autograd.NewAdam(autograd.Parameters{{"p", in.Ones(2)}}, autograd.AdamConfig{}))
-	require.NoError(t, opt.Prepare(b.ctx))
+	require.NoError(t, opt.Prepare(b.Ctx))
 	state := autograd.StateOf(opt)[0][0]
 	failed := autograd.Own(in, autograd.NewAdam(nil, autograd.AdamConfig{}))
 	require.Equal(t, failed.Err(), in.Err())
-	late := autograd.Own(in, autograd.NewAdam(autograd.Parameters{{"p", b.parameter(2)}}, autograd.AdamConfig{}))
-	require.NoError(t, late.Prepare(b.ctx))
+	late := autograd.Own(in, autograd.NewAdam(autograd.Parameters{{"p", b.Parameter(2)}}, autograd.AdamConfig{}))
+	require.NoError(t, late.Prepare(b.Ctx))
 	require.ErrorIs(t, in.Close(), autograd.ErrInvalid)
 	require.True(t, state.Released())
 	require.False(t, autograd.StateOf(late)[0][0].Released())

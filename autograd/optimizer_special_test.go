@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -34,15 +36,15 @@ func TestOptimizersKeepInfinities(t *testing.T) {
 		},
 	} {
 		for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
-			b := open(t, 64<<20)
-			in := autograd.Init(b.ctx, b.rt, autograd.Dtype(dtype))
+			b := tapetest.Open(t, 64<<20)
+			in := autograd.Init(b.Ctx, b.RT, autograd.Dtype(dtype))
 			p := in.Parameter([]float64{1, math.Inf(-1), 2}, 3)
 			opt := optimizer(in, autograd.Parameters{{Name: "logits", Parameter: p}})
 			for _, tape := range in.Steps(3) {
 				tape.Minimize(tape.CrossEntropy(tape.Unsqueeze(tape.Param(p), 0), in.Labels([]int{0}, 3)), opt)
 			}
 			require.NoError(t, in.Err())
-			v := wide(b, p.Value())
+			v := tapetest.Wide(b, p.Value())
 			require.Equal(t, math.Inf(-1), v[1], "%s, %v: %v", name, dtype, v)
 			require.False(t, math.IsNaN(v[0]+v[2]), "%s, %v: %v", name, dtype, v)
 			require.NoError(t, in.Close())
@@ -53,8 +55,8 @@ func TestOptimizersKeepInfinities(t *testing.T) {
 // Without a first moment, as Wasserstein GANs are trained, a step goes by its own gradient alone,
 // however large the one before was.
 func TestAdamWithoutFirstMoment(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT)
 	p := in.Zeros(1)
 	adam := autograd.Own(in, autograd.NewAdam(autograd.Parameters{{Name: "p", Parameter: p}}, autograd.AdamConfig{LR: new(1.), Beta1: new(0.), Beta2: new(0.)}))
 	want := 0.
@@ -64,7 +66,7 @@ func TestAdamWithoutFirstMoment(t *testing.T) {
 		}
 		require.NoError(t, in.Err())
 		want -= g / (math.Abs(g) + 1e-8)
-		require.InDelta(t, want, wide(b, p.Value())[0], 1e-3, "after a gradient of %g", g)
+		require.InDelta(t, want, tapetest.Wide(b, p.Value())[0], 1e-3, "after a gradient of %g", g)
 	}
 	require.NoError(t, in.Close())
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -13,61 +15,63 @@ import (
 )
 
 func TestOptimizersRefuse(t *testing.T) {
-	b := open(t, 64<<20)
-	ps := b.mlp(tensor.Float32, 2, 2).Parameters()
+	b := tapetest.Open(t, 64<<20)
+	ps := b.MLP(tensor.Float32, 2, 2).Parameters()
 	nan := math.NaN()
 	for name, c := range map[string]func() (autograd.Optimizer, error){
-		"no parameters": func() (autograd.Optimizer, error) { return withErr(autograd.NewSGD(nil, autograd.SGDConfig{})) },
+		"no parameters": func() (autograd.Optimizer, error) {
+			return tapetest.WithErr(autograd.NewSGD(nil, autograd.SGDConfig{}))
+		},
 		"a parameter twice": func() (autograd.Optimizer, error) {
-			return withErr(autograd.NewSGD(append(ps, ps[0]), autograd.SGDConfig{}))
+			return tapetest.WithErr(autograd.NewSGD(append(ps, ps[0]), autograd.SGDConfig{}))
 		},
 		"a nil parameter": func() (autograd.Optimizer, error) {
-			return withErr(autograd.NewSGD(autograd.Parameters{{Name: "w"}}, autograd.SGDConfig{}))
+			return tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{Name: "w"}}, autograd.SGDConfig{}))
 		},
 		"NaN": func() (autograd.Optimizer, error) {
-			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(nan)}))
+			return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(nan)}))
 		},
 		"a negative rate": func() (autograd.Optimizer, error) {
-			return withErr(autograd.NewAdam(ps, autograd.AdamConfig{LR: new(-1.0)}))
+			return tapetest.WithErr(autograd.NewAdam(ps, autograd.AdamConfig{LR: new(-1.0)}))
 		},
 		"an infinite rate": func() (autograd.Optimizer, error) {
-			return withErr(autograd.NewAdam(ps, autograd.AdamConfig{LR: new(math.Inf(1))}))
+			return tapetest.WithErr(autograd.NewAdam(ps, autograd.AdamConfig{LR: new(math.Inf(1))}))
 		},
 		"a negative momentum": func() (autograd.Optimizer, error) {
-			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{Momentum: -1}))
+			return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{Momentum: -1}))
 		},
 		"Nesterov without": func() (autograd.Optimizer, error) {
-			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{Nesterov: true}))
+			return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{Nesterov: true}))
 		},
 		"a beta of 1": func() (autograd.Optimizer, error) {
-			return withErr(autograd.NewAdam(ps, autograd.AdamConfig{Beta1: new(1.0)}))
+			return tapetest.WithErr(autograd.NewAdam(ps, autograd.AdamConfig{Beta1: new(1.0)}))
 		},
 		"a beta of NaN": func() (autograd.Optimizer, error) {
-			return withErr(autograd.NewAdamW(ps, autograd.AdamConfig{Beta2: new(nan)}))
+			return tapetest.WithErr(autograd.NewAdamW(ps, autograd.AdamConfig{Beta2: new(nan)}))
 		},
 		"a negative decay": func() (autograd.Optimizer, error) {
-			return withErr(autograd.NewAdamW(ps, autograd.AdamConfig{WeightDecay: new(-1.0)}))
+			return tapetest.WithErr(autograd.NewAdamW(ps, autograd.AdamConfig{WeightDecay: new(-1.0)}))
 		},
 		"a decay that is NaN": func() (autograd.Optimizer, error) {
-			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{WeightDecay: nan}))
+			return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{WeightDecay: nan}))
 		},
 		"an eps below 0": func() (autograd.Optimizer, error) {
-			return withErr(autograd.NewAdam(ps, autograd.AdamConfig{Eps: new(-1.0)}))
+			return tapetest.WithErr(autograd.NewAdam(ps, autograd.AdamConfig{Eps: new(-1.0)}))
 		},
 		"a dampening of NaN": func() (autograd.Optimizer, error) {
-			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{Dampening: nan}))
+			return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{Dampening: nan}))
 		},
 		"dampened Nesterov": func() (autograd.Optimizer, error) {
-			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{Nesterov: true, Momentum: 1, Dampening: 1}))
+			return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{Nesterov: true, Momentum: 1, Dampening: 1}))
 		},
 		"an infinite dampening": func() (autograd.Optimizer, error) {
-			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{Dampening: math.Inf(-1)}))
+			return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{Dampening: math.Inf(-1)}))
 		},
 	} {
 		_, err := c()
 		assert.ErrorIs(t, err, autograd.ErrInvalid, name)
 	}
-	opt, err := withErr(autograd.NewSGD(ps, autograd.SGDConfig{}))
+	opt, err := tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{}))
 	require.NoError(t, err)
 	assert.Equal(t, 1e-3, opt.LR())
 	assert.ErrorIs(t, opt.SetLR(nan), autograd.ErrInvalid)
@@ -76,16 +80,16 @@ func TestOptimizersRefuse(t *testing.T) {
 
 // TestParametersWithoutGradientAreSkipped and count their own steps, as in PyTorch.
 func TestParametersWithoutGradientAreSkipped(t *testing.T) {
-	b := open(t, 64<<20)
-	p, err := autograd.NewParameter(upload(b, []float64{1}))
+	b := tapetest.Open(t, 64<<20)
+	p, err := autograd.NewParameter(tapetest.Upload(b, []float64{1}))
 	require.NoError(t, err)
-	q, err := autograd.NewParameter(upload(b, []float64{1}))
+	q, err := autograd.NewParameter(tapetest.Upload(b, []float64{1}))
 	require.NoError(t, err)
-	opt, err := withErr(autograd.NewAdam(autograd.Parameters{{"p", p}, {"q", q}}, autograd.AdamConfig{LR: new(0.5)}))
+	opt, err := tapetest.WithErr(autograd.NewAdam(autograd.Parameters{{"p", p}, {"q", q}}, autograd.AdamConfig{LR: new(0.5)}))
 	require.NoError(t, err)
 	step := func(ps ...*autograd.Parameter) {
-		require.NoError(t, opt.ZeroGrad(b.ctx))
-		tape := autograd.NewTape(b.ctx, b.rt)
+		require.NoError(t, opt.ZeroGrad(b.Ctx))
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		loss := tape.Param(ps[0])
 		for _, p := range ps[1:] {
 			loss = tape.Add(loss, tape.Param(p))
@@ -93,14 +97,14 @@ func TestParametersWithoutGradientAreSkipped(t *testing.T) {
 		_, err := tape.Backward(tape.Sum(tape.MulScalar(loss, 3)))
 		require.NoError(t, err)
 		require.NoError(t, tape.Close())
-		require.NoError(t, opt.Step(b.ctx))
+		require.NoError(t, opt.Step(b.Ctx))
 	}
 	value := func(p *autograd.Parameter) float64 {
-		v, err := tensor.Item[float64](b.ctx, p.Value())
+		v, err := tensor.Item[float64](b.Ctx, p.Value())
 		require.NoError(t, err)
 		return v
 	}
-	require.NoError(t, opt.Step(b.ctx), "nothing has a gradient")
+	require.NoError(t, opt.Step(b.Ctx), "nothing has a gradient")
 	step(p)
 	assert.InDelta(t, 0.5, value(p), 1e-8)
 	assert.Equal(t, 1.0, value(q))
@@ -108,14 +112,14 @@ func TestParametersWithoutGradientAreSkipped(t *testing.T) {
 	step(p, q)
 	assert.InDelta(t, 0.5, value(q), 1e-8, "q's first step, with a first step's correction")
 	require.NoError(t, opt.Close())
-	require.NoError(t, opt.ZeroGrad(b.ctx))
+	require.NoError(t, opt.ZeroGrad(b.Ctx))
 }
 
 // TestParametersOfTwoRuntimes: one step is on one stream, so an optimiser has parameters of one runtime.
 func TestParametersOfTwoRuntimes(t *testing.T) {
-	a, b := open(t, 64<<20), open(t, 64<<20)
-	params := append(a.mlp(tensor.Float32, 1, 1).Parameters(), b.mlp(tensor.Float32, 1, 1).Parameters()...)
-	for name, make := range optimizers {
+	a, b := tapetest.Open(t, 64<<20), tapetest.Open(t, 64<<20)
+	params := append(a.MLP(tensor.Float32, 1, 1).Parameters(), b.MLP(tensor.Float32, 1, 1).Parameters()...)
+	for name, make := range tapetest.Optimizers {
 		_, err := make(params)
 		require.ErrorIs(t, err, tensor.ErrRuntime, name)
 		require.ErrorContains(t, err, `parameters "1.weight" and "1.weight" live in two runtimes`, name)
@@ -126,26 +130,26 @@ func TestParametersOfTwoRuntimes(t *testing.T) {
 
 // TestZeroIsANumber: 0 is a learning rate and a beta of its own, not the default.
 func TestZeroIsANumber(t *testing.T) {
-	b := open(t, 64<<20)
-	p, err := autograd.NewParameter(upload(b, []float64{1}))
+	b := tapetest.Open(t, 64<<20)
+	p, err := autograd.NewParameter(tapetest.Upload(b, []float64{1}))
 	require.NoError(t, err)
 	ps := autograd.Parameters{{"p", p}}
 	train := func(opt autograd.Optimizer, err error) (values []float64) {
 		require.NoError(t, err)
-		require.NoError(t, tensor.CopyFrom(b.ctx, p.Value(), []float64{1}))
+		require.NoError(t, tensor.CopyFrom(b.Ctx, p.Value(), []float64{1}))
 		for _, factor := range []float64{3, -1} { // the gradients
-			tape := autograd.NewTape(b.ctx, b.rt)
+			tape := autograd.NewTape(b.Ctx, b.RT)
 			_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), factor)))
 			require.NoError(t, err)
-			require.NoError(t, errors.Join(tape.Close(), opt.Step(b.ctx), opt.ZeroGrad(b.ctx)))
-			values = append(values, read[float64](b, p.Value())[0])
+			require.NoError(t, errors.Join(tape.Close(), opt.Step(b.Ctx), opt.ZeroGrad(b.Ctx)))
+			values = append(values, tapetest.Read[float64](b, p.Value())[0])
 		}
 		require.NoError(t, opt.Close())
 		return values
 	}
-	assert.Equal(t, []float64{1, 1}, train(withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(0.0)}))))
-	assert.Equal(t, []float64{1, 1}, train(withErr(autograd.NewAdam(ps, autograd.AdamConfig{LR: new(0.0)}))))
-	assert.InDeltaSlice(t, []float64{0.997, 0.998}, train(withErr(autograd.NewSGD(ps, autograd.SGDConfig{}))), 1e-12, "1e-3 is the default")
+	assert.Equal(t, []float64{1, 1}, train(tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(0.0)}))))
+	assert.Equal(t, []float64{1, 1}, train(tapetest.WithErr(autograd.NewAdam(ps, autograd.AdamConfig{LR: new(0.0)}))))
+	assert.InDeltaSlice(t, []float64{0.997, 0.998}, train(tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{}))), 1e-12, "1e-3 is the default")
 
 	// Without a first moment the second step is against its own gradient, -1, alone.
 	second := func(beta1, beta2, eps float64) float64 {
@@ -164,6 +168,6 @@ func TestZeroIsANumber(t *testing.T) {
 		"Eps: 1":   {autograd.AdamConfig{LR: new(0.5), Eps: new(1.0)}, 0.9, 0.999, 1},
 	} {
 		first := 1 - 0.5*3/(3+c.eps)
-		assert.InDeltaSlice(t, []float64{first, first - 0.5*second(c.beta1, c.beta2, c.eps)}, train(withErr(autograd.NewAdam(ps, c.cfg))), 1e-12, name)
+		assert.InDeltaSlice(t, []float64{first, first - 0.5*second(c.beta1, c.beta2, c.eps)}, train(tapetest.WithErr(autograd.NewAdam(ps, c.cfg))), 1e-12, name)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -22,15 +24,15 @@ func replayed(mixed bool) func(*trainingRank, int) error {
 		}
 		if s.graph == nil {
 			s.x, s.y = x, y
-			s.graph, err = s.rt.Capture(s.ctx, func(ctx context.Context) (err error) {
+			s.graph, err = s.RT.Capture(s.Ctx, func(ctx context.Context) (err error) {
 				s.loss, err = s.train(ctx, x, y)
 				return err
 			})
 		} else {
-			err = errors.Join(s.rt.CopyInPlace(s.ctx, s.x, x), s.rt.CopyInPlace(s.ctx, s.y, y), x.Release(), y.Release())
+			err = errors.Join(s.RT.CopyInPlace(s.Ctx, s.x, x), s.RT.CopyInPlace(s.Ctx, s.y, y), x.Release(), y.Release())
 		}
 		if err == nil {
-			err = s.graph.Replay(s.ctx)
+			err = s.graph.Replay(s.Ctx)
 		}
 		if err == nil {
 			err = s.lost(s.loss)
@@ -42,29 +44,29 @@ func replayed(mixed bool) func(*trainingRank, int) error {
 // TestParallelCaptureNeedsAllGradients: whether others have a gradient can't be asked in a capture,
 // which says so and leaves all as it was.
 func TestParallelCaptureNeedsAllGradients(t *testing.T) {
-	rankGroup := newCrew(t, 2, 64<<20, 0)
-	rankGroup.each(func(r *rank) error {
-		in := autograd.Init(r.ctx, r.rt, autograd.Seed(1))
+	rankGroup := tapetest.NewCrew(t, 2, 64<<20, 0)
+	rankGroup.Each(func(r *tapetest.Rank) error {
+		in := autograd.Init(r.Ctx, r.RT, autograd.Seed(1))
 		which := 0
 		m := forked{in.Linear(2, 1), in.Linear(2, 1), in.Linear(2, 1), &which}
-		dp, err := autograd.NewParallel(r.ctx, r.comm, m, autograd.ParallelConfig{})
+		dp, err := autograd.NewParallel(r.Ctx, r.Comm, m, autograd.ParallelConfig{})
 		if err != nil {
 			return err
 		}
 		x := in.Tensor([]float64{1, 2}, 1, 2)
 		pass := func(ctx context.Context) (err error) {
-			tape := autograd.NewTape(ctx, r.rt)
+			tape := autograd.NewTape(ctx, r.RT)
 			_, err = tape.Backward(tape.Sum(m.Forward(tape, tape.Input(x))))
 			return errors.Join(err, tape.Close())
 		}
-		_, err = r.rt.Capture(r.ctx, pass)
+		_, err = r.RT.Capture(r.Ctx, pass)
 		if !errors.Is(err, tensor.ErrCapturing) || !strings.Contains(err.Error(), `parameter "b.weight" has got no gradient`) {
 			return errors.Join(errors.New("Capture has gone well"), err)
 		}
 		if m.A.Weight.Grad() != nil {
 			return errors.New("a gradient that was never computed")
 		}
-		return errors.Join(pass(r.ctx), dp.Err(), m.Parameters().ZeroGrad(r.ctx), dp.Close(), in.Close())
+		return errors.Join(pass(r.Ctx), dp.Err(), m.Parameters().ZeroGrad(r.Ctx), dp.Close(), in.Close())
 	})
-	rankGroup.parting()
+	rankGroup.Part()
 }

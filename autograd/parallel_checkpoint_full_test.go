@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -41,26 +43,26 @@ func TestFullDiskProcess(t *testing.T) {
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &unlimited))
 	limited := unlimited
 	limited.Cur = 4096
-	rankGroup := newCrew(t, 3, 64<<20, 20*time.Second)
+	rankGroup := tapetest.NewCrew(t, 3, 64<<20, 20*time.Second)
 	folder := t.TempDir()
 	path := filepath.Join(folder, "checkpoint")
-	rankGroup.each(func(r *rank) error {
+	rankGroup.Each(func(r *tapetest.Rank) error {
 		c := mlpCourse
 		c.cfg.Shard = autograd.ShardGradients
 		s, err := c.begin(r)
 		if err == nil {
 			err = s.eager(0)
 		}
-		if err == nil && r.n == 0 {
+		if err == nil && r.N == 0 {
 			err = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limited)
 		}
 		if err != nil {
 			return errors.Join(err, s.end())
 		}
-		if err = s.checkpoint().Save(r.ctx, path); (r.n == 0) != errors.Is(err, syscall.EFBIG) || (r.n == 0) == errors.Is(err, device.ErrAborted) {
+		if err = s.checkpoint().Save(r.Ctx, path); (r.N == 0) != errors.Is(err, syscall.EFBIG) || (r.N == 0) == errors.Is(err, device.ErrAborted) {
 			return errors.Join(fmt.Errorf("Save: %w", err), s.end())
 		}
-		if r.n == 0 {
+		if r.N == 0 {
 			err = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &unlimited)
 		} else {
 			err = nil
@@ -69,7 +71,7 @@ func TestFullDiskProcess(t *testing.T) {
 			err = s.eager(1)
 		}
 		if err == nil {
-			err = s.checkpoint().Save(r.ctx, path+" elsewhere")
+			err = s.checkpoint().Save(r.Ctx, path+" elsewhere")
 		}
 		return errors.Join(err, s.end())
 	})

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -28,12 +30,12 @@ func resumed(c parallelTraining, path string) (first, second parallelTraining) {
 		if k < 3 {
 			return s.eager(k)
 		}
-		return s.checkpoint().Save(s.ctx, path)
+		return s.checkpoint().Save(s.Ctx, path)
 	}
 	second.steps, second.step = c.steps+1, func(s *trainingRank, k int) error {
 		switch {
 		case k == 0:
-			return s.checkpoint().Load(s.ctx, path)
+			return s.checkpoint().Load(s.Ctx, path)
 		case k <= 3:
 			return nil
 		}
@@ -112,11 +114,11 @@ func (o offloading) Close() error { return errors.Join(o.Adam.Close(), o.by.Clos
 
 // TestParallelCheckpointsThatFail on one rank fail on all.
 func TestParallelCheckpointsThatFail(t *testing.T) {
-	rankGroup := newCrew(t, 3, 64<<20, 20*time.Second)
+	rankGroup := tapetest.NewCrew(t, 3, 64<<20, 20*time.Second)
 	folder := t.TempDir()
 	path := filepath.Join(folder, "checkpoint")
 	begin := time.Now()
-	for n, err := range rankGroup.all(func(r *rank) (err error) {
+	for n, err := range rankGroup.All(func(r *tapetest.Rank) (err error) {
 		c := mlpCourse
 		c.cfg.Shard = autograd.ShardState
 		s, err := c.begin(r)
@@ -129,22 +131,22 @@ func TestParallelCheckpointsThatFail(t *testing.T) {
 		}
 		alone := s.checkpoint()
 		alone.Ranks = nil
-		if err := alone.Save(r.ctx, filepath.Join(folder, fmt.Sprint(r.n))); !errors.Is(err, autograd.ErrInvalid) {
+		if err := alone.Save(r.Ctx, filepath.Join(folder, fmt.Sprint(r.N))); !errors.Is(err, autograd.ErrInvalid) {
 			return fmt.Errorf("a part was saved as the whole: %w", err)
 		}
 		missing := filepath.Join(folder, "none", "checkpoint")
-		if err := s.checkpoint().Save(r.ctx, missing); !errors.Is(err, os.ErrNotExist) == (r.n == 0) {
+		if err := s.checkpoint().Save(r.Ctx, missing); !errors.Is(err, os.ErrNotExist) == (r.N == 0) {
 			return fmt.Errorf("Save: %w", err)
-		} else if r.n != 0 && (!errors.Is(err, device.ErrAborted) || err.Error() != fmt.Sprintf("autograd: Checkpoint.Save: rank %d of 3: writing the checkpoint: aborted: ranks [0] have failed", r.n)) {
+		} else if r.N != 0 && (!errors.Is(err, device.ErrAborted) || err.Error() != fmt.Sprintf("autograd: Checkpoint.Save: rank %d of 3: writing the checkpoint: aborted: ranks [0] have failed", r.N)) {
 			return fmt.Errorf("Save: %w", err)
 		}
-		if err := s.checkpoint().Save(r.ctx, path); err != nil {
+		if err := s.checkpoint().Save(r.Ctx, path); err != nil {
 			return err
 		}
-		if r.n == 2 {
-			return s.checkpoint().Load(r.ctx, missing)
+		if r.N == 2 {
+			return s.checkpoint().Load(r.Ctx, missing)
 		}
-		return s.checkpoint().Load(r.ctx, path)
+		return s.checkpoint().Load(r.Ctx, path)
 	}) {
 		if n == 2 {
 			require.ErrorIs(t, err, os.ErrNotExist)
@@ -154,7 +156,7 @@ func TestParallelCheckpointsThatFail(t *testing.T) {
 		require.ErrorContains(t, err, "loading the checkpoint: aborted: ranks [2] have failed")
 	}
 	require.Less(t, time.Since(begin), 15*time.Second, "nobody has waited for a timeout")
-	rankGroup.parting()
+	rankGroup.Part()
 }
 
 // TestParallelCheckpointsOneByOne: while a checkpoint of sharded state is written no rank holds
@@ -162,7 +164,7 @@ func TestParallelCheckpointsThatFail(t *testing.T) {
 func TestParallelCheckpointsOneByOne(t *testing.T) {
 	const width, layers = 64, 6
 	one := int64(width * width * 4)
-	rankGroup := newCrew(t, 2, 64<<20, 20*time.Second)
+	rankGroup := tapetest.NewCrew(t, 2, 64<<20, 20*time.Second)
 	path := filepath.Join(t.TempDir(), "checkpoint")
 	c := mlpCourse
 	c.cfg.Shard = autograd.ShardState
@@ -173,21 +175,21 @@ func TestParallelCheckpointsOneByOne(t *testing.T) {
 		}
 		return append(s, in.Linear(width, 5))
 	}
-	rankGroup.each(func(r *rank) error {
+	rankGroup.Each(func(r *tapetest.Rank) error {
 		s, err := c.begin(r)
 		if err == nil {
 			err = s.eager(0)
 		}
 		if err == nil {
-			err = s.rt.Synchronize(r.ctx)
+			err = s.RT.Synchronize(r.Ctx)
 		}
 		if err != nil {
 			return errors.Join(err, s.end())
 		}
-		before := r.cache.MemoryAllocated()
-		r.cache.ResetPeakStats()
-		err = s.checkpoint().Save(r.ctx, path)
-		if most := r.cache.MaxMemoryAllocated() - before; err == nil && (most < one || most > 3*one) {
+		before := r.Cache.MemoryAllocated()
+		r.Cache.ResetPeakStats()
+		err = s.checkpoint().Save(r.Ctx, path)
+		if most := r.Cache.MaxMemoryAllocated() - before; err == nil && (most < one || most > 3*one) {
 			err = fmt.Errorf("%d bytes at most above what there was, of %d tensors of %d bytes each: want the size of one, and not of two for each layer", most, 2*layers, one)
 		}
 		return errors.Join(err, s.end())

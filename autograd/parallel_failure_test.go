@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -36,7 +38,7 @@ func TestParallelFailures(t *testing.T) {
 			return err
 		}, own, device.ErrAborted, []string{"rank 1 has aborted"}},
 		"an error before Backward": {func(s *trainingRank, over chan struct{}) error {
-			tape := autograd.NewTape(s.ctx, s.rt)
+			tape := autograd.NewTape(s.Ctx, s.RT)
 			tape.Param(autograd.ParametersOf(s.model)[0].Parameter)
 			_, err := tape.Backward(tape.Leaf(nil))
 			<-over
@@ -44,7 +46,7 @@ func TestParallelFailures(t *testing.T) {
 		}, autograd.ErrInvalid, device.ErrAborted, []string{"rank 1 has aborted"}},
 		"a hang": {func(_ *trainingRank, over chan struct{}) error { <-over; return nil }, nil, device.ErrTimeout, []string{"rank 1 is missing", "300ms"}},
 		"no memory": {func(s *trainingRank, over chan struct{}) error {
-			filler := s.fill(12)
+			filler := s.Fill(12)
 			err := s.eager(2)
 			for _, b := range filler {
 				err = errors.Join(err, b.Free())
@@ -53,9 +55,9 @@ func TestParallelFailures(t *testing.T) {
 			return err
 		}, memcache.ErrOutOfMemory, device.ErrAborted, []string{"rank 1 has aborted"}},
 		"another shape": {func(s *trainingRank, _ chan struct{}) error {
-			x, err := s.rt.Zeros(s.ctx, tensor.Float32, 7)
+			x, err := s.RT.Zeros(s.Ctx, tensor.Float32, 7)
 			if err == nil {
-				err = errors.Join(s.dp.AllReduce(s.ctx, x, device.ReduceSum), s.rt.Synchronize(s.ctx), s.dp.Err(), x.Release())
+				err = errors.Join(s.dp.AllReduce(s.Ctx, x, device.ReduceSum), s.RT.Synchronize(s.Ctx), s.dp.Err(), x.Release())
 			}
 			return err
 		}, device.ErrMismatch, device.ErrMismatch, []string{"rank 1", "AllReduce", "of 7 float32"}},
@@ -65,7 +67,7 @@ func TestParallelFailures(t *testing.T) {
 			if ranks < 2 {
 				t.Skip("needs two ranks")
 			}
-			rankGroup := newCrew(t, ranks, 4<<20, timeout)
+			rankGroup := tapetest.NewCrew(t, ranks, 4<<20, timeout)
 			over := make(chan struct{})
 			left := make(chan struct{}, ranks)
 			go func() {
@@ -74,21 +76,21 @@ func TestParallelFailures(t *testing.T) {
 				}
 				close(over)
 			}()
-			errs := rankGroup.all(func(r *rank) (err error) {
+			errs := rankGroup.All(func(r *tapetest.Rank) (err error) {
 				s, err := mlpCourse.begin(r)
 				defer func() {
 					if p := recover(); p != nil {
 						err = p.(error)
 					}
-					if r.n != 1 {
+					if r.N != 1 {
 						left <- struct{}{}
 					}
-					_ = r.comm.Close() // it returns what has ended it
-					err = errors.Join(err, autograd.ParametersOf(s.model).ZeroGrad(r.ctx), s.end())
+					_ = r.Comm.Close() // it returns what has ended it
+					err = errors.Join(err, autograd.ParametersOf(s.model).ZeroGrad(r.Ctx), s.end())
 				}()
 				for k := 0; k < 4 && err == nil; k++ {
 					began := time.Now()
-					if k == 2 && r.n == 1 {
+					if k == 2 && r.N == 1 {
 						return c.does(s, over)
 					}
 					if err = s.eager(k); err != nil && time.Since(began) > timeout+5*time.Second {
@@ -119,11 +121,11 @@ func TestParallelFailures(t *testing.T) {
 // failingStep is a step whose backward pass fails at its end, when gradients are on their way.
 func failingStep(s *trainingRank, err error) error {
 	xs, ys, shape := s.data(2)
-	tape := autograd.NewTape(s.ctx, s.rt)
+	tape := autograd.NewTape(s.Ctx, s.RT)
 	x := autograd.Upload(tape, xs, shape...)
-	y, e := tensor.FromSlice(s.ctx, s.rt, ys)
+	y, e := tensor.FromSlice(s.Ctx, s.RT, ys)
 	m := s.model.(autograd.Sequential)
-	h := tape.Func("failing", []*autograd.Variable{m[:1].Forward(tape, x)}, func(c *autograd.Call) (*tensor.Tensor, error) { return s.rt.Copy(c.Context(), c.Input(0)) },
+	h := tape.Func("failing", []*autograd.Variable{m[:1].Forward(tape, x)}, func(c *autograd.Call) (*tensor.Tensor, error) { return s.RT.Copy(c.Context(), c.Input(0)) },
 		func(*autograd.Call, *tensor.Tensor) ([]*tensor.Tensor, error) { return nil, err })
 	_, failed := tape.Backward(tape.CrossEntropy(m[1:].Forward(tape, h), y))
 	_ = tape.Close() // the same
@@ -133,8 +135,8 @@ func failingStep(s *trainingRank, err error) error {
 // TestParallelMemoryOfAFailedPass: gradients that are on their way when a pass fails can be freed
 // at once, and are nobody else's before they have arrived.
 func TestParallelMemoryOfAFailedPass(t *testing.T) {
-	rankGroup := newCrew(t, 1, 64<<20, 0)
-	rankGroup.each(func(r *rank) (err error) {
+	rankGroup := tapetest.NewCrew(t, 1, 64<<20, 0)
+	rankGroup.Each(func(r *tapetest.Rank) (err error) {
 		c := mlpCourse
 		c.cfg = autograd.ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}
 		s, err := c.begin(r)
@@ -142,7 +144,7 @@ func TestParallelMemoryOfAFailedPass(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(s.eager(0), s.rt.Synchronize(r.ctx), streamOf(s.dp).Synchronize(r.ctx)); err != nil { // kernels are loaded
+		if err := errors.Join(s.eager(0), s.RT.Synchronize(r.Ctx), streamOf(s.dp).Synchronize(r.Ctx)); err != nil { // kernels are loaded
 			return err
 		}
 		release := cisterntest.Hold(t, streamOf(s.dp))
@@ -156,12 +158,12 @@ func TestParallelMemoryOfAFailedPass(t *testing.T) {
 			return errors.New("the last layer has no gradient")
 		}
 		at, bytes := last.Grad().Block().Ptr(), last.Grad().Block().Size()
-		if err := autograd.ParametersOf(s.model).ZeroGrad(r.ctx); err != nil {
+		if err := autograd.ParametersOf(s.model).ZeroGrad(r.Ctx); err != nil {
 			return err
 		}
 		var blocks []memcache.Block
 		for range 64 {
-			b, err := r.cache.Alloc(r.ctx, bytes, r.rt.Stream())
+			b, err := r.Cache.Alloc(r.Ctx, bytes, r.RT.Stream())
 			if err != nil {
 				return err
 			}
@@ -174,13 +176,13 @@ func TestParallelMemoryOfAFailedPass(t *testing.T) {
 		for _, b := range blocks {
 			err = errors.Join(err, b.Free())
 		}
-		return errors.Join(err, streamOf(s.dp).Synchronize(r.ctx))
+		return errors.Join(err, streamOf(s.dp).Synchronize(r.Ctx))
 	})
 }
 
 // TestParallelRefuses what can't be: each error names what is wrong, on every rank that can know.
 func TestParallelRefuses(t *testing.T) {
-	rankGroup := newCrew(t, 3, 64<<20, 0)
+	rankGroup := tapetest.NewCrew(t, 3, 64<<20, 0)
 	like := func(in *autograd.Initializer) any { return in.Linear(4, 3) }
 	for name, c := range map[string]struct {
 		other func(in *autograd.Initializer) any // of rank 2
@@ -193,13 +195,13 @@ func TestParallelRefuses(t *testing.T) {
 		"a frozen one": {func(in *autograd.Initializer) any { l := in.Linear(4, 3); l.Bias.SetRequiresGrad(false); return l }, autograd.ParallelConfig{}, []string{"on rank 2", `"bias"`, "is trained on one of them only"}},
 		"a config":     {like, autograd.ParallelConfig{BucketBytes: 77}, []string{"rank 2 has another ParallelConfig"}},
 	} {
-		for n, err := range rankGroup.all(func(r *rank) error {
-			in := autograd.Init(r.ctx, r.rt, autograd.Seed(1))
+		for n, err := range rankGroup.All(func(r *tapetest.Rank) error {
+			in := autograd.Init(r.Ctx, r.RT, autograd.Seed(1))
 			model, cfg := like(in), autograd.ParallelConfig{}
-			if r.n == 2 {
+			if r.N == 2 {
 				model, cfg = c.other(in), c.cfg
 			}
-			dp, err := autograd.NewParallel(r.ctx, r.comm, model, cfg)
+			dp, err := autograd.NewParallel(r.Ctx, r.Comm, model, cfg)
 			return errors.Join(err, dp.Close(), in.Close())
 		}) {
 			require.ErrorIs(t, err, device.ErrMismatch, "%s, rank %d", name, n)
@@ -209,37 +211,37 @@ func TestParallelRefuses(t *testing.T) {
 		}
 	}
 
-	r := rankGroup.ranks[0]
-	in := autograd.Init(r.ctx, r.rt, autograd.Seed(1))
+	r := rankGroup.Ranks[0]
+	in := autograd.Init(r.Ctx, r.RT, autograd.Seed(1))
 	var none context.Context
-	alone := newCrew(t, 1, 64<<20, 0).ranks[0]
-	other := autograd.Init(alone.ctx, alone.rt, autograd.Seed(1))
+	alone := tapetest.NewCrew(t, 1, 64<<20, 0).Ranks[0]
+	other := autograd.Init(alone.Ctx, alone.RT, autograd.Seed(1))
 	model := other.Linear(2, 2)
-	dp, err := autograd.NewParallel(alone.ctx, alone.comm, model, autograd.ParallelConfig{})
+	dp, err := autograd.NewParallel(alone.Ctx, alone.Comm, model, autograd.ParallelConfig{})
 	require.NoError(t, err)
 	frozen := other.Linear(2, 2)
 	frozen.Parameters().SetRequiresGrad(false)
 	for words, f := range map[string]func() (*autograd.Parallel, error){
 		"must not be nil": func() (*autograd.Parallel, error) {
-			return autograd.NewParallel(none, r.comm, in.Linear(1, 1), autograd.ParallelConfig{})
+			return autograd.NewParallel(none, r.Comm, in.Linear(1, 1), autograd.ParallelConfig{})
 		},
 		"the model must not": func() (*autograd.Parallel, error) {
-			return autograd.NewParallel(r.ctx, r.comm, nil, autograd.ParallelConfig{})
+			return autograd.NewParallel(r.Ctx, r.Comm, nil, autograd.ParallelConfig{})
 		},
 		"buckets of -1 bytes": func() (*autograd.Parallel, error) {
-			return autograd.NewParallel(r.ctx, r.comm, in.Linear(1, 1), autograd.ParallelConfig{BucketBytes: -1})
+			return autograd.NewParallel(r.Ctx, r.Comm, in.Linear(1, 1), autograd.ParallelConfig{BucketBytes: -1})
 		},
 		"the communicator on ": func() (*autograd.Parallel, error) {
-			return autograd.NewParallel(r.ctx, r.comm, model, autograd.ParallelConfig{})
+			return autograd.NewParallel(r.Ctx, r.Comm, model, autograd.ParallelConfig{})
 		},
 		"is in another Parallel": func() (*autograd.Parallel, error) {
-			return autograd.NewParallel(alone.ctx, alone.comm, model, autograd.ParallelConfig{})
+			return autograd.NewParallel(alone.Ctx, alone.Comm, model, autograd.ParallelConfig{})
 		},
 		"no parameters that are trained": func() (*autograd.Parallel, error) {
-			return autograd.NewParallel(alone.ctx, alone.comm, frozen, autograd.ParallelConfig{})
+			return autograd.NewParallel(alone.Ctx, alone.Comm, frozen, autograd.ParallelConfig{})
 		},
 		"two runtimes": func() (*autograd.Parallel, error) {
-			return autograd.NewParallel(alone.ctx, alone.comm, autograd.Sequential{frozen, in.Linear(2, 2)}, autograd.ParallelConfig{})
+			return autograd.NewParallel(alone.Ctx, alone.Comm, autograd.Sequential{frozen, in.Linear(2, 2)}, autograd.ParallelConfig{})
 		},
 	} {
 		_, err := f()
@@ -249,9 +251,9 @@ func TestParallelRefuses(t *testing.T) {
 	x := other.Tensor([]float64{1, 2}, 1, 2)
 	require.NoError(t, dp.Close())
 	require.NoError(t, dp.Close())
-	tape := autograd.NewTape(alone.ctx, alone.rt)
+	tape := autograd.NewTape(alone.Ctx, alone.RT)
 	_, err = tape.Backward(tape.Sum(model.Forward(tape, tape.Input(x))))
 	require.NoError(t, err, "the parameters are the program's alone")
-	require.NoError(t, errors.Join(tape.Close(), model.Parameters().ZeroGrad(alone.ctx), other.Close(), in.Close(), alone.comm.Close()))
-	rankGroup.parting()
+	require.NoError(t, errors.Join(tape.Close(), model.Parameters().ZeroGrad(alone.Ctx), other.Close(), in.Close(), alone.Comm.Close()))
+	rankGroup.Part()
 }

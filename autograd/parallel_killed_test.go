@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -29,7 +31,7 @@ var kinds = []string{"nothing", "an error", "a panic", "a hang", "a kernel fails
 // started anew, as a launcher does, until the training is done. It is the one that nothing happened
 // to, to the bit.
 func TestParallelKilledRanks(t *testing.T) {
-	programs := rounds(20, 5) // the first kills of five are of every kind
+	programs := tapetest.Rounds(20, 5) // the first kills of five are of every kind
 	killed := map[string]int{}
 	for seed := range programs {
 		r := rand.New(rand.NewPCG(uint64(seed), 18))
@@ -52,7 +54,7 @@ func TestParallelKilledRanks(t *testing.T) {
 			if testing.Short() {
 				k.kind = 1 + (seed+attempt)%(len(kinds)-1)
 			}
-			if attempt > rounds(4, 2) {
+			if attempt > tapetest.Rounds(4, 2) {
 				k.kind = 0
 			}
 			what := fmt.Sprintf("seed %d, attempt %d: %s at rank %d of %d, step %d, launch %d, %d", seed, attempt, kinds[k.kind], k.rank, n, k.step, k.launch, c.cfg.Shard)
@@ -71,9 +73,9 @@ func TestParallelKilledRanks(t *testing.T) {
 // attempt trains from the checkpoint on, if there is one. It reports whether the training was done.
 func (c parallelTraining) attempt(t *testing.T, n int, k killing, path, what string) (got record, done bool) {
 	const timeout = time.Second
-	rankGroup := newCrew(t, n, 8<<20, timeout)
-	for _, r := range rankGroup.ranks {
-		r.stack.Faulted = kinds[k.kind] == "a kernel fails"
+	rankGroup := tapetest.NewCrew(t, n, 8<<20, timeout)
+	for _, r := range rankGroup.Ranks {
+		r.Stack.Faulted = kinds[k.kind] == "a kernel fails"
 	}
 	over, left := make(chan struct{}), make(chan struct{}, n)
 	go func() { // when all but the victim have ended
@@ -85,42 +87,42 @@ func (c parallelTraining) attempt(t *testing.T, n int, k killing, path, what str
 	own := errors.New("its own")
 	all := make([]record, n)
 	began := time.Now()
-	errs := rankGroup.all(func(r *rank) (err error) {
+	errs := rankGroup.All(func(r *tapetest.Rank) (err error) {
 		s, err := c.begin(r)
 		defer func() {
 			if p := recover(); p != nil {
 				err = errors.Join(err, p.(error))
 			}
-			if r.n != k.rank {
+			if r.N != k.rank {
 				left <- struct{}{}
 			}
-			_ = r.comm.Close() // it returns what has ended it
-			all[r.n].losses = s.losses
+			_ = r.Comm.Close() // it returns what has ended it
+			all[r.N].losses = s.losses
 			if err == nil {
-				all[r.n].bits, err = s.bits()
+				all[r.N].bits, err = s.bits()
 			}
-			err = errors.Join(err, autograd.ParametersOf(s.model).ZeroGrad(r.ctx), s.end())
+			err = errors.Join(err, autograd.ParametersOf(s.model).ZeroGrad(r.Ctx), s.end())
 		}()
 		if err != nil {
 			return err
 		}
-		if err := s.checkpoint().Load(r.ctx, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.checkpoint().Load(r.Ctx, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		for step := len(s.losses); step < c.steps; step++ {
-			if r.n == k.rank && step == k.step {
+			if r.N == k.rank && step == k.step {
 				switch kinds[k.kind] {
 				case "an error":
 					return own
 				case "a panic":
 					panic(own)
 				case "a hang":
-					release := cisterntest.Hold(t, r.rt.Stream())
+					release := cisterntest.Hold(t, r.RT.Stream())
 					go func() { <-over; release() }()
 				case "a kernel fails":
-					r.dev.(*host.Device).Fail(host.FaultLaunch, k.launch)
+					r.Dev.(*host.Device).Fail(host.FaultLaunch, k.launch)
 				case "no memory":
-					filler := r.fill(k.launch % 20)
+					filler := r.Fill(k.launch % 20)
 					defer func() {
 						for _, b := range filler {
 							_ = b.Free() // the device may have failed
@@ -132,12 +134,12 @@ func (c parallelTraining) attempt(t *testing.T, n int, k killing, path, what str
 				return fmt.Errorf("step %d: %w", step, err)
 			}
 			if step%2 == 1 {
-				if err := s.checkpoint().Save(r.ctx, path); err != nil {
+				if err := s.checkpoint().Save(r.Ctx, path); err != nil {
 					return err
 				}
 			}
 		}
-		return s.checkpoint().Save(r.ctx, path)
+		return s.checkpoint().Save(r.Ctx, path)
 	})
 	require.Less(t, time.Since(began), timeout+20*time.Second, what)
 	failed := errors.Join(errs...)

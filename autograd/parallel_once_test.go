@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -30,8 +32,8 @@ func (u unwrapping) ReduceScatter(s device.Stream, dst, src device.Ptr, count in
 // tries, and the error of the pass says so once.
 func TestParallelTellsOnce(t *testing.T) {
 	for _, cfg := range []autograd.ParallelConfig{{}, {BucketBytes: 1, FirstBucketBytes: 1}, {Shard: autograd.ShardGradients}, {Shard: autograd.ShardGradients, BucketBytes: 1, FirstBucketBytes: 1}} {
-		rankGroup := newCrew(t, 1, 4<<20, time.Minute)
-		rankGroup.each(func(r *rank) error {
+		rankGroup := tapetest.NewCrew(t, 1, 4<<20, time.Minute)
+		rankGroup.Each(func(r *tapetest.Rank) error {
 			c := mlpCourse
 			c.cfg = cfg
 			s, err := c.begin(r)
@@ -42,17 +44,17 @@ func TestParallelTellsOnce(t *testing.T) {
 			inner := *stream
 			*stream, *comm = cisterntest.Unrecordable{Stream: inner}, unwrapping{*comm}
 			xs, ys, shape := s.data(0)
-			y, err := tensor.FromSlice(s.ctx, s.rt, ys)
+			y, err := tensor.FromSlice(s.Ctx, s.RT, ys)
 			if err != nil {
 				return err
 			}
-			tape := autograd.NewTape(s.ctx, s.rt)
+			tape := autograd.NewTape(s.Ctx, s.RT)
 			_, err = tape.Backward(tape.CrossEntropy(s.model.Forward(tape, autograd.Upload(tape, xs, shape...)), y))
 			require.ErrorIs(t, err, cisterntest.ErrRefused)
 			require.Equal(t, 1, strings.Count(err.Error(), cisterntest.ErrRefused.Error()), "%+v: %v", cfg, err)
 			_ = tape.Close() // the same
 			*stream = inner
-			return errors.Join(y.Release(), autograd.ParametersOf(s.model).ZeroGrad(r.ctx), s.end())
+			return errors.Join(y.Release(), autograd.ParametersOf(s.model).ZeroGrad(r.Ctx), s.end())
 		})
 	}
 }
@@ -63,26 +65,26 @@ func TestParallelTellsOnce(t *testing.T) {
 func TestParallelUnfrozen(t *testing.T) {
 	for _, local := range []bool{false, true} {
 		for _, alone := range []bool{false, true} {
-			rankGroup := newCrew(t, 2, 4<<20, time.Minute)
+			rankGroup := tapetest.NewCrew(t, 2, 4<<20, time.Minute)
 			var passed sync.WaitGroup
 			passed.Add(2)
-			rankGroup.each(func(r *rank) error {
+			rankGroup.Each(func(r *tapetest.Rank) error {
 				done := sync.OnceFunc(passed.Done)
 				defer done()
-				in := autograd.Init(r.ctx, r.rt, autograd.Seed(1))
+				in := autograd.Init(r.Ctx, r.RT, autograd.Seed(1))
 				model := autograd.Sequential{in.Linear(3, 4), in.Linear(4, 2)}
 				if err := in.Err(); err != nil {
 					return err
 				}
 				frozen := model[0].Parameters()[1]
 				frozen.SetRequiresGrad(false)
-				dp, err := autograd.NewParallel(r.ctx, r.comm, model, autograd.ParallelConfig{})
+				dp, err := autograd.NewParallel(r.Ctx, r.Comm, model, autograd.ParallelConfig{})
 				if err != nil {
 					return err
 				}
 				pass := func() error {
-					tape := autograd.NewTape(r.ctx, r.rt)
-					x, err := tensor.FromSlice(r.ctx, r.rt, []float32{1, 2, 3}, 1, 3)
+					tape := autograd.NewTape(r.Ctx, r.RT)
+					x, err := tensor.FromSlice(r.Ctx, r.RT, []float32{1, 2, 3}, 1, 3)
 					if err != nil {
 						return err
 					}
@@ -119,8 +121,8 @@ func TestParallelUnfrozen(t *testing.T) {
 				if err := pass(); err != nil {
 					return err
 				}
-				_ = r.comm.Close() // the pass has ended it
-				return errors.Join(model.Parameters().ZeroGrad(r.ctx), in.Close())
+				_ = r.Comm.Close() // the pass has ended it
+				return errors.Join(model.Parameters().ZeroGrad(r.Ctx), in.Close())
 			})
 		}
 	}

@@ -6,107 +6,17 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/device/host"
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/tensor"
 )
-
-// rankGroup is the ranks of a test, each with a device of its own: host devices, or those that
-// CISTERN_TEST_RANKS names.
-type rankGroup struct {
-	t     testing.TB
-	ranks []*rank
-}
-
-// rank is one of them. What it does is done by one goroutine, and errors are returned.
-type rank struct {
-	*bench
-	stack   *stacktest.Stack
-	comm    device.Communicator
-	n, size int
-}
-
-func newCrew(t testing.TB, ranks int, capacity int64, timeout time.Duration) *rankGroup {
-	t.Helper()
-	c := &rankGroup{t: t}
-	for n := range ranks {
-		c.ranks = append(c.ranks, newRank(t, n, n, ranks, capacity))
-	}
-	c.meet(timeout)
-	return c
-}
-
-// newRank makes rank n, which is that number among those of this machine.
-func newRank(t testing.TB, local, n, size int, capacity int64) *rank {
-	t.Helper()
-	cfg := stacktest.Config{Device: cisterntest.OpenRank(t, local, capacity)}
-	if _, ok := cfg.Device.(*host.Device); !ok {
-		cfg.Capacity, cfg.Workspace = capacity, true
-	}
-	s := stacktest.New(t, cfg)
-	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
-	require.NoError(t, err)
-	b := &bench{t: t, ctx: context.Background(), dev: s.Dev, cache: s.Cache, rt: rt}
-	b.warmUp()
-	t.Cleanup(func() {
-		if err := rt.Close(); !s.Faulted {
-			assert.NoError(t, err)
-		}
-		assert.Zero(t, s.Cache.Stats().Allocation.All.Current, "live blocks of rank %d", n)
-	})
-	return &rank{bench: b, stack: s, n: n, size: size}
-}
-
-// meet gives the ranks a new communicator.
-func (c *rankGroup) meet(timeout time.Duration) {
-	c.t.Helper()
-	id, err := c.ranks[0].dev.(device.Collectives).NewCommunicatorID()
-	require.NoError(c.t, err)
-	c.each(func(r *rank) (err error) {
-		ctx, cancel := context.WithTimeout(r.ctx, 30*time.Second)
-		defer cancel()
-		r.comm, err = r.dev.(device.Collectives).NewCommunicator(ctx, id, r.n, r.size, device.CommunicatorOptions{Timeout: timeout, Overlapped: true})
-		return err
-	})
-	c.t.Cleanup(func() {
-		c.all(func(r *rank) error { return r.comm.Close() }) // the test has seen its errors
-	})
-}
-
-// all runs f on all ranks at a time, and returns what each has returned.
-func (c *rankGroup) all(f func(r *rank) error) []error {
-	errs := make([]error, len(c.ranks))
-	var wait sync.WaitGroup
-	for n, r := range c.ranks {
-		wait.Go(func() { errs[n] = f(r) })
-	}
-	wait.Wait()
-	return errs
-}
-
-// each is all for what succeeds.
-func (c *rankGroup) each(f func(r *rank) error) {
-	c.t.Helper()
-	for n, err := range c.all(f) {
-		require.NoError(c.t, err, "rank %d of %d", n, len(c.ranks))
-	}
-}
-
-// parting closes the communicators. Who leaves while others need it is told elsewhere.
-func (c *rankGroup) parting() {
-	c.t.Helper()
-	c.each(func(r *rank) error { return r.comm.Close() })
-}
 
 // parallelTraining describes a training of several ranks.
 type parallelTraining struct {
@@ -129,7 +39,7 @@ type parallelTraining struct {
 
 // trainingRank is a rank of a parallel training.
 type trainingRank struct {
-	*rank
+	*tapetest.Rank
 	training  *parallelTraining
 	in        *autograd.Initializer
 	model     autograd.Layer
@@ -147,15 +57,15 @@ func adamOf(in *autograd.Initializer, ps autograd.Parameters) autograd.Optimizer
 	return autograd.Own(in, autograd.NewAdam(ps, autograd.AdamConfig{LR: new(0.01)}))
 }
 
-func (c *parallelTraining) begin(r *rank) (s *trainingRank, err error) {
-	s = &trainingRank{rank: r, training: c, in: autograd.Init(r.ctx, r.rt, append(c.options, autograd.Seed(uint64(7+100*r.n)))...)}
+func (c *parallelTraining) begin(r *tapetest.Rank) (s *trainingRank, err error) {
+	s = &trainingRank{Rank: r, training: c, in: autograd.Init(r.Ctx, r.RT, append(c.options, autograd.Seed(uint64(7+100*r.N)))...)}
 	s.model = c.model(s.in)
 	params := autograd.ParametersOf(s.model)
 	if err := s.in.Err(); err != nil {
 		return s, err
 	}
 	if !c.alone {
-		if s.dp, err = autograd.NewParallel(r.ctx, r.comm, s.model, c.cfg); err != nil {
+		if s.dp, err = autograd.NewParallel(r.Ctx, r.Comm, s.model, c.cfg); err != nil {
 			return s, err
 		}
 	}
@@ -164,7 +74,7 @@ func (c *parallelTraining) begin(r *rank) (s *trainingRank, err error) {
 		return s, err
 	}
 	if c.prepare {
-		if err := s.opt.Prepare(r.ctx); err != nil {
+		if err := s.opt.Prepare(r.Ctx); err != nil {
 			return s, err
 		}
 	}
@@ -201,21 +111,21 @@ func (s *trainingRank) data(k int) (xs []float32, ys []int32, shape []int) {
 	for i := range labels {
 		labels[i] = int32(r.IntN(c.classes))
 	}
-	n := c.batch / s.size
-	return all[s.n*n*size:][:n*size], labels[s.n*n:][:n], append([]int{n}, c.input...)
+	n := c.batch / s.Size
+	return all[s.N*n*size:][:n*size], labels[s.N*n:][:n], append([]int{n}, c.input...)
 }
 
 // train is a step, and returns the loss of this rank.
 func (s *trainingRank) train(ctx context.Context, x, y *tensor.Tensor) (loss *tensor.Tensor, err error) {
 	if s.training.reset {
 		if s.kept == nil {
-			s.kept = autograd.NewTape(ctx, s.rt)
+			s.kept = autograd.NewTape(ctx, s.RT)
 		}
 		if err := s.kept.Reset(ctx); err != nil {
 			return nil, err
 		}
 		loss, err = s.on(s.kept, ctx, x, y)
-		return loss, errors.Join(err, s.kept.Reset(s.ctx))
+		return loss, errors.Join(err, s.kept.Reset(s.Ctx))
 	}
 	for _, tape := range s.in.Steps(1) {
 		tape.SetContext(ctx)
@@ -230,7 +140,7 @@ func (s *trainingRank) on(tape *autograd.Tape, ctx context.Context, x, y *tensor
 	if _, err = tape.Backward(l); err != nil {
 		return nil, err
 	}
-	loss, err = s.rt.Copy(ctx, l.Value())
+	loss, err = s.RT.Copy(ctx, l.Value())
 	if err == nil && s.dp != nil {
 		err = s.dp.AllReduce(ctx, loss, device.ReduceAvg)
 	}
@@ -251,10 +161,10 @@ func (s *trainingRank) on(tape *autograd.Tape, ctx context.Context, x, y *tensor
 // batch is the k-th one.
 func (s *trainingRank) batch(k int) (x, y *tensor.Tensor, err error) {
 	xs, ys, shape := s.data(k)
-	if x, err = tensor.FromSlice(s.ctx, s.rt, xs, shape...); err != nil {
+	if x, err = tensor.FromSlice(s.Ctx, s.RT, xs, shape...); err != nil {
 		return nil, nil, err
 	}
-	if y, err = tensor.FromSlice(s.ctx, s.rt, ys); err != nil {
+	if y, err = tensor.FromSlice(s.Ctx, s.RT, ys); err != nil {
 		return nil, nil, errors.Join(err, x.Release())
 	}
 	return x, y, nil
@@ -266,7 +176,7 @@ func (s *trainingRank) eager(k int) error {
 	if err != nil {
 		return err
 	}
-	loss, err := s.train(s.ctx, x, y)
+	loss, err := s.train(s.Ctx, x, y)
 	if err == nil {
 		err = s.lost(loss)
 	}
@@ -275,7 +185,7 @@ func (s *trainingRank) eager(k int) error {
 
 // lost notes a loss.
 func (s *trainingRank) lost(loss *tensor.Tensor) error {
-	l, err := tensor.Item[float32](s.ctx, loss)
+	l, err := tensor.Item[float32](s.Ctx, loss)
 	s.losses = append(s.losses, l)
 	if err == nil && s.dp != nil {
 		err = s.dp.Err()
@@ -291,7 +201,7 @@ func (s *trainingRank) bits() (all []uint32, err error) {
 			continue
 		}
 		var values []float32
-		values, err = tensor.ToSlice[float32](s.ctx, t.Tensor, nil)
+		values, err = tensor.ToSlice[float32](s.Ctx, t.Tensor, nil)
 		for _, v := range values {
 			all = append(all, math.Float32bits(v))
 		}
@@ -323,9 +233,9 @@ func (c parallelTraining) trainOn(t testing.TB, n int) record {
 
 func (c parallelTraining) trainAllOn(t testing.TB, n int) []record {
 	t.Helper()
-	rankGroup := newCrew(t, n, 64<<20, 20*time.Second)
+	rankGroup := tapetest.NewCrew(t, n, 64<<20, 20*time.Second)
 	all := make([]record, n)
-	rankGroup.each(func(r *rank) (err error) {
+	rankGroup.Each(func(r *tapetest.Rank) (err error) {
 		s, err := c.begin(r)
 		defer func() { err = errors.Join(err, s.end()) }()
 		for k := 0; k < c.steps && err == nil; k++ {
@@ -338,48 +248,48 @@ func (c parallelTraining) trainAllOn(t testing.TB, n int) []record {
 				return fmt.Errorf("step %d: %w", k, err)
 			}
 			if k == 1 {
-				r.cache.ResetPeakStats()
+				r.Cache.ResetPeakStats()
 			}
 		}
 		if err != nil {
 			return err
 		}
-		all[r.n].peak = r.cache.Stats().RequestedBytes.All.Peak - r.ownBytes
-		if err := errors.Join(r.rt.Synchronize(r.ctx), r.cache.EmptyCache(r.ctx)); err != nil { // which polls what was freed beside other streams
+		all[r.N].peak = r.Cache.Stats().RequestedBytes.All.Peak - r.OwnBytes
+		if err := errors.Join(r.RT.Synchronize(r.Ctx), r.Cache.EmptyCache(r.Ctx)); err != nil { // which polls what was freed beside other streams
 			return err
 		}
-		all[r.n].held = r.cache.Stats().RequestedBytes.All.Current - r.ownBytes
+		all[r.N].held = r.Cache.Stats().RequestedBytes.All.Current - r.OwnBytes
 		if s.dp != nil {
-			all[r.n].orders = autograd.BucketsOf(s.dp)
+			all[r.N].orders = autograd.BucketsOf(s.dp)
 		}
-		if all[r.n].bits, err = s.bits(); err != nil {
+		if all[r.N].bits, err = s.bits(); err != nil {
 			return err
 		}
 		if err := s.pass(c.steps); err != nil { // for its gradients
 			return err
 		}
-		if err := errors.Join(r.rt.Synchronize(r.ctx), r.cache.EmptyCache(r.ctx)); err != nil {
+		if err := errors.Join(r.RT.Synchronize(r.Ctx), r.Cache.EmptyCache(r.Ctx)); err != nil {
 			return err
 		}
-		all[r.n].grads = r.cache.Stats().RequestedBytes.All.Current - r.ownBytes - all[r.n].held
-		if err := s.opt.ZeroGrad(r.ctx); err != nil {
+		all[r.N].grads = r.Cache.Stats().RequestedBytes.All.Current - r.OwnBytes - all[r.N].held
+		if err := s.opt.ZeroGrad(r.Ctx); err != nil {
 			return err
 		}
-		all[r.n].losses = s.losses
+		all[r.N].losses = s.losses
 		return nil
 	})
-	rankGroup.parting()
+	rankGroup.Part()
 	return all
 }
 
 // pass is a forward and a backward pass.
 func (s *trainingRank) pass(k int) error {
 	xs, ys, shape := s.data(k)
-	y, err := tensor.FromSlice(s.ctx, s.rt, ys)
+	y, err := tensor.FromSlice(s.Ctx, s.RT, ys)
 	if err != nil {
 		return err
 	}
-	tape := autograd.NewTape(s.ctx, s.rt)
+	tape := autograd.NewTape(s.Ctx, s.RT)
 	_, err = tape.Backward(tape.CrossEntropy(s.model.Forward(tape, autograd.Upload(tape, xs, shape...)), y))
 	return errors.Join(err, tape.Close(), y.Release())
 }
@@ -405,7 +315,7 @@ var (
 
 // brief is the training with few steps under -short, for tests in which all is seen in the first of them.
 func (c parallelTraining) brief() parallelTraining {
-	c.steps = rounds(c.steps, 5)
+	c.steps = tapetest.Rounds(c.steps, 5)
 	return c
 }
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -37,18 +39,18 @@ func TestParallelShardedClipping(t *testing.T) {
 // TestParallelShardedNorms: each norm, of sharded gradients and of others beside them, is that of
 // one rank; so is what is clipped.
 func TestParallelShardedNorms(t *testing.T) {
-	rankGroup := newCrew(t, cisterntest.Ranks(3), 64<<20, 0)
-	rankGroup.each(func(r *rank) (err error) {
-		in := autograd.Init(r.ctx, r.rt, autograd.Seed(5))
+	rankGroup := tapetest.NewCrew(t, cisterntest.Ranks(3), 64<<20, 0)
+	rankGroup.Each(func(r *tapetest.Rank) (err error) {
+		in := autograd.Init(r.Ctx, r.RT, autograd.Seed(5))
 		type model struct{ Sharded, Beside *autograd.Linear }
 		m, twin := model{in.Linear(9, 7), in.Linear(3, 2)}, model{in.Linear(9, 7), in.Linear(3, 2)}
 		for i, p := range autograd.ParametersOf(m) {
-			err = errors.Join(err, r.rt.CopyInPlace(r.ctx, autograd.ParametersOf(twin)[i].Value(), p.Value()))
+			err = errors.Join(err, r.RT.CopyInPlace(r.Ctx, autograd.ParametersOf(twin)[i].Value(), p.Value()))
 		}
 		if err != nil {
 			return err
 		}
-		dp, err := autograd.NewParallel(r.ctx, r.comm, m.Sharded, autograd.ParallelConfig{Shard: autograd.ShardGradients})
+		dp, err := autograd.NewParallel(r.Ctx, r.Comm, m.Sharded, autograd.ParallelConfig{Shard: autograd.ShardGradients})
 		if err != nil {
 			return err
 		}
@@ -65,11 +67,11 @@ func TestParallelShardedNorms(t *testing.T) {
 							return err
 						}
 					}
-					total, err := autograd.ParametersOf(m).ClipGradNorm(r.ctx, most, norm)
+					total, err := autograd.ParametersOf(m).ClipGradNorm(r.Ctx, most, norm)
 					if err != nil {
 						return err
 					}
-					if norms[i], err = tensor.Item[float32](r.ctx, total); err != nil {
+					if norms[i], err = tensor.Item[float32](r.Ctx, total); err != nil {
 						return err
 					}
 					if err := total.Release(); err != nil {
@@ -80,7 +82,7 @@ func TestParallelShardedNorms(t *testing.T) {
 					return fmt.Errorf("the %v-norm is %v: want %v", norm, norms[0], norms[1])
 				}
 				for i, p := range autograd.ParametersOf(m) {
-					want, err := tensor.ToSlice[float32](r.ctx, autograd.ParametersOf(twin)[i].Grad(), nil)
+					want, err := tensor.ToSlice[float32](r.Ctx, autograd.ParametersOf(twin)[i].Grad(), nil)
 					if err != nil {
 						return err
 					}
@@ -88,7 +90,7 @@ func TestParallelShardedNorms(t *testing.T) {
 					if part, lo, hi, ok := autograd.PartOf(p.Parameter); ok {
 						g, want = part, want[lo:hi]
 					}
-					got, err := tensor.ToSlice[float32](r.ctx, g, nil)
+					got, err := tensor.ToSlice[float32](r.Ctx, g, nil)
 					if err != nil {
 						return err
 					}
@@ -101,14 +103,14 @@ func TestParallelShardedNorms(t *testing.T) {
 						}
 					}
 				}
-				if err := errors.Join(autograd.ParametersOf(m).ZeroGrad(r.ctx), autograd.ParametersOf(twin).ZeroGrad(r.ctx)); err != nil {
+				if err := errors.Join(autograd.ParametersOf(m).ZeroGrad(r.Ctx), autograd.ParametersOf(twin).ZeroGrad(r.Ctx)); err != nil {
 					return err
 				}
 			}
 		}
 		return errors.Join(in.Err(), dp.Close(), in.Close())
 	})
-	rankGroup.parting()
+	rankGroup.Part()
 }
 
 // TestParallelShardedMemory: a rank has its part of the state, and of the gradients, to the byte.
@@ -175,7 +177,7 @@ func TestParallelShardedAccumulation(t *testing.T) {
 					return err
 				}
 			}
-			return errors.Join(s.opt.Step(s.ctx), s.opt.ZeroGrad(s.ctx), s.dp.Verify(s.ctx))
+			return errors.Join(s.opt.Step(s.Ctx), s.opt.ZeroGrad(s.Ctx), s.dp.Verify(s.Ctx))
 		}
 		got := c.trainOn(t, cisterntest.Ranks(3))
 		if sharding == autograd.ShardNothing {
@@ -204,8 +206,8 @@ func TestParallelShardedUnusedParameters(t *testing.T) {
 			return forked{in.Linear(4, 5), in.Linear(4, 5), in.Linear(4, 5), new(int)}
 		}
 		c.step = func(s *trainingRank, k int) error {
-			which[s.n] = plans[k][s.n]
-			*s.model.(forked).which = which[s.n]
+			which[s.N] = plans[k][s.N]
+			*s.model.(forked).which = which[s.N]
 			return s.eager(k)
 		}
 		bits[sharding] = c.trainOn(t, cisterntest.Ranks(3)).bits
@@ -216,27 +218,27 @@ func TestParallelShardedUnusedParameters(t *testing.T) {
 
 // TestParallelShardedStepFails: a rank without memory for its state ends the others' step.
 func TestParallelShardedStepFails(t *testing.T) {
-	rankGroup := newCrew(t, 3, 4<<20, 10*time.Second)
-	for n, err := range rankGroup.all(func(r *rank) (err error) {
+	rankGroup := tapetest.NewCrew(t, 3, 4<<20, 10*time.Second)
+	for n, err := range rankGroup.All(func(r *tapetest.Rank) (err error) {
 		c := mlpCourse
 		c.cfg.Shard = autograd.ShardState
 		s, err := c.begin(r)
-		defer func() { err = errors.Join(err, autograd.ParametersOf(s.model).ZeroGrad(r.ctx), s.end()) }()
+		defer func() { err = errors.Join(err, autograd.ParametersOf(s.model).ZeroGrad(r.Ctx), s.end()) }()
 		if err == nil {
 			err = s.pass(0)
 		}
 		if err != nil {
 			return err
 		}
-		if r.n == 1 {
-			filler := s.fill(3)
+		if r.N == 1 {
+			filler := s.Fill(3)
 			defer func() {
 				for _, b := range filler {
 					err = errors.Join(err, b.Free())
 				}
 			}()
 		}
-		return errors.Join(s.opt.Step(r.ctx), r.rt.Synchronize(r.ctx), s.dp.Err())
+		return errors.Join(s.opt.Step(r.Ctx), r.RT.Synchronize(r.Ctx), s.dp.Err())
 	}) {
 		if n == 1 {
 			require.ErrorIs(t, err, memcache.ErrOutOfMemory)

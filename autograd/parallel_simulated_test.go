@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -84,7 +86,7 @@ func (w *simulated) meet(number int, at float64) float64 {
 
 // simulatedGPU is one rank's device.
 type simulatedGPU struct {
-	idleGPU
+	tapetest.IdleGPU
 	world *simulated
 
 	mu     sync.Mutex // uploads are of several goroutines
@@ -93,7 +95,7 @@ type simulatedGPU struct {
 }
 
 type simulatedStream struct {
-	idleStream
+	tapetest.IdleStream
 	gpu *simulatedGPU
 	now float64 // under gpu.mu
 }
@@ -108,7 +110,7 @@ func (s *simulatedStream) move(from, took float64) float64 {
 
 func (d *simulatedGPU) NewStream(o device.StreamOptions) (device.Stream, error) {
 	s, err := d.Device.NewStream(o)
-	return &simulatedStream{idleStream: idleStream{s, &d.idleGPU}, gpu: d}, err
+	return &simulatedStream{IdleStream: tapetest.IdleStream{Stream: s, Dev: &d.IdleGPU}, gpu: d}, err
 }
 
 func (s *simulatedStream) Device() device.Device { return s.gpu }
@@ -141,12 +143,12 @@ func (s *simulatedStream) Launch(l *device.Launch) error {
 		s.gpu.mu.Unlock()
 	}
 	s.move(0, took)
-	return s.idleStream.Launch(l)
+	return s.IdleStream.Launch(l)
 }
 
 func (d *simulatedGPU) MatMul(s device.Stream, g *device.Gemm) error {
 	s.(*simulatedStream).move(0, max(d.world.launch, 2*float64(g.M)*float64(g.N)*float64(g.K)*float64(max(g.Batch, 1))/d.world.flops))
-	return d.idleGPU.MatMul(s, g)
+	return d.IdleGPU.MatMul(s, g)
 }
 
 // simulatedComm is one rank's communicator. Operations of a group are one, of all bytes.
@@ -241,7 +243,7 @@ func (c simulation) run(t testing.TB, ranks int) simulatedStep {
 	for n := range stacks {
 		below, err := null.New(null.Config{})
 		require.NoError(t, err)
-		stacks[n] = stacktest.New(t, stacktest.Config{Device: &simulatedGPU{idleGPU: idleGPU{below}, world: world, events: map[device.Event]float64{}}})
+		stacks[n] = stacktest.New(t, stacktest.Config{Device: &simulatedGPU{IdleGPU: tapetest.IdleGPU{Device: below}, world: world, events: map[device.Event]float64{}}})
 	}
 	var wait sync.WaitGroup
 	for n, s := range stacks {
@@ -265,7 +267,7 @@ func (c simulation) rank(s *stacktest.Stack, n int) (step simulatedStep, err err
 	in := autograd.Init(ctx, rt, autograd.Seed(1))
 	defer func() { err = errors.Join(err, in.Close()) }()
 	// Nothing on the device reads numbers.
-	model := autograd.Sequential{blankLinear(in, 784, c.width), autograd.ReLU{}, blankLinear(in, c.width, c.width), autograd.ReLU{}, blankLinear(in, c.width, 10)}
+	model := autograd.Sequential{tapetest.BlankLinear(in, 784, c.width), autograd.ReLU{}, tapetest.BlankLinear(in, c.width, c.width), autograd.ReLU{}, tapetest.BlankLinear(in, c.width, 10)}
 	comm := &simulatedComm{gpu: s.Dev.(*simulatedGPU), rank: n}
 	var dp *autograd.Parallel
 	if comm.Size() > 1 {

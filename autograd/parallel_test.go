@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -46,7 +48,7 @@ func TestParallelHandsOver(t *testing.T) {
 	c.step = func(s *trainingRank, k int) error {
 		xs, ys, shape := s.data(k)
 		for _, tape := range s.in.Steps(1) {
-			y, err := tensor.FromSlice(s.ctx, s.rt, ys)
+			y, err := tensor.FromSlice(s.Ctx, s.RT, ys)
 			if err != nil {
 				return err
 			}
@@ -69,7 +71,7 @@ func TestParallelWaitsOnTheDevice(t *testing.T) {
 		ranks := cisterntest.Ranks(3)
 		want := c.trainOn(t, ranks)
 		for name, stands := range map[string]func(*trainingRank) device.Stream{
-			"the runtime's":     func(s *trainingRank) device.Stream { return s.rt.Stream() },
+			"the runtime's":     func(s *trainingRank) device.Stream { return s.RT.Stream() },
 			"the communication": func(s *trainingRank) device.Stream { return streamOf(s.dp) },
 		} {
 			c.step = func(s *trainingRank, k int) error {
@@ -78,13 +80,13 @@ func TestParallelWaitsOnTheDevice(t *testing.T) {
 				}
 				x, y, err := s.batch(k)
 				if err == nil {
-					err = s.rt.Synchronize(s.ctx)
+					err = s.RT.Synchronize(s.Ctx)
 				}
 				if err != nil {
 					return err
 				}
 				release := cisterntest.Hold(t, stands(s))
-				loss, err := s.train(s.ctx, x, y)
+				loss, err := s.train(s.Ctx, x, y)
 				time.Sleep(2 * time.Millisecond) // what does not wait runs meanwhile
 				release()
 				if err == nil {
@@ -136,8 +138,8 @@ func TestParallelBucketsFollowTheBackwardPass(t *testing.T) {
 // TestParallelReducesBesideTheBackwardPass: when the first layer's backward step runs, the last
 // layer's gradients have been reduced.
 func TestParallelReducesBesideTheBackwardPass(t *testing.T) {
-	rankGroup := newCrew(t, 2, 64<<20, 0)
-	rankGroup.each(func(r *rank) (err error) {
+	rankGroup := tapetest.NewCrew(t, 2, 64<<20, 0)
+	rankGroup.Each(func(r *tapetest.Rank) (err error) {
 		c := parallelTraining{model: smallMLP, optimizer: adamOf, cfg: autograd.ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}, batch: 4, input: []int{20}, classes: 5}
 		s, err := c.begin(r)
 		defer func() { err = errors.Join(err, s.end()) }()
@@ -149,7 +151,7 @@ func TestParallelReducesBesideTheBackwardPass(t *testing.T) {
 			x := s.in.Tensor(make([]float64, 40), 2, 20)
 			labels := s.in.Labels([]int{1, 2}, 5)
 			mark := func(x *autograd.Variable) *autograd.Variable { // an operation that looks, when its backward step runs
-				return tape.Func("mark", []*autograd.Variable{x}, func(c *autograd.Call) (*tensor.Tensor, error) { return r.rt.Copy(c.Context(), c.Input(0)) },
+				return tape.Func("mark", []*autograd.Variable{x}, func(c *autograd.Call) (*tensor.Tensor, error) { return r.RT.Copy(c.Context(), c.Input(0)) },
 					func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 						reduced = autograd.ReducedOf(s.dp)
 						return []*tensor.Tensor{g}, nil
@@ -164,9 +166,9 @@ func TestParallelReducesBesideTheBackwardPass(t *testing.T) {
 		if reduced != 4 { // of 6, the last of which waits for the end
 			return fmt.Errorf("%d buckets were reduced before the first layer's backward step", reduced)
 		}
-		return errors.Join(s.in.Err(), s.dp.Err(), s.opt.ZeroGrad(r.ctx))
+		return errors.Join(s.in.Err(), s.dp.Err(), s.opt.ZeroGrad(r.Ctx))
 	})
-	rankGroup.parting()
+	rankGroup.Part()
 }
 
 // TestParallelAccumulates: gradients that add up without an exchange are those of one larger batch.
@@ -206,7 +208,7 @@ func TestParallelAccumulates(t *testing.T) {
 				return err
 			}
 		}
-		return errors.Join(s.opt.Step(s.ctx), s.opt.ZeroGrad(s.ctx))
+		return errors.Join(s.opt.Step(s.Ctx), s.opt.ZeroGrad(s.Ctx))
 	}
 	c.alone = true
 	want := c.trainOn(t, 1)
@@ -250,18 +252,18 @@ func (m forked) Parameters() autograd.Parameters {
 // those that have not; what no rank has used gets nothing, and is not updated.
 func TestParallelUnusedParameters(t *testing.T) {
 	ranks := cisterntest.Ranks(3)
-	rankGroup := newCrew(t, ranks, 64<<20, 0)
-	rankGroup.each(func(r *rank) (err error) {
-		in := autograd.Init(r.ctx, r.rt, autograd.Seed(1))
+	rankGroup := tapetest.NewCrew(t, ranks, 64<<20, 0)
+	rankGroup.Each(func(r *tapetest.Rank) (err error) {
+		in := autograd.Init(r.Ctx, r.RT, autograd.Seed(1))
 		which := 0
 		m := forked{in.Linear(2, 1), in.Linear(2, 1), in.Linear(2, 1), &which}
-		dp, err := autograd.NewParallel(r.ctx, r.comm, m, autograd.ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1})
+		dp, err := autograd.NewParallel(r.Ctx, r.Comm, m, autograd.ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1})
 		if err != nil {
 			return err
 		}
-		x := in.Tensor([]float64{1, float64(10 * (r.n + 1))}, 1, 2)
+		x := in.Tensor([]float64{1, float64(10 * (r.N + 1))}, 1, 2)
 		for step, plan := range [][]int{{0, 1, 0}, {2, 2, 2}, {1, 0, 0}} { // who uses which layer
-			which = plan[r.n]
+			which = plan[r.N]
 			for _, tape := range in.Steps(1) {
 				if _, err := tape.Backward(tape.Sum(m.Forward(tape, tape.Input(x)))); err != nil {
 					return err
@@ -282,7 +284,7 @@ func TestParallelUnusedParameters(t *testing.T) {
 				if g == nil {
 					continue
 				}
-				got, err := tensor.ToSlice[float32](r.ctx, g, nil)
+				got, err := tensor.ToSlice[float32](r.Ctx, g, nil)
 				if err != nil {
 					return err
 				}
@@ -290,13 +292,13 @@ func TestParallelUnusedParameters(t *testing.T) {
 					return fmt.Errorf("step %d: layer %d has the gradient %v: want %v", step, i, got, want)
 				}
 			}
-			if err := m.Parameters().ZeroGrad(r.ctx); err != nil {
+			if err := m.Parameters().ZeroGrad(r.Ctx); err != nil {
 				return err
 			}
 		}
 		return errors.Join(in.Err(), dp.Err(), dp.Close(), in.Close())
 	})
-	rankGroup.parting()
+	rankGroup.Part()
 }
 
 // TestParallelBuffers: rank 0's running statistics are those of all ranks, or each rank has its own.
@@ -316,82 +318,82 @@ func TestParallelBuffers(t *testing.T) {
 
 // TestParallelVerify names what differs, and where.
 func TestParallelVerify(t *testing.T) {
-	rankGroup := newCrew(t, 4, 64<<20, 0)
-	rankGroup.each(func(r *rank) (err error) {
+	rankGroup := tapetest.NewCrew(t, 4, 64<<20, 0)
+	rankGroup.Each(func(r *tapetest.Rank) (err error) {
 		s, err := mlpCourse.begin(r)
 		defer func() { err = errors.Join(err, s.end()) }()
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(s.eager(0), s.dp.Verify(r.ctx)); err != nil {
+		if err := errors.Join(s.eager(0), s.dp.Verify(r.Ctx)); err != nil {
 			return err
 		}
-		if r.n == 1 || r.n == 3 {
+		if r.N == 1 || r.N == 3 {
 			w := autograd.ParametersOf(s.model)[2].Value()
-			values, err := tensor.ToSlice[float32](r.ctx, w, nil)
+			values, err := tensor.ToSlice[float32](r.Ctx, w, nil)
 			values[17] += 1e-7
-			if err = errors.Join(err, tensor.CopyFrom(r.ctx, w, values)); err != nil {
+			if err = errors.Join(err, tensor.CopyFrom(r.Ctx, w, values)); err != nil {
 				return err
 			}
 		}
-		err = s.dp.Verify(r.ctx)
+		err = s.dp.Verify(r.Ctx)
 		if !errors.Is(err, device.ErrMismatch) {
 			return fmt.Errorf("Verify: %w", err)
 		}
-		want := fmt.Sprintf(`autograd: Parallel.Verify: rank %d of 4: comparing parameters: ranks don't match: "2.weight" of ranks [1 3] is not that of rank 0`, r.n)
+		want := fmt.Sprintf(`autograd: Parallel.Verify: rank %d of 4: comparing parameters: ranks don't match: "2.weight" of ranks [1 3] is not that of rank 0`, r.N)
 		if err.Error() != want {
 			return fmt.Errorf("%w\nwant %s", err, want)
 		}
 		return nil
 	})
-	rankGroup.parting()
+	rankGroup.Part()
 }
 
 // TestParallelTwoModels: two models on one tape, each with a communicator of its own, are what one of both is.
 func TestParallelTwoModels(t *testing.T) {
 	train := func(apart bool) []uint32 {
-		rankGroup := newCrew(t, cisterntest.Ranks(3), 64<<20, 0)
-		seconds := make([]device.Communicator, len(rankGroup.ranks))
-		for i, r := range rankGroup.ranks {
-			seconds[i] = r.comm
+		rankGroup := tapetest.NewCrew(t, cisterntest.Ranks(3), 64<<20, 0)
+		seconds := make([]device.Communicator, len(rankGroup.Ranks))
+		for i, r := range rankGroup.Ranks {
+			seconds[i] = r.Comm
 		}
-		rankGroup.meet(0)
+		rankGroup.Meet(0)
 		var bits []uint32
-		rankGroup.each(func(r *rank) (err error) {
-			in := autograd.Init(r.ctx, r.rt, autograd.Seed(uint64(1+r.n)))
+		rankGroup.Each(func(r *tapetest.Rank) (err error) {
+			in := autograd.Init(r.Ctx, r.RT, autograd.Seed(uint64(1+r.N)))
 			first, second := in.Linear(4, 6), in.Linear(6, 2)
 			both := autograd.Sequential{first, autograd.Tanh{}, second}
 			cfg := autograd.ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}
 			var all []*autograd.Parallel
 			if apart {
 				for i, m := range []*autograd.Linear{first, second} {
-					dp, err := autograd.NewParallel(r.ctx, []device.Communicator{r.comm, seconds[r.n]}[i], m, cfg)
+					dp, err := autograd.NewParallel(r.Ctx, []device.Communicator{r.Comm, seconds[r.N]}[i], m, cfg)
 					if err != nil {
 						return err
 					}
 					all = append(all, dp)
 				}
 			} else {
-				dp, err := autograd.NewParallel(r.ctx, r.comm, both, cfg)
+				dp, err := autograd.NewParallel(r.Ctx, r.Comm, both, cfg)
 				if err != nil {
 					return err
 				}
 				all = append(all, dp)
 			}
 			sgd := autograd.Own(in, autograd.NewSGD(both.Parameters(), autograd.SGDConfig{LR: new(0.1), Momentum: 0.9}))
-			x := in.Tensor([]float64{1, -2, 0.5, float64(r.n)}, 1, 4)
+			x := in.Tensor([]float64{1, -2, 0.5, float64(r.N)}, 1, 4)
 			for _, tape := range in.Steps(6) {
 				tape.Minimize(tape.Sum(tape.Square(both.Forward(tape, tape.Input(x)))), sgd)
 			}
 			for _, dp := range all {
-				err = errors.Join(err, dp.Err(), dp.Verify(r.ctx), dp.Close())
+				err = errors.Join(err, dp.Err(), dp.Verify(r.Ctx), dp.Close())
 			}
-			if r.n == 0 && err == nil {
-				bits, err = (&trainingRank{rank: r, model: both}).bits()
+			if r.N == 0 && err == nil {
+				bits, err = (&trainingRank{Rank: r, model: both}).bits()
 			}
-			return errors.Join(err, in.Close(), seconds[r.n].Close())
+			return errors.Join(err, in.Close(), seconds[r.N].Close())
 		})
-		rankGroup.parting()
+		rankGroup.Part()
 		return bits
 	}
 	require.Equal(t, train(false), train(true))
@@ -400,24 +402,24 @@ func TestParallelTwoModels(t *testing.T) {
 // TestParallelOfALossThatIsAParameter: on rank 0 no operation reads the parameter, and its gradient
 // of 1 is reduced.
 func TestParallelOfALossThatIsAParameter(t *testing.T) {
-	c := newCrew(t, 2, 64<<20, 0)
-	c.each(func(r *rank) error {
-		in := autograd.Init(r.ctx, r.rt, autograd.Seed(1))
+	c := tapetest.NewCrew(t, 2, 64<<20, 0)
+	c.Each(func(r *tapetest.Rank) error {
+		in := autograd.Init(r.Ctx, r.RT, autograd.Seed(1))
 		model := struct{ Scale *autograd.Parameter }{in.Parameter([]float64{3})}
-		dp, err := autograd.NewParallel(r.ctx, r.comm, model, autograd.ParallelConfig{})
+		dp, err := autograd.NewParallel(r.Ctx, r.Comm, model, autograd.ParallelConfig{})
 		if err != nil {
 			return err
 		}
-		tape := autograd.NewTape(r.ctx, r.rt)
+		tape := autograd.NewTape(r.Ctx, r.RT)
 		loss := tape.Param(model.Scale)
-		if r.n == 1 {
+		if r.N == 1 {
 			loss = tape.MulScalar(loss, 4)
 		}
 		_, err = tape.Backward(loss)
 		if err == nil {
-			assert.Equal(t, []float32{2.5}, read[float32](r.bench, model.Scale.Grad()), "the mean of 1 and 4")
+			assert.Equal(t, []float32{2.5}, tapetest.Read[float32](r.Bench, model.Scale.Grad()), "the mean of 1 and 4")
 		}
-		return errors.Join(err, tape.Close(), in.Err(), model.Scale.ZeroGrad(r.ctx), dp.Close(), in.Close())
+		return errors.Join(err, tape.Close(), in.Err(), model.Scale.ZeroGrad(r.Ctx), dp.Close(), in.Close())
 	})
-	c.parting()
+	c.Part()
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -21,60 +23,60 @@ import (
 // come early goes for what is needed now. Less is an error that says what lacks, and nothing stays
 // of it.
 func TestOffloadOfParametersInLittleMemory(t *testing.T) {
-	b := open(t, 4<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	in, model := b.wide(4, func(ps autograd.Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
+	b := tapetest.Open(t, 4<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
+	in, model := wide(b, 4, func(ps autograd.Parameters) { require.NoError(t, ps.Offload(b.Ctx, o)) })
 	x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
-	want := b.infer(model, x, false)
+	want := infer(b, model, x, false)
 	for _, c := range []struct {
 		layers, small int
 		early         bool
 	}{{2, 4, true}, {2, 0, true}, {1, 4, false}, {0, 4, false}} {
-		require.NoError(t, b.rt.Synchronize(b.ctx))
+		require.NoError(t, b.RT.Synchronize(b.Ctx))
 		var rooms []*tensor.Tensor
 		for range c.layers {
-			room, err := b.rt.New(b.ctx, tensor.Float32, wideWidth, wideWidth)
+			room, err := b.RT.New(b.Ctx, tensor.Float32, wideWidth, wideWidth)
 			require.NoError(t, err)
 			rooms = append(rooms, room)
 		}
-		filler := b.fill(c.small)
+		filler := b.Fill(c.small)
 		for _, r := range rooms {
 			require.NoError(t, r.Release())
 		}
 		before := o.Stats()
 		if c.layers > 0 {
-			require.Equal(t, want, b.infer(model, x, false))
+			require.Equal(t, want, infer(b, model, x, false))
 			require.Equal(t, c.early, o.Stats().Prefetched > before.Prefetched, "%+v", c)
 		} else {
-			live := b.live()
-			tape := autograd.NoGrad(b.ctx, b.rt)
+			live := b.Live()
+			tape := autograd.NoGrad(b.Ctx, b.RT)
 			model.Forward(tape, tape.Input(x))
 			err := tape.Close()
 			require.ErrorIs(t, err, memcache.ErrOutOfMemory)
 			require.ErrorContains(t, err, "device memory for 65536 bytes that are offloaded")
-			require.Equal(t, live, b.live())
+			require.Equal(t, live, b.Live())
 		}
 		for _, f := range filler {
 			require.NoError(t, f.Free())
 		}
 	}
-	require.Equal(t, want, b.infer(model, x, false))
+	require.Equal(t, want, infer(b, model, x, false))
 	require.NoError(t, in.Close())
 }
 
 // TestOffloadOfParametersWithinABudget: what finds no pinned memory stays on the device, and the numbers are the same.
 func TestOffloadOfParametersWithinABudget(t *testing.T) {
-	b := open(t, 64<<20)
-	in, model := b.wide(4, func(autograd.Parameters) {})
+	b := tapetest.Open(t, 64<<20)
+	in, model := wide(b, 4, func(autograd.Parameters) {})
 	x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
-	want := b.infer(model, x, false)
+	want := infer(b, model, x, false)
 	require.NoError(t, in.Close())
 	for _, layers := range []int64{1, 3} {
-		o := b.offloader(tensor.OffloadConfig{MaxBytes: layers * wideLayer})
-		in, model := b.wide(4, func(ps autograd.Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
+		o := b.Offloader(tensor.OffloadConfig{MaxBytes: layers * wideLayer})
+		in, model := wide(b, 4, func(ps autograd.Parameters) { require.NoError(t, ps.Offload(b.Ctx, o)) })
 		x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
 		for range 2 {
-			require.Equal(t, want, b.infer(model, x, false))
+			require.Equal(t, want, infer(b, model, x, false))
 		}
 		require.Equal(t, layers*wideLayer, o.Stats().OffloadedBytes.Current)
 		require.Positive(t, o.Stats().Stayed)
@@ -100,28 +102,28 @@ func failParameters(t *testing.T, fault host.Fault, n int) (survived bool) {
 	s.Faulted = true
 	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
 	require.NoError(t, err)
-	b := &bench{t: t, ctx: t.Context(), dev: dev, cache: s.Cache, rt: rt}
+	b := &tapetest.Bench{T: t, Ctx: t.Context(), Dev: dev, Cache: s.Cache, RT: rt}
 	o, err := tensor.NewOffloader(rt, tensor.OffloadConfig{MinBytes: 1})
 	require.NoError(t, err)
-	in, model := b.wide(3, func(autograd.Parameters) {})
-	opt, err := withErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
+	in, model := wide(b, 3, func(autograd.Parameters) {})
+	opt, err := tapetest.WithErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
 	require.NoError(t, err)
-	x, err := tensor.FromSlice(b.ctx, rt, make([]float32, wideWidth), 1, wideWidth)
+	x, err := tensor.FromSlice(b.Ctx, rt, make([]float32, wideWidth), 1, wideWidth)
 	require.NoError(t, err)
-	require.NoError(t, rt.Synchronize(b.ctx))
+	require.NoError(t, rt.Synchronize(b.Ctx))
 	step := func() error {
-		tape := autograd.NewTape(b.ctx, rt)
+		tape := autograd.NewTape(b.Ctx, rt)
 		tape.SetComputeDtype(tensor.BFloat16)
 		tape.Minimize(tape.Mean(model.Forward(tape, tape.Input(x))), opt)
-		return errors.Join(tape.Close(), opt.ZeroGrad(b.ctx))
+		return errors.Join(tape.Close(), opt.ZeroGrad(b.Ctx))
 	}
 	dev.Fail(fault, n)
 	for _, l := range model {
-		err = errors.Join(err, l.Parameters().Offload(b.ctx, o))
+		err = errors.Join(err, l.Parameters().Offload(b.Ctx, o))
 	}
-	err = errors.Join(err, autograd.OffloadState(b.ctx, opt, o, 1), step(), step())
+	err = errors.Join(err, autograd.OffloadState(b.Ctx, opt, o, 1), step(), step())
 	if err == nil {
-		err = rt.Synchronize(b.ctx)
+		err = rt.Synchronize(b.Ctx)
 	}
 	dev.Fail(fault, 0)
 	if fault != host.FaultCopy { // which ends the stream
@@ -143,28 +145,28 @@ func failParameters(t *testing.T, fault host.Fault, n int) (survived bool) {
 // TestOffloadOfParametersAndTheirValues: one that is away is told of, can be brought by the
 // program, and is taken away again, unless a view holds it.
 func TestOffloadOfParametersAndTheirValues(t *testing.T) {
-	b := open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	ps := b.offloadedGroups(o, 2)
-	x := upload(b, []float64{1, 1, 1})
+	b := tapetest.Open(t, 64<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
+	ps := offloadedGroups(b, o, 2)
+	x := tapetest.Upload(b, []float64{1, 1, 1})
 	use := func(p *autograd.Parameter) {
-		tape := autograd.NoGrad(b.ctx, b.rt)
+		tape := autograd.NoGrad(b.Ctx, b.RT)
 		require.NotNil(t, tape.Mul(tape.Input(x), tape.Param(p)).Value())
 		require.NoError(t, tape.Close())
 	}
 	v := ps[0].Value()
-	_, err := tensor.ToSlice[float64](b.ctx, v, nil)
+	_, err := tensor.ToSlice[float64](b.Ctx, v, nil)
 	require.ErrorIs(t, err, tensor.ErrOffloaded)
-	require.NoError(t, o.Fetch(b.ctx, v))
-	require.Equal(t, []float64{1, 2, 3}, read[float64](b, v))
+	require.NoError(t, o.Fetch(b.Ctx, v))
+	require.Equal(t, []float64{1, 2, 3}, tapetest.Read[float64](b, v))
 	use(ps[1])
 	require.False(t, v.Offloaded(), "no tape has used it")
-	require.NoError(t, b.rt.MulScalarInPlace(b.ctx, v, 2))
+	require.NoError(t, b.RT.MulScalarInPlace(b.Ctx, v, 2))
 	use(ps[0])
 	require.True(t, v.Offloaded())
-	require.NoError(t, o.Fetch(b.ctx, v))
-	require.Equal(t, []float64{2, 4, 6}, read[float64](b, v), "what the program has written")
-	view, err := b.rt.Share(b.ctx, v)
+	require.NoError(t, o.Fetch(b.Ctx, v))
+	require.Equal(t, []float64{2, 4, 6}, tapetest.Read[float64](b, v), "what the program has written")
+	view, err := b.RT.Share(b.Ctx, v)
 	require.NoError(t, err)
 	use(ps[0])
 	require.False(t, v.Offloaded(), "the program holds a view")
@@ -172,30 +174,30 @@ func TestOffloadOfParametersAndTheirValues(t *testing.T) {
 	use(ps[0])
 	require.True(t, v.Offloaded())
 
-	tape := autograd.NewTape(b.ctx, b.rt) // a view on the tape does it, too
+	tape := autograd.NewTape(b.Ctx, b.RT) // a view on the tape does it, too
 	flat := tape.Reshape(tape.Param(ps[0]), 3)
 	y := tape.Mul(flat, tape.Param(ps[1]))
 	require.False(t, v.Offloaded())
 	_, err = tape.Backward(tape.Sum(tape.Mul(y, flat)))
 	require.NoError(t, err)
 	require.True(t, v.Offloaded())
-	require.Equal(t, []float64{4, 16, 36}, read[float64](b, ps[0].Grad()))
+	require.Equal(t, []float64{4, 16, 36}, tapetest.Read[float64](b, ps[0].Grad()))
 	require.NoError(t, tape.Close())
 
-	require.NoError(t, ps[1].ReleaseContext(b.ctx))
+	require.NoError(t, ps[1].ReleaseContext(b.Ctx))
 	use(ps[0])
 }
 
 // TestOffloadOfParametersInFiles: a model is saved from where its parameters are and loaded to there.
 func TestOffloadOfParametersInFiles(t *testing.T) {
-	b := open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	in, model := b.wide(3, func(ps autograd.Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
+	b := tapetest.Open(t, 64<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
+	in, model := wide(b, 3, func(ps autograd.Parameters) { require.NoError(t, ps.Offload(b.Ctx, o)) })
 	x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
-	opt, err := withErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: new(0.1)}))
+	opt, err := tapetest.WithErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: new(0.1)}))
 	require.NoError(t, err)
 	step := func() (loss float64) {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		l := tape.Mean(tape.Square(tape.AddScalar(model.Forward(tape, tape.Input(x)), -1)))
 		tape.Minimize(l, opt)
 		loss = l.Item()
@@ -204,14 +206,14 @@ func TestOffloadOfParametersInFiles(t *testing.T) {
 	}
 	step()
 	path, plain := filepath.Join(t.TempDir(), "checkpoint"), filepath.Join(t.TempDir(), "model")
-	require.NoError(t, autograd.Checkpoint{Model: model, Optimizer: opt}.Save(b.ctx, path))
-	require.NoError(t, autograd.SaveModel(b.ctx, model, plain))
+	require.NoError(t, autograd.Checkpoint{Model: model, Optimizer: opt}.Save(b.Ctx, path))
+	require.NoError(t, autograd.SaveModel(b.Ctx, model, plain))
 	want := [2]float64{step(), step()}
 	away := o.Stats().Offloaded.Current
-	require.NoError(t, autograd.Checkpoint{Model: model, Optimizer: opt}.Load(b.ctx, path))
+	require.NoError(t, autograd.Checkpoint{Model: model, Optimizer: opt}.Load(b.Ctx, path))
 	require.Equal(t, away, o.Stats().Offloaded.Current)
 	require.Equal(t, want, [2]float64{step(), step()})
-	require.NoError(t, autograd.LoadModel(b.ctx, model, plain))
+	require.NoError(t, autograd.LoadModel(b.Ctx, model, plain))
 	require.Equal(t, want[0], step())
 	require.NoError(t, opt.Close())
 	require.NoError(t, in.Close())
@@ -219,65 +221,65 @@ func TestOffloadOfParametersInFiles(t *testing.T) {
 
 // TestOffloadOfParametersMoves between groups and offloaders, back, and not at all where it is refused.
 func TestOffloadOfParametersMoves(t *testing.T) {
-	b, other := open(t, 64<<20), open(t, 64<<20)
-	o, second := b.offloader(tensor.OffloadConfig{}), b.offloader(tensor.OffloadConfig{})
-	p := b.parameter(3)
+	b, other := tapetest.Open(t, 64<<20), tapetest.Open(t, 64<<20)
+	o, second := b.Offloader(tensor.OffloadConfig{}), b.Offloader(tensor.OffloadConfig{})
+	p := b.Parameter(3)
 	twice := autograd.Parameters{{"p", p}, {"also p", p}}
 	var none context.Context
 	require.ErrorIs(t, twice.Offload(none, o), autograd.ErrInvalid)
-	require.ErrorContains(t, append(twice, autograd.Named{"nil", nil}).Offload(b.ctx, o), `parameter "nil"`)
-	require.ErrorContains(t, twice.Offload(b.ctx, other.offloader(tensor.OffloadConfig{})), "another runtime")
+	require.ErrorContains(t, append(twice, autograd.Named{"nil", nil}).Offload(b.Ctx, o), `parameter "nil"`)
+	require.ErrorContains(t, twice.Offload(b.Ctx, other.Offloader(tensor.OffloadConfig{})), "another runtime")
 	require.False(t, p.Value().Offloaded())
 	require.Nil(t, autograd.GroupOf(p))
 
-	require.NoError(t, twice.Offload(b.ctx, o))
+	require.NoError(t, twice.Offload(b.Ctx, o))
 	require.Equal(t, []*autograd.Parameter{p}, autograd.GroupOf(p).Members())
 	was := autograd.GroupOf(p)
-	require.NoError(t, twice.Offload(b.ctx, o))
+	require.NoError(t, twice.Offload(b.Ctx, o))
 	require.Empty(t, was.Members())
-	require.NoError(t, twice.Offload(b.ctx, second))
+	require.NoError(t, twice.Offload(b.Ctx, second))
 	require.Zero(t, o.Stats().Offloaded.Current)
 	require.EqualValues(t, 1, second.Stats().Offloaded.Current)
-	ctx, cancel := context.WithCancel(b.ctx)
+	ctx, cancel := context.WithCancel(b.Ctx)
 	cancel()
 	require.Error(t, twice.Offload(ctx, nil))
 	require.True(t, p.Value().Offloaded())
-	require.NoError(t, twice.Offload(b.ctx, nil))
-	require.NoError(t, twice.Offload(b.ctx, nil))
-	require.Equal(t, []float64{1, 2, 3}, read[float64](b, p.Value()))
+	require.NoError(t, twice.Offload(b.Ctx, nil))
+	require.NoError(t, twice.Offload(b.Ctx, nil))
+	require.Equal(t, []float64{1, 2, 3}, tapetest.Read[float64](b, p.Value()))
 	require.NoError(t, second.Close())
 	require.Zero(t, second.Stats().PinnedBytes.Current, "nothing is kept for a parameter that is back")
 
-	require.NoError(t, twice.Offload(b.ctx, o))
-	tape := autograd.NewTape(b.ctx, b.rt)
+	require.NoError(t, twice.Offload(b.Ctx, o))
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	loss := tape.Sum(tape.Square(tape.Param(p)))
 	require.NoError(t, o.Close())
 	_, err := tape.Backward(loss) // it is there still
 	require.NoError(t, err)
 	require.NoError(t, tape.Close())
 	require.False(t, p.Value().Offloaded(), "the offloader takes nothing any more")
-	require.NoError(t, twice.Offload(b.ctx, nil))
-	third := b.offloader(tensor.OffloadConfig{})
-	require.NoError(t, twice.Offload(b.ctx, third))
+	require.NoError(t, twice.Offload(b.Ctx, nil))
+	third := b.Offloader(tensor.OffloadConfig{})
+	require.NoError(t, twice.Offload(b.Ctx, third))
 	require.NoError(t, third.Close())
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	tape.Square(tape.Param(p))
 	require.ErrorIs(t, tape.Close(), tensor.ErrClosed)
-	require.ErrorIs(t, twice.Offload(b.ctx, nil), tensor.ErrClosed)
+	require.ErrorIs(t, twice.Offload(b.Ctx, nil), tensor.ErrClosed)
 	require.NoError(t, p.Release())
 }
 
 // TestOffloadOfParametersRefusesCaptures: with what to do instead.
 func TestOffloadOfParametersRefusesCaptures(t *testing.T) {
-	b := open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	p, free := b.offloadedGroups(o, 1)[0], b.parameter(3)
-	sgd, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{}))
+	b := tapetest.Open(t, 64<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
+	p, free := offloadedGroups(b, o, 1)[0], b.Parameter(3)
+	sgd, err := tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{}))
 	require.NoError(t, err)
-	g := upload(b, []float64{1, 1, 1})
+	g := tapetest.Upload(b, []float64{1, 1, 1})
 	for what, f := range map[string]func(context.Context) error{
 		"an operation on an offloaded parameter": func(ctx context.Context) error {
-			tape := autograd.NewTape(ctx, b.rt)
+			tape := autograd.NewTape(ctx, b.RT)
 			tape.Square(tape.Param(p))
 			return tape.Close()
 		},
@@ -288,7 +290,7 @@ func TestOffloadOfParametersRefusesCaptures(t *testing.T) {
 		},
 		"Parameters.Offload": func(ctx context.Context) error { return autograd.Parameters{{"free", free}}.Offload(ctx, o) },
 	} {
-		_, err := b.rt.Capture(b.ctx, f)
+		_, err := b.RT.Capture(b.Ctx, f)
 		require.ErrorIs(t, err, tensor.ErrCapturing, what)
 		require.ErrorContains(t, err, what)
 		require.ErrorContains(t, err, "before the capture")

@@ -3,6 +3,8 @@ package autograd_test
 import (
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -11,13 +13,13 @@ import (
 )
 
 // wide is a model of equal matrices, which are its only large memory.
-func (b *bench) wide(layers int, offload func(autograd.Parameters)) (*autograd.Initializer, autograd.Sequential) {
-	b.t.Helper()
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(3))
+func wide(b *tapetest.Bench, layers int, offload func(autograd.Parameters)) (*autograd.Initializer, autograd.Sequential) {
+	b.T.Helper()
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(3))
 	var model autograd.Sequential
 	for range layers {
 		l := in.Linear(wideWidth, wideWidth, autograd.NoBias())
-		require.NoError(b.t, in.Err())
+		require.NoError(b.T, in.Err())
 		offload(l.Parameters())
 		model = append(model, l, autograd.Tanh{})
 	}
@@ -31,48 +33,48 @@ const (
 )
 
 // rise is the peak of what f allocates, without what was there before.
-func (b *bench) rise(f func()) int64 {
-	before := b.cache.MemoryAllocated()
-	b.cache.ResetPeakStats()
+func rise(b *tapetest.Bench, f func()) int64 {
+	before := b.Cache.MemoryAllocated()
+	b.Cache.ResetPeakStats()
 	f()
-	return b.cache.MaxMemoryAllocated() - before
+	return b.Cache.MaxMemoryAllocated() - before
 }
 
 // TestOffloadOfParametersLowersThePeak: inference has two layers on the device, without what is
 // ahead one, and a training step lacks all but two.
 func TestOffloadOfParametersLowersThePeak(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	const layers = 10
 	for _, half := range []bool{false, true} {
 		for _, ahead := range []int{-1, 1} {
-			o := b.offloader(tensor.OffloadConfig{Ahead: ahead})
+			o := b.Offloader(tensor.OffloadConfig{Ahead: ahead})
 			here := map[int]int64{-1: 1, 1: 2}[ahead]
 			run := func(offload func(autograd.Parameters)) (infer, train int64) {
-				before := b.bytes()
-				in, model := b.wide(layers, offload)
-				opt, err := withErr(autograd.NewSGD(model.Parameters(), autograd.SGDConfig{LR: new(0.1)}))
+				before := b.Bytes()
+				in, model := wide(b, layers, offload)
+				opt, err := tapetest.WithErr(autograd.NewSGD(model.Parameters(), autograd.SGDConfig{LR: new(0.1)}))
 				require.NoError(t, err)
-				require.NoError(t, autograd.OffloadState(b.ctx, opt, o, wideLayer))
+				require.NoError(t, autograd.OffloadState(b.Ctx, opt, o, wideLayer))
 				x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
-				start := b.cache.MemoryAllocated()
+				start := b.Cache.MemoryAllocated()
 				for range 3 {
-					infer = b.rise(func() {
-						tape := autograd.NoGrad(b.ctx, b.rt)
+					infer = rise(b, func() {
+						tape := autograd.NoGrad(b.Ctx, b.RT)
 						if half {
 							tape.SetComputeDtype(tensor.BFloat16)
 						}
 						require.NotNil(t, model.Forward(tape, tape.Input(x)).Value())
 						require.NoError(t, tape.Close())
 					})
-					train = b.rise(func() {
-						tape := autograd.NewTape(b.ctx, b.rt)
+					train = rise(b, func() {
+						tape := autograd.NewTape(b.Ctx, b.RT)
 						if half {
 							tape.SetComputeDtype(tensor.BFloat16)
 						}
 						tape.Minimize(tape.Mean(tape.Square(model.Forward(tape, tape.Input(x)))), opt)
 						require.NoError(t, tape.Close())
 					})
-					require.Equal(t, start, b.cache.MemoryAllocated())
+					require.Equal(t, start, b.Cache.MemoryAllocated())
 				}
 				own := start - before
 				require.NoError(t, opt.Close())
@@ -80,7 +82,7 @@ func TestOffloadOfParametersLowersThePeak(t *testing.T) {
 				return own + infer, own + train
 			}
 			infer, train := run(func(autograd.Parameters) {})
-			offInfer, offTrain := run(func(ps autograd.Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
+			offInfer, offTrain := run(func(ps autograd.Parameters) { require.NoError(t, ps.Offload(b.Ctx, o)) })
 			t.Logf("bfloat16 %v, ahead %d: inference %d, was %d; training %d, was %d; a layer %d", half, ahead, offInfer, infer, offTrain, train, wideLayer)
 			copies := map[bool]int64{false: 0, true: 1}[half] // of one layer and the one before, halves
 			if cisterntest.Named() == "" {
@@ -96,17 +98,17 @@ func TestOffloadOfParametersLowersThePeak(t *testing.T) {
 // TestOffloadOfParametersLowersThePeakOfGradients: a backward pass without gradients of parameters
 // has those of two layers on the device.
 func TestOffloadOfParametersLowersThePeakOfGradients(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	const layers = 10
-	o := b.offloader(tensor.OffloadConfig{})
-	in, model := b.wide(layers, func(ps autograd.Parameters) {
+	o := b.Offloader(tensor.OffloadConfig{})
+	in, model := wide(b, layers, func(ps autograd.Parameters) {
 		ps.SetRequiresGrad(false)
-		require.NoError(t, ps.Offload(b.ctx, o))
+		require.NoError(t, ps.Offload(b.Ctx, o))
 	})
 	x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
 	for range 2 {
-		rise := b.rise(func() {
-			tape := autograd.NewTape(b.ctx, b.rt)
+		rise := rise(b, func() {
+			tape := autograd.NewTape(b.Ctx, b.RT)
 			leaf := tape.Leaf(x)
 			_, err := tape.Backward(tape.Mean(model.Forward(tape, leaf)))
 			require.NoError(t, err)
@@ -121,24 +123,24 @@ func TestOffloadOfParametersLowersThePeakOfGradients(t *testing.T) {
 // TestOffloadOfParametersStepsInPieces: a step has two pieces on the device, of which one comes
 // while the other is updated, with its state or without.
 func TestOffloadOfParametersStepsInPieces(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	const layers, piece = 8, 2 * wideLayer
 	for _, state := range []bool{false, true} {
-		o := b.offloader(tensor.OffloadConfig{})
-		in, model := b.wide(layers, func(ps autograd.Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
-		opt, err := withErr(autograd.NewSGD(model.Parameters(), autograd.SGDConfig{Momentum: 0.9}))
+		o := b.Offloader(tensor.OffloadConfig{})
+		in, model := wide(b, layers, func(ps autograd.Parameters) { require.NoError(t, ps.Offload(b.Ctx, o)) })
+		opt, err := tapetest.WithErr(autograd.NewSGD(model.Parameters(), autograd.SGDConfig{Momentum: 0.9}))
 		require.NoError(t, err)
 		if state {
-			require.NoError(t, autograd.OffloadState(b.ctx, opt, o, piece))
+			require.NoError(t, autograd.OffloadState(b.Ctx, opt, o, piece))
 		} else {
 			autograd.SetPiece(opt, piece)
 		}
-		require.NoError(t, opt.Prepare(b.ctx))
+		require.NoError(t, opt.Prepare(b.Ctx))
 		for _, p := range model.Parameters() {
 			p.SetGrad(in.Tensor(make([]float64, wideWidth*wideWidth), wideWidth, wideWidth))
 		}
 		before := o.Stats()
-		rise := b.rise(func() { require.NoError(t, opt.Step(b.ctx)) })
+		rise := rise(b, func() { require.NoError(t, opt.Step(b.Ctx)) })
 		require.EqualValues(t, 2*piece, rise)
 		s := o.Stats()
 		fetched := map[bool]int64{false: layers, true: 2 * layers}[state]

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -15,15 +17,15 @@ import (
 // TestOffloadOfParametersCopiesBesideKernels: while a kernel of one layer runs in either pass the
 // parameters of the next layer arrive, that of the forward pass once the order is known.
 func TestOffloadOfParametersCopiesBesideKernels(t *testing.T) {
-	b := open(t, 64<<20)
-	in := cisterntest.Stream(t, b.dev)
-	o := b.offloader(tensor.OffloadConfig{In: in})
-	first, second := b.parameter(3), b.parameter(3)
+	b := tapetest.Open(t, 64<<20)
+	in := cisterntest.Stream(t, b.Dev)
+	o := b.Offloader(tensor.OffloadConfig{In: in})
+	first, second := b.Parameter(3), b.Parameter(3)
 	for _, p := range []*autograd.Parameter{first, second} {
-		require.NoError(t, autograd.Parameters{{"p", p}}.Offload(b.ctx, o))
+		require.NoError(t, autograd.Parameters{{"p", p}}.Offload(b.Ctx, o))
 	}
-	x := upload(b, []float64{0.1, 0.2, 0.3})
-	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	x := tapetest.Upload(b, []float64{0.1, 0.2, 0.3})
+	ctx, cancel := context.WithTimeout(b.Ctx, 20*time.Second)
 	defer cancel()
 	passes := 0
 	comes := func(p *autograd.Parameter, ahead int64) func() {
@@ -32,46 +34,46 @@ func TestOffloadOfParametersCopiesBesideKernels(t *testing.T) {
 			require.True(t, p.Value().Offloaded(), "it is on its way, and nobody waits for it")
 			require.Equal(t, ahead, o.Stats().Prefetched)
 			require.NoError(t, in.Synchronize(ctx), "the copy waits for the kernel that it is to run beside")
-			done, err := b.rt.Stream().Query()
+			done, err := b.RT.Stream().Query()
 			require.NoError(t, err)
 			require.False(t, done, "the kernel runs")
 		}
 	}
 	var want []float64
 	for pass := range int64(3) {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		y := tape.Mul(tape.Leaf(x), tape.Param(first))
 		forward := comes(second, 2*pass)
 		if pass == 0 {
 			forward = func() {}
 		}
-		y = b.heldFunc(y, forward, comes(first, 2*pass+1))
+		y = heldFunc(b, y, forward, comes(first, 2*pass+1))
 		_, err := tape.Backward(tape.Sum(tape.Mul(y, tape.Param(second))))
 		require.NoError(t, err)
-		got := append(read[float64](b, first.Grad()), read[float64](b, second.Grad())...)
+		got := append(tapetest.Read[float64](b, first.Grad()), tapetest.Read[float64](b, second.Grad())...)
 		require.NoError(t, tape.Close())
-		require.NoError(t, first.ZeroGrad(b.ctx))
-		require.NoError(t, second.ZeroGrad(b.ctx))
+		require.NoError(t, first.ZeroGrad(b.Ctx))
+		require.NoError(t, second.ZeroGrad(b.Ctx))
 		if pass == 0 {
 			want = got
 		}
 		require.Equal(t, want, got)
 	}
 	require.Equal(t, 5, passes)
-	require.NoError(t, autograd.Parameters{{"first", first}, {"second", second}}.Offload(b.ctx, nil))
+	require.NoError(t, autograd.Parameters{{"first", first}, {"second", second}}.Offload(b.Ctx, nil))
 }
 
 // offloadedGroups is parameters of three elements, each of which is a group.
-func (b *bench) offloadedGroups(o *tensor.Offloader, n int) (ps []*autograd.Parameter) {
-	b.t.Helper()
+func offloadedGroups(b *tapetest.Bench, o *tensor.Offloader, n int) (ps []*autograd.Parameter) {
+	b.T.Helper()
 	for range n {
-		p := b.parameter(3)
-		require.NoError(b.t, autograd.Parameters{{"p", p}}.Offload(b.ctx, o))
+		p := b.Parameter(3)
+		require.NoError(b.T, autograd.Parameters{{"p", p}}.Offload(b.Ctx, o))
 		ps = append(ps, p)
 	}
-	b.t.Cleanup(func() {
+	b.T.Cleanup(func() {
 		for _, p := range ps {
-			require.NoError(b.t, p.Release())
+			require.NoError(b.T, p.Release())
 		}
 	})
 	return ps
@@ -81,13 +83,13 @@ func (b *bench) offloadedGroups(o *tensor.Offloader, n int) (ps []*autograd.Para
 // the order, also where one is used twice, and after the order has changed; what came early and is
 // not needed goes again.
 func TestOffloadOfParametersKnowsTheNext(t *testing.T) {
-	b := open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	ps := b.offloadedGroups(o, 4)
-	x := upload(b, []float64{1, 2, 3})
+	b := tapetest.Open(t, 64<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
+	ps := offloadedGroups(b, o, 4)
+	x := tapetest.Upload(b, []float64{1, 2, 3})
 	pass := func(order ...int) (fetched, early int64) {
 		before := o.Stats()
-		tape := autograd.NoGrad(b.ctx, b.rt)
+		tape := autograd.NoGrad(b.Ctx, b.RT)
 		y := tape.Input(x)
 		for i, k := range order {
 			y = tape.Mul(y, tape.Param(ps[k]))
@@ -99,7 +101,7 @@ func TestOffloadOfParametersKnowsTheNext(t *testing.T) {
 		for _, p := range ps {
 			require.True(t, p.Value().Offloaded())
 		}
-		require.Zero(t, b.bytes()-x.Block().Size(), "what came early has gone")
+		require.Zero(t, b.Bytes()-x.Block().Size(), "what came early has gone")
 		s := o.Stats()
 		return s.Fetched - before.Fetched, s.Prefetched - before.Prefetched
 	}

@@ -3,6 +3,8 @@ package autograd_test
 import (
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -14,13 +16,13 @@ import (
 // optimiser's state, what the backward pass needs, and the batch.
 func TestPeakMemoryOfAStep(t *testing.T) {
 	const batch, bound = 128, 1.15
-	b := open(t, 256<<20)
-	model := b.mlp(tensor.Float32, 784, 512, 512, 10)
+	b := tapetest.Open(t, 256<<20)
+	model := b.MLP(tensor.Float32, 784, 512, 512, 10)
 	params := model.Parameters()
-	opt, err := withErr(autograd.NewAdam(params, autograd.AdamConfig{}))
+	opt, err := tapetest.WithErr(autograd.NewAdam(params, autograd.AdamConfig{}))
 	require.NoError(t, err)
 	defer opt.Close()
-	require.NoError(t, opt.Prepare(b.ctx))
+	require.NoError(t, opt.Prepare(b.Ctx))
 
 	images := int64(batch * 784 * 4)
 	labels := int64(batch * 4)
@@ -29,24 +31,24 @@ func TestPeakMemoryOfAStep(t *testing.T) {
 
 	var allocated, reserved int64
 	for step := range 6 {
-		b.cache.ResetPeakStats()
-		x, err := b.rt.Full(b.ctx, 0.5, tensor.Float32, batch, 1, 28, 28)
+		b.Cache.ResetPeakStats()
+		x, err := b.RT.Full(b.Ctx, 0.5, tensor.Float32, batch, 1, 28, 28)
 		require.NoError(t, err)
-		y, err := tensor.Labels(b.ctx, b.rt, make([]int, batch), 10)
+		y, err := tensor.Labels(b.Ctx, b.RT, make([]int, batch), 10)
 		require.NoError(t, err)
-		require.NoError(t, opt.ZeroGrad(b.ctx))
-		tape := autograd.NewTape(b.ctx, b.rt)
+		require.NoError(t, opt.ZeroGrad(b.Ctx))
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		loss, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 		require.NoError(t, err)
-		require.NoError(t, opt.Step(b.ctx))
-		_, err = tensor.Item[float32](b.ctx, loss)
+		require.NoError(t, opt.Step(b.Ctx))
+		_, err = tensor.Item[float32](b.Ctx, loss)
 		require.NoError(t, err)
 		require.NoError(t, tape.Close())
 		require.NoError(t, x.Release())
 		require.NoError(t, y.Release())
 
-		s := b.cache.Stats()
-		peak := s.RequestedBytes.All.Peak - b.ownBytes
+		s := b.Cache.Stats()
+		peak := s.RequestedBytes.All.Peak - b.OwnBytes
 		assert.LessOrEqual(t, float64(peak), bound*float64(needed), "step %d: %d bytes at the peak, %d needed", step, peak, needed)
 		if step == 0 {
 			t.Logf("peak %d bytes requested, %d needed: %.3f", peak, needed, float64(peak)/float64(needed))

@@ -3,6 +3,8 @@ package autograd_test
 import (
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -11,22 +13,22 @@ import (
 // TestNarrowOfAllIsAView: what is all of a dimension takes no memory, and neither does its
 // gradient; a part of it is a copy, even one of its size from elsewhere.
 func TestNarrowOfAllIsAView(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for _, c := range []struct {
 		axis, start, length int
 		view                bool
 	}{{0, 0, 2, true}, {1, 0, 3, true}, {-1, 0, 3, true}, {-2, 0, 2, true}, {0, 0, 1, false}, {1, 1, 2, false}, {-1, 0, 2, false}} {
-		tape := autograd.NewTape(b.ctx, b.rt)
-		x := tape.Leaf(upload(b, []float64{1, 2, 3, 4, 5, 6}, 2, 3))
-		before := b.cache.MemoryAllocated()
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		x := tape.Leaf(tapetest.Upload(b, []float64{1, 2, 3, 4, 5, 6}, 2, 3))
+		before := b.Cache.MemoryAllocated()
 		y := tape.Narrow(x, c.axis, c.start, c.length).Keep()
-		require.Equal(t, c.view, before == b.cache.MemoryAllocated(), c)
+		require.Equal(t, c.view, before == b.Cache.MemoryAllocated(), c)
 		want := [][2]int{{2, 3}, {2, 3}}
 		want[1][(c.axis+2)%2] = c.length
 		require.EqualValues(t, want[1][:], y.Shape())
 		_, err := tape.Backward(tape.Sum(tape.Square(y)))
 		require.NoError(t, err)
-		for i, g := range read[float64](b, x.Grad()) {
+		for i, g := range tapetest.Read[float64](b, x.Grad()) {
 			at := [2]int{i / 3, i % 3}[(c.axis+2)%2]
 			if at < c.start || at >= c.start+c.length {
 				require.Zero(t, g, c)
@@ -37,8 +39,8 @@ func TestNarrowOfAllIsAView(t *testing.T) {
 		require.NoError(t, tape.Close())
 	}
 	for _, c := range [][3]int{{2, 0, 2}, {-3, 0, 2}, {0, 0, 3}, {0, 0, -1}, {0, 1, 2}, {0, -1, 2}} {
-		tape := autograd.NewTape(b.ctx, b.rt)
-		tape.Narrow(tape.Leaf(upload(b, []float64{1, 2, 3, 4, 5, 6}, 2, 3)), c[0], c[1], c[2])
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		tape.Narrow(tape.Leaf(tapetest.Upload(b, []float64{1, 2, 3, 4, 5, 6}, 2, 3)), c[0], c[1], c[2])
 		require.ErrorContains(t, tape.Close(), "Narrow", c)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -13,31 +15,33 @@ import (
 )
 
 // dropped is what two dropouts of a tape leave of n ones, and the gradient of the first.
-func dropped(b *bench, seed uint64, n int, p float64) (first, second, grad []float64) {
-	tape := autograd.NewTape(b.ctx, b.rt)
+func dropped(b *tapetest.Bench, seed uint64, n int, p float64) (first, second, grad []float64) {
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	defer tape.Close()
 	if seed != 0 {
 		tape.SetSeed(seed)
 	}
-	ones, err := b.rt.Full(b.ctx, 1, tensor.Float64, n)
-	require.NoError(b.t, err)
+	ones, err := b.RT.Full(b.Ctx, 1, tensor.Float64, n)
+	require.NoError(b.T, err)
 	x := tape.Leaf(ones)
-	require.NoError(b.t, ones.Release())
+	require.NoError(b.T, ones.Release())
 	y, z := tape.Dropout(x, p), tape.Dropout(tape.Input(onesOf(b, n)), p)
-	require.NoError(b.t, tape.Err())
-	first, second = read[float64](b, y.Value()), read[float64](b, z.Value())
+	require.NoError(b.T, tape.Err())
+	first, second = tapetest.Read[float64](b, y.Value()), tapetest.Read[float64](b, z.Value())
 	_, err = tape.Backward(tape.Sum(y))
-	require.NoError(b.t, err)
-	return first, second, read[float64](b, x.Grad())
+	require.NoError(b.T, err)
+	return first, second, tapetest.Read[float64](b, x.Grad())
 }
 
-func onesOf(b *bench, n int) *tensor.Tensor { return upload(b, slices.Repeat([]float64{1}, n), n) }
+func onesOf(b *tapetest.Bench, n int) *tensor.Tensor {
+	return tapetest.Upload(b, slices.Repeat([]float64{1}, n), n)
+}
 
 // TestDropout: an element is left with probability 1-p, whatever its neighbour's and another
 // operation's fate is, and with the same seed it is the same ones; its gradient is that of what was
 // left.
 func TestDropout(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	const n, p = 40_000, 0.3
 	first, second, grad := dropped(b, 7, n, p)
 	assert.Equal(t, first, grad)
@@ -79,25 +83,25 @@ func TestDropout(t *testing.T) {
 }
 
 func TestDropoutOfAllAndNothing(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	first, _, grad := dropped(b, 1, 5, 1)
 	assert.Equal(t, make([]float64, 5), first)
 	assert.Equal(t, make([]float64, 5), grad)
 	first, _, _ = dropped(b, 1, 5, 0)
 	assert.Equal(t, []float64{1, 1, 1, 1, 1}, first)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	tape.Dropout(tape.Input(onesOf(b, 2)), math.NaN())
 	assert.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 }
 
 // TestStepsAreSeeded: the steps of a training drop other elements, and those of its repetition the same.
 func TestStepsAreSeeded(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	run := func(seed uint64) (all [][]float64) {
-		in := autograd.Init(b.ctx, b.rt, autograd.Seed(seed), autograd.Dtype(tensor.Float64))
+		in := autograd.Init(b.Ctx, b.RT, autograd.Seed(seed), autograd.Dtype(tensor.Float64))
 		x := in.Tensor(slices.Repeat([]float64{1}, 64), 64)
 		for _, tape := range in.Steps(2) {
-			all = append(all, read[float64](b, autograd.Dropout{P: 0.5}.Forward(tape, tape.Input(x)).Value()))
+			all = append(all, tapetest.Read[float64](b, autograd.Dropout{P: 0.5}.Forward(tape, tape.Input(x)).Value()))
 		}
 		require.NoError(t, in.Close())
 		return all
@@ -110,8 +114,8 @@ func TestStepsAreSeeded(t *testing.T) {
 
 // TestDropoutInUse does nothing.
 func TestDropoutInUse(t *testing.T) {
-	b := open(t, 64<<20)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	tape.SetTraining(false)
 	x := tape.Input(onesOf(b, 8))
 	assert.Same(t, x, autograd.Dropout{P: 0.9}.Forward(tape, x))
@@ -122,15 +126,15 @@ func TestDropoutInUse(t *testing.T) {
 // operation drops, as the layer does; without dropping it takes no random numbers, and its result
 // is a value of its own.
 func TestDropoutFollowsTheTape(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	x := onesOf(b, 1000)
 	p, err := autograd.NewParameter(onesOf(b, 1000))
 	require.NoError(t, err)
 	for _, record := range []bool{true, false} {
 		for _, trains := range []bool{true, false} {
-			tape := autograd.NoGrad(b.ctx, b.rt)
+			tape := autograd.NoGrad(b.Ctx, b.RT)
 			if record {
-				tape = autograd.NewTape(b.ctx, b.rt)
+				tape = autograd.NewTape(b.Ctx, b.RT)
 			}
 			require.Equal(t, record, tape.Training())
 			tape.SetTraining(trains)
@@ -139,7 +143,7 @@ func TestDropoutFollowsTheTape(t *testing.T) {
 			h.Release()
 			layer := autograd.Dropout{P: 0.5}.Forward(tape, tape.Input(x))
 			zeros := 0
-			for _, v := range append(read[float64](b, y.Value()), read[float64](b, layer.Value())...) {
+			for _, v := range append(tapetest.Read[float64](b, y.Value()), tapetest.Read[float64](b, layer.Value())...) {
 				if v == 0 {
 					zeros++
 				}
@@ -150,13 +154,13 @@ func TestDropoutFollowsTheTape(t *testing.T) {
 			if record {
 				_, err := tape.Backward(tape.Sum(y))
 				require.NoError(t, err)
-				require.Equal(t, !trains, slices.Max(read[float64](b, p.Grad())) == 1)
-				require.NoError(t, p.ZeroGrad(b.ctx))
+				require.Equal(t, !trains, slices.Max(tapetest.Read[float64](b, p.Grad())) == 1)
+				require.NoError(t, p.ZeroGrad(b.Ctx))
 			}
 			require.NoError(t, tape.Close())
 		}
 	}
-	tape := autograd.NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.Ctx, b.RT)
 	tape.Dropout(tape.Input(x), 1.5)
 	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 	require.NoError(t, p.Release())

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -16,7 +18,7 @@ import (
 
 // recurrentCase is a recurrent layer of random size, with its weights, and first states if there are some.
 type recurrentCase struct {
-	b                          *bench
+	b                          *tapetest.Bench
 	layer                      autograd.Recurrent
 	steps, batch, inputs, size int
 	flat, states               bool
@@ -24,9 +26,9 @@ type recurrentCase struct {
 	useY, useH, useC           bool // the results that the loss reads
 }
 
-func newRecurrentCase(b *bench, random *rand.Rand) *recurrentCase {
+func newRecurrentCase(b *tapetest.Bench, random *rand.Rand) *recurrentCase {
 	c := &recurrentCase{b: b, steps: 1 + random.IntN(4), batch: 1 + random.IntN(3), inputs: 1 + random.IntN(4), size: 1 + random.IntN(4)}
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(random.Uint64()), autograd.Dtype(tensor.Float64))
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(random.Uint64()), autograd.Dtype(tensor.Float64))
 	var options []autograd.LayerOption
 	for _, o := range []autograd.LayerOption{autograd.Layers(2), autograd.Bidirectional(), autograd.BatchFirst(), autograd.NoBias()} {
 		if random.IntN(3) == 0 {
@@ -43,7 +45,7 @@ func newRecurrentCase(b *bench, random *rand.Rand) *recurrentCase {
 	default:
 		c.layer = autograd.Recurrent(*in.RNN(c.inputs, c.size, append(options, autograd.ReLUCell())...))
 	}
-	require.NoError(b.t, in.Err())
+	require.NoError(b.T, in.Err())
 	if c.flat = random.IntN(4) == 0; c.flat {
 		c.batch = 1
 	}
@@ -75,11 +77,11 @@ func (c *recurrentCase) shape(n int) []int {
 
 // run gives results and gradients of f.
 func (c *recurrentCase) run(f func(t *autograd.Tape, x, h0, c0 *autograd.Variable) (y, hn, cn *autograd.Variable)) (all [][]float64) {
-	t := c.b.t
-	tape := autograd.NewTape(c.b.ctx, c.b.rt)
+	t := c.b.T
+	tape := autograd.NewTape(c.b.Ctx, c.b.RT)
 	defer func() { require.NoError(t, tape.Close()) }()
 	leaf := func(data []float64, shape ...int) *autograd.Variable {
-		x, err := tensor.FromSlice(c.b.ctx, c.b.rt, data, shape...)
+		x, err := tensor.FromSlice(c.b.Ctx, c.b.RT, data, shape...)
 		require.NoError(t, err)
 		defer x.Release()
 		return tape.Leaf(x)
@@ -104,7 +106,7 @@ func (c *recurrentCase) run(f func(t *autograd.Tape, x, h0, c0 *autograd.Variabl
 			continue
 		}
 		v.Keep()
-		all = append(all, read[float64](c.b, v.Value()))
+		all = append(all, tapetest.Read[float64](c.b, v.Value()))
 		if []bool{c.useY, c.useH, c.useC}[i] {
 			weights := make([]float64, v.Value().Elements())
 			for j := range weights {
@@ -117,15 +119,15 @@ func (c *recurrentCase) run(f func(t *autograd.Tape, x, h0, c0 *autograd.Variabl
 	require.NoError(t, err)
 	for _, v := range []*autograd.Variable{x, h0, c0} {
 		if v != nil && v.Grad() != nil {
-			all = append(all, read[float64](c.b, v.Grad()))
+			all = append(all, tapetest.Read[float64](c.b, v.Grad()))
 		}
 	}
 	ps := c.layer.Parameters()
 	for _, p := range ps {
 		require.NotNil(t, p.Grad(), p.Name)
-		all = append(all, read[float64](c.b, p.Grad()))
+		all = append(all, tapetest.Read[float64](c.b, p.Grad()))
 	}
-	require.NoError(t, ps.ZeroGrad(c.b.ctx))
+	require.NoError(t, ps.ZeroGrad(c.b.Ctx))
 	return all
 }
 
@@ -140,7 +142,7 @@ func (c *recurrentCase) parts(t *autograd.Tape, x, h0, c0 *autograd.Variable) (y
 	}
 	var hs, cs []*autograd.Variable
 	for i := range r.Cells {
-		if i%directionsOf(r) == 0 && i > 0 {
+		if i%tapetest.DirectionsOf(r) == 0 && i > 0 {
 			x = y
 		}
 		h := autograd.Upload(t, make([]float64, c.batch*c.size), c.batch, c.size)
@@ -154,14 +156,14 @@ func (c *recurrentCase) parts(t *autograd.Tape, x, h0, c0 *autograd.Variable) (y
 		steps := make([]*autograd.Variable, c.steps)
 		for s := range c.steps {
 			at := s
-			if i%directionsOf(r) == 1 {
+			if i%tapetest.DirectionsOf(r) == 1 {
 				at = c.steps - 1 - s
 			}
 			h, cell = c.step(t, r.Cells[i], t.Reshape(t.Narrow(x, 0, at, 1), c.batch, -1), h, cell)
 			steps[at] = h
 		}
 		all := t.Stack(0, steps...)
-		if i%directionsOf(r) == 1 {
+		if i%tapetest.DirectionsOf(r) == 1 {
 			all = t.Cat(2, y, all)
 		}
 		y, hs, cs = all, append(hs, h), append(cs, cell)
@@ -209,31 +211,31 @@ func (c *recurrentCase) step(t *autograd.Tape, w autograd.RecurrentCell, x, h, c
 // TestRecurrentLayersAgainstTheirParts compares results, last states and gradients, of random
 // layers: kinds, directions, layers, biases, first states, which results the loss reads.
 func TestRecurrentLayersAgainstTheirParts(t *testing.T) {
-	b := open(t, 256<<20)
+	b := tapetest.Open(t, 256<<20)
 	cases := 100
 	if testing.Short() {
 		cases = 30
 	}
 	for i := range cases {
 		c := newRecurrentCase(b, rand.New(rand.NewPCG(uint64(i), 4)))
-		before := b.bytes()
+		before := b.Bytes()
 		want := c.run(c.parts)
 		got := c.run(func(t *autograd.Tape, x, h0, c0 *autograd.Variable) (y, hn, cn *autograd.Variable) {
 			return (*autograd.LSTM)(&c.layer).Run(t, x, h0, c0)
 		})
 		require.Len(t, got, len(want), "case %d", i)
 		for j := range want {
-			requireNear(t, want[j], got[j], "case %d, array %d: kind %d, %d steps, batch %d, states %v, reverse %v, flat %v, loss of %v %v %v", i, j,
+			tapetest.RequireNear(t, want[j], got[j], "case %d, array %d: kind %d, %d steps, batch %d, states %v, reverse %v, flat %v, loss of %v %v %v", i, j,
 				c.layer.Kind, c.steps, c.batch, c.states, c.layer.Bidirectional, c.flat, c.useY, c.useH, c.useC)
 		}
-		require.Equal(t, before, b.bytes(), "case %d left memory behind", i)
-		tape := autograd.NoGrad(b.ctx, b.rt)
+		require.Equal(t, before, b.Bytes(), "case %d left memory behind", i)
+		tape := autograd.NoGrad(b.Ctx, b.RT)
 		y := c.layer.Forward(tape, autograd.Upload(tape, c.x, c.shape(c.inputs)...))
 		if !c.states {
-			requireNear(t, want[0], read[float64](b, y.Value()), "case %d without gradients", i)
+			tapetest.RequireNear(t, want[0], tapetest.Read[float64](b, y.Value()), "case %d without gradients", i)
 		}
 		require.NoError(t, tape.Err())
-		live, _ := b.rt.Live()
+		live, _ := b.RT.Live()
 		require.Equal(t, len(c.layer.Parameters())+2, live, "case %d: parameters, the argument and the result", i)
 		require.NoError(t, tape.Close())
 		require.NoError(t, c.layer.Parameters().Release())
@@ -241,13 +243,13 @@ func TestRecurrentLayersAgainstTheirParts(t *testing.T) {
 }
 
 func TestRecurrentLayersRefuse(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT)
 	defer in.Close()
 	lstm := in.LSTM(3, 2, autograd.Layers(2))
 	require.NoError(t, in.Err())
 	zeros := func(t *autograd.Tape, shape ...int) *autograd.Variable {
-		return autograd.Upload(t, make([]float32, elements(shape)), shape...)
+		return autograd.Upload(t, make([]float32, tapetest.Elements(shape)), shape...)
 	}
 	for name, f := range map[string]func(t *autograd.Tape){
 		"a vector":             func(t *autograd.Tape) { lstm.Forward(t, zeros(t, 3)) },
@@ -259,16 +261,16 @@ func TestRecurrentLayersRefuse(t *testing.T) {
 			lstm.Run(t, zeros(t, 5, 4, 3), zeros(t, 2, 3, 2), zeros(t, 2, 4, 2))
 		},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		f(tape)
 		assert.ErrorIs(t, tape.Close(), tensor.ErrShape, name)
 	}
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	var none *autograd.LSTM
 	assert.Nil(t, none.Parameters())
 	none.Forward(tape, zeros(tape, 1, 1, 1))
 	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	(&autograd.LSTM{}).Forward(tape, zeros(tape, 1, 1, 1))
 	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 	for _, f := range []func(in *autograd.Initializer){
@@ -277,7 +279,7 @@ func TestRecurrentLayersRefuse(t *testing.T) {
 		func(in *autograd.Initializer) { in.Embedding(0, 2) }, func(in *autograd.Initializer) { in.Embedding(3, 2, autograd.PaddingIndex(3)) },
 		func(in *autograd.Initializer) { in.MultiHeadAttention(6, 4) }, func(in *autograd.Initializer) { in.MultiHeadAttention(6, 3, autograd.Layers(2)) },
 	} {
-		in := autograd.Init(b.ctx, b.rt)
+		in := autograd.Init(b.Ctx, b.RT)
 		f(in)
 		assert.ErrorIs(t, in.Err(), autograd.ErrInvalid)
 		_ = in.Close()
@@ -286,8 +288,8 @@ func TestRecurrentLayersRefuse(t *testing.T) {
 
 // TestNamesOfSequenceLayers and shapes are PyTorch's.
 func TestNamesOfSequenceLayers(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
 	defer in.Close()
 	list := func(ps autograd.Parameters) (all []string) {
 		for _, p := range ps {
@@ -309,7 +311,7 @@ func TestNamesOfSequenceLayers(t *testing.T) {
 	e := in.Embedding(500, 4, autograd.PaddingIndex(-499))
 	assert.Equal(t, []string{"weight[500 4]"}, list(e.Parameters()))
 	require.NoError(t, in.Err())
-	table := read[float32](b, e.Weight.Value())
+	table := tapetest.Read[float32](b, e.Weight.Value())
 	assert.Equal(t, []float32{0, 0, 0, 0}, table[4:8], "the padding's row")
 	sum, squares := 0.0, 0.0
 	for _, v := range table {
@@ -317,26 +319,26 @@ func TestNamesOfSequenceLayers(t *testing.T) {
 	}
 	assert.InDelta(t, 0, sum/2000, 0.1)
 	assert.InDelta(t, 1, squares/2000, 0.15)
-	for _, v := range read[float32](b, in.LSTM(3, 16).Cells[0].WeightHH.Value()) {
+	for _, v := range tapetest.Read[float32](b, in.LSTM(3, 16).Cells[0].WeightHH.Value()) {
 		require.LessOrEqual(t, math.Abs(float64(v)), 0.25)
 	}
 }
 
 // TestDropoutBetweenLayers drops on tapes that train, and between layers alone.
 func TestDropoutBetweenLayers(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt, autograd.Seed(1), autograd.Dtype(tensor.Float64))
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1), autograd.Dtype(tensor.Float64))
 	defer in.Close()
 	one, two := in.GRU(3, 16, autograd.DropoutBetween(0.5)), in.GRU(3, 16, autograd.Layers(2), autograd.DropoutBetween(0.5))
 	require.NoError(t, in.Err())
 	run := func(l autograd.Layer, training bool, seed uint64) []float64 {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		defer tape.Close()
 		tape.SetSeed(seed)
 		tape.SetTraining(training)
 		y := l.Forward(tape, autograd.Upload(tape, []float64{1, 2, 3}, 1, 1, 3))
 		require.NoError(t, tape.Err())
-		return read[float64](b, y.Value())
+		return tapetest.Read[float64](b, y.Value())
 	}
 	assert.Equal(t, run(one, true, 1), run(one, true, 2))
 	assert.Equal(t, run(two, false, 1), run(two, false, 2))
@@ -346,26 +348,18 @@ func TestDropoutBetweenLayers(t *testing.T) {
 
 // What a pass made for its gradients is gone when Backward returns.
 func TestRecurrentLayersLeaveNothing(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT)
 	x := in.Tensor(make([]float64, 4*2*3), 4, 2, 3)
 	for name, layer := range map[string]autograd.Layer{"RNN": in.RNN(3, 5), "LSTM": in.LSTM(3, 5, autograd.Bidirectional()), "GRU": in.GRU(3, 5, autograd.Layers(2))} {
 		require.NoError(t, in.Err())
-		before, _ := b.rt.Live()
-		tape := autograd.NewTape(b.ctx, b.rt)
+		before, _ := b.RT.Live()
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		_, err := tape.Backward(tape.Sum(layer.Forward(tape, tape.Leaf(x))))
 		require.NoError(t, err)
-		live, _ := b.rt.Live()
+		live, _ := b.RT.Live()
 		require.Equal(t, before+2+len(layer.Parameters()), live, "%s: the loss and the gradients", name)
-		require.NoError(t, errors.Join(tape.Close(), layer.Parameters().ZeroGrad(b.ctx)))
+		require.NoError(t, errors.Join(tape.Close(), layer.Parameters().ZeroGrad(b.Ctx)))
 	}
 	require.NoError(t, in.Close())
-}
-
-// directionsOf is how many times a layer reads a sequence.
-func directionsOf(r *autograd.Recurrent) int {
-	if r.Bidirectional {
-		return 2
-	}
-	return 1
 }

@@ -3,6 +3,8 @@ package autograd_test
 import (
 	"fmt"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -51,7 +53,7 @@ func recurrentReference(r *referenceRun) *autograd.Variable {
 	layer := autograd.Recurrent{Kind: kind, BatchFirst: r.bool("batch_first", false)}
 	_, layer.Bidirectional = r.Inputs["weight_ih_l0_reverse"]
 	for i := 0; ; i++ {
-		suffix := fmt.Sprintf("_l%d", i/directionsOf(&layer)) + []string{"", "_reverse"}[i%directionsOf(&layer)]
+		suffix := fmt.Sprintf("_l%d", i/tapetest.DirectionsOf(&layer)) + []string{"", "_reverse"}[i%tapetest.DirectionsOf(&layer)]
 		if _, ok := r.Inputs["weight_ih"+suffix]; !ok {
 			break
 		}

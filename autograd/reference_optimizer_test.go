@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -35,7 +37,7 @@ func (r *referenceRun) norm(name string, standard float64) float64 {
 func (r *referenceRun) gradients() (ps autograd.Parameters) {
 	for i := range r.Inputs {
 		grad := r.upload(r.Inputs[i].Values, r.Inputs[i].Shape...)
-		p := r.b.parameterOf(r.upload(r.Inputs[i].Values, r.Inputs[i].Shape...))
+		p := r.b.ParameterOf(r.upload(r.Inputs[i].Values, r.Inputs[i].Shape...))
 		p.SetGrad(grad)
 		ps = append(ps, autograd.Named{i, p})
 	}
@@ -46,7 +48,7 @@ func (r *referenceRun) gradients() (ps autograd.Parameters) {
 func clipReference(r *referenceRun) *autograd.Variable {
 	ps := r.gradients()
 	defer func() { require.NoError(r.t, ps.Release()) }()
-	total, err := ps.ClipGradNorm(r.b.ctx, r.float("max_norm", 1), r.norm("norm_type", 2))
+	total, err := ps.ClipGradNorm(r.b.Ctx, r.float("max_norm", 1), r.norm("norm_type", 2))
 	require.NoError(r.t, err)
 	r.same("the norm", total, r.output())
 	require.NoError(r.t, total.Release())
@@ -59,7 +61,7 @@ func clipReference(r *referenceRun) *autograd.Variable {
 func clipValueReference(r *referenceRun) *autograd.Variable {
 	ps := r.gradients()
 	defer func() { require.NoError(r.t, ps.Release()) }()
-	require.NoError(r.t, ps.ClipGradValue(r.b.ctx, r.float("clip_value", 1)))
+	require.NoError(r.t, ps.ClipGradValue(r.b.Ctx, r.float("clip_value", 1)))
 	for _, p := range ps {
 		r.same(p.Name, p.Grad(), r.Grads[p.Name])
 	}
@@ -68,9 +70,9 @@ func clipValueReference(r *referenceRun) *autograd.Variable {
 
 // scheduleReference has an SGD with a rate of 0.1, and the rates of the steps from 0 on.
 func scheduleReference(r *referenceRun) *autograd.Variable {
-	p := r.b.parameterOf(r.upload(make([]refNumber, 1), 1))
+	p := r.b.ParameterOf(r.upload(make([]refNumber, 1), 1))
 	defer func() { require.NoError(r.t, p.Release()) }()
-	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(r.float("lr", 0.1))}))
+	opt, err := tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(r.float("lr", 0.1))}))
 	require.NoError(r.t, err)
 	defer opt.Close()
 	s, err := autograd.NewScheduler(opt, scheduleOf(r.t, r.string("name", "")))
@@ -155,10 +157,10 @@ func optimizerReference(r *referenceRun) *autograd.Variable {
 	require.NoError(r.t, json.Unmarshal(r.Output[1], &want))
 	for step, grads := range r.StepGrads {
 		for i, p := range ps {
-			require.NoError(r.t, p.ZeroGrad(r.b.ctx))
+			require.NoError(r.t, p.ZeroGrad(r.b.Ctx))
 			p.SetGrad(r.upload(grads[i], p.Value().Shape()...))
 		}
-		require.NoError(r.t, opt.Step(r.b.ctx))
+		require.NoError(r.t, opt.Step(r.b.Ctx))
 		for i, p := range ps {
 			r.same(fmt.Sprintf("%s after step %d", p.Name, step+1), p.Value(), want[step][i])
 		}
@@ -186,7 +188,7 @@ func (c *pyCall) optimizer(ps autograd.Parameters) (autograd.Optimizer, error) {
 	lr, eps, maximize := c.float("lr"), c.float("eps"), c.bool("maximize", false)
 	switch c.name {
 	case "SGD":
-		return withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: lr, Momentum: c.floatOr("momentum", 0), Dampening: c.floatOr("dampening", 0),
+		return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: lr, Momentum: c.floatOr("momentum", 0), Dampening: c.floatOr("dampening", 0),
 			WeightDecay: c.floatOr("weight_decay", 0), Nesterov: c.bool("nesterov", false), Maximize: maximize}))
 	case "Adam", "AdamW":
 		cfg := autograd.AdamConfig{LR: lr, Eps: eps, AMSGrad: c.bool("amsgrad", false), Maximize: maximize}
@@ -196,18 +198,18 @@ func (c *pyCall) optimizer(ps autograd.Parameters) (autograd.Optimizer, error) {
 		decoupled := c.bool("decoupled_weight_decay", false)
 		if c.name == "AdamW" {
 			cfg.WeightDecay = c.float("weight_decay")
-			return withErr(autograd.NewAdamW(ps, cfg))
+			return tapetest.WithErr(autograd.NewAdamW(ps, cfg))
 		}
 		cfg.WeightDecay = new(c.floatOr("weight_decay", 0))
 		if decoupled {
-			return withErr(autograd.NewAdamW(ps, cfg))
+			return tapetest.WithErr(autograd.NewAdamW(ps, cfg))
 		}
-		return withErr(autograd.NewAdam(ps, cfg))
+		return tapetest.WithErr(autograd.NewAdam(ps, cfg))
 	case "RMSprop":
-		return withErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: lr, Alpha: c.float("alpha"), Eps: eps, WeightDecay: c.floatOr("weight_decay", 0),
+		return tapetest.WithErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: lr, Alpha: c.float("alpha"), Eps: eps, WeightDecay: c.floatOr("weight_decay", 0),
 			Momentum: c.floatOr("momentum", 0), Centered: c.bool("centered", false), Maximize: maximize}))
 	case "Adagrad":
-		return withErr(autograd.NewAdagrad(ps, autograd.AdagradConfig{LR: lr, LRDecay: c.floatOr("lr_decay", 0), WeightDecay: c.floatOr("weight_decay", 0),
+		return tapetest.WithErr(autograd.NewAdagrad(ps, autograd.AdagradConfig{LR: lr, LRDecay: c.floatOr("lr_decay", 0), WeightDecay: c.floatOr("weight_decay", 0),
 			InitialAccumulatorValue: c.floatOr("initial_accumulator_value", 0), Eps: eps, Maximize: maximize}))
 	}
 	require.FailNow(c.t, "no optimizer", "%q", c.name)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -77,7 +79,7 @@ func (c *pyCall) float(name string) *float64 {
 
 func (c *pyCall) floatOr(name string, standard float64) float64 {
 	c.t.Helper()
-	return valueOr(c.float(name), standard)
+	return tapetest.ValueOr(c.float(name), standard)
 }
 
 func (c *pyCall) int(name string) *int {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -69,7 +71,7 @@ type referenceCase struct {
 type referenceRun struct {
 	*referenceCase
 	t      testing.TB
-	b      *bench
+	b      *tapetest.Bench
 	tape   *autograd.Tape
 	dtype  tensor.Dtype
 	leaves map[string]*autograd.Variable
@@ -83,19 +85,19 @@ func TestReference(t *testing.T) {
 	var file struct{ Cases []referenceCase }
 	readReference(t, "ops.json.gz", &file)
 	require.NotEmpty(t, file.Cases)
-	shared := open(t, 1<<30) // a device for each case takes longer than its operations
+	shared := tapetest.Open(t, 1<<30) // a device for each case takes longer than its operations
 	for i, c := range file.Cases {
 		for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
 			t.Run(fmt.Sprintf("%d_%s/%v", i, c.Op, dtype), func(t *testing.T) {
 				op := referenceOps[c.Op]
 				require.NotNil(t, op, "there is no operation %q", c.Op)
 				b := *shared
-				b.t = t
+				b.T = t
 				t.Cleanup(func() {
-					live, _ := b.rt.Live()
+					live, _ := b.RT.Live()
 					assert.Zero(t, live, "live tensors")
 				})
-				r := &referenceRun{referenceCase: &c, t: t, b: &b, tape: autograd.NewTape(b.ctx, b.rt), dtype: dtype, leaves: map[string]*autograd.Variable{}}
+				r := &referenceRun{referenceCase: &c, t: t, b: &b, tape: autograd.NewTape(b.Ctx, b.RT), dtype: dtype, leaves: map[string]*autograd.Variable{}}
 				defer func() { require.NoError(t, r.tape.Close()) }()
 				if y := op(r); y != nil {
 					r.compare(y)
@@ -148,9 +150,9 @@ func (r *referenceRun) upload(values []refNumber, shape ...int) *tensor.Tensor {
 	var x *tensor.Tensor
 	var err error
 	if r.dtype == tensor.Float32 {
-		x, err = tensor.FromSlice(r.b.ctx, r.b.rt, convert[float32](values), shape...)
+		x, err = tensor.FromSlice(r.b.Ctx, r.b.RT, convert[float32](values), shape...)
 	} else {
-		x, err = tensor.FromSlice(r.b.ctx, r.b.rt, convert[float64](values), shape...)
+		x, err = tensor.FromSlice(r.b.Ctx, r.b.RT, convert[float64](values), shape...)
 	}
 	require.NoError(r.t, err)
 	return x
@@ -245,13 +247,13 @@ func (r *referenceRun) same(what string, got *tensor.Tensor, want []refNumber) {
 	var values []float64
 	switch got.Dtype() {
 	case tensor.Float32:
-		s, err := tensor.ToSlice[float32](r.b.ctx, got, nil)
+		s, err := tensor.ToSlice[float32](r.b.Ctx, got, nil)
 		require.NoError(r.t, err)
 		for _, v := range s {
 			values = append(values, float64(v))
 		}
 	default:
-		s, err := tensor.ToSlice[float64](r.b.ctx, got, nil)
+		s, err := tensor.ToSlice[float64](r.b.Ctx, got, nil)
 		require.NoError(r.t, err)
 		values = s
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -65,8 +67,8 @@ func TestReferenceRun(t *testing.T) {
 			require.True(t, ok, "there is no model %q", name)
 			var f runFile
 			readReference(t, filepath.Join("models", name+".json.gz"), &f)
-			b := open(t, 1<<30)
-			in := autograd.Init(b.ctx, b.rt)
+			b := tapetest.Open(t, 1<<30)
+			in := autograd.Init(b.Ctx, b.RT)
 			defer func() { require.NoError(t, in.Close()) }()
 			r := &trainingRun{t: t, b: b, in: in, f: &f, settings: settings, compute: tensor.Float32, near: [2]float64{1e-4, 1e-3}}
 			r.model = settings.model(in, shapesOf(t, name))
@@ -109,7 +111,7 @@ func shapesOf(t testing.TB, name string) func(string) []int {
 // trainingRun is a run that is done again.
 type trainingRun struct {
 	t        testing.TB
-	b        *bench
+	b        *tapetest.Bench
 	in       *autograd.Initializer
 	f        *runFile
 	settings runSettings
@@ -122,7 +124,7 @@ func (r *trainingRun) load(name string) {
 	f, err := safetensors.Open(modelPath(name))
 	require.NoError(r.t, err)
 	defer f.Close()
-	require.NoError(r.t, autograd.LoadStateDict(r.b.ctx, r.model, f))
+	require.NoError(r.t, autograd.LoadStateDict(r.b.Ctx, r.model, f))
 }
 
 func (r *trainingRun) train() {
@@ -142,16 +144,16 @@ func (r *trainingRun) train() {
 		for j := range r.f.MicroBatches {
 			loss += r.step(r.f.Batches[i*r.f.MicroBatches+j])
 		}
-		total, err := params.ClipGradNorm(r.b.ctx, clip)
+		total, err := params.ClipGradNorm(r.b.Ctx, clip)
 		require.NoError(r.t, err)
-		norm, err := tensor.Item[float32](r.b.ctx, total)
+		norm, err := tensor.Item[float32](r.b.Ctx, total)
 		require.NoError(r.t, err)
 		require.NoError(r.t, total.Release())
 		require.InEpsilon(r.t, float64(want[0]), loss, r.near[0], "the loss of step %d", i)
 		require.InEpsilon(r.t, float64(want[1]), float64(norm), r.near[1], "the norm of the gradients of step %d", i)
 		require.InEpsilon(r.t, float64(want[2]), opt.LR(), 1e-9, "the learning rate of step %d", i)
-		require.NoError(r.t, opt.Step(r.b.ctx))
-		require.NoError(r.t, opt.ZeroGrad(r.b.ctx))
+		require.NoError(r.t, opt.Step(r.b.Ctx))
+		require.NoError(r.t, opt.ZeroGrad(r.b.Ctx))
 	}
 }
 
@@ -173,7 +175,7 @@ func firstCall(text string) string {
 
 // step is the forward and backward pass of one batch; it returns the loss.
 func (r *trainingRun) step(batch [2][]refNumber) float64 {
-	tape := autograd.NewTape(r.b.ctx, r.b.rt)
+	tape := autograd.NewTape(r.b.Ctx, r.b.RT)
 	tape.SetComputeDtype(r.compute)
 	var x *autograd.Variable
 	if shape := r.f.BatchShape[0]; len(shape) == 4 { // pictures
@@ -184,12 +186,12 @@ func (r *trainingRun) step(batch [2][]refNumber) float64 {
 	logits := r.model.Forward(tape, x)
 	require.NoError(r.t, tape.Err())
 	shape := logits.Shape()
-	labels, err := tensor.FromSlice(r.b.ctx, r.b.rt, convert[int32](batch[1]))
+	labels, err := tensor.FromSlice(r.b.Ctx, r.b.RT, convert[int32](batch[1]))
 	require.NoError(r.t, err)
 	flat := tape.Reshape(logits, -1, shape[len(shape)-1])
 	loss, err := tape.Backward(tape.MulScalar(tape.CrossEntropy(flat, labels), 1/float64(r.f.MicroBatches)))
 	require.NoError(r.t, err)
-	value, err := tensor.Item[float32](r.b.ctx, loss)
+	value, err := tensor.Item[float32](r.b.Ctx, loss)
 	require.NoError(r.t, err)
 	require.NoError(r.t, tape.Close())
 	require.NoError(r.t, labels.Release())
@@ -205,13 +207,13 @@ func (r *trainingRun) compare(name string) {
 	require.NoError(r.t, err)
 	require.Len(r.t, f.Tensors(), len(state))
 	for _, s := range state {
-		want, err := f.Load(r.b.ctx, r.b.rt, s.Name)
+		want, err := f.Load(r.b.Ctx, r.b.RT, s.Name)
 		require.NoError(r.t, err)
 		require.Equal(r.t, s.Dtype(), want.Dtype(), s.Name)
 		if s.Dtype() == tensor.Int64 {
-			require.Equal(r.t, read[int64](r.b, want), read[int64](r.b, s.Tensor), s.Name)
+			require.Equal(r.t, tapetest.Read[int64](r.b, want), tapetest.Read[int64](r.b, s.Tensor), s.Name)
 		} else {
-			theirs, ours := read[float32](r.b, want), read[float32](r.b, s.Tensor)
+			theirs, ours := tapetest.Read[float32](r.b, want), tapetest.Read[float32](r.b, s.Tensor)
 			require.Len(r.t, ours, len(theirs), s.Name)
 			for i, v := range theirs {
 				if !(math.Abs(float64(v-ours[i])) <= 1e-3) { // InDeltaSlice takes a second for all
@@ -229,11 +231,11 @@ func (r *trainingRun) evaluate() {
 	if e == nil {
 		return
 	}
-	tape := autograd.NoGrad(r.b.ctx, r.b.rt)
+	tape := autograd.NoGrad(r.b.Ctx, r.b.RT)
 	y := r.model.Forward(tape, autograd.Upload(tape, convert[float32](e.Input), e.Shape...))
 	require.NoError(r.t, tape.Err())
 	var got []float64
-	for _, v := range read[float32](r.b, y.Value()) {
+	for _, v := range tapetest.Read[float32](r.b, y.Value()) {
 		got = append(got, float64(v))
 	}
 	requireClose(r.t, "the outputs in use", got, slices.Clone(e.Output), 1e-3)

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -20,9 +22,9 @@ func TestFreesThatFailAreErrors(t *testing.T) {
 		"Release": func(tape *autograd.Tape, v *autograd.Variable) error { v.Release(); return tape.Err() },
 		"Close":   func(tape *autograd.Tape, _ *autograd.Variable) error { return tape.Close() },
 	} {
-		b := open(t, 64<<20)
-		tape := autograd.NewTape(b.ctx, b.rt)
-		v := tape.Exp(tape.Input(upload(b, []float64{1})))
+		b := tapetest.Open(t, 64<<20)
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		v := tape.Exp(tape.Input(tapetest.Upload(b, []float64{1})))
 		require.NoError(t, v.Value().Block().Free())
 		err := end(tape, v)
 		require.ErrorIs(t, err, memcache.ErrFreed, name)
@@ -33,14 +35,14 @@ func TestFreesThatFailAreErrors(t *testing.T) {
 
 // TestErrorsAfterTheFirst are not told, and nothing is done.
 func TestErrorsAfterTheFirst(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1})
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1})
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	v := tape.Leaf(x)
 	tape.Reshape(v, 2)
 	first := tape.Err()
 	require.ErrorIs(t, first, tensor.ErrShape)
-	before := b.cache.Stats().Allocation.All.Allocated
+	before := b.Cache.Stats().Allocation.All.Allocated
 	assert.Nil(t, tape.Exp(nil).Value())
 	assert.Nil(t, tape.Exp(v).Value())
 	assert.Nil(t, tape.Leaf(x).Value())
@@ -49,15 +51,15 @@ func TestErrorsAfterTheFirst(t *testing.T) {
 	var none context.Context
 	tape.SetContext(none)
 	assert.Equal(t, first, tape.Err())
-	assert.Equal(t, before, b.cache.Stats().Allocation.All.Allocated)
+	assert.Equal(t, before, b.Cache.Stats().Allocation.All.Allocated)
 	assert.Equal(t, first, tape.Close())
 }
 
 // TestReleasedParametersAreRefused, where they come to a tape and as a loss.
 func TestReleasedParametersAreRefused(t *testing.T) {
-	b := open(t, 64<<20)
-	p := b.parameter(1)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	p := b.Parameter(1)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	v := tape.Param(p)
 	assert.Same(t, v, tape.Param(p))
 	require.NoError(t, p.Release())
@@ -65,39 +67,39 @@ func TestReleasedParametersAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, tensor.ErrReleased)
 	assert.Nil(t, p.Grad())
 	require.Error(t, tape.Close())
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	tape.Param(p)
 	require.ErrorIs(t, tape.Err(), autograd.ErrInvalid)
 	require.ErrorContains(t, tape.Err(), "autograd: Param: ")
 	require.Error(t, tape.Close())
-	tape.Param(b.parameter(1))
-	tape = autograd.NewTape(b.ctx, b.rt)
+	tape.Param(b.Parameter(1))
+	tape = autograd.NewTape(b.Ctx, b.RT)
 	require.NoError(t, tape.Close())
-	tape.Param(b.parameter(1))
+	tape.Param(b.Parameter(1))
 	require.ErrorIs(t, tape.Err(), autograd.ErrSpent)
 }
 
 // TestGradOfAParametersVariable is the parameter's, also when that is gone.
 func TestGradOfAParametersVariable(t *testing.T) {
-	b := open(t, 64<<20)
-	p := b.parameter(1)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	p := b.Parameter(1)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	v := tape.Param(p)
 	h := tape.MulScalar(v, 2).Keep()
 	_, err := tape.Backward(tape.Sum(h))
 	require.NoError(t, err)
 	assert.Same(t, p.Grad(), v.Grad())
 	assert.Nil(t, h.Grad(), "consumed")
-	require.NoError(t, p.ZeroGrad(b.ctx))
+	require.NoError(t, p.ZeroGrad(b.Ctx))
 	assert.Nil(t, v.Grad())
 	require.NoError(t, tape.Close())
 }
 
 // TestMessagesNameTheOperand and the way out.
 func TestMessagesNameTheOperand(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1})
-	other := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1})
+	other := autograd.NewTape(b.Ctx, b.RT)
 	defer other.Close()
 	for want, f := range map[string]func(tape *autograd.Tape, v *autograd.Variable){
 		"autograd: Add: variable of another tape: operand 2: bring tensors to this tape with Input, Leaf or Param": func(tape *autograd.Tape, v *autograd.Variable) {
@@ -112,11 +114,11 @@ func TestMessagesNameTheOperand(t *testing.T) {
 			_, _ = tape.Backward(tape.Sum(tape.Input(x)))
 		},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		f(tape, tape.Leaf(x))
 		assert.EqualError(t, tape.Close(), want)
 	}
-	tape := autograd.NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.Ctx, b.RT)
 	_, err := tape.Backward(tape.Sum(tape.Leaf(x)))
 	assert.EqualError(t, err, "autograd: Backward: no gradient: the tape was made with NoGrad")
 	require.Error(t, tape.Close())
@@ -124,32 +126,32 @@ func TestMessagesNameTheOperand(t *testing.T) {
 
 // TestReleaseFreesGradients and values, of many parameters too, and joins the errors.
 func TestReleaseFreesGradients(t *testing.T) {
-	b := open(t, 64<<20)
-	p, q, r := b.parameter(2), b.parameter(3), b.parameter(4)
+	b := tapetest.Open(t, 64<<20)
+	p, q, r := b.Parameter(2), b.Parameter(3), b.Parameter(4)
 	ps := autograd.Parameters{{"p", p}, {"q", q}}
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	_, err := tape.Backward(tape.Add(tape.Add(tape.Sum(tape.Param(p)), tape.Sum(tape.Param(q))), tape.Sum(tape.Param(r))))
 	require.NoError(t, errors.Join(err, tape.Close()))
-	require.Equal(t, int64(6), b.live())
+	require.Equal(t, int64(6), b.Live())
 	require.NoError(t, r.Release())
 	assert.Nil(t, r.Grad())
-	require.Equal(t, int64(4), b.live())
+	require.Equal(t, int64(4), b.Live())
 	require.NoError(t, q.Grad().Block().Free())
-	require.ErrorIs(t, ps.ZeroGrad(b.ctx), memcache.ErrFreed)
-	assert.Equal(t, int64(2), b.live(), "p's gradient is freed all the same")
+	require.ErrorIs(t, ps.ZeroGrad(b.Ctx), memcache.ErrFreed)
+	assert.Equal(t, int64(2), b.Live(), "p's gradient is freed all the same")
 	require.NoError(t, q.Value().Block().Free())
 	require.ErrorIs(t, ps.Release(), memcache.ErrFreed)
-	assert.Zero(t, b.live())
+	assert.Zero(t, b.Live())
 	require.NoError(t, ps.Release())
 }
 
 // TestEveryOperationRefuses operands that are nil or of another tape, and a tape that is closed.
 func TestEveryOperationRefuses(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
-	row := upload(b, []float64{1, 2})
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	row := tapetest.Upload(b, []float64{1, 2})
 	square := array{[]int{2, 2}, []float64{1, 2, 3, 4}}
-	other := autograd.NewTape(b.ctx, b.rt)
+	other := autograd.NewTape(b.Ctx, b.RT)
 	defer other.Close()
 	random := rand.New(rand.NewPCG(13, 0))
 	for _, op := range graphOps {
@@ -164,7 +166,7 @@ func TestEveryOperationRefuses(t *testing.T) {
 			}
 			return vs[:op.arity]
 		}
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		op.tape(tape, p, operands(tape))
 		require.NoError(t, tape.Err(), op.name)
 		require.NoError(t, tape.Close())
@@ -175,7 +177,7 @@ func TestEveryOperationRefuses(t *testing.T) {
 						continue // no bias
 					}
 				}
-				tape := autograd.NewTape(b.ctx, b.rt)
+				tape := autograd.NewTape(b.Ctx, b.RT)
 				vs := operands(tape)
 				vs[wrong] = v
 				y := op.tape(tape, p, vs)
@@ -184,7 +186,7 @@ func TestEveryOperationRefuses(t *testing.T) {
 				require.Error(t, tape.Close())
 			}
 		}
-		tape = autograd.NewTape(b.ctx, b.rt)
+		tape = autograd.NewTape(b.Ctx, b.RT)
 		vs := operands(tape)
 		require.NoError(t, tape.Close())
 		y := op.tape(tape, p, vs)
@@ -194,10 +196,10 @@ func TestEveryOperationRefuses(t *testing.T) {
 }
 
 func TestNewParameterRefuses(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	_, err := autograd.NewParameter(nil)
 	require.ErrorIs(t, err, autograd.ErrInvalid)
-	x := upload(b, []float64{1})
+	x := tapetest.Upload(b, []float64{1})
 	require.NoError(t, x.Release())
 	_, err = autograd.NewParameter(x)
 	require.ErrorIs(t, err, autograd.ErrInvalid)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -24,14 +26,14 @@ func numbers(n int) (xs []float32) {
 // TestResetLabels: what a step allocates has the labels of its own context, also where that is the
 // one of the step before, or that has modules of its own.
 func TestResetLabels(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float32{1, 2}, 2)
-	w, err := autograd.NewParameter(upload(b, []float32{3, 4}, 2))
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float32{1, 2}, 2)
+	w, err := autograd.NewParameter(tapetest.Upload(b, []float32{3, 4}, 2))
 	require.NoError(t, err)
-	tape := autograd.NewTape(b.ctx, b.rt)
-	fourth := memcache.WithStep(b.ctx, 4)
+	tape := autograd.NewTape(b.Ctx, b.RT)
+	fourth := memcache.WithStep(b.Ctx, 4)
 	for i, ctx := range []context.Context{
-		b.ctx, b.ctx, memcache.WithStep(b.ctx, 3), fourth, fourth, memcache.WithModule(memcache.WithStep(b.ctx, 6), "net"), uncomparable{b.ctx, nil}, uncomparable{fourth, nil}, b.ctx,
+		b.Ctx, b.Ctx, memcache.WithStep(b.Ctx, 3), fourth, fourth, memcache.WithModule(memcache.WithStep(b.Ctx, 6), "net"), uncomparable{b.Ctx, nil}, uncomparable{fourth, nil}, b.Ctx,
 	} {
 		require.NoError(t, tape.Reset(ctx))
 		want := memcache.LabelOf(ctx)
@@ -48,7 +50,7 @@ func TestResetLabels(t *testing.T) {
 		assert.Equal(t, join("a"), y.Value().Label(), "step %d", i)
 		assert.Equal(t, join("b"), z.Value().Label(), "step %d", i)
 		if i%2 == 1 { // for the rest of the step, and not for the next one
-			tape.SetContext(memcache.WithStep(b.ctx, 100))
+			tape.SetContext(memcache.WithStep(b.Ctx, 100))
 		}
 		_, err := tape.Backward(z)
 		require.NoError(t, err)
@@ -58,7 +60,7 @@ func TestResetLabels(t *testing.T) {
 		}
 		assert.Equal(t, grad.Step, w.Grad().Label().Step, "step %d", i)
 		assert.Equal(t, memcache.CategoryGradient, w.Grad().Label().Category)
-		require.NoError(t, w.ZeroGrad(b.ctx))
+		require.NoError(t, w.ZeroGrad(b.Ctx))
 	}
 	require.NoError(t, tape.Close())
 }
@@ -71,8 +73,8 @@ type uncomparable struct {
 
 // TestResetInsideOfTheTape is an error, and ends nothing.
 func TestResetInsideOfTheTape(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2}, 2)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2}, 2)
 	for name, run := range map[string]func(tape *autograd.Tape, v *autograd.Variable, reset func()) *autograd.Variable{
 		"Frame": func(tape *autograd.Tape, v *autograd.Variable, reset func()) *autograd.Variable {
 			return tape.Frame(func() *autograd.Variable { reset(); return tape.Exp(v) })
@@ -87,23 +89,23 @@ func TestResetInsideOfTheTape(t *testing.T) {
 			return tape.Checkpoint(func() *autograd.Variable { reset(); return tape.Exp(v) })
 		},
 		"forward": func(tape *autograd.Tape, v *autograd.Variable, reset func()) *autograd.Variable {
-			return tape.Func("own", []*autograd.Variable{v}, func(c *autograd.Call) (*tensor.Tensor, error) { reset(); return b.rt.Exp(c.Context(), c.Input(0)) }, nil)
+			return tape.Func("own", []*autograd.Variable{v}, func(c *autograd.Call) (*tensor.Tensor, error) { reset(); return b.RT.Exp(c.Context(), c.Input(0)) }, nil)
 		},
 		"backward": func(tape *autograd.Tape, v *autograd.Variable, reset func()) *autograd.Variable {
-			return tape.Func("own", []*autograd.Variable{v}, func(c *autograd.Call) (*tensor.Tensor, error) { return b.rt.Exp(c.Context(), c.Input(0)) },
+			return tape.Func("own", []*autograd.Variable{v}, func(c *autograd.Call) (*tensor.Tensor, error) { return b.RT.Exp(c.Context(), c.Input(0)) },
 				func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 					reset()
-					return c.Grads(b.rt.Share(c.Context(), g))
+					return c.Grads(b.RT.Share(c.Context(), g))
 				})
 		},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		for range 3 {
 			called := false
 			v := tape.Leaf(x)
 			y := run(tape, v, func() {
 				called = true
-				require.ErrorIs(t, tape.Reset(b.ctx), autograd.ErrInvalid, name)
+				require.ErrorIs(t, tape.Reset(b.Ctx), autograd.ErrInvalid, name)
 				require.Equal(t, name == "backward", v.Value().Released(), name)
 			})
 			if name == "backward" {
@@ -112,9 +114,9 @@ func TestResetInsideOfTheTape(t *testing.T) {
 			}
 			require.True(t, called, name)
 			require.ErrorContains(t, tape.Err(), "Reset", name)
-			require.ErrorIs(t, tape.Reset(b.ctx), autograd.ErrInvalid, name)
+			require.ErrorIs(t, tape.Reset(b.Ctx), autograd.ErrInvalid, name)
 			require.NoError(t, tape.Err(), name)
-			require.Equal(t, int64(1), b.live(), name)
+			require.Equal(t, int64(1), b.Live(), name)
 		}
 		require.NoError(t, tape.Close())
 	}
@@ -133,41 +135,41 @@ func TestResetWithoutARuntime(t *testing.T) {
 
 // TestGradientsLiveOverReset, with the tensors that they are, until the parameter gives them up.
 func TestGradientsLiveOverReset(t *testing.T) {
-	b := open(t, 64<<20)
-	w, err := autograd.NewParameter(upload(b, []float64{3, 4}, 2))
+	b := tapetest.Open(t, 64<<20)
+	w, err := autograd.NewParameter(tapetest.Upload(b, []float64{3, 4}, 2))
 	require.NoError(t, err)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	seen := make(map[string]bool)
 	for i := range 5 {
 		for part := range 4 {
 			_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(w), 2)))
 			require.NoError(t, err)
 			grad := w.Grad()
-			require.NoError(t, tape.Reset(b.ctx))
+			require.NoError(t, tape.Reset(b.Ctx))
 			require.Same(t, grad, w.Grad())
 			n := float64(2 * (part + 1))
-			require.Equal(t, []float64{n, n}, read[float64](b, grad))
+			require.Equal(t, []float64{n, n}, tapetest.Read[float64](b, grad))
 			if i > 1 {
 				seen[fmt.Sprintf("%p", grad)] = true
 			}
 		}
-		require.NoError(t, w.ZeroGrad(b.ctx))
+		require.NoError(t, w.ZeroGrad(b.Ctx))
 		if i == 3 { // where it has new lists
-			require.NoError(t, errors.Join(tape.Close(), tape.Reset(b.ctx)))
+			require.NoError(t, errors.Join(tape.Close(), tape.Reset(b.Ctx)))
 		}
 	}
 	assert.LessOrEqual(t, len(seen), 2, "places of gradients that were released are used again")
 	require.NoError(t, tape.Close())
-	assert.Equal(t, int64(1), b.live())
+	assert.Equal(t, int64(1), b.Live())
 }
 
 // TestResetAfterANilContext: a tape that was made with none is ready once Reset has one.
 func TestResetAfterANilContext(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2}, 2)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2}, 2)
 	var none context.Context // as a program may have by mistake
-	tape := autograd.NewTape(none, b.rt)
-	require.ErrorIs(t, tape.Reset(b.ctx), autograd.ErrInvalid)
+	tape := autograd.NewTape(none, b.RT)
+	require.ErrorIs(t, tape.Reset(b.Ctx), autograd.ErrInvalid)
 	tape.Exp(tape.Input(x)).Keep()
 	require.NoError(t, tape.Err())
 	require.NoError(t, tape.Close())
@@ -176,14 +178,14 @@ func TestResetAfterANilContext(t *testing.T) {
 
 // TestResetForgetsModules: names that are new in each step are not kept without a bound.
 func TestResetForgetsModules(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2}, 2)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2}, 2)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	for i := range 2 * autograd.MostPaths {
 		name := fmt.Sprint("step", i)
 		y := tape.Module(name, func() *autograd.Variable { return tape.Exp(tape.Input(x)) })
 		require.Equal(t, name, y.Value().Label().Module)
-		require.NoError(t, tape.Reset(b.ctx))
+		require.NoError(t, tape.Reset(b.Ctx))
 	}
 	assert.LessOrEqual(t, autograd.ModulesOf(tape), autograd.MostPaths)
 	require.NoError(t, tape.Close())

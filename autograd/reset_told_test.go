@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -19,18 +21,18 @@ import (
 // the backward pass, in random order, train as on new tapes, and none of it counts for the next
 // step.
 func TestAResetTapeIsToldAgain(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	train := func(reset bool) (params [][]float32) {
-		in := autograd.Init(b.ctx, b.rt, autograd.Seed(1))
+		in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
 		first, second := in.Linear(64, 64), in.Linear(64, 4)
 		named := autograd.ParametersOf(autograd.Sequential{first, second})
 		opt := autograd.Own(in, autograd.NewAdamW(named, autograd.AdamConfig{LR: new(0.01)}))
-		off, err := tensor.NewOffloader(b.rt, tensor.OffloadConfig{})
+		off, err := tensor.NewOffloader(b.RT, tensor.OffloadConfig{})
 		require.NoError(t, errors.Join(err, in.Err()))
-		x, y := upload(b, numbers(512*64), 512, 64), upload(b, make([]int32, 512), 512)
+		x, y := tapetest.Upload(b, numbers(512*64), 512, 64), tapetest.Upload(b, make([]int32, 512), 512)
 		random := rand.New(rand.NewPCG(7, 8))
-		tape := autograd.NewTape(b.ctx, b.rt)
-		for range rounds(40, 20) {
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		for range tapetest.Rounds(40, 20) {
 			half, drops, offloads, checkpoints, inBackward := random.IntN(3) == 0, random.IntN(2) == 0, random.IntN(3) == 0, random.IntN(3) == 0, random.IntN(3) == 0
 			assert.Equal(t, tensor.Float32, tape.ComputeDtype())
 			assert.Empty(t, autograd.HooksOf(tape))
@@ -62,18 +64,18 @@ func TestAResetTapeIsToldAgain(t *testing.T) {
 				tape.Minimize(loss, opt)
 			}
 			if reset {
-				require.NoError(t, tape.Reset(b.ctx))
+				require.NoError(t, tape.Reset(b.Ctx))
 			} else {
 				require.NoError(t, tape.Close())
-				tape = autograd.NewTape(b.ctx, b.rt)
+				tape = autograd.NewTape(b.Ctx, b.RT)
 			}
 		}
 		for _, p := range named {
-			params = append(params, read[float32](b, p.Value()))
+			params = append(params, tapetest.Read[float32](b, p.Value()))
 		}
 		assert.Positive(t, off.Stats().Fetched)
-		require.NoError(t, errors.Join(opt.ZeroGrad(b.ctx), tape.Close(), x.Release(), y.Release(), off.Close(), in.Close()))
-		n, _ := b.rt.Live()
+		require.NoError(t, errors.Join(opt.ZeroGrad(b.Ctx), tape.Close(), x.Release(), y.Release(), off.Close(), in.Close()))
+		n, _ := b.RT.Live()
 		require.Zero(t, n)
 		return params
 	}
@@ -82,30 +84,30 @@ func TestAResetTapeIsToldAgain(t *testing.T) {
 
 // TestCloseInABackwardFunction ends the pass, and the tape, without a panic; Reset makes it ready again.
 func TestCloseInABackwardFunction(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1, 2}, 2)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, 2}, 2)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	for range 3 {
 		v := tape.Exp(tape.Exp(tape.Leaf(x)))
-		y := tape.Func("own", []*autograd.Variable{v}, func(c *autograd.Call) (*tensor.Tensor, error) { return b.rt.Exp(c.Context(), c.Input(0)) },
+		y := tape.Func("own", []*autograd.Variable{v}, func(c *autograd.Call) (*tensor.Tensor, error) { return b.RT.Exp(c.Context(), c.Input(0)) },
 			func(*autograd.Call, *tensor.Tensor) ([]*tensor.Tensor, error) { return nil, tape.Close() })
 		_, _ = tape.Backward(tape.Sum(y))
-		require.NoError(t, tape.Reset(b.ctx))
-		require.Equal(t, int64(1), b.live())
+		require.NoError(t, tape.Reset(b.Ctx))
+		require.Equal(t, int64(1), b.Live())
 	}
 	require.NoError(t, errors.Join(tape.Close(), x.Release()))
 }
 
 // TestSizesOfAResetTape: a tape that is reset leaves to the next one what its last two steps have made.
 func TestSizesOfAResetTape(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float64{1}, 1)
-	tape := autograd.NewTape(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1}, 1)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	for range 2 {
 		for range 40 {
 			tape.Neg(tape.Input(x))
 		}
-		require.NoError(t, tape.Reset(b.ctx))
+		require.NoError(t, tape.Reset(b.Ctx))
 	}
 	variables, tensors := autograd.ExpectedOf(tape)
 	assert.Equal(t, 80, variables)
@@ -116,24 +118,24 @@ func TestSizesOfAResetTape(t *testing.T) {
 // TestRuntimeCloseBesideAResetTape: steps on a tape that is reset end with an error when the
 // runtime is closed beside them, wherever they are, and all is freed.
 func TestRuntimeCloseBesideAResetTape(t *testing.T) {
-	for i := range rounds(60, 15) {
+	for i := range tapetest.Rounds(60, 15) {
 		s := stacktest.New(t, stacktest.Config{Capacity: 64 << 20, Workspace: true})
 		rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
 		require.NoError(t, err)
-		w := &bench{t: t, ctx: t.Context(), dev: s.Dev, cache: s.Cache, rt: rt}
-		in := autograd.Init(w.ctx, rt, autograd.Seed(1))
+		w := &tapetest.Bench{T: t, Ctx: t.Context(), Dev: s.Dev, Cache: s.Cache, RT: rt}
+		in := autograd.Init(w.Ctx, rt, autograd.Seed(1))
 		model := autograd.Sequential{in.Linear(8, 8), autograd.ReLU{}, in.Linear(8, 4)}
 		opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{}))
-		x := upload(w, numbers(16*8), 16, 8)
-		y := upload(w, make([]int32, 16), 16)
+		x := tapetest.Upload(w, numbers(16*8), 16, 8)
+		y := tapetest.Upload(w, make([]int32, 16), 16)
 		require.NoError(t, in.Err())
 		var steps atomic.Int32
 		done := make(chan error)
 		go func() {
-			tape := autograd.NewTape(w.ctx, rt)
+			tape := autograd.NewTape(w.Ctx, rt)
 			for {
 				tape.Minimize(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y), opt)
-				if err := tape.Reset(w.ctx); err != nil {
+				if err := tape.Reset(w.Ctx); err != nil {
 					done <- errors.Join(err, tape.Close())
 					return
 				}

@@ -3,6 +3,8 @@ package autograd_test
 import (
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -22,11 +24,11 @@ func look(t *autograd.Tape, x *autograd.Variable, f func()) *autograd.Variable {
 // TestOffloadOfParametersInARerun: a checkpoint that runs again brings the group that it reads and
 // begins to bring the next one of its own, and no more.
 func TestOffloadOfParametersInARerun(t *testing.T) {
-	b := open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	all := b.offloadedGroups(o, 6)
+	b := tapetest.Open(t, 64<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
+	all := offloadedGroups(b, o, 6)
 	ps, later := all[:4], all[4:]
-	x := upload(b, []float64{0.1, 0.2, 0.3})
+	x := tapetest.Upload(b, []float64{0.1, 0.2, 0.3})
 	here := func() (n int) {
 		for _, p := range ps {
 			if !p.Value().Offloaded() {
@@ -35,7 +37,7 @@ func TestOffloadOfParametersInARerun(t *testing.T) {
 		}
 		return n
 	}
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	var ahead, fetched []int64
 	var present []int
 	y := tape.Checkpoint(func() *autograd.Variable {
@@ -64,21 +66,21 @@ func TestOffloadOfParametersInARerun(t *testing.T) {
 	require.Equal(t, []int64{begin, begin + 1, begin + 2, begin + 3, begin + 4}, fetched, "each group when it is read")
 	require.Equal(t, []int{1, 1, 1, 1}, present, "one group at a time")
 	for _, p := range all {
-		require.NoError(t, p.ZeroGrad(b.ctx))
+		require.NoError(t, p.ZeroGrad(b.Ctx))
 	}
 }
 
 // TestOffloadOfParametersReadsACopyAgain: without gradients the copy of an offloaded parameter in 16
 // bits is freed when its group leaves, and made again by the next operation that reads its variable.
 func TestOffloadOfParametersReadsACopyAgain(t *testing.T) {
-	b := open(t, 64<<20)
-	o := b.offloader(tensor.OffloadConfig{})
-	in := autograd.Init(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	o := b.Offloader(tensor.OffloadConfig{})
+	in := autograd.Init(b.Ctx, b.RT)
 	p, q := in.Parameter([]float64{2, 3}), in.Parameter([]float64{5, 7})
 	for _, p := range []*autograd.Parameter{p, q} {
-		require.NoError(t, autograd.Parameters{{"p", p}}.Offload(b.ctx, o))
+		require.NoError(t, autograd.Parameters{{"p", p}}.Offload(b.Ctx, o))
 	}
-	tape := autograd.NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.Ctx, b.RT)
 	tape.SetComputeDtype(tensor.BFloat16)
 	v, w := tape.Param(p), tape.Param(q)
 	y := tape.Mul(v, tape.Mul(w, tape.Mul(v, w)))
@@ -86,8 +88,8 @@ func TestOffloadOfParametersReadsACopyAgain(t *testing.T) {
 	y = tape.Add(y, tape.Mul(w, w))
 	require.True(t, v.Tensor().Released(), "the group has left")
 	y = tape.Cast(tape.Add(y, v), tensor.Float32)
-	require.Equal(t, []float32{4*25 + 25 + 2, 9*49 + 49 + 3 - 1}, read[float32](b, y.Value()), "493 has no bfloat16")
+	require.Equal(t, []float32{4*25 + 25 + 2, 9*49 + 49 + 3 - 1}, tapetest.Read[float32](b, y.Value()), "493 has no bfloat16")
 	require.NoError(t, tape.Close())
-	require.NoError(t, autograd.Parameters{{"p", p}, {"q", q}}.Offload(b.ctx, nil))
+	require.NoError(t, autograd.Parameters{{"p", p}, {"q", q}}.Offload(b.Ctx, nil))
 	require.NoError(t, in.Close())
 }

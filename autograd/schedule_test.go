@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -109,10 +111,10 @@ func TestOneCycle(t *testing.T) {
 
 // TestSchedulerCyclesMomentum as PyTorch does: of SGD, also where it had none, and Adam's beta1; Adagrad has none.
 func TestSchedulerCyclesMomentum(t *testing.T) {
-	b := open(t, 64<<20)
-	p := b.parameter(1)
+	b := tapetest.Open(t, 64<<20)
+	p := b.Parameter(1)
 	ps := autograd.Parameters{{"p", p}}
-	sgd, err := withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(0.1)}))
+	sgd, err := tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(0.1)}))
 	require.NoError(t, err)
 	cycle := autograd.OneCycleLR{Max: 1, Steps: 10}
 	s, err := autograd.NewScheduler(sgd, cycle)
@@ -121,19 +123,19 @@ func TestSchedulerCyclesMomentum(t *testing.T) {
 	assert.True(t, ok)
 	assert.Equal(t, 0.95, m)
 	assert.InDelta(t, 0.04, s.LR(), 1e-12)
-	b.step(sgd, p, 1)
+	b.Step(sgd, p, 1)
 	require.NoError(t, s.Step())
-	b.step(sgd, p, 1)
+	b.Step(sgd, p, 1)
 	m, _ = sgd.Groups()[0].Momentum()
 	assert.InDelta(t, 0.90, m, 1e-12)
-	assert.InDelta(t, 1-0.04-s.LR()*(m+1), read[float64](b, p.Value())[0], 1e-9, "the momentum is used")
+	assert.InDelta(t, 1-0.04-s.LR()*(m+1), tapetest.Read[float64](b, p.Value())[0], 1e-9, "the momentum is used")
 	require.NoError(t, s.SetStep(10))
 	before := s.LR()
 	require.ErrorIs(t, s.Step(), autograd.ErrInvalid, "a step behind the end")
 	assert.Equal(t, 10, s.LastStep())
 	assert.Equal(t, before, s.LR())
 
-	adam, err := withErr(autograd.NewAdam(ps, autograd.AdamConfig{}))
+	adam, err := tapetest.WithErr(autograd.NewAdam(ps, autograd.AdamConfig{}))
 	require.NoError(t, err)
 	_, err = autograd.NewScheduler(adam, cycle)
 	require.NoError(t, err)
@@ -141,7 +143,7 @@ func TestSchedulerCyclesMomentum(t *testing.T) {
 	assert.Equal(t, 0.95, m)
 	keep := cycle
 	keep.KeepMomentum = true
-	adagrad, err := withErr(autograd.NewAdagrad(ps, autograd.AdagradConfig{}))
+	adagrad, err := tapetest.WithErr(autograd.NewAdagrad(ps, autograd.AdagradConfig{}))
 	require.NoError(t, err)
 	_, err = autograd.NewScheduler(adagrad, cycle)
 	require.ErrorIs(t, err, autograd.ErrInvalid)
@@ -165,8 +167,8 @@ func errorsOfClose(opts ...autograd.Optimizer) error {
 // TestSequentialSchedulesOfFunctionsAndSlices, which Go can't compare, and of equal ones, of which
 // each has its own steps.
 func TestSequentialSchedulesOfFunctionsAndSlices(t *testing.T) {
-	b := open(t, 64<<20)
-	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", b.parameter(1)}}, autograd.SGDConfig{LR: new(1.0)}))
+	b := tapetest.Open(t, 64<<20)
+	opt, err := tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"p", b.Parameter(1)}}, autograd.SGDConfig{LR: new(1.0)}))
 	require.NoError(t, err)
 	half, twice := autograd.LambdaLR(func(int) float64 { return 0.5 }), autograd.LambdaLR(func(int) float64 { return 2 })
 	miles := autograd.MultiStepLR{Milestones: []int{1}}
@@ -180,8 +182,8 @@ func TestSequentialSchedulesOfFunctionsAndSlices(t *testing.T) {
 
 // TestSchedulesRefuse numbers that can't be.
 func TestSchedulesRefuse(t *testing.T) {
-	b := open(t, 64<<20)
-	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"p", b.parameter(1)}}, autograd.SGDConfig{}))
+	b := tapetest.Open(t, 64<<20)
+	opt, err := tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"p", b.Parameter(1)}}, autograd.SGDConfig{}))
 	require.NoError(t, err)
 	for _, s := range []autograd.Schedule{
 		autograd.StepLR{}, autograd.CosineAnnealingLR{}, autograd.OneCycleLR{Max: 1}, autograd.OneCycleLR{Max: 1, Steps: 3, RiseShare: new(2.0)}, autograd.LambdaLR(nil), nil,
@@ -204,9 +206,9 @@ func TestSchedulesRefuse(t *testing.T) {
 // pytorchOneCycle is the rate and the momentum of torch.optim.lr_scheduler.OneCycleLR.get_lr at a
 // step.
 func pytorchOneCycle(s autograd.OneCycleLR, step int) (lr, momentum float64) {
-	first := s.Max / valueOr(s.Div, 25)
-	last, n, share := first/valueOr(s.FinalDiv, 1e4), float64(s.Steps), valueOr(s.RiseShare, 0.3)
-	high, low := valueOr(s.MaxMomentum, 0.95), valueOr(s.BaseMomentum, 0.85)
+	first := s.Max / tapetest.ValueOr(s.Div, 25)
+	last, n, share := first/tapetest.ValueOr(s.FinalDiv, 1e4), float64(s.Steps), tapetest.ValueOr(s.RiseShare, 0.3)
+	high, low := tapetest.ValueOr(s.MaxMomentum, 0.95), tapetest.ValueOr(s.BaseMomentum, 0.85)
 	ends := []float64{share*n - 1, n - 1}
 	lrs, momenta := []float64{first, s.Max, last}, []float64{high, low, high}
 	if s.ThreePhase {
@@ -233,8 +235,8 @@ func pytorchOneCycle(s autograd.OneCycleLR, step int) (lr, momentum float64) {
 // schedule's steps, ends without an error, and the rates of the steps are PyTorch's. The rate after
 // the last step is PyTorch's too, unless that is negative.
 func TestSchedulesForTheirWholeLength(t *testing.T) {
-	b := open(t, 64<<20)
-	ps := autograd.Parameters{{"p", b.parameter(1)}}
+	b := tapetest.Open(t, 64<<20)
+	ps := autograd.Parameters{{"p", b.Parameter(1)}}
 	run := func(name string, opt autograd.Optimizer, s autograd.Schedule, n int, rate func(step int) float64) {
 		scheduler, err := autograd.NewScheduler(opt, s)
 		require.NoError(t, err, name)
@@ -250,7 +252,7 @@ func TestSchedulesForTheirWholeLength(t *testing.T) {
 			for _, three := range []bool{false, true} {
 				for _, share := range []float64{0, 0.05, 0.3, 0.45, 0.5, 0.77, 0.999} {
 					s := autograd.OneCycleLR{Max: 0.7, Steps: n, Linear: linear, ThreePhase: three, RiseShare: &share, FinalDiv: new(1e20), BaseMomentum: new(0.1), MaxMomentum: new(0.99)}
-					opt, err := withErr(autograd.NewAdam(ps, autograd.AdamConfig{}))
+					opt, err := tapetest.WithErr(autograd.NewAdam(ps, autograd.AdamConfig{}))
 					require.NoError(t, err)
 					run("OneCycleLR", opt, s, n, func(step int) float64 {
 						lr, momentum := pytorchOneCycle(s, step)
@@ -292,7 +294,7 @@ func TestSchedulesForTheirWholeLength(t *testing.T) {
 		"a rise of one step":  {autograd.OneCycleLR{Max: 1, Steps: 49, RiseShare: new(1.0 / 49)}, nil},
 		"one step":            {autograd.OneCycleLR{Max: 1, Steps: 1, Linear: true}, nil},
 	} {
-		opt, err := withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(base)}))
+		opt, err := tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(base)}))
 		require.NoError(t, err)
 		n, rate := 48, func(step int) float64 { return tt.rate(float64(step)) }
 		if name == "one step" {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -14,12 +16,12 @@ import (
 
 // TestSlabs are empty when the next tape gets them, whatever the one before has recorded, and no two tapes have one.
 func TestSlabs(t *testing.T) {
-	b := open(t, 64<<20)
-	x := upload(b, []float32{0.1, 0.2, 0.3}, 3)
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float32{0.1, 0.2, 0.3}, 3)
 	defer func() { require.NoError(t, x.Release()) }()
 	p := &autograd.Parameter{}
 	for round := range 4 {
-		tapes := []*autograd.Tape{autograd.NewTape(b.ctx, b.rt), autograd.NewTape(b.ctx, b.rt)}
+		tapes := []*autograd.Tape{autograd.NewTape(b.Ctx, b.RT), autograd.NewTape(b.Ctx, b.RT)}
 		require.NotSame(t, autograd.SlabOf(tapes[0]), autograd.SlabOf(tapes[1]))
 		for _, tape := range tapes {
 			nodes, values, saved, uses, reads := autograd.ListsOf(tape)
@@ -61,10 +63,10 @@ func TestSlabs(t *testing.T) {
 		}
 		own := autograd.SlabOf(tapes[0])
 		require.NoError(t, tapes[0].Close())
-		next := autograd.NewTape(b.ctx, b.rt)
+		next := autograd.NewTape(b.Ctx, b.RT)
 		require.NoError(t, tapes[0].Close(), "again: the lists are another tape's")
 		require.NotSame(t, own, autograd.SlabOf(tapes[0]))
-		other := autograd.NewTape(b.ctx, b.rt)
+		other := autograd.NewTape(b.Ctx, b.RT)
 		require.NotSame(t, autograd.SlabOf(next), autograd.SlabOf(other))
 		require.NoError(t, next.Close())
 		require.NoError(t, other.Close())
@@ -75,18 +77,18 @@ func TestSlabs(t *testing.T) {
 // TestAClosedTapeLeavesTheNextOnesModules: a tape that is closed in a module has given its places
 // to the next tape, which then is where its program says.
 func TestAClosedTapeLeavesTheNextOnesModules(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	var next *autograd.Tape
-	tape := autograd.NewTape(b.ctx, b.rt)
+	tape := autograd.NewTape(b.Ctx, b.RT)
 	tape.Module("a", func() *autograd.Variable {
 		require.NoError(t, tape.Close())
-		next = autograd.NewTape(b.ctx, b.rt)
+		next = autograd.NewTape(b.Ctx, b.RT)
 		return nil
 	})
 	tape.Module("c", func() *autograd.Variable { return nil })
 	x := next.Module("b", func() *autograd.Variable { return autograd.Upload(next, []float32{1}, 1) })
 	assert.Equal(t, "b", x.Value().Label().Module)
-	tape.SetContext(memcache.WithModule(b.ctx, "late"))
+	tape.SetContext(memcache.WithModule(b.Ctx, "late"))
 	y := autograd.Upload(next, []float32{1}, 1)
 	assert.Empty(t, y.Value().Label().Module)
 	assert.True(t, autograd.InOwnPlace(tape))
@@ -96,9 +98,9 @@ func TestAClosedTapeLeavesTheNextOnesModules(t *testing.T) {
 
 // TestLabelsOfATapesModules: more modules than contexts are made at a time, and all tell their own names.
 func TestLabelsOfATapesModules(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for range 2 {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		for i := range 40 {
 			name := fmt.Sprint("m", i)
 			x := tape.Module(name, func() *autograd.Variable { return autograd.Upload(tape, []float32{1}, 1) })

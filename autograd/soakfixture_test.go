@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/memcache"
@@ -181,7 +183,7 @@ func (w *soakFixture) compare(i int) error {
 		return fmt.Errorf("the shape is %v, want %v", it.t.Shape(), it.model.shape)
 	}
 	for j, v := range it.model.data {
-		if !near(v, got[j], 1e-6) {
+		if !tapetest.Near(v, got[j], 1e-6) {
 			return fmt.Errorf("values are %v, want %v", got, it.model.data)
 		}
 	}

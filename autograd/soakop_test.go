@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -137,7 +139,7 @@ var runtimeOps = map[string]runtimeOp{
 		return rt.Mean(ctx, ts[0], p.axes...)
 	},
 	"MatMul": func(rt *tensor.Runtime, ctx context.Context, p params, ts []*tensor.Tensor) (*tensor.Tensor, error) {
-		return rt.MatMul(ctx, ts[0], ts[1], transpose(p.transA, p.transB))
+		return rt.MatMul(ctx, ts[0], ts[1], tapetest.Transpose(p.transA, p.transB))
 	},
 }
 
@@ -387,7 +389,7 @@ func (w *soakFixture) graph(c command) error {
 	random := rand.New(rand.NewPCG(uint64(c.a), uint64(c.b)))
 	g := newGraph(random, 1+int(c.c)%10)
 	w.calls += int64(2*len(g.leaves) + 3*len(g.steps)) // forward twice, backward once
-	b := &bench{ctx: w.ctx(), rt: w.sides[c.a%2].rt, shared: w.dropped}
+	b := &tapetest.Bench{Ctx: w.ctx(), RT: w.sides[c.a%2].rt, Shared: w.dropped}
 	if err := w.unexpected(g.check(b)); err != nil {
 		return fmt.Errorf("%w:\n%v", err, g)
 	}

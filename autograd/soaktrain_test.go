@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -33,9 +35,9 @@ func newTrainee(ctx context.Context, rt *tensor.Runtime, kind int) (*trainee, er
 	}
 	ps := autograd.Parameters{{"w", tr.p}}
 	if tr.adam {
-		tr.opt, err = withErr(autograd.NewAdamW(ps, autograd.AdamConfig{LR: new(traineeLR), WeightDecay: new(0.1)}))
+		tr.opt, err = tapetest.WithErr(autograd.NewAdamW(ps, autograd.AdamConfig{LR: new(traineeLR), WeightDecay: new(0.1)}))
 	} else {
-		tr.opt, err = withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(traineeLR), Momentum: 0.9, WeightDecay: 0.1}))
+		tr.opt, err = tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(traineeLR), Momentum: 0.9, WeightDecay: 0.1}))
 	}
 	return tr, err
 }
@@ -108,7 +110,7 @@ func (tr *trainee) check() error {
 		return err
 	}
 	for i, v := range tr.w {
-		if !near(v, got[i], 1e-9) {
+		if !tapetest.Near(v, got[i], 1e-9) {
 			return fmt.Errorf("the parameter is %v after %d steps, want %v", got, tr.steps, tr.w)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/tensor/fn"
 
@@ -16,33 +18,33 @@ import (
 
 // TestAStaleParameterIsAnError: its gradient would be that of the new value.
 func TestAStaleParameterIsAnError(t *testing.T) {
-	b := open(t, 64<<20)
-	w, err := autograd.NewParameter(upload(b, []float64{3}))
+	b := tapetest.Open(t, 64<<20)
+	w, err := autograd.NewParameter(tapetest.Upload(b, []float64{3}))
 	require.NoError(t, err)
-	opt, err := withErr(autograd.NewSGD(autograd.Parameters{{"0.weight", w}}, autograd.SGDConfig{LR: new(0.5)}))
+	opt, err := tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"0.weight", w}}, autograd.SGDConfig{LR: new(0.5)}))
 	require.NoError(t, err)
 	square := func() (*autograd.Tape, *autograd.Variable) {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		return tape, tape.Sum(tape.Mul(tape.Param(w), tape.Param(w)))
 	}
 	train := func() error {
 		tape, loss := square()
 		_, err := tape.Backward(loss)
-		return errors.Join(err, opt.Step(b.ctx), opt.ZeroGrad(b.ctx), tape.Close())
+		return errors.Join(err, opt.Step(b.Ctx), opt.ZeroGrad(b.Ctx), tape.Close())
 	}
 	stale, loss := square()
 	require.NoError(t, train())
-	require.Equal(t, []float64{0}, read[float64](b, w.Value()))
+	require.Equal(t, []float64{0}, tapetest.Read[float64](b, w.Value()))
 	before := w.Value().Version()
-	allocations := b.cache.Stats().Allocation.All.Allocated
+	allocations := b.Cache.Stats().Allocation.All.Allocated
 	_, err = stale.Backward(loss)
 	require.ErrorIs(t, err, autograd.ErrStale)
-	assert.Equal(t, allocations+2, b.cache.Stats().Allocation.All.Allocated, "the gradients of the loss and of the product, and no more")
+	assert.Equal(t, allocations+2, b.Cache.Stats().Allocation.All.Allocated, "the gradients of the loss and of the product, and no more")
 	require.EqualError(t, err, `autograd: Mul backward: overwritten since the forward pass: parameter "0.weight", float64 (1), is at version 1, and its gradient needs version 0: `+
 		"take the optimiser's step after Backward of every tape that has read the parameter, or run the forward pass again")
 	assert.Nil(t, w.Grad())
 	require.ErrorIs(t, stale.Close(), autograd.ErrStale)
-	assert.Equal(t, int64(1), b.live(), "the parameter alone")
+	assert.Equal(t, int64(1), b.Live(), "the parameter alone")
 	assert.Equal(t, before, w.Value().Version())
 	require.NoError(t, train(), "a new forward pass reads the new value")
 	require.NoError(t, opt.Close())
@@ -50,32 +52,32 @@ func TestAStaleParameterIsAnError(t *testing.T) {
 
 // TestOnlyWhatAGradientNeedsCanBeStale: a sum does not need its operands, nor the first layer its weight.
 func TestOnlyWhatAGradientNeedsCanBeStale(t *testing.T) {
-	b := open(t, 64<<20)
-	value := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	b := tapetest.Open(t, 64<<20)
+	value := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	w, err := autograd.NewParameter(value)
 	require.NoError(t, err)
-	x := upload(b, []float64{5, 6}, 1, 2)
+	x := tapetest.Upload(b, []float64{5, 6}, 1, 2)
 	for name, c := range map[string]struct {
 		f     func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable
 		write func() error
 		stale bool
 	}{
-		"a sum": {func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable { return tape.Add(tape.Param(w), x) }, func() error { return b.rt.AddInPlace(b.ctx, value, x) }, false},
+		"a sum": {func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable { return tape.Add(tape.Param(w), x) }, func() error { return b.RT.AddInPlace(b.Ctx, value, x) }, false},
 		"the weight of inputs": {func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 			return tape.Linear(x, tape.Param(w), nil)
-		}, func() error { return b.rt.Zero(b.ctx, value) }, false},
+		}, func() error { return b.RT.Zero(b.Ctx, value) }, false},
 		"the inputs": {func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 			return tape.Linear(x, tape.Param(w), nil)
-		}, func() error { return b.rt.Zero(b.ctx, x) }, true},
+		}, func() error { return b.RT.Zero(b.Ctx, x) }, true},
 		"the weight of activations": {func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 			return tape.Linear(tape.Linear(x, tape.Param(w), nil), tape.Param(w), nil)
-		}, func() error { return b.rt.Zero(b.ctx, value) }, true},
-		"a constant factor": {func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable { return tape.Mul(tape.Param(w), x) }, func() error { return b.rt.Zero(b.ctx, value) }, false},
+		}, func() error { return b.RT.Zero(b.Ctx, value) }, true},
+		"a constant factor": {func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable { return tape.Mul(tape.Param(w), x) }, func() error { return b.RT.Zero(b.Ctx, value) }, false},
 		"a result": {func(tape *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 			return tape.Exp(tape.Add(tape.Param(w), x))
 		}, func() error { return nil }, false},
 	} {
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		loss := tape.Sum(c.f(tape, tape.Input(x)))
 		require.NoError(t, c.write())
 		_, err := tape.Backward(loss)
@@ -85,49 +87,49 @@ func TestOnlyWhatAGradientNeedsCanBeStale(t *testing.T) {
 			require.NoError(t, err, name)
 		}
 		_ = tape.Close()
-		require.NoError(t, w.ZeroGrad(b.ctx))
+		require.NoError(t, w.ZeroGrad(b.Ctx))
 	}
 }
 
 // TestEveryWriteInPlaceMakesStale: each of the operations that write, through a view too.
 func TestEveryWriteInPlaceMakesStale(t *testing.T) {
-	b := open(t, 64<<20)
-	fresh := func() *tensor.Tensor { return upload(b, []float64{1, 2, 3, 4}, 2, 2) }
-	other, row := fresh(), upload(b, []float64{1, 2})
+	b := tapetest.Open(t, 64<<20)
+	fresh := func() *tensor.Tensor { return tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2) }
+	other, row := fresh(), tapetest.Upload(b, []float64{1, 2})
 	m, v := fresh(), fresh()
 	for name, write := range map[string]func(x *tensor.Tensor) error{
-		"AddInPlace":         func(x *tensor.Tensor) error { return b.rt.AddInPlace(b.ctx, x, other) },
-		"SubInPlace":         func(x *tensor.Tensor) error { return b.rt.SubInPlace(b.ctx, x, other) },
-		"MulInPlace":         func(x *tensor.Tensor) error { return b.rt.MulInPlace(b.ctx, x, other) },
-		"MulScalarInPlace":   func(x *tensor.Tensor) error { return b.rt.MulScalarInPlace(b.ctx, x, 2) },
-		"AddBiasInPlace":     func(x *tensor.Tensor) error { return b.rt.AddBiasInPlace(b.ctx, x, row) },
-		"AddBiasReLUInPlace": func(x *tensor.Tensor) error { return b.rt.AddBiasReLUInPlace(b.ctx, x, row) },
-		"Zero":               func(x *tensor.Tensor) error { return b.rt.Zero(b.ctx, x) },
-		"CopyFrom":           func(x *tensor.Tensor) error { return tensor.CopyFrom(b.ctx, x, make([]float64, 4)) },
+		"AddInPlace":         func(x *tensor.Tensor) error { return b.RT.AddInPlace(b.Ctx, x, other) },
+		"SubInPlace":         func(x *tensor.Tensor) error { return b.RT.SubInPlace(b.Ctx, x, other) },
+		"MulInPlace":         func(x *tensor.Tensor) error { return b.RT.MulInPlace(b.Ctx, x, other) },
+		"MulScalarInPlace":   func(x *tensor.Tensor) error { return b.RT.MulScalarInPlace(b.Ctx, x, 2) },
+		"AddBiasInPlace":     func(x *tensor.Tensor) error { return b.RT.AddBiasInPlace(b.Ctx, x, row) },
+		"AddBiasReLUInPlace": func(x *tensor.Tensor) error { return b.RT.AddBiasReLUInPlace(b.Ctx, x, row) },
+		"Zero":               func(x *tensor.Tensor) error { return b.RT.Zero(b.Ctx, x) },
+		"CopyFrom":           func(x *tensor.Tensor) error { return tensor.CopyFrom(b.Ctx, x, make([]float64, 4)) },
 		"ReLUGrad": func(x *tensor.Tensor) error {
-			_, err := b.rt.ApplyGrad(b.ctx, fn.ReLU, x, x, other)
+			_, err := b.RT.ApplyGrad(b.Ctx, fn.ReLU, x, x, other)
 			return err
 		},
 		"StepSGD": func(x *tensor.Tensor) error {
-			return stepOne(b.ctx, b.rt, tensor.SGD{LR: 1}, x, other, nil)
+			return stepOne(b.Ctx, b.RT, tensor.SGD{LR: 1}, x, other, nil)
 		},
 		"momentum": func(x *tensor.Tensor) error {
-			return stepOne(b.ctx, b.rt, tensor.SGD{LR: 1, Momentum: 1}, m, other, x)
+			return stepOne(b.Ctx, b.RT, tensor.SGD{LR: 1, Momentum: 1}, m, other, x)
 		},
 		"StepAdam": func(x *tensor.Tensor) error {
-			return stepOne(b.ctx, b.rt, tensor.Adam{LR: 1, Step: 1}, x, other, m, v)
+			return stepOne(b.Ctx, b.RT, tensor.Adam{LR: 1, Step: 1}, x, other, m, v)
 		},
 		"first moment": func(x *tensor.Tensor) error {
-			return stepOne(b.ctx, b.rt, tensor.Adam{LR: 1, Step: 1}, m, other, x, v)
+			return stepOne(b.Ctx, b.RT, tensor.Adam{LR: 1, Step: 1}, m, other, x, v)
 		},
 		"second moment": func(x *tensor.Tensor) error {
-			return stepOne(b.ctx, b.rt, tensor.Adam{LR: 1, Step: 1}, m, other, v, x)
+			return stepOne(b.Ctx, b.RT, tensor.Adam{LR: 1, Step: 1}, m, other, v, x)
 		},
 	} {
 		x := fresh()
-		view, err := b.rt.Reshape(b.ctx, x, 2, 2)
+		view, err := b.RT.Reshape(b.Ctx, x, 2, 2)
 		require.NoError(t, err)
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		loss := tape.Sum(tape.Square(tape.Leaf(x)))
 		require.NoError(t, write(view), name)
 		require.Equal(t, uint64(1), x.Version(), name)

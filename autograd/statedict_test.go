@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -23,86 +25,86 @@ type normed struct {
 
 func (normed) Forward(_ *autograd.Tape, x *autograd.Variable) *autograd.Variable { return x }
 
-func (b *bench) statefulModel(from float64) autograd.Layer {
+func statefulModel(b *tapetest.Bench, from float64) autograd.Layer {
 	return autograd.Sequential{
-		&autograd.Linear{Weight: b.parameterOf(upload(b, []float64{from, from + 1}, 1, 2))},
-		autograd.LayerOf(&normed{b.number(from + 2), upload(b, []float64{from + 3})}),
+		&autograd.Linear{Weight: b.ParameterOf(tapetest.Upload(b, []float64{from, from + 1}, 1, 2))},
+		autograd.LayerOf(&normed{b.Number(from + 2), tapetest.Upload(b, []float64{from + 3})}),
 	}
 }
 
-func (b *bench) values(model any) (all []float64) {
+func values(b *tapetest.Bench, model any) (all []float64) {
 	state, err := autograd.StateDict(model)
-	require.NoError(b.t, err)
+	require.NoError(b.T, err)
 	for _, t := range state {
-		all = append(all, read[float64](b, t.Tensor)...)
+		all = append(all, tapetest.Read[float64](b, t.Tensor)...)
 	}
 	return all
 }
 
 // TestSaveAndLoadModel: parameters and buffers, into a model that was made otherwise.
 func TestSaveAndLoadModel(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	path := filepath.Join(t.TempDir(), "m.safetensors")
-	require.NoError(t, autograd.SaveModel(b.ctx, b.statefulModel(1), path))
-	other := b.statefulModel(10)
+	require.NoError(t, autograd.SaveModel(b.Ctx, statefulModel(b, 1), path))
+	other := statefulModel(b, 10)
 	version := other.Parameters()[0].Value().Version()
-	require.NoError(t, autograd.LoadModel(b.ctx, other, path))
-	assert.Equal(t, []float64{1, 2, 3, 4}, b.values(other))
+	require.NoError(t, autograd.LoadModel(b.Ctx, other, path))
+	assert.Equal(t, []float64{1, 2, 3, 4}, values(b, other))
 	assert.Greater(t, other.Parameters()[0].Value().Version(), version, "a tape would notice")
 	f, err := safetensors.Open(path)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
-	require.NoError(t, autograd.LoadStateDict(b.ctx, other, f))
-	require.ErrorContains(t, autograd.LoadStateDict(b.ctx, struct{ A *autograd.Parameter }{b.number(1)}, f), "autograd: LoadStateDict: error(s) in loading")
+	require.NoError(t, autograd.LoadStateDict(b.Ctx, other, f))
+	require.ErrorContains(t, autograd.LoadStateDict(b.Ctx, struct{ A *autograd.Parameter }{b.Number(1)}, f), "autograd: LoadStateDict: error(s) in loading")
 	require.NoError(t, f.Close())
-	require.ErrorIs(t, autograd.LoadStateDict(b.ctx, other, nil), autograd.ErrInvalid)
-	require.ErrorIs(t, autograd.LoadModel(b.ctx, nil, path), autograd.ErrInvalid)
-	require.ErrorIs(t, autograd.SaveModel(b.ctx, nil, path), autograd.ErrInvalid, "an empty file would take the place of a good one")
+	require.ErrorIs(t, autograd.LoadStateDict(b.Ctx, other, nil), autograd.ErrInvalid)
+	require.ErrorIs(t, autograd.LoadModel(b.Ctx, nil, path), autograd.ErrInvalid)
+	require.ErrorIs(t, autograd.SaveModel(b.Ctx, nil, path), autograd.ErrInvalid, "an empty file would take the place of a good one")
 
 	// Other names and shapes are told of together, and change nothing.
-	wrong := autograd.Sequential{&autograd.Linear{Weight: b.parameterOf(upload(b, []float64{5}, 1, 1)), Bias: b.number(6)}}
-	err = autograd.LoadModel(b.ctx, wrong, path)
+	wrong := autograd.Sequential{&autograd.Linear{Weight: b.ParameterOf(tapetest.Upload(b, []float64{5}, 1, 1)), Bias: b.Number(6)}}
+	err = autograd.LoadModel(b.Ctx, wrong, path)
 	require.ErrorIs(t, err, autograd.ErrState)
 	require.EqualError(t, err, `autograd: LoadModel: `+path+`: error(s) in loading state_dict: missing key(s) in state_dict: "0.bias"; `+
 		`unexpected key(s) in state_dict: "1.running_mean", "1.weight"; size mismatch for 0.weight: the file has F64 (1, 2), and the model float64 (1, 1)`)
-	require.ErrorIs(t, autograd.LoadModel(b.ctx, wrong, path, autograd.NotStrict()), autograd.ErrState, "a shape must fit in any case")
-	lax := autograd.Sequential{&autograd.Linear{Weight: b.parameterOf(upload(b, []float64{0, 0}, 1, 2)), Bias: b.number(6)}}
-	require.NoError(t, autograd.LoadModel(b.ctx, lax, path, autograd.NotStrict()))
-	assert.Equal(t, []float64{1, 2, 6}, b.values(lax))
-	narrow := autograd.Sequential{&autograd.Linear{Weight: b.parameterOf(upload(b, []float32{0, 0}, 1, 2))}}
-	require.ErrorContains(t, autograd.LoadModel(b.ctx, narrow, path, autograd.NotStrict()), "float32")
+	require.ErrorIs(t, autograd.LoadModel(b.Ctx, wrong, path, autograd.NotStrict()), autograd.ErrState, "a shape must fit in any case")
+	lax := autograd.Sequential{&autograd.Linear{Weight: b.ParameterOf(tapetest.Upload(b, []float64{0, 0}, 1, 2)), Bias: b.Number(6)}}
+	require.NoError(t, autograd.LoadModel(b.Ctx, lax, path, autograd.NotStrict()))
+	assert.Equal(t, []float64{1, 2, 6}, values(b, lax))
+	narrow := autograd.Sequential{&autograd.Linear{Weight: b.ParameterOf(tapetest.Upload(b, []float32{0, 0}, 1, 2))}}
+	require.ErrorContains(t, autograd.LoadModel(b.Ctx, narrow, path, autograd.NotStrict()), "float32")
 
-	require.ErrorIs(t, autograd.LoadModel(b.ctx, other, path+"x"), os.ErrNotExist)
-	require.ErrorIs(t, autograd.SaveModel(b.ctx, autograd.Sequential{&autograd.Linear{}}, path), autograd.ErrInvalid)
-	require.ErrorIs(t, autograd.SaveModel(b.ctx, struct{ A, B *normed }{}, filepath.Join(path+"none", "x")), os.ErrNotExist)
+	require.ErrorIs(t, autograd.LoadModel(b.Ctx, other, path+"x"), os.ErrNotExist)
+	require.ErrorIs(t, autograd.SaveModel(b.Ctx, autograd.Sequential{&autograd.Linear{}}, path), autograd.ErrInvalid)
+	require.ErrorIs(t, autograd.SaveModel(b.Ctx, struct{ A, B *normed }{}, filepath.Join(path+"none", "x")), os.ErrNotExist)
 }
 
 // TestLoadTiedWeights: a file with one of the names is enough.
 func TestLoadTiedWeights(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	type model struct{ Tok, Head *autograd.Parameter }
 	path := filepath.Join(t.TempDir(), "m.safetensors")
-	require.NoError(t, autograd.SaveModel(b.ctx, struct{ Tok *autograd.Parameter }{b.number(7)}, path))
-	tied := model{Tok: b.number(1)}
+	require.NoError(t, autograd.SaveModel(b.Ctx, struct{ Tok *autograd.Parameter }{b.Number(7)}, path))
+	tied := model{Tok: b.Number(1)}
 	tied.Head = tied.Tok
-	require.NoError(t, autograd.LoadModel(b.ctx, tied, path))
-	assert.Equal(t, []float64{7, 7}, b.values(tied))
-	require.ErrorContains(t, autograd.LoadModel(b.ctx, model{b.number(1), b.number(2)}, path), `missing key(s) in state_dict: "head"`)
-	require.NoError(t, autograd.SaveModel(b.ctx, tied, path))
-	require.NoError(t, autograd.LoadModel(b.ctx, tied, path))
+	require.NoError(t, autograd.LoadModel(b.Ctx, tied, path))
+	assert.Equal(t, []float64{7, 7}, values(b, tied))
+	require.ErrorContains(t, autograd.LoadModel(b.Ctx, model{b.Number(1), b.Number(2)}, path), `missing key(s) in state_dict: "head"`)
+	require.NoError(t, autograd.SaveModel(b.Ctx, tied, path))
+	require.NoError(t, autograd.LoadModel(b.Ctx, tied, path))
 }
 
 // TestStateDictOfBFloat16 is saved half the size and loaded to the bit, into float32 too; float32
 // is not rounded on the way into bfloat16.
 func TestStateDictOfBFloat16(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	type served struct {
 		Weight *tensor.Tensor `buffer:"weight"`
 		Bias   *tensor.Tensor `buffer:"bias"`
 	}
 	bits := []tensor.BF16{0x3f80, 0x8000, 0x7fc1, 0xff81, 0xff80, 0x0001}
 	path := filepath.Join(t.TempDir(), "m.safetensors")
-	require.NoError(t, autograd.SaveModel(b.ctx, served{upload(b, bits, 2, 3), upload(b, []float32{7})}, path))
+	require.NoError(t, autograd.SaveModel(b.Ctx, served{tapetest.Upload(b, bits, 2, 3), tapetest.Upload(b, []float32{7})}, path))
 	f, err := safetensors.Open(path)
 	require.NoError(t, err)
 	info, ok := f.Info("weight")
@@ -110,40 +112,40 @@ func TestStateDictOfBFloat16(t *testing.T) {
 	require.Equal(t, safetensors.Info{Name: "weight", Dtype: "BF16", Shape: []int{2, 3}, Begin: 4, Bytes: 12}, info)
 	require.NoError(t, f.Close())
 
-	same := served{upload(b, make([]tensor.BF16, 6), 2, 3), upload(b, []float32{0})}
-	require.NoError(t, autograd.LoadModel(b.ctx, same, path))
-	assert.Equal(t, bits, read[tensor.BF16](b, same.Weight))
-	trained := struct{ Weight, Bias *autograd.Parameter }{b.parameterOf(upload(b, make([]float32, 6), 2, 3)), b.parameterOf(upload(b, []float32{0}))}
-	require.NoError(t, autograd.LoadModel(b.ctx, trained, path))
-	for i, v := range read[float32](b, trained.Weight.Value()) {
+	same := served{tapetest.Upload(b, make([]tensor.BF16, 6), 2, 3), tapetest.Upload(b, []float32{0})}
+	require.NoError(t, autograd.LoadModel(b.Ctx, same, path))
+	assert.Equal(t, bits, tapetest.Read[tensor.BF16](b, same.Weight))
+	trained := struct{ Weight, Bias *autograd.Parameter }{b.ParameterOf(tapetest.Upload(b, make([]float32, 6), 2, 3)), b.ParameterOf(tapetest.Upload(b, []float32{0}))}
+	require.NoError(t, autograd.LoadModel(b.Ctx, trained, path))
+	for i, v := range tapetest.Read[float32](b, trained.Weight.Value()) {
 		assert.Equal(t, uint32(bits[i])<<16, math.Float32bits(v))
 	}
 
-	require.NoError(t, autograd.SaveModel(b.ctx, trained, path))
-	before := served{upload(b, []tensor.BF16{1, 2, 3, 4, 5, 6}, 2, 3), upload(b, []float32{1})}
-	err = autograd.LoadModel(b.ctx, before, path)
+	require.NoError(t, autograd.SaveModel(b.Ctx, trained, path))
+	before := served{tapetest.Upload(b, []tensor.BF16{1, 2, 3, 4, 5, 6}, 2, 3), tapetest.Upload(b, []float32{1})}
+	err = autograd.LoadModel(b.Ctx, before, path)
 	require.ErrorIs(t, err, autograd.ErrState)
 	require.ErrorContains(t, err, "size mismatch for weight: the file has F32 (2, 3), and the model bfloat16 (2, 3)")
-	assert.Equal(t, []tensor.BF16{1, 2, 3, 4, 5, 6}, read[tensor.BF16](b, before.Weight))
-	assert.Equal(t, []float32{1}, read[float32](b, before.Bias), "nothing is loaded")
+	assert.Equal(t, []tensor.BF16{1, 2, 3, 4, 5, 6}, tapetest.Read[tensor.BF16](b, before.Weight))
+	assert.Equal(t, []float32{1}, tapetest.Read[float32](b, before.Bias), "nothing is loaded")
 }
 
 // TestLoadModelOfOlderFiles: the strict load takes what PyTorch's takes: a batch norm without the
 // number of its batches, which stays, and scalars that are vectors. Other buffers must be there.
 func TestLoadModelOfOlderFiles(t *testing.T) {
-	b := open(t, 64<<20)
-	in := autograd.Init(b.ctx, b.rt)
+	b := tapetest.Open(t, 64<<20)
+	in := autograd.Init(b.Ctx, b.RT)
 	defer func() { require.NoError(t, in.Close()) }()
 	model := struct {
 		Body  autograd.Sequential
 		Scale *autograd.Parameter
 	}{autograd.Sequential{in.Conv2d(1, 2, 1), in.BatchNorm(2)}, in.Parameter([]float64{3})}
-	scalar, err := b.rt.Reshape(b.ctx, model.Scale.Value())
+	scalar, err := b.RT.Reshape(b.Ctx, model.Scale.Value())
 	require.NoError(t, err)
-	model.Scale = b.parameterOf(scalar)
+	model.Scale = b.ParameterOf(scalar)
 	defer func() { require.NoError(t, scalar.Release()) }()
 	norm := model.Body[1].(*autograd.BatchNorm)
-	require.NoError(t, errors.Join(in.Err(), tensor.CopyFrom(b.ctx, norm.Batches, []int64{7})))
+	require.NoError(t, errors.Join(in.Err(), tensor.CopyFrom(b.Ctx, norm.Batches, []int64{7})))
 	write := func(change func(*safetensors.Named) (keep bool)) string {
 		state, err := autograd.StateDict(model)
 		require.NoError(t, err)
@@ -155,7 +157,7 @@ func TestLoadModelOfOlderFiles(t *testing.T) {
 			}
 		}
 		path := filepath.Join(t.TempDir(), "m.safetensors")
-		require.NoError(t, safetensors.WriteFile(b.ctx, path, named, nil))
+		require.NoError(t, safetensors.WriteFile(b.Ctx, path, named, nil))
 		return path
 	}
 	without := func(name string) func(*safetensors.Named) bool {
@@ -163,31 +165,31 @@ func TestLoadModelOfOlderFiles(t *testing.T) {
 	}
 	old := write(func(n *safetensors.Named) bool {
 		if n.Name == "scale" {
-			n.Tensor = upload(b, []float32{5}, 1)
+			n.Tensor = tapetest.Upload(b, []float32{5}, 1)
 		}
 		return n.Name != "body.1.num_batches_tracked"
 	})
-	require.NoError(t, autograd.LoadModel(b.ctx, model, old))
-	require.Equal(t, []int64{7}, read[int64](b, norm.Batches))
-	require.Equal(t, []float32{5}, read[float32](b, scalar))
-	require.ErrorContains(t, autograd.LoadModel(b.ctx, model, write(without("body.1.running_mean"))), `missing key(s) in state_dict: "body.1.running_mean"`)
+	require.NoError(t, autograd.LoadModel(b.Ctx, model, old))
+	require.Equal(t, []int64{7}, tapetest.Read[int64](b, norm.Batches))
+	require.Equal(t, []float32{5}, tapetest.Read[float32](b, scalar))
+	require.ErrorContains(t, autograd.LoadModel(b.Ctx, model, write(without("body.1.running_mean"))), `missing key(s) in state_dict: "body.1.running_mean"`)
 	vector := write(func(n *safetensors.Named) bool {
 		if n.Name == "body.1.num_batches_tracked" {
-			n.Tensor = upload(b, []int64{9}, 1)
+			n.Tensor = tapetest.Upload(b, []int64{9}, 1)
 		}
 		return true
 	})
-	require.NoError(t, autograd.LoadModel(b.ctx, model, vector))
-	require.Equal(t, []int64{9}, read[int64](b, norm.Batches))
+	require.NoError(t, autograd.LoadModel(b.Ctx, model, vector))
+	require.Equal(t, []int64{9}, tapetest.Read[int64](b, norm.Batches))
 	require.Zero(t, scalar.Rank())
 
 	fixed := model
 	fixed.Body = autograd.Sequential{model.Body[0], &autograd.BatchNorm{Weight: norm.Weight, Bias: norm.Bias, Mean: norm.Mean, Var: norm.Var}}
-	require.ErrorContains(t, autograd.LoadModel(b.ctx, fixed, vector), `unexpected key(s) in state_dict: "body.1.num_batches_tracked"`)
-	require.NoError(t, autograd.LoadModel(b.ctx, fixed, old))
+	require.ErrorContains(t, autograd.LoadModel(b.Ctx, fixed, vector), `unexpected key(s) in state_dict: "body.1.num_batches_tracked"`)
+	require.NoError(t, autograd.LoadModel(b.Ctx, fixed, old))
 
 	// A checkpoint is a file of this package, which has the number.
 	path := filepath.Join(t.TempDir(), "c.safetensors")
-	require.NoError(t, autograd.Checkpoint{Model: fixed}.Save(b.ctx, path))
-	require.ErrorContains(t, autograd.Checkpoint{Model: model}.Load(b.ctx, path), "num_batches_tracked")
+	require.NoError(t, autograd.Checkpoint{Model: fixed}.Save(b.Ctx, path))
+	require.ErrorContains(t, autograd.Checkpoint{Model: model}.Load(b.Ctx, path), "num_batches_tracked")
 }

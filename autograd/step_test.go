@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -16,7 +18,7 @@ import (
 
 // TestOptimizersAgainstPlainFormulas: three steps with all options, in plain float64.
 func TestOptimizersAgainstPlainFormulas(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	const rate, decay = 0.1, 0.2
 	grads := []float64{3, -1, 0.5}
 	adam := func(decoupled bool) func() []float64 {
@@ -63,35 +65,39 @@ func TestOptimizersAgainstPlainFormulas(t *testing.T) {
 		make func(autograd.Parameters) (autograd.Optimizer, error)
 		want func() []float64
 	}{
-		"Adam":  {func(ps autograd.Parameters) (autograd.Optimizer, error) { return withErr(autograd.NewAdam(ps, cfg)) }, adam(false)},
-		"AdamW": {func(ps autograd.Parameters) (autograd.Optimizer, error) { return withErr(autograd.NewAdamW(ps, cfg)) }, adam(true)},
+		"Adam": {func(ps autograd.Parameters) (autograd.Optimizer, error) {
+			return tapetest.WithErr(autograd.NewAdam(ps, cfg))
+		}, adam(false)},
+		"AdamW": {func(ps autograd.Parameters) (autograd.Optimizer, error) {
+			return tapetest.WithErr(autograd.NewAdamW(ps, cfg))
+		}, adam(true)},
 		"SGD": {func(ps autograd.Parameters) (autograd.Optimizer, error) {
-			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(9.0), WeightDecay: decay}))
+			return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(9.0), WeightDecay: decay}))
 		}, sgd(0, 0, false)},
 		"momentum": {func(ps autograd.Parameters) (autograd.Optimizer, error) {
-			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{Momentum: 0.9, Dampening: 0.3, WeightDecay: decay}))
+			return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{Momentum: 0.9, Dampening: 0.3, WeightDecay: decay}))
 		}, sgd(0.9, 0.3, false)},
 		"Nesterov": {func(ps autograd.Parameters) (autograd.Optimizer, error) {
-			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{Momentum: 0.9, Nesterov: true, WeightDecay: decay}))
+			return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{Momentum: 0.9, Nesterov: true, WeightDecay: decay}))
 		}, sgd(0.9, 0, true)},
 	} {
-		p := b.parameter(1)
+		p := b.Parameter(1)
 		opt, err := c.make(autograd.Parameters{{"p", p}})
 		require.NoError(t, err, name)
 		require.NoError(t, opt.SetLR(rate))
 		assert.Equal(t, rate, opt.LR())
 		for round := range 2 { // the second one after Close, which starts anew
-			require.NoError(t, tensor.CopyFrom(b.ctx, p.Value(), []float64{1}))
+			require.NoError(t, tensor.CopyFrom(b.Ctx, p.Value(), []float64{1}))
 			if round == 1 {
-				require.NoError(t, opt.Prepare(b.ctx))
-				require.NoError(t, opt.Prepare(b.ctx))
+				require.NoError(t, opt.Prepare(b.Ctx))
+				require.NoError(t, opt.Prepare(b.Ctx))
 			}
 			var got []float64
 			for _, g := range grads {
-				tape := autograd.NewTape(b.ctx, b.rt)
+				tape := autograd.NewTape(b.Ctx, b.RT)
 				_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), g)))
-				require.NoError(t, errors.Join(err, tape.Close(), opt.Step(b.ctx), opt.ZeroGrad(b.ctx)), name)
-				got = append(got, read[float64](b, p.Value())[0])
+				require.NoError(t, errors.Join(err, tape.Close(), opt.Step(b.Ctx), opt.ZeroGrad(b.Ctx)), name)
+				got = append(got, tapetest.Read[float64](b, p.Value())[0])
 			}
 			assert.InDeltaSlice(t, c.want(), got, 1e-12, "%s, round %d", name, round)
 			require.NoError(t, opt.Close())
@@ -102,61 +108,61 @@ func TestOptimizersAgainstPlainFormulas(t *testing.T) {
 
 // TestOptimizersNameParameters in their errors.
 func TestOptimizersNameParameters(t *testing.T) {
-	b := open(t, 2<<20)
-	p, q := b.parameter(1), b.parameter(1)
-	opt, err := withErr(autograd.NewAdam(autograd.Parameters{{"first", p}, {"second", q}}, autograd.AdamConfig{}))
+	b := tapetest.Open(t, 2<<20)
+	p, q := b.Parameter(1), b.Parameter(1)
+	opt, err := tapetest.WithErr(autograd.NewAdam(autograd.Parameters{{"first", p}, {"second", q}}, autograd.AdamConfig{}))
 	require.NoError(t, err)
-	filler := b.fill(3)
-	before := b.live()
-	err = opt.Prepare(b.ctx)
+	filler := b.Fill(3)
+	before := b.Live()
+	err = opt.Prepare(b.Ctx)
 	require.ErrorIs(t, err, memcache.ErrOutOfMemory)
 	require.ErrorContains(t, err, `autograd: state of parameter "second"`)
-	assert.Equal(t, before+2, b.live(), "the first one has its state, the second one nothing")
+	assert.Equal(t, before+2, b.Live(), "the first one has its state, the second one nothing")
 	for _, block := range filler {
 		require.NoError(t, block.Free())
 	}
-	require.NoError(t, opt.Prepare(b.ctx))
+	require.NoError(t, opt.Prepare(b.Ctx))
 	assert.Len(t, autograd.StateOf(opt)[1], 2)
 	require.NoError(t, opt.Close())
-	_, err = withErr(autograd.NewSGD(autograd.Parameters{{"first", p}, {"again", p}}, autograd.SGDConfig{}))
+	_, err = tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"first", p}, {"again", p}}, autograd.SGDConfig{}))
 	require.ErrorContains(t, err, `"first" and "again" are the same`)
-	_, err = withErr(autograd.NewSGD(autograd.Parameters{{"first", p}, {"empty", &autograd.Parameter{}}}, autograd.SGDConfig{}))
+	_, err = tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"first", p}, {"empty", &autograd.Parameter{}}}, autograd.SGDConfig{}))
 	require.ErrorIs(t, err, autograd.ErrInvalid)
 	require.ErrorContains(t, err, `parameter "empty": invalid argument: the parameter is nil`)
 	require.NoError(t, p.Release())
-	q.SetGrad(b.parameter(1).Value())
-	opt, err = withErr(autograd.NewAdam(autograd.Parameters{{"second", q}}, autograd.AdamConfig{}))
+	q.SetGrad(b.Parameter(1).Value())
+	opt, err = tapetest.WithErr(autograd.NewAdam(autograd.Parameters{{"second", q}}, autograd.AdamConfig{}))
 	require.NoError(t, err)
 	require.NoError(t, q.Value().Release())
-	require.ErrorIs(t, opt.Step(b.ctx), tensor.ErrReleased)
+	require.ErrorIs(t, opt.Step(b.Ctx), tensor.ErrReleased)
 	assert.Zero(t, autograd.StepsOf(opt)[0], "a step that failed")
 	require.NoError(t, opt.Close())
 }
 
 // TestStepsThatFail are errors, count nothing, and leave no gradient with the optimiser.
 func TestStepsThatFail(t *testing.T) {
-	b := open(t, 2<<20)
-	for name, make := range optimizers {
-		p := b.parameter(1)
+	b := tapetest.Open(t, 2<<20)
+	for name, make := range tapetest.Optimizers {
+		p := b.Parameter(1)
 		opt, err := make(autograd.Parameters{{"p", p}})
 		require.NoError(t, err)
-		tape := autograd.NewTape(b.ctx, b.rt)
+		tape := autograd.NewTape(b.Ctx, b.RT)
 		_, err = tape.Backward(tape.Sum(tape.Param(p)))
 		require.NoError(t, errors.Join(err, tape.Close()))
 		if name != "sgd_lr0_1" { // which has no state
-			filler := b.fill(0)
-			require.ErrorIs(t, opt.Step(b.ctx), memcache.ErrOutOfMemory, name)
+			filler := b.Fill(0)
+			require.ErrorIs(t, opt.Step(b.Ctx), memcache.ErrOutOfMemory, name)
 			for _, block := range filler {
 				require.NoError(t, block.Free())
 			}
 		}
-		assert.Equal(t, []float64{1}, read[float64](b, p.Value()), name)
-		require.NoError(t, opt.Step(b.ctx))
+		assert.Equal(t, []float64{1}, tapetest.Read[float64](b, p.Value()), name)
+		require.NoError(t, opt.Step(b.Ctx))
 		grad := p.Grad()
-		require.NoError(t, p.ZeroGrad(b.ctx))
+		require.NoError(t, p.ZeroGrad(b.Ctx))
 		p.SetGrad(grad) // which is released
-		require.ErrorIs(t, opt.Step(b.ctx), tensor.ErrReleased, name)
-		require.ErrorContains(t, opt.Step(b.ctx), "autograd: ", name)
+		require.ErrorIs(t, opt.Step(b.Ctx), tensor.ErrReleased, name)
+		require.ErrorContains(t, opt.Step(b.Ctx), "autograd: ", name)
 		switch o := opt.(type) {
 		case *autograd.Adam:
 			assert.Equal(t, []int{1}, autograd.StepsOf(o), name)
@@ -176,7 +182,7 @@ func TestStepsThatFail(t *testing.T) {
 // PyTorch's formulas. SGD's buffer begins as the gradient of the first step with momentum, and
 // RMSprop's as 0; steps without momentum leave it alone.
 func TestMomentumThatComesAndGoes(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	random := rand.New(rand.NewPCG(5, 6))
 	const rate, dampening = 0.1, 0.3
 	type momentous interface {
@@ -184,16 +190,16 @@ func TestMomentumThatComesAndGoes(t *testing.T) {
 		Groups() []*autograd.Group
 	}
 	for i := range 40 {
-		p, ps := b.parameter(1), autograd.Parameters{}
+		p, ps := b.Parameter(1), autograd.Parameters{}
 		ps = append(ps, autograd.Named{"p", p})
 		var opt momentous
 		var err error
 		rms := i%2 == 1
 		first := []float64{0, 0.9}[i/2%2]
 		if rms {
-			opt, err = withErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: new(rate), Momentum: first}))
+			opt, err = tapetest.WithErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: new(rate), Momentum: first}))
 		} else {
-			opt, err = withErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(rate), Momentum: first, Dampening: dampening}))
+			opt, err = tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(rate), Momentum: first, Dampening: dampening}))
 		}
 		require.NoError(t, err)
 		w, square, buf, filled := 1.0, 0.0, 0.0, rms
@@ -203,7 +209,7 @@ func TestMomentumThatComesAndGoes(t *testing.T) {
 				momentum = []float64{0, 0.5, 0.9}[random.IntN(3)]
 				require.NoError(t, opt.Groups()[0].SetMomentum(momentum))
 			}
-			b.step(opt, p, g)
+			b.Step(opt, p, g)
 			add := 1 - dampening
 			if rms {
 				square = 0.99*square + 0.01*g*g
@@ -217,7 +223,7 @@ func TestMomentumThatComesAndGoes(t *testing.T) {
 				buf, filled = g, true
 			}
 			w -= rate * g
-			require.InDelta(t, w, read[float64](b, p.Value())[0], 1e-12, "step %d, RMSprop %v", step, rms)
+			require.InDelta(t, w, tapetest.Read[float64](b, p.Value())[0], 1e-12, "step %d, RMSprop %v", step, rms)
 		}
 		require.NoError(t, opt.Close())
 	}
@@ -226,38 +232,38 @@ func TestMomentumThatComesAndGoes(t *testing.T) {
 // TestCapturedMomentumStaysOnOrOff: a captured step whose momentum is turned on or off is refused
 // at its replay, and other changes are not.
 func TestCapturedMomentumStaysOnOrOff(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	for name, make := range map[string]func(autograd.Parameters, float64) (autograd.Optimizer, error){
 		"SGD": func(ps autograd.Parameters, m float64) (autograd.Optimizer, error) {
-			return withErr(autograd.NewSGD(ps, autograd.SGDConfig{Momentum: m}))
+			return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{Momentum: m}))
 		},
 		"RMSprop": func(ps autograd.Parameters, m float64) (autograd.Optimizer, error) {
-			return withErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{Momentum: m}))
+			return tapetest.WithErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{Momentum: m}))
 		},
 	} {
 		for _, captured := range []float64{0, 0.5} {
-			p := b.parameter(1)
+			p := b.Parameter(1)
 			opt, err := make(autograd.Parameters{{"p", p}}, captured)
 			require.NoError(t, err)
-			b.step(opt, p, 1)
-			tape := autograd.NewTape(b.ctx, b.rt)
+			b.Step(opt, p, 1)
+			tape := autograd.NewTape(b.Ctx, b.RT)
 			_, err = tape.Backward(tape.Sum(tape.Param(p)))
 			require.NoError(t, errors.Join(err, tape.Close()))
-			graph, err := b.rt.Capture(b.ctx, opt.Step)
+			graph, err := b.RT.Capture(b.Ctx, opt.Step)
 			require.NoError(t, err)
 			for _, momentum := range []float64{0, 0.5, 0.9, 0} {
 				require.NoError(t, opt.(interface{ Groups() []*autograd.Group }).Groups()[0].SetMomentum(momentum))
-				before := read[float64](b, p.Value())
-				err := graph.Replay(b.ctx)
+				before := tapetest.Read[float64](b, p.Value())
+				err := graph.Replay(b.Ctx)
 				if (momentum != 0) == (captured != 0) {
 					require.NoError(t, err, name)
-					require.NotEqual(t, before, read[float64](b, p.Value()), name)
+					require.NotEqual(t, before, tapetest.Read[float64](b, p.Value()), name)
 					continue
 				}
 				require.ErrorIs(t, err, autograd.ErrInvalid, name)
-				require.Equal(t, before, read[float64](b, p.Value()), name)
+				require.Equal(t, before, tapetest.Read[float64](b, p.Value()), name)
 			}
-			require.NoError(t, errors.Join(graph.Close(), opt.ZeroGrad(b.ctx), opt.Close()))
+			require.NoError(t, errors.Join(graph.Close(), opt.ZeroGrad(b.Ctx), opt.Close()))
 		}
 	}
 }

@@ -3,6 +3,8 @@ package autograd_test
 import (
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -14,17 +16,17 @@ import (
 // a GPU: the gradient is the sum of those that the two layers have with weights of their own, and
 // one of a step before is added to, too.
 func TestTiedEmbeddingAddsToTheGradient(t *testing.T) {
-	b := open(t, 64<<20)
+	b := tapetest.Open(t, 64<<20)
 	launches := map[string]int{}
-	rt := b.counting(launches)
-	_, onHost := b.dev.(device.HostVisible)
+	rt := b.Counting(launches)
+	_, onHost := b.Dev.(device.HostVisible)
 	for _, computes := range []tensor.Dtype{tensor.Float32, tensor.Float64, tensor.BFloat16} { // whose gradients are added up in float32
 		dtype := computes
 		if computes == tensor.BFloat16 {
 			dtype = tensor.Float32
 		}
 		made := func() *autograd.Embedding { // all with the same numbers
-			in := autograd.Init(b.ctx, rt, autograd.Seed(4), autograd.Dtype(dtype))
+			in := autograd.Init(b.Ctx, rt, autograd.Seed(4), autograd.Dtype(dtype))
 			e := in.Embedding(7, 5)
 			require.NoError(t, in.Err())
 			t.Cleanup(func() { require.NoError(t, in.Close()) })
@@ -32,7 +34,7 @@ func TestTiedEmbeddingAddsToTheGradient(t *testing.T) {
 		}
 		tied, reads, head := made(), made(), made()
 		step := func(first, last *autograd.Embedding) {
-			tape := autograd.NewTape(b.ctx, rt)
+			tape := autograd.NewTape(b.Ctx, rt)
 			if computes == tensor.BFloat16 {
 				tape.SetComputeDtype(computes)
 			}
@@ -44,10 +46,10 @@ func TestTiedEmbeddingAddsToTheGradient(t *testing.T) {
 			require.NoError(t, tape.Close())
 		}
 		gradient := func(e *autograd.Embedding) []float64 {
-			wide, err := rt.Convert(b.ctx, e.Weight.Grad(), tensor.Float64)
+			wide, err := rt.Convert(b.Ctx, e.Weight.Grad(), tensor.Float64)
 			require.NoError(t, err)
 			defer wide.Release()
-			values, err := tensor.ToSlice[float64](b.ctx, wide, nil)
+			values, err := tensor.ToSlice[float64](b.Ctx, wide, nil)
 			require.NoError(t, err)
 			return values
 		}
@@ -74,14 +76,14 @@ func TestTiedEmbeddingAddsToTheGradient(t *testing.T) {
 // TestTableLeavesSharedGradients as they are: one that another variable has, too, is copied before
 // a table's is added to it.
 func TestTableLeavesSharedGradients(t *testing.T) {
-	b := open(t, 64<<20)
-	tape := autograd.NewTape(b.ctx, b.rt)
-	w, v := tape.Leaf(upload(b, []float32{1, 2, 3, 4}, 2, 2)), tape.Leaf(upload(b, []float32{5, 6, 7, 8}, 2, 2))
+	b := tapetest.Open(t, 64<<20)
+	tape := autograd.NewTape(b.Ctx, b.RT)
+	w, v := tape.Leaf(tapetest.Upload(b, []float32{1, 2, 3, 4}, 2, 2)), tape.Leaf(tapetest.Upload(b, []float32{5, 6, 7, 8}, 2, 2))
 	rows := tape.Embedding(autograd.Upload(tape, []int32{1, 1}), w, tensor.EmbeddingConfig{})
 	y := tape.Add(tape.Sum(tape.Add(w, v)), tape.Sum(rows))
 	_, err := tape.Backward(y)
 	require.NoError(t, err)
-	require.Equal(t, []float32{1, 1, 3, 3}, read[float32](b, w.Grad()))
-	require.Equal(t, []float32{1, 1, 1, 1}, read[float32](b, v.Grad()))
+	require.Equal(t, []float32{1, 1, 3, 3}, tapetest.Read[float32](b, w.Grad()))
+	require.Equal(t, []float32{1, 1, 1, 1}, tapetest.Read[float32](b, v.Grad()))
 	require.NoError(t, tape.Close())
 }

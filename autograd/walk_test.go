@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -52,10 +54,10 @@ func namesOf(ps autograd.Parameters) (names []string) {
 
 // TestParametersOf: names and order of everything that is walked.
 func TestParametersOf(t *testing.T) {
-	b := open(t, 64<<20)
-	n := func() *autograd.Parameter { return b.number(1) }
+	b := tapetest.Open(t, 64<<20)
+	n := func() *autograd.Parameter { return b.Number(1) }
 	linear := func() *autograd.Linear { return &autograd.Linear{Weight: n(), Bias: n()} }
-	mean := upload(b, []float64{1})
+	mean := tapetest.Upload(b, []float64{1})
 	shared := linear()
 	m := &walkModel{
 		walkCommon: walkCommon{n()},
@@ -79,10 +81,10 @@ func TestParametersOf(t *testing.T) {
 	layer := autograd.LayerOf(m)
 	require.Equal(t, want, namesOf(layer.Parameters()))
 	assert.Equal(t, []autograd.NamedTensor{{"0.blocks.0.running_mean", mean}}, autograd.Sequential{layer}.Buffers())
-	opt, err := withErr(autograd.NewSGD(layer.Parameters(), autograd.SGDConfig{}))
+	opt, err := tapetest.WithErr(autograd.NewSGD(layer.Parameters(), autograd.SGDConfig{}))
 	require.NoError(t, err)
 	require.NoError(t, opt.Close())
-	tape := autograd.NoGrad(b.ctx, b.rt)
+	tape := autograd.NoGrad(b.Ctx, b.RT)
 	assert.Equal(t, 6.0, layer.Forward(tape, autograd.Upload(tape, []float64{3})).Item())
 	require.NoError(t, tape.Close())
 
@@ -107,8 +109,8 @@ func TestParametersOf(t *testing.T) {
 
 // TestParametersOfTells of what would be forgotten.
 func TestParametersOfTells(t *testing.T) {
-	b := open(t, 64<<20)
-	p := b.number(1)
+	b := tapetest.Open(t, 64<<20)
+	p := b.Number(1)
 	for why, model := range map[string]any{
 		"the field fc1 is not exported": struct{ fc1 *autograd.Linear }{&autograd.Linear{Weight: p}},
 		"the field ps is not exported":  struct{ ps []*autograd.Parameter }{},
@@ -118,11 +120,11 @@ func TestParametersOfTells(t *testing.T) {
 		"two parameters have that name": struct {
 			A *autograd.Parameter `param:"a"`
 			B *autograd.Parameter `param:"a"`
-		}{p, b.number(2)},
+		}{p, b.Number(2)},
 	} {
 		ps := autograd.ParametersOf(model)
 		require.NotEmpty(t, ps, why)
-		_, err := withErr(autograd.NewSGD(ps, autograd.SGDConfig{}))
+		_, err := tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{}))
 		require.ErrorIs(t, err, autograd.ErrInvalid)
 		require.ErrorContains(t, err, why)
 		_, err = autograd.StateDict(model)

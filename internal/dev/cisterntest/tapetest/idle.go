@@ -1,0 +1,93 @@
+package tapetest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/null"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// IdleGPU is a device that takes launches as a GPU does, with a library of matrix products, and
+// runs none: what a step on it makes on the Go heap is made above the device.
+type IdleGPU struct{ device.Device }
+
+// IdleStream is a stream of an IdleGPU.
+type IdleStream struct {
+	device.Stream
+	Dev *IdleGPU
+}
+
+// OpenIdle is open on an idleGPU.
+func OpenIdle(t testing.TB) *Bench {
+	t.Helper()
+	below, err := null.New(null.Config{})
+	require.NoError(t, err)
+	s := stacktest.New(t, stacktest.Config{Device: &IdleGPU{below}})
+	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, rt.Close()) })
+	return &Bench{T: t, Ctx: context.Background(), Dev: s.Dev, Cache: s.Cache, RT: rt}
+}
+
+// NewStream makes an IdleStream.
+func (d *IdleGPU) NewStream(o device.StreamOptions) (device.Stream, error) {
+	s, err := d.Device.NewStream(o)
+	return &IdleStream{s, d}, err
+}
+
+// LoadModule makes a module that has all kernels.
+func (d *IdleGPU) LoadModule([]byte) (device.Module, error) { return idleModule{}, nil }
+
+// MatMulWorkspace is what a GPU's library of products might take.
+func (d *IdleGPU) MatMulWorkspace() (int64, error) { return 1 << 20, nil }
+
+// MatMulEpilogues are in the products.
+func (d *IdleGPU) MatMulEpilogues() bool { return true }
+
+// MatMulBFloat16 says that there are products of bfloat16.
+func (d *IdleGPU) MatMulBFloat16() bool { return true }
+
+// MatMul looks at the addresses, and computes nothing.
+func (d *IdleGPU) MatMul(_ device.Stream, g *device.Gemm) error {
+	if g.A == 0 || g.B == 0 || g.C == 0 {
+		return device.ErrInvalid
+	}
+	return nil
+}
+
+type idleModule struct{}
+
+func (idleModule) Kernel(name string) (any, error) { return name, nil }
+
+func (idleModule) Close() error { return nil }
+
+// Device is the IdleGPU.
+func (s *IdleStream) Device() device.Device { return s.Dev }
+
+// Memset looks at the address, and writes nothing.
+func (s *IdleStream) Memset(dst device.Ptr, _ byte, _ int64) error {
+	if dst == 0 {
+		return device.ErrInvalid
+	}
+	return nil
+}
+
+// Launch looks at the kernel and the grid, and runs nothing.
+func (s *IdleStream) Launch(l *device.Launch) error {
+	if l.Kernel == nil || l.Grid[0] == 0 {
+		return device.ErrInvalid
+	}
+	return nil
+}
+
+// CopyD2H leaves zeros, so that no fault is found in what the device has not written.
+func (s *IdleStream) CopyD2H(dst []byte, src device.Ptr) error {
+	clear(dst)
+	return s.Stream.CopyD2H(dst, src)
+}

@@ -1,0 +1,161 @@
+package tapetest
+
+import (
+	"context"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Grads are the gradients of the sum of f.
+func (b *Bench) Grads(f func(t *autograd.Tape, vs []*autograd.Variable) *autograd.Variable, args ...[]float64) (all [][]float64) {
+	b.T.Helper()
+	tape := autograd.NewTape(b.Ctx, b.RT)
+	var leaves []*autograd.Variable
+	for _, a := range args {
+		leaves = append(leaves, tape.Leaf(Upload(b, a)))
+	}
+	_, err := tape.Backward(tape.Sum(f(tape, leaves)))
+	require.NoError(b.T, err)
+	for _, l := range leaves {
+		all = append(all, Read[float64](b, l.Grad()))
+	}
+	require.NoError(b.T, tape.Close())
+	return all
+}
+
+// Step is a step of the optimiser with this gradient of p.
+func (b *Bench) Step(opt autograd.Optimizer, p *autograd.Parameter, grad float64) {
+	b.T.Helper()
+	tape := autograd.NewTape(b.Ctx, b.RT)
+	_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), grad)))
+	require.NoError(b.T, err)
+	require.NoError(b.T, tape.Close())
+	require.NoError(b.T, opt.Step(b.Ctx))
+	require.NoError(b.T, opt.ZeroGrad(b.Ctx))
+}
+
+// Number is a parameter of one number.
+func (b *Bench) Number(v float64) *autograd.Parameter { return b.ParameterOf(Upload(b, []float64{v})) }
+
+// Parameter is one of float64, with the elements 1, 2, ….
+func (b *Bench) Parameter(shape ...int) *autograd.Parameter {
+	b.T.Helper()
+	data := make([]float64, Elements(shape))
+	for i := range data {
+		data[i] = float64(i + 1)
+	}
+	p, err := autograd.NewParameter(Upload(b, data, shape...))
+	require.NoError(b.T, err)
+	b.T.Cleanup(func() { assert.NoError(b.T, p.ZeroGrad(b.Ctx)) })
+	return p
+}
+
+// Minimizers are the two ways to a step.
+var Minimizers = map[string]func(t *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer){
+	"Minimize": (*autograd.Tape).Minimize,
+	"MinimizeInBackward": func(t *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) {
+		t.MinimizeInBackward(loss, opt, 1)
+	},
+}
+
+// Optimizers make those of the recorded trainings on MNIST, by the recording's name.
+var Optimizers = map[string]func(autograd.Parameters) (autograd.Optimizer, error){
+	"sgd_lr0_1": func(p autograd.Parameters) (autograd.Optimizer, error) {
+		return WithErr(autograd.NewSGD(p, autograd.SGDConfig{LR: new(0.1)}))
+	},
+	"sgd_lr0_05_momentum0_9": func(p autograd.Parameters) (autograd.Optimizer, error) {
+		return WithErr(autograd.NewSGD(p, autograd.SGDConfig{LR: new(0.05), Momentum: 0.9}))
+	},
+	"adam_lr1e_3": func(p autograd.Parameters) (autograd.Optimizer, error) {
+		return WithErr(autograd.NewAdam(p, autograd.AdamConfig{LR: new(1e-3)}))
+	},
+	"adamw_lr1e_3_wd0_01": func(p autograd.Parameters) (autograd.Optimizer, error) {
+		return WithErr(autograd.NewAdamW(p, autograd.AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)}))
+	},
+}
+
+// Offloader makes one that offloads every tensor, unless cfg says otherwise, and is closed with the test.
+func (b *Bench) Offloader(cfg tensor.OffloadConfig) *tensor.Offloader {
+	b.T.Helper()
+	if cfg.MinBytes == 0 {
+		cfg.MinBytes = 1
+	}
+	o, err := tensor.NewOffloader(b.RT, cfg)
+	require.NoError(b.T, err)
+	b.T.Cleanup(func() {
+		assert.Zero(b.T, o.Stats().Offloaded.Current, "offloaded tensors")
+		assert.NoError(b.T, o.Close())
+		assert.Zero(b.T, o.Stats().PinnedBytes.Current)
+	})
+	return o
+}
+
+// DirectionsOf is how many times a layer reads a sequence.
+func DirectionsOf(r *autograd.Recurrent) int {
+	if r.Bidirectional {
+		return 2
+	}
+	return 1
+}
+
+// MLP is the model of the reference, 784-512-512-10, with parameters drawn from the seed.
+func (b *Bench) MLP(dtype tensor.Dtype, sizes ...int) autograd.Sequential {
+	b.T.Helper()
+	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1), autograd.Dtype(dtype))
+	model := autograd.Sequential{autograd.Flatten{}}
+	for i := range len(sizes) - 1 {
+		if i > 0 {
+			model = append(model, autograd.ReLU{})
+		}
+		model = append(model, in.Linear(sizes[i], sizes[i+1]))
+	}
+	require.NoError(b.T, in.Err())
+	b.T.Cleanup(func() { assert.NoError(b.T, model.Parameters().Release()) })
+	return model
+}
+
+// BlankLinear is a dense layer whose numbers were never drawn, which takes most of the time in making
+// a large one: for tests that write them, or that run nothing.
+func BlankLinear(in *autograd.Initializer, inputs, outputs int) *autograd.Linear {
+	blank := func(shape ...int) *autograd.Parameter {
+		value, err := in.Runtime().New(memcache.WithCategory(tensor.Detached(in.Context()), memcache.CategoryParameter), in.Dtype(), shape...)
+		if err != nil {
+			in.Fail(err)
+			return in.Ones(shape...) // which does nothing, after an error
+		}
+		p, err := autograd.NewParameter(value)
+		in.Fail(err)
+		autograd.Own(in, closing(p.Release))
+		return p
+	}
+	return &autograd.Linear{Weight: blank(outputs, inputs), Bias: blank(outputs)}
+}
+
+// closing is a function that an initialiser calls at its end.
+type closing func() error
+
+func (c closing) Close() error { return c() }
+
+// ParameterOf is a parameter that owns value.
+func (b *Bench) ParameterOf(value *tensor.Tensor) *autograd.Parameter {
+	b.T.Helper()
+	p, err := autograd.NewParameter(value)
+	require.NoError(b.T, err)
+	return p
+}
+
+// WithErr returns an optimiser with the error that sticks to it.
+func WithErr[O autograd.Optimizer](o O) (O, error) { return o, o.Core().Err() }
+
+// NewTape is a tape that records, or one of NoGrad.
+func NewTape(ctx context.Context, rt *tensor.Runtime, record bool) *autograd.Tape {
+	if record {
+		return autograd.NewTape(ctx, rt)
+	}
+	return autograd.NoGrad(ctx, rt)
+}
