@@ -41,7 +41,7 @@ lint: ## staticcheck of the host build; staticcheck.conf asks for comments on ex
 	go run $(STATICCHECK) ./...
 
 # The packages in which goroutines share memory. On the host device the race detector is the stream sanitizer.
-CONCURRENT = ./device/... ./memcache/... ./transfer/... ./tensor ./tensor/backendtest ./autograd ./autograd/internal/compose ./trace ./trace/live ./trace/record ./internal/peaks ./internal/race
+CONCURRENT = ./device/... ./memcache/... ./transfer/... ./tensor ./tensor/backendtest ./autograd/... ./trace ./trace/live ./trace/record ./internal/peaks ./internal/race
 
 race-short: ## the packages with concurrency under the race detector, in the short form
 	CGO_ENABLED=1 go test -race -short $(CONCURRENT)
@@ -56,7 +56,7 @@ platforms: ## type-check everything, tests too, for the other systems
 # Other builds and systems.
 
 # Where a build tag changes files. What is elsewhere, the host build has checked.
-TAGGED = "invariants ./internal/invariants ./memcache/... ./transfer/..." "sanitizer ./internal/dev/sanitizer/..." "emulator ./internal/dev/cisterntest/... ./tensor/... ./autograd ./autograd/internal/compose" "purego ./tensor/..."
+TAGGED = "invariants ./internal/invariants ./memcache/... ./transfer/..." "sanitizer ./internal/dev/sanitizer/..." "emulator ./internal/dev/cisterntest/... ./tensor/... ./autograd/..." "purego ./tensor/..."
 PLATFORMS = linux/arm64 darwin/arm64 windows/amd64 freebsd/amd64 linux/386
 
 vet-builds: vet ## go vet of each build
@@ -111,7 +111,7 @@ invariants: ## the allocator and what uses it, with structures checked after eac
 long: ## what no other test does whole: PyTorch's losses for 100 steps, 10,000 composed trainings, 100 kills, long recordings, MNIST whole
 	go test ./autograd -count=1 -run TestMNISTAsPyTorch -mnist.steps 100
 	go test ./autograd/internal/compose -count=1 -timeout 1h -run Compose -compose.programs 10000
-	go test ./autograd -count=1 -run TestKilledTraining -checkpoint.kills 100
+	go test ./autograd/checkpoint -count=1 -run TestKilledTraining -checkpoint.kills 100
 	go test -timeout 30m ./internal/cli ./internal/recording ./internal/replay -long
 	go test ./examples/mnist -count=1 -run 'TestRun$$' -full
 
@@ -174,7 +174,7 @@ bundle: ## write dist/: tests and example for a machine with a GPU and without G
 emulate: ## the tests of tensors with the kernels for GPUs, run by this processor; needs a C++ compiler, amd64 and Linux
 	sh internal/dev/cisterntest/emulator/build.sh $(CURDIR)/dist/emulator
 	CISTERN_EMULATOR=$(CURDIR)/dist/emulator CGO_ENABLED=1 go test -count=1 -tags emulator ./internal/dev/cisterntest/emulator
-	CISTERN_EMULATOR=$(CURDIR)/dist/emulator CISTERN_TEST_DEVICE=emulated CGO_ENABLED=1 go test -count=1 -short -tags emulator -skip TestAnEpochAsPyTorch ./tensor/... ./autograd ./autograd/internal/compose
+	CISTERN_EMULATOR=$(CURDIR)/dist/emulator CISTERN_TEST_DEVICE=emulated CGO_ENABLED=1 go test -count=1 -short -tags emulator -skip TestAnEpochAsPyTorch ./tensor/... ./autograd/...
 
 outside: ## test the backend of examples/backend, a module of its own
 	cd examples/backend && go vet ./... && go test ./...

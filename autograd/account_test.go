@@ -53,13 +53,13 @@ var categories = []struct {
 	{"tensor.(*env).Scratch", memcache.CategoryWorkspace},
 	{"tensor.(*env).Keep", memcache.CategoryWorkspace},
 	{"tensor.(*Runtime).faultWord", memcache.CategoryWorkspace},
-	{"autograd.(*Base).prepare", memcache.CategoryOptimizerState},
+	{"autograd/optim.(*Base).prepare", memcache.CategoryOptimizerState},
 	{"autograd.(*Tape).backward", memcache.CategoryGradient},
-	{"autograd.(*Initializer).parameter", memcache.CategoryParameter},
-	{"autograd.(*Initializer).buffer", memcache.CategoryParameter},
+	{"autograd/nn.(*Initializer).parameter", memcache.CategoryParameter},
+	{"autograd/nn.(*Initializer).buffer", memcache.CategoryParameter},
 	{"autograd.Upload", memcache.CategoryInput},
-	{"autograd.(*Initializer).Tensor", memcache.CategoryInput},
-	{"autograd.(*Initializer).Labels", memcache.CategoryInput},
+	{"autograd/nn.(*Initializer).Tensor", memcache.CategoryInput},
+	{"autograd/nn.(*Initializer).Labels", memcache.CategoryInput},
 	{"autograd.(*Tape).", memcache.CategoryActivation},
 }
 

@@ -5,12 +5,14 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/offload"
+	"github.com/cistern-ml/cistern/autograd/remat"
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -103,9 +105,9 @@ func TestAddNormsAreSumsAndNorms(t *testing.T) {
 					var out *autograd.Variable
 					switch how {
 					case "in a checkpoint", "in a checkpoint that reads one":
-						out = tape.Checkpoint(body).Keep()
+						out = remat.Checkpoint(tape, body).Keep()
 					case "with an offloader":
-						out = tape.Offload(offloader, body).Keep()
+						out = offload.Activations(tape, offloader, body).Keep()
 					default:
 						out = body().Keep()
 					}
@@ -177,10 +179,10 @@ func TestAddNormRefuses(t *testing.T) {
 			return t.AddLayerNorm(x, x, nil, nil, -1, 3)
 		},
 		"nil layer": func(t *autograd.Tape, x *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
-			return (*autograd.LayerNorm)(nil).ForwardAdd(t, x, x)
+			return (*nn.LayerNorm)(nil).ForwardAdd(t, x, x)
 		},
 		"nil root layer": func(t *autograd.Tape, x *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
-			return (*autograd.RMSNorm)(nil).ForwardAdd(t, x, x)
+			return (*nn.RMSNorm)(nil).ForwardAdd(t, x, x)
 		},
 		"another's value": func(t *autograd.Tape, x *autograd.Variable) (*autograd.Variable, *autograd.Variable) {
 			return t.AddLayerNorm(x, autograd.NewTape(b.Ctx, b.RT).Leaf(x.Value()), nil, nil, 0, 3)

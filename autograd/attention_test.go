@@ -6,12 +6,12 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -304,12 +304,12 @@ func TestMultiHeadAttention(t *testing.T) {
 		data[i] = random.NormFloat64()
 	}
 	for _, first := range []bool{false, true} {
-		options := []autograd.LayerOption{autograd.Causal()}
+		options := []nn.LayerOption{nn.Causal()}
 		shape := []int{5, 2, 6}
 		if first {
-			options, shape = append(options, autograd.BatchFirst()), []int{2, 5, 6}
+			options, shape = append(options, nn.BatchFirst()), []int{2, 5, 6}
 		}
-		in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1), autograd.Dtype(tensor.Float64))
+		in := nn.Init(b.Ctx, b.RT, nn.Seed(1), nn.Dtype(tensor.Float64))
 		m := in.MultiHeadAttention(6, 2, options...)
 		require.NoError(t, in.Err())
 		run := func(shape []int, f func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable) (all [][]float64) {
@@ -391,7 +391,7 @@ func TestAttentionRefuses(t *testing.T) {
 			t.SelfAttention(x(2, 1, 6), 1, true, autograd.AttentionConfig{GQA: true})
 		}, autograd.ErrInvalid},
 		"no layer": {func(t *autograd.Tape, x func(...int) *autograd.Variable) {
-			(*autograd.MultiHeadAttention)(nil).Forward(t, x(2, 6))
+			(*nn.MultiHeadAttention)(nil).Forward(t, x(2, 6))
 		}, autograd.ErrInvalid},
 	} {
 		tape := autograd.NewTape(b.Ctx, b.RT)

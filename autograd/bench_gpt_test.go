@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/offload"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/autograd/remat"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -99,9 +102,9 @@ func BenchmarkGPTLargestBatch(b *testing.B) {
 				b.Skipf("it takes a GPU of 16 GiB: this device has %d bytes (%v)", total, err)
 			}
 			require.NoError(b, bn.Cache.SetMemoryLimit(8<<30))
-			in := autograd.Init(bn.Ctx, bn.RT, autograd.Seed(1), autograd.ComputeDtype(tensor.BFloat16))
+			in := nn.Init(bn.Ctx, bn.RT, nn.Seed(1), nn.ComputeDtype(tensor.BFloat16))
 			model := size.model(in, gptRun{checkpointed: checkpointed}, nil)
-			opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{LR: new(1e-3)}))
+			opt := nn.Own(in, optim.NewAdamW(nn.ParametersOf(model), optim.AdamConfig{LR: new(1e-3)}))
 			require.NoError(b, in.Err())
 			size.rows = 8
 			for ; ; size.rows++ {
@@ -110,7 +113,7 @@ func BenchmarkGPTLargestBatch(b *testing.B) {
 					logits := model.Forward(tape, tape.Input(x))
 					loss := tape.CrossEntropy(tape.Reshape(logits, -1, size.vocabulary), y)
 					logits.Release()
-					tape.Minimize(loss, opt)
+					optim.Minimize(tape, loss, opt)
 				}
 				require.NoError(b, errors.Join(x.Release(), y.Release()))
 				if in.Err() != nil {
@@ -127,9 +130,9 @@ func BenchmarkGPTLargestBatch(b *testing.B) {
 
 // gpt is runGPT of a size, whose blocks may be checkpointed.
 type gpt struct {
-	Tok, Pos *autograd.Embedding
+	Tok, Pos *nn.Embedding
 	Blocks   []*gptBlock
-	Ln       *autograd.LayerNorm
+	Ln       *nn.LayerNorm
 
 	checkpointed bool
 	offload      *tensor.Offloader // of the first half of the blocks, or nil
@@ -140,7 +143,7 @@ type gptBlock struct {
 	heads int
 }
 
-func (size gptSize) model(in *autograd.Initializer, run gptRun, offload *tensor.Offloader) *gpt {
+func (size gptSize) model(in *nn.Initializer, run gptRun, offload *tensor.Offloader) *gpt {
 	m := &gpt{Tok: in.Embedding(size.vocabulary, size.width), Pos: in.Embedding(size.steps, size.width), Ln: in.LayerNorm(size.width), checkpointed: run.checkpointed, offload: offload}
 	for range size.layers {
 		m.Blocks = append(m.Blocks, &gptBlock{*newRunBlock(in, size.width), size.heads})
@@ -164,9 +167,9 @@ func (m *gpt) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
 			forward := func() *autograd.Variable { return b.Forward(t, in) }
 			switch {
 			case m.checkpointed:
-				h = t.Checkpoint(forward)
+				h = remat.Checkpoint(t, forward)
 			case m.offload != nil && i < len(m.Blocks)/2:
-				h = t.Offload(m.offload, forward)
+				h = offload.Activations(t, m.offload, forward)
 			default:
 				h = forward()
 			}
@@ -194,23 +197,23 @@ func (size gptSize) benchmark(b *testing.B, run gptRun) {
 	if _, total, err := bn.Dev.MemInfo(); err != nil || size.layers >= 12 && total < 16<<30 {
 		b.Skipf("it takes a GPU of 16 GiB: this device has %d bytes (%v)", total, err)
 	}
-	var offload *tensor.Offloader
+	var off *tensor.Offloader
 	if run.offloaded || run.parameters {
 		var err error
-		offload, err = tensor.NewOffloader(bn.RT, tensor.OffloadConfig{})
+		off, err = tensor.NewOffloader(bn.RT, tensor.OffloadConfig{})
 		require.NoError(b, err)
-		defer func() { require.NoError(b, offload.Close()) }()
+		defer func() { require.NoError(b, off.Close()) }()
 	}
-	in := autograd.Init(bn.Ctx, bn.RT, autograd.Seed(1), autograd.ComputeDtype(run.dtype))
+	in := nn.Init(bn.Ctx, bn.RT, nn.Seed(1), nn.ComputeDtype(run.dtype))
 	defer func() { require.NoError(b, in.Close()) }()
-	model := size.model(in, run, offload)
+	model := size.model(in, run, off)
 	if run.parameters {
 		model.offload = nil
 		for _, block := range model.Blocks {
-			require.NoError(b, autograd.ParametersOf(block).Offload(bn.Ctx, offload))
+			require.NoError(b, offload.Parameters(bn.Ctx, nn.ParametersOf(block), off))
 		}
 	}
-	opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)}))
+	opt := nn.Own(in, optim.NewAdamW(nn.ParametersOf(model), optim.AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)}))
 	require.NoError(b, in.Err())
 	require.NoError(b, opt.Prepare(bn.Ctx))
 	x, y := size.batch(bn)
@@ -224,9 +227,9 @@ func (size gptSize) benchmark(b *testing.B, run gptRun) {
 			logits.Release()
 			forward = bn.Cache.MemoryAllocated() - standing
 			if run.inBackward {
-				tape.MinimizeInBackward(loss, opt, run.piece)
+				optim.InBackward(tape, loss, opt, run.piece)
 			} else {
-				tape.Minimize(loss, opt)
+				optim.Minimize(tape, loss, opt)
 			}
 		}
 		return in.Err()
@@ -260,7 +263,7 @@ func (size gptSize) benchmark(b *testing.B, run gptRun) {
 	mib(standing, "MiB-parameters")
 	mib(before, "MiB-forward")
 	mib(bn.Cache.MemoryReserved(), "MiB-reserved")
-	if offload != nil {
-		mib(offload.Stats().OffloadedBytes.Peak, "MiB-offloaded")
+	if off != nil {
+		mib(off.Stats().OffloadedBytes.Peak, "MiB-offloaded")
 	}
 }

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -25,7 +26,7 @@ import (
 func BenchmarkModel(b *testing.B) {
 	for _, m := range []struct {
 		name  string
-		model func(in *autograd.Initializer, shape func(string) []int) runModel
+		model func(in *nn.Initializer, shape func(string) []int) runModel
 		sizes map[string][]int
 		input []int
 	}{
@@ -39,10 +40,10 @@ func BenchmarkModel(b *testing.B) {
 		for _, how := range []string{"called", "reset", "captured"} {
 			b.Run(m.name+"/"+how, func(b *testing.B) {
 				bn := tapetest.Open(b, 4<<30)
-				in := autograd.Init(bn.Ctx, bn.RT, autograd.Seed(1))
+				in := nn.Init(bn.Ctx, bn.RT, nn.Seed(1))
 				model := m.model(in, func(name string) []int { return m.sizes[name] })
-				params := autograd.ParametersOf(model)
-				opt := autograd.Own(in, autograd.NewAdamW(params, autograd.AdamConfig{LR: new(1e-3)}))
+				params := nn.ParametersOf(model)
+				opt := nn.Own(in, optim.NewAdamW(params, optim.AdamConfig{LR: new(1e-3)}))
 				require.NoError(b, in.Err())
 				defer func() { require.NoError(b, in.Close()) }()
 				benchmarkSteps(b, bn, model, opt, m.input, m.name == "gpt", how)
@@ -51,11 +52,11 @@ func BenchmarkModel(b *testing.B) {
 	}
 }
 
-func newRunMLP(in *autograd.Initializer, _ func(string) []int) runModel {
-	return autograd.Sequential{in.Linear(784, 512), autograd.ReLU{}, in.Linear(512, 512), autograd.ReLU{}, in.Linear(512, 10)}
+func newRunMLP(in *nn.Initializer, _ func(string) []int) runModel {
+	return nn.Sequential{in.Linear(784, 512), nn.ReLU{}, in.Linear(512, 512), nn.ReLU{}, in.Linear(512, 10)}
 }
 
-func benchmarkSteps(b *testing.B, bn *tapetest.Bench, model runModel, opt autograd.Optimizer, input []int, tokens bool, how string) {
+func benchmarkSteps(b *testing.B, bn *tapetest.Bench, model runModel, opt optim.Optimizer, input []int, tokens bool, how string) {
 	n := tapetest.Elements(input)
 	var x, y *tensor.Tensor
 	if !tokens {

@@ -4,11 +4,11 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -18,7 +18,7 @@ func BenchmarkStep(b *testing.B) {
 	b.Run("MLP", func(b *testing.B) {
 		bn := tapetest.Open(b, 256<<20)
 		model := bn.MLP(tensor.DtypeOf[float32](), 784, 512, 512, 10)
-		opt, err := tapetest.WithErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
+		opt, err := tapetest.WithErr(optim.NewAdam(model.Parameters(), optim.AdamConfig{}))
 		require.NoError(b, err)
 		defer opt.Close()
 		images, labels := make([]float32, 128*784), make([]int32, 128)

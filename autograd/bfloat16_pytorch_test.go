@@ -4,12 +4,13 @@ import (
 	"math"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -25,11 +26,11 @@ func TestBFloat16DiffersAsPyTorchs(t *testing.T) {
 	readReference(t, "gpt.bfloat16.json.gz", &f)
 	require.Len(t, f.Batches, 200)
 	b := tapetest.Open(t, 1<<30)
-	in := autograd.Init(b.Ctx, b.RT, autograd.ComputeDtype(tensor.BFloat16))
+	in := nn.Init(b.Ctx, b.RT, nn.ComputeDtype(tensor.BFloat16))
 	model := newRunGPT(in, shapesOf(t, "gpt"))
 	require.NoError(t, in.Err())
 	(&trainingRun{t: t, b: b, model: model}).load("gpt")
-	opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{LR: new(3e-3), WeightDecay: new(0.01)}))
+	opt := nn.Own(in, optim.NewAdamW(nn.ParametersOf(model), optim.AdamConfig{LR: new(3e-3), WeightDecay: new(0.01)}))
 	if testing.Short() || race.Enabled {
 		f.Batches = f.Batches[:3]
 	}
@@ -42,7 +43,7 @@ func TestBFloat16DiffersAsPyTorchs(t *testing.T) {
 		y := tapetest.Upload(b, next, len(next))
 		logits := model.Forward(tape, autograd.Upload(tape, tokens, len(f.Batches[i]), len(tokens)/len(f.Batches[i])))
 		loss := tape.CrossEntropy(tape.Reshape(logits, -1, 65), y).Keep()
-		tape.Minimize(loss, opt)
+		optim.Minimize(tape, loss, opt)
 		require.NoError(t, in.Err())
 		ours.add(loss.Item(), f.Float32[i])
 		theirs.add(f.Bfloat16[i], f.Float32[i])

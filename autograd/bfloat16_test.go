@@ -5,12 +5,13 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -49,9 +50,9 @@ func floats(b *tapetest.Bench, x *tensor.Tensor) []float32 {
 // gone in the backward pass, which does not read them.
 func TestBFloat16NormOfAConstant(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
-	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(2))
+	in := nn.Init(b.Ctx, b.RT, nn.Seed(2))
 	x := in.Tensor([]float64{1, 2, 3, 5, 1, 4, 1, 3}, 2, 4, 1)
-	for _, l := range []autograd.Layer{in.GroupNorm(2, 4), in.BatchNorm(4)} {
+	for _, l := range []nn.Layer{in.GroupNorm(2, 4), in.BatchNorm(4)} {
 		tape := autograd.NewTape(b.Ctx, b.RT)
 		tape.SetComputeDtype(tensor.BFloat16)
 		_, err := tape.Backward(tape.Sum(tape.Square(l.Forward(tape, tape.Input(x)))))
@@ -113,10 +114,10 @@ func TestBFloat16Refuses(t *testing.T) {
 	_, err := autograd.NewParameter(half)
 	require.ErrorIs(t, err, tensor.ErrDtype)
 	require.ErrorContains(t, err, "SetComputeDtype")
-	require.ErrorIs(t, autograd.Init(b.Ctx, b.RT, autograd.Dtype(tensor.BFloat16)).Err(), tensor.ErrDtype)
-	require.ErrorIs(t, autograd.Init(b.Ctx, b.RT, autograd.Dtype(tensor.Float64), autograd.ComputeDtype(tensor.BFloat16)).Err(), tensor.ErrDtype)
-	require.ErrorIs(t, autograd.Init(b.Ctx, b.RT, autograd.ComputeDtype(tensor.Int64)).Err(), tensor.ErrDtype)
-	require.NoError(t, autograd.Init(b.Ctx, b.RT, autograd.Dtype(tensor.Float64), autograd.ComputeDtype(tensor.Float32)).Err())
+	require.ErrorIs(t, nn.Init(b.Ctx, b.RT, nn.Dtype(tensor.BFloat16)).Err(), tensor.ErrDtype)
+	require.ErrorIs(t, nn.Init(b.Ctx, b.RT, nn.Dtype(tensor.Float64), nn.ComputeDtype(tensor.BFloat16)).Err(), tensor.ErrDtype)
+	require.ErrorIs(t, nn.Init(b.Ctx, b.RT, nn.ComputeDtype(tensor.Int64)).Err(), tensor.ErrDtype)
+	require.NoError(t, nn.Init(b.Ctx, b.RT, nn.Dtype(tensor.Float64), nn.ComputeDtype(tensor.Float32)).Err())
 }
 
 // TestBFloat16MastersKeepSmallUpdates: each is a 32nd of what bfloat16 tells apart at 1, and all of
@@ -124,15 +125,15 @@ func TestBFloat16Refuses(t *testing.T) {
 func TestBFloat16MastersKeepSmallUpdates(t *testing.T) {
 	const lr, steps = 0x1p-13, 64
 	b := tapetest.Open(t, 64<<20)
-	for name, make := range map[string]func(autograd.Parameters) (autograd.Optimizer, error){
-		"SGD": func(ps autograd.Parameters) (autograd.Optimizer, error) {
-			return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(lr)}))
+	for name, make := range map[string]func(autograd.Parameters) (optim.Optimizer, error){
+		"SGD": func(ps autograd.Parameters) (optim.Optimizer, error) {
+			return tapetest.WithErr(optim.NewSGD(ps, optim.SGDConfig{LR: new(lr)}))
 		},
-		"Adam": func(ps autograd.Parameters) (autograd.Optimizer, error) {
-			return tapetest.WithErr(autograd.NewAdam(ps, autograd.AdamConfig{LR: new(lr), Eps: new(0.0)}))
+		"Adam": func(ps autograd.Parameters) (optim.Optimizer, error) {
+			return tapetest.WithErr(optim.NewAdam(ps, optim.AdamConfig{LR: new(lr), Eps: new(0.0)}))
 		},
-		"RMSprop": func(ps autograd.Parameters) (autograd.Optimizer, error) {
-			return tapetest.WithErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: new(lr), Alpha: new(0.0), Eps: new(0.0)}))
+		"RMSprop": func(ps autograd.Parameters) (optim.Optimizer, error) {
+			return tapetest.WithErr(optim.NewRMSprop(ps, optim.RMSpropConfig{LR: new(lr), Alpha: new(0.0), Eps: new(0.0)}))
 		},
 	} {
 		p := master(b, []float32{1, 1, 1, 1}, 2, 2)
@@ -140,7 +141,7 @@ func TestBFloat16MastersKeepSmallUpdates(t *testing.T) {
 		require.NoError(t, err)
 		for range steps {
 			tape := halfTape(b)
-			tape.Minimize(tape.Sum(tape.Mul(tape.Param(p), autograd.Upload(tape, []float32{1, 1, 1, 1}, 2, 2))), opt)
+			optim.Minimize(tape, tape.Sum(tape.Mul(tape.Param(p), autograd.Upload(tape, []float32{1, 1, 1, 1}, 2, 2))), opt)
 			require.NoError(t, tape.Close(), name)
 		}
 		for _, v := range tapetest.Read[float32](b, p.Value()) {
@@ -187,7 +188,7 @@ func TestBFloat16SumsOfGradients(t *testing.T) {
 	require.NoError(t, errors.Join(err, tape.Close()))
 	assert.Equal(t, float32(1+times*small+0x1p-20), tapetest.Read[float32](b, once.Grad())[0])
 
-	total, err := autograd.Parameters{{"once", once}, {"often", often}}.ClipGradNorm(b.Ctx, 1)
+	total, err := optim.ClipGradNormOf(b.Ctx, autograd.Parameters{{"once", once}, {"often", often}}, 1)
 	require.NoError(t, err)
 	assert.InEpsilon(t, 2*(1+times*small), float64(tapetest.Read[float32](b, total)[0]), 1e-5)
 	assert.InEpsilon(t, 0.5, float64(tapetest.Read[float32](b, once.Grad())[0]), 1e-5)
@@ -199,11 +200,11 @@ func TestBFloat16SumsOfGradients(t *testing.T) {
 func TestBFloat16GradientsAreOfTheCopy(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := master(b, []float32{3})
-	opt, err := tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"w", p}}, autograd.SGDConfig{LR: new(1.0)}))
+	opt, err := tapetest.WithErr(optim.NewSGD(autograd.Parameters{{"w", p}}, optim.SGDConfig{LR: new(1.0)}))
 	require.NoError(t, err)
 	early, late := halfTape(b), halfTape(b)
 	loss := early.Sum(early.Square(early.Param(p)))
-	late.Minimize(late.Sum(late.Param(p)), opt)
+	optim.Minimize(late, late.Sum(late.Param(p)), opt)
 	require.NoError(t, late.Close())
 	require.Equal(t, []float32{2}, tapetest.Read[float32](b, p.Value()))
 	_, err = early.Backward(loss)
@@ -218,12 +219,12 @@ func TestBFloat16Memory(t *testing.T) {
 	const rows, width, layers, classes = 256, 512, 3, 512
 	b := tapetest.Open(t, 256<<20)
 	b.NeedsHost("a GPU keeps workspaces of its own")
-	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
-	var model autograd.Sequential
+	in := nn.Init(b.Ctx, b.RT, nn.Seed(1))
+	var model nn.Sequential
 	for range layers {
-		model = append(model, in.Linear(width, width, autograd.NoBias()), autograd.ReLU{})
+		model = append(model, in.Linear(width, width, nn.NoBias()), nn.ReLU{})
 	}
-	model = append(model, in.Linear(width, classes, autograd.NoBias()))
+	model = append(model, in.Linear(width, classes, nn.NoBias()))
 	require.NoError(t, in.Err())
 	params := model.Parameters()
 	x, labels := tapetest.Upload(b, make([]float32, rows*width), rows, width), tapetest.Upload(b, make([]int32, rows))

@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -25,7 +25,7 @@ func TestBFloat16ReferenceRun(t *testing.T) {
 			var f runFile
 			readReference(t, filepath.Join("models", name+".json.gz"), &f)
 			b := tapetest.Open(t, 1<<30)
-			in := autograd.Init(b.Ctx, b.RT)
+			in := nn.Init(b.Ctx, b.RT)
 			defer func() { require.NoError(t, in.Close()) }()
 			r := &trainingRun{t: t, b: b, in: in, f: &f, settings: settings, compute: tensor.BFloat16, near: [2]float64{0x1p-9, 0x1p-4}}
 			r.model = settings.model(in, shapesOf(t, name))
@@ -47,24 +47,24 @@ func TestBFloat16TrainsAsFloat32(t *testing.T) {
 		steps = 5
 	}
 	b := tapetest.Open(t, 1<<30)
-	for name, model := range map[string]func(in *autograd.Initializer) (autograd.Layer, func(random *rand.Rand) (x *tensor.Tensor, labels []int32)){
-		"mlp": func(in *autograd.Initializer) (autograd.Layer, func(*rand.Rand) (*tensor.Tensor, []int32)) {
-			return autograd.Sequential{in.Linear(20, 64), autograd.ReLU{}, in.LayerNorm(64), in.Linear(64, 64), autograd.GELU{}, in.Linear(64, 5)}, func(random *rand.Rand) (*tensor.Tensor, []int32) {
+	for name, model := range map[string]func(in *nn.Initializer) (nn.Layer, func(random *rand.Rand) (x *tensor.Tensor, labels []int32)){
+		"mlp": func(in *nn.Initializer) (nn.Layer, func(*rand.Rand) (*tensor.Tensor, []int32)) {
+			return nn.Sequential{in.Linear(20, 64), nn.ReLU{}, in.LayerNorm(64), in.Linear(64, 64), nn.GELU{}, in.Linear(64, 5)}, func(random *rand.Rand) (*tensor.Tensor, []int32) {
 				return noisyPoints(b, random, 64, 20, 5)
 			}
 		},
-		"gpt": func(in *autograd.Initializer) (autograd.Layer, func(*rand.Rand) (*tensor.Tensor, []int32)) {
+		"gpt": func(in *nn.Initializer) (nn.Layer, func(*rand.Rand) (*tensor.Tensor, []int32)) {
 			sizes := map[string][]int{"tok.weight": {23, 32}, "pos.weight": {16, 32}}
-			return autograd.LayerOf(newRunGPT(in, func(name string) []int { return sizes[name] })), func(random *rand.Rand) (*tensor.Tensor, []int32) {
+			return nn.LayerOf(newRunGPT(in, func(name string) []int { return sizes[name] })), func(random *rand.Rand) (*tensor.Tensor, []int32) {
 				return noisyText(b, random, 8, 16, 23)
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := func(dtype tensor.Dtype) (losses []float64) {
-				in := autograd.Init(b.Ctx, b.RT, autograd.Seed(5), autograd.ComputeDtype(dtype))
+				in := nn.Init(b.Ctx, b.RT, nn.Seed(5), nn.ComputeDtype(dtype))
 				m, data := model(in)
-				opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(m), autograd.AdamConfig{LR: new(3e-3), WeightDecay: new(0.01)}))
+				opt := nn.Own(in, optim.NewAdamW(nn.ParametersOf(m), optim.AdamConfig{LR: new(3e-3), WeightDecay: new(0.01)}))
 				random := rand.New(rand.NewPCG(6, 7))
 				for _, tape := range in.Steps(steps) {
 					x, labels := data(random)
@@ -72,7 +72,7 @@ func TestBFloat16TrainsAsFloat32(t *testing.T) {
 					require.NoError(t, err)
 					logits := m.Forward(tape, tape.Input(x))
 					loss := tape.CrossEntropy(tape.Reshape(logits, -1, logits.Shape()[logits.Rank()-1]), y).Keep()
-					tape.Minimize(loss, opt)
+					optim.Minimize(tape, loss, opt)
 					losses = append(losses, loss.Item())
 					require.NoError(t, x.Release())
 					require.NoError(t, y.Release())

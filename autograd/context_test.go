@@ -6,12 +6,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -50,7 +50,7 @@ func TestEveryFreeHasAContext(t *testing.T) {
 	seen.reset()
 	b := tapetest.OpenObserved(t, 64<<20, seen)
 	model := b.MLP(tensor.Float32, 8, 16, 4)
-	opt, err := tapetest.WithErr(autograd.NewAdam(model.Parameters(), autograd.AdamConfig{}))
+	opt, err := tapetest.WithErr(optim.NewAdam(model.Parameters(), optim.AdamConfig{}))
 	require.NoError(t, err)
 	require.NoError(t, opt.Prepare(b.Ctx))
 	seen.reset()

@@ -7,6 +7,8 @@ import (
 	"log"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -15,13 +17,13 @@ func Example() {
 	ctx := context.Background()
 	env, err := tensor.Open("host")
 	check(err)
-	in := autograd.Init(ctx, env, autograd.Seed(1))
+	in := nn.Init(ctx, env, nn.Seed(1))
 	x := in.Tensor([]float64{0, 0, 0, 1, 1, 0, 1, 1}, 4, 2)
 	y := in.Labels([]int{0, 1, 1, 0}, 2)
-	model := autograd.Sequential{in.Linear(2, 16), autograd.ReLU{}, in.Linear(16, 2)}
-	adam := autograd.Own(in, autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: new(0.05)}))
+	model := nn.Sequential{in.Linear(2, 16), nn.ReLU{}, in.Linear(16, 2)}
+	adam := nn.Own(in, optim.NewAdam(model.Parameters(), optim.AdamConfig{LR: new(0.05)}))
 	for _, tape := range in.Steps(100) {
-		tape.Minimize(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y), adam)
+		optim.Minimize(tape, tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y), adam)
 	}
 	check(in.Err())
 
@@ -41,9 +43,9 @@ func ExampleTape_Backward() {
 	ctx := context.Background()
 	env, err := tensor.Open("host")
 	check(err)
-	in := autograd.Init(ctx, env, autograd.Dtype(tensor.Float64))
+	in := nn.Init(ctx, env, nn.Dtype(tensor.Float64))
 	w := in.Parameter([]float64{1, 2})
-	sgd := autograd.Own(in, autograd.NewSGD(autograd.Parameters{{Name: "w", Parameter: w}}, autograd.SGDConfig{LR: new(0.25)}))
+	sgd := nn.Own(in, optim.NewSGD(autograd.Parameters{{Name: "w", Parameter: w}}, optim.SGDConfig{LR: new(0.25)}))
 	check(in.Err())
 
 	tape := autograd.NewTape(ctx, env)
@@ -82,9 +84,9 @@ func ExampleTape_Leaf() {
 
 // swiGLU is a layer of the program's own: it makes parameters with an initialiser and frees, in a
 // frame, what is between.
-type swiGLU struct{ gate, up, down *autograd.Linear }
+type swiGLU struct{ gate, up, down *nn.Linear }
 
-func newSwiGLU(in *autograd.Initializer, n, hidden int) swiGLU {
+func newSwiGLU(in *nn.Initializer, n, hidden int) swiGLU {
 	return swiGLU{in.Linear(n, hidden), in.Linear(n, hidden), in.Linear(hidden, n)}
 }
 
@@ -97,7 +99,7 @@ func (l swiGLU) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variab
 }
 
 func (l swiGLU) Parameters() autograd.Parameters {
-	return autograd.Sequential{l.gate, l.up, l.down}.Parameters()
+	return nn.Sequential{l.gate, l.up, l.down}.Parameters()
 }
 
 // A layer of the program's own, in a model, with gradients and without.
@@ -105,8 +107,8 @@ func ExampleTape_Frame() {
 	ctx := context.Background()
 	env, err := tensor.Open("host")
 	check(err)
-	in := autograd.Init(ctx, env, autograd.Seed(1))
-	model := autograd.Sequential{newSwiGLU(in, 4, 8), newSwiGLU(in, 4, 8)}
+	in := nn.Init(ctx, env, nn.Seed(1))
+	model := nn.Sequential{newSwiGLU(in, 4, 8), newSwiGLU(in, 4, 8)}
 	x := in.Tensor([]float64{1, 2, 3, 4}, 1, 4)
 	check(in.Err())
 	fmt.Println(model.Parameters()[6].Name, model.Parameters().Elements())
@@ -150,7 +152,7 @@ func ExampleTape_Func() {
 	ctx := context.Background()
 	env, err := tensor.Open("host")
 	check(err)
-	in := autograd.Init(ctx, env)
+	in := nn.Init(ctx, env)
 	x := in.Parameter([]float64{1, 2, 3})
 	check(in.Err())
 

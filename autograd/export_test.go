@@ -1,10 +1,6 @@
 package autograd
 
 import (
-	"context"
-
-	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -86,95 +82,3 @@ func InOwnPlace(t *Tape) bool { return t.module == &t.after.modulePlace }
 // parameter.go
 
 func NameOf(p *Parameter) string { return p.name }
-
-// optimizer.go and its parts
-
-var (
-	SGDRule     = sgdRule
-	AdamRule    = adamRule
-	RMSpropRule = rmspropRule
-	AdagradRule = adagradRule
-
-	HasGrad       = hasGrad
-	CheckSchedule = checkSchedule
-)
-
-func StateOf(o Optimizer) [][]*tensor.Tensor { return o.Core().state }
-func StepsOf(o Optimizer) []int              { return o.Core().steps }
-func UpdatesOf(o Optimizer) []Update         { return o.Core().updates }
-func SetPiece(o Optimizer, bytes int64)      { o.Core().piece = bytes }
-func SlotsOf(g *Group) []Slot                { return g.slots }
-
-// UpdateOf is the next update of a parameter.
-func UpdateOf(ctx context.Context, o Optimizer, i int) (u Update, err error) {
-	err = u.fill(ctx, o.Core(), i)
-	return u, err
-}
-
-// optimizer_offload.go, parameter_offload.go
-
-type HostStage = hostStage
-
-var GroupOf = groupOf
-
-func (g *parameterGroup) Members() []*Parameter { return g.params }
-
-// parallel.go and its parts
-
-const DefaultBucketBytes = defaultBucketBytes
-
-// ExchangeOf is what a Parallel exchanges with.
-func ExchangeOf(d *Parallel) (stream *device.Stream, comm *device.Communicator) {
-	return &d.stream, &d.comm
-}
-
-func SetLearned(d *Parallel)    { d.learned = true }
-func PassesOf(d *Parallel) int  { return d.passes }
-func ReducedOf(d *Parallel) int { return d.pass.next } // buckets, in this pass
-
-// BucketsOf are the names of the parameters in the buckets.
-func BucketsOf(d *Parallel) (all [][]string) {
-	for _, b := range d.buckets {
-		var names []string
-		for _, r := range b.replicas {
-			names = append(names, r.name)
-		}
-		all = append(all, names)
-	}
-	return all
-}
-
-// PartOf is this rank's part of a parameter that is trained by a Parallel, if it is.
-func PartOf(p *Parameter) (grad *tensor.Tensor, lo, hi int, ok bool) {
-	r := replicaOf(p)
-	if r == nil {
-		return nil, 0, 0, false
-	}
-	return r.part.grad, r.part.lo, r.part.hi, true
-}
-
-// checkpoint_plan.go
-
-func NewSelection(p *CheckpointPlan, peak memcache.Profile) *selection {
-	return newSelection(p.parts, peak)
-}
-
-func (c *selection) Most() int64     { return c.most() }
-func (c *selection) Chosen() []bool  { return c.chosen }
-func (c *selection) Grads() []int64  { return c.grads }
-func (c *selection) Copies() []int64 { return c.copies }
-
-// PlannedOf are what a plan knows of its layers.
-func PlannedOf(p *CheckpointPlan) []*planned { return p.parts }
-
-func (p *planned) SetChosen(yes bool)            { p.chosen = yes }
-func (p *planned) SetResult(bytes int64)         { p.result = bytes }
-func (p *planned) SetCompute(dtype tensor.Dtype) { p.compute = dtype }
-
-// layer_module.go, walk.go
-
-var (
-	NameBuffer    = nameBuffer
-	ModulesBefore = &modulesBefore
-	Snake         = snake
-)

@@ -6,12 +6,13 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -20,9 +21,9 @@ func TestFloat16TrainsAsFloat32(t *testing.T) {
 	const steps = 60
 	b := tapetest.Open(t, 64<<20)
 	run := func(dtype tensor.Dtype) (losses []float64) {
-		in := autograd.Init(b.Ctx, b.RT, autograd.Seed(5), autograd.ComputeDtype(dtype))
-		model := autograd.Sequential{in.Linear(20, 32), autograd.ReLU{}, in.LayerNorm(32), in.Linear(32, 5)}
-		opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{LR: new(1e-2), WeightDecay: new(0.01)}))
+		in := nn.Init(b.Ctx, b.RT, nn.Seed(5), nn.ComputeDtype(dtype))
+		model := nn.Sequential{in.Linear(20, 32), nn.ReLU{}, in.LayerNorm(32), in.Linear(32, 5)}
+		opt := nn.Own(in, optim.NewAdamW(nn.ParametersOf(model), optim.AdamConfig{LR: new(1e-2), WeightDecay: new(0.01)}))
 		random := rand.New(rand.NewPCG(6, 7))
 		for _, tape := range in.Steps(steps) {
 			x, labels := noisyPoints(b, random, 64, 20, 5)
@@ -31,7 +32,7 @@ func TestFloat16TrainsAsFloat32(t *testing.T) {
 			logits := model.Forward(tape, tape.Input(x))
 			require.Equal(t, dtype, logits.Value().Dtype())
 			loss := tape.CrossEntropy(logits, y).Keep()
-			tape.Minimize(loss, opt)
+			optim.Minimize(tape, loss, opt)
 			losses = append(losses, loss.Item())
 			require.NoError(t, errors.Join(x.Release(), y.Release()))
 		}
@@ -60,10 +61,10 @@ func TestFloat16TrainsMNIST(t *testing.T) {
 	pixels, labels := mnist(t, "train", steps*batch)
 	b := tapetest.Open(t, 256<<20)
 	run := func(dtype tensor.Dtype) (losses []float64) {
-		in := autograd.Init(b.Ctx, b.RT, autograd.Seed(5), autograd.ComputeDtype(dtype))
+		in := nn.Init(b.Ctx, b.RT, nn.Seed(5), nn.ComputeDtype(dtype))
 		model := b.MLP(tensor.Float32, 784, 512, 512, 10)
 		counterFill[float32](b, model.Parameters())
-		opt := autograd.Own(in, autograd.NewSGD(model.Parameters(), autograd.SGDConfig{LR: new(0.05), Momentum: 0.9}))
+		opt := nn.Own(in, optim.NewSGD(model.Parameters(), optim.SGDConfig{LR: new(0.05), Momentum: 0.9}))
 		for step, tape := range in.Steps(steps) {
 			at := step * batch
 			x, err := tensor.FromSlice(b.Ctx, b.RT, scaled[float32](pixels[at*784:(at+batch)*784]), batch, 784)
@@ -71,7 +72,7 @@ func TestFloat16TrainsMNIST(t *testing.T) {
 			y, err := tensor.Labels(b.Ctx, b.RT, labels[at:at+batch], 10)
 			require.NoError(t, err)
 			loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y).Keep()
-			tape.Minimize(loss, opt)
+			optim.Minimize(tape, loss, opt)
 			losses = append(losses, loss.Item())
 			require.NoError(t, errors.Join(x.Release(), y.Release()))
 		}
@@ -101,7 +102,7 @@ func TestFloat16Rounds(t *testing.T) {
 	require.NoError(t, errors.Join(err, tape.Close()))
 	assert.Equal(t, []float32{1 + 0x1p-12, 1 + 0x1p-12}, tapetest.Read[float32](b, p.Grad()))
 
-	total, err := autograd.Parameters{{"p", p}}.ClipGradNorm(b.Ctx, 1)
+	total, err := optim.ClipGradNormOf(b.Ctx, autograd.Parameters{{"p", p}}, 1)
 	require.NoError(t, err)
 	assert.InEpsilon(t, math.Sqrt2*(1+0x1p-12), float64(tapetest.Read[float32](b, total)[0]), 1e-5)
 	require.NoError(t, total.Release())

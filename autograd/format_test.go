@@ -4,27 +4,29 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/autograd/parallel"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
 // TestFormat: fmt prints a model, a tape and an optimiser in a few words, which name them.
 func TestFormat(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
-	in := autograd.Init(b.Ctx, b.RT)
+	in := nn.Init(b.Ctx, b.RT)
 	l := in.Linear(2, 3)
 	ps := l.Parameters()
-	scheduler, err := autograd.NewScheduler(autograd.Own(in, autograd.NewAdam(ps, autograd.AdamConfig{})), autograd.LambdaLR(func(int) float64 { return 1 }))
+	scheduler, err := optim.NewScheduler(nn.Own(in, optim.NewAdam(ps, optim.AdamConfig{})), optim.LambdaLR(func(int) float64 { return 1 }))
 	require.NoError(t, err)
 	tape := autograd.NewTape(b.Ctx, b.RT)
 	x := tape.Param(l.Weight)
 	group := tapetest.NewCrew(t, 1, 64<<20, 0)
 	r := group.Ranks[0]
-	model := autograd.Sequential{autograd.Init(r.Ctx, r.RT).Linear(1, 1)}
-	dp, err := autograd.NewParallel(r.Ctx, r.Comm, model, autograd.ParallelConfig{})
+	model := nn.Sequential{nn.Init(r.Ctx, r.RT).Linear(1, 1)}
+	dp, err := parallel.New(r.Ctx, r.Comm, model, parallel.Config{})
 	require.NoError(t, err)
 	device := b.RT.Device().Name()
 	for _, tt := range []struct {
@@ -35,8 +37,8 @@ func TestFormat(t *testing.T) {
 		{l.Weight, "float32 (3, 2) on " + device},
 		{ps, "[weight: float32 (3, 2) on " + device + " bias: float32 (3) on " + device + "]"},
 		{tape, "tape of 1 variables"},
-		{autograd.Own(in, autograd.NewSGD(ps, autograd.SGDConfig{})), "SGD of 2 parameters, learning rate 0.001"},
-		{scheduler, "autograd.LambdaLR at step 0 of Adam of 2 parameters, learning rate 0.001"},
+		{nn.Own(in, optim.NewSGD(ps, optim.SGDConfig{})), "SGD of 2 parameters, learning rate 0.001"},
+		{scheduler, "optim.LambdaLR at step 0 of Adam of 2 parameters, learning rate 0.001"},
 		{dp, "rank 0 of 1 on " + r.RT.Device().Name() + ": 2 parameters"},
 		{(*autograd.Variable)(nil), "no tensor"}, {(*autograd.Parameter)(nil), "no tensor"}, {autograd.Named{}, ": no tensor"}, {(*autograd.Tape)(nil), "no tape"},
 	} {
@@ -45,7 +47,7 @@ func TestFormat(t *testing.T) {
 		}
 	}
 	require.Contains(t, fmt.Sprint(in), "initializer of ")
-	require.NotContains(t, fmt.Sprintf("%+v", autograd.Sequential{l, autograd.ReLU{}}[0]), "sema")
+	require.NotContains(t, fmt.Sprintf("%+v", nn.Sequential{l, nn.ReLU{}}[0]), "sema")
 	require.NoError(t, tape.Close())
 	require.NoError(t, dp.Close())
 	require.NoError(t, model.Parameters().Release())

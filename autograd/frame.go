@@ -2,11 +2,11 @@ package autograd
 
 import "fmt"
 
-// Layer runs f as the Forward of a [Layer], and returns f's result. The caller keeps the values that
+// Layer runs f as the Forward of a [nn.Layer], and returns f's result. The caller keeps the values that
 // exist: no operation in f frees or overwrites them. At the end of f, Layer frees all values that f
 // has made, except the result, as [Tape.Frame] does. In profiles f runs in the layer's module. Its
 // name is that of p, a parameter of the layer, without the local name, such as "weight" (see
-// [NameModules]). If p is nil or has no name, f runs in the tape's module. After an error of the
+// [nn.NameModules]). If p is nil or has no name, f runs in the tape's module. After an error of the
 // tape f is not called. A call makes no Go objects. See [Tape.Enter] for several results.
 //
 //	func (l *Gated) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
@@ -33,7 +33,7 @@ func (t *Tape) Layer(p *Parameter, local string, f func() *Variable) *Variable {
 //
 // On a tape of [NoGrad] operations inside free nothing that they read, so that values can be read
 // again; it is freed when the frame ends, and what was made outside is left alone. That is what a
-// [Layer] owes to its caller. [Variable.Release] frees something long before, and a frame in a
+// [nn.Layer] owes to its caller. [Variable.Release] frees something long before, and a frame in a
 // frame what it made.
 func (t *Tape) Frame(f func() *Variable) *Variable { return t.framed("Frame", f) }
 

@@ -4,15 +4,13 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
-	"github.com/cistern-ml/cistern/autograd"
-	"github.com/cistern-ml/cistern/tensor/fn"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/fn"
 )
 
 // swish is x·sigmoid(βx), for β of a shape that broadcasts to x's, written as a program would write it.
@@ -316,4 +314,24 @@ func TestFuncFreesBeforeItsGradientsAreSummed(t *testing.T) {
 	}
 	assert.Equal(t, peaks[1], peaks[2])
 	require.NoError(t, x.Release())
+}
+
+// TestNilInCalls: what the functions of an operation save and return may be nil.
+func TestNilInCalls(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	for name, forward := range map[string]func(*autograd.Call) (*tensor.Tensor, error){
+		"no result": func(*autograd.Call) (*tensor.Tensor, error) { return nil, nil },
+		"no gradients": func(c *autograd.Call) (*tensor.Tensor, error) {
+			c.Save(nil, c.Input(0))
+			c.Save()
+			return b.RT.Share(c.Context(), c.Input(0))
+		},
+	} {
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		x := tape.Leaf(tapetest.Upload(b, []float64{1}))
+		_, err := tape.Backward(tape.Func(name, []*autograd.Variable{x}, forward, func(c *autograd.Call, _ *tensor.Tensor) ([]*tensor.Tensor, error) { return c.Grads(nil, nil) }))
+		require.Equal(t, name == "no result", errors.Is(err, autograd.ErrInvalid), "%v", err)
+		require.Nil(t, x.Grad())
+		_ = tape.Close()
+	}
 }

@@ -4,12 +4,12 @@ import (
 	"math"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -106,26 +106,26 @@ func TestActivationLayers(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{-30, -2, -0.5, 0, 0.5, 2, 30}, 1, 7)
 	for name, c := range map[string]struct {
-		layer autograd.Layer
+		layer nn.Layer
 		f     func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
 	}{
-		"Identity":      {autograd.Identity{}, func(_ *autograd.Tape, x *autograd.Variable) *autograd.Variable { return x }},
-		"Sigmoid":       {autograd.Sigmoid{}, (*autograd.Tape).Sigmoid},
-		"Tanh":          {autograd.Tanh{}, (*autograd.Tape).Tanh},
-		"GELU":          {autograd.GELU{}, (*autograd.Tape).GELU},
-		"GELU tanh":     {autograd.GELU{Tanh: true}, (*autograd.Tape).GELUTanh},
-		"SiLU":          {autograd.SiLU{}, (*autograd.Tape).SiLU},
-		"ELU":           {autograd.ELU{}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.ELU(x, 1) }},
-		"ELU of 2":      {autograd.ELU{Alpha: new(2.0)}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.ELU(x, 2) }},
-		"Softplus":      {autograd.Softplus{}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Softplus(x, 1, 20) }},
-		"Softplus of 2": {autograd.Softplus{Beta: new(2.0), Threshold: new(3.0)}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Softplus(x, 2, 3) }},
-		"LeakyReLU":     {autograd.LeakyReLU{}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.LeakyReLU(x, 0.01) }},
-		"Hardtanh":      {autograd.Hardtanh{}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Hardtanh(x, -1, 1) }},
-		"ReLU6":         {autograd.Hardtanh{Max: 6}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Hardtanh(x, 0, 6) }},
-		"LogSigmoid":    {autograd.LogSigmoid{}, (*autograd.Tape).LogSigmoid},
-		"Softmax":       {autograd.Softmax{}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Softmax(x, 1) }},
-		"Softmax of 0":  {autograd.Softmax{Axis: []int{0}}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Softmax(x, 0) }},
-		"LogSoftmax":    {autograd.LogSoftmax{}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.LogSoftmax(x, -1) }},
+		"Identity":      {nn.Identity{}, func(_ *autograd.Tape, x *autograd.Variable) *autograd.Variable { return x }},
+		"Sigmoid":       {nn.Sigmoid{}, (*autograd.Tape).Sigmoid},
+		"Tanh":          {nn.Tanh{}, (*autograd.Tape).Tanh},
+		"GELU":          {nn.GELU{}, (*autograd.Tape).GELU},
+		"GELU tanh":     {nn.GELU{Tanh: true}, (*autograd.Tape).GELUTanh},
+		"SiLU":          {nn.SiLU{}, (*autograd.Tape).SiLU},
+		"ELU":           {nn.ELU{}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.ELU(x, 1) }},
+		"ELU of 2":      {nn.ELU{Alpha: new(2.0)}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.ELU(x, 2) }},
+		"Softplus":      {nn.Softplus{}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Softplus(x, 1, 20) }},
+		"Softplus of 2": {nn.Softplus{Beta: new(2.0), Threshold: new(3.0)}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Softplus(x, 2, 3) }},
+		"LeakyReLU":     {nn.LeakyReLU{}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.LeakyReLU(x, 0.01) }},
+		"Hardtanh":      {nn.Hardtanh{}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Hardtanh(x, -1, 1) }},
+		"ReLU6":         {nn.Hardtanh{Max: 6}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Hardtanh(x, 0, 6) }},
+		"LogSigmoid":    {nn.LogSigmoid{}, (*autograd.Tape).LogSigmoid},
+		"Softmax":       {nn.Softmax{}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Softmax(x, 1) }},
+		"Softmax of 0":  {nn.Softmax{Axis: []int{0}}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Softmax(x, 0) }},
+		"LogSoftmax":    {nn.LogSoftmax{}, func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.LogSoftmax(x, -1) }},
 	} {
 		tape := autograd.NoGrad(b.Ctx, b.RT)
 		h := tape.MulScalar(tape.Input(x), 1)

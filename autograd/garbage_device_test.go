@@ -3,11 +3,11 @@ package autograd_test
 import (
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
 // BenchmarkAboveTheDevice is a called step of models of [BenchmarkModel] on a device that runs
@@ -15,7 +15,7 @@ import (
 func BenchmarkAboveTheDevice(b *testing.B) {
 	for _, m := range []struct {
 		name   string
-		model  func(in *autograd.Initializer) runModel
+		model  func(in *nn.Initializer) runModel
 		input  []int
 		tokens bool
 	}{
@@ -26,9 +26,9 @@ func BenchmarkAboveTheDevice(b *testing.B) {
 		for _, how := range []string{"called", "reset"} {
 			b.Run(m.name+"/"+how, func(b *testing.B) {
 				bn := tapetest.OpenIdle(b)
-				in := autograd.Init(bn.Ctx, bn.RT, autograd.Seed(1))
+				in := nn.Init(bn.Ctx, bn.RT, nn.Seed(1))
 				model := m.model(in)
-				opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{LR: new(1e-3)}))
+				opt := nn.Own(in, optim.NewAdamW(nn.ParametersOf(model), optim.AdamConfig{LR: new(1e-3)}))
 				require.NoError(b, in.Err())
 				defer func() { require.NoError(b, in.Close()) }()
 				benchmarkSteps(b, bn, model, opt, m.input, m.tokens, how)

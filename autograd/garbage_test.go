@@ -5,12 +5,13 @@ import (
 	"math"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/internal/race"
 )
@@ -18,7 +19,7 @@ import (
 // garbageModel is a model whose step makes at most so many objects of the Go heap.
 type garbageModel struct {
 	name   string
-	model  func(in *autograd.Initializer) runModel
+	model  func(in *nn.Initializer) runModel
 	input  []int
 	tokens int // that the input is of; 0: it is of numbers
 	most   float64
@@ -82,9 +83,9 @@ func garbage(b *tapetest.Bench, m garbageModel, reset bool, most float64) float6
 // garbageWith is garbage of steps that begin with a call.
 func garbageWith(b *tapetest.Bench, m garbageModel, reset bool, most float64, begin func(t *autograd.Tape)) float64 {
 	t := b.T
-	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
+	in := nn.Init(b.Ctx, b.RT, nn.Seed(1))
 	model := m.model(in)
-	opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{}))
+	opt := nn.Own(in, optim.NewAdamW(nn.ParametersOf(model), optim.AdamConfig{}))
 	require.NoError(t, in.Err())
 	x, rows := tapetest.Upload(b, make([]float32, tapetest.Elements(m.input)), m.input...), m.input[0]
 	if m.tokens > 0 {
@@ -103,7 +104,7 @@ func garbageWith(b *tapetest.Bench, m garbageModel, reset bool, most float64, be
 		if m.tokens > 0 {
 			logits = tape.Reshape(logits, rows, m.tokens)
 		}
-		tape.Minimize(tape.CrossEntropy(logits, y), opt)
+		optim.Minimize(tape, tape.CrossEntropy(logits, y), opt)
 		if reset {
 			require.NoError(t, tape.Reset(b.Ctx))
 		} else {
@@ -124,25 +125,25 @@ func garbageWith(b *tapetest.Bench, m garbageModel, reset bool, most float64, be
 	return n
 }
 
-func garbageMLP(first, second int) func(in *autograd.Initializer) runModel {
-	return func(in *autograd.Initializer) runModel {
-		return autograd.Sequential{autograd.Flatten{}, in.Linear(784, first), autograd.ReLU{}, in.Linear(first, second), autograd.ReLU{}, in.Linear(second, 10)}
+func garbageMLP(first, second int) func(in *nn.Initializer) runModel {
+	return func(in *nn.Initializer) runModel {
+		return nn.Sequential{nn.Flatten{}, in.Linear(784, first), nn.ReLU{}, in.Linear(first, second), nn.ReLU{}, in.Linear(second, 10)}
 	}
 }
 
-func garbageCNN(channels int) func(in *autograd.Initializer) runModel {
-	return func(in *autograd.Initializer) runModel {
-		return autograd.Sequential{in.Conv2d(1, channels, 3), autograd.ReLU{}, in.Conv2d(channels, channels, 3), autograd.ReLU{}, autograd.MaxPool2d{Kernel: []int{2}}, autograd.Flatten{},
-			in.Linear(144*channels, 32), autograd.ReLU{}, in.Linear(32, 10)}
+func garbageCNN(channels int) func(in *nn.Initializer) runModel {
+	return func(in *nn.Initializer) runModel {
+		return nn.Sequential{in.Conv2d(1, channels, 3), nn.ReLU{}, in.Conv2d(channels, channels, 3), nn.ReLU{}, nn.MaxPool2d{Kernel: []int{2}}, nn.Flatten{},
+			in.Linear(144*channels, 32), nn.ReLU{}, in.Linear(32, 10)}
 	}
 }
 
-func garbageGPT(width int) func(in *autograd.Initializer) runModel {
+func garbageGPT(width int) func(in *nn.Initializer) runModel {
 	tokens := 65
 	if width < 64 {
 		tokens = 11
 	}
-	return func(in *autograd.Initializer) runModel {
+	return func(in *nn.Initializer) runModel {
 		return newRunGPT(in, func(name string) []int {
 			return map[string][]int{"tok.weight": {tokens, width}, "pos.weight": {128, width}}[name]
 		})

@@ -4,12 +4,12 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -35,7 +35,7 @@ func functions() []function {
 		unary("PowScalar", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.PowScalar(x, 2.5) }),
 		unary("Reshape", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Reshape(x, 2, -1) }),
 		unary("Flatten", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
-			return autograd.Flatten{}.Forward(t, t.Reshape(x, 2, 3, 2))
+			return nn.Flatten{}.Forward(t, t.Reshape(x, 2, 3, 2))
 		}),
 		unary("Sum", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Sum(x) }),
 		unary("Sum/0", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Sum(x, 0) }),

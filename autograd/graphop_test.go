@@ -5,9 +5,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -199,7 +199,7 @@ var graphOps = []graphOp{
 		}
 		return array{[]int{xs[0].shape[0], len(xs[0].data) / xs[0].shape[0]}, xs[0].data}, true
 	}, func(t *autograd.Tape, _ params, vs []*autograd.Variable) *autograd.Variable {
-		return autograd.Flatten{}.Forward(t, vs[0])
+		return nn.Flatten{}.Forward(t, vs[0])
 	}},
 	{"Transpose", 1, nil, func(_ *domain, p params, xs []array) (array, bool) {
 		return xs[0].transposedIf(len(xs[0].shape) == 2), len(xs[0].shape) == 2

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/remat"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -75,7 +75,7 @@ func TestHooksHear(t *testing.T) {
 	h.names[in], h.names[tape.Param(w)], h.names[tape.Param(bias)] = "x", "w", "bias"
 	tape.Hook(h)
 	tape.Hook(h) // once
-	y := tape.Checkpoint(func() *autograd.Variable { return tape.Mul(tape.Mul(in, tape.Param(w)), tape.Param(w)) })
+	y := remat.Checkpoint(tape, func() *autograd.Variable { return tape.Mul(tape.Mul(in, tape.Param(w)), tape.Param(w)) })
 	h.names[y] = "y"
 	z := tape.Add(y, tape.Param(bias))
 	h.names[z] = "z"

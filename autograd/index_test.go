@@ -5,12 +5,12 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -55,9 +55,9 @@ func TestGradientsOfChoices(t *testing.T) {
 // TestEmbeddingLayer trains all rows but the padding's.
 func TestEmbeddingLayer(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
-	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1), autograd.Dtype(tensor.Float64))
+	in := nn.Init(b.Ctx, b.RT, nn.Seed(1), nn.Dtype(tensor.Float64))
 	defer in.Close()
-	e := in.Embedding(4, 2, autograd.PaddingIndex(1))
+	e := in.Embedding(4, 2, nn.PaddingIndex(1))
 	require.NoError(t, in.Err())
 	tape := autograd.NewTape(b.Ctx, b.RT)
 	y := e.Forward(tape, autograd.Upload(tape, []int32{1, 3, 1}))
@@ -66,7 +66,7 @@ func TestEmbeddingLayer(t *testing.T) {
 	assert.Equal(t, []float64{0, 0, 0, 0, 0, 0, 1, 1}, tapetest.Read[float64](b, e.Weight.Grad()))
 	require.NoError(t, tape.Close())
 	tape = autograd.NewTape(b.Ctx, b.RT)
-	(*autograd.Embedding)(nil).Forward(tape, autograd.Upload(tape, []int32{1}))
+	(*nn.Embedding)(nil).Forward(tape, autograd.Upload(tape, []int32{1}))
 	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 }
 

@@ -73,7 +73,7 @@ func (l Lent) Back() {
 //
 //	y := tape.ReLU(tape.Add(x, block.Forward(tape, x).Once()).Once())
 //
-// Operations in a [Tape.Frame] or a [Layer] that begins later don't count: a value that they read
+// Operations in a [Tape.Frame] or a [nn.Layer] that begins later don't count: a value that they read
 // stays until it is released otherwise. After [Variable.Keep], and in a [Tape.Layer] for a value
 // that its caller has made, Once does nothing.
 func (v *Variable) Once() *Variable {

@@ -3,13 +3,13 @@ package autograd_test
 import (
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -20,10 +20,10 @@ func (m onceGPT) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Varia
 	return t.Frame(func() *autograd.Variable {
 		h := t.Add(m.Tok.Forward(t, x).Once(), t.Narrow(t.Param(m.Pos.Weight), 0, 0, x.Shape()[1]))
 		for _, b := range m.Blocks {
-			a := autograd.Sequential{b.Ln1, b.Qkv}.Forward(t, h)
+			a := nn.Sequential{b.Ln1, b.Qkv}.Forward(t, h)
 			a = t.SelfAttention(a.Once(), 4, true, autograd.AttentionConfig{Causal: true})
-			h = t.Add(h.Once(), autograd.Sequential{b.Proj}.Forward(t, a).Once())
-			h = t.Add(h.Once(), autograd.Sequential{b.Ln2, b.Fc, autograd.GELU{Tanh: true}, b.Out}.Forward(t, h).Once())
+			h = t.Add(h.Once(), nn.Sequential{b.Proj}.Forward(t, a).Once())
+			h = t.Add(h.Once(), nn.Sequential{b.Ln2, b.Fc, nn.GELU{Tanh: true}, b.Out}.Forward(t, h).Once())
 		}
 		return t.Linear(m.Ln.Forward(t, h), t.Param(m.Tok.Weight), nil)
 	})
@@ -34,10 +34,10 @@ type onceResNet struct{ *runResNet }
 
 func (m onceResNet) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	return t.Frame(func() *autograd.Variable {
-		h := autograd.Sequential{m.C0, m.B0, autograd.ReLU{}}.Forward(t, x)
-		y := autograd.Sequential{m.C1, m.B1, autograd.ReLU{}, m.C2, m.B2}.Forward(t, h)
+		h := nn.Sequential{m.C0, m.B0, nn.ReLU{}}.Forward(t, x)
+		y := nn.Sequential{m.C1, m.B1, nn.ReLU{}, m.C2, m.B2}.Forward(t, h)
 		y = t.ReLU(t.Add(h, y.Once()).Once())
-		return m.Fc.Forward(t, autograd.Flatten{}.Forward(t, t.AdaptiveAvgPool2d(y, 1)))
+		return m.Fc.Forward(t, nn.Flatten{}.Forward(t, t.AdaptiveAvgPool2d(y, 1)))
 	})
 }
 
@@ -55,18 +55,18 @@ func TestInPlacePeaks(t *testing.T) {
 	less := func(full, short int) int64 { return int64(tapetest.Rounds(full, short)) }
 	for _, m := range []struct {
 		name  string
-		model func(in *autograd.Initializer) runModel
+		model func(in *nn.Initializer) runModel
 		input []int
 		less  peaks
 	}{
-		{"mlp", func(in *autograd.Initializer) runModel { return newRunMLP(in, nil) }, []int{128, 784}, peaks{}},
-		{"cnn", func(in *autograd.Initializer) runModel { return newRunCNN(in, cnn) }, []int{pictures, 1, 28, 28}, peaks{used: less(1<<20, 128<<10), forward: less(1<<20, 512<<10)}},
-		{"resnet", func(in *autograd.Initializer) runModel { return newRunResNet(in, resnet) }, []int{pictures, 1, 28, 28}, peaks{}},
-		{"resnet, Once", func(in *autograd.Initializer) runModel { return onceResNet{newRunResNet(in, resnet).(*runResNet)} }, []int{pictures, 1, 28, 28}, peaks{forward: less(750<<10, 375<<10)}},
-		{"gpt", func(in *autograd.Initializer) runModel { return newRunGPT(in, gpt) }, []int{4, 32}, peaks{}},
-		{"gpt, Once", func(in *autograd.Initializer) runModel { return onceGPT{newRunGPT(in, gpt).(*runGPT)} }, []int{4, 32}, peaks{used: 96 << 10}},
+		{"mlp", func(in *nn.Initializer) runModel { return newRunMLP(in, nil) }, []int{128, 784}, peaks{}},
+		{"cnn", func(in *nn.Initializer) runModel { return newRunCNN(in, cnn) }, []int{pictures, 1, 28, 28}, peaks{used: less(1<<20, 128<<10), forward: less(1<<20, 512<<10)}},
+		{"resnet", func(in *nn.Initializer) runModel { return newRunResNet(in, resnet) }, []int{pictures, 1, 28, 28}, peaks{}},
+		{"resnet, Once", func(in *nn.Initializer) runModel { return onceResNet{newRunResNet(in, resnet).(*runResNet)} }, []int{pictures, 1, 28, 28}, peaks{forward: less(750<<10, 375<<10)}},
+		{"gpt", func(in *nn.Initializer) runModel { return newRunGPT(in, gpt) }, []int{4, 32}, peaks{}},
+		{"gpt, Once", func(in *nn.Initializer) runModel { return onceGPT{newRunGPT(in, gpt).(*runGPT)} }, []int{4, 32}, peaks{used: 96 << 10}},
 	} {
-		in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
+		in := nn.Init(b.Ctx, b.RT, nn.Seed(1))
 		model := m.model(in)
 		require.NoError(t, in.Err())
 		var x *tensor.Tensor
@@ -86,7 +86,7 @@ func TestInPlacePeaks(t *testing.T) {
 			if record {
 				_, err := tape.Backward(tape.Sum(tape.Square(y)))
 				require.NoError(t, err)
-				require.NoError(t, autograd.ParametersOf(model).ZeroGrad(b.Ctx))
+				require.NoError(t, nn.ParametersOf(model).ZeroGrad(b.Ctx))
 			}
 			require.NoError(t, tape.Close())
 			return forward, b.Cache.MaxMemoryAllocated() - before

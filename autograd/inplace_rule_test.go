@@ -3,12 +3,13 @@ package autograd_test
 import (
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/remat"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -97,11 +98,11 @@ func TestInPlaceTakesTheArgumentsMemory(t *testing.T) {
 		}},
 		"what a layer leaves to its caller": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2).Once()
-			return h, autograd.ReLU{}.Forward(t, h)
+			return h, nn.ReLU{}.Forward(t, h)
 		}},
 		"what a checkpoint reads from outside": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2)
-			return h, t.Checkpoint(func() *autograd.Variable { return t.ReLU(h.Once()) })
+			return h, remat.Checkpoint(t, func() *autograd.Variable { return t.ReLU(h.Once()) })
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,12 +3,13 @@ package autograd_test
 import (
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
 // TestLaunchesOfATransformerStep: a step of BenchmarkModel's transformer has 51 launches on a GPU.
@@ -20,18 +21,18 @@ func TestLaunchesOfATransformerStep(t *testing.T) {
 	const rows, steps, tokens, width = 4, 32, 65, 64
 	launches := map[string]int{}
 	rt := b.Counting(launches)
-	in := autograd.Init(b.Ctx, rt, autograd.Seed(3))
+	in := nn.Init(b.Ctx, rt, nn.Seed(3))
 	model := newRunGPT(in, func(name string) []int {
 		return map[string][]int{"tok.weight": {tokens, width}, "pos.weight": {steps, width}}[name]
 	})
-	opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{}))
+	opt := nn.Own(in, optim.NewAdamW(nn.ParametersOf(model), optim.AdamConfig{}))
 	require.NoError(t, in.Err())
 	for range 2 {
 		clear(launches)
 		tape := autograd.NewTape(b.Ctx, rt)
 		x, y := autograd.Upload(tape, make([]int32, rows*steps)), autograd.Upload(tape, make([]int32, rows*steps))
 		logits := tape.Reshape(model.Forward(tape, tape.Reshape(x, rows, steps)), rows*steps, tokens)
-		tape.Minimize(tape.CrossEntropy(logits, y.Value()), opt)
+		optim.Minimize(tape, tape.CrossEntropy(logits, y.Value()), opt)
 		require.NoError(t, tape.Close())
 	}
 	require.NoError(t, rt.Synchronize(b.Ctx))

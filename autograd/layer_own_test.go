@@ -3,12 +3,13 @@ package autograd_test
 import (
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/remat"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
 // gated is a layer of a program's own. inside sees its argument and what it has made.
@@ -38,8 +39,8 @@ func TestLayerOfAProgram(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 1, 2)
 	l := &gated{Weight: b.Parameter(3, 2), Gate: b.Parameter(3, 2)}
-	model := autograd.Sequential{l, autograd.ReLU{}}
-	require.NoError(t, autograd.NameModules(model))
+	model := nn.Sequential{l, nn.ReLU{}}
+	require.NoError(t, nn.NameModules(model))
 	for _, record := range []bool{true, false} {
 		tape := tapetest.NewTape(b.Ctx, b.RT, record)
 		h := tape.AddScalar(tape.Input(x), 1)
@@ -145,7 +146,7 @@ func TestLastReader(t *testing.T) {
 			return t.Neg(h)
 		}, [2]bool{true, true}},
 		"Once before a layer": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
-			return autograd.ReLU{}.Forward(t, h.Once())
+			return nn.ReLU{}.Forward(t, h.Once())
 		}, [2]bool{}},
 		"Once in a layer": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
 			return t.Layer(nil, "", func() *autograd.Variable { return t.Neg(h.Once()) })
@@ -155,19 +156,19 @@ func TestLastReader(t *testing.T) {
 		}, [2]bool{}},
 		"Split": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable { return t.Split(h.Once(), 1, 1)[1] }, [2]bool{true, true}},
 		"layers of operations": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
-			return autograd.Sequential{reads{times: 3}, reads{times: 2}, autograd.ReLU{}, reads{times: 2}}.Forward(t, h)
+			return nn.Sequential{reads{times: 3}, reads{times: 2}, nn.ReLU{}, reads{times: 2}}.Forward(t, h)
 		}, [2]bool{}},
 		"layers in layers": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
-			return autograd.Sequential{autograd.Sequential{autograd.Sequential{autograd.ReLU{}}, reads{times: 2}}, autograd.Sequential{reads{times: 2}}}.Forward(t, h)
+			return nn.Sequential{nn.Sequential{nn.Sequential{nn.ReLU{}}, reads{times: 2}}, nn.Sequential{reads{times: 2}}}.Forward(t, h)
 		}, [2]bool{}},
 		"layers of nothing": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
-			return autograd.Sequential{autograd.Identity{}, autograd.Sequential{autograd.Identity{}}}.Forward(t, h).Keep()
+			return nn.Sequential{nn.Identity{}, nn.Sequential{nn.Identity{}}}.Forward(t, h).Keep()
 		}, [2]bool{}},
 		"a checkpoint": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
-			return t.Checkpoint(func() *autograd.Variable { return t.Neg(h) })
+			return remat.Checkpoint(t, func() *autograd.Variable { return t.Neg(h) })
 		}, [2]bool{}},
 		"a checkpointed layer": {func(t *autograd.Tape, h *autograd.Variable) *autograd.Variable {
-			return autograd.Checkpointed(reads{times: 2}).Forward(t, h)
+			return remat.Layer(reads{times: 2}).Forward(t, h)
 		}, [2]bool{}},
 	} {
 		for i, record := range []bool{false, true} {
@@ -185,7 +186,7 @@ func TestLastReader(t *testing.T) {
 	}
 	tape := autograd.NewTape(b.Ctx, b.RT)
 	tape.SetTraining(false)
-	y := autograd.Sequential{reads{times: 1}, autograd.Dropout{P: 0.5}, autograd.Identity{}}.Forward(tape, tape.Leaf(x))
+	y := nn.Sequential{reads{times: 1}, nn.Dropout{P: 0.5}, nn.Identity{}}.Forward(tape, tape.Leaf(x))
 	tape.Mul(tape.Exp(y), y)
 	require.NoError(t, tape.Close(), "a layer without an effect returns its argument")
 }
@@ -196,7 +197,7 @@ func TestCheckpointReadsWhatWasReleased(t *testing.T) {
 	x := tapetest.Upload(b, []float64{1, 2}, 1, 2)
 	tape := autograd.NewTape(b.Ctx, b.RT)
 	h := tape.AddScalar(tape.Leaf(x), 1)
-	y := tape.Checkpoint(func() *autograd.Variable { return tape.Mul(tape.Exp(h), h.Once()) })
+	y := remat.Checkpoint(tape, func() *autograd.Variable { return tape.Mul(tape.Exp(h), h.Once()) })
 	require.True(t, autograd.Released(h))
 	_, err := tape.Backward(tape.Sum(y))
 	require.NoError(t, err)

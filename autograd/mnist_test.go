@@ -14,12 +14,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -108,8 +108,8 @@ func compare[T float32 | float64](t *testing.T, ref reference, result string, pi
 	want, ok := ref.Results[result]
 	require.True(t, ok)
 	b := tapetest.Open(t, 256<<20)
-	in := autograd.Init(b.Ctx, b.RT, autograd.Dtype(tensor.DtypeOf[T]()))
-	model := autograd.Sequential{autograd.Flatten{}, tapetest.BlankLinear(in, 784, 512), autograd.ReLU{}, tapetest.BlankLinear(in, 512, 512), autograd.ReLU{}, tapetest.BlankLinear(in, 512, 10)}
+	in := nn.Init(b.Ctx, b.RT, nn.Dtype(tensor.DtypeOf[T]()))
+	model := nn.Sequential{nn.Flatten{}, tapetest.BlankLinear(in, 784, 512), nn.ReLU{}, tapetest.BlankLinear(in, 512, 512), nn.ReLU{}, tapetest.BlankLinear(in, 512, 10)}
 	require.NoError(t, in.Err())
 	defer func() { assert.NoError(t, in.Close()) }()
 	counterFill[T](b, model.Parameters())

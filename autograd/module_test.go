@@ -4,17 +4,18 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
 // watched is a layer whose memory the account knows to be a module's.
 type watched struct {
-	autograd.Layer
+	nn.Layer
 	a    *account
 	name string
 }
@@ -25,14 +26,14 @@ func (w watched) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Varia
 
 // accounted is a model, and what goes in and out of it in a step.
 type accounted struct {
-	model  autograd.Layer
+	model  nn.Layer
 	input  func(t *autograd.Tape) *autograd.Variable
 	labels []int
 	class  int
 }
 
-func watchAll(a *account, layers ...autograd.Layer) autograd.Sequential {
-	s := make(autograd.Sequential, len(layers))
+func watchAll(a *account, layers ...nn.Layer) nn.Sequential {
+	s := make(nn.Sequential, len(layers))
 	for i, l := range layers {
 		s[i] = watched{l, a, fmt.Sprint(i)}
 	}
@@ -46,7 +47,7 @@ type accountedGPT struct {
 }
 
 func (m *accountedGPT) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
-	layer := func(name string, l autograd.Layer, x *autograd.Variable) *autograd.Variable {
+	layer := func(name string, l nn.Layer, x *autograd.Variable) *autograd.Variable {
 		return m.a.in(t, name, func() *autograd.Variable { return l.Forward(t, x) })
 	}
 	return t.Frame(func() *autograd.Variable {
@@ -71,16 +72,16 @@ func (m *accountedGPT) Forward(t *autograd.Tape, x *autograd.Variable) *autograd
 	})
 }
 
-func accountedModels(in *autograd.Initializer, a *account) map[string]accounted {
+func accountedModels(in *nn.Initializer, a *account) map[string]accounted {
 	pictures := func(t *autograd.Tape) *autograd.Variable {
 		return autograd.Upload(t, make([]float32, 8*1*12*12), 8, 1, 12, 12)
 	}
 	gpt := &accountedGPT{runGPT{Tok: in.Embedding(50, 16), Pos: in.Embedding(8, 16), Blocks: []*runBlock{newRunBlock(in, 16), newRunBlock(in, 16)}, Ln: in.LayerNorm(16)}, a}
 	return map[string]accounted{
-		"mlp": {watchAll(a, autograd.Flatten{}, in.Linear(144, 300), autograd.ReLU{}, in.Linear(300, 200), autograd.ReLU{}, in.Linear(200, 10)), pictures, make([]int, 8), 10},
-		"cnn": {watchAll(a, in.Conv2d(1, 8, 3), in.BatchNorm(8), autograd.ReLU{}, in.Conv2d(8, 4, 3), autograd.MaxPool2d{Kernel: []int{2}}, autograd.Flatten{}, autograd.Dropout{P: 0.5}, in.Linear(64, 10)),
+		"mlp": {watchAll(a, nn.Flatten{}, in.Linear(144, 300), nn.ReLU{}, in.Linear(300, 200), nn.ReLU{}, in.Linear(200, 10)), pictures, make([]int, 8), 10},
+		"cnn": {watchAll(a, in.Conv2d(1, 8, 3), in.BatchNorm(8), nn.ReLU{}, in.Conv2d(8, 4, 3), nn.MaxPool2d{Kernel: []int{2}}, nn.Flatten{}, nn.Dropout{P: 0.5}, in.Linear(64, 10)),
 			pictures, make([]int, 8), 10},
-		"gpt": {autograd.LayerOf(gpt), func(t *autograd.Tape) *autograd.Variable { return autograd.Upload(t, make([]int32, 3*8), 3, 8) }, make([]int, 24), 50},
+		"gpt": {nn.LayerOf(gpt), func(t *autograd.Tape) *autograd.Variable { return autograd.Upload(t, make([]int32, 3*8), 3, 8) }, make([]int, 24), 50},
 	}
 }
 
@@ -91,9 +92,9 @@ func TestProfileOfATraining(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newAccount()
 			b := tapetest.OpenObserved(t, 64<<20, a)
-			in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
+			in := nn.Init(b.Ctx, b.RT, nn.Seed(1))
 			model := accountedModels(in, a)[name]
-			adam := autograd.Own(in, autograd.NewAdam(model.model.Parameters(), autograd.AdamConfig{}))
+			adam := nn.Own(in, optim.NewAdam(model.model.Parameters(), optim.AdamConfig{}))
 			require.NoError(t, in.Err())
 			defer in.Close()
 			for _, p := range model.model.Parameters() {
@@ -112,7 +113,7 @@ func TestProfileOfATraining(t *testing.T) {
 				}
 				loss := tape.CrossEntropy(logits, y.Value())
 				if step == 0 {
-					for _, buffer := range autograd.BuffersOf(unwatched(model.model)) {
+					for _, buffer := range nn.BuffersOf(unwatched(model.model)) {
 						a.named(buffer.Name, buffer.Tensor)
 					}
 				}
@@ -124,8 +125,8 @@ func TestProfileOfATraining(t *testing.T) {
 				require.NoError(t, adam.Step(tape.Context()))
 				if step == 0 {
 					for i, p := range adam.Parameters() {
-						a.named(p.Name, autograd.StateOf(adam)[i][0])
-						a.named(p.Name, autograd.StateOf(adam)[i][1])
+						a.named(p.Name, adam.State(i)[0])
+						a.named(p.Name, adam.State(i)[1])
 					}
 				}
 				a.agrees(t, b.Cache.Profile(), a.now(), "after the optimiser's step")
@@ -147,12 +148,12 @@ func TestProfileOfATraining(t *testing.T) {
 }
 
 // unwatched is the model without what the account needs.
-func unwatched(l autograd.Layer) any {
-	s, ok := l.(autograd.Sequential)
+func unwatched(l nn.Layer) any {
+	s, ok := l.(nn.Sequential)
 	if !ok {
 		return l
 	}
-	bare := make(autograd.Sequential, len(s))
+	bare := make(nn.Sequential, len(s))
 	for i, l := range s {
 		bare[i] = l.(watched).Layer
 	}
@@ -167,10 +168,10 @@ func workless(sums map[owner]int64) map[owner]int64 {
 
 // nested is a model that says nothing of modules but where its tied weights are used.
 type nested struct {
-	Emb    *autograd.Embedding
-	Blocks []autograd.Sequential
-	Head   *autograd.Linear // Emb's weights
-	Norm   *autograd.BatchNorm
+	Emb    *nn.Embedding
+	Blocks []nn.Sequential
+	Head   *nn.Linear // Emb's weights
+	Norm   *nn.BatchNorm
 }
 
 func (m *nested) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
@@ -186,13 +187,13 @@ func (m *nested) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Varia
 // TestModules says what the modules of results, gradients, parameters, states and buffers are called.
 func TestModules(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
-	in := autograd.Init(memcache.WithModule(b.Ctx, "net"), b.RT, autograd.Seed(1))
+	in := nn.Init(memcache.WithModule(b.Ctx, "net"), b.RT, nn.Seed(1))
 	defer in.Close()
 	m := &nested{Emb: in.Embedding(30, 8), Norm: in.BatchNorm(8)}
 	for range 2 {
-		m.Blocks = append(m.Blocks, autograd.Sequential{autograd.Sequential{autograd.Tanh{}, in.Linear(8, 8)}, autograd.Dropout{P: 0.5}, autograd.ReLU{}})
+		m.Blocks = append(m.Blocks, nn.Sequential{nn.Sequential{nn.Tanh{}, in.Linear(8, 8)}, nn.Dropout{P: 0.5}, nn.ReLU{}})
 	}
-	m.Head = &autograd.Linear{Weight: m.Emb.Weight}
+	m.Head = &nn.Linear{Weight: m.Emb.Weight}
 
 	modules := func(c memcache.Category) map[string]int64 {
 		sums := map[string]int64{}
@@ -204,12 +205,12 @@ func TestModules(t *testing.T) {
 		return sums
 	}
 	require.Equal(t, map[string]int64{"net": 10}, modules(memcache.CategoryParameter), "nobody has told them their names")
-	sgd := autograd.Own(in, autograd.NewSGD(autograd.ParametersOf(m), autograd.SGDConfig{Momentum: 0.9}))
+	sgd := nn.Own(in, optim.NewSGD(nn.ParametersOf(m), optim.SGDConfig{Momentum: 0.9}))
 	require.NoError(t, in.Err())
 	require.Equal(t, map[string]int64{"net": 3, "net.emb": 1, "net.blocks.0.0.1": 2, "net.blocks.1.0.1": 2, "net.norm": 2}, modules(memcache.CategoryParameter))
-	require.NoError(t, autograd.NameModules(m))
+	require.NoError(t, nn.NameModules(m))
 	require.Equal(t, map[string]int64{"net.emb": 1, "net.blocks.0.0.1": 2, "net.blocks.1.0.1": 2, "net.norm": 5}, modules(memcache.CategoryParameter))
-	require.NoError(t, autograd.NameModules(m), "again")
+	require.NoError(t, nn.NameModules(m), "again")
 
 	for _, tape := range in.Steps(2) {
 		y := m.Forward(tape, autograd.Upload(tape, []int32{1, 2, 3, 4}, 4))
@@ -223,7 +224,7 @@ func TestModules(t *testing.T) {
 	}
 	require.Equal(t, map[string]int64{"emb": 1, "blocks.0.0.1": 2, "blocks.1.0.1": 2, "norm": 2}, modules(memcache.CategoryOptimizerState))
 
-	again := autograd.Own(in, autograd.NewSGD(autograd.Parameters{{"other.name", m.Norm.Weight}}, autograd.SGDConfig{}))
+	again := nn.Own(in, optim.NewSGD(autograd.Parameters{{"other.name", m.Norm.Weight}}, optim.SGDConfig{}))
 	require.NoError(t, in.Err())
 	require.Equal(t, "other.name", autograd.NameOf(again.Parameters()[0].Parameter))
 	require.Equal(t, map[string]int64{"net.emb": 1, "net.blocks.0.0.1": 2, "net.blocks.1.0.1": 2, "net.norm": 4, "net.other": 1},

@@ -4,45 +4,62 @@ import (
 	"io"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/offload"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/autograd/parallel"
+	"github.com/cistern-ml/cistern/autograd/remat"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// exportedFunctions are the exported functions of the package.
+// exportedFunctions are those of the package and of the packages of layers, optimisers and features.
 var exportedFunctions = map[string]any{
-	"Attached": autograd.Attached[autograd.Opener], "BatchFirst": autograd.BatchFirst, "Bidirectional": autograd.Bidirectional, "BuffersOf": autograd.BuffersOf, "Causal": autograd.Causal, "Checkpointed": autograd.Checkpointed, "ComputeDtype": autograd.ComputeDtype,
-	"Dilation": autograd.Dilation, "DropoutBetween": autograd.DropoutBetween, "Dtype": autograd.Dtype, "Eps": autograd.Eps, "Gain": autograd.Gain, "Groups": autograd.Groups, "Hooked": autograd.Hooked[*testHook], "Init": autograd.Init, "InitConstant": autograd.InitConstant,
-	"InitEye": autograd.InitEye, "InitKaimingNormal": autograd.InitKaimingNormal, "InitKaimingUniform": autograd.InitKaimingUniform, "InitNormal": autograd.InitNormal, "InitOrthogonal": autograd.InitOrthogonal,
-	"InitTruncNormal": autograd.InitTruncNormal, "InitUniform": autograd.InitUniform, "InitXavierNormal": autograd.InitXavierNormal, "InitXavierUniform": autograd.InitXavierUniform, "Kernel": autograd.Kernel,
-	"KeyDim": autograd.KeyDim, "LayerOf": autograd.LayerOf, "Layers": autograd.Layers, "LoadModel": autograd.LoadModel, "LoadStateDict": autograd.LoadStateDict, "Momentum": autograd.Momentum, "NameModules": autograd.NameModules,
-	"NewAdagrad": autograd.NewAdagrad, "NewAdam": autograd.NewAdam, "NewAdamW": autograd.NewAdamW, "NewParallel": autograd.NewParallel, "NewParameter": autograd.NewParameter, "NewRMSprop": autograd.NewRMSprop, "NewSGD": autograd.NewSGD,
-	"NewScheduler": autograd.NewScheduler, "NewTape": autograd.NewTape, "NoAffine": autograd.NoAffine, "NoBias": autograd.NoBias, "NoGrad": autograd.NoGrad, "NewOp": autograd.NewOp[misbehaving], "NoRunningStatistics": autograd.NoRunningStatistics,
-	"NormalizedShape": autograd.NormalizedShape, "NotStrict": autograd.NotStrict, "Offloaded": autograd.Offloaded, "OffloadState": autograd.OffloadState, "CoreOf": autograd.CoreOf, "ModelState": autograd.ModelState, "MissingParameter": autograd.MissingParameter, "Own": autograd.Own[io.Closer], "StepRule": autograd.StepRule[tensor.SGD], "OutputPadding": autograd.OutputPadding, "Padding": autograd.Padding, "PaddingIndex": autograd.PaddingIndex,
-	"ParametersOf": autograd.ParametersOf, "ReLUCell": autograd.ReLUCell, "SamePadding": autograd.SamePadding, "SaveModel": autograd.SaveModel, "Seed": autograd.Seed, "StateDict": autograd.StateDict, "Stride": autograd.Stride,
-	"Upload": autograd.Upload[float64], "ValueDim": autograd.ValueDim,
+	"Attached": autograd.Attached[autograd.Opener], "Hooked": autograd.Hooked[*testHook], "MissingParameter": autograd.MissingParameter,
+	"NewOp": autograd.NewOp[misbehaving], "NewParameter": autograd.NewParameter, "NewTape": autograd.NewTape, "NoGrad": autograd.NoGrad,
+	"Upload":        autograd.Upload[float64],
+	"nn.BatchFirst": nn.BatchFirst, "nn.Bidirectional": nn.Bidirectional, "nn.BuffersOf": nn.BuffersOf, "nn.Causal": nn.Causal,
+	"nn.ComputeDtype": nn.ComputeDtype, "nn.Dilation": nn.Dilation, "nn.DropoutBetween": nn.DropoutBetween, "nn.Dtype": nn.Dtype, "nn.Eps": nn.Eps,
+	"nn.Gain": nn.Gain, "nn.Groups": nn.Groups, "nn.Init": nn.Init, "nn.InitConstant": nn.InitConstant, "nn.InitEye": nn.InitEye,
+	"nn.InitKaimingNormal": nn.InitKaimingNormal, "nn.InitKaimingUniform": nn.InitKaimingUniform, "nn.InitNormal": nn.InitNormal,
+	"nn.InitOrthogonal": nn.InitOrthogonal, "nn.InitTruncNormal": nn.InitTruncNormal, "nn.InitUniform": nn.InitUniform,
+	"nn.InitXavierNormal": nn.InitXavierNormal, "nn.InitXavierUniform": nn.InitXavierUniform, "nn.Kernel": nn.Kernel, "nn.KeyDim": nn.KeyDim,
+	"nn.LayerOf": nn.LayerOf, "nn.Layers": nn.Layers, "nn.LoadModel": nn.LoadModel, "nn.LoadStateDict": nn.LoadStateDict, "nn.ModelState": nn.ModelState,
+	"nn.Momentum": nn.Momentum, "nn.NameModules": nn.NameModules, "nn.NoAffine": nn.NoAffine, "nn.NoBias": nn.NoBias,
+	"nn.NoRunningStatistics": nn.NoRunningStatistics, "nn.NormalizedShape": nn.NormalizedShape, "nn.NotStrict": nn.NotStrict,
+	"nn.OutputPadding": nn.OutputPadding, "nn.Own": nn.Own[io.Closer], "nn.Padding": nn.Padding, "nn.PaddingIndex": nn.PaddingIndex,
+	"nn.ParametersOf": nn.ParametersOf, "nn.ReLUCell": nn.ReLUCell, "nn.SamePadding": nn.SamePadding, "nn.SaveModel": nn.SaveModel, "nn.Seed": nn.Seed,
+	"nn.StateDict": nn.StateDict, "nn.Stride": nn.Stride, "nn.ValueDim": nn.ValueDim,
+	"offload.Activations": offload.Activations, "offload.Layer": offload.Layer, "offload.Parameters": offload.Parameters, "offload.State": offload.State,
+	"optim.ClipGradNorm": optim.ClipGradNorm, "optim.ClipGradNormOf": optim.ClipGradNormOf, "optim.ClipGradValue": optim.ClipGradValue,
+	"optim.CoreOf": optim.CoreOf, "optim.InBackward": optim.InBackward, "optim.Minimize": optim.Minimize, "optim.NewAdagrad": optim.NewAdagrad,
+	"optim.NewAdam": optim.NewAdam, "optim.NewAdamW": optim.NewAdamW, "optim.NewRMSprop": optim.NewRMSprop, "optim.NewSGD": optim.NewSGD,
+	"optim.NewScheduler": optim.NewScheduler, "optim.StepRule": optim.StepRule[tensor.SGD],
+	"parallel.New":     parallel.New,
+	"remat.Checkpoint": remat.Checkpoint, "remat.Layer": remat.Layer,
 }
 
 // nilAllowed are arguments that may be nil, with the reason: of FUNCTION or TYPE.METHOD the one of
 // that number, or of that type. The receiver is number 0.
 var nilAllowed = map[string]string{
-	"BuffersOf 1":            "a model of nothing has no buffers",
-	"ParametersOf 1":         "a model of nothing has no parameters, which optimisers refuse",
-	"LayerOf 1":              "Forward of the layer refuses: TestLayersOfNil",
-	"Checkpointed 1":         "Forward of the layer refuses: TestLayersOfNil",
-	"Offloaded 1":            "Forward of the layer refuses: TestLayersOfNil",
-	"Offloaded 2":            "Forward of the layer refuses: TestLayersOfNil",
-	"CheckpointPlan.Layer 2": "Forward of the layer refuses: TestLayersOfNil",
+	"nn.BuffersOf 1":         "a model of nothing has no buffers",
+	"nn.ParametersOf 1":      "a model of nothing has no parameters, which optimisers refuse",
+	"nn.LayerOf 1":           "Forward of the layer refuses: TestLayersOfNil",
+	"remat.Layer 1":          "Forward of the layer refuses: TestLayersOfNil",
+	"offload.Layer 1":        "Forward of the layer refuses: TestLayersOfNil",
+	"offload.Layer 2":        "Forward of the layer refuses: TestLayersOfNil",
+	"remat.Plan.Layer 2":     "Forward of the layer refuses: TestLayersOfNil",
 	"error":                  "there is no error",
 	"Stage":                  "the state comes back",
 	"Tape.Variable 1":        "the tape has not read it",
-	"ModelState 1":           "there is no state",
+	"nn.ModelState 1":        "there is no state",
 	"Tape.Layer 1":           "the layer is in the tape's module",
 	"Tape.Enter 1":           "the layer is in the tape's module",
 	"Tape.EnterModule 1":     "the layer is in the tape's module",
 	"MissingParameter 1":     "it is nil, as NewParameter says of it",
 	"Parameter.SetGrad 1":    "there is no gradient then",
 	"Named.SetGrad 1":        "there is no gradient then",
-	"Identity.Forward 1":     "x is returned as it is",
-	"Identity.Forward 2":     "x is returned as it is",
+	"nn.Identity.Forward 1":  "x is returned as it is",
+	"nn.Identity.Forward 2":  "x is returned as it is",
 	"Tape.Func 4":            "the operation has no gradient",
 	"Attached 1":             "no parameter has no attachment",
 	"Hooked 1":               "no tape has no hooks",
@@ -50,12 +67,12 @@ var nilAllowed = map[string]string{
 	"Tape.Param 1":           "the layer has no such parameter",
 	"Parameter.Detach 1":     "there is no such attachment",
 	"Named.Detach 1":         "there is no such attachment",
-	"Parameters.Offload 2":   "the parameters come back",
-	"OffloadState 3":         "the state comes back",
-	"RNN.Run 3":              "states of zeros",
-	"GRU.Run 3":              "states of zeros",
-	"LSTM.Run 3":             "states of zeros",
-	"LSTM.Run 4":             "states of zeros",
+	"offload.Parameters 3":   "the parameters come back",
+	"offload.State 3":        "the state comes back",
+	"nn.RNN.Run 3":           "states of zeros",
+	"nn.GRU.Run 3":           "states of zeros",
+	"nn.LSTM.Run 3":          "states of zeros",
+	"nn.LSTM.Run 4":          "states of zeros",
 	"Tape.Linear 3":          "no bias",
 	"Tape.LinearReLU 3":      "no bias",
 	"Tape.Conv1d 3":          "no bias",
@@ -72,6 +89,7 @@ var nilAllowed = map[string]string{
 	"Tape.AddLayerNorm 3":    "no weight",
 	"Tape.AddLayerNorm 4":    "no bias",
 	"Tape.AddRMSNorm 3":      "no weight",
+	"optim.StepRule 1":       "a step of package tensor allocates nothing and looks at no context",
 	"LayerOption":            "options that are nil are left out",
 	"InitOption":             "options that are nil are left out",
 	"LoadOption":             "options that are nil are left out",
@@ -81,8 +99,8 @@ var nilAllowed = map[string]string{
 // noNilReceiver are types whose methods a program can't call with nil by a mistake that this
 // package could report.
 var noNilReceiver = map[string]string{
-	"Adagrad": "the promoted methods of a nil optimiser fail before they are called; Minimize, NewScheduler and Checkpoint refuse one",
-	"Adam":    "as Adagrad", "RMSprop": "as Adagrad", "SGD": "as Adagrad",
-	"Base": "as Adagrad", "Call": "Func makes it", "CheckpointPlan": "its zero value is ready to use", "Group": "the optimiser makes it", "Initializer": "Init never returns nil",
-	"Parallel": "NewParallel returns an error with nil", "Scheduler": "NewScheduler returns an error with nil",
+	"optim.Adagrad": "the promoted methods of a nil optimiser fail before they are called; Minimize, NewScheduler and Checkpoint refuse one",
+	"optim.Adam":    "as Adagrad", "optim.RMSprop": "as Adagrad", "optim.SGD": "as Adagrad",
+	"optim.Base": "as Adagrad", "Call": "Func makes it", "remat.Plan": "its zero value is ready to use", "optim.Group": "the optimiser makes it", "nn.Initializer": "Init never returns nil",
+	"parallel.Parallel": "New returns an error with nil", "optim.Scheduler": "NewScheduler returns an error with nil",
 }

@@ -3,12 +3,12 @@ package autograd_test
 import (
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -127,12 +127,12 @@ func TestNoGradReadsAgainWhatIsKept(t *testing.T) {
 // TestLayersLeaveTheirArgument to the caller on every tape, and free what they made themselves.
 func TestLayersLeaveTheirArgument(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
-	linear, ok := b.MLP(tensor.Float64, 2, 2)[1].(*autograd.Linear)
+	linear, ok := b.MLP(tensor.Float64, 2, 2)[1].(*nn.Linear)
 	require.True(t, ok)
 	x := tapetest.Upload(b, []float64{1, 2}, 1, 2)
-	for name, layer := range map[string]autograd.Layer{
-		"Linear": linear, "ReLU": autograd.ReLU{}, "Flatten": autograd.Flatten{}, "Sequential": autograd.Sequential{autograd.Flatten{}, linear, autograd.ReLU{}, linear, autograd.ReLU{}},
-		"nothing": autograd.Sequential{}, "nested": autograd.Sequential{autograd.Sequential{autograd.Sequential{}, linear}, linear},
+	for name, layer := range map[string]nn.Layer{
+		"Linear": linear, "ReLU": nn.ReLU{}, "Flatten": nn.Flatten{}, "Sequential": nn.Sequential{nn.Flatten{}, linear, nn.ReLU{}, linear, nn.ReLU{}},
+		"nothing": nn.Sequential{}, "nested": nn.Sequential{nn.Sequential{nn.Sequential{}, linear}, linear},
 	} {
 		for _, record := range []bool{true, false} {
 			before := b.Live()
@@ -215,6 +215,6 @@ func TestNilVariables(t *testing.T) {
 	require.NotErrorIs(t, tape.Err(), autograd.ErrTape)
 	require.EqualError(t, tape.Close(), "autograd: Mul: invalid argument: operand 2 is nil")
 	tape = autograd.NoGrad(b.Ctx, b.RT)
-	autograd.Sequential{autograd.ReLU{}}.Forward(tape, nil)
+	nn.Sequential{nn.ReLU{}}.Forward(tape, nil)
 	require.EqualError(t, tape.Close(), "autograd: ReLU: invalid argument: operand 1 is nil")
 }

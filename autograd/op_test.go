@@ -4,12 +4,13 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/remat"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -41,8 +42,8 @@ func TestOpOfAProgram(t *testing.T) {
 	forward := 0
 	tape := autograd.NewTape(b.Ctx, b.RT)
 	leaf := tape.Leaf(x)
-	y := tape.Checkpoint(func() *autograd.Variable { return opDoubled.Apply(tape, doubled{&forward}, tape.Neg(leaf)) })
-	z := tape.Checkpoint(func() *autograd.Variable { return tape.Square(opDoubled.Apply(tape, doubled{&forward}, leaf)) })
+	y := remat.Checkpoint(tape, func() *autograd.Variable { return opDoubled.Apply(tape, doubled{&forward}, tape.Neg(leaf)) })
+	z := remat.Checkpoint(tape, func() *autograd.Variable { return tape.Square(opDoubled.Apply(tape, doubled{&forward}, leaf)) })
 	require.Equal(t, 2, forward)
 	_, err := tape.Backward(tape.Sum(tape.Add(y, z)))
 	require.NoError(t, err)
@@ -66,8 +67,8 @@ func TestOpOfAProgram(t *testing.T) {
 func TestOpMakesNoObjects(t *testing.T) {
 	skipWhereChecksMakeObjects(t)
 	b := tapetest.OpenIdle(t)
-	m := garbageModel{"MLP", func(in *autograd.Initializer) runModel {
-		return autograd.Sequential{autograd.Flatten{}, in.Linear(784, 16), doubling{}, in.Linear(16, 10)}
+	m := garbageModel{"MLP", func(in *nn.Initializer) runModel {
+		return nn.Sequential{nn.Flatten{}, in.Linear(784, 16), doubling{}, in.Linear(16, 10)}
 	}, []int{32, 784}, 0, 6}
 	assert.LessOrEqual(t, garbage(b, m, false, m.most), m.most)
 	assert.Zero(t, garbage(b, m, true, 0))

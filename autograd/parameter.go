@@ -135,7 +135,7 @@ func differentiable(t *tensor.Tensor) error {
 }
 
 // Value returns the tensor. It stays the parameter's; optimisers write it in place. That of an
-// offloaded parameter may be away: see [Parameters.Offload].
+// offloaded parameter may be away: see [offload.Parameters].
 func (p *Parameter) Value() *tensor.Tensor {
 	if p == nil {
 		return nil
@@ -172,7 +172,7 @@ func (p *Parameter) ZeroGrad(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	if err := check.Context("ZeroGrad", ctx); err != nil {
+	if err := check.Context("autograd: ZeroGrad", ctx); err != nil {
 		return err
 	}
 	g := p.grad
@@ -194,7 +194,7 @@ func (p *Parameter) ReleaseContext(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	if err := check.Context("ReleaseContext", ctx); err != nil {
+	if err := check.Context("autograd: ReleaseContext", ctx); err != nil {
 		return err
 	}
 	return errors.Join(p.ZeroGrad(ctx), p.value.ReleaseContext(ctx))
@@ -211,7 +211,7 @@ type Parameters []Named
 
 // ZeroGrad frees all gradients. The spans of the frees have their parent in ctx.
 func (ps Parameters) ZeroGrad(ctx context.Context) error {
-	if err := check.Context("ZeroGrad", ctx); err != nil {
+	if err := check.Context("autograd: ZeroGrad", ctx); err != nil {
 		return err
 	}
 	var errs []error
@@ -228,7 +228,7 @@ func (ps Parameters) Release() error { return ps.ReleaseContext(context.Backgrou
 
 // ReleaseContext is Release; the spans of the frees have their parent in ctx.
 func (ps Parameters) ReleaseContext(ctx context.Context) error {
-	if err := check.Context("ReleaseContext", ctx); err != nil {
+	if err := check.Context("autograd: ReleaseContext", ctx); err != nil {
 		return err
 	}
 	var errs []error

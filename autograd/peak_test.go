@@ -3,12 +3,12 @@ package autograd_test
 import (
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -19,7 +19,7 @@ func TestPeakMemoryOfAStep(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	model := b.MLP(tensor.Float32, 784, 512, 512, 10)
 	params := model.Parameters()
-	opt, err := tapetest.WithErr(autograd.NewAdam(params, autograd.AdamConfig{}))
+	opt, err := tapetest.WithErr(optim.NewAdam(params, optim.AdamConfig{}))
 	require.NoError(t, err)
 	defer opt.Close()
 	require.NoError(t, opt.Prepare(b.Ctx))

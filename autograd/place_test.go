@@ -3,11 +3,10 @@ package autograd_test
 import (
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
 // TestNarrowOfAllIsAView: what is all of a dimension takes no memory, and neither does its

@@ -5,12 +5,12 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -98,10 +98,10 @@ func TestDropoutOfAllAndNothing(t *testing.T) {
 func TestStepsAreSeeded(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	run := func(seed uint64) (all [][]float64) {
-		in := autograd.Init(b.Ctx, b.RT, autograd.Seed(seed), autograd.Dtype(tensor.Float64))
+		in := nn.Init(b.Ctx, b.RT, nn.Seed(seed), nn.Dtype(tensor.Float64))
 		x := in.Tensor(slices.Repeat([]float64{1}, 64), 64)
 		for _, tape := range in.Steps(2) {
-			all = append(all, tapetest.Read[float64](b, autograd.Dropout{P: 0.5}.Forward(tape, tape.Input(x)).Value()))
+			all = append(all, tapetest.Read[float64](b, nn.Dropout{P: 0.5}.Forward(tape, tape.Input(x)).Value()))
 		}
 		require.NoError(t, in.Close())
 		return all
@@ -118,7 +118,7 @@ func TestDropoutInUse(t *testing.T) {
 	tape := autograd.NewTape(b.Ctx, b.RT)
 	tape.SetTraining(false)
 	x := tape.Input(onesOf(b, 8))
-	assert.Same(t, x, autograd.Dropout{P: 0.9}.Forward(tape, x))
+	assert.Same(t, x, nn.Dropout{P: 0.9}.Forward(tape, x))
 	require.NoError(t, tape.Close())
 }
 
@@ -141,7 +141,7 @@ func TestDropoutFollowsTheTape(t *testing.T) {
 			h := tape.AddScalar(tape.Mul(tape.Input(x), tape.Param(p)), 0)
 			y := tape.Dropout(h, 0.5)
 			h.Release()
-			layer := autograd.Dropout{P: 0.5}.Forward(tape, tape.Input(x))
+			layer := nn.Dropout{P: 0.5}.Forward(tape, tape.Input(x))
 			zeros := 0
 			for _, v := range append(tapetest.Read[float64](b, y.Value()), tapetest.Read[float64](b, layer.Value())...) {
 				if v == 0 {

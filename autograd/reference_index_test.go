@@ -3,11 +3,11 @@ package autograd_test
 import (
 	"fmt"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -50,17 +50,17 @@ func recurrentReference(r *referenceRun) *autograd.Variable {
 	if r.string("nonlinearity", "tanh") == "relu" {
 		kind = tensor.RNNReLU
 	}
-	layer := autograd.Recurrent{Kind: kind, BatchFirst: r.bool("batch_first", false)}
+	layer := nn.Recurrent{Kind: kind, BatchFirst: r.bool("batch_first", false)}
 	_, layer.Bidirectional = r.Inputs["weight_ih_l0_reverse"]
 	for i := 0; ; i++ {
 		suffix := fmt.Sprintf("_l%d", i/tapetest.DirectionsOf(&layer)) + []string{"", "_reverse"}[i%tapetest.DirectionsOf(&layer)]
 		if _, ok := r.Inputs["weight_ih"+suffix]; !ok {
 			break
 		}
-		layer.Cells = append(layer.Cells, autograd.RecurrentCell{r.param("weight_ih" + suffix), r.param("weight_hh" + suffix),
-			r.param("bias_ih" + suffix), r.param("bias_hh" + suffix)})
+		layer.Cells = append(layer.Cells, nn.RecurrentCell{WeightIH: r.param("weight_ih" + suffix), WeightHH: r.param("weight_hh" + suffix),
+			BiasIH: r.param("bias_ih" + suffix), BiasHH: r.param("bias_hh" + suffix)})
 	}
-	y, hn, cn := (*autograd.LSTM)(&layer).Run(r.tape, r.in("input"), r.optional("h0"), r.optional("c0"))
+	y, hn, cn := (*nn.LSTM)(&layer).Run(r.tape, r.in("input"), r.optional("h0"), r.optional("c0"))
 	require.NoError(r.t, r.tape.Err())
 	for i, want := range r.Last {
 		r.same(fmt.Sprint("last state ", i), []*autograd.Variable{hn, cn}[i].Value(), want)

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
 func init() {
@@ -48,7 +48,7 @@ func (r *referenceRun) gradients() (ps autograd.Parameters) {
 func clipReference(r *referenceRun) *autograd.Variable {
 	ps := r.gradients()
 	defer func() { require.NoError(r.t, ps.Release()) }()
-	total, err := ps.ClipGradNorm(r.b.Ctx, r.float("max_norm", 1), r.norm("norm_type", 2))
+	total, err := optim.ClipGradNormOf(r.b.Ctx, ps, r.float("max_norm", 1), r.norm("norm_type", 2))
 	require.NoError(r.t, err)
 	r.same("the norm", total, r.output())
 	require.NoError(r.t, total.Release())
@@ -61,7 +61,7 @@ func clipReference(r *referenceRun) *autograd.Variable {
 func clipValueReference(r *referenceRun) *autograd.Variable {
 	ps := r.gradients()
 	defer func() { require.NoError(r.t, ps.Release()) }()
-	require.NoError(r.t, ps.ClipGradValue(r.b.Ctx, r.float("clip_value", 1)))
+	require.NoError(r.t, optim.ClipGradValue(r.b.Ctx, ps, r.float("clip_value", 1)))
 	for _, p := range ps {
 		r.same(p.Name, p.Grad(), r.Grads[p.Name])
 	}
@@ -72,10 +72,10 @@ func clipValueReference(r *referenceRun) *autograd.Variable {
 func scheduleReference(r *referenceRun) *autograd.Variable {
 	p := r.b.ParameterOf(r.upload(make([]refNumber, 1), 1))
 	defer func() { require.NoError(r.t, p.Release()) }()
-	opt, err := tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"p", p}}, autograd.SGDConfig{LR: new(r.float("lr", 0.1))}))
+	opt, err := tapetest.WithErr(optim.NewSGD(autograd.Parameters{{"p", p}}, optim.SGDConfig{LR: new(r.float("lr", 0.1))}))
 	require.NoError(r.t, err)
 	defer opt.Close()
-	s, err := autograd.NewScheduler(opt, scheduleOf(r.t, r.string("name", "")))
+	s, err := optim.NewScheduler(opt, scheduleOf(r.t, r.string("name", "")))
 	require.NoError(r.t, err)
 	var rates []float64
 	want := r.output()
@@ -94,14 +94,14 @@ var positionalOfSchedules = map[string][]string{
 
 // scheduleOf reads a schedule, or a sequence of them with "then" between: each but the last ends
 // after its own number of steps.
-func scheduleOf(t testing.TB, text string) autograd.Schedule {
+func scheduleOf(t testing.TB, text string) optim.Schedule {
 	t.Helper()
 	parts := strings.Split(text, " then ")
 	if len(parts) == 1 {
 		s, _ := oneScheduleOf(t, text)
 		return s
 	}
-	var all autograd.SequentialLR
+	var all optim.SequentialLR
 	end := 0
 	for i, part := range parts {
 		s, steps := oneScheduleOf(t, part)
@@ -114,30 +114,30 @@ func scheduleOf(t testing.TB, text string) autograd.Schedule {
 	return all
 }
 
-func oneScheduleOf(t testing.TB, text string) (s autograd.Schedule, steps int) {
+func oneScheduleOf(t testing.TB, text string) (s optim.Schedule, steps int) {
 	t.Helper()
 	c := parsePython(t, text, positionalOfSchedules)
 	defer c.done()
 	switch c.name {
 	case "StepLR":
-		return autograd.StepLR{Size: c.intOr("step_size", 0), Gamma: c.float("gamma")}, 0
+		return optim.StepLR{Size: c.intOr("step_size", 0), Gamma: c.float("gamma")}, 0
 	case "MultiStepLR":
-		m := autograd.MultiStepLR{Gamma: c.float("gamma")}
+		m := optim.MultiStepLR{Gamma: c.float("gamma")}
 		for _, v := range c.floats("milestones") {
 			m.Milestones = append(m.Milestones, int(v))
 		}
 		return m, 0
 	case "ExponentialLR":
-		return autograd.ExponentialLR{Gamma: c.floatOr("gamma", math.NaN())}, 0
+		return optim.ExponentialLR{Gamma: c.floatOr("gamma", math.NaN())}, 0
 	case "ConstantLR":
-		return autograd.ConstantLR{Factor: c.float("factor"), Iters: c.int("total_iters")}, c.intOr("total_iters", 5)
+		return optim.ConstantLR{Factor: c.float("factor"), Iters: c.int("total_iters")}, c.intOr("total_iters", 5)
 	case "LinearLR":
-		return autograd.LinearLR{Start: c.float("start_factor"), End: c.float("end_factor"), Iters: c.int("total_iters")}, c.intOr("total_iters", 5)
+		return optim.LinearLR{Start: c.float("start_factor"), End: c.float("end_factor"), Iters: c.int("total_iters")}, c.intOr("total_iters", 5)
 	case "CosineAnnealingLR":
-		return autograd.CosineAnnealingLR{TMax: c.intOr("T_max", 0), Min: c.floatOr("eta_min", 0)}, c.intOr("T_max", 0)
+		return optim.CosineAnnealingLR{TMax: c.intOr("T_max", 0), Min: c.floatOr("eta_min", 0)}, c.intOr("T_max", 0)
 	case "OneCycleLR":
 		steps = c.intOr("total_steps", c.intOr("epochs", 0)*c.intOr("steps_per_epoch", 0))
-		return autograd.OneCycleLR{
+		return optim.OneCycleLR{
 			Max: c.floatOr("max_lr", math.NaN()), Steps: steps, RiseShare: c.float("pct_start"), Linear: strings.Trim(c.get("anneal_strategy"), `"'`) == "linear",
 			KeepMomentum: !c.bool("cycle_momentum", true), BaseMomentum: c.float("base_momentum"), MaxMomentum: c.float("max_momentum"),
 			Div: c.float("div_factor"), FinalDiv: c.float("final_div_factor"), ThreePhase: c.bool("three_phase", false),
@@ -174,7 +174,7 @@ var positionalOfOptimizers = map[string][]string{
 	"Adagrad": {"lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"},
 }
 
-func optimizerOf(t testing.TB, text string, ps autograd.Parameters) autograd.Optimizer {
+func optimizerOf(t testing.TB, text string, ps autograd.Parameters) optim.Optimizer {
 	t.Helper()
 	c := parsePython(t, text, positionalOfOptimizers)
 	defer c.done()
@@ -183,33 +183,33 @@ func optimizerOf(t testing.TB, text string, ps autograd.Parameters) autograd.Opt
 	return opt
 }
 
-func (c *pyCall) optimizer(ps autograd.Parameters) (autograd.Optimizer, error) {
+func (c *pyCall) optimizer(ps autograd.Parameters) (optim.Optimizer, error) {
 	c.t.Helper()
 	lr, eps, maximize := c.float("lr"), c.float("eps"), c.bool("maximize", false)
 	switch c.name {
 	case "SGD":
-		return tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: lr, Momentum: c.floatOr("momentum", 0), Dampening: c.floatOr("dampening", 0),
+		return tapetest.WithErr(optim.NewSGD(ps, optim.SGDConfig{LR: lr, Momentum: c.floatOr("momentum", 0), Dampening: c.floatOr("dampening", 0),
 			WeightDecay: c.floatOr("weight_decay", 0), Nesterov: c.bool("nesterov", false), Maximize: maximize}))
 	case "Adam", "AdamW":
-		cfg := autograd.AdamConfig{LR: lr, Eps: eps, AMSGrad: c.bool("amsgrad", false), Maximize: maximize}
+		cfg := optim.AdamConfig{LR: lr, Eps: eps, AMSGrad: c.bool("amsgrad", false), Maximize: maximize}
 		if betas := c.floats("betas"); len(betas) == 2 {
 			cfg.Beta1, cfg.Beta2 = &betas[0], &betas[1]
 		}
 		decoupled := c.bool("decoupled_weight_decay", false)
 		if c.name == "AdamW" {
 			cfg.WeightDecay = c.float("weight_decay")
-			return tapetest.WithErr(autograd.NewAdamW(ps, cfg))
+			return tapetest.WithErr(optim.NewAdamW(ps, cfg))
 		}
 		cfg.WeightDecay = new(c.floatOr("weight_decay", 0))
 		if decoupled {
-			return tapetest.WithErr(autograd.NewAdamW(ps, cfg))
+			return tapetest.WithErr(optim.NewAdamW(ps, cfg))
 		}
-		return tapetest.WithErr(autograd.NewAdam(ps, cfg))
+		return tapetest.WithErr(optim.NewAdam(ps, cfg))
 	case "RMSprop":
-		return tapetest.WithErr(autograd.NewRMSprop(ps, autograd.RMSpropConfig{LR: lr, Alpha: c.float("alpha"), Eps: eps, WeightDecay: c.floatOr("weight_decay", 0),
+		return tapetest.WithErr(optim.NewRMSprop(ps, optim.RMSpropConfig{LR: lr, Alpha: c.float("alpha"), Eps: eps, WeightDecay: c.floatOr("weight_decay", 0),
 			Momentum: c.floatOr("momentum", 0), Centered: c.bool("centered", false), Maximize: maximize}))
 	case "Adagrad":
-		return tapetest.WithErr(autograd.NewAdagrad(ps, autograd.AdagradConfig{LR: lr, LRDecay: c.floatOr("lr_decay", 0), WeightDecay: c.floatOr("weight_decay", 0),
+		return tapetest.WithErr(optim.NewAdagrad(ps, optim.AdagradConfig{LR: lr, LRDecay: c.floatOr("lr_decay", 0), WeightDecay: c.floatOr("weight_decay", 0),
 			InitialAccumulatorValue: c.floatOr("initial_accumulator_value", 0), Eps: eps, Maximize: maximize}))
 	}
 	require.FailNow(c.t, "no optimizer", "%q", c.name)

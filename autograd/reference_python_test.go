@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
 // pyCall is a call of a class of Python's as the names of cases write it, such as "StepLR(step_size=5, gamma=0.5)".

@@ -1,56 +1,59 @@
 package autograd_test
 
-import "github.com/cistern-ml/cistern/autograd"
+import (
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+)
 
 // The models of the runs, as a program writes its own: structs whose parameters are found by their
 // names. Sizes are those of the files, so that other files may have others.
 
-func newRunCNN(in *autograd.Initializer, shape func(string) []int) runModel {
-	conv := func(name string) *autograd.Convolution {
+func newRunCNN(in *nn.Initializer, shape func(string) []int) runModel {
+	conv := func(name string) *nn.Convolution {
 		s := shape(name + ".weight")
 		return in.Conv2d(s[1], s[0], s[2])
 	}
-	linear := func(name string) *autograd.Linear {
+	linear := func(name string) *nn.Linear {
 		s := shape(name + ".weight")
 		return in.Linear(s[1], s[0])
 	}
-	return autograd.Sequential{conv("0"), autograd.ReLU{}, conv("2"), autograd.ReLU{}, autograd.MaxPool2d{Kernel: []int{2}}, autograd.Flatten{}, linear("6"), autograd.ReLU{}, linear("8")}
+	return nn.Sequential{conv("0"), nn.ReLU{}, conv("2"), nn.ReLU{}, nn.MaxPool2d{Kernel: []int{2}}, nn.Flatten{}, linear("6"), nn.ReLU{}, linear("8")}
 }
 
 // runResNet has one residual block.
 type runResNet struct {
-	C0, C1, C2 *autograd.Convolution
-	B0, B1, B2 *autograd.BatchNorm
-	Fc         *autograd.Linear
+	C0, C1, C2 *nn.Convolution
+	B0, B1, B2 *nn.BatchNorm
+	Fc         *nn.Linear
 }
 
-func newRunResNet(in *autograd.Initializer, shape func(string) []int) runModel {
-	conv := func(name string) *autograd.Convolution {
+func newRunResNet(in *nn.Initializer, shape func(string) []int) runModel {
+	conv := func(name string) *nn.Convolution {
 		s := shape(name + ".weight")
-		return in.Conv2d(s[1], s[0], s[2], autograd.Padding(1), autograd.NoBias())
+		return in.Conv2d(s[1], s[0], s[2], nn.Padding(1), nn.NoBias())
 	}
-	norm := func(name string) *autograd.BatchNorm { return in.BatchNorm(shape(name + ".weight")[0]) }
+	norm := func(name string) *nn.BatchNorm { return in.BatchNorm(shape(name + ".weight")[0]) }
 	fc := shape("fc.weight")
 	return &runResNet{conv("c0"), conv("c1"), conv("c2"), norm("b0"), norm("b1"), norm("b2"), in.Linear(fc[1], fc[0])}
 }
 
 func (m *runResNet) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	return t.Frame(func() *autograd.Variable {
-		h := autograd.Sequential{m.C0, m.B0, autograd.ReLU{}}.Forward(t, x)
-		y := autograd.Sequential{m.C1, m.B1, autograd.ReLU{}}.Forward(t, h)
+		h := nn.Sequential{m.C0, m.B0, nn.ReLU{}}.Forward(t, x)
+		y := nn.Sequential{m.C1, m.B1, nn.ReLU{}}.Forward(t, h)
 		y = t.ReLU(t.Add(h, m.B2.Forward(t, m.C2.Forward(t, y))))
-		return m.Fc.Forward(t, autograd.Flatten{}.Forward(t, t.AdaptiveAvgPool2d(y, 1)))
+		return m.Fc.Forward(t, nn.Flatten{}.Forward(t, t.AdaptiveAvgPool2d(y, 1)))
 	})
 }
 
 // runLSTM reads sequences (steps, batch).
 type runLSTM struct {
-	Emb  *autograd.Embedding
-	Lstm *autograd.LSTM
-	Head *autograd.Linear
+	Emb  *nn.Embedding
+	Lstm *nn.LSTM
+	Head *nn.Linear
 }
 
-func newRunLSTM(in *autograd.Initializer, shape func(string) []int) runModel {
+func newRunLSTM(in *nn.Initializer, shape func(string) []int) runModel {
 	emb, hidden, head := shape("emb.weight"), shape("lstm.weight_hh_l0")[1], shape("head.weight")
 	return &runLSTM{in.Embedding(emb[0], emb[1]), in.LSTM(emb[1], hidden), in.Linear(head[1], head[0])}
 }
@@ -61,19 +64,19 @@ func (m *runLSTM) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Vari
 
 // runGPT is a transformer that reads from left to right, with the embedding's weights as its last layer.
 type runGPT struct {
-	Tok, Pos *autograd.Embedding
+	Tok, Pos *nn.Embedding
 	Blocks   []*runBlock
-	Ln       *autograd.LayerNorm
+	Ln       *nn.LayerNorm
 }
 
 type runBlock struct {
-	Ln1       *autograd.LayerNorm
-	Qkv, Proj *autograd.Linear
-	Ln2       *autograd.LayerNorm
-	Fc, Out   *autograd.Linear
+	Ln1       *nn.LayerNorm
+	Qkv, Proj *nn.Linear
+	Ln2       *nn.LayerNorm
+	Fc, Out   *nn.Linear
 }
 
-func newRunGPT(in *autograd.Initializer, shape func(string) []int) runModel {
+func newRunGPT(in *nn.Initializer, shape func(string) []int) runModel {
 	tok, pos := shape("tok.weight"), shape("pos.weight")
 	m := &runGPT{Tok: in.Embedding(tok[0], tok[1]), Pos: in.Embedding(pos[0], pos[1]), Ln: in.LayerNorm(tok[1])}
 	for range 2 {
@@ -82,13 +85,13 @@ func newRunGPT(in *autograd.Initializer, shape func(string) []int) runModel {
 	return m
 }
 
-func newRunBlock(in *autograd.Initializer, n int) *runBlock {
+func newRunBlock(in *nn.Initializer, n int) *runBlock {
 	return &runBlock{in.LayerNorm(n), in.Linear(n, 3*n), in.Linear(n, n), in.LayerNorm(n), in.Linear(n, 4*n), in.Linear(4*n, n)}
 }
 
 // forward goes through a block from what goes around it, x, and its first norm, n, to those of the
 // next one, whose first norm next is.
-func (m *runBlock) forward(t *autograd.Tape, x, n *autograd.Variable, next *autograd.LayerNorm) (h, norm *autograd.Variable) {
+func (m *runBlock) forward(t *autograd.Tape, x, n *autograd.Variable, next *nn.LayerNorm) (h, norm *autograd.Variable) {
 	a := t.SelfAttention(m.Qkv.Forward(t, n), 4, true, autograd.AttentionConfig{Causal: true})
 	h, n = m.Ln2.ForwardAdd(t, x.Once(), m.Proj.Forward(t, a).Once())
 	return next.ForwardAdd(t, h.Once(), m.Out.Forward(t, t.GELUTanh(m.Fc.Forward(t, n))).Once())

@@ -7,12 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
 	"github.com/cistern-ml/cistern/autograd/safetensors"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -36,7 +37,7 @@ type runModel interface {
 
 // runSettings are what a run does beside its optimiser.
 type runSettings struct {
-	model func(in *autograd.Initializer, shape func(name string) []int) runModel
+	model func(in *nn.Initializer, shape func(name string) []int) runModel
 	clip  float64
 	rate  func(step int) float64 // factor of the learning rate; nil: 1
 }
@@ -68,7 +69,7 @@ func TestReferenceRun(t *testing.T) {
 			var f runFile
 			readReference(t, filepath.Join("models", name+".json.gz"), &f)
 			b := tapetest.Open(t, 1<<30)
-			in := autograd.Init(b.Ctx, b.RT)
+			in := nn.Init(b.Ctx, b.RT)
 			defer func() { require.NoError(t, in.Close()) }()
 			r := &trainingRun{t: t, b: b, in: in, f: &f, settings: settings, compute: tensor.Float32, near: [2]float64{1e-4, 1e-3}}
 			r.model = settings.model(in, shapesOf(t, name))
@@ -112,7 +113,7 @@ func shapesOf(t testing.TB, name string) func(string) []int {
 type trainingRun struct {
 	t        testing.TB
 	b        *tapetest.Bench
-	in       *autograd.Initializer
+	in       *nn.Initializer
 	f        *runFile
 	settings runSettings
 	model    runModel
@@ -124,11 +125,11 @@ func (r *trainingRun) load(name string) {
 	f, err := safetensors.Open(modelPath(name))
 	require.NoError(r.t, err)
 	defer f.Close()
-	require.NoError(r.t, autograd.LoadStateDict(r.b.Ctx, r.model, f))
+	require.NoError(r.t, nn.LoadStateDict(r.b.Ctx, r.model, f))
 }
 
 func (r *trainingRun) train() {
-	params := autograd.ParametersOf(r.model)
+	params := nn.ParametersOf(r.model)
 	opt := optimizerOf(r.t, firstCall(r.f.Conf), params)
 	defer func() { require.NoError(r.t, opt.Close()) }()
 	base := opt.LR()
@@ -144,7 +145,7 @@ func (r *trainingRun) train() {
 		for j := range r.f.MicroBatches {
 			loss += r.step(r.f.Batches[i*r.f.MicroBatches+j])
 		}
-		total, err := params.ClipGradNorm(r.b.Ctx, clip)
+		total, err := optim.ClipGradNormOf(r.b.Ctx, params, clip)
 		require.NoError(r.t, err)
 		norm, err := tensor.Item[float32](r.b.Ctx, total)
 		require.NoError(r.t, err)
@@ -203,7 +204,7 @@ func (r *trainingRun) compare(name string) {
 	f, err := safetensors.Open(modelPath(name + ".after"))
 	require.NoError(r.t, err)
 	defer f.Close()
-	state, err := autograd.StateDict(r.model)
+	state, err := nn.StateDict(r.model)
 	require.NoError(r.t, err)
 	require.Len(r.t, f.Tensors(), len(state))
 	for _, s := range state {

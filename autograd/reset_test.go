@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/remat"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -86,7 +86,7 @@ func TestResetInsideOfTheTape(t *testing.T) {
 			return tape.Module("m", func() *autograd.Variable { reset(); return tape.Exp(v) })
 		},
 		"Checkpoint": func(tape *autograd.Tape, v *autograd.Variable, reset func()) *autograd.Variable {
-			return tape.Checkpoint(func() *autograd.Variable { reset(); return tape.Exp(v) })
+			return remat.Checkpoint(tape, func() *autograd.Variable { reset(); return tape.Exp(v) })
 		},
 		"forward": func(tape *autograd.Tape, v *autograd.Variable, reset func()) *autograd.Variable {
 			return tape.Func("own", []*autograd.Variable{v}, func(c *autograd.Call) (*tensor.Tensor, error) { reset(); return b.RT.Exp(c.Context(), c.Input(0)) }, nil)

@@ -7,13 +7,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/offload"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/autograd/remat"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -23,10 +26,10 @@ import (
 func TestAResetTapeIsToldAgain(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	train := func(reset bool) (params [][]float32) {
-		in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1))
+		in := nn.Init(b.Ctx, b.RT, nn.Seed(1))
 		first, second := in.Linear(64, 64), in.Linear(64, 4)
-		named := autograd.ParametersOf(autograd.Sequential{first, second})
-		opt := autograd.Own(in, autograd.NewAdamW(named, autograd.AdamConfig{LR: new(0.01)}))
+		named := nn.ParametersOf(nn.Sequential{first, second})
+		opt := nn.Own(in, optim.NewAdamW(named, optim.AdamConfig{LR: new(0.01)}))
 		off, err := tensor.NewOffloader(b.RT, tensor.OffloadConfig{})
 		require.NoError(t, errors.Join(err, in.Err()))
 		x, y := tapetest.Upload(b, numbers(512*64), 512, 64), tapetest.Upload(b, make([]int32, 512), 512)
@@ -51,17 +54,17 @@ func TestAResetTapeIsToldAgain(t *testing.T) {
 			var h *autograd.Variable
 			switch {
 			case offloads:
-				h = tape.Offload(off, body)
+				h = offload.Activations(tape, off, body)
 			case checkpoints:
-				h = tape.Checkpoint(body)
+				h = remat.Checkpoint(tape, body)
 			default:
 				h = body()
 			}
 			loss := tape.CrossEntropy(second.Forward(tape, h), y)
 			if inBackward {
-				tape.MinimizeInBackward(loss, opt, 0)
+				optim.InBackward(tape, loss, opt, 0)
 			} else {
-				tape.Minimize(loss, opt)
+				optim.Minimize(tape, loss, opt)
 			}
 			if reset {
 				require.NoError(t, tape.Reset(b.Ctx))
@@ -123,9 +126,9 @@ func TestRuntimeCloseBesideAResetTape(t *testing.T) {
 		rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
 		require.NoError(t, err)
 		w := &tapetest.Bench{T: t, Ctx: t.Context(), Dev: s.Dev, Cache: s.Cache, RT: rt}
-		in := autograd.Init(w.Ctx, rt, autograd.Seed(1))
-		model := autograd.Sequential{in.Linear(8, 8), autograd.ReLU{}, in.Linear(8, 4)}
-		opt := autograd.Own(in, autograd.NewAdamW(autograd.ParametersOf(model), autograd.AdamConfig{}))
+		in := nn.Init(w.Ctx, rt, nn.Seed(1))
+		model := nn.Sequential{in.Linear(8, 8), nn.ReLU{}, in.Linear(8, 4)}
+		opt := nn.Own(in, optim.NewAdamW(nn.ParametersOf(model), optim.AdamConfig{}))
 		x := tapetest.Upload(w, numbers(16*8), 16, 8)
 		y := tapetest.Upload(w, make([]int32, 16), 16)
 		require.NoError(t, in.Err())
@@ -134,7 +137,7 @@ func TestRuntimeCloseBesideAResetTape(t *testing.T) {
 		go func() {
 			tape := autograd.NewTape(w.Ctx, rt)
 			for {
-				tape.Minimize(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y), opt)
+				optim.Minimize(tape, tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y), opt)
 				if err := tape.Reset(w.Ctx); err != nil {
 					done <- errors.Join(err, tape.Close())
 					return

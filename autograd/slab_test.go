@@ -5,12 +5,12 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/remat"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -54,7 +54,7 @@ func TestSlabs(t *testing.T) {
 			}
 			if round%2 == 1 {
 				delete(autograd.VariablesOf(tape), p)
-				z := tape.Checkpoint(func() *autograd.Variable { return tape.Mul(tape.Mul(y, y), y) })
+				z := remat.Checkpoint(tape, func() *autograd.Variable { return tape.Mul(tape.Mul(y, y), y) })
 				_, err := tape.Backward(tape.Sum(z))
 				require.NoError(t, err)
 				require.Empty(t, autograd.NodesOf(tape))

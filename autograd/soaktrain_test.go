@@ -6,16 +6,16 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // trainee is a parameter in training, and the same in plain float64.
 type trainee struct {
 	p     *autograd.Parameter
-	opt   autograd.Optimizer
+	opt   optim.Optimizer
 	adam  bool
 	w     []float64
 	m, v  []float64
@@ -35,9 +35,9 @@ func newTrainee(ctx context.Context, rt *tensor.Runtime, kind int) (*trainee, er
 	}
 	ps := autograd.Parameters{{"w", tr.p}}
 	if tr.adam {
-		tr.opt, err = tapetest.WithErr(autograd.NewAdamW(ps, autograd.AdamConfig{LR: new(traineeLR), WeightDecay: new(0.1)}))
+		tr.opt, err = tapetest.WithErr(optim.NewAdamW(ps, optim.AdamConfig{LR: new(traineeLR), WeightDecay: new(0.1)}))
 	} else {
-		tr.opt, err = tapetest.WithErr(autograd.NewSGD(ps, autograd.SGDConfig{LR: new(traineeLR), Momentum: 0.9, WeightDecay: 0.1}))
+		tr.opt, err = tapetest.WithErr(optim.NewSGD(ps, optim.SGDConfig{LR: new(traineeLR), Momentum: 0.9, WeightDecay: 0.1}))
 	}
 	return tr, err
 }
@@ -45,11 +45,8 @@ func newTrainee(ctx context.Context, rt *tensor.Runtime, kind int) (*trainee, er
 // tensors is how many the trainee has, between steps.
 func (tr *trainee) tensors() int {
 	n := 1
-	switch o := tr.opt.(type) {
-	case *autograd.Adam:
-		n += len(autograd.StateOf(o)[0])
-	case *autograd.SGD:
-		n += len(autograd.StateOf(o)[0])
+	if tr.opt != nil {
+		n += len(tr.opt.Core().State(0))
 	}
 	return n
 }

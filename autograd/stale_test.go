@@ -5,15 +5,14 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
-	"github.com/cistern-ml/cistern/autograd"
-	"github.com/cistern-ml/cistern/tensor/fn"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/fn"
 )
 
 // TestAStaleParameterIsAnError: its gradient would be that of the new value.
@@ -21,7 +20,7 @@ func TestAStaleParameterIsAnError(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	w, err := autograd.NewParameter(tapetest.Upload(b, []float64{3}))
 	require.NoError(t, err)
-	opt, err := tapetest.WithErr(autograd.NewSGD(autograd.Parameters{{"0.weight", w}}, autograd.SGDConfig{LR: new(0.5)}))
+	opt, err := tapetest.WithErr(optim.NewSGD(autograd.Parameters{{"0.weight", w}}, optim.SGDConfig{LR: new(0.5)}))
 	require.NoError(t, err)
 	square := func() (*autograd.Tape, *autograd.Variable) {
 		tape := autograd.NewTape(b.Ctx, b.RT)

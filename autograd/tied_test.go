@@ -3,12 +3,12 @@ package autograd_test
 import (
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -25,15 +25,15 @@ func TestTiedEmbeddingAddsToTheGradient(t *testing.T) {
 		if computes == tensor.BFloat16 {
 			dtype = tensor.Float32
 		}
-		made := func() *autograd.Embedding { // all with the same numbers
-			in := autograd.Init(b.Ctx, rt, autograd.Seed(4), autograd.Dtype(dtype))
+		made := func() *nn.Embedding { // all with the same numbers
+			in := nn.Init(b.Ctx, rt, nn.Seed(4), nn.Dtype(dtype))
 			e := in.Embedding(7, 5)
 			require.NoError(t, in.Err())
 			t.Cleanup(func() { require.NoError(t, in.Close()) })
 			return e
 		}
 		tied, reads, head := made(), made(), made()
-		step := func(first, last *autograd.Embedding) {
+		step := func(first, last *nn.Embedding) {
 			tape := autograd.NewTape(b.Ctx, rt)
 			if computes == tensor.BFloat16 {
 				tape.SetComputeDtype(computes)
@@ -45,7 +45,7 @@ func TestTiedEmbeddingAddsToTheGradient(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, tape.Close())
 		}
-		gradient := func(e *autograd.Embedding) []float64 {
+		gradient := func(e *nn.Embedding) []float64 {
 			wide, err := rt.Convert(b.Ctx, e.Weight.Grad(), tensor.Float64)
 			require.NoError(t, err)
 			defer wide.Release()

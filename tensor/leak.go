@@ -62,6 +62,7 @@ func place(stack []uintptr) string {
 
 func internalFrame(f runtime.Frame) bool {
 	inside := strings.HasPrefix(f.Function, "github.com/cistern-ml/cistern/tensor.") ||
-		strings.HasPrefix(f.Function, "github.com/cistern-ml/cistern/autograd.")
+		strings.HasPrefix(f.Function, "github.com/cistern-ml/cistern/autograd.") ||
+		strings.HasPrefix(f.Function, "github.com/cistern-ml/cistern/autograd/")
 	return inside && !strings.HasSuffix(f.File, "_test.go")
 }

@@ -12,6 +12,8 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
@@ -36,10 +38,10 @@ func TestTracedStepsHaveAsManyFreesAsAllocations(t *testing.T) {
 	p := f.traced(t)
 	rt, err := tensor.NewRuntime(f.cache, f.pool, f.stream)
 	require.NoError(t, err)
-	in := autograd.Init(t.Context(), rt, autograd.Seed(1))
-	model := autograd.Sequential{in.Linear(20, 5), autograd.ReLU{}}
+	in := nn.Init(t.Context(), rt, nn.Seed(1))
+	model := nn.Sequential{in.Linear(20, 5), nn.ReLU{}}
 	require.NoError(t, in.Err())
-	adam := autograd.NewAdam(model.Parameters(), autograd.AdamConfig{})
+	adam := optim.NewAdam(model.Parameters(), optim.AdamConfig{})
 	require.NoError(t, adam.Err())
 	var last []*tensor.Tensor // of a step, released in the next one
 	for n := range int64(5) {

@@ -14,7 +14,7 @@ import (
 // step, if it is a Profiler's. What it is about is an operation, or a group as one:
 //
 //	comm, err := tracer.Communicator(ctx, inner)
-//	dp, err := autograd.NewParallel(ctx, comm, model, autograd.ParallelConfig{})
+//	dp, err := parallel.New(ctx, comm, model, parallel.Config{})
 //	profiler, err := trace.NewProfiler(trace.ProfilerConfig{Cache: cache, Stream: stream, Communicator: comm, Tracer: tracer})
 //
 // An operation's time is the device's, from when the stream comes to it to when this rank is done with it, the waiting for other ranks included: who comes last waits the

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/optim"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
@@ -25,7 +26,7 @@ func TestInvalidIsOneClass(t *testing.T) {
 	_, errs["memcache"] = memcache.ParseConfig("max_split_size_mb:none")
 	_, errs["transfer"] = transfer.New(nil, transfer.Config{})
 	_, errs["tensor"] = tensor.NewRuntime(nil, nil, nil)
-	errs["autograd"] = autograd.NewAdam(nil, autograd.AdamConfig{LR: new(-1.0)}).Err()
+	errs["autograd"] = optim.NewAdam(nil, optim.AdamConfig{LR: new(-1.0)}).Err()
 	_, errs["trace"] = trace.New(trace.Config{AllEvery: -1})
 	for found, err := range errs {
 		for _, class := range []error{device.ErrInvalid, memcache.ErrInvalid, transfer.ErrInvalid, tensor.ErrInvalid,

@@ -18,7 +18,7 @@ import (
 	"os/signal"
 	"strings"
 
-	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
 	"github.com/cistern-ml/cistern/autograd/safetensors"
 	_ "github.com/cistern-ml/cistern/device/cuda"
 	"github.com/cistern-ml/cistern/tensor"
@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	in := autograd.Init(ctx, env, autograd.Seed(1))
+	in := nn.Init(ctx, env, nn.Seed(1))
 	defer func() { err = errors.Join(err, in.Close(), env.Close()) }()
 	net, err := o.network(ctx, in)
 	if err != nil || in.Err() != nil {
@@ -76,7 +76,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 }
 
 // network is that of the file, or of random numbers.
-func (o options) network(ctx context.Context, in *autograd.Initializer) (*network, error) {
+func (o options) network(ctx context.Context, in *nn.Initializer) (*network, error) {
 	if o.weights == "" {
 		return randomNetwork(in, 784, 512, 512, 10), nil
 	}

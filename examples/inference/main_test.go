@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
 	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/tensor"
@@ -63,7 +63,7 @@ func (f *failing) Write(p []byte) (int, error) {
 
 // write makes a file of a random network, in which not only the last biases decide.
 func write(t *testing.T, env *tensor.Runtime, file string, widths ...int) (layers []dense) {
-	in := autograd.Init(t.Context(), env, autograd.Seed(1))
+	in := nn.Init(t.Context(), env, nn.Seed(1))
 	net := randomNetwork(in, widths...)
 	require.NoError(t, in.Err())
 	for i, p := range net.model.Parameters() {
@@ -76,7 +76,7 @@ func write(t *testing.T, env *tensor.Runtime, file string, widths ...int) (layer
 			layers[i/2].bias = numbers
 		}
 	}
-	require.NoError(t, autograd.SaveModel(t.Context(), net.model, file))
+	require.NoError(t, nn.SaveModel(t.Context(), net.model, file))
 	require.NoError(t, in.Close())
 	return layers
 }
@@ -90,7 +90,7 @@ func TestClassify(t *testing.T) {
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "w.safetensors")
 	layers := write(t, env, file, 5, 7, 6, 4)
-	in := autograd.Init(t.Context(), env)
+	in := nn.Init(t.Context(), env)
 	net, err := options{weights: file}.network(t.Context(), in)
 	require.NoError(t, err)
 	require.NoError(t, in.Err())
@@ -147,7 +147,7 @@ func plain(layers []dense, x []float32) int32 {
 func TestWrongNetworks(t *testing.T) {
 	env, err := tensor.Open("host?capacity=64MiB")
 	require.NoError(t, err)
-	data := autograd.Init(t.Context(), env)
+	data := nn.Init(t.Context(), env)
 	named := func(name string, shape ...int) safetensors.Named {
 		return safetensors.Named{Name: name, Tensor: data.Zeros(shape...).Value()}
 	}
@@ -171,7 +171,7 @@ func TestWrongNetworks(t *testing.T) {
 		f, err := safetensors.New(bytes.NewReader(file.Bytes()), int64(file.Len()))
 		require.NoError(t, err)
 		allocated := env.Cache().MemoryAllocated()
-		in := autograd.Init(t.Context(), env)
+		in := nn.Init(t.Context(), env)
 		newNetwork(t.Context(), in, f)
 		require.ErrorContains(t, in.Err(), want)
 		require.Equal(t, allocated, env.Cache().MemoryAllocated(), want)

@@ -12,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
 	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -19,12 +20,12 @@ import (
 // network is a model whose weights are on the device, ready for requests.
 type network struct {
 	env    *tensor.Runtime
-	model  autograd.Sequential
+	model  nn.Sequential
 	inputs int // numbers in a request
 }
 
 // randomNetwork makes dense layers of the given widths, with random weights and a ReLU between two layers.
-func randomNetwork(in *autograd.Initializer, widths ...int) *network {
+func randomNetwork(in *nn.Initializer, widths ...int) *network {
 	net := &network{env: in.Runtime(), inputs: widths[0]}
 	for i, outputs := range widths[1:] {
 		net.add(in.Linear(widths[i], outputs))
@@ -34,7 +35,7 @@ func randomNetwork(in *autograd.Initializer, widths ...int) *network {
 
 // newNetwork makes dense layers of the weights "0.weight", "0.bias", "2.weight", … of a file. What is wrong with them is the
 // initialiser's error.
-func newNetwork(ctx context.Context, in *autograd.Initializer, f *safetensors.File) *network {
+func newNetwork(ctx context.Context, in *nn.Initializer, f *safetensors.File) *network {
 	net := &network{env: in.Runtime()}
 	width := 0 // of the layer before
 	for i := 0; ; i += 2 {
@@ -50,20 +51,20 @@ func newNetwork(ctx context.Context, in *autograd.Initializer, f *safetensors.Fi
 			net.inputs = w.Shape[1]
 		}
 		width = w.Shape[0]
-		net.add(&autograd.Linear{Weight: in.Zeros(w.Shape...), Bias: in.Zeros(width)})
+		net.add(&nn.Linear{Weight: in.Zeros(w.Shape...), Bias: in.Zeros(width)})
 	}
 	if len(net.model) == 0 {
 		in.Fail(errors.New("the file has no 0.weight"))
 		return net
 	}
-	in.Fail(autograd.LoadStateDict(ctx, net.model, f)) // which checks all other names, shapes and dtypes
+	in.Fail(nn.LoadStateDict(ctx, net.model, f)) // which checks all other names, shapes and dtypes
 	return net
 }
 
 // add appends a layer, behind a ReLU if it is not the first.
-func (net *network) add(l *autograd.Linear) {
+func (net *network) add(l *nn.Linear) {
 	if len(net.model) > 0 {
-		net.model = append(net.model, autograd.ReLU{})
+		net.model = append(net.model, nn.ReLU{})
 	}
 	net.model = append(net.model, l)
 }

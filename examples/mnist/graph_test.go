@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -35,7 +35,7 @@ func TestGraphsTrainAsEagerSteps(t *testing.T) {
 					require.NoError(t, err)
 					all = append(all, math.Float32bits(float32(loss)), math.Float32bits(float32(seen.accuracy())))
 				}
-				state, err := autograd.StateDict(tr.model)
+				state, err := nn.StateDict(tr.model)
 				require.NoError(t, err)
 				for _, s := range state {
 					if s.Tensor.Dtype() == tensor.Float32 {

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
 	_ "github.com/cistern-ml/cistern/device/cuda"
 )
 
@@ -141,7 +141,7 @@ func (o options) runRank(ctx context.Context, telemetry *telemetry, profiling *p
 	}
 	r.trained = err == nil
 	if err == nil && o.save != "" {
-		err = autograd.SaveModel(context.WithoutCancel(ctx), t.model, o.save)
+		err = nn.SaveModel(context.WithoutCancel(ctx), t.model, o.save)
 	}
 	return r, errors.Join(err, t.close())
 }

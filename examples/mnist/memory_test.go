@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/trace"
 )
@@ -34,8 +34,8 @@ func rounds(full, short int) int {
 }
 
 func init() {
-	tiny := func(in *autograd.Initializer) autograd.Layer {
-		return autograd.Sequential{in.Linear(pixels, 16), autograd.ReLU{}, in.Linear(16, classes)}
+	tiny := func(in *nn.Initializer) nn.Layer {
+		return nn.Sequential{in.Linear(pixels, 16), nn.ReLU{}, in.Linear(16, classes)}
 	}
 	recipes["tiny"] = recipe{about: "784-16-10", model: tiny, optimizer: "adam", lr: 1e-3, rate: linear}
 	models = append(models, "tiny")

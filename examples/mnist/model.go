@@ -4,12 +4,14 @@ import (
 	"math"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
 )
 
 // recipe is a model and how it is trained: what the command line does not say.
 type recipe struct {
 	about     string
-	model     func(*autograd.Initializer) autograd.Layer
+	model     func(*nn.Initializer) nn.Layer
 	optimizer string
 	lr        float64
 	decay     float64                       // of weights, for adamw
@@ -37,26 +39,26 @@ func warmCosine(step, steps int) float64 {
 	return min(float64(step+1)/(0.05*float64(steps)), 1) * 0.5 * (1 + math.Cos(math.Pi*done))
 }
 
-func newMLP(in *autograd.Initializer) autograd.Layer {
-	return autograd.Sequential{
-		in.Linear(pixels, 512), autograd.ReLU{},
-		in.Linear(512, 512), autograd.ReLU{},
+func newMLP(in *nn.Initializer) nn.Layer {
+	return nn.Sequential{
+		in.Linear(pixels, 512), nn.ReLU{},
+		in.Linear(512, 512), nn.ReLU{},
 		in.Linear(512, classes),
 	}
 }
 
-func newCNN(in *autograd.Initializer) autograd.Layer {
-	return images{autograd.Sequential{
-		in.Conv2d(1, 32, 3), autograd.ReLU{},
-		in.Conv2d(32, 64, 3), autograd.ReLU{},
-		autograd.MaxPool2d{Kernel: []int{2}}, autograd.Flatten{},
-		in.Linear(9216, 128), autograd.ReLU{},
+func newCNN(in *nn.Initializer) nn.Layer {
+	return images{nn.Sequential{
+		in.Conv2d(1, 32, 3), nn.ReLU{},
+		in.Conv2d(32, 64, 3), nn.ReLU{},
+		nn.MaxPool2d{Kernel: []int{2}}, nn.Flatten{},
+		in.Linear(9216, 128), nn.ReLU{},
 		in.Linear(128, classes),
 	}}
 }
 
 // images is a model of pictures (n, 1, 28, 28).
-type images struct{ autograd.Sequential }
+type images struct{ nn.Sequential }
 
 func (p images) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	return t.Frame(func() *autograd.Variable { return p.Sequential.Forward(t, t.Reshape(x, -1, 1, side, side)) })
@@ -64,7 +66,7 @@ func (p images) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variab
 
 // newOptimizer makes the optimiser that the command line names. A rate of 0 stands for the model's, or the default of an optimiser that is
 // not the model's.
-func newOptimizer(in *autograd.Initializer, o options, params autograd.Parameters) autograd.Optimizer {
+func newOptimizer(in *nn.Initializer, o options, params autograd.Parameters) optim.Optimizer {
 	r := recipes[o.model]
 	own := o.optimizer == r.optimizer
 	rate := func(standard float64) *float64 {
@@ -78,16 +80,16 @@ func newOptimizer(in *autograd.Initializer, o options, params autograd.Parameter
 	}
 	switch o.optimizer {
 	case "adam":
-		return autograd.Own(in, autograd.NewAdam(params, autograd.AdamConfig{LR: rate(1e-3)}))
+		return nn.Own(in, optim.NewAdam(params, optim.AdamConfig{LR: rate(1e-3)}))
 	case "adamw":
 		decay := 0.01
 		if own {
 			decay = r.decay
 		}
-		return autograd.Own(in, autograd.NewAdamW(params, autograd.AdamConfig{LR: rate(1e-3), WeightDecay: &decay}))
+		return nn.Own(in, optim.NewAdamW(params, optim.AdamConfig{LR: rate(1e-3), WeightDecay: &decay}))
 	case "momentum":
-		return autograd.Own(in, autograd.NewSGD(params, autograd.SGDConfig{LR: rate(0.05), Momentum: 0.9}))
+		return nn.Own(in, optim.NewSGD(params, optim.SGDConfig{LR: rate(0.05), Momentum: 0.9}))
 	default:
-		return autograd.Own(in, autograd.NewSGD(params, autograd.SGDConfig{LR: rate(0.1)}))
+		return nn.Own(in, optim.NewSGD(params, optim.SGDConfig{LR: rate(0.1)}))
 	}
 }

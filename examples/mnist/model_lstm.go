@@ -1,15 +1,18 @@
 package main
 
-import "github.com/cistern-ml/cistern/autograd"
+import (
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+)
 
 // rows reads a picture row by row.
 type rows struct {
-	L *autograd.LSTM
-	O *autograd.Linear
+	L *nn.LSTM
+	O *nn.Linear
 }
 
-func newRows(in *autograd.Initializer) autograd.Layer {
-	return autograd.LayerOf(&rows{in.LSTM(side, 128), in.Linear(128, classes)})
+func newRows(in *nn.Initializer) nn.Layer {
+	return nn.LayerOf(&rows{in.LSTM(side, 128), in.Linear(128, classes)})
 }
 
 // Forward returns logits of the state after the last row.

@@ -1,34 +1,37 @@
 package main
 
-import "github.com/cistern-ml/cistern/autograd"
+import (
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+)
 
-func newResNet(in *autograd.Initializer) autograd.Layer {
-	return images{autograd.Sequential{
-		in.Conv2d(1, 32, 3, autograd.Padding(1), autograd.NoBias()), in.BatchNorm(32), autograd.ReLU{},
+func newResNet(in *nn.Initializer) nn.Layer {
+	return images{nn.Sequential{
+		in.Conv2d(1, 32, 3, nn.Padding(1), nn.NoBias()), in.BatchNorm(32), nn.ReLU{},
 		newResidual(in, 32, 32, 1), newResidual(in, 32, 64, 2), newResidual(in, 64, 128, 2),
-		autograd.AdaptiveAvgPool2d{Size: []int{1}}, autograd.Flatten{},
+		nn.AdaptiveAvgPool2d{Size: []int{1}}, nn.Flatten{},
 		in.Linear(128, classes),
 	}}
 }
 
 // residual is two convolutions and, beside them, what came in: as it is, or through a convolution where the shape changes.
 type residual struct {
-	A    *autograd.Convolution
-	NA   *autograd.BatchNorm
-	B    *autograd.Convolution
-	NB   *autograd.BatchNorm
-	Side autograd.Sequential
+	A    *nn.Convolution
+	NA   *nn.BatchNorm
+	B    *nn.Convolution
+	NB   *nn.BatchNorm
+	Side nn.Sequential
 }
 
-func newResidual(in *autograd.Initializer, from, to, stride int) autograd.Layer {
+func newResidual(in *nn.Initializer, from, to, stride int) nn.Layer {
 	r := &residual{
-		A: in.Conv2d(from, to, 3, autograd.Stride(stride), autograd.Padding(1), autograd.NoBias()), NA: in.BatchNorm(to),
-		B: in.Conv2d(to, to, 3, autograd.Padding(1), autograd.NoBias()), NB: in.BatchNorm(to),
+		A: in.Conv2d(from, to, 3, nn.Stride(stride), nn.Padding(1), nn.NoBias()), NA: in.BatchNorm(to),
+		B: in.Conv2d(to, to, 3, nn.Padding(1), nn.NoBias()), NB: in.BatchNorm(to),
 	}
 	if stride != 1 || from != to {
-		r.Side = autograd.Sequential{in.Conv2d(from, to, 1, autograd.Stride(stride), autograd.NoBias()), in.BatchNorm(to)}
+		r.Side = nn.Sequential{in.Conv2d(from, to, 1, nn.Stride(stride), nn.NoBias()), in.BatchNorm(to)}
 	}
-	return autograd.LayerOf(r)
+	return nn.LayerOf(r)
 }
 
 // Forward returns relu(F(x) + side(x)).

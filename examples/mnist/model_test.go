@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -23,7 +24,7 @@ import (
 func TestModels(t *testing.T) {
 	env, err := tensor.Open("host")
 	require.NoError(t, err)
-	in := autograd.Init(t.Context(), env, autograd.Seed(1))
+	in := nn.Init(t.Context(), env, nn.Seed(1))
 	for name, want := range map[string]struct {
 		parameters int
 		names      string
@@ -82,7 +83,7 @@ func TestEveryModelTrains(t *testing.T) {
 func TestResidual(t *testing.T) {
 	env, err := tensor.Open("host")
 	require.NoError(t, err)
-	in := autograd.Init(t.Context(), env, autograd.Seed(1))
+	in := nn.Init(t.Context(), env, nn.Seed(1))
 	layer := newResidual(in, 2, 2, 1)
 	x := in.Tensor([]float64{1, 2, 3, 4, 5, 6, 7, 8}, 1, 2, 2, 2)
 	require.NoError(t, in.Err())

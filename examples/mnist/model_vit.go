@@ -1,6 +1,9 @@
 package main
 
-import "github.com/cistern-ml/cistern/autograd"
+import (
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+)
 
 // A picture is 4 by 4 patches of 7 by 7 pixels.
 const (
@@ -12,20 +15,20 @@ const (
 
 // vit is a transformer whose words are patches.
 type vit struct {
-	P   *autograd.Linear
+	P   *nn.Linear
 	Pos *autograd.Parameter
-	B   autograd.Sequential
-	N   *autograd.LayerNorm
-	O   *autograd.Linear
+	B   nn.Sequential
+	N   *nn.LayerNorm
+	O   *nn.Linear
 }
 
-func newViT(in *autograd.Initializer) autograd.Layer {
+func newViT(in *nn.Initializer) nn.Layer {
 	v := &vit{P: in.Linear(patch*patch, width), Pos: in.Normal(0, 0.02, patches*patches, width)}
 	for range 4 {
 		v.B = append(v.B, newEncoder(in))
 	}
 	v.N, v.O = in.LayerNorm(width), in.Linear(width, classes)
-	return autograd.LayerOf(v)
+	return nn.LayerOf(v)
 }
 
 // Forward returns logits of the mean over the patches.
@@ -40,14 +43,14 @@ func (v *vit) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
 
 // encoder is a block of attention and a dense one, each with a norm before it.
 type encoder struct {
-	N1     *autograd.LayerNorm
-	Qkv, O *autograd.Linear
-	N2     *autograd.LayerNorm
-	F, G   *autograd.Linear
+	N1     *nn.LayerNorm
+	Qkv, O *nn.Linear
+	N2     *nn.LayerNorm
+	F, G   *nn.Linear
 }
 
-func newEncoder(in *autograd.Initializer) autograd.Layer {
-	return autograd.LayerOf(&encoder{
+func newEncoder(in *nn.Initializer) nn.Layer {
+	return nn.LayerOf(&encoder{
 		N1: in.LayerNorm(width), Qkv: in.Linear(width, 3*width), O: in.Linear(width, width),
 		N2: in.LayerNorm(width), F: in.Linear(width, 256), G: in.Linear(256, width),
 	})

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -26,13 +27,13 @@ func (o options) predict(ctx context.Context, stdout io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	in := autograd.Init(ctx, env, autograd.Seed(o.seed))
+	in := nn.Init(ctx, env, nn.Seed(o.seed))
 	defer func() { err = errors.Join(err, in.Close(), env.Close()) }()
 	model := recipes[o.model].model(in)
 	if err := in.Err(); err != nil {
 		return err
 	}
-	if err := autograd.LoadModel(ctx, model, o.load); err != nil {
+	if err := nn.LoadModel(ctx, model, o.load); err != nil {
 		return err
 	}
 	tape := autograd.NoGrad(ctx, env)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/parallel"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/rendezvous"
 	"github.com/cistern-ml/cistern/tensor"
@@ -25,7 +25,7 @@ const (
 )
 
 // shardings are the values of -shard.
-var shardings = map[string]autograd.Sharding{"none": autograd.ShardNothing, "state": autograd.ShardState, "gradients": autograd.ShardGradients}
+var shardings = map[string]parallel.Sharding{"none": parallel.ShardNothing, "state": parallel.ShardState, "gradients": parallel.ShardGradients}
 
 // party is a rank among those that train together. The nil party is alone.
 type party struct {
@@ -223,7 +223,7 @@ func (t *trainer) join(ctx context.Context, o options) error {
 		_ = t.comm.Close() // what has ended it is told already
 		return nil
 	})
-	t.ranks, err = autograd.NewParallel(ctx, t.comm, t.model, autograd.ParallelConfig{Shard: shardings[o.shard]})
+	t.ranks, err = parallel.New(ctx, t.comm, t.model, parallel.Config{Shard: shardings[o.shard]})
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/checkpoint"
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
@@ -37,7 +37,7 @@ func (t *trainer) resume(ctx context.Context, o options) error {
 	}
 	var kept place
 	// First without the model, whose names and shapes may be others, so that the error says why.
-	err := autograd.Checkpoint{State: &kept}.Load(ctx, o.resume)
+	err := checkpoint.Checkpoint{State: &kept}.Load(ctx, o.resume)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
@@ -67,6 +67,6 @@ func (t *trainer) keep(ctx context.Context) error {
 	return t.checkpoint().Save(ctx, t.resumeFile)
 }
 
-func (t *trainer) checkpoint() autograd.Checkpoint {
-	return autograd.Checkpoint{Model: t.model, Optimizer: t.optimizer, State: &t.place, Ranks: t.ranks}
+func (t *trainer) checkpoint() checkpoint.Checkpoint {
+	return checkpoint.Checkpoint{Model: t.model, Optimizer: t.optimizer, State: &t.place, Ranks: t.ranks}
 }

@@ -7,6 +7,9 @@ import (
 	"io"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/autograd/parallel"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/trace"
@@ -21,15 +24,15 @@ type trainer struct {
 	env       *tensor.Runtime
 	loader    *loader.Loader
 	recipe    recipe
-	model     autograd.Layer
+	model     nn.Layer
 	params    autograd.Parameters
-	optimizer autograd.Optimizer
+	optimizer optim.Optimizer
 	dtype     tensor.Dtype   // that steps compute in
 	tape      *autograd.Tape // of the steps, one after the other
 	loss      *tensor.Tensor // the sum over the pictures of the epoch
 	profiler  *trace.Profiler
 	graphs    *stepGraphs        // nil: steps are eager
-	ranks     *autograd.Parallel // nil: there is one
+	ranks     *parallel.Parallel // nil: there is one
 	abort     func() error       // ends the other ranks' waiting
 
 	place      place
@@ -76,7 +79,7 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 		return t, err
 	}
 	t.onClose(t.loader.Close)
-	in := autograd.Init(ctx, t.env, autograd.Seed(o.seed+uint64(o.party.number())))
+	in := nn.Init(ctx, t.env, nn.Seed(o.seed+uint64(o.party.number())))
 	t.model = t.recipe.model(in)
 	t.params = t.model.Parameters()
 	if err = in.Err(); err != nil {
@@ -84,7 +87,7 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 	}
 	t.onClose(in.Close)
 	if o.load != "" {
-		if err = autograd.LoadModel(ctx, t.model, o.load); err != nil {
+		if err = nn.LoadModel(ctx, t.model, o.load); err != nil {
 			return t, err
 		}
 	}
@@ -239,8 +242,7 @@ func (t *trainer) clip(ctx context.Context) error {
 	if t.recipe.clip == 0 {
 		return nil
 	}
-	norm, err := t.params.ClipGradNorm(ctx, t.recipe.clip)
-	return errors.Join(err, norm.ReleaseContext(ctx))
+	return optim.ClipGradNorm(ctx, t.params, t.recipe.clip)
 }
 
 // closeTape closes the tape and returns err or, if that is nil, the error that sticks to the tape: they are the same.

@@ -9,10 +9,10 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Context refuses a context that is nil, in an error of the call op.
+// Context refuses a context that is nil, in an error of op, "package: call".
 func Context(op string, ctx context.Context) error {
 	if ctx == nil {
-		return fmt.Errorf("autograd: %s: %w: the context is nil; use context.Background()", op, device.ErrInvalid)
+		return fmt.Errorf("%s: %w: the context is nil; use context.Background()", op, device.ErrInvalid)
 	}
 	return nil
 }
@@ -25,14 +25,6 @@ func Nil(x any) bool {
 		return v.IsNil()
 	}
 	return x == nil
-}
-
-// Within refuses a number that is not from lo to hi, in an error of the call op. NaN is refused.
-func Within(op, what string, v, lo, hi float64) error {
-	if !(v >= lo && v <= hi) {
-		return fmt.Errorf("autograd: %s: %w: %s is %v: want a number from %v to %v", op, device.ErrInvalid, what, v, lo, hi)
-	}
-	return nil
 }
 
 // Or returns *p, or standard if p is nil.

@@ -70,7 +70,7 @@ func (tr *trial) excess(want, got *run) error {
 		return errors.New("no peak was measured")
 	case tr.options&(capture|prepare|interleave|ranks) != 0:
 		return nil
-	case tr.options&(checkpoints|offload|offloadState|offloadParameters) != 0:
+	case tr.options&(checkpoints|offloadActivations|offloadState|offloadParameters) != 0:
 		slack = 4 * 512
 	}
 	if got.peak > want.peak+slack {

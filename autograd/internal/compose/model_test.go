@@ -6,21 +6,25 @@ import (
 	"math/rand/v2"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/offload"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/autograd/remat"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // model is what a random program computes with.
 type model struct {
-	Layers map[string]autograd.Layer // of the program's steps
-	Head   *autograd.Linear
+	Layers map[string]nn.Layer // of the program's steps
+	Head   *nn.Linear
 
 	*trial
 	offloader       *tensor.Offloader
 	constant, index *tensor.Tensor
 }
 
-func newModel(in *autograd.Initializer, tr *trial) *model {
-	m := &model{Layers: make(map[string]autograd.Layer), Head: in.Linear(tr.width, tr.width), trial: tr}
+func newModel(in *nn.Initializer, tr *trial) *model {
+	m := &model{Layers: make(map[string]nn.Layer), Head: in.Linear(tr.width, tr.width), trial: tr}
 	tr.root.each(func(s step) bool {
 		if op := operations[s.op]; s.inner == nil && op.layer != nil && m.Layers[s.layer()] == nil {
 			m.Layers[s.layer()] = op.layer(in, tr.width)
@@ -38,21 +42,21 @@ func (m *model) apply(t *autograd.Tape, s step, a, b *autograd.Variable) *autogr
 	if f := operations[s.op].apply; f != nil {
 		return f(m, t, l, a, b)
 	}
-	if _, ok := l.(autograd.Sequential); ok && !m.has(sequential) {
+	if _, ok := l.(nn.Sequential); ok && !m.has(sequential) {
 		return layerwise(t, l, a)
 	}
 	switch kind := (m.seed + uint64(s.id)) % 3; {
 	case kind == 0 && m.has(checkpoints):
-		l = autograd.Checkpointed(l)
-	case kind == 1 && m.has(offload):
-		l = autograd.Offloaded(l, m.offloader)
+		l = remat.Layer(l)
+	case kind == 1 && m.has(offloadActivations):
+		l = offload.Layer(l, m.offloader)
 	}
 	return l.Forward(t, a)
 }
 
 // layerwise computes what a Sequential does, which releases what is between its layers.
-func layerwise(t *autograd.Tape, l autograd.Layer, x *autograd.Variable) *autograd.Variable {
-	s, ok := l.(autograd.Sequential)
+func layerwise(t *autograd.Tape, l nn.Layer, x *autograd.Variable) *autograd.Variable {
+	s, ok := l.(nn.Sequential)
 	if !ok {
 		return l.Forward(t, x)
 	}
@@ -72,9 +76,9 @@ func (m *model) apart(t *autograd.Tape, p *part, vs []*autograd.Variable) *autog
 		case kind == 0 && m.has(frames):
 			f = func() *autograd.Variable { return t.Frame(inner) }
 		case kind == 1 && m.has(checkpoints):
-			f = func() *autograd.Variable { return t.Checkpoint(inner) }
-		case kind == 2 && m.has(offload):
-			f = func() *autograd.Variable { return t.Offload(m.offloader, inner) }
+			f = func() *autograd.Variable { return remat.Checkpoint(t, inner) }
+		case kind == 2 && m.has(offloadActivations):
+			f = func() *autograd.Variable { return offload.Activations(t, m.offloader, inner) }
 		case kind == 3 && m.has(modules):
 			f = func() *autograd.Variable { return t.Module("part", inner) }
 		}
@@ -87,7 +91,7 @@ func (m *model) loss(t *autograd.Tape, x *autograd.Variable) (loss, result *auto
 	y := m.apart(t, m.root, []*autograd.Variable{x})
 	loss = t.Mean(t.Square(m.Head.Forward(t, y)))
 	if m.has(penalty) {
-		for _, p := range autograd.ParametersOf(m) {
+		for _, p := range nn.ParametersOf(m) {
 			loss = t.Add(loss, t.MulScalar(t.Mean(t.Square(t.Param(p.Parameter))), 0.01))
 		}
 	}
@@ -95,14 +99,14 @@ func (m *model) loss(t *autograd.Tape, x *autograd.Variable) (loss, result *auto
 }
 
 // lion is an optimiser of a program's own, whose groups have their own beta1.
-type lion struct{ autograd.Base }
+type lion struct{ optim.Base }
 
-var lionSlots = []autograd.Slot{{Name: "exp_avg", Fill: 0.01}}
+var lionSlots = []optim.Slot{{Name: "exp_avg", Fill: 0.01}}
 
-func newLion(ps autograd.Parameters, cfg autograd.Options) *lion {
+func newLion(ps autograd.Parameters, cfg optim.Options) *lion {
 	o := new(lion)
-	o.Init(o, "Lion", func(ctx context.Context, us []autograd.Update) error {
-		return autograd.StepRule(ctx, us, func(u *autograd.Update) (tensor.Lion, [3]*tensor.Tensor) {
+	o.Init(o, "Lion", func(ctx context.Context, us []optim.Update) error {
+		return optim.StepRule(ctx, us, func(u *optim.Update) (tensor.Lion, [3]*tensor.Tensor) {
 			return tensor.Lion{LR: u.LR, Beta1: u.Group.Own().(float64), Beta2: 0.99}, [3]*tensor.Tensor{u.State[0]}
 		})
 	})
@@ -112,53 +116,53 @@ func newLion(ps autograd.Parameters, cfg autograd.Options) *lion {
 }
 
 // newOptimizer is one of all kinds, of one or two groups.
-func (m *model) newOptimizer(in *autograd.Initializer) (opt autograd.Optimizer, err error) {
-	first, second := autograd.ParametersOf(m), autograd.Parameters(nil)
+func (m *model) newOptimizer(in *nn.Initializer) (opt optim.Optimizer, err error) {
+	first, second := nn.ParametersOf(m), autograd.Parameters(nil)
 	if m.has(groups) {
 		half := len(first) / 2
 		first, second = first[:half], first[half:]
 	}
 	switch m.optimizer {
 	case 0:
-		o := autograd.Own(in, autograd.NewSGD(first, autograd.SGDConfig{LR: new(0.1)}))
+		o := nn.Own(in, optim.NewSGD(first, optim.SGDConfig{LR: new(0.1)}))
 		if second != nil {
-			err = o.AddGroup(second, autograd.SGDConfig{LR: new(0.05), Momentum: 0.5})
+			err = o.AddGroup(second, optim.SGDConfig{LR: new(0.05), Momentum: 0.5})
 		}
 		return o, err
 	case 1:
-		o := autograd.Own(in, autograd.NewSGD(first, autograd.SGDConfig{LR: new(0.1), Momentum: 0.9, Dampening: 0.2, WeightDecay: 0.1}))
+		o := nn.Own(in, optim.NewSGD(first, optim.SGDConfig{LR: new(0.1), Momentum: 0.9, Dampening: 0.2, WeightDecay: 0.1}))
 		if second != nil {
-			err = o.AddGroup(second, autograd.SGDConfig{LR: new(0.05), Momentum: 0.5, Nesterov: true})
+			err = o.AddGroup(second, optim.SGDConfig{LR: new(0.05), Momentum: 0.5, Nesterov: true})
 		}
 		return o, err
 	case 2:
-		o := autograd.Own(in, autograd.NewAdam(first, autograd.AdamConfig{LR: new(0.01), AMSGrad: true}))
+		o := nn.Own(in, optim.NewAdam(first, optim.AdamConfig{LR: new(0.01), AMSGrad: true}))
 		if second != nil {
-			err = o.AddGroup(second, autograd.AdamConfig{LR: new(0.02), WeightDecay: new(0.1)})
+			err = o.AddGroup(second, optim.AdamConfig{LR: new(0.02), WeightDecay: new(0.1)})
 		}
 		return o, err
 	case 3:
-		o := autograd.Own(in, autograd.NewAdamW(first, autograd.AdamConfig{LR: new(0.01)}))
+		o := nn.Own(in, optim.NewAdamW(first, optim.AdamConfig{LR: new(0.01)}))
 		if second != nil {
-			err = o.AddGroup(second, autograd.AdamConfig{LR: new(0.02), Maximize: true})
+			err = o.AddGroup(second, optim.AdamConfig{LR: new(0.02), Maximize: true})
 		}
 		return o, err
 	case 4:
-		o := autograd.Own(in, autograd.NewRMSprop(first, autograd.RMSpropConfig{Centered: true}))
+		o := nn.Own(in, optim.NewRMSprop(first, optim.RMSpropConfig{Centered: true}))
 		if second != nil {
-			err = o.AddGroup(second, autograd.RMSpropConfig{Momentum: 0.5})
+			err = o.AddGroup(second, optim.RMSpropConfig{Momentum: 0.5})
 		}
 		return o, err
 	case 5:
-		o := autograd.Own(in, newLion(first, autograd.Options{LR: 0.01, Own: 0.9}))
+		o := nn.Own(in, newLion(first, optim.Options{LR: 0.01, Own: 0.9}))
 		if second != nil {
-			err = o.AddGroup(second, autograd.Options{LR: 0.02, Own: 0.5, State: lionSlots})
+			err = o.AddGroup(second, optim.Options{LR: 0.02, Own: 0.5, State: lionSlots})
 		}
 		return o, err
 	}
-	o := autograd.Own(in, autograd.NewAdagrad(first, autograd.AdagradConfig{LRDecay: 0.1}))
+	o := nn.Own(in, optim.NewAdagrad(first, optim.AdagradConfig{LRDecay: 0.1}))
 	if second != nil {
-		err = o.AddGroup(second, autograd.AdagradConfig{InitialAccumulatorValue: 0.1})
+		err = o.AddGroup(second, optim.AdagradConfig{InitialAccumulatorValue: 0.1})
 	}
 	return o, err
 }

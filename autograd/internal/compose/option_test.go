@@ -27,7 +27,7 @@ const (
 	modules
 	sequential // a Sequential runs its layers, not the program
 	checkpoints
-	offload
+	offloadActivations
 	littlePinned // memory for some of what is offloaded
 	notAhead     // nothing is brought back before it is needed
 	offloadParameters
@@ -61,7 +61,7 @@ type pair struct{ stays, goes options }
 var refused = []pair{
 	{ranks, inBackward},
 	{ranks, offloadParameters},
-	{capture, offload},
+	{capture, offloadActivations},
 	{capture, offloadState},
 	{capture, offloadParameters},
 }
@@ -70,7 +70,7 @@ var refused = []pair{
 var apart = []pair{{capture, freeze}, {noSync, batches}, {clip, inBackward}, {clip, shardGradients}, {reset, interleave}}
 
 // needs are what an option does nothing without.
-var needs = map[options]options{shardState: ranks, shardGradients: ranks, noSync: ranks | accumulate, batches: ranks, interleave: accumulate, littlePinned: offload, notAhead: offload}
+var needs = map[options]options{shardState: ranks, shardGradients: ranks, noSync: ranks | accumulate, batches: ranks, interleave: accumulate, littlePinned: offloadActivations, notAhead: offloadActivations}
 
 func (o options) has(p options) bool { return o&p == p }
 

@@ -6,6 +6,10 @@ import (
 	"math/rand/v2"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/offload"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/autograd/remat"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -90,9 +94,9 @@ func (p *pass) forward(ctx context.Context) error {
 // hook lets the features come to the tape before they are needed, in any order.
 func (p *pass) hook() {
 	same := func() *autograd.Variable { return p.x }
-	features := []func(){func() { p.tape.Checkpoint(same) }}
-	if p.has(offload) {
-		features = append(features, func() { p.tape.Offload(p.offloader, same) })
+	features := []func(){func() { remat.Checkpoint(p.tape, same) }}
+	if p.has(offloadActivations) {
+		features = append(features, func() { offload.Activations(p.tape, p.offloader, same) })
 	}
 	if !p.has(bfloat16) { // whose copies would be there longer
 		features = append(features, func() { p.tape.Param(p.Head.Weight) }) // that of offloaded parameters, or of ranks
@@ -117,7 +121,7 @@ func (p *pass) end() error {
 // backward is the backward pass, and behind the last of a step the update.
 func (p *pass) backward(ctx context.Context, last bool) (err error) {
 	if last && p.has(inBackward) {
-		p.tape.MinimizeInBackward(p.loss, p.opt, []int64{1, 100, 0}[p.seed%3])
+		optim.InBackward(p.tape, p.loss, p.opt, []int64{1, 100, 0}[p.seed%3])
 		err = p.tape.Err()
 	} else {
 		_, err = p.tape.Backward(p.loss)
@@ -136,9 +140,9 @@ func (p *pass) backward(ctx context.Context, last bool) (err error) {
 	if !last || p.has(inBackward) {
 		return nil
 	}
-	params := autograd.ParametersOf(p.model)
+	params := nn.ParametersOf(p.model)
 	if p.has(clip) {
-		norm, err := params.ClipGradNorm(ctx, 0.5)
+		norm, err := optim.ClipGradNormOf(ctx, params, 0.5)
 		if err == nil {
 			err = p.result(ctx, "norm", norm)
 		}
@@ -170,7 +174,7 @@ func (r *run) result(ctx context.Context, name string, t *tensor.Tensor) error {
 	}
 	c, err := duplicate(ctx, t)
 	if err == nil {
-		r.results = append(r.results, autograd.NamedTensor{Name: name, Tensor: c})
+		r.results = append(r.results, nn.NamedTensor{Name: name, Tensor: c})
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -131,98 +132,98 @@ type operation struct {
 	once bool // it reads a once, and no other operation does on the way
 	// kind and layer are of the layers that it computes with, which are the w-th ones; apply may be nil then.
 	kind  string
-	layer func(in *autograd.Initializer, width int) autograd.Layer
-	apply func(_ *model, t *autograd.Tape, l autograd.Layer, a, b *autograd.Variable) *autograd.Variable
+	layer func(in *nn.Initializer, width int) nn.Layer
+	apply func(_ *model, t *autograd.Tape, l nn.Layer, a, b *autograd.Variable) *autograd.Variable
 }
 
 // operations are those of a program.
 var operations = []operation{
-	{text: "$a + $b", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, b *autograd.Variable) *autograd.Variable {
+	{text: "$a + $b", once: true, apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, b *autograd.Variable) *autograd.Variable {
 		return t.Add(a, b)
 	}},
-	{text: "tanh($a) * $b", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, b *autograd.Variable) *autograd.Variable {
+	{text: "tanh($a) * $b", once: true, apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, b *autograd.Variable) *autograd.Variable {
 		return t.Mul(t.Tanh(a), b)
 	}},
-	{text: "softmax($b · $aᵀ) · $b", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, b *autograd.Variable) *autograd.Variable {
+	{text: "softmax($b · $aᵀ) · $b", once: true, apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, b *autograd.Variable) *autograd.Variable {
 		return t.MatMul(t.Softmax(t.MatMul(b, a, tensor.TransB)), b)
 	}},
-	{text: "dropout($a)", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+	{text: "dropout($a)", once: true, apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, _ *autograd.Variable) *autograd.Variable {
 		return t.Dropout(a, 0.4)
 	}},
-	{text: "log_softmax($a)", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+	{text: "log_softmax($a)", once: true, apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, _ *autograd.Variable) *autograd.Variable {
 		return t.LogSoftmax(a)
 	}},
-	{text: "detach($a) * $b", apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, b *autograd.Variable) *autograd.Variable {
+	{text: "detach($a) * $b", apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, b *autograd.Variable) *autograd.Variable {
 		return t.Mul(t.Detach(a), b)
 	}},
-	{text: "$a + numbers", once: true, apply: func(m *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+	{text: "$a + numbers", once: true, apply: func(m *model, t *autograd.Tape, _ nn.Layer, a, _ *autograd.Variable) *autograd.Variable {
 		return t.Add(a, t.Input(m.constant))
 	}},
-	{text: "attention($a, $b, $a)", apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, b *autograd.Variable) *autograd.Variable {
+	{text: "attention($a, $b, $a)", apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, b *autograd.Variable) *autograd.Variable {
 		return t.ScaledDotProductAttention(a, b, a, autograd.AttentionConfig{})
 	}},
-	{text: "$a * -0.5", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+	{text: "$a * -0.5", once: true, apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, _ *autograd.Variable) *autograd.Variable {
 		return t.MulScalar(a, -0.5)
 	}},
-	{text: "gelu($a)", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+	{text: "gelu($a)", once: true, apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, _ *autograd.Variable) *autograd.Variable {
 		return t.GELU(a)
 	}},
-	{text: "relu($a)", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+	{text: "relu($a)", once: true, apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, _ *autograd.Variable) *autograd.Variable {
 		return t.ReLU(a)
 	}},
-	{text: "$a with its first column behind", apply: func(m *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+	{text: "$a with its first column behind", apply: func(m *model, t *autograd.Tape, _ nn.Layer, a, _ *autograd.Variable) *autograd.Variable {
 		parts := t.Split(a, 1, 1, m.width-1)
 		return t.Cat(1, parts[1], parts[0])
 	}},
-	{text: "$aᵀᵀ", apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+	{text: "$aᵀᵀ", apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, _ *autograd.Variable) *autograd.Variable {
 		return t.Transpose(t.Transpose(a))
 	}},
-	{text: "own_square($a)", once: true, apply: func(_ *model, t *autograd.Tape, _ autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+	{text: "own_square($a)", once: true, apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, _ *autograd.Variable) *autograd.Variable {
 		return ownSquare(t, a)
 	}},
 	{text: "linear$w($a)", once: true, kind: "linear", layer: linear},
 	{text: "relu($a · linear$wᵀ + sum($b))", once: true, kind: "linear", layer: linear,
-		apply: func(_ *model, t *autograd.Tape, l autograd.Layer, a, b *autograd.Variable) *autograd.Variable {
-			return t.LinearReLU(a, t.Param(l.(*autograd.Linear).Weight), t.Sum(b, 0))
+		apply: func(_ *model, t *autograd.Tape, l nn.Layer, a, b *autograd.Variable) *autograd.Variable {
+			return t.LinearReLU(a, t.Param(l.(*nn.Linear).Weight), t.Sum(b, 0))
 		}},
 	{text: "$a + linear$w.bias", once: true, kind: "linear", layer: linear,
-		apply: func(_ *model, t *autograd.Tape, l autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
-			return t.AddBias(a, t.Param(l.(*autograd.Linear).Bias))
+		apply: func(_ *model, t *autograd.Tape, l nn.Layer, a, _ *autograd.Variable) *autograd.Variable {
+			return t.AddBias(a, t.Param(l.(*nn.Linear).Bias))
 		}},
 	{text: "layer_norm$w($a)", once: true, kind: "layer_norm", layer: layerNorm},
 	{text: "sum * layer_norm$w($a + $b)", kind: "layer_norm", layer: layerNorm,
-		apply: func(_ *model, t *autograd.Tape, l autograd.Layer, a, b *autograd.Variable) *autograd.Variable {
-			sum, norm := l.(*autograd.LayerNorm).ForwardAdd(t, a, b)
+		apply: func(_ *model, t *autograd.Tape, l nn.Layer, a, b *autograd.Variable) *autograd.Variable {
+			sum, norm := l.(*nn.LayerNorm).ForwardAdd(t, a, b)
 			return t.Mul(sum, norm)
 		}},
-	{text: "batch_norm$w($a)", once: true, kind: batchNorm, layer: func(in *autograd.Initializer, n int) autograd.Layer { return in.BatchNorm(n) }},
-	{text: "rms_norm$w($a)", once: true, kind: "rms_norm", layer: func(in *autograd.Initializer, n int) autograd.Layer { return in.RMSNorm(n) }},
-	{text: "group_norm$w($a)", once: true, kind: "group_norm", layer: func(in *autograd.Initializer, n int) autograd.Layer { return in.GroupNorm(1, n) }},
-	{text: "$a + embedding$w", once: true, kind: "embedding", layer: func(in *autograd.Initializer, n int) autograd.Layer { return in.Embedding(5, n) },
-		apply: func(m *model, t *autograd.Tape, l autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+	{text: "batch_norm$w($a)", once: true, kind: batchNorm, layer: func(in *nn.Initializer, n int) nn.Layer { return in.BatchNorm(n) }},
+	{text: "rms_norm$w($a)", once: true, kind: "rms_norm", layer: func(in *nn.Initializer, n int) nn.Layer { return in.RMSNorm(n) }},
+	{text: "group_norm$w($a)", once: true, kind: "group_norm", layer: func(in *nn.Initializer, n int) nn.Layer { return in.GroupNorm(1, n) }},
+	{text: "$a + embedding$w", once: true, kind: "embedding", layer: func(in *nn.Initializer, n int) nn.Layer { return in.Embedding(5, n) },
+		apply: func(m *model, t *autograd.Tape, l nn.Layer, a, _ *autograd.Variable) *autograd.Variable {
 			return t.Add(a, l.Forward(t, t.Input(m.index)))
 		}},
-	{text: "conv$w($a)", kind: "conv", layer: func(in *autograd.Initializer, _ int) autograd.Layer {
-		return in.Conv1d(1, 1, 3, autograd.Padding(1))
+	{text: "conv$w($a)", kind: "conv", layer: func(in *nn.Initializer, _ int) nn.Layer {
+		return in.Conv1d(1, 1, 3, nn.Padding(1))
 	}, apply: columns},
-	{text: "conv_transpose$w($a)", kind: "conv_transpose", layer: func(in *autograd.Initializer, _ int) autograd.Layer {
-		return in.ConvTranspose1d(1, 1, 3, autograd.Padding(1))
+	{text: "conv_transpose$w($a)", kind: "conv_transpose", layer: func(in *nn.Initializer, _ int) nn.Layer {
+		return in.ConvTranspose1d(1, 1, 3, nn.Padding(1))
 	}, apply: columns},
-	{text: "sequential$w($a)", kind: "sequential", layer: func(in *autograd.Initializer, n int) autograd.Layer {
-		return autograd.Sequential{autograd.ReLU{}, in.Linear(n, n), autograd.LayerOf(twice{}), autograd.Sequential{autograd.Dropout{P: 0.3}, autograd.ReLU{}}, autograd.GELU{}, in.LayerNorm(n)}
+	{text: "sequential$w($a)", kind: "sequential", layer: func(in *nn.Initializer, n int) nn.Layer {
+		return nn.Sequential{nn.ReLU{}, in.Linear(n, n), nn.LayerOf(twice{}), nn.Sequential{nn.Dropout{P: 0.3}, nn.ReLU{}}, nn.GELU{}, in.LayerNorm(n)}
 	}},
-	{text: "lstm$w($a)", kind: "lstm", layer: func(in *autograd.Initializer, n int) autograd.Layer { return in.LSTM(n, n) }, apply: columns},
-	{text: "gru$w($a)", kind: "gru", layer: func(in *autograd.Initializer, n int) autograd.Layer { return in.GRU(n, n) }, apply: columns},
-	{text: "self_attention$w($a)", kind: "self_attention", layer: func(in *autograd.Initializer, n int) autograd.Layer { return in.MultiHeadAttention(n, 1) }, apply: columns},
+	{text: "lstm$w($a)", kind: "lstm", layer: func(in *nn.Initializer, n int) nn.Layer { return in.LSTM(n, n) }, apply: columns},
+	{text: "gru$w($a)", kind: "gru", layer: func(in *nn.Initializer, n int) nn.Layer { return in.GRU(n, n) }, apply: columns},
+	{text: "self_attention$w($a)", kind: "self_attention", layer: func(in *nn.Initializer, n int) nn.Layer { return in.MultiHeadAttention(n, 1) }, apply: columns},
 }
 
 const batchNorm = "batch_norm"
 
-func linear(in *autograd.Initializer, n int) autograd.Layer    { return in.Linear(n, n) }
-func layerNorm(in *autograd.Initializer, n int) autograd.Layer { return in.LayerNorm(n) }
+func linear(in *nn.Initializer, n int) nn.Layer    { return in.Linear(n, n) }
+func layerNorm(in *nn.Initializer, n int) nn.Layer { return in.LayerNorm(n) }
 
 // columns applies a layer to (rows, 1, width): pictures of one channel, or a sequence.
-func columns(_ *model, t *autograd.Tape, l autograd.Layer, a, _ *autograd.Variable) *autograd.Variable {
+func columns(_ *model, t *autograd.Tape, l nn.Layer, a, _ *autograd.Variable) *autograd.Variable {
 	return t.Squeeze(l.Forward(t, t.Unsqueeze(a, 1)), 1)
 }
 

@@ -9,6 +9,10 @@ import (
 	"strings"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/offload"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/autograd/parallel"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -25,16 +29,16 @@ type run struct {
 	*machine
 	*model
 	ctx        context.Context
-	in         *autograd.Initializer
-	opt        autograd.Optimizer
-	parallel   *autograd.Parallel
-	scheduler  *autograd.Scheduler
+	in         *nn.Initializer
+	opt        optim.Optimizer
+	parallel   *parallel.Parallel
+	scheduler  *optim.Scheduler
 	kept       *autograd.Tape // that is reset
 	graph      *tensor.Graph
 	x          *tensor.Tensor
 	step       int
-	batch      int                    // the first of this rank's
-	results    []autograd.NamedTensor // of the captured step, or of one that has just been taken
+	batch      int              // the first of this rank's
+	results    []nn.NamedTensor // of the captured step, or of one that has just been taken
 	seen       []observation
 	peak       int64 // of what tensors hold, in the second step or a later one
 	statistics tensor.OffloadStats
@@ -57,7 +61,7 @@ func (tr *trial) train(ctx context.Context, m *machine, comm device.Communicator
 const littlePinnedBytes = 3 * 512
 
 func (r *run) begin(tr *trial, comm device.Communicator) (err error) {
-	r.in = autograd.Init(r.ctx, r.rt, autograd.Seed(tr.seed))
+	r.in = nn.Init(r.ctx, r.rt, nn.Seed(tr.seed))
 	r.model = newModel(r.in, tr)
 	r.constant = r.in.Tensor(numbers(tr, 1<<20), tr.rows, tr.width)
 	r.x = r.in.Tensor(numbers(tr, 0), tr.rows, tr.width)
@@ -71,7 +75,7 @@ func (r *run) begin(tr *trial, comm device.Communicator) (err error) {
 	if r.index, err = tensor.FromSlice(r.ctx, r.rt, index); err != nil {
 		return err
 	}
-	if tr.options&(offload|offloadParameters|offloadState) != 0 {
+	if tr.options&(offloadActivations|offloadParameters|offloadState) != 0 {
 		cfg := tensor.OffloadConfig{MinBytes: 1}
 		if tr.has(littlePinned) {
 			cfg.MaxBytes = littlePinnedBytes
@@ -84,14 +88,14 @@ func (r *run) begin(tr *trial, comm device.Communicator) (err error) {
 		}
 	}
 	if tr.has(ranks) {
-		cfg := autograd.ParallelConfig{BucketBytes: 200, FirstBucketBytes: 50}
+		cfg := parallel.Config{BucketBytes: 200, FirstBucketBytes: 50}
 		switch {
 		case tr.has(shardGradients):
-			cfg.Shard = autograd.ShardGradients
+			cfg.Shard = parallel.ShardGradients
 		case tr.has(shardState):
-			cfg.Shard = autograd.ShardState
+			cfg.Shard = parallel.ShardState
 		}
-		if r.parallel, err = autograd.NewParallel(r.ctx, comm, r.model, cfg); err != nil {
+		if r.parallel, err = parallel.New(r.ctx, comm, r.model, cfg); err != nil {
 			return err
 		}
 	}
@@ -102,22 +106,22 @@ func (r *run) begin(tr *trial, comm device.Communicator) (err error) {
 		return err
 	}
 	if tr.has(offloadState) {
-		if err := autograd.OffloadState(r.ctx, r.opt, r.offloader, 700); err != nil {
+		if err := offload.State(r.ctx, r.opt, r.offloader, 700); err != nil {
 			return err
 		}
 	}
 	if tr.has(offloadParameters) {
 		for _, l := range r.Layers {
-			if err := l.Parameters().Offload(r.ctx, r.offloader); err != nil {
+			if err := offload.Parameters(r.ctx, l.Parameters(), r.offloader); err != nil {
 				return err
 			}
 		}
-		if err := r.Head.Parameters().Offload(r.ctx, r.offloader); err != nil {
+		if err := offload.Parameters(r.ctx, r.Head.Parameters(), r.offloader); err != nil {
 			return err
 		}
 	}
 	if tr.has(schedule) {
-		if r.scheduler, err = autograd.NewScheduler(r.opt, autograd.StepLR{Size: 2}); err != nil {
+		if r.scheduler, err = optim.NewScheduler(r.opt, optim.StepLR{Size: 2}); err != nil {
 			return err
 		}
 	}
@@ -197,7 +201,7 @@ func (r *run) look() error {
 			return err
 		}
 	}
-	state, err := autograd.StateDict(r.model)
+	state, err := nn.StateDict(r.model)
 	if err != nil {
 		return err
 	}

@@ -133,46 +133,53 @@ type API struct {
 	Methods   map[string][]string // declared for each type; of a type without any, too
 }
 
-// Exported reads the API of the package in the working directory from its files.
-func Exported(t testing.TB) API {
+// Exported reads the API of the package in the working directory from its files. Names of the
+// packages in other folders, if any are given, are qualified by the folder: "nn.Linear".
+func Exported(t testing.TB, folders ...string) API {
 	t.Helper()
-	names, err := filepath.Glob("*.go")
-	require.NoError(t, err)
 	api := API{Methods: map[string][]string{}}
-	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+	for _, folder := range append([]string{""}, folders...) {
+		names, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		require.NoError(t, err)
-		for _, decl := range file.Decls {
-			api.add(decl)
+		qualifier := ""
+		if folder != "" {
+			qualifier = folder + "."
 		}
+		for _, name := range names {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			for _, decl := range file.Decls {
+				api.add(qualifier, decl)
+			}
+		}
+		require.NotEmpty(t, names, "the folder %q has no files of a package", folder)
 	}
-	require.NotEmpty(t, api.Methods, "the folder has no files of a package")
 	return api
 }
 
-func (a *API) add(decl ast.Decl) {
+func (a *API) add(qualifier string, decl ast.Decl) {
 	switch d := decl.(type) {
 	case *ast.GenDecl:
 		for _, s := range d.Specs {
 			if s, ok := s.(*ast.TypeSpec); ok && s.Name.IsExported() {
-				a.Methods[s.Name.Name] = append(a.Methods[s.Name.Name], []string{}...)
+				a.Methods[qualifier+s.Name.Name] = append(a.Methods[qualifier+s.Name.Name], []string{}...)
 			}
 		}
 	case *ast.FuncDecl:
 		switch {
 		case !d.Name.IsExported():
 		case d.Recv == nil:
-			a.Functions = append(a.Functions, d.Name.Name)
+			a.Functions = append(a.Functions, qualifier+d.Name.Name)
 		default:
 			recv := d.Recv.List[0].Type
 			if star, ok := recv.(*ast.StarExpr); ok {
 				recv = star.X
 			}
 			if name := fmt.Sprint(recv); ast.IsExported(name) {
-				a.Methods[name] = append(a.Methods[name], d.Name.Name)
+				a.Methods[qualifier+name] = append(a.Methods[qualifier+name], d.Name.Name)
 			}
 		}
 	}

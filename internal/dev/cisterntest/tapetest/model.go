@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -29,7 +31,7 @@ func (b *Bench) Grads(f func(t *autograd.Tape, vs []*autograd.Variable) *autogra
 }
 
 // Step is a step of the optimiser with this gradient of p.
-func (b *Bench) Step(opt autograd.Optimizer, p *autograd.Parameter, grad float64) {
+func (b *Bench) Step(opt optim.Optimizer, p *autograd.Parameter, grad float64) {
 	b.T.Helper()
 	tape := autograd.NewTape(b.Ctx, b.RT)
 	_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), grad)))
@@ -56,26 +58,26 @@ func (b *Bench) Parameter(shape ...int) *autograd.Parameter {
 }
 
 // Minimizers are the two ways to a step.
-var Minimizers = map[string]func(t *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer){
-	"Minimize": (*autograd.Tape).Minimize,
-	"MinimizeInBackward": func(t *autograd.Tape, loss *autograd.Variable, opt autograd.Optimizer) {
-		t.MinimizeInBackward(loss, opt, 1)
+var Minimizers = map[string]func(t *autograd.Tape, loss *autograd.Variable, opt optim.Optimizer){
+	"Minimize": optim.Minimize,
+	"InBackward": func(t *autograd.Tape, loss *autograd.Variable, opt optim.Optimizer) {
+		optim.InBackward(t, loss, opt, 1)
 	},
 }
 
 // Optimizers make those of the recorded trainings on MNIST, by the recording's name.
-var Optimizers = map[string]func(autograd.Parameters) (autograd.Optimizer, error){
-	"sgd_lr0_1": func(p autograd.Parameters) (autograd.Optimizer, error) {
-		return WithErr(autograd.NewSGD(p, autograd.SGDConfig{LR: new(0.1)}))
+var Optimizers = map[string]func(autograd.Parameters) (optim.Optimizer, error){
+	"sgd_lr0_1": func(p autograd.Parameters) (optim.Optimizer, error) {
+		return WithErr(optim.NewSGD(p, optim.SGDConfig{LR: new(0.1)}))
 	},
-	"sgd_lr0_05_momentum0_9": func(p autograd.Parameters) (autograd.Optimizer, error) {
-		return WithErr(autograd.NewSGD(p, autograd.SGDConfig{LR: new(0.05), Momentum: 0.9}))
+	"sgd_lr0_05_momentum0_9": func(p autograd.Parameters) (optim.Optimizer, error) {
+		return WithErr(optim.NewSGD(p, optim.SGDConfig{LR: new(0.05), Momentum: 0.9}))
 	},
-	"adam_lr1e_3": func(p autograd.Parameters) (autograd.Optimizer, error) {
-		return WithErr(autograd.NewAdam(p, autograd.AdamConfig{LR: new(1e-3)}))
+	"adam_lr1e_3": func(p autograd.Parameters) (optim.Optimizer, error) {
+		return WithErr(optim.NewAdam(p, optim.AdamConfig{LR: new(1e-3)}))
 	},
-	"adamw_lr1e_3_wd0_01": func(p autograd.Parameters) (autograd.Optimizer, error) {
-		return WithErr(autograd.NewAdamW(p, autograd.AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)}))
+	"adamw_lr1e_3_wd0_01": func(p autograd.Parameters) (optim.Optimizer, error) {
+		return WithErr(optim.NewAdamW(p, optim.AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)}))
 	},
 }
 
@@ -96,7 +98,7 @@ func (b *Bench) Offloader(cfg tensor.OffloadConfig) *tensor.Offloader {
 }
 
 // DirectionsOf is how many times a layer reads a sequence.
-func DirectionsOf(r *autograd.Recurrent) int {
+func DirectionsOf(r *nn.Recurrent) int {
 	if r.Bidirectional {
 		return 2
 	}
@@ -104,13 +106,13 @@ func DirectionsOf(r *autograd.Recurrent) int {
 }
 
 // MLP is the model of the reference, 784-512-512-10, with parameters drawn from the seed.
-func (b *Bench) MLP(dtype tensor.Dtype, sizes ...int) autograd.Sequential {
+func (b *Bench) MLP(dtype tensor.Dtype, sizes ...int) nn.Sequential {
 	b.T.Helper()
-	in := autograd.Init(b.Ctx, b.RT, autograd.Seed(1), autograd.Dtype(dtype))
-	model := autograd.Sequential{autograd.Flatten{}}
+	in := nn.Init(b.Ctx, b.RT, nn.Seed(1), nn.Dtype(dtype))
+	model := nn.Sequential{nn.Flatten{}}
 	for i := range len(sizes) - 1 {
 		if i > 0 {
-			model = append(model, autograd.ReLU{})
+			model = append(model, nn.ReLU{})
 		}
 		model = append(model, in.Linear(sizes[i], sizes[i+1]))
 	}
@@ -121,7 +123,7 @@ func (b *Bench) MLP(dtype tensor.Dtype, sizes ...int) autograd.Sequential {
 
 // BlankLinear is a dense layer whose numbers were never drawn, which takes most of the time in making
 // a large one: for tests that write them, or that run nothing.
-func BlankLinear(in *autograd.Initializer, inputs, outputs int) *autograd.Linear {
+func BlankLinear(in *nn.Initializer, inputs, outputs int) *nn.Linear {
 	blank := func(shape ...int) *autograd.Parameter {
 		value, err := in.Runtime().New(memcache.WithCategory(tensor.Detached(in.Context()), memcache.CategoryParameter), in.Dtype(), shape...)
 		if err != nil {
@@ -130,10 +132,10 @@ func BlankLinear(in *autograd.Initializer, inputs, outputs int) *autograd.Linear
 		}
 		p, err := autograd.NewParameter(value)
 		in.Fail(err)
-		autograd.Own(in, closing(p.Release))
+		nn.Own(in, closing(p.Release))
 		return p
 	}
-	return &autograd.Linear{Weight: blank(outputs, inputs), Bias: blank(outputs)}
+	return &nn.Linear{Weight: blank(outputs, inputs), Bias: blank(outputs)}
 }
 
 // closing is a function that an initialiser calls at its end.
@@ -150,7 +152,7 @@ func (b *Bench) ParameterOf(value *tensor.Tensor) *autograd.Parameter {
 }
 
 // WithErr returns an optimiser with the error that sticks to it.
-func WithErr[O autograd.Optimizer](o O) (O, error) { return o, o.Core().Err() }
+func WithErr[O optim.Optimizer](o O) (O, error) { return o, o.Core().Err() }
 
 // NewTape is a tape that records, or one of NoGrad.
 func NewTape(ctx context.Context, rt *tensor.Runtime, record bool) *autograd.Tape {

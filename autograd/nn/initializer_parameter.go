@@ -1,0 +1,197 @@
+package nn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/internal/check"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Linear makes a dense layer with so many inputs and outputs (torch.nn.Linear). Weights and biases are drawn uniformly
+// from ±1/sqrt(inputs), PyTorch's default, in float64 and in the order of the parameters. It takes [NoBias].
+func (in *Initializer) Linear(inputs, outputs int, options ...LayerOption) *Linear {
+	call := fmt.Sprintf("Linear(%d, %d)", inputs, outputs)
+	if inputs < 1 || outputs < 1 {
+		in.fail(call, fmt.Errorf("%w: want at least one input and one output", autograd.ErrInvalid))
+	}
+	o := in.options(call, options, "NoBias")
+	l := &Linear{Weight: in.fanIn(call, inputs, outputs, inputs)}
+	if !o.noBias {
+		l.Bias = in.fanIn(call, inputs, outputs)
+	}
+	return l
+}
+
+// fanIn makes a parameter drawn uniformly from ±1/sqrt(fan): PyTorch's default of dense layers and
+// convolutions, where fan is the number of products in an output; and of recurrent layers, where
+// fan is the number of states.
+func (in *Initializer) fanIn(call string, fan int, shape ...int) *autograd.Parameter {
+	bound := 1 / math.Sqrt(float64(fan))
+	return in.parameter(call, func() float64 { return (2*in.rand.Float64() - 1) * bound }, shape...)
+}
+
+// Uniform makes a parameter of numbers that are drawn uniformly from [low, high) in float64 (torch.nn.init.uniform_).
+func (in *Initializer) Uniform(low, high float64, shape ...int) *autograd.Parameter {
+	call := fmt.Sprintf("Uniform(%v, %v) of %v", low, high, tensor.Shape(shape))
+	if !(low <= high && high-low <= math.MaxFloat64) {
+		in.fail(call, fmt.Errorf("%w: want two numbers, the first one not the greater", autograd.ErrInvalid))
+	}
+	return in.parameter(call, func() float64 { return low + (high-low)*in.rand.Float64() }, shape...)
+}
+
+// Normal makes a parameter of numbers that are drawn from a normal distribution in float64 (torch.nn.init.normal_).
+func (in *Initializer) Normal(mean, std float64, shape ...int) *autograd.Parameter {
+	call := fmt.Sprintf("Normal(%v, %v) of %v", mean, std, tensor.Shape(shape))
+	if !(math.Abs(mean) <= math.MaxFloat64 && std >= 0 && std <= math.MaxFloat64) {
+		in.fail(call, fmt.Errorf("%w: want a mean, and a standard deviation of at least 0", autograd.ErrInvalid))
+	}
+	return in.parameter(call, func() float64 { return mean + std*in.rand.NormFloat64() }, shape...)
+}
+
+// Zeros makes a parameter of zeros.
+func (in *Initializer) Zeros(shape ...int) *autograd.Parameter {
+	return in.constant(fmt.Sprintf("Zeros of %v", tensor.Shape(shape)), 0, shape...)
+}
+
+// Ones makes a parameter of ones.
+func (in *Initializer) Ones(shape ...int) *autograd.Parameter {
+	return in.constant(fmt.Sprintf("Ones of %v", tensor.Shape(shape)), 1, shape...)
+}
+
+// constant is a parameter of equal numbers.
+func (in *Initializer) constant(call string, v float64, shape ...int) *autograd.Parameter {
+	return in.parameter(call, func() float64 { return v }, shape...)
+}
+
+// Parameter makes a parameter with a copy of data, which has as many elements as the shape; without a shape it has one
+// dimension.
+func (in *Initializer) Parameter(data []float64, shape ...int) *autograd.Parameter {
+	t := in.Tensor(data, shape...)
+	if t == nil {
+		return in.noParameter()
+	}
+	p, err := autograd.NewParameter(t)
+	if err != nil {
+		in.Fail(err)
+		return in.noParameter()
+	}
+	in.made[len(in.made)-1] = p.ReleaseContext // and its gradient
+	return p
+}
+
+// parameter allocates before it draws: a size that the device can't hold is an error, not the end of the program.
+func (in *Initializer) parameter(call string, next func() float64, shape ...int) *autograd.Parameter {
+	if !in.usable(call) {
+		return in.noParameter()
+	}
+	ctx := in.context(memcache.CategoryParameter)
+	t, err := in.rt.New(ctx, in.dtype, shape...)
+	if err == nil {
+		err = in.fill(ctx, t, next)
+	}
+	if err != nil {
+		in.fail(call, errors.Join(err, t.ReleaseContext(ctx)))
+		return in.noParameter()
+	}
+	return in.parameterOf(call, t)
+}
+
+// parameterOf makes t a parameter, which the initialiser releases.
+func (in *Initializer) parameterOf(call string, t *tensor.Tensor) *autograd.Parameter {
+	p, err := autograd.NewParameter(t)
+	if err != nil {
+		in.fail(call, errors.Join(err, t.Release()))
+		return in.noParameter()
+	}
+	in.made = append(in.made, p.ReleaseContext)
+	return p
+}
+
+func (in *Initializer) fill(ctx context.Context, t *tensor.Tensor, next func() float64) error {
+	if in.dtype == tensor.Float32 {
+		return tensor.CopyFrom(ctx, t, draw[float32](t.Elements(), next))
+	}
+	return tensor.CopyFrom(ctx, t, draw[float64](t.Elements(), next))
+}
+
+func draw[T float32 | float64](n int, next func() float64) []T {
+	s := make([]T, n)
+	for i := range s {
+		s[i] = T(next())
+	}
+	return s
+}
+
+// noParameter is a parameter that does nothing, as there is an error; a tape that is given it says which.
+func (in *Initializer) noParameter() *autograd.Parameter { return autograd.MissingParameter(in.err) }
+
+// Tensor makes a tensor with a copy of data in the initialiser's dtype; see [tensor.FromSlice]. It
+// is nil after an error.
+func (in *Initializer) Tensor(data []float64, shape ...int) *tensor.Tensor {
+	call := fmt.Sprintf("%d numbers", len(data))
+	if !in.usable(call) {
+		return nil
+	}
+	if in.dtype == tensor.Float64 {
+		return made(in, call, memcache.CategoryInput, func(ctx context.Context) (*tensor.Tensor, error) {
+			return tensor.FromSlice(ctx, in.rt, data, shape...)
+		})
+	}
+	narrow := make([]float32, len(data))
+	for i, v := range data {
+		narrow[i] = float32(v)
+	}
+	return made(in, call, memcache.CategoryInput, func(ctx context.Context) (*tensor.Tensor, error) {
+		return tensor.FromSlice(ctx, in.rt, narrow, shape...)
+	})
+}
+
+// Labels makes a tensor of class labels; see [tensor.Labels]. It is nil after an error.
+func (in *Initializer) Labels(labels []int, classes int) *tensor.Tensor {
+	return made(in, fmt.Sprintf("%d labels", len(labels)), memcache.CategoryInput, func(ctx context.Context) (*tensor.Tensor, error) {
+		return tensor.Labels(ctx, in.rt, labels, classes)
+	})
+}
+
+// context is that of memory of a category that the initialiser makes.
+func (in *Initializer) context(c memcache.Category) context.Context {
+	return memcache.WithCategory(tensor.Detached(in.ctx), c)
+}
+
+// made is a tensor that the initialiser releases.
+func made(in *Initializer, call string, c memcache.Category, make func(context.Context) (*tensor.Tensor, error)) *tensor.Tensor {
+	if !in.usable(call) {
+		return nil
+	}
+	t, err := make(in.context(c))
+	if err != nil {
+		in.fail(call, err)
+		return nil
+	}
+	in.made = append(in.made, t.ReleaseContext)
+	return t
+}
+
+// Own makes the initialiser close o, such as an optimiser, and returns it. The error that o has
+// been made with sticks to the initialiser. If the initialiser has an error, the caller closes o.
+//
+//	adam := nn.Own(in, optim.NewAdam(model.Parameters(), optim.AdamConfig{}))
+func Own[O io.Closer](in *Initializer, o O) O {
+	if check.Nil(o) {
+		in.fail("Own", fmt.Errorf("%w: the %T is nil", autograd.ErrInvalid, o))
+	}
+	if !in.usable("Own") {
+		return o
+	}
+	if e, ok := any(o).(interface{ Err() error }); ok && e.Err() != nil {
+		in.Fail(e.Err())
+	}
+	in.made = append(in.made, func(context.Context) error { return o.Close() })
+	return o
+}

@@ -1,0 +1,115 @@
+package nn_test
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestNamesThatChange: a layer is one module, whatever part of the model was told its names first.
+func TestNamesThatChange(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	in := nn.Init(memcache.WithModule(b.Ctx, "net"), b.RT, nn.Seed(1))
+	defer in.Close()
+	norm := in.BatchNorm(4)
+	backbone := nn.Sequential{in.Linear(4, 4), norm}
+	model := nn.Sequential{nn.ReLU{}, backbone, in.Linear(4, 2)}
+	all := []*tensor.Tensor{norm.Weight.Value(), norm.Bias.Value(), norm.Mean, norm.Var, norm.Batches}
+	is := func(module string) {
+		for _, one := range all {
+			require.Equal(t, memcache.Label{Module: module, Category: memcache.CategoryParameter}, one.Label())
+		}
+	}
+	require.NoError(t, in.Err())
+	require.NoError(t, nn.NameModules(backbone))
+	is("net.1")
+	require.NoError(t, nn.NameModules(model))
+	is("net.1.1")
+	require.NoError(t, nn.NameModules(backbone))
+	is("net.1")
+	nn.Own(in, optim.NewSGD(model.Parameters(), optim.SGDConfig{}))
+	require.NoError(t, in.Err())
+	tape := autograd.NoGrad(memcache.WithModule(b.Ctx, "net"), b.RT)
+	y := model.Forward(tape, autograd.Upload(tape, make([]float32, 8), 2, 4))
+	require.Equal(t, "net.2", y.Value().Label().Module)
+	is("net.1.1")
+	nn.Own(in, optim.NewSGD(backbone.Parameters(), optim.SGDConfig{}))
+	require.NoError(t, in.Err())
+	backbone.Forward(tape, autograd.Upload(tape, make([]float32, 8), 2, 4))
+	require.NoError(t, tape.Err())
+	is("net.1")
+	require.NoError(t, tape.Close())
+
+	lone, err := b.RT.Zeros(b.Ctx, tensor.Float32, 1)
+	require.NoError(t, err)
+	require.NoError(t, nn.NameBuffer(lone, "part.count"))
+	require.Equal(t, memcache.Label{Module: "part", Category: memcache.CategoryParameter}, lone.Label())
+	require.NoError(t, nn.NameBuffer(lone, "count"))
+	require.Equal(t, memcache.Label{Category: memcache.CategoryParameter}, lone.Label())
+	require.NoError(t, lone.Release())
+	require.NoError(t, nn.NameBuffer(lone, "part.count"), "what was released has no name")
+}
+
+// TestForgottenBuffers: what is remembered of a buffer goes with it.
+func TestForgottenBuffers(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	remembered := func() (n int) {
+		nn.ModulesBefore.Range(func(any, any) bool { n++; return true })
+		return n
+	}
+	var most int
+	func() {
+		for range 100 {
+			x, err := b.RT.Zeros(b.Ctx, tensor.Float32, 1)
+			require.NoError(t, err)
+			require.NoError(t, nn.NameBuffer(x, "part.count"))
+			require.NoError(t, x.Release())
+		}
+		most = remembered()
+	}()
+	require.GreaterOrEqual(t, most, 1)
+	for remembered() > most/2 {
+		runtime.GC()
+		runtime.Gosched()
+	}
+}
+
+// TestModulesOfTiedWeights, of layers that the program calls outside of any module, and that have
+// another one's weights.
+func TestModulesOfTiedWeights(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	in := nn.Init(b.Ctx, b.RT, nn.Seed(1))
+	defer in.Close()
+	m := &struct {
+		Emb  *nn.Embedding
+		A, B nn.Sequential
+		Head *nn.Linear
+	}{Emb: in.Embedding(8, 8), A: nn.Sequential{in.Linear(8, 8)}, Head: in.Linear(8, 8)}
+	tied := &nn.Linear{Weight: m.A[0].(*nn.Linear).Weight}
+	m.B = nn.Sequential{nn.ReLU{}, nn.Sequential{tied, in.Linear(8, 8)}}
+	own := m.Head.Weight
+	m.Head.Weight = m.Emb.Weight
+	require.NoError(t, own.Release())
+	require.NoError(t, in.Err())
+	require.NoError(t, nn.NameModules(m))
+
+	tape := autograd.NoGrad(b.Ctx, b.RT)
+	x := func() *autograd.Variable { return autograd.Upload(tape, make([]float32, 16), 2, 8) }
+	module := func(y *autograd.Variable) string {
+		require.NoError(t, tape.Err())
+		return y.Value().Label().Module
+	}
+	require.Equal(t, "a.0", module(m.A.Forward(tape, x())))
+	require.Equal(t, "b.1.1", module(m.B.Forward(tape, x())), "by the first parameter of its own")
+	require.Equal(t, "head", module(m.Head.Forward(tape, x())), "by its bias")
+	require.Equal(t, "1", module(nn.Sequential{m.Head, nn.Softmax{}}.Forward(tape, x())), "a chain that nobody has named")
+	require.NoError(t, tape.Close())
+}

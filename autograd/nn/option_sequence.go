@@ -1,0 +1,69 @@
+package nn
+
+import (
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// sequenceOptions are those of layers for sequences and of embeddings.
+type sequenceOptions struct {
+	layers                          int // 0: 1
+	bidirectional, batchFirst, relu bool
+	padding                         []int
+	dropout                         float64
+	keys, values                    int // 0: as many as the embedding
+	causal                          bool
+}
+
+// Layers is the number of recurrent layers on top of each other (num_layers). Without it it is 1.
+func Layers(n int) LayerOption {
+	return layerOption{"Layers", func(o *layerOptions) { o.sequence.layers = n }}
+}
+
+// Bidirectional runs every recurrent layer in both directions, whose states stand beside each other.
+func Bidirectional() LayerOption {
+	return layerOption{"Bidirectional", func(o *layerOptions) { o.sequence.bidirectional = true }}
+}
+
+// BatchFirst takes and gives sequences (batch, steps, n), for which recurrent layers copy them, in
+// place of (steps, batch, n).
+func BatchFirst() LayerOption {
+	return layerOption{"BatchFirst", func(o *layerOptions) { o.sequence.batchFirst = true }}
+}
+
+// ReLUCell makes the cells of an RNN compute max(x + h, 0) in place of tanh(x + h) (nonlinearity="relu").
+func ReLUCell() LayerOption {
+	return layerOption{"ReLUCell", func(o *layerOptions) { o.sequence.relu = true }}
+}
+
+// DropoutBetween is the share of the numbers between two recurrent layers that is dropped in training.
+func DropoutBetween(p float64) LayerOption {
+	return layerOption{"DropoutBetween", func(o *layerOptions) { o.sequence.dropout = p }}
+}
+
+// PaddingIndex is the row of an embedding that begins as zeros and gets no gradient; negative
+// numbers count from the end.
+func PaddingIndex(row int) LayerOption {
+	return layerOption{"PaddingIndex", func(o *layerOptions) { o.sequence.padding = []int{row} }}
+}
+
+// Causal hides from each place of a sequence those behind it.
+func Causal() LayerOption {
+	return layerOption{"Causal", func(o *layerOptions) { o.sequence.causal = true }}
+}
+
+// KeyDim and ValueDim are the sizes of an attention's keys and values, where they are not that of
+// the queries (kdim, vdim).
+func KeyDim(n int) LayerOption {
+	return layerOption{"KeyDim", func(o *layerOptions) { o.sequence.keys = n }}
+}
+
+// ValueDim is described with [KeyDim].
+func ValueDim(n int) LayerOption {
+	return layerOption{"ValueDim", func(o *layerOptions) { o.sequence.values = n }}
+}
+
+func (o sequenceOptions) embedding() tensor.EmbeddingConfig {
+	return tensor.EmbeddingConfig{PaddingIndex: slices.Clone(o.padding)}
+}

@@ -1,0 +1,16 @@
+package nn
+
+import "github.com/cistern-ml/cistern/tensor"
+
+// NamedTensor is a tensor with its name in a model, such as "1.running_mean". It stays its layer's.
+type NamedTensor struct {
+	Name string
+	*tensor.Tensor
+}
+
+// Buffered is implemented by layers whose state is more than their parameters, such as the running statistics of a
+// batch norm (torch.nn.Module.register_buffer): it is saved with them, and not trained.
+type Buffered interface {
+	// Buffers are the layer's buffers with their names inside the layer.
+	Buffers() []NamedTensor
+}

@@ -1,0 +1,399 @@
+package nn
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/internal/names"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// ParametersOf finds the parameters of a program's own model, a struct or a pointer to one, in the
+// order of its fields:
+//
+//	type Block struct {
+//		Ln1  *nn.LayerNorm
+//		Qkv  *nn.Linear `param:"attn"`
+//		Mlp  nn.Sequential
+//		Gain *autograd.Parameter
+//	}
+//
+// has "ln1.weight", "ln1.bias", "attn.weight", "attn.bias", "mlp.0.weight", …, "gain". Exported
+// fields are walked that are a *Parameter, what has a method Parameters, such as a [Layer], which
+// is asked, and structs, pointers, interfaces, slices, arrays and maps of these. A field's name is
+// that in its tag, or the field's in Python's style: InProj is "in_proj", and Fc1 "fc1";
+// `param:"-"` leaves a field out, and an embedded struct's fields are the outer one's. Elements are
+// named by their index or key, in order. A parameter that is reached again, as tied weights are,
+// stands once, under its first name, and pointers back to where the walk has come from are left
+// out.
+//
+// What would be forgotten silently is told of by the parameters, which every optimiser and tape
+// then refuses: an unexported field that is a parameter or a layer, a key that is no string or
+// whole number, two parameters of one name. Optimisers, tapes and other values of this package that
+// are no part of a model are left out.
+//
+// A model of more than 1000 values in values, a struct whose method Parameters is that of an
+// embedded nil, and a [autograd.Parameter] that is no pointer are such errors, too. So is, in [StateDict], a
+// model with more than 65536 further ways to its parts.
+//
+// The model itself is walked even if it has a method Parameters, because that method may be a call
+// of ParametersOf. A model that is a layer of this package is asked. Methods Parameters that call
+// each other without end, as those of two structs that point to each other may, are an error that
+// the only parameter reports.
+func ParametersOf(model any) autograd.Parameters { return parametersOf(model, false).params }
+
+// BuffersOf finds a model's buffers as ParametersOf finds its parameters: those of the layers that
+// are [Buffered], and exported fields that are a *tensor.Tensor with a tag, such as
+// `buffer:"mean"`.
+func BuffersOf(model any) []NamedTensor { return buffersOf(model, false).buffers }
+
+// Forwarder is what a model must have to be a layer: see [LayerOf].
+type Forwarder interface {
+	// Forward computes the model as [Layer] does.
+	Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
+}
+
+// LayerOf makes a layer of a model, whose parameters and buffers are those that [ParametersOf] and [BuffersOf] find.
+func LayerOf(model Forwarder) Layer { return module{model} }
+
+type module struct{ Forwarder }
+
+// Forward is the model's.
+func (m module) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	if m.Forwarder == nil {
+		return t.Fail(fmt.Errorf("nn: LayerOf: %w: the model is nil", autograd.ErrInvalid))
+	}
+	return m.Forwarder.Forward(t, x)
+}
+
+func (m module) Parameters() autograd.Parameters { return ParametersOf(m.Forwarder) }
+func (m module) Buffers() []NamedTensor          { return BuffersOf(m.Forwarder) }
+
+// parameterized is what is asked for its parameters.
+type parameterized interface{ Parameters() autograd.Parameters }
+
+var (
+	parameterType     = reflect.TypeFor[*autograd.Parameter]()
+	tensorType        = reflect.TypeFor[*tensor.Tensor]()
+	parameterizedType = reflect.TypeFor[parameterized]()
+	layerType         = reflect.TypeFor[Layer]()
+	optimizerType     = reflect.TypeFor[interface {
+		Step(ctx context.Context) error
+		ZeroGrad(ctx context.Context) error
+		SetLR(lr float64) error
+	}]()
+
+	// noPart are types that hold or reach parameters, and are no part of a model.
+	noPart = []reflect.Type{reflect.TypeFor[Initializer](), reflect.TypeFor[autograd.Tape](), reflect.TypeFor[autograd.Variable]()}
+)
+
+// ours reports whether a type is of one of these packages below autograd.
+func ours(t reflect.Type, packages ...string) bool {
+	pkg, ok := strings.CutPrefix(t.PkgPath(), parameterType.Elem().PkgPath()+"/")
+	return ok && slices.Contains(packages, pkg)
+}
+
+// walk is one walk over a model, for its parameters or for its buffers.
+type walk struct {
+	shared    bool // what is reached again has its other names too
+	ofBuffers bool
+	nils      bool // parameters of layers that are nil are not left out
+	params    autograd.Parameters
+	buffers   []NamedTensor
+	seen      map[any]bool // parameters and buffers
+	names     map[string]bool
+	depth     int // of the value that the walk is at
+	*visits
+}
+
+func newWalk(shared, ofBuffers bool) *walk {
+	return &walk{shared: shared, ofBuffers: ofBuffers, seen: map[any]bool{}, names: map[string]bool{}, visits: newVisits()}
+}
+
+func parametersOf(model any, shared bool) *walk {
+	w := newWalk(shared, false)
+	w.begin(model)
+	return w
+}
+
+// parametersIn is the method Parameters of layers that hold others.
+func parametersIn(layer any) autograd.Parameters {
+	w := newWalk(false, false)
+	w.nils = true
+	w.begin(layer)
+	return w.params
+}
+
+func buffersOf(model any, shared bool) *walk {
+	w := newWalk(shared, true)
+	w.begin(model)
+	return w
+}
+
+// root walks a model, or asks it if it is a layer of this package.
+func (w *walk) root(v reflect.Value) {
+	switch k := v.Kind(); {
+	case k == reflect.Invalid:
+	case k == reflect.Pointer || k == reflect.Interface:
+		w.once("", v, func() { w.root(v.Elem()) })
+	case !ours(v.Type(), "nn", "remat", "offload") || !w.ask("", v):
+		w.once("", v, func() { w.walk("", v) })
+	}
+}
+
+// add takes a parameter, unless it has one name already.
+func (w *walk) add(name string, p *autograd.Parameter) {
+	if p == nil || w.ofBuffers || w.seen[p] && !w.shared {
+		return
+	}
+	if w.names[name] {
+		w.refuse(name, "two parameters have that name")
+		return
+	}
+	w.seen[p], w.names[name] = true, true
+	w.params = append(w.params, autograd.Named{Name: name, Parameter: p})
+}
+
+func (w *walk) addBuffer(name string, t *tensor.Tensor) {
+	if t == nil || !w.ofBuffers || w.seen[t] && !w.shared {
+		return
+	}
+	w.seen[t] = true
+	w.buffers = append(w.buffers, NamedTensor{name, t})
+}
+
+// refuse puts a parameter that says what is wrong in the place of what can't be found.
+func (w *walk) refuse(name, why string) {
+	if !w.ofBuffers {
+		w.params = append(w.params, autograd.Named{Name: name, Parameter: autograd.MissingParameter(fmt.Errorf("%w: %s: %s", autograd.ErrInvalid, name, why))})
+	}
+}
+
+// ask takes the parameters or buffers of what has methods for them. Layers that only hold others
+// are walked instead.
+func (w *walk) ask(name string, v reflect.Value) bool {
+	if !v.Type().Implements(parameterizedType) && reflect.PointerTo(v.Type()).Implements(parameterizedType) {
+		pointer := v
+		if v.CanAddr() {
+			pointer = v.Addr()
+		} else {
+			pointer = reflect.New(v.Type()) // to a copy, which has the same parameters
+			pointer.Elem().Set(v)
+		}
+		v = pointer
+	}
+	if onlyHolds(v.Type()) {
+		return false
+	}
+	layer, ok := v.Interface().(parameterized)
+	switch {
+	case !ok:
+		return false
+	case v.Kind() == reflect.Pointer && v.IsNil():
+		return true
+	case promotesNil(v):
+		w.refuse(name, fmt.Sprintf("%v embeds a nil value whose methods it has", v.Type()))
+		return true
+	case w.ofBuffers:
+		b, ok := layer.(Buffered)
+		if ok {
+			for _, t := range b.Buffers() {
+				w.addBuffer(names.Join(name, t.Name), t.Tensor)
+			}
+		}
+		return ok
+	}
+	for _, p := range w.withSharedNames(w.parametersOf(layer), v) {
+		if p.Parameter == nil && w.nils || p.Parameter != nil && p.Value() == nil {
+			w.params = append(w.params, autograd.Named{Name: names.Join(name, p.Name), Parameter: p.Parameter})
+			continue
+		}
+		w.add(names.Join(name, p.Name), p.Parameter)
+	}
+	return true
+}
+
+// withSharedNames are the parameters that a layer's method returns or, where names are shared,
+// those that a walk over the layer finds, if these are the same and more: a method that calls
+// ParametersOf returns one name of each.
+func (w *walk) withSharedNames(ps autograd.Parameters, layer reflect.Value) autograd.Parameters {
+	if !w.shared {
+		return ps
+	}
+	inside := newWalk(true, false)
+	inside.visits, inside.depth = w.visits, w.depth
+	for layer.Kind() == reflect.Pointer {
+		layer = layer.Elem()
+	}
+	inside.walk("", layer)
+	if len(inside.params) > len(ps) && containsAll(inside.params, ps) && !slices.ContainsFunc(inside.params, func(p autograd.Named) bool { return p.Value() == nil }) {
+		return inside.params
+	}
+	return ps
+}
+
+func containsAll[T comparable](all, some []T) bool {
+	have := make(map[T]bool, len(all))
+	for _, x := range all {
+		have[x] = true
+	}
+	return !slices.ContainsFunc(some, func(x T) bool { return !have[x] })
+}
+
+// walk goes through a value that is not asked.
+func (w *walk) walk(name string, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Interface, reflect.Pointer:
+		w.visit(name, v.Elem())
+	case reflect.Slice, reflect.Array:
+		if !mayHold(v.Type().Elem()) {
+			return
+		}
+		if v.Kind() == reflect.Slice {
+			v = v.Slice(0, v.Len()) // which stays as it is, whatever a method does
+		}
+		for i := range v.Len() {
+			w.visit(names.Join(name, strconv.Itoa(i)), v.Index(i))
+		}
+	case reflect.Map:
+		w.walkMap(name, v)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			w.field(name, v.Type().Field(i), v.Field(i))
+		}
+	}
+}
+
+// visit is what a walk does with a value that it comes to.
+func (w *walk) visit(name string, v reflect.Value) {
+	switch {
+	case !v.IsValid() || v.Type() == tensorType || isNoPart(v.Type()):
+	case v.Type() == parameterType:
+		w.add(name, v.Interface().(*autograd.Parameter))
+	case v.Type() == parameterType.Elem():
+		w.refuse(name, "it is a Parameter: want a *Parameter, which optimisers can update")
+	case v.Kind() == reflect.Interface:
+		w.visit(name, v.Elem())
+	default:
+		w.once(name, v, func() {
+			if !w.ask(name, v) {
+				w.walk(name, v)
+			}
+		})
+	}
+}
+
+// isNoPart reports whether values of the type are no part of a model, although they may hold
+// parameters: optimisers, and what the packages of features have that is no layer.
+func isNoPart(t reflect.Type) bool {
+	for range maxDepth { // a type may be a pointer to itself
+		if t.Kind() != reflect.Pointer {
+			break
+		}
+		t = t.Elem()
+	}
+	p := reflect.PointerTo(t)
+	return p.Implements(optimizerType) || slices.Contains(noPart, t) || ours(t, "checkpoint", "offload", "optim", "parallel", "remat") && !p.Implements(layerType)
+}
+
+func (w *walk) field(name string, f reflect.StructField, v reflect.Value) {
+	tag := f.Tag.Get("param")
+	buffer := f.Tag.Get("buffer")
+	own := tag
+	if own == "" {
+		own = snake(f.Name)
+	}
+	switch {
+	case tag == "-":
+	case !f.IsExported() && !f.Anonymous:
+		if holds(f.Type) || buffer != "" {
+			w.refuse(names.Join(name, own), fmt.Sprintf("the field %s is not exported: export it, or tag it `param:\"-\"`", f.Name))
+		}
+	case !f.IsExported(): // reflection reaches the exported fields of an embedded struct, and not its methods
+		switch {
+		case f.Type.Kind() == reflect.Struct:
+			w.walk(names.Join(name, tag), v)
+		case f.Type.Kind() == reflect.Pointer && f.Type.Elem().Kind() == reflect.Struct:
+			w.once(name, v, func() { w.walk(names.Join(name, tag), v.Elem()) })
+		case holds(f.Type):
+			w.refuse(names.Join(name, own), fmt.Sprintf("the embedded type %s is not exported: export it, or tag it `param:\"-\"`", f.Name))
+		}
+	case v.Type() == tensorType:
+		if buffer != "" {
+			w.addBuffer(names.Join(name, buffer), v.Interface().(*tensor.Tensor))
+		}
+	case f.Anonymous && tag == "":
+		w.visit(name, v)
+	default:
+		w.visit(names.Join(name, own), v)
+	}
+}
+
+// walkMap goes through a map in the order of its keys.
+func (w *walk) walkMap(name string, v reflect.Value) {
+	if !mayHold(v.Type().Elem()) {
+		return
+	}
+	keys := v.MapKeys()
+	switch k := v.Type().Key().Kind(); {
+	case k == reflect.String:
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) })
+	case v.Type().Key().ConvertibleTo(reflect.TypeFor[int64]()) && k != reflect.Float32 && k != reflect.Float64:
+		slices.SortFunc(keys, func(a, b reflect.Value) int {
+			return cmp.Compare(a.Convert(reflect.TypeFor[int64]()).Int(), b.Convert(reflect.TypeFor[int64]()).Int())
+		})
+	default:
+		w.refuse(name, fmt.Sprintf("the keys of a map are %v: want strings or whole numbers", v.Type().Key()))
+		return
+	}
+	for _, k := range keys {
+		w.visit(names.Join(name, fmt.Sprint(k)), v.MapIndex(k))
+	}
+}
+
+// holds reports whether the type itself is a parameter, a layer, or many of them.
+func holds(t reflect.Type) bool {
+	for range maxDepth { // a type may be a list of itself
+		if k := t.Kind(); k != reflect.Slice && k != reflect.Array && k != reflect.Map || t.Implements(parameterizedType) {
+			break
+		}
+		t = t.Elem()
+	}
+	if isNoPart(t) {
+		return false
+	}
+	return t == parameterType || t == parameterType.Elem() || t.Implements(parameterizedType) || reflect.PointerTo(t).Implements(parameterizedType)
+}
+
+// mayHold leaves out the elements that hold nothing, such as a slice's million numbers.
+func mayHold(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Interface, reflect.Struct, reflect.Slice, reflect.Array, reflect.Map:
+		return true
+	}
+	return holds(t)
+}
+
+// snake is a Go name in Python's style: InProj is in_proj, QKV qkv, and LN1 ln1.
+func snake(name string) string {
+	runes := []rune(name)
+	var b strings.Builder
+	for i, r := range runes {
+		if unicode.IsUpper(r) && i > 0 {
+			before := runes[i-1]
+			ends := i+1 < len(runes) && unicode.IsLower(runes[i+1]) && unicode.IsUpper(before)
+			if before != '_' && (!unicode.IsUpper(before) || ends) {
+				b.WriteByte('_')
+			}
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}

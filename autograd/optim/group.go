@@ -1,0 +1,159 @@
+package optim
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/internal/check"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Group are parameters of an optimiser that share its options (torch.optim's param_groups). The
+// first one is what the optimiser was made with; AddGroup adds others.
+type Group struct {
+	params autograd.Parameters
+	rt     *tensor.Runtime
+	slots  []Slot
+	own    any
+	lr     float64
+
+	// What schedules cycle beside the learning rate: the momentum of SGD and RMSprop, Adam's beta1.
+	momentum float64
+	cycled   bool    // there is such a number
+	greatest float64 // that it may be
+}
+
+// Options are a group's.
+type Options struct {
+	LR float64
+	// Momentum is the number that schedules cycle beside the learning rate: the momentum, or Adam's
+	// beta1; nil: there is none. MaxMomentum is the greatest that it may be; 0: any.
+	Momentum    *float64
+	MaxMomentum float64
+	State       []Slot
+	Own         any // whatever else the optimiser needs; see [Group.Own]
+}
+
+// Own returns [Options.Own].
+func (g *Group) Own() any { return g.own }
+
+// Parameters are the group's parameters.
+func (g *Group) Parameters() autograd.Parameters { return g.params }
+
+// LR is the group's learning rate.
+func (g *Group) LR() float64 { return g.lr }
+
+// SetLR changes it for the steps to come; it is at least 0. In a capture it does so at each replay.
+func (g *Group) SetLR(lr float64) error {
+	if err := checkLR(lr); err != nil {
+		return err
+	}
+	return atReplays(g.rt, func() { g.lr = lr })
+}
+
+// Momentum is the group's momentum, or Adam's beta1, and whether its optimiser has one.
+func (g *Group) Momentum() (momentum float64, ok bool) { return g.momentum, g.cycled }
+
+// SetMomentum changes it for the steps to come. An optimiser without one refuses. In a capture it
+// does so at each replay.
+func (g *Group) SetMomentum(momentum float64) error {
+	if err := g.checkMomentum(momentum); err != nil {
+		return err
+	}
+	return atReplays(g.rt, func() { g.momentum = momentum })
+}
+
+func (g *Group) checkMomentum(momentum float64) error {
+	if !g.cycled {
+		return fmt.Errorf("optim: SetMomentum: %w: the optimiser has no momentum and no betas", autograd.ErrInvalid)
+	}
+	return within("SetMomentum", "the momentum", momentum, 0, g.greatest)
+}
+
+// Groups are the groups of parameters, the first one first.
+func (s *Base) Groups() []*Group { return s.groups }
+
+// AddGroup adds parameters that no other group has, with options of their own. After an error the
+// optimiser is as it was.
+func (s *Base) AddGroup(params autograd.Parameters, o Options) error {
+	return s.addGroup("AddGroup", params, o)
+}
+
+func (s *Base) addGroup(op string, params autograd.Parameters, o Options) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	g := Group{slots: o.State, own: o.Own, lr: o.LR, momentum: check.Or(o.Momentum, 0), cycled: o.Momentum != nil, greatest: o.MaxMomentum}
+	if g.greatest == 0 {
+		g.greatest = math.MaxFloat64
+	}
+	if err := errors.Join(
+		within(op, "LR", g.lr, 0, math.MaxFloat64),
+		within(op, "MaxMomentum", o.MaxMomentum, 0, math.MaxFloat64),
+		within(op, "Momentum", g.momentum, 0, g.greatest)); err != nil {
+		return err
+	}
+	if err := o.checkSlots(); err != nil {
+		return fmt.Errorf("optim: %s: %w: %w", op, autograd.ErrInvalid, err)
+	}
+	if len(params) == 0 {
+		return fmt.Errorf("optim: %s: %w: no parameters", op, autograd.ErrInvalid)
+	}
+	known := make(map[*autograd.Parameter]string, len(params))
+	rt, first := s.rt, params[0].Name
+	if rt != nil {
+		first = s.params[0].Name
+	}
+	for _, p := range params {
+		if p.Parameter == nil || p.Value() == nil {
+			return fmt.Errorf("optim: %s: parameter %q: %w", op, p.Name, p.Err())
+		}
+		name, ok := known[p.Parameter]
+		if i, in := s.number[p.Parameter]; in {
+			name, ok = s.params[i].Name, true
+		}
+		if ok {
+			return fmt.Errorf("optim: %s: %w: parameters %q and %q are the same one", op, autograd.ErrInvalid, name, p.Name)
+		}
+		known[p.Parameter] = p.Name
+		if rt != nil && rt != p.Value().Runtime() {
+			return fmt.Errorf("optim: %s: %w: parameters %q and %q live in two runtimes: make an optimiser for each", op, tensor.ErrRuntime, first, p.Name)
+		}
+		rt = p.Value().Runtime()
+	}
+	g.params, g.rt, s.rt = params, rt, rt
+	s.groups = append(s.groups, &g)
+	for _, p := range params {
+		if err := p.SetName(p.Name); err != nil {
+			return fmt.Errorf("optim: %s: parameter %q: %w", op, p.Name, err)
+		}
+		if s.number == nil {
+			s.number = make(map[*autograd.Parameter]int, len(params))
+		}
+		s.number[p.Parameter] = len(s.params)
+		s.params, s.of = append(s.params, p), append(s.of, len(s.groups)-1)
+		s.steps, s.filled, s.state = append(s.steps, 0), append(s.filled, false), append(s.state, nil)
+	}
+	return nil
+}
+
+// checkSlots refuses slots that files could not tell apart, or whose place depends on the momentum.
+func (o Options) checkSlots() error {
+	for i, slot := range o.State {
+		switch {
+		case slot.Name == "":
+			return fmt.Errorf("slot %d of %d has no name", i+1, len(o.State))
+		case slices.ContainsFunc(o.State[:i], func(s Slot) bool { return s.Name == slot.Name }):
+			return fmt.Errorf("two slots are %q", slot.Name)
+		case slot.Momentum && (o.Momentum == nil || i != len(o.State)-1):
+			return fmt.Errorf("slot %q needs a momentum, and must be the last one", slot.Name)
+		}
+	}
+	return nil
+}
+
+// below1 is the greatest number that a mean's share of its past may be.
+var below1 = math.Nextafter(1, 0)

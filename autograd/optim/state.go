@@ -1,0 +1,111 @@
+package optim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/internal/check"
+	"github.com/cistern-ml/cistern/autograd/internal/names"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Slot is a tensor that an optimiser keeps for each parameter of a group. It has the parameter's
+// shape and dtype; where the parameter is sharded, the shape of this rank's part.
+type Slot struct {
+	Name     string  // in checkpoints; PyTorch's, such as "exp_avg"
+	Fill     float64 // the elements before the first step
+	Momentum bool    // only while the group's momentum is not 0; such a slot is the last one
+}
+
+// Prepare allocates the state of all parameters that are not frozen.
+func (s *Base) Prepare(ctx context.Context) error {
+	if err := check.Context("optim: Prepare", ctx); err != nil {
+		return err
+	}
+	if err := s.usable(); err != nil {
+		return err
+	}
+	return s.prepare(ctx, s.choose(nil, func(p *autograd.Parameter) bool { return p.RequiresGrad() }))
+}
+
+// choose returns the numbers of the parameters that are wanted, among some of them or, for nil,
+// among all. The list is valid until the next call.
+func (s *Base) choose(among []int, wanted func(*autograd.Parameter) bool) []int {
+	s.pending = s.pending[:0]
+	if among != nil {
+		for _, i := range among {
+			if wanted(s.params[i].Parameter) {
+				s.pending = append(s.pending, i)
+			}
+		}
+		return s.pending
+	}
+	for i, p := range s.params {
+		if wanted(p.Parameter) {
+			s.pending = append(s.pending, i)
+		}
+	}
+	return s.pending
+}
+
+// slots returns the slots of the i-th parameter, and how many of them it needs now.
+func (s *Base) slots(i int) (all []Slot, needed int) {
+	g := s.groups[s.of[i]]
+	needed = len(g.slots)
+	if needed > 0 && g.slots[needed-1].Momentum && g.momentum == 0 {
+		needed--
+	}
+	return g.slots, needed
+}
+
+// prepare allocates the state of parameters.
+func (s *Base) prepare(ctx context.Context, params []int) error {
+	for _, i := range params {
+		p, had := s.params[i], len(s.state[i])
+		slots, needed := s.slots(i)
+		if had >= needed {
+			continue
+		}
+		if c := s.rt.Capturing(); c != nil {
+			return fmt.Errorf("optim: state of parameter %q: %w", p.Name, c.Refuse(s.kind+" state", "it would begin anew at each replay: call Prepare, or take a step, before the capture"))
+		}
+		ctx := stateContext(ctx, p.Name) // only now: most steps make nothing
+		for _, slot := range slots[min(had, needed):needed] {
+			t, err := slot.first(ctx, s.rt, p.Parameter)
+			if err != nil {
+				for _, t := range s.state[i][had:] {
+					err = errors.Join(err, t.ReleaseContext(ctx))
+				}
+				s.state[i] = s.state[i][:had]
+				return fmt.Errorf("optim: state of parameter %q: %w", p.Name, err)
+			}
+			s.state[i] = append(s.state[i], t)
+		}
+		if err := s.park(ctx, []int{i}); err != nil {
+			return fmt.Errorf("optim: %w", err)
+		}
+	}
+	return nil
+}
+
+// stateContext is the context of the state of a parameter: of its module, in no lifetime.
+func stateContext(ctx context.Context, parameter string) context.Context {
+	l := memcache.LabelOf(ctx)
+	l.Category, l.Module = memcache.CategoryOptimizerState, names.Join(l.Module, names.Module(parameter))
+	return memcache.WithLabel(tensor.Detached(ctx), l)
+}
+
+// first makes the slot's tensor of a parameter, as it is before the first step.
+func (s Slot) first(ctx context.Context, rt *tensor.Runtime, p *autograd.Parameter) (*tensor.Tensor, error) {
+	shape := p.Value().Shape()
+	if sh, ok := autograd.Attached[Sharded](p); ok {
+		shape = sh.StateShape()
+	}
+	if s.Fill == 0 {
+		return rt.Zeros(ctx, p.Value().Dtype(), shape...)
+	}
+	return rt.Full(ctx, s.Fill, p.Value().Dtype(), shape...)
+}

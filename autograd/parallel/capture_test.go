@@ -1,0 +1,73 @@
+package parallel_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/parallel"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// replayed takes steps by a graph after the first one, on even ones if mixed is true and eagerly on the others.
+func replayed(mixed bool) func(*trainingRank, int) error {
+	return func(s *trainingRank, k int) (err error) {
+		if k == 0 || mixed && k%2 == 1 {
+			return s.eager(k)
+		}
+		x, y, err := s.batch(k)
+		if err != nil {
+			return err
+		}
+		if s.graph == nil {
+			s.x, s.y = x, y
+			s.graph, err = s.RT.Capture(s.Ctx, func(ctx context.Context) (err error) {
+				s.loss, err = s.train(ctx, x, y)
+				return err
+			})
+		} else {
+			err = errors.Join(s.RT.CopyInPlace(s.Ctx, s.x, x), s.RT.CopyInPlace(s.Ctx, s.y, y), x.Release(), y.Release())
+		}
+		if err == nil {
+			err = s.graph.Replay(s.Ctx)
+		}
+		if err == nil {
+			err = s.lost(s.loss)
+		}
+		return err
+	}
+}
+
+// TestParallelCaptureNeedsAllGradients: whether others have a gradient can't be asked in a capture,
+// which says so and leaves all as it was.
+func TestParallelCaptureNeedsAllGradients(t *testing.T) {
+	rankGroup := tapetest.NewCrew(t, 2, 64<<20, 0)
+	rankGroup.Each(func(r *tapetest.Rank) error {
+		in := nn.Init(r.Ctx, r.RT, nn.Seed(1))
+		which := 0
+		m := forked{in.Linear(2, 1), in.Linear(2, 1), in.Linear(2, 1), &which}
+		dp, err := parallel.New(r.Ctx, r.Comm, m, parallel.Config{})
+		if err != nil {
+			return err
+		}
+		x := in.Tensor([]float64{1, 2}, 1, 2)
+		pass := func(ctx context.Context) (err error) {
+			tape := autograd.NewTape(ctx, r.RT)
+			_, err = tape.Backward(tape.Sum(m.Forward(tape, tape.Input(x))))
+			return errors.Join(err, tape.Close())
+		}
+		_, err = r.RT.Capture(r.Ctx, pass)
+		if !errors.Is(err, tensor.ErrCapturing) || !strings.Contains(err.Error(), `parameter "b.weight" has got no gradient`) {
+			return errors.Join(errors.New("Capture has gone well"), err)
+		}
+		if m.A.Weight.Grad() != nil {
+			return errors.New("a gradient that was never computed")
+		}
+		return errors.Join(pass(r.Ctx), dp.Err(), m.Parameters().ZeroGrad(r.Ctx), dp.Close(), in.Close())
+	})
+	rankGroup.Part()
+}

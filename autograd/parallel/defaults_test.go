@@ -1,0 +1,18 @@
+package parallel_test
+
+import (
+	"testing"
+
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/parallel"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+)
+
+// TestDefaultsOfParallelArePyTorchs: what a program leaves out is what PyTorch 2.11 documents as the default.
+func TestDefaultsOfParallelArePyTorchs(t *testing.T) {
+	tapetest.RequireDefaults(t, "", []tapetest.Default{
+		{Names: "Config", Python: "bucket_cap_mb=25, broadcast_buffers=True", Got: func(*tapetest.Bench, *nn.Initializer) string {
+			return tapetest.Signature("bucket_cap_mb", parallel.DefaultBucketBytes>>20, "broadcast_buffers", !parallel.Config{}.LocalBuffers)
+		}},
+	})
+}
