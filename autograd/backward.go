@@ -2,7 +2,6 @@ package autograd
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -13,43 +12,6 @@ import (
 // have one owner each, which passes from step to step, so that an exclusive gradient can be
 // overwritten in place. A shared one is copied before it is written. The tape belongs to one
 // goroutine, so that counts need no lock.
-
-// Node is one recorded operation.
-type Node struct {
-	out    *Variable
-	module *modulePlace
-	saved  []saved // what the backward step reads, among inputs and result
-	uses   span    // the inputs that are trained
-	call   *Call
-}
-
-// Name is the operation's, as errors and profiles have it.
-func (n *Node) Name() string { return n.call.name }
-
-// Reruns reports whether [Tape.Record] has made the node: its step runs a function again, whose
-// operations read what was saved.
-func (n *Node) Reruns() bool { return n.call.kind == nil }
-
-// Saved are the variables whose values the backward step reads.
-func (n *Node) Saved() iter.Seq[*Variable] {
-	return func(yield func(*Variable) bool) {
-		for _, s := range n.saved {
-			if !yield(s.Variable) {
-				return
-			}
-		}
-	}
-}
-
-// Own are the tensors that the backward step reads and that only this node has. They are the
-// node's.
-func (n *Node) Own() []*tensor.Tensor { return n.call.own }
-
-// saved is a value that the backward step of an operation reads, at the version that the operation had read.
-type saved struct {
-	*Variable
-	version uint64
-}
 
 // fresh is an error if the value was overwritten since it was saved: the gradient would be that of another one.
 func (s saved) fresh() error {
@@ -130,9 +92,6 @@ func (t *Tape) Backward(loss *Variable) (*tensor.Tensor, error) {
 	}
 	return loss.value, nil
 }
-
-// backwardState is the tape's state in Backward and after it.
-const backwardState = "run backward"
 
 func (t *Tape) backward(loss *Variable) {
 	t.running = true
@@ -308,4 +267,66 @@ func (t *Tape) AssignGrad(v *Variable, wide bool) error {
 		c.OnFailure(func() { p.forget(g) })
 	}
 	return err
+}
+
+// A parameter's gradient is final when all recorded operations that read the parameter have given
+// their part. Variable.pending counts these operations, once for each input. The count falls when
+// the step gives the input a gradient, or after a step that gives none. The node of a checkpoint
+// counts for all parameters that its function reads. When the function has run again, the nodes
+// that it recorded count instead.
+
+// use counts an operation for those of its inputs that are trained, and returns where they are
+// listed.
+func (t *Tape) use(inputs []*Variable) span {
+	from := int32(len(t.slab.uses))
+	for _, v := range inputs {
+		if v.param != nil && v.needsGrad {
+			v.pending++
+			t.slab.uses = append(t.slab.uses, v)
+		}
+	}
+	return span{from, int32(len(t.slab.uses))}
+}
+
+// usesOf returns the trained inputs of n; those that have been given a gradient are nil.
+func (t *Tape) usesOf(n *Node) []*Variable {
+	if n.uses.to > int32(len(t.slab.uses)) { // the tape was closed by the step
+		return nil
+	}
+	return t.slab.uses[n.uses.from:n.uses.to]
+}
+
+// gave counts a gradient that the current step has given v.
+func (t *Tape) gave(v *Variable) {
+	uses := t.usesOf(&t.current)
+	if i := slices.Index(uses, v); i >= 0 {
+		uses[i] = nil
+		if v.pending--; v.pending == 0 {
+			t.hookFinal(v)
+		}
+	}
+}
+
+// unuse takes back the counts of a node that is dropped.
+func (t *Tape) unuse(n *Node) {
+	for _, v := range t.usesOf(n) {
+		if v != nil {
+			v.pending--
+		}
+	}
+	n.uses = span{}
+}
+
+// used takes back the counts that are left after the node's step.
+func (t *Tape) used(n *Node) {
+	uses := t.usesOf(n)
+	n.uses = span{}
+	for _, v := range uses {
+		if v == nil {
+			continue
+		}
+		if v.pending--; v.pending == 0 && t.err == nil {
+			t.hookFinal(v)
+		}
+	}
 }

@@ -208,3 +208,23 @@ func (t *Tape) moduleContext() context.Context {
 	}
 	return *ctx
 }
+
+// Layer runs f as the Forward of a [nn.Layer], and returns f's result. The caller keeps the values that
+// exist: no operation in f frees or overwrites them. At the end of f, Layer frees all values that f
+// has made, except the result, as [Tape.Frame] does. In profiles f runs in the layer's module. Its
+// name is that of p, a parameter of the layer, without the local name, such as "weight" (see
+// [nn.NameModules]). If p is nil or has no name, f runs in the tape's module. After an error of the
+// tape f is not called. A call makes no Go objects. See [Tape.Enter] for several results.
+//
+//	func (l *Gated) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+//		return t.Layer(l.Weight, "weight", func() *autograd.Variable {
+//			return t.Mul(t.Linear(x, t.Param(l.Weight), nil), t.Sigmoid(t.Linear(x, t.Param(l.Gate), nil)))
+//		})
+//	}
+func (t *Tape) Layer(p *Parameter, local string, f func() *Variable) *Variable {
+	if t.Err() != nil {
+		return t.inert()
+	}
+	defer t.Enter(p, local).Leave()
+	return t.framed("Layer", f)
+}

@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 
@@ -183,28 +184,222 @@ func (t *Tape) push(c *Call, saved []saved) {
 	t.hookSaved(&t.nodes[len(t.nodes)-1])
 }
 
-// records are free records, by kind. Op.Apply takes one. Call.end returns it after the backward
-// step, or at once if no node was recorded.
-type records struct{ free [][]*Call }
+// Call is one use of an operation, shared by Forward and Backward. Only the tape's goroutine uses
+// it. After Backward has returned, the tape reuses it.
+type Call struct {
+	tape   *Tape
+	name   string
+	step   Step
+	kind   *kind
+	record interface{ clear() } // contains the call
+	out    *Variable            // the result; nil until Forward has returned
+	inputs []*Variable
+	saved  []*tensor.Tensor // by Save
+	own    []*tensor.Tensor // saved tensors that the call owns
 
-// take removes and returns a record of a kind, or returns nil.
-func (r *records) take(kind int) *Call {
-	if kind >= len(r.free) {
-		return nil
+	room struct { // capacity for few of each, so that a call is one Go object
+		inputs [4]*Variable
+		saved  [6]*tensor.Tensor
+		own    [2]*tensor.Tensor
+		dims   [8]int // of dims
+		grads  [1]*tensor.Tensor
 	}
-	free := r.free[kind]
-	last := len(free) - 1
-	if last < 0 {
-		return nil
-	}
-	r.free[kind] = free[:last]
-	return free[last]
 }
 
-func (r *records) give(c *Call) {
-	k := c.kind.number
-	if k >= len(r.free) {
-		r.free = append(r.free, make([][]*Call, k+1-len(r.free))...)
+// begin prepares the call for a use on t.
+func (c *Call) begin(t *Tape, name string, inputs []*Variable) {
+	c.tape, c.name = t, name
+	c.inputs, c.saved, c.own = append(c.room.inputs[:0], inputs...), c.room.saved[:0], c.room.own[:0]
+}
+
+// Context returns the context for the operation's allocations. The tape owns them, and Close frees
+// those that remain.
+func (c *Call) Context() context.Context { return c.tape.ctx }
+
+// Runtime returns the tape's runtime.
+func (c *Call) Runtime() *tensor.Runtime { return c.tape.rt }
+
+// Recomputing reports whether Forward runs again in the backward pass, for values that were not
+// kept.
+func (c *Call) Recomputing() bool { return c.tape.recomputing }
+
+// Inputs returns the number of inputs.
+func (c *Call) Inputs() int { return len(c.inputs) }
+
+// Input returns the value of input i, or nil if there are fewer inputs. The tape owns it. Backward
+// may read the elements only of saved inputs.
+func (c *Call) Input(i int) *tensor.Tensor {
+	if i >= len(c.inputs) {
+		return nil
 	}
-	r.free[k] = append(r.free[k], c)
+	return c.inputs[i].value
+}
+
+// Result returns Forward's result. The tape owns it. Backward may read its elements only if it was
+// saved.
+func (c *Call) Result() *tensor.Tensor { return c.out.Tensor() }
+
+// NeedsGrad reports whether input i needs a gradient. If not, Forward need not save tensors for it.
+// No input of a [NoGrad] tape does.
+func (c *Call) NeedsGrad(i int) bool { return i < len(c.inputs) && c.inputs[i].needsGrad }
+
+// NeedsGrads reports whether any input needs a gradient.
+func (c *Call) NeedsGrads() bool {
+	for _, v := range c.inputs {
+		if v.needsGrad {
+			return true
+		}
+	}
+	return false
+}
+
+// Save keeps tensors for Backward (ctx.save_for_backward): inputs, the result, or tensors that
+// Forward made, which the call then owns. If no input needs a gradient, it keeps nothing. Backward
+// fails with [ErrStale] if a saved input or result was overwritten.
+func (c *Call) Save(ts ...*tensor.Tensor) { c.saved = append(c.saved, ts...) }
+
+// Saved returns the saved tensors in the order of Save.
+func (c *Call) Saved() []*tensor.Tensor { return c.saved }
+
+// dims returns a tensor's shape in memory of the call, valid until the next dims or Give.
+func (c *Call) dims(x *tensor.Tensor) []int { return tensor.AppendShape(c.room.dims[:0], x) }
+
+// Overwrite allows the result to take the memory of input i if this is the last reader. Backward
+// must not read that input. Call it directly before the runtime's operation that makes the result;
+// see [tensor.Donate].
+func (c *Call) Overwrite(i int) {
+	if i < len(c.inputs) {
+		c.tape.donate(c.inputs[i])
+	}
+}
+
+// Reuse returns g if its memory is not shared, as the destination of an in-place gradient;
+// otherwise nil.
+func (c *Call) Reuse(g *tensor.Tensor) *tensor.Tensor {
+	if g.Exclusive() {
+		return g
+	}
+	return nil
+}
+
+// Give adds d to the gradient of input i and takes ownership of d; nil adds nothing. d has the
+// input's shape, or the shape to which the input was broadcast: then Give sums it. If err is not
+// nil, Give returns it and adds nothing. To give one gradient to two inputs, give one of them a
+// [tensor.Runtime.Share].
+func (c *Call) Give(i int, d *tensor.Tensor, err error) error {
+	switch {
+	case err != nil || d == nil:
+		return err
+	case i < 0 || i >= len(c.inputs):
+		return fmt.Errorf("%w: a gradient for input %d of %d", ErrInvalid, i+1, len(c.inputs))
+	}
+	t, v := c.tape, c.inputs[i]
+	if v.needsGrad {
+		if d.Dtype() != v.value.Dtype() {
+			return fmt.Errorf("%w: the gradient of input %d, which is %v, is %v", tensor.ErrDtype, i+1, v.value.Dtype(), d.Dtype())
+		}
+		if !v.value.SameShape(d) {
+			sum, err := t.rt.SumTo(t.ctx, d, c.dims(v.value)...)
+			t.free(d)
+			if err != nil {
+				return err
+			}
+			d = sum
+		}
+	}
+	t.give(c.name, v, d, nil)
+	return t.err
+}
+
+// GiveReplacing is Give for a d that replaces Backward's g: it frees g unless d is g.
+func (c *Call) GiveReplacing(i int, g, d *tensor.Tensor, err error) error {
+	if d != g {
+		c.Free(g)
+	}
+	return c.Give(i, d, err)
+}
+
+// onto takes the present gradient of input i. The caller adds to it in place and gives it again. It
+// is nil if there is none, or if it can't be changed in place.
+func (c *Call) onto(i int) *tensor.Tensor {
+	v := c.inputs[i]
+	g := v.grad
+	if !v.needsGrad || g == nil || !g.Exclusive() || g.Dtype() != v.value.Dtype() {
+		return nil
+	}
+	if v.param != nil && g.Dtype().Wide() != 0 { // such gradients are added up in the wide dtype
+		return nil
+	}
+	v.grad = nil
+	return g
+}
+
+// Done releases input i before Backward returns, if it was saved. The last release frees it.
+func (c *Call) Done(i int) {
+	if i < len(c.inputs) {
+		c.done(c.inputs[i])
+	}
+}
+
+// DoneResult is Done for the result.
+func (c *Call) DoneResult() { c.done(c.out) }
+
+func (c *Call) done(v *Variable) { c.tape.current.done(v) }
+
+// doneOwn frees the saved tensors that the call owns.
+func (c *Call) doneOwn() {
+	for _, s := range c.own {
+		c.tape.free(s)
+	}
+	clear(c.own)
+	c.own = c.own[:0]
+}
+
+// Free releases a tensor that the operation made, or Backward's g.
+func (c *Call) Free(x *tensor.Tensor) { c.tape.free(x) }
+
+// sort appends the variables of saved tensors to reads, and the other saved tensors to own.
+func (c *Call) sort(reads []*Variable) []*Variable {
+	for _, s := range c.saved {
+		if v := c.variable(s); v != nil {
+			reads = append(reads, v)
+		} else {
+			c.own = append(c.own, s)
+		}
+	}
+	return reads
+}
+
+// variable returns the input or the result whose value is x, or nil.
+func (c *Call) variable(x *tensor.Tensor) *Variable {
+	for _, v := range c.inputs {
+		if v.value == x {
+			return v
+		}
+	}
+	if c.out != nil && c.out.value == x {
+		return c.out
+	}
+	return nil
+}
+
+// spent is the tape of calls that are not in use. A caller that still holds one gets errors instead
+// of a panic.
+var spent = &Tape{ctx: context.Background(), slab: new(slab)}
+
+// end frees the call's own tensors and returns the record to the pool.
+func (c *Call) end() {
+	c.doneOwn()
+	if c.kind == nil || c.kind.fresh {
+		c.saved = nil
+		return
+	}
+	s := c.tape.slab
+	clear(c.room.inputs[:])
+	clear(c.room.saved[:])
+	clear(c.room.own[:])
+	c.tape, c.out, c.inputs, c.saved, c.own = spent, nil, nil, nil, nil
+	c.room.grads[0] = nil
+	c.record.clear()
+	s.records.give(c)
 }

@@ -26,3 +26,23 @@ func (*cast) Backward(c *Call, g *tensor.Tensor) error {
 	d, err := c.Runtime().Convert(c.Context(), g, c.Input(0).Dtype())
 	return c.GiveReplacing(0, g, d, err)
 }
+
+// detaching is a share of the input.
+type detaching struct{}
+
+var opDetach = newOp[detaching]("Detach")
+
+func (*detaching) constant() {}
+
+func (*detaching) Forward(c *Call) (*tensor.Tensor, error) {
+	return c.Runtime().Share(c.Context(), c.Input(0))
+}
+
+func (*detaching) Backward(*Call, *tensor.Tensor) error { return nil }
+
+// Detach returns x as a constant, in the same memory: no gradient goes through it (torch.Tensor.detach).
+//
+//go:noinline // as Add
+func (t *Tape) Detach(x *Variable) *Variable {
+	return opDetach.Apply(t, detaching{}, x)
+}

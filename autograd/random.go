@@ -45,12 +45,6 @@ func (t *Tape) SetSeedFrom(next func() uint64) {
 	t.random.live = live
 }
 
-// random is where an operation takes its numbers from.
-type random struct {
-	seed, stream uint64
-	live         *tensor.Tensor // has the seed, in a capture; nil: seed is it
-}
-
 // nextRandom is where the next random operation takes its numbers from.
 func (t *Tape) nextRandom() random {
 	t.ensureSeed()

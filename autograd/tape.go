@@ -2,10 +2,32 @@ package autograd
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
+	"sync"
 
+	"github.com/cistern-ml/cistern/autograd/safetensors"
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Classes of errors, for errors.Is. Errors of operations wrap those of package tensor.
+var (
+	// ErrTape: the variable belongs to another tape.
+	ErrTape = errors.New("variable of another tape")
+	// ErrSpent: the tape was run backward or closed and takes no more operations.
+	ErrSpent = errors.New("tape is spent")
+	// ErrNoGrad: there is nothing to differentiate.
+	ErrNoGrad = errors.New("no gradient")
+	// ErrStale: a value that the backward pass needs was overwritten after the forward pass.
+	ErrStale = errors.New("overwritten since the forward pass")
+	// ErrState: a file has other tensors than the model; it is [safetensors.ErrState].
+	ErrState = safetensors.ErrState
+	// ErrInvalid: an argument is wrong; it is [device.ErrInvalid].
+	ErrInvalid = device.ErrInvalid
 )
 
 // Tape records operations on variables, to run them backward once. One tape serves one step of one goroutine:
@@ -61,17 +83,6 @@ type scope struct {
 	frame    bool // there is a frame, which frees values at its end
 	borrowed int  // the variables up to this number are those of the innermost layer's caller
 }
-
-// open enters the scope of a layer, which borrows the variables that exist. It returns the scope
-// around it, for setScope.
-func (t *Tape) open() (outer scope) {
-	outer = t.scope
-	t.scopes++
-	t.scope.number, t.scope.borrowed = t.scopes, t.variables
-	return outer
-}
-
-func (t *Tape) setScope(s scope) { t.scope = s }
 
 // NewTape makes a tape that records on rt. ctx is the context of its allocations, until SetContext; tensors of
 // the tape belong to the tape and to no lifetime in ctx.
@@ -266,10 +277,6 @@ func (t *Tape) Count() int {
 	return t.variables
 }
 
-// Begin reports whether the operation op on vs can start: no error sticks, and every operand is a
-// live variable of this tape. Otherwise the tape has an error. A function that is no [Op] calls it.
-func (t *Tape) Begin(op string, vs ...*Variable) bool { return t.begin(op, vs...) }
-
 // Fail makes err the tape's error, unless there is one, and returns an inert variable: what a layer
 // or a function returns that can't compute its result. A nil err leaves the tape's error as it is.
 func (t *Tape) Fail(err error) *Variable {
@@ -277,70 +284,6 @@ func (t *Tape) Fail(err error) *Variable {
 		t.err = err
 	}
 	return t.inert()
-}
-
-// begin tells whether the operation can start: no error sticks, and every argument is a live variable of this
-// tape.
-func (t *Tape) begin(op string, vs ...*Variable) bool {
-	if t.none() {
-		return false
-	}
-	if t.state != "" {
-		t.fail(op, fmt.Errorf("%w: it was %s: make a new one for every step, or Reset it", ErrSpent, t.state))
-	}
-	for i, v := range vs {
-		switch {
-		case v == nil:
-			t.fail(op, fmt.Errorf("%w: operand %d is nil", ErrInvalid, i+1))
-		case v.tape.none():
-			t.fail(op, fmt.Errorf("operand %d: %w", i+1, errNoTape))
-		case v.tape != t:
-			t.fail(op, fmt.Errorf("%w: operand %d: bring tensors to this tape with Input, Leaf or Param", ErrTape, i+1))
-		case v.param != nil && v.param.attached != nil:
-			t.join(v)
-		}
-	}
-	if t.err != nil || len(t.hooks) > 0 && len(vs) > 0 && !t.hookRead(op, vs) {
-		return false
-	}
-	for i, v := range vs {
-		if v.param != nil && v.released() && !t.record { // FreeCopy has freed it
-			if t.workingCopy(v); t.err != nil {
-				return false
-			}
-		}
-		if v.released() {
-			t.fail(op, v.releasedError(fmt.Sprintf("operand %d", i+1)))
-			return false
-		}
-	}
-	return true
-}
-
-// result makes the variable of an operation's result, which the tape owns.
-func (t *Tape) result(op string, value *tensor.Tensor, err error, pure bool) *Variable {
-	v := t.newVariable()
-	if err != nil {
-		t.fail(op, err)
-		return v
-	}
-	v.value, v.owned, v.held, v.made, v.holds = value, true, true, true, 1
-	t.expect(v)
-	if len(t.recorders) > 0 && value != nil {
-		t.hookMade(op, v, pure)
-	}
-	return v
-}
-
-// expect prepares the end of the program's hold on v: by Backward, by the end of the frame, or else
-// by the last reader.
-func (t *Tape) expect(v *Variable) {
-	switch {
-	case t.record || t.scope.frame:
-		t.values = append(t.values, v)
-	case v.made:
-		v.markLast()
-	}
 }
 
 // inert is a variable without a value, the result of an operation after an error.
@@ -357,4 +300,161 @@ func (t *Tape) String() string {
 		return "no tape"
 	}
 	return fmt.Sprintf("tape of %d variables", t.variables)
+}
+
+// backwardState is the tape's state in Backward and after it.
+const backwardState = "run backward"
+
+// Node is one recorded operation.
+type Node struct {
+	out    *Variable
+	module *modulePlace
+	saved  []saved // what the backward step reads, among inputs and result
+	uses   span    // the inputs that are trained
+	call   *Call
+}
+
+// saved is a value that the backward step of an operation reads, at the version that the operation had read.
+type saved struct {
+	*Variable
+	version uint64
+}
+
+// span is a part of the slab's list of uses.
+type span struct{ from, to int32 }
+
+// Name is the operation's, as errors and profiles have it.
+func (n *Node) Name() string { return n.call.name }
+
+// Reruns reports whether [Tape.Record] has made the node: its step runs a function again, whose
+// operations read what was saved.
+func (n *Node) Reruns() bool { return n.call.kind == nil }
+
+// Saved are the variables whose values the backward step reads.
+func (n *Node) Saved() iter.Seq[*Variable] {
+	return func(yield func(*Variable) bool) {
+		for _, s := range n.saved {
+			if !yield(s.Variable) {
+				return
+			}
+		}
+	}
+}
+
+// Own are the tensors that the backward step reads and that only this node has. They are the
+// node's.
+func (n *Node) Own() []*tensor.Tensor { return n.call.own }
+
+// records are free records, by kind. Op.Apply takes one. Call.end returns it after the backward
+// step, or at once if no node was recorded.
+type records struct{ free [][]*Call }
+
+// take removes and returns a record of a kind, or returns nil.
+func (r *records) take(kind int) *Call {
+	if kind >= len(r.free) {
+		return nil
+	}
+	free := r.free[kind]
+	last := len(free) - 1
+	if last < 0 {
+		return nil
+	}
+	r.free[kind] = free[:last]
+	return free[last]
+}
+
+func (r *records) give(c *Call) {
+	k := c.kind.number
+	if k >= len(r.free) {
+		r.free = append(r.free, make([][]*Call, k+1-len(r.free))...)
+	}
+	r.free[k] = append(r.free[k], c)
+}
+
+// random is where an operation takes its numbers from.
+type random struct {
+	seed, stream uint64
+	live         *tensor.Tensor // has the seed, in a capture; nil: seed is it
+}
+
+// slab is what a tape records in: lists that are empty when the tape ends, and that the next one
+// goes on with, so that a step of a training makes no garbage for them. What the program can have a
+// pointer to, variables, is new each time.
+type slab struct {
+	nodes  []Node
+	values []*Variable // those that Backward, or the frame that made them, releases
+	saved  []saved     // of the nodes, one after the other
+	uses   []*Variable // the same, of those that are trained
+
+	hooks     []Hooks
+	recorders []Recorder  // of hooks
+	reads     []*Variable // for hooks
+
+	params map[*Parameter]*Variable
+
+	records records
+	sizes   sizes
+}
+
+// sizes are those of the two tapes that had the slab last. A tape makes at once what both have
+// needed, so that in a training, whose steps are alike, each kind of object is one of the Go heap,
+// and a small tape between large ones makes no more than it needs.
+type sizes struct{ last, before size }
+
+// size is how many variables, tensors and contexts a tape has made.
+type size struct{ variables, tensors, contexts int }
+
+// size is what the tape has made.
+func (t *Tape) size() size { return size{t.variables, t.lifetime.Made(), t.labels.Made()} }
+
+func (s *sizes) note(of size) { s.last, s.before = of, s.last }
+func (s *sizes) variables() int { return min(s.last.variables, s.before.variables) }
+func (s *sizes) tensors() int { return min(s.last.tensors, s.before.tensors) }
+func (s *sizes) contexts() int { return min(s.last.contexts, s.before.contexts) }
+
+// slabs keeps slabs for reuse. In race builds each is new: the pool's edges would order the goroutines that have tapes.
+var slabs = sync.Pool{New: func() any { return &slab{params: make(map[*Parameter]*Variable)} }}
+
+func newSlab() *slab {
+	if race.Enabled {
+		return slabs.New().(*slab)
+	}
+	return slabs.Get().(*slab)
+}
+
+// recycle gives the slab back, without what it refers to.
+func (s *slab) recycle() {
+	s.forget()
+	s.unhookAll()
+	clear(s.params)
+	if !race.Enabled {
+		slabs.Put(s)
+	}
+}
+
+// forget empties the lists.
+func (s *slab) forget() {
+	clear(s.nodes)
+	clear(s.values)
+	clear(s.saved)
+	clear(s.uses)
+	s.nodes, s.values, s.saved, s.uses = s.nodes[:0], s.values[:0], s.saved[:0], s.uses[:0]
+}
+
+func (s *slab) unhookAll() {
+	clear(s.hooks)
+	clear(s.recorders)
+	s.hooks, s.recorders = s.hooks[:0], s.recorders[:0]
+}
+
+// save notes what the backward step of an operation reads, and at which version.
+func (t *Tape) save(reads []*Variable) []saved {
+	s := t.slab
+	from := len(s.saved)
+	for _, v := range reads {
+		v.holds++
+		t.hookNeeded(v)
+		s.saved = append(s.saved, saved{v, v.value.Version()})
+	}
+	return s.saved[from:len(s.saved):len(s.saved)]
 }

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"math"
 
-	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -45,101 +44,6 @@ type Variable struct {
 	freedBy   string // the last reader, which ended the program's hold
 }
 
-// Input brings x to the tape as a constant. The tape shares x's memory: x may be released, but its
-// elements must not be overwritten before Backward has returned. A tape that computes in 16 bits
-// has a copy of a float32 x; see [Tape.SetComputeDtype].
-func (t *Tape) Input(x *tensor.Tensor) *Variable {
-	if !t.begin("Input") {
-		return t.inert()
-	}
-	if !x.Released() && t.rounds(x) {
-		t.bring(x)
-		own, err := t.rounded(x, memcache.CategoryInput)
-		return t.brought("Input", own, err)
-	}
-	return t.share("Input", x)
-}
-
-// share is Input for what keeps its dtype.
-func (t *Tape) share(op string, x *tensor.Tensor) *Variable {
-	t.bring(x)
-	shared, err := t.rt.Share(t.ctx, x)
-	return t.brought(op, shared, err)
-}
-
-// brought is the variable of a value that no operation has made.
-func (t *Tape) brought(op string, x *tensor.Tensor, err error) *Variable {
-	v := t.result(op, x, err, false)
-	v.made, v.last = false, 0
-	return v
-}
-
-// Upload brings a copy of data to the tape as a constant; see [tensor.FromSlice]. It is the tape's:
-// it is freed after its last use, or by Close.
-func Upload[T tensor.Element](t *Tape, data []T, shape ...int) *Variable {
-	if !t.begin("Upload") {
-		return t.inert()
-	}
-	x, err := tensor.FromSlice(memcache.WithCategory(t.ctx, memcache.CategoryInput), t.rt, data, shape...)
-	if err == nil && t.rounds(x) {
-		wide := x
-		x, err = t.rounded(wide, memcache.CategoryInput)
-		t.free(wide)
-	}
-	return t.brought("Upload", x, err)
-}
-
-// Leaf is Input for a tensor whose gradient is wanted: after Backward it is [Variable.Grad].
-func (t *Tape) Leaf(x *tensor.Tensor) *Variable {
-	v := t.Input(x)
-	if v.value == nil {
-		return v
-	}
-	if t.run > 0 {
-		t.fail("Leaf", fmt.Errorf("%w: inside a Checkpoint, which runs twice: make leaves outside of it", ErrInvalid))
-		return t.inert()
-	}
-	if err := differentiable(x); err != nil {
-		t.fail("Leaf", err)
-		return t.inert()
-	}
-	v.needsGrad = t.record
-	return v
-}
-
-// Param brings a parameter to the tape. After Backward its gradient is [Parameter.Grad]; a gradient
-// that was there already is added to. Asking twice gives the same variable. On a tape that computes
-// in 16 bits it is a copy; see [Tape.SetComputeDtype]. Param(nil) is nil, for layers without bias.
-func (t *Tape) Param(p *Parameter) *Variable {
-	if p == nil {
-		return nil
-	}
-	if !t.begin("Param") {
-		return t.inert()
-	}
-	if v := t.params[p]; v != nil {
-		if err := t.inOneDtype(v); err != nil {
-			t.fail("Param", err)
-			return t.inert()
-		}
-		return v
-	}
-	if err := p.Err(); err != nil {
-		t.fail("Param", err)
-		return t.inert()
-	}
-	v := t.newVariable()
-	v.value, v.param, v.needsGrad = p.value, p, t.record && !p.frozen
-	if t.rounds(p.value) {
-		if t.workingCopy(v); t.err != nil {
-			return t.inert()
-		}
-	}
-	t.params[p] = v
-	t.join(v)
-	return v
-}
-
 // Variable returns the variable that p has on the tape, or nil if the tape has not read it.
 func (t *Tape) Variable(p *Parameter) *Variable {
 	if t.none() {
@@ -160,25 +64,6 @@ func (t *Tape) Parameters() iter.Seq[*Variable] {
 			}
 		}
 	}
-}
-
-// detaching is a share of the input.
-type detaching struct{}
-
-var opDetach = newOp[detaching]("Detach")
-
-func (*detaching) constant() {}
-
-func (*detaching) Forward(c *Call) (*tensor.Tensor, error) {
-	return c.Runtime().Share(c.Context(), c.Input(0))
-}
-func (*detaching) Backward(*Call, *tensor.Tensor) error { return nil }
-
-// Detach returns x as a constant, in the same memory: no gradient goes through it (torch.Tensor.detach).
-//
-//go:noinline // as Add
-func (t *Tape) Detach(x *Variable) *Variable {
-	return opDetach.Apply(t, detaching{}, x)
 }
 
 // Value returns the tensor, which stays the tape's: it is released by Backward, unless Keep was called or it
@@ -383,3 +268,63 @@ func (t *Tape) free(x *tensor.Tensor) {
 
 // String is the value's, such as "float32 (128, 10) on host".
 func (v *Variable) String() string { return v.Value().String() }
+
+// room is memory for a tape's variables. The program may have pointers to them, so that they are
+// new for each tape, and used again only by one that was told so ([Tape.Reset]).
+type room struct {
+	fresh  []Variable   // for results to come
+	group  int          // how many are made next
+	again  bool         // the tape was reset
+	groups [][]Variable // of those that are used again
+	at     int          // of these, how many this step has come to
+}
+
+// The least and the most variables that are made at a time.
+const (
+	leastVariables = 16
+	mostVariables  = 512
+)
+
+// take returns an empty variable.
+func (r *room) take() *Variable {
+	if len(r.fresh) == 0 {
+		r.more()
+	}
+	v := &r.fresh[0]
+	r.fresh = r.fresh[1:]
+	return v
+}
+
+func (r *room) more() {
+	if r.at < len(r.groups) {
+		r.fresh = r.groups[r.at]
+		r.at++
+		return
+	}
+	r.fresh = make([]Variable, min(max(r.group, leastVariables), mostVariables))
+	r.group = 2 * len(r.fresh)
+	if r.again {
+		r.groups = append(r.groups, r.fresh)
+		r.at++
+	}
+}
+
+// reset empties what was taken, for a step that takes expected.
+func (r *room) reset(expected int) {
+	if !r.again {
+		*r = room{again: true, group: expected}
+		return
+	}
+	for _, g := range r.groups[:r.at] {
+		clear(g)
+	}
+	r.fresh, r.at = nil, 0
+}
+
+// newVariable makes a variable without a value.
+func (t *Tape) newVariable() *Variable {
+	v := t.take()
+	t.variables++
+	v.tape, v.number = t, t.variables
+	return v
+}

@@ -1,10 +1,76 @@
 package autograd
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/cistern-ml/cistern/tensor"
 )
+
+// Frame calls f and frees what was made on the tape meanwhile but its result, which it returns, and
+// what was kept ([Variable.Keep] wins). What the backward pass needs lives until then. So a
+// function of several operations frees what an operation would, on every tape, without a name for
+// each value:
+//
+//	y := tape.Frame(func() *autograd.Variable {
+//		return tape.Mul(tape.Sigmoid(x), tape.Tanh(x))
+//	})
+//
+// On a tape of [NoGrad] operations inside free nothing that they read, so that values can be read
+// again; it is freed when the frame ends, and what was made outside is left alone. That is what a
+// [nn.Layer] owes to its caller. [Variable.Release] frees something long before, and a frame in a
+// frame what it made.
+func (t *Tape) Frame(f func() *Variable) *Variable { return t.framed("Frame", f) }
+
+func (t *Tape) framed(call string, f func() *Variable) *Variable {
+	switch {
+	case t.none():
+		return t.inert()
+	case f == nil:
+		t.fail(call, fmt.Errorf("%w: the function is nil", ErrInvalid))
+		return t.inert()
+	}
+	y := t.inFrame(f)
+	if y != nil {
+		return y
+	}
+	if t.state == "" {
+		t.fail(call, fmt.Errorf("%w: the function returned nil", ErrInvalid))
+	}
+	return t.inert()
+}
+
+// inFrame frees when f panics, too: the program may go on with the tape, or close it.
+func (t *Tape) inFrame(f func() *Variable) (y *Variable) {
+	outer, from := t.open(), len(t.values)
+	t.scope.frame, t.scope.borrowed = true, outer.borrowed
+	defer func() {
+		t.scope = outer
+		t.leave(from, y)
+	}()
+	return f()
+}
+
+// leave releases the values since the from-th except y. Backward and Close have released them all.
+func (t *Tape) leave(from int, y *Variable) {
+	if from > len(t.values) {
+		return
+	}
+	inside := t.values[from:]
+	mine := false
+	for _, v := range inside {
+		if v == y {
+			mine = true
+			continue
+		}
+		v.Release()
+	}
+	clear(inside)
+	t.values = t.values[:from]
+	if mine {
+		t.expect(y)
+	}
+}
 
 // mayOverwrite reports whether the operation that runs may write its result into v's memory. The
 // caller ensures that its backward step does not read v. The runtime makes the last check, that no
@@ -82,3 +148,14 @@ func (v *Variable) Once() *Variable {
 	}
 	return v
 }
+
+// open enters the scope of a layer, which borrows the variables that exist. It returns the scope
+// around it, for setScope.
+func (t *Tape) open() (outer scope) {
+	outer = t.scope
+	t.scopes++
+	t.scope.number, t.scope.borrowed = t.scopes, t.variables
+	return outer
+}
+
+func (t *Tape) setScope(s scope) { t.scope = s }
