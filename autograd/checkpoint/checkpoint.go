@@ -33,15 +33,15 @@ import (
 // those of this module do. The file is in the safetensors format, so that it is streamed, checked,
 // and read by other programs: the model's tensors have "model." before their names.
 type Checkpoint struct {
-	Model     any // as StateDict takes it
+	Model     any // as nn.StateDict takes it
 	Optimizer optim.Optimizer
 	Scheduler *optim.Scheduler
 	Init      *nn.Initializer // whose random numbers go on, and with them the seeds of the tapes of its Steps
 	State     any             // the program's own; Load wants a pointer. It is kept as JSON, in a header of 100 MB at most
 
-	// Ranks is the [parallel.Parallel] that trains the model. All ranks call Save, which rank 0 alone writes,
-	// within the communicator's timeout, and all call Load of that file; both return on all ranks
-	// together. Each rank's random state is kept. A training goes on with any number of ranks,
+	// Ranks is the parallel.Parallel that trains the model. All ranks call Save, which rank 0 alone
+	// writes, within the communicator's timeout, and all call Load of that file; both return on all
+	// ranks together. Each rank's random state is kept. A training goes on with any number of ranks,
 	// however its state was sharded; sharded state is whole on rank 0 meanwhile, a tensor at a time.
 	Ranks Ranks
 }

@@ -21,7 +21,7 @@ import (
 // the state and their random states. So a training goes on from it with any number of ranks, or
 // without ranks.
 
-// Ranks is what a checkpoint needs of a [parallel.Parallel].
+// Ranks is what a checkpoint needs of a parallel.Parallel.
 type Ranks interface {
 	// Rank returns this rank, from 0 on, and Size the number of ranks.
 	Rank() int

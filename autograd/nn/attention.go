@@ -85,8 +85,8 @@ func (m *MultiHeadAttention) Forward(t *autograd.Tape, x *autograd.Variable) *au
 }
 
 // Attend lets queries attend to keys, of which each has a value. A mask broadcasts to (batch,
-// heads, queries, keys), and is as that of [autograd.Tape.ScaledDotProductAttention]: PyTorch's layer takes
-// a mask of bools the other way round.
+// heads, queries, keys), and is as that of [autograd.Tape.ScaledDotProductAttention]: PyTorch's
+// layer takes a mask of bools the other way round.
 func (m *MultiHeadAttention) Attend(t *autograd.Tape, query, key, value *autograd.Variable, cfg autograd.AttentionConfig) *autograd.Variable {
 	const op = "MultiHeadAttention"
 	switch {

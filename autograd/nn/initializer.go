@@ -177,7 +177,7 @@ func releaseMade(ctx context.Context, made []func(context.Context) error, err er
 //
 //	for step, tape := range in.Steps(200) {
 //		loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y)
-//		tape.Minimize(loss, adam)
+//		optim.Minimize(tape, loss, adam)
 //	}
 //	err := in.Err()
 //

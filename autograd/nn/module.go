@@ -50,7 +50,8 @@ func NameModules(model any) error {
 // they were told a name. A parameter remembers its own; a buffer is a tensor of the program's.
 var modulesBefore sync.Map
 
-// nameBuffer tells a buffer how the model calls it, as setName tells a parameter.
+// nameBuffer tells a buffer how the model calls it, as [autograd.Parameter.SetName] tells a
+// parameter.
 func nameBuffer(b *tensor.Tensor, name string) error {
 	if b.Released() {
 		return nil

@@ -233,8 +233,8 @@ func (in *Initializer) RMSNorm(size int, options ...LayerOption) *RMSNorm {
 	return l
 }
 
-// ForwardAdd returns x + y, and the norm of that; see [autograd.Tape.AddLayerNorm]. It reads x and y as an
-// operation does, not as a layer, so that [autograd.Variable.Once] counts.
+// ForwardAdd returns x + y, and the norm of that; see [autograd.Tape.AddLayerNorm]. It reads x and
+// y as an operation does, not as a layer, so that [autograd.Variable.Once] counts.
 func (l *LayerNorm) ForwardAdd(t *autograd.Tape, x, y *autograd.Variable) (sum, norm *autograd.Variable) {
 	if l == nil {
 		return noLayer(t, "LayerNorm"), t.Fail(nil)

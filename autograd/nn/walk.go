@@ -40,8 +40,8 @@ import (
 // are no part of a model are left out.
 //
 // A model of more than 1000 values in values, a struct whose method Parameters is that of an
-// embedded nil, and a [autograd.Parameter] that is no pointer are such errors, too. So is, in [StateDict], a
-// model with more than 65536 further ways to its parts.
+// embedded nil, and a [autograd.Parameter] that is no pointer are such errors, too. So is, in
+// [StateDict], a model with more than 65536 further ways to its parts.
 //
 // The model itself is walked even if it has a method Parameters, because that method may be a call
 // of ParametersOf. A model that is a layer of this package is asked. Methods Parameters that call

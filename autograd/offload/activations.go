@@ -8,24 +8,27 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Offload calls f and returns its result, as [autograd.Tape.Frame] does, and moves what its operations save
-// for the backward pass to pinned host memory with o (torch.autograd.graph.save_on_cpu). The device
-// has the memory for something else until Backward, which brings it back on a copy stream, the last
-// values first, a few ahead of their use. Copies run beside the kernels, and nothing waits for them
-// on the host. Gradients are the same to the bit. A layer as a whole is [Layer]:
+// Activations calls f and returns its result, as [autograd.Tape.Frame] does, and moves what its
+// operations save for the backward pass to pinned host memory with o
+// (torch.autograd.graph.save_on_cpu). The device has the memory for something else until Backward,
+// which brings it back on a copy stream, the last values first, a few ahead of their use. Copies
+// run beside the kernels, and nothing waits for them on the host. Gradients are bit-identical. A
+// layer as a whole is [Layer]:
 //
 //	off, err := tensor.NewOffloader(env, tensor.OffloadConfig{})
-//	x = tape.Offload(off, func() *autograd.Variable { return tape.Add(x, block.Forward(tape, x)) })
+//	x = offload.Activations(tape, off, func() *autograd.Variable {
+//		return tape.Add(x, block.Forward(tape, x))
+//	})
 //
 // A value moves when the program is done with it: a layer's inner values when the layer releases
 // them, others at the end of f, the result, and what f was given, when it is released later. What
-// the program keeps ([autograd.Variable.Keep]), holds until Backward or shares the memory of, parameters,
-// and what is too small or finds no pinned memory ([tensor.OffloadConfig]) stays. What was made
-// last is needed first: offloading the last layers before the loss saves nothing.
+// the program keeps ([autograd.Variable.Keep]), holds until Backward or shares the memory of,
+// parameters, and what is too small or finds no pinned memory ([tensor.OffloadConfig]) stays. What
+// was made last is needed first: offloading the last layers before the loss saves nothing.
 //
-// With a [remat.Checkpoint] inside, what that has read is offloaded; inside of a checkpoint, which
-// keeps nothing, Offload is a frame, and so it is on a tape of [autograd.NoGrad]. In an Offload in an
-// Offload the inner one's offloader counts.
+// Of a remat.Checkpoint inside f, what its function reads is offloaded. Inside of a checkpoint,
+// which keeps nothing, and on a tape of [autograd.NoGrad], Activations is a frame. Of nested calls
+// the inner one's offloader counts.
 func Activations(t *autograd.Tape, o *tensor.Offloader, f func() *autograd.Variable) *autograd.Variable {
 	var err error
 	switch {
@@ -46,7 +49,7 @@ func Activations(t *autograd.Tape, o *tensor.Offloader, f func() *autograd.Varia
 	return t.Frame(f)
 }
 
-// Offloaded is a layer whose activations for Backward are moved to pinned host memory with o: see
+// Layer returns a layer whose activations for Backward are moved to pinned host memory with o: see
 // [Activations]. Its parameters and buffers are l's, by the same names.
 func Layer(l nn.Layer, o *tensor.Offloader) nn.Layer { return offloaded{nn.Wrapped{Layer: l}, o} }
 
@@ -55,7 +58,7 @@ type offloaded struct {
 	with *tensor.Offloader
 }
 
-// Forward is the layer's, in an Offload.
+// Forward is the layer's, with its activations offloaded.
 func (l offloaded) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	if l.Layer == nil {
 		return t.Fail(fmt.Errorf("offload: Layer: %w: the layer is nil", autograd.ErrInvalid))

@@ -25,7 +25,7 @@ type offload struct {
 	distance int   // the most of what they want ahead
 }
 
-// offloadable is memory that an operation in an Offload has saved.
+// offloadable is memory that an operation in [Activations] has saved.
 type offloadable struct {
 	by        *tensor.Offloader
 	variables []*autograd.Variable // that operations have saved
@@ -46,7 +46,7 @@ func enterOffload(t *autograd.Tape, o *tensor.Offloader) (leave func()) {
 	return func() { all.with = outer }
 }
 
-// Saved registers the tensors that n has saved, if n is recorded in an Offload and not in a
+// Saved registers the tensors that n has saved, if n is recorded in [Activations] and not in a
 // checkpoint, whose nodes are dropped.
 func (o *offload) Saved(t *autograd.Tape, n *autograd.Node) {
 	if o.with == nil || t.Phase() != autograd.PhaseForward {

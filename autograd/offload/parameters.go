@@ -36,13 +36,13 @@ func (g *parameterGroup) Join(t *autograd.Tape, _ *autograd.Variable) error {
 // Refuses refuses nothing: attachments that need the parameter on the device refuse the group.
 func (g *parameterGroup) Refuses(autograd.Attachment) error { return nil }
 
-// Offload lets the parameters live in pinned host memory with o from now on, and takes them off the
+// Parameters lets ps live in pinned host memory with o from now on, and takes them off the
 // device (FSDP's CPUOffload, DeepSpeed's offload_param, accelerate's cpu_offload). Call it for each
 // layer, or whatever is used together, as soon as that is made:
 //
 //	for i := range blocks {
 //		blocks[i] = newBlock(in)
-//		err = blocks[i].Parameters().Offload(ctx, off)
+//		err = offload.Parameters(ctx, blocks[i].Parameters(), off)
 //	}
 //
 // The parameters of one call are a group. A tape brings a group to the device before the first
@@ -50,22 +50,22 @@ func (g *parameterGroup) Refuses(autograd.Attachment) error { return nil }
 // does Backward, in its order, and an optimiser's step brings them in pieces, with their state
 // ([State]). While one group is in use the next one comes on a copy stream: in a forward
 // pass that which came next in the one before, so that the first pass has none, in a backward pass
-// that which is needed next. If the offloader's Ahead is negative none comes early. Numbers are the
-// same to the bit. What nobody has written leaves without a copy.
+// that which is needed next. If the offloader's Ahead is negative none comes early. Numbers are
+// bit-identical. What nobody has written leaves without a copy.
 //
 // Gradients are on the device. So is what is too small or finds no pinned memory
 // ([tensor.OffloadConfig]), and what others share the memory of. On a tape that computes in
-// bfloat16 the rounded copies leave too, each time with a copy unless the tape is one of [autograd.NoGrad],
-// which rounds again.
+// bfloat16 the rounded copies leave too, each time with a copy unless the tape is one of
+// [autograd.NoGrad], which rounds again.
 //
-// [autograd.Parameter.Value] of one that is away is [tensor.Tensor.Offloaded], and an operation of package
-// tensor on it an error that wraps [tensor.ErrOffloaded], until the program brings it with
-// [tensor.Offloader.Fetch]; the next tape takes it away again. StateDict, checkpoints and LoadModel
-// read and write it where it is.
+// [autograd.Parameter.Value] of one that is away is [tensor.Tensor.Offloaded], and an operation of
+// package tensor on it an error that wraps [tensor.ErrOffloaded], until the program brings it with
+// [tensor.Offloader.Fetch]; the next tape takes it away again. nn.StateDict, checkpoints and
+// nn.LoadModel read and write it where it is.
 //
-// Captures are refused, and so are parameters of a [parallel.Parallel]. With nil the parameters come back
-// for good, which is to come before the offloader's Close. A parameter is of the group of the last
-// call. After an error of memory or of a copy some may have moved, and all can be used.
+// Captures are refused, and so are parameters of a parallel.Parallel. With nil the parameters come
+// back for good, which is to come before the offloader's Close. A parameter is of the group of the
+// last call. After an error of memory or of a copy some may have moved, and all can be used.
 func Parameters(ctx context.Context, ps autograd.Parameters, o *tensor.Offloader) error {
 	if err := checkOffload(ctx, ps, o); err != nil {
 		return fmt.Errorf("offload: Parameters: %w", err)

@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// OffloadState lets an optimiser's state live in pinned host memory between the steps, with o, from
+// State lets an optimiser's state live in pinned host memory between the steps, with o, from
 // now on. A step brings it in and out in pieces of about piece bytes of state and of offloaded
 // parameters ([Parameters]), 0 for [optim.DefaultOffloadPiece], the larger parameters first, on
 // copy streams: the next piece comes while one is updated and the one before leaves. Results are

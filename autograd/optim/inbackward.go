@@ -19,20 +19,20 @@ import (
 // update, unless it is told.
 const DefaultBackwardPiece = 32 << 20
 
-// MinimizeInBackward is [Minimize] that updates parameters in the backward pass and frees
+// InBackward is [Minimize] that updates parameters in the backward pass and frees
 // their gradients there, so that a step never holds all gradients (an optimiser step fused into the
 // backward pass by register_post_accumulate_grad_hook; LOMO: Lv et al., 2023). Parameters whose
 // gradients are final, and whose values nothing reads any more, are gathered until their gradients
-// have piece bytes, 0 for [DefaultBackwardPiece], and updated together. Numbers are the same to the
-// bit.
+// have piece bytes, 0 for [DefaultBackwardPiece], and updated together. Numbers are
+// bit-identical.
 //
-// Nothing can be done with gradients before the update: [ClipGradNorm] and ClipGradValue
-// need Backward, Step and ZeroGrad one by one. The parameters of a [parallel.Parallel] are refused.
+// Nothing can be done with gradients before the update: [ClipGradNorm] and [ClipGradValue] need
+// Backward, Step and ZeroGrad one by one. The parameters of a parallel.Parallel are refused.
 // Gradients that earlier tapes have left are added to, and used up. A weight that is used more than
 // once, as tied ones are, is updated after its last gradient; a parameter whose memory another
 // tensor shares ([tensor.Runtime.Share], an Input of it that is kept), at the end of the pass. What
-// a backward function of [autograd.Tape.Func] reads of a parameter it must have saved, and the function of a
-// [remat.Checkpoint] must have brought to the tape.
+// a backward function of [autograd.Tape.Func] reads of a parameter it must have saved, and the
+// function of a remat.Checkpoint must have brought to the tape.
 //
 // An error sticks to the tape. If the pass had begun it says how many parameters have been updated:
 // these have a step more and no gradient, and the others are as after an error of Minimize. A

@@ -45,8 +45,8 @@ type Optimizer interface {
 //		return o
 //	}
 //
-// So it works with schedules, groups, checkpoints, a sharded [parallel.Parallel], offload, captures, and in
-// the backward pass.
+// So it works with schedules, groups, checkpoints, a sharded parallel.Parallel, offload, captures,
+// and in the backward pass.
 type Base struct {
 	err    error
 	self   Optimizer
@@ -69,7 +69,7 @@ type Base struct {
 	updates []Update
 	rows    any     // *[]tensor.Update[R], of StepRule
 	live    bool    // the captured update computes its numbers anew in each replay
-	updated int     // parameters, by the steps of a backward pass; see MinimizeInBackward
+	updated int     // parameters, by the steps of a backward pass; see InBackward
 	pass    any     // of a step in the backward pass, for the next one
 	unused  float64 // the learning rate of an optimiser without groups
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Sharded is an [autograd.Attachment] of a parameter that several ranks train. Each may keep a part of the
-// gradient and of the optimiser's state, update that part of the parameter, and get the others'.
+// Sharded is an [autograd.Attachment] of a parameter that several ranks train. Each may keep a part
+// of the gradient and of the optimiser's state, update that part of the parameter, and get the
+// others'.
 type Sharded interface {
 	autograd.Attachment
 	// StateShape returns the shape of the state that an optimiser keeps.
@@ -38,7 +39,7 @@ type Shards interface {
 	// EndStep gives all ranks the parts of ps that a step has updated. If the step has failed with
 	// err, EndStep returns err. After an error the other ranks' steps fail too.
 	EndStep(ps []*autograd.Parameter, err error) error
-	// ClipNorm is [tensor.Runtime.ClipNorm] of gradients of which parts are this rank's parts.
+	// ClipNorm is [tensor.Gradients.ClipNorm] of gradients of which parts are this rank's parts.
 	ClipNorm(ctx context.Context, most, p float64, parts, whole []*tensor.Tensor) (*tensor.Tensor, error)
 }
 

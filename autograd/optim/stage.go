@@ -17,8 +17,9 @@ import (
 // device at a time, unless [Base.SetStage] sets another number.
 const DefaultOffloadPiece = 64 << 20
 
-// Stage moves tensors between the device and where they live between their uses. An [autograd.Attachment]
-// that is a Stage moves the parameter's value, in pieces of an optimiser's step too.
+// Stage moves tensors between the device and where they live between their uses. An
+// [autograd.Attachment] that is a Stage moves the parameter's value, in pieces of an optimiser's
+// step too.
 type Stage interface {
 	// Bring makes x usable on the runtime's stream.
 	Bring(ctx context.Context, x *tensor.Tensor) error
@@ -30,8 +31,8 @@ type Stage interface {
 }
 
 // SetStage moves the optimiser's state with st from now on, in pieces of so many bytes of state and
-// of offloaded parameters; 0: [DefaultOffloadPiece]. nil brings the state back. [offload.State] is
-// the Stage of this package.
+// of offloaded parameters; 0: [DefaultOffloadPiece]. nil brings the state back. Package
+// offload has a Stage: see offload.State.
 func (s *Base) SetStage(ctx context.Context, st Stage, piece int64) error {
 	if err := check.Context("optim: SetStage", ctx); err != nil {
 		return err

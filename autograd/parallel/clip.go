@@ -11,10 +11,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// ClipNorm is ClipGradNorm where gradients are in parts: the parts' norms are put together over the
-// ranks, and with that of the gradients that each rank has whole. All of it is on the device, in
-// float64, which has the powers of every float32 norm. It adds up in another order than the norm of
-// whole gradients does.
+// ClipNorm is optim.ClipGradNorm where gradients are in parts: the parts' norms are put together
+// over the ranks, and with that of the gradients that each rank has whole. All of it is on the
+// device, in float64, which has the powers of every float32 norm. It adds up in another order than
+// the norm of whole gradients does.
 func (s *shards) ClipNorm(ctx context.Context, most, p float64, parts, whole []*tensor.Tensor) (total *tensor.Tensor, err error) {
 	d := (*Parallel)(s)
 	if !(most >= 0) || math.IsNaN(p) || p == 0 {

@@ -19,18 +19,18 @@ import (
 //	adam := nn.Own(in, optim.NewAdam(model.Parameters(), optim.AdamConfig{}))
 //	for _, tape := range in.Steps(1000) {
 //		x, y := next() // of this rank
-//		tape.Minimize(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y), adam)
+//		optim.Minimize(tape, tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y), adam)
 //	}
 //	err = errors.Join(dp.Err(), dp.Close(), comm.Close())
 //
-// The loop is that of one rank. [autograd.Tape.Backward] of a tape that has read parameters of the model
-// makes their gradients the mean of all ranks', so that with batches of equal size and a loss that
-// is a mean every rank takes the step that one rank would take on all of the batch. Gradients are
-// reduced in buckets while the backward pass goes on, on a stream of the Parallel's own; what is
-// queued on the runtime's stream after Backward finds them reduced. All ranks run the same number
-// of these backward passes, and none has to use all parameters: one that has got no gradient on
-// this rank gets the others', and one that has got none on any has none, for which this rank waits
-// at the end of Backward.
+// The loop is that of one rank. [autograd.Tape.Backward] of a tape that has read parameters of the
+// model makes their gradients the mean of all ranks', so that with batches of equal size and a loss
+// that is a mean every rank takes the step that one rank would take on all of the batch. Gradients
+// are reduced in buckets while the backward pass goes on, on a stream of the Parallel's own; what
+// is queued on the runtime's stream after Backward finds them reduced. All ranks run the same
+// number of these backward passes, and none has to use all parameters: one that has got no gradient
+// on this rank gets the others', and one that has got none on any has none, for which this rank
+// waits at the end of Backward.
 //
 // At the start rank 0's parameters and buffers are the ones of all ranks; rank 0's buffers, such as
 // the running statistics of a batch norm, are again after each backward pass. Parameters that are
@@ -77,7 +77,7 @@ type Parallel struct {
 	closed  bool
 }
 
-// ParallelConfig are the options of a [Parallel], the same on all ranks. The zero value is PyTorch's.
+// Config are the options of a [Parallel], the same on all ranks. The zero value is PyTorch's.
 type Config struct {
 	// BucketBytes is how many bytes of gradients a bucket has before it is reduced; 0: 25 MiB.
 	// FirstBucketBytes is that of the bucket that is reduced first, so that the exchange begins
@@ -172,10 +172,10 @@ func (b *beside) Join(t *autograd.Tape, v *autograd.Variable) error {
 // Refuses refuses attachments that move the parameter's memory.
 func (b *beside) Refuses(other autograd.Attachment) error { return refusesAway(other) }
 
-// NewParallel makes this process' or goroutine's model a rank of a communicator, which the Parallel
-// has to itself until it is closed; the caller closes it then. All ranks call it, with models of
-// the same parameters and buffers; others are an error that names the rank. The model is a [nn.Layer],
-// or anything that [nn.ParametersOf] walks; it is on the device of the communicator, in one runtime,
+// New makes this process' or goroutine's model a rank of a communicator, which the Parallel has to
+// itself until it is closed; the caller closes it then. All ranks call it, with models of the same
+// parameters and buffers; others are an error that names the rank. The model is a [nn.Layer], or
+// anything that [nn.ParametersOf] walks; it is on the device of the communicator, in one runtime,
 // and its parameters are in no other Parallel. It waits for the other ranks.
 func New(ctx context.Context, comm device.Communicator, model any, cfg Config) (*Parallel, error) {
 	d, err := newParallel(ctx, comm, model, cfg)

@@ -42,29 +42,32 @@ type trail struct {
 	shapes shapeHash
 }
 
-// Checkpoint calls f and returns its result, as [autograd.Tape.Frame] does, and keeps nothing else of it:
-// Backward calls f again for the values that gradients need (torch.utils.checkpoint). That costs
-// about a forward pass of f, and saves the memory of its activations. A layer as a whole is
+// Checkpoint calls f and returns its result, as [autograd.Tape.Frame] does, and keeps nothing else
+// of it: Backward calls f again for the values that gradients need (torch.utils.checkpoint). That
+// costs about a forward pass of f, and saves the memory of its activations. A layer as a whole is
 // [Layer]; f is for what is none:
 //
 //	for _, block := range blocks {
 //		in := x
-//		x = tape.Checkpoint(func() *autograd.Variable { return tape.Add(in, block.Forward(tape, in)) })
+//		x = remat.Checkpoint(tape, func() *autograd.Variable {
+//			return tape.Add(in, block.Forward(tape, in))
+//		})
 //	}
 //
 // f runs on the tape's goroutine, and must do the same both times. Its Go variables must not be
 // assigned to in between: in the loop above f reads in, and not x. Random operations take the same
 // numbers again, and batch norms move their running statistics once. A second run that gives
 // another result in kind, records other operations, or reads another variable is an error that
-// wraps [autograd.ErrInvalid]. What no gradient needs of it, such as the last product of a transformer's
-// block, is not computed again: f must not look at other values ([autograd.Variable.Value], [autograd.Variable.Item])
-// then than before. Tensors that f brings to the tape must be there until Backward, and not be
-// overwritten; a parameter or variable that was is an error that wraps [autograd.ErrStale]. Leaves are made
-// outside. What f keeps ([autograd.Variable.Keep]) stays until Close, of each run. The tape holds f's
-// outside variables and tensors until f has run again.
+// wraps [autograd.ErrInvalid]. What no gradient needs of it, such as the last product of a
+// transformer's block, is not computed again: f must not look at other values
+// ([autograd.Variable.Value], [autograd.Variable.Item]) then than before. Tensors that f brings to
+// the tape must be there until Backward, and not be overwritten; a parameter or variable that was
+// is an error that wraps [autograd.ErrStale]. Leaves are made outside. What f keeps
+// ([autograd.Variable.Keep]) stays until Close, of each run. The tape holds f's outside variables
+// and tensors until f has run again.
 //
-// Checkpoints nest: inner ones run once more for each one around them. On a tape of [autograd.NoGrad] a
-// checkpoint is a frame.
+// Checkpoints nest: inner ones run once more for each one around them. On a tape of
+// [autograd.NoGrad] a checkpoint is a frame.
 func Checkpoint(t *autograd.Tape, f func() *autograd.Variable) *autograd.Variable {
 	switch {
 	case f == nil:
@@ -220,7 +223,7 @@ func (c *checkpoint) runningAgain() *checkpoint {
 	return c
 }
 
-// Checkpointed is a layer that keeps none of its activations for Backward, and computes them again
+// Layer returns a layer that keeps none of its activations for Backward, and computes them again
 // there: see [Checkpoint]. Its parameters and buffers are l's, by the same names.
 func Layer(l nn.Layer) nn.Layer { return checkpointed{nn.Wrapped{Layer: l}} }
 

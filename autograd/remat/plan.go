@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// CheckpointPlan chooses which layers of a model are checkpointed, so that a step's memory keeps
+// Plan chooses which layers of a model are checkpointed, so that a step's memory keeps
 // within a budget and as little as possible is computed twice. Its layers run plainly until Choose,
 // for which one step is profiled:
 //
