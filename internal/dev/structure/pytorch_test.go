@@ -47,41 +47,47 @@ func TestNamesBesidePyTorch(t *testing.T) {
 	require.Error(t, lookUp(tensor, "Open", "Name"))
 }
 
-// TestNamesInREADME: every name of package autograd in the README's table beside torch.nn is there.
+// TestNamesInREADME: every name of ours in the README's table beside torch.nn is there, and has its package or a receiver before it.
 func TestNamesInREADME(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "README.md"))
 	require.NoError(t, err)
 	_, table, ok := strings.Cut(string(text), "\n| torch.nn, torch.optim | here | not here |\n|---|---|---|\n")
 	require.True(t, ok)
 	table, _, _ = strings.Cut(table, "\n\n")
-	of := map[string]string{"in": "Initializer", "t": "Tape", "params": "Parameters"}
+	packages := map[string]*types.Package{}
 	for _, p := range ours(t) {
-		if p.short() != "autograd" {
+		if in(p.short(), "autograd") && !strings.Contains(p.short(), "internal") || p.short() == "tensor" {
+			packages[p.Name] = checked(t, p)
+		}
+	}
+	receivers := map[string][2]string{"in": {"nn", "Initializer"}, "t": {"autograd", "Tape"}}
+	names := 0
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, " | ")
+		require.Len(t, cells, 3, line)
+		if same := regexp.MustCompile("^the same in `(\\w+)`$").FindStringSubmatch(cells[1]); same != nil {
+			require.Contains(t, packages, same[1], line)
+			for _, name := range regexp.MustCompile(`[A-Z]\w+`).FindAllString(cells[0], -1) {
+				names++
+				if lookUp(packages[same[1]], name, "") != nil { // AdamW has no type of its own
+					require.NoError(t, lookUp(packages[same[1]], "New"+name, ""), line)
+				}
+			}
 			continue
 		}
-		autograd, names := checked(t, p), 0
-		for line := range strings.Lines(table) {
-			cells := strings.Split(line, " | ")
-			require.Len(t, cells, 3, line)
-			for _, m := range regexp.MustCompile("`(?:(in|t|params)\\.)?(\\w+)`").FindAllStringSubmatch(cells[1], -1) {
-				names++
-				if m[1] == "" {
-					require.NoError(t, lookUp(autograd, m[2], ""), line)
-				} else {
-					require.NoError(t, lookUp(autograd, of[m[1]], m[2]), line)
-				}
+		found := regexp.MustCompile("`(\\w+)\\.(\\w+)").FindAllStringSubmatch(cells[1], -1)
+		require.Equal(t, strings.Count(cells[1], "`"), 2*len(found), "what else is quoted in %s", line)
+		for _, m := range found {
+			names++
+			if r, ok := receivers[m[1]]; ok {
+				require.NoError(t, lookUp(packages[r[0]], r[1], m[2]), line)
+				continue
 			}
-			if cells[1] == "the same" {
-				for _, name := range regexp.MustCompile(`[A-Z]\w+`).FindAllString(cells[0], -1) {
-					names++
-					if lookUp(autograd, name, "") != nil { // AdamW has no type of its own
-						require.NoError(t, lookUp(autograd, "New"+name, ""), line)
-					}
-				}
-			}
+			require.Contains(t, packages, m[1], line)
+			require.NoError(t, lookUp(packages[m[1]], m[2], ""), line)
 		}
-		require.Greater(t, names, 50)
 	}
+	require.Greater(t, names, 50)
 }
 
 // lookUp finds an exported name of a package, or an exported field or method of one.
