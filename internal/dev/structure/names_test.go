@@ -98,6 +98,26 @@ func declarations(t *testing.T) func(path string) map[string]bool {
 	}
 }
 
+// returns counts how often a walk comes back to a file that it has left.
+func returns(walk string) (n int) {
+	seen, at := map[string]bool{}, ""
+	for _, m := range span.FindAllStringSubmatch(walk, -1) {
+		if !file.MatchString(m[1]) || m[1] == at {
+			continue
+		}
+		if at = m[1]; seen[at] {
+			n++
+		}
+		seen[at] = true
+	}
+	return n
+}
+
+func TestReturns(t *testing.T) {
+	require.Equal(t, 0, returns("1. `a.go` `F`: `a.go` `G`, `b.go`"))
+	require.Equal(t, 2, returns("1. `a.go` `F`, `b.go` `G`, `a.go` `H`.\n2. `a.go` `F`, `b.go` `G`, `c.go`"))
+}
+
 // TestNamesInDocs checks the walks of docs/architecture.md, where each step names a file and functions in it, and the pages of docs/decisions.
 func TestNamesInDocs(t *testing.T) {
 	declared := declarations(t)
@@ -119,7 +139,7 @@ func TestNamesInDocs(t *testing.T) {
 
 	text, err := os.ReadFile(root + "/docs/architecture.md")
 	require.NoError(t, err)
-	_, walks, ok := strings.Cut(string(text), "\n## Five walks\n")
+	_, walks, ok := strings.Cut(string(text), "\n## Eight walks\n")
 	require.True(t, ok)
 	var all names
 	all.check("architecture.md", string(text), declared)
@@ -128,14 +148,19 @@ func TestNamesInDocs(t *testing.T) {
 	}
 	walks, _, _ = strings.Cut(walks, "\n## ")
 	list := strings.Split(walks, "\n### ")[1:]
-	require.Len(t, list, 5)
+	require.Len(t, list, 8)
 	for _, w := range list {
 		var n names
 		n.check("walk", w, declared)
 		title, _, _ := strings.Cut(w, "\n")
 		require.Greater(t, n.files, 4, title)
 		require.Greater(t, n.declarations, 8, title)
-		t.Logf("%s: %d files, %d names", title, n.files, n.declarations)
+		t.Logf("%s: %d files, %d names, %d returns", title, n.files, n.declarations, returns(w))
+	}
+	for i, title := range []string{"Linear backward", "An Adam step", "A checkpointed block", "A bucket of Parallel"} {
+		w, ok := strings.CutPrefix(list[4+i], title+"\n")
+		require.True(t, ok, title)
+		require.LessOrEqual(t, returns(w), 4, title)
 	}
 
 	// A name that is gone is found: every function and every file of the walks is taken away once.
