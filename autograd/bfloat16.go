@@ -28,13 +28,13 @@ import (
 //
 // Parameters stay float32, and optimisers update these (master weights): an update that 16 bits
 // would round away counts. Their gradients are of the compute dtype or, where they are a sum, of
-// several uses of the parameter or several tapes, or are reduced by a [parallel.Parallel], float32. bfloat16
+// several uses of the parameter or several tapes, or are reduced by a parallel.Parallel, float32. bfloat16
 // has float32's range, so that a loss needs no scaling; in float16 gradients below 2^-25 are 0, and
 // the loss is not scaled either. A step of an optimiser between a forward pass and its backward
 // pass is no [ErrStale]: the gradients are those of the copies.
 //
 // What is to be float32 is brought to the tape while it computes so, such as the targets of a
-// regression, or is [Tape.Cast]. The tapes of [nn.Initializer.Steps] compute as [nn.ComputeDtype] says.
+// regression, or is [Tape.Cast]. The tapes of nn.Initializer.Steps compute as nn.ComputeDtype says.
 func (t *Tape) SetComputeDtype(dtype tensor.Dtype) {
 	if err := checkComputeDtype(dtype); err != nil {
 		t.fail("SetComputeDtype", err)

@@ -209,11 +209,11 @@ func (t *Tape) moduleContext() context.Context {
 	return *ctx
 }
 
-// Layer runs f as the Forward of a [nn.Layer], and returns f's result. The caller keeps the values that
+// Layer runs f as the Forward of a nn.Layer, and returns f's result. The caller keeps the values that
 // exist: no operation in f frees or overwrites them. At the end of f, Layer frees all values that f
 // has made, except the result, as [Tape.Frame] does. In profiles f runs in the layer's module. Its
 // name is that of p, a parameter of the layer, without the local name, such as "weight" (see
-// [nn.NameModules]). If p is nil or has no name, f runs in the tape's module. After an error of the
+// nn.NameModules). If p is nil or has no name, f runs in the tape's module. After an error of the
 // tape f is not called. A call makes no Go objects. See [Tape.Enter] for several results.
 //
 //	func (l *Gated) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {

@@ -6,7 +6,7 @@ import (
 
 // BatchNorm returns x (n, channels, ...) with each channel normalised, times weight plus bias
 // (channels), either of which may be nil; see [tensor.Layers.BatchNorm]. Whether it trains is c's
-// to say; the layer [nn.BatchNorm] asks the tape.
+// to say; the layer nn.BatchNorm asks the tape.
 func (t *Tape) BatchNorm(x, weight, bias *Variable, c tensor.BatchNormConfig) *Variable {
 	var room [3]*Variable
 	return opBatchNorm.Apply(t, batchNorm{affine{weight != nil, bias != nil}, c}, withOptional(append(room[:0], x), weight, bias)...)

@@ -136,7 +136,7 @@ func differentiable(t *tensor.Tensor) error {
 }
 
 // Value returns the tensor. It stays the parameter's; optimisers write it in place. That of an
-// offloaded parameter may be away: see [offload.Parameters].
+// offloaded parameter may be away: see offload.Parameters.
 func (p *Parameter) Value() *tensor.Tensor {
 	if p == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 // pass again, and as often as it is made with its seed.
 
 // SetSeed makes the tape's random operations the same in every run (torch.manual_seed). Call it
-// before the first of them. Without it they differ; the tapes of [nn.Initializer.Steps] have seeds of
+// before the first of them. Without it they differ; the tapes of nn.Initializer.Steps have seeds of
 // the initialiser's.
 //
 // In a capture the seed is a constant of the graph, whose replays all have the same numbers: see
@@ -24,7 +24,7 @@ func (t *Tape) SetSeed(seed uint64) {
 }
 
 // SetSeedFrom is SetSeed with the number that next returns: now or, in a capture, before each
-// replay. Tapes that nobody gives a seed and those of [nn.Initializer.Steps] have theirs from such a
+// replay. Tapes that nobody gives a seed and those of nn.Initializer.Steps have theirs from such a
 // source.
 func (t *Tape) SetSeedFrom(next func() uint64) {
 	if next == nil {

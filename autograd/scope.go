@@ -18,7 +18,7 @@ import (
 //
 // On a tape of [NoGrad] operations inside free nothing that they read, so that values can be read
 // again; it is freed when the frame ends, and what was made outside is left alone. That is what a
-// [nn.Layer] owes to its caller. [Variable.Release] frees something long before, and a frame in a
+// nn.Layer owes to its caller. [Variable.Release] frees something long before, and a frame in a
 // frame what it made.
 func (t *Tape) Frame(f func() *Variable) *Variable { return t.framed("Frame", f) }
 
@@ -139,7 +139,7 @@ func (l Lent) Back() {
 //
 //	y := tape.ReLU(tape.Add(x, block.Forward(tape, x).Once()).Once())
 //
-// Operations in a [Tape.Frame] or a [nn.Layer] that begins later don't count: a value that they read
+// Operations in a [Tape.Frame] or a nn.Layer that begins later don't count: a value that they read
 // stays until it is released otherwise. After [Variable.Keep], and in a [Tape.Layer] for a value
 // that its caller has made, Once does nothing.
 func (v *Variable) Once() *Variable {

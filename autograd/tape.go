@@ -160,7 +160,7 @@ func (t *Tape) Runtime() *tensor.Runtime {
 	return t.rt
 }
 
-// Training reports whether what differs in training and in use, dropout and the layer [nn.BatchNorm],
+// Training reports whether what differs in training and in use, dropout and the layer nn.BatchNorm,
 // trains (torch.nn.Module.train). A tape that records trains, and one of [NoGrad] does not, until
 // SetTraining.
 func (t *Tape) Training() bool { return t != nil && t.training }

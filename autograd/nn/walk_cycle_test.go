@@ -17,7 +17,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// A model of a program has its own package: a walk asks layers of package autograd only, where it
+// A model of a program has its own package: a walk asks layers of package nn only, where it
 // begins.
 
 // initializer is one on a host device, closed with the test.

@@ -42,7 +42,7 @@ func Activations(t *autograd.Tape, o *tensor.Offloader, f func() *autograd.Varia
 	if err != nil {
 		return t.Fail(fmt.Errorf("offload: Activations: %w", err))
 	}
-	if !t.Begin("Offload") {
+	if !t.Begin("Activations") {
 		return t.Fail(nil)
 	}
 	defer enterOffload(t, o)()

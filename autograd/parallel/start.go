@@ -73,7 +73,7 @@ func (d *Parallel) compareModels(ctx context.Context) error {
 		case theirs[0] != all[0][0]:
 			return d.failed(what, fmt.Errorf("%w: the model of rank %d has %d parameters and buffers, and that of rank 0 %d", device.ErrMismatch, r, theirs[0], all[0][0]))
 		case theirs[1] != all[0][1]:
-			return d.failed(what, fmt.Errorf("%w: rank %d has another ParallelConfig than rank 0; this rank's is %+v", device.ErrMismatch, r, d.cfg))
+			return d.failed(what, fmt.Errorf("%w: rank %d has another Config than rank 0; this rank's is %+v", device.ErrMismatch, r, d.cfg))
 		}
 	}
 	if all, err = d.Gather(ctx, mine); err != nil {
