@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
@@ -66,16 +67,71 @@ func workers(t *testing.T, n int, open opens, cfg memcache.Config, draw func(see
 //	go test ./autograd/internal/compose -run FeaturesCompose -compose.programs 10000
 func TestFeaturesCompose(t *testing.T) {
 	var moved [4]atomic.Int64
+	loops := make([]atomic.Int64, len(loopUnder))
 	draw := func(seed uint64) *trial { return randomTrial(seed).made() }
 	workers(t, rounds(300, 60), newMachines, memcache.Config{}, draw, func(machines []*machine, tr *trial) error {
 		err := check(machines, tr)
 		for i, n := range []int64{tr.moved.Fetched, tr.moved.Prefetched, tr.moved.Stayed, tr.moved.Unchanged} {
 			moved[i].Add(n)
 		}
+		for i, under := range loopUnder {
+			if tr.has(loop | under) {
+				loops[i].Add(1)
+			}
+		}
 		return err
 	})
 	for i, what := range []string{"fetched", "prefetched", "stayed", "left without a copy"} {
 		require.Positive(t, moved[i].Load(), what)
+	}
+	for i, under := range loopUnder {
+		if under != ranks || cisterntest.Named() == "" {
+			require.Positive(t, loops[i].Load(), "the loop under %v", under)
+		}
+	}
+}
+
+// TestExamplesUnderEachFeature trains with the layer, the optimiser and the loop of the Examples.
+// Under each feature alone the training is bit-identical to the plain one. Each part of the loop
+// changes the training, and launches and copies show that the feature acts.
+func TestExamplesUnderEachFeature(t *testing.T) {
+	machines := newMachines(t, memcache.Config{})
+	launches := 0
+	machines[0].launched = func() { launches++ }
+	tr := trial{seed: 1, options: loop, steps: 6, example: true}.made()
+	want, err := tr.plain(machines)
+	require.NoError(t, err)
+	plainLaunches := launches
+	seen := want[0].seen
+	require.NotEqual(t, seen[0].bits, seen[1].bits, "the losses of both parts")
+	last := func(r *run) []byte { return r.seen[len(r.seen)-1].bits } // the evaluation after the last step
+	for o := options(1); o < end; o <<= 1 {
+		if loop.has(o) {
+			without, err := tr.with(loop &^ o).plain(machines)
+			require.NoError(t, err)
+			require.NotEqual(t, last(want[0]), last(without[0]), "without %v", o)
+		}
+	}
+	for _, under := range loopUnder {
+		t.Run(under.String(), func(t *testing.T) {
+			if under == ranks && len(machines) == 1 {
+				t.Skip("one machine")
+			}
+			launches = 0
+			tr := tr.with(loop | under | evaluate) // the plain training evaluates, too
+			require.NoError(t, tr.against(want, machines))
+			switch under {
+			case capture: // a replay launches no kernels
+				require.Less(t, launches, plainLaunches)
+			case checkpoints: // the backward pass computes again
+				require.Greater(t, launches, plainLaunches)
+			case offloadActivations, offloadParameters, offloadState:
+				require.Positive(t, tr.moved.Fetched)
+			}
+		})
+	}
+	for _, m := range machines {
+		require.NoError(t, m.close(false))
 	}
 }
 

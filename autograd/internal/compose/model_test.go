@@ -86,6 +86,14 @@ func (m *model) apart(t *autograd.Tape, p *part, vs []*autograd.Variable) *autog
 	return f()
 }
 
+// rowsOf are the rows of x that the n-th pass of a step reads.
+func (m *model) rowsOf(t *autograd.Tape, x *autograd.Variable, n int) *autograd.Variable {
+	if !m.has(accumulate) {
+		return x
+	}
+	return t.Narrow(x, 0, n*m.rows, m.rows)
+}
+
 // loss is what the training minimises, and result what it is made of.
 func (m *model) loss(t *autograd.Tape, x *autograd.Variable) (loss, result *autograd.Variable) {
 	y := m.apart(t, m.root, []*autograd.Variable{x})
@@ -94,6 +102,9 @@ func (m *model) loss(t *autograd.Tape, x *autograd.Variable) (loss, result *auto
 		for _, p := range nn.ParametersOf(m) {
 			loss = t.Add(loss, t.MulScalar(t.Mean(t.Square(t.Param(p.Parameter))), 0.01))
 		}
+	}
+	if m.has(accumulate) {
+		loss = t.MulScalar(loss, 0.5)
 	}
 	return loss, y
 }

@@ -14,7 +14,7 @@ type options uint32
 
 const (
 	bfloat16   options = 1 << iota // the tapes compute in bfloat16
-	accumulate                     // a step has two backward passes
+	accumulate                     // a step has two backward passes, each of half the rows
 	groups                         // the optimiser has two groups of parameters
 	freeze                         // a parameter does not train in every other step
 	schedule                       // the learning rate changes
@@ -69,6 +69,13 @@ var refused = []pair{
 // apart are those that mean nothing together, or round in another order.
 var apart = []pair{{capture, freeze}, {noSync, batches}, {clip, inBackward}, {clip, shardGradients}, {reset, interleave}}
 
+// loop is the loop of optim.ExampleClipGradNorm: gradients of two parts, a bound on their norm, and
+// a schedule.
+const loop = accumulate | clip | schedule
+
+// loopUnder are the features under which the loop is compared.
+var loopUnder = []options{reset, capture, checkpoints, offloadActivations, offloadParameters, offloadState, ranks}
+
 // needs are what an option does nothing without.
 var needs = map[options]options{shardState: ranks, shardGradients: ranks, noSync: ranks | accumulate, batches: ranks, interleave: accumulate, littlePinned: offloadActivations, notAhead: offloadActivations}
 
@@ -98,13 +105,17 @@ func (o options) legal() options {
 	return o
 }
 
-// randomOptions has few of many options, or many.
+// randomOptions has few of many options, or many. A third has the loop, whose options would seldom
+// be drawn together otherwise.
 func randomOptions(r *rand.Rand) (o options) {
 	share := r.Float64()
 	for p := options(1); p < end; p <<= 1 {
 		if r.Float64() < share {
 			o |= p
 		}
+	}
+	if r.IntN(3) == 0 {
+		o |= loop
 	}
 	return o.legal()
 }

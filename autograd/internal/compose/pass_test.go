@@ -84,7 +84,7 @@ func (p *pass) forward(ctx context.Context) error {
 	if p.has(hookOrder) {
 		p.hook()
 	}
-	p.loss, p.y = p.model.loss(p.tape, p.x)
+	p.loss, p.y = p.model.loss(p.tape, p.rowsOf(p.tape, p.x, p.n))
 	if p.has(release) {
 		p.y.Release()
 	}
@@ -142,7 +142,7 @@ func (p *pass) backward(ctx context.Context, last bool) (err error) {
 	}
 	params := nn.ParametersOf(p.model)
 	if p.has(clip) {
-		norm, err := optim.ClipGradNormOf(ctx, params, 0.5)
+		norm, err := optim.ClipGradNormOf(ctx, params, 0.2)
 		if err == nil {
 			err = p.result(ctx, "norm", norm)
 		}

@@ -2,6 +2,7 @@ package compose
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -34,6 +35,16 @@ func randomPart(r *rand.Rand, depth int, next *int) *part {
 			s.inner = randomPart(r, depth-1, next)
 		}
 		p.steps = append(p.steps, s)
+	}
+	return p
+}
+
+// examplePart is a chain of Gated layers, of which the first and the last are one.
+func examplePart() *part {
+	op := slices.IndexFunc(operations, func(o operation) bool { return o.kind == gated })
+	p := new(part)
+	for i := range 3 {
+		p.steps = append(p.steps, step{id: i, op: op, a: i, w: i % 2})
 	}
 	return p
 }
@@ -212,12 +223,16 @@ var operations = []operation{
 	{text: "sequential$w($a)", kind: "sequential", layer: func(in *nn.Initializer, n int) nn.Layer {
 		return nn.Sequential{nn.ReLU{}, in.Linear(n, n), nn.LayerOf(twice{}), nn.Sequential{nn.Dropout{P: 0.3}, nn.ReLU{}}, nn.GELU{}, in.LayerNorm(n)}
 	}},
+	{text: "gated$w($a)", kind: gated, layer: func(in *nn.Initializer, n int) nn.Layer { return NewGated(in, n, n) }},
 	{text: "lstm$w($a)", kind: "lstm", layer: func(in *nn.Initializer, n int) nn.Layer { return in.LSTM(n, n) }, apply: columns},
 	{text: "gru$w($a)", kind: "gru", layer: func(in *nn.Initializer, n int) nn.Layer { return in.GRU(n, n) }, apply: columns},
 	{text: "self_attention$w($a)", kind: "self_attention", layer: func(in *nn.Initializer, n int) nn.Layer { return in.MultiHeadAttention(n, 1) }, apply: columns},
 }
 
-const batchNorm = "batch_norm"
+const (
+	batchNorm = "batch_norm"
+	gated     = "gated" // the layer of an Example
+)
 
 func linear(in *nn.Initializer, n int) nn.Layer    { return in.Linear(n, n) }
 func layerNorm(in *nn.Initializer, n int) nn.Layer { return in.LayerNorm(n) }
@@ -233,6 +248,23 @@ type twice struct{}
 func (twice) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	return t.Frame(func() *autograd.Variable { return t.Add(t.ReLU(x), t.MulScalar(x, 0.1)) })
 }
+
+// Gated is the layer of autograd.ExampleTape_Layer. Both are to have the same code.
+type Gated struct{ Weight, Gate *autograd.Parameter }
+
+// NewGated makes a layer of n inputs and m outputs.
+func NewGated(in *nn.Initializer, n, m int) *Gated {
+	bound := 1 / math.Sqrt(float64(n))
+	return &Gated{in.Uniform(-bound, bound, m, n), in.Uniform(-bound, bound, m, n)}
+}
+
+func (l *Gated) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Layer(l.Weight, "weight", func() *autograd.Variable {
+		return t.Mul(t.Linear(x, t.Param(l.Weight), nil), t.Sigmoid(t.Linear(x, t.Param(l.Gate), nil)))
+	})
+}
+
+func (l *Gated) Parameters() autograd.Parameters { return nn.ParametersOf(l) }
 
 // ownSquare is an operation of the program's own, which saves a tensor of its own.
 func ownSquare(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {

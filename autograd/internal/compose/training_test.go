@@ -63,8 +63,8 @@ const littlePinnedBytes = 3 * 512
 func (r *run) begin(tr *trial, comm device.Communicator) (err error) {
 	r.in = nn.Init(r.ctx, r.rt, nn.Seed(tr.seed))
 	r.model = newModel(r.in, tr)
-	r.constant = r.in.Tensor(numbers(tr, 1<<20), tr.rows, tr.width)
-	r.x = r.in.Tensor(numbers(tr, 0), tr.rows, tr.width)
+	r.constant = r.in.Tensor(numbers(tr, 1<<20, tr.rows), tr.rows, tr.width)
+	r.x = r.in.Tensor(numbers(tr, 0, tr.batchRows()), tr.batchRows(), tr.width)
 	index := make([]int32, tr.rows)
 	for i := range index {
 		index[i] = int32(i * 3 % 5)
@@ -131,9 +131,9 @@ func (r *run) begin(tr *trial, comm device.Communicator) (err error) {
 	return nil
 }
 
-func numbers(tr *trial, n int) []float64 {
+func numbers(tr *trial, n, rows int) []float64 {
 	random := rand.New(rand.NewPCG(tr.seed, uint64(n)))
-	data := make([]float64, tr.rows*tr.width)
+	data := make([]float64, rows*tr.width)
 	for i := range data {
 		data[i] = random.NormFloat64()
 	}
@@ -169,8 +169,8 @@ func (r *run) take() error {
 	if r.has(freeze) {
 		r.Head.Weight.SetRequiresGrad(r.step%2 == 0)
 	}
-	data := make([]float32, r.rows*r.width)
-	for i, v := range numbers(r.trial, r.batch+r.step) {
+	data := make([]float32, r.batchRows()*r.width)
+	for i, v := range numbers(r.trial, r.batch+r.step, r.batchRows()) {
 		data[i] = float32(v)
 	}
 	if err := tensor.CopyFrom(r.ctx, r.x, data); err != nil {
@@ -222,10 +222,16 @@ func (r *run) look() error {
 	if r.has(bfloat16) {
 		t.SetComputeDtype(tensor.BFloat16)
 	}
-	y := t.Frame(func() *autograd.Variable {
-		loss, _ := r.loss(t, t.Input(r.x))
+	forward := func() *autograd.Variable {
+		loss, _ := r.loss(t, r.rowsOf(t, t.Input(r.x), 0))
 		return loss
-	}).Keep()
+	}
+	var y *autograd.Variable
+	if r.example { // one layer reads each value, and alone has to hold it
+		y = forward().Keep()
+	} else {
+		y = t.Frame(forward).Keep()
+	}
 	if err := t.Err(); err != nil {
 		return errors.Join(err, t.Close())
 	}

@@ -22,6 +22,9 @@ type trial struct {
 	at    int                 // the call that fails, counted from 1
 	moved tensor.OffloadStats // of the first rank's training
 
+	// example replaces the random model and optimiser by those that the Examples write.
+	example bool
+
 	root                   *part
 	rows, width, optimizer int
 }
@@ -32,7 +35,18 @@ func (tr trial) made() *trial {
 	tr.options = tr.options.legal()
 	tr.root = randomPart(r, 3, new(int)).without(tr.drop)
 	tr.rows, tr.width, tr.optimizer = 2+r.IntN(3), 2+r.IntN(5), r.IntN(7)
+	if tr.example {
+		tr.root, tr.optimizer = examplePart(), 5 // lion
+	}
 	return &tr
+}
+
+// batchRows is how many rows the passes of a step read together.
+func (tr *trial) batchRows() int {
+	if tr.has(accumulate) {
+		return 2 * tr.rows
+	}
+	return tr.rows
 }
 
 func randomTrial(seed uint64) trial {
