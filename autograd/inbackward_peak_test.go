@@ -11,11 +11,11 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-// TestMinimizeInBackwardPeak of a transformer with checkpoints falls by the gradients, less a
+// TestInBackwardPeak of a transformer with checkpoints falls by the gradients, less a
 // piece, the largest one, and that of the tied embedding, which is there from the first backward
 // step to the last. While the first block runs again, behind which all gradients but its own are
 // there with Minimize, there are its activations and their gradients.
-func TestMinimizeInBackwardPeak(t *testing.T) {
+func TestInBackwardPeak(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	b.NeedsHost("the blocks of the product's workspace are others elsewhere")
 	const piece = 100 << 10

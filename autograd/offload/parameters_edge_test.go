@@ -22,10 +22,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestOffloadOfParametersInLittleMemory: with memory for one layer nothing comes early; what has
+// TestParametersInLittleMemory: with memory for one layer nothing comes early; what has
 // come early goes for what is needed now. Less is an error that says what lacks, and nothing stays
 // of it.
-func TestOffloadOfParametersInLittleMemory(t *testing.T) {
+func TestParametersInLittleMemory(t *testing.T) {
 	b := tapetest.Open(t, 4<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
 	in, model := wide(b, 4, func(ps autograd.Parameters) { require.NoError(t, offload.Parameters(b.Ctx, ps, o)) })
@@ -67,8 +67,8 @@ func TestOffloadOfParametersInLittleMemory(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestOffloadOfParametersWithinABudget: what finds no pinned memory stays on the device, and the numbers are the same.
-func TestOffloadOfParametersWithinABudget(t *testing.T) {
+// TestParametersWithinABudget: what finds no pinned memory stays on the device, and the numbers are the same.
+func TestParametersWithinABudget(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in, model := wide(b, 4, func(autograd.Parameters) {})
 	x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
@@ -87,9 +87,9 @@ func TestOffloadOfParametersWithinABudget(t *testing.T) {
 	}
 }
 
-// TestOffloadOfParametersFailsAndLeaksNothing: the n-th allocation of pinned or device memory
+// TestParametersFailAndLeakNothing: the n-th allocation of pinned or device memory
 // fails, or the n-th copy, for every n; what can be retried then has the numbers of before.
-func TestOffloadOfParametersFailsAndLeaksNothing(t *testing.T) {
+func TestParametersFailAndLeakNothing(t *testing.T) {
 	for _, fault := range []host.Fault{host.FaultAlloc, host.FaultPinned, host.FaultCopy} {
 		survived := false
 		for n := 1; !survived; n++ {
@@ -145,9 +145,9 @@ func failParameters(t *testing.T, fault host.Fault, n int) (survived bool) {
 	return err == nil
 }
 
-// TestOffloadOfParametersAndTheirValues: one that is away is told of, can be brought by the
+// TestParametersAndTheirValues: one that is away is told of, can be brought by the
 // program, and is taken away again, unless a view holds it.
-func TestOffloadOfParametersAndTheirValues(t *testing.T) {
+func TestParametersAndTheirValues(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
 	ps := offloadedGroups(b, o, 2)
@@ -191,8 +191,8 @@ func TestOffloadOfParametersAndTheirValues(t *testing.T) {
 	use(ps[0])
 }
 
-// TestOffloadOfParametersInFiles: a model is saved from where its parameters are and loaded to there.
-func TestOffloadOfParametersInFiles(t *testing.T) {
+// TestParametersInFiles: a model is saved from where its parameters are and loaded to there.
+func TestParametersInFiles(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
 	in, model := wide(b, 3, func(ps autograd.Parameters) { require.NoError(t, offload.Parameters(b.Ctx, ps, o)) })
@@ -222,8 +222,8 @@ func TestOffloadOfParametersInFiles(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestOffloadOfParametersMoves between groups and offloaders, back, and not at all where it is refused.
-func TestOffloadOfParametersMoves(t *testing.T) {
+// TestParametersMove between groups and offloaders, back, and not at all where it is refused.
+func TestParametersMove(t *testing.T) {
 	b, other := tapetest.Open(t, 64<<20), tapetest.Open(t, 64<<20)
 	o, second := b.Offloader(tensor.OffloadConfig{}), b.Offloader(tensor.OffloadConfig{})
 	p := b.Parameter(3)
@@ -272,8 +272,8 @@ func TestOffloadOfParametersMoves(t *testing.T) {
 	require.NoError(t, p.Release())
 }
 
-// TestOffloadOfParametersRefusesCaptures: with what to do instead.
-func TestOffloadOfParametersRefusesCaptures(t *testing.T) {
+// TestParametersRefuseCaptures: with what to do instead.
+func TestParametersRefuseCaptures(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
 	p, free := offloadedGroups(b, o, 1)[0], b.Parameter(3)

@@ -42,9 +42,9 @@ func rise(b *tapetest.Bench, f func()) int64 {
 	return b.Cache.MaxMemoryAllocated() - before
 }
 
-// TestOffloadOfParametersLowersThePeak: inference has two layers on the device, without what is
+// TestParametersLowerThePeak: inference has two layers on the device, without what is
 // ahead one, and a training step lacks all but two.
-func TestOffloadOfParametersLowersThePeak(t *testing.T) {
+func TestParametersLowerThePeak(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	const layers = 10
 	for _, half := range []bool{false, true} {
@@ -97,9 +97,9 @@ func TestOffloadOfParametersLowersThePeak(t *testing.T) {
 	}
 }
 
-// TestOffloadOfParametersLowersThePeakOfGradients: a backward pass without gradients of parameters
+// TestParametersLowerThePeakOfGradients: a backward pass without gradients of parameters
 // has those of two layers on the device.
-func TestOffloadOfParametersLowersThePeakOfGradients(t *testing.T) {
+func TestParametersLowerThePeakOfGradients(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	const layers = 10
 	o := b.Offloader(tensor.OffloadConfig{})
@@ -122,9 +122,9 @@ func TestOffloadOfParametersLowersThePeakOfGradients(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestOffloadOfParametersStepsInPieces: a step has two pieces on the device, of which one comes
+// TestParametersStepInPieces: a step has two pieces on the device, of which one comes
 // while the other is updated, with its state or without.
-func TestOffloadOfParametersStepsInPieces(t *testing.T) {
+func TestParametersStepInPieces(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	const layers, piece = 8, 2 * wideLayer
 	for _, state := range []bool{false, true} {

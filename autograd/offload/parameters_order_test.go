@@ -14,9 +14,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestOffloadOfParametersCopiesBesideKernels: while a kernel of one layer runs in either pass the
+// TestParametersComeBesideKernels: while a kernel of one layer runs in either pass the
 // parameters of the next layer arrive, that of the forward pass once the order is known.
-func TestOffloadOfParametersCopiesBesideKernels(t *testing.T) {
+func TestParametersComeBesideKernels(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in := cisterntest.Stream(t, b.Dev)
 	o := b.Offloader(tensor.OffloadConfig{In: in})
@@ -79,10 +79,10 @@ func offloadedGroups(b *tapetest.Bench, o *tensor.Offloader, n int) (ps []*autog
 	return ps
 }
 
-// TestOffloadOfParametersKnowsTheNext: each group but the first comes early, once a pass has shown
+// TestParametersKnowTheNext: each group but the first comes early, once a pass has shown
 // the order, also where one is used twice, and after the order has changed; what came early and is
 // not needed goes again.
-func TestOffloadOfParametersKnowsTheNext(t *testing.T) {
+func TestParametersKnowTheNext(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
 	ps := offloadedGroups(b, o, 4)

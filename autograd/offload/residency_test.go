@@ -23,9 +23,9 @@ func look(t *autograd.Tape, x *autograd.Variable, f func()) *autograd.Variable {
 	}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return c.Grads(g, nil) })
 }
 
-// TestOffloadOfParametersInARerun: a checkpoint that runs again brings the group that it reads and
+// TestParametersInARerun: a checkpoint that runs again brings the group that it reads and
 // begins to bring the next one of its own, and no more.
-func TestOffloadOfParametersInARerun(t *testing.T) {
+func TestParametersInARerun(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
 	all := offloadedGroups(b, o, 6)
@@ -72,9 +72,9 @@ func TestOffloadOfParametersInARerun(t *testing.T) {
 	}
 }
 
-// TestOffloadOfParametersReadsACopyAgain: without gradients the copy of an offloaded parameter in 16
+// TestParametersReadACopyAgain: without gradients the copy of an offloaded parameter in 16
 // bits is freed when its group leaves, and made again by the next operation that reads its variable.
-func TestOffloadOfParametersReadsACopyAgain(t *testing.T) {
+func TestParametersReadACopyAgain(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
 	in := nn.Init(b.Ctx, b.RT)

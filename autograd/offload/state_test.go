@@ -91,8 +91,8 @@ func make64(n int, from float64) []float64 {
 
 func nothing(optim.Optimizer) {}
 
-// TestOffloadOfOptimizerStateLowersThePeak: a step of Adam needs one piece, what comes and what goes, and not all.
-func TestOffloadOfOptimizerStateLowersThePeak(t *testing.T) {
+// TestStateLowersThePeak: a step of Adam needs one piece, what comes and what goes, and not all.
+func TestStateLowersThePeak(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
 	const n, count = 4096, 16
@@ -124,8 +124,8 @@ func TestOffloadOfOptimizerStateLowersThePeak(t *testing.T) {
 	require.NoError(t, opt.Close())
 }
 
-// TestOffloadOfOptimizerStateWaitsForNothing: neither the host nor the updates wait for copies out.
-func TestOffloadOfOptimizerStateWaitsForNothing(t *testing.T) {
+// TestStateWaitsForNothing: neither the host nor the updates wait for copies out.
+func TestStateWaitsForNothing(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	out := cisterntest.Stream(t, b.Dev)
 	o := b.Offloader(tensor.OffloadConfig{Out: out})
@@ -151,9 +151,9 @@ func TestOffloadOfOptimizerStateWaitsForNothing(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// TestOffloadOfOptimizerStateInCheckpoints: state is saved from where it is and loaded to where it
+// TestStateInCheckpoints: state is saved from where it is and loaded to where it
 // lives, with the same numbers.
-func TestOffloadOfOptimizerStateInCheckpoints(t *testing.T) {
+func TestStateInCheckpoints(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
 	other := b.Offloader(tensor.OffloadConfig{})
@@ -195,9 +195,9 @@ func TestOffloadOfOptimizerStateInCheckpoints(t *testing.T) {
 	}
 }
 
-// TestOffloadOfOptimizerStateFindsNoMemory: without memory for a piece nothing of it is updated,
+// TestStateFindsNoMemory: without memory for a piece nothing of it is updated,
 // the error says what was, and a later step goes on.
-func TestOffloadOfOptimizerStateFindsNoMemory(t *testing.T) {
+func TestStateFindsNoMemory(t *testing.T) {
 	b := tapetest.Open(t, 4<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
 	p := b.Parameter(20000)
@@ -226,9 +226,9 @@ func TestOffloadOfOptimizerStateFindsNoMemory(t *testing.T) {
 	p.SetGrad(nil)
 }
 
-// TestOffloadOfOptimizerStateComesLate: where there is memory for one piece alone, the next one is
+// TestStateComesLate: where there is memory for one piece alone, the next one is
 // not brought early, and the step succeeds.
-func TestOffloadOfOptimizerStateComesLate(t *testing.T) {
+func TestStateComesLate(t *testing.T) {
 	b := tapetest.Open(t, 4<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
 	ps := autograd.Parameters{{Name: "p", Parameter: b.Parameter(20000)}, {Name: "q", Parameter: b.Parameter(20000)}}
@@ -257,8 +257,8 @@ func TestOffloadOfOptimizerStateComesLate(t *testing.T) {
 	}
 }
 
-// TestOffloadOfOptimizerStateFails with what is wrong, and the state is as it was.
-func TestOffloadOfOptimizerStateFails(t *testing.T) {
+// TestStateFails with what is wrong, and the state is as it was.
+func TestStateFails(t *testing.T) {
 	b, other := tapetest.Open(t, 64<<20), tapetest.Open(t, 64<<20)
 	o := b.Offloader(tensor.OffloadConfig{})
 	want := takeSteps(b, stateful["Adam"], nothing, nothing)

@@ -67,10 +67,10 @@ func trainChain(b *tapetest.Bench, layers, n int, minimize func(tape *autograd.T
 	return seen, peak
 }
 
-// TestMinimizeInBackwardUpdatesInPieces: parameters are updated when the gradients of so many are
+// TestInBackwardUpdatesInPieces: parameters are updated when the gradients of so many are
 // final, and these are freed then; not before, and no later. So the peak falls by all gradients,
 // less a piece and one more, which is on its way.
-func TestMinimizeInBackwardUpdatesInPieces(t *testing.T) {
+func TestInBackwardUpdatesInPieces(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	b.NeedsHost("the blocks of the product's workspace are others elsewhere")
 	const layers, n, size = 7, 64, 64 * 64 * 4
@@ -107,9 +107,9 @@ func TestMinimizeInBackwardUpdatesInPieces(t *testing.T) {
 	require.Equal(t, peak, got)
 }
 
-// TestMinimizeInBackwardWithoutMemory: whichever allocation fails, the error says how many
+// TestInBackwardWithoutMemory: whichever allocation fails, the error says how many
 // parameters have been updated, which have counted a step, none has a gradient, and nothing stays.
-func TestMinimizeInBackwardWithoutMemory(t *testing.T) {
+func TestInBackwardWithoutMemory(t *testing.T) {
 	b := tapetest.Open(t, 2<<20)
 	x, y := tapetest.Upload(b, make32(32), 4, 8), tapetest.Upload(b, []int32{0, 1, 2, 0})
 	for _, piece := range []int64{1, 600, 0} {
@@ -183,8 +183,8 @@ func make32(n int) []float32 {
 	return data
 }
 
-// TestMinimizeInBackwardRefuses with what is wrong, and changes nothing.
-func TestMinimizeInBackwardRefuses(t *testing.T) {
+// TestInBackwardRefuses with what is wrong, and changes nothing.
+func TestInBackwardRefuses(t *testing.T) {
 	b, other := tapetest.Open(t, 64<<20), tapetest.Open(t, 64<<20)
 	p, foreign := b.Parameter(2), other.Parameter(2)
 	sgd := func(p *autograd.Parameter) *optim.SGD {
@@ -244,9 +244,9 @@ func TestMinimizeInBackwardRefuses(t *testing.T) {
 	require.Equal(t, 2, optim.StepsOf(mine)[0])
 }
 
-// TestMinimizeInBackwardThatFails behind the update of a parameter says so, each time, and leaves
+// TestInBackwardThatFails behind the update of a parameter says so, each time, and leaves
 // the others as they were.
-func TestMinimizeInBackwardThatFails(t *testing.T) {
+func TestInBackwardThatFails(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p, q, frozen, unused := b.Parameter(2), b.Parameter(2), b.Parameter(2), b.Parameter(2)
 	adam, err := tapetest.WithErr(optim.NewAdam(autograd.Parameters{{Name: "p", Parameter: p}, {Name: "q", Parameter: q}, {Name: "frozen", Parameter: frozen}, {Name: "unused", Parameter: unused}}, optim.AdamConfig{}))
@@ -279,8 +279,8 @@ func TestMinimizeInBackwardThatFails(t *testing.T) {
 	require.NoError(t, adam.Close())
 }
 
-// TestMinimizeInBackwardMakesOtherTapesStale, which have read the parameters that it has updated, and its own not.
-func TestMinimizeInBackwardMakesOtherTapesStale(t *testing.T) {
+// TestInBackwardMakesOtherTapesStale, which have read the parameters that it has updated, and its own not.
+func TestInBackwardMakesOtherTapesStale(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p, q := b.Parameter(2), b.Parameter(2)
 	opt, err := tapetest.WithErr(optim.NewSGD(autograd.Parameters{{Name: "p", Parameter: p}}, optim.SGDConfig{LR: new(0.5)}))
@@ -299,9 +299,9 @@ func TestMinimizeInBackwardMakesOtherTapesStale(t *testing.T) {
 	require.ErrorIs(t, other.Close(), autograd.ErrStale)
 }
 
-// TestMinimizeInBackwardAddsUp: what an earlier tape has left is a part of the gradient, of a
+// TestInBackwardAddsUp: what an earlier tape has left is a part of the gradient, of a
 // parameter that this tape does not read too, and is used up.
-func TestMinimizeInBackwardAddsUp(t *testing.T) {
+func TestInBackwardAddsUp(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p, q, r := b.Parameter(1), b.Parameter(1), b.Parameter(1) // 1 each
 	opt, err := tapetest.WithErr(optim.NewSGD(autograd.Parameters{{Name: "p", Parameter: p}, {Name: "q", Parameter: q}, {Name: "r", Parameter: r}}, optim.SGDConfig{LR: new(0.125)}))
@@ -320,9 +320,9 @@ func TestMinimizeInBackwardAddsUp(t *testing.T) {
 	require.Equal(t, []int{1, 1, 1}, optim.StepsOf(opt))
 }
 
-// TestMinimizeInBackwardLabels: the state that is made in the pass belongs to the parameter's
+// TestInBackwardLabels: the state that is made in the pass belongs to the parameter's
 // module, as Minimize makes it.
-func TestMinimizeInBackwardLabels(t *testing.T) {
+func TestInBackwardLabels(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	labels := func(minimize func(tape *autograd.Tape, loss *autograd.Variable, opt optim.Optimizer)) (all []memcache.Label) {
 		in := nn.Init(b.Ctx, b.RT, nn.Seed(2))
@@ -352,8 +352,8 @@ func TestMinimizeInBackwardLabels(t *testing.T) {
 	require.Equal(t, memcache.Label{Module: "0.0", Category: memcache.CategoryOptimizerState, Step: 1}, got[1])
 }
 
-// TestMinimizeInBackwardInACaptureThatFails, at the update of a parameter or behind it: nothing has changed.
-func TestMinimizeInBackwardInACaptureThatFails(t *testing.T) {
+// TestInBackwardInACaptureThatFails, at the update of a parameter or behind it: nothing has changed.
+func TestInBackwardInACaptureThatFails(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	own := errors.New("the function's own")
 	for _, prepared := range []bool{false, true} {
@@ -396,8 +396,8 @@ func TestMinimizeInBackwardInACaptureThatFails(t *testing.T) {
 	}
 }
 
-// TestMinimizeInBackwardMakesNoGarbage: a step makes no more objects of the Go heap than Minimize's.
-func TestMinimizeInBackwardMakesNoGarbage(t *testing.T) {
+// TestInBackwardMakesNoGarbage: a step makes no more objects of the Go heap than Minimize's.
+func TestInBackwardMakesNoGarbage(t *testing.T) {
 	if race.Enabled {
 		t.Skip("in race builds nothing is reused")
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestMinimizeInBackwardWaitsForReaders: a parameter whose value is read by a step to come, in
+// TestInBackwardWaitsForReaders: a parameter whose value is read by a step to come, in
 // whatever way, is updated behind it.
-func TestMinimizeInBackwardWaitsForReaders(t *testing.T) {
+func TestInBackwardWaitsForReaders(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	labels := tapetest.Upload(b, []int32{1, 0})
 	// The last operation is the only one that gives p a gradient; q's comes last, and takes p's value.

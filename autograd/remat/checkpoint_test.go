@@ -17,9 +17,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestActivationCheckpointOfLayers: models train as without, to the bit, running statistics of
+// TestCheckpointOfLayers: models train as without, to the bit, running statistics of
 // batch norms included, under the same names; and a checkpoint in a step costs less memory.
-func TestActivationCheckpointOfLayers(t *testing.T) {
+func TestCheckpointOfLayers(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	whole := func(l nn.Layer) nn.Layer { return l }
 	for name, c := range map[string]struct {
@@ -77,9 +77,9 @@ func TestActivationCheckpointOfLayers(t *testing.T) {
 	}
 }
 
-// TestActivationCheckpointMemory: between the passes nothing of a checkpoint is in memory but its
+// TestCheckpointMemory: between the passes nothing of a checkpoint is in memory but its
 // result, and while one runs again no other one's values are.
-func TestActivationCheckpointMemory(t *testing.T) {
+func TestCheckpointMemory(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	b.NeedsHost("the blocks of the product's workspace are others elsewhere")
 	const n, inner, count = 1024, 6, 5 // float64s of a value; values in a checkpoint; checkpoints
@@ -115,8 +115,8 @@ func TestActivationCheckpointMemory(t *testing.T) {
 	require.EqualValues(t, 1+count*inner, between)
 }
 
-// TestActivationCheckpointReleases: what the program releases outside, or the function inside, of what it was given.
-func TestActivationCheckpointReleases(t *testing.T) {
+// TestCheckpointReleases: what the program releases outside, or the function inside, of what it was given.
+func TestCheckpointReleases(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{0.5, 2}, 2)
 	for _, inside := range []bool{false, true} {
@@ -144,8 +144,8 @@ func TestActivationCheckpointReleases(t *testing.T) {
 	}
 }
 
-// TestActivationCheckpointLabels: what is computed again is an activation of its module, and not a gradient.
-func TestActivationCheckpointLabels(t *testing.T) {
+// TestCheckpointLabels: what is computed again is an activation of its module, and not a gradient.
+func TestCheckpointLabels(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, make([]float64, 1000))
 	tape := autograd.NewTape(memcache.WithStep(b.Ctx, 9), b.RT)
@@ -168,8 +168,8 @@ func TestActivationCheckpointLabels(t *testing.T) {
 	require.Equal(t, []memcache.Label{want, want}, seen)
 }
 
-// TestActivationCheckpointKeep: what the function keeps of each run lives until Close.
-func TestActivationCheckpointKeep(t *testing.T) {
+// TestCheckpointKeep: what the function keeps of each run lives until Close.
+func TestCheckpointKeep(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 2)
 	tape := autograd.NewTape(b.Ctx, b.RT)
@@ -187,8 +187,8 @@ func TestActivationCheckpointKeep(t *testing.T) {
 	require.True(t, kept[0].Value().Released() && kept[1].Value().Released())
 }
 
-// TestActivationCheckpointOfAFunctionOfItsOwn: what an operation of the program's saved is released in between.
-func TestActivationCheckpointOfAFunctionOfItsOwn(t *testing.T) {
+// TestCheckpointOfAFunctionOfItsOwn: what an operation of the program's saved is released in between.
+func TestCheckpointOfAFunctionOfItsOwn(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 2)
 	tape := autograd.NewTape(b.Ctx, b.RT)
@@ -216,8 +216,8 @@ func TestActivationCheckpointOfAFunctionOfItsOwn(t *testing.T) {
 	require.NoError(t, tape.Close())
 }
 
-// TestActivationCheckpointWithoutGradients is a frame, and what has none is not run again.
-func TestActivationCheckpointWithoutGradients(t *testing.T) {
+// TestCheckpointWithoutGradients is a frame, and what has none is not run again.
+func TestCheckpointWithoutGradients(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 2)
 	for _, record := range []bool{true, false} {
@@ -239,8 +239,8 @@ func TestActivationCheckpointWithoutGradients(t *testing.T) {
 	}
 }
 
-// TestActivationCheckpointWithoutASeed: random numbers are the same in both runs, without anybody having said which.
-func TestActivationCheckpointWithoutASeed(t *testing.T) {
+// TestCheckpointWithoutASeed: random numbers are the same in both runs, without anybody having said which.
+func TestCheckpointWithoutASeed(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	ones := make([]float64, 256)
 	for i := range ones {

@@ -17,10 +17,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestActivationCheckpointPlan: for budgets from what a step takes to what it takes with all
+// TestPlan: for budgets from what a step takes to what it takes with all
 // checkpointed, the steps keep to the estimate and the budget, the losses are the same, and a
 // larger budget never computes more again.
-func TestActivationCheckpointPlan(t *testing.T) {
+func TestPlan(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	var plan remat.Plan
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(3))
@@ -74,8 +74,8 @@ func TestActivationCheckpointPlan(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestActivationCheckpointPlanCounts what a profile says, and no more.
-func TestActivationCheckpointPlanCounts(t *testing.T) {
+// TestPlanCounts what a profile says, and no more.
+func TestPlanCounts(t *testing.T) {
 	holding := func(module string, c memcache.Category, bytes int64) memcache.Holding {
 		return memcache.Holding{Label: memcache.Label{Module: module, Category: c}, Bytes: bytes}
 	}
@@ -114,8 +114,8 @@ func TestActivationCheckpointPlanCounts(t *testing.T) {
 	require.ErrorContains(t, err, "a step needs 1000 bytes with the 0 layers checkpointed that help, and the budget is 999")
 }
 
-// TestActivationCheckpointPlanOfNoLayer reports it like any other.
-func TestActivationCheckpointPlanOfNoLayer(t *testing.T) {
+// TestPlanOfNoLayer reports it like any other.
+func TestPlanOfNoLayer(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	var plan remat.Plan
 	l := plan.Layer("x", nil)
@@ -135,9 +135,9 @@ func workspace(p memcache.Profile) int64 {
 	return 0
 }
 
-// TestActivationCheckpointPlanReckons what a step takes, in float32 and bfloat16, whichever of its
+// TestPlanReckons what a step takes, in float32 and bfloat16, whichever of its
 // layers are checkpointed, of random sizes: its peak is not above it, and not far below.
-func TestActivationCheckpointPlanReckons(t *testing.T) {
+func TestPlanReckons(t *testing.T) {
 	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.BFloat16} {
 		least, greatest := 9.0, 0.0
 		for seed := range uint64(tapetest.Rounds(5, 1)) {
@@ -192,10 +192,10 @@ func TestActivationCheckpointPlanReckons(t *testing.T) {
 	}
 }
 
-// TestActivationCheckpointPlanOfGradients: a gradient in bfloat16 is counted so, and one that is a
+// TestPlanOfGradients: a gradient in bfloat16 is counted so, and one that is a
 // sum, of uses or tapes, or is reduced, as float32; and the copies in bfloat16 of all parameters
 // but those that need none.
-func TestActivationCheckpointPlanOfGradients(t *testing.T) {
+func TestPlanOfGradients(t *testing.T) {
 	alone := tapetest.NewCrew(t, 1, 64<<20, 0).Ranks[0]
 	b := alone.Bench
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(3))
@@ -247,9 +247,9 @@ func TestActivationCheckpointPlanOfGradients(t *testing.T) {
 	require.NoError(t, in.Close())
 }
 
-// TestActivationCheckpointPlanOfSharedLayers: what several layers share has one gradient, from the
+// TestPlanOfSharedLayers: what several layers share has one gradient, from the
 // backward pass of the last of them on, and one copy in bfloat16, until that of the first.
-func TestActivationCheckpointPlanOfSharedLayers(t *testing.T) {
+func TestPlanOfSharedLayers(t *testing.T) {
 	b := tapetest.Open(t, 256<<20)
 	in := nn.Init(b.Ctx, b.RT, nn.Seed(3))
 	shared, own := in.Linear(256, 256), in.Linear(256, 256)

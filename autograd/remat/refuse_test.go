@@ -14,8 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestActivationCheckpointThatDoesSomethingElse when it runs again is an error that says what.
-func TestActivationCheckpointThatDoesSomethingElse(t *testing.T) {
+// TestCheckpointThatDoesSomethingElse when it runs again is an error that says what.
+func TestCheckpointThatDoesSomethingElse(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	for name, c := range map[string]struct {
@@ -105,8 +105,8 @@ func TestActivationCheckpointThatDoesSomethingElse(t *testing.T) {
 	}
 }
 
-// TestActivationCheckpointRefuses what it can't do.
-func TestActivationCheckpointRefuses(t *testing.T) {
+// TestCheckpointRefuses what it can't do.
+func TestCheckpointRefuses(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	for name, c := range map[string]struct {
@@ -156,8 +156,8 @@ func TestActivationCheckpointRefuses(t *testing.T) {
 	require.Empty(t, remat.Layer(nil).(nn.Buffered).Buffers())
 }
 
-// TestActivationCheckpointOfWhatWasOverwritten: its input, or a parameter of its, between the passes.
-func TestActivationCheckpointOfWhatWasOverwritten(t *testing.T) {
+// TestCheckpointOfWhatWasOverwritten: its input, or a parameter of its, between the passes.
+func TestCheckpointOfWhatWasOverwritten(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	w := b.Parameter(2, 2)
 	x := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)
@@ -185,8 +185,8 @@ func TestActivationCheckpointOfWhatWasOverwritten(t *testing.T) {
 	_ = tape.Close()
 }
 
-// TestActivationCheckpointThatPanics leaves a tape that can be closed, in the first run and in the second.
-func TestActivationCheckpointThatPanics(t *testing.T) {
+// TestCheckpointThatPanics leaves a tape that can be closed, in the first run and in the second.
+func TestCheckpointThatPanics(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2}, 2)
 	for at := range 2 {
@@ -221,9 +221,9 @@ func TestActivationCheckpointThatPanics(t *testing.T) {
 	}
 }
 
-// TestActivationCheckpointOutOfMemory in the second run: the error comes from Backward, parameters
+// TestCheckpointOutOfMemory in the second run: the error comes from Backward, parameters
 // have no half of a gradient, and nothing is left.
-func TestActivationCheckpointOutOfMemory(t *testing.T) {
+func TestCheckpointOutOfMemory(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	w := b.Parameter(8, 8)
 	failed := 0

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestActivationCheckpointPlanAgainstAllChoices: the plan leaves nothing out that helps, and
+// TestPlanAgainstAllChoices: the plan leaves nothing out that helps, and
 // chooses nothing that it could do without: against all choices of random layers.
-func TestActivationCheckpointPlanAgainstAllChoices(t *testing.T) {
+func TestPlanAgainstAllChoices(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	costs, plans := 0.0, 0.0
 	for range 400 {

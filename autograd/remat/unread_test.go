@@ -15,10 +15,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestActivationCheckpointComputesNothingThatNobodyReads: the second run launches what its part
+// TestCheckpointComputesNothingThatNobodyReads: the second run launches what its part
 // launches whose values gradients need or the program looks at, and the gradients are those of the
 // function in a frame, to the bit.
-func TestActivationCheckpointComputesNothingThatNobodyReads(t *testing.T) {
+func TestCheckpointComputesNothingThatNobodyReads(t *testing.T) {
 	ctx := context.Background()
 	b := tapetest.Open(t, 64<<20)
 	launches := 0

@@ -98,7 +98,7 @@ func (c *Crew) Each(f func(r *Rank) error) {
 	}
 }
 
-// parting closes the communicators. Who leaves while others need it is told elsewhere.
+// Part closes the communicators. Ranks that leave while others need them are tested elsewhere.
 func (c *Crew) Part() {
 	c.T.Helper()
 	c.Each(func(r *Rank) error { return r.Comm.Close() })
