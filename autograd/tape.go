@@ -7,7 +7,6 @@ import (
 	"iter"
 	"sync"
 
-	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
@@ -24,8 +23,6 @@ var (
 	ErrNoGrad = errors.New("no gradient")
 	// ErrStale: a value that the backward pass needs was overwritten after the forward pass.
 	ErrStale = errors.New("overwritten since the forward pass")
-	// ErrState: a file has other tensors than the model; it is [safetensors.ErrState].
-	ErrState = safetensors.ErrState
 	// ErrInvalid: an argument is wrong; it is [device.ErrInvalid].
 	ErrInvalid = device.ErrInvalid
 )
@@ -407,10 +404,10 @@ type size struct{ variables, tensors, contexts int }
 // size is what the tape has made.
 func (t *Tape) size() size { return size{t.variables, t.lifetime.Made(), t.labels.Made()} }
 
-func (s *sizes) note(of size) { s.last, s.before = of, s.last }
+func (s *sizes) note(of size)   { s.last, s.before = of, s.last }
 func (s *sizes) variables() int { return min(s.last.variables, s.before.variables) }
-func (s *sizes) tensors() int { return min(s.last.tensors, s.before.tensors) }
-func (s *sizes) contexts() int { return min(s.last.contexts, s.before.contexts) }
+func (s *sizes) tensors() int   { return min(s.last.tensors, s.before.tensors) }
+func (s *sizes) contexts() int  { return min(s.last.contexts, s.before.contexts) }
 
 // slabs keeps slabs for reuse. In race builds each is new: the pool's edges would order the goroutines that have tapes.
 var slabs = sync.Pool{New: func() any { return &slab{params: make(map[*Parameter]*Variable)} }}

@@ -175,15 +175,15 @@ func (c Checkpoint) open(ctx context.Context, path string) error {
 func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 	metadata := f.Metadata()
 	if metadata[formatKey] != checkpointFormat {
-		return fmt.Errorf("%w: the file is no checkpoint: its format is %q, want %q", autograd.ErrState, metadata[formatKey], checkpointFormat)
+		return fmt.Errorf("%w: the file is no checkpoint: its format is %q, want %q", safetensors.ErrState, metadata[formatKey], checkpointFormat)
 	}
 	get := func(key string, v any) error {
 		text, ok := metadata[key]
 		if !ok {
-			return fmt.Errorf("%w: the checkpoint has no %s", autograd.ErrState, key)
+			return fmt.Errorf("%w: the checkpoint has no %s", safetensors.ErrState, key)
 		}
 		if err := json.Unmarshal([]byte(text), v); err != nil {
-			return fmt.Errorf("%w: the checkpoint's %s: %w", autograd.ErrState, key, err)
+			return fmt.Errorf("%w: the checkpoint's %s: %w", safetensors.ErrState, key, err)
 		}
 		return nil
 	}
@@ -221,7 +221,7 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 			return err
 		}
 		if err := c.Scheduler.CheckRecord(s); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", safetensors.ErrState, err)
 		}
 		apply = append(apply, func() { c.Scheduler.Restore(s) })
 	}
@@ -239,7 +239,7 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 			return err
 		}
 		if err := new(rand.PCG).UnmarshalBinary(state); err != nil {
-			return fmt.Errorf("%w: the random state: %w", autograd.ErrState, err)
+			return fmt.Errorf("%w: the random state: %w", safetensors.ErrState, err)
 		}
 		apply = append(apply, func() {
 			if own {
@@ -307,7 +307,7 @@ func tensorsOf(o *optim.Base, i, n int) (all []safetensors.Named) {
 // checkOptimizer compares an optimiser with a record and the tensors of its file.
 func checkOptimizer(o *optim.Base, r optim.Record, f *safetensors.File) error {
 	if err := o.CheckRecord(r); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", safetensors.ErrState, err)
 	}
 	known := 0
 	for i, n := range r.Tensors {
@@ -320,7 +320,7 @@ func checkOptimizer(o *optim.Base, r optim.Record, f *safetensors.File) error {
 		known += n
 	}
 	if infos := under(f, "optimizer."); len(infos) != known {
-		return fmt.Errorf("%w: the file has %d tensors of the optimiser: want %d", autograd.ErrState, len(infos), known)
+		return fmt.Errorf("%w: the file has %d tensors of the optimiser: want %d", safetensors.ErrState, len(infos), known)
 	}
 	return nil
 }

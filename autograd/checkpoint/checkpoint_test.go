@@ -161,20 +161,20 @@ func TestCheckpointsThatAreWrong(t *testing.T) {
 	require.NoError(t, os.WriteFile(cut, []byte("PK\x03\x04 something else entirely"), 0o600))
 	require.ErrorContains(t, other.checkpoint().Load(b.Ctx, cut), "not a safetensors file")
 	require.NoError(t, nn.SaveModel(b.Ctx, tr.model, cut))
-	require.ErrorIs(t, other.checkpoint().Load(b.Ctx, cut), autograd.ErrState)
+	require.ErrorIs(t, other.checkpoint().Load(b.Ctx, cut), safetensors.ErrState)
 	require.ErrorContains(t, other.checkpoint().Load(b.Ctx, cut), "the file is no checkpoint")
 
 	adamw := newTraining(b, 3, "AdamW", 9)
 	defer adamw.close()
 	require.ErrorContains(t, adamw.checkpoint().Load(b.Ctx, path), "the checkpoint's optimiser is Adam of 1 groups with 4 parameters, and this one AdamW")
-	require.ErrorIs(t, checkpoint.Checkpoint{Model: nn.Sequential{tr.model[0]}}.Load(b.Ctx, path), autograd.ErrState, "a model of fewer layers")
+	require.ErrorIs(t, checkpoint.Checkpoint{Model: nn.Sequential{tr.model[0]}}.Load(b.Ctx, path), safetensors.ErrState, "a model of fewer layers")
 	require.ErrorContains(t, checkpoint.Checkpoint{Model: nn.Sequential{tr.model[0]}}.Load(b.Ctx, path), path)
 	require.ErrorContains(t, checkpoint.Checkpoint{Model: tr.model, State: &struct{ Step string }{}}.Load(b.Ctx, path), "the checkpoint's state")
 	half := struct {
 		Step int
 		Data string
 	}{Step: -1}
-	require.ErrorIs(t, checkpoint.Checkpoint{State: &half}.Load(b.Ctx, path), autograd.ErrState)
+	require.ErrorIs(t, checkpoint.Checkpoint{State: &half}.Load(b.Ctx, path), safetensors.ErrState)
 	assert.Equal(t, -1, half.Step, "what comes before the field that does not fit")
 	require.ErrorIs(t, checkpoint.Checkpoint{State: half}.Load(b.Ctx, path), autograd.ErrInvalid)
 	require.ErrorIs(t, checkpoint.Checkpoint{State: (*int)(nil)}.Load(b.Ctx, path), autograd.ErrInvalid)

@@ -222,7 +222,7 @@ func (c Checkpoint) gatherRandom(ctx context.Context) (map[string]string, error)
 	}
 	state, err := c.Init.RandomState()
 	if err != nil || len(state) > 8*(randomWords-1) {
-		return nil, errors.Join(err, fmt.Errorf("%w: a random state of %d bytes", autograd.ErrState, len(state)))
+		return nil, errors.Join(err, fmt.Errorf("%w: a random state of %d bytes", safetensors.ErrState, len(state)))
 	}
 	bytes := make([]byte, 8*randomWords)
 	bytes[0] = byte(len(state))

@@ -65,10 +65,10 @@ func TestSaveAndLoadModel(t *testing.T) {
 	// Other names and shapes are told of together, and change nothing.
 	wrong := nn.Sequential{&nn.Linear{Weight: b.ParameterOf(tapetest.Upload(b, []float64{5}, 1, 1)), Bias: b.Number(6)}}
 	err = nn.LoadModel(b.Ctx, wrong, path)
-	require.ErrorIs(t, err, autograd.ErrState)
+	require.ErrorIs(t, err, safetensors.ErrState)
 	require.EqualError(t, err, `nn: LoadModel: `+path+`: error(s) in loading state_dict: missing key(s) in state_dict: "0.bias"; `+
 		`unexpected key(s) in state_dict: "1.running_mean", "1.weight"; size mismatch for 0.weight: the file has F64 (1, 2), and the model float64 (1, 1)`)
-	require.ErrorIs(t, nn.LoadModel(b.Ctx, wrong, path, nn.NotStrict()), autograd.ErrState, "a shape must fit in any case")
+	require.ErrorIs(t, nn.LoadModel(b.Ctx, wrong, path, nn.NotStrict()), safetensors.ErrState, "a shape must fit in any case")
 	lax := nn.Sequential{&nn.Linear{Weight: b.ParameterOf(tapetest.Upload(b, []float64{0, 0}, 1, 2)), Bias: b.Number(6)}}
 	require.NoError(t, nn.LoadModel(b.Ctx, lax, path, nn.NotStrict()))
 	assert.Equal(t, []float64{1, 2, 6}, values(b, lax))
@@ -125,7 +125,7 @@ func TestStateDictOfBFloat16(t *testing.T) {
 	require.NoError(t, nn.SaveModel(b.Ctx, trained, path))
 	before := served{tapetest.Upload(b, []tensor.BF16{1, 2, 3, 4, 5, 6}, 2, 3), tapetest.Upload(b, []float32{1})}
 	err = nn.LoadModel(b.Ctx, before, path)
-	require.ErrorIs(t, err, autograd.ErrState)
+	require.ErrorIs(t, err, safetensors.ErrState)
 	require.ErrorContains(t, err, "size mismatch for weight: the file has F32 (2, 3), and the model bfloat16 (2, 3)")
 	assert.Equal(t, []tensor.BF16{1, 2, 3, 4, 5, 6}, tapetest.Read[tensor.BF16](b, before.Weight))
 	assert.Equal(t, []float32{1}, tapetest.Read[float32](b, before.Bias), "nothing is loaded")

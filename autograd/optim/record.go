@@ -65,16 +65,17 @@ func (s *Base) WithState(ctx context.Context, i int, f func() error) error {
 	return errors.Join(f(), s.park(ctx, []int{i}))
 }
 
-// CheckRecord is an error if the record is that of another optimiser.
+// CheckRecord returns an error that wraps [autograd.ErrInvalid] if the record is another
+// optimiser's.
 func (s *Base) CheckRecord(r Record) error {
 	if r.Kind != s.kind || len(r.Groups) != len(s.groups) || len(r.Steps) != len(s.params) || len(r.Tensors) != len(s.params) {
 		return fmt.Errorf("%w: the checkpoint's optimiser is %s of %d groups with %d parameters, and this one %s of %d groups with %d",
-			autograd.ErrState, r.Kind, len(r.Groups), len(r.Steps), s.kind, len(s.groups), len(s.params))
+			autograd.ErrInvalid, r.Kind, len(r.Groups), len(r.Steps), s.kind, len(s.groups), len(s.params))
 	}
 	for i, g := range s.groups {
 		was := r.Groups[i]
 		if was.Parameters != len(g.params) {
-			return fmt.Errorf("%w: group %d of the checkpoint's optimiser has %d parameters, and this one's %d", autograd.ErrState, i, was.Parameters, len(g.params))
+			return fmt.Errorf("%w: group %d of the checkpoint's optimiser has %d parameters, and this one's %d", autograd.ErrInvalid, i, was.Parameters, len(g.params))
 		}
 		if err := errors.Join(checkLR(was.LR), within("SetMomentum", "the momentum", was.Momentum, 0, g.greatest)); err != nil {
 			return err
@@ -82,7 +83,7 @@ func (s *Base) CheckRecord(r Record) error {
 	}
 	for i, n := range r.Tensors {
 		if n < 0 || n > len(s.Slots(i)) || r.Steps[i] < 0 {
-			return fmt.Errorf("%w: parameter %q has %d tensors of state after %d steps", autograd.ErrState, s.params[i].Name, n, r.Steps[i])
+			return fmt.Errorf("%w: parameter %q has %d tensors of state after %d steps", autograd.ErrInvalid, s.params[i].Name, n, r.Steps[i])
 		}
 	}
 	return nil

@@ -64,10 +64,10 @@ type SchedulerRecord struct {
 // Record returns what a file keeps.
 func (s *Scheduler) Record() SchedulerRecord { return SchedulerRecord{s.step, slices.Clone(s.base)} }
 
-// CheckRecord is an error if the record is that of another schedule.
+// CheckRecord returns an error that wraps [autograd.ErrInvalid] if the record is another schedule's.
 func (s *Scheduler) CheckRecord(r SchedulerRecord) error {
 	if r.Step < 0 || len(r.Base) != len(s.base) {
-		return fmt.Errorf("%w: the schedule's step is %d, of %d groups: want one of %d", autograd.ErrState, r.Step, len(r.Base), len(s.base))
+		return fmt.Errorf("%w: the schedule's step is %d, of %d groups: want one of %d", autograd.ErrInvalid, r.Step, len(r.Base), len(s.base))
 	}
 	return checkSchedule(s.schedule, r.Step)
 }
