@@ -202,7 +202,7 @@ func (c *Cache) Close() error {
 			errs = append(errs, c.grower.driverFree(context.Background(), nil, seg))
 		}
 	}
-	errs = append(errs, c.shards.closePending())
+	errs = append(errs, c.grower.unreserve(), c.shards.closePending())
 	c.opened.Close(false)
 	return errors.Join(errs...)
 }

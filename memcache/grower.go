@@ -19,6 +19,7 @@ type grower struct {
 	// and while a flush waits. It is a channel, so that who waits for it can be cancelled.
 	held         chan struct{}
 	driverRanges driverRanges // guarded by the growth lock
+	unused       []device.Ptr // reserved addresses of no segment; the same
 
 	reporter   *reporter
 	shards     *shards

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/sizes"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
@@ -192,11 +193,24 @@ func (g *grower) returnAddresses(fresh bool) error {
 		empty = append(empty, s.arena.RemoveEmpty(fresh)...)
 	}
 	g.shards.unlockAll()
-	var errs []error
 	for _, seg := range empty {
-		g.driverRanges.remove(seg.Ptr())
-		errs = append(errs, g.vmm.Unreserve(seg.Ptr()))
+		g.unused = append(g.unused, seg.Ptr())
 	}
+	return g.unreserve()
+}
+
+// unreserve gives unused addresses back. Addresses that the driver does not take are tried again by
+// the next call. The growth lock is held, or the cache is being closed.
+func (g *grower) unreserve() error {
+	var errs []error
+	g.unused = slices.DeleteFunc(g.unused, func(p device.Ptr) bool {
+		if err := g.vmm.Unreserve(p); err != nil {
+			errs = append(errs, err)
+			return false
+		}
+		g.driverRanges.remove(p)
+		return true
+	})
 	return errors.Join(errs...)
 }
 

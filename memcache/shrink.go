@@ -71,20 +71,28 @@ func (g *grower) dissolve(ctx context.Context, seg *placement.Segment) error {
 	return errors.Join(errs...)
 }
 
-// unmapRun unmaps the memory between two unmapped chunks, for dissolve.
+// unmapRun unmaps the memory between two unmapped chunks, for dissolve. It goes on after a granule
+// that the driver does not unmap.
 func (g *grower) unmapRun(ctx context.Context, seg *placement.Segment, from device.Ptr, bytes int64) error {
-	if bytes == 0 {
-		return nil
-	}
+	var errs []error
 	granule := seg.Granule()
-	done, err := g.unmap(ctx, seg, from, bytes/granule*granule)
-	if done == 0 {
-		return err
+	for bytes >= granule {
+		done, err := g.unmap(ctx, seg, from, bytes/granule*granule)
+		errs = append(errs, err)
+		if done > 0 {
+			g.countUnmapped(seg, done)
+		}
+		done += granule // the one that failed
+		from, bytes = from+device.Ptr(done), bytes-done
 	}
+	return errors.Join(errs...)
+}
+
+// countUnmapped counts memory that a segment has given back.
+func (g *grower) countUnmapped(seg *placement.Segment, bytes int64) {
 	g.shards.mu.Lock()
 	defer g.shards.mu.Unlock()
-	g.ledger.uncountReserved(seg.Kind(), done)
-	countsOf(seg.Pool()).reserved(seg.Kind(), 0, -done)
+	g.ledger.uncountReserved(seg.Kind(), bytes)
+	countsOf(seg.Pool()).reserved(seg.Kind(), 0, -bytes)
 	g.ledger.stats.NumDeviceFree++
-	return err
 }

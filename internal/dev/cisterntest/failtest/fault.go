@@ -1,0 +1,130 @@
+// Package failtest runs small programs with the k-th call failing, for each k: driver calls, memory,
+// writes, and the ends of contexts. After a failure an operation has done all or nothing, its error
+// has the failure as its cause, nothing has leaked, and the same operation succeeds.
+package failtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Kind is how a call fails.
+type Kind uint8
+
+const (
+	// Failed: a driver call or a write returns ErrFailed and does nothing.
+	Failed Kind = iota
+	// OutOfMemory: an allocation returns an error that wraps device.ErrOutOfMemory.
+	OutOfMemory
+	// Slow: a driver call takes a millisecond.
+	Slow
+	// Ended: the context ends before a driver call, or at a check of the context.
+	Ended
+	// Short: a write takes half of the bytes and returns ErrFailed.
+	Short
+	kinds
+)
+
+// String is such as "out of memory".
+func (k Kind) String() string {
+	return [...]string{"failed", "out of memory", "slow", "ended", "short"}[k]
+}
+
+// ErrFailed is what calls return that fail.
+var ErrFailed = errors.New("failed for a test")
+
+// cause is what an error of an operation must wrap.
+func (k Kind) cause() error {
+	return [...]error{ErrFailed, device.ErrOutOfMemory, nil, context.Canceled, ErrFailed}[k]
+}
+
+// Faults counts the calls that can fail, and lets one of them fail. Any goroutine may use it.
+type Faults struct {
+	mu     sync.Mutex
+	armed  bool
+	kind   Kind
+	left   int // calls until the one that fails; 0: none does
+	calls  [kinds]int
+	failed string // the call that failed
+	cancel context.CancelFunc
+}
+
+// Arm lets the k-th call that can fail in this way fail, and counts anew. It returns a context that
+// may end.
+func (f *Faults) Arm(kind Kind, k int) context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.armed, f.kind, f.left, f.calls, f.failed, f.cancel = true, kind, k, [kinds]int{}, "", cancel
+	return &checked{ctx, f}
+}
+
+// Disarm lets nothing fail any more. It returns the call that failed, if any, and how many could.
+func (f *Faults) Disarm() (failed string, calls [kinds]int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.armed, f.left = false, 0
+	return f.failed, f.calls
+}
+
+// at counts a call that can fail in these ways, and reports whether it is the one that does.
+func (f *Faults) at(call string, ways ...Kind) (kind Kind, fails bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.armed {
+		return 0, false
+	}
+	for _, w := range ways {
+		f.calls[w]++
+		if w == f.kind && f.left > 0 {
+			if f.left--; f.left == 0 {
+				f.failed, fails = call, true
+			}
+		}
+	}
+	if fails && f.kind == Ended {
+		f.cancel()
+	}
+	return f.kind, fails
+}
+
+// call is a driver call. It returns the error with which the call fails, or nil.
+func (f *Faults) call(name string) error {
+	switch kind, fails := f.at(name, Failed, Slow, Ended); {
+	case !fails:
+	case kind == Failed:
+		return fmt.Errorf("%s: %w", name, ErrFailed)
+	case kind == Slow:
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
+// alloc is a driver call that takes memory.
+func (f *Faults) alloc(name string) error {
+	if kind, fails := f.at(name, OutOfMemory); fails && kind == OutOfMemory {
+		return fmt.Errorf("%s: %w", name, device.ErrOutOfMemory)
+	}
+	return f.call(name)
+}
+
+// checked is a context each check of which may find that it has ended.
+type checked struct {
+	context.Context
+	faults *Faults
+}
+
+func (c *checked) Err() error {
+	c.faults.at("context.Err", Ended)
+	return c.Context.Err()
+}
+
+func (c *checked) Done() <-chan struct{} {
+	c.faults.at("context.Done", Ended)
+	return c.Context.Done()
+}

@@ -1,0 +1,143 @@
+package failtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Trial is one use of an operation, on a machine of its own.
+type Trial struct {
+	// Do is the operation. If it returns an error, it has changed nothing that See shows.
+	Do func(ctx context.Context) error
+	// See is what a caller sees of the operation's effect: values, states, counts. nil: nothing.
+	See func() any
+	// Undo frees what Do has made. nil: nothing.
+	Undo func() error
+}
+
+// Row is a small program.
+type Row[M any] struct {
+	// Of is the exported operations that the program is for, "Cache.Alloc Block.Free".
+	Of string
+	// Make prepares the trial. Nothing fails in it.
+	Make func(t testing.TB, m M) Trial
+	// Tolerates are kinds of failures after which the operation may succeed, or return an error of another
+	// cause, with the reason.
+	Tolerates map[Kind]string
+}
+
+// Suite is the rows of a package.
+type Suite[M any] struct {
+	// Open makes a machine whose calls fail as faults says. The test's clean-up closes it, and finds
+	// what leaked.
+	Open func(t testing.TB, faults *Faults) M
+	// Live is what is live on a machine: blocks, bytes, events, handles. It is the same before a trial
+	// and after it.
+	Live func(m M) any
+	Rows []Row[M]
+}
+
+// sample is how many calls of a kind fail in a trial with -short.
+const sample = 3
+
+// Run runs each row without a failure, and then with failures: of each call in turn or, with -short, of
+// a few that a seed draws. CISTERN_FAIL_SEED repeats a run.
+func (s Suite[M]) Run(t *testing.T) {
+	seed := rand.Uint64()
+	if text := os.Getenv("CISTERN_FAIL_SEED"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
+		seed = n
+	}
+	for _, row := range s.Rows {
+		t.Run(row.Of, func(t *testing.T) {
+			calls, want := s.truth(t, row)
+			h := fnv.New64()
+			fmt.Fprint(h, row.Of)
+			random := rand.New(rand.NewPCG(seed, h.Sum64()))
+			for kind := range kinds {
+				for _, k := range chosen(random, calls[kind]) {
+					if !t.Run(fmt.Sprintf("%v/%d", kind, k), func(t *testing.T) { s.fail(t, row, kind, k, want) }) {
+						t.Logf("CISTERN_FAIL_SEED=%d repeats it", seed)
+					}
+				}
+			}
+		})
+	}
+}
+
+// chosen are the calls of n that fail.
+func chosen(random *rand.Rand, n int) (ks []int) {
+	if !testing.Short() || n <= sample {
+		for k := range n {
+			ks = append(ks, k+1)
+		}
+		return ks
+	}
+	for _, k := range random.Perm(n)[:sample] {
+		ks = append(ks, k+1)
+	}
+	return ks
+}
+
+// truth is what a row does without a failure: how many calls could have failed, and what it shows.
+func (s Suite[M]) truth(t *testing.T, row Row[M]) (calls [kinds]int, want any) {
+	t.Run("succeeds", func(t *testing.T) {
+		f := new(Faults)
+		m := s.Open(t, f)
+		live := s.Live(m)
+		trial := row.Make(t, m)
+		err := trial.Do(f.Arm(Failed, 0))
+		_, calls = f.Disarm()
+		require.NoError(t, err)
+		want = trial.see()
+		require.NoError(t, trial.undo())
+		require.Equal(t, live, s.Live(m), "live after the program")
+	})
+	return calls, want
+}
+
+// fail lets the k-th call of a kind fail.
+func (s Suite[M]) fail(t *testing.T, row Row[M], kind Kind, k int, want any) {
+	f := new(Faults)
+	m := s.Open(t, f)
+	live := s.Live(m)
+	trial := row.Make(t, m)
+	before := trial.see()
+	err := trial.Do(f.Arm(kind, k))
+	failed, _ := f.Disarm()
+	require.NotEmpty(t, failed, "the program made fewer calls than before")
+	if err != nil {
+		if cause := kind.cause(); row.Tolerates[kind] == "" && (cause == nil || !errors.Is(err, cause)) {
+			require.Failf(t, "another cause", "%s: the error is %v, want one that wraps %v", failed, err, cause)
+		}
+		require.Equal(t, before, trial.see(), "%s: the operation has returned %v, and done a part", failed, err)
+		require.NoError(t, trial.Do(context.Background()), "%s: the same operation afterwards", failed)
+	}
+	require.Equal(t, want, trial.see(), "%s: after the failure (%v)", failed, err)
+	assert.NoError(t, trial.undo(), failed)
+	assert.Equal(t, live, s.Live(m), "%s: live after the program", failed)
+}
+
+func (t Trial) see() any {
+	if t.See == nil {
+		return nil
+	}
+	return t.See()
+}
+
+func (t Trial) undo() error {
+	if t.Undo == nil {
+		return nil
+	}
+	return t.Undo()
+}

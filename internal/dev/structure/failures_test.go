@@ -1,0 +1,97 @@
+package structure
+
+import (
+	"go/ast"
+	"go/types"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// failing are the packages whose operations are tried with each of their calls failing.
+var failing = []string{"memcache"}
+
+// TestOperationsFail: each exported operation that can fail stands in a row of failtest in its
+// package's tests, or with a reason in testdata/failures.txt, which has nothing else.
+func TestOperationsFail(t *testing.T) {
+	text, err := os.ReadFile("testdata/failures.txt")
+	require.NoError(t, err)
+	without := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 0 && f[0] != "#" {
+			require.Greater(t, len(f), 1, "a reason: %s", line)
+			without[f[0]] = false
+		}
+	}
+	for _, p := range ours(t) {
+		for _, folder := range failing {
+			if p.short() != folder {
+				continue
+			}
+			rows := rowsOf(t, folder)
+			pkg, _ := check(t, p, &types.Info{Uses: map[*ast.Ident]types.Object{}})
+			for _, name := range canFail(pkg) {
+				key := folder + "." + name
+				_, excepted := without[key]
+				assert.True(t, rows[name] || excepted, "%s has no row of failtest: add one to %s/failure_test.go, or a line with the reason to testdata/failures.txt", key, folder)
+				assert.False(t, rows[name] && excepted, "%s has a row, and a line in testdata/failures.txt", key)
+				if excepted {
+					without[key] = true
+				}
+			}
+		}
+	}
+	for key, used := range without {
+		assert.True(t, used, "testdata/failures.txt: there is no %s that can fail", key)
+	}
+}
+
+// rowsOf are the operations that rows in a folder's tests name.
+func rowsOf(t *testing.T, folder string) map[string]bool {
+	files, err := filepath.Glob(filepath.Join(root, folder, "*failure*_test.go"))
+	require.NoError(t, err)
+	rows := map[string]bool{}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`\bOf: +"([^"]+)"`).FindAllStringSubmatch(string(text), -1) {
+			for _, name := range strings.Fields(m[1]) {
+				rows[name] = true
+			}
+		}
+	}
+	return rows
+}
+
+// canFail are the exported functions and methods of a package that return an error.
+func canFail(pkg *types.Package) (names []string) {
+	fails := func(f types.Object) bool {
+		results := f.Type().(*types.Signature).Results()
+		return results.Len() > 0 && results.At(results.Len()-1).Type().String() == "error"
+	}
+	for _, name := range pkg.Scope().Names() {
+		o := pkg.Scope().Lookup(name)
+		switch o := o.(type) {
+		case *types.Func:
+			if o.Exported() && fails(o) {
+				names = append(names, name)
+			}
+		case *types.TypeName:
+			of, ok := o.Type().(*types.Named)
+			if !ok || !o.Exported() || types.IsInterface(of) {
+				continue
+			}
+			for m := range of.Methods() {
+				if m.Exported() && fails(m) {
+					names = append(names, name+"."+m.Name())
+				}
+			}
+		}
+	}
+	return names
+}
