@@ -25,28 +25,28 @@ import (
 //		Gain *autograd.Parameter
 //	}
 //
-// has "ln1.weight", "ln1.bias", "attn.weight", "attn.bias", "mlp.0.weight", …, "gain". Exported
-// fields are walked that are a *Parameter, what has a method Parameters, such as a [Layer], which
-// is asked, and structs, pointers, interfaces, slices, arrays and maps of these. A field's name is
-// that in its tag, or the field's in Python's style: InProj is "in_proj", and Fc1 "fc1";
-// `param:"-"` leaves a field out, and an embedded struct's fields are the outer one's. Elements are
-// named by their index or key, in order. A parameter that is reached again, as tied weights are,
-// stands once, under its first name, and pointers back to where the walk has come from are left
-// out.
+// has "ln1.weight", "ln1.bias", "attn.weight", "attn.bias", "mlp.0.weight", …, "gain". The walk
+// enters exported fields that are a *Parameter, a value with a method Parameters such as a [Layer],
+// or a struct, pointer, interface, slice, array or map of these. A value with that method is asked
+// instead of walked. A field's name is that in its tag, or the field's in Python's style: InProj is
+// "in_proj", and Fc1 "fc1". The tag `param:"-"` leaves a field out, and an embedded struct's fields
+// are the outer one's. Elements are named by their index or key, in order. A parameter that is
+// reached again, such as tied weights, stands once, under its first name. Pointers back to a value
+// that the walk is in are left out.
 //
-// What would be forgotten silently is told of by the parameters, which every optimiser and tape
-// then refuses: an unexported field that is a parameter or a layer, a key that is no string or
-// whole number, two parameters of one name. Optimisers, tapes and other values of this package that
-// are no part of a model are left out.
+// Optimisers and tapes refuse a model that would lose a parameter silently: an unexported field that
+// is a parameter or a layer, a key that is neither a string nor a whole number, two parameters of
+// one name. Optimisers, tapes, and values of the packages beside this one that are no layers are no
+// part of a model, and are left out.
 //
-// A model of more than 1000 values in values, a struct whose method Parameters is that of an
-// embedded nil, and a [autograd.Parameter] that is no pointer are such errors, too. So is, in
-// [StateDict], a model with more than 65536 further ways to its parts.
+// They also refuse a model of more than 1000 values in values, a struct whose method Parameters is
+// that of an embedded nil, and a parameter that is no pointer. [StateDict] refuses a model with more
+// than 65536 further ways to its parts.
 //
 // The model itself is walked even if it has a method Parameters, because that method may be a call
-// of ParametersOf. A model that is a layer of this package is asked. Methods Parameters that call
-// each other without end, as those of two structs that point to each other may, are an error that
-// the only parameter reports.
+// of ParametersOf. A model that is a layer of this package, or of a package beside it, is asked.
+// Methods Parameters that call each other without end, such as those of two structs that point to
+// each other, are an error of the only parameter that is returned.
 func ParametersOf(model any) autograd.Parameters { return parametersOf(model, false).params }
 
 // BuffersOf finds a model's buffers as ParametersOf finds its parameters: those of the layers that
@@ -137,7 +137,7 @@ func buffersOf(model any, shared bool) *walk {
 	return w
 }
 
-// root walks a model, or asks it if it is a layer of this package.
+// root walks a model, or asks it if it is a layer of this package or of one beside it.
 func (w *walk) root(v reflect.Value) {
 	switch k := v.Kind(); {
 	case k == reflect.Invalid:
