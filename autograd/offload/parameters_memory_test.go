@@ -157,3 +157,21 @@ func TestParametersStepInPieces(t *testing.T) {
 		require.NoError(t, in.Close())
 	}
 }
+
+// TestRoundedCopiesLeaveWithTheirParameters: after a forward pass in bfloat16 the device has the
+// copy of one layer, although the backward pass needs the copies of all layers.
+func TestRoundedCopiesLeaveWithTheirParameters(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	o := b.Offloader(tensor.OffloadConfig{Ahead: -1})
+	in, model := wide(b, 6, func(ps autograd.Parameters) { require.NoError(t, offload.Parameters(b.Ctx, ps, o)) })
+	x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
+	before := b.Cache.MemoryAllocated()
+	tape := autograd.NewTape(b.Ctx, b.RT)
+	tape.SetComputeDtype(tensor.BFloat16)
+	loss := tape.Mean(model.Forward(tape, tape.Input(x)))
+	require.InDelta(t, wideLayer/2, b.Cache.MemoryAllocated()-before, 2*wideValues)
+	_, err := tape.Backward(loss)
+	require.NoError(t, err)
+	require.NoError(t, tape.Close())
+	require.NoError(t, in.Close())
+}

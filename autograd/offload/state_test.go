@@ -2,6 +2,7 @@ package offload_test
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -280,4 +281,25 @@ func TestStateFails(t *testing.T) {
 		require.NoError(t, opt.ZeroGrad(b.Ctx))
 	})
 	require.Equal(t, want, got)
+}
+
+// TestStateLeavesAfterAFailure: state that a function was given leaves the device again, whether
+// the function fails or not.
+func TestStateLeavesAfterAFailure(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	opt, err := tapetest.WithErr(optim.NewAdam(autograd.Parameters{{Name: "p", Parameter: b.Parameter(700)}}, optim.AdamConfig{}))
+	require.NoError(t, err)
+	require.NoError(t, offload.State(b.Ctx, opt, b.Offloader(tensor.OffloadConfig{}), 0))
+	require.NoError(t, opt.Prepare(b.Ctx))
+	requireOffloaded := func(want bool) {
+		for _, x := range opt.State(0) {
+			require.Equal(t, want, x.Offloaded())
+		}
+	}
+	requireOffloaded(true)
+	for _, failure := range []error{nil, errors.New("a full disk")} {
+		require.ErrorIs(t, opt.WithState(b.Ctx, 0, func() error { requireOffloaded(false); return failure }), failure)
+		requireOffloaded(true)
+	}
+	require.NoError(t, opt.Close())
 }
