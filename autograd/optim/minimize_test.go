@@ -220,3 +220,38 @@ func TestMinimizeOfAParallel(t *testing.T) {
 		crew.Part()
 	}
 }
+
+// TestMinimizePutsPartsOfGradientsBack: this rank's part of a gradient that an earlier pass has
+// reduced survives the step of an optimiser that does not update the parameter.
+func TestMinimizePutsPartsOfGradientsBack(t *testing.T) {
+	crew := tapetest.NewCrew(t, cisterntest.Ranks(2), 64<<20, 0)
+	defer crew.Part()
+	crew.Each(func(r *tapetest.Rank) error {
+		in := nn.Init(r.Ctx, r.RT, nn.Seed(1), nn.Dtype(tensor.Float64))
+		g, c := in.Linear(3, 3), in.Linear(3, 2)
+		dp, err := parallel.New(r.Ctx, r.Comm, nn.Sequential{g, c}, parallel.Config{Shard: parallel.ShardGradients})
+		if err != nil {
+			return err
+		}
+		opt := nn.Own(in, optim.NewSGD(g.Parameters(), optim.SGDConfig{LR: new(0.1)}))
+		part := func() *tensor.Tensor {
+			sh, _ := autograd.Attached[optim.Sharded](c.Weight)
+			return sh.PartGrad()
+		}
+		var kept *tensor.Tensor
+		var before []float64
+		for step, tape := range in.Steps(2) {
+			loss := tape.Sum(tape.Square(c.Forward(tape, g.Forward(tape, autograd.Upload(tape, []float64{1, -2, 3}, 1, 3)))))
+			if step > 0 {
+				optim.Minimize(tape, loss, opt)
+				continue
+			}
+			_, err = tape.Backward(loss)
+			err = errors.Join(err, g.Parameters().ZeroGrad(r.Ctx))
+			kept, before = part(), tapetest.Read[float64](r.Bench, part())
+		}
+		assert.Same(t, kept, part())
+		assert.Equal(t, before, tapetest.Read[float64](r.Bench, kept))
+		return errors.Join(err, in.Err(), dp.Err(), dp.Close(), in.Close())
+	})
+}

@@ -171,3 +171,27 @@ func TestZeroIsANumber(t *testing.T) {
 		assert.InDeltaSlice(t, []float64{first, first - 0.5*second(c.beta1, c.beta2, c.eps)}, train(tapetest.WithErr(optim.NewAdam(ps, c.cfg))), 1e-12, name)
 	}
 }
+
+// TestRestoreDropsStateThatTheRecordLacks: after a record from before the first step, a step is a
+// first step, although the optimiser has taken others.
+func TestRestoreDropsStateThatTheRecordLacks(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	for name, of := range map[string]func(autograd.Parameters) optim.Optimizer{
+		"SGD":     func(ps autograd.Parameters) optim.Optimizer { return optim.NewSGD(ps, optim.SGDConfig{Momentum: 0.5}) },
+		"Adam":    func(ps autograd.Parameters) optim.Optimizer { return optim.NewAdam(ps, optim.AdamConfig{}) },
+		"RMSprop": func(ps autograd.Parameters) optim.Optimizer { return optim.NewRMSprop(ps, optim.RMSpropConfig{}) },
+		"Adagrad": func(ps autograd.Parameters) optim.Optimizer { return optim.NewAdagrad(ps, optim.AdagradConfig{}) },
+	} {
+		p := b.Number(1)
+		used := of(autograd.Parameters{{Name: "p", Parameter: p}})
+		record := used.Core().Record()
+		b.Step(used, p, 7)
+		q := b.Number(tapetest.Read[float64](b, p.Value())[0])
+		fresh := of(autograd.Parameters{{Name: "q", Parameter: q}})
+		require.NoError(t, used.Core().Restore(b.Ctx, record), name)
+		b.Step(used, p, -1)
+		b.Step(fresh, q, -1)
+		assert.Equal(t, tapetest.Read[float64](b, q.Value()), tapetest.Read[float64](b, p.Value()), name)
+		require.NoError(t, errors.Join(used.Close(), fresh.Close()))
+	}
+}
