@@ -258,3 +258,31 @@ func TestParallelRefuses(t *testing.T) {
 	require.NoError(t, errors.Join(tape.Close(), model.Parameters().ZeroGrad(alone.Ctx), other.Close(), in.Close(), alone.Comm.Close()))
 	rankGroup.Part()
 }
+
+// TestNoSyncEndsWithAnErrorOrAPanic: the pass after it is reduced.
+func TestNoSyncEndsWithAnErrorOrAPanic(t *testing.T) {
+	failure := errors.New("a batch that can't be read")
+	for _, f := range []func() error{func() error { return failure }, func() error { panic(failure) }} {
+		c := mlpCourse.brief()
+		c.step = func(s *trainingRank, k int) error {
+			err := func() (err error) {
+				defer func() {
+					if r := recover(); r != nil {
+						err = r.(error)
+					}
+				}()
+				return s.dp.NoSync(f)
+			}()
+			before := parallel.PassesOf(s.dp)
+			if !errors.Is(err, failure) {
+				return fmt.Errorf("NoSync: %w, want %w", err, failure)
+			}
+			err = s.eager(k)
+			if parallel.PassesOf(s.dp) != before+1 {
+				return errors.Join(err, errors.New("the pass after NoSync was not reduced"))
+			}
+			return err
+		}
+		c.trainOn(t, 2)
+	}
+}

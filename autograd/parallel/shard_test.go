@@ -249,3 +249,29 @@ func TestParallelShardedStepFails(t *testing.T) {
 		require.ErrorContains(t, err, "rank 1 has aborted")
 	}
 }
+
+// TestCloseFreesPartsOfGradients that no ZeroGrad has freed.
+func TestCloseFreesPartsOfGradients(t *testing.T) {
+	crew := tapetest.NewCrew(t, 2, 64<<20, 0)
+	defer crew.Part()
+	crew.Each(func(r *tapetest.Rank) error {
+		c := mlpCourse
+		c.cfg.Shard = parallel.ShardGradients
+		s, err := c.begin(r)
+		if err == nil {
+			err = s.pass(0)
+		}
+		var parts []*tensor.Tensor
+		for _, p := range nn.ParametersOf(s.model) {
+			part, _, _, _ := parallel.PartOf(p.Parameter)
+			parts = append(parts, part)
+		}
+		err = errors.Join(err, s.end())
+		for _, part := range parts {
+			if part == nil || !part.Released() {
+				err = errors.Join(err, errors.New("a part was not made, or not freed"))
+			}
+		}
+		return err
+	})
+}
