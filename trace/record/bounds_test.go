@@ -1,8 +1,10 @@
 package record
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -63,6 +65,40 @@ func TestMarksAfterTheEnd(t *testing.T) {
 		r.Step(n).End()
 	}
 	require.Empty(t, r.marks)
+}
+
+// watched reports on seen that a text has been written.
+type watched struct {
+	text string
+	seen chan struct{} // of capacity 1
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte(w.text)) {
+		w.seen <- struct{}{}
+	}
+	return len(p), nil
+}
+
+// TestMarksTakeNoMemoryOnceWritten: a recorder forgets what a mark was called, and the encoder
+// forgets a mark that has ended, so that a step needs no memory after its end.
+func TestMarksTakeNoMemoryOnceWritten(t *testing.T) {
+	c, _ := small(t, memcache.Config{})
+	w := &watched{"forward", make(chan struct{}, 1)}
+	r, err := Start(w, c, Options{})
+	require.NoError(t, err)
+	r.Begin(w.text).End()
+	<-w.seen
+	require.Equal(t, "recording with 0 marks to write", r.String())
+	require.NoError(t, r.Close())
+	stream, err := c.StreamHistory(memcache.HistoryOptions{})
+	require.NoError(t, err)
+	enc := newEncoder(bufio.NewWriter(io.Discard), stream)
+	enc.beginMark(1, mark{name: w.text}, &memcache.HistoryEntry{})
+	require.NotEmpty(t, enc.marks)
+	enc.endMark(1, &memcache.HistoryEntry{})
+	require.Empty(t, enc.marks)
+	stream.Close()
 }
 
 // TestManyLabels: what a writer remembers is bounded, and what it forgot it defines again.

@@ -2,7 +2,9 @@ package record
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -227,6 +229,22 @@ func TestReadableMeanwhile(t *testing.T) {
 	}
 }
 
+// TestCompressedRecordingsAreWholeFiles: a program that decompresses a recording finds the end of
+// the compressed data.
+func TestCompressedRecordingsAreWholeFiles(t *testing.T) {
+	c, s := small(t, memcache.Config{})
+	var file bytes.Buffer
+	r, err := Start(&file, c, Options{Gzip: true})
+	require.NoError(t, err)
+	require.NoError(t, alloc(t, c, 100, s).Free())
+	require.NoError(t, r.Close())
+	text, err := gzip.NewReader(&file)
+	require.NoError(t, err)
+	lines, err := io.ReadAll(text)
+	require.NoError(t, err)
+	require.Empty(t, verifies(t, lines))
+}
+
 // TestCutAnywhere: whatever byte of a recording is the last, it can be read, and what is there verifies.
 func TestCutAnywhere(t *testing.T) {
 	r := newRig(t, program{null: true, config: memcache.Config{MemoryLimit: 60 << 20}, capacity: 1 << 36, streams: 2, goroutines: 1, steps: 60, largest: 25})
@@ -270,4 +288,26 @@ func TestLabelsHaveNoSteps(t *testing.T) {
 	d := read(t, file.Bytes()).Details
 	require.Len(t, d.LabelTable, 1)
 	require.EqualValues(t, 99, d.Steps[len(d.Steps)-3])
+}
+
+// TestBlocksInUseAtTheEnd: the last line has the labels and steps of the blocks that are in use.
+func TestBlocksInUseAtTheEnd(t *testing.T) {
+	c, s := small(t, memcache.Config{})
+	before, err := c.Alloc(memcache.WithStep(memcache.WithModule(t.Context(), "m"), 7), 100, s)
+	require.NoError(t, err)
+	var file bytes.Buffer
+	r, err := Start(&file, c, Options{})
+	require.NoError(t, err)
+	during, err := c.Alloc(memcache.WithStep(memcache.WithModule(t.Context(), "n"), 8), 100, s)
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	d := read(t, file.Bytes()).Details
+	var found []string
+	for _, b := range d.Final {
+		if b.Label >= 0 {
+			found = append(found, fmt.Sprint(d.LabelTable[b.Label].Module, b.Step))
+		}
+	}
+	require.Equal(t, []string{"m7", "n8"}, found)
+	require.NoError(t, errors.Join(before.Free(), during.Free()))
 }
