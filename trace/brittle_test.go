@@ -193,3 +193,41 @@ func TestClosedProfilerLeavesTheStreamAlone(t *testing.T) {
 	assert.Equal(t, d.made, d.closed)
 	assert.Equal(t, int64(2), p.Summary().Steps)
 }
+
+// A clock that can't record its event closes it, and takes another one later.
+func TestClockClosesTheEventThatFails(t *testing.T) {
+	d, s, _ := newBrittle(t, false)
+	clock := &deviceClock{stream: s}
+	s.recording = errEvent
+	a, err := clock.take()
+	require.ErrorIs(t, err, errEvent)
+	require.Nil(t, a)
+	require.Equal(t, d.made, d.closed)
+	s.recording = nil
+	a, err = clock.take()
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(clock.give(a), clock.close()))
+	require.Equal(t, d.made, d.closed)
+}
+
+// closes is a stream that closes its clock while an event is recorded.
+type closes struct {
+	*brittleStream
+	clock *deviceClock
+}
+
+func (s *closes) Record(e device.Event) error {
+	return errors.Join(s.brittleStream.Record(e), s.clock.close())
+}
+
+// An event that was taken while the clock was closed is closed by the step that gives it back.
+func TestClockIsClosedWhileAnEventIsTaken(t *testing.T) {
+	d, s, _ := newBrittle(t, false)
+	clock := new(deviceClock)
+	clock.stream = &closes{s, clock}
+	a, err := clock.take()
+	require.NoError(t, err)
+	require.Zero(t, d.closed)
+	require.NoError(t, clock.give(a))
+	require.Equal(t, d.made, d.closed)
+}
