@@ -3,6 +3,7 @@ package parallel_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -70,4 +71,43 @@ func TestParallelCaptureNeedsAllGradients(t *testing.T) {
 		return errors.Join(pass(r.Ctx), dp.Err(), m.Parameters().ZeroGrad(r.Ctx), dp.Close(), in.Close())
 	})
 	rankGroup.Part()
+}
+
+// TestCapturesThatFailLeaveRanksTogether: a capture that fails leaves no gradient, and the training
+// goes on, because no rank waits in a capture.
+func TestCapturesThatFailLeaveRanksTogether(t *testing.T) {
+	failure := errors.New("a step that can't be captured")
+	for _, sharding := range shardings {
+		crew := tapetest.NewCrew(t, 2, 64<<20, 0)
+		crew.Each(func(r *tapetest.Rank) error {
+			c := mlpCourse
+			c.cfg.Shard = sharding
+			s, err := c.begin(r)
+			if err != nil {
+				return errors.Join(err, s.end())
+			}
+			x, y, err := s.batch(0)
+			for _, where := range []string{"in the step", "behind the pass"} {
+				_, failed := s.RT.Capture(s.Ctx, func(ctx context.Context) error {
+					if where == "in the step" { // whose state is not there
+						loss, err := s.train(ctx, x, y)
+						return errors.Join(err, loss.Release())
+					}
+					tape := autograd.NewTape(ctx, s.RT)
+					_, err := tape.Backward(tape.CrossEntropy(s.model.Forward(tape, tape.Input(x)), y))
+					return errors.Join(err, tape.Close(), failure)
+				})
+				if !errors.Is(failed, failure) && !errors.Is(failed, tensor.ErrCapturing) {
+					err = errors.Join(err, fmt.Errorf("%s: %w", where, failed))
+				}
+				for _, p := range nn.ParametersOf(s.model) {
+					if part, _, _, _ := parallel.PartOf(p.Parameter); p.Grad() != nil || part != nil {
+						err = errors.Join(err, fmt.Errorf("%s: %q has a gradient", where, p.Name))
+					}
+				}
+			}
+			return errors.Join(err, s.eager(0), s.dp.Verify(s.Ctx), x.Release(), y.Release(), s.end())
+		})
+		crew.Part()
+	}
 }

@@ -286,3 +286,22 @@ func TestNoSyncEndsWithAnErrorOrAPanic(t *testing.T) {
 		c.trainOn(t, 2)
 	}
 }
+
+// TestAPassOfOneRankMayFailInNoSync: no other rank waits for it, so that the next pass is reduced.
+func TestAPassOfOneRankMayFailInNoSync(t *testing.T) {
+	failure := errors.New("a batch that can't be read")
+	c := mlpCourse.brief()
+	c.step = func(s *trainingRank, k int) error {
+		err := s.dp.NoSync(func() error {
+			if s.N == 0 {
+				return failingStep(s, failure)
+			}
+			return s.pass(k)
+		})
+		if s.N == 0 && errors.Is(err, failure) {
+			err = nil
+		}
+		return errors.Join(err, nn.ParametersOf(s.model).ZeroGrad(s.Ctx), s.eager(k), s.dp.Err(), s.dp.Verify(s.Ctx))
+	}
+	c.trainOn(t, 2)
+}

@@ -137,6 +137,21 @@ func TestParallelBucketsFollowTheBackwardPass(t *testing.T) {
 	require.Equal(t, [][]string{{"late.weight"}, {"late.bias"}, {"early.weight"}, {"early.bias"}}, c.trainOn(t, 2).orders)
 }
 
+// TestBucketsAreFullAtTheirSizes: a bucket takes no more gradients once it has its bytes, the first
+// one FirstBucketBytes and the others BucketBytes.
+func TestBucketsAreFullAtTheirSizes(t *testing.T) {
+	const layer = 4 * 4 * 4
+	c := parallelTraining{input: []int{4}, classes: 4, batch: 4, optimizer: adamOf, cfg: parallel.Config{FirstBucketBytes: layer, BucketBytes: 2 * layer}}
+	c.model = func(in *nn.Initializer) nn.Layer {
+		var model nn.Sequential
+		for range 6 {
+			model = append(model, in.Linear(4, 4, nn.NoBias()))
+		}
+		return model
+	}
+	require.Equal(t, [][]string{{"5.weight"}, {"4.weight", "3.weight"}, {"2.weight", "1.weight"}, {"0.weight"}}, c.trainOn(t, 2).orders)
+}
+
 // TestParallelReducesBesideTheBackwardPass: when the first layer's backward step runs, the last
 // layer's gradients have been reduced.
 func TestParallelReducesBesideTheBackwardPass(t *testing.T) {
@@ -349,6 +364,29 @@ func TestParallelVerify(t *testing.T) {
 		return nil
 	})
 	rankGroup.Part()
+}
+
+// TestVerifyEvery: of passes that are reduced the third one is the first that ends with Verify.
+func TestVerifyEvery(t *testing.T) {
+	tapetest.NewCrew(t, 2, 64<<20, 0).Each(func(r *tapetest.Rank) (err error) {
+		c := mlpCourse
+		c.cfg.VerifyEvery = 3
+		s, err := c.begin(r)
+		defer func() { err = errors.Join(err, nn.ParametersOf(s.model).ZeroGrad(r.Ctx), s.end()) }()
+		if err != nil {
+			return err
+		}
+		values := make([]float32, nn.ParametersOf(s.model)[0].Value().Elements())
+		values[0] = float32(r.N)
+		err = tensor.CopyFrom(r.Ctx, nn.ParametersOf(s.model)[0].Value(), values)
+		for k := range 2 {
+			err = errors.Join(err, s.dp.NoSync(func() error { return s.pass(k) }), s.pass(k))
+		}
+		if failed := s.pass(2); !errors.Is(failed, device.ErrMismatch) && !errors.Is(failed, device.ErrAborted) {
+			return errors.Join(err, fmt.Errorf("the third pass: %w", failed))
+		}
+		return err
+	})
 }
 
 // TestParallelTwoModels: two models on one tape, each with a communicator of its own, are what one of both is.

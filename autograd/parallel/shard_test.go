@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"testing"
 	"time"
 
@@ -273,5 +274,29 @@ func TestCloseFreesPartsOfGradients(t *testing.T) {
 			}
 		}
 		return err
+	})
+}
+
+// TestClippingThatFailsKeepsNoMemory: neither the norm nor what it is computed from outlives a
+// communicator that was aborted.
+func TestClippingThatFailsKeepsNoMemory(t *testing.T) {
+	var passed sync.WaitGroup
+	passed.Add(2)
+	tapetest.NewCrew(t, 2, 64<<20, 0).Each(func(r *tapetest.Rank) error {
+		c := mlpCourse
+		c.cfg.Shard = parallel.ShardGradients
+		s, err := c.begin(r)
+		if err == nil {
+			err = s.pass(0)
+		}
+		passed.Done()
+		passed.Wait()
+		err = errors.Join(err, r.RT.Synchronize(r.Ctx), r.Comm.Abort())
+		before := r.Live()
+		failed := optim.ClipGradNorm(r.Ctx, nn.ParametersOf(s.model), 1)
+		if !errors.Is(failed, device.ErrAborted) || r.Live() != before {
+			err = errors.Join(err, fmt.Errorf("%d blocks, after clipping %d: %w", before, r.Live(), failed))
+		}
+		return errors.Join(err, s.end())
 	})
 }
