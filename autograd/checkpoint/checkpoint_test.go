@@ -2,6 +2,7 @@ package checkpoint_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -241,4 +242,62 @@ func TestCheckpointOfWhatIsNotFilled(t *testing.T) {
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"Kind":"SGD","Groups":[{"Parameters":1,"LR":0.5,"Momentum":0.5}],"Steps":[0],"Tensors":[0]}`, string(text))
 	assert.Equal(t, tensor.Float64, p.Value().Dtype())
+}
+
+// TestStateOfAnotherOptimizerIsRefused: a file whose record fits and whose tensors do not, by shape
+// or number, is an error before the optimiser has changed.
+func TestStateOfAnotherOptimizerIsRefused(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	path := filepath.Join(t.TempDir(), "c")
+	p := b.Parameter(3)
+	first, second := optim.NewAdam(autograd.Parameters{{Name: "p", Parameter: p}}, optim.AdamConfig{}), optim.NewAdam(autograd.Parameters{{Name: "p", Parameter: p}}, optim.AdamConfig{})
+	b.Step(first, p, 1)
+	require.NoError(t, checkpoint.Checkpoint{Optimizer: first}.Save(b.Ctx, path))
+	f, err := safetensors.Open(path)
+	require.NoError(t, err)
+	metadata := f.Metadata()
+	require.NoError(t, f.Close())
+	three, four := tapetest.Upload(b, []float64{1, 2, 3}), tapetest.Upload(b, []float64{1, 2, 3, 4})
+	for what, tensors := range map[string][]safetensors.Named{
+		"the first slot": {{Name: "optimizer.0.exp_avg", Tensor: four}, {Name: "optimizer.0.exp_avg_sq", Tensor: three}},
+		"the last slot":  {{Name: "optimizer.0.exp_avg", Tensor: three}, {Name: "optimizer.0.exp_avg_sq", Tensor: four}},
+		"one too few":    {{Name: "optimizer.0.exp_avg", Tensor: three}},
+		"one too many":   {{Name: "optimizer.0.exp_avg", Tensor: three}, {Name: "optimizer.0.exp_avg_sq", Tensor: three}, {Name: "optimizer.1.exp_avg", Tensor: three}},
+	} {
+		require.NoError(t, safetensors.WriteFile(b.Ctx, path, tensors, metadata))
+		require.ErrorIs(t, checkpoint.Checkpoint{Optimizer: second}.Load(b.Ctx, path), safetensors.ErrState, what)
+		assert.Equal(t, []int{0}, second.Record().Steps, what)
+		assert.Empty(t, second.State(0), what)
+	}
+	require.NoError(t, errors.Join(first.Close(), three.Release(), four.Release()))
+}
+
+// alike are ranks of which each has the same numbers.
+type alike struct{ rank, size int }
+
+func (r alike) Rank() int                   { return r.rank }
+func (r alike) Size() int                   { return r.size }
+func (r alike) Check(context.Context) error { return nil }
+func (r alike) Gather(_ context.Context, mine []int64) ([][]int64, error) {
+	return slices.Repeat([][]int64{mine}, r.size), nil
+}
+
+// TestNewRanksDrawNumbersOfTheirOwn: ranks that the file does not have draw other numbers than rank
+// 0 and each other, and the same ones after each Load.
+func TestNewRanksDrawNumbersOfTheirOwn(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	path := filepath.Join(t.TempDir(), "c")
+	in := nn.Init(b.Ctx, b.RT, nn.Seed(1))
+	require.NoError(t, checkpoint.Checkpoint{Init: in}.Save(b.Ctx, path))
+	want := in.Rand().Uint64()
+	drawn := map[uint64]int{}
+	for range 2 {
+		for n := range 4 {
+			require.NoError(t, checkpoint.Checkpoint{Init: in, Ranks: alike{n, 4}}.Load(b.Ctx, path))
+			drawn[in.Rand().Uint64()]++
+		}
+	}
+	require.Len(t, drawn, 4)
+	require.Equal(t, 2, drawn[want], "of rank 0")
+	require.NoError(t, in.Close())
 }
