@@ -203,3 +203,17 @@ func (l *limited) Write(p []byte) (int, error) {
 	l.wrote++
 	return len(p), nil
 }
+
+// A step that turns out to have failed after it was summed up is in no mean and in no rate.
+func TestFailTakesAStepOutOfAllMeans(t *testing.T) {
+	var c collector
+	well := StepProfile{Hits: 3, Misses: 1, HostTime: 5, DeviceTime: 4, DeviceTimed: true, BusyTime: 2, BusyTimed: true}
+	failed := StepProfile{Hits: 1, Misses: 7, HostTime: 50, DeviceTime: 40, DeviceTimed: true, BusyTime: 30, BusyTimed: true}
+	c.add(&well)
+	want := c.summary()
+	c.add(&failed)
+	c.fail(&failed)
+	got := c.summary()
+	require.Equal(t, want.Mean, got.Mean)
+	require.Equal(t, want.HitRate, got.HitRate)
+}
