@@ -121,3 +121,20 @@ func TestOffloadLabels(t *testing.T) {
 	want := memcache.Label{Module: "block", Category: memcache.CategoryActivation, Step: 9}
 	require.Equal(t, []memcache.Label{want, want}, seen)
 }
+
+// TestActivationsAfterANestedCall go where the outer call says.
+func TestActivationsAfterANestedCall(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	outer, inner := b.Offloader(tensor.OffloadConfig{MinBytes: 1}), b.Offloader(tensor.OffloadConfig{MinBytes: 1})
+	tape := autograd.NewTape(b.Ctx, b.RT)
+	y := offload.Activations(tape, outer, func() *autograd.Variable {
+		x := offload.Activations(tape, inner, func() *autograd.Variable { return tape.Tanh(tape.Tanh(tape.Param(b.Parameter(100)))) })
+		require.EqualValues(t, 1, inner.Stats().Offloaded.Current)
+		return tape.Tanh(tape.Tanh(x))
+	})
+	require.EqualValues(t, 1, outer.Stats().Offloaded.Current, "what is between the last two operations")
+	require.EqualValues(t, 2, inner.Stats().Offloaded.Current, "with the result of the inner call")
+	_, err := tape.Backward(tape.Sum(y))
+	require.NoError(t, err)
+	require.NoError(t, tape.Close())
+}
