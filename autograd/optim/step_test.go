@@ -1,7 +1,9 @@
 package optim_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -265,5 +267,42 @@ func TestCapturedMomentumStaysOnOrOff(t *testing.T) {
 			}
 			require.NoError(t, errors.Join(graph.Close(), opt.ZeroGrad(b.Ctx), opt.Close()))
 		}
+	}
+}
+
+// places records which tensors of a state are on the device.
+type places struct{ here map[*tensor.Tensor]bool }
+
+func (s *places) Bring(_ context.Context, x *tensor.Tensor) error { s.here[x] = true; return nil }
+func (s *places) Ahead(_ context.Context, x *tensor.Tensor) error { s.here[x] = true; return nil }
+func (s *places) Leave(_ context.Context, x *tensor.Tensor) error { delete(s.here, x); return nil }
+
+// TestPiecesThatFail: the error counts parameters and not pieces, and no state stays on the device,
+// neither of the piece that failed nor of the next one, which came early.
+func TestPiecesThatFail(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	failure := errors.New("no such kernel")
+	for piece, want := range []string{"0 of 4 parameters updated", "1 of 4 parameters updated", "3 of 4 parameters updated"} {
+		var ps autograd.Parameters // of which the first piece has one, the second two, and the third one
+		for i, n := range []int{4, 2, 2, 1} {
+			p := b.Parameter(n)
+			p.SetGrad(tapetest.Upload(b, make([]float64, n)))
+			ps = append(ps, autograd.Named{Name: fmt.Sprint(i), Parameter: p})
+		}
+		o, pieces := new(byHand), 0
+		o.Init(o, "Failing", func(context.Context, []optim.Update) error {
+			if pieces++; pieces > piece {
+				return failure
+			}
+			return nil
+		})
+		o.Fail(o.AddGroup(ps, optim.Options{State: []optim.Slot{{Name: "buffer"}}}))
+		s := &places{map[*tensor.Tensor]bool{}}
+		require.NoError(t, o.SetStage(b.Ctx, s, 32))
+		err := o.Step(b.Ctx)
+		require.ErrorIs(t, err, failure)
+		require.ErrorContains(t, err, want)
+		require.Empty(t, s.here)
+		require.NoError(t, errors.Join(o.ZeroGrad(b.Ctx), o.Close()))
 	}
 }
