@@ -74,6 +74,21 @@ func TestWhichStepsTell(t *testing.T) {
 	}
 }
 
+// TestFailedStepsAreNotTheFirstTwo: the first two steps that end well tell who held their peaks,
+// also after steps that failed with more.
+func TestFailedStepsAreNotTheFirstTwo(t *testing.T) {
+	f := newFixture(t, Config{})
+	p := f.profiler(t, ProfilerConfig{})
+	for i, fails := range []bool{true, true, false, true, false, false} {
+		ctx, step := p.StartStep(t.Context(), int64(i))
+		require.NoError(t, f.alloc(t, ctx, int64(6-i)*mib).Free())
+		if fails {
+			step.Fail(errBroken)
+		}
+		require.Equal(t, i < 5, step.End().Peak != nil, "step %d", i)
+	}
+}
+
 // TestHoldersOfOverlappingSteps: each adds up to its own peak.
 func TestHoldersOfOverlappingSteps(t *testing.T) {
 	f := newFixture(t, Config{})
