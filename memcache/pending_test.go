@@ -124,3 +124,49 @@ func TestFreesOfManyStreamsThatEndAfterClose(t *testing.T) {
 		require.ErrorIs(t, err, device.ErrClosed)
 	}
 }
+
+// TestEventsQueueAfterThoseThatStay: when the last event of a stream's queue is taken out before
+// earlier ones, the next event is queued after the events that stay.
+func TestEventsQueueAfterThoseThatStay(t *testing.T) {
+	for name, c := range map[string]struct {
+		config Config
+		take   func(t *testing.T, c *Cache, own, third, by *scriptedStream) // leaves one pending free
+	}{
+		"WaitStream": {Config{Exact: true}, func(t *testing.T, c *Cache, own, third, by *scriptedStream) {
+			used(t, c, 12*mib, third, by)
+			used(t, c, 14*mib, own, by)
+			require.NoError(t, c.WaitStream(own, by))
+		}},
+		"a reuse": {Config{ReuseAcrossStreams: ReuseBeforeGrowth}, func(t *testing.T, c *Cache, own, _, by *scriptedStream) {
+			used(t, c, 12*mib, own, by)
+			b := used(t, c, 60*mib, own, by)
+			again := mustAlloc(t, c, 60*mib, own)
+			require.Equal(t, b.Ptr(), again.Ptr())
+			require.NoError(t, again.Free())
+		}},
+		"EmptyCache of a pool": {Config{Exact: true}, func(t *testing.T, c *Cache, own, _, by *scriptedStream) {
+			pool, err := c.NewPool(PoolOptions{})
+			require.NoError(t, err)
+			b, err := c.Alloc(pool.Context(t.Context()), 14*mib, own)
+			require.NoError(t, err)
+			used(t, c, 12*mib, own, by)
+			require.NoError(t, errors.Join(b.RecordStream(by), b.Free(), pool.Release()))
+			by.finish()
+			require.NoError(t, pool.EmptyCache(t.Context()))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache, dev := newCache(t, c.config)
+			own, third, by := dev.stream(1), dev.stream(2), dev.stream(3)
+			next := mustAlloc(t, cache, 18*mib, own) // a later request would poll, with Exact
+			c.take(t, cache, own, third, by)
+			require.EqualValues(t, 2, cache.Stats().Active.All.Current)
+			by.busy = true
+			require.NoError(t, errors.Join(next.RecordStream(by), next.Free()))
+			require.EqualValues(t, 2, cache.Stats().Active.All.Current)
+			by.finish()
+			require.NoError(t, errors.Join(cache.PollFrees(), cache.check()))
+			require.Zero(t, cache.Stats().Active.All.Current)
+		})
+	}
+}
