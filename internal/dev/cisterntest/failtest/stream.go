@@ -91,3 +91,23 @@ func (s *stream) Synchronize(ctx context.Context) error {
 	}
 	return s.Stream.Synchronize(ctx)
 }
+
+// batchStream is a stream that copies many ranges in one call.
+type batchStream struct {
+	*stream
+	to device.BatchCopier
+}
+
+func (s *batchStream) CopyH2DBatch(dst []device.Ptr, src [][]byte) error {
+	if err := s.faults.call("CopyH2DBatch"); err != nil {
+		return err
+	}
+	return s.to.CopyH2DBatch(dst, src)
+}
+
+func (s *batchStream) CopyD2HBatch(dst [][]byte, src []device.Ptr) error {
+	if err := s.faults.call("CopyD2HBatch"); err != nil {
+		return err
+	}
+	return s.to.CopyD2HBatch(dst, src)
+}
