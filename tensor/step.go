@@ -24,7 +24,8 @@ type Update[R Rule] struct {
 }
 
 // Step updates parameters: on a GPU one launch does 48 of them (torch's fused optimisers). No two
-// updates may share memory. If one can't be done none is.
+// updates may share memory. If one can't be done none is,
+// unless the device refuses a launch after the first.
 func Step[R Rule](ctx context.Context, rt *Runtime, updates []Update[R]) error {
 	if rt == nil {
 		return fmt.Errorf("tensor: Step: %w: the runtime is nil", ErrInvalid)

@@ -3,6 +3,7 @@ package transfer_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -339,7 +340,11 @@ var batchRows = []failtest.Row[*trialPool]{
 // TestEveryFailure: whichever driver call or check of a context fails, an operation of a pool has
 // done all or nothing, and succeeds afterwards.
 func TestEveryFailure(t *testing.T) {
-	failtest.Suite[*trialPool]{Open: openFailing, Live: func(m *trialPool) any { return m.live() }, Varies: true, Rows: append(failureRows, batchRows...)}.Run(t)
+	rows := slices.Concat(failureRows, batchRows)
+	for i := range rows {
+		rows[i].Varies = true // a copy that has ended needs no wait
+	}
+	failtest.Suite[*trialPool]{Open: openFailing, Live: func(m *trialPool) any { return m.live() }, Rows: rows}.Run(t)
 }
 
 // TestCloseThatFails frees all pinned memory but that of the call that failed, and says so.

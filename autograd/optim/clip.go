@@ -14,7 +14,7 @@ import (
 // about most (torch.nn.utils.clip_grad_norm_), between Backward and the optimiser's step. It waits
 // for nothing: the norm is computed, and the gradients are scaled, on the device. norm is the p of
 // the norm, math.Inf(1) for the greatest magnitude; without it it is 2. Parameters without a
-// gradient are left out.
+// gradient are left out. If the device refuses a launch, some gradients may have been scaled.
 func ClipGradNorm(ctx context.Context, ps autograd.Parameters, most float64, norm ...float64) error {
 	total, err := ClipGradNormOf(ctx, ps, most, norm...)
 	return errors.Join(err, total.ReleaseContext(ctx))
@@ -47,6 +47,7 @@ func ClipGradNormOf(ctx context.Context, ps autograd.Parameters, most float64, n
 }
 
 // ClipGradValue keeps the elements of the gradients within -most and most, in place (torch.nn.utils.clip_grad_value_).
+// If the device refuses a launch, it has kept those of some gradients.
 func ClipGradValue(ctx context.Context, ps autograd.Parameters, most float64) error {
 	if err := check.Context("optim: ClipGradValue", ctx); err != nil {
 		return err

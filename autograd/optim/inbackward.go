@@ -35,7 +35,8 @@ const DefaultBackwardPiece = 32 << 20
 // function of a remat.Checkpoint must have brought to the tape.
 //
 // An error sticks to the tape. If the pass had begun it says how many parameters have been updated:
-// these have a step more and no gradient, and the others are as after an error of Minimize. A
+// these have a step more and no gradient, and the others are as after an error of Minimize. Not
+// counted are parameters of a piece of which the device has refused a launch; see [Base.Step]. A
 // training goes on from a checkpoint then, as a batch that is taken again would update the former
 // twice. Prepare lets the first step take no more memory than others. The optimiser is of the
 // tape's runtime, and embeds no other one: its own Step would not run. Gradients of other

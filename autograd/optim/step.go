@@ -9,7 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/autograd/internal/check"
 )
 
-// Step updates every parameter that has a gradient and is not frozen.
+// Step updates every parameter that has a gradient and is not frozen. If the device refuses a launch,
+// parameters may have been updated by the launches before, without a step more: a training goes on
+// from a checkpoint then.
 func (s *Base) Step(ctx context.Context) error { return s.StepOnly(ctx, nil) }
 
 // StepOnly is Step for the parameters with these numbers in [Base.Parameters]; nil: for all.

@@ -9,168 +9,176 @@ import (
 	"github.com/cistern-ml/cistern/device/null"
 )
 
-// driver is what a device does that may fail.
-type driver interface {
-	device.Device
-	device.VirtualMemory
-}
-
-// faulty is a device whose driver calls may fail, except closing.
-type faulty struct {
-	driver
-	self   device.Device // that streams are of
-	faults *Faults
-}
-
 // NewNull makes a null device whose driver calls fail as f says. Closing it, its streams and its
 // events does not fail.
 func NewNull(f *Faults, cfg null.Config) (device.Device, error) {
-	d, err := null.New(cfg)
-	w := &faulty{driver: d, faults: f}
-	w.self = w
-	return w, err
-}
-
-// hostDevice is a host device whose driver calls may fail.
-type hostDevice struct {
-	*faulty
-	device.HostVisible
-	device.Collectives
-}
-
-// NewHost is NewNull for a host device, which computes and copies. It captures no graphs.
-func NewHost(f *Faults, cfg host.Config) (device.Device, error) {
-	d, err := host.New(cfg)
+	below, err := null.New(cfg)
 	if err != nil {
 		return nil, err
 	}
-	w := &hostDevice{&faulty{driver: d, faults: f}, d, d}
-	w.self = w
-	return w, nil
+	d := &nullDevice{&calls{to: below, faults: f}, nullBelow{below}}
+	d.calls.dev, d.calls.wrap = d, func(s *stream) device.Stream { return s }
+	return d, nil
 }
 
-func (d *faulty) Alloc(bytes int64) (device.Ptr, error) {
+// NewHost makes a host device whose driver calls fail as f says. Kernels run on it, except those of
+// launches that fail. Closing it, its streams and its events does not fail.
+func NewHost(f *Faults, cfg host.Config) (device.Device, error) {
+	below, err := host.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d := &hostDevice{&calls{to: below, faults: f}, hostBelow{below}}
+	d.calls.dev, d.calls.wrap = d, func(s *stream) device.Stream { return &hostStream{s, s.Stream.(hostOnly)} }
+	return d, nil
+}
+
+// nullDevice has the methods of a null device, the calls in front of them.
+type nullDevice struct {
+	*calls
+	nullBelow
+}
+
+// hostDevice is nullDevice for a host device.
+type hostDevice struct {
+	*calls
+	hostBelow
+}
+
+type (
+	nullBelow struct{ *null.Device }
+	hostBelow struct{ *host.Device }
+)
+
+// calls are the driver calls of a device that may fail.
+type calls struct {
+	to interface {
+		device.Device
+		device.VirtualMemory
+	}
+	dev    device.Device // with its other methods
+	wrap   func(*stream) device.Stream
+	faults *Faults
+}
+
+func (d *calls) Alloc(bytes int64) (device.Ptr, error) {
 	if err := d.faults.alloc("Alloc"); err != nil {
 		return 0, err
 	}
-	return d.driver.Alloc(bytes)
+	return d.to.Alloc(bytes)
 }
 
-func (d *faulty) Free(p device.Ptr) error {
+func (d *calls) Free(p device.Ptr) error {
 	if err := d.faults.call("Free"); err != nil {
 		return err
 	}
-	return d.driver.Free(p)
+	return d.to.Free(p)
 }
 
-func (d *faulty) MemInfo() (free, total int64, err error) {
+func (d *calls) MemInfo() (free, total int64, err error) {
 	if err := d.faults.call("MemInfo"); err != nil {
 		return 0, 0, err
 	}
-	return d.driver.MemInfo()
+	return d.to.MemInfo()
 }
 
-func (d *faulty) AllocPinned(bytes int64) ([]byte, error) {
+func (d *calls) AllocPinned(bytes int64) ([]byte, error) {
 	if err := d.faults.alloc("AllocPinned"); err != nil {
 		return nil, err
 	}
-	return d.driver.AllocPinned(bytes)
+	return d.to.AllocPinned(bytes)
 }
 
-func (d *faulty) FreePinned(b []byte) error {
+func (d *calls) FreePinned(b []byte) error {
 	if err := d.faults.call("FreePinned"); err != nil {
 		return err
 	}
-	return d.driver.FreePinned(b)
+	return d.to.FreePinned(b)
 }
 
-func (d *faulty) Register(b []byte) error {
+func (d *calls) Register(b []byte) error {
 	if err := d.faults.call("Register"); err != nil {
 		return err
 	}
-	return d.driver.Register(b)
+	return d.to.Register(b)
 }
 
-func (d *faulty) Unregister(b []byte) error {
+func (d *calls) Unregister(b []byte) error {
 	if err := d.faults.call("Unregister"); err != nil {
 		return err
 	}
-	return d.driver.Unregister(b)
+	return d.to.Unregister(b)
 }
 
-func (d *faulty) MappedPtr(b []byte) (device.Ptr, error) {
+func (d *calls) MappedPtr(b []byte) (device.Ptr, error) {
 	if err := d.faults.call("MappedPtr"); err != nil {
 		return 0, err
 	}
-	return d.driver.MappedPtr(b)
+	return d.to.MappedPtr(b)
 }
 
-func (d *faulty) Reserve(bytes int64) (device.Ptr, error) {
+func (d *calls) Reserve(bytes int64) (device.Ptr, error) {
 	if err := d.faults.alloc("Reserve"); err != nil {
 		return 0, err
 	}
-	return d.driver.Reserve(bytes)
+	return d.to.Reserve(bytes)
 }
 
-func (d *faulty) Unreserve(p device.Ptr) error {
+func (d *calls) Unreserve(p device.Ptr) error {
 	if err := d.faults.call("Unreserve"); err != nil {
 		return err
 	}
-	return d.driver.Unreserve(p)
+	return d.to.Unreserve(p)
 }
 
-func (d *faulty) Map(p device.Ptr, bytes int64) error {
+func (d *calls) Map(p device.Ptr, bytes int64) error {
 	if err := d.faults.alloc("Map"); err != nil {
 		return err
 	}
-	return d.driver.Map(p, bytes)
+	return d.to.Map(p, bytes)
 }
 
-func (d *faulty) Unmap(p device.Ptr, bytes int64) error {
+func (d *calls) Unmap(p device.Ptr, bytes int64) error {
 	if err := d.faults.call("Unmap"); err != nil {
 		return err
 	}
-	return d.driver.Unmap(p, bytes)
+	return d.to.Unmap(p, bytes)
 }
 
-func (d *faulty) NewStream(o device.StreamOptions) (device.Stream, error) {
+func (d *calls) NewStream(o device.StreamOptions) (device.Stream, error) {
 	if err := d.faults.call("NewStream"); err != nil {
 		return nil, err
 	}
-	s, err := d.driver.NewStream(o)
+	s, err := d.to.NewStream(o)
 	if err != nil {
 		return nil, err
 	}
-	w := &stream{s, d.self, d.faults}
-	if b, ok := s.(device.BatchCopier); ok {
-		return &batchStream{w, b}, nil
-	}
-	return w, nil
+	return d.wrap(&stream{s, d.dev, d.faults}), nil
 }
 
-func (d *faulty) NewEvent(o device.EventOptions) (device.Event, error) {
+func (d *calls) NewEvent(o device.EventOptions) (device.Event, error) {
 	if err := d.faults.call("NewEvent"); err != nil {
 		return nil, err
 	}
-	e, err := d.driver.NewEvent(o)
+	e, err := d.to.NewEvent(o)
 	if err != nil {
 		return nil, err
 	}
 	return &event{e, d.faults}, nil
 }
 
-func (d *faulty) Elapsed(start, end device.Event) (time.Duration, error) {
+func (d *calls) Elapsed(start, end device.Event) (time.Duration, error) {
 	if err := d.faults.call("Elapsed"); err != nil {
 		return 0, err
 	}
-	return d.driver.Elapsed(inner(start), inner(end))
+	return d.to.Elapsed(inner(start), inner(end))
 }
 
-func (d *faulty) Synchronize(ctx context.Context) error {
+func (d *calls) Synchronize(ctx context.Context) error {
 	if err := d.faults.call("Synchronize"); err != nil {
 		return err
 	}
-	return d.driver.Synchronize(ctx)
+	return d.to.Synchronize(ctx)
 }
 
 // inner is the event below the one that may fail.

@@ -6,6 +6,34 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
+// hostOnly is what streams of host devices implement besides.
+type hostOnly interface {
+	device.BatchCopier
+	device.GraphCapturer
+	device.ReplayNotifier
+	device.CaptureOrder
+}
+
+// hostStream is a stream of a host device.
+type hostStream struct {
+	*stream
+	hostOnly
+}
+
+func (s *hostStream) CopyH2DBatch(dst []device.Ptr, src [][]byte) error {
+	if err := s.faults.call("CopyH2DBatch"); err != nil {
+		return err
+	}
+	return s.hostOnly.CopyH2DBatch(dst, src)
+}
+
+func (s *hostStream) CopyD2HBatch(dst [][]byte, src []device.Ptr) error {
+	if err := s.faults.call("CopyD2HBatch"); err != nil {
+		return err
+	}
+	return s.hostOnly.CopyD2HBatch(dst, src)
+}
+
 // stream is a stream whose driver calls may fail.
 type stream struct {
 	device.Stream
@@ -90,24 +118,4 @@ func (s *stream) Synchronize(ctx context.Context) error {
 		return err
 	}
 	return s.Stream.Synchronize(ctx)
-}
-
-// batchStream is a stream that copies many ranges in one call.
-type batchStream struct {
-	*stream
-	to device.BatchCopier
-}
-
-func (s *batchStream) CopyH2DBatch(dst []device.Ptr, src [][]byte) error {
-	if err := s.faults.call("CopyH2DBatch"); err != nil {
-		return err
-	}
-	return s.to.CopyH2DBatch(dst, src)
-}
-
-func (s *batchStream) CopyD2HBatch(dst [][]byte, src []device.Ptr) error {
-	if err := s.faults.call("CopyD2HBatch"); err != nil {
-		return err
-	}
-	return s.to.CopyD2HBatch(dst, src)
 }

@@ -22,6 +22,9 @@ type Trial struct {
 	See func() any
 	// Undo frees what Do has made. nil: nothing.
 	Undo func() error
+	// Left checks what Do has changed before it returned err, where the row is Partly done. before is
+	// what See showed. Do is not called again then.
+	Left func(before any, err error) error
 }
 
 // Row is a small program.
@@ -33,9 +36,14 @@ type Row[M any] struct {
 	// Tolerates are kinds of failures after which the operation may succeed, or return an error of another
 	// cause, with the reason.
 	Tolerates map[Kind]string
+	// Partly are kinds of failures that may leave a part done, as the operation's documentation says,
+	// with the reason.
+	Partly map[Kind]string
 	// Ends are driver calls whose failure the operation can't undo, with the reason: See may show a part,
 	// and the operation is not repeated. The error still names the cause, and nothing leaks.
 	Ends map[string]string
+	// Varies is set if the number of calls depends on the time that copies take, as with polls.
+	Varies bool
 }
 
 // Suite is the rows of a package.
@@ -46,9 +54,7 @@ type Suite[M any] struct {
 	// Live is what is live on a machine: blocks, bytes, events, handles. It is the same before a trial
 	// and after it.
 	Live func(m M) any
-	// Varies says that waits make more or fewer calls from run to run, so that the k-th may not come.
-	Varies bool
-	Rows   []Row[M]
+	Rows []Row[M]
 }
 
 // sample is how many calls of a kind fail in a trial with -short.
@@ -120,12 +126,21 @@ func (s Suite[M]) fail(t *testing.T, row Row[M], kind Kind, k int, want any) {
 	before := trial.see()
 	err := trial.Do(f.Arm(kind, k))
 	failed, _ := f.Disarm()
-	require.True(t, s.Varies || failed != "", "the program made fewer calls than before")
+	if failed == "" {
+		require.True(t, row.Varies, "the program made fewer calls than before")
+		require.NoError(t, err)
+	}
 	if err != nil {
 		if cause := kind.cause(); row.Tolerates[kind] == "" && (cause == nil || !errors.Is(err, cause)) {
 			require.Failf(t, "another cause", "%s: the error is %v, want one that wraps %v", failed, err, cause)
 		}
 		if row.Ends[failed] != "" {
+			assert.NoError(t, trial.undo(), failed)
+			assert.Equal(t, live, s.Live(m), "%s: live after the program", failed)
+			return
+		}
+		if row.Partly[kind] != "" && !assert.ObjectsAreEqual(before, trial.see()) {
+			require.NoError(t, trial.Left(before, err), "%s: the part that is done", failed)
 			assert.NoError(t, trial.undo(), failed)
 			assert.Equal(t, live, s.Live(m), "%s: live after the program", failed)
 			return

@@ -1,0 +1,122 @@
+package tapetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/failtest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
+	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// Failing is a bench on a host device whose calls may fail.
+type Failing struct {
+	*Bench
+	Pool   *transfer.Pool
+	Faults *failtest.Faults
+}
+
+// OpenFailing makes one for a [failtest.Suite].
+func OpenFailing(t testing.TB, f *failtest.Faults) *Failing {
+	t.Helper()
+	dev, err := failtest.NewHost(f, host.Config{Capacity: 64 << 20})
+	require.NoError(t, err)
+	s := stacktest.New(t, stacktest.Config{Device: dev})
+	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, rt.Close()) })
+	return &Failing{&Bench{T: t, Ctx: context.Background(), Dev: dev, Cache: s.Cache, RT: rt}, s.Pool, f}
+}
+
+// FailingSuite runs rows on such benches.
+func FailingSuite(t *testing.T, rows []failtest.Row[*Failing]) {
+	failtest.Suite[*Failing]{Open: OpenFailing, Live: (*Failing).live, Rows: rows}.Run(t)
+}
+
+// live is the blocks of the cache, their bytes, and the pinned memory that is in use, after all that
+// is queued.
+func (m *Failing) live() any {
+	if err := errors.Join(m.Dev.Synchronize(m.Ctx), m.Cache.PollFrees(), m.Pool.EmptyCache(m.Ctx)); err != nil {
+		return err
+	}
+	s, p := m.Cache.Stats(), m.Pool.Stats()
+	return [5]int64{s.Allocation.All.Current, s.AllocatedBytes.All.Current, p.ActiveRequests.Current, p.ActiveBytes.Current, p.HeldBytes.Current}
+}
+
+// Weights are parameters of two and three numbers, which the program releases.
+func (m *Failing) Weights() autograd.Parameters {
+	m.T.Helper()
+	var ps autograd.Parameters
+	for i, data := range [][]float64{{1, -2}, {3, 0.5, -1}} {
+		x, err := tensor.FromSlice(m.Ctx, m.RT, data)
+		require.NoError(m.T, err)
+		ps = append(ps, autograd.Named{Name: fmt.Sprint("w", i), Parameter: m.ParameterOf(x)})
+	}
+	return ps
+}
+
+// Squares is the sum of the parameters' squares.
+func Squares(t *autograd.Tape, ps autograd.Parameters) *autograd.Variable {
+	var sum *autograd.Variable
+	for _, p := range ps {
+		s := t.Sum(t.Square(t.Param(p.Parameter)))
+		if sum == nil {
+			sum = s
+		} else {
+			sum = t.Add(sum, s)
+		}
+	}
+	return sum
+}
+
+// Differentiate gives the parameters gradients.
+func (m *Failing) Differentiate(ps autograd.Parameters) {
+	m.T.Helper()
+	tape := autograd.NewTape(m.Ctx, m.RT)
+	_, err := tape.Backward(Squares(tape, ps))
+	require.NoError(m.T, errors.Join(err, tape.Close()))
+}
+
+// Numbers are the elements of a tensor of float64, or nil.
+func (m *Failing) Numbers(x *tensor.Tensor) []float64 {
+	if x == nil {
+		return nil
+	}
+	return Read[float64](m.Bench, x)
+}
+
+// SeeParameters shows values and gradients.
+func (m *Failing) SeeParameters(ps autograd.Parameters) (all []any) {
+	for _, p := range ps {
+		all = append(all, m.Numbers(p.Value()), m.Numbers(p.Grad()))
+	}
+	return all
+}
+
+// SeeOptimizer shows an optimiser with its parameters, and the state that steps have written.
+func (m *Failing) SeeOptimizer(opt optim.Optimizer) []any {
+	c := opt.Core()
+	r := c.Record()
+	all := append(m.SeeParameters(c.Parameters()), r)
+	for i := range c.Parameters() {
+		for _, x := range c.State(i)[:r.Tensors[i]] {
+			all = append(all, m.Numbers(x))
+		}
+	}
+	return all
+}
+
+// Release frees an optimiser's state, and its parameters with their gradients.
+func (m *Failing) Release(opt optim.Optimizer) error {
+	ps := opt.Core().Parameters()
+	return errors.Join(opt.Close(), ps.ZeroGrad(m.Ctx), ps.Release())
+}
