@@ -145,8 +145,8 @@ const modelPrefix = "model."
 // Load sets all parts that are there to what the file has of them, which must be something. The
 // model, the optimiser and the scheduler were made as those that were saved. A file that was cut
 // off, is no checkpoint, or has other tensors, shapes, groups or a State of another type, is an
-// error before anything has changed; only an error of reading, or of memory for the optimiser's
-// state, may leave a part loaded.
+// error before anything has changed; only an error of reading, of a copy, or of memory for the
+// optimiser's state, may leave a part loaded.
 func (c Checkpoint) Load(ctx context.Context, path string) error {
 	if err := check.Context("checkpoint: Load", ctx); err != nil {
 		return err

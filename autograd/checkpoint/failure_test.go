@@ -1,0 +1,72 @@
+package checkpoint_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd/checkpoint"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/failtest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+)
+
+type weights struct{ A, B any }
+
+var failureRows = []failtest.Row[*tapetest.Failing]{
+	{Of: "Checkpoint.Save", Varies: true, Make: func(t testing.TB, m *tapetest.Failing) failtest.Trial {
+		adam, c, path := trained(t, m)
+		require.NoError(t, os.WriteFile(path, []byte("older"), 0o600))
+		return failtest.Trial{
+			Do: func(ctx context.Context) error { return c.Save(ctx, path) },
+			See: func() any {
+				text, err := os.ReadFile(path)
+				files, _ := filepath.Glob(filepath.Dir(path) + "/*")
+				return []any{string(text), err, len(files), m.SeeOptimizer(adam)}
+			},
+			Undo: func() error { return m.Release(adam) },
+		}
+	}},
+	{Of: "Checkpoint.Load", Varies: true, Partly: partly, Make: func(t testing.TB, m *tapetest.Failing) failtest.Trial {
+		adam, c, path := trained(t, m)
+		require.NoError(t, c.Save(m.Ctx, path))
+		want := m.SeeOptimizer(adam)
+		require.NoError(t, errors.Join(adam.Step(m.Ctx), adam.Step(m.Ctx)))
+		return failtest.Trial{
+			Do:   func(ctx context.Context) error { return c.Load(ctx, path) },
+			See:  func() any { return m.SeeOptimizer(adam) },
+			Undo: func() error { return m.Release(adam) },
+			Left: func(_ any, err error) error { // loading again loads everything
+				if again := c.Load(m.Ctx, path); again != nil || !reflect.DeepEqual(want, m.SeeOptimizer(adam)) {
+					return errors.Join(errors.New("not as it was saved"), again, err)
+				}
+				return nil
+			},
+		}
+	}},
+}
+
+// partly is why Load may have loaded a part.
+var partly = map[failtest.Kind]string{
+	failtest.Failed: "an error of a copy", failtest.Ended: "an error of a copy", failtest.OutOfMemory: "an error of memory",
+}
+
+// trained is an optimiser after a step, with a checkpoint of it.
+func trained(t testing.TB, m *tapetest.Failing) (*optim.Adam, checkpoint.Checkpoint, string) {
+	ps := m.Weights()
+	adam := optim.NewAdam(ps, optim.AdamConfig{LR: new(0.5)})
+	require.NoError(t, adam.Err())
+	m.Differentiate(ps)
+	require.NoError(t, adam.Step(m.Ctx))
+	model := &weights{ps[0].Parameter, ps[1].Parameter}
+	return adam, checkpoint.Checkpoint{Model: model, Optimizer: adam}, filepath.Join(t.TempDir(), "c.safetensors")
+}
+
+// TestEveryFailure: whichever driver call, allocation or check of a context fails, a checkpoint is
+// saved or loaded or not, and is afterwards.
+func TestEveryFailure(t *testing.T) { tapetest.FailingSuite(t, failureRows) }
