@@ -195,10 +195,11 @@ type event struct {
 }
 
 func (e *event) Query() (bool, error) {
-	if err := e.faults.call("Event.Query"); err != nil {
-		return false, err
+	done, err := e.Event.Query() // before a failure too: an event that fails counts as done, and orders what follows
+	if failure := e.faults.call("Event.Query"); failure != nil {
+		return false, failure
 	}
-	return e.Event.Query()
+	return done, err
 }
 
 func (e *event) Synchronize(ctx context.Context) error {
