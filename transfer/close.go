@@ -32,8 +32,10 @@ func (p *Pool) close() error {
 	// A Release that comes from now on finds its shard closed, and says so.
 	p.shut()
 	for _, end := range p.completions() {
-		// An error here is the device's: it is dead, and the copies with it.
-		_ = end.quietWait(context.Background())
+		// An error here is the device's: the driver waits for the copy when it frees the memory.
+		if err := end.quietWait(context.Background()); err != nil {
+			end.finish(err)
+		}
 	}
 	// All copies are done: polling empties the queues, and what is then not idle is out.
 	c := &p.cache

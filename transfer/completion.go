@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync/atomic"
 
@@ -77,18 +78,18 @@ func (c *completion) finish(err error) {
 }
 
 // done reports whether the copy is done, and orders it before what follows. A device that failed
-// counts as done, with its error.
+// counts as done, with its error. Any other error of a query says nothing about the copy.
 func (c *completion) done() (bool, error) {
 	if !c.ref() {
 		return true, c.err
 	}
 	defer c.unref()
 	ok, err := c.event.Query()
-	if ok || err != nil {
+	if ok || errors.Is(err, device.ErrSticky) {
 		c.finish(err)
 		return true, err
 	}
-	return false, nil
+	return false, err
 }
 
 // peek is done for bookkeeping: it orders nothing, so that a goroutine that looks after the buffers of
@@ -110,7 +111,7 @@ func (c *completion) wait(ctx context.Context) error {
 		c.finish(nil)
 		return nil
 	}
-	if ctx.Err() == nil {
+	if errors.Is(err, device.ErrSticky) {
 		c.finish(err)
 	}
 	return err

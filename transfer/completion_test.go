@@ -2,7 +2,7 @@ package transfer
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,7 +49,7 @@ func TestCompletionSeenByManyAtOnce(t *testing.T) {
 	if race.Enabled {
 		t.Skip("in race builds every holder asks the event itself")
 	}
-	for _, failure := range []error{nil, errors.New("the device is lost")} {
+	for _, failure := range []error{nil, fmt.Errorf("the device is lost: %w", device.ErrSticky)} {
 		done := func(c *completion) {
 			ok, err := c.done()
 			require.True(t, ok)

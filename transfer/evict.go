@@ -2,7 +2,9 @@ package transfer
 
 import (
 	"context"
+	"errors"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/peaks"
 )
 
@@ -21,7 +23,8 @@ func (c *cache) flush(ctx context.Context, seq uint64) error {
 		if wait == nil {
 			return nil
 		}
-		if err := wait.quietWait(ctx); err != nil && ctx.Err() != nil {
+		// On a device that failed nothing runs any more.
+		if err := wait.quietWait(ctx); err != nil && !errors.Is(err, device.ErrSticky) {
 			return err
 		}
 	}

@@ -85,7 +85,8 @@ func (sh *shard) takeDone() (first *slab) {
 			// The first that is not done ends the queue: those behind it come later on the same stream.
 			w := q.entries[n]
 			done, err := w.until.peek()
-			if !done {
+			// Close has waited for all copies, and the driver waits where that failed.
+			if !done && !sh.closed {
 				break
 			}
 			if w.slab == nil {

@@ -70,6 +70,9 @@ func (p *pinned) unregister(ctx context.Context, s *slab) error {
 	err := p.dev.Unregister(s.mem)
 	end(err)
 	s.pinner.Unpin()
+	for _, u := range s.uses {
+		u.last.finish(err) // no buffer refers to it any more
+	}
 	if err != nil {
 		return fmt.Errorf("transfer: unregistering %d bytes: %w", s.size(), err)
 	}

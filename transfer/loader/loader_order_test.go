@@ -366,3 +366,34 @@ func TestLoaderWithoutAnEnd(t *testing.T) {
 	}
 	require.NoError(t, l.Close())
 }
+
+// unrecording is a stream on which one record fails.
+type unrecording struct {
+	device.Stream
+	fails *atomic.Bool
+}
+
+func (s unrecording) Record(e device.Event) error {
+	if s.fails.CompareAndSwap(true, false) {
+		return cisterntest.ErrRefused
+	}
+	return s.Stream.Record(e)
+}
+
+// An upload that nothing says the end of costs its epoch a batch, and later epochs nothing.
+func TestUploadThatIsNotRecorded(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	fails := new(atomic.Bool)
+	l, err := loader.New(t.Context(), r.pool, loader.Config{
+		Cache: r.cache, Compute: r.a, Copy: unrecording{r.b, fails}, Fields: []int64{imageBytes, labelBytes}, Ahead: 1,
+	})
+	require.NoError(t, err)
+	fails.Store(true)
+	require.NoError(t, l.Start(t.Context(), counter(3, nil)))
+	_, err = l.Next(t.Context())
+	require.ErrorIs(t, err, cisterntest.ErrRefused)
+	k := newSink(t, r, 5)
+	k.epoch(l, 5, nil, false)
+	k.check(5)
+	require.NoError(t, l.Close())
+}

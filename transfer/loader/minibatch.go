@@ -48,8 +48,9 @@ func (b *Minibatch) Bytes(i int) int64 {
 func (b *Minibatch) Waited() time.Duration { return b.waited }
 
 // Release ends the batch: the compute stream has all the work that uses it. The slot is overwritten
-// when that is done. A second Release wraps [transfer.ErrReleased], one after the loader's Close
-// [transfer.ErrClosed].
+// when that is done. Where the device refuses to record when that is, the slot is not used again, and
+// the error is also Next's from then on. A second Release wraps [transfer.ErrReleased], one after
+// the loader's Close [transfer.ErrClosed].
 func (b *Minibatch) Release() error {
 	if !b.released.CompareAndSwap(false, true) {
 		return fmt.Errorf("loader: Release of batch %d, which was %w before", b.index, transfer.ErrReleased)

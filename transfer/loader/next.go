@@ -15,9 +15,10 @@ import (
 // Start, comes once, in the place of the batch, and io.EOF after it.
 //
 // Next waits for the source, and while N steps are in flight, until ctx ends; then nothing is lost,
-// and the batch comes with the next call. The copies of a batch count in the [transfer.Meter] of ctx, and not in the one
-// that Start was called with. A loop that holds all N+1 batches gets
-// [transfer.ErrInFlight].
+// and the batch comes with the next call. Where the device refuses to let the compute stream wait
+// for a batch, the batch is lost, and the error is the device's. The copies of a batch count in the
+// [transfer.Meter] of ctx, and not in the one that Start was called with. A loop that holds all N+1
+// batches gets [transfer.ErrInFlight].
 func (l *Loader) Next(ctx context.Context) (*Minibatch, error) {
 	if err := l.takeTurn(ctx, "Next"); err != nil {
 		return nil, err

@@ -83,8 +83,12 @@ func (s *slot) close() error {
 // fill lets the source fill the slot, and queues its upload.
 func (s *slot) fill(ctx context.Context, l *Loader, source Source, index int64) error {
 	// The pinned memory may still be read by the last upload of this slot. That is the only wait of this goroutine for a copy.
-	for _, b := range s.stages {
-		if err := b.Wait(ctx); err != nil {
+	for i, b := range s.stages {
+		err := b.Wait(ctx)
+		if b.IsZero() || errors.Is(err, transfer.ErrInFlight) {
+			err = s.renew(ctx, l, i)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -113,6 +117,21 @@ func (s *slot) fill(ctx context.Context, l *Loader, source Source, index int64) 
 	if err := l.copy.Record(s.uploaded); err != nil {
 		return fmt.Errorf("loader: %w", err)
 	}
+	return nil
+}
+
+// renew replaces the stage of an upload that nothing says the end of: the pool frees it after that.
+func (s *slot) renew(ctx context.Context, l *Loader, i int) error {
+	err := s.stages[i].Release()
+	s.stages[i] = transfer.Buffer{}
+	if err != nil {
+		return err
+	}
+	b, err := l.pool.Get(ctx, int64(len(s.whole[i])))
+	if err != nil {
+		return fmt.Errorf("loader: %w", err)
+	}
+	s.stages[i], s.whole[i] = b, b.Bytes()
 	return nil
 }
 
