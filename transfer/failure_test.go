@@ -129,9 +129,6 @@ var rows = transfer.Rows{Width: 4, Height: 3, DstPitch: 8, SrcPitch: 6}
 // queued is why a failure of Record is no failure to do the work: the driver has it.
 var queued = map[string]string{"Record": "the work is queued, and nothing says when it ends: the buffer has to be released"}
 
-// waited is why a wait that the driver fails is not repeated.
-var waited = map[string]string{"Event.Synchronize": "a copy keeps the driver's error", "Event.Query": "a copy keeps the driver's error"}
-
 // failureRows are programs of the pool's operations.
 var failureRows = []failtest.Row[*trialPool]{
 	{Of: "New", Make: func(_ testing.TB, m *trialPool) failtest.Trial {
@@ -246,12 +243,12 @@ var failureRows = []failtest.Row[*trialPool]{
 			See: func() any { return string(got) },
 		}
 	}},
-	{Of: "Copy.Wait Copy.Err", Ends: waited, Make: func(t testing.TB, m *trialPool) failtest.Trial {
+	{Of: "Copy.Wait Copy.Err", Make: func(t testing.TB, m *trialPool) failtest.Trial {
 		c, err := m.pool.Fill(context.Background(), m.stream, m.block, 3, 20, 'x')
 		require.NoError(t, err)
 		return failtest.Trial{Do: func(ctx context.Context) error { return errors.Join(c.Wait(ctx), c.Err()) }}
 	}},
-	{Of: "Buffer.Wait", Ends: waited, Make: func(t testing.TB, m *trialPool) failtest.Trial {
+	{Of: "Buffer.Wait", Make: func(t testing.TB, m *trialPool) failtest.Trial {
 		_, err := m.pool.D2H(context.Background(), m.stream, m.buffer, 5, m.block, 3, 20)
 		require.NoError(t, err)
 		return failtest.Trial{Do: m.buffer.Wait}
@@ -319,18 +316,18 @@ var batchRows = []failtest.Row[*trialPool]{
 			}
 		},
 	},
-	{Of: "Batch.Collect", Ends: waited, Make: func(t testing.TB, m *trialPool) failtest.Trial {
+	{Of: "Batch.Collect", Make: func(t testing.TB, m *trialPool) failtest.Trial {
 		return m.collects(t, func(ctx context.Context, b *transfer.Batch, out *[][]byte) error { return b.Collect(ctx, out) })
 	}},
-	{Of: "Batch.CollectInto", Ends: waited, Make: func(t testing.TB, m *trialPool) failtest.Trial {
+	{Of: "Batch.CollectInto", Make: func(t testing.TB, m *trialPool) failtest.Trial {
 		return m.collects(t, func(ctx context.Context, b *transfer.Batch, out *[][]byte) error { return b.CollectInto(ctx, *out) })
 	}},
-	{Of: "Batch.CollectOne", Ends: waited, Make: func(t testing.TB, m *trialPool) failtest.Trial {
+	{Of: "Batch.CollectOne", Make: func(t testing.TB, m *trialPool) failtest.Trial {
 		return m.collects(t, func(ctx context.Context, b *transfer.Batch, out *[][]byte) error {
 			return b.CollectOne(ctx, 1, &(*out)[1])
 		})
 	}},
-	{Of: "Batch.CollectRange", Ends: waited, Make: func(t testing.TB, m *trialPool) failtest.Trial {
+	{Of: "Batch.CollectRange", Make: func(t testing.TB, m *trialPool) failtest.Trial {
 		return m.collects(t, func(ctx context.Context, b *transfer.Batch, out *[][]byte) error {
 			return b.CollectRange(ctx, 0, 1, 5, &(*out)[0])
 		})

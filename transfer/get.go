@@ -96,7 +96,9 @@ func (p *Pool) getSlow(ctx context.Context, own *shard, s *slab, class int, size
 func (s *slab) handOut(bytes int64) Buffer {
 	if race.Enabled {
 		for _, end := range s.completions { // the copies of the last owner, which are done
-			end.done()
+			if _, err := end.done(); err != nil {
+				end.done() // a query that failed orders nothing
+			}
 		}
 	}
 	clear(s.completions)

@@ -195,11 +195,10 @@ type event struct {
 }
 
 func (e *event) Query() (bool, error) {
-	done, err := e.Event.Query() // before a failure too: an event that fails counts as done, and orders what follows
-	if failure := e.faults.call("Event.Query"); failure != nil {
-		return false, failure
+	if err := e.faults.call("Event.Query"); err != nil {
+		return false, err
 	}
-	return done, err
+	return e.Event.Query()
 }
 
 func (e *event) Synchronize(ctx context.Context) error {

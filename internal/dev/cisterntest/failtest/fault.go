@@ -1,6 +1,6 @@
 // Package failtest runs small programs with the k-th call failing, for each k: driver calls, memory,
-// writes, and the ends of contexts. After a failure an operation has done all or nothing, its error
-// has the failure as its cause, nothing has leaked, and the same operation succeeds.
+// and the ends of contexts. After a failure an operation has done all or nothing, its error has the
+// failure as its cause, nothing has leaked, and the same operation succeeds.
 package failtest
 
 import (
@@ -18,7 +18,7 @@ import (
 type Kind uint8
 
 const (
-	// Failed: a driver call or a write returns ErrFailed and does nothing.
+	// Failed: a driver call returns ErrFailed and does nothing.
 	Failed Kind = iota
 	// OutOfMemory: an allocation returns an error that wraps device.ErrOutOfMemory.
 	OutOfMemory
@@ -26,22 +26,20 @@ const (
 	Slow
 	// Ended: the context ends before a driver call, or at a check of the context.
 	Ended
-	// Short: a write takes half of the bytes and returns ErrFailed.
-	Short
 	kinds
 )
 
 // String is such as "out of memory".
 func (k Kind) String() string {
-	return [...]string{"failed", "out of memory", "slow", "ended", "short"}[k]
+	return [...]string{"failed", "out of memory", "slow", "ended"}[k]
 }
 
-// ErrFailed is what calls return that fail.
+// ErrFailed is the error of a driver call that fails.
 var ErrFailed = errors.New("failed for a test")
 
 // cause is what an error of an operation must wrap.
 func (k Kind) cause() error {
-	return [...]error{ErrFailed, device.ErrOutOfMemory, nil, context.Canceled, ErrFailed}[k]
+	return [...]error{ErrFailed, device.ErrOutOfMemory, nil, context.Canceled}[k]
 }
 
 // Faults counts the calls that can fail, and lets one of them fail. Any goroutine may use it.
@@ -81,7 +79,8 @@ func (f *Faults) Disarm() (failed string, calls [kinds]int) {
 	return f.failed, f.calls
 }
 
-// count is at without the end of the context. The race detector does not see it: its lock would order goroutines whose events are missing.
+// count is at without the end of the context. The race detector does not see it, because its lock
+// would order goroutines whose events are missing.
 //
 //go:norace
 func (f *Faults) count(call string, ways []Kind) (kind Kind, fails bool) {
