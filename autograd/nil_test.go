@@ -342,9 +342,9 @@ func nilAllowedAt(name string, i int, typ reflect.Type, needed map[string]bool) 
 	return false
 }
 
-// TestNilArguments: no exported function or method of the package, or of those below it, panics for an argument that is nil, or a list
-// with one. It returns an error, or one sticks to the tape or the initialiser, that wraps
-// device.ErrInvalid, except where nil is allowed. Methods of tapes, variables, parameters and
+// TestNilArguments: no exported function or method of the package, or of those below it, panics for
+// an argument that is nil, or for a list with a nil element. It returns an error that wraps
+// device.ErrInvalid, or the error sticks to the tape or the initialiser, unless nil is allowed. Methods of tapes, variables, parameters and
 // layers that are nil don't panic either.
 func TestNilArguments(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)

@@ -11,8 +11,7 @@ import (
 // live variable of this tape. Otherwise the tape has an error. A function that is no [Op] calls it.
 func (t *Tape) Begin(op string, vs ...*Variable) bool { return t.begin(op, vs...) }
 
-// begin tells whether the operation can start: no error sticks, and every argument is a live variable of this
-// tape.
+// begin is Begin for operations of the package.
 func (t *Tape) begin(op string, vs ...*Variable) bool {
 	if t.none() {
 		return false

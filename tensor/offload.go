@@ -39,10 +39,12 @@ type OffloadConfig struct {
 	Out, In device.Stream
 }
 
-// Offloader moves the memory of a runtime's tensors to pinned host memory and back, on copy streams. [Offloader.Offload] takes a
-// tensor's device memory away, [Offloader.Prefetch] begins to bring it back, and [Offloader.Fetch] lets the runtime's stream wait until
-// it is there; [Offloader.FetchKeep] keeps the copy on the host as well. An operation on an offloaded tensor is an error that wraps [ErrOffloaded]. Package
-// autograd/offload moves activations, the optimisers' state and parameters with it.
+// Offloader moves the memory of a runtime's tensors to pinned host memory and back, on copy streams.
+// [Offloader.Offload] takes a tensor's device memory away, [Offloader.Prefetch] begins to bring it
+// back, and [Offloader.Fetch] lets the runtime's stream wait for it. [Offloader.FetchKeep] keeps the
+// copy on the host as well. An operation on an offloaded tensor returns an error that wraps
+// [ErrOffloaded]. Package autograd/offload moves activations, parameters and the optimisers' state
+// with it.
 //
 // Its methods may be called from any goroutine; a tensor, and all that share its memory, belong to one goroutine while it moves.
 type Offloader struct {

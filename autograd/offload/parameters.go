@@ -48,13 +48,14 @@ func (g *parameterGroup) Refuses(autograd.Attachment) error { return nil }
 // The parameters of one call are a group. A tape brings a group to the device before the first
 // operation that reads one of it, and lets it go when an operation reads one of another group; so
 // does Backward, in its order, and an optimiser's step brings them in pieces, with their state
-// ([State]). While one group is in use the next one comes on a copy stream: in a forward
-// pass that which came next in the one before, so that the first pass has none, in a backward pass
-// that which is needed next. If the offloader's Ahead is negative none comes early. Numbers are
-// bit-identical. What nobody has written leaves without a copy.
+// ([State]). While one group is in use, the next one is copied on a stream of its own. In a forward
+// pass the next group is the one that followed in the pass before, so that the first pass copies
+// none early. In a backward pass it is the group that is needed next. If the offloader's Ahead is
+// negative, no group comes early. Numbers are bit-identical. A parameter that was not written leaves
+// without a copy.
 //
-// Gradients are on the device. So is what is too small or finds no pinned memory
-// ([tensor.OffloadConfig]), and what others share the memory of. On a tape that computes in
+// Gradients stay on the device. So do parameters that are too small or find no pinned memory
+// ([tensor.OffloadConfig]), and parameters that share their memory with other tensors. On a tape that computes in
 // bfloat16 the rounded copies leave too, each time with a copy unless the tape is one of
 // [autograd.NoGrad], which rounds again.
 //

@@ -22,9 +22,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestParametersInLittleMemory: with memory for one layer nothing comes early; what has
-// come early goes for what is needed now. Less is an error that says what lacks, and nothing stays
-// of it.
+// TestParametersInLittleMemory: with memory for one layer no group comes early, and a group that has
+// come early leaves if another one is needed now. With less memory the error names the missing
+// bytes, and nothing leaks.
 func TestParametersInLittleMemory(t *testing.T) {
 	b := tapetest.Open(t, 4<<20)
 	o := b.Offloader(tensor.OffloadConfig{})

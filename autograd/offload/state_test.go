@@ -42,7 +42,8 @@ var stateful = map[string]func(ps autograd.Parameters) (optim.Optimizer, error){
 // sizes of parameters, in float64s.
 var stateSizes = []int{64, 700, 64, 2000, 1500, 700}
 
-// takeSteps updates parameters a few times, some of them not every time, and returns them. between runs after each step.
+// takeSteps updates parameters a few times, some of them not every time, and returns their values.
+// between runs after each step.
 func takeSteps(b *tapetest.Bench, make func(ps autograd.Parameters) (optim.Optimizer, error), prepare, between func(optim.Optimizer)) (values [][]float64) {
 	b.T.Helper()
 	var ps autograd.Parameters
@@ -196,8 +197,8 @@ func TestStateInCheckpoints(t *testing.T) {
 	}
 }
 
-// TestStateFindsNoMemory: without memory for a piece nothing of it is updated,
-// the error says what was, and a later step goes on.
+// TestStateFindsNoMemory: without memory for a piece no parameter of the piece is updated, the error
+// counts the updated parameters, and a later step updates the others.
 func TestStateFindsNoMemory(t *testing.T) {
 	b := tapetest.Open(t, 4<<20)
 	o := b.Offloader(tensor.OffloadConfig{})

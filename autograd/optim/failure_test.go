@@ -31,8 +31,8 @@ const launches = "a device that refuses a launch after the first has done the on
 
 var partly = map[failtest.Kind]string{failtest.Failed: launches}
 
-// leftBy says what a step or a clip has left that failed at a launch: no step counted, and each
-// tensor as it was or as it is after a success.
+// leftBy checks a step or a clip that failed at a launch: no step is counted, and each tensor is as
+// before, or as after a success.
 func leftBy(m *failing, opt optim.Optimizer, want []any) func(before any, err error) error {
 	return func(before any, err error) error {
 		now, was := m.SeeOptimizer(opt), before.([]any)

@@ -18,7 +18,7 @@ func (c *selection) Chosen() []bool  { return c.chosen }
 func (c *selection) Grads() []int64  { return c.grads }
 func (c *selection) Copies() []int64 { return c.copies }
 
-// PlannedOf are what a plan knows of its layers.
+// PlannedOf returns the layers of a plan.
 func PlannedOf(p *Plan) []*planned { return p.parts }
 
 func (p *planned) SetChosen(yes bool)            { p.chosen = yes }

@@ -14,7 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestCheckpointThatDoesSomethingElse when it runs again is an error that says what.
+// TestCheckpointThatDoesSomethingElse: if the second run differs from the first, the error names the
+// difference.
 func TestCheckpointThatDoesSomethingElse(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{1, 2, 3, 4}, 2, 2)

@@ -43,7 +43,8 @@ func TestProgramsRun(t *testing.T) {
 	require.Equal(t, blocks(t, "README.md", "go")[1], blocks(t, "docs/pytorch.md", "go")[0], "one program in two pages")
 }
 
-// TestFragmentsAreExamples: the parts of programs in docs/pytorch.md stand in examples of autograd and the packages below it, which run.
+// TestFragmentsAreExamples: the parts of programs in docs/pytorch.md stand in examples of autograd
+// and of the packages below it, which run.
 func TestFragmentsAreExamples(t *testing.T) {
 	var examples strings.Builder
 	var files []string
@@ -91,8 +92,8 @@ func runProgram(t *testing.T, program string) string {
 	return string(out)
 }
 
-// TestProgramsThatTrainImportLittle: at most three packages of this module, and none of gorgonia's. A program that names package autograd, such as a
-// layer of its own does, imports four.
+// TestProgramsThatTrainImportLittle: at most three packages of this module, and none of gorgonia's.
+// A program that names package autograd too may import four.
 func TestProgramsThatTrainImportLittle(t *testing.T) {
 	trains := 0
 	for _, p := range slices.Concat(blocks(t, "README.md", "go"), blocks(t, "docs/pytorch.md", "go")) {

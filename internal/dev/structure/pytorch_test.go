@@ -47,7 +47,8 @@ func TestNamesBesidePyTorch(t *testing.T) {
 	require.Error(t, lookUp(tensor, "Open", "Name"))
 }
 
-// TestNamesInREADME: every name of ours in the README's table beside torch.nn is there, and has its package or a receiver before it.
+// TestNamesInREADME: every name of the module in the README's table beside torch.nn exists, and
+// follows its package or a receiver.
 func TestNamesInREADME(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "README.md"))
 	require.NoError(t, err)
