@@ -107,8 +107,9 @@ func New(dev device.Device, config Config) (*Cache, error) {
 	c.ledger = ledger{shards: &c.shards, threshold: config.GarbageCollectionThreshold, limit: limit, epoch: 1}
 	c.grower = grower{
 		dev: dev, held: make(chan struct{}, 1), reporter: &c.reporter,
-		shards: &c.shards, ledger: &c.ledger, reclaimers: &c.reclaimers, oomObservers: &c.oomObservers, waits: waitQueue{shards: &c.shards, changes: 1},
+		shards: &c.shards, ledger: &c.ledger, reclaimers: &c.reclaimers, oomObservers: &c.oomObservers, waits: waitQueue{shards: &c.shards},
 	}
+	c.grower.waits.changes.Store(1)
 	c.grower.vmm = s.vmm
 	c.grower.lending.exact = config.Exact
 	c.ledger.stats.MaxSplitSize = s.maxSplit()

@@ -41,4 +41,5 @@ func (s *shard) completeFree(h *handout) {
 		s.shards.releasable.Store(true)
 	}
 	s.keepHandout(h)
+	s.cache.grower.waits.countFree()
 }

@@ -73,5 +73,6 @@ func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	countPool(m, &d)
 	s.keepHandout(h)
 	g.forgetSegment(s, m.Segment())
+	g.waits.countFree()
 	return nil
 }

@@ -33,8 +33,8 @@ type waitQueue struct {
 
 	mu      sync.Mutex // before shards.mu
 	queue   []*waiter
-	changes uint64 // how often something was freed while somebody waited, from 1 on
 	trying  *waiter
+	changes atomic.Uint64 // how often something was freed while a request waited, from 1 on
 }
 
 // waiter is a request in the queue.
@@ -173,6 +173,14 @@ func (q *waitQueue) failed(w *waiter) {
 	q.giveTurn()
 }
 
+// countFree counts a free whose memory has become available, before the free tells of it. The lock of
+// the shard is held, so that a request that sees no block which others hold sees the free counted.
+func (q *waitQueue) countFree() {
+	if q.count.Load() != 0 {
+		q.changes.Add(1)
+	}
+}
+
 // freed tells those who wait that there may be memory. No lock is held.
 func (q *waitQueue) freed() {
 	if q.count.Load() != 0 {
@@ -183,7 +191,7 @@ func (q *waitQueue) freed() {
 func (q *waitQueue) changed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.changes++
+	q.changes.Add(1)
 	q.giveTurn()
 }
 
@@ -192,7 +200,8 @@ func (q *waitQueue) giveTurn() {
 	if q.trying != nil || len(q.queue) == 0 {
 		return
 	}
-	if first := q.queue[0]; first.tried < q.changes {
+	first := q.queue[0]
+	if first.tried < q.changes.Load() {
 		q.give(first)
 		return
 	}
@@ -200,8 +209,12 @@ func (q *waitQueue) giveTurn() {
 	if others {
 		return
 	}
+	if first.tried < q.changes.Load() { // by a free that has yet to tell
+		q.give(first)
+		return
+	}
 	for _, w := range q.queue {
-		if w.tried < q.changes {
+		if w.tried < q.changes.Load() {
 			q.give(w)
 			return
 		}
@@ -217,7 +230,7 @@ func (q *waitQueue) giveTurn() {
 }
 
 func (q *waitQueue) give(w *waiter) {
-	q.trying, w.tried = w, q.changes
+	q.trying, w.tried = w, q.changes.Load()
 	w.turn <- struct{}{}
 }
 

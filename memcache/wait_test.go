@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -88,6 +89,35 @@ func TestWaitForMemoryOfAFree(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, errors.Join(b.Free(), c.Close()))
 	})
+}
+
+// TestWaitForMemoryOfAFreeYetToTell: a request that failed just before a block was freed, and whose turn
+// ends before the free tells of it, has another turn instead of an error.
+func TestWaitForMemoryOfAFreeYetToTell(t *testing.T) {
+	for name, config := range map[string]Config{"free at once": {}, "free to the driver": {NoCaching: true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, s, other := tightWith(t, config)
+				held, err := c.Alloc(c.Wait(t.Context()), 80*mib, s)
+				require.NoError(t, err)
+				result := asks(c.Wait(t.Context()), c, 60*mib, other)
+				synctest.Wait()
+
+				waits := &c.grower.waits
+				waits.mu.Lock() // the free cannot tell
+				free := async(held.Free)
+				for c.Stats().ActiveBytes.All.Current != 0 {
+					runtime.Gosched()
+				}
+				waits.giveTurn()
+				waits.mu.Unlock()
+				require.NoError(t, free())
+				b, err := result()
+				require.NoError(t, err)
+				require.NoError(t, errors.Join(b.Free(), c.Close()))
+			})
+		})
+	}
 }
 
 // TestWaitForMemoryEnds with the context: the error has the figures, the time, and the context's own error.
