@@ -10,7 +10,7 @@ CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/device/cuda/include -I/usr/loca
 HEADERS = echo '\#include <cuda.h>' | $$(go env CC) -I/usr/local/cuda/include -E - >/dev/null 2>&1
 GPU ?= cuda:0
 
-.PHONY: help mnist test full fmt vet lint race-short invariants-short platforms cuda nightly vet-builds lint-builds vet-platforms race invariants bits32 nocgo purego simd-levels qemu generate emulate outside kernels-check cuda-test sanitizer soak long fuzz fuzz-changed mutants mutants-sample mutants-check gremlins scripts tidy vuln install bench compare test-cuda bundle kernels
+.PHONY: help mnist test full fmt vet lint race-short invariants-short platforms cuda nightly vet-builds lint-builds vet-platforms race invariants bits32 nocgo purego simd-levels qemu generate emulate outside kernels-check cuda-test sanitizer soak long fuzz fuzz-changed mutants mutants-sample mutants-check operators gremlins scripts tidy vuln install bench compare test-cuda bundle kernels
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -136,6 +136,9 @@ mutants-sample: ## 30 mutants, drawn by the commit
 
 mutants-check: ## fail if a mutant is stale or does not compile
 	go run ./internal/dev/mutants -check
+
+operators: ## measure how many of 200 wrong operators in each PKG (./memcache ./transfer) the tests notice, drawn with SEED (1)
+	go run ./internal/dev/operators -seed "$${SEED:-1}" $(PKG)
 
 gremlins: ## break every operator that a change touches (BASE=origin/main), for LIMIT (10m), and print what the tests let pass
 	LIMIT=$(LIMIT) .ci/gremlins
