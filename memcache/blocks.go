@@ -24,7 +24,7 @@ func (b *Blocks) Alloc(ctx context.Context, c *Cache, bytes int64, stream device
 		return Block{}, fmt.Errorf("memcache: Blocks.Alloc: %w: the cache is nil", ErrInvalid)
 	}
 	block, err := c.Alloc(ctx, bytes, stream)
-	if err == nil && !block.IsZero() {
+	if !block.IsZero() {
 		b.list = append(b.list, block)
 	}
 	return block, err

@@ -125,3 +125,15 @@ func TestAdvice(t *testing.T) {
 		require.GreaterOrEqual(t, 5*served[kind], 4*tried[kind], kind)
 	}
 }
+
+// TestAdviceOfAnIdleThreshold: the error says that a threshold does nothing without a limit, and with one not.
+func TestAdviceOfAnIdleThreshold(t *testing.T) {
+	for limit, idle := range map[int64]bool{0: true, 300 * mib: false} {
+		c, dev := newCache(t, Config{GarbageCollectionThreshold: 0.5, MemoryLimit: limit})
+		dev.failures = 2
+		_, err := c.Alloc(t.Context(), 2<<30, dev.stream(1))
+		var oom *OutOfMemoryError
+		require.ErrorAs(t, err, &oom)
+		require.Equal(t, idle, strings.Contains(oom.Advice, "garbage_collection_threshold"), oom.Advice)
+	}
+}

@@ -49,4 +49,6 @@ func TestOptionsAreReadBack(t *testing.T) {
 	require.Empty(t, Config{}.Options())
 	require.Equal(t, "roundup_power2_divisions:4,exact:True", Config{RoundupPower2Divisions: AllDivisions(4), Exact: true}.Options())
 	require.Equal(t, "[1:0,2:4,>:0]", Divisions{1: 4}.String())
+	require.Equal(t, "[1:0,2:0,4:0,8:0,16:0,32:0,64:0,128:0,256:0,512:0,1024:0,2048:0,4096:0,8192:0,>:4]", Divisions{14: 4, 15: 4}.String())
+	require.Equal(t, "[1:0,2:0,4:0,8:0,16:0,32:0,64:0,128:0,256:0,512:0,1024:0,2048:0,4096:0,8192:0,16384:0,32768:4]", Divisions{15: 4}.String())
 }

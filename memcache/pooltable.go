@@ -89,7 +89,7 @@ func (t *poolTable) remove(p *placement.Pool) {
 		if t.slots[i].pool != p {
 			continue
 		}
-		for ; i+1 < len(t.slots) && t.slots[i+1].pool != nil && t.slots[i+1].distance > 0; i++ {
+		for ; t.slots[i+1].pool != nil && t.slots[i+1].distance > 0; i++ { // no pool gets into the last slot
 			t.slots[i] = poolSlot{t.slots[i+1].pool, t.slots[i+1].distance - 1}
 		}
 		t.slots[i] = poolSlot{}

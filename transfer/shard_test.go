@@ -36,26 +36,28 @@ func (p *Pool) idleIn(t *testing.T, sh *shard, bytes int64) {
 
 // A Get waits for a shard that is busy before it asks the driver, and finds there what it wants.
 func TestGetWaitsForABusyShard(t *testing.T) {
-	p := newShards(t, Config{}, 4)
-	p.idleIn(t, p.cache.shards[0], 64)
-	p.cache.shards[0].Lock() // by another processor
-	got := make(chan error)
-	go func() {
-		b, err := p.Get(t.Context(), 64)
-		if err == nil {
-			err = b.Release()
+	for busy := range 3 {
+		p := newShards(t, Config{}, 4)
+		p.idleIn(t, p.cache.shards[busy], 64)
+		p.cache.shards[busy].Lock() // by another processor
+		got := make(chan error)
+		go func() {
+			b, err := p.Get(t.Context(), 64)
+			if err == nil {
+				err = b.Release()
+			}
+			got <- err
+		}()
+		select {
+		case <-got:
+			t.Error("it did not wait")
+		case <-time.After(20 * time.Millisecond):
 		}
-		got <- err
-	}()
-	select {
-	case <-got:
-		t.Error("it did not wait")
-	case <-time.After(20 * time.Millisecond):
+		p.cache.shards[busy].Unlock()
+		require.NoError(t, <-got)
+		require.EqualValues(t, 1, p.Stats().Allocations.Current)
+		require.Equal(t, []int{0, 0, 0, 1}, p.idles(64))
 	}
-	p.cache.shards[0].Unlock()
-	require.NoError(t, <-got)
-	require.EqualValues(t, 1, p.Stats().Allocations.Current)
-	require.Equal(t, []int{0, 0, 0, 1}, p.idles(64))
 }
 
 // A Get begins its search where it found something the last time.

@@ -3,6 +3,7 @@ package transfer_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -31,6 +32,19 @@ func TestUploadDownload(t *testing.T) {
 		require.NoError(t, block.Free())
 	}
 	require.Zero(t, r.pool.Stats().ActiveRequests.Current)
+}
+
+// TestStagesAreNoMoreThanTheirChunks: 4 MiB are two chunks, which two goroutines copy with two buffers
+// each, however many processors there are.
+func TestStagesAreNoMoreThanTheirChunks(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
+	r := newRig(t, transfer.Config{})
+	block := r.alloc(t, 4<<20, r.a)
+	c, err := r.pool.Upload(t.Context(), r.a, block, 0, make([]byte, 4<<20))
+	require.NoError(t, err)
+	require.NoError(t, c.Wait(t.Context()))
+	require.LessOrEqual(t, r.pool.Stats().AllocatedBytes.Peak, int64(8<<20))
+	require.NoError(t, block.Free())
 }
 
 func TestStageErrorsLeaveDstAlone(t *testing.T) {

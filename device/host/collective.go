@@ -63,8 +63,8 @@ func (c *communicator) check(op string, on device.Stream, x *matching.Call) (*st
 	if err := c.usable(op); err != nil {
 		return nil, err
 	}
-	s, ok := on.(*stream)
-	if !ok || s == nil || s.dev != c.dev {
+	s, _ := on.(*stream)
+	if s == nil || s.dev != c.dev {
 		return nil, self.NotOurs(op, "stream")
 	}
 	return s, x.Check(self, c.rank, c.size)

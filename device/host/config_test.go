@@ -88,6 +88,8 @@ func TestParseMeminfo(t *testing.T) {
 		"MemTotal: many kB\n":                       0,
 		"MemTotal: -4 kB\n":                         0,
 		"MemTotal: 9223372036854775807 kB\n":        0,
+		"MemTotal: 9007199254740992 kB\n":           0,
+		"MemTotal: 9007199254740991 kB\n":           math.MaxInt64 - 1023,
 	} {
 		require.Equal(t, want, parseMeminfo([]byte(text)), text)
 	}

@@ -47,8 +47,8 @@ func (s *stream) CaptureMark() device.CaptureMark {
 
 // Before compares clocks.
 func (m *mark) Before(other device.Stream) bool {
-	s, ok := other.(*stream)
-	if !ok || s.member.capture() != m.capture {
+	s, _ := other.(*stream)
+	if s == nil || s.member.capture() != m.capture {
 		return false
 	}
 	now := m.capture.clockOf(s)
@@ -113,8 +113,8 @@ func (g *graph) Nodes() int {
 }
 
 func (g *graph) Replay(on device.Stream) error {
-	s, ok := on.(*stream)
-	if !ok || s == nil || s.dev != g.dev {
+	s, _ := on.(*stream)
+	if s == nil || s.dev != g.dev {
 		return self.NotOurs("Replay", "stream")
 	}
 	if s.launching == nil || s.Capturing() {

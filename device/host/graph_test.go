@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/null"
 )
 
 // forked is a graph of two streams: first runs on the one for the replay, then second on a branch.
@@ -70,6 +72,29 @@ func TestReplayOnAStreamThatCloses(t *testing.T) {
 	require.Nil(t, told)
 	within(t, func() { require.NoError(t, g.Close()) })
 	require.Equal(t, 2, ran, "of the first replay")
+}
+
+// TestGraphsOnForeignStreams: another backend's stream, none, and another device's are refused, and no
+// mark is before them.
+func TestGraphsOnForeignStreams(t *testing.T) {
+	s, g := forked(t, func() {}, func() {})
+	other, err := null.New(null.Config{Capacity: 1 << 20})
+	require.NoError(t, err)
+	foreign, err := other.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	second, err := New(Config{Capacity: 1 << 20})
+	require.NoError(t, err)
+	others, err := second.newStream(device.StreamOptions{})
+	require.NoError(t, err)
+	require.NoError(t, s.BeginCapture())
+	mark := s.CaptureMark()
+	require.True(t, mark.Before(s))
+	for _, on := range []device.Stream{nil, (*stream)(nil), foreign, others} {
+		require.ErrorIs(t, g.Replay(on), device.ErrInvalid)
+		require.False(t, mark.Before(on))
+	}
+	_, err = s.EndCapture()
+	require.NoError(t, errors.Join(err, g.Close(), second.Close(), other.Close()))
 }
 
 func TestReplaysForgetThoseBefore(t *testing.T) {
