@@ -204,6 +204,7 @@ func TestCapturedFrees(t *testing.T) {
 			require.NoError(t, side.Memset(b.Ptr(), 1, b.Size()))
 			require.NoError(t, b.RecordStream(side))
 			require.NoError(t, b.Free())
+			require.NoError(t, c.PollFrees(), "of no stream")
 			x := allocIn(t, ctx, c, 3<<20, s)
 			require.NotEqual(t, b.Ptr(), x.Ptr(), "the side stream is not waited for")
 			order(side, s)
