@@ -36,6 +36,13 @@ type suite struct {
 // operator is one that was drawn. Its number is its place in the list, and 1.
 type operator struct{ At, Change string }
 
+// draw is what is drawn of each package.
+type draw struct {
+	n          int
+	seed       string
+	statements bool // in place of operators
+}
+
 // listed is what go list says of a package.
 type listed struct {
 	Name, ImportPath, Dir, Export string
@@ -44,7 +51,7 @@ type listed struct {
 }
 
 // buildAll leaves in dir the tests of the packages, and a list of what they try.
-func buildAll(ctx context.Context, dir string, packages []string, n int, seed string) error {
+func buildAll(ctx context.Context, dir string, packages []string, draw draw) error {
 	all, err := list(ctx, packages)
 	if err != nil {
 		return err
@@ -58,7 +65,7 @@ func buildAll(ctx context.Context, dir string, packages []string, n int, seed st
 		if p.DepOnly {
 			continue
 		}
-		s, err := p.build(ctx, dir, exports, n, seed)
+		s, err := p.build(ctx, dir, exports, draw)
 		if err != nil {
 			return fmt.Errorf("operators: %s: %w", p.ImportPath, err)
 		}
@@ -88,8 +95,8 @@ func list(ctx context.Context, packages []string) (all []*listed, err error) {
 }
 
 // build draws operators and builds the tests.
-func (p *listed) build(ctx context.Context, dir string, exports map[string]string, n int, seed string) (s suite, err error) {
-	fset, find, texts, err := p.read(exports)
+func (p *listed) build(ctx context.Context, dir string, exports map[string]string, draw draw) (s suite, err error) {
+	fset, find, texts, err := p.read(exports, draw.statements)
 	if err != nil {
 		return s, err
 	}
@@ -101,9 +108,9 @@ func (p *listed) build(ctx context.Context, dir string, exports map[string]strin
 		return s, err
 	}
 	s.All = len(find.sites)
-	random := rand.New(rand.NewChaCha8(sha256.Sum256([]byte(seed + " " + p.ImportPath))))
+	random := rand.New(rand.NewChaCha8(sha256.Sum256([]byte(draw.seed + " " + p.ImportPath))))
 	drawn := random.Perm(len(find.sites))
-	drawn = drawn[:min(n, len(drawn))]
+	drawn = drawn[:min(draw.n, len(drawn))]
 	slices.Sort(drawn)
 	edits := map[string][]edit{}
 	for i, at := range drawn {
@@ -127,6 +134,8 @@ func (p *listed) build(ctx context.Context, dir string, exports map[string]strin
 // describe is such as "< becomes <=".
 func describe(s site, to token.Token) string {
 	switch {
+	case s.op == token.ILLEGAL:
+		return "the statement is left out"
 	case s.op == token.INC:
 		to = token.DEC
 	case s.op == token.DEC:
@@ -146,7 +155,7 @@ func (s *suite) binary() string {
 }
 
 // read finds the operators of a package, and reads its files.
-func (p *listed) read(exports map[string]string) (*token.FileSet, *finder, map[string]string, error) {
+func (p *listed) read(exports map[string]string, statements bool) (*token.FileSet, *finder, map[string]string, error) {
 	fset := token.NewFileSet()
 	texts := map[string]string{}
 	var files []*ast.File
@@ -163,7 +172,7 @@ func (p *listed) read(exports map[string]string) (*token.FileSet, *finder, map[s
 		texts[name] = string(text)
 		files = append(files, f)
 	}
-	find := &finder{info: &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}}}
+	find := &finder{statements: statements, info: &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}}}
 	config := types.Config{Importer: importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })}
 	if _, err := config.Check(p.ImportPath, fset, files, find.info); err != nil {
 		return nil, nil, nil, err

@@ -6,6 +6,7 @@
 // chooses which one is wrong: one build of the tests tries them all. A first run finds the operators
 // that no test reaches. Those that are reached are wrong one after the other: a test that fails, a crash
 // or a timeout kills them. What lives is printed, to be read: it is equivalent, or a test is missing.
+// With -statements it leaves statements out: calls, assignments, and conditions that return.
 //
 // The two halves run apart, too: -build DIR leaves the tests there, and -try DIR runs them from the
 // folder of the same sources, on a machine with more processors and without Go.
@@ -22,22 +23,24 @@ import (
 )
 
 func main() {
-	n := flag.Int("n", 200, "operators to draw in each package")
-	seed := flag.String("seed", "1", "what they are drawn with")
+	var draw draw
+	flag.IntVar(&draw.n, "n", 200, "operators to draw in each package")
+	flag.StringVar(&draw.seed, "seed", "1", "what they are drawn with")
+	flag.BoolVar(&draw.statements, "statements", false, "draw statements, and leave each out, in place of operators")
 	build := flag.String("build", "", "only build the tests, into this `folder`")
 	try := flag.String("try", "", "only try the tests in this `folder`")
 	workers := flag.Int("j", runtime.NumCPU(), "operators at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := measure(ctx, flag.Args(), *n, *seed, *build, *try, max(1, *workers)); err != nil {
+	if err := measure(ctx, flag.Args(), draw, *build, *try, max(1, *workers)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
 // measure builds the tests and tries them, or one of the two.
-func measure(ctx context.Context, packages []string, n int, seed, build, try string, workers int) error {
+func measure(ctx context.Context, packages []string, draw draw, build, try string, workers int) error {
 	dir := build + try
 	switch {
 	case build != "" && try != "":
@@ -53,7 +56,7 @@ func measure(ctx context.Context, packages []string, n int, seed, build, try str
 		dir = temp
 	}
 	if try == "" {
-		if err := buildAll(ctx, dir, packages, n, seed); err != nil {
+		if err := buildAll(ctx, dir, packages, draw); err != nil {
 			return err
 		}
 	}

@@ -51,7 +51,7 @@ func TestOperators(t *testing.T) {
 	for _, p := range all {
 		exports[p.ImportPath] = p.Export
 	}
-	s, err := all[len(all)-1].build(t.Context(), dir, exports, 1000, "1")
+	s, err := all[len(all)-1].build(t.Context(), dir, exports, draw{n: 1000, seed: "1"})
 	require.NoError(t, err)
 	var changes []string
 	for _, o := range s.Operators {

@@ -28,6 +28,12 @@ func (s site) edits(file *token.File, text string, id int, to token.Token) []edi
 	closes := func(x ast.Node, with string) edit { return edit{offset(x.End()), offset(x.End()), with, true, s.order} }
 	source := func(x ast.Node) string { return text[offset(x.Pos()):offset(x.End())] }
 	call := func(from token.Token) string { return fmt.Sprintf("%s(%d, ", helper(from, to), id) }
+	if s.op == token.ILLEGAL {
+		if n, ok := s.node.(*ast.IfStmt); ok {
+			return []edit{opens(n.Cond, fmt.Sprintf("!wrongIs(%d) && (", id)), closes(n.Cond, ")")}
+		}
+		return []edit{opens(s.node, fmt.Sprintf("if !wrongIs(%d) { ", id)), closes(s.node, " }")}
+	}
 	switch n := s.node.(type) {
 	case *ast.UnaryExpr:
 		return []edit{replaces(call(s.op)), closes(n, ")")}

@@ -30,11 +30,12 @@ type site struct {
 	node  ast.Node
 }
 
-// finder finds the operators of a package.
+// finder finds the operators of a package, or its statements.
 type finder struct {
-	info  *types.Info
-	sites []site
-	order int
+	info       *types.Info
+	statements bool
+	sites      []site
+	order      int
 }
 
 // find walks through the functions of a file, but for those whose stack can't grow: they can't call.
@@ -46,7 +47,11 @@ func (f *finder) find(file *ast.File) {
 		}
 		ast.Inspect(fn.Body, func(n ast.Node) bool {
 			f.order++
-			f.look(n)
+			if f.statements {
+				f.lookForStatements(n)
+			} else {
+				f.look(n)
+			}
 			return true
 		})
 	}
@@ -79,6 +84,35 @@ func (f *finder) look(n ast.Node) {
 		if op, ok := assigns[n.Tok]; ok && f.fits(op, n.Lhs[0], n.Lhs[0]) && pure(n.Lhs[0]) {
 			add(n.TokPos, n.Tok)
 		}
+	}
+}
+
+// lookForStatements finds those of a block that can be left out: calls, assignments, and conditions that return.
+func (f *finder) lookForStatements(n ast.Node) {
+	var list []ast.Stmt
+	switch n := n.(type) {
+	case *ast.BlockStmt:
+		list = n.List
+	case *ast.CaseClause:
+		list = n.Body
+	case *ast.CommClause:
+		list = n.Body
+	}
+	for _, s := range list {
+		switch s := s.(type) {
+		case *ast.AssignStmt:
+			if s.Tok == token.DEFINE {
+				continue
+			}
+		case *ast.IfStmt:
+			if _, returns := s.Body.List[max(0, len(s.Body.List)-1)].(*ast.ReturnStmt); !returns || s.Else != nil {
+				continue
+			}
+		case *ast.ExprStmt, *ast.DeferStmt, *ast.IncDecStmt, *ast.GoStmt:
+		default:
+			continue
+		}
+		f.sites = append(f.sites, site{s.Pos(), token.ILLEGAL, f.order, s})
 	}
 }
 
