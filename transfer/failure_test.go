@@ -37,7 +37,7 @@ type trialPool struct {
 func newFailingSide(t testing.TB, f *failtest.Faults) (m trialSide) {
 	t.Helper()
 	var err error
-	m.dev, err = failtest.NewHost(f, host.Config{Capacity: 16 << 20})
+	m.dev, err = failtest.NewHost(f, host.Config{Capacity: 32 << 20})
 	require.NoError(t, err)
 	m.cache, err = memcache.New(m.dev, memcache.Config{})
 	require.NoError(t, err)
@@ -337,7 +337,7 @@ var batchRows = []failtest.Row[*trialPool]{
 // TestEveryFailure: whichever driver call or check of a context fails, an operation of a pool has
 // done all or nothing, and succeeds afterwards.
 func TestEveryFailure(t *testing.T) {
-	rows := slices.Concat(failureRows, batchRows)
+	rows := slices.Concat(failureRows, batchRows, largeCopies)
 	for i := range rows {
 		rows[i].Varies = true // a copy that has ended needs no wait
 	}
@@ -348,7 +348,7 @@ func TestEveryFailure(t *testing.T) {
 func TestCloseThatFails(t *testing.T) {
 	for k := 1; ; k++ {
 		f := new(failtest.Faults)
-		dev, err := failtest.NewHost(f, host.Config{Capacity: 16 << 20})
+		dev, err := failtest.NewHost(f, host.Config{Capacity: 32 << 20})
 		require.NoError(t, err)
 		pool, err := transfer.New(dev, transfer.Config{})
 		require.NoError(t, err)

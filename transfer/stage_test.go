@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -57,6 +58,8 @@ func TestStageErrorsLeaveDstAlone(t *testing.T) {
 	_, err := r.pool.Upload(t.Context(), r.a, block, 500, dst[:13])
 	require.ErrorIs(t, err, transfer.ErrRange)
 	require.ErrorContains(t, err, "13 bytes at offset 500 of block")
+	_, err = r.pool.Upload(t.Context(), nil, block, 0, nil)
+	require.ErrorIs(t, err, device.ErrInvalid, "no bytes need a stream too")
 
 	open := cisterntest.Hold(t, r.a)
 	ctx, cancel := context.WithCancel(t.Context())

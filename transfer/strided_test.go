@@ -2,6 +2,7 @@ package transfer_test
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"math/big"
 	"testing"
@@ -58,6 +59,27 @@ func TestStrided(t *testing.T) {
 	}
 	require.NoError(t, up.Release())
 	require.NoError(t, down.Release())
+}
+
+// TestStridedRanges: rows that end with the last byte are copied, and rows that end one byte behind it
+// are refused, on each side.
+func TestStridedRanges(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	a, b, buf := r.alloc(t, 512, r.a), r.alloc(t, 512, r.a), r.get(t, 512)
+	rows := transfer.Rows{Width: 12, Height: 6, DstPitch: 100, SrcPitch: 100} // 512 bytes
+	for name, call := range map[string]func(dst, src int64) (*transfer.Copy, error){
+		"H2D": func(dst, src int64) (*transfer.Copy, error) { return r.pool.H2DStrided(t.Context(), r.a, a, dst, buf, src, rows) },
+		"D2H": func(dst, src int64) (*transfer.Copy, error) { return r.pool.D2HStrided(t.Context(), r.a, buf, dst, a, src, rows) },
+		"D2D": func(dst, src int64) (*transfer.Copy, error) { return r.pool.D2DStrided(t.Context(), r.a, a, dst, b, src, rows) },
+	} {
+		_, err := call(0, 0)
+		require.NoError(t, err, name)
+		for _, at := range [][2]int64{{1, 0}, {0, 1}, {-1, 0}, {0, -1}} {
+			_, err = call(at[0], at[1])
+			require.ErrorIs(t, err, transfer.ErrRange, "%s to %d from %d", name, at[0], at[1])
+		}
+	}
+	require.NoError(t, errors.Join(a.Free(), b.Free(), buf.Release()))
 }
 
 // move is what a strided copy does.
