@@ -54,7 +54,7 @@ const module = "github.com/cistern-ml/cistern/"
 // within are the packages whose frames are the way to the ledger instead of the opener.
 var within = []string{module + "internal/opened.", module + "device.", module + "device/host.",
 	module + "device/null.", module + "device/cuda.", module + "memcache.(*Cache).On", module + "memcache.New",
-	module + "trace.(*Profiler).StartStep", "reflect."}
+	module + "trace.(*Profiler).StartStep", module + "internal/dev/cisterntest/failtest.(", "reflect."}
 
 // frames are the callers, the innermost first, without those within a device.
 func (s site) frames() []runtime.Frame {
