@@ -149,11 +149,16 @@ func (d *calls) NewStream(o device.StreamOptions) (device.Stream, error) {
 	if err := d.faults.call("NewStream"); err != nil {
 		return nil, err
 	}
+	var wrapped device.Stream
+	if look := o.Launching; look != nil {
+		o.Launching = func(_ device.Stream, name string) func(error) { return look(wrapped, name) }
+	}
 	s, err := d.to.NewStream(o)
 	if err != nil {
 		return nil, err
 	}
-	return d.wrap(&stream{s, d.dev, d.faults}), nil
+	wrapped = d.wrap(&stream{s, d.dev, d.faults})
+	return wrapped, nil
 }
 
 func (d *calls) NewEvent(o device.EventOptions) (device.Event, error) {

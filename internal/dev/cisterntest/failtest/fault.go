@@ -1,5 +1,5 @@
 // Package failtest runs small programs with the k-th call failing, for each k: driver calls, memory,
-// and the ends of contexts. After a failure an operation has done all or nothing, its error has the
+// writes, and the ends of contexts. After a failure an operation has done all or nothing, its error has the
 // failure as its cause, nothing has leaked, and the same operation succeeds.
 package failtest
 
@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -26,12 +27,14 @@ const (
 	Slow
 	// Ended: the context ends before a driver call, or at a check of the context.
 	Ended
+	// Short: a write writes a half, and returns an error that wraps io.ErrShortWrite.
+	Short
 	kinds
 )
 
 // String is such as "out of memory".
 func (k Kind) String() string {
-	return [...]string{"failed", "out of memory", "slow", "ended"}[k]
+	return [...]string{"failed", "out of memory", "slow", "ended", "short"}[k]
 }
 
 // ErrFailed is the error of a driver call that fails.
@@ -39,7 +42,7 @@ var ErrFailed = errors.New("failed for a test")
 
 // cause is what an error of an operation must wrap.
 func (k Kind) cause() error {
-	return [...]error{ErrFailed, device.ErrOutOfMemory, nil, context.Canceled}[k]
+	return [...]error{ErrFailed, device.ErrOutOfMemory, nil, context.Canceled, io.ErrShortWrite}[k]
 }
 
 // Faults counts the calls that can fail, and lets one of them fail. Any goroutine may use it.
