@@ -18,6 +18,13 @@ func (d *hostDevice) BusyTime(start, end device.Event) (time.Duration, error) {
 	return d.hostBelow.BusyTime(inner(start), inner(end))
 }
 
+func (d *hostDevice) NewCommunicatorID() (id device.CommunicatorID, err error) {
+	if err := d.faults.call("NewCommunicatorID"); err != nil {
+		return id, err
+	}
+	return d.hostBelow.NewCommunicatorID()
+}
+
 func (d *hostDevice) NewCommunicator(ctx context.Context, id device.CommunicatorID, rank, size int, o device.CommunicatorOptions) (device.Communicator, error) {
 	if err := d.faults.call("NewCommunicator"); err != nil {
 		return nil, err

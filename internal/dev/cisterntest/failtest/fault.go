@@ -23,7 +23,7 @@ const (
 	Failed Kind = iota
 	// OutOfMemory: an allocation returns an error that wraps device.ErrOutOfMemory.
 	OutOfMemory
-	// Slow: a driver call takes a millisecond.
+	// Slow: a driver call takes a while.
 	Slow
 	// Ended: the context ends before a driver call, or at a check of the context.
 	Ended
@@ -47,6 +47,9 @@ func (k Kind) cause() error {
 
 // Faults counts the calls that can fail, and lets one of them fail. Any goroutine may use it.
 type Faults struct {
+	// Pause is how long a slow call takes; 0: a millisecond.
+	Pause time.Duration
+
 	mu     sync.Mutex
 	armed  bool
 	kind   Kind
@@ -120,7 +123,7 @@ func (f *Faults) call(name string) error {
 	case kind == Failed:
 		return fmt.Errorf("%s: %w", name, ErrFailed)
 	case kind == Slow:
-		time.Sleep(time.Millisecond)
+		time.Sleep(max(f.Pause, time.Millisecond))
 	}
 	return nil
 }

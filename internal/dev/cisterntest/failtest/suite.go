@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -55,6 +56,17 @@ type Suite[M any] struct {
 	// and after it.
 	Live func(m M) any
 	Rows []Row[M]
+	// Bubble runs each trial in a bubble of package synctest, where waiting takes no time and a program
+	// that hangs panics.
+	Bubble bool
+}
+
+// within is a test of one trial.
+func (s Suite[M]) within(trial func(t *testing.T)) func(t *testing.T) {
+	if s.Bubble {
+		return func(t *testing.T) { synctest.Test(t, trial) }
+	}
+	return trial
 }
 
 // sample is how many calls of a kind fail in a trial with -short.
@@ -77,7 +89,7 @@ func (s Suite[M]) Run(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, h.Sum64()))
 			for kind := range kinds {
 				for _, k := range chosen(random, calls[kind]) {
-					if !t.Run(fmt.Sprintf("%v/%d", kind, k), func(t *testing.T) { s.fail(t, row, kind, k, want) }) {
+					if !t.Run(fmt.Sprintf("%v/%d", kind, k), s.within(func(t *testing.T) { s.fail(t, row, kind, k, want) })) {
 						t.Logf("CISTERN_FAIL_SEED=%d repeats it", seed)
 					}
 				}
@@ -102,7 +114,7 @@ func chosen(random *rand.Rand, n int) (ks []int) {
 
 // truth is what a row does without a failure: how many calls could have failed, and what it shows.
 func (s Suite[M]) truth(t *testing.T, row Row[M]) (calls [kinds]int, want any) {
-	t.Run("succeeds", func(t *testing.T) {
+	t.Run("succeeds", s.within(func(t *testing.T) {
 		f := new(Faults)
 		m := s.Open(t, f)
 		live := s.Live(m)
@@ -113,7 +125,7 @@ func (s Suite[M]) truth(t *testing.T, row Row[M]) (calls [kinds]int, want any) {
 		want = trial.see()
 		require.NoError(t, trial.undo())
 		require.Equal(t, live, s.Live(m), "live after the program")
-	})
+	}))
 	return calls, want
 }
 
