@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strconv"
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
@@ -21,37 +20,43 @@ const pause = 50 * time.Millisecond
 // errRefused is what rank 0 has said, or failed to prove: to come again does not help.
 var errRefused = errors.New("refused")
 
-// fetch gets the id from rank 0, which may not be there yet.
+// fetch gets the id from rank 0, which may not be there yet. A rank that has it comes again until rank 0
+// confirms that, or is not there any more.
 func fetch(ctx context.Context, cfg Config) ([]byte, error) {
 	h := &hello{rank: cfg.Rank, size: cfg.Size, attempt: sha256.Sum256([]byte(cfg.Attempt))}
 	_, _ = rand.Read(h.nonce[:])
+	n, at := cfg.via()
+	var id []byte
 	for {
-		id, err := ask(ctx, cfg, h)
-		if err == nil {
+		conn, err := n.dial(ctx, at)
+		if err != nil && id != nil {
 			return id, nil
+		}
+		if err == nil {
+			var got []byte
+			if got, err = converse(ctx, conn, cfg, h); err == nil {
+				return got, nil
+			}
+			if got != nil {
+				id = got
+			}
 		}
 		if errors.Is(err, errRefused) {
 			return nil, fmt.Errorf("rendezvous: rank %d of %d: %w", cfg.Rank, cfg.Size, err)
 		}
 		select {
 		case <-ctx.Done():
+			if id != nil {
+				return id, nil
+			}
 			return nil, fmt.Errorf("rendezvous: rank %d of %d: %w: %w: rank 0 did not answer on %s, port %d: %v", cfg.Rank, cfg.Size, device.ErrTimeout, ctx.Err(), cfg.Addr, cfg.Port, err)
 		case <-time.After(pause):
 		}
 	}
 }
 
-// ask asks once.
-func ask(ctx context.Context, cfg Config, h *hello) ([]byte, error) {
-	dialer := net.Dialer{Timeout: patience}
-	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(cfg.Addr, strconv.Itoa(cfg.Port)))
-	if err != nil {
-		return nil, err
-	}
-	return converse(ctx, conn, cfg, h)
-}
-
-// converse is the client's side of a connection, which it closes.
+// converse is the client's side of a connection, which it closes. With an id and an error the client has
+// the id, and rank 0 has not confirmed that.
 func converse(ctx context.Context, conn net.Conn, cfg Config, h *hello) ([]byte, error) {
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -84,6 +89,9 @@ func converse(ctx context.Context, conn net.Conn, cfg Config, h *hello) ([]byte,
 	if r.refused {
 		return nil, fmt.Errorf("%w: %w: %s", errRefused, device.ErrMismatch, r.text)
 	}
-	_, err = conn.Write([]byte{1})
+	if _, err := conn.Write([]byte{1}); err != nil {
+		return r.text, err
+	}
+	_, err = io.ReadFull(conn, proof[:1])
 	return r.text, err
 }

@@ -22,6 +22,8 @@ type Config struct {
 	Token string
 	// Attempt tells the starts of a job apart: ranks of another one are refused.
 	Attempt string
+
+	network network // nil: TCP
 }
 
 // launchers are the variables of rank, size and local rank.

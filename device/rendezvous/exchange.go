@@ -7,9 +7,13 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Exchange hands id from rank 0 to all others, and returns it on each. Other ranks' id is not looked at. It returns once this rank has it, and on rank 0 once
-// all have it, or when ctx ends, with an error that wraps [device.ErrTimeout] and on rank 0 names the ranks that are missing. A rank that is there twice, of
-// another size or of another start of the job gets an error that wraps [device.ErrMismatch]; the others wait on for the right one. The id may have up to [MaxID] bytes.
+// Exchange hands id from rank 0 to all others, and returns it on each. Other ranks' id is not looked at.
+// It returns once this rank has the id and rank 0 knows that, and on rank 0 once all have it. When ctx
+// ends first, the error wraps [device.ErrTimeout], and on rank 0 names the ranks that are missing. A rank
+// whose connection breaks comes again; one that has the id returns it when it can't reach rank 0 any more.
+//
+// A rank that is there twice, of another size or of another start of the job gets an error that wraps
+// [device.ErrMismatch]; the others wait on for the right one. The id may have up to [MaxID] bytes.
 func Exchange(ctx context.Context, cfg Config, id []byte) ([]byte, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err

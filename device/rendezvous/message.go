@@ -8,8 +8,9 @@ import (
 	"io"
 )
 
-// A client sends hello; the server answers with magic and a nonce; the client sends its proof; the server sends a reply, and the client one byte
-// when it has it.
+// A client sends hello; the server answers with magic and a nonce; the client sends its proof; the server
+// sends a reply. The client sends one byte when it has that, and the server sends the byte back, so that
+// a client whose byte was lost comes again.
 const (
 	magic     = "CISTRDV1"
 	nonceSize = 32

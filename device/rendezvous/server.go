@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -50,9 +49,8 @@ func newServer(cfg Config, id []byte) *server {
 // serve hands id to all other ranks.
 func serve(ctx context.Context, cfg Config, id []byte) error {
 	s := newServer(cfg, id)
-	var lc net.ListenConfig
-	at := net.JoinHostPort(cfg.Addr, strconv.Itoa(cfg.Port))
-	l, err := lc.Listen(ctx, "tcp", at)
+	n, at := cfg.via()
+	l, err := n.listen(ctx, at)
 	if err != nil {
 		return fmt.Errorf("rendezvous: rank 0 can't listen on %s: %w; it must be an address of its machine and a free port, which CISTERN_MASTER_PORT can name", at, err)
 	}
@@ -61,14 +59,12 @@ func serve(ctx context.Context, cfg Config, id []byte) error {
 	group.Go(func() { s.accept(within, l, &group) })
 	select {
 	case <-s.all:
-		err = nil
 	case <-ctx.Done():
-		err = s.missing(ctx)
 	}
 	cancel()
 	_ = l.Close()
 	group.Wait()
-	return err
+	return s.missing(ctx)
 }
 
 func (s *server) accept(ctx context.Context, l net.Listener, group *sync.WaitGroup) {
@@ -151,6 +147,7 @@ func (s *server) talk(conn net.Conn) {
 		return
 	}
 	if _, err := io.ReadFull(conn, nonce[:1]); err == nil {
+		_, _ = conn.Write(nonce[:1]) // before got, with which rank 0 may end
 		s.got(h.rank)
 	}
 }
@@ -192,6 +189,7 @@ func (s *server) got(rank int) {
 	}
 }
 
+// missing is nil if all have the id, though ctx may have ended at the same time.
 func (s *server) missing(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,6 +198,9 @@ func (s *server) missing(ctx context.Context) error {
 		if !s.has[r] {
 			missing = append(missing, r)
 		}
+	}
+	if missing == nil {
+		return nil
 	}
 	return fmt.Errorf("rendezvous: rank 0 of %d on %s, port %d: %w: %w: ranks %v did not come%s", s.cfg.Size, s.cfg.Addr, s.cfg.Port, device.ErrTimeout, ctx.Err(), missing, s.refused)
 }

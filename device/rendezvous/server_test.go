@@ -179,6 +179,8 @@ func TestCollectiveRendezvousKeepsRanks(t *testing.T) {
 		time.Sleep(introduction + time.Second)
 		_, err = second.Write([]byte{1})
 		require.NoError(t, err)
+		_, err = io.ReadFull(second, make([]byte, 1))
+		require.NoError(t, err, "rank 0 confirms it")
 		synctest.Wait()
 		require.True(t, p.has[1])
 		third := prove()

@@ -1,0 +1,34 @@
+package rendezvous
+
+import (
+	"context"
+	"net"
+	"strconv"
+)
+
+// network is how ranks reach each other: by TCP, or as a test says.
+type network interface {
+	dial(ctx context.Context, at string) (net.Conn, error)
+	listen(ctx context.Context, at string) (net.Listener, error)
+}
+
+type tcp struct{}
+
+func (tcp) dial(ctx context.Context, at string) (net.Conn, error) {
+	d := net.Dialer{Timeout: patience}
+	return d.DialContext(ctx, "tcp", at)
+}
+
+func (tcp) listen(ctx context.Context, at string) (net.Listener, error) {
+	var l net.ListenConfig
+	return l.Listen(ctx, "tcp", at)
+}
+
+// via is the network that leads to rank 0, and its address there.
+func (c *Config) via() (n network, at string) {
+	at = net.JoinHostPort(c.Addr, strconv.Itoa(c.Port))
+	if c.network == nil {
+		return tcp{}, at
+	}
+	return c.network, at
+}
