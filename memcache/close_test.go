@@ -32,6 +32,7 @@ func TestStatisticsAfterClose(t *testing.T) {
 			require.Equal(t, peaks[i].Allocated, q.Allocated, "quantity %d", i)
 		}
 		require.Zero(t, c.MemoryAllocated())
+		require.Zero(t, c.AllocatedByCategory())
 		require.ErrorIs(t, leaked.Free(), ErrClosed)
 		require.Equal(t, after, c.Stats())
 		require.EqualValues(t, 64*mib, scope.Own().Live)

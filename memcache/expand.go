@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 
 	"github.com/cistern-ml/cistern/device"
@@ -179,14 +180,40 @@ func (g *grower) mapFront(ctx context.Context, m, tail *placement.Chunk, size in
 func (g *grower) mapGranules(p device.Ptr, bytes, granule int64) error {
 	// A range is given to the driver granule by granule, for it can unmap only what was mapped in one call.
 	for done := int64(0); done < bytes; done += granule {
-		if err := g.vmm.Map(p+device.Ptr(done), granule); err != nil {
-			for done -= granule; done >= 0; done -= granule {
-				if wrong := g.vmm.Unmap(p+device.Ptr(done), granule); wrong != nil {
-					err = errors.Join(err, wrong)
-				}
+		at := p + device.Ptr(done)
+		if g.stuck[at] > 0 {
+			delete(g.stuck, at)
+			continue
+		}
+		if err := g.vmm.Map(at, granule); err != nil {
+			for ; done > 0; done -= granule {
+				err = errors.Join(err, g.rollBack(p+device.Ptr(done-granule), granule))
 			}
 			return err
 		}
 	}
 	return nil
+}
+
+// rollBack unmaps a granule that the books have as unmapped. One that the driver does not unmap is
+// stuck, until the books have it as mapped or unmapStuck is done with it.
+func (g *grower) rollBack(p device.Ptr, granule int64) error {
+	err := g.vmm.Unmap(p, granule)
+	if err != nil {
+		if g.stuck == nil {
+			g.stuck = make(map[device.Ptr]int64)
+		}
+		g.stuck[p] = granule
+	}
+	return err
+}
+
+// unmapStuck unmaps what is stuck. The growth lock is held, or the cache is being closed.
+func (g *grower) unmapStuck() error {
+	var errs []error
+	for p, granule := range maps.Clone(g.stuck) {
+		delete(g.stuck, p)
+		errs = append(errs, g.rollBack(p, granule))
+	}
+	return errors.Join(errs...)
 }

@@ -43,6 +43,28 @@ func TestReservedStaysBounded(t *testing.T) {
 	}
 }
 
+// TestGrowthIsObserved: each mapping and unmapping of a segment begins and ends for an observer, and
+// counts as the driver's call.
+func TestGrowthIsObserved(t *testing.T) {
+	s := &spy{}
+	c, dev := newCache(t, Config{ExpandableSegments: true, Observer: s})
+	s.cache = c
+	st := dev.stream(1)
+	for _, bytes := range []int64{30 * mib, 50 * mib} {
+		require.NoError(t, mustAlloc(t, c, bytes, st).Free())
+	}
+	require.NoError(t, c.EmptyCache(t.Context()))
+	calls := map[Op]int64{}
+	for _, e := range s.events {
+		if e.Op == OpDriverAlloc || e.Op == OpDriverFree {
+			calls[e.Op] += e.Bytes
+		}
+	}
+	require.Equal(t, map[Op]int64{OpDriverAlloc: 60 * mib, OpDriverFree: 60 * mib}, calls)
+	stats := c.Stats()
+	require.Equal(t, []int64{2, 1}, []int64{stats.NumDeviceAlloc, stats.NumDeviceFree})
+}
+
 // TestBatchesThatGrow: the next step's activations are a little larger than the last one's, so that no free block of 50
 // layers fits, and separate segments leave slivers. Expandable segments don't.
 func TestBatchesThatGrow(t *testing.T) {

@@ -111,6 +111,16 @@ var failureRows = []failtest.Row[*failing]{
 		require.NoError(t, errors.Join(a.RecordStream(m.s2), a.Free()))
 		return m.allocates(func(ctx context.Context) (memcache.Block, error) { return m.cache.Alloc(ctx, 600<<20, m.s1) })
 	}},
+	{Of: "Cache.Alloc of what another stream has free", Make: func(t testing.TB, m *failing) failtest.Trial {
+		a := m.take(t, 600<<20)
+		require.NoError(t, a.Free())
+		return m.allocates(func(ctx context.Context) (memcache.Block, error) { return m.cache.Alloc(ctx, 600<<20, m.s2) })
+	}},
+	{Of: "Cache.Alloc that releases the largest", Make: func(t testing.TB, m *failing) failtest.Trial {
+		a, b := m.take(t, 300<<20), m.take(t, 310<<20)
+		require.NoError(t, errors.Join(a.Free(), b.Free()))
+		return m.allocates(func(ctx context.Context) (memcache.Block, error) { return m.cache.Alloc(ctx, 600<<20, m.s1) })
+	}},
 	{Of: "Cache.AllocWorkspace", Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.allocates(func(ctx context.Context) (memcache.Block, error) {
 			return m.cache.AllocWorkspace(ctx, 3<<20, m.s1)
@@ -303,11 +313,44 @@ var failureRows = []failtest.Row[*failing]{
 func TestEveryFailure(t *testing.T) {
 	for name, cfg := range map[string]memcache.Config{
 		"plain": {}, "expandable": {ExpandableSegments: true}, "exact": {Exact: true}, "collected": {GarbageCollectionThreshold: 0.5, MaxSplitSizeMB: 200},
+		"reused": {ReuseAcrossStreams: memcache.ReuseBeforeGrowth}, "reused when full": {ReuseAcrossStreams: memcache.ReuseWhenFull}, "little cached": {MaxCachedBytes: 1 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			failtest.Suite[*failing]{Open: openFailing(cfg), Live: func(m *failing) any { return m.live() }, Rows: failureRows}.Run(t)
 		})
 	}
+}
+
+// TestGranulesThatStayMapped: what a request that finds no memory had mapped, and the driver does not
+// unmap, is unmapped by EmptyCache or Close.
+func TestGranulesThatStayMapped(t *testing.T) {
+	stuck := 0
+	for k := 1; ; k++ {
+		f := new(failtest.Faults)
+		m := openFailing(memcache.Config{ExpandableSegments: true})(t, f)
+		held := m.take(t, 600<<20)
+		f.Arm(failtest.Failed, k)
+		_, err := m.cache.Alloc(context.Background(), 600<<20, m.s2)
+		failed, _ := f.Disarm()
+		require.Error(t, err)
+		if failed == "" {
+			require.NoError(t, held.Free())
+			break
+		}
+		free, _, err := m.dev.MemInfo()
+		require.NoError(t, err)
+		if mapped := 1<<30 - free - 600<<20; mapped > 0 && failed == "Unmap" {
+			stuck++
+			if k%2 == 0 {
+				require.NoError(t, m.cache.EmptyCache(context.Background()))
+				free, _, err = m.dev.MemInfo()
+				require.NoError(t, err)
+				require.EqualValues(t, 424<<20, free)
+			}
+		}
+		require.NoError(t, held.Free())
+	}
+	require.Greater(t, stuck, 10)
 }
 
 // TestCloseThatFails gives back all memory but that of the call that failed, and says so.

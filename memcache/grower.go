@@ -18,8 +18,9 @@ type grower struct {
 	// held is full while one goroutine has the growth lock: while the driver is asked for memory or given some back,
 	// and while a flush waits. It is a channel, so that who waits for it can be cancelled.
 	held         chan struct{}
-	driverRanges driverRanges // guarded by the growth lock
-	unused       []device.Ptr // reserved addresses of no segment; the same
+	driverRanges driverRanges         // guarded by the growth lock
+	unused       []device.Ptr         // reserved addresses of no segment; the same
+	stuck        map[device.Ptr]int64 // granules that are mapped, but not in the books; the same
 
 	reporter   *reporter
 	shards     *shards

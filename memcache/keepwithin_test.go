@@ -116,6 +116,25 @@ func TestMaxCachedBytes(t *testing.T) {
 	}
 }
 
+// TestMaxCachedBytesOfARequest: a request that finds the memory of another stream done with returns it, be
+// it a workspace's or not.
+func TestMaxCachedBytesOfARequest(t *testing.T) {
+	for name, alloc := range map[string]func(*Cache, context.Context, int64, device.Stream) (Block, error){
+		"Alloc": (*Cache).Alloc, "AllocWorkspace": (*Cache).AllocWorkspace,
+	} {
+		c, dev := newCache(t, Config{MaxCachedBytes: 1})
+		s, other := dev.stream(1), dev.stream(2)
+		b := mustAlloc(t, c, 30*mib, s)
+		other.busy = true
+		require.NoError(t, errors.Join(b.RecordStream(other), b.Free()))
+		require.EqualValues(t, 30*mib, c.MemoryReserved())
+		other.finish()
+		_, err := alloc(c, t.Context(), 512, s)
+		require.NoError(t, err)
+		require.EqualValues(t, 2*mib, c.MemoryReserved(), name)
+	}
+}
+
 // TestMaxCachedBytesLater: what a call can't return, because its context ended or the driver failed, a later
 // one does; SetConfig does at once. Without the option nothing goes back.
 func TestMaxCachedBytesLater(t *testing.T) {

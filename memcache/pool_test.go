@@ -346,30 +346,6 @@ func TestNoSplit(t *testing.T) {
 	}
 }
 
-// TestLends: a pool lends if it was made so.
-func TestLends(t *testing.T) {
-	c, _ := newCache(t, Config{})
-	keeps, _ := newPool(t, c, PoolOptions{})
-	lends, _ := newPool(t, c, PoolOptions{UseOnOOM: true})
-	require.Equal(t, []bool{false, true, false}, []bool{keeps.Lends(), lends.Lends(), (*Pool)(nil).Lends()})
-}
-
-// TestFreeBytesOfOtherPools are those of the default pool's two sizes and of the other pools'.
-func TestFreeBytesOfOtherPools(t *testing.T) {
-	c, dev := newCache(t, Config{MemoryLimit: 100 << 20})
-	s := dev.stream(1)
-	_, ctx := newPool(t, c, PoolOptions{})
-	_, other := newPool(t, c, PoolOptions{})
-	mustAlloc(t, c, 512, s)                    // of 2 MiB
-	mustAlloc(t, c, 4<<20, s)                  // of 20 MiB
-	allocIn(t, other, c, 5<<20, s)             // of 20 MiB
-	allocIn(t, other, c, 1<<20, dev.stream(2)) // of 2 MiB
-	_, err := c.Alloc(ctx, 60<<20, s)
-	var oom *OutOfMemoryError
-	require.ErrorAs(t, err, &oom)
-	require.EqualValues(t, 44<<20-512-10<<20, oom.OtherPools)
-}
-
 // TestPoolRunsOutOfMemory: the default pool is flushed for a private one, and recorded blocks are waited
 // for; free segments of other pools stay.
 func TestPoolRunsOutOfMemory(t *testing.T) {

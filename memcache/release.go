@@ -202,7 +202,7 @@ func (g *grower) returnAddresses(fresh bool) error {
 // unreserve gives unused addresses back. Addresses that the driver does not take are tried again by
 // the next call. The growth lock is held, or the cache is being closed.
 func (g *grower) unreserve() error {
-	var errs []error
+	errs := []error{g.unmapStuck()}
 	g.unused = slices.DeleteFunc(g.unused, func(p device.Ptr) bool {
 		if err := g.vmm.Unreserve(p); err != nil {
 			errs = append(errs, err)

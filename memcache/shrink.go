@@ -56,7 +56,7 @@ func (g *grower) unmap(ctx context.Context, seg *placement.Segment, from device.
 // more, and its chunks may be in any state.
 func (g *grower) dissolve(ctx context.Context, seg *placement.Segment) error {
 	// Runs of chunks with memory, between those without, are unmapped as wholes.
-	var errs []error
+	errs := []error{g.unmapStuck()}
 	mapped := int64(0)
 	end := seg.Ptr()
 	for m := seg.First(); m != nil; m = m.Next() {
