@@ -186,10 +186,11 @@ func (g *grower) mapGranules(p device.Ptr, bytes, granule int64) error {
 			continue
 		}
 		if err := g.vmm.Map(at, granule); err != nil {
+			errs := []error{err}
 			for ; done > 0; done -= granule {
-				err = errors.Join(err, g.rollBack(p+device.Ptr(done-granule), granule))
+				errs = append(errs, g.rollBack(p+device.Ptr(done-granule), granule))
 			}
-			return err
+			return errors.Join(errs...)
 		}
 	}
 	return nil

@@ -103,9 +103,6 @@ func (c *Cache) PeakProfile() Profile {
 func (c *Cache) AllocatedByCategory() (bytes [CategoryWorkspace + 1]int64) {
 	c.shards.lockAll()
 	defer c.shards.unlockAll()
-	if c.shards.closed {
-		return bytes
-	}
 	for _, s := range c.shards.list() {
 		s.eachLive(func(h *handout) {
 			category := CategoryOther
