@@ -55,7 +55,7 @@ func (k *kernels) clockOf(t *Timeline, s device.Stream) *clock {
 		if e := k.mark(s); e != nil {
 			go k.place(t, c, e)
 		} else {
-			c.fail()
+			k.fail(c)
 		}
 	}
 	if c.failed.Load() {
@@ -72,15 +72,21 @@ func (k *kernels) place(t *Timeline, c *clock, e device.Event) {
 			k.keep(fmt.Errorf("waiting for the device's clock: %w", err))
 		}
 		k.discard(e)
-		c.fail()
+		k.fail(c)
 		return
 	}
 	c.event, c.at = e, t.now()
 	close(c.placed)
 }
 
-func (c *clock) fail() {
+// fail ends a clock that could not be placed. The next launch makes another one.
+func (k *kernels) fail(c *clock) {
 	c.failed.Store(true)
+	k.mu.Lock()
+	if k.clocks[c.dev.ID()] == c {
+		delete(k.clocks, c.dev.ID())
+	}
+	k.mu.Unlock()
 	close(c.placed)
 }
 

@@ -32,7 +32,6 @@ type kernels struct {
 // queue is a stream's kernels, in their order.
 type queue struct {
 	process, group string
-	clock          *clock
 	list           []kernel
 }
 
@@ -40,6 +39,7 @@ type kernel struct {
 	name          string
 	launched      time.Duration
 	before, after device.Event
+	clock         *clock
 }
 
 // errNoClock is about kernels whose device's clock could not be placed.
@@ -71,7 +71,7 @@ func (t *Timeline) Launching(s device.Stream, name string) func(error) {
 		}
 		if after := k.mark(s); after == nil {
 			k.discard(before)
-		} else if k.add(s, c, kernel{name, launched, before, after}) {
+		} else if k.add(s, kernel{name, launched, before, after, c}) {
 			k.drainNow(t)
 		}
 	}
@@ -107,7 +107,7 @@ func (k *kernels) keep(err error) {
 }
 
 // add queues a kernel, and reports whether it is time to drain.
-func (k *kernels) add(s device.Stream, c *clock, l kernel) bool {
+func (k *kernels) add(s device.Stream, l kernel) bool {
 	k.mu.Lock()
 	if k.closed {
 		k.mu.Unlock()
@@ -120,7 +120,7 @@ func (k *kernels) add(s device.Stream, c *clock, l kernel) bool {
 		if k.queues == nil {
 			k.queues = make(map[uint64]*queue)
 		}
-		q = &queue{process: s.Device().Name(), group: fmt.Sprintf("stream %d", s.ID()), clock: c}
+		q = &queue{process: s.Device().Name(), group: fmt.Sprintf("stream %d", s.ID())}
 		k.queues[s.ID()] = q
 	}
 	q.list = append(q.list, l)
@@ -191,11 +191,6 @@ func (k *kernels) write(ctx context.Context, t *Timeline) error {
 	queues := maps.Clone(k.queues)
 	k.mu.Unlock()
 	for id, q := range queues {
-		if ok, err := q.clock.isPlaced(ctx); err != nil {
-			return err
-		} else if !ok {
-			continue
-		}
 		for {
 			k.mu.Lock()
 			if len(q.list) == 0 {
@@ -205,10 +200,15 @@ func (k *kernels) write(ctx context.Context, t *Timeline) error {
 			}
 			l := q.list[0]
 			k.mu.Unlock()
+			if ok, err := l.clock.isPlaced(ctx); err != nil {
+				return err
+			} else if !ok {
+				break
+			}
 			var r reading
 			err := errNoClock
-			if !q.clock.failed.Load() {
-				r, err = q.clock.read(t, l, done)
+			if !l.clock.failed.Load() {
+				r, err = l.clock.read(t, l, done)
 			}
 			if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 				return err
@@ -226,8 +226,8 @@ func (k *kernels) write(ctx context.Context, t *Timeline) error {
 				t.kernel(q, l.name, r)
 			}
 			k.discard(l.before)
-			if err == nil && q.clock.stale(r) {
-				l.after = q.clock.renew(l.after, r)
+			if err == nil && l.clock.stale(r) {
+				l.after = l.clock.renew(l.after, r)
 			}
 			k.discard(l.after)
 		}
