@@ -3,8 +3,11 @@ package record
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -171,4 +174,27 @@ func TestLossAtMost(t *testing.T) {
 		require.NoError(t, c.Close())
 		require.NoError(t, c.Device().Close())
 	})
+}
+
+// TestNewLabelsAreOfNoPool: the flag of a private pool is at the allocation alone.
+func TestNewLabelsAreOfNoPool(t *testing.T) {
+	c, s := small(t, memcache.Config{})
+	pool, err := c.NewPool(memcache.PoolOptions{})
+	require.NoError(t, err)
+	var file bytes.Buffer
+	r, err := Start(&file, c, Options{})
+	require.NoError(t, err)
+	b, err := c.Alloc(pool.Context(t.Context()), 100, s)
+	require.NoError(t, err)
+	require.NoError(t, b.SetLabel(memcache.Label{Module: "later"}))
+	require.NoError(t, r.Close())
+	flags := map[string]any{}
+	for line := range strings.Lines(file.String()) {
+		var e []any
+		if json.Unmarshal([]byte(line), &e) == nil && len(e) >= 10 {
+			flags[e[0].(string)] = e[10:]
+		}
+	}
+	require.Equal(t, map[string]any{"alloc": []any{3.0}, "relabel": []any{}}, flags)
+	require.NoError(t, errors.Join(b.Free(), pool.Release()))
 }

@@ -47,7 +47,7 @@ func (enc *encoder) object(v any) {
 	_, _ = enc.out.Write(append(text, '\n'))
 }
 
-// begin writes the header, and what is in use as if it had just been allocated.
+// begin writes the header, and what is in use as if it had just been allocated. No entry is earlier.
 func (enc *encoder) begin(c *memcache.Cache, state memcache.HistoryState) {
 	entries := initial(state.Segments)
 	header := struct {
@@ -89,7 +89,7 @@ func initial(segments []memcache.SegmentSnapshot) (list []memcache.HistoryEntry)
 				Serial: b.Serial, Label: b.Label, Stack: b.Stack, Pool: s.PoolID}
 			list = append(list, e)
 			if b.State == memcache.BlockPendingFree {
-				e.Action, e.Stack = memcache.ActionFreeRequested, nil
+				e.Action = memcache.ActionFreeRequested // a pending block has no stack
 				list = append(list, e)
 			}
 		}
@@ -139,7 +139,7 @@ func (enc *encoder) entry(e *memcache.HistoryEntry) {
 	b = strconv.AppendUint(append(b, ','), address, 10)
 	b = strconv.AppendInt(append(b, ','), size, 10)
 	b = strconv.AppendUint(append(b, ','), e.Stream, 10)
-	b = strconv.AppendInt(append(b, ','), max(0, e.Time.Sub(enc.start).Microseconds()), 10)
+	b = strconv.AppendInt(append(b, ','), e.Time.Sub(enc.start).Microseconds(), 10)
 	if of || stack >= 0 {
 		b = strconv.AppendInt(append(b, ','), int64(stack), 10)
 	}
