@@ -199,15 +199,41 @@ func TestClockClosesTheEventThatFails(t *testing.T) {
 	d, s, _ := newBrittle(t, false)
 	clock := &deviceClock{stream: s}
 	s.recording = errEvent
-	a, err := clock.take()
+	a, err := clock.take(d)
 	require.ErrorIs(t, err, errEvent)
 	require.Nil(t, a)
 	require.Equal(t, d.made, d.closed)
 	s.recording = nil
-	a, err = clock.take()
+	a, err = clock.take(d)
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(clock.give(a), clock.close()))
 	require.Equal(t, d.made, d.closed)
+}
+
+// closesWhileOpening is a device that closes a clock while its stream is opened.
+type closesWhileOpening struct {
+	device.Device
+	clock  *deviceClock
+	opened device.Stream
+}
+
+func (d *closesWhileOpening) NewStream(o device.StreamOptions) (_ device.Stream, err error) {
+	d.opened, err = d.Device.NewStream(o)
+	return d.opened, errors.Join(err, d.clock.close())
+}
+
+// A clock that is closed while its stream is opened closes that, too, and gives nothing.
+func TestClockIsClosedWhileItIsOpened(t *testing.T) {
+	d, _, _ := newBrittle(t, false)
+	clock := new(deviceClock)
+	closes := &closesWhileOpening{Device: d, clock: clock}
+	for range 2 {
+		a, err := clock.take(closes)
+		require.NoError(t, err)
+		require.Nil(t, a)
+		require.True(t, closes.opened.Closed())
+	}
+	require.Zero(t, d.made)
 }
 
 // closes is a stream that closes its clock while an event is recorded.
@@ -225,7 +251,7 @@ func TestClockIsClosedWhileAnEventIsTaken(t *testing.T) {
 	d, s, _ := newBrittle(t, false)
 	clock := new(deviceClock)
 	clock.stream = &closes{s, clock}
-	a, err := clock.take()
+	a, err := clock.take(d)
 	require.NoError(t, err)
 	require.Zero(t, d.closed)
 	require.NoError(t, clock.give(a))

@@ -113,7 +113,7 @@ func TestAnchorsAreShared(t *testing.T) {
 	require.NoError(t, p.Close())
 	_, err = late.anchor.event.Query()
 	assert.ErrorIs(t, err, device.ErrClosed)
-	got, err := p.clock.take()
+	got, err := p.clock.take(p.config.Cache.Device())
 	assert.NoError(t, err)
 	assert.Nil(t, got)
 }
@@ -177,25 +177,26 @@ func TestClockIsOpenedByTheFirstSpan(t *testing.T) {
 	p := f.traced(t)
 	_, step := p.StartStep(t.Context(), 1)
 	step.End()
-	assert.Nil(t, p.clock)
+	assert.Nil(t, p.clock.stream)
 	f = newFixture(t, Config{})
 	p = f.traced(t)
-	assert.Nil(t, p.clock)
+	assert.Nil(t, p.clock.stream)
 	_, step = p.StartStep(t.Context(), 1)
 	step.End()
-	require.NotNil(t, p.clock)
+	require.NotNil(t, p.clock.stream)
 	require.NoError(t, p.Close())
 	assert.True(t, p.clock.stream.Closed())
 
 	p = f.traced(t)
 	require.NoError(t, p.Close())
-	clock, err := p.openClock() // a step that met Close
+	a, err := p.clock.take(f.dev) // of a step that met Close
 	require.NoError(t, err)
-	assert.True(t, clock.stream.Closed())
+	assert.Nil(t, a)
+	assert.Nil(t, p.clock.stream)
 }
 
 func TestUntracedStepsHaveNoClock(t *testing.T) {
 	f := newFixture(t, Config{})
-	assert.Nil(t, f.profiler(t, ProfilerConfig{Stream: f.stream}).clock)
-	assert.Nil(t, f.profiler(t, ProfilerConfig{Tracer: f.tracer}).clock)
+	assert.Nil(t, f.profiler(t, ProfilerConfig{Stream: f.stream}).clock.stream)
+	assert.Nil(t, f.profiler(t, ProfilerConfig{Tracer: f.tracer}).clock.stream)
 }

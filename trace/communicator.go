@@ -37,17 +37,15 @@ type Communicator struct {
 	grouped  tally
 	within   device.Stream
 
-	series     sync.Map // collectiveSeries -> metric.MeasurementOption
-	opensClock sync.Once
-	naming     sync.Once
-	hash       string
-	drain      chan struct{} // held by the one goroutine that reads events
+	series sync.Map // collectiveSeries -> metric.MeasurementOption
+	naming sync.Once
+	hash   string
+	drain  chan struct{} // held by the one goroutine that reads events
+	clock  deviceClock   // opened by the first operation that gets a span
 
 	mu      sync.Mutex // never held while the driver, or who makes spans, is called
-	clock   *deviceClock
-	flights []*flight // in the order of the operations
-	err     error     // the first that nobody could be told
-	closed  bool
+	flights []*flight  // in the order of the operations
+	err     error      // the first that nobody could be told
 }
 
 var _ device.Communicator = (*Communicator)(nil)
@@ -149,20 +147,16 @@ func (c *Communicator) AsyncError() error { return c.inner.AsyncError() }
 // Abort ends the communicator on all ranks, without waiting.
 func (c *Communicator) Abort() error { return c.inner.Abort() }
 
-// Close closes the communicator, and then makes the spans that were left. It also returns the first error of taking a time.
+// Close closes the communicator, and then makes the spans that were left. It also returns the first error of taking an operation's
+// time or its place: the operation was done all the same. A second Close does nothing.
 func (c *Communicator) Close() error {
-	errs := []error{c.inner.Close()}
-	if err := c.poll(nil, true, synchronize); err != nil {
-		c.keep(err)
-	}
+	err := c.inner.Close()
+	_ = c.poll(nil, true, synchronize) // an error is kept
 	c.mu.Lock()
-	clock, err := c.clock, c.err
-	c.err, c.closed = nil, true
+	kept := c.err
+	c.err = nil
 	c.mu.Unlock()
-	if clock != nil {
-		errs = append(errs, clock.close())
-	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(err, kept, c.clock.close())
 }
 
 // keep remembers an error for Close.

@@ -15,10 +15,12 @@ import (
 // anchorAge is how long an event stands for a moment of the host.
 const anchorAge = time.Second
 
+// deviceClock opens its stream when it is first asked, and again if that failed. The zero deviceClock is ready.
 type deviceClock struct {
-	stream device.Stream
+	opening sync.Mutex // held while the stream is opened
 
 	mu     sync.Mutex // not held while the driver is called
+	stream device.Stream
 	closed bool
 	last   *anchor
 }
@@ -32,16 +34,33 @@ type anchor struct {
 	reached bool // the event; guarded by the drain of the clock's profiler
 }
 
-func newDeviceClock(dev device.Device) (*deviceClock, error) {
+// open returns the clock's stream; after close it is nil.
+func (c *deviceClock) open(dev device.Device) (device.Stream, error) {
+	c.opening.Lock()
+	defer c.opening.Unlock()
+	c.mu.Lock()
+	s, closed := c.stream, c.closed
+	c.mu.Unlock()
+	if s != nil || closed {
+		return s, nil
+	}
 	s, err := dev.NewStream(device.StreamOptions{})
 	if err != nil {
 		return nil, err
 	}
-	return &deviceClock{stream: s}, nil
+	c.mu.Lock()
+	if closed = c.closed; !closed {
+		c.stream = s
+	}
+	c.mu.Unlock()
+	if closed { // meanwhile
+		return nil, s.Close()
+	}
+	return s, nil
 }
 
-// take returns the present anchor, for give; after close it is nil.
-func (c *deviceClock) take() (*anchor, error) {
+// take returns the present anchor, for give; after close it is nil. dev is the same each time.
+func (c *deviceClock) take(dev device.Device) (*anchor, error) {
 	c.mu.Lock()
 	a, closed := c.last, c.closed
 	fresh := a != nil && time.Since(a.at) < anchorAge
@@ -55,12 +74,16 @@ func (c *deviceClock) take() (*anchor, error) {
 	case fresh:
 		return a, nil
 	}
-	e, err := c.stream.Device().NewEvent(device.EventOptions{Timed: true})
+	s, err := c.open(dev)
+	if s == nil {
+		return nil, err
+	}
+	e, err := dev.NewEvent(device.EventOptions{Timed: true})
 	if err != nil {
 		return nil, err
 	}
 	next := &anchor{event: e, at: time.Now(), users: 2}
-	if err := c.stream.Record(e); err != nil {
+	if err := s.Record(e); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	c.mu.Lock()
@@ -90,8 +113,12 @@ func (c *deviceClock) give(a *anchor) error {
 // close ends the clock. It is idempotent.
 func (c *deviceClock) close() error {
 	c.mu.Lock()
-	last := c.last
+	last, s := c.last, c.stream
 	c.last, c.closed = nil, true
 	c.mu.Unlock()
-	return errors.Join(c.give(last), c.stream.Close())
+	err := c.give(last)
+	if s == nil {
+		return err
+	}
+	return errors.Join(err, s.Close())
 }

@@ -229,12 +229,10 @@ func (s *Step) read(known knowledge, done func(device.Event) (bool, error)) (r r
 
 // takeAnchor takes what places the device's part of the step in time.
 func (s *Step) takeAnchor() {
-	clock, err := s.profiler.openClock()
-	if clock != nil {
-		s.anchor, err = clock.take()
-	}
-	if err != nil {
-		s.profiler.keep(fmt.Errorf("trace: placing the device time of step %d: %w", s.number, err))
+	p := s.profiler
+	var err error
+	if s.anchor, err = p.clock.take(p.config.Cache.Device()); err != nil {
+		p.keep(fmt.Errorf("trace: placing the device time of step %d: %w", s.number, err))
 	}
 }
 

@@ -123,9 +123,7 @@ func (o observed) end(err error) error {
 	crowded := len(c.flights) >= mostFlights
 	c.mu.Unlock()
 	if x.step == nil || crowded {
-		if err := c.poll(nil, false, device.Event.Query); err != nil {
-			c.keep(err)
-		}
+		_ = c.poll(nil, false, device.Event.Query) // an error is kept
 	}
 	return nil
 }
@@ -156,27 +154,7 @@ func (c *Communicator) mark(s device.Stream) device.Event {
 
 // takeAnchor takes what places an operation in time.
 func (c *Communicator) takeAnchor() *anchor {
-	c.opensClock.Do(func() {
-		clock, err := newDeviceClock(c.inner.Device())
-		if err != nil {
-			c.keep(fmt.Errorf("trace: placing collective operations: %w", err))
-			return
-		}
-		c.mu.Lock()
-		c.clock = clock
-		closed := c.closed
-		c.mu.Unlock()
-		if closed { // meanwhile
-			_ = clock.close() // the operation is refused
-		}
-	})
-	c.mu.Lock()
-	clock := c.clock
-	c.mu.Unlock()
-	if clock == nil {
-		return nil
-	}
-	a, err := clock.take()
+	a, err := c.clock.take(c.inner.Device())
 	if err != nil {
 		c.keep(fmt.Errorf("trace: placing a collective operation: %w", err))
 	}
@@ -201,7 +179,7 @@ func (c *Communicator) discard(x *flight) {
 }
 
 // poll completes the operations that done says are done, in order, up to the last one of a step, or all. If another goroutine is at it poll leaves it to that
-// one, unless it is to wait. An error is one of waiting, behind which it can go on.
+// one, unless it is to wait. An error is the end of the context that done waits with; the next poll goes on. Others are kept.
 func (c *Communicator) poll(until *Step, wait bool, done func(device.Event) (bool, error)) error {
 	if wait {
 		c.drain <- struct{}{}

@@ -56,8 +56,7 @@ type Profiler struct {
 	series   []metric.RecordOption // of identity
 	describe []attribute.KeyValue  // of the spans
 
-	opensClock sync.Once
-	clock      *deviceClock // changed with mu, by the first step whose span records; nil: there was none
+	clock deviceClock // opened by the first step whose span records
 
 	told    atomic.Int64 // steps that have ended well
 	largest atomic.Int64 // peak
@@ -124,30 +123,14 @@ func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 	return p, nil
 }
 
-// openClock is the profiler's clock, which its first call opens; nil: it could not be opened, and that call says why.
-func (p *Profiler) openClock() (clock *deviceClock, err error) {
-	p.opensClock.Do(func() {
-		if clock, err = newDeviceClock(p.config.Cache.Device()); err != nil {
-			return
-		}
-		p.mu.Lock()
-		p.clock = clock
-		closed := p.closed
-		p.mu.Unlock()
-		if closed { // meanwhile
-			err = clock.close()
-		}
-	})
-	return p.clock, err
-}
-
 // off reports whether p profiles nothing.
 func (p *Profiler) off() bool { return p == nil || p.config.Cache == nil }
 
 // Flush waits until the device is done with every step that has ended, and completes their profiles and
-// spans. Cancelling ctx ends the waiting. It returns the first error since the last Flush of taking a
-// step's device time; that step's profile has none. It orders nothing: to read what the device wrote,
-// synchronize the stream.
+// spans. Cancelling ctx ends the waiting; the steps that the device is not done with are for the next Flush.
+// Flush returns the first error since the last Flush of taking a step's device time, without which that step
+// is complete, or of placing it, without which its device's part has no span. It orders nothing: to read what
+// the device wrote, synchronize the stream.
 func (p *Profiler) Flush(ctx context.Context) error {
 	if p.off() {
 		return nil
@@ -179,15 +162,11 @@ func (p *Profiler) Close() error {
 	}
 	p.mu.Lock()
 	p.closed = true
-	clock := p.clock
 	p.mu.Unlock()
 	p.kernels.detach(p)
 	err := p.Flush(context.Background())
 	p.background.end()
-	if clock != nil {
-		err = errors.Join(err, clock.close())
-	}
-	return err
+	return errors.Join(err, p.clock.close())
 }
 
 // pending is the number of steps that have ended and are not complete.

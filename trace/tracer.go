@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -80,26 +82,28 @@ func New(config Config) (*Tracer, error) {
 		"Time from the queueing of a copy or kernel to its completion, waiting in the stream included.", KeyOperation, t.rank)
 	t.stepMetrics, err3 = newStepMetrics(t.meter)
 	t.collectiveMetrics, err4 = newCollectiveMetrics(t.meter)
-	return t, errors.Join(err1, err2, err3, err4)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return nil, fmt.Errorf("trace: New: %w", err)
+	}
+	return t, nil
 }
 
 // off reports whether t observes nothing.
 func (t *Tracer) off() bool { return t == nil || t.tracer == nil }
 
-// Close stops watching every cache and pool. Spans that are open stay so until their operations end. It is
-// idempotent; providers belong to the caller.
+// Close stops watching every cache and pool. Spans that are open stay so until their operations end. What the
+// meter does not let go is for the next Close; otherwise a second Close does nothing. Providers belong to the caller.
 func (t *Tracer) Close() error {
 	if t.off() {
 		return nil
 	}
 	t.mu.Lock()
 	t.closed = true
-	watched := t.watched
-	t.watched = nil
+	watched := slices.Collect(maps.Values(t.watched))
 	t.mu.Unlock()
 	var errs []error
 	for _, w := range watched {
-		errs = append(errs, w.registration.Unregister())
+		errs = append(errs, w.stop())
 	}
 	return errors.Join(errs...)
 }

@@ -18,8 +18,8 @@ type watch struct {
 }
 
 // Watch makes the statistics of a cache metrics, read once per collection and at no cost in between. stop
-// undoes it; until then, or until the Tracer is closed, the meter provider holds on to the cache. A closed
-// cache gives its last figures.
+// undoes it; until then, or until the Tracer is closed, the meter provider holds on to the cache. If stop fails
+// the watch goes on, and stop can be called again. A closed cache gives its last figures.
 //
 // The metrics, all with the attribute cistern.device.name and those in attributes, which tell several caches
 // of one device apart (without, they add up, and of their peaks only one is shown):
@@ -105,11 +105,15 @@ func (t *Tracer) watch(op string, key any, register func() (metric.Registration,
 	return w.stop, nil
 }
 
+// stop ends the watch, unless the meter fails: then it goes on, since another one would count twice.
 func (w *watch) stop() error {
+	if err := w.registration.Unregister(); err != nil {
+		return fmt.Errorf("trace: ending a watch: %w", err)
+	}
 	w.tracer.mu.Lock()
+	defer w.tracer.mu.Unlock()
 	if w.tracer.watched[w.key] == w {
 		delete(w.tracer.watched, w.key)
 	}
-	w.tracer.mu.Unlock()
-	return w.registration.Unregister()
+	return nil
 }
