@@ -94,7 +94,7 @@ func (s *site) get(path string) (status int, header http.Header, body []byte) {
 }
 
 // sums are those of a pprof file by sample type.
-func sums(t *testing.T, file []byte) map[string]int64 {
+func sums(t testing.TB, file []byte) map[string]int64 {
 	t.Helper()
 	p, err := profile.Parse(bytes.NewReader(file))
 	require.NoError(t, err)
