@@ -123,9 +123,24 @@ func (t *Tape) backward(loss *Variable) {
 	if t.err == nil {
 		t.hookEnd()
 	}
+	t.assignGrads()
+}
+
+// assignGrads assigns the gradients that no hook has assigned. After an error it assigns at most
+// those of parameters that had one: the free of a gradient that is replaced may fail.
+func (t *Tape) assignGrads() {
 	for _, v := range t.params {
-		if v.grad != nil { // no hook has taken it
-			t.fail("Backward", t.AssignGrad(v, false))
+		t.fail("Backward", t.ownGrad(v, false))
+	}
+	owned := t.err == nil
+	for _, v := range t.params {
+		if owned && v.param.grad != nil {
+			t.fail("Backward", t.assign(v))
+		}
+	}
+	for _, v := range t.params {
+		if t.err == nil {
+			t.fail("Backward", t.assign(v))
 		}
 		v.grad = nil
 	}
@@ -238,13 +253,17 @@ func (t *Tape) AssignGrad(v *Variable, wide bool) error {
 	if t.none() || v == nil || v.param == nil || v.tape != t {
 		return fmt.Errorf("%w: AssignGrad: want a parameter's variable of this tape", ErrInvalid)
 	}
-	p, g := v.param, v.grad
-	if t.err != nil {
-		return t.err
+	if err := t.ownGrad(v, wide); err != nil {
+		return err
 	}
-	if g == nil || g == p.grad {
-		v.grad = nil
-		return nil
+	return t.assign(v)
+}
+
+// ownGrad gives v's gradient memory of its own, unless it is the parameter's already.
+func (t *Tape) ownGrad(v *Variable, wide bool) error {
+	g := v.grad
+	if t.err != nil || g == nil || g == v.param.grad {
+		return t.err
 	}
 	if wide {
 		if g = t.widened("Backward", g); t.err != nil {
@@ -252,17 +271,28 @@ func (t *Tape) AssignGrad(v *Variable, wide bool) error {
 		}
 		v.grad = g
 	}
-	if !g.Exclusive() {
-		own, err := t.rt.Copy(t.ctx, g)
-		if err != nil {
-			return err
-		}
-		t.free(g)
-		g = own
+	if g.Exclusive() {
+		return nil
+	}
+	own, err := t.rt.Copy(t.ctx, g)
+	if err != nil {
+		return err
+	}
+	t.free(g)
+	v.grad = own
+	return t.err
+}
+
+// assign makes v's gradient, which has memory of its own, the parameter's.
+func (t *Tape) assign(v *Variable) error {
+	p, g := v.param, v.grad
+	v.grad = nil
+	if g == nil || g == p.grad {
+		return nil
 	}
 	t.lifetime.Keep(g)
 	err := p.grad.ReleaseContext(t.ctx)
-	p.grad, p.made, v.grad = g, g.Bytes(), nil
+	p.grad, p.made = g, g.Bytes()
 	if c := t.rt.Capturing(); c != nil {
 		c.OnFailure(func() { p.forget(g) })
 	}

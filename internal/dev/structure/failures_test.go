@@ -14,7 +14,7 @@ import (
 )
 
 // failing are the packages whose operations are tried with each of their calls failing.
-var failing = []string{"autograd/checkpoint", "autograd/optim", "device/rendezvous", "memcache", "trace", "trace/live", "trace/record", "trace/timeline", "transfer", "transfer/loader"}
+var failing = []string{"autograd", "autograd/checkpoint", "autograd/optim", "device/rendezvous", "memcache", "trace", "trace/live", "trace/record", "trace/timeline", "transfer", "transfer/loader"}
 
 // TestOperationsFail: each exported operation that can fail stands in a row of failtest in its
 // package's tests, or with a reason in testdata/failures.txt, which has nothing else.
@@ -68,11 +68,13 @@ func rowsOf(t *testing.T, folder string) map[string]bool {
 	return rows
 }
 
-// canFail are the exported functions and methods of a package that return an error.
+// canFail are the exported functions and methods of a package that return an error, and those whose
+// error sticks.
 func canFail(pkg *types.Package) (names []string) {
 	fails := func(f types.Object) bool {
-		results := f.Type().(*types.Signature).Results()
-		return results.Len() > 0 && results.At(results.Len()-1).Type().String() == "error"
+		s := f.Type().(*types.Signature)
+		results := s.Results()
+		return results.Len() > 0 && results.At(results.Len()-1).Type().String() == "error" || sticks(s)
 	}
 	for _, name := range pkg.Scope().Names() {
 		o := pkg.Scope().Lookup(name)
@@ -94,4 +96,19 @@ func canFail(pkg *types.Package) (names []string) {
 		}
 	}
 	return names
+}
+
+// sticks reports whether a function makes a variable of a tape, whose error sticks, or is a method of
+// an initialiser, to which errors stick, that makes something.
+func sticks(s *types.Signature) bool {
+	for r := range s.Results().Variables() {
+		made := strings.TrimPrefix(r.Type().String(), "[]")
+		if made == "*"+module+"/autograd.Variable" {
+			return true
+		}
+		if s.Recv() != nil && strings.HasSuffix(s.Recv().Type().String(), "nn.Initializer") && strings.HasPrefix(made, "*") {
+			return true
+		}
+	}
+	return false
 }

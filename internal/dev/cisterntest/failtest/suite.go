@@ -119,6 +119,7 @@ func (s Suite[M]) truth(t *testing.T, row Row[M]) (calls [kinds]int, want any) {
 		m := s.Open(t, f)
 		live := s.Live(m)
 		trial := row.Make(t, m)
+		trial.see() // as fail does
 		err := trial.Do(f.Arm(Failed, 0))
 		_, calls = f.Disarm()
 		require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/failtest"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -28,18 +29,47 @@ type Failing struct {
 // OpenFailing makes one for a [failtest.Suite].
 func OpenFailing(t testing.TB, f *failtest.Faults) *Failing {
 	t.Helper()
+	return openFailing(t, f, memcache.Config{})
+}
+
+func openFailing(t testing.TB, f *failtest.Faults, cfg memcache.Config) *Failing {
+	t.Helper()
 	dev, err := failtest.NewHost(f, host.Config{Capacity: 64 << 20})
 	require.NoError(t, err)
-	s := stacktest.New(t, stacktest.Config{Device: dev})
+	s := stacktest.New(t, stacktest.Config{Device: dev, Cache: cfg})
 	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, rt.Close()) })
-	return &Failing{&Bench{T: t, Ctx: context.Background(), Dev: dev, Cache: s.Cache, RT: rt}, s.Pool, f}
+	t.Cleanup(func() {
+		if err := rt.Close(); !cfg.NoCaching || !errors.Is(err, failtest.ErrFailed) { // of a free that no caller could be told of
+			assert.NoError(t, err)
+		}
+	})
+	m := &Failing{&Bench{T: t, Ctx: context.Background(), Dev: dev, Cache: s.Cache, RT: rt}, s.Pool, f}
+	m.takeFaultWord()
+	return m
+}
+
+// takeFaultWord lets the runtime take the memory that it keeps for operations with indices.
+func (m *Failing) takeFaultWord() {
+	m.T.Helper()
+	index, err := tensor.FromSlice(m.Ctx, m.RT, []int32{0})
+	require.NoError(m.T, err)
+	row, err := m.RT.IndexSelect(m.Ctx, index, 0, index)
+	require.NoError(m.T, err)
+	require.NoError(m.T, errors.Join(m.RT.Synchronize(m.Ctx), index.Release(), row.Release(), m.Cache.EmptyCache(m.Ctx)))
 }
 
 // FailingSuite runs rows on such benches.
 func FailingSuite(t *testing.T, rows []failtest.Row[*Failing]) {
 	failtest.Suite[*Failing]{Open: OpenFailing, Live: (*Failing).live, Rows: rows}.Run(t)
+}
+
+// UncachedSuite runs rows on benches whose cache asks the driver for each block, so that each tensor
+// may be the one that finds no memory, and each free may fail.
+func UncachedSuite(t *testing.T, rows []failtest.Row[*Failing]) {
+	failtest.Suite[*Failing]{Open: func(t testing.TB, f *failtest.Faults) *Failing {
+		return openFailing(t, f, memcache.Config{NoCaching: true})
+	}, Live: (*Failing).live, Rows: rows}.Run(t)
 }
 
 // live is the blocks of the cache, their bytes, and the pinned memory that is in use, after all that
@@ -86,12 +116,15 @@ func (m *Failing) Differentiate(ps autograd.Parameters) {
 	require.NoError(m.T, errors.Join(err, tape.Close()))
 }
 
-// Numbers are the elements of a tensor of float64, or nil.
+// Numbers are the elements of a tensor of floating point, or nil.
 func (m *Failing) Numbers(x *tensor.Tensor) []float64 {
-	if x == nil {
+	switch {
+	case x == nil:
 		return nil
+	case x.Dtype() == tensor.Float64:
+		return Read[float64](m.Bench, x)
 	}
-	return Read[float64](m.Bench, x)
+	return Wide(m.Bench, x)
 }
 
 // SeeParameters shows values and gradients.
