@@ -116,13 +116,18 @@ func (m *Failing) Differentiate(ps autograd.Parameters) {
 	require.NoError(m.T, errors.Join(err, tape.Close()))
 }
 
-// Numbers are the elements of a tensor of floating point, or nil.
-func (m *Failing) Numbers(x *tensor.Tensor) []float64 {
+// Numbers are the elements of a tensor of floating point or int64, or nil.
+func (m *Failing) Numbers(x *tensor.Tensor) (all []float64) {
 	switch {
 	case x == nil:
 		return nil
 	case x.Dtype() == tensor.Float64:
 		return Read[float64](m.Bench, x)
+	case x.Dtype() == tensor.Int64:
+		for _, n := range Read[int64](m.Bench, x) {
+			all = append(all, float64(n))
+		}
+		return all
 	}
 	return Wide(m.Bench, x)
 }

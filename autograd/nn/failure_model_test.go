@@ -1,0 +1,191 @@
+package nn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/optim"
+	"github.com/cistern-ml/cistern/autograd/safetensors"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/failtest"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// ofParameter is a trial of what makes a parameter.
+func ofParameter(make func(in maker) *autograd.Parameter) func(testing.TB, *failing) failtest.Trial {
+	return makes(make, func(m *failing, p *autograd.Parameter) any { return m.Numbers(p.Value()) })
+}
+
+// batchNormed is a trial of a batch norm. After a failure each of its running statistics is as
+// before, or as after a success, and all else as before.
+func batchNormed(t testing.TB, m *failing) failtest.Trial {
+	trial := func() failtest.Trial {
+		return applies(func(in maker) *nn.BatchNorm { return in.BatchNorm(2) },
+			func(t onTape, l *nn.BatchNorm, x variable) variable { return l.Forward(t, x) }, 2, 2, 3)(t, m)
+	}
+	twin := trial()
+	require.NoError(t, twin.Do(m.Ctx))
+	want := twin.See().([]any)
+	require.NoError(t, twin.Undo())
+	of := trial()
+	of.Left = func(before any, err error) error {
+		for i, now := range of.See().([]any) {
+			statistic := i >= len(want)-3
+			if was := before.([]any)[i]; !reflect.DeepEqual(now, was) && !(statistic && reflect.DeepEqual(now, want[i])) {
+				return fmt.Errorf("%v, want %v, or %v if it is a statistic: %w", now, was, want[i], err)
+			}
+		}
+		return nil
+	}
+	return of
+}
+
+// Reasons why a failure is not undone.
+var (
+	lost   = map[string]string{"Free": "memory that the driver does not take back is the cache's until it is closed"}
+	queued = map[string]string{"Record": "the copy is queued, and nothing says when it ends"}
+	moved  = map[failtest.Kind]string{
+		failtest.Failed: "running statistics move in the forward pass", failtest.OutOfMemory: "as failed", failtest.Ended: "as failed",
+	}
+)
+
+// modelRows are what models and initialisers do besides.
+var modelRows = []failtest.Row[*failing]{
+	{Of: "Initializer.Uniform", Varies: true, Make: ofParameter(func(in maker) *autograd.Parameter { return in.Uniform(-1, 1, 2, 3) })},
+	{Of: "Initializer.Normal", Varies: true, Make: ofParameter(func(in maker) *autograd.Parameter { return in.Normal(0, 1, 2, 3) })},
+	{Of: "Initializer.Zeros", Varies: true, Make: ofParameter(func(in maker) *autograd.Parameter { return in.Zeros(3) })},
+	{Of: "Initializer.Ones", Varies: true, Make: ofParameter(func(in maker) *autograd.Parameter { return in.Ones(3) })},
+	{Of: "Initializer.Parameter", Varies: true, Make: ofParameter(func(in maker) *autograd.Parameter { return in.Parameter([]float64{1, 2}) })},
+	{Of: "Initializer.Draw", Varies: true, Make: ofParameter(func(in maker) *autograd.Parameter { return in.Draw(nn.InitOrthogonal(), 3, 2) })},
+	{Of: "Initializer.Tensor", Varies: true, Make: makes(func(in maker) *tensor.Tensor { return in.Tensor([]float64{1, 2}) }, func(m *failing, x *tensor.Tensor) any { return m.Numbers(x) })},
+	{Of: "Initializer.Labels", Varies: true, Make: makes(func(in maker) *tensor.Tensor { return in.Labels([]int{1, 0}, 2) }, func(m *failing, x *tensor.Tensor) any { return x.Shape() })},
+	{Of: "Initializer.BatchNorm", Varies: true, Make: makes(func(in maker) nn.Layer { return in.BatchNorm(2) }, seeLayer)},
+	{Of: "BatchNorm.Forward", Partly: moved, Make: batchNormed},
+	{Of: "Initializer.Embedding Embedding.Forward", Varies: true, Make: applies(func(in maker) *nn.Embedding { return in.Embedding(3, 2) }, func(t onTape, l *nn.Embedding, x variable) variable {
+		return t.Mul(l.Forward(t, autograd.Upload(t, []int32{2, 0})), x)
+	}, 2, 2)},
+	{Of: "Initializer.Reset", Varies: true, Ends: queued, Make: func(t testing.TB, m *failing) failtest.Trial {
+		ps := m.Operands(tensor.Float64, []int{2, 3})
+		return failtest.Trial{
+			Do: func(ctx context.Context) error {
+				in := newInit(ctx, m)
+				in.Reset(ps[0].Parameter, nn.InitUniform(0, 1))
+				return in.Close()
+			},
+			See:  func() any { return m.SeeParameters(ps) },
+			Undo: ps.Release,
+		}
+	}},
+	{Of: "Initializer.Close", Ends: lost, Make: func(t testing.TB, m *failing) failtest.Trial {
+		in := newInit(m.Ctx, m)
+		l := in.Linear(3, 2)
+		nn.Own(in, optim.NewSGD(l.Parameters(), optim.SGDConfig{}))
+		require.NoError(t, in.Err())
+		return failtest.Trial{Do: func(context.Context) error { return in.Close() }, See: func() any {
+			live, bytes := m.RT.Live()
+			return []any{live, bytes}
+		}}
+	}},
+	{Of: "Initializer.Steps", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+		ps := m.Operands(tensor.Float64, []int{2, 3})
+		var losses []float64
+		return failtest.Trial{
+			Do: func(ctx context.Context) error {
+				in := newInit(ctx, m)
+				losses = nil
+				var got []float64
+				for _, tape := range in.Steps(2) {
+					loss := tape.Sum(tape.Dropout(tape.Exp(tape.Param(ps[0].Parameter)), 0.5))
+					got = append(got, loss.Item())
+					_, _ = tape.Backward(loss) // its error sticks to in
+				}
+				if err := in.Err(); err != nil {
+					return errors.Join(err, ps.ZeroGrad(m.Ctx))
+				}
+				losses = got
+				return nil
+			},
+			See:  func() any { return append(m.SeeParameters(ps), losses) },
+			Undo: ps.Release,
+		}
+	}},
+	{Of: "RNN.Run GRU.Run LSTM.Run", Make: applies(func(in maker) nn.Sequential {
+		return nn.Sequential{in.RNN(3, 3), in.GRU(3, 3), in.LSTM(3, 3)}
+	}, func(t onTape, l nn.Sequential, x variable) variable {
+		h := t.Narrow(x, 0, 0, 1)
+		y, h1 := l[0].(*nn.RNN).Run(t, x, h)
+		y, h2 := l[1].(*nn.GRU).Run(t, y, h1)
+		y, h3, c3 := l[2].(*nn.LSTM).Run(t, y, h2, h)
+		return t.Cat(0, y, h3, c3)
+	}, 2, 1, 3)},
+	{Of: "MultiHeadAttention.Attend", Make: applies(func(in maker) *nn.MultiHeadAttention { return in.MultiHeadAttention(4, 2) }, func(t onTape, l *nn.MultiHeadAttention, x variable) variable {
+		return l.Attend(t, x, t.Exp(x), t.Neg(x), autograd.AttentionConfig{})
+	}, 2, 1, 4)},
+	{Of: "LayerNorm.ForwardAdd RMSNorm.ForwardAdd", Make: applies(func(in maker) nn.Sequential {
+		return nn.Sequential{in.LayerNorm(3), in.RMSNorm(3)}
+	}, func(t onTape, l nn.Sequential, x variable) variable {
+		sum, norm := l[0].(*nn.LayerNorm).ForwardAdd(t, x, t.Exp(x))
+		sum, norm = l[1].(*nn.RMSNorm).ForwardAdd(t, sum, norm)
+		return t.Mul(sum, norm)
+	}, 2, 3)},
+	{Of: "SaveModel", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+		in := newInit(m.Ctx, m)
+		l, path := in.Linear(3, 2), filepath.Join(t.TempDir(), "model")
+		require.NoError(t, in.Err())
+		return failtest.Trial{
+			Do: func(ctx context.Context) error { return nn.SaveModel(ctx, l, path) },
+			See: func() any {
+				text, _ := os.ReadFile(path)
+				names, err := os.ReadDir(filepath.Dir(path))
+				return []any{string(text), len(names), err}
+			},
+			Undo: in.Close,
+		}
+	}},
+	{Of: "LoadModel", Varies: true, Partly: read, Ends: queued, Make: loads(func(ctx context.Context, model nn.Layer, path string) error {
+		return nn.LoadModel(ctx, model, path)
+	})},
+	{Of: "LoadStateDict NameModules", Varies: true, Partly: read, Ends: queued, Make: loads(func(ctx context.Context, model nn.Layer, path string) error {
+		f, err := safetensors.Open(path)
+		if err != nil {
+			return err
+		}
+		return errors.Join(nn.LoadStateDict(ctx, model, f), nn.NameModules(model), f.Close())
+	})},
+}
+
+// read is why a part of a model may be loaded.
+var read = map[failtest.Kind]string{failtest.Failed: "an error of reading may leave a part loaded", failtest.OutOfMemory: "as failed", failtest.Ended: "as failed"}
+
+// loads is a trial of a model that is loaded from a file of others numbers. After a failure each
+// parameter has the numbers from before or those of the file.
+func loads(load func(ctx context.Context, model nn.Layer, path string) error) func(testing.TB, *failing) failtest.Trial {
+	return func(t testing.TB, m *failing) failtest.Trial {
+		in, path := newInit(m.Ctx, m), filepath.Join(t.TempDir(), "model")
+		saved, l := in.Linear(3, 2), in.Linear(3, 2)
+		require.NoError(t, errors.Join(in.Err(), nn.SaveModel(m.Ctx, saved, path)))
+		want := m.SeeParameters(saved.Parameters())
+		trial := failtest.Trial{
+			Do:   func(ctx context.Context) error { return load(ctx, l, path) },
+			See:  func() any { return m.SeeParameters(l.Parameters()) },
+			Undo: in.Close,
+		}
+		trial.Left = func(before any, err error) error {
+			for i, now := range m.SeeParameters(l.Parameters()) {
+				if was := before.([]any)[i]; !reflect.DeepEqual(now, was) && !reflect.DeepEqual(now, want[i]) {
+					return fmt.Errorf("%v, want %v or %v: %w", now, was, want[i], err)
+				}
+			}
+			return nil
+		}
+		return trial
+	}
+}
