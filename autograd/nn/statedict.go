@@ -162,5 +162,5 @@ func LoadModel(ctx context.Context, model any, path string, opts ...LoadOption) 
 	if err := errors.Join(loadState(ctx, state, f, opts), f.Close()); err != nil {
 		return fmt.Errorf("nn: LoadModel: %s: %w", path, err)
 	}
-	return nil
+	return NameModules(model)
 }

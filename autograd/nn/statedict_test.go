@@ -52,6 +52,7 @@ func TestSaveAndLoadModel(t *testing.T) {
 	require.NoError(t, nn.LoadModel(b.Ctx, other, path))
 	assert.Equal(t, []float64{1, 2, 3, 4}, values(b, other))
 	assert.Greater(t, other.Parameters()[0].Value().Version(), version, "a tape would notice")
+	assert.Equal(t, other.Parameters()[0].Name, other.Parameters()[0].Parameter.Name(), "modules are named, as by LoadStateDict")
 	f, err := safetensors.Open(path)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
