@@ -15,7 +15,7 @@ import (
 // BatchNorm normalises the channels of x (n, channels, ...), of any number of dimensions
 // (torch.nn.BatchNorm1d, BatchNorm2d, BatchNorm3d). On a tape that trains it takes the statistics
 // of the batch and moves its own towards them; on others, and with NoGrad, it takes its own, unless
-// it has none.
+// it has none. They move in the forward pass, also if the step fails after that.
 type BatchNorm struct {
 	Weight, Bias *autograd.Parameter // (channels); nil: none
 	Mean, Var    *tensor.Tensor      // running statistics, (channels); nil: none

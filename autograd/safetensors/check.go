@@ -62,7 +62,8 @@ func (f *File) Check(tensors []Named, infos []Info, strict bool) error {
 	return nil
 }
 
-// LoadAll is [File.LoadInto] for those of the tensors that the file has.
+// LoadAll is [File.LoadInto] for those of the tensors that the file has. After an error those before
+// the one that failed are loaded.
 func (f *File) LoadAll(ctx context.Context, tensors []Named) error {
 	for _, t := range tensors {
 		info, ok := f.Info(t.Name)

@@ -183,7 +183,7 @@ func (f *File) Load(ctx context.Context, rt *tensor.Runtime, name string) (*tens
 
 // LoadInto overwrites a tensor with what the file has under a name. It has its shape, and a dtype
 // that it may be loaded into ([Info.LoadsInto]). The last copy is queued on the tensor's stream
-// when LoadInto returns.
+// when LoadInto returns. After an error a part of the tensor may be overwritten.
 func (f *File) LoadInto(ctx context.Context, name string, t *tensor.Tensor) error {
 	r, err := f.Reader(name)
 	if err != nil {
