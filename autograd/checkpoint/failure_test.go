@@ -69,4 +69,9 @@ func trained(t testing.TB, m *tapetest.Failing) (*optim.Adam, checkpoint.Checkpo
 
 // TestEveryFailure: whichever driver call, allocation or check of a context fails, a checkpoint is
 // saved or loaded or not, and is afterwards.
-func TestEveryFailure(t *testing.T) { tapetest.FailingSuite(t, failureRows) }
+func TestEveryFailure(t *testing.T) {
+	if !testing.Short() {
+		t.Run("cached", func(t *testing.T) { tapetest.FailingSuite(t, failureRows) })
+	}
+	t.Run("uncached", func(t *testing.T) { tapetest.UncachedSuite(t, failureRows) })
+}
