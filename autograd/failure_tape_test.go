@@ -48,20 +48,24 @@ func ontoGradients(loss func(t onTape, p, q, c variable) variable) func(testing.
 	return func(t testing.TB, m *failing) failtest.Trial {
 		ps := m.Operands(tensor.Float64, []int{2, 2}, []int{2})
 		m.Differentiate(ps[:1])
-		trial := once(m, ps, func(t onTape, vs []variable) error {
+		return ontoFirst(once(m, ps, func(t onTape, vs []variable) error {
 			_, err := t.Backward(t.Mean(loss(t, vs[0], vs[1], t.Detach(vs[0]))))
 			return err
-		})
-		trial.Left = func(before any, err error) error {
-			was, now := before.([]any), trial.See().([]any)
-			was[1], now[1] = nil, nil // the first one's gradient
-			if !reflect.DeepEqual(was, now) || ps[0].Grad() == nil {
-				return fmt.Errorf("%v, want %v: %w", now, was, err)
-			}
-			return nil
-		}
-		return trial
+		}), ps)
 	}
+}
+
+// ontoFirst lets a failure leave anything added to the gradient of the first parameter, and nothing else.
+func ontoFirst(trial failtest.Trial, ps autograd.Parameters) failtest.Trial {
+	trial.Left = func(before any, err error) error {
+		was, now := before.([]any), trial.See().([]any)
+		was[1], now[1] = nil, nil
+		if !reflect.DeepEqual(was, now) || ps[0].Grad() == nil {
+			return fmt.Errorf("%v, want %v: %w", now, was, err)
+		}
+		return nil
+	}
+	return trial
 }
 
 // frees is a trial of the end of tapes and parameters. See shows what is live.
@@ -142,7 +146,10 @@ var tapeRows = []failtest.Row[*failing]{
 		return all(tape, ps, nil)
 	})},
 	{Of: "Tape.Reset", Ends: lost, Make: frees(func(ctx context.Context, tape onTape, ps autograd.Parameters) error {
-		return all(tape, ps, tape.Reset(ctx))
+		err := tape.Reset(ctx)
+		again := tape.Reset(context.Background()) // the error was returned already
+		tape.Reshape(tape.Param(ps[0].Parameter), 6)
+		return all(tape, ps, errors.Join(err, again))
 	})},
 	{Of: "Parameter.ZeroGrad Parameters.ZeroGrad", Ends: lost, Make: frees(func(ctx context.Context, tape onTape, ps autograd.Parameters) error {
 		return all(tape, ps, errors.Join(ps[0].ZeroGrad(ctx), ps.ZeroGrad(ctx)))
@@ -194,6 +201,19 @@ var tapeRows = []failtest.Row[*failing]{
 			_, err := t.Backward(t.Sum(t.Add(t.Add(vs[0], vs[1]), t.Add(vs[2], vs[3]))))
 			return err
 		})
+	}},
+	{Of: "Tape.Backward of 16 bits, of parameters that are read twice", Partly: addedTo, Make: func(t testing.TB, m *failing) failtest.Trial {
+		ps := m.Operands(tensor.Float32, matrix, matrix)
+		m.Differentiate(ps[:1])
+		return ontoFirst(once(m, ps, func(t onTape, _ []variable) error {
+			if err := t.Reset(t.Context()); err != nil { // it has read the parameters in float32
+				return err
+			}
+			t.SetComputeDtype(tensor.BFloat16)
+			vs := tapetest.ParamsOf(t, ps)
+			_, err := t.Backward(t.Sum(t.Mul(t.Mul(vs[0], vs[0]), t.Mul(vs[1], t.Exp(vs[1])))))
+			return err
+		}), ps)
 	}},
 	{Of: "Variable.Item", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
 		ps := m.Operands(tensor.Float64, matrix)

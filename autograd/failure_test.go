@@ -26,6 +26,8 @@ var kindsOfTapes = map[string]kindOfTape{
 	"float64":  {tensor.Float64, tensor.Float32, false, 1},
 	"bfloat16": {tensor.Float32, tensor.BFloat16, false, 8},
 	"NoGrad":   {tensor.Float64, tensor.Float32, true, 1},
+
+	"NoGrad in bfloat16": {tensor.Float32, tensor.BFloat16, true, 8},
 }
 
 // trial is one of the program and, on a tape that records, of its backward pass.
