@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/remat"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/failtest"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
@@ -125,6 +127,19 @@ func captured(before func(m *failing, ps autograd.Parameters)) func(testing.TB, 
 	}
 }
 
+// hears is a hook each event of which may fail.
+type hears struct {
+	autograd.NoHooks
+	call func() error
+}
+
+func (h *hears) Read(onTape, string, []variable) error  { return h.call() }
+func (h *hears) Begin(onTape) error                     { return h.call() }
+func (h *hears) Load(onTape, *autograd.Node, int) error { return h.call() }
+func (h *hears) Final(onTape, variable) error           { return h.call() }
+func (h *hears) End(onTape, error) error                { return h.call() }
+func (h *hears) Leave(onTape) error                     { return h.call() }
+
 // doubledBy multiplies by two with a function of the program's own, which saves a tensor of its own.
 func doubledBy(t onTape, x variable) variable {
 	return t.Func("Doubled", []variable{x}, func(c *autograd.Call) (*tensor.Tensor, error) {
@@ -228,6 +243,18 @@ var tapeRows = []failtest.Row[*failing]{
 		})
 		trial.See = func() any { return x }
 		return trial
+	}},
+	{Of: "Tape.Backward with hooks", Make: func(t testing.TB, m *failing) failtest.Trial {
+		ps, w := m.Operands(tensor.Float64, matrix, matrix), failtest.Writer(m.Faults, io.Discard)
+		h := &hears{call: func() error {
+			_, err := w.Write([]byte("an event"))
+			return err
+		}}
+		return m.OnTape(tapetest.TapeTrial{Parameters: ps, Undo: ps.Release, Do: func(t onTape) variable {
+			vs := tapetest.ParamsOf(t, ps)
+			t.Hook(h)
+			return remat.Checkpoint(t, func() variable { return t.Mul(t.Exp(vs[0]), vs[1]) })
+		}})
 	}},
 	{Of: "Tape.AssignGrad", Partly: map[failtest.Kind]string{
 		failtest.Failed: "the hook has assigned the gradients that were final", failtest.OutOfMemory: "as failed", failtest.Ended: "as failed",

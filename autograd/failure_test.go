@@ -46,11 +46,11 @@ func (p program) trial(kind kindOfTape) func(t testing.TB, m *failing) failtest.
 
 // TestEveryOperationFails: whichever driver call, allocation or check of a context fails, an
 // operation and its backward pass have done all or nothing, and succeed afterwards on the same tape.
-// With -short half of them are tried on each kind of tape.
+// With -short a third of them is tried on each kind of tape.
 func TestEveryOperationFails(t *testing.T) {
 	for name, kind := range kindsOfTapes {
 		if testing.Short() {
-			kind.each *= 2
+			kind.each *= 3
 		}
 		var rows []failtest.Row[*failing]
 		for i, r := range operationRows {

@@ -162,6 +162,60 @@ var modelRows = []failtest.Row[*failing]{
 	})},
 }
 
+// captureRows are what captures and replays do. They need a cache.
+var captureRows = []failtest.Row[*failing]{
+	{Of: "Initializer.Steps in a capture", Make: captured(false)},
+	{Of: "Initializer.Steps replayed", Varies: true, Partly: map[failtest.Kind]string{
+		failtest.Failed: "a replay counts its step, and draws its seed, before it calls the driver",
+	}, Make: captured(true)},
+}
+
+// captured is a trial of the capture of a training's step or of its replay. See shows the
+// parameters and the state of the random numbers, after a replay of what was captured in the trial.
+func captured(replay bool) func(testing.TB, *failing) failtest.Trial {
+	return func(t testing.TB, m *failing) failtest.Trial {
+		in, ps := newInit(m.Ctx, m), m.Operands(tensor.Float64, []int{2, 3})
+		sgd := nn.Own(in, optim.NewSGD(ps, optim.SGDConfig{Momentum: 0.5}))
+		require.NoError(t, errors.Join(in.Err(), sgd.Prepare(m.Ctx)))
+		var graph *tensor.Graph
+		capture := func(ctx context.Context) error {
+			g, err := m.RT.Capture(ctx, func(context.Context) error {
+				for _, tape := range in.Steps(1) {
+					optim.Minimize(tape, tape.Sum(tape.Dropout(tape.Exp(tape.Param(ps[0].Parameter)), 0.5)), sgd)
+				}
+				return in.Err()
+			})
+			if err == nil {
+				graph = g
+			}
+			return err
+		}
+		trial := failtest.Trial{
+			Do: capture,
+			See: func() any {
+				if graph != nil && !replay {
+					require.NoError(t, graph.Replay(m.Ctx))
+				}
+				state, err := in.RandomState()
+				return []any{m.SeeOptimizer(sgd), state, err, in.Err()}
+			},
+			Undo: func() error { return errors.Join(ps.Release(), in.Close(), graph.Close()) },
+		}
+		if replay {
+			require.NoError(t, capture(m.Ctx))
+			trial.Do = func(ctx context.Context) error { return graph.Replay(ctx) }
+			trial.Left = func(before any, err error) error {
+				was, now := before.([]any)[0].([]any)[:2], m.SeeParameters(ps)
+				if !reflect.DeepEqual(now, was) {
+					return fmt.Errorf("%v, want %v: %w", now, was, err)
+				}
+				return nil
+			}
+		}
+		return trial
+	}
+}
+
 // read is why a part of a model may be loaded.
 var read = map[failtest.Kind]string{failtest.Failed: "an error of reading may leave a part loaded", failtest.OutOfMemory: "as failed", failtest.Ended: "as failed"}
 

@@ -144,4 +144,5 @@ func TestLayersFail(t *testing.T) {
 		}
 	}
 	tapetest.UncachedSuite(t, append(rows, modelRows...))
+	tapetest.FailingSuite(t, captureRows)
 }
