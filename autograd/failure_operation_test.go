@@ -7,21 +7,6 @@ import (
 	"github.com/cistern-ml/cistern/tensor/fn"
 )
 
-type (
-	onTape   = *autograd.Tape
-	variable = *autograd.Variable
-)
-
-// program is operations of parameters of these shapes, and of an index, the numbers 1 and 0.
-type program struct {
-	do     func(t onTape, vs []variable) variable
-	shapes [][]int
-}
-
-func operation(do func(t onTape, vs []variable) variable, shapes ...[]int) program {
-	return program{do, shapes}
-}
-
 // Shapes of operands.
 var (
 	matrix  = []int{2, 3}

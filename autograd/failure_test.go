@@ -6,12 +6,27 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/failtest"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-type failing = tapetest.Failing
+type (
+	failing  = tapetest.Failing
+	onTape   = *autograd.Tape
+	variable = *autograd.Variable
+)
+
+// program is operations of parameters of these shapes, and of an index, the numbers 1 and 0.
+type program struct {
+	do     func(t onTape, vs []variable) variable
+	shapes [][]int
+}
+
+func operation(do func(t onTape, vs []variable) variable, shapes ...[]int) program {
+	return program{do, shapes}
+}
 
 // kindOfTape is the tape of a trial.
 type kindOfTape struct {
