@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -29,7 +30,15 @@ func (m watched) Run() int {
 	if code != 0 {
 		return code // tests that failed leave what they had
 	}
-	for _, l := range append(ofPackages(opened.Take(0)), more(before, files())...) {
+	open := more(before, files())
+	for range 20 {
+		if len(open) == 0 {
+			break
+		}
+		time.Sleep(50 * time.Millisecond) // goroutines that end close some
+		open = more(before, files())
+	}
+	for _, l := range append(ofPackages(opened.Take(0)), open...) {
 		fmt.Fprintln(os.Stderr, "leaktest:", l)
 		code = 1
 	}
