@@ -57,6 +57,15 @@ type Faults struct {
 	calls  [kinds]int
 	failed string // the call that failed
 	cancel context.CancelFunc
+	spared map[string]bool
+}
+
+// Spare lets the calls of these names never fail. It is called before Arm.
+func (f *Faults) Spare(names ...string) {
+	f.spared = make(map[string]bool)
+	for _, name := range names {
+		f.spared[name] = true
+	}
 }
 
 // Arm lets the k-th call that can fail in this way fail, and counts anew. It returns a context that
@@ -94,7 +103,7 @@ func (f *Faults) count(call string, ways []Kind) (kind Kind, fails bool) {
 	defer race.Enable()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.armed {
+	if !f.armed || f.spared[call] {
 		return 0, false
 	}
 	for _, w := range ways {
