@@ -74,7 +74,8 @@ func (c BatchNormConfig) acquire(rt *Runtime, op string, x *Tensor) (operands, e
 // BatchNorm returns x (n, channels, ...), each channel normalised, times weight plus bias
 // (channels), either of which may be nil (torch.nn.functional.batch_norm), and statistics for
 // [Gradients.BatchNormGrad]. Training takes the mean and the variance of each channel in the batch,
-// and moves the running ones towards them, the variance's unbiased.
+// and moves the running ones towards them, the variance's unbiased. In dtypes of 16 bits they may
+// have moved if the device refuses a launch.
 func (l Layers) BatchNorm(ctx context.Context, x, weight, bias *Tensor, c BatchNormConfig) (y, stats *Tensor, err error) {
 	rt := l.rt
 	const op = "BatchNorm"
@@ -107,7 +108,7 @@ func (l Layers) BatchNorm(ctx context.Context, x, weight, bias *Tensor, c BatchN
 
 // BatchNormGrad returns the gradients of [Layers.BatchNorm] that are wanted, and nil for the
 // others: dy is that of the result, and x, weight, stats and c are as there. That of x goes to dst,
-// which may be dy to work in place, or nil for a new tensor.
+// which may be dy to work in place, or nil for a new tensor. After an error dst is undefined.
 func (d Gradients) BatchNormGrad(ctx context.Context, dst, dy, x, weight, stats *Tensor, c BatchNormConfig, want NormGrads) (dx, dw, db *Tensor, err error) {
 	rt := d.rt
 	const op = "BatchNormGrad"

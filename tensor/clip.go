@@ -9,6 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/backend"
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
+	"github.com/cistern-ml/cistern/tensor/internal/upcast"
 )
 
 // maxNormBlocks is how many blocks of a launch share a tensor's norm.
@@ -18,6 +19,7 @@ const maxNormBlocks = 256
 // most/(norm+1e-6), if that is less than 1. It returns the norm that they had, as a scalar that the caller releases, and waits for
 // nothing. p is any number or an infinity; 2 is the usual norm. most of math.Inf(1) leaves the tensors alone. A norm
 // that is NaN makes them all NaN. Without tensors the norm is a float32 of 0; it is float64 if any of them is. No two may share memory.
+// If the device refuses a launch after the first, some tensors are scaled and others are not.
 func (d Gradients) ClipNorm(ctx context.Context, most, p float64, ts ...*Tensor) (*Tensor, error) {
 	rt := d.rt
 	if !(most >= 0) || math.IsNaN(p) {
@@ -72,6 +74,8 @@ func (rt *Runtime) norm(ctx context.Context, total *Tensor, ts []*Tensor, p floa
 // onEach queues an operation on each of the tensors, with an operand more if own is not nil: a call
 // has neighbours of one dtype.
 func (rt *Runtime) onEach(ctx context.Context, op backend.Op, ts []*Tensor, v float64, own func(i int) backend.Ref, args ...backend.Ref) error {
+	var room [2]*backend.Call
+	calls := room[:0]
 	for i := 0; i < len(ts); {
 		c, l := rt.calls.New(op, ts[i].dtype), backend.List{Stride: 1}
 		c.C[0] = v
@@ -85,14 +89,13 @@ func (rt *Runtime) onEach(ctx context.Context, op backend.Op, ts []*Tensor, v fl
 			}
 		}
 		c.SetList(l)
-		if err := rt.backend.Do(ctx, c); err != nil {
-			return err
-		}
+		calls = append(calls, c)
 	}
-	return nil
+	return upcast.DoLists(ctx, rt.backend, calls)
 }
 
 // ClipValue keeps the elements of the tensors, in place, within -most and most (torch.nn.utils.clip_grad_value_). NaN stays.
+// If the device refuses a launch after the first, some tensors are clipped and others are not.
 func (d Gradients) ClipValue(ctx context.Context, most float64, ts ...*Tensor) error {
 	rt := d.rt
 	if !(most >= 0) {

@@ -75,6 +75,10 @@
 // the call, which changes nothing; see [ErrShape] and the others. What only a kernel can find, a
 // class label out of range, is an error of the next read.
 //
+// An operation that finds no memory, or whose launch the device refuses, makes no tensor and
+// changes none. Exceptions overwrite tensors by several launches. Their comments say what an error
+// leaves.
+//
 // # Tensors of gorgonia.org/tensor
 //
 // Package tensor/gorgonia gives tensors of gorgonia.org/tensor memory of the cache, and shares

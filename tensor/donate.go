@@ -9,7 +9,8 @@ import (
 // buffers in JAX). It is for who releases t when that operation is queued and reads nothing of it again: the result is a tensor of its own, and the memory is
 // freed with it. Elementwise operations of the runtime's do so, those of two operands with either one, if t has the result's shape and dtype, no other tensor
 // shares the memory, and no graph of another capture has it; others, and all that write where they are told, leave t as it is. The write counts ([Tensor.Version]).
-// Donate is called by the goroutine that queues the operation.
+// After an error of the operation t's elements are undefined. Donate is called by the goroutine that
+// queues the operation.
 func Donate(t *Tensor) {
 	if !t.none() {
 		t.donated.Store(true)

@@ -9,7 +9,8 @@ import (
 )
 
 // ReLUBiasGrad is the gradient of both operands of ReLU(x + bias), from its result y (…, n): dx as
-// [Gradients.ApplyGrad] of fn.ReLU, to dst, and db (n), the sums of its rows.
+// [Gradients.ApplyGrad] of fn.ReLU, to dst, and db (n), the sums of its rows. After an error dst is
+// undefined.
 func (d Gradients) ReLUBiasGrad(ctx context.Context, dst, dy, y *Tensor) (dx, db *Tensor, err error) {
 	rt := d.rt
 	const op = "ReLUBiasGrad"

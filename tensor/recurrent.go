@@ -46,8 +46,9 @@ type RecurrentWeights struct {
 
 // Recurrent runs a recurrent layer of one direction over sequences: one product and one kernel for each step. inputs
 // (steps, batch, gates*n) are the products of the layer's inputs with the input weights, with their bias; it is overwritten,
-// and belongs to the result from then on, unless there is an error. In reverse the last step is the first one. Without forGrad nothing is
-// kept for [Gradients.RecurrentGrad].
+// and belongs to the result from then on. After an error it stays the caller's, and its elements are
+// undefined. In reverse the last step is the first one. Without forGrad nothing is kept for
+// [Gradients.RecurrentGrad].
 func (l Layers) Recurrent(ctx context.Context, kind RecurrentKind, inputs *Tensor, w RecurrentWeights, reverse, forGrad bool) (Recurrence, error) {
 	rt := l.rt
 	const op = "Recurrent"
@@ -168,7 +169,7 @@ type RecurrentGrads struct {
 // RecurrentGrad gives the gradients of [Layers.Recurrent], from those of Y, dy, and of the last
 // state and cell state, dh and dc, which may be nil. What it returns besides Inputs is the
 // caller's. The gradient of the hidden weights is the product of Hidden, transposed, and the states
-// before each step.
+// before each step. After an error the elements of r.Gates are undefined.
 func (d Gradients) RecurrentGrad(ctx context.Context, kind RecurrentKind, r Recurrence, w RecurrentWeights, dy, dh, dc *Tensor, reverse bool) (g RecurrentGrads, err error) {
 	rt := d.rt
 	const op = "RecurrentGrad"

@@ -10,6 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/upcast"
 )
 
 // stepper is a rule, as the numbers of its kernel.Rule.
@@ -39,6 +40,7 @@ type steps struct {
 	update  update
 	shared  []plan.Numbers
 	list    backend.List
+	calls   []*backend.Call
 	nexts   []func() (stepper, error)
 	written []*Tensor
 	held    stepOperands
@@ -62,7 +64,8 @@ func (s *steps) give() {
 	clear(s.written)
 	clear(s.held)
 	clear(s.room[:])
-	s.update, s.shared, s.nexts, s.written, s.held = update{}, s.shared[:0], nil, s.written[:0], s.held[:0]
+	clear(s.calls)
+	s.update, s.shared, s.calls, s.nexts, s.written, s.held = update{}, s.shared[:0], s.calls[:0], nil, s.written[:0], s.held[:0]
 	s.list = backend.List{Refs: s.list.Refs[:0], Stride: s.list.Stride, Own: s.list.Own[:0]}
 	if !race.Enabled {
 		stepsPool.Put(s)
@@ -128,12 +131,10 @@ func (s *steps) queue(ctx context.Context, rt *Runtime, op backend.Op) error {
 		c := rt.calls.New(op, first[0].Dtype)
 		backend.SetParams(c, s.shared[i])
 		c.SetList(s.list.Slice(i, j))
-		if err := rt.backend.Do(ctx, c); err != nil {
-			return err
-		}
+		s.calls = append(s.calls, c)
 		i = j
 	}
-	return nil
+	return upcast.DoLists(ctx, rt.backend, s.calls)
 }
 
 // live is the updates' own numbers in device memory, which are set before each replay.

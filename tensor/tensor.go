@@ -162,8 +162,9 @@ func (t *Tensor) Offloaded() bool { return !t.none() && t.store.away.Load() != n
 func (t *Tensor) Exclusive() bool { return t != nil && !t.store.borrowed && t.store.tensors() == 1 }
 
 // Version counts the writes in place to the tensor's memory, whichever of the tensors that share it they went through
-// (Tensor._version). Package autograd finds by it what was overwritten before its gradient needed it. Kernels of the
-// program's own count by [IncrementVersion].
+// (Tensor._version), and those that failed, since they may have done a part. Package autograd finds
+// by it what was overwritten before its gradient needed it. Kernels of the program's own count by
+// [IncrementVersion].
 func (t *Tensor) Version() uint64 {
 	if t.none() {
 		return 0
@@ -208,7 +209,7 @@ func (t *Tensor) RecordStream(s device.Stream) error {
 
 // Release gives the memory back, as soon as no other tensor shares it. Work that is already queued still
 // finds it: the memory is reused only by work queued later on the same stream. Releasing again, or nil, does
-// nothing.
+// nothing. t is released also after an error.
 func (t *Tensor) Release() error { return t.ReleaseContext(context.Background()) }
 
 // ReleaseContext is Release; the observer's span of the free has its parent in ctx. Memory is freed whether ctx

@@ -45,23 +45,85 @@ func (b *Backend) Supports(c *backend.Call) bool {
 // Do is backend.Backend's. Items of a list, which have the same dtypes, are upcast one by one, so
 // that one at a time has copies.
 func (b *Backend) Do(ctx context.Context, c *backend.Call) error {
-	all := c.List
 	switch {
 	case !c.Narrow || b.Backend.Supports(c):
 		return b.Backend.Do(ctx, c)
-	case all.Stride == 0 && c.Empty():
+	case c.List.Stride > 0:
+		return b.doLists(ctx, []*backend.Call{c})
+	case c.Empty():
 		c.Free()
 		return nil
-	case all.Stride == 0:
-		return b.upcast(ctx, c)
 	}
-	defer c.Free()
-	for i := range all.Len() {
-		if err := b.upcast(ctx, b.part(c, all.Slice(i, i+1))); err != nil {
-			return err
+	return b.upcast(ctx, c, nil)
+}
+
+// DoLists lets to do calls with lists one after the other. A Backend takes the memory for the
+// copies of all calls before the first, so that none is done if there is not enough.
+func DoLists(ctx context.Context, to backend.Backend, calls []*backend.Call) (err error) {
+	if b, ok := to.(*Backend); ok {
+		return b.doLists(ctx, calls)
+	}
+	for _, c := range calls {
+		if err != nil {
+			c.Free()
+			continue
+		}
+		err = to.Do(ctx, c)
+	}
+	return err
+}
+
+func (b *Backend) doLists(ctx context.Context, calls []*backend.Call) error {
+	room, err := b.room(calls)
+	for _, c := range calls {
+		switch all := c.List; {
+		case err != nil:
+			c.Free()
+		case !c.Narrow || b.Backend.Supports(c):
+			err = b.Backend.Do(ctx, c)
+		default:
+			for i := 0; i < all.Len() && err == nil; i++ {
+				err = b.upcast(ctx, b.part(c, all.Slice(i, i+1)), room)
+			}
+			c.Free()
 		}
 	}
-	return nil
+	for _, block := range room {
+		b.env.FreeScratch(context.Background(), block)
+	}
+	return err
+}
+
+// room is memory for the copies of any item of the calls, by the operand's place.
+func (b *Backend) room(calls []*backend.Call) (room []memcache.Block, err error) {
+	var sizes [backend.MaxArgs]int64
+	most := 0
+	need := func(at int, r backend.Ref) {
+		if wide := r.Dtype.Wide(); wide != backend.NoDtype {
+			sizes[at], most = max(sizes[at], int64(r.Count())*int64(wide.Size())), max(most, at+1)
+		}
+	}
+	for _, c := range calls {
+		if !c.Narrow || b.Backend.Supports(c) {
+			continue
+		}
+		for i, r := range c.Args[:c.N] {
+			need(i, r)
+		}
+		for i, r := range c.List.Refs {
+			need(c.N+i%c.List.Stride, r)
+		}
+	}
+	room = make([]memcache.Block, most)
+	for i, bytes := range sizes[:most] {
+		if bytes == 0 {
+			continue
+		}
+		if room[i], err = b.env.Scratch(context.Background(), bytes); err != nil {
+			return room, calls[0].Failed(err)
+		}
+	}
+	return room, nil
 }
 
 // part is c with a part of its list.
@@ -92,12 +154,14 @@ type copies struct {
 	b    *Backend
 	c    *backend.Call // until it is done
 	ctx  context.Context
+	lent []memcache.Block // for a list's items, by the operand's place; nil: there is none
 	all  []copied
 	room [backend.MaxArgs]copied
 }
 
-func (b *Backend) upcast(ctx context.Context, c *backend.Call) error {
-	k := copies{b: b, c: c, ctx: context.Background()} // whatever becomes of ctx: calls of the same update are queued already
+// upcast takes the memory for the copies from room, unless that is nil.
+func (b *Backend) upcast(ctx context.Context, c *backend.Call, room []memcache.Block) error {
+	k := copies{b: b, c: c, lent: room, ctx: context.Background()} // whatever becomes of ctx: calls of the same update are queued already
 	k.all = k.room[:0]
 	narrow := c.Dtype
 	defer k.free()
@@ -124,14 +188,14 @@ func (b *Backend) upcast(ctx context.Context, c *backend.Call) error {
 // replace gives the call wide copies in the place of its narrow operands.
 func (k *copies) replace(c *backend.Call) (err error) {
 	for i, role := range c.Op.Roles()[:c.N] {
-		if c.Args[i], err = k.of(c.Args[i], role); err != nil {
+		if c.Args[i], err = k.of(c.Args[i], role, i); err != nil {
 			return err
 		}
 	}
 	if c.List.Stride > 0 {
 		list := make([]backend.Ref, len(c.List.Refs)) // the caller keeps its own
 		for i, role := range c.Op.ListRoles() {
-			if list[i], err = k.of(c.List.Refs[i], role); err != nil {
+			if list[i], err = k.of(c.List.Refs[i], role, c.N+i); err != nil {
 				return err
 			}
 		}
@@ -141,13 +205,13 @@ func (k *copies) replace(c *backend.Call) (err error) {
 	return nil
 }
 
-// of is the copy of an operand, or the operand itself if it is not narrow.
-func (k *copies) of(r backend.Ref, role backend.Role) (backend.Ref, error) {
+// of is the copy of the operand in a place, or the operand itself if it is not narrow.
+func (k *copies) of(r backend.Ref, role backend.Role, at int) (backend.Ref, error) {
 	wide := r.Dtype.Wide()
 	if wide == backend.NoDtype {
 		return r, nil
 	}
-	o, err := k.copyOf(r, wide)
+	o, err := k.copyOf(r, wide, at)
 	if err != nil {
 		return r, err
 	}
@@ -161,16 +225,21 @@ func (k *copies) of(r backend.Ref, role backend.Role) (backend.Ref, error) {
 	return o.wide, nil
 }
 
-func (k *copies) copyOf(r backend.Ref, wide backend.Dtype) (*copied, error) {
+func (k *copies) copyOf(r backend.Ref, wide backend.Dtype, at int) (*copied, error) {
 	for i := range k.all {
 		if o := &k.all[i]; r.Bytes > 0 && o.of.Range() == r.Range() {
 			return o, nil
 		}
 	}
 	bytes := int64(r.Count()) * int64(wide.Size())
-	block, err := k.b.env.Scratch(k.ctx, bytes)
-	if err != nil {
-		return nil, k.c.Failed(err)
+	var block memcache.Block
+	if k.lent != nil {
+		block = k.lent[at]
+	} else {
+		var err error
+		if block, err = k.b.env.Scratch(k.ctx, bytes); err != nil {
+			return nil, k.c.Failed(err)
+		}
 	}
 	k.all = append(k.all, copied{of: r, block: block, wide: backend.Ref{Ptr: block.Ptr(), Bytes: bytes, Dtype: wide}})
 	return &k.all[len(k.all)-1], nil
@@ -178,6 +247,9 @@ func (k *copies) copyOf(r backend.Ref, wide backend.Dtype) (*copied, error) {
 
 // free frees the copies for what is queued afterwards.
 func (k *copies) free() {
+	if k.lent != nil {
+		return
+	}
 	for i := range k.all {
 		k.b.env.FreeScratch(k.ctx, k.all[i].block)
 	}

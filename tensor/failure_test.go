@@ -1,0 +1,269 @@
+package tensor
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/failtest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// trialRig is a rig whose driver calls may fail, with what one trial has made.
+type trialRig struct {
+	*rig
+	pool   *transfer.Pool
+	faults *failtest.Faults
+	dtype  Dtype // of operands
+	life   *Lifetime
+	n      int // operands
+}
+
+type trialRow = failtest.Row[*trialRig]
+
+// openTrial makes machines with a cache of this configuration, and operands of this dtype.
+func openTrial(cfg memcache.Config, dtype Dtype) func(t testing.TB, f *failtest.Faults) *trialRig {
+	return func(t testing.TB, f *failtest.Faults) *trialRig {
+		t.Helper()
+		if cfg.NoCaching {
+			f.Spare("Free") // the cache keeps what the driver does not take back
+		}
+		dev, err := failtest.NewHost(f, host.Config{Capacity: 64 << 20})
+		require.NoError(t, err)
+		leaktest.Device(t, dev)
+		s := stacktest.New(t, stacktest.Config{Device: dev, Cache: cfg})
+		rt, err := NewRuntime(s.Cache, s.Pool, s.Stream)
+		require.NoError(t, err)
+		rt.gc.last = time.Now() // no trial drops tensors, and a collection takes long
+		ctx, life := WithLifetime(context.Background())
+		t.Cleanup(func() { assert.NoError(t, errors.Join(life.Close(), rt.Close())) })
+		return &trialRig{rig: &rig{Runtime: rt, t: t, ctx: ctx, dev: dev, cache: s.Cache}, pool: s.Pool, faults: f, dtype: dtype, life: life}
+	}
+}
+
+// live is the tensors, the memory and the pinned memory that are in use after all that is queued,
+// without what the runtime keeps.
+func (m *trialRig) live() any {
+	if err := errors.Join(m.dev.Synchronize(m.ctx), m.cache.PollFrees(), m.pool.EmptyCache(m.ctx), m.parked.take()); err != nil {
+		return err
+	}
+	tensors, bytes := m.Live()
+	p := m.pool.Stats()
+	return [6]int64{int64(tensors), bytes, m.allocated(), p.ActiveRequests.Current, p.ActiveBytes.Current, p.HeldBytes.Current}
+}
+
+func (m *trialRig) allocated() int64 {
+	n := m.cache.MemoryAllocated()
+	if w := m.Runtime.faults.word; w != nil {
+		n -= w.block.Size()
+	}
+	return n
+}
+
+// sight is what a caller sees: the live tensors, the newest first, and the memory that they take.
+type sight struct {
+	Tensors   []string
+	Allocated int64
+}
+
+func (m *trialRig) see() any { return m.look(nil) }
+
+// look is see without the elements of some tensors.
+func (m *trialRig) look(without []*Tensor) sight {
+	m.t.Helper()
+	require.NoError(m.t, m.dev.Synchronize(m.ctx))
+	s := sight{Allocated: m.allocated()}
+	unseen := map[*handle]bool{}
+	for _, t := range without {
+		unseen[t.handle] = true
+	}
+	for _, h := range m.Runtime.live.all(func(*handle) bool { return true }) {
+		text := fmt.Sprint(h.dtype, h.shape, h.store.label(), h.store.away.Load() != nil)
+		if !unseen[h] {
+			text += " " + digest(m.bytes(h))
+		}
+		s.Tensors = append(s.Tensors, text)
+	}
+	return s
+}
+
+// digest is bytes as text, which is short for many.
+func digest(b []byte) string {
+	if len(b) > 100 {
+		return fmt.Sprintf("%x", sha256.Sum256(b))
+	}
+	return fmt.Sprintf("%x", b)
+}
+
+// bytes are those of the storage of a tensor, wherever they are.
+func (m *trialRig) bytes(h *handle) []byte {
+	m.t.Helper()
+	if a := h.store.away.Load(); a != nil {
+		b := a.buffer.Bytes()
+		require.NotNil(m.t, b, "the bytes of an offloaded tensor")
+		return b[:h.store.bytes]
+	}
+	if h.bytes == 0 {
+		return nil
+	}
+	b, err := m.visible.Bytes(h.store.block.Ptr(), h.store.bytes)
+	require.NoError(m.t, err)
+	return b
+}
+
+// in is an operand, which the end of the trial releases.
+func (m *trialRig) in(shape ...int) *Tensor { return m.inOf(m.dtype, shape...) }
+
+// wide is an operand of the dtype that losses and statistics of operands have.
+func (m *trialRig) wide(shape ...int) *Tensor { return m.inOf(m.dtype.Computes(), shape...) }
+
+func (m *trialRig) inOf(dtype Dtype, shape ...int) *Tensor {
+	m.t.Helper()
+	m.n++
+	data := make([]float32, elements(shape))
+	for i := range data {
+		data[i] = float32((i*37+m.n*11)%23-11) / 8
+	}
+	x := put(m.rig, data, shape...)
+	if dtype == Float32 {
+		return x
+	}
+	y, err := m.Convert(m.ctx, x, dtype)
+	require.NoError(m.t, errors.Join(err, x.Release()))
+	return y
+}
+
+// index is an operand of whole numbers below below.
+func (m *trialRig) index(below int, shape ...int) *Tensor {
+	m.t.Helper()
+	data := make([]int32, elements(shape))
+	for i := range data {
+		data[i] = int32(i * 5 % below)
+	}
+	return put(m.rig, data, shape...)
+}
+
+// pack is the tensors among the results of an operation, and its error.
+func pack(results ...any) (ts []*Tensor, err error) {
+	for _, r := range results {
+		switch r := r.(type) {
+		case *Tensor:
+			if r != nil {
+				ts = append(ts, r)
+			}
+		case error:
+			err = r
+		}
+	}
+	return ts, err
+}
+
+// yields is a trial of an operation that makes tensors.
+func (m *trialRig) yields(do func(ctx context.Context) ([]*Tensor, error)) failtest.Trial {
+	var made []*Tensor
+	return failtest.Trial{
+		Do: func(ctx context.Context) error {
+			got, err := do(ctx)
+			if err != nil && len(got) > 0 {
+				return fmt.Errorf("%d tensors beside %w", len(got), err)
+			}
+			made = got
+			return err
+		},
+		See:  m.see,
+		Undo: func() error { return errors.Join(releaseAll(m.ctx, made...), m.life.Close()) },
+	}
+}
+
+// does is a trial of an operation that makes nothing.
+func (m *trialRig) does(do func(ctx context.Context) error) failtest.Trial {
+	return m.yields(func(ctx context.Context) ([]*Tensor, error) { return nil, do(ctx) })
+}
+
+// undefining is a trial of an operation whose failure leaves some elements undefined.
+func (m *trialRig) undefining(ts []*Tensor, trial failtest.Trial) failtest.Trial {
+	was := m.look(ts)
+	trial.Left = func(_ any, err error) error {
+		if now := m.look(ts); !assert.ObjectsAreEqual(was, now) {
+			return fmt.Errorf("%w has left %v, of %v", err, now, was)
+		}
+		return nil
+	}
+	return trial
+}
+
+// partly is a trial of an operation in place that may be done for some of ts and not for others.
+func (m *trialRig) partly(ts []*Tensor, do op) failtest.Trial {
+	m.t.Helper()
+	before := m.contents(ts)
+	made, err := do(m.ctx)
+	require.NoError(m.t, errors.Join(err, releaseAll(m.ctx, made...)))
+	after := m.contents(ts)
+	for i, t := range ts {
+		copy(m.bytes(t.handle), before[i])
+	}
+	trial := m.undefining(ts, m.yields(do))
+	left := trial.Left
+	trial.Left = func(was any, err error) error {
+		for i, now := range m.contents(ts) {
+			if now != before[i] && now != after[i] {
+				return fmt.Errorf("%w: %v is %s: want %s as before, or %s", err, ts[i], digest([]byte(now)), digest([]byte(before[i])), digest([]byte(after[i])))
+			}
+		}
+		return left(was, err)
+	}
+	return trial
+}
+
+// contents are the bytes of tensors that are no views.
+func (m *trialRig) contents(ts []*Tensor) (all []string) {
+	m.t.Helper()
+	require.NoError(m.t, m.dev.Synchronize(m.ctx))
+	for _, t := range ts {
+		all = append(all, string(m.bytes(t.handle)))
+	}
+	return all
+}
+
+// launched and unallocated are why a failure may leave a part done.
+var (
+	launched    = map[failtest.Kind]string{failtest.Failed: refused}
+	unallocated = map[failtest.Kind]string{failtest.Failed: refused, failtest.OutOfMemory: "the launch before has taken less scratch memory"}
+)
+
+const refused = "a device that refuses a launch has done the ones before"
+
+// TestEveryFailure: whichever driver call, allocation or check of a context fails, an operation has
+// done all or nothing, and succeeds afterwards. Without a cache each tensor's memory is a driver
+// call.
+func TestEveryFailure(t *testing.T) {
+	computing := slices.Concat(elementwiseRows, layerRows, inPlaceRows)
+	narrow := computing
+	if testing.Short() {
+		narrow = inPlaceRows
+	}
+	for _, c := range []struct {
+		name  string
+		cache memcache.Config
+		dtype Dtype
+		rows  []trialRow
+	}{
+		{"uncached", memcache.Config{NoCaching: true}, Float32, computing},
+		{"narrow", memcache.Config{NoCaching: true}, BFloat16, narrow},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			failtest.Suite[*trialRig]{Open: openTrial(c.cache, c.dtype), Live: (*trialRig).live, Rows: c.rows}.Run(t)
+		})
+	}
+}
