@@ -259,6 +259,7 @@ func TestEveryFailure(t *testing.T) {
 		dtype Dtype
 		rows  []trialRow
 	}{
+		{"cached", memcache.Config{}, Float32, slices.Concat(runtimeRows, graphRows)},
 		{"uncached", memcache.Config{NoCaching: true}, Float32, computing},
 		{"narrow", memcache.Config{NoCaching: true}, BFloat16, narrow},
 	} {

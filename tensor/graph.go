@@ -159,7 +159,8 @@ func (g *Graph) Nodes() int {
 
 // Replay queues the graph on the runtime's stream and returns before it has run. Before that it does what the step's Go code does in each step,
 // on this goroutine ([Capture.OnReplay]), and copies the numbers that this gives to the device. An error of the Go code, of ctx or of pinned memory comes before
-// anything is queued.
+// anything is queued. After an error of the device the Go code has been called, and the graph does
+// not run.
 func (g *Graph) Replay(ctx context.Context) error {
 	if err := g.replay(ctx); err != nil {
 		return fmt.Errorf("tensor: Replay: %w", err)
@@ -223,7 +224,7 @@ func (g *Graph) replay(ctx context.Context) (err error) {
 
 // Close waits for the replays that are queued, and gives back what the graph keeps: memory that was released meanwhile, and its pool if that
 // is its own. What of the pool is in use, such as the loss, stays until it is released. It is idempotent; other calls after it are errors that wrap
-// [device.ErrClosed]. Close of nil does nothing.
+// [device.ErrClosed]. The graph is closed also after an error. Close of nil does nothing.
 func (g *Graph) Close() error {
 	if g == nil || g.rt == nil {
 		return nil

@@ -97,8 +97,13 @@ func (o *Offloader) give(b transfer.Buffer) error {
 		o.mu.Unlock()
 		return nil
 	}
-	unpin(&o.stats, size)
 	o.mu.Unlock()
+	return o.drop(b)
+}
+
+// drop gives a buffer to the pool.
+func (o *Offloader) drop(b transfer.Buffer) error {
+	o.count(func(s *OffloadStats) { unpin(s, int64(b.Len())) })
 	return b.Release()
 }
 

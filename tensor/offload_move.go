@@ -87,8 +87,12 @@ func (o *Offloader) copied(ctx context.Context, s *storage) (a *offloaded, uncha
 		if a.version == s.writes() {
 			return a, true, nil
 		}
-		a.number, err = o.copyOut(ctx, s, a.buffer)
-		return a, false, err
+		if a.number, err = o.copyOut(ctx, s, a.buffer); err != nil {
+			s.kept = nil
+			o.rt.parked.add(o.drop(a.buffer))
+			return nil, false, err
+		}
+		return a, false, nil
 	}
 	buffer, err := o.take(ctx, s.bytes)
 	if err != nil || buffer.IsZero() {
@@ -96,7 +100,7 @@ func (o *Offloader) copied(ctx context.Context, s *storage) (a *offloaded, uncha
 	}
 	number, err := o.copyOut(ctx, s, buffer)
 	if err != nil {
-		o.rt.parked.add(o.give(buffer))
+		o.rt.parked.add(o.drop(buffer))
 		return nil, false, err
 	}
 	return &offloaded{by: o, buffer: buffer, number: number}, false, nil
@@ -154,7 +158,7 @@ func (o *Offloader) begin(ctx context.Context, call string, t *Tensor) (bool, er
 	if err != nil {
 		return false, t.offloadError(call, fmt.Errorf("device memory for %d bytes that are offloaded: %w", s.bytes, err))
 	}
-	ready, err := o.copyBack(ctx, a.buffer, block, s.bytes)
+	ready, err := o.copyBack(ctx, a, block, s.bytes)
 	if err != nil {
 		o.rt.parked.add(block.FreeContext(ctx))
 		return false, t.offloadError(call, err)
@@ -164,14 +168,35 @@ func (o *Offloader) begin(ctx context.Context, call string, t *Tensor) (bool, er
 }
 
 // copyBack queues the copy to the device, and returns an event behind it.
-func (o *Offloader) copyBack(ctx context.Context, buffer transfer.Buffer, block memcache.Block, bytes int64) (device.Event, error) {
+func (o *Offloader) copyBack(ctx context.Context, a *offloaded, block memcache.Block, bytes int64) (device.Event, error) {
 	if err := o.order(o.rt.stream, o.in); err != nil {
 		return nil, err
 	}
-	if _, err := o.rt.pool.H2D(ctx, o.in, block, 0, buffer, 0, bytes); err != nil {
+	if _, err := o.rt.pool.H2D(ctx, o.in, block, 0, a.buffer, 0, bytes); err != nil {
+		ctx = context.WithoutCancel(ctx)
+		if errors.Is(a.buffer.Wait(ctx), transfer.ErrInFlight) {
+			err = errors.Join(err, o.rescue(ctx, a, block, bytes))
+		}
 		return nil, err
 	}
 	return o.mark(o.in)
+}
+
+// rescue moves an offloaded storage's bytes to another buffer, by way of the block to which their
+// copy is queued: the pool can't say when that copy ends, and refuses the buffer from then on.
+func (o *Offloader) rescue(ctx context.Context, a *offloaded, block memcache.Block, bytes int64) error {
+	buffer, err := o.take(ctx, bytes)
+	if err == nil && buffer.IsZero() {
+		err = errors.New("no pinned memory for another buffer")
+	}
+	if err == nil {
+		_, err = o.rt.pool.D2H(ctx, o.in, buffer, 0, block, 0, bytes)
+	}
+	if err != nil {
+		return fmt.Errorf("the bytes are lost: %w", err)
+	}
+	a.buffer, buffer = buffer, a.buffer
+	return o.drop(buffer)
 }
 
 // Fetch brings the memory of t back, if it is offloaded, unless Prefetch has begun that, and lets the runtime's stream wait for the copy, so that
@@ -201,14 +226,21 @@ func (o *Offloader) fetch(ctx context.Context, call string, t *Tensor, keep bool
 	}
 	var block memcache.Block
 	var ready device.Event
+	began := false
 	for ready == nil { // somebody else's need for memory may come between
-		if _, err := o.begin(ctx, call, t); err != nil {
+		var err error
+		if began, err = o.begin(ctx, call, t); err != nil {
 			return err
 		}
 		block, ready = o.takeComing(a)
 	}
 	if err := o.join(a, block, ready); err != nil {
-		return t.offloadError(call, errors.Join(err, giveUp(ctx, block, ready)))
+		if began {
+			err = errors.Join(err, giveUp(ctx, block, ready))
+		} else {
+			o.land(a, block, ready) // as Prefetch has left it
+		}
+		return t.offloadError(call, err)
 	}
 	s.block, s.host = block, o.rt.hostBytes(block)
 	s.away.Store(nil)
