@@ -259,8 +259,8 @@ func TestEveryFailure(t *testing.T) {
 		dtype Dtype
 		rows  []trialRow
 	}{
-		{"cached", memcache.Config{}, Float32, slices.Concat(runtimeRows, graphRows)},
-		{"uncached", memcache.Config{NoCaching: true}, Float32, computing},
+		{"cached", memcache.Config{}, Float32, slices.Concat(memoryRows, runtimeRows, graphRows)},
+		{"uncached", memcache.Config{NoCaching: true}, Float32, slices.Concat(computing, memoryRows)},
 		{"narrow", memcache.Config{NoCaching: true}, BFloat16, narrow},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -108,6 +108,7 @@ func (rt *Runtime) checkFaults(ctx context.Context, op string) error {
 		return nil
 	}
 	if err := rt.stream.Memset(word.block.Ptr(), 0, faultBytes); err != nil {
+		rt.faults.arm() // the next read finds the fault again
 		return fmt.Errorf("tensor: %s: %w", op, err)
 	}
 	if f.Code == plan.FaultIndex {

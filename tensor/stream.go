@@ -70,7 +70,7 @@ func WriteBytes(ctx context.Context, t *Tensor, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if _, err := w.Write(host); err != nil {
+		if err := writeFull(w, host); err != nil {
 			return t.offloadError("WriteBytes", err)
 		}
 		return nil
@@ -86,10 +86,16 @@ func WriteBytes(ctx context.Context, t *Tensor, w io.Writer) error {
 			if err := b.Wait(ctx); err != nil {
 				return err
 			}
-			_, err := w.Write(b.Bytes()[:n])
-			return err
+			return writeFull(w, b.Bytes()[:n])
 		})
 	})
+}
+
+func writeFull(w io.Writer, b []byte) error {
+	if n, err := w.Write(b); err != nil || n == len(b) {
+		return err
+	}
+	return io.ErrShortWrite
 }
 
 // stream holds a tensor while f copies it.

@@ -45,7 +45,7 @@ func Labels[T int | int32 | int64 | uint8](ctx context.Context, rt *Runtime, lab
 }
 
 // CopyFrom overwrites t with data, which has the same number and type of elements and may be reused as soon
-// as CopyFrom returns.
+// as CopyFrom returns. After an error of the device t may be overwritten.
 func CopyFrom[T Element](ctx context.Context, t *Tensor, data []T) error {
 	in, err := acquireElements[T]("CopyFrom", t)
 	if err != nil {
