@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -150,4 +151,47 @@ func stepOne[R Rule](ctx context.Context, rt *Runtime, rule R, p, g *Tensor, sta
 	u := Update[R]{Rule: rule, P: p, G: g}
 	copy(u.State[:], state)
 	return Step(ctx, rt, []Update[R]{u})
+}
+
+// momentums checks replays of a captured step of R against steps that are not captured, while the
+// momentum changes: one that is turned on or off is refused, and changes nothing.
+func momentums[R Rule](t *testing.T, states, buffer int, rule func(momentum float64) R) {
+	for _, captured := range []float64{0, 0.5} {
+		r := newRig(t, 64<<20).scoped()
+		parameter := func() (u Update[R], all []*Tensor) {
+			u = Update[R]{Rule: rule(captured), P: put(r, []float32{1, -2, 3}), G: put(r, []float32{0.5, 0.25, -1})}
+			all = append(all, u.P)
+			for i := range states {
+				u.State[i] = put(r, []float32{2, 1, 0.5})
+				all = append(all, u.State[i])
+			}
+			if captured != 0 {
+				u.State[buffer] = put(r, []float32{0.125, 1, -3})
+				all = append(all, u.State[buffer])
+			}
+			return u, all
+		}
+		u, all := parameter()
+		eager, want := parameter()
+		momentum := captured
+		u.Next = func() R { return rule(momentum) }
+		g := r.capture(r.ctx, func(ctx context.Context) error { return Step(ctx, r.Runtime, []Update[R]{u}) })
+		for _, momentum = range []float64{captured, 0, 0.25, 0, 0.75} {
+			err := g.Replay(r.ctx)
+			if (momentum != 0) == (captured != 0) {
+				eager.Rule = rule(momentum)
+				require.NoError(t, errors.Join(err, Step(r.ctx, r.Runtime, []Update[R]{eager})))
+			} else {
+				require.ErrorIs(t, err, ErrInvalid, "momentum %v where %v was captured", momentum, captured)
+			}
+			for i := range all {
+				require.Equal(t, get[float32](r, want[i], nil), get[float32](r, all[i], nil), "momentum %v where %v was captured", momentum, captured)
+			}
+		}
+	}
+}
+
+func TestCapturedStepsWithMomentum(t *testing.T) {
+	momentums(t, 0, 0, func(m float64) SGD { return SGD{LR: 0.5, Momentum: m} })
+	momentums(t, 1, 2, func(m float64) RMSprop { return RMSprop{LR: 0.5, Alpha: 0.5, Eps: 1e-3, Momentum: m} })
 }
