@@ -10,10 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/checkpoint"
 	"github.com/cistern-ml/cistern/autograd/optim"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/failtest"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+	"github.com/cistern-ml/cistern/tensor"
 )
 
 type weights struct{ A, B any }
@@ -49,6 +51,51 @@ var failureRows = []failtest.Row[*tapetest.Failing]{
 			},
 		}
 	}},
+	{Of: "Checkpoint.Load of a rank's parts", Varies: true, Partly: partly, Make: func(t testing.TB, m *tapetest.Failing) failtest.Trial {
+		adam, c, path := trained(t, m)
+		require.NoError(t, errors.Join(c.Save(m.Ctx, path), adam.Close()))
+		for _, p := range adam.Parameters() {
+			require.NoError(t, p.Attach(&firstOnly{}))
+		}
+		rank := optim.NewAdam(adam.Parameters(), optim.AdamConfig{LR: new(0.5)})
+		c.Optimizer = rank
+		require.NoError(t, errors.Join(rank.Err(), c.Load(m.Ctx, path)))
+		want := m.SeeOptimizer(rank)
+		for i, n := range rank.Record().Tensors {
+			for _, x := range rank.State(i)[:n] {
+				require.NoError(t, m.RT.Zero(m.Ctx, x))
+			}
+		}
+		return failtest.Trial{
+			Do:   func(ctx context.Context) error { return c.Load(ctx, path) },
+			See:  func() any { return m.SeeOptimizer(rank) },
+			Undo: func() error { return m.Release(rank) },
+			Left: func(_ any, err error) error {
+				if again := c.Load(m.Ctx, path); again != nil || !reflect.DeepEqual(want, m.SeeOptimizer(rank)) {
+					return errors.Join(errors.New("not as it was saved"), again, err)
+				}
+				return nil
+			},
+		}
+	}},
+}
+
+// firstOnly is a rank that keeps the state of a parameter's first number.
+type firstOnly struct{ optim.Sharded }
+
+func (*firstOnly) Refuses(autograd.Attachment) error { return nil }
+
+func (*firstOnly) StateShape() []int { return []int{1} }
+
+func (*firstOnly) PartGrad() *tensor.Tensor { return nil }
+
+func (*firstOnly) Part(ctx context.Context, whole, part *tensor.Tensor) error {
+	rt := part.Runtime()
+	first, err := rt.Rows(ctx, whole, 0, 1)
+	if err != nil {
+		return err
+	}
+	return errors.Join(rt.CopyInPlace(ctx, part, first), first.Release())
 }
 
 // partly is why Load may have loaded a part.
