@@ -15,7 +15,7 @@ func of(prepare func(m *trialRig) op) func(testing.TB, *trialRig) failtest.Trial
 	return func(_ testing.TB, m *trialRig) failtest.Trial { return m.yields(prepare(m)) }
 }
 
-// mse are the losses of pairs, and their gradients.
+// lossOf is the Make of a loss.
 func lossOf(f func(rt *Runtime, ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error)) func(testing.TB, *trialRig) failtest.Trial {
 	return of(func(m *trialRig) op {
 		x, t := m.in(2, 3), m.in(2, 3)
@@ -23,6 +23,7 @@ func lossOf(f func(rt *Runtime, ctx context.Context, x, t *Tensor, options ...Lo
 	})
 }
 
+// lossGradOf is the Make of the gradient of a loss.
 func lossGradOf(f func(rt *Runtime, ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error)) func(testing.TB, *trialRig) failtest.Trial {
 	return of(func(m *trialRig) op {
 		x, t, dloss := m.in(2, 3), m.in(2, 3), m.wide(1)
@@ -37,7 +38,7 @@ var (
 	embedded = EmbeddingConfig{}
 )
 
-// normed are the operands of a norm's gradient: dy, x, weight and statistics of so many rows.
+// normed returns the operands of a norm's gradient, with statistics of so many rows.
 func (m *trialRig) normed(rows int, shape ...int) (dy, x, weight, stats *Tensor) {
 	return m.in(shape...), m.in(shape...), m.in(3), m.inOf(Float64, 2, rows)
 }

@@ -189,7 +189,7 @@ var memoryRows = []trialRow{
 	})},
 }
 
-// stingy takes so many bytes less of the last write, without an error.
+// stingy is a writer that takes less of one write, without an error.
 type stingy struct {
 	writes int // until that
 	less   int

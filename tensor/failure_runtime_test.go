@@ -36,7 +36,7 @@ var driver failingDriver
 
 func init() { device.Register("failing", &driver) }
 
-// offloading is an offloader with a tensor of some bytes, and one that shares its memory.
+// offloading makes an offloader, and a tensor that another one shares memory with.
 func (m *trialRig) offloading() (o *Offloader, x *Tensor) {
 	m.t.Helper()
 	o, err := NewOffloader(m.Runtime, OffloadConfig{MinBytes: 1})
@@ -157,14 +157,14 @@ var runtimeRows = []trialRow{
 	})},
 }
 
-// captured is a graph whose function adds a number of each replay to x, in place, and leaves y.
+// capturedGraph is a graph whose function adds a number of each replay to x and leaves y.
 type capturedGraph struct {
 	*Graph
 	y      *Tensor
 	counts int
 }
 
-// capture captures such a graph. Without one there is no y.
+// captureSum captures such a graph. After an error there is no y.
 func (m *trialRig) captureSum(ctx context.Context, x *Tensor) (g *capturedGraph, err error) {
 	g = new(capturedGraph)
 	ctx, life := WithLifetime(ctx)

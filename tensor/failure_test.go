@@ -17,6 +17,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor/backend"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -31,6 +32,11 @@ type trialRig struct {
 }
 
 type trialRow = failtest.Row[*trialRig]
+
+// plain is a backend without fusions: what has one runs as several operations.
+type plain struct{ backend.Backend }
+
+func (plain) Supports(*backend.Call) bool { return false }
 
 // openTrial makes machines with a cache of this configuration, and operands of this dtype.
 func openTrial(cfg memcache.Config, dtype Dtype) func(t testing.TB, f *failtest.Faults) *trialRig {
@@ -249,22 +255,32 @@ const refused = "a device that refuses a launch has done the ones before"
 // call.
 func TestEveryFailure(t *testing.T) {
 	computing := slices.Concat(elementwiseRows, layerRows, inPlaceRows)
-	narrow := computing
+	narrow, parts := computing, slices.Concat(layerRows, inPlaceRows)
 	if testing.Short() {
-		narrow = inPlaceRows
+		narrow, parts = inPlaceRows, nil
 	}
 	for _, c := range []struct {
 		name  string
 		cache memcache.Config
 		dtype Dtype
+		plain bool
 		rows  []trialRow
 	}{
-		{"cached", memcache.Config{}, Float32, slices.Concat(memoryRows, runtimeRows, graphRows)},
-		{"uncached", memcache.Config{NoCaching: true}, Float32, slices.Concat(computing, memoryRows)},
-		{"narrow", memcache.Config{NoCaching: true}, BFloat16, narrow},
+		{"cached", memcache.Config{}, Float32, false, slices.Concat(memoryRows, runtimeRows, graphRows)},
+		{"uncached", memcache.Config{NoCaching: true}, Float32, false, slices.Concat(computing, memoryRows)},
+		{"narrow", memcache.Config{NoCaching: true}, BFloat16, false, narrow},
+		{"plain", memcache.Config{NoCaching: true}, Float32, true, parts},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			failtest.Suite[*trialRig]{Open: openTrial(c.cache, c.dtype), Live: (*trialRig).live, Rows: c.rows}.Run(t)
+			open := openTrial(c.cache, c.dtype)
+			if c.plain {
+				open = func(t testing.TB, f *failtest.Faults) *trialRig {
+					m := openTrial(c.cache, c.dtype)(t, f)
+					m.backend = plain{m.backend}
+					return m
+				}
+			}
+			failtest.Suite[*trialRig]{Open: open, Live: (*trialRig).live, Rows: c.rows}.Run(t)
 		})
 	}
 }
