@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/optim"
@@ -79,7 +78,7 @@ func agree(ctx context.Context, r Ranks, what string, err error) error {
 // shardedOf returns the i-th parameter's attachment if its state is in parts, or nil.
 func shardedOf(o *optim.Base, i int) optim.Sharded {
 	p := o.Parameters()[i]
-	if sh, ok := autograd.Attached[optim.Sharded](p.Parameter); ok && !slices.Equal(sh.StateShape(), p.Value().Shape()) {
+	if sh, ok := autograd.Attached[optim.Sharded](p.Parameter); ok && sh.StateShape() != nil {
 		return sh
 	}
 	return nil

@@ -14,7 +14,8 @@ import (
 // others'.
 type Sharded interface {
 	autograd.Attachment
-	// StateShape returns the shape of the state that an optimiser keeps.
+	// StateShape returns the shape of the part of the state that an optimiser keeps on this rank, or
+	// nil if each rank keeps all of it.
 	StateShape() []int
 	// PartGrad returns this rank's part of the gradient, or nil if [autograd.Parameter.Grad] is whole.
 	PartGrad() *tensor.Tensor

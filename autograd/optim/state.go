@@ -101,7 +101,7 @@ func stateContext(ctx context.Context, parameter string) context.Context {
 // first makes the slot's tensor of a parameter, as it is before the first step.
 func (s Slot) first(ctx context.Context, rt *tensor.Runtime, p *autograd.Parameter) (*tensor.Tensor, error) {
 	shape := p.Value().Shape()
-	if sh, ok := autograd.Attached[Sharded](p); ok {
+	if sh, ok := autograd.Attached[Sharded](p); ok && sh.StateShape() != nil {
 		shape = sh.StateShape()
 	}
 	if s.Fill == 0 {

@@ -78,6 +78,17 @@ func TestParallelCheckpoints(t *testing.T) {
 	}
 }
 
+// TestParallelCheckpointsOfFewElements: a rank's part may be all of a parameter's state, and another
+// rank's none of it.
+func TestParallelCheckpointsOfFewElements(t *testing.T) {
+	c := mlpCourse
+	c.model = func(in *nn.Initializer) nn.Layer { return nn.Sequential{in.Linear(20, 1), in.Linear(1, 5)} }
+	c.steps, c.cfg.Shard = 5, parallel.ShardState
+	first, second := resumed(c, filepath.Join(t.TempDir(), "checkpoint"))
+	first.trainOn(t, 2)
+	require.Equal(t, c.trainOn(t, 2).bits, second.trainOn(t, 2).bits)
+}
+
 // TestParallelCheckpointsOfOtherRanks: a training goes on with another number of ranks, and without
 // any, and with a state that lives on the host.
 func TestParallelCheckpointsOfOtherRanks(t *testing.T) {

@@ -40,12 +40,12 @@ func shardOf(p *autograd.Parameter, comm device.Communicator) shard {
 // sharded reports whether optimisers keep a part of its state alone.
 func (r *replica) sharded() bool { return r.of.cfg.Shard != ShardNothing }
 
-// StateShape is the shape of what optimisers keep for the parameter.
+// StateShape is the shape of the part that optimisers keep for the parameter, or nil.
 func (r *replica) StateShape() []int {
 	if r.sharded() {
 		return []int{r.part.hi - r.part.lo}
 	}
-	return r.Value().Shape()
+	return nil
 }
 
 // PartGrad returns this rank's part of the gradient, or nil.
