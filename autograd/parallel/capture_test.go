@@ -10,6 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/nn"
 	"github.com/cistern-ml/cistern/autograd/parallel"
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -41,6 +42,34 @@ func replayed(mixed bool) func(*trainingRank, int) error {
 		}
 		return err
 	}
+}
+
+// TestVerifyEveryReplay: passes that are replayed count, and the fourth pass is verified before it is
+// replayed. A capture counts nothing.
+func TestVerifyEveryReplay(t *testing.T) {
+	tapetest.NewCrew(t, 2, 64<<20, 0).Each(func(r *tapetest.Rank) (err error) {
+		c := mlpCourse
+		c.cfg.VerifyEvery = 2
+		c.model = func(in *nn.Initializer) nn.Layer {
+			return nn.Sequential{in.Linear(20, 6), in.BatchNorm(6), in.Linear(6, 5)}
+		}
+		s, err := c.begin(r)
+		defer func() { err = errors.Join(err, s.end()) }()
+		step := replayed(false)
+		for k := range 3 {
+			err = errors.Join(err, step(s, k), s.dp.NoSync(func() error { return s.pass(k) }), s.opt.ZeroGrad(r.Ctx))
+		}
+		w := nn.ParametersOf(s.model)[0].Value()
+		values := make([]float32, w.Elements())
+		values[0] = float32(r.N)
+		if err = errors.Join(err, tensor.CopyFrom(r.Ctx, w, values)); err != nil {
+			return err
+		}
+		if failed := s.graph.Replay(r.Ctx); !errors.Is(failed, device.ErrMismatch) {
+			return fmt.Errorf("the fourth pass: %w", failed)
+		}
+		return nil
+	})
 }
 
 // TestParallelCaptureNeedsAllGradients: whether others have a gradient can't be asked in a capture,

@@ -181,6 +181,62 @@ func TestParallelMemoryOfAFailedPass(t *testing.T) {
 	})
 }
 
+// endless is a communicator whose last groups fail after they were queued.
+type endless struct {
+	device.Communicator
+	fails bool
+}
+
+func (e *endless) GroupEnd() error {
+	err := e.Communicator.GroupEnd()
+	if err == nil && e.fails {
+		err = cisterntest.ErrRefused
+	}
+	return err
+}
+
+// TestParallelBuffersOfAFailedPass: buffers that are on their way when a pass fails can be freed at
+// once, and are nobody else's before they have arrived.
+func TestParallelBuffersOfAFailedPass(t *testing.T) {
+	tapetest.NewCrew(t, 1, 64<<20, 0).Each(func(r *tapetest.Rank) (err error) {
+		in := nn.Init(r.Ctx, r.RT, nn.Seed(1))
+		model := nn.Sequential{in.Linear(20, 600), in.BatchNorm(600), in.Linear(600, 5)}
+		dp, err := parallel.New(r.Ctx, r.Comm, model, parallel.Config{})
+		if err != nil {
+			return err
+		}
+		s := &trainingRank{Rank: r, training: &mlpCourse, in: in, model: model, dp: dp}
+		if err := errors.Join(s.pass(0), s.RT.Synchronize(r.Ctx), streamOf(dp).Synchronize(r.Ctx)); err != nil { // kernels are loaded
+			return err
+		}
+		release := cisterntest.Hold(t, streamOf(dp))
+		defer release()
+		_, comm := parallel.ExchangeOf(dp)
+		*comm = &endless{*comm, true}
+		if err := s.pass(1); !errors.Is(err, cisterntest.ErrRefused) {
+			return fmt.Errorf("the pass has returned %w", err)
+		}
+		mean := model[1].(*nn.BatchNorm).Mean
+		at, bytes := mean.Block().Ptr(), mean.Block().Size()
+		err = errors.Join(mean.Release(), model.Parameters().ZeroGrad(r.Ctx))
+		var blocks []memcache.Block
+		for range 64 {
+			b, failed := r.Cache.Alloc(r.Ctx, bytes, r.RT.Stream())
+			if failed != nil {
+				return failed
+			}
+			if blocks = append(blocks, b); b.Ptr() == at {
+				err = errors.Join(err, errors.New("memory that is being written was handed out"))
+			}
+		}
+		release()
+		for _, b := range blocks {
+			err = errors.Join(err, b.Free())
+		}
+		return errors.Join(err, streamOf(dp).Synchronize(r.Ctx), dp.Close(), in.Close())
+	})
+}
+
 // TestParallelRefuses what can't be: each error names what is wrong, on every rank that can know.
 func TestParallelRefuses(t *testing.T) {
 	rankGroup := tapetest.NewCrew(t, 3, 64<<20, 0)

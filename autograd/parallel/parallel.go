@@ -86,6 +86,7 @@ type Config struct {
 	// LocalBuffers leaves each rank its own buffers after the start (broadcast_buffers=False).
 	LocalBuffers bool
 	// VerifyEvery lets each so-many-th backward pass that is reduced end with [Parallel.Verify]; 0: none.
+	// A pass of a graph is verified before its replay, except for buffers.
 	VerifyEvery int
 	// Shard is what each rank keeps a part of alone.
 	Shard Sharding

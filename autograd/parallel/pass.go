@@ -132,16 +132,23 @@ func (d *Parallel) finish(t *autograd.Tape) (err error) {
 			return d.failed("the end of the pass", err) // what has failed once fails again: the first says it
 		}
 	}
-	d.passes++
-	if p.captured {
-		return nil
+	if c := d.rt.Capturing(); c != nil {
+		return c.OnReplay(func() error { return d.passed(context.Background(), true) })
 	}
-	if n := d.cfg.VerifyEvery; n > 0 && d.passes%n == 0 {
-		if err := d.verify(t.Context()); err != nil {
-			return err
-		}
+	if err := d.passed(t.Context(), false); err != nil {
+		return err
 	}
 	return d.learn(t.Context())
+}
+
+// passed counts a pass, and verifies each so-many-th. Before a replay ranks may have different
+// buffers, of passes of NoSync.
+func (d *Parallel) passed(ctx context.Context, replayed bool) error {
+	d.passes++
+	if n := d.cfg.VerifyEvery; n > 0 && d.passes%n == 0 {
+		return d.verify(ctx, replayed || d.cfg.LocalBuffers)
+	}
+	return nil
 }
 
 // fill gives what has no gradient zeros, to add to the others', and notes that it does.

@@ -108,17 +108,18 @@ func hashOf(s string) int64 { return int64(crc64.Checksum([]byte(s), crcTable)) 
 // [device.ErrMismatch]. Buffers are left out where each rank has its own. All ranks call it; it
 // reads all of the model, and waits for the other ranks.
 func (d *Parallel) Verify(ctx context.Context) error {
-	if err := d.verify(ctx); err != nil {
+	if err := d.verify(ctx, d.cfg.LocalBuffers); err != nil {
 		return fmt.Errorf("parallel: Verify: %w", err)
 	}
 	return nil
 }
 
-func (d *Parallel) verify(ctx context.Context) error {
+// verify is Verify, without the buffers if each rank may have its own.
+func (d *Parallel) verify(ctx context.Context, local bool) error {
 	ctx = tensor.Detached(ctx)
 	mine := make([]int64, len(d.state))
 	for i, t := range d.state {
-		if d.cfg.LocalBuffers && slices.Contains(d.buffers, t.Tensor) {
+		if local && slices.Contains(d.buffers, t.Tensor) {
 			continue
 		}
 		h := crc64.New(crcTable)
