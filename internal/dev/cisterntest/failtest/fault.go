@@ -6,7 +6,6 @@ package failtest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -125,12 +124,22 @@ func (f *Faults) at(call string, ways ...Kind) (kind Kind, fails bool) {
 	return kind, fails
 }
 
+// failure is the error of a call that fails. It is made without a pool of package fmt, whose memory
+// would be a race where the detector is told to look away, as around polls.
+type failure struct {
+	call  string
+	cause error
+}
+
+func (f failure) Error() string { return f.call + ": " + f.cause.Error() }
+func (f failure) Unwrap() error { return f.cause }
+
 // call is a driver call. It returns the error with which the call fails, or nil.
 func (f *Faults) call(name string) error {
 	switch kind, fails := f.at(name, Failed, Slow, Ended); {
 	case !fails:
 	case kind == Failed:
-		return fmt.Errorf("%s: %w", name, ErrFailed)
+		return failure{name, ErrFailed}
 	case kind == Slow:
 		time.Sleep(max(f.Pause, time.Millisecond))
 	}
@@ -140,7 +149,7 @@ func (f *Faults) call(name string) error {
 // alloc is a driver call that takes memory.
 func (f *Faults) alloc(name string) error {
 	if kind, fails := f.at(name, OutOfMemory); fails && kind == OutOfMemory {
-		return fmt.Errorf("%s: %w", name, device.ErrOutOfMemory)
+		return failure{name, device.ErrOutOfMemory}
 	}
 	return f.call(name)
 }
