@@ -26,9 +26,12 @@ type Ranks interface {
 	Rank() int
 	// Size returns the number of ranks.
 	Size() int
-	// Gather returns the numbers of all ranks, of which each has as many. It waits for them.
+	// Gather returns the numbers of all ranks, of which each has as many. It waits for them, and
+	// returns an error if what was queued before has failed. After an error on one rank the others
+	// get one too, of this call or of the next.
 	Gather(ctx context.Context, mine []int64) ([][]int64, error)
-	// Check waits for what is queued, and returns an error if that may have failed.
+	// Check waits for what is queued, and returns an error if that may have failed. The other ranks'
+	// next Gather fails then.
 	Check(ctx context.Context) error
 }
 
@@ -107,9 +110,6 @@ func (c Checkpoint) writeRanks(ctx context.Context, path string, randoms map[str
 	left := a.finish(ctx)
 	if err == nil {
 		err = left
-	}
-	if err == nil {
-		err = c.Ranks.Check(ctx)
 	}
 	return err
 }

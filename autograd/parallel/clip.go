@@ -17,6 +17,7 @@ import (
 // the norm of whole gradients does.
 func (s *shards) ClipNorm(ctx context.Context, most, p float64, parts, whole []*tensor.Tensor) (total *tensor.Tensor, err error) {
 	d := (*Parallel)(s)
+	defer func() { err = d.tell(err) }()
 	if !(most >= 0) || math.IsNaN(p) || p == 0 {
 		return nil, fmt.Errorf("%w: at most %v of the %v-norm of sharded gradients: want a number of at least 0, and a norm other than 0", autograd.ErrInvalid, most, p)
 	}

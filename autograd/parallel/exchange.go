@@ -60,6 +60,15 @@ func (d *Parallel) lend(ts ...*tensor.Tensor) {
 	}
 }
 
+// tell ends the communicator if this rank has failed with err, because the other ranks would wait for
+// it. In a capture no rank waits. It returns err.
+func (d *Parallel) tell(err error) error {
+	if err != nil && d.rt.Capturing() == nil {
+		_ = d.comm.Abort() // err is what the program gets
+	}
+	return err
+}
+
 // grouped queues what f queues as one operation.
 func (d *Parallel) grouped(f func() error) error {
 	if err := d.comm.GroupStart(); err != nil {
@@ -101,11 +110,13 @@ func dataType(d tensor.Dtype) (device.DataType, bool) {
 	return 0, false
 }
 
-// Gather returns the numbers of all ranks, of which each has as many. It waits for them.
+// Gather returns the numbers of all ranks, of which each has as many. It waits for them. After an
+// error the communicator has ended.
 func (d *Parallel) Gather(ctx context.Context, mine []int64) (all [][]int64, err error) {
 	if err := check.Context("parallel: Gather", ctx); err != nil {
 		return nil, err
 	}
+	defer func() { err = d.tell(err) }()
 	in, err := tensor.FromSlice(ctx, d.rt, mine)
 	if err != nil {
 		return nil, err
@@ -156,7 +167,7 @@ func (d *Parallel) AllReduce(_ context.Context, t *tensor.Tensor, op device.Redu
 		err = d.comm.AllReduce(d.stream, p, p, n, dt, op)
 	}
 	if err := d.handOver(err, t); err != nil {
-		return fmt.Errorf("parallel: AllReduce: %w", d.failed(fmt.Sprintf("%v of %v %v", op, t.Dtype(), t.Shape()), err))
+		return fmt.Errorf("parallel: AllReduce: %w", d.failed(fmt.Sprintf("%v of %v %v", op, t.Dtype(), t.Shape()), d.tell(err)))
 	}
 	return nil
 }

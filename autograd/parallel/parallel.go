@@ -47,8 +47,10 @@ import (
 // # Failure
 //
 // What ends the communicator ends Backward of all ranks, at the latest after the communicator's
-// timeout: a rank whose Backward fails aborts it, one that closes its communicator or does
-// something else is noticed by the others. Operations are queued, so that a rank may learn of it
+// timeout: a rank whose Backward fails aborts it, and so does one whose sharded step or clipping,
+// AllReduce, Gather or Verify fails; one that closes its communicator or does something else is
+// noticed by the others. A rank that fails elsewhere closes its communicator, so that no other rank
+// waits for it. A training goes on with a new communicator and a new Parallel. Operations are queued, so that a rank may learn of it
 // later, from the next Backward, or from [Parallel.Err] behind a wait for a result; gradients, and
 // parameters that an optimiser has updated with them, are then undefined: go on from a checkpoint.
 //

@@ -10,13 +10,14 @@ import (
 
 // What checkpoints need of a Parallel.
 
-// Check waits for what is queued on the runtime, and returns an error if that may have failed.
+// Check waits for what is queued on the runtime, and returns an error if that may have failed. After
+// an error the communicator has ended.
 func (d *Parallel) Check(ctx context.Context) error {
 	if err := check.Context("parallel: Check", ctx); err != nil {
 		return err
 	}
 	if err := d.rt.Synchronize(ctx); err != nil {
-		return err
+		return d.tell(err)
 	}
 	return d.comm.AsyncError()
 }
@@ -26,7 +27,7 @@ func (r *replica) Whole(ctx context.Context, part *tensor.Tensor) (*tensor.Tenso
 	d := r.of
 	t, err := d.rt.New(ctx, part.Dtype(), r.Value().Shape()...)
 	if err != nil {
-		return nil, err
+		return nil, d.tell(err)
 	}
 	err = r.copyPart(ctx, t, part, true)
 	if err == nil {
@@ -35,7 +36,7 @@ func (r *replica) Whole(ctx context.Context, part *tensor.Tensor) (*tensor.Tenso
 	if err == nil {
 		err = d.handOver(d.grouped(func() error { return r.gather(t) }), t)
 	}
-	return t, err
+	return t, d.tell(err)
 }
 
 // copyPart copies this rank's part into a whole tensor, or out of it.

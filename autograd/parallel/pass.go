@@ -45,8 +45,7 @@ func (h *parallelHook) Final(t *autograd.Tape, v *autograd.Variable) error {
 	return h.of.produced(t.Context(), r)
 }
 
-// End reduces the remaining buckets. If the tape failed, it aborts the communicator, because the
-// other ranks would wait. During a capture no rank waits.
+// End reduces the remaining buckets. If the tape failed, it tells the other ranks.
 func (h *parallelHook) End(t *autograd.Tape, err error) error {
 	d := h.of
 	switch {
@@ -62,9 +61,7 @@ func (h *parallelHook) End(t *autograd.Tape, err error) error {
 			return d.finish(t)
 		}
 	case !d.closed && d.local == 0:
-		if d.rt.Capturing() == nil {
-			_ = d.comm.Abort() // err is what the program gets
-		}
+		_ = d.tell(err)
 		d.reset()
 	}
 	return nil

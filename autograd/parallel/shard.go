@@ -93,8 +93,7 @@ type shards Parallel
 func (s *shards) Parameters() []*autograd.Parameter { return s.trained }
 
 // EndStep gives all ranks the parts of ps that a step has updated. If that fails, or the step has
-// failed, it ends the communicator: the other ranks would wait for this one's parts. In a capture no
-// rank waits.
+// failed, it tells the other ranks, which would wait for this one's parts.
 func (s *shards) EndStep(ps []*autograd.Parameter, err error) error {
 	d := (*Parallel)(s)
 	if d.cfg.Shard == ShardNothing {
@@ -109,10 +108,7 @@ func (s *shards) EndStep(ps []*autograd.Parameter, err error) error {
 			err = d.failed("gathering parameters", err)
 		}
 	}
-	if err != nil && d.rt.Capturing() == nil {
-		_ = d.comm.Abort() // err is what the program gets
-	}
-	return err
+	return d.tell(err)
 }
 
 // share gives all ranks all parts of some parameters.

@@ -124,7 +124,7 @@ func (d *Parallel) verify(ctx context.Context, local bool) error {
 		}
 		h := crc64.New(crcTable)
 		if err := tensor.WriteBytes(ctx, t.Tensor, h); err != nil {
-			return d.failed(fmt.Sprintf("reading %q", t.Name), err)
+			return d.failed(fmt.Sprintf("reading %q", t.Name), d.tell(err))
 		}
 		mine[i] = int64(h.Sum64())
 	}
