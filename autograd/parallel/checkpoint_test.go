@@ -174,6 +174,43 @@ func TestParallelCheckpointsThatFail(t *testing.T) {
 	rankGroup.Part()
 }
 
+// TestParallelCheckpointOfARankThatLeaves: the older file stays when a rank leaves while rank 0 waits
+// for its part of the last tensor.
+func TestParallelCheckpointOfARankThatLeaves(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "checkpoint")
+	require.NoError(t, os.WriteFile(path, []byte("older"), 0o600))
+	c := mlpCourse
+	c.cfg.Shard = parallel.ShardState
+	c.model = func(in *nn.Initializer) nn.Layer { return in.Linear(20, 5, nn.NoBias()) }
+	c.optimizer = func(in *nn.Initializer, ps autograd.Parameters) optim.Optimizer {
+		return nn.Own(in, optim.NewSGD(ps, optim.SGDConfig{Momentum: 0.9}))
+	}
+	ready := make(chan *trainingRank, 1)
+	tapetest.NewCrew(t, 2, 64<<20, 20*time.Second).Each(func(r *tapetest.Rank) (err error) {
+		s, err := c.begin(r)
+		defer func() { err = errors.Join(err, s.end()) }()
+		if err = errors.Join(err, s.eager(0), s.RT.Synchronize(r.Ctx), streamOf(s.dp).Synchronize(r.Ctx)); err != nil {
+			return err
+		}
+		if r.N == 1 {
+			stream := streamOf((<-ready).dp)
+			cisterntest.WaitFor(t, func() bool { done, err := stream.Query(); return err == nil && !done })
+			time.Sleep(20 * time.Millisecond) // the part is awaited by then
+			return r.Comm.Abort()
+		}
+		ready <- s
+		of := s.checkpoint()
+		of.Init, of.Scheduler = nil, nil
+		if err := of.Save(r.Ctx, path); !errors.Is(err, device.ErrAborted) {
+			return fmt.Errorf("Save: %w", err)
+		}
+		return nil
+	})
+	bytes, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "older", string(bytes))
+}
+
 // TestParallelCheckpointsOneByOne: while a checkpoint of sharded state is written no rank holds
 // more of it than its parts and one tensor.
 func TestParallelCheckpointsOneByOne(t *testing.T) {
