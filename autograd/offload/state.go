@@ -18,7 +18,8 @@ import (
 // ([tensor.OffloadConfig]). nil brings the state back.
 //
 // If there is no memory for a piece after the first one, Step returns an error that says how many
-// parameters have been updated. The optimiser is closed before o.
+// parameters have been updated. After an error of memory or of a copy, here and in Step, some of the
+// state may have moved, and all can be used. The optimiser is closed before o.
 func State(ctx context.Context, opt optim.Optimizer, o *tensor.Offloader, piece int64) error {
 	s, err := optim.CoreOf(opt)
 	switch {

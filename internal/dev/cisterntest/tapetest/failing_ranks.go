@@ -67,8 +67,8 @@ func FailingCrewSuite(t *testing.T, rows []failtest.Row[*FailingCrew]) {
 const patience = 10 * time.Second
 
 // Together runs f on all ranks at a time. A rank with an error closes its communicator, after the
-// others have returned if f is to tell them. It returns the errors, or an error if ranks have waited
-// for the timeout.
+// others have returned if f is to tell them. It returns the errors, or an error if ranks have
+// waited for the timeout.
 func (c *FailingCrew) Together(tells bool, f func(r *Rank) error) (errs []error, late error) {
 	began := time.Now()
 	var others sync.WaitGroup
