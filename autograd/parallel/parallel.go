@@ -179,7 +179,9 @@ func (b *beside) Refuses(other autograd.Attachment) error { return refusesAway(o
 // itself until it is closed; the caller closes it then. All ranks call it, with models of the same
 // parameters and buffers; others are an error that names the rank. The model is a [nn.Layer], or
 // anything that [nn.ParametersOf] walks; it is on the device of the communicator, in one runtime,
-// and its parameters are in no other Parallel. It waits for the other ranks.
+// and its parameters are in no other Parallel. It waits for the other ranks. After an error the
+// caller closes the communicator, which ends the other ranks' New; their parameters and buffers may
+// be rank 0's by then, or undefined.
 func New(ctx context.Context, comm device.Communicator, model any, cfg Config) (*Parallel, error) {
 	d, err := newParallel(ctx, comm, model, cfg)
 	if err != nil {
