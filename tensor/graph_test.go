@@ -358,8 +358,9 @@ func TestGraphPoolStartsSmall(t *testing.T) {
 // TestGraphMemory is what the function holds when it is called, to the byte, and the pool tells who shares it.
 func TestGraphMemory(t *testing.T) {
 	r := newRig(t, 256<<20)
-	in := put(r, make([]float32, 1<<18))
+	in, small := put(r, make([]float32, 1<<18)), put(r, []float32{1}) // small has a segment of its own
 	defer in.Release()
+	defer small.Release()
 	step := func(ctx context.Context) error {
 		a, err := r.MulScalar(memcache.WithModule(ctx, "a"), in, 2)
 		if err != nil {

@@ -43,3 +43,32 @@ func TestKeepAtOnce(t *testing.T) {
 	assert.Equal(t, mine, again)
 	require.NoError(t, at.Free())
 }
+
+// TestKeepZeroes the first bytes of a new block, as many as it says.
+func TestKeepZeroes(t *testing.T) {
+	r := newRig(t, 64<<20)
+	const bytes = 1 << 20
+	for _, zeroed := range []int64{0, 512, bytes} {
+		garbage, err := r.cache.Alloc(r.ctx, bytes, r.Stream())
+		require.NoError(t, err)
+		require.NoError(t, r.Stream().Memset(garbage.Ptr(), 0xff, bytes))
+		require.NoError(t, garbage.Free())
+		var at memcache.Block
+		e := (*env)(r.Runtime)
+		b, err := e.Keep(r.ctx, &at, bytes, zeroed)
+		require.NoError(t, err)
+		require.Equal(t, garbage.Ptr(), b.Ptr(), "the memory with the garbage")
+		x, err := r.FromBlock(b, Uint8, bytes)
+		require.NoError(t, err)
+		for i, v := range get[uint8](r, x, nil) {
+			if int64(i) < zeroed {
+				require.Zero(t, v, i)
+			} else {
+				require.Equal(t, uint8(0xff), v, i)
+			}
+		}
+		require.NoError(t, x.Release())
+		require.NoError(t, e.Unkeep(&at))
+		require.True(t, at.IsZero())
+	}
+}

@@ -212,3 +212,18 @@ func TestPlansOfOneOption(t *testing.T) {
 		}
 	}
 }
+
+// TestPlanKeysHashApart: each word counts, and so does each of its bits.
+func TestPlanKeysHashApart(t *testing.T) {
+	seen := map[uint64]planKey{}
+	for word := range 4 {
+		for bit := range 31 {
+			k := planKey{kind: planSum}
+			k.add(2, 3, 5, 7)
+			k.words[word] ^= 1 << bit
+			h := k.hash()
+			require.NotContains(t, seen, h, "the hash of %v", k.words[:k.n])
+			seen[h] = k
+		}
+	}
+}

@@ -147,6 +147,24 @@ func TestAStepOfNarrowGradientsIsWhole(t *testing.T) {
 }
 
 // stepOne is Step of one parameter.
+// TestCapturedSteps take their numbers anew at each replay where Next gives them, and keep them elsewhere.
+func TestCapturedSteps(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	p, q, g, h := put(r, []float64{10}), put(r, []float64{20}), put(r, []float64{1}), put(r, []float64{1})
+	rate := 0.0
+	graph := r.capture(r.ctx, func(ctx context.Context) error {
+		return Step(ctx, r.Runtime, []Update[SGD]{
+			{Rule: SGD{LR: 3}, P: q, G: h},
+			{Rule: SGD{LR: 1}, P: p, G: g, Next: func() SGD { return SGD{LR: rate} }},
+		})
+	})
+	for _, rate = range []float64{1, 2, 4} {
+		require.NoError(t, graph.Replay(r.ctx))
+	}
+	require.Equal(t, []float64{10 - 1 - 2 - 4}, get[float64](r, p, nil))
+	require.Equal(t, []float64{20 - 3*3}, get[float64](r, q, nil))
+}
+
 func stepOne[R Rule](ctx context.Context, rt *Runtime, rule R, p, g *Tensor, state ...*Tensor) error {
 	u := Update[R]{Rule: rule, P: p, G: g}
 	copy(u.State[:], state)

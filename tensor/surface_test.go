@@ -154,6 +154,10 @@ func TestNilArguments(t *testing.T) {
 			_, err = Scalars(ctx, c, n, set)
 			require.Error(t, err, n)
 		}
+		_, err = Scalars(ctx, c, math.MaxInt/16, set)
+		require.NotErrorIs(t, err, ErrShape, "as many as a size in bytes can be")
+		_, err = Scalars(ctx, c, math.MaxInt/16+1, set)
+		require.ErrorIs(t, err, ErrShape)
 		x, err := Scalars(ctx, c, 3, set)
 		require.NoError(t, err)
 		require.Equal(t, 3, x.Elements())
