@@ -308,3 +308,45 @@ func TestBFloat16Losses(t *testing.T) {
 		}
 	}
 }
+
+// Gradients of 16 bits are added up in float32, of several uses and tapes, and leave the sum alone. A
+// backward pass that fails afterwards leaves the narrow gradient that there was.
+func TestWideSumsLeaveNothing(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	p := master(b, []float32{1, 2})
+	before := b.Live()
+	run := func(uses int, fails error) error {
+		tape := halfTape(b)
+		y := tape.Func("First", []*autograd.Variable{tape.Param(p)}, func(c *autograd.Call) (*tensor.Tensor, error) {
+			return b.RT.MulScalar(c.Context(), c.Input(0), 2)
+		}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+			if fails != nil {
+				return nil, fails
+			}
+			return c.Grads(b.RT.MulScalar(c.Context(), g, 2))
+		})
+		for range uses - 1 {
+			y = tape.Add(y, tape.MulScalar(tape.Param(p), 2))
+		}
+		if _, err := tape.Backward(tape.Sum(y)); err == nil {
+			require.Equal(t, before+2, b.Live(), "the loss and the gradient")
+		}
+		return tape.Close()
+	}
+	for _, tapes := range [][]int{{1, 1, 3}, {3, 2}, {2, 1}} {
+		want := float32(0)
+		for _, uses := range tapes {
+			require.NoError(t, run(uses, nil))
+			want += 2 * float32(uses)
+			require.Equal(t, []float32{want, want}, floats(b, p.Grad()), "%v", tapes)
+			require.Equal(t, before+1, b.Live(), "%v", tapes)
+		}
+		require.NoError(t, p.ZeroGrad(b.Ctx))
+	}
+	require.NoError(t, run(1, nil))
+	require.Equal(t, tensor.BFloat16, p.Grad().Dtype())
+	wrong := errors.New("on purpose")
+	require.ErrorIs(t, run(2, wrong), wrong)
+	require.Equal(t, []float32{2, 2}, floats(b, p.Grad()))
+	require.Equal(t, before+1, b.Live())
+}

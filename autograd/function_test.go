@@ -211,3 +211,24 @@ func ramp(n int) []float64 {
 	}
 	return all
 }
+
+// LeakyReLU keeps its result, so that its argument may be overwritten, unless a negative slope makes two
+// arguments of one result.
+func TestWhatLeakyReLUKeeps(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	x := tapetest.Upload(b, []float64{1, -2})
+	for slope, stale := range map[float64]bool{0.5: false, 0: false, -0.5: true} {
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		h := tape.MulScalar(tape.Leaf(x), 1)
+		y := tape.LeakyReLU(h, slope)
+		require.NoError(t, b.RT.MulScalarInPlace(b.Ctx, h.Value(), 3))
+		_, err := tape.Backward(tape.Sum(y))
+		if stale {
+			require.ErrorIs(t, err, autograd.ErrStale)
+			require.ErrorIs(t, tape.Close(), autograd.ErrStale)
+		} else {
+			require.NoError(t, err, "slope %v", slope)
+			require.NoError(t, tape.Close())
+		}
+	}
+}
