@@ -355,7 +355,7 @@ func (t *Tape) used(n *Node) {
 		if v == nil {
 			continue
 		}
-		if v.pending--; v.pending == 0 && t.err == nil {
+		if v.pending--; v.pending == 0 {
 			t.hookFinal(v)
 		}
 	}

@@ -324,7 +324,7 @@ func (c *Call) GiveReplacing(i int, g, d *tensor.Tensor, err error) error {
 func (c *Call) onto(i int) *tensor.Tensor {
 	v := c.inputs[i]
 	g := v.grad
-	if !v.needsGrad || g == nil || !g.Exclusive() || g.Dtype() != v.value.Dtype() {
+	if !g.Exclusive() || g.Dtype() != v.value.Dtype() {
 		return nil
 	}
 	if v.param != nil && g.Dtype().Wide() != 0 { // such gradients are added up in the wide dtype

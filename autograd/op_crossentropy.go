@@ -29,7 +29,7 @@ func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...
 	if labels != nil && labels.Rank() > 0 && (labels.Dtype() == logits.value.Dtype() || labels.Dtype() == logits.value.Dtype().Computes()) {
 		return t.softEntropy(logits, labels, c)
 	}
-	if t.record && logits.needsGrad {
+	if logits.needsGrad {
 		loss, grad, err := t.rt.CrossEntropyWithGrad(t.ctx, logits.value, labels, options...)
 		if err != nil || grad != nil {
 			return opKnownEntropy.Apply(t, knownEntropy{loss, grad, err}, logits)

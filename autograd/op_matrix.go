@@ -99,10 +99,6 @@ func (*addBias) Backward(c *Call, g *tensor.Tensor) error {
 
 // outer is aᵀ b, of all rows of a and b.
 func (c *Call) outer(a, b *tensor.Tensor) (*tensor.Tensor, error) {
-	rt, ctx := c.Runtime(), c.Context()
-	if a.Rank() == 2 && b.Rank() == 2 {
-		return rt.MatMul(ctx, a, b, tensor.TransA)
-	}
 	a, err := c.matrix(a)
 	if err != nil {
 		return nil, err
@@ -112,7 +108,7 @@ func (c *Call) outer(a, b *tensor.Tensor) (*tensor.Tensor, error) {
 		return nil, err
 	}
 	defer c.Free(b)
-	return rt.MatMul(ctx, a, b, tensor.TransA)
+	return c.Runtime().MatMul(c.Context(), a, b, tensor.TransA)
 }
 
 // matrix is another tensor with x's elements, as (rows, columns).

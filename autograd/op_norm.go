@@ -174,9 +174,7 @@ func (n *rowNorm) Forward(c *Call) (*tensor.Tensor, error) {
 func (n *rowNorm) Backward(c *Call, g *tensor.Tensor) error {
 	stats, weight := n.saved(c)
 	wants := n.wants(c)
-	if wants.Input && c.inputs[0].param == nil {
-		wants.Onto = c.onto(0) // as of what goes around the norm, to its result
-	}
+	wants.Onto = c.onto(0) // as of what goes around the norm, to its result
 	dx, dw, db, err := c.Runtime().NormalizeGrad(c.Context(), g, c.Input(0), weight, stats, n.options(), wants)
 	return n.give(c, g, dx, dw, db, err)
 }

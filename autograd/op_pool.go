@@ -108,7 +108,7 @@ func (t *Tape) pool1d(x *Variable, pool func(x *Variable) *Variable) *Variable {
 	return t.Frame(func() *Variable {
 		y := pool(t.Unsqueeze(x, -2))
 		shape := y.Shape()
-		if len(shape) < 2 {
+		if shape == nil {
 			return y // there was an error
 		}
 		return t.Reshape(y, slices.Delete(shape, len(shape)-2, len(shape)-1)...)

@@ -10,19 +10,20 @@ import (
 // Squeeze returns x without the given dimensions, those of them that are 1, or without all dimensions of 1, in the same
 // memory (torch.squeeze).
 func (t *Tape) Squeeze(x *Variable, axes ...int) *Variable {
+	if x.Tensor() == nil {
+		return t.Reshape(x) // which refuses it
+	}
 	shape := x.Shape()
 	drop := make([]bool, len(shape))
 	for _, a := range axes {
 		if a < 0 {
 			a += len(shape)
 		}
-		if x.Tensor() != nil && (a < 0 || a >= len(shape)) {
+		if a < 0 || a >= len(shape) {
 			t.fail("Squeeze", fmt.Errorf("%w: %v has no dimension %v", tensor.ErrShape, shape, axes))
 			return t.inert()
 		}
-		if a >= 0 && a < len(shape) {
-			drop[a] = true
-		}
+		drop[a] = true
 	}
 	var kept []int
 	for i, d := range shape {

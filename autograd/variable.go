@@ -261,9 +261,7 @@ func (t *Tape) free(x *tensor.Tensor) {
 	if err := x.ReleaseContext(t.ctx); err != nil {
 		t.fail("release", err)
 	}
-	if len(t.hooks) > 0 {
-		t.hookLetGo(nil, m)
-	}
+	t.hookLetGo(nil, m)
 }
 
 // String is the value's, such as "float32 (128, 10) on host".
