@@ -63,3 +63,14 @@ func TestConvTransposeOfOnePixelPadded(t *testing.T) {
 	require.Equal(t, []float32{10.5, 20.5, 0.5, 30.5, 40.5, 0.5}, get[float32](r, y, err))
 	require.Equal(t, Shape{1, 2, 3}, y.Shape())
 }
+
+// The average of whole planes is their mean.
+func TestAverageOfPlanes(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	x := put(r, spread[float64](2*3*5*7, -1, 1), 2, 3, 5, 7)
+	y, err := r.AdaptiveAvgPool2d(r.ctx, x, 1)
+	require.NoError(t, err)
+	require.Equal(t, Shape{2, 3, 1, 1}, y.Shape())
+	want, err := r.Mean(r.ctx, x, 2, 3)
+	require.InDeltaSlice(t, get[float64](r, want, err), get[float64](r, y, nil), 1e-15)
+}

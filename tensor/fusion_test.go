@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/backend"
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
@@ -93,4 +94,37 @@ func TestFusedCrossEntropy(t *testing.T) {
 	_, err = r.CrossEntropy(r.ctx, logits, labels)
 	require.NoError(t, err)
 	require.Equal(t, []bool{false}, each)
+}
+
+// Copies of parts name the memory from the part to the end of its tensor, and no more.
+func TestPartsEndWithTheirTensors(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	r.needsHost("the addresses are those of its memory")
+	x, y := r.blank(Float32, 4, 3), r.blank(Float32, 4, 2)
+	end := func(x *Tensor) device.Ptr { return x.ptr() + device.Ptr(x.bytes) }
+	seen := 0
+	r.backend = watching{r.backend, func(c *backend.Call) {
+		if c.Op != backend.Place {
+			return
+		}
+		seen++
+		from := c.Args[1]
+		require.Contains(t, []device.Ptr{end(x), end(y)}, from.Ptr+device.Ptr(from.Bytes))
+	}}
+	_, err := r.Narrow(r.ctx, x, 1, 1, 2)
+	require.NoError(t, err)
+	_, err = r.Cat(r.ctx, 1, x, y)
+	require.NoError(t, err)
+	require.Equal(t, 3, seen)
+}
+
+// watching sees each call before its backend does it.
+type watching struct {
+	backend.Backend
+	see func(c *backend.Call)
+}
+
+func (w watching) Do(ctx context.Context, c *backend.Call) error {
+	w.see(c)
+	return w.Backend.Do(ctx, c)
 }

@@ -46,6 +46,13 @@ func numberLimits(r *rig) []limit {
 		{"the delta of a Huber loss", []float64{smallestNum, math.MaxFloat64}, []float64{0, -1, nan, inf}, func(v float64) (results, error) {
 			return one(r.HuberLoss(r.ctx, x, x, v))
 		}},
+		{"classes of int32 labels", []float64{math.MaxInt32}, []float64{math.MaxInt32 + 1}, func(v float64) (results, error) {
+			logits, err := r.Zeros(r.ctx, Float32, 0, int(v))
+			if err != nil { // an int has 32 bits
+				return nil, err
+			}
+			return one(r.CrossEntropy(r.ctx, logits, r.blank(Int32, 0)))
+		}},
 		{"a reduction", []float64{float64(MeanReduction), float64(NoReduction)}, []float64{float64(NoReduction) + 1}, func(v float64) (results, error) {
 			return one(r.MSELoss(r.ctx, x, x, func(c *LossConfig) { c.Reduction = Reduction(v) }))
 		}},

@@ -1,9 +1,12 @@
 package tensor
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
 func TestMatMulWithALongInnerDimension(t *testing.T) {
@@ -68,4 +71,38 @@ func TestProductOfFewLongRows(t *testing.T) {
 	}
 	y, err := r.MatMul(r.ctx, put(r, ones[:2*inner], 2, inner), put(r, ones, inner, 3))
 	require.Equal(t, []float64{inner, inner, inner, inner, inner, inner}, get[float64](r, y, err))
+}
+
+// Every way in which two batches meet, of plain and transposed factors.
+func TestMatMulOfBatches(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	batches := [][]int{{}, {1}, {2}, {3, 1}, {1, 2}, {3, 2}, {2, 1, 2}}
+	for _, batchA := range batches {
+		for _, batchB := range batches {
+			batch, err := broadcastShape("", batchA, batchB)
+			if err != nil {
+				continue
+			}
+			for form := range 8 {
+				transA, transB := form&1 != 0, form&2 != 0
+				m, k, n := 2, 3, 4
+				if form&4 != 0 {
+					m, k, n = 5, 1, 2
+				}
+				a, b := append(slices.Clone(batchA), m, k), append(slices.Clone(batchB), k, n)
+				var options []MatMulOption
+				if transA {
+					a, options = append(slices.Clone(batchA), k, m), append(options, TransA)
+				}
+				if transB {
+					b, options = append(slices.Clone(batchB), n, k), append(options, TransB)
+				}
+				left, right := spread[float64](elements(a), -1, 1), spread[float64](elements(b), 0, 3)
+				y, err := r.MatMul(r.ctx, put(r, left, a...), put(r, right, b...), options...)
+				want := reference.BatchMatMul(arrayOf(a, left), arrayOf(b, right), batch, transA, transB)
+				require.InDeltaSlice(t, want.Data, get[float64](r, y, err), 1e-14, "%v times %v, form %d", a, b, form)
+				require.Equal(t, want.Shape, []int(y.Shape()))
+			}
+		}
+	}
 }

@@ -32,7 +32,7 @@ func (p part) ref() backend.Ref {
 	r := p.Tensor.ref()
 	skip := int64(p.offset) * int64(r.Dtype.Size())
 	r.Ptr, r.Bytes, r.Host = r.Ptr+device.Ptr(skip), r.Bytes-skip, nil
-	if host := p.store.host; host != nil && r.Bytes > 0 {
+	if host := p.store.host; host != nil {
 		r.Host = &host[p.Tensor.offset+skip]
 	}
 	return r

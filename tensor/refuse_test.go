@@ -27,6 +27,10 @@ func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 	volume, stats, index := put(r, []float32{1}, 1, 1, 1, 1, 1), put(r, make([]float64, 6), 2, 3), put(r, []int32{0})
 	index3, doubles := put(r, []int32{0, 1, 1}), put(r, make([]float64, 6), 3, 2)
 	row, middle := put(r, make([]float32, 4), 1, 1, 4), put(r, make([]float32, 6), 2, 1, 3)
+	rows, err := r.Rows(r.ctx, m23, 1, 2)
+	require.NoError(t, err)
+	part, err := r.Reshape(r.ctx, rows, 3)
+	require.NoError(t, err)
 	before := r.cache.Stats().Allocation.All.Current
 	one := func(_ *Tensor, err error) error { return err }
 	two := func(_, _ *Tensor, err error) error { return err }
@@ -85,6 +89,9 @@ func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 		"a row's gradient onto a vector":   {r.AddEmbeddingGrad(r.ctx, v3, m32, index3, EmbeddingConfig{}), ErrShape},
 		"a row's gradient onto doubles":    {r.AddEmbeddingGrad(r.ctx, doubles, m32, index3, EmbeddingConfig{}), ErrDtype},
 		"a batch norm's gradient of nil":   {three(r.BatchNormGrad(r.ctx, nil, m23, nil, nil, stats, BatchNormConfig{Training: true}, NormGrads{Input: true})), ErrInvalid},
+		"a mean that is the variance":      {two(r.BatchNorm(r.ctx, m23, nil, nil, BatchNormConfig{Training: true, Mean: v3, Var: v3})), ErrInvalid},
+		"a mean that is part of x":         {two(r.BatchNorm(r.ctx, m23, nil, nil, BatchNormConfig{Training: true, Mean: part, Var: v3})), ErrInvalid},
+		"a variance that is part of x":     {two(r.BatchNorm(r.ctx, m23, nil, nil, BatchNormConfig{Training: true, Mean: v3, Var: part})), ErrInvalid},
 		"padding that wraps to little":     {one(r.Pad(r.ctx, v3, 0, []int{math.MaxInt}, []int{math.MaxInt})), ErrShape},
 		"a window in the padding alone":    {two(r.MaxPool2d(r.ctx, row, PoolingConfig{Kernel: []int{2}, Dilation: []int{3, 1}, Padding: []int{2, 0}})), ErrShape},
 		"a permuted statistic's gradient":  {one(r.AmaxGrad(r.ctx, m32, middle, m23, 1)), ErrShape},
