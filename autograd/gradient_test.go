@@ -209,3 +209,19 @@ func crossEntropyGradient(t *testing.T, b *tapetest.Bench, labels *tensor.Tensor
 		assert.InDelta(t, (above-below)/(2*h), grads[0][j], 1e-8)
 	}
 }
+
+// The mean of nothing is NaN, and its gradient is one of nothing.
+func TestGradientOfTheMeanOfNothing(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	x, err := b.RT.Zeros(b.Ctx, tensor.Float64, 0, 3)
+	require.NoError(t, err)
+	for _, axes := range [][]int{nil, {0}, {1}} {
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		v := tape.Leaf(x)
+		_, err := tape.Backward(tape.Sum(tape.Mean(v, axes...)))
+		require.NoError(t, err)
+		require.Equal(t, tensor.Shape{0, 3}, v.Grad().Shape())
+		require.NoError(t, tape.Close())
+	}
+	require.NoError(t, x.Release())
+}

@@ -35,7 +35,7 @@ func (r *reduce) Forward(c *Call) (*tensor.Tensor, error) {
 
 func (r *reduce) Backward(c *Call, g *tensor.Tensor) (err error) {
 	x := c.Input(0)
-	if n := x.Elements(); r.mean && n > 0 && g.Elements() != n {
+	if n := x.Elements(); r.mean && g.Elements() != n {
 		if g, err = c.scaled(g, float64(g.Elements())/float64(n)); err != nil {
 			return err
 		}

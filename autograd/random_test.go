@@ -165,3 +165,26 @@ func TestDropoutFollowsTheTape(t *testing.T) {
 	require.ErrorIs(t, tape.Close(), autograd.ErrInvalid)
 	require.NoError(t, p.Release())
 }
+
+// A dropout takes the probabilities 0 and 1, and none beyond, also where it drops nothing.
+func TestProbabilitiesOfDropout(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	x := onesOf(b, 3)
+	for p, want := range map[float64][]float64{0: {1, 1, 1}, 1: {0, 0, 0}, -math.SmallestNonzeroFloat64: nil, math.Nextafter(1, 2): nil, math.NaN(): nil} {
+		for _, training := range []bool{true, false} {
+			tape := autograd.NewTape(b.Ctx, b.RT)
+			tape.SetTraining(training)
+			y := tape.Dropout(tape.Leaf(x), p)
+			if want == nil {
+				require.ErrorIs(t, tape.Close(), tensor.ErrInvalid, "%v", p)
+				continue
+			}
+			require.NoError(t, tape.Err(), "%v", p)
+			if !training {
+				want = []float64{1, 1, 1}
+			}
+			require.Equal(t, want, tapetest.Read[float64](b, y.Value()))
+			require.NoError(t, tape.Close())
+		}
+	}
+}
