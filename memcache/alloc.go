@@ -89,7 +89,7 @@ func allocObserved(ctx context.Context, c *Cache, bytes int64, stream device.Str
 // by Go, takes one lock, and asks the context and the stream nothing that waits.
 func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r *request) error {
 	if err := checkRequest(ctx, c.dev, bytes, stream); err != nil {
-		return err
+		return r.refuse(ctx, err)
 	}
 	r.Requested, r.Bytes, r.shard = bytes, c.shards.rules().RoundSize(bytes), c.shards.of(stream)
 	if r.work {

@@ -65,6 +65,22 @@ func checkRequest(ctx context.Context, dev device.Device, bytes int64, stream de
 	return nil
 }
 
+// refuse returns err, which refused the request, and lets it say what the memory was for.
+func (r *request) refuse(ctx context.Context, err error) error {
+	switch state := ctxStateOf(ctx); {
+	case !r.work:
+		r.label = state.label
+	case state.work != nil:
+		r.label = state.work
+	default:
+		r.label = &workspace
+	}
+	if oom, ok := err.(*OutOfMemoryError); ok {
+		oom.Label = r.label.value()
+	}
+	return err
+}
+
 // checkStream refuses streams that can't allocate from a cache of the device.
 func checkStream(dev device.Device, op string, s device.Stream) error {
 	if s == nil {

@@ -113,7 +113,7 @@ func (o *memoryOperation) End(e memcache.OpInfo) {
 // describe appends the attributes of e that apply. The SDK copies them.
 func describe(a []attribute.KeyValue, e memcache.OpInfo) []attribute.KeyValue {
 	a = append(a, KeyDevice.String(e.Device))
-	if e.Op <= memcache.OpDriverFree {
+	if e.Op <= memcache.OpDriverFree || e.Op == memcache.OpAllocFailed || e.Op == memcache.OpWait {
 		a = append(a, KeyStream.Int64(int64(e.Stream)))
 	}
 	if e.Pool != "" {

@@ -189,6 +189,7 @@ func TestOutOfMemoryIsRecorded(t *testing.T) {
 		require.Len(t, events, 1)
 		assert.Equal(t, "cistern.memory.alloc.failed", events[0].Name)
 		a := mapped(events[0].Attributes)
+		assert.Equal(t, int64(f.stream.ID()), a[KeyStream])
 		assert.Equal(t, "out_of_memory", a["error.type"])
 		assert.Equal(t, err.Error(), a["exception.message"])
 		assert.Equal(t, int64(10*mib), a[KeyRequested])
