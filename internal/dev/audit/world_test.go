@@ -1,0 +1,508 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/trace"
+	"github.com/cistern-ml/cistern/trace/heap"
+	"github.com/cistern-ml/cistern/trace/live"
+	"github.com/cistern-ml/cistern/trace/record"
+	"github.com/cistern-ml/cistern/trace/timeline"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+const capacity = 160 * mib
+
+// errProgram is what steps fail with.
+var errProgram = errors.New("the program says so")
+
+// world is everything that reports on a program, and the books of that program.
+type world struct {
+	t     testing.TB
+	seed  uint64
+	dev   *driver
+	cache *memcache.Cache
+	pool  *transfer.Pool
+	main  device.Stream // has the copies and most blocks
+	side  device.Stream // is recorded on blocks
+	other *memcache.Pool
+
+	counter  *heap.Counter
+	tracer   *trace.Tracer
+	detail   trace.Detail
+	spans    *tracetest.SpanRecorder
+	reader   *sdkmetric.ManualReader
+	logs     logs
+	profiler *trace.Profiler
+	profiles []trace.StepProfile // of OnProfile
+	live     *live.Handler
+	timeline *timeline.Timeline
+	drawn    bytes.Buffer
+	recorder *record.Recorder
+	recorded bytes.Buffer
+	late     *record.Recorder // began in the middle
+
+	workers [3]chan func()
+	books   *books
+	truth
+}
+
+// truth is what the books have of things other than memory.
+type truth struct {
+	scenes  []*scene
+	ended   []*step // in the order of their ends
+	started int64
+	totals  map[memcache.Label]map[int64]memcache.Holding // handed out, by label without step, and size
+	copies  []copied
+	// driverAllocs counts calls for segments by the attributes of their series.
+	driverAllocs map[string]int64
+	telling      []span // spans that must be there
+	skipped      int64
+	ooms         []*memcache.OutOfMemoryError
+	failed       []request // those of ooms
+	held         func()    // releases the side stream; nil: it is free
+	levels       []level   // after each allocation, free and relabel
+	empties      []bool    // whether each has a span
+	graphs       []*memcache.GraphMemory
+}
+
+// copied is a copy of the pool's.
+type copied struct {
+	op     transfer.Op
+	bytes  int64
+	serial uint64
+}
+
+// level is what is allocated at a moment, by category, and active and reserved.
+type level struct {
+	allocated, active, reserved int64
+	byCategory                  [memcache.CategoryWorkspace + 1]int64
+}
+
+// scene is a context with the steps around it, the innermost first, also those that are over.
+type scene struct {
+	ctx   context.Context
+	steps []*step
+}
+
+// running are the steps of the scene that are open.
+func (s *scene) running() (open []*step) {
+	for _, e := range s.steps {
+		if !e.over {
+			open = append(open, e)
+		}
+	}
+	return open
+}
+
+// logs keeps the records of a logger.
+type logs struct {
+	mu   sync.Mutex
+	kept []sdklog.Record
+}
+
+func (l *logs) Export(_ context.Context, records []sdklog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range records {
+		l.kept = append(l.kept, r.Clone())
+	}
+	return nil
+}
+
+func (*logs) Shutdown(context.Context) error   { return nil }
+func (*logs) ForceFlush(context.Context) error { return nil }
+
+func newWorld(t testing.TB, seed uint64) *world {
+	w := &world{t: t, seed: seed, books: newBooks(), counter: &heap.Counter{}, spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
+	w.driverAllocs = map[string]int64{}
+	w.totals = map[memcache.Label]map[int64]memcache.Holding{}
+	config := trace.Config{Detail: trace.All,
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans)),
+		MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(w.reader)),
+		LoggerProvider: sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewSimpleProcessor(&w.logs)))}
+	if seed%2 == 1 {
+		config.Detail, config.AllEvery = trace.Slow, 3
+	}
+	w.detail = config.Detail
+	var err error
+	w.tracer, err = trace.New(config)
+	require.NoError(t, err)
+	w.timeline, err = timeline.New(&w.drawn)
+	require.NoError(t, err)
+	drawn := w.timeline.Memory()
+	w.dev = &driver{Device: cisterntest.Host(t, capacity)}
+	w.cache, err = memcache.New(w.dev, memcache.Config{Observer: memcache.Observers(w.tracer.Memory(), w.counter, drawn)})
+	require.NoError(t, err)
+	drawn.Watch(w.cache)
+	w.pool, err = transfer.New(w.dev, transfer.Config{Observer: transfer.Observers(w.tracer.Transfer(), w.timeline.Transfer())})
+	require.NoError(t, err)
+	w.main, err = w.dev.NewStream(device.StreamOptions{Launching: w.timeline.Launching})
+	require.NoError(t, err)
+	w.side = cisterntest.Stream(t, w.dev)
+	require.NoError(t, w.cache.RecordHistory(memcache.HistoryOptions{Entries: 1 << 16}))
+	w.recorder, err = record.Start(&w.recorded, w.cache, record.Options{})
+	require.NoError(t, err)
+	w.live, err = live.New(live.Config{Cache: w.cache, Pool: w.pool, Allocated: w.counter.Holdings})
+	require.NoError(t, err)
+	w.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: w.cache, Pool: w.pool, Stream: w.main, Tracer: w.tracer, Holders: true,
+		OnProfile: func(p trace.StepProfile) {
+			w.profiles = append(w.profiles, p)
+			w.live.Step(p)
+			w.timeline.Step(p)
+		}})
+	require.NoError(t, err)
+	_, err = w.tracer.Watch(w.cache)
+	require.NoError(t, err)
+	_, err = w.tracer.WatchPool(w.pool)
+	require.NoError(t, err)
+	w.other, err = w.cache.NewPool(memcache.PoolOptions{})
+	require.NoError(t, err)
+	w.books.pools[w.other.ID()] = newCounters()
+	w.scenes = []*scene{{ctx: context.Background()}}
+	for i := range w.workers {
+		w.workers[i] = make(chan func())
+		go func() {
+			for f := range w.workers[i] {
+				f()
+			}
+		}()
+	}
+	return w
+}
+
+// on runs f on a goroutine of the world.
+func (w *world) on(worker int, f func()) {
+	done := make(chan struct{})
+	w.workers[worker] <- func() {
+		defer close(done)
+		f()
+	}
+	<-done
+}
+
+// close ends the program: what is still held is freed, after everything was compared.
+func (w *world) close() {
+	w.unhold()
+	for len(w.books.blocks) > 0 {
+		w.free(w.scenes[0], w.books.blocks[0], false)
+	}
+	for _, c := range w.workers {
+		close(c)
+	}
+	require.NoError(w.t, errors.Join(w.profiler.Close(), w.recorder.Close(), w.live.Close(), w.tracer.Close(), w.timeline.Close(),
+		w.other.Release(), w.pool.Close(), w.main.Close(), w.side.Close(), w.cache.Close(), w.dev.Close()))
+}
+
+// alloc allocates so many bytes of the default pool, or of the private one.
+func (w *world) alloc(in *scene, label memcache.Label, bytes int64, private bool) *held {
+	ctx := in.ctx
+	r := request{bytes: bytes, stream: w.main.ID(), inside: in.running()}
+	ctx, r.label = w.labelled(in, label)
+	if private {
+		ctx, r.pool = w.other.Context(ctx), w.other.ID()
+	}
+	w.dev.take()
+	block, err := w.cache.Alloc(ctx, bytes, w.main)
+	calls := w.dev.take()
+	if bytes == 0 {
+		require.NoError(w.t, err)
+		require.True(w.t, block.IsZero())
+		return nil
+	}
+	traced := w.traced(in)
+	kind := map[bool]string{false: "small", true: "large"}[rounded(min(bytes, 1<<60)) > mib]
+	w.tellCalls(calls, in, kind)
+	if err != nil {
+		var oom *memcache.OutOfMemoryError
+		require.ErrorAs(w.t, err, &oom)
+		w.ooms, w.failed = append(w.ooms, oom), append(w.failed, r)
+		about := figures{"cistern.stream.id": r.stream, "cistern.pool.name": kind, "cistern.block.requested_size": bytes}.label(r.label)
+		if traced {
+			about["error.type"] = "out_of_memory"
+			w.tell("cistern.memory.alloc", about)
+		} else if w.slow(in) {
+			e := in.running()[0]
+			e.noted = append(e.noted, span{"cistern.memory.alloc.failed", about})
+		}
+		if bytes >= 1<<60 { // refused before anything is counted
+			require.Equal(w.t, r.label, oom.Label, "%v", w)
+			return nil
+		}
+		w.books.alloc(&r, nil, calls)
+		w.checkOOM(&r, oom)
+		return nil
+	}
+	h := w.books.alloc(&r, &block, calls)
+	if h.traced = traced; traced {
+		about := h.about()
+		about["cistern.cache.hit"] = !slices.ContainsFunc(calls, func(c call) bool { return !c.free })
+		w.tell("cistern.memory.alloc", about)
+	}
+	total := r.label
+	total.Step = 0
+	if w.totals[total] == nil {
+		w.totals[total] = map[int64]memcache.Holding{}
+	}
+	sum := w.totals[total][h.Size()]
+	w.totals[total][h.Size()] = memcache.Holding{Label: total, Size: h.Size(), Blocks: sum.Blocks + 1, Bytes: sum.Bytes + h.Size(), Requested: sum.Requested + bytes}
+	w.level()
+	return h
+}
+
+// labelled is the scene's context with the label, whose step is the scene's.
+func (w *world) labelled(in *scene, label memcache.Label) (context.Context, memcache.Label) {
+	ctx := memcache.WithCategory(memcache.WithModule(in.ctx, label.Module), label.Category)
+	if label.Tags != "" {
+		ctx = memcache.WithTag(ctx, "tenant", label.Tags)
+		label.Tags = "tenant=" + label.Tags
+	}
+	label.Step = 0
+	if len(in.steps) > 0 {
+		label.Step = in.steps[0].number
+	}
+	return ctx, label
+}
+
+// traced reports whether an allocation or free with the scene's context has a span.
+func (w *world) traced(in *scene) bool {
+	if open := in.running(); len(open) > 0 {
+		return open[0].all
+	}
+	return w.detail == trace.All
+}
+
+// level keeps what counters show at this moment.
+func (w *world) level() {
+	l := level{allocated: w.books.all["AllocatedBytes"][0].current, active: w.books.all["ActiveBytes"][0].current, reserved: w.books.all["ReservedBytes"][0].current}
+	for _, h := range w.books.now().blocks {
+		l.byCategory[h.label.Category] += h.Size()
+	}
+	w.levels = append(w.levels, l)
+}
+
+// free frees a block, with a context or without.
+func (w *world) free(in *scene, h *held, context bool) {
+	traced := context && w.traced(in)
+	var err error
+	if context {
+		err = h.FreeContext(in.ctx)
+	} else {
+		err = h.Free()
+		traced = w.detail == trace.All
+	}
+	require.NoError(w.t, err)
+	if traced || h.traced {
+		w.tell("cistern.memory.free", h.about())
+	}
+	if h.traced && !traced {
+		for _, s := range w.books.steps {
+			s.tied++
+		}
+	}
+	w.books.freed(h)
+	w.level()
+}
+
+// hold lets the side stream wait, so that blocks that it is recorded on stay pending.
+func (w *world) hold() {
+	if w.held == nil {
+		w.held = cisterntest.Hold(w.t, w.side)
+	}
+}
+
+// unhold frees the blocks that the side stream uses, and lets it go on.
+func (w *world) unhold() {
+	if w.held == nil {
+		return
+	}
+	var pending []*held
+	for _, h := range append([]*held(nil), w.books.blocks...) {
+		if len(h.users) > 0 && !h.pending {
+			w.free(w.scenes[0], h, false)
+		}
+	}
+	w.held()
+	w.held = nil
+	require.NoError(w.t, w.side.Synchronize(context.Background()))
+	require.NoError(w.t, w.cache.PollFrees())
+	for _, e := range w.books.events { // in the order of the frees
+		if e.Action != memcache.ActionFreeRequested {
+			continue
+		}
+		for _, h := range w.books.blocks {
+			if h.pending && h.Serial() == e.Serial {
+				pending = append(pending, h)
+			}
+		}
+	}
+	for _, h := range pending {
+		w.books.completed(h)
+	}
+}
+
+// use records the side stream on a block.
+func (w *world) use(h *held) {
+	w.hold()
+	require.NoError(w.t, h.RecordStream(w.side))
+	if len(h.users) == 0 {
+		h.users = append(h.users, w.side.ID())
+	}
+}
+
+// start starts a step inside of a scene.
+func (w *world) start(in *scene, number int64) *scene {
+	e := w.books.begin(number)
+	e.all = w.detail == trace.All || w.started%3 == 0
+	w.started++
+	inside := &scene{steps: append([]*step{e}, in.steps...)}
+	inside.ctx, e.handle = w.profiler.StartStep(in.ctx, number)
+	e.startedBefore = time.Now()
+	w.scenes = append(w.scenes, inside)
+	return inside
+}
+
+// end ends a step, which may be any that is open.
+func (w *world) end(e *step, fail bool) {
+	if fail {
+		e.failed = true
+		e.handle.Fail(errProgram)
+	}
+	e.endedAfter = time.Now()
+	w.books.finish(e)
+	e.handle.End()
+	e.endedBefore = time.Now()
+	w.ended = append(w.ended, e)
+	if !e.all {
+		w.skipped += max(0, e.counts["Allocations"]+e.counts["Frees"]-e.tied)
+	}
+}
+
+// copy copies to a block, and back.
+func (w *world) copy(in *scene, h *held, up, down int64) {
+	ctx := in.ctx
+	c, err := w.pool.Upload(ctx, w.main, h.Block, 0, make([]byte, up))
+	require.NoError(w.t, err)
+	require.NoError(w.t, c.Wait(ctx))
+	w.copied(in, transfer.OpH2D, up, h)
+	require.NoError(w.t, w.pool.Download(ctx, w.main, make([]byte, down), h.Block, 0))
+	w.copied(in, transfer.OpD2H, down, h)
+}
+
+// copied adds a copy that is done, through a buffer that is idle again.
+func (w *world) copied(in *scene, op transfer.Op, bytes int64, h *held) {
+	if bytes == 0 {
+		return
+	}
+	w.pool.Stats() // sees that the copy is done
+	w.copies = append(w.copies, copied{op, bytes, h.Serial()})
+	for _, e := range in.running() {
+		if op == transfer.OpH2D {
+			e.h2d += bytes
+		} else {
+			e.d2h += bytes
+		}
+	}
+	if w.slow(in) {
+		w.tell("cistern.transfer."+op.String(), figures{"cistern.transfer.operation": op, "cistern.transfer.direction": op, "cistern.stream.id": w.main.ID(),
+			"cistern.block.serial": h.Serial(), "cistern.transfer.size": bytes})
+	}
+	for _, n := range w.dev.takePinned() {
+		if w.slow(in) {
+			w.tell("cistern.pinned.alloc", figures{"cistern.pinned.size": n})
+		}
+	}
+}
+
+// offload moves a block's bytes to pinned memory and frees the block, as an offloaded activation, and brings them back to a new one.
+func (w *world) offload(in *scene, h *held) {
+	bytes := min(h.requested, mib)
+	buffer, err := w.pool.Get(in.ctx, bytes)
+	require.NoError(w.t, err)
+	out, err := w.pool.D2H(in.ctx, w.main, buffer, 0, h.Block, 0, bytes)
+	require.NoError(w.t, err)
+	require.NoError(w.t, out.Wait(in.ctx))
+	w.copied(in, transfer.OpD2H, bytes, h)
+	label := h.label
+	label.Tags = ""
+	w.free(in, h, true)
+	if back := w.alloc(in, label, bytes, false); back != nil {
+		c, err := w.pool.H2D(in.ctx, w.main, back.Block, 0, buffer, 0, bytes)
+		require.NoError(w.t, err)
+		require.NoError(w.t, c.Wait(in.ctx))
+		w.copied(in, transfer.OpH2D, bytes, back)
+	}
+	require.NoError(w.t, buffer.Release())
+	w.pool.Stats() // sees that its copies are done
+}
+
+// relabel gives a block another label.
+func (w *world) relabel(h *held, label memcache.Label) {
+	require.NoError(w.t, h.SetLabel(label))
+	before := h.label
+	h.label = label
+	e := h.entry(memcache.ActionRelabel)
+	e.Label = label
+	w.books.event(e)
+	if before.Category != label.Category {
+		w.level()
+	}
+}
+
+// empty is EmptyCache of the default pool, or of the private one.
+func (w *world) empty(in *scene, private bool) {
+	if w.held != nil {
+		return // it would wait
+	}
+	w.dev.take()
+	if w.slow(in) {
+		w.tell("cistern.memory.empty_cache", figures{})
+		w.tell("cistern.memory.synchronize", figures{})
+	}
+	if private {
+		require.NoError(w.t, w.other.EmptyCache(in.ctx))
+	} else {
+		require.NoError(w.t, w.cache.EmptyCache(in.ctx))
+	}
+	w.books.count("NumSyncAllStreams", 1)
+	calls := w.dev.take()
+	w.tellCalls(calls, in, "")
+	w.books.driverCalls(calls, nil)
+}
+
+// replay tells of a replayed graph.
+func (w *world) replay(in *scene, graph int) {
+	for len(w.graphs) <= graph {
+		n := int64(len(w.graphs) + 1)
+		pool := &memcache.GraphPool{ID: memcache.PoolID{0, uint64(n)}}
+		pool.Graphs.Store(n)
+		pool.Reserved.Store(n * 20 * mib)
+		w.graphs = append(w.graphs, &memcache.GraphMemory{Held: n * 3 * mib, Allocations: 2 * n, Pool: pool, Holdings: []memcache.Holding{
+			{Label: memcache.Label{Module: "head", Category: memcache.CategoryActivation}, Size: 2 * mib * n, Blocks: 1, Bytes: 2 * mib * n},
+			{Label: memcache.Label{Category: memcache.CategoryGradient}, Size: mib * n, Blocks: 1, Bytes: mib * n},
+		}})
+	}
+	g := w.graphs[graph]
+	w.cache.Replayed(in.ctx, g)
+	for _, s := range in.steps {
+		s.replayed(g)
+	}
+}
+
+func (w *world) String() string { return fmt.Sprintf("seed %d", w.seed) }
