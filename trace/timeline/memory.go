@@ -49,8 +49,11 @@ func (m *Memory) Start(ctx context.Context, op memcache.Op) (context.Context, me
 		}
 		return ctx, (*counted)(m)
 	}
-	if op == memcache.OpFree || op == memcache.OpRelabel {
+	switch op {
+	case memcache.OpFree, memcache.OpRelabel:
 		return ctx, (*changed)(m)
+	case memcache.OpAllocFailed:
+		return ctx, nil // its OpAlloc says so
 	}
 	return ctx, &operation{m, m.timeline.now()}
 }

@@ -297,6 +297,7 @@ func TestFailures(t *testing.T) {
 	require.Equal(t, []float64{512, 0}, counter(events, "memory allocated"))
 	require.Empty(t, onName(events, "wrong"))
 	require.NotEmpty(t, onName(events, "driver_alloc (failed)"))
+	require.Empty(t, onName(events, "alloc_failed (failed)"), "it is there once")
 }
 
 // TestTwoCaches: the counters of two caches of one device are apart.
