@@ -174,6 +174,8 @@ func (s *source) addSpans(steps []trace.StepProfile) {
 		i, _ := slices.BinarySearchFunc(s.entries, t, func(e entry, t int64) int { return cmp.Compare(e.time, t) })
 		return int32(i)
 	}
+	steps = slices.Clone(steps)
+	slices.SortStableFunc(steps, func(a, b trace.StepProfile) int { return a.Start.Compare(b.Start) }) // the innermost is the last that began
 	for i := range steps {
 		p := &steps[i]
 		start := p.Start.UnixNano()
@@ -190,7 +192,6 @@ func (s *source) addSpans(steps []trace.StepProfile) {
 		}
 		s.spans = append(s.spans, sp)
 	}
-	slices.SortStableFunc(s.spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 }
 
 // categoryName is the cache's name of a category.

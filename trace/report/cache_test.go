@@ -53,7 +53,7 @@ func TestSpansAreByTime(t *testing.T) {
 				sp.late = p
 			}
 			at := len(want)
-			for at > 0 && want[at-1].from > sp.from {
+			for at > 0 && steps[want[at-1].step].Start.After(p.Start) {
 				at--
 			}
 			want = append(want[:at], append([]span{sp}, want[at:]...)...)

@@ -96,6 +96,10 @@ const unknown = -1
 
 // know takes over what the program knows of a step that the history has only the end of. What it doesn't know either is not told.
 func (r *stepAccount) know(p *trace.StepProfile) {
+	if r.start == p.AllocatedStart && r.allocs == p.Allocations && r.frees == p.Frees && r.ooms == p.OutOfMemory {
+		r.late = nil // nothing happened in it before the first entry
+		return
+	}
 	r.start, r.end, r.allocs, r.frees, r.ooms = p.AllocatedStart, p.AllocatedEnd, p.Allocations, p.Frees, p.OutOfMemory
 	if p.Allocations > 0 {
 		r.allocatedBytes, r.left = unknown, unknown
