@@ -3,11 +3,13 @@ package audit
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -114,7 +116,21 @@ func (w *world) checkMetrics() {
 		histogram("cistern.step.duration", key, n, between{took[key] - 1e-9, took[key] + 1e-9})
 		histogram("cistern.step.memory.peak", key, n, peaks[key])
 	}
-	requireTrue(w.t, "metrics", w.metrics(), f, w)
+	got := w.metrics()
+	cisterntest.WaitFor(w.t, func() bool { // the ends of copies come by another goroutine
+		told := uint64(0)
+		for name, v := range got {
+			if n, ok := v.(uint64); ok && strings.HasPrefix(name, "cistern.transfer.duration") {
+				told += n
+			}
+		}
+		if told < uint64(len(w.copies)) {
+			got = w.metrics()
+			return false
+		}
+		return true
+	})
+	requireTrue(w.t, "metrics", got, f, w)
 }
 
 // pinnedMetrics are those of the pool of pinned memory. No buffer is out when they are read.
@@ -148,3 +164,45 @@ func pinnedSize(bytes int64) int64 {
 	}
 	return (bytes + step - 1) / step * step
 }
+
+// pinned are the figures of transfer.Stats, by the names of its fields: each buffer was back before the next one was taken.
+func (w *world) pinned() figures {
+	f := figures{"Pending": 0, "DroppedBatches": 0, "AccountingFaults": 0, "HostFrees": 0, "D2DCopies": 0, "D2DBytes": 0, "Registered.Current": 0}
+	n, allocs, held := int64(len(w.gets)), int64(0), w.dev.heldPinned
+	var sizes, requested, most, mostRequested, again int64
+	for _, g := range w.gets {
+		size := pinnedSize(g.bytes)
+		sizes, requested = sizes+size, requested+g.bytes
+		most, mostRequested = max(most, size), max(mostRequested, g.bytes)
+		if g.hit {
+			again += size
+		} else {
+			allocs++
+		}
+	}
+	f.stat("Allocations", stat{allocs, allocs, allocs, 0})
+	f.stat("AllocatedBytes", stat{held, held, held, 0})
+	f.stat("HeldBytes", stat{held, held, held, 0})
+	f.stat("ActiveRequests", stat{0, min(n, 1), n, n})
+	f.stat("ActiveBytes", stat{0, most, sizes, sizes})
+	f.stat("RequestedBytes", stat{0, mostRequested, requested, requested})
+	f.stat("CachedBytes", stat{held, held, sizes, again})
+	f.stat("Registered", stat{})
+	f["Hits"], f["Misses"], f["HostAllocs"] = n-allocs, allocs, allocs
+	for _, part := range []string{"Total", "Max", "Min"} {
+		f["HostAllocTime."+part], f["HostFreeTime."+part] = between{0, 60e9}, between{}
+	}
+	f["HostAllocTime.Count"], f["HostFreeTime.Count"] = allocs, 0
+	for _, name := range []string{"H2D", "D2H"} {
+		f[name+"Copies"], f[name+"Bytes"] = 0, int64(0)
+	}
+	for _, c := range w.copies {
+		name := map[transfer.Op]string{transfer.OpH2D: "H2D", transfer.OpD2H: "D2H"}[c.op]
+		f[name+"Copies"] = f[name+"Copies"].(int) + 1
+		f[name+"Bytes"] = f[name+"Bytes"].(int64) + c.bytes
+	}
+	return f
+}
+
+// checkPinned compares the statistics of the pool.
+func (w *world) checkPinned() { requireTrue(w.t, "transfer.Stats", of(w.pool.Stats()), w.pinned(), w) }

@@ -47,6 +47,7 @@ func TestReports(t *testing.T) {
 		}
 		w.finish(r)
 		w.check()
+		w.checkRecording()
 		w.close()
 		w.checkFiles()
 	}
@@ -134,10 +135,17 @@ func (w *world) check() {
 	w.checkSteps()
 	w.checkSpans()
 	w.checkMetrics()
+	w.checkPinned()
+	w.checkHeap()
+	w.checkLive()
+	w.checkPickle()
+	w.checkReport()
 }
 
 // checkFiles compares what is complete when everything is closed.
-func (w *world) checkFiles() {}
+func (w *world) checkFiles() {
+	w.checkTimeline()
+}
 
 // requireAllShown fails for figures that no program gave a value.
 func requireAllShown(t *testing.T) {

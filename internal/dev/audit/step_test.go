@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/trace"
+	"github.com/cistern-ml/cistern/trace/record"
 )
 
 // step is the truth about a step of a profiler.
@@ -32,7 +32,9 @@ type step struct {
 	replays                     []replayed
 	startedAfter, startedBefore time.Time
 	endedAfter, endedBefore     time.Time
-	noted                       []span    // events on its span
+	noted                       []span // events on its span
+	from, to                    int    // entries of the history before it, and before its end
+	mark                        *record.Mark
 	settled                     time.Time // the device is done with it
 	handle                      *trace.Step
 	tied                        int64 // frees that have the span of their allocation, while it was open
@@ -48,6 +50,7 @@ type replayed struct {
 // begin makes the truth of a step that begins now.
 func (b *books) begin(number int64) *step {
 	s := &step{number: number, start: b.all["AllocatedBytes"][0].current, counts: map[string]int64{}, peak: b.now(), startedAfter: time.Now()}
+	s.from = b.entries()
 	s.see(b)
 	b.steps = append(b.steps, s)
 	return s
@@ -84,6 +87,7 @@ func (s *step) own(bytes int64) {
 // finish ends the step.
 func (b *books) finish(s *step) {
 	s.see(b)
+	s.to = b.entries()
 	s.over = true
 	b.steps = slices.DeleteFunc(b.steps, func(o *step) bool { return o == s })
 	s.holders = trace.StepPeak{
@@ -124,7 +128,7 @@ func (s *step) replayed(g *memcache.GraphMemory) {
 }
 
 // profile is the truth about a step's profile as JSON has it. Times are known up to the moments around its calls.
-func (s *step) profile(t testing.TB) figures {
+func (s *step) profile() figures {
 	f := figures{
 		"step": s.number, "failed": s.failed, "allocated_start": s.start, "allocated_end": s.end, "allocated_peak": s.peak.allocated,
 		"requested_peak": s.requestedPeak, "reserved": s.reserved, "reserved_peak": s.reservedPeak,
@@ -165,7 +169,7 @@ func (w *world) checkSteps() {
 			s.settled = time.Now()
 		}
 		for _, p := range []trace.StepProfile{w.profiles[i], s.handle.Profile()} {
-			requireTrue(w.t, "trace.StepProfile", w.profileFigures(p), s.profile(w.t), w, ", step ", s.number)
+			requireTrue(w.t, "trace.StepProfile", w.profileFigures(p), s.profile(), w, ", step ", s.number)
 			require.LessOrEqual(w.t, p.BusyTime, p.DeviceTime)
 			rate := 0.0
 			if n := s.counts["Hits"] + s.counts["Misses"]; n > 0 {

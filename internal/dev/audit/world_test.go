@@ -70,9 +70,11 @@ type truth struct {
 	started int64
 	totals  map[memcache.Label]map[int64]memcache.Holding // handed out, by label without step, and size
 	copies  []copied
+	gets    []buffer // of pinned memory
 	// driverAllocs counts calls for segments by the attributes of their series.
 	driverAllocs map[string]int64
 	telling      []span // spans that must be there
+	drawing      []span // spans and moments that the timeline must have, except those of steps and layers
 	skipped      int64
 	ooms         []*memcache.OutOfMemoryError
 	failed       []request // those of ooms
@@ -87,6 +89,12 @@ type copied struct {
 	op     transfer.Op
 	bytes  int64
 	serial uint64
+}
+
+// buffer is pinned memory that was taken from the pool: a hit needed no call of the driver.
+type buffer struct {
+	bytes int64
+	hit   bool
 }
 
 // level is what is allocated at a moment, by category, and active and reserved.
@@ -233,6 +241,7 @@ func (w *world) alloc(in *scene, label memcache.Label, bytes int64, private bool
 		var oom *memcache.OutOfMemoryError
 		require.ErrorAs(w.t, err, &oom)
 		w.ooms, w.failed = append(w.ooms, oom), append(w.failed, r)
+		w.draw("allocator: alloc (failed)", r.label, figures{"requested": bytes})
 		about := figures{"cistern.stream.id": r.stream, "cistern.pool.name": kind, "cistern.block.requested_size": bytes}.label(r.label)
 		if traced {
 			about["error.type"] = "out_of_memory"
@@ -374,6 +383,7 @@ func (w *world) start(in *scene, number int64) *scene {
 	inside := &scene{steps: append([]*step{e}, in.steps...)}
 	inside.ctx, e.handle = w.profiler.StartStep(in.ctx, number)
 	e.startedBefore = time.Now()
+	e.mark = w.recorder.Step(number)
 	w.scenes = append(w.scenes, inside)
 	return inside
 }
@@ -384,6 +394,7 @@ func (w *world) end(e *step, fail bool) {
 		e.failed = true
 		e.handle.Fail(errProgram)
 	}
+	e.mark.End()
 	e.endedAfter = time.Now()
 	w.books.finish(e)
 	e.handle.End()
@@ -401,8 +412,10 @@ func (w *world) copy(in *scene, h *held, up, down int64) {
 	require.NoError(w.t, err)
 	require.NoError(w.t, c.Wait(ctx))
 	w.copied(in, transfer.OpH2D, up, h)
+	w.got(in, up)
 	require.NoError(w.t, w.pool.Download(ctx, w.main, make([]byte, down), h.Block, 0))
 	w.copied(in, transfer.OpD2H, down, h)
+	w.got(in, down)
 }
 
 // copied adds a copy that is done, through a buffer that is idle again.
@@ -411,6 +424,7 @@ func (w *world) copied(in *scene, op transfer.Op, bytes int64, h *held) {
 		return
 	}
 	w.pool.Stats() // sees that the copy is done
+	w.draw("transfer: "+op.String(), memcache.LabelOf(in.ctx), figures{"bytes": bytes})
 	w.copies = append(w.copies, copied{op, bytes, h.Serial()})
 	for _, e := range in.running() {
 		if op == transfer.OpH2D {
@@ -423,7 +437,17 @@ func (w *world) copied(in *scene, op transfer.Op, bytes int64, h *held) {
 		w.tell("cistern.transfer."+op.String(), figures{"cistern.transfer.operation": op, "cistern.transfer.direction": op, "cistern.stream.id": w.main.ID(),
 			"cistern.block.serial": h.Serial(), "cistern.transfer.size": bytes})
 	}
-	for _, n := range w.dev.takePinned() {
+}
+
+// got adds a buffer that was taken from the pool.
+func (w *world) got(in *scene, bytes int64) {
+	if bytes == 0 {
+		return
+	}
+	asked := w.dev.takePinned()
+	w.gets = append(w.gets, buffer{bytes, len(asked) == 0})
+	for _, n := range asked {
+		w.draw("transfer: pinned_alloc", memcache.LabelOf(in.ctx), figures{"bytes": n})
 		if w.slow(in) {
 			w.tell("cistern.pinned.alloc", figures{"cistern.pinned.size": n})
 		}
@@ -435,6 +459,7 @@ func (w *world) offload(in *scene, h *held) {
 	bytes := min(h.requested, mib)
 	buffer, err := w.pool.Get(in.ctx, bytes)
 	require.NoError(w.t, err)
+	w.got(in, bytes)
 	out, err := w.pool.D2H(in.ctx, w.main, buffer, 0, h.Block, 0, bytes)
 	require.NoError(w.t, err)
 	require.NoError(w.t, out.Wait(in.ctx))
@@ -471,6 +496,9 @@ func (w *world) empty(in *scene, private bool) {
 		return // it would wait
 	}
 	w.dev.take()
+	for _, name := range []string{"empty_cache", "synchronize"} {
+		w.drawing = append(w.drawing, span{"allocator: " + name, figures{"device": "host"}})
+	}
 	if w.slow(in) {
 		w.tell("cistern.memory.empty_cache", figures{})
 		w.tell("cistern.memory.synchronize", figures{})
