@@ -131,3 +131,22 @@ func TestHistoryTimes(t *testing.T) {
 		require.Equal(t, latest, s.entries[i].time)
 	}
 }
+
+// TestFirstStepOfHistory: a step that begins before the first entry, and has all that happened in it, has all figures.
+func TestFirstStepOfHistory(t *testing.T) {
+	l := newLedger(t, memcache.Config{}, 1, everything)
+	l.silent = true
+	var steps []trace.StepProfile
+	profiler, err := trace.NewProfiler(trace.ProfilerConfig{Cache: l.cache, OnProfile: func(p trace.StepProfile) { steps = append(steps, p) }})
+	require.NoError(t, err)
+	_, step := profiler.StartStep(t.Context(), 1)
+	l.alloc(memcache.Label{Category: memcache.CategoryGradient}, 4<<20, 0)
+	step.End()
+	require.NoError(t, profiler.Close())
+	r, err := FromCache(l.cache, steps, Options{})
+	require.NoError(t, err)
+	require.Len(t, r.account.steps, 1)
+	row := r.account.steps[0]
+	require.Equal(t, []int64{4 << 20, 4 << 20, 20 << 20}, []int64{row.allocatedBytes, row.left, row.reserved})
+	require.Nil(t, row.late)
+}

@@ -145,6 +145,10 @@ func (w *world) pinnedMetrics(point func(name, attributes string, v any), histog
 	point("cistern.pinned.memory.usage", "cistern.memory.state=cached", w.dev.heldPinned)
 	point("cistern.pinned.memory.peak", "cistern.memory.state=active", most)
 	point("cistern.pinned.memory.peak", "cistern.memory.state=reserved", w.dev.heldPinned)
+	point("cistern.pinned.memory.limit", "", capacity)
+	share := float64(w.dev.heldPinned) / capacity
+	point("cistern.pinned.memory.utilization", "cistern.memory.state=active", between{})
+	point("cistern.pinned.memory.utilization", "cistern.memory.state=cached", between{share - 1e-9, share + 1e-9})
 	point("cistern.transfer.pending", "", 0)
 	for _, op := range []transfer.Op{transfer.OpH2D, transfer.OpD2H} {
 		name := "cistern.transfer.direction=" + op.String()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/stretchr/testify/require"
@@ -93,13 +92,6 @@ func (w *world) headings(over, under string) (words []string) {
 // cellsOf are the cells of a row, in the order of the columns.
 func cellsOf(p trace.StepProfile, s trace.Summary, row string) []string {
 	bytes := func(n int64) string { return humanize.IBytes(uint64(n)) }
-	digits := func(d time.Duration) string { // three
-		for unit := time.Duration(1); ; unit *= 10 {
-			if d/unit < 1000 {
-				return d.Round(unit).String()
-			}
-		}
-	}
 	hits := "-"
 	if p.Allocations > 0 {
 		rate := 0.0

@@ -1,0 +1,104 @@
+package audit
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/trace"
+)
+
+const root = "../../.."
+
+// elsewhere are figures whose truth is in another package's test.
+var elsewhere = map[string]string{
+	"cistern.collective.":            "trace/communicator_test.go: TestCollectiveSpans",
+	"cistern.step.collective":        "trace/communicator_test.go: TestCollectivesOfSteps",
+	"cistern.step.replay.collective": "trace/captured_test.go: TestCollectiveReplays",
+	"cistern.rank":                   "trace/rank_test.go: TestParallelRankIsEverywhere",
+	"cistern.world_size":             "trace/rank_test.go: TestParallelRankIsEverywhere",
+	"cistern.device.pci_address":     "trace/identity_test.go: TestIdentityOfADevice",
+	"cistern.device.name":            "internal/dev/audit/span_test.go: TestReports",
+	"cistern.loader.waited":          "trace/transfer_test.go: TestWaitForTheLoader",
+	"cistern.memory.limit":           "trace/log_test.go: TestOutOfMemoryIsLogged",
+	"rank":                           "trace/rank_test.go: TestParallelRankIsEverywhere",
+	"world_size":                     "trace/rank_test.go: TestParallelRankIsEverywhere",
+	"communicator":                   "trace/communicator_test.go: TestCollectivesOfSteps",
+	"collective":                     "trace/communicator_test.go: TestCollectivesOfSteps",
+	"replayed_collectives":           "trace/captured_test.go: TestCollectiveReplays",
+	"start":                          "internal/dev/audit/step_test.go: TestReports",
+}
+
+// requireCovered: an audit has compared a figure, or the table says which test does.
+func requireCovered(t *testing.T, name string, artefacts ...string) {
+	t.Helper()
+	for _, a := range artefacts {
+		for place := range shown[a] {
+			if place == name || strings.HasPrefix(place, name+".") || strings.HasPrefix(place, name+"[]") || strings.HasPrefix(place, name+"{") || strings.Contains(place, name+"=") {
+				return
+			}
+		}
+	}
+	for prefix, where := range elsewhere {
+		if strings.HasPrefix(name, prefix) {
+			file, test, _ := strings.Cut(where, ": ")
+			text, err := os.ReadFile(filepath.Join(root, file))
+			require.NoError(t, err)
+			if !strings.HasPrefix(file, "internal/dev/audit/") {
+				require.Contains(t, string(text), "func "+test+"(", name)
+			}
+			return
+		}
+	}
+	require.Fail(t, "a figure without an audit", "%s: package audit compares it nowhere, and elsewhere names no test of it", name)
+}
+
+// requireAllCovered: no key of an attribute, no metric and no field of a step's profile is without an audit.
+func requireAllCovered(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "trace/attribute.go"), nil, 0)
+	require.NoError(t, err)
+	keys := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok && len(call.Args) == 1 {
+			if text, ok := call.Args[0].(*ast.BasicLit); ok {
+				key, err := strconv.Unquote(text.Value)
+				require.NoError(t, err)
+				requireCovered(t, key, "spans", "events", "log", "metrics")
+				keys++
+			}
+		}
+		return true
+	})
+	require.Greater(t, keys, 50)
+	names := map[string]bool{}
+	sources, err := filepath.Glob(filepath.Join(root, "trace/*.go"))
+	require.NoError(t, err)
+	for _, source := range sources {
+		text, err := os.ReadFile(source)
+		require.NoError(t, err)
+		made := regexp.MustCompile(`(?:upDown|counter|gauge|share|newDurations|Histogram|Counter)\((?:t\.meter, )?"(cistern\.[a-z._]+)"`)
+		for _, m := range made.FindAllStringSubmatch(string(text), -1) {
+			if !strings.HasSuffix(source, "_test.go") {
+				names[m[1]] = true
+			}
+		}
+	}
+	require.Greater(t, len(names), 20)
+	for name := range names {
+		requireCovered(t, name, "metrics")
+	}
+	fields := reflect.TypeFor[trace.StepProfile]()
+	for i := range fields.NumField() {
+		name, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ",")
+		requireCovered(t, name, "trace.StepProfile")
+	}
+}

@@ -1,0 +1,203 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"html"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/trace"
+	"github.com/cistern-ml/cistern/trace/ranks"
+)
+
+// TestRanks compares the sums, the table and the page of several ranks with the profiles that they were made of.
+func TestRanks(t *testing.T) {
+	const size, steps = 3, 5
+	for seed := range uint64(10) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		var all [size][]trace.StepProfile
+		want := figures{"world_size": size, "matched": 2 * steps, "unmatched": 0}
+		var waited [size][size]time.Duration // of a rank, for the one that came last
+		var last [size]int64
+		var heldUp [size]time.Duration
+		byStep := map[int64]time.Duration{}
+		for n := range int64(steps) {
+			var times [2][size]time.Duration
+			for op := range times {
+				for rank := range size {
+					times[op][rank] = time.Duration(1e6 + r.Int64N(1e6))
+				}
+				first := 0
+				for rank, d := range times[op] {
+					if d < times[op][first] {
+						first = rank
+					}
+				}
+				last[first]++
+				held := time.Hour
+				for rank, d := range times[op] {
+					waited[rank][first] += d - times[op][first]
+					byStep[n+1] += d - times[op][first]
+					if rank != first {
+						held = min(held, d-times[op][first])
+					}
+				}
+				heldUp[first] += held
+			}
+			for rank := range size {
+				p := trace.StepProfile{Step: n + 1, Rank: rank, WorldSize: size, Communicator: "c", Failed: r.IntN(4) == 0, Start: time.Now(),
+					HostTime: time.Duration(r.Int64N(1e9)), DeviceTime: time.Duration(r.Int64N(1e9)), DeviceTimed: r.IntN(3) > 0,
+					AllocatedPeak: r.Int64N(1 << 34), ReservedPeak: r.Int64N(1 << 35)}
+				p.Peak = &trace.StepPeak{Categories: []memcache.Share{{Name: "activation", Blocks: 2, Bytes: p.AllocatedPeak / 2}, {Name: "gradient", Blocks: 1, Bytes: p.AllocatedPeak / 3}}}
+				p.ReplayedCollectives = []trace.ReplayedCollective{{Operation: "group", Count: r.Int64N(9), Bytes: r.Int64N(1 << 30)}}
+				for op := range times {
+					x := trace.StepCollective{Operation: "all_reduce", Number: 2*n + int64(op) + 1, Bytes: r.Int64N(1 << 30), Time: times[op][rank]}
+					p.Collectives, p.CollectiveTime = append(p.Collectives, x), p.CollectiveTime+x.Time
+				}
+				all[rank] = append(all[rank], p)
+			}
+		}
+		var files []ranks.File
+		sums := make([]ranks.Rank, size)
+		straggler := 0
+		for rank := range size {
+			var lines bytes.Buffer
+			s := &sums[rank]
+			s.Last, s.HeldUp = last[rank], heldUp[rank]
+			for _, p := range all[rank] {
+				text, err := json.Marshal(p)
+				require.NoError(t, err)
+				lines.Write(append(text, '\n'))
+				s.Steps, s.LastStep, s.HostTime = s.Steps+1, p.Step, s.HostTime+p.HostTime
+				if p.Failed {
+					s.Failed++
+				}
+				if p.DeviceTimed {
+					s.DeviceTime += p.DeviceTime
+				}
+				for _, x := range p.Collectives {
+					s.Collectives, s.Bytes, s.CollectiveTime = s.Collectives+1, s.Bytes+x.Bytes, s.CollectiveTime+x.Time
+				}
+				s.Replayed, s.ReplayedBytes = s.Replayed+p.ReplayedCollectives[0].Count, s.ReplayedBytes+p.ReplayedCollectives[0].Bytes
+				s.ReservedPeak = max(s.ReservedPeak, p.ReservedPeak)
+				if p.AllocatedPeak > s.AllocatedPeak {
+					s.AllocatedPeak, s.PeakStep, s.Categories = p.AllocatedPeak, p.Step, p.Peak.Categories
+				}
+			}
+			for other := range size {
+				s.Waited += waited[rank][other]
+				s.WaitedFor += waited[other][rank]
+				if last[other] > 0 {
+					want[fmt.Sprintf("waited_ns.%d[%d]", other, rank)] = int64(waited[rank][other])
+				}
+			}
+			if heldUp[rank] > heldUp[straggler] {
+				straggler = rank
+			}
+			files = append(files, ranks.File{Name: fmt.Sprint(rank), Reader: &lines})
+		}
+		want["straggler"] = straggler
+		report, err := ranks.Read(ranks.Options{}, files...)
+		require.NoError(t, err)
+		text, err := json.Marshal(report)
+		require.NoError(t, err)
+		got := fromJSON(t, text)
+		for name, v := range got { // texts
+			if strings.HasPrefix(name, "notes[") {
+				require.NotEmpty(t, v)
+				delete(got, name)
+			}
+		}
+		for rank, s := range sums {
+			text, err := json.Marshal(s)
+			require.NoError(t, err)
+			for name, v := range fromJSON(t, text) {
+				want[fmt.Sprintf("ranks[%d].%s", rank, name)] = v
+			}
+		}
+		for i, x := range report.Waits {
+			want[fmt.Sprintf("waits[%d].step", i)], want[fmt.Sprintf("waits[%d].waited_ns", i)] = x.Step, int64(byStep[x.Step])
+			require.True(t, i == 0 || report.Waits[i-1].Waited >= x.Waited)
+		}
+		require.Len(t, report.Waits, steps)
+		requireTrue(t, "ranks", got, want, "seed ", seed)
+		checkRanksTexts(t, report, sums, straggler, waited)
+	}
+	requireShown(t, "ranks", "unmatched")
+}
+
+var tag = regexp.MustCompile(`<td[^>]*>([^<]*)`)
+
+// checkRanksTexts compares the table's and the page's cells.
+func checkRanksTexts(t *testing.T, report *ranks.Report, sums []ranks.Rank, straggler int, waited [3][3]time.Duration) {
+	var table, page bytes.Buffer
+	require.NoError(t, report.Table(&table))
+	require.NoError(t, report.HTML(&page, "training"))
+	bytes := func(n int64) string { return humanize.IBytes(uint64(n)) }
+	s := sums[straggler]
+	require.Contains(t, table.String(), fmt.Sprintf("the straggler is rank %d: it came last to %d of 10 operations, held the others up for %s, and they waited %s for it",
+		straggler, s.Last, digits(s.HeldUp), digits(s.WaitedFor)))
+	var tableRows, pageRows [][]string
+	for _, line := range strings.Split(table.String(), "\n") {
+		if cells := wide.Split(strings.TrimSpace(line), -1); len(cells) == 9 {
+			tableRows = append(tableRows, cells)
+		}
+	}
+	for _, line := range strings.Split(page.String(), "\n") {
+		var cells []string
+		for _, m := range tag.FindAllStringSubmatch(line, -1) {
+			cells = append(cells, html.UnescapeString(m[1]))
+		}
+		if len(cells) > 0 {
+			pageRows = append(pageRows, cells)
+		}
+	}
+	wantTable := [][]string{{"rank", "steps", "time", "in collectives", "waited", "held up", "came last", "peak", "reserved"}}
+	var wantPage, matrix, memory [][]string
+	for i, x := range sums {
+		n := func(v int64) string { return fmt.Sprint(v) }
+		wantTable = append(wantTable, []string{n(int64(i)), n(x.Steps), digits(x.HostTime), digits(x.CollectiveTime), digits(x.Waited), digits(x.HeldUp), n(x.Last),
+			bytes(x.AllocatedPeak), bytes(x.ReservedPeak)})
+		wantPage = append(wantPage, []string{n(int64(i)), n(x.Steps), digits(x.HostTime), digits(x.DeviceTime), n(x.Collectives), bytes(x.Bytes), n(x.Replayed),
+			bytes(x.ReplayedBytes), digits(x.CollectiveTime), digits(x.Waited), fmt.Sprintf("%.1f%%", 100*float64(x.Waited)/float64(x.CollectiveTime)),
+			digits(x.HeldUp), n(x.Last), digits(x.WaitedFor)})
+		var row []string
+		for _, d := range waited[i] {
+			cell := ""
+			if d > 0 {
+				cell = digits(d)
+			}
+			row = append(row, cell)
+		}
+		matrix = append(matrix, row)
+		memory = append(memory, []string{n(int64(i)), bytes(x.AllocatedPeak), n(x.PeakStep), bytes(x.ReservedPeak), ""})
+		for _, c := range x.Categories {
+			require.Contains(t, page.String(), fmt.Sprintf(`title="%s: %s">%s %s<`, c.Name, bytes(c.Bytes), c.Name, bytes(c.Bytes)))
+		}
+	}
+	wantPage = append(append(wantPage, matrix...), memory...)
+	for _, x := range report.Waits {
+		wantPage = append(wantPage, []string{fmt.Sprint(x.Step), digits(x.Waited)})
+	}
+	require.Equal(t, wantTable, tableRows)
+	require.Equal(t, wantPage, pageRows)
+	shown["ranks table"], shown["ranks page"] = map[string]bool{}, map[string]bool{}
+}
+
+// digits is a duration with three digits.
+func digits(d time.Duration) string {
+	for unit := time.Duration(1); ; unit *= 10 {
+		if d/unit < 1000 {
+			return d.Round(unit).String()
+		}
+	}
+}
