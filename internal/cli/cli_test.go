@@ -269,6 +269,41 @@ func TestRecordingOfOurOwn(t *testing.T) {
 	require.NotContains(t, out, "default")
 }
 
+// TestNotesOfOurOwn: an estimate says that it has no private pools, and a verification that the program reset its statistics.
+func TestNotesOfOurOwn(t *testing.T) {
+	const (
+		pools = "requests of private pools are replayed in the default pool"
+		reset = "the program reset its statistics: peaks, retries and requests out of memory count from then on"
+	)
+	for _, private := range []bool{false, true} {
+		dev, err := null.New(null.Config{Capacity: 1 << 30})
+		require.NoError(t, err)
+		cache, err := memcache.New(dev, memcache.Config{})
+		require.NoError(t, err)
+		s, err := dev.NewStream(device.StreamOptions{})
+		require.NoError(t, err)
+		pool, err := cache.NewPool(memcache.PoolOptions{})
+		require.NoError(t, err)
+		var file bytes.Buffer
+		r, err := record.Start(&file, cache, record.Options{})
+		require.NoError(t, err)
+		ctx := t.Context()
+		if private {
+			ctx = pool.Context(ctx)
+		} else {
+			cache.ResetPeakStats()
+		}
+		b, err := cache.Alloc(ctx, 1000, s)
+		require.NoError(t, err)
+		require.NoError(t, errors.Join(b.Free(), r.Close()))
+		path := write(t, "run.jsonl", file.String())
+		for command, want := range map[string]string{"verify": reset, "whatif": pools} {
+			_, out, _ := runs(t, command, path)
+			require.Equal(t, private == (want == pools), strings.Contains(out, want), out)
+		}
+	}
+}
+
 // TestBooksHaveNoTimes: of a recording whose calls can't be made again no time of a call is printed, nor retries that it does not tell.
 func TestBooksHaveNoTimes(t *testing.T) {
 	path := write(t, "run.jsonl", `{"format":"cistern recording 1","conf":"","total_memory":1073741824,"limit":null}

@@ -47,7 +47,13 @@ func (v *Verification) Mismatches() int {
 // whether every entry agrees with those before it, and with the statistics and blocks at the end.
 func Verify(p *recording.Program) (*Verification, error) {
 	if p.Own {
-		return verifyOwn(p)
+		v, err := verifyOwn(p)
+		if err == nil && slices.ContainsFunc(p.Entries, func(e recording.Entry) bool {
+			return e.Action == recording.ResetPeaks || e.Action == recording.ResetTotals
+		}) {
+			v.Notes = append(v.Notes, "the program reset its statistics: peaks, retries and requests out of memory count from then on")
+		}
+		return v, err
 	}
 	best, err := verify(p)
 	if err != nil {

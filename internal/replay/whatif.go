@@ -58,8 +58,11 @@ type Scenario struct {
 // NewScenario infers from a verification what the recording leaves out.
 func NewScenario(p *recording.Program) (*Scenario, error) {
 	s := &Scenario{p: p, readings: make(map[int]reading), limit: p.Limit, notes: readingNotes(p)}
-	if p.Own {
-		return s, nil // leaves nothing out
+	if p.Own { // leaves nothing out
+		if p.PrivatePools {
+			s.notes = append(s.notes, "requests of private pools are replayed in the default pool")
+		}
+		return s, nil
 	}
 	best, err := verify(p)
 	if err != nil {

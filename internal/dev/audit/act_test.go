@@ -20,6 +20,7 @@ func (w *world) alloc(in *scene, label memcache.Label, bytes int64, private bool
 	ctx, r.label = w.labelled(in, label)
 	if private {
 		ctx, r.pool = w.other.Context(ctx), w.other.ID()
+		w.private++
 	}
 	w.dev.take()
 	block, err := w.cache.Alloc(ctx, bytes, w.main)

@@ -79,11 +79,13 @@ func (w *world) act(r *rand.Rand) {
 	case n < 18:
 		w.cache.ResetAccumulatedStats()
 		w.books.resetTotals()
+		w.resets++
 	case n < 20:
 		w.cache.ResetPeakStats()
 		w.books.resetPeaks()
+		w.resets++
 	case n < 23:
-		w.empty(in, r.IntN(2) == 0)
+		w.empty(in, w.seed%3 < 2 && r.IntN(2) == 0)
 	case n < 27 && len(idle) > 0:
 		w.use(pick(idle))
 	case n < 30:
@@ -113,7 +115,7 @@ func (w *world) act(r *rand.Rand) {
 		if w.held != nil && w.books.all["ReservedBytes"][0].current > capacity/2 {
 			w.unhold()
 		}
-		w.alloc(in, labels[r.IntN(len(labels))], bytes, r.IntN(6) == 0)
+		w.alloc(in, labels[r.IntN(len(labels))], bytes, w.seed%3 < 2 && r.IntN(6) == 0)
 	}
 }
 

@@ -410,6 +410,7 @@ func (w *world) checkReport() {
 // checkRecording compares the page of a recording, which ends here.
 func (w *world) checkRecording() {
 	require.NoError(w.t, w.recorder.Close())
+	w.checkCommands(bytes.Clone(w.recorded.Bytes()))
 	reports, err := report.Read(&w.recorded, "recorded", report.Options{})
 	require.NoError(w.t, err)
 	require.Len(w.t, reports, 1)

@@ -68,6 +68,8 @@ type truth struct {
 	started int64
 	totals  map[memcache.Label]map[int64]memcache.Holding // handed out, by label without step, and size
 	copies  []copied
+	private int      // requests of the private pool
+	resets  int      // of statistics
 	gets    []buffer // of pinned memory
 	// driverAllocs counts calls for segments by the attributes of their series.
 	driverAllocs map[string]int64
