@@ -179,6 +179,7 @@ func (w *world) start(in *scene, number int64) *scene {
 	inside := &scene{steps: append([]*step{e}, in.steps...)}
 	inside.ctx, e.handle = w.profiler.StartStep(in.ctx, number)
 	e.startedBefore = time.Now()
+	inside.ctx, e.scope = w.cache.Scope(inside.ctx, "beside the step")
 	e.mark = w.recorder.Step(number)
 	w.scenes = append(w.scenes, inside)
 	return inside
@@ -191,6 +192,7 @@ func (w *world) end(e *step, fail bool) {
 		e.handle.Fail(errProgram)
 	}
 	e.mark.End()
+	e.scope.End()
 	e.endedAfter = time.Now()
 	w.books.finish(e)
 	e.handle.End()

@@ -35,6 +35,9 @@ type step struct {
 	noted                       []span // events on its span
 	from, to                    int    // entries of the history before it, and before its end
 	mark                        *record.Mark
+	scope                       *memcache.Scope // beside the step\'s own
+	scopeLive                   int64           // own blocks that are not freed, also after the end
+	window                      memcache.Window
 	settled                     time.Time // the device is done with it
 	handle                      *trace.Step
 	tied                        int64 // frees that have the span of their allocation, while it was open
@@ -51,6 +54,11 @@ type replayed struct {
 func (b *books) begin(number int64) *step {
 	s := &step{number: number, start: b.all["AllocatedBytes"][0].current, counts: map[string]int64{}, peak: b.now(), startedAfter: time.Now()}
 	s.from = b.entries()
+	level := func(name string) memcache.Level {
+		n := b.all[name][0].current
+		return memcache.Level{Start: n, Current: n, Peak: n}
+	}
+	s.window = memcache.Window{Allocated: level("AllocatedBytes"), Requested: level("RequestedBytes"), Reserved: level("ReservedBytes")}
 	s.see(b)
 	b.steps = append(b.steps, s)
 	return s
@@ -65,6 +73,22 @@ func (s *step) see(b *books) {
 	if s.end > s.peak.allocated {
 		s.peak = b.now()
 	}
+	for name, l := range map[string]*memcache.Level{"AllocatedBytes": &s.window.Allocated, "RequestedBytes": &s.window.Requested, "ReservedBytes": &s.window.Reserved} {
+		l.Current = b.all[name][0].current
+		l.Peak = max(l.Peak, l.Current)
+	}
+}
+
+// checkScopes compares the figures of scopes, open ones and those that have ended.
+func (w *world) checkScopes() {
+	for _, s := range slices.Concat(w.ended, w.books.steps) {
+		c := s.counts
+		want := s.window
+		want.Allocations, want.Frees, want.Hits, want.Misses = c["Allocations"], c["Frees"], c["Hits"], c["Misses"]
+		want.DriverAllocs, want.Retries, want.OutOfMemory = c["NumDeviceAlloc"], c["NumAllocRetries"], c["NumOOMs"]
+		requireTrue(w.t, "memcache.Scope", of(s.scope.Window()), of(want), w, ", step ", s.number)
+		requireTrue(w.t, "memcache.Scope", of(s.scope.Own()), of(memcache.Own{Live: s.scopeLive, Peak: s.ownPeak, Allocations: s.ownCount}), w, ", step ", s.number)
+	}
 }
 
 // requested is what callers asked for in the active blocks.
@@ -74,6 +98,7 @@ func (s *step) count(name string, n int64) { s.counts[name] += n }
 
 // own adds bytes to the step's own blocks.
 func (s *step) own(bytes int64) {
+	s.scopeLive += bytes
 	if s.over {
 		return
 	}
