@@ -72,6 +72,7 @@ type collector struct {
 	timed        float64 // steps with a device time
 	deviceTime   float64 // their sum
 	busyTimed    float64 // steps with a busy time
+	good         int64   // steps that had not failed when they were added
 	busyTime     float64 // their sum
 }
 
@@ -88,7 +89,8 @@ func (c *collector) add(p *StepProfile) {
 		k.LastFailed = *p
 		return
 	}
-	switch k.succeeded() {
+	c.good++
+	switch c.good {
 	case 1:
 		k.First, k.Slowest, k.Largest = *p, *p, *p
 	case 2:

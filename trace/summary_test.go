@@ -56,6 +56,20 @@ func TestCollectorAgreesWithAll(t *testing.T) {
 	}
 }
 
+// TestLateFailuresKeepTheFirstSteps: a step that fails late stays the first one, and a later step does not become the second.
+func TestLateFailuresKeepTheFirstSteps(t *testing.T) {
+	var c collector
+	for i := range int64(3) {
+		c.add(&StepProfile{Step: i + 1, AllocatedPeak: 5 - i})
+		if i == 1 {
+			c.fail(&StepProfile{Step: 1, AllocatedPeak: 5, Failed: true})
+		}
+	}
+	s := c.summary()
+	assert.Equal(t, []int64{1, 2, 1}, []int64{s.First.Step, s.Second.Step, s.Largest.Step})
+	assert.Equal(t, []int64{3, 1, 1}, []int64{s.Steps, s.Failed, s.LastFailed.Step})
+}
+
 // Every figure of a profile has a mean, except what is no figure.
 func TestFiguresAreComplete(t *testing.T) {
 	var p StepProfile
