@@ -188,7 +188,7 @@ func (w *world) start(in *scene, number int64) *scene {
 // end ends a step, which may be any that is open.
 func (w *world) end(e *step, fail bool) {
 	if fail {
-		e.failed = true
+		e.failed, w.lastFailed = true, e
 		e.handle.Fail(errProgram)
 	}
 	e.mark.End()
@@ -200,6 +200,15 @@ func (w *world) end(e *step, fail bool) {
 	w.ended = append(w.ended, e)
 	if !e.all {
 		w.skipped += max(0, e.counts["Allocations"]+e.counts["Frees"]-e.tied)
+	}
+}
+
+// failLate fails a step whose span and profile are complete.
+func (w *world) failLate(e *step) {
+	require.NoError(w.t, ignore(w.profiler.Flush(context.Background()), errProgram))
+	e.handle.Fail(errProgram)
+	if !e.failed && !e.late {
+		e.late, w.lastFailed = true, e
 	}
 }
 

@@ -76,6 +76,8 @@ func (w *world) act(r *rand.Rand) {
 		w.start(in, w.started+1)
 	case n < 16 && len(w.books.steps) > 0:
 		w.end(w.books.steps[r.IntN(len(w.books.steps))], r.IntN(5) == 0)
+	case n < 17 && len(w.ended) > 0:
+		w.failLate(w.ended[r.IntN(len(w.ended))])
 	case n < 18:
 		w.cache.ResetAccumulatedStats()
 		w.books.resetTotals()

@@ -138,8 +138,8 @@ func segmentBytes(l *life) int64 { return l.entry.Size }
 
 // shownSteps are the ended steps in the order of their beginnings; live pages leave those out that ended before the first entry.
 func (w *world) shownSteps(recorded bool) (list []*step) {
-	for _, s := range w.ended {
-		if recorded || s.to > 0 {
+	for i, s := range w.ended {
+		if recorded || s.to > 0 && i >= len(w.ended)-keptSteps {
 			list = append(list, s)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 // step is the truth about a step of a profiler.
 type step struct {
 	number                      int64
+	late                        bool // it failed when it was complete
 	over, failed                bool
 	start, end                  int64 // bytes allocated
 	requestedPeak               int64
@@ -193,8 +194,10 @@ func (w *world) checkSteps() {
 		if s.settled.IsZero() {
 			s.settled = time.Now()
 		}
-		for _, p := range []trace.StepProfile{w.profiles[i], s.handle.Profile()} {
-			requireTrue(w.t, "trace.StepProfile", w.profileFigures(p), s.profile(), w, ", step ", s.number)
+		for j, p := range []trace.StepProfile{w.profiles[i], s.handle.Profile()} {
+			want := s.profile()
+			want["failed"] = s.failed || j == 1 && s.late
+			requireTrue(w.t, "trace.StepProfile", w.profileFigures(p), want, w, ", step ", s.number)
 			require.LessOrEqual(w.t, p.BusyTime, p.DeviceTime)
 			rate := 0.0
 			if n := s.counts["Hits"] + s.counts["Misses"]; n > 0 {
@@ -231,7 +234,7 @@ func (w *world) checkSummaryOfSteps() {
 			want[name+"."+key] = v
 		}
 	}
-	var good []trace.StepProfile
+	var good, means []trace.StepProfile
 	var failed, replayed trace.StepProfile
 	var failures, ooms, retries, hits, requests int64
 	for i, s := range w.ended {
@@ -240,12 +243,17 @@ func (w *world) checkSummaryOfSteps() {
 		if len(s.replays) > 0 {
 			replayed = w.profiles[i]
 		}
-		if s.failed {
+		if s.failed || s.late {
 			failures++
-			failed = w.profiles[i]
+		}
+		if s.failed {
 			continue
 		}
 		good = append(good, w.profiles[i])
+		if s.late {
+			continue // it stays what it was, and is in no mean
+		}
+		means = append(means, w.profiles[i])
 		hits += s.counts["Hits"]
 		requests += s.counts["Hits"] + s.counts["Misses"]
 	}
@@ -263,6 +271,10 @@ func (w *world) checkSummaryOfSteps() {
 		}
 		return most
 	}
+	if w.lastFailed != nil {
+		failed = w.profiles[slices.Index(w.ended, w.lastFailed)]
+		failed.Failed = true
+	}
 	within("last_failed", failed)
 	within("last_replayed", replayed)
 	within("largest", largest(func(p trace.StepProfile) int64 { return p.AllocatedPeak }))
@@ -275,7 +287,7 @@ func (w *world) checkSummaryOfSteps() {
 		}
 	}
 	within("mean", trace.StepProfile{})
-	for i, p := range good {
+	for i, p := range means {
 		for key, v := range document(p) {
 			n, ok := v.(json.Number)
 			if !ok || key == "step" || strings.Contains(key, ".") {
@@ -287,7 +299,7 @@ func (w *world) checkSummaryOfSteps() {
 			if i == 0 {
 				sum = between{}
 			}
-			sum.low += f / float64(len(good))
+			sum.low += f / float64(len(means))
 			sum.high = sum.low
 			want["mean."+key] = sum
 		}

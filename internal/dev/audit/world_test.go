@@ -25,7 +25,10 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-const capacity = 160 * mib
+const (
+	capacity  = 160 * mib
+	keptSteps = 8 // by the live pages
+)
 
 // errProgram is what steps fail with.
 var errProgram = errors.New("the program says so")
@@ -66,11 +69,13 @@ type truth struct {
 	scenes  []*scene
 	ended   []*step // in the order of their ends
 	started int64
-	totals  map[memcache.Label]map[int64]memcache.Holding // handed out, by label without step, and size
-	copies  []copied
-	private int      // requests of the private pool
-	resets  int      // of statistics
-	gets    []buffer // of pinned memory
+	// lastFailed is the step that failed last.
+	lastFailed *step
+	totals     map[memcache.Label]map[int64]memcache.Holding // handed out, by label without step, and size
+	copies     []copied
+	private    int      // requests of the private pool
+	resets     int      // of statistics
+	gets       []buffer // of pinned memory
 	// driverAllocs counts calls for segments by the attributes of their series.
 	driverAllocs map[string]int64
 	telling      []span // spans that must be there
@@ -167,7 +172,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 	require.NoError(t, w.cache.RecordHistory(memcache.HistoryOptions{Entries: 1 << 16}))
 	w.recorder, err = record.Start(&w.recorded, w.cache, record.Options{})
 	require.NoError(t, err)
-	w.live, err = live.New(live.Config{Cache: w.cache, Pool: w.pool, Allocated: w.counter.Holdings})
+	w.live, err = live.New(live.Config{Steps: keptSteps, Cache: w.cache, Pool: w.pool, Allocated: w.counter.Holdings})
 	require.NoError(t, err)
 	w.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: w.cache, Pool: w.pool, Stream: w.main, Tracer: w.tracer, Holders: true,
 		OnProfile: func(p trace.StepProfile) {
