@@ -114,31 +114,6 @@ func (f *fixture) recordedElsewhere(t testing.TB, b memcache.Block) (done func()
 	return s.Close, unblock
 }
 
-// The states of memory always add up to what is reserved.
-func TestUsageAddsUpToReserved(t *testing.T) {
-	f := newFixture(t, Config{})
-	_, err := f.tracer.Watch(f.cache)
-	require.NoError(t, err)
-	var live []memcache.Block
-	for i := range 40 {
-		live = append(live, f.alloc(t, t.Context(), int64(1+i*i*700)))
-		if i%3 == 0 {
-			require.NoError(t, live[0].Free())
-			live = live[1:]
-		}
-		m := f.collect(t)
-		var usage int64
-		for _, v := range points(t, m["cistern.device.memory.usage"]) {
-			assert.GreaterOrEqual(t, v, int64(0))
-			usage += v
-		}
-		assert.Equal(t, f.cache.MemoryReserved(), usage)
-	}
-	for _, b := range live {
-		require.NoError(t, b.Free())
-	}
-}
-
 func TestTotalsSurviveAReset(t *testing.T) {
 	f := newFixture(t, Config{})
 	_, err := f.tracer.Watch(f.cache)

@@ -177,9 +177,9 @@ func (w *world) start(in *scene, number int64) *scene {
 	e.all = w.detail == trace.All || w.started%3 == 0
 	w.started++
 	inside := &scene{steps: append([]*step{e}, in.steps...)}
-	inside.ctx, e.handle = w.profiler.StartStep(in.ctx, number)
+	inside.ctx, e.scope = w.cache.Scope(in.ctx, "around the step")
+	inside.ctx, e.handle = w.profiler.StartStep(inside.ctx, number)
 	e.startedBefore = time.Now()
-	inside.ctx, e.scope = w.cache.Scope(inside.ctx, "beside the step")
 	e.mark = w.recorder.Step(number)
 	w.scenes = append(w.scenes, inside)
 	return inside

@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	programs = flag.Int("programs", 24, "random programs")
+	programs = flag.Int("programs", 16, "random programs")
 	from     = flag.Uint64("from", 0, "the seed of the first program")
 )
 
@@ -49,7 +49,7 @@ func TestReports(t *testing.T) {
 		w.close()
 		w.checkFiles()
 	}
-	if n >= 24 && *from == 0 {
+	if n >= 16 && *from == 0 {
 		requireAllShown(t)
 	}
 }

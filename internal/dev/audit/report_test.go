@@ -160,6 +160,9 @@ func (w *world) reported(recorded bool) figures {
 		mostReserved = max(mostReserved, sumAt(segments, m, segmentBytes))
 	}
 	f["peakBytes"], f["mostReserved"] = most, mostReserved
+	if recorded {
+		f["marks"] = 1
+	}
 	latest := int64(0)
 	for _, b := range blocks {
 		b.step = b.label.Step
@@ -416,7 +419,9 @@ func (w *world) checkRecording() {
 	require.Len(w.t, reports, 1)
 	var out bytes.Buffer
 	require.NoError(w.t, report.Write(&out, reports...))
-	w.requireReport("report of a recording", w.readPage(out.Bytes()), true)
+	p := w.readPage(out.Bytes())
+	w.requireReport("report of a recording", p, true)
+	require.Equal(w.t, fmt.Sprint([]any{"all of it", 0, p.doc["moments"]}), fmt.Sprint(p.doc["marks"].([]any)[0]), "%v", w)
 }
 
 func (w *world) requireReport(artefact string, p page, recorded bool) {

@@ -172,6 +172,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 	require.NoError(t, w.cache.RecordHistory(memcache.HistoryOptions{Entries: 1 << 16}))
 	w.recorder, err = record.Start(&w.recorded, w.cache, record.Options{})
 	require.NoError(t, err)
+	w.recorder.Begin("all of it") // never ends
 	w.live, err = live.New(live.Config{Steps: keptSteps, Cache: w.cache, Pool: w.pool, Allocated: w.counter.Holdings})
 	require.NoError(t, err)
 	w.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: w.cache, Pool: w.pool, Stream: w.main, Tracer: w.tracer, Holders: true,
