@@ -15,9 +15,9 @@ import (
 
 // alloc allocates so many bytes of the default pool, or of the private one.
 func (w *world) alloc(in *scene, label memcache.Label, bytes int64, private bool) *held {
-	ctx := in.ctx
 	r := request{bytes: bytes, stream: w.main.ID(), inside: in.running()}
-	ctx, r.label = w.labelled(in, label)
+	ctx, named := w.labelled(in, label)
+	r.label = named
 	if private {
 		ctx, r.pool = w.other.Context(ctx), w.other.ID()
 		w.private++
@@ -261,7 +261,8 @@ func (w *world) got(in *scene, bytes int64) {
 	}
 }
 
-// offload moves a block's bytes to pinned memory and frees the block, as an offloaded activation, and brings them back to a new one.
+// offload moves a block's bytes to pinned memory and frees the block, as an offloaded activation,
+// and brings them back to a new one.
 func (w *world) offload(in *scene, h *held) {
 	bytes := min(h.requested, mib)
 	buffer, err := w.pool.Get(in.ctx, bytes)

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"cmp"
-	"context"
 	"maps"
 	"slices"
 
@@ -10,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// books are the truth about a program: the caller's blocks, the device's calls, and sums of both. They place
-// nothing: where a block is, and how large, is what its caller sees.
+// books are the truth about a program: the caller's blocks, the device's calls, and sums of both.
+// They place nothing: where a block is, and how large, is what its caller sees.
 type books struct {
 	segments []*segment
 	blocks   []*held // live or pending, in the order of their allocations
@@ -172,7 +171,8 @@ func (b *books) split(in func(*segment) bool) (now [2]gaps) {
 	return now
 }
 
-// settle counts what an operation on memory of s has changed beside its blocks: free ranges, and peaks.
+// settle counts what an operation on memory of s has changed beside its blocks: free ranges, and
+// peaks.
 func (b *books) settle(s *segment) {
 	b.all.setSplit(b.split(func(*segment) bool { return true }))
 	if c := b.pools[s.pool]; c != nil {
@@ -181,7 +181,8 @@ func (b *books) settle(s *segment) {
 	b.tick()
 }
 
-// setSplit changes the inactive split blocks to what they are now. One operation changes those of one kind.
+// setSplit changes the inactive split blocks to what they are now. One operation changes those of
+// one kind.
 func (c counters) setSplit(now [2]gaps) {
 	for i, g := range now {
 		blocks, bytes := c["InactiveSplit"], c["InactiveSplitBytes"]
@@ -273,7 +274,6 @@ func (b *books) driverCalls(calls []call, request *request) (failed int64) {
 
 // request is one call of Alloc.
 type request struct {
-	ctx    context.Context
 	bytes  int64
 	stream uint64
 	label  memcache.Label

@@ -16,8 +16,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestReportsWhileBusy reads artefacts while goroutines allocate and free on streams of their own: each reading is one
-// moment, whose figures add up and lie within what the goroutines can hold, and the sums are right at the end.
+// TestReportsWhileBusy reads artefacts while goroutines allocate and free on streams of their own:
+// each reading is one moment, whose figures add up and lie within what the goroutines can hold, and
+// the sums are right at the end.
 func TestReportsWhileBusy(t *testing.T) {
 	w := newWorld(t, 1)
 	const goroutines, most = 3, 8 * mib

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// figures are the values that an artefact shows, by where they are in it: "peak.categories[0].bytes".
+// figures are the values that an artefact shows, by where they are in it:
+// "peak.categories[0].bytes".
 type figures map[string]any
 
 // between is a truth that is known up to a range.
@@ -73,7 +74,8 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// shown has each figure that was compared, by artefact and place, and whether it was ever other than zero.
+// shown has each figure that was compared, by artefact and place, and whether it was ever other
+// than zero.
 var shown = map[string]map[string]bool{}
 
 var places = regexp.MustCompile(`\[\d+\]`)
@@ -126,8 +128,8 @@ func reflectNumber(v any) any {
 	return v
 }
 
-// requireShown fails for figures of an artefact that were zero in each program, except those that are excused: an audit that
-// never saw them proves little.
+// requireShown fails for figures of an artefact that were zero in each program, except those that
+// are excused: an audit that never saw them proves little.
 func requireShown(t testing.TB, artefact string, excused ...string) {
 	t.Helper()
 	require.NotEmpty(t, shown[artefact], artefact)

@@ -62,7 +62,8 @@ func requireCovered(t *testing.T, name string, artefacts ...string) {
 	require.Fail(t, "a figure without an audit", "%s: package audit compares it nowhere, and elsewhere names no test of it", name)
 }
 
-// requireAllCovered: no key of an attribute, no metric and no field of a step's profile is without an audit.
+// requireAllCovered: no key of an attribute, no metric and no field of a step's profile is without
+// an audit.
 func requireAllCovered(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "trace/attribute.go"), nil, 0)
 	require.NoError(t, err)

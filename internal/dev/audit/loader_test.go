@@ -12,7 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// TestLoader compares a loader's statistics, and what its batches count in the steps that take them, with what the source gave.
+// TestLoader compares a loader's statistics, and what its batches count in the steps that take
+// them, with what the source gave.
 func TestLoader(t *testing.T) {
 	w := newWorld(t, 0)
 	ctx := context.Background()

@@ -19,7 +19,8 @@ import (
 var counted = []string{"NumAllocRetries", "NumOOMs", "NumOOMRejections", "NumSyncAllStreams", "NumDeviceAlloc", "NumDeviceFree", "NumStreamReuses",
 	"Hits", "Misses", "Splits", "Merges"}
 
-// stats are the figures of memcache.Stats, by the names of its fields. since is what is subtracted from sums, or nil.
+// stats are the figures of memcache.Stats, by the names of its fields. since is what is subtracted
+// from sums, or nil.
 func (b *books) stats(since *books) figures {
 	f := figures{"MaxSplitSize": -1, "AccountingFaults": 0}
 	for i, name := range []string{"All", "SmallPool", "LargePool"} {
@@ -50,7 +51,8 @@ func (f figures) stat(name string, s stat) {
 	f[name+".Current"], f[name+".Peak"], f[name+".Allocated"], f[name+".Freed"] = s.current, s.peak, s.allocated, s.freed
 }
 
-// checkStats compares Cache.Stats, its map of PyTorch's names, its difference, and those of the private pool.
+// checkStats compares Cache.Stats, its map of PyTorch's names, its difference, and those of the
+// private pool.
 func (w *world) checkStats() {
 	stats := w.cache.Stats()
 	want := w.books.stats(w.books.reset)
@@ -94,7 +96,8 @@ func torchNames(f figures) figures {
 	return out
 }
 
-// checkSummary reads the table of memory_summary back: each cell is the figure, rounded down to its unit.
+// checkSummary reads the table of memory_summary back: each cell is the figure, rounded down to its
+// unit.
 func (w *world) checkSummary() {
 	stats := w.books.stats(w.books.reset)
 	rows := map[string]string{"Allocated memory": "AllocatedBytes", "Active memory": "ActiveBytes", "Requested memory": "RequestedBytes",
@@ -186,7 +189,8 @@ func (w *world) checkProfiles() {
 	require.Equal(w.t, want, w.cache.AllocatedByCategory(), "%v", w)
 }
 
-// snapshot is the truth about Cache.Snapshot, with the blocks in use; of free blocks it has the place alone.
+// snapshot is the truth about Cache.Snapshot, with the blocks in use; of free blocks it has the
+// place alone.
 func (b *books) snapshot() (list []memcache.SegmentSnapshot) {
 	for _, s := range b.segments {
 		out := memcache.SegmentSnapshot{Address: s.ptr, TotalSize: s.size, Stream: s.stream, Pool: map[bool]string{false: "small", true: "large"}[s.large], PoolID: s.pool}

@@ -14,7 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// metrics are all points of all metrics: "name{attributes}", of histograms with the number of values and their sum.
+// metrics are all points of all metrics: "name{attributes}", of histograms with the number of
+// values and their sum.
 func (w *world) metrics() figures {
 	var all metricdata.ResourceMetrics
 	require.NoError(w.t, w.reader.Collect(context.Background(), &all))
@@ -160,7 +161,8 @@ func (w *world) pinnedMetrics(point func(name, attributes string, v any), histog
 	}
 }
 
-// pinnedSize is the pinned allocation for a request: a multiple of 64 bytes up to 512, and one of eight steps to each power of two above.
+// pinnedSize is the pinned allocation for a request: a multiple of 64 bytes up to 512, and one of
+// eight steps to each power of two above.
 func pinnedSize(bytes int64) int64 {
 	step := int64(64)
 	for n := int64(512); n < bytes; n *= 2 {
@@ -169,7 +171,8 @@ func pinnedSize(bytes int64) int64 {
 	return (bytes + step - 1) / step * step
 }
 
-// pinned are the figures of transfer.Stats, by the names of its fields: each buffer was back before the next one was taken.
+// pinned are the figures of transfer.Stats, by the names of its fields: each buffer was back before
+// the next one was taken.
 func (w *world) pinned() figures {
 	f := figures{"Pending": 0, "DroppedBatches": 0, "AccountingFaults": 0, "HostFrees": 0, "D2DCopies": 0, "D2DBytes": 0, "Registered.Current": 0}
 	n, allocs, held := int64(len(w.gets)), int64(0), w.dev.heldPinned

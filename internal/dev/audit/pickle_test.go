@@ -145,7 +145,8 @@ func (w *world) pickledHistory(want figures) {
 	}
 }
 
-// frames adds the frames that tell a label: its step, its module with those around it, and its category.
+// frames adds the frames that tell a label: its step, its module with those around it, and its
+// category.
 func (f figures) frames(at string, l memcache.Label) {
 	n := 0
 	add := func(name, file string, line int64) {

@@ -22,8 +22,8 @@ var labels = []memcache.Label{{}, {Module: "encoder.0", Category: memcache.Categ
 	{Module: "head", Category: memcache.CategoryGradient}, {Module: "head", Category: memcache.CategoryOptimizerState, Tags: "a"},
 	{Category: memcache.CategoryInput}, {Module: "encoder.1", Category: memcache.CategoryWorkspace, Tags: "b"}}
 
-// TestReports runs random programs, and compares each artefact in the middle of them, twice in a row, and at their ends.
-// A failure names the program's seed: -from 7 -programs 1 runs it again.
+// TestReports runs random programs, and compares each artefact in the middle of them, twice in a
+// row, and at their ends. A failure names the program's seed: -from 7 -programs 1 runs it again.
 func TestReports(t *testing.T) {
 	n := *programs
 	if testing.Short() {

@@ -19,7 +19,8 @@ import (
 	"github.com/cistern-ml/cistern/trace/ranks"
 )
 
-// TestRanks compares the sums, the table and the page of several ranks with the profiles that they were made of.
+// TestRanks compares the sums, the table and the page of several ranks with the profiles that they
+// were made of.
 func TestRanks(t *testing.T) {
 	const size, steps = 3, 5
 	for seed := range uint64(10) {

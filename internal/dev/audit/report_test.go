@@ -136,7 +136,8 @@ func sumAt(list []*life, moment int, bytes func(*life) int64) (sum int64) {
 func blockBytes(l *life) int64   { return l.entry.Block }
 func segmentBytes(l *life) int64 { return l.entry.Size }
 
-// shownSteps are the ended steps in the order of their beginnings; live pages leave those out that ended before the first entry.
+// shownSteps are the ended steps in the order of their beginnings; live pages leave those out that
+// ended before the first entry.
 func (w *world) shownSteps(recorded bool) (list []*step) {
 	for i, s := range w.ended {
 		if recorded || s.to > 0 && i >= len(w.ended)-keptSteps {
@@ -147,7 +148,8 @@ func (w *world) shownSteps(recorded bool) (list []*step) {
 	return list
 }
 
-// reported is the truth about a report: of the cache's history or of a recording, whose entries have other numbers.
+// reported is the truth about a report: of the cache's history or of a recording, whose entries
+// have other numbers.
 func (w *world) reported(recorded bool) figures {
 	blocks, segments, ooms, n := w.books.lives()
 	steps := w.shownSteps(recorded)

@@ -26,7 +26,8 @@ func (w *world) tell(name string, about figures) { w.telling = append(w.telling,
 // slow reports whether a call of the driver with the scene's context has a span.
 func (w *world) slow(in *scene) bool { return w.detail == trace.All || len(in.running()) > 0 }
 
-// tellCalls adds the spans of the device's calls in a request for memory of a kind, or in an emptying.
+// tellCalls adds the spans of the device's calls in a request for memory of a kind, or in an
+// emptying.
 func (w *world) tellCalls(calls []call, in *scene, kind string) {
 	for i, c := range calls {
 		if key := "cistern.pool.name=" + kind; !c.free && c.failed {
@@ -125,7 +126,8 @@ func (s *step) attributes() figures {
 	return f
 }
 
-// checkSpans compares all spans and their attributes, the events on them, the log, and the tracer's counts.
+// checkSpans compares all spans and their attributes, the events on them, the log, and the tracer's
+// counts.
 func (w *world) checkSpans() {
 	want := slices.Clone(w.telling)
 	var noted []span

@@ -153,7 +153,8 @@ func (s *step) replayed(g *memcache.GraphMemory) {
 	s.replays = append(s.replays, replayed{g, 1})
 }
 
-// profile is the truth about a step's profile as JSON has it. Times are known up to the moments around its calls.
+// profile is the truth about a step's profile as JSON has it. Times are known up to the moments
+// around its calls.
 func (s *step) profile() figures {
 	f := figures{
 		"step": s.number, "failed": s.failed, "allocated_start": s.start, "allocated_end": s.end, "allocated_peak": s.peak.allocated,
@@ -221,7 +222,8 @@ func (w *world) profileFigures(p trace.StepProfile) figures {
 	return f
 }
 
-// checkSummaryOfSteps compares the sum of the steps: whole profiles in it are those that were compared before.
+// checkSummaryOfSteps compares the sum of the steps: whole profiles in it are those that were
+// compared before.
 func (w *world) checkSummaryOfSteps() {
 	document := func(v any) figures {
 		text, err := json.Marshal(v)

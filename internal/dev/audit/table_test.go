@@ -22,8 +22,8 @@ var (
 	rowOf = regexp.MustCompile(`^ *(first|second|slowest|largest|mean of|failed) +(.*)$`)
 )
 
-// checkTable reads the profiler's table. Its rows are steps that the summary has, which is compared elsewhere; here each
-// cell is compared with the truth of its step.
+// checkTable reads the profiler's table. Its rows are steps that the summary has, which is compared
+// elsewhere; here each cell is compared with the truth of its step.
 func (w *world) checkTable() {
 	var out bytes.Buffer
 	require.NoError(w.t, w.profiler.Table(&out))
@@ -108,7 +108,8 @@ func cellsOf(p trace.StepProfile, s trace.Summary, row string) []string {
 		digits(p.BusyTime), humanize.Comma(p.OutOfMemory)}
 }
 
-// checkBeneath compares what stands beneath the table: who held the largest step's peak, the graphs of the last step with replays, and failures.
+// checkBeneath compares what stands beneath the table: who held the largest step's peak, the graphs
+// of the last step with replays, and failures.
 func (w *world) checkBeneath(s trace.Summary, text string) {
 	words := strings.Join(strings.Fields(text), " ")
 	var want []string

@@ -23,13 +23,14 @@ type drawing struct {
 	Args  map[string]any `json:"args"`
 }
 
-// checkTimeline compares the file of a timeline: its counters in their order, and what its spans say.
+// checkTimeline compares the file of a timeline: its counters in their order, and what its spans
+// say.
 func (w *world) checkTimeline() {
 	d := json.NewDecoder(&w.drawn)
 	d.UseNumber()
 	var events []drawing
 	require.NoError(w.t, d.Decode(&events))
-	got, counters, about := []span{}, figures{}, figures{}
+	got, counters := []span{}, figures{}
 	layers, n := map[string]bool{}, map[string]int{}
 	for _, e := range events {
 		switch {
@@ -42,7 +43,7 @@ func (w *world) checkTimeline() {
 		case e.Kind == "layer":
 			layers[fmt.Sprint(e.Name, " ", e.Args["step"])] = true
 		default:
-			about = figures{}
+			about := figures{}
 			for k, v := range e.Args {
 				if k != "queued for ns" && k != "error" && k != "device time in ns" {
 					about[k] = v

@@ -57,7 +57,6 @@ type world struct {
 	drawn    bytes.Buffer
 	recorder *record.Recorder
 	recorded bytes.Buffer
-	late     *record.Recorder // began in the middle
 
 	workers [3]chan func()
 	books   *books
@@ -85,7 +84,6 @@ type truth struct {
 	failed       []request // those of ooms
 	held         func()    // releases the side stream; nil: it is free
 	levels       []level   // after each allocation, free and relabel
-	empties      []bool    // whether each has a span
 	graphs       []*memcache.GraphMemory
 }
 
