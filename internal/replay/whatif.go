@@ -59,7 +59,7 @@ type Scenario struct {
 func NewScenario(p *recording.Program) (*Scenario, error) {
 	s := &Scenario{p: p, readings: make(map[int]reading), limit: p.Limit, notes: readingNotes(p)}
 	if p.Own { // leaves nothing out
-		if p.PrivatePools {
+		if slices.ContainsFunc(p.Entries, func(e recording.Entry) bool { return e.Action == recording.Alloc && e.Flags&recording.Private != 0 }) {
 			s.notes = append(s.notes, "requests of private pools are replayed in the default pool")
 		}
 		return s, nil
