@@ -20,7 +20,6 @@ func (w *world) alloc(in *scene, label memcache.Label, bytes int64, private bool
 	r.label = named
 	if private {
 		ctx, r.pool = w.other.Context(ctx), w.other.ID()
-		w.private++
 	}
 	w.dev.take()
 	block, err := w.cache.Alloc(ctx, bytes, w.main)
@@ -55,6 +54,9 @@ func (w *world) alloc(in *scene, label memcache.Label, bytes int64, private bool
 		return nil
 	}
 	h := w.books.alloc(&r, &block, calls)
+	if private {
+		w.private++
+	}
 	if h.traced = traced; traced {
 		about := h.about()
 		about["cistern.cache.hit"] = !slices.ContainsFunc(calls, func(c call) bool { return !c.free })

@@ -252,18 +252,24 @@ func (w *world) reportedStep(f figures, at string, s *step, blocks, segments []*
 // reportedKept adds what was never freed, by owner.
 func (w *world) reportedKept(f figures, blocks []*life, n int) {
 	type kept struct {
-		bytes, blocks, first, last, before int64
-		steps                              map[int64]bool
+		size, bytes, blocks, first, last, before int64
+		steps                                    map[int64]bool
 	}
+	nameless := !slices.ContainsFunc(w.books.events, func(e memcache.HistoryEntry) bool { return e.Label.Category != 0 || e.Label.Module != "" })
 	all := map[string]*kept{}
 	for _, b := range blocks {
 		if b.free < n {
 			continue
 		}
-		k := all[owner(b.label)]
+		size := int64(0)
+		if nameless { // sizes tell blocks apart then
+			size = b.entry.Block
+		}
+		name := fmt.Sprint(owner(b.label), " ", size)
+		k := all[name]
 		if k == nil {
-			k = &kept{steps: map[int64]bool{}}
-			all[owner(b.label)] = k
+			k = &kept{size: size, steps: map[int64]bool{}}
+			all[name] = k
 		}
 		k.bytes += b.entry.Block
 		k.blocks++
@@ -279,7 +285,7 @@ func (w *world) reportedKept(f figures, blocks []*life, n int) {
 	}
 	for name, k := range all {
 		at := "kept " + name + "."
-		f[at+"size"], f[at+"bytes"], f[at+"blocks"], f[at+"first"], f[at+"last"] = 0, k.bytes, k.blocks, k.first, k.last
+		f[at+"size"], f[at+"bytes"], f[at+"blocks"], f[at+"first"], f[at+"last"] = k.size, k.bytes, k.blocks, k.first, k.last
 		f[at+"steps"], f[at+"before"], f[at+"grows"] = len(k.steps), k.before, len(k.steps) >= 3
 	}
 }
@@ -308,7 +314,7 @@ func (p page) figures(recorded bool) figures {
 		k := k.(map[string]any)
 		for name, v := range k {
 			if name != "owner" {
-				f["kept "+ownerOf(k["owner"])+"."+name] = v
+				f[fmt.Sprint("kept ", ownerOf(k["owner"]), " ", k["size"], ".", name)] = v
 			}
 		}
 	}
