@@ -50,7 +50,9 @@ func (l *large) close() error {
 }
 
 // sees is the block's bytes, when the stream has come to its end.
-func (l *large) sees() any { return append([]byte(errText(l.stream.Synchronize(context.Background()))), l.mem...) }
+func (l *large) sees() any {
+	return append([]byte(errText(l.stream.Synchronize(context.Background()))), l.mem...)
+}
 
 // inChunks requires each chunk to be as before, or as in src.
 func (l *large) inChunks(src []byte) func(before any, err error) error {

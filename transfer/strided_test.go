@@ -68,9 +68,15 @@ func TestStridedRanges(t *testing.T) {
 	a, b, buf := r.alloc(t, 512, r.a), r.alloc(t, 512, r.a), r.get(t, 512)
 	rows := transfer.Rows{Width: 12, Height: 6, DstPitch: 100, SrcPitch: 100} // 512 bytes
 	for name, call := range map[string]func(dst, src int64) (*transfer.Copy, error){
-		"H2D": func(dst, src int64) (*transfer.Copy, error) { return r.pool.H2DStrided(t.Context(), r.a, a, dst, buf, src, rows) },
-		"D2H": func(dst, src int64) (*transfer.Copy, error) { return r.pool.D2HStrided(t.Context(), r.a, buf, dst, a, src, rows) },
-		"D2D": func(dst, src int64) (*transfer.Copy, error) { return r.pool.D2DStrided(t.Context(), r.a, a, dst, b, src, rows) },
+		"H2D": func(dst, src int64) (*transfer.Copy, error) {
+			return r.pool.H2DStrided(t.Context(), r.a, a, dst, buf, src, rows)
+		},
+		"D2H": func(dst, src int64) (*transfer.Copy, error) {
+			return r.pool.D2HStrided(t.Context(), r.a, buf, dst, a, src, rows)
+		},
+		"D2D": func(dst, src int64) (*transfer.Copy, error) {
+			return r.pool.D2DStrided(t.Context(), r.a, a, dst, b, src, rows)
+		},
 	} {
 		_, err := call(0, 0)
 		require.NoError(t, err, name)
