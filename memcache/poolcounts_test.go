@@ -170,11 +170,12 @@ func TestPoolStatsTogether(t *testing.T) {
 	assert.Equal(t, got, p.Stats())
 }
 
-// TestLends: a pool lends if it was made so.
+// TestLends: a pool lends if it was made so, and has the name of its number.
 func TestLends(t *testing.T) {
 	c, _ := newCache(t, Config{})
 	keeps, _ := newPool(t, c, PoolOptions{})
 	lends, _ := newPool(t, c, PoolOptions{UseOnOOM: true})
+	require.Equal(t, []string{"private pool 1", "private pool 2", "default pool"}, []string{keeps.String(), lends.String(), (*Pool)(nil).String()})
 	require.Equal(t, []bool{false, true, false}, []bool{keeps.Lends(), lends.Lends(), (*Pool)(nil).Lends()})
 }
 

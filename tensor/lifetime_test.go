@@ -137,6 +137,10 @@ func TestViewAs(t *testing.T) {
 		_, err := r.ViewAs(r.ctx, x, refused.offset, refused.dtype, refused.n)
 		assert.ErrorIs(t, err, refused.err, "%+v", refused)
 	}
+	end, err := r.ViewAs(r.ctx, x, 16, Uint8, 0)
+	require.NoError(t, err, "nothing, at the end")
+	require.Zero(t, end.Bytes())
+	require.NoError(t, end.Release())
 	require.NoError(t, x.Release())
 	_, err = r.ViewAs(r.ctx, x, 0, Float32, 1)
 	assert.ErrorIs(t, err, ErrReleased)

@@ -151,8 +151,8 @@ func (g *graph) Update(with device.Graph) error {
 	if err := g.dev.usable("Update"); err != nil {
 		return err
 	}
-	other, ok := with.(*graph)
-	if !ok || other == nil || other.dev != g.dev {
+	other, _ := with.(*graph)
+	if other == nil || other.dev != g.dev {
 		return self.NotOurs("Update", "graph")
 	}
 	next := other.share(&g.dev.mem)

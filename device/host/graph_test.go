@@ -75,7 +75,7 @@ func TestReplayOnAStreamThatCloses(t *testing.T) {
 }
 
 // TestGraphsOnForeignStreams: another backend's stream, none, and another device's are refused, and no
-// mark is before them.
+// mark is before them; so are graphs of another device, for an update.
 func TestGraphsOnForeignStreams(t *testing.T) {
 	s, g := forked(t, func() {}, func() {})
 	other, err := null.New(null.Config{Capacity: 1 << 20})
@@ -94,7 +94,12 @@ func TestGraphsOnForeignStreams(t *testing.T) {
 		require.False(t, mark.Before(on))
 	}
 	_, err = s.EndCapture()
-	require.NoError(t, errors.Join(err, g.Close(), second.Close(), other.Close()))
+	require.NoError(t, err)
+	_, theirs := forked(t, func() {}, func() {})
+	for _, with := range []device.Graph{nil, (*graph)(nil), theirs} {
+		require.ErrorIs(t, g.Update(with), device.ErrInvalid)
+	}
+	require.NoError(t, errors.Join(theirs.Close(), g.Close(), second.Close(), other.Close()))
 }
 
 func TestReplaysForgetThoseBefore(t *testing.T) {
