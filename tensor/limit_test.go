@@ -82,6 +82,8 @@ func numberLimits(r *rig) []limit {
 		{"the divisor of a pooling that takes none", []float64{0}, []float64{1, -1}, func(v float64) (results, error) {
 			return two(r.MaxPool2d(r.ctx, square, PoolingConfig{Kernel: []int{2}, Divisor: int(v)}))
 		}},
+		{"the most that a norm is clipped to", []float64{0, inf}, append(justBelow0, -inf), func(v float64) (results, error) { return one(r.ClipNorm(r.ctx, v, 2, x)) }},
+		{"the norm of a clip", []float64{-inf, 0, inf}, []float64{nan}, func(v float64) (results, error) { return one(r.ClipNorm(r.ctx, 1, v, x)) }},
 		{"the pooling that takes no ExcludePadding", []float64{0}, []float64{1}, func(v float64) (results, error) {
 			return two(r.MaxPool2d(r.ctx, square, PoolingConfig{Kernel: []int{2}, ExcludePadding: v > 0}))
 		}},

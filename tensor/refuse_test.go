@@ -31,6 +31,7 @@ func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 	require.NoError(t, err)
 	part, err := r.Reshape(r.ctx, rows, 3)
 	require.NoError(t, err)
+	pixel, place := put(r, []float32{1}, 1, 1, 1, 1), put(r, []int32{0}, 1, 1, 1, 1)
 	before := r.cache.Stats().Allocation.All.Current
 	one := func(_ *Tensor, err error) error { return err }
 	two := func(_, _ *Tensor, err error) error { return err }
@@ -47,6 +48,10 @@ func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 		"another runtime":                  {one(r.Add(r.ctx, m23, foreign)), ErrRuntime},
 		"a NaN scalar":                     {one(r.MulScalar(r.ctx, m23, math.NaN())), ErrInvalid},
 		"a larger shape in place":          {r.AddInPlace(r.ctx, v3, m23), ErrShape},
+		"a copy of another shape":          {r.CopyInPlace(r.ctx, m23, m32), ErrShape},
+		"a copy of a smaller shape":        {r.CopyInPlace(r.ctx, m23, v3), ErrShape},
+		"a copy of another dtype":          {r.CopyInPlace(r.ctx, m23, wide), ErrDtype},
+		"a gradient of too many bytes":     {one(r.MaxPool2dGrad(r.ctx, pixel, place, []int{half, half, 1, 1}, PoolingConfig{Kernel: []int{1}})), ErrShape},
 		"inner dimensions":                 {one(r.MatMul(r.ctx, m23, m23)), ErrShape},
 		"a scalar times a matrix":          {one(r.MatMul(r.ctx, scalar, m32)), ErrShape},
 		"a vector transposed in a product": {one(r.MatMul(r.ctx, v3, m32, TransA)), ErrShape},
