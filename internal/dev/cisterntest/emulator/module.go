@@ -19,7 +19,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
@@ -57,6 +56,9 @@ func (d *emulated) LoadModule(image []byte) (device.Module, error) {
 
 func (m *module) Close() error { return nil }
 
+// mostArgs is what a kernel of CUDA takes, 4 KiB, in words.
+const mostArgs = 512
+
 type kernel struct {
 	module  *module
 	name    string
@@ -75,7 +77,10 @@ func (m *module) Kernel(name string) (any, error) {
 
 // prepare is the launch as a function for the host device's stream.
 func (k *kernel) prepare(l *device.Launch) func() {
-	grid, block, args := l.Grid, l.Block, slices.Clone(l.Args)
+	grid, block := l.Grid, l.Block
+	// A kernel copies the whole of its last argument, a struct of which a launch may give a part.
+	args := make([]uint64, mostArgs)
+	copy(args, l.Args)
 	return func() {
 		failed := C.run(k.module.run, k.pointer, (*C.uint32_t)(unsafe.Pointer(&grid)), (*C.uint32_t)(unsafe.Pointer(&block)),
 			(*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(args))))
