@@ -125,6 +125,27 @@ func TestParallelTable(t *testing.T) {
 	assert.Contains(t, tables[1].String(), formatDuration(mean))
 }
 
+// placed is a communicator of which only its place is asked.
+type placed struct {
+	device.Communicator
+	rank, size int
+}
+
+func (p placed) Rank() int { return p.rank }
+func (p placed) Size() int { return p.size }
+
+// TestRanksAgree: a communicator is the tracer's rank of as many, or the tracer has none.
+func TestRanksAgree(t *testing.T) {
+	for _, config := range []Config{{}, {Rank: 0, WorldSize: 2}, {Rank: 1, WorldSize: 2}, {Rank: 1, WorldSize: 3}} {
+		tracer, err := New(config)
+		require.NoError(t, err)
+		for _, c := range []placed{{rank: 0, size: 1}, {rank: 0, size: 2}, {rank: 1, size: 2}, {rank: 1, size: 3}} {
+			same := config.WorldSize == 0 || config.Rank == c.rank && config.WorldSize == c.size
+			require.Equal(t, same, tracer.agree(c) == nil, "rank %d of %d, %+v", c.rank, c.size, config)
+		}
+	}
+}
+
 func TestParallelRankBadInput(t *testing.T) {
 	for _, c := range []Config{{Rank: -1}, {Rank: 1}, {WorldSize: -1}, {Rank: 2, WorldSize: 2}} {
 		_, err := New(c)
