@@ -116,3 +116,33 @@ func TestReruns(t *testing.T) {
 	require.NoError(t, errors.Join(err, tape.Close()))
 	require.Equal(t, map[string]bool{"Checkpoint": true, "Square": false, "Sum": false}, h.reruns)
 }
+
+// TestSplitInPartsOfNothing: one size is that of each part, and nothing is none.
+func TestSplitInPartsOfNothing(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	tape := autograd.NewTape(b.Ctx, b.RT)
+	x := autograd.Upload(tape, []float64{1, 2, 3})
+	require.Len(t, tape.Split(x, 0, 2), 2)
+	require.NoError(t, tape.Err())
+	tape.Split(x, 0, 0)
+	require.ErrorIs(t, tape.Err(), tensor.ErrShape)
+	require.Error(t, tape.Close())
+}
+
+// TestParametersOfATape are all that it has read, and a loop over them may end early.
+func TestParametersOfATape(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	tape := autograd.NewTape(b.Ctx, b.RT)
+	tape.Param(b.Parameter(1))
+	tape.Param(b.Parameter(2))
+	for _, most := range []int{1, 2} {
+		n := 0
+		for range tape.Parameters() {
+			if n++; n == most {
+				break
+			}
+		}
+		require.Equal(t, most, n)
+	}
+	require.NoError(t, tape.Close())
+}
