@@ -344,8 +344,8 @@ func nilAllowedAt(name string, i int, typ reflect.Type, needed map[string]bool) 
 
 // TestNilArguments: no exported function or method of the package, or of those below it, panics for
 // an argument that is nil, or for a list with a nil element. It returns an error that wraps
-// device.ErrInvalid, or the error sticks to the tape or the initialiser, unless nil is allowed. Methods of tapes, variables, parameters and
-// layers that are nil don't panic either.
+// device.ErrInvalid, or the error sticks to the tape or the initialiser, unless nil is allowed. Methods
+// of tapes, variables, parameters and layers that are nil don't panic either.
 func TestNilArguments(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	path := filepath.Join(t.TempDir(), "model.safetensors")

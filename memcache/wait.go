@@ -173,8 +173,9 @@ func (q *waitQueue) failed(w *waiter) {
 	q.giveTurn()
 }
 
-// countFree counts a free whose memory has become available, before the free tells of it. The lock of
-// the shard is held, so that a request that sees no block which others hold sees the free counted.
+// countFree counts a free as soon as its memory is available, before freed gives the turn. The caller
+// holds the shard's lock. Therefore a request that no longer finds the freed block in a shard finds the
+// free counted.
 func (q *waitQueue) countFree() {
 	if q.count.Load() != 0 {
 		q.changes.Add(1)
@@ -209,7 +210,7 @@ func (q *waitQueue) giveTurn() {
 	if others {
 		return
 	}
-	if first.tried < q.changes.Load() { // by a free that has yet to tell
+	if first.tried < q.changes.Load() { // by a free before its call of freed
 		q.give(first)
 		return
 	}

@@ -50,8 +50,9 @@ func (rt *Runtime) Capturing() *Capture {
 func (c *Capture) Pool() *memcache.Pool { return c.pool }
 
 // OnReplay calls f before each replay, behind what was given to OnReplay and [Scalars] before, on the goroutine that replays. f does
-// what the captured function would have done in Go, such as to count the step; what it queues runs before the graph. With an error nothing is replayed. The nil Capture
-// calls f now: a step that is not captured is done as it comes.
+// what the captured function would have done in Go, such as to count the step. Work that f queues runs
+// before the graph. After an error of f nothing is replayed. The nil Capture calls f now, because a
+// step that is not captured runs at once.
 func (c *Capture) OnReplay(f func() error) error {
 	if f == nil {
 		return fmt.Errorf("tensor: OnReplay: %w: the function is nil", ErrInvalid)

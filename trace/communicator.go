@@ -147,8 +147,9 @@ func (c *Communicator) AsyncError() error { return c.inner.AsyncError() }
 // Abort ends the communicator on all ranks, without waiting.
 func (c *Communicator) Abort() error { return c.inner.Abort() }
 
-// Close closes the communicator, and then makes the spans that were left. It also returns the first error of taking an operation's
-// time or its place: the operation was done all the same. A second Close does nothing.
+// Close closes the communicator, and then ends the spans that are left. It also returns the first error
+// of reading an operation's time or place, although the operation itself is done. A second Close does
+// nothing.
 func (c *Communicator) Close() error {
 	err := c.inner.Close()
 	_ = c.poll(nil, true, synchronize) // an error is kept

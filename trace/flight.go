@@ -179,7 +179,8 @@ func (c *Communicator) discard(x *flight) {
 }
 
 // poll completes the operations that done says are done, in order, up to the last one of a step, or all. If another goroutine is at it poll leaves it to that
-// one, unless it is to wait. An error is the end of the context that done waits with; the next poll goes on. Others are kept.
+// one, unless it is to wait. An error is that of the context that done waits with, and the next poll
+// goes on. Other errors are kept.
 func (c *Communicator) poll(until *Step, wait bool, done func(device.Event) (bool, error)) error {
 	if wait {
 		c.drain <- struct{}{}

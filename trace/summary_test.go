@@ -56,7 +56,8 @@ func TestCollectorAgreesWithAll(t *testing.T) {
 	}
 }
 
-// TestLateFailuresKeepTheFirstSteps: a step that fails late stays the first one, and a later step does not become the second.
+// TestLateFailuresKeepTheFirstSteps: a step that fails late stays the first one, and a later step does
+// not become the second.
 func TestLateFailuresKeepTheFirstSteps(t *testing.T) {
 	var c collector
 	for i := range int64(3) {

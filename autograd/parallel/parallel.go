@@ -50,9 +50,10 @@ import (
 // timeout: a rank whose Backward fails aborts it, and so does one whose sharded step or clipping,
 // AllReduce, Gather or Verify fails; one that closes its communicator or does something else is
 // noticed by the others. A rank that fails elsewhere closes its communicator, so that no other rank
-// waits for it. A training goes on with a new communicator and a new Parallel. Operations are queued, so that a rank may learn of it
-// later, from the next Backward, or from [Parallel.Err] behind a wait for a result; gradients, and
-// parameters that an optimiser has updated with them, are then undefined: go on from a checkpoint.
+// waits for it. A training goes on with a new communicator and a new Parallel. Operations are queued.
+// Therefore a rank may see the error later, from the next Backward, or from [Parallel.Err] after a
+// wait for a result. Gradients, and parameters that an optimiser has updated with them, are undefined
+// then: go on from a checkpoint.
 //
 // A Parallel belongs to the goroutine of its parameters.
 type Parallel struct {

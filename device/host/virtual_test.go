@@ -26,8 +26,8 @@ func TestReserveMakesOneSlice(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// TestRefusedMappings: the error says whether the range is not reserved, or a part of it is mapped, and a
-// refused mapping takes no memory.
+// TestRefusedMappings: the error names the reason, a range outside of a reservation or a mapped part.
+// A refused mapping takes no memory.
 func TestRefusedMappings(t *testing.T) {
 	d, err := New(Config{Capacity: 64 << 20})
 	require.NoError(t, err)

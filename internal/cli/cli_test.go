@@ -269,7 +269,8 @@ func TestRecordingOfOurOwn(t *testing.T) {
 	require.NotContains(t, out, "default")
 }
 
-// TestNotesOfOurOwn: an estimate says that it has no private pools, and a verification that the program reset its statistics.
+// TestNotesOfOurOwn: an estimate notes that it leaves private pools out, and a verification that the
+// program reset its statistics.
 func TestNotesOfOurOwn(t *testing.T) {
 	const (
 		pools = "requests of private pools are replayed in the default pool"

@@ -132,7 +132,8 @@ func TestHistoryTimes(t *testing.T) {
 	}
 }
 
-// TestFirstStepOfHistory: a step that begins before the first entry, and has all that happened in it, has all figures.
+// TestFirstStepOfHistory: a step that begins before the first entry has all figures if the history has
+// all of its entries.
 func TestFirstStepOfHistory(t *testing.T) {
 	l := newLedger(t, memcache.Config{}, 1, everything)
 	l.silent = true

@@ -117,9 +117,10 @@ func (t *Timeline) span(process, group string, s span) {
 	t.file.add(s.event(t.lanes.of(process, group).free(s.from, s.to)))
 }
 
-// Flush waits for the kernels that were seen, and until everything is written. Cancelling ctx ends the waiting; the next Flush
-// continues it. Flush returns the first error of a kernel's time since the last Flush; that kernel is left out. After an error of the
-// writer nothing more is written: that Flush and all later ones return it.
+// Flush waits for the kernels that were seen, and until everything is written. Cancelling ctx ends the
+// waiting, and the next Flush continues it. Flush returns the first error of a kernel's time since the
+// last Flush; that kernel is left out. After an error of the writer nothing more is written, and that
+// Flush and all later ones return it.
 func (t *Timeline) Flush(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("timeline: Flush: %w: the context is nil; use context.Background()", ErrInvalid)
@@ -132,8 +133,9 @@ func (t *Timeline) Flush(ctx context.Context) error {
 }
 
 // Close waits for the kernels that were seen, writes everything and ends the file; what comes later is lost. It is idempotent. It must
-// be called before the devices close. It returns errors as Flush does, and one that says how many events were dropped because the writer was too slow;
-// a second Close returns that error and the writer's again.
+// be called before the devices close. It returns errors as Flush does, and one with the number of events
+// that were dropped because the writer was too slow. A second Close returns that error and the writer's
+// again.
 func (t *Timeline) Close() error {
 	t.SetEnabled(false)
 	err := t.kernels.close(t)

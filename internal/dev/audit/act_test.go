@@ -73,7 +73,7 @@ func (w *world) alloc(in *scene, label memcache.Label, bytes int64, private bool
 	return h
 }
 
-// labelled is the scene's context with the label, whose step is the scene's.
+// labelled returns the scene's context with the label, and the label with the scene's step.
 func (w *world) labelled(in *scene, label memcache.Label) (context.Context, memcache.Label) {
 	ctx := memcache.WithCategory(memcache.WithModule(in.ctx, label.Module), label.Category)
 	if label.Tags != "" {
@@ -324,7 +324,7 @@ func (w *world) empty(in *scene, private bool) {
 	w.books.driverCalls(calls, nil)
 }
 
-// replay tells of a replayed graph.
+// replay reports the replay of a graph to the cache.
 func (w *world) replay(in *scene, graph int) {
 	for len(w.graphs) <= graph {
 		n := int64(len(w.graphs) + 1)

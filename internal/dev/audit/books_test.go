@@ -106,7 +106,7 @@ func (c counters) resetPeaks() {
 // gaps are free blocks beside used ones.
 type gaps struct{ blocks, bytes int64 }
 
-// mark is who held the memory at a peak.
+// mark is the holders of the memory at a peak.
 type mark struct {
 	allocated, active, reserved int64
 	blocks                      []*held

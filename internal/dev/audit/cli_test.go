@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// checkCommands compares what the command cistern says of the recording of the program.
+// checkCommands compares the output of the command cistern for a recording of the program with the books.
 func (w *world) checkCommands(recorded []byte) {
 	file := filepath.Join(w.t.TempDir(), "recording.jsonl")
 	require.NoError(w.t, os.WriteFile(file, recorded, 0o600))

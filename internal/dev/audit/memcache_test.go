@@ -178,7 +178,7 @@ func profileOf(m mark) memcache.Profile {
 	return memcache.Profile{Allocated: m.allocated, Active: m.active, Reserved: m.reserved, Holdings: holdings(m.blocks)}
 }
 
-// checkProfiles compares who holds the memory, now and at the peak.
+// checkProfiles compares the holders of the memory, now and at the peak.
 func (w *world) checkProfiles() {
 	requireTrue(w.t, "memcache.Profile", of(w.cache.Profile()), of(profileOf(w.books.now())), w)
 	requireTrue(w.t, "memcache.PeakProfile", of(w.cache.PeakProfile()), of(profileOf(w.books.peak)), w)

@@ -108,7 +108,7 @@ func cellsOf(p trace.StepProfile, s trace.Summary, row string) []string {
 		digits(p.BusyTime), humanize.Comma(p.OutOfMemory)}
 }
 
-// checkBeneath compares what stands beneath the table: who held the largest step's peak, the graphs
+// checkBeneath compares the lines beneath the table: the holders of the largest step's peak, the graphs
 // of the last step with replays, and failures.
 func (w *world) checkBeneath(s trace.Summary, text string) {
 	words := strings.Join(strings.Fields(text), " ")

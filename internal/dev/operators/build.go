@@ -43,7 +43,7 @@ type draw struct {
 	statements bool // in place of operators
 }
 
-// listed is what go list says of a package.
+// listed is a package in the output of go list -json.
 type listed struct {
 	Name, ImportPath, Dir, Export string
 	GoFiles                       []string

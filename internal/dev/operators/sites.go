@@ -38,7 +38,8 @@ type finder struct {
 	order      int
 }
 
-// find walks through the functions of a file, but for those whose stack can't grow: they can't call.
+// find walks through the functions of a file, except those with directives such as go:nosplit, whose
+// stack can't grow for the calls of helpers.
 func (f *finder) find(file *ast.File) {
 	for _, d := range file.Decls {
 		fn, ok := d.(*ast.FuncDecl)

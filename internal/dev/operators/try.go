@@ -181,7 +181,7 @@ func (r *runs) run(ctx context.Context, id int, test string) ([]byte, error) {
 	return r.tests(ctx, 3*r.took+10*time.Second, chosenEnv+"="+strconv.Itoa(id), args...)
 }
 
-// tests runs the tests in their short form, but for those that are skipped.
+// tests runs the tests in their short form, except those in skip.
 func (r *runs) tests(ctx context.Context, timeout time.Duration, env string, args ...string) ([]byte, error) {
 	args = append(args, "-test.short", "-test.timeout="+timeout.String())
 	if len(r.skip) > 0 {
