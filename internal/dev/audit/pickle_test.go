@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/big"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,8 +42,11 @@ func plain(v any) any {
 	return v
 }
 
-// checkPickle compares a snapshot in PyTorch's form.
+// checkPickle compares a snapshot in PyTorch's form, where its reader has 64 bits for a number.
 func (w *world) checkPickle() {
+	if strconv.IntSize == 32 {
+		return // github.com/nlpodyssey/gopickle reads no number beyond 31 bits here
+	}
 	began := time.Now().UnixMicro()
 	u := pickle.NewUnpickler(bytes.NewReader(w.get("snapshot?addresses=1")))
 	file, err := u.Load()
