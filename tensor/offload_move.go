@@ -112,7 +112,8 @@ func (o *Offloader) copyOut(ctx context.Context, s *storage, buffer transfer.Buf
 		return 0, err
 	}
 	if _, err := o.rt.pool.D2H(ctx, o.out, buffer, 0, s.block, 0, s.bytes); err != nil {
-		return 0, err
+		// The copy may be in flight, and the tensor stays: its next writer waits for the copy.
+		return 0, errors.Join(err, o.order(o.out, o.rt.stream))
 	}
 	return o.outs.Add(1), nil
 }

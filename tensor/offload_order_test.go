@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -38,6 +39,48 @@ func TestOffloadCopiesAfterTheKernelThatWrites(t *testing.T) {
 	require.NoError(t, r.o.Fetch(r.ctx, x))
 	require.Equal(t, float32(8190), get[float32](r.rig, x, nil)[4095])
 	require.NoError(t, x.Release())
+}
+
+// unrecorded is a stream that fails to record an event after each copy to the host.
+type unrecorded struct {
+	device.Stream
+	copied bool
+}
+
+func (s *unrecorded) CopyD2H(dst []byte, src device.Ptr) error {
+	s.copied = true
+	return s.Stream.CopyD2H(dst, src)
+}
+
+func (s *unrecorded) Record(e device.Event) error {
+	if s.copied {
+		s.copied = false
+		return errUnrecorded
+	}
+	return s.Stream.Record(e)
+}
+
+var errUnrecorded = errors.New("the event was not recorded")
+
+// TestOffloadThatFailsAfterItsCopy: the next writer of the tensor, which stays on the device, waits
+// for the copy in flight. Offload itself may free the pinned buffer, and so wait.
+func TestOffloadThatFailsAfterItsCopy(t *testing.T) {
+	r := newRig(t, 64<<20)
+	out := &unrecorded{Stream: cisterntest.Stream(t, r.dev)}
+	o, err := NewOffloader(r.Runtime, OffloadConfig{MinBytes: 1, Out: out, In: cisterntest.Stream(t, r.dev)})
+	require.NoError(t, err)
+	x := put(r, ramp(0))
+	release := cisterntest.Hold(t, out)
+	buffer, err := o.take(r.ctx, x.store.bytes)
+	require.NoError(t, err)
+	_, err = o.copyOut(r.ctx, x.store, buffer)
+	require.ErrorIs(t, err, errUnrecorded)
+	require.NoError(t, r.MulScalarInPlace(r.ctx, x, 2))
+	stuck(t, r.stream)
+	release()
+	require.NoError(t, o.drop(buffer))
+	require.Equal(t, float32(8190), get[float32](r, x, nil)[4095])
+	require.NoError(t, errors.Join(x.Release(), o.Close()))
 }
 
 // TestOffloadedMemoryIsFreeAfterTheCopy: not before, and without a wait of the host.
