@@ -170,7 +170,7 @@ func (a *account) agrees(t *testing.T, p memcache.Profile, want map[owner]int64,
 	t.Helper()
 	got := map[owner]int64{}
 	for _, h := range p.Holdings {
-		got[owner{h.Module, h.Category, h.Step}] += h.Bytes
+		got[owner{memcache.ModulePath(h.Module), h.Category, h.Step}] += h.Bytes
 	}
 	for k := range maps.Keys(want) {
 		require.Equal(t, want[k], got[k], "%s: bytes of %+v; the profile has %v, the account %v", when, k, got, want)

@@ -108,7 +108,7 @@ func (t *Tape) backward(loss *Variable) {
 		v.grad = p.grad
 		v.letGo()
 	}
-	root := t.modules[""]
+	root := t.modules[at{}]
 	t.inBackward = true
 	t.setModule(root)
 	defer t.setModule(root)

@@ -137,7 +137,7 @@ func TestBFloat16MastersKeepSmallUpdates(t *testing.T) {
 		},
 	} {
 		p := master(b, []float32{1, 1, 1, 1}, 2, 2)
-		opt, err := make(autograd.Parameters{{"w", p}})
+		opt, err := make(autograd.Parameters{{Name: "w", Parameter: p}})
 		require.NoError(t, err)
 		for range steps {
 			tape := halfTape(b)
@@ -188,7 +188,7 @@ func TestBFloat16SumsOfGradients(t *testing.T) {
 	require.NoError(t, errors.Join(err, tape.Close()))
 	assert.Equal(t, float32(1+times*small+0x1p-20), tapetest.Read[float32](b, once.Grad())[0])
 
-	total, err := optim.ClipGradNormOf(b.Ctx, autograd.Parameters{{"once", once}, {"often", often}}, 1)
+	total, err := optim.ClipGradNormOf(b.Ctx, autograd.Parameters{{Name: "once", Parameter: once}, {Name: "often", Parameter: often}}, 1)
 	require.NoError(t, err)
 	assert.InEpsilon(t, 2*(1+times*small), float64(tapetest.Read[float32](b, total)[0]), 1e-5)
 	assert.InEpsilon(t, 0.5, float64(tapetest.Read[float32](b, once.Grad())[0]), 1e-5)
@@ -200,7 +200,7 @@ func TestBFloat16SumsOfGradients(t *testing.T) {
 func TestBFloat16GradientsAreOfTheCopy(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p := master(b, []float32{3})
-	opt, err := tapetest.WithErr(optim.NewSGD(autograd.Parameters{{"w", p}}, optim.SGDConfig{LR: new(1.0)}))
+	opt, err := tapetest.WithErr(optim.NewSGD(autograd.Parameters{{Name: "w", Parameter: p}}, optim.SGDConfig{LR: new(1.0)}))
 	require.NoError(t, err)
 	early, late := halfTape(b), halfTape(b)
 	loss := early.Sum(early.Square(early.Param(p)))

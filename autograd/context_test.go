@@ -98,9 +98,9 @@ func TestEveryFreeHasAContext(t *testing.T) {
 	require.NoError(t, late.ReleaseContext(none))
 	var nobody *autograd.Parameter
 	require.NoError(t, nobody.ZeroGrad(b.Ctx))
-	require.NoError(t, autograd.Parameters{{"w", nobody}}.ReleaseContext(b.Ctx))
+	require.NoError(t, autograd.Parameters{{Name: "w", Parameter: nobody}}.ReleaseContext(b.Ctx))
 	assert.Nil(t, nobody.Value())
 	assert.Nil(t, nobody.Grad())
-	assert.Zero(t, autograd.Parameters{{"w", nobody}}.Elements())
-	assert.Zero(t, autograd.Parameters{{"w", nobody}}.Bytes())
+	assert.Zero(t, autograd.Parameters{{Name: "w", Parameter: nobody}}.Elements())
+	assert.Zero(t, autograd.Parameters{{Name: "w", Parameter: nobody}}.Bytes())
 }

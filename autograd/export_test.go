@@ -74,7 +74,7 @@ func (s watchedStep) seedless() bool {
 const MostPaths = mostPaths
 
 func ModulesOf(t *Tape) int   { return len(t.modules) }
-func ModuleOf(t *Tape) string { return t.module.path }
+func ModuleOf(t *Tape) string { return t.module.module }
 
 // InOwnPlace reports whether a tape is in the place that a closed one has.
 func InOwnPlace(t *Tape) bool { return t.module == &t.after.modulePlace }

@@ -37,7 +37,7 @@ var tapeRows = []failtest.Row[*failing]{
 	{Of: "Parameters.Release Parameters.ReleaseContext", Ends: lost, Make: frees(func(ctx context.Context, tape onTape, ps autograd.Parameters) error {
 		return all(tape, ps, errors.Join(ps[:1].Release(), ps.ReleaseContext(ctx)))
 	})},
-	{Of: "NewParameter Parameter.SetName Parameter.Attach Parameter.CanAttach", Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "NewParameter Named.SetName Parameter.Attach Parameter.CanAttach", Make: func(t testing.TB, m *failing) failtest.Trial {
 		x, err := tensor.FromSlice(m.Ctx, m.RT, []float64{1, 2})
 		require.NoError(t, err)
 		var p *autograd.Parameter
@@ -47,7 +47,7 @@ var tapeRows = []failtest.Row[*failing]{
 					return err
 				}
 				a := new(testAttachment)
-				return errors.Join(p.SetName("layer.weight"), p.CanAttach(a), p.Attach(a))
+				return errors.Join(autograd.Named{Name: "layer.weight", Parameter: p}.SetName(), p.CanAttach(a), p.Attach(a))
 			},
 			See:  func() any { return []any{p.Name(), x.Label()} },
 			Undo: x.Release,

@@ -102,7 +102,7 @@ func TestFloat16Rounds(t *testing.T) {
 	require.NoError(t, errors.Join(err, tape.Close()))
 	assert.Equal(t, []float32{1 + 0x1p-12, 1 + 0x1p-12}, tapetest.Read[float32](b, p.Grad()))
 
-	total, err := optim.ClipGradNormOf(b.Ctx, autograd.Parameters{{"p", p}}, 1)
+	total, err := optim.ClipGradNormOf(b.Ctx, autograd.Parameters{{Name: "p", Parameter: p}}, 1)
 	require.NoError(t, err)
 	assert.InEpsilon(t, math.Sqrt2*(1+0x1p-12), float64(tapetest.Read[float32](b, total)[0]), 1e-5)
 	require.NoError(t, total.Release())

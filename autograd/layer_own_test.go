@@ -30,7 +30,7 @@ func (l *gated) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variab
 }
 
 func (l *gated) Parameters() autograd.Parameters {
-	return autograd.Parameters{{"weight", l.Weight}, {"gate", l.Gate}}
+	return autograd.Parameters{{Name: "weight", Parameter: l.Weight}, {Name: "gate", Parameter: l.Gate}}
 }
 
 // TestLayerOfAProgram: a layer borrows its argument, also where Once is called inside, and frees
@@ -47,7 +47,7 @@ func TestLayerOfAProgram(t *testing.T) {
 		var between *autograd.Variable
 		l.inside = func(x, product *autograd.Variable) {
 			between = product
-			require.Equal(t, "0", autograd.ModuleOf(tape))
+			require.Equal(t, "0 (gated)", autograd.ModuleOf(tape))
 			require.False(t, x.Value().Released(), "Once counts for the layer's own values")
 			require.False(t, product.Value().Released(), "until the layer ends")
 		}
@@ -73,7 +73,7 @@ func TestLayerOfAProgram(t *testing.T) {
 	for _, holding := range b.Cache.Profile().Holdings {
 		modules[holding.Module] = true
 	}
-	require.True(t, modules["0"], "what the gradients need: %v", modules)
+	require.True(t, modules["0 (gated)"], "what the gradients need: %v", modules)
 	_, err := tape.Backward(tape.Sum(y))
 	require.NoError(t, err)
 	require.NoError(t, tape.Close())

@@ -14,28 +14,34 @@ import (
 
 // Profiles show memory by the module that made it (memcache.Label). A tape is in one module at a
 // time, whose context its allocations have; a recorded operation remembers its module, and its
-// backward step runs there. Names come from three places: the program says Tape.Module, a
-// Sequential numbers its layers, and a layer knows itself by the names of its parameters, which an
-// optimiser has told them. So a model of structs has PyTorch's names without a word in its Forward.
+// backward step runs there. Names come from three places: Tape.Module, the numbers of a Sequential,
+// and the names of a layer's parameters, which an optimiser has set. So a model of structs has
+// PyTorch's names without a word in its Forward.
+
+// at says where in a model a tape is.
+type at struct {
+	module string // inside of the module that the tape's context names
+	layer  string // the path of the innermost layer around with a name, or of Tape.Module
+}
 
 // modulePlace is a module that a tape has been in.
 type modulePlace struct {
-	path string // inside of the module that the tape's context names
+	at
 	// contexts of the forward and of the backward pass; nil: not needed yet
 	contexts [2]context.Context
 }
 
 // places are the modules that a tape has been in. They are kept for another tape, as its slab is.
 type places struct {
-	modules map[string]*modulePlace // by path
-	all     []*modulePlace          // of modules, and for those to come
-	paths   map[[2]string]string    // by what they are joined of; of earlier tapes, too
+	modules map[at]*modulePlace
+	all     []*modulePlace       // of modules, and for those to come
+	paths   map[[3]string]string // of names.Part, by its arguments; of earlier tapes, too
 }
 
 // mostPaths is how many paths are kept for another tape.
 const mostPaths = 4096
 
-var allPlaces = sync.Pool{New: func() any { return &places{modules: make(map[string]*modulePlace), paths: make(map[[2]string]string)} }}
+var allPlaces = sync.Pool{New: func() any { return &places{modules: make(map[at]*modulePlace), paths: make(map[[3]string]string)} }}
 
 func newPlaces() *places {
 	if race.Enabled {
@@ -58,25 +64,25 @@ func (p *places) recycle() {
 }
 
 // place is where a tape is in a module that it has not been in before.
-func (p *places) place(path string) *modulePlace {
+func (p *places) place(at at) *modulePlace {
 	if n := len(p.modules); n == len(p.all) {
 		p.all = append(p.all, new(modulePlace))
 	}
 	m := p.all[len(p.modules)]
-	m.path = path
-	p.modules[path] = m
+	m.at = at
+	p.modules[at] = m
 	return m
 }
 
-// joined is join of two, which is made once.
-func (p *places) joined(outer, inner string) string {
-	if outer == "" || inner == "" {
-		return outer + inner
+// joined is names.Part, which makes each name once.
+func (p *places) joined(outer, part, layer string) string {
+	if layer == "" && (outer == "" || part == "") {
+		return outer + part
 	}
-	key := [2]string{outer, inner}
+	key := [3]string{outer, part, layer}
 	path, ok := p.paths[key]
 	if !ok {
-		path = names.Join(outer, inner)
+		path = names.Part(outer, part, layer)
 		if p.paths != nil { // a closed tape has none
 			p.paths[key] = path
 		}
@@ -99,17 +105,24 @@ func (t *Tape) Module(name string, f func() *Variable) *Variable {
 	}
 	t.calls++
 	defer func() { t.calls-- }()
-	defer t.setModule(t.enterModule(t.joined(t.module.path, name)))
+	to := t.part(name, "")
+	to.layer = memcache.ModulePath(to.module)
+	defer t.setModule(t.enterModule(to))
 	return f()
 }
 
-// enterModule makes the tape be in a module, by its path, and returns the one it was in.
-func (t *Tape) enterModule(path string) (before *modulePlace) {
+// part is a part of where the tape is.
+func (t *Tape) part(name, layer string) at {
+	return at{t.joined(t.module.module, name, layer), t.module.layer}
+}
+
+// enterModule makes the tape be in a module, and returns the one it was in.
+func (t *Tape) enterModule(to at) (before *modulePlace) {
 	before = t.module
-	if path != before.path && t.state != "closed" {
-		m := t.modules[path]
+	if to != before.at && t.state != "closed" {
+		m := t.modules[to]
 		if m == nil {
-			m = t.place(path)
+			m = t.place(to)
 		}
 		t.setModule(m)
 	}
@@ -119,7 +132,7 @@ func (t *Tape) enterModule(path string) (before *modulePlace) {
 // setModule makes the tape be in a module that it has been in before. A tape that was closed
 // meanwhile, which has given its places to another one, stays where it is.
 func (t *Tape) setModule(m *modulePlace) {
-	if t.none() || t.modules[m.path] != m {
+	if t.none() || t.modules[m.at] != m {
 		return
 	}
 	t.module = m
@@ -135,34 +148,62 @@ type Entered struct {
 }
 
 // Enter begins a layer, as [Tape.Layer] does, but frees nothing: it is for layers of several results.
-// The module is the one in which the parameter p is called local, or the chain in which the layer of
-// p stands at these places, each in the one before.
+// The module is the one in which the parameter p is called local.
 //
 // A layer whose parameters have no names yet, or names from elsewhere in the model, as tied weights
-// have, is in the tape's module. Elsewhere is what is not inside of the tape's module, and what has
-// another local name. Where the tape is in no module, a layer with nothing but weights of another
-// one, which calls them the same, can't be told from that one.
-func (t *Tape) Enter(p *Parameter, local string, places ...int) Entered {
-	e := t.EnterModule(p, local, places...)
+// have, is in the tape's module. Elsewhere is what is outside of the innermost layer around that has
+// a name, and what has another local name. Where there is no such layer, a layer with nothing but
+// weights of another one, which calls them the same, can't be told from that one.
+func (t *Tape) Enter(p *Parameter, local string) Entered {
+	var e Entered
+	if path, ok := p.Module(local); ok && !t.none() && names.Inside(path, t.module.layer) {
+		e = t.EnterLayer(path, p.layer)
+	} else {
+		e = t.EnterLayer("", "")
+	}
 	if !t.none() {
 		e.scope, e.scoped = t.open(), true
 	}
 	return e
 }
 
-// EnterModule is Enter for a function that reads its arguments as an operation does, so that
-// [Variable.Once] of them counts.
-func (t *Tape) EnterModule(p *Parameter, local string, places ...int) Entered {
+// EnterLayer is Enter for a layer that holds others or reads its arguments as an operation does, so
+// that [Variable.Once] of them counts. The path is that in the model, as the names of parameters
+// have it; "" leaves the tape in its module. The type may be "". See [Parameter.PathOf].
+func (t *Tape) EnterLayer(path, layer string) Entered {
 	e := Entered{tape: t}
 	if t.none() {
 		return e
 	}
 	e.module = t.module
-	path, ok := p.Module(local, places...)
-	if here := t.module.path; ok && (here == "" || strings.HasPrefix(path, here+".")) {
-		t.enterModule(path)
+	switch to := (at{t.module.module, path}); {
+	case path == "" || path == t.module.layer:
+	case layer == "" && memcache.ModulePath(to.module) == path:
+		t.enterModule(to)
+	default:
+		to.module = t.joined("", path, layer)
+		t.enterModule(to)
 	}
 	return e
+}
+
+// EnterPart begins a part of the tape's module, by its name and type, such as a layer of a chain;
+// see [Tape.Module].
+func (e Entered) EnterPart(name, layer string) Entered {
+	part := Entered{tape: e.tape}
+	if !e.tape.none() {
+		part.module = e.tape.enterModule(e.tape.part(name, layer))
+	}
+	return part
+}
+
+// Around returns the path of the innermost layer with a name, or of the [Tape.Module], that the tape
+// was in before; "" is the whole model.
+func (e Entered) Around() string {
+	if e.tape.none() {
+		return ""
+	}
+	return e.module.layer
 }
 
 // Leave makes the tape be where it was.
@@ -174,6 +215,21 @@ func (e Entered) Leave() {
 		e.tape.setScope(e.scope)
 	}
 	e.tape.setModule(e.module)
+}
+
+// PathOf returns the path of a layer, by the pointer of its [Holder], if it holds the parameter by the
+// parameter's name. held reports whether the parameter knows which layers do.
+func (p *Parameter) PathOf(layer any) (path string, held, ok bool) {
+	if p == nil {
+		return "", false, false
+	}
+	for h := p.holder; h != nil; h = h.Inner {
+		if h.Layer == layer {
+			path, ok = p.Module(h.Local)
+			break
+		}
+	}
+	return path, p.holder != nil, ok
 }
 
 // Module returns the path of the layer that calls the parameter local, or of the chain in which that
@@ -203,7 +259,10 @@ func (t *Tape) moduleContext() context.Context {
 	ctx := &t.module.contexts[pass]
 	if *ctx == nil {
 		l := t.label
-		l.Module, l.Category = t.joined(l.Module, t.module.path), category
+		l.Category = category
+		if in := t.module.module; in != "" {
+			l.Module = t.joined(l.Module, in, "")
+		}
 		*ctx = t.labels.With(t.base, l)
 	}
 	return *ctx

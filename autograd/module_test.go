@@ -199,7 +199,7 @@ func TestModules(t *testing.T) {
 		sums := map[string]int64{}
 		for _, h := range b.Cache.Profile().Holdings {
 			if h.Category == c {
-				sums[h.Module] += int64(h.Blocks)
+				sums[memcache.ModulePath(h.Module)] += int64(h.Blocks)
 			}
 		}
 		return sums
@@ -224,7 +224,7 @@ func TestModules(t *testing.T) {
 	}
 	require.Equal(t, map[string]int64{"emb": 1, "blocks.0.0.1": 2, "blocks.1.0.1": 2, "norm": 2}, modules(memcache.CategoryOptimizerState))
 
-	again := nn.Own(in, optim.NewSGD(autograd.Parameters{{"other.name", m.Norm.Weight}}, optim.SGDConfig{}))
+	again := nn.Own(in, optim.NewSGD(autograd.Parameters{{Name: "other.name", Parameter: m.Norm.Weight}}, optim.SGDConfig{}))
 	require.NoError(t, in.Err())
 	require.Equal(t, "other.name", autograd.NameOf(again.Parameters()[0].Parameter))
 	require.Equal(t, map[string]int64{"net.emb": 1, "net.blocks.0.0.1": 2, "net.blocks.1.0.1": 2, "net.norm": 4, "net.other": 1},

@@ -52,7 +52,7 @@ func (c *nilCheck) updates() (us []optim.Update) {
 	p.SetGrad(c.in.Tensor(make([]float64, 4), 2, 2))
 	o := new(testOptimizer)
 	o.Init(o, "Test", func(_ context.Context, all []optim.Update) error { us = slices.Clone(all); return nil })
-	o.Fail(o.AddGroup(autograd.Parameters{{"p", p}}, optim.Options{LR: 1}))
+	o.Fail(o.AddGroup(autograd.Parameters{{Name: "p", Parameter: p}}, optim.Options{LR: 1}))
 	require.NoError(c.T, nn.Own(c.in, o).Step(c.Ctx))
 	p.SetGrad(nil)
 	return us
@@ -79,13 +79,13 @@ func (c *nilCheck) valid(typ reflect.Type) reflect.Value {
 	case reflect.TypeFor[*autograd.Parameter]():
 		v = c.in.Ones(2, 2)
 	case reflect.TypeFor[autograd.Parameters]():
-		v = autograd.Parameters{{"p", c.in.Ones(2, 2)}}
+		v = autograd.Parameters{{Name: "p", Parameter: c.in.Ones(2, 2)}}
 	case reflect.TypeFor[*tensor.Tensor]():
 		v = c.in.Tensor([]float64{1, 2, 3, 4}, 2, 2)
 	case reflect.TypeFor[optim.Optimizer]():
-		v = nn.Own(c.in, optim.NewSGD(autograd.Parameters{{"p", c.in.Ones(2, 2)}}, optim.SGDConfig{}))
+		v = nn.Own(c.in, optim.NewSGD(autograd.Parameters{{Name: "p", Parameter: c.in.Ones(2, 2)}}, optim.SGDConfig{}))
 	case reflect.TypeFor[io.Closer]():
-		v = nn.Own(c.in, optim.NewSGD(autograd.Parameters{{"p", c.in.Ones(2, 2)}}, optim.SGDConfig{}))
+		v = nn.Own(c.in, optim.NewSGD(autograd.Parameters{{Name: "p", Parameter: c.in.Ones(2, 2)}}, optim.SGDConfig{}))
 	case reflect.TypeFor[[]optim.Update]():
 		v = c.updates()
 	case reflect.TypeFor[func(context.Context, []optim.Update) error]():
@@ -169,7 +169,7 @@ func nilOf(typ reflect.Type) reflect.Value {
 // receivers are values of the types that have methods.
 func (c *nilCheck) receiver(name string) any {
 	in := c.in
-	ps := autograd.Parameters{{"p", in.Ones(2, 2)}}
+	ps := autograd.Parameters{{Name: "p", Parameter: in.Ones(2, 2)}}
 	switch name {
 	case "optim.Adagrad":
 		return nn.Own(in, optim.NewAdagrad(ps, optim.AdagradConfig{}))

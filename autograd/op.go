@@ -121,7 +121,7 @@ func (o *Op[R, P]) applyAs(name string, t *Tape, r *R, inputs ...*Variable) *Var
 	if !o.kind.named {
 		return t.operate(name, o.record(t, r), inputs)
 	}
-	defer t.setModule(t.enterModule(t.joined(t.module.path, name)))
+	defer t.setModule(t.enterModule(t.part(name, "")))
 	return t.operate(name, o.record(t, r), inputs)
 }
 

@@ -16,9 +16,11 @@ import (
 // use.
 type Parameter struct {
 	value, grad *tensor.Tensor
-	name        string // that an optimiser knows it by
-	before      string // the module that it was made in, once it has a name
-	missing     error  // why there is no value: an initialiser's error
+	name        string  // that an optimiser knows it by
+	layer       string  // the type of the layer that has it, once it has a name
+	holder      *Holder // nil: none is known
+	before      string  // the module that it was made in, once it has a name
+	missing     error   // why there is no value: an initialiser's error
 	frozen      bool
 	made        int64 // bytes of the last gradient of this rank alone; 0: there was none
 	attached    []Attachment
@@ -58,22 +60,24 @@ func (p *Parameter) Err() error {
 	return nil
 }
 
-// SetName sets the parameter's name in its model, such as "0.weight", by which errors and profiles
-// know it. Optimisers set it. The last name counts, also for the module of its layer.
-func (p *Parameter) SetName(name string) error {
+// SetName makes the parameter remember its name and its layers. Errors and profiles show them.
+// Optimisers do so. The last name counts, also for the module of its layer.
+func (n Named) SetName() error {
+	p, name, layer := n.Parameter, n.Name, n.Layer
 	if p == nil || p.value == nil {
 		return p.Err()
 	}
-	if name == p.name || p.value.Released() {
-		p.name = name
+	p.holder = n.Holder
+	if name == p.name && layer == p.layer || p.value.Released() {
+		p.name, p.layer = name, layer
 		return nil
 	}
 	l := p.value.Label()
 	if p.name == "" {
 		p.before = l.Module
 	}
-	p.name = name
-	l.Module = names.Join(p.before, names.Module(name))
+	p.name, p.layer = name, layer
+	l.Module = names.Holder(p.before, name, layer)
 	return p.value.SetLabel(l)
 }
 
@@ -205,6 +209,15 @@ func (p *Parameter) ReleaseContext(ctx context.Context) error {
 type Named struct {
 	Name string
 	*Parameter
+	Layer  string  // the type of the layer that has it, such as "Linear"; "": unknown
+	Holder *Holder // the outermost layer that holds that layer; nil: unknown
+}
+
+// Holder is a layer that holds others, one of which has a parameter.
+type Holder struct {
+	Layer any     // a pointer, to the first one of a chain's layers
+	Local string  // the parameter's name in it
+	Inner *Holder // the next layer on the way to the parameter, or nil
 }
 
 // Parameters are the parameters of a model, in the order of its layers.

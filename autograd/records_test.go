@@ -203,16 +203,18 @@ func TestSizesOfTapes(t *testing.T) {
 
 // TestJoinedPaths: paths are those of their own names, and not more than so many are kept for another tape.
 func TestJoinedPaths(t *testing.T) {
-	p := &places{modules: map[string]*modulePlace{}, paths: map[[2]string]string{}}
+	p := &places{modules: map[at]*modulePlace{}, paths: map[[3]string]string{}}
 	for range 2 {
 		for i := range mostPaths {
-			require.Equal(t, fmt.Sprint("a.", i), p.joined("a", fmt.Sprint(i)))
-			require.Equal(t, fmt.Sprint("b.", i), p.joined("b", fmt.Sprint(i)))
+			require.Equal(t, fmt.Sprint("a.", i), p.joined("a", fmt.Sprint(i), ""))
+			require.Equal(t, fmt.Sprint("b.", i), p.joined("b", fmt.Sprint(i), ""))
 		}
 	}
-	require.Equal(t, "a", p.joined("a", ""))
-	require.Equal(t, "a", p.joined("", "a"))
+	require.Equal(t, "a.b (T)", p.joined("a (S)", "b", "T"))
+	require.Equal(t, "b (T)", p.joined("", "b", "T"))
+	require.Equal(t, "a", p.joined("a", "", ""))
+	require.Equal(t, "a", p.joined("", "a", ""))
 	p.recycle()
 	assert.Empty(t, p.paths)
-	assert.Equal(t, "a.b", (&places{}).joined("a", "b"), "of a closed tape")
+	assert.Equal(t, "a.b", (&places{}).joined("a", "b", ""), "of a closed tape")
 }

@@ -39,7 +39,7 @@ func (r *referenceRun) gradients() (ps autograd.Parameters) {
 		grad := r.upload(r.Inputs[i].Values, r.Inputs[i].Shape...)
 		p := r.b.ParameterOf(r.upload(r.Inputs[i].Values, r.Inputs[i].Shape...))
 		p.SetGrad(grad)
-		ps = append(ps, autograd.Named{i, p})
+		ps = append(ps, autograd.Named{Name: i, Parameter: p})
 	}
 	slices.SortFunc(ps, func(a, b autograd.Named) int { return strings.Compare(a.Name, b.Name) })
 	return ps
@@ -72,7 +72,7 @@ func clipValueReference(r *referenceRun) *autograd.Variable {
 func scheduleReference(r *referenceRun) *autograd.Variable {
 	p := r.b.ParameterOf(r.upload(make([]refNumber, 1), 1))
 	defer func() { require.NoError(r.t, p.Release()) }()
-	opt, err := tapetest.WithErr(optim.NewSGD(autograd.Parameters{{"p", p}}, optim.SGDConfig{LR: new(r.float("lr", 0.1))}))
+	opt, err := tapetest.WithErr(optim.NewSGD(autograd.Parameters{{Name: "p", Parameter: p}}, optim.SGDConfig{LR: new(r.float("lr", 0.1))}))
 	require.NoError(r.t, err)
 	defer opt.Close()
 	s, err := optim.NewScheduler(opt, scheduleOf(r.t, r.string("name", "")))

@@ -127,7 +127,7 @@ func TestMessagesNameTheOperand(t *testing.T) {
 func TestReleaseFreesGradients(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	p, q, r := b.Parameter(2), b.Parameter(3), b.Parameter(4)
-	ps := autograd.Parameters{{"p", p}, {"q", q}}
+	ps := autograd.Parameters{{Name: "p", Parameter: p}, {Name: "q", Parameter: q}}
 	tape := autograd.NewTape(b.Ctx, b.RT)
 	_, err := tape.Backward(tape.Add(tape.Add(tape.Sum(tape.Param(p)), tape.Sum(tape.Param(q))), tape.Sum(tape.Param(r))))
 	require.NoError(t, errors.Join(err, tape.Close()))

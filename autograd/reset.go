@@ -70,9 +70,9 @@ func (t *Tape) Reset(ctx context.Context) error {
 // begins is where a tape is at the beginning of a step. With the context of the step before the
 // modules' contexts are the same.
 func (t *Tape) begins(ctx context.Context, again bool) {
-	t.module = t.modules[""]
+	t.module = t.modules[at{}]
 	if t.module == nil {
-		t.module = t.place("")
+		t.module = t.place(at{})
 	}
 	if again && sameContext(t.given, ctx) {
 		t.ctx = t.moduleContext()

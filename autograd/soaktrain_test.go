@@ -33,7 +33,7 @@ func newTrainee(ctx context.Context, rt *tensor.Runtime, kind int) (*trainee, er
 	if tr.p, err = autograd.NewParameter(t); err != nil {
 		return nil, err
 	}
-	ps := autograd.Parameters{{"w", tr.p}}
+	ps := autograd.Parameters{{Name: "w", Parameter: tr.p}}
 	if tr.adam {
 		tr.opt, err = tapetest.WithErr(optim.NewAdamW(ps, optim.AdamConfig{LR: new(traineeLR), WeightDecay: new(0.1)}))
 	} else {

@@ -20,7 +20,7 @@ func TestAStaleParameterIsAnError(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	w, err := autograd.NewParameter(tapetest.Upload(b, []float64{3}))
 	require.NoError(t, err)
-	opt, err := tapetest.WithErr(optim.NewSGD(autograd.Parameters{{"0.weight", w}}, optim.SGDConfig{LR: new(0.5)}))
+	opt, err := tapetest.WithErr(optim.NewSGD(autograd.Parameters{{Name: "0.weight", Parameter: w}}, optim.SGDConfig{LR: new(0.5)}))
 	require.NoError(t, err)
 	square := func() (*autograd.Tape, *autograd.Variable) {
 		tape := autograd.NewTape(b.Ctx, b.RT)

@@ -97,7 +97,7 @@ func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
 	lifetime.Group(t.sizes.tensors()) // what Backward hands to parameters lives until the next step, and all else ends with the tape
 	t.labels.Expect(t.sizes.contexts())
 	t.group = t.sizes.variables()
-	t.module = t.place("")
+	t.module = t.place(at{})
 	t.setContext("NewTape", ctx)
 	t.given = ctx
 	t.checkRuntime("NewTape")
@@ -205,7 +205,7 @@ func (t *Tape) Close() error {
 		} else {
 			t.slab.recycle()
 		}
-		t.after.path = t.module.path
+		t.after.at = t.module.at
 		t.places.recycle()
 		t.slab, t.places, t.module = &t.after.slab, &t.after.places, &t.after.modulePlace
 	}

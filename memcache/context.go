@@ -95,7 +95,7 @@ func (state *ctxState) poolOf(c *Cache) *Pool {
 func WithModule(ctx context.Context, name string) context.Context {
 	return relabel(ctx, func(l *Label) {
 		if l.Module != "" && name != "" {
-			l.Module += "."
+			l.Module = ModulePath(l.Module) + "."
 		}
 		l.Module += name
 	})

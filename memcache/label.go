@@ -10,7 +10,8 @@ import (
 
 // Label says what memory is for. Labels are comparable.
 type Label struct {
-	// Module is the path of the part of the model, its names joined by dots, such as "encoder.0.linear".
+	// Module is the path of the part of the model, its names joined by dots, and the type of its layer
+	// if that is known, such as "encoder.0.linear (Linear)".
 	Module   string
 	Category Category
 	Step     int64 // the training step; 0: none
@@ -18,11 +19,22 @@ type Label struct {
 	Tags string
 }
 
-// String is the module with its category, such as "encoder.0 (activation)", and the step.
+// ModulePath returns the path in the name of a module, without the type of its layer.
+func ModulePath(module string) string {
+	if i := strings.LastIndex(module, " ("); i >= 0 && strings.HasSuffix(module, ")") {
+		return module[:i]
+	}
+	return module
+}
+
+// String is the module with its category, such as "encoder.0 (activation)" or, with the type of a
+// layer, "encoder.0 (Block, activation)", and the step.
 func (l Label) String() string {
 	s := l.Category.String()
-	if l.Module != "" {
-		s = l.Module + " (" + s + ")"
+	if path := ModulePath(l.Module); path != l.Module {
+		s = strings.TrimSuffix(l.Module, ")") + ", " + s + ")"
+	} else if path != "" {
+		s = path + " (" + s + ")"
 	}
 	if l.Step != 0 {
 		s = fmt.Sprintf("%s in step %d", s, l.Step)

@@ -42,7 +42,7 @@ func surfaceOf(t *testing.T) *surface.Surface {
 		Functions: map[string]any{
 			"AllDivisions": memcache.AllDivisions, "ConfigFromEnv": memcache.ConfigFromEnv, "LabelOf": memcache.LabelOf, "New": memcache.New,
 			"Observers": memcache.Observers, "ParseConfig": memcache.ParseConfig, "WithCategory": memcache.WithCategory, "WithLabel": memcache.WithLabel,
-			"WithModule": memcache.WithModule, "WithStep": memcache.WithStep, "WithTag": memcache.WithTag,
+			"ModulePath": memcache.ModulePath, "WithModule": memcache.WithModule, "WithStep": memcache.WithStep, "WithTag": memcache.WithTag,
 		},
 		Receivers: map[string]func() any{
 			"Block": func() any { return alloc() }, "Blocks": func() any {

@@ -74,7 +74,7 @@ func (m *MultiHeadAttention) Parameters() autograd.Parameters {
 		}
 	}
 	for _, p := range m.Out.Parameters() {
-		ps = append(ps, autograd.Named{Name: "out_proj." + p.Name, Parameter: p.Parameter})
+		ps = append(ps, autograd.Named{Name: "out_proj." + p.Name, Parameter: p.Parameter, Layer: "Linear"})
 	}
 	return ps
 }

@@ -19,8 +19,12 @@
 // bias and ReLU in place. A layer of the program's own calls [autograd.Tape.Layer] in its Forward,
 // which frees every value except the result.
 //
-// Profiles name modules after their parameters. An optimiser tells parameters their names; for a
-// model without one [NameModules] does. The last name counts.
+// Profiles name modules after their parameters, with the type of the layer: "encoder.0.fc (Linear)".
+// An optimiser gives parameters their names; for a model without one [NameModules] does. The last
+// name counts. Layers of this package, chains and [LayerOf] find their place by a parameter; a layer
+// without parameters has a place in a [Sequential], and is a part of the layer around elsewhere. A
+// layer that stands in two places has the name of the first one where that is inside of the layer
+// around, else the number in its chain, or no name of its own.
 //
 // [StateDict] lists what of a model is saved. [SaveModel] and [LoadModel] write and read it as
 // safetensors, in the names that PyTorch's state_dict has.

@@ -100,9 +100,15 @@ type Sequential []Layer
 // reads it, and computes a [Linear] followed by a [ReLU] as one operation, in place. Activations
 // and [Dropout] work in place too where no gradient needs their argument.
 func (s Sequential) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
-	var room [4]int
-	p, local, places := s.first(room[:0])
-	defer t.Enter(p, local, places...).Leave()
+	at := search{around: t.EnterLayer("", "").Around()}
+	if len(s) > 0 {
+		at.self = &s[0]
+	}
+	var places [4]int
+	at.chain(s, places[:0])
+	chain := t.EnterLayer(at.path, "Sequential")
+	defer chain.Leave()
+	defer t.Enter(nil, "").Leave()
 	mine := x.Last() // x is a value between the layers of another Sequential
 	y := x
 	for i := 0; i < len(s); i++ {
@@ -119,12 +125,15 @@ func (s Sequential) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Va
 			_, once := s[i].(readsOnce)
 			lent = last.Lend(once)
 		}
-		y = t.Module(strconv.Itoa(i), func() *autograd.Variable {
+		y = func() *autograd.Variable {
+			if at.found || at.unnamed { // else the chain has no place in the model
+				defer chain.EnterPart(strconv.Itoa(i), typeName(s[i])).Leave()
+			}
 			if fuse {
 				return linear.forward(t, last, true)
 			}
 			return s[i].Forward(t, last)
-		})
+		}()
 		lent.Back()
 		if own && last != y {
 			last.Release()

@@ -21,6 +21,7 @@ func NameModules(model any) error {
 		return fmt.Errorf("nn: NameModules: %w: the model is nil", autograd.ErrInvalid)
 	}
 	params, buffers := ModelState(model)
+	layers := parametersOf(model, true).layers
 	known := make(map[any]bool) // of several names for one the first counts, as for optimisers
 	for _, p := range params {
 		if known[p.Parameter] {
@@ -30,7 +31,7 @@ func NameModules(model any) error {
 		if err := p.Err(); err != nil {
 			return fmt.Errorf("nn: NameModules: parameter %q: %w", p.Name, err)
 		}
-		if err := p.SetName(p.Name); err != nil {
+		if err := p.SetName(); err != nil {
 			return fmt.Errorf("nn: NameModules: parameter %q: %w", p.Name, err)
 		}
 	}
@@ -39,7 +40,7 @@ func NameModules(model any) error {
 			continue
 		}
 		known[b.Tensor] = true
-		if err := nameBuffer(b.Tensor, b.Name); err != nil {
+		if err := nameBuffer(b.Tensor, b.Name, layers[names.Module(b.Name)]); err != nil {
 			return fmt.Errorf("nn: NameModules: buffer %q: %w", b.Name, err)
 		}
 	}
@@ -50,9 +51,9 @@ func NameModules(model any) error {
 // they were told a name. A parameter remembers its own; a buffer is a tensor of the program's.
 var modulesBefore sync.Map
 
-// nameBuffer tells a buffer how the model calls it, as [autograd.Parameter.SetName] tells a
+// nameBuffer sets the name of a buffer in the model, as [autograd.Named.SetName] does for a
 // parameter.
-func nameBuffer(b *tensor.Tensor, name string) error {
+func nameBuffer(b *tensor.Tensor, name, layer string) error {
 	if b.Released() {
 		return nil
 	}
@@ -62,58 +63,9 @@ func nameBuffer(b *tensor.Tensor, name string) error {
 		runtime.AddCleanup(b, func(key weak.Pointer[tensor.Tensor]) { modulesBefore.Delete(key) }, key)
 	}
 	known := l
-	l.Module, l.Category = names.Join(before.(string), names.Module(name)), memcache.CategoryParameter
+	l.Module, l.Category = names.Holder(before.(string), name, layer), memcache.CategoryParameter
 	if l == known {
 		return nil
 	}
 	return b.SetLabel(l)
-}
-
-// first returns a parameter of the chain that knows the chain's name, how its layer calls it, and the
-// places of that layer, each in the one before. The chain is at these places. There is none if the
-// first parameter has no name yet, or if a walk over a model would have to find it.
-func (s Sequential) first(at []int) (p *autograd.Parameter, local string, places []int) {
-	p, local, places, _ = s.find(at)
-	return p, local, places
-}
-
-func (s Sequential) find(at []int) (p *autograd.Parameter, local string, places []int, found bool) {
-	for i, inner := range s {
-		places := append(at, i)
-		switch l := inner.(type) {
-		case nil, module:
-			continue
-		case Sequential:
-			if p, local, places, found = l.find(places); found {
-				return p, local, places, true
-			}
-			continue
-		}
-		var room [2]autograd.Named
-		for _, n := range ownParameters(inner, room[:0]) {
-			if _, ok := n.Module(n.Name, places...); ok {
-				return n.Parameter, n.Name, places, true
-			}
-			if n.Parameter != nil && n.Parameter.Name() == "" {
-				return nil, "", nil, true
-			}
-		}
-	}
-	return nil, "", nil, false
-}
-
-// ownParameters are the parameters of a layer, in room if it is one of those that most models are
-// of: they are asked in each step.
-func ownParameters(l Layer, room autograd.Parameters) autograd.Parameters {
-	switch l := l.(type) {
-	case *Linear:
-		if l != nil {
-			return append(room, autograd.Named{Name: "weight", Parameter: l.Weight}, autograd.Named{Name: "bias", Parameter: l.Bias})
-		}
-	case *Convolution:
-		if l != nil {
-			return append(room, autograd.Named{Name: "weight", Parameter: l.Weight}, autograd.Named{Name: "bias", Parameter: l.Bias})
-		}
-	}
-	return l.Parameters()
 }

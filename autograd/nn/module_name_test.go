@@ -30,32 +30,32 @@ func TestNamesThatChange(t *testing.T) {
 	}
 	require.NoError(t, in.Err())
 	require.NoError(t, nn.NameModules(backbone))
-	is("net.1")
+	is("net.1 (BatchNorm)")
 	require.NoError(t, nn.NameModules(model))
-	is("net.1.1")
+	is("net.1.1 (BatchNorm)")
 	require.NoError(t, nn.NameModules(backbone))
-	is("net.1")
+	is("net.1 (BatchNorm)")
 	nn.Own(in, optim.NewSGD(model.Parameters(), optim.SGDConfig{}))
 	require.NoError(t, in.Err())
 	tape := autograd.NoGrad(memcache.WithModule(b.Ctx, "net"), b.RT)
 	y := model.Forward(tape, autograd.Upload(tape, make([]float32, 8), 2, 4))
-	require.Equal(t, "net.2", y.Value().Label().Module)
-	is("net.1.1")
+	require.Equal(t, "net.2 (Linear)", y.Value().Label().Module)
+	is("net.1.1 (BatchNorm)")
 	nn.Own(in, optim.NewSGD(backbone.Parameters(), optim.SGDConfig{}))
 	require.NoError(t, in.Err())
 	backbone.Forward(tape, autograd.Upload(tape, make([]float32, 8), 2, 4))
 	require.NoError(t, tape.Err())
-	is("net.1")
+	is("net.1 (BatchNorm)")
 	require.NoError(t, tape.Close())
 
 	lone, err := b.RT.Zeros(b.Ctx, tensor.Float32, 1)
 	require.NoError(t, err)
-	require.NoError(t, nn.NameBuffer(lone, "part.count"))
-	require.Equal(t, memcache.Label{Module: "part", Category: memcache.CategoryParameter}, lone.Label())
-	require.NoError(t, nn.NameBuffer(lone, "count"))
+	require.NoError(t, nn.NameBuffer(lone, "part.count", "Part"))
+	require.Equal(t, memcache.Label{Module: "part (Part)", Category: memcache.CategoryParameter}, lone.Label())
+	require.NoError(t, nn.NameBuffer(lone, "count", ""))
 	require.Equal(t, memcache.Label{Category: memcache.CategoryParameter}, lone.Label())
 	require.NoError(t, lone.Release())
-	require.NoError(t, nn.NameBuffer(lone, "part.count"), "what was released has no name")
+	require.NoError(t, nn.NameBuffer(lone, "part.count", "Part"), "what was released has no name")
 }
 
 // TestForgottenBuffers: what is remembered of a buffer goes with it.
@@ -70,7 +70,7 @@ func TestForgottenBuffers(t *testing.T) {
 		for range 100 {
 			x, err := b.RT.Zeros(b.Ctx, tensor.Float32, 1)
 			require.NoError(t, err)
-			require.NoError(t, nn.NameBuffer(x, "part.count"))
+			require.NoError(t, nn.NameBuffer(x, "part.count", "Part"))
 			require.NoError(t, x.Release())
 		}
 		most = remembered()
@@ -107,9 +107,9 @@ func TestModulesOfTiedWeights(t *testing.T) {
 		require.NoError(t, tape.Err())
 		return y.Value().Label().Module
 	}
-	require.Equal(t, "a.0", module(m.A.Forward(tape, x())))
-	require.Equal(t, "b.1.1", module(m.B.Forward(tape, x())), "by the first parameter of its own")
-	require.Equal(t, "head", module(m.Head.Forward(tape, x())), "by its bias")
-	require.Equal(t, "1", module(nn.Sequential{m.Head, nn.Softmax{}}.Forward(tape, x())), "a chain that nobody has named")
+	require.Equal(t, "a.0 (Linear)", module(m.A.Forward(tape, x())))
+	require.Equal(t, "b.1.1 (Linear)", module(m.B.Forward(tape, x())), "by the first parameter of its own")
+	require.Equal(t, "head (Linear)", module(m.Head.Forward(tape, x())), "by its bias")
+	require.Equal(t, "", module(nn.Sequential{m.Head, nn.Softmax{}}.Forward(tape, x())), "a chain that has no place in the model")
 	require.NoError(t, tape.Close())
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/internal/check"
+	"github.com/cistern-ml/cistern/autograd/internal/names"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -50,8 +51,9 @@ func (l *BatchNorm) nameBuffers(t *autograd.Tape) {
 		return
 	}
 	l.named = l.Weight.Name()
+	layer := names.Layer(l.Weight.Value().Label().Module)
 	for _, b := range l.Buffers() {
-		if err := nameBuffer(b.Tensor, l.named); err != nil {
+		if err := nameBuffer(b.Tensor, l.named, layer); err != nil {
 			t.Fail(fmt.Errorf("nn: BatchNorm: %w", err))
 		}
 	}
@@ -233,13 +235,23 @@ func (in *Initializer) RMSNorm(size int, options ...LayerOption) *RMSNorm {
 	return l
 }
 
+// enterNorm begins a layer as [autograd.Tape.Enter] does, for a layer that reads its arguments as an
+// operation does.
+func enterNorm(t *autograd.Tape, weight *autograd.Parameter, layer string) autograd.Entered {
+	here := t.EnterLayer("", "")
+	if path, ok := weight.Module("weight"); ok && names.Inside(path, here.Around()) {
+		return t.EnterLayer(path, layer)
+	}
+	return here
+}
+
 // ForwardAdd returns x + y, and the norm of that; see [autograd.Tape.AddLayerNorm]. It reads x and
 // y as an operation does, not as a layer, so that [autograd.Variable.Once] counts.
 func (l *LayerNorm) ForwardAdd(t *autograd.Tape, x, y *autograd.Variable) (sum, norm *autograd.Variable) {
 	if l == nil {
 		return noLayer(t, "LayerNorm"), t.Fail(nil)
 	}
-	defer t.EnterModule(l.Weight, "weight").Leave()
+	defer enterNorm(t, l.Weight, typeName(l)).Leave()
 	return t.AddLayerNorm(x, y, t.Param(l.Weight), t.Param(l.Bias), l.Eps, l.Shape...)
 }
 
@@ -248,6 +260,6 @@ func (l *RMSNorm) ForwardAdd(t *autograd.Tape, x, y *autograd.Variable) (sum, no
 	if l == nil {
 		return noLayer(t, "RMSNorm"), t.Fail(nil)
 	}
-	defer t.EnterModule(l.Weight, "weight").Leave()
+	defer enterNorm(t, l.Weight, typeName(l)).Leave()
 	return t.AddRMSNorm(x, y, t.Param(l.Weight), l.Eps, l.Shape...)
 }

@@ -51,7 +51,7 @@ func ModelState(model any) (autograd.Parameters, []NamedTensor) {
 	params, buffers := parametersOf(model, true), buffersOf(model, true)
 	all, tensors := params.params, buffers.buffers
 	if layer, ok := model.(parameterized); ok && !check.Nil(model) {
-		if own := layer.Parameters(); !containsAll(all, own) {
+		if own := layer.Parameters(); !containsAll(bare(all), bare(own)) {
 			all = own // it has names of its own
 		}
 		if b, ok := model.(Buffered); ok {

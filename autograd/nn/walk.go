@@ -60,21 +60,28 @@ type Forwarder interface {
 	Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
 }
 
-// LayerOf makes a layer of a model, whose parameters and buffers are those that [ParametersOf] and [BuffersOf] find.
-func LayerOf(model Forwarder) Layer { return module{model} }
+// LayerOf makes a layer of a model, whose parameters and buffers are those that [ParametersOf] and
+// [BuffersOf] find. In profiles its Forward is a module by its place in the model around.
+func LayerOf(model Forwarder) Layer { return &module{Forwarder: model} }
 
-type module struct{ Forwarder }
+type module struct {
+	Forwarder
+	anchors anchors
+}
 
 // Forward is the model's.
-func (m module) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+func (m *module) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	if m.Forwarder == nil {
 		return t.Fail(fmt.Errorf("nn: LayerOf: %w: the model is nil", autograd.ErrInvalid))
 	}
+	at := search{self: m, around: t.EnterLayer("", "").Around()}
+	at.layer(m, nil)
+	defer t.EnterLayer(at.path, typeName(m.Forwarder)).Leave()
 	return m.Forwarder.Forward(t, x)
 }
 
-func (m module) Parameters() autograd.Parameters { return ParametersOf(m.Forwarder) }
-func (m module) Buffers() []NamedTensor          { return BuffersOf(m.Forwarder) }
+func (m *module) Parameters() autograd.Parameters { return ParametersOf(m.Forwarder) }
+func (m *module) Buffers() []NamedTensor          { return BuffersOf(m.Forwarder) }
 
 // parameterized is what is asked for its parameters.
 type parameterized interface{ Parameters() autograd.Parameters }
@@ -83,6 +90,7 @@ var (
 	parameterType     = reflect.TypeFor[*autograd.Parameter]()
 	tensorType        = reflect.TypeFor[*tensor.Tensor]()
 	parameterizedType = reflect.TypeFor[parameterized]()
+	sequentialType    = reflect.TypeFor[Sequential]()
 	layerType         = reflect.TypeFor[Layer]()
 	optimizerType     = reflect.TypeFor[interface {
 		Step(ctx context.Context) error
@@ -109,18 +117,37 @@ type walk struct {
 	buffers   []NamedTensor
 	seen      map[any]bool // parameters and buffers
 	names     map[string]bool
-	depth     int // of the value that the walk is at
+	layers    map[string]string // the types of layers, by their paths
+	holders   []holder          // that the walk is in
+	depth     int               // of the value that the walk is at
 	*visits
 }
 
 func newWalk(shared, ofBuffers bool) *walk {
-	return &walk{shared: shared, ofBuffers: ofBuffers, seen: map[any]bool{}, names: map[string]bool{}, visits: newVisits()}
+	return &walk{shared: shared, ofBuffers: ofBuffers, seen: map[any]bool{}, names: map[string]bool{}, layers: map[string]string{}, visits: newVisits()}
 }
 
 func parametersOf(model any, shared bool) *walk {
 	w := newWalk(shared, false)
 	w.begin(model)
+	w.setLayers()
 	return w
+}
+
+// setLayers says of each parameter what layer has it.
+func (w *walk) setLayers() {
+	for i, p := range w.params {
+		if p.Layer == "" {
+			w.params[i].Layer = w.layers[names.Module(p.Name)]
+		}
+	}
+}
+
+// isLayer remembers the type of the layer at a path, which is that of the outermost value there.
+func (w *walk) isLayer(name, layer string) {
+	if _, ok := w.layers[name]; !ok {
+		w.layers[name] = layer
+	}
 }
 
 // parametersIn is the method Parameters of layers that hold others.
@@ -128,6 +155,7 @@ func parametersIn(layer any) autograd.Parameters {
 	w := newWalk(false, false)
 	w.nils = true
 	w.begin(layer)
+	w.setLayers()
 	return w.params
 }
 
@@ -148,8 +176,22 @@ func (w *walk) root(v reflect.Value) {
 	}
 }
 
-// add takes a parameter, unless it has one name already.
-func (w *walk) add(name string, p *autograd.Parameter) {
+// holder is a layer that holds others, at its path; see [autograd.Holder].
+type holder struct {
+	layer any
+	path  string
+}
+
+// within calls f, in which the walk is in a layer that holds others.
+func (w *walk) within(h holder, f func()) {
+	w.holders = append(w.holders, h)
+	f()
+	w.holders = w.holders[:len(w.holders)-1]
+}
+
+// add takes a parameter, with the holders that are known inside of where the walk is, unless it has
+// one name already.
+func (w *walk) add(name string, p *autograd.Parameter, inner *autograd.Holder) {
 	if p == nil || w.ofBuffers || w.seen[p] && !w.shared {
 		return
 	}
@@ -158,7 +200,10 @@ func (w *walk) add(name string, p *autograd.Parameter) {
 		return
 	}
 	w.seen[p], w.names[name] = true, true
-	w.params = append(w.params, autograd.Named{Name: name, Parameter: p})
+	for _, h := range slices.Backward(w.holders) {
+		inner = &autograd.Holder{Layer: h.layer, Local: strings.TrimPrefix(name[len(h.path):], "."), Inner: inner}
+	}
+	w.params = append(w.params, autograd.Named{Name: name, Parameter: p, Holder: inner})
 }
 
 func (w *walk) addBuffer(name string, t *tensor.Tensor) {
@@ -198,6 +243,9 @@ func (w *walk) ask(name string, v reflect.Value) bool {
 		return false
 	case v.Kind() == reflect.Pointer && v.IsNil():
 		return true
+	}
+	w.isLayer(name, typeName(layer))
+	switch {
 	case promotesNil(v):
 		w.refuse(name, fmt.Sprintf("%v embeds a nil value whose methods it has", v.Type()))
 		return true
@@ -210,12 +258,21 @@ func (w *walk) ask(name string, v reflect.Value) bool {
 		}
 		return ok
 	}
+	if m, ok := layer.(*module); ok {
+		w.holders = append(w.holders, holder{m, name})
+		defer func() { w.holders = w.holders[:len(w.holders)-1] }()
+	}
 	for _, p := range w.withSharedNames(w.parametersOf(layer), v) {
 		if p.Parameter == nil && w.nils || p.Parameter != nil && p.Value() == nil {
 			w.params = append(w.params, autograd.Named{Name: names.Join(name, p.Name), Parameter: p.Parameter})
 			continue
 		}
-		w.add(names.Join(name, p.Name), p.Parameter)
+		if inner := names.Module(p.Name); inner != "" && p.Layer != "" {
+			if path := names.Join(name, inner); w.layers[path] == "" {
+				w.layers[path] = p.Layer
+			}
+		}
+		w.add(names.Join(name, p.Name), p.Parameter, p.Holder)
 	}
 	return true
 }
@@ -233,8 +290,18 @@ func (w *walk) withSharedNames(ps autograd.Parameters, layer reflect.Value) auto
 		layer = layer.Elem()
 	}
 	inside.walk("", layer)
-	if len(inside.params) > len(ps) && containsAll(inside.params, ps) && !slices.ContainsFunc(inside.params, func(p autograd.Named) bool { return p.Value() == nil }) {
+	inside.setLayers()
+	if len(inside.params) > len(ps) && containsAll(bare(inside.params), bare(ps)) && !slices.ContainsFunc(inside.params, func(p autograd.Named) bool { return p.Value() == nil }) {
 		return inside.params
+	}
+	return ps
+}
+
+// bare are parameters without their layers.
+func bare(ps autograd.Parameters) autograd.Parameters {
+	ps = slices.Clone(ps)
+	for i := range ps {
+		ps[i].Layer, ps[i].Holder = "", nil
 	}
 	return ps
 }
@@ -257,14 +324,27 @@ func (w *walk) walk(name string, v reflect.Value) {
 			return
 		}
 		if v.Kind() == reflect.Slice {
+			if v.Type() == sequentialType {
+				w.isLayer(name, sequentialType.Name())
+			}
 			v = v.Slice(0, v.Len()) // which stays as it is, whatever a method does
 		}
-		for i := range v.Len() {
-			w.visit(names.Join(name, strconv.Itoa(i)), v.Index(i))
+		elements := func() {
+			for i := range v.Len() {
+				w.visit(names.Join(name, strconv.Itoa(i)), v.Index(i))
+			}
+		}
+		if s, ok := v.Interface().(Sequential); ok && len(s) > 0 {
+			w.within(holder{&s[0], name}, elements)
+		} else {
+			elements()
 		}
 	case reflect.Map:
 		w.walkMap(name, v)
 	case reflect.Struct:
+		if !onlyHolds(v.Type()) {
+			w.isLayer(name, nameOf(v.Type()))
+		}
 		for i := range v.NumField() {
 			w.field(name, v.Type().Field(i), v.Field(i))
 		}
@@ -276,7 +356,7 @@ func (w *walk) visit(name string, v reflect.Value) {
 	switch {
 	case !v.IsValid() || v.Type() == tensorType || isNoPart(v.Type()):
 	case v.Type() == parameterType:
-		w.add(name, v.Interface().(*autograd.Parameter))
+		w.add(name, v.Interface().(*autograd.Parameter), nil)
 	case v.Type() == parameterType.Elem():
 		w.refuse(name, "it is a Parameter: want a *Parameter, which optimisers can update")
 	case v.Kind() == reflect.Interface:

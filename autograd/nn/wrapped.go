@@ -10,6 +10,8 @@ import (
 // and buffers are the other one's, by the same names.
 type Wrapped struct{ Layer }
 
+func (l Wrapped) wrapped() Layer { return l.Layer }
+
 // Parameters are the layer's.
 func (l Wrapped) Parameters() autograd.Parameters { return parametersIn(l) }
 

@@ -127,7 +127,7 @@ func (s *Base) addGroup(op string, params autograd.Parameters, o Options) error 
 	g.params, g.rt, s.rt = params, rt, rt
 	s.groups = append(s.groups, &g)
 	for _, p := range params {
-		if err := p.SetName(p.Name); err != nil {
+		if err := p.SetName(); err != nil {
 			return fmt.Errorf("optim: %s: parameter %q: %w", op, p.Name, err)
 		}
 		if s.number == nil {

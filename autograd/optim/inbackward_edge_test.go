@@ -349,7 +349,7 @@ func TestInBackwardLabels(t *testing.T) {
 		optim.InBackward(tape, loss, opt, 1)
 	})
 	require.Equal(t, want, got)
-	require.Equal(t, memcache.Label{Module: "0.0", Category: memcache.CategoryOptimizerState, Step: 1}, got[1])
+	require.Equal(t, memcache.Label{Module: "0.0 (Linear)", Category: memcache.CategoryOptimizerState, Step: 1}, got[1])
 }
 
 // TestInBackwardInACaptureThatFails, at the update of a parameter or behind it: nothing has changed.

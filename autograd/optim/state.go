@@ -72,7 +72,7 @@ func (s *Base) prepare(ctx context.Context, params []int) error {
 		if c := s.rt.Capturing(); c != nil {
 			return fmt.Errorf("optim: state of parameter %q: %w", p.Name, c.Refuse(s.kind+" state", "it would begin anew at each replay: call Prepare, or take a step, before the capture"))
 		}
-		ctx := stateContext(ctx, p.Name) // only now: most steps make nothing
+		ctx := stateContext(ctx, p) // only now: most steps make nothing
 		for _, slot := range slots[min(had, needed):needed] {
 			t, err := slot.first(ctx, s.rt, p.Parameter)
 			if err != nil {
@@ -92,9 +92,9 @@ func (s *Base) prepare(ctx context.Context, params []int) error {
 }
 
 // stateContext is the context of the state of a parameter: of its module, in no lifetime.
-func stateContext(ctx context.Context, parameter string) context.Context {
+func stateContext(ctx context.Context, p autograd.Named) context.Context {
 	l := memcache.LabelOf(ctx)
-	l.Category, l.Module = memcache.CategoryOptimizerState, names.Join(l.Module, names.Module(parameter))
+	l.Category, l.Module = memcache.CategoryOptimizerState, names.Holder(l.Module, p.Name, p.Layer)
 	return memcache.WithLabel(tensor.Detached(ctx), l)
 }
 

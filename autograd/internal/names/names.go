@@ -1,7 +1,11 @@
 // Package names has the names of parameters and modules, such as "blocks.0.weight".
 package names
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
 
 // Join returns the name of a thing inside of another one. Either may be "".
 func Join(outer, inner string) string {
@@ -9,6 +13,35 @@ func Join(outer, inner string) string {
 		return outer + inner
 	}
 	return outer + "." + inner
+}
+
+// Inside reports whether a path is that of outer, or of a part of it; "" is all.
+func Inside(path, outer string) bool {
+	rest, ok := strings.CutPrefix(path, outer)
+	return ok && (rest == "" || outer == "" || rest[0] == '.')
+}
+
+// Part returns the module of a part, by its name, of another module, with the part's type in
+// parentheses: see memcache.Label.
+func Part(outer, part, layer string) string {
+	path := Join(memcache.ModulePath(outer), part)
+	if path == "" || layer == "" {
+		return path
+	}
+	return path + " (" + layer + ")"
+}
+
+// Holder returns the module, inside of outer, of the layer that has a parameter of this name.
+func Holder(outer, parameter, layer string) string {
+	if Module(parameter) == "" {
+		return outer
+	}
+	return Part(outer, Module(parameter), layer)
+}
+
+// Layer returns the type in the name of a module.
+func Layer(module string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(module[len(memcache.ModulePath(module)):], " ("), ")")
 }
 
 // Module returns the module that a parameter belongs to by its name.
