@@ -64,7 +64,7 @@ func TestKeepZeroes(t *testing.T) {
 			if int64(i) < zeroed {
 				require.Zero(t, v, i)
 			} else {
-				require.Equal(t, uint8(0xff), v, i)
+				require.NotZero(t, v, i)
 			}
 		}
 		require.NoError(t, x.Release())
