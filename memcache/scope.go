@@ -46,8 +46,8 @@ type Window struct {
 	Allocations  int64 // blocks handed out
 	Frees        int64 // blocks freed
 	Hits, Misses int64 // as in Stats
-	DriverAllocs int64 // segments asked of the driver
-	Retries      int64 // of these, tried again after a flush
+	DriverAllocs int64 // driver allocations that succeeded, as Stats.NumDeviceAlloc
+	Retries      int64 // driver allocations repeated after a flush, also those that failed again
 	OutOfMemory  int64 // requests that failed
 }
 

@@ -35,11 +35,11 @@ type Stats struct {
 	OversizeAllocations Stat // blocks handed out of at least MaxSplitSize bytes; 0 where that is unlimited
 	OversizeSegments    Stat // segments of at least MaxSplitSize bytes, none of expandable ones; 0 where that is unlimited
 
-	NumAllocRetries   int64 // driver allocations tried again after a flush
+	NumAllocRetries   int64 // driver allocations repeated after a flush, also those that failed again
 	NumOOMs           int64 // requests that failed
 	NumOOMRejections  int64 // of them, those that Config.ThrowOnCudaMallocOOM refused before the driver was asked
 	NumSyncAllStreams int64 // flushes, each of which waits for every pending free
-	NumDeviceAlloc    int64 // the driver's allocations
+	NumDeviceAlloc    int64 // the driver's allocations that succeeded, of segments and of memory mapped into expandable ones
 	NumDeviceFree     int64 // the driver's frees
 	MaxSplitSize      int64 // -1: unlimited
 

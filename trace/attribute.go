@@ -53,7 +53,7 @@ const (
 	KeyStepAllocations        = attribute.Key("cistern.step.allocations")                  // requests served
 	KeyStepHits               = attribute.Key("cistern.step.hits")                         // of these, by the cache
 	KeyStepMisses             = attribute.Key("cistern.step.misses")                       // by the driver, or failed
-	KeyStepRetries            = attribute.Key("cistern.step.retries")                      // driver allocations after a flush
+	KeyStepRetries            = attribute.Key("cistern.step.retries")                      // driver allocations repeated after a flush
 	KeyStepOOMs               = attribute.Key("cistern.step.out_of_memory")                // requests that failed
 	KeyStepOwnPeak            = attribute.Key("cistern.step.own.peak")                     // the most bytes in the step's own blocks
 	KeyStepOwnLive            = attribute.Key("cistern.step.own.live")                     // bytes of own blocks not freed when it ended

@@ -30,8 +30,8 @@ type StepProfile struct {
 	Frees        int64 `json:"frees"`         // blocks freed
 	Hits         int64 `json:"hits"`          // requests served by the cache
 	Misses       int64 `json:"misses"`        // requests that needed the driver, or failed
-	DriverAllocs int64 `json:"driver_allocs"` // segments asked of the driver
-	Retries      int64 `json:"retries"`       // of these, tried again after a flush
+	DriverAllocs int64 `json:"driver_allocs"` // driver allocations that succeeded, as memcache.Stats.NumDeviceAlloc
+	Retries      int64 `json:"retries"`       // driver allocations repeated after a flush, also those that failed again
 	OutOfMemory  int64 `json:"out_of_memory"` // requests that failed
 
 	OwnPeak        int64 `json:"own_peak"`        // the most in the step's own blocks
