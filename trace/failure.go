@@ -3,6 +3,7 @@ package trace
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -53,7 +54,7 @@ func (f failure) End(e memcache.OpInfo) {
 		return
 	}
 	if f.span != nil {
-		f.span.AddEvent(eventAllocFailed, oteltrace.WithAttributes(append(describe(nil, e),
+		f.span.AddEvent(eventAllocFailed, oteltrace.WithAttributes(append(describe(slices.Clone(f.tracer.rank), e),
 			errorType(e.Err), semconv.ExceptionMessage(e.Err.Error()))...))
 	}
 	if f.logged && errors.Is(e.Err, memcache.ErrOutOfMemory) {

@@ -14,8 +14,8 @@ type StepProfile struct {
 	Start time.Time `json:"start"` // on the host
 
 	// Rank is that of the profiler's communicator, or else of its tracer, of as many as WorldSize; 0 of 0: there are none.
-	Rank      int `json:"rank,omitempty"`
-	WorldSize int `json:"world_size,omitempty"`
+	Rank      int `json:"rank"`
+	WorldSize int `json:"world_size"`
 
 	Failed bool `json:"failed"` // the step's Fail was called, or it panicked
 

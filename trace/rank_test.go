@@ -2,6 +2,8 @@ package trace
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +50,7 @@ func setsOf(t *testing.T, m metricdata.Metrics) (sets []attribute.Set) {
 
 // TestParallelRankIsEverywhere: every span and every series of a rank's tracer says which rank it is, also of what failed, and those of none don't.
 func TestParallelRankIsEverywhere(t *testing.T) {
-	for _, config := range []Config{{Detail: All, Rank: 2, WorldSize: 4}, {Detail: All}} {
+	for _, config := range []Config{{Detail: All, Rank: 2, WorldSize: 4}, {Detail: All, WorldSize: 4}, {Detail: All}} {
 		f := newFixture(t, config)
 		_, err := f.tracer.Watch(f.cache)
 		require.NoError(t, err)
@@ -74,7 +76,7 @@ func TestParallelRankIsEverywhere(t *testing.T) {
 			size, sized := a.Value(KeyWorldSize)
 			assert.Equal(t, [2]bool{config.WorldSize > 0, config.WorldSize > 0}, [2]bool{ranked, sized}, what)
 			if ranked {
-				assert.Equal(t, [2]int64{2, 4}, [2]int64{rank.AsInt64(), size.AsInt64()}, what)
+				assert.Equal(t, [2]int64{int64(config.Rank), 4}, [2]int64{rank.AsInt64(), size.AsInt64()}, what)
 			}
 		}
 		for _, s := range f.spans.Ended() {
@@ -88,9 +90,16 @@ func TestParallelRankIsEverywhere(t *testing.T) {
 			}
 		}
 		assert.Equal(t, [2]int{config.Rank, config.WorldSize}, [2]int{step.Profile().Rank, step.Profile().WorldSize})
+		for _, figures := range []any{step.Profile(), p.Summary(), p.Summary().Mean} {
+			text, err := json.Marshal(figures)
+			require.NoError(t, err)
+			var fields map[string]any
+			require.NoError(t, json.Unmarshal(text, &fields))
+			assert.Equal(t, [2]any{float64(config.Rank), float64(config.WorldSize)}, [2]any{fields["rank"], fields["world_size"]})
+		}
 		var out bytes.Buffer
 		require.NoError(t, p.Table(&out))
-		assert.Equal(t, config.WorldSize > 0, strings.HasPrefix(out.String(), "rank 2 of 4\n"), out.String())
+		assert.Equal(t, config.WorldSize > 0, strings.HasPrefix(out.String(), fmt.Sprintf("rank %d of 4\n", config.Rank)), out.String())
 		assert.NotContains(t, out.String(), "collec", "there were none")
 	}
 }

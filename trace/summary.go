@@ -9,8 +9,8 @@ import (
 // Summary sums up the complete profiles of a Profiler. A step that failed is no example of the others: only Failed,
 // OutOfMemory, Retries and LastFailed tell of it.
 type Summary struct {
-	Rank      int `json:"rank,omitempty"` // as in StepProfile
-	WorldSize int `json:"world_size,omitempty"`
+	Rank      int `json:"rank"` // as in StepProfile
+	WorldSize int `json:"world_size"`
 
 	Steps       int64 `json:"steps"`         // complete profiles
 	Failed      int64 `json:"failed"`        // of these
@@ -43,6 +43,9 @@ func (p *Profiler) Summary() Summary {
 	defer p.mu.Unlock()
 	s := p.summary.summary()
 	s.Rank, s.WorldSize = p.config.ranks()
+	if s.succeeded() > 0 {
+		s.Mean.Rank, s.Mean.WorldSize = s.Rank, s.WorldSize
+	}
 	s.Pending = int64(len(p.open))
 	s.LastReplayed.Replays = slices.Clone(s.LastReplayed.Replays)
 	for i := range s.LastReplayed.Replays {

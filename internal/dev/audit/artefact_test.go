@@ -112,7 +112,7 @@ func (w *world) checkLive() {
 	steps := figures{}
 	latest := w.ended[max(0, len(w.ended)-keptSteps):]
 	for i, s := range latest {
-		for name, v := range s.profile() {
+		for name, v := range w.profile(s) {
 			steps[fmt.Sprintf("[%d].%s", i, name)] = v
 		}
 	}

@@ -30,8 +30,6 @@ var elsewhere = map[string]string{
 	"cistern.device.name":            "internal/dev/audit/span_test.go: TestReports",
 	"cistern.loader.waited":          "trace/transfer_test.go: TestWaitForTheLoader",
 	"cistern.memory.limit":           "trace/log_test.go: TestOutOfMemoryIsLogged",
-	"rank":                           "trace/rank_test.go: TestParallelRankIsEverywhere",
-	"world_size":                     "trace/rank_test.go: TestParallelRankIsEverywhere",
 	"communicator":                   "trace/communicator_test.go: TestCollectivesOfSteps",
 	"collective":                     "trace/communicator_test.go: TestCollectivesOfSteps",
 	"replayed_collectives":           "trace/captured_test.go: TestCollectiveReplays",

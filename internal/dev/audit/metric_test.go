@@ -21,9 +21,10 @@ func (w *world) metrics() figures {
 	require.NoError(w.t, w.reader.Collect(context.Background(), &all))
 	f := figures{}
 	key := func(m metricdata.Metrics, set attribute.Set) string {
-		name, _ := set.Value("cistern.device.name")
-		require.Equal(w.t, "host", name.AsString(), m.Name)
-		rest, _ := set.Filter(func(kv attribute.KeyValue) bool { return kv.Key != "cistern.device.name" })
+		rest, same := set.Filter(func(kv attribute.KeyValue) bool {
+			return kv.Key != "cistern.device.name" && kv.Key != "cistern.rank" && kv.Key != "cistern.world_size"
+		})
+		w.attributes(same)
 		return fmt.Sprintf("%s{%s}", m.Name, rest.Encoded(attribute.DefaultEncoder()))
 	}
 	for _, scope := range all.ScopeMetrics {

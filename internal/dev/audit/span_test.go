@@ -89,7 +89,7 @@ func (s span) String() string {
 	return text
 }
 
-// attributes are a span's, except the device's, which is compared here.
+// attributes are a span's, except the device and the rank, which are compared here.
 func (w *world) attributes(list []attribute.KeyValue) figures {
 	f := figures{}
 	for _, kv := range list {
@@ -97,6 +97,13 @@ func (w *world) attributes(list []attribute.KeyValue) figures {
 	}
 	require.Equal(w.t, "host", f["cistern.device.name"])
 	delete(f, "cistern.device.name")
+	ranks := [2]any{}
+	if w.worldSize > 0 {
+		ranks = [2]any{int64(w.rank), int64(w.worldSize)}
+	}
+	require.Equal(w.t, ranks, [2]any{f["cistern.rank"], f["cistern.world_size"]})
+	delete(f, "cistern.rank")
+	delete(f, "cistern.world_size")
 	return f
 }
 

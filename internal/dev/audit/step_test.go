@@ -155,9 +155,9 @@ func (s *step) replayed(g *memcache.GraphMemory) {
 
 // profile is the truth about a step's profile as JSON has it. Times are known up to the moments
 // around its calls.
-func (s *step) profile() figures {
+func (w *world) profile(s *step) figures {
 	f := figures{
-		"step": s.number, "failed": s.failed, "allocated_start": s.start, "allocated_end": s.end, "allocated_peak": s.peak.allocated,
+		"rank": w.rank, "world_size": w.worldSize, "step": s.number, "failed": s.failed, "allocated_start": s.start, "allocated_end": s.end, "allocated_peak": s.peak.allocated,
 		"requested_peak": s.requestedPeak, "reserved": s.reserved, "reserved_peak": s.reservedPeak,
 		"allocations": s.counts["Allocations"], "frees": s.counts["Frees"], "hits": s.counts["Hits"], "misses": s.counts["Misses"],
 		"driver_allocs": s.counts["NumDeviceAlloc"], "retries": s.counts["NumAllocRetries"], "out_of_memory": s.counts["NumOOMs"],
@@ -196,7 +196,7 @@ func (w *world) checkSteps() {
 			s.settled = time.Now()
 		}
 		for j, p := range []trace.StepProfile{w.profiles[i], s.handle.Profile()} {
-			want := s.profile()
+			want := w.profile(s)
 			want["failed"] = s.failed || j == 1 && s.late
 			requireTrue(w.t, "trace.StepProfile", w.profileFigures(p), want, w, ", step ", s.number)
 			require.LessOrEqual(w.t, p.BusyTime, p.DeviceTime)
@@ -260,6 +260,7 @@ func (w *world) checkSummaryOfSteps() {
 		requests += s.counts["Hits"] + s.counts["Misses"]
 	}
 	want["steps"], want["failed"], want["pending"], want["out_of_memory"], want["retries"] = len(w.ended), failures, 0, ooms, retries
+	want["rank"], want["world_size"] = w.rank, w.worldSize
 	want["hit_rate"] = between{0, 0}
 	if requests > 0 {
 		rate := float64(hits) / float64(requests)

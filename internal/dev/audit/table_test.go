@@ -28,6 +28,11 @@ func (w *world) checkTable() {
 	var out bytes.Buffer
 	require.NoError(w.t, w.profiler.Table(&out))
 	summary, table := w.profiler.Summary(), out.String()
+	if w.worldSize > 0 {
+		ranks, rest, _ := strings.Cut(table, "\n")
+		require.Equal(w.t, fmt.Sprintf("rank %d of %d", w.rank, w.worldSize), ranks)
+		table = rest
+	}
 	lines := strings.Split(table, "\n")
 	heads := columns
 	if summary.OutOfMemory == 0 {

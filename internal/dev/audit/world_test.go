@@ -44,9 +44,12 @@ type world struct {
 	side  device.Stream // is recorded on blocks
 	other *memcache.Pool
 
-	counter  *heap.Counter
-	tracer   *trace.Tracer
-	detail   trace.Detail
+	counter *heap.Counter
+	tracer  *trace.Tracer
+	detail  trace.Detail
+	// rank is the one of the program, of worldSize; 0 of 0: there are no ranks.
+	rank, worldSize int
+
 	spans    *tracetest.SpanRecorder
 	reader   *sdkmetric.ManualReader
 	logs     logs
@@ -151,6 +154,10 @@ func newWorld(t testing.TB, seed uint64) *world {
 	if seed%2 == 1 {
 		config.Detail, config.AllEvery = trace.Slow, 3
 	}
+	if n := int(seed % 4); n > 0 { // others are no ranks
+		config.Rank, config.WorldSize = n-1, 3
+	}
+	w.rank, w.worldSize = config.Rank, config.WorldSize
 	w.detail = config.Detail
 	var err error
 	w.tracer, err = trace.New(config)
