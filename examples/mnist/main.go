@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = runOptions(ctx, o, out, stderr)
 	}
 	if interrupted(ctx, err) {
-		fmt.Fprintln(out, "interrupted before the first step")
+		fmt.Fprintln(o.text(out, stderr), "interrupted before the first step")
 		err = nil
 	}
 	if failure := out.failure(); failure != nil && !errors.Is(err, failure) {
@@ -79,28 +79,29 @@ func (o options) runParties(ctx context.Context, parties []*party, stdout, stder
 	} else if err := o.writable(ctx); err != nil {
 		return err
 	}
+	text := o.text(stdout, stderr)
 	telemetry, err := newTelemetry(ctx, o.trace, stdout)
 	if err != nil {
 		return err
 	}
 	spanned, span := telemetry.start(ctx, o)
-	profiling, err := newProfiling(o, stdout)
+	profiling, err := newProfiling(o, text)
 	if err != nil {
 		telemetry.end(ctx, span, err)
-		telemetry.report(stdout)
+		telemetry.report(text)
 		return err
 	}
-	r, err := o.run(spanned, parties, telemetry, profiling, stdout, stderr)
+	r, err := o.run(spanned, parties, telemetry, profiling, text, stderr)
 	err = errors.Join(err, profiling.end()) // if the training did not begin
 	telemetry.end(ctx, span, err)
 	if r != nil && r.seen != nil && o.confusion {
-		r.seen.print(stdout)
+		r.seen.print(text)
 	}
 	var printed error
 	if r != nil && (err == nil || r.Memory.Steps > 0) {
-		printed = r.print(stdout)
+		printed = r.print(text)
 	}
-	telemetry.report(stdout)
+	telemetry.report(text)
 	if r != nil && r.trained && o.json != "" {
 		err = errors.Join(err, r.write(o.json, stdout))
 	}

@@ -222,7 +222,7 @@ func TestRun(t *testing.T) {
 		args = append(args, "-batch", "40", "-data", someOfTheReal(t))
 	}
 	require.Zero(t, run(context.Background(), args, &out, &errs), errs.String())
-	require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped`, out.String())
+	require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped`, errs.String())
 	require.Contains(t, out.String(), `"Name":"cistern.step"`)
 	require.Contains(t, out.String(), "cistern.device.memory.usage")
 	var r result

@@ -244,7 +244,7 @@ func TestEnvironmentOverrulesStdout(t *testing.T) {
 	t.Setenv("OTEL_METRICS_EXPORTER", "none")
 	var out, errs bytes.Buffer
 	require.Zero(t, run(context.Background(), []string{"-data", small(t), "-batch", "10", "-epochs", "1", "-trace", "stdout"}, &out, &errs), errs.String())
-	p := parse(t, out.String())
+	p := parse(t, out.String(), errs.String())
 	require.NotEmpty(t, p.spans)
 	require.Empty(t, p.metrics)
 }

@@ -31,6 +31,9 @@ func (o options) writable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if on := o.onStdout(); len(on) > 1 {
+		return fmt.Errorf("mnist: %s go to the standard output: want files for all of them but one", strings.Join(on, " and "))
+	}
 	inputs := o.inputs(ctx)
 	for i, out := range outputs {
 		for _, other := range outputs[:i] {

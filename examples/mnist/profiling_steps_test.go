@@ -139,5 +139,5 @@ func TestTelemetryOfARunThatCannotProfile(t *testing.T) {
 	require.Equal(t, 1, run(context.Background(), []string{"-data", dataOf(t, 128, 10), "-trace", "stdout", "-http", "no address"}, &out, &errs))
 	require.Contains(t, errs.String(), "-http")
 	require.Contains(t, out.String(), `"Name":"mnist"`)
-	require.Regexp(t, `spans: 0 made, .* 0 dropped\n`, out.String())
+	require.Regexp(t, `spans: 0 made, .* 0 dropped\n`, errs.String())
 }

@@ -30,7 +30,7 @@ func trainRanks(t *testing.T, args ...string) (r result, weights []byte, out str
 	require.NoError(t, json.Unmarshal(text, &r))
 	weights, err = os.ReadFile(filepath.Join(dir, "w"))
 	require.NoError(t, err)
-	return r, weights, stdout.String()
+	return r, weights, stdout.String() + errs.String()
 }
 
 // TestParallelRanks: several ranks have the losses of one, with all that the command line has for them.

@@ -32,15 +32,13 @@ func TestSignals(t *testing.T) {
 			defer cancel()
 			cmd := exec.CommandContext(ctx, os.Args[0])
 			cmd.Env = append(os.Environ(), childArgs+"="+strings.Join(args, "\n"))
-			var errs strings.Builder
-			cmd.Stderr = &errs
-			stdout, err := cmd.StdoutPipe()
+			var out, errs strings.Builder
+			cmd.Stdout = &out
+			stderr, err := cmd.StderrPipe()
 			require.NoError(t, err)
 			require.NoError(t, cmd.Start())
-			var out strings.Builder
-			lines := bufio.NewScanner(stdout)
-			lines.Buffer(nil, 1<<20)
-			for sent := false; lines.Scan(); out.WriteString(lines.Text() + "\n") {
+			lines := bufio.NewScanner(stderr)
+			for sent := false; lines.Scan(); errs.WriteString(lines.Text() + "\n") {
 				if !sent && strings.HasPrefix(lines.Text(), "epoch 1/") {
 					sent = true
 					require.NoError(t, cmd.Process.Signal(c.signal))
@@ -50,9 +48,8 @@ func TestSignals(t *testing.T) {
 			var exit *exec.ExitError
 			require.ErrorAs(t, cmd.Wait(), &exit, "%s", errs.String())
 			require.Equal(t, c.status, exit.ExitCode(), "%s", errs.String())
-			require.Empty(t, errs.String())
 
-			s := parse(t, out.String())
+			s := parse(t, out.String(), errs.String())
 			require.Contains(t, s.text, "interrupted after step ")
 			require.Contains(t, s.text, "MaxMemoryAllocated")
 			require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped\n$`, s.text)

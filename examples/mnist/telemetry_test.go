@@ -57,23 +57,23 @@ type metricsJSON struct {
 type printed struct {
 	spans   []spanJSON
 	metrics []metricsJSON
-	text    string // the rest
+	text    string // on the standard error
 }
 
-func parse(t *testing.T, out string) (p printed) {
+// parse reads the standard output, which has nothing but JSON.
+func parse(t *testing.T, out, errs string) printed {
 	t.Helper()
+	p := printed{text: errs}
 	for line := range strings.Lines(out) {
 		switch {
 		case strings.HasPrefix(line, `{"Name":`):
 			var s spanJSON
 			require.NoError(t, json.Unmarshal([]byte(line), &s), line)
 			p.spans = append(p.spans, s)
-		case strings.HasPrefix(line, "{"):
+		default:
 			var m metricsJSON
 			require.NoError(t, json.Unmarshal([]byte(line), &m), line)
 			p.metrics = append(p.metrics, m)
-		default:
-			p.text += line
 		}
 	}
 	return p
@@ -127,7 +127,7 @@ func TestTelemetryOfARun(t *testing.T) {
 	var out, errs bytes.Buffer
 	args := []string{"-data", small(t), "-batch", "10", "-epochs", "2", "-trace", "stdout"}
 	require.Zero(t, run(context.Background(), args, &out, &errs), errs.String())
-	p := parse(t, out.String())
+	p := parse(t, out.String(), errs.String())
 	roots := p.named("mnist")
 	require.Len(t, roots, 1)
 	require.Equal(t, "mlp", roots[0].attribute("mnist.model"))
@@ -164,12 +164,12 @@ func TestFailedRunsSendTheirTelemetry(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out, errs bytes.Buffer
 			require.Equal(t, 1, run(context.Background(), append([]string{"-trace", "stdout", "-data", small(t)}, c.args...), &out, &errs))
-			p := parse(t, out.String())
+			p := parse(t, out.String(), errs.String())
 			require.Len(t, p.named("mnist"), 1)
 			status := p.named("mnist")[0].Status
 			require.Equal(t, "Error", status.Code)
 			require.Contains(t, status.Description, c.want)
-			require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped\n(log records: 1 made, 0 dropped\n)?$`, p.text)
+			require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped\n(log records: 1 made, 0 dropped\n)?mnist: `, p.text)
 			if name == "no memory for the model" {
 				require.NotEmpty(t, p.named("cistern.memory.driver_alloc"))
 				require.Positive(t, p.usage(t), "what was allocated by then")
@@ -184,7 +184,7 @@ func TestOutOfMemoryIsInTheTable(t *testing.T) {
 	args := []string{"-trace", "stdout", "-data", dataOf(t, 128, 10), "-capacity", "27MiB"}
 	require.Equal(t, 1, run(context.Background(), args, &out, &errs))
 	require.Contains(t, errs.String(), "out of memory")
-	p := parse(t, out.String())
+	p := parse(t, out.String(), errs.String())
 	require.Contains(t, p.text, "steps that failed: 1 of 1, the last one was 1\ndriver allocations tried again after a flush: 1\nrequests that ran out of memory: 1\n")
 	require.Len(t, p.named("cistern.step"), 1)
 	require.Equal(t, "Error", p.named("cistern.step")[0].Status.Code)
@@ -199,8 +199,7 @@ func TestInterruptedBeforeTheFirstStep(t *testing.T) {
 	cancel()
 	var out, errs bytes.Buffer
 	require.Equal(t, 130, run(ctx, []string{"-trace", "stdout", "-data", small(t)}, &out, &errs), errs.String())
-	require.Empty(t, errs.String())
-	p := parse(t, out.String())
+	p := parse(t, out.String(), errs.String())
 	require.Contains(t, p.text, "interrupted before the first step\n")
 	require.Len(t, p.named("mnist"), 1)
 	require.Equal(t, true, p.named("mnist")[0].attribute("mnist.interrupted"))

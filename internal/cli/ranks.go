@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 
 	"github.com/cistern-ml/cistern/internal/output"
@@ -17,6 +18,17 @@ type ranked struct {
 }
 
 func (*ranked) example() string { return "cistern ranks -o ranks.html rank0.jsonl rank1.jsonl" }
+
+// Validate is called by kong.
+func (c *ranked) Validate() error {
+	if c.JSON && c.onStdout() {
+		return fmt.Errorf("--json and --output %s both go to the standard output; give the page a file", c.Output)
+	}
+	return nil
+}
+
+// onStdout reports whether the page goes to the standard output.
+func (c *ranked) onStdout() bool { return c.Output == "-" || output.IsStandard(c.Output) }
 
 // Run puts the ranks' profiles together.
 func (c *ranked) Run(e *env) error {
@@ -45,7 +57,7 @@ func (c *ranked) Run(e *env) error {
 		e.printJSON(r)
 		return nil
 	}
-	if c.Output == "-" {
+	if c.onStdout() {
 		return nil
 	}
 	return r.Table(e.stdout)

@@ -59,6 +59,12 @@ func look(name string) (kind, os.FileInfo, error) {
 	}
 }
 
+// IsStandard reports whether the name is a link to the standard output, such as /dev/stdout.
+func IsStandard(name string) bool {
+	kind, _, _ := look(name)
+	return kind == standard
+}
+
 // openSpecial opens what is written to as it is.
 func openSpecial(name string, kind kind) (io.WriteCloser, error) {
 	if kind == standard { // a file opened anew would be written from its start
