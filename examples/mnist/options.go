@@ -82,7 +82,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.BoolVar(&o.confusion, "confusion", false, "print which digits were taken for which others")
 	f.BoolVar(&o.graph, "graph", false, "capture the step as a graph, one for each size of a batch, and replay it: the same training to the bit, with less work for the host")
 	f.BoolVar(&o.bfloat16, "bfloat16", false, "compute in bfloat16, from float32 parameters: activations and gradients are half as large")
-	f.StringVar(&o.memprofile, "memprofile", "", "`folder` for memory profiles: heap.pb.gz, peak.pb.gz, snapshot.pickle, recording.jsonl.gz, trace.json, report.html; and oom/ when memory runs out")
+	f.StringVar(&o.memprofile, "memprofile", "", "`folder` for memory profiles: heap.pb.gz, peak.pb.gz, snapshot.pickle, recording.jsonl.gz, trace.json, report.html; and oom/ when memory runs out; those of an earlier run are removed")
 	f.Var(&o.profileSteps, "profile-steps", "the `steps` that -memprofile looks at closely, with kernels and the call stacks of frees too, such as 17,100-110; each has a file of its peak (default 1-3)")
 	f.StringVar(&o.steps, "steps", "", "`file` for a line of JSON for each step")
 	f.StringVar(&o.rankprofile, "rankprofile", "", "`folder` for the profiles of all ranks' steps: rank-N.jsonl of each, and, if they are of one process, ranks.html: who waits for whom, and whose memory is where; cistern ranks makes the page of what a launcher's processes wrote")

@@ -44,7 +44,7 @@ type profileFolder struct {
 // stacks are kept of all allocations: what a step uses was mostly allocated before it.
 const stacks = memcache.StacksAlloc
 
-// newProfileFolder begins the files of the folder, which must be there.
+// newProfileFolder begins the files of the folder, which must be there, and removes those of an earlier run.
 func newProfileFolder(dir string, closely stepSet) (f *profileFolder, err error) {
 	if dir == "" {
 		return nil, nil
@@ -53,7 +53,10 @@ func newProfileFolder(dir string, closely stepSet) (f *profileFolder, err error)
 		closely = stepSet{{1, 3}}
 	}
 	f = &profileFolder{dir: dir, closely: closely}
-	f.recording, err = output.Stream(filepath.Join(dir, "recording.jsonl.gz"), false)
+	err = removeEarlier(dir)
+	if err == nil {
+		f.recording, err = output.Stream(filepath.Join(dir, "recording.jsonl.gz"), false)
+	}
 	if err == nil {
 		f.trace, err = output.Stream(filepath.Join(dir, "trace.json"), false)
 	}
