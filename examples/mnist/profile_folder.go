@@ -200,8 +200,8 @@ func (f *profileFolder) state(sub string, steps []trace.StepProfile) error {
 	if err := os.MkdirAll(filepath.Join(f.dir, sub), 0o777); err != nil {
 		return err
 	}
-	inUse := f.cache.Profile()
-	now := heap.Heap{Device: f.cache.Device().Name(), Time: time.Now(), InUse: &inUse, Allocated: f.counter.Holdings()}
+	now := heap.Of(f.cache)
+	now.Allocated = f.counter.Holdings()
 	page, err := report.FromCache(f.cache, steps, report.Options{Name: "mnist"})
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func (f *profileFolder) state(sub string, steps []trace.StepProfile) error {
 	snapshot := torchsnapshot.State{Snapshot: f.cache.Snapshot(), Config: f.cache.Config()}
 	return errors.Join(
 		f.file(filepath.Join(sub, "heap.pb.gz"), now.Write),
-		f.file(filepath.Join(sub, "peak.pb.gz"), f.heapAt(f.cache.PeakProfile()).Write),
+		f.file(filepath.Join(sub, "peak.pb.gz"), f.heapAt(*now.Peak).Write),
 		f.file(filepath.Join(sub, "snapshot.pickle"), func(w io.Writer) error { return torchsnapshot.Write(w, snapshot) }),
 		f.file(filepath.Join(sub, "report.html"), func(w io.Writer) error { return report.Write(w, page) }),
 	)

@@ -101,6 +101,7 @@ func TestMemprofile(t *testing.T) {
 	require.Regexp(t, regexp.MustCompile(`MemoryAllocated +\S+ MiB +`+grouped(heap["inuse_space"])+` bytes`), out.String())
 	require.Positive(t, heap["alloc_space"])
 	peak := pprofSums(t, filepath.Join(dir, "peak.pb.gz"), "category")
+	require.Equal(t, peak["peak_space"], heap["peak_space"], "so that steps can be compared with it")
 	require.Regexp(t, regexp.MustCompile(`MaxMemoryAllocated +\S+ MiB +`+grouped(peak["peak_space"])+` bytes`), out.String())
 
 	verified, err := exec.CommandContext(t.Context(), "go", "run", "../..", "verify",

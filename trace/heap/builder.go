@@ -9,8 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// builder makes a profile out of holdings. Those of one owner, size and place are one sample with a value for each of the
-// profile's pairs.
+// builder makes a profile out of holdings. Those of one owner, size and place are one sample.
 type builder struct {
 	profile *profile.Profile
 	frames  frames
@@ -26,28 +25,29 @@ type sampleKey struct {
 
 func newBuilder(device string) *builder {
 	p := &profile.Profile{PeriodType: &profile.ValueType{Type: "space", Unit: "bytes"}, Period: 1}
+	for _, name := range pairs {
+		p.SampleType = append(p.SampleType, &profile.ValueType{Type: name + "_objects", Unit: "count"}, &profile.ValueType{Type: name + "_space", Unit: "bytes"})
+	}
 	return &builder{profile: p, frames: newFrames(p), device: device, samples: make(map[sampleKey]*profile.Sample)}
 }
 
-// add adds a pair of values. Those of samples that have no such holdings stay 0.
-func (b *builder) add(pair string, holdings []memcache.Holding) {
-	at := len(b.profile.SampleType)
-	b.profile.SampleType = append(b.profile.SampleType, &profile.ValueType{Type: pair + "_objects", Unit: "count"},
-		&profile.ValueType{Type: pair + "_space", Unit: "bytes"})
+// pairs are the values of a sample: blocks and their bytes of each. Each file has all of them in one order, so that pprof can
+// subtract any two files.
+var pairs = [...]string{pairAlloc: "alloc", pairInUse: "inuse", pairPeak: "peak"}
+
+const (
+	pairAlloc = iota
+	pairInUse
+	pairPeak
+)
+
+// add adds holdings to a pair.
+func (b *builder) add(pair int, holdings []memcache.Holding) {
 	for _, h := range holdings {
 		s := b.sample(h)
-		s.Value = append(s.Value, make([]int64, max(0, at+2-len(s.Value)))...)
-		s.Value[at] += int64(h.Blocks)
-		s.Value[at+1] += h.Bytes
+		s.Value[2*pair] += int64(h.Blocks)
+		s.Value[2*pair+1] += h.Bytes
 	}
-}
-
-// finish returns the profile, in which every sample has all values.
-func (b *builder) finish() *profile.Profile {
-	for _, s := range b.profile.Sample {
-		s.Value = append(s.Value, make([]int64, len(b.profile.SampleType)-len(s.Value))...)
-	}
-	return b.profile
 }
 
 // sample is the one that a holding's values belong to.
@@ -59,7 +59,7 @@ func (b *builder) sample(h memcache.Holding) *profile.Sample {
 	key := sampleKey{label: h.Label, size: h.Size, stack: string(stack)}
 	s := b.samples[key]
 	if s == nil {
-		s = &profile.Sample{Location: b.frames.locations(h), Label: tags(h.Label, b.device), NumLabel: map[string][]int64{"bytes": {h.Size}},
+		s = &profile.Sample{Location: b.frames.locations(h), Value: make([]int64, 2*len(pairs)), Label: tags(h.Label, b.device), NumLabel: map[string][]int64{"bytes": {h.Size}},
 			NumUnit: map[string][]string{"bytes": {"bytes"}}}
 		if h.Step != 0 {
 			s.NumLabel["step"] = []int64{h.Step}

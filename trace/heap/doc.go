@@ -10,13 +10,14 @@
 //
 // # Samples
 //
-// A file has up to three pairs of values, blocks and their bytes, each there only if it is known:
+// A file has three pairs of values, blocks and their bytes. A pair that is not known is 0, and the comments do not name it
+// (`go tool pprof -comments`):
 //
+//	alloc_objects, alloc_space   handed out in total; a cache does not count this by owner, a [Counter] does
 //	inuse_objects, inuse_space   allocated now
 //	peak_objects, peak_space     allocated when the most was, since New or ResetPeakStats, or in a scope
-//	alloc_objects, alloc_space   handed out in total; a cache does not count this by owner, a [Counter] does
 //
-// Each pair adds up to the cache's own statistic to the byte: MemoryAllocated, MaxMemoryAllocated, AllocatedBytes.All.Allocated.
+// Each known pair adds up to the cache's own statistic to the byte: MemoryAllocated, MaxMemoryAllocated, AllocatedBytes.All.Allocated.
 // What is reserved and not active is free memory that nobody holds, so it is no sample, which would change the sums: it
 // stands in the comments (`go tool pprof -comments`).
 //
@@ -32,8 +33,9 @@
 // numeric. With them `-tagfocus category=gradient` and `-tagfocus step=17` choose, and `-tagroot category,module` puts layers above
 // call stacks. A pair of the program's own with one of these names has "tag." in front of its key.
 //
-// # Two steps compared
+// # Two files compared
 //
-// -diff_base subtracts by frames. Tags, such as the step, don't matter for that: the gradients of step 18 stand against
+// -diff_base subtracts any two files, in a pair that both know: -sample_index=peak_space for the peak of a step and that of
+// the run. It subtracts by frames. Tags, such as the step, don't matter for that: the gradients of step 18 stand against
 // those of step 17. Only -tagroot, -tagleaf and -tagfocus look at tags; with -tagroot step nothing would cancel.
 package heap

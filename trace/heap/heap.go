@@ -12,7 +12,7 @@ import (
 // ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is [device.ErrInvalid].
 var ErrInvalid = device.ErrInvalid
 
-// Heap is what a file tells. What is nil is left out of it.
+// Heap is what a file has. The values of what is nil are 0 in it.
 type Heap struct {
 	Device string            // the device's name, a tag of each sample; "": no tag
 	Time   time.Time         // when InUse was true; zero: unknown
@@ -36,26 +36,23 @@ func (h Heap) Write(w io.Writer) error {
 	if w == nil {
 		return fmt.Errorf("heap: Write: %w: the writer is nil", ErrInvalid)
 	}
-	b := newBuilder(h.Device)
-	if h.Allocated != nil {
-		b.add("alloc", h.Allocated)
-	}
-	if h.InUse != nil {
-		b.add("inuse", h.InUse.Holdings)
-		b.comment("in use", h.InUse)
-	}
-	if h.Peak != nil {
-		b.add("peak", h.Peak.Holdings)
-		b.comment("at the peak", h.Peak)
-	}
-	p := b.finish()
-	if len(p.SampleType) == 0 {
+	if h.InUse == nil && h.Peak == nil && h.Allocated == nil {
 		return fmt.Errorf("heap: Write: %w: InUse, Peak and Allocated are all nil; Of(cache) sets the first two", ErrInvalid)
 	}
-	p.DefaultSampleType = p.SampleType[len(p.SampleType)-1].Type
+	b := newBuilder(h.Device)
+	b.add(pairAlloc, h.Allocated)
+	p := b.profile
+	p.DefaultSampleType = "alloc_space"
+	if h.Peak != nil {
+		b.add(pairPeak, h.Peak.Holdings)
+		p.DefaultSampleType = "peak_space"
+	}
 	if h.InUse != nil {
+		b.add(pairInUse, h.InUse.Holdings)
 		p.DefaultSampleType = "inuse_space"
 	}
+	b.comment("in use", h.InUse)
+	b.comment("at the peak", h.Peak)
 	if !h.Time.IsZero() {
 		p.TimeNanos = h.Time.UnixNano()
 	}
@@ -70,6 +67,9 @@ func (h Heap) Write(w io.Writer) error {
 
 // comment tells what is no sample: memory that nobody holds.
 func (b *builder) comment(when string, p *memcache.Profile) {
+	if p == nil {
+		return
+	}
 	b.profile.Comments = append(b.profile.Comments, fmt.Sprintf("%s: %d bytes allocated, %d active, %d reserved; %d of them free",
 		when, p.Allocated, p.Active, p.Reserved, p.Reserved-p.Active))
 }

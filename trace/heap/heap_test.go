@@ -276,9 +276,41 @@ func TestTwoStepsCompared(t *testing.T) {
 	require.Equal(t, int64(-192<<10), top(t, "-diff_base="+files[0], "-tagfocus=step=17", files[1])["encoder"][1], "a focus on a step leaves one side")
 }
 
+// TestAnyTwoFilesCompared: go tool pprof subtracts files that know different things, in each pair of values.
+func TestAnyTwoFilesCompared(t *testing.T) {
+	holdings := func(module string, blocks int) []memcache.Holding {
+		return []memcache.Holding{{Label: memcache.Label{Module: module}, Size: 512, Blocks: blocks, Bytes: int64(blocks) * 512}}
+	}
+	known := map[string]Heap{
+		"alloc": {Allocated: holdings("a", 5)},
+		"inuse": {InUse: &memcache.Profile{Holdings: holdings("a", 3)}},
+		"peak":  {Peak: &memcache.Profile{Holdings: holdings("a", 2)}},
+		"all": {Allocated: holdings("b", 9), InUse: &memcache.Profile{Holdings: holdings("b", 7)},
+			Peak: &memcache.Profile{Holdings: holdings("b", 8)}},
+	}
+	blocks := map[string]map[string]int64{"alloc": {"alloc": 5}, "inuse": {"inuse": 3}, "peak": {"peak": 2}, "all": {"alloc": 9, "inuse": 7, "peak": 8}}
+	files := map[string]string{}
+	for name, h := range known {
+		files[name] = write(t, h)
+	}
+	for name, file := range files {
+		for base, from := range files {
+			for _, pair := range []string{"alloc", "inuse", "peak"} {
+				got := top(t, "-sample_index="+pair+"_objects", "-diff_base="+from, file)
+				require.Equal(t, blocks[name][pair]-blocks[base][pair], got["a"][0]+got["b"][0], "%s of %s less %s", pair, name, base)
+			}
+		}
+		want := name
+		if name == "all" {
+			want = "inuse"
+		}
+		require.Contains(t, pprof(t, "-top", file), "Type: "+want+"_space", "what is shown first")
+	}
+}
+
 func nonZero(m map[string][2]int64) map[string][2]int64 { return account(m).clean() }
 
-// TestNothingKnown: what is unknown is no sample type, and a file without any is refused; one without blocks is not.
+// TestNothingKnown: what is unknown is 0, and a file that knows nothing is refused; one without blocks is not.
 func TestNothingKnown(t *testing.T) {
 	var b bytes.Buffer
 	require.ErrorIs(t, Heap{Device: "x"}.Write(&b), ErrInvalid)
@@ -293,7 +325,7 @@ func TestNothingKnown(t *testing.T) {
 	for _, s := range p.SampleType {
 		types = append(types, s.Type+"/"+s.Unit)
 	}
-	require.Equal(t, []string{"alloc_objects/count", "alloc_space/bytes", "peak_objects/count", "peak_space/bytes"}, types)
+	require.Equal(t, []string{"alloc_objects/count", "alloc_space/bytes", "inuse_objects/count", "inuse_space/bytes", "peak_objects/count", "peak_space/bytes"}, types)
 	require.Equal(t, "peak_space", p.DefaultSampleType)
 	c, _ := open(t, memcache.Config{})
 	require.Empty(t, top(t, write(t, Of(c))))

@@ -122,7 +122,8 @@ func TestHeap(t *testing.T) {
 		"alloc_objects": 3, "alloc_space": s.cache.Stats().AllocatedBytes.All.Allocated,
 	}, sums(t, file))
 	_, _, file = s.get("peak")
-	require.Equal(t, map[string]int64{"peak_objects": 2, "peak_space": s.cache.MaxMemoryAllocated()}, sums(t, file))
+	require.Equal(t, map[string]int64{"peak_objects": 2, "peak_space": s.cache.MaxMemoryAllocated(),
+		"inuse_objects": 0, "inuse_space": 0, "alloc_objects": 0, "alloc_space": 0}, sums(t, file))
 }
 
 // TestDelta: what is there before and after is in neither.
@@ -140,7 +141,7 @@ func TestDelta(t *testing.T) {
 	s.looked = nil
 	s.free()
 	s.alloc("comes", 3*mib)
-	require.Equal(t, map[string]int64{"inuse_objects": 0, "inuse_space": mib, "alloc_objects": 1, "alloc_space": 3 * mib}, <-done)
+	require.Equal(t, map[string]int64{"inuse_objects": 0, "inuse_space": mib, "alloc_objects": 1, "alloc_space": 3 * mib, "peak_objects": 0, "peak_space": 0}, <-done)
 
 	for _, bad := range []string{"0", "-1", "301", "x", "1.5", "99999999999999999999"} {
 		status, _, text := s.get("heap?seconds=" + bad)
