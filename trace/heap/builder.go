@@ -20,7 +20,7 @@ type builder struct {
 type sampleKey struct {
 	label memcache.Label
 	size  int64
-	stack string // its program counters
+	stack string // its locations
 }
 
 func newBuilder(device string) *builder {
@@ -52,14 +52,15 @@ func (b *builder) add(pair int, holdings []memcache.Holding) {
 
 // sample is the one that a holding's values belong to.
 func (b *builder) sample(h memcache.Holding) *profile.Sample {
+	locations := b.frames.locations(h)
 	stack := make([]byte, 0, 64*8)
-	for _, pc := range h.Stack {
-		stack = binary.LittleEndian.AppendUint64(stack, uint64(pc))
+	for _, l := range locations {
+		stack = binary.LittleEndian.AppendUint64(stack, l.ID)
 	}
 	key := sampleKey{label: h.Label, size: h.Size, stack: string(stack)}
 	s := b.samples[key]
 	if s == nil {
-		s = &profile.Sample{Location: b.frames.locations(h), Value: make([]int64, 2*len(pairs)), Label: tags(h.Label, b.device), NumLabel: map[string][]int64{"bytes": {h.Size}},
+		s = &profile.Sample{Location: locations, Value: make([]int64, 2*len(pairs)), Label: tags(h.Label, b.device), NumLabel: map[string][]int64{"bytes": {h.Size}},
 			NumUnit: map[string][]string{"bytes": {"bytes"}}}
 		if h.Step != 0 {
 			s.NumLabel["step"] = []int64{h.Step}

@@ -23,9 +23,11 @@
 //
 // # Frames
 //
-// Blocks with a call stack (memcache.StacksState or more) have its frames, without those of memcache. Others have the category of
+// Blocks with a call stack (memcache.StacksState or more) have its frames from the program's own line on, without functions of
+// this module that programs can't call; -tagleaf category,module puts layers below them. A block of a goroutine of this module
+// has one frame: the outermost function that programs can call. Blocks without a stack have the category of
 // their label, in parentheses, and below it the module's path, each part a frame with what is above it in its name: (gradient),
-// encoder, encoder.0, encoder.0.linear. So -top tells the layers, -peek who is inside one, and a flame graph shows the model.
+// encoder, encoder.0, encoder.0.linear. So -top shows the layers, -peek what is inside one, and a flame graph the model.
 //
 // # Tags
 //

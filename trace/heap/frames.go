@@ -28,32 +28,21 @@ func newFrames(p *profile.Profile) frames {
 		functions: make(map[function]*profile.Function)}
 }
 
-// locations are a holding's call stack or, without one, the path of its module below its category; the innermost first.
+// locations are a holding's call stack from the user's line on or, without one, the path of its module below its category; the
+// innermost first.
 func (f *frames) locations(h memcache.Holding) []*profile.Location {
 	if len(h.Stack) == 0 {
 		return f.path(h.Label)
 	}
 	list := make([]*profile.Location, 0, len(h.Stack))
 	for _, pc := range h.Stack {
-		if l := f.call(pc); l != nil && (len(list) > 0 || !own(l)) {
+		if l := f.call(pc); l != nil {
 			list = append(list, l)
 		}
 	}
-	if len(list) == 0 { // a test of memcache itself
-		return f.path(h.Label)
-	}
-	return list
-}
-
-// own reports whether a call is inside memcache or the counter, where every allocation ends: it would be the top of each list.
-func own(l *profile.Location) bool {
-	for _, line := range l.Line {
-		name, ok := strings.CutPrefix(line.Function.Name, "github.com/cistern-ml/cistern/")
-		if !ok || !strings.HasPrefix(name, "memcache.") && !strings.HasPrefix(name, "trace/heap.(*Counter).") {
-			return false
-		}
-	}
-	return true
+	return callframe.FromUser(list, func(l *profile.Location) (string, string) {
+		return l.Line[0].Function.Name, l.Line[0].Function.Filename
+	})
 }
 
 // path are frames that are no calls. Each has the whole path in its name: the linear layers of two blocks are not the same.

@@ -3,6 +3,8 @@ package report
 import (
 	"encoding/binary"
 	"strings"
+
+	"github.com/cistern-ml/cistern/trace/internal/callframe"
 )
 
 // owners gives each owner, stack and frame a number, so that a page has each of them once.
@@ -56,8 +58,9 @@ func (o *owners) add(who owner) int32 {
 	return id
 }
 
-// stack returns the number of a stack, the innermost frame first; -1 for none.
+// stack returns the number of a stack from the user's line on, the innermost frame first; -1 for none.
 func (o *owners) stack(frames []frame) int32 {
+	frames = callframe.FromUser(frames, func(f frame) (string, string) { return f.function, f.file })
 	if len(frames) == 0 {
 		return -1
 	}
@@ -112,29 +115,15 @@ func (o *owners) merged() []int32 {
 var libraries = []string{"/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3",
 	"/torch/_", "/torch/autograd/", "/torch/csrc/", "/torch/cuda/", "/torch/distributed/", "/torch/functional.py", "/torch/fx/", "/torch/jit/", "/torch/nn/", "/torch/optim/", "/torch/utils/"}
 
-// ours are this module's packages that ask for memory on behalf of others.
-var ours = []string{"memcache.", "memcache/", "tensor.", "tensor/", "autograd.", "autograd/", "transfer.", "transfer/", "trace.", "trace/"}
-
 // foreign reports whether the frame is of code that is not the user's.
 func (f frame) foreign() bool {
-	if rest, ok := strings.CutPrefix(f.function, "github.com/cistern-ml/cistern/"); ok {
-		for _, p := range ours {
-			if strings.HasPrefix(rest, p) && !strings.HasSuffix(f.file, "_test.go") {
-				return true
-			}
-		}
-		return false
+	if !callframe.IsUser(f.function, f.file) {
+		return true
 	}
 	for _, l := range libraries {
 		if strings.Contains(f.file, l) {
 			return true
 		}
 	}
-	switch {
-	case strings.HasPrefix(f.function, "runtime."), strings.HasPrefix(f.function, "testing."), strings.HasPrefix(f.function, "context."):
-		return true
-	case f.file == "??", f.file == "", strings.HasSuffix(f.file, ".cpp"), strings.HasSuffix(f.file, ".h"), strings.HasSuffix(f.file, ".so"):
-		return true
-	}
-	return false
+	return f.file == "??" || f.file == "" || strings.HasSuffix(f.file, ".cpp") || strings.HasSuffix(f.file, ".h") || strings.HasSuffix(f.file, ".so")
 }

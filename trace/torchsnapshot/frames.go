@@ -1,6 +1,7 @@
 package torchsnapshot
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/cistern-ml/cistern/memcache"
@@ -33,16 +34,17 @@ func newFrames(p *pickler) *frames {
 	return &frames{pickler: p, calls: make(map[uintptr]*frame), labels: make(map[memcache.Label]*said), words: make(map[frame]*frame)}
 }
 
-// write writes the list of a stack's and a label's frames, from the innermost to the root.
+// write writes the list of a stack's frames from the user's line on and of a label's, from the innermost to the root.
 func (f *frames) write(stack []uintptr, l memcache.Label) {
 	label := f.label(l)
-	list := append(make([]*frame, 0, 64), label.first...)
+	calls := make([]*frame, 0, 64)
 	for _, pc := range stack {
 		if call := f.call(pc); call != nil {
-			list = append(list, call)
+			calls = append(calls, call)
 		}
 	}
-	list = append(list, label.last...)
+	calls = callframe.FromUser(calls, func(v *frame) (string, string) { return v.name, v.file })
+	list := slices.Concat(label.first, calls, label.last)
 	f.list(len(list), func(i int) { f.frame(list[i]) })
 }
 
