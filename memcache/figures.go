@@ -118,17 +118,17 @@ func (c *Cache) AllocatedByCategory() (bytes [CategoryWorkspace + 1]int64) {
 // Snapshot returns the segments and blocks, and the history up to that moment. It holds up allocations while it copies the
 // blocks, some 50 ns each, and not while it copies the history, of which a program that goes on overwrites the oldest part.
 func (c *Cache) Snapshot() Snapshot {
+	c.shards.lockAll()
 	s, ring, end := c.shards.snapshot()
+	c.shards.unlockAll()
 	if ring != nil {
 		s.History = ring.before(end)
 	}
 	return s
 }
 
-// snapshot is Snapshot without the history, which is what the ring has up to its end-th entry.
+// snapshot is Snapshot without the history, which is what the ring has up to its end-th entry. All shards are locked.
 func (all *shards) snapshot() (s Snapshot, ring *historyRing, end int) {
-	all.lockAll()
-	defer all.unlockAll()
 	s = Snapshot{Device: all.cache.dev.Name(), Segments: all.copySegments()}
 	if ring = all.history.ring(); ring != nil {
 		end = ring.added()

@@ -13,8 +13,8 @@ import (
 
 // FromCache reports on a cache of a running program: what it holds now, who held its peak, and, as far as
 // [memcache.Cache.RecordHistory] keeps it, what happened over time. The profiles are exact, whatever the history has
-// forgotten; steps are those of a profiler, in any order. Requests wait while the cache is looked at, and not while the
-// report is made. A cache with entries that no device can have is an error, as in [Read].
+// forgotten, and of one moment; steps are those of a profiler, in any order. Requests wait while the cache is looked at, and not
+// while the report is made. A cache with entries that no device can have is an error, as in [Read].
 //
 // The page begins with the cache's own peaks. If the history has forgotten that moment, or began behind it, the page says so and shows who held
 // the memory then. Of a step whose beginning the history has forgotten the profiler's figures are shown. Other options are
@@ -23,15 +23,15 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 	if c == nil {
 		return nil, fmt.Errorf("report: FromCache: %w: the cache is nil: there is nothing to show", ErrInvalid)
 	}
-	snapshot, now, peak := c.Snapshot(), c.Profile(), c.PeakProfile()
+	state := c.Reading()
+	snapshot, config := &state.Snapshot, state.Config
 	name := o.Name
 	if name == "" {
 		name = snapshot.Device
 	}
-	conf := c.Config().Options()
-	s := &source{name: name, device: ofRank(snapshot.Device, steps, o), conf: conf, owners: newOwners(), sizing: sizing{config: c.Config(), maxSplit: maxSplit(c.Config())}}
+	s := &source{name: name, device: ofRank(snapshot.Device, steps, o), conf: config.Options(), owners: newOwners(), sizing: sizing{config: config, maxSplit: maxSplit(config)}}
 	l := labels{owners: s.owners, byPC: make(map[uintptr]frame), allocs: make(map[uint64]int)}
-	rec := historyRecording(name, c)
+	rec := historyRecording(name, c.Device(), &state)
 	for i := range snapshot.History {
 		s.addHistory(&snapshot.History[i], &l, rec)
 	}
@@ -39,7 +39,7 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 	for i := range snapshot.Segments {
 		s.final = append(s.final, l.segment(&snapshot.Segments[i]))
 	}
-	s.profiles = []profile{l.profile("now", now), l.profile("peak of the program", peak)}
+	s.profiles = []profile{l.profile("now", state.Profile), l.profile("peak of the program", state.PeakProfile)}
 	s.addSpans(steps)
 	if len(s.entries) == 0 {
 		s.notes = append(s.notes, "the cache's history is off: RecordHistory keeps what happens from then on")
@@ -48,7 +48,7 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 	if err != nil {
 		return nil, err
 	}
-	a.addPeak(&s.profiles[1], c.MaxMemoryReserved())
+	a.addPeak(&s.profiles[1], state.MaxMemoryReserved)
 	r := &Report{account: a, addresses: o.Addresses}
 	if len(o.WhatIf) > 0 || o.Suggest {
 		r.estimateHistory(rec, o)

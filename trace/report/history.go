@@ -11,13 +11,13 @@ import (
 // not say when EmptyCache was called. So other options are tried only where the recorded ones, replayed, give what the history has.
 
 // historyRecording is a recording for the entries of a cache's history, with what trace/record's header says.
-func historyRecording(name string, c *memcache.Cache) *recording.Recording {
-	total := c.Device().Properties().TotalMemory
-	rec := &recording.Recording{Name: name, Conf: c.Config().Options(), Own: true, TotalMemory: total}
-	if limit := c.MemoryLimit(); limit < total {
-		rec.Limit, rec.LimitKnown = limit, true
+func historyRecording(name string, dev device.Device, state *memcache.Reading) *recording.Recording {
+	total := dev.Properties().TotalMemory
+	rec := &recording.Recording{Name: name, Conf: state.Config.Options(), Own: true, TotalMemory: total}
+	if state.MemoryLimit < total {
+		rec.Limit, rec.LimitKnown = state.MemoryLimit, true
 	}
-	_, rec.HostMemory = c.Device().(device.HostVisible)
+	_, rec.HostMemory = dev.(device.HostVisible)
 	return rec
 }
 

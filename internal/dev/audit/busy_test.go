@@ -125,6 +125,13 @@ func (w *world) readOnce(most int64) {
 		}
 		require.Equal(w.t, []int64{s.TotalSize, s.AllocatedSize}, []int64{int64(at - s.Address), allocated})
 	}
+	reading := w.cache.Reading()
+	allocated := int64(0)
+	for _, s := range reading.Snapshot.Segments {
+		allocated += s.AllocatedSize
+	}
+	require.Equal(w.t, allocated, reading.Profile.Allocated, "one moment")
+	require.True(w.t, reading.Profile.Allocated <= reading.PeakProfile.Allocated && reading.Profile.Reserved <= reading.MaxMemoryReserved)
 	var page struct {
 		Memory map[string]int64
 		Steps  int64

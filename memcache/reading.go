@@ -1,0 +1,29 @@
+package memcache
+
+// Reading is the state of a cache at one moment: its parts agree.
+type Reading struct {
+	Config      Config
+	Snapshot    Snapshot // of Cache.Snapshot
+	Profile     Profile  // of Cache.Profile
+	PeakProfile Profile  // of Cache.PeakProfile
+	// MemoryLimit and MaxMemoryReserved are bytes, of the methods of these names.
+	MemoryLimit, MaxMemoryReserved int64
+}
+
+// Reading returns the state of the cache, as one copy. Requests wait while the blocks are walked, three times; the history is
+// copied afterwards, as by [Cache.Snapshot].
+func (c *Cache) Reading() Reading {
+	total := c.dev.Properties().TotalMemory
+	c.shards.lockAll()
+	l := &c.ledger
+	snapshot, ring, end := c.shards.snapshot()
+	now, nowMark := l.notesNow(), l.markNow()
+	peak, peakMark := l.notesOfPeak(func(s *shard) *peakLog { return &s.peak }), l.peak
+	r := Reading{Config: *c.shards.config(), Snapshot: snapshot, MemoryLimit: min(l.limit, total), MaxMemoryReserved: l.stats.ReservedBytes.All.Peak}
+	c.shards.unlockAll()
+	if ring != nil {
+		r.Snapshot.History = ring.before(end)
+	}
+	r.Profile, r.PeakProfile = newProfile(now, nowMark), newProfile(peak, peakMark)
+	return r
+}
