@@ -127,7 +127,7 @@ func (c *Cache) Snapshot() Snapshot {
 	return s
 }
 
-// snapshot is Snapshot without the history, which is what the ring has up to its end-th entry. All shards are locked.
+// snapshot is Snapshot without the history: the ring has that, up to its end-th entry. All shards are locked.
 func (all *shards) snapshot() (s Snapshot, ring *historyRing, end int) {
 	s = Snapshot{Device: all.cache.dev.Name(), Segments: all.copySegments()}
 	if ring = all.history.ring(); ring != nil {

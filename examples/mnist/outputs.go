@@ -32,7 +32,7 @@ func (o options) writable(ctx context.Context) error {
 		return err
 	}
 	if on := o.onStdout(); len(on) > 1 {
-		return fmt.Errorf("mnist: %s go to the standard output: want files for all of them but one", strings.Join(on, " and "))
+		return fmt.Errorf("mnist: %s go to the standard output: want files for all except one", strings.Join(on, " and "))
 	}
 	inputs := o.inputs(ctx)
 	for i, out := range outputs {

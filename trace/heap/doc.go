@@ -27,7 +27,7 @@
 // this module that programs can't call; -tagleaf category,module puts layers below them. A block of a goroutine of this module
 // has one frame: the outermost function that programs can call. Blocks without a stack have the category of
 // their label, in parentheses, and below it the module's path, each part a frame with what is above it in its name: (gradient),
-// encoder, encoder.0, encoder.0.linear. So -top shows the layers, -peek what is inside one, and a flame graph the model.
+// encoder, encoder.0, encoder.0.linear. So -top shows the layers, -peek the parts of one, and a flame graph the model.
 //
 // # Tags
 //
@@ -37,7 +37,7 @@
 //
 // # Two files compared
 //
-// -diff_base subtracts any two files, in a pair that both know: -sample_index=peak_space for the peak of a step and that of
+// -diff_base subtracts any two files, in a pair that both have: -sample_index=peak_space for the peak of a step and that of
 // the run. It subtracts by frames. Tags, such as the step, don't matter for that: the gradients of step 18 stand against
 // those of step 17. Only -tagroot, -tagleaf and -tagfocus look at tags; with -tagroot step nothing would cancel.
 package heap

@@ -12,7 +12,7 @@ import (
 // ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is [device.ErrInvalid].
 var ErrInvalid = device.ErrInvalid
 
-// Heap is what a file has. The values of what is nil are 0 in it.
+// Heap is the contents of a file. A field that is nil has 0 for its values.
 type Heap struct {
 	Device string            // the device's name, a tag of each sample; "": no tag
 	Time   time.Time         // when InUse was true; zero: unknown

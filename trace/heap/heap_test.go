@@ -276,7 +276,7 @@ func TestTwoStepsCompared(t *testing.T) {
 	require.Equal(t, int64(-192<<10), top(t, "-diff_base="+files[0], "-tagfocus=step=17", files[1])["encoder"][1], "a focus on a step leaves one side")
 }
 
-// TestAnyTwoFilesCompared: go tool pprof subtracts files that know different things, in each pair of values.
+// TestAnyTwoFilesCompared: go tool pprof subtracts files of different kinds, in each pair of values.
 func TestAnyTwoFilesCompared(t *testing.T) {
 	holdings := func(module string, blocks int) []memcache.Holding {
 		return []memcache.Holding{{Label: memcache.Label{Module: module}, Size: 512, Blocks: blocks, Bytes: int64(blocks) * 512}}
@@ -310,7 +310,7 @@ func TestAnyTwoFilesCompared(t *testing.T) {
 
 func nonZero(m map[string][2]int64) map[string][2]int64 { return account(m).clean() }
 
-// TestNothingKnown: what is unknown is 0, and a file that knows nothing is refused; one without blocks is not.
+// TestNothingKnown: unknown values are 0, and a file without known values is refused; one without blocks is not.
 func TestNothingKnown(t *testing.T) {
 	var b bytes.Buffer
 	require.ErrorIs(t, Heap{Device: "x"}.Write(&b), ErrInvalid)

@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// module is what the names of this module's functions begin with.
+// module begins the names of this module's functions.
 const module = "github.com/cistern-ml/cistern/"
 
 // between are packages of the standard library that call functions of this module for it.
 var between = []string{"context", "internal", "iter", "maps", "reflect", "runtime", "slices", "sort", "sync", "testing"}
 
 // IsUser reports whether a function is of the program that uses this module: one of a test, of examples, or of no package
-// of the module and of none that calls its functions for it. What is not Go's, as in recordings of Python, is the program's.
+// of the module and of none that calls its functions for it. Functions of other languages, as in recordings of Python, are the
+// program's.
 func IsUser(function, file string) bool {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, ".s") {
 		return true
