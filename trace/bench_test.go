@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/memcache"
 )
@@ -98,7 +99,7 @@ func BenchmarkStep(b *testing.B) {
 		spans, time bool
 		blocks      int
 	}{{"profile", false, false, 0}, {"profile+device", false, true, 0}, {"span", true, false, 0}, {"span+device", true, true, 0},
-		{"holders of 30 blocks", false, false, 30}} {
+		{"span in a run", true, false, 0}, {"holders of 30 blocks", false, false, 30}} {
 		b.Run(tt.name, func(b *testing.B) {
 			f := newFixture(b, Config{TracerProvider: recorded})
 			config := ProfilerConfig{Cache: f.cache, Pool: f.pool, Holders: tt.blocks > 0}
@@ -113,9 +114,15 @@ func BenchmarkStep(b *testing.B) {
 				config.Stream = f.stream
 			}
 			p := f.profiler(b, config)
+			ctx := b.Context()
+			if tt.name == "span in a run" {
+				var run oteltrace.Span
+				ctx, run = recorded.Tracer("bench").Start(ctx, "run")
+				defer run.End()
+			}
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
-				_, step := p.StartStep(b.Context(), 1)
+				_, step := p.StartStep(ctx, 1)
 				step.End()
 				if n%1000 == 999 { // what the profiler's goroutine has left to do is not the caller's
 					b.StopTimer()

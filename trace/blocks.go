@@ -10,9 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// blockSpans keeps where each block's allocation stands in a trace, from an allocation that got a span to the block's
-// free. Most frees come without a context, from code that only knows what it no longer needs; with this their spans
-// belong to the spans of the allocations, and each block that has one of the two has both.
+// blockSpans keeps the span of each block's allocation, from an allocation that got one to the
+// block's free. Most frees come without a context, from code that only knows what it no longer
+// needs; with this their spans link to those of the allocations, and are in the step or around it.
 type blockSpans struct {
 	kept   atomic.Int64 // in all shards: while it is 0 nobody looks further
 	shards [blockShards]blockShard
@@ -27,8 +27,14 @@ const (
 
 type blockShard struct {
 	mu    sync.Mutex
-	spans map[blockKey]oteltrace.SpanContext
+	spans map[blockKey]blockSpan
 	_     [48]byte // a cache line each
+}
+
+// blockSpan is the span of an allocation, and where a free without a context is.
+type blockSpan struct {
+	oteltrace.SpanContext
+	place *place // nil: in no step
 }
 
 // blockKey is one hand-out: serials are unique in a cache, and one observer serves any number of caches.
@@ -40,7 +46,7 @@ func (b *blockSpans) shard(k blockKey) *blockShard { return &b.shards[k.serial%b
 func (b *blockSpans) empty() bool { return b.kept.Load() == 0 }
 
 // keep remembers the span of a block's allocation, unless there are too many.
-func (b *blockSpans) keep(k blockKey, span oteltrace.SpanContext) {
+func (b *blockSpans) keep(k blockKey, span blockSpan) {
 	s := b.shard(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,14 +54,14 @@ func (b *blockSpans) keep(k blockKey, span oteltrace.SpanContext) {
 		return
 	}
 	if s.spans == nil {
-		s.spans = make(map[blockKey]oteltrace.SpanContext)
+		s.spans = make(map[blockKey]blockSpan)
 	}
 	s.spans[k] = span
 	b.kept.Add(1)
 }
 
 // take forgets and returns the span of a block's allocation, if there is one.
-func (b *blockSpans) take(k blockKey) (span oteltrace.SpanContext, ok bool) {
+func (b *blockSpans) take(k blockKey) (span blockSpan, ok bool) {
 	s := b.shard(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,31 +72,32 @@ func (b *blockSpans) take(k blockKey) (span oteltrace.SpanContext, ok bool) {
 	return span, ok
 }
 
-// tie connects a free with the span of the block's allocation, if that had one: as a link if the free has a recording
-// parent of its own, and as the parent if it has none.
+// tie connects a free with the span of the block's allocation, if that had one, by a link: the
+// allocation has ended. Without a recording parent of its own the free is where the allocation's
+// step has its place, or else a root.
 func (o *memoryOperation) tie(e memcache.OpInfo) {
-	var alloc oteltrace.SpanContext
+	var alloc blockSpan
 	var ok bool
 	if !errors.Is(e.Err, memcache.ErrFreed) { // else it belongs to the free that came first
 		alloc, ok = o.tracer.blocks.take(blockKey{e.Cache, e.Serial})
 	}
+	link := oteltrace.Link{SpanContext: alloc.SpanContext}
 	if o.span != nil {
 		if ok {
-			o.span.AddLink(oteltrace.Link{SpanContext: alloc})
+			o.span.AddLink(link)
 		}
 		return
 	}
-	if !ok && !o.root {
+	if !ok && (!o.root || e.Err == nil) { // the allocation has no span either
 		return
 	}
 	options := []oteltrace.SpanStartOption{oteltrace.WithTimestamp(o.began)}
 	ctx, _ := inside(o.ctx)
-	switch {
-	case !ok:
-	case recording(ctx):
-		options = append(options, oteltrace.WithLinks(oteltrace.Link{SpanContext: alloc}))
-	default:
-		ctx = oteltrace.ContextWithSpanContext(ctx, alloc)
+	if ok {
+		options = append(options, oteltrace.WithLinks(link))
+		if !recording(ctx) {
+			ctx = oteltrace.ContextWithSpanContext(ctx, alloc.place.parent())
+		}
 	}
 	o.tracer.counts.tied.Add(1)
 	_, o.span = o.tracer.start(ctx, memorySpans[e.Op].name, options...)

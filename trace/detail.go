@@ -14,8 +14,9 @@ const (
 	// Slow: also what takes microseconds or more: driver calls, waits for pending frees, emptying the
 	// cache, copies. An allocation that fails is an event on the parent's span. The default.
 	Slow Detail = 0
-	// All: also every allocation and free. As [Config.Detail] it covers what has no parent, too: each such operation is
-	// the first span of a trace of its own, if the sampler takes it; a free belongs to the span of its allocation.
+	// All: also every allocation and free. As [Config.Detail] it covers what has no parent, too:
+	// each such operation is the first span of a trace of its own, if the sampler takes it; a free
+	// links to the span of its allocation.
 	All Detail = 1
 )
 

@@ -7,7 +7,6 @@ import (
 	"sort"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/device"
@@ -257,10 +256,10 @@ func (s *Step) close(profile *StepProfile) {
 	}
 }
 
-// tell puts the profile on the step's span, and the device's part below it.
+// tell puts the profile on the step's span, and the device's part below it. The caller has drain.
 func (s *Step) tell(ctx context.Context, profile *StepProfile) {
 	p, t := s.profiler, s.profiler.config.Tracer
-	a := append(make([]attribute.KeyValue, 0, 20+len(p.describe)), p.describe...)
+	a := append(p.scratch[:0], p.describe...)
 	if profile.DeviceTimed {
 		a = append(a, KeyStepDeviceTime.Float64(profile.DeviceTime.Seconds()))
 		if profile.BusyTimed {
@@ -270,6 +269,7 @@ func (s *Step) tell(ctx context.Context, profile *StepProfile) {
 	common := len(a)
 	a = profile.attributes(a)
 	s.span.SetAttributes(a...)
+	p.scratch = a
 	if s.deviceBegan.IsZero() {
 		return
 	}

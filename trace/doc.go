@@ -21,9 +21,11 @@
 // Without a recording span nothing is allocated on the Go heap, and the two calls of an allocation and its free together
 // cost 10 to 30 ns more. The span of a copy ends when the device has finished the copy. Blocks are named by their serials; an address never appears.
 //
-// A block whose allocation has a span has one of its free, too, wherever it is freed: under the span in the context of the
-// free, with a link to the allocation's span, or else under the allocation's span. For that the span contexts of up to
-// 65,536 blocks are kept until they are freed.
+// A block whose allocation has a span has one of its free, too, wherever it is freed, with a link
+// to the allocation's span: under the span in the context of the free. A free without a context is
+// under the step of the allocation while that runs, and later under the span around the step, if
+// there is one; that span decides whether it is sampled. For that up to 65,536 blocks are kept
+// until they are freed.
 //
 //	cistern.memory.alloc, .free                                   All
 //	cistern.memory.driver_alloc, .driver_free                     Slow
@@ -43,8 +45,25 @@
 // Where several ranks train, Config says which one a Tracer is of: its spans, metrics and log records have cistern.rank and cistern.world_size. Profiles of
 // steps, their table and the page of trace/report have the rank, too; a Profiler with a Communicator has it of that.
 //
-// With a Communicator the spans of one step of all ranks are one trace, whose id each rank works out of the communicator's id and the step's number; the span that the step
-// was started in is a link of the step's. A step is recorded if that span is.
+// # Traces
+//
+// A step is a trace of its own, with all that happens in it; a step inside of another is part of
+// the outer one's trace. So a backend gets a trace when a step is complete, and a sampler decides
+// for each step: sdktrace.TraceIDRatioBased(0.1), also inside of sdktrace.ParentBased, keeps a
+// tenth of the steps, whole. The run is a trace, too, of what is in no step. The span of a step
+// links to the span that it was started in, the run's. That one links to the steps that are
+// sampled: to the last 128, unless the program or OTEL_SPAN_LINK_COUNT_LIMIT sets another limit of
+// the SDK. A backend finds the others by their links to the run.
+//
+// With a Communicator the steps of all ranks that have the same number are one trace, if the
+// provider has an [IDGenerator]. Each rank computes the trace's id from the communicator's id and
+// the step's number. The step of each rank is a root of the trace, so that all ranks sample the
+// same steps.
+//
+// Where the collector is slow or gone, training goes on, and memory stays bounded:
+// sdktrace.BatchSpanProcessor drops what its queue has no space for. [Tracer.Counts] shows how many
+// spans that are; errors of the exporter go to OpenTelemetry's error handler
+// (otel.SetErrorHandler).
 //
 // An allocation that fails is a span with an error at All, and at Slow the event "cistern.memory.alloc.failed" of
 // the span that it happened in. [Tracer.Counts] tells how complete a trace is.

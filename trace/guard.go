@@ -23,7 +23,7 @@ func (t *Tracer) detail(ctx context.Context, need Detail) (context.Context, Deta
 		return ctx, none
 	}
 	span := oteltrace.SpanFromContext(ctx)
-	if !span.IsRecording() && !span.SpanContext().IsSampled() {
+	if !span.IsRecording() && !span.SpanContext().IsSampled() && !t.leftOut.Load() {
 		return ctx, t.detailOfRoot(span)
 	}
 	ctx, s := inside(ctx)

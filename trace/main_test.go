@@ -40,7 +40,7 @@ type fixture struct {
 func newFixture(t testing.TB, config Config) *fixture {
 	t.Helper()
 	f := &fixture{spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
-	f.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(f.spans))
+	f.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(f.spans), sdktrace.WithIDGenerator(IDGenerator{}))
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(f.reader))
 	if config.TracerProvider == nil {
 		config.TracerProvider = f.provider

@@ -84,7 +84,7 @@ type memoryOperation struct {
 	ctx        context.Context
 	span       oteltrace.Span // nil: none
 	began      time.Time      // zero: not timed
-	root       bool           // of a free: has a span without a parent, unless it belongs to its allocation
+	root       bool           // of a free: has a span without a parent if it fails
 	attributes []attribute.KeyValue
 }
 
@@ -102,7 +102,8 @@ func (o *memoryOperation) End(e memcache.OpInfo) {
 		o.attributes = describe(o.attributes, e)
 		o.span.SetAttributes(o.attributes...)
 		if e.Op == memcache.OpAlloc && e.Err == nil && o.span.IsRecording() && o.span.SpanContext().IsSampled() {
-			o.tracer.blocks.keep(blockKey{e.Cache, e.Serial}, o.span.SpanContext())
+			_, step := inside(o.ctx)
+			o.tracer.blocks.keep(blockKey{e.Cache, e.Serial}, blockSpan{o.span.SpanContext(), step.placed()})
 		}
 		o.tracer.end(o.span, e.Err)
 	}

@@ -63,7 +63,8 @@ type Profiler struct {
 	marks   atomic.Int64 // last events that Ends have recorded
 
 	// drain is held by the one goroutine that completes profiles, so that they are completed in order.
-	drain chan struct{}
+	drain   chan struct{}
+	scratch []attribute.KeyValue // of a step's span, which copies them; guarded by drain
 
 	background
 

@@ -24,10 +24,11 @@ type Step struct {
 	ctx      context.Context
 	span     oteltrace.Span // nil without a Tracer
 	detail   Detail
-	sampled  bool           // runs at All because of Config.AllEvery
-	outer    *Step          // the step around it, perhaps of another Tracer
-	around   oteltrace.Span // the span around it
-	tied     int64          // counts.tied at the start
+	sampled  bool                  // runs at All because of Config.AllEvery
+	outer    *Step                 // the step around it, perhaps of another Tracer
+	around   oteltrace.Span        // the span around it
+	place    atomic.Pointer[place] // nil: no block needs it
+	tied     int64                 // counts.tied at the start
 	scope    *memcache.Scope
 	meter    *transfer.Meter
 	task     goTask
@@ -89,9 +90,7 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 		ctx, s.outer = inside(ctx)
 		s.around = oteltrace.SpanFromContext(ctx)
 		s.tied = t.counts.tied.Load()
-		parent, options := s.together(ctx, []oteltrace.SpanStartOption{oteltrace.WithTimestamp(s.began), oteltrace.WithAttributes(
-			KeyStep.Int64(number), KeyStepDetail.String(s.detail.String()))}) // what a sampler may want; the rest comes at the end
-		ctx, s.span = t.start(parent, stepSpan, options...)
+		ctx = s.startSpan(ctx)
 		ctx = context.WithValue(ctx, stepKey{}, s)
 		if s.sampled = s.sampled && s.span.IsRecording(); s.sampled {
 			t.allSteps.Add(1)
@@ -184,6 +183,7 @@ func (s *Step) Fail(err error) {
 func (s *Step) finish() {
 	p := s.profiler
 	s.over.Store(true)
+	s.place.Load().finish()
 	flying := s.leave()
 	launches := p.kernels.beforeEnd(s)
 	if s.from != nil {

@@ -74,8 +74,7 @@ func TestStepProfile(t *testing.T) {
 func TestStepSpan(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.traced(t)
-	outer, parent := f.parent(t)
-	ctx, step := p.StartStep(outer, 3)
+	ctx, step := p.StartStep(t.Context(), 3)
 	b := f.alloc(t, ctx, 5*mib)
 	require.NoError(t, b.Free())
 	profile := step.End()
@@ -83,7 +82,6 @@ func TestStepSpan(t *testing.T) {
 
 	spans := f.named("cistern.step")
 	require.Len(t, spans, 1)
-	assert.Equal(t, parent.SpanContext().SpanID(), spans[0].Parent().SpanID())
 	assert.Equal(t, spans[0].SpanContext().SpanID(), f.named("cistern.memory.driver_alloc")[0].Parent().SpanID())
 	assert.True(t, profile.Start.Equal(spans[0].StartTime()))
 	assert.Equal(t, profile.HostTime, spans[0].EndTime().Sub(spans[0].StartTime()), "the span is as long as the step")

@@ -9,16 +9,70 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// A step of several ranks is one trace: each rank works its id out of what all ranks know, the communicator's id and the step's number, and says nothing to the others. The
-// API has no way to choose the id of a root span, so the ranks' steps have a parent that nobody sends: a span of that trace, in another process, as far as an SDK can tell.
+// A step is a trace of its own, so that a sampler decides for each step, and a backend gets a trace
+// as soon as its step is complete. The step's span links to the span around it, which is the run's,
+// and that one links to the steps that are sampled. A step inside of another is part of its trace.
+//
+// The steps of several ranks share a trace: each rank computes its id from the communicator's id
+// and the step's number, without a message to the others, so that samplers that look at the id
+// decide the same on all ranks. Each rank's step is a root of that trace: a step with a parent on
+// another rank would be sampled by its parent's flag, which no rank but the parent's can compute.
 
-// stepContext is the parent of a step on all ranks.
-func (c *Communicator) stepContext(number int64, flags oteltrace.TraceFlags) oteltrace.SpanContext {
+// startSpan starts the step's span, and returns the context inside of it.
+func (s *Step) startSpan(ctx context.Context) context.Context {
+	t := s.profiler.config.Tracer
+	// These attributes are what a sampler may want. The others come at the end.
+	attributes := oteltrace.WithAttributes(KeyStep.Int64(s.number), KeyStepDetail.String(s.detail.String()))
+	options := [...]oteltrace.SpanStartOption{oteltrace.WithTimestamp(s.began), attributes, oteltrace.WithNewRoot()}
+	n := len(options) - 1
+	root := s.isRoot()
+	if root && s.around.SpanContext().IsValid() {
+		n = len(options)
+	}
+	if c := s.profiler.config.Communicator; root && c != nil && !t.silent() {
+		ctx = withTraceID(ctx, c.traceID(s.number))
+	}
+	ctx, s.span = t.start(ctx, stepSpan, options[:n]...)
+	if root {
+		s.link()
+	}
+	return ctx
+}
+
+// link links the spans of the step and of the run. After the start that is cheaper than with it,
+// and a step that is sampled out has no cost.
+func (s *Step) link() {
+	switch {
+	case s.span.IsRecording():
+		s.span.AddLink(oteltrace.Link{SpanContext: s.around.SpanContext()})
+		if s.span.SpanContext().IsSampled() {
+			s.around.AddLink(oteltrace.Link{SpanContext: s.span.SpanContext()})
+		}
+	case s.around.IsRecording():
+		s.profiler.config.Tracer.leftOut.Store(true)
+	}
+}
+
+// isRoot reports whether the step is inside of no other, or, with ranks, of none of its
+// communicator.
+func (s *Step) isRoot() bool {
+	c := s.profiler.config.Communicator
+	if c == nil {
+		return s.outer == nil
+	}
+	for outer := s.outer; outer != nil; outer = outer.outer {
+		if outer.profiler.config.Communicator == c {
+			return false
+		}
+	}
+	return true
+}
+
+// traceID is the trace of a step on all ranks.
+func (c *Communicator) traceID(number int64) oteltrace.TraceID {
 	id := c.inner.ID()
 	h := sha256.Sum256(binary.LittleEndian.AppendUint64(append(id[:], "cistern.step"...), uint64(number)))
-	return oteltrace.NewSpanContext(oteltrace.SpanContextConfig{
-		TraceID: oteltrace.TraceID(h[:16]), SpanID: oteltrace.SpanID(h[16:24]), TraceFlags: flags, Remote: true,
-	})
+	return oteltrace.TraceID(h[:16])
 }
 
 // name tells communicators apart, and does not let a reader join one. The nil Communicator has none.
@@ -32,24 +86,4 @@ func (c *Communicator) name() string {
 		c.hash = hex.EncodeToString(h[:8])
 	})
 	return c.hash
-}
-
-// together makes a step that is about to start one of all ranks' trace, with a link to the span around it, unless it is inside of such a step. It is recorded if that span is; without one, as the SDK's
-// sampler says of what another process has sampled.
-func (s *Step) together(ctx context.Context, options []oteltrace.SpanStartOption) (context.Context, []oteltrace.SpanStartOption) {
-	c := s.profiler.config.Communicator
-	if c == nil || s.profiler.config.Tracer.silent() {
-		return ctx, options
-	}
-	for outer := s.outer; outer != nil; outer = outer.outer {
-		if outer.profiler.config.Communicator == c {
-			return ctx, options
-		}
-	}
-	flags := oteltrace.FlagsSampled
-	if around := s.around.SpanContext(); around.IsValid() {
-		flags = around.TraceFlags()
-		options = append(options, oteltrace.WithLinks(oteltrace.Link{SpanContext: around}))
-	}
-	return oteltrace.ContextWithSpanContext(ctx, c.stepContext(s.number, flags)), options
 }

@@ -33,6 +33,7 @@ func surfaceOf(t *testing.T) *surface.Surface {
 		Receivers: map[string]func() any{
 			"Communicator": func() any { return comm },
 			"Detail":       func() any { return new(Detail) },
+			"IDGenerator":  func() any { return IDGenerator{} },
 			"KernelTimer":  func() any { return new(KernelTimer) },
 			"Profiler":     func() any { return profiler },
 			"Step": func() any {

@@ -32,6 +32,7 @@ type Tracer struct {
 	noop     bool // the provider is OpenTelemetry's no-op
 	rank     []attribute.KeyValue
 	idle     atomic.Bool  // the provider gave a span that is none
+	leftOut  atomic.Bool  // a step was sampled out, and the span around it was not
 	steps    atomic.Int64 // started, to sample them
 	allSteps atomic.Int64 // running at All because they were sampled
 	counts   counts

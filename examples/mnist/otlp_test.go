@@ -70,18 +70,27 @@ func TestEverythingArrives(t *testing.T) {
 	}
 }
 
-// checkTree: all spans are in one trace, below one span, and begin before they end.
+// checkTree: steps are roots of their traces, all other spans are below one of them or the run's,
+// and all begin before they end.
 func (r *receiver) checkTree(t *testing.T) {
 	root := r.byName("mnist")
 	require.Len(t, root, 1)
-	ids := map[string]bool{string(root[0].SpanId): true}
+	ids := map[string]string{string(root[0].SpanId): string(root[0].TraceId)}
 	for _, s := range r.tracers() {
-		require.False(t, ids[string(s.SpanId)], "twice")
-		ids[string(s.SpanId)] = true
+		require.NotContains(t, ids, string(s.SpanId), "twice")
+		ids[string(s.SpanId)] = string(s.TraceId)
 	}
+	traces := map[string]bool{string(root[0].TraceId): true}
 	for _, s := range r.tracers() {
-		require.Equal(t, root[0].TraceId, s.TraceId)
-		require.True(t, ids[string(s.ParentSpanId)], "the parent of %s", s.Name)
+		if s.Name == "cistern.step" {
+			require.Empty(t, s.ParentSpanId)
+			require.False(t, traces[string(s.TraceId)], "a trace of its own")
+			traces[string(s.TraceId)] = true
+			require.Len(t, s.Links, 1)
+			require.Equal(t, root[0].SpanId, s.Links[0].SpanId)
+		} else {
+			require.Equal(t, string(s.TraceId), ids[string(s.ParentSpanId)], "the parent of %s", s.Name)
+		}
 		require.LessOrEqual(t, s.StartTimeUnixNano, s.EndTimeUnixNano)
 		require.Regexp(t, `^cistern\.[a-z0-9_.]+$`, s.Name)
 	}

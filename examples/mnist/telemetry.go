@@ -62,7 +62,8 @@ func newTelemetry(ctx context.Context, where string, out io.Writer) (*telemetry,
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("mnist: -trace %s: %w", where, err), to.close(ctx))
 	}
-	t.provider = sdktrace.NewTracerProvider(sdktrace.WithResource(res), sdktrace.WithBatcher(&counting{to.spans, &t.exported}))
+	t.provider = sdktrace.NewTracerProvider(sdktrace.WithResource(res), sdktrace.WithIDGenerator(trace.IDGenerator{}),
+		sdktrace.WithBatcher(&counting{to.spans, &t.exported}))
 	t.meters = sdkmetric.NewMeterProvider(sdkmetric.WithResource(res), sdkmetric.WithReader(to.metrics))
 	t.logs = sdklog.NewLoggerProvider(sdklog.WithResource(res),
 		sdklog.WithProcessor(made{sdklog.NewBatchProcessor(&countingLogs{to.logs, &t.logged}), &t.records}))
@@ -94,8 +95,9 @@ func (t *telemetry) observer(p *party) (*trace.Tracer, error) {
 	return tracer, nil
 }
 
-// start begins the span of the whole run. It is the parent of everything: a copy or a driver call has a span only inside of
-// another, and half of them belong to no step.
+// start begins the span of the whole run. Steps are traces of their own, with links to it;
+// everything else is below it: a copy or a driver call has a span only inside of another, and half
+// of them belong to no step.
 func (t *telemetry) start(ctx context.Context, o options) (context.Context, oteltrace.Span) {
 	if !t.on() {
 		return ctx, oteltrace.SpanFromContext(ctx)

@@ -26,6 +26,9 @@ type spanJSON struct {
 		Key   string
 		Value struct{ Value any }
 	}
+	Links []struct {
+		SpanContext struct{ TraceID, SpanID string }
+	}
 	InstrumentationScope struct{ Name string }
 }
 
@@ -122,23 +125,50 @@ func (p printed) usage(t *testing.T) float64 {
 	return p.last(t, "cistern.device.memory.usage", "allocated")
 }
 
-// TestTelemetryOfARun: everything is in one trace, below one span, and the metrics are those before the end.
+// checkTraces: steps are roots of traces of their own, and everything else is below one of these or
+// the run. It returns the number of traces.
+func (p printed) checkTraces(t *testing.T) int {
+	t.Helper()
+	ids := make(map[string]string)
+	for _, s := range p.spans {
+		ids[s.SpanContext.SpanID] = s.SpanContext.TraceID
+	}
+	roots := make(map[string]int)
+	for _, s := range p.spans {
+		if s.Name == "mnist" || s.Name == "cistern.step" {
+			require.NotContains(t, ids, s.Parent.SpanID, s.Name)
+			roots[s.SpanContext.TraceID]++
+		} else {
+			require.Equal(t, s.SpanContext.TraceID, ids[s.Parent.SpanID], "the parent of %s", s.Name)
+		}
+	}
+	for trace, n := range roots {
+		require.Equal(t, 1, n, trace)
+	}
+	return len(roots)
+}
+
+// TestTelemetryOfARun: the run and its steps are traces with links to each other, and the metrics
+// are those before the end.
 func TestTelemetryOfARun(t *testing.T) {
 	var out, errs bytes.Buffer
 	args := []string{"-data", small(t), "-batch", "10", "-epochs", "2", "-trace", "stdout"}
 	require.Zero(t, run(context.Background(), args, &out, &errs), errs.String())
 	p := parse(t, out.String(), errs.String())
-	roots := p.named("mnist")
-	require.Len(t, roots, 1)
-	require.Equal(t, "mlp", roots[0].attribute("mnist.model"))
-	require.Equal(t, false, roots[0].attribute("mnist.interrupted"))
-	ids := make(map[string]bool)
-	for _, s := range p.spans {
-		require.Equal(t, roots[0].SpanContext.TraceID, s.SpanContext.TraceID, s.Name)
-		ids[s.SpanContext.SpanID] = true
+	runs := p.named("mnist")
+	require.Len(t, runs, 1)
+	require.Equal(t, "mlp", runs[0].attribute("mnist.model"))
+	require.Equal(t, false, runs[0].attribute("mnist.interrupted"))
+	require.Equal(t, 1+4, p.checkTraces(t))
+	require.Len(t, runs[0].Links, 4)
+	linked := make(map[string]bool)
+	for _, l := range runs[0].Links {
+		linked[l.SpanContext.SpanID] = true
 	}
-	for _, s := range p.spans {
-		require.Equal(t, s.Name != "mnist", ids[s.Parent.SpanID], "the parent of %s", s.Name)
+	for _, s := range p.named("cistern.step") {
+		require.True(t, linked[s.SpanContext.SpanID])
+		require.Len(t, s.Links, 1)
+		require.Equal(t, runs[0].SpanContext, s.Links[0].SpanContext)
 	}
 	require.Len(t, p.named("cistern.step"), 4)
 	require.Positive(t, p.last(t, "cistern.transfer.copies", "d2h"))
@@ -149,6 +179,27 @@ func TestTelemetryOfARun(t *testing.T) {
 	require.NotEmpty(t, p.named("cistern.pinned.alloc"))
 	require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped\n$`, p.text)
 	require.GreaterOrEqual(t, p.usage(t), 3*4*669706.0, "parameters and Adam's moments")
+}
+
+// TestRatioSamplesSteps: the sampler of OpenTelemetry's environment variables decides for each
+// step, of one rank and of several.
+func TestRatioSamplesSteps(t *testing.T) {
+	for _, sampler := range []string{"traceidratio", "parentbased_traceidratio"} {
+		t.Run(sampler, func(t *testing.T) {
+			t.Setenv("OTEL_TRACES_SAMPLER", sampler)
+			t.Setenv("OTEL_TRACES_SAMPLER_ARG", "0.2")
+			var out, errs bytes.Buffer
+			args := []string{"-data", dataOf(t, 200, 10), "-batch", "2", "-epochs", "1", "-trace", "stdout"}
+			require.Zero(t, run(context.Background(), args, &out, &errs), errs.String())
+			p := parse(t, out.String(), errs.String())
+			p.checkTraces(t)
+			// All ids are random: that of 100 steps fewer than 3 or more than 60 are kept has a
+			// chance below 1e-6.
+			require.Greater(t, len(p.named("cistern.step")), 2)
+			require.Less(t, len(p.named("cistern.step")), 60)
+			require.Contains(t, p.text, "0 dropped\n")
+		})
+	}
 }
 
 // TestFailedRunsSendTheirTelemetry: also those that fail before the first step.
