@@ -55,6 +55,9 @@
 // sampled: to the last 128, unless the program or OTEL_SPAN_LINK_COUNT_LIMIT sets another limit of
 // the SDK. A backend finds the others by their links to the run.
 //
+// The copies of a loader (package transfer/loader) are in the step that takes their batch, with the
+// times at which they were made, during the steps before.
+//
 // With a Communicator the steps of all ranks that have the same number are one trace, if the
 // provider has an [IDGenerator]. Each rank computes the trace's id from the communicator's id and
 // the step's number. The step of each rank is a root of the trace, so that all ranks sample the

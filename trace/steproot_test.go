@@ -3,6 +3,7 @@ package trace
 import (
 	"context"
 	"encoding/binary"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,17 +81,15 @@ func TestRunKeepsItsLastLinks(t *testing.T) {
 }
 
 // drawn are ids that are the same in each run of a test.
-type drawn struct{ n uint64 }
+type drawn struct{ traces, spans atomic.Uint64 }
 
 func (d *drawn) NewIDs(ctx context.Context) (id oteltrace.TraceID, _ oteltrace.SpanID) {
-	d.n++
-	binary.BigEndian.PutUint64(id[8:], d.n*0x9e3779b97f4a7c15)
+	binary.BigEndian.PutUint64(id[8:], d.traces.Add(1)*0x9e3779b97f4a7c15)
 	return id, d.NewSpanID(ctx, id)
 }
 
 func (d *drawn) NewSpanID(context.Context, oteltrace.TraceID) (id oteltrace.SpanID) {
-	d.n++
-	binary.BigEndian.PutUint64(id[:], d.n)
+	binary.BigEndian.PutUint64(id[:], d.spans.Add(1))
 	return id
 }
 
@@ -108,8 +107,9 @@ func TestRatioSamplesSteps(t *testing.T) {
 	for name, sampler := range ratios {
 		for _, seed := range []uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9} {
 			t.Run(name, func(t *testing.T) {
-				spans := tracetest.NewSpanRecorder()
-				provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithSampler(sampler), sdktrace.WithIDGenerator(&drawn{seed * 1000}))
+				spans, ids := tracetest.NewSpanRecorder(), &drawn{}
+				ids.traces.Store(seed * 1000)
+				provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithSampler(sampler), sdktrace.WithIDGenerator(ids))
 				f := newFixture(t, Config{Detail: All, TracerProvider: provider})
 				p := f.traced(t)
 				run, span := provider.Tracer("test").Start(t.Context(), "run")

@@ -50,6 +50,16 @@ func (o transferObserver) Start(ctx context.Context, op transfer.Op) (context.Co
 }
 
 func (o transferObserver) start(ctx context.Context, op transfer.Op) (context.Context, transfer.Operation) {
+	if op.Queued() && !o.tracer.silent() {
+		if a := transfer.AheadOf(ctx); a != nil {
+			return ctx, o.startAhead(a, op)
+		}
+	}
+	return o.begin(ctx, op)
+}
+
+// begin is start of an operation that is in ctx.
+func (o transferObserver) begin(ctx context.Context, op transfer.Op, options ...oteltrace.SpanStartOption) (context.Context, transfer.Operation) {
 	ctx, detail := o.tracer.detail(ctx, Slow)
 	spans := detail >= Slow
 	timed := op.Queued() && o.tracer.copyDuration.enabled(ctx)
@@ -58,7 +68,7 @@ func (o transferObserver) start(ctx context.Context, op transfer.Op) (context.Co
 	}
 	run := &transferOperation{tracer: o.tracer}
 	if spans {
-		ctx, run.span = o.tracer.start(ctx, transferSpans[op])
+		ctx, run.span = o.tracer.start(ctx, transferSpans[op], options...)
 	}
 	if timed {
 		run.ctx = ctx

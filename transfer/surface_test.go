@@ -27,9 +27,13 @@ func surfaceOf(t *testing.T) *surface.Surface {
 		Functions: map[string]any{
 			"As": transfer.As[int32], "Bytes": transfer.Bytes[int32], "CopyPeer": transfer.CopyPeer, "GetWords": transfer.GetWords[uint32], "New": transfer.New,
 			"Observers": transfer.Observers, "PutWords": transfer.PutWords[uint32], "UploadWords": transfer.UploadWords[uint32], "View": transfer.View[int32],
-			"WithoutMeter": transfer.WithoutMeter,
+			"AheadOf": transfer.AheadOf, "WithAhead": transfer.WithAhead, "WithoutMeter": transfer.WithoutMeter,
 		},
 		Receivers: map[string]func() any{
+			"Ahead": func() any {
+				_, a := transfer.WithAhead(t.Context())
+				return a
+			},
 			"Batch": func() any {
 				b := r.pool.NewBatch()
 				t.Cleanup(func() { b.Close() })

@@ -116,6 +116,13 @@ func (r *receiver) checkSteps(t *testing.T, n int, bytes int64) {
 		of[a["cistern.step.number"]] = string(s.SpanId)
 	}
 	require.Len(t, of, n)
+	copied := make(map[string]int64)
+	for _, s := range r.byName("cistern.transfer.h2d") {
+		copied[string(s.ParentSpanId)] += attributesOf(s.Attributes)["cistern.transfer.size"].(int64)
+	}
+	for number, id := range of {
+		require.Equal(t, bytes, copied[id], "the copies of step %v are in it", number)
+	}
 	for _, s := range parts {
 		a := attributesOf(s.Attributes)
 		require.Equal(t, of[a["cistern.step.number"]], string(s.ParentSpanId))

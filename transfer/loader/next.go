@@ -17,8 +17,8 @@ import (
 // Next waits for the source, and while N steps are in flight, until ctx ends; then nothing is lost,
 // and the batch comes with the next call. Where the device refuses to let the compute stream wait
 // for a batch, the batch is lost, and the error is the device's. The copies of a batch count in the
-// [transfer.Meter] of ctx, and not in the one that Start was called with. A loop that holds all N+1
-// batches gets [transfer.ErrInFlight].
+// [transfer.Meter] of ctx, and not in the one that Start was called with, and are used with ctx
+// ([transfer.Ahead]). A loop that holds all N+1 batches gets [transfer.ErrInFlight].
 func (l *Loader) Next(ctx context.Context) (*Minibatch, error) {
 	if err := l.takeTurn(ctx, "Next"); err != nil {
 		return nil, err
@@ -53,6 +53,7 @@ func (l *Loader) next(ctx context.Context) (*Minibatch, error) {
 	case it.err != nil:
 		return nil, it.err
 	}
+	it.slot.ahead.Use(ctx)
 	// A batch that compute can't wait for is lost; its slot is not.
 	if err := it.slot.handOver(l.compute); err != nil {
 		l.free <- it.slot

@@ -26,6 +26,8 @@ type slot struct {
 	uploaded device.Event // recorded on the copy stream
 	consumed device.Event // recorded on the compute stream
 	used     bool         // consumed is recorded: the next upload waits for it
+
+	ahead *transfer.Ahead // the uploads of the batch
 }
 
 // newSlot allocates a slot, or nothing.
@@ -65,6 +67,7 @@ func (s *slot) allocate(ctx context.Context, l *Loader, cfg Config) error {
 // close gives everything back. The blocks are freed after what the streams that they were recorded
 // on have queued.
 func (s *slot) close() error {
+	s.ahead.Unused()
 	var errs []error
 	for _, b := range s.blocks {
 		errs = append(errs, b.Free())
@@ -108,6 +111,10 @@ func (s *slot) fill(ctx context.Context, l *Loader, source Source, index int64) 
 		if err := l.copy.Wait(s.consumed); err != nil {
 			return fmt.Errorf("loader: %w", err)
 		}
+	}
+	s.ahead.Unused() // of a batch that Next did not return
+	if l.pool.Observer() != nil {
+		ctx, s.ahead = transfer.WithAhead(ctx)
 	}
 	for i, f := range s.fields {
 		if _, err := l.pool.H2D(ctx, l.copy, s.blocks[i], 0, s.stages[i], 0, int64(len(f))); err != nil {
