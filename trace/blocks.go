@@ -20,8 +20,8 @@ type blockSpans struct {
 
 const (
 	blockShards = 16
-	// maxBlockSpans bounds the memory, about 100 bytes each, of a program that never frees what it traced. The frees of
-	// blocks beyond it have a span only by their own context.
+	// maxBlockSpans bounds the memory, about 150 bytes each, of a program that never frees what it
+	// traced. The frees of blocks beyond it have a span only by their own context.
 	maxBlockSpans = 1 << 16
 )
 
@@ -34,7 +34,19 @@ type blockShard struct {
 // blockSpan is the span of an allocation, and where a free without a context is.
 type blockSpan struct {
 	oteltrace.SpanContext
-	place *place // nil: in no step
+	place  *place         // nil: in no step
+	around oteltrace.Span // the parent of an allocation that is in no step
+}
+
+// parent is the span that a free is inside of now; invalid: none that is open.
+func (b blockSpan) parent() (parent oteltrace.SpanContext) {
+	switch {
+	case b.place != nil:
+		return b.place.parent()
+	case b.around.IsRecording():
+		return b.around.SpanContext()
+	}
+	return parent
 }
 
 // blockKey is one hand-out: serials are unique in a cache, and one observer serves any number of caches.
@@ -74,7 +86,7 @@ func (b *blockSpans) take(k blockKey) (span blockSpan, ok bool) {
 
 // tie connects a free with the span of the block's allocation, if that had one, by a link: the
 // allocation has ended. Without a recording parent of its own the free is where the allocation's
-// step has its place, or else a root.
+// step has its place, or under the allocation's parent while that is open, or else a root.
 func (o *memoryOperation) tie(e memcache.OpInfo) {
 	var alloc blockSpan
 	var ok bool
@@ -96,7 +108,7 @@ func (o *memoryOperation) tie(e memcache.OpInfo) {
 	if ok {
 		options = append(options, oteltrace.WithLinks(link))
 		if !recording(ctx) {
-			ctx = oteltrace.ContextWithSpanContext(ctx, alloc.place.parent())
+			ctx = oteltrace.ContextWithSpanContext(ctx, alloc.parent())
 		}
 	}
 	o.tracer.counts.tied.Add(1)

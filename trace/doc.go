@@ -23,9 +23,10 @@
 //
 // A block whose allocation has a span has one of its free, too, wherever it is freed, with a link
 // to the allocation's span: under the span in the context of the free. A free without a context is
-// under the step of the allocation while that runs, and later under the span around the step, if
-// there is one; that span decides whether it is sampled. For that up to 65,536 blocks are kept
-// until they are freed.
+// under the step of the allocation while that runs, and later under the span around the step, whose
+// sampling it shares; of an allocation outside of steps it is under the same span, while that is
+// open. Without such a span it is a trace of its own. For that up to 65,536 blocks are kept until
+// they are freed.
 //
 //	cistern.memory.alloc, .free                                   All
 //	cistern.memory.driver_alloc, .driver_free                     Slow

@@ -68,6 +68,9 @@ func (o memoryObserver) start(ctx context.Context, op memcache.Op) (context.Cont
 	if late {
 		run.root = detail >= need
 	} else if detail >= need {
+		if op == memcache.OpAlloc {
+			run.around = oteltrace.SpanFromContext(ctx)
+		}
 		ctx, run.span = o.tracer.start(ctx, memorySpans[op].name)
 	}
 	if timed || late {
@@ -83,6 +86,7 @@ type memoryOperation struct {
 	tracer     *Tracer
 	ctx        context.Context
 	span       oteltrace.Span // nil: none
+	around     oteltrace.Span // of an allocation with a span: the span that it is in
 	began      time.Time      // zero: not timed
 	root       bool           // of a free: has a span without a parent if it fails
 	attributes []attribute.KeyValue
@@ -102,8 +106,13 @@ func (o *memoryOperation) End(e memcache.OpInfo) {
 		o.attributes = describe(o.attributes, e)
 		o.span.SetAttributes(o.attributes...)
 		if e.Op == memcache.OpAlloc && e.Err == nil && o.span.IsRecording() && o.span.SpanContext().IsSampled() {
-			_, step := inside(o.ctx)
-			o.tracer.blocks.keep(blockKey{e.Cache, e.Serial}, blockSpan{o.span.SpanContext(), step.placed()})
+			b := blockSpan{SpanContext: o.span.SpanContext()}
+			if _, step := inside(o.ctx); step != nil {
+				b.place = step.placed()
+			} else {
+				b.around = o.around
+			}
+			o.tracer.blocks.keep(blockKey{e.Cache, e.Serial}, b)
 		}
 		o.tracer.end(o.span, e.Err)
 	}

@@ -39,11 +39,8 @@ func (p *place) finish() {
 }
 
 // parent is the span that a free is inside of now; invalid: none. It goes the way of [inside].
-func (p *place) parent() (parent oteltrace.SpanContext) {
-	if p == nil {
-		return parent
-	}
-	parent = p.span
+func (p *place) parent() oteltrace.SpanContext {
+	parent := p.span
 	for ; p != nil && p.over.Load(); p = p.outer {
 		if parent.SpanID() == p.span.SpanID() {
 			parent = p.around

@@ -71,3 +71,21 @@ func TestPlaceOfAStepThatEnds(t *testing.T) {
 	late.End()
 	assert.True(t, late.placed().over.Load())
 }
+
+// TestFreesOutsideOfSteps are under the span of their allocation's caller while that is open.
+func TestFreesOutsideOfSteps(t *testing.T) {
+	f := newFixture(t, Config{Detail: All})
+	ctx, span := f.provider.Tracer("test").Start(t.Context(), "request")
+	early, late := f.alloc(t, ctx, 512), f.alloc(t, ctx, 512)
+	require.NoError(t, early.Free())
+	span.End()
+	require.NoError(t, late.Free())
+	allocs, frees := f.serials(t, "cistern.memory.alloc"), f.serials(t, "cistern.memory.free")
+	for _, b := range []memcache.Block{early, late} {
+		s := frees[int64(b.Serial())]
+		require.Len(t, s.Links(), 1)
+		assert.Equal(t, allocs[int64(b.Serial())].SpanContext(), s.Links()[0].SpanContext)
+	}
+	assert.Equal(t, span.SpanContext().SpanID(), frees[int64(early.Serial())].Parent().SpanID())
+	assert.False(t, frees[int64(late.Serial())].Parent().IsValid(), "the request has ended")
+}

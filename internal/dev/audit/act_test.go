@@ -57,6 +57,8 @@ func (w *world) alloc(in *scene, label memcache.Label, bytes int64, private bool
 	if private {
 		w.private++
 	}
+	h.within = in.within()
+	w.place("cistern.memory.alloc", h, h.within)
 	if h.traced = traced; traced {
 		about := h.about()
 		about["cistern.cache.hit"] = !slices.ContainsFunc(calls, func(c call) bool { return !c.free })
@@ -107,6 +109,11 @@ func (w *world) level() {
 // free frees a block, with a context or without.
 func (w *world) free(in *scene, h *held, context bool) {
 	traced := context && w.traced(in)
+	if at := in.within(); context && (at != nil || w.run().IsValid()) {
+		w.place("cistern.memory.free", h, at)
+	} else {
+		w.place("cistern.memory.free", h, h.within)
+	}
 	var err error
 	if context {
 		err = h.FreeContext(in.ctx)
@@ -177,6 +184,8 @@ func (w *world) use(h *held) {
 func (w *world) start(in *scene, number int64) *scene {
 	e := w.books.begin(number)
 	e.all = w.detail == trace.All || w.started%3 == 0
+	e.within = in.within()
+	w.stepsByNumber[number] = e
 	w.started++
 	inside := &scene{steps: append([]*step{e}, in.steps...)}
 	inside.ctx, e.scope = w.cache.Scope(in.ctx, "around the step")

@@ -43,7 +43,8 @@ type held struct {
 	users     []uint64 // streams recorded
 	pending   bool
 	owners    []*step
-	traced    bool // its allocation has a span
+	traced    bool  // its allocation has a span
+	within    *step // of its allocation; nil: none
 }
 
 func (h *held) end() device.Ptr { return h.Ptr() + device.Ptr(h.Size()) }

@@ -137,6 +137,7 @@ func (w *world) check() {
 	w.checkSnapshot()
 	w.checkSteps()
 	w.checkSpans()
+	w.checkTraces()
 	w.checkMetrics()
 	w.checkPinned()
 	w.checkHeap()

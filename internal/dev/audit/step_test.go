@@ -43,6 +43,7 @@ type step struct {
 	handle                      *trace.Step
 	tied                        int64 // frees that have the span of their allocation, while it was open
 	all                         bool  // at the detail All
+	within                      *step // around it when it began; nil: none
 }
 
 // replayed is a graph with the number of its replays.
