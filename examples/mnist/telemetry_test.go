@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -125,9 +126,9 @@ func (p printed) usage(t *testing.T) float64 {
 	return p.last(t, "cistern.device.memory.usage", "allocated")
 }
 
-// checkTraces: steps are roots of traces of their own, and everything else is below one of these or
-// the run. It returns the number of traces.
-func (p printed) checkTraces(t *testing.T) int {
+// checkTraces: steps are roots of traces of their own, one for each rank, and everything else is below one of these or the
+// run. It returns the number of traces.
+func (p printed) checkTraces(t *testing.T, ranks int) int {
 	t.Helper()
 	ids := make(map[string]string)
 	for _, s := range p.spans {
@@ -142,8 +143,11 @@ func (p printed) checkTraces(t *testing.T) int {
 			require.Equal(t, s.SpanContext.TraceID, ids[s.Parent.SpanID], "the parent of %s", s.Name)
 		}
 	}
+	for _, s := range p.named("mnist") {
+		roots[s.SpanContext.TraceID] += ranks - 1
+	}
 	for trace, n := range roots {
-		require.Equal(t, 1, n, trace)
+		require.Equal(t, ranks, n, trace)
 	}
 	return len(roots)
 }
@@ -159,7 +163,7 @@ func TestTelemetryOfARun(t *testing.T) {
 	require.Len(t, runs, 1)
 	require.Equal(t, "mlp", runs[0].attribute("mnist.model"))
 	require.Equal(t, false, runs[0].attribute("mnist.interrupted"))
-	require.Equal(t, 1+4, p.checkTraces(t))
+	require.Equal(t, 1+4, p.checkTraces(t, 1))
 	require.Len(t, runs[0].Links, 4)
 	linked := make(map[string]bool)
 	for _, l := range runs[0].Links {
@@ -181,22 +185,20 @@ func TestTelemetryOfARun(t *testing.T) {
 	require.GreaterOrEqual(t, p.usage(t), 3*4*669706.0, "parameters and Adam's moments")
 }
 
-// TestRatioSamplesSteps: the sampler of OpenTelemetry's environment variables decides for each
-// step, of one rank and of several.
-func TestRatioSamplesSteps(t *testing.T) {
-	for _, sampler := range []string{"traceidratio", "parentbased_traceidratio"} {
+// TestParallelRatioSamplesSteps: the sampler of OpenTelemetry's environment variables decides for each step, of one rank and of
+// several.
+func TestParallelRatioSamplesSteps(t *testing.T) {
+	for sampler, ranks := range map[string]int{"traceidratio": 1, "parentbased_traceidratio": 2} {
 		t.Run(sampler, func(t *testing.T) {
 			t.Setenv("OTEL_TRACES_SAMPLER", sampler)
 			t.Setenv("OTEL_TRACES_SAMPLER_ARG", "0.2")
 			var out, errs bytes.Buffer
-			args := []string{"-data", dataOf(t, 200, 10), "-batch", "2", "-epochs", "1", "-trace", "stdout"}
+			args := []string{"-data", dataOf(t, 200, 10), "-batch", "2", "-ranks", strconv.Itoa(ranks), "-epochs", "1", "-trace", "stdout"}
 			require.Zero(t, run(context.Background(), args, &out, &errs), errs.String())
 			p := parse(t, out.String(), errs.String())
-			p.checkTraces(t)
-			// All ids are random: that of 100 steps fewer than 3 or more than 60 are kept has a
-			// chance below 1e-6.
-			require.Greater(t, len(p.named("cistern.step")), 2)
-			require.Less(t, len(p.named("cistern.step")), 60)
+			// Of 100 steps fewer than 3 or more than 60 are kept with a chance below 1e-6: all ids are random.
+			kept := p.checkTraces(t, ranks)
+			require.True(t, kept > 2 && kept < 60, kept)
 			require.Contains(t, p.text, "0 dropped\n")
 		})
 	}
