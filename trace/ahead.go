@@ -10,8 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// aheadOperation is a copy that is queued ahead of its use. It is observed in the context of the use,
-// so that its span is in the trace of the step that uses it, and begins when the copy was queued.
+// aheadOperation is a copy that is queued ahead of its use. It is observed in the context of the
+// use, so that its span is in the trace of the step that uses it, and begins when the copy was
+// queued.
 type aheadOperation struct {
 	mu          sync.Mutex // not held while a span is made
 	used, ended bool

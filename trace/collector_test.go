@@ -13,8 +13,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// goneExporter is the exporter of a collector that does not answer until it is back, or that refuses
-// everything.
+// goneExporter is the exporter of a collector that does not answer until it is back, or that
+// refuses everything.
 type goneExporter struct {
 	back     chan struct{} // nil: it refuses
 	exported atomic.Int64  // spans of the tracer

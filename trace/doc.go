@@ -46,6 +46,9 @@
 // Where several ranks train, Config says which one a Tracer is of: its spans, metrics and log records have cistern.rank and cistern.world_size. Profiles of
 // steps, their table and the page of trace/report have the rank, too; a Profiler with a Communicator has it of that.
 //
+// An allocation that fails is a span with an error at All, and at Slow the event "cistern.memory.alloc.failed" of
+// the span that it happened in. [Tracer.Counts] tells how complete a trace is.
+//
 // # Traces
 //
 // A step is a trace of its own, with all that happens in it; a step inside of another is part of
@@ -68,9 +71,6 @@
 // sdktrace.BatchSpanProcessor drops what its queue has no space for. [Tracer.Counts] shows how many
 // spans that are; errors of the exporter go to OpenTelemetry's error handler
 // (otel.SetErrorHandler).
-//
-// An allocation that fails is a span with an error at All, and at Slow the event "cistern.memory.alloc.failed" of
-// the span that it happened in. [Tracer.Counts] tells how complete a trace is.
 //
 // # Metrics
 //

@@ -18,8 +18,8 @@ type Ahead struct {
 
 type aheadKey struct{}
 
-// WithAhead returns a context for copies that are queued ahead of their use, and these copies. A nil
-// context is context.Background().
+// WithAhead returns a context for copies that are queued ahead of their use, and these copies. A
+// nil context is context.Background().
 func WithAhead(ctx context.Context) (context.Context, *Ahead) {
 	if ctx == nil {
 		ctx = context.Background()
@@ -28,7 +28,8 @@ func WithAhead(ctx context.Context) (context.Context, *Ahead) {
 	return context.WithValue(ctx, aheadKey{}, a), a
 }
 
-// AheadOf returns the copies that ctx is for, if they are queued ahead of their use, and nil otherwise.
+// AheadOf returns the copies that ctx is for, if they are queued ahead of their use, and nil
+// otherwise.
 func AheadOf(ctx context.Context) *Ahead {
 	if ctx == nil {
 		return nil
@@ -37,7 +38,8 @@ func AheadOf(ctx context.Context) *Ahead {
 	return a
 }
 
-// Use is for the caller of WithAhead, when the copies are used: ctx is the user's. A second Use does nothing.
+// Use is for the caller of WithAhead, when the copies are used: ctx is the user's. A second Use
+// does nothing.
 func (a *Ahead) Use(ctx context.Context) {
 	if a == nil || ctx == nil {
 		return

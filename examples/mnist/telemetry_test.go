@@ -126,8 +126,8 @@ func (p printed) usage(t *testing.T) float64 {
 	return p.last(t, "cistern.device.memory.usage", "allocated")
 }
 
-// checkTraces: steps are roots of traces of their own, one for each rank, and everything else is below one of these or the
-// run. It returns the number of traces.
+// checkTraces: steps are roots of traces of their own, one for each rank, and everything else is
+// below one of these or the run. It returns the number of traces.
 func (p printed) checkTraces(t *testing.T, ranks int) int {
 	t.Helper()
 	ids := make(map[string]string)
@@ -185,8 +185,8 @@ func TestTelemetryOfARun(t *testing.T) {
 	require.GreaterOrEqual(t, p.usage(t), 3*4*669706.0, "parameters and Adam's moments")
 }
 
-// TestParallelRatioSamplesSteps: the sampler of OpenTelemetry's environment variables decides for each step, of one rank and of
-// several.
+// TestParallelRatioSamplesSteps: the sampler of OpenTelemetry's environment variables decides for
+// each step, of one rank and of several.
 func TestParallelRatioSamplesSteps(t *testing.T) {
 	for sampler, ranks := range map[string]int{"traceidratio": 1, "parentbased_traceidratio": 2} {
 		t.Run(sampler, func(t *testing.T) {
@@ -196,7 +196,8 @@ func TestParallelRatioSamplesSteps(t *testing.T) {
 			args := []string{"-data", dataOf(t, 200, 10), "-batch", "2", "-ranks", strconv.Itoa(ranks), "-epochs", "1", "-trace", "stdout"}
 			require.Zero(t, run(context.Background(), args, &out, &errs), errs.String())
 			p := parse(t, out.String(), errs.String())
-			// Of 100 steps fewer than 3 or more than 60 are kept with a chance below 1e-6: all ids are random.
+			// Of 100 steps fewer than 3 or more than 60 are kept with a chance below 1e-6: all ids
+			// are random.
 			kept := p.checkTraces(t, ranks)
 			require.True(t, kept > 2 && kept < 60, kept)
 			require.Contains(t, p.text, "0 dropped\n")
