@@ -25,7 +25,7 @@ func newMemoryMetrics(meter metric.Meter) (*memoryMetrics, error) {
 	m.reserved = m.upDown("cistern.device.memory.reserved", "By", "Device memory held from the driver.")
 	m.category = m.upDown("cistern.device.memory.category.usage", "By", "Device memory handed out, by what kind of data it holds.")
 	m.peak = m.gauge("cistern.device.memory.peak", "By", "The most device memory since the peaks were reset.")
-	m.segments = m.upDown("cistern.device.segment.count", "{segment}", "Allocations held from the driver.")
+	m.segments = m.upDown("cistern.device.segment.held", "{segment}", "Allocations held from the driver.")
 	m.allocated = m.counter("cistern.device.allocated", "By", "Device memory handed out.")
 	m.allocations = m.counter("cistern.device.allocations", "{allocation}", "Requests for device memory, by result.")
 	m.retries = m.counter("cistern.device.oom.retries", "{retry}", "Driver allocations tried again after a flush.")

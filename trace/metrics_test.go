@@ -85,7 +85,7 @@ func TestMemoryMetrics(t *testing.T) {
 	assert.Equal(t, map[string]int64{
 		"cistern.memory.state=allocated": f.cache.MaxMemoryAllocated(), "cistern.memory.state=reserved": f.cache.MaxMemoryReserved(),
 	}, points(t, m["cistern.device.memory.peak"]))
-	assert.Equal(t, map[string]int64{small: 1, large: 1}, points(t, m["cistern.device.segment.count"]))
+	assert.Equal(t, map[string]int64{small: 1, large: 1}, points(t, m["cistern.device.segment.held"]))
 	assert.Equal(t, map[string]int64{
 		"cistern.allocation.result=hit": 1, "cistern.allocation.result=miss": 2, "cistern.allocation.result=oom": 1,
 	}, points(t, m["cistern.device.allocations"]))
@@ -93,7 +93,7 @@ func TestMemoryMetrics(t *testing.T) {
 	assert.Equal(t, int64(1024+1024), points(t, m["cistern.device.allocated"])[small])
 
 	for name, unit := range map[string]string{
-		"cistern.device.memory.usage": "By", "cistern.device.memory.peak": "By", "cistern.device.segment.count": "{segment}",
+		"cistern.device.memory.usage": "By", "cistern.device.memory.peak": "By", "cistern.device.segment.held": "{segment}",
 		"cistern.device.allocations": "{allocation}", "cistern.device.oom.retries": "{retry}",
 		"cistern.device.allocation.duration": "s",
 	} {

@@ -60,7 +60,7 @@ func TestKindsOfMetrics(t *testing.T) {
 		"cistern.device.memory.category.usage": {"up-down counter", "By"},
 		"cistern.device.memory.utilization":    {"gauge", "1"},
 		"cistern.device.memory.peak":           {"gauge", "By"},
-		"cistern.device.segment.count":         {"up-down counter", "{segment}"},
+		"cistern.device.segment.held":          {"up-down counter", "{segment}"},
 		"cistern.device.allocated":             {"counter", "By"},
 		"cistern.device.allocations":           {"counter", "{allocation}"},
 		"cistern.device.oom.retries":           {"counter", "{retry}"},

@@ -3,44 +3,62 @@ package trace
 import (
 	"context"
 	"errors"
+	"math"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 )
 
-// stepMetrics are the histograms of training steps.
+// stepMetrics are the instruments of training steps: histograms of all steps, and gauges of the last one.
 type stepMetrics struct {
 	duration metric.Float64Histogram
 	peak     metric.Int64Histogram
+	lastPeak metric.Int64Gauge
+	busy     metric.Float64Gauge
 }
 
 func newStepMetrics(meter metric.Meter) (m stepMetrics, err error) {
-	var err1, err2 error
-	m.duration, err1 = meter.Float64Histogram("cistern.step.duration", metric.WithUnit("s"),
+	var errs [4]error
+	m.duration, errs[0] = meter.Float64Histogram("cistern.step.duration", metric.WithUnit("s"),
 		metric.WithDescription("Time of a training step on the host."),
 		metric.WithExplicitBucketBoundaries(1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30))
-	var bounds []float64
-	for b := float64(1 << 20); b <= 1<<40; b *= 2 {
-		bounds = append(bounds, b)
-	}
-	m.peak, err2 = meter.Int64Histogram("cistern.step.memory.peak", metric.WithUnit("By"),
+	m.peak, errs[1] = meter.Int64Histogram("cistern.step.memory.peak", metric.WithUnit("By"),
 		metric.WithDescription("The most device memory that was allocated during a training step."),
-		metric.WithExplicitBucketBoundaries(bounds...))
-	return m, errors.Join(err1, err2)
+		metric.WithExplicitBucketBoundaries(peakBuckets()...))
+	m.lastPeak, errs[2] = meter.Int64Gauge("cistern.step.memory.last_peak", metric.WithUnit("By"),
+		metric.WithDescription("The most device memory that was allocated during the last training step."))
+	m.busy, errs[3] = meter.Float64Gauge("cistern.step.device.utilization", metric.WithUnit("1"),
+		metric.WithDescription("The share of the last training step's time on the compute stream in which the stream had work."))
+	return m, errors.Join(errs[:]...)
 }
 
-// record adds a step. ctx carries its span, for exemplars. Steps that failed have the attribute error.type.
+// peakBuckets are 15 buckets for each power of two, from 1 KiB to 512 GiB. The peaks of a training are
+// often all equal, and Prometheus takes any place in their bucket for a quantile of them: for an error
+// below 5 % each boundary is at most 1.05 times the one before.
+func peakBuckets() (bounds []float64) {
+	const perPower = 15
+	for i := -1; i <= 29*perPower; i++ {
+		bounds = append(bounds, math.Round(math.Exp2(10+float64(i)/perPower)))
+	}
+	return bounds
+}
+
+// record adds a step. ctx carries its span, for exemplars. In histograms a step that failed has the attribute error.type.
 func (m stepMetrics) record(ctx context.Context, s *Step, profile *StepProfile) {
-	if !m.duration.Enabled(ctx) && !m.peak.Enabled(ctx) {
+	if !m.duration.Enabled(ctx) && !m.peak.Enabled(ctx) && !m.lastPeak.Enabled(ctx) && !m.busy.Enabled(ctx) {
 		return
 	}
-	options := s.profiler.series
+	series := s.profiler.series
+	m.lastPeak.Record(ctx, profile.AllocatedPeak, series...)
+	if profile.BusyTimed && profile.DeviceTime > 0 {
+		m.busy.Record(ctx, float64(profile.BusyTime)/float64(profile.DeviceTime), series...)
+	}
 	if profile.Failed {
 		a := s.profiler.identity
-		options = []metric.RecordOption{metric.WithAttributes(append(a[:len(a):len(a)], s.errorType())...)}
+		series = []metric.RecordOption{metric.WithAttributes(append(a[:len(a):len(a)], s.errorType())...)}
 	}
-	m.duration.Record(ctx, profile.HostTime.Seconds(), options...)
-	m.peak.Record(ctx, profile.AllocatedPeak, options...)
+	m.duration.Record(ctx, profile.HostTime.Seconds(), series...)
+	m.peak.Record(ctx, profile.AllocatedPeak, series...)
 }
 
 // errorType is the class of what the step first failed with.

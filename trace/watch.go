@@ -32,7 +32,7 @@ type watch struct {
 //	cistern.device.memory.reserved     By            held from the driver, by pool
 //	cistern.device.memory.category.usage  By         handed out, by cistern.memory.category: see memcache.Label
 //	cistern.device.memory.peak         By            by state "allocated", "reserved"; since ResetPeakStats
-//	cistern.device.segment.count       {segment}     by pool
+//	cistern.device.segment.held        {segment}     held from the driver, by pool
 //	cistern.device.allocated           By            handed out, a total, by pool
 //	cistern.device.allocations         {allocation}  by cistern.allocation.result: "hit", "miss", "oom"
 //	cistern.device.oom.retries         {retry}       driver allocations tried again after a flush

@@ -166,7 +166,7 @@ func (r *receiver) checkMetrics(t *testing.T, want *result) {
 	require.Len(t, peak, 1)
 	require.EqualValues(t, want.Memory.Largest.AllocatedPeak, peak[0].GetMax())
 	require.InDelta(t, float64(want.Memory.Mean.AllocatedPeak), peak[0].GetSum()/float64(peak[0].Count), 1)
-	for _, name := range []string{"cistern.device.allocated", "cistern.device.allocations", "cistern.device.segment.count", "cistern.device.oom.retries",
+	for _, name := range []string{"cistern.device.allocated", "cistern.device.allocations", "cistern.device.segment.held", "cistern.device.oom.retries",
 		"cistern.pinned.memory.usage", "cistern.pinned.memory.peak", "cistern.transfer.io", "cistern.transfer.pending",
 		"cistern.device.allocation.duration", "cistern.transfer.duration"} {
 		r.metric(t, name)

@@ -179,7 +179,7 @@ func TestTelemetryOfARun(t *testing.T) {
 	for _, direction := range []string{"h2d", "d2h"} {
 		require.Len(t, p.named("cistern.transfer."+direction), int(p.last(t, "cistern.transfer.copies", direction)), "each copy has a span")
 	}
-	require.Len(t, p.named("cistern.memory.driver_alloc"), int(p.last(t, "cistern.device.segment.count", "")), "each segment has a span")
+	require.Len(t, p.named("cistern.memory.driver_alloc"), int(p.last(t, "cistern.device.segment.held", "")), "each segment has a span")
 	require.NotEmpty(t, p.named("cistern.pinned.alloc"))
 	require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped\n$`, p.text)
 	require.GreaterOrEqual(t, p.usage(t), 3*4*669706.0, "parameters and Adam's moments")

@@ -4,10 +4,12 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,21 +80,7 @@ func requireAllCovered(t *testing.T) {
 		return true
 	})
 	require.Greater(t, keys, 50)
-	names := map[string]bool{}
-	sources, err := filepath.Glob(filepath.Join(root, "trace/*.go"))
-	require.NoError(t, err)
-	for _, source := range sources {
-		text, err := os.ReadFile(source)
-		require.NoError(t, err)
-		made := regexp.MustCompile(`(?:upDown|counter|gauge|share|newDurations|Histogram|Counter)\((?:t\.meter, )?"(cistern\.[a-z._]+)"`)
-		for _, m := range made.FindAllStringSubmatch(string(text), -1) {
-			if !strings.HasSuffix(source, "_test.go") {
-				names[m[1]] = true
-			}
-		}
-	}
-	require.Greater(t, len(names), 20)
-	for name := range names {
+	for _, name := range metricNames(t) {
 		requireCovered(t, name, "metrics")
 	}
 	fields := reflect.TypeFor[trace.StepProfile]()
@@ -100,4 +88,23 @@ func requireAllCovered(t *testing.T) {
 		name, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ",")
 		requireCovered(t, name, "trace.StepProfile")
 	}
+}
+
+// metricNames are the names of all instruments in the sources of package trace.
+func metricNames(t *testing.T) []string {
+	names := map[string]bool{}
+	sources, err := filepath.Glob(filepath.Join(root, "trace/*.go"))
+	require.NoError(t, err)
+	for _, source := range sources {
+		text, err := os.ReadFile(source)
+		require.NoError(t, err)
+		made := regexp.MustCompile(`(?:upDown|counter|gauge|share|newDurations|Histogram|Counter|Gauge)\((?:t\.meter, )?"(cistern\.[a-z._]+)"`)
+		for _, m := range made.FindAllStringSubmatch(string(text), -1) {
+			if !strings.HasSuffix(source, "_test.go") {
+				names[m[1]] = true
+			}
+		}
+	}
+	require.Greater(t, len(names), 20)
+	return slices.Sorted(maps.Keys(names))
 }

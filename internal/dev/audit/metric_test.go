@@ -74,7 +74,7 @@ func (w *world) checkMetrics() {
 			f[share] = between{sum.low, sum.low}
 		}
 		point("cistern.device.memory.reserved", "cistern.pool.name="+pool, reserved)
-		point("cistern.device.segment.count", "cistern.pool.name="+pool, of("Segment").current)
+		point("cistern.device.segment.held", "cistern.pool.name="+pool, of("Segment").current)
 		point("cistern.device.allocated", "cistern.pool.name="+pool, of("AllocatedBytes").allocated)
 	}
 	for state, n := range f {
@@ -102,6 +102,12 @@ func (w *world) checkMetrics() {
 	w.pinnedMetrics(point, histogram)
 	for key, n := range w.driverAllocs {
 		histogram("cistern.device.allocation.duration", key, n, between{0, 60})
+	}
+	if n := len(w.ended); n > 0 {
+		last := w.profiles[n-1]
+		point("cistern.step.memory.last_peak", "", w.ended[n-1].peak.allocated)
+		share := float64(last.BusyTime) / float64(last.DeviceTime)
+		point("cistern.step.device.utilization", "", between{share - 1e-9, share + 1e-9})
 	}
 	took := map[string]float64{}
 	count, peaks := map[string]int64{}, map[string]int64{}

@@ -146,13 +146,13 @@ func (l *logs) Export(_ context.Context, records []sdklog.Record) error {
 func (*logs) Shutdown(context.Context) error   { return nil }
 func (*logs) ForceFlush(context.Context) error { return nil }
 
-func newWorld(t testing.TB, seed uint64) *world {
+func newWorld(t testing.TB, seed uint64, meters ...sdkmetric.Option) *world {
 	w := &world{t: t, seed: seed, books: newBooks(), counter: &heap.Counter{}, spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
 	w.driverAllocs, w.places, w.stepsByNumber = map[string]int64{}, map[string]*step{}, map[int64]*step{}
 	w.totals = map[memcache.Label]map[int64]memcache.Holding{}
 	config := trace.Config{Detail: trace.All,
 		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans)),
-		MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(w.reader)),
+		MeterProvider:  sdkmetric.NewMeterProvider(append(meters, sdkmetric.WithReader(w.reader))...),
 		LoggerProvider: sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewSimpleProcessor(&w.logs)))}
 	if seed%2 == 1 {
 		config.Detail, config.AllEvery = trace.Slow, 3

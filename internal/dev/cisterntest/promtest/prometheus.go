@@ -1,0 +1,129 @@
+// Package promtest lets Prometheus scrape metrics of the module and answer queries, and promtool check
+// their names.
+package promtest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+)
+
+// program is the path of prometheus or promtool. The test is skipped where it is missing.
+func program(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("there is no %s: Debian's package prometheus has it", name)
+	}
+	return path
+}
+
+// Promtool returns a function that fails the test where promtool finds fault with metrics in
+// Prometheus's text form.
+func Promtool(t testing.TB) (check func(text []byte)) {
+	t.Helper()
+	promtool := program(t, "promtool")
+	return func(text []byte) {
+		t.Helper()
+		run := exec.Command(promtool, "check", "metrics")
+		run.Stdin = bytes.NewReader(text)
+		out, err := run.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Empty(t, string(out))
+	}
+}
+
+// Server is a Prometheus, which the end of the test ends. It belongs to the test's goroutine.
+type Server struct {
+	t   testing.TB
+	url string
+}
+
+var listening = regexp.MustCompile(`address=(\S+) .*msg="?Listening on|msg="?Listening on.* address=(\S+)`)
+
+// Start starts a Prometheus that scrapes the path /metrics of target, such as "localhost:9464", five
+// a second.
+func Start(t testing.TB, target string) *Server {
+	t.Helper()
+	prometheus := program(t, "prometheus")
+	folder := t.TempDir()
+	config := filepath.Join(folder, "prometheus.yml")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil,
+		"global: {scrape_interval: 500ms, scrape_timeout: 500ms}\nscrape_configs: [{job_name: cistern, static_configs: [{targets: [%q]}]}]\n", target), 0o600))
+	run := exec.Command(prometheus, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address=127.0.0.1:0")
+	log, err := run.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, run.Start())
+	addresses, ended := make(chan string, 1), make(chan struct{})
+	go func() { // reads on, so that Prometheus never waits
+		defer close(ended)
+		defer close(addresses)
+		for lines := bufio.NewScanner(log); lines.Scan(); {
+			if m := listening.FindStringSubmatch(lines.Text()); m != nil {
+				addresses <- m[1] + m[2]
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = run.Process.Kill()
+		<-ended
+		_ = run.Wait()
+	})
+	address, ok := <-addresses
+	require.True(t, ok, "Prometheus ended before it listened")
+	return &Server{t, "http://" + address}
+}
+
+// Series is one series of an answer, with its value now.
+type Series struct {
+	Labels map[string]string
+	Value  float64
+}
+
+// Query returns the series that answer a query, once there are any.
+func (s *Server) Query(query string) (series []Series) {
+	s.t.Helper()
+	cisterntest.WaitFor(s.t, func() bool {
+		series = s.answer(query)
+		return len(series) > 0
+	})
+	return series
+}
+
+// answer is Query for the series that there are now.
+func (s *Server) answer(query string) (series []Series) {
+	s.t.Helper()
+	r, err := http.Get(s.url + "/api/v1/query?query=" + url.QueryEscape(query))
+	require.NoError(s.t, err)
+	defer r.Body.Close()
+	var answer struct {
+		Error string
+		Data  struct {
+			Result []struct {
+				Metric map[string]string
+				Value  [2]any
+			}
+		}
+	}
+	require.NoError(s.t, json.NewDecoder(r.Body).Decode(&answer))
+	require.Empty(s.t, answer.Error, "%s", query)
+	for _, x := range answer.Data.Result {
+		value, err := strconv.ParseFloat(x.Value[1].(string), 64)
+		require.NoError(s.t, err)
+		series = append(series, Series{x.Metric, value})
+	}
+	return series
+}
