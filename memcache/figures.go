@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // What a cache tells: statistics, peaks, who holds the memory, all of it. Stats, Profile and Snapshot say in which words.
@@ -84,6 +85,18 @@ func (c *Cache) MemoryReserved() int64 { return c.ledger.reserved().Current }
 
 // MaxMemoryReserved returns the largest MemoryReserved since New or ResetPeakStats.
 func (c *Cache) MaxMemoryReserved() int64 { return c.ledger.reserved().Peak }
+
+// LargestFree returns the sizes, in bytes, of the largest free blocks that small and large requests find
+// on any stream, private pools aside; 0 where there is none. A request for more needs the driver.
+func (c *Cache) LargestFree() (small, large int64) {
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
+	for _, s := range c.shards.list() {
+		small = max(small, s.arena.Largest(&placement.Want{Kind: placement.Small}))
+		large = max(large, s.arena.Largest(&placement.Want{Kind: placement.Large}))
+	}
+	return small, large
+}
 
 // Profile returns who holds what is allocated now. Requests wait while the blocks are walked.
 func (c *Cache) Profile() Profile { return c.ledger.profile() }

@@ -210,3 +210,22 @@ func TestOversizeRounding(t *testing.T) {
 	require.Equal(t, d.Ptr(), again.Ptr())
 	require.EqualValues(t, 44*mib, again.Size(), "from MaxSplitSizeMB on nothing is split off")
 }
+
+// TestLargestFree: the largest free block of any stream counts, and none of a private pool.
+func TestLargestFree(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s, other := dev.stream(1), dev.stream(2)
+	pool, ctx := newPool(t, c, PoolOptions{})
+	require.NoError(t, allocIn(t, ctx, c, 40*mib, s).Free())
+	largest := func() [2]int64 {
+		small, large := c.LargestFree()
+		return [2]int64{small, large}
+	}
+	require.Equal(t, [2]int64{}, largest())
+	x, y := mustAlloc(t, c, 512, s), mustAlloc(t, c, 1024, other)
+	require.Equal(t, [2]int64{2*mib - 512, 0}, largest())
+	require.NoError(t, errors.Join(mustAlloc(t, c, 14*mib, s).Free(), mustAlloc(t, c, 12*mib, other).Free()))
+	require.Equal(t, [2]int64{2*mib - 512, 14 * mib}, largest())
+	require.NoError(t, errors.Join(x.Free(), y.Free(), pool.Release()))
+	require.Equal(t, [2]int64{2 * mib, 14 * mib}, largest())
+}

@@ -12,7 +12,7 @@ import (
 // memoryMetrics are the instruments that all watched caches share.
 type memoryMetrics struct {
 	instruments
-	usage, limit, reserved, category, peak, segments, allocated, allocations, retries metric.Int64Observable
+	usage, limit, reserved, private, largestFree, category, peak, segments, allocated, allocations, retries metric.Int64Observable
 
 	utilization metric.Float64Observable
 }
@@ -23,6 +23,8 @@ func newMemoryMetrics(meter metric.Meter) (*memoryMetrics, error) {
 	m.limit = m.upDown("cistern.device.memory.limit", "By", "Device memory that may be held from the driver.")
 	m.utilization = m.share("cistern.device.memory.utilization", "The share of the limit that is held from the driver, by what it is doing.")
 	m.reserved = m.upDown("cistern.device.memory.reserved", "By", "Device memory held from the driver.")
+	m.private = m.upDown("cistern.device.memory.private", "By", "Device memory held from the driver by private pools, a part of what is reserved.")
+	m.largestFree = m.gauge("cistern.device.memory.largest_free", "By", "The largest free block outside of private pools, on any stream.")
 	m.category = m.upDown("cistern.device.memory.category.usage", "By", "Device memory handed out, by what kind of data it holds.")
 	m.peak = m.gauge("cistern.device.memory.peak", "By", "The most device memory since the peaks were reset.")
 	m.segments = m.upDown("cistern.device.segment.held", "{segment}", "Allocations held from the driver.")
@@ -82,6 +84,9 @@ func (s *memorySeries) observe(_ context.Context, o metric.Observer) error {
 	stats := s.cache.Stats().Since(memcache.Stats{}) // totals must not fall, and a reset of the statistics makes those
 	small := s.observePool(o, &stats, &s.pools[0], func(a memcache.StatArray) memcache.Stat { return a.SmallPool })
 	large := s.observePool(o, &stats, &s.pools[1], func(a memcache.StatArray) memcache.Stat { return a.LargePool })
+	smallFree, largeFree := s.cache.LargestFree()
+	o.ObserveInt64(s.largestFree, smallFree, s.pools[0].pool...)
+	o.ObserveInt64(s.largestFree, largeFree, s.pools[1].pool...)
 	limit := s.cache.MemoryLimit()
 	o.ObserveInt64(s.limit, limit, s.device...)
 	if limit > 0 {
@@ -110,6 +115,11 @@ func (s *memorySeries) observePool(o metric.Observer, stats *memcache.Stats, p *
 		o.ObserveInt64(s.usage, n, p.states[i]...)
 	}
 	o.ObserveInt64(s.reserved, reserved, p.pool...)
+	private := int64(0)
+	for _, a := range stats.ReservedBytesByPrivatePools {
+		private += of(a).Current
+	}
+	o.ObserveInt64(s.private, private, p.pool...)
 	o.ObserveInt64(s.segments, of(stats.Segment).Current, p.pool...)
 	o.ObserveInt64(s.allocated, of(stats.AllocatedBytes).Allocated, p.pool...)
 	return bytes

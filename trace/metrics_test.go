@@ -215,7 +215,12 @@ func TestTransferMetrics(t *testing.T) {
 	assert.Positive(t, usage["cistern.memory.state=active"])
 	require.NoError(t, buffer.Release())
 	require.NoError(t, b.Free())
-	usage = points(t, f.collect(t)["cistern.pinned.memory.usage"])
+	buffer, err = f.pool.Get(t.Context(), 4096)
+	require.NoError(t, err)
+	require.NoError(t, buffer.Release())
+	m = f.collect(t)
+	assert.Equal(t, map[string]int64{"cistern.allocation.result=hit": 1, "cistern.allocation.result=miss": 1}, points(t, m["cistern.pinned.allocations"]))
+	usage = points(t, m["cistern.pinned.memory.usage"])
 	assert.Zero(t, usage["cistern.memory.state=active"])
 	assert.Positive(t, usage["cistern.memory.state=cached"])
 }

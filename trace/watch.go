@@ -30,6 +30,8 @@ type watch struct {
 //	cistern.device.memory.limit        By            that the cache may hold
 //	cistern.device.memory.utilization  1             usage by limit, by state
 //	cistern.device.memory.reserved     By            held from the driver, by pool
+//	cistern.device.memory.private      By            held by all private pools, a part of reserved, by pool
+//	cistern.device.memory.largest_free  By           the largest free block outside of private pools, by pool
 //	cistern.device.memory.category.usage  By         handed out, by cistern.memory.category: see memcache.Label
 //	cistern.device.memory.peak         By            by state "allocated", "reserved"; since ResetPeakStats
 //	cistern.device.segment.held        {segment}     held from the driver, by pool
@@ -64,6 +66,7 @@ func (t *Tracer) Watch(cache *memcache.Cache, attributes ...attribute.KeyValue) 
 //	cistern.pinned.memory.limit        By    that the pool may hold; with transfer.Config.MaxBytes
 //	cistern.pinned.memory.utilization  1     usage by limit, by state; with transfer.Config.MaxBytes
 //	cistern.pinned.memory.peak   By          by state "active", "reserved"
+//	cistern.pinned.allocations  {allocation}  by cistern.allocation.result: "hit", "miss"
 //	cistern.transfer.io          By          copied, by cistern.transfer.direction: "h2d", "d2h"
 //	cistern.transfer.copies      {copy}      by direction
 //	cistern.transfer.pending     {buffer}    released buffers that a copy still uses

@@ -74,6 +74,19 @@ func (w *world) checkMetrics() {
 			f[share] = between{sum.low, sum.low}
 		}
 		point("cistern.device.memory.reserved", "cistern.pool.name="+pool, reserved)
+		private, largest := int64(0), int64(0)
+		for _, c := range b.pools {
+			private += c["ReservedBytes"][1+i].current
+		}
+		for _, s := range b.segments {
+			for _, f := range b.free(s) {
+				if s.pool == (memcache.PoolID{}) && index(s.large) == i {
+					largest = max(largest, f.Bytes)
+				}
+			}
+		}
+		point("cistern.device.memory.private", "cistern.pool.name="+pool, private)
+		point("cistern.device.memory.largest_free", "cistern.pool.name="+pool, largest)
 		point("cistern.device.segment.held", "cistern.pool.name="+pool, of("Segment").current)
 		point("cistern.device.allocated", "cistern.pool.name="+pool, of("AllocatedBytes").allocated)
 	}
@@ -143,12 +156,19 @@ func (w *world) checkMetrics() {
 
 // pinnedMetrics are those of the pool of pinned memory. No buffer is out when they are read.
 func (w *world) pinnedMetrics(point func(name, attributes string, v any), histogram func(name, attributes string, count, sum any)) {
-	most, bytes, copies := int64(0), map[transfer.Op]int64{}, map[transfer.Op]int64{}
+	hits, most, bytes, copies := 0, int64(0), map[transfer.Op]int64{}, map[transfer.Op]int64{}
 	for _, c := range w.copies {
 		bytes[c.op] += c.bytes
 		copies[c.op]++
 		most = max(most, pinnedSize(c.bytes))
 	}
+	for _, g := range w.gets {
+		if g.hit {
+			hits++
+		}
+	}
+	point("cistern.pinned.allocations", "cistern.allocation.result=hit", hits)
+	point("cistern.pinned.allocations", "cistern.allocation.result=miss", len(w.gets)-hits)
 	point("cistern.pinned.memory.usage", "cistern.memory.state=active", 0)
 	point("cistern.pinned.memory.usage", "cistern.memory.state=cached", w.dev.heldPinned)
 	point("cistern.pinned.memory.peak", "cistern.memory.state=active", most)
