@@ -76,7 +76,8 @@
 //
 // [Tracer.Watch] and [Tracer.WatchPool] make the statistics of a cache and a pool metrics that are read when a
 // reader collects. Histograms, cistern.device.allocation.duration, cistern.transfer.duration, of a Profiler's steps
-// cistern.step.duration and cistern.step.memory.peak, and of a Communicator cistern.collective.duration and .bus_bandwidth, and its counter
+// cistern.step.duration, cistern.step.data.wait_time (in a loader's Next, for data, by calls with the step's context; of steps
+// that call it) and cistern.step.memory.peak, and of a Communicator cistern.collective.duration and .bus_bandwidth, and its counter
 // cistern.collective.io, are recorded while something reads them; they count failures by
 // error.type. Gauges of the last step that is complete are cistern.step.memory.last_peak, and cistern.step.device.utilization:
 // BusyTime by DeviceTime of its StepProfile, if it has both.

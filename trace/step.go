@@ -36,6 +36,7 @@ type Step struct {
 	began    time.Time
 	end      sync.Once
 	over     atomic.Bool
+	waited   dataWait
 	tells    bool             // who held the peak
 	holders  memcache.Holders // if it tells, and once it has ended
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -12,16 +13,19 @@ import (
 // stepMetrics are the instruments of training steps: histograms of all steps, and gauges of the last one.
 type stepMetrics struct {
 	duration metric.Float64Histogram
+	dataWait metric.Float64Histogram
 	peak     metric.Int64Histogram
 	lastPeak metric.Int64Gauge
 	busy     metric.Float64Gauge
 }
 
 func newStepMetrics(meter metric.Meter) (m stepMetrics, err error) {
-	var errs [4]error
+	var errs [5]error
+	seconds := metric.WithExplicitBucketBoundaries(1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 	m.duration, errs[0] = meter.Float64Histogram("cistern.step.duration", metric.WithUnit("s"),
-		metric.WithDescription("Time of a training step on the host."),
-		metric.WithExplicitBucketBoundaries(1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30))
+		metric.WithDescription("Time of a training step on the host."), seconds)
+	m.dataWait, errs[4] = meter.Float64Histogram("cistern.step.data.wait_time", metric.WithUnit("s"),
+		metric.WithDescription("Time of a training step in which it waited for data of a loader."), seconds)
 	m.peak, errs[1] = meter.Int64Histogram("cistern.step.memory.peak", metric.WithUnit("By"),
 		metric.WithDescription("The most device memory that was allocated during a training step."),
 		metric.WithExplicitBucketBoundaries(peakBuckets()...))
@@ -45,7 +49,7 @@ func peakBuckets() (bounds []float64) {
 
 // record adds a step. ctx carries its span, for exemplars. In histograms a step that failed has the attribute error.type.
 func (m stepMetrics) record(ctx context.Context, s *Step, profile *StepProfile) {
-	if !m.duration.Enabled(ctx) && !m.peak.Enabled(ctx) && !m.lastPeak.Enabled(ctx) && !m.busy.Enabled(ctx) {
+	if !m.duration.Enabled(ctx) && !m.dataWait.Enabled(ctx) && !m.peak.Enabled(ctx) && !m.lastPeak.Enabled(ctx) && !m.busy.Enabled(ctx) {
 		return
 	}
 	series := s.profiler.series
@@ -59,6 +63,9 @@ func (m stepMetrics) record(ctx context.Context, s *Step, profile *StepProfile) 
 	}
 	m.duration.Record(ctx, profile.HostTime.Seconds(), series...)
 	m.peak.Record(ctx, profile.AllocatedPeak, series...)
+	if s.waited.nexts.Load() > 0 {
+		m.dataWait.Record(ctx, time.Duration(s.waited.nanoseconds.Load()).Seconds(), series...)
+	}
 }
 
 // errorType is the class of what the step first failed with.

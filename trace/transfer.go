@@ -60,13 +60,17 @@ func (o transferObserver) start(ctx context.Context, op transfer.Op) (context.Co
 
 // begin is start of an operation that is in ctx.
 func (o transferObserver) begin(ctx context.Context, op transfer.Op, options ...oteltrace.SpanStartOption) (context.Context, transfer.Operation) {
+	var step *Step
+	if op == transfer.OpNext {
+		step = o.tracer.stepThatWaits(ctx)
+	}
 	ctx, detail := o.tracer.detail(ctx, Slow)
 	spans := detail >= Slow
 	timed := op.Queued() && o.tracer.copyDuration.enabled(ctx)
-	if !spans && !timed {
+	if !spans && !timed && step == nil {
 		return ctx, nil
 	}
-	run := &transferOperation{tracer: o.tracer}
+	run := &transferOperation{tracer: o.tracer, step: step}
 	if spans {
 		ctx, run.span = o.tracer.start(ctx, transferSpans[op], options...)
 	}
@@ -80,6 +84,7 @@ type transferOperation struct {
 	tracer *Tracer
 	span   oteltrace.Span  // nil: none
 	ctx    context.Context // nil: not timed
+	step   *Step           // that waits for data; nil: none
 }
 
 // End describes the span and ends it at the time of the event: it may be told later.
@@ -87,6 +92,7 @@ func (o *transferOperation) End(e transfer.OpInfo) {
 	if o.ctx != nil && !e.Done.IsZero() {
 		o.tracer.copyDuration.record(o.ctx, e.Done.Sub(e.Queued), durationKey{device: e.Device, label: e.Op.String()}, e.Err)
 	}
+	o.step.waitedForData(o.tracer, e.Waited)
 	if o.span == nil {
 		return
 	}

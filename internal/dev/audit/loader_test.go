@@ -22,6 +22,7 @@ func TestLoader(t *testing.T) {
 	require.NoError(t, err)
 	lengths := [][]int{{1, mib}, {4096, 511}, {0, 513}, {100, 0}, {7, 7}}
 	want := loader.Stats{}
+	var waited time.Duration
 	began := time.Now()
 	for epoch := range 2 {
 		i := 0
@@ -46,6 +47,7 @@ func TestLoader(t *testing.T) {
 			require.NoError(t, err)
 			bytes := int64(lengths[n][0] + lengths[n][1])
 			want.Batches, want.Bytes = want.Batches+1, want.Bytes+bytes
+			waited += b.Waited()
 			require.Equal(t, n, b.Index())
 			require.Equal(t, []int64{int64(lengths[n][0]), int64(lengths[n][1])}, []int64{b.Bytes(0), b.Bytes(1)})
 			require.NoError(t, b.Release())
@@ -56,6 +58,10 @@ func TestLoader(t *testing.T) {
 	truth := of(want)
 	truth["Waited"], truth["Throttled"] = between{0, float64(time.Since(began))}, between{0, float64(time.Since(began))}
 	requireTrue(t, "loader.Stats", of(got), truth)
+	require.NoError(t, w.profiler.Flush(ctx))
+	metrics := w.metrics()
+	require.EqualValues(t, want.Batches+want.Epochs, metrics["cistern.step.data.wait_time{}.count"], "steps, those that found the end too")
+	require.InDelta(t, waited.Seconds(), metrics["cistern.step.data.wait_time{}.sum"], 1e-9)
 	require.NoError(t, l.Close())
 	w.close()
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/promtest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/trace"
+	"github.com/cistern-ml/cistern/transfer"
 )
 
 // exposed serves for Prometheus what the reader collects, until the test ends.
@@ -109,6 +110,8 @@ func TestNamesOfMetrics(t *testing.T) {
 	w := newWorld(t, 0, sdkmetric.WithReader(reader))
 	inside := w.start(w.scenes[0], 1)
 	w.copy(inside, w.alloc(inside, labels[0], mib, true), 100, 10)
+	_, next := w.tracer.Transfer().Start(inside.ctx, transfer.OpNext)
+	next.End(transfer.OpInfo{Op: transfer.OpNext, Device: "host"})
 	w.end(inside.steps[0], false)
 	require.NoError(t, w.profiler.Flush(context.Background()))
 	answer, err := server.Client().Get(server.URL)
@@ -117,7 +120,7 @@ func TestNamesOfMetrics(t *testing.T) {
 	require.NoError(t, errors.Join(err, answer.Body.Close()))
 	for _, name := range metricNames(t) {
 		if !strings.HasPrefix(name, "cistern.collective.") {
-			require.Contains(t, string(text), "\n# TYPE "+strings.ReplaceAll(name, ".", "_"))
+			require.True(t, strings.Contains(string(text), "\n# TYPE "+strings.ReplaceAll(name, ".", "_")), name)
 		}
 	}
 	check(text)
