@@ -5,23 +5,11 @@ import (
 
 	"github.com/cistern-ml/cistern/internal/accounting"
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
 )
 
 // OffloadStats is what an [Offloader] has done and holds.
-type OffloadStats struct {
-	// Offloaded and OffloadedBytes are the memory that is on the host and not on the device now, with its peak and the sums of what went and came; what
-	// tensors share counts once.
-	Offloaded, OffloadedBytes memcache.Stat
-	// PinnedBytes is the pinned memory that the offloader holds: what has offloaded bytes in it, what FetchKeep has left to tensors, and what it keeps for reuse. It is never
-	// over OffloadConfig.MaxBytes.
-	PinnedBytes memcache.Stat
-	// Stayed counts what was to be offloaded and found no pinned memory, StayedBytes its bytes.
-	Stayed, StayedBytes int64
-	// Unchanged counts what was offloaded without a copy, since it had not been written after FetchKeep.
-	Unchanged int64
-	// Prefetched counts what was brought back ahead of its use, of all that Fetch and FetchKeep have brought back, which Fetched counts.
-	Prefetched, Fetched int64
-}
+type OffloadStats = transfer.OffloadStats
 
 // Stats returns the offloader's statistics. Sizes are in bytes.
 func (o *Offloader) Stats() OffloadStats {

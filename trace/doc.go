@@ -74,7 +74,7 @@
 //
 // # Metrics
 //
-// [Tracer.Watch] and [Tracer.WatchPool] make the statistics of a cache and a pool metrics that are read when a
+// [Tracer.Watch], [Tracer.WatchPool] and [Tracer.WatchOffload] make the statistics of a cache, a pool and an offloader metrics that are read when a
 // reader collects. Histograms, cistern.device.allocation.duration, cistern.transfer.duration, of a Profiler's steps
 // cistern.step.duration, cistern.step.data.wait_time (in a loader's Next, for data, by calls with the step's context; of steps
 // that call it) and cistern.step.memory.peak, and of a Communicator cistern.collective.duration and .bus_bandwidth, and its counter

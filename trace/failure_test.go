@@ -201,6 +201,11 @@ var tracerRows = []failtest.Row[*failing]{
 	{Of: "Tracer.WatchPool", Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.watches(func(tracer *Tracer) (func() error, error) { return tracer.WatchPool(m.pool) })
 	}},
+	{Of: "Tracer.WatchOffload", Make: func(_ testing.TB, m *failing) failtest.Trial {
+		return m.watches(func(tracer *Tracer) (func() error, error) {
+			return tracer.WatchOffload(m.cache.Device(), func() transfer.OffloadStats { return transfer.OffloadStats{} })
+		})
+	}},
 	{Of: "the end of a Tracer.Watch", Make: func(t testing.TB, m *failing) failtest.Trial {
 		tracer := m.tracer()
 		stop, err := tracer.Watch(m.cache)

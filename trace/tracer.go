@@ -44,9 +44,11 @@ type Tracer struct {
 
 	mu      sync.Mutex
 	closed  bool
-	watched map[any]*watch // by *memcache.Cache or *transfer.Pool
+	watched map[any]*watch // by *memcache.Cache, *transfer.Pool or *offloadSeries
 	memory  *memoryMetrics // made by the first Watch
 	copies  *transferMetrics
+
+	offloads *offloadMetrics
 }
 
 // New makes a Tracer. A wrong Config is an error that wraps [ErrInvalid]; so is a meter that refuses the

@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// watch is a cache or pool whose statistics are metrics.
+// watch is a cache, pool or offloader whose statistics are metrics.
 type watch struct {
 	tracer       *Tracer
 	key          any

@@ -32,6 +32,7 @@ var elsewhere = map[string]string{
 	"cistern.device.name":            "internal/dev/audit/span_test.go: TestReports",
 	"cistern.loader.waited":          "trace/transfer_test.go: TestWaitForTheLoader",
 	"cistern.step.data.wait_time":    "internal/dev/audit/loader_test.go: TestLoader",
+	"cistern.offload.":               "internal/dev/audit/offload_test.go: TestOffloadedSteps",
 	"cistern.memory.limit":           "trace/log_test.go: TestOutOfMemoryIsLogged",
 	"communicator":                   "trace/communicator_test.go: TestCollectivesOfSteps",
 	"collective":                     "trace/communicator_test.go: TestCollectivesOfSteps",

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
@@ -19,8 +20,18 @@ func TestOffloadedSteps(t *testing.T) {
 	require.NoError(t, err)
 	offloader, err := tensor.NewOffloader(b.RT, tensor.OffloadConfig{MinBytes: 1})
 	require.NoError(t, err)
+	w := &world{t: t, reader: sdkmetric.NewManualReader()}
+	tracer, err := trace.New(trace.Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(w.reader))})
+	require.NoError(t, err)
+	_, err = tracer.WatchOffload(b.RT.Device(), offloader.Stats)
+	require.NoError(t, err)
+	bytes, moved := int64(0), int64(0)
+	requireOffloaded := func(now int64) {
+		got := w.metrics()
+		require.Equal(t, []any{now, moved, bytes}, // sizes that are not rounded; buffers are kept for the next step
+			[]any{got["cistern.offload.memory.usage{}"], got["cistern.offload.moved{}"], got["cistern.offload.pinned.usage{}"]})
+	}
 	var tensors []*tensor.Tensor
-	bytes := int64(0)
 	for _, n := range []int{128, mib / 4, 3 * mib / 4} { // of 4 bytes each
 		x, err := tensor.FromSlice(b.Ctx, b.RT, make([]float32, n))
 		require.NoError(t, err)
@@ -37,12 +48,15 @@ func TestOffloadedSteps(t *testing.T) {
 		}
 		require.NoError(t, b.RT.Synchronize(ctx))
 		out := step.End()
+		moved += bytes
+		requireOffloaded(bytes)
 		ctx, step = profiler.StartStep(b.Ctx, 2*n+2)
 		for _, x := range tensors {
 			require.NoError(t, offloader.Fetch(ctx, x))
 		}
 		require.NoError(t, b.RT.Synchronize(ctx))
 		in := step.End()
+		requireOffloaded(0)
 		require.Equal(t, []int64{before, before - bytes, before, 3, 0, bytes, 0},
 			[]int64{out.AllocatedStart, out.AllocatedEnd, out.AllocatedPeak, out.Frees, out.Allocations, out.D2HBytes, out.H2DBytes})
 		require.Equal(t, []int64{before - bytes, before, before, 0, 3, 0, bytes, bytes},
@@ -51,5 +65,5 @@ func TestOffloadedSteps(t *testing.T) {
 	for _, x := range tensors {
 		require.NoError(t, x.Release())
 	}
-	require.NoError(t, errors.Join(offloader.Close(), profiler.Close()))
+	require.NoError(t, errors.Join(tracer.Close(), offloader.Close(), profiler.Close()))
 }

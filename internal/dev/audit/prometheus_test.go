@@ -108,6 +108,8 @@ func TestNamesOfMetrics(t *testing.T) {
 	check := promtest.Promtool(t)
 	reader, server := exposed(t)
 	w := newWorld(t, 0, sdkmetric.WithReader(reader))
+	_, err := w.tracer.WatchOffload(w.dev, func() transfer.OffloadStats { return transfer.OffloadStats{} })
+	require.NoError(t, err)
 	inside := w.start(w.scenes[0], 1)
 	w.copy(inside, w.alloc(inside, labels[0], mib, true), 100, 10)
 	_, next := w.tracer.Transfer().Start(inside.ctx, transfer.OpNext)
