@@ -36,6 +36,7 @@ type options struct {
 	picture   string
 	confusion bool
 	graph     bool
+	offload   bool
 	bfloat16  bool
 	ranks     int
 	shard     string
@@ -81,6 +82,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.picture, "predict", "", "no training: what the model of -load sees in a PNG `file` of 28 by 28 pixels")
 	f.BoolVar(&o.confusion, "confusion", false, "print which digits were taken for which others")
 	f.BoolVar(&o.graph, "graph", false, "capture the step as a graph, one for each size of a batch, and replay it: the same training to the bit, with less work for the host")
+	f.BoolVar(&o.offload, "offload", false, "keep the optimiser's state in pinned host memory between the steps: the same training to the bit, with less device memory")
 	f.BoolVar(&o.bfloat16, "bfloat16", false, "compute in bfloat16, from float32 parameters: activations and gradients are half as large")
 	f.StringVar(&o.memprofile, "memprofile", "", "`folder` for memory profiles: heap.pb.gz, peak.pb.gz, snapshot.pickle, recording.jsonl.gz, trace.json, report.html; and oom/ when memory runs out; those of an earlier run are removed")
 	f.Var(&o.profileSteps, "profile-steps", "the `steps` that -memprofile looks at closely, with kernels and the call stacks of frees too, such as 17,100-110; each has a file of its peak (default 1-3)")
@@ -129,6 +131,8 @@ func (o *options) check() error {
 		return fmt.Errorf("-load %s with -resume %s: want one of them", o.load, o.resume)
 	case len(o.profileSteps) > 0 && o.memprofile == "":
 		return fmt.Errorf("-profile-steps %v: want a folder for them, with -memprofile", o.profileSteps)
+	case o.graph && o.offload:
+		return errors.New("-graph with -offload: want one of them, since memory stays where it is while a graph uses it")
 	case o.epochs < 1:
 		return fmt.Errorf("-epochs %d: want at least 1", o.epochs)
 	case o.batch < 1 || o.batch > maxBatch:

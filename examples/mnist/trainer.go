@@ -8,6 +8,7 @@ import (
 
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/offload"
 	"github.com/cistern-ml/cistern/autograd/optim"
 	"github.com/cistern-ml/cistern/autograd/parallel"
 	"github.com/cistern-ml/cistern/device"
@@ -79,6 +80,10 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 		return t, err
 	}
 	t.onClose(t.loader.Close)
+	offloader, err := t.newOffloader(o)
+	if err != nil {
+		return t, err
+	}
 	in := nn.Init(ctx, t.env, nn.Seed(o.seed+uint64(o.party.number())))
 	t.model = t.recipe.model(in)
 	t.params = t.model.Parameters()
@@ -101,6 +106,11 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 	if err = t.optimizer.Prepare(ctx); err != nil {
 		return t, err
 	}
+	if offloader != nil {
+		if err = offload.State(ctx, t.optimizer, offloader, 0); err != nil {
+			return t, err
+		}
+	}
 	t.lr = t.optimizer.LR()
 	if err = t.resume(ctx, o); err != nil {
 		return t, err
@@ -122,6 +132,20 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 	}
 	t.onClose(t.profiler.Close)
 	return t, nil
+}
+
+// newOffloader returns what moves the optimiser's state for -offload; nil without it.
+func (t *trainer) newOffloader(o options) (*tensor.Offloader, error) {
+	if !o.offload {
+		return nil, nil
+	}
+	offloader, err := tensor.NewOffloader(t.env, tensor.OffloadConfig{})
+	if err != nil {
+		return nil, err
+	}
+	t.onClose(offloader.Close)
+	_, err = t.tracer.WatchOffload(t.env.Device(), offloader.Stats)
+	return offloader, err
 }
 
 func (t *trainer) onClose(f func() error) { t.closers = append(t.closers, f) }
