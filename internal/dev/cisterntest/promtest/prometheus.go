@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -93,9 +94,14 @@ type Series struct {
 	Value  float64
 }
 
-// Query returns the series that answer a query, once there are any.
+// Query returns the series that answer a query with a number, once there are any.
 func (s *Server) Query(query string) (series []Series) {
 	s.t.Helper()
+	defer func() {
+		if s.t.Failed() {
+			s.t.Log("no answer to ", query)
+		}
+	}()
 	cisterntest.WaitFor(s.t, func() bool {
 		series = s.answer(query)
 		return len(series) > 0
@@ -123,7 +129,9 @@ func (s *Server) answer(query string) (series []Series) {
 	for _, x := range answer.Data.Result {
 		value, err := strconv.ParseFloat(x.Value[1].(string), 64)
 		require.NoError(s.t, err)
-		series = append(series, Series{x.Metric, value})
+		if !math.IsNaN(value) {
+			series = append(series, Series{x.Metric, value})
+		}
 	}
 	return series
 }
