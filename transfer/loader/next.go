@@ -28,36 +28,36 @@ func (l *Loader) Next(ctx context.Context) (*Minibatch, error) {
 		return nil, fmt.Errorf("loader: Next before Start: %w", transfer.ErrInvalid)
 	}
 	end := l.observeNext(ctx)
-	b, err := l.next(ctx)
-	end(b, err)
+	b, waited, err := l.next(ctx)
+	end(b, waited, err)
 	return b, err
 }
 
-// next is Next of who has the turn.
-func (l *Loader) next(ctx context.Context) (*Minibatch, error) {
+// next is Next of the goroutine that has the turn, with the time that it waited for data.
+func (l *Loader) next(ctx context.Context) (_ *Minibatch, waited time.Duration, err error) {
 	// First the device's pace, then the data's: each wait is counted apart, since other things help against each.
 	if err := l.throttle(ctx); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	begin := time.Now()
 	it, ok, err := l.receive(ctx)
-	waited := time.Since(begin)
+	waited = time.Since(begin)
 	l.mu.Lock()
 	l.stats.Waited += waited
 	l.mu.Unlock()
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, waited, err
 	case !ok:
-		return nil, io.EOF
+		return nil, waited, io.EOF
 	case it.err != nil:
-		return nil, it.err
+		return nil, waited, it.err
 	}
 	it.slot.ahead.Use(ctx)
 	// A batch that compute can't wait for is lost; its slot is not.
 	if err := it.slot.handOver(l.compute); err != nil {
 		l.free <- it.slot
-		return nil, fmt.Errorf("loader: Next: %w", err)
+		return nil, waited, fmt.Errorf("loader: Next: %w", err)
 	}
 	b := &Minibatch{loader: l, slot: it.slot, index: it.index, waited: waited, bytes: make([]int64, len(it.slot.fields))}
 	for i, f := range it.slot.fields {
@@ -71,7 +71,7 @@ func (l *Loader) next(ctx context.Context) (*Minibatch, error) {
 	l.held++
 	l.stats.Batches++
 	l.stats.Bytes += it.slot.bytes()
-	return b, nil
+	return b, waited, nil
 }
 
 // throttle waits until fewer than N steps are in flight. Without it a host that runs ahead would
@@ -122,20 +122,20 @@ func (l *Loader) receive(ctx context.Context) (item, bool, error) {
 }
 
 // observeNext tells the pool's observer that Next begins. The function it returns ends it.
-func (l *Loader) observeNext(ctx context.Context) func(*Minibatch, error) {
+func (l *Loader) observeNext(ctx context.Context) func(*Minibatch, time.Duration, error) {
 	observer := l.pool.Observer()
 	if observer == nil {
-		return func(*Minibatch, error) {}
+		return func(*Minibatch, time.Duration, error) {}
 	}
 	e := transfer.OpInfo{Op: transfer.OpNext, Device: l.pool.Device().Name(), Queued: time.Now()}
 	_, o := observer.Start(ctx, transfer.OpNext)
 	if o == nil {
-		return func(*Minibatch, error) {}
+		return func(*Minibatch, time.Duration, error) {}
 	}
-	return func(b *Minibatch, err error) {
-		e.Done = time.Now()
+	return func(b *Minibatch, waited time.Duration, err error) {
+		e.Done, e.Waited = time.Now(), waited
 		if b != nil {
-			e.Bytes, e.Waited = b.slot.bytes(), b.waited
+			e.Bytes = b.slot.bytes()
 		}
 		if !errors.Is(err, io.EOF) {
 			e.Err = err

@@ -3,6 +3,7 @@ package loader_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -36,11 +37,14 @@ func TestObserverOfLoader(t *testing.T) {
 	require.Zero(t, rec.Open())
 	nexts := rec.Of(transfer.OpNext)
 	require.Len(t, nexts, 22)
+	var waited time.Duration
 	for i, e := range nexts {
+		waited += e.Waited
 		require.NoError(t, e.Err)
 		if i < 19 {
 			require.EqualValues(t, imageBytes+labelBytes, e.Bytes)
 		}
 	}
+	require.Equal(t, l.Stats().Waited, waited, "also where the epoch is over")
 	require.Len(t, rec.Of(transfer.OpH2D), 40)
 }

@@ -22,7 +22,6 @@ func TestLoader(t *testing.T) {
 	require.NoError(t, err)
 	lengths := [][]int{{1, mib}, {4096, 511}, {0, 513}, {100, 0}, {7, 7}}
 	want := loader.Stats{}
-	var waited time.Duration
 	began := time.Now()
 	for epoch := range 2 {
 		i := 0
@@ -47,7 +46,6 @@ func TestLoader(t *testing.T) {
 			require.NoError(t, err)
 			bytes := int64(lengths[n][0] + lengths[n][1])
 			want.Batches, want.Bytes = want.Batches+1, want.Bytes+bytes
-			waited += b.Waited()
 			require.Equal(t, n, b.Index())
 			require.Equal(t, []int64{int64(lengths[n][0]), int64(lengths[n][1])}, []int64{b.Bytes(0), b.Bytes(1)})
 			require.NoError(t, b.Release())
@@ -61,7 +59,7 @@ func TestLoader(t *testing.T) {
 	require.NoError(t, w.profiler.Flush(ctx))
 	metrics := w.metrics()
 	require.EqualValues(t, want.Batches+want.Epochs, metrics["cistern.step.data.wait_time{}.count"], "steps, those that found the end too")
-	require.InDelta(t, waited.Seconds(), metrics["cistern.step.data.wait_time{}.sum"], 1e-9)
+	require.InDelta(t, got.Waited.Seconds(), metrics["cistern.step.data.wait_time{}.sum"], 1e-9)
 	require.NoError(t, l.Close())
 	w.close()
 }
