@@ -152,7 +152,7 @@ func (m refusingMeter) RegisterCallback(metric.Callback, ...metric.Observable) (
 }
 
 func TestMetersThatRefuse(t *testing.T) {
-	for _, name := range []string{"cistern.device.allocation.duration", "cistern.transfer.duration", "cistern.step.duration", "cistern.step.memory.peak"} {
+	for _, name := range []string{"cistern.device.allocation.duration", "cistern.transfer.duration", "cistern.step.duration", "cistern.step.memory.peak", "cistern.step.data.wait_time"} {
 		_, err := New(Config{MeterProvider: refusing{name: name}})
 		assert.ErrorIs(t, err, errRefused, name)
 	}

@@ -43,11 +43,15 @@ func TestGaugesOfTheLastStep(t *testing.T) {
 	}
 }
 
-// A step whose stream nobody asked when it was at work has no such share.
+// A step has no such share where the device can't tell when it was at work, nor without a device time.
 func TestStepsWithoutABusyTime(t *testing.T) {
-	f := newFixture(t, Config{})
-	p := f.profiler(t, ProfilerConfig{Tracer: f.tracer})
-	_, step := p.StartStep(t.Context(), 1)
-	step.End()
+	f, u := newFixture(t, Config{}), newUntimed(t)
+	timed := f.profiler(t, ProfilerConfig{Cache: u.Cache, Stream: u.stream, Tracer: f.tracer})
+	for _, p := range []*Profiler{timed, f.profiler(t, ProfilerConfig{Tracer: f.tracer})} {
+		_, step := p.StartStep(t.Context(), 1)
+		step.End()
+		require.NoError(t, p.Flush(t.Context()))
+		assert.Equal(t, p == timed, step.Profile().DeviceTime > 0)
+	}
 	assert.NotContains(t, f.collect(t), "cistern.step.device.utilization")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -17,7 +18,8 @@ import (
 func TestWaitForData(t *testing.T) {
 	f := newFixture(t, Config{Detail: Steps})
 	other := newFixture(t, Config{})
-	p := f.profiler(t, ProfilerConfig{Tracer: f.tracer})
+	p := f.traced(t)
+	complete := cisterntest.Hold(t, f.stream) // steps that are over are not complete until then
 	next := func(of *Tracer, ctx context.Context, waited time.Duration) {
 		if _, run := of.Transfer().Start(ctx, transfer.OpNext); run != nil {
 			run.End(transfer.OpInfo{Op: transfer.OpNext, Device: "host", Waited: waited})
@@ -38,6 +40,7 @@ func TestWaitForData(t *testing.T) {
 	late.End(transfer.OpInfo{Op: transfer.OpNext, Device: "host", Waited: 8 * time.Second}) // the outer one still waited
 	outer.End()
 	next(f.tracer, inside, time.Hour)
+	complete()
 	require.NoError(t, p.Flush(t.Context()))
 	waits := f.collect(t)["cistern.step.data.wait_time"].Data.(metricdata.Histogram[float64]).DataPoints
 	require.Len(t, waits, 1)
