@@ -73,6 +73,10 @@ type Cache struct {
 	lastPoolNumber uint64           // of those that got the next
 	openPools      map[PoolID]*Pool // that were not released
 
+	// Of graphs, guarded by shards.mu.
+	lastGraphNumber uint64
+	openGraphs      []*GraphMemory // in the order of their captures
+
 	unverified atomic.Int64 // operations until the next check, in builds that check
 }
 

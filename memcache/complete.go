@@ -13,7 +13,7 @@ func (s *shard) tryCompleteFree(h *handout, inFree, allLocked bool) bool {
 	// Between the free and now the neighbours may have changed: the delta is that of this moment.
 	var d delta
 	freeDelta(h.chunk, &d)
-	if !s.add(h.chunk.Kind(), &d, allLocked) {
+	if !s.add(nil, h.chunk.Kind(), &d, allLocked) {
 		return false
 	}
 	countPool(h.chunk, &d)

@@ -22,6 +22,7 @@ func (c *Cache) Stats() Stats {
 		}
 		s.ReservedBytesByPrivatePools[id] = p.Stats().ReservedBytes
 	}
+	s.GraphBytes, s.GraphSplitBytes = c.ledger.heldByGraphs()
 	return s
 }
 
@@ -46,7 +47,7 @@ func (c *Cache) ResetPeakStats() {
 			}
 		}
 	}
-	c.ledger.markPeak(&c.ledger.peak, &delta{}, func(s *shard) *peakLog { return &s.peak })
+	c.ledger.markPeak(&c.ledger.peak, nil, &delta{}, func(s *shard) *peakLog { return &s.peak })
 	c.shards.history.mark(ActionResetPeaks, 0, 0)
 }
 

@@ -184,7 +184,7 @@ func (s *shard) endHandOut(b *Block, was *freeRecord, allLocked bool) (uses []de
 	if !waits {
 		freeDelta(m, &d)
 	}
-	if !s.tryEnd(kind, &d) && !s.addBeyond(kind, &d, allLocked) {
+	if !s.tryEnd(kind, &d) && !s.addBeyond(nil, kind, &d, allLocked) {
 		return nil, false, nil
 	}
 	s.sequence++

@@ -110,7 +110,8 @@ func (s *shard) checkLive(b *Block) error {
 }
 
 func (h *handout) note() freedBlock {
-	return freedBlock{label: h.label, stack: h.stack, serial: h.serial, size: h.chunk.Size(), requested: h.chunk.Requested}
+	return freedBlock{label: h.label, stack: h.stack, serial: h.serial, ptr: h.chunk.Ptr(), pool: h.chunk.Segment().Pool(),
+		size: h.chunk.Size(), requested: h.chunk.Requested}
 }
 
 // noteFree notes the block, which is about to be freed, if it was part of a peak. s.mu is held.

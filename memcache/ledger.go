@@ -128,15 +128,20 @@ func (l *ledger) window() (w Window) {
 	w.Allocated.Current = l.sumGauge(allPools, gaugeAllocatedBytes).Current
 	w.Requested.Current = l.sumGauge(allPools, gaugeRequestedBytes).Current
 	w.Reserved.Current = l.stats.ReservedBytes.All.Current
+	held, _ := l.heldByGraphs()
+	w.GraphBytes = held.All
 	w.DriverAllocs, w.Retries, w.OutOfMemory = l.stats.NumDeviceAlloc, l.stats.NumAllocRetries, l.stats.NumOOMs
 	return w
 }
 
-// markPeak ends the epoch: what is in use, and what d is about to add, is the composition of a peak. log gives a shard's
-// share. All shards are locked.
-func (l *ledger) markPeak(mark *peakMark, d *delta, log func(*shard) *peakLog) {
+// markPeak ends the epoch: what is in use, and what d is about to add out of p, is the composition of a peak. log gives a
+// shard's share. All shards are locked.
+func (l *ledger) markPeak(mark *peakMark, p *placement.Pool, d *delta, log func(*shard) *peakLog) {
 	*mark = l.markNow()
 	mark.active += d[gaugeActiveBytes]
+	if p.Pinned() {
+		mark.graphs -= d[gaugeActiveBytes]
+	}
 	l.epoch++
 	for _, s := range l.shards.list() {
 		part := log(s)
@@ -147,7 +152,22 @@ func (l *ledger) markPeak(mark *peakMark, d *delta, log func(*shard) *peakLog) {
 
 // markNow are the figures of this moment. All shards are locked.
 func (l *ledger) markNow() peakMark {
-	return peakMark{active: l.sumGauge(allPools, gaugeActiveBytes).Current, reserved: l.stats.ReservedBytes.All.Current}
+	held, _ := l.heldByGraphs()
+	return peakMark{active: l.sumGauge(allPools, gaugeActiveBytes).Current, reserved: l.stats.ReservedBytes.All.Current, graphs: held.All}
+}
+
+// heldByGraphs is what unreleased pools with captured blocks have free, and the part of it in InactiveSplitBytes. It reads
+// counts of the pools, and no block. All shards are locked.
+func (l *ledger) heldByGraphs() (held, split PoolBytes) {
+	if l.shards.closed {
+		return held, split
+	}
+	for _, p := range l.shards.cache.openPools {
+		if p.place.Pinned() {
+			countsOf(&p.place).addFree(&held, &split)
+		}
+	}
+	return held, split
 }
 
 // notesNow are notes of all blocks in use. All shards are locked.

@@ -46,7 +46,7 @@ func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	s.makePending(h)
 	h.recording = true // until its streams are done
 	d := delta{gaugeAllocatedBlocks: -1, gaugeAllocatedBytes: -m.Size()}
-	s.add(kind, &d, false)
+	s.add(nil, kind, &d, false)
 	s.publish()
 	countPool(m, &d)
 	uses := h.uses
@@ -69,7 +69,7 @@ func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	h.forgetUses()
 	s.recordBlock(ActionFreeCompleted, h, h.lastSerial, true)
 	d = delta{gaugeActiveBlocks: -1, gaugeActiveBytes: -m.Size(), gaugeRequestedBytes: -m.Requested}
-	s.add(kind, &d, true)
+	s.add(nil, kind, &d, true)
 	countPool(m, &d)
 	s.keepHandout(h)
 	g.forgetSegment(s, m.Segment())

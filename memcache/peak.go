@@ -1,5 +1,10 @@
 package memcache
 
+import (
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
+)
+
 // Who held the memory at a peak is asked long after it, when most of that was freed. A composition for each new peak would
 // cost every request of a program that grows a walk over all blocks; a log of all hand-outs and frees would have to be kept
 // since the program's start, and replayed. Here a peak is a mark in time, and hits pay two comparisons:
@@ -15,7 +20,7 @@ package memcache
 
 // peakMark is the moment of a peak: the figures that blocks don't tell.
 type peakMark struct {
-	active, reserved int64 // bytes
+	active, reserved, graphs int64 // bytes
 }
 
 // peakLog is a shard's share of the composition of a peak.
@@ -28,7 +33,9 @@ type peakLog struct {
 type freedBlock struct {
 	label           *Label
 	stack           []uintptr
-	serial          uint64 // tests ask which blocks these were
+	serial          uint64
+	ptr             device.Ptr
+	pool            *placement.Pool // nil: the default pool
 	size, requested int64
 }
 

@@ -44,6 +44,8 @@ type Pool struct {
 	cache *Cache
 	place placement.Pool
 	lends bool
+
+	graphs GraphPool
 }
 
 // NewPool makes a private pool, which has no memory yet.
@@ -66,6 +68,7 @@ func (c *Cache) NewPool(options PoolOptions) (*Pool, error) {
 		return nil, fmt.Errorf("memcache: NewPool with the ID %v: %w: another pool has it until its Release", id, ErrInvalid)
 	}
 	p := &Pool{cache: c, lends: options.UseOnOOM, place: placement.Pool{ID: id, NoSplit: options.NoSplit, StartSmall: options.StartSmall, Tag: new(poolCounts)}}
+	p.graphs.ID = id
 	if c.openPools == nil {
 		c.openPools = make(map[PoolID]*Pool)
 	}

@@ -107,3 +107,13 @@ func (p *Pool) ResetPeakStats() {
 		s.Peak = s.Current
 	}
 }
+
+// addFree adds what the pool has free, and the part of it that is split.
+func (c *poolCounts) addFree(free, split *PoolBytes) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k := placement.Small; k <= placement.Large; k++ {
+		free.add(k, c.stats.ReservedBytes.ofKind(k).Current-c.stats.ActiveBytes.ofKind(k).Current)
+		split.add(k, c.stats.InactiveSplitBytes.ofKind(k).Current)
+	}
+}

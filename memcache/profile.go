@@ -11,9 +11,9 @@ import (
 
 // Profile says who holds the memory of a cache at one moment.
 type Profile struct {
-	// Bytes. Active is what is allocated, or freed and waiting for a recorded stream; what is reserved and not active is free
-	// memory that the cache keeps, or can't use: fragmentation.
-	Allocated, Active, Reserved int64
+	// Bytes. Active is what is allocated, or freed and waiting for a recorded stream. Graphs is what private pools keep for
+	// graphs (Stats.GraphBytes). The rest of Reserved is free memory that the cache keeps, or can't use: fragmentation.
+	Allocated, Active, Graphs, Reserved int64
 	// Holdings add up to Allocated, the largest first.
 	Holdings []Holding
 }
@@ -83,7 +83,7 @@ type holdingKey struct {
 
 // newProfile puts blocks of one owner, size and stack together.
 func newProfile(notes []freedBlock, mark peakMark) Profile {
-	p := Profile{Active: mark.active, Reserved: mark.reserved}
+	p := Profile{Active: mark.active, Graphs: mark.graphs, Reserved: mark.reserved}
 	at := make(map[holdingKey]int)
 	for _, n := range notes {
 		k := holdingKey{label: n.label.value(), size: n.size}

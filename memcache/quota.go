@@ -17,20 +17,20 @@ const fewShards = 4
 // add adds the delta to the gauges: within the quotas of s, with what others don't use or, with all shards locked, by
 // raising peaks. It reports false, and has changed nothing, if all must be locked and somebody is busy: then the caller, who
 // has changed nothing yet either, does again with all shards locked what the delta is of, since who waits for the others
-// must not have s. s.mu is held all the time.
-func (s *shard) add(k placement.Kind, d *delta, allLocked bool) bool {
-	return s.tryAdd(k, d) || s.addBeyond(k, d, allLocked)
+// must not have s. p is the pool of a hand-out, which counts it afterwards. s.mu is held all the time.
+func (s *shard) add(p *placement.Pool, k placement.Kind, d *delta, allLocked bool) bool {
+	return s.tryAdd(k, d) || s.addBeyond(p, k, d, allLocked)
 }
 
 // addBeyond is add of a delta that does not fit.
-func (s *shard) addBeyond(k placement.Kind, d *delta, allLocked bool) bool {
+func (s *shard) addBeyond(p *placement.Pool, k placement.Kind, d *delta, allLocked bool) bool {
 	if allLocked {
-		s.addStopped(k, d)
+		s.addStopped(p, k, d)
 		return true
 	}
 	if s.shards.tryLockOthers(s) {
 		defer s.shards.unlockOthers(s)
-		s.addStopped(k, d)
+		s.addStopped(p, k, d)
 		return true
 	}
 	return s.claimQuota(k, d)
@@ -121,7 +121,7 @@ func (d *delta) claimQuota(k placement.Kind, s, o *shard) {
 
 // addStopped is add with quotas that others don't use and, if they are not enough, higher peaks: see peaks.Cover. All shards
 // are locked.
-func (s *shard) addStopped(k placement.Kind, d *delta) {
+func (s *shard) addStopped(p *placement.Pool, k placement.Kind, d *delta) {
 	l := s.shards.ledger
 	list := l.shards.list()
 	for _, row := range [2]int{int(k), allPools} {
@@ -131,7 +131,7 @@ func (s *shard) addStopped(k placement.Kind, d *delta) {
 			}
 			if peaks.Cover(&l.peaks[row][g], s, list, d[g], func(s *shard) (int64, *int64) { return s.inUse(row, g), &s.quota[row][g] }) &&
 				row == allPools && g == gaugeAllocatedBytes {
-				l.markPeak(&l.peak, d, func(s *shard) *peakLog { return &s.peak })
+				l.markPeak(&l.peak, p, d, func(s *shard) *peakLog { return &s.peak })
 			}
 		}
 	}
@@ -139,7 +139,7 @@ func (s *shard) addStopped(k placement.Kind, d *delta) {
 		if peaks.Cover(&scope.window.Allocated.Peak, s, list, d[gaugeAllocatedBytes], func(s *shard) (int64, *int64) {
 			return s.inUse(allPools, gaugeAllocatedBytes), &s.scopes[i].allocated
 		}) {
-			l.markPeak(&scope.peak, d, func(s *shard) *peakLog { return &s.scopes[i].peak })
+			l.markPeak(&scope.peak, p, d, func(s *shard) *peakLog { return &s.scopes[i].peak })
 		}
 		peaks.Cover(&scope.window.Requested.Peak, s, list, d[gaugeRequestedBytes], func(s *shard) (int64, *int64) {
 			return s.inUse(allPools, gaugeRequestedBytes), &s.scopes[i].requested

@@ -43,6 +43,8 @@ type Level struct {
 type Window struct {
 	Allocated, Requested, Reserved Level
 
+	GraphBytes int64 // as in Stats, now or when the scope ended: the free memory of graphs' pools, which Allocated has no part of
+
 	Allocations  int64 // blocks handed out
 	Frees        int64 // blocks freed
 	Hits, Misses int64 // as in Stats
@@ -74,7 +76,7 @@ func (l *ledger) open(s *Scope) {
 		sh.scopes = append(sh.scopes, scopeQuota{allocated: sh.inUse(allPools, gaugeAllocatedBytes), requested: sh.inUse(allPools, gaugeRequestedBytes)})
 		sh.lastScope().peak.freed, sh.spare = sh.spare, nil
 	}
-	l.markPeak(&s.peak, &delta{}, func(sh *shard) *peakLog { return &sh.lastScope().peak })
+	l.markPeak(&s.peak, nil, &delta{}, func(sh *shard) *peakLog { return &sh.lastScope().peak })
 }
 
 // Name is the scope's name.

@@ -39,7 +39,7 @@ func (s *shard) allocCached(r *request, allLocked bool) (served, fits bool) {
 	var d delta
 	r.handOutDelta(&fit, &d)
 	r.born = s.epoch
-	if !s.add(r.Kind, &d, allLocked) {
+	if !s.add(r.Pool, r.Kind, &d, allLocked) {
 		return false, false
 	}
 	s.hits++
@@ -86,7 +86,7 @@ func (s *shard) handOutFresh(m *placement.Chunk, r *request, fit placement.Fit) 
 	var d delta
 	r.handOutDelta(&fit, &d)
 	r.born = s.epoch
-	s.add(r.Kind, &d, true)
+	s.add(r.Pool, r.Kind, &d, true)
 	if r.Pool != nil {
 		countIn(r.Pool, r.Kind, &d)
 	}

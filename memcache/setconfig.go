@@ -130,7 +130,7 @@ func (s *shard) recountOversize(before, after int64) {
 	s.eachLive(func(h *handout) {
 		if n := change(h.chunk.Size()); n != 0 {
 			d := delta{gaugeOversizeBlocks: n}
-			s.add(h.chunk.Kind(), &d, true)
+			s.add(nil, h.chunk.Kind(), &d, true)
 			countPool(h.chunk, &d)
 		}
 	})

@@ -19,6 +19,18 @@ type Stat struct {
 // StatArray is a quantity over all blocks, and over those of each pool.
 type StatArray struct{ All, SmallPool, LargePool Stat }
 
+// PoolBytes are bytes of both kinds of pool, and of each.
+type PoolBytes struct{ All, SmallPool, LargePool int64 }
+
+func (b *PoolBytes) add(k placement.Kind, n int64) {
+	b.All += n
+	if k == placement.Small {
+		b.SmallPool += n
+	} else {
+		b.LargePool += n
+	}
+}
+
 // Stats are PyTorch's statistics of one device (torch.cuda.memory_stats), under PyTorch's names, and a few
 // of our own. Counts are numbers of blocks, segments or calls; the others are bytes.
 type Stats struct {
@@ -46,6 +58,11 @@ type Stats struct {
 	// ReservedBytesByPrivatePools is the part of ReservedBytes that belongs to each unreleased private
 	// pool, counted since NewPool, as in Pool.Stats.
 	ReservedBytesByPrivatePools map[PoolID]StatArray
+
+	// GraphBytes are what private pools keep for graphs: the free memory of unreleased pools whose blocks a captured stream
+	// has allocated or used. It is reserved and not active, and serves captures in its pool alone. GraphSplitBytes are the
+	// part of it in InactiveSplitBytes. Both are the cache's alone, and 0 in Pool.Stats; PyTorch has no such figures.
+	GraphBytes, GraphSplitBytes PoolBytes
 
 	// NumStreamReuses are the requests that were served from memory that other streams were not done with: Config.ReuseAcrossStreams.
 	NumStreamReuses int64

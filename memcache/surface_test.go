@@ -53,6 +53,12 @@ func surfaceOf(t *testing.T) *surface.Surface {
 			}, "Cache": func() any { return newCache() },
 			"Category": func() any { return memcache.CategoryInput }, "Config": func() any { return memcache.Config{} },
 			"Divisions": func() any { return memcache.Divisions{} },
+			"GraphMemory": func() any {
+				p := pool().(*memcache.Pool)
+				m, err := cache.CaptureGraph(p, func() error { return nil })
+				require.NoError(t, err)
+				return m
+			},
 			"HistoryStream": func() any {
 				s, err := newCache().StreamHistory(memcache.HistoryOptions{})
 				require.NoError(t, err)
@@ -87,6 +93,8 @@ func surfaceOf(t *testing.T) *surface.Surface {
 				return time.Nanosecond
 			case reflect.TypeFor[func(memcache.Holding) string]():
 				return memcache.Holding.String
+			case reflect.TypeFor[func() error]():
+				return func() error { return nil }
 			case reflect.TypeFor[func(context.Context, int64) int64]():
 				return func(context.Context, int64) int64 { return 0 }
 			case reflect.TypeFor[func(context.Context, *memcache.OutOfMemoryError)]():

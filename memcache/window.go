@@ -73,6 +73,7 @@ func (s *Scope) endLocked() {
 func (s *Scope) updateWindow() {
 	now, base, w := s.ledger.window(), &s.base, &s.window
 	w.Allocated.Current, w.Requested.Current, w.Reserved.Current = now.Allocated.Current, now.Requested.Current, now.Reserved.Current
+	w.GraphBytes = now.GraphBytes
 	w.Allocations, w.Frees = now.Allocations-base.Allocations, now.Frees-base.Frees
 	w.Hits, w.Misses = now.Hits-base.Hits, now.Misses-base.Misses
 	w.DriverAllocs, w.Retries, w.OutOfMemory = now.DriverAllocs-base.DriverAllocs, now.Retries-base.Retries, now.OutOfMemory-base.OutOfMemory

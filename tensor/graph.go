@@ -22,7 +22,7 @@ type Graph struct {
 	made    *made
 	scalars scalars
 	faults  bool // a kernel may note a fault
-	memory  memcache.GraphMemory
+	memory  *memcache.GraphMemory
 	closed  atomic.Bool
 	begun   atomic.Bool // a Replay, which calls functions of the program
 }
@@ -95,7 +95,8 @@ func (rt *Runtime) capture(ctx context.Context, f func(ctx context.Context) erro
 		g.ownPool = true
 	}
 	c := &Capture{rt: rt, made: g.made, pool: g.pool, kept: make(map[*storage]uint64)}
-	if err := g.measured(ctx, func() error { return g.record(g.pool.Context(ctx), c, stream, f) }); err != nil {
+	g.memory, err = rt.cache.CaptureGraph(g.pool, func() error { return g.record(g.pool.Context(ctx), c, stream, f) })
+	if err != nil {
 		return nil, errors.Join(err, g.release(ctx))
 	}
 	if !rt.graphs.add(g) {
@@ -147,7 +148,7 @@ func (g *Graph) record(ctx context.Context, c *Capture, stream device.GraphCaptu
 func (g *Graph) Pool() *memcache.Pool { return g.pool }
 
 // Memory is what the graph holds while it runs. Steps of package trace tell it of the graphs that are replayed in them.
-func (g *Graph) Memory() *memcache.GraphMemory { return &g.memory }
+func (g *Graph) Memory() *memcache.GraphMemory { return g.memory }
 
 // Nodes is the number of operations in the graph; see [device.Graph].
 func (g *Graph) Nodes() int {
@@ -218,7 +219,7 @@ func (g *Graph) replay(ctx context.Context) (err error) {
 			k.version.Add(k.writes)
 		}
 	}
-	g.rt.cache.Replayed(ctx, &g.memory)
+	g.rt.cache.Replayed(ctx, g.memory)
 	return nil
 }
 
@@ -253,6 +254,9 @@ func (g *Graph) release(ctx context.Context) error {
 		errs = append(errs, g.graph.Close())
 	}
 	g.made.closed.Store(true)
+	if g.memory != nil {
+		g.memory.Close()
+	}
 	ctx = context.WithoutCancel(ctx)
 	errs = append(errs, g.scalars.release(ctx)...)
 	errs = append(errs, releaseKept(ctx, g.kept)...)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/trace"
@@ -23,6 +24,9 @@ func (w *world) alloc(in *scene, label memcache.Label, bytes int64, private bool
 	}
 	w.dev.take()
 	block, err := w.cache.Alloc(ctx, bytes, w.main)
+	if private && w.main.(device.GraphCapturer).Capturing() {
+		w.books.pinned[w.other.ID()] = true
+	}
 	calls := w.dev.take()
 	if bytes == 0 {
 		require.NoError(w.t, err)
@@ -313,6 +317,10 @@ func (w *world) relabel(h *held, label memcache.Label) {
 func (w *world) empty(in *scene, private bool) {
 	if w.held != nil {
 		return // it would wait
+	}
+	if private && w.books.pinned[w.other.ID()] {
+		require.ErrorIs(w.t, w.other.EmptyCache(in.ctx), memcache.ErrInvalid)
+		return
 	}
 	w.dev.take()
 	for _, name := range []string{"empty_cache", "synchronize"} {

@@ -21,6 +21,7 @@ type books struct {
 	peak     mark
 	steps    []*step // that are open
 	events   []memcache.HistoryEntry
+	pinned   map[memcache.PoolID]bool // private pools that graphs were captured in
 }
 
 // segment is memory from the driver.
@@ -109,12 +110,12 @@ type gaps struct{ blocks, bytes int64 }
 
 // mark is the holders of the memory at a peak.
 type mark struct {
-	allocated, active, reserved int64
-	blocks                      []*held
+	allocated, active, graphs, reserved int64
+	blocks                              []*held
 }
 
 func newBooks() *books {
-	return &books{all: newCounters(), pools: map[memcache.PoolID]counters{}, counts: map[string]int64{}}
+	return &books{all: newCounters(), pools: map[memcache.PoolID]counters{}, counts: map[string]int64{}, pinned: map[memcache.PoolID]bool{}}
 }
 
 // at returns the counters that a segment's memory counts in.
@@ -196,6 +197,22 @@ func (c counters) setSplit(now [2]gaps) {
 	}
 }
 
+// graphBytes are the free ranges of pools that graphs were captured in, and those beside blocks in
+// use, by kind.
+func (b *books) graphBytes() (held, split [2]int64) {
+	for _, s := range b.segments {
+		for _, r := range b.free(s) {
+			if b.pinned[s.pool] {
+				held[index(s.large)] += r.Bytes
+				if len(b.used(s)) > 0 {
+					split[index(s.large)] += r.Bytes
+				}
+			}
+		}
+	}
+	return held, split
+}
+
 // tick raises what rises with the present figures.
 func (b *books) tick() {
 	if n := b.all["AllocatedBytes"][0].current; n > b.peak.allocated {
@@ -209,6 +226,8 @@ func (b *books) tick() {
 // now is the mark of this moment.
 func (b *books) now() mark {
 	m := mark{allocated: b.all["AllocatedBytes"][0].current, active: b.all["ActiveBytes"][0].current, reserved: b.all["ReservedBytes"][0].current}
+	held, _ := b.graphBytes()
+	m.graphs = held[0] + held[1]
 	for _, h := range b.blocks {
 		if !h.pending {
 			m.blocks = append(m.blocks, h)

@@ -85,11 +85,13 @@ func (d *driver) NewStream(o device.StreamOptions) (device.Stream, error) {
 	}
 	var err error
 	s.Stream, err = d.Device.NewStream(o)
+	s.GraphCapturer, _ = s.Stream.(device.GraphCapturer)
 	return s, err
 }
 
 type driverStream struct {
 	device.Stream
+	device.GraphCapturer
 	dev *driver
 }
 

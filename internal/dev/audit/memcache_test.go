@@ -38,6 +38,11 @@ func (b *books) stats(since *books) figures {
 	}
 	f.stat("OversizeAllocations", stat{})
 	f.stat("OversizeSegments", stat{})
+	held, split := b.graphBytes()
+	for i, kind := range []string{"SmallPool", "LargePool"} {
+		f["GraphBytes."+kind], f["GraphSplitBytes."+kind] = held[i], split[i]
+	}
+	f["GraphBytes.All"], f["GraphSplitBytes.All"] = held[0]+held[1], split[0]+split[1]
 	for _, name := range counted {
 		f[name] = b.counts[name]
 		if since != nil {
@@ -65,6 +70,9 @@ func (w *world) checkStats() {
 		pool.stat(quantity+".SmallPool", q[1])
 		pool.stat(quantity+".LargePool", q[2])
 	}
+	for _, kind := range []string{"All", "SmallPool", "LargePool"} {
+		pool["GraphBytes."+kind], pool["GraphSplitBytes."+kind] = 0, 0
+	}
 	pool.stat("OversizeAllocations", stat{})
 	pool.stat("OversizeSegments", stat{})
 	for _, name := range counted {
@@ -87,7 +95,7 @@ var camel = regexp.MustCompile(`([a-z])([A-Z])`)
 func torchNames(f figures) figures {
 	out := figures{}
 	for name, v := range f {
-		if slices.Contains([]string{"AccountingFaults", "Hits", "Misses", "Splits", "Merges", "NumStreamReuses"}, name) {
+		if strings.HasPrefix(name, "Graph") || slices.Contains([]string{"AccountingFaults", "Hits", "Misses", "Splits", "Merges", "NumStreamReuses"}, name) {
 			continue
 		}
 		name = strings.NewReplacer("[", "", " ", "_", "]", "", "OOMRejections", "OomRejections", "OOMs", "Ooms").Replace(name)
@@ -175,7 +183,7 @@ func sorted(list []memcache.Holding) []memcache.Holding {
 }
 
 func profileOf(m mark) memcache.Profile {
-	return memcache.Profile{Allocated: m.allocated, Active: m.active, Reserved: m.reserved, Holdings: holdings(m.blocks)}
+	return memcache.Profile{Allocated: m.allocated, Active: m.active, Graphs: m.graphs, Reserved: m.reserved, Holdings: holdings(m.blocks)}
 }
 
 // checkProfiles compares the holders of the memory, now and at the peak.
@@ -247,6 +255,9 @@ func (w *world) checkOOM(r *request, e *memcache.OutOfMemoryError) {
 			switch {
 			case s.pool != r.pool:
 				want.OtherPools += f.Bytes
+				if b.pinned[s.pool] {
+					want.Graphs += f.Bytes
+				}
 			case s.large != large:
 				want.OtherSizes += f.Bytes
 			case s.stream != r.stream:

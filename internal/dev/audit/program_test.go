@@ -104,6 +104,10 @@ func (w *world) act(r *rand.Rand) {
 		w.relabel(pick(live), l)
 	case n < 42:
 		w.replay(in, r.IntN(2))
+	case n < 44 && w.seed%3 == 1:
+		w.capture(in, r)
+	case n < 45 && len(w.captured) > 0:
+		w.closeGraph(r.IntN(len(w.captured)))
 	case n < 65 && len(live) > 0:
 		w.free(in, pick(live), r.IntN(2) == 0)
 	default:
@@ -133,6 +137,7 @@ func (w *world) check() {
 	w.checkStats()
 	w.checkSummary()
 	w.checkProfiles()
+	w.checkGraphs()
 	w.checkScopes()
 	w.checkSnapshot()
 	w.checkSteps()
@@ -159,9 +164,11 @@ func requireAllShown(t *testing.T) {
 	for _, a := range []string{"memcache.Stats", "memcache.Stats.Map", "memcache.Stats.Since", "memcache.Summary"} {
 		requireShown(t, a, never...)
 	}
-	requireShown(t, "memcache.Pool.Stats", append(never, "MaxSplitSize", "NumAllocRetries", "NumOOMs", "NumSync", "NumDevice", "Hits", "Misses", "Splits", "Merges")...)
+	requireShown(t, "memcache.Pool.Stats", append(never, "Graph", "MaxSplitSize", "NumAllocRetries", "NumOOMs", "NumSync", "NumDevice", "Hits", "Misses", "Splits", "Merges")...)
 	requireShown(t, "memcache.Snapshot", "Segments[].PoolID", "Segments[].Expandable", "History[].Pool")
-	requireShown(t, "memcache.OutOfMemoryError", "OtherStreams", "Graphs", "Waited", "Pending")
+	requireShown(t, "memcache.GraphMemory", "Holdings[].Step", "Holdings[].Stack")
+	requireShown(t, "memcache.GraphProfile", "holdings[].Holding.Requested")
+	requireShown(t, "memcache.OutOfMemoryError", "OtherStreams", "Waited", "Pending")
 	requireShown(t, "trace.StepProfile", "replays[].pool")
 	requireShown(t, "metrics", "cistern.pinned.memory.usage{cistern.memory.state=active}", "cistern.transfer.pending", "cistern.pinned.memory.utilization{cistern.memory.state=active}")
 	requireShown(t, "report", "forgotten", "stacked", "step[].late", "marks", "what if", "kept", "step[].shares[]")

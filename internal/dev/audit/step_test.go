@@ -71,6 +71,8 @@ func (s *step) see(b *books) {
 	s.end = b.all["AllocatedBytes"][0].current
 	s.requestedPeak = max(s.requestedPeak, b.requested())
 	s.reserved = b.all["ReservedBytes"][0].current
+	held, _ := b.graphBytes()
+	s.window.GraphBytes = held[0] + held[1]
 	s.reservedPeak = max(s.reservedPeak, s.reserved)
 	if s.end > s.peak.allocated {
 		s.peak = b.now()

@@ -91,6 +91,8 @@ type truth struct {
 	held          func()    // releases the side stream; nil: it is free
 	levels        []level   // after each allocation, free and relabel
 	graphs        []*memcache.GraphMemory
+	captured      []*captured // that are open
+	captures      uint64
 }
 
 // copied is a copy of the pool's.

@@ -1,0 +1,219 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+)
+
+// captured calls f while the stream is captured, and returns what its graph holds.
+func capturedIn(t *testing.T, c *Cache, p *Pool, s device.Stream, f func() error) *GraphMemory {
+	capture := s.(device.GraphCapturer)
+	m, err := c.CaptureGraph(p, func() error {
+		require.NoError(t, capture.BeginCapture())
+		err := f()
+		g, ended := capture.EndCapture()
+		return errors.Join(err, ended, g.Close())
+	})
+	require.NoError(t, err)
+	return m
+}
+
+// TestGraphMemory: random graphs in two pools hold what their functions had at the peak, and the profile shares out all
+// that the pools have free: each 512 bytes to the first open graph that has them at its peak.
+func TestGraphMemory(t *testing.T) {
+	for seed := range uint64(4) {
+		dev := cisterntest.Host(t, 1<<30)
+		c, err := New(dev, Config{ExpandableSegments: false})
+		require.NoError(t, err)
+		s, r := cisterntest.Stream(t, dev), rand.New(rand.NewPCG(seed, 3))
+		p, inP := newPool(t, c, PoolOptions{})
+		q, inQ := newPool(t, c, PoolOptions{StartSmall: true})
+		pools, contexts := []*Pool{p, q}, []context.Context{inP, inQ}
+		type peak struct {
+			memory *GraphMemory
+			owner  map[device.Ptr]string // of each 512 bytes
+		}
+		var graphs []peak
+		var stay []Block
+		plain := mustAlloc(t, c, 3<<20, s) // of no graph's
+		for i := range 4 {
+			at := r.IntN(2)
+			var live []Block
+			owner, held, most, served := map[device.Ptr]string{}, int64(0), int64(0), 0
+			modules := map[device.Ptr]string{}
+			memory := capturedIn(t, c, pools[at], s, func() error {
+				for range 3 + r.IntN(12) {
+					if len(live) > 0 && r.IntN(3) == 0 {
+						b := live[r.IntN(len(live))]
+						live = slices.DeleteFunc(live, func(o Block) bool { return o == b })
+						held -= b.Size()
+						if err := b.Free(); err != nil {
+							return err
+						}
+						continue
+					}
+					module := fmt.Sprintf("graph %d, layer %d", i, r.IntN(3))
+					b, err := c.Alloc(WithModule(contexts[at], module), 1+r.Int64N(3<<19), s)
+					if err != nil {
+						return err
+					}
+					served++
+					live, modules[b.Ptr()] = append(live, b), module
+					if held += b.Size(); held > most {
+						most = held
+						clear(owner)
+						for _, b := range live {
+							for a := b.Ptr(); a < b.Ptr()+device.Ptr(b.Size()); a += 512 {
+								owner[a] = modules[b.Ptr()]
+							}
+						}
+					}
+				}
+				for len(live) > 1 {
+					if err := live[0].Free(); err != nil {
+						return err
+					}
+					live = live[1:]
+				}
+				return nil
+			})
+			stay = append(stay, live...)
+			assert.EqualValues(t, i+1, memory.Number)
+			assert.Equal(t, []int64{most, int64(served)}, []int64{memory.Held, memory.Allocations}, "seed %d, graph %d", seed, i+1)
+			want := map[string]int64{}
+			for _, module := range owner {
+				want[module] += 512
+			}
+			assert.Equal(t, want, sharesOf(Profile{Holdings: memory.Holdings}), "seed %d, graph %d", seed, i+1)
+			assert.Equal(t, pools[at].ID(), memory.Pool.ID)
+			assert.Equal(t, pools[at].Stats().ReservedBytes.All.Current, memory.Pool.Reserved.Load())
+			graphs = append(graphs, peak{memory, owner})
+		}
+		check := func() {
+			t.Helper()
+			want, all := map[string]int64{}, int64(0)
+			for _, seg := range c.Snapshot().Segments {
+				for _, b := range seg.Blocks {
+					for a := b.Address; b.State == BlockInactive && seg.PoolID != (PoolID{}) && a < b.Address+device.Ptr(b.Size); a += 512 {
+						all += 512
+						name := "0 "
+						for _, g := range graphs {
+							if module, ok := g.owner[a]; ok && g.memory.Pool.ID == seg.PoolID {
+								name = fmt.Sprint(g.memory.Number, " ", module)
+								break
+							}
+						}
+						want[fmt.Sprint(seg.PoolID, " ", name)] += 512
+					}
+				}
+			}
+			profile, got, sum := c.GraphProfile(), map[string]int64{}, int64(0)
+			for _, h := range profile.Holdings {
+				got[fmt.Sprint(h.Pool, " ", h.Graph, " ", h.Module)] += h.Bytes
+				sum += h.Bytes
+				assert.Equal(t, int64(h.Blocks)*h.Size, h.Bytes)
+			}
+			assert.Equal(t, want, got, "seed %d", seed)
+			assert.Equal(t, []int64{all, all, all, all}, []int64{sum, profile.Held, c.Stats().GraphBytes.All, c.Profile().Graphs}, "seed %d", seed)
+			var open []*GraphMemory
+			for _, g := range graphs {
+				open = append(open, g.memory)
+			}
+			assert.Equal(t, append([]*GraphMemory{}, open...), append([]*GraphMemory{}, profile.Graphs...))
+		}
+		check()
+		for len(graphs) > 0 {
+			i := r.IntN(len(graphs))
+			m := graphs[i].memory
+			before := m.Pool.Graphs.Load()
+			m.Close()
+			m.Close()
+			assert.Equal(t, before-1, m.Pool.Graphs.Load())
+			graphs = slices.Delete(graphs, i, i+1)
+			if len(stay) > 0 {
+				require.NoError(t, stay[0].Free())
+				stay = stay[1:]
+			}
+			check()
+		}
+		require.NoError(t, errors.Join(p.Release(), q.Release()))
+		assert.Zero(t, c.Stats().GraphBytes, "others may have it now")
+		assert.Empty(t, c.GraphProfile().Holdings)
+		for _, b := range stay {
+			require.NoError(t, b.Free())
+		}
+		require.NoError(t, errors.Join(plain.Free(), c.Close(), s.Close(), dev.Close()))
+		assert.Zero(t, c.Stats().GraphBytes)
+	}
+}
+
+// sharesOf are the bytes of a profile by module.
+func sharesOf(p Profile) map[string]int64 {
+	sums := map[string]int64{}
+	for _, s := range p.Sum(func(h Holding) string { return h.Module }) {
+		sums[s.Name] = s.Bytes
+	}
+	return sums
+}
+
+// TestGraphMemoryOfOthers: blocks that the pool had before the capture, and those of other pools, are not the graph's, and a
+// pool that was never captured holds nothing for graphs.
+func TestGraphMemoryOfOthers(t *testing.T) {
+	dev := cisterntest.Host(t, 1<<30)
+	c, err := New(dev, Config{})
+	require.NoError(t, err)
+	s := cisterntest.Stream(t, dev)
+	p, in := newPool(t, c, PoolOptions{})
+	_, inOther := newPool(t, c, PoolOptions{})
+	old, other := allocIn(t, in, c, 1<<20, s), allocIn(t, inOther, c, 2<<20, s)
+	require.Zero(t, c.Stats().GraphBytes)
+	var blocks []Block
+	memory := capturedIn(t, c, p, s, func() error {
+		for _, ctx := range []context.Context{context.Background(), in, inOther} {
+			b, err := c.Alloc(ctx, 1<<20, s)
+			require.NoError(t, err)
+			blocks = append(blocks, b)
+		}
+		return nil
+	})
+	assert.Equal(t, []int64{1 << 20, 1}, []int64{memory.Held, memory.Allocations})
+	for _, b := range append(blocks, old, other) {
+		require.NoError(t, b.Free())
+	}
+	assert.Equal(t, p.Stats().ReservedBytes.All.Current+22<<20, c.Stats().GraphBytes.All, "the capture has used both pools")
+	memory.Close()
+	require.NoError(t, errors.Join(c.Close(), s.Close(), dev.Close()))
+}
+
+// TestFailedGraphs are not in the profile, and their scope is closed.
+func TestFailedGraphs(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	p, in := newPool(t, c, PoolOptions{})
+	wrong := errors.New("wrong")
+	m, err := c.CaptureGraph(p, func() error {
+		b := allocIn(t, in, c, 512, dev.stream(1))
+		return errors.Join(wrong, b.Free())
+	})
+	require.ErrorIs(t, err, wrong)
+	require.Nil(t, m)
+	require.Panics(t, func() { _, _ = c.CaptureGraph(p, func() error { panic(wrong) }) })
+	require.Empty(t, c.ledger.openScopes)
+	require.Empty(t, c.GraphProfile())
+	require.Zero(t, p.graphs.Graphs.Load())
+	for _, wrongPool := range []*Pool{nil, {}} {
+		_, err := c.CaptureGraph(wrongPool, func() error { return nil })
+		require.ErrorIs(t, err, ErrInvalid)
+	}
+	_, err = c.CaptureGraph(p, nil)
+	require.ErrorIs(t, err, ErrInvalid)
+}
