@@ -34,8 +34,9 @@ func newMemoryMetrics(meter metric.Meter) (*memoryMetrics, error) {
 	return m, m.err()
 }
 
-// memoryStates are what memory is doing; their bytes add up to what is reserved.
-var memoryStates = [...]string{"allocated", "pending", "split", "cached"}
+// memoryStates are what memory is doing; their bytes add up to what is reserved. graph is what private pools keep for graphs
+// (memcache.Stats.GraphBytes), which split and cached have no part of.
+var memoryStates = [...]string{"allocated", "pending", "split", "cached", "graph"}
 
 // memorySeries are the series of one cache.
 type memorySeries struct {
@@ -82,8 +83,10 @@ func (m *memoryMetrics) register(of *Tracer, cache *memcache.Cache, caller []att
 
 func (s *memorySeries) observe(_ context.Context, o metric.Observer) error {
 	stats := s.cache.Stats().Since(memcache.Stats{}) // totals must not fall, and a reset of the statistics makes those
-	small := s.observePool(o, &stats, &s.pools[0], func(a memcache.StatArray) memcache.Stat { return a.SmallPool })
-	large := s.observePool(o, &stats, &s.pools[1], func(a memcache.StatArray) memcache.Stat { return a.LargePool })
+	small := s.observePool(o, &stats, &s.pools[0], stats.GraphBytes.SmallPool, stats.GraphSplitBytes.SmallPool,
+		func(a memcache.StatArray) memcache.Stat { return a.SmallPool })
+	large := s.observePool(o, &stats, &s.pools[1], stats.GraphBytes.LargePool, stats.GraphSplitBytes.LargePool,
+		func(a memcache.StatArray) memcache.Stat { return a.LargePool })
 	smallFree, largeFree := s.cache.LargestFree()
 	o.ObserveInt64(s.largestFree, smallFree, s.pools[0].pool...)
 	o.ObserveInt64(s.largestFree, largeFree, s.pools[1].pool...)
@@ -105,12 +108,12 @@ func (s *memorySeries) observe(_ context.Context, o metric.Observer) error {
 	return nil
 }
 
-// observePool returns the bytes in each state.
-func (s *memorySeries) observePool(o metric.Observer, stats *memcache.Stats, p *poolSeries,
+// observePool returns the bytes in each state. graphs are held for graphs, and graphSplit is the part of it that is split.
+func (s *memorySeries) observePool(o metric.Observer, stats *memcache.Stats, p *poolSeries, graphs, graphSplit int64,
 	of func(memcache.StatArray) memcache.Stat) (bytes [len(memoryStates)]int64) {
 	reserved, active := of(stats.ReservedBytes).Current, of(stats.ActiveBytes).Current
 	allocated, split := of(stats.AllocatedBytes).Current, of(stats.InactiveSplitBytes).Current
-	bytes = [...]int64{allocated, active - allocated, split, reserved - active - split}
+	bytes = [...]int64{allocated, active - allocated, split - graphSplit, reserved - active - split - (graphs - graphSplit), graphs}
 	for i, n := range bytes {
 		o.ObserveInt64(s.usage, n, p.states[i]...)
 	}

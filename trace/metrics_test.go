@@ -79,6 +79,8 @@ func TestMemoryMetrics(t *testing.T) {
 		state(large, "pending"):   stats.ActiveBytes.LargePool.Current,
 		state(large, "split"):     stats.InactiveSplitBytes.LargePool.Current,
 		state(large, "cached"):    0,
+		state(small, "graph"):     0,
+		state(large, "graph"):     0,
 	}, points(t, m["cistern.device.memory.usage"]))
 	assert.Equal(t, map[string]int64{small: stats.ReservedBytes.SmallPool.Current, large: stats.ReservedBytes.LargePool.Current},
 		points(t, m["cistern.device.memory.reserved"]))
@@ -279,7 +281,7 @@ func TestLimitAndUtilization(t *testing.T) {
 		return values
 	}
 	reserved := float64(f.cache.MemoryReserved()) / (64 * mib)
-	assert.Equal(t, map[string]float64{"allocated": 4. / 64, "pending": 0, "split": reserved - 4./64, "cached": 0}, shares("cistern.device.memory.utilization"))
+	assert.Equal(t, map[string]float64{"allocated": 4. / 64, "pending": 0, "split": reserved - 4./64, "cached": 0, "graph": 0}, shares("cistern.device.memory.utilization"))
 	assert.Equal(t, map[string]float64{"active": 0.25, "cached": 0}, shares("cistern.pinned.memory.utilization"))
 
 	require.NoError(t, f.cache.SetMemoryFraction(0.5))

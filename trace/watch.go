@@ -26,7 +26,8 @@ type watch struct {
 //
 //	cistern.device.memory.usage        By            by cistern.pool.name and cistern.memory.state: "allocated",
 //	                                                 "pending" (freed, a stream still uses it), "split" (free, but
-//	                                                 a part of a segment in use), "cached"; the sum is reserved
+//	                                                 a part of a segment in use), "cached", "graph" (private pools
+//	                                                 keep it for graphs); the sum is reserved
 //	cistern.device.memory.limit        By            that the cache may hold
 //	cistern.device.memory.utilization  1             usage by limit, by state
 //	cistern.device.memory.reserved     By            held from the driver, by pool

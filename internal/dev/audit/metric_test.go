@@ -65,8 +65,21 @@ func (w *world) checkMetrics() {
 	for i, pool := range []string{"small", "large"} {
 		of := func(quantity string) stat { return b.all[quantity][1+i] }
 		reserved, active, allocated := of("ReservedBytes").current, of("ActiveBytes").current, of("AllocatedBytes").current
-		split := of("InactiveSplitBytes").current
-		for state, n := range map[string]int64{"allocated": allocated, "pending": active - allocated, "split": split, "cached": reserved - active - split} {
+		var free, split, graphs int64 // whole segments, and parts of others, of no graph's pool
+		for _, s := range b.segments {
+			for _, r := range b.free(s) {
+				switch {
+				case index(s.large) != i:
+				case b.pinned[s.pool]:
+					graphs += r.Bytes
+				case len(b.used(s)) > 0:
+					split += r.Bytes
+				default:
+					free += r.Bytes
+				}
+			}
+		}
+		for state, n := range map[string]int64{"allocated": allocated, "pending": active - allocated, "split": split, "cached": free, "graph": graphs} {
 			point("cistern.device.memory.usage", "cistern.memory.state="+state+",cistern.pool.name="+pool, n)
 			share := "cistern.device.memory.utilization{cistern.memory.state=" + state + "}"
 			sum, _ := f[share].(between)
