@@ -21,6 +21,8 @@ type sampleKey struct {
 	label memcache.Label
 	size  int64
 	stack string // its locations
+	held  bool   // by a graph
+	graph uint64 // its number; 0: of no open graph's peak
 }
 
 func newBuilder(device string) *builder {
@@ -44,20 +46,36 @@ const (
 // add adds holdings to a pair.
 func (b *builder) add(pair int, holdings []memcache.Holding) {
 	for _, h := range holdings {
-		s := b.sample(h)
-		s.Value[2*pair] += int64(h.Blocks)
-		s.Value[2*pair+1] += h.Bytes
+		count(b.sample(h, sampleKey{}), pair, h)
 	}
 }
 
-// sample is the one that a holding's values belong to.
-func (b *builder) sample(h memcache.Holding) *profile.Sample {
+// addGraphs adds what graphs hold to what is in use.
+func (b *builder) addGraphs(holdings []memcache.GraphHolding) {
+	for _, h := range holdings {
+		s := b.sample(h.Holding, sampleKey{held: true, graph: h.Graph})
+		s.Label["state"] = []string{"graph"}
+		if h.Graph > 0 {
+			s.NumLabel["graph"] = []int64{int64(h.Graph)}
+		}
+		count(s, pairInUse, h.Holding)
+	}
+}
+
+// count adds a holding to a pair of a sample.
+func count(s *profile.Sample, pair int, h memcache.Holding) {
+	s.Value[2*pair] += int64(h.Blocks)
+	s.Value[2*pair+1] += h.Bytes
+}
+
+// sample is the one that a holding's values belong to. key has the graph, if one holds it.
+func (b *builder) sample(h memcache.Holding, key sampleKey) *profile.Sample {
 	locations := b.frames.locations(h)
 	stack := make([]byte, 0, 64*8)
 	for _, l := range locations {
 		stack = binary.LittleEndian.AppendUint64(stack, l.ID)
 	}
-	key := sampleKey{label: h.Label, size: h.Size, stack: string(stack)}
+	key.label, key.size, key.stack = h.Label, h.Size, string(stack)
 	s := b.samples[key]
 	if s == nil {
 		s = &profile.Sample{Location: locations, Value: make([]int64, 2*len(pairs)), Label: tags(h.Label, b.device), NumLabel: map[string][]int64{"bytes": {h.Size}},
@@ -85,7 +103,7 @@ func tags(l memcache.Label, device string) map[string][]string {
 	for pair := range strings.SplitSeq(l.Tags, "\n") {
 		key, value, _ := strings.Cut(pair, "=")
 		switch key {
-		case "category", "module", "device", "step", "bytes":
+		case "category", "module", "device", "step", "bytes", "state", "graph":
 			key = "tag." + key
 		}
 		m[key] = append(m[key], value)

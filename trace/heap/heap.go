@@ -17,18 +17,21 @@ type Heap struct {
 	Device string            // the device's name, a tag of each sample; "": no tag
 	Time   time.Time         // when InUse was true; zero: unknown
 	InUse  *memcache.Profile // of Cache.Profile
+	// Graphs is what graphs hold, of Cache.GraphProfile: samples of InUse with the tag state=graph, left out without InUse.
+	Graphs []memcache.GraphHolding
 	Peak   *memcache.Profile // of Cache.PeakProfile or Scope.PeakProfile
 	// Allocated is what was handed out in total, such as [Counter.Holdings]: Blocks and Bytes count those that were freed, too.
 	Allocated []memcache.Holding
 }
 
-// Of is a cache's heap now, with its peak. Requests wait while the blocks are walked, twice. The heap of a nil cache knows nothing.
+// Of is a cache's heap now, with what graphs hold and its peak, each at a moment of its own. Requests wait while the blocks are
+// walked, three times. The heap of a nil cache knows nothing.
 func Of(c *memcache.Cache) Heap {
 	if c == nil {
 		return Heap{}
 	}
 	inUse, peak := c.Profile(), c.PeakProfile()
-	return Heap{Device: c.Device().Name(), Time: time.Now(), InUse: &inUse, Peak: &peak}
+	return Heap{Device: c.Device().Name(), Time: time.Now(), InUse: &inUse, Graphs: c.GraphProfile().Holdings, Peak: &peak}
 }
 
 // Write writes the heap as a compressed profile. A heap that knows nothing is an error that wraps [ErrInvalid].
@@ -49,6 +52,7 @@ func (h Heap) Write(w io.Writer) error {
 	}
 	if h.InUse != nil {
 		b.add(pairInUse, h.InUse.Holdings)
+		b.addGraphs(h.Graphs)
 		p.DefaultSampleType = "inuse_space"
 	}
 	b.comment("in use", h.InUse)
@@ -65,11 +69,11 @@ func (h Heap) Write(w io.Writer) error {
 	return nil
 }
 
-// comment tells what is no sample: memory that nobody holds.
+// comment adds the figures of a moment, which samples do not have.
 func (b *builder) comment(when string, p *memcache.Profile) {
 	if p == nil {
 		return
 	}
-	b.profile.Comments = append(b.profile.Comments, fmt.Sprintf("%s: %d bytes allocated, %d active, %d reserved; %d of them free",
-		when, p.Allocated, p.Active, p.Reserved, p.Reserved-p.Active))
+	b.profile.Comments = append(b.profile.Comments, fmt.Sprintf("%s: %d bytes allocated, %d active, %d reserved; %d of them held by graphs, %d free",
+		when, p.Allocated, p.Active, p.Reserved, p.Graphs, p.Reserved-p.Active-p.Graphs))
 }

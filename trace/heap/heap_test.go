@@ -184,7 +184,7 @@ func TestFiguresOfTheViewer(t *testing.T) {
 
 	comments := pprof(t, "-comments", file)
 	st := c.Stats()
-	require.Contains(t, comments, fmt.Sprintf("in use: %d bytes allocated, %d active, %d reserved; %d of them free", st.AllocatedBytes.All.Current,
+	require.Contains(t, comments, fmt.Sprintf("in use: %d bytes allocated, %d active, %d reserved; 0 of them held by graphs, %d free", st.AllocatedBytes.All.Current,
 		st.ActiveBytes.All.Current, st.ReservedBytes.All.Current, st.ReservedBytes.All.Current-st.ActiveBytes.All.Current))
 	require.Contains(t, comments, fmt.Sprintf("at the peak: %d bytes allocated", most))
 	peek := pprof(t, "-peek", "^encoder.1$", "-unit=B", file)

@@ -21,7 +21,7 @@ func (h *Handler) now(peak bool) heap.Heap {
 	c := h.config.Cache
 	out := heap.Heap{Device: c.Device().Name(), Time: time.Now()}
 	inUse := c.Profile()
-	out.InUse = &inUse
+	out.InUse, out.Graphs = &inUse, c.GraphProfile().Holdings
 	if peak {
 		p := c.PeakProfile()
 		out.Peak = &p

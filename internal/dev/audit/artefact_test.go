@@ -32,8 +32,8 @@ func (w *world) checkHeap() {
 	require.NoError(w.t, heap.Of(w.cache).Write(&file))
 	now, peak := profileOf(w.books.now()), profileOf(w.books.peak)
 	pairs := map[string][]memcache.Holding{"inuse": now.Holdings, "peak": peak.Holdings}
-	w.checkSamples("pprof", file.Bytes(), pairs, "in use", now, "at the peak", peak)
-	w.checkSamples("live/peak", w.get("peak"), map[string][]memcache.Holding{"peak": peak.Holdings}, "at the peak", peak)
+	w.checkSamples("pprof", file.Bytes(), pairs, w.graphHoldings(), "in use", now, "at the peak", peak)
+	w.checkSamples("live/peak", w.get("peak"), map[string][]memcache.Holding{"peak": peak.Holdings}, nil, "at the peak", peak)
 	var totals []memcache.Holding
 	for _, sizes := range w.totals {
 		for _, h := range sizes {
@@ -41,12 +41,12 @@ func (w *world) checkHeap() {
 		}
 	}
 	pairs["alloc"] = totals
-	w.checkSamples("live/heap", w.get("heap"), pairs, "in use", now, "at the peak", peak)
+	w.checkSamples("live/heap", w.get("heap"), pairs, w.graphHoldings(), "in use", now, "at the peak", peak)
 	require.ElementsMatch(w.t, totals, w.counter.Holdings(), "%v", w)
 }
 
 // checkSamples compares one file. about are moments with their profiles, which the comments tell.
-func (w *world) checkSamples(artefact string, file []byte, pairs map[string][]memcache.Holding, about ...any) {
+func (w *world) checkSamples(artefact string, file []byte, pairs map[string][]memcache.Holding, graphs []memcache.GraphHolding, about ...any) {
 	p, err := profile.Parse(bytes.NewReader(file))
 	require.NoError(w.t, err)
 	got, want := figures{}, figures{}
@@ -56,7 +56,7 @@ func (w *world) checkSamples(artefact string, file []byte, pairs map[string][]me
 		for _, l := range s.Location {
 			path = append(path, l.Line[0].Function.Name)
 		}
-		key := fmt.Sprint(s.Label["module"], s.Label["category"], s.Label["tenant"], s.NumLabel["step"], s.NumLabel["bytes"], path)
+		key := fmt.Sprint(s.Label["state"], s.NumLabel["graph"], s.Label["module"], s.Label["category"], s.Label["tenant"], s.NumLabel["step"], s.NumLabel["bytes"], path)
 		for i, kind := range p.SampleType {
 			if s.Value[i] != 0 {
 				got[key+" "+kind.Type] = s.Value[i]
@@ -66,33 +66,43 @@ func (w *world) checkSamples(artefact string, file []byte, pairs map[string][]me
 			w.seen(artefact, label)
 		}
 	}
+	add := func(pair string, h memcache.Holding, state []string, graph []int64) {
+		var module, tenant []string
+		var step []int64
+		var path []string
+		if h.Module != "" {
+			module = []string{h.Module}
+			parts := strings.Split(h.Module, ".")
+			for n := len(parts); n > 0; n-- {
+				path = append(path, strings.Join(parts[:n], "."))
+			}
+		}
+		if tag, ok := strings.CutPrefix(h.Tags, "tenant="); ok {
+			tenant = []string{tag}
+		}
+		if h.Step != 0 {
+			step = []int64{h.Step}
+		}
+		path = append(path, "("+h.Category.String()+")")
+		key := fmt.Sprint(state, graph, module, []string{h.Category.String()}, tenant, step, []int64{h.Size}, path)
+		want[key+" "+pair+"_objects"], want[key+" "+pair+"_space"] = h.Blocks, h.Bytes
+	}
 	for pair, list := range pairs {
 		for _, h := range list {
-			var module, tenant []string
-			var step []int64
-			var path []string
-			if h.Module != "" {
-				module = []string{h.Module}
-				parts := strings.Split(h.Module, ".")
-				for n := len(parts); n > 0; n-- {
-					path = append(path, strings.Join(parts[:n], "."))
-				}
-			}
-			if tag, ok := strings.CutPrefix(h.Tags, "tenant="); ok {
-				tenant = []string{tag}
-			}
-			if h.Step != 0 {
-				step = []int64{h.Step}
-			}
-			path = append(path, "("+h.Category.String()+")")
-			key := fmt.Sprint(module, []string{h.Category.String()}, tenant, step, []int64{h.Size}, path)
-			want[key+" "+pair+"_objects"], want[key+" "+pair+"_space"] = h.Blocks, h.Bytes
+			add(pair, h, nil, nil)
 		}
+	}
+	for _, h := range graphs {
+		var number []int64
+		if h.Graph > 0 {
+			number = []int64{int64(h.Graph)}
+		}
+		add("inuse", h.Holding, []string{"graph"}, number)
 	}
 	var comments []string
 	for i := 0; i < len(about); i += 2 {
 		q := about[i+1].(memcache.Profile)
-		comments = append(comments, fmt.Sprintf("%s: %d bytes allocated, %d active, %d reserved; %d of them free", about[i], q.Allocated, q.Active, q.Reserved, q.Reserved-q.Active))
+		comments = append(comments, fmt.Sprintf("%s: %d bytes allocated, %d active, %d reserved; %d of them held by graphs, %d free", about[i], q.Allocated, q.Active, q.Reserved, q.Graphs, q.Reserved-q.Active-q.Graphs))
 	}
 	require.Equal(w.t, comments, p.Comments, "%v", w)
 	requireTrue(w.t, artefact+" samples", got, want, w)
