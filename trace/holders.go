@@ -18,7 +18,8 @@ import (
 type StepPeak struct {
 	Categories []memcache.Share `json:"categories"`
 	Modules    []memcache.Share `json:"modules"` // by their paths; memory of none has the name ""
-	Free       int64            `json:"free"`    // bytes that the cache held from the driver besides
+	Graphs     int64            `json:"graphs"`  // bytes that graphs held besides
+	Free       int64            `json:"free"`    // bytes that the cache held from the driver besides, for anybody
 }
 
 // endScope ends the step's scope. If the step is one of those that tell who held the memory at its peak, that is kept.
@@ -53,7 +54,8 @@ func (s *Step) peak() *StepPeak {
 	return &StepPeak{
 		Categories: profile.Sum(func(h memcache.Holding) string { return h.Category.String() }),
 		Modules:    profile.Sum(func(h memcache.Holding) string { return h.Module }),
-		Free:       profile.Reserved - profile.Active,
+		Graphs:     profile.Graphs,
+		Free:       profile.Reserved - profile.Active - profile.Graphs,
 	}
 }
 
@@ -63,8 +65,12 @@ func (s Summary) holders(w io.Writer) error {
 	if p.Peak == nil || p.AllocatedPeak == 0 {
 		return nil
 	}
-	if _, err := fmt.Fprintf(w, "\nat the peak of step %s: %s allocated, %s more reserved\n",
-		humanize.Comma(p.Step), formatBytes(p.AllocatedPeak), formatBytes(p.Peak.Free)); err != nil {
+	graphs := ""
+	if p.Peak.Graphs > 0 {
+		graphs = formatBytes(p.Peak.Graphs) + " held by graphs, "
+	}
+	if _, err := fmt.Fprintf(w, "\nat the peak of step %s: %s allocated, %s%s more reserved\n",
+		humanize.Comma(p.Step), formatBytes(p.AllocatedPeak), graphs, formatBytes(p.Peak.Free)); err != nil {
 		return err
 	}
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -21,10 +21,16 @@ type StepProfile struct {
 
 	AllocatedStart int64 `json:"allocated_start"` // handed out when the step started
 	AllocatedEnd   int64 `json:"allocated_end"`   // and when it ended
-	AllocatedPeak  int64 `json:"allocated_peak"`  // the most in between
+	AllocatedPeak  int64 `json:"allocated_peak"`  // the most in between, without what graphs hold: see GraphBytes
 	RequestedPeak  int64 `json:"requested_peak"`  // the most that was asked for, before rounding
 	Reserved       int64 `json:"reserved"`        // held from the driver when the step ended
 	ReservedPeak   int64 `json:"reserved_peak"`   // the most in between
+
+	// GraphBytes is what graphs hold when the step ends (memcache.Stats.GraphBytes): memory that is reserved and free by the
+	// figures above, and that replays use. Allocated figures have the blocks that captures left handed out, such as a loss,
+	// and nothing else of what a replay uses. Unless blocks of graphs' pools are allocated or freed in the step, AllocatedPeak
+	// and GraphBytes together are the most that is allocated or held by graphs at once.
+	GraphBytes int64 `json:"graph_bytes"`
 
 	Allocations  int64 `json:"allocations"`   // blocks handed out
 	Frees        int64 `json:"frees"`         // blocks freed
@@ -69,7 +75,8 @@ type StepProfile struct {
 	// which nobody knows.
 	ReplayedCollectives []ReplayedCollective `json:"replayed_collectives,omitempty"`
 
-	// Replays are of the graphs that were replayed with the step's context, which allocate nothing: the figures above have none of what they hold.
+	// Replays are the graphs that were replayed with the step's context. A replay allocates nothing: of what a graph holds the
+	// allocated figures above have the blocks that its capture left handed out, and GraphBytes has the rest.
 	Replays []StepReplay `json:"replays,omitempty"`
 }
 

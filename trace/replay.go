@@ -11,11 +11,12 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// StepReplay says what a graph holds that was replayed in a step: what the step held when it was captured. Sizes are bytes.
+// StepReplay is what a graph holds that was replayed in a step, as it was when the graph was captured. Sizes are bytes.
 type StepReplay struct {
-	Count       int64 `json:"count"`       // replays in the step
-	Held        int64 `json:"held"`        // the most that its operations hold at once
-	Allocations int64 `json:"allocations"` // blocks that they use
+	Graph       uint64 `json:"graph"`       // its number among the captures of the cache
+	Count       int64  `json:"count"`       // replays in the step
+	Held        int64  `json:"held"`        // the most that its operations hold at once, with blocks that are handed out still
+	Allocations int64  `json:"allocations"` // blocks that they use
 
 	Pool         memcache.PoolID `json:"pool"`          // the private pool that they are in
 	PoolGraphs   int64           `json:"pool_graphs"`   // how many graphs share it
@@ -39,7 +40,7 @@ func (r *StepReplay) tell() {
 func (s *Step) replays() []StepReplay {
 	var all []StepReplay
 	for _, r := range s.scope.Replays() {
-		p := StepReplay{Count: r.Count, Held: r.Held, Allocations: r.Allocations,
+		p := StepReplay{Graph: r.Number, Count: r.Count, Held: r.Held, Allocations: r.Allocations,
 			Pool: r.Pool.ID, PoolGraphs: r.Pool.Graphs.Load(), PoolReserved: r.Pool.Reserved.Load(), memory: r.GraphMemory}
 		if s.tells {
 			p.tell()
@@ -71,7 +72,8 @@ func (s Summary) replays(w io.Writer) error {
 	if len(p.Replays) == 0 {
 		return nil
 	}
-	if _, err := fmt.Fprintf(w, "\nreplayed in step %s\n", humanize.Comma(p.Step)); err != nil {
+	if _, err := fmt.Fprintf(w, "\nreplayed in step %s: its peak is %s allocated, and %s held by graphs at its end\n",
+		humanize.Comma(p.Step), formatBytes(p.AllocatedPeak), formatBytes(p.GraphBytes)); err != nil {
 		return err
 	}
 	for _, r := range p.Replays {
@@ -79,8 +81,8 @@ func (s Summary) replays(w io.Writer) error {
 		if n := int(r.PoolGraphs - 1); n > 0 {
 			others = fmt.Sprintf("with %d other %s", n, plural("graph", n))
 		}
-		if _, err := fmt.Fprintf(w, "  a graph of %s blocks: %s at its peak, in the %s of private pool %d, which it has %s\n",
-			humanize.Comma(r.Allocations), formatBytes(r.Held), formatBytes(r.PoolReserved), r.Pool[1], others); err != nil {
+		if _, err := fmt.Fprintf(w, "  graph %d, of %s blocks: %s at its peak, in the %s of private pool %d, which it has %s\n",
+			r.Graph, humanize.Comma(r.Allocations), formatBytes(r.Held), formatBytes(r.PoolReserved), r.Pool[1], others); err != nil {
 			return err
 		}
 		out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

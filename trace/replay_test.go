@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -22,8 +24,8 @@ func TestReplayedSteps(t *testing.T) {
 	pool := &memcache.GraphPool{ID: memcache.PoolID{0, 3}}
 	pool.Graphs.Store(2)
 	pool.Reserved.Store(20 * mib)
-	small := &memcache.GraphMemory{Held: mib, Allocations: 2, Holdings: []memcache.Holding{holding("", memcache.CategoryWorkspace, mib)}, Pool: pool}
-	large := &memcache.GraphMemory{Held: 12 * mib, Allocations: 1500, Pool: pool,
+	small := &memcache.GraphMemory{Number: 1, Held: mib, Allocations: 2, Holdings: []memcache.Holding{holding("", memcache.CategoryWorkspace, mib)}, Pool: pool}
+	large := &memcache.GraphMemory{Number: 3, Held: 12 * mib, Allocations: 1500, Pool: pool,
 		Holdings: []memcache.Holding{holding("0", memcache.CategoryActivation, 8*mib), holding("2", memcache.CategoryGradient, 4*mib)}}
 	var last StepProfile
 	for n := range int64(4) {
@@ -55,10 +57,10 @@ func TestReplayedSteps(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, s.Table(&out))
 	assert.Contains(t, out.String(), `
-replayed in step 4
-  a graph of 2 blocks: 1.0 MiB at its peak, in the 20 MiB of private pool 3, which it has with 1 other graph
+replayed in step 4: its peak is 0 B allocated, and 0 B held by graphs at its end
+  graph 1, of 2 blocks: 1.0 MiB at its peak, in the 20 MiB of private pool 3, which it has with 1 other graph
   by category  workspace    1.0 MiB  100%  1 block
-  a graph of 1,500 blocks: 12 MiB at its peak, in the 20 MiB of private pool 3, which it has with 1 other graph
+  graph 3, of 1,500 blocks: 12 MiB at its peak, in the 20 MiB of private pool 3, which it has with 1 other graph
   by category      activation    8.0 MiB   67%  1 block
                    gradient      4.0 MiB   33%  1 block
   largest modules  0             8.0 MiB   67%  1 block
@@ -66,4 +68,45 @@ replayed in step 4
   1 collective operation all_reduce of 2.0 MiB in its graphs, without times
   1,200 collective operations group of 3.0 MiB in its graphs, without times
 `)
+}
+
+// TestGraphsOfSteps: what graphs hold is no part of a step's peak, and a figure of its own in its profile, in the mean and in
+// the table. What a capture has left handed out is in the peak.
+func TestGraphsOfSteps(t *testing.T) {
+	f := newFixture(t, Config{})
+	p := f.profiler(t, ProfilerConfig{Holders: true})
+	var out strings.Builder
+	_, step := p.StartStep(t.Context(), 1)
+	require.Zero(t, step.End().GraphBytes)
+	require.NoError(t, p.Table(&out))
+	require.NotContains(t, out.String(), "graphs")
+
+	pool, err := f.cache.NewPool(memcache.PoolOptions{})
+	require.NoError(t, err)
+	stream := f.stream.(device.GraphCapturer)
+	require.NoError(t, stream.BeginCapture())
+	var left memcache.Block
+	memory, err := f.cache.CaptureGraph(pool, func() error {
+		left = f.alloc(t, pool.Context(t.Context()), 2*mib)
+		return f.alloc(t, pool.Context(t.Context()), 3*mib).Free()
+	})
+	require.NoError(t, err)
+	g, err := stream.EndCapture()
+	require.NoError(t, err)
+	ctx, step := p.StartStep(t.Context(), 2)
+	f.cache.Replayed(ctx, memory)
+	require.NoError(t, f.alloc(t, ctx, 12*mib).Free())
+	r := step.End()
+	assert.Equal(t, []int64{14 * mib, 18 * mib, 32 * mib}, []int64{r.AllocatedPeak, r.GraphBytes, r.Reserved})
+	assert.Equal(t, []int64{18 * mib, 0}, []int64{r.Peak.Graphs, r.Peak.Free})
+	assert.EqualValues(t, 9*mib, p.Summary().Mean.GraphBytes)
+	assert.Equal(t, []int64{1, 5 * mib}, []int64{int64(r.Replays[0].Graph), r.Replays[0].Held})
+	out.Reset()
+	require.NoError(t, p.Table(&out))
+	assert.Regexp(t, `held by *\n.* graphs *\n(?s:.*)largest .* 18 MiB *\n *mean of .* 9.0 MiB *\n`, out.String())
+	assert.Contains(t, out.String(), "at the peak of step 2: 14 MiB allocated, 18 MiB held by graphs, 0 B more reserved\n")
+	assert.Contains(t, out.String(), "replayed in step 2: its peak is 14 MiB allocated, and 18 MiB held by graphs at its end\n"+
+		"  graph 1, of 2 blocks: 5.0 MiB at its peak, in the 20 MiB of private pool 1, which it has alone\n")
+	memory.Close()
+	require.NoError(t, errors.Join(g.Close(), left.Free(), pool.Release()))
 }

@@ -257,6 +257,7 @@ func (s *Step) measure(took time.Duration) StepProfile {
 		RequestedPeak:  window.Requested.Peak,
 		Reserved:       window.Reserved.Current,
 		ReservedPeak:   window.Reserved.Peak,
+		GraphBytes:     window.GraphBytes,
 		Allocations:    window.Allocations,
 		Hits:           window.Hits,
 		Misses:         window.Misses,

@@ -55,11 +55,11 @@ func (p *Profiler) Summary() Summary {
 }
 
 // figures are the figures of a profile that have a mean. The device time is apart: not every step has one.
-const figures = 20
+const figures = 21
 
 func (p *StepProfile) figures() [figures]*int64 {
 	return [figures]*int64{
-		&p.AllocatedStart, &p.AllocatedEnd, &p.AllocatedPeak, &p.RequestedPeak, &p.Reserved, &p.ReservedPeak,
+		&p.AllocatedStart, &p.AllocatedEnd, &p.AllocatedPeak, &p.RequestedPeak, &p.Reserved, &p.ReservedPeak, &p.GraphBytes,
 		&p.Allocations, &p.Frees, &p.Hits, &p.Misses, &p.DriverAllocs, &p.Retries, &p.OutOfMemory,
 		&p.OwnPeak, &p.OwnLive, &p.OwnAllocations, &p.H2DBytes, &p.D2HBytes,
 		(*int64)(&p.HostTime), (*int64)(&p.CollectiveTime),

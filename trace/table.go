@@ -11,9 +11,10 @@ import (
 
 // Table prints memory per training step as an aligned table with the rows first, second, slowest, largest
 // (by peak) and mean of the steps that did not fail, and the last one that did. The columns named own are of the blocks
-// that were allocated with the step's context; what they hold at the end the step left behind. Beneath it says who held
-// the memory at the peak of the largest step: by category, and the three largest modules. Steps that wait for the device are
-// not in it: Flush first.
+// that were allocated with the step's context; what they hold at the end the step left behind. Peaks are of allocated memory;
+// what graphs hold at the end of a step has a column of its own, if there are graphs. Beneath the rows the table shows who held
+// the memory at the peak of the largest step, by category and for the three largest modules, and the same for each graph that
+// the last step with replays has replayed, as captured. Steps that wait for the device are not in it: Flush first.
 func (p *Profiler) Table(w io.Writer) error { return p.Summary().Table(w) }
 
 // Table prints the summary as [Profiler.Table] does.
@@ -22,6 +23,7 @@ func (s Summary) Table(w io.Writer) error {
 		return fmt.Errorf("trace: Table: %w: the writer is nil", ErrInvalid)
 	}
 	t := &table{out: tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight), ooms: s.OutOfMemory > 0}
+	t.graphs = s.Mean.GraphBytes > 0 || s.Largest.GraphBytes > 0 || s.LastFailed.GraphBytes > 0
 	t.collectives = s.Mean.CollectiveTime > 0 || s.LastFailed.CollectiveTime > 0
 	if s.WorldSize > 0 {
 		if _, err := fmt.Fprintf(w, "rank %d of %d\n", s.Rank, s.WorldSize); err != nil {
@@ -71,6 +73,7 @@ func (s Summary) failures(w io.Writer) (err error) {
 // table is a tabwriter that keeps its first error.
 type table struct {
 	out         *tabwriter.Writer
+	graphs      bool // has the column of what graphs hold
 	collectives bool // has the column of the time in collective operations
 
 	ooms bool // has the column of requests that failed
@@ -80,6 +83,9 @@ type table struct {
 func (t *table) head() {
 	over := []string{"", "allocated", "allocated", "", "own", "own", "", "", "cache", "copied to", "copied to", "host", "device", "device"}
 	under := []string{"step", "at start", "at end", "peak", "peak", "at end", "reserved", "allocations", "hits", "device", "host", "time", "time", "busy"}
+	if t.graphs {
+		over, under = append(over, "held by"), append(under, "graphs")
+	}
 	if t.collectives {
 		over, under = append(over, "in collec-"), append(under, "tives")
 	}
@@ -123,6 +129,9 @@ func (t *table) row(label string, p StepProfile, hitRate float64, present bool) 
 		formatBytes(p.AllocatedPeak), formatBytes(p.OwnPeak), formatBytes(p.OwnLive), formatBytes(p.Reserved),
 		humanize.Comma(p.Allocations), hits, formatBytes(p.H2DBytes), formatBytes(p.D2HBytes),
 		formatDuration(p.HostTime), deviceTime, busyTime}
+	if t.graphs {
+		cells = append(cells, formatBytes(p.GraphBytes))
+	}
 	if t.collectives {
 		cells = append(cells, formatDuration(p.CollectiveTime))
 	}

@@ -348,7 +348,7 @@ func (w *world) replay(in *scene, graph int) {
 		pool := &memcache.GraphPool{ID: memcache.PoolID{0, uint64(n)}}
 		pool.Graphs.Store(n)
 		pool.Reserved.Store(n * 20 * mib)
-		w.graphs = append(w.graphs, &memcache.GraphMemory{Held: n * 3 * mib, Allocations: 2 * n, Pool: pool, Holdings: []memcache.Holding{
+		w.graphs = append(w.graphs, &memcache.GraphMemory{Number: uint64(100 + n), Held: n * 3 * mib, Allocations: 2 * n, Pool: pool, Holdings: []memcache.Holding{
 			{Label: memcache.Label{Module: "head", Category: memcache.CategoryActivation}, Size: 2 * mib * n, Blocks: 1, Bytes: 2 * mib * n},
 			{Label: memcache.Label{Category: memcache.CategoryGradient}, Size: mib * n, Blocks: 1, Bytes: mib * n},
 		}})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,7 +63,12 @@ func TestCapturedSteps(t *testing.T) {
 		for range n {
 			require.NoError(t, g.Replay(ctx))
 		}
-		text, err := json.Marshal(step.End())
+		p := step.End()
+		require.Equal(t, before+mib+word, p.AllocatedPeak, "a replay allocates nothing")
+		require.Equal(t, reserved-mib, p.GraphBytes, "all of the pool except the tensor that is left")
+		require.Equal(t, p.GraphBytes, p.Peak.Graphs)
+		require.Equal(t, b.Cache.MemoryReserved()-p.AllocatedPeak-p.GraphBytes, p.Peak.Free)
+		text, err := json.Marshal(p)
 		require.NoError(t, err)
 		got, want := figures{}, figures{}
 		for name, v := range fromJSON(t, text) {
@@ -71,7 +77,7 @@ func TestCapturedSteps(t *testing.T) {
 			}
 		}
 		if n > 0 {
-			for name, v := range (figures{"count": n, "held": 4 * mib, "allocations": 3, "pool[0]": 0, "pool[1]": pool.ID()[1], "pool_graphs": 1, "pool_reserved": reserved}) {
+			for name, v := range (figures{"graph": 1, "count": n, "held": 4 * mib, "allocations": 3, "pool[0]": 0, "pool[1]": pool.ID()[1], "pool_graphs": 1, "pool_reserved": reserved}) {
 				want["replays[0]."+name] = v
 			}
 			want.shares("replays[0].categories", []memcache.Share{{Name: "activation", Blocks: 2, Bytes: 3 * mib}, {Name: "gradient", Blocks: 1, Bytes: mib}})
@@ -80,5 +86,11 @@ func TestCapturedSteps(t *testing.T) {
 		requireTrue(t, "trace.StepProfile", got, want, "step ", n+2)
 	}
 	require.Equal(t, before+mib+word, b.Cache.MemoryAllocated())
+	sums := map[string]int64{}
+	for _, h := range b.Cache.GraphProfile().Holdings {
+		sums[fmt.Sprint(h.Graph, " ", h.Label)] += h.Bytes
+	}
+	require.Equal(t, map[string]int64{"1 x (activation) in step 1": mib, "1 wide (activation) in step 1": 2 * mib, "0 other": reserved - 4*mib}, sums, "y is left")
+	require.Equal(t, reserved-mib, b.Cache.Stats().GraphBytes.All)
 	require.NoError(t, errors.Join(profiler.Close(), left.Release(), in.Release(), g.Close(), pool.Release()))
 }

@@ -122,7 +122,8 @@ func (b *books) finish(s *step) {
 	s.holders = trace.StepPeak{
 		Categories: shares(s.peak.blocks, func(l memcache.Label) string { return l.Category.String() }),
 		Modules:    shares(s.peak.blocks, func(l memcache.Label) string { return l.Module }),
-		Free:       s.peak.reserved - s.peak.active,
+		Graphs:     s.peak.graphs,
+		Free:       s.peak.reserved - s.peak.active - s.peak.graphs,
 	}
 }
 
@@ -164,16 +165,16 @@ func (w *world) profile(s *step) figures {
 		"requested_peak": s.requestedPeak, "reserved": s.reserved, "reserved_peak": s.reservedPeak,
 		"allocations": s.counts["Allocations"], "frees": s.counts["Frees"], "hits": s.counts["Hits"], "misses": s.counts["Misses"],
 		"driver_allocs": s.counts["NumDeviceAlloc"], "retries": s.counts["NumAllocRetries"], "out_of_memory": s.counts["NumOOMs"],
-		"own_peak": s.ownPeak, "own_live": s.ownLive, "own_allocations": s.ownCount, "h2d_bytes": s.h2d, "d2h_bytes": s.d2h,
+		"own_peak": s.ownPeak, "graph_bytes": s.window.GraphBytes, "own_live": s.ownLive, "own_allocations": s.ownCount, "h2d_bytes": s.h2d, "d2h_bytes": s.d2h,
 		"host_time_ns": between{float64(s.endedAfter.Sub(s.startedBefore)), float64(s.endedBefore.Sub(s.startedAfter))},
 		"device_timed": true, "busy_timed": true, "device_time_ns": between{0, float64(s.settled.Sub(s.startedAfter))},
-		"busy_time_ns": between{0, float64(s.settled.Sub(s.startedAfter))}, "peak.free": s.holders.Free,
+		"busy_time_ns": between{0, float64(s.settled.Sub(s.startedAfter))}, "peak.free": s.holders.Free, "peak.graphs": s.holders.Graphs,
 	}
 	f.shares("peak.categories", s.holders.Categories)
 	f.shares("peak.modules", s.holders.Modules)
 	for i, r := range s.replays {
 		at := fmt.Sprintf("replays[%d].", i)
-		f[at+"count"], f[at+"held"], f[at+"allocations"] = r.count, r.Held, r.Allocations
+		f[at+"graph"], f[at+"count"], f[at+"held"], f[at+"allocations"] = r.Number, r.count, r.Held, r.Allocations
 		f[at+"pool[0]"], f[at+"pool[1]"] = 0, r.Pool.ID[1]
 		f[at+"pool_graphs"], f[at+"pool_reserved"] = r.Pool.Graphs.Load(), r.Pool.Reserved.Load()
 		a, g := r.Holdings[0], r.Holdings[1]

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -15,7 +16,7 @@ import (
 
 // columns are those of the profiler's table, by its two lines of headings.
 var columns = []string{"step", "allocated at start", "allocated at end", "peak", "own peak", "own at end", "reserved", "allocations", "cache hits",
-	"copied to device", "copied to host", "host time", "device time", "device busy", "out of memory"}
+	"copied to device", "copied to host", "host time", "device time", "device busy"}
 
 var (
 	wide  = regexp.MustCompile(`\s{2,}`)
@@ -34,9 +35,13 @@ func (w *world) checkTable() {
 		table = rest
 	}
 	lines := strings.Split(table, "\n")
-	heads := columns
-	if summary.OutOfMemory == 0 {
-		heads = columns[:len(columns)-1]
+	heads := slices.Clone(columns)
+	graphs := slices.ContainsFunc([]trace.StepProfile{summary.Mean, summary.Largest, summary.LastFailed}, func(p trace.StepProfile) bool { return p.GraphBytes > 0 })
+	if graphs {
+		heads = append(heads, "held by graphs")
+	}
+	if summary.OutOfMemory > 0 {
+		heads = append(heads, "out of memory")
 	}
 	require.Equal(w.t, strings.Fields(strings.Join(heads, " ")), w.headings(lines[0], lines[1]), "%s", table)
 	got, want := figures{}, figures{}
@@ -59,10 +64,12 @@ func (w *world) checkTable() {
 		for i, c := range cells {
 			got[name+", "+heads[i]] = c
 		}
-		for i, c := range cellsOf(p, summary, name) {
-			if i < len(heads) {
-				want[name+", "+heads[i]] = c
-			}
+		cells = cellsOf(p, summary, name)
+		if graphs {
+			cells = append(cells, humanize.IBytes(uint64(p.GraphBytes)))
+		}
+		for i, c := range append(cells, humanize.Comma(p.OutOfMemory))[:len(heads)] {
+			want[name+", "+heads[i]] = c
 		}
 	}
 	shownRows := map[string]bool{"first": good >= 1, "second": good >= 2, "slowest": good >= 1, "largest": good >= 1, "mean of": good >= 1, "failed": summary.Failed > 0}
@@ -110,7 +117,7 @@ func cellsOf(p trace.StepProfile, s trace.Summary, row string) []string {
 	}
 	return []string{humanize.Comma(p.Step), bytes(p.AllocatedStart), bytes(p.AllocatedEnd), bytes(p.AllocatedPeak), bytes(p.OwnPeak), bytes(p.OwnLive),
 		bytes(p.Reserved), humanize.Comma(p.Allocations), hits, bytes(p.H2DBytes), bytes(p.D2HBytes), digits(p.HostTime), digits(p.DeviceTime),
-		digits(p.BusyTime), humanize.Comma(p.OutOfMemory)}
+		digits(p.BusyTime)}
 }
 
 // checkBeneath compares the lines beneath the table: the holders of the largest step's peak, the graphs
@@ -148,11 +155,15 @@ func (w *world) checkBeneath(s trace.Summary, text string) {
 		}
 	}
 	if largest := s.Largest; largest.AllocatedPeak > 0 {
-		line("at the peak of step %d: %s allocated, %s more reserved", largest.Step, bytes(largest.AllocatedPeak), bytes(largest.Peak.Free))
+		graphs := ""
+		if n := largest.Peak.Graphs; n > 0 {
+			graphs = bytes(n) + " held by graphs, "
+		}
+		line("at the peak of step %d: %s allocated, %s%s more reserved", largest.Step, bytes(largest.AllocatedPeak), graphs, bytes(largest.Peak.Free))
 		list(largest.Peak.Categories, largest.Peak.Modules, largest.AllocatedPeak)
 	}
 	if p := s.LastReplayed; len(p.Replays) > 0 {
-		line("replayed in step %d", p.Step)
+		line("replayed in step %d: its peak is %s allocated, and %s held by graphs at its end", p.Step, bytes(p.AllocatedPeak), bytes(p.GraphBytes))
 		for _, r := range p.Replays {
 			alone := "alone"
 			if n := r.PoolGraphs - 1; n > 0 {
@@ -161,7 +172,7 @@ func (w *world) checkBeneath(s trace.Summary, text string) {
 					alone += "s"
 				}
 			}
-			line("a graph of %d blocks: %s at its peak, in the %s of private pool %d, which it has %s", r.Allocations, bytes(r.Held), bytes(r.PoolReserved), r.Pool[1], alone)
+			line("graph %d, of %d blocks: %s at its peak, in the %s of private pool %d, which it has %s", r.Graph, r.Allocations, bytes(r.Held), bytes(r.PoolReserved), r.Pool[1], alone)
 			list(r.Categories, r.Modules, r.Held)
 		}
 	}
