@@ -29,15 +29,18 @@ type index struct {
 	OOMs       int64
 	Steps      int64
 	Categories []memcache.Share // of what is in use
+	Held       int64            // by graphs
+	Graphs     []graphShare     // of Held
 }
 
 func (h *Handler) index(w http.ResponseWriter, _ *http.Request) {
 	c := h.config.Cache
-	stats := c.Stats()
+	stats, held := c.Stats(), c.GraphProfile()
 	page := index{
 		Nonce: rand.Text(), Device: c.Device().Name(), Allocated: stats.AllocatedBytes.All, Reserved: stats.ReservedBytes.All,
 		Retries: stats.NumAllocRetries, OOMs: stats.NumOOMs, Steps: h.steps.count(),
 		Categories: c.Profile().Sum(func(h memcache.Holding) string { return h.Category.String() }),
+		Held:       held.Held, Graphs: graphShares(held),
 	}
 	var b bytes.Buffer
 	if err := indexPage.Execute(&b, page); err != nil {

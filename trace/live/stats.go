@@ -12,11 +12,12 @@ type statistics struct {
 	Device string           `json:"device"`
 	Memory map[string]int64 `json:"memory"` // as torch.cuda.memory_stats names them
 	Pinned *transfer.Stats  `json:"pinned,omitempty"`
+	Graphs graphs           `json:"graphs"`
 	Steps  int64            `json:"steps"` // that were profiled
 }
 
 func (h *Handler) statistics() statistics {
-	s := statistics{Device: h.config.Cache.Device().Name(), Memory: h.config.Cache.Stats().Map(), Steps: h.steps.count()}
+	s := statistics{Device: h.config.Cache.Device().Name(), Memory: h.config.Cache.Stats().Map(), Graphs: graphsOf(h.config.Cache), Steps: h.steps.count()}
 	if h.config.Pool != nil {
 		pinned := h.config.Pool.Stats()
 		s.Pinned = &pinned

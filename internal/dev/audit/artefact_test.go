@@ -117,6 +117,17 @@ func (w *world) checkLive() {
 	for name, v := range w.pinned() {
 		want["pinned."+name] = v
 	}
+	want["graphs.held"] = w.books.now().graphs
+	for i, g := range w.captured {
+		at, held := fmt.Sprintf("graphs.open[%d].", i), int64(0)
+		for _, h := range g.peak {
+			held += h.Size()
+		}
+		want[at+"graph"], want[at+"held"], want[at+"allocations"] = g.number, held, g.served
+		want[at+"pool[0]"], want[at+"pool[1]"] = 0, w.other.ID()[1]
+		want.shares(at+"categories", shares(g.peak, func(l memcache.Label) string { return l.Category.String() }))
+		want.shares(at+"modules", shares(g.peak, func(l memcache.Label) string { return l.Module }))
+	}
 	requireTrue(w.t, "live/stats", fromJSON(w.t, w.get("stats")), want, w)
 	requireTrue(w.t, "live/expvar", fromJSON(w.t, []byte(w.live.String())), want, w)
 	steps := figures{}
@@ -141,6 +152,7 @@ func (w *world) checkLive() {
 var (
 	headline = regexp.MustCompile(`<span><b>([^<]*)</b> ([^<]*)</span>`)
 	category = regexp.MustCompile(`<tr><td>([^<]*)</td><td title="(\d+) bytes">([^<]*)</td><td>(\d+)</td></tr>`)
+	graphed  = regexp.MustCompile(`<tr><td>([^<]*)</td><td>([^<]*)</td><td title="(\d+) bytes">([^<]*)</td><td>(\d+)</td></tr>`)
 )
 
 // checkIndex compares the first page. Its table of steps is made in the browser, of live/steps.
@@ -164,6 +176,25 @@ func (w *world) checkIndex(page string) {
 	for i, s := range shares(b.now().blocks, func(l memcache.Label) string { return l.Category.String() }) {
 		want[fmt.Sprintf("[%d].name", i)], want[fmt.Sprintf("[%d].bytes", i)] = s.Name, s.Bytes
 		want[fmt.Sprintf("[%d].size", i)], want[fmt.Sprintf("[%d].blocks", i)] = size(s.Bytes), s.Blocks
+	}
+	if n := b.now().graphs; n > 0 {
+		want["held by graphs"] = size(n)
+	}
+	for _, m := range graphed.FindAllStringSubmatch(page, -1) {
+		at := html.UnescapeString(m[1]) + ", " + m[2]
+		got[at+".bytes"], got[at+".size"], got[at+".blocks"] = m[3], m[4], m[5]
+	}
+	type row struct{ bytes, blocks int64 }
+	graphs := map[string]row{}
+	for _, h := range w.graphHoldings() {
+		at := fmt.Sprintf("graph %d, %v", h.Graph, h.Category)
+		if h.Graph == 0 {
+			at = "no open graph's peak, other"
+		}
+		graphs[at] = row{graphs[at].bytes + h.Bytes, graphs[at].blocks + int64(h.Blocks)}
+	}
+	for at, r := range graphs {
+		want[at+".bytes"], want[at+".size"], want[at+".blocks"] = r.bytes, size(r.bytes), r.blocks
 	}
 	m := regexp.MustCompile(`>(\d+) so far<`).FindStringSubmatch(page)
 	require.NotNil(w.t, m)

@@ -18,6 +18,7 @@ import (
 type captured struct {
 	memory *memcache.GraphMemory
 	number uint64
+	served int64   // requests
 	peak   []*held // blocks at the captured peak that were not there before
 }
 
@@ -31,7 +32,7 @@ func (w *world) capture(in *scene, r *rand.Rand) {
 	require.NoError(w.t, stream.BeginCapture())
 	var own []*held
 	start := w.books.all["AllocatedBytes"][0].current
-	most, served := start, 0
+	most, served := start, int64(0)
 	memory, err := w.cache.CaptureGraph(w.other, func() error {
 		for range 2 + r.IntN(8) {
 			if len(own) > 0 && r.IntN(3) == 0 {
@@ -56,7 +57,7 @@ func (w *world) capture(in *scene, r *rand.Rand) {
 	empty, err := stream.EndCapture()
 	require.NoError(w.t, errors.Join(err, empty.Close()))
 	w.captures++
-	g.memory, g.number = memory, w.captures
+	g.memory, g.number, g.served = memory, w.captures, served
 	for i, h := range g.peak { // whose labels may change from now on
 		copied := *h
 		g.peak[i] = &copied
