@@ -71,12 +71,20 @@ func (c *Cache) leaver(m *GraphMemory) func() {
 
 // GraphProfile returns what graphs hold now. Requests wait while the blocks of graphs' pools are walked.
 func (c *Cache) GraphProfile() (p GraphProfile) {
+	c.shards.lockAll()
+	free := c.freeOfGraphs(&p)
+	c.shards.unlockAll()
+	p.hold(free)
+	return p
+}
+
+// hold adds what the graphs hold of free ranges.
+func (p *GraphProfile) hold(free []freedBlock) {
 	type parts struct {
 		of    *GraphMemory
 		pool  *placement.Pool
 		notes []freedBlock
 	}
-	free := c.freeOfGraphs(&p)
 	var all []parts
 	add := func(pool *placement.Pool, of *GraphMemory, n freedBlock) {
 		i := slices.IndexFunc(all, func(x parts) bool { return x.of == of && x.pool == pool })
@@ -99,7 +107,6 @@ func (c *Cache) GraphProfile() (p GraphProfile) {
 			p.Holdings = append(p.Holdings, GraphHolding{Holding: h, Graph: number, Pool: x.pool.ID})
 		}
 	}
-	return p
 }
 
 // order is that of graphs, with no graph last.
@@ -110,10 +117,8 @@ func (m *GraphMemory) order() uint64 {
 	return m.Number
 }
 
-// freeOfGraphs are the free ranges of graphs' pools, and sets the graphs that are open.
+// freeOfGraphs are the free ranges of graphs' pools, and sets the graphs that are open. All locks are held.
 func (c *Cache) freeOfGraphs(p *GraphProfile) (free []freedBlock) {
-	c.shards.lockAll()
-	defer c.shards.unlockAll()
 	p.Graphs = slices.Clone(c.openGraphs)
 	for _, s := range c.shards.list() {
 		for seg := range s.arena.Segments() {

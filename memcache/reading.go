@@ -6,11 +6,13 @@ type Reading struct {
 	Snapshot    Snapshot // of Cache.Snapshot
 	Profile     Profile  // of Cache.Profile
 	PeakProfile Profile  // of Cache.PeakProfile
+	// GraphProfile is that of Cache.GraphProfile.
+	GraphProfile GraphProfile
 	// MemoryLimit and MaxMemoryReserved are bytes, of the methods of these names.
 	MemoryLimit, MaxMemoryReserved int64
 }
 
-// Reading returns the state of the cache, as one copy. Requests wait while the blocks are walked, three times; the history is
+// Reading returns the state of the cache, as one copy. Requests wait while the blocks are walked, four times; the history is
 // copied afterwards, as by [Cache.Snapshot].
 func (c *Cache) Reading() Reading {
 	total := c.dev.Properties().TotalMemory
@@ -20,7 +22,9 @@ func (c *Cache) Reading() Reading {
 	now, nowMark := l.notesNow(), l.markNow()
 	peak, peakMark := l.notesOfPeak(func(s *shard) *peakLog { return &s.peak }), l.peak
 	r := Reading{Config: *c.shards.config(), Snapshot: snapshot, MemoryLimit: min(l.limit, total), MaxMemoryReserved: l.stats.ReservedBytes.All.Peak}
+	free := c.freeOfGraphs(&r.GraphProfile)
 	c.shards.unlockAll()
+	r.GraphProfile.hold(free)
 	if ring != nil {
 		r.Snapshot.History = ring.before(end)
 	}

@@ -31,7 +31,9 @@ func TestGraphs(t *testing.T) {
 	g, err := stream.EndCapture()
 	require.NoError(t, errors.Join(err, g.Close()))
 
-	row := func(name string) string { return "<tr><td>" + name + `</td><td title="12582912 bytes">12 MiB</td><td>1</td></tr>` }
+	row := func(name string) string {
+		return "<tr><td>" + name + `</td><td title="12582912 bytes">12 MiB</td><td>1</td></tr>`
+	}
 	_, _, page := s.get("")
 	assert.Contains(t, string(page), "<span><b>12 MiB</b> held by graphs</span>")
 	assert.Contains(t, string(page), row("graph 1</td><td>gradient"))

@@ -16,6 +16,9 @@ import (
 // forgotten, and of one moment; steps are those of a profiler, in any order. Requests wait while the cache is looked at, and not
 // while the report is made. A cache with entries that no device can have is an error, as in [Read].
 //
+// If graphs hold memory, the page has a profile of that by the owners of their captures, with the graph's number as a tag
+// (memcache.Cache.GraphProfile): it is no part of what is allocated. A recording has none of it.
+//
 // The page begins with the cache's own peaks. If the history has forgotten that moment, or began behind it, the page says so and shows who held
 // the memory then. Of a step whose beginning the history has forgotten the profiler's figures are shown. Other options are
 // tried only if the history is all that happened to an empty cache; a recording of trace/record has more.
@@ -40,6 +43,9 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 		s.final = append(s.final, l.segment(&snapshot.Segments[i]))
 	}
 	s.profiles = []profile{l.profile("now", state.Profile), l.profile("peak of the program", state.PeakProfile)}
+	if state.GraphProfile.Held > 0 {
+		s.profiles = append(s.profiles, l.graphs(state.GraphProfile, state.Profile.Reserved))
+	}
 	s.addSpans(steps)
 	if len(s.entries) == 0 {
 		s.notes = append(s.notes, "the cache's history is off: RecordHistory keeps what happens from then on")
@@ -126,7 +132,7 @@ func (l *labels) segment(seg *memcache.SegmentSnapshot) finalSegment {
 }
 
 func (l *labels) profile(name string, p memcache.Profile) profile {
-	q := profile{name: name, allocated: p.Allocated, active: p.Active, reserved: p.Reserved}
+	q := profile{name: name, allocated: p.Allocated, active: p.Active, graphs: p.Graphs, reserved: p.Reserved}
 	for _, h := range p.Holdings {
 		q.holdings = append(q.holdings, holding{owner: l.owner(h.Label, h.Stack), step: h.Step, size: h.Size, blocks: int64(h.Blocks), bytes: h.Bytes})
 	}
@@ -183,7 +189,8 @@ func (s *source) addSpans(steps []trace.StepProfile) {
 		if end < s.entries[0].time {
 			continue // the history has forgotten it
 		}
-		sp := span{step: p.Step, from: at(start), to: at(end + 1), failed: p.Failed, h2d: p.H2DBytes, d2h: p.D2HBytes, hostTime: int64(p.HostTime), deviceTime: -1}
+		sp := span{step: p.Step, from: at(start), to: at(end + 1), failed: p.Failed, h2d: p.H2DBytes, d2h: p.D2HBytes, hostTime: int64(p.HostTime), deviceTime: -1,
+			graphs: p.GraphBytes}
 		if p.DeviceTimed {
 			sp.deviceTime = int64(p.DeviceTime)
 		}

@@ -86,6 +86,7 @@ type encodedProfile struct {
 	Name      string     `json:"name"`
 	Allocated int64      `json:"allocated"`
 	Active    int64      `json:"active"`
+	Graphs    int64      `json:"graphs"` // held by graphs: reserved, and not active
 	Reserved  int64      `json:"reserved"`
 	Holdings  [][4]int64 `json:"holdings"`
 }
@@ -225,7 +226,7 @@ func (e *encoder) device(r *Report) *encoded {
 		if a.forgotten == &a.profiles[i] {
 			d.Forgotten = i
 		}
-		q := encodedProfile{Name: p.name, Allocated: p.allocated, Active: p.active, Reserved: p.reserved}
+		q := encodedProfile{Name: p.name, Allocated: p.allocated, Active: p.active, Graphs: p.graphs, Reserved: p.reserved}
 		for _, h := range p.holdings {
 			q.Holdings = append(q.Holdings, [4]int64{int64(h.owner), h.size, h.blocks, h.bytes})
 		}
@@ -331,10 +332,11 @@ func encodeSteps(steps []stepAccount) encodedSteps {
 		add("d2h", r.d2h)
 		add("hostTime", r.hostTime)
 		add("deviceTime", r.deviceTime)
+		add("graphs", r.graphs)
 		named = named || r.name != ""
 		s.Shares = append(s.Shares, r.shares)
 	}
-	for _, name := range []string{"failed", "late", "ooms", "h2d", "d2h", "hostTime", "deviceTime"} {
+	for _, name := range []string{"failed", "late", "ooms", "h2d", "d2h", "hostTime", "deviceTime", "graphs"} {
 		if column := s.Columns[name]; !anyPositive(column) {
 			delete(s.Columns, name) // nobody knows, or it never happened
 		}

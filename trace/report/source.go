@@ -43,6 +43,7 @@ type span struct {
 	failed   bool
 	// What a live program knows of the step besides; -1: unknown.
 	h2d, d2h, hostTime, deviceTime int64
+	graphs                         int64 // bytes that graphs held at its end; 0: none, or unknown
 	// late is the program's own profile of a step whose beginning the history has forgotten; else nil.
 	late *trace.StepProfile
 }
@@ -82,9 +83,9 @@ func (s *source) checkFinal() error {
 
 // profile is who held the memory at a moment that the cache knows and the entries may not.
 type profile struct {
-	name                        string
-	allocated, active, reserved int64
-	holdings                    []holding
+	name                                string
+	allocated, active, graphs, reserved int64
+	holdings                            []holding
 }
 
 // holding is the blocks of one owner and size.

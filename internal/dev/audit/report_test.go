@@ -195,6 +195,18 @@ func (w *world) reported(recorded bool) figures {
 		}
 		w.reportedProfile(f, "now", profileOf(w.books.now()))
 		w.reportedProfile(f, "peak of the program", profileOf(w.books.peak))
+		if held := w.books.now().graphs; held > 0 {
+			graphs := memcache.Profile{Graphs: held, Reserved: w.books.now().reserved}
+			for _, h := range w.graphHoldings() {
+				tag := fmt.Sprint("graph=", h.Graph)
+				if h.Graph == 0 {
+					tag = "graph=none"
+				}
+				h.Tags = strings.TrimPrefix(h.Tags+"\n"+tag, "\n")
+				graphs.Holdings = append(graphs.Holdings, h.Holding)
+			}
+			w.reportedProfile(f, "held by graphs", graphs)
+		}
 	}
 	for i, s := range steps {
 		w.reportedStep(f, fmt.Sprintf("step[%d].", i), s, blocks, segments, recorded)
@@ -206,7 +218,7 @@ func (w *world) reported(recorded bool) figures {
 func owner(l memcache.Label) string { return fmt.Sprint(l.Category, ", ", l.Module, ", ", l.Tags) }
 
 func (w *world) reportedProfile(f figures, name string, p memcache.Profile) {
-	f[name+".allocated"], f[name+".active"], f[name+".reserved"] = p.Allocated, p.Active, p.Reserved
+	f[name+".allocated"], f[name+".active"], f[name+".graphs"], f[name+".reserved"] = p.Allocated, p.Active, p.Graphs, p.Reserved
 	for _, h := range p.Holdings {
 		at := fmt.Sprint(name, ": ", owner(h.Label), " ", h.Size, ".")
 		blocks, _ := f[at+"blocks"].(int64)
@@ -239,6 +251,7 @@ func (w *world) reportedStep(f figures, at string, s *step, blocks, segments []*
 	if !recorded {
 		p := w.profiles[slices.Index(w.ended, s)] // its times were compared before
 		row["from"], row["to"], row["peakAt"], row["failed"], row["late"] = s.from, s.to, peakAt, map[bool]int{true: 1}[s.failed], 0
+		row["graphs"] = s.window.GraphBytes
 		row["h2d"], row["d2h"], row["hostTime"], row["deviceTime"] = s.h2d, s.d2h, int64(p.HostTime), int64(p.DeviceTime)
 	}
 	for name, v := range row {
@@ -345,7 +358,7 @@ func (p page) figures(recorded bool) figures {
 	for _, m := range list("profiles") {
 		m := m.(map[string]any)
 		name := fmt.Sprint(m["name"])
-		f[name+".allocated"], f[name+".active"], f[name+".reserved"] = m["allocated"], m["active"], m["reserved"]
+		f[name+".allocated"], f[name+".active"], f[name+".graphs"], f[name+".reserved"] = m["allocated"], m["active"], m["graphs"], m["reserved"]
 		holdings, _ := m["holdings"].([]any)
 		for _, h := range holdings {
 			h := h.([]any)
@@ -439,7 +452,7 @@ func (w *world) requireReport(artefact string, p page, recorded bool) {
 	}
 	for name, v := range want { // columns that are zero in each row are left out
 		_, ok := got[name]
-		for _, left := range []string{"failed", "late", "ooms", "h2d", "d2h", "hostTime", "deviceTime"} {
+		for _, left := range []string{"failed", "late", "ooms", "h2d", "d2h", "hostTime", "deviceTime", "graphs"} {
 			if !ok && strings.HasPrefix(name, "step[") && strings.HasSuffix(name, "]."+left) && fmt.Sprint(v) == "0" {
 				delete(want, name)
 			}

@@ -48,9 +48,13 @@ class Page {
   figures() {
     const { r, moments } = this, last = moments.last;
     const [allocated, peak] = this.forgotten ? [this.forgotten.allocated, this.forgotten.reserved] : [r.peakBytes, moments.reservedAt(r.peak)];
+    const now = r.profiles[0], program = r.profiles[1];
+    const graphs = this.forgotten ? this.forgotten.graphs : program?.allocated === r.peakBytes ? program.graphs : 0; // at the peak
+    const free = Math.max(0, peak - allocated - graphs);
     const grows = r.kept.filter((k) => k.grows).reduce((a, k) => a + k.bytes, 0);
-    const list = [["Peak allocated", bytes(allocated)], ["Peak reserved", bytes(r.mostReserved)], ["Reserved and free at the peak", [bytes(Math.max(0, peak - allocated)), " ", el("small", {}, percent(Math.max(0, peak - allocated), peak))]],
+    const list = [["Peak allocated", bytes(allocated)], ["Peak reserved", bytes(r.mostReserved)], ["Reserved and free at the peak", [bytes(free), " ", el("small", {}, percent(free, peak))]],
       ["Held at the end", bytes(moments.allocatedAt(last))]];
+    if (now?.graphs > 0 || graphs > 0) list.push(["Held by graphs", [bytes(now.graphs), " ", el("small", {}, "at the peak ", bytes(graphs))]]);
     if (r.steps.count > 0) list.push(["Grows by steps", grows > 0 ? el("b", { class: "alarm" }, bytes(grows)) : "nothing"]);
     if (r.ooms.length > 0) list.push(["Out of memory", el("b", { class: "alarm" }, plural(r.ooms.length, "request"))]);
     replace($("figures"), list.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
@@ -195,7 +199,7 @@ class Page {
     this.allBytes = list.reduce((a, h) => a + h.bytes, 0);
     const reserved = this.profile ? this.profile.reserved : this.moments.reservedAt(this.moment);
     replace($("status"), this.profile ? `${this.profile.name}, from the cache` : `At ${this.momentName(this.moment)}`, ": ", el("b", { id: "held" }, bytes(this.allBytes)), " in ", plural(list.reduce((a, h) => a + h.blocks, 0), "block"),
-      ", of ", bytes(reserved), " reserved.");
+      ", of ", bytes(reserved), " reserved", this.profile?.graphs > 0 ? [", ", bytes(this.profile.graphs), " of them held by graphs."] : ".");
     this.flame.set(list);
     this.steps.select(this.profile ? -1 : this.step);
     this.filter(true);

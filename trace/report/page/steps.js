@@ -16,6 +16,7 @@ class Steps {
     columns.push(amount("reserved", "the driver's memory at that moment", "reserved"), amount("at start", "allocated before the step", "start"), amount("at end", "allocated after the step", "end"),
       amount("left", "of the blocks that the step allocated, what is still held at its end", "left"), number("allocations", "blocks handed out", "allocs"), number("frees", "blocks freed", "frees"),
       amount("allocated", "bytes of all blocks handed out", "bytes"));
+    if (c.graphs) columns.push(amount("graphs", "held by graphs at the step's end, and no part of what is allocated", "graphs"));
     if (c.ooms) columns.push(number("out of memory", "requests that failed", "ooms"));
     if (c.h2d) columns.push(amount("to device", "bytes copied to the device", "h2d"));
     if (c.d2h) columns.push(amount("to host", "bytes copied to the host", "d2h"));
