@@ -31,11 +31,11 @@ func capturedIn(t *testing.T, c *Cache, p *Pool, s device.Stream, f func() error
 // TestGraphMemory: random graphs in two pools hold what their functions had at the peak, and the profile shares out all
 // that the pools have free: each 512 bytes to the first open graph that has them at its peak.
 func TestGraphMemory(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed, config := range []Config{{}, {ExpandableSegments: true}, {Exact: true}, {MaxSplitSizeMB: 20}} {
 		dev := cisterntest.Host(t, 1<<30)
-		c, err := New(dev, Config{ExpandableSegments: false})
+		c, err := New(dev, config)
 		require.NoError(t, err)
-		s, r := cisterntest.Stream(t, dev), rand.New(rand.NewPCG(seed, 3))
+		s, r := cisterntest.Stream(t, dev), rand.New(rand.NewPCG(uint64(seed), 3))
 		p, inP := newPool(t, c, PoolOptions{})
 		q, inQ := newPool(t, c, PoolOptions{StartSmall: true})
 		pools, contexts := []*Pool{p, q}, []context.Context{inP, inQ}
@@ -89,12 +89,12 @@ func TestGraphMemory(t *testing.T) {
 			})
 			stay = append(stay, live...)
 			assert.EqualValues(t, i+1, memory.Number)
-			assert.Equal(t, []int64{most, int64(served)}, []int64{memory.Held, memory.Allocations}, "seed %d, graph %d", seed, i+1)
+			assert.Equal(t, []int64{most, int64(served)}, []int64{memory.Held, memory.Allocations}, "config %d, graph %d", seed, i+1)
 			want := map[string]int64{}
 			for _, module := range owner {
 				want[module] += 512
 			}
-			assert.Equal(t, want, sharesOf(Profile{Holdings: memory.Holdings}), "seed %d, graph %d", seed, i+1)
+			assert.Equal(t, want, sharesOf(Profile{Holdings: memory.Holdings}), "config %d, graph %d", seed, i+1)
 			assert.Equal(t, pools[at].ID(), memory.Pool.ID)
 			assert.Equal(t, pools[at].Stats().ReservedBytes.All.Current, memory.Pool.Reserved.Load())
 			graphs = append(graphs, peak{memory, owner})
@@ -123,8 +123,8 @@ func TestGraphMemory(t *testing.T) {
 				sum += h.Bytes
 				assert.Equal(t, int64(h.Blocks)*h.Size, h.Bytes)
 			}
-			assert.Equal(t, want, got, "seed %d", seed)
-			assert.Equal(t, []int64{all, all, all, all}, []int64{sum, profile.Held, c.Stats().GraphBytes.All, c.Profile().Graphs}, "seed %d", seed)
+			assert.Equal(t, want, got, "config %d", seed)
+			assert.Equal(t, []int64{all, all, all, all}, []int64{sum, profile.Held, c.Stats().GraphBytes.All, c.Profile().Graphs}, "config %d", seed)
 			var open []*GraphMemory
 			for _, g := range graphs {
 				open = append(open, g.memory)

@@ -19,7 +19,7 @@ type StepPeak struct {
 	Categories []memcache.Share `json:"categories"`
 	Modules    []memcache.Share `json:"modules"` // by their paths; memory of none has the name ""
 	Graphs     int64            `json:"graphs"`  // bytes that graphs held besides
-	Free       int64            `json:"free"`    // bytes that the cache held from the driver besides, for anybody
+	Free       int64            `json:"free"`    // bytes that the cache held from the driver besides, for any request
 }
 
 // endScope ends the step's scope. If the step is one of those that tell who held the memory at its peak, that is kept.
