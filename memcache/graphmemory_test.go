@@ -13,6 +13,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // captured calls f while the stream is captured, and returns what its graph holds.
@@ -101,8 +102,13 @@ func TestGraphMemory(t *testing.T) {
 		}
 		check := func() {
 			t.Helper()
-			want, all := map[string]int64{}, int64(0)
+			want, all, kinds := map[string]int64{}, int64(0), PoolBytes{}
 			for _, seg := range c.Snapshot().Segments {
+				if free := seg.TotalSize - seg.ActiveSize; seg.PoolID != (PoolID{}) && seg.Pool == "small" {
+					kinds.SmallPool += free
+				} else if seg.PoolID != (PoolID{}) {
+					kinds.LargePool += free
+				}
 				for _, b := range seg.Blocks {
 					for a := b.Address; b.State == BlockInactive && seg.PoolID != (PoolID{}) && a < b.Address+device.Ptr(b.Size); a += 512 {
 						all += 512
@@ -125,6 +131,14 @@ func TestGraphMemory(t *testing.T) {
 			}
 			assert.Equal(t, want, got, "config %d", seed)
 			assert.Equal(t, []int64{all, all, all, all}, []int64{sum, profile.Held, c.Stats().GraphBytes.All, c.Profile().Graphs}, "config %d", seed)
+			kinds.All = all
+			assert.Equal(t, kinds, c.Stats().GraphBytes)
+			split := PoolBytes{}
+			for _, p := range pools {
+				s := p.Stats().InactiveSplitBytes
+				split.All, split.SmallPool, split.LargePool = split.All+s.All.Current, split.SmallPool+s.SmallPool.Current, split.LargePool+s.LargePool.Current
+			}
+			assert.Equal(t, split, c.Stats().GraphSplitBytes)
 			var open []*GraphMemory
 			for _, g := range graphs {
 				open = append(open, g.memory)
@@ -193,6 +207,43 @@ func TestGraphMemoryOfOthers(t *testing.T) {
 	assert.Equal(t, p.Stats().ReservedBytes.All.Current+22<<20, c.Stats().GraphBytes.All, "the capture has used both pools")
 	memory.Close()
 	require.NoError(t, errors.Join(c.Close(), s.Close(), dev.Close()))
+}
+
+// TestGraphsAtAPeak: windows and profiles of peaks have what graphs hold at that moment, without the block of the pool that
+// raises the peak.
+func TestGraphsAtAPeak(t *testing.T) {
+	dev := cisterntest.Host(t, 1<<30)
+	c, err := New(dev, Config{})
+	require.NoError(t, err)
+	s := cisterntest.Stream(t, dev)
+	p, in := newPool(t, c, PoolOptions{})
+	memory := capturedIn(t, c, p, s, func() error { return allocIn(t, in, c, 3<<20, s).Free() })
+	_, scope := c.Scope(context.Background(), "scope")
+	require.EqualValues(t, 20<<20, scope.Window().GraphBytes)
+	b := allocIn(t, in, c, 4<<20, s)
+	require.EqualValues(t, 16<<20, scope.Window().GraphBytes)
+	for _, profile := range []Profile{c.Profile(), c.PeakProfile(), scope.PeakProfile()} {
+		require.Equal(t, []int64{4 << 20, 16 << 20, 20 << 20}, []int64{profile.Allocated, profile.Graphs, profile.Reserved})
+	}
+	require.NoError(t, b.Free())
+	require.EqualValues(t, 16<<20, c.PeakProfile().Graphs)
+	scope.End()
+	require.EqualValues(t, 20<<20, scope.Window().GraphBytes)
+	memory.Close()
+	require.NoError(t, errors.Join(p.Release(), c.Close(), s.Close(), dev.Close()))
+}
+
+// TestGraphsOfReleasedPools: a graph that is open has no part of another pool's memory at the addresses that its own pool had.
+func TestGraphsOfReleasedPools(t *testing.T) {
+	a, b := &placement.Pool{}, &placement.Pool{}
+	block := freedBlock{ptr: 0x1000, size: 1024}
+	old, own := &GraphMemory{place: a, blocks: []freedBlock{block}}, &GraphMemory{place: b, blocks: []freedBlock{block}}
+	got := map[*GraphMemory]int64{}
+	freedBlock{ptr: 0xe00, size: 2048, pool: b}.share([]*GraphMemory{old, own}, func(p *placement.Pool, g *GraphMemory, n freedBlock) {
+		require.Same(t, b, p)
+		got[g] += n.size
+	})
+	require.Equal(t, map[*GraphMemory]int64{nil: 1024, own: 1024}, got)
 }
 
 // TestFailedGraphs are not in the profile, and their scope is closed.

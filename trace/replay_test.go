@@ -107,6 +107,26 @@ func TestGraphsOfSteps(t *testing.T) {
 	assert.Contains(t, out.String(), "at the peak of step 2: 14 MiB allocated, 18 MiB held by graphs, 0 B more reserved\n")
 	assert.Contains(t, out.String(), "replayed in step 2: its peak is 14 MiB allocated, and 18 MiB held by graphs at its end\n"+
 		"  graph 1, of 2 blocks: 5.0 MiB at its peak, in the 20 MiB of private pool 1, which it has alone\n")
+	failed := f.profiler(t, ProfilerConfig{})
+	_, step = failed.StartStep(t.Context(), 1)
+	step.Fail(errors.New("on purpose"))
+	step.End()
+	out.Reset()
+	require.NoError(t, failed.Table(&out))
+	assert.Regexp(t, `failed .* 18 MiB *\n`, out.String(), "no other step has graphs")
+
+	_, err = f.tracer.Watch(f.cache)
+	require.NoError(t, err)
+	states := map[string]int64{}
+	for name, n := range points(t, f.collect(t)["cistern.device.memory.usage"]) {
+		state, found := strings.CutSuffix(name, ","+large)
+		if found {
+			states[state] = n
+		}
+	}
+	const state = "cistern.memory.state="
+	assert.Equal(t, map[string]int64{state + "allocated": 2 * mib, state + "pending": 0, state + "split": 0, state + "cached": 12 * mib,
+		state + "graph": 18 * mib}, states, "of a segment of 20 MiB with a block, and a free one")
 	memory.Close()
 	require.NoError(t, errors.Join(g.Close(), left.Free(), pool.Release()))
 }

@@ -19,7 +19,7 @@ func TestOffloadTrainsTheSame(t *testing.T) {
 		require.Zero(t, run(context.Background(), args, &stdout, &stderr), stderr.String())
 		weights, err := os.ReadFile(filepath.Join(folder, file))
 		require.NoError(t, err)
-		return weights, parse(t, stdout.String())
+		return weights, parse(t, stdout.String(), stderr.String())
 	}
 	want, _ := train("resident", "-epochs", "2")
 	got, out := train("offloaded", "-epochs", "2", "-offload")

@@ -61,6 +61,7 @@ func TestGraphsInTheViewer(t *testing.T) {
 	require.Equal(t, map[string][2]int64{}, top(t, "-sample_index=peak_space", "-tagfocus=state=graph", file))
 	layers.add(memcache.Label{Module: "embed"}, 3*mib)
 	require.Equal(t, layers.clean(), top(t, file))
+	require.Contains(t, pprof(t, "-comments", file), "in use: 3145728 bytes allocated, 3145728 active, 58720256 reserved; 37748736 of them held by graphs, 17825792 free")
 	require.Equal(t, map[string][2]int64{"(other)": {0, 3 * mib}, "embed": {3 * mib, 3 * mib}}, top(t, "-tagignore=state=graph", file))
 	second.Close() // its memory is of no graph now
 	other := account{}

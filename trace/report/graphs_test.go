@@ -59,6 +59,7 @@ func TestGraphsOnThePage(t *testing.T) {
 	r, err := FromCache(l.cache, []trace.StepProfile{step}, Options{})
 	require.NoError(t, err)
 	held := r.account.profiles[2]
+	require.EqualValues(t, 36<<20, held.graphs)
 	names := map[string]int64{}
 	for _, h := range held.holdings {
 		o := r.account.owners.list[h.owner]
