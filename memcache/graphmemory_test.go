@@ -29,8 +29,9 @@ func capturedIn(t *testing.T, c *Cache, p *Pool, s device.Stream, f func() error
 	return m
 }
 
-// TestGraphMemory: random graphs in two pools hold what their functions had at the peak, and the profile shares out all
-// that the pools have free: each 512 bytes to the first open graph that has them at its peak.
+// TestGraphMemory: random graphs in two pools hold what their functions had at the peak, and the
+// profile shares out all that the pools have free: each 512 bytes to the first open graph that has
+// them at its peak.
 func TestGraphMemory(t *testing.T) {
 	for seed, config := range []Config{{}, {ExpandableSegments: true}, {Exact: true}, {MaxSplitSizeMB: 20}} {
 		dev := cisterntest.Host(t, 1<<30)
@@ -180,8 +181,8 @@ func sharesOf(p Profile) map[string]int64 {
 	return sums
 }
 
-// TestGraphMemoryOfOthers: blocks that the pool had before the capture, and those of other pools, are not the graph's, and a
-// pool that was never captured holds nothing for graphs.
+// TestGraphMemoryOfOthers: blocks that the pool had before the capture, and those of other pools,
+// are not the graph's, and a pool that was never captured holds nothing for graphs.
 func TestGraphMemoryOfOthers(t *testing.T) {
 	dev := cisterntest.Host(t, 1<<30)
 	c, err := New(dev, Config{})
@@ -209,8 +210,8 @@ func TestGraphMemoryOfOthers(t *testing.T) {
 	require.NoError(t, errors.Join(c.Close(), s.Close(), dev.Close()))
 }
 
-// TestGraphsAtAPeak: windows and profiles of peaks have what graphs hold at that moment, without the block of the pool that
-// raises the peak.
+// TestGraphsAtAPeak: windows and profiles of peaks have what graphs hold at that moment, without
+// the block of the pool that raises the peak.
 func TestGraphsAtAPeak(t *testing.T) {
 	dev := cisterntest.Host(t, 1<<30)
 	c, err := New(dev, Config{})
@@ -233,7 +234,8 @@ func TestGraphsAtAPeak(t *testing.T) {
 	require.NoError(t, errors.Join(p.Release(), c.Close(), s.Close(), dev.Close()))
 }
 
-// TestGraphsOfReleasedPools: a graph that is open has no part of another pool's memory at the addresses that its own pool had.
+// TestGraphsOfReleasedPools: a graph that is open has no part of another pool's memory at the
+// addresses that its own pool had.
 func TestGraphsOfReleasedPools(t *testing.T) {
 	a, b := &placement.Pool{}, &placement.Pool{}
 	block := freedBlock{ptr: 0x1000, size: 1024}

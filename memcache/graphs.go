@@ -9,10 +9,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// CaptureGraph calls capture, which captures a graph whose memory comes from the pool, and returns what the graph holds; it
-// does not begin or end the capture. Blocks of the pool that other goroutines allocate meanwhile are taken for the graph's.
-// The graph is in the cache's [GraphProfile] until [GraphMemory.Close]. It returns the error of capture, and nothing is
-// kept then; a pool that is nil, or another cache's, is an error that wraps [ErrInvalid].
+// CaptureGraph calls capture, which captures a graph whose memory comes from the pool, and returns
+// what the graph holds; it does not begin or end the capture. Blocks of the pool that other
+// goroutines allocate meanwhile are taken for the graph's. The graph is in the cache's
+// [GraphProfile] until [GraphMemory.Close]. It returns the error of capture, and nothing is kept
+// then; a pool that is nil, or another cache's, is an error that wraps [ErrInvalid].
 func (c *Cache) CaptureGraph(p *Pool, capture func() error) (*GraphMemory, error) {
 	if p == nil || p.cache != c || capture == nil {
 		return nil, fmt.Errorf("memcache: CaptureGraph: %w: want a private pool of this cache, and a function", ErrInvalid)
@@ -69,7 +70,8 @@ func (c *Cache) leaver(m *GraphMemory) func() {
 	}
 }
 
-// GraphProfile returns what graphs hold now. Requests wait while the blocks of graphs' pools are walked.
+// GraphProfile returns what graphs hold now. Requests wait while the blocks of graphs' pools are
+// walked.
 func (c *Cache) GraphProfile() (p GraphProfile) {
 	c.shards.lockAll()
 	free := c.freeOfGraphs(&p)

@@ -134,8 +134,8 @@ func (l *ledger) window() (w Window) {
 	return w
 }
 
-// markPeak ends the epoch: what is in use, and what d is about to add out of p, is the composition of a peak. log gives a
-// shard's share. All shards are locked.
+// markPeak ends the epoch: what is in use, and what d is about to add out of p, is the composition
+// of a peak. log gives a shard's share. All shards are locked.
 func (l *ledger) markPeak(mark *peakMark, p *placement.Pool, d *delta, log func(*shard) *peakLog) {
 	*mark = l.markNow()
 	mark.active += d[gaugeActiveBytes]
@@ -156,8 +156,8 @@ func (l *ledger) markNow() peakMark {
 	return peakMark{active: l.sumGauge(allPools, gaugeActiveBytes).Current, reserved: l.stats.ReservedBytes.All.Current, graphs: held.All}
 }
 
-// heldByGraphs is what unreleased pools with captured blocks have free, and the part of it in InactiveSplitBytes. It reads
-// counts of the pools, and no block. All shards are locked.
+// heldByGraphs is what unreleased pools with captured blocks have free, and the part of it in
+// InactiveSplitBytes. It reads counts of the pools, and no block. All shards are locked.
 func (l *ledger) heldByGraphs() (held, split PoolBytes) {
 	if l.shards.closed {
 		return held, split

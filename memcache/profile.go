@@ -11,8 +11,9 @@ import (
 
 // Profile says who holds the memory of a cache at one moment.
 type Profile struct {
-	// Bytes. Active is what is allocated, or freed and waiting for a recorded stream. Graphs is what private pools keep for
-	// graphs (Stats.GraphBytes). The rest of Reserved is free memory that the cache keeps, or can't use: fragmentation.
+	// Bytes. Active is what is allocated, or freed and waiting for a recorded stream. Graphs is
+	// what private pools keep for graphs (Stats.GraphBytes). The rest of Reserved is free memory
+	// that the cache keeps, or can't use: fragmentation.
 	Allocated, Active, Graphs, Reserved int64
 	// Holdings add up to Allocated, the largest first.
 	Holdings []Holding

@@ -14,10 +14,11 @@ import (
 // others' failed attempts to do the same.
 const fewShards = 4
 
-// add adds the delta to the gauges: within the quotas of s, with what others don't use or, with all shards locked, by
-// raising peaks. It reports false, and has changed nothing, if all must be locked and somebody is busy: then the caller, who
-// has changed nothing yet either, does again with all shards locked what the delta is of, since who waits for the others
-// must not have s. p is the pool of a hand-out, which counts it afterwards. s.mu is held all the time.
+// add adds the delta to the gauges: within the quotas of s, with what others don't use or, with all
+// shards locked, by raising peaks. It reports false, and has changed nothing, if all must be locked
+// and somebody is busy: then the caller, who has changed nothing yet either, does again with all
+// shards locked what the delta is of, since who waits for the others must not have s. p is the pool
+// of a hand-out, which counts it afterwards. s.mu is held all the time.
 func (s *shard) add(p *placement.Pool, k placement.Kind, d *delta, allLocked bool) bool {
 	return s.tryAdd(k, d) || s.addBeyond(p, k, d, allLocked)
 }

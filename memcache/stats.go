@@ -59,9 +59,10 @@ type Stats struct {
 	// pool, counted since NewPool, as in Pool.Stats.
 	ReservedBytesByPrivatePools map[PoolID]StatArray
 
-	// GraphBytes are what private pools keep for graphs: the free memory of unreleased pools whose blocks a captured stream
-	// has allocated or used. It is reserved and not active, and serves captures in its pool alone. GraphSplitBytes are the
-	// part of it in InactiveSplitBytes. Both are the cache's alone, and 0 in Pool.Stats; PyTorch has no such figures.
+	// GraphBytes are what private pools keep for graphs: the free memory of unreleased pools whose
+	// blocks a captured stream has allocated or used. It is reserved and not active, and serves
+	// captures in its pool alone. GraphSplitBytes are the part of it in InactiveSplitBytes. Both
+	// are the cache's alone, and 0 in Pool.Stats; PyTorch has no such figures.
 	GraphBytes, GraphSplitBytes PoolBytes
 
 	// NumStreamReuses are the requests that were served from memory that other streams were not done with: Config.ReuseAcrossStreams.

@@ -34,8 +34,9 @@ func newMemoryMetrics(meter metric.Meter) (*memoryMetrics, error) {
 	return m, m.err()
 }
 
-// memoryStates are what memory is doing; their bytes add up to what is reserved. graph is what private pools keep for graphs
-// (memcache.Stats.GraphBytes), which split and cached have no part of.
+// memoryStates are what memory is doing; their bytes add up to what is reserved. graph is what
+// private pools keep for graphs (memcache.Stats.GraphBytes), which split and cached have no part
+// of.
 var memoryStates = [...]string{"allocated", "pending", "split", "cached", "graph"}
 
 // memorySeries are the series of one cache.
@@ -108,7 +109,8 @@ func (s *memorySeries) observe(_ context.Context, o metric.Observer) error {
 	return nil
 }
 
-// observePool returns the bytes in each state. graphs are held for graphs, and graphSplit is the part of it that is split.
+// observePool returns the bytes in each state. graphs are held for graphs, and graphSplit is the
+// part of it that is split.
 func (s *memorySeries) observePool(o metric.Observer, stats *memcache.Stats, p *poolSeries, graphs, graphSplit int64,
 	of func(memcache.StatArray) memcache.Stat) (bytes [len(memoryStates)]int64) {
 	reserved, active := of(stats.ReservedBytes).Current, of(stats.ActiveBytes).Current

@@ -26,10 +26,11 @@ type StepProfile struct {
 	Reserved       int64 `json:"reserved"`        // held from the driver when the step ended
 	ReservedPeak   int64 `json:"reserved_peak"`   // the most in between
 
-	// GraphBytes is what graphs hold when the step ends (memcache.Stats.GraphBytes): memory that is reserved and free by the
-	// figures above, and that replays use. Allocated figures have the blocks that captures left handed out, such as a loss,
-	// and nothing else of what a replay uses. Unless blocks of graphs' pools are allocated or freed in the step, AllocatedPeak
-	// and GraphBytes together are the most that is allocated or held by graphs at once.
+	// GraphBytes is what graphs hold when the step ends (memcache.Stats.GraphBytes): memory that is
+	// reserved and free by the figures above, and that replays use. Allocated figures have the
+	// blocks that captures left handed out, such as a loss, and nothing else of what a replay uses.
+	// Unless blocks of graphs' pools are allocated or freed in the step, AllocatedPeak and
+	// GraphBytes together are the most that is allocated or held by graphs at once.
 	GraphBytes int64 `json:"graph_bytes"`
 
 	Allocations  int64 `json:"allocations"`   // blocks handed out
@@ -75,8 +76,9 @@ type StepProfile struct {
 	// which nobody knows.
 	ReplayedCollectives []ReplayedCollective `json:"replayed_collectives,omitempty"`
 
-	// Replays are the graphs that were replayed with the step's context. A replay allocates nothing: of what a graph holds the
-	// allocated figures above have the blocks that its capture left handed out, and GraphBytes has the rest.
+	// Replays are the graphs that were replayed with the step's context. A replay allocates
+	// nothing: of what a graph holds the allocated figures above have the blocks that its capture
+	// left handed out, and GraphBytes has the rest.
 	Replays []StepReplay `json:"replays,omitempty"`
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// StepReplay is what a graph holds that was replayed in a step, as it was when the graph was captured. Sizes are bytes.
+// StepReplay is what a graph holds that was replayed in a step, as it was when the graph was
+// captured. Sizes are bytes.
 type StepReplay struct {
 	Graph       uint64 `json:"graph"`       // its number among the captures of the cache
 	Count       int64  `json:"count"`       // replays in the step

@@ -70,8 +70,8 @@ replayed in step 4: its peak is 0 B allocated, and 0 B held by graphs at its end
 `)
 }
 
-// TestGraphsOfSteps: what graphs hold is no part of a step's peak, and a figure of its own in its profile, in the mean and in
-// the table. What a capture has left handed out is in the peak.
+// TestGraphsOfSteps: what graphs hold is no part of a step's peak, and a figure of its own in its
+// profile, in the mean and in the table. What a capture has left handed out is in the peak.
 func TestGraphsOfSteps(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Holders: true})

@@ -9,12 +9,14 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Table prints memory per training step as an aligned table with the rows first, second, slowest, largest
-// (by peak) and mean of the steps that did not fail, and the last one that did. The columns named own are of the blocks
-// that were allocated with the step's context; what they hold at the end the step left behind. Peaks are of allocated memory;
-// what graphs hold at the end of a step has a column of its own, if there are graphs. Beneath the rows the table shows who held
-// the memory at the peak of the largest step, by category and for the three largest modules, and the same for each graph that
-// the last step with replays has replayed, as captured. Steps that wait for the device are not in it: Flush first.
+// Table prints memory per training step as an aligned table with the rows first, second, slowest,
+// largest (by peak) and mean of the steps that did not fail, and the last one that did. The columns
+// named own are of the blocks that were allocated with the step's context; what they hold at the
+// end the step left behind. Peaks are of allocated memory; what graphs hold at the end of a step
+// has a column of its own, if there are graphs. Beneath the rows the table shows who held the
+// memory at the peak of the largest step, by category and for the three largest modules, and the
+// same for each graph that the last step with replays has replayed, as captured. Steps that wait
+// for the device are not in it: Flush first.
 func (p *Profiler) Table(w io.Writer) error { return p.Summary().Table(w) }
 
 // Table prints the summary as [Profiler.Table] does.

@@ -17,13 +17,14 @@
 //	inuse_objects, inuse_space   allocated now, and held by graphs
 //	peak_objects, peak_space     allocated when the most was, since New or ResetPeakStats, or in a scope
 //
-// Each known pair adds up to the cache's own statistics to the byte: MemoryAllocated plus GraphBytes.All, MaxMemoryAllocated,
-// AllocatedBytes.All.Allocated. Other memory that is reserved and not active is free, and no sample: it stands in the comments
-// (`go tool pprof -comments`).
+// Each known pair adds up to the cache's own statistics to the byte: MemoryAllocated plus
+// GraphBytes.All, MaxMemoryAllocated, AllocatedBytes.All.Allocated. Other memory that is reserved
+// and not active is free, and no sample: it stands in the comments (`go tool pprof -comments`).
 //
-// Memory that graphs use at each replay is neither allocated nor free for others. Its samples have the tag state=graph, the
-// graph's number and the owners that its blocks had at the captured peak (memcache.Cache.GraphProfile). `-tagfocus state=graph`
-// shows it alone, `-tagfocus graph=2` one graph, and `-tagignore state=graph` what is allocated. The peak pair has none of it.
+// Memory that graphs use at each replay is neither allocated nor free for others. Its samples have
+// the tag state=graph, the graph's number and the owners that its blocks had at the captured peak
+// (memcache.Cache.GraphProfile). `-tagfocus state=graph` shows it alone, `-tagfocus graph=2` one
+// graph, and `-tagignore state=graph` what is allocated. The peak pair has none of it.
 //
 // # Frames
 //
@@ -35,9 +36,10 @@
 //
 // # Tags
 //
-// A label's module, category and own pairs are tags; device too, if it is known, and state=graph. step, bytes (the block's
-// size) and graph are numeric. With them `-tagfocus category=gradient` and `-tagfocus step=17` choose, and `-tagroot category,module` puts layers above
-// call stacks. A pair of the program's own with one of these names has "tag." in front of its key.
+// A label's module, category and own pairs are tags; device too, if it is known, and state=graph.
+// step, bytes (the block's size) and graph are numeric. With them `-tagfocus category=gradient` and
+// `-tagfocus step=17` choose, and `-tagroot category,module` puts layers above call stacks. A pair
+// of the program's own with one of these names has "tag." in front of its key.
 //
 // # Two files compared
 //

@@ -17,15 +17,16 @@ type Heap struct {
 	Device string            // the device's name, a tag of each sample; "": no tag
 	Time   time.Time         // when InUse was true; zero: unknown
 	InUse  *memcache.Profile // of Cache.Profile
-	// Graphs is what graphs hold, of Cache.GraphProfile: samples of InUse with the tag state=graph, left out without InUse.
+	// Graphs is what graphs hold, of Cache.GraphProfile: samples of InUse with the tag state=graph,
+	// left out without InUse.
 	Graphs []memcache.GraphHolding
 	Peak   *memcache.Profile // of Cache.PeakProfile or Scope.PeakProfile
 	// Allocated is what was handed out in total, such as [Counter.Holdings]: Blocks and Bytes count those that were freed, too.
 	Allocated []memcache.Holding
 }
 
-// Of is a cache's heap now, with what graphs hold and its peak, each at a moment of its own. Requests wait while the blocks are
-// walked, three times. The heap of a nil cache knows nothing.
+// Of is a cache's heap now, with what graphs hold and its peak, each at a moment of its own.
+// Requests wait while the blocks are walked, three times. The heap of a nil cache knows nothing.
 func Of(c *memcache.Cache) Heap {
 	if c == nil {
 		return Heap{}

@@ -18,7 +18,8 @@
 //	/debug/cistern/snapshot   the blocks and the history, for PyTorch's viewers and cistern (trace/torchsnapshot)
 //	/debug/cistern/report     the page of trace/report
 //	/debug/cistern/steps      the latest steps as JSON; as server-sent events for those who accept text/event-stream
-//	/debug/cistern/stats      the cache's and the pool's statistics as JSON, under PyTorch's names, and what graphs hold
+//	/debug/cistern/stats      the cache's and the pool's statistics as JSON, under PyTorch's names,
+//	                          and what graphs hold
 //
 // The addresses of memory are given only to those who ask with ?addresses=1; otherwise they are moved, all by the same
 // distance, so that files still verify. A slow client holds no lock and holds up no step: what it asked for was copied before

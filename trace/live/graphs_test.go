@@ -12,7 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestGraphs: the index, the statistics and the heap have what graphs hold, and without graphs the index has no word of them.
+// TestGraphs: the index, the statistics and the heap have what graphs hold, and without graphs the
+// index has no word of them.
 func TestGraphs(t *testing.T) {
 	s := newSite(t, Config{})
 	s.alloc("embed", 3*mib)

@@ -16,8 +16,9 @@ import (
 // forgotten, and of one moment; steps are those of a profiler, in any order. Requests wait while the cache is looked at, and not
 // while the report is made. A cache with entries that no device can have is an error, as in [Read].
 //
-// If graphs hold memory, the page has a profile of that by the owners of their captures, with the graph's number as a tag
-// (memcache.Cache.GraphProfile): it is no part of what is allocated. A recording has none of it.
+// If graphs hold memory, the page has a profile of that by the owners of their captures, with the
+// graph's number as a tag (memcache.Cache.GraphProfile): it is no part of what is allocated. A
+// recording has none of it.
 //
 // The page begins with the cache's own peaks. If the history has forgotten that moment, or began behind it, the page says so and shows who held
 // the memory then. Of a step whose beginning the history has forgotten the profiler's figures are shown. Other options are

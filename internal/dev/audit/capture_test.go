@@ -78,8 +78,8 @@ func (w *world) closeGraph(i int) {
 	w.captured = slices.Delete(w.captured, i, i+1)
 }
 
-// graphHoldings share out the free ranges of the private pool: each 512 bytes to the first open graph that
-// has them at its peak.
+// graphHoldings share out the free ranges of the private pool: each 512 bytes to the first open
+// graph that has them at its peak.
 func (w *world) graphHoldings() (list []memcache.GraphHolding) {
 	type owner struct {
 		graph uint64
