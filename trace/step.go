@@ -41,6 +41,7 @@ type Step struct {
 	holders  memcache.Holders // if it tells, and once it has ended
 
 	from, to device.Event // timed; nil: no device time
+	ending   func()       // of ProfilerConfig.Starting; nil: it returned none
 	kernels  *stepKernels // between the two; nil: nobody times them
 	passed   bool         // an event behind to is complete; guarded by profiler.drain
 	// marking and marked are profiler.marks before and after to was recorded.
@@ -107,6 +108,9 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 		s.takeAnchor()
 	}
 	p.kernels.start(s, launches)
+	if starting := p.config.Starting; starting != nil && s.from != nil {
+		s.ending = starting(p.config.Stream, number)
+	}
 	if c := p.config.Communicator; c != nil {
 		s.before = c.step.Swap(s)
 	}
@@ -186,6 +190,9 @@ func (s *Step) finish() {
 	s.over.Store(true)
 	s.place.Load().finish()
 	flying := s.leave()
+	if s.ending != nil {
+		s.ending()
+	}
 	launches := p.kernels.beforeEnd(s)
 	if s.from != nil {
 		s.marking = p.marks.Load()

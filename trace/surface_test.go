@@ -74,7 +74,7 @@ func surfaceOf(t *testing.T) *surface.Surface {
 		Allowed: map[string]string{
 			"New 1.TracerProvider": "the global one", "New 1.MeterProvider": "the global one", "New 1.LoggerProvider": "the global one",
 			"NewProfiler 1.Pool": "the bytes copied are 0", "NewProfiler 1.Stream": "steps have no device time", "NewProfiler 1.Kernels": "no busy time",
-			"NewProfiler 1.Communicator": "there are no ranks", "NewProfiler 1.Tracer": "there are no spans", "NewProfiler 1.OnProfile": "profiles are summed up only",
+			"NewProfiler 1.Communicator": "there are no ranks", "NewProfiler 1.Tracer": "there are no spans", "NewProfiler 1.Starting": "nothing is called", "NewProfiler 1.OnProfile": "profiles are summed up only",
 		},
 		Done: func(_ string, result any) {
 			switch v := result.(type) {
