@@ -62,6 +62,9 @@ func (rt *Runtime) openBackend(name string) error {
 		rt.pause = gpu.Pause
 	}
 	rt.backend = upcast.New(next, e)
+	if rt.onOperation != nil {
+		rt.backend = observed{rt.backend, rt}
+	}
 	return nil
 }
 

@@ -30,6 +30,8 @@ type Capture struct {
 	refused error // of the first operation that can't be captured
 	faults  bool  // a kernel may note a fault
 	scalars scalars
+
+	operations map[string]int // by name, if OnOperation was given
 }
 
 // made is of the memory that a capture has made: its graph, while there is one, writes it at each replay.

@@ -77,7 +77,8 @@ func (rt *Runtime) onEach(ctx context.Context, op backend.Op, ts []*Tensor, v fl
 	var room [2]*backend.Call
 	calls := room[:0]
 	for i := 0; i < len(ts); {
-		c, l := rt.calls.New(op, ts[i].dtype), backend.List{Stride: 1}
+		first := ts[i]
+		c, l := rt.calls.New(op, first.dtype), backend.List{Stride: 1}
 		c.C[0] = v
 		for _, r := range args {
 			c.Add(r)
@@ -89,6 +90,9 @@ func (rt *Runtime) onEach(ctx context.Context, op backend.Op, ts []*Tensor, v fl
 			}
 		}
 		c.SetList(l)
+		if rt.onOperation != nil {
+			noteItem(c, first, 1)
+		}
 		calls = append(calls, c)
 	}
 	return upcast.DoLists(ctx, rt.backend, calls)

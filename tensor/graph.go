@@ -8,6 +8,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor/internal/describe"
 )
 
 // Graph is what a function has queued once, and what is queued again, as a whole, by each Replay (torch.cuda.CUDAGraph). It is made by
@@ -23,8 +24,10 @@ type Graph struct {
 	scalars scalars
 	faults  bool // a kernel may note a fault
 	memory  *memcache.GraphMemory
-	closed  atomic.Bool
-	begun   atomic.Bool // a Replay, which calls functions of the program
+
+	described *describe.Graph // for OnOperation
+	closed    atomic.Bool
+	begun     atomic.Bool // a Replay, which calls functions of the program
 }
 
 // Capture captures what f queues on the runtime's stream, and runs none of it: neither now, nor is anything different afterwards in tensors or
@@ -127,6 +130,7 @@ func (g *Graph) record(ctx context.Context, c *Capture, stream device.GraphCaptu
 		g.rt.capturing.Store(nil)
 		g.graph, g.before, g.kept, g.scalars, g.faults = graph, c.before, c.end(), c.scalars, c.faults
 		if err = errors.Join(err, endErr); err == nil && returned {
+			g.described = describe.NewGraph(graph.Nodes(), c.operations)
 			return
 		}
 		for i := len(c.failed) - 1; i >= 0; i-- {
@@ -210,7 +214,10 @@ func (g *Graph) replay(ctx context.Context) (err error) {
 	if err := g.scalars.upload(context.WithoutCancel(ctx), g.rt); err != nil {
 		return err
 	}
-	if err := g.graph.Replay(g.rt.stream); err != nil {
+	queued := g.rt.observeReplay(ctx, g.described)
+	err = g.graph.Replay(g.rt.stream)
+	queued()
+	if err != nil {
 		return err
 	}
 	g.made.replays.Add(1)

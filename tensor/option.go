@@ -1,6 +1,9 @@
 package tensor
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
@@ -12,7 +15,10 @@ type Option interface {
 }
 
 type config struct {
-	onLeak  func(Leak)
+	onLeak func(Leak)
+
+	onOperation func(context.Context, device.Stream, string, fmt.Stringer) func()
+
 	tf32    bool
 	backend string
 

@@ -63,6 +63,10 @@ func (rt *Runtime) place(ctx context.Context, dst, src part, to, from, shape []i
 	c := rt.calls.New(backend.Place, dst.dtype)
 	c.Add(dst.ref())
 	c.Add(src.ref())
+	if rt.onOperation != nil {
+		part := slices.Clone(shape) // which may be on the caller's stack
+		c.Shapes = [][]int{part, part}
+	}
 	c.Plan = p
 	return rt.backend.Do(ctx, c)
 }

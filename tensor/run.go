@@ -40,6 +40,10 @@ func (rt *Runtime) runAlong(ctx context.Context, o opSpec, dims []int, ts ...*Te
 	for _, t := range ts {
 		c.Add(t.ref())
 	}
+	if rt.onOperation != nil {
+		noteShapes(c, out)
+		noteShapes(c, ts...)
+	}
 	for c.N < len(o.op.Roles()) { // optional ones
 		c.Add(backend.Ref{})
 	}
@@ -114,6 +118,9 @@ func (rt *Runtime) call(op backend.Op, ts ...*Tensor) *backend.Call {
 			c.Dtype = t.dtype
 		}
 		c.Add(t.ref())
+	}
+	if rt.onOperation != nil {
+		noteShapes(c, ts...)
 	}
 	return c
 }

@@ -33,6 +33,8 @@ type Runtime struct {
 	pool   *transfer.Pool
 	stream device.Stream
 	onLeak func(Leak)
+	// onOperation is the option's, or nil.
+	onOperation func(context.Context, device.Stream, string, fmt.Stringer) func()
 
 	backend backend.Backend
 	calls   backend.Pool
@@ -100,7 +102,7 @@ func NewRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream
 }
 
 func newRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream, cfg config) (*Runtime, error) {
-	rt := &Runtime{cache: cache, pool: pool, stream: stream, onLeak: cfg.onLeak, tf32: cfg.tf32}
+	rt := &Runtime{cache: cache, pool: pool, stream: stream, onLeak: cfg.onLeak, onOperation: cfg.onOperation, tf32: cfg.tf32}
 	rt.Elementwise, rt.Reductions, rt.Layers, rt.Gradients = Elementwise{rt}, Reductions{rt}, Layers{rt}, Gradients{rt}
 	if err := rt.openBackend(cfg.backend); err != nil {
 		return nil, err

@@ -131,6 +131,9 @@ func (s *steps) queue(ctx context.Context, rt *Runtime, op backend.Op) error {
 		c := rt.calls.New(op, first[0].Dtype)
 		backend.SetParams(c, s.shared[i])
 		c.SetList(s.list.Slice(i, j))
+		if rt.onOperation != nil {
+			noteItem(c, s.written[i*(1+len(s.update.state))], c.List.Stride)
+		}
 		s.calls = append(s.calls, c)
 		i = j
 	}

@@ -44,6 +44,10 @@ type Call struct {
 	Plan   any        // a pointer to a plan, which is never changed, or nil
 	List   List       // of optimisers, norms and clips
 
+	// Shapes are those of the tensors that Args and the first item of List are of, in their order, as
+	// far as they are known. They are for tensor.OnOperation; without that option there are none.
+	Shapes [][]int
+
 	// Scratch is the backend's. It stays with the Call when that is used again.
 	Scratch any
 
@@ -181,6 +185,7 @@ func (p *Pool) New(op Op, d Dtype) *Call {
 func (c *Call) Free() {
 	clear(c.Args[:c.N]) // a kept Ref.Host would keep freed memory of the host device
 	c.Op, c.Dtype, c.Narrow, c.N, c.C, c.Plan, c.List, c.hasParams = NoOp, NoDtype, false, 0, [2]float64{}, nil, List{}, false
+	c.Shapes = nil
 	if invariants.Enabled { // a reader that comes too late fails
 		for i := range c.Args {
 			c.Args[i] = Ref{Dtype: Dtypes}

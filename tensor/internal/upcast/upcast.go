@@ -49,7 +49,7 @@ func (b *Backend) Do(ctx context.Context, c *backend.Call) error {
 	case !c.Narrow || b.Backend.Supports(c):
 		return b.Backend.Do(ctx, c)
 	case c.List.Stride > 0:
-		return b.doLists(ctx, []*backend.Call{c})
+		return b.DoLists(ctx, []*backend.Call{c})
 	case c.Empty():
 		c.Free()
 		return nil
@@ -57,11 +57,16 @@ func (b *Backend) Do(ctx context.Context, c *backend.Call) error {
 	return b.upcast(ctx, c, nil)
 }
 
+// lister is a backend that does calls with lists together.
+type lister interface {
+	DoLists(ctx context.Context, calls []*backend.Call) error
+}
+
 // DoLists lets to do calls with lists one after the other. A Backend takes the memory for the
 // copies of all calls before the first, so that none is done if there is not enough.
 func DoLists(ctx context.Context, to backend.Backend, calls []*backend.Call) (err error) {
-	if b, ok := to.(*Backend); ok {
-		return b.doLists(ctx, calls)
+	if l, ok := to.(lister); ok {
+		return l.DoLists(ctx, calls)
 	}
 	for _, c := range calls {
 		if err != nil {
@@ -73,7 +78,8 @@ func DoLists(ctx context.Context, to backend.Backend, calls []*backend.Call) (er
 	return err
 }
 
-func (b *Backend) doLists(ctx context.Context, calls []*backend.Call) error {
+// DoLists does calls with lists one after the other.
+func (b *Backend) DoLists(ctx context.Context, calls []*backend.Call) error {
 	room, err := b.room(calls)
 	for _, c := range calls {
 		switch all := c.List; {
