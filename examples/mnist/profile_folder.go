@@ -13,6 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/output"
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/trace"
 	"github.com/cistern-ml/cistern/trace/heap"
 	"github.com/cistern-ml/cistern/trace/record"
@@ -71,12 +72,21 @@ func newProfileFolder(dir string, closely stepSet) (f *profileFolder, err error)
 	return f, nil
 }
 
-// observers see what happens in the cache, in the pool and on the stream.
-func (f *profileFolder) observers() (memcache.Observer, transfer.Observer, device.StreamOptions) {
+// observers see the cache, the pool, the stream and the operations. Without a folder the option is nil.
+func (f *profileFolder) observers() (memcache.Observer, transfer.Observer, device.StreamOptions, tensor.Option) {
 	if f == nil {
-		return nil, nil, device.StreamOptions{}
+		return nil, nil, device.StreamOptions{}, nil
 	}
-	return memcache.Observers(&f.counter, f.memory, outOfMemory{f}), f.timeline.Transfer(), device.StreamOptions{Launching: f.timeline.Launching}
+	return memcache.Observers(&f.counter, f.memory, outOfMemory{f}), f.timeline.Transfer(), device.StreamOptions{Launching: f.timeline.Launching},
+		tensor.OnOperation(f.timeline.Operation)
+}
+
+// starting sees the steps on the stream, as trace.ProfilerConfig.Starting.
+func (f *profileFolder) starting(s device.Stream, number int64) (ending func()) {
+	if f == nil {
+		return nil
+	}
+	return f.timeline.Starting(s, number)
 }
 
 func (f *profileFolder) begin(cache *memcache.Cache) (err error) {
@@ -98,11 +108,12 @@ type closeLook struct {
 	peak   memcache.Holders
 }
 
-// look is for a step that is about to begin.
+// look is for a step that is about to begin. The trace sees all of one that is looked at closely.
 func (f *profileFolder) look(n int64) *closeLook {
 	if f == nil {
 		return nil
 	}
+	f.timeline.SetEnabled(f.closely.has(n))
 	return &closeLook{folder: f, number: n}
 }
 
@@ -117,7 +128,6 @@ func (l *closeLook) begin(ctx context.Context) context.Context {
 	if !f.closely.has(l.number) {
 		return ctx
 	}
-	f.timeline.SetEnabled(true)
 	f.failed(f.cache.SetHistoryStacks(memcache.StacksAll))
 	ctx, l.scope = f.cache.Scope(ctx, "profiled step")
 	return ctx

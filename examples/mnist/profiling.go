@@ -49,7 +49,7 @@ func newProfiling(o options, out io.Writer) (p *profiling, err error) {
 
 // options are those of the runtime: who sees what, beside the tracer.
 func (p *profiling) options(tracer *trace.Tracer) []tensor.Option {
-	memory, copies, stream := p.folder.observers()
+	memory, copies, stream, operations := p.folder.observers()
 	if p.kernels != nil {
 		stream.Launching = device.LaunchingHooks(stream.Launching, p.kernels.Launching)
 	}
@@ -57,6 +57,7 @@ func (p *profiling) options(tracer *trace.Tracer) []tensor.Option {
 		tensor.CacheConfig(memcache.Config{Observer: memcache.Observers(tracer.Memory(), memory)}),
 		tensor.PoolConfig(transfer.Config{Observer: transfer.Observers(tracer.Transfer(), copies)}),
 		tensor.StreamOptions(stream),
+		operations,
 	}
 }
 

@@ -27,14 +27,14 @@ func TestProfiledSteps(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(dir, "trace.json"))
 	require.NoError(t, err)
 	var events []struct {
-		Name, Ph string
-		TS, Dur  float64
+		Name, Ph, Cat string
+		TS, Dur       float64
 	}
 	require.NoError(t, json.Unmarshal(text, &events))
 	var steps []string
 	inside := func(ts float64) bool { return false }
 	for _, e := range events {
-		if strings.HasPrefix(e.Name, "step ") && e.Ph == "X" {
+		if e.Cat == "step" {
 			steps = append(steps, e.Name)
 			others := inside
 			inside = func(ts float64) bool { return e.TS <= ts && ts <= e.TS+e.Dur || others(ts) }

@@ -18,6 +18,7 @@ import (
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/perfettotest"
 	"github.com/cistern-ml/cistern/trace"
 )
 
@@ -128,8 +129,8 @@ func TestMemprofile(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(dir, "oom"))
 
 	var events []struct {
-		Name, Ph string
-		TS       float64
+		Name, Ph, Cat string
+		TS            float64
 	}
 	text, err = os.ReadFile(filepath.Join(dir, "trace.json"))
 	require.NoError(t, err)
@@ -137,6 +138,9 @@ func TestMemprofile(t *testing.T) {
 	count, first := map[string]int{}, map[string]float64{}
 	for _, e := range events {
 		key := e.Name + " " + e.Ph
+		if e.Cat == "device step" {
+			key = "device's " + key
+		}
 		if count[key]++; count[key] == 1 {
 			first[key] = e.TS
 		}
@@ -145,7 +149,9 @@ func TestMemprofile(t *testing.T) {
 	require.GreaterOrEqual(t, first["memory allocated C"], first["step 3 X"], "nothing is seen before")
 	for _, step := range []int{3, 5, 6} {
 		require.Equal(t, 1, count[fmt.Sprintf("step %d X", step)], "%v", count)
+		require.Equal(t, 1, count[fmt.Sprintf("device's step %d X", step)], "%v", count)
 	}
+	require.Empty(t, perfettotest.Check(text))
 	require.Zero(t, count["step 4 X"])
 }
 

@@ -125,7 +125,7 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 		}
 		t.onClose(t.graphs.close)
 	}
-	t.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: t.env.Cache(), Pool: t.env.Pool(), Stream: t.env.Stream(), Communicator: t.comm, Tracer: tracer,
+	t.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: t.env.Cache(), Pool: t.env.Pool(), Stream: t.env.Stream(), Communicator: t.comm, Tracer: tracer, Starting: profiling.folder.starting,
 		Kernels: profiling.kernels, Holders: profiling.holders(), OnProfile: profiling.onProfile})
 	if err != nil {
 		return t, err

@@ -55,9 +55,7 @@ func (c *copying) End(e transfer.OpInfo) {
 
 // labelled puts what a label says behind other args.
 func labelled(l memcache.Label, args ...arg) []arg {
-	if l.Module != "" {
-		args = append(args, text("module", l.Module))
-	}
+	args = moduleArg(args, l)
 	if l.Category != memcache.CategoryOther {
 		args = append(args, text("category", l.Category.String()))
 	}

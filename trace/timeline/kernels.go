@@ -38,8 +38,11 @@ type queue struct {
 type kernel struct {
 	name          string
 	launched      time.Duration
-	before, after device.Event
+	before, after device.Event // one event, of an end of a step
 	clock         *clock
+	call          *call   // that launched it
+	step          *extent // that begins or, if it is the last one, ends here; nil: it is a kernel
+	last          bool
 }
 
 // errNoClock is about kernels whose device's clock could not be placed.
@@ -59,19 +62,26 @@ func (t *Timeline) Launching(s device.Stream, name string) func(error) {
 	if c == nil {
 		return nil
 	}
-	launched := t.now()
 	before := k.mark(s)
 	if before == nil {
 		return nil
 	}
+	call, alone := t.launches(s), false
+	if call == nil {
+		call, alone = t.alone(name), true
+	}
+	launched := t.now()
 	return func(err error) {
+		if alone {
+			t.launched(call, err)
+		}
 		if err != nil {
 			k.discard(before)
 			return
 		}
 		if after := k.mark(s); after == nil {
 			k.discard(before)
-		} else if k.add(s, kernel{name, launched, before, after, c}) {
+		} else if k.add(s, kernel{name: name, launched: launched, before: before, after: after, clock: c, call: call}) {
 			k.drainNow(t)
 		}
 	}
@@ -90,6 +100,14 @@ func (k *kernels) mark(s device.Stream) device.Event {
 		return nil
 	}
 	return e
+}
+
+// release discards the kernel's events.
+func (k *kernels) release(l kernel) {
+	if l.before != l.after {
+		k.discard(l.before)
+	}
+	k.discard(l.after)
 }
 
 func (k *kernels) discard(e device.Event) {
@@ -111,8 +129,7 @@ func (k *kernels) add(s device.Stream, l kernel) bool {
 	k.mu.Lock()
 	if k.closed {
 		k.mu.Unlock()
-		k.discard(l.before)
-		k.discard(l.after)
+		k.release(l)
 		return false
 	}
 	q := k.queues[s.ID()]
@@ -222,14 +239,18 @@ func (k *kernels) write(ctx context.Context, t *Timeline) error {
 			k.mu.Unlock()
 			if err != nil {
 				k.keep(fmt.Errorf("the times of kernel %q: %w", l.name, err)) // behind why there is no clock
+			} else if l.step != nil {
+				t.bound(q, l, r)
 			} else {
-				t.kernel(q, l.name, r)
+				t.kernel(q, l, r)
 			}
-			k.discard(l.before)
 			if err == nil && l.clock.stale(r) {
-				l.after = l.clock.renew(l.after, r)
+				k.discard(l.clock.renew(l.after, r))
+				if l.after = l.before; l.step != nil { // the clock has its only event
+					continue
+				}
 			}
-			k.discard(l.after)
+			k.release(l)
 		}
 	}
 	return nil
@@ -237,9 +258,17 @@ func (k *kernels) write(ctx context.Context, t *Timeline) error {
 
 // kernel writes a kernel. It can't have begun before the one before it on the stream was done, whatever several goroutines that launch there
 // have between their events.
-func (t *Timeline) kernel(q *queue, name string, r reading) {
+func (t *Timeline) kernel(q *queue, l kernel, r reading) {
+	late := max(0, l.launched-r.from) // by a clock that is off
+	name, replay := l.name, l.name == "graph" && l.call.about != ""
+	if replay {
+		name = l.call.name
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	at, from, to := t.lanes.of(q.process, q.group).queued(r.from, r.to, r.own)
-	t.file.add(span{name: name, kind: "kernel", from: from, to: to}.event(at))
+	at, from, to := t.lanes.of(q.process, q.group).queued(r.from+late, r.to+late, r.own)
+	t.file.add(span{name: name, kind: "kernel", from: from, to: to, args: l.call.kernelArgs(replay)}.event(at))
+	t.flows++
+	t.file.add(event{phase: "s", at: l.call.at, name: "launch", kind: "launch", from: l.launched, id: t.flows})
+	t.file.add(event{phase: "f", at: at, name: "launch", kind: "launch", from: from, id: t.flows})
 }

@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -89,13 +90,29 @@ func (g *group) free(from, to time.Duration) lane {
 	return at
 }
 
+// enter takes the first lane on which all spans have ended by then, until leave.
+func (g *group) enter(from time.Duration) (place int, at lane) {
+	for place < len(g.ends) && g.ends[place] > from {
+		place++
+	}
+	at = g.fixed(place)
+	g.ends[place] = math.MaxInt64
+	return place, at
+}
+
+// leave gives a lane of enter back.
+func (g *group) leave(place int, to time.Duration) { g.ends[place] = to }
+
+// shortest is the least that a span of a stream takes: an arrow can't end in one of no length.
+const shortest = time.Nanosecond
+
 // queued is the one lane of a stream, which does one thing after the other, and where a span of it stands. It began at own by a clock of
 // its own, by which it can't have begun before the one before it ended. If the two overlap only among the host's times, it is moved: how
 // long it took is known better than when it was.
 func (g *group) queued(from, to, own time.Duration) (at lane, began, ended time.Duration) {
 	at = g.fixed(0)
 	overlap := max(0, g.ended-own)
-	took := max(0, to-from-overlap)
+	took := max(shortest, to-from-overlap)
 	g.ended = own + overlap + took
 	began = max(from+overlap, g.ends[0])
 	ended = began + took

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/perfettotest"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
@@ -95,6 +96,7 @@ type read struct {
 	Dur   float64        `json:"dur"`
 	Name  string         `json:"name"`
 	Kind  string         `json:"cat"`
+	ID    int64          `json:"id"`
 	Args  map[string]any `json:"args"`
 
 	process, lane string
@@ -121,43 +123,10 @@ func parse(t testing.TB, data []byte) (events []read) {
 		require.NotEmpty(t, e.process)
 		if e.Phase != "M" {
 			require.NotEmpty(t, e.lane, "%+v", e)
-			require.Contains(t, "XCi", e.Phase)
-			require.GreaterOrEqual(t, e.TS, 0.0)
-			require.GreaterOrEqual(t, e.Dur, 0.0)
 		}
 	}
-	requireNested(t, events)
+	require.Empty(t, perfettotest.Check(data))
 	return events
-}
-
-// requireNested: of two spans on one lane, one is inside the other or they don't overlap.
-func requireNested(t testing.TB, events []read) {
-	t.Helper()
-	lanes := map[[2]int][]read{}
-	for _, e := range events {
-		if e.Phase == "X" {
-			lanes[[2]int{e.Pid, e.Tid}] = append(lanes[[2]int{e.Pid, e.Tid}], e)
-		}
-	}
-	const rounding = 1e-3 // of microseconds in a float64
-	for _, list := range lanes {
-		slices.SortStableFunc(list, func(a, b read) int {
-			if a.TS != b.TS {
-				return map[bool]int{true: -1, false: 1}[a.TS < b.TS]
-			}
-			return map[bool]int{true: -1, false: 1}[a.Dur > b.Dur]
-		})
-		var open []float64
-		for _, e := range list {
-			for len(open) > 0 && open[len(open)-1] <= e.TS+rounding {
-				open = open[:len(open)-1]
-			}
-			if len(open) > 0 {
-				require.LessOrEqual(t, e.TS+e.Dur, open[len(open)-1]+rounding, "%s of %s sticks out", e.Name, e.lane)
-			}
-			open = append(open, e.TS+e.Dur)
-		}
-	}
 }
 
 func on(events []read, process, lane, phase string) (list []read) {
@@ -183,6 +152,11 @@ func onName(events []read, name string) (list []read) {
 		}
 	}
 	return list
+}
+
+// kernelsOf are the kernels of a name.
+func kernelsOf(events []read, name string) []read {
+	return slices.DeleteFunc(onName(events, name), func(e read) bool { return e.Kind != "kernel" })
 }
 
 func counter(events []read, name string) (values []float64) {

@@ -42,6 +42,8 @@ func surfaceOf(t *testing.T) *surface.Surface {
 				_ = v.Close()
 			case func(error):
 				v(nil)
+			case func():
+				v()
 			}
 		},
 	}

@@ -27,7 +27,9 @@ type Timeline struct {
 	mu      sync.Mutex // guards what follows, and the order of the events in the file
 	lanes   lanes
 	layers  layers
-	periods []period // in which it was on, the latest ones
+	open    map[uint64][]*call // by stream
+	flows   int64              // arrows from operations to kernels
+	periods []period           // in which it was on, the latest ones
 }
 
 // period is a time in which a timeline was on; to is zero while it is.
@@ -41,7 +43,7 @@ func New(w io.Writer) (*Timeline, error) {
 	if w == nil {
 		return nil, fmt.Errorf("timeline: New: %w: the writer is nil", ErrInvalid)
 	}
-	t := &Timeline{start: time.Now(), file: newFile(w)}
+	t := &Timeline{start: time.Now(), file: newFile(w), open: make(map[uint64][]*call)}
 	t.lanes.file, t.kernels.drain, t.kernels.renewal = t.file, make(chan struct{}, 1), renewal
 	t.kernels.closing, t.kernels.stop = context.WithCancel(context.Background())
 	t.mu.Lock()
@@ -90,7 +92,6 @@ func (t *Timeline) Step(p trace.StepProfile) {
 	if !t.sees(&p) {
 		return
 	}
-	t.layers.close(t)
 	args := []arg{
 		number("step", p.Step), number("allocated at the start", p.AllocatedStart), number("allocated at the end", p.AllocatedEnd),
 		number("allocated at the peak", p.AllocatedPeak), number("reserved at the peak", p.ReservedPeak), number("allocations", p.Allocations),

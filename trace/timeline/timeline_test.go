@@ -177,7 +177,7 @@ func TestOff(t *testing.T) {
 	require.Equal(t, []float64{512}, counter(events, "memory allocated"))
 	require.EqualValues(t, 512, onName(events, "memory by category")[0].Args["parameter"])
 	require.Empty(t, onName(events, "unseen"))
-	require.Len(t, onName(events, "seen"), 1)
+	require.Len(t, kernelsOf(events, "seen"), 1)
 	require.Empty(t, on(events, program, "steps", "X"))
 }
 

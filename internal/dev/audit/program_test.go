@@ -108,6 +108,8 @@ func (w *world) act(r *rand.Rand) {
 		w.capture(in, r)
 	case n < 45 && len(w.captured) > 0:
 		w.closeGraph(r.IntN(len(w.captured)))
+	case n < 49:
+		w.operate(in, labels[r.IntN(len(labels))], r.IntN(3))
 	case n < 65 && len(live) > 0:
 		w.free(in, pick(live), r.IntN(2) == 0)
 	default:

@@ -3,10 +3,10 @@ package audit
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/perfettotest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/trace"
 )
@@ -18,6 +18,7 @@ type drawing struct {
 	Kind  string         `json:"cat"`
 	Pid   int            `json:"pid"`
 	Tid   int            `json:"tid"`
+	ID    int64          `json:"id"`
 	From  float64        `json:"ts"`
 	Dur   float64        `json:"dur"`
 	Args  map[string]any `json:"args"`
@@ -26,6 +27,7 @@ type drawing struct {
 // checkTimeline compares the file of a timeline: its counters in their order, and what its spans
 // say.
 func (w *world) checkTimeline() {
+	require.Empty(w.t, perfettotest.Check(w.drawn.Bytes()), "%v", w)
 	d := json.NewDecoder(&w.drawn)
 	d.UseNumber()
 	var events []drawing
@@ -34,7 +36,7 @@ func (w *world) checkTimeline() {
 	layers, n := map[string]bool{}, map[string]int{}
 	for _, e := range events {
 		switch {
-		case e.Phase == "M" || e.Phase == "i" && e.Name == "start":
+		case e.Phase == "M" || e.Kind == "launch" || e.Phase == "i" && e.Name == "start":
 		case e.Phase == "C":
 			for arg, v := range e.Args {
 				counters[fmt.Sprintf("%s[%d].%s", e.Name, n[e.Name], arg)] = v
@@ -72,19 +74,8 @@ func (w *world) checkTimeline() {
 	}
 	requireTrue(w.t, "timeline counters", counters, want, w)
 	w.requireSpans("timeline", got, w.drawnSpans())
-	wantLayers := map[string]bool{}
-	for _, e := range w.books.events {
-		if e.Action == memcache.ActionAlloc && e.Label.Module != "" {
-			parts := strings.Split(e.Label.Module, ".")
-			for n := range parts {
-				step := any(nil)
-				if e.Label.Step != 0 {
-					step = e.Label.Step
-				}
-				wantLayers[fmt.Sprint(strings.Join(parts[:n+1], "."), " ", step)] = true
-			}
-		}
-	}
+	w.checkDrawnKernels(events)
+	wantLayers := w.drawnLayers()
 	require.Equal(w.t, wantLayers, layers, "%v", w)
 }
 
@@ -99,6 +90,7 @@ func (w *world) drawnSpans() (want []span) {
 		want = append(want, span{name, figures{"step": s.number, "allocated at the start": s.start, "allocated at the end": s.end,
 			"allocated at the peak": s.peak.allocated, "reserved at the peak": s.reservedPeak, "allocations": s.counts["Allocations"],
 			"driver allocations": s.counts["NumDeviceAlloc"], "copied to the device": s.h2d, "copied to the host": s.d2h}})
+		want = append(want, span{fmt.Sprintf("device step: step %d", s.number), figures{"step": s.number}})
 	}
 	return want
 }

@@ -93,6 +93,8 @@ type truth struct {
 	graphs        []*memcache.GraphMemory
 	captured      []*captured // that are open
 	captures      uint64
+	operated      []operated
+	kernels       map[string]ran // by name
 }
 
 // copied is a copy of the pool's.
@@ -150,7 +152,7 @@ func (*logs) ForceFlush(context.Context) error { return nil }
 
 func newWorld(t testing.TB, seed uint64, meters ...sdkmetric.Option) *world {
 	w := &world{t: t, seed: seed, books: newBooks(), counter: &heap.Counter{}, spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
-	w.driverAllocs, w.places, w.stepsByNumber = map[string]int64{}, map[string]*step{}, map[int64]*step{}
+	w.driverAllocs, w.places, w.stepsByNumber, w.kernels = map[string]int64{}, map[string]*step{}, map[int64]*step{}, map[string]ran{}
 	w.totals = map[memcache.Label]map[int64]memcache.Holding{}
 	config := trace.Config{Detail: trace.All,
 		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans)),
@@ -186,6 +188,7 @@ func newWorld(t testing.TB, seed uint64, meters ...sdkmetric.Option) *world {
 	w.live, err = live.New(live.Config{Steps: keptSteps, Cache: w.cache, Pool: w.pool, Allocated: w.counter.Holdings})
 	require.NoError(t, err)
 	w.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: w.cache, Pool: w.pool, Stream: w.main, Tracer: w.tracer, Holders: true,
+		Starting: w.timeline.Starting,
 		OnProfile: func(p trace.StepProfile) {
 			w.profiles = append(w.profiles, p)
 			w.live.Step(p)
