@@ -1,13 +1,10 @@
 package trace
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 
 	oteltrace "go.opentelemetry.io/otel/trace"
-
-	"github.com/cistern-ml/cistern/memcache"
 )
 
 // blockSpans keeps the span of each block's allocation, from an allocation that got one to the
@@ -82,35 +79,4 @@ func (b *blockSpans) take(k blockKey) (span blockSpan, ok bool) {
 		b.kept.Add(-1)
 	}
 	return span, ok
-}
-
-// tie connects a free with the span of the block's allocation, if that had one, by a link: the
-// allocation has ended. Without a recording parent of its own the free is where the allocation's
-// step has its place, or under the allocation's parent while that is open, or else a root.
-func (o *memoryOperation) tie(e memcache.OpInfo) {
-	var alloc blockSpan
-	var ok bool
-	if !errors.Is(e.Err, memcache.ErrFreed) { // else it belongs to the free that came first
-		alloc, ok = o.tracer.blocks.take(blockKey{e.Cache, e.Serial})
-	}
-	link := oteltrace.Link{SpanContext: alloc.SpanContext}
-	if o.span != nil {
-		if ok {
-			o.span.AddLink(link)
-		}
-		return
-	}
-	if !ok && (!o.root || e.Err == nil) { // the allocation has no span either
-		return
-	}
-	options := []oteltrace.SpanStartOption{oteltrace.WithTimestamp(o.began)}
-	ctx, _ := inside(o.ctx)
-	if ok {
-		options = append(options, oteltrace.WithLinks(link))
-		if !recording(ctx) {
-			ctx = oteltrace.ContextWithSpanContext(ctx, alloc.parent())
-		}
-	}
-	o.tracer.counts.tied.Add(1)
-	_, o.span = o.tracer.start(ctx, memorySpans[e.Op].name, options...)
 }

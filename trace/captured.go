@@ -9,13 +9,6 @@ import (
 // An operation that is captured runs inside of a graph, which is one launch: on the host there is no moment that is its own, and events that are recorded in a
 // capture have no times. So a replay is told by what the graph has: which operations, and their bytes. They have no spans, times and numbers.
 
-// ReplayedCollective are the operations of one kind that the graphs of a step's replays have. They have no times: a graph is one launch.
-type ReplayedCollective struct {
-	Operation string `json:"operation"` // as in [StepCollective]
-	Count     int64  `json:"count"`     // operations, a group as one, by the replays
-	Bytes     int64  `json:"bytes"`     // of all of them together, as NCCL's tests count them
-}
-
 // captured lets an operation count that was captured on s, each time that its graph is replayed.
 func (c *Communicator) captured(s device.ReplayNotifier, x tally) {
 	f := &flight{tally: x} // once for all replays

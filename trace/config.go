@@ -6,12 +6,7 @@ import (
 	"go.opentelemetry.io/otel/log"
 	"go.opentelemetry.io/otel/metric"
 	oteltrace "go.opentelemetry.io/otel/trace"
-
-	"github.com/cistern-ml/cistern/device"
 )
-
-// ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is [device.ErrInvalid]. Nothing changed.
-var ErrInvalid = device.ErrInvalid
 
 // Config says where spans and metrics go, and how many spans there are. The zero Config uses the global
 // providers and [Slow].

@@ -13,16 +13,6 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// StepCollective is an operation of a step's communicator, or a group as one.
-type StepCollective struct {
-	// Number is that of its first call among those that all ranks of the communicator make, from 1 on: the same on every rank. 0: it is sends and receives.
-	Number    int64  `json:"number"`
-	Operation string `json:"operation"` // "all_reduce", "group"
-	Bytes     int64  `json:"bytes"`     // as NCCL's tests count them
-	// Time is the device's, from when its stream came to it until this rank was done with it, the waiting for other ranks included.
-	Time time.Duration `json:"time_ns"`
-}
-
 // observed is a call that is being made. flight is nil if nobody observes it.
 type observed struct {
 	comm    *Communicator

@@ -14,14 +14,6 @@ import (
 // as much: with a Stream that is done when the step is complete, by the profiler's own goroutine. It is asked for those steps
 // that the table shows, and for all with ProfilerConfig.Holders.
 
-// StepPeak says who held the memory at the peak of a step. Each list adds up to the peak, the largest first.
-type StepPeak struct {
-	Categories []memcache.Share `json:"categories"`
-	Modules    []memcache.Share `json:"modules"` // by their paths; memory of none has the name ""
-	Graphs     int64            `json:"graphs"`  // bytes that graphs held besides
-	Free       int64            `json:"free"`    // bytes that the cache held from the driver besides, for any request
-}
-
 // endScope ends the step's scope. If the step is one of those that tell who held the memory at its peak, that is kept.
 func (s *Step) endScope() memcache.Window {
 	p := s.profiler

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -142,4 +143,35 @@ func describe(a []attribute.KeyValue, e memcache.OpInfo) []attribute.KeyValue {
 		a = append(a, KeyHit.Bool(e.Hit))
 	}
 	return appendLabel(a, e.Label)
+}
+
+// tie connects a free with the span of the block's allocation, if that had one, by a link: the
+// allocation has ended. Without a recording parent of its own the free is where the allocation's
+// step has its place, or under the allocation's parent while that is open, or else a root.
+func (o *memoryOperation) tie(e memcache.OpInfo) {
+	var alloc blockSpan
+	var ok bool
+	if !errors.Is(e.Err, memcache.ErrFreed) { // else it belongs to the free that came first
+		alloc, ok = o.tracer.blocks.take(blockKey{e.Cache, e.Serial})
+	}
+	link := oteltrace.Link{SpanContext: alloc.SpanContext}
+	if o.span != nil {
+		if ok {
+			o.span.AddLink(link)
+		}
+		return
+	}
+	if !ok && (!o.root || e.Err == nil) { // the allocation has no span either
+		return
+	}
+	options := []oteltrace.SpanStartOption{oteltrace.WithTimestamp(o.began)}
+	ctx, _ := inside(o.ctx)
+	if ok {
+		options = append(options, oteltrace.WithLinks(link))
+		if !recording(ctx) {
+			ctx = oteltrace.ContextWithSpanContext(ctx, alloc.parent())
+		}
+	}
+	o.tracer.counts.tied.Add(1)
+	_, o.span = o.tracer.start(ctx, memorySpans[e.Op].name, options...)
 }

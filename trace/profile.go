@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/cistern-ml/cistern/memcache"
 )
 
 // StepProfile is what one training step did with memory. Sizes are bytes. The figures are those of the whole
@@ -119,4 +121,48 @@ func (p *StepProfile) attributes(a []attribute.KeyValue) []attribute.KeyValue {
 		KeyStepH2D.Int64(p.H2DBytes),
 		KeyStepD2H.Int64(p.D2HBytes),
 	)
+}
+
+// StepPeak says who held the memory at the peak of a step. Each list adds up to the peak, the largest first.
+type StepPeak struct {
+	Categories []memcache.Share `json:"categories"`
+	Modules    []memcache.Share `json:"modules"` // by their paths; memory of none has the name ""
+	Graphs     int64            `json:"graphs"`  // bytes that graphs held besides
+	Free       int64            `json:"free"`    // bytes that the cache held from the driver besides, for any request
+}
+
+// StepCollective is an operation of a step's communicator, or a group as one.
+type StepCollective struct {
+	// Number is that of its first call among those that all ranks of the communicator make, from 1 on: the same on every rank. 0: it is sends and receives.
+	Number    int64  `json:"number"`
+	Operation string `json:"operation"` // "all_reduce", "group"
+	Bytes     int64  `json:"bytes"`     // as NCCL's tests count them
+	// Time is the device's, from when its stream came to it until this rank was done with it, the waiting for other ranks included.
+	Time time.Duration `json:"time_ns"`
+}
+
+// ReplayedCollective are the operations of one kind that the graphs of a step's replays have. They have no times: a graph is one launch.
+type ReplayedCollective struct {
+	Operation string `json:"operation"` // as in [StepCollective]
+	Count     int64  `json:"count"`     // operations, a group as one, by the replays
+	Bytes     int64  `json:"bytes"`     // of all of them together, as NCCL's tests count them
+}
+
+// StepReplay is what a graph holds that was replayed in a step, as it was when the graph was
+// captured. Sizes are bytes.
+type StepReplay struct {
+	Graph       uint64 `json:"graph"`       // its number among the captures of the cache
+	Count       int64  `json:"count"`       // replays in the step
+	Held        int64  `json:"held"`        // the most that its operations hold at once, with blocks that are handed out still
+	Allocations int64  `json:"allocations"` // blocks that they use
+
+	Pool         memcache.PoolID `json:"pool"`          // the private pool that they are in
+	PoolGraphs   int64           `json:"pool_graphs"`   // how many graphs share it
+	PoolReserved int64           `json:"pool_reserved"` // its segments
+
+	// Each list adds up to Held, the largest first. They are there where Peak is, and in Summary.LastReplayed.
+	Categories []memcache.Share `json:"categories,omitempty"`
+	Modules    []memcache.Share `json:"modules,omitempty"` // by their paths; memory of none has the name ""
+
+	memory *memcache.GraphMemory
 }

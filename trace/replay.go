@@ -11,25 +11,6 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// StepReplay is what a graph holds that was replayed in a step, as it was when the graph was
-// captured. Sizes are bytes.
-type StepReplay struct {
-	Graph       uint64 `json:"graph"`       // its number among the captures of the cache
-	Count       int64  `json:"count"`       // replays in the step
-	Held        int64  `json:"held"`        // the most that its operations hold at once, with blocks that are handed out still
-	Allocations int64  `json:"allocations"` // blocks that they use
-
-	Pool         memcache.PoolID `json:"pool"`          // the private pool that they are in
-	PoolGraphs   int64           `json:"pool_graphs"`   // how many graphs share it
-	PoolReserved int64           `json:"pool_reserved"` // its segments
-
-	// Each list adds up to Held, the largest first. They are there where Peak is, and in Summary.LastReplayed.
-	Categories []memcache.Share `json:"categories,omitempty"`
-	Modules    []memcache.Share `json:"modules,omitempty"` // by their paths; memory of none has the name ""
-
-	memory *memcache.GraphMemory
-}
-
 // tell adds up who holds the graph's memory.
 func (r *StepReplay) tell() {
 	held := memcache.Profile{Holdings: r.memory.Holdings}

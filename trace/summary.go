@@ -2,7 +2,6 @@ package trace
 
 import (
 	"math"
-	"slices"
 	"time"
 )
 
@@ -33,26 +32,6 @@ type Summary struct {
 
 // succeeded is the number of steps in the means.
 func (s *Summary) succeeded() int64 { return s.Steps - s.Failed }
-
-// Summary returns the sum of the steps completed so far.
-func (p *Profiler) Summary() Summary {
-	if p.off() {
-		return Summary{}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.summary.summary()
-	s.Rank, s.WorldSize = p.config.ranks()
-	if s.succeeded() > 0 {
-		s.Mean.Rank, s.Mean.WorldSize = s.Rank, s.WorldSize
-	}
-	s.Pending = int64(len(p.open))
-	s.LastReplayed.Replays = slices.Clone(s.LastReplayed.Replays)
-	for i := range s.LastReplayed.Replays {
-		s.LastReplayed.Replays[i].tell()
-	}
-	return s
-}
 
 // figures are the figures of a profile that have a mean. The device time is apart: not every step has one.
 const figures = 21

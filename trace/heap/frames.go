@@ -15,6 +15,7 @@ type frames struct {
 	mapping   *profile.Mapping
 	calls     map[uintptr]*profile.Location // by program counter
 	names     map[string]*profile.Location  // of frames that are no calls
+	modules   map[string]string             // by their paths, with the types of their layers
 	functions map[function]*profile.Function
 }
 
@@ -24,7 +25,7 @@ func newFrames(p *profile.Profile) frames {
 	// Everything is resolved here: no viewer needs the program.
 	m := &profile.Mapping{ID: 1, HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true}
 	p.Mapping = []*profile.Mapping{m}
-	return frames{profile: p, mapping: m, calls: make(map[uintptr]*profile.Location), names: make(map[string]*profile.Location),
+	return frames{profile: p, mapping: m, calls: make(map[uintptr]*profile.Location), names: make(map[string]*profile.Location), modules: make(map[string]string),
 		functions: make(map[function]*profile.Function)}
 }
 
@@ -45,11 +46,25 @@ func (f *frames) locations(h memcache.Holding) []*profile.Location {
 	})
 }
 
-// path are frames that are no calls. Each has the whole path in its name: the linear layers of two blocks are not the same.
+// modulesOf remembers the types of layers, for the frames of the modules inside.
+func (f *frames) modulesOf(holdings []memcache.Holding) {
+	for _, h := range holdings {
+		if path := memcache.ModulePath(h.Module); path != h.Module {
+			f.modules[path] = h.Module
+		}
+	}
+}
+
+// path are frames that are no calls. Each has the whole path in its name, because the linear layers
+// of two blocks are not the same, and the type of the layer.
 func (f *frames) path(l memcache.Label) []*profile.Location {
 	var list []*profile.Location
-	for m := l.Module; m != ""; m = m[:max(0, strings.LastIndexByte(m, '.'))] {
-		list = append(list, f.name(m))
+	for m := memcache.ModulePath(l.Module); m != ""; m = m[:max(0, strings.LastIndexByte(m, '.'))] {
+		name := f.modules[m]
+		if name == "" {
+			name = m
+		}
+		list = append(list, f.name(name))
 	}
 	return append(list, f.name("("+l.Category.String()+")"))
 }

@@ -44,6 +44,12 @@ func (h Heap) Write(w io.Writer) error {
 		return fmt.Errorf("heap: Write: %w: InUse, Peak and Allocated are all nil; Of(cache) sets the first two", ErrInvalid)
 	}
 	b := newBuilder(h.Device)
+	b.frames.modulesOf(h.Allocated)
+	for _, p := range []*memcache.Profile{h.Peak, h.InUse} {
+		if p != nil {
+			b.frames.modulesOf(p.Holdings)
+		}
+	}
 	b.add(pairAlloc, h.Allocated)
 	p := b.profile
 	p.DefaultSampleType = "alloc_space"

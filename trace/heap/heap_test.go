@@ -262,7 +262,8 @@ func TestTwoStepsCompared(t *testing.T) {
 		ctx = memcache.WithCategory(ctx, memcache.CategoryActivation)
 		blocks := []memcache.Block{
 			alloc(t, memcache.WithModule(ctx, "encoder.0"), c, s, 64<<10),
-			alloc(t, memcache.WithModule(ctx, "encoder.1"), c, s, (step-16)*128<<10),
+			alloc(t, memcache.WithModule(ctx, "encoder.1 (Linear)"), c, s, (step-16)*128<<10),
+			alloc(t, memcache.WithModule(ctx, "encoder (Sequential)"), c, s, 512),
 		}
 		peak := scope.PeakProfile()
 		scope.End()
@@ -271,9 +272,9 @@ func TestTwoStepsCompared(t *testing.T) {
 			require.NoError(t, b.Free())
 		}
 	}
-	require.Equal(t, map[string][2]int64{"encoder.1": {128 << 10, 128 << 10}, "encoder": {0, 128 << 10}, "(activation)": {0, 128 << 10}},
+	require.Equal(t, map[string][2]int64{"encoder.1 (Linear)": {128 << 10, 128 << 10}, "encoder (Sequential)": {0, 128 << 10}, "(activation)": {0, 128 << 10}},
 		nonZero(top(t, "-diff_base="+files[0], files[1])))
-	require.Equal(t, int64(-192<<10), top(t, "-diff_base="+files[0], "-tagfocus=step=17", files[1])["encoder"][1], "a focus on a step leaves one side")
+	require.Equal(t, int64(-192<<10-512), top(t, "-diff_base="+files[0], "-tagfocus=step=17", files[1])["encoder (Sequential)"][1], "a focus on a step leaves one side")
 }
 
 // TestAnyTwoFilesCompared: go tool pprof subtracts files of different kinds, in each pair of values.

@@ -30,7 +30,7 @@ func (l *layers) see(t *Timeline, label memcache.Label, from, to time.Duration) 
 		l.step = label.Step
 	}
 	if label.Module != l.module {
-		path := prefixes(label.Module)
+		path := prefixes(memcache.ModulePath(label.Module))
 		same := 0
 		for same < min(len(path), len(l.open)) && path[same] == l.open[same].path {
 			same++

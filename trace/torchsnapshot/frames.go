@@ -57,7 +57,7 @@ func (f *frames) label(l memcache.Label) *said {
 	if l.Step != 0 {
 		s.first = append(s.first, f.word("step "+decimal(l.Step), "step", l.Step))
 	}
-	for m := l.Module; m != ""; m = m[:max(0, strings.LastIndexByte(m, '.'))] {
+	for m := memcache.ModulePath(l.Module); m != ""; m = m[:max(0, strings.LastIndexByte(m, '.'))] {
 		s.last = append(s.last, f.word(m, "module", 0))
 	}
 	if l.Category != memcache.CategoryOther || l.Module != "" {

@@ -68,7 +68,7 @@ class Owners {
     const { labelled, stacked, owners } = this.r;
     if (owners[o][0] === -2) return ["before the recording", `blocks of ${mib(size)}`];
     if (!labelled && !stacked) return [sizeClass(size), `blocks of ${mib(size)}`];
-    const path = labelled ? [this.category(o), ...levels(this.module(o).split(".").filter(Boolean), 16)] : [];
+    const path = labelled ? [this.category(o), ...levels(modulePath(this.module(o)).split(".").filter(Boolean), 16)] : [];
     if (labelled) path.push(this.site(o) || `blocks of ${mib(size)}`);
     else path.push(...levels(this.stack(o), 64));
     return path.length > 0 ? path : ["nobody said"];
@@ -84,8 +84,8 @@ class Owners {
     };
     if (labelled) {
       list.push({ name: "category", of: byOwner((o) => this.category(o)), categories: true });
-      const deep = modules.some((m) => m.includes("."));
-      list.push({ name: deep ? "outer module" : "module", of: byOwner((o) => this.module(o).split(".")[0] || "no module") });
+      const deep = modules.some((m) => modulePath(m).includes("."));
+      list.push({ name: deep ? "outer module" : "module", of: byOwner((o) => modulePath(this.module(o)).split(".")[0] || "no module") });
       if (deep) list.push({ name: "module", of: byOwner((o) => this.module(o) || "no module") });
     }
     if (stacked) list.push({ name: "call site", of: byOwner((o) => this.site(o) || "no stack") });
@@ -94,6 +94,11 @@ class Owners {
     if (this.r.streams.length > 1) list.push({ name: "stream", of: (r, i) => `stream ${r.streams[r.stream[i]]}` });
     return list;
   }
+}
+
+// modulePath is a module without the type of its layer, as memcache.ModulePath.
+function modulePath(module) {
+  return module.replace(/ \([^(]*\)$/, "");
 }
 
 // levels are at most so many parts of a path: the middle of a longer one is one part.

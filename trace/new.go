@@ -1,0 +1,72 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/log"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	oteltrace "go.opentelemetry.io/otel/trace"
+	nooptrace "go.opentelemetry.io/otel/trace/noop"
+)
+
+// New makes a Tracer. A wrong Config is an error that wraps [ErrInvalid]; so is a meter that refuses the
+// instruments an error.
+func New(config Config) (*Tracer, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	if config.TracerProvider == nil {
+		config.TracerProvider = otel.GetTracerProvider()
+	}
+	if config.MeterProvider == nil {
+		config.MeterProvider = otel.GetMeterProvider()
+	}
+	if config.LoggerProvider == nil {
+		config.LoggerProvider = otel.GetLoggerProvider()
+	}
+	t := &Tracer{
+		config: config,
+		rank:   rankOf(config.Rank, config.WorldSize),
+		tracer: config.TracerProvider.Tracer(ScopeName,
+			oteltrace.WithInstrumentationVersion(version()), oteltrace.WithSchemaURL(semconv.SchemaURL)),
+		meter: config.MeterProvider.Meter(ScopeName,
+			metric.WithInstrumentationVersion(version()), metric.WithSchemaURL(semconv.SchemaURL)),
+		logger: config.LoggerProvider.Logger(ScopeName,
+			log.WithInstrumentationVersion(version()), log.WithSchemaURL(semconv.SchemaURL)),
+		watched: make(map[any]*watch),
+	}
+	_, t.noop = config.TracerProvider.(nooptrace.TracerProvider)
+	var err1, err2, err3, err4 error
+	t.allocDuration, err1 = newDurations(t.meter, "cistern.device.allocation.duration",
+		"Time that the driver takes to make a segment.", KeyPool, t.rank)
+	t.copyDuration, err2 = newDurations(t.meter, "cistern.transfer.duration",
+		"Time from the queueing of a copy or kernel to its completion, waiting in the stream included.", KeyOperation, t.rank)
+	t.stepMetrics, err3 = newStepMetrics(t.meter)
+	t.collectiveMetrics, err4 = newCollectiveMetrics(t.meter)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return nil, fmt.Errorf("trace: New: %w", err)
+	}
+	return t, nil
+}
+
+// Close stops watching every cache and pool. Spans that are open stay so until their operations end. What the
+// meter does not let go is for the next Close; otherwise a second Close does nothing. Providers belong to the caller.
+func (t *Tracer) Close() error {
+	if t.off() {
+		return nil
+	}
+	t.mu.Lock()
+	t.closed = true
+	watched := slices.Collect(maps.Values(t.watched))
+	t.mu.Unlock()
+	var errs []error
+	for _, w := range watched {
+		errs = append(errs, w.stop())
+	}
+	return errors.Join(errs...)
+}
