@@ -49,10 +49,10 @@
 //
 // The label of an allocation ([memcache.Label]) names its category (parameter, gradient, optimiser
 // state, activation, input or workspace), its step and its module, in the backward pass as in the
-// forward pass. Modules are named as their parameters are, with the type of the layer:
-// "encoder.0 (Linear)" has "encoder.0.weight". A part without parameters belongs to the module around it, which
-// [Tape.Module] names. A part whose only weights are another module's does too; outside of any
-// module it is taken for the other one, unless it is in a [Tape.Module].
+// forward pass. Modules are named as their parameters are, with the type of the layer: "encoder.0
+// (Linear)" has "encoder.0.weight". A part without parameters belongs to the module around it,
+// which [Tape.Module] names. A part whose only weights are another module's does too; outside of
+// any module it is taken for the other one, unless it is in a [Tape.Module].
 //
 // # As in PyTorch
 //

@@ -169,7 +169,8 @@ func (t *Tape) Enter(p *Parameter, local string) Entered {
 
 // EnterLayer is Enter for a layer that holds others or reads its arguments as an operation does, so
 // that [Variable.Once] of them counts. The path is that in the model, as the names of parameters
-// have it; "" leaves the tape in its module. The type may be "". See [Parameter.PathOf].
+// have it; "" is the whole model, and leaves a tape in its module that is in one. The type may be
+// "". See [Parameter.PathOf].
 func (t *Tape) EnterLayer(path, layer string) Entered {
 	e := Entered{tape: t}
 	if t.none() {
@@ -177,7 +178,7 @@ func (t *Tape) EnterLayer(path, layer string) Entered {
 	}
 	e.module = t.module
 	switch to := (at{t.module.module, path}); {
-	case path == "" || path == t.module.layer:
+	case path == "" && (layer == "" || t.module.at != at{}) || path != "" && path == t.module.layer:
 	case layer == "" && memcache.ModulePath(to.module) == path:
 		t.enterModule(to)
 	default:
@@ -261,7 +262,7 @@ func (t *Tape) moduleContext() context.Context {
 		l := t.label
 		l.Category = category
 		if in := t.module.module; in != "" {
-			l.Module = t.joined(l.Module, in, "")
+			l.Module = t.joined(l.Module, memcache.ModulePath(in), names.Layer(in))
 		}
 		*ctx = t.labels.With(t.base, l)
 	}

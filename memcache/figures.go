@@ -87,8 +87,9 @@ func (c *Cache) MemoryReserved() int64 { return c.ledger.reserved().Current }
 // MaxMemoryReserved returns the largest MemoryReserved since New or ResetPeakStats.
 func (c *Cache) MaxMemoryReserved() int64 { return c.ledger.reserved().Peak }
 
-// LargestFree returns the sizes, in bytes, of the largest free blocks that small and large requests find
-// on any stream, private pools aside; 0 where there is none. A request for more needs the driver.
+// LargestFree returns the sizes, in bytes, of the largest free blocks that small and large requests
+// find on any stream, private pools aside; 0 where there is none. A request for more needs the
+// driver.
 func (c *Cache) LargestFree() (small, large int64) {
 	c.shards.lockAll()
 	defer c.shards.unlockAll()
@@ -141,7 +142,8 @@ func (c *Cache) Snapshot() Snapshot {
 	return s
 }
 
-// snapshot is Snapshot without the history: the ring has that, up to its end-th entry. All shards are locked.
+// snapshot is Snapshot without the history: the ring has that, up to its end-th entry. All shards
+// are locked.
 func (all *shards) snapshot() (s Snapshot, ring *historyRing, end int) {
 	s = Snapshot{Device: all.cache.dev.Name(), Segments: all.copySegments()}
 	if ring = all.history.ring(); ring != nil {

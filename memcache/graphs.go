@@ -119,7 +119,8 @@ func (m *GraphMemory) order() uint64 {
 	return m.Number
 }
 
-// freeOfGraphs are the free ranges of graphs' pools, and sets the graphs that are open. All locks are held.
+// freeOfGraphs are the free ranges of graphs' pools, and sets the graphs that are open. All locks
+// are held.
 func (c *Cache) freeOfGraphs(p *GraphProfile) (free []freedBlock) {
 	p.Graphs = slices.Clone(c.openGraphs)
 	for _, s := range c.shards.list() {

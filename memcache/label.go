@@ -19,10 +19,11 @@ type Label struct {
 	Tags string
 }
 
-// ModulePath returns the path in the name of a module, without the type of its layer.
+// ModulePath returns the path in the name of a module, without the type of its layer. That of a
+// whole model, such as "(Net)", is "".
 func ModulePath(module string) string {
-	if i := strings.LastIndex(module, " ("); i >= 0 && strings.HasSuffix(module, ")") {
-		return module[:i]
+	if i := strings.LastIndex(module, "("); i >= 0 && strings.HasSuffix(module, ")") && (i == 0 || module[i-1] == ' ') {
+		return module[:max(0, i-1)]
 	}
 	return module
 }

@@ -24,7 +24,7 @@ func TestLabels(t *testing.T) {
 	typed := Label{Module: "encoder.0 (Linear)", Category: CategoryActivation}
 	require.Equal(t, "encoder.0 (Linear, activation)", typed.String())
 	require.Equal(t, "encoder.0.part", LabelOf(WithModule(WithLabel(ctx, typed), "part")).Module)
-	require.Equal(t, []string{"encoder.0", "a (b).c", "a (b", ""}, []string{ModulePath("encoder.0 (Linear)"), ModulePath("a (b).c"), ModulePath("a (b"), ModulePath("")})
+	require.Equal(t, []string{"encoder.0", "a (b).c", "a (b", ""}, []string{ModulePath("encoder.0 (Linear)"), ModulePath("a (b).c"), ModulePath("a (b"), ModulePath("(Net)")})
 	require.Equal(t, Label{Module: "encoder", Step: 17}, LabelOf(encoder), "contexts are not changed")
 	require.Equal(t, Label{Step: 17}, LabelOf(step))
 

@@ -12,8 +12,8 @@ type Reading struct {
 	MemoryLimit, MaxMemoryReserved int64
 }
 
-// Reading returns the state of the cache, as one copy. Requests wait while the blocks are walked, four times; the history is
-// copied afterwards, as by [Cache.Snapshot].
+// Reading returns the state of the cache, as one copy. Requests wait while the blocks are walked,
+// four times; the history is copied afterwards, as by [Cache.Snapshot].
 func (c *Cache) Reading() Reading {
 	total := c.dev.Properties().TotalMemory
 	c.shards.lockAll()

@@ -10,8 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// poll completes the steps that the device is done with, as done says. If another goroutine is at it, poll waits for it or
-// leaves it to that one, which looks again after it has let go of drain, so that no step is forgotten.
+// poll completes the steps that the device is done with, as done says. If another goroutine is at
+// it, poll waits for it or leaves it to that one, which looks again after it has let go of drain,
+// so that no step is forgotten.
 func (p *Profiler) poll(wait bool, done func(device.Event) (bool, error)) {
 	for {
 		select {
@@ -29,9 +30,10 @@ func (p *Profiler) poll(wait bool, done func(device.Event) (bool, error)) {
 	}
 }
 
-// complete completes the open steps in order, up to the first that done says no to, and reports whether it
-// came to the end of them. The caller has taken p.drain, and complete gives it back, also when OnProfile panics. An
-// error of done is returned if the device may still answer; then the step stays open.
+// complete completes the open steps in order, up to the first that done says no to, and reports
+// whether it came to the end of them. The caller has taken p.drain, and complete gives it back,
+// also when OnProfile panics. An error of done is returned if the device may still answer; then the
+// step stays open.
 func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, err error) {
 	defer func() { <-p.drain }()
 	for asked := 0; ; {
@@ -77,8 +79,8 @@ func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, 
 // mostAsked is how many steps pass looks at.
 const mostAsked = 64
 
-// pass finds out which of several steps the device is done with, in few questions, and returns how many it looked at. The
-// caller has drain. The race detector does not see that either.
+// pass finds out which of several steps the device is done with, in few questions, and returns how
+// many it looked at. The caller has drain. The race detector does not see that either.
 func (p *Profiler) pass() int {
 	p.mu.Lock()
 	open := p.open[:min(len(p.open), mostAsked)] // whose elements change with drain alone
@@ -105,7 +107,8 @@ func (p *Profiler) pass() int {
 	return len(open)
 }
 
-// close ends the step's span, at the time of its End, with the device's part below it, and hands its profile out.
+// close ends the step's span, at the time of its End, with the device's part below it, and hands
+// its profile out.
 func (s *Step) close(profile *StepProfile) {
 	p := s.profiler
 	if t := p.config.Tracer; t != nil {

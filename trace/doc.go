@@ -74,20 +74,23 @@
 //
 // # Metrics
 //
-// [Tracer.Watch], [Tracer.WatchPool] and [Tracer.WatchOffload] make the statistics of a cache, a pool and an offloader metrics that are read when a
-// reader collects. Histograms, cistern.device.allocation.duration, cistern.transfer.duration, of a Profiler's steps
-// cistern.step.duration, cistern.step.data.wait_time (in a loader's Next, for data, by calls with the step's context; of steps
-// that call it) and cistern.step.memory.peak, and of a Communicator cistern.collective.duration and .bus_bandwidth, and its counter
-// cistern.collective.io, are recorded while something reads them; they count failures by
-// error.type. Gauges of the last step that is complete are cistern.step.memory.last_peak, and cistern.step.device.utilization:
-// BusyTime by DeviceTime of its StepProfile, if it has both.
+// [Tracer.Watch], [Tracer.WatchPool] and [Tracer.WatchOffload] make the statistics of a cache, a
+// pool and an offloader metrics that are read when a reader collects. Histograms,
+// cistern.device.allocation.duration, cistern.transfer.duration, of a Profiler's steps
+// cistern.step.duration, cistern.step.data.wait_time (in a loader's Next, for data, by calls with
+// the step's context; of steps that call it) and cistern.step.memory.peak, and of a Communicator
+// cistern.collective.duration and .bus_bandwidth, and its counter cistern.collective.io, are
+// recorded while something reads them; they count failures by error.type. Gauges of the last step
+// that is complete are cistern.step.memory.last_peak, and cistern.step.device.utilization: BusyTime
+// by DeviceTime of its StepProfile, if it has both.
 //
-// The buckets of cistern.step.memory.peak are so narrow, 15 to each power of two from 1 KiB to 512 GiB, that quantiles which
-// Prometheus works out of them are within 5 % of the truth, which takes 440 series of a device. A program that exports to
-// something that has exponential histograms chooses these by a view of its SDK.
+// The buckets of cistern.step.memory.peak are so narrow, 15 to each power of two from 1 KiB to 512
+// GiB, that quantiles which Prometheus works out of them are within 5 % of the truth, which takes
+// 440 series of a device. A program that exports to something that has exponential histograms
+// chooses these by a view of its SDK.
 //
-// Several collections at once are fine; so is a cache that is closed. What is of a GPU has the attribute hw.id,
-// by which it joins the metrics hw.gpu.* of an agent.
+// Several collections at once are fine; so is a cache that is closed. What is of a GPU has the
+// attribute hw.id, by which it joins the metrics hw.gpu.* of an agent.
 //
 // # Log
 //

@@ -55,5 +55,6 @@ func errorType(err error) attribute.KeyValue {
 // errPanicked is the class of a step's failure by a panic.
 var errPanicked = errors.New("the step panicked")
 
-// ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is [device.ErrInvalid]. Nothing changed.
+// ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is
+// [device.ErrInvalid]. Nothing changed.
 var ErrInvalid = device.ErrInvalid

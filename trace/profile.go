@@ -123,7 +123,8 @@ func (p *StepProfile) attributes(a []attribute.KeyValue) []attribute.KeyValue {
 	)
 }
 
-// StepPeak says who held the memory at the peak of a step. Each list adds up to the peak, the largest first.
+// StepPeak says who held the memory at the peak of a step. Each list adds up to the peak, the
+// largest first.
 type StepPeak struct {
 	Categories []memcache.Share `json:"categories"`
 	Modules    []memcache.Share `json:"modules"` // by their paths; memory of none has the name ""
@@ -133,15 +134,18 @@ type StepPeak struct {
 
 // StepCollective is an operation of a step's communicator, or a group as one.
 type StepCollective struct {
-	// Number is that of its first call among those that all ranks of the communicator make, from 1 on: the same on every rank. 0: it is sends and receives.
+	// Number is that of its first call among those that all ranks of the communicator make, from 1
+	// on: the same on every rank. 0: it is sends and receives.
 	Number    int64  `json:"number"`
 	Operation string `json:"operation"` // "all_reduce", "group"
 	Bytes     int64  `json:"bytes"`     // as NCCL's tests count them
-	// Time is the device's, from when its stream came to it until this rank was done with it, the waiting for other ranks included.
+	// Time is the device's, from when its stream came to it until this rank was done with it, the
+	// waiting for other ranks included.
 	Time time.Duration `json:"time_ns"`
 }
 
-// ReplayedCollective are the operations of one kind that the graphs of a step's replays have. They have no times: a graph is one launch.
+// ReplayedCollective are the operations of one kind that the graphs of a step's replays have. They
+// have no times: a graph is one launch.
 type ReplayedCollective struct {
 	Operation string `json:"operation"` // as in [StepCollective]
 	Count     int64  `json:"count"`     // operations, a group as one, by the replays
@@ -160,7 +164,8 @@ type StepReplay struct {
 	PoolGraphs   int64           `json:"pool_graphs"`   // how many graphs share it
 	PoolReserved int64           `json:"pool_reserved"` // its segments
 
-	// Each list adds up to Held, the largest first. They are there where Peak is, and in Summary.LastReplayed.
+	// Each list adds up to Held, the largest first. They are there where Peak is, and in
+	// Summary.LastReplayed.
 	Categories []memcache.Share `json:"categories,omitempty"`
 	Modules    []memcache.Share `json:"modules,omitempty"` // by their paths; memory of none has the name ""
 

@@ -27,9 +27,10 @@ type ProfilerConfig struct {
 	Kernels *KernelTimer
 	// Communicator is that of the training's ranks, on the cache's device: its operations are in the profile of the step that began last. nil: there is none.
 	Communicator *Communicator
-	// Starting is called by StartStep once a step's first event is queued on Stream, and the function that it returns is called by
-	// End before the last one is. The events that they queue there, for timelines, are thus inside of the step's device time. Both run
-	// on the goroutine of the call, without locks. Without a Stream, and if it is nil, nothing is called.
+	// Starting is called by StartStep once a step's first event is queued on Stream, and the
+	// function that it returns is called by End before the last one is. The events that they queue
+	// there, for timelines, are thus inside of the step's device time. Both run on the goroutine of
+	// the call, without locks. Without a Stream, and if it is nil, nothing is called.
 	Starting func(s device.Stream, number int64) (ending func())
 	// Tracer makes each step a span; nil: there are no spans.
 	Tracer *Tracer

@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// NewProfiler makes a Profiler. A configuration without a cache, or with a stream of another device, is an
-// error that wraps [ErrInvalid].
+// NewProfiler makes a Profiler. A configuration without a cache, or with a stream of another
+// device, is an error that wraps [ErrInvalid].
 func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 	if config.Cache == nil {
 		return nil, fmt.Errorf("trace: NewProfiler: %w: ProfilerConfig.Cache is nil, and must be "+
@@ -61,11 +61,11 @@ func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 	return p, nil
 }
 
-// Flush waits until the device is done with every step that has ended, and completes their profiles and
-// spans. Cancelling ctx ends the waiting; the steps that the device is not done with are for the next Flush.
-// Flush returns the first error since the last Flush of taking a step's device time, without which that step
-// is complete, or of placing it, without which its device's part has no span. It orders nothing: to read what
-// the device wrote, synchronize the stream.
+// Flush waits until the device is done with every step that has ended, and completes their profiles
+// and spans. Cancelling ctx ends the waiting; the steps that the device is not done with are for
+// the next Flush. Flush returns the first error since the last Flush of taking a step's device
+// time, without which that step is complete, or of placing it, without which its device's part has
+// no span. It orders nothing: to read what the device wrote, synchronize the stream.
 func (p *Profiler) Flush(ctx context.Context) error {
 	if p.off() {
 		return nil
@@ -89,8 +89,9 @@ func (p *Profiler) Flush(ctx context.Context) error {
 	return err
 }
 
-// Close is Flush without a deadline, and ends what the profiler has on the device and its goroutine: it must be called,
-// before the device is closed. Steps that are started later have no device time. It is idempotent.
+// Close is Flush without a deadline, and ends what the profiler has on the device and its
+// goroutine: it must be called, before the device is closed. Steps that are started later have no
+// device time. It is idempotent.
 func (p *Profiler) Close() error {
 	if p.off() {
 		return nil

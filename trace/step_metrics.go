@@ -10,7 +10,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// stepMetrics are the instruments of training steps: histograms of all steps, and gauges of the last one.
+// stepMetrics are the instruments of training steps: histograms of all steps, and gauges of the
+// last one.
 type stepMetrics struct {
 	duration metric.Float64Histogram
 	dataWait metric.Float64Histogram
@@ -47,7 +48,8 @@ func peakBuckets() (bounds []float64) {
 	return bounds
 }
 
-// record adds a step. ctx carries its span, for exemplars. In histograms a step that failed has the attribute error.type.
+// record adds a step. ctx carries its span, for exemplars. In histograms a step that failed has the
+// attribute error.type.
 func (m stepMetrics) record(ctx context.Context, s *Step, profile *StepProfile) {
 	if !m.duration.Enabled(ctx) && !m.dataWait.Enabled(ctx) && !m.peak.Enabled(ctx) && !m.lastPeak.Enabled(ctx) && !m.busy.Enabled(ctx) {
 		return

@@ -8,9 +8,10 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// End ends the step and returns its profile. With a Stream, and without ProfilerConfig.Synchronize, the device time and who
-// held the peak are still missing: a goroutine of the profiler, or Flush, fills them in when the device is done, see
-// Profile, and only then ends the span, at the time of this End. A second End returns the profile. Ending a nil Step does nothing.
+// End ends the step and returns its profile. With a Stream, and without ProfilerConfig.Synchronize,
+// the device time and who held the peak are still missing: a goroutine of the profiler, or Flush,
+// fills them in when the device is done, see Profile, and only then ends the span, at the time of
+// this End. A second End returns the profile. Ending a nil Step does nothing.
 //
 // Deferred by itself ("defer step.End()") it sees a panic: the step has failed, and the panic goes on.
 func (s *Step) End() StepProfile {
@@ -76,7 +77,8 @@ func (s *Step) finish() {
 	}
 }
 
-// leave ends what the communicator counts for the step, and reports whether there is anything that it has counted.
+// leave ends what the communicator counts for the step, and reports whether there is anything that
+// it has counted.
 func (s *Step) leave() (flying bool) {
 	c := s.profiler.config.Communicator
 	if c == nil {

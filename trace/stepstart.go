@@ -11,9 +11,10 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// StartStep starts a step with the caller's number. The context that it returns is to be used inside the
-// step: it is the parent of the spans and carries the step's memcache.Scope, and its number as the label of what is allocated
-// (memcache.WithStep), for which 0 is no step: count from 1. The step must be ended.
+// StartStep starts a step with the caller's number. The context that it returns is to be used
+// inside the step: it is the parent of the spans and carries the step's memcache.Scope, and its
+// number as the label of what is allocated (memcache.WithStep), for which 0 is no step: count from
+// 1. The step must be ended.
 func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context, *Step) {
 	if p.off() {
 		return ctx, nil

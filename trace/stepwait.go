@@ -9,7 +9,8 @@ import (
 // dataWait sums up how long a step has waited in a loader's Next for data.
 type dataWait struct{ nexts, nanoseconds atomic.Int64 }
 
-// stepThatWaits is the innermost open step of ctx, nil if there is none or nothing reads how long it waits.
+// stepThatWaits is the innermost open step of ctx, nil if there is none or nothing reads how long
+// it waits.
 func (t *Tracer) stepThatWaits(ctx context.Context) *Step {
 	if ctx == nil || !t.stepMetrics.dataWait.Enabled(ctx) {
 		return nil

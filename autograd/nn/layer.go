@@ -106,7 +106,7 @@ func (s Sequential) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Va
 	}
 	var places [4]int
 	at.chain(s, places[:0])
-	chain := t.EnterLayer(at.path, "Sequential")
+	chain := at.enter(t, "Sequential")
 	defer chain.Leave()
 	defer t.Enter(nil, "").Leave()
 	mine := x.Last() // x is a value between the layers of another Sequential

@@ -113,3 +113,22 @@ func TestModulesOfTiedWeights(t *testing.T) {
 	require.Equal(t, "", module(nn.Sequential{m.Head, nn.Softmax{}}.Forward(tape, x())), "a chain that has no place in the model")
 	require.NoError(t, tape.Close())
 }
+
+// TestModuleOfAWholeModel: what a model allocates itself has its type, and its layers their paths.
+func TestModuleOfAWholeModel(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	in := nn.Init(b.Ctx, b.RT, nn.Seed(1))
+	defer in.Close()
+	net := &branches{t: t, module: "run (branches)", List: []nn.Layer{in.Linear(4, 4)}, listed: []string{"run.list.0 (Linear)"},
+		Map: map[string]nn.Layer{"x": in.Linear(4, 4)}, mapped: "run.map.x (Linear)", Last: in.Linear(4, 4), last: "run.last (Linear)"}
+	chain := nn.Sequential{in.Linear(4, 4), nn.GELU{}}
+	require.NoError(t, in.Err())
+	require.NoError(t, nn.NameModules(net))
+	require.NoError(t, nn.NameModules(chain))
+	tape := autograd.NewTape(memcache.WithModule(b.Ctx, "run"), b.RT)
+	x := autograd.Upload(tape, make([]float32, 8), 2, 4)
+	requireModule(t, tape, nn.LayerOf(net).Forward(tape, x), "run (branches)")
+	requireModule(t, tape, chain.Forward(tape, x), "run.1 (GELU)")
+	require.NoError(t, tape.Close())
+	require.Equal(t, "0 (Linear)", chain[0].(*nn.Linear).Weight.Value().Label().Module)
+}

@@ -66,6 +66,14 @@ func (s *search) layer(l Layer, places []int) (over bool) {
 	return false
 }
 
+// enter begins the layer, of this type, at its path.
+func (s *search) enter(t *autograd.Tape, layer string) autograd.Entered {
+	if !s.found {
+		return t.EnterLayer("", "")
+	}
+	return t.EnterLayer(s.path, layer)
+}
+
 func (s *search) chain(l Sequential, places []int) (over bool) {
 	for i := 0; i < len(l) && !over; i++ {
 		over = s.layer(l[i], append(places, i))

@@ -76,7 +76,7 @@ func (m *module) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Varia
 	}
 	at := search{self: m, around: t.EnterLayer("", "").Around()}
 	at.layer(m, nil)
-	defer t.EnterLayer(at.path, typeName(m.Forwarder)).Leave()
+	defer at.enter(t, typeName(m.Forwarder)).Leave()
 	return m.Forwarder.Forward(t, x)
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/promtest"
 )
 
-// TestDashboard: each query of the dashboard for Grafana finds something in what Prometheus scrapes of a
-// training of two ranks that offloads.
+// TestDashboard: each query of the dashboard for Grafana finds something in what Prometheus scrapes
+// of a training of two ranks that offloads.
 func TestDashboard(t *testing.T) {
 	free, err := net.Listen("tcp", "localhost:0")
 	require.NoError(t, err)

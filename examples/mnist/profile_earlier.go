@@ -12,8 +12,8 @@ import (
 // stepFile are the names that memoryFiles has a pattern for.
 var stepFile = regexp.MustCompile(`^step-\d+\.pb\.gz$`)
 
-// removeEarlier removes the files of an earlier run from the folder of -memprofile, so that all files of these names are of
-// one run. Other files stay.
+// removeEarlier removes the files of an earlier run from the folder of -memprofile, so that all
+// files of these names are of one run. Other files stay.
 func removeEarlier(dir string) error {
 	var errs []error
 	for _, pattern := range memoryFiles {

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMemprofileOfOneRun: a used folder has the files of the last run alone, also if that fails, beside files of others.
+// TestMemprofileOfOneRun: a used folder has the files of the last run alone, also if that fails,
+// beside files of others.
 func TestMemprofileOfOneRun(t *testing.T) {
 	data := dataOf(t, 128, 10)
 	t.Chdir(t.TempDir())

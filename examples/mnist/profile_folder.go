@@ -45,7 +45,8 @@ type profileFolder struct {
 // stacks are kept of all allocations: what a step uses was mostly allocated before it.
 const stacks = memcache.StacksAlloc
 
-// newProfileFolder begins the files of the folder, which must be there, and removes those of an earlier run.
+// newProfileFolder begins the files of the folder, which must be there, and removes those of an
+// earlier run.
 func newProfileFolder(dir string, closely stepSet) (f *profileFolder, err error) {
 	if dir == "" {
 		return nil, nil

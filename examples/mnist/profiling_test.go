@@ -42,8 +42,8 @@ func pprofSums(t *testing.T, name, tag string) map[string]int64 {
 	return sums
 }
 
-// requireReadable: in all pprof files of a folder the innermost calls are the program's own, and others of the library are those
-// that programs can call. Samples without a stack have the layer.
+// requireReadable: in all pprof files of a folder the innermost calls are the program's own, and
+// others of the library are those that programs can call. Samples without a stack have the layer.
 func requireReadable(t *testing.T, dir string) {
 	t.Helper()
 	private := regexp.MustCompile(`cistern/(?:[a-z]+/)*[a-z]+\.(?:[^.]*\.)?(?:[a-z]|\(\*[a-z])`)

@@ -31,7 +31,8 @@ func toConsole() bool {
 	return false
 }
 
-// text is the stream of tables and messages: stderr if an output for programs goes to stdout, which it then has alone.
+// text is the stream of tables and messages: stderr if an output for programs goes to stdout, which
+// it then has alone.
 func (o *options) text(stdout, stderr io.Writer) io.Writer {
 	if len(o.onStdout()) > 0 {
 		return stderr

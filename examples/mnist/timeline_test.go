@@ -65,7 +65,7 @@ func TestTimelineKernels(t *testing.T) {
 	}
 	want := map[string]int{}
 	for step := 1; step <= 3; step++ {
-		for i, module := range []string{"0", "2", "4"} {
+		for i, module := range []string{"0 (Linear)", "2 (Linear)", "4 (Linear)"} {
 			want[fmt.Sprint(module, " forward ", step)] = 1
 			want[fmt.Sprint(module, " backward ", step)] = min(2, 1+i) // the input needs no gradient
 		}

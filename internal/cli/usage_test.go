@@ -54,8 +54,8 @@ func TestUsage(t *testing.T) {
 		`no size; want bytes`:           {"verify", "--max-memory", "much", "x"},
 		`max-work is -1`:                {"verify", "--max-work=-1", "x"},
 		`exclude each other`:            {"report", "-c", "", "--no-whatif", "x"},
-		`both go to`:                   {"ranks", "--json", "-o", "-", "x"},
-		`/dev/stdout both go to`:       {"ranks", "--json", "-o", "/dev/stdout", "x"},
+		`both go to`:                    {"ranks", "--json", "-o", "-", "x"},
+		`/dev/stdout both go to`:        {"ranks", "--json", "-o", "/dev/stdout", "x"},
 		`max_split`:                     {"report", "-c", "max_split:1", "x"},
 	} {
 		status, stdout, stderr := runs(t, args...)

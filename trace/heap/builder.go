@@ -33,8 +33,8 @@ func newBuilder(device string) *builder {
 	return &builder{profile: p, frames: newFrames(p), device: device, samples: make(map[sampleKey]*profile.Sample)}
 }
 
-// pairs are the values of a sample: blocks and their bytes of each. Each file has all of them in one order, so that pprof can
-// subtract any two files.
+// pairs are the values of a sample: blocks and their bytes of each. Each file has all of them in
+// one order, so that pprof can subtract any two files.
 var pairs = [...]string{pairAlloc: "alloc", pairInUse: "inuse", pairPeak: "peak"}
 
 const (

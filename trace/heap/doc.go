@@ -10,8 +10,8 @@
 //
 // # Samples
 //
-// A file has three pairs of values, blocks and their bytes. A pair that is not known is 0, and the comments do not name it
-// (`go tool pprof -comments`):
+// A file has three pairs of values, blocks and their bytes. A pair that is not known is 0, and the
+// comments do not name it (`go tool pprof -comments`):
 //
 //	alloc_objects, alloc_space   handed out in total; a cache does not count this by owner, a [Counter] does
 //	inuse_objects, inuse_space   allocated now, and held by graphs
@@ -28,11 +28,13 @@
 //
 // # Frames
 //
-// Blocks with a call stack (memcache.StacksState or more) have its frames from the program's own line on, without functions of
-// this module that programs can't call; -tagleaf category,module puts layers below them. A block of a goroutine of this module
-// has one frame: the outermost function that programs can call. Blocks without a stack have the category of
-// their label, in parentheses, and below it the module's path, each part a frame with what is above it in its name: (gradient),
-// encoder, encoder.0, encoder.0.linear. So -top shows the layers, -peek the parts of one, and a flame graph the model.
+// Blocks with a call stack (memcache.StacksState or more) have its frames from the program's own
+// line on, without functions of this module that programs can't call; -tagleaf category,module puts
+// layers below them. A block of a goroutine of this module has one frame: the outermost function
+// that programs can call. Blocks without a stack have the category of their label, in parentheses,
+// and below it the module's path, each part a frame with what is above it in its name: (gradient),
+// encoder, encoder.0, encoder.0.linear. So -top shows the layers, -peek the parts of one, and a
+// flame graph the model.
 //
 // # Tags
 //
@@ -44,6 +46,7 @@
 // # Two files compared
 //
 // -diff_base subtracts any two files, in a pair that both have: -sample_index=peak_space for the peak of a step and that of
-// the run. It subtracts by frames. Tags, such as the step, don't matter for that: the gradients of step 18 stand against
-// those of step 17. Only -tagroot, -tagleaf and -tagfocus look at tags; with -tagroot step nothing would cancel.
+// the run. It subtracts by frames. Tags, such as the step, don't matter for that: the gradients of
+// step 18 stand against those of step 17. Only -tagroot, -tagleaf and -tagfocus look at tags; with
+// -tagroot step nothing would cancel.
 package heap

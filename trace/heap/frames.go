@@ -29,8 +29,8 @@ func newFrames(p *profile.Profile) frames {
 		functions: make(map[function]*profile.Function)}
 }
 
-// locations are a holding's call stack from the user's line on or, without one, the path of its module below its category; the
-// innermost first.
+// locations are a holding's call stack from the user's line on or, without one, the path of its
+// module below its category; the innermost first.
 func (f *frames) locations(h memcache.Holding) []*profile.Location {
 	if len(h.Stack) == 0 {
 		return f.path(h.Label)

@@ -311,7 +311,8 @@ func TestAnyTwoFilesCompared(t *testing.T) {
 
 func nonZero(m map[string][2]int64) map[string][2]int64 { return account(m).clean() }
 
-// TestNothingKnown: unknown values are 0, and a file without known values is refused; one without blocks is not.
+// TestNothingKnown: unknown values are 0, and a file without known values is refused; one without
+// blocks is not.
 func TestNothingKnown(t *testing.T) {
 	var b bytes.Buffer
 	require.ErrorIs(t, Heap{Device: "x"}.Write(&b), ErrInvalid)

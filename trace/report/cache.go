@@ -11,10 +11,11 @@ import (
 	"github.com/cistern-ml/cistern/trace/internal/callframe"
 )
 
-// FromCache reports on a cache of a running program: what it holds now, who held its peak, and, as far as
-// [memcache.Cache.RecordHistory] keeps it, what happened over time. The profiles are exact, whatever the history has
-// forgotten, and of one moment; steps are those of a profiler, in any order. Requests wait while the cache is looked at, and not
-// while the report is made. A cache with entries that no device can have is an error, as in [Read].
+// FromCache reports on a cache of a running program: what it holds now, who held its peak, and, as
+// far as [memcache.Cache.RecordHistory] keeps it, what happened over time. The profiles are exact,
+// whatever the history has forgotten, and of one moment; steps are those of a profiler, in any
+// order. Requests wait while the cache is looked at, and not while the report is made. A cache with
+// entries that no device can have is an error, as in [Read].
 //
 // If graphs hold memory, the page has a profile of that by the owners of their captures, with the
 // graph's number as a tag (memcache.Cache.GraphProfile): it is no part of what is allocated. A

@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStacksBeginAtTheProgram: a stack and its call site are the same for calls of this module, however they get to the cache.
+// TestStacksBeginAtTheProgram: a stack and its call site are the same for calls of this module,
+// however they get to the cache.
 func TestStacksBeginAtTheProgram(t *testing.T) {
 	const module = "github.com/cistern-ml/cistern/"
 	user, library := frame{"main.(*Net).Forward", "net.go", 7}, frame{module + "tensor.(*Runtime).New", "tensor.go", 3}

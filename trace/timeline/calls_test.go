@@ -58,8 +58,9 @@ func requireArrows(t *testing.T, events, kernels []read) (calls []read) {
 	return calls
 }
 
-// TestKernelsOfModel: the kernels of a model's steps carry the label, name and shapes of their operation,
-// though all of them run after the host has ended the last step, and inside of their steps.
+// TestKernelsOfModel: the kernels of a model's steps carry the label, name and shapes of their
+// operation, though all of them run after the host has ended the last step, and inside of their
+// steps.
 func TestKernelsOfModel(t *testing.T) {
 	r := newRig(t)
 	rt := r.runtime()

@@ -29,18 +29,23 @@
 //	          steps on stream N  each step's extent on the device, inside of its device time; the kernels that were launched in it are inside
 //	          stream N copies    copies, fills and batches of a transfer.Pool, with what they took on the device
 //
-// Layers come from the contexts of allocations and operations (memcache.WithModule), on the host, which runs ahead of the device. With
-// several goroutines they alternate in one lane. The pass is the category of the context: activations are of the forward pass, gradients
-// of the backward pass, and other categories of the pass that their neighbours in the module are of. A copy ends when the pool hears of its end, somewhat
-// after the device is done. A kernel begins and ends at timed events of its own, which cost about as much as the launch.
+// Layers come from the contexts of allocations and operations (memcache.WithModule), on the host,
+// which runs ahead of the device. With several goroutines they alternate in one lane. The pass is
+// the category of the context: activations are of the forward pass, gradients of the backward pass,
+// and other categories of the pass that their neighbours in the module are of. A copy ends when the
+// pool hears of its end, somewhat after the device is done. A kernel begins and ends at timed
+// events of its own, which cost about as much as the launch.
 //
 // # Kernels
 //
-// An arrow leads from the operation that launched a kernel to the kernel. The kernel's arguments are the operation's: its name ("operation"), its
-// results and operands ("shapes", such as "float32[128,10] = float32[128,784], float32[10,784]"), its "module", "pass" and "step". A
-// replay has the number of each of the graph's "operations" instead, without times of their own. Kernels of tensor operations have
-// all of this with tensor.OnOperation. A program's own launches have an arrow, and arguments where [Timeline.Operation] is called around them.
-// Memory that is of no tensor has its number of elements in place of a shape, and a list of tensors, as of an optimiser, its first item.
+// An arrow leads from the operation that launched a kernel to the kernel. The kernel's arguments
+// are the operation's: its name ("operation"), its results and operands ("shapes", such as
+// "float32[128,10] = float32[128,784], float32[10,784]"), its "module", "pass" and "step". A replay
+// has the number of each of the graph's "operations" instead, without times of their own. Kernels
+// of tensor operations have all of this with tensor.OnOperation. A program's own launches have an
+// arrow, and arguments where [Timeline.Operation] is called around them. Memory that is of no
+// tensor has its number of elements in place of a shape, and a list of tensors, as of an optimiser,
+// its first item.
 //
 // # Counters
 //

@@ -32,8 +32,8 @@ func text(key, v string) arg { return arg{key: key, text: v} }
 
 func number(key string, v int64) arg { return arg{key: key, number: v, isNumber: true} }
 
-// append appends the event in JSON. The times come last, because they differ from event to event: the rest is then in one piece, and
-// compresses better.
+// append appends the event in JSON. The times come last, because they differ from event to event:
+// the rest is then in one piece, and compresses better.
 func (e event) append(b []byte) []byte {
 	b = append(b, `{"ph":"`...)
 	b = append(b, e.phase...)

@@ -6,8 +6,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// layers are the module that the program is in, by the labels of allocations and operations: a span for each part of its path, from the
-// first of them inside of it to the last one before another module's, or before the other pass.
+// layers are the module that the program is in, by the labels of allocations and operations: a span
+// for each part of its path, from the first of them inside of it to the last one before another
+// module's, or before the other pass.
 type layers struct {
 	module string
 	pass   string // "": no label was of a pass since open was empty
@@ -21,8 +22,8 @@ type layer struct {
 	from, to time.Duration
 }
 
-// see takes the label of an allocation or an operation. Labels of no pass, such as those of workspaces, belong to that of their neighbours.
-// t.mu is held.
+// see takes the label of an allocation or an operation. Labels of no pass, such as those of
+// workspaces, belong to that of their neighbours. t.mu is held.
 func (l *layers) see(t *Timeline, label memcache.Label, from, to time.Duration) {
 	pass := passOf(label)
 	if label.Step != l.step || pass != "" && l.pass != "" && pass != l.pass {

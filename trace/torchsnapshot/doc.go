@@ -14,11 +14,13 @@
 //
 // # Layers and steps
 //
-// Frames are Go's, the innermost first and from the user's line on, between two kinds that are no calls. In front is the step ("step:17:step 17"), so that
-// viewers show it first. At the end, where the call stack has its root, come the module, a frame for each part of its path,
-// and the category ("module:0:encoder.0", "module:0:encoder", "category:0:activation"): flame graphs group by category, module and call. A
-// label is also the entry's user_metadata, and the category of allocations is what the timeline of memory_viz colours and
-// explains in its legend, as PyTorch's own profiler does it. There "unknown" is what nobody said a category of.
+// Frames are Go's, the innermost first and from the user's line on, between two kinds that are no
+// calls. In front is the step ("step:17:step 17"), so that viewers show it first. At the end, where
+// the call stack has its root, come the module, a frame for each part of its path, and the category
+// ("module:0:encoder.0", "module:0:encoder", "category:0:activation"): flame graphs group by
+// category, module and call. A label is also the entry's user_metadata, and the category of
+// allocations is what the timeline of memory_viz colours and explains in its legend, as PyTorch's
+// own profiler does it. There "unknown" is what nobody said a category of.
 //
 // # Options
 //

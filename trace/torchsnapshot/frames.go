@@ -34,7 +34,8 @@ func newFrames(p *pickler) *frames {
 	return &frames{pickler: p, calls: make(map[uintptr]*frame), labels: make(map[memcache.Label]*said), words: make(map[frame]*frame)}
 }
 
-// write writes the list of a stack's frames from the user's line on and of a label's, from the innermost to the root.
+// write writes the list of a stack's frames from the user's line on and of a label's, from the
+// innermost to the root.
 func (f *frames) write(stack []uintptr, l memcache.Label) {
 	label := f.label(l)
 	calls := make([]*frame, 0, 64)

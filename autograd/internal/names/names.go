@@ -25,15 +25,18 @@ func Inside(path, outer string) bool {
 // parentheses: see memcache.Label.
 func Part(outer, part, layer string) string {
 	path := Join(memcache.ModulePath(outer), part)
-	if path == "" || layer == "" {
+	switch {
+	case layer == "":
 		return path
+	case path == "":
+		return "(" + layer + ")"
 	}
 	return path + " (" + layer + ")"
 }
 
 // Holder returns the module, inside of outer, of the layer that has a parameter of this name.
 func Holder(outer, parameter, layer string) string {
-	if Module(parameter) == "" {
+	if Module(parameter) == "" && layer == "" {
 		return outer
 	}
 	return Part(outer, Module(parameter), layer)
@@ -41,7 +44,7 @@ func Holder(outer, parameter, layer string) string {
 
 // Layer returns the type in the name of a module.
 func Layer(module string) string {
-	return strings.TrimSuffix(strings.TrimPrefix(module[len(memcache.ModulePath(module)):], " ("), ")")
+	return strings.Trim(module[len(memcache.ModulePath(module)):], " ()")
 }
 
 // Module returns the module that a parameter belongs to by its name.

@@ -1,4 +1,5 @@
-// Package callframe names the calls of stacks, and finds those of the user, in the same way for all that trace's packages write.
+// Package callframe names the calls of stacks, and finds those of the user, in the same way for all
+// that trace's packages write.
 package callframe
 
 import "runtime"

@@ -11,9 +11,9 @@ const module = "github.com/cistern-ml/cistern/"
 // between are packages of the standard library that call functions of this module for it.
 var between = []string{"context", "internal", "iter", "maps", "reflect", "runtime", "slices", "sort", "sync", "testing"}
 
-// IsUser reports whether a function is of the program that uses this module: one of a test, of examples, or of no package
-// of the module and of none that calls its functions for it. Functions of other languages, as in recordings of Python, are the
-// program's.
+// IsUser reports whether a function is of the program that uses this module: one of a test, of
+// examples, or of no package of the module and of none that calls its functions for it. Functions
+// of other languages, as in recordings of Python, are the program's.
 func IsUser(function, file string) bool {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, ".s") {
 		return true
@@ -26,10 +26,11 @@ func IsUser(function, file string) bool {
 	return !slices.Contains(between, first)
 }
 
-// FromUser returns a stack, the innermost call first, from the line of the user's program on, without functions of this module
-// that programs can't call. A stack without such a line, of a goroutine of this module, is the outermost function that
-// programs can call, unless that is the allocator's: then the outermost one with a name. named returns a call's function and
-// file. The result has the stack's memory.
+// FromUser returns a stack, the innermost call first, from the line of the user's program on,
+// without functions of this module that programs can't call. A stack without such a line, of a
+// goroutine of this module, is the outermost function that programs can call, unless that is the
+// allocator's: then the outermost one with a name. named returns a call's function and file. The
+// result has the stack's memory.
 func FromUser[F any](stack []F, named func(F) (function, file string)) []F {
 	user := func(f F) bool { return IsUser(named(f)) }
 	ours := func(f F) (path string, ok bool) {

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFromUser: a stack begins at the program's own line. Calls are given as "function file"; without a file they are of Go.
+// TestFromUser: a stack begins at the program's own line. Calls are given as "function file";
+// without a file they are of Go.
 func TestFromUser(t *testing.T) {
 	const alloc = "memcache.(*Cache).Alloc;tensor.(*Runtime).allocIn;tensor.(*Runtime).New;"
 	for stack, want := range map[string]string{

@@ -98,7 +98,7 @@ class Owners {
 
 // modulePath is a module without the type of its layer, as memcache.ModulePath.
 function modulePath(module) {
-  return module.replace(/ \([^(]*\)$/, "");
+  return module.replace(/(^| )\([^(]*\)$/, "");
 }
 
 // levels are at most so many parts of a path: the middle of a longer one is one part.
