@@ -27,6 +27,7 @@ type at struct {
 // modulePlace is a module that a tape has been in.
 type modulePlace struct {
 	at
+	of *places // nil: a closed tape's
 	// contexts of the forward and of the backward pass; nil: not needed yet
 	contexts [2]context.Context
 }
@@ -69,7 +70,7 @@ func (p *places) place(at at) *modulePlace {
 		p.all = append(p.all, new(modulePlace))
 	}
 	m := p.all[len(p.modules)]
-	m.at = at
+	m.at, m.of = at, p
 	p.modules[at] = m
 	return m
 }
@@ -132,7 +133,7 @@ func (t *Tape) enterModule(to at) (before *modulePlace) {
 // setModule makes the tape be in a module that it has been in before. A tape that was closed
 // meanwhile, which has given its places to another one, stays where it is.
 func (t *Tape) setModule(m *modulePlace) {
-	if t.none() || t.modules[m.at] != m {
+	if t.none() || m.of != t.places {
 		return
 	}
 	t.module = m
