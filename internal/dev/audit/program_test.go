@@ -123,7 +123,7 @@ func (w *world) act(r *rand.Rand) {
 		if w.held != nil && w.books.all["ReservedBytes"][0].current > capacity/2 {
 			w.unhold()
 		}
-		w.alloc(in, labels[r.IntN(len(labels))], bytes, w.seed%3 < 2 && r.IntN(6) == 0)
+		w.alloc(in, labels[r.IntN(len(labels))], bytes, w.seed%3 < 2 && r.IntN(4) == 0)
 	}
 }
 
