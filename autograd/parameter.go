@@ -61,7 +61,8 @@ func (p *Parameter) Err() error {
 }
 
 // SetName makes the parameter remember its name and its layers. Errors and profiles show them.
-// Optimisers do so. The last name counts, also for the module of its layer.
+// Optimisers do so. The last name counts, also for the module of its layer. A parameter that is nil
+// is an error that wraps [ErrInvalid]; one that was released keeps its label.
 func (n Named) SetName() error {
 	p, name, layer := n.Parameter, n.Name, n.Layer
 	if p == nil || p.value == nil {

@@ -134,7 +134,7 @@ func parametersOf(model any, shared bool) *walk {
 	return w
 }
 
-// setLayers says of each parameter what layer has it.
+// setLayers sets the type of each parameter's layer.
 func (w *walk) setLayers() {
 	for i, p := range w.params {
 		if p.Layer == "" {
@@ -143,9 +143,10 @@ func (w *walk) setLayers() {
 	}
 }
 
-// isLayer remembers the type of the layer at a path, which is that of the outermost value there.
+// isLayer remembers the type of the layer at a path, which is that of the outermost value there that
+// has a type with a name.
 func (w *walk) isLayer(name, layer string) {
-	if _, ok := w.layers[name]; !ok {
+	if w.layers[name] == "" {
 		w.layers[name] = layer
 	}
 }
@@ -182,11 +183,10 @@ type holder struct {
 	path  string
 }
 
-// within calls f, in which the walk is in a layer that holds others.
-func (w *walk) within(h holder, f func()) {
-	w.holders = append(w.holders, h)
-	f()
-	w.holders = w.holders[:len(w.holders)-1]
+// hold begins a layer that holds others; the result ends it.
+func (w *walk) hold(layer any, path string) (end func()) {
+	w.holders = append(w.holders, holder{layer, path})
+	return func() { w.holders = w.holders[:len(w.holders)-1] }
 }
 
 // add takes a parameter, with the holders that are known inside of where the walk is, unless it has
@@ -243,13 +243,12 @@ func (w *walk) ask(name string, v reflect.Value) bool {
 		return false
 	case v.Kind() == reflect.Pointer && v.IsNil():
 		return true
-	}
-	w.isLayer(name, typeName(layer))
-	switch {
 	case promotesNil(v):
 		w.refuse(name, fmt.Sprintf("%v embeds a nil value whose methods it has", v.Type()))
 		return true
-	case w.ofBuffers:
+	}
+	w.isLayer(name, typeName(layer))
+	if w.ofBuffers {
 		b, ok := layer.(Buffered)
 		if ok {
 			for _, t := range b.Buffers() {
@@ -259,18 +258,15 @@ func (w *walk) ask(name string, v reflect.Value) bool {
 		return ok
 	}
 	if m, ok := layer.(*module); ok {
-		w.holders = append(w.holders, holder{m, name})
-		defer func() { w.holders = w.holders[:len(w.holders)-1] }()
+		defer w.hold(m, name)()
 	}
 	for _, p := range w.withSharedNames(w.parametersOf(layer), v) {
 		if p.Parameter == nil && w.nils || p.Parameter != nil && p.Value() == nil {
 			w.params = append(w.params, autograd.Named{Name: names.Join(name, p.Name), Parameter: p.Parameter})
 			continue
 		}
-		if inner := names.Module(p.Name); inner != "" && p.Layer != "" {
-			if path := names.Join(name, inner); w.layers[path] == "" {
-				w.layers[path] = p.Layer
-			}
+		if inner := names.Module(p.Name); inner != "" {
+			w.isLayer(names.Join(name, inner), p.Layer)
 		}
 		w.add(names.Join(name, p.Name), p.Parameter, p.Holder)
 	}
@@ -329,15 +325,11 @@ func (w *walk) walk(name string, v reflect.Value) {
 			}
 			v = v.Slice(0, v.Len()) // which stays as it is, whatever a method does
 		}
-		elements := func() {
-			for i := range v.Len() {
-				w.visit(names.Join(name, strconv.Itoa(i)), v.Index(i))
-			}
-		}
 		if s, ok := v.Interface().(Sequential); ok && len(s) > 0 {
-			w.within(holder{&s[0], name}, elements)
-		} else {
-			elements()
+			defer w.hold(&s[0], name)()
+		}
+		for i := range v.Len() {
+			w.visit(names.Join(name, strconv.Itoa(i)), v.Index(i))
 		}
 	case reflect.Map:
 		w.walkMap(name, v)

@@ -62,6 +62,8 @@ func uses(model any) error {
 	return state
 }
 
+type nilWrapper struct{ *nn.Wrapped }
+
 // TestModelsThatAttack: no model ends or holds up the walk, and what would be forgotten is an error.
 func TestModelsThatAttack(t *testing.T) {
 	in := initializer(t)
@@ -103,6 +105,7 @@ func TestModelsThatAttack(t *testing.T) {
 		"a nil layer that is embedded in a pointer":   {model: struct{ W *withoutLayer }{&withoutLayer{Fc: fc}}, err: "embeds a nil"},
 		"a nil layer that is embedded in another one": {model: struct{ O any }{outer{&withoutLayer{Fc: fc}}}, err: "embeds a nil"},
 		"a nil pointer that promotes":                 {model: struct{ O outer }{}, err: "embeds a nil"},
+		"a nil wrapper that is embedded":              {model: struct{ W nilWrapper }{}, err: "embeds a nil"},
 		"a list that changes":                         {model: &list, want: []string{"0.weight", "0.bias", "1.weight", "1.bias", "2.weight", "2.bias"}},
 		"a parameter by value":                        {model: struct{ P autograd.Parameter }{}, err: "want a *Parameter"},
 		"a buffer that is not exported": {model: struct {
