@@ -89,7 +89,7 @@ func (c *Cache) MaxMemoryReserved() int64 { return c.ledger.reserved().Peak }
 
 // LargestFree returns the sizes, in bytes, of the largest free blocks that small and large requests
 // find on any stream, private pools aside; 0 where there is none. A request for more needs the
-// driver.
+// driver. Requests wait while LargestFree looks at each stream's free blocks.
 func (c *Cache) LargestFree() (small, large int64) {
 	c.shards.lockAll()
 	defer c.shards.unlockAll()

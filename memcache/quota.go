@@ -15,10 +15,10 @@ import (
 const fewShards = 4
 
 // add adds the delta to the gauges: within the quotas of s, with what others don't use or, with all
-// shards locked, by raising peaks. It reports false, and has changed nothing, if all must be locked
-// and somebody is busy: then the caller, who has changed nothing yet either, does again with all
-// shards locked what the delta is of, since who waits for the others must not have s. p is the pool
-// of a hand-out, which counts it afterwards. s.mu is held all the time.
+// shards locked, by raising peaks. It reports false, and has changed nothing, if all shards must be
+// locked and another goroutine has one of them. The caller then releases s, because a goroutine that
+// waits for the other shards must not hold it, and repeats its operation with all shards locked. p
+// is the pool of a hand-out, which counts it afterwards. s.mu is held all the time.
 func (s *shard) add(p *placement.Pool, k placement.Kind, d *delta, allLocked bool) bool {
 	return s.tryAdd(k, d) || s.addBeyond(p, k, d, allLocked)
 }

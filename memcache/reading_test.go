@@ -1,9 +1,12 @@
 package memcache
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
 // TestReading: each part is what the method of its name returns while nothing else happens.
@@ -25,4 +28,22 @@ func TestReading(t *testing.T) {
 	require.Less(t, got.Profile.Reserved, got.MaxMemoryReserved)
 	require.NoError(t, c.RecordHistory(HistoryOptions{}))
 	require.Empty(t, c.Reading().Snapshot.History)
+}
+
+// TestReadingOfGraphs: the reading has what graphs hold.
+func TestReadingOfGraphs(t *testing.T) {
+	dev := cisterntest.Host(t, 64<<20)
+	c, err := New(dev, Config{})
+	require.NoError(t, err)
+	s := cisterntest.Stream(t, dev)
+	p, in := newPool(t, c, PoolOptions{})
+	m := capturedIn(t, c, p, s, func() error {
+		b, err := c.Alloc(in, 3<<20, s)
+		return errors.Join(err, b.Free())
+	})
+	got := c.Reading().GraphProfile
+	require.Equal(t, c.GraphProfile(), got)
+	require.Equal(t, int64(3<<20), got.Holdings[0].Bytes)
+	m.Close()
+	require.NoError(t, errors.Join(p.Release(), c.Close(), dev.Close()))
 }
