@@ -8,8 +8,8 @@ import (
 )
 
 // blockSpans keeps the span of each block's allocation, from an allocation that got one to the
-// block's free. Most frees come without a context, from code that only knows what it no longer
-// needs; with this their spans link to those of the allocations, and are in the step or around it.
+// block's free. Most frees come without a context. The kept span gives the span of such a free its
+// link to the allocation, and its parent: the step or the span around it.
 type blockSpans struct {
 	kept   atomic.Int64 // in all shards: while it is 0 nobody looks further
 	shards [blockShards]blockShard

@@ -123,8 +123,8 @@ func (p *StepProfile) attributes(a []attribute.KeyValue) []attribute.KeyValue {
 	)
 }
 
-// StepPeak says who held the memory at the peak of a step. Each list adds up to the peak, the
-// largest first.
+// StepPeak has the holders of the memory at the peak of a step, in bytes. Each list adds up to the
+// peak, the largest holder first.
 type StepPeak struct {
 	Categories []memcache.Share `json:"categories"`
 	Modules    []memcache.Share `json:"modules"` // by their paths; memory of none has the name ""

@@ -61,9 +61,9 @@ func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 	return p, nil
 }
 
-// Flush waits until the device is done with every step that has ended, and completes their profiles
-// and spans. Cancelling ctx ends the waiting; the steps that the device is not done with are for
-// the next Flush. Flush returns the first error since the last Flush of taking a step's device
+// Flush waits until the device has completed every step that has ended, and completes their profiles
+// and spans. If ctx ends, Flush stops waiting, and the next Flush completes the remaining steps.
+// Flush returns the first error since the last Flush of taking a step's device
 // time, without which that step is complete, or of placing it, without which its device's part has
 // no span. It orders nothing: to read what the device wrote, synchronize the stream.
 func (p *Profiler) Flush(ctx context.Context) error {

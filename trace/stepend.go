@@ -94,7 +94,7 @@ func (s *Step) leave() (flying bool) {
 	return s.flights > 0
 }
 
-// measure is the profile of the step, which took took, but for the device time.
+// measure returns the step's profile without its device time; took is the step's wall time.
 func (s *Step) measure(took time.Duration) StepProfile {
 	window, own := s.endScope(), s.scope.Own()
 	rank, size := s.profiler.config.ranks()

@@ -45,8 +45,8 @@
 //
 // # Two files compared
 //
-// -diff_base subtracts any two files, in a pair that both have: -sample_index=peak_space for the peak of a step and that of
-// the run. It subtracts by frames. Tags, such as the step, don't matter for that: the gradients of
-// step 18 stand against those of step 17. Only -tagroot, -tagleaf and -tagfocus look at tags; with
-// -tagroot step nothing would cancel.
+// -diff_base subtracts any two files, in a pair that both have: -sample_index=peak_space for the
+// peak of a step and that of the run. It subtracts by frames and ignores tags, such as the step: the
+// gradients of step 17 are subtracted from those of step 18. Only -tagroot, -tagleaf and -tagfocus
+// use tags; with -tagroot step nothing would cancel.
 package heap

@@ -1,5 +1,6 @@
-// Package timeline writes what a program does over time in the Trace Event Format, which ui.perfetto.dev, chrome://tracing and
-// speedscope open: steps, layers, copies and kernels on lanes, memory as counters.
+// Package timeline writes what a program does over time in the Trace Event Format, which
+// ui.perfetto.dev, chrome://tracing and speedscope open: steps, layers, operations, copies and
+// kernels on lanes, memory as counters.
 //
 //	tl, err := timeline.New(file)
 //	memory := tl.Memory()
@@ -7,7 +8,9 @@
 //	memory.Watch(cache)
 //	pool, err := transfer.New(dev, transfer.Config{Observer: tl.Transfer()})
 //	stream, err := dev.NewStream(device.StreamOptions{Launching: tl.Launching})
-//	profiler, err := trace.NewProfiler(trace.ProfilerConfig{Cache: cache, Stream: stream, OnProfile: tl.Step, Starting: tl.Starting})
+//	profiler, err := trace.NewProfiler(trace.ProfilerConfig{
+//		Cache: cache, Stream: stream, OnProfile: tl.Step, Starting: tl.Starting,
+//	})
 //	runtime, err := tensor.NewRuntime(cache, pool, stream, tensor.OnOperation(tl.Operation))
 //	…
 //	err = tl.Close()
@@ -16,18 +19,20 @@
 //
 // # Lanes
 //
-// The program is a process of the trace, each device another. No two spans of a lane overlap unless one is inside the other; what would is on
-// another lane of the same name with a number.
+// The program is a process of the trace, each device another. No two spans of a lane overlap unless
+// one is inside the other; a span that would is on another lane of the same name with a number.
 //
 //	program   steps        from StartStep to End, with their figures
-//	          layers       a module in a pass, "encoder.0 forward", from its first allocation or operation to its last before another's;
-//	                       each part of a path is a span
-//	          operations   from the call of an operation until it is queued, and launches that belong to no operation
+//	          layers       a module in a pass, "encoder.0 forward", from its first allocation or
+//	                       operation to its last before another's; each part of a path is a span
+//	          operations   from the call of an operation until it is queued, and launches that
+//	                       belong to no operation
 //	          allocator    driver calls, waits for pending frees, EmptyCache
 //	          transfer     driver calls for pinned memory, waits for a loader
 //	device    stream N           kernels, by the device's clock; a replay of a graph is one
-//	          steps on stream N  each step's extent on the device, inside of its device time; the kernels that were launched in it are inside
-//	          stream N copies    copies, fills and batches of a transfer.Pool, with what they took on the device
+//	          steps on stream N  each step's extent on the device, inside of its device time; the
+//	                             kernels that were launched in it are inside
+//	          stream N copies    copies, fills and batches of a transfer.Pool, with their device time
 //
 // Layers come from the contexts of allocations and operations (memcache.WithModule), on the host,
 // which runs ahead of the device. With several goroutines they alternate in one lane. The pass is
