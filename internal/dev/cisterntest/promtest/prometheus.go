@@ -55,8 +55,8 @@ type Server struct {
 
 var listening = regexp.MustCompile(`address=(\S+) .*msg="?Listening on|msg="?Listening on.* address=(\S+)`)
 
-// Start starts a Prometheus that scrapes the path /metrics of target, such as "localhost:9464", five
-// a second.
+// Start starts a Prometheus that scrapes the path /metrics of target, such as "localhost:9464", twice
+// a second, and waits until it answers queries.
 func Start(t testing.TB, target string) *Server {
 	t.Helper()
 	prometheus := program(t, "prometheus")
@@ -85,6 +85,12 @@ func Start(t testing.TB, target string) *Server {
 	})
 	address, ok := <-addresses
 	require.True(t, ok, "Prometheus ended before it listened")
+	cisterntest.WaitFor(t, func() bool { // it refuses queries until it has read its storage
+		r, err := http.Get("http://" + address + "/-/ready")
+		require.NoError(t, err)
+		defer r.Body.Close()
+		return r.StatusCode == http.StatusOK
+	})
 	return &Server{t, "http://" + address}
 }
 
