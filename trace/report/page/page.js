@@ -230,56 +230,20 @@ class Page {
   }
 }
 
-// theme lets the reader choose; the choice stays while the browser lets it.
-function theme(redraw) {
-  const button = $("theme"), names = { "": "system", light: "light", dark: "dark" };
-  const set = (mode) => {
-    if (mode) document.documentElement.dataset.theme = mode;
-    else delete document.documentElement.dataset.theme;
-    button.textContent = `Theme: ${names[mode]}`;
-  };
-  let mode = "";
-  try { mode = localStorage.getItem("cistern-report-theme") || ""; } catch { /* the browser keeps nothing for this page */ }
-  if (!Object.hasOwn(names, mode)) mode = "";
-  set(mode);
-  button.onclick = () => {
-    mode = { "": isDark() ? "light" : "dark", light: "dark", dark: "light" }[mode];
-    if ((mode === "dark") === darkMedia.matches && document.documentElement.dataset.theme) mode = "";
-    set(mode);
-    try { localStorage.setItem("cistern-report-theme", mode); } catch { /* as above */ }
-    redraw();
-  };
-  darkMedia.addEventListener("change", redraw);
-}
+let shown; // the page that is shown
 
-async function main() {
+present(async () => {
   const data = await loadData();
-  let page;
   const open = (i) => {
     stopListening(); // of the recording before
-    page = new Page(data, i);
-    page.start();
-    window.report = { page, data };
+    shown = new Page(data, i);
+    shown.start();
+    window.report = { page: shown, data };
   };
-  theme(() => page.redraw());
-  $("main").classList.add("ready");
-  $("wait").remove();
   if (data.recordings.length > 1) {
     $("devices").hidden = false;
     replace($("device"), data.recordings.map((r, i) => el("option", { value: i }, r.name)));
     $("device").onchange = () => open(Number($("device").value));
   }
   open(0);
-  $("main").removeAttribute("aria-busy");
-  let width = window.innerWidth;
-  addEventListener("resize", () => {
-    if (window.innerWidth !== width) (width = window.innerWidth), page.redraw();
-  });
-  addEventListener("beforeprint", () => { printing = true; page.redraw(); });
-  addEventListener("afterprint", () => { printing = false; page.redraw(); });
-}
-
-main().catch((e) => {
-  $("wait")?.replaceChildren(`The data of this page can't be shown: ${e.message}`);
-  throw e;
-});
+}, () => shown?.redraw());

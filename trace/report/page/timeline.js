@@ -87,7 +87,7 @@ class Timeline {
     const c = canvasFor(this.picture, this.width, this.height);
     const ink = css("--ink"), faint = css("--faint"), line = css("--line");
     c.font = `12px ${css("--font")}`;
-    this.axes(c, faint, line);
+    this.axes(c);
     const { out, total, reserved } = this.columns, n = total.length, g = this.page.groups.names.length;
     const base = new Float64Array(n), colours = this.page.colours();
     for (let k = 0; k < g; k++) {
@@ -124,38 +124,10 @@ class Timeline {
     this.page.lanes.forEach((lane, i) => this.partsLane(c, lane, i, ink, faint, line));
   }
 
-  axes(c, faint, line) {
-    c.textAlign = "right";
-    c.textBaseline = "middle";
-    const step = niceStep(this.top / MiB, 5);
-    for (let v = 0; v * MiB <= this.top; v += step) {
-      const y = Math.round(this.y(v * MiB)) + 0.5;
-      c.strokeStyle = line;
-      c.lineWidth = 1;
-      c.beginPath();
-      c.moveTo(edges.left, y);
-      c.lineTo(edges.left + this.plotWidth, y);
-      c.stroke();
-      c.fillStyle = faint;
-      c.fillText(whole.format(v), edges.left - 8, y);
-    }
-    c.textAlign = "left";
-    c.textBaseline = "top";
-    c.fillStyle = faint;
-    c.fillText("MiB", 4, 4);
-    const [from, to] = this.span(), unit = this.byTime ? niceStep(to - from, this.plotWidth / 110) : Math.max(1, niceStep(to - from, this.plotWidth / 90));
-    const top = edges.top + this.plotHeight;
-    for (let p = Math.max(0, Math.ceil(from / unit)) * unit; p < to; p += unit) {
-      const x = edges.left + ((p - from) / (to - from)) * this.plotWidth;
-      c.strokeStyle = faint;
-      c.beginPath();
-      c.moveTo(Math.round(x) + 0.5, top);
-      c.lineTo(Math.round(x) + 0.5, top + 4);
-      c.stroke();
-      const text = this.byTime ? duration(p) : whole.format(p);
-      const half = c.measureText(text).width / 2;
-      c.fillText(text, Math.max(2, Math.min(this.width - 2 * half - 2, x - half)), top + 6);
-    }
+  axes(c) {
+    const [from, to] = this.span(), n = this.plotWidth / (this.byTime ? 110 : 90);
+    drawAxes(c, { left: edges.left, plot: this.plotWidth, top: edges.top, height: this.plotHeight, width: this.width, unit: "MiB", most: this.top / MiB,
+      xTicks: (this.byTime ? timeTicks : stepTicks)(Math.max(0, from), to, n), at: (p) => edges.left + ((p - from) / (to - from)) * this.plotWidth });
   }
 
   // ooms marks the requests that failed.
