@@ -176,12 +176,13 @@ func (o outOfMemory) Start(ctx context.Context, op memcache.Op) (context.Context
 }
 
 func (o outOfMemory) End(e memcache.OpInfo) {
-	if !errors.Is(e.Err, memcache.ErrOutOfMemory) {
+	var oom *memcache.OutOfMemoryError
+	if !errors.As(e.Err, &oom) {
 		return
 	}
 	o.oom.Do(func() {
 		if o.cache != nil {
-			o.failed(o.state("oom", nil))
+			o.failed(o.state("oom", nil, oom))
 		}
 	})
 }
@@ -200,20 +201,21 @@ func (f *profileFolder) write(steps []trace.StepProfile) error {
 	if f == nil || f.cache == nil {
 		return nil
 	}
-	if err := f.state("", steps); err != nil {
+	if err := f.state("", steps, nil); err != nil {
 		return fmt.Errorf("mnist: -memprofile: %w", err)
 	}
 	return nil
 }
 
-// state writes who has the memory now, and had it at the peak, to a folder of the folder.
-func (f *profileFolder) state(sub string, steps []trace.StepProfile) error {
+// state writes who has the memory now, and had it at the peak, to a folder of the folder, and the
+// request that failed, if it is about one.
+func (f *profileFolder) state(sub string, steps []trace.StepProfile, oom *memcache.OutOfMemoryError) error {
 	if err := os.MkdirAll(filepath.Join(f.dir, sub), 0o777); err != nil {
 		return err
 	}
 	now := heap.Of(f.cache)
 	now.Allocated = f.counter.Holdings()
-	page, err := report.FromCache(f.cache, steps, report.Options{Name: "mnist"})
+	page, err := report.FromCache(f.cache, steps, report.Options{Name: "mnist", OutOfMemory: oom})
 	if err != nil {
 		return err
 	}

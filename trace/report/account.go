@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/cistern-ml/cistern/internal/recording"
 )
@@ -17,6 +18,8 @@ type account struct {
 	steps  []stepAccount
 	open   []int32 // of each moment: the innermost step, -1: none; nil: there are no steps
 	sites  []kept
+
+	failing int64 // the step in which memory ran out at the end; 0: none
 
 	peak         int32 // the first moment at which most is allocated
 	peakBytes    int64
@@ -106,13 +109,13 @@ func (a *account) addBlocks() {
 		}
 	}
 	if old > 0 {
-		a.note("%d blocks were allocated before the recording began: they are held from its start on", old)
+		a.note("%s allocated before the recording began: held from its start on", countBlocks(old))
 	}
 	if odd > 0 {
-		a.note("%d blocks were allocated where the entries have one that was not freed: entries are missing, and those blocks end there", odd)
+		a.note("%s allocated where the entries have one that was not freed: entries are missing, and what was there ends", countBlocks(odd))
 	}
 	if missing > 0 {
-		a.note("%d blocks that the entries leave in use are not in the segments at the end: entries are missing", missing)
+		a.note("%s in use by the entries, and not in the segments at the end: entries are missing", countBlocks(missing))
 	}
 	if !a.exact {
 		a.note("the entries do not tell how large all blocks are: such a block counts as what was asked for, rounded")
@@ -126,6 +129,14 @@ func (a *account) sizeOf(e *entry) int64 {
 	}
 	a.exact = false
 	return a.sizing.round(e.requested)
+}
+
+// countBlocks is a number of blocks in words.
+func countBlocks(n int) string {
+	if n == 1 {
+		return "1 block"
+	}
+	return strconv.Itoa(n) + " blocks"
 }
 
 func (a *account) note(format string, args ...any) {

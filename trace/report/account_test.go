@@ -3,7 +3,6 @@ package report
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -309,8 +308,8 @@ func TestAnyEntries(t *testing.T) {
 		}
 		require.ElementsMatch(t, want, got)
 		notes := strings.Join(a.notes, "\n")
-		require.Equal(t, replaced > 0, strings.Contains(notes, fmt.Sprint(replaced, " blocks were allocated where the entries have one")), notes)
-		require.Equal(t, missing > 0, strings.Contains(notes, fmt.Sprint(missing, " blocks that the entries leave in use")), notes)
+		require.Equal(t, replaced > 0, strings.Contains(notes, countBlocks(replaced)+" allocated where the entries have one"), notes)
+		require.Equal(t, missing > 0, strings.Contains(notes, countBlocks(missing)+" in use by the entries"), notes)
 		peak, at := int64(-1), int32(0)
 		for m := int32(-1); m < a.moments(); m++ {
 			held := sum(a.heldAt(m))

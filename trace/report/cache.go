@@ -49,6 +49,7 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 		s.profiles = append(s.profiles, l.graphs(state.GraphProfile, state.Profile.Reserved))
 	}
 	s.addSpans(steps)
+	s.limit, s.shortage = state.MemoryLimit, l.shortage(o.OutOfMemory)
 	if len(s.entries) == 0 {
 		s.notes = append(s.notes, "the cache's history is off: RecordHistory keeps what happens from then on")
 	}
@@ -182,8 +183,12 @@ func (s *source) addSpans(steps []trace.StepProfile) {
 		i, _ := slices.BinarySearchFunc(s.entries, t, func(e entry, t int64) int { return cmp.Compare(e.time, t) })
 		return int32(i)
 	}
+	if len(steps) == 0 {
+		return
+	}
 	steps = slices.Clone(steps)
 	slices.SortStableFunc(steps, func(a, b trace.StepProfile) int { return a.Start.Compare(b.Start) }) // the innermost is the last that began
+	s.run = [2]int64{steps[0].Step, steps[len(steps)-1].Step}
 	for i := range steps {
 		p := &steps[i]
 		start := p.Start.UnixNano()

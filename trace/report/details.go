@@ -25,6 +25,10 @@ func fromRecording(rec *recording.Recording) *source {
 	s.addFinal(rec, d)
 	s.addMarks(d)
 	s.notes = append(s.notes, rec.Notes...)
+	s.limit, s.began = rec.TotalMemory, rec.Initial > 0
+	if rec.LimitKnown && rec.Limit > 0 {
+		s.limit = rec.Limit
+	}
 	if rec.Initial > 0 {
 		s.notes = append(s.notes, "the recording began when memory was in use: its first "+strconv.Itoa(rec.Initial)+" entries are what was there")
 	}

@@ -39,6 +39,12 @@ type encoded struct {
 	Forgotten    int      `json:"forgotten"` // the profile of a peak that the entries don't have; -1: they have it
 	Allocs       int64    `json:"allocs"`
 	Notes        []string `json:"notes"`
+	Limit        int64    `json:"limit"` // 0: unknown
+	Late         bool     `json:"late"`  // memory was in use before the first entry
+	Run          [2]int64 `json:"run"`   // the first and the last step that the program knows; 0, 0: none
+
+	Failing  int64     `json:"failing"`
+	Shortage *shortage `json:"shortage,omitempty"`
 
 	Streams []string          `json:"streams"`
 	Modules []string          `json:"modules"`
@@ -47,7 +53,7 @@ type encoded struct {
 	Frames  []encodedFrame    `json:"frames"`
 	Stacks  [][]int32         `json:"stacks"`
 	Sites   []int32           `json:"sites"`
-	OOMs    [][2]int64        `json:"ooms"` // moment and bytes
+	OOMs    [][4]int64        `json:"ooms"` // moment, bytes, owner and stream
 	Marks   []encodedMark     `json:"marks"`
 	Steps   encodedSteps      `json:"steps"`
 	Kept    []encodedKept     `json:"kept"`
@@ -198,7 +204,8 @@ func (n *numbers[T]) add(v T) int32 {
 func (e *encoder) device(r *Report) *encoded {
 	a := r.account
 	d := &encoded{Name: a.name, Device: a.device, Conf: a.conf, Moments: a.moments(), Exact: a.exact, Labelled: a.owners.labelled,
-		Stacked: a.owners.stacked, Peak: a.peak, PeakBytes: a.peakBytes, MostReserved: a.mostReserved, Forgotten: -1, Notes: a.notes, Stacks: a.owners.stacks,
+		Stacked: a.owners.stacked, Peak: a.peak, PeakBytes: a.peakBytes, MostReserved: a.mostReserved, Forgotten: -1, Notes: a.notes, Limit: a.limit,
+		Late: a.late(), Run: a.run, Failing: a.failing, Shortage: a.shortage, Stacks: a.owners.stacks,
 		Sites: a.owners.sites, WhatIf: r.whatIf, Columns: make(map[string]column)}
 	var modules, tags numbers[string]
 	for _, o := range a.owners.list {
@@ -209,10 +216,7 @@ func (e *encoder) device(r *Report) *encoded {
 		d.Frames = append(d.Frames, encodedFrame{f.function, f.file, f.line})
 	}
 	for i := range a.entries {
-		switch en := &a.entries[i]; en.action {
-		case recording.OOM:
-			d.OOMs = append(d.OOMs, [2]int64{int64(i), en.requested})
-		case recording.Alloc:
+		if a.entries[i].action == recording.Alloc {
 			d.Allocs++
 		}
 	}
@@ -276,6 +280,11 @@ func (e *encoder) columns(d *encoded, r *Report) {
 		}
 		return 0
 	})
+	for i := range a.entries {
+		if en := &a.entries[i]; en.action == recording.OOM {
+			d.OOMs = append(d.OOMs, [4]int64{int64(i), en.requested, int64(en.owner), int64(streams.add(en.stream))})
+		}
+	}
 	for _, s := range streams.list {
 		d.Streams = append(d.Streams, fmt.Sprint(s))
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/budget"
 	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/memcache"
 )
 
 // ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is [device.ErrInvalid].
@@ -26,6 +27,9 @@ type Options struct {
 	// calls leaves some out. Nothing is replayed otherwise.
 	WhatIf  []string
 	Suggest bool
+	// OutOfMemory is the request that failed and that [FromCache]'s page begins with; nil: the page
+	// begins with the last one of the history, if one failed.
+	OutOfMemory *memcache.OutOfMemoryError
 	// Addresses lets the page tell the addresses of memory. Otherwise it has the distances between them.
 	Addresses bool
 	// MaxMemory, in bytes, and MaxWork, in units of about 20 ns, bound what a file may cost that Read

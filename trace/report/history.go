@@ -1,6 +1,8 @@
 package report
 
 import (
+	"slices"
+
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/internal/replay"
@@ -121,15 +123,14 @@ func (a *account) partial() string {
 	case a.forgotten != nil:
 		return "the history does not have the peak"
 	}
-	for i := range a.blocks {
-		if a.blocks[i].alloc < 0 {
-			return "the history begins with memory in use, or has forgotten its beginning"
-		}
-	}
-	for i := range a.ranges {
-		if a.ranges[i].from < 0 {
-			return "the history begins with memory in use, or has forgotten its beginning"
-		}
+	if a.late() {
+		return "the history begins with memory in use, or has forgotten its beginning"
 	}
 	return ""
+}
+
+// late reports whether memory was in use before the first entry.
+func (a *account) late() bool {
+	return a.began || slices.ContainsFunc(a.blocks, func(b block) bool { return b.alloc < 0 }) ||
+		slices.ContainsFunc(a.ranges, func(m memory) bool { return m.from < 0 })
 }

@@ -85,6 +85,7 @@ func TestPage(t *testing.T) {
 	b.Run(choose("axis", "entries"), choose("grouping", 0))
 
 	// The table of steps sorts, and a step that is chosen shows its peak.
+	b.Do(chromedp.Click(chromedp.ID("steps-all")))
 	require.Len(t, b.column("steps", 0), 80)
 	b.Do(chromedp.Click(chromedp.CSS("#steps th:nth-child(2) button")))
 	peaks := b.column("steps", 1)
@@ -119,7 +120,7 @@ func TestKeyboard(t *testing.T) {
 		return browsertest.Eval[string](b.Browser, `document.activeElement.id || document.activeElement.className || document.activeElement.tagName`)
 	}
 	seen := map[string]bool{}
-	for range 40 {
+	for range 60 {
 		b.Keys(kb.Tab)
 		seen[focus()] = true
 		require.NotEqual(t, "none", browsertest.Eval[string](b.Browser, `getComputedStyle(document.activeElement).outlineStyle`), "the focus on %s can be seen", focus())

@@ -21,6 +21,10 @@ type source struct {
 	profiles []profile
 	owners   *owners
 	notes    []string
+	limit    int64     // that the cache may reserve, or the device has; 0: unknown
+	run      [2]int64  // the first and the last step that the program knows; 0, 0: none
+	began    bool      // the recording began when memory was in use
+	shortage *shortage // of the request that the page is about; nil: of none
 }
 
 // entry is one thing that happened, in the recording's order.

@@ -35,6 +35,9 @@ class Flame {
   }
 
   draw() {
+    this.pen ||= document.createElement("canvas").getContext("2d");
+    const { fontSize, fontFamily } = getComputedStyle(this.box);
+    this.pen.font = `${fontSize} ${fontFamily}`;
     const top = this.find(this.path), cells = [];
     const lay = (node, from, depth, colour) => {
       let chain = node;
@@ -74,7 +77,17 @@ class Flame {
       onpointermove: (e) => tip.show(e.clientX, e.clientY, el("div", { class: "tip-head" }, c.names.slice(0, 24).map((n) => el("div", {}, shorten(n, 200)))),
         row("bytes", exactly(c.node.bytes)), row("of all", part), row("blocks", count(c.node.blocks))),
       onpointerleave: () => tip.hide(),
-    }, el("span", {}, what), " ", el("small", {}, mib(c.node.bytes)));
+    }, this.text(c, (this.box.clientWidth * c.node.bytes) / top.bytes - 16));
+  }
+
+  // text is as much of a cell's names as fits, and its bytes where they do, too.
+  text(c, width) {
+    const measure = (t) => this.pen.measureText(t).width, amount = mib(c.node.bytes), names = c.names.map((n) => shorten(n, 200)).join(" › ");
+    const whole = names.length * 4 < width && measure(names) <= width;
+    if (whole) return [el("span", {}, names), measure(`${names}  ${amount}`) <= width ? [" ", el("small", {}, amount)] : null];
+    let n = Math.min(names.length, Math.floor(width / 4));
+    while (n > 2 && measure(shorten(names, n)) > width) n--;
+    return n > 2 ? el("span", {}, shorten(names, n)) : null;
   }
 
   open(path) {

@@ -2,14 +2,15 @@
 
 function showKept(page) {
   const { r, owners } = page, growing = r.kept.filter((k) => k.grows), all = r.kept.reduce((a, k) => a + k.bytes, 0);
+  const failing = r.failing ? ` Blocks of step ${count(r.failing)}, in which memory ran out, are left out.` : "";
   if (r.kept.length === 0) {
-    replace($("kept-about"), "Every block was freed.");
+    replace($("kept-about"), "Every block was freed.", failing);
     replace($("kept"));
     return null;
   }
   const grown = growing.reduce((a, k) => a + k.bytes, 0);
   replace($("kept-about"), bytes(all), " are held at the end of the recording.", r.steps.count === 0 ? " Without steps nobody can say what grows."
-    : growing.length === 0 ? " No place in the program left blocks in three steps or more: nothing grows." : [" ", el("b", { class: "alarm" }, bytes(grown), " grow"), `: ${plural(growing.length, "place")} left blocks in three steps or more.`]);
+    : growing.length === 0 ? " No place in the program left blocks in three steps or more: nothing grows." : [" ", el("b", { class: "alarm" }, bytes(grown), " grow"), `: ${plural(growing.length, "place")} left blocks in three steps or more.`], failing);
   const columns = [];
   if (growing.length > 0) columns.push({ name: "grows", text: true, value: (k) => (k.grows ? 0 : 1), show: (k) => (k.grows ? el("b", { class: "alarm" }, "grows") : "") });
   if (r.labelled) columns.push({ name: "category", text: true, value: (k) => owners.category(k.owner), show: (k) => swatched(page.nameColour(owners.category(k.owner)), owners.category(k.owner)) });

@@ -15,35 +15,7 @@ class MemoryMap {
 
   // set lays the segments and blocks of the moment out.
   set() {
-    const { r, moment: m } = this.page;
-    const ranges = [];
-    for (let i = 0; i < r.rangeSize.length; i++) {
-      if (r.rangeFrom[i] <= m && m < r.rangeTo[i]) ranges.push({ addr: r.rangeAddr[i], size: r.rangeSize[i], stream: r.rangeStream[i], mapped: r.rangeMapped[i] });
-    }
-    ranges.sort((a, b) => a.addr - b.addr);
-    this.segments = [];
-    for (const s of ranges) {
-      const last = this.segments.at(-1);
-      if (last && last.mapped && s.mapped && last.stream === s.stream && last.addr + last.size === s.addr) last.size += s.size;
-      else this.segments.push({ ...s, number: this.segments.length + 1 });
-    }
-    const blocks = [];
-    for (let i = 0; i < r.blocks; i++) if (r.alloc[i] <= m && m < r.done[i]) blocks.push(i);
-    blocks.sort((a, b) => r.addr[a] - r.addr[b]);
-    this.pieces = [];
-    let b = 0;
-    for (const s of this.segments) {
-      let at = s.addr;
-      while (b < blocks.length && r.addr[blocks[b]] < s.addr) b++;
-      for (; b < blocks.length && r.addr[blocks[b]] < s.addr + s.size; b++) {
-        const i = blocks[b];
-        if (r.addr[i] > at) this.pieces.push({ segment: s, addr: at, size: r.addr[i] - at, block: -1 });
-        this.pieces.push({ segment: s, addr: r.addr[i], size: r.size[i], block: i });
-        at = r.addr[i] + r.size[i];
-      }
-      if (at < s.addr + s.size) this.pieces.push({ segment: s, addr: at, size: s.addr + s.size - at, block: -1 });
-    }
-    this.chosen = -1;
+    Object.assign(this, layout(this.page.r, this.page.moment), { chosen: -1 });
     replace($("map-what"));
     this.about();
     this.draw();
@@ -171,4 +143,36 @@ class MemoryMap {
     else return;
     e.preventDefault();
   }
+}
+
+// layout is the segments of a moment, and their pieces by address: blocks, and holes with a block of -1.
+function layout(r, m) {
+  const ranges = [];
+  for (let i = 0; i < r.rangeSize.length; i++) {
+    if (r.rangeFrom[i] <= m && m < r.rangeTo[i]) ranges.push({ addr: r.rangeAddr[i], size: r.rangeSize[i], stream: r.rangeStream[i], mapped: r.rangeMapped[i] });
+  }
+  ranges.sort((a, b) => a.addr - b.addr);
+  const segments = [];
+  for (const s of ranges) {
+    const last = segments.at(-1);
+    if (last && last.mapped && s.mapped && last.stream === s.stream && last.addr + last.size === s.addr) last.size += s.size;
+    else segments.push({ ...s, number: segments.length + 1 });
+  }
+  const blocks = [];
+  for (let i = 0; i < r.blocks; i++) if (r.alloc[i] <= m && m < r.done[i]) blocks.push(i);
+  blocks.sort((a, b) => r.addr[a] - r.addr[b]);
+  const pieces = [];
+  let b = 0;
+  for (const s of segments) {
+    let at = s.addr;
+    while (b < blocks.length && r.addr[blocks[b]] < s.addr) b++;
+    for (; b < blocks.length && r.addr[blocks[b]] < s.addr + s.size; b++) {
+      const i = blocks[b];
+      if (r.addr[i] > at) pieces.push({ segment: s, addr: at, size: r.addr[i] - at, block: -1 });
+      pieces.push({ segment: s, addr: r.addr[i], size: r.size[i], block: i });
+      at = r.addr[i] + r.size[i];
+    }
+    if (at < s.addr + s.size) pieces.push({ segment: s, addr: at, size: s.addr + s.size - at, block: -1 });
+  }
+  return { segments, pieces };
 }

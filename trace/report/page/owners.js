@@ -134,6 +134,7 @@ function groupsOf(r, moments, grouping, most) {
   let list = [...names.entries()].map(([name, g]) => ({ name, g, held: held[g] }));
   list.sort((a, b) => b.held - a.held || (a.name < b.name ? -1 : 1));
   if (grouping.categories) list.sort((a, b) => categoryOrder.indexOf(a.name) - categoryOrder.indexOf(b.name));
+  if (grouping.sizes) list.sort((a, b) => sizeNames.indexOf(a.name) - sizeNames.indexOf(b.name));
   const place = new Int32Array(list.length);
   list.forEach((e, i) => (place[e.g] = Math.min(i, most)));
   for (let i = 0; i < r.blocks; i++) of[i] = place[of[i]];

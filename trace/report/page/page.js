@@ -26,7 +26,8 @@ class Page {
     this.holders = new Holders(this);
     this.map = new MemoryMap(this);
     this.steps = new Steps(this);
-    this.tables = [this.steps.table, showKept(this), showWhatIf(this)].filter(Boolean); // those that stay as they are
+    this.tables = [this.steps, showKept(this), showWhatIf(this)].filter(Boolean); // those that stay as they are
+    showOutOfMemory(this);
     this.timeline = new Timeline(this);
     this.controls();
     this.timeline.resize();
@@ -38,11 +39,19 @@ class Page {
   header() {
     const { r } = this, n = this.moments.last + 1;
     replace($("name"), r.name);
-    replace($("about"), [r.device !== r.name ? r.device : "", `options: ${r.conf || "default"}`, plural(n, "entry").replace("entrys", "entries"), plural(r.allocs, "allocation"),
-      r.steps.count > 0 ? plural(r.steps.count, "step") : "", r.time && n > 0 ? duration(r.time[n - 1]) : "", r.startTime ? new Date(r.startTime).toISOString().slice(0, 19).replace("T", " ") + " UTC" : ""].filter(Boolean).join(" · "));
+    replace($("about"), [this.part(), r.device !== r.name ? r.device : "", `options: ${r.conf || "default"}`, plural(n, "entry").replace("entrys", "entries"), plural(r.allocs, "allocation"), r.time && n > 0 ? duration(r.time[n - 1]) : "", r.startTime ? new Date(r.startTime).toISOString().slice(0, 19).replace("T", " ") + " UTC" : ""].filter(Boolean).join(" · "));
     $("notes-section").hidden = r.notes.length === 0;
     replace($("notes"), r.notes.map((n) => el("li", {}, n)));
     $("axes").hidden = !r.time;
+  }
+
+  // part is which part of the run is shown.
+  part() {
+    const { r } = this, n = r.steps.count, [first, last] = r.run, { step } = r.steps.columns;
+    if (r.moments === 0) return "now, without a history";
+    const run = n > 0 && last > 0 && first < step[0] ? ` of ${count(first)} to ${count(last)}` : "";
+    const steps = n === 0 ? "" : n === 1 ? `, step ${count(step[0])}${run}` : `, steps ${count(step[0])} to ${count(step[n - 1])}${run}`;
+    return `${r.late ? "the end of the run" : "the whole run"}${steps}`;
   }
 
   figures() {
@@ -56,7 +65,7 @@ class Page {
       ["Held at the end", bytes(moments.allocatedAt(last))]];
     if (now?.graphs > 0 || graphs > 0) list.push(["Held by graphs", [bytes(now.graphs), " ", el("small", {}, "at the peak ", bytes(graphs))]]);
     if (r.steps.count > 0) list.push(["Grows by steps", grows > 0 ? el("b", { class: "alarm" }, bytes(grows)) : "nothing"]);
-    if (r.ooms.length > 0) list.push(["Out of memory", el("b", { class: "alarm" }, plural(r.ooms.length, "request"))]);
+    if (r.limit > 0) list.push(["Limit", bytes(r.limit)]);
     replace($("figures"), list.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
   }
 
@@ -85,7 +94,7 @@ class Page {
     const colours = this.colours();
     const light = (g) => { this.lit = g; this.timeline.paint(); this.timeline.draw(); };
     replace($("legend"), this.groups.names.map((name, g) => el("li", { onpointerenter: () => light(g), onpointerleave: () => light(null) }, el("i", { class: "swatch", style: { background: colours[g] } }), shorten(name, 60))),
-      el("li", {}, el("i", { class: "line" }), "reserved"), this.r.ooms.length > 0 ? el("li", { class: "alarm" }, "▼ out of memory") : null);
+      el("li", {}, el("i", { class: "line" }), "reserved"), this.timeline?.limit > 0 ? el("li", {}, el("i", { class: "line limit" }), "limit") : null, this.r.ooms.length > 0 ? el("li", { class: "alarm" }, "▼ out of memory") : null);
   }
 
   controls() {

@@ -1,48 +1,98 @@
-// The table of steps. A step that is chosen moves the moment to its peak.
+// Steps: a chart of their peaks and one of their times, the table of those that stand out, and that of all.
+
+const fewSteps = 20; // of which the table shows all at once
 
 class Steps {
   constructor(page) {
     const { r } = page, s = r.steps, c = s.columns;
+    Object.assign(this, { page, c });
     $("steps-section").hidden = s.count === 0;
-    this.rows = Array.from({ length: s.count }, (_, i) => i).map((i) => ({ i }));
     if (s.count === 0) return;
-    const amount = (name, title, column) => ({ name, title, value: (x) => c[column][x.i], show: (x) => (c[column][x.i] < 0 ? "–" : bytes(c[column][x.i])) });
-    const number = (name, title, column) => ({ name, title, value: (x) => c[column][x.i], show: (x) => count(c[column][x.i]) });
-    const time = (name, title, column) => ({ name, title, value: (x) => c[column][x.i], show: (x) => (c[column][x.i] < 0 ? "–" : duration(c[column][x.i] / 1000)) });
-    const columns = [{ name: "step", ascending: true, value: (x) => c.step[x.i], show: (x) => [count(c.step[x.i]), s.names[x.i] ? [" ", words(s.names[x.i])] : "", c.failed?.[x.i] ? el("b", { class: "alarm" }, " failed") : null,
-      c.late?.[x.i] ? el("small", { title: "The history has forgotten the beginning of this step: its figures are the profiler's, and what that does not know is left out." }, " begun before the history") : null] }];
-    columns.push(amount("peak", "the most that was allocated while the step was open", "peak"));
-    if (r.labelled) columns.push({ name: "at the peak", text: true, title: "who held it, by category", value: (x) => c.peak[x.i], show: (x) => shareBar(this.shares(page, x.i), this.most) });
-    columns.push(amount("reserved", "the driver's memory at that moment", "reserved"), amount("at start", "allocated before the step", "start"), amount("at end", "allocated after the step", "end"),
-      amount("left", "of the blocks that the step allocated, what is still held at its end", "left"), number("allocations", "blocks handed out", "allocs"), number("frees", "blocks freed", "frees"),
-      amount("allocated", "bytes of all blocks handed out", "bytes"));
-    if (c.graphs) columns.push(amount("graphs", "held by graphs at the step's end, and no part of what is allocated", "graphs"));
-    if (c.ooms) columns.push(number("out of memory", "requests that failed", "ooms"));
-    if (c.h2d) columns.push(amount("to device", "bytes copied to the device", "h2d"));
-    if (c.d2h) columns.push(amount("to host", "bytes copied to the host", "d2h"));
-    if (c.hostTime) columns.push(time("host time", "from the step's start to its end", "hostTime"));
-    else if (r.time) columns.push({ name: "time", title: "from its first entry to its last", value: (x) => this.took(r, x.i), show: (x) => duration(this.took(r, x.i)) });
-    if (c.deviceTime) columns.push(time("device time", "on the compute stream", "deviceTime"));
-    this.most = c.peak.reduce((a, v) => Math.max(a, v), 1);
-    this.table = new Table($("steps"), columns, { sort: 0, descending: false, most: 200, label: "steps", onSelect: (x) => page.selectStep(x.i) });
-    this.table.set(this.rows);
+    this.rows = Array.from({ length: s.count }, (_, i) => ({ i }));
+    this.peaks = Float64Array.from(c.peak);
+    this.times = this.rows.map(({ i }) => this.took(r, i));
+    this.outliers = outliersOf(c, this.peaks, this.times);
+    this.most = this.peaks.reduce((a, v) => Math.max(a, v), 1);
+    this.table = new Table($("steps"), this.columns(), { sort: 0, descending: false, most: 200, label: "steps", onSelect: (x) => page.selectStep(x.i) });
+    this.all = s.count <= fewSteps;
+    $("steps-all").onclick = () => { this.all = !this.all; this.list(); };
     const input = $("step-number");
     input.onchange = () => {
       const i = c.step.indexOf(Number(input.value));
       input.setCustomValidity(i < 0 ? `There is no step ${input.value}: they are ${count(c.step[0])} to ${count(c.step.at(-1))}.` : "");
-      if (!input.reportValidity()) return;
-      page.selectStep(i);
+      if (input.reportValidity()) page.selectStep(i);
     };
+    this.charts();
+    this.list();
   }
 
+  // took is the time of a step in µs: the device's, or else the host's, or else that of its entries.
   took(r, i) {
-    const { from, to } = r.steps.columns;
-    return to[i] > from[i] ? r.time[Math.min(to[i], r.time.length) - 1] - r.time[from[i]] : 0;
+    const { from, to, deviceTime, hostTime } = r.steps.columns, known = [deviceTime, hostTime].find((t) => t && t[i] >= 0);
+    if (known) return known[i] / 1000;
+    return r.time && to[i] > from[i] ? r.time[Math.min(to[i], r.time.length) - 1] - r.time[from[i]] : NaN;
   }
 
-  shares(page, i) {
+  charts() {
+    const { page, c } = this, rises = c.step.every((n, i) => i === 0 || n > c.step[i - 1]), x = rises ? c.step : c.step.map((_, i) => i);
+    const chart = (id, what, options, y) => {
+      const known = y.some((v) => !Number.isNaN(v)), canvas = $(id);
+      canvas.parentElement.hidden = !known;
+      if (!known) return null;
+      const drawn = new Chart(canvas, { label: `${what} of steps`, onChoose: (i) => page.selectStep(i), ...options });
+      drawn.set({ x, name: (i) => `step ${count(c.step[i])}`, ticksOf: stepTicks, series: [{ name: what, hue: options.hue, y }],
+        marks: [...this.outliers].filter(([, why]) => why.some((w) => w.startsWith(what) || !w.includes("×"))).map(([i]) => i) });
+      return drawn;
+    };
+    const longest = this.times.reduce((a, v) => Math.max(a, v || 0), 0), [scale, unit] = longest < 1e3 ? [1, "µs"] : longest < 1e6 ? [1e3, "ms"] : [1e6, "s"];
+    this.drawn = [chart("step-peaks", "peak", { unit: "MiB", scale: MiB, format: mib, hue: 0 }, this.peaks), chart("step-times", "time", { unit, scale, format: duration, hue: 1 }, this.times)].filter(Boolean);
+  }
+
+  // list shows all steps, or those that stand out and the one that is chosen.
+  list() {
+    const n = this.rows.length, out = this.outliers.size;
+    replace($("steps-about"), out === 0 ? `None of ${plural(n, "step")} stands out` : `${count(out)} of ${plural(n, "step")} ${out === 1 ? "stands" : "stand"} out`,
+      ": failed, out of memory, or with a peak or a time above Tukey’s outer fence and 5 % above the median.");
+    $("steps-all").hidden = n <= fewSteps;
+    $("steps-all").textContent = this.all ? "Only those that stand out" : `All ${plural(n, "step")}`;
+    this.table.set(this.all ? this.rows : this.rows.filter((x) => this.outliers.has(x.i) || x === this.table.selected));
+  }
+
+  columns() {
+    const { c, page: { r } } = this;
+    const amount = (name, title, column) => ({ name, title, value: (x) => c[column][x.i], show: (x) => (c[column][x.i] < 0 ? "–" : bytes(c[column][x.i])) });
+    const number = (name, title, column) => ({ name, title, value: (x) => c[column][x.i], show: (x) => count(c[column][x.i]) });
+    const time = (name, title, column) => ({ name, title, value: (x) => c[column][x.i], show: (x) => (c[column][x.i] < 0 ? "–" : duration(c[column][x.i] / 1000)) });
+    return [
+      { name: "step", ascending: true, value: (x) => c.step[x.i], show: (x) => [count(c.step[x.i]), r.steps.names[x.i] ? [" ", words(r.steps.names[x.i])] : ""] },
+      amount("peak", "the most that was allocated while the step was open", "peak"),
+      (this.outliers.size > 0 || c.late) && { name: "stands out", text: true, value: (x) => (this.outliers.get(x.i) || ["~"]).join(), show: (x) => [el("b", { class: "alarm" }, (this.outliers.get(x.i) || []).join(", ")),
+        c.late?.[x.i] ? el("small", { title: "The history has forgotten the beginning of this step: its figures are the profiler's, and what that does not know is left out." }, " begun before the history") : null] },
+      r.labelled && { name: "at the peak", text: true, title: "who held it, by category", value: (x) => c.peak[x.i], show: (x) => shareBar(this.shares(x.i), this.most) },
+      amount("reserved", "the driver's memory at that moment", "reserved"), amount("at start", "allocated before the step", "start"), amount("at end", "allocated after the step", "end"),
+      amount("left", "of the blocks that the step allocated, what is still held at its end", "left"), number("allocations", "blocks handed out", "allocs"),
+      c.graphs && amount("graphs", "held by graphs at the step's end, and no part of what is allocated", "graphs"),
+      c.h2d && amount("to device", "bytes copied to the device", "h2d"), c.d2h && amount("to host", "bytes copied to the host", "d2h"),
+      c.hostTime ? time("host time", "from the step's start to its end", "hostTime")
+        : r.time && { name: "time", title: "from its first entry to its last", value: (x) => this.times[x.i], show: (x) => duration(this.times[x.i] || 0) },
+      c.deviceTime && time("device time", "on the compute stream", "deviceTime"),
+    ].filter(Boolean);
+  }
+
+  shares(i) {
+    const { page } = this;
     return page.r.steps.shares[i].map((b, c) => ({ bytes: b, name: page.categories[c] || "not labelled" })).filter((p) => p.bytes > 0).map((p) => ({ ...p, colour: page.nameColour(p.name) }));
   }
 
-  select(i) { this.table?.select(i < 0 ? null : this.rows[i]); }
+  select(i) {
+    if (!this.table) return;
+    this.table.select(i < 0 ? null : this.rows[i]);
+    if (!this.all) this.list();
+    for (const chart of this.drawn) chart.select(i);
+  }
+
+  draw() {
+    this.table?.draw();
+    for (const chart of this.drawn || []) chart.draw();
+  }
 }

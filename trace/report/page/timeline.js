@@ -74,7 +74,9 @@ class Timeline {
     this.columns = this.page.moments.columns(edge, this.page.groups.of, this.page.groups.names.length);
     this.top = 1;
     for (let x = 0; x < n; x++) this.top = Math.max(this.top, this.columns.total[x], this.columns.reserved[x]);
-    this.top *= 1.04;
+    const { limit, ooms } = this.page.r;
+    this.limit = limit > 0 && (ooms.length > 0 || limit < 2 * this.top) ? limit : 0; // a limit that is far away would leave the rest flat
+    this.top = 1.04 * Math.max(this.top, this.limit);
     this.paint();
     this.draw();
   }
@@ -118,6 +120,7 @@ class Timeline {
       c.lineTo(edges.left + x + 1, y);
     }
     c.stroke();
+    if (this.limit > 0) drawLimit(c, edges.left, this.plotWidth, this.y(this.limit), this.width);
     this.ooms(c);
     this.peakMark(c, ink);
     this.stepLane(c, ink, faint, line);

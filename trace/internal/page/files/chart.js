@@ -119,7 +119,7 @@ function drawAxes(c, { left, plot, top, height, width, unit, most, xTicks, at })
   c.lineWidth = 1;
   c.textAlign = "right";
   c.textBaseline = "middle";
-  for (const t of ticks(0, most, Math.max(2, height / 55))) {
+  for (const t of ticks(0, most, Math.max(2, height / 40))) {
     const y = Math.round(top + height * (1 - t.at / most)) + 0.5;
     c.strokeStyle = css("--line");
     c.beginPath();

@@ -33,23 +33,23 @@ function niceStep(range, n) {
   return rough;
 }
 
-// ticks are at most n round numbers from one number to another, each with a text of its own.
-function ticks(from, to, n, suffix = "") {
-  const step = niceStep(to - from, n), digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+// ticks are at most n round numbers from one number to another, at least least apart, each with a text of its own.
+function ticks(from, to, n, { suffix = "", least = 0 } = {}) {
+  const step = Math.max(niceStep(to - from, n), least), digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   const format = new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   const list = [];
-  for (let i = Math.ceil(from / step - 1e-9); i * step <= to * (1 + 1e-12); i++) list.push({ at: i * step, text: format.format(i * step) + suffix });
+  for (let i = Math.ceil(from / step - 1e-9) + 0; i * step <= to * (1 + 1e-12); i++) list.push({ at: i * step, text: format.format(i * step) + suffix });
   return list;
 }
 
 // timeTicks are ticks of microseconds, in one unit.
 function timeTicks(from, to, n) {
   const [unit, suffix] = to < 1e3 ? [1, " µs"] : to < 1e6 ? [1e3, " ms"] : [1e6, " s"];
-  return ticks(from / unit, to / unit, n, suffix).map((t) => ({ ...t, at: t.at * unit }));
+  return ticks(from / unit, to / unit, n, { suffix }).map((t) => ({ ...t, at: t.at * unit }));
 }
 
 // stepTicks are ticks of whole numbers.
-const stepTicks = (from, to, n) => ticks(from, to, Math.max(1, Math.min(n, to - from)));
+const stepTicks = (from, to, n) => ticks(from, to, n, { least: 1 });
 
 const shorten = (text, n) => (text.length > n ? `${text.slice(0, n - 1)}…` : text);
 

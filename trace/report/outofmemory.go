@@ -1,0 +1,30 @@
+package report
+
+import "github.com/cistern-ml/cistern/memcache"
+
+// shortage is what the cache knows of a request that failed. Sizes are bytes, and -1 is unknown.
+type shortage struct {
+	Owner        int32  `json:"owner"`
+	Requested    int64  `json:"requested"`
+	Allocated    int64  `json:"allocated"`
+	Pending      int64  `json:"pending"`
+	Reserved     int64  `json:"reserved"`
+	Largest      int64  `json:"largest"` // free block that the request could have had
+	Free         int64  `json:"free"`    // of the device
+	Total        int64  `json:"total"`
+	OtherStreams int64  `json:"otherStreams"` // free blocks that the request gets none of
+	OtherSizes   int64  `json:"otherSizes"`
+	OtherPools   int64  `json:"otherPools"`
+	Graphs       int64  `json:"graphs"` // a part of OtherPools
+	Advice       string `json:"advice"`
+}
+
+// shortage returns the figures of an error; nil: there is none.
+func (l *labels) shortage(e *memcache.OutOfMemoryError) *shortage {
+	if e == nil {
+		return nil
+	}
+	return &shortage{Owner: l.owner(e.Label, nil), Requested: e.Requested, Allocated: e.Allocated, Pending: e.Pending, Reserved: e.Reserved,
+		Largest: e.Largest, Free: e.Free, Total: e.Total, OtherStreams: e.OtherStreams, OtherSizes: e.OtherSizes, OtherPools: e.OtherPools,
+		Graphs: e.Graphs, Advice: e.Advice}
+}

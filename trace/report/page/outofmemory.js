@@ -1,0 +1,39 @@
+// The box about the last request that found no memory: what was asked for, by which module, what was
+// free and why it did not serve the request, and what would have.
+
+function showOutOfMemory(page) {
+  const { r, owners } = page, last = r.ooms.at(-1), e = r.shortage;
+  $("oom").hidden = !last && !e;
+  if (!last && !e) return;
+  const [moment, requested, owner, stream] = last && (!e || e.requested === last[1]) ? last : [-1, e.requested, e.owner, -1];
+  const { category, module, site } = { category: owners.category(owner), module: owners.module(owner), site: owners.site(owner) };
+  const by = [module && ["by ", el("b", {}, words(module))], category !== "not labelled" && `${module ? "" : "for "}${module ? `(${category})` : category}`, site && ["at ", el("code", {}, words(site))]].filter(Boolean);
+  const figures = e ?? shortageAt(r, moment, stream), limit = r.limit;
+  const facts = [
+    limit > 0 && ["The limit is ", bytes(limit), "."],
+    [bytes(figures.reserved), " were reserved: ", bytes(figures.allocated), " in use, ", figures.pending > 0 && [bytes(figures.pending), " waiting for streams, "], bytes(Math.max(0, figures.reserved - figures.allocated - figures.pending)), " free."],
+    figures.largest > 0 ? ["The largest free block for it had ", bytes(figures.largest), "."] : "No free block was of its stream, pool and sizes.",
+    figures.otherStreams > 0 && ["Blocks of ", bytes(figures.otherStreams), " were free on other streams."],
+    figures.otherSizes > 0 && ["Blocks of ", bytes(figures.otherSizes), " were free for other sizes (up to 1 MiB, or larger)."],
+    figures.otherPools > 0 && ["Blocks of ", bytes(figures.otherPools), " were free in other pools", figures.graphs > 0 && [", of which graphs held ", bytes(figures.graphs)], "."],
+    figures.free >= 0 && figures.total > 0 && ["The device had ", bytes(figures.free), " free of ", bytes(figures.total), "."],
+  ].filter(Boolean);
+  replace($("oom-what"), bytes(requested), " were asked for ", by.map((part, i) => [i > 0 ? " " : "", part]), ".", r.ooms.length > 1 ? ` It is the last of ${count(r.ooms.length)} requests that failed.` : "");
+  replace($("oom-facts"), facts.map((f) => el("li", {}, f)));
+  const serving = r.whatIf.filter((w) => !w.recorded && !w.error && w.ooms === 0).map((w) => w.options);
+  const advice = e?.advice || (serving.length > 0 ? `no request fails with ${serving.join(", or with ")}` : "");
+  replace($("oom-advice"), advice ? ["What would have helped: ", el("b", {}, advice), "."] : "");
+  replace($("oom-go"), moment < 0 ? null : el("button", { type: "button", onclick: () => { page.select(moment - 1); $("moment").scrollIntoView(); } }, "Go to the moment"));
+}
+
+// shortageAt is what the entries say of a moment: blocks in use, and holes.
+function shortageAt(r, m, stream) {
+  const s = { reserved: 0, allocated: 0, pending: 0, largest: 0, otherStreams: 0 };
+  for (const p of layout(r, m).pieces) {
+    s.reserved += p.size;
+    if (p.block >= 0) s[r.free[p.block] <= m ? "pending" : "allocated"] += p.size;
+    else if (p.segment.stream === stream) s.largest = Math.max(s.largest, p.size);
+    else s.otherStreams += p.size;
+  }
+  return s;
+}
