@@ -134,3 +134,15 @@ func (b *Browser) PDF() []byte {
 	require.NoError(b.t, err)
 	return pdf
 }
+
+// Screenshot returns a PNG of the window, or of the whole page.
+func (b *Browser) Screenshot(whole bool) []byte {
+	b.t.Helper()
+	capture := chromedp.CaptureScreenshot()
+	if whole {
+		capture = chromedp.FullScreenshot(100)
+	}
+	picture, err := chromedp.Run(b.ctx, capture)
+	require.NoError(b.t, err)
+	return picture
+}

@@ -1,0 +1,34 @@
+// The faults of the page as it is shown now, as lines of text. Faults of one kind and of elements that differ in their number
+// alone are one line.
+
+const faults = new Map();
+const fault = (kind, e, what, text, pseudo, same = "") => {
+  const key = [kind, path(e).replace(/:nth-of-type\(\d+\)/g, ""), pseudo ?? "", same].join(" ");
+  if (faults.has(key)) faults.get(key).more++;
+  else faults.set(key, { line: `${kind}: ${path(e)}${pseudo ?? ""}${text ? " " + quote(text) : ""}: ${what}`, more: 0 });
+};
+
+// probe converts colours. It is on the page only while the page is checked.
+const probe = document.createElement("i");
+probe.style.transition = "none";
+const settle = async () => {
+  await document.fonts.ready;
+  for (let i = 0; i < 2; i++) await new Promise(requestAnimationFrame); // a script may draw the page anew for another scheme
+};
+
+await settle();
+document.documentElement.append(probe);
+try {
+  ring(document.documentElement); // ends the animations
+  const pieces = textsOf(document.body);
+  pieces.forEach(checkContrast);
+  document.body.querySelectorAll("*").forEach(checkGenerated);
+  checkCut(pieces);
+  checkNames();
+  checkTicks();
+  checkClickable();
+  checkFocus();
+} finally {
+  probe.remove();
+}
+return [...faults.values()].map((f) => f.line + (f.more ? ` (and ${f.more} more like it)` : ""));

@@ -1,0 +1,31 @@
+// Names for readers of the page that do not see it, and ticks that differ.
+
+const checkNames = () => {
+  const root = document.documentElement, shown = (selector) => [...document.querySelectorAll(selector)].filter(visible);
+  const headings = shown("h1");
+  if (headings.length !== 1) fault("names", root, `has ${headings.length} headings h1 instead of one`, headings.map((h) => h.textContent.trim()).join(", "));
+  if (!root.lang.trim()) fault("names", root, "has no lang attribute", "");
+  if (!document.title.trim()) fault("names", root, "has no title", "");
+  for (const e of shown("img, svg, canvas")) {
+    if (e.closest("[aria-hidden=true], [role=presentation], [role=none]") || e.parentElement.closest("svg") || nameOf(e)) continue;
+    if (e.hasAttribute("alt") || [...e.children].some((c) => c.localName === "title" && c.textContent.trim())) continue;
+    fault("names", e, "has no name: aria-label, title, or aria-hidden", "");
+  }
+  for (const e of shown("input, select, textarea, button, a[href]")) {
+    const own = e.matches("button, a") ? e.textContent : buttons.includes(e.type) ? e.value : "";
+    if (own.trim() || nameOf(e) || [...(e.labels ?? [])].some((l) => l.textContent.trim()) || e.querySelector("[aria-label], [alt]:not([alt=''])")) continue;
+    fault("names", e, "has no label", controlText(e)?.[0] ?? "");
+  }
+};
+
+const checkTicks = () => {
+  const axes = new Map();
+  for (const tick of document.querySelectorAll(".tick")) {
+    if (!visible(tick) || !tick.textContent.trim()) continue;
+    const axis = tick.parentElement.closest("[data-axis]") ?? tick.parentElement, own = tick.dataset.axis ?? "";
+    if (!axes.has(axis)) axes.set(axis, new Map());
+    const texts = axes.get(axis), text = tick.textContent.trim();
+    if (texts.has(own + " " + text)) fault("ticks", tick, `has the text of ${path(texts.get(own + " " + text))}`, text);
+    else texts.set(own + " " + text, tick);
+  }
+};
