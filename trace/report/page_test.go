@@ -168,8 +168,8 @@ func TestKeyboard(t *testing.T) {
 	require.True(t, slices.ContainsFunc(report.account.steps, func(s stepAccount) bool { return int(s.peakAt) == moment() }))
 }
 
-// TestLook: dark and light by the system and by the switch, and no page is wider than its window.
-func TestLook(t *testing.T) {
+// TestTheme: dark and light by the system and by the switch, and no page is wider than its window.
+func TestTheme(t *testing.T) {
 	browsertest.Program(t)
 	l := newLedger(t, memcache.Config{}, 2, everything)
 	mlp(l, 8, 0)
