@@ -86,6 +86,8 @@ var bad = []struct{ part, kind, what string }{
 	{`<svg width="90" height="20" aria-label="bar" style="background: #fff"><rect width="90" height="20" fill="#000"/><text x="5" y="15" fill="#333">in</text></svg>`, "contrast", "#333333 on #000000"},
 	{`<svg width="90" height="20" aria-label="bar" style="background: #fff"><rect width="20" height="20" fill="#000"/><text x="5" y="15" fill="#000">half on it</text></svg>`, "contrast", "#000000 on #000000 is 1.00:1"},
 
+	{`<style>:root { background: none }</style><p id="x" style="color: light-dark(#aaa, #333)">on the window</p>`, "contrast: #x", ":1, below"},
+
 	{`<div style="width: 2000px; height: 1px"></div>`, "cut: html: the page is 20", " px wide in a window of"},
 	{`<div style="overflow: hidden; width: 60px; white-space: nowrap">longer than that</div>`, "cut: html > body > div \"longer than that\"", "60 px of its width"},
 	{`<div style="overflow: hidden; text-overflow: ellipsis; width: 60px; white-space: nowrap">longer than that</div>`, "cut", "60 px of its width"},
@@ -95,6 +97,7 @@ var bad = []struct{ part, kind, what string }{
 	{`<div style="overflow: hidden"><p style="margin-left: -30px">to the left</p></div>`, "cut", "of its width lie outside"},
 	{`<p style="margin-left: -30px">to the left</p>`, "cut", "lies from -22 to"},
 	{`<p style="position: fixed; left: -999px">gone</p>`, "cut", "lies from -999 to"},
+	{`<p style="position: fixed; left: calc(100vw - 20px); white-space: nowrap">beyond the window</p>`, "cut: html > body > p", "lies from "},
 	{`<input aria-label="n" value="a value that is too long" style="width: 50px">`, "cut: html > body > input", "of its width"},
 	{`<select aria-label="n" style="width: 50px"><option>a choice that is too long</select>`, "cut: html > body > select", "the choice needs"},
 	{`<svg width="50" height="20" aria-label="chart"><text x="30" y="15" fill="currentColor">outside</text></svg>`, "cut: html > body > svg > text", "lie outside of html > body > svg"},

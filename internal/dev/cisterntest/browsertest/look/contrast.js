@@ -27,16 +27,20 @@ const hex = (c) => "#" + c.map((x) => Math.round(Math.min(1, Math.max(0, x)) * 2
 // opacities of the elements as groups.
 const paint = (chain, back, layers) => {
   if (!chain.length) return layers.reduce((c, l) => over(rgba(l.colour), c, rgba(l.colour)[3] * l.alpha), back);
-  const s = styleOf(chain[0]), own = chain[0] instanceof SVGElement && chain[0].localName !== "svg" ? back : over(rgba(s.backgroundColor), back);
+  const s = styleOf(chain[0]), shape = chain[0] instanceof SVGElement && chain[0].localName !== "svg";
+  const own = shape ? back : over(rgba(s.backgroundColor), back);
   return over(paint(chain.slice(1), own, layers), back, Number(s.opacity));
 };
+
+const plain = (fill) => fill !== "none" && !fill.startsWith("url(");
 
 // shapesOf returns the visible filled shapes of an SVG image, with their boxes.
 const images = new Map();
 const shapesOf = (svg) => {
   if (!images.has(svg)) {
-    const shapes = [...svg.querySelectorAll("rect, circle, ellipse, path, polygon")].filter((e) => !e.closest("defs, clipPath, mask, pattern") && visible(e));
-    images.set(svg, shapes.map((e) => ({ e, s: styleOf(e), box: e.getBoundingClientRect() })).filter(({ s }) => s.fill !== "none" && !s.fill.startsWith("url(")));
+    const shapes = [...svg.querySelectorAll("rect, circle, ellipse, path, polygon")]
+      .filter((e) => !e.closest("defs, clipPath, mask, pattern") && visible(e) && plain(styleOf(e).fill));
+    images.set(svg, shapes.map((e) => ({ e, s: styleOf(e), box: e.getBoundingClientRect() })));
   }
   return images.get(svg);
 };
@@ -57,13 +61,16 @@ const shapesUnder = (e, x, y) => {
 // backs returns the fills below a text, at its ends and in its middle. Background images and canvases are ignored.
 const backs = (piece) => {
   if (!(piece.e instanceof SVGElement)) return [[]];
-  return piece.lines.flatMap((l) => [0.02, 0.5, 0.98].map((f) => shapesUnder(piece.e, l.left + f * (l.right - l.left), (l.top + l.bottom) / 2)));
+  return piece.lines.flatMap(({ left, right, top, bottom }) =>
+    [0.02, 0.5, 0.98].map((f) => shapesUnder(piece.e, left + f * (right - left), (top + bottom) / 2)));
 };
 
 const checkContrast = (piece) => {
   const { e, text, pseudo } = piece, s = styleOf(e, pseudo), svg = e instanceof SVGElement;
-  if (svg && (s.fill === "none" || s.fill.startsWith("url("))) return;
-  const ink = svg ? { colour: s.fill, alpha: Number(s.fillOpacity) } : { colour: s.webkitTextFillColor, alpha: pseudo ? Number(s.opacity) : 1 };
+  if (svg && !plain(s.fill)) return;
+  const ink = svg
+    ? { colour: s.fill, alpha: Number(s.fillOpacity) }
+    : { colour: s.webkitTextFillColor, alpha: pseudo ? Number(s.opacity) : 1 };
   probe.style.color = "Canvas";
   const canvas = styleOf(probe).color, chain = parents(e).reverse();
   let worst = null;
@@ -74,7 +81,8 @@ const checkContrast = (piece) => {
     if (!worst || r < worst.r) worst = { r, front, back };
   }
   if (worst.r < bar) {
-    fault("contrast", e, `${hex(worst.front)} on ${hex(worst.back)} is ${(Math.floor(worst.r * 100) / 100).toFixed(2)}:1, below ${bar}:1`, text, pseudo, hex(worst.front) + hex(worst.back));
+    const both = `${hex(worst.front)} on ${hex(worst.back)}`, figure = (Math.floor(worst.r * 100) / 100).toFixed(2);
+    fault("contrast", e, `${both} is ${figure}:1, below ${bar}:1`, text, pseudo, both);
   }
 };
 

@@ -20,8 +20,8 @@ const containers = (e) => {
   return list;
 };
 
-// place follows a line of text outwards. It reports what cuts the line, and returns the part of the line that is seen
-// without scrolling an element, or null.
+// place follows a line of text outwards and reports what cuts it. It returns the part that is seen without scrolling an
+// element, or null for a skip link; out of sight, the part ends before it begins.
 const place = (piece, line) => {
   const { e, text } = piece;
   let { left, right, top, bottom } = line;
@@ -33,13 +33,16 @@ const place = (piece, line) => {
     if (x > slack && (clips(s.overflowX) || image)) fault("cut", e, `${px(x)} px of its width lie outside of ${how}`, text);
     else if (y > slack && (clips(s.overflowY) || image)) fault("cut", e, `${px(y)} px of its height lie outside of ${how}`, text);
     if (x > slack && scrolls(s.overflowX)) {
-      if (innerWidth >= wide) fault("cut", a, `scrolls sideways in a window of ${innerWidth} px: ${a.scrollWidth} px in ${a.clientWidth} px`, text);
-      else if (!reachable(a)) fault("keyboard", a, `scrolls sideways and cannot be reached by keyboard: ${a.scrollWidth} px in ${a.clientWidth} px`, text);
+      const size = `${a.scrollWidth} px in ${a.clientWidth} px`;
+      if (innerWidth >= wide) fault("cut", a, `scrolls sideways in a window of ${innerWidth} px: ${size}`, text);
+      else if (!reachable(a)) fault("keyboard", a, `scrolls sideways and cannot be reached by keyboard: ${size}`, text);
     }
-    if (y > slack && scrolls(s.overflowY) && !reachable(a)) fault("keyboard", a, `scrolls and cannot be reached by keyboard: ${a.scrollHeight} px in ${a.clientHeight} px`, text);
+    if (y > slack && scrolls(s.overflowY) && !reachable(a)) {
+      fault("keyboard", a, `scrolls and cannot be reached by keyboard: ${a.scrollHeight} px in ${a.clientHeight} px`, text);
+    }
     if (s.overflowX !== "visible" || s.overflowY !== "visible") {
-      [left, right, top, bottom] = [Math.max(left, box.left), Math.min(right, box.right), Math.max(top, box.top), Math.min(bottom, box.bottom)];
-      if (left >= right || top >= bottom) return null;
+      [left, right] = [Math.max(left, box.left), Math.min(right, box.right)];
+      [top, bottom] = [Math.max(top, box.top), Math.min(bottom, box.bottom)];
     }
   }
   if (left < -slack || right > innerWidth + slack) {
@@ -58,12 +61,16 @@ const checkOwnBox = ({ e, text }) => {
     return;
   }
   const field = e.localName === "input";
-  if ((field || clips(s.overflowX)) && e.scrollWidth > e.clientWidth + slack) fault("cut", e, `shows ${e.clientWidth} px of its width of ${e.scrollWidth} px`, text);
-  else if (!field && clips(s.overflowY) && e.scrollHeight > e.clientHeight + slack) fault("cut", e, `shows ${e.clientHeight} px of its height of ${e.scrollHeight} px`, text);
+  if ((field || clips(s.overflowX)) && e.scrollWidth > e.clientWidth + slack) {
+    fault("cut", e, `shows ${e.clientWidth} px of its width of ${e.scrollWidth} px`, text);
+  } else if (!field && clips(s.overflowY) && e.scrollHeight > e.clientHeight + slack) {
+    fault("cut", e, `shows ${e.clientHeight} px of its height of ${e.scrollHeight} px`, text);
+  }
 };
 
 // floats reports whether an element is meant to lie on others.
-const floats = (e) => parents(e).some((a) => ["fixed", "sticky"].includes(styleOf(a).position) || a.matches("dialog, [popover], [role=tooltip], [role=dialog]"));
+const floats = (e) => parents(e).some((a) =>
+  ["fixed", "sticky"].includes(styleOf(a).position) || a.matches("dialog, [popover], [role=tooltip], [role=dialog]"));
 
 // checkOverlap reports texts of different elements that lie on each other.
 const checkOverlap = (placed) => {

@@ -30,7 +30,8 @@ const forReaders = (e) => parents(e).some((x) => {
   return /^inset\((50|100)%/.test(s.clipPath) || /^rect\(0px,? 0px,? 0px,? 0px\)/.test(s.clip) ||
     (s.overflowX !== "visible" && (r.width <= 1 || r.height <= 1));
 });
-const visible = (e) => e.checkVisibility({ opacityProperty: true, visibilityProperty: true, contentVisibilityAuto: true }) && !forReaders(e);
+const seen = { opacityProperty: true, visibilityProperty: true, contentVisibilityAuto: true };
+const visible = (e) => e.checkVisibility(seen) && !forReaders(e);
 
 const pen = document.createElement("canvas").getContext("2d");
 const measure = (text, s) => {
@@ -79,7 +80,8 @@ const textsOf = (root) => {
     if (!text || !e || e.closest("select, textarea") || !visible(e)) continue;
     const range = document.createRange();
     range.selectNodeContents(n);
-    const s = styleOf(e), lines = [...range.getClientRects()].filter((r) => r.width > 0.5 && r.height > 0.5).map((r) => ink(r, text, s));
+    const s = styleOf(e), boxes = [...range.getClientRects()].filter((r) => r.width > 0.5 && r.height > 0.5);
+    const lines = boxes.map((r) => ink(r, text, s));
     if (lines.length) found.push({ e, text, pseudo: null, lines });
   }
   return found;

@@ -10,9 +10,11 @@ const operable = (e) => focusable(e) || roving(e);
 
 const checkClickable = () => {
   for (const e of document.body.querySelectorAll("*")) {
-    const pointer = styleOf(e).cursor === "pointer" && styleOf(e.parentElement).cursor !== "pointer";
-    const why = e.onclick ? "has a click handler" : clickRoles.includes(e.getAttribute("role")) ? `has the role ${e.getAttribute("role")}` : pointer ? "has a pointer as cursor" : "";
-    if (!why || e.matches(":disabled, [aria-disabled=true]") || e.labels || !visible(e) || (e.control && focusable(e.control))) continue;
+    const role = e.getAttribute("role"), pointer = styleOf(e).cursor === "pointer" && styleOf(e.parentElement).cursor !== "pointer";
+    let why = pointer ? "has a pointer as cursor" : "";
+    if (clickRoles.includes(role)) why = `has the role ${role}`;
+    if (e.onclick) why = "has a click handler";
+    if (!why || e.matches(":disabled, [aria-disabled=true]") || !visible(e) || (e.control && focusable(e.control))) continue;
     if (parents(e).some(operable) || [...e.querySelectorAll(focusableTags)].some(operable)) continue;
     fault("keyboard", e, `${why} and cannot have the focus`, e.textContent.trim());
   }
@@ -26,7 +28,8 @@ const ring = (e) => {
     if (a.effect?.getComputedTiming().endTime === Infinity) a.cancel();
     else a.finish();
   }
-  const s = styleOf(e), outline = s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0 && !clear(s.outlineColor) ? [s.outlineStyle, s.outlineWidth, s.outlineColor] : [];
+  const s = styleOf(e), outlined = s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0 && !clear(s.outlineColor);
+  const outline = outlined ? [s.outlineStyle, s.outlineWidth, s.outlineColor] : [];
   const borders = ["Top", "Right", "Bottom", "Left"].map((side) => s[`border${side}Style`] + s[`border${side}Width`] + s[`border${side}Color`]);
   return [...outline, s.boxShadow, ...borders].join(" ");
 };
@@ -40,7 +43,10 @@ const checkFocus = () => {
     if (document.activeElement === document.body) fault("keyboard", e, "does not take the focus", e.textContent.trim());
     else if (document.activeElement === e) {
       if (ring(e) === before) fault("focus", e, "looks the same with the focus: no outline, shadow or border", e.textContent.trim());
-      if (away) textsOf(e).forEach((piece) => (checkContrast(piece), piece.lines.forEach((l) => place({ ...piece, focused: true }, l))));
+      for (const piece of away ? textsOf(e) : []) {
+        checkContrast(piece);
+        piece.lines.forEach((line) => place({ ...piece, focused: true }, line));
+      }
     }
     document.activeElement.blur();
   }
