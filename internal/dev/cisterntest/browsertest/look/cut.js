@@ -60,10 +60,9 @@ const checkOwnBox = ({ e, text }) => {
     if (needs > has + slack) fault("cut", e, `the choice needs ${px(needs)} px and has ${px(has)} px`, text);
     return;
   }
-  const field = e.localName === "input";
-  if ((field || clips(s.overflowX)) && e.scrollWidth > e.clientWidth + slack) {
+  if (clips(s.overflowX) && e.scrollWidth > e.clientWidth + slack) {
     fault("cut", e, `shows ${e.clientWidth} px of its width of ${e.scrollWidth} px`, text);
-  } else if (!field && clips(s.overflowY) && e.scrollHeight > e.clientHeight + slack) {
+  } else if (clips(s.overflowY) && e.scrollHeight > e.clientHeight + slack) {
     fault("cut", e, `shows ${e.clientHeight} px of its height of ${e.scrollHeight} px`, text);
   }
 };
