@@ -29,15 +29,22 @@ class Table {
     this.box.querySelectorAll("th button")[i].focus();
   }
 
+  // draw makes the rows anew, and the head only when the order changes: a focused button stays as it is while rows come.
   draw() {
     const rows = this.sorted(), shown = rows.slice(0, this.shown);
     if (this.selected && rows.includes(this.selected) && !shown.includes(this.selected)) shown.push(this.selected);
-    const head = el("thead", {}, el("tr", {}, this.columns.map((c, i) => el("th", { scope: "col", class: c.text ? "text" : null, "aria-sort": i === this.sort ? (this.descending ? "descending" : "ascending") : "none" },
-      el("button", { type: "button", title: c.title, onclick: () => this.sortBy(i) }, c.name, el("span", { class: "arrow", "aria-hidden": "true" }, i === this.sort ? (this.descending ? " ↓" : " ↑") : ""))))));
     this.lines = shown.map((r) => this.line(r));
     this.focusable();
-    replace(this.box, el("table", { "aria-label": this.label }, head, el("tbody", {}, this.lines)),
-      rows.length > this.shown ? el("p", { class: "more" }, `${count(this.shown)} of ${count(rows.length)} `, el("button", { type: "button", onclick: () => { this.shown *= 4; this.draw(); } }, "More")) : null);
+    const order = `${this.sort} ${this.descending}`;
+    if (this.order !== order) {
+      this.order = order;
+      const head = el("thead", {}, el("tr", {}, this.columns.map((c, i) => el("th", { scope: "col", class: c.text ? "text" : null, "aria-sort": i === this.sort ? (this.descending ? "descending" : "ascending") : "none" },
+        el("button", { type: "button", title: c.title, onclick: () => this.sortBy(i) }, c.name, el("span", { class: "arrow", "aria-hidden": "true" }, i === this.sort ? (this.descending ? " ↓" : " ↑") : ""))))));
+      replace(this.box, el("table", { "aria-label": this.label }, head, (this.body = el("tbody"))), (this.more = el("p", { class: "more" })));
+    }
+    replace(this.body, this.lines);
+    replace(this.more, rows.length > this.shown ? [`${count(this.shown)} of ${count(rows.length)} `, el("button", { type: "button", onclick: () => { this.shown *= 4; this.draw(); } }, "More")] : null);
+    this.more.hidden = rows.length <= this.shown;
   }
 
   line(r) {
