@@ -213,6 +213,11 @@ var failureRows = []failtest.Row[*failing]{
 	{Of: "New steps as events", Varies: true, Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.page("steps?last=3", func(body []byte) any { return strings.Count(string(body), "event: step\n") })
 	}},
+	{Of: "New events", Varies: true, Make: func(_ testing.TB, m *failing) failtest.Trial {
+		return m.page("events?last=3", func(body []byte) any {
+			return []int{strings.Count(string(body), "event: state\n"), strings.Count(string(body), "event: step\n")}
+		})
+	}},
 	{Of: "New snapshot for a client", Varies: true, Tolerates: lost, Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.asked("snapshot", m.entries)
 	}},

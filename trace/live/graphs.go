@@ -59,6 +59,6 @@ func graphShares(p memcache.GraphProfile) (list []graphShare) {
 
 // graphShare is what a graph holds of a category.
 type graphShare struct {
-	Graph string
+	Graph string `json:"graph"`
 	memcache.Share
 }

@@ -12,13 +12,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestGraphs: the index, the statistics and the heap have what graphs hold, and without graphs the
-// index has no word of them.
+// TestGraphs: the index, the statistics and the heap have what graphs hold.
 func TestGraphs(t *testing.T) {
 	s := newSite(t, Config{})
 	s.alloc("embed", 3*mib)
-	_, _, before := s.get("")
-	require.NotContains(t, string(before), "held by graphs")
+	assert.Empty(t, s.embedded().State.GraphShares)
 	pool, err := s.cache.NewPool(memcache.PoolOptions{})
 	require.NoError(t, err)
 	stream := s.stream.(device.GraphCapturer)
@@ -32,12 +30,9 @@ func TestGraphs(t *testing.T) {
 	g, err := stream.EndCapture()
 	require.NoError(t, errors.Join(err, g.Close()))
 
-	row := func(name string) string {
-		return "<tr><td>" + name + `</td><td title="12582912 bytes">12 MiB</td><td>1</td></tr>`
-	}
-	_, _, page := s.get("")
-	assert.Contains(t, string(page), "<span><b>12 MiB</b> held by graphs</span>")
-	assert.Contains(t, string(page), row("graph 1</td><td>gradient"))
+	now := s.embedded().State
+	assert.EqualValues(t, 12*mib, now.Graphs)
+	assert.Equal(t, []graphShare{{"graph 1", memcache.Share{Name: "gradient", Blocks: 1, Bytes: 12 * mib}}}, now.GraphShares)
 	var stats struct {
 		Graphs graphs `json:"graphs"`
 	}
@@ -50,9 +45,7 @@ func TestGraphs(t *testing.T) {
 	assert.EqualValues(t, 15*mib, sums(t, file)["inuse_space"])
 
 	memory.Close()
-	_, _, page = s.get("")
-	assert.Contains(t, string(page), row("no open graph&#39;s peak</td><td>other"))
+	assert.Equal(t, []graphShare{{"no open graph's peak", memcache.Share{Name: "other", Blocks: 1, Bytes: 12 * mib}}}, s.embedded().State.GraphShares)
 	require.NoError(t, pool.Release())
-	_, _, page = s.get("")
-	assert.NotContains(t, string(page), "held by graphs")
+	assert.Zero(t, s.embedded().State.Graphs)
 }

@@ -41,7 +41,9 @@ type Config struct {
 type Handler struct {
 	config Config
 	pages  http.Handler
+	since  time.Time // when New was called
 	steps  stepLog
+	states sampler
 	slots  chan struct{} // one is taken by each answer
 
 	watching atomic.Int64 // streams of events
@@ -72,8 +74,9 @@ func New(config Config) (*Handler, error) {
 		config.Steps = defaultSteps
 	}
 	mux := http.NewServeMux()
-	h := &Handler{config: config, pages: hosts.Check(mux, config.Hosts...), slots: make(chan struct{}, answers), patience: patience, done: make(chan struct{})}
+	h := &Handler{config: config, pages: hosts.Check(mux, config.Hosts...), since: time.Now(), slots: make(chan struct{}, answers), patience: patience, done: make(chan struct{})}
 	h.steps.init(config.Steps)
+	h.states.take = h.state
 	for pattern, serve := range map[string]http.HandlerFunc{
 		"{$}":      h.bounded(h.index),
 		"heap":     h.heap,
@@ -82,6 +85,7 @@ func New(config Config) (*Handler, error) {
 		"report":   h.bounded(h.report),
 		"stats":    h.bounded(h.stats),
 		"steps":    h.serveSteps,
+		"events":   h.events,
 	} {
 		mux.HandleFunc("GET "+Prefix+pattern, serve)
 	}
@@ -99,7 +103,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) Step(p trace.StepProfile) { h.steps.add(p) }
 
 // Close ends the streams of events, and the waiting of heap?seconds, so that the shutdown of a server need not wait for those
-// who watch. Other pages go on.
+// who watch; new ones at /debug/cistern/events get status 503. Other pages go on.
 // It is idempotent.
 func (h *Handler) Close() error {
 	h.close.Do(func() { close(h.done) })

@@ -254,25 +254,6 @@ func TestReport(t *testing.T) {
 	require.NotContains(t, string(page), fmt.Sprintf("%x", s.live[0].Ptr()))
 }
 
-func TestIndex(t *testing.T) {
-	s := newSite(t, Config{})
-	s.alloc("0", 3*mib)
-	_, header, page := s.get("")
-	text := string(page)
-	require.Contains(t, text, "<b>3.0 MiB</b> allocated")
-	require.Contains(t, text, `<td>activation</td><td title="3145728 bytes">3.0 MiB</td><td>1</td>`)
-	require.Contains(t, header.Get("Content-Security-Policy"), "default-src 'none'")
-	nonce := strings.Split(strings.SplitAfter(header.Get("Content-Security-Policy"), "script-src 'nonce-")[1], "'")[0]
-	require.Contains(t, text, `<script nonce="`+nonce+`">`)
-	_, other, _ := s.get("")
-	require.NotContains(t, other.Get("Content-Security-Policy"), nonce, "it is used once")
-	for _, link := range []string{"heap", "peak", "snapshot", "report", "steps", "stats"} {
-		require.Contains(t, text, `<a href="`+link+`">`)
-		status, _, _ := s.get(link)
-		require.Equal(t, http.StatusOK, status, link)
-	}
-}
-
 // TestStats are the same for expvar.
 func TestStats(t *testing.T) {
 	s := newSite(t, Config{})

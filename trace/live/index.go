@@ -2,52 +2,58 @@ package live
 
 import (
 	"bytes"
-	"crypto/rand"
-	_ "embed"
-	"html/template"
+	"embed"
 	"net/http"
+	"time"
 
-	"github.com/dustin/go-humanize"
-
-	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/trace/internal/page"
 )
 
-//go:embed index.html
-var indexText string
+//go:embed page
+var files embed.FS
 
-var indexPage = template.Must(template.New("index").Funcs(template.FuncMap{
-	"bytes": func(n int64) string { return humanize.IBytes(uint64(max(n, 0))) },
-}).Parse(indexText))
-
-// index is what the index page shows.
+// index has the data that the script of the index page begins with.
 type index struct {
-	Nonce      string // of its script and its style
-	Device     string
-	Allocated  memcache.Stat
-	Reserved   memcache.Stat
-	Retries    int64
-	OOMs       int64
-	Steps      int64
-	Categories []memcache.Share // of what is in use
-	Held       int64            // by graphs
-	Graphs     []graphShare     // of Held
+	State  state   `json:"state"`
+	Before []point `json:"before"` // the latest steps, the oldest first
 }
 
+// point has the figures of a step that the chart draws, under the names of trace.StepProfile.
+type point struct {
+	Start         time.Time     `json:"start"`
+	HostTime      time.Duration `json:"host_time_ns"`
+	AllocatedPeak int64         `json:"allocated_peak"`
+	AllocatedEnd  int64         `json:"allocated_end"`
+	Reserved      int64         `json:"reserved"`
+}
+
+// points is the number of points of the chart, each of half a second.
+const points = 600
+
 func (h *Handler) index(w http.ResponseWriter, _ *http.Request) {
-	c := h.config.Cache
-	stats, held := c.Stats(), c.GraphProfile()
-	page := index{
-		Nonce: rand.Text(), Device: c.Device().Name(), Allocated: stats.AllocatedBytes.All, Reserved: stats.ReservedBytes.All,
-		Retries: stats.NumAllocRetries, OOMs: stats.NumOOMs, Steps: h.steps.count(),
-		Categories: c.Profile().Sum(func(h memcache.Holding) string { return h.Category.String() }),
-		Held:       held.Held, Graphs: graphShares(held),
+	now, err := h.states.sample(true)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	data := index{State: now.state, Before: []point{}}
+	for _, p := range h.steps.latest(points) {
+		data.Before = append(data.Before, point{p.Start, p.HostTime, p.AllocatedPeak, p.AllocatedEnd, p.Reserved})
+	}
+	p := page.Page{
+		Title:    now.state.Title,
+		Body:     page.File(files, "page", "page.html"),
+		Style:    page.File(files, "page", "page.css"),
+		Script:   page.File(files, "page", "recent.js") + page.File(files, "page", "page.js"),
+		Data:     page.JSON(data),
+		Connects: true,
 	}
 	var b bytes.Buffer
-	if err := indexPage.Execute(&b, page); err != nil {
+	if err := p.Write(&b); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; connect-src 'self'; img-src data:; style-src 'nonce-"+page.Nonce+"'; script-src 'nonce-"+page.Nonce+"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	w.Header().Set("Content-Security-Policy", p.Policy()+"; frame-ancestors 'none'")
 	_, _ = w.Write(b.Bytes()) // the client has gone
 }

@@ -53,6 +53,10 @@ type watcher struct {
 	lines *bufio.Scanner
 }
 
+func newWatcher(t *testing.T, r *http.Response) *watcher {
+	return &watcher{t, r, bufio.NewScanner(r.Body)}
+}
+
 func (s *site) watch(ctx context.Context, last string) *watcher {
 	s.t.Helper()
 	return s.watchFrom(ctx, last, "")
@@ -67,7 +71,7 @@ func (s *site) watchFrom(ctx context.Context, last, query string) *watcher {
 	answer, err := http.DefaultClient.Do(r)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = answer.Body.Close() })
-	return &watcher{s.t, answer, bufio.NewScanner(answer.Body)}
+	return newWatcher(s.t, answer)
 }
 
 // next is the next event in one line; "" at the end.

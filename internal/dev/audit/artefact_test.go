@@ -3,12 +3,9 @@ package audit
 import (
 	"bytes"
 	"fmt"
-	"html"
 	"net/http/httptest"
-	"regexp"
 	"strings"
 
-	"github.com/dustin/go-humanize"
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
 
@@ -146,58 +143,55 @@ func (w *world) checkLive() {
 		last := fromJSON(w.t, w.get("steps?last=1"))
 		require.Equal(w.t, fmt.Sprint(w.ended[n-1].number), fmt.Sprint(last["[0].step"]))
 	}
-	w.checkIndex(string(w.get("")))
+	w.checkIndex(w.get(""))
 }
 
-var (
-	headline = regexp.MustCompile(`<span><b>([^<]*)</b> ([^<]*)</span>`)
-	category = regexp.MustCompile(`<tr><td>([^<]*)</td><td title="(\d+) bytes">([^<]*)</td><td>(\d+)</td></tr>`)
-	graphed  = regexp.MustCompile(`<tr><td>([^<]*)</td><td>([^<]*)</td><td title="(\d+) bytes">([^<]*)</td><td>(\d+)</td></tr>`)
-)
-
-// checkIndex compares the first page. Its table of steps is made in the browser, of live/steps.
-func (w *world) checkIndex(page string) {
-	b, got, want := w.books, figures{}, figures{}
-	for _, m := range headline.FindAllStringSubmatch(page, -1) {
-		got[m[2]] = html.UnescapeString(m[1])
-	}
-	size := func(n int64) string { return humanize.IBytes(uint64(n)) }
-	want["allocated"], want["at the peak"] = size(b.all["AllocatedBytes"][0].current), size(b.all["AllocatedBytes"][0].peak)
-	want["reserved"] = size(b.all["ReservedBytes"][0].current)
-	since := figures{"retries": b.counts["NumAllocRetries"], "out of memory": b.counts["NumOOMs"]}
-	if b.reset != nil {
-		since = figures{"retries": b.counts["NumAllocRetries"] - b.reset.counts["NumAllocRetries"], "out of memory": b.counts["NumOOMs"] - b.reset.counts["NumOOMs"]}
-	}
-	want["retries"], want["out of memory"] = since["retries"], since["out of memory"]
-	for i, m := range category.FindAllStringSubmatch(page, -1) {
-		got[fmt.Sprintf("[%d].name", i)], got[fmt.Sprintf("[%d].bytes", i)] = m[1], m[2]
-		got[fmt.Sprintf("[%d].size", i)], got[fmt.Sprintf("[%d].blocks", i)] = m[3], m[4]
-	}
-	for i, s := range shares(b.now().blocks, func(l memcache.Label) string { return l.Category.String() }) {
-		want[fmt.Sprintf("[%d].name", i)], want[fmt.Sprintf("[%d].bytes", i)] = s.Name, s.Bytes
-		want[fmt.Sprintf("[%d].size", i)], want[fmt.Sprintf("[%d].blocks", i)] = size(s.Bytes), s.Blocks
-	}
-	if n := b.now().graphs; n > 0 {
-		want["held by graphs"] = size(n)
-	}
-	for _, m := range graphed.FindAllStringSubmatch(page, -1) {
-		at := html.UnescapeString(m[1]) + ", " + m[2]
-		got[at+".bytes"], got[at+".size"], got[at+".blocks"] = m[3], m[4], m[5]
-	}
-	type row struct{ bytes, blocks int64 }
-	graphs := map[string]row{}
-	for _, h := range w.graphHoldings() {
-		at := fmt.Sprintf("graph %d, %v", h.Graph, h.Category)
-		if h.Graph == 0 {
-			at = "no open graph's peak, other"
+// checkIndex compares the data of the first page, which its script shows.
+func (w *world) checkIndex(page []byte) {
+	_, data, found := bytes.Cut(page, []byte(`id="data">`))
+	require.True(w.t, found)
+	data, _, _ = bytes.Cut(data, []byte("</script>"))
+	got, b := fromJSON(w.t, data), w.books
+	for name := range got {
+		if strings.HasSuffix(name, ".start") || name == "state.time" || name == "state.since" {
+			delete(got, name)
 		}
-		graphs[at] = row{graphs[at].bytes + h.Bytes, graphs[at].blocks + int64(h.Blocks)}
 	}
-	for at, r := range graphs {
-		want[at+".bytes"], want[at+".size"], want[at+".blocks"] = r.bytes, size(r.bytes), r.blocks
+	title, rank := "host", figures{"rank": 0, "world_size": 0}
+	if len(w.ended) > 0 && w.worldSize > 0 {
+		title += fmt.Sprintf(", rank %d of %d", w.rank, w.worldSize)
+		rank = figures{"rank": w.rank, "world_size": w.worldSize}
 	}
-	m := regexp.MustCompile(`>(\d+) so far<`).FindStringSubmatch(page)
-	require.NotNil(w.t, m)
-	got["steps"], want["steps"] = m[1], len(w.ended)
+	retries, ooms := b.counts["NumAllocRetries"], b.counts["NumOOMs"]
+	if b.reset != nil {
+		retries, ooms = retries-b.reset.counts["NumAllocRetries"], ooms-b.reset.counts["NumOOMs"]
+	}
+	want := figures{
+		"state.title": title + " – device memory", "state.rank": rank["rank"], "state.world_size": rank["world_size"],
+		"state.allocated": b.all["AllocatedBytes"][0].current, "state.peak": b.all["AllocatedBytes"][0].peak, "state.reserved": b.all["ReservedBytes"][0].current,
+		"state.limit": 0, "state.graphs": b.now().graphs, "state.retries": retries, "state.ooms": ooms, "state.steps": len(w.ended),
+	}
+	want.shares("state.categories", shares(b.now().blocks, func(l memcache.Label) string { return l.Category.String() }))
+	type of struct{ graph, category string }
+	sums := map[of]memcache.Share{}
+	for _, h := range w.graphHoldings() {
+		k := of{fmt.Sprint("graph ", h.Graph), h.Category.String()}
+		if h.Graph == 0 {
+			k = of{"no open graph's peak", "other"}
+		}
+		sums[k] = memcache.Share{Blocks: sums[k].Blocks + h.Blocks, Bytes: sums[k].Bytes + h.Bytes}
+	}
+	for i := range len(sums) { // in an order of their own
+		at := fmt.Sprintf("state.graph_shares[%d].", i)
+		k := of{fmt.Sprint(got[at+"graph"]), fmt.Sprint(got[at+"name"])}
+		want[at+"graph"], want[at+"name"] = k.graph, k.category
+		want[at+"blocks"], want[at+"bytes"] = sums[k].Blocks, sums[k].Bytes
+		delete(sums, k)
+	}
+	for i, s := range w.ended[max(0, len(w.ended)-keptSteps):] {
+		for _, name := range []string{"host_time_ns", "allocated_peak", "allocated_end", "reserved"} {
+			want[fmt.Sprintf("before[%d].%s", i, name)] = w.profile(s)[name]
+		}
+	}
 	requireTrue(w.t, "live/index", got, want, w)
 }

@@ -1,0 +1,109 @@
+package live
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/cistern-ml/cistern/trace"
+)
+
+const (
+	// watchers is how many streams of events there may be at a time.
+	watchers = 64
+	// heartbeat is how often a stream without events proves that it lives.
+	heartbeat = 15 * time.Second
+)
+
+// events streams steps and states. After Close it refuses, because a browser would connect again and
+// again to a stream that ends at once.
+func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
+	select {
+	case <-h.done:
+		http.Error(w, "the handler is closed", http.StatusServiceUnavailable)
+	default:
+		h.stream(h.patient(w), r, &h.states)
+	}
+}
+
+// stream sends each step as it ends as a server-sent event, whose id is the number of steps before it. A client that comes
+// back with the last id that it saw (Last-Event-ID), as browsers do, goes on behind it; others begin with the next step, or as
+// many before it as ?last says. Unless states is nil, the state is sent, too: at once, and when it has changed.
+func (h *Handler) stream(w *patient, r *http.Request, states *sampler) {
+	before, ok := wanted(w, r, 0)
+	if !ok {
+		return
+	}
+	if h.watching.Add(1) > watchers {
+		h.watching.Add(-1)
+		w.Header().Set("Retry-After", "10")
+		http.Error(w, strconv.Itoa(watchers)+" clients are watching: try again", http.StatusServiceUnavailable)
+		return
+	}
+	defer h.watching.Add(-1)
+	count := h.steps.count()
+	next := max(0, count-int64(min(before, h.config.Steps)))
+	if last, err := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64); err == nil && last >= 0 && last < count {
+		next = last + 1
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	old := time.NewTimer(heartbeat) // with states: the sample is too old
+	defer old.Stop()
+	seen := int64(0) // the number of the state that was sent last
+	for {
+		if states != nil {
+			s, err := states.sample(false)
+			if err != nil {
+				return
+			}
+			if s.number != seen {
+				if _, err := fmt.Fprintf(w, "event: state\ndata: %s\n\n", s.text); err != nil {
+					return
+				}
+			}
+			seen = s.number
+			old.Reset(time.Until(s.until))
+		}
+		steps, first, more := h.steps.since(next)
+		if err := sendEvents(w, steps, first, first-next); err != nil {
+			return
+		}
+		next = first + int64(len(steps))
+		select {
+		case <-more:
+		case <-old.C:
+		case <-beat.C:
+			if _, err := fmt.Fprint(w, ": still here\n\n"); err != nil {
+				return
+			}
+		case <-r.Context().Done():
+			return
+		case <-h.done:
+			return
+		}
+	}
+}
+
+// sendEvents sends steps, the first of which has the number first, and tells how many were missed before it.
+func sendEvents(w *patient, steps []trace.StepProfile, first, missed int64) error {
+	if missed > 0 {
+		if _, err := fmt.Fprintf(w, "event: missed\ndata: %d\n\n", missed); err != nil {
+			return err
+		}
+	}
+	for i, p := range steps {
+		text, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "id: %d\nevent: step\ndata: %s\n\n", first+int64(i), text); err != nil {
+			return err
+		}
+	}
+	return w.control.Flush()
+}
