@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/memcache"
@@ -207,6 +208,7 @@ func (m *model) start(in *scene) {
 	e.RequestedPeak, e.ReservedPeak = m.requested, m.reserved
 	inside := &scene{}
 	inside.ctx, e.step = m.profiler.StartStep(in.ctx, m.steps)
+	e.TraceID = oteltrace.SpanContextFromContext(inside.ctx).TraceID().String()
 	inside.steps = append([]*expected{e}, in.steps...)
 	m.contexts = append(m.contexts, inside)
 	m.open = append(m.open, e)

@@ -123,6 +123,9 @@ func (s *Step) measure(took time.Duration) StepProfile {
 		OwnAllocations: own.Allocations,
 		HostTime:       took,
 	}
+	if s.span != nil && s.span.SpanContext().IsSampled() {
+		r.TraceID = s.span.SpanContext().TraceID().String()
+	}
 	r.Replays = s.replays()
 	r.ReplayedCollectives = s.profiler.config.Communicator.replayedIn(s)
 	_, r.H2DBytes = s.meter.Count(transfer.OpH2D)

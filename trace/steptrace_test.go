@@ -1,11 +1,15 @@
 package trace
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	oteltrace "go.opentelemetry.io/otel/trace"
+	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -23,8 +27,9 @@ func TestParallelStepsShareATrace(t *testing.T) {
 					return err
 				}
 				_, inner := p.StartStep(ctx, 100)
-				inner.End()
-				step.End()
+				if in, own := inner.End().TraceID, step.End().TraceID; in != own || own != r.lastTrace(k+1) {
+					return fmt.Errorf("the profiles name the traces %q and %q, and the step's is %q", in, own, r.lastTrace(k+1))
+				}
 			}
 			return p.Flush(t.Context())
 		})
@@ -60,6 +65,29 @@ func TestParallelStepsShareATrace(t *testing.T) {
 		}
 	}
 	assert.Len(t, traces, 4)
+}
+
+// lastTrace is the trace of the span of the rank's last step of that number.
+func (r *traveller) lastTrace(number int64) (id string) {
+	for _, s := range r.spans.Started() {
+		if s.Name() == stepSpan && attributes(s)[KeyStep] == number {
+			id = s.SpanContext().TraceID().String()
+		}
+	}
+	return id
+}
+
+// TestProfilesWithoutATrace: a step that no backend gets a span of names no trace.
+func TestProfilesWithoutATrace(t *testing.T) {
+	never := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
+	recorded := sdktrace.NewTracerProvider(sdktrace.WithSampler(recordOnly{}))
+	for name, provider := range map[string]oteltrace.TracerProvider{"sampled out": never, "recorded only": recorded, "no SDK": nooptrace.NewTracerProvider()} {
+		f := newFixture(t, Config{TracerProvider: provider})
+		_, step := f.profiler(t, ProfilerConfig{Tracer: f.tracer}).StartStep(t.Context(), 1)
+		assert.Empty(t, step.End().TraceID, name)
+		_, step = f.profiler(t, ProfilerConfig{}).StartStep(t.Context(), 1)
+		assert.Empty(t, step.End().TraceID)
+	}
 }
 
 // parentOf is the span that the rank's steps are started in.

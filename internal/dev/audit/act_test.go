@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
@@ -194,6 +195,7 @@ func (w *world) start(in *scene, number int64) *scene {
 	inside := &scene{steps: append([]*step{e}, in.steps...)}
 	inside.ctx, e.scope = w.cache.Scope(in.ctx, "around the step")
 	inside.ctx, e.handle = w.profiler.StartStep(inside.ctx, number)
+	e.traceID = oteltrace.SpanContextFromContext(inside.ctx).TraceID().String()
 	e.startedBefore = time.Now()
 	e.mark = w.recorder.Step(number)
 	w.scenes = append(w.scenes, inside)

@@ -20,6 +20,7 @@ import (
 // step is the truth about a step of a profiler.
 type step struct {
 	number                      int64
+	traceID                     string
 	late                        bool // it failed when it was complete
 	over, failed                bool
 	start, end                  int64 // bytes allocated
@@ -161,7 +162,7 @@ func (s *step) replayed(g *memcache.GraphMemory) {
 // around its calls.
 func (w *world) profile(s *step) figures {
 	f := figures{
-		"rank": w.rank, "world_size": w.worldSize, "step": s.number, "failed": s.failed, "allocated_start": s.start, "allocated_end": s.end, "allocated_peak": s.peak.allocated,
+		"rank": w.rank, "world_size": w.worldSize, "step": s.number, "trace_id": s.traceID, "failed": s.failed, "allocated_start": s.start, "allocated_end": s.end, "allocated_peak": s.peak.allocated,
 		"requested_peak": s.requestedPeak, "reserved": s.reserved, "reserved_peak": s.reservedPeak,
 		"allocations": s.counts["Allocations"], "frees": s.counts["Frees"], "hits": s.counts["Hits"], "misses": s.counts["Misses"],
 		"driver_allocs": s.counts["NumDeviceAlloc"], "retries": s.counts["NumAllocRetries"], "out_of_memory": s.counts["NumOOMs"],
