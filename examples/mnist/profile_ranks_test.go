@@ -46,6 +46,11 @@ func TestParallelRankProfile(t *testing.T) {
 	require.Empty(t, report.Notes)
 	require.Positive(t, report.Matched)
 
+	named := map[string]bool{} // by the page, as text
+	for _, w := range report.Waits {
+		require.Contains(t, string(page), "<code>"+w.TraceID+"</code>")
+		named[w.TraceID] = true
+	}
 	traces := map[string]map[int]bool{} // of steps' spans: the ranks
 	below := map[int]bool{}             // of which ranks there are spans of what steps do
 	for _, s := range exportedSpans(t, out) {
@@ -63,6 +68,7 @@ func TestParallelRankProfile(t *testing.T) {
 	require.Len(t, traces, 4, "as many as steps")
 	for id, of := range traces {
 		require.Len(t, of, 3, id)
+		require.True(t, named[id], id)
 	}
 }
 
@@ -107,13 +113,13 @@ func TestParallelStraggler(t *testing.T) {
 	errs := atOnce(t.Context(), parties, func(p *party) error {
 		o := o
 		o.party = p
-		b := batcher{data: synthetic(12 * 6), size: 4, rank: p.rank, ranks: 3}
+		b := batcher{data: synthetic(12 * 9), size: 4, rank: p.rank, ranks: 3}
 		profiling := &profiling{}
 		var err error
 		if profiling.rank, err = newRankFile(dir, p, false); err != nil {
 			return err
 		}
-		tr, err := newTrainer(t.Context(), o, b.fields(), 6, nil, profiling)
+		tr, err := newTrainer(t.Context(), o, b.fields(), 9, nil, profiling)
 		if err == nil {
 			last := time.Now()
 			_, err = tr.epoch(t.Context(), b.epoch(0), b.batches(), func() {

@@ -14,6 +14,7 @@ type ranked struct {
 	Output string   `short:"o" placeholder:"FILE" predictor:"file" help:"Write an HTML page, too."`
 	JSON   bool     `help:"Print the figures as a JSON object."`
 	Title  string   `default:"training" help:"The page's title."`
+	Trace  string   `name:"trace-url" placeholder:"URL" help:"A viewer's address of a trace, such as http://localhost:16686/trace/{trace_id}. The page links steps to it."`
 	limits
 }
 
@@ -44,7 +45,7 @@ func (c *ranked) Run(e *env) error {
 		defer in.Close()
 		files[i] = ranks.File{Name: name, Reader: in}
 	}
-	r, err := ranks.Read(ranks.Options{MaxMemory: int64(c.MaxMemory), MaxWork: c.MaxWork}, files...)
+	r, err := ranks.Read(ranks.Options{MaxMemory: int64(c.MaxMemory), MaxWork: c.MaxWork, TraceURL: c.Trace}, files...)
 	if err != nil {
 		return err
 	}

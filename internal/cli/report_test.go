@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,28 +109,39 @@ func TestStandardInput(t *testing.T) {
 
 // TestRanks: files of two ranks become a table, a page and figures.
 func TestRanks(t *testing.T) {
-	zero := write(t, "0", `{"step":1,"rank":0,"world_size":2,"collectives":[{"number":1,"time_ns":5000000}]}`+"\n")
-	one := write(t, "1", `{"step":1,"rank":1,"world_size":2,"collectives":[{"number":1,"time_ns":2000000}]}`+"\n")
+	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+	var texts [2]string
+	for rank, ns := range []int{5000000, 2000000} {
+		for step := 1; step <= 8; step++ {
+			texts[rank] += fmt.Sprintf(`{"step":%d,"trace_id":"%s","rank":%d,"world_size":2,"host_time_ns":10000000,"collectives":[{"number":%[1]d,"time_ns":%[4]d}]}`+"\n",
+				step, id, rank, ns)
+		}
+	}
+	zero, one := write(t, "0", texts[0]), write(t, "1", texts[1])
 	page := filepath.Join(t.TempDir(), "page")
-	status, stdout, stderr := runs(t, "ranks", "-o", page, "--title", "two", zero, one)
+	status, stdout, stderr := runs(t, "ranks", "-o", page, "--title", "two", "--trace-url", "http://localhost:16686/trace/{trace_id}", zero, one)
 	require.Equal(t, exitOK, status, stderr)
-	require.Contains(t, stdout, "the straggler is rank 1: it came last to 1 of 1 operations, held the others up for 3ms")
+	const headline = "the straggler is rank 1: it held the others up for 24ms, 30.0% of the steps' time, they waited 24ms for it, " +
+		"and it came last in 8 of 8 steps (one-sided binomial test, Bonferroni-corrected: p = 0.0078)"
+	require.Contains(t, stdout, headline+"\n")
 	html, err := os.ReadFile(page)
 	require.NoError(t, err)
 	require.Contains(t, string(html), "<title>two – 2 ranks")
+	require.Contains(t, string(html), `<a href="http://localhost:16686/trace/`+id+`">`+id+"</a>")
 	status, stdout, stderr = runs(t, "ranks", "--json", zero, one)
 	require.Equal(t, exitOK, status, stderr)
 	var r ranks.Report
 	require.NoError(t, json.Unmarshal([]byte(stdout), &r))
 	require.Equal(t, 1, r.Straggler)
+	require.Equal(t, id, r.Waits[0].TraceID)
 	status, stdout, _ = runs(t, "ranks", "-o", "-", zero, one)
 	require.Equal(t, exitOK, status)
 	require.True(t, strings.HasPrefix(stdout, "<!DOCTYPE html>"))
-	require.NotContains(t, stdout, "straggler is rank 1: it came last to 1 of 1 operations, held the others up for 3ms, and they waited 3ms for it\n", "the page alone")
+	require.NotContains(t, stdout, headline+"\n", "the page alone")
 
 	for want, args := range map[string][]string{
 		"none": {filepath.Join(t.TempDir(), "none")}, "there is no folder": {"-o", filepath.Join(t.TempDir(), "no", "folder"), zero, one},
-		"line 1": {write(t, "bad", "nonsense\n")},
+		"line 1": {write(t, "bad", "nonsense\n")}, `the address of traces "localhost"`: {"--trace-url", "localhost", zero, one},
 	} {
 		status, _, stderr := runs(t, append([]string{"ranks"}, args...)...)
 		require.Equal(t, exitFailed, status)

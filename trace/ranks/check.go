@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	oteltrace "go.opentelemetry.io/otel/trace"
+
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/trace"
 )
@@ -23,6 +25,11 @@ func check(p *trace.StepProfile) error {
 		return errors.New("the profile names no rank; set ProfilerConfig.Communicator or trace.Config.WorldSize")
 	case p.WorldSize < 0 || p.WorldSize > mostRanks || p.Rank < 0 || p.Rank >= p.WorldSize:
 		return fmt.Errorf("rank %d of %d: want 0 to the size less one, of %d at most", p.Rank, p.WorldSize, mostRanks)
+	}
+	if p.TraceID != "" {
+		if _, err := oteltrace.TraceIDFromHex(p.TraceID); err != nil {
+			return fmt.Errorf("trace_id %.40q: want 32 hex digits, in lower case: %w", p.TraceID, err)
+		}
 	}
 	if err := checkFigures(int64(p.HostTime), int64(p.DeviceTime), p.AllocatedPeak, p.ReservedPeak); err != nil {
 		return err

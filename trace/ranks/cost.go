@@ -6,7 +6,7 @@ const (
 	slotCost         = 64  // of an open operation in its map, which does not shrink
 	operationCost    = 64  // of an open operation otherwise
 	arrivalCost      = 32
-	stepCost         = 128 // in the map of steps, and in the report's sorted list
+	stepCost         = 192 // and its entries in the map of steps and in the report's sorted list
 )
 
 // Bytes for a file that is read, for each byte of a line (the line's buffer, and its strings), and

@@ -24,9 +24,24 @@
 //
 // Operations are matched by communicator and number, and count if all ranks report their time. A
 // rank holds up the others for the time between its own arrival, if it comes last, and the arrival
-// before it. The straggler is the rank that held up the others for the longest time in total. Sends
-// and receives are not matched, because only two ranks make them. Operations of replayed graphs
-// have no times: they are counted for each rank, with their bytes.
+// before it. Sends and receives are not matched, because only two ranks make them. Operations of
+// replayed graphs have no times: they are counted for each rank, with their bytes.
+//
+// # The straggler
+//
+// In each operation some rank comes last, and some rank is last the most often. A straggler is a
+// rank for which chance does not explain that. The operations of a step depend on each other, so
+// the step is the unit: the rank that held up the others in it for the longest time came last in the
+// step. A step in which two ranks held up the others for as long does not count.
+//
+// If all N ranks are alike, each is last in a step with the probability 1/N. So a rank is last in a
+// number of steps that is binomially distributed, if steps are independent. P is the probability of
+// its number or a larger one, times N, as N ranks are tested (Bonferroni's correction). A rank is
+// the straggler if its P is below 0.01, and if it held up the others for 1 % of the steps' time or
+// more. With two ranks that takes 8 steps at least, with three 6, and with eight 4.
+//
+// A rank that is slow for a while, and only as often as other ranks at other times, breaks the
+// assumption that steps are independent: it can be named for the steps that were recorded.
 //
 // # Untrusted files
 //

@@ -12,7 +12,7 @@ import (
 // FuzzRead: two files don't panic, and allocate no more than a multiple of their bytes, garbage
 // included.
 func FuzzRead(f *testing.F) {
-	const zero = `{"step":1,"rank":0,"world_size":2,"communicator":"c","allocated_peak":7,"peak":{"categories":[{"name":"gradient","bytes":5}]},` +
+	const zero = `{"step":1,"trace_id":"4bf92f3577b34da6a3ce929d0e0e4736","rank":0,"world_size":2,"communicator":"c","allocated_peak":7,"peak":{"categories":[{"name":"gradient","bytes":5}]},` +
 		`"collectives":[{"number":1,"time_ns":5},{"number":2,"time_ns":5}],"replayed_collectives":[{"count":2,"bytes":3}],"replays":[{"count":1}]}` + "\n"
 	const one = `{"step":1,"rank":1,"world_size":2,"communicator":"c","failed":true,"collectives":[{"number":1,"time_ns":3},{"number":2,"time_ns":9}]}` + "\n"
 	f.Add(zero, one)

@@ -11,9 +11,9 @@ import (
 // run is what the ranks of one communicator reported. A resumed training has another communicator,
 // whose operations and steps are numbered from the beginning again.
 type run struct {
-	open    map[int64]*arrivals     // by number: the operations that some ranks have not reported
-	slots   int                     // the most open operations so far
-	waiting map[int64]time.Duration // by step: of all ranks together
+	open  map[int64]*arrivals // by number: the operations that some ranks have not reported
+	slots int                 // the most open operations so far
+	steps map[int64]*step
 }
 
 // arrivals are the times of an open operation, sorted by rank.
@@ -38,7 +38,7 @@ func (m *Merger) runOf(communicator string) (*run, error) {
 		if err := m.budget.Work(communicatorWork); err != nil {
 			return nil, err
 		}
-		r = &run{open: map[int64]*arrivals{}, waiting: map[int64]time.Duration{}}
+		r = &run{open: map[int64]*arrivals{}, steps: map[int64]*step{}}
 		m.runs[communicator] = r
 	}
 	return r, nil
@@ -114,11 +114,17 @@ func (m *Merger) match(run *run, a *arrivals) error {
 	}
 	r.Ranks[last.rank].WaitedFor += waited
 	r.Ranks[last.rank].HeldUp += held
-	if _, ok := run.waiting[a.step]; !ok {
-		if err := m.budget.Memory(stepCost); err != nil {
-			return err
+	s, err := m.stepOf(run, a.step)
+	if err != nil {
+		return err
+	}
+	s.waited += waited
+	for i := range s.late {
+		if s.late[i].rank == last.rank {
+			s.late[i].time += held
+			return nil
 		}
 	}
-	run.waiting[a.step] += waited
-	return nil
+	s.late = append(s.late, arrival{last.rank, held})
+	return m.budget.Memory(arrivalCost)
 }

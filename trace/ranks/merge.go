@@ -18,6 +18,8 @@ type Merger struct {
 	report *Report
 	runs   map[string]*run // by communicator
 	budget *budget.Budget  // nil: no bounds
+
+	traceURL string // Options.TraceURL
 }
 
 // Add merges a profile. A profile without a rank, of another number of ranks than the earlier ones,
@@ -52,6 +54,9 @@ func (m *Merger) add(p *trace.StepProfile) error {
 	}
 	run, err := m.runOf(p.Communicator)
 	if err != nil {
+		return err
+	}
+	if err := m.trace(run, p); err != nil {
 		return err
 	}
 	for i := range p.Collectives {

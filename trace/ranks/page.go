@@ -87,8 +87,8 @@ th { font-weight: 600 } tr.straggler { background: #fde8d0 } .matrix td { backgr
 <p><strong>{{.Headline}}.</strong></p>
 {{range .Notes}}<p>Note: {{.}}.</p>
 {{end}}<h2>Ranks</h2>
-<table><tr><th>rank<th>steps<th>host time<th>device time<th>operations<th>bytes<th>replayed<th>bytes<th>in collectives<th>waited<th>of that time<th>held up<th>came last<th>waited for by others</tr>
-{{range $i, $x := .Ranks}}<tr{{if eq $i $.Straggler}} class="straggler"{{end}}><td>{{$i}}<td>{{.Steps}}<td>{{duration .HostTime}}<td>{{duration .DeviceTime}}<td>{{.Collectives}}<td>{{bytes .Bytes}}<td>{{.Replayed}}<td>{{bytes .ReplayedBytes}}<td>{{duration .CollectiveTime}}<td>{{duration .Waited}}<td>{{share .Waited .CollectiveTime}}<td>{{duration .HeldUp}}<td>{{.Last}}<td>{{duration .WaitedFor}}</tr>
+<table><tr><th>rank<th>steps<th>host time<th>device time<th>collectives<th>collective bytes<th>replayed<th>replayed bytes<th>in collectives<th>waited<th>waited share<th>held others up<th>last in operations<th>last in steps<th>p<th>waited for by others</tr>
+{{range $i, $x := .Ranks}}<tr{{if eq $i $.Straggler}} class="straggler"{{end}}><td>{{$i}}<td>{{.Steps}}<td>{{duration .HostTime}}<td>{{duration .DeviceTime}}<td>{{.Collectives}}<td>{{bytes .Bytes}}<td>{{.Replayed}}<td>{{bytes .ReplayedBytes}}<td>{{duration .CollectiveTime}}<td>{{duration .Waited}}<td>{{share .Waited .CollectiveTime}}<td>{{duration .HeldUp}}<td>{{.Last}}<td>{{.LastSteps}}<td>{{printf "%.2g" .P}}<td>{{duration .WaitedFor}}</tr>
 {{end}}</table>
 <h2>Who waits for whom</h2>
 {{if gt .WorldSize .MatrixRanks}}<p>The matrix of {{.WorldSize}} ranks is left out: it is shown for up to {{.MatrixRanks}} ranks.</p>
@@ -98,12 +98,12 @@ th { font-weight: 600 } tr.straggler { background: #fde8d0 } .matrix td { backgr
 {{end}}</table>
 {{end}}<h2>Memory</h2>
 <p>At each rank's peak, by category.</p>
-<table><tr><th>rank<th>peak<th>in step<th>reserved<th style="text-align: left">by category</tr>
+<table><tr><th>rank<th>allocated peak<th>in step<th>reserved peak<th style="text-align: left">by category</tr>
 {{range $i, $x := .Ranks}}<tr><td>{{$i}}<td>{{bytes .AllocatedPeak}}<td>{{.PeakStep}}<td>{{bytes .ReservedPeak}}<td><div class="bar">{{range .Categories}}<span class="{{if eq .Name "activation"}}activation{{else if eq .Name "parameter"}}parameter{{else if eq .Name "gradient"}}gradient{{else if eq .Name "optimizer state"}}optimizer{{else}}other{{end}}" style="width: {{width .Bytes $.Most}}" title="{{.Name}}: {{bytes .Bytes}}">{{.Name}} {{bytes .Bytes}}</span>{{end}}</div></tr>
 {{end}}</table>
 {{if .Waits}}<h2>Steps with the most waiting</h2>
-<table><tr><th>step<th>waited by all</tr>
-{{range .Waits}}<tr><td>{{.Step}}<td>{{duration .Waited}}</tr>
+<table><tr><th>step<th>waited by all<th>last rank<th>held others up<th>trace</tr>
+{{range .Waits}}<tr><td>{{.Step}}<td>{{duration .Waited}}<td>{{if ge .Last 0}}{{.Last}}{{end}}<td>{{duration .HeldUp}}<td>{{if .TraceURL}}<a href="{{.TraceURL}}">{{.TraceID}}</a>{{else if .TraceID}}<code>{{.TraceID}}</code>{{end}}</tr>
 {{end}}</table>{{end}}
 </html>
 `))

@@ -27,6 +27,10 @@ type Rank struct {
 	WaitedFor      time.Duration `json:"waited_for_ns"` // by all other ranks, for this one
 	Last           int64         `json:"last"`          // operations in which this rank came last
 	HeldUp         time.Duration `json:"held_up_ns"`    // between the rank before it and this one, in Last
+	LastSteps      int64         `json:"last_steps"`    // of Report.Steps, in which this rank came last
+	// P is the probability, at most, that one of WorldSize ranks that are alike comes last in
+	// LastSteps steps or more.
+	P float64 `json:"p"`
 
 	AllocatedPeak int64            `json:"allocated_peak"` // bytes
 	PeakStep      int64            `json:"peak_step"`

@@ -38,7 +38,10 @@ func Read(o Options, files ...File) (*Report, error) {
 	if err := limits.Check(); err != nil {
 		return nil, fmt.Errorf("ranks: %w: %w", ErrInvalid, err)
 	}
-	m := Merger{budget: budget.New(limits)}
+	if err := o.checkTraceURL(); err != nil {
+		return nil, err
+	}
+	m := Merger{budget: budget.New(limits), traceURL: o.TraceURL}
 	var sources []*source
 	for _, f := range files {
 		if f.Reader == nil {

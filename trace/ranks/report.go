@@ -21,8 +21,14 @@ type Report struct {
 	// Waited has an entry for each rank that came last in an operation: how long each rank, in a slice
 	// of length WorldSize, waited for it.
 	Waited map[int][]time.Duration `json:"waited_ns"`
-	// Straggler is the rank that held up the others for the longest time, or -1 if none did.
-	Straggler int `json:"straggler"`
+	// Steps counts the steps with a rank that came last: it held up the others for longer than any
+	// other rank did there.
+	Steps int64 `json:"steps"`
+	// Straggler is the rank that comes last in more steps than chance explains (its P is below 0.01)
+	// and holds up the others for 1 % of the steps' time or more. If several ranks do, it is the one
+	// with the largest HeldUp. -1: none does.
+	Straggler int    `json:"straggler"`
+	Test      string `json:"test"` // the name of the test that each rank's P is of
 	// Waits are the 20 steps with the most waiting.
 	Waits []Wait   `json:"waits"`
 	Notes []string `json:"notes"` // about missing data
@@ -31,7 +37,14 @@ type Report struct {
 // Wait is a step in which ranks waited.
 type Wait struct {
 	Step   int64         `json:"step"`
-	Waited time.Duration `json:"waited_ns"` // by all ranks together
+	Waited time.Duration `json:"waited_ns"`  // by all ranks together
+	Last   int           `json:"last"`       // the rank that came last in the step; -1: two held up the others for as long
+	HeldUp time.Duration `json:"held_up_ns"` // by Last, 0 without one
+
+	// TraceID is [trace.StepProfile.TraceID], of the lowest rank that has one if the ranks don't
+	// share it. TraceURL is its address by [Options.TraceURL]. "": there is none.
+	TraceID  string `json:"trace_id,omitempty"`
+	TraceURL string `json:"trace_url,omitempty"`
 }
 
 func newReport(size int) *Report {
@@ -50,31 +63,27 @@ func (m *Merger) Report() (*Report, error) {
 	for last, column := range r.Waited {
 		r.Waited[last] = slices.Clone(column)
 	}
-	for rank, x := range r.Ranks {
-		if x.HeldUp > 0 && (r.Straggler < 0 || x.HeldUp > r.Ranks[r.Straggler].HeldUp) {
-			r.Straggler = rank
-		}
-	}
-	for _, run := range m.runs {
+	var steps []*step
+	for _, name := range slices.Sorted(maps.Keys(m.runs)) {
+		run := m.runs[name]
 		r.Unmatched += int64(len(run.open))
-		for step, waited := range run.waiting {
-			r.Waits = append(r.Waits, Wait{step, waited})
+		for _, s := range run.steps {
+			if s.waited > 0 {
+				steps = append(steps, s)
+			}
+			if last := s.last(); last.rank >= 0 {
+				r.Steps++
+				r.Ranks[last.rank].LastSteps++
+			}
 		}
 	}
-	slices.SortFunc(r.Waits, func(x, y Wait) int {
-		return cmp.Or(cmp.Compare(y.Waited, x.Waited), cmp.Compare(x.Step, y.Step))
+	slices.SortStableFunc(steps, func(x, y *step) int {
+		return cmp.Or(cmp.Compare(y.waited, x.waited), cmp.Compare(x.number, y.number))
 	})
-	r.Waits = slices.Clone(r.Waits[:min(len(r.Waits), mostWaits)])
+	for _, s := range steps[:min(len(steps), mostWaits)] {
+		r.Waits = append(r.Waits, s.wait(m.traceURL))
+	}
+	r.judge()
 	r.note()
 	return &r, nil
-}
-
-// Headline names the straggler in a sentence.
-func (r *Report) Headline() string {
-	if r.Straggler < 0 || r.Straggler >= len(r.Ranks) {
-		return "no rank has waited for another one"
-	}
-	s := r.Ranks[r.Straggler]
-	return fmt.Sprintf("the straggler is rank %d: it came last to %d of %d operations, held the others up for %s, and they waited %s for it",
-		r.Straggler, s.Last, r.Matched, duration(s.HeldUp), duration(s.WaitedFor))
 }

@@ -37,10 +37,10 @@ func (r *Report) Table(w io.Writer) error {
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "rank\tsteps\ttime\tin collectives\twaited\theld up\tcame last\tpeak\treserved\t") // Flush returns the error
+	fmt.Fprintln(t, "rank\tsteps\thost time\tin collectives\twaited\theld others up\tlast in operations\tlast in steps\tp\tallocated peak\treserved peak\t") // Flush returns the error
 	for i, x := range r.Ranks {
-		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t\n", i, x.Steps, duration(x.HostTime), duration(x.CollectiveTime),
-			duration(x.Waited), duration(x.HeldUp), x.Last, size(x.AllocatedPeak), size(x.ReservedPeak))
+		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%.2g\t%s\t%s\t\n", i, x.Steps, duration(x.HostTime), duration(x.CollectiveTime),
+			duration(x.Waited), duration(x.HeldUp), x.Last, x.LastSteps, x.P, size(x.AllocatedPeak), size(x.ReservedPeak))
 	}
 	if err := t.Flush(); err != nil {
 		return err

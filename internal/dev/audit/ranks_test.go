@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"math"
+	"math/big"
 	"math/rand/v2"
 	"regexp"
 	"strings"
@@ -22,7 +24,8 @@ import (
 // TestRanks compares the sums, the table and the page of several ranks with the profiles that they
 // were made of.
 func TestRanks(t *testing.T) {
-	const size, steps = 3, 5
+	const size, steps = 3, 18
+	stragglers := 0
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		var all [size][]trace.StepProfile
@@ -30,12 +33,20 @@ func TestRanks(t *testing.T) {
 		var waited [size][size]time.Duration // of a rank, for the one that came last
 		var last [size]int64
 		var heldUp [size]time.Duration
-		byStep := map[int64]time.Duration{}
+		var lastSteps [size]int64
+		late := r.IntN(2 * size) // a rank, or none
+		var waits [steps]ranks.Wait
 		for n := range int64(steps) {
 			var times [2][size]time.Duration
+			var heldUpIn [size]time.Duration
+			wait := &waits[n]
+			wait.Step, wait.TraceID = n+1, fmt.Sprintf("%032x", r.Int64()+1)
 			for op := range times {
 				for rank := range size {
 					times[op][rank] = time.Duration(1e6 + r.Int64N(1e6))
+					if rank != late && late < size {
+						times[op][rank] += 1e6
+					}
 				}
 				first := 0
 				for rank, d := range times[op] {
@@ -47,16 +58,23 @@ func TestRanks(t *testing.T) {
 				held := time.Hour
 				for rank, d := range times[op] {
 					waited[rank][first] += d - times[op][first]
-					byStep[n+1] += d - times[op][first]
+					wait.Waited += d - times[op][first]
 					if rank != first {
 						held = min(held, d-times[op][first])
 					}
 				}
 				heldUp[first] += held
+				heldUpIn[first] += held
 			}
+			for rank, d := range heldUpIn {
+				if d > wait.HeldUp {
+					wait.Last, wait.HeldUp = rank, d
+				}
+			}
+			lastSteps[wait.Last]++
 			for rank := range size {
-				p := trace.StepProfile{Step: n + 1, Rank: rank, WorldSize: size, Communicator: "c", Failed: r.IntN(4) == 0, Start: time.Now(),
-					HostTime: time.Duration(r.Int64N(1e9)), DeviceTime: time.Duration(r.Int64N(1e9)), DeviceTimed: r.IntN(3) > 0,
+				p := trace.StepProfile{Step: n + 1, Rank: rank, WorldSize: size, Communicator: "c", TraceID: wait.TraceID, Failed: r.IntN(4) == 0, Start: time.Now(),
+					HostTime: time.Duration(r.Int64N(1e8)), DeviceTime: time.Duration(r.Int64N(1e9)), DeviceTimed: r.IntN(3) > 0,
 					AllocatedPeak: r.Int64N(1 << 34), ReservedPeak: r.Int64N(1 << 35)}
 				p.Peak = &trace.StepPeak{Categories: []memcache.Share{{Name: "activation", Blocks: 2, Bytes: p.AllocatedPeak / 2}, {Name: "gradient", Blocks: 1, Bytes: p.AllocatedPeak / 3}}}
 				p.ReplayedCollectives = []trace.ReplayedCollective{{Operation: "group", Count: r.Int64N(9), Bytes: r.Int64N(1 << 30)}}
@@ -69,11 +87,11 @@ func TestRanks(t *testing.T) {
 		}
 		var files []ranks.File
 		sums := make([]ranks.Rank, size)
-		straggler := 0
 		for rank := range size {
 			var lines bytes.Buffer
 			s := &sums[rank]
-			s.Last, s.HeldUp = last[rank], heldUp[rank]
+			s.Last, s.HeldUp, s.LastSteps = last[rank], heldUp[rank], lastSteps[rank]
+			s.P = probability(lastSteps[rank], steps, size)
 			for _, p := range all[rank] {
 				text, err := json.Marshal(p)
 				require.NoError(t, err)
@@ -101,12 +119,19 @@ func TestRanks(t *testing.T) {
 					want[fmt.Sprintf("waited_ns.%d[%d]", other, rank)] = int64(waited[rank][other])
 				}
 			}
-			if heldUp[rank] > heldUp[straggler] {
-				straggler = rank
-			}
 			files = append(files, ranks.File{Name: fmt.Sprint(rank), Reader: &lines})
 		}
-		want["straggler"] = straggler
+		straggler, lasted := -1, time.Duration(0)
+		for _, s := range sums {
+			lasted += s.HostTime
+		}
+		for rank, s := range sums {
+			if s.P < 0.01 && s.HeldUp >= lasted/size/100 {
+				straggler = rank
+				stragglers++
+			}
+		}
+		want["straggler"], want["steps"], want["test"] = straggler, steps, "one-sided binomial test, Bonferroni-corrected"
 		report, err := ranks.Read(ranks.Options{}, files...)
 		require.NoError(t, err)
 		text, err := json.Marshal(report)
@@ -122,11 +147,18 @@ func TestRanks(t *testing.T) {
 			text, err := json.Marshal(s)
 			require.NoError(t, err)
 			for name, v := range fromJSON(t, text) {
+				if name == "p" && s.P < 1 {
+					v = between{s.P * (1 - 1e-9), s.P * (1 + 1e-9)}
+				}
 				want[fmt.Sprintf("ranks[%d].%s", rank, name)] = v
 			}
 		}
 		for i, x := range report.Waits {
-			want[fmt.Sprintf("waits[%d].step", i)], want[fmt.Sprintf("waits[%d].waited_ns", i)] = x.Step, int64(byStep[x.Step])
+			text, err := json.Marshal(waits[x.Step-1])
+			require.NoError(t, err)
+			for name, v := range fromJSON(t, text) {
+				want[fmt.Sprintf("waits[%d].%s", i, name)] = v
+			}
 			require.True(t, i == 0 || report.Waits[i-1].Waited >= x.Waited)
 		}
 		require.Len(t, report.Waits, steps)
@@ -134,6 +166,18 @@ func TestRanks(t *testing.T) {
 		checkRanksTexts(t, report, sums, straggler, waited)
 	}
 	requireShown(t, "ranks", "unmatched")
+	require.Positive(t, stragglers)
+}
+
+// probability is that of one of some ranks coming last in as many steps, or more, if each rank does
+// with the same probability: at most.
+func probability(last, steps int64, size int) float64 {
+	sum := 0.0
+	for k := last; k <= steps; k++ {
+		ways, _ := new(big.Float).SetInt(new(big.Int).Binomial(steps, k)).Float64()
+		sum += ways * math.Pow(1/float64(size), float64(k)) * math.Pow(1-1/float64(size), float64(steps-k))
+	}
+	return min(1, float64(size)*sum)
 }
 
 var tag = regexp.MustCompile(`<td[^>]*>([^<]*)`)
@@ -144,12 +188,19 @@ func checkRanksTexts(t *testing.T, report *ranks.Report, sums []ranks.Rank, stra
 	require.NoError(t, report.Table(&table))
 	require.NoError(t, report.HTML(&page, "training"))
 	bytes := func(n int64) string { return humanize.IBytes(uint64(n)) }
-	s := sums[straggler]
-	require.Contains(t, table.String(), fmt.Sprintf("the straggler is rank %d: it came last to %d of 10 operations, held the others up for %s, and they waited %s for it",
-		straggler, s.Last, digits(s.HeldUp), digits(s.WaitedFor)))
+	headline := "no rank is a straggler: rank "
+	if straggler >= 0 {
+		s := sums[straggler]
+		headline = fmt.Sprintf("the straggler is rank %d: it held the others up for %s, %s of the steps' time, they waited %s for it, and it came last in %d of 18 steps"+
+			" (one-sided binomial test, Bonferroni-corrected: p = %.2g)", straggler, digits(s.HeldUp), percent(s.HeldUp, (sums[0].HostTime+sums[1].HostTime+sums[2].HostTime)/3),
+			digits(s.WaitedFor), s.LastSteps, s.P)
+	}
+	for _, text := range []string{table.String(), html.UnescapeString(page.String())} {
+		require.Contains(t, text, headline)
+	}
 	var tableRows, pageRows [][]string
 	for _, line := range strings.Split(table.String(), "\n") {
-		if cells := wide.Split(strings.TrimSpace(line), -1); len(cells) == 9 {
+		if cells := wide.Split(strings.TrimSpace(line), -1); len(cells) == 11 {
 			tableRows = append(tableRows, cells)
 		}
 	}
@@ -162,15 +213,16 @@ func checkRanksTexts(t *testing.T, report *ranks.Report, sums []ranks.Rank, stra
 			pageRows = append(pageRows, cells)
 		}
 	}
-	wantTable := [][]string{{"rank", "steps", "time", "in collectives", "waited", "held up", "came last", "peak", "reserved"}}
+	wantTable := [][]string{{"rank", "steps", "host time", "in collectives", "waited", "held others up", "last in operations", "last in steps", "p",
+		"allocated peak", "reserved peak"}}
 	var wantPage, matrix, memory [][]string
 	for i, x := range sums {
 		n := func(v int64) string { return fmt.Sprint(v) }
 		wantTable = append(wantTable, []string{n(int64(i)), n(x.Steps), digits(x.HostTime), digits(x.CollectiveTime), digits(x.Waited), digits(x.HeldUp), n(x.Last),
-			bytes(x.AllocatedPeak), bytes(x.ReservedPeak)})
+			n(x.LastSteps), fmt.Sprintf("%.2g", x.P), bytes(x.AllocatedPeak), bytes(x.ReservedPeak)})
 		wantPage = append(wantPage, []string{n(int64(i)), n(x.Steps), digits(x.HostTime), digits(x.DeviceTime), n(x.Collectives), bytes(x.Bytes), n(x.Replayed),
-			bytes(x.ReplayedBytes), digits(x.CollectiveTime), digits(x.Waited), fmt.Sprintf("%.1f%%", 100*float64(x.Waited)/float64(x.CollectiveTime)),
-			digits(x.HeldUp), n(x.Last), digits(x.WaitedFor)})
+			bytes(x.ReplayedBytes), digits(x.CollectiveTime), digits(x.Waited), percent(x.Waited, x.CollectiveTime),
+			digits(x.HeldUp), n(x.Last), n(x.LastSteps), fmt.Sprintf("%.2g", x.P), digits(x.WaitedFor)})
 		var row []string
 		for _, d := range waited[i] {
 			cell := ""
@@ -187,11 +239,16 @@ func checkRanksTexts(t *testing.T, report *ranks.Report, sums []ranks.Rank, stra
 	}
 	wantPage = append(append(wantPage, matrix...), memory...)
 	for _, x := range report.Waits {
-		wantPage = append(wantPage, []string{fmt.Sprint(x.Step), digits(x.Waited)})
+		wantPage = append(wantPage, []string{fmt.Sprint(x.Step), digits(x.Waited), fmt.Sprint(x.Last), digits(x.HeldUp), ""})
+		require.Contains(t, page.String(), "<code>"+x.TraceID+"</code>")
 	}
 	require.Equal(t, wantTable, tableRows)
 	require.Equal(t, wantPage, pageRows)
 	shown["ranks table"], shown["ranks page"] = map[string]bool{}, map[string]bool{}
+}
+
+func percent(part, of time.Duration) string {
+	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(of))
 }
 
 // digits is a duration with three digits.

@@ -1,0 +1,80 @@
+package ranks
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"gonum.org/v1/gonum/mathext"
+)
+
+const (
+	testName     = "one-sided binomial test, Bonferroni-corrected"
+	significance = 0.01 // of a straggler's P at most
+	leastCost    = 0.01 // of the steps' time, which a straggler's HeldUp is at least
+)
+
+// judge tests all ranks. Of those that pass it names the one that held up the others the longest.
+func (r *Report) judge() {
+	r.Test = testName
+	for i := range r.Ranks {
+		x := &r.Ranks[i]
+		x.P = chance(x.LastSteps, r.Steps, len(r.Ranks))
+		late := x.P < significance && float64(x.HeldUp) >= leastCost*float64(r.stepTime())
+		if late && (r.Straggler < 0 || x.HeldUp > r.Ranks[r.Straggler].HeldUp) {
+			r.Straggler = i
+		}
+	}
+}
+
+// chance returns how probable it is at most that any of several ranks that are alike comes last in
+// as many of the steps, or more. Steps are independent of each other. The operations of a step are
+// not, and so each step counts once.
+func chance(last, steps int64, ranks int) float64 {
+	if last == 0 {
+		return 1
+	}
+	n := float64(ranks)
+	tail := mathext.RegIncBeta(float64(last), float64(steps-last+1), 1/n) // of the binomial distribution
+	return min(1, n*tail)
+}
+
+// stepTime is how long all steps took, in the mean of all ranks.
+func (r *Report) stepTime() (total time.Duration) {
+	for _, x := range r.Ranks {
+		total += x.HostTime / time.Duration(len(r.Ranks))
+	}
+	return total
+}
+
+// Headline says in a sentence which rank is the straggler, or why none is named.
+func (r *Report) Headline() string {
+	if r.Steps == 0 {
+		return "no rank alone has held up the others"
+	}
+	i := r.Straggler
+	if i < 0 {
+		most := slices.MaxFunc(r.Ranks, func(x, y Rank) int { return cmp.Compare(x.LastSteps, y.LastSteps) })
+		i = slices.IndexFunc(r.Ranks, func(x Rank) bool { return x.LastSteps == most.LastSteps })
+	}
+	x := r.Ranks[i]
+	last := fmt.Sprintf("came last in %d of %d steps (%s: p = %.2g)", x.LastSteps, r.Steps, r.Test, x.P)
+	cost := fmt.Sprintf("held the others up for %s, %s of the steps' time", duration(x.HeldUp), per(x.HeldUp, r.stepTime()))
+	switch least := leastSteps(len(r.Ranks)); {
+	case r.Straggler >= 0:
+		return fmt.Sprintf("the straggler is rank %d: it %s, they waited %s for it, and it %s", i, cost, duration(x.WaitedFor), last)
+	case r.Steps < least:
+		return fmt.Sprintf("no straggler can be named: rank %d %s, and with %d ranks it takes %d steps at least", i, last, len(r.Ranks), least)
+	case x.P >= significance:
+		return fmt.Sprintf("no rank is a straggler: rank %d %s, which chance can explain", i, last)
+	}
+	return fmt.Sprintf("no rank is a straggler: rank %d %s, but %s, which is less than %.0f%%", i, last, cost, 100*leastCost)
+}
+
+// leastSteps returns in how many steps a straggler must come last if it does so in all of them.
+func leastSteps(ranks int) (n int64) {
+	for n = 1; chance(n, n, ranks) >= significance; n++ {
+	}
+	return n
+}
