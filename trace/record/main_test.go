@@ -3,7 +3,7 @@ package record
 import (
 	"testing"
 
-	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) { tapetest.Main(m, "../..") }

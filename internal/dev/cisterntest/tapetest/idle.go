@@ -2,6 +2,7 @@ package tapetest
 
 import (
 	"context"
+	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,6 +22,20 @@ type IdleGPU struct{ device.Device }
 type IdleStream struct {
 	device.Stream
 	Dev *IdleGPU
+}
+
+// idleDriver opens IdleGPUs as the device "idle", for benchmarks with CISTERN_TEST_DEVICE=idle.
+type idleDriver struct{}
+
+func init() { device.Register("idle", idleDriver{}) }
+
+// Open ignores its arguments.
+func (idleDriver) Open(string, url.Values) (device.Device, error) {
+	below, err := null.New(null.Config{})
+	if err != nil {
+		return nil, err
+	}
+	return &IdleGPU{below}, nil
 }
 
 // OpenIdle is open on an idleGPU.
