@@ -148,7 +148,7 @@ func (all *shards) snapshot() (s Snapshot, ring *historyRing, end int) {
 	s = Snapshot{Device: all.cache.dev.Name(), Segments: all.copySegments()}
 	if ring = all.history.ring(); ring != nil {
 		end = ring.added()
-		ring.add(&HistoryEntry{Action: ActionSnapshot, Size: all.ledger.sumGauge(allPools, gaugeActiveBytes).Current, Time: time.Now()})
+		ring.add(HistoryEntry{Action: ActionSnapshot, Size: all.ledger.sumGauge(allPools, gaugeActiveBytes).Current, Time: time.Now()})
 	}
 	return s, ring, end
 }

@@ -20,13 +20,12 @@ type history struct {
 }
 
 // add enters an event, with the stack of the call as deep as its receivers want it.
-func (h *history) add(e *HistoryEntry) {
-	e.Time = time.Now()
+func (h *history) add(e *historyEvent) {
 	if h.stream != nil {
 		h.stream.add(e)
 	}
 	if h.ring != nil {
-		h.ring.add(e)
+		h.ring.add(e.entry(time.Now()))
 	}
 }
 
@@ -81,14 +80,18 @@ func (l *historyLog) mark(a Action, stream uint64, size int64) { l.markAt(a, str
 // markAt is mark of an event that has an address.
 func (l *historyLog) markAt(a Action, stream uint64, p device.Ptr, size int64) {
 	if h := l.Load(); h != nil && h.stream != nil {
-		h.stream.add(&HistoryEntry{Action: a, Stream: stream, Address: p, Size: size, Time: time.Now()})
+		e := event(a)
+		e.stream, e.address, e.size = stream, p, size
+		h.stream.add(&e)
 	}
 }
 
 // markPool is mark of what is done to a private pool alone; nil: the default pool and the released ones.
 func (l *historyLog) markPool(a Action, p *placement.Pool) {
 	if h := l.Load(); h != nil && h.stream != nil {
-		h.stream.add(&HistoryEntry{Action: a, Pool: idOf(p), Time: time.Now()})
+		e := event(a)
+		e.pool = p
+		h.stream.add(&e)
 	}
 }
 
@@ -100,13 +103,18 @@ func (l *historyLog) options(c Config) {
 		n := len(s.options)
 		s.options = append(s.options, c.Options())
 		s.mu.Unlock()
-		s.add(&HistoryEntry{Action: ActionSetOptions, Serial: uint64(n), Time: time.Now()})
+		e := event(ActionSetOptions)
+		e.serial = uint64(n)
+		s.add(&e)
 	}
 }
 
 // segment records what happened to memory from the driver.
 func (l *historyLog) segment(a Action, p device.Ptr, bytes int64, stream uint64, pool *placement.Pool, stack []uintptr) {
 	if h := l.Load(); h != nil {
-		h.add(&HistoryEntry{Action: a, Address: p, Size: bytes, Stream: stream, Pool: idOf(pool), Stack: stack})
+		e := event(a)
+		e.address, e.size, e.stream, e.pool = p, bytes, stream, pool
+		e.setStack(stack)
+		h.add(&e)
 	}
 }

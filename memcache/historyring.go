@@ -22,11 +22,11 @@ type historyRing struct {
 const copyPiece = 256
 
 // add enters an event, in place of the oldest one if the ring is full.
-func (r *historyRing) add(e *HistoryEntry) {
+func (r *historyRing) add(e HistoryEntry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at := &r.list[r.n%len(r.list)]
-	*at = *e
+	*at = e
 	if !Stacks(r.stacks.Load()).keepsStack(e.Action) {
 		at.Stack = nil
 	}

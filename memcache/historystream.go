@@ -30,23 +30,23 @@ type HistoryStream struct {
 	first, last HistoryState
 
 	mu      sync.Mutex // after a shard's; nothing is done under it but copying
-	filling []HistoryEntry
-	full    [][]HistoryEntry // the oldest first
-	spare   [][]HistoryEntry
+	filling []historyEvent
+	full    [][]historyEvent // the oldest first
+	spare   [][]historyEvent
 	options []string // of set_options, by number
 	ended   bool
 	caught  chan struct{} // closed when the reader is not behind any more
 
-	taken  []HistoryEntry // the reader's
-	ready  chan struct{}  // a piece is full, or the stream has ended
-	behind atomic.Bool
+	entries []HistoryEntry // the reader's
+	ready   chan struct{}  // a piece is full, or the stream has ended
+	behind  atomic.Bool
 
 	calls      atomic.Int32 // under way
 	overlapped atomic.Bool
 }
 
 const (
-	historyPiece = 1024 // events, of some 200 bytes each
+	historyPiece = 1024 // events, of 80 bytes each
 	mostPieces   = 32   // that may wait for the reader
 )
 
@@ -70,12 +70,27 @@ func (s *HistoryStream) End() HistoryState { return s.last }
 // but at most for so long: then it returns what there is, perhaps nothing. The slice is valid until the next call. One
 // goroutine at a time calls it.
 func (s *HistoryStream) Next(atMost time.Duration) ([]HistoryEntry, error) {
-	s.mu.Lock()
-	if s.taken != nil {
-		clear(s.taken) // of strings and stacks
-		s.spare = append(s.spare, s.taken[:0])
-		s.taken = nil
+	piece, err := s.take(atMost)
+	if err != nil {
+		return nil, err
 	}
+	clear(s.entries) // of strings and stacks
+	s.entries = s.entries[:0]
+	for i := range piece {
+		s.entries = append(s.entries, piece[i].entry(s.first.Time.Add(piece[i].at)))
+	}
+	if piece != nil {
+		clear(piece) // of labels, stacks and pools
+		s.mu.Lock()
+		s.spare = append(s.spare, piece[:0])
+		s.mu.Unlock()
+	}
+	return s.entries, nil
+}
+
+// take takes the oldest piece for the reader, or what there is of one after so long; nil: there is nothing.
+func (s *HistoryStream) take(atMost time.Duration) (piece []historyEvent, err error) {
+	s.mu.Lock()
 	if len(s.full) == 0 && !s.ended {
 		s.mu.Unlock()
 		timer := time.NewTimer(atMost)
@@ -89,17 +104,17 @@ func (s *HistoryStream) Next(atMost time.Duration) ([]HistoryEntry, error) {
 	defer s.mu.Unlock()
 	switch {
 	case len(s.full) > 0:
-		s.taken = s.full[0]
+		piece = s.full[0]
 		s.full = slices.Delete(s.full, 0, 1)
 		if s.caught != nil && len(s.full) <= mostPieces/2 {
 			s.release()
 		}
 	case len(s.filling) > 0:
-		s.taken, s.filling = s.filling, s.piece()
+		piece, s.filling = s.filling, s.piece()
 	case s.ended:
 		return nil, io.EOF
 	}
-	return s.taken, nil
+	return piece, nil
 }
 
 // Options is the option string of a set_options, by its Serial: the options without a limit; "" if no set_options that the stream has had bears the number.
@@ -115,19 +130,22 @@ func (s *HistoryStream) Options(serial uint64) string {
 // Note puts an event of its own between those of the cache: a place that the reader can tell by its number.
 func (s *HistoryStream) Note(number uint64) {
 	_ = s.admit(context.Background(), 0)
-	s.add(&HistoryEntry{Action: ActionNote, Serial: number, Time: time.Now()})
+	e := event(ActionNote)
+	e.serial = number
+	s.add(&e)
 }
 
 // add enters an event. What comes after the end, from a call that holds no lock, is left out.
-func (s *HistoryStream) add(e *HistoryEntry) {
+func (s *HistoryStream) add(e *historyEvent) {
+	e.at = time.Since(s.first.Time)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
 		return
 	}
 	s.filling = append(s.filling, *e)
-	if !Stacks(s.stacks.Load()).keepsStack(e.Action) {
-		s.filling[len(s.filling)-1].Stack = nil
+	if e.frames > 0 && !Stacks(s.stacks.Load()).keepsStack(allActions[e.action]) {
+		s.filling[len(s.filling)-1].setStack(nil)
 	}
 	if len(s.filling) < cap(s.filling) {
 		return
@@ -142,10 +160,10 @@ func (s *HistoryStream) add(e *HistoryEntry) {
 }
 
 // piece is an empty piece. s.mu is held.
-func (s *HistoryStream) piece() []HistoryEntry {
+func (s *HistoryStream) piece() []historyEvent {
 	n := len(s.spare)
 	if n == 0 {
-		return make([]HistoryEntry, 0, historyPiece)
+		return make([]historyEvent, 0, historyPiece)
 	}
 	p := s.spare[n-1]
 	s.spare = s.spare[:n-1]
@@ -206,7 +224,8 @@ func (s *HistoryStream) enter(ctx context.Context, bytes int64) error {
 // after the other. leave follows. Several that begin at once each note it, so that none does anything before it is noted.
 func (s *HistoryStream) begin() {
 	if s != nil && s.calls.Add(1) > 1 && !s.overlapped.Load() {
-		s.add(&HistoryEntry{Action: ActionOverlap, Time: time.Now()})
+		e := event(ActionOverlap)
+		s.add(&e)
 		s.overlapped.Store(true)
 	}
 }

@@ -243,7 +243,8 @@ func TestHistoryOverlapIsNotedFirst(t *testing.T) {
 		all.Go(func() {
 			stream.begin()
 			ahead.Add(1)
-			stream.add(&HistoryEntry{Action: ActionMiss, Time: time.Now()})
+			e := event(ActionMiss)
+			stream.add(&e)
 		})
 	}
 	for stream.calls.Load() < 1+calls {

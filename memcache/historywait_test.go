@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
-	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -14,7 +13,8 @@ import (
 // fallBehind adds events until the reader of a stream is behind.
 func fallBehind(s *HistoryStream) {
 	for !s.behind.Load() {
-		s.add(&HistoryEntry{Action: ActionNote, Time: time.Now()})
+		e := event(ActionNote)
+		s.add(&e)
 	}
 }
 

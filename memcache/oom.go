@@ -99,6 +99,9 @@ func (l *historyLog) oom(r *request, err error) {
 	h := l.Load()
 	var oom *OutOfMemoryError
 	if h != nil && errors.As(err, &oom) {
-		h.add(&HistoryEntry{Action: ActionOOM, Size: r.Bytes, Stream: r.shard.id, Free: max(oom.Free, 0), Label: r.label.value(), Pool: idOf(r.Pool), Stack: r.stack})
+		e := event(ActionOOM)
+		e.size, e.block, e.stream, e.label, e.pool = r.Bytes, max(oom.Free, 0), r.shard.id, r.label, r.Pool
+		e.setStack(r.stack)
+		h.add(&e)
 	}
 }

@@ -1,12 +1,15 @@
 package memcache
 
+import "time"
+
 // What the history says of blocks, under the lock of their shard: so the entries of a stream are in the order of what it did.
 
 // recordAlloc records a hand-out. s.mu is held.
 func (s *shard) recordAlloc(h *handout, r *request) {
 	if to := s.shards.history.Load(); to != nil {
-		e := s.entry(ActionAlloc, h)
-		e.Serial, e.Stack, e.Grew, e.Pool = h.serial, r.stack, r.growing, idOf(r.Pool)
+		e := s.event(ActionAlloc, h, h.serial)
+		e.grew, e.pool = r.growing, r.Pool
+		e.setStack(r.stack)
 		to.add(&e)
 	}
 }
@@ -17,26 +20,28 @@ func (s *shard) recordFree(h *handout, stack []uintptr, atOnce bool) {
 	if to == nil {
 		return
 	}
-	e := s.entry(ActionFreeRequested, h)
-	e.Serial, e.Stack, e.AtOnce = h.serial, stack, atOnce
+	e := s.event(ActionFreeRequested, h, h.serial)
+	e.atOnce = atOnce
+	e.setStack(stack)
 	to.add(&e)
 	if atOnce && to.ring != nil {
-		e.Action, e.Stack, e.AtOnce = ActionFreeCompleted, nil, false
-		to.ring.add(&e)
+		e := s.event(ActionFreeCompleted, h, h.serial)
+		to.ring.add(e.entry(time.Now()))
 	}
 }
 
 // recordBlock records what else happened to a block, by the serial of its hand-out. s.mu is held.
 func (s *shard) recordBlock(a Action, h *handout, serial uint64, atOnce bool) {
 	if to := s.shards.history.Load(); to != nil {
-		e := s.entry(a, h)
-		e.Serial, e.AtOnce = serial, atOnce
+		e := s.event(a, h, serial)
+		e.atOnce = atOnce
 		to.add(&e)
 	}
 }
 
-// entry has what entries of a block have in common. s.mu is held.
-func (s *shard) entry(a Action, h *handout) HistoryEntry {
-	m := h.chunk
-	return HistoryEntry{Action: a, Address: m.Ptr(), Size: m.Requested, Stream: s.id, Label: h.label.value(), Block: m.Size(), Pool: idOf(m.Segment().Pool())}
+// event has what events of a block have in common. s.mu is held.
+func (s *shard) event(a Action, h *handout, serial uint64) historyEvent {
+	m, e := h.chunk, event(a)
+	e.address, e.size, e.block, e.stream, e.serial, e.label, e.pool = m.Ptr(), m.Requested, m.Size(), s.id, serial, h.label, m.Segment().Pool()
+	return e
 }

@@ -70,7 +70,7 @@ func (c *Cache) StreamHistory(o HistoryOptions) (*HistoryStream, error) {
 	if o.Stacks > StacksAll {
 		return nil, fmt.Errorf("memcache: StreamHistory with stacks %d: %w: it is one of StacksNone to StacksAll", o.Stacks, ErrInvalid)
 	}
-	s := &HistoryStream{ledger: &c.ledger, filling: make([]HistoryEntry, 0, historyPiece), ready: make(chan struct{}, 1)}
+	s := &HistoryStream{ledger: &c.ledger, filling: make([]historyEvent, 0, historyPiece), ready: make(chan struct{}, 1)}
 	s.stacks.Store(uint32(o.Stacks))
 	// A request that is in the driver has had its miss: what it still does would stand there without it.
 	if err := c.grower.lock(context.Background()); err != nil {
