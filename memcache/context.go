@@ -1,6 +1,7 @@
 package memcache
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -10,12 +11,23 @@ import (
 // changed, but replaced in a new context. One value holds everything, so that a request looks up one key: a look-up in a
 // context costs some nanoseconds for each value that was put on top.
 type ctxState struct {
-	scope *Scope  // the innermost one, of any cache
+	scope *Scope   // the innermost one, of any cache
+	label *Label   // nil: none
+	work  *Label   // label, with CategoryWorkspace; nil: none
+	rare  *ctxRare // nil: nothing of it
+}
+
+// ctxRare is what few contexts carry. It is never changed either.
+type ctxRare struct {
 	pools []*Pool // at most one of each cache; a program has few caches
-	label *Label  // nil: none
-	work  *Label  // label, with CategoryWorkspace; nil: none
 	tasks []*task // at most one of each cache: see Cache.Wait
 }
+
+// noRare is of contexts that carry nothing rare.
+var noRare ctxRare
+
+// rarely returns what is rare, never nil.
+func (state *ctxState) rarely() *ctxRare { return cmp.Or(state.rare, &noRare) }
 
 // ctxKey is the key of the ctxState in a context.
 type ctxKey struct{}
@@ -83,7 +95,10 @@ func (c *carrier) Value(key any) any {
 
 // poolOf returns the pool of c that the context chose, or nil for the default pool.
 func (state *ctxState) poolOf(c *Cache) *Pool {
-	for _, p := range state.pools {
+	if state.rare == nil {
+		return nil
+	}
+	for _, p := range state.rare.pools {
 		if p.cache == c {
 			return p
 		}
@@ -205,11 +220,13 @@ func (c *Cache) withPool(ctx context.Context, p *Pool) context.Context {
 		if p != nil {
 			pools = append(pools, p)
 		}
-		for _, o := range within.state.pools {
+		rare := *within.state.rarely()
+		for _, o := range rare.pools {
 			if o.cache != c {
 				pools = append(pools, o)
 			}
 		}
-		within.state.pools = pools
+		rare.pools = pools
+		within.state.rare = &rare
 	})
 }

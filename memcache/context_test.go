@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 type otherKey struct{}
@@ -28,4 +29,16 @@ func TestCarrierIsOneAllocation(t *testing.T) {
 	var to context.Context
 	assert.EqualValues(t, 1, testing.AllocsPerRun(100, func() { to = WithCategory(ctx, CategoryInput) }))
 	assert.Equal(t, int64(1), LabelOf(to).Step)
+}
+
+// TestTasksAndPoolsInOneContext: a task keeps the pool that its context had, and the other way round.
+func TestTasksAndPoolsInOneContext(t *testing.T) {
+	c, _ := newCache(t, Config{})
+	pool, err := c.NewPool(PoolOptions{})
+	require.NoError(t, err)
+	require.Same(t, pool, c.PoolOf(c.Wait(pool.Context(t.Context()))))
+	waiting := c.Wait(t.Context())
+	require.NotNil(t, ctxStateOf(waiting).taskOf(c))
+	require.Same(t, ctxStateOf(waiting).taskOf(c), ctxStateOf(pool.Context(waiting)).taskOf(c))
+	require.NoError(t, pool.Release())
 }

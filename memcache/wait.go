@@ -61,20 +61,25 @@ func (c *Cache) Wait(ctx context.Context) context.Context {
 	return carry(ctx, func(within *carrier) {
 		t := &task{cache: c}
 		tasks := []*task{t}
-		for _, o := range within.state.tasks {
+		rare := *within.state.rarely()
+		for _, o := range rare.tasks {
 			if o.cache == c {
 				t.parent = o
 			} else {
 				tasks = append(tasks, o)
 			}
 		}
-		within.state.tasks = tasks
+		rare.tasks = tasks
+		within.state.rare = &rare
 	})
 }
 
 // taskOf returns the task of c that the context is of, or nil.
 func (state *ctxState) taskOf(c *Cache) *task {
-	for _, t := range state.tasks {
+	if state.rare == nil {
+		return nil
+	}
+	for _, t := range state.rare.tasks {
 		if t.cache == c {
 			return t
 		}

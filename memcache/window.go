@@ -9,14 +9,24 @@ import (
 // Scope opens a scope inside the one that ctx carries, if any. Allocations with the context that it returns
 // are the scope's own. End must be called.
 func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope) {
-	s := &Scope{ledger: &c.ledger, parent: ctxStateOf(ctx).scope, name: name}
+	x := &struct { // in one object
+		scope  Scope
+		inside carrier
+		mu     sync.Mutex
+	}{scope: Scope{ledger: &c.ledger, parent: ctxStateOf(ctx).scope, name: name}}
+	s := &x.scope
 	if s.parent != nil {
 		s.mu = s.parent.mu
 	} else {
-		s.mu = new(sync.Mutex)
+		s.mu = &x.mu
 	}
 	s.ledger.open(s)
-	return carry(ctx, func(inside *carrier) { inside.state.scope = s }), s
+	if ctx == nil {
+		return nil, s
+	}
+	x.inside.onto(ctx)
+	x.inside.state.scope = s
+	return &x.inside, s
 }
 
 // Window returns the cache's figures since the scope began, up to End.

@@ -7,8 +7,6 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-type stepKey struct{}
-
 // none is the detail of what gets no span.
 const none = Steps - 1
 

@@ -19,6 +19,7 @@ type Step struct {
 	profiler *Profiler
 	number   int64
 	ctx      context.Context
+	inside   stepContext    // with a Tracer
 	span     oteltrace.Span // nil without a Tracer
 	detail   Detail
 	sampled  bool                  // runs at All because of Config.AllEvery
@@ -57,6 +58,22 @@ type Step struct {
 	err      error // of the first Fail
 	complete bool
 	profile  StepProfile
+}
+
+type stepKey struct{}
+
+// stepContext is the context inside of a step, of which it is a part.
+type stepContext struct {
+	context.Context
+	step *Step
+}
+
+// Value is context.Context's.
+func (c *stepContext) Value(key any) any {
+	if key == (stepKey{}) {
+		return c.step
+	}
+	return c.Context.Value(key)
 }
 
 // The names of the spans of a step, and of the device's part of it.

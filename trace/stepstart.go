@@ -34,7 +34,8 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 		s.around = oteltrace.SpanFromContext(ctx)
 		s.tied = t.counts.tied.Load()
 		ctx = s.startSpan(ctx)
-		ctx = context.WithValue(ctx, stepKey{}, s)
+		s.inside = stepContext{ctx, s}
+		ctx = &s.inside
 		if s.sampled = s.sampled && s.span.IsRecording(); s.sampled {
 			t.allSteps.Add(1)
 		}

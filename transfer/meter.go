@@ -20,6 +20,20 @@ type Meter struct {
 
 type meterKey struct{}
 
+// metered is a context with a meter, in one object.
+type metered struct {
+	context.Context
+	meter Meter
+}
+
+// Value is context.Context's.
+func (c *metered) Value(key any) any {
+	if key == (meterKey{}) {
+		return &c.meter
+	}
+	return c.Context.Value(key)
+}
+
 // Meter returns a context whose copies by this pool count in the meter, when they are queued, and in those around it. A nil
 // context is context.Background().
 func (p *Pool) Meter(ctx context.Context) (context.Context, *Meter) {
@@ -27,8 +41,8 @@ func (p *Pool) Meter(ctx context.Context) (context.Context, *Meter) {
 		ctx = context.Background()
 	}
 	p.metered.Store(true)
-	m := &Meter{pool: p, outer: meterOf(ctx)}
-	return context.WithValue(ctx, meterKey{}, m), m
+	c := &metered{ctx, Meter{pool: p, outer: meterOf(ctx)}}
+	return c, &c.meter
 }
 
 // WithoutMeter returns a context whose copies count in no meter, for what is queued ahead of its use: see [Pool.Charge].
