@@ -9,8 +9,8 @@ import (
 
 // What is left to do of a step once it has ended is more than the step itself costs: to add up who held the memory, end its
 // spans and tell whoever wants to know. A step with a Stream is not complete before the device is done anyway, so that a
-// goroutine does it. It looks after a millisecond rather than being woken: to wake a goroutine on another processor costs
-// the training more than all that it does in End. So several steps are completed at a time. The goroutine ends when no step
+// goroutine does it. It looks after some milliseconds rather than being woken: to wake a goroutine on another processor costs
+// the training more than all that it does in End. So many steps are completed at a time. The goroutine ends when no step
 // has ended for a while, or with Close.
 //
 // To ask whether an event is complete, and to read it, takes a driver as long as a launch. So the goroutine does that, too, and
@@ -18,7 +18,7 @@ import (
 
 const (
 	// lookFirst is how long the goroutine waits while steps end; without further ones it waits twice as long each time.
-	lookFirst = time.Millisecond
+	lookFirst = 8 * time.Millisecond
 	// lookLast is the longest that it waits without another End. Steps that the device is not done with by then are
 	// completed after the next End, or by Flush.
 	lookLast = 250 * time.Millisecond
@@ -39,7 +39,7 @@ type background struct {
 
 // completesLater reports whether the goroutine completes the step that has just ended; it begins if it has not. p.mu is held.
 func (p *Profiler) completesLater() bool {
-	if p.closed {
+	if p.closed.Load() {
 		return false
 	}
 	p.ends++

@@ -13,6 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -96,6 +97,7 @@ func newBrittle(t *testing.T, synchronize bool) (*brittle, *brittleStream, *Prof
 	require.NoError(t, err)
 	p, err := NewProfiler(ProfilerConfig{Cache: cache, Stream: s, Synchronize: synchronize})
 	require.NoError(t, err)
+	require.NoError(t, p.events.Close()) // what steps give back is closed
 	t.Cleanup(func() {
 		require.NoError(t, stream.Close())
 		require.NoError(t, cache.Close())
@@ -126,6 +128,23 @@ func TestEventsThatFail(t *testing.T) {
 			assert.Equal(t, d.made, d.closed)
 		})
 	}
+}
+
+// Steps use the events of earlier ones again. Race builds keep none.
+func TestEventsAreUsedAgain(t *testing.T) {
+	d, _, p := newBrittle(t, true)
+	p.events = device.EventPool{Device: p.events.Device, Options: p.events.Options}
+	for i := range int64(3) {
+		_, step := p.StartStep(t.Context(), i)
+		assert.True(t, step.End().DeviceTimed)
+	}
+	made := 2
+	if race.Enabled {
+		made = 6
+	}
+	assert.Equal(t, made, d.made)
+	require.NoError(t, p.Close())
+	assert.Equal(t, made, d.closed)
 }
 
 // A step's two events are closed once they are read.

@@ -12,19 +12,13 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// mark records a timed event on the compute stream; nil: there is none, and Flush tells why. A step makes two and closes
-// them when it has read them: devices keep what is worth keeping.
+// mark records a timed event on the compute stream; nil: there is none, and Flush tells why. A step takes two and gives
+// them back when it has read them.
 func (p *Profiler) mark() device.Event {
-	if p.config.Stream == nil {
+	if p.config.Stream == nil || p.closed.Load() {
 		return nil
 	}
-	p.mu.Lock()
-	closed := p.closed
-	p.mu.Unlock()
-	if closed {
-		return nil
-	}
-	e, err := p.config.Cache.Device().NewEvent(device.EventOptions{Timed: true})
+	e, err := p.events.Get()
 	if err != nil {
 		p.keep(fmt.Errorf("trace: making a timed event: %w", err))
 		return nil
@@ -41,7 +35,7 @@ func (p *Profiler) discard(e device.Event) {
 	if e == nil {
 		return
 	}
-	if err := e.Close(); err != nil {
+	if err := p.events.Put(e); err != nil {
 		p.keep(err)
 	}
 }

@@ -59,7 +59,9 @@ type Profiler struct {
 	series   []metric.RecordOption // of identity
 	describe []attribute.KeyValue  // of the spans
 
-	clock deviceClock // opened by the first step whose span records
+	clock  deviceClock      // opened by the first step whose span records
+	events device.EventPool // of steps
+	closed atomic.Bool
 
 	told    atomic.Int64 // steps that have ended well
 	largest atomic.Int64 // peak
@@ -72,7 +74,6 @@ type Profiler struct {
 	background
 
 	mu      sync.Mutex
-	closed  bool
 	open    []*Step // ended, waiting for the device, in the order of the Ends
 	summary collector
 	err     error // the first that nobody could be told

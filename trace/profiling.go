@@ -45,6 +45,7 @@ func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 	p := &Profiler{config: config, drain: make(chan struct{}, 1)}
 	p.stop = make(chan struct{})
 	dev := config.Cache.Device()
+	p.events.Device, p.events.Options.Timed = dev, true
 	p.busy, _ = dev.(device.BusyTimer)
 	if p.busy == nil && config.Kernels != nil {
 		if !config.Kernels.attach(p) {
@@ -96,13 +97,11 @@ func (p *Profiler) Close() error {
 	if p.off() {
 		return nil
 	}
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
+	p.closed.Store(true)
 	p.kernels.detach(p)
 	err := p.Flush(context.Background())
 	p.background.end()
-	return errors.Join(err, p.clock.close())
+	return errors.Join(err, p.clock.close(), p.events.Close())
 }
 
 // Summary returns the sum of the steps completed so far.

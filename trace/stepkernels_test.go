@@ -115,6 +115,7 @@ func newClockwork(t *testing.T) *clockwork {
 	require.NoError(t, err)
 	w.Profiler, err = NewProfiler(ProfilerConfig{Cache: cache, Stream: w.stream, Kernels: &w.kernels})
 	require.NoError(t, err)
+	require.NoError(t, w.events.Close()) // what steps give back is closed
 	t.Cleanup(func() {
 		_ = w.Close()
 		require.Zero(t, w.dev.left())
