@@ -25,16 +25,17 @@ import (
 // BenchmarkStep is the step of autograd's BenchmarkModel/mlp/reset, observed in more and more ways.
 func BenchmarkStep(b *testing.B) {
 	for _, observed := range []struct {
-		name            string
-		profiled, spans bool
-		recording       *Options
+		name                   string
+		profiled, timed, spans bool
+		recording              *Options
 	}{
 		{name: "plain"},
-		{name: "profiles", profiled: true},
-		{name: "spans", profiled: true, spans: true},
-		{name: "recording", profiled: true, spans: true, recording: &Options{Gzip: true}},
-		{name: "stacks", profiled: true, spans: true, recording: &Options{Gzip: true, Stacks: memcache.StacksAlloc}},
-		{name: "all-stacks", profiled: true, spans: true, recording: &Options{Gzip: true, Stacks: memcache.StacksAll}},
+		{name: "untimed", profiled: true}, // without events on the stream
+		{name: "profiles", profiled: true, timed: true},
+		{name: "spans", profiled: true, timed: true, spans: true},
+		{name: "recording", profiled: true, timed: true, spans: true, recording: &Options{Gzip: true}},
+		{name: "stacks", profiled: true, timed: true, spans: true, recording: &Options{Gzip: true, Stacks: memcache.StacksAlloc}},
+		{name: "all-stacks", profiled: true, timed: true, spans: true, recording: &Options{Gzip: true, Stacks: memcache.StacksAll}},
 	} {
 		b.Run(observed.name, func(b *testing.B) {
 			var tracer *trace.Tracer
@@ -53,8 +54,11 @@ func BenchmarkStep(b *testing.B) {
 			step := classifier(b, rt)
 			var profiler *trace.Profiler
 			if observed.profiled {
-				profiler, err = trace.NewProfiler(trace.ProfilerConfig{
-					Cache: rt.Cache(), Pool: rt.Pool(), Stream: rt.Stream(), Tracer: tracer})
+				config := trace.ProfilerConfig{Cache: rt.Cache(), Pool: rt.Pool(), Tracer: tracer}
+				if observed.timed {
+					config.Stream = rt.Stream()
+				}
+				profiler, err = trace.NewProfiler(config)
 				require.NoError(b, err)
 				b.Cleanup(func() { require.NoError(b, profiler.Close()) })
 			}

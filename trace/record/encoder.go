@@ -243,23 +243,33 @@ func (enc *encoder) frame(f recording.Frame) int32 {
 // beginMark and endMark write the two ends of a mark.
 func (enc *encoder) beginMark(number uint64, m mark, e *memcache.HistoryEntry) {
 	enc.marks[number] = enc.begun
-	enc.object(struct {
-		Mark int    `json:"mark"`
-		Name string `json:"name"`
-		Step int64  `json:"step,omitempty"`
-		Time int64  `json:"time"`
-	}{enc.begun, m.name, m.step, e.Time.Sub(enc.start).Microseconds()})
+	b := strconv.AppendInt(append(enc.line[:0], `{"mark":`...), int64(enc.begun), 10)
+	b = append(b, `,"name":`...)
+	if m.name == stepName { // of each step of the training
+		b = append(b, `"`+stepName+`"`...)
+	} else {
+		name, _ := json.Marshal(m.name)
+		b = append(b, name...)
+	}
+	if m.step != 0 {
+		b = strconv.AppendInt(append(b, `,"step":`...), m.step, 10)
+	}
+	enc.endLine(b, e)
 	enc.begun++
 }
 
 func (enc *encoder) endMark(number uint64, e *memcache.HistoryEntry) {
 	if n, ok := enc.marks[number]; ok {
 		delete(enc.marks, number)
-		enc.object(struct {
-			End  int   `json:"end"`
-			Time int64 `json:"time"`
-		}{n, e.Time.Sub(enc.start).Microseconds()})
+		enc.endLine(strconv.AppendInt(append(enc.line[:0], `{"end":`...), int64(n), 10), e)
 	}
+}
+
+// endLine writes an object, with the time of its event.
+func (enc *encoder) endLine(b []byte, e *memcache.HistoryEntry) {
+	b = strconv.AppendInt(append(b, `,"time":`...), e.Time.Sub(enc.start).Microseconds(), 10)
+	enc.line = append(b, '}', '\n')
+	_, _ = enc.out.Write(enc.line)
 }
 
 // end writes the last line: the statistics and segments at the end.

@@ -30,6 +30,7 @@ type Recorder struct {
 	mu    sync.Mutex
 	marks map[uint64]mark // those that were not written yet, by number; nil once nothing is written any more
 	last  uint64
+	fresh []Mark // to be given out: one object of the Go heap for many
 }
 
 // mark is what Begin was told.
@@ -145,9 +146,15 @@ func (r *Recorder) begin(m mark) *Mark {
 	n := r.last
 	r.last++
 	r.marks[n] = m
+	if len(r.fresh) == 0 {
+		r.fresh = make([]Mark, 64)
+	}
+	made := &r.fresh[0]
+	r.fresh = r.fresh[1:]
 	r.mu.Unlock()
+	made.recorder, made.number = r, n
 	r.stream.Note(2 * n)
-	return &Mark{recorder: r, number: n}
+	return made
 }
 
 // End ends the part. A second End does nothing.
