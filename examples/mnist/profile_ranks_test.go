@@ -48,7 +48,7 @@ func TestParallelRankProfile(t *testing.T) {
 
 	named := map[string]bool{} // by the page, as text
 	for _, w := range report.Waits {
-		require.Contains(t, string(page), "<code>"+w.TraceID+"</code>")
+		require.Contains(t, string(page), `"trace_id":"`+w.TraceID+`"`)
 		named[w.TraceID] = true
 	}
 	traces := map[string]map[int]bool{} // of steps' spans: the ranks

@@ -126,8 +126,8 @@ func TestRanks(t *testing.T) {
 	require.Contains(t, stdout, headline+"\n")
 	html, err := os.ReadFile(page)
 	require.NoError(t, err)
-	require.Contains(t, string(html), "<title>two – 2 ranks")
-	require.Contains(t, string(html), `<a href="http://localhost:16686/trace/`+id+`">`+id+"</a>")
+	require.Contains(t, string(html), "<title>two: 2 ranks")
+	require.Contains(t, string(html), `"trace_url":"http://localhost:16686/trace/`+id+`"`)
 	status, stdout, stderr = runs(t, "ranks", "--json", zero, one)
 	require.Equal(t, exitOK, status, stderr)
 	var r ranks.Report

@@ -1,17 +1,17 @@
 // The page of ranks: which one is late, who waits for whom, and whose memory is where.
 
-const time = (ns) => duration(ns / 1000);
-const share = (p) => (p < 0.001 && p > 0 ? p.toExponential(1) : p.toPrecision(2));
-const numbersUpTo = 32; // ranks, of which the matrix has numbers
+const took = (ns) => el("data", { value: ns, title: `${count(ns)} ns` }, duration(ns / 1000));
+const probability = (p) => el("data", { value: p }, p > 0 && p < 0.001 ? p.toExponential(1) : p.toPrecision(2));
+const mostNumbers = 32; // ranks, of which the matrix has numbers
 
 let tables = [], matrix = () => {};
 
 function show(r) {
   replace($("about"), [plural(r.ranks.reduce((a, x) => a + x.steps, 0), "step"), ` of ${plural(r.world_size, "rank")}`, ` · ${plural(r.matched, "operation")} of all ranks`,
     r.unmatched > 0 ? `, ${count(r.unmatched)} that some ranks lack` : ""]);
-  replace($("headline"), r.headline, ".");
+  replace($("headline"), r.headline[0].toUpperCase(), r.headline.slice(1), ".");
   const sum = (name) => r.ranks.reduce((a, x) => a + x[name], 0), most = r.ranks.reduce((a, x) => Math.max(a, x.allocated_peak), 0);
-  replace($("figures"), [["Straggler", r.straggler < 0 ? "none" : el("b", { class: "alarm" }, `rank ${r.straggler}`)], ["Waited, all ranks", time(sum("waited_ns"))],
+  replace($("figures"), [["Straggler", r.straggler < 0 ? "none" : el("b", { class: "alarm" }, `rank ${r.straggler}`)], ["Waited, all ranks", took(sum("waited_ns"))],
     ["Of the time in collectives", percent(sum("waited_ns"), sum("collective_time_ns"))], ["Largest peak", bytes(most)]].map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
   const rows = r.ranks.map((x, rank) => ({ rank, ...x }));
   tables = [ranks(r, rows), memory(rows, most), waits(r)].filter(Boolean);
@@ -25,15 +25,15 @@ const rankColumn = (r) => ({ name: "rank", ascending: true, value: (x) => x.rank
 
 function ranks(r, rows) {
   const number = (name, key, title) => ({ name, title, value: (x) => x[key], show: (x) => count(x[key]) });
-  const took = (name, key, title) => ({ name, title, value: (x) => x[key], show: (x) => time(x[key]) });
+  const time = (name, key, title) => ({ name, title, value: (x) => x[key], show: (x) => took(x[key]) });
   const amount = (name, key, title) => ({ name, title, value: (x) => x[key], show: (x) => bytes(x[key]) });
   const replayed = rows.some((x) => x.replayed > 0);
-  const table = new Table($("ranks"), [rankColumn(r), number("steps", "steps"), took("host time", "host_time_ns"), took("device time", "device_time_ns"),
+  const table = new Table($("ranks"), [rankColumn(r), number("steps", "steps"), time("host time", "host_time_ns"), time("device time", "device_time_ns"),
     number("collectives", "collectives"), amount("collective bytes", "bytes"),
     ...(replayed ? [number("replayed", "replayed", "operations of replayed graphs, without times"), amount("replayed bytes", "replayed_bytes")] : []),
-    took("in collectives", "collective_time_ns"), took("waited", "waited_ns", "for ranks that came last"), { name: "waited share", title: "of the time in collectives", value: (x) => x.waited_ns / (x.collective_time_ns || 1), show: (x) => percent(x.waited_ns, x.collective_time_ns) },
-    took("held others up", "held_up_ns", "between the rank before it and this one, where it came last"), number("last in operations", "last"), number("last in steps", "last_steps", `of ${count(r.steps)}`),
-    { name: "p", title: r.test, value: (x) => x.p, show: (x) => share(x.p) }, took("waited for by others", "waited_for_ns")], { sort: 0, descending: false, most: 64, label: "ranks" });
+    time("in collectives", "collective_time_ns"), time("waited", "waited_ns", "for ranks that came last"), { name: "waited share", title: "of the time in collectives", value: (x) => x.waited_ns / (x.collective_time_ns || 1), show: (x) => percent(x.waited_ns, x.collective_time_ns) },
+    time("held others up", "held_up_ns", "between the rank before it and this one, where it came last"), number("last in operations", "last"), number("last in steps", "last_steps", `of ${count(r.steps)}`),
+    { name: "p", title: r.test, value: (x) => x.p, show: (x) => probability(x.p) }, time("waited for by others", "waited_for_ns")], { sort: 0, descending: false, most: 64, label: "ranks" });
   table.set(rows);
   return table;
 }
@@ -52,8 +52,8 @@ function waits(r) {
   $("waits-section").hidden = !r.waits?.length;
   if (!r.waits?.length) return null;
   const traced = r.waits.some((w) => w.trace_id);
-  const table = new Table($("waits"), [{ name: "step", ascending: true, value: (w) => w.step, show: (w) => count(w.step) }, { name: "waited by all", value: (w) => w.waited_ns, show: (w) => time(w.waited_ns) },
-    { name: "last rank", value: (w) => w.last, show: (w) => (w.last < 0 ? "–" : w.last) }, { name: "held others up", value: (w) => w.held_up_ns, show: (w) => (w.last < 0 ? "–" : time(w.held_up_ns)) },
+  const table = new Table($("waits"), [{ name: "step", ascending: true, value: (w) => w.step, show: (w) => count(w.step) }, { name: "waited by all", value: (w) => w.waited_ns, show: (w) => took(w.waited_ns) },
+    { name: "last rank", value: (w) => w.last, show: (w) => (w.last < 0 ? "–" : w.last) }, { name: "held others up", value: (w) => w.held_up_ns, show: (w) => (w.last < 0 ? "–" : took(w.held_up_ns)) },
     traced && { name: "trace", text: true, value: (w) => w.trace_id || "", show: (w) => (w.trace_url ? el("a", { href: w.trace_url, rel: "noreferrer" }, w.trace_id) : el("code", {}, w.trace_id)) }].filter(Boolean), { sort: 1, label: "steps with the most waiting" });
   table.set(r.waits);
   return table;
@@ -64,13 +64,13 @@ function drawMatrix(r) {
   const n = r.world_size, longest = Object.values(r.waited_ns).flat().reduce((a, v) => Math.max(a, v), 0);
   const heat = (ns) => (longest > 0 ? ns / longest : 0), colour = (h) => mix(css("--alarm"), css("--paper"), 0.5 * h);
   replace($("matrix-about"), `How long the rank of a row has waited for the rank of a column, which came last, in ${plural(r.matched, "operation")}.`);
-  legend($("heat"), ...[0, 0.5, 1].map((h) => [colour(h), h === 0 ? "none" : time(h * longest)]));
+  legend($("heat"), ...[0, 0.5, 1].map((h) => [colour(h), h === 0 ? "none" : duration((h * longest) / 1000)]));
   const waited = (row, column) => r.waited_ns[column]?.[row] ?? 0, of = Array.from({ length: n }, (_, i) => i);
-  if (n <= numbersUpTo) {
+  if (n <= mostNumbers) {
     replace($("matrix"), el("table", { "aria-label": "waits" }, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "rank"), of.map((c) => el("th", { scope: "col" }, c)))),
       el("tbody", {}, of.map((row) => el("tr", {}, el("th", { scope: "row" }, row), of.map((c) => {
         const ns = waited(row, c), background = colour(heat(ns));
-        return el("td", { style: { background, color: inkOn(background) } }, ns > 0 ? el("data", { value: ns }, time(ns)) : "");
+        return el("td", { style: { background, color: inkOn(background) } }, ns > 0 ? took(ns) : "");
       }))))));
     return;
   }
@@ -81,7 +81,7 @@ function drawMatrix(r) {
   for (const [column, list] of Object.entries(r.waited_ns)) list.forEach((ns, row) => { if (ns > 0) (c.fillStyle = colour(heat(ns))), c.fillRect(column * size, row * size, size, size); });
   canvas.onpointermove = (e) => {
     const column = Math.floor(e.offsetX / size), line = Math.floor(e.offsetY / size);
-    if (column < n && line < n) tip.show(e.clientX, e.clientY, row(`rank ${line} waited for rank ${column}`, time(waited(line, column))));
+    if (column < n && line < n) tip.show(e.clientX, e.clientY, row(`rank ${line} waited for rank ${column}`, took(waited(line, column))));
   };
   canvas.onpointerleave = () => tip.hide();
 }
