@@ -110,16 +110,23 @@ func (p *Page) script() string {
 
 func (p *Page) style() string { return File(files, "files", "page.css") + p.Style }
 
-// File returns a file that is compiled in; scripts begin with their name.
+// File returns a file that is compiled in, without indentation and without lines of comments, so
+// that pages are smaller. Scripts begin with their name.
 func File(from embed.FS, folder, name string) string {
 	text, err := from.ReadFile(folder + "/" + name)
 	if err != nil {
 		panic(err) // a name that is wrong in the program
 	}
+	var b strings.Builder
 	if strings.HasSuffix(name, ".js") {
-		return "// " + name + "\n\n" + strings.TrimSpace(string(text)) + "\n\n"
+		b.WriteString("// " + name + "\n")
 	}
-	return strings.TrimSpace(string(text)) + "\n"
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimLeft(line, " \t\r\n"); line != "" && !strings.HasPrefix(line, "//") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
 
 // hash is how a policy names a text.
