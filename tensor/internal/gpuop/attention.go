@@ -80,6 +80,9 @@ func attention(_ context.Context, l *launcher, _ name) error {
 	p, k := l.c.Plan.(*plan.Attention), attentionShort
 	if isShort(p, k, l.Dtype) {
 		l.shortTiles(p, (p.L+shortRows-1)/shortRows)
+	} else if e := l.floatEditionOf(p); e != nil {
+		e.forwardTiles(l, p)
+		k = e.forward
 	} else {
 		k = l.attentionTiles(p, p.L, p.V, attentionForward)
 	}
@@ -89,7 +92,11 @@ func attention(_ context.Context, l *launcher, _ name) error {
 // attended is what all kernels of attention end with: queries, keys, values and a mask, from an
 // operand on.
 func (l *launcher) attended(p *plan.Attention, first int) *launcher {
-	l.from(first, p.Query.At).from(first+1, p.Key.At).from(first+2, p.Value.At).operands(first + 3)
+	return l.from(first, p.Query.At).from(first+1, p.Key.At).from(first+2, p.Value.At).operands(first + 3).plan(p)
+}
+
+// plan is the last argument of all of them.
+func (l *launcher) plan(p *plan.Attention) *launcher {
 	layouts := [...]*plan.Layout{&p.Query, &p.Key, &p.Value, &p.Out, &p.Mask, &p.DQuery, &p.DKey, &p.DValue}
 	// The dimensions of the batch, without those of 1, and each layout's strides.
 	var lists [1 + len(layouts)][launch.MaxDims]int
@@ -137,6 +144,9 @@ func attentionGrad(ctx context.Context, l *launcher, _ name) error {
 		l.shortTiles(p, (p.L+shortRows-1)/shortRows+(p.S+shortRows-1)/shortRows)
 		l.from(attentionDQ, p.DQuery.At).from(attentionDK, p.DKey.At).from(attentionDV, p.DValue.At)
 		return l.operands(attentionDY, attentionY, attentionSums).attended(p, attentionQ).run(attentionShortGrad)
+	}
+	if e := l.floatEditionOf(p); e != nil {
+		return e.gradient(ctx, l, p)
 	}
 	// Memory is for each query's sum of the products of its result and the result's gradient.
 	return l.inScratch(ctx, int(l.arg(attentionSums).Bytes)/2, func(own device.Range) error {

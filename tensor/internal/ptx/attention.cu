@@ -6,7 +6,7 @@
 
 #include "attention.h"
 
-enum { tile = 32, slices = 2, no_mask = 0, float_mask = 1 };
+enum { tile = 32, slices = 2 };
 
 template <class T> struct square { T at[tile][tile + 1]; };
 

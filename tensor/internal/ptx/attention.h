@@ -4,6 +4,8 @@
 
 #include "kernels.h"
 
+enum { no_mask = 0, float_mask = 1 };
+
 // attention is kernel.Attention: strides of the batch, and of rows, in elements.
 struct attention {
 	i64 n, dims[max_dims], q[max_dims], k[max_dims], v[max_dims], o[max_dims], m[max_dims], dq[max_dims], dk[max_dims], dv[max_dims];

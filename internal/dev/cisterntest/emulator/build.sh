@@ -24,8 +24,8 @@ extern "C" void *emulator_find(const char *name) {
 			return (void *)k.call;
 	return 0;
 }
-extern "C" const char *emulator_run(void *kernel, const uint32_t *grid, const uint32_t *block, const uint64_t *args) {
-	return emulator::run((void (*)(const uint64_t *))kernel, grid, block, args);
+extern "C" const char *emulator_run(void *kernel, const uint32_t *grid, const uint32_t *block, uint32_t shared, const uint64_t *args) {
+	return emulator::run((void (*)(const uint64_t *))kernel, grid, block, shared, args);
 }
 END
 	} >"$out/$hash.cc"

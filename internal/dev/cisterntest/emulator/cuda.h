@@ -73,6 +73,7 @@ struct processor {
 	int votes[2][most_threads];
 	void (*kernel)(const uint64_t *);
 	const uint64_t *args;
+	char *shared, *page; // dynamic shared memory; it ends at a page that is not mapped
 };
 
 static thread_local processor *cpu;
@@ -184,14 +185,23 @@ static bool run_block() {
 	}
 }
 
-static const char *run(void (*kernel)(const uint64_t *), const uint32_t *grid, const uint32_t *block, const uint64_t *args) {
+enum { most_shared = 256 << 10, page_bytes = 4 << 10 };
+
+static const char *run(void (*kernel)(const uint64_t *), const uint32_t *grid, const uint32_t *block, uint32_t shared, const uint64_t *args) {
 	if (!cpu) {
 		void *stacks = mmap(0, most_threads * (size_t)stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (stacks == MAP_FAILED)
 			return "there is no memory for the stacks of 1024 threads";
+		char *memory = (char *)mmap(0, most_shared + page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (memory == MAP_FAILED || mprotect(memory + most_shared, page_bytes, PROT_NONE))
+			return "there is no memory for a block";
 		cpu = new processor();
 		cpu->stacks = (char *)stacks;
+		cpu->page = memory + most_shared;
 	}
+	if (shared > most_shared || shared % 16)
+		return "dynamic shared memory has at most 256 KiB, and here a multiple of 16 bytes";
+	cpu->shared = cpu->page - shared; // a kernel that touches more than that fails at once
 	if (!grid[0] || grid[0] > 0x7fffffff || !grid[1] || grid[1] > 0xffff || !grid[2] || grid[2] > 0xffff)
 		return "a grid has 1 to 2147483647 by 65535 by 65535 blocks";
 	uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
@@ -335,6 +345,7 @@ static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 static inline int __ffs(int v) { return __builtin_ffs(v); }
 static inline int __clz(int v) { return v ? __builtin_clz(v) : 32; }
 template <class T> static inline T __ldg(const T *p) { return *p; }
+template <class T> static inline T __ldcg(const T *p) { return *p; }
 template <class To, class From> static inline To emulator_bits(From v) {
 	To to;
 	memcpy(&to, &v, sizeof to);
@@ -357,6 +368,18 @@ template <class A, class B> static inline std::common_type_t<A, B> max(A a, B b)
 using std::isfinite;
 using std::isinf;
 using std::isnan;
+
+// What async.h has. A copy is made at once.
+#define dynamic_shared ((float4 *)emulator::cpu->shared)
+static inline void copy_four(float *to, const float *from, int n) {
+	if (((uintptr_t)to | (uintptr_t)from) % 16)
+		abort(); // an address is no multiple of 16 bytes
+	for (int i = 0; i < 4; i++)
+		to[i] = i < n ? from[i] : 0;
+}
+static inline void copy_one(float *to, const float *from, int n) { *to = n ? *from : 0; }
+static inline void copies_end() {}
+template <int n> static inline void copies_but() {}
 
 // ldmatrix, ldmatrix_trans and mma are the instructions of those names, for two bytes an element. T is a type of two bytes that converts to float.
 template <class T> static inline unsigned emulator_pair(const T *low, const T *high) {

@@ -8,8 +8,8 @@ package emulator
 // #include <stdlib.h>
 //
 // static void *find(void *f, const char *name) { return ((void *(*)(const char *))f)(name); }
-// static const char *run(void *f, void *kernel, const uint32_t *grid, const uint32_t *block, const uint64_t *args) {
-//	return ((const char *(*)(void *, const uint32_t *, const uint32_t *, const uint64_t *))f)(kernel, grid, block, args);
+// static const char *run(void *f, void *kernel, const uint32_t *grid, const uint32_t *block, uint32_t shared, const uint64_t *args) {
+//	return ((const char *(*)(void *, const uint32_t *, const uint32_t *, uint32_t, const uint64_t *))f)(kernel, grid, block, shared, args);
 // }
 import "C"
 
@@ -77,13 +77,13 @@ func (m *module) Kernel(name string) (any, error) {
 
 // prepare is the launch as a function for the host device's stream.
 func (k *kernel) prepare(l *device.Launch) func() {
-	grid, block := l.Grid, l.Block
+	grid, block, shared := l.Grid, l.Block, l.SharedBytes
 	// A kernel copies the whole of its last argument, a struct of which a launch may give a part.
 	args := make([]uint64, mostArgs)
 	copy(args, l.Args)
 	return func() {
 		failed := C.run(k.module.run, k.pointer, (*C.uint32_t)(unsafe.Pointer(&grid)), (*C.uint32_t)(unsafe.Pointer(&block)),
-			(*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(args))))
+			C.uint32_t(shared), (*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(args))))
 		if failed != nil {
 			panic(fmt.Sprintf("%s: grid %v, block %v: %s", k.name, grid, block, C.GoString(failed)))
 		}

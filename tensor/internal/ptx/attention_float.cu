@@ -1,0 +1,279 @@
+// target compute_80
+// Attention of float as attention.cu has it, by larger tiles: a thread has up to 8 by 8 results of each product in registers, and tiles come to shared memory
+// while others are used. Scores, their exponentials and the sums of these are float.
+
+#include "attention.h"
+#include "sheet.h"
+
+static const float log2e = 1.44269504088896340736f;
+
+// TILES walks over the tiles of n rows of the batch, tile by tile: at/a.batch is the tile's number.
+#define TILES(first, count, n) for (u64 at = first, tiles = ((count) + (n) - 1) / (n); at < tiles * a.batch; at += gridDim.x)
+#define AT(of) offset(z, a.n, a.dims, a.of)
+
+// window is what is seen of a tile of queries and keys: rows and keys at its corner on, and the mask from there on.
+struct window {
+	int rows, keys, ahead; // how many there are; key j is hidden from query i if j > i + ahead
+	const void *mask;
+
+	__device__ window(const attention &a, const void *m, i64 at, i64 row, i64 key) {
+		at += row * a.mrow + key * a.mcol;
+		rows = (int)min(a.l - row, (i64)256);
+		keys = (int)min(a.s - key, (i64)256);
+		ahead = a.causal ? (int)max(min(row - key, (i64)256), (i64)-256) : 256;
+		mask = a.masking == no_mask ? 0 : a.masking == float_mask ? (const void *)((const float *)m + at) : (const void *)((const unsigned char *)m + at);
+	}
+
+	// score is that of query y and key x, whose product is s; -INFINITY if the query does not see the key.
+	__device__ float score(const attention &a, float s, int y, int x) const {
+		if (y >= rows || x >= keys || x > y + ahead)
+			return -INFINITY;
+		if (!mask)
+			return s;
+		i64 at = y * a.mrow + x * a.mcol;
+		if (a.masking == float_mask)
+			return s + ((const float *)mask)[at];
+		return ((const unsigned char *)mask)[at] ? s : -INFINITY;
+	}
+};
+
+// A block has 64 queries, and meets tiles of n keys.
+template <int n, int d, int across> struct attending {
+	enum { rows = 64, keys = n / across, columns = d / across, most = keys < 4 ? keys : 4 };
+	sheet<rows, d> q;
+	sheet<n, d, most> k;
+	sheet<n, d> v;
+	sheet<rows, most * across> p; // of as many keys as threads put at a time
+
+	__device__ void attend(float *out, summed *sums, const float *qs, const float *ks, const float *vs, const void *mask, const attention &a, u64 tile, u64 z) {
+		corner<across> me;
+		float scale = (float)a.scale;
+		i64 row = tile * rows, end = a.causal ? min(a.s, row + rows) : a.s, zm = a.masking == no_mask ? 0 : AT(m);
+		ks += AT(k);
+		vs += AT(v);
+		q.fill(qs + AT(q) + row * a.qrow, a.qrow, a.l - row, a.e);
+		k.fill(ks, a.krow, a.s, a.e);
+		copies_end();
+		v.fill(vs, a.vrow, a.s, a.w);
+		copies_end();
+		__align__(16) float sum[8][columns];
+		float top[8], all[8];
+#pragma unroll
+		for (int i = 0; i < 8; i++) {
+			top[i] = -INFINITY;
+			all[i] = 0;
+#pragma unroll
+			for (int j = 0; j < columns; j++)
+				sum[i][j] = 0;
+		}
+		for (i64 key = 0; key < end; key += n) {
+			__align__(16) float s[8][keys] = {};
+			copies_but<1>();
+			__syncthreads();
+			meet(s, q, k, me);
+			__syncthreads();
+			if (key + n < end)
+				k.fill(ks + (key + n) * a.krow, a.krow, a.s - key - n, a.e);
+			copies_end();
+			bool edge = a.masking != no_mask || key + n > a.s || (a.causal && key + n > row + 1);
+			if (edge) {
+				window seen(a, mask, zm, row, key);
+#pragma unroll
+				for (int i = 0; i < 8; i++)
+#pragma unroll
+					for (int j = 0; j < keys; j++)
+						s[i][j] = seen.score(a, __fmul_rn(s[i][j], scale), spread<8, 8>::at(me.y, i), spread<keys, across>::at(me.x, j));
+			}
+#pragma unroll
+			for (int i = 0; i < 8; i++) {
+				float greatest = top[i];
+#pragma unroll
+				for (int j = 0; j < keys; j++) {
+					if (!edge)
+						s[i][j] = __fmul_rn(s[i][j], scale); // unfused, so that the greatest score less itself is 0
+					greatest = fmaxf(greatest, s[i][j]);
+				}
+#pragma unroll
+				for (int lane = 2; lane < 2 * across; lane *= 2)
+					greatest = fmaxf(greatest, __shfl_xor_sync(~0u, greatest, lane));
+				float base = greatest == -INFINITY ? 0 : greatest, shrink = exp2f(__fmul_rn(top[i] - base, log2e));
+				top[i] = greatest;
+				all[i] *= shrink;
+#pragma unroll
+				for (int j = 0; j < keys; j++)
+					all[i] += s[i][j] = exp2f(__fmul_rn(s[i][j] - base, log2e));
+#pragma unroll
+				for (int j = 0; j < columns; j++)
+					sum[i][j] *= shrink;
+			}
+			copies_but<1>();
+			__syncthreads();
+#pragma unroll
+			for (int part = 0; part < keys; part += most) { // a row is one warp's
+#pragma unroll
+				for (int i = 0; i < 8; i++)
+					p.template put<across>(*(float(*)[most])&s[i][part], spread<8, 8>::at(me.y, i), me.x);
+				__syncwarp();
+				combine(sum, p, v, part * across, me);
+				__syncwarp();
+			}
+			__syncthreads();
+			if (key + n < end)
+				v.fill(vs + (key + n) * a.vrow, a.vrow, a.s - key - n, a.w);
+			copies_end();
+		}
+		copies_but<0>();
+#pragma unroll
+		for (int i = 0; i < 8; i++) {
+#pragma unroll
+			for (int lane = 2; lane < 2 * across; lane *= 2)
+				all[i] += __shfl_xor_sync(~0u, all[i], lane);
+			i64 query = row + spread<8, 8>::at(me.y, i);
+			if (me.x == 0 && query < a.l)
+				sums[z * a.l + query] = {seen(top[i]), 1 / (double)all[i]};
+			float share = all[i] == 0 ? 0 : 1 / all[i];
+#pragma unroll
+			for (int j = 0; j < columns; j++)
+				sum[i][j] *= share;
+		}
+		rows_of(out + AT(o) + row * a.orow, a.orow, a.l - row, a.w, sum, me, false);
+		__syncthreads();
+	}
+};
+
+// attention_own sets each query's sum of the products of its result and the result's gradient, and so many words after them to 0.
+extern "C" __global__ void __launch_bounds__(256) attention_own_f32(float *own, const float *dout, const float *out, i64 words, attention a) {
+	EACH(i, words)
+		own[a.batch * a.l + i] = 0;
+	for (u64 i = blockIdx.x * 8 + threadIdx.x / 32; i < a.batch * a.l; i += gridDim.x * 8) {
+		u64 z = divide(i, a.l), at = AT(o) + (i - z * a.l) * a.orow;
+		double sum = 0;
+		for (i64 x = threadIdx.x % 32; x < a.w; x += 32)
+			sum += (double)dout[at + x] * (double)out[at + x];
+		sum = warp_sum(sum);
+		if (threadIdx.x % 32 == 0)
+			own[i] = (float)sum;
+	}
+}
+
+// A block has n keys, and meets tiles of n queries, from the last one on. Each adds to the gradient of queries when it is its turn, which is the number of its
+// tile: results are the same in every run. It waits for blocks with tiles of lower numbers, and tiles are given out in their order: those blocks run, or ran.
+template <int n, int d> struct sloping {
+	enum { across = 16, rows = n / 8, keys = n / across, columns = d / across };
+	sheet<n, d, (keys < 4 ? keys : 4)> k, v;
+	sheet<n, d> q, g;
+	sheet<n, n> p;
+	float tops[n], shares[n], owns[n];
+
+	__device__ void slope(float *dq, float *dk, float *dv, const float *own, unsigned *turns, float *dmask, const float *dout, const summed *sums, const float *qs, const float *ks,
+		const float *vs, const void *mask, const attention &a, u64 tile, u64 z) {
+		corner<across> me;
+		float scale = (float)a.scale;
+		i64 key = tile * n, first = a.causal && !dmask ? key : 0, zm = a.masking == no_mask ? 0 : AT(m);
+		qs += AT(q);
+		dout += AT(o);
+		dq += AT(dq);
+		turns += z * ((a.l + n - 1) / n);
+		__align__(16) float of_keys[rows][columns] = {}, of_values[rows][columns] = {};
+		i64 row = (a.l - 1) / n * n;
+		k.fill(ks + AT(k) + key * a.krow, a.krow, a.s - key, a.e);
+		v.fill(vs + AT(v) + key * a.vrow, a.vrow, a.s - key, a.w);
+		q.fill(qs + row * a.qrow, a.qrow, a.l - row, a.e);
+		g.fill(dout + row * a.orow, a.orow, a.l - row, a.w);
+		copies_end();
+		for (; row >= first; row -= n) {
+			for (unsigned i = threadIdx.x; i < n; i += blockDim.x) {
+				bool there = row + i < a.l;
+				summed s = there ? sums[z * a.l + row + i] : summed{0, 0};
+				tops[i] = (float)s.top;
+				shares[i] = (float)s.share;
+				owns[i] = there ? own[z * a.l + row + i] : 0;
+			}
+			copies_but<0>();
+			__syncthreads();
+			__align__(16) float weight[rows][keys] = {}, slope[rows][keys] = {};
+			meet(weight, q, k, me);
+			bool edge = a.masking != no_mask || row + n > a.l || key + n > a.s || (a.causal && key + n > row + 1);
+			window seen(a, mask, zm, row, key);
+#pragma unroll
+			for (int i = 0; i < rows; i++) {
+				unsigned y = spread<rows, 8>::at(me.y, i);
+				float top = tops[y], share = shares[y];
+#pragma unroll
+				for (int j = 0; j < keys; j++) {
+					float s = __fmul_rn(weight[i][j], scale);
+					if (edge)
+						s = seen.score(a, s, y, spread<keys, across>::at(me.x, j));
+					weight[i][j] = s == -INFINITY ? 0 : exp2f(__fmul_rn(s - top, log2e)) * share;
+				}
+				p.template put<across>(weight[i], y, me.x);
+			}
+			meet(slope, g, v, me);
+			__syncthreads();
+			combine_down(of_values, p, g, me);
+			__syncthreads();
+			if (row > first)
+				g.fill(dout + (row - n) * a.orow, a.orow, n, a.w);
+			copies_end();
+#pragma unroll
+			for (int i = 0; i < rows; i++) {
+				unsigned y = spread<rows, 8>::at(me.y, i);
+#pragma unroll
+				for (int j = 0; j < keys; j++) {
+					float s = weight[i][j] == 0 ? 0 : weight[i][j] * (slope[i][j] - owns[y]);
+					i64 x = key + spread<keys, across>::at(me.x, j);
+					if (dmask && row + y < a.l && x < a.s)
+						dmask[(z * a.l + row + y) * a.s + x] = s;
+					slope[i][j] = s * scale;
+				}
+				p.template put<across>(slope[i], y, me.x);
+			}
+			__syncthreads();
+			combine_down(of_keys, p, q, me);
+			__align__(16) float of_queries[rows][columns] = {};
+			combine(of_queries, p, k, 0, me);
+			unsigned *turn = turns + row / n;
+			if (threadIdx.x == 0) {
+				while (*(volatile unsigned *)turn != tile)
+					__nanosleep(32);
+				__threadfence();
+			}
+			__syncthreads();
+			if (row > first)
+				q.fill(qs + (row - n) * a.qrow, a.qrow, n, a.e);
+			copies_end();
+			rows_of(dq + row * a.dqrow, a.dqrow, a.l - row, a.e, of_queries, me, tile > 0);
+			__syncthreads();
+			if (threadIdx.x == 0) {
+				__threadfence();
+				*(volatile unsigned *)turn = (unsigned)tile + 1;
+			}
+		}
+		copies_but<0>();
+		rows_of(dk + AT(dk) + key * a.dkrow, a.dkrow, a.s - key, a.e, of_keys, me, false);
+		rows_of(dv + AT(dv) + key * a.dvrow, a.dvrow, a.s - key, a.w, of_values, me, false);
+		__syncthreads();
+	}
+};
+
+// An edition is for queries, keys and values of up to d columns, with tiles of n keys. A launch of the first kernel has 8 times across threads and dynamic shared
+// memory for an attending, of the second one 128 and a sloping. Long rows of a causal attention are first, so that short ones fill what they leave. The words
+// after own are each tile of queries' turn, and the ticket of the next block.
+#define EDITION(d, n, across) \
+	extern "C" __global__ void __launch_bounds__(8 * across) attention_##d##_f32(float *out, summed *sums, const float *q, const float *k, const float *v, const void *mask, attention a) { \
+		TILES(blockIdx.x, a.l, 64) \
+			((attending<n, d, across> *)dynamic_shared)->attend(out, sums, q, k, v, mask, a, tiles - 1 - divide(at, a.batch), at - divide(at, a.batch) * a.batch); \
+	} \
+	extern "C" __global__ void __launch_bounds__(128) attention_grad_##d##_f32(float *dq, float *dk, float *dv, const float *own, float *dmask, const float *dout, const summed *sums, \
+		const float *q, const float *k, const float *v, const void *mask, attention a) { \
+		__shared__ unsigned ticket; \
+		unsigned *turns = (unsigned *)own + a.batch * a.l; \
+		if (threadIdx.x == 0) \
+			ticket = atomicAdd(turns + a.batch * ((a.l + n - 1) / n), 1); \
+		__syncthreads(); \
+		TILES(ticket, a.s, n) \
+			((sloping<n, d> *)dynamic_shared)->slope(dq, dk, dv, own, turns, dmask, dout, sums, q, k, v, mask, a, divide(at, a.batch), at - divide(at, a.batch) * a.batch); \
+	}
+EDITION(32, 64, 8)
+EDITION(64, 64, 8)
+EDITION(128, 32, 16)
