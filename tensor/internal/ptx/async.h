@@ -18,4 +18,11 @@ static __device__ void copy_one(float *to, const float *from, int n) {
 // copies_end ends a group of a thread's copies; copies_but waits for all of its groups, except the last n.
 static __device__ void copies_end() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 template <int n> static __device__ void copies_but() { asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory"); }
+
+// power_of_two is 2 to the power of x; 0 where that is less than the least normal number.
+static __device__ float power_of_two(float x) {
+	float y;
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
 #endif

@@ -51,10 +51,10 @@ template <int n, int d, int across> struct attending {
 		i64 row = tile * rows, end = a.causal ? min(a.s, row + rows) : a.s, zm = a.masking == no_mask ? 0 : AT(m);
 		ks += AT(k);
 		vs += AT(v);
-		q.fill(qs + AT(q) + row * a.qrow, a.qrow, a.l - row, a.e);
-		k.fill(ks, a.krow, a.s, a.e);
+		q.template fill<8 * across>(qs + AT(q) + row * a.qrow, a.qrow, a.l - row, a.e);
+		k.template fill<8 * across>(ks, a.krow, a.s, a.e);
 		copies_end();
-		v.fill(vs, a.vrow, a.s, a.w);
+		v.template fill<8 * across>(vs, a.vrow, a.s, a.w);
 		copies_end();
 		__align__(16) float sum[8][columns];
 		float top[8], all[8];
@@ -73,7 +73,7 @@ template <int n, int d, int across> struct attending {
 			meet(s, q, k, me);
 			__syncthreads();
 			if (key + n < end)
-				k.fill(ks + (key + n) * a.krow, a.krow, a.s - key - n, a.e);
+				k.template fill<8 * across>(ks + (key + n) * a.krow, a.krow, a.s - key - n, a.e);
 			copies_end();
 			bool edge = a.masking != no_mask || key + n > a.s || (a.causal && key + n > row + 1);
 			if (edge) {
@@ -96,12 +96,12 @@ template <int n, int d, int across> struct attending {
 #pragma unroll
 				for (int lane = 2; lane < 2 * across; lane *= 2)
 					greatest = fmaxf(greatest, __shfl_xor_sync(~0u, greatest, lane));
-				float base = greatest == -INFINITY ? 0 : greatest, shrink = exp2f(__fmul_rn(top[i] - base, log2e));
+				float base = greatest == -INFINITY ? 0 : greatest, shrink = power_of_two(__fmul_rn(top[i] - base, log2e));
 				top[i] = greatest;
 				all[i] *= shrink;
 #pragma unroll
 				for (int j = 0; j < keys; j++)
-					all[i] += s[i][j] = exp2f(__fmul_rn(s[i][j] - base, log2e));
+					all[i] += s[i][j] = power_of_two(__fmul_rn(s[i][j] - base, log2e));
 #pragma unroll
 				for (int j = 0; j < columns; j++)
 					sum[i][j] *= shrink;
@@ -112,14 +112,14 @@ template <int n, int d, int across> struct attending {
 			for (int part = 0; part < keys; part += most) { // a row is one warp's
 #pragma unroll
 				for (int i = 0; i < 8; i++)
-					p.template put<across>(*(float(*)[most])&s[i][part], spread<8, 8>::at(me.y, i), me.x);
+					p.template put<across>(*(float(*)[most])&s[i][part], spread<8, 8>::at(me.y, i) - i % 4, i % 4, me.x);
 				__syncwarp();
 				combine(sum, p, v, part * across, me);
 				__syncwarp();
 			}
 			__syncthreads();
 			if (key + n < end)
-				v.fill(vs + (key + n) * a.vrow, a.vrow, a.s - key - n, a.w);
+				v.template fill<8 * across>(vs + (key + n) * a.vrow, a.vrow, a.s - key - n, a.w);
 			copies_end();
 		}
 		copies_but<0>();
@@ -176,10 +176,10 @@ template <int n, int d> struct sloping {
 		turns += z * ((a.l + n - 1) / n);
 		__align__(16) float of_keys[rows][columns] = {}, of_values[rows][columns] = {};
 		i64 row = (a.l - 1) / n * n;
-		k.fill(ks + AT(k) + key * a.krow, a.krow, a.s - key, a.e);
-		v.fill(vs + AT(v) + key * a.vrow, a.vrow, a.s - key, a.w);
-		q.fill(qs + row * a.qrow, a.qrow, a.l - row, a.e);
-		g.fill(dout + row * a.orow, a.orow, a.l - row, a.w);
+		k.template fill<128>(ks + AT(k) + key * a.krow, a.krow, a.s - key, a.e);
+		v.template fill<128>(vs + AT(v) + key * a.vrow, a.vrow, a.s - key, a.w);
+		q.template fill<128>(qs + row * a.qrow, a.qrow, a.l - row, a.e);
+		g.template fill<128>(dout + row * a.orow, a.orow, a.l - row, a.w);
 		copies_end();
 		for (; row >= first; row -= n) {
 			for (unsigned i = threadIdx.x; i < n; i += blockDim.x) {
@@ -204,16 +204,16 @@ template <int n, int d> struct sloping {
 					float s = __fmul_rn(weight[i][j], scale);
 					if (edge)
 						s = seen.score(a, s, y, spread<keys, across>::at(me.x, j));
-					weight[i][j] = s == -INFINITY ? 0 : exp2f(__fmul_rn(s - top, log2e)) * share;
+					weight[i][j] = s == -INFINITY ? 0 : power_of_two(__fmul_rn(s - top, log2e)) * share;
 				}
-				p.template put<across>(weight[i], y, me.x);
+				p.template put<across>(weight[i], y - i % 4, i % 4, me.x);
 			}
 			meet(slope, g, v, me);
 			__syncthreads();
 			combine_down(of_values, p, g, me);
 			__syncthreads();
 			if (row > first)
-				g.fill(dout + (row - n) * a.orow, a.orow, n, a.w);
+				g.template fill<128>(dout + (row - n) * a.orow, a.orow, n, a.w);
 			copies_end();
 #pragma unroll
 			for (int i = 0; i < rows; i++) {
@@ -226,7 +226,7 @@ template <int n, int d> struct sloping {
 						dmask[(z * a.l + row + y) * a.s + x] = s;
 					slope[i][j] = s * scale;
 				}
-				p.template put<across>(slope[i], y, me.x);
+				p.template put<across>(slope[i], y - i % 4, i % 4, me.x);
 			}
 			__syncthreads();
 			combine_down(of_keys, p, q, me);
@@ -240,7 +240,7 @@ template <int n, int d> struct sloping {
 			}
 			__syncthreads();
 			if (row > first)
-				q.fill(qs + (row - n) * a.qrow, a.qrow, n, a.e);
+				q.template fill<128>(qs + (row - n) * a.qrow, a.qrow, n, a.e);
 			copies_end();
 			rows_of(dq + row * a.dqrow, a.dqrow, a.l - row, a.e, of_queries, me, tile > 0);
 			__syncthreads();

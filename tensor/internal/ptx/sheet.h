@@ -6,10 +6,11 @@
 
 #include "async.h"
 
-// spread is where the c columns of thread t lie, of so many threads.
+// spread is where the c columns of thread t lie, of so many threads: w t and what comes after.
 template <int c, int threads> struct spread {
 	enum { w = c < 4 ? c : 4 };
-	static __device__ unsigned at(unsigned t, unsigned i) { return i / w * w * threads + w * t + i % w; }
+	static __device__ unsigned after(unsigned i) { return i / w * w * threads + i % w; }
+	static __device__ unsigned at(unsigned t, unsigned i) { return w * t + after(i); }
 };
 
 // corner is a thread's place among 8 by across.
@@ -26,97 +27,103 @@ template <int w> struct vector;
 template <> struct vector<2> { typedef float2 type; };
 template <> struct vector<4> { typedef float4 type; };
 
-// sheet is n rows of d numbers. The fours of a row change places, such that threads that read the same place of each w-th row meet in no bank.
+// sheet is n rows of d numbers. The fours of a row change places, by the row's number over w, such that threads that read the same four of each w-th row meet in
+// no bank.
 template <int n, int d, int w = 4> struct sheet {
 	float at[n * d];
 
-	__device__ float *of(unsigned y, unsigned x) { return at + y * d + (x / 4 ^ y / w % 8) * 4 + x % 4; }
-
-	// fill begins to copy the tile of memory from on, whose rows lie so far apart; what is after the last row and column is 0.
-	__device__ void fill(const float *from, i64 apart, i64 last, i64 cols) {
-		bool wide = apart % 4 == 0 && ((u64)from & 15) == 0;
-#pragma unroll 4
-		for (unsigned i = threadIdx.x; i < n * d / 4; i += blockDim.x) {
-			unsigned y = i / (d / 4), x = i % (d / 4) * 4;
-			int there = y < last ? (int)max(min(cols - x, (i64)4), (i64)0) : 0;
-			const float *source = there > 0 ? from + y * apart + x : from;
-			float *to = of(y, x);
-			if (wide)
-				copy_four(to, source, there);
-			else
-				for (int k = 0; k < 4; k++)
-					copy_one(to + k, k < there ? source + k : source, k < there);
+	// fill begins to copy the tile of memory from on, whose rows lie so far apart, by so many threads; what is after the last row and column is 0.
+	template <int threads> __device__ void fill(const float *from, i64 apart, i64 last, i64 cols) {
+		enum { fours = d / 4, rows = threads / fours };
+		unsigned x = threadIdx.x % fours, y = threadIdx.x / fours;
+		int left = (int)min(last, (i64)n) - (int)y, there = (int)max(min(cols - 4 * x, (i64)4), (i64)0);
+		from += y * apart + 4 * x;
+		float *to = at + y * d;
+		if (apart % 4 == 0 && ((u64)from & 15) == 0) {
+#pragma unroll
+			for (int i = 0; i < n; i += rows, from += rows * apart)
+				copy_four(to + i * d + (x ^ (y + i) / w % 8) * 4, from, i < left ? there : 0);
+			return;
 		}
+#pragma unroll 2
+		for (int i = 0; i < n; i += rows, from += rows * apart)
+			for (int k = 0; k < 4; k++)
+				copy_one(to + i * d + (x ^ (y + i) / w % 8) * 4 + k, from + k, i < left && k < there);
 	}
 
-	// take reads thread t's columns of a row.
-	template <int threads, int c> __device__ void take(float (&to)[c], unsigned y, unsigned t) {
+	// place is where thread t's columns of row y + k begin, y being a multiple of 4; those after its first w ones are 4 times the threads further on each.
+	template <int v> __device__ float *place(unsigned y, unsigned k, unsigned t) { return at + y * d + (v * t / 4 ^ (y / w + k / w) % 8) * 4 + v * t % 4 + k * d; }
+
+	// take reads a thread's columns of a row.
+	template <int threads, int c> __device__ void take(float (&to)[c], unsigned y, unsigned k, unsigned t) {
 		typedef spread<c, threads> s;
+		const float *from = place<s::w>(y, k, t);
 #pragma unroll
 		for (int i = 0; i < c; i += s::w)
-			*(typename vector<s::w>::type *)(to + i) = *(const typename vector<s::w>::type *)of(y, s::at(t, i));
+			*(typename vector<s::w>::type *)(to + i) = *(const typename vector<s::w>::type *)(from + s::after(i));
 	}
 
 	// put writes them.
-	template <int threads, int c> __device__ void put(const float (&from)[c], unsigned y, unsigned t) {
+	template <int threads, int c> __device__ void put(const float (&from)[c], unsigned y, unsigned k, unsigned t) {
 		typedef spread<c, threads> s;
+		float *to = place<s::w>(y, k, t);
 #pragma unroll
 		for (int i = 0; i < c; i += s::w)
-			*(typename vector<s::w>::type *)of(y, s::at(t, i)) = *(const typename vector<s::w>::type *)(from + i);
+			*(typename vector<s::w>::type *)(to + s::after(i)) = *(const typename vector<s::w>::type *)(from + i);
 	}
-};
 
-// four reads four numbers of each of a thread's rows.
-template <int threads, int r, class A> static __device__ void four(float (&to)[r][4], A &a, unsigned t, unsigned x) {
-#pragma unroll
-	for (int i = 0; i < r; i++)
-		*(float4 *)to[i] = *(const float4 *)a.of(spread<r, threads>::at(t, i), x);
-}
+	// four is where the x-th four of thread t's first row is. The thread's other rows are spread::after further down.
+	__device__ const float *four(unsigned t, unsigned x) { return at + w * t * d + (x ^ t % 8) * 4; }
+};
 
 // meet adds to sum the products of rows of a and rows of b.
 template <int across, int r, int c, int n, int m, int d, int v, int w>
 static __device__ void meet(float (&sum)[r][c], sheet<n, d, v> &a, sheet<m, d, w> &b, const corner<across> &me) {
-#pragma unroll 1
-	for (unsigned x = 0; x < d; x += 4) {
-		__align__(16) float left[r][4];
-		four<8>(left, a, me.y, x);
+	typedef spread<r, 8> down;
+	typedef spread<c, across> right;
+	static_assert((int)down::w == v && (int)right::w == w, "rows of a thread are in one place of each four");
+#pragma unroll 2
+	for (unsigned x = 0; x < d / 4; x++) {
+		float4 u[r];
+		const float *of_a = a.four(me.y, x), *of_b = b.four(me.x, x);
+#pragma unroll
+		for (int i = 0; i < r; i++)
+			u[i] = *(const float4 *)(of_a + down::after(i) * d);
 #pragma unroll
 		for (int j = 0; j < c; j++) {
-			float4 right = *(const float4 *)b.of(spread<c, across>::at(me.x, j), x);
+			float4 t = *(const float4 *)(of_b + right::after(j) * d);
 #pragma unroll
 			for (int i = 0; i < r; i++) {
-				sum[i][j] += left[i][0] * right.x;
-				sum[i][j] += left[i][1] * right.y;
-				sum[i][j] += left[i][2] * right.z;
-				sum[i][j] += left[i][3] * right.w;
+				sum[i][j] += u[i].x * t.x;
+				sum[i][j] += u[i].y * t.y;
+				sum[i][j] += u[i].z * t.z;
+				sum[i][j] += u[i].w * t.w;
 			}
 		}
 	}
 }
 
-template <int r, int c> static __device__ void outer(float (&sum)[r][c], const float (&left)[r], const float (&right)[c]) {
-#pragma unroll
-	for (int i = 0; i < r; i++)
-#pragma unroll
-		for (int j = 0; j < c; j++)
-			sum[i][j] += left[i] * right[j];
-}
-
 // combine adds to sum the rows of b from a row on, each times its weight in w.
 template <int across, int r, int c, int n, int m, int d, int e, int v, int u>
 static __device__ void combine(float (&sum)[r][c], sheet<n, m, v> &w, sheet<e, d, u> &b, unsigned from, const corner<across> &me) {
-#pragma unroll 1
-	for (unsigned x = 0; x < m; x += 4) {
+	typedef spread<r, 8> down;
+	static_assert((int)down::w == v, "rows of a thread are in one place of each four");
+#pragma unroll 2
+	for (unsigned x = 0; x < m / 4; x++) {
 		__align__(16) float weights[r][4];
-		four<8>(weights, w, me.y, x);
+		const float *of_w = w.four(me.y, x);
+#pragma unroll
+		for (int i = 0; i < r; i++)
+			*(float4 *)weights[i] = *(const float4 *)(of_w + down::after(i) * m);
 #pragma unroll
 		for (int k = 0; k < 4; k++) {
-			__align__(16) float left[r], right[c];
-			b.template take<across>(right, from + x + k, me.x);
+			__align__(16) float t[c];
+			b.template take<across>(t, from + 4 * x, k, me.x);
 #pragma unroll
 			for (int i = 0; i < r; i++)
-				left[i] = weights[i][k];
-			outer(sum, left, right);
+#pragma unroll
+				for (int j = 0; j < c; j++)
+					sum[i][j] += weights[i][k] * t[j];
 		}
 	}
 }
@@ -124,13 +131,19 @@ static __device__ void combine(float (&sum)[r][c], sheet<n, m, v> &w, sheet<e, d
 // combine_down is combine with w transposed.
 template <int across, int r, int c, int n, int m, int d, int v, int u>
 static __device__ void combine_down(float (&sum)[r][c], sheet<n, m, v> &w, sheet<n, d, u> &b, const corner<across> &me) {
-#pragma unroll 8
-	for (unsigned y = 0; y < n; y++) {
-		__align__(16) float left[r], right[c];
-		w.template take<8>(left, y, me.y);
-		b.template take<across>(right, y, me.x);
-		outer(sum, left, right);
-	}
+#pragma unroll 2
+	for (unsigned y = 0; y < n; y += 4)
+#pragma unroll
+		for (int k = 0; k < 4; k++) {
+			__align__(16) float s[r], t[c];
+			w.template take<8>(s, y, k, me.y);
+			b.template take<across>(t, y, k, me.x);
+#pragma unroll
+			for (int i = 0; i < r; i++)
+#pragma unroll
+				for (int j = 0; j < c; j++)
+					sum[i][j] += s[i] * t[j];
+		}
 }
 
 // rows_of writes a thread's rows and columns of a result to memory, or adds them to what other blocks of the launch have written there.

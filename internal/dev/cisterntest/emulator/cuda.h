@@ -380,6 +380,7 @@ static inline void copy_four(float *to, const float *from, int n) {
 static inline void copy_one(float *to, const float *from, int n) { *to = n ? *from : 0; }
 static inline void copies_end() {}
 template <int n> static inline void copies_but() {}
+static inline float power_of_two(float x) { return exp2f(x); }
 
 // ldmatrix, ldmatrix_trans and mma are the instructions of those names, for two bytes an element. T is a type of two bytes that converts to float.
 template <class T> static inline unsigned emulator_pair(const T *low, const T *high) {
