@@ -28,6 +28,39 @@ func TestAttentionOfManyTiles(t *testing.T) {
 	}
 }
 
+// TestAttentionGradientsAreTheSame: blocks that add to the gradient of the same queries have an order.
+func TestAttentionGradientsAreTheSame(t *testing.T) {
+	r := newRig(t, 256<<20).scoped()
+	batch := 40
+	if testing.Short() {
+		batch = 4
+	}
+	numbers := func() *Tensor {
+		data := make([]float32, batch*400*40)
+		for i := range data {
+			data[i] = float32(rand.NormFloat64())
+		}
+		return put(r, data, batch, 400, 40)
+	}
+	q, k, v, dy := numbers(), numbers(), numbers(), numbers()
+	for _, cfg := range []AttentionConfig{{}, {Causal: true}} {
+		y, sums, err := r.ScaledDotProductAttention(r.ctx, q, k, v, nil, cfg)
+		require.NoError(t, err)
+		var first AttentionGrads
+		for i := range 5 {
+			g, err := r.ScaledDotProductAttentionGrad(r.ctx, dy, y, sums, q, k, v, nil, cfg, false)
+			require.NoError(t, err)
+			if i == 0 {
+				first = g
+				continue
+			}
+			require.Equal(t, get[float32](r, first.Query, nil), get[float32](r, g.Query, nil), "the gradient of queries, run %d", i)
+			require.Equal(t, get[float32](r, first.Key, nil), get[float32](r, g.Key, nil), "the gradient of keys, run %d", i)
+			require.Equal(t, get[float32](r, first.Value, nil), get[float32](r, g.Value, nil), "the gradient of values, run %d", i)
+		}
+	}
+}
+
 // testManyTiles: the batch is (2, 3), and keys and values are those of all three heads.
 func testManyTiles(r *rig, random *rand.Rand, sizes []int) {
 	random.Shuffle(2, func(i, j int) { sizes[i], sizes[j] = sizes[j], sizes[i] })

@@ -294,6 +294,16 @@ int cuModuleLoadDataEx(void **m, const void *image, unsigned n, void *options, v
 }
 int cuModuleUnload(void *m) { return 0; }
 int cuFuncLoad(void *f) { return 0; }
+
+static unsigned shared_ = 48 << 10; // dynamic shared memory that a kernel may have
+
+int cuFuncSetAttribute(void *f, int id, int value) {
+	if (id != 8 || value > 227 << 10)
+		return 1;
+	shared_ = value;
+	return 0;
+}
+
 static int waits_; // the kernels of the module that was asked last do
 
 int cuModuleGetFunction(void **f, void *m, const char *name) {
@@ -320,6 +330,8 @@ static void run(void *f, void **a) {
 
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
 	void *s, void **args, void **extra) {
+	if (shared > shared_)
+		return 1;
 	struct call *x = captured(s, cuLaunchKernel, (uint64_t)f, gx, gy);
 	if (x) {
 		size_t n = f == &copy_ranges_ ? sizeof(struct ranges) : 8, bytes = f == &copy_ranges_ ? n : f == &fill_ ? 24 : f == &addOne_ ? 16 : 0;

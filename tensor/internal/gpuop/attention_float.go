@@ -36,11 +36,8 @@ const (
 // floatEditionOf returns nil if none does it: kernels without editions take any number of columns,
 // and any GPU.
 func (l *launcher) floatEditionOf(p *plan.Attention) *floatEdition {
-	if l.Dtype != backend.Float32 {
-		return nil
-	}
 	for i := range floatEditions {
-		if e := &floatEditions[i]; max(p.E, p.V) <= e.columns && l.b.hasMatrixUnits() {
+		if e := &floatEditions[i]; e.grad.has(l.Dtype) && max(p.E, p.V) <= e.columns && l.b.hasMatrixUnits() {
 			return e
 		}
 	}

@@ -1,0 +1,47 @@
+//go:build cuda
+
+package cuda_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// TestLaunchesOfMuchSharedMemory: a launch may name more than the 48 KiB of dynamic shared memory that a kernel has by
+// default, up to what the GPU has.
+func TestLaunchesOfMuchSharedMemory(t *testing.T) {
+	if os.Getenv(processor) == "" {
+		onProcessor(t, "TestLaunchesOfMuchSharedMemory$")
+		return
+	}
+	launchShared(t)
+}
+
+func TestLaunchesOfMuchSharedMemoryOnGPU(t *testing.T) {
+	if os.Getenv(processor) == "" {
+		launchShared(t)
+	}
+}
+
+func launchShared(t *testing.T) {
+	d := open(t)
+	s, err := d.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	p, err := d.Alloc(1 << 10)
+	require.NoError(t, err)
+	l := overBytes(t, d, "addOne", p, 1<<10)
+	for _, bytes := range []uint32{48 << 10, 60 << 10, 64 << 10, 50 << 10} {
+		l.SharedBytes = bytes
+		require.NoError(t, s.Launch(l), "%d bytes", bytes)
+	}
+	l.SharedBytes = 1 << 20
+	require.ErrorContains(t, s.Launch(l), "1048576 bytes of shared memory")
+	require.NoError(t, s.Synchronize(context.Background()))
+	require.NoError(t, errors.Join(d.Free(p), s.Close()))
+}
