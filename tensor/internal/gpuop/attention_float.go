@@ -34,8 +34,11 @@ const (
 )
 
 // floatEditionOf returns nil if none does it: kernels without editions take any number of columns,
-// and any GPU.
+// any GPU, and waste less on few queries, as they have smaller tiles.
 func (l *launcher) floatEditionOf(p *plan.Attention) *floatEdition {
+	if p.L <= tileSide {
+		return nil
+	}
 	for i := range floatEditions {
 		if e := &floatEditions[i]; e.grad.has(l.Dtype) && max(p.E, p.V) <= e.columns && l.b.hasMatrixUnits() {
 			return e

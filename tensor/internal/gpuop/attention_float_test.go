@@ -12,12 +12,12 @@ import (
 )
 
 // TestFloatAttention: launches have a block for each tile and element of the batch, and dynamic
-// shared memory for its tiles; heads that are too wide, and GPUs before compute capability 8.0, have
-// the kernels without editions.
+// shared memory for its tiles; heads that are too wide, few queries, and GPUs before compute capability
+// 8.0 have the kernels without editions.
 func TestFloatAttention(t *testing.T) {
 	r := newRig(t)
 	launches := func(p plan.Attention) []device.Launch {
-		p.Dims, p.L, p.S = []int{7, 3}, 100, 200
+		p.Dims, p.S = []int{7, 3}, 200
 		r.all = nil
 		for _, op := range []backend.Op{backend.Attention, backend.AttentionGrad} {
 			c := r.NewCall(op, backend.Float32)
@@ -38,7 +38,7 @@ func TestFloatAttention(t *testing.T) {
 		33:  {"attention_64_f32", "attention_grad_64_f32", 4, 64, 56 << 10, 82688},
 		128: {"attention_128_f32", "attention_grad_128_f32", 7, 128, 72 << 10, 70016},
 	} {
-		all := launches(plan.Attention{E: 8, V: head})
+		all := launches(plan.Attention{L: 100, E: 8, V: head})
 		require.Len(t, all, 3)
 		assert.Equal(t, []any{want.forward, "attention_own_f32", want.grad}, []any{all[0].Kernel, all[1].Kernel, all[2].Kernel})
 		assert.Equal(t, [3]uint32{2 * 21, 1, 1}, all[0].Grid)
@@ -55,7 +55,8 @@ func TestFloatAttention(t *testing.T) {
 		}
 		return names
 	}
-	assert.Equal(t, without, kernels(launches(plan.Attention{E: 129, V: 8})))
+	assert.Equal(t, without, kernels(launches(plan.Attention{L: 100, E: 129, V: 8})))
+	assert.Equal(t, without, kernels(launches(plan.Attention{L: 32, E: 8, V: 8})))
 	r.hasMatrixUnits = func() bool { return false }
-	assert.Equal(t, without, kernels(launches(plan.Attention{E: 8, V: 8})))
+	assert.Equal(t, without, kernels(launches(plan.Attention{L: 100, E: 8, V: 8})))
 }
