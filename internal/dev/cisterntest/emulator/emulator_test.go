@@ -21,6 +21,12 @@ var threads []byte
 // launched runs a kernel of testdata/threads.cu over x, in blocks of so many threads.
 func launched(t *testing.T, name string, block int, x []float64) ([]float64, error) {
 	t.Helper()
+	return launchedWith(t, 0, name, block, x)
+}
+
+// launchedWith does it with dynamic shared memory.
+func launchedWith(t *testing.T, shared uint32, name string, block int, x []float64) ([]float64, error) {
+	t.Helper()
 	dev, err := device.Open("emulated")
 	require.NoError(t, err)
 	m, err := dev.(device.ModuleLoader).LoadModule(threads)
@@ -36,7 +42,7 @@ func launched(t *testing.T, name string, block int, x []float64) ([]float64, err
 	copy(numbers[len(x):], x)
 	p, err := dev.MappedPtr(mem)
 	require.NoError(t, err)
-	l := &device.Launch{Name: name, Kernel: k, Grid: [3]uint32{uint32(len(x) / block), 1, 1}, Block: [3]uint32{uint32(block), 1, 1},
+	l := &device.Launch{Name: name, Kernel: k, Grid: [3]uint32{uint32(len(x) / block), 1, 1}, Block: [3]uint32{uint32(block), 1, 1}, SharedBytes: shared,
 		Args:  []uint64{uint64(p), uint64(p) + uint64(bytes), uint64(len(x))},
 		Reads: []device.Range{{Ptr: p, Bytes: 2 * bytes}}, Writes: []device.Range{{Ptr: p, Bytes: bytes}}}
 	require.NoError(t, s.Launch(l))
@@ -115,6 +121,10 @@ func TestSizesThatNoGPUTakes(t *testing.T) {
 	require.ErrorContains(t, err, "a grid has 1 to 2147483647 by 65535 by 65535 blocks")
 	_, err = launched(t, "reversed", 2048, sequence(2048))
 	require.ErrorContains(t, err, "a block has 1 to 1024 threads")
+	for _, bytes := range []uint32{24, 256<<10 + 16} {
+		_, err = launchedWith(t, bytes, "reversed", 64, sequence(64))
+		require.ErrorContains(t, err, "dynamic shared memory has at most 256 KiB")
+	}
 }
 
 func TestWhatIsNoKernel(t *testing.T) {
