@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -63,6 +64,17 @@ struct fiber {
 
 enum { most_threads = 1024, stack_bytes = 64 << 10 };
 
+// copy is one that a thread does not wait for: n floats, and 0 for the others of all.
+struct copy {
+	float *to;
+	const float *from;
+	int n, all;
+	void make() const {
+		for (int i = 0; i < all; i++)
+			to[i] = i < n ? from[i] : 0;
+	}
+};
+
 struct processor {
 	char *stacks; // of all fibers, in one mapping: a system has few
 	fiber fibers[most_threads];
@@ -73,6 +85,8 @@ struct processor {
 	int votes[2][most_threads];
 	void (*kernel)(const uint64_t *);
 	const uint64_t *args;
+	std::vector<std::vector<copy>> copies[most_threads]; // groups of those to come, of each thread
+	unsigned copied;
 	char *shared, *page; // dynamic shared memory; it ends at a page that is not mapped
 };
 
@@ -133,6 +147,7 @@ static void prepare(fiber *f) {
 	}
 	f->at = READY;
 	f->phase = f->round = 0;
+	cpu->copies[f - cpu->fibers].assign(1, {});
 }
 
 // release lets those go on that all have come for. It returns how many.
@@ -369,17 +384,26 @@ using std::isfinite;
 using std::isinf;
 using std::isnan;
 
-// What async.h has. A copy is made at once.
+// What async.h has. Of the copies half are made at once, and half when their thread waits for them: both has to be right.
 #define dynamic_shared ((float4 *)emulator::cpu->shared)
-static inline void copy_four(float *to, const float *from, int n) {
-	if (((uintptr_t)to | (uintptr_t)from) % 16)
-		abort(); // an address is no multiple of 16 bytes
-	for (int i = 0; i < 4; i++)
-		to[i] = i < n ? from[i] : 0;
+static std::vector<std::vector<emulator::copy>> &emulator_copies() { return emulator::cpu->copies[emulator::cpu->running - emulator::cpu->fibers]; }
+static inline void emulator_copy(emulator::copy c) {
+	if (((uintptr_t)c.to | (uintptr_t)c.from) % (4 * c.all))
+		abort(); // an address is no multiple of the size
+	if (emulator::cpu->copied++ * 2654435761u >> 31)
+		c.make();
+	else
+		emulator_copies().back().push_back(c);
 }
-static inline void copy_one(float *to, const float *from, int n) { *to = n ? *from : 0; }
-static inline void copies_end() {}
-template <int n> static inline void copies_but() {}
+static inline void copy_four(float *to, const float *from, int n) { emulator_copy({to, from, n, 4}); }
+static inline void copy_one(float *to, const float *from, int n) { emulator_copy({to, from, n, 1}); }
+static inline void copies_end() { emulator_copies().emplace_back(); }
+template <int n> static inline void copies_but() {
+	auto &groups = emulator_copies();
+	for (; groups.size() > n + 1; groups.erase(groups.begin()))
+		for (auto &c : groups.front())
+			c.make();
+}
 static inline float power_of_two(float x) { return exp2f(x); }
 
 // ldmatrix, ldmatrix_trans and mma are the instructions of those names, for two bytes an element. T is a type of two bytes that converts to float.
