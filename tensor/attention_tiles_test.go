@@ -61,6 +61,37 @@ func TestAttentionGradientsAreTheSame(t *testing.T) {
 	}
 }
 
+// TestAttentionOfManyBlocks has more tiles than a launch has blocks, which wait for each other. All elements of the batch are the
+// same.
+func TestAttentionOfManyBlocks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a while where a GPU is emulated")
+	}
+	r := newRig(t, 256<<20).scoped()
+	const batch, l, s, e = 2100, 33, 65, 3
+	numbers := func(rows int) *Tensor {
+		data := make([]float32, batch*rows*e)
+		for i := range data {
+			if data[i] = float32(rand.NormFloat64()); i >= rows*e {
+				data[i] = data[i-rows*e]
+			}
+		}
+		return put(r, data, batch, rows, e)
+	}
+	q, k, v, dy := numbers(l), numbers(s), numbers(s), numbers(l)
+	y, sums, err := r.ScaledDotProductAttention(r.ctx, q, k, v, nil, AttentionConfig{})
+	require.NoError(t, err)
+	g, err := r.ScaledDotProductAttentionGrad(r.ctx, dy, y, sums, q, k, v, nil, AttentionConfig{}, false)
+	require.NoError(t, err)
+	for _, x := range []*Tensor{y, g.Query, g.Key, g.Value} {
+		got := get[float32](r, x, nil)
+		n := len(got) / batch
+		for z := range batch {
+			require.Equal(t, got[:n], got[z*n:(z+1)*n], "element %d of the batch", z)
+		}
+	}
+}
+
 // testManyTiles: the batch is (2, 3), and keys and values are those of all three heads.
 func testManyTiles(r *rig, random *rand.Rand, sizes []int) {
 	random.Shuffle(2, func(i, j int) { sizes[i], sizes[j] = sizes[j], sizes[i] })

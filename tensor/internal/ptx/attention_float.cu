@@ -7,8 +7,6 @@
 
 static const float log2e = 1.44269504088896340736f;
 
-// TILES walks over the tiles of n rows of the batch, tile by tile: at/a.batch is the tile's number.
-#define TILES(first, count, n) for (u64 at = first, tiles = ((count) + (n) - 1) / (n); at < tiles * a.batch; at += gridDim.x)
 #define AT(of) offset(z, a.n, a.dims, a.of)
 
 // window is what is seen of a tile of queries and keys: rows and keys at its corner on, and the mask from there on.
@@ -122,7 +120,6 @@ template <int n, int d, int across> struct attending {
 				v.template fill<8 * across>(vs + (key + n) * a.vrow, a.vrow, a.s - key - n, a.w);
 			copies_end();
 		}
-		copies_but<0>();
 #pragma unroll
 		for (int i = 0; i < 8; i++) {
 #pragma unroll
@@ -137,7 +134,6 @@ template <int n, int d, int across> struct attending {
 				sum[i][j] *= share;
 		}
 		rows_of(out + AT(o) + row * a.orow, a.orow, a.l - row, a.w, sum, me, false);
-		__syncthreads();
 	}
 };
 
@@ -157,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(256) attention_own_f32(float *own, 
 }
 
 // A block has n keys, and meets tiles of n queries, from the last one on. Each adds to the gradient of queries when it is its turn, which is the number of its
-// tile: results are the same in every run. It waits for blocks with tiles of lower numbers, and tiles are given out in their order: those blocks run, or ran.
+// tile: results are the same in every run. It waits for blocks with tiles of lower tickets alone. A block takes a ticket for each tile when it begins with it, so that those blocks are at their tiles, or done.
 template <int n, int d> struct sloping {
 	enum { across = 16, rows = n / 8, keys = n / across, columns = d / across };
 	sheet<n, d, (keys < 4 ? keys : 4)> k, v;
@@ -252,27 +248,31 @@ template <int n, int d> struct sloping {
 		copies_but<0>();
 		rows_of(dk + AT(dk) + key * a.dkrow, a.dkrow, a.s - key, a.e, of_keys, me, false);
 		rows_of(dv + AT(dv) + key * a.dvrow, a.dvrow, a.s - key, a.w, of_values, me, false);
-		__syncthreads();
 	}
 };
 
 // An edition is for queries, keys and values of up to d columns, with tiles of n keys. A launch of the first kernel has 8 times across threads and dynamic shared
 // memory for an attending, of the second one 128 and a sloping. Long rows of a causal attention are first, so that short ones fill what they leave. The words
-// after own are each tile of queries' turn, and the ticket of the next block.
+// after own are each tile of queries' turn, and the next ticket.
 #define EDITION(d, n, across) \
 	extern "C" __global__ void __launch_bounds__(8 * across) attention_##d##_f32(float *out, summed *sums, const float *q, const float *k, const float *v, const void *mask, attention a) { \
-		TILES(blockIdx.x, a.l, 64) \
+		for (u64 at = blockIdx.x, tiles = (a.l + 63) / 64; at < tiles * a.batch; at += gridDim.x) \
 			((attending<n, d, across> *)dynamic_shared)->attend(out, sums, q, k, v, mask, a, tiles - 1 - divide(at, a.batch), at - divide(at, a.batch) * a.batch); \
 	} \
 	extern "C" __global__ void __launch_bounds__(128) attention_grad_##d##_f32(float *dq, float *dk, float *dv, const float *own, float *dmask, const float *dout, const summed *sums, \
 		const float *q, const float *k, const float *v, const void *mask, attention a) { \
 		__shared__ unsigned ticket; \
 		unsigned *turns = (unsigned *)own + a.batch * a.l; \
-		if (threadIdx.x == 0) \
-			ticket = atomicAdd(turns + a.batch * ((a.l + n - 1) / n), 1); \
-		__syncthreads(); \
-		TILES(ticket, a.s, n) \
-			((sloping<n, d> *)dynamic_shared)->slope(dq, dk, dv, own, turns, dmask, dout, sums, q, k, v, mask, a, divide(at, a.batch), at - divide(at, a.batch) * a.batch); \
+		for (u64 tiles = (a.s + n - 1) / n;;) { \
+			__syncthreads(); \
+			if (threadIdx.x == 0) \
+				ticket = atomicAdd(turns + a.batch * ((a.l + n - 1) / n), 1); \
+			__syncthreads(); \
+			u64 at = ticket, tile = divide(at, a.batch); \
+			if (tile >= tiles) \
+				break; \
+			((sloping<n, d> *)dynamic_shared)->slope(dq, dk, dv, own, turns, dmask, dout, sums, q, k, v, mask, a, tile, at - tile * a.batch); \
+		} \
 	}
 EDITION(32, 64, 8)
 EDITION(64, 64, 8)
