@@ -96,6 +96,9 @@ type Properties struct {
 	Accessible bool
 	// Peers says that copies may name memory of the other open devices of the backend, too.
 	Peers bool
+	// Dry says that the device has no memory and computes nothing, so that values which are read
+	// back are zeros (package device/dry).
+	Dry bool
 }
 
 // StreamOptions are the options of a new stream.

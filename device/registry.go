@@ -73,7 +73,7 @@ func hint(backend string) string {
 	}
 	have += "; a backend is there when its package is imported"
 	switch backend {
-	case "host", "null":
+	case "host", "null", "dry":
 		return fmt.Sprintf("%s: import _ \"github.com/cistern-ml/cistern/device/%s\"", have, backend)
 	case "cuda":
 		return have + ": import _ \"github.com/cistern-ml/cistern/device/cuda\", and build with -tags cuda"

@@ -42,6 +42,7 @@ type Runtime struct {
 	pause   func(s device.Stream, d time.Duration) error // of a GPU's streams; else nil
 	keeping sync.Mutex                                   // for the memory that calls share
 	visible device.HostVisible                           // the device, if the host can touch its memory
+	dry     *sync.Once                                   // of readsZeros
 
 	plans     plans
 	live      handles
@@ -107,6 +108,7 @@ func newRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream
 	if err := rt.openBackend(cfg.backend); err != nil {
 		return nil, err
 	}
+	rt.dry = newDry(stream.Device().Properties().Dry)
 	rt.removePressure = cache.OnPressure(rt.reclaim)
 	return rt, nil
 }

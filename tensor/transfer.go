@@ -97,6 +97,7 @@ func ToSlice[T Element](ctx context.Context, t *Tensor, dst []T) ([]T, error) {
 	if n == 0 {
 		return out, nil
 	}
+	t.rt.readsZeros()
 	if err := t.rt.pool.Download(ctx, t.rt.stream, bytesOf(out), t.store.block, t.offset); err != nil {
 		return dst, fmt.Errorf("tensor: ToSlice of %v %v: %w", t.dtype, t.shape, err)
 	}

@@ -55,6 +55,9 @@ func (in *Initializer) reset(call string, p *autograd.Parameter, initial Initial
 		in.fail(call, fmt.Errorf("%w: there are no values", autograd.ErrInvalid))
 		return
 	}
+	if in.dry() {
+		return
+	}
 	data := make([]float64, p.Value().Elements())
 	if err := initial(in.rand, p.Value().Shape(), data); err != nil {
 		in.fail(call, err)

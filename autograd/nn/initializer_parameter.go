@@ -113,7 +113,13 @@ func (in *Initializer) parameterOf(call string, t *tensor.Tensor) *autograd.Para
 	return p
 }
 
+// dry reports whether the device keeps no values, so that none are drawn.
+func (in *Initializer) dry() bool { return in.rt.Device().Properties().Dry }
+
 func (in *Initializer) fill(ctx context.Context, t *tensor.Tensor, next func() float64) error {
+	if in.dry() {
+		return nil
+	}
 	if in.dtype == tensor.Float32 {
 		return tensor.CopyFrom(ctx, t, draw[float32](t.Elements(), next))
 	}

@@ -77,7 +77,9 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 	if c.timeout == 0 {
 		c.timeout = device.DefaultCollectiveTimeout
 	}
-	if err := gatherings.join(ctx, id, c); err != nil {
+	if d.dry {
+		c.world = newWorld(size)
+	} else if err := gatherings.join(ctx, id, c); err != nil {
 		return nil, err
 	}
 	if !d.communicators.Add(c) {
@@ -88,7 +90,7 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 	return c, nil
 }
 
-func (c *communicator) Device() device.Device     { return c.dev }
+func (c *communicator) Device() device.Device     { return c.dev.front }
 func (c *communicator) ID() device.CommunicatorID { return c.id }
 func (c *communicator) Rank() int                 { return c.rank }
 func (c *communicator) Size() int                 { return c.size }

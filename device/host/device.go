@@ -21,7 +21,10 @@ const alignment = 512
 // [device.VirtualMemory] and [device.Collectives]; its streams implement [device.BatchCopier] and [device.GraphCapturer].
 type Device struct {
 	id    uint64
-	start time.Time // of the device's clock
+	start time.Time     // of the device's clock
+	front device.Device // what streams, graphs and communicators return as theirs: the device itself, or see dry.go
+	dry   bool
+	behind
 
 	mem       table
 	callbacks callbacks
@@ -56,6 +59,7 @@ func New(cfg Config) (*Device, error) {
 		return nil, err
 	}
 	d := &Device{id: device.NewID(), start: time.Now()}
+	d.front = d
 	d.mem.apart = apart
 	ram := min(ramBytes(), maxPiece)
 	d.mem.init(capacity, max(ram, capacity))
@@ -154,6 +158,7 @@ func (d *Device) Close() error {
 }
 
 func (d *Device) close() error {
+	d.catchUp()
 	for _, s := range d.streams.list(true) {
 		s.queue.close()
 	}

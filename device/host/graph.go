@@ -106,7 +106,7 @@ func (d *Device) newGraph(p *program) (*graph, error) {
 	return g, nil
 }
 
-func (g *graph) Device() device.Device { return g.dev }
+func (g *graph) Device() device.Device { return g.dev.front }
 
 func (g *graph) Nodes() int {
 	return g.work()

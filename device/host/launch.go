@@ -17,7 +17,7 @@ func (s *stream) queueKernel(l *device.Launch) error {
 	if err := s.usable("Launch"); err != nil {
 		return err
 	}
-	if l == nil || l.Func == nil {
+	if l == nil || l.Func == nil && (l.Kernel == nil || !s.dev.dry) {
 		return self.Invalid("Launch", 0, "the kernel is nil; on the host device it is Launch.Func, a Go function")
 	}
 	o := s.member.newOp(&s.queue, opLaunch)

@@ -21,7 +21,7 @@ func (d *Device) Alloc(bytes int64) (device.Ptr, error) {
 	if d.fails(FaultAlloc) {
 		return 0, self.OutOfMemory("Alloc", bytes, d.mem.refund(&d.mem.used, d.mem.capacity, bytes), d.mem.capacity)
 	}
-	s := d.mem.newSegment(allocated, aligned(bytes, alignment))
+	s := d.mem.newSegment(allocated, d.mem.memory(bytes, alignment))
 	if !d.mem.add(s) {
 		d.mem.refund(&d.mem.used, d.mem.capacity, bytes)
 		return 0, self.Closed("Alloc")
@@ -61,6 +61,7 @@ func (d *Device) Free(p device.Ptr) error {
 
 // freed frees a segment, or says that there is none with the words of missing, or that a graph uses it.
 func (d *Device) freed(op string, addr uintptr, k kind, account *int64, missing string) error {
+	d.catchUp()
 	found, held := d.mem.free(addr, k, account)
 	switch {
 	case held:

@@ -22,7 +22,12 @@ func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
 		free := d.mem.refund(&d.mem.pinnedBytes, d.mem.pinnable, bytes)
 		return nil, self.OutOfMemory("AllocPinned", bytes, free, d.mem.pinnable)
 	}
-	s := d.mem.newSegment(pinned, aligned(bytes, alignment))
+	data, err := d.mem.pinnedMemory(bytes)
+	if err != nil {
+		d.mem.refund(&d.mem.pinnedBytes, d.mem.pinnable, bytes)
+		return nil, err
+	}
+	s := d.mem.newSegment(pinned, data)
 	if !d.mem.add(s) {
 		d.mem.refund(&d.mem.pinnedBytes, d.mem.pinnable, bytes)
 		return nil, self.Closed("AllocPinned")
@@ -37,6 +42,9 @@ func (d *Device) FreePinned(b []byte) error {
 		return err
 	}
 	defer d.mem.share()
+	if d.dry {
+		defer d.mem.freesPages(address(b))()
+	}
 	return d.freed("FreePinned", address(b), pinned, &d.mem.pinnedBytes,
 		"the slice does not, or no longer, begin where one from AllocPinned began")
 }

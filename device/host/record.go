@@ -16,6 +16,7 @@ type record struct {
 	done atomic.Bool
 	at   time.Duration // on the device's clock; valid when done
 	idle time.Duration // of the stream's, up to then; valid when done
+	late *Device       // the dry device that completes it; nil: it is not of one
 	on   uint64        // the stream's ID; valid when done, and 0 for what is no event's
 
 	mu   sync.Mutex
@@ -66,6 +67,9 @@ func (r *record) query() bool {
 func (r *record) wait(cancel <-chan struct{}) bool {
 	if r.query() {
 		return true
+	}
+	if r.late != nil {
+		r.late.catchUp()
 	}
 	race.Disable()
 	r.mu.Lock()

@@ -65,6 +65,9 @@ func (g *replays) queue(s *stream) (told *notice, open, queued bool) {
 		return nil, false, false
 	}
 	r := &run{records: make([]record, g.program.records)}
+	if s.dev.dry {
+		r.end.late = s.dev
+	}
 	if g.last != nil && g.on != s {
 		r.before = &g.last.end
 	}

@@ -49,7 +49,7 @@ func (d *Device) newStream(opts device.StreamOptions) (*stream, error) {
 }
 
 func (s *stream) ID() uint64            { return s.id }
-func (s *stream) Device() device.Device { return s.dev }
+func (s *stream) Device() device.Device { return s.dev.front }
 func (s *stream) Priority() int         { return s.priority }
 
 // open is the error of every call on a closed stream.
@@ -79,6 +79,9 @@ func (s *stream) push(op string, o *op) error {
 			return self.CaptureEnded(op, s.id)
 		}
 		return nil
+	}
+	if s.dev.dry {
+		return s.pretend(op, o)
 	}
 	ok, start := s.queue.push(o)
 	if !ok {
@@ -134,6 +137,10 @@ func (s *stream) Synchronize(ctx context.Context) error {
 }
 
 func (s *stream) synchronize(ctx context.Context) error {
+	if s.dev.dry {
+		s.dev.catchUp()
+		return nil
+	}
 	r, done := s.queue.tail(true)
 	if done {
 		return nil
@@ -148,6 +155,7 @@ func (s *stream) Close() error {
 	if !s.member.close() && s.dev.open("Close") == nil {
 		return self.Capturing("Close", s.id)
 	}
+	s.dev.catchUp()
 	if first := s.queue.close(); !first {
 		return nil
 	}

@@ -98,6 +98,7 @@ type table struct {
 
 	reservations *reservation
 
+	next                  uintptr // where the next memory of a dry device is; 0: it is not dry
 	apart                 uintptr // how far the device's addresses are from the process's: 0, or see hidden.go
 	capacity, used        int64   // of device memory
 	reservable, reserved  int64   // of address space

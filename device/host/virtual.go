@@ -22,7 +22,7 @@ func (d *Device) Reserve(bytes int64) (device.Ptr, error) {
 	if free, ok := d.mem.charge(&d.mem.reserved, d.mem.reservable, bytes); !ok {
 		return 0, self.OutOfMemory("Reserve", bytes, free, d.mem.reservable)
 	}
-	data := aligned(bytes, granularity)
+	data := d.mem.memory(bytes, granularity)
 	r := &reservation{base: address(data) + d.mem.apart, data: data}
 	if !d.mem.reserve(r) {
 		return 0, self.Closed("Reserve")
@@ -80,6 +80,7 @@ func (d *Device) Unmap(p device.Ptr, bytes int64) error {
 	if err := self.CheckUnits("Unmap", p, bytes, granularity); err != nil {
 		return err
 	}
+	d.catchUp()
 	whole, held := d.mem.unmapRange(inProcess(p), bytes)
 	if held && whole {
 		return self.Held("Unmap", bytes)

@@ -5,8 +5,8 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/cistern-ml/cistern/internal/callframe"
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/trace/internal/callframe"
 )
 
 // frames makes the locations of a profile, each once.

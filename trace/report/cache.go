@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/cistern-ml/cistern/internal/callframe"
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/trace"
-	"github.com/cistern-ml/cistern/trace/internal/callframe"
 )
 
 // FromCache reports on a cache of a running program: what it holds now, who held its peak, and, as

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"strings"
 
-	"github.com/cistern-ml/cistern/trace/internal/callframe"
+	"github.com/cistern-ml/cistern/internal/callframe"
 )
 
 // owners gives each owner, stack and frame a number, so that a page has each of them once.

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cistern-ml/cistern/internal/callframe"
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/trace/internal/callframe"
 )
 
 // frame is one of a stack. Those of labels have a word in place of the file.

@@ -25,7 +25,7 @@ func TestOf(t *testing.T) {
 			require.NotEmpty(t, filepath.Base(f.File))
 		}
 	}
-	const here = "github.com/cistern-ml/cistern/trace/internal/callframe."
+	const here = "github.com/cistern-ml/cistern/internal/callframe."
 	require.Equal(t, []string{here + "inlined", here + "called", here + "TestOf", "testing.tRunner"}, names)
 	require.Len(t, names, n-1)
 	f, ok := Of(1)

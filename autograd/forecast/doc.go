@@ -1,0 +1,20 @@
+// Package forecast tells what a training step takes before it runs: it runs the step on a dry device
+// (package device/dry), which allocates what the real one would and computes nothing.
+//
+//	f, err := forecast.Step(ctx, "dry:cuda?gpu=L4", func(ctx context.Context, rt *tensor.Runtime) (*forecast.Training, error) {
+//		in := nn.Init(ctx, rt)
+//		model := newModel(in)
+//		adam := nn.Own(in, optim.NewAdam(nn.ParametersOf(model), optim.AdamConfig{}))
+//		x, err := rt.Zeros(ctx, tensor.Float32, 128, 784)
+//		...
+//		return &forecast.Training{Model: model, Step: step, Close: in.Close}, in.Err()
+//	})
+//	err = f.Table(os.Stdout)
+//
+// The result has the profile of the second step, who holds the memory at its peak and which line
+// allocated it, and a summary of the model. [LargestBatch] and [SmallestLimit] search with such
+// runs. [Measure] is the same on any device, to compare.
+//
+// What a step decides by values that it reads is not foreseen: they are zeros. Neither is memory of
+// other programs, of the driver and of libraries.
+package forecast

@@ -1,0 +1,169 @@
+package forecast
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// Layer is a part of a model. The figures are its own, without those of the parts inside. Bytes are
+// the most that it held at once in the second step.
+type Layer struct {
+	Name            string `json:"name"`             // the path in the model; "": the model itself
+	Type            string `json:"type,omitempty"`   // such as "Linear"
+	Output          string `json:"output,omitempty"` // the first result of its last operation, such as "float32[128,10]"
+	Parameters      int    `json:"parameters"`       // their elements; those of tied weights count once
+	ParameterBytes  int64  `json:"parameter_bytes"`
+	ActivationBytes int64  `json:"activation_bytes"`
+	GradientBytes   int64  `json:"gradient_bytes"`
+	StateBytes      int64  `json:"state_bytes"` // of the optimiser
+	WorkspaceBytes  int64  `json:"workspace_bytes"`
+}
+
+// depth is the number of parts around the layer, the model itself not counted.
+func (l *Layer) depth() int { return strings.Count(l.Name, ".") }
+
+// shapes notes the last result of each module in forward passes, in the order of the modules.
+type shapes struct {
+	mu      sync.Mutex
+	modules []string
+	results map[string]string
+}
+
+// note is for tensor.OnOperation. What is captured is not seen there.
+func (s *shapes) note(ctx context.Context, _ device.Stream, _ string, about fmt.Stringer) func() {
+	label := memcache.LabelOf(ctx)
+	if label.Category != memcache.CategoryActivation {
+		return nil
+	}
+	result, _, _ := strings.Cut(about.String(), " = ")
+	result, _, _ = strings.Cut(result, ", ")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.results == nil {
+		s.results = make(map[string]string)
+	}
+	if _, ok := s.results[label.Module]; !ok {
+		s.modules = append(s.modules, label.Module)
+	}
+	s.results[label.Module] = result
+	return nil
+}
+
+// tree has the layers of a model by their paths. Parts are in the order in which they come.
+type tree struct {
+	layers map[string]*Layer
+	parts  map[string][]string
+}
+
+// layer returns the layer of a module's label, which it adds with those around it.
+func (t *tree) layer(module string) *Layer {
+	path := memcache.ModulePath(module)
+	l := t.layers[path]
+	if l == nil {
+		l = &Layer{Name: path}
+		t.layers[path] = l
+		if path != "" {
+			outer := path[:max(0, strings.LastIndexByte(path, '.'))]
+			t.layer(outer)
+			t.parts[outer] = append(t.parts[outer], path)
+		}
+	}
+	if path != module && l.Type == "" {
+		l.Type = strings.TrimSuffix(module[strings.LastIndexByte(module, '(')+1:], ")")
+	}
+	return l
+}
+
+// list appends a layer and its parts.
+func (t *tree) list(all []Layer, path string) []Layer {
+	all = append(all, *t.layers[path])
+	for _, part := range t.parts[path] {
+		all = t.list(all, part)
+	}
+	return all
+}
+
+// layers are those of the model, and of labels.
+func (l *log) layers(model any, s *shapes) []Layer {
+	if model == nil {
+		return nil
+	}
+	t := &tree{layers: make(map[string]*Layer), parts: make(map[string][]string)}
+	t.layer("")
+	if s != nil {
+		for _, m := range s.modules {
+			if l := t.layer(m); m != "" || l.Output == "" { // "" is outside of the model, as is the loss
+				l.Output = s.results[m]
+			}
+		}
+	}
+	for _, p := range nn.ParametersOf(model) {
+		t.layer(p.Name[:max(0, strings.LastIndexByte(p.Name, '.'))]).Parameters += p.Parameter.Value().Elements()
+	}
+	l.weigh(t)
+	return t.list(nil, "")
+}
+
+// holder is what has a figure of a layer.
+type holder struct {
+	module   string
+	category memcache.Category
+}
+
+// weigh adds the bytes that layers held.
+func (l *log) weigh(t *tree) {
+	held, labels := make(map[holder]int64), make(map[uint64]holder)
+	l.walk(func(e *memcache.HistoryEntry, _ map[uint64]memcache.HistoryEntry, second bool) {
+		before, ok := labels[e.Serial]
+		if e.Action == memcache.ActionNote {
+			for h, n := range held { // what the step begins with
+				t.raise(h, n, second)
+			}
+			return
+		}
+		if ok {
+			held[before] -= e.Block
+			delete(labels, e.Serial)
+		}
+		if e.Action == memcache.ActionAlloc || ok && e.Action == memcache.ActionRelabel {
+			h := holder{e.Label.Module, e.Label.Category}
+			labels[e.Serial] = h
+			held[h] += e.Block
+			t.raise(h, held[h], second)
+		}
+	})
+}
+
+// raise raises a layer's figure in the second step.
+func (t *tree) raise(h holder, bytes int64, second bool) {
+	if !second || bytes == 0 {
+		return
+	}
+	l := t.layer(h.module)
+	if at := l.figure(h.category); at != nil {
+		*at = max(*at, bytes)
+	}
+}
+
+// figure is the layer's figure of a category; nil: there is none.
+func (l *Layer) figure(c memcache.Category) *int64 {
+	switch c {
+	case memcache.CategoryParameter:
+		return &l.ParameterBytes
+	case memcache.CategoryActivation:
+		return &l.ActivationBytes
+	case memcache.CategoryGradient:
+		return &l.GradientBytes
+	case memcache.CategoryOptimizerState:
+		return &l.StateBytes
+	case memcache.CategoryWorkspace:
+		return &l.WorkspaceBytes
+	}
+	return nil
+}

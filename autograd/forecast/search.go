@@ -1,0 +1,106 @@
+package forecast
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/internal/sizes"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// LargestBatch returns the largest batch with which a training fits in limit bytes of a dry device,
+// and its forecast. program makes the training with a batch of so many examples. The batch fits, and
+// the next larger one does not: between batches that fit none is expected that does not. Each is tried
+// on a device of limit bytes. If not even a batch of 1 fits, the batch is 0, with the forecast of
+// that of 1 and Advice.
+func LargestBatch(ctx context.Context, device string, limit int64, program func(batch int) Program, options ...tensor.Option) (int, *Forecast, error) {
+	if program == nil {
+		return 0, nil, errors.New("forecast: LargestBatch: there is no program")
+	}
+	name, err := withCapacity(device, limit)
+	if err != nil {
+		return 0, nil, err
+	}
+	var best *Forecast
+	n, err := search(1, maxBatch, func(batch int64) (bool, error) {
+		if err := ctx.Err(); err != nil {
+			return false, fmt.Errorf("forecast: LargestBatch: %w", err)
+		}
+		f, err := run(ctx, name, program(int(batch)), options)
+		if errors.Is(err, memcache.ErrOutOfMemory) {
+			return false, nil
+		}
+		if err == nil {
+			best = f
+		}
+		return true, err
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	if n == 0 {
+		best, err = Step(ctx, name, program(1), options...)
+	}
+	return int(n), best, err
+}
+
+// maxBatch ends the search of a program that takes no more memory with a larger batch.
+const maxBatch = 1 << 30
+
+// search returns the largest number from least to most that fits, or least-1. It doubles the number
+// as long as that fits, and then halves the distance.
+func search(least, most int64, fits func(int64) (bool, error)) (int64, error) {
+	good, bad := least-1, most+1
+	for bad-good > 1 {
+		n := min(max(2*good, good+1), good+(bad-good)/2)
+		if bad <= most {
+			n = good + (bad-good)/2
+		}
+		ok, err := fits(n)
+		switch {
+		case err != nil:
+			return 0, err
+		case ok:
+			good = n
+		default:
+			bad = n
+		}
+	}
+	return good, nil
+}
+
+// SmallestLimit returns the smallest memory, in steps of 2 MiB, of a dry device in which a training
+// fits, and its forecast there. It is at most the ReservedPeak of a device without limit, and less
+// where the cache finds memory by returning what is free.
+func SmallestLimit(ctx context.Context, device string, program Program, options ...tensor.Option) (int64, *Forecast, error) {
+	name, err := withCapacity(device, maxCapacity)
+	if err != nil {
+		return 0, nil, err
+	}
+	best, err := run(ctx, name, program, options)
+	if err != nil {
+		return 0, nil, err
+	}
+	const unit = sizes.SmallSegment
+	most := (best.ReservedPeak + unit - 1) / unit
+	saved, err := search(0, most-1, func(n int64) (bool, error) {
+		if err := ctx.Err(); err != nil {
+			return false, fmt.Errorf("forecast: SmallestLimit: %w", err)
+		}
+		name, err := withCapacity(device, (most-n)*unit)
+		if err != nil {
+			return false, err
+		}
+		f, err := run(ctx, name, program, options)
+		if errors.Is(err, memcache.ErrOutOfMemory) {
+			return false, nil
+		}
+		if err == nil {
+			best = f
+		}
+		return true, err
+	})
+	return (most - saved) * unit, best, err
+}

@@ -1,0 +1,110 @@
+package forecast
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/cistern-ml/cistern/internal/sizes"
+)
+
+// Table prints the forecast: whether it fits, who holds the memory at the peak of the second step,
+// and the model by layers. The JSON of a Forecast has all of it.
+func (f *Forecast) Table(w io.Writer) error {
+	out := &printer{w: w}
+	fits := "fits"
+	if !f.Fits {
+		fits = "does not fit"
+	}
+	out.print("%s in %s of %s: %s reserved, %s allocated at most, %s of pinned host memory\n",
+		fits, sizes.Format(f.Capacity), f.Device, sizes.Format(f.ReservedPeak), sizes.Format(f.AllocatedPeak), sizes.Format(f.PinnedPeak))
+	for _, advice := range f.Advice {
+		out.print("  %s\n", advice)
+	}
+	out.print("peak of the second step: %s allocated, %s reserved, %s held by graphs; reached at %s\n", sizes.Format(f.Step.AllocatedPeak),
+		sizes.Format(f.Step.ReservedPeak), sizes.Format(f.Step.GraphBytes), f.PeakLine.place())
+	if p := f.Step.Peak; p != nil {
+		for _, c := range p.Categories {
+			out.print("  %s\t%s\t%s blocks\n", sizes.Format(c.Bytes), c.Name, humanize.Comma(int64(c.Blocks)))
+		}
+	}
+	for _, l := range f.Lines[:min(len(f.Lines), 5)] {
+		out.print("  %s\t%s\t%s blocks\n", sizes.Format(l.Bytes), l.place(), humanize.Comma(int64(l.Blocks)))
+	}
+	if len(f.Layers) > 0 {
+		f.layers(out)
+	}
+	return out.err
+}
+
+// place is such as "model.go:31 (main.(*net).Forward)".
+func (l Line) place() string {
+	function := l.Function[strings.LastIndexByte(l.Function, '/')+1:]
+	if l.File == "" {
+		return function
+	}
+	return fmt.Sprintf("%s:%d (%s)", filepath.Base(l.File), l.Line, function)
+}
+
+// layers prints the summary of the model.
+func (f *Forecast) layers(out *printer) {
+	sum := Layer{}
+	width := len("layer")
+	for _, l := range f.Layers {
+		width = max(width, len(l.title()))
+		sum.Parameters += l.Parameters
+		sum.ParameterBytes += l.ParameterBytes
+		sum.ActivationBytes += l.ActivationBytes
+		sum.GradientBytes += l.GradientBytes
+		sum.StateBytes += l.StateBytes
+		sum.WorkspaceBytes += l.WorkspaceBytes
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	rows := &printer{w: table}
+	rows.print("%-*s\toutput\tparameters\ttheir bytes\tactivations\tgradients\toptimiser\tworkspace\t\n", width, "layer")
+	for _, l := range f.Layers {
+		rows.row(width, l.title(), l)
+	}
+	rows.row(width, "sum", sum)
+	if out.err == nil {
+		out.err = table.Flush()
+	}
+}
+
+// title is the layer's name in the layer around and its type, indented.
+func (l *Layer) title() string {
+	if l.Name == "" {
+		return "model " + l.Type
+	}
+	return strings.Repeat("  ", l.depth()+1) + l.Name[strings.LastIndexByte(l.Name, '.')+1:] + " " + l.Type
+}
+
+func (p *printer) row(width int, title string, l Layer) {
+	p.print("%-*s\t%s\t%s", width, title, l.Output, humanize.Comma(int64(l.Parameters)))
+	for _, n := range []int64{l.ParameterBytes, l.ActivationBytes, l.GradientBytes, l.StateBytes, l.WorkspaceBytes} {
+		if n == 0 {
+			p.print("\t")
+		} else {
+			p.print("\t%s", sizes.Format(n))
+		}
+	}
+	p.print("\t\n")
+}
+
+// printer keeps the first error.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) print(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+func (p *printer) Write(b []byte) (int, error) { return p.w.Write(b) }

@@ -1,0 +1,89 @@
+package dry
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// model is a kind of GPU.
+type model struct {
+	name       string
+	memory     int64 // in MiB, as the driver reports it on most machines
+	capability int   // ten times the compute capability
+}
+
+// gpus is the table of GPUs by the option gpu.
+var gpus = map[string]model{
+	"A100":      {"NVIDIA A100-SXM4-80GB", 81050, 80},
+	"A100-40GB": {"NVIDIA A100-SXM4-40GB", 40339, 80},
+	"H100":      {"NVIDIA H100 80GB HBM3", 81089, 90},
+	"H200":      {"NVIDIA H200", 143156, 90},
+	"L4":        {"NVIDIA L4", 22491, 89},
+	"RTX4090":   {"NVIDIA GeForce RTX 4090", 24217, 89},
+	"T4":        {"Tesla T4", 15102, 75},
+}
+
+// gpu stands for a GPU.
+type gpu struct {
+	front
+	capability int
+}
+
+func newGPU(under device.Device, m model) *gpu {
+	total := under.Properties().TotalMemory
+	return &gpu{front{under.(below), "dry:cuda", device.Properties{Backend: "cuda", Model: m.name, TotalMemory: total,
+		Alignment: 256, Peers: true, Dry: true}}, m.capability}
+}
+
+// LoadModule refuses an image that was compiled for later GPUs.
+func (d *gpu) LoadModule(image []byte) (device.Module, error) {
+	if _, rest, ok := bytes.Cut(image, []byte("\n.target sm_")); ok {
+		digits, _, _ := bytes.Cut(rest, []byte("\n"))
+		if target, err := strconv.Atoi(string(digits)); err == nil && target > d.capability {
+			return nil, d.named(self.Invalid("LoadModule", int64(len(image)), "the image is for compute capability %d.%d and later, and this GPU has %d.%d",
+				target/10, target%10, d.capability/10, d.capability%10))
+		}
+	}
+	return module{}, nil
+}
+
+// module has every kernel.
+type module struct{}
+
+func (module) Kernel(name string) (any, error) { return name, nil }
+func (module) Close() error                    { return nil }
+
+// The workspaces are those of package device/cuda.
+const (
+	hopperWorkspace = 32 << 20
+	otherWorkspace  = 4 << 20
+)
+
+// MatMulWorkspace is 32 MiB from Hopper on and 4 MiB before.
+func (d *gpu) MatMulWorkspace() (int64, error) {
+	if d.capability >= 90 {
+		return hopperWorkspace, nil
+	}
+	return otherWorkspace, nil
+}
+
+func (d *gpu) MatMulEpilogues() bool { return true }
+func (d *gpu) MatMulBFloat16() bool  { return d.capability >= 80 }
+
+// MatMul is a launch that does nothing.
+func (d *gpu) MatMul(s device.Stream, g *device.Gemm) error {
+	switch {
+	case s == nil || s.Device() != device.Device(d):
+		return d.named(self.Invalid("MatMul", 0, "the stream is not one of this device"))
+	case g == nil || g.M < 0 || g.N < 0 || g.K < 0 || g.Batch < 0:
+		return d.named(self.Invalid("MatMul", 0, "there is no product, or one of its sizes is negative"))
+	}
+	return s.Launch(&device.Launch{Name: "matmul", Kernel: "matmul", Writes: []device.Range{g.Workspace}})
+}
+
+var (
+	_ device.ModuleLoader     = (*gpu)(nil)
+	_ device.MatrixMultiplier = (*gpu)(nil)
+)

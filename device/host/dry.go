@@ -1,0 +1,204 @@
+package host
+
+import (
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/dryhost"
+	"github.com/cistern-ml/cistern/internal/race"
+)
+
+// A dry device has addresses without memory. It is as late as a device can be: what is queued is
+// done when the host waits for anything, or frees memory, or has queued as much as a stream takes.
+// So a block that another stream uses is free again when a slow device would be done with it, in
+// each run. Its streams have no goroutines. All else is a host device's: which calls are refused,
+// what is live, captures and graphs.
+
+func init() { dryhost.New = newDry }
+
+func newDry(cfg dryhost.Config) (device.Device, error) {
+	d, err := New(Config{Capacity: cfg.Capacity, Inaccessible: true})
+	if err != nil {
+		return nil, err
+	}
+	d.dry = true
+	d.mem.next = d.mem.apart
+	d.mem.apart = 0
+	d.mem.piece = maxCapacity
+	d.mem.pinnable = maxCapacity
+	d.front = cfg.Front(d)
+	return d.front, nil
+}
+
+// memory returns bytes bytes for the device, or addresses where the process has nothing.
+func (t *table) memory(bytes, align int64) []byte {
+	if t.next == 0 {
+		return aligned(bytes, align)
+	}
+	t.lock()
+	first := t.next
+	t.next += uintptr(bytes+granularity-1) &^ (granularity - 1)
+	t.unlock()
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&first)), bytes)
+}
+
+// pinnedMemory returns memory for AllocPinned.
+func (t *table) pinnedMemory(bytes int64) ([]byte, error) {
+	if t.next == 0 {
+		return aligned(bytes, alignment), nil
+	}
+	b, err := newPages(bytes)
+	if err != nil {
+		return nil, &device.Error{Op: "AllocPinned", Device: string(self), Bytes: bytes, Code: device.CodeOutOfMemory,
+			Err: device.ErrOutOfMemory, Detail: err.Error()}
+	}
+	return b, nil
+}
+
+// freesPages returns a function that gives back the pages of the pinned memory at addr, if the
+// memory is free by then.
+func (t *table) freesPages(addr uintptr) func() {
+	t.lock()
+	s := t.find(addr, pinned)
+	t.unlock()
+	return func() {
+		t.lock()
+		gone := s != nil && !t.closed && t.find(addr, pinned) != s
+		t.unlock()
+		if gone {
+			freePages(s.data)
+		}
+	}
+}
+
+// behind is what a dry device has not caught up with, in the order of the calls: an order in which
+// any device could do it. Its lock is hidden from the race detector.
+type behind struct {
+	mu   sync.Mutex
+	ops  []latent
+	head int // of those that are left
+}
+
+type latent struct {
+	stream *stream
+	op     *op
+}
+
+//go:norace
+func (b *behind) lock() {
+	race.Disable()
+	b.mu.Lock()
+}
+
+//go:norace
+func (b *behind) unlock() {
+	b.mu.Unlock()
+	race.Enable()
+}
+
+// pretend queues an operation of a dry device.
+//
+//go:norace
+func (s *stream) pretend(op string, o *op) error {
+	b := &s.dev.behind
+	b.lock()
+	defer b.unlock()
+	if s.queue.isClosed() {
+		o.uses.drop()
+		return self.StreamClosed(op, s.id)
+	}
+	switch o.kind {
+	case opRecord:
+		o.rec.late = s.dev
+		o.event.last.Store(o.rec)
+		o.event.captured.Store(nil)
+	case opDone: // an observer's, which no memory depends on
+		s.dev.callbacks.push(o.fn)
+		return nil
+	}
+	b.ops = append(b.ops, latent{s, o})
+	s.queue.mu.Lock()
+	s.queue.queued++
+	n := s.queue.queued
+	s.queue.mu.Unlock()
+	for n-s.queue.done.Load() > depth {
+		b.next()
+	}
+	return nil
+}
+
+// catchUp does all that is queued on a dry device.
+//
+//go:norace
+func (d *Device) catchUp() {
+	if !d.dry {
+		return
+	}
+	b := &d.behind
+	b.lock()
+	for b.head < len(b.ops) {
+		b.next()
+	}
+	b.ops, b.head = b.ops[:0], 0
+	b.unlock()
+}
+
+// next does the oldest operation. The lock is held.
+//
+//go:norace
+func (b *behind) next() {
+	s, o := b.ops[b.head].stream, b.ops[b.head].op
+	b.ops[b.head] = latent{}
+	if b.head++; b.head > depth && b.head > len(b.ops)/2 {
+		b.ops, b.head = b.ops[:copy(b.ops, b.ops[b.head:])], 0
+	}
+	switch o.kind {
+	case opRecord:
+		o.rec.on = s.id
+		o.rec.release()
+		o.rec.complete(time.Since(s.dev.start))
+	case opWait:
+		if o.rec.late == nil { // of a device that is not dry
+			o.rec.wait(nil)
+		}
+	case opReplay:
+		p := &o.captured.progress
+		for c := p.lane.first; c != nil; c = c.next.Load() {
+			c.zero()
+		}
+		p.run.finish(p.lane, p.lane.first)
+	default:
+		o.zero()
+	}
+	o.uses.drop()
+	o.clear()
+	s.queue.giveBack(o)
+	s.queue.done.Add(1)
+}
+
+// zero makes the host memory that a copy writes zeros.
+//
+//go:norace
+func (o *op) zero() {
+	if o.kind != opCopy && o.kind != opCopy2D {
+		return
+	}
+	for u := &o.uses; u != nil; u = u.more {
+		for i := range u.n {
+			x := &u.item[i]
+			switch {
+			case !x.write || !x.seg.kind.onHost():
+			case o.rows != nil:
+				for r := range o.rows.height {
+					clear(x.bytes[r*o.rows.toPitch:][:o.rows.width])
+				}
+			case x.seg.kind == pinned:
+				clearPages(x.bytes)
+			default:
+				clear(x.bytes)
+			}
+		}
+	}
+}
