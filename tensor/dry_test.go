@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"math/bits"
 	"strings"
 	"testing"
 
@@ -15,6 +16,9 @@ import (
 
 // TestDryValuesAreToldOnce: a program that decides by values is warned at the first one.
 func TestDryValuesAreToldOnce(t *testing.T) {
+	if bits.UintSize < 64 {
+		t.Skip("dry devices need addresses of 64 bits")
+	}
 	var log bytes.Buffer
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))

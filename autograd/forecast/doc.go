@@ -1,14 +1,15 @@
-// Package forecast tells what a training step takes before it runs: it runs the step on a dry device
-// (package device/dry), which allocates what the real one would and computes nothing.
+// Package forecast reports what a training step takes before it runs: it runs the step on a dry
+// device (package device/dry), which allocates what the real one would and computes nothing.
 //
-//	f, err := forecast.Step(ctx, "dry:cuda?gpu=L4", func(ctx context.Context, rt *tensor.Runtime) (*forecast.Training, error) {
+//	program := func(ctx context.Context, rt *tensor.Runtime) (*forecast.Training, error) {
 //		in := nn.Init(ctx, rt)
 //		model := newModel(in)
 //		adam := nn.Own(in, optim.NewAdam(nn.ParametersOf(model), optim.AdamConfig{}))
 //		x, err := rt.Zeros(ctx, tensor.Float32, 128, 784)
 //		...
 //		return &forecast.Training{Model: model, Step: step, Close: in.Close}, in.Err()
-//	})
+//	}
+//	f, err := forecast.Step(ctx, "dry:cuda?gpu=L4", program)
 //	err = f.Table(os.Stdout)
 //
 // The result has the profile of the second step, who holds the memory at its peak and which line

@@ -65,9 +65,9 @@ type Line struct {
 	Blocks   int    `json:"blocks"`
 }
 
-// Step forecasts a training on a dry device, such as "dry:host" or "dry:cuda?gpu=L4&capacity=20GiB",
-// with the options of [tensor.Open]. A training that does not fit is a Forecast with Fits false and
-// Advice. An error is one of the program.
+// Step forecasts a training on a dry device, such as "dry:host" or "dry:cuda?gpu=L4", with the
+// options of [tensor.Open]. A training that does not fit is a Forecast with Fits false and Advice.
+// An error is one of the program.
 func Step(ctx context.Context, device string, program Program, options ...tensor.Option) (*Forecast, error) {
 	f, err := run(ctx, device, program, options)
 	if err == nil || !errors.Is(err, memcache.ErrOutOfMemory) {
@@ -119,8 +119,8 @@ func run(ctx context.Context, device string, program Program, options []tensor.O
 }
 
 // Measure runs a program as [Step] does, on a runtime of any device, which nothing else uses
-// meanwhile. It resets the peaks of the cache. Layers have no output shapes. A training that does not
-// fit is an error.
+// meanwhile. It resets the peaks of the cache. Layers have no output shapes. A training that does
+// not fit is an error.
 func Measure(ctx context.Context, rt *tensor.Runtime, program Program) (*Forecast, error) {
 	return measure(ctx, rt, program, nil)
 }

@@ -12,9 +12,9 @@ import (
 // lines returns the line whose allocation reached the second step's peak, and the lines that hold
 // memory at that moment.
 func (l *log) lines() (at Line, all []Line) {
-	var last, reached *memcache.HistoryEntry
+	var last, reached, moment *memcache.HistoryEntry // moment: the entry of reached, or the step's start
 	var bytes, peak int64
-	l.walk(func(e *memcache.HistoryEntry, live map[uint64]memcache.HistoryEntry, second bool) {
+	l.walk(func(e *memcache.HistoryEntry, _ map[uint64]memcache.HistoryEntry, second bool) {
 		switch e.Action {
 		case memcache.ActionAlloc:
 			bytes, last = bytes+e.Block, e
@@ -22,40 +22,36 @@ func (l *log) lines() (at Line, all []Line) {
 			bytes -= e.Block
 		}
 		if second && bytes > peak {
-			peak, reached = bytes, last
+			peak, reached, moment = bytes, last, e
 		}
 	})
 	if reached == nil {
 		return at, nil
 	}
 	sums := make(map[Line]Line)
-	l.walk(func(e *memcache.HistoryEntry, live map[uint64]memcache.HistoryEntry, second bool) {
-		if e != reached && !(second && e.Action == memcache.ActionNote && sumOf(live) == peak) || len(sums) > 0 {
+	l.walk(func(e *memcache.HistoryEntry, live map[uint64]memcache.HistoryEntry, _ bool) {
+		if e != moment {
 			return
 		}
 		for _, b := range live {
-			key := lineOf(b.Stack)
-			sum := sums[key]
-			key.Bytes, key.Blocks = sum.Bytes+b.Block, sum.Blocks+1
-			sums[lineOf(b.Stack)] = key
+			line := lineOf(b.Stack)
+			sum := sums[line]
+			sum.Bytes += b.Block
+			sum.Blocks++
+			sums[line] = sum
 		}
 	})
-	for _, line := range sums {
+	for line, sum := range sums {
+		line.Bytes, line.Blocks = sum.Bytes, sum.Blocks
 		all = append(all, line)
 	}
 	slices.SortFunc(all, func(a, b Line) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Function, b.Function))
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line),
+			cmp.Compare(a.Function, b.Function))
 	})
 	at = lineOf(reached.Stack)
 	at.Bytes, at.Blocks = reached.Block, 1
 	return at, all
-}
-
-func sumOf(live map[uint64]memcache.HistoryEntry) (n int64) {
-	for _, b := range live {
-		n += b.Block
-	}
-	return n
 }
 
 // lineOf is the innermost line of the program in a stack or, without one, of this module.

@@ -11,10 +11,10 @@ import (
 )
 
 // LargestBatch returns the largest batch with which a training fits in limit bytes of a dry device,
-// and its forecast. program makes the training with a batch of so many examples. The batch fits, and
-// the next larger one does not: between batches that fit none is expected that does not. Each is tried
-// on a device of limit bytes. If not even a batch of 1 fits, the batch is 0, with the forecast of
-// that of 1 and Advice.
+// and its forecast. program makes the training with a batch of so many examples. Each batch is tried
+// on a device of limit bytes: the result fits, and one more does not. The search expects no batch
+// that fits above one that does not. If not even a batch of 1 fits, the batch is 0, with the
+// forecast of that of 1 and Advice.
 func LargestBatch(ctx context.Context, device string, limit int64, program func(batch int) Program, options ...tensor.Option) (int, *Forecast, error) {
 	if program == nil {
 		return 0, nil, errors.New("forecast: LargestBatch: there is no program")

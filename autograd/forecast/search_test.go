@@ -117,6 +117,7 @@ func TestStepRefuses(t *testing.T) {
 func TestJSON(t *testing.T) {
 	f, err := forecast.Step(context.Background(), "dry:cuda?gpu=L4", transformer(1, 1, 4, 4, 8).Program(forecasttest.Plain, 2))
 	require.NoError(t, err)
+	require.Equal(t, "float32[2,4,8]", f.Layers[0].Output, "the model's last operation, not the first")
 	text, err := json.Marshal(f)
 	require.NoError(t, err)
 	var back forecast.Forecast

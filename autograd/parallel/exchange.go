@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/internal/check"
@@ -136,7 +137,12 @@ func (d *Parallel) Gather(ctx context.Context, mine []int64) (all [][]int64, err
 	if err := d.handOver(err, in, out); err != nil {
 		return nil, err
 	}
-	flat, err := tensor.ToSlice[int64](ctx, out, nil)
+	var flat []int64
+	if d.rt.Device().Properties().Dry { // the ranks agree where nothing is exchanged
+		flat, err = slices.Repeat(mine, d.Size()), d.rt.Synchronize(ctx)
+	} else {
+		flat, err = tensor.ToSlice[int64](ctx, out, nil)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@
 // Devices are "dry:host" and "dry:cuda". The option capacity is the device's memory, such as 80GiB.
 // A dry GPU is an H100 unless the option gpu says otherwise: A100, A100-40GB, H100, H200, L4, T4 or
 // RTX4090. The options capacity and capability, such as 9.0, replace the values of the table for
-// others. The driver, its context and the libraries take some hundred MiB of a real GPU, which the
+// others. With cublas=none it has no library of matrix products. The driver, its context and the libraries take some hundred MiB of a real GPU, which the
 // capacity of a dry one does not leave out.
 //
 // # What it does

@@ -3,6 +3,8 @@ package dry_test
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"math/bits"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,7 +16,13 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-func TestMain(m *testing.M) { cisterntest.Main(m) }
+func TestMain(m *testing.M) {
+	if bits.UintSize < 64 {
+		fmt.Println("dry devices need addresses of 64 bits")
+		return
+	}
+	cisterntest.Main(m)
+}
 
 func open(t *testing.T, name string) (device.Device, device.Stream) {
 	t.Helper()
@@ -54,7 +62,7 @@ func TestAddressesWithoutMemory(t *testing.T) {
 		props := dev.Properties()
 		require.True(t, props.Dry)
 		require.False(t, props.Accessible)
-		require.EqualValues(t, 32<<40, props.TotalMemory)
+		require.Equal(t, int64(32<<40), props.TotalMemory)
 		_, visible := dev.(device.HostVisible)
 		require.Equal(t, dev.Name() == "dry:host", visible)
 	}
@@ -270,11 +278,18 @@ func TestGPUs(t *testing.T) {
 		require.NoError(t, err)
 		_, err = loader.LoadModule([]byte("//\n.target sm_" + c.refuses + "\n"))
 		require.ErrorIs(t, err, device.ErrInvalid, c.name)
+		require.True(t, blas.MatMulEpilogues())
 		require.NoError(t, blas.MatMul(s, &device.Gemm{M: 1, N: 1, K: 1}))
 		require.ErrorIs(t, blas.MatMul(nil, &device.Gemm{}), device.ErrInvalid)
 		require.ErrorIs(t, blas.MatMul(s, nil), device.ErrInvalid)
 		require.ErrorIs(t, s.Launch(&device.Launch{}), device.ErrInvalid)
 	}
+	dev, s := open(t, "dry:cuda?cublas=none")
+	blas := dev.(device.MatrixMultiplier)
+	_, err := blas.MatMulWorkspace()
+	require.ErrorIs(t, err, device.ErrUnsupported)
+	require.ErrorIs(t, blas.MatMul(s, &device.Gemm{M: 1, N: 1, K: 1}), device.ErrUnsupported)
+	require.False(t, blas.MatMulEpilogues() || blas.MatMulBFloat16())
 }
 
 func TestOpenRefuses(t *testing.T) {
@@ -286,6 +301,7 @@ func TestOpenRefuses(t *testing.T) {
 		"dry:cuda?gpu=T4&gpu=L4":                "2 times",
 		"dry:cuda?capability=6.1":               "7.0",
 		"dry:cuda?capability=9":                 "9.0",
+		"dry:cuda?cublas=/lib":                  "or none",
 		"dry:cuda?capacity=0":                   "capacity=\"0\"",
 		"dry:host?capacity=9007199254740992000": "largest",
 	} {

@@ -12,29 +12,30 @@ type model struct {
 	name       string
 	memory     int64 // in MiB, as the driver reports it on most machines
 	capability int   // ten times the compute capability
+	bare       bool  // there is no library of matrix products
 }
 
 // gpus is the table of GPUs by the option gpu.
 var gpus = map[string]model{
-	"A100":      {"NVIDIA A100-SXM4-80GB", 81050, 80},
-	"A100-40GB": {"NVIDIA A100-SXM4-40GB", 40339, 80},
-	"H100":      {"NVIDIA H100 80GB HBM3", 81089, 90},
-	"H200":      {"NVIDIA H200", 143156, 90},
-	"L4":        {"NVIDIA L4", 22491, 89},
-	"RTX4090":   {"NVIDIA GeForce RTX 4090", 24217, 89},
-	"T4":        {"Tesla T4", 15102, 75},
+	"A100":      {"NVIDIA A100-SXM4-80GB", 81050, 80, false},
+	"A100-40GB": {"NVIDIA A100-SXM4-40GB", 40339, 80, false},
+	"H100":      {"NVIDIA H100 80GB HBM3", 81089, 90, false},
+	"H200":      {"NVIDIA H200", 143156, 90, false},
+	"L4":        {"NVIDIA L4", 22491, 89, false},
+	"RTX4090":   {"NVIDIA GeForce RTX 4090", 24217, 89, false},
+	"T4":        {"Tesla T4", 15102, 75, false},
 }
 
 // gpu stands for a GPU.
 type gpu struct {
 	front
-	capability int
+	model
 }
 
 func newGPU(under device.Device, m model) *gpu {
 	total := under.Properties().TotalMemory
 	return &gpu{front{under.(below), "dry:cuda", device.Properties{Backend: "cuda", Model: m.name, TotalMemory: total,
-		Alignment: 256, Peers: true, Dry: true}}, m.capability}
+		Alignment: 256, Peers: true, Dry: true}}, m}
 }
 
 // LoadModule refuses an image that was compiled for later GPUs.
@@ -63,18 +64,24 @@ const (
 
 // MatMulWorkspace is 32 MiB from Hopper on and 4 MiB before.
 func (d *gpu) MatMulWorkspace() (int64, error) {
-	if d.capability >= 90 {
+	switch {
+	case d.bare:
+		return 0, &device.Error{Op: "MatMul", Device: d.front.name, Err: device.ErrUnsupported, Detail: "the device was opened with cublas=none"}
+	case d.capability >= 90:
 		return hopperWorkspace, nil
 	}
 	return otherWorkspace, nil
 }
 
-func (d *gpu) MatMulEpilogues() bool { return true }
-func (d *gpu) MatMulBFloat16() bool  { return d.capability >= 80 }
+func (d *gpu) MatMulEpilogues() bool { return !d.bare }
+func (d *gpu) MatMulBFloat16() bool  { return !d.bare && d.capability >= 80 }
 
 // MatMul is a launch that does nothing.
 func (d *gpu) MatMul(s device.Stream, g *device.Gemm) error {
+	_, err := d.MatMulWorkspace()
 	switch {
+	case err != nil:
+		return err
 	case s == nil || s.Device() != device.Device(d):
 		return d.named(self.Invalid("MatMul", 0, "the stream is not one of this device"))
 	case g == nil || g.M < 0 || g.N < 0 || g.K < 0 || g.Batch < 0:

@@ -46,7 +46,7 @@ func parse(name string, options url.Values) (cfg dryhost.Config, gpu model, err 
 	gpu = gpus["H100"]
 	known := []string{"capacity"}
 	if name == "dry:cuda" {
-		known = []string{"capacity", "capability", "gpu"}
+		known = []string{"capability", "capacity", "cublas", "gpu"}
 	}
 	for _, key := range slices.Sorted(maps.Keys(options)) {
 		if !slices.Contains(known, key) || len(options[key]) != 1 {
@@ -70,6 +70,12 @@ func parse(name string, options url.Values) (cfg dryhost.Config, gpu model, err 
 			return cfg, gpu, self.Invalid("Open", 0, "capability=%q is not a compute capability from 7.0 on, such as 9.0", text)
 		}
 		gpu.capability = int(10*a + b)
+	}
+	if text := options.Get("cublas"); options.Has("cublas") {
+		if text != "none" {
+			return cfg, gpu, self.Invalid("Open", 0, "cublas=%q; a dry GPU has the library, or none", text)
+		}
+		gpu.bare = true
 	}
 	if name == "dry:cuda" {
 		cfg.Capacity = gpu.memory << 20

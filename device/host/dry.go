@@ -145,6 +145,15 @@ func (d *Device) catchUp() {
 	b.unlock()
 }
 
+// caughtUp lets a dry device catch up, and reports whether the stream is of one. The stream may be
+// known by the device's list alone, which is hidden.
+//
+//go:norace
+func (s *stream) caughtUp() bool {
+	s.dev.catchUp()
+	return s.dev.dry
+}
+
 // next does the oldest operation. The lock is held.
 //
 //go:norace

@@ -137,8 +137,7 @@ func (s *stream) Synchronize(ctx context.Context) error {
 }
 
 func (s *stream) synchronize(ctx context.Context) error {
-	if s.dev.dry {
-		s.dev.catchUp()
+	if s.caughtUp() {
 		return nil
 	}
 	r, done := s.queue.tail(true)
