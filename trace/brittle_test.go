@@ -24,7 +24,6 @@ type brittle struct {
 	queries                   atomic.Int64
 	making, elapsing, closing error
 	waiting                   error // of Synchronize, for events that are complete too
-	hides                     bool  // the time of events that were not asked for
 }
 
 func (d *brittle) NewEvent(o device.EventOptions) (device.Event, error) {
@@ -33,15 +32,12 @@ func (d *brittle) NewEvent(o device.EventOptions) (device.Event, error) {
 	}
 	e, err := d.Device.NewEvent(o)
 	d.made++
-	return &brittleEvent{Event: e, device: d}, err
+	return &brittleEvent{e, d}, err
 }
 
 func (d *brittle) Elapsed(from, to device.Event) (took time.Duration, err error) {
 	if d.elapsing != nil {
 		return 0, d.elapsing
-	}
-	if d.hides && !(from.(*brittleEvent).seen.Load() && to.(*brittleEvent).seen.Load()) {
-		return 0, errEvent
 	}
 	return d.Device.Elapsed(from.(*brittleEvent).Event, to.(*brittleEvent).Event)
 }
@@ -53,12 +49,10 @@ func (d *brittle) BusyTime(from, to device.Event) (time.Duration, error) {
 type brittleEvent struct {
 	device.Event
 	device *brittle
-	seen   atomic.Bool
 }
 
 func (e *brittleEvent) Query() (bool, error) {
 	e.device.queries.Add(1)
-	e.seen.Store(true)
 	return e.Event.Query()
 }
 
@@ -66,7 +60,6 @@ func (e *brittleEvent) Synchronize(ctx context.Context) error {
 	if e.device.waiting != nil {
 		return e.device.waiting
 	}
-	e.seen.Store(true)
 	return e.Event.Synchronize(ctx)
 }
 
@@ -111,24 +104,6 @@ func newBrittle(t *testing.T, synchronize bool) (*brittle, *brittleStream, *Prof
 		require.NoError(t, inner.Close())
 	})
 	return d, s, p
-}
-
-// TestEventsInAnyOrder: the time of a step is there although the device shows that its events are
-// complete only when they are asked, after those of a later step.
-func TestEventsInAnyOrder(t *testing.T) {
-	d, _, p := newBrittle(t, false)
-	d.hides = true
-	var steps []*Step
-	for n := range int64(5) {
-		_, s := p.StartStep(t.Context(), n)
-		s.End()
-		steps = append(steps, s)
-	}
-	require.NoError(t, p.Flush(t.Context()))
-	for _, s := range steps {
-		require.True(t, s.Profile().DeviceTimed)
-	}
-	require.NoError(t, p.Close())
 }
 
 // Whatever fails about a step's events, the step is complete, Flush tells, and no event is left behind.

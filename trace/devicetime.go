@@ -107,17 +107,7 @@ func (s *Step) read(known knowledge, done func(device.Event) (bool, error)) (r r
 			return r, err
 		}
 	}
-	r.took, err = dev.Elapsed(s.from, s.to)
-	if err != nil {
-		// A GPU may show that an event is complete before it shows that an earlier one is.
-		for _, e := range [...]device.Event{s.from, s.to} {
-			if r.done, err = done(e); !r.done || err != nil {
-				return r, err
-			}
-		}
-		r.took, err = dev.Elapsed(s.from, s.to)
-	}
-	if err == nil && p.busy != nil {
+	if r.took, err = dev.Elapsed(s.from, s.to); err == nil && p.busy != nil {
 		r.busy, err = p.busy.BusyTime(s.from, s.to)
 	}
 	if r.timed = err == nil; err != nil || s.anchor == nil {
