@@ -34,6 +34,9 @@ func (s *stream) queueKernel(l *device.Launch) error {
 	if c := s.capture.Load(); c != nil {
 		c.holdKernel(s.dev, k, l)
 	}
+	if code := k.allowShared(l.SharedBytes); code != codeSuccess {
+		return s.dev.launchError(l, code)
+	}
 	config := s.configOf(k, l)
 	if code := C.cistern_launch(s.dev.c, &config, arguments(l)); code != codeSuccess {
 		return s.dev.launchError(l, int(code))

@@ -29,12 +29,16 @@ type module struct {
 	once     sync.Once
 	unloaded atomic.Bool
 	holds    atomic.Int64 // graphs and captures that have its kernels
+
+	sharing sync.Mutex
+	shared  map[C.uint64_t]uint32 // dynamic shared memory that functions were permitted, in bytes
 }
 
 // kernel is what a launch takes.
 type kernel struct {
 	module *module
 	handle C.uint64_t
+	shared atomic.Uint32 // bytes that launches may have for sure
 }
 
 // LoadModule puts a wait in front of the kernels of PTX, on GPUs whose launches may overlap: dependent.go.

@@ -173,12 +173,18 @@ var scenes = map[string]struct {
 		require.NoError(p, p.of.Wait(e))
 		release()
 	}},
-	"a timed event has a time": {2, 0, 0, func(p *placed) {
+	"a timed event has a time": {2, 1, 0, func(p *placed) {
 		e, err := p.d.NewEvent(device.EventOptions{Timed: true})
 		require.NoError(p, err)
 		p.record(p.s, e, e)
 		p.work(p.s)
 		require.NoError(p, p.s.Synchronize(context.Background()))
+		p.query(true, e)
+	}},
+	"a timed event on a stream without work": {1, 1, 0, func(p *placed) {
+		e, err := p.d.NewEvent(device.EventOptions{Timed: true})
+		require.NoError(p, err)
+		p.record(p.s, e)
 		p.query(true, e)
 	}},
 	"a capture": {3, 0, 0, func(p *placed) {

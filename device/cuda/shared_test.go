@@ -6,15 +6,17 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestLaunchesOfMuchSharedMemory: a launch may name more than the 48 KiB of dynamic shared memory that a kernel has by
-// default, up to what the GPU has.
+// TestLaunchesOfMuchSharedMemory: launches may name more than the 48 KiB of dynamic shared memory
+// that a kernel has by default, up to that of the GPU, each its own on several goroutines.
 func TestLaunchesOfMuchSharedMemory(t *testing.T) {
 	if os.Getenv(processor) == "" {
 		onProcessor(t, "TestLaunchesOfMuchSharedMemory$")
@@ -40,6 +42,17 @@ func launchShared(t *testing.T) {
 		l.SharedBytes = bytes
 		require.NoError(t, s.Launch(l), "%d bytes", bytes)
 	}
+	var all sync.WaitGroup
+	for _, bytes := range []uint32{70 << 10, 52 << 10, 90 << 10, 56 << 10} {
+		all.Go(func() {
+			mine := *l
+			mine.SharedBytes = bytes
+			for range 200 {
+				assert.NoError(t, s.Launch(&mine), "%d bytes", bytes)
+			}
+		})
+	}
+	all.Wait()
 	l.SharedBytes = 1 << 20
 	require.ErrorContains(t, s.Launch(l), "1048576 bytes of shared memory")
 	require.NoError(t, s.Synchronize(context.Background()))

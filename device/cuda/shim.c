@@ -230,24 +230,18 @@ int cistern_module_kernel(dev d, uint64_t m, const char *name, uint64_t *k) {
 	return cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, (CUfunction)*k);
 }
 
+int cistern_kernel_shared(dev d, uint64_t k, uint32_t bytes) {
+	CALL(cuFuncSetAttribute((CUfunction)k, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)bytes));
+}
+
 int cistern_module_unload(dev d, uint64_t m) { CALL(cuModuleUnload((CUmodule)m)); }
 
-enum {
-	max_args = 512,            // 4 KiB, what a kernel may take
-	default_shared = 48 << 10, // dynamic shared memory that a kernel has without being asked
-};
+enum { max_args = 512 }; // 4 KiB, what a kernel may take
 
 int cistern_launch(dev d, const cistern_launch_config *c, uint64_t *args) {
 	void *params[max_args];
 	for (uint32_t i = 0; i < c->n; i++)
 		params[i] = &args[i];
-	if (c->shared > default_shared) {
-		int r = bind(d);
-		if (r == CUDA_SUCCESS)
-			r = cuFuncSetAttribute((CUfunction)c->kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)c->shared);
-		if (r != CUDA_SUCCESS)
-			return r;
-	}
 	if (!c->dependent)
 		CALL(cuLaunchKernel((CUfunction)c->kernel, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2],
 			c->shared, (CUstream)c->stream, params, NULL));

@@ -65,6 +65,7 @@ int cistern_memset(dev d, uint64_t s, uint64_t p, unsigned char value, size_t by
 
 int cistern_module_load(dev d, const void *image, uint64_t *m, char *log, int size);
 int cistern_module_kernel(dev d, uint64_t m, const char *name, uint64_t *k);
+int cistern_kernel_shared(dev d, uint64_t k, uint32_t bytes);
 int cistern_module_unload(dev d, uint64_t m);
 
 typedef struct {

@@ -19,8 +19,6 @@ type account struct {
 	open   []int32 // of each moment: the innermost step, -1: none; nil: there are no steps
 	sites  []kept
 
-	failing int64 // the step in which memory ran out at the end; 0: none
-
 	peak         int32 // the first moment at which most is allocated
 	peakBytes    int64
 	peakReserved int64 // the most that is reserved, at any moment

@@ -49,7 +49,10 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 		s.profiles = append(s.profiles, l.graphs(state.GraphProfile, state.Profile.Reserved))
 	}
 	s.addSpans(steps)
-	s.limit, s.shortage = state.MemoryLimit, l.shortage(o.OutOfMemory)
+	s.limit = state.MemoryLimit
+	if o.OutOfMemory != nil {
+		s.shortage, s.failing = l.shortage(o.OutOfMemory), o.OutOfMemory.Label.Step
+	}
 	if len(s.entries) == 0 {
 		s.notes = append(s.notes, "the cache's history is off: RecordHistory keeps what happens from then on")
 	}

@@ -27,8 +27,9 @@ type Options struct {
 	// calls leaves some out. Nothing is replayed otherwise.
 	WhatIf  []string
 	Suggest bool
-	// OutOfMemory is the request that failed and that [FromCache]'s page begins with; nil: the page
-	// begins with the last one of the history, if one failed.
+	// OutOfMemory is the request that failed and that [FromCache]'s page begins with: blocks of
+	// its step are not listed as never freed. nil: the page begins with the last one of the
+	// history, if one failed.
 	OutOfMemory *memcache.OutOfMemoryError
 	// Addresses lets the page tell the addresses of memory. Otherwise it has the distances between them.
 	Addresses bool

@@ -3,8 +3,6 @@ package report
 import (
 	"cmp"
 	"slices"
-
-	"github.com/cistern-ml/cistern/internal/recording"
 )
 
 // kept is what blocks of one owner, whatever the way to its call site, hold at the end, which were never freed. Parameters are there for good; what grows by
@@ -36,7 +34,6 @@ func (a *account) addKept() {
 	}
 	seen := make(map[visit]bool)
 	same := a.owners.merged()
-	a.failing = a.failingStep()
 	nameless := !a.owners.labelled && !a.owners.stacked
 	for i := range a.blocks {
 		b := &a.blocks[i]
@@ -90,28 +87,6 @@ func (a *account) stepOf(b *block) int64 {
 	}
 	if i := at(a.open, int(b.alloc), -1); i >= 0 {
 		return a.steps[i].step
-	}
-	return 0
-}
-
-// failingStep returns the step in which memory ran out, if the entries end in it: its blocks are
-// not left behind. 0: there is none.
-func (a *account) failingStep() int64 {
-	for i := len(a.entries) - 1; i >= 0; i-- {
-		e := &a.entries[i]
-		if e.action != recording.OOM {
-			continue
-		}
-		step := e.step
-		if step == 0 && a.open != nil && a.open[i] >= 0 {
-			step = a.steps[a.open[i]].step
-		}
-		for _, later := range a.entries[i+1:] {
-			if later.step > step {
-				return 0
-			}
-		}
-		return step
 	}
 	return 0
 }

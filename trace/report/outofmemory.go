@@ -19,11 +19,8 @@ type shortage struct {
 	Advice       string `json:"advice"`
 }
 
-// shortage returns the figures of an error; nil: there is none.
+// shortage returns the figures of an error.
 func (l *labels) shortage(e *memcache.OutOfMemoryError) *shortage {
-	if e == nil {
-		return nil
-	}
 	return &shortage{Owner: l.owner(e.Label, nil), Requested: e.Requested, Allocated: e.Allocated, Pending: e.Pending, Reserved: e.Reserved,
 		Largest: e.Largest, Free: e.Free, Total: e.Total, OtherStreams: e.OtherStreams, OtherSizes: e.OtherSizes, OtherPools: e.OtherPools,
 		Graphs: e.Graphs, Advice: e.Advice}

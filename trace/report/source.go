@@ -25,6 +25,7 @@ type source struct {
 	run      [2]int64  // the first and the last step that the program knows; 0, 0: none
 	began    bool      // the recording began when memory was in use
 	shortage *shortage // of the request that the page is about; nil: of none
+	failing  int64     // its step, the blocks of which are not left behind; 0: none
 }
 
 // entry is one thing that happened, in the recording's order.

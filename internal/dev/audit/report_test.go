@@ -103,7 +103,7 @@ func (b *books) lives() (blocks []*life, segments []*life, ooms []string, n int)
 		case memcache.ActionSegmentFree:
 			bySegment[uint64(e.Address)].free = n
 		case memcache.ActionOOM:
-			ooms = append(ooms, fmt.Sprint(n, " ", e.Size))
+			ooms = append(ooms, fmt.Sprint(n, " ", e.Size, " ", owner(e.Label), " ", e.Stream))
 		}
 		n++
 	}
@@ -161,7 +161,14 @@ func (w *world) reported(recorded bool) figures {
 		}
 		mostReserved = max(mostReserved, sumAt(segments, m, segmentBytes))
 	}
-	f["peakBytes"], f["mostReserved"] = most, mostReserved
+	f["peakBytes"], f["mostReserved"], f["limit"], f["failing"] = most, mostReserved, capacity, 0
+	f["late"] = false // the history begins with the program
+	run := [2]int64{}
+	if kept := w.ended[max(0, len(w.ended)-keptSteps):]; !recorded && len(kept) > 0 {
+		kept = slices.SortedFunc(slices.Values(kept), func(x, y *step) int { return cmp.Compare(x.number, y.number) })
+		run = [2]int64{kept[0].number, kept[len(kept)-1].number}
+	}
+	f["run"] = fmt.Sprint(run)
 	if recorded {
 		f["marks"] = 1
 	}
@@ -353,7 +360,8 @@ func (p page) figures(recorded bool) figures {
 		return f
 	}
 	for i, o := range list("ooms") {
-		f[fmt.Sprintf("oom[%d]", i)] = fmt.Sprint(o.([]any)[0], " ", o.([]any)[1])
+		at := o.([]any)
+		f[fmt.Sprintf("oom[%d]", i)] = fmt.Sprint(at[0], " ", at[1], " ", ownerOf(at[2]), " ", p.doc["streams"].([]any)[number(at[3])])
 	}
 	for _, m := range list("profiles") {
 		m := m.(map[string]any)
