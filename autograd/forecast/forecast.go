@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cistern-ml/cistern/device"
 	_ "github.com/cistern-ml/cistern/device/dry" // the devices of Step
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
@@ -67,14 +68,14 @@ type Line struct {
 
 // Step forecasts a training on a dry device, such as "dry:host" or "dry:cuda?gpu=L4", with the
 // options of [tensor.Open]. A training that does not fit is a Forecast with Fits false and Advice.
-// An error is one of the program.
-func Step(ctx context.Context, device string, program Program, options ...tensor.Option) (*Forecast, error) {
-	f, err := run(ctx, device, program, options)
+// An error is one of the program, as is running out of a memory limit that the options name.
+func Step(ctx context.Context, name string, program Program, options ...tensor.Option) (*Forecast, error) {
+	f, err := run(ctx, name, program, options)
 	if err == nil || !errors.Is(err, memcache.ErrOutOfMemory) {
 		return f, err
 	}
 	capacity := f.Capacity
-	unlimited, again := withCapacity(device, maxCapacity)
+	unlimited, again := withCapacity(name, maxCapacity)
 	if again != nil {
 		return nil, again
 	}
@@ -90,24 +91,24 @@ func Step(ctx context.Context, device string, program Program, options ...tensor
 const maxCapacity = 1 << 45
 
 // withCapacity is the name of a device with another capacity.
-func withCapacity(device string, bytes int64) (string, error) {
-	name, query, _ := strings.Cut(device, "?")
+func withCapacity(name string, bytes int64) (string, error) {
+	kind, query, _ := strings.Cut(name, "?")
 	options, err := url.ParseQuery(query)
 	if err != nil {
-		return "", fmt.Errorf("forecast: the options of %q: %w", device, err)
+		return "", fmt.Errorf("forecast: the options of %q: %w", name, err)
 	}
 	options.Set("capacity", strconv.FormatInt(bytes, 10))
-	return name + "?" + options.Encode(), nil
+	return kind + "?" + options.Encode(), nil
 }
 
 // run runs a program on a dry device. The forecast has the device's capacity also after an error
 // that wraps memcache.ErrOutOfMemory.
-func run(ctx context.Context, device string, program Program, options []tensor.Option) (f *Forecast, err error) {
-	if !strings.HasPrefix(device, "dry:") {
-		return nil, fmt.Errorf("forecast: device %q is not a dry one, such as dry:host or dry:cuda?gpu=L4; Measure takes any", device)
+func run(ctx context.Context, name string, program Program, options []tensor.Option) (f *Forecast, err error) {
+	if !strings.HasPrefix(name, "dry:") {
+		return nil, fmt.Errorf("forecast: device %q is not a dry one, such as dry:host or dry:cuda?gpu=L4; Measure takes any", name)
 	}
 	var shapes shapes
-	rt, err := tensor.Open(device, append(options[:len(options):len(options)], tensor.OnOperation(shapes.note))...)
+	rt, err := tensor.Open(name, append(options[:len(options):len(options)], tensor.OnOperation(shapes.note))...)
 	if err != nil {
 		return nil, fmt.Errorf("forecast: %w", err)
 	}
@@ -119,7 +120,7 @@ func run(ctx context.Context, device string, program Program, options []tensor.O
 }
 
 // Measure runs a program as [Step] does, on a runtime of any device, which nothing else uses
-// meanwhile. It resets the peaks of the cache. Layers have no output shapes. A training that does
+// meanwhile and from which nothing is allocated. It resets the peaks of the cache. Layers have no output shapes. A training that does
 // not fit is an error.
 func Measure(ctx context.Context, rt *tensor.Runtime, program Program) (*Forecast, error) {
 	return measure(ctx, rt, program, nil)
@@ -131,6 +132,9 @@ func measure(ctx context.Context, rt *tensor.Runtime, program Program, shapes *s
 			err = fmt.Errorf("forecast: %w", err)
 		}
 	}()
+	if ctx == nil || rt == nil {
+		return nil, fmt.Errorf("%w: the context or the runtime is nil", device.ErrInvalid)
+	}
 	if program == nil {
 		return nil, errors.New("there is no program")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/sizes"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
@@ -15,11 +16,11 @@ import (
 // on a device of limit bytes: the result fits, and one more does not. The search expects no batch
 // that fits above one that does not. If not even a batch of 1 fits, the batch is 0, with the
 // forecast of that of 1 and Advice.
-func LargestBatch(ctx context.Context, device string, limit int64, program func(batch int) Program, options ...tensor.Option) (int, *Forecast, error) {
-	if program == nil {
-		return 0, nil, errors.New("forecast: LargestBatch: there is no program")
+func LargestBatch(ctx context.Context, name string, limit int64, program func(batch int) Program, options ...tensor.Option) (int, *Forecast, error) {
+	if program == nil || ctx == nil {
+		return 0, nil, fmt.Errorf("forecast: LargestBatch: %w: the program or the context is nil", device.ErrInvalid)
 	}
-	name, err := withCapacity(device, limit)
+	limited, err := withCapacity(name, limit)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -28,7 +29,7 @@ func LargestBatch(ctx context.Context, device string, limit int64, program func(
 		if err := ctx.Err(); err != nil {
 			return false, fmt.Errorf("forecast: LargestBatch: %w", err)
 		}
-		f, err := run(ctx, name, program(int(batch)), options)
+		f, err := run(ctx, limited, program(int(batch)), options)
 		if errors.Is(err, memcache.ErrOutOfMemory) {
 			return false, nil
 		}
@@ -41,7 +42,7 @@ func LargestBatch(ctx context.Context, device string, limit int64, program func(
 		return 0, nil, err
 	}
 	if n == 0 {
-		best, err = Step(ctx, name, program(1), options...)
+		best, err = Step(ctx, limited, program(1), options...)
 	}
 	return int(n), best, err
 }
@@ -74,12 +75,12 @@ func search(least, most int64, fits func(int64) (bool, error)) (int64, error) {
 // SmallestLimit returns the smallest memory, in steps of 2 MiB, of a dry device in which a training
 // fits, and its forecast there. It is at most the ReservedPeak of a device without limit, and less
 // where the cache finds memory by returning what is free.
-func SmallestLimit(ctx context.Context, device string, program Program, options ...tensor.Option) (int64, *Forecast, error) {
-	name, err := withCapacity(device, maxCapacity)
+func SmallestLimit(ctx context.Context, name string, program Program, options ...tensor.Option) (int64, *Forecast, error) {
+	unlimited, err := withCapacity(name, maxCapacity)
 	if err != nil {
 		return 0, nil, err
 	}
-	best, err := run(ctx, name, program, options)
+	best, err := run(ctx, unlimited, program, options)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -89,11 +90,11 @@ func SmallestLimit(ctx context.Context, device string, program Program, options 
 		if err := ctx.Err(); err != nil {
 			return false, fmt.Errorf("forecast: SmallestLimit: %w", err)
 		}
-		name, err := withCapacity(device, (most-n)*unit)
+		limited, err := withCapacity(name, (most-n)*unit)
 		if err != nil {
 			return false, err
 		}
-		f, err := run(ctx, name, program, options)
+		f, err := run(ctx, limited, program, options)
 		if errors.Is(err, memcache.ErrOutOfMemory) {
 			return false, nil
 		}

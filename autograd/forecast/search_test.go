@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd/forecast"
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/forecasttest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
@@ -112,6 +113,15 @@ func TestStepRefuses(t *testing.T) {
 		return &forecast.Training{Step: func(ctx context.Context) error { _, err := rt.Zeros(ctx, tensor.Float32, 9); return err }}, nil
 	})
 	require.ErrorIs(t, err, tensor.ErrLeaked)
+	_, err = forecast.Measure(ctx, nil, program)
+	require.ErrorIs(t, err, device.ErrInvalid)
+	var none context.Context
+	_, err = forecast.Step(none, "dry:host", program)
+	require.ErrorIs(t, err, device.ErrInvalid)
+	_, _, err = forecast.LargestBatch(none, "dry:host", 1<<30, func(int) forecast.Program { return program })
+	require.ErrorIs(t, err, device.ErrInvalid)
+	_, _, err = forecast.SmallestLimit(none, "dry:host", program)
+	require.ErrorIs(t, err, device.ErrInvalid)
 }
 
 func TestJSON(t *testing.T) {

@@ -14,14 +14,15 @@
 // Devices are "dry:host" and "dry:cuda". The option capacity is the device's memory, such as 80GiB.
 // A dry GPU is an H100 unless the option gpu says otherwise: A100, A100-40GB, H100, H200, L4, T4 or
 // RTX4090. The options capacity and capability, such as 9.0, replace the values of the table for
-// others. With cublas=none it has no library of matrix products. The driver, its context and the libraries take some hundred MiB of a real GPU, which the
-// capacity of a dry one does not leave out.
+// others. With cublas=none it has no library of matrix products. The driver, its context and the
+// libraries take some hundred MiB of a real GPU, which the capacity of a dry one does not leave out.
 //
 // # What it does
 //
-// Calls are checked as those of the real device: sizes, ranges, what is live, what may be captured.
+// Calls are checked as those of the host device: sizes, ranges, live memory, captures. Shapes of matrix
+// products and of launches are not.
 // A dry device is as late as a device can be: operations are over when the program waits for
-// anything, or the cache returns memory to the device. So memory that several streams use, such as
+// anything, the cache returns memory to the device, or a stream has 1,024 operations queued. So memory that several streams use, such as
 // that of offloading, is free again when a device far behind the host would be done with it. Only
 // the functions of [device.Stream].OnDone are called at once. Values that the program reads back are
 // zeros, class labels and indices are not checked, and a communicator exchanges nothing and waits

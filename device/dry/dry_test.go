@@ -3,8 +3,11 @@ package dry_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/bits"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -191,8 +194,32 @@ func TestRealStreamWaits(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, on.Wait(e))
 	require.NoError(t, on.Synchronize(context.Background()))
-	require.NoError(t, e.Close())
+	theirs, err := real.NewEvent(device.EventOptions{})
+	require.NoError(t, err)
+	require.NoError(t, on.Record(theirs))
+	require.ErrorIs(t, s.Wait(theirs), device.ErrInvalid, "each could wait for the other")
+	require.NoError(t, errors.Join(theirs.Close(), e.Close()))
 	require.NoError(t, real.Close())
+}
+
+// TestFreePinnedTwice: of goroutines that free one buffer, one does.
+func TestFreePinnedTwice(t *testing.T) {
+	dev, _ := open(t, "dry:host")
+	for range 200 {
+		b, err := dev.AllocPinned(1 << 16)
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		var freed atomic.Int64
+		for range 4 {
+			all.Go(func() {
+				if dev.FreePinned(b) == nil {
+					freed.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 1, freed.Load())
+	}
 }
 
 // TestCapture: a replay writes the zeros of its copies, and is later than the calls before it.

@@ -57,22 +57,6 @@ func (t *table) pinnedMemory(bytes int64) ([]byte, error) {
 	return b, nil
 }
 
-// freesPages returns a function that gives back the pages of the pinned memory at addr, if the
-// memory is free by then.
-func (t *table) freesPages(addr uintptr) func() {
-	t.lock()
-	s := t.find(addr, pinned)
-	t.unlock()
-	return func() {
-		t.lock()
-		gone := s != nil && !t.closed && t.find(addr, pinned) != s
-		t.unlock()
-		if gone {
-			freePages(s.data)
-		}
-	}
-}
-
 // behind is what a dry device has not caught up with, in the order of the calls: an order in which
 // any device could do it. Its lock is hidden from the race detector.
 type behind struct {
@@ -114,6 +98,11 @@ func (s *stream) pretend(op string, o *op) error {
 		o.rec.late = s.dev
 		o.event.last.Store(o.rec)
 		o.event.captured.Store(nil)
+	case opWait:
+		if o.rec.late == nil {
+			o.uses.drop()
+			return self.Invalid(op, 0, "the event is of a device that computes, which a dry one does not wait for")
+		}
 	case opDone: // an observer's, which no memory depends on
 		s.dev.callbacks.push(o.fn)
 		return nil
@@ -169,9 +158,6 @@ func (b *behind) next() {
 		o.rec.release()
 		o.rec.complete(time.Since(s.dev.start))
 	case opWait:
-		if o.rec.late == nil { // of a device that is not dry
-			o.rec.wait(nil)
-		}
 	case opReplay:
 		p := &o.captured.progress
 		for c := p.lane.first; c != nil; c = c.next.Load() {

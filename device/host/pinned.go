@@ -42,11 +42,15 @@ func (d *Device) FreePinned(b []byte) error {
 		return err
 	}
 	defer d.mem.share()
-	if d.dry {
-		defer d.mem.freesPages(address(b))()
-	}
-	return d.freed("FreePinned", address(b), pinned, &d.mem.pinnedBytes,
+	d.mem.lock()
+	s := d.mem.find(address(b), pinned)
+	d.mem.unlock()
+	err := d.freed("FreePinned", address(b), pinned, &d.mem.pinnedBytes,
 		"the slice does not, or no longer, begin where one from AllocPinned began")
+	if err == nil && d.dry {
+		freePages(s.data) // of two calls at once, one frees
+	}
+	return err
 }
 
 // Register lets copies use b, which stays where it is, as Go memory always does.

@@ -28,9 +28,10 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream sends each step as it ends as a server-sent event, whose id is the number of steps before it. A client that comes
-// back with the last id that it saw (Last-Event-ID), as browsers do, goes on behind it; others begin with the next step, or as
-// many before it as ?last says. Unless states is nil, the state is sent, too: at once, and when it has changed.
+// stream sends each step as it ends as a server-sent event with the number of steps before it as id.
+// A client that comes back with the last id that it saw (Last-Event-ID), as browsers do, gets the
+// steps after it; others begin with the next step, or ?last before it. Unless states is nil, the
+// state is sent, too: at once, and when it has changed.
 func (h *Handler) stream(w *patient, r *http.Request, states *sampler) {
 	before, ok := wanted(w, r, 0)
 	if !ok {
@@ -89,7 +90,7 @@ func (h *Handler) stream(w *patient, r *http.Request, states *sampler) {
 	}
 }
 
-// sendEvents sends steps, the first of which has the number first, and tells how many were missed before it.
+// sendEvents sends steps, the first with the number first, and the number of those missed before it.
 func sendEvents(w *patient, steps []trace.StepProfile, first, missed int64) error {
 	if missed > 0 {
 		if _, err := fmt.Fprintf(w, "event: missed\ndata: %d\n\n", missed); err != nil {

@@ -201,7 +201,7 @@ func TestChartIsBounded(t *testing.T) {
 	require.LessOrEqual(t, browsertest.Eval[int](b, `live.x.length`), 902)
 	require.GreaterOrEqual(t, browsertest.Eval[float64](b, `live.x[0]`), -301.0)
 	require.Equal(t, 20, browsertest.Eval[int](b, `document.querySelectorAll("#steps tbody tr").length`))
-	require.EqualValues(t, 4999*mib, browsertest.Eval[int64](b, `live.series[1].y.at(-1)`))
+	require.EqualValues(t, int64(4999)*mib, browsertest.Eval[int64](b, `live.series[1].y.at(-1)`))
 	require.True(t, browsertest.Eval[bool](b, `live.x.every((x, i) => i === 0 || x >= live.x[i - 1])`))
 }
 

@@ -50,7 +50,7 @@ func (r *Report) stepTime() (total time.Duration) {
 
 // Headline says in a sentence which rank is the straggler, or why none is named.
 func (r *Report) Headline() string {
-	if r.Steps == 0 {
+	if r.Steps == 0 || len(r.Ranks) < 2 || r.Straggler >= len(r.Ranks) {
 		return "no rank alone has held up the others"
 	}
 	i := r.Straggler
@@ -69,7 +69,7 @@ func (r *Report) Headline() string {
 	case x.P >= significance:
 		return fmt.Sprintf("no rank is a straggler: rank %d %s, which chance can explain", i, last)
 	}
-	return fmt.Sprintf("no rank is a straggler: rank %d %s, but %s, which is less than %.0f%%", i, last, cost, 100*leastCost)
+	return fmt.Sprintf("no rank is a straggler: rank %d %s, but held the others up for %s, less than %.0f%% of the steps' time", i, last, duration(x.HeldUp), 100*leastCost)
 }
 
 // leastSteps returns in how many steps a straggler must come last if it does so in all of them.

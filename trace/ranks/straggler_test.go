@@ -253,8 +253,8 @@ func TestParallelHeadline(t *testing.T) {
 		{alternate(3, one), 1, "no straggler can be named: rank 1 came last in 3 of 3 steps (" + test + "0.25), and with 2 ranks it takes 8 steps at least"},
 		{alternate(7, one), 1, "no straggler can be named: rank 1 came last in 7 of 7 steps (" + test + "0.016), and with 2 ranks it takes 8 steps at least"},
 		{alternate(8, one), 100 * time.Millisecond, "the straggler is rank 1: it held the others up for 8ms, 1.0% of the steps' time, they waited 8ms for it, and it came last in 8 of 8 steps (" + test + "0.0078)"},
-		{alternate(8, one), 101 * time.Millisecond, "no rank is a straggler: rank 1 came last in 8 of 8 steps (" + test + "0.0078), but held the others up for 8ms, 1.0% of the steps' time, which is less than 1%"},
-		{alternate(8, one), time.Second, "no rank is a straggler: rank 1 came last in 8 of 8 steps (" + test + "0.0078), but held the others up for 8ms, 0.1% of the steps' time, which is less than 1%"},
+		{alternate(8, one), 101 * time.Millisecond, "no rank is a straggler: rank 1 came last in 8 of 8 steps (" + test + "0.0078), but held the others up for 8ms, less than 1% of the steps' time"},
+		{alternate(8, one), time.Second, "no rank is a straggler: rank 1 came last in 8 of 8 steps (" + test + "0.0078), but held the others up for 8ms, less than 1% of the steps' time"},
 		{[][][]time.Duration{{{5, 5}}}, 1, "no rank alone has held up the others"},
 		{[][][]time.Duration{{{5, 0}, {0, 5}}}, 1, "no rank alone has held up the others"},
 	} {

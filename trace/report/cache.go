@@ -49,7 +49,9 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 		s.profiles = append(s.profiles, l.graphs(state.GraphProfile, state.Profile.Reserved))
 	}
 	s.addSpans(steps)
-	s.limit = state.MemoryLimit
+	if s.total = c.Device().Properties().TotalMemory; state.MemoryLimit < s.total {
+		s.limit = state.MemoryLimit
+	}
 	if o.OutOfMemory != nil {
 		s.shortage, s.failing = l.shortage(o.OutOfMemory), o.OutOfMemory.Label.Step
 	}

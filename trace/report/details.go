@@ -25,8 +25,8 @@ func fromRecording(rec *recording.Recording) *source {
 	s.addFinal(rec, d)
 	s.addMarks(d)
 	s.notes = append(s.notes, rec.Notes...)
-	s.limit, s.began = rec.TotalMemory, rec.Initial > 0
-	if rec.LimitKnown && rec.Limit > 0 {
+	s.total, s.began = rec.TotalMemory, rec.Initial > 0
+	if rec.LimitKnown {
 		s.limit = rec.Limit
 	}
 	if rec.Initial > 0 {

@@ -39,9 +39,10 @@ type encoded struct {
 	Forgotten    int      `json:"forgotten"` // the profile of a peak that the entries don't have; -1: they have it
 	Allocs       int64    `json:"allocs"`
 	Notes        []string `json:"notes"`
-	Limit        int64    `json:"limit"` // 0: unknown
+	Limit        int64    `json:"limit"` // of the cache; 0: none, or unknown
+	Total        int64    `json:"total"` // the device's memory; 0: unknown
 	Late         bool     `json:"late"`  // memory was in use before the first entry
-	Run          [2]int64 `json:"run"`   // the first and the last step that the program knows; 0, 0: none
+	Run          [2]int64 `json:"run"`   // the first and the last step that was profiled; 0, 0: none
 
 	Failing  int64     `json:"failing"`
 	Shortage *shortage `json:"shortage,omitempty"`
@@ -204,7 +205,7 @@ func (n *numbers[T]) add(v T) int32 {
 func (e *encoder) device(r *Report) *encoded {
 	a := r.account
 	d := &encoded{Name: a.name, Device: a.device, Conf: a.conf, Moments: a.moments(), Exact: a.exact, Labelled: a.owners.labelled,
-		Stacked: a.owners.stacked, Peak: a.peak, PeakBytes: a.peakBytes, MostReserved: a.mostReserved, Forgotten: -1, Notes: a.notes, Limit: a.limit,
+		Stacked: a.owners.stacked, Peak: a.peak, PeakBytes: a.peakBytes, MostReserved: a.mostReserved, Forgotten: -1, Notes: a.notes, Limit: a.limit, Total: a.total,
 		Late: a.late(), Run: a.run, Failing: a.failing, Shortage: a.shortage, Stacks: a.owners.stacks,
 		Sites: a.owners.sites, WhatIf: r.whatIf, Columns: make(map[string]column)}
 	var modules, tags numbers[string]

@@ -2,7 +2,7 @@ package report
 
 import "github.com/cistern-ml/cistern/memcache"
 
-// shortage is what the cache knows of a request that failed. Sizes are bytes, and -1 is unknown.
+// shortage has the figures of a request that failed. Sizes are bytes, and -1 is unknown.
 type shortage struct {
 	Owner        int32  `json:"owner"`
 	Requested    int64  `json:"requested"`
@@ -12,6 +12,7 @@ type shortage struct {
 	Largest      int64  `json:"largest"` // free block that the request could have had
 	Free         int64  `json:"free"`    // of the device
 	Total        int64  `json:"total"`
+	Limit        int64  `json:"limit"`        // of the cache
 	OtherStreams int64  `json:"otherStreams"` // free blocks that the request gets none of
 	OtherSizes   int64  `json:"otherSizes"`
 	OtherPools   int64  `json:"otherPools"`
@@ -22,6 +23,6 @@ type shortage struct {
 // shortage returns the figures of an error.
 func (l *labels) shortage(e *memcache.OutOfMemoryError) *shortage {
 	return &shortage{Owner: l.owner(e.Label, nil), Requested: e.Requested, Allocated: e.Allocated, Pending: e.Pending, Reserved: e.Reserved,
-		Largest: e.Largest, Free: e.Free, Total: e.Total, OtherStreams: e.OtherStreams, OtherSizes: e.OtherSizes, OtherPools: e.OtherPools,
+		Largest: e.Largest, Free: e.Free, Total: e.Total, Limit: e.Limit, OtherStreams: e.OtherStreams, OtherSizes: e.OtherSizes, OtherPools: e.OtherPools,
 		Graphs: e.Graphs, Advice: e.Advice}
 }

@@ -72,7 +72,7 @@ func TestOutOfMemoryPage(t *testing.T) {
 	require.Equal(t, []int64{30 << 20}, amounts("oom-what"))
 	require.Contains(t, text("oom-what"), "by head (Linear) (gradient)")
 	require.Equal(t, []int64{64 << 20, oom.Reserved, oom.Allocated, free}, amounts("oom-facts")[:4])
-	require.Equal(t, oom.OtherStreams, amounts("oom-facts")[5])
+	require.Equal(t, []int64{oom.Largest, oom.OtherStreams}, amounts("oom-facts")[4:6])
 	require.True(t, strings.HasPrefix(text("oom-advice"), "What would have helped: no request fails with exact:False,memory_limit:134217728"), text("oom-advice"))
 }
 

@@ -21,8 +21,9 @@ type source struct {
 	profiles []profile
 	owners   *owners
 	notes    []string
-	limit    int64     // that the cache may reserve, or the device has; 0: unknown
-	run      [2]int64  // the first and the last step that the program knows; 0, 0: none
+	limit    int64     // that the cache may reserve; 0: none, or unknown
+	total    int64     // the device's memory; 0: unknown
+	run      [2]int64  // the first and the last step that was profiled; 0, 0: none
 	began    bool      // the recording began when memory was in use
 	shortage *shortage // of the request that the page is about; nil: of none
 	failing  int64     // its step, the blocks of which are not left behind; 0: none

@@ -161,7 +161,7 @@ func (w *world) reported(recorded bool) figures {
 		}
 		mostReserved = max(mostReserved, sumAt(segments, m, segmentBytes))
 	}
-	f["peakBytes"], f["mostReserved"], f["limit"], f["failing"] = most, mostReserved, capacity, 0
+	f["peakBytes"], f["mostReserved"], f["limit"], f["total"], f["failing"] = most, mostReserved, 0, capacity, 0
 	f["late"] = false // the history begins with the program
 	run := [2]int64{}
 	if kept := w.ended[max(0, len(w.ended)-keptSteps):]; !recorded && len(kept) > 0 {

@@ -92,3 +92,40 @@ func TestTicks(t *testing.T) {
 		}
 	}
 }
+
+// TestChartLabels: labels of the axes differ and are inside of the picture, whatever the values and
+// the width are.
+func TestChartLabels(t *testing.T) {
+	type label struct {
+		Text  string
+		From  float64
+		To    float64
+		Width float64
+	}
+	for _, width := range []int{390, 1280} {
+		b := open(t, width, &Page{Body: `<div><canvas id="chart"></canvas></div>`, Data: JSON(nil), Script: `
+const drawn = [], draw = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+  const w = this.measureText(text).width, from = this.textAlign === "right" ? x - w : x;
+  drawn.push({ Text: text, From: from, To: from + w, Width: this.canvas.clientWidth });
+  draw.call(this, text, x, y);
+};
+const chart = new Chart($("chart"), { unit: "MiB", scale: MiB, format: mib, label: "values" });
+window.show = (x, y) => { drawn.length = 0; chart.set({ x, name: String, series: [{ name: "v", hue: 0, y }], ticksOf: stepTicks }); return drawn; };
+window.MiB = MiB;
+present(() => {}, () => {});`})
+		for _, values := range []string{"[0, 0, 0]", "[144384 * MiB, 1, 2]", "[3]", "[1e-3 * MiB, 2e-3 * MiB, 0]", "[MiB, NaN, 5 * MiB]"} {
+			for _, x := range []string{"[1, 2, 3]", "[99999998, 99999999, 100000000]"} {
+				list := browsertest.Eval[[]label](b, fmt.Sprintf(`((y) => show(%s.slice(0, y.length), y))(%s)`, x, values))
+				require.Greater(t, len(list), 2)
+				seen := make(map[string]bool)
+				for _, l := range list[:len(list)-1] {
+					require.GreaterOrEqual(t, l.From, 0.0, "%s at %d px: %v", values, width, l)
+					require.LessOrEqual(t, l.To, l.Width, "%s at %d px: %v", values, width, l)
+					require.False(t, seen[l.Text] && l.To < 70, "%s: %v", values, list)
+					seen[l.Text] = true
+				}
+			}
+		}
+	}
+}

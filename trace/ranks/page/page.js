@@ -1,4 +1,4 @@
-// The page of ranks: which one is late, who waits for whom, and whose memory is where.
+// The page of ranks: the straggler, waits of ranks for each other, and the memory of each.
 
 const took = (ns) => el("data", { value: ns, title: `${count(ns)} ns` }, duration(ns / 1000));
 const probability = (p) => el("data", { value: p }, p > 0 && p < 0.001 ? p.toExponential(1) : p.toPrecision(2));

@@ -9,7 +9,7 @@ function showKept(page) {
     return null;
   }
   const grown = growing.reduce((a, k) => a + k.bytes, 0);
-  replace($("kept-about"), bytes(all), " are held at the end of the recording.", r.steps.count === 0 ? " Without steps nobody can say what grows."
+  replace($("kept-about"), bytes(all), " are held at the end of the recording.", r.steps.count === 0 ? " Without steps it is unknown what grows."
     : growing.length === 0 ? " No place in the program left blocks in three steps or more: nothing grows." : [" ", el("b", { class: "alarm" }, bytes(grown), " grow"), `: ${plural(growing.length, "place")} left blocks in three steps or more.`], failing);
   const columns = [];
   if (growing.length > 0) columns.push({ name: "grows", text: true, value: (k) => (k.grows ? 0 : 1), show: (k) => (k.grows ? el("b", { class: "alarm" }, "grows") : "") });

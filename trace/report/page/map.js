@@ -145,7 +145,8 @@ class MemoryMap {
   }
 }
 
-// layout is the segments of a moment, and their pieces by address: blocks, and holes with a block of -1.
+// layout is the segments of a moment, and their pieces by address: blocks, and holes, with a block
+// of -1.
 function layout(r, m) {
   const ranges = [];
   for (let i = 0; i < r.rangeSize.length; i++) {

@@ -11,11 +11,11 @@ function fence(values) {
 // outliersOf is a map of steps to the reasons why they stand out.
 function outliersOf(columns, peaks, times) {
   const found = new Map(), add = (i, why) => found.set(i, [...(found.get(i) || []), why]);
-  const of = [[peaks, fence(peaks), "peak"], [times, fence(times), "time"]];
+  const of = [[peaks, fence(peaks), "peak", mib], [times, fence(times), "time", duration]];
   for (let i = 0; i < peaks.length; i++) {
     if (columns.failed?.[i]) add(i, "failed");
     if (columns.ooms?.[i] > 0) add(i, "out of memory");
-    for (const [values, f, name] of of) if (values[i] > f.above) add(i, `${name} ${(values[i] / f.median).toFixed(values[i] < 2 * f.median ? 2 : 1)} × median`);
+    for (const [values, f, name, amount] of of) if (values[i] > f.above) add(i, f.median > 0 ? `${name} ${(values[i] / f.median).toFixed(values[i] < 2 * f.median ? 2 : 1)} × median` : `${name} ${amount(values[i])}`);
   }
   return found;
 }

@@ -2,23 +2,24 @@
 // free and why it did not serve the request, and what would have.
 
 function showOutOfMemory(page) {
-  const { r, owners } = page, last = r.ooms.at(-1), e = r.shortage;
-  $("oom").hidden = !last && !e;
-  if (!last && !e) return;
-  const [moment, requested, owner, stream] = last && (!e || e.requested === last[1]) ? last : [-1, e.requested, e.owner, -1];
-  const { category, module, site } = { category: owners.category(owner), module: owners.module(owner), site: owners.site(owner) };
-  const by = [module && ["by ", el("b", {}, words(module))], category !== "not labelled" && `${module ? "" : "for "}${module ? `(${category})` : category}`, site && ["at ", el("code", {}, words(site))]].filter(Boolean);
-  const figures = e ?? shortageAt(r, moment, stream), limit = r.limit;
+  const { r, owners } = page, e = r.shortage, labelOf = (o) => r.owners[o].slice(0, 3).join();
+  const found = e ? r.ooms.findLast(([, size, o]) => size === e.requested && labelOf(o) === labelOf(e.owner)) : r.ooms.at(-1);
+  $("oom").hidden = !found && !e;
+  if (!found && !e) return;
+  const [moment, requested, owner, stream] = found ?? [-1, e.requested, e.owner, -1];
+  const category = owners.category(owner), module = owners.module(owner), site = owners.site(owner);
+  const by = [module ? ["by ", el("b", {}, words(module)), ` (${category})`] : category !== "not labelled" && `for ${category}`, site && ["at ", el("code", {}, words(site))]].filter(Boolean);
+  const figures = e ?? shortageAt(r, moment, stream), limit = e ? e.limit : r.limit;
   const facts = [
     limit > 0 && ["The limit is ", bytes(limit), "."],
     [bytes(figures.reserved), " were reserved: ", bytes(figures.allocated), " in use, ", figures.pending > 0 && [bytes(figures.pending), " waiting for streams, "], bytes(Math.max(0, figures.reserved - figures.allocated - figures.pending)), " free."],
-    figures.largest > 0 ? ["The largest free block for it had ", bytes(figures.largest), "."] : "No free block was of its stream, pool and sizes.",
+    figures.largest > 0 ? [e ? "The largest free block for it had " : "The largest hole on its stream had ", bytes(figures.largest), "."] : `No free block was of its stream${e ? ", pool and sizes" : ""}.`,
     figures.otherStreams > 0 && ["Blocks of ", bytes(figures.otherStreams), " were free on other streams."],
     figures.otherSizes > 0 && ["Blocks of ", bytes(figures.otherSizes), " were free for other sizes (up to 1 MiB, or larger)."],
     figures.otherPools > 0 && ["Blocks of ", bytes(figures.otherPools), " were free in other pools", figures.graphs > 0 && [", of which graphs held ", bytes(figures.graphs)], "."],
     figures.free >= 0 && figures.total > 0 && ["The device had ", bytes(figures.free), " free of ", bytes(figures.total), "."],
   ].filter(Boolean);
-  replace($("oom-what"), bytes(requested), " were asked for ", by.map((part, i) => [i > 0 ? " " : "", part]), ".", r.ooms.length > 1 ? ` It is the last of ${count(r.ooms.length)} requests that failed.` : "");
+  replace($("oom-what"), bytes(requested), " were asked for ", by.map((part, i) => [i > 0 ? " " : "", part]), ".", r.ooms.length > 1 && found === r.ooms.at(-1) ? ` It is the last of ${count(r.ooms.length)} requests that failed.` : "");
   replace($("oom-facts"), facts.map((f) => el("li", {}, f)));
   const serving = r.whatIf.filter((w) => !w.recorded && !w.error && w.ooms === 0).map((w) => w.options);
   const advice = e?.advice || (serving.length > 0 ? `no request fails with ${serving.join(", or with ")}` : "");

@@ -49,9 +49,9 @@ class Page {
   part() {
     const { r } = this, n = r.steps.count, [first, last] = r.run, { step } = r.steps.columns;
     if (r.moments === 0) return "now, without a history";
-    const run = n > 0 && last > 0 && first < step[0] ? ` of ${count(first)} to ${count(last)}` : "";
+    const earlier = n > 0 && last > 0 && first < step[0], run = earlier ? ` of ${count(first)} to ${count(last)} that were profiled` : "";
     const steps = n === 0 ? "" : n === 1 ? `, step ${count(step[0])}${run}` : `, steps ${count(step[0])} to ${count(step[n - 1])}${run}`;
-    return `${r.late ? "the end of the run" : "the whole run"}${steps}`;
+    return `${r.late || earlier ? "the end of the run" : "the whole run"}${steps}`;
   }
 
   figures() {

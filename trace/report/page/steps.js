@@ -1,4 +1,4 @@
-// Steps: a chart of their peaks and one of their times, the table of those that stand out, and that of all.
+// Steps: charts of their peaks and times, the table of those that stand out, and that of all.
 
 const fewSteps = 20; // of which the table shows all at once
 
@@ -10,7 +10,9 @@ class Steps {
     if (s.count === 0) return;
     this.rows = Array.from({ length: s.count }, (_, i) => ({ i }));
     this.peaks = Float64Array.from(c.peak);
-    this.times = this.rows.map(({ i }) => this.took(r, i));
+    const [caption, timeOf] = this.clock();
+    $("step-times").previousElementSibling.textContent = caption;
+    this.times = this.rows.map(({ i }) => timeOf(i));
     this.outliers = outliersOf(c, this.peaks, this.times);
     this.most = this.peaks.reduce((a, v) => Math.max(a, v), 1);
     this.table = new Table($("steps"), this.columns(), { sort: 0, descending: false, most: 200, label: "steps", onSelect: (x) => page.selectStep(x.i) });
@@ -26,10 +28,15 @@ class Steps {
     this.list();
   }
 
-  // took is the time of a step in µs: the device's, or else the host's, or else that of its entries.
-  took(r, i) {
-    const { from, to, deviceTime, hostTime } = r.steps.columns, known = [deviceTime, hostTime].find((t) => t && t[i] >= 0);
-    if (known) return known[i] / 1000;
+  // clock is the one that has the times of all steps: the device's, or else the host's, or else that of the entries.
+  clock() {
+    const { c } = this, known = (t) => t && t.every((ns) => ns >= 0);
+    return known(c.deviceTime) ? ["time on the device", (i) => c.deviceTime[i] / 1000] : known(c.hostTime) ? ["time on the host", (i) => c.hostTime[i] / 1000] : ["time between entries", (i) => this.took(i)];
+  }
+
+  // took is the time between a step's first entry and its last in µs.
+  took(i) {
+    const { c: { from, to }, page: { r } } = this;
     return r.time && to[i] > from[i] ? r.time[Math.min(to[i], r.time.length) - 1] - r.time[from[i]] : NaN;
   }
 
@@ -41,7 +48,7 @@ class Steps {
       if (!known) return null;
       const drawn = new Chart(canvas, { label: `${what} of steps`, onChoose: (i) => page.selectStep(i), ...options });
       drawn.set({ x, name: (i) => `step ${count(c.step[i])}`, ticksOf: stepTicks, series: [{ name: what, hue: options.hue, y }],
-        marks: [...this.outliers].filter(([, why]) => why.some((w) => w.startsWith(what) || !w.includes("×"))).map(([i]) => i) });
+        marks: [...this.outliers].filter(([, why]) => why.some((w) => w.startsWith(what) || !/^(peak|time) /.test(w))).map(([i]) => i) });
       return drawn;
     };
     const longest = this.times.reduce((a, v) => Math.max(a, v || 0), 0), [scale, unit] = longest < 1e3 ? [1, "µs"] : longest < 1e6 ? [1e3, "ms"] : [1e6, "s"];
@@ -55,7 +62,11 @@ class Steps {
       ": failed, out of memory, or with a peak or a time above Tukey’s outer fence and 5 % above the median.");
     $("steps-all").hidden = n <= fewSteps;
     $("steps-all").textContent = this.all ? "Only those that stand out" : `All ${plural(n, "step")}`;
-    this.table.set(this.all ? this.rows : this.rows.filter((x) => this.outliers.has(x.i) || x === this.table.selected));
+    const rows = this.all ? this.rows : this.rows.filter((x) => this.outliers.has(x.i) || x === this.table.selected);
+    if (rows.length === this.table.rows.length && rows.every((x, i) => x === this.table.rows[i])) return;
+    const focused = $("steps").contains(document.activeElement) && document.activeElement.closest("tbody");
+    this.table.set(rows);
+    if (focused) this.table.lines.find((l) => l.tabIndex === 0)?.focus();
   }
 
   columns() {
@@ -74,7 +85,7 @@ class Steps {
       c.graphs && amount("graphs", "held by graphs at the step's end, and no part of what is allocated", "graphs"),
       c.h2d && amount("to device", "bytes copied to the device", "h2d"), c.d2h && amount("to host", "bytes copied to the host", "d2h"),
       c.hostTime ? time("host time", "from the step's start to its end", "hostTime")
-        : r.time && { name: "time", title: "from its first entry to its last", value: (x) => this.times[x.i], show: (x) => duration(this.times[x.i] || 0) },
+        : r.time && { name: "time", title: "from its first entry to its last", value: (x) => this.took(x.i) || 0, show: (x) => duration(this.took(x.i) || 0) },
       c.deviceTime && time("device time", "on the compute stream", "deviceTime"),
     ].filter(Boolean);
   }

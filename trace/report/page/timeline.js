@@ -53,9 +53,11 @@ class Timeline {
 
   resize() {
     this.width = this.canvas.parentElement.clientWidth;
-    edges.left = this.width < 600 ? 46 : 70;
-    this.plotWidth = Math.max(50, this.width - edges.left - edges.right);
     this.plotHeight = this.width < 600 ? 220 : Math.min(380, Math.max(260, this.width / 4));
+    const c = this.canvas.getContext("2d"), { mostReserved, peakBytes, limit } = this.page.r;
+    c.font = `12px ${css("--font")}`;
+    edges.left = Math.max(leftOf(c, Math.max(mostReserved, peakBytes, limit) / MiB, this.plotHeight), this.width < 600 ? 46 : 70);
+    this.plotWidth = Math.max(50, this.width - edges.left - edges.right);
     this.lanes = (this.page.r.steps.count > 0 ? 1 : 0) + this.page.lanes.length;
     this.height = edges.top + this.plotHeight + edges.bottom + this.lanes * edges.lane + 4;
     this.refresh();
@@ -74,8 +76,9 @@ class Timeline {
     this.columns = this.page.moments.columns(edge, this.page.groups.of, this.page.groups.names.length);
     this.top = 1;
     for (let x = 0; x < n; x++) this.top = Math.max(this.top, this.columns.total[x], this.columns.reserved[x]);
-    const { limit, ooms } = this.page.r;
-    this.limit = limit > 0 && (ooms.length > 0 || limit < 2 * this.top) ? limit : 0; // a limit that is far away would leave the rest flat
+    // The device's memory is a limit, too, where a request has failed. One that is far away would leave the rest flat.
+    const { limit, total, ooms } = this.page.r;
+    this.limit = ooms.length > 0 ? limit || total : limit < 2 * this.top ? limit : 0;
     this.top = 1.04 * Math.max(this.top, this.limit);
     this.paint();
     this.draw();

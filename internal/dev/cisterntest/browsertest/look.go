@@ -47,7 +47,7 @@ func CheckLook(t testing.TB, url, ready string) {
 // Faults returns what is wrong with the page as it is shown now, a line for each fault: text of less
 // contrast than 4.5:1 with the backgrounds of its ancestors (images and canvases are not looked at),
 // text that is cut, lies outside of the window or on other text, a part that only a pointer reaches,
-// a focus that is not seen, a picture or a control without a name, equal ticks of an axis. In a
+// a focus that is not seen, a picture or a control without a name. In a
 // window of 1280 pixels and more a part that scrolls sideways counts as cut. Faults moves the focus.
 func (b *Browser) Faults() []string {
 	b.t.Helper()

@@ -2,8 +2,8 @@
 // largest value in it. A point can be chosen by pointer or arrows.
 
 class Chart {
-  // format writes a value in words; unit and scale are those of the axis; a series is { name, hue, y },
-  // with NaN where there is no value.
+  // format writes a value in words; unit and scale are those of the axis; a series is
+  // { name, hue, y }, with NaN where there is no value.
   constructor(canvas, { unit, scale = 1, format, label, height = 150, onChoose = () => {} }) {
     Object.assign(this, { canvas, unit, scale, format, height, onChoose, chosen: -1, x: [], series: [], marks: [] });
     canvas.tabIndex = 0;
@@ -21,7 +21,7 @@ class Chart {
     });
   }
 
-  // set shows series over x, which rises; name(i) says where the i-th point is, and marks are points
+  // set shows series over x, which rises; name(i) is the name of the i-th point, and marks are points
   // that stand out.
   set({ x, name, series, marks = [], limit = 0, ticksOf = ticks }) {
     Object.assign(this, { x, name, series, marks, limit, ticksOf });
@@ -63,12 +63,12 @@ class Chart {
     const width = this.canvas.parentElement.clientWidth, n = this.x.length;
     if (width === 0) return; // the page is hidden
     const c = canvasFor(this.canvas, width, this.height), top = 18, bottom = 20, h = this.height - top - bottom;
-    Object.assign(this, { left: width < 600 ? 46 : 70, from: this.x[0] ?? 0 });
-    this.plot = width - this.left - 14;
-    this.to = Math.max(this.x[n - 1] ?? 1, this.from + 1e-9);
-    const most = Math.max(1e-9, this.limit, ...this.series.map((s) => s.y.reduce((a, v) => (v > a ? v : a), 0))) * 1.06;
-    const y = (v) => top + h * (1 - v / most), faint = css("--faint");
     c.font = `12px ${css("--font")}`;
+    const most = (Math.max(this.limit, ...this.series.map((s) => s.y.reduce((a, v) => (v > a ? v : a), 0))) || this.scale) * 1.06;
+    Object.assign(this, { left: leftOf(c, most / this.scale, h), from: this.x[0] ?? 0 });
+    this.plot = width - this.left - 14;
+    this.to = n < 2 ? this.from + 1 : this.x[n - 1];
+    const y = (v) => top + h * (1 - v / most);
     drawAxes(c, { left: this.left, plot: this.plot, top, height: h, width, unit: this.unit, most: most / this.scale, xTicks: this.ticksOf(this.from, this.to, this.plot / 90), at: (v) => this.at(v) });
     for (const s of this.series) {
       c.strokeStyle = hue(s.hue);
@@ -78,18 +78,20 @@ class Chart {
       const flush = () => {
         if (high === -Infinity) return;
         c[open ? "lineTo" : "moveTo"](column, y(high));
+        if (!open) c.lineTo(column + 1, y(high)); // so that a single point is seen
         [open, high] = [true, -Infinity];
       };
       for (let i = 0; i < n; i++) {
         const px = Math.round(this.at(this.x[i]));
         if (px !== column) flush();
-        if (Number.isNaN(s.y[i])) open = false;
+        if (Number.isNaN(s.y[i])) flush(), (open = false);
         else high = Math.max(high, s.y[i]);
         column = px;
       }
       flush();
       c.stroke();
-      for (const i of [...this.marks, ...(n === 1 ? [0] : [])]) dot(c, this.at(this.x[i]), y(s.y[i]), css("--alarm"), 3);
+      if (n === 1) dot(c, this.at(this.x[0]), y(s.y[0]), hue(s.hue), 3);
+      for (const i of this.marks) dot(c, this.at(this.x[i]), y(s.y[i]), css("--alarm"), 3);
     }
     if (this.limit > 0) drawLimit(c, this.left, this.plot, y(this.limit), width);
     if (this.chosen < 0 || this.chosen >= n) return;
@@ -99,7 +101,6 @@ class Chart {
     c.lineTo(this.at(this.x[this.chosen]), top + h);
     c.stroke();
     for (const [s, v] of this.values(this.chosen)) dot(c, this.at(this.x[this.chosen]), y(v), hue(s.hue), 4);
-    c.fillStyle = faint;
   }
 }
 
@@ -113,13 +114,19 @@ function dot(c, x, y, colour, radius) {
   c.stroke();
 }
 
+// yTicks are the ticks of an axis from 0 to most, of so many pixels.
+const yTicks = (most, height) => ticks(0, most, Math.max(2, height / 40));
+
+// leftOf is how far from the left a plot begins: its labels stand before it.
+const leftOf = (c, most, height) => 16 + Math.max(30, ...yTicks(most, height).map((t) => c.measureText(t.text).width));
+
 // drawAxes draws lines and labels of y from 0 to most, and of x at its ticks.
 function drawAxes(c, { left, plot, top, height, width, unit, most, xTicks, at }) {
   const faint = css("--faint");
   c.lineWidth = 1;
   c.textAlign = "right";
   c.textBaseline = "middle";
-  for (const t of ticks(0, most, Math.max(2, height / 40))) {
+  for (const t of yTicks(most, height)) {
     const y = Math.round(top + height * (1 - t.at / most)) + 0.5;
     c.strokeStyle = css("--line");
     c.beginPath();
@@ -159,7 +166,7 @@ function drawLimit(c, left, plot, y, width) {
   c.fillText("limit", width - 14, y - 2);
 }
 
-// legend shows what colours mean: items are [colour, name], with "line" for the colour of a line.
+// legend shows the meaning of colours: items are [colour, name].
 function legend(box, ...items) {
   replace(box, items.filter(Boolean).map(([colour, name]) => el("li", {}, el("i", { class: "swatch", style: { background: colour } }), name)));
 }

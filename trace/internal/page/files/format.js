@@ -19,11 +19,13 @@ const bytes = (n) => el("data", { value: n, title: exactly(n) }, mib(n));
 
 const percent = (part, all) => (all > 0 ? `${((100 * part) / all).toFixed(part === all ? 0 : 1)} %` : "–");
 
+// duration is a time of so many µs, in a unit that fits it once it is rounded.
 function duration(us) {
-  if (us < 1000) return `${us.toFixed(0)} µs`;
-  if (us < 1e6) return `${(us / 1000).toPrecision(3)} ms`;
-  if (us < 6e7) return `${(us / 1e6).toPrecision(3)} s`;
-  return `${Math.floor(us / 6e7)} min ${((us % 6e7) / 1e6).toFixed(0)} s`;
+  if (us < 999.5) return `${us.toFixed(0)} µs`;
+  if (us < 999500) return `${(us / 1000).toPrecision(3)} ms`;
+  if (us < 59.95e6) return `${(us / 1e6).toPrecision(3)} s`;
+  const s = Math.round(us / 1e6);
+  return `${Math.floor(s / 60)} min ${s % 60} s`;
 }
 
 // niceStep is a distance between marks, 1, 2 or 5 times a power of ten, of which at most n fit into range.
@@ -33,7 +35,8 @@ function niceStep(range, n) {
   return rough;
 }
 
-// ticks are at most n round numbers from one number to another, at least least apart, each with a text of its own.
+// ticks are at most n round numbers from one number to another, at least least apart, each with a
+// text of its own.
 function ticks(from, to, n, { suffix = "", least = 0 } = {}) {
   const step = Math.max(niceStep(to - from, n), least), digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   const format = new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });

@@ -1,4 +1,4 @@
-// Names for readers of the page that do not see it, and ticks that differ.
+// Names for readers of the page that do not see it.
 
 const checkNames = () => {
   const root = document.documentElement, shown = (selector) => [...document.querySelectorAll(selector)].filter(visible);
@@ -16,17 +16,5 @@ const checkNames = () => {
     const labelled = [...(e.labels ?? [])].some((l) => l.textContent.trim());
     if (own.trim() || nameOf(e) || labelled || e.querySelector("[aria-label], [alt]:not([alt=''])")) continue;
     fault("names", e, "has no label", controlText(e)?.[0] ?? "");
-  }
-};
-
-const checkTicks = () => {
-  const axes = new Map();
-  for (const tick of document.querySelectorAll(".tick")) {
-    if (!visible(tick) || !tick.textContent.trim()) continue;
-    const axis = tick.parentElement.closest("[data-axis]") ?? tick.parentElement, own = tick.dataset.axis ?? "";
-    if (!axes.has(axis)) axes.set(axis, new Map());
-    const texts = axes.get(axis), text = tick.textContent.trim();
-    if (texts.has(own + " " + text)) fault("ticks", tick, `has the text of ${path(texts.get(own + " " + text))}`, text);
-    else texts.set(own + " " + text, tick);
   }
 };
