@@ -31,7 +31,8 @@ func TestCarrierIsOneAllocation(t *testing.T) {
 	assert.Equal(t, int64(1), LabelOf(to).Step)
 }
 
-// TestTasksAndPoolsInOneContext: a task keeps the pool that its context had, and the other way round.
+// TestTasksAndPoolsInOneContext: a task keeps the pool that its context had, and the other way
+// round.
 func TestTasksAndPoolsInOneContext(t *testing.T) {
 	c, _ := newCache(t, Config{})
 	pool, err := c.NewPool(PoolOptions{})

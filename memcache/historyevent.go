@@ -9,8 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// historyEvent is a HistoryEntry in less than half of its bytes, as a stream stores it. The goroutine that allocates writes it
-// and the reader's reads it on another core: each line of memory moves from core to core. The reader pays for the entry.
+// historyEvent is a HistoryEntry in less than half of its bytes, as a stream stores it. The
+// goroutine that allocates writes it and the reader's reads it on another core: each line of memory
+// moves from core to core. The reader pays for the entry.
 type historyEvent struct {
 	at             time.Duration // since the start of the stream
 	address        device.Ptr

@@ -19,8 +19,9 @@ import (
 // add its events, so that there are more pieces than the reader was allowed to fall behind, but not many. A free must not
 // fail: one whose context ends goes on without waiting, of which there are at most as many as blocks.
 //
-// An event costs the copy of its 80 bytes and a look at the clock; a wake-up of the reader for each would cost more than all
-// that, so it is woken for each piece, and looks by itself from time to time.
+// An event costs the copy of its 80 bytes and a look at the clock; a wake-up of the reader for each
+// would cost more than all that, so it is woken for each piece, and looks by itself from time to
+// time.
 
 // HistoryStream is everything that a cache does, without loss, from one moment to another, for one reader.
 type HistoryStream struct {
@@ -88,7 +89,8 @@ func (s *HistoryStream) Next(atMost time.Duration) ([]HistoryEntry, error) {
 	return s.entries, nil
 }
 
-// take takes the oldest piece for the reader, or what there is of one after so long; nil: there is nothing.
+// take takes the oldest piece for the reader, or what there is of one after so long; nil: there is
+// nothing.
 func (s *HistoryStream) take(atMost time.Duration) (piece []historyEvent, err error) {
 	s.mu.Lock()
 	if len(s.full) == 0 && !s.ended {

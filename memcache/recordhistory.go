@@ -61,11 +61,13 @@ func (c *Cache) History() []HistoryEntry {
 	return h.ring.entries()
 }
 
-// StreamHistory starts a stream of everything that the cache does from here on, with call stacks as o.Stacks says; o.Entries
-// is not used. It waits for a request that is in the driver. The caller reads it with Next, on any goroutine that uses the cache for nothing else meanwhile, and ends it
-// with Close; Close of the cache ends it too. A cache has one stream at a time, beside the ring of RecordHistory. It costs
-// some 50 ns an event, and whatever makes events waits while its reader is more than some 30,000 events behind: requests
-// and frees, unless their contexts end, new labels, resets and new limits.
+// StreamHistory starts a stream of everything that the cache does from here on, with call stacks as
+// o.Stacks says; o.Entries is not used. It waits for a request that is in the driver. The caller
+// reads it with Next, on any goroutine that uses the cache for nothing else meanwhile, and ends it
+// with Close; Close of the cache ends it too. A cache has one stream at a time, beside the ring of
+// RecordHistory. It costs some 50 ns an event, and whatever makes events waits while its reader is
+// more than some 30,000 events behind: requests and frees, unless their contexts end, new labels,
+// resets and new limits.
 func (c *Cache) StreamHistory(o HistoryOptions) (*HistoryStream, error) {
 	if o.Stacks > StacksAll {
 		return nil, fmt.Errorf("memcache: StreamHistory with stacks %d: %w: it is one of StacksNone to StacksAll", o.Stacks, ErrInvalid)

@@ -10,9 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// TestAttentionOfManyTiles compares attention of float32 and all its gradients with plain Go: over several tiles of
-// queries and keys, heads of any number of columns, heads that share keys and values, rows that begin anywhere, and
-// masks of both kinds.
+// TestAttentionOfManyTiles compares attention of float32 and all its gradients with plain Go: over
+// several tiles of queries and keys, heads of any number of columns, heads that share keys and
+// values, rows that begin anywhere, and masks of both kinds.
 func TestAttentionOfManyTiles(t *testing.T) {
 	r := newRig(t, 64<<20)
 	seed := rand.Uint64()
@@ -28,7 +28,8 @@ func TestAttentionOfManyTiles(t *testing.T) {
 	}
 }
 
-// TestAttentionGradientsAreTheSame: blocks that add to the gradient of the same queries have an order.
+// TestAttentionGradientsAreTheSame: blocks that add to the gradient of the same queries have an
+// order.
 func TestAttentionGradientsAreTheSame(t *testing.T) {
 	r := newRig(t, 256<<20).scoped()
 	batch := 40
@@ -61,8 +62,8 @@ func TestAttentionGradientsAreTheSame(t *testing.T) {
 	}
 }
 
-// TestAttentionOfManyBlocks has more tiles than a launch has blocks, which wait for each other. All elements of the batch are the
-// same.
+// TestAttentionOfManyBlocks has more tiles than a launch has blocks, which wait for each other. All
+// elements of the batch are the same.
 func TestAttentionOfManyBlocks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a while where a GPU is emulated")

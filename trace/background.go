@@ -7,11 +7,12 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// What is left to do of a step once it has ended is more than the step itself costs: to add up who held the memory, end its
-// spans and tell whoever wants to know. A step with a Stream is not complete before the device is done anyway, so that a
-// goroutine does it. It looks after some milliseconds rather than being woken: to wake a goroutine on another processor costs
-// the training more than all that it does in End. So many steps are completed at a time. The goroutine ends when no step
-// has ended for a while, or with Close.
+// What is left to do of a step once it has ended is more than the step itself costs: to add up who
+// held the memory, end its spans and tell whoever wants to know. A step with a Stream is not
+// complete before the device is done anyway, so that a goroutine does it. It looks after some
+// milliseconds rather than being woken: to wake a goroutine on another processor costs the training
+// more than all that it does in End. So many steps are completed at a time. The goroutine ends when
+// no step has ended for a while, or with Close.
 //
 // To ask whether an event is complete, and to read it, takes a driver as long as a launch. So the goroutine does that, too, and
 // of many steps asks for few: a stream reaches their events in order.

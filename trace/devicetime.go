@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// mark records a timed event on the compute stream; nil: there is none, and Flush tells why. A step takes two and gives
-// them back when it has read them.
+// mark records a timed event on the compute stream; nil: there is none, and Flush tells why. A step
+// takes two and gives them back when it has read them.
 func (p *Profiler) mark() device.Event {
 	if p.config.Stream == nil || p.closed.Load() {
 		return nil

@@ -15,8 +15,8 @@ type StepProfile struct {
 	Step  int64     `json:"step"`  // the caller's number
 	Start time.Time `json:"start"` // on the host
 
-	// TraceID is the trace of the step's span, in hex digits, if the span is sampled; else "". Ranks
-	// share it with an [IDGenerator].
+	// TraceID is the trace of the step's span, in hex digits, if the span is sampled; else "".
+	// Ranks share it with an [IDGenerator].
 	TraceID string `json:"trace_id,omitempty"`
 
 	// Rank is that of the profiler's communicator, or else of its tracer, of as many as WorldSize; 0 of 0: there are none.

@@ -12,7 +12,7 @@
 //	f, err := forecast.Step(ctx, "dry:cuda?gpu=L4", program)
 //	err = f.Table(os.Stdout)
 //
-// The result has the profile of the second step, who holds the memory at its peak and which line
+// The result has the profile of the second step, the holders of the memory at its peak and the line
 // allocated it, and a summary of the model. [LargestBatch] and [SmallestLimit] search with such
 // runs. [Measure] is the same on any device, to compare.
 //

@@ -38,18 +38,20 @@ type Forecast struct {
 	// device of unlimited memory.
 	Fits bool `json:"fits"`
 
-	// AllocatedPeak and ReservedPeak are the most of all: while the model was made, and in both steps.
+	// AllocatedPeak and ReservedPeak are the most of all: while the model was made, and in both
+	// steps.
 	AllocatedPeak int64 `json:"allocated_peak"`
 	ReservedPeak  int64 `json:"reserved_peak"`
-	// PinnedPeak is the most pinned host memory that the runtime's pool held, for a device that is far
-	// behind the host, and without the uploads of a model's first values.
+	// PinnedPeak is the most pinned host memory that the runtime's pool held, for a device that is
+	// far behind the host, and without the uploads of a model's first values.
 	PinnedPeak int64 `json:"pinned_peak"`
 
 	// Step is the profile of the second step. Its times are those of the host alone.
 	Step trace.StepProfile `json:"step"`
 	// PeakLine is the line whose allocation reached Step.AllocatedPeak.
 	PeakLine Line `json:"peak_line"`
-	// Lines are the lines that hold memory at that moment, the largest first. They add up to the peak.
+	// Lines are the lines that hold memory at that moment, the largest first. They add up to the
+	// peak.
 	Lines []Line `json:"lines"`
 	// Layers are the parts of the model in the order of the first step.
 	Layers []Layer `json:"layers,omitempty"`
@@ -120,8 +122,8 @@ func run(ctx context.Context, name string, program Program, options []tensor.Opt
 }
 
 // Measure runs a program as [Step] does, on a runtime of any device, which nothing else uses
-// meanwhile and from which nothing is allocated. It resets the peaks of the cache. Layers have no output shapes. A training that does
-// not fit is an error.
+// meanwhile and from which nothing is allocated. It resets the peaks of the cache. Layers have no
+// output shapes. A training that does not fit is an error.
 func Measure(ctx context.Context, rt *tensor.Runtime, program Program) (*Forecast, error) {
 	return measure(ctx, rt, program, nil)
 }

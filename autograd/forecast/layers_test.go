@@ -32,7 +32,8 @@ func TestLayers(t *testing.T) {
 	require.Contains(t, table.String(), "3,256,330") // parameters
 }
 
-// TestLines: the lines hold all that is allocated at the peak, also if that is where the step begins.
+// TestLines: the lines hold all that is allocated at the peak, also if that is where the step
+// begins.
 func TestLines(t *testing.T) {
 	ctx := context.Background()
 	f, err := forecast.Step(ctx, "dry:host", training(64))

@@ -51,7 +51,7 @@ type gpt struct {
 	Tok, Pos *nn.Embedding
 	Blocks   nn.Sequential
 	Ln       *nn.LayerNorm
-	tokens   int // that it knows
+	tokens   int // of its vocabulary
 }
 
 type block struct {

@@ -12,9 +12,9 @@ import (
 )
 
 // LargestBatch returns the largest batch with which a training fits in limit bytes of a dry device,
-// and its forecast. program makes the training with a batch of so many examples. Each batch is tried
-// on a device of limit bytes: the result fits, and one more does not. The search expects no batch
-// that fits above one that does not. If not even a batch of 1 fits, the batch is 0, with the
+// and its forecast. program makes the training with a batch of so many examples. Each batch is
+// tried on a device of limit bytes: the result fits, and one more does not. The search expects no
+// batch that fits above one that does not. If not even a batch of 1 fits, the batch is 0, with the
 // forecast of that of 1 and Advice.
 func LargestBatch(ctx context.Context, name string, limit int64, program func(batch int) Program, options ...tensor.Option) (int, *Forecast, error) {
 	if program == nil || ctx == nil {

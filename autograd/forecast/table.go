@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// Table prints the forecast: whether it fits, who holds the memory at the peak of the second step,
+// Table prints the forecast: whether it fits, the holders of the memory at the peak of the second step,
 // and the model by layers. The JSON of a Forecast has all of it.
 func (f *Forecast) Table(w io.Writer) error {
 	out := &printer{w: w}

@@ -8,7 +8,8 @@ import (
 )
 
 // kernels has the names of the kernels of package tensor and the GPUs that take them: the PTX
-// without its code, which only builds with the tag cuda contain. TestKernels writes it with -update.
+// without its code, which only builds with the tag cuda contain. TestKernels writes it with
+// -update.
 //
 //go:embed kernels/*.ptx
 var kernels embed.FS

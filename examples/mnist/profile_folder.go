@@ -207,7 +207,7 @@ func (f *profileFolder) write(steps []trace.StepProfile) error {
 	return nil
 }
 
-// state writes who has the memory now, and had it at the peak, to a folder of the folder, and the
+// state writes the holders of the memory now, and at the peak, to a folder of the folder, and the
 // request that failed, if it is about one.
 func (f *profileFolder) state(sub string, steps []trace.StepProfile, oom *memcache.OutOfMemoryError) error {
 	if err := os.MkdirAll(filepath.Join(f.dir, sub), 0o777); err != nil {

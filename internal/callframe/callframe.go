@@ -7,8 +7,9 @@ import "runtime"
 // Unknown is the function of a call that the program's tables don't have.
 const Unknown = "unknown"
 
-// Of is the call that a program counter of runtime.Callers stands for: exactly one, since a function that the compiler inlined has a
-// counter of its own there. ok is false for what is no call of the program: runtime.goexit, at the root of each goroutine.
+// Of is the call that a program counter of runtime.Callers stands for: exactly one, since a
+// function that the compiler inlined has a counter of its own there. ok is false for what is no
+// call of the program: runtime.goexit, at the root of each goroutine.
 func Of(pc uintptr) (f runtime.Frame, ok bool) {
 	f, _ = runtime.CallersFrames([]uintptr{pc}).Next()
 	if f.Function == "runtime.goexit" {

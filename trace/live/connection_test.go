@@ -51,8 +51,8 @@ func (a *asked) next(t *testing.T, paths ...string) {
 	}
 }
 
-// TestConnection: the page shows that it is not connected, and recovers by itself: from a server that
-// is gone, one that refuses, and another program at the address.
+// TestConnection: the page shows that it is not connected, and recovers by itself: from a server
+// that is gone, one that refuses, and another program at the address.
 func TestConnection(t *testing.T) {
 	browsertest.Program(t)
 	s := newSite(t, Config{})

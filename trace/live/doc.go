@@ -33,9 +33,9 @@
 // world_size (of the latest step; 0 of 0 without ranks), allocated, peak, reserved, limit (0: the
 // device's memory), graphs, retries, ooms and steps. Its categories and graph_shares have the bytes
 // and blocks of each name. A watcher gets the state at once, and again when it has changed, at most
-// twice a second. One sample serves all watchers, and without watchers none is taken. The sample of a
-// large cache serves longer, 99 times as long as it took, so that requests wait at most 1 % of the
-// time. After [Handler.Close] events are refused with status 503.
+// twice a second. One sample serves all watchers, and without watchers none is taken. The sample of
+// a large cache serves longer, 99 times as long as it took, so that requests wait at most 1 % of
+// the time. After [Handler.Close] events are refused with status 503.
 //
 // A Handler shows one cache. With several ranks each rank's program has its own Handler, at an
 // address of its own; the title of the index has the rank as soon as the profile of a step has one.

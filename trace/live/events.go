@@ -17,8 +17,8 @@ const (
 	heartbeat = 15 * time.Second
 )
 
-// events streams steps and states. After Close it refuses, because a browser would connect again and
-// again to a stream that ends at once.
+// events streams steps and states. After Close it refuses, because a browser would connect again
+// and again to a stream that ends at once.
 func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-h.done:
@@ -28,10 +28,10 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream sends each step as it ends as a server-sent event with the number of steps before it as id.
-// A client that comes back with the last id that it saw (Last-Event-ID), as browsers do, gets the
-// steps after it; others begin with the next step, or ?last before it. Unless states is nil, the
-// state is sent, too: at once, and when it has changed.
+// stream sends each step as it ends as a server-sent event with the number of steps before it as
+// id. A client that comes back with the last id that it saw (Last-Event-ID), as browsers do, gets
+// the steps after it; others begin with the next step, or ?last before it. Unless states is nil,
+// the state is sent, too: at once, and when it has changed.
 func (h *Handler) stream(w *patient, r *http.Request, states *sampler) {
 	before, ok := wanted(w, r, 0)
 	if !ok {
@@ -90,7 +90,8 @@ func (h *Handler) stream(w *patient, r *http.Request, states *sampler) {
 	}
 }
 
-// sendEvents sends steps, the first with the number first, and the number of those missed before it.
+// sendEvents sends steps, the first with the number first, and the number of those missed before
+// it.
 func sendEvents(w *patient, steps []trace.StepProfile, first, missed int64) error {
 	if missed > 0 {
 		if _, err := fmt.Fprintf(w, "event: missed\ndata: %d\n\n", missed); err != nil {

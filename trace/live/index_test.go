@@ -54,7 +54,8 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestRank: the page has the rank of the latest step, and as many points before it as its chart has.
+// TestRank: the page has the rank of the latest step, and as many points before it as its chart
+// has.
 func TestRank(t *testing.T) {
 	s := newSite(t, Config{})
 	data := s.embedded()

@@ -71,8 +71,8 @@ func (s *site) capture(bytes int64) {
 	})
 }
 
-// TestFiguresMove: after each change of the cache every figure of the page, and the last point of its
-// chart, become the cache's, and nothing is announced.
+// TestFiguresMove: after each change of the cache every figure of the page, and the last point of
+// its chart, become the cache's, and nothing is announced.
 func TestFiguresMove(t *testing.T) {
 	browsertest.Program(t)
 	s := newSite(t, Config{})
@@ -143,8 +143,8 @@ func equal(a, b map[string]int64) bool {
 	return len(a) == len(b)
 }
 
-// TestStepsInABrowser: steps that were and steps that end are shown, each once, the latest first, and
-// a head that has the focus keeps it. The links lead somewhere.
+// TestStepsInABrowser: steps that were and steps that end are shown, each once, the latest first,
+// and a head that has the focus keeps it. The links lead somewhere.
 func TestStepsInABrowser(t *testing.T) {
 	browsertest.Program(t)
 	s := newSite(t, Config{})

@@ -31,8 +31,8 @@
 //
 // In each operation some rank comes last, and some rank is last the most often. A straggler is a
 // rank for which chance does not explain that. The operations of a step depend on each other, so
-// the step is the unit: the rank that held up the others in it for the longest time came last in the
-// step. A step in which two ranks held up the others for as long does not count.
+// the step is the unit: the rank that held up the others in it for the longest time came last in
+// the step. A step in which two ranks held up the others for as long does not count.
 //
 // If all N ranks are alike, each is last in a step with the probability 1/N. So a rank is last in a
 // number of steps that is binomially distributed, if steps are independent. P is the probability of

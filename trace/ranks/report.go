@@ -24,9 +24,9 @@ type Report struct {
 	// Steps counts the steps with a rank that came last: it held up the others for longer than any
 	// other rank did there.
 	Steps int64 `json:"steps"`
-	// Straggler is the rank that comes last in more steps than chance explains (its P is below 0.01)
-	// and holds up the others for 1 % of the steps' time or more. If several ranks do, it is the one
-	// with the largest HeldUp. -1: none does.
+	// Straggler is the rank that comes last in more steps than chance explains (its P is below
+	// 0.01) and holds up the others for 1 % of the steps' time or more. If several ranks do, it is
+	// the one with the largest HeldUp. -1: none does.
 	Straggler int    `json:"straggler"`
 	Test      string `json:"test"` // the name of the test that each rank's P is of
 	// Waits are the 20 steps with the most waiting.

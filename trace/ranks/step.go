@@ -47,8 +47,8 @@ func (m *Merger) trace(run *run, p *trace.StepProfile) error {
 	return nil
 }
 
-// last returns the rank that came last in the step, and how long it held up the others. If two ranks
-// held them up for as long, the step has none: its rank is -1.
+// last returns the rank that came last in the step, and how long it held up the others. If two
+// ranks held them up for as long, the step has none: its rank is -1.
 func (s *step) last() arrival {
 	most := arrival{rank: -1}
 	for _, x := range s.late {

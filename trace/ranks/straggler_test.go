@@ -86,7 +86,8 @@ func (w world) report(t *testing.T, arrivals [][][]time.Duration) *Report {
 	return r
 }
 
-// lastOf returns the rank that held up the others for the longest time in a step, and -1 if two did.
+// lastOf returns the rank that held up the others for the longest time in a step, and -1 if two
+// did.
 func lastOf(operations [][]time.Duration) int {
 	held := make([]time.Duration, len(operations[0]))
 	for _, row := range operations {

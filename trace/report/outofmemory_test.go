@@ -14,8 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/trace/record"
 )
 
-// failing is a program of which each of some steps leaves a block of a layer, until a request of the
-// head fails.
+// failing is a program of which each of some steps leaves a block of a layer, until a request of
+// the head fails.
 func failing(t *testing.T) (l *ledger, recording *bytes.Buffer, oom *memcache.OutOfMemoryError) {
 	l = newLedger(t, memcache.Config{MemoryLimit: 64 << 20}, 2, everything)
 	l.silent = true

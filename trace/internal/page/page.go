@@ -1,8 +1,8 @@
 // Package page writes the project's HTML pages: their one look, and the scripts that they have in
 // common. A page is a single file that works without a network.
 //
-// A page's own script is a part of the module that the shared scripts make up, and uses their names:
-// el and replace (dom.js) make elements, bytes and duration (format.js) figures, hue and css
+// A page's own script is a part of the module that the shared scripts make up, and uses their
+// names: el and replace (dom.js) make elements, bytes and duration (format.js) figures, hue and css
 // (palette.js) colours, and Table and Chart what their files say.
 package page
 
@@ -24,8 +24,8 @@ var files embed.FS
 // so that a browser needs no loader, and the page's policy can name the only script that may run.
 var scripts = []string{"dom.js", "format.js", "palette.js", "theme.js", "table.js", "chart.js"}
 
-// Page is a page. Title is text; Tools, Body, Style and Script are markup, CSS and JavaScript of the
-// program, never text of a user.
+// Page is a page. Title is text; Tools, Body, Style and Script are markup, CSS and JavaScript of
+// the program, never text of a user.
 type Page struct {
 	Title string
 	Tools string // controls at the top, beside the theme's

@@ -1,4 +1,5 @@
-// The last five minutes: 600 slots of half a second, each with the largest and the last values in it.
+// The last five minutes: 600 slots of half a second, each with the largest and the last values in
+// it.
 
 const slot = 500, slots = 600, lines = { allocated: "allocated", peak: "peak of the latest step", reserved: "reserved" };
 

@@ -1,6 +1,6 @@
-// Steps that stand out: those that failed or ran out of memory, and those with a peak or a time above
-// Tukey's outer fence (the third quartile and three times the distance between the quartiles) and
-// more than 5 % above the median.
+// Steps that stand out: those that failed or ran out of memory, and those with a peak or a time
+// above Tukey's outer fence (the third quartile and three times the distance between the quartiles)
+// and more than 5 % above the median.
 
 // fence is the median and the value above which others stand out; values of NaN are left out.
 function fence(values) {

@@ -1,5 +1,5 @@
-// The box about the last request that found no memory: what was asked for, by which module, what was
-// free and why it did not serve the request, and what would have.
+// The box about the last request that found no memory: what was asked for, by which module, what
+// was free and why it did not serve the request, and what would have.
 
 function showOutOfMemory(page) {
   const { r, owners } = page, e = r.shortage, labelOf = (o) => r.owners[o].slice(0, 3).join();

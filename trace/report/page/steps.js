@@ -28,7 +28,8 @@ class Steps {
     this.list();
   }
 
-  // clock is the one that has the times of all steps: the device's, or else the host's, or else that of the entries.
+  // clock is the one that has the times of all steps: the device's, or else the host's, or else
+  // that of the entries.
   clock() {
     const { c } = this, known = (t) => t && t.every((ns) => ns >= 0);
     return known(c.deviceTime) ? ["time on the device", (i) => c.deviceTime[i] / 1000] : known(c.hostTime) ? ["time on the host", (i) => c.hostTime[i] / 1000] : ["time between entries", (i) => this.took(i)];
@@ -79,7 +80,7 @@ class Steps {
       amount("peak", "the most that was allocated while the step was open", "peak"),
       (this.outliers.size > 0 || c.late) && { name: "stands out", text: true, value: (x) => (this.outliers.get(x.i) || ["~"]).join(), show: (x) => [el("b", { class: "alarm" }, (this.outliers.get(x.i) || []).join(", ")),
         c.late?.[x.i] ? el("small", { title: "The history has forgotten the beginning of this step: its figures are the profiler's, and what that does not know is left out." }, " begun before the history") : null] },
-      r.labelled && { name: "at the peak", text: true, title: "who held it, by category", value: (x) => c.peak[x.i], show: (x) => shareBar(this.shares(x.i), this.most) },
+      r.labelled && { name: "at the peak", text: true, title: "its holders, by category", value: (x) => c.peak[x.i], show: (x) => shareBar(this.shares(x.i), this.most) },
       amount("reserved", "the driver's memory at that moment", "reserved"), amount("at start", "allocated before the step", "start"), amount("at end", "allocated after the step", "end"),
       amount("left", "of the blocks that the step allocated, what is still held at its end", "left"), number("allocations", "blocks handed out", "allocs"),
       c.graphs && amount("graphs", "held by graphs at the step's end, and no part of what is allocated", "graphs"),

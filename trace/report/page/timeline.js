@@ -76,7 +76,8 @@ class Timeline {
     this.columns = this.page.moments.columns(edge, this.page.groups.of, this.page.groups.names.length);
     this.top = 1;
     for (let x = 0; x < n; x++) this.top = Math.max(this.top, this.columns.total[x], this.columns.reserved[x]);
-    // The device's memory is a limit, too, where a request has failed. One that is far away would leave the rest flat.
+    // The device's memory is a limit, too, where a request has failed. One that is far away would
+    // leave the rest flat.
     const { limit, total, ooms } = this.page.r;
     this.limit = ooms.length > 0 ? limit || total : limit < 2 * this.top ? limit : 0;
     this.top = 1.04 * Math.max(this.top, this.limit);

@@ -31,7 +31,8 @@ func luminance(c color.Color, levels float64) float64 {
 	return sum
 }
 
-// TestContrastOfPixels: the contrast of text in layers of random colours and opacities is that of the pixels drawn.
+// TestContrastOfPixels: the contrast of text in layers of random colours and opacities is that of
+// the pixels drawn.
 func TestContrastOfPixels(t *testing.T) {
 	Program(t)
 	seed := rand.Uint64()
@@ -72,8 +73,8 @@ func TestContrastOfPixels(t *testing.T) {
 	}
 }
 
-// contrast returns the bounds of the contrast of a row's text and its background, at the right of it: each layer was rounded
-// to a level of 255, so that a pixel may be three levels off.
+// contrast returns the bounds of the contrast of a row's text and its background, at the right of
+// it: each layer was rounded to a level of 255, so that a pixel may be three levels off.
 func contrast(picture image.Image, y int) (least, most float64) {
 	light, dark := picture.At(620, y), picture.At(800, y)
 	if luminance(light, 0) < luminance(dark, 0) {

@@ -29,8 +29,8 @@ var (
 	lookMain string
 )
 
-// CheckLook opens a page as Open does, in windows of 1280x800 and of 390x844 pixels, in light and in
-// dark, and fails the test for each of the page's Faults.
+// CheckLook opens a page as Open does, in windows of 1280x800 and of 390x844 pixels, in light and
+// in dark, and fails the test for each of the page's Faults.
 func CheckLook(t testing.TB, url, ready string) {
 	t.Helper()
 	for _, size := range [][2]int{{1280, 800}, {390, 844}} {
@@ -44,11 +44,11 @@ func CheckLook(t testing.TB, url, ready string) {
 	}
 }
 
-// Faults returns what is wrong with the page as it is shown now, a line for each fault: text of less
-// contrast than 4.5:1 with the backgrounds of its ancestors (images and canvases are not looked at),
-// text that is cut, lies outside of the window or on other text, a part that only a pointer reaches,
-// a focus that is not seen, a picture or a control without a name. In a
-// window of 1280 pixels and more a part that scrolls sideways counts as cut. Faults moves the focus.
+// Faults returns what is wrong with the page as it is shown now, a line for each fault: text of
+// less contrast than 4.5:1 with the backgrounds of its ancestors (images and canvases are not
+// looked at), text that is cut, lies outside of the window or on other text, a part that only a
+// pointer reaches, a focus that is not seen, a picture or a control without a name. In a window of
+// 1280 pixels and more a part that scrolls sideways counts as cut. Faults moves the focus.
 func (b *Browser) Faults() []string {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)

@@ -132,7 +132,8 @@ var bad = []struct{ part, kind, what string }{
 // wideTable scrolls sideways in a narrow window.
 const wideTable = `<div %s style="overflow-x: auto"><table style="min-width: 1400px"><tr><td>left<td style="text-align: right">right</table></div>`
 
-// TestFaults: each fault is found, alone, in both schemes and both windows, and what is near it is none.
+// TestFaults: each fault is found, alone, in both schemes and both windows, and what is near it is
+// none.
 func TestFaults(t *testing.T) {
 	Program(t)
 	serve := site(t)

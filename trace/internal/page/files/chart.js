@@ -21,8 +21,8 @@ class Chart {
     });
   }
 
-  // set shows series over x, which rises; name(i) is the name of the i-th point, and marks are points
-  // that stand out.
+  // set shows series over x, which rises; name(i) is the name of the i-th point, and marks are
+  // points that stand out.
   set({ x, name, series, marks = [], limit = 0, ticksOf = ticks }) {
     Object.assign(this, { x, name, series, marks, limit, ticksOf });
     this.canvas.setAttribute("aria-valuemin", 0);

@@ -1,4 +1,5 @@
-// Elements are made here and nowhere else. Text becomes text nodes, so that nothing in a recording is ever markup.
+// Elements are made here and nowhere else. Text becomes text nodes, so that nothing in a recording
+// is ever markup.
 
 function el(tag, attributes, ...children) {
   const e = document.createElement(tag);
@@ -24,7 +25,8 @@ function replace(e, ...children) {
   append(e, children);
 }
 
-// listen adds a listener to an element that other recordings are shown in, too, until another one is: stopListening removes them all.
+// listen adds a listener to an element that other recordings are shown in, too, until another one
+// is: stopListening removes them all.
 let listening = new AbortController();
 
 function listen(target, type, f) { target.addEventListener(type, f, { signal: listening.signal }); }

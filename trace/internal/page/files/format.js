@@ -28,7 +28,8 @@ function duration(us) {
   return `${Math.floor(s / 60)} min ${s % 60} s`;
 }
 
-// niceStep is a distance between marks, 1, 2 or 5 times a power of ten, of which at most n fit into range.
+// niceStep is a distance between marks, 1, 2 or 5 times a power of ten, of which at most n fit into
+// range.
 function niceStep(range, n) {
   const rough = Math.max(range / n, 1e-9), unit = 10 ** Math.floor(Math.log10(rough));
   for (const f of [1, 2, 5, 10]) if (f * unit >= rough) return f * unit;

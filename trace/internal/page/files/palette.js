@@ -33,7 +33,8 @@ function colourOf(groups, grouping, g) {
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// inkOn is black or white, whichever has the greater contrast with a colour: at least 4.5 (WCAG 2.1).
+// inkOn is black or white, whichever has the greater contrast with a colour: at least 4.5 (WCAG
+// 2.1).
 function inkOn(colour) {
   const [r, g, b] = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16) / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";

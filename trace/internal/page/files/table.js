@@ -1,5 +1,5 @@
-// Tables that sort by any column. Columns: { name, title, value(row), show(row), text, start }; value sorts, show gives what a cell holds,
-// text columns are on the left and start ascending.
+// Tables that sort by any column. Columns: { name, title, value(row), show(row), text, start };
+// value sorts, show gives what a cell holds, text columns are on the left and start ascending.
 
 class Table {
   constructor(box, columns, { sort = 0, descending = true, most = 100, onSelect, label } = {}) {
@@ -29,7 +29,8 @@ class Table {
     this.box.querySelectorAll("th button")[i].focus();
   }
 
-  // draw makes the rows anew, and the head only when the order changes: a focused button stays as it is while rows come.
+  // draw makes the rows anew, and the head only when the order changes: a focused button stays as
+  // it is while rows come.
   draw() {
     const rows = this.sorted(), shown = rows.slice(0, this.shown);
     if (this.selected && rows.includes(this.selected) && !shown.includes(this.selected)) shown.push(this.selected);

@@ -23,8 +23,8 @@ const ratio = (a, b) => {
 };
 const hex = (c) => "#" + c.map((x) => Math.round(Math.min(1, Math.max(0, x)) * 255).toString(16).padStart(2, "0")).join("");
 
-// paint draws the backgrounds of nested elements, the outermost first, then the layers on top, each {colour, alpha}, with the
-// opacities of the elements as groups.
+// paint draws the backgrounds of nested elements, the outermost first, then the layers on top, each
+// {colour, alpha}, with the opacities of the elements as groups.
 const paint = (chain, back, layers) => {
   if (!chain.length) return layers.reduce((c, l) => over(rgba(l.colour), c, rgba(l.colour)[3] * l.alpha), back);
   const s = styleOf(chain[0]), shape = chain[0] instanceof SVGElement && chain[0].localName !== "svg";
@@ -45,7 +45,8 @@ const shapesOf = (svg) => {
   return images.get(svg);
 };
 
-// shapesUnder returns the fills of the shapes that are drawn before an element of an SVG image, at a point of the window.
+// shapesUnder returns the fills of the shapes that are drawn before an element of an SVG image, at
+// a point of the window.
 const shapesUnder = (e, x, y) => {
   const shared = parents(e), fills = [];
   for (const { e: shape, s, box } of shapesOf(shared.findLast((a) => a.localName === "svg"))) {
@@ -58,7 +59,8 @@ const shapesUnder = (e, x, y) => {
   return fills;
 };
 
-// backs returns the fills below a text, at its ends and in its middle. Background images and canvases are ignored.
+// backs returns the fills below a text, at its ends and in its middle. Background images and
+// canvases are ignored.
 const backs = (piece) => {
   if (!(piece.e instanceof SVGElement)) return [[]];
   return piece.lines.flatMap(({ left, right, top, bottom }) =>

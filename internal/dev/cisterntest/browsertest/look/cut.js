@@ -6,7 +6,8 @@ const clips = (overflow) => overflow === "hidden" || overflow === "clip";
 const scrolls = (overflow) => overflow === "auto" || overflow === "scroll";
 const reachable = (e) => focusable(e) || [...e.querySelectorAll(focusableTags)].some((x) => focusable(x) && visible(x));
 
-// containers returns the ancestors that can clip an element: those that its containing blocks are in.
+// containers returns the ancestors that can clip an element: those that its containing blocks are
+// in.
 const containers = (e) => {
   const list = [];
   let position = "static";
@@ -20,8 +21,9 @@ const containers = (e) => {
   return list;
 };
 
-// place follows a line of text outwards and reports what cuts it. It returns the part that is seen without scrolling an
-// element, or null for a skip link; out of sight, the part ends before it begins.
+// place follows a line of text outwards and reports what cuts it. It returns the part that is seen
+// without scrolling an element, or null for a skip link; out of sight, the part ends before it
+// begins.
 const place = (piece, line) => {
   const { e, text } = piece;
   let { left, right, top, bottom } = line;

@@ -55,7 +55,8 @@ const ink = (r, text, s) => {
 
 const buttons = ["button", "submit", "reset"], noText = ["hidden", "checkbox", "radio", "range", "color", "file", "image"];
 
-// controlText returns the text that a form control draws by itself, and the pseudo-element that has its style.
+// controlText returns the text that a form control draws by itself, and the pseudo-element that has
+// its style.
 const controlText = (e) => {
   if (e.localName === "select") return [e.selectedOptions[0]?.label ?? "", null];
   if (e.localName === "textarea" || (e.localName === "input" && !noText.includes(e.type))) {
@@ -65,7 +66,8 @@ const controlText = (e) => {
   return null;
 };
 
-// textsOf returns the visible texts of an element and its descendants, each with its element and the boxes of its lines.
+// textsOf returns the visible texts of an element and its descendants, each with its element and
+// the boxes of its lines.
 const textsOf = (root) => {
   const found = [];
   const walk = document.createTreeWalker(root, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);

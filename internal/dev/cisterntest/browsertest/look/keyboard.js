@@ -3,7 +3,8 @@
 const clickRoles = ["button", "link", "menuitem", "tab", "checkbox", "radio", "switch", "option", "treeitem", "slider"];
 const composite = "[role=tree], [role=treegrid], [role=grid], [role=listbox], [role=menu], [role=tablist], [role=radiogroup], [role=toolbar]";
 
-// roving reports whether arrows lead to an element: it takes part in a group of which one has the focus at a time.
+// roving reports whether arrows lead to an element: it takes part in a group of which one has the
+// focus at a time.
 const roving = (e) => e.getAttribute("tabindex") === "-1" &&
   [...(e.closest(composite) ?? e.parentElement).querySelectorAll("[tabindex='0']")].some(visible);
 const operable = (e) => focusable(e) || roving(e);
@@ -34,7 +35,8 @@ const ring = (e) => {
   return [...outline, s.boxShadow, ...borders].join(" ");
 };
 
-// checkFocus gives each element the focus. A skip link, which comes into the window only with the focus, is checked there.
+// checkFocus gives each element the focus. A skip link, which comes into the window only with the
+// focus, is checked there.
 const checkFocus = () => {
   for (const e of document.querySelectorAll(focusableTags)) {
     if (!focusable(e) || !visible(e)) continue;

@@ -1,5 +1,5 @@
-// The faults of the page as it is shown now, as lines of text. Faults of one kind and of elements that differ in their number
-// alone are one line.
+// The faults of the page as it is shown now, as lines of text. Faults of one kind and of elements
+// that differ in their number alone are one line.
 
 const faults = new Map();
 const fault = (kind, e, what, text, pseudo, same = "") => {
