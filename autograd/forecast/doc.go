@@ -12,8 +12,8 @@
 //	f, err := forecast.Step(ctx, "dry:cuda?gpu=L4", program)
 //	err = f.Table(os.Stdout)
 //
-// The result has the profile of the second step, the holders of the memory at its peak and the line
-// allocated it, and a summary of the model. [LargestBatch] and [SmallestLimit] search with such
+// The result has the profile of the second step, the holders and lines of the memory at its peak,
+// and a summary of the model. [LargestBatch] and [SmallestLimit] search with such
 // runs. [Measure] is the same on any device, to compare.
 //
 // What a step decides by values that it reads is not foreseen: they are zeros. Neither is memory of
