@@ -1,11 +1,13 @@
-// Copies from memory to shared memory that a thread does not wait for, on GPUs of compute capability 8.0 and up, and shared memory whose size a launch names.
+// Copies from memory to shared memory that a thread does not wait for, on GPUs of compute
+// capability 8.0 and up, and shared memory whose size a launch names.
 
 #pragma once
 
 #ifdef __CUDACC__
 extern __shared__ float4 dynamic_shared[];
 
-// copy_four copies the first n of four floats, and sets the others to 0. Both addresses are multiples of 16 bytes.
+// copy_four copies the first n of four floats, and sets the others to 0. Both addresses are
+// multiples of 16 bytes.
 static __device__ void copy_four(float *to, const float *from, int n) {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(4 * n) : "memory");
 }
@@ -15,7 +17,8 @@ static __device__ void copy_one(float *to, const float *from, int n) {
 	asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" : : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(4 * n) : "memory");
 }
 
-// copies_end ends a group of a thread's copies; copies_but waits for all of its groups, except the last n.
+// copies_end ends a group of a thread's copies; copies_but waits for all of its groups, except the
+// last n.
 static __device__ void copies_end() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 template <int n> static __device__ void copies_but() { asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory"); }
 

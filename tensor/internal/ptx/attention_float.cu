@@ -1,6 +1,7 @@
 // target compute_80
-// Attention of float as attention.cu has it, by larger tiles: a thread has up to 8 by 8 results of each product in registers, and tiles come to shared memory
-// while others are used. Scores, their exponentials and the sums of these are float.
+// Attention of float as attention.cu has it, by larger tiles: a thread has up to 8 by 8 results of
+// each product in registers, and tiles come to shared memory while others are used. Scores, their
+// exponentials and the sums of these are float.
 
 #include "attention.h"
 #include "sheet.h"
@@ -9,7 +10,8 @@ static const float log2e = 1.44269504088896340736f;
 
 #define AT(of) offset(z, a.n, a.dims, a.of)
 
-// window is what is seen of a tile of queries and keys: rows and keys at its corner on, and the mask from there on.
+// window is what is seen of a tile of queries and keys: rows and keys at its corner on, and the
+// mask from there on.
 struct window {
 	int rows, keys, ahead; // how many there are; key j is hidden from query i if j > i + ahead
 	const void *mask;
@@ -22,7 +24,8 @@ struct window {
 		mask = a.masking == no_mask ? 0 : a.masking == float_mask ? (const void *)((const float *)m + at) : (const void *)((const unsigned char *)m + at);
 	}
 
-	// score is that of query y and key x, whose product is s; -INFINITY if the query does not see the key.
+	// score is that of query y and key x, whose product is s; -INFINITY if the query does not see
+	// the key.
 	__device__ float score(const attention &a, float s, int y, int x) const {
 		if (y >= rows || x >= keys || x > y + ahead)
 			return -INFINITY;
@@ -137,7 +140,8 @@ template <int n, int d, int across> struct attending {
 	}
 };
 
-// attention_own sets each query's sum of the products of its result and the result's gradient, and so many words after them to 0.
+// attention_own sets each query's sum of the products of its result and the result's gradient, and
+// so many words after them to 0.
 extern "C" __global__ void __launch_bounds__(256) attention_own_f32(float *own, const float *dout, const float *out, i64 words, attention a) {
 	EACH(i, words)
 		own[a.batch * a.l + i] = 0;
@@ -152,8 +156,10 @@ extern "C" __global__ void __launch_bounds__(256) attention_own_f32(float *own, 
 	}
 }
 
-// A block has n keys, and meets tiles of n queries, from the last one on. Each adds to the gradient of queries when it is its turn, which is the number of its
-// tile: results are the same in every run. It waits for blocks with tiles of lower tickets alone. A block takes a ticket for each tile when it begins with it, so that those blocks are at their tiles, or done.
+// A block has n keys, and meets tiles of n queries, from the last one on. Each adds to the gradient
+// of queries when it is its turn, which is the number of its tile: results are the same in every
+// run. It waits for blocks with tiles of lower tickets alone. A block takes a ticket for each tile
+// when it begins with it, so that those blocks are at their tiles, or done.
 template <int n, int d> struct sloping {
 	enum { across = 16, rows = n / 8, keys = n / across, columns = d / across };
 	sheet<n, d, (keys < 4 ? keys : 4)> k, v;
@@ -251,9 +257,10 @@ template <int n, int d> struct sloping {
 	}
 };
 
-// An edition is for queries, keys and values of up to d columns, with tiles of n keys. A launch of the first kernel has 8 times across threads and dynamic shared
-// memory for an attending, of the second one 128 and a sloping. Long rows of a causal attention are first, so that short ones fill what they leave. The words
-// after own are each tile of queries' turn, and the next ticket.
+// An edition is for queries, keys and values of up to d columns, with tiles of n keys. A launch of
+// the first kernel has 8 times across threads and dynamic shared memory for an attending, of the
+// second one 128 and a sloping. Long rows of a causal attention are first, so that short ones fill
+// what they leave. The words after own are each tile of queries' turn, and the next ticket.
 #define EDITION(d, n, across) \
 	extern "C" __global__ void __launch_bounds__(8 * across) attention_##d##_f32(float *out, summed *sums, const float *q, const float *k, const float *v, const void *mask, attention a) { \
 		for (u64 at = blockIdx.x, tiles = (a.l + 63) / 64; at < tiles * a.batch; at += gridDim.x) \

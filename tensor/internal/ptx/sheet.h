@@ -1,6 +1,8 @@
-// Tiles of float in shared memory, and products of them by the threads of a block: 8 threads down by so many across, of which each has a few rows and columns
-// of the result in registers. The columns (and rows) of a thread are up to four that are neighbours, and as many further on: see spread. The two bits of a
-// lane's number that are lowest pick a row and a column, such that half a warp reads its four numbers in one go.
+// Tiles of float in shared memory, and products of them by the threads of a block: 8 threads down
+// by so many across, of which each has a few rows and columns of the result in registers. The
+// columns (and rows) of a thread are up to four that are neighbours, and as many further on: see
+// spread. The two bits of a lane's number that are lowest pick a row and a column, such that half a
+// warp reads its four numbers in one go.
 
 #pragma once
 
@@ -27,12 +29,13 @@ template <int w> struct vector;
 template <> struct vector<2> { typedef float2 type; };
 template <> struct vector<4> { typedef float4 type; };
 
-// sheet is n rows of d numbers. The fours of a row change places, by the row's number over w, such that threads that read the same four of each w-th row meet in
-// no bank.
+// sheet is n rows of d numbers. The fours of a row change places, by the row's number over w, such
+// that threads that read the same four of each w-th row meet in no bank.
 template <int n, int d, int w = 4> struct sheet {
 	float at[n * d];
 
-	// fill begins to copy the tile of memory from on, whose rows lie so far apart, by so many threads; what is after the last row and column is 0.
+	// fill begins to copy the tile of memory from on, whose rows lie so far apart, by so many
+	// threads; what is after the last row and column is 0.
 	template <int threads> __device__ void fill(const float *from, i64 apart, i64 last, i64 cols) {
 		enum { fours = d / 4, rows = threads / fours };
 		unsigned x = threadIdx.x % fours, y = threadIdx.x / fours;
@@ -51,7 +54,8 @@ template <int n, int d, int w = 4> struct sheet {
 				copy_one(to + i * d + (x ^ (y + i) / w % 8) * 4 + k, from + k, i < left && k < there);
 	}
 
-	// place is where thread t's columns of row y + k begin, y being a multiple of 4; those after its first w ones are 4 times the threads further on each.
+	// place is where thread t's columns of row y + k begin, y being a multiple of 4; those after
+	// its first w ones are 4 times the threads further on each.
 	template <int v> __device__ float *place(unsigned y, unsigned k, unsigned t) { return at + y * d + (v * t / 4 ^ (y / w + k / w) % 8) * 4 + v * t % 4 + k * d; }
 
 	// take reads a thread's columns of a row.
@@ -72,7 +76,8 @@ template <int n, int d, int w = 4> struct sheet {
 			*(typename vector<s::w>::type *)(to + s::after(i)) = *(const typename vector<s::w>::type *)(from + i);
 	}
 
-	// four is where the x-th four of thread t's first row is. The thread's other rows are spread::after further down.
+	// four is where the x-th four of thread t's first row is. The thread's other rows are
+	// spread::after further down.
 	__device__ const float *four(unsigned t, unsigned x) { return at + w * t * d + (x ^ t % 8) * 4; }
 };
 
@@ -146,7 +151,8 @@ static __device__ void combine_down(float (&sum)[r][c], sheet<n, m, v> &w, sheet
 		}
 }
 
-// rows_of writes a thread's rows and columns of a result to memory, or adds them to what other blocks of the launch have written there.
+// rows_of writes a thread's rows and columns of a result to memory, or adds them to what other
+// blocks of the launch have written there.
 template <int across, int r, int c> static __device__ void rows_of(float *to, i64 apart, i64 last, i64 cols, float (&v)[r][c], const corner<across> &me, bool onto) {
 	typedef spread<c, across> s;
 	bool wide = apart % 4 == 0 && ((u64)to & 15) == 0;

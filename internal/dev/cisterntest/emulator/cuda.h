@@ -384,7 +384,8 @@ using std::isfinite;
 using std::isinf;
 using std::isnan;
 
-// What async.h has. Of the copies half are made at once, and half when their thread waits for them: both has to be right.
+// What async.h has. Of the copies half are made at once, and half when their thread waits for them:
+// both has to be right.
 #define dynamic_shared ((float4 *)emulator::cpu->shared)
 static std::vector<std::vector<emulator::copy>> &emulator_copies() { return emulator::cpu->copies[emulator::cpu->running - emulator::cpu->fibers]; }
 static inline void emulator_copy(emulator::copy c) {

@@ -8,8 +8,10 @@ package emulator
 // #include <stdlib.h>
 //
 // static void *find(void *f, const char *name) { return ((void *(*)(const char *))f)(name); }
-// static const char *run(void *f, void *kernel, const uint32_t *grid, const uint32_t *block, uint32_t shared, const uint64_t *args) {
-//	return ((const char *(*)(void *, const uint32_t *, const uint32_t *, uint32_t, const uint64_t *))f)(kernel, grid, block, shared, args);
+// typedef const char *(*launch)(void *, const uint32_t *, const uint32_t *, uint32_t, const uint64_t *);
+// static const char *run(void *f, void *kernel, const uint32_t *grid, const uint32_t *block,
+//		uint32_t shared, const uint64_t *args) {
+//	return ((launch)f)(kernel, grid, block, shared, args);
 // }
 import "C"
 
