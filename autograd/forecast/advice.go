@@ -1,45 +1,89 @@
 package forecast
 
 import (
-	"cmp"
+	"context"
 	"fmt"
-	"slices"
+	"strings"
 
-	"github.com/cistern-ml/cistern/internal/sizes"
+	"github.com/cistern-ml/cistern/autograd/remat"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// remedies are what lets a category of memory leave the device, or shrink.
-var remedies = map[memcache.Category]string{
-	memcache.CategoryParameter:      "offload.Parameters brings them block by block",
-	memcache.CategoryGradient:       "optim.InBackward frees them as they come; parallel shards them",
-	memcache.CategoryOptimizerState: "offload.State keeps it on the host; parallel shards it; optim.NewSGD has less",
-	memcache.CategoryActivation:     "remat.Layer computes them again; a compute dtype of bfloat16 halves them; offload.Layer moves them; LargestBatch finds the batch that fits",
-	memcache.CategoryInput:          "a smaller batch",
-	memcache.CategoryWorkspace:      "a smaller batch",
+// Way is another way of a training, which may take less memory: another dtype, or with offloading.
+type Way struct {
+	Name    string
+	Program Program
 }
 
-// advise names what takes the memory of a training that does not fit, the most first.
-func (f *Forecast) advise() []string {
-	lines := []string{fmt.Sprintf("%s more would do", sizes.Format(max(f.ReservedPeak-f.Capacity, 0)))}
-	if p := f.Step.Peak; p != nil {
-		shares := slices.Clone(p.Categories)
-		slices.SortStableFunc(shares, func(a, b memcache.Share) int { return cmp.Compare(b.Bytes, a.Bytes) })
-		for c, remedy := range remedies {
-			for i := range shares {
-				if shares[i].Name == c.String() {
-					shares[i].Name += ": " + remedy
-				}
-			}
+// Advice is another way of a training that does not fit, and what it takes. Sizes are bytes. If it
+// does not fit either, they are those of a device of unlimited memory.
+type Advice struct {
+	// Name is that of the [Way], "checkpoint" with the layers, or options as [memcache.ParseConfig]
+	// reads them.
+	Name          string `json:"name"`
+	Fits          bool   `json:"fits"`
+	AllocatedPeak int64  `json:"allocated_peak"`
+	ReservedPeak  int64  `json:"reserved_peak"`
+	// Checkpoint are the names of the layers, as [remat.Plan.Set] takes them.
+	Checkpoint []string `json:"checkpoint,omitempty"`
+}
+
+// allocators are the options against free pieces that serve no request.
+var allocators = []string{
+	"expandable_segments:True",
+	"expandable_segments:True,expandable_granule_mb:2,expandable_remap:True",
+}
+
+// advise tries other ways of a trial: first those that leave its numbers as they are, then those of
+// its training. f is its forecast, and peak that of the second step.
+func (t trial) advise(ctx context.Context, f *Forecast, training *Training, peak memcache.Profile) error {
+	for _, options := range allocators {
+		a, err := t.with(func(t *trial) { t.config = options }).advice(ctx, options)
+		if err != nil {
+			return err
 		}
-		for _, s := range shares {
-			if s.Bytes*20 >= f.Step.AllocatedPeak { // less would not be noticed
-				lines = append(lines, fmt.Sprintf("%s of %s", sizes.Format(s.Bytes), s.Name))
-			}
-		}
-		if free := p.Free; free*10 >= f.ReservedPeak {
-			lines = append(lines, fmt.Sprintf("%s of free pieces: memcache.Config.ExpandableSegments", sizes.Format(free)))
+		if a.Fits {
+			f.Advice = append(f.Advice, a)
+			break
 		}
 	}
-	return lines
+	if training.Plan != nil {
+		a, err := t.checkpoints(ctx, training.Plan, peak, f.Capacity)
+		if err != nil {
+			return err
+		}
+		if len(a.Checkpoint) > 0 {
+			f.Advice = append(f.Advice, a)
+		}
+	}
+	for _, w := range training.Ways {
+		a, err := t.with(func(t *trial) { t.program = w.Program }).advice(ctx, w.Name)
+		if err != nil {
+			return err
+		}
+		f.Advice = append(f.Advice, a)
+	}
+	return nil
+}
+
+func (t trial) advice(ctx context.Context, name string) (Advice, error) {
+	f, err := t.forecast(ctx, nil)
+	if err != nil {
+		return Advice{}, fmt.Errorf("forecast: %s: %w", name, err)
+	}
+	return Advice{Name: name, Fits: f.Fits, AllocatedPeak: f.AllocatedPeak, ReservedPeak: f.ReservedPeak, Checkpoint: t.checkpoint}, nil
+}
+
+// checkpoints tries the choices of a plan, from the one that computes the least again, until one
+// fits. A plan's estimate leaves out free pieces, and what happens before the step.
+func (t trial) checkpoints(ctx context.Context, plan *remat.Plan, peak memcache.Profile, capacity int64) (a Advice, err error) {
+	for budget := capacity; ; {
+		estimate, over := plan.Choose(peak, budget)
+		names := plan.Chosen()
+		a, err = t.with(func(t *trial) { t.checkpoint = names }).advice(ctx, "checkpoint "+strings.Join(names, ", "))
+		if err != nil || a.Fits || over != nil {
+			return a, err
+		}
+		budget = estimate - max((a.ReservedPeak-capacity)/4, 1)
+	}
 }

@@ -2,6 +2,7 @@ package forecast
 
 import (
 	"cmp"
+	"maps"
 	"runtime"
 	"slices"
 
@@ -9,11 +10,15 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// lines returns the line whose allocation reached the second step's peak, and the lines that hold
-// memory at that moment.
-func (l *log) lines() (at Line, all []Line) {
+// peak is the moment of the most allocated bytes in the second step.
+type peak struct {
+	line Line // whose allocation reached it
+	live []memcache.HistoryEntry
+}
+
+func (l *log) peak() (p peak) {
 	var last, reached, moment *memcache.HistoryEntry // moment: the entry of reached, or the step's start
-	var bytes, peak int64
+	var bytes, most int64
 	l.walk(func(e *memcache.HistoryEntry, _ map[uint64]memcache.HistoryEntry, second bool) {
 		switch e.Action {
 		case memcache.ActionAlloc:
@@ -21,26 +26,33 @@ func (l *log) lines() (at Line, all []Line) {
 		case memcache.ActionFreeRequested:
 			bytes -= e.Block
 		}
-		if second && bytes > peak {
-			peak, reached, moment = bytes, last, e
+		if second && bytes > most {
+			most, reached, moment = bytes, last, e
 		}
 	})
 	if reached == nil {
-		return at, nil
+		return p
 	}
-	sums := make(map[Line]Line)
 	l.walk(func(e *memcache.HistoryEntry, live map[uint64]memcache.HistoryEntry, _ bool) {
-		if e != moment {
-			return
-		}
-		for _, b := range live {
-			line := lineOf(b.Stack)
-			sum := sums[line]
-			sum.Bytes += b.Block
-			sum.Blocks++
-			sums[line] = sum
+		if e == moment {
+			p.live = slices.Collect(maps.Values(live))
 		}
 	})
+	p.line = lineOf(reached.Stack)
+	p.line.Bytes, p.line.Blocks = reached.Block, 1
+	return p
+}
+
+// lines are the lines that hold the memory, the largest first.
+func (p peak) lines() (all []Line) {
+	sums := make(map[Line]Line)
+	for _, b := range p.live {
+		line := lineOf(b.Stack)
+		sum := sums[line]
+		sum.Bytes += b.Block
+		sum.Blocks++
+		sums[line] = sum
+	}
 	for line, sum := range sums {
 		line.Bytes, line.Blocks = sum.Bytes, sum.Blocks
 		all = append(all, line)
@@ -49,9 +61,16 @@ func (l *log) lines() (at Line, all []Line) {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line),
 			cmp.Compare(a.Function, b.Function))
 	})
-	at = lineOf(reached.Stack)
-	at.Bytes, at.Blocks = reached.Block, 1
-	return at, all
+	return all
+}
+
+// profile is of the labels that hold the memory.
+func (p peak) profile() (all memcache.Profile) {
+	for _, b := range p.live {
+		all.Allocated += b.Block
+		all.Holdings = append(all.Holdings, memcache.Holding{Label: b.Label, Bytes: b.Block, Blocks: 1})
+	}
+	return all
 }
 
 // lineOf is the innermost line of the program in a stack or, without one, of this module.

@@ -29,7 +29,7 @@ func LargestBatch(ctx context.Context, name string, limit int64, program func(ba
 		if err := ctx.Err(); err != nil {
 			return false, fmt.Errorf("forecast: LargestBatch: %w", err)
 		}
-		f, err := run(ctx, limited, program(int(batch)), options)
+		f, err := trial{name: limited, program: program(int(batch)), options: options}.run(ctx)
 		if errors.Is(err, memcache.ErrOutOfMemory) {
 			return false, nil
 		}
@@ -80,7 +80,7 @@ func SmallestLimit(ctx context.Context, name string, program Program, options ..
 	if err != nil {
 		return 0, nil, err
 	}
-	best, err := run(ctx, unlimited, program, options)
+	best, err := trial{name: unlimited, program: program, options: options}.run(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -94,7 +94,7 @@ func SmallestLimit(ctx context.Context, name string, program Program, options ..
 		if err != nil {
 			return false, err
 		}
-		f, err := run(ctx, limited, program, options)
+		f, err := trial{name: limited, program: program, options: options}.run(ctx)
 		if errors.Is(err, memcache.ErrOutOfMemory) {
 			return false, nil
 		}

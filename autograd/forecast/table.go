@@ -16,29 +16,32 @@ import (
 // and the model by layers. The JSON of a Forecast has all of it.
 func (f *Forecast) Table(w io.Writer) error {
 	out := &printer{w: w}
-	fits := "fits"
-	if !f.Fits {
-		fits = "does not fit"
-	}
 	out.print("%s in %s of %s: %s reserved, %s allocated at most, %s of pinned host memory\n",
-		fits, sizes.Format(f.Capacity), f.Device, sizes.Format(f.ReservedPeak), sizes.Format(f.AllocatedPeak), sizes.Format(f.PinnedPeak))
-	for _, advice := range f.Advice {
-		out.print("  %s\n", advice)
+		verdict(f.Fits), sizes.Format(f.Capacity), f.Device, sizes.Format(f.ReservedPeak), sizes.Format(f.AllocatedPeak), sizes.Format(f.PinnedPeak))
+	for _, a := range f.Advice {
+		out.print("  with %s: %s, %s reserved, %s allocated\n", a.Name, verdict(a.Fits), sizes.Format(a.ReservedPeak), sizes.Format(a.AllocatedPeak))
 	}
 	out.print("peak of the second step: %s allocated, %s reserved, %s held by graphs; reached at %s\n", sizes.Format(f.Step.AllocatedPeak),
 		sizes.Format(f.Step.ReservedPeak), sizes.Format(f.Step.GraphBytes), f.PeakLine.place())
 	if p := f.Step.Peak; p != nil {
 		for _, c := range p.Categories {
-			out.print("  %s\t%s\t%s blocks\n", sizes.Format(c.Bytes), c.Name, humanize.Comma(int64(c.Blocks)))
+			out.held(c.Bytes, c.Name, c.Blocks)
 		}
 	}
 	for _, l := range f.Lines[:min(len(f.Lines), 5)] {
-		out.print("  %s\t%s\t%s blocks\n", sizes.Format(l.Bytes), l.place(), humanize.Comma(int64(l.Blocks)))
+		out.held(l.Bytes, l.place(), l.Blocks)
 	}
 	if len(f.Layers) > 0 {
 		f.layers(out)
 	}
 	return out.err
+}
+
+func verdict(fits bool) string {
+	if fits {
+		return "fits"
+	}
+	return "does not fit"
 }
 
 // place is such as "model.go:31 (main.(*net).Forward)".
@@ -81,6 +84,11 @@ func (l *Layer) title() string {
 		return "model " + l.Type
 	}
 	return strings.Repeat("  ", l.depth()+1) + l.Name[strings.LastIndexByte(l.Name, '.')+1:] + " " + l.Type
+}
+
+// held prints a holder of memory.
+func (p *printer) held(bytes int64, name string, blocks int) {
+	p.print("  %10s  %s (blocks: %s)\n", sizes.Format(bytes), name, humanize.Comma(int64(blocks)))
 }
 
 func (p *printer) row(width int, title string, l Layer) {

@@ -68,9 +68,23 @@ func (p *Plan) Chosen() (names []string) {
 	return names
 }
 
+// Set chooses the layers of these names, as [Plan.Chosen] returns them, and no others. A name of no
+// layer is an error that wraps [autograd.ErrInvalid], and the choice stays as it is.
+func (p *Plan) Set(names ...string) error {
+	for _, name := range names {
+		if !slices.ContainsFunc(p.parts, func(part *planned) bool { return part.name == name }) {
+			return fmt.Errorf("remat: Plan.Set: %w: %q is none of the %d layers", autograd.ErrInvalid, name, len(p.parts))
+		}
+	}
+	for _, part := range p.parts {
+		part.chosen = slices.Contains(names, part.name)
+	}
+	return nil
+}
+
 // Choose chooses anew, and returns an upper bound of the bytes that a step will allocate. peak is
 // the profile of the peak of a step in which no layer was checkpointed
-// ([memcache.Scope.EndProfile], or trace's StepProfile.Peak), and budget is in bytes. The layers
+// ([memcache.Scope.EndProfile]), and budget is in bytes. The layers
 // run in the order of [Plan.Layer].
 //
 // The bound is the greatest sum of the layers' backward passes. A sum counts the layer's own

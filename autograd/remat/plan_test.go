@@ -114,6 +114,25 @@ func TestPlanCounts(t *testing.T) {
 	require.ErrorContains(t, err, "a step needs 1000 bytes with the 0 layers checkpointed that help, and the budget is 999")
 }
 
+// TestPlanSet: a choice by names, as a plan of another run made it.
+func TestPlanSet(t *testing.T) {
+	var plan remat.Plan
+	require.NoError(t, plan.Set())
+	for _, name := range []string{"a", "b", "c", "b"} {
+		plan.Layer(name, nn.Sequential{})
+	}
+	require.NoError(t, plan.Set("c", "a"))
+	require.Equal(t, []string{"a", "c"}, plan.Chosen())
+	err := plan.Set("b", "d")
+	require.ErrorIs(t, err, autograd.ErrInvalid)
+	require.ErrorContains(t, err, `"d" is none of the 4 layers`)
+	require.Equal(t, []string{"a", "c"}, plan.Chosen())
+	require.NoError(t, plan.Set("b"))
+	require.Equal(t, []string{"b", "b"}, plan.Chosen())
+	require.NoError(t, plan.Set())
+	require.Empty(t, plan.Chosen())
+}
+
 // TestPlanOfNoLayer reports it like any other.
 func TestPlanOfNoLayer(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)

@@ -319,6 +319,27 @@ func TestGPUs(t *testing.T) {
 	require.False(t, blas.MatMulEpilogues() || blas.MatMulBFloat16())
 }
 
+// TestAddressesOfGPU: reservations may exceed its memory, unlike those of a host device.
+func TestAddressesOfGPU(t *testing.T) {
+	for name, all := range map[string]bool{"dry:cuda?capacity=1GiB": true, "dry:host?capacity=1GiB": false} {
+		dev, _ := open(t, name)
+		v := dev.(device.VirtualMemory)
+		var ranges []device.Ptr
+		for range 5 {
+			p, err := v.Reserve(1 << 30)
+			if err != nil {
+				require.ErrorIs(t, err, device.ErrOutOfMemory)
+				break
+			}
+			ranges = append(ranges, p)
+		}
+		require.Equal(t, all, len(ranges) == 5, name)
+		for _, p := range ranges {
+			require.NoError(t, v.Unreserve(p))
+		}
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	for name, says := range map[string]string{
 		"dry":                                   "dry:cuda?gpu=H100",

@@ -42,6 +42,9 @@ func (driver) Open(name string, options url.Values) (device.Device, error) {
 	return dryhost.New(cfg)
 }
 
+// addresses is more than the reservations of any program: a GPU does not run out of them either.
+const addresses = 1 << 53
+
 func parse(name string, options url.Values) (cfg dryhost.Config, gpu model, err error) {
 	gpu = gpus["H100"]
 	known := []string{"capacity"}
@@ -78,7 +81,7 @@ func parse(name string, options url.Values) (cfg dryhost.Config, gpu model, err 
 		gpu.bare = true
 	}
 	if name == "dry:cuda" {
-		cfg.Capacity = gpu.memory << 20
+		cfg.Capacity, cfg.Addresses = gpu.memory<<20, addresses
 	}
 	if text := options.Get("capacity"); options.Has("capacity") {
 		n, err := humanize.ParseBytes(text)

@@ -28,6 +28,7 @@ func newDry(cfg dryhost.Config) (device.Device, error) {
 	d.mem.apart = 0
 	d.mem.piece = maxCapacity
 	d.mem.pinnable = maxCapacity
+	d.mem.reservable = max(cfg.Addresses, d.mem.reservable)
 	d.front = cfg.Front(d)
 	return d.front, nil
 }

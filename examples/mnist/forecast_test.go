@@ -1,8 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,4 +55,71 @@ func TestAllPicturesAreForeseen(t *testing.T) {
 	t.Logf("%v, %d bytes reserved, fits: %v", time.Since(began), f.ReservedPeak, f.Fits)
 	require.Greater(t, f.AllocatedPeak, int64(maxBatch)*32*26*26*4, "the first convolution's result")
 	require.Less(t, time.Since(began), time.Minute)
+}
+
+// peaksOf runs the program and returns what its results say of memory.
+func peaksOf(t *testing.T, args ...string) foreseen {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "json")
+	var out, errs bytes.Buffer
+	require.Zero(t, run(t.Context(), append(args, "-json", file), &out, &errs), errs.String())
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var f foreseen
+	require.NoError(t, json.Unmarshal(text, &f))
+	require.Positive(t, f.MaxMemoryAllocated)
+	return f
+}
+
+// TestForecastOfRun: a run reports the peaks that -forecast printed, also where the last batches
+// are smaller, with tests between the epochs.
+func TestForecastOfRun(t *testing.T) {
+	forecasttest.SkipBits32(t)
+	data := dataOf(t, 150, 70)
+	ways := []string{"", "-bfloat16", "-graph", "-ranks 2", "-ranks 2 -shard state", "-ranks 2 -shard gradients -graph", "-optimizer momentum -batch 150", "-batch 60"}
+	some := models
+	if testing.Short() {
+		some = []string{anyModel()}
+	}
+	for _, model := range some {
+		for _, way := range ways {
+			args := append(strings.Fields(way), "-model", model, "-data", data, "-epochs", "2")
+			if !slices.Contains(args, "-batch") {
+				args = append(args, "-batch", "32")
+			}
+			foreseen, measured := peaksOf(t, append(args, "-forecast")...), peaksOf(t, args...)
+			require.Equal(t, measured.MaxMemoryAllocated, foreseen.MaxMemoryAllocated, "%s %s", model, way)
+			require.Equal(t, measured.MaxMemoryReserved, foreseen.MaxMemoryReserved, "%s %s", model, way)
+			require.Equal(t, measured.Batch, foreseen.Batch)
+			require.Equal(t, measured.Ranks, foreseen.Ranks)
+		}
+	}
+}
+
+// TestForecastDoesNotFit: the flags that it names do what it says, as on a device of that size.
+func TestForecastDoesNotFit(t *testing.T) {
+	forecasttest.SkipBits32(t)
+	data := dataOf(t, 600, 10)
+	args := []string{"-forecast", "-data", data, "-batch", "512", "-epochs", "1", "-model", "cnn"}
+	whole := peaksOf(t, args...)
+	require.Empty(t, whole.Forecast.Advice)
+	small := fmt.Sprintf("dry:host?capacity=%d", whole.MaxMemoryReserved*3/4)
+	tight := peaksOf(t, append(args, "-device", small)...)
+	require.False(t, tight.Forecast.Fits)
+	require.Equal(t, whole.MaxMemoryAllocated, tight.MaxMemoryAllocated)
+	var names []string
+	for _, a := range tight.Forecast.Advice {
+		names = append(names, strings.Fields(a.Name)[0])
+		followed := peaksOf(t, append(append(args, "-device", small), strings.Fields(a.Name)...)...)
+		require.Equal(t, a.Fits, followed.Forecast.Fits, a.Name)
+		require.Equal(t, a.AllocatedPeak, followed.MaxMemoryAllocated, a.Name)
+		require.Equal(t, a.ReservedPeak, followed.MaxMemoryReserved, a.Name)
+	}
+	require.Equal(t, []string{"-bfloat16", "-offload", "-ranks", "-ranks", "-ranks", "-batch"}, names)
+	largest := tight.Forecast.Advice[5]
+	require.True(t, largest.Fits)
+	found := peaksOf(t, append(args, "-largest", fmt.Sprint(tight.Forecast.Capacity))...)
+	require.Equal(t, fmt.Sprint("-batch ", found.Batch), largest.Name)
+	more := peaksOf(t, append(args, "-device", small, "-batch", fmt.Sprint(found.Batch+1))...)
+	require.False(t, more.Forecast.Fits)
 }

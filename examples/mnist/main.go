@@ -39,6 +39,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 	case o.picture != "":
 		err = o.predict(ctx, out)
+	case o.forecast:
+		err = o.foresee(ctx, out, stderr)
 	default:
 		err = runOptions(ctx, o, out, stderr)
 	}
@@ -103,7 +105,7 @@ func (o options) runParties(ctx context.Context, parties []*party, stdout, stder
 	}
 	telemetry.report(text)
 	if r != nil && r.trained && o.json != "" {
-		err = errors.Join(err, r.write(o.json, stdout))
+		err = errors.Join(err, writeJSON(o.json, stdout, r))
 	}
 	return errors.Join(err, printed)
 }

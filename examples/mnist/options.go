@@ -34,6 +34,8 @@ type options struct {
 	save      string
 	resume    string
 	picture   string
+	forecast  bool
+	largest   string
 	confusion bool
 	graph     bool
 	offload   bool
@@ -80,6 +82,8 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.save, "save", "", "`file` for the weights after the training")
 	f.StringVar(&o.resume, "resume", "", "`file` that the training is kept in, after each epoch and when it is interrupted, and goes on from")
 	f.StringVar(&o.picture, "predict", "", "no training: what the model of -load sees in a PNG `file` of 28 by 28 pixels")
+	f.BoolVar(&o.forecast, "forecast", false, "no training: the memory that it takes, as a device without memory shows it; -device cuda stands for an H100, \"dry:cuda?gpu=L4\" for others")
+	f.StringVar(&o.largest, "largest", "", "with -forecast, the largest batch that fits in this `size` of device memory, such as 80GiB, in place of -batch")
 	f.BoolVar(&o.confusion, "confusion", false, "print which digits were taken for which others")
 	f.BoolVar(&o.graph, "graph", false, "capture the step as a graph, one for each size of a batch, and replay it: the same training to the bit, with less work for the host")
 	f.BoolVar(&o.offload, "offload", false, "keep the optimiser's state in pinned host memory between the steps: the same training to the bit, with less device memory")
@@ -127,6 +131,10 @@ func (o *options) check() error {
 	switch {
 	case o.picture != "" && o.load == "":
 		return fmt.Errorf("-predict %s: want the model's weights too, with -load", o.picture)
+	case o.largest != "" && !o.forecast:
+		return fmt.Errorf("-largest %s: want -forecast too", o.largest)
+	case o.forecast && o.picture != "":
+		return fmt.Errorf("-forecast with -predict %s: want one of them", o.picture)
 	case o.load != "" && o.resume != "":
 		return fmt.Errorf("-load %s with -resume %s: want one of them", o.load, o.resume)
 	case len(o.profileSteps) > 0 && o.memprofile == "":

@@ -88,6 +88,11 @@ func (o *options) parties() ([]*party, error) {
 	case o.ranks == 1:
 		return []*party{nil}, nil
 	}
+	return o.here(), nil
+}
+
+// here are the ranks of -ranks.
+func (o *options) here() []*party {
 	var mu sync.Mutex
 	var id *device.CommunicatorID // of the first that comes
 	var all []*party
@@ -111,7 +116,7 @@ func (o *options) parties() ([]*party, error) {
 			return c.NewCommunicator(ctx, *mine, rank, o.ranks, device.CommunicatorOptions{Timeout: o.timeout, Overlapped: true})
 		}})
 	}
-	return all, nil
+	return all
 }
 
 // deviceOf is the name of a rank's device. Each opens a host device of its own, with its share of the

@@ -83,9 +83,9 @@ func (r *result) print(w io.Writer) error {
 	return nil
 }
 
-// write writes the file of -json; "-" is the standard output.
-func (r *result) write(file string, stdout io.Writer) error {
-	text, err := json.MarshalIndent(r, "", "  ")
+// writeJSON writes the file of -json; "-" is the standard output.
+func writeJSON(file string, stdout io.Writer, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("mnist: -json: %w", err)
 	}

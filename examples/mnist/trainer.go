@@ -49,89 +49,94 @@ type trainer struct {
 
 // newTrainer makes a trainer that takes the given number of steps.
 func newTrainer(ctx context.Context, o options, fields []int64, steps int, telemetry *telemetry, profiling *profiling) (t *trainer, err error) {
-	t = &trainer{recipe: recipes[o.model], dtype: o.dtype(), steps: steps, telemetry: telemetry, profiling: profiling}
+	t = &trainer{steps: steps, telemetry: telemetry, profiling: profiling}
 	if t.tracer, err = telemetry.observer(o.party); err != nil {
 		return t, err
 	}
-	tracer := t.tracer
+	if t.env, err = tensor.Open(o.deviceOf(o.party), profiling.options(t.tracer)...); err != nil {
+		return t, errors.Join(err, t.close())
+	}
+	t.onClose(t.env.Close)
+	return t, t.build(ctx, o, fields)
+}
+
+// build makes what the trainer has on its runtime. It closes it after an error.
+func (t *trainer) build(ctx context.Context, o options, fields []int64) (err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.close())
 		}
 	}()
-	if t.env, err = tensor.Open(o.deviceOf(o.party), profiling.options(tracer)...); err != nil {
-		return t, err
-	}
-	t.onClose(t.env.Close)
+	t.recipe, t.dtype = recipes[o.model], o.dtype()
 	t.tape = autograd.NewTape(ctx, t.env)
-	if err = profiling.begin(t.env); err != nil {
-		return t, err
+	if err = t.profiling.begin(t.env); err != nil {
+		return err
 	}
-	if _, err = tracer.Watch(t.env.Cache()); err != nil {
-		return t, err
+	if _, err = t.tracer.Watch(t.env.Cache()); err != nil {
+		return err
 	}
-	if _, err = tracer.WatchPool(t.env.Pool()); err != nil {
-		return t, err
+	if _, err = t.tracer.WatchPool(t.env.Pool()); err != nil {
+		return err
 	}
 	t.loader, err = loader.New(ctx, t.env.Pool(), loader.Config{
 		Cache: t.env.Cache(), Compute: t.env.Stream(), Fields: fields, Ahead: ahead,
 	})
 	if err != nil {
-		return t, err
+		return err
 	}
 	t.onClose(t.loader.Close)
 	offloader, err := t.newOffloader(o)
 	if err != nil {
-		return t, err
+		return err
 	}
 	in := nn.Init(ctx, t.env, nn.Seed(o.seed+uint64(o.party.number())))
 	t.model = t.recipe.model(in)
 	t.params = t.model.Parameters()
 	if err = in.Err(); err != nil {
-		return t, err
+		return err
 	}
 	t.onClose(in.Close)
 	if o.load != "" {
 		if err = nn.LoadModel(ctx, t.model, o.load); err != nil {
-			return t, err
+			return err
 		}
 	}
 	if err = t.join(ctx, o); err != nil {
-		return t, err
+		return err
 	}
 	t.optimizer = newOptimizer(in, o, t.params)
 	if err = in.Err(); err != nil {
-		return t, err
+		return err
 	}
 	if err = t.optimizer.Prepare(ctx); err != nil {
-		return t, err
+		return err
 	}
 	if offloader != nil {
 		if err = offload.State(ctx, t.optimizer, offloader, 0); err != nil {
-			return t, err
+			return err
 		}
 	}
 	t.lr = t.optimizer.LR()
 	if err = t.resume(ctx, o); err != nil {
-		return t, err
+		return err
 	}
 	if t.loss, err = t.env.Zeros(ctx, tensor.Float32); err != nil {
-		return t, err
+		return err
 	}
 	t.onClose(t.loss.Release)
 	if o.graph {
 		if t.graphs, err = newStepGraphs(t.env); err != nil {
-			return t, err
+			return err
 		}
 		t.onClose(t.graphs.close)
 	}
-	t.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: t.env.Cache(), Pool: t.env.Pool(), Stream: t.env.Stream(), Communicator: t.comm, Tracer: tracer, Starting: profiling.folder.starting,
-		Kernels: profiling.kernels, Holders: profiling.holders(), OnProfile: profiling.onProfile})
+	t.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: t.env.Cache(), Pool: t.env.Pool(), Stream: t.env.Stream(), Communicator: t.comm, Tracer: t.tracer, Starting: t.profiling.folder.starting,
+		Kernels: t.profiling.kernels, Holders: t.profiling.holders(), OnProfile: t.profiling.onProfile})
 	if err != nil {
-		return t, err
+		return err
 	}
 	t.onClose(t.profiler.Close)
-	return t, nil
+	return nil
 }
 
 // newOffloader returns what moves the optimiser's state for -offload; nil without it.
@@ -214,6 +219,11 @@ func (t *trainer) trainStep(ctx context.Context) (n int, err error) {
 	ctx = look.begin(ctx)
 	defer look.end()
 	defer func() { step.Fail(err) }()
+	return t.take(ctx)
+}
+
+// take takes a step on the next batch.
+func (t *trainer) take(ctx context.Context) (n int, err error) {
 	batch, err := t.loader.Next(ctx)
 	if err != nil {
 		return 0, err
@@ -291,26 +301,47 @@ func (t *trainer) tensors(batch *loader.Minibatch) (x, y *tensor.Tensor, err err
 
 // test tells what the model sees in the pictures of the source.
 func (t *trainer) test(ctx context.Context, source loader.Source) (*confusion, error) {
-	if err := t.loader.Start(ctx, source); err != nil {
+	var seen confusion
+	err := t.look(ctx, source, func(best, y *tensor.Tensor) error {
+		got, err := tensor.ToSlice[int32](ctx, best, nil)
+		if err != nil {
+			return err
+		}
+		want, err := tensor.ToSlice[int32](ctx, y, nil)
+		if err != nil {
+			return err
+		}
+		for i, right := range want {
+			seen.add(right, got[i])
+		}
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
-	var seen confusion
+	return &seen, nil
+}
+
+// look calls f with the model's best answers for each batch of the source, and the labels.
+func (t *trainer) look(ctx context.Context, source loader.Source, f func(best, y *tensor.Tensor) error) error {
+	if err := t.loader.Start(ctx, source); err != nil {
+		return err
+	}
 	for {
 		batch, err := t.loader.Next(ctx)
 		if errors.Is(err, io.EOF) {
-			return &seen, nil
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if err = errors.Join(t.count(ctx, batch, &seen), batch.Release()); err != nil {
-			return nil, fmt.Errorf("mnist: testing: %w", err)
+		if err = errors.Join(t.answer(ctx, batch, f), batch.Release()); err != nil {
+			return fmt.Errorf("mnist: testing: %w", err)
 		}
 	}
 }
 
-// count adds what the model sees in a batch.
-func (t *trainer) count(ctx context.Context, batch *loader.Minibatch, seen *confusion) (err error) {
+func (t *trainer) answer(ctx context.Context, batch *loader.Minibatch, f func(best, y *tensor.Tensor) error) (err error) {
 	x, y, err := t.tensors(batch)
 	if err != nil {
 		return err
@@ -327,16 +358,5 @@ func (t *trainer) count(ctx context.Context, batch *loader.Minibatch, seen *conf
 		return err
 	}
 	defer func() { err = errors.Join(err, best.ReleaseContext(ctx)) }()
-	got, err := tensor.ToSlice[int32](ctx, best, nil)
-	if err != nil {
-		return err
-	}
-	want, err := tensor.ToSlice[int32](ctx, y, nil)
-	if err != nil {
-		return err
-	}
-	for i, right := range want {
-		seen.add(right, got[i])
-	}
-	return nil
+	return f(best, y)
 }

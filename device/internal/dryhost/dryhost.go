@@ -7,6 +7,8 @@ import "github.com/cistern-ml/cistern/device"
 type Config struct {
 	// Capacity is the device's memory in bytes. 0 is the default of a host device.
 	Capacity int64
+	// Addresses is how many bytes all reservations may have. 0 is a host device's.
+	Addresses int64
 	// Front makes the device that the program sees of the one that computes nothing: streams,
 	// graphs and communicators return it as theirs.
 	Front func(below device.Device) device.Device

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/cistern-ml/cistern/autograd/forecast"
+	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/transfer/loader"
+)
+
+// foreseen is what -json writes of a forecast. Its names are those of a run's results.
+type foreseen struct {
+	Device             string             `json:"device"`
+	Model              string             `json:"model"`
+	Optimizer          string             `json:"optimizer"`
+	Batch              int                `json:"batch"`
+	Ranks              int                `json:"ranks"`
+	MaxMemoryAllocated int64              `json:"max_memory_allocated"`
+	MaxMemoryReserved  int64              `json:"max_memory_reserved"`
+	Forecast           *forecast.Forecast `json:"forecast"`
+}
+
+// amounts are how many pictures there are to train on, and to test.
+type amounts struct{ train, test int }
+
+// foresee prints what the training takes, of one rank of many the first one.
+func (o options) foresee(ctx context.Context, stdout, stderr io.Writer) error {
+	var n amounts
+	for s, at := range map[split]*int{train: &n.train, test: &n.test} {
+		d, err := loadDataset(ctx, o.data, s)
+		if err != nil {
+			return err
+		}
+		*at = d.len()
+	}
+	parties, err := o.parties()
+	if err != nil {
+		return err
+	}
+	o.ranks = parties[0].ranks()
+	if err := o.writable(ctx); err != nil {
+		return err
+	}
+	text := o.text(stdout, stderr)
+	f, err := o.searched(ctx, n)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(text, "%s, %s, %d pictures in a step%s\n", o.model, o.optimizer, o.batch, o.dealt())
+	if err := f.Table(text); err != nil || o.json == "" {
+		return err
+	}
+	return writeJSON(o.json, stdout, foreseen{f.Device, o.model, o.optimizer, o.batch, o.ranks, f.AllocatedPeak, f.ReservedPeak, f})
+}
+
+// searched is the forecast of the batch, or of the largest one, which it makes the batch.
+func (o *options) searched(ctx context.Context, n amounts) (*forecast.Forecast, error) {
+	if o.largest != "" {
+		limit, err := humanize.ParseBytes(o.largest)
+		if err != nil {
+			return nil, fmt.Errorf("mnist: -largest %s is not a size, such as 80GiB", o.largest)
+		}
+		var f *forecast.Forecast
+		o.batch, f, err = o.largestBatch(ctx, int64(limit), n)
+		return f, err
+	}
+	f, err := forecast.Step(ctx, o.dryName(), o.program(n, o.ways(n)))
+	if err != nil || f.Fits {
+		return f, err
+	}
+	smaller := *o
+	batch, fits, err := smaller.largestBatch(ctx, f.Capacity, n)
+	if err == nil && batch > 0 {
+		f.Advice = append(f.Advice, forecast.Advice{Name: fmt.Sprint("-batch ", batch), Fits: true, AllocatedPeak: fits.AllocatedPeak, ReservedPeak: fits.ReservedPeak})
+	}
+	return f, err
+}
+
+func (o options) largestBatch(ctx context.Context, limit int64, n amounts) (int, *forecast.Forecast, error) {
+	of := func(size int) int { return min(size, n.train/o.ranks) * o.ranks } // the batch of all ranks
+	size, f, err := forecast.LargestBatch(ctx, o.dryName(), limit, func(size int) forecast.Program {
+		o := o
+		o.batch = of(size)
+		return o.program(n, nil)
+	})
+	return of(size), f, err
+}
+
+// ways are flags with which the training takes less memory, the cheapest first.
+func (o options) ways(n amounts) (all []forecast.Way) {
+	add := func(flags string, change func(*options)) {
+		o := o
+		change(&o)
+		all = append(all, forecast.Way{Name: flags, Program: o.program(n, nil)})
+	}
+	if !o.bfloat16 {
+		add("-bfloat16", func(o *options) { o.bfloat16 = true })
+	}
+	if !o.offload && !o.graph {
+		add("-offload", func(o *options) { o.offload = true })
+	}
+	for ranks := 2; o.ranks == 1 && ranks <= 8 && o.batch%ranks == 0; ranks *= 2 {
+		add(fmt.Sprintf("-ranks %d -shard gradients", ranks), func(o *options) { o.ranks, o.shard = ranks, "gradients" })
+	}
+	return all
+}
+
+// dryName is the name of the device that stands for that of -device.
+func (o *options) dryName() string {
+	name, query, has := strings.Cut(o.deviceName(), "?")
+	if !strings.HasPrefix(name, "dry:") {
+		driver, _, _ := strings.Cut(name, ":")
+		name = "dry:" + driver
+	}
+	if has {
+		name += "?" + query
+	}
+	return name
+}
+
+// program is the training: first all that allocates in other ways, in the order of a run, and then
+// a step.
+func (o options) program(n amounts, ways []forecast.Way) forecast.Program {
+	return func(ctx context.Context, rt *tensor.Runtime) (*forecast.Training, error) {
+		o := o.quiet()
+		o.load, o.resume = "", ""
+		if o.ranks > 1 {
+			o.party = o.here()[0]
+			o.party.meeting = ctx
+		}
+		batch := min(o.batch, n.train)
+		whole := batcher{data: blank(n.train), size: max(1, batch/o.ranks), ranks: o.ranks}
+		training := whole
+		training.data = blank(short(n.train, batch))
+		tests := batcher{data: blank(short(n.test, whole.size)), size: whole.size}
+		t := &trainer{env: rt, steps: o.epochs * whole.batches(), profiling: &profiling{}}
+		if err := t.build(ctx, o, whole.fields()); err != nil {
+			return nil, err
+		}
+		begun := false
+		return &forecast.Training{Model: t.model, Ways: ways, Close: t.close, Step: func(ctx context.Context) error {
+			if !begun {
+				begun = true
+				return t.rehearse(ctx, min(o.epochs, 2), training, tests)
+			}
+			return errors.Join(t.loader.Start(ctx, training.blanks()), t.takeAll(ctx, 1))
+		}}, nil
+	}
+}
+
+// short is a number of pictures with the batches of another one that differ: three at most.
+func short(pictures, batch int) int {
+	if pictures < 3*batch {
+		return pictures
+	}
+	return 2*batch + pictures%batch
+}
+
+// rehearse takes the steps of epochs, and tests after each, on pictures without values.
+func (t *trainer) rehearse(ctx context.Context, epochs int, training, tests batcher) error {
+	for range epochs {
+		err := errors.Join(t.env.Zero(ctx, t.loss), t.loader.Start(ctx, training.blanks()), t.takeAll(ctx, training.batches()))
+		if err == nil && t.ranks == nil {
+			err = t.look(ctx, tests.blanks(), func(_, _ *tensor.Tensor) error { return nil })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *trainer) takeAll(ctx context.Context, steps int) error {
+	for range steps {
+		if _, err := t.take(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// blank is a data set that only has a length.
+func blank(pictures int) *dataset { return &dataset{labels: make([]uint8, pictures)} }
+
+// blanks is the source of the first epoch's batches, which it leaves as they are.
+func (b batcher) blanks() loader.Source {
+	source, err := b.sampler().Epoch(1, func(context.Context, []int, [][]byte) error { return nil })
+	if err != nil {
+		return func(context.Context, [][]byte) error { return err }
+	}
+	return source
+}
