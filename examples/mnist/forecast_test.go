@@ -46,6 +46,17 @@ func TestModelsAreForeseen(t *testing.T) {
 	}
 }
 
+// TestModelsAreForeseenOnDevice is TestModelsAreForeseen on a GPU.
+func TestModelsAreForeseenOnDevice(t *testing.T) {
+	for _, name := range models {
+		for _, h := range forecasttest.Ways {
+			for _, batch := range []int{1, 17, 128} {
+				forecasttest.RequireForeseenOnDevice(t, digits(name), h, batch, fmt.Sprintf("%s, %s, batch %d", name, h.Name, batch))
+			}
+		}
+	}
+}
+
 // TestAllPicturesAreForeseen: a step of the CNN on all pictures at once.
 func TestAllPicturesAreForeseen(t *testing.T) {
 	forecasttest.SkipBits32(t)

@@ -1,0 +1,110 @@
+package forecasttest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd/forecast"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// RequireForeseenOnDevice compares a forecast with the GPU that CISTERN_TEST_DEVICE names, or the
+// emulated one, and prints both. What offloading reserves there differs from run to run: the
+// forecast is the most of them.
+func RequireForeseenOnDevice(t *testing.T, k Task, h How, batch int, what string) {
+	t.Helper()
+	ctx, name := context.Background(), onGPU(t)
+	runs := 1
+	if h.offloaded && name != emulated {
+		runs = 10
+	}
+	var foreseen *forecast.Forecast
+	most := int64(0)
+	for range runs {
+		rt, err := tensor.Open(name)
+		require.NoError(t, err)
+		if foreseen == nil {
+			what += ", " + dryOf(t, rt)
+			foreseen, err = forecast.Step(ctx, dryOf(t, rt), k.Program(h, batch))
+			require.NoError(t, err, what)
+		}
+		measured, err := forecast.Measure(ctx, rt, k.Program(h, batch))
+		require.NoError(t, err, what)
+		require.NoError(t, rt.Close())
+		t.Logf("%s: foreseen %d allocated, %d reserved; measured %d allocated, %d reserved", what,
+			foreseen.AllocatedPeak, foreseen.ReservedPeak, measured.AllocatedPeak, measured.ReservedPeak)
+		require.Equal(t, measured.AllocatedPeak, foreseen.AllocatedPeak, what)
+		if most = max(most, measured.ReservedPeak); !h.offloaded {
+			require.Equal(t, measured.Step.Peak, foreseen.Step.Peak, what)
+		}
+	}
+	if h.offloaded {
+		require.LessOrEqual(t, most, foreseen.ReservedPeak, what)
+	} else {
+		require.Equal(t, most, foreseen.ReservedPeak, what)
+	}
+}
+
+// RequireLargestBatch shows on the device that the foreseen batch fits in limit bytes, and that one
+// more does not.
+func RequireLargestBatch(t *testing.T, k Task, h How, limit int64) {
+	t.Helper()
+	ctx, name := context.Background(), onGPU(t)
+	open := func() *tensor.Runtime {
+		rt, err := tensor.Open(name, tensor.CacheConfig(memcache.Config{MemoryLimit: limit}))
+		require.NoError(t, err)
+		return rt
+	}
+	rt := open()
+	if rt.Device().Name() == emulated {
+		require.NoError(t, rt.Close())
+		t.Skip("it is slow")
+	}
+	n, foreseen, err := forecast.LargestBatch(ctx, dryOf(t, rt), limit, func(batch int) forecast.Program { return k.Program(h, batch) })
+	require.NoError(t, err)
+	measured, err := forecast.Measure(ctx, rt, k.Program(h, n))
+	require.NoError(t, err, "a batch of %d", n)
+	require.NoError(t, rt.Close())
+	t.Logf("%d bytes, %s: a batch of %d foreseen with %d reserved, measured with %d", limit, h.Name, n, foreseen.ReservedPeak, measured.ReservedPeak)
+	rt = open()
+	_, err = forecast.Measure(ctx, rt, k.Program(h, n+1))
+	require.ErrorIs(t, err, memcache.ErrOutOfMemory, "a batch of %d", n+1)
+	t.Logf("a batch of %d: %v", n+1, err)
+	_ = rt.Close() // the error of the program comes again
+}
+
+// emulated is the name of the device of the emulator.
+const emulated = "emulated"
+
+func onGPU(t *testing.T) string {
+	t.Helper()
+	name := cisterntest.Named()
+	if name == "" || strings.HasPrefix(name, "host") {
+		t.Skip("it compares with the GPU that CISTERN_TEST_DEVICE names")
+	}
+	return name
+}
+
+// dryOf is the dry device that stands for the runtime's. The emulated one has no library of
+// products.
+func dryOf(t *testing.T, rt *tensor.Runtime) string {
+	t.Helper()
+	props := rt.Device().Properties()
+	dry := fmt.Sprintf("dry:cuda?capacity=%d", props.TotalMemory)
+	if rt.Device().Name() == emulated {
+		return dry + "&cublas=none"
+	}
+	known := []string{"A100", "H100", "H200", "L4", "T4"}
+	i := slices.IndexFunc(known, func(gpu string) bool { return strings.Contains(props.Model, gpu) })
+	if i < 0 {
+		t.Skipf("%s is not in the table", props.Model)
+	}
+	return dry + "&gpu=" + known[i]
+}
