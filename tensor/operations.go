@@ -16,9 +16,32 @@ import (
 // about is the operation's shapes and dtypes; it must not be used after f has returned.
 //
 // A captured operation is not seen. A replay of a [Graph] is one operation, and about is how many
-// operations of each name the graph has. A runtime without this option does nothing for it.
+// operations of each name the graph has. A runtime without this option does nothing for it. If it
+// is given several times, each f is called.
 func OnOperation(f func(ctx context.Context, s device.Stream, name string, about fmt.Stringer) (queued func())) Option {
-	return optionFunc(func(c config) config { c.onOperation = f; return c })
+	return optionFunc(func(c config) config {
+		earlier := c.onOperation
+		switch {
+		case earlier == nil:
+			c.onOperation = f
+		case f != nil:
+			c.onOperation = func(ctx context.Context, s device.Stream, name string, about fmt.Stringer) func() {
+				return queued{earlier(ctx, s, name, about), f(ctx, s, name, about)}.call
+			}
+		}
+		return c
+	})
+}
+
+// queued are what two functions of OnOperation returned.
+type queued [2]func()
+
+func (q queued) call() {
+	for _, f := range q {
+		if f != nil {
+			f()
+		}
+	}
 }
 
 // noteShapes adds the shapes of tensors, of which nil are absent operands, for OnOperation.

@@ -86,6 +86,26 @@ func TestOnOperation(t *testing.T) {
 	assert.Empty(t, o.take(), "it was refused before it was an operation")
 }
 
+// TestOnOperationTwice: the functions of both options see an operation, and its end.
+func TestOnOperationTwice(t *testing.T) {
+	var a, b seen
+	silent := func(context.Context, device.Stream, string, fmt.Stringer) func() {
+		a.calls = append(a.calls, "silent")
+		return nil
+	}
+	r := newRig(t, 64<<20, OnOperation(a.operation), OnOperation(nil), OnOperation(silent), OnOperation(b.operation))
+	x := put(r, []float32{1, 2, 3}, 3)
+	defer x.Release()
+	a.take()
+	b.take()
+	y, err := r.Add(r.ctx, x, x)
+	require.NoError(t, err)
+	defer y.Release()
+	const add = `add of "" on true: float32[3] = float32[3], float32[3]`
+	assert.Equal(t, []string{add, "silent", "queued"}, a.take())
+	assert.Equal(t, []string{add, "queued"}, b.take())
+}
+
 // TestOnOperationOfReplays: a capture is not seen, and each replay is, with its operations.
 func TestOnOperationOfReplays(t *testing.T) {
 	var o seen

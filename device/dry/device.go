@@ -30,6 +30,12 @@ func (d *front) Alloc(bytes int64) (device.Ptr, error) {
 	return p, d.named(err)
 }
 
+// AllocPinned passes on the call, as Alloc.
+func (d *front) AllocPinned(bytes int64) ([]byte, error) {
+	b, err := d.below.AllocPinned(bytes)
+	return b, d.named(err)
+}
+
 // Map passes on the call, as Alloc.
 func (d *front) Map(p device.Ptr, bytes int64) error { return d.named(d.below.Map(p, bytes)) }
 

@@ -16,8 +16,8 @@ import (
 )
 
 // RequireForeseenOnDevice compares a forecast with the GPU that CISTERN_TEST_DEVICE names, or the
-// emulated one, and prints both. What offloading reserves there differs from run to run: the
-// forecast is the most of them.
+// emulated one, and prints both. What offloading takes there depends on when copies end: the
+// forecast is the most.
 func RequireForeseenOnDevice(t *testing.T, k Task, h How, batch int, what string) {
 	t.Helper()
 	ctx, name := context.Background(), onGPU(t)
@@ -26,7 +26,6 @@ func RequireForeseenOnDevice(t *testing.T, k Task, h How, batch int, what string
 		runs = 10
 	}
 	var foreseen *forecast.Forecast
-	most := int64(0)
 	for range runs {
 		rt, err := tensor.Open(name)
 		require.NoError(t, err)
@@ -40,15 +39,14 @@ func RequireForeseenOnDevice(t *testing.T, k Task, h How, batch int, what string
 		require.NoError(t, rt.Close())
 		t.Logf("%s: foreseen %d allocated, %d reserved; measured %d allocated, %d reserved", what,
 			foreseen.AllocatedPeak, foreseen.ReservedPeak, measured.AllocatedPeak, measured.ReservedPeak)
-		require.Equal(t, measured.AllocatedPeak, foreseen.AllocatedPeak, what)
-		if most = max(most, measured.ReservedPeak); !h.offloaded {
-			require.Equal(t, measured.Step.Peak, foreseen.Step.Peak, what)
+		if h.offloaded {
+			require.LessOrEqual(t, measured.AllocatedPeak, foreseen.AllocatedPeak, what)
+			require.LessOrEqual(t, measured.ReservedPeak, foreseen.ReservedPeak, what)
+			continue
 		}
-	}
-	if h.offloaded {
-		require.LessOrEqual(t, most, foreseen.ReservedPeak, what)
-	} else {
-		require.Equal(t, most, foreseen.ReservedPeak, what)
+		require.Equal(t, measured.AllocatedPeak, foreseen.AllocatedPeak, what)
+		require.Equal(t, measured.ReservedPeak, foreseen.ReservedPeak, what)
+		require.Equal(t, measured.Step.Peak, foreseen.Step.Peak, what)
 	}
 }
 
