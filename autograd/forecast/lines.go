@@ -3,7 +3,6 @@ package forecast
 import (
 	"cmp"
 	"maps"
-	"runtime"
 	"slices"
 
 	"github.com/cistern-ml/cistern/internal/callframe"
@@ -75,15 +74,6 @@ func (p peak) profile() (all memcache.Profile) {
 
 // lineOf is the innermost line of the program in a stack or, without one, of this module.
 func lineOf(stack []uintptr) Line {
-	var calls []runtime.Frame
-	for _, pc := range stack {
-		if f, ok := callframe.Of(pc); ok {
-			calls = append(calls, f)
-		}
-	}
-	calls = callframe.FromUser(calls, func(f runtime.Frame) (string, string) { return f.Function, f.File })
-	if len(calls) == 0 {
-		return Line{Function: callframe.Unknown}
-	}
-	return Line{Function: calls[0].Function, File: calls[0].File, Line: calls[0].Line}
+	f := callframe.Line(stack)
+	return Line{Function: f.Function, File: f.File, Line: f.Line}
 }

@@ -3,12 +3,12 @@ package forecast
 import (
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/cistern-ml/cistern/internal/callframe"
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
@@ -44,14 +44,7 @@ func verdict(fits bool) string {
 	return "does not fit"
 }
 
-// place is such as "model.go:31 (main.(*net).Forward)".
-func (l Line) place() string {
-	function := l.Function[strings.LastIndexByte(l.Function, '/')+1:]
-	if l.File == "" {
-		return function
-	}
-	return fmt.Sprintf("%s:%d (%s)", filepath.Base(l.File), l.Line, function)
-}
+func (l Line) place() string { return callframe.Place(l.Function, l.File, l.Line) }
 
 // layers prints the summary of the model.
 func (f *Forecast) layers(out *printer) {

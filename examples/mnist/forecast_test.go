@@ -57,6 +57,16 @@ func TestModelsAreForeseenOnDevice(t *testing.T) {
 	}
 }
 
+// TestMemory holds the models to what they take of an H200 with 128 pictures. Workspaces of the host
+// device depend on the processor.
+func TestMemory(t *testing.T) {
+	for _, name := range models {
+		t.Run(name, func(t *testing.T) {
+			forecasttest.RequireMemory(t, "dry:cuda?gpu=H200", "testdata/memory/"+name+".txt", digits(name).Program(forecasttest.Plain, 128))
+		})
+	}
+}
+
 // TestAllPicturesAreForeseen: a step of the CNN on all pictures at once.
 func TestAllPicturesAreForeseen(t *testing.T) {
 	forecasttest.SkipBits32(t)

@@ -1,0 +1,48 @@
+package memtest
+
+import (
+	"testing"
+
+	"github.com/cistern-ml/cistern/internal/sizes"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// NoLeak fails the test if at its end, after its subtests and the functions that t.Cleanup gets
+// later, blocks of the cache are allocated that were not when NoLeak was called. Call it first. The
+// failure lists them by category, module and line. A block that was freed and waits for a stream
+// is no leak, nor is one of memcache.CategoryWorkspace, of which package tensor keeps some until the
+// runtime is closed. Of a cache that is closed by then Close reports the blocks, and NoLeak none.
+func NoLeak(t testing.TB, cache *memcache.Cache) {
+	t.Helper()
+	keepStacks(t, cache)
+	before := make(map[uint64]bool)
+	for _, b := range allocated(cache) {
+		before[b.Serial] = true
+	}
+	t.Cleanup(func() {
+		t.Helper()
+		var leaked []memcache.Holding
+		var bytes int64
+		for _, b := range allocated(cache) {
+			if !before[b.Serial] {
+				leaked = append(leaked, memcache.Holding{Label: b.Label, Stack: b.Stack, Blocks: 1, Bytes: b.Size})
+				bytes += b.Size
+			}
+		}
+		if leaked != nil {
+			t.Errorf("memtest: %s that the test has allocated are not freed\n%s", sizes.Format(bytes), holders(leaked))
+		}
+	})
+}
+
+// allocated are the blocks that callers have, without workspaces.
+func allocated(cache *memcache.Cache) (blocks []memcache.BlockSnapshot) {
+	for _, s := range cache.Snapshot().Segments {
+		for _, b := range s.Blocks {
+			if b.State == memcache.BlockAllocated && b.Label.Category != memcache.CategoryWorkspace {
+				blocks = append(blocks, b)
+			}
+		}
+	}
+	return blocks
+}
