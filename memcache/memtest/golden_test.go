@@ -168,7 +168,7 @@ func TestDamagedFile(t *testing.T) {
 		require.Contains(t, got, "memtest: "+file+": "+want, text)
 		require.Contains(t, got, command+" writes it again", text)
 	}
-	require.Contains(t, s.golden(t.TempDir(), 1000).text.String(), "directory")
+	require.Contains(t, s.golden(t.TempDir(), 1000).text.String(), " writes it again", "a folder")
 }
 
 // TestUpdate: no failed test writes, and what can't be written is an error.

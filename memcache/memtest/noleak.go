@@ -1,6 +1,7 @@
 package memtest
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/cistern-ml/cistern/internal/sizes"
@@ -11,7 +12,8 @@ import (
 // later, blocks of the cache are allocated that were not when NoLeak was called. Call it first. The
 // failure lists them by category, module and line. A block that was freed and waits for a stream
 // is no leak, nor is one of memcache.CategoryWorkspace, of which package tensor keeps some until the
-// runtime is closed. Of a cache that is closed by then Close reports the blocks, and NoLeak none.
+// runtime is closed. A cache that is closed by then is a failure, since its blocks are gone: close it
+// with t.Cleanup, called before NoLeak, instead of defer.
 func NoLeak(t testing.TB, cache *memcache.Cache) {
 	t.Helper()
 	keepStacks(t, cache)
@@ -21,6 +23,9 @@ func NoLeak(t testing.TB, cache *memcache.Cache) {
 	}
 	t.Cleanup(func() {
 		t.Helper()
+		if closed(cache) {
+			t.Errorf("memtest: the cache was closed before NoLeak could look at it: close it in a function of t.Cleanup, set before NoLeak")
+		}
 		var leaked []memcache.Holding
 		var bytes int64
 		for _, b := range allocated(cache) {
@@ -33,6 +38,14 @@ func NoLeak(t testing.TB, cache *memcache.Cache) {
 			t.Errorf("memtest: %s that the test has allocated are not freed\n%s", sizes.Format(bytes), holders(leaked))
 		}
 	})
+}
+
+func closed(cache *memcache.Cache) bool {
+	s, err := cache.StreamHistory(memcache.HistoryOptions{})
+	if err == nil {
+		s.Close()
+	}
+	return errors.Is(err, memcache.ErrClosed)
 }
 
 // allocated are the blocks that callers have, without workspaces.

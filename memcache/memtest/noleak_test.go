@@ -37,6 +37,9 @@ func TestNoLeak(t *testing.T) {
    4608       2  setup_test.go:\d+ \(memtest_test.alloc\)
 \n$`, r.text.String())
 	free(t, append(leaked, kept...)...)
+	stream, err := cache.StreamHistory(memcache.HistoryOptions{})
+	require.NoError(t, err, "the history has no stream")
+	stream.Close()
 }
 
 // TestPendingBlocksAreNoLeak: a free that waits for a stream is one.

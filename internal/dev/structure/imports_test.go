@@ -116,6 +116,8 @@ func TestImportsOfOthers(t *testing.T) {
 		{"go.opentelemetry.io/contrib", []string{"examples"}},
 		{"github.com/prometheus", []string{"examples"}},
 		{"google.golang.org/grpc", []string{"examples"}},
+		{"testing", []string{"memcache/memtest", "tensor/backendtest", "device/devicetest", "internal/dev"}},
+		{module + "/memcache/memtest", []string{"internal/dev"}},
 		{"gorgonia.org/tensor", []string{"tensor/gorgonia"}},
 		// What forecasts memory is in no program that does not ask for it.
 		{module + "/device/dry", []string{"device/dry", "autograd/forecast", "internal/dev/cisterntest/forecasttest", "examples"}},
