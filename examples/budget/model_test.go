@@ -1,4 +1,4 @@
-// Package budget is a model whose memory on a GPU is held to a golden file by go test, without a GPU.
+// Package budget holds a model's memory on a GPU to a golden file, by go test without a GPU.
 package budget
 
 import (

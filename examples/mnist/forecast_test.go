@@ -57,8 +57,8 @@ func TestModelsAreForeseenOnDevice(t *testing.T) {
 	}
 }
 
-// TestMemory holds the models to what they take of an H200 with 128 pictures. Workspaces of the host
-// device depend on the processor.
+// TestMemory holds the models to the memory that they take of an H200 with 128 pictures. Workspaces
+// of the host device depend on the processor.
 func TestMemory(t *testing.T) {
 	for _, name := range models {
 		t.Run(name, func(t *testing.T) {

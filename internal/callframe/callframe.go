@@ -1,5 +1,5 @@
 // Package callframe names the calls of stacks, and finds those of the user, in the same way for all
-// that trace's packages write.
+// packages that print them.
 package callframe
 
 import "runtime"

@@ -1,24 +1,25 @@
 // Package memtest has budgets of device memory for go test: [Peak] fails a test that takes more
-// than so many bytes, [NoLeak] one that leaves blocks behind, and [Golden] one whose memory is not
-// what a file says. [Report] makes metrics of a benchmark.
+// than so many bytes, [NoLeak] one that leaves blocks allocated, and [Golden] one with other memory
+// at its peak than a file lists. [Report] makes metrics of a benchmark.
 //
 //	func TestStepMemory(t *testing.T) {
 //		rt, err := tensor.Open("dry:cuda?gpu=H100") // import _ ".../device/dry"
 //		...
 //		memtest.NoLeak(t, rt.Cache())
-//		...                                         // make the model
-//		step()                                      // makes gradients and the optimiser's state
+//		...    // make the model
+//		step() // makes the optimiser's state
 //		memtest.Golden(t, rt.Cache(), "testdata/step.memory", step)
 //	}
 //
-// A dry device allocates what the GPU of its name would and computes nothing, so that a test without
-// a GPU gates a model of a GPU's size, and the figures are the same on every machine. On other
-// devices figures may depend on the machine, and those of streams on the moment.
+// A dry device allocates what the GPU of its name would and computes nothing, so that a test
+// without a GPU gates a model of a GPU's size. The figures of a dry GPU are the same on every
+// machine. Those of the host device depend on its processor and cores, and those of a device that
+// computes with several streams may differ from run to run.
 //
-// # Whose memory
+// # The cache
 //
-// All figures are of the whole cache, with what was allocated before and by other goroutines: tests
-// that run in parallel have caches of their own.
+// All figures are of the whole cache, with the memory from before and of other goroutines: tests
+// that run in parallel open caches of their own.
 //
 // # Golden files
 //
@@ -26,9 +27,10 @@
 //
 //	go test -run TestStepMemory -memtest.update
 //
-// and lists the requested bytes and the blocks at the peak by category and module, a line each. The flag
-// has this name because a test program with two flags "update" panics as it starts. Where the package's
-// tests define a flag of that name, as for golden files of their own, -update writes these, too:
+// and lists the requested bytes and the blocks at the peak by category and module, a line each. The
+// flag has this name because a test program with two flags "update" panics as it starts. Where the
+// package's tests define a flag of that name, as for golden files of their own, -update writes
+// these, too:
 //
 //	var _ = flag.Bool("update", false, "write golden files")
 //

@@ -23,7 +23,7 @@ var update = flag.Bool("memtest.update", false, "memtest.Golden writes its files
 // peak, by category and module, are not those of the file, which is relative to the package's
 // folder. Bytes are those that were requested: those of blocks depend on which free block served a
 // request. More and less are failures, so that the file stays true. The failure lists the
-// differences, and the lines of what grew. The test goes on.
+// differences, and the lines in the modules that grew. The test goes on.
 //
 // With -memtest.update, or a flag -update of the package's tests, Golden writes the file and its
 // folder instead, unless the test has failed.
@@ -122,7 +122,7 @@ func difference(before, now map[owner]amount, holdings []memcache.Holding) strin
 		}
 	}
 	if grew != nil {
-		text.WriteString("lines that hold what grew:\n")
+		text.WriteString("lines in the modules that grew:\n")
 		lines(&text, grew)
 	}
 	return text.String()

@@ -27,7 +27,8 @@ type steps struct {
 	run   func(t testing.TB, sizes ...int64) func()
 }
 
-// newSteps returns functions that allocate blocks of such sizes, in modules a, b, and so on, and free them.
+// newSteps returns functions that allocate and free blocks of such sizes, in modules a, b, and so
+// on.
 func newSteps(t *testing.T) steps {
 	cache, s := open(t)
 	return steps{cache, func(t testing.TB, sizes ...int64) func() {
@@ -76,13 +77,13 @@ func TestGolden(t *testing.T) {
   before   now  difference  blocks  category         module
        0  4000       \+4000      \+1  activation       c
     1000     0       -1000      -1  activation       a
-lines that hold what grew:
+lines in the modules that grew:
   bytes  blocks  line
    4000       1  setup_test.go:\d+ \(memtest_test.alloc\)
 if it is meant: go test -run .*\n$`, s.golden(file, 0, 3000, 4000).text.String())
 	shrank := s.golden(file, 1000).text.String()
 	require.Contains(t, shrank, "-3000 from")
-	require.NotContains(t, shrank, "lines that hold what grew")
+	require.NotContains(t, shrank, "lines in the modules that grew")
 }
 
 // TestGoldenBlocks: the same bytes in more blocks are a difference.
@@ -95,7 +96,7 @@ func TestGoldenBlocks(t *testing.T) {
 			free(t, alloc(t, cache, s, memcache.CategoryOther, "", 512), alloc(t, cache, s, memcache.CategoryOther, "", 512))
 		})
 	})
-	require.Contains(t, r.text.String(), "1024  1024          +0      +1  other            -\nlines that hold")
+	require.Contains(t, r.text.String(), "1024  1024          +0      +1  other            -\nlines in the modules")
 }
 
 // TestGoldenOfNothing: a function that allocates nothing has a file, too.

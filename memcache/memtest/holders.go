@@ -12,13 +12,13 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// amount is memory that something holds.
+// amount is a number of blocks with their bytes.
 type amount struct {
 	bytes  int64
 	blocks int
 }
 
-// owner is what memory is for.
+// owner is the purpose of memory.
 type owner struct{ category, module string }
 
 // columns are the headings of an owner.

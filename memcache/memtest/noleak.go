@@ -10,10 +10,10 @@ import (
 
 // NoLeak fails the test if at its end, after its subtests and the functions that t.Cleanup gets
 // later, blocks of the cache are allocated that were not when NoLeak was called. Call it first. The
-// failure lists them by category, module and line. A block that was freed and waits for a stream
-// is no leak, nor is one of memcache.CategoryWorkspace, of which package tensor keeps some until the
-// runtime is closed. A cache that is closed by then is a failure, since its blocks are gone: close it
-// with t.Cleanup, called before NoLeak, instead of defer.
+// failure lists them by category, module and line. A block that was freed and waits for a stream is
+// no leak, nor is one of memcache.CategoryWorkspace, of which package tensor keeps some until the
+// runtime is closed. A cache that is closed by then is a failure, since its blocks are gone: close
+// it with t.Cleanup, called before NoLeak, instead of defer.
 func NoLeak(t testing.TB, cache *memcache.Cache) {
 	t.Helper()
 	keepStacks(t, cache)

@@ -9,8 +9,8 @@ import (
 )
 
 // Peak runs f, and fails the test if more than budget bytes of the cache are allocated at any
-// moment meanwhile. Bytes are those of whole blocks. The failure lists their holders at the first moment of the peak, by category,
-// module and line. The test goes on.
+// moment meanwhile. Bytes are those of whole blocks. The failure lists their holders at the first
+// moment of the peak, by category, module and line. The test goes on.
 func Peak(t testing.TB, cache *memcache.Cache, budget int64, f func()) {
 	t.Helper()
 	p := peakOf(t, cache, f)
@@ -40,7 +40,7 @@ func keepStacks(t testing.TB, cache *memcache.Cache) {
 	if cache == nil {
 		t.Fatal("memtest: the cache is nil")
 	}
-	if cache.SetHistoryStacks(memcache.StacksAll) == nil { // no stack that the program wants goes
+	if cache.SetHistoryStacks(memcache.StacksAll) == nil { // a lower level would end stacks of the program
 		return
 	}
 	if err := cache.RecordHistory(memcache.HistoryOptions{Entries: 1, Stacks: memcache.StacksState}); err != nil {

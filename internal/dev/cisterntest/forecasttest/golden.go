@@ -11,8 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// RequireMemory compares what a program holds at the peak of two steps on a dry device with a golden
-// file, and requires that it frees all of it.
+// RequireMemory compares a program's memory at the peak of two steps on a dry device with a golden
+// file, and requires that all of it is freed.
 func RequireMemory(t *testing.T, device, file string, program forecast.Program) {
 	t.Helper()
 	SkipBits32(t)
