@@ -31,10 +31,11 @@ A recording FILE is a snapshot of torch.cuda.memory._dump_snapshot (pickle or JS
 
 // commands are the subcommands. The method example of each begins its help.
 type commands struct {
-	Verify verify `cmd:"" help:"Replay recordings and compare every address and driver call with PyTorch's."`
-	WhatIf whatIf `cmd:"" name:"whatif" help:"Show what recordings would have cost under other allocator options."`
-	Report page   `cmd:"" help:"Write an HTML page of what a recording's memory was used for."`
-	Ranks  ranked `cmd:"" help:"Show how the ranks of a training waited for each other."`
+	Verify verify   `cmd:"" help:"Replay recordings and compare every address and driver call with PyTorch's."`
+	WhatIf whatIf   `cmd:"" name:"whatif" help:"Show what recordings would have cost under other allocator options."`
+	Report page     `cmd:"" help:"Write an HTML page of what a recording's memory was used for."`
+	Ranks  ranked   `cmd:"" help:"Show how the ranks of a training waited for each other."`
+	Diff   compared `cmd:"" help:"Compare the memory of two runs, by category, module, line and step."`
 
 	Completions kongplete.InstallCompletions `cmd:"" help:"Print the shell's command that turns completion on."`
 }

@@ -34,30 +34,39 @@ func Read(r io.Reader, name string, o Options) ([]*Recording, error) {
 	return list, nil
 }
 
-func read(r io.Reader, o Options, b *budget.Budget) ([]*Recording, error) {
-	raw := &source{Reader: r}
+// Open returns the bytes of a file, decompressed if gzip or zstd has compressed it. Reading them is
+// charged to a budget. done is to be called after the last read, whatever err is.
+func Open(r io.Reader, b *budget.Budget) (in *bufio.Reader, done func(), err error) {
+	raw, done := &source{Reader: r}, func() {}
 	buffered := bufio.NewReader(raw)
 	switch magic, _ := buffered.Peek(4); {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(buffered)
 		if err != nil {
-			return nil, err
+			return nil, done, err
 		}
 		r = z
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		if err := b.Memory(2 * maxWindow); err != nil {
-			return nil, err
+			return nil, done, err
 		}
 		z, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
 		if err != nil {
-			return nil, err
+			return nil, done, err
 		}
-		defer z.Close()
-		r = z
+		r, done = z, z.Close
 	default:
 		r = buffered
 	}
-	in := bufio.NewReaderSize(&plain{Reader: r, of: raw, budget: b}, 64<<10)
+	return bufio.NewReaderSize(&plain{Reader: r, of: raw, budget: b}, 64<<10), done, nil
+}
+
+func read(r io.Reader, o Options, b *budget.Budget) ([]*Recording, error) {
+	in, done, err := Open(r, b)
+	defer done()
+	if err != nil {
+		return nil, err
+	}
 	first, err := in.Peek(1)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/internal/budget"
+	"github.com/cistern-ml/cistern/trace/internal/steplines"
 )
 
 // allocated returns how many bytes f allocates, garbage included.
@@ -107,7 +108,7 @@ func TestParallelReportLimits(t *testing.T) {
 		want    string
 	}{
 		{Options{MaxMemory: 1}, strings.NewReader(good), "ranks: f: "},
-		{Options{MaxMemory: bufferCost + 100}, strings.NewReader(good), "ranks: f, line 1: "},
+		{Options{MaxMemory: steplines.BufferCost + 100}, strings.NewReader(good), "ranks: f, line 1: "},
 		{Options{MaxWork: 50}, strings.NewReader(good), "ranks: f, line 1: "},
 		{Options{MaxWork: 300}, strings.NewReader(good + good), "ranks: f, line 2: "},
 		{Options{MaxWork: 1000}, strings.NewReader(good), "ranks: the page of 2 ranks: "},
@@ -173,14 +174,15 @@ func TestParallelReportChargesWhatItKeeps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
 			write(&b)
-			s := newSource(File{"f", strings.NewReader(b.String())})
 			m := Merger{budget: budget.New(budget.Limits{})}
+			s, err := steplines.New(strings.NewReader(b.String()), m.budget)
+			require.NoError(t, err)
 			var before, after runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&before)
 			for more := true; more; {
 				var err error
-				more, err = s.merge(&m)
+				more, err = s.Next(m.add)
 				require.NoError(t, err)
 			}
 			runtime.GC()

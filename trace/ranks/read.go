@@ -7,12 +7,19 @@ import (
 	"path/filepath"
 
 	"github.com/cistern-ml/cistern/internal/budget"
+	"github.com/cistern-ml/cistern/trace/internal/steplines"
 )
 
 // File is a file of profiles, usually of one rank.
 type File struct {
 	Name string // for errors and notes
 	io.Reader
+}
+
+// source is a file that is being read.
+type source struct {
+	name string
+	*steplines.Reader
 }
 
 // ReadFiles reads the named files, as [Read] does.
@@ -42,28 +49,29 @@ func Read(o Options, files ...File) (*Report, error) {
 		return nil, err
 	}
 	m := Merger{budget: budget.New(limits), traceURL: o.TraceURL}
-	var sources []*source
+	var sources []source
 	for _, f := range files {
 		if f.Reader == nil {
 			return nil, fmt.Errorf("ranks: %s: %w: the reader is nil", f.Name, ErrInvalid)
 		}
-		if err := m.budget.Memory(bufferCost); err != nil {
+		lines, err := steplines.New(f, m.budget)
+		if err != nil {
 			return nil, fmt.Errorf("ranks: %s: %w", f.Name, err)
 		}
-		sources = append(sources, newSource(f))
+		sources = append(sources, source{f.Name, lines})
 	}
 	var notes []string
 	for len(sources) > 0 {
 		left := sources[:0]
 		for _, s := range sources {
-			more, err := s.merge(&m)
+			more, err := s.Next(m.add)
 			if err != nil {
-				return nil, fmt.Errorf("ranks: %s, line %d: %w", s.name, s.line, err)
+				return nil, fmt.Errorf("ranks: %s, line %d: %w", s.name, s.Line(), err)
 			}
 			if more {
 				left = append(left, s)
-			} else if s.cut {
-				notes = append(notes, fmt.Sprintf("%s ends in the middle of line %d", s.name, s.line))
+			} else if s.Cut() {
+				notes = append(notes, fmt.Sprintf("%s ends in the middle of line %d", s.name, s.Line()))
 			}
 		}
 		sources = left

@@ -1,0 +1,147 @@
+package diff
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/budget"
+	"github.com/cistern-ml/cistern/internal/recording"
+)
+
+// ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is [device.ErrInvalid].
+var ErrInvalid = device.ErrInvalid
+
+// File is a file of a run.
+type File struct {
+	Name string // for errors and results
+	io.Reader
+}
+
+// Options are those of [Read]. A limit of 0 stands for the default: 256 Mi, or 8 for each byte of
+// the file if that is more.
+type Options struct {
+	MaxMemory int64 // bytes that each file may cost
+	MaxWork   int64 // units of about 20 ns
+}
+
+// Read compares two files, which may be compressed with gzip or zstd, one after the other. The
+// result has a Diff for each device or rank that both have, at least one.
+func Read(o Options, before, after File) ([]*Diff, error) {
+	if err := o.limits().Check(); err != nil {
+		return nil, fmt.Errorf("diff: Read: %w: %w", ErrInvalid, err)
+	}
+	var runs [2][]*run
+	for i, f := range []File{before, after} {
+		if f.Reader == nil {
+			return nil, fmt.Errorf("diff: Read: %s: %w: the reader is nil", f.Name, ErrInvalid)
+		}
+		var err error
+		if runs[i], err = o.read(f); err != nil {
+			return nil, fmt.Errorf("diff: %w", err)
+		}
+	}
+	a, b := runs[0], runs[1]
+	n := min(len(a), len(b))
+	list := make([]*Diff, n)
+	for i := range list {
+		list[i] = compare(a[i], b[i])
+	}
+	for _, left := range [][]*run{a[n:], b[n:]} {
+		for _, r := range left {
+			list[0].Notes = append(list[0].Notes, r.name+" is not compared: the other file has no counterpart")
+		}
+	}
+	return list, nil
+}
+
+func (o Options) limits() budget.Limits {
+	return budget.Limits{MaxMemory: o.MaxMemory, MaxWork: o.MaxWork}
+}
+
+// read reduces a file of any kind to its runs, at least one.
+func (o Options) read(f File) ([]*run, error) {
+	in := bufio.NewReaderSize(f, peeked)
+	start, err := in.Peek(peeked)
+	if len(start) == 0 && err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("the file is empty; want " + kinds)
+		}
+		return nil, fmt.Errorf("%s: %w", f.Name, err)
+	}
+	from := o.steps
+	switch kindOf(start) {
+	case 'r':
+		return o.recordings(in, f.Name)
+	case 'h':
+		from = o.heap
+	case 0:
+		return nil, fmt.Errorf("%s: the file begins with %.8q; want %s", f.Name, start, kinds)
+	}
+	b := budget.New(o.limits())
+	plain, done, err := recording.Open(in, b)
+	defer done()
+	var runs []*run
+	if err == nil {
+		runs, err = from(plain, f.Name, b)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("the file is truncated: %w", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Name, err)
+	}
+	return runs, nil
+}
+
+// kinds are what a file can be, in words.
+const kinds = "a recording, a snapshot of PyTorch, profiles of steps as JSON lines, or a heap profile of pprof"
+
+// peeked is the number of bytes by which the kind of a file is told.
+const peeked = 64 << 10
+
+// kindOf is the kind of a file that begins so: 'r' for a recording or a snapshot, 's' for profiles
+// of steps, 'h' for a heap profile, 0 for none of them.
+func kindOf(start []byte) byte {
+	in, done, err := recording.Open(bytes.NewReader(start), budget.New(budget.Limits{}))
+	defer done()
+	if err != nil {
+		return 0
+	}
+	start, _ = in.Peek(peeked)
+	switch text := bytes.TrimLeft(start, " \t\r\n"); {
+	case bytes.HasPrefix(text, []byte("{")):
+		if isSteps(text) {
+			return 's'
+		}
+		return 'r'
+	case bytes.HasPrefix(text, []byte("[")), bytes.HasPrefix(text, []byte{0x80}):
+		return 'r'
+	case bytes.HasPrefix(start, []byte{0x0a}): // the first sample type
+		return 'h'
+	}
+	return 0
+}
+
+// isSteps reports whether the first object of JSON is a profile of a step.
+func isSteps(text []byte) bool {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if _, err := d.Token(); err != nil {
+		return false
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil || name == "step" {
+			return err == nil
+		}
+		var skipped json.RawMessage
+		if d.Decode(&skipped) != nil {
+			return false
+		}
+	}
+	return false
+}
