@@ -17,6 +17,7 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 	"github.com/cistern-ml/cistern/trace/heap"
 	"github.com/cistern-ml/cistern/trace/record"
+	"github.com/cistern-ml/cistern/trace/torchsnapshot"
 )
 
 // The kinds of files that a program writes.
@@ -24,6 +25,7 @@ const (
 	recordingFile = iota
 	stepsFile
 	heapFile
+	snapshotFile
 	fileKinds
 )
 
@@ -78,13 +80,13 @@ func runProgram(t testing.TB, seed uint64, steps int) *program {
 	require.NoError(t, err)
 	s, err := dev.NewStream(device.StreamOptions{})
 	require.NoError(t, err)
-	require.NoError(t, c.RecordHistory(memcache.HistoryOptions{Entries: 1, Stacks: memcache.StacksState}))
+	require.NoError(t, c.RecordHistory(memcache.HistoryOptions{Entries: 1 << 16, Stacks: memcache.StacksAlloc}))
 	p, random := &program{steps: map[int64]int64{}}, rand.New(rand.NewPCG(seed, 1))
 	for range seed % 4 { // the recording begins when memory is in use
 		p.alloc(t, t.Context(), random, c, s)
 	}
 	delete(p.steps, 0)
-	var lines, recorded, profile bytes.Buffer
+	var lines, recorded, profile, snapshot bytes.Buffer
 	r, err := record.Start(&recorded, c, record.Options{Stacks: memcache.StacksAlloc, Gzip: seed%2 == 0})
 	require.NoError(t, err)
 	out := json.NewEncoder(&lines)
@@ -95,8 +97,8 @@ func runProgram(t testing.TB, seed uint64, steps int) *program {
 		ctx, step := profiler.StartStep(t.Context(), n+1)
 		p.open = n + 1
 		p.account()
-		for range 5 + random.IntN(40) {
-			if len(p.held) > 0 && random.IntN(5) < 2 {
+		for i := range 5 + random.IntN(40) { // the first is an allocation, with which a snapshot's steps begin
+			if i > 0 && len(p.held) > 0 && random.IntN(5) < 2 {
 				p.free(t, random.IntN(len(p.held)))
 			} else {
 				p.alloc(t, ctx, random, c, s)
@@ -108,6 +110,7 @@ func runProgram(t testing.TB, seed uint64, steps int) *program {
 	profiler.Close()
 	require.NoError(t, r.Close())
 	require.NoError(t, heap.Of(c).Write(&profile))
+	require.NoError(t, torchsnapshot.Write(&snapshot, torchsnapshot.State{Snapshot: c.Snapshot(), Config: c.Config()}))
 	p.reserved = c.Stats().ReservedBytes.All.Peak
 	for len(p.held) > 0 {
 		p.free(t, 0)
@@ -115,14 +118,14 @@ func runProgram(t testing.TB, seed uint64, steps int) *program {
 	require.NoError(t, c.Close())
 	require.NoError(t, s.Close())
 	require.NoError(t, dev.Close())
-	p.files = [fileKinds][]byte{recorded.Bytes(), lines.Bytes(), profile.Bytes()}
+	p.files = [fileKinds][]byte{recorded.Bytes(), lines.Bytes(), profile.Bytes(), snapshot.Bytes()}
 	return p
 }
 
 func (p *program) alloc(t testing.TB, ctx context.Context, random *rand.Rand, c *memcache.Cache, s device.Stream) {
 	b := block{category: memcache.Category(random.IntN(7)), module: modules[random.IntN(len(modules))]}
 	sizes := []int64{1, 512, 513, 4000, 100_000, 1 << 20, 3<<20 + 1, 11 << 20}
-	ctx = memcache.WithLabel(ctx, memcache.Label{Module: b.module, Category: b.category})
+	ctx = memcache.WithLabel(ctx, memcache.Label{Module: b.module, Category: b.category, Step: p.open})
 	var err error
 	b.Block, err, b.line = sites[random.IntN(len(sites))](ctx, c, sizes[random.IntN(len(sizes))], s)
 	require.NoError(t, err)
@@ -155,6 +158,7 @@ func has(kind int) [dimensions]bool {
 		recordingFile: {true, true, true, true},
 		stepsFile:     {byCategory: true, byModule: true, byStep: true},
 		heapFile:      {byCategory: true, byModule: true, byLine: true},
+		snapshotFile:  {true, true, true, true},
 	}[kind]
 }
 

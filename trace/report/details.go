@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -43,6 +44,7 @@ type details struct {
 	*recording.Details
 	owners *owners
 	stacks []int32
+	words  []*word // of each stack; nil: none
 	known  map[[2]int32]int32
 	nobody int8 // the category of what has no label
 }
@@ -62,14 +64,30 @@ func newDetails(rec *recording.Recording, o *owners) *details {
 		for i, f := range stack {
 			frames[i] = frame{d.Frames[f].Function, d.Frames[f].File, d.Frames[f].Line}
 		}
-		d.stacks = append(d.stacks, o.stack(frames))
+		frames, said := takeWords(frames)
+		if said != nil {
+			d.nobody = 0
+		}
+		d.stacks, d.words = append(d.stacks, o.stack(frames)), append(d.words, said)
 	}
 	return d
 }
 
 func (d *details) label(i int) int32 { return at(d.Labels, i, -1) }
 func (d *details) stack(i int) int32 { return at(d.Stacks, i, -1) }
-func (d *details) step(i int) int64  { return at(d.Steps, i, 0) }
+
+// step is that of an entry's label, with its stack's words; 0: none.
+func (d *details) step(i int) int64 {
+	return cmp.Or(at(d.Steps, i, 0), d.word(d.stack(i)).step)
+}
+
+// word is what a stack says; zero: nothing.
+func (d *details) word(stack int32) word {
+	if w := at(d.words, int(stack), nil); w != nil {
+		return *w
+	}
+	return word{}
+}
 
 // time is in ns since 1970; 0: unknown.
 func (d *details) time(i int) int64 {
@@ -100,6 +118,10 @@ func (d *details) owner(label, stack int32) int32 {
 		if l := at(d.LabelTable, int(label), recording.Label{}); l != (recording.Label{}) {
 			who.module, who.tags = l.Module, l.Tags
 			who.category = d.category(l.Category)
+		}
+		if w := d.word(stack); w != (word{}) {
+			_, tags, _ := strings.Cut(who.tags, "; ") // behind the label as a text
+			who.category, who.module, who.tags = d.category(w.category), w.module, strings.ReplaceAll(tags, "; ", "\n")
 		}
 		id = d.owners.add(who)
 		d.known[key] = id
@@ -134,7 +156,7 @@ func (s *source) addFinal(rec *recording.Recording, d *details) {
 			n++
 			if b.State != "inactive" {
 				f.blocks = append(f.blocks, finalBlock{addr: uint64(b.Address), size: b.Size, requested: b.Requested,
-					pending: b.State != "active_allocated", owner: d.owner(detail.Label, detail.Stack), step: detail.Step})
+					pending: b.State != "active_allocated", owner: d.owner(detail.Label, detail.Stack), step: cmp.Or(detail.Step, d.word(detail.Stack).step)})
 			}
 		}
 		s.final = append(s.final, f)

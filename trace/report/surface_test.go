@@ -17,6 +17,7 @@ func surfaceOf(t *testing.T) *surface.Surface {
 	return &surface.Surface{
 		T:         t,
 		Functions: map[string]any{"CheckWhatIf": CheckWhatIf, "FromCache": FromCache, "Read": Read, "Write": Write},
+		Receivers: map[string]func() any{"Report": func() any { return new(Report) }},
 		Allowed: map[string]string{"FromCache 2[].Peak": "the step has no holders of its peak",
 			"FromCache 3.OutOfMemory": "the page is of no error", "Read 3.OutOfMemory": "the same"},
 		Valid: func(typ reflect.Type) any {
