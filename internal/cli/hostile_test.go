@@ -2,8 +2,10 @@ package cli
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -24,6 +26,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/internal/replay"
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/trace/diff"
+	"github.com/cistern-ml/cistern/trace/heap"
 	"github.com/cistern-ml/cistern/trace/ranks"
 	"github.com/cistern-ml/cistern/trace/record"
 	"github.com/cistern-ml/cistern/trace/report"
@@ -77,6 +81,12 @@ func smallFiles(t *testing.T) map[string][]byte {
 	files["snapshot"] = snapshot.Bytes()
 	files["ranks"] = []byte(`{"step":1,"rank":0,"world_size":2,"communicator":"a","allocated_peak":7,"peak":{"categories":[{"name":"activation","bytes":7}]},"collectives":[{"number":1,"time_ns":5000000,"bytes":8}]}` + "\n" +
 		`{"step":1,"rank":1,"world_size":2,"communicator":"a","collectives":[{"number":1,"time_ns":2000000}],"replayed_collectives":[{"count":1}]}` + "\n")
+	var profile bytes.Buffer
+	require.NoError(t, heap.Of(c).Write(&profile))
+	plain, err := gzip.NewReader(&profile)
+	require.NoError(t, err)
+	files["heap"], err = io.ReadAll(plain)
+	require.NoError(t, err)
 	for name, text := range files {
 		require.LessOrEqual(t, len(text), 4<<10, name)
 	}
@@ -96,6 +106,11 @@ func consume(t *testing.T, file []byte, page bool) {
 		}
 	}()
 	_, _ = ranks.Read(ranks.Options{}, ranks.File{Name: "file", Reader: bytes.NewReader(file)})
+	if list, err := diff.Read(diff.Options{}, diff.File{Name: "A", Reader: strings.NewReader(`{"step":1}`)}, diff.File{Name: "B", Reader: bytes.NewReader(file)}); err == nil {
+		for _, d := range list {
+			printDiff(io.Discard, d)
+		}
+	}
 	list, err := recording.Read(bytes.NewReader(file), "file", recording.Options{Details: true})
 	for _, rec := range list {
 		if err == nil {
@@ -171,6 +186,7 @@ func TestDamagedFiles(t *testing.T) {
 
 // TestCostlyFiles: small files that cost much end with a result or an error, and allocate little.
 func TestCostlyFiles(t *testing.T) {
+	good := write(t, "good", `{"step":1}`)
 	for name, file := range map[string]string{
 		"no entries":       `{"stats":{"num_sync_all_streams":1}}`,
 		"many flushes":     `{"stats":{"num_sync_all_streams":100000,"num_alloc_retries":0}}` + "\n" + event("oom", 5, 512),
@@ -183,12 +199,16 @@ func TestCostlyFiles(t *testing.T) {
 		"many options":     `{"format":"cistern recording 1"}` + "\n" + `["set_options",2147483648,0,0]`,
 		"a world of ranks": `{"step":1,"rank":0,"world_size":4096,"allocated_peak":1}`,
 		"a long string":    `{"device_traces":[[{"action":"` + strings.Repeat("a", 30_000_000),
+		"samples":          "\x0a\x04\x08\x01\x10\x02" + strings.Repeat("\x12\x00", 5_000_000),
+		"labels":           "\x0a\x04\x08\x01\x10\x02" + strings.Repeat("\x12\x06\x1a\x04\x08\x01\x18\x01", 1_000_000),
+		"lines":            "\x0a\x04\x08\x01\x10\x02\x22\x80\x80\x80\x02" + strings.Repeat("\x22\x00", 2<<20),
+		"ranks of a file":  rankLines(4096),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if race.Enabled && len(file) > 1<<20 {
 				t.Skip("large")
 			}
-			for _, command := range [][]string{{"verify"}, {"whatif"}, {"report", "-o", "-"}, {"ranks"}} {
+			for _, command := range [][]string{{"verify"}, {"whatif"}, {"report", "-o", "-"}, {"ranks"}, {"diff", good}} {
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
 				var errs bytes.Buffer
@@ -199,6 +219,15 @@ func TestCostlyFiles(t *testing.T) {
 			}
 		})
 	}
+}
+
+// rankLines are profiles of many ranks, a step each.
+func rankLines(n int) string {
+	var b strings.Builder
+	for rank := range n {
+		fmt.Fprintf(&b, `{"step":1,"rank":%d,"world_size":%d}`+"\n", rank, n)
+	}
+	return b.String()
 }
 
 // mutated is a file with up to five changes: bytes that are other bytes, gone, or there twice, and
@@ -243,7 +272,7 @@ func TestFilesWithoutEnd(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, files, 3)
 	for _, file := range files {
-		for _, command := range [][]string{{"verify"}, {"whatif"}, {"report", "-o", "-"}} {
+		for _, command := range [][]string{{"verify"}, {"whatif"}, {"report", "-o", "-"}, {"diff", file}} {
 			status, _, stderr := runs(t, append(command, file)...)
 			require.LessOrEqual(t, status, exitFailed)
 			require.LessOrEqual(t, strings.Count(stderr, "\n"), 1)

@@ -75,7 +75,7 @@ func TestInputsStay(t *testing.T) {
 	require.NoError(t, os.Symlink(file, link))
 	require.NoError(t, os.Link(file, hard))
 	t.Chdir(dir)
-	for _, command := range []string{"report", "ranks"} {
+	for _, command := range []string{"report", "ranks", "diff"} {
 		want := text
 		if command == "ranks" {
 			want = profile
@@ -83,7 +83,11 @@ func TestInputsStay(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, want, 0o600))
 		for _, out := range []string{file, link, hard, "file", "./file", "../" + filepath.Base(dir) + "/file"} {
 			for _, in := range []string{file, link, hard} {
-				status, _, stderr := runs(t, command, "-o", out, in)
+				args := []string{command, "-o", out, in}
+				if command == "diff" {
+					args = append(args, in)
+				}
+				status, _, stderr := runs(t, args...)
 				require.Equal(t, exitFailed, status)
 				require.Contains(t, stderr, "would be overwritten; choose another name")
 				got, err := os.ReadFile(file)

@@ -11,7 +11,7 @@ import (
 )
 
 // subcommands are those that users call.
-var subcommands = []string{"verify", "whatif", "report", "ranks"}
+var subcommands = []string{"verify", "whatif", "report", "ranks", "diff"}
 
 // TestHelp: the help fits a screen, and that of each subcommand begins with an example that its own
 // parser takes.
@@ -56,6 +56,9 @@ func TestUsage(t *testing.T) {
 		`exclude each other`:            {"report", "-c", "", "--no-whatif", "x"},
 		`both go to`:                    {"ranks", "--json", "-o", "-", "x"},
 		`/dev/stdout both go to`:        {"ranks", "--json", "-o", "/dev/stdout", "x"},
+		`expected "<after>"`:            {"diff", "x"},
+		`--output - both go`:            {"diff", "--json", "-o", "-", "x", "y"},
+		`both files are the standard`:   {"diff", "-", "-"},
 		`max_split`:                     {"report", "-c", "max_split:1", "x"},
 	} {
 		status, stdout, stderr := runs(t, args...)

@@ -10,7 +10,7 @@ import (
 
 // compare compares two runs.
 func compare(before, after *run) *Diff {
-	d := &Diff{Before: before.name, After: after.name, Notes: slices.Concat(before.notes, after.notes)}
+	d := &Diff{Before: before.name, After: after.name, Notes: append(append([]string{}, before.notes...), after.notes...)}
 	d.peak("peak allocated", before.allocated, after.allocated)
 	if before.reserved >= 0 && after.reserved >= 0 {
 		d.peak("peak reserved", before.reserved, after.reserved)

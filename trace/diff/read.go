@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/budget"
@@ -45,17 +47,35 @@ func Read(o Options, before, after File) ([]*Diff, error) {
 			return nil, fmt.Errorf("diff: %w", err)
 		}
 	}
-	a, b := runs[0], runs[1]
-	n := min(len(a), len(b))
-	list := make([]*Diff, n)
-	for i := range list {
-		list[i] = compare(a[i], b[i])
+	return pair(runs[0], runs[1])
+}
+
+// pair compares the runs of one place in both files, or the only ones.
+func pair(before, after []*run) (list []*Diff, err error) {
+	if len(before) == 1 && len(after) == 1 {
+		return []*Diff{compare(before[0], after[0])}, nil
 	}
-	for _, left := range [][]*run{a[n:], b[n:]} {
-		for _, r := range left {
-			list[0].Notes = append(list[0].Notes, r.name+" is not compared: the other file has no counterpart")
+	var alone []string
+	counterpart := func(r *run, other []*run) *run {
+		i := slices.IndexFunc(other, func(o *run) bool { return o.place == r.place })
+		if i < 0 {
+			alone = append(alone, r.name+" is not compared: the other file has no counterpart")
+			return nil
+		}
+		return other[i]
+	}
+	for _, r := range before {
+		if other := counterpart(r, after); other != nil {
+			list = append(list, compare(r, other))
 		}
 	}
+	for _, r := range after {
+		counterpart(r, before)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("diff: the files have no device or rank in common: %s", strings.Join(alone[:min(len(alone), 4)], "; "))
+	}
+	list[0].Notes = append(list[0].Notes, alone...)
 	return list, nil
 }
 

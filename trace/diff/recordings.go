@@ -17,6 +17,7 @@ func (o Options) recordings(in io.Reader, name string) ([]*run, error) {
 		if runs[i], err = ofPeak(r.Peak()); err != nil {
 			return nil, err
 		}
+		runs[i].place = i
 	}
 	return runs, nil
 }

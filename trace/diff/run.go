@@ -24,6 +24,7 @@ type key struct {
 // run is what a file has of one device or rank.
 type run struct {
 	name                string
+	place               int   // the number of the rank, or the place of the device in the file
 	allocated, reserved int64 // peaks; a reserved of -1: unknown
 	sums                [dimensions]map[key]Amount
 	lacks               [dimensions]string // why there are no sums; "": there are

@@ -20,6 +20,9 @@ const (
 	holderMemory = 150
 )
 
+// mostRanks is how many ranks a file may have, as for trace/ranks.
+const mostRanks = 4096
+
 // steps reduces profiles of steps to a run of each rank.
 func (o Options) steps(in io.Reader, name string, b *budget.Budget) ([]*run, error) {
 	lines, err := steplines.New(in, b)
@@ -29,12 +32,15 @@ func (o Options) steps(in io.Reader, name string, b *budget.Budget) ([]*run, err
 	byRank := make(map[int]*highest)
 	for more := true; more; {
 		more, err = lines.Next(func(p *trace.StepProfile) error {
+			if p.Rank < 0 || p.Rank >= mostRanks {
+				return fmt.Errorf("the rank is %d; want 0 to %d", p.Rank, mostRanks-1)
+			}
 			h := byRank[p.Rank]
 			if h == nil {
 				if err := b.Memory(rankMemory); err != nil {
 					return err
 				}
-				h = &highest{run: run{name: name}}
+				h = &highest{run: run{name: name, place: p.Rank}}
 				byRank[p.Rank] = h
 			}
 			return h.take(p, b)
