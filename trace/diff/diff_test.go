@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -219,4 +220,34 @@ func TestJSON(t *testing.T) {
 	var back Diff
 	require.NoError(t, json.Unmarshal(text, &back))
 	require.Equal(t, *d, back)
+}
+
+// TestMemoryOfSteps: what is kept of profiles of steps is charged.
+func TestMemoryOfSteps(t *testing.T) {
+	holders := make([]string, 3000)
+	for i := range holders {
+		holders[i] = fmt.Sprintf(`{"name":"module.%d","bytes":%d}`, i, i)
+	}
+	var steps strings.Builder
+	for i := range 10_000 {
+		steps.WriteString(stepLine(int64(i), 0, 10, ""))
+	}
+	for name, text := range map[string]string{
+		"steps":   steps.String(),
+		"holders": stepLine(1, 0, 10, `,"peak":{"modules":[`+strings.Join(holders, ",")+"]}"),
+	} {
+		b := budget.New(budget.Limits{})
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		list, err := Options{}.steps(strings.NewReader(text), "f", b)
+		require.NoError(t, err)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		charged, _ := b.Spent()
+		held := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+		t.Logf("%s: %d bytes are held, %d are charged", name, held, charged)
+		require.Less(t, held, charged)
+		runtime.KeepAlive(list)
+	}
 }
