@@ -131,7 +131,7 @@ func (p *StepProfile) attributes(a []attribute.KeyValue) []attribute.KeyValue {
 // peak, the largest holder first.
 type StepPeak struct {
 	Categories []memcache.Share `json:"categories"`
-	Modules    []memcache.Share `json:"modules"` // by their paths; memory of none has the name ""
+	Modules    []memcache.Share `json:"modules"` // by memcache.Label.Module; memory of none has the name ""
 	Graphs     int64            `json:"graphs"`  // bytes that graphs held besides
 	Free       int64            `json:"free"`    // bytes that the cache held from the driver besides, for any request
 }
@@ -171,7 +171,7 @@ type StepReplay struct {
 	// Each list adds up to Held, the largest first. They are there where Peak is, and in
 	// Summary.LastReplayed.
 	Categories []memcache.Share `json:"categories,omitempty"`
-	Modules    []memcache.Share `json:"modules,omitempty"` // by their paths; memory of none has the name ""
+	Modules    []memcache.Share `json:"modules,omitempty"` // by memcache.Label.Module; memory of none has the name ""
 
 	memory *memcache.GraphMemory
 }
