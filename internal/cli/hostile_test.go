@@ -155,7 +155,7 @@ func TestDamagedFiles(t *testing.T) {
 	every, mutations := 97, 300
 	switch {
 	case *long:
-		every, mutations = 1, 150_000 // of each of seven files
+		every, mutations = 1, 150_000 // of each of eight files
 	case race.Enabled:
 		every, mutations = 997, 30
 	}

@@ -50,18 +50,18 @@ type block struct {
 }
 
 // sites allocate on a line each.
-var sites = []func(ctx context.Context, c *memcache.Cache, n int64, s device.Stream) (memcache.Block, error, int){
-	func(ctx context.Context, c *memcache.Cache, n int64, s device.Stream) (memcache.Block, error, int) {
+var sites = []func(ctx context.Context, c *memcache.Cache, n int64, s device.Stream) (memcache.Block, int, error){
+	func(ctx context.Context, c *memcache.Cache, n int64, s device.Stream) (memcache.Block, int, error) {
 		b, err := c.Alloc(ctx, n, s)
-		return b, err, here() - 1
+		return b, here() - 1, err
 	},
-	func(ctx context.Context, c *memcache.Cache, n int64, s device.Stream) (memcache.Block, error, int) {
+	func(ctx context.Context, c *memcache.Cache, n int64, s device.Stream) (memcache.Block, int, error) {
 		b, err := c.Alloc(ctx, n, s)
-		return b, err, here() - 1
+		return b, here() - 1, err
 	},
-	func(ctx context.Context, c *memcache.Cache, n int64, s device.Stream) (memcache.Block, error, int) {
+	func(ctx context.Context, c *memcache.Cache, n int64, s device.Stream) (memcache.Block, int, error) {
 		b, err := c.Alloc(ctx, n, s)
-		return b, err, here() - 1
+		return b, here() - 1, err
 	},
 }
 
@@ -127,7 +127,7 @@ func (p *program) alloc(t testing.TB, ctx context.Context, random *rand.Rand, c 
 	sizes := []int64{1, 512, 513, 4000, 100_000, 1 << 20, 3<<20 + 1, 11 << 20}
 	ctx = memcache.WithLabel(ctx, memcache.Label{Module: b.module, Category: b.category, Step: p.open})
 	var err error
-	b.Block, err, b.line = sites[random.IntN(len(sites))](ctx, c, sizes[random.IntN(len(sizes))], s)
+	b.Block, b.line, err = sites[random.IntN(len(sites))](ctx, c, sizes[random.IntN(len(sizes))], s)
 	require.NoError(t, err)
 	b.bytes = b.Size()
 	p.held = append(p.held, b)

@@ -14,7 +14,9 @@ func (o Options) recordings(in io.Reader, name string) ([]*run, error) {
 	}
 	runs := make([]*run, len(reports))
 	for i, r := range reports {
-		if runs[i], err = ofPeak(r.Peak()); err != nil {
+		p := r.Peak()
+		reports[i] = nil // it may be large
+		if runs[i], err = ofPeak(p); err != nil {
 			return nil, err
 		}
 		runs[i].place = i
