@@ -194,7 +194,7 @@ func signed(n int64) string {
 	return "0 B"
 }
 
-// relative is a difference by what was before.
+// relative is a difference in percent of the amount before.
 func relative(r diff.Row) string {
 	switch {
 	case r.Bytes() == 0:
@@ -207,7 +207,7 @@ func relative(r diff.Row) string {
 	return fmt.Sprintf("%+.1f %%", 100*float64(r.Bytes())/float64(r.Before.Bytes))
 }
 
-// holder is what a row is of.
+// holder names a row.
 func holder(dimension string, r diff.Row) string {
 	switch {
 	case r.Name == "" && dimension == "line":

@@ -78,11 +78,13 @@ func TestReadme(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	lines := regexp.MustCompile(`(?m)^(?:go run github\.com/cistern-ml/cistern@latest|cistern) (.*)$`).FindAllStringSubmatch(string(text), -1)
-	require.Len(t, lines, 6)
+	require.Len(t, lines, 7)
 	recorded, err := os.ReadFile(testdata + "mnist_mlp.jsonl.gz")
 	require.NoError(t, err)
 	t.Chdir(t.TempDir())
-	require.NoError(t, os.WriteFile("snapshot.pickle", recorded, 0o600))
+	for _, name := range []string{"snapshot.pickle", "before.pickle", "after.pickle"} {
+		require.NoError(t, os.WriteFile(name, recorded, 0o600))
+	}
 	for _, rank := range []string{"0", "1"} {
 		profile := `{"step":1,"rank":` + rank + `,"world_size":2,"collectives":[{"number":1,"time_ns":5000000}]}` + "\n"
 		require.NoError(t, os.WriteFile("rank"+rank+".jsonl", []byte(profile), 0o600))

@@ -23,7 +23,7 @@ type Dimension struct {
 	Missing    string `json:"missing,omitempty"` // why there are no rows; "": they are compared
 }
 
-// Row is what one holder holds in both runs.
+// Row is the memory of one holder in both runs.
 type Row struct {
 	Name string `json:"name"`           // a category, module, function or step; "": none, or unknown
 	File string `json:"file,omitempty"` // of a line

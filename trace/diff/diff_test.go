@@ -139,7 +139,7 @@ func TestMomentsOfHeaps(t *testing.T) {
 	}, "f x.go 1 0 70", "f x.go 1 0 5000")
 	d := read(t, peak, use)[0]
 	require.Equal(t, []string{"x.go:1 was 0: 100 70"}, rowsOf(d, byLine))
-	require.Equal(t, []string{"after has no peak: what is in use is compared"}, d.Notes)
+	require.Equal(t, []string{"after has no peak: the memory in use is compared"}, d.Notes)
 	alloc := heapOf(t, func(p *profile.Profile) { p.Sample[0].Value = []int64{3, 900, 0, 0, 0, 0} }, "f x.go 1 0 0")
 	d = read(t, peak, alloc)[0]
 	require.Equal(t, []string{"x.go:1 was 0: 100 900"}, rowsOf(d, byLine))

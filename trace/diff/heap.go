@@ -15,8 +15,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// What a heap profile costs in memory: bytes for each byte, and for each field of its messages,
-// which are at most three deep.
+// The memory of a heap profile: bytes for each byte, and for each field of its messages, which are
+// at most three deep.
 const (
 	profileMemory = 16
 	fieldMemory   = 400
@@ -80,14 +80,14 @@ func fields(message []byte, depth int) (n int64) {
 }
 
 // moments are the pairs of values that are compared, the best first, in words.
-var moments = []struct{ name, words string }{{"peak", ""}, {"inuse", "what is in use"}, {"alloc", "all that was handed out"}}
+var moments = []struct{ name, words string }{{"peak", ""}, {"inuse", "the memory in use"}, {"alloc", "all that was handed out"}}
 
 // addSamples adds the samples of the best moment that the profile has.
 func (r *run) addSamples(p *profile.Profile) error {
 	found := false
 	for _, m := range moments {
-		named := func(what string) int {
-			return slices.IndexFunc(p.SampleType, func(t *profile.ValueType) bool { return t.Type == m.name+what })
+		named := func(suffix string) int {
+			return slices.IndexFunc(p.SampleType, func(t *profile.ValueType) bool { return t.Type == m.name+suffix })
 		}
 		bytes, blocks := named("_space"), named("_objects")
 		if bytes < 0 || blocks < 0 {
@@ -111,7 +111,7 @@ func (r *run) addSamples(p *profile.Profile) error {
 	return r.addHeld(nil, 0, 0)
 }
 
-// addHeld adds samples by the indices of their values, without what graphs hold.
+// addHeld adds samples by the indices of their values, without the memory of graphs.
 func (r *run) addHeld(samples []*profile.Sample, bytes, blocks int) error {
 	labelled, stacked := false, false
 	for _, s := range samples {

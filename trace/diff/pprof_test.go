@@ -51,7 +51,7 @@ func TestAgreesWithPprof(t *testing.T) {
 	require.Equal(t, got, flat)
 }
 
-// TestMemoryOfHeaps: reading a heap profile allocates no more than is charged, whatever it consists of.
+// TestMemoryOfHeaps: reading a heap profile allocates no more than is charged, of each shape.
 func TestMemoryOfHeaps(t *testing.T) {
 	const head = "\x0a\x04\x08\x01\x10\x02"
 	var long []string

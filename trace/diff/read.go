@@ -15,7 +15,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
-// ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is [device.ErrInvalid].
+// ErrInvalid is the class of errors about wrong arguments, for errors.Is. It is
+// [device.ErrInvalid].
 var ErrInvalid = device.ErrInvalid
 
 // File is a file of a run.
@@ -121,7 +122,7 @@ func (o Options) read(f File) ([]*run, error) {
 // kinds are what a file can be, in words.
 const kinds = "a recording, a snapshot of PyTorch, profiles of steps as JSON lines, or a heap profile of pprof"
 
-// peeked is the number of bytes by which the kind of a file is told.
+// peeked is the number of bytes that the kind of a file follows from.
 const peeked = 64 << 10
 
 // kindOf is the kind of a file that begins so: 'r' for a recording or a snapshot, 's' for profiles

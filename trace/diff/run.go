@@ -21,7 +21,7 @@ type key struct {
 	line       int64
 }
 
-// run is what a file has of one device or rank.
+// run is the memory of one device or rank in a file.
 type run struct {
 	name                string
 	place               int   // the number of the rank, or the place of the device in the file

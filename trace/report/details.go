@@ -64,11 +64,11 @@ func newDetails(rec *recording.Recording, o *owners) *details {
 		for i, f := range stack {
 			frames[i] = frame{d.Frames[f].Function, d.Frames[f].File, d.Frames[f].Line}
 		}
-		frames, said := takeWords(frames)
-		if said != nil {
+		frames, label := takeWords(frames)
+		if label != nil {
 			d.nobody = 0
 		}
-		d.stacks, d.words = append(d.stacks, o.stack(frames)), append(d.words, said)
+		d.stacks, d.words = append(d.stacks, o.stack(frames)), append(d.words, label)
 	}
 	return d
 }
@@ -76,12 +76,12 @@ func newDetails(rec *recording.Recording, o *owners) *details {
 func (d *details) label(i int) int32 { return at(d.Labels, i, -1) }
 func (d *details) stack(i int) int32 { return at(d.Stacks, i, -1) }
 
-// step is that of an entry's label, with its stack's words; 0: none.
+// step is that of an entry's label, or of the one in its stack; 0: none.
 func (d *details) step(i int) int64 {
 	return cmp.Or(at(d.Steps, i, 0), d.word(d.stack(i)).step)
 }
 
-// word is what a stack says; zero: nothing.
+// word is the label in a stack; zero: there is none.
 func (d *details) word(stack int32) word {
 	if w := at(d.words, int(stack), nil); w != nil {
 		return *w
@@ -120,7 +120,7 @@ func (d *details) owner(label, stack int32) int32 {
 			who.category = d.category(l.Category)
 		}
 		if w := d.word(stack); w != (word{}) {
-			_, tags, _ := strings.Cut(who.tags, "; ") // behind the label as a text
+			_, tags, _ := strings.Cut(who.tags, "; ") // the text begins with the label
 			who.category, who.module, who.tags = d.category(w.category), w.module, strings.ReplaceAll(tags, "; ", "\n")
 		}
 		id = d.owners.add(who)

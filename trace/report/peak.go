@@ -7,22 +7,23 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Peak is who held a device's memory when most of it was allocated. Sizes are bytes.
+// Peak has the holders of a device's memory when most of it was allocated. Sizes are bytes.
 type Peak struct {
 	Name string // of the file, with the device if the file has several; or of the program
 	// Allocated and Reserved are the most, each at a moment of its own.
 	Allocated, Reserved int64
-	// Holdings add up to Allocated, the largest first. Several may be of one category, module and line.
+	// Holdings add up to Allocated, the largest first. Several may be of one category, module and
+	// line.
 	Holdings []Holding
 	// Labelled and Stacked report whether any block, of any moment, has a label and a call stack.
 	Labelled, Stacked bool
 	Steps             []StepPeak // in their order
-	Notes             []string   // what the figures rest on that the source does not have
+	Notes             []string   // about data that the source lacks
 }
 
 // Holding is the blocks of one owner.
 type Holding struct {
-	Category string // as memcache.Category.String says it, "not labelled" or "before the recording"
+	Category string // of memcache.Category.String, "not labelled" or "before the recording"
 	Module   string // its path; "": none
 	// Function, File and Line are the innermost call of the program's own code; "": unknown.
 	Function, File string
@@ -33,7 +34,7 @@ type Holding struct {
 // StepPeak is the most that was allocated while a step was open.
 type StepPeak struct{ Step, Allocated int64 }
 
-// Peak returns who holds the memory at the peak that the page begins with. The caller owns the result.
+// Peak returns the holders at the peak that the page begins with. The caller owns the result.
 func (r *Report) Peak() Peak {
 	if r == nil || r.account == nil {
 		return Peak{}
@@ -69,20 +70,20 @@ func (r *Report) Peak() Peak {
 
 func (h *Holding) add(blocks, bytes int64) { h.Blocks, h.Bytes = h.Blocks+blocks, h.Bytes+bytes }
 
-// name fills in what an owner is.
+// name fills in an owner's category, module and line.
 func (o *owners) name(id int32, h *Holding) {
-	who := o.list[id]
-	switch who.category {
+	owner := o.list[id]
+	switch owner.category {
 	case before:
 		h.Category = "before the recording"
 	case unlabelled:
 		h.Category = "not labelled"
 	default:
-		h.Category = categoryName(int(who.category))
+		h.Category = categoryName(int(owner.category))
 	}
-	h.Module = memcache.ModulePath(who.module)
-	if who.stack >= 0 {
-		f := o.frames[o.sites[who.stack]]
+	h.Module = memcache.ModulePath(owner.module)
+	if owner.stack >= 0 {
+		f := o.frames[o.sites[owner.stack]]
 		h.Function, h.File, h.Line = f.function, f.file, f.line
 	}
 }

@@ -2,15 +2,15 @@ package report
 
 import "slices"
 
-// word is what the frames of a stack say that trace/torchsnapshot adds for labels: their file is
-// "step", "module" or "category".
+// word is the label in a stack of trace/torchsnapshot: a frame for the step, each part of the
+// module and the category, with "step", "module" or "category" as its file.
 type word struct {
 	category, module string
 	step             int64
 }
 
-// takeWords returns the calls of a stack, and what its other frames say; nil: it has none.
-func takeWords(stack []frame) (calls []frame, said *word) {
+// takeWords returns the calls of a stack, and the label in its other frames; nil: there is none.
+func takeWords(stack []frame) (calls []frame, label *word) {
 	var w word
 	calls = slices.DeleteFunc(stack, func(f frame) bool {
 		switch {

@@ -14,9 +14,9 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// Bytes for a reader's buffer, for each byte of a line (the line's buffer, and its strings), and for
-// each element of a list in a line: twice a trace.StepCollective. The bytes for a line are refunded
-// after its use.
+// Bytes for a reader's buffer, for each byte of a line (the line's buffer, and its strings), and
+// for each element of a list in a line: twice a trace.StepCollective. The bytes for a line are
+// refunded after its use.
 const (
 	BufferCost  = 16 << 10
 	byteCost    = 8
@@ -37,8 +37,8 @@ type Reader struct {
 	cut    bool // the file ends in the middle of this line
 }
 
-// New returns a reader of a file of which nothing has been read. It charges [BufferCost] and what it
-// reads to the budget.
+// New returns a reader of a file of which nothing has been read. The budget is
+// charged [BufferCost], and for each line.
 func New(r io.Reader, b *budget.Budget) (*Reader, error) {
 	if err := b.Memory(BufferCost); err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func New(r io.Reader, b *budget.Budget) (*Reader, error) {
 // Line returns the number of the last line that was read, from 1 on.
 func (r *Reader) Line() int { return r.line }
 
-// Cut reports whether the file ends in the middle of the last line, such as that of a killed process.
+// Cut reports whether the file ends in the middle of the last line, as that of a killed process may.
 func (r *Reader) Cut() bool { return r.cut }
 
 // profile is the JSON of a line. Replays are not reported; their elements would be the largest.
