@@ -35,19 +35,26 @@ func stepLine(step int64, rank int, peak int64, rest string) string {
 // TestNoDifference: a file and itself, of each kind, and a file without entries.
 func TestNoDifference(t *testing.T) {
 	p := runProgram(t, 7, 3)
-	for _, file := range append(p.files[:], []byte(`{"conf":""}`)) {
+	empty := []byte(`{"conf":""}`)
+	for _, file := range append(p.files[:], empty, heapOf(t, nil)) {
 		d := read(t, file, file)[0]
 		require.True(t, d.Equal())
 		require.Equal(t, d.Peaks[0].Before, d.Peaks[0].After)
 		for _, x := range d.Dimensions {
 			require.Empty(t, x.Rows)
-			require.Equal(t, x.Missing == "", x.Equal > 0, x.Name)
+			require.Equal(t, x.Missing == "" && d.Peaks[0].After.Bytes > 0, x.Equal > 0, x.Name)
 		}
 	}
-	d := read(t, []byte(`{"conf":""}`), p.files[recordingFile])[0]
-	require.Equal(t, p.bytes, d.Peaks[0].Bytes())
-	require.False(t, d.Equal())
-	require.Equal(t, "before has no labels", d.Dimensions[byCategory].Missing)
+	for _, nothing := range [][]byte{empty, heapOf(t, nil)} {
+		d := read(t, nothing, p.files[recordingFile])[0]
+		require.Equal(t, p.bytes, d.Peaks[0].Bytes())
+		require.False(t, d.Equal())
+		for by := range byStep {
+			require.Len(t, d.Dimensions[by].Rows, len(p.sums(by)), "all of it is new")
+		}
+	}
+	unlabelled := heapOf(t, nil, "f x.go 1 100 0")
+	require.Equal(t, "before has no labels", read(t, unlabelled, p.files[recordingFile])[0].Dimensions[byCategory].Missing)
 }
 
 // TestOrder: growth comes first, then shrinkage, the most first, and then what differs in blocks.

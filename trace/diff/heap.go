@@ -140,11 +140,11 @@ func (r *run) addHeld(samples []*profile.Sample, bytes, blocks int) error {
 			}
 		}
 	}
-	if !labelled {
+	if r.allocated > 0 && !labelled {
 		r.lacks[byCategory] = r.name + " has no labels"
 		r.lacks[byModule] = r.lacks[byCategory]
 	}
-	if !stacked {
+	if r.allocated > 0 && !stacked {
 		r.lacks[byLine] = r.name + " has no call stacks"
 	}
 	return nil

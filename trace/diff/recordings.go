@@ -27,11 +27,12 @@ func (o Options) recordings(in io.Reader, name string) ([]*run, error) {
 // ofPeak is the run of a report.
 func ofPeak(p report.Peak) (*run, error) {
 	r := &run{name: p.Name, allocated: p.Allocated, reserved: p.Reserved}
-	if !p.Labelled {
+	held := len(p.Holdings) > 0 // nothing has all labels and stacks
+	if held && !p.Labelled {
 		r.lacks[byCategory] = p.Name + " has no labels"
 		r.lacks[byModule] = r.lacks[byCategory]
 	}
-	if !p.Stacked {
+	if held && !p.Stacked {
 		r.lacks[byLine] = p.Name + " has no call stacks"
 	}
 	if len(p.Steps) == 0 {

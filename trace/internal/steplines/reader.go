@@ -49,7 +49,7 @@ func New(r io.Reader, b *budget.Budget) (*Reader, error) {
 // Line returns the number of the last line that was read, from 1 on.
 func (r *Reader) Line() int { return r.line }
 
-// Cut reports whether the file ends in the middle of the last line, as that of a killed process may.
+// Cut reports whether the file ends in the middle of the last line, as if its writer was killed.
 func (r *Reader) Cut() bool { return r.cut }
 
 // profile is the JSON of a line. Replays are not reported; their elements would be the largest.
