@@ -10,7 +10,7 @@ import (
 func reductionOps[T kernel.Float]() []operation[T] {
 	return []operation[T]{
 		{"Sum", func(c *trial[T]) { axesTrial(c, false) }}, {"Mean", func(c *trial[T]) { axesTrial(c, true) }},
-		{"SumTo", sumToTrial[T]}, {"BroadcastTo", broadcastToTrial[T]},
+		{"SumTo", sumToTrial[T]}, {"SumTo of columns", columnsTrial[T]}, {"BroadcastTo", broadcastToTrial[T]},
 	}
 }
 
@@ -73,6 +73,19 @@ func sumToTrial[T kernel.Float](c *trial[T]) {
 	c.dirty()
 	y, err := c.r.SumTo(c.ctx, x.Tensor, to...)
 	c.gave("SumTo", y, err, reference.SumTo(x.array(), to, 1), sumOf[T](len(x.data), 1))
+	x.unchanged("SumTo")
+}
+
+// columnsTrial has as many columns as a GPU loads together, and others.
+func columnsTrial[T kernel.Float](c *trial[T]) {
+	columns := 8 * (1 + c.rand.IntN(12))
+	if c.rand.IntN(4) == 0 {
+		columns += c.rand.IntN(8)
+	}
+	x := c.operand(1+c.rand.IntN(600), columns)
+	c.dirty()
+	y, err := c.r.SumTo(c.ctx, x.Tensor, columns)
+	c.gave("SumTo", y, err, reference.SumTo(x.array(), []int{columns}, 1), sumOf[T](len(x.data)/columns, 1))
 	x.unchanged("SumTo")
 }
 

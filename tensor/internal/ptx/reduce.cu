@@ -85,16 +85,58 @@ template <class T> static __device__ void add_columns(T *dst, double v, double d
 	}
 }
 
+// pack is what a thread loads at once.
+template <class T> struct __align__(16) pack {
+	static constexpr int n = 16 / sizeof(T);
+	T v[n];
+};
+
+// total_of_columns is a warp's part of the sums of rows i to to, for each thread of one of 32 columns
+// side by side, of which x is the first. Rows are apart elements apart. A thread loads 16 bytes, so
+// that a warp loads several rows.
+template <class T> static __device__ double total_of_columns(const T *x, u64 apart, u64 i, u64 to) {
+	constexpr int n = pack<T>::n, threads = 32 / n, rows = 32 / threads;
+	total<T> own[n];
+	x += threadIdx.x % threads * n;
+	for (i += threadIdx.y * rows + threadIdx.x / threads; i < to; i += 4 * rows * blockDim.y) {
+		pack<T> v[4] = {};
+#pragma unroll
+		for (int k = 0; k < 4; k++)
+			if (u64 row = i + k * rows * blockDim.y; row < to)
+				v[k] = *(const pack<T> *)(x + row * apart);
+#pragma unroll
+		for (int k = 0; k < 4; k++)
+#pragma unroll
+			for (int c = 0; c < n; c++)
+				own[c].add(v[k].v[c]);
+	}
+	double mine = 0;
+#pragma unroll
+	for (int c = 0; c < n; c++) {
+		double sum = own[c].value();
+		for (int d = 16; d >= threads; d /= 2)
+			sum += __shfl_xor_sync(~0u, sum, d);
+		sum = __shfl_sync(~0u, sum, threadIdx.x / n);
+		if (threadIdx.x % n == c)
+			mine = sum;
+	}
+	return mine;
+}
+
 // sum_columns: a column of threads shares an output.
 #define SUM_COLUMNS(T, t) \
 	extern "C" __global__ void __launch_bounds__(1024) \
 	sum_columns_##t(T *dst, const T *x, u64 count, double divisor, u64 outputs, u64 parts, double *part, unsigned *tickets, reduction r) { \
 		columns c = {outputs, parts, part, tickets}; \
+		bool packed = sizeof(T) < 8 && r.kept == 1 && r.summed == 1 && r.kept_strides[0] == 1 && ((u64)x | r.summed_strides[0] * sizeof(T)) % 16 == 0; \
 		for (u64 at = blockIdx.x; at < c.units() * c.parts; at += gridDim.x) { \
-			u64 p = c.part_at(at), o = (at - p * c.units()) * 32 + threadIdx.x; \
+			u64 p = c.part_at(at), first = (at - p * c.units()) * 32, o = first + threadIdx.x; \
+			u64 from = count * p / c.parts, to = count * (p + 1) / c.parts; \
 			double v = 0; \
-			if (o < c.outputs) \
-				v = total_of(x + offset(o, r.kept, r.kept_dims, r.kept_strides), count * p / c.parts + threadIdx.y, count * (p + 1) / c.parts, blockDim.y, r); \
+			if (packed && first + 32 <= c.outputs) \
+				v = total_of_columns(x + first, r.summed_strides[0], from, to); \
+			else if (o < c.outputs) \
+				v = total_of(x + offset(o, r.kept, r.kept_dims, r.kept_strides), from + threadIdx.y, to, blockDim.y, r); \
 			add_columns(dst, v, divisor, at, c); \
 		} \
 	}
