@@ -23,6 +23,7 @@ import (
 //	cnn     two convolutions of 3 by 3 to 32 and 64 channels, max pooling, dense 128 and 10; 64 pictures of 28 by 28
 //	resnet  16 channels, one residual block with batch norm; 64 pictures of 28 by 28
 //	gpt     2 layers, 4 heads, width 64; 4 sequences of 32 of 65 characters
+//	lstm    128 states, dense 10; 128 pictures of 28 by 28, row by row
 func BenchmarkModel(b *testing.B) {
 	for _, m := range []struct {
 		name  string
@@ -36,6 +37,7 @@ func BenchmarkModel(b *testing.B) {
 		{"resnet", newRunResNet, map[string][]int{"c0.weight": {16, 1, 3, 3}, "c1.weight": {16, 16, 3, 3}, "c2.weight": {16, 16, 3, 3},
 			"b0.weight": {16}, "b1.weight": {16}, "b2.weight": {16}, "fc.weight": {10, 16}}, []int{64, 1, 28, 28}},
 		{"gpt", newRunGPT, map[string][]int{"tok.weight": {65, 64}, "pos.weight": {32, 64}}, []int{4, 32}},
+		{"lstm", newRunRows, nil, []int{128, 28, 28}},
 	} {
 		for _, how := range []string{"called", "reset", "captured"} {
 			b.Run(m.name+"/"+how, func(b *testing.B) {
@@ -54,6 +56,23 @@ func BenchmarkModel(b *testing.B) {
 
 func newRunMLP(in *nn.Initializer, _ func(string) []int) runModel {
 	return nn.Sequential{in.Linear(784, 512), nn.ReLU{}, in.Linear(512, 512), nn.ReLU{}, in.Linear(512, 10)}
+}
+
+// runRows reads pictures (batch, rows, columns) row by row.
+type runRows struct {
+	L *nn.LSTM
+	O *nn.Linear
+}
+
+func newRunRows(in *nn.Initializer, _ func(string) []int) runModel {
+	return &runRows{in.LSTM(28, 128), in.Linear(128, 10)}
+}
+
+func (m *runRows) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Frame(func() *autograd.Variable {
+		last := t.Narrow(m.L.Forward(t, t.Transpose(x, 0, 1)), 0, 27, 1)
+		return m.O.Forward(t, t.Reshape(last, -1, 128))
+	})
 }
 
 func benchmarkSteps(b *testing.B, bn *tapetest.Bench, model runModel, opt optim.Optimizer, input []int, tokens bool, how string) {
