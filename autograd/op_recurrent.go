@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -64,20 +65,22 @@ type recurrent struct{ *recurrence }
 
 var opRecurrent = newOp[recurrent]("Recurrent")
 
+// products are those of all inputs with the input weights, and their bias.
+func (r *recurrence) products(ctx context.Context, rt *tensor.Runtime) (*tensor.Tensor, error) {
+	if r.BiasIH == nil {
+		return rt.MatMul(ctx, r.X.value, r.WeightIH.value, tensor.TransB)
+	}
+	return rt.Linear(ctx, r.X.value, r.WeightIH.value, r.BiasIH.value)
+}
+
 // Forward computes the states.
 func (r *recurrent) Forward(c *Call) (*tensor.Tensor, error) {
 	rt, ctx := c.Runtime(), c.Context()
-	products, err := rt.MatMul(ctx, r.X.value, r.WeightIH.value, tensor.TransB)
+	products, err := r.products(ctx, rt)
 	if err != nil {
 		return nil, err
 	}
-	if r.BiasIH != nil {
-		err = rt.AddBiasInPlace(ctx, products, r.BiasIH.value)
-	}
-	if err == nil {
-		r.pass, err = rt.Recurrent(ctx, r.Kind, products, r.weights(), r.Reverse, c.NeedsGrads())
-	}
-	if err != nil {
+	if r.pass, err = rt.Recurrent(ctx, r.Kind, products, r.weights(), r.Reverse, c.NeedsGrads()); err != nil {
 		c.Free(products)
 		return nil, err
 	}
