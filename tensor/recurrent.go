@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/cistern-ml/cistern/tensor/backend"
-	"github.com/cistern-ml/cistern/tensor/backend/plan"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -44,11 +42,12 @@ type RecurrentWeights struct {
 	Weight, Bias, H0, C0 *Tensor
 }
 
-// Recurrent runs a recurrent layer of one direction over sequences: one product and one kernel for each step. inputs
-// (steps, batch, gates*n) are the products of the layer's inputs with the input weights, with their bias; it is overwritten,
-// and belongs to the result from then on. After an error it stays the caller's, and its elements are
-// undefined. In reverse the last step is the first one. Without forGrad nothing is kept for
-// [Gradients.RecurrentGrad].
+// Recurrent runs a recurrent layer of one direction over sequences: each step is a product and a
+// kernel, or on a GPU all steps of a small layer in float32 are one launch. inputs (steps, batch,
+// gates*n) are the products of the layer's inputs with the input weights, with their bias; it is
+// overwritten, and belongs to the result from then on. After an error it stays the caller's, and its
+// elements are undefined. In reverse the last step is the first one. Without forGrad nothing is kept
+// for [Gradients.RecurrentGrad].
 func (l Layers) Recurrent(ctx context.Context, kind RecurrentKind, inputs *Tensor, w RecurrentWeights, reverse, forGrad bool) (Recurrence, error) {
 	rt := l.rt
 	const op = "Recurrent"
@@ -111,52 +110,6 @@ func planRecurrent(op string, kind RecurrentKind, inputs *Tensor, w RecurrentWei
 	return p, nil
 }
 
-// at is the part of t that belongs to a step, as the operand of a kernel: it holds no memory, and nobody sees it but the
-// kernels. Of nil it is nil.
-func (p *recurrentPlan) at(t *Tensor, step int) *Tensor {
-	if t == nil {
-		return nil
-	}
-	h := &handle{rt: t.rt, store: t.store, shape: t.shape[1:], dtype: t.dtype, bytes: t.bytes / int64(max(1, t.shape[0]))}
-	return &Tensor{handle: h, offset: t.offset + int64(min(step, t.shape[0]-1))*h.bytes}
-}
-
-// order is the i-th step in the direction of the pass.
-func (p *recurrentPlan) order(i int) int {
-	if p.reverse {
-		return p.steps - 1 - i
-	}
-	return i
-}
-
-func (p *recurrentPlan) forward(ctx context.Context, rt *Runtime, r Recurrence, w RecurrentWeights) error {
-	states, err := rt.allocScratch(ctx, "Recurrent", r.Y.dtype, r.Gates.shape[1:])
-	if err != nil {
-		return err
-	}
-	defer func() { rt.parked.add(states.ReleaseContext(ctx)) }()
-	m := product{Product: plan.Product{M: p.batch, K: p.size, N: states.shape[1], TransB: true}}
-	h, state := w.H0, w.C0
-	for i := range p.steps {
-		step := p.order(i)
-		var hidden *Tensor
-		if h != nil {
-			hidden = states
-			if err := rt.matmul(ctx, m, states, h, w.Weight); err != nil {
-				return err
-			}
-		}
-		newH, newC := p.at(r.Y, step), p.at(r.C, step)
-		c := rt.call(backend.Cell.Of(int(p.kind)), p.at(r.Gates, step), hidden, w.Bias, h, state, newH, newC, p.at(r.New, step))
-		backend.SetParams(c, plan.Cell{Size: p.size})
-		if err := rt.backend.Do(ctx, c); err != nil {
-			return err
-		}
-		h, state = newH, newC
-	}
-	return nil
-}
-
 // RecurrentGrads are the gradients of a pass over sequences. Inputs is the recurrence's Gates, overwritten, and stays its.
 type RecurrentGrads struct {
 	// Inputs (steps, batch, gates*n) is of the inputs' products, and Hidden of those of the states; for all but a GRU it is
@@ -214,44 +167,6 @@ func (p *recurrentPlan) checkGrad(op string, r Recurrence, dy, dh, dc *Tensor) e
 	if !fits(r.Y, all, true) || !fits(dy, all, true) || !fits(r.C, all, lstm) || !fits(r.New, all, gru) || !fits(dh, one, false) || !fits(dc, one, false) || dc != nil && !lstm {
 		return fmt.Errorf("tensor: %s: %w: states %v, cell states %v, gradients %v, %v and %v: want what Recurrent keeps for a gradient, %v and %v",
 			op, ErrShape, r.Y.Shape(), r.C.Shape(), dy.Shape(), dh.Shape(), dc.Shape(), all, one)
-	}
-	return nil
-}
-
-// backward: the gradient of the states' products is that of the inputs' for all but a GRU.
-func (p *recurrentPlan) backward(ctx context.Context, rt *Runtime, r Recurrence, w RecurrentWeights, g RecurrentGrads, dy, dh, dc *Tensor) error {
-	m := product{Product: plan.Product{M: p.batch, K: g.Hidden.shape[2], N: p.size}}
-	if dc != nil {
-		if err := rt.placeRows(ctx, whole(g.C0), whole(dc), dc.shape); err != nil {
-			return err
-		}
-	}
-	for i := p.steps - 1; i >= 0; i-- {
-		step := p.order(i)
-		products := p.at(g.Hidden, step)
-		dhidden, dstate, h, c := products, g.H0, w.H0, w.C0
-		if p.kind != kernel.GRU {
-			dhidden = nil
-		}
-		if i == p.steps-1 {
-			dstate = dh
-		}
-		if i > 0 {
-			before := p.order(i - 1)
-			h, c = p.at(r.Y, before), p.at(r.C, before)
-		}
-		call := rt.call(backend.CellGrad.Of(int(p.kind)), p.at(g.Inputs, step), dhidden, p.at(dy, step), dstate, g.C0, h, c,
-			p.at(r.Y, step), p.at(r.C, step), p.at(r.New, step))
-		backend.SetParams(call, plan.Cell{Size: p.size, First: i == p.steps-1 && dc == nil})
-		if err := rt.backend.Do(ctx, call); err != nil {
-			return err
-		}
-		if err := rt.matmul(ctx, m, g.H0, products, w.Weight); err != nil {
-			return err
-		}
-	}
-	if p.kind == kernel.GRU {
-		return rt.zipTo(ctx, backend.Add, g.H0, g.H0, g.C0)
 	}
 	return nil
 }

@@ -21,7 +21,9 @@ const (
 	AveragePooling Family = 47
 	Cell           Family = 50
 	CellGrad       Family = 51
-	Step           Family = 52
+	Recurrence     Family = 52
+	RecurrenceGrad Family = 53
+	Step           Family = 54
 )
 
 // The operations by families, and one more than the number of the last one.
@@ -130,17 +132,21 @@ const (
 
 	RNNTanhCellGrad, RNNReLUCellGrad, LSTMCellGrad, GRUCellGrad Op = 124, 125, 126, 127
 
-	SGDStep, AdamStep, RMSpropStep, AdagradStep, LionStep Op = 128, 129, 130, 131, 132
+	RNNTanh, RNNReLU, LSTM, GRU Op = 128, 129, 130, 131
 
-	Norm Op = 133
+	RNNTanhGrad, RNNReLUGrad, LSTMGrad, GRUGrad Op = 132, 133, 134, 135
 
-	NormOfNorms Op = 134
+	SGDStep, AdamStep, RMSpropStep, AdagradStep, LionStep Op = 136, 137, 138, 139, 140
 
-	Clip Op = 135
+	Norm Op = 141
 
-	Bound Op = 136
+	NormOfNorms Op = 142
 
-	Ops = 137
+	Clip Op = 143
+
+	Bound Op = 144
+
+	Ops = 145
 )
 
 const (

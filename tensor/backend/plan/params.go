@@ -50,5 +50,12 @@ type Cell struct {
 	First bool
 }
 
+// Recurrence is a pass over sequences, in reverse from the last step to the first. The cell states
+// of all steps are kept, unless their operand has one alone: the last.
+type Recurrence struct {
+	Steps, Batch, Size int
+	Reverse            bool
+}
+
 // NormTotal is the number of partial results that the norm of each tensor has written.
 type NormTotal struct{ Each int }

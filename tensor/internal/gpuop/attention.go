@@ -36,6 +36,8 @@ func sequences(t *entries) {
 	for kind, of := range [...]string{"rnn", "rnn", "lstm", "gru"} {
 		t.run(of+"_cell", cell, backend.Cell.Of(kind))
 		t.run(of+"_cell_grad", cellGrad, backend.CellGrad.Of(kind))
+		t[backend.Recurrence.Of(kind)] = entry{kernel: passes[kind].forward[0], run: recurrence, can: recurs}
+		t[backend.RecurrenceGrad.Of(kind)] = entry{kernel: passes[kind].grad[0], run: recurrenceGrad, can: recurs}
 	}
 }
 

@@ -1,17 +1,8 @@
 // One step of a recurrent layer beside its matrix product, see kernel.Cell and kernel.CellGrad. What is not there is null.
 
-#include "kernels.h"
+#include "recurrent.h"
 
 enum { RNN_TANH, RNN_RELU };
-
-static __device__ double sigmoid(double d) {
-	if (d >= 0)
-		return 1 / (1 + exp(-d));
-	d = exp(d);
-	return d / (1 + d);
-}
-
-template <class T> static __device__ double element(const T *s, u64 i) { return s ? (double)s[i] : 0; }
 
 // from_state is what a gate gets from the state: the product, at the gate's place, and the bias.
 template <class T> static __device__ double from_state(const T *hidden, const T *bias, u64 at, u64 column) {
@@ -66,14 +57,10 @@ FLOATS(CELLS)
 	extern "C" __global__ void lstm_cell_grad_##t(T *gates, const T *dy, const T *dh, T *carry, const T *c, const T *new_c, u64 n, u64 size, u64 first) { \
 		EACH(at, n) { \
 			T *g = gates + at / size * 4 * size + at % size; \
-			double in = g[0], forget = g[size], cell = g[2 * size], out = g[3 * size]; \
-			double d = (double)dy[at] + element(dh, at), s = tanh((double)new_c[at]); \
-			double dc = (first ? 0 : (double)carry[at]) + d * out * ((1 - s) * (1 + s)); \
-			g[0] = (T)(dc * cell * in * (1 - in)); \
-			g[size] = (T)(dc * element(c, at) * forget * (1 - forget)); \
-			g[2 * size] = (T)(dc * in * ((1 - cell) * (1 + cell))); \
-			g[3 * size] = (T)(d * s * out * (1 - out)); \
-			carry[at] = (T)(dc * forget); \
+			double v[4] = {g[0], g[size], g[2 * size], g[3 * size]}, d = (double)dy[at] + element(dh, at); \
+			carry[at] = (T)lstm_step_grad(v, d, first ? 0 : carry[at], element(c, at), new_c[at]); \
+			for (int i = 0; i < 4; i++) \
+				g[i * size] = (T)v[i]; \
 		} \
 	} \
 	extern "C" __global__ void gru_cell_grad_##t(T *gates, T *dhidden, const T *dy, const T *dh, T *carry, const T *h, const T *kept, \
