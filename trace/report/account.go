@@ -19,9 +19,13 @@ type account struct {
 	open   []int32 // of each moment: the innermost step, -1: none; nil: there are no steps
 	sites  []kept
 
+	segments      segments
+	fragmentation *fragmentation // nil: none that is worth words
+
 	peak         int32 // the first moment at which most is allocated
 	peakBytes    int64
 	peakReserved int64 // the most that is reserved, at any moment
+	reservedAt   int32 // the first moment of that
 	// forgotten is the cache's own profile of a peak that the entries don't have; nil: they have it.
 	forgotten    *profile
 	mostReserved int64 // as far as the entries or the cache know
@@ -58,6 +62,10 @@ func newAccount(s *source) (*account, error) {
 	}
 	a.addSteps()
 	a.addKept()
+	a.addSegments()
+	if err := a.addFragmentation(); err != nil {
+		return nil, fmt.Errorf("report: %s: %w", s.name, err)
+	}
 	return a, nil
 }
 
@@ -239,6 +247,7 @@ func (a *account) findPeak() error {
 		}
 	}
 	a.peakReserved = slices.Max(reserved)
+	a.reservedAt = int32(slices.Index(reserved, a.peakReserved) - 1)
 	a.mostReserved = a.peakReserved
 	return nil
 }

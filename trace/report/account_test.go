@@ -342,6 +342,15 @@ func TestAnyEntries(t *testing.T) {
 			b := &a.blocks[i]
 			require.Equal(t, a.innermost(b), a.stepOf(b))
 		}
+		curve, err := a.nonReleasable()
+		require.NoError(t, err)
+		require.Len(t, curve, len(s.entries)+1)
+		for i, r := range a.segments.of {
+			if b := &a.blocks[i]; r >= 0 {
+				m := &a.ranges[r]
+				require.True(t, m.from <= b.alloc && b.done <= m.to && m.addr <= b.addr && b.addr+uint64(b.size) <= m.end(), "%v is not in %v", b, m)
+			}
+		}
 		require.NoError(t, Write(&bytes.Buffer{}, &Report{account: a}))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cistern-ml/cistern/internal/recording"
 )
@@ -47,20 +48,22 @@ type encoded struct {
 	Failing  int64     `json:"failing"`
 	Shortage *shortage `json:"shortage,omitempty"`
 
-	Streams []string          `json:"streams"`
-	Modules []string          `json:"modules"`
-	Tags    []string          `json:"tags"`
-	Owners  [][4]int32        `json:"owners"` // category, module, tags, stack
-	Frames  []encodedFrame    `json:"frames"`
-	Stacks  [][]int32         `json:"stacks"`
-	Sites   []int32           `json:"sites"`
-	OOMs    [][4]int64        `json:"ooms"` // moment, bytes, owner and stream
-	Marks   []encodedMark     `json:"marks"`
-	Steps   encodedSteps      `json:"steps"`
-	Kept    []encodedKept     `json:"kept"`
-	WhatIf  []estimate        `json:"whatIf"`
-	Moment  []encodedProfile  `json:"profiles"`
-	Columns map[string]column `json:"columns"`
+	Streams []string       `json:"streams"`
+	Modules []string       `json:"modules"`
+	Tags    []string       `json:"tags"`
+	Owners  [][4]int32     `json:"owners"` // category, module, tags, stack
+	Frames  []encodedFrame `json:"frames"`
+	Stacks  [][]int32      `json:"stacks"`
+	Sites   []int32        `json:"sites"`
+	OOMs    [][4]int64     `json:"ooms"` // moment, bytes, owner and stream
+	Marks   []encodedMark  `json:"marks"`
+	Steps   encodedSteps   `json:"steps"`
+	Kept    []encodedKept  `json:"kept"`
+	WhatIf  []estimate     `json:"whatIf"`
+	// Fragmentation is that at the peak of what is reserved; nil: little.
+	Fragmentation *fragmentation    `json:"fragmentation,omitempty"`
+	Moment        []encodedProfile  `json:"profiles"`
+	Columns       map[string]column `json:"columns"`
 }
 
 // encodedFrame is function, file and line.
@@ -207,7 +210,7 @@ func (e *encoder) device(r *Report) *encoded {
 	d := &encoded{Name: a.name, Device: a.device, Conf: a.conf, Moments: a.moments(), Exact: a.exact, Labelled: a.owners.labelled,
 		Stacked: a.owners.stacked, Peak: a.peak, PeakBytes: a.peakBytes, MostReserved: a.mostReserved, Forgotten: -1, Notes: a.notes, Limit: a.limit, Total: a.total,
 		Late: a.late(), Run: a.run, Failing: a.failing, Shortage: a.shortage, Stacks: a.owners.stacks,
-		Sites: a.owners.sites, WhatIf: r.whatIf, Columns: make(map[string]column)}
+		Sites: a.owners.sites, WhatIf: r.whatIf, Fragmentation: a.fragmentation, Columns: make(map[string]column)}
 	var modules, tags numbers[string]
 	for _, o := range a.owners.list {
 		d.Owners = append(d.Owners, [4]int32{int32(o.category), modules.add(o.module), tags.add(o.tags), o.stack})
@@ -281,6 +284,13 @@ func (e *encoder) columns(d *encoded, r *Report) {
 		}
 		return 0
 	})
+	if kept := a.segments.kept; len(kept) > 0 {
+		d.Columns["keptAt"] = e.addRising(len(kept), func(i int) float64 { return float64(kept[i].at) })
+		d.Columns["keptBy"] = e.add(len(kept), func(i int) float64 { return float64(kept[i].by) })
+		if slices.Contains(a.segments.of, -1) {
+			d.Columns["apart"] = e.add(len(a.blocks), func(i int) float64 { return float64(min(a.segments.of[i], 0)) })
+		}
+	}
 	for i := range a.entries {
 		if en := &a.entries[i]; en.action == recording.OOM {
 			d.OOMs = append(d.OOMs, [4]int64{int64(i), en.requested, int64(en.owner), int64(streams.add(en.stream))})

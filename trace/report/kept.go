@@ -21,29 +21,39 @@ type kept struct {
 // growing is from how many steps on what they left is taken to grow. Fewer are what a step keeps for the next.
 const growing = 3
 
+// site is an owner, whatever the way to its call site; where owners tell nothing, with a size of blocks.
+type site struct {
+	owner int32
+	size  int64
+}
+
+// siteOf returns the function that gives a block its site.
+func (a *account) siteOf() func(b *block) site {
+	same := a.owners.merged()
+	nameless := !a.owners.labelled && !a.owners.stacked
+	return func(b *block) site {
+		if nameless {
+			return site{same[b.owner], b.size}
+		}
+		return site{owner: same[b.owner]}
+	}
+}
+
 // addKept finds what was never freed.
 func (a *account) addKept() {
-	type site struct {
-		owner int32
-		size  int64
-	}
 	at := make(map[site]int)
 	type visit struct {
 		site int
 		step int64
 	}
 	seen := make(map[visit]bool)
-	same := a.owners.merged()
-	nameless := !a.owners.labelled && !a.owners.stacked
+	siteOf := a.siteOf()
 	for i := range a.blocks {
 		b := &a.blocks[i]
 		if b.free < a.moments() || a.failing != 0 && a.stepOf(b) == a.failing {
 			continue
 		}
-		where := site{owner: same[b.owner]}
-		if nameless {
-			where.size = b.size
-		}
+		where := siteOf(b)
 		j, ok := at[where]
 		if !ok {
 			j = len(a.sites)

@@ -64,6 +64,9 @@ func TestPage(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, reserved, browsertest.Eval[[]int64](b.Browser, `[...report.page.moments.reserved.subarray(0, report.page.r.moments + 1)]`))
 	require.Equal(t, allocated, browsertest.Eval[[]int64](b.Browser, `Array.from({ length: report.page.r.moments + 1 }, (_, i) => { let sum = 0; report.page.moments.live(i - 1, (b) => (sum += report.page.r.size[b])); return sum; })`))
+	nonReleasable, err := a.nonReleasable()
+	require.NoError(t, err)
+	require.Equal(t, nonReleasable, browsertest.Eval[[]int64](b.Browser, `[...report.page.moments.nonReleasable.subarray(0, report.page.r.moments + 1)]`))
 	// So is every column of the chart, along entries and along time, near and far, and however it is stacked.
 	for _, view := range []string{"0", "report.page.timeline.zoomTo(100, 140)", "report.page.timeline.zoomTo(-1, 0)", "report.page.timeline.zoomTo(-1, 1e9)"} {
 		for _, axis := range []string{"entries", "time"} {

@@ -28,6 +28,7 @@ type state struct {
 	entries int
 	held    map[memcache.Label]int64 // bytes
 	step    int64
+	split   int64 // InactiveSplitBytes
 }
 
 func newLedger(t testing.TB, config memcache.Config, streams int, history memcache.HistoryOptions) *ledger {
@@ -79,7 +80,7 @@ func (l *ledger) note(step int64) {
 	if l.silent {
 		return
 	}
-	s := state{entries: len(l.cache.History()), held: make(map[memcache.Label]int64), step: step}
+	s := state{entries: len(l.cache.History()), held: make(map[memcache.Label]int64), step: step, split: l.cache.Stats().InactiveSplitBytes.All.Current}
 	for b, label := range l.held {
 		label.Step = 0
 		s.held[label] += b.Size()

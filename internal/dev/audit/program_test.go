@@ -174,8 +174,8 @@ func requireAllShown(t *testing.T) {
 	requireShown(t, "trace.StepProfile", "replays[].pool")
 	requireShown(t, "metrics", "cistern.pinned.memory.usage{cistern.memory.state=active}", "cistern.transfer.pending", "cistern.pinned.memory.utilization{cistern.memory.state=active}")
 	requireShown(t, "live/index", "state.limit")
-	requireShown(t, "report", "held by graphs.allocated", "held by graphs.active", "forgotten", "stacked", "step[].late", "late", "limit", "failing", "marks", "what if", "kept", "step[].shares[]")
-	requireShown(t, "report of a recording", "late", "limit", "failing", "forgotten", "stacked", "marks", "what if", "kept", "step[].shares[]")
+	requireShown(t, "report", "held by graphs.allocated", "held by graphs.active", "forgotten", "stacked", "step[].late", "late", "limit", "failing", "marks", "what if", "kept", "fragmentation.keeper ", "step[].shares[]")
+	requireShown(t, "report of a recording", "late", "limit", "failing", "forgotten", "stacked", "marks", "what if", "kept", "fragmentation.keeper ", "step[].shares[]")
 	for _, a := range []string{"memcache.Cache", "memcache.Profile", "memcache.PeakProfile", "trace.Table", "trace.Summary"} {
 		requireShown(t, a, "pending", "last_", "mean.rank", "first", "second", "slowest", "largest", "mean")
 	}

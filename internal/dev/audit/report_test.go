@@ -219,6 +219,7 @@ func (w *world) reported(recorded bool) figures {
 		w.reportedStep(f, fmt.Sprintf("step[%d].", i), s, blocks, segments, recorded)
 	}
 	w.reportedKept(f, blocks, n)
+	w.reportedFragmentation(f, blocks, segments, n, recorded)
 	return f
 }
 
@@ -323,7 +324,7 @@ func (p page) figures(recorded bool) figures {
 	}
 	f := figures{"blocks": len(p.columns["alloc"]), "marks": len(list("marks")), "what if": len(list("whatIf")), "ooms": len(list("ooms"))}
 	skipped := []string{"name", "device", "conf", "base", "startTime", "timeUnit", "notes", "streams", "modules", "tags", "owners", "frames", "stacks", "sites", "labelled"}
-	rows := []string{"ooms", "marks", "steps", "kept", "whatIf", "profiles", "columns"}
+	rows := []string{"ooms", "marks", "steps", "kept", "whatIf", "profiles", "columns", "fragmentation"}
 	for name, v := range p.doc {
 		moment := slices.Contains([]string{"moments", "peak"}, name)
 		if !slices.Contains(skipped, name) && !slices.Contains(rows, name) && !(recorded && moment) {
@@ -356,6 +357,7 @@ func (p page) figures(recorded bool) figures {
 		}
 	}
 	p.addColumns(f, recorded, ownerOf)
+	p.addFragmentation(f, recorded, ownerOf)
 	if recorded {
 		return f
 	}
@@ -392,6 +394,9 @@ func (p page) addColumns(f figures, recorded bool, ownerOf func(any) string) {
 	}
 	var ranges []row
 	for name, list := range p.columns {
+		if slices.Contains([]string{"keptAt", "keptBy", "apart"}, name) { // addFragmentation
+			continue
+		}
 		for i, v := range list {
 			of, ranged := strings.CutPrefix(name, "range")
 			of = strings.ToLower(of[:1]) + of[1:]
@@ -458,6 +463,10 @@ func (w *world) requireReport(artefact string, p page, recorded bool) {
 	if len(w.shownSteps(recorded)) == 0 {
 		maps.DeleteFunc(got, func(name string, _ any) bool { return strings.HasPrefix(name, "step[") })
 	}
+	maps.DeleteFunc(want, func(name string, _ any) bool { // the page has those that keep most
+		_, ok := got[name]
+		return !ok && strings.HasPrefix(name, "fragmentation.keeper ")
+	})
 	for name, v := range want { // columns that are zero in each row are left out
 		_, ok := got[name]
 		for _, left := range []string{"failed", "late", "ooms", "h2d", "d2h", "hostTime", "deviceTime", "graphs"} {

@@ -12,6 +12,12 @@ class Moments {
     this.reserved = this.curve((add) => {
       for (let i = 0; i < r.rangeSize.length; i++) add(r.rangeFrom[i], r.rangeSize[i]), add(r.rangeTo[i], -r.rangeSize[i]);
     });
+    // The bytes of segments in which blocks lie, without the blocks (nonreleasable.go).
+    this.nonReleasable = r.keptAt?.length > 0 ? this.curve((add) => {
+      for (let i = 0; i < r.keptAt.length; i++) add(r.keptAt[i], r.keptBy[i]);
+      for (let i = 0; i < r.blocks; i++) if (!r.apart?.[i]) add(r.alloc[i], -r.size[i]), add(r.done[i], r.size[i]);
+    }) : null;
+    this.nonReleasable?.forEach((v, i, list) => { if (v < 0) list[i] = 0; });
   }
 
   // list makes the changes of each moment: of moment m those from first[m+1] to first[m+2], blocks as i when they begin and ~i when
@@ -36,6 +42,7 @@ class Moments {
 
   allocatedAt(m) { return this.allocated[m + 1]; }
   reservedAt(m) { return this.reserved[m + 1]; }
+  nonReleasableAt(m) { return this.nonReleasable ? this.nonReleasable[m + 1] : 0; }
 
   // live calls f with each block that is held at a moment.
   live(m, f) {
@@ -62,7 +69,7 @@ class Moments {
   // column x, and edge[n] the first behind all. groupOf gives the group of each block.
   columns(edge, groupOf, groups) {
     const n = edge.length - 1, { size } = this.r;
-    const sums = new Float64Array(groups), out = new Float64Array(n * groups), total = new Float64Array(n), reserved = new Float64Array(n);
+    const sums = new Float64Array(groups), out = new Float64Array(n * groups), total = new Float64Array(n), reserved = new Float64Array(n), nonReleasable = new Float64Array(n);
     const moment = new Int32Array(n);
     let m = -1, all = 0;
     const step = () => {
@@ -82,15 +89,18 @@ class Moments {
       };
       // A column without a moment of its own shows the one before it.
       keep(Math.max(-1, Math.min(m - 1, this.last)));
-      reserved[x] = this.reserved[Math.max(0, Math.min(m, this.last + 1))];
+      const at = Math.max(-1, Math.min(m, this.last + 1) - 1);
+      reserved[x] = this.reservedAt(at);
+      nonReleasable[x] = this.nonReleasableAt(at);
       let fresh = true;
       while (m < edge[x + 1] && m <= this.last) {
         step();
         if (fresh || all > total[x]) keep(m - 1);
         reserved[x] = fresh ? this.reserved[m] : Math.max(reserved[x], this.reserved[m]);
+        if (this.nonReleasable) nonReleasable[x] = fresh ? this.nonReleasable[m] : Math.max(nonReleasable[x], this.nonReleasable[m]);
         fresh = false;
       }
     }
-    return { out, total, reserved, moment };
+    return { out, total, reserved, nonReleasable, moment };
   }
 }

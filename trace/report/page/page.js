@@ -27,6 +27,7 @@ class Page {
     this.map = new MemoryMap(this);
     this.steps = new Steps(this);
     this.tables = [this.steps, showKept(this), showWhatIf(this)].filter(Boolean); // those that stay as they are
+    showFragmentation(this);
     showOutOfMemory(this);
     this.timeline = new Timeline(this);
     this.controls();
@@ -94,7 +95,7 @@ class Page {
     const colours = this.colours();
     const light = (g) => { this.lit = g; this.timeline.paint(); this.timeline.draw(); };
     replace($("legend"), this.groups.names.map((name, g) => el("li", { onpointerenter: () => light(g), onpointerleave: () => light(null) }, el("i", { class: "swatch", style: { background: colours[g] } }), shorten(name, 60))),
-      el("li", {}, el("i", { class: "line" }), "reserved"), this.timeline?.limit > 0 ? el("li", {}, el("i", { class: "line limit" }), "limit") : null, this.r.ooms.length > 0 ? el("li", { class: "alarm" }, "▼ out of memory") : null);
+      el("li", {}, el("i", { class: "line" }), "reserved"), this.moments.nonReleasable ? el("li", {}, el("i", { class: "line dotted" }), "of it, not releasable") : null, this.timeline?.limit > 0 ? el("li", {}, el("i", { class: "line limit" }), "limit") : null, this.r.ooms.length > 0 ? el("li", { class: "alarm" }, "▼ out of memory") : null);
   }
 
   controls() {

@@ -94,7 +94,7 @@ class Timeline {
     const ink = css("--ink"), faint = css("--faint"), line = css("--line");
     c.font = `12px ${css("--font")}`;
     this.axes(c);
-    const { out, total, reserved } = this.columns, n = total.length, g = this.page.groups.names.length;
+    const { out, total, reserved, nonReleasable } = this.columns, n = total.length, g = this.page.groups.names.length;
     const base = new Float64Array(n), colours = this.page.colours();
     for (let k = 0; k < g; k++) {
       c.fillStyle = colours[k];
@@ -114,21 +114,30 @@ class Timeline {
       c.fill();
     }
     c.globalAlpha = 1;
-    c.strokeStyle = ink;
-    c.lineWidth = 1.25;
-    c.beginPath();
-    for (let x = 0; x < n; x++) {
-      const y = this.y(reserved[x]);
-      if (x === 0) c.moveTo(edges.left, y);
-      else c.lineTo(edges.left + x, y);
-      c.lineTo(edges.left + x + 1, y);
+    if (this.page.moments.nonReleasable) {
+      this.line(c, nonReleasable, css("--paper"), 3); // so that it is seen on any colour
+      c.setLineDash([2, 2]);
+      this.line(c, nonReleasable, ink, 1.5);
+      c.setLineDash([]);
     }
-    c.stroke();
+    this.line(c, reserved, ink, 1.25);
     if (this.limit > 0) drawLimit(c, edges.left, this.plotWidth, this.y(this.limit), this.width);
     this.ooms(c);
     this.peakMark(c, ink);
     this.stepLane(c, ink, faint, line);
     this.page.lanes.forEach((lane, i) => this.partsLane(c, lane, i, ink, faint, line));
+  }
+
+  // line draws a line at the height of each column.
+  line(c, heights, colour, width) {
+    c.strokeStyle = colour;
+    c.lineWidth = width;
+    c.beginPath();
+    heights.forEach((v, x) => {
+      c.lineTo(edges.left + x, this.y(v));
+      c.lineTo(edges.left + x + 1, this.y(v));
+    });
+    c.stroke();
   }
 
   axes(c) {
@@ -321,7 +330,7 @@ class Timeline {
     tip.show(e.clientX, e.clientY,
       el("div", { class: "tip-head" }, m < 0 ? "before the first entry" : `entry ${count(m)}`, step >= 0 ? `, step ${count(page.r.steps.columns.step[step])}` : "",
         page.r.time && m >= 0 ? `, ${duration(page.r.time[m])}` : ""),
-      row("allocated", mib(page.moments.allocatedAt(m))), row("reserved", mib(page.moments.reservedAt(m))),
+      row("allocated", mib(page.moments.allocatedAt(m))), row("reserved", mib(page.moments.reservedAt(m))), page.moments.nonReleasable ? row("not releasable", mib(page.moments.nonReleasableAt(m))) : null,
       groups.slice(0, 8).map((g) => el("div", { class: "pair" }, el("span", {}, el("i", { class: "swatch", style: { background: colours[g] } }), shorten(page.groups.names[g], 44)), el("b", {}, mib(sums[g])))));
   }
 
