@@ -37,6 +37,7 @@ var allocators = []string{
 // advise tries other ways of a trial: first those that leave its numbers as they are, then those of
 // its training. f is its forecast, and peak that of the second step.
 func (t trial) advise(ctx context.Context, f *Forecast, training *Training, peak memcache.Profile) error {
+	t.page = nil
 	for _, options := range allocators {
 		a, err := t.with(func(t *trial) { t.config = options }).advice(ctx, options)
 		if err != nil {

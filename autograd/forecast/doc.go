@@ -13,8 +13,8 @@
 //	err = f.Table(os.Stdout)
 //
 // The result has the profile of the second step, the holders and lines of the memory at its peak,
-// and a summary of the model. [LargestBatch] and [SmallestLimit] search with such
-// runs. [Measure] is the same on any device, to compare.
+// and a summary of the model. [Report] writes a page of the run. [LargestBatch] and [SmallestLimit]
+// search with such runs. [Measure] is the same on any device, to compare.
 //
 // What a step decides by values that it reads is not foreseen: they are zeros. Neither is memory of
 // other programs, of the driver and of libraries.

@@ -7,6 +7,7 @@ import (
 	_ "github.com/cistern-ml/cistern/device/dry" // the devices of Step
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/trace"
+	"github.com/cistern-ml/cistern/trace/report"
 )
 
 // Program makes a training on a runtime. Contexts of what it allocates come from ctx. After an
@@ -53,7 +54,7 @@ type Forecast struct {
 	// peak.
 	Lines []Line `json:"lines"`
 	// Layers are the parts of the model in the order of the first step.
-	Layers []Layer `json:"layers,omitempty"`
+	Layers []report.Layer `json:"layers,omitempty"`
 	// Advice are other ways of a training that does not fit, and what they take: an option of the
 	// allocator if the training fits with it, checkpoints, and the training's Ways.
 	Advice []Advice `json:"advice,omitempty"`

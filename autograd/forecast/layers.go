@@ -9,24 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/autograd/nn"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/trace/report"
 )
-
-// Layer is a part of a model. The figures are its own, without those of the parts inside. Bytes are
-// the most that it held at once in the second step.
-type Layer struct {
-	Name            string `json:"name"`             // the path in the model; "": the model itself
-	Type            string `json:"type,omitempty"`   // such as "Linear"
-	Output          string `json:"output,omitempty"` // the first result of its last operation, such as "float32[128,10]"
-	Parameters      int    `json:"parameters"`       // their elements; those of tied weights count once
-	ParameterBytes  int64  `json:"parameter_bytes"`
-	ActivationBytes int64  `json:"activation_bytes"`
-	GradientBytes   int64  `json:"gradient_bytes"`
-	StateBytes      int64  `json:"state_bytes"` // of the optimiser
-	WorkspaceBytes  int64  `json:"workspace_bytes"`
-}
-
-// depth is the number of parts around the layer, the model itself not counted.
-func (l *Layer) depth() int { return strings.Count(l.Name, ".") }
 
 // shapes notes the last result of each module in forward passes, in the order of the modules.
 type shapes struct {
@@ -57,16 +41,16 @@ func (s *shapes) note(ctx context.Context, _ device.Stream, _ string, about fmt.
 
 // tree has the layers of a model by their paths. Parts are in the order in which they come.
 type tree struct {
-	layers map[string]*Layer
+	layers map[string]*report.Layer
 	parts  map[string][]string
 }
 
 // layer returns the layer of a module's label, which it adds with those around it.
-func (t *tree) layer(module string) *Layer {
+func (t *tree) layer(module string) *report.Layer {
 	path := memcache.ModulePath(module)
 	l := t.layers[path]
 	if l == nil {
-		l = &Layer{Name: path}
+		l = &report.Layer{Name: path}
 		t.layers[path] = l
 		if path != "" {
 			outer := path[:max(0, strings.LastIndexByte(path, '.'))]
@@ -81,7 +65,7 @@ func (t *tree) layer(module string) *Layer {
 }
 
 // list appends a layer and its parts.
-func (t *tree) list(all []Layer, path string) []Layer {
+func (t *tree) list(all []report.Layer, path string) []report.Layer {
 	all = append(all, *t.layers[path])
 	for _, part := range t.parts[path] {
 		all = t.list(all, part)
@@ -90,11 +74,11 @@ func (t *tree) list(all []Layer, path string) []Layer {
 }
 
 // layers are those of the model, and of labels.
-func (l *log) layers(model any, s *shapes) []Layer {
+func (l *log) layers(model any, s *shapes) []report.Layer {
 	if model == nil {
 		return nil
 	}
-	t := &tree{layers: make(map[string]*Layer), parts: make(map[string][]string)}
+	t := &tree{layers: make(map[string]*report.Layer), parts: make(map[string][]string)}
 	t.layer("")
 	if s != nil {
 		for _, m := range s.modules {
@@ -146,13 +130,13 @@ func (t *tree) raise(h holder, bytes int64, second bool) {
 		return
 	}
 	l := t.layer(h.module)
-	if at := l.figure(h.category); at != nil {
+	if at := figure(l, h.category); at != nil {
 		*at = max(*at, bytes)
 	}
 }
 
-// figure is the layer's figure of a category; nil: there is none.
-func (l *Layer) figure(c memcache.Category) *int64 {
+// figure is a layer's figure of a category; nil: there is none.
+func figure(l *report.Layer, c memcache.Category) *int64 {
 	switch c {
 	case memcache.CategoryParameter:
 		return &l.ParameterBytes

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cistern-ml/cistern/autograd/forecast"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/forecasttest"
+	"github.com/cistern-ml/cistern/trace/report"
 )
 
 // TestLayers: figures that can be worked out by hand. A block is a multiple of 512 bytes.
@@ -18,7 +19,7 @@ func TestLayers(t *testing.T) {
 	require.Len(t, f.Layers, 3, "the model, and two layers; the ReLU is part of the first one")
 	round := func(floats int64) int64 { return (4*floats + 511) / 512 * 512 }
 	first, last := f.Layers[1], f.Layers[2]
-	require.Equal(t, forecast.Layer{Name: "0", Type: "Linear", Output: "float32[64,4096]", Parameters: 784*4096 + 4096,
+	require.Equal(t, report.Layer{Name: "0", Type: "Linear", Output: "float32[64,4096]", Parameters: 784*4096 + 4096,
 		ParameterBytes: round(784*4096) + round(4096), ActivationBytes: round(64 * 4096), GradientBytes: first.GradientBytes,
 		StateBytes: 2 * first.ParameterBytes, WorkspaceBytes: first.WorkspaceBytes}, first)
 	require.GreaterOrEqual(t, first.GradientBytes, first.ParameterBytes)

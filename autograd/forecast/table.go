@@ -10,6 +10,7 @@ import (
 
 	"github.com/cistern-ml/cistern/internal/callframe"
 	"github.com/cistern-ml/cistern/internal/sizes"
+	"github.com/cistern-ml/cistern/trace/report"
 )
 
 // Table prints the forecast: whether it fits, the holders of the memory at the peak of the second step,
@@ -48,10 +49,10 @@ func (l Line) place() string { return callframe.Place(l.Function, l.File, l.Line
 
 // layers prints the summary of the model.
 func (f *Forecast) layers(out *printer) {
-	sum := Layer{}
+	sum := report.Layer{}
 	width := len("layer")
 	for _, l := range f.Layers {
-		width = max(width, len(l.title()))
+		width = max(width, len(title(&l)))
 		sum.Parameters += l.Parameters
 		sum.ParameterBytes += l.ParameterBytes
 		sum.ActivationBytes += l.ActivationBytes
@@ -63,7 +64,7 @@ func (f *Forecast) layers(out *printer) {
 	rows := &printer{w: table}
 	rows.print("%-*s\toutput\tparameters\ttheir bytes\tactivations\tgradients\toptimiser\tworkspace\t\n", width, "layer")
 	for _, l := range f.Layers {
-		rows.row(width, l.title(), l)
+		rows.row(width, title(&l), l)
 	}
 	rows.row(width, "sum", sum)
 	if out.err == nil {
@@ -71,12 +72,12 @@ func (f *Forecast) layers(out *printer) {
 	}
 }
 
-// title is the layer's name in the layer around and its type, indented.
-func (l *Layer) title() string {
+// title is a layer's name in the layer around and its type, indented.
+func title(l *report.Layer) string {
 	if l.Name == "" {
 		return "model " + l.Type
 	}
-	return strings.Repeat("  ", l.depth()+1) + l.Name[strings.LastIndexByte(l.Name, '.')+1:] + " " + l.Type
+	return strings.Repeat("  ", strings.Count(l.Name, ".")+1) + l.Name[strings.LastIndexByte(l.Name, '.')+1:] + " " + l.Type
 }
 
 // held prints a holder of memory.
@@ -84,7 +85,7 @@ func (p *printer) held(bytes int64, name string, blocks int) {
 	p.print("  %10s  %s (blocks: %s)\n", sizes.Format(bytes), name, humanize.Comma(int64(blocks)))
 }
 
-func (p *printer) row(width int, title string, l Layer) {
+func (p *printer) row(width int, title string, l report.Layer) {
 	p.print("%-*s\t%s\t%s", width, title, l.Output, humanize.Comma(int64(l.Parameters)))
 	for _, n := range []int64{l.ParameterBytes, l.ActivationBytes, l.GradientBytes, l.StateBytes, l.WorkspaceBytes} {
 		if n == 0 {

@@ -23,6 +23,7 @@ type trial struct {
 
 	config     string   // options of the cache that differ
 	checkpoint []string // layers of the training's plan; nil: the program's choice
+	page       *page
 	// done is called before the training is closed. nil: nothing is.
 	done func(f *Forecast, training *Training, peak memcache.Profile) error
 }
@@ -44,6 +45,9 @@ func (t trial) forecast(ctx context.Context, advise func(trial, context.Context,
 	unlimited, again := withCapacity(t.name, maxCapacity)
 	if again != nil {
 		return nil, again
+	}
+	if t.page != nil {
+		*t.page = page{limit: capacity}
 	}
 	f, again = t.with(func(u *trial) {
 		u.name = unlimited
@@ -118,7 +122,10 @@ func (t trial) measure(ctx context.Context, rt *tensor.Runtime, shapes *shapes) 
 		return f, err
 	}
 	defer log.end()
-	profiler, err := trace.NewProfiler(trace.ProfilerConfig{Cache: rt.Cache(), Pool: rt.Pool(), Holders: true, OnProfile: func(p trace.StepProfile) { f.Step = p }})
+	if err := t.page.begin(rt.Cache()); err != nil {
+		return f, err
+	}
+	profiler, err := trace.NewProfiler(trace.ProfilerConfig{Cache: rt.Cache(), Pool: rt.Pool(), Holders: true, OnProfile: func(s trace.StepProfile) { f.Step = s; t.page.add(s) }})
 	if err != nil {
 		return f, err
 	}
@@ -154,7 +161,7 @@ func (t trial) measure(ctx context.Context, rt *tensor.Runtime, shapes *shapes) 
 	peak := log.peak()
 	f.PeakLine, f.Lines = peak.line, peak.lines()
 	f.Layers = log.layers(training.Model, shapes)
-	if t.done != nil {
+	if err = t.page.end(rt.Cache(), f.Layers); err == nil && t.done != nil {
 		err = t.done(f, training, peak.profile())
 	}
 	return f, err

@@ -52,6 +52,7 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 	if s.total = c.Device().Properties().TotalMemory; state.MemoryLimit < s.total {
 		s.limit = state.MemoryLimit
 	}
+	s.limit = cmp.Or(o.Limit, s.limit)
 	if o.OutOfMemory != nil {
 		s.shortage, s.failing = l.shortage(o.OutOfMemory), o.OutOfMemory.Label.Step
 	}
@@ -63,7 +64,7 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 		return nil, err
 	}
 	a.addPeak(&s.profiles[1], state.MaxMemoryReserved)
-	r := &Report{account: a, addresses: o.Addresses}
+	r := &Report{account: a, layers: o.Layers, addresses: o.Addresses}
 	if len(o.WhatIf) > 0 || o.Suggest {
 		r.estimateHistory(rec, o)
 	}

@@ -14,6 +14,8 @@
 // Of a file, as cistern report does: [Read] takes snapshots of torch.cuda.memory._dump_snapshot, and
 // recordings in JSON lines.
 //
+// Package autograd/forecast makes pages of trainings that did not run, with the model by layers.
+//
 // # What the figures are
 //
 // A moment is the number of an entry: the state is what holds after that entry. Every figure is of exact entries; only the

@@ -60,6 +60,7 @@ type encoded struct {
 	Steps   encodedSteps   `json:"steps"`
 	Kept    []encodedKept  `json:"kept"`
 	WhatIf  []estimate     `json:"whatIf"`
+	Layers  []Layer        `json:"layers,omitempty"`
 	// Fragmentation is that at the peak of what is reserved; nil: little.
 	Fragmentation *fragmentation    `json:"fragmentation,omitempty"`
 	Moment        []encodedProfile  `json:"profiles"`
@@ -210,7 +211,7 @@ func (e *encoder) device(r *Report) *encoded {
 	d := &encoded{Name: a.name, Device: a.device, Conf: a.conf, Moments: a.moments(), Exact: a.exact, Labelled: a.owners.labelled,
 		Stacked: a.owners.stacked, Peak: a.peak, PeakBytes: a.peakBytes, MostReserved: a.mostReserved, Forgotten: -1, Notes: a.notes, Limit: a.limit, Total: a.total,
 		Late: a.late(), Run: a.run, Failing: a.failing, Shortage: a.shortage, Stacks: a.owners.stacks,
-		Sites: a.owners.sites, WhatIf: r.whatIf, Fragmentation: a.fragmentation, Columns: make(map[string]column)}
+		Sites: a.owners.sites, WhatIf: r.whatIf, Layers: r.layers, Fragmentation: a.fragmentation, Columns: make(map[string]column)}
 	var modules, tags numbers[string]
 	for _, o := range a.owners.list {
 		d.Owners = append(d.Owners, [4]int32{int32(o.category), modules.add(o.module), tags.add(o.tags), o.stack})

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +32,10 @@ type Options struct {
 	// its step are not listed as never freed. nil: the page begins with the last one of the
 	// history, if one failed.
 	OutOfMemory *memcache.OutOfMemoryError
+	// Layers is a summary of the model that the page shows, in the order of the list; nil: none.
+	Layers []Layer
+	// Limit, in bytes, is the memory limit that the page draws; 0: that of the cache or the recording.
+	Limit int64
 	// Addresses lets the page tell the addresses of memory. Otherwise it has the distances between them.
 	Addresses bool
 	// MaxMemory, in bytes, and MaxWork, in units of about 20 ns, bound what a file may cost that Read
@@ -42,6 +47,7 @@ type Options struct {
 type Report struct {
 	account   *account
 	whatIf    []estimate
+	layers    []Layer
 	addresses bool
 }
 
@@ -88,7 +94,8 @@ func Read(r io.Reader, name string, o Options) ([]*Report, error) {
 			a.name = strings.Replace(rec.Name, name, o.Name, 1)
 		}
 		a.device = ofRank(a.device, nil, o)
-		report := &Report{account: a, addresses: o.Addresses}
+		a.limit = cmp.Or(o.Limit, a.limit)
+		report := &Report{account: a, layers: o.Layers, addresses: o.Addresses}
 		report.estimate(rec, o)
 		reports = append(reports, report)
 	}

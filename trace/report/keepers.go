@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// fragmentation is the memory that was free when the reserved memory grew to its peak: the cache asked
-// the driver for more, because none of it served the request.
+// fragmentation is the memory that was free when the reserved memory grew to its peak: the cache
+// asked the driver for more, because none of it served the request.
 type fragmentation struct {
 	Moment     int32    `json:"moment"`
 	Reserved   int64    `json:"reserved"`   // with what the driver gave then
@@ -41,8 +41,8 @@ const (
 	worthWords  = 20
 )
 
-// addFragmentation finds what was free at the peak, and whose blocks keep it, if it is worth words. Of
-// a peak from before the recording the request is not known.
+// addFragmentation finds what was free at the peak, and whose blocks keep it, if it is worth words.
+// Of a peak from before the recording the request is not known.
 func (a *account) addFragmentation() error {
 	curve, err := a.nonReleasable()
 	if err != nil || a.reservedAt < 0 {

@@ -21,7 +21,8 @@ type kept struct {
 // growing is from how many steps on what they left is taken to grow. Fewer are what a step keeps for the next.
 const growing = 3
 
-// site is an owner, whatever the way to its call site; where owners tell nothing, with a size of blocks.
+// site is an owner, whatever the way to its call site; where owners tell nothing, with a size of
+// blocks.
 type site struct {
 	owner int32
 	size  int64

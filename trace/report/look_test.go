@@ -21,7 +21,8 @@ func TestLook(t *testing.T) {
 	mlp(training, 80, 1000)
 	l, _, oom := failing(t)
 	for name, reports := range map[string][]*Report{
-		"training":      {training.report(Options{WhatIf: []string{"expandable_segments:True"}})},
+		"training": {training.report(Options{WhatIf: []string{"expandable_segments:True"}, Layers: []Layer{{Type: "gpt"}, {Name: "block", Type: "Block", Output: "float32[64,128]"},
+			{Name: "block.0.linear", Type: "Linear", Parameters: 1000, ParameterBytes: 4096, ActivationBytes: 1 << 30}}})},
 		"out of memory": {l.report(Options{OutOfMemory: oom})},
 		"resnet":        readFile(t, recordings+"resnet50.jsonl.gz", Options{Suggest: true}),
 		"nothing":       {newLedger(t, memcache.Config{}, 1, everything).report(Options{})},

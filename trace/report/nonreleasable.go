@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Non-releasable memory is what PyTorch counts as inactive_split_bytes: the free bytes of segments in
-// which a block is in use or waits for a stream. They return to the driver only with the whole
+// Non-releasable memory is what PyTorch counts as inactive_split_bytes: the free bytes of segments
+// in which a block is in use or waits for a stream. They return to the driver only with the whole
 // segment. Expandable segments have none, as in PyTorch's figure: their free pages can be unmapped.
 
 // segments are the ranges that blocks lie in, without those of expandable segments.

@@ -13,7 +13,7 @@ import (
 var files embed.FS
 
 // scripts are the page's own files in the order of their use.
-var scripts = []string{"data.js", "moments.js", "owners.js", "timeline.js", "flame.js", "holders.js", "map.js", "outofmemory.js", "outliers.js", "steps.js", "fragmentation.js", "kept.js", "whatif.js", "page.js"}
+var scripts = []string{"data.js", "moments.js", "owners.js", "timeline.js", "flame.js", "holders.js", "map.js", "outofmemory.js", "outliers.js", "steps.js", "layers.js", "fragmentation.js", "kept.js", "whatif.js", "page.js"}
 
 // Write writes the page of one or several reports, such as those of the devices of one program. The page is complete: it loads
 // nothing, and its policy forbids it to. Text from a recording or from labels stands in it as data, never as markup.

@@ -220,7 +220,7 @@ func TestHostileRecording(t *testing.T) {
 ["alloc",12288,512,7,5,1,512,1,2,11]
 {"end":0,"time":5}
 `, hostile)
-	reports, err := Read(strings.NewReader(file), hostile, Options{WhatIf: []string{""}})
+	reports, err := Read(strings.NewReader(file), hostile, Options{WhatIf: []string{""}, Layers: []Layer{{Name: hostile, Type: hostile, Output: hostile}}})
 	require.NoError(t, err)
 	var page bytes.Buffer
 	require.NoError(t, Write(&page, reports...))

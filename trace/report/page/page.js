@@ -26,7 +26,7 @@ class Page {
     this.holders = new Holders(this);
     this.map = new MemoryMap(this);
     this.steps = new Steps(this);
-    this.tables = [this.steps, showKept(this), showWhatIf(this)].filter(Boolean); // those that stay as they are
+    this.tables = [this.steps, showLayers(this), showKept(this), showWhatIf(this)].filter(Boolean); // those that stay as they are
     showFragmentation(this);
     showOutOfMemory(this);
     this.timeline = new Timeline(this);

@@ -14,6 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/trace/report"
 )
 
 // RequireForeseen compares a forecast with a run on the host device.
@@ -49,10 +50,10 @@ func SkipBits32(t *testing.T) {
 }
 
 // weights are the layers that hold memory, without what a measurement does not have.
-func weights(all []forecast.Layer) (some []forecast.Layer) {
+func weights(all []report.Layer) (some []report.Layer) {
 	for _, l := range all {
 		l.Output, l.Type = "", ""
-		if l != (forecast.Layer{Name: l.Name}) {
+		if l != (report.Layer{Name: l.Name}) {
 			some = append(some, l)
 		}
 	}

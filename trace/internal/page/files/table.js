@@ -1,9 +1,10 @@
 // Tables that sort by any column. Columns: { name, title, value(row), show(row), text, start };
-// value sorts, show gives what a cell holds, text columns are on the left and start ascending.
+// value sorts, show gives what a cell holds, text columns are on the left and start ascending. foot
+// is a row below all others.
 
 class Table {
-  constructor(box, columns, { sort = 0, descending = true, most = 100, onSelect, label } = {}) {
-    Object.assign(this, { box, columns, sort, descending, most, onSelect, label, rows: [], shown: most, selected: null });
+  constructor(box, columns, { sort = 0, descending = true, most = 100, onSelect, label, foot } = {}) {
+    Object.assign(this, { box, columns, sort, descending, most, onSelect, label, foot, rows: [], shown: most, selected: null });
     listen(box, "keydown", (e) => this.key(e));
   }
 
@@ -41,7 +42,7 @@ class Table {
       this.order = order;
       const head = el("thead", {}, el("tr", {}, this.columns.map((c, i) => el("th", { scope: "col", class: c.text ? "text" : null, "aria-sort": i === this.sort ? (this.descending ? "descending" : "ascending") : "none" },
         el("button", { type: "button", title: c.title, onclick: () => this.sortBy(i) }, c.name, el("span", { class: "arrow", "aria-hidden": "true" }, i === this.sort ? (this.descending ? " ↓" : " ↑") : ""))))));
-      replace(this.box, el("table", { "aria-label": this.label }, head, (this.body = el("tbody"))), (this.more = el("p", { class: "more" })));
+      replace(this.box, el("table", { "aria-label": this.label }, head, (this.body = el("tbody")), this.foot ? el("tfoot", {}, this.line(this.foot)) : null), (this.more = el("p", { class: "more" })));
     }
     replace(this.body, this.lines);
     replace(this.more, rows.length > this.shown ? [`${count(this.shown)} of ${count(rows.length)} `, el("button", { type: "button", onclick: () => { this.shown *= 4; this.draw(); } }, "More")] : null);
