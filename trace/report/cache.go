@@ -130,7 +130,7 @@ func (l *labels) framesOf(stack []uintptr) (list []frame) {
 
 // segment takes over a segment with its blocks in use.
 func (l *labels) segment(seg *memcache.SegmentSnapshot) finalSegment {
-	f := finalSegment{addr: uint64(seg.Address), size: seg.TotalSize, stream: seg.Stream}
+	f := finalSegment{addr: uint64(seg.Address), size: seg.TotalSize, stream: seg.Stream, mapped: seg.Expandable}
 	for _, b := range seg.Blocks {
 		if b.State != memcache.BlockInactive {
 			f.blocks = append(f.blocks, finalBlock{addr: uint64(b.Address), size: b.Size, requested: b.RequestedSize,

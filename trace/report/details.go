@@ -150,7 +150,7 @@ func (s *source) addFinal(rec *recording.Recording, d *details) {
 	n := 0
 	for i := range rec.Segments {
 		seg := &rec.Segments[i]
-		f := finalSegment{addr: uint64(seg.Address), size: seg.Size, stream: seg.Stream}
+		f := finalSegment{addr: uint64(seg.Address), size: seg.Size, stream: seg.Stream, mapped: seg.Mapped || s.sizing.config.ExpandableSegments}
 		for _, b := range seg.Blocks {
 			detail := at(d.Final, n, recording.BlockDetail{Label: -1, Stack: -1})
 			n++

@@ -13,7 +13,7 @@ type fragmentation struct {
 	Free       int64    `json:"free"`       // the non-releasable bytes
 	Releasable int64    `json:"releasable"` // free bytes beside them: whole segments, and expandable ones
 	Segments   int64    `json:"segments"`   // that have non-releasable bytes
-	Shared     keeping  `json:"shared"`     // what several owners keep together
+	Shared     []shared `json:"shared"`     // what several owners keep together
 	Keepers    []keeper `json:"keepers"`    // the owners that keep most
 	Others     int      `json:"others"`     // the number of those that keep less
 }
@@ -25,6 +25,15 @@ type keeper struct {
 	Alone  keeping `json:"alone"`
 	Shared keeping `json:"shared"` // with other owners
 }
+
+// shared is what several owners of a category keep together; the category is mixed where theirs
+// differ.
+type shared struct {
+	Category int8 `json:"category"`
+	keeping
+}
+
+const mixed int8 = -3
 
 // keeping is what blocks keep: segments, and the free bytes in them. Bytes are those of the blocks.
 type keeping struct {
@@ -59,12 +68,21 @@ func (a *account) addFragmentation() error {
 	if free := f.Free + f.Releasable; free == 0 || free < f.Reserved/worthWords {
 		return nil
 	}
-	type segment struct {
-		used int64
-		by   map[int32]bool // keepers
-	}
-	segments := make(map[int32]*segment)
-	var live []int32 // blocks
+	f.addKeepers(a)
+	a.fragmentation = f
+	return nil
+}
+
+// keptSegment is a segment in which blocks are in use.
+type keptSegment struct {
+	used     int64
+	category int8              // of all blocks
+	by       map[int32]keeping // by keeper
+}
+
+// addKeepers finds whose blocks keep the non-releasable bytes.
+func (f *fragmentation) addKeepers(a *account) {
+	segments := make(map[int32]*keptSegment)
 	var sites numbers[site]
 	siteOf := a.siteOf()
 	for i := range a.blocks {
@@ -72,56 +90,59 @@ func (a *account) addFragmentation() error {
 		if r < 0 || b.alloc > f.Moment || b.done <= f.Moment {
 			continue
 		}
-		live = append(live, int32(i))
-		if segments[r] == nil {
-			segments[r] = &segment{by: make(map[int32]bool)}
+		category := a.owners.list[b.owner].category
+		s := segments[r]
+		if s == nil {
+			s = &keptSegment{category: category, by: make(map[int32]keeping)}
+			segments[r] = s
 		}
-		segments[r].used += b.size
-		segments[r].by[sites.add(siteOf(b))] = true
+		s.used += b.size
+		by := sites.add(siteOf(b))
+		s.by[by] = s.by[by].plus(keeping{Blocks: 1, Bytes: b.size})
+		if s.category != category {
+			s.category = mixed
+		}
 	}
 	keepers := make([]keeper, len(sites.list))
 	for i, s := range sites.list {
 		keepers[i].Owner, keepers[i].Size = s.owner, s.size
 	}
-	kept := func(k int32, s *segment) *keeping {
-		if len(s.by) == 1 {
-			return &keepers[k].Alone
-		}
-		return &keepers[k].Shared
-	}
+	together := make(map[int8]keeping) // by category
 	for r, s := range segments {
-		free := a.ranges[r].size - s.used
-		if free <= 0 {
+		here := keeping{Segments: 1, Free: a.ranges[r].size - s.used}
+		if here.Free <= 0 {
 			continue
 		}
 		f.Segments++
-		for k := range s.by {
-			kept(k, s).addSegment(free)
+		all := here
+		for i, blocks := range s.by {
+			k := &keepers[i]
+			if len(s.by) == 1 {
+				k.Alone = k.Alone.plus(here).plus(blocks)
+			} else {
+				k.Shared = k.Shared.plus(here).plus(blocks)
+			}
+			all = all.plus(blocks)
 		}
 		if len(s.by) > 1 {
-			f.Shared.addSegment(free)
+			together[s.category] = together[s.category].plus(all)
 		}
 	}
-	for _, i := range live {
-		b, s := &a.blocks[i], segments[a.segments.of[i]]
-		if a.ranges[a.segments.of[i]].size <= s.used {
-			continue
-		}
-		kept(sites.add(siteOf(b)), s).addBlock(b)
-		if len(s.by) > 1 {
-			f.Shared.addBlock(b)
-		}
+	for category, k := range together {
+		f.Shared = append(f.Shared, shared{category, k})
 	}
+	slices.SortFunc(f.Shared, func(x, y shared) int {
+		return cmp.Or(cmp.Compare(y.Free, x.Free), cmp.Compare(x.Category, y.Category))
+	})
 	keepers = slices.DeleteFunc(keepers, func(k keeper) bool { return k.Alone.Segments+k.Shared.Segments == 0 })
 	slices.SortFunc(keepers, func(x, y keeper) int {
-		return cmp.Or(cmp.Compare(y.Alone.Free, x.Alone.Free), cmp.Compare(y.Shared.Free, x.Shared.Free), cmp.Compare(x.Owner, y.Owner), cmp.Compare(x.Size, y.Size))
+		return cmp.Or(cmp.Compare(y.Alone.Free, x.Alone.Free), cmp.Compare(y.Shared.Free, x.Shared.Free),
+			cmp.Compare(x.Owner, y.Owner), cmp.Compare(x.Size, y.Size))
 	})
 	n := min(len(keepers), mostKeepers)
 	f.Keepers, f.Others = keepers[:n:n], len(keepers)-n
-	a.fragmentation = f
-	return nil
 }
 
-func (k *keeping) addSegment(free int64) { k.Segments, k.Free = k.Segments+1, k.Free+free }
-
-func (k *keeping) addBlock(b *block) { k.Blocks, k.Bytes = k.Blocks+1, k.Bytes+b.size }
+func (k keeping) plus(o keeping) keeping {
+	return keeping{k.Segments + o.Segments, k.Free + o.Free, k.Blocks + o.Blocks, k.Bytes + o.Bytes}
+}

@@ -32,7 +32,7 @@ func TestLayersOfPage(t *testing.T) {
 		require.EqualValues(t, o.Limit, browsertest.Eval[int64](b.Browser, `report.page.timeline.limit`))
 		require.Equal(t, 100, browsertest.Eval[int](b.Browser, `document.querySelectorAll("#layers tbody tr").length`))
 		require.Equal(t, "300", browsertest.Eval[string](b.Browser, `document.querySelector("#layers tfoot tr").cells[2].textContent`))
-		require.EqualValues(t, 150<<40, browsertest.Eval[int64](b.Browser, `Number(document.querySelector("#layers tfoot tr").cells[7].querySelector("data").value)`))
+		require.Equal(t, int64(150<<40), browsertest.Eval[int64](b.Browser, `Number(document.querySelector("#layers tfoot tr").cells[7].querySelector("data").value)`))
 	}
 	b.Run(choose("device", 2))
 	require.True(t, browsertest.Eval[bool](b.Browser, `document.getElementById("layers-section").hidden`))

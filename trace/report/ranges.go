@@ -76,7 +76,7 @@ func (a *account) addRanges() {
 	}
 	for _, seg := range a.final {
 		if m, ok := r.first(seg.addr); !ok || m.addr >= seg.addr+uint64(seg.size) {
-			r.open.set(seg.addr, memory{addr: seg.addr, size: seg.size, from: -1, stream: seg.stream})
+			r.open.set(seg.addr, memory{addr: seg.addr, size: seg.size, from: -1, stream: seg.stream, mapped: seg.mapped})
 		}
 	}
 	for m := range r.open.all {

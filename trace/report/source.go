@@ -59,6 +59,7 @@ type finalSegment struct {
 	addr   uint64
 	size   int64
 	stream uint64
+	mapped bool // part of an expandable segment
 	blocks []finalBlock
 }
 

@@ -9,7 +9,10 @@ import (
 )
 
 // keeping is what blocks of an owner keep: alone, or with others.
-type keeping struct{ segments, free, blocks, bytes int64 }
+type keeping struct {
+	segments, free, blocks, bytes int64
+	category                      int // of the owner
+}
 
 // keptAt are the owners of the blocks of each segment at a moment, with its free bytes.
 func keptAt(blocks, segments []*life, m int, visit func(owners map[string]keeping, free int64), nameOf func(*life) string) {
@@ -21,7 +24,7 @@ func keptAt(blocks, segments []*life, m int, visit func(owners map[string]keepin
 		for _, b := range blocks {
 			if at := b.entry.Address; b.alloc <= m && m < b.done && s.entry.Address <= at && uint64(at) < uint64(s.entry.Address)+uint64(s.entry.Size) {
 				k := owners[nameOf(b)]
-				owners[nameOf(b)] = keeping{1, 0, k.blocks + 1, k.bytes + b.entry.Block}
+				owners[nameOf(b)] = keeping{1, 0, k.blocks + 1, k.bytes + b.entry.Block, category(b)}
 				free -= b.entry.Block
 			}
 		}
@@ -54,26 +57,31 @@ func (w *world) reportedFragmentation(f figures, blocks, segments []*life, n int
 		}
 	}
 	f["not releasable at most"] = most
-	all, shared := keeping{}, keeping{}
+	all, shared := keeping{}, map[int]keeping{}
 	keepers := map[string]*[2]keeping{}
 	keptAt(blocks, segments, peak, func(owners map[string]keeping, free int64) {
 		all.segments++
 		all.free += free
-		together := min(len(owners)-1, 1)
-		if together > 0 {
-			shared.segments++
-			shared.free += free
-		}
+		together, of, kept := min(len(owners)-1, 1), map[int]bool{}, keeping{}
 		for name, k := range owners {
 			if keepers[name] == nil {
 				keepers[name] = &[2]keeping{}
 			}
 			to := &keepers[name][together]
-			*to = keeping{to.segments + 1, to.free + free, to.blocks + k.blocks, to.bytes + k.bytes}
-			if together > 0 {
-				shared.blocks += k.blocks
-				shared.bytes += k.bytes
+			*to = keeping{to.segments + 1, to.free + free, to.blocks + k.blocks, to.bytes + k.bytes, 0}
+			of[k.category] = true
+			kept.blocks += k.blocks
+			kept.bytes += k.bytes
+		}
+		if together > 0 {
+			category := -3 // several
+			for c := range of {
+				if len(of) == 1 {
+					category = c
+				}
 			}
+			s := shared[category]
+			shared[category] = keeping{s.segments + 1, s.free + free, s.blocks + kept.blocks, s.bytes + kept.bytes, 0}
 		}
 	}, nameOf)
 	releasable := reserved - all.free
@@ -95,7 +103,9 @@ func (w *world) reportedFragmentation(f figures, blocks, segments []*life, n int
 		f[at+"moment"] = peak
 	}
 	f[at+"reserved"], f[at+"free"], f[at+"releasable"], f[at+"segments"], f[at+"others"] = reserved, all.free, releasable, all.segments, max(0, len(keepers)-5)
-	f.addKeeping(at+"shared", shared)
+	for category, k := range shared {
+		f.addKeeping(fmt.Sprint(at, "shared ", category), k)
+	}
 	var order [][2]int64
 	for name, k := range keepers {
 		f.addKeeping(at+"keeper "+name+".alone", k[0])
@@ -105,6 +115,8 @@ func (w *world) reportedFragmentation(f figures, blocks, segments []*life, n int
 	slices.SortFunc(order, func(x, y [2]int64) int { return cmp.Or(cmp.Compare(y[0], x[0]), cmp.Compare(y[1], x[1])) })
 	f[at+"order"] = fmt.Sprint(order[:min(5, len(order))])
 }
+
+func category(b *life) int { return int(b.label.Category) }
 
 func (f figures) addKeeping(at string, k keeping) {
 	f[at+".segments"], f[at+".free"], f[at+".blocks"], f[at+".bytes"] = k.segments, k.free, k.blocks, k.bytes
@@ -145,7 +157,13 @@ func (p page) addFragmentation(f figures, recorded bool, ownerOf func(any) strin
 	for name, v := range doc {
 		switch name {
 		case "shared":
-			add(at+"shared", v)
+			list, _ := v.([]any)
+			for _, s := range list {
+				s := s.(map[string]any)
+				name := fmt.Sprint(at, "shared ", s["category"])
+				delete(s, "category")
+				add(name, s)
+			}
 		case "keepers":
 			var order [][2]int64
 			for _, k := range v.([]any) {

@@ -19,8 +19,9 @@ class Owners {
     });
   }
 
-  category(o) {
-    const c = this.r.owners[o][0];
+  category(o) { return this.categoryName(this.r.owners[o][0]); }
+
+  categoryName(c) {
     if (c === -2) return "before the recording";
     return this.categories[c] || "not labelled";
   }
