@@ -54,12 +54,13 @@
 //
 // # Accounting
 //
-// [Cache.MemoryAllocated], [Cache.MaxMemoryAllocated], [Cache.MemoryReserved] and [Cache.Stats] answer
-// PyTorch's questions under PyTorch's names; [Cache.Scope] gives peaks of one part of a program, without
-// touching the global ones. [Cache.Summary] is PyTorch's table, [Cache.Snapshot] shows every segment and block,
-// [Cache.RecordHistory] keeps the last events with their call stacks, [Cache.StreamHistory] hands all of them to a reader
-// (package trace/record writes them to a file), package memcache/memtest has budgets for go test, and a [Config.Observer] sees each operation as
-// it begins and ends; package trace makes spans and metrics of that.
+// [Cache.MemoryAllocated], [Cache.MaxMemoryAllocated], [Cache.MemoryReserved] and [Cache.Stats]
+// answer PyTorch's questions under PyTorch's names; [Cache.Scope] gives peaks of one part of a
+// program, without touching the global ones. [Cache.Summary] is PyTorch's table, [Cache.Snapshot]
+// shows every segment and block, [Cache.RecordHistory] keeps the last events with their call
+// stacks, [Cache.StreamHistory] hands all of them to a reader (package trace/record writes them to
+// a file), package memcache/memtest has budgets for go test, and a [Config.Observer] sees each
+// operation as it begins and ends; package trace makes spans and metrics of that.
 //
 // # Out of memory
 //

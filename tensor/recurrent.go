@@ -45,9 +45,9 @@ type RecurrentWeights struct {
 // Recurrent runs a recurrent layer of one direction over sequences: each step is a product and a
 // kernel, or on a GPU all steps of a small layer in float32 are one launch. inputs (steps, batch,
 // gates*n) are the products of the layer's inputs with the input weights, with their bias; it is
-// overwritten, and belongs to the result from then on. After an error it stays the caller's, and its
-// elements are undefined. In reverse the last step is the first one. Without forGrad nothing is kept
-// for [Gradients.RecurrentGrad].
+// overwritten, and belongs to the result from then on. After an error it stays the caller's, and
+// its elements are undefined. In reverse the last step is the first one. Without forGrad nothing is
+// kept for [Gradients.RecurrentGrad].
 func (l Layers) Recurrent(ctx context.Context, kind RecurrentKind, inputs *Tensor, w RecurrentWeights, reverse, forGrad bool) (Recurrence, error) {
 	rt := l.rt
 	const op = "Recurrent"

@@ -85,7 +85,8 @@ var families = []family{
 	{name: "Cell", operands: "+gates hidden? bias? h? c? =newh =newc? =kept?", ops: "rnn tanh cell; rnn relu cell; lstm cell; gru cell"}, // plan.Cell
 	{name: "CellGrad", operands: "+gates =dhidden? dy dh? +carry? h? c? newh newc? kept?", ops: "rnn tanh cell grad; rnn relu cell grad; lstm cell grad; gru cell grad"},
 	{name: "Recurrence", operands: "+gates weight bias? h? c? =newh =newc? =kept?", ops: "rnn tanh; rnn relu; lstm; gru", base: "matmul", rounds: true}, // plan.Recurrence
-	// Before and after are what the gradient of a step reads: an LSTM's cell states, a GRU's states and kept, an RNN's states.
+	// Before and after are what the gradient of a step reads: an LSTM's cell states, a GRU's states
+	// and kept, an RNN's states.
 	{name: "RecurrenceGrad", operands: "+gates =dhidden? =dh =carry? dy lastdh? lastdc? weight first? before after", ops: "rnn tanh grad; rnn relu grad; lstm grad; gru grad", base: "matmul", rounds: true},
 
 	// Optimisers, norms and clips.

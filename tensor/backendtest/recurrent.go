@@ -148,8 +148,8 @@ func (c *trial[T]) recurrentGrad(kind tensor.RecurrentKind) {
 	}
 }
 
-// recurrentLayerTrial is of the sizes that one launch does, and of some beside them. Its results are
-// the same the second time.
+// recurrentLayerTrial is of the sizes that one launch does, and of some beside them. Its results
+// are the same the second time.
 func recurrentLayerTrial[T kernel.Float](c *trial[T]) {
 	c.kind = ordinary
 	for kind := range tensor.GRU + 1 {

@@ -1,6 +1,7 @@
-// Package report makes one self-contained HTML page of what a device's memory was used for: memory over time by category,
-// who held it at any moment and at the peak, the map of segments and blocks, what fragments them, the table of steps, what was
-// never freed, and what other options would have cost. The page needs no network, no server and no other file, and refuses to load any.
+// Package report makes one self-contained HTML page of what a device's memory was used for: memory
+// over time by category, its holders at any moment and at the peak, the map of segments and blocks,
+// what fragments them, the table of steps, what was never freed, and what other options would have
+// cost. The page needs no network, no server and no other file, and refuses to load any.
 //
 // Of a program that runs:
 //

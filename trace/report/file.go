@@ -34,7 +34,8 @@ type Options struct {
 	OutOfMemory *memcache.OutOfMemoryError
 	// Layers is a summary of the model that the page shows, in the order of the list; nil: none.
 	Layers []Layer
-	// Limit, in bytes, is the memory limit that the page draws; 0: that of the cache or the recording.
+	// Limit, in bytes, is the memory limit that the page draws; 0: that of the cache or the
+	// recording.
 	Limit int64
 	// Addresses lets the page tell the addresses of memory. Otherwise it has the distances between them.
 	Addresses bool

@@ -1,7 +1,7 @@
 package report
 
-// Layer is a part of a model, as package forecast makes them. The figures are its own, without those
-// of the parts inside. Bytes are the most that it held at once in a step.
+// Layer is a part of a model, as package forecast makes them. The figures are its own, without
+// those of the parts inside. Bytes are the most that it held at once in a step.
 type Layer struct {
 	Name            string `json:"name"`             // the path in the model; "": the model itself
 	Type            string `json:"type,omitempty"`   // such as "Linear"

@@ -18,8 +18,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// walk is the memory of a history up to some entry: segments of fixed size, bytes of expandable ones,
-// and blocks that are in use or pending.
+// walk is the memory of a history up to some entry: segments of fixed size, bytes of expandable
+// ones, and blocks that are in use or pending.
 type walk struct {
 	segments map[uint64]int64
 	mapped   int64
@@ -216,9 +216,9 @@ func lateRecording(t *testing.T, name string) {
 	}
 }
 
-// keepers is a recording with segments of 20 MiB: head keeps the first alone, head and encoder share
-// the second, the third is full, the fourth has no blocks, a free of the fifth is pending, head and
-// tail share the sixth, and free is how much of a last one is free.
+// keepers is a recording with segments of 20 MiB: head keeps the first alone, head and encoder
+// share the second, the third is full, the fourth has no blocks, a free of the fifth is pending,
+// head and tail share the sixth, and free is how much of a last one is free.
 func keepers(free int64) string {
 	const segment, mib = 20 << 20, 1 << 20
 	var text strings.Builder

@@ -76,8 +76,8 @@ func missingNotes(a *account) (list []string) {
 	return list
 }
 
-// TestLateRecording: a recording that lost its beginning still knows, from its frees and from the segments at the end, what was there
-// before.
+// TestLateRecording: a recording that lost its beginning still knows, from its frees and from the
+// segments at the end, what was there before.
 func TestLateRecording(t *testing.T) {
 	text, err := os.ReadFile("../../memcache/testdata/recordings/resnet50.jsonl.gz")
 	require.NoError(t, err)
@@ -97,7 +97,8 @@ func TestLateRecording(t *testing.T) {
 		got, err := late.allocated()
 		require.NoError(t, err)
 		for i, v := range got {
-			// Blocks that were not split are a little larger than the requests that the entries tell.
+			// Blocks that were not split are a little larger than the requests that the entries
+			// tell.
 			if want := want[int(lost)+i]; v > want || float64(want-v) > 0.05*float64(want+1) {
 				t.Fatalf("%d bytes at moment %d of those from %d on; %d in the whole recording",
 					v, i-1, lost, want)

@@ -21,7 +21,8 @@ template <int stages, int lanes> struct matrix {
 	static __device__ int place(int stage) { return (stage * lanes + lane()) * tile; } // in a vector
 	static __device__ float4 *rest(int stage) { return dynamic_shared + (stage - held) * tile * blockDim.x + threadIdx.x; }
 
-	// load takes the weights (rows, size), whose rows are those of the matrix or, turned, its columns.
+	// load takes the weights (rows, size), whose rows are those of the matrix or, turned, its
+	// columns.
 	template <bool turned> __device__ void load(const float *weight, int rows, int size) {
 #pragma unroll
 		for (int s = 0; s < stages; s++) {

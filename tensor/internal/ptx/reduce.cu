@@ -91,9 +91,9 @@ template <class T> struct __align__(16) pack {
 	T v[n];
 };
 
-// total_of_columns is a warp's part of the sums of rows i to to, for each thread of one of 32 columns
-// side by side, of which x is the first. Rows are apart elements apart. A thread loads 16 bytes, so
-// that a warp loads several rows.
+// total_of_columns is a warp's part of the sums of rows i to to, for each thread of one of 32
+// columns side by side, of which x is the first. Rows are apart elements apart. A thread loads 16
+// bytes, so that a warp loads several rows.
 template <class T> static __device__ double total_of_columns(const T *x, u64 apart, u64 i, u64 to) {
 	constexpr int n = pack<T>::n, threads = 32 / n, rows = 32 / threads;
 	total<T> own[n];
