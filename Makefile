@@ -185,10 +185,10 @@ emulate: ## the tests of tensors with the kernels for GPUs, run by this processo
 outside: ## test the backend of examples/backend, a module of its own
 	cd examples/backend && go vet ./... && go test ./...
 
-kernels: ## compile every .cu to PTX; needs nvcc
+kernels: ## compile every .cu to PTX and a fatbin; needs nvcc
 	sh device/cuda/kernels.sh
 
-kernels-check: ## fail if a PTX was not made of its source
+kernels-check: ## fail if a PTX or a fatbin was not made of its source
 	sh device/cuda/kernels.sh check
 
 # The suites whose code has versions for instruction sets. The environment is read before the tests begin, so that their

@@ -6,6 +6,7 @@ package cuda
 import "C"
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/cistern-ml/cistern/device"
@@ -103,7 +104,10 @@ func (b *batch) add(s *stream, op string, host []byte, dev uint64, down, gather 
 // loadGather loads the kernel of batches, while nothing is queued that it could have to wait for. Without it, as on GPUs
 // and drivers that are too old, the driver's copies do.
 func (d *Device) loadGather() {
-	m, err := d.LoadModule(ptx.Image)
+	m, err := d.LoadModule(ptx.Compiled)
+	if errors.Is(err, device.ErrUnsupported) {
+		m, err = d.LoadModule(ptx.PTX)
+	}
 	if err != nil {
 		return
 	}

@@ -8,10 +8,17 @@ import (
 	"strconv"
 )
 
-// Programmatic dependent launches, of GPUs of compute capability 9.0 and up: a kernel's blocks come to the multiprocessors while the last ones of the
-// kernel before it on the stream still run, and wait there until it is done and its memory is seen. So a part of what a launch costs the device passes meanwhile. The wait is
-// the first instruction of every kernel that is loaded as PTX, so that nothing else changes for it. The driver orders what is no kernel, or is launched by
-// libraries, as ever, and turns the order into edges of their own in graphs.
+// Programmatic dependent launches, of GPUs of compute capability 9.0 and up: a kernel's blocks come
+// to the multiprocessors while the last ones of the kernel before it on the stream still run, and
+// wait there until it is done and its memory is seen. So a part of what a launch costs the device
+// passes meanwhile. The wait is the first instruction of every kernel that is loaded as PTX, so that
+// nothing else changes for it. Code that was compiled before has the wait if it has waitsMark. The
+// driver orders what is no kernel, or is launched by libraries, as ever, and turns the order into
+// edges of their own in graphs.
+
+// waitsMark is a kernel that does nothing, of modules whose other kernels all begin with the wait.
+// kernels.sh adds it.
+const waitsMark = "cistern_waits"
 
 var (
 	ptxVersion = regexp.MustCompile(`(?m)^\.version (\d+)\.(\d+)[ \t\r]*$`)

@@ -18,6 +18,7 @@ const (
 	codeSuccess       = 0
 	codeNoDevice      = 100
 	codeInvalidDevice = 101
+	codeNoBinary      = 209
 	codeNotFound      = 500
 	codeAlreadyPinned = 712
 	codeNotPermitted  = 800
@@ -56,7 +57,7 @@ func (d *Device) fail(op string, bytes int64, code int) error {
 		e.Err = device.ErrOutOfMemory
 	case code == device.CodeInvalidValue:
 		e.Detail, e.Err = nameOf(code), device.ErrInvalid
-	case code == codeNotSupported, code == codeNotPermitted, code == codeNotFound:
+	case code == codeNotSupported, code == codeNotPermitted, code == codeNotFound, code == codeNoBinary:
 		e.Detail, e.Err = nameOf(code), device.ErrUnsupported
 	case code >= backend.CodeCaptureUnsupported && code <= backend.CodeCaptureWrongThread:
 		e.Detail, e.Err = nameOf(code), device.ErrCapturing

@@ -1,7 +1,9 @@
 #!/bin/sh
-# Compiles every CUDA C file of the repository that has changed to PTX beside it, or with "check" fails if a PTX is not of its source.
-# ptx.sum has a SHA-256 of each PTX with its source and the headers that this includes.
-# The target is compute_70, or what the first line of the source names.
+# Compiles every CUDA C file of the repository that has changed to PTX and to a fatbin beside it, or
+# with "check" fails if one of them is not of its source.
+# ptx.sum has a SHA-256 of each PTX with its fatbin, its source and the headers that this includes.
+# The target is compute_70, or what the first line of the source names. The fatbin has code for 8.x,
+# and for 9.0, where kernels wait first, as device/cuda/dependent.go describes.
 set -eu
 cd "$(dirname "$0")/../.."
 sources() {
@@ -11,20 +13,28 @@ sources() {
 	done
 }
 sum() {
-	cat $(sources "$1.cu" | LC_ALL=C sort -u) "$1.ptx" 2>/dev/null | sha256sum | cut -d' ' -f1
+	cat $(sources "$1.cu" | LC_ALL=C sort -u) "$1.ptx" "$1.fatbin" 2>/dev/null | sha256sum | cut -d' ' -f1
 }
-sums=$(mktemp)
-trap 'rm -f "$sums"' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+sums=$work/sums
 for source in $(find . -name '*.cu' -not -path './dist/*' | LC_ALL=C sort); do
 	at=${source%.cu}
 	if ! grep -qx "$(sum "$at")  $at.ptx" ptx.sum 2>/dev/null; then
 		if [ "${1:-}" = check ]; then
-			echo "$at.ptx was not made of $source; run make kernels" >&2
+			echo "$at.ptx and $at.fatbin were not made of $source; run make kernels" >&2
 			exit 1
 		fi
 		target=$(sed -n '1s/^\/\/ target \(compute_[0-9]*\)$/\1/p' "$source")
 		nvcc -ptx -arch="${target:-compute_70}" -allow-unsupported-compiler -o "$at.ptx" "$source"
-		echo "$at.ptx"
+		sed -e 's/^\.target .*/.target sm_90/' \
+			-e '/^\.visible \.entry /,/^{$/s/^{$/{\n\tgriddepcontrol.wait;/' "$at.ptx" >"$work/waits.ptx"
+		printf '.visible .entry cistern_waits()\n{\n\tret;\n}\n' >>"$work/waits.ptx"
+		ptxas -arch=sm_80 -o "$work/80.cubin" "$at.ptx"
+		ptxas -arch=sm_90 -o "$work/90.cubin" "$work/waits.ptx"
+		fatbinary -64 --compress-all --create="$at.fatbin" \
+			--image3=kind=elf,sm=80,file="$work/80.cubin" --image3=kind=elf,sm=90,file="$work/90.cubin"
+		echo "$at"
 	fi
 	echo "$(sum "$at")  $at.ptx" >>"$sums"
 done

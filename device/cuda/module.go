@@ -7,10 +7,13 @@ package cuda
 import "C"
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"unsafe"
+
+	"gorgonia.org/cu"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/opened"
@@ -41,7 +44,7 @@ type kernel struct {
 	shared atomic.Uint32 // bytes that launches may have for sure
 }
 
-// LoadModule puts a wait in front of the kernels of PTX, on GPUs whose launches may overlap: dependent.go.
+// LoadModule makes launches overlap on GPUs that can, if the kernels wait: dependent.go.
 func (d *Device) LoadModule(image []byte) (device.Module, error) {
 	if err := d.enter("LoadModule"); err != nil {
 		return nil, err
@@ -61,10 +64,14 @@ func (d *Device) LoadModule(image []byte) (device.Module, error) {
 		if code, log := m.load(image); code != codeSuccess {
 			err := d.fail("LoadModule", int64(len(image)), int(code))
 			if e, ok := err.(*device.Error); ok && e.Err != device.ErrSticky {
-				e.Detail = strings.TrimSpace(nameOf(int(code)) + ": " + log)
+				e.Detail = d.loadDetail(int(code), log)
 			}
 			return nil, err
 		}
+	}
+	if d.c.launch_ex != nil && !m.waits {
+		_, code := m.find(waitsMark)
+		m.waits = code == codeSuccess
 	}
 	d.modules.mu.Lock()
 	defer d.modules.mu.Unlock()
@@ -81,6 +88,18 @@ func (m *module) load(image []byte) (code C.int, log string) {
 	return code, C.GoString(&messages[0])
 }
 
+// loadDetail is what is known of a load that failed.
+func (d *Device) loadDetail(code int, log string) string {
+	detail := nameOf(code)
+	if log = strings.TrimSpace(log); log != "" {
+		detail += ": " + log
+	}
+	minor, _ := cu.Device(d.ordinal).Attribute(cu.ComputeCapabilityMinor)
+	version := cu.Version()
+	return fmt.Sprintf("%s: the GPU has compute capability %d.%d, the driver is of CUDA %d.%d", detail, d.major, minor,
+		version/1000, version%1000/10)
+}
+
 func (m *module) Kernel(name string) (any, error) {
 	if err := m.dev.enter("Kernel"); err != nil {
 		return nil, err
@@ -90,17 +109,21 @@ func (m *module) Kernel(name string) (any, error) {
 		return nil, &device.Error{Op: "Kernel", Device: m.dev.name, Code: device.CodeDeinitialized,
 			Detail: "the module is closed", Err: device.ErrClosed}
 	}
-	c := C.CString(name)
-	defer C.free(unsafe.Pointer(c))
-	k := &kernel{module: m}
-	code := C.cistern_module_kernel(m.dev.c, m.handle, c, &k.handle)
+	handle, code := m.find(name)
 	if code == codeNotFound {
 		return nil, m.dev.self.Invalid("Kernel", 0, "the module has no kernel %q", name)
 	}
 	if err := m.dev.check("Kernel", 0, code); err != nil {
 		return nil, err
 	}
-	return k, nil
+	return &kernel{module: m, handle: handle}, nil
+}
+
+func (m *module) find(name string) (handle C.uint64_t, code C.int) {
+	c := C.CString(name)
+	defer C.free(unsafe.Pointer(c))
+	code = C.cistern_module_kernel(m.dev.c, m.handle, c, &handle)
+	return handle, code
 }
 
 func (m *module) Close() error {

@@ -308,6 +308,8 @@ func TestGPUs(t *testing.T) {
 		require.NoError(t, err)
 		_, err = loader.LoadModule([]byte("//\n.target sm_" + c.refuses + "\n"))
 		require.ErrorIs(t, err, device.ErrInvalid, c.name)
+		_, err = loader.LoadModule([]byte("\x50\xed\x55\xba\x01"))
+		require.ErrorIs(t, err, device.ErrUnsupported, c.name)
 		require.True(t, blas.MatMulEpilogues())
 		require.NoError(t, blas.MatMul(s, &device.Gemm{M: 1, N: 1, K: 1}))
 		require.ErrorIs(t, blas.MatMul(nil, &device.Gemm{}), device.ErrInvalid)

@@ -38,8 +38,15 @@ func newGPU(under device.Device, m model) *gpu {
 		Alignment: 256, Peers: true, Dry: true}}, m}
 }
 
-// LoadModule refuses an image that was compiled for later GPUs.
+// fatbin is what a fatbin begins with.
+var fatbin = []byte("\x50\xed\x55\xba")
+
+// LoadModule refuses an image that was compiled for later GPUs, and fatbins, which do not show it.
 func (d *gpu) LoadModule(image []byte) (device.Module, error) {
+	if bytes.HasPrefix(image, fatbin) {
+		return nil, &device.Error{Op: "LoadModule", Device: d.front.name, Bytes: int64(len(image)), Err: device.ErrUnsupported,
+			Detail: "the image is a fatbin; a dry device takes PTX"}
+	}
 	if _, rest, ok := bytes.Cut(image, []byte("\n.target sm_")); ok {
 		digits, _, _ := bytes.Cut(rest, []byte("\n"))
 		if target, err := strconv.Atoi(string(digits)); err == nil && target > d.capability {

@@ -21,11 +21,12 @@ int cuGetErrorName(int code, const char **name) { *name = "A_CODE_OF_THE_TESTS";
 int cuDeviceGetCount(int *n) { *n = 1; return 0; }
 int cuDeviceGetName(char *name, int n, int d) { return snprintf(name, n, "processor") < 0; }
 int cuDeviceTotalMem_v2(size_t *n, int d) { *n = 4ULL << 30; return 0; }
-int cuDeviceGetAttribute(int *v, int attribute, int d) {
+static int major_of(void) {
 	char *major = getenv("CISTERN_PROCESSOR_MAJOR");
-	*v = attribute == 75 && major ? atoi(major) : 7;
-	return 0;
+	return major ? atoi(major) : 7;
 }
+int cuDriverGetVersion(int *v) { *v = 12040; return 0; }
+int cuDeviceGetAttribute(int *v, int attribute, int d) { *v = attribute == 75 ? major_of() : 5; return 0; }
 int cuDevicePrimaryCtxRetain(void **c, int d) { *c = &gridDim; return 0; }
 int cuDevicePrimaryCtxRelease_v2(int d) { return 0; }
 int cuCtxResetPersistingL2Cache(void) { return 0; }
@@ -284,9 +285,17 @@ int cuMemsetD8Async(uint64_t p, unsigned char v, size_t n, struct stream *s) {
 
 static char fill_, addOne_, copy_ranges_, other_;
 
-static int waiting; // the module whose kernels wait for the one before them
+static int waiting;  // the module whose kernels wait for the one before them
+static int compiled; // the module of a fatbin, whose kernels do where the GPU can
 
 int cuModuleLoadDataEx(void **m, const void *image, unsigned n, void *options, void *values) {
+	if (!memcmp(image, "\x50\xed\x55\xba", 4)) { // it has code for 8.x and 9.0
+		*m = &compiled;
+		int has = major_of() == 8 || major_of() == 9;
+		fprintf(stderr, has ? "a load of compiled code\n" : "no compiled code for the GPU\n");
+		return has ? 0 : 209;
+	}
+	fprintf(stderr, "a load of PTX\n");
 	*m = strstr(image, "griddepcontrol.wait;") ? &waiting : &gridDim;
 	if (*m == &waiting && getenv("CISTERN_NO_WAITS"))
 		return 218; // not to be compiled
@@ -307,7 +316,9 @@ int cuFuncSetAttribute(void *f, int id, int value) {
 static int waits_; // the kernels of the module that was asked last do
 
 int cuModuleGetFunction(void **f, void *m, const char *name) {
-	waits_ = m == &waiting;
+	if (!strcmp(name, "cistern_waits") && (m != &compiled || major_of() != 9))
+		return 500;
+	waits_ = m == &waiting || m == &compiled && major_of() == 9;
 	*f = !strcmp(name, "copy_ranges") ? &copy_ranges_ : !strcmp(name, "fill") ? &fill_ : !strcmp(name, "addOne") ? &addOne_ : &other_;
 	return 0;
 }

@@ -158,7 +158,7 @@ func TestKernelsNeedATag(t *testing.T) {
 		if !in(p.short(), "tensor") {
 			continue
 		}
-		kernels := slices.ContainsFunc(p.EmbedFiles, func(file string) bool { return path.Ext(file) == ".ptx" })
+		kernels := slices.ContainsFunc(p.EmbedFiles, func(file string) bool { return path.Ext(file) == ".ptx" || path.Ext(file) == ".fatbin" })
 		has := p.short() == "tensor/internal/ptx" || p.short() == "tensor/gorgonia/internal/strided"
 		require.Equal(t, has && tags == "cuda", kernels, "%s with the tags %q", p.short(), tags)
 	}

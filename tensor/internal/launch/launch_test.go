@@ -2,8 +2,12 @@ package launch
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,56 +19,177 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/ptx"
 )
 
-// loader is a device whose first module fails to load, and a module, whose kernels are their names.
+// loader is a device that loads what load does not refuse, and counts it.
 type loader struct {
-	device.ModuleLoader
-	device.Module
-	loads, finds, closes int
+	load   func(image string) error
+	mu     sync.Mutex
+	loaded []string
+	finds  int
+	closes atomic.Int32
 }
 
-func (l *loader) LoadModule([]byte) (device.Module, error) {
-	if l.loads++; l.loads == 1 {
-		return nil, errors.New("busy")
+func (l *loader) LoadModule(image []byte) (device.Module, error) {
+	if l.load != nil {
+		if err := l.load(string(image)); err != nil {
+			return nil, err
+		}
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.loaded = append(l.loaded, string(image))
 	return l, nil
 }
 
 func (l *loader) Kernel(name string) (any, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.finds++
 	return name, nil
 }
 
 func (l *loader) Close() error {
-	l.closes++
+	l.closes.Add(1)
 	return nil
 }
 
-func TestModules(t *testing.T) {
+// modulesOf are those of a device, and an image of the kernels one and two.
+func modulesOf(t *testing.T, dev *loader) (*Modules, *ptx.Image) {
 	embedded := ptxfiles.Tensor
-	defer func() { ptxfiles.Tensor = embedded }()
-	ptxfiles.Tensor = nil
-	_, err := NewModules(&loader{})
-	require.ErrorIs(t, err, backend.ErrUnsupported)
-	require.ErrorContains(t, err, "the tag cuda")
-
+	t.Cleanup(func() { ptxfiles.Tensor = embedded })
 	ptxfiles.Tensor = os.DirFS("../ptx")
-	dev := &loader{}
 	m, err := NewModules(dev)
 	require.NoError(t, err)
-	image := &ptx.Image{Name: "some.ptx"}
-	var first, second Handle
-	_, err = m.Kernel(&first, image, "first")
-	require.EqualError(t, err, "some.ptx: busy")
+	return m, &ptx.Image{Name: "some", Files: fstest.MapFS{
+		"some.ptx":    {Data: []byte("head\n.visible .entry one(\n)\n{\n}\n.visible .entry two(\n)\n{\n}\n")},
+		"some.fatbin": {Data: []byte("compiled")},
+	}}
+}
+
+func find(t *testing.T, m *Modules, at *Handle, image *ptx.Image, name string) {
+	t.Helper()
+	k, err := m.Kernel(at, image, name)
+	require.NoError(t, err)
+	assert.Equal(t, name, k)
+}
+
+// TestModules: compiled code is loaded once for all of its kernels, which are found once. A load
+// that failed is tried again, and is not replaced by PTX.
+func TestModules(t *testing.T) {
+	busy := errors.New("busy")
+	dev := &loader{load: func(string) error { return busy }}
+	m, image := modulesOf(t, dev)
+	var one, two Handle
+	_, err := m.Kernel(&one, image, "one")
+	require.EqualError(t, err, "some.fatbin: busy")
+	dev.load = nil
 	for range 2 {
-		k, err := m.Kernel(&first, image, "first")
-		require.NoError(t, err)
-		assert.Equal(t, "first", k)
-		k, err = m.Kernel(&second, image, "second")
-		require.NoError(t, err)
-		assert.Equal(t, "second", k)
+		find(t, m, &one, image, "one")
+		find(t, m, &two, image, "two")
 	}
-	require.NoError(t, m.Close())
-	assert.Equal(t, []int{2, 2, 1}, []int{dev.loads, dev.finds, dev.closes}, "loads, kernels that were found, and modules that were closed")
+	assert.Equal(t, []string{"compiled"}, dev.loaded)
+	assert.Equal(t, 2, dev.finds)
+	for range 2 {
+		require.NoError(t, m.Close())
+	}
+	assert.EqualValues(t, 1, dev.closes.Load())
+	_, err = m.Kernel(new(Handle), image, "one")
+	require.ErrorIs(t, err, device.ErrClosed)
+
+	ptxfiles.Tensor = nil
+	_, err = NewModules(dev)
+	require.ErrorIs(t, err, backend.ErrUnsupported)
+	require.ErrorContains(t, err, "the tag cuda")
+}
+
+// TestPTX: a device without compiled code gets the PTX of each kernel that it needs, once.
+func TestPTX(t *testing.T) {
+	for name, compiled := range map[string]bool{"refused": true, "absent": false} {
+		t.Run(name, func(t *testing.T) {
+			dev := &loader{load: func(image string) error {
+				if image == "compiled" {
+					return fmt.Errorf("compute capability 12.0: %w", device.ErrUnsupported)
+				}
+				return nil
+			}}
+			m, image := modulesOf(t, dev)
+			if !compiled {
+				delete(image.Files.(fstest.MapFS), "some.fatbin")
+				dev.load = nil
+			}
+			var one, again, two Handle
+			find(t, m, &one, image, "one")
+			find(t, m, &again, image, "one")
+			assert.Equal(t, []string{"head\n.visible .entry one(\n)\n{\n}\n"}, dev.loaded)
+			find(t, m, &two, image, "two")
+			assert.Equal(t, "head\n.visible .entry two(\n)\n{\n}\n", dev.loaded[1])
+			require.NoError(t, m.Close())
+			assert.EqualValues(t, 2, dev.closes.Load())
+
+			dev.load = func(string) error { return device.ErrUnsupported }
+			m, image = modulesOf(t, dev)
+			_, err := m.Kernel(new(Handle), image, "two")
+			require.EqualError(t, err, "some.ptx, two: not supported")
+		})
+	}
+}
+
+// TestModulesTogether: goroutines that need a module wait for one load. Meanwhile others load theirs,
+// and Close waits, and closes it.
+func TestModulesTogether(t *testing.T) {
+	loading, loaded := make(chan struct{}, 9), make(chan struct{})
+	dev := &loader{load: func(image string) error {
+		if image == "compiled" {
+			loading <- struct{}{}
+			<-loaded
+		}
+		return nil
+	}}
+	m, image := modulesOf(t, dev)
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			k, err := m.Kernel(new(Handle), image, "one")
+			assert.NoError(t, err)
+			assert.Equal(t, "one", k)
+		})
+	}
+	<-loading
+	other := &ptx.Image{Name: "other", Files: fstest.MapFS{"other.fatbin": {Data: []byte("another")}}}
+	find(t, m, new(Handle), other, "three")
+	close(loaded)
+	group.Wait()
+	require.Empty(t, loading, "one load")
+
+	loaded = make(chan struct{})
+	m, image = modulesOf(t, dev)
+	dev.loaded = nil
+	dev.closes.Store(0)
+	group.Go(func() { _, _ = m.Kernel(new(Handle), image, "one") })
+	<-loading
+	closed := make(chan error)
+	go func() { closed <- m.Close() }()
+	for open := true; open; { // until Close waits for the load
+		m.mu.Lock()
+		open = m.loads != nil
+		m.mu.Unlock()
+	}
+	_, err := m.Kernel(new(Handle), other, "three")
+	require.ErrorIs(t, err, device.ErrClosed)
+	close(loaded)
+	require.NoError(t, <-closed)
+	group.Wait()
+	assert.Equal(t, []string{"compiled"}, dev.loaded)
+	assert.EqualValues(t, 1, dev.closes.Load())
+}
+
+// TestHandlesAllocateNothing: a kernel that was found is found again without the heap.
+func TestHandlesAllocateNothing(t *testing.T) {
+	m, image := modulesOf(t, &loader{})
+	var one Handle
+	find(t, m, &one, image, "one")
+	m.mu.Lock() // nor with the lock
+	defer m.mu.Unlock()
+	assert.Zero(t, testing.AllocsPerRun(100, func() { _, _ = m.Kernel(&one, image, "one") }))
 }
 
 type own struct{ Builder[own] }

@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/ptxfiles"
 )
 
-//go:embed *.ptx
+//go:embed *.ptx *.fatbin
 var embedded embed.FS
 
 func init() { ptxfiles.Tensor = embedded }

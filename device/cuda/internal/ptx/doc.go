@@ -1,10 +1,14 @@
-// Package ptx holds the kernel of package cuda: kernels.cu in CUDA C, and what nvcc makes of it for compute capability
-// 7.0, which the driver compiles for any later GPU.
+// Package ptx holds the kernel of package cuda: kernels.cu in CUDA C, and what it was compiled to.
 package ptx
 
 import _ "embed"
 
-// Image is the module to load.
+// Compiled is for GPUs of compute capability 8.x and 9.0.
+//
+//go:embed kernels.fatbin
+var Compiled []byte
+
+// PTX is for all others.
 //
 //go:embed kernels.ptx
-var Image []byte
+var PTX []byte

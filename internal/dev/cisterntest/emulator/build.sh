@@ -1,6 +1,7 @@
 #!/bin/sh
 # Compiles every CUDA C file of the repository for this processor: build.sh FOLDER makes FOLDER/HASH.so of each, unless it is there
-# and newer than what it is made of. HASH is the SHA-256 of the PTX, by which a module is found.
+# and newer than what it is made of. HASH is the SHA-256 of the PTX, by which a module is found. The
+# fatbin's is a link to it.
 set -eu
 out=$1
 mkdir -p "$out"
@@ -10,6 +11,7 @@ for source in $(find . -name '*.cu' -not -path './dist/*' | sort); do
 	ptx=${source%.cu}.ptx
 	hash=$(sha256sum "$ptx" | cut -d' ' -f1)
 	made=$out/$hash.so
+	ln -sf "$hash.so" "$out/$(sha256sum "${source%.cu}.fatbin" | cut -d' ' -f1).so"
 	[ -e "$made" ] && [ -z "$(find "$source" "$(dirname "$source")"/*.h "$here/cuda.h" "$here/build.sh" -newer "$made" 2>/dev/null)" ] && continue
 	{
 		echo "#include \"$here/cuda.h\""

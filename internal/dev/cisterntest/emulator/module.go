@@ -32,7 +32,8 @@ type module struct {
 	find, run unsafe.Pointer
 }
 
-// LoadModule finds what a PTX's source was compiled to in the folder that CISTERN_EMULATOR names.
+// LoadModule finds what the source of a PTX or a fatbin was compiled to in the folder that
+// CISTERN_EMULATOR names.
 func (d *emulated) LoadModule(image []byte) (device.Module, error) {
 	name := fmt.Sprintf("%x", sha256.Sum256(image))
 	path := C.CString(filepath.Join(os.Getenv("CISTERN_EMULATOR"), name+".so"))

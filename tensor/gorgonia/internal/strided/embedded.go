@@ -2,9 +2,9 @@
 
 package strided
 
-import _ "embed"
+import "embed"
 
-//go:embed strided.ptx
-var embedded []byte
+//go:embed strided.ptx strided.fatbin
+var embedded embed.FS
 
-func init() { image.PTX = embedded }
+func init() { image.Files = embedded }

@@ -9,9 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/ptx"
 )
 
-// image is what nvcc makes of strided.cu for compute capability 7.0, which the driver compiles for
-// any later GPU. It is empty unless the program is built with the tag cuda or emulator.
-var image = &ptx.Image{Name: "strided.ptx"}
+// image is what strided.cu was compiled to. It is empty unless the program is built with the tag cuda
+// or emulator.
+var image = &ptx.Image{Name: "strided"}
 
 // gpu is the kernels of a device that runs compiled ones. Each call is one launch.
 type gpu struct {

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"cmp"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// BenchmarkFirstStep is the first training step of a process, of 128 digits: ms-open is the time of
+// opening the device and making the model, ms-first that of the step with its kernels' loading, and
+// ms-second that of the next one. Each model has to run in a process of its own, with
+// -benchtime 1x, and CUDA_CACHE_DISABLE=1 for a driver that has no kernels.
+func BenchmarkFirstStep(b *testing.B) {
+	for _, model := range models {
+		b.Run(model, func(b *testing.B) {
+			batches := batcher{data: synthetic(128), size: 128, seed: 1}
+			o := options{device: cmp.Or(os.Getenv("CISTERN_TEST_DEVICE"), "host"), model: model, optimizer: recipes[model].optimizer, seed: 1}
+			began := time.Now()
+			report := func(unit string) {
+				b.ReportMetric(float64(time.Since(began).Microseconds())/1e3, unit)
+				began = time.Now()
+			}
+			tr, err := newTrainer(b.Context(), o, batches.fields(), 1000, nil, &profiling{})
+			require.NoError(b, err)
+			require.NoError(b, tr.env.Synchronize(b.Context()))
+			report("ms-open")
+			for i, unit := range []string{"ms-first", "ms-second"} {
+				_, err = tr.epoch(b.Context(), batches.epoch(i), 1, func() {})
+				require.NoError(b, err)
+				report(unit)
+			}
+			require.NoError(b, tr.close())
+		})
+	}
+}
