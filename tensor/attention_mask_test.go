@@ -86,7 +86,8 @@ func testHiddenRows[T kernel.Float](r *rig, random *rand.Rand, m float64, sizes 
 	}
 }
 
-// Scores that are alike and very large have weights that are alike, too.
+// Scores that are alike and very large, or very negative, have weights that are alike, too, and
+// what is after the last key has none.
 func TestAttentionOfLargeScores(t *testing.T) {
 	r := newRig(t, 64<<20)
 	testLargeScores(r, func(v float32) float32 { return v })
@@ -106,12 +107,17 @@ func testLargeScores[E Element](r *rig, of func(float32) E) {
 	for _, sizes := range [][4]int{{3, 16, 8, 8}, {40, 64, 64, 64}, {33, 128, 100, 100}} {
 		l, s, e, n := sizes[0], sizes[1], sizes[2], sizes[3]
 		q, k, v, dy := fill(29952, l, e), fill(1<<20, s, e), fill(1, s, n), fill(1, l, n)
-		y, sums, err := r.ScaledDotProductAttention(r.ctx, q, k, v, nil, AttentionConfig{Scale: 1e4})
-		require.NoError(r.t, err)
-		g, err := r.ScaledDotProductAttentionGrad(r.ctx, dy, y, sums, q, k, v, nil, AttentionConfig{Scale: 1e4}, false)
-		require.NoError(r.t, err)
-		for _, d := range get[E](r, g.Value, nil) {
-			require.InEpsilon(r.t, float64(l)/float64(s), asFloat(d), 0.01, "%T, %v", d, sizes)
+		for _, scale := range []float64{1e4, -1e4} {
+			y, sums, err := r.ScaledDotProductAttention(r.ctx, q, k, v, nil, AttentionConfig{Scale: scale})
+			require.NoError(r.t, err)
+			g, err := r.ScaledDotProductAttentionGrad(r.ctx, dy, y, sums, q, k, v, nil, AttentionConfig{Scale: scale}, false)
+			require.NoError(r.t, err)
+			for _, d := range get[E](r, g.Value, nil) {
+				require.InEpsilon(r.t, float64(l)/float64(s), asFloat(d), 0.01, "%T, %v", d, sizes)
+			}
+			for _, d := range get[E](r, g.Query, nil) {
+				require.False(r.t, math.IsNaN(asFloat(d)), "%T, %v, %g", d, sizes, scale)
+			}
 		}
 	}
 }

@@ -9,19 +9,15 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
-// The kernels of attention: each without matrix units, and with them for queries, keys and values
-// of at most 64 and 128 columns. The short ones take shortMost rows and columns at most.
+// The kernels of attention without matrix units. The short ones take shortMost rows and columns at
+// most.
 var (
-	attentionForward   = attentionEditions("attention")
-	attentionGradQuery = attentionEditions("attention_grad_query")
-	attentionGradKey   = attentionEditions("attention_grad_key")
+	attentionForward   = named("attention")
+	attentionGradQuery = named("attention_grad_query")
+	attentionGradKey   = named("attention_grad_key")
 	attentionShort     = named("attention_short")
 	attentionShortGrad = named("attention_short_grad")
 )
-
-func attentionEditions(kernel string) [3]name {
-	return [3]name{named(kernel), named(kernel + "_64"), named(kernel + "_128")}
-}
 
 const (
 	shortMost = 64
@@ -31,8 +27,8 @@ const (
 )
 
 func sequences(t *entries) {
-	t[backend.Attention] = entry{kernel: attentionForward[0], run: attention, can: attends}
-	t[backend.AttentionGrad] = entry{kernel: attentionGradQuery[0], run: attentionGrad, can: attends}
+	t[backend.Attention] = entry{kernel: attentionForward, run: attention, can: attends}
+	t[backend.AttentionGrad] = entry{kernel: attentionGradQuery, run: attentionGrad, can: attends}
 	for kind, of := range [...]string{"rnn", "rnn", "lstm", "gru"} {
 		t.run(of+"_cell", cell, backend.Cell.Of(kind))
 		t.run(of+"_cell_grad", cellGrad, backend.CellGrad.Of(kind))
@@ -41,31 +37,11 @@ func sequences(t *entries) {
 	}
 }
 
-// attends: narrow attention is for heads without a mask, on a GPU with matrix units.
-func attends(b *Backend, c *backend.Call) bool {
-	if !c.Narrow {
-		return table[c.Op].kernel.has(c.Dtype)
-	}
-	p := c.Plan.(*plan.Attention)
-	e := editionOf(p)
-	return e < len(attentionForward) && attentionForward[e].has(c.Dtype) && p.Masking == plan.NoMask && b.hasMatrixUnits()
-}
-
-// editionOf is the number of the edition with matrix units; there is none if heads are too wide.
-func editionOf(p *plan.Attention) int { return max(1, (max(p.E, p.V)+63)/64) }
-
 // attentionTiles makes it a launch with a block for each tile of rows, element of the batch and
-// part of the columns. It returns the kernel of the edition for the launch's dtype.
-func (l *launcher) attentionTiles(p *plan.Attention, rows, cols int, k [3]name) name {
+// part of the columns.
+func (l *launcher) attentionTiles(p *plan.Attention, rows, cols int) {
 	l.Blocks(tiles(rows), tileSide, 8)
 	l.Grid[1], l.Grid[2] = uint32(min(p.Count(), maxGridY)), uint32(max(1, (cols+attentionColumns-1)/attentionColumns))
-	if !l.c.Narrow {
-		return k[0]
-	}
-	e := editionOf(p)
-	side := 64 / e // rows of a tile
-	l.Blocks((rows+side-1)/side, 2*side, 1).Grid[1] = uint32(min(p.Count(), maxGridY))
-	return k[e]
 }
 
 // shortTiles makes it a launch with a block for each few rows and element of the batch.
@@ -82,11 +58,16 @@ func attention(_ context.Context, l *launcher, _ name) error {
 	p, k := l.c.Plan.(*plan.Attention), attentionShort
 	if isShort(p, k, l.Dtype) {
 		l.shortTiles(p, (p.L+shortRows-1)/shortRows)
+	} else if l.c.Narrow {
+		e := narrowEditionOf(p)
+		e.forwardTiles(l, p)
+		k = e.forward
 	} else if e := l.floatEditionOf(p); e != nil {
 		e.forwardTiles(l, p)
 		k = e.forward
 	} else {
-		k = l.attentionTiles(p, p.L, p.V, attentionForward)
+		l.attentionTiles(p, p.L, p.V)
+		k = attentionForward
 	}
 	return l.operands(0, 1).attended(p, 2).run(k)
 }
@@ -147,18 +128,21 @@ func attentionGrad(ctx context.Context, l *launcher, _ name) error {
 		l.from(attentionDQ, p.DQuery.At).from(attentionDK, p.DKey.At).from(attentionDV, p.DValue.At)
 		return l.operands(attentionDY, attentionY, attentionSums).attended(p, attentionQ).run(attentionShortGrad)
 	}
+	if l.c.Narrow {
+		return narrowEditionOf(p).gradient(ctx, l, p)
+	}
 	if e := l.floatEditionOf(p); e != nil {
 		return e.gradient(ctx, l, p)
 	}
 	// Memory is for each query's sum of the products of its result and the result's gradient.
 	return l.inScratch(ctx, int(l.arg(attentionSums).Bytes)/2, func(own device.Range) error {
-		k := l.again("attention grad query").attentionTiles(p, p.L, p.E, attentionGradQuery)
+		l.again("attention grad query").attentionTiles(p, p.L, p.E)
 		l.from(attentionDQ, p.DQuery.At).Memory(own, backend.Write).operands(attentionDMask, attentionDY, attentionY, attentionSums)
-		if err := l.attended(p, attentionQ).run(k); err != nil {
+		if err := l.attended(p, attentionQ).run(attentionGradQuery); err != nil {
 			return err
 		}
-		k = l.again("attention grad key").attentionTiles(p, p.S, max(p.E, p.V), attentionGradKey)
+		l.again("attention grad key").attentionTiles(p, p.S, max(p.E, p.V))
 		l.from(attentionDK, p.DKey.At).from(attentionDV, p.DValue.At).Memory(own, backend.Read)
-		return l.operands(attentionDY, attentionSums).attended(p, attentionQ).run(k)
+		return l.operands(attentionDY, attentionSums).attended(p, attentionQ).run(attentionGradKey)
 	})
 }

@@ -18,8 +18,8 @@ type floatEdition struct {
 var (
 	floatEditions = [...]floatEdition{
 		{32, 64, 8, named("attention_32"), named("attention_grad_32")},
-		{64, 64, 8, attentionForward[1], named("attention_grad_64")},
-		{128, 32, 16, attentionForward[2], named("attention_grad_128")},
+		{64, 64, 8, named("attention_64"), named("attention_grad_64")},
+		{128, 32, 16, named("attention_128"), named("attention_grad_128")},
 	}
 	attentionOwn = named("attention_own")
 )
@@ -36,7 +36,7 @@ const (
 // floatEditionOf returns nil if none does it: kernels without editions take any number of columns,
 // any GPU, and waste less on few queries, as they have smaller tiles.
 func (l *launcher) floatEditionOf(p *plan.Attention) *floatEdition {
-	if p.L <= tileSide {
+	if p.L <= tileSide || l.c.Narrow {
 		return nil
 	}
 	for i := range floatEditions {

@@ -36,7 +36,7 @@ func New(env backend.Env, dev device.ModuleLoader) (*Backend, error) {
 	b := &Backend{env: env, stream: env.Stream(), blas: multiplier(dev), modules: modules,
 		kernels: make([][backend.Dtypes]launch.Handle, len(texts))}
 	b.hasMatrixUnits = sync.OnceValue(func() bool {
-		_, err := b.kernel(attentionForward[1], backend.BFloat16)
+		_, err := b.kernel(narrowEditions[0].forward, backend.BFloat16)
 		return err == nil
 	})
 	b.fused = b.blas != nil && b.blas.MatMulEpilogues()

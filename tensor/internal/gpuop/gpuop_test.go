@@ -312,33 +312,6 @@ func TestProductsOfBFloat16(t *testing.T) {
 	assert.Equal(t, device.Ptr(8), asked.asked[1].A-asked.asked[0].A)
 }
 
-// TestNarrowAttention: launches have a block for each tile of rows, of fewer rows where heads are
-// wide; what no edition does is not supported.
-func TestNarrowAttention(t *testing.T) {
-	r := newRig(t)
-	call := func(p plan.Attention) *backend.Call {
-		c := r.narrowCall(backend.Attention)
-		c.Plan = &p
-		return c
-	}
-	for head, want := range map[int]struct {
-		kernel      string
-		grid, block uint32
-	}{64: {"attention_64_bf16", 2, 128}, 65: {"attention_128_bf16", 4, 64}, 128: {"attention_128_bf16", 4, 64}} {
-		r.all = nil
-		require.NoError(t, r.Do(t.Context(), call(plan.Attention{Dims: []int{7}, L: 100, S: 100, E: 8, V: head})))
-		require.Len(t, r.all, 1)
-		assert.Equal(t, want.kernel, r.all[0].Kernel)
-		assert.Equal(t, [3]uint32{want.grid, 7, 1}, r.all[0].Grid)
-		assert.Equal(t, [3]uint32{want.block, 1, 1}, r.all[0].Block)
-	}
-	assert.True(t, r.Supports(call(plan.Attention{E: 128, V: 1})))
-	assert.False(t, r.Supports(call(plan.Attention{E: 1, V: 129})))
-	assert.False(t, r.Supports(call(plan.Attention{E: 8, V: 8, Masking: plan.BoolMask})))
-	r.hasMatrixUnits = func() bool { return false }
-	assert.False(t, r.Supports(call(plan.Attention{E: 8, V: 8})))
-}
-
 // TestStepLaunches: whatever the number of parameters, each is in one launch, in their order, with
 // its own numbers, and a launch's arguments fit into the 4 KiB that a kernel takes.
 func TestStepLaunches(t *testing.T) {

@@ -1,13 +1,16 @@
 // target compute_80
-// Attention of bfloat16 by the matrix units, as attention.cu without them: a warp has 16 queries (for the gradient of keys and values, 16 keys), and
-// meets tiles of the others one after the other. Products are added up in float; weights, and the slopes of scores, are rounded to bfloat16 to be factors.
+// Attention of bfloat16 by the matrix units, as attention.cu without them: a warp has 16 queries
+// (for the gradient of keys and values, 16 keys), and meets tiles of the others one after the
+// other, of which the next comes while one is used. Products are added up in float; weights, and
+// the slopes of scores, are rounded to bfloat16 to be factors.
 
 #include "attention.h"
 #include "mma.h"
 
 static const double log2e = 1.44269504088896340736;
 
-// sheet is a warp's 16 rows by 8 n columns of sums: lane 4 g + t has of eight columns elements 2 t and 2 t + 1 of row g, and of row g + 8.
+// sheet is a warp's 16 rows by 8 n columns of sums: lane 4 g + t has of eight columns elements 2 t
+// and 2 t + 1 of row g, and of row g + 8.
 template <int n> struct sheet {
 	float at[n][4];
 	__device__ void clear() {
@@ -49,30 +52,38 @@ template <int n> struct sheet {
 	}
 };
 
-// meet adds to sum the products of 16 rows of a and the n rows of b.
-template <int n, int m, int d> static __device__ void meet(sheet<n / 8> &sum, const rows<m, d> &a, int row, const rows<n, d> &b) {
+// held is a warp's 16 rows of a tile, as mma's first factors.
+template <int d> struct held {
+	unsigned at[d / 16][4];
+	template <int n> __device__ void take(const rows<n, d> &from, int row) {
 #pragma unroll
-	for (int k = 0; k < d; k += 16) {
-		unsigned left[4], right[4];
-		a.left(left, row, k);
-#pragma unroll
-		for (int j = 0; j < n / 16; j++) {
-			b.right(right, 16 * j, k);
-			mma(sum.at[2 * j], left, right[0], right[1]);
-			mma(sum.at[2 * j + 1], left, right[2], right[3]);
-		}
+		for (int k = 0; k < d / 16; k++)
+			from.left(at[k], row, 16 * k);
 	}
+};
+
+// meet adds to sum the products of the rows of a and c rows of b, from row on.
+template <int c, int n, int d> static __device__ void meet(sheet<c> &sum, const held<d> &a, const rows<n, d> &b, int row) {
+#pragma unroll
+	for (int k = 0; k < d / 16; k++)
+#pragma unroll
+		for (int j = 0; j < c / 2; j++) {
+			unsigned right[4];
+			b.right(right, row + 16 * j, 16 * k);
+			mma(sum.at[2 * j], a.at[k], right[0], right[1]);
+			mma(sum.at[2 * j + 1], a.at[k], right[2], right[3]);
+		}
 }
 
-// combine adds to sum the rows of b, each times its weight in w.
-template <int n, int d> static __device__ void combine(sheet<d / 8> &sum, const sheet<n / 8> &w, const rows<n, d> &b) {
+// combine adds to sum the rows of b from row on, each times its weight in w.
+template <int c, int n, int d> static __device__ void combine(sheet<d / 8> &sum, const sheet<c> &w, const rows<n, d> &b, int row) {
 #pragma unroll
-	for (int k = 0; k < n / 16; k++) {
+	for (int k = 0; k < c / 2; k++) {
 		unsigned left[4], right[4];
 		w.factor(left, k);
 #pragma unroll
 		for (int j = 0; j < d / 16; j++) {
-			b.upright(right, 16 * k, 16 * j);
+			b.upright(right, row + 16 * k, 16 * j);
 			mma(sum.at[2 * j], left, right[0], right[1]);
 			mma(sum.at[2 * j + 1], left, right[2], right[3]);
 		}
@@ -94,27 +105,58 @@ static __device__ float row_sum(float v) {
 	for (i64 z = blockIdx.y; z < a.batch; z += gridDim.y) \
 		for (i64 row = (i64)blockIdx.x * n; row < count; row += (i64)gridDim.x * n)
 
-#define AT(of) offset(z, a.n, a.dims, a.of)
+// starts is where element z of the batch has its arrays: a lane has one, so that the code of offset
+// is there once.
+enum { of_q, of_k, of_v, of_o, of_m, of_dq, of_dk, of_dv };
+struct starts {
+	u64 one;
+	__device__ starts(const attention &a, u64 z) : one(offset(z, a.n, a.dims, (const i64 *)&a + 1 + max_dims * (1 + threadIdx.x % 8))) {}
+	__device__ u64 operator[](int which) const { return __shfl_sync(~0u, one, which); }
+};
+
+// side is what queries, or keys, have: queries and the gradients of their results, or keys and
+// values.
+struct side {
+	const bfloat16 *one, *two;
+	i64 one_row, two_row, count;
+
+	template <int n, int d> __device__ void fill(rows<n, d> (&to)[2], i64 row, const attention &a) const {
+		to[0].fill(one + row * one_row, one_row, count - row, a.e);
+		to[1].fill(two + row * two_row, two_row, count - row, a.w);
+	}
+};
 
 template <int n, int d> static __device__ void attend(bfloat16 *out, summed *sums, const bfloat16 *q, const bfloat16 *k, const bfloat16 *v, const attention &a) {
-	__shared__ rows<n, d> sq, sk, sv;
+	__shared__ rows<n, d> tile[2][2]; // of keys and values
 	int warp = threadIdx.x / 32 * 16, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 	float by = (float)(a.scale * log2e);
 	TILES(z, row, a.l, n) {
-		const bfloat16 *zk = k + AT(k), *zv = v + AT(v);
+		starts at(a, z);
+		side keys = {k + at[of_k], v + at[of_v], a.krow, a.vrow, a.s};
+		i64 end = a.causal ? min(a.s, row + n) : a.s;
+		copies_but<0>();
 		__syncthreads();
-		sq.fill(q + AT(q) + row * a.qrow, a.qrow, a.l - row, a.e);
+		tile[1][0].fill(q + at[of_q] + row * a.qrow, a.qrow, a.l - row, a.e);
+		copies_end();
+		keys.fill(tile[0], 0, a);
+		copies_end();
+		copies_but<1>();
+		__syncthreads();
+		held<d> queries;
+		queries.take(tile[1][0], warp);
 		sheet<d / 8> sum;
 		sum.clear();
 		float top[2] = {-INFINITY, -INFINITY}, all[2] = {0, 0};
-		for (i64 key = 0; key < a.s && !(a.causal && key >= row + n); key += n) {
+		int stage = 0;
+		for (i64 key = 0; key < end; key += n, stage ^= 1) {
+			copies_but<0>();
 			__syncthreads();
-			sk.fill(zk + key * a.krow, a.krow, a.s - key, a.e);
-			sv.fill(zv + key * a.vrow, a.vrow, a.s - key, a.w);
-			__syncthreads();
+			if (key + n < end)
+				keys.fill(tile[stage ^ 1], key + n, a);
+			copies_end();
 			sheet<n / 8> p;
 			p.clear();
-			meet(p, sq, warp, sk);
+			meet(p, queries, tile[stage][0], 0);
 			bool edge = key + n > a.s || (a.causal && key + n > row);
 #pragma unroll
 			for (int half = 0; half < 2; half++) {
@@ -146,7 +188,7 @@ template <int n, int d> static __device__ void attend(bfloat16 *out, summed *sum
 					sum.at[j][2 * half + 1] *= shrink;
 				}
 			}
-			combine(sum, p, sv);
+			combine(sum, p, tile[stage][1], 0);
 		}
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
@@ -160,134 +202,164 @@ template <int n, int d> static __device__ void attend(bfloat16 *out, summed *sum
 			if (t == 0 && query < a.l)
 				sums[z * a.l + query] = {seen(top[half]) / log2e, 1 / (double)weights};
 		}
-		sum.write(out + AT(o) + row * a.orow, a.orow, warp, a.l - row, a.w);
+		sum.write(out + at[of_o] + row * a.orow, a.orow, warp, a.l - row, a.w);
 	}
 }
 
-// attend_grad_query sets the gradients of queries, and own, each query's sum of the products of its result and the result's gradient.
-template <int n, int d>
-static __device__ void attend_grad_query(bfloat16 *dq, double *own, const bfloat16 *dout, const bfloat16 *out, const summed *sums, const bfloat16 *q, const bfloat16 *k,
-	const bfloat16 *v, const attention &a) {
-	__shared__ rows<n, d> sq, sd, sk, sv;
-	int warp = threadIdx.x / 32 * 16, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-	float by = (float)(a.scale * log2e), scale = (float)a.scale;
-	TILES(z, row, a.l, n) {
-		const bfloat16 *zk = k + AT(k), *zv = v + AT(v), *zo = out + AT(o) + row * a.orow;
-		__syncthreads();
-		sq.fill(q + AT(q) + row * a.qrow, a.qrow, a.l - row, a.e);
-		sd.fill(dout + AT(o) + row * a.orow, a.orow, a.l - row, a.w);
-		__syncthreads();
-		float mine[2], top[2], share[2];
-#pragma unroll
-		for (int half = 0; half < 2; half++) {
-			int y = warp + g + 8 * half;
-			bool there = row + y < a.l;
-			float part = 0;
-			for (i64 x = t; there && x < a.w; x += 4)
-				part += (float)sd.at[y][x] * (float)zo[y * a.orow + x];
-			mine[half] = row_sum(part);
-			summed s = there ? sums[z * a.l + row + y] : summed{0, 0};
-			top[half] = (float)(s.top * log2e);
-			share[half] = (float)s.share;
-			if (t == 0 && there)
-				own[z * a.l + row + y] = mine[half];
+// attention_own sets each query's sum of the products of its result and the result's gradient, by
+// eight threads.
+extern "C" __global__ void __launch_bounds__(256) attention_own_bf16(float *own, const bfloat16 *dout, const bfloat16 *out, attention a) {
+	u64 queries = a.batch * a.l;
+	for (u64 first = blockIdx.x * 32; first < queries; first += gridDim.x * 32) {
+		u64 i = min(first + threadIdx.x / 8, queries - 1), z = divide(i, a.l), at = offset(z, a.n, a.dims, a.o) + (i - z * a.l) * a.orow;
+		float sum = 0;
+		walk(dout + at, a.w, 1, threadIdx.x % 8, 8, [&](u64 x, float v) { sum += v * (float)out[at + x]; }, [] {});
+		for (int lane = 1; lane < 8; lane *= 2)
+			sum += __shfl_xor_sync(~0u, sum, lane);
+		if (threadIdx.x % 8 == 0)
+			own[i] = sum;
+	}
+}
+
+// A block has n queries, or keys, and meets tiles of n of the others: a warp has 16 of its rows, of
+// which it keeps the factors and the sums.
+template <int n, int d> struct sloping {
+	enum { part = 32 }; // columns of a tile that a warp does at a time
+	rows<n, d> tile[2][2];
+	summed coming[n]; // of the next tile's queries
+	__align__(8) float top[2][n], share[2][n], own[2][n];
+
+	template <bool keys> __device__ void fill(int stage, const side &others, const float *owns, const summed *sums, i64 at, const attention &a) {
+		others.fill(tile[stage], at, a);
+		if (keys && threadIdx.x < n) {
+			i64 query = at + threadIdx.x;
+			copy_double(&coming[threadIdx.x].top, &sums[query].top, query < a.l);
+			copy_double(&coming[threadIdx.x].share, &sums[query].share, query < a.l);
+			copy_one(&own[stage][threadIdx.x], owns + query, query < a.l);
 		}
-		sheet<d / 8> sum;
-		sum.clear();
-		for (i64 key = 0; key < a.s && !(a.causal && key >= row + n); key += n) {
-			__syncthreads();
-			sk.fill(zk + key * a.krow, a.krow, a.s - key, a.e);
-			sv.fill(zv + key * a.vrow, a.vrow, a.s - key, a.w);
-			__syncthreads();
-			sheet<n / 8> p, slope;
-			p.clear();
-			slope.clear();
-			meet(p, sq, warp, sk);
-			meet(slope, sd, warp, sv);
-			bool edge = key + n > a.s || (a.causal && key + n > row);
+		copies_end();
+	}
+
+	// filled waits until the tile is there, for all threads. Each rounds the sums that it copied.
+	template <bool keys> __device__ void filled(int stage) {
+		copies_but<0>();
+		if (keys && threadIdx.x < n) {
+			top[stage][threadIdx.x] = (float)(coming[threadIdx.x].top * log2e);
+			share[stage][threadIdx.x] = (float)coming[threadIdx.x].share;
+		}
+		__syncthreads();
+	}
+
+	// slope sums up the gradients of one, and those of two for keys.
+	template <bool keys> __device__ void slope(sheet<d / 8> &ones, sheet<d / 8> &twos, const side &mine, const side &others, const float *of, const summed *sums, i64 row,
+		const attention &a) {
+		int warp = threadIdx.x / 32 * 16, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+		float by = (float)(a.scale * log2e), scale = (float)a.scale;
+		i64 at = keys && a.causal ? row : 0, end = !keys && a.causal ? min(others.count, row + n) : others.count;
+		mine.fill(tile[1], row, a);
+		copies_end();
+		fill<keys>(0, others, of, sums, at, a);
+		float tops[2], owns[2], factors[2] = {scale, scale};
 #pragma unroll
-			for (int j = 0; j < n / 8; j++)
+		for (int half = 0; !keys && half < 2; half++) {
+			i64 query = row + warp + g + 8 * half;
+			summed s = query < a.l ? sums[query] : summed{0, 0};
+			tops[half] = (float)(s.top * log2e);
+			factors[half] = (float)s.share * scale;
+			owns[half] = query < a.l ? of[query] : 0;
+		}
+		copies_but<1>();
+		__syncthreads();
+		held<d> one, two;
+		one.take(tile[1][0], warp);
+		two.take(tile[1][1], warp);
+		ones.clear();
+		twos.clear();
+		for (int stage = 0; at < end; at += n, stage ^= 1) {
+			filled<keys>(stage);
+			if (at + n < end)
+				fill<keys>(stage ^ 1, others, of, sums, at + n, a);
+			bool diagonal = a.causal && at == row;
+			int there = (int)min(others.count - at, (i64)n);
+#pragma unroll 1
+			for (int from = 0; from < n; from += part) {
+				sheet<part / 8> weight, slope;
+				weight.clear();
+				slope.clear();
+				meet(weight, one, tile[stage][0], from);
+				meet(slope, two, tile[stage][1], from);
 #pragma unroll
-				for (int i = 0; i < 4; i++) {
-					i64 at = key + 8 * j + 2 * t + i % 2, query = row + warp + g + i / 2 * 8;
-					float weight = exp2f(__fmul_rn(p.at[j][i], by) - top[i / 2]) * share[i / 2];
-					p.at[j][i] = edge && (at >= a.s || (a.causal && at > query)) ? 0 : weight * (slope.at[j][i] - mine[i / 2]) * scale;
+				for (int j = 0; j < part / 8; j++)
+#pragma unroll
+					for (int i = 0; i < 4; i++) {
+						int x = from + 8 * j + 2 * t + i % 2;
+						float &w = weight.at[j][i], &s = slope.at[j][i];
+						w = power_of_two(__fmul_rn(w, by) - (keys ? top[stage][x] : tops[i / 2])); // unfused, as in attend
+						if (keys)
+							w *= share[stage][x];
+						s = w * (s - (keys ? own[stage][x] : owns[i / 2]));
+					}
+				if (diagonal || there < n) {
+#pragma unroll
+					for (int j = 0; j < part / 8; j++)
+#pragma unroll
+						for (int i = 0; i < 4; i++) {
+							int x = from + 8 * j + 2 * t + i % 2, y = warp + g + i / 2 * 8;
+							if (x >= there || (diagonal && (keys ? x < y : x > y)))
+								weight.at[j][i] = slope.at[j][i] = 0;
+						}
 				}
-			combine(sum, p, sk);
-		}
-		sum.write(dq + AT(dq) + row * a.dqrow, a.dqrow, warp, a.l - row, a.e);
-	}
-}
-
-template <int n, int d>
-static __device__ void attend_grad_key(bfloat16 *dk, bfloat16 *dv, const double *own, const bfloat16 *dout, const summed *sums, const bfloat16 *q, const bfloat16 *k,
-	const bfloat16 *v, const attention &a) {
-	__shared__ rows<n, d> sq, sd, sk, sv;
-	__shared__ float tops[n], shares[n], owns[n];
-	int warp = threadIdx.x / 32 * 16, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-	float by = (float)(a.scale * log2e), scale = (float)a.scale;
-	TILES(z, key, a.s, n) {
-		const bfloat16 *zq = q + AT(q), *zd = dout + AT(o);
-		__syncthreads();
-		sk.fill(k + AT(k) + key * a.krow, a.krow, a.s - key, a.e);
-		sv.fill(v + AT(v) + key * a.vrow, a.vrow, a.s - key, a.w);
-		sheet<d / 8> keys, values;
-		keys.clear();
-		values.clear();
-		for (i64 row = a.causal ? key : 0; row < a.l; row += n) {
-			__syncthreads();
-			sq.fill(zq + row * a.qrow, a.qrow, a.l - row, a.e);
-			sd.fill(zd + row * a.orow, a.orow, a.l - row, a.w);
-			for (int i = threadIdx.x; i < n; i += blockDim.x) {
-				summed s = row + i < a.l ? sums[z * a.l + row + i] : summed{0, 0};
-				tops[i] = (float)(s.top * log2e);
-				shares[i] = (float)s.share;
-				owns[i] = row + i < a.l ? (float)own[z * a.l + row + i] : 0;
+				if (keys)
+					combine(twos, weight, tile[stage][1], from);
+				combine(ones, slope, tile[stage][0], from);
 			}
-			__syncthreads();
-			sheet<n / 8> p, slope;
-			p.clear();
-			meet(p, sk, warp, sq);
-			bool edge = row + n > a.l || key + n > a.s || (a.causal && key + n > row);
-#pragma unroll
-			for (int j = 0; j < n / 8; j++)
-#pragma unroll
-				for (int i = 0; i < 4; i++) {
-					i64 query = row + 8 * j + 2 * t + i % 2, at = key + warp + g + i / 2 * 8;
-					bool hidden = edge && (query >= a.l || at >= a.s || (a.causal && at > query));
-					p.at[j][i] = hidden ? 0 : exp2f(__fmul_rn(p.at[j][i], by) - tops[8 * j + 2 * t + i % 2]) * shares[8 * j + 2 * t + i % 2];
-				}
-			combine(values, p, sd);
-			slope.clear();
-			meet(slope, sv, warp, sd);
-#pragma unroll
-			for (int j = 0; j < n / 8; j++)
-#pragma unroll
-				for (int i = 0; i < 4; i++) {
-					i64 query = row + 8 * j + 2 * t + i % 2, at = key + warp + g + i / 2 * 8;
-					bool hidden = edge && (query >= a.l || at >= a.s || (a.causal && at > query));
-					p.at[j][i] = hidden ? 0 : p.at[j][i] * (slope.at[j][i] - owns[8 * j + 2 * t + i % 2]) * scale;
-				}
-			combine(keys, p, sq);
 		}
-		keys.write(dk + AT(dk) + key * a.dkrow, a.dkrow, warp, a.s - key, a.e);
-		values.write(dv + AT(dv) + key * a.dvrow, a.dvrow, warp, a.s - key, a.w);
+#pragma unroll
+		for (int j = 0; j < d / 8; j++)
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				ones.at[j][i] *= factors[i / 2];
+	}
+};
+
+// attend_grad sets all gradients. Blocks with long ways of a causal attention are first, so that
+// short ones fill what they leave.
+template <int n, int d>
+static __device__ void attend_grad(bfloat16 *dq, bfloat16 *dk, bfloat16 *dv, const float *own, const bfloat16 *dout, const summed *sums, const bfloat16 *q, const bfloat16 *k,
+	const bfloat16 *v, const attention &a) {
+	__shared__ sloping<n, d> shared;
+	int warp = threadIdx.x / 32 * 16;
+	u64 of_queries = (a.l + n - 1) / n, of_keys = (a.s + n - 1) / n;
+	for (u64 i = blockIdx.x; i < (of_keys + of_queries) * a.batch; i += gridDim.x) {
+		u64 tile = divide(i, a.batch), z = i - tile * a.batch;
+		starts at(a, z);
+		side queries = {q + at[of_q], dout + at[of_o], a.qrow, a.orow, a.l}, keys = {k + at[of_k], v + at[of_v], a.krow, a.vrow, a.s};
+		sheet<d / 8> ones, twos;
+		copies_but<0>();
+		__syncthreads();
+		if (tile < of_keys) {
+			i64 row = tile * n;
+			shared.template slope<true>(ones, twos, keys, queries, own + z * a.l, sums + z * a.l, row, a);
+			ones.write(dk + at[of_dk] + row * a.dkrow, a.dkrow, warp, a.s - row, a.e);
+			twos.write(dv + at[of_dv] + row * a.dvrow, a.dvrow, warp, a.s - row, a.w);
+		} else {
+			i64 row = (of_keys + of_queries - 1 - tile) * n;
+			shared.template slope<false>(ones, twos, queries, keys, own + z * a.l, sums + z * a.l, row, a);
+			ones.write(dq + at[of_dq] + row * a.dqrow, a.dqrow, warp, a.l - row, a.e);
+		}
 	}
 }
 
-// An edition is for queries, keys and values of up to d columns, with tiles of n rows, for 2 n threads. mask is null.
-#define EDITION(d, n) \
+// An edition is for queries, keys and values of up to d columns, with tiles of n rows, for 2 n
+// threads; a multiprocessor has so many blocks of the gradients' at once. mask is null.
+#define EDITION(d, n, blocks) \
 	extern "C" __global__ void __launch_bounds__(2 * n) attention_##d##_bf16(bfloat16 *out, summed *sums, const bfloat16 *q, const bfloat16 *k, const bfloat16 *v, \
 		const void *mask, attention a) { \
 		attend<n, d>(out, sums, q, k, v, a); \
 	} \
-	extern "C" __global__ void __launch_bounds__(2 * n) attention_grad_query_##d##_bf16(bfloat16 *dq, double *own, bfloat16 *dmask, const bfloat16 *dout, const bfloat16 *out, \
+	extern "C" __global__ void __launch_bounds__(2 * n, blocks) attention_grad_##d##_bf16(bfloat16 *dq, bfloat16 *dk, bfloat16 *dv, const float *own, const bfloat16 *dout, \
 		const summed *sums, const bfloat16 *q, const bfloat16 *k, const bfloat16 *v, const void *mask, attention a) { \
-		attend_grad_query<n, d>(dq, own, dout, out, sums, q, k, v, a); \
-	} \
-	extern "C" __global__ void __launch_bounds__(2 * n) attention_grad_key_##d##_bf16(bfloat16 *dk, bfloat16 *dv, const double *own, const bfloat16 *dout, \
-		const summed *sums, const bfloat16 *q, const bfloat16 *k, const bfloat16 *v, const void *mask, attention a) { \
-		attend_grad_key<n, d>(dk, dv, own, dout, sums, q, k, v, a); \
+		attend_grad<n, d>(dq, dk, dv, own, dout, sums, q, k, v, a); \
 	}
-EDITION(64, 64)
-EDITION(128, 32)
+EDITION(64, 64, 3)
+EDITION(128, 32, 4)

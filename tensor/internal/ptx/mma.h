@@ -1,12 +1,14 @@
-// Products of small matrices of bfloat16 by a warp, on GPUs of compute capability 8.0 and up. In a matrix of 8 by 8 that a warp has, lane 4 g + t has elements 2 t
-// and 2 t + 1 of row g.
+// Products of small matrices of bfloat16 by a warp, on GPUs of compute capability 8.0 and up. In a
+// matrix of 8 by 8 that a warp has, lane 4 g + t has elements 2 t and 2 t + 1 of row g.
 
 #pragma once
 
+#include "async.h"
 #include "bfloat16.h"
 
 #ifdef __CUDACC__
-// ldmatrix reads four matrices: lane 8 i + r gives the address of row r of matrix i, whose 16 bytes are aligned.
+// ldmatrix reads four matrices: lane 8 i + r gives the address of row r of matrix i, whose 16 bytes
+// are aligned.
 static __device__ void ldmatrix(unsigned (&to)[4], const bfloat16 *row) {
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
 		: "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"((unsigned)__cvta_generic_to_shared(row)) : "memory");
@@ -18,7 +20,8 @@ static __device__ void ldmatrix_trans(unsigned (&to)[4], const bfloat16 *row) {
 		: "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"((unsigned)__cvta_generic_to_shared(row)) : "memory");
 }
 
-// mma adds to d, 16 by 8, the product of a, 16 by 16, and b, 16 by 8. The quarters of a go down first; b is transposed.
+// mma adds to d, 16 by 8, the product of a, 16 by 16, and b, 16 by 8. The quarters of a go down
+// first; b is transposed.
 static __device__ void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
 	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
 		: "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -34,29 +37,29 @@ static __device__ unsigned pair(float low, float high) {
 static unsigned pair(float low, float high) { return bfloat16(low).bits | (unsigned)bfloat16(high).bits << 16; }
 #endif
 
-// rows is a tile of n rows in shared memory, of which d elements are used: rows lie so that eight of them are in different banks.
+// rows is a tile of n rows in shared memory, of which d elements are used: rows lie so that eight of
+// them are in different banks.
 template <int n, int d> struct rows {
-	bfloat16 at[n][d + 8];
+	__align__(16) bfloat16 at[n][d + 8];
 
-	// fill is the tile of memory from on, whose rows lie so far apart; what is behind the last row and column is 0.
+	// fill begins to copy the tile of memory from on, whose rows lie so far apart, by 2 n threads;
+	// what is after the last row and column is 0.
 	__device__ void fill(const bfloat16 *from, i64 apart, i64 last, i64 cols) {
-		bool wide = cols % 8 == 0 && apart % 8 == 0 && aligned(from);
-		for (int i = threadIdx.x; i < n * d / 8; i += blockDim.x) {
-			int r = i / (d / 8), c = i % (d / 8) * 8;
-			eight v;
+		enum { eights = d / 8, step = 2 * n / eights };
+		int c = threadIdx.x % eights * 8, r = threadIdx.x / eights;
+		int left = (int)max(min(last, (i64)n), (i64)0) - r, there = (int)min(cols, (i64)d) - c;
+		from += r * apart + c;
+		if (cols % 8 == 0 && apart % 8 == 0 && aligned(from)) {
 #pragma unroll
-			for (int k = 0; k < 8; k++)
-				v.v[k].bits = 0;
-			if (r < last && c < cols) {
-				if (wide)
-					v = *(const eight *)(from + r * apart + c);
-				else
-#pragma unroll 1
-					for (int k = 0; k < 8 && c + k < cols; k++)
-						v.v[k] = from[r * apart + c + k];
-			}
-			*(eight *)&at[r][c] = v;
+			for (int i = 0; i < n; i += step, from += step * apart)
+				copy_eight(&at[r + i][c], from, i < left && there > 0);
+			return;
 		}
+#pragma unroll 1
+		for (int i = 0; i < n; i += step, from += step * apart)
+#pragma unroll 1
+			for (int k = 0; k < 8; k++)
+				at[r + i][c + k] = i < left && k < there ? from[k] : bfloat16(0.0f);
 	}
 
 	// left is 16 rows by 16 columns, as mma's first factor.
@@ -65,13 +68,15 @@ template <int n, int d> struct rows {
 		ldmatrix(to, &at[row + lane % 16][col + lane / 16 * 8]);
 	}
 
-	// right is 16 rows by 16 columns, transposed, as mma's second factor: to[0] and to[1] for the first 8 rows.
+	// right is 16 rows by 16 columns, transposed, as mma's second factor: to[0] and to[1] for the
+	// first 8 rows.
 	__device__ void right(unsigned (&to)[4], int row, int col) const {
 		int lane = threadIdx.x % 32;
 		ldmatrix(to, &at[row + lane / 16 * 8 + lane % 8][col + lane / 8 % 2 * 8]);
 	}
 
-	// upright is 16 rows by 16 columns as mma's second factor: to[0] and to[1] for the first 8 columns.
+	// upright is 16 rows by 16 columns as mma's second factor: to[0] and to[1] for the first 8
+	// columns.
 	__device__ void upright(unsigned (&to)[4], int row, int col) const {
 		int lane = threadIdx.x % 32;
 		ldmatrix_trans(to, &at[row + lane % 16][col + lane / 16 * 8]);

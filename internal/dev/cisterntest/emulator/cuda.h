@@ -398,6 +398,8 @@ static inline void emulator_copy(emulator::copy c) {
 }
 static inline void copy_four(float *to, const float *from, int n) { emulator_copy({to, from, n, 4}); }
 static inline void copy_one(float *to, const float *from, int n) { emulator_copy({to, from, n, 1}); }
+static inline void copy_double(double *to, const double *from, bool there) { emulator_copy({(float *)to, (const float *)from, there ? 2 : 0, 2}); }
+static inline void copy_eight(void *to, const void *from, bool there) { emulator_copy({(float *)to, (const float *)from, there ? 4 : 0, 4}); }
 static inline void copies_end() { emulator_copies().emplace_back(); }
 template <int n> static inline void copies_but() {
 	auto &groups = emulator_copies();
