@@ -70,13 +70,13 @@ func (t trial) advise(ctx context.Context, f *Forecast, training *Training, peak
 func (t trial) advice(ctx context.Context, name string) (Advice, error) {
 	f, err := t.forecast(ctx, nil)
 	if err != nil {
-		return Advice{}, fmt.Errorf("forecast: %s: %w", name, err)
+		return Advice{}, fmt.Errorf("advice: %s: %w", name, err)
 	}
 	return Advice{Name: name, Fits: f.Fits, AllocatedPeak: f.AllocatedPeak, ReservedPeak: f.ReservedPeak, Checkpoint: t.checkpoint}, nil
 }
 
-// checkpoints tries the choices of a plan, from the one that computes the least again, until one
-// fits. A plan's estimate leaves out free pieces, and what happens before the step.
+// checkpoints tries choices of a plan for smaller and smaller budgets until one fits. A plan's
+// estimate leaves out free pieces, and memory from before the step.
 func (t trial) checkpoints(ctx context.Context, plan *remat.Plan, peak memcache.Profile, capacity int64) (a Advice, err error) {
 	for budget := capacity; ; {
 		estimate, over := plan.Choose(peak, budget)

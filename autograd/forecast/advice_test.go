@@ -130,5 +130,8 @@ func TestAdviceFails(t *testing.T) {
 	ways := []forecast.Way{{Name: "this one", Program: func(context.Context, *tensor.Runtime) (*forecast.Training, error) { return nil, mine }}}
 	_, err := forecast.Step(context.Background(), "dry:host?capacity=2MiB", planned(tensor.Float32, 3, ways))
 	require.ErrorIs(t, err, mine)
-	require.ErrorContains(t, err, "this one")
+	require.ErrorContains(t, err, "advice: this one: forecast: mine")
+	require.NotErrorIs(t, err, memcache.ErrOutOfMemory)
+	_, err = forecast.Step(context.Background(), "dry:host?capacity=2MiB", planned(tensor.Float32, 3, []forecast.Way{{Name: "none"}}))
+	require.ErrorContains(t, err, "advice: none: forecast: there is no program")
 }

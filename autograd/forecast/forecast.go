@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/trace/report"
 )
 
-// Program makes a training on a runtime. Contexts of what it allocates come from ctx. After an
-// error nothing of it may stay on the runtime.
+// Program makes a training on a runtime. Contexts of its allocations come from ctx. A training that
+// it returns with an error is closed.
 type Program func(ctx context.Context, rt *tensor.Runtime) (*Training, error)
 
 // Training is what a Program has made.
@@ -24,7 +24,7 @@ type Training struct {
 	// Close frees what the program and its steps have left. nil: there is nothing to free.
 	Close func() error
 
-	// Plan is that of the model's layers, for advice. nil: there is none.
+	// Plan is that of the model's layers, for advice, with none chosen. nil: there is none.
 	Plan *remat.Plan
 	// Ways are other ways of the training, for advice, the cheapest first.
 	Ways []Way

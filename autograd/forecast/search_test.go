@@ -102,6 +102,11 @@ func TestStepRefuses(t *testing.T) {
 	})
 	require.ErrorIs(t, err, mine)
 	require.Equal(t, 1, closed)
+	_, err = forecast.Step(ctx, "dry:host", func(context.Context, *tensor.Runtime) (*forecast.Training, error) {
+		return &forecast.Training{Close: func() error { closed++; return nil }}, mine
+	})
+	require.ErrorIs(t, err, mine)
+	require.Equal(t, 2, closed, "a training that comes with an error")
 	_, err = forecast.Step(ctx, "dry:host", nil)
 	require.Error(t, err)
 	_, err = forecast.Step(ctx, "dry:host", func(context.Context, *tensor.Runtime) (*forecast.Training, error) { return nil, nil })

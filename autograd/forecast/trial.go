@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/cistern-ml/cistern/device"
-	_ "github.com/cistern-ml/cistern/device/dry" // the devices of Step
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/trace"
@@ -38,7 +37,7 @@ func (t trial) with(change func(*trial)) trial {
 // advise adds to the forecast; nil: nothing does.
 func (t trial) forecast(ctx context.Context, advise func(trial, context.Context, *Forecast, *Training, memcache.Profile) error) (*Forecast, error) {
 	f, err := t.run(ctx)
-	if err == nil || !errors.Is(err, memcache.ErrOutOfMemory) {
+	if err == nil || f == nil || !errors.Is(err, memcache.ErrOutOfMemory) {
 		return f, err
 	}
 	capacity := f.Capacity
@@ -60,7 +59,7 @@ func (t trial) forecast(ctx context.Context, advise func(trial, context.Context,
 		}
 	}).run(ctx)
 	if again != nil {
-		return nil, errors.Join(err, again)
+		return nil, again
 	}
 	return f, nil
 }
@@ -130,17 +129,15 @@ func (t trial) measure(ctx context.Context, rt *tensor.Runtime, shapes *shapes) 
 		return f, err
 	}
 	training, err := t.program(ctx, rt)
+	if training != nil && training.Close != nil {
+		defer func() { err = errors.Join(err, training.Close()) }()
+	}
 	if err == nil && (training == nil || training.Step == nil) {
 		err = errors.New("the program has made no training step")
 	}
 	if err != nil {
 		return f, errors.Join(err, profiler.Close())
 	}
-	defer func() {
-		if training.Close != nil {
-			err = errors.Join(err, training.Close())
-		}
-	}()
 	if t.checkpoint != nil && training.Plan != nil {
 		err = training.Plan.Set(t.checkpoint...)
 	}

@@ -84,8 +84,8 @@ func (p *Plan) Set(names ...string) error {
 
 // Choose chooses anew, and returns an upper bound of the bytes that a step will allocate. peak is
 // the profile of the peak of a step in which no layer was checkpointed
-// ([memcache.Scope.EndProfile]), and budget is in bytes. The layers
-// run in the order of [Plan.Layer].
+// ([memcache.Scope.EndProfile]), and budget is in bytes. The layers run in the order of
+// [Plan.Layer].
 //
 // The bound is the greatest sum of the layers' backward passes. A sum counts the layer's own
 // activations, those of the layers before it, or only their results where these are checkpointed,

@@ -43,6 +43,9 @@ func (o options) foresee(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if parties[0].number() > 0 {
+		return nil // the first rank prints
+	}
 	o.ranks = parties[0].ranks()
 	if err := o.writable(ctx); err != nil {
 		return err
@@ -67,15 +70,16 @@ func (o *options) searched(ctx context.Context, n amounts) (*forecast.Forecast, 
 			return nil, fmt.Errorf("mnist: -largest %s is not a size, such as 80GiB", o.largest)
 		}
 		var f *forecast.Forecast
-		o.batch, f, err = o.largestBatch(ctx, int64(limit), n)
+		if o.batch, f, err = o.largestBatch(ctx, int64(limit), n); err == nil && o.batch == 0 {
+			err = fmt.Errorf("mnist: -largest %s: one picture for each rank takes %s", o.largest, humanize.IBytes(uint64(f.ReservedPeak)))
+		}
 		return f, err
 	}
 	f, err := forecast.Step(ctx, o.dryName(), o.program(n, o.ways(n)))
 	if err != nil || f.Fits {
 		return f, err
 	}
-	smaller := *o
-	batch, fits, err := smaller.largestBatch(ctx, f.Capacity, n)
+	batch, fits, err := o.largestBatch(ctx, f.Capacity, n)
 	if err == nil && batch > 0 {
 		f.Advice = append(f.Advice, forecast.Advice{Name: fmt.Sprint("-batch ", batch), Fits: true, AllocatedPeak: fits.AllocatedPeak, ReservedPeak: fits.ReservedPeak})
 	}
@@ -105,7 +109,9 @@ func (o options) ways(n amounts) (all []forecast.Way) {
 	if !o.offload && !o.graph {
 		add("-offload", func(o *options) { o.offload = true })
 	}
-	for ranks := 2; o.ranks == 1 && ranks <= 8 && o.batch%ranks == 0; ranks *= 2 {
+	// Ranks of the host device share the machine's memory.
+	onGPU := strings.HasPrefix(o.dryName(), "dry:cuda")
+	for ranks := 2; onGPU && o.ranks == 1 && ranks <= 8 && o.batch%ranks == 0; ranks *= 2 {
 		add(fmt.Sprintf("-ranks %d -shard gradients", ranks), func(o *options) { o.ranks, o.shard = ranks, "gradients" })
 	}
 	return all
@@ -113,7 +119,11 @@ func (o options) ways(n amounts) (all []forecast.Way) {
 
 // dryName is the name of the device that stands for that of -device.
 func (o *options) dryName() string {
-	name, query, has := strings.Cut(o.deviceName(), "?")
+	var p *party
+	if o.ranks > 1 {
+		p = o.here()[0]
+	}
+	name, query, has := strings.Cut(o.deviceOf(p), "?")
 	if !strings.HasPrefix(name, "dry:") {
 		driver, _, _ := strings.Cut(name, ":")
 		name = "dry:" + driver

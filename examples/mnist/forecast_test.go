@@ -136,11 +136,28 @@ func TestForecastDoesNotFit(t *testing.T) {
 		require.Equal(t, a.AllocatedPeak, followed.MaxMemoryAllocated, a.Name)
 		require.Equal(t, a.ReservedPeak, followed.MaxMemoryReserved, a.Name)
 	}
-	require.Equal(t, []string{"-bfloat16", "-offload", "-ranks", "-ranks", "-ranks", "-batch"}, names)
-	largest := tight.Forecast.Advice[5]
+	require.Equal(t, []string{"-bfloat16", "-offload", "-batch"}, names)
+	largest := tight.Forecast.Advice[2]
 	require.True(t, largest.Fits)
 	found := peaksOf(t, append(args, "-largest", fmt.Sprint(tight.Forecast.Capacity))...)
 	require.Equal(t, fmt.Sprint("-batch ", found.Batch), largest.Name)
 	more := peaksOf(t, append(args, "-device", small, "-batch", fmt.Sprint(found.Batch+1))...)
 	require.False(t, more.Forecast.Fits)
+}
+
+// TestDryName: the device of a forecast is as large as that of the run.
+func TestDryName(t *testing.T) {
+	for _, c := range []struct {
+		o    options
+		want string
+	}{
+		{options{device: "host", ranks: 1, memory: 24 << 30}, "dry:host"},
+		{options{device: "host", ranks: 32, memory: 24 << 30}, "dry:host?capacity=402653184"},
+		{options{device: "host", ranks: 2, capacity: "1GiB", memory: 24 << 30}, "dry:host?capacity=1GiB"},
+		{options{device: "cuda", ranks: 4}, "dry:cuda"},
+		{options{device: "cuda:3", ranks: 1}, "dry:cuda"},
+		{options{device: "dry:cuda?gpu=L4", ranks: 4}, "dry:cuda?gpu=L4"},
+	} {
+		require.Equal(t, c.want, c.o.dryName(), "%+v", c.o)
+	}
 }

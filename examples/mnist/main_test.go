@@ -56,6 +56,7 @@ func TestBadInput(t *testing.T) {
 		"-steps a -save a":                               "a file of its own",
 		"-largest 1GiB":                                  "want -forecast too",
 		"-forecast -largest much":                        "not a size",
+		"-forecast -largest 1KiB":                        "one picture for each rank takes 2",
 		"-forecast -largest 0":                           "not a size",
 		"-forecast -predict a -load b":                   "want one of them",
 		"-forecast -device nonsense":                     "dry:nonsense",

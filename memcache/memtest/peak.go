@@ -13,6 +13,9 @@ import (
 // moment of the peak, by category, module and line. The test goes on.
 func Peak(t testing.TB, cache *memcache.Cache, budget int64, f func()) {
 	t.Helper()
+	if budget < 0 {
+		t.Fatalf("memtest: the budget is %d bytes", budget)
+	}
 	p := peakOf(t, cache, f)
 	if p.Allocated <= budget {
 		return
@@ -39,6 +42,9 @@ func keepStacks(t testing.TB, cache *memcache.Cache) {
 	t.Helper()
 	if cache == nil {
 		t.Fatal("memtest: the cache is nil")
+	}
+	if closed(cache) {
+		t.Fatal("memtest: the cache is closed")
 	}
 	if cache.SetHistoryStacks(memcache.StacksAll) == nil { // a lower level would end stacks of the program
 		return

@@ -57,10 +57,10 @@ func openScopes(cache *memcache.Cache) int {
 // TestFunctionEndsTheTest: neither a panic nor FailNow leaves a scope.
 func TestFunctionEndsTheTest(t *testing.T) {
 	cache, _ := open(t)
-	r, panicked := record("TestStep", func(t testing.TB) { memtest.Peak(t, cache, -1, func() { panic("mine") }) })
+	r, panicked := record("TestStep", func(t testing.TB) { memtest.Peak(t, cache, 0, func() { panic("mine") }) })
 	require.Equal(t, "mine", panicked)
 	require.Empty(t, r.text.String())
-	r, panicked = record("TestStep", func(t testing.TB) { memtest.Peak(t, cache, -1, func() { t.Fatal("mine") }) })
+	r, panicked = record("TestStep", func(t testing.TB) { memtest.Peak(t, cache, 0, func() { t.Fatal("mine") }) })
 	require.Nil(t, panicked)
 	require.Equal(t, "mine\n", r.text.String())
 	require.Zero(t, openScopes(cache))
@@ -82,16 +82,17 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestClosedCache: a closed cache has no memory. NoLeak could report nothing of it.
+// TestClosedCache: a closed cache has no memory, so that each budget would hold.
 func TestClosedCache(t *testing.T) {
 	cache, s := open(t)
 	r, _ := record("TestStep", func(t testing.TB) {
 		memtest.NoLeak(t, cache)
 		alloc(t, cache, s, memcache.CategoryOther, "", 1000)
 		_ = cache.Close()
-		memtest.Peak(t, cache, 0, func() {})
 	})
 	require.Equal(t, "memtest: the cache was closed before NoLeak could look at it: close it in a function of t.Cleanup, set before NoLeak\n", r.text.String())
+	r, _ = record("TestStep", func(t testing.TB) { memtest.Peak(t, cache, 1<<30, func() {}) })
+	require.Contains(t, r.text.String(), "memtest: the cache is closed")
 }
 
 // TestOneCacheInManyTests: the figures are of the cache; nothing else is shared.

@@ -133,6 +133,7 @@ func TestParallelReportBadInput(t *testing.T) {
 		{"", "there is no profile"},
 		{"\n\n", "there is no profile"},
 		{good + "nonsense\n", "f, line 2"},
+		{good + `{"rank":0,"world_size":2}` + "\n", "there is no step"},
 		{good + `{"step":2,"rank":2,"world_size":2}` + "\n", "rank 2 of 2"},
 		{good + `{"step":2,"rank":0,"world_size":3}` + "\n", "of 3 ranks, and earlier ones are of 2"},
 		{`{"step":1}` + "\n", "names no rank"},

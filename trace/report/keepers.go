@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// fragmentation is the memory that was free when the reserved memory grew to its peak: the cache
-// asked the driver for more, because none of it served the request.
+// fragmentation is the memory that was free when the reserved memory grew to its peak. None of the
+// pieces served the request, else the cache would not have asked the driver for more.
 type fragmentation struct {
 	Moment     int32    `json:"moment"`
 	Reserved   int64    `json:"reserved"`   // with what the driver gave then

@@ -55,6 +55,7 @@ func (r *Reader) Cut() bool { return r.cut }
 // profile is the JSON of a line. Replays are not reported; their elements would be the largest.
 type profile struct {
 	trace.StepProfile
+	Number  *int64  `json:"step"`
 	Replays ignored `json:"replays"`
 }
 
@@ -97,6 +98,10 @@ func (r *Reader) decode(line []byte, whole bool, use func(*trace.StepProfile) er
 		}
 		return fmt.Errorf("%w: %.200s", device.ErrInvalid, err) // it may quote the line
 	}
+	if p.Number == nil {
+		return fmt.Errorf("%w: there is no step", device.ErrInvalid)
+	}
+	p.Step = *p.Number
 	if err := use(&p.StepProfile); err != nil {
 		return fmt.Errorf("step %d: %w", p.Step, err)
 	}

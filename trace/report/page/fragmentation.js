@@ -6,7 +6,7 @@ function showFragmentation(page) {
   $("fragmentation-section").hidden = !f;
   if (!f) return;
   replace($("fragmentation-go"), el("button", { type: "button", onclick: () => { page.select(f.moment); $("map").scrollIntoView({ block: "center" }); } }, "Go to the moment"));
-  replace($("fragmentation-about"), "When the reserved memory grew to its peak, at ", page.momentName(f.moment), ", ", bytes(f.free), " of ", bytes(f.reserved), ` (${percent(f.free, f.reserved)}) were free and not releasable: pieces of `, plural(f.segments, "segment"), " in which blocks are in use. ", f.releasable > 0 ? [bytes(f.releasable), " more were free: whole segments, and pages of expandable ones. "] : "", "None of it served the request that reached the peak: pieces are too small, not to be split, or of another stream or pool.");
+  replace($("fragmentation-about"), "When the reserved memory grew to its peak, at ", page.momentName(f.moment), ", ", f.segments > 0 ? [bytes(f.free), " of ", bytes(f.reserved), ` (${percent(f.free, f.reserved)}) were free and not releasable: pieces of `, plural(f.segments, "segment"), " in which blocks are in use. They did not serve the request that reached the peak: they are too small, not to be split, or of another stream or pool. "] : "", f.releasable > 0 ? [bytes(f.releasable), f.segments > 0 ? " more" : "", " were free: whole segments, and pages of expandable ones, which serve a request that they are the beginning of."] : "");
   const shown = f.keepers.reduce((a, k) => a + k.alone.free, 0), shared = f.shared || [], rest = f.free - shown - shared.reduce((a, s) => a + s.free, 0);
   const verb = (n) => (n === 1 ? " keeps " : " keep ");
   const kept = (k) => [bytes(k.free), " in ", plural(k.segments, "segment")];
@@ -15,8 +15,8 @@ function showFragmentation(page) {
     return [plural(n, "block"), " of ", el("b", {}, words(what)), " (", bytes(k.alone.bytes + k.shared.bytes), ")", k.alone.free > 0 ? [verb(n), kept(k.alone)] : "",
       k.alone.free > 0 && k.shared.free > 0 ? ", and" : "", k.shared.free > 0 ? [verb(n), kept(k.shared), " together with others"] : "", "."];
   };
-  replace($("keepers"), f.keepers.map((k) => el("li", {}, line(k))), f.others > 0 ? el("li", {}, plural(f.others, "other owner"), verb(f.others), "less: ", bytes(rest), " alone.") : null,
-    shared.map((s) => el("li", {}, s.category === -3 ? "Owners of several categories" : ["Several owners", s.category === -1 ? "" : [" of ", el("b", {}, owners.categoryName(s.category))]], " together keep ", kept(s), ".")));
+  replace($("keepers"), f.keepers.map((k) => el("li", {}, line(k))), f.others > 0 ? el("li", {}, plural(f.others, "other owner"), verb(f.others), "less", rest > 0 ? [": ", bytes(rest), " alone"] : "", ".") : null,
+    shared.map((s) => el("li", {}, s.category === -3 ? "Owners of several categories" : s.category === -2 ? "Blocks from before the recording" : s.category === -1 ? "Blocks of several sizes or owners" : ["Several owners of ", el("b", {}, owners.categoryName(s.category))], " together keep ", kept(s), ".")));
   const recorded = r.whatIf.find((e) => e.recorded && !e.error), tried = r.whatIf.filter((e) => recorded && !e.recorded && !e.error);
   const better = tried.filter((e) => e.ooms <= recorded.ooms && e.reserved <= 0.99 * recorded.reserved).sort((a, b) => a.reserved - b.reserved).slice(0, 5);
   const calls = (e) => (e.driverCalls > recorded.driverCalls ? `, with ${count(e.driverCalls)} driver calls instead of ${count(recorded.driverCalls)}` : "");
