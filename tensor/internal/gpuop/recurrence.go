@@ -30,7 +30,7 @@ const (
 )
 
 // mostStates is the most states of all rows of a batch: with more the products of single steps fill
-// the GPU, and docs/benchmarks.md has them faster.
+// the GPU, and an LSTM and a GRU are slower in one launch, as docs/benchmarks.md shows.
 const mostStates = 1 << 17
 
 // recurs reports whether there is an edition for the layer: else each step is a product and a
