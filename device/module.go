@@ -3,7 +3,7 @@ package device
 // ModuleLoader is implemented by devices whose kernels are compiled code.
 type ModuleLoader interface {
 	// LoadModule loads compiled kernels: PTX, which the driver compiles for the device, or a cubin or fatbin
-	// for it (cuModuleLoadDataEx). An image that the device can't run is an error that says why; it wraps
+	// for it (cuModuleLoadDataEx). An image that the device can't run is an error with the reason; it wraps
 	// [ErrUnsupported] if the image has no code for devices of its kind. The image may be reused after the call.
 	LoadModule(image []byte) (Module, error)
 }

@@ -49,8 +49,8 @@ func training(t testing.TB, rt *tensor.Runtime) (step func()) {
 	}
 }
 
-// TestStepMemory fails when a step takes other memory than testdata/step.memory says, or more than
-// 8 GiB, and when the model is not freed.
+// TestStepMemory fails when a step takes other memory than that of testdata/step.memory, or more
+// than 8 GiB, and when the model is not freed.
 func TestStepMemory(t *testing.T) {
 	rt := open(t)
 	memtest.NoLeak(t, rt.Cache())

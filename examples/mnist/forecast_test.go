@@ -78,7 +78,7 @@ func TestAllPicturesAreForeseen(t *testing.T) {
 	require.Less(t, time.Since(began), time.Minute)
 }
 
-// peaksOf runs the program and returns what its results say of memory.
+// peaksOf runs the program and returns the peaks of its results.
 func peaksOf(t *testing.T, args ...string) foreseen {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "json")
@@ -117,7 +117,7 @@ func TestForecastOfRun(t *testing.T) {
 	}
 }
 
-// TestForecastDoesNotFit: the flags that it names do what it says, as on a device of that size.
+// TestForecastDoesNotFit: a forecast with the flags of an advice has the advice's bytes.
 func TestForecastDoesNotFit(t *testing.T) {
 	forecasttest.SkipBits32(t)
 	data := dataOf(t, 600, 10)

@@ -83,7 +83,7 @@ func TestPageFigures(t *testing.T) {
 	}
 }
 
-// TestPageOfDevices: each device can be chosen; equal ones say so.
+// TestPageOfDevices: each device can be chosen, equal ones too.
 func TestPageOfDevices(t *testing.T) {
 	browsertest.Program(t)
 	list := read(t, []byte(stepLine(1, 0, 10, "")+stepLine(1, 1, 5, "")), []byte(stepLine(1, 0, 12, "")+stepLine(1, 1, 5, "")))

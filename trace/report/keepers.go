@@ -21,7 +21,7 @@ type fragmentation struct {
 // keeper is an owner whose blocks keep segments.
 type keeper struct {
 	Owner  int32   `json:"owner"`
-	Size   int64   `json:"size"` // of each block, where owners tell nothing; else 0
+	Size   int64   `json:"size"` // of each block, where blocks have no owners; else 0
 	Alone  keeping `json:"alone"`
 	Shared keeping `json:"shared"` // with other owners
 }
@@ -43,14 +43,14 @@ type keeping struct {
 	Bytes    int64 `json:"bytes"`
 }
 
-// A page names mostKeepers keepers, and says nothing if less than 1/worthWords of what is reserved
-// was free.
+// A page names mostKeepers keepers, and has no section if less than 1/worthWords of the reserved
+// memory was free.
 const (
 	mostKeepers = 5
 	worthWords  = 20
 )
 
-// addFragmentation finds what was free at the peak, and whose blocks keep it, if it is worth words.
+// addFragmentation adds the free memory at the peak and its keepers, if it is worth words.
 // Of a peak from before the recording the request is not known.
 func (a *account) addFragmentation() error {
 	curve, err := a.nonReleasable()
@@ -80,7 +80,7 @@ type keptSegment struct {
 	by       map[int32]keeping // by keeper
 }
 
-// addKeepers finds whose blocks keep the non-releasable bytes.
+// addKeepers adds the owners of the blocks that keep the non-releasable bytes.
 func (f *fragmentation) addKeepers(a *account) {
 	segments := make(map[int32]*keptSegment)
 	var sites numbers[site]

@@ -9,7 +9,7 @@ import (
 // every step is a leak.
 type kept struct {
 	owner       int32
-	size        int64 // of each block, where owners tell nothing; else 0
+	size        int64 // of each block, where blocks have no owners; else 0
 	bytes       int64
 	blocks      int64
 	first, last int64 // the steps that the oldest and the youngest were handed out in; 0: none
@@ -21,7 +21,7 @@ type kept struct {
 // growing is from how many steps on what they left is taken to grow. Fewer are what a step keeps for the next.
 const growing = 3
 
-// site is an owner, whatever the way to its call site; where owners tell nothing, with a size of
+// site is an owner, whatever the way to its call site; where blocks have no owners, with a size of
 // blocks.
 type site struct {
 	owner int32

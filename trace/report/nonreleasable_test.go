@@ -121,12 +121,13 @@ func (w *walk) fragmentation() (f fragmentation, keepers map[memcache.Label]*kee
 func TestNonReleasable(t *testing.T) {
 	history := memcache.HistoryOptions{Entries: 1 << 17} // call sites would divide the owners
 	told, kinds := 0, map[bool]bool{}
-	for i, config := range []memcache.Config{{}, {ExpandableSegments: true}, {RoundupPower2Divisions: memcache.AllDivisions(4)}, {MaxSplitSizeMB: 32}} {
+	for i, config := range []memcache.Config{{ExpandableSegments: true}, {RoundupPower2Divisions: memcache.AllDivisions(4)}, {MaxSplitSizeMB: 32}, {}} {
 		seeds := 8
 		if testing.Short() {
 			seeds = 3 // with one stream, two and three
 		}
-		for seed := range seeds {
+		// Which blocks wait for a stream depends on time: the last kind may need more programs.
+		for seed := 0; seed < seeds || i == 3 && len(kinds) < 2 && seed < 100; seed++ {
 			l := newLedger(t, config, 1+seed%3, history)
 			l.random(newRand(uint64(100*i+seed)), 12)
 			require.NoError(t, l.cache.EmptyCache(t.Context()))
@@ -258,7 +259,7 @@ func keepers(free int64) string {
 	return text.String()
 }
 
-// TestKeepers: who keeps what, worked out by hand, in the report and on the page.
+// TestKeepers: keepers and their bytes, worked out by hand, in the report and on the page.
 func TestKeepers(t *testing.T) {
 	const mib = 1 << 20
 	reports, err := Read(strings.NewReader(keepers(2*mib)), "kept", Options{})

@@ -27,8 +27,8 @@ func sumsOf(p Peak) map[heldBy][2]int64 {
 	return m
 }
 
-// randomly allocates and frees on a cache with a history of so many entries, and returns what the
-// cache itself knows of its peak.
+// randomly allocates and frees on a cache with a history of so many entries, and returns the
+// holders of the cache's own profile of its peak.
 func randomly(t *testing.T, entries int) (*memcache.Cache, map[heldBy][2]int64) {
 	s := stacktest.New(t, stacktest.Config{Capacity: 256 << 20})
 	require.NoError(t, s.Cache.RecordHistory(memcache.HistoryOptions{Entries: entries, Stacks: memcache.StacksAlloc}))
@@ -60,8 +60,8 @@ func randomly(t *testing.T, entries int) (*memcache.Cache, map[heldBy][2]int64) 
 	return s.Cache, want
 }
 
-// TestPeak: the holders at the peak are those that the cache itself knows, whether the history has
-// the peak or has forgotten it.
+// TestPeak: the holders at the peak are those of the cache's own profile, whether the history has the
+// peak or has forgotten it.
 func TestPeak(t *testing.T) {
 	for _, entries := range []int{1 << 16, 4} {
 		c, want := randomly(t, entries)

@@ -66,7 +66,7 @@ func inactiveSplit(segments []recording.Segment) (sum int64) {
 	return sum
 }
 
-// missingNotes are the notes that say that something is not there.
+// missingNotes are the notes about missing events.
 func missingNotes(a *account) (list []string) {
 	for _, n := range a.notes {
 		if strings.Contains(n, "missing") || strings.Contains(n, "before the recording") {
@@ -76,8 +76,8 @@ func missingNotes(a *account) (list []string) {
 	return list
 }
 
-// TestLateRecording: a recording that lost its beginning still knows, from its frees and from the
-// segments at the end, what was there before.
+// TestLateRecording: the blocks from before a recording's beginning follow from its frees and from
+// the segments at its end.
 func TestLateRecording(t *testing.T) {
 	text, err := os.ReadFile("../../memcache/testdata/recordings/resnet50.jsonl.gz")
 	require.NoError(t, err)
@@ -97,8 +97,8 @@ func TestLateRecording(t *testing.T) {
 		got, err := late.allocated()
 		require.NoError(t, err)
 		for i, v := range got {
-			// Blocks that were not split are a little larger than the requests that the entries
-			// tell.
+			// Blocks that were not split are a little larger than the requests of the
+			// entries.
 			if want := want[int(lost)+i]; v > want || float64(want-v) > 0.05*float64(want+1) {
 				t.Fatalf("%d bytes at moment %d of those from %d on; %d in the whole recording",
 					v, i-1, lost, want)

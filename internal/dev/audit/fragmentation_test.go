@@ -39,7 +39,7 @@ func keptAt(blocks, segments []*life, m int, visit func(owners map[string]keepin
 func (w *world) reportedFragmentation(f figures, blocks, segments []*life, n int, recorded bool) {
 	nameless := !slices.ContainsFunc(w.books.events, func(e memcache.HistoryEntry) bool { return e.Label.Category != 0 || e.Label.Module != "" })
 	nameOf := func(b *life) string {
-		if nameless { // sizes tell blocks apart then
+		if nameless { // then an owner is the blocks of one size
 			return fmt.Sprint(owner(b.label), " ", b.entry.Block)
 		}
 		return fmt.Sprint(owner(b.label), " ", 0)

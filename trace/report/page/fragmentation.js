@@ -1,5 +1,5 @@
-// Fragmentation in words: what was free at the peak of what is reserved and could not be released,
-// whose blocks keep it, and which options would have reserved less.
+// Fragmentation in words: the free memory at the peak of the reserved memory that could not be
+// released, the owners that keep it, and the options that would have reserved less.
 
 function showFragmentation(page) {
   const { r, owners } = page, f = r.fragmentation;
