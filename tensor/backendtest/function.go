@@ -50,9 +50,10 @@ func (f sloped) value() fn.Function {
 	return fn.Function{Name: f.name, Op: f.op, Grad: f.grad, C: f.c, D: f.d}
 }
 
-// inFunction is for functions of several roundings in float64.
+// inFunction is for functions of several roundings in float64, a transcendental function among them.
 func inFunction[T kernel.Float]() tolerance {
-	tol := inDouble[T](16)
+	tol := transcendental[T]()
+	tol.result += inDouble[T](8).result - 1
 	tol.terms, tol.inside = 16*0x1p-53, 1
 	return tol
 }
