@@ -19,10 +19,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Results and gradients are compared with PyTorch's, which testdata/reference holds: ops.json.gz
-// has cases of single operations, computed in float64 on a CPU. The environment variable
-// CISTERN_REFERENCE names a folder of the same form to use in its place, of other seeds, shapes and
-// arguments.
+// Results and gradients are compared with PyTorch's, which testdata/reference holds: the files
+// ops*.json.gz have cases of single operations, computed in float64 on a CPU. The environment
+// variable CISTERN_REFERENCE names a folder of the same form to use in its place, of other seeds,
+// shapes and arguments.
 
 // referenceFolder is where the cases are.
 func referenceFolder() string {
@@ -81,11 +81,17 @@ type referenceRun struct {
 var referenceOps = map[string]func(r *referenceRun) *autograd.Variable{}
 
 func TestReference(t *testing.T) {
-	var file struct{ Cases []referenceCase }
-	readReference(t, "ops.json.gz", &file)
-	require.NotEmpty(t, file.Cases)
+	files, err := filepath.Glob(filepath.Join(referenceFolder(), "ops*.json.gz"))
+	require.NoError(t, err)
+	var cases []referenceCase
+	for _, name := range files {
+		var file struct{ Cases []referenceCase }
+		readReference(t, filepath.Base(name), &file)
+		cases = append(cases, file.Cases...)
+	}
+	require.NotEmpty(t, cases)
 	shared := tapetest.Open(t, 1<<30) // a device for each case takes longer than its operations
-	for i, c := range file.Cases {
+	for i, c := range cases {
 		for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
 			t.Run(fmt.Sprintf("%d_%s/%v", i, c.Op, dtype), func(t *testing.T) {
 				op := referenceOps[c.Op]
