@@ -35,8 +35,9 @@
 // nothing. Backward frees each value after its last use and each gradient when it is consumed, so
 // that at the peak of a step there are parameters, gradients, the optimiser's state and little
 // else. [Tape.Frame] and [Tape.Layer] free every value that their function made, except its result.
-// [Variable.Release] frees a value earlier, and [Variable.Keep] holds one to be read later. [NoGrad]
-// is for evaluation: an operation frees what it has read, unless the program keeps it.
+// [Variable.Release] frees a value earlier, and [Variable.Keep] holds one to be read later.
+// [NoGrad] is for evaluation: an operation except a loss frees what it has read, unless the program
+// keeps it.
 //
 // In bfloat16 or float16 activations and gradients take half the memory: the tape computes in it,
 // and the parameters stay float32 ([Tape.SetComputeDtype]).

@@ -43,7 +43,7 @@ func convolved(op func(t onTape, x, w, bias variable, c tensor.ConvConfig) varia
 }
 
 // lossOf is a program of a loss whose target needs a gradient too, or does not broadcast.
-func lossOf(op func(t onTape, x, target variable, options ...tensor.LossOption) variable, target []int) program {
+func lossOf(op func(t onTape, x variable, target autograd.Target, options ...tensor.LossOption) variable, target []int) program {
 	return operation(func(t onTape, v []variable) variable { return op(t, v[0], v[1]) }, matrix, target)
 }
 

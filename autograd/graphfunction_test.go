@@ -158,8 +158,15 @@ func init() {
 		}, func(t *autograd.Tape, p params, vs []*autograd.Variable) *autograd.Variable {
 			return t.LogSoftmax(vs[0], p.axes...)
 		}},
-		pair("MSELoss", func(x, y float64) float64 { return (x - y) * (x - y) }, (*autograd.Tape).MSELoss),
-		pair("L1Loss", func(x, y float64) float64 { return math.Abs(x - y) }, (*autograd.Tape).L1Loss).apart(),
-		pair("BCEWithLogits", func(x, y float64) float64 { return math.Log(1+math.Exp(x)) - x*y }, (*autograd.Tape).BCEWithLogits),
+		pair("MSELoss", func(x, y float64) float64 { return (x - y) * (x - y) }, toVariable((*autograd.Tape).MSELoss)),
+		pair("L1Loss", func(x, y float64) float64 { return math.Abs(x - y) }, toVariable((*autograd.Tape).L1Loss)).apart(),
+		pair("BCEWithLogits", func(x, y float64) float64 { return math.Log(1+math.Exp(x)) - x*y }, toVariable((*autograd.Tape).BCEWithLogits)),
 	)
+}
+
+// toVariable is a loss whose target is a variable.
+func toVariable(op func(*autograd.Tape, *autograd.Variable, autograd.Target, ...tensor.LossOption) *autograd.Variable) func(*autograd.Tape, *autograd.Variable, *autograd.Variable, ...tensor.LossOption) *autograd.Variable {
+	return func(t *autograd.Tape, x, target *autograd.Variable, options ...tensor.LossOption) *autograd.Variable {
+		return op(t, x, target, options...)
+	}
 }

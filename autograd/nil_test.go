@@ -80,7 +80,7 @@ func (c *nilCheck) valid(typ reflect.Type) reflect.Value {
 		v = c.in.Ones(2, 2)
 	case reflect.TypeFor[autograd.Parameters]():
 		v = autograd.Parameters{{Name: "p", Parameter: c.in.Ones(2, 2)}}
-	case reflect.TypeFor[*tensor.Tensor]():
+	case reflect.TypeFor[*tensor.Tensor](), reflect.TypeFor[autograd.Target]():
 		v = c.in.Tensor([]float64{1, 2, 3, 4}, 2, 2)
 	case reflect.TypeFor[optim.Optimizer]():
 		v = nn.Own(c.in, optim.NewSGD(autograd.Parameters{{Name: "p", Parameter: c.in.Ones(2, 2)}}, optim.SGDConfig{}))

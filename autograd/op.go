@@ -64,6 +64,7 @@ type kind struct {
 	constant bool // the result has no gradient
 	fresh    bool // records are not pooled, because the caller may hold the Call
 	named    bool // a use enters a module of the operation's name
+	borrows  bool // on a tape of NoGrad what it reads stays, until the program releases it
 }
 
 var kindsMade atomic.Int64
@@ -89,6 +90,7 @@ func newOp[R any, P interface {
 	_, k.view = step.(interface{ view() })
 	_, k.constant = step.(interface{ constant() })
 	_, k.fresh = step.(interface{ fresh() })
+	_, k.borrows = step.(interface{ borrows() })
 	return &Op[R, P]{name, k}
 }
 
@@ -163,7 +165,9 @@ func (t *Tape) operate(name string, c *Call, inputs []*Variable) *Variable {
 	} else {
 		c.end()
 	}
-	t.endHolds(name, inputs)
+	if t.record || !c.kind.borrows {
+		t.endHolds(name, inputs)
+	}
 	return out
 }
 

@@ -20,30 +20,41 @@ import (
 // another one that IgnoreIndex names, don't count. Another label outside [0, classes) is an error
 // of the next read, which wraps [tensor.ErrLabel]; the gradients of its row are 0. labels and
 // weights are shared like an [Tape.Input].
-func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...tensor.LossOption) *Variable {
+func (t *Tape) CrossEntropy(logits *Variable, labels Target, options ...tensor.LossOption) *Variable {
 	if !t.begin("CrossEntropy", logits) {
 		return t.inert()
 	}
+	y, ok := labels.(*tensor.Tensor) // known gradients need no variable of it
+	if !ok {
+		v, _ := t.target("CrossEntropy", labels)
+		if !t.begin("CrossEntropy", v) {
+			return t.inert()
+		}
+		y = v.value
+	}
 	c := tensor.NewLossConfig(options...)
 	t.bring(c.Weight)
-	if labels != nil && labels.Rank() > 0 && (labels.Dtype() == logits.value.Dtype() || labels.Dtype() == logits.value.Dtype().Computes()) {
+	if y != nil && y.Rank() > 0 && (y.Dtype() == logits.value.Dtype() || y.Dtype() == logits.value.Dtype().Computes()) {
 		return t.softEntropy(logits, labels, c)
 	}
 	if logits.needsGrad {
-		loss, grad, err := t.rt.CrossEntropyWithGrad(t.ctx, logits.value, labels, options...)
+		loss, grad, err := t.rt.CrossEntropyWithGrad(t.ctx, logits.value, y, options...)
 		if err != nil || grad != nil {
 			return opKnownEntropy.Apply(t, knownEntropy{loss, grad, err}, logits)
 		}
-		labelled, weights := t.share("CrossEntropy", labels), (*Variable)(nil)
+		labelled, own := t.target("CrossEntropy", labels)
+		if own {
+			defer labelled.Release()
+		}
+		var weights *Variable
 		if c.Weight != nil {
 			weights = t.share("CrossEntropy", c.Weight)
 		}
 		var room [3]*Variable
-		defer labelled.Release()
 		defer weights.Release()
 		return opCrossEntropy.Apply(t, crossEntropy{loss: loss, cfg: c, plain: len(options) == 0}, withOptional(append(room[:0], logits), labelled, weights)...)
 	}
-	loss, err := t.rt.CrossEntropy(t.ctx, logits.value, labels, options...)
+	loss, err := t.rt.CrossEntropy(t.ctx, logits.value, y, options...)
 	return opKnownEntropy.Apply(t, knownEntropy{loss, nil, err}, logits)
 }
 
@@ -77,6 +88,8 @@ func (e *knownEntropy) Backward(c *Call, g *tensor.Tensor) (err error) {
 }
 
 func (e *knownEntropy) seedless() bool { return true }
+
+func (*knownEntropy) borrows() {}
 
 // crossEntropy is one of logits, labels and, if there are any, weights.
 type crossEntropy struct {
@@ -121,7 +134,7 @@ func (e *crossEntropy) Backward(c *Call, g *tensor.Tensor) (err error) {
 
 // softEntropy is the cross entropy of probabilities of the classes: -Σ p·log softmax, with weights
 // for each class, and over the number of rows for a mean.
-func (t *Tape) softEntropy(logits *Variable, p *tensor.Tensor, c tensor.LossConfig) *Variable {
+func (t *Tape) softEntropy(logits *Variable, p Target, c tensor.LossConfig) *Variable {
 	if err := c.Check("CrossEntropy", "IgnoreIndex", "LabelSmoothing", "Weight"); err != nil {
 		t.fail("CrossEntropy", err)
 		return t.inert()
@@ -144,7 +157,8 @@ func (t *Tape) softEntropy(logits *Variable, p *tensor.Tensor, c tensor.LossConf
 	}
 	wide := logits.value.Dtype().Computes()
 	return t.Frame(func() *Variable {
-		logits, q := t.Cast(logits, wide), t.Cast(t.share("CrossEntropy", p), wide)
+		p, _ := t.target("CrossEntropy", p)
+		logits, q := t.Cast(logits, wide), t.Cast(p, wide)
 		if c.LabelSmoothing != 0 {
 			q = t.AddScalar(t.MulScalar(q, 1-c.LabelSmoothing), c.LabelSmoothing/float64(shape[axis]))
 		}

@@ -10,20 +10,20 @@ import (
 // [tensor.ReduceSum] and [tensor.ReduceNone]. x and target are broadcast after NumPy's rules, and
 // both may need gradients, here and for L1Loss and HuberLoss. If one of them is float32, those of
 // 16 bits are cast to it, so that a target need not be rounded.
-func (t *Tape) MSELoss(x, target *Variable, options ...tensor.LossOption) *Variable {
+func (t *Tape) MSELoss(x *Variable, target Target, options ...tensor.LossOption) *Variable {
 	return t.broadcastLoss("MSELoss", x, target, loss{kind: mse, cfg: tensor.NewLossConfig(options...)})
 }
 
 // L1Loss returns the mean of |x - target| (torch.nn.functional.l1_loss), with the options of
 // MSELoss.
-func (t *Tape) L1Loss(x, target *Variable, options ...tensor.LossOption) *Variable {
+func (t *Tape) L1Loss(x *Variable, target Target, options ...tensor.LossOption) *Variable {
 	return t.broadcastLoss("L1Loss", x, target, loss{kind: l1, cfg: tensor.NewLossConfig(options...)})
 }
 
 // HuberLoss returns the mean of half the square of x - target up to a distance of delta, and of
 // delta * (|x - target| - delta/2) beyond (torch.nn.functional.huber_loss, whose delta is 1), with
 // the options of MSELoss.
-func (t *Tape) HuberLoss(x, target *Variable, delta float64, options ...tensor.LossOption) *Variable {
+func (t *Tape) HuberLoss(x *Variable, target Target, delta float64, options ...tensor.LossOption) *Variable {
 	return t.broadcastLoss("HuberLoss", x, target, loss{kind: huber, delta: delta, cfg: tensor.NewLossConfig(options...)})
 }
 
@@ -31,18 +31,26 @@ func (t *Tape) HuberLoss(x, target *Variable, delta float64, options ...tensor.L
 // one shape (torch.nn.functional.binary_cross_entropy_with_logits). Options are [tensor.ReduceSum],
 // [tensor.ReduceNone], [tensor.Weight] and [tensor.PosWeight]; weights are shared like an
 // [Tape.Input].
-func (t *Tape) BCEWithLogits(x, target *Variable, options ...tensor.LossOption) *Variable {
-	return t.loss("BCEWithLogits", x, target, loss{kind: bce, cfg: tensor.NewLossConfig(options...)})
+func (t *Tape) BCEWithLogits(x *Variable, target Target, options ...tensor.LossOption) *Variable {
+	y, own := t.target("BCEWithLogits", target)
+	if own {
+		defer y.Release()
+	}
+	return t.loss("BCEWithLogits", x, y, loss{kind: bce, cfg: tensor.NewLossConfig(options...)})
 }
 
 // broadcastLoss is loss for operands of two shapes.
-func (t *Tape) broadcastLoss(op string, x, target *Variable, l loss) *Variable {
-	if x == nil || target == nil || slices.Equal(x.Shape(), target.Shape()) {
-		return t.loss(op, x, target, l)
+func (t *Tape) broadcastLoss(op string, x *Variable, target Target, l loss) *Variable {
+	y, own := t.target(op, target)
+	if own {
+		defer y.Release()
+	}
+	if x == nil || y == nil || slices.Equal(x.Shape(), y.Shape()) {
+		return t.loss(op, x, y, l)
 	}
 	return t.Frame(func() *Variable {
-		shape := broadcast(x.Shape(), target.Shape())
-		return t.loss(op, t.BroadcastTo(x, shape...), t.BroadcastTo(target, shape...), l)
+		shape := broadcast(x.Shape(), y.Shape())
+		return t.loss(op, t.BroadcastTo(x, shape...), t.BroadcastTo(y, shape...), l)
 	})
 }
 
@@ -76,6 +84,8 @@ type loss struct {
 	delta float64
 	cfg   tensor.LossConfig
 }
+
+func (*loss) borrows() {}
 
 type lossKind uint8
 

@@ -34,9 +34,9 @@ func otherFunctions(b *tapetest.Bench) (all []function) {
 		return sum, t.Add(norm, bias)
 	})
 
-	for name, loss := range map[string]func(t *autograd.Tape, x, y *autograd.Variable, options ...tensor.LossOption) *autograd.Variable{
+	for name, loss := range map[string]func(t *autograd.Tape, x *autograd.Variable, y autograd.Target, options ...tensor.LossOption) *autograd.Variable{
 		"MSELoss": (*autograd.Tape).MSELoss, "L1Loss": (*autograd.Tape).L1Loss,
-		"HuberLoss": func(t *autograd.Tape, x, y *autograd.Variable, options ...tensor.LossOption) *autograd.Variable {
+		"HuberLoss": func(t *autograd.Tape, x *autograd.Variable, y autograd.Target, options ...tensor.LossOption) *autograd.Variable {
 			return t.HuberLoss(x, y, 0.4, options...)
 		},
 	} {

@@ -12,7 +12,7 @@ func init() {
 	referenceOps["cross_entropy"] = func(r *referenceRun) *autograd.Variable {
 		return r.tape.CrossEntropy(r.in("input"), r.in("target").Value(), r.lossOptions()...)
 	}
-	for name, f := range map[string]func(t *autograd.Tape, x, target *autograd.Variable, options ...tensor.LossOption) *autograd.Variable{
+	for name, f := range map[string]func(t *autograd.Tape, x *autograd.Variable, target autograd.Target, options ...tensor.LossOption) *autograd.Variable{
 		"mse_loss": (*autograd.Tape).MSELoss, "l1_loss": (*autograd.Tape).L1Loss, "binary_cross_entropy_with_logits": (*autograd.Tape).BCEWithLogits,
 	} {
 		referenceOps[name] = func(r *referenceRun) *autograd.Variable {

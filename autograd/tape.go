@@ -85,10 +85,11 @@ type scope struct {
 // the tape belong to the tape and to no lifetime in ctx.
 func NewTape(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx, rt, true) }
 
-// NoGrad makes a tape that records nothing (torch.no_grad): its operations compute, Backward is an error, and
-// nothing is kept for it. What an operation made is freed by the first operation that reads it, and what a layer made
-// on its way by the layer. Inputs and arguments of layers stay, and what the program calls Keep on: call it on what is
-// read more than once; a second reading of anything else is an error that says so.
+// NoGrad makes a tape that records nothing (torch.no_grad): its operations compute, Backward is an
+// error, and nothing is kept for it. What an operation made is freed by the first operation that
+// reads it, and what a layer made on its way by the layer. Inputs, arguments of layers and of
+// losses stay until Reset or Close, and what the program calls Keep on: call it on what is read
+// more than once; a second reading of anything else is an error that says so.
 func NoGrad(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx, rt, false) }
 
 func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {

@@ -21,7 +21,7 @@ func (rt *Runtime) checkOwn(op string, anywhere bool, ts ...*Tensor) error {
 	for _, t := range ts {
 		switch {
 		case t.none():
-			return fmt.Errorf("tensor: %s: %w: an operand is nil", op, ErrInvalid)
+			return t.absent(op)
 		case t.rt != rt:
 			return fmt.Errorf("tensor: %s: %w: it is on stream %d of %s, and the operation on stream %d of %s: use the tensor's own runtime, or copy it",
 				op, ErrRuntime, t.rt.stream.ID(), t.rt.stream.Device().Name(), rt.stream.ID(), rt.stream.Device().Name())

@@ -101,7 +101,7 @@ func writeFull(w io.Writer, b []byte) error {
 // stream holds a tensor while f copies it.
 func stream(op string, t *Tensor, f func(*Tensor) error) error {
 	if t.none() {
-		return fmt.Errorf("tensor: %s: %w: the tensor is nil", op, ErrInvalid)
+		return t.absent(op)
 	}
 	in, err := t.rt.acquire(op, t)
 	if err != nil {

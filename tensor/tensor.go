@@ -22,10 +22,23 @@ type Tensor struct {
 	owner        atomic.Pointer[Lifetime]
 	donated      atomic.Bool
 	older, newer *Tensor // of the owner's, under its lock
+	missing      error   // why there is no handle
 }
+
+// Missing returns a tensor that could not be made, because of err. It is released; operations that
+// read it fail with that error.
+func Missing(err error) *Tensor { return &Tensor{missing: err} }
 
 // none reports whether t is nil, or a Tensor that no runtime made.
 func (t *Tensor) none() bool { return t == nil || t.handle == nil }
+
+// absent is the error of an operation on none.
+func (t *Tensor) absent(op string) error {
+	if t != nil && t.missing != nil {
+		return fmt.Errorf("tensor: %s: %w: the tensor was not made: %w", op, ErrReleased, t.missing)
+	}
+	return fmt.Errorf("tensor: %s: %w: the tensor is nil", op, ErrInvalid)
+}
 
 // begin makes t the handle's tensor, which belongs to l. It takes over one reference to store, whatever happens.
 func (t *Tensor) begin(ctx context.Context, l *Lifetime, op string, h *handle, store *storage, offset int64) (*Tensor, error) {
@@ -159,7 +172,7 @@ func (t *Tensor) Released() bool { return t.none() || t.released.Load() }
 func (t *Tensor) Offloaded() bool { return !t.none() && t.store.away.Load() != nil }
 
 // Exclusive reports whether no other tensor shares the memory, so that writing it in place surprises nobody.
-func (t *Tensor) Exclusive() bool { return t != nil && !t.store.borrowed && t.store.tensors() == 1 }
+func (t *Tensor) Exclusive() bool { return !t.none() && !t.store.borrowed && t.store.tensors() == 1 }
 
 // Version counts the writes in place to the tensor's memory, whichever of the tensors that share it they went through
 // (Tensor._version), and those that failed, since they may have done a part. Package autograd finds

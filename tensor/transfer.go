@@ -117,7 +117,7 @@ func Item[T Element](ctx context.Context, t *Tensor) (T, error) {
 // acquireElements is acquire for a tensor whose elements must have type T.
 func acquireElements[T Element](op string, t *Tensor) (operands, error) {
 	if t.none() {
-		return operands{}, fmt.Errorf("tensor: %s: %w: the tensor is nil", op, ErrInvalid)
+		return operands{}, t.absent(op)
 	}
 	if t.dtype != DtypeOf[T]() {
 		return operands{}, fmt.Errorf("tensor: %s: %w: the tensor is %v and the slice %v", op, ErrDtype, t.dtype, DtypeOf[T]())

@@ -21,8 +21,8 @@ import (
 //	if err := in.Err(); err != nil {
 //
 // Its first error sticks: the call that fails and all later ones return values that do nothing and
-// are never nil (tensors are nil, which is a tensor that was released), and what was made since Err
-// last returned nil is released. Close releases everything that it made.
+// are never nil, and what reads those fails with that error. What was made since Err last returned
+// nil is released. Close releases everything that it made.
 //
 // A layer of the program's own is made of parameters, by a function that takes an Initializer, and
 // tells of its own errors with Fail. An Initializer belongs to one goroutine at a time.
@@ -37,9 +37,10 @@ type Initializer struct {
 	source *rand.PCG
 	err    error
 
-	made     []func(context.Context) error // what releases it, in the order of the making
-	accepted int                           // how much of made Err has handed to the program
-	steps    int64                         // that Steps has begun
+	made     []made // in the order of the making
+	accepted int    // how much of made Err has handed to the program
+	bodies   int    // of Steps, that run now
+	steps    int64  // that Steps has begun
 	closed   bool
 	closeErr error
 }
@@ -82,7 +83,7 @@ func Init(ctx context.Context, rt *tensor.Runtime, options ...InitOption) *Initi
 		in.ctx = context.Background()
 		in.fail("Init", fmt.Errorf("%w: the context is nil; use context.Background()", autograd.ErrInvalid))
 	case rt == nil:
-		in.fail("Init", fmt.Errorf("%w: the runtime is nil", autograd.ErrInvalid))
+		in.fail("Init", fmt.Errorf("%w: the runtime is nil: see the error of tensor.Open", autograd.ErrInvalid))
 	case in.dtype != tensor.Float32 && in.dtype != tensor.Float64:
 		in.fail("Init", fmt.Errorf("%w: parameters must be float32 or float64, not %v: for 16 bits see ComputeDtype", tensor.ErrDtype, in.dtype))
 	case in.compute.Wide() != 0 && in.compute.Wide() != in.dtype:
@@ -130,7 +131,7 @@ func (in *Initializer) Fail(err error) {
 	}
 	unaccepted := in.made[in.accepted:]
 	in.made = in.made[:in.accepted]
-	in.err = releaseMade(in.ctx, unaccepted, err)
+	in.err = releaseAll(in.ctx, unaccepted, err)
 }
 
 // fail is Fail for an error of one of the package's own calls.
@@ -153,27 +154,18 @@ func (in *Initializer) usable(call string) bool {
 func (in *Initializer) Close() error {
 	if !in.closed {
 		in.closed = true
-		in.closeErr = releaseMade(in.ctx, in.made, in.err)
+		in.closeErr = releaseAll(in.ctx, in.made, in.err)
 		in.made, in.accepted = nil, 0
 	}
 	return in.closeErr
-}
-
-// releaseMade returns err, with those of the releases, if there are any.
-func releaseMade(ctx context.Context, made []func(context.Context) error, err error) error {
-	for i := len(made) - 1; i >= 0; i-- {
-		if e := made[i](ctx); e != nil {
-			err = errors.Join(err, e)
-		}
-	}
-	return err
 }
 
 // Steps gives a tape for each of n steps of a training, and closes it after the body of the loop,
 // however that ends. The loop ends early when the initialiser has an error: that of a step's tape,
 // with which it sticks, or of its context, which is looked at before each step. The tapes' random
 // operations have seeds of the initialiser's sequence. In profiles the steps of all calls are
-// counted, from 1 on ([memcache.WithStep]).
+// counted, from 1 on ([memcache.WithStep]). Tensors that [Initializer.Tensor] and
+// [Initializer.Labels] make in the body are the step's, and are released with its tape.
 //
 //	for step, tape := range in.Steps(200) {
 //		loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y)
@@ -198,8 +190,12 @@ func (in *Initializer) Steps(n int) iter.Seq2[int, *autograd.Tape] {
 }
 
 func (in *Initializer) step(i int, yield func(int, *autograd.Tape) bool) bool {
-	tape := in.tape()
-	defer func() { in.stick(tape.Close()) }()
+	tape, before := in.tape(), len(in.made)
+	in.bodies++
+	defer func() {
+		in.bodies--
+		in.stick(errors.Join(tape.Close(), in.releaseData(before)))
+	}()
 	return yield(i, tape)
 }
 

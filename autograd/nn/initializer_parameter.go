@@ -73,7 +73,7 @@ func (in *Initializer) constant(call string, v float64, shape ...int) *autograd.
 // dimension.
 func (in *Initializer) Parameter(data []float64, shape ...int) *autograd.Parameter {
 	t := in.Tensor(data, shape...)
-	if t == nil {
+	if t.Released() {
 		return in.noParameter()
 	}
 	p, err := autograd.NewParameter(t)
@@ -81,7 +81,7 @@ func (in *Initializer) Parameter(data []float64, shape ...int) *autograd.Paramet
 		in.Fail(err)
 		return in.noParameter()
 	}
-	in.made[len(in.made)-1] = p.ReleaseContext // and its gradient
+	in.made[len(in.made)-1] = made{release: p.ReleaseContext} // and its gradient
 	return p
 }
 
@@ -109,7 +109,7 @@ func (in *Initializer) parameterOf(call string, t *tensor.Tensor) *autograd.Para
 		in.fail(call, errors.Join(err, t.Release()))
 		return in.noParameter()
 	}
-	in.made = append(in.made, p.ReleaseContext)
+	in.add(made{release: p.ReleaseContext})
 	return p
 }
 
@@ -137,30 +137,25 @@ func draw[T float32 | float64](n int, next func() float64) []T {
 // noParameter is a parameter that does nothing, as there is an error; a tape that is given it says which.
 func (in *Initializer) noParameter() *autograd.Parameter { return autograd.MissingParameter(in.err) }
 
-// Tensor makes a tensor with a copy of data in the initialiser's dtype; see [tensor.FromSlice]. It
-// is nil after an error.
+// Tensor makes a tensor with a copy of data in the initialiser's dtype; see [tensor.FromSlice]. In
+// the body of [Initializer.Steps] it is the step's.
 func (in *Initializer) Tensor(data []float64, shape ...int) *tensor.Tensor {
-	call := fmt.Sprintf("%d numbers", len(data))
-	if !in.usable(call) {
-		return nil
-	}
-	if in.dtype == tensor.Float64 {
-		return made(in, call, memcache.CategoryInput, func(ctx context.Context) (*tensor.Tensor, error) {
+	return in.tensor(fmt.Sprintf("%d numbers", len(data)), memcache.CategoryInput, func(ctx context.Context) (*tensor.Tensor, error) {
+		if in.dtype == tensor.Float64 {
 			return tensor.FromSlice(ctx, in.rt, data, shape...)
-		})
-	}
-	narrow := make([]float32, len(data))
-	for i, v := range data {
-		narrow[i] = float32(v)
-	}
-	return made(in, call, memcache.CategoryInput, func(ctx context.Context) (*tensor.Tensor, error) {
+		}
+		narrow := make([]float32, len(data))
+		for i, v := range data {
+			narrow[i] = float32(v)
+		}
 		return tensor.FromSlice(ctx, in.rt, narrow, shape...)
 	})
 }
 
-// Labels makes a tensor of class labels; see [tensor.Labels]. It is nil after an error.
+// Labels makes a tensor of class labels; see [tensor.Labels]. In the body of [Initializer.Steps] it
+// is the step's.
 func (in *Initializer) Labels(labels []int, classes int) *tensor.Tensor {
-	return made(in, fmt.Sprintf("%d labels", len(labels)), memcache.CategoryInput, func(ctx context.Context) (*tensor.Tensor, error) {
+	return in.tensor(fmt.Sprintf("%d labels", len(labels)), memcache.CategoryInput, func(ctx context.Context) (*tensor.Tensor, error) {
 		return tensor.Labels(ctx, in.rt, labels, classes)
 	})
 }
@@ -170,17 +165,21 @@ func (in *Initializer) context(c memcache.Category) context.Context {
 	return memcache.WithCategory(tensor.Detached(in.ctx), c)
 }
 
-// made is a tensor that the initialiser releases.
-func made(in *Initializer, call string, c memcache.Category, make func(context.Context) (*tensor.Tensor, error)) *tensor.Tensor {
+// tensor is one that the initialiser releases.
+func (in *Initializer) tensor(call string, c memcache.Category, make func(context.Context) (*tensor.Tensor, error)) *tensor.Tensor {
 	if !in.usable(call) {
-		return nil
+		return tensor.Missing(in.err)
 	}
 	t, err := make(in.context(c))
 	if err != nil {
 		in.fail(call, err)
-		return nil
+		return tensor.Missing(in.err)
 	}
-	in.made = append(in.made, t.ReleaseContext)
+	m := made{release: t.ReleaseContext}
+	if c == memcache.CategoryInput {
+		m.data = t
+	}
+	in.add(m)
 	return t
 }
 
@@ -198,6 +197,6 @@ func Own[O io.Closer](in *Initializer, o O) O {
 	if e, ok := any(o).(interface{ Err() error }); ok && e.Err() != nil {
 		in.Fail(e.Err())
 	}
-	in.made = append(in.made, func(context.Context) error { return o.Close() })
+	in.add(made{release: func(context.Context) error { return o.Close() }})
 	return o
 }

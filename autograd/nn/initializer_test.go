@@ -133,8 +133,12 @@ func TestAfterAnErrorNothingIsMade(t *testing.T) {
 	late := in.Linear(3, 4)
 	model := nn.Sequential{first, late, nn.ReLU{}}
 	x, y := in.Tensor([]float64{1, 2}), in.Labels([]int{1}, 2)
-	assert.Nil(t, x)
-	assert.Nil(t, y)
+	for _, missing := range []*tensor.Tensor{x, y} {
+		assert.True(t, missing.Released())
+		_, err := b.RT.Neg(b.Ctx, missing)
+		require.ErrorIs(t, err, failed)
+		require.ErrorIs(t, err, tensor.ErrReleased)
+	}
 	for _, p := range append(late.Parameters(), autograd.Named{Name: "u", Parameter: in.Uniform(0, 1, 3)}, autograd.Named{Name: "n", Parameter: in.Normal(0, 1, 3)}, autograd.Named{Name: "p", Parameter: in.Parameter([]float64{1})}) {
 		require.NotNil(t, p.Parameter)
 		assert.Zero(t, p.Value().Elements())

@@ -111,7 +111,7 @@ func (in *Initializer) eps(call string, o layerOptions) float64 {
 
 // buffer is a tensor of a layer's that is no parameter.
 func (in *Initializer) buffer(call string, v float64, dtype tensor.Dtype, shape ...int) *tensor.Tensor {
-	return made(in, call, memcache.CategoryParameter, func(ctx context.Context) (*tensor.Tensor, error) { return in.rt.Full(ctx, v, dtype, shape...) })
+	return in.tensor(call, memcache.CategoryParameter, func(ctx context.Context) (*tensor.Tensor, error) { return in.rt.Full(ctx, v, dtype, shape...) })
 }
 
 // LayerNorm normalises x over its last dimensions (torch.nn.LayerNorm).

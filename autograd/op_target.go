@@ -1,0 +1,29 @@
+package autograd
+
+import (
+	"fmt"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Target is what a loss compares with: a [*Variable] of the tape or a [*tensor.Tensor], which is
+// shared like an [Tape.Input] and keeps its dtype.
+type Target interface {
+	// Shape is that of the loss's first operand, or one that the loss allows beside it.
+	Shape() tensor.Shape
+}
+
+// target brings a target to the tape. The operation releases the variable if it is its own.
+func (t *Tape) target(op string, target Target) (v *Variable, own bool) {
+	switch y := target.(type) {
+	case *Variable:
+		return y, false
+	case *tensor.Tensor:
+		if t.begin(op) {
+			return t.share(op, y), true
+		}
+	default:
+		t.fail(op, fmt.Errorf("%w: the target is of type %T: want a *autograd.Variable or a *tensor.Tensor", ErrInvalid, target))
+	}
+	return t.inert(), false
+}
