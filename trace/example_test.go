@@ -82,6 +82,35 @@ func ExampleConfig() {
 	// cistern.step
 }
 
+// Exponential histograms of the peaks of steps need fewer buckets than the view that trace names.
+func ExampleProfiler_StartStep() {
+	reader := metric.NewManualReader()
+	view := metric.NewView(metric.Instrument{Name: "cistern.step.memory.peak"},
+		metric.Stream{Aggregation: metric.AggregationBase2ExponentialHistogram{MaxSize: 160, MaxScale: 20}})
+	provider := metric.NewMeterProvider(metric.WithReader(reader), metric.WithView(view))
+	tracer, _ := trace.New(trace.Config{MeterProvider: provider})
+	defer tracer.Close()
+	cache, stream, close := open(tracer.Memory())
+	defer close()
+
+	profiler, _ := trace.NewProfiler(trace.ProfilerConfig{Cache: cache, Tracer: tracer})
+	ctx, step := profiler.StartStep(context.Background(), 1)
+	block, _ := cache.Alloc(ctx, 1<<20, stream)
+	block.FreeContext(ctx)
+	step.End()
+
+	var all metricdata.ResourceMetrics
+	fmt.Println(reader.Collect(context.Background(), &all))
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		if h, ok := m.Data.(metricdata.ExponentialHistogram[int64]); ok {
+			fmt.Println(m.Name, h.DataPoints[0].Count)
+		}
+	}
+	// Output:
+	// <nil>
+	// cistern.step.memory.peak 1
+}
+
 // countingExporter counts the spans of this module that the program's exporter got.
 type countingExporter struct {
 	sdktrace.SpanExporter

@@ -73,12 +73,17 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestReadme runs the lines about the command in README.md, on files of the names that they use.
-func TestReadme(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
-	require.NoError(t, err)
-	lines := regexp.MustCompile(`(?m)^(?:go run github\.com/cistern-ml/cistern@latest|cistern) (.*)$`).FindAllStringSubmatch(string(text), -1)
-	require.Len(t, lines, 7)
+// TestCommandsOfPages runs the lines about the command in README.md and docs/guide/snapshots.md, on files of
+// the names that they use.
+func TestCommandsOfPages(t *testing.T) {
+	var lines [][]string
+	for page, want := range map[string]int{"README.md": 4, "docs/guide/snapshots.md": 7} {
+		text, err := os.ReadFile("../../" + page)
+		require.NoError(t, err)
+		found := regexp.MustCompile(`(?m)^(?:go run github\.com/cistern-ml/cistern@latest|cistern) (.*)$`).FindAllStringSubmatch(string(text), -1)
+		require.Len(t, found, want, page)
+		lines = append(lines, found...)
+	}
 	recorded, err := os.ReadFile(testdata + "mnist_mlp.jsonl.gz")
 	require.NoError(t, err)
 	t.Chdir(t.TempDir())

@@ -3,7 +3,9 @@ package report_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log"
 
 	"github.com/cistern-ml/cistern/device"
@@ -49,4 +51,34 @@ func Example() {
 	}
 	fmt.Println(html.Len() < 200_000)
 	// Output: true
+}
+
+// The page of a request that failed begins with that request.
+func ExampleOptions() {
+	dev, err := device.Open("host?capacity=256MiB")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer dev.Close()
+	cache, err := memcache.New(dev, memcache.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cache.Close()
+	stream, err := dev.NewStream(device.StreamOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer stream.Close()
+
+	_, err = cache.Alloc(context.Background(), 300<<20, stream)
+	var oom *memcache.OutOfMemoryError
+	if errors.As(err, &oom) {
+		page, err := report.FromCache(cache, nil, report.Options{OutOfMemory: oom})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(report.Write(io.Discard, page))
+	}
+	// Output: <nil>
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -31,7 +33,7 @@ func blocks(t *testing.T, page, language string) (found []string) {
 
 func TestProgramsRun(t *testing.T) {
 	for page, prints := range map[string][]string{
-		"README.md":       {"0 3145728 20971520", "step 200: loss 0.00"},
+		"README.md":       {"step 200: loss 0.00", "0 3145728 20971520"},
 		"docs/pytorch.md": {"step 200: loss 0.00", "epoch 3: loss 0.0"},
 	} {
 		programs := blocks(t, page, "go")
@@ -40,35 +42,66 @@ func TestProgramsRun(t *testing.T) {
 			require.Contains(t, runProgram(t, p), prints[i], "%s, program %d", page, i)
 		}
 	}
-	require.Equal(t, blocks(t, "README.md", "go")[1], blocks(t, "docs/pytorch.md", "go")[0], "one program in two pages")
+	programs := blocks(t, "README.md", "go")
+	require.Equal(t, programs[0], blocks(t, "docs/pytorch.md", "go")[0], "one program in two pages")
+	for i, name := range []string{"xor", "allocator"} {
+		text, err := os.ReadFile(root + "/examples/" + name + "/main.go")
+		require.NoError(t, err)
+		require.True(t, strings.HasSuffix(string(text), programs[i]), "examples/%s is README's program", name)
+	}
 }
 
-// TestFragmentsAreExamples: the parts of programs in docs/pytorch.md stand in examples of autograd
-// and of the packages below it, which run.
+// TestFragmentsAreExamples: the parts of programs in the pages are parts of examples, which run.
 func TestFragmentsAreExamples(t *testing.T) {
 	var examples strings.Builder
-	var files []string
-	for _, pattern := range []string{"/autograd/example_*_test.go", "/autograd/*/example_*_test.go"} {
-		found, err := filepath.Glob(root + pattern)
-		require.NoError(t, err)
-		require.NotEmpty(t, found, pattern)
-		files = append(files, found...)
-	}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		require.NoError(t, err)
+	require.NoError(t, filepath.WalkDir(root, func(name string, _ fs.DirEntry, err error) error {
+		base := filepath.Base(name)
+		if err != nil || !(strings.HasPrefix(base, "example") && strings.HasSuffix(base, "_test.go") || strings.Contains(name, "/examples/") && strings.HasSuffix(base, ".go")) {
+			return err
+		}
+		text, err := os.ReadFile(name)
 		examples.WriteString(dedented(string(text)))
-	}
-	text, err := os.ReadFile(root + "/docs/pytorch.md")
+		return err
+	}))
+	pages, err := filepath.Glob(root + "/docs/guide/*.md")
 	require.NoError(t, err)
 	found := 0
-	for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		if !strings.HasPrefix(m[1], "package main") {
-			found++
-			require.Contains(t, examples.String(), dedented(m[1]))
+	for _, page := range append(pages, root+"/README.md", root+"/docs/pytorch.md") {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+			if !strings.HasPrefix(m[1], "package main") {
+				found++
+				if !strings.Contains(examples.String(), dedented(m[1])) {
+					t.Errorf("%s: no example has\n%s", page, m[1])
+				}
+			}
 		}
 	}
-	require.Equal(t, 3, found)
+	require.Greater(t, found, 30)
+}
+
+// TestPagesAreShort: README has at most 9.5 KB and a guide 8 KB, of lines of at most 120 columns
+// outside of tables, pictures and programs' output.
+func TestPagesAreShort(t *testing.T) {
+	pages, err := filepath.Glob(root + "/docs/guide/*.md")
+	require.NoError(t, err)
+	for _, page := range append(pages, root+"/README.md") {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		most := 8 << 10
+		if strings.HasSuffix(page, "/README.md") {
+			most = 9500
+		}
+		require.LessOrEqual(t, len(text), most, page)
+		code := false
+		for i, line := range strings.Split(string(text), "\n") {
+			code = code != strings.HasPrefix(line, "```")
+			if !code && !strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "![") && utf8.RuneCountInString(line) > 120 {
+				t.Errorf("%s:%d has %d columns", page, i+1, utf8.RuneCountInString(line))
+			}
+		}
+	}
 }
 
 // dedented is a text without indentation.

@@ -47,10 +47,10 @@ func TestNamesBesidePyTorch(t *testing.T) {
 	require.Error(t, lookUp(tensor, "Open", "Name"))
 }
 
-// TestNamesInREADME: every name of the module in the README's table beside torch.nn exists, and
-// follows its package or a receiver.
-func TestNamesInREADME(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+// TestNamesInModels: every name of the module in the table of docs/guide/models.md beside torch.nn
+// exists, and follows its package or a receiver.
+func TestNamesInModels(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs/guide/models.md"))
 	require.NoError(t, err)
 	_, table, ok := strings.Cut(string(text), "\n| torch.nn, torch.optim | here | not here |\n|---|---|---|\n")
 	require.True(t, ok)
