@@ -10,7 +10,8 @@ import (
 // Each of size ranks makes a [Communicator] with the same id, which one of them got of NewCommunicatorID and handed to the others;
 // package device/rendezvous does that between processes.
 type Collectives interface {
-	// NewCommunicatorID is a new id for one communicator, on all of its ranks (ncclGetUniqueId). It is no secret, but who has it can join.
+	// NewCommunicatorID is a new id for one communicator, on all of its ranks (ncclGetUniqueId). It
+	// is not secret, but its owners can join.
 	NewCommunicatorID() (CommunicatorID, error)
 	// NewCommunicator makes this device rank rank of size (ncclCommInitRank). It waits until all ranks have come, each in a goroutine or
 	// process of its own, or until ctx ends: then its error wraps [ErrTimeout] and ctx's, and names the ranks that are missing. A rank that is there
@@ -50,10 +51,13 @@ const DefaultCollectiveTimeout = 10 * time.Minute
 //
 // # Failure
 //
-// Wrong arguments are an error of the call, which wraps [ErrInvalid], and nothing is queued. What goes wrong later ends the communicator on all ranks: an operation that
-// another rank does not match ([ErrMismatch]), one that waits for longer than the timeout ([ErrTimeout]), a rank that has aborted or closed while others need it
-// ([ErrAborted]). From then on AsyncError and every call that queues return a [*CollectiveError] which names operation and ranks; what is queued ends without
-// waiting, and leaves its results undefined. Streams and devices stay usable, so who reads a result asks AsyncError once the stream is done.
+// Wrong arguments are an error of the call, which wraps [ErrInvalid], and nothing is queued. What
+// goes wrong later ends the communicator on all ranks: an operation that another rank does not
+// match ([ErrMismatch]), one that waits for longer than the timeout ([ErrTimeout]), a rank that has
+// aborted or closed while others need it ([ErrAborted]). From then on AsyncError and every call
+// that queues return a [*CollectiveError] which names operation and ranks; what is queued ends
+// without waiting, and leaves its results undefined. Streams and devices stay usable, so readers of
+// a result ask AsyncError once the stream is done.
 type Communicator interface {
 	// Device is the communicator's device.
 	Device() Device
@@ -93,8 +97,10 @@ type Communicator interface {
 	AsyncError() error
 	// Abort ends the communicator on all ranks, without waiting (ncclCommAbort): what waits in it ends, with an error that wraps [ErrAborted]. It must still be closed.
 	Abort() error
-	// Close waits until what was queued has ended, which the timeout bounds, and leaves (ncclCommFinalize, ncclCommDestroy). It is idempotent; the first
-	// Close returns AsyncError. Calls after it return an error that wraps [ErrClosed], but for Close, Abort, AsyncError, Device, ID, Rank and Size. A graph with the communicator's operations must not be
-	// replayed any more.
+	// Close waits until what was queued has ended, which the timeout bounds, and leaves
+	// (ncclCommFinalize, ncclCommDestroy). It is idempotent; the first Close returns AsyncError.
+	// Calls after it return an error that wraps [ErrClosed], except Close, Abort, AsyncError,
+	// Device, ID, Rank and Size. A graph with the communicator's operations must not be replayed
+	// any more.
 	Close() error
 }

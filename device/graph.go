@@ -72,8 +72,9 @@ type Graph interface {
 	// change. If it differs, or the driver can't change what differs, the error wraps [ErrInvalid] and says where, and nothing changed.
 	// Update waits for the replays that are queued; from then on the graph keeps the other one's memory, and not its own.
 	Update(with Graph) error
-	// Close waits for the replays that are queued, and lets go of the graph and what it kept (cuGraphExecDestroy). It is idempotent;
-	// every Close waits, and calls after the first one return an error that wraps [ErrClosed], but for Close, Nodes and Device. Graphs
-	// are not closed from OnDone callbacks.
+	// Close waits for the replays that are queued, and lets go of the graph and what it kept
+	// (cuGraphExecDestroy). It is idempotent; every Close waits, and calls after the first one
+	// return an error that wraps [ErrClosed], except Close, Nodes and Device. Graphs are not closed
+	// from OnDone callbacks.
 	Close() error
 }

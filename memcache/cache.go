@@ -27,13 +27,13 @@ import (
 //	miss, grow, expand,        what a miss does: memory from the driver and back to it, under the growth lock (grower)
 //	release, trim, shrink, remap,
 //	garbage, inherit, nocaching
-//	grower, oom, oomobserver,  the lock, the error, who is told of it, who is asked before it, and who waits instead
+//	grower, oom, oomobserver,  the lock, the error, its observers, pressure callbacks before it, and waiters
 //	pressure, wait
 //	search, complete           the two paths that are hot, under one shard's lock: what a hit does, and the end of a free
 //	pending                    freed chunks that other streams still use
 //	quota, ledger, usage,      statistics of hits, with exact peaks that streams don't contend for, and what is counted of all
 //	peak, charge, check        shards together; whose memory it was at a peak; what must hold
-//	request, handout, block,   one request; who has a block; the handle; where memory lies is internal/placement's affair
+//	request, handout, block,   one request; the owner of a block; the handle; internal/placement chooses the memory
 //	record
 //	shard                      what one stream has to itself, the table that finds it, and the locks of all of them
 //	scope, stats, profile,     the words in which things are told
@@ -198,7 +198,7 @@ func (c *Cache) Close() error {
 	c.grower.lending = poolSet{}
 	// From here on every call finds the cache closed under its shard's lock, and nobody but this one has the segments.
 	c.shards.unlockAll()
-	c.grower.waits.freed() // who waits finds the cache closed
+	c.grower.waits.freed() // waiters find the cache closed
 	slices.SortFunc(segments, func(a, b *placement.Segment) int { return cmp.Compare(a.Ptr(), b.Ptr()) })
 	for _, seg := range segments {
 		if seg.Expandable() {

@@ -57,9 +57,10 @@ type Config struct {
 	// again in the same capture: to a request of its own stream, once that stream has waited for what the block's streams had captured at its free. Else
 	// it waits until the capture has ended. It needs streams that are a device.CaptureOrder, as those of the host device and of GPUs are.
 	GraphCaptureRecordStreamReuse bool
-	// ReuseAcrossStreams lets a request that finds no free block of its stream use memory that other streams are not done with: the request's stream
-	// waits for them on the device, and the host for nobody (cudaStreamWaitEvent, as cudaMallocAsync and RMM's stream-ordered pools do). It
-	// is for requests outside of private pools and captures, and not with Exact.
+	// ReuseAcrossStreams lets a request that finds no free block of its stream use memory that
+	// other streams still use: the request's stream waits for them on the device, and the host for
+	// nobody (cudaStreamWaitEvent, as cudaMallocAsync and RMM's stream-ordered pools do). It is for
+	// requests outside of private pools and captures, and not with Exact.
 	ReuseAcrossStreams StreamReuse
 	// NoCaching asks the driver for every block, of the exact size, and returns it at once
 	// (PYTORCH_NO_CUDA_MEMORY_CACHING): slow, and good for finding out whether reuse hides a mistake, and for

@@ -20,8 +20,8 @@
 // cache with [Block.RecordStream], or the memory may be handed out again under that stream's work. The block
 // then returns when every recorded stream is past the free, which later allocations notice.
 //
-// A request that finds nothing free may also use memory that other streams are not done with, behind a wait on the device: see
-// [Config.ReuseAcrossStreams].
+// A request that finds nothing free may also use memory that other streams are still using, after a
+// wait on the device: see [Config.ReuseAcrossStreams].
 //
 // # Options
 //
@@ -45,7 +45,7 @@
 //	err = pool.Release()  // its segments may go
 //	err = pool.EmptyCache(ctx)
 //
-// Requests outside of a pool notice nothing of it, but for what it reserves; see [Pool].
+// Requests outside of a pool notice nothing of it, except the bytes that it reserves; see [Pool].
 //
 // # Goroutines
 //

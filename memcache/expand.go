@@ -32,8 +32,8 @@ func (g *grower) expand(ctx context.Context, r *request) error {
 	if err != nil {
 		return err
 	}
-	// m is taken out, or unmapped. Each round maps what is missing behind it, as far as the unmapped chunk there goes; a
-	// segment with holes may need several.
+	// m is taken out, or unmapped. Each round maps the missing granules after it, as far as the
+	// unmapped chunk there goes; a segment with holes may need several.
 	for {
 		g.shards.lockAll()
 		tail, missing, merged := s.arena.Missing(m, &r.Want)

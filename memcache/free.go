@@ -51,9 +51,12 @@ func (b Block) RecordStream(s device.Stream) error {
 	return nil
 }
 
-// EraseStream takes a RecordStream back: the block's stream waits, on the device, for all that s has done with the block, such as by an event that was
-// recorded on s behind it ([device.Stream.Wait]), so that a free of the block need not. Without such a wait the block is reused under what s does. A stream
-// that is not recorded, or that is the block's own, is no error and changes nothing; a block that was freed is one that wraps [ErrFreed]. It waits for nothing, and may be called from any goroutine.
+// EraseStream takes a RecordStream back: the block's stream waits, on the device, for all that s
+// has done with the block, such as by an event that was recorded on s after it
+// ([device.Stream.Wait]), so that a free of the block need not. Without such a wait the block is
+// reused under what s does. A stream that is not recorded, or that is the block's own, is not an
+// error and changes nothing; a block that was freed is one that wraps [ErrFreed]. It waits for
+// nothing, and may be called from any goroutine.
 func (b Block) EraseStream(s device.Stream) error {
 	if b.IsZero() {
 		return nil

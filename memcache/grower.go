@@ -16,7 +16,7 @@ type grower struct {
 	vmm device.VirtualMemory // of a device that has it, since expandable segments were turned on
 
 	// held is full while one goroutine has the growth lock: while the driver is asked for memory or given some back,
-	// and while a flush waits. It is a channel, so that who waits for it can be cancelled.
+	// and while a flush waits. It is a channel, so that a waiter can be cancelled.
 	held         chan struct{}
 	driverRanges driverRanges         // guarded by the growth lock
 	unused       []device.Ptr         // reserved addresses of no segment; the same
@@ -110,7 +110,7 @@ func (g *grower) outOfMemory(r *request, cause error) error {
 	return e
 }
 
-// taken is a chunk that is taken out of its shard's arena, by who has the growth lock.
+// taken is a chunk that is taken out of its shard's arena, by the holder of the growth lock.
 type taken struct {
 	shard *shard
 	chunk *placement.Chunk

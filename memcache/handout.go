@@ -8,10 +8,11 @@ import (
 // handout is what the cache knows of a block that a caller has, or that is pending: freed, and waiting for recorded streams.
 // Its chunk, which is in use meanwhile, names it as its Tag; afterwards the Tag is the label alone.
 //
-// It is guarded by the lock of its shard, but for the fields that say otherwise. A Block keeps a pointer to its handout and
-// the serial number. One that is over is kept for the next request of the shard, and is never given to another: so a Block
-// that was freed long ago may look at it safely, finds another serial number there, and says that it was freed. That costs
-// no table of live blocks, no reference count and no allocation by Go on a hit.
+// It is guarded by the lock of its shard, except fields with another comment. A Block keeps a
+// pointer to its handout and the serial number. One that is over is kept for the next request of
+// the shard, and is never given to another: so a Block that was freed long ago may look at it
+// safely, finds another serial number there, and says that it was freed. That costs no table of
+// live blocks, no reference count and no allocation by Go on a hit.
 //
 // A pending handout belongs to nobody but its events: whoever has seen the last one complete may look at it without a lock.
 type handout struct {
@@ -60,7 +61,7 @@ func (h *handout) forgetUses() {
 	h.uses = h.uses[:0]
 }
 
-// handoutOf is who has a chunk, or waits for streams to be done with it; else nil.
+// handoutOf returns the handout of a chunk that is in use or waits for streams; else nil.
 func handoutOf(m *placement.Chunk) *handout {
 	h, _ := m.Tag.(*handout)
 	return h

@@ -8,9 +8,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// The history is a ring of the last events under one lock: it is for the minute before a failure, and its memory is
-// bounded. A log of all goes to who reads it as fast as it is made (historystream.go). Off, both cost a hit one load of a
-// pointer.
+// The history is a ring of the last events under one lock: it is for the minute before a failure,
+// and its memory is bounded. A log of all entries goes to readers as fast as it is made
+// (historystream.go). Off, both cost a hit one load of a pointer.
 
 // history is where events go. It is never changed, but replaced: an event looks at one pointer.
 type history struct {
@@ -95,7 +95,7 @@ func (l *historyLog) markPool(a Action, p *placement.Pool) {
 	}
 }
 
-// options enters the new options, but for the limit, whose entry follows.
+// options enters the new options without the limit; the limit's entry follows.
 func (l *historyLog) options(c Config) {
 	if s := l.stream(); s != nil {
 		c.PerProcessMemoryFraction, c.MemoryLimit = 0, 0

@@ -172,7 +172,7 @@ func (s *HistoryStream) piece() []historyEvent {
 	return p
 }
 
-// release lets go on who waits for the reader. s.mu is held.
+// release wakes the waiters for the reader. s.mu is held.
 func (s *HistoryStream) release() {
 	if s.caught != nil {
 		close(s.caught)

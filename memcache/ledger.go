@@ -18,7 +18,7 @@ type ledger struct {
 
 	scopesEnded uint64 // how many have; changed with all shards locked: one shard's lock is enough to look
 	limit       int64  // bytes; math.MaxInt64: none
-	stats       Stats  // from New on, but for what the shards keep
+	stats       Stats  // from New on, without the counts of the shards
 	beforeReset *Stats // the sums and counts up to the last reset, or nil
 	peaks       [rows]delta
 	epoch       uint64   // the number of peaks that were marked, and 1; changed with all shards locked

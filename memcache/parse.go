@@ -191,7 +191,7 @@ func ratio(field func(*Config) *float64, want string, valid func(float64) bool) 
 // fullReserve is the fraction of the device's memory that an expandable segment has addresses for, at most.
 const fullReserve = 9.0 / 8
 
-// setReserve takes a fraction, or a number of GiB with G behind it.
+// setReserve takes a fraction, or a number of GiB followed by G.
 func setReserve(c *Config, v string) error {
 	number, gib := strings.CutSuffix(v, "G")
 	f, err := strconv.ParseFloat(number, 64)

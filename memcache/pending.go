@@ -182,7 +182,7 @@ func (p *pendingFrees) takeCompleted(pool *placement.Pool) (done *handout, err e
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// Queues that are not empty are kept in place, in order. Within a queue the first event that is not complete ends the
-	// walk: those behind it are not complete either.
+	// walk: later ones are not complete either.
 	last := &done
 	kept := p.queues[:0]
 	for i, q := range p.queues {

@@ -6,9 +6,10 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// The statistics of a private pool. What an operation changes is known as a delta for the cache's own (usage); of a block in a pool the same delta is
-// counted here as well, behind one lock for each pool. The blocks of the default pool, which has no counts, pay one comparison: who asks much of a pool
-// from many streams at once pays the lock.
+// The statistics of a private pool. What an operation changes is known as a delta for the cache's
+// own (usage); of a block in a pool the same delta is counted here as well, behind one lock for
+// each pool. The blocks of the default pool, which has no counts, pay one comparison: a caller that
+// allocates much from a pool from many streams at once pays the lock.
 
 // poolCounts are the statistics of one pool since it was made. Its lock is the last one that anybody takes.
 type poolCounts struct {

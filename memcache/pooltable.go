@@ -83,7 +83,7 @@ func (t *poolTable) grow() {
 	}
 }
 
-// remove removes a pool, if it is in the set: those behind it in its chain move up.
+// remove removes a pool, if it is in the set: later ones in its chain move up.
 func (t *poolTable) remove(p *placement.Pool) {
 	for i := range t.slots {
 		if t.slots[i].pool != p {

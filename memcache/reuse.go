@@ -9,17 +9,18 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// Memory that other streams are not done with can serve a request at once if the request's stream waits for them on the device
-// (cudaStreamWaitEvent): the host goes on. That is the way of stream-ordered allocators (RMM's stream_ordered_memory_resource,
-// cudaMallocAsync); PyTorch's never do it, since streams then wait for each other where no program asked for it. What it saves and
-// costs is in docs/decisions/reuse-across-streams.md.
+// Memory that other streams still use can serve a request at once if the request's stream waits for
+// them on the device (cudaStreamWaitEvent): the host goes on. That is the way of stream-ordered
+// allocators (RMM's stream_ordered_memory_resource, cudaMallocAsync); PyTorch's never do it, since
+// streams then wait for each other where no program asked for it. What it saves and costs is in
+// docs/decisions/reuse-across-streams.md.
 //
 // There are two kinds of such memory. A block of the request's stream whose free waits for others (Block.RecordStream): the stream waits
 // for their events, and the free has ended. And free memory of another stream, its owner: the request's stream waits for what the owner
 // has queued, and the chunk stays in the owner's segment, as that of a block which the request's stream is recorded on. So its
 // free is like any that waits for a stream, and nothing else has to know of it.
 
-// StreamReuse says when a request may be served from memory that other streams are not done with.
+// StreamReuse says when a request may be served from memory that other streams still use.
 type StreamReuse uint8
 
 // When streams wait for each other.
@@ -43,8 +44,9 @@ func (r StreamReuse) String() string {
 	return fmt.Sprintf("StreamReuse(%d)", uint8(r))
 }
 
-// reuse serves a request of the default pool from memory that other streams are not done with. full says that the driver has no more:
-// then the owner of the memory waits for others, too. The growth lock is held.
+// reuse serves a request of the default pool from memory that other streams still use. full reports
+// that the driver has no more: then the owner of the memory waits for others, too. The growth lock
+// is held.
 func (all *shards) reuse(ctx context.Context, stream device.Stream, r *request, full bool) (served bool, err error) {
 	// An event between a captured stream and another one would make both parts of a graph.
 	if r.Pool != nil || captured([]device.Stream{stream}) {

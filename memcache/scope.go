@@ -2,11 +2,13 @@ package memcache
 
 import "sync"
 
-// Two figures for two questions. How much memory did the device need while a part of the program ran? That is the window,
-// of the whole cache: its peaks are exact, as the global ones are, by quotas of their own (usage.scopes), which each open
-// scope adds to every hit. And what did that part allocate, and leave behind? Those are its own blocks, which carry the
-// scope from the request's context to their free, on whatever goroutine that is. ResetPeakStats in the middle of a
-// program would answer the first question too, but for one part at a time, and takes the global peaks away from others.
+// Two figures for two questions. How much memory did the device need while a part of the program
+// ran? That is the window, of the whole cache: its peaks are exact, as the global ones are, by
+// quotas of their own (usage.scopes), which each open scope adds to every hit. And what did that
+// part allocate, and leave behind? Those are its own blocks, which carry the scope from the
+// request's context to their free, on whatever goroutine that is. ResetPeakStats in the middle of a
+// program would answer the first question too, for one part at a time, and takes the global peaks
+// away from others.
 
 // Scope is a span of a program whose memory is accounted for, such as a training step or a forward pass. It
 // reports two things: the Window of the whole cache while the scope is open, and its Own blocks. Scopes

@@ -57,8 +57,8 @@ func (s *shard) handOut(m *placement.Chunk, r *request, fit *placement.Fit) {
 	if fit.Split {
 		s.splits++
 	}
-	// Everything that tells who has the chunk is set before the lock is given up: a Block that finds its serial number may
-	// trust the rest.
+	// The chunk's owner is set before the lock is given up: a Block that finds its serial number
+	// may trust the rest.
 	s.sequence++
 	r.sequence = s.sequence
 	h := s.newHandout()

@@ -65,7 +65,8 @@ type Stats struct {
 	// are the cache's alone, and 0 in Pool.Stats; PyTorch has no such figures.
 	GraphBytes, GraphSplitBytes PoolBytes
 
-	// NumStreamReuses are the requests that were served from memory that other streams were not done with: Config.ReuseAcrossStreams.
+	// NumStreamReuses are the requests that were served from memory that other streams were still
+	// using: Config.ReuseAcrossStreams.
 	NumStreamReuses int64
 
 	// AccountingFaults are the counts of this process, of any cache or pool, that fell below zero: each is a

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The table of torch.cuda.memory_summary, character by character, but for the head's device: tools and eyes that know one
-// read the other. Golden files made by PyTorch hold it to that.
+// The table of torch.cuda.memory_summary, character by character, except the device in the head:
+// tools and eyes that know one read the other. Golden files made by PyTorch hold it to that.
 
 // Summary returns the statistics as the table of torch.cuda.memory_summary, with the device's name in place of its number.
 // [Stats.Summary] has the abbreviated one.

@@ -15,10 +15,12 @@ import (
 // for the device: the smallest segment that is enough or, if none is, the largest. Of an expandable segment only as many
 // granules go as are needed, the last ones of a free chunk: requests take the first.
 
-// TrimTo returns free segments to the driver until at most bytes bytes are reserved, or nothing more can go back, and
-// returns how many bytes it released. The rest stays cached, where [Cache.EmptyCache] returns all. It waits for pending
-// frees only if what is free already is not enough. What is in use stays, and the segments of private pools that were not released, so that more
-// than bytes may still be reserved: that is no error. After an error released says what went back before it.
+// TrimTo returns free segments to the driver until at most bytes bytes are reserved, or nothing
+// more can go back, and returns how many bytes it released. The rest stays cached, where
+// [Cache.EmptyCache] returns all. It waits for pending frees only if what is free already is not
+// enough. What is in use stays, and the segments of private pools that were not released, so that
+// more than bytes may still be reserved: that is not an error. After an error, released counts the
+// bytes that were returned before it.
 func (c *Cache) TrimTo(ctx context.Context, bytes int64) (released int64, err error) {
 	if bytes < 0 {
 		return 0, fmt.Errorf("memcache: TrimTo(%d): %w: it is negative; 0 keeps nothing", bytes, ErrInvalid)

@@ -59,7 +59,7 @@ type delta [gauges]int64
 //	B takes 20                 55 > 35: it claims A's 5 and C's 5, which is not enough. With all shards locked the
 //	                           peak rises by the missing 10, to 110: A 55/55, B 55/55, C 0/0
 type usage struct {
-	allocated atomic.Int64 // bytes, of both kinds together: for who reads it without the lock
+	allocated atomic.Int64 // bytes, of both kinds together: for readers without the lock
 	used      [2]delta     // by placement.Kind
 	increases [2]delta     // by placement.Kind: the sum of all increases
 	quota     [rows]delta  // by placement.Kind, and of both together

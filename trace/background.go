@@ -20,8 +20,8 @@ import (
 const (
 	// lookFirst is how long the goroutine waits while steps end; without further ones it waits twice as long each time.
 	lookFirst = 8 * time.Millisecond
-	// lookLast is the longest that it waits without another End. Steps that the device is not done with by then are
-	// completed after the next End, or by Flush.
+	// lookLast is the longest that it waits without another End. Steps that the device has not
+	// finished by then are completed after the next End, or by Flush.
 	lookLast = 250 * time.Millisecond
 	// mostOpen is how many steps may be waiting before Ends help, and wait for who is at it.
 	mostOpen = 4096

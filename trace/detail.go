@@ -3,7 +3,7 @@ package trace
 import "fmt"
 
 // Detail is what gets a span. A higher detail includes the lower ones. Below All a span is made under a recording
-// parent only, but for those of steps.
+// parent only, except spans of steps.
 type Detail int8
 
 // The levels of detail. A span costs 1 to 3 µs with an SDK and a batch processor, an allocation from the

@@ -55,7 +55,7 @@ func (o memoryObserver) Start(ctx context.Context, op memcache.Op) (context.Cont
 	return ctx, run
 }
 
-// start is Start but for what is slow or rare.
+// start is Start without its slow and rare parts.
 func (o memoryObserver) start(ctx context.Context, op memcache.Op) (context.Context, memcache.Operation) {
 	need := memorySpans[op].detail
 	ctx, detail := o.tracer.detail(ctx, need)

@@ -101,7 +101,7 @@ func rate(hits, misses float64) float64 {
 // duration is what a step took: the longer of its times on the host and on the device.
 func (p *StepProfile) duration() time.Duration { return max(p.HostTime, p.DeviceTime) }
 
-// attributes adds what describes the step's span, but for the device time.
+// attributes adds the attributes of the step's span, except the device time.
 func (p *StepProfile) attributes(a []attribute.KeyValue) []attribute.KeyValue {
 	a = p.replayAttributes(a)
 	a = p.collectiveAttributes(a)

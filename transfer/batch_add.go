@@ -30,7 +30,7 @@ func (b *Batch) Upload(ctx context.Context, dst memcache.Block, offset int64, sr
 	return b.UploadPadded(ctx, dst, offset, src, int64(len(src)))
 }
 
-// UploadPadded is Upload of size bytes: src, and zeros behind it. A size less than len(src) wraps
+// UploadPadded is Upload of size bytes: src, followed by zeros. A size less than len(src) wraps
 // [ErrRange].
 func (b *Batch) UploadPadded(ctx context.Context, dst memcache.Block, offset int64, src []byte, size int64) error {
 	return b.upload(ctx, "UploadPadded", dst, offset, int64(len(src)), size, func(to []byte) error {

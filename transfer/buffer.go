@@ -107,7 +107,7 @@ func (b Buffer) inFlightError() error {
 
 // Wait waits until all copies that use the buffer are done. Cancelling ctx ends the waiting, not
 // the copies. After a copy that was queued, but returned an error as no event could be recorded
-// behind it, there is nothing to wait for: the error wraps [ErrInFlight], as it does while another
+// after it, there is nothing to wait for: the error wraps [ErrInFlight], as it does while another
 // goroutine is queueing a copy.
 func (b Buffer) Wait(ctx context.Context) error {
 	if ctx == nil {

@@ -16,7 +16,7 @@
 // # Who waits for what
 //
 // A copy is queued on a stream, between that stream's other work. [Copy.Wait] waits for it on the
-// host; other streams wait for an event that the caller records behind it. What a copy touches
+// host; other streams wait for an event that the caller records after it. What a copy touches
 // looks after itself: the block is recorded on the stream (memcache's RecordStream), so that it may
 // be freed at once, and the buffer may be released at once. A buffer in flight refuses to be
 // touched; copies of one buffer on several streams are ordered where one of them writes it.

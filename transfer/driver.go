@@ -114,7 +114,7 @@ func (p *pinned) free(ctx context.Context, mem []byte) error {
 	if err == nil {
 		p.down(&p.held, size, "held bytes")
 	}
-	// Also after an error: who waits must see that nothing came of it.
+	// Also after an error: waiters must see that the call failed.
 	if p.freed != nil {
 		close(p.freed)
 		p.freed = nil

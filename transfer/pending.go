@@ -9,7 +9,7 @@ import (
 
 // A released buffer whose copies are not done waits in the queues of the shard that it was released
 // in: one for each stream, in the stream's order, so that polling looks at the first of each queue
-// until one is not done, and at none behind it. A slow copy holds up its own stream's queue and no
+// until one is not done, and at no later one. A slow copy holds up its own stream's queue and no
 // other. A buffer with copies on several streams is in several queues, and is reclaimed by the
 // last.
 //
@@ -82,7 +82,7 @@ func (sh *shard) takeDone() (first *slab) {
 	for _, q := range sh.queues {
 		n := 0
 		for ; n < len(q.entries); n++ {
-			// The first that is not done ends the queue: those behind it come later on the same stream.
+			// The first that is not done ends the queue: later ones follow on the same stream.
 			w := q.entries[n]
 			done, err := w.until.peek()
 			// Close has waited for all copies, and the driver waits where that failed.

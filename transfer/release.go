@@ -9,7 +9,7 @@ import (
 
 // A Release ends the handle, by a new serial number in the slab, and gives the slab to the shard
 // that the releasing processor uses, which may not be the one it was handed out in: so a shard's
-// use of a gauge may be negative. Nothing waits for copies, but for those of a registered slice,
+// use of a gauge may be negative. Nothing waits for copies, except those of a registered slice,
 // whose memory the caller wants back.
 
 // Release gives the buffer back. Its memory is handed out again when the copies that use it are

@@ -19,9 +19,11 @@ import (
 
 // communicator is an ncclComm_t.
 //
-// gate keeps the handle alive while a call uses it. NCCL's calls return once the work is queued, but for those whose ranks have to connect first, which wait for the others; and the
-// driver lets a thread wait while the stream's queue is full of work behind a kernel that waits for another rank. Only the abort ends that, so the watching goroutine, which alone
-// ends the communicator, waits for the gate no longer than patience, and then comes from beside, as PyTorch's always does.
+// gate keeps the handle alive while a call uses it. NCCL's calls return once the work is queued,
+// except calls of ranks that have to connect first, which wait for the others; and the driver lets
+// a thread wait while the stream's queue is full of work behind a kernel that waits for another
+// rank. Only the abort ends that, so the watching goroutine, which alone ends the communicator,
+// waits for the gate no longer than patience, and then comes from beside, as PyTorch's always does.
 type communicator struct {
 	dev        *Device
 	lib        *nccl

@@ -24,13 +24,18 @@
 // They are NCCL's, version 2.18 or later: libnccl.so.2 where the dynamic linker looks, or what the option nccl=/absolute/path names; nccl=none does without. A
 // library stays open until the process ends, since it has threads. Each rank has a GPU of its own.
 //
-// A communicator is joined without blocking (ncclConfig_t), so that who waits for the others has a deadline, and is then split into the one that is used (ncclCommSplit), whose calls
-// block until the work is queued, and cost the caller less. A rank's first operations wait in NCCL until the others connect. Each communicator has a goroutine until it is closed, which looks at most
-// every millisecond how far the operations are, and whether NCCL has met an error; one that has begun and not ended within the timeout ends the communicator
-// (ncclCommAbort), and the kernels with it. NCCL does not compare what ranks call. Ranks of one process are compared when they queue, so that calls that don't match
-// are an error at once; between processes they are found by the timeout, or not at all if the sizes happen to fit, and the error names the ranks elsewhere.
-// A rank that aborts or closes is likewise known at once inside the process, and by NCCL's error or the timeout elsewhere. A graph with
-// operations is not compared; each of its replays is timed as a whole, and refused once a communicator in it has ended.
+// A communicator is joined without blocking (ncclConfig_t), so that a rank that waits for the
+// others has a deadline, and is then split into the one that is used (ncclCommSplit), whose calls
+// block until the work is queued, and cost the caller less. A rank's first operations wait in NCCL
+// until the others connect. Each communicator has a goroutine until it is closed, which looks at
+// most every millisecond how far the operations are, and whether NCCL has met an error; one that
+// has begun and not ended within the timeout ends the communicator (ncclCommAbort), and the kernels
+// with it. NCCL does not compare what ranks call. Ranks of one process are compared when they
+// queue, so that calls that don't match are an error at once; between processes they are found by
+// the timeout, or not at all if the sizes happen to fit, and the error names the ranks elsewhere. A
+// rank that aborts or closes is likewise known at once inside the process, and by NCCL's error or
+// the timeout elsewhere. A graph with operations is not compared; each of its replays is timed as a
+// whole, and refused once a communicator in it has ended.
 //
 // # Batches
 //

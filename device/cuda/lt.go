@@ -7,8 +7,8 @@ import "C"
 
 import "github.com/cistern-ml/cistern/device"
 
-// ltHandle is a handle of cuBLASLt and its plans: who has taken it is alone with them. cuBLAS looks for the best kernel in each call, which takes longer than
-// small products; a plan has looked once.
+// ltHandle is a handle of cuBLASLt and its plans, for one goroutine at a time. cuBLAS looks for the
+// best kernel in each call, which takes longer than small products; a plan has looked once.
 type ltHandle struct {
 	handle C.uint64_t
 	call   C.cistern_gemm_call          // here, so that no call of C has one of its own on the heap

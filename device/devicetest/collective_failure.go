@@ -105,7 +105,7 @@ func collectiveTimeouts(t *testing.T, b CollectivesBackend) {
 	})
 }
 
-// collectiveAbort: ranks that wait, and those that come later, learn who has aborted.
+// collectiveAbort: ranks that wait, and later ones, have an error that names the rank that aborted.
 func collectiveAbort(t *testing.T, b CollectivesBackend) {
 	ranks := min(b.MaxRanks, 4)
 	p := newRankGroup(t, b, ranks, device.CommunicatorOptions{})
@@ -131,7 +131,8 @@ func collectiveAbort(t *testing.T, b CollectivesBackend) {
 	}
 }
 
-// collectiveClose: Close waits for what is queued; who comes later, or waits already, learns who has closed.
+// collectiveClose: Close waits for what is queued; ranks that wait, and later ones, have an error
+// that names the rank that closed.
 func collectiveClose(t *testing.T, b CollectivesBackend) {
 	t.Run("after work", func(t *testing.T) {
 		p := newRankGroup(t, b, 2, device.CommunicatorOptions{})

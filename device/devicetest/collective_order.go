@@ -9,7 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// collectiveOrder: an operation sees what was queued before it, and what is queued behind it sees its result, also on another stream by an event.
+// collectiveOrder: an operation sees what was queued before it, and what is queued after it sees
+// its result, also on another stream by an event.
 func collectiveOrder(t *testing.T, b CollectivesBackend) {
 	p := newRankGroup(t, b, b.MaxRanks, device.CommunicatorOptions{})
 	size := b.MaxRanks

@@ -40,7 +40,7 @@ var stickyTests = []test{
 		_, err = e.Query()
 		f.refused(err, device.ErrSticky)
 	}},
-	{"what is queued behind it ends, with the error", func(f *fixture) {
+	{"what is queued after it fails with the error", func(f *fixture) {
 		s, other, p := f.stream(), f.stream(), f.alloc(64)
 		e := f.event(false)
 		release := f.block(s)
@@ -57,7 +57,7 @@ var stickyTests = []test{
 		f.refused(e.Synchronize(background), device.ErrSticky)
 		f.refused(other.Synchronize(background), device.ErrSticky)
 	}},
-	{"who waits in a call gets it", func(f *fixture) {
+	{"a call that waits returns it", func(f *fixture) {
 		s := f.stream()
 		release := f.block(s)
 		f.fail(s)

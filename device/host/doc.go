@@ -24,8 +24,9 @@
 // start. A kernel that is written in assembly is checked all the same, and one that names too little is
 // found out by what it touches.
 //
-// A collective operation is ordered after what other ranks did before theirs as far as it needs their data, and before what they do behind it as far as they
-// need its own: after a Broadcast the receivers come after the root's earlier work, and the root after the receivers' reading.
+// A collective operation is ordered after what other ranks did before theirs as far as it needs
+// their data, and before what they do after it as far as they need its own: after a Broadcast the
+// receivers come after the root's earlier work, and the root after the receivers' reading.
 //
 // # Collectives
 //

@@ -73,8 +73,9 @@ func (q *queue) newOp(k opKind) *op {
 	return o
 }
 
-// clear lets go of what the operation refers to. It may be in the queue still, for the one behind it. What is clear already is
-// not written: the operation goes to and fro between two processors' caches.
+// clear lets go of what the operation refers to. It may be in the queue still, for the next one.
+// What is clear already is not written: the operation goes to and fro between two processors'
+// caches.
 //
 //go:norace
 func (o *op) clear() {

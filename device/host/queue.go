@@ -36,7 +36,7 @@ func pause() {
 // and the worker looks at waiting after it has written done: one of the two sees the other.
 //
 // Nothing here makes an edge that the race detector sees: the edges are those of the operations' own addresses (push to
-// start), of idle (all that is done, for who finds the queue empty) and of the records.
+// start), of idle (all that is done, for a reader of an empty queue) and of the records.
 type queue struct {
 	mu      sync.Mutex
 	work    sync.Cond   // the worker waits for an operation, or for closed
@@ -55,10 +55,10 @@ type queue struct {
 	waiting atomic.Int64  // goroutines that wait in room, and records in waiters; written under mu, seldom, and read by the worker
 	claimed atomic.Bool   // somebody runs an operation in place of the worker; see brief.go
 	timed   atomic.Bool   // a timed event was recorded: busy time counts
-	worked  time.Duration // in claims, since timed; by who has the claim
+	worked  time.Duration // in claims, since timed; by the owner of the claim
 	_       [64]byte
 
-	taken    *op                // by the worker, the last one; the next is behind it
+	taken    *op                // by the worker, the last one; its next one follows
 	done     atomic.Int64       // operations
 	returned atomic.Pointer[op] // by the worker, for reuse, a list
 	slept    time.Duration      // that the worker waited for an operation; its own

@@ -91,7 +91,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.memprofile, "memprofile", "", "`folder` for memory profiles: heap.pb.gz, peak.pb.gz, snapshot.pickle, recording.jsonl.gz, trace.json, report.html; and oom/ when memory runs out; those of an earlier run are removed")
 	f.Var(&o.profileSteps, "profile-steps", "the `steps` that -memprofile looks at closely, with kernels and the call stacks of frees too, such as 17,100-110; each has a file of its peak (default 1-3)")
 	f.StringVar(&o.steps, "steps", "", "`file` for a line of JSON for each step")
-	f.StringVar(&o.rankprofile, "rankprofile", "", "`folder` for the profiles of all ranks' steps: rank-N.jsonl of each, and, if they are of one process, ranks.html: who waits for whom, and whose memory is where; cistern ranks makes the page of what a launcher's processes wrote")
+	f.StringVar(&o.rankprofile, "rankprofile", "", "`folder` for the profiles of all ranks' steps: rank-N.jsonl of each, and, if they are of one process, ranks.html: the waits between ranks and the memory of each; cistern ranks makes the page of what a launcher's processes wrote")
 	f.StringVar(&o.http, "http", "", "`address` to serve pages of the memory (with -ranks that of the first rank) and Go's profiles on, such as localhost:6060; browsers reach them by localhost, by an IP address of this machine, or by the name given here")
 	f.BoolVar(&o.busy, "busy", false, "tell how long the device was busy in each step where it does not tell by itself, as GPUs don't: by two events around each kernel, which cost about as much as its launch")
 	if err := f.Parse(args); err != nil {

@@ -165,7 +165,8 @@ func (f *profileFolder) heapAt(p memcache.Profile) heap.Heap {
 	return heap.Heap{Device: f.cache.Device().Name(), Time: time.Now(), Peak: &p}
 }
 
-// outOfMemory sees a request fail for good, and writes down who has the memory before the program frees it.
+// outOfMemory sees a request fail for good, and writes down the holders of the memory before the
+// program frees it.
 type outOfMemory struct{ *profileFolder }
 
 func (o outOfMemory) Start(ctx context.Context, op memcache.Op) (context.Context, memcache.Operation) {

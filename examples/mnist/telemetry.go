@@ -141,7 +141,8 @@ func (t *telemetry) end(ctx context.Context, span oteltrace.Span, err error) {
 	sent.Wait()
 }
 
-// left is a context for the time that is left to send, but for reserve; the first call starts the clock.
+// left is a context for the time that is left to send, less reserve; the first call starts the
+// clock.
 func (t *telemetry) left(reserve time.Duration) (context.Context, context.CancelFunc) {
 	if t.until.IsZero() {
 		t.until = time.Now().Add(sending)

@@ -46,7 +46,7 @@ func takeHalf(quota *int64, need int64, other *int64, used int64) {
 	}
 }
 
-// AddStopped is Add for who has all shards locked, and leaves them so.
+// AddStopped is Add for a caller that holds the locks of all shards.
 func (s *Shard) AddStopped(changes ...Change) bool {
 	l := s.ledger
 	for _, c := range changes {

@@ -128,7 +128,7 @@ func (l *Ledger) Remove(s *Shard) {
 		}
 	}
 	s.quotas = nil
-	s.removed = true // who has an older list finds nothing here
+	s.removed = true // a reader of an older list finds nothing here
 	s.mu.Unlock()
 	l.UnlockAll()
 }

@@ -32,9 +32,10 @@ func (s *Shard) Lock() {
 	}
 }
 
-// spins and spin are how often, and how long each time, who finds a shard busy looks again before it sleeps: a few microseconds in all. Shards are held
-// for tens of nanoseconds. A sync.Mutex looks four times, at long intervals, and who sleeps takes longer to wake than that, while others come for
-// what it has.
+// spins and spin are how often, and how long each time, a caller tries a busy shard again before it
+// sleeps: a few microseconds in all. Shards are held for tens of nanoseconds. A sync.Mutex looks
+// four times, at long intervals, and who sleeps takes longer to wake than that, while others come
+// for what it has.
 const (
 	spins = 300
 	spin  = 50 // passes of an empty loop

@@ -33,7 +33,7 @@ func ownReason(p *Program) string {
 	case p.PrivatePools:
 		return "some of it is of private pools"
 	case reuses(p.Conf), slices.ContainsFunc(p.Options, reuses):
-		return "requests were served from memory that other streams were not done with"
+		return "requests were served from memory that other streams still used"
 	}
 	return ""
 }

@@ -135,7 +135,7 @@ const (
 	ResetTotals  // ResetAccumulatedStats
 	Overlap      // for the first time a call began while another one was under way
 	SetLimit     // the memory limit is Size from here on, in bytes; 0: none
-	SetOptions   // the options are those of the number in Addr from here on, in Recording.Options, but for the limit
+	SetOptions   // the options are those of the number in Addr from here on, in Recording.Options, without the limit
 	Trim         // the end of TrimTo, of Size bytes, which may have begun with a Flush
 	// Calls, which only recordings of PyTorch have, with the number of a pool in place of the address. They stand where they were made.
 	PoolNew      // a MemPool is made; Size has PoolUseOnOOM and PoolNoSplit

@@ -113,8 +113,8 @@ func (b *books) find(at device.Ptr) int {
 	return i
 }
 
-// reserve adds memory. Mapped memory goes on from that in front of it and to that behind it: blocks lie across granules, but in one
-// segment of any other kind.
+// reserve adds memory. Mapped memory continues the memory before it and after it: blocks lie across
+// granules, but in one segment of any other kind.
 func (b *books) reserve(e *recording.Entry) string {
 	end := e.Addr + device.Ptr(e.Size)
 	i := b.find(e.Addr)
@@ -193,7 +193,7 @@ func byAddress(h held, at device.Ptr) int {
 
 // over is a block of the stretch that overlaps [from, to).
 func (s *stretch) over(from, to device.Ptr) (held, bool) {
-	k, _ := slices.BinarySearchFunc(s.blocks, to, byAddress) // the first that begins behind it
+	k, _ := slices.BinarySearchFunc(s.blocks, to, byAddress) // the first that begins after it
 	if k == 0 {
 		return held{}, false
 	}

@@ -59,7 +59,7 @@ func TestRecordingOfReuseAcrossStreams(t *testing.T) {
 		r.run(uint64(seed))
 		require.Positive(t, r.cache.Stats().NumStreamReuses)
 		require.NoError(t, rec.Close())
-		require.Equal(t, "requests were served from memory that other streams were not done with", verifies(t, file.Bytes()))
+		require.Equal(t, "requests were served from memory that other streams still used", verifies(t, file.Bytes()))
 	}
 }
 

@@ -21,9 +21,10 @@ import (
 // graph's number as a tag (memcache.Cache.GraphProfile): it is no part of what is allocated. A
 // recording has none of it.
 //
-// The page begins with the cache's own peaks. If the history has forgotten that moment, or began behind it, the page says so and shows who held
-// the memory then. Of a step whose beginning the history has forgotten the profiler's figures are shown. Other options are
-// tried only if the history is all that happened to an empty cache; a recording of trace/record has more.
+// The page begins with the cache's own peaks. If the history has forgotten that moment, or began
+// after it, the page says so and shows the holders of the memory then. Of a step whose beginning
+// the history has forgotten the profiler's figures are shown. Other options are tried only if the
+// history is all that happened to an empty cache; a recording of trace/record has more.
 func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report, error) {
 	if c == nil {
 		return nil, fmt.Errorf("report: FromCache: %w: the cache is nil: there is nothing to show", ErrInvalid)
@@ -106,7 +107,7 @@ func (l *labels) owner(label memcache.Label, stack []uintptr) int32 {
 	return l.owners.add(owner{category: int8(label.Category), module: label.Module, tags: label.Tags, stack: l.owners.stack(l.framesOf(stack))})
 }
 
-// relabelled is who has the owner's stack and another label.
+// relabelled is the owner with the same stack and another label.
 func (l *labels) relabelled(id int32, label memcache.Label) int32 {
 	return l.owners.add(owner{category: int8(label.Category), module: label.Module, tags: label.Tags, stack: l.owners.list[id].stack})
 }

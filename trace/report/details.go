@@ -109,7 +109,7 @@ func at[T any](list []T, i int, none T) T {
 	return list[i]
 }
 
-// owner is the number of who has a label and a stack.
+// owner is the number of the owner with a label and a stack.
 func (d *details) owner(label, stack int32) int32 {
 	key := [2]int32{label, stack}
 	id, ok := d.known[key]

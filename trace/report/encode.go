@@ -12,8 +12,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
-// What a page gets is a line of JSON and columns of numbers behind it, compressed. No text of a recording is ever part of the
-// HTML but as base64, so that there is nothing to escape, and the page's script writes all of it as text.
+// What a page gets is a line of JSON, followed by columns of numbers, compressed. No text of a
+// recording is ever part of the HTML but as base64, so that there is nothing to escape, and the
+// page's script writes all of it as text.
 
 // payload is what the page's script reads.
 type payload struct {

@@ -41,7 +41,8 @@ type entry struct {
 	step      int64
 }
 
-// span is a stretch of entries with a name: from is the first entry in it, to the first one behind it.
+// span is a stretch of entries with a name: from is the first entry in it, to the first one after
+// it.
 type span struct {
 	name     string
 	step     int64

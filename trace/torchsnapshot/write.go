@@ -28,9 +28,10 @@ type Annotation struct {
 	Start, End time.Time
 }
 
-// Write writes states as one file. The first is that of device 0 in the viewers, the next of device 1, and so on; a file has one
-// set of options, so their configurations must be the same, but for the Observer. An error of w is returned. Nothing is made in memory
-// that grows with the number of entries but for what tells them apart: labels and call sites.
+// Write writes states as one file. The first is that of device 0 in the viewers, the next of device
+// 1, and so on; a file has one set of options, so their configurations must be the same, except for
+// the Observer. An error of w is returned. Nothing is made in memory that grows with the number of
+// entries, except labels and call sites.
 func Write(w io.Writer, states ...State) error {
 	if w == nil {
 		return fmt.Errorf("torchsnapshot: Write: %w: the writer is nil", ErrInvalid)

@@ -118,7 +118,7 @@ func (m *Model) find(r *request, p *Pool) *Block {
 	return b
 }
 
-// room is a block's size and that of the hole behind it.
+// room is the size of a block and of the hole after it.
 func (m *Model) room(b *Block) int64 {
 	if n := b.Segment.neighbour(b, +1); n != nil && n.State == Hole {
 		return b.Size + n.Size

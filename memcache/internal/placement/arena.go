@@ -123,7 +123,8 @@ func (a *Arena) MoveFree(into *Arena) {
 			seg.setFor(m).insert(m)
 		}
 	}
-	// Chunks are made several at a time, and one keeps the others alive: who has it may have them all.
+	// Chunks are made several at a time, and one keeps the others alive: its owner may own all of
+	// them.
 	for m := a.unused; m != nil && len(a.segments) == 0 && !into.orphans; m = a.unused {
 		a.unused = m.next
 		into.recycle(m)

@@ -51,7 +51,7 @@ func (m *Chunk) Kind() Kind { return m.kind }
 // Segment is what the chunk is a part of.
 func (m *Chunk) Segment() *Segment { return m.segment }
 
-// Next is the chunk behind it in the segment, or nil.
+// Next is the next chunk in the segment, or nil.
 func (m *Chunk) Next() *Chunk { return m.next }
 
 // Used reports whether the chunk was handed out, and not freed.

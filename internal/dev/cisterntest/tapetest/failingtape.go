@@ -18,7 +18,7 @@ type TapeTrial struct {
 	Compute    tensor.Dtype // 0: what is given
 	Parameters autograd.Parameters
 	Buffers    []*tensor.Tensor
-	// Do computes a result, with the tape's backward pass behind it, if the tape records.
+	// Do computes a result and, if the tape records, runs its backward pass.
 	Do func(t *autograd.Tape) *autograd.Variable
 	// Undo frees what the program has besides the tape.
 	Undo func() error

@@ -6,7 +6,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Fill takes all memory but for so many blocks of 512 bytes.
+// Fill takes all memory except so many blocks of 512 bytes.
 func (b *Bench) Fill(free int) (filler []memcache.Block) {
 	b.T.Helper()
 	for range 120 {
