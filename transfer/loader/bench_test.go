@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,5 +41,39 @@ func BenchmarkLoader(b *testing.B) {
 			}
 			require.NoError(b, l.Close())
 		})
+	}
+}
+
+// BenchmarkBatcher reads samples that take a millisecond each, as from a disk or a network, and
+// ones that take no time.
+func BenchmarkBatcher(b *testing.B) {
+	const batch = 16
+	for _, wait := range []time.Duration{time.Millisecond, 0} {
+		for _, workers := range []int{1, 2, 4, 8, 16, 64} {
+			b.Run(fmt.Sprintf("wait=%v/workers=%d", wait, workers), func(b *testing.B) {
+				r := newRig(b, transfer.Config{})
+				samples := numbered[[64]float32]{1 << 20, func(i int) (s [64]float32, _ error) {
+					if wait > 0 {
+						time.Sleep(wait)
+					}
+					return s, nil
+				}}
+				batcher, l := open(b, r, samples, loader.BatcherConfig[[64]float32]{Sampler: loader.Sampler{Batch: batch}, Workers: workers})
+				b.ReportAllocs()
+				n := 0
+				b.ResetTimer()
+				for n < b.N {
+					for _, err := range batcher.From(b.Context(), l, loader.Position{}) {
+						if err != nil {
+							b.Fatal(err)
+						}
+						if n++; n >= b.N {
+							break
+						}
+					}
+				}
+				b.ReportMetric(float64(n*batch)/b.Elapsed().Seconds(), "samples/s")
+			})
+		}
 	}
 }

@@ -1,6 +1,24 @@
-// Package loader feeds a training loop: a [Loader] calls a [Source] ahead of the loop, and uploads
-// what it gives while earlier batches are used. A [Sampler] shuffles a data set and cuts it into
-// such batches.
+// Package loader feeds a training loop. A [Dataset] has samples, a [Batcher] reads them on several
+// goroutines and makes batches, and a [Loader] uploads these while earlier batches are used:
+//
+//	digits, err := loader.NewBatcher(dataset, loader.BatcherConfig[digit]{
+//		Sampler: loader.Sampler{Batch: 128, Shuffle: true, Seed: 1}, Workers: 8,
+//	})
+//	l, err := loader.New(ctx, pool, loader.Config{
+//		Cache: cache, Compute: stream, Fields: digits.Capacities(),
+//	})
+//	defer l.Close()
+//	for epoch := range epochs {
+//		for batch, err := range digits.From(ctx, l, loader.Position{Epoch: epoch}) {
+//			// queue work on stream that uses batch.Field(0), whose first Bytes(0) bytes are valid
+//		}
+//	}
+//
+// # Whole batches
+//
+// A program whose data are not samples, such as a stream of text, calls a loader itself: with a
+// [Source] that fills whole batches. A [Sampler] makes one that is given the numbers of a batch's
+// samples.
 //
 //	l, err := loader.New(ctx, pool, loader.Config{
 //		Cache: cache, Compute: stream, Fields: []int64{imageBytes, labelBytes},
@@ -34,5 +52,6 @@
 //
 // The classes are those of package transfer: [transfer.ErrRange], [transfer.ErrInvalid],
 // [transfer.ErrInFlight], [transfer.ErrReleased] and, after Close, [transfer.ErrClosed]. What a
-// Source returns, or panics with, Next returns in the place of that batch.
+// Source returns, or panics with, Next returns in the place of that batch; that of a [Dataset] has
+// the number of the sample.
 package loader

@@ -17,6 +17,7 @@ import (
 type epoch struct {
 	cancel context.CancelFunc
 	ready  chan item     // never full; closed at the end
+	ended  func()        // called after the source's last call, when cancel was; nil: nothing
 	done   chan struct{} // closed when the goroutine has ended
 }
 
@@ -38,22 +39,28 @@ func (l *Loader) Start(ctx context.Context, source Source) error {
 	if source == nil {
 		return fmt.Errorf("loader: Start without a source: %w", transfer.ErrInvalid)
 	}
+	_, err := l.start(ctx, source, nil)
+	return err
+}
+
+// start is Start of a source that has something to end: ended waits for the source's goroutines.
+func (l *Loader) start(ctx context.Context, source Source, ended func()) (*epoch, error) {
 	if err := l.takeTurn(ctx, "Start"); err != nil {
-		return err
+		return nil, err
 	}
 	defer l.passTurn()
 	if err := l.giveUp(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	// What is uploaded counts for who takes it, in Next, and not for who happened to call Start.
 	ctx, cancel := context.WithCancel(transfer.WithoutMeter(ctx))
-	e := &epoch{cancel: cancel, ready: make(chan item, len(l.slots)+1), done: make(chan struct{})}
+	e := &epoch{cancel: cancel, ready: make(chan item, len(l.slots)+1), ended: ended, done: make(chan struct{})}
 	l.epoch = e
 	l.mu.Lock()
 	l.stats.Epochs++
 	l.mu.Unlock()
 	go e.run(ctx, l, source)
-	return nil
+	return e, nil
 }
 
 // giveUp ends the present epoch.
@@ -94,6 +101,9 @@ func (e *epoch) run(ctx context.Context, l *Loader, source Source) {
 			e.ready <- last
 		}
 		close(e.ready)
+		if e.ended != nil {
+			e.ended() // after the last item, which does not wait for a slow read
+		}
 		close(e.done)
 	}()
 	for {

@@ -26,6 +26,13 @@ func setUp() (cache *memcache.Cache, pool *transfer.Pool, stream device.Stream, 
 	}
 }
 
+// check ends an example that fails.
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
 func ExampleLoader() {
 	ctx := context.Background()
 	cache, pool, stream, closeAll := setUp()

@@ -161,6 +161,45 @@ func (m *failing) trains(batches int) failtest.Trial {
 	}
 }
 
+// halves is a sample that fills half of the fields of counter's batches.
+type halves struct {
+	Image [imageBytes / 2]byte
+	Label [labelBytes / 2]byte
+}
+
+// reads is a trial of an epoch of a batcher. After an error the program makes another loader,
+// since a Release may have failed.
+func (m *failing) reads(t testing.TB) failtest.Trial {
+	require.NoError(t, m.open(1))
+	b, err := loader.NewBatcher(numbered[halves]{9, func(i int) (h halves, _ error) {
+		for _, part := range [][]byte{h.Image[:], h.Label[:]} {
+			for k := range part {
+				part[k] = byte(i/2 + 1)
+			}
+		}
+		return h, nil
+	}}, loader.BatcherConfig[halves]{Sampler: loader.Sampler{Batch: 2}, Workers: 3})
+	require.NoError(t, err)
+	var right *int
+	return failtest.Trial{
+		Do: func(ctx context.Context) error {
+			n := new(int)
+			for batch, err := range b.From(ctx, m.l, loader.Position{}) {
+				if err == nil {
+					err = m.count(batch, n)
+				}
+				if err != nil {
+					return errors.Join(err, m.close(), m.open(1))
+				}
+			}
+			right = n
+			return nil
+		},
+		See:  func() any { return m.seen(right) },
+		Undo: m.close,
+	}
+}
+
 // lost is why a Release may do a part.
 const lost = "the batch is released, and Next returns the error from then on"
 
@@ -182,6 +221,7 @@ var failureRows = []failtest.Row[*failing]{
 		require.NoError(t, m.open(1))
 		return m.trains(5)
 	}},
+	{Of: "Batcher.From", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial { return m.reads(t) }},
 	{Of: "Loader.Start over another epoch", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
 		require.NoError(t, m.open(1))
 		require.NoError(t, m.l.Start(context.Background(), func(ctx context.Context, _ [][]byte) error {

@@ -19,13 +19,19 @@ import (
 // for a batch, the batch is lost, and the error is the device's. The copies of a batch count in the
 // [transfer.Meter] of ctx, and not in the one that Start was called with, and are used with ctx
 // ([transfer.Ahead]). A loop that holds all N+1 batches gets [transfer.ErrInFlight].
-func (l *Loader) Next(ctx context.Context) (*Minibatch, error) {
+func (l *Loader) Next(ctx context.Context) (*Minibatch, error) { return l.nextOf(ctx, nil) }
+
+// nextOf is Next for a caller that wants batches of that epoch alone. nil: of any.
+func (l *Loader) nextOf(ctx context.Context, e *epoch) (*Minibatch, error) {
 	if err := l.takeTurn(ctx, "Next"); err != nil {
 		return nil, err
 	}
 	defer l.passTurn()
 	if l.epoch == nil {
 		return nil, fmt.Errorf("loader: Next before Start: %w", transfer.ErrInvalid)
+	}
+	if e != nil && e != l.epoch {
+		return nil, fmt.Errorf("loader: another epoch of the loader has begun since: %w: use a loader for each of two that take turns", transfer.ErrInvalid)
 	}
 	end := l.observeNext(ctx)
 	b, waited, err := l.next(ctx)

@@ -26,8 +26,16 @@ func (s Sampler) Next(p Position) Position {
 // EpochFrom is [Sampler.Epoch] without the batches that were used. A position that is none of the epoch's, such as one of a
 // sampler with other batches, wraps [transfer.ErrRange].
 func (s Sampler) EpochFrom(p Position, read func(ctx context.Context, samples []int, fields [][]byte) error) (Source, error) {
-	if p.Epoch < 0 || p.Batch < 0 || p.Batch > s.Batches() {
-		return nil, fmt.Errorf("loader: EpochFrom epoch %d, batch %d: %w: an epoch has %d batches", p.Epoch, p.Batch, transfer.ErrRange, s.Batches())
+	if err := s.checkPosition("EpochFrom", p); err != nil {
+		return nil, err
 	}
 	return s.epochFrom(p, read)
+}
+
+// checkPosition requires a position of the sampler's.
+func (s Sampler) checkPosition(call string, p Position) error {
+	if p.Epoch < 0 || p.Batch < 0 || p.Batch > s.Batches() {
+		return fmt.Errorf("loader: %s epoch %d, batch %d: %w: an epoch has %d batches", call, p.Epoch, p.Batch, transfer.ErrRange, s.Batches())
+	}
+	return nil
 }

@@ -86,8 +86,18 @@ func (s Sampler) epochFrom(p Position, read func(ctx context.Context, samples []
 	if read == nil {
 		return nil, fmt.Errorf("loader: Epoch without a function that reads samples: %w", transfer.ErrInvalid)
 	}
+	return s.cut(s.rest(p), read), nil
+}
+
+// rest is an epoch's order from a position on.
+func (s Sampler) rest(p Position) []int {
 	order := s.Order(p.Epoch)
-	next := min(p.Batch*s.Batch, len(order))
+	return order[min(p.Batch*s.Batch, len(order)):]
+}
+
+// cut is the source of the batches of an order.
+func (s Sampler) cut(order []int, read func(ctx context.Context, samples []int, fields [][]byte) error) Source {
+	next := 0
 	return func(ctx context.Context, fields [][]byte) error {
 		n := min(s.Batch, len(order)-next)
 		if n == 0 {
@@ -107,7 +117,7 @@ func (s Sampler) epochFrom(p Position, read func(ctx context.Context, samples []
 		samples := order[next : next+n]
 		next += n
 		return read(ctx, samples, fields)
-	}, nil
+	}
 }
 
 // Order is the order of an epoch's samples on this rank, without those that DropLast leaves out. It is nil where

@@ -26,15 +26,15 @@ import (
 // up: then the source should return soon.
 type Source func(ctx context.Context, fields [][]byte) error
 
-// PanicError is what Next returns for a source that panicked.
+// PanicError is what Next returns for a source, or a read of a sample, that panicked.
 type PanicError struct {
 	Value any    // what panic got
-	Stack []byte // the stack of the source's goroutine
+	Stack []byte // the stack of the goroutine
 }
 
 // Error gives the value and the stack.
 func (e *PanicError) Error() string {
-	return fmt.Sprintf("the source panicked: %v\n\n%s", e.Value, e.Stack)
+	return fmt.Sprintf("panic: %v\n\n%s", e.Value, e.Stack)
 }
 
 // Unwrap returns the value if it is an error.
@@ -43,7 +43,7 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-var errGoexit = errors.New("the source ended its goroutine with runtime.Goexit")
+var errGoexit = errors.New("runtime.Goexit ended the goroutine")
 
 // call calls the source and turns a panic into an error.
 func (s Source) call(ctx context.Context, fields [][]byte) (err error) {

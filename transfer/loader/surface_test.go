@@ -3,6 +3,7 @@ package loader_test
 import (
 	"context"
 	"io"
+	"iter"
 	"reflect"
 	"testing"
 
@@ -31,9 +32,13 @@ func surfaceOf(t *testing.T) *surface.Surface {
 	require.NoError(t, err)
 	t.Cleanup(func() { b.Release() })
 	sampler := loader.Sampler{Samples: 10, Batch: 2, Fields: []int64{8}}
+	batcherConfig := loader.BatcherConfig[int32]{Sampler: sampler}
+	batcherConfig.Sampler.Fields = nil
+	batcher, err := loader.NewBatcher(labels(10), batcherConfig)
+	require.NoError(t, err)
 	return &surface.Surface{
 		T:         t,
-		Functions: map[string]any{"New": loader.New},
+		Functions: map[string]any{"New": loader.New, "NewBatcher": loader.NewBatcher[int32]},
 		Receivers: map[string]func() any{
 			"Loader": func() any {
 				l := open()
@@ -43,6 +48,7 @@ func surfaceOf(t *testing.T) *surface.Surface {
 			"Minibatch":  func() any { return b },
 			"PanicError": func() any { return new(loader.PanicError) },
 			"Sampler":    func() any { return sampler },
+			"Batcher":    func() any { return batcher },
 		},
 		Valid: func(typ reflect.Type) any {
 			switch typ {
@@ -56,6 +62,12 @@ func surfaceOf(t *testing.T) *surface.Surface {
 				return r.a
 			case reflect.TypeFor[loader.Config]():
 				return config
+			case reflect.TypeFor[*loader.Loader]():
+				return l
+			case reflect.TypeFor[loader.Dataset[int32]]():
+				return loader.Dataset[int32](labels(10))
+			case reflect.TypeFor[loader.BatcherConfig[int32]]():
+				return batcherConfig
 			case reflect.TypeFor[loader.Source]():
 				return loader.Source(func(context.Context, [][]byte) error { return io.EOF })
 			case reflect.TypeFor[func(context.Context, []int, [][]byte) error]():
@@ -63,10 +75,18 @@ func surfaceOf(t *testing.T) *surface.Surface {
 			}
 			return nil
 		},
-		Allowed: map[string]string{"New 3.Copy": "the loader makes a stream"},
+		Allowed: map[string]string{
+			"New 3.Copy":             "the loader makes a stream",
+			"NewBatcher 2.Transform": "samples stay as they are",
+			"NewBatcher 2.Collate":   "samples are stacked",
+		},
 		Done: func(call string, result any) {
-			if l, ok := result.(*loader.Loader); ok {
-				require.NoError(t, l.Close())
+			switch result := result.(type) {
+			case *loader.Loader:
+				require.NoError(t, result.Close())
+			case iter.Seq2[*loader.Minibatch, error]:
+				for range result {
+				}
 			}
 		},
 	}
