@@ -106,6 +106,7 @@ func TestPlan(t *testing.T) {
 		"device/cuda/shim.c":              "cuda-test",
 		"internal/recording/read.go":      "fuzz-changed",
 		"autograd/safetensors/read.go":    "fuzz-changed",
+		"autograd/torchfile/scan.go":      "fuzz-changed",
 		"internal/race/on.go":             "sanitizer",
 		"go.sum":                          "vuln",
 		".ci/run":                         "scripts",

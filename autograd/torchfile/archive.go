@@ -1,0 +1,119 @@
+package torchfile
+
+import (
+	"archive/zip"
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// archive is a zip archive whose files stand in one folder, uncompressed.
+type archive struct {
+	r         io.ReaderAt
+	size      int64
+	files     map[string]*zip.File // by their names in the folder
+	bigEndian bool
+}
+
+func openArchive(r io.ReaderAt, size int64) (*archive, error) {
+	var start [16]byte
+	if n, err := r.ReadAt(start[:], 0); err != nil && err != io.EOF {
+		return nil, err
+	} else if !bytes.HasPrefix(start[:n], []byte("PK")) {
+		return nil, formatError("%s", notZip(start[:n]))
+	}
+	b := &bounded{r: r, left: maxDirectory}
+	z, err := zip.NewReader(b, size)
+	switch {
+	case b.err != nil:
+		return nil, b.err
+	case err != nil:
+		return nil, formatError("the zip archive: %v", err)
+	}
+	a := &archive{r: r, size: size, files: map[string]*zip.File{}}
+	for _, f := range z.File {
+		_, name, _ := strings.Cut(f.Name, "/")
+		if a.files[name] != nil && name != "" {
+			return nil, formatError("the archive has two files named %q", name)
+		}
+		a.files[name] = f
+	}
+	if a.files["constants.pkl"] != nil {
+		return nil, formatError("it is a TorchScript program; in Python: torch.save(torch.jit.load(path).state_dict(), path)")
+	}
+	if a.files["byteorder"] != nil {
+		order, err := a.read("byteorder", 16)
+		if err != nil {
+			return nil, err
+		}
+		if a.bigEndian = string(order) == "big"; !a.bigEndian && string(order) != "little" {
+			return nil, formatError("its byteorder is %q: want little or big", order)
+		}
+	}
+	return a, nil
+}
+
+// notZip is the error of a file that begins with start.
+func notZip(start []byte) string {
+	if bytes.HasPrefix(start, []byte("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19")) {
+		return "it has the format before PyTorch 1.6; in Python: torch.save(torch.load(path), path)"
+	}
+	return "it is no zip archive"
+}
+
+// section is the bytes of a file of the archive.
+func (a *archive) section(name string) (*io.SectionReader, error) {
+	f := a.files[name]
+	if f == nil {
+		return nil, formatError("the archive has no file %q", name)
+	}
+	n := f.UncompressedSize64
+	if f.Method != zip.Store || f.CompressedSize64 != n {
+		return nil, formatError("%q is compressed, which torch.save does not do", f.Name)
+	}
+	from, err := f.DataOffset()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %q: %w", ErrFormat, f.Name, err)
+	}
+	if from < 0 || from > a.size || n > uint64(a.size-from) {
+		return nil, formatError("%q has %d bytes from byte %d on, and the file ends at %d: was it cut off?", f.Name, n, from, a.size)
+	}
+	return io.NewSectionReader(a.r, from, int64(n)), nil
+}
+
+// read reads a small file of the archive.
+func (a *archive) read(name string, most int64) ([]byte, error) {
+	s, err := a.section(name)
+	if err != nil {
+		return nil, err
+	}
+	if s.Size() > most {
+		return nil, formatError("%q has %d bytes, more than the limit of %d", name, s.Size(), most)
+	}
+	text := make([]byte, s.Size())
+	if _, err := io.ReadFull(s, text); err != nil {
+		return nil, fmt.Errorf("reading %q: %w", name, err)
+	}
+	return text, nil
+}
+
+// bounded lets so many bytes be read, because a directory in memory is several times as large, and
+// keeps the first error of a read, which package zip may take for a wrong format.
+type bounded struct {
+	r    io.ReaderAt
+	left int64
+	err  error
+}
+
+func (b *bounded) ReadAt(p []byte, at int64) (n int, err error) {
+	if b.left -= int64(len(p)); b.left < 0 {
+		err = formatError("its directory has more than the limit of %d bytes", maxDirectory)
+	} else {
+		n, err = b.r.ReadAt(p, at)
+	}
+	if b.err == nil && err != io.EOF {
+		b.err = err
+	}
+	return n, err
+}
