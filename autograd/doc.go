@@ -19,7 +19,7 @@
 //   - offload: activations, parameters and optimiser state in pinned host memory
 //   - parallel: one model on several ranks
 //   - checkpoint: files that a training goes on from
-//   - safetensors: files of named tensors
+//   - safetensors, torchfile: files of named tensors, and of torch.save
 //
 // # Extensions
 //

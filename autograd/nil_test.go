@@ -115,7 +115,7 @@ func (c *nilCheck) valid(typ reflect.Type) reflect.Value {
 		require.NoError(c.T, err)
 		c.opened = append(c.opened, o.Close)
 		v = o
-	case reflect.TypeFor[*safetensors.File]():
+	case reflect.TypeFor[nn.Source]():
 		f, err := safetensors.Open(c.path)
 		require.NoError(c.T, err)
 		c.opened = append(c.opened, f.Close)
@@ -251,7 +251,7 @@ func (c *nilCheck) receiver(name string) any {
 	case "nn.AdaptiveAvgPool2d":
 		return nn.AdaptiveAvgPool2d{Size: []int{1}}
 	}
-	for _, v := range []any{nn.MaxPool2d{}, nn.AvgPool2d{}, nn.Dropout{}, nn.ELU{}, nn.Flatten{}, nn.GELU{}, nn.Hardtanh{}, nn.Identity{}, nn.LeakyReLU{}, nn.LogSigmoid{}, nn.LogSoftmax{}, nn.ReLU{}, nn.SiLU{}, nn.Sigmoid{},
+	for _, v := range []any{nn.MaxPool2d{}, nn.AvgPool2d{}, nn.Dropout{}, nn.ELU{}, nn.Flatten{}, nn.GELU{}, nn.Hardtanh{}, nn.Identity{}, nn.LeakyReLU{}, nn.LoadReport{}, nn.LoadedWeight{}, nn.LogSigmoid{}, nn.LogSoftmax{}, nn.ReLU{}, nn.SiLU{}, nn.Sigmoid{},
 		nn.Softmax{}, nn.Softplus{}, nn.Tanh{}, optim.ConstantLR{}, optim.CosineAnnealingLR{}, optim.ExponentialLR{}, optim.LinearLR{}, optim.MultiStepLR{}, optim.OneCycleLR{}, optim.StepLR{}} {
 		if reflect.TypeOf(v).String() == name {
 			return v

@@ -125,7 +125,8 @@ func (r *trainingRun) load(name string) {
 	f, err := safetensors.Open(modelPath(name))
 	require.NoError(r.t, err)
 	defer f.Close()
-	require.NoError(r.t, nn.LoadStateDict(r.b.Ctx, r.model, f))
+	_, err = nn.LoadWeights(r.b.Ctx, r.model, f)
+	require.NoError(r.t, err)
 }
 
 func (r *trainingRun) train() {

@@ -197,7 +197,7 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 		for _, t := range state {
 			all = append(all, safetensors.Named{Name: modelPrefix + t.Name, Tensor: t.Tensor})
 		}
-		if err := f.Check(all, under(f, modelPrefix), true); err != nil {
+		if err := f.Check(all, under(f, modelPrefix)); err != nil {
 			return err
 		}
 	}
@@ -313,7 +313,7 @@ func checkOptimizer(o *optim.Base, r optim.Record, f *safetensors.File) error {
 	for i, n := range r.Tensors {
 		for k := range n {
 			like := []safetensors.Named{{Name: slotName(o, i, k), Tensor: o.Parameters()[i].Value()}}
-			if err := f.Check(like, nil, true); err != nil {
+			if err := f.Check(like, nil); err != nil {
 				return err
 			}
 		}

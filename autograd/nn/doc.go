@@ -27,7 +27,8 @@
 // around, else the number in its chain, or no name of its own.
 //
 // [StateDict] lists what of a model is saved. [SaveModel] and [LoadModel] write and read it as
-// safetensors, in the names that PyTorch's state_dict has.
+// safetensors, in the names that PyTorch's state_dict has. [LoadWeights] loads published
+// weights: renamed, transposed, converted, from shards or from PyTorch's own files.
 //
 // # As in PyTorch
 //

@@ -1,6 +1,7 @@
 package nn_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -153,13 +154,45 @@ var modelRows = []failtest.Row[*failing]{
 	{Of: "LoadModel", Varies: true, Partly: read, Ends: queued, Make: loads(func(ctx context.Context, model nn.Layer, path string) error {
 		return nn.LoadModel(ctx, model, path)
 	})},
-	{Of: "LoadStateDict NameModules", Varies: true, Partly: read, Ends: queued, Make: loads(func(ctx context.Context, model nn.Layer, path string) error {
+	{Of: "LoadWeights NameModules", Varies: true, Partly: read, Ends: queued, Make: loads(func(ctx context.Context, model nn.Layer, path string) error {
 		f, err := safetensors.Open(path)
 		if err != nil {
 			return err
 		}
-		return errors.Join(nn.LoadStateDict(ctx, model, f), nn.NameModules(model), f.Close())
+		_, err = nn.LoadWeights(ctx, model, f)
+		return errors.Join(err, nn.NameModules(model), f.Close())
 	})},
+	{Of: "LoadWeights transposed and tied", Varies: true, Partly: read, Ends: queued, Make: loadsTied},
+}
+
+// loadsTied is a trial of a weight that is transposed, and has two names in the source.
+func loadsTied(t testing.TB, m *failing) failtest.Trial {
+	in := newInit(m.Ctx, m)
+	saved, l := in.Parameter([]float64{1, 2, 3, 4, 5, 6}, 2, 3), &nn.Linear{Weight: in.Zeros(3, 2)}
+	require.NoError(t, in.Err())
+	var file bytes.Buffer
+	require.NoError(t, safetensors.Write(m.Ctx, &file, []safetensors.Named{{Name: "0.weight", Tensor: saved.Value()}, {Name: "1.weight", Tensor: saved.Value()}}, nil))
+	model := nn.Sequential{l, &nn.Linear{Weight: l.Weight}}
+	transposed := nn.Transpose(func(string) bool { return true })
+	numbers := func() []float64 { return m.Numbers(l.Weight.Value()) }
+	return failtest.Trial{
+		Do: func(ctx context.Context) error {
+			f, err := safetensors.New(failtest.ReaderAt(m.Faults, bytes.NewReader(file.Bytes())), int64(file.Len()))
+			if err != nil {
+				return err
+			}
+			_, err = nn.LoadWeights(ctx, model, f, transposed)
+			return err
+		},
+		See:  func() any { return numbers() },
+		Undo: in.Close,
+		Left: func(before any, err error) error {
+			if now := numbers(); !reflect.DeepEqual(now, before) && !reflect.DeepEqual(now, []float64{1, 4, 2, 5, 3, 6}) {
+				return fmt.Errorf("%v is loaded: %w", now, err)
+			}
+			return nil
+		},
+	}
 }
 
 // captureRows are what captures and replays do. They need a cache.

@@ -14,7 +14,7 @@ import (
 
 // NameModules tells a model's parameters and buffers their names, as [ParametersOf] and [BuffersOf]
 // find them, so that profiles show memory by PyTorch's names of the modules. Optimisers do so for
-// their parameters, and [LoadStateDict] for all: it is for programs that have neither. In profiles
+// their parameters, and [LoadWeights] for all: it is for programs that have neither. In profiles
 // the name that was told last counts.
 func NameModules(model any) error {
 	if model == nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/internal/check"
@@ -63,65 +62,6 @@ func ModelState(model any) (autograd.Parameters, []NamedTensor) {
 	return append(slices.Clip(all), buffers.params...), tensors // errors, if any
 }
 
-// LoadOption configures [LoadStateDict].
-type LoadOption func(*loadOptions)
-
-type loadOptions struct{ lax bool }
-
-// NotStrict lets a file lack tensors of the model, which stay as they are, and have others, which are left out
-// (load_state_dict(strict=False)).
-func NotStrict() LoadOption { return func(o *loadOptions) { o.lax = true } }
-
-// LoadStateDict overwrites a model's parameters and buffers with those of the same names in a file
-// (torch.nn.Module.load_state_dict). The names must be the same ones, and so must shapes and
-// dtypes; but numbers of 16 bits may become float32 ([safetensors.Info.LoadsInto]). All names that
-// are missing, unexpected, or of another shape are told of in one error, and then nothing has
-// changed. An error of reading may leave a part loaded. A name that the file lacks of a parameter
-// with several is not missing.
-//
-// Files of PyTorch before 0.4.1 and of other frameworks load as they do in PyTorch:
-// num_batches_tracked of a [BatchNorm] may be missing, and stays as it is, and a scalar may be a
-// vector of one element.
-func LoadStateDict(ctx context.Context, model any, f *safetensors.File, opts ...LoadOption) error {
-	if err := check.Context("nn: LoadStateDict", ctx); err != nil {
-		return err
-	}
-	if f == nil {
-		return fmt.Errorf("nn: LoadStateDict: %w: the file is nil", autograd.ErrInvalid)
-	}
-	state, err := StateDict(model)
-	if err != nil {
-		return err
-	}
-	if err := loadState(ctx, state, f, opts); err != nil {
-		return fmt.Errorf("nn: LoadStateDict: %w", err)
-	}
-	return NameModules(model)
-}
-
-func loadState(ctx context.Context, state []NamedTensor, f *safetensors.File, opts []LoadOption) error {
-	var o loadOptions
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
-	state = slices.DeleteFunc(state, func(t NamedTensor) bool {
-		_, ok := f.Info(t.Name)
-		return !ok && countsBatches(t)
-	})
-	if err := f.Check(namedFor(state), f.Tensors(), !o.lax); err != nil {
-		return err
-	}
-	return f.LoadAll(ctx, namedFor(state))
-}
-
-// countsBatches reports whether t is the number of batches of a batch norm, which its files have
-// had since PyTorch 0.4.1.
-func countsBatches(t NamedTensor) bool {
-	return t.Name[strings.LastIndexByte(t.Name, '.')+1:] == batchesName && t.Dtype() == tensor.Int64 && t.Rank() == 0
-}
-
 // SaveModel writes a model's [StateDict] to a file, which takes the place of an older one when it is whole; see
 // [safetensors.WriteFile]. PyTorch loads it with load_state_dict(safetensors.torch.load_file(path)).
 func SaveModel(ctx context.Context, model any, path string) error {
@@ -146,8 +86,9 @@ func namedFor(state []NamedTensor) []safetensors.Named {
 	return all
 }
 
-// LoadModel loads a model from a file as [LoadStateDict] does.
-func LoadModel(ctx context.Context, model any, path string, opts ...LoadOption) error {
+// LoadModel loads a model from a file of safetensors, or from the index of several, as
+// [LoadWeights] does without options.
+func LoadModel(ctx context.Context, model any, path string) error {
 	if err := check.Context("nn: LoadModel", ctx); err != nil {
 		return err
 	}
@@ -159,7 +100,8 @@ func LoadModel(ctx context.Context, model any, path string, opts ...LoadOption) 
 	if err != nil {
 		return fmt.Errorf("nn: LoadModel: %w", err)
 	}
-	if err := errors.Join(loadState(ctx, state, f, opts), f.Close()); err != nil {
+	_, err = loadWeights(ctx, state, f, nil)
+	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("nn: LoadModel: %s: %w", path, err)
 	}
 	return NameModules(model)

@@ -52,14 +52,11 @@ func TestSaveAndLoadModel(t *testing.T) {
 	require.NoError(t, nn.LoadModel(b.Ctx, other, path))
 	assert.Equal(t, []float64{1, 2, 3, 4}, values(b, other))
 	assert.Greater(t, other.Parameters()[0].Value().Version(), version, "a tape would notice")
-	assert.Equal(t, other.Parameters()[0].Name, other.Parameters()[0].Parameter.Name(), "modules are named, as by LoadStateDict")
+	assert.Equal(t, other.Parameters()[0].Name, other.Parameters()[0].Parameter.Name(), "modules are named, as by LoadWeights")
 	f, err := safetensors.Open(path)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
-	require.NoError(t, nn.LoadStateDict(b.Ctx, other, f))
-	require.ErrorContains(t, nn.LoadStateDict(b.Ctx, struct{ A *autograd.Parameter }{b.Number(1)}, f), "nn: LoadStateDict: error(s) in loading")
 	require.NoError(t, f.Close())
-	require.ErrorIs(t, nn.LoadStateDict(b.Ctx, other, nil), autograd.ErrInvalid)
 	require.ErrorIs(t, nn.LoadModel(b.Ctx, nil, path), autograd.ErrInvalid)
 	require.ErrorIs(t, nn.SaveModel(b.Ctx, nil, path), autograd.ErrInvalid, "an empty file would take the place of a good one")
 
@@ -67,14 +64,8 @@ func TestSaveAndLoadModel(t *testing.T) {
 	wrong := nn.Sequential{&nn.Linear{Weight: b.ParameterOf(tapetest.Upload(b, []float64{5}, 1, 1)), Bias: b.Number(6)}}
 	err = nn.LoadModel(b.Ctx, wrong, path)
 	require.ErrorIs(t, err, safetensors.ErrState)
-	require.EqualError(t, err, `nn: LoadModel: `+path+`: error(s) in loading state_dict: missing key(s) in state_dict: "0.bias"; `+
-		`unexpected key(s) in state_dict: "1.running_mean", "1.weight"; size mismatch for 0.weight: the file has F64 (1, 2), and the model float64 (1, 1)`)
-	require.ErrorIs(t, nn.LoadModel(b.Ctx, wrong, path, nn.NotStrict()), safetensors.ErrState, "a shape must fit in any case")
-	lax := nn.Sequential{&nn.Linear{Weight: b.ParameterOf(tapetest.Upload(b, []float64{0, 0}, 1, 2)), Bias: b.Number(6)}}
-	require.NoError(t, nn.LoadModel(b.Ctx, lax, path, nn.NotStrict()))
-	assert.Equal(t, []float64{1, 2, 6}, values(b, lax))
-	narrow := nn.Sequential{&nn.Linear{Weight: b.ParameterOf(tapetest.Upload(b, []float32{0, 0}, 1, 2))}}
-	require.ErrorContains(t, nn.LoadModel(b.Ctx, narrow, path, nn.NotStrict()), "float32")
+	require.EqualError(t, err, `nn: LoadModel: `+path+`: error(s) in loading state_dict: missing 1 of the model's 2 names: "0.bias"; `+
+		`unexpected 2 of the source's 3 names: "1.running_mean", "1.weight"; 1 of another shape or dtype: 0.weight: F64 (1, 2), as float64 (1, 1)`)
 
 	require.ErrorIs(t, nn.LoadModel(b.Ctx, other, path+"x"), os.ErrNotExist)
 	require.ErrorIs(t, nn.SaveModel(b.Ctx, nn.Sequential{&nn.Linear{}}, path), autograd.ErrInvalid)
@@ -91,13 +82,12 @@ func TestLoadTiedWeights(t *testing.T) {
 	tied.Head = tied.Tok
 	require.NoError(t, nn.LoadModel(b.Ctx, tied, path))
 	assert.Equal(t, []float64{7, 7}, values(b, tied))
-	require.ErrorContains(t, nn.LoadModel(b.Ctx, model{b.Number(1), b.Number(2)}, path), `missing key(s) in state_dict: "head"`)
+	require.ErrorContains(t, nn.LoadModel(b.Ctx, model{b.Number(1), b.Number(2)}, path), `missing 1 of the model's 2 names: "head"`)
 	require.NoError(t, nn.SaveModel(b.Ctx, tied, path))
 	require.NoError(t, nn.LoadModel(b.Ctx, tied, path))
 }
 
-// TestStateDictOfBFloat16 is saved half the size and loaded to the bit, into float32 too; float32
-// is not rounded on the way into bfloat16.
+// TestStateDictOfBFloat16 is saved half the size and loaded to the bit, into float32 too.
 func TestStateDictOfBFloat16(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	type served struct {
@@ -122,14 +112,6 @@ func TestStateDictOfBFloat16(t *testing.T) {
 	for i, v := range tapetest.Read[float32](b, trained.Weight.Value()) {
 		assert.Equal(t, uint32(bits[i])<<16, math.Float32bits(v))
 	}
-
-	require.NoError(t, nn.SaveModel(b.Ctx, trained, path))
-	before := served{tapetest.Upload(b, []tensor.BF16{1, 2, 3, 4, 5, 6}, 2, 3), tapetest.Upload(b, []float32{1})}
-	err = nn.LoadModel(b.Ctx, before, path)
-	require.ErrorIs(t, err, safetensors.ErrState)
-	require.ErrorContains(t, err, "size mismatch for weight: the file has F32 (2, 3), and the model bfloat16 (2, 3)")
-	assert.Equal(t, []tensor.BF16{1, 2, 3, 4, 5, 6}, tapetest.Read[tensor.BF16](b, before.Weight))
-	assert.Equal(t, []float32{1}, tapetest.Read[float32](b, before.Bias), "nothing is loaded")
 }
 
 // TestLoadModelOfOlderFiles: the strict load takes what PyTorch's takes: a batch norm without the
@@ -174,7 +156,7 @@ func TestLoadModelOfOlderFiles(t *testing.T) {
 	require.NoError(t, nn.LoadModel(b.Ctx, model, old))
 	require.Equal(t, []int64{7}, tapetest.Read[int64](b, norm.Batches))
 	require.Equal(t, []float32{5}, tapetest.Read[float32](b, scalar))
-	require.ErrorContains(t, nn.LoadModel(b.Ctx, model, write(without("body.1.running_mean"))), `missing key(s) in state_dict: "body.1.running_mean"`)
+	require.ErrorContains(t, nn.LoadModel(b.Ctx, model, write(without("body.1.running_mean"))), `: "body.1.running_mean"`)
 	vector := write(func(n *safetensors.Named) bool {
 		if n.Name == "body.1.num_batches_tracked" {
 			n.Tensor = tapetest.Upload(b, []int64{9}, 1)
@@ -187,7 +169,7 @@ func TestLoadModelOfOlderFiles(t *testing.T) {
 
 	fixed := model
 	fixed.Body = nn.Sequential{model.Body[0], &nn.BatchNorm{Weight: norm.Weight, Bias: norm.Bias, Mean: norm.Mean, Var: norm.Var}}
-	require.ErrorContains(t, nn.LoadModel(b.Ctx, fixed, vector), `unexpected key(s) in state_dict: "body.1.num_batches_tracked"`)
+	require.ErrorContains(t, nn.LoadModel(b.Ctx, fixed, vector), `unexpected 1 of the source's 8 names: "body.1.num_batches_tracked"`)
 	require.NoError(t, nn.LoadModel(b.Ctx, fixed, old))
 
 	// A checkpoint is a file of this package, which has the number.

@@ -3,11 +3,8 @@ package safetensors
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"io"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,19 +52,10 @@ func TestBF16Golden(t *testing.T) {
 	streamed := Streamed{"a", tensor.BFloat16, tensor.Shape{2, 4}, func(ctx context.Context, out io.Writer) error { return tensor.WriteBytes(ctx, a, out) }}
 	require.NoError(t, Write(ctx, &out, []Named{{"w", w}}, nil, streamed))
 	require.Equal(t, goldenBF16, out.Bytes())
-
-	wide := upload(t, rt, make([]float32, 8), 2, 4)
-	require.NoError(t, f.LoadInto(ctx, "a", wide))
-	raw := new(bytes.Buffer)
-	require.NoError(t, tensor.WriteBytes(ctx, wide, raw)) // a NaN's bits are not a float32's business
-	for i, v := range bits {
-		require.Equal(t, uint32(v)<<16, binary.NativeEndian.Uint32(raw.Bytes()[4*i:]), "element %d", i)
-	}
 }
 
-// TestBF16LoadsInto bfloat16 and float32. What would round, or is wider than what the file has, is
-// an error that changes nothing.
-func TestBF16LoadsInto(t *testing.T) {
+// TestLoadIntoKeepsDtypes: a tensor of another dtype is an error that changes nothing.
+func TestLoadIntoKeepsDtypes(t *testing.T) {
 	rt := open(t)
 	data := file(`{"b":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]},"h":{"dtype":"F16","shape":[1],"data_offsets":[2,4]},`+
 		`"s":{"dtype":"F32","shape":[1],"data_offsets":[4,8]},"i":{"dtype":"I16","shape":[1],"data_offsets":[8,10]}}`, 10)
@@ -77,19 +65,15 @@ func TestBF16LoadsInto(t *testing.T) {
 		"bfloat16": upload(t, rt, []tensor.BF16{1}), "float16": upload(t, rt, []tensor.F16{1}), "float32": upload(t, rt, []float32{1}),
 		"float64": upload(t, rt, []float64{1}), "uint8": upload(t, rt, []uint8{1}),
 	}
-	for name, takes := range map[string]string{"b": "bfloat16 float32", "h": "float16 float32", "s": "float32", "i": ""} {
-		info, ok := f.Info(name)
-		require.True(t, ok)
-		for dtype, x := range into {
-			want := slices.Contains(strings.Fields(takes), dtype)
-			require.Equal(t, want, info.LoadsInto(x.Dtype()), "%s into %s", info.Dtype, dtype)
+	for name, dtype := range map[string]string{"b": "bfloat16", "h": "float16", "s": "float32", "i": ""} {
+		for of, x := range into {
 			version := x.Version()
 			err := f.LoadInto(ctx, name, x)
-			if want {
+			if of == dtype {
 				require.NoError(t, err)
 				continue
 			}
-			require.ErrorIs(t, err, tensor.ErrDtype, "%s into %s", info.Dtype, dtype)
+			require.ErrorIs(t, err, tensor.ErrDtype, "%s into %s", name, of)
 			require.Equal(t, version, x.Version())
 		}
 	}
@@ -112,26 +96,17 @@ func TestBF16Offloaded(t *testing.T) {
 	f, err := New(bytes.NewReader(whole.Bytes()), int64(whole.Len()))
 	require.NoError(t, err)
 	for _, away := range []bool{false, true} {
-		narrow, wide := upload(t, rt, make([]tensor.BF16, n)), upload(t, rt, make([]float32, n))
+		narrow := upload(t, rt, make([]tensor.BF16, n))
 		if away {
 			o, err := tensor.NewOffloader(rt, tensor.OffloadConfig{})
 			require.NoError(t, err)
-			for _, x := range []*tensor.Tensor{narrow, wide} {
-				moved, err := o.Offload(ctx, x)
-				require.NoError(t, err)
-				require.True(t, moved && x.Offloaded())
-			}
+			moved, err := o.Offload(ctx, narrow)
+			require.NoError(t, err)
+			require.True(t, moved && narrow.Offloaded())
 		}
 		require.NoError(t, f.LoadInto(ctx, "x", narrow))
-		require.NoError(t, f.LoadInto(ctx, "x", wide))
-		var again, raw bytes.Buffer
+		var again bytes.Buffer
 		require.NoError(t, Write(ctx, &again, []Named{{"x", narrow}}, nil))
 		require.True(t, bytes.Equal(whole.Bytes(), again.Bytes()), "away: %v", away)
-		require.NoError(t, tensor.WriteBytes(ctx, wide, &raw))
-		for i, v := range want {
-			if got := binary.NativeEndian.Uint32(raw.Bytes()[4*i:]); got != uint32(v)<<16 {
-				t.Fatalf("away: %v: element %d is %#x: want %#x", away, i, got, uint32(v)<<16)
-			}
-		}
 	}
 }

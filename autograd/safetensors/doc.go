@@ -13,6 +13,8 @@
 // its bytes. To load it is an error that names it, and the others can be loaded.
 //
 // Elements go between file and device through pinned memory, a piece at a time; no more than the
-// header is ever held in memory. BF16 is bfloat16 and F16 float16, or float32 where a tensor of
-// that is filled; float32 is never rounded: [tensor.Runtime.Convert] does that.
+// header is ever held in memory. Dtypes stay: nn.LoadWeights converts, and so does
+// [tensor.Runtime.Convert].
+//
+// [Open] also opens the shards of a model, by their index model.safetensors.index.json.
 package safetensors

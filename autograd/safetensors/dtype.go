@@ -1,12 +1,6 @@
 package safetensors
 
-import (
-	"encoding/binary"
-	"io"
-	"math"
-
-	"github.com/cistern-ml/cistern/tensor"
-)
+import "github.com/cistern-ml/cistern/tensor"
 
 // sizes are the bytes of an element of each of the format's dtypes, in the order in which writers
 // put tensors: the last one first, so that larger elements come before smaller ones and all are
@@ -42,27 +36,4 @@ func nameOf(d tensor.Dtype) string {
 		}
 	}
 	return ""
-}
-
-// halves are dtypes of two bytes whose numbers float32 has.
-var halves = map[string]func(uint16) float32{
-	"BF16": func(v uint16) float32 { return math.Float32frombits(uint32(v) << 16) },
-	"F16":  func(v uint16) float32 { return tensor.F16(v).Float32() },
-}
-
-// widened reads two bytes for each float32 that is asked for.
-type widened struct {
-	r    io.Reader
-	wide func(uint16) float32
-	buf  [4096]byte
-}
-
-// Read gives whole numbers: those who use it ask for multiples of 4 bytes.
-func (w *widened) Read(p []byte) (int, error) {
-	n := min(len(p)/4, len(w.buf)/2)
-	got, err := io.ReadFull(w.r, w.buf[:2*n])
-	for i := range got / 2 {
-		binary.NativeEndian.PutUint32(p[4*i:], math.Float32bits(w.wide(binary.LittleEndian.Uint16(w.buf[2*i:]))))
-	}
-	return got / 2 * 4, err
 }

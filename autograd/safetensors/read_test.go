@@ -41,9 +41,6 @@ func TestRead(t *testing.T) {
 	assert.Equal(t, []float32{1, -2}, read[float32](t, load("a")))
 	h := load("h")
 	assert.Equal(t, []tensor.F16{0x3c00, 0xfc00}, read[tensor.F16](t, h))
-	wide := upload(t, rt, []float32{0, 0}, 1, 2)
-	require.NoError(t, f.LoadInto(ctx, "h", wide))
-	assert.Equal(t, []float32{1, float32(math.Inf(-1))}, read[float32](t, wide))
 	var out bytes.Buffer
 	require.NoError(t, Write(ctx, &out, []Named{{"h", h}}, nil))
 	assert.Contains(t, out.String(), `"h":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]}`)
@@ -61,44 +58,6 @@ func TestRead(t *testing.T) {
 	require.ErrorIs(t, f.LoadInto(ctx, "mask", x), tensor.ErrDtype)
 	require.ErrorIs(t, f.LoadInto(ctx, "a", nil), ErrInvalid)
 	require.ErrorIs(t, f.LoadInto(ctx, "b", x), ErrMissing)
-}
-
-// TestHalves: every number of 16 bits is the float32 that it is.
-func TestHalves(t *testing.T) {
-	for v := range 1 << 16 {
-		sign, e, m := 1-2*float64(v>>15), v>>10&31, float64(v&1023)
-		want := sign * math.Ldexp(1+m/1024, e-15)
-		switch {
-		case e == 0:
-			want = sign * math.Ldexp(m, -24)
-		case e == 31 && m != 0:
-			want = math.NaN()
-		case e == 31:
-			want = math.Inf(int(sign))
-		}
-		got := float64(halves["F16"](uint16(v)))
-		if got != want && !(math.IsNaN(got) && math.IsNaN(want)) || want == 0 && math.Signbit(want) != math.Signbit(got) {
-			t.Fatalf("%#x: %v, want %v", v, got, want)
-		}
-	}
-	assert.Equal(t, float32(-1.5), halves["BF16"](0xbfc0))
-	rt := open(t)
-	const n = 600_000 // more than a piece
-	data := file(`{"x":{"dtype":"BF16","shape":[600000],"data_offsets":[0,1200000]}}`, 2*n)
-	for i := range n {
-		binary.LittleEndian.PutUint16(data[len(data)-2*n+2*i:], uint16(i))
-	}
-	f, err := New(bytes.NewReader(data), int64(len(data)))
-	require.NoError(t, err)
-	x, err := rt.New(ctx, tensor.Float32, n)
-	require.NoError(t, err)
-	require.NoError(t, f.LoadInto(ctx, "x", x))
-	for i, v := range read[float32](t, x) {
-		if math.Float32bits(v) != uint32(uint16(i))<<16 {
-			t.Fatalf("element %d is %v", i, v)
-		}
-	}
-	require.NoError(t, x.Release())
 }
 
 // TestRefuse: files that are none, each with what is wrong.
@@ -190,7 +149,6 @@ func TestDtypesThatAreNotComputedIn(t *testing.T) {
 		require.ErrorIs(t, err, tensor.ErrDtype)
 		require.ErrorContains(t, err, `"odd"`)
 		require.ErrorContains(t, err, dtype)
-		require.False(t, info.LoadsInto(tensor.Float32))
 		x, err := f.Load(ctx, rt, "even")
 		require.NoError(t, err)
 		require.ErrorIs(t, f.LoadInto(ctx, "odd", x), tensor.ErrDtype)
@@ -198,7 +156,9 @@ func TestDtypesThatAreNotComputedIn(t *testing.T) {
 		require.NoError(t, x.Release())
 		r, err := f.Reader("odd")
 		require.NoError(t, err)
-		require.Equal(t, int64(size), r.Size())
+		n, err := io.Copy(io.Discard, r)
+		require.NoError(t, err)
+		require.Equal(t, int64(size), n)
 	}
 }
 
@@ -224,6 +184,6 @@ func FuzzRead(f *testing.F) {
 			_, ok := file.Info(info.Name)
 			require.True(t, ok)
 		}
-		require.Equal(t, int64(len(b))-file.from, total)
+		require.Equal(t, int64(len(b)-8)-int64(binary.LittleEndian.Uint64(b)), total)
 	})
 }

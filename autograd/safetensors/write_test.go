@@ -66,7 +66,7 @@ func TestWriteFile(t *testing.T) {
 	require.NoError(t, WriteFile(ctx, path, tensors, map[string]string{"k": "v\""}))
 	f, err := Open(path)
 	require.NoError(t, err)
-	assert.Zero(t, f.from%8, "the data is aligned")
+	assert.Zero(t, f.parts[0].from%8, "the data is aligned")
 	for _, info := range f.Tensors() {
 		assert.Zero(t, info.Begin%max(1, sizes[rank(info.Dtype)].size), "%s is aligned", info.Name)
 	}

@@ -57,7 +57,8 @@ func newNetwork(ctx context.Context, in *nn.Initializer, f *safetensors.File) *n
 		in.Fail(errors.New("the file has no 0.weight"))
 		return net
 	}
-	in.Fail(nn.LoadStateDict(ctx, net.model, f)) // which checks all other names, shapes and dtypes
+	_, err := nn.LoadWeights(ctx, net.model, f) // which checks all other names, shapes and dtypes
+	in.Fail(err)
 	return net
 }
 
