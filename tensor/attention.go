@@ -16,6 +16,9 @@ type AttentionConfig struct {
 	Causal bool
 	// Scale is the factor of the products of queries and keys; 0: 1/√E.
 	Scale float64
+	// Keys, if it is not 0, is how many of the keys and values are there: those after them are
+	// capacity and are not read, and there is no gradient. [Layers.SelfAttention] ignores it.
+	Keys int
 }
 
 // AttentionGrads are the gradients of an attention's arguments. Those of arguments that were broadcast are of the whole
@@ -59,6 +62,9 @@ func (d Gradients) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, sum
 	a, err := rt.planAttention(op, q, k, v, mask, cfg)
 	if err == nil {
 		err = checkAttended(op, dy, y, sums, a)
+	}
+	if err == nil && cfg.Keys != 0 {
+		err = fmt.Errorf("tensor: %s: %w: %d keys of a cache have no gradient", op, ErrInvalid, cfg.Keys)
 	}
 	if err == nil && ofMask && a.plan.Masking != plan.FloatMask {
 		err = fmt.Errorf("tensor: %s: %w: the gradient of no mask, or of a mask of uint8", op, ErrInvalid)
@@ -208,6 +214,7 @@ func (rt *Runtime) planAttention(op string, q, k, v, mask *Tensor, cfg Attention
 	key.mask(mask)
 	key.flags(cfg.Causal)
 	key.number(math.Float64bits(cfg.Scale))
+	key.add(cfg.Keys)
 	return remembered(rt, &key, func() (*attentionPlan, error) {
 		p, batch, err := planOneAttention(op, q.shape, k.shape, v.shape, cfg)
 		if err == nil {
@@ -232,6 +239,13 @@ func planOneAttention(op string, q, k, v Shape, cfg AttentionConfig) (*plan.Atte
 	if e != e2 || s != s2 {
 		return nil, nil, fmt.Errorf("tensor: %s: %w: queries %v, keys %v, values %v: want (…, L, E), (…, S, E), (…, S, V)", op, ErrShape, q, k, v)
 	}
+	keys := s
+	if cfg.Keys != 0 {
+		keys = cfg.Keys
+	}
+	if keys < 0 || keys > s {
+		return nil, nil, fmt.Errorf("tensor: %s: %w: %d keys of %v: want 1 to %d", op, ErrShape, cfg.Keys, k, s)
+	}
 	batch, err := broadcastShape(op, bq, bk)
 	if err == nil {
 		batch, err = broadcastShape(op, batch, bv)
@@ -240,7 +254,7 @@ func planOneAttention(op string, q, k, v Shape, cfg AttentionConfig) (*plan.Atte
 		return nil, nil, err
 	}
 	rank := len(batch)
-	return &plan.Attention{Dims: batch, L: l, S: s, E: e, V: n, Causal: cfg.Causal, Scale: cfg.scale(e), Out: contiguous(batch, l, n),
+	return &plan.Attention{Dims: batch, L: l, S: keys, E: e, V: n, Causal: cfg.Causal, Scale: cfg.scale(e), Out: contiguous(batch, l, n),
 		Query: plan.Layout{Batch: batchStrides(bq, rank, l*e), Row: e}, Key: plan.Layout{Batch: batchStrides(bk, rank, s*e), Row: e},
 		Value:  plan.Layout{Batch: batchStrides(bv, rank, s*n), Row: n},
 		DQuery: contiguous(batch, l, e), DKey: contiguous(batch, s, e), DValue: contiguous(batch, s, n)}, batch, nil

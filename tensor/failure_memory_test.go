@@ -105,6 +105,10 @@ var memoryRows = []trialRow{
 		x := m.inOf(Float32, 3)
 		return func(ctx context.Context) error { return CopyFrom(ctx, x, []float32{1, 2, 3}) }
 	})},
+	{Of: "Runtime.CopyInto", Make: releases(func(m *trialRig) func(ctx context.Context) error {
+		x, y := m.in(2, 3), m.in(2, 1)
+		return func(ctx context.Context) error { return m.CopyInto(ctx, x, 1, 2, y) }
+	})},
 	{Of: "ToSlice", Varies: true, Make: func(_ testing.TB, m *trialRig) failtest.Trial {
 		x := m.inOf(Float32, 2, 3)
 		return m.reads(func(ctx context.Context) (any, error) { return ToSlice[float32](ctx, x, nil) })

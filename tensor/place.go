@@ -122,6 +122,37 @@ func (rt *Runtime) Narrow(ctx context.Context, x *Tensor, axis, start, length in
 	return rt.result(ctx, "Narrow", x.dtype, shape, func(out *Tensor) error { return rt.placeRows(ctx, whole(out), whole(x).from(axis, start), shape) })
 }
 
+// CopyInto overwrites elements of dst along a dimension, from start on, with src, which has as many
+// of them as it has, dst's other dimensions and its dtype (torch.narrow(…).copy_). The two may not
+// overlap. Any dtype.
+func (rt *Runtime) CopyInto(ctx context.Context, dst *Tensor, axis, start int, src *Tensor) error {
+	const op = "CopyInto"
+	in, err := rt.acquire(op, dst, src)
+	if err != nil {
+		return err
+	}
+	defer in.release()
+	if axis, err = axisOf(op, dst.shape, axis); err != nil {
+		return err
+	}
+	alike := len(src.shape) == len(dst.shape)
+	for d := range dst.shape {
+		alike = alike && (d == axis || src.shape[d] == dst.shape[d])
+	}
+	switch {
+	case src.dtype != dst.dtype:
+		return fmt.Errorf("tensor: %s: %w: from %v to %v", op, ErrDtype, src.dtype, dst.dtype)
+	case !alike || start < 0 || start > dst.shape[axis]-src.shape[axis]:
+		return fmt.Errorf("tensor: %s: %w: %v does not fit into dimension %d of %v from %d on", op, ErrShape, src.shape, axis, dst.shape, start)
+	case dst.shares(src):
+		return overlapError(op)
+	case src.bytes == 0:
+		return nil
+	}
+	dst.overwritten()
+	return rt.placeRows(ctx, whole(dst).from(axis, start), whole(src), src.shape)
+}
+
 // Pad returns x inside of a larger tensor of value (torch.nn.functional.pad with its numbers in pairs, the last dimension's
 // first): before[i] elements come before dimension i of x and after[i] behind it. A negative number takes elements away.
 func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, after []int) (*Tensor, error) {
