@@ -26,9 +26,9 @@ func reducedBy(b *tapetest.Bench, f func(t *autograd.Tape) *autograd.Variable, m
 // TestDefaultsOfLossesArePyTorchs: what a program leaves out is what PyTorch 2.11 documents as the default.
 func TestDefaultsOfLossesArePyTorchs(t *testing.T) {
 	tapetest.RequireDefaults(t, "", []tapetest.Default{
-		{Names: "AttentionConfig", Python: "attn_mask=None, is_causal=False, scale=None, enable_gqa=False", Got: func(*tapetest.Bench, *nn.Initializer) string {
+		{Names: "AttentionConfig", Python: "attn_mask=None, dropout_p=0, is_causal=False, scale=None, enable_gqa=False", Got: func(*tapetest.Bench, *nn.Initializer) string {
 			var c autograd.AttentionConfig // a Scale of 0 is 1/√E
-			return tapetest.Signature("attn_mask", map[bool]string{true: "None"}[c.Mask == nil], "is_causal", c.Causal, "scale", map[float64]string{0: "None"}[c.Scale], "enable_gqa", c.GQA)
+			return tapetest.Signature("attn_mask", map[bool]string{true: "None"}[c.Mask == nil], "dropout_p", c.Dropout, "is_causal", c.Causal, "scale", map[float64]string{0: "None"}[c.Scale], "enable_gqa", c.GQA)
 		}},
 		{Names: "Tape.MSELoss", Python: "reduction=mean", Got: func(b *tapetest.Bench, _ *nn.Initializer) string {
 			return tapetest.Signature("reduction", reducedBy(b, func(t *autograd.Tape) *autograd.Variable {

@@ -224,6 +224,16 @@ var operationRows = []struct {
 	{Of: "Tape.ScaledDotProductAttention of groups", program: attends(func(onTape, []variable) autograd.AttentionConfig {
 		return autograd.AttentionConfig{GQA: true}
 	}, []int{4, 2, 3}, batch, batch)},
+	{Of: "Tape.ScaledDotProductAttention with dropout and padding", program: attends(func(t onTape, _ []variable) autograd.AttentionConfig {
+		t.SetSeed(3)
+		return autograd.AttentionConfig{Causal: true, Dropout: 0.25, KeyPadding: autograd.Upload(t, []uint8{0, 1, 0, 0}, 2, 2)}
+	}, batch, batch, batch)},
+	{Of: "Tape.AttentionWeights", program: operation(func(t onTape, v []variable) variable {
+		return t.AttentionWeights(v[0], v[1], autograd.AttentionConfig{Mask: v[2]})
+	}, batch, batch, []int{2, 2})},
+	{Of: "Tape.SelfAttention with padding", program: operation(func(t onTape, v []variable) variable {
+		return t.SelfAttention(v[0], 2, true, autograd.AttentionConfig{KeyPadding: autograd.Upload(t, []uint8{0, 1, 1}, 1, 3)})
+	}, []int{1, 3, 12})},
 	{Of: "Tape.SelfAttention", program: operation(func(t onTape, v []variable) variable {
 		return t.SelfAttention(v[0], 2, true, autograd.AttentionConfig{Causal: true})
 	}, []int{1, 3, 12})},

@@ -122,6 +122,10 @@ func (c *nilCheck) valid(typ reflect.Type) reflect.Value {
 		v = f
 	case reflect.TypeFor[device.Communicator]():
 		v = struct{ device.Communicator }{}
+	case reflect.TypeFor[*nn.KVCache]():
+		v = c.receiver("nn.KVCache")
+	case reflect.TypeFor[*nn.Lengths]():
+		v = c.lengths()
 	case reflect.TypeFor[nn.Initial]():
 		v = nn.InitConstant(1)
 	case reflect.TypeFor[autograd.Hooks]():
@@ -142,6 +146,13 @@ func (c *nilCheck) valid(typ reflect.Type) reflect.Value {
 	of := reflect.New(typ).Elem()
 	of.Set(reflect.ValueOf(v))
 	return of
+}
+
+func (c *nilCheck) lengths() *nn.Lengths {
+	l, err := nn.NewLengths(c.Ctx, c.RT, 2, 2, 1)
+	require.NoError(c.T, err)
+	c.opened = append(c.opened, l.Release)
+	return l
 }
 
 // mayBeNil reports whether an argument of the type can be nil, or have elements that are.
@@ -242,6 +253,13 @@ func (c *nilCheck) receiver(name string) any {
 		return in.GRU(2, 2)
 	case "nn.MultiHeadAttention":
 		return in.MultiHeadAttention(2, 1)
+	case "nn.KVCache":
+		cache, err := nn.NewKVCache(c.Ctx, c.RT, nn.KVCacheConfig{Layers: 1, Batch: 1, Heads: 1, Length: 2, HeadSize: 2})
+		require.NoError(c.T, err)
+		c.opened = append(c.opened, cache.Release)
+		return cache
+	case "nn.Lengths":
+		return c.lengths()
 	case "nn.Sequential":
 		return nn.Sequential{nn.ReLU{}, in.Linear(2, 2)}
 	case "optim.LambdaLR":

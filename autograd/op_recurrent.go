@@ -17,6 +17,11 @@ type Recurrence struct {
 	WeightIH, WeightHH *Variable // (gates*n, inputs), (gates*n, n)
 	BiasIH, BiasHH     *Variable // (gates*n), or nil
 	H0, C0             *Variable // the first states, (batch, n), or nil for zeros
+
+	// Seen, whole numbers (steps, batch, 1), is 0 after the end of a row. There the inputs, which
+	// have to be finite, are not read, and an LSTM's cell state and a GRU's state stay. What the
+	// other states are there is undefined, and must have no gradient. Nil: all steps are seen.
+	Seen *Variable
 }
 
 // recurrence is the record of a [Recurrence]. The products of all inputs are one product, then each
@@ -31,7 +36,7 @@ type recurrence struct {
 
 // inputs are the sequence, the weights, and the optional inputs that are not nil.
 func (r *recurrence) inputs() []*Variable {
-	return withOptional([]*Variable{r.X, r.WeightIH, r.WeightHH}, r.BiasIH, r.BiasHH, r.H0, r.C0)
+	return withOptional([]*Variable{r.X, r.WeightIH, r.WeightHH}, r.BiasIH, r.BiasHH, r.H0, r.C0, r.Seen)
 }
 
 func (r *recurrence) weights() tensor.RecurrentWeights {
@@ -73,10 +78,48 @@ func (r *recurrence) products(ctx context.Context, rt *tensor.Runtime) (*tensor.
 	return rt.Linear(ctx, r.X.value, r.WeightIH.value, r.BiasIH.value)
 }
 
+// stopped are the gates' inputs after the end of a row: an LSTM's cell state stays and its state is
+// 0, a GRU's state stays, an RNN's is ReLU's 0 or a tanh's -1. All slopes are 0 there, so that no
+// gradient passes but that of what stays.
+var stopped = [...][]float64{{-1e30}, {-1e30}, {-1e30, 1e30, 0, -1e30}, {0, 1e30, 0}}
+
+// stop replaces the products after the ends of rows, and frees them.
+func (r *recurrence) stop(c *Call, products *tensor.Tensor) (*tensor.Tensor, error) {
+	rt, ctx := c.Runtime(), c.Context()
+	defer c.Free(products)
+	var parts []*tensor.Tensor
+	defer func() {
+		for _, p := range parts {
+			c.Free(p)
+		}
+	}()
+	for _, v := range stopped[r.Kind] {
+		p, err := rt.Full(ctx, v, products.Dtype(), r.WeightHH.value.Shape()[1])
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, p)
+	}
+	gates, err := rt.Cat(ctx, 0, parts...)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Free(gates)
+	y, err := rt.Where(ctx, r.Seen.value, products, gates)
+	if err == nil && !y.SameShape(products) {
+		defer c.Free(y)
+		return nil, fmt.Errorf("%w: Seen is %v for inputs %v: want (steps, batch, 1)", tensor.ErrShape, r.Seen.Shape(), r.X.Shape())
+	}
+	return y, err
+}
+
 // Forward computes the states.
 func (r *recurrent) Forward(c *Call) (*tensor.Tensor, error) {
 	rt, ctx := c.Runtime(), c.Context()
 	products, err := r.products(ctx, rt)
+	if err == nil && r.Seen != nil {
+		products, err = r.stop(c, products)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,16 @@ func recurrentReference(r *referenceRun) *autograd.Variable {
 	if r.string("nonlinearity", "tanh") == "relu" {
 		kind = tensor.RNNReLU
 	}
+	y, hn, cn := (*nn.LSTM)(recurrentOf(r, kind)).Run(r.tape, r.in("input"), r.optional("h0"), r.optional("c0"))
+	require.NoError(r.t, r.tape.Err())
+	for i, want := range r.Last {
+		r.same(fmt.Sprint("last state ", i), []*autograd.Variable{hn, cn}[i].Value(), want)
+	}
+	return y
+}
+
+// recurrentOf is the layer of the case's weights.
+func recurrentOf(r *referenceRun, kind tensor.RecurrentKind) *nn.Recurrent {
 	layer := nn.Recurrent{Kind: kind, BatchFirst: r.bool("batch_first", false)}
 	_, layer.Bidirectional = r.Inputs["weight_ih_l0_reverse"]
 	for i := 0; ; i++ {
@@ -60,12 +70,7 @@ func recurrentReference(r *referenceRun) *autograd.Variable {
 		layer.Cells = append(layer.Cells, nn.RecurrentCell{WeightIH: r.param("weight_ih" + suffix), WeightHH: r.param("weight_hh" + suffix),
 			BiasIH: r.param("bias_ih" + suffix), BiasHH: r.param("bias_hh" + suffix)})
 	}
-	y, hn, cn := (*nn.LSTM)(&layer).Run(r.tape, r.in("input"), r.optional("h0"), r.optional("c0"))
-	require.NoError(r.t, r.tape.Err())
-	for i, want := range r.Last {
-		r.same(fmt.Sprint("last state ", i), []*autograd.Variable{hn, cn}[i].Value(), want)
-	}
-	return y
+	return &layer
 }
 
 // param is an input as a parameter, or nil.

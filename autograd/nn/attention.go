@@ -9,9 +9,9 @@ import (
 )
 
 // MultiHeadAttention projects queries, keys and values, lets each head attend with its part of
-// them, and projects what the heads found (torch.nn.MultiheadAttention, without dropout, extra keys
-// or weights as a result). Sequences are (steps, batch, n), or (batch, steps, n) with BatchFirst,
-// or (steps, n) without a batch.
+// them, and projects what the heads found (torch.nn.MultiheadAttention, without extra keys).
+// Sequences are (steps, batch, n), or (batch, steps, n) with BatchFirst, or (steps, n) without a
+// batch.
 type MultiHeadAttention struct {
 	// InWeight (3n, n) projects queries, keys and values, if these are of one size; else they have
 	// weights of their own, (n, n), (n, keys) and (n, values).
@@ -23,19 +23,23 @@ type MultiHeadAttention struct {
 	BatchFirst                          bool
 	// Causal hides from each place those behind it, in Forward.
 	Causal bool
+	// Dropout is the share of the weights that is dropped in training, where the call has none of
+	// its own; see [autograd.AttentionConfig] for what it costs.
+	Dropout float64
 }
 
-// MultiHeadAttention makes an attention of n numbers in so many heads, which divide n (torch.nn.MultiheadAttention). It
-// takes [BatchFirst], [NoBias], [KeyDim], [ValueDim] and [Causal]. As PyTorch does, projections are drawn after Xavier,
-// biases are 0, and the last weights are those of a [Linear].
+// MultiHeadAttention makes an attention of n numbers in so many heads, which divide n
+// (torch.nn.MultiheadAttention). It takes [BatchFirst], [NoBias], [KeyDim], [ValueDim], [Causal]
+// and [AttentionDropout]. As PyTorch does, projections are drawn after Xavier, biases are 0, and
+// the last weights are those of a [Linear].
 func (in *Initializer) MultiHeadAttention(n, heads int, options ...LayerOption) *MultiHeadAttention {
 	call := fmt.Sprintf("MultiHeadAttention(%d, %d)", n, heads)
-	o := in.options(call, options, "BatchFirst", "NoBias", "KeyDim", "ValueDim", "Causal")
+	o := in.options(call, options, "BatchFirst", "NoBias", "KeyDim", "ValueDim", "Causal", "AttentionDropout")
 	s := o.sequence
-	if n < 1 || heads < 1 || n%heads != 0 || s.keys < 0 || s.values < 0 {
-		in.fail(call, fmt.Errorf("%w: want at least one head, which divide the numbers", autograd.ErrInvalid))
+	if n < 1 || heads < 1 || n%heads != 0 || s.keys < 0 || s.values < 0 || !(s.dropout >= 0 && s.dropout <= 1) {
+		in.fail(call, fmt.Errorf("%w: dropout %v: want at least one head, which divide the numbers, and a dropout of 0 to 1", autograd.ErrInvalid, s.dropout))
 	}
-	m := &MultiHeadAttention{Heads: heads, BatchFirst: s.batchFirst, Causal: s.causal}
+	m := &MultiHeadAttention{Heads: heads, BatchFirst: s.batchFirst, Causal: s.causal, Dropout: s.dropout}
 	xavier := func(rows, cols int) *autograd.Parameter {
 		bound := math.Sqrt(6 / float64(rows+cols))
 		return in.parameter(call, func() float64 { return (2*in.rand.Float64() - 1) * bound }, rows, cols)
@@ -86,8 +90,24 @@ func (m *MultiHeadAttention) Forward(t *autograd.Tape, x *autograd.Variable) *au
 
 // Attend lets queries attend to keys, of which each has a value. A mask broadcasts to (batch,
 // heads, queries, keys), and is as that of [autograd.Tape.ScaledDotProductAttention]: PyTorch's
-// layer takes a mask of bools the other way round.
+// layer takes a mask of bools the other way round. Key padding is as PyTorch's.
 func (m *MultiHeadAttention) Attend(t *autograd.Tape, query, key, value *autograd.Variable, cfg autograd.AttentionConfig) *autograd.Variable {
+	own, local, ok := m.begin(t, query, key, value)
+	if !ok {
+		return t.Fail(nil)
+	}
+	return t.Layer(own, local, func() *autograd.Variable {
+		if query.Rank() == 3 {
+			return m.attend(t, query, key, value, m.completed(cfg))
+		}
+		q, k, v, cfg := m.batched(t, query, key, value, m.completed(cfg))
+		return t.Reshape(m.attend(t, q, k, v, cfg), query.Shape()...)
+	})
+}
+
+// begin starts a call, and reports whether it can go on. own is a parameter of the layer, with its
+// name in it.
+func (m *MultiHeadAttention) begin(t *autograd.Tape, query, key, value *autograd.Variable) (own *autograd.Parameter, local string, ok bool) {
 	const op = "MultiHeadAttention"
 	switch {
 	case m == nil || m.Heads < 1 || m.Out == nil || m.InWeight == nil && (m.QueryWeight == nil || m.KeyWeight == nil || m.ValueWeight == nil):
@@ -96,25 +116,34 @@ func (m *MultiHeadAttention) Attend(t *autograd.Tape, query, key, value *autogra
 	case query.Rank() != 2 && query.Rank() != 3 || key.Rank() != query.Rank() || value.Rank() != query.Rank():
 		t.Fail(fmt.Errorf("nn: %s: %w: queries %v, keys %v, values %v: want sequences (steps, batch, n), or (steps, n)", op, tensor.ErrShape, query.Shape(), key.Shape(), value.Shape()))
 	}
-	if t.Err() != nil {
-		return t.Fail(nil)
+	switch {
+	case t.Err() != nil:
+		return nil, "", false
+	case m.InWeight == nil:
+		return m.QueryWeight, "q_proj_weight", true
 	}
-	in, local := m.InWeight, "in_proj_weight"
-	if in == nil {
-		in, local = m.QueryWeight, "q_proj_weight"
+	return m.InWeight, "in_proj_weight", true
+}
+
+// completed is a configuration with the layer's dropout.
+func (m *MultiHeadAttention) completed(cfg autograd.AttentionConfig) autograd.AttentionConfig {
+	if cfg.Dropout == 0 {
+		cfg.Dropout = m.Dropout
 	}
-	return t.Layer(in, local, func() *autograd.Variable {
-		if query.Rank() == 3 {
-			return m.attend(t, query, key, value, cfg)
-		}
-		q := t.Unsqueeze(query, m.batch())
-		k, v := q, q
-		if key != query || value != query {
-			k, v = t.Unsqueeze(key, m.batch()), t.Unsqueeze(value, m.batch())
-		}
-		y := m.attend(t, q, k, v, cfg)
-		return t.Reshape(y, query.Shape()...)
-	})
+	return cfg
+}
+
+// batched gives sequences without a batch one of 1.
+func (m *MultiHeadAttention) batched(t *autograd.Tape, query, key, value *autograd.Variable, cfg autograd.AttentionConfig) (q, k, v *autograd.Variable, _ autograd.AttentionConfig) {
+	q = t.Unsqueeze(query, m.batch())
+	k, v = q, q
+	if key != query || value != query {
+		k, v = t.Unsqueeze(key, m.batch()), t.Unsqueeze(value, m.batch())
+	}
+	if p := cfg.KeyPadding; p != nil && p.Rank() == 1 {
+		cfg.KeyPadding = t.Unsqueeze(p, 0)
+	}
+	return q, k, v, cfg
 }
 
 // batch is the dimension of the batch.
@@ -127,48 +156,72 @@ func (m *MultiHeadAttention) batch() int {
 
 // attend is inside of a frame.
 func (m *MultiHeadAttention) attend(t *autograd.Tape, query, key, value *autograd.Variable, cfg autograd.AttentionConfig) *autograd.Variable {
-	bias := t.Param(m.InBias)
 	if query == key && key == value && m.InWeight != nil && !(cfg.Mask != nil && cfg.Mask.RequiresGrad()) {
-		qkv := t.Linear(query, t.Param(m.InWeight), bias)
+		qkv := t.Linear(query, t.Param(m.InWeight), t.Param(m.InBias))
 		y := t.SelfAttention(qkv, m.Heads, m.BatchFirst, cfg)
 		qkv.Release()
 		return m.join(t, y)
 	}
+	q, k, v := m.project(t, query, key, value)
+	return m.merge(t, t.ScaledDotProductAttention(q, k, v, cfg))
+}
+
+// project returns the queries, keys and values of all heads, (batch, heads, steps, n/heads). Those
+// of one sequence are one product.
+func (m *MultiHeadAttention) project(t *autograd.Tape, query, key, value *autograd.Variable) (q, k, v *autograd.Variable) {
+	if query != key || key != value || m.InWeight == nil {
+		return m.projectOne(t, query, 0, m.QueryWeight), m.projectOne(t, key, 1, m.KeyWeight), m.projectOne(t, value, 2, m.ValueWeight)
+	}
+	parts := t.Split(m.apart(t, t.Linear(query, t.Param(m.InWeight), t.Param(m.InBias)), 3), 0, 1, 1, 1)
+	for i, p := range parts {
+		parts[i] = t.Squeeze(p, 0)
+	}
+	return parts[0], parts[1], parts[2]
+}
+
+// projectOne returns the queries (0), keys or values of all heads. Without weights of their own
+// they have copies of their rows of InWeight.
+func (m *MultiHeadAttention) projectOne(t *autograd.Tape, x *autograd.Variable, i int, weight *autograd.Parameter) *autograd.Variable {
 	out := t.Param(m.Out.Weight).Shape()
 	if t.Err() != nil || len(out) != 2 || out[0]%m.Heads != 0 {
 		return t.Fail(fmt.Errorf("nn: MultiHeadAttention: %w: weights %v for %d heads", tensor.ErrShape, out, m.Heads))
 	}
 	n := out[0]
-	project := func(x *autograd.Variable, i int, weight *autograd.Parameter) *autograd.Variable {
-		var w, b *autograd.Variable
-		if weight != nil {
-			w = t.Param(weight)
-		} else {
-			w = t.Narrow(t.Param(m.InWeight), 0, i*n, n)
-		}
-		if bias != nil {
-			b = t.Narrow(bias, 0, i*n, n)
-		}
-		y := t.Linear(x, w, b)
-		shape := y.Shape()
-		if len(shape) != 3 { // there is an error
-			return y
-		}
-		y = t.Reshape(y, shape[0], shape[1], m.Heads, n/m.Heads)
-		if m.BatchFirst {
-			return t.Permute(y, 0, 2, 1, 3)
-		}
-		return t.Permute(y, 1, 2, 0, 3)
+	w, bias := t.Param(weight), t.Param(m.InBias)
+	if w == nil {
+		w = t.Narrow(t.Param(m.InWeight), 0, i*n, n)
 	}
-	q, k, v := project(query, 0, m.QueryWeight), project(key, 1, m.KeyWeight), project(value, 2, m.ValueWeight)
-	y := t.ScaledDotProductAttention(q, k, v, cfg) // (batch, heads, steps, n/heads)
+	if bias != nil {
+		bias = t.Narrow(bias, 0, i*n, n)
+	}
+	return t.Squeeze(m.apart(t, t.Linear(x, w, bias), 1), 0)
+}
+
+// apart takes sequences of several parts, all heads' numbers beside each other in each of them, to
+// (parts, batch, heads, steps, n/heads).
+func (m *MultiHeadAttention) apart(t *autograd.Tape, x *autograd.Variable, parts int) *autograd.Variable {
+	shape := x.Shape()
+	if len(shape) != 3 { // there is an error
+		return x
+	}
+	x = t.Reshape(x, shape[0], shape[1], parts, m.Heads, shape[2]/parts/m.Heads)
+	if m.BatchFirst {
+		return t.Permute(x, 2, 0, 3, 1, 4)
+	}
+	return t.Permute(x, 2, 1, 3, 0, 4)
+}
+
+// merge joins what the heads found, (batch, heads, steps, n/heads).
+func (m *MultiHeadAttention) merge(t *autograd.Tape, y *autograd.Variable) *autograd.Variable {
 	if m.BatchFirst {
 		y = t.Permute(y, 0, 2, 1, 3)
 	} else {
 		y = t.Permute(y, 2, 0, 1, 3)
 	}
-	shape := query.Shape()
-	return m.join(t, t.Reshape(y, shape[0], shape[1], n))
+	if shape := y.Shape(); len(shape) == 4 {
+		y = t.Reshape(y, shape[0], shape[1], shape[2]*shape[3])
+	}
+	return m.join(t, y)
 }
 
 // join projects what the heads found.

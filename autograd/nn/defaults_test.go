@@ -32,7 +32,7 @@ func epsOf(b *tapetest.Bench, l nn.Layer, a float64, data []float64, shape ...in
 
 // TestDefaultsOfLayersArePyTorchs: what a program leaves out is what PyTorch 2.11 documents as the default.
 func TestDefaultsOfLayersArePyTorchs(t *testing.T) {
-	tapetest.RequireDefaults(t, "Sequential ReLU Identity Sigmoid Tanh SiLU LogSigmoid AdaptiveAvgPool2d", []tapetest.Default{
+	tapetest.RequireDefaults(t, "KVCacheConfig Sequential ReLU Identity Sigmoid Tanh SiLU LogSigmoid AdaptiveAvgPool2d", []tapetest.Default{
 		{Names: "Linear", Python: "bias=True", Got: func(_ *tapetest.Bench, in *nn.Initializer) string {
 			return tapetest.Signature("bias", in.Linear(1, 1).Bias != nil)
 		}},
@@ -82,10 +82,10 @@ func TestDefaultsOfLayersArePyTorchs(t *testing.T) {
 			r := in.GRU(1, 1)
 			return tapetest.Signature("num_layers", len(r.Cells), "bias", r.Cells[0].BiasIH != nil, "batch_first", r.BatchFirst, "dropout", r.Dropout, "bidirectional", r.Bidirectional)
 		}},
-		{Names: "MultiHeadAttention", Python: "bias=True, kdim=None, vdim=None, batch_first=False", Got: func(_ *tapetest.Bench, in *nn.Initializer) string {
+		{Names: "MultiHeadAttention", Python: "dropout=0, bias=True, kdim=None, vdim=None, batch_first=False", Got: func(_ *tapetest.Bench, in *nn.Initializer) string {
 			m := in.MultiHeadAttention(2, 1)
 			own := map[bool]string{true: "None"}[m.InWeight != nil]
-			return tapetest.Signature("bias", m.InBias != nil && m.Out.Bias != nil, "kdim", own, "vdim", own, "batch_first", m.BatchFirst)
+			return tapetest.Signature("dropout", m.Dropout, "bias", m.InBias != nil && m.Out.Bias != nil, "kdim", own, "vdim", own, "batch_first", m.BatchFirst)
 		}},
 		{Names: "ELU", Python: "alpha=1", Got: func(b *tapetest.Bench, _ *nn.Initializer) string {
 			return tapetest.Signature("alpha", -forward(b, nn.ELU{}, true, []float64{-99})[0])

@@ -130,6 +130,10 @@ var modelRows = []failtest.Row[*failing]{
 	{Of: "MultiHeadAttention.Attend", Make: applies(func(in maker) *nn.MultiHeadAttention { return in.MultiHeadAttention(4, 2) }, func(t onTape, l *nn.MultiHeadAttention, x variable) variable {
 		return l.Attend(t, x, t.Exp(x), t.Neg(x), autograd.AttentionConfig{})
 	}, 2, 1, 4)},
+	{Of: "MultiHeadAttention.AttendWeights", Make: applies(func(in maker) *nn.MultiHeadAttention { return in.MultiHeadAttention(4, 2) }, func(t onTape, l *nn.MultiHeadAttention, x variable) variable {
+		y, w := l.AttendWeights(t, x, x, x, autograd.AttentionConfig{}, true)
+		return t.Cat(0, t.Reshape(y, -1), t.Reshape(w, -1))
+	}, 2, 1, 4)},
 	{Of: "LayerNorm.ForwardAdd RMSNorm.ForwardAdd", Make: applies(func(in maker) nn.Sequential {
 		return nn.Sequential{in.LayerNorm(3), in.RMSNorm(3)}
 	}, func(t onTape, l nn.Sequential, x variable) variable {
@@ -137,6 +141,47 @@ var modelRows = []failtest.Row[*failing]{
 		sum, norm = l[1].(*nn.RMSNorm).ForwardAdd(t, sum, norm)
 		return t.Mul(sum, norm)
 	}, 2, 3)},
+	{Of: "NewLengths Lengths.Release RNN.RunPadded GRU.RunPadded LSTM.RunPadded", Make: func(t testing.TB, m *failing) failtest.Trial {
+		lengths, err := nn.NewLengths(m.Ctx, m.RT, 3, 2, 3)
+		require.NoError(t, err)
+		trial := applies(func(in maker) nn.Sequential {
+			return nn.Sequential{in.RNN(2, 2), in.GRU(2, 2), in.LSTM(2, 2, nn.Bidirectional())}
+		}, func(t onTape, l nn.Sequential, x variable) variable {
+			y, h1 := l[0].(*nn.RNN).RunPadded(t, x, lengths, nil)
+			y, h2 := l[1].(*nn.GRU).RunPadded(t, y, lengths, h1)
+			y, h3, c3 := l[2].(*nn.LSTM).RunPadded(t, y, lengths, t.Cat(0, h2, h2), nil)
+			return t.Cat(0, t.Reshape(y, -1), t.Reshape(h3, -1), t.Reshape(c3, -1))
+		}, 3, 2, 2)(t, m)
+		undo := trial.Undo
+		trial.Undo = func() error { return errors.Join(undo(), lengths.Release()) }
+		return trial
+	}},
+	{Of: "Lengths.Set", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+		lengths, err := nn.NewLengths(m.Ctx, m.RT, 3, 2, 3)
+		require.NoError(t, err)
+		return failtest.Trial{Do: func(ctx context.Context) error { return lengths.Set(ctx, 3, 1) }, Undo: lengths.Release}
+	}},
+	{Of: "made: NewLengths", Make: releasable(func(ctx context.Context, m *failing) (releaser, error) { return nn.NewLengths(ctx, m.RT, 3, 2, 3) })},
+	{Of: "NewKVCache KVCache.Release", Make: releasable(func(ctx context.Context, m *failing) (releaser, error) {
+		return nn.NewKVCache(ctx, m.RT, nn.KVCacheConfig{Layers: 2, Batch: 1, Heads: 2, Length: 3, HeadSize: 2})
+	})},
+	{Of: "KVCache.Attend MultiHeadAttention.ForwardCached", Make: func(t testing.TB, m *failing) failtest.Trial {
+		in := newInit(m.Ctx, m)
+		l := in.MultiHeadAttention(4, 2)
+		cache, err := nn.NewKVCache(m.Ctx, m.RT, nn.KVCacheConfig{Layers: 1, Batch: 1, Heads: 2, Length: 3, HeadSize: 2, Dtype: tensor.Float64})
+		require.NoError(t, errors.Join(err, in.Err()))
+		x := in.Tensor([]float64{1, 2, 3, 4, 4, 3, 2, 1}, 2, 1, 4)
+		return failtest.Trial{
+			Do: func(ctx context.Context) error {
+				cache.Reset()
+				tape := autograd.NoGrad(ctx, m.RT)
+				l.ForwardCached(tape, tape.Input(x), cache, 0, autograd.AttentionConfig{})
+				return tape.Close()
+			},
+			See:  func() any { return []any{cache.Len() >= 0, live(m)} },
+			Undo: func() error { return errors.Join(cache.Release(), in.Close()) },
+		}
+	}},
 	{Of: "SaveModel", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
 		in := newInit(m.Ctx, m)
 		l, path := in.Linear(3, 2), filepath.Join(t.TempDir(), "model")
@@ -275,4 +320,29 @@ func loads(load func(ctx context.Context, model nn.Layer, path string) error) fu
 		}
 		return trial
 	}
+}
+
+type releaser interface{ Release() error }
+
+// releasable is a trial of what is made and released.
+func releasable(make func(ctx context.Context, m *failing) (releaser, error)) func(testing.TB, *failing) failtest.Trial {
+	return func(_ testing.TB, m *failing) failtest.Trial {
+		var made releaser
+		return failtest.Trial{
+			Do: func(ctx context.Context) error {
+				x, err := make(ctx, m)
+				if err == nil {
+					made = x
+				}
+				return err
+			},
+			See:  func() any { return live(m) },
+			Undo: func() error { return made.Release() },
+		}
+	}
+}
+
+func live(m *failing) int {
+	tensors, _ := m.RT.Live()
+	return tensors
 }

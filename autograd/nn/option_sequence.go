@@ -42,6 +42,12 @@ func DropoutBetween(p float64) LayerOption {
 	return layerOption{"DropoutBetween", func(o *layerOptions) { o.sequence.dropout = p }}
 }
 
+// AttentionDropout is the share of an attention's weights that is dropped in training (dropout of
+// torch.nn.MultiheadAttention).
+func AttentionDropout(p float64) LayerOption {
+	return layerOption{"AttentionDropout", func(o *layerOptions) { o.sequence.dropout = p }}
+}
+
 // PaddingIndex is the row of an embedding that begins as zeros and gets no gradient; negative
 // numbers count from the end.
 func PaddingIndex(row int) LayerOption {

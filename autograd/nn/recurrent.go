@@ -36,7 +36,7 @@ type GRU Recurrent
 // Forward returns the last layer's states of every step, (steps, batch, hidden), both directions beside each other. It
 // begins with states of zeros.
 func (r *Recurrent) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
-	y, _, _ := r.run(t, x, nil, nil, false)
+	y, _, _ := r.run(t, x, nil, nil, nil, false)
 	return y
 }
 
@@ -68,19 +68,45 @@ func (r *GRU) Parameters() autograd.Parameters { return (*Recurrent)(r).Paramete
 // batch, of which each direction counts as a layer; nil is zeros. hn is the state after the last
 // step, of h0's shape.
 func (r *RNN) Run(t *autograd.Tape, x, h0 *autograd.Variable) (y, hn *autograd.Variable) {
-	y, hn, _ = (*Recurrent)(r).run(t, x, h0, nil, true)
+	y, hn, _ = (*Recurrent)(r).run(t, x, nil, h0, nil, true)
 	return y, hn
 }
 
 // Run is as that of [RNN.Run].
 func (r *GRU) Run(t *autograd.Tape, x, h0 *autograd.Variable) (y, hn *autograd.Variable) {
-	y, hn, _ = (*Recurrent)(r).run(t, x, h0, nil, true)
+	y, hn, _ = (*Recurrent)(r).run(t, x, nil, h0, nil, true)
 	return y, hn
 }
 
 // Run is as that of [RNN.Run]; c0 and cn are the cell states.
 func (r *LSTM) Run(t *autograd.Tape, x, h0, c0 *autograd.Variable) (y, hn, cn *autograd.Variable) {
-	return (*Recurrent)(r).run(t, x, h0, c0, true)
+	return (*Recurrent)(r).run(t, x, nil, h0, c0, true)
+}
+
+// RunPadded is Run of rows of different lengths (torch.nn.utils.rnn.pack_padded_sequence, in any
+// order): states stop at a row's end, y is 0 after it, hn is the state there, and the reverse
+// direction begins there. What x is after it does not count, and has no gradient.
+func (r *RNN) RunPadded(t *autograd.Tape, x *autograd.Variable, lengths *Lengths, h0 *autograd.Variable) (y, hn *autograd.Variable) {
+	y, hn, _ = (*Recurrent)(r).runPadded(t, x, lengths, h0, nil)
+	return y, hn
+}
+
+// RunPadded is as that of [RNN.RunPadded].
+func (r *GRU) RunPadded(t *autograd.Tape, x *autograd.Variable, lengths *Lengths, h0 *autograd.Variable) (y, hn *autograd.Variable) {
+	y, hn, _ = (*Recurrent)(r).runPadded(t, x, lengths, h0, nil)
+	return y, hn
+}
+
+// RunPadded is as that of [RNN.RunPadded]; c0 and cn are the cell states.
+func (r *LSTM) RunPadded(t *autograd.Tape, x *autograd.Variable, lengths *Lengths, h0, c0 *autograd.Variable) (y, hn, cn *autograd.Variable) {
+	return (*Recurrent)(r).runPadded(t, x, lengths, h0, c0)
+}
+
+func (r *Recurrent) runPadded(t *autograd.Tape, x *autograd.Variable, lengths *Lengths, h0, c0 *autograd.Variable) (y, hn, cn *autograd.Variable) {
+	if lengths == nil {
+		lengths = new(Lengths) // which is refused
+	}
+	return r.run(t, x, lengths, h0, c0, true)
 }
 
 func (r *Recurrent) name() string {
@@ -114,8 +140,9 @@ func (r *Recurrent) directions() int {
 	return 1
 }
 
-// run leaves x, h0 and c0 to the caller, and frees what it makes on the way on every tape.
-func (r *Recurrent) run(t *autograd.Tape, x, h0, c0 *autograd.Variable, last bool) (y, hn, cn *autograd.Variable) {
+// run leaves x, h0 and c0 to the caller, and frees what it makes on the way on every tape. Without
+// lengths all rows have all steps.
+func (r *Recurrent) run(t *autograd.Tape, x *autograd.Variable, lengths *Lengths, h0, c0 *autograd.Variable, last bool) (y, hn, cn *autograd.Variable) {
 	if err := r.check(x, h0, c0); err != nil {
 		t.Fail(fmt.Errorf("nn: a recurrent layer: %w", err))
 	}
@@ -131,6 +158,15 @@ func (r *Recurrent) run(t *autograd.Tape, x, h0, c0 *autograd.Variable, last boo
 	case r.BatchFirst:
 		seq.become(t.Transpose(x, 0, 1))
 	}
+	var rows *ends
+	if lengths != nil {
+		rows = lengths.on(t, seq.v)
+		defer rows.release()
+		if t.Err() != nil {
+			return t.Fail(nil), t.Fail(nil), t.Fail(nil)
+		}
+		seq.become(rows.masked(seq.v))
+	}
 	var hs, cs []*autograd.Variable
 	for i := 0; i < len(r.Cells); i += r.directions() {
 		if i > 0 && r.Dropout > 0 && t.Training() {
@@ -141,7 +177,7 @@ func (r *Recurrent) run(t *autograd.Tape, x, h0, c0 *autograd.Variable, last boo
 		for j := i; j < i+r.directions(); j++ {
 			pass := r.recurrence(t, seq.v, j, stateOf(t, h0, j, flat), stateOf(t, c0, j, flat))
 			pass.Last = last
-			y, h, c := t.Recurrent(pass)
+			y, h, c := pass.run(t, rows)
 			ys, hs, cs = append(ys, y), append(hs, h), append(cs, c)
 		}
 		layer.Leave()
@@ -194,11 +230,37 @@ func (r *Recurrent) check(x, h0, c0 *autograd.Variable) error {
 	return nil
 }
 
+// pass is the pass of one cell.
+type pass struct{ autograd.Recurrence }
+
+// run computes the states. Rows with ends are turned round for the reverse direction, which then
+// begins with their last elements.
+func (p pass) run(t *autograd.Tape, rows *ends) (y, h, c *autograd.Variable) {
+	if rows == nil {
+		return t.Recurrent(p.Recurrence)
+	}
+	reverse := p.Reverse
+	p.Reverse, p.Seen = false, rows.seen
+	if reverse {
+		p.X = rows.reverse(p.X)
+		defer p.X.Release()
+	}
+	all, final, c := t.Recurrent(p.Recurrence)
+	final.Release()
+	defer all.Release()
+	h, y = rows.lastOf(all), rows.masked(all)
+	if reverse {
+		defer y.Release()
+		y = rows.reverse(y)
+	}
+	return y, h, c
+}
+
 // recurrence is the pass of one cell.
-func (r *Recurrent) recurrence(t *autograd.Tape, x *autograd.Variable, cell int, h0, c0 *autograd.Variable) autograd.Recurrence {
+func (r *Recurrent) recurrence(t *autograd.Tape, x *autograd.Variable, cell int, h0, c0 *autograd.Variable) pass {
 	c := r.Cells[cell]
-	return autograd.Recurrence{Kind: r.Kind, Reverse: cell%r.directions() == 1, X: x, WeightIH: t.Param(c.WeightIH), WeightHH: t.Param(c.WeightHH),
-		BiasIH: t.Param(c.BiasIH), BiasHH: t.Param(c.BiasHH), H0: h0, C0: c0}
+	return pass{autograd.Recurrence{Kind: r.Kind, Reverse: cell%r.directions() == 1, X: x, WeightIH: t.Param(c.WeightIH), WeightHH: t.Param(c.WeightHH),
+		BiasIH: t.Param(c.BiasIH), BiasHH: t.Param(c.BiasHH), H0: h0, C0: c0}}
 }
 
 // present returns x, nil too, and the states that are not nil.

@@ -173,6 +173,9 @@ var operations = []operation{
 	{text: "attention($a, $b, $a)", apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, b *autograd.Variable) *autograd.Variable {
 		return t.ScaledDotProductAttention(a, b, a, autograd.AttentionConfig{})
 	}},
+	{text: "causal_attention($a, $b, $a) with dropout", apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, b *autograd.Variable) *autograd.Variable {
+		return t.ScaledDotProductAttention(a, b, a, autograd.AttentionConfig{Causal: true, Dropout: 0.3})
+	}},
 	{text: "$a * -0.5", once: true, apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, _ *autograd.Variable) *autograd.Variable {
 		return t.MulScalar(a, -0.5)
 	}},

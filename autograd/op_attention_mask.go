@@ -1,0 +1,73 @@
+package autograd
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// oneMask is a configuration whose Mask has the KeyPadding, too, and a Causal of fewer queries than
+// Keys. A Causal of as many stays beside it, which kernels do without a mask.
+func (t *Tape) oneMask(op string, q *Variable, cfg AttentionConfig) AttentionConfig {
+	if rows := q.Rank() - 2; cfg.Keys > 0 && cfg.Causal && rows >= 0 {
+		if n := q.Shape()[rows]; n < cfg.Keys {
+			cfg.Causal = false
+			if n > 1 {
+				cfg.Mask = t.causalMask(n, cfg.Keys, cfg.Keys-n, q.value.Dtype())
+			}
+		}
+	}
+	if cfg.KeyPadding == nil {
+		return cfg
+	}
+	shape := cfg.KeyPadding.Shape()
+	if !(len(shape) == 2 && q.Rank() > 2 || len(shape) == 1 && q.Rank() == 2) || cfg.KeyPadding.value.Dtype() != tensor.Uint8 {
+		t.fail(op, fmt.Errorf("%w: the key padding is %v %v for queries %v: want uint8 (batch, keys), or (keys) without a batch",
+			tensor.ErrShape, cfg.KeyPadding.value.Dtype(), shape, q.Shape()))
+		return cfg
+	}
+	if len(shape) == 2 { // (batch, 1, …, 1, keys)
+		shape = slices.Insert(shape, 1, slices.Repeat([]int{1}, q.Rank()-2)...)
+	}
+	none := t.full(math.Inf(-1), q.value.Dtype())
+	padding := t.Where(t.Reshape(cfg.KeyPadding, shape...), none, t.full(0, q.value.Dtype()))
+	switch {
+	case cfg.Mask == nil:
+		cfg.Mask = padding
+	case cfg.Mask.value.Dtype() == tensor.Uint8:
+		cfg.Mask = t.Where(cfg.Mask, padding, none)
+	default:
+		cfg.Mask = t.Add(cfg.Mask, padding)
+	}
+	cfg.KeyPadding = nil
+	return cfg
+}
+
+// full is a constant of so many equal elements, or a scalar.
+func (t *Tape) full(value float64, dtype tensor.Dtype, shape ...int) *Variable {
+	x, err := t.rt.Full(t.ctx, value, dtype, shape...)
+	if err != nil {
+		t.fail("Full", err)
+		return t.inert()
+	}
+	defer t.free(x)
+	return t.share("Full", x)
+}
+
+// causalMask hides from query i the keys after key i + offset: it is -Inf there, and 0 elsewhere.
+// It is made on the device, so that it can be captured: rows of one number more than a row of the
+// mask has, read one after the other, shift by one from row to row.
+func (t *Tape) causalMask(queries, keys, offset int, dtype tensor.Dtype) *Variable {
+	unseen := max(0, keys-1-offset)
+	if unseen == 0 || queries == 0 {
+		return t.full(0, dtype, queries, keys)
+	}
+	return t.Frame(func() *Variable {
+		row := t.Pad(t.full(math.Inf(-1), dtype, unseen).Once(), 0, []int{offset + 1}, []int{queries + keys - offset - 1 - unseen})
+		rows := t.Reshape(t.BroadcastTo(row.Once(), queries, queries+keys), -1)
+		rows = t.Narrow(rows, 0, 0, queries*(queries+keys-1))
+		return t.Narrow(t.Reshape(rows, queries, -1), 1, 0, keys)
+	})
+}
