@@ -26,7 +26,7 @@ func (t *Tape) Dropout(x *Variable, p float64) *Variable {
 
 type dropout struct {
 	p      float64
-	random random
+	random tensor.Random
 }
 
 var opDropout = newOp[dropout]("Dropout")
@@ -44,8 +44,5 @@ func (d *dropout) Backward(c *Call, g *tensor.Tensor) error {
 }
 
 func (d *dropout) drop(c *Call, dst, x *tensor.Tensor) (*tensor.Tensor, error) {
-	if live := d.random.live; live != nil {
-		return c.Runtime().DropoutSeeded(c.Context(), dst, x, d.p, live, d.random.stream)
-	}
-	return c.Runtime().Dropout(c.Context(), dst, x, d.p, d.random.seed, d.random.stream)
+	return c.Runtime().Dropout(c.Context(), dst, x, d.p, d.random)
 }

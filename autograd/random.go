@@ -19,7 +19,7 @@ import (
 // SetSeedFrom.
 func (t *Tape) SetSeed(seed uint64) {
 	if t != nil {
-		t.random, t.seeded = random{seed: seed}, true
+		t.random, t.seeded = tensor.Random{Seed: seed}, true
 	}
 }
 
@@ -37,19 +37,19 @@ func (t *Tape) SetSeedFrom(next func() uint64) {
 	}
 	c := t.rt.Capturing()
 	if c == nil {
-		t.random.seed = next()
+		t.random.Seed = next()
 		return
 	}
 	live, err := tensor.Scalars(t.ctx, c, 1, func(to []int64) error { to[0] = int64(next()); return nil })
 	t.fail("SetSeedFrom", err)
-	t.random.live = live
+	t.random.Live = live
 }
 
 // nextRandom is where the next random operation takes its numbers from.
-func (t *Tape) nextRandom() random {
+func (t *Tape) nextRandom() tensor.Random {
 	t.ensureSeed()
 	r := t.random
-	t.random.stream++
+	t.random.Stream++
 	return r
 }
 
@@ -60,15 +60,10 @@ func (t *Tape) ensureSeed() {
 }
 
 // Random is a source of random numbers that no other call has: the tape's seed, and a stream of it.
-// Each call of it gives the next one; forward keeps it for backward. In a capture only a tape that
-// SetSeed was called of has such a number; else the tape has an error.
-func (c *Call) Random() (seed, stream uint64) {
+// Each call of it gives the next one; forward keeps it for backward.
+func (c *Call) Random() tensor.Random {
 	if c.tape.none() {
-		return 0, 0
+		return tensor.Random{}
 	}
-	r := c.tape.nextRandom()
-	if r.live != nil {
-		c.tape.fail("Random", c.tape.rt.Capturing().Refuse("Random", "the seed is another one at each replay: call SetSeed, or use Dropout"))
-	}
-	return r.seed, r.stream
+	return c.tape.nextRandom()
 }

@@ -15,7 +15,7 @@ import (
 type Mode struct {
 	training bool
 	compute  tensor.Dtype
-	random   random
+	random   tensor.Random
 }
 
 // Mode returns the tape's mode. It sets a seed if there is none.
@@ -42,12 +42,12 @@ func (t *Tape) Dropped(f func() *Variable) (y *Variable, did Recorded) {
 	if !t.begin("Dropped") {
 		return t.inert(), did
 	}
-	from, stream := len(t.nodes), t.random.stream
+	from, stream := len(t.nodes), t.random.Stream
 	y = t.twiceRun(f)
 	if t.state != "" { // f has ended the tape
 		return nil, did
 	}
-	did = Recorded{len(t.nodes) - from, t.random.stream - stream}
+	did = Recorded{len(t.nodes) - from, t.random.Stream - stream}
 	t.dropNodes(from)
 	return y, did
 }
@@ -96,7 +96,7 @@ func (t *Tape) Rerun(m Mode, f func() *Variable) (y *Variable, did Recorded) {
 	if t.state != "" {
 		return nil, did
 	}
-	return y, Recorded{len(t.nodes) - from, t.random.stream - m.random.stream}
+	return y, Recorded{len(t.nodes) - from, t.random.Stream - m.random.Stream}
 }
 
 // Record makes y, which has been computed and is no node's result, the result of step: Backward calls

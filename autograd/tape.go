@@ -70,7 +70,7 @@ type Tape struct {
 	root       *Variable // where Backward begins
 	current    Node      // whose backward step runs
 
-	random random // of the next random operation
+	random tensor.Random // of the next random operation
 	seeded bool
 }
 
@@ -367,12 +367,6 @@ func (r *records) give(c *Call) {
 		r.free = append(r.free, make([][]*Call, k+1-len(r.free))...)
 	}
 	r.free[k] = append(r.free[k], c)
-}
-
-// random is where an operation takes its numbers from.
-type random struct {
-	seed, stream uint64
-	live         *tensor.Tensor // has the seed, in a capture; nil: seed is it
 }
 
 // slab is what a tape records in: lists that are empty when the tape ends, and that the next one

@@ -20,9 +20,11 @@ func TestDonatedMemoryHasTheResult(t *testing.T) {
 	zips := map[string]func(ctx context.Context, a, b *Tensor) (*Tensor, error){"add": r.Add, "sub": r.Sub, "mul": r.Mul, "div": r.Div, "bias": r.AddBias}
 	maps := map[string]func(ctx context.Context, x *Tensor) (*Tensor, error){
 		"relu": r.ReLU, "exp": r.Exp, "tanh": r.Tanh, "sigmoid": r.Sigmoid, "square": r.Square, "gelu": r.GELU, "silu": r.SiLU,
-		"scalar":  func(ctx context.Context, x *Tensor) (*Tensor, error) { return r.AddScalar(ctx, x, 0.5) },
-		"leaky":   func(ctx context.Context, x *Tensor) (*Tensor, error) { return r.LeakyReLU(ctx, x, 0.5) },
-		"dropout": func(ctx context.Context, x *Tensor) (*Tensor, error) { return r.Dropout(ctx, nil, x, 0.5, 3, 4) },
+		"scalar": func(ctx context.Context, x *Tensor) (*Tensor, error) { return r.AddScalar(ctx, x, 0.5) },
+		"leaky":  func(ctx context.Context, x *Tensor) (*Tensor, error) { return r.LeakyReLU(ctx, x, 0.5) },
+		"dropout": func(ctx context.Context, x *Tensor) (*Tensor, error) {
+			return r.Dropout(ctx, nil, x, 0.5, Random{Seed: 3, Stream: 4})
+		},
 	}
 	tensorOf := func(dtype Dtype, data []float64, shape ...int) *Tensor {
 		x, err := r.Zeros(r.ctx, dtype, shape...)

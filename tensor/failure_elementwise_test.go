@@ -88,18 +88,20 @@ var elementwiseRows = []trialRow{
 	{Of: "Elementwise.Softplus", Make: with2((*Runtime).Softplus)},
 	{Of: "Elementwise.Apply", Make: unary(func(rt *Runtime, ctx context.Context, x *Tensor) (*Tensor, error) { return rt.Apply(ctx, fn.Tanh, x) })},
 	{Of: "Elementwise.Dropout", Make: unary(func(rt *Runtime, ctx context.Context, x *Tensor) (*Tensor, error) {
-		return rt.Dropout(ctx, nil, x, 0.5, 7, 1)
+		return rt.Dropout(ctx, nil, x, 0.5, Random{Seed: 7})
 	})},
 	{Of: "Elementwise.Dropout in place", Make: func(_ testing.TB, m *trialRig) failtest.Trial {
 		x := m.in(2, 3)
 		return m.does(func(ctx context.Context) error {
-			_, err := m.Dropout(ctx, x, x, 0.5, 7, 1)
+			_, err := m.Dropout(ctx, x, x, 0.5, Random{Seed: 7})
 			return err
 		})
 	}},
-	{Of: "Elementwise.DropoutSeeded", Make: func(_ testing.TB, m *trialRig) failtest.Trial {
+	{Of: "Elementwise.Dropout of a live seed", Make: func(_ testing.TB, m *trialRig) failtest.Trial {
 		x, seed := m.in(2, 3), put(m.rig, []int64{7}, 1)
-		return m.yields(func(ctx context.Context) ([]*Tensor, error) { return pack(m.DropoutSeeded(ctx, nil, x, 0.5, seed, 1)) })
+		return m.yields(func(ctx context.Context) ([]*Tensor, error) {
+			return pack(m.Dropout(ctx, nil, x, 0.5, Random{Live: seed}))
+		})
 	}},
 
 	{Of: "Elementwise.Add", Make: binary((*Runtime).Add)},

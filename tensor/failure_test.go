@@ -254,7 +254,7 @@ const refused = "a device that refuses a launch has done the ones before"
 // done all or nothing, and succeeds afterwards. Without a cache each tensor's memory is a driver
 // call.
 func TestEveryFailure(t *testing.T) {
-	computing := slices.Concat(elementwiseRows, layerRows, inPlaceRows)
+	computing := slices.Concat(elementwiseRows, layerRows, inPlaceRows, samplingRows)
 	narrow, parts := computing, slices.Concat(layerRows, inPlaceRows)
 	if testing.Short() {
 		narrow, parts = inPlaceRows, nil

@@ -127,7 +127,7 @@ func TestFloat16Computes(t *testing.T) {
 	assert.Equal(t, f16s(float32(math.Inf(1)), float32(math.Inf(1)), 4, 0), get[F16](r, y, err))
 	y, err = r.MatMul(r.ctx, x, x)
 	assert.Equal(t, f16s(300*300-600, -300*300-300*0x1p-14, 600+2*0x1p-14, -600+0x1p-28), get[F16](r, y, err))
-	y, err = r.Dropout(r.ctx, nil, x, 0.5, 1, 2)
+	y, err = r.Dropout(r.ctx, nil, x, 0.5, Random{Seed: 1, Stream: 2})
 	for i, v := range get[F16](r, y, err) {
 		assert.Contains(t, []F16{0, 0x8000, f16s(600, -600, 4, 0x1p-13)[i]}, v)
 	}

@@ -39,7 +39,7 @@ func numberLimits(r *rig) []limit {
 	labels := r.blank(Int32, 2)
 	stats := NormConfig{Shape: []int{3}}
 	return []limit{
-		{"the probability of a dropout", []float64{0, 1}, beyond01, func(v float64) (results, error) { return one(r.Dropout(r.ctx, nil, x, v, 1, 2)) }},
+		{"the probability of a dropout", []float64{0, 1}, beyond01, func(v float64) (results, error) { return one(r.Dropout(r.ctx, nil, x, v, Random{Seed: 1})) }},
 		{"label smoothing", []float64{0, 1}, beyond01, func(v float64) (results, error) {
 			return one(r.CrossEntropy(r.ctx, x, labels, LabelSmoothing(v)))
 		}},
@@ -52,6 +52,22 @@ func numberLimits(r *rig) []limit {
 				return nil, err
 			}
 			return one(r.CrossEntropy(r.ctx, logits, r.blank(Int32, 0)))
+		}},
+		{"logits of int32 indices", []float64{1, math.MaxInt32}, []float64{0, math.MaxInt32 + 1}, func(v float64) (results, error) {
+			logits, err := r.Zeros(r.ctx, Float32, 0, int(v))
+			if err != nil { // an int has 32 bits
+				return nil, err
+			}
+			return one(r.Categorical(r.ctx, Random{}, logits))
+		}},
+		{"a temperature", []float64{0, smallestNum, math.MaxFloat64}, append(justBelow0, inf), func(v float64) (results, error) {
+			return one(r.Categorical(r.ctx, Random{}, x, Temperature(v)))
+		}},
+		{"a top probability", []float64{0, smallestNum, 1}, beyond01, func(v float64) (results, error) {
+			return one(r.Categorical(r.ctx, Random{}, x, TopP(v)))
+		}},
+		{"a deviation", []float64{0, smallestNum, math.MaxFloat64}, append(justBelow0, inf), func(v float64) (results, error) {
+			return one(r.Normal(r.ctx, Random{}, 0, v, Float64, 2))
 		}},
 		{"a reduction", []float64{float64(MeanReduction), float64(NoReduction)}, []float64{float64(NoReduction) + 1}, func(v float64) (results, error) {
 			return one(r.MSELoss(r.ctx, x, x, func(c *LossConfig) { c.Reduction = Reduction(v) }))

@@ -18,15 +18,16 @@ import (
 // for their way in and out, and the stream on which every operation on them is queued. [Open] makes
 // all of it; [NewRuntime] takes what the program has made.
 //
-// Operations are methods of the embedded [Elementwise], [Reductions], [Layers] and [Gradients]. All
-// methods return as soon as the work is queued; only reads ([ToSlice], [Item], Synchronize) wait.
-// They may be called from any goroutine; operations that depend on each other must be called in
-// order.
+// Operations are methods of the embedded [Elementwise], [Reductions], [Layers], [Gradients] and
+// [Sampling]. All methods return as soon as the work is queued; only reads ([ToSlice], [Item],
+// Synchronize) wait. They may be called from any goroutine; operations that depend on each other
+// must be called in order.
 type Runtime struct {
 	Elementwise
 	Reductions
 	Layers
 	Gradients
+	Sampling
 
 	own    *owned // what Open made; nil: everything is the program's
 	cache  *memcache.Cache
@@ -59,7 +60,7 @@ type Runtime struct {
 	parked         parkedErrors
 }
 
-// The operations are methods of four types that [Runtime] embeds, so that they are called as
+// The operations are methods of five types that [Runtime] embeds, so that they are called as
 // rt.Add or rt.Softmax, and each group has its own page of documentation. All of them queue their
 // work on the runtime's stream; the rules are those of [Runtime].
 type (
@@ -75,6 +76,9 @@ type (
 
 	// Gradients has the gradients of the operations, and clips gradients.
 	Gradients struct{ rt *Runtime }
+
+	// Sampling makes random numbers, and draws.
+	Sampling struct{ rt *Runtime }
 )
 
 // NewRuntime makes a runtime that allocates from cache, copies through pool, and queues its work on stream.
@@ -104,7 +108,7 @@ func NewRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream
 
 func newRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream, cfg config) (*Runtime, error) {
 	rt := &Runtime{cache: cache, pool: pool, stream: stream, onLeak: cfg.onLeak, onOperation: cfg.onOperation, tf32: cfg.tf32}
-	rt.Elementwise, rt.Reductions, rt.Layers, rt.Gradients = Elementwise{rt}, Reductions{rt}, Layers{rt}, Gradients{rt}
+	rt.Elementwise, rt.Reductions, rt.Layers, rt.Gradients, rt.Sampling = Elementwise{rt}, Reductions{rt}, Layers{rt}, Gradients{rt}, Sampling{rt}
 	if err := rt.openBackend(cfg.backend); err != nil {
 		return nil, err
 	}

@@ -58,8 +58,8 @@ func layerSignatures() []signature {
 			return one(r.Where(ctx, ts[0], ts[1], ts[2]))
 		}},
 		{"Cat", "0.1 1.1", []operand{f32(3, 4), f32(3, 5)}, func(ctx context.Context, r *rig, ts tensors) (results, error) { return one(r.Cat(ctx, -1, ts...)) }},
-		{"DropoutSeeded", "0.nil 2.one", []operand{f32(2, 3), f32(2, 3), i64()}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
-			return one(r.DropoutSeeded(ctx, ts[0], ts[1], 0.5, ts[2], 1))
+		{"Dropout", "0.nil 2.nil 2.one", []operand{f32(2, 3), f32(2, 3), i64()}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
+			return one(r.Dropout(ctx, ts[0], ts[1], 0.5, Random{Live: ts[2]}))
 		}},
 		{"SoftmaxGrad", "", []operand{f32(2, 3), f32(2, 3)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
 			return one(r.SoftmaxGrad(ctx, ts[0], ts[1], 0))

@@ -131,7 +131,7 @@ func (s signature) run(r *rig, v variant) error {
 // Of each operation what just fits is done, and what just does not is refused, and changes nothing.
 func TestSignatures(t *testing.T) {
 	r, other := newRig(t, 64<<20), newRig(t, 64<<20)
-	for _, s := range slices.Concat(layerSignatures(), lossSignatures(), normSignatures(), pictureSignatures(), chooseSignatures(), recurrentSignatures()) {
+	for _, s := range slices.Concat(layerSignatures(), lossSignatures(), normSignatures(), pictureSignatures(), chooseSignatures(), recurrentSignatures(), samplingSignatures()) {
 		require.NoError(t, s.run(r, variant{name: "itself", operands: s.operands}), s.name)
 		fits := map[string]bool{}
 		for _, v := range s.variants(other) {

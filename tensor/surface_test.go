@@ -41,7 +41,7 @@ func surfaceOf(t *testing.T, shapes [][]int, dtypes ...Dtype) *surface.Surface {
 			"Item": Item[float64], "LabelSmoothing": LabelSmoothing, "Labels": Labels[int64], "MemoryOf": MemoryOf, "Missing": Missing, "NewLossConfig": NewLossConfig,
 			"NewOffloader": NewOffloader, "NewRuntime": NewRuntime, "OnLeak": OnLeak, "OnOperation": OnOperation, "Open": Open, "PoolConfig": PoolConfig, "PosWeight": PosWeight,
 			"ReadBytes": ReadBytes, "ReduceMean": ReduceMean, "ReduceNone": ReduceNone, "ReduceSum": ReduceSum, "Scalars": Scalars[float64],
-			"Step": Step[SGD], "StreamOptions": StreamOptions, "ToBF16": ToBF16, "ToF16": ToF16, "ToSlice": ToSlice[float64], "Weight": Weight, "WithLifetime": WithLifetime,
+			"Step": Step[SGD], "StreamOptions": StreamOptions, "Temperature": Temperature, "TopK": TopK, "TopP": TopP, "ToBF16": ToBF16, "ToF16": ToF16, "ToSlice": ToSlice[float64], "Weight": Weight, "WithLifetime": WithLifetime,
 			"WriteBytes": WriteBytes,
 		},
 		Receivers: map[string]func() any{
@@ -65,6 +65,7 @@ func surfaceOf(t *testing.T, shapes [][]int, dtypes ...Dtype) *surface.Surface {
 			"Tensor.Format": "package fmt calls it",
 			"Elementwise":   "Runtime has its methods", "Reductions": "Runtime has its methods",
 			"Layers": "Runtime has its methods", "Gradients": "Runtime has its methods",
+			"Sampling": "Runtime has its methods",
 		},
 		Valid: func(typ reflect.Type) any {
 			switch typ {
@@ -105,6 +106,7 @@ func surfaceOf(t *testing.T, shapes [][]int, dtypes ...Dtype) *surface.Surface {
 		},
 		Allowed: map[string]string{
 			"Option[]": "options that are nil are left out", "LossOption[]": "options that are nil are left out",
+			"CategoricalOption[]": "options that are nil are left out", "Random.Live": "the seed is a number",
 			"NewOffloader 2.Out": "a stream of its own", "NewOffloader 2.In": "a stream of its own",
 			"Runtime.LinearInputGrad 4": "no ReLU has made the input", "Runtime.ScaledDotProductAttention 5": "no mask",
 			"Runtime.ScaledDotProductAttentionGrad 8": "no mask",

@@ -288,7 +288,6 @@ func TestCapturedStepsThatFail(t *testing.T) {
 	xs, ys := []float32{1, 2, 3, 4, 5, 6, 7, 8}, []int32{0, 2}
 	x, y := tapetest.Upload(b, xs, 2, 4), tapetest.Upload(b, ys)
 	before := c.state()
-	var inside context.Context
 	for name, late := range map[string]func(tape *autograd.Tape, loss *tensor.Tensor) error{
 		"ToSlice": func(_ *autograd.Tape, loss *tensor.Tensor) error {
 			_, err := tensor.Item[float32](b.Ctx, loss)
@@ -299,18 +298,8 @@ func TestCapturedStepsThatFail(t *testing.T) {
 			return tape.Err()
 		},
 		"none": func(*autograd.Tape, *tensor.Tensor) error { return errors.New("none's own") },
-		"Random": func(tape *autograd.Tape, loss *tensor.Tensor) error {
-			again := autograd.NewTape(inside, b.RT)
-			defer again.Close()
-			again.Func("random", []*autograd.Variable{again.Input(x)}, func(c *autograd.Call) (*tensor.Tensor, error) {
-				c.Random()
-				return b.RT.Copy(c.Context(), x)
-			}, nil)
-			return again.Err()
-		},
 	} {
 		_, err := b.RT.Capture(b.Ctx, func(ctx context.Context) error {
-			inside = ctx
 			for _, tape := range c.in.Steps(1) {
 				tape.SetContext(ctx)
 				loss, err := tape.Backward(tape.CrossEntropy(c.model.Forward(tape, tape.Input(x)), y))

@@ -33,6 +33,12 @@ var families = []family{
 	{name: "ExtremeGrad", operands: "=da dy a b", ops: "minimum grad; maximum grad"}, // *plan.Meeting
 	{operands: "=y x seed?", ops: "dropout"},                                         // plan.Drop
 
+	// Random numbers. A seed takes the place of that of the parameters.
+	{name: "Noise", operands: "=y seed?", ops: "uniform; normal"}, // plan.Noise
+	{operands: "=y p seed?", ops: "bernoulli"},                    // plan.Random
+	{operands: "=y =spare seed?", ops: "randperm"},                // plan.Random
+	{operands: "=index x seed?", ops: "categorical"},              // plan.Categorical
+
 	// Elements that move. C[0] is the value of fill and pad.
 	{operands: "=y", ops: "fill"},
 	{operands: "=y x", ops: "convert"},

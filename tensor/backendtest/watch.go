@@ -146,7 +146,7 @@ func (w *watcher) complete(t *testing.T) {
 	for op := backend.NoOp + 1; op < backend.Ops; op++ {
 		want := floats
 		switch op {
-		case backend.SortIndex:
+		case backend.SortIndex, backend.Randperm:
 			want = []backend.Dtype{backend.Int64}
 		case backend.NormOfNorms:
 			want = floats[:2]

@@ -24,7 +24,7 @@ const coreOfAutograd = "backward bfloat16 func hooks module op operand parameter
 
 // operationsMayUse are unexported names of the core that operations use. They serve operations with
 // several results, checks before a call exists, and gradients that are added to in place.
-const operationsMayUse = "applyAs begin bring ctx dims donate doneOwn endHolds fail free grad holds inert inputs last live masked needsGrad newOp nextRandom onto out owned random record reluOf root rt seed share stream tape training value"
+const operationsMayUse = "applyAs begin bring ctx dims donate doneOwn endHolds fail free grad holds inert inputs last masked needsGrad newOp nextRandom onto out owned record reluOf root rt share tape training value"
 
 // TestTheTapeNamesNoFeature: package autograd imports no package of features, and these import each
 // other in one direction.

@@ -15,11 +15,43 @@ type Product struct {
 	TransA, TransB bool
 }
 
-// Drop is the parameters of dropout: an element with a random number below Below becomes 0, and the
-// others are multiplied by Scale. Seed and Stream determine the random numbers.
+// Random determines random numbers: word i is word i%4 of Philox4x32 with ten rounds, of the
+// counter (i/4, Stream) and the key Seed, their low halves first. An operand with a seed takes the
+// place of Seed.
+//
+// A fraction is a number in [0, 1): word i over 2^32 in float32, and in float64 the upper 53 of the
+// 64 bits of words 2i and 2i+1, the low one first, over 2^53.
+type Random struct{ Seed, Stream uint64 }
+
+// Drop is the parameters of dropout: an element with a random word below Below becomes 0, and the
+// others are multiplied by Scale.
 type Drop struct {
-	Seed, Stream, Below uint64
-	Scale               float64
+	Random
+	Below uint64
+	Scale float64
+}
+
+// Noise is the parameters of random numbers. Uniform ones are From plus the fraction times Scale,
+// or From if that is not below Limit. Normal ones are From plus Scale times the cosine, and for odd
+// elements the sine, of the fraction of 2i+1 as a part of a turn, times sqrt(-2 log(1-f)) for the
+// fraction f of 2i, for elements 2i and 2i+1. All is computed in float64 and rounded once.
+type Noise struct {
+	Random
+	From, Scale, Limit float64
+}
+
+// Categorical is the parameters of draws from rows of Cols logits. A logit's weight is the whole
+// number nearest to exp((logit-greatest)/Temperature) times Unit, and Unit for the greatest. It is
+// 0 for logits below the Kept-th greatest and, of the others, for those that are not among the
+// greatest that together have TopP of the weight; equal logits count together. Row i draws the
+// first element at which the sum of the weights exceeds their total times number i over 2^64, or
+// exceeds 0 if Temperature is 0; it draws -1 if a logit is NaN or all are -Inf. Number i has the
+// words 2i and 2i+1, the low one first.
+type Categorical struct {
+	Random
+	Cols, Kept        int
+	TopP, Temperature float64
+	Unit              float64
 }
 
 // Pad places a row of Length elements in a longer row of Row elements, from Start on.

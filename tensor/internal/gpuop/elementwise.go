@@ -21,7 +21,6 @@ func elementwise(t *entries) {
 	t.run("add_bias", addBias, backend.Bias.All()...)
 	t.run("relu_bias_grad", reluBiasGrad, backend.ReLUBiasGrad)
 	t.run("extreme_grad", extremeGrad, backend.ExtremeGrad.All()...)
-	t.run("dropout", dropout, backend.Dropout)
 }
 
 func unary(_ context.Context, l *launcher, k name) error {
@@ -73,9 +72,4 @@ func extremeGrad(_ context.Context, l *launcher, k name) error {
 func (l *launcher) meeting() *launcher {
 	p := l.c.Plan.(*plan.Meeting)
 	return l.dims("the meeting of the shapes", p.Dims, p.Strides...).Pad((3 - len(p.Strides)) * launch.MaxDims)
-}
-
-func dropout(_ context.Context, l *launcher, k name) error {
-	n, d := l.arg(0).Count(), backend.ParamsOf[plan.Drop](l.c.Params())
-	return l.Each((n+3)/4).operands(0, 1).Word(n).Bits(d.Seed, d.Stream, d.Below).Number(d.Scale).operands(2).run(k)
 }

@@ -31,19 +31,25 @@ func take(_ context.Context, l *launcher, k name) error {
 	return l.Each(l.arg(0).Count()).operands(0, 1).index().missing().taking(backend.ParamsOf[plan.Take](l.c.Params())).run(k)
 }
 
-// sortedRun is how many places one block sorts; it is the same in index.cu.
+// sortedRun is how many keys one block sorts; it is the same in sort.h.
 const sortedRun = 2048
 
-// sortIndex sorts runs in shared memory, and merges pairs of runs from one buffer to the other
-// until there is one.
+// sortIndex sorts runs in shared memory, and merges them.
 func sortIndex(_ context.Context, l *launcher, k name) error {
 	p, n := backend.ParamsOf[plan.Sort](l.c.Params()), l.arg(0).Count()
+	return l.sorted(func(to int) error { return l.operands(to).index().Word(n, p.Rows, p.Skip).run(k) })
+}
+
+// sorted makes sorted runs of operand 0, or of 1, with a block of threads for each, and merges
+// pairs of runs from one of the two to the other until operand 0 is one run.
+func (l *launcher) sorted(runs func(to int) error) error {
+	n := l.arg(0).Count()
 	to, other := 0, 1
 	for width := sortedRun; width < n; width *= 2 {
 		to, other = other, to
 	}
 	l.Blocks((n+sortedRun-1)/sortedRun, threads(2*n, sortedRun/2), 1)
-	if err := l.operands(to).index().Word(n, p.Rows, p.Skip).run(k); err != nil {
+	if err := runs(to); err != nil {
 		return err
 	}
 	for width := sortedRun; width < n; width *= 2 {

@@ -12,7 +12,6 @@ func elementwise(t *functions) {
 	t.floats(zip[float32], zip[float64], backend.Zip.All()...)
 	t.floats(bias[float32], bias[float64], backend.Bias.All()...)
 	t.floats(extremeGrad[float32], extremeGrad[float64], backend.ExtremeGrad.All()...)
-	t.floats(dropout[float32], dropout[float64], backend.Dropout)
 }
 
 func mapEach[T kernel.Float](a *args) {
@@ -33,12 +32,4 @@ func bias[T kernel.Float](a *args) {
 
 func extremeGrad[T kernel.Float](a *args) {
 	kernel.ExtremeGrad(a.Op == backend.MaximumGrad, of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), a.Plan.(*plan.Meeting))
-}
-
-func dropout[T kernel.Float](a *args) {
-	d := *params[plan.Drop](a)
-	if seed := of[uint64](a, 2); seed != nil { // of a captured step
-		d.Seed = seed[0]
-	}
-	kernel.Dropout(of[T](a, 0), of[T](a, 1), d)
 }

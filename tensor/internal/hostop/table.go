@@ -27,7 +27,7 @@ type pairs struct {
 // table is the one list of what the host computes.
 var table = func() *functions {
 	t := new(functions)
-	for _, add := range []func(*functions){elementwise, moving, indexed, reductions, losses, norms, products, sequences, steps} {
+	for _, add := range []func(*functions){elementwise, moving, indexed, reductions, losses, norms, products, sequences, steps, random} {
 		add(t)
 	}
 	return t

@@ -75,7 +75,9 @@ func vectorCases[T Float](rows, cols int) []vectorCase[T] {
 		{"row and column", 0, func(dst []T, x [4][]T) {
 			Zip(Mul, dst, x[0][:rows], x[1][:cols], plan.NewBroadcast([]int{rows, cols}, []int{rows, 1}, []int{cols}))
 		}},
-		{"dropout", 0, func(dst []T, x [4][]T) { Dropout(dst, x[0], plan.Drop{Seed: 1, Stream: 2, Below: 1 << 31, Scale: 2}) }},
+		{"dropout", 0, func(dst []T, x [4][]T) {
+			Dropout(dst, x[0], plan.Drop{Random: plan.Random{Seed: 1, Stream: 2}, Below: 1 << 31, Scale: 2})
+		}},
 		{"adam", 0, func(dst []T, x [4][]T) {
 			copy(dst, x[0])
 			numbers, own := plan.Numbers{}, [4]float64{}

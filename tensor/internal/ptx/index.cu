@@ -2,7 +2,7 @@
 // each row are found by a sort of all places by row and place: runs in shared memory, then merges in which each element finds
 // its place by itself. The keys differ, so that the order, and with it every sum, is the same in every run.
 
-#include "kernels.h"
+#include "sort.h"
 
 // fault is kernel.Fault.
 struct fault {
@@ -41,17 +41,13 @@ TAKE(unsigned short, 2)
 TAKE(unsigned int, 4)
 TAKE(u64, 8)
 
-enum { run = 2048 };
 static const u64 no_row = 0xffffffffull;
 
-// sort_index: each block sorts a run of keys, row << 32 | place, by a bitonic network. Half as many threads. The last run's network
-// is no longer than its keys need.
+// sort_index: each block sorts a run of keys, row << 32 | place.
 extern "C" __global__ void sort_index(u64 *order, const void *index, u64 wide, u64 n, u64 rows, i64 skip) {
 	__shared__ u64 keys[run];
 	for (u64 from = blockIdx.x * (u64)run; from < n; from += gridDim.x * (u64)run) {
-		int keep = run;
-		while (keep > 1 && from + keep / 2 >= n)
-			keep /= 2;
+		int keep = kept_of_run(from, n);
 		for (int k = threadIdx.x; k < keep; k += blockDim.x) {
 			u64 j = from + k, key = ~0ull;
 			if (j < n) {
@@ -60,20 +56,7 @@ extern "C" __global__ void sort_index(u64 *order, const void *index, u64 wide, u
 			}
 			keys[k] = key;
 		}
-		__syncthreads();
-		for (int size = 2; size <= keep; size *= 2)
-			for (int step = size / 2; step > 0; step /= 2) {
-				for (int k = threadIdx.x; k < keep / 2; k += blockDim.x) {
-					int a = k / step * 2 * step + k % step, b = a + step;
-					bool up = (a & size) == 0;
-					u64 x = keys[a], y = keys[b];
-					if ((x > y) == up) {
-						keys[a] = y;
-						keys[b] = x;
-					}
-				}
-				__syncthreads();
-			}
+		sort_run(keys, keep);
 		for (int k = threadIdx.x; k < keep; k += blockDim.x)
 			if (from + k < n)
 				order[from + k] = keys[k];

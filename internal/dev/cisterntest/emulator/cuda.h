@@ -353,6 +353,7 @@ static inline double __ddiv_rn(double a, double b) { return a / b; }
 static inline double __dsqrt_rn(double a) { return sqrt(a); }
 static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
 static inline double rsqrt(double v) { return 1 / sqrt(v); }
+static inline void sincospi(double v, double *s, double *c) { *s = sin(M_PI * v), *c = cos(M_PI * v); }
 static inline float rsqrtf(float v) { return 1 / sqrtf(v); }
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (uint64_t)a * b >> 32; }
 static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) { return (unsigned __int128)a * b >> 64; }

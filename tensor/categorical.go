@@ -1,0 +1,97 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
+)
+
+// CategoricalOption changes what [Sampling.Categorical] draws from, which are all logits with a
+// temperature of 1.
+type CategoricalOption func(*choice)
+
+// choice is what the options of Categorical say.
+type choice struct {
+	temperature, topP float64
+	topK              int
+}
+
+// Temperature is the option to divide the logits by t, 0 or more. With 0 the greatest logit is
+// drawn, the first of several, as [Reductions.ArgMax] does.
+func Temperature(t float64) CategoricalOption {
+	return func(c *choice) { c.temperature = t }
+}
+
+// TopK is the option to draw from the k greatest logits, at least 1, and those that are equal to
+// the least of them; from all if there are not more.
+func TopK(k int) CategoricalOption { return func(c *choice) { c.topK = k } }
+
+// TopP is the option to draw from the fewest of the greatest logits, after temperature and [TopK],
+// that have a probability of p together, and those that are equal to the least of them. p is 0 to
+// 1; 0 leaves the greatest.
+func TopP(p float64) CategoricalOption { return func(c *choice) { c.topP = p } }
+
+// Categorical draws an index of each row of logits (…, n), with the probabilities of their
+// softmax, as int32 (…) (torch.distributions.Categorical(logits=logits).sample()). Options are
+// [Temperature], [TopK] and [TopP]. Nothing waits for the device.
+//
+// The draw inverts the sum of the probabilities, which are whole numbers for that: multiples of
+// 2^-62 of the greatest, times n rounded up to a power of two. So the order of summation does not
+// matter. Devices that round an exponential differently draw another index less often than once in
+// 2^30, for n up to 65,536. A probability that rounds to 0 is never drawn.
+//
+// -Inf is never drawn. Of rows with +Inf one of these is. A row that has no distribution, with a
+// NaN or of -Inf alone, gives -1: look-ups and losses refuse it with [ErrIndex] and [ErrLabel].
+func (s Sampling) Categorical(ctx context.Context, r Random, logits *Tensor, options ...CategoricalOption) (*Tensor, error) {
+	const op = "Categorical"
+	rt := s.rt
+	in, err := rt.acquireRandom(op, r, logits)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	p, err := categorical(op, r, logits, options)
+	if err != nil {
+		return nil, err
+	}
+	last := len(logits.shape) - 1
+	return rt.result(ctx, op, Int32, logits.shape[:last], func(out *Tensor) error {
+		c := rt.call(backend.Categorical, out, logits, r.Live)
+		c.Dtype = logits.dtype
+		backend.SetParams(c, p)
+		return rt.backend.Do(ctx, c)
+	})
+}
+
+func categorical(op string, r Random, logits *Tensor, options []CategoricalOption) (p plan.Categorical, err error) {
+	if err := wantFloats(op, logits); err != nil {
+		return p, err
+	}
+	last := len(logits.shape) - 1
+	if last < 0 || logits.shape[last] == 0 || logits.shape[last] > math.MaxInt32 {
+		return p, fmt.Errorf("tensor: %s: %w: logits are %v: want rows of 1 to 2^31-1", op, ErrShape, logits.shape)
+	}
+	n := logits.shape[last]
+	of := choice{temperature: 1, topP: 1, topK: n}
+	for _, o := range options {
+		if o != nil {
+			o(&of)
+		}
+	}
+	switch {
+	case !(of.temperature >= 0) || math.IsInf(of.temperature, 0):
+		return p, fmt.Errorf("tensor: %s: %w: a temperature of %v: want 0 or more, and finite", op, ErrInvalid, of.temperature)
+	case of.topK < 1:
+		return p, fmt.Errorf("tensor: %s: %w: the top %d: want 1 or more", op, ErrInvalid, of.topK)
+	case !(of.topP >= 0 && of.topP <= 1):
+		return p, fmt.Errorf("tensor: %s: %w: a top probability of %v: want 0 to 1", op, ErrInvalid, of.topP)
+	}
+	return plan.Categorical{
+		Random: r.plan(), Cols: n, Kept: min(of.topK, n), TopP: of.topP, Temperature: of.temperature,
+		Unit: math.Ldexp(1, 62-bits.Len(uint(n-1))),
+	}, nil
+}

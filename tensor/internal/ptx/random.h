@@ -1,0 +1,28 @@
+// Random numbers by Philox4x32 with ten rounds, as plan.Random describes them.
+
+#pragma once
+
+#include "kernels.h"
+
+// philox is word 4*i to 4*i+3 of a stream.
+static __device__ uint4 philox(u64 i, u64 seed, u64 stream) {
+	uint4 c = {(unsigned)i, (unsigned)(i >> 32), (unsigned)stream, (unsigned)(stream >> 32)};
+	unsigned k0 = (unsigned)seed, k1 = (unsigned)(seed >> 32);
+	for (int round = 0; round < 10; round++) {
+		u64 a = (u64)c.x * 0xD2511F53u, b = (u64)c.z * 0xCD9E8D57u;
+		c = uint4{(unsigned)(b >> 32) ^ c.y ^ k0, (unsigned)b, (unsigned)(a >> 32) ^ c.w ^ k1, (unsigned)a};
+		k0 += 0x9E3779B9u;
+		k1 += 0xBB67AE85u;
+	}
+	return c;
+}
+
+// source is where a kernel's numbers are from. The seed is in device memory if live is not 0.
+struct source {
+	u64 seed, stream;
+	const u64 *live;
+	__device__ uint4 words(u64 i) const { return philox(i, live ? *live : seed, stream); }
+};
+
+// numbers are the two of 64 bits that four words make.
+static __device__ ulonglong2 numbers(uint4 r) { return {(u64)r.y << 32 | r.x, (u64)r.w << 32 | r.z}; }
