@@ -109,6 +109,17 @@ var operationRows = []struct {
 	{Of: "Tape.Hardtanh", program: ofOne(func(t onTape, x variable) variable { return t.Hardtanh(x, -1, 1) })},
 	{Of: "Tape.Clamp", program: ofOne(func(t onTape, x variable) variable { return t.Clamp(x, -1, 1) })},
 	{Of: "Tape.Dropout", program: ofOne(func(t onTape, x variable) variable { return t.Dropout(x, 0.5) })},
+	{Of: "Tape.Uniform", program: ofOne(func(t onTape, x variable) variable {
+		return t.Mul(x, t.Uniform(1, 2, x.Value().Dtype(), x.Shape()...))
+	})},
+	{Of: "Tape.Normal", program: ofOne(func(t onTape, x variable) variable {
+		return t.Mul(x, t.Normal(1, 2, x.Value().Dtype(), x.Shape()...))
+	})},
+	{Of: "Tape.Bernoulli", program: ofOne(func(t onTape, x variable) variable { return t.Mul(x, t.Bernoulli(x)) })},
+	{Of: "Tape.Categorical", program: ofOne(func(t onTape, x variable) variable {
+		return t.IndexSelect(x, 1, t.Categorical(x, tensor.TopK(2)))
+	})},
+	{Of: "Tape.RandPerm", program: ofOne(func(t onTape, x variable) variable { return t.IndexSelect(x, 1, t.RandPerm(3)) })},
 	{Of: "Tape.Cast", program: ofOne(func(t onTape, x variable) variable { return t.Cast(t.Cast(x, tensor.Float32), tensor.Float64) })},
 	{Of: "Tape.Detach", program: ofOne(func(t onTape, x variable) variable { return t.Mul(t.Detach(x), x) })},
 

@@ -101,6 +101,7 @@ var nilAllowed = map[string]string{
 	"InitOption":             "options that are nil are left out",
 	"LoadOption":             "options that are nil are left out",
 	"LossOption":             "options that are nil are left out",
+	"CategoricalOption":      "options that are nil are left out",
 }
 
 // noNilReceiver are types whose methods a program can't call with nil by a mistake that this

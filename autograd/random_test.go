@@ -1,6 +1,8 @@
 package autograd_test
 
 import (
+	"context"
+	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/autograd/remat"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -186,5 +189,150 @@ func TestProbabilitiesOfDropout(t *testing.T) {
 			require.Equal(t, want, tapetest.Read[float64](b, y.Value()))
 			require.NoError(t, tape.Close())
 		}
+	}
+}
+
+// numbersOf are the elements of a tensor of any dtype.
+func numbersOf(b *tapetest.Bench, x *tensor.Tensor) []float64 {
+	y, err := b.RT.Convert(b.Ctx, x, tensor.Float64)
+	require.NoError(b.T, err)
+	defer func() { require.NoError(b.T, y.Release()) }()
+	return tapetest.Read[float64](b, y)
+}
+
+// TestRandomOperations: each takes the next stream of the tape's seed, and is a constant.
+func TestRandomOperations(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	p, logits := tapetest.Upload(b, []float64{0.2, 0.5, 0.7, 1}, 4), tapetest.Upload(b, []float64{1, 2, 3, 4, 5, 6}, 2, 3)
+	for _, seed := range []uint64{3, 1 << 40} {
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		tape.SetSeed(seed)
+		x := tape.Leaf(p)
+		all := []*autograd.Variable{
+			tape.Uniform(-1, 2, tensor.Float64, 4), tape.Normal(1, 2, tensor.Float64, 4), tape.Bernoulli(x),
+			tape.Categorical(tape.Leaf(logits), tensor.TopK(2)), tape.RandPerm(4),
+		}
+		require.NoError(t, tape.Err())
+		stream := uint64(0)
+		next := func() tensor.Random {
+			stream++
+			return tensor.Random{Seed: seed, Stream: stream - 1}
+		}
+		same := func(want *tensor.Tensor, err error) {
+			t.Helper()
+			require.NoError(t, err)
+			got := all[stream-1]
+			require.Equal(t, numbersOf(b, want), numbersOf(b, got.Value()))
+			require.False(t, got.RequiresGrad())
+			require.NoError(t, want.Release())
+		}
+		same(b.RT.Uniform(b.Ctx, next(), -1, 2, tensor.Float64, 4))
+		same(b.RT.Normal(b.Ctx, next(), 1, 2, tensor.Float64, 4))
+		same(b.RT.Bernoulli(b.Ctx, next(), p))
+		same(b.RT.Categorical(b.Ctx, next(), logits, tensor.TopK(2)))
+		same(b.RT.RandPerm(b.Ctx, next(), 4))
+		noise := tapetest.Read[float64](b, all[1].Value())
+		_, err := tape.Backward(tape.Sum(tape.Mul(x, all[1])))
+		require.NoError(t, err)
+		require.Equal(t, noise, tapetest.Read[float64](b, x.Grad()))
+		require.NoError(t, tape.Close())
+	}
+}
+
+// TestNoiseInTheComputeDtype: float32 means the dtype that the tape computes in.
+func TestNoiseInTheComputeDtype(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	for _, compute := range []tensor.Dtype{tensor.Float32, tensor.BFloat16, tensor.Float16} {
+		tape := autograd.NoGrad(b.Ctx, b.RT)
+		tape.SetComputeDtype(compute)
+		require.Equal(t, compute, tape.Normal(0, 1, tensor.Float32, 2).Value().Dtype())
+		require.Equal(t, compute, tape.Uniform(0, 1, tensor.Float32, 2).Value().Dtype())
+		require.Equal(t, tensor.Float64, tape.Normal(0, 1, tensor.Float64, 2).Value().Dtype())
+		require.NoError(t, tape.Close())
+		for _, none := range []tensor.Dtype{0, tensor.Int32} {
+			tape = autograd.NoGrad(b.Ctx, b.RT)
+			tape.SetComputeDtype(compute)
+			tape.Normal(0, 1, none, 2)
+			require.ErrorIs(t, tape.Close(), tensor.ErrDtype)
+		}
+	}
+}
+
+// TestNoiseOfRecomputedLayers: a region that runs again has the same noise, with which the gradient
+// is that of the value.
+func TestNoiseOfRecomputedLayers(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	tape := autograd.NewTape(b.Ctx, b.RT)
+	x := tape.Leaf(onesOf(b, 50))
+	tape.Normal(0, 1, tensor.Float64, 3)
+	loss := tape.Sum(remat.Checkpoint(tape, func() *autograd.Variable {
+		return tape.Mul(tape.Mul(x, tape.Normal(0, 1, tensor.Float64, 50)), tape.Uniform(0, 1, tensor.Float64, 50))
+	}))
+	tape.Normal(0, 1, tensor.Float64, 3)
+	value := loss.Item()
+	_, err := tape.Backward(loss)
+	require.NoError(t, err)
+	for _, v := range tapetest.Read[float64](b, x.Grad()) {
+		value -= v
+	}
+	require.InDelta(t, 0, value, 1e-12)
+	require.NoError(t, tape.Close())
+}
+
+// TestCapturedSampling: replays of a step that draws a token and looks it up, with noise, differ,
+// and are what the seeds give eagerly. Nothing waits for the host on the way.
+func TestCapturedSampling(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	const tokens, batch = 50, 8
+	weight := make([]float64, tokens)
+	for i := range weight {
+		weight[i] = float64(i)
+	}
+	logits, table := tapetest.Upload(b, make([]float64, batch*tokens), batch, tokens), tapetest.Upload(b, weight, tokens, 1)
+	step := func(tape *autograd.Tape) *tensor.Tensor {
+		token := tape.Categorical(tape.Input(logits), tensor.Temperature(0.8), tensor.TopK(40), tensor.TopP(0.9))
+		y := tape.Add(tape.Embedding(token, tape.Input(table), tensor.EmbeddingConfig{}), tape.Normal(0, 1, tensor.Float64, batch, 1))
+		return tape.IndexSelect(y, 0, tape.RandPerm(batch)).Keep().Value()
+	}
+	seed := uint64(100)
+	next := func() uint64 {
+		seed++
+		return seed
+	}
+	y := tapetest.Upload(b, make([]float64, batch), batch, 1)
+	g, err := b.RT.Capture(b.Ctx, func(ctx context.Context) error {
+		tape := autograd.NoGrad(ctx, b.RT)
+		tape.SetSeedFrom(next)
+		return errors.Join(b.RT.CopyInPlace(ctx, y, step(tape)), tape.Close())
+	})
+	require.NoError(t, err)
+	var before []float64
+	for range 4 {
+		require.NoError(t, g.Replay(b.Ctx))
+		got := tapetest.Read[float64](b, y)
+		tape := autograd.NoGrad(b.Ctx, b.RT)
+		tape.SetSeed(seed)
+		require.Equal(t, tapetest.Read[float64](b, step(tape)), got)
+		require.NoError(t, tape.Close())
+		require.NotEqual(t, before, got)
+		before = got
+	}
+	require.NoError(t, g.Close())
+}
+
+// TestRandomOperationsThatFail: the error sticks to the tape.
+func TestRandomOperationsThatFail(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	x := onesOf(b, 3)
+	for name, f := range map[string]func(t *autograd.Tape){
+		"Uniform":     func(t *autograd.Tape) { t.Uniform(1, 0, tensor.Float32) },
+		"Normal":      func(t *autograd.Tape) { t.Normal(0, -1, tensor.Float32) },
+		"Categorical": func(t *autograd.Tape) { t.Categorical(t.Input(x), tensor.TopP(2)) },
+		"RandPerm":    func(t *autograd.Tape) { t.RandPerm(-1) },
+	} {
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		f(tape)
+		require.ErrorContains(t, tape.Err(), name)
+		require.Error(t, tape.Close())
 	}
 }
