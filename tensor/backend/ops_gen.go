@@ -9,21 +9,22 @@ const (
 	Zip            Family = 2
 	Bias           Family = 3
 	ExtremeGrad    Family = 6
-	Statistic      Family = 21
-	StatisticGrad  Family = 22
-	RowSoftmax     Family = 23
-	RowSoftmaxGrad Family = 24
-	Loss           Family = 29
-	LossGrad       Family = 30
-	Linear         Family = 40
-	Convolution    Family = 43
-	MaxPooling     Family = 45
-	AveragePooling Family = 47
-	Cell           Family = 50
-	CellGrad       Family = 51
-	Recurrence     Family = 52
-	RecurrenceGrad Family = 53
-	Step           Family = 54
+	Noise          Family = 8
+	Statistic      Family = 25
+	StatisticGrad  Family = 26
+	RowSoftmax     Family = 27
+	RowSoftmaxGrad Family = 28
+	Loss           Family = 33
+	LossGrad       Family = 34
+	Linear         Family = 44
+	Convolution    Family = 47
+	MaxPooling     Family = 49
+	AveragePooling Family = 51
+	Cell           Family = 54
+	CellGrad       Family = 55
+	Recurrence     Family = 56
+	RecurrenceGrad Family = 57
+	Step           Family = 58
 )
 
 // The operations by families, and one more than the number of the last one.
@@ -44,109 +45,117 @@ const (
 
 	Dropout Op = 60
 
-	Fill Op = 61
+	Uniform, Normal Op = 61, 62
 
-	Convert Op = 62
+	Bernoulli Op = 63
 
-	Place Op = 63
+	Randperm Op = 64
 
-	Pad Op = 64
+	Categorical Op = 65
 
-	Transpose Op = 65
+	Fill Op = 66
 
-	Take Op = 66
+	Convert Op = 67
 
-	SortIndex Op = 67
+	Place Op = 68
 
-	TakeGrad Op = 68
+	Pad Op = 69
 
-	ScanGrad Op = 69
+	Transpose Op = 70
 
-	ScanGradOnto Op = 70
+	Take Op = 71
 
-	Gather Op = 71
+	SortIndex Op = 72
 
-	GatherGrad Op = 72
+	TakeGrad Op = 73
 
-	Sum Op = 73
+	ScanGrad Op = 74
 
-	Amax, Max, LogSumExp, Var Op = 74, 75, 76, 77
+	ScanGradOnto Op = 75
 
-	AmaxGrad, MaxGrad, LogSumExpGrad, VarGrad Op = 78, 79, 80, 81
+	Gather Op = 76
 
-	Softmax, LogSoftmax Op = 82, 83
+	GatherGrad Op = 77
 
-	SoftmaxGrad, LogSoftmaxGrad Op = 84, 85
+	Sum Op = 78
 
-	ArgMax Op = 86
+	Amax, Max, LogSumExp, Var Op = 79, 80, 81, 82
 
-	CrossEntropy Op = 87
+	AmaxGrad, MaxGrad, LogSumExpGrad, VarGrad Op = 83, 84, 85, 86
 
-	CrossEntropyWithGrad Op = 88
+	Softmax, LogSoftmax Op = 87, 88
 
-	CrossEntropyGrad Op = 89
+	SoftmaxGrad, LogSoftmaxGrad Op = 89, 90
 
-	MSELoss, L1Loss, HuberLoss, BinaryCrossEntropy Op = 90, 91, 92, 93
+	ArgMax Op = 91
 
-	MSELossGrad, L1LossGrad, HuberLossGrad, BinaryCrossEntropyGrad Op = 94, 95, 96, 97
+	CrossEntropy Op = 92
 
-	Normalize Op = 98
+	CrossEntropyWithGrad Op = 93
 
-	AddNormalize Op = 99
+	CrossEntropyGrad Op = 94
 
-	NormalizeGrad Op = 100
+	MSELoss, L1Loss, HuberLoss, BinaryCrossEntropy Op = 95, 96, 97, 98
 
-	NormalizeGradOnto Op = 101
+	MSELossGrad, L1LossGrad, HuberLossGrad, BinaryCrossEntropyGrad Op = 99, 100, 101, 102
 
-	NormalizeWeightGrad Op = 102
+	Normalize Op = 103
 
-	BatchNorm Op = 103
+	AddNormalize Op = 104
 
-	BatchNormTraining Op = 104
+	NormalizeGrad Op = 105
 
-	BatchNormGrad Op = 105
+	NormalizeGradOnto Op = 106
 
-	MatMul Op = 106
+	NormalizeWeightGrad Op = 107
 
-	MatMulAddBias, MatMulAddBiasReLU Op = 107, 108
+	BatchNorm Op = 108
 
-	MatMulSums Op = 109
+	BatchNormTraining Op = 109
 
-	MatMulMasked Op = 110
+	BatchNormGrad Op = 110
 
-	Conv, ConvInputGrad Op = 111, 112
+	MatMul Op = 111
 
-	ConvWeightGrad Op = 113
+	MatMulAddBias, MatMulAddBiasReLU Op = 112, 113
 
-	MaxPool Op = 114
+	MatMulSums Op = 114
 
-	MaxPoolGrad Op = 115
+	MatMulMasked Op = 115
 
-	AvgPool, AvgPoolGrad Op = 116, 117
+	Conv, ConvInputGrad Op = 116, 117
 
-	Attention Op = 118
+	ConvWeightGrad Op = 118
 
-	AttentionGrad Op = 119
+	MaxPool Op = 119
 
-	RNNTanhCell, RNNReLUCell, LSTMCell, GRUCell Op = 120, 121, 122, 123
+	MaxPoolGrad Op = 120
 
-	RNNTanhCellGrad, RNNReLUCellGrad, LSTMCellGrad, GRUCellGrad Op = 124, 125, 126, 127
+	AvgPool, AvgPoolGrad Op = 121, 122
 
-	RNNTanh, RNNReLU, LSTM, GRU Op = 128, 129, 130, 131
+	Attention Op = 123
 
-	RNNTanhGrad, RNNReLUGrad, LSTMGrad, GRUGrad Op = 132, 133, 134, 135
+	AttentionGrad Op = 124
 
-	SGDStep, AdamStep, RMSpropStep, AdagradStep, LionStep Op = 136, 137, 138, 139, 140
+	RNNTanhCell, RNNReLUCell, LSTMCell, GRUCell Op = 125, 126, 127, 128
 
-	Norm Op = 141
+	RNNTanhCellGrad, RNNReLUCellGrad, LSTMCellGrad, GRUCellGrad Op = 129, 130, 131, 132
 
-	NormOfNorms Op = 142
+	RNNTanh, RNNReLU, LSTM, GRU Op = 133, 134, 135, 136
 
-	Clip Op = 143
+	RNNTanhGrad, RNNReLUGrad, LSTMGrad, GRUGrad Op = 137, 138, 139, 140
 
-	Bound Op = 144
+	SGDStep, AdamStep, RMSpropStep, AdagradStep, LionStep Op = 141, 142, 143, 144, 145
 
-	Ops = 145
+	Norm Op = 146
+
+	NormOfNorms Op = 147
+
+	Clip Op = 148
+
+	Bound Op = 149
+
+	Ops = 150
 )
 
 const (
