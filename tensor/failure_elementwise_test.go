@@ -90,6 +90,18 @@ var elementwiseRows = []trialRow{
 	{Of: "Elementwise.Dropout", Make: unary(func(rt *Runtime, ctx context.Context, x *Tensor) (*Tensor, error) {
 		return rt.Dropout(ctx, nil, x, 0.5, Random{Seed: 7})
 	})},
+	{Of: "Elementwise.PReLU", Make: func(_ testing.TB, m *trialRig) failtest.Trial {
+		x, w := m.in(2, 3), m.in(3)
+		return m.yields(func(ctx context.Context) ([]*Tensor, error) { return pack(m.PReLU(ctx, x, w)) })
+	}},
+	{Of: "Gradients.PReLUGrad", Make: func(_ testing.TB, m *trialRig) failtest.Trial {
+		dy, x, w := m.in(2, 3), m.in(2, 3), m.in(3)
+		return m.yields(func(ctx context.Context) ([]*Tensor, error) { return pack(m.PReLUGrad(ctx, nil, dy, x, w)) })
+	}},
+	{Of: "Gradients.PReLUWeightGrad", Make: func(_ testing.TB, m *trialRig) failtest.Trial {
+		dy, x := m.in(2, 3), m.in(2, 3)
+		return m.yields(func(ctx context.Context) ([]*Tensor, error) { return pack(m.PReLUWeightGrad(ctx, dy, x, 3)) })
+	}},
 	{Of: "Elementwise.Dropout in place", Make: func(_ testing.TB, m *trialRig) failtest.Trial {
 		x := m.in(2, 3)
 		return m.does(func(ctx context.Context) error {

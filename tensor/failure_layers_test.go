@@ -137,6 +137,20 @@ var layerRows = []trialRow{
 			return pack(m.AvgPool2dGrad(ctx, dy, []int{2, 4, 4}, pooled))
 		}
 	})},
+	{Of: "Layers.Interpolate", Make: of(func(m *trialRig) op {
+		x := m.in(1, 2, 2, 3)
+		return func(ctx context.Context) ([]*Tensor, error) { return pack(m.Interpolate(ctx, x, doubled)) }
+	})},
+	{Of: "Gradients.InterpolateGrad", Make: of(func(m *trialRig) op {
+		dy := m.in(1, 2, 4, 6)
+		return func(ctx context.Context) ([]*Tensor, error) {
+			return pack(m.InterpolateGrad(ctx, dy, []int{1, 2, 2, 3}, doubled))
+		}
+	})},
+	{Of: "Layers.ReflectionPad", Make: edgesOf((*Runtime).ReflectionPad)},
+	{Of: "Layers.ReplicationPad", Make: edgesOf((*Runtime).ReplicationPad)},
+	{Of: "Gradients.ReflectionPadGrad", Make: edgesGradOf((*Runtime).ReflectionPadGrad)},
+	{Of: "Gradients.ReplicationPadGrad", Make: edgesGradOf((*Runtime).ReplicationPadGrad)},
 	{Of: "Layers.AdaptiveAvgPool2d", Make: of(func(m *trialRig) op {
 		x := m.in(2, 5, 5)
 		return func(ctx context.Context) ([]*Tensor, error) { return pack(m.AdaptiveAvgPool2d(ctx, x, 2)) }
@@ -280,4 +294,24 @@ var layerRows = []trialRow{
 			return pack(m.SelfAttentionGrad(ctx, dy, y, sums, qkv, nil, 2, false, AttentionConfig{}))
 		}
 	})},
+}
+
+var doubled = InterpolateConfig{ScaleFactor: []float64{2}, Bilinear: true}
+
+func edgesOf(pad func(rt *Runtime, ctx context.Context, x *Tensor, before, after []int) (*Tensor, error)) func(testing.TB, *trialRig) failtest.Trial {
+	return of(func(m *trialRig) op {
+		x := m.in(2, 3)
+		return func(ctx context.Context) ([]*Tensor, error) {
+			return pack(pad(m.Runtime, ctx, x, []int{0, 1}, []int{1, 2}))
+		}
+	})
+}
+
+func edgesGradOf(grad func(rt *Runtime, ctx context.Context, dy *Tensor, shape, before, after []int) (*Tensor, error)) func(testing.TB, *trialRig) failtest.Trial {
+	return of(func(m *trialRig) op {
+		dy := m.in(3, 6)
+		return func(ctx context.Context) ([]*Tensor, error) {
+			return pack(grad(m.Runtime, ctx, dy, []int{2, 3}, []int{0, 1}, []int{1, 2}))
+		}
+	})
 }

@@ -161,22 +161,13 @@ func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, af
 		return nil, err
 	}
 	defer in.release()
-	if len(before) != len(x.shape) || len(after) != len(x.shape) {
-		return nil, fmt.Errorf("tensor: Pad: %w: %v has %d dimensions, and %d and %d numbers are given", ErrShape, x.shape, len(x.shape), len(before), len(after))
-	}
 	if err := checkValue(value, x.dtype); err != nil {
 		return nil, err
 	}
 	var room [2][fewDims]int
 	shape, moved := append(Shape(room[0][:0]), x.shape...), append(Shape(room[1][:0]), x.shape...)
-	for i := range shape {
-		for _, n := range []int{before[i], after[i]} {
-			if n < -moved[i] || n > math.MaxInt-shape[i] {
-				return nil, fmt.Errorf("tensor: Pad: %w: dimension %d of %v can't have %d elements more before and %d behind", ErrShape, i, x.shape, before[i], after[i])
-			}
-			shape[i] += n
-			moved[i] += min(0, n)
-		}
+	if err := padShape("Pad", x.shape, shape, moved, before, after); err != nil {
+		return nil, err
 	}
 	return rt.result(ctx, "Pad", x.dtype, shape, func(out *Tensor) error {
 		if axis := onlyPadded(before, after); axis >= 0 && out.bytes > 0 {
@@ -199,6 +190,23 @@ func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, af
 		}
 		return rt.placeRows(ctx, dst, src, moved)
 	})
+}
+
+// padShape pads shape, and takes from moved what padding takes away. Both are x before.
+func padShape(op string, x, shape, moved Shape, before, after []int) error {
+	if len(before) != len(x) || len(after) != len(x) {
+		return fmt.Errorf("tensor: %s: %w: %v has %d dimensions, and %d and %d numbers are given", op, ErrShape, x, len(x), len(before), len(after))
+	}
+	for i := range x {
+		for _, n := range []int{before[i], after[i]} {
+			if n < -moved[i] || n > math.MaxInt-shape[i] {
+				return fmt.Errorf("tensor: %s: %w: dimension %d of %v can't have %d elements more before and %d behind", op, ErrShape, i, x, before[i], after[i])
+			}
+			shape[i] += n
+			moved[i] += min(0, n)
+		}
+	}
+	return nil
 }
 
 // onlyPadded is the one dimension that gets elements, if there is one and none loses any; else -1.

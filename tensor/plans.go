@@ -43,6 +43,8 @@ const (
 	planAttended
 	planSelfAttended
 	planSum
+	planInterpolation
+	planEdges
 )
 
 // planKey is what a plan depends on, as words.

@@ -147,6 +147,15 @@ func TestPlansOfOneOption(t *testing.T) {
 		return y, errors.Join(err, indices.Release())
 	})
 
+	for _, c := range []InterpolateConfig{{Size: []int{5}}, {Size: []int{5, 7}}, {Size: []int{5}, Bilinear: true}, {Size: []int{5}, Bilinear: true, AlignCorners: true}, {ScaleFactor: []float64{2}},
+		{ScaleFactor: []float64{2.1}}, {ScaleFactor: []float64{2, 2.1}}, {ScaleFactor: []float64{2.1}, Bilinear: true}} {
+		add("Interpolate", func() (*Tensor, error) { return r.Interpolate(r.ctx, picture, c) })
+	}
+	for _, pads := range [][2][]int{{{0, 0, 1, 2}, {0, 0, 0, 0}}, {{0, 0, 0, 0}, {0, 0, 1, 2}}, {{0, 0, 2, 1}, {0, 0, 0, 0}}, {{0, 0, 1, 2}, {0, 0, 1, 0}}} {
+		add("ReflectionPad", func() (*Tensor, error) { return r.ReflectionPad(r.ctx, picture, pads[0], pads[1]) })
+		add("ReplicationPad", func() (*Tensor, error) { return r.ReplicationPad(r.ctx, picture, pads[0], pads[1]) })
+	}
+
 	for _, c := range []NormConfig{{Shape: []int{6}}, {Shape: []int{6}, Eps: 0.5}, {Shape: []int{6}, Eps: 1}, {Shape: []int{6, 6}}, {Shape: []int{6}, RMS: true}, {Groups: 1}, {Groups: 2}} {
 		add("Normalize", func() (*Tensor, error) {
 			y, stats, err := r.Normalize(r.ctx, picture, nil, nil, c)

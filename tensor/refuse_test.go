@@ -26,6 +26,7 @@ func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 	require.NoError(t, err)
 	volume, stats, index := put(r, []float32{1}, 1, 1, 1, 1, 1), put(r, make([]float64, 6), 2, 3), put(r, []int32{0})
 	index3, doubles := put(r, []int32{0, 1, 1}), put(r, make([]float64, 6), 3, 2)
+	row4, length, v2 := put(r, make([]float32, 4), 1, 1, 1, 4), put(r, make([]float32, 3), 1, 1, 3), put(r, make([]float32, 2), 2)
 	row, middle := put(r, make([]float32, 4), 1, 1, 4), put(r, make([]float32, 6), 2, 1, 3)
 	rows, err := r.Rows(r.ctx, m23, 1, 2)
 	require.NoError(t, err)
@@ -98,6 +99,15 @@ func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 		"a mean that is part of x":         {two(r.BatchNorm(r.ctx, m23, nil, nil, BatchNormConfig{Training: true, Mean: part, Var: v3})), ErrInvalid},
 		"a variance that is part of x":     {two(r.BatchNorm(r.ctx, m23, nil, nil, BatchNormConfig{Training: true, Mean: v3, Var: part})), ErrInvalid},
 		"padding that wraps to little":     {one(r.Pad(r.ctx, v3, 0, []int{math.MaxInt}, []int{math.MaxInt})), ErrShape},
+		"no size":                          {one(r.Interpolate(r.ctx, row4, InterpolateConfig{})), ErrInvalid},
+		"a size and a factor":              {one(r.Interpolate(r.ctx, row4, InterpolateConfig{Size: []int{2}, ScaleFactor: []float64{2}})), ErrInvalid},
+		"a factor that leaves nothing":     {one(r.Interpolate(r.ctx, row4, InterpolateConfig{ScaleFactor: []float64{0.1}})), ErrInvalid},
+		"a factor that is not a number":    {one(r.Interpolate(r.ctx, row4, InterpolateConfig{ScaleFactor: []float64{math.NaN()}})), ErrInvalid},
+		"corners of what is nearest":       {one(r.Interpolate(r.ctx, row4, InterpolateConfig{Size: []int{2}, AlignCorners: true})), ErrInvalid},
+		"a bilinear length":                {one(r.Interpolate(r.ctx, length, InterpolateConfig{Size: []int{2}, Bilinear: true})), ErrShape},
+		"a mirror wider than the picture":  {one(r.ReflectionPad(r.ctx, length, []int{0, 0, 3}, []int{0, 0, 0})), ErrShape},
+		"an edge of the channels":          {one(r.ReplicationPad(r.ctx, row4, []int{0, 1, 0, 0}, []int{0, 0, 0, 0})), ErrShape},
+		"slopes of other channels":         {one(r.PReLU(r.ctx, length, v2)), ErrShape},
 		"a window in the padding alone":    {two(r.MaxPool2d(r.ctx, row, PoolingConfig{Kernel: []int{2}, Dilation: []int{3, 1}, Padding: []int{2, 0}})), ErrShape},
 		"a permuted statistic's gradient":  {one(r.AmaxGrad(r.ctx, m32, middle, m23, 1)), ErrShape},
 		"an index of rows below none":      {one(r.IndexSelectGrad(r.ctx, v3, 0, index, -1)), ErrShape},

@@ -32,6 +32,9 @@ var families = []family{
 	{operands: "=y condition a? b?", ops: "where"},                                   // *plan.Meeting
 	{name: "ExtremeGrad", operands: "=da dy a b", ops: "minimum grad; maximum grad"}, // *plan.Meeting
 	{operands: "=y x seed?", ops: "dropout"},                                         // plan.Drop
+	{operands: "=y x weight", ops: "prelu"},                                          // plan.Channels
+	{operands: "=dx dy x weight", ops: "prelu grad"},
+	{operands: "=dweight dy x", ops: "prelu weight grad"},
 
 	// Random numbers. A seed takes the place of that of the parameters.
 	{name: "Noise", operands: "=y seed?", ops: "uniform; normal"}, // plan.Noise
@@ -52,6 +55,8 @@ var families = []family{
 	{operands: "+dx dy index", ops: "scan grad onto", base: "take grad", rounds: true}, // plan.TakeGrad
 	{operands: "=y x index +fault", ops: "gather"},                                     // *plan.Gather
 	{operands: "+dx dy index", ops: "gather grad"},                                     // *plan.Gather
+	{operands: "=y x", ops: "resample"},                                                // *plan.Resample
+	{operands: "=dx dy", ops: "resample grad"},
 
 	// Reductions.
 	{operands: "=y x", ops: "sum"},                                          // *plan.Reduction; C[0] is the divisor

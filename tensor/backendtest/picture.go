@@ -12,7 +12,8 @@ import (
 
 func pictureOps[T kernel.Float]() []operation[T] {
 	return []operation[T]{{"Conv", convTrial[T]}, {"Conv", convTrial[T]}, {"ConvTranspose", convTransposeTrial[T]}, {"MaxPool2d", maxPoolTrial[T]},
-		{"AvgPool2d", avgPoolTrial[T]}, {"AdaptiveAvgPool2d", adaptivePoolTrial[T]}}
+		{"AvgPool2d", avgPoolTrial[T]}, {"AdaptiveAvgPool2d", adaptivePoolTrial[T]},
+		{"Interpolate", interpolateTrial[T]}, {"Interpolate", interpolateTrial[T]}, {"EdgePad", edgePadTrial[T]}, {"PReLU", preluTrial[T]}}
 }
 
 // convCase is a random convolution: of one image without a dimension for images, now and then, and of one dimension.

@@ -91,3 +91,7 @@ type Recurrence struct {
 
 // NormTotal is the number of partial results that the norm of each tensor has written.
 type NormTotal struct{ Each int }
+
+// Channels are the channels of an array (n, Channels, Inner), each of which has a parameter of its
+// own. With one parameter for all, the array is one channel.
+type Channels struct{ Channels, Inner int }

@@ -21,6 +21,9 @@ func elementwise(t *entries) {
 	t.run("add_bias", addBias, backend.Bias.All()...)
 	t.run("relu_bias_grad", reluBiasGrad, backend.ReLUBiasGrad)
 	t.run("extreme_grad", extremeGrad, backend.ExtremeGrad.All()...)
+	t.run("prelu", prelu, backend.PReLU)
+	t.run("prelu_grad", prelu, backend.PReLUGrad)
+	t.run("prelu_weight_grad", preluWeightGrad, backend.PReLUWeightGrad)
 }
 
 func unary(_ context.Context, l *launcher, k name) error {
@@ -72,4 +75,17 @@ func extremeGrad(_ context.Context, l *launcher, k name) error {
 func (l *launcher) meeting() *launcher {
 	p := l.c.Plan.(*plan.Meeting)
 	return l.dims("the meeting of the shapes", p.Dims, p.Strides...).Pad((3 - len(p.Strides)) * launch.MaxDims)
+}
+
+// prelu is forward and backward.
+func prelu(_ context.Context, l *launcher, k name) error {
+	c := backend.ParamsOf[plan.Channels](l.c.Params())
+	return l.elements().Word(c.Channels, c.Inner).run(k)
+}
+
+func preluWeightGrad(ctx context.Context, l *launcher, k name) error {
+	c, n := backend.ParamsOf[plan.Channels](l.c.Params()), l.arg(1).Count()
+	parts := partsFor(c.Channels, n/c.Channels, 4096)
+	l.Blocks(c.Channels*parts, 256, 1).all().Word(n).meet(ctx, parts > 1)
+	return l.Word(parts, c.Channels, c.Inner).run(k)
 }

@@ -27,6 +27,8 @@ func moving(t *entries) {
 	t.run("fill", fill, backend.Fill)
 	t.run("place", place, backend.Place)
 	t.run("pad", pad, backend.Pad)
+	t.run("resample", resample, backend.Resample)
+	t.run("resample_grad", resample, backend.ResampleGrad)
 	t[backend.Where] = entry{kernel: choices[backend.Uint8], run: where}
 	t.run("transpose", transpose, backend.Transpose)
 	t[backend.Convert] = entry{run: convert, can: func(_ *Backend, c *backend.Call) bool {
@@ -51,6 +53,15 @@ func place(_ context.Context, l *launcher, k name) error {
 func pad(_ context.Context, l *launcher, k name) error {
 	n, p := l.arg(0).Count(), backend.ParamsOf[plan.Pad](l.c.Params())
 	return l.Each(n).all().Bits(l.Dtype.Bits(l.c.C[0])).Word(n, p.Row, p.Start, p.Length).run(k)
+}
+
+// resample is forward and backward.
+func resample(_ context.Context, l *launcher, k name) error {
+	l.elements()
+	for _, a := range l.c.Plan.(*plan.Resample).Axes {
+		l.Word(int(a.Sampling), a.In, a.Out).Double(a.Step, a.Shift)
+	}
+	return l.run(k)
 }
 
 func where(_ context.Context, l *launcher, _ name) error {

@@ -12,6 +12,9 @@ func elementwise(t *functions) {
 	t.floats(zip[float32], zip[float64], backend.Zip.All()...)
 	t.floats(bias[float32], bias[float64], backend.Bias.All()...)
 	t.floats(extremeGrad[float32], extremeGrad[float64], backend.ExtremeGrad.All()...)
+	t.floats(prelu[float32], prelu[float64], backend.PReLU)
+	t.floats(preluGrad[float32], preluGrad[float64], backend.PReLUGrad)
+	t.floats(preluWeightGrad[float32], preluWeightGrad[float64], backend.PReLUWeightGrad)
 }
 
 func mapEach[T kernel.Float](a *args) {
@@ -32,4 +35,16 @@ func bias[T kernel.Float](a *args) {
 
 func extremeGrad[T kernel.Float](a *args) {
 	kernel.ExtremeGrad(a.Op == backend.MaximumGrad, of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), a.Plan.(*plan.Meeting))
+}
+
+func prelu[T kernel.Float](a *args) {
+	kernel.PReLU(of[T](a, 0), of[T](a, 1), of[T](a, 2), *params[plan.Channels](a))
+}
+
+func preluGrad[T kernel.Float](a *args) {
+	kernel.PReLUGrad(of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), *params[plan.Channels](a))
+}
+
+func preluWeightGrad[T kernel.Float](a *args) {
+	kernel.PReLUWeightGrad(of[T](a, 0), of[T](a, 1), of[T](a, 2), *params[plan.Channels](a))
 }

@@ -17,6 +17,8 @@ func moving(t *functions) {
 	t.of[backend.Fill].sizes(fill[uint8], fill[uint16], fill[uint32], fill[uint64])
 	t.of[backend.Place].sizes(place[uint8], place[uint16], place[uint32], place[uint64])
 	t.floats(transpose[float32], transpose[float64], backend.Transpose)
+	t.floats(resample[float32], resample[float64], backend.Resample)
+	t.floats(resampleGrad[float32], resampleGrad[float64], backend.ResampleGrad)
 
 	by := t.pair(backend.Where, 1)
 	by.of[backend.Uint8].sizes(where[uint8, uint8], where[uint8, uint16], where[uint8, uint32], where[uint8, uint64])
@@ -54,6 +56,14 @@ func place[E word](a *args) {
 func transpose[T kernel.Float](a *args) {
 	m := params[plan.Matrix](a)
 	kernel.Transpose(of[T](a, 0), of[T](a, 1), m.Rows, m.Cols)
+}
+
+func resample[T kernel.Float](a *args) {
+	kernel.Resample(a.Plan.(*plan.Resample), of[T](a, 0), of[T](a, 1))
+}
+
+func resampleGrad[T kernel.Float](a *args) {
+	kernel.ResampleGrad(a.Plan.(*plan.Resample), of[T](a, 0), of[T](a, 1))
 }
 
 func where[C uint8 | int32 | int64, E word](a *args) {

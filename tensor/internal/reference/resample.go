@@ -1,0 +1,108 @@
+package reference
+
+import "math"
+
+// Sample is how much of each of so many elements is in element o of a result: a row of a matrix.
+type Sample func(in, out, o int) []float64
+
+// only is all of one element.
+func only(in, i int) []float64 {
+	row := make([]float64, in)
+	row[i] = 1
+	return row
+}
+
+// SampleNearest takes the element that o*step points into, in float32.
+func SampleNearest(step float64) Sample {
+	return func(in, _, o int) []float64 {
+		i := 0
+		for i+1 < in && float32(i+1) <= float32(o)*float32(step) {
+			i++
+		}
+		return only(in, i)
+	}
+}
+
+// SampleLinear is a tent of one element to both sides around o*step + shift, which is moved to the
+// first or the last element if it lies outside.
+func SampleLinear(step, shift float64) Sample {
+	return func(in, _, o int) []float64 {
+		at := min(max(float64(o)*step+shift, 0), float64(in-1))
+		row := make([]float64, in)
+		for i := range row {
+			if v := float64(i); v <= at {
+				row[i] = max(0, 1-(at-v))
+			} else {
+				row[i] = max(0, at-(v-1))
+			}
+		}
+		return row
+	}
+}
+
+// SampleReflect walks from before elements in front of the first one, and turns at both ends.
+func SampleReflect(before int) Sample {
+	return func(in, _, o int) []float64 {
+		at, step := 0, -1 // before steps backwards, then o steps back
+		walk := func(n int) {
+			for range n {
+				if in > 1 && (at+step < 0 || at+step >= in) {
+					step = -step
+				}
+				if in > 1 {
+					at += step
+				}
+			}
+		}
+		n := o - before // how far from the first element
+		if n >= 0 {
+			step = 1
+		}
+		walk(max(n, -n))
+		return only(in, at)
+	}
+}
+
+// SampleReplicate is the nearest of the elements.
+func SampleReplicate(before int) Sample {
+	return func(in, _, o int) []float64 {
+		best := 0
+		for i := range in {
+			if math.Abs(float64(i-(o-before))) < math.Abs(float64(best-(o-before))) {
+				best = i
+			}
+		}
+		return only(in, best)
+	}
+}
+
+// Resample is x with its last two dimensions sampled, and ResampleGrad the gradient of x.
+func Resample(x Array, shape []int, rows, cols Sample) Result {
+	sums := make([]Sum, elements(shape))
+	resampled(x.Shape, shape, rows, cols, func(y, from int, share float64) { sums[y].AddProduct(share, x.Data[from]) })
+	return resultOf(shape, sums)
+}
+
+// ResampleGrad is the gradient of x, of the given shape.
+func ResampleGrad(dy Array, shape []int, rows, cols Sample) Result {
+	sums := make([]Sum, elements(shape))
+	resampled(shape, dy.Shape, rows, cols, func(y, x int, share float64) { sums[x].AddProduct(share, dy.Data[y]) })
+	return resultOf(shape, sums)
+}
+
+// resampled calls f for each element of x that has a share in one of y.
+func resampled(xs, ys []int, rows, cols Sample, f func(y, x int, share float64)) {
+	n := len(xs)
+	in, out := [2]int(xs[n-2:]), [2]int(ys[n-2:])
+	each(ys, func(y int, index []int) {
+		plane := y / (out[0] * out[1]) * in[0] * in[1]
+		high, wide := rows(in[0], out[0], index[n-2]), cols(in[1], out[1], index[n-1])
+		for i, a := range high {
+			for j, b := range wide {
+				if a*b != 0 {
+					f(y, plane+i*in[1]+j, a*b)
+				}
+			}
+		}
+	})
+}
