@@ -98,6 +98,9 @@ func (g *tree) put(path, around string, chain bool, depth int) (nn.Layer, string
 		return append(s, l, peek{g.t, g.at[l.Weight]}, nn.GELU{}, l, peek{g.t, g.at[l.Weight]}), g.at[l.Weight]
 	case 6:
 		l, module := g.put(path, around, chain, depth-1)
+		if g.r.IntN(2) == 0 {
+			return nn.With(l, func(l nn.Layer, t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return l.Forward(t, x) }), module
+		}
 		return remat.Layer(l), module
 	default:
 		b := &branches{t: g.t, module: g.module(path, "branches"), Map: map[string]nn.Layer{}}

@@ -43,7 +43,7 @@ func (s *search) layer(l Layer, places []int) (over bool) {
 	case Sequential:
 		return s.chain(l, places)
 	case *module:
-		ps = l.anchors.of(l.Forwarder)
+		ps = l.anchors.of(l.model)
 	default:
 		ps = ownParameters(l, room[:0])
 	}
@@ -93,13 +93,17 @@ func unwrapped(l Layer) Layer {
 	return l
 }
 
-// typeName is the name of a layer's type, that of the model for [LayerOf].
+// typeName is the name of a layer's type, that of the model for [LayerOf] and [With].
 func typeName(l any) string {
-	if layer, ok := l.(Layer); ok {
-		l = unwrapped(layer)
-	}
-	if m, ok := l.(*module); ok {
-		l = m.Forwarder
+	for range maxDepth {
+		if layer, ok := l.(Layer); ok {
+			l = unwrapped(layer)
+		}
+		m, ok := l.(*module)
+		if !ok {
+			break
+		}
+		l = m.model
 	}
 	if l == nil {
 		return ""

@@ -62,26 +62,33 @@ type Forwarder interface {
 
 // LayerOf makes a layer of a model, whose parameters and buffers are those that [ParametersOf] and
 // [BuffersOf] find. In profiles its Forward is a module by its place in the model around.
-func LayerOf(model Forwarder) Layer { return &module{Forwarder: model} }
+func LayerOf(model Forwarder) Layer {
+	m := &module{model: model}
+	if model != nil {
+		m.forward = model.Forward
+	}
+	return m
+}
 
 type module struct {
-	Forwarder
+	model   any
+	forward func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable
 	anchors anchors
 }
 
 // Forward is the model's.
 func (m *module) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
-	if m.Forwarder == nil {
-		return t.Fail(fmt.Errorf("nn: LayerOf: %w: the model is nil", autograd.ErrInvalid))
+	if m.forward == nil {
+		return t.Fail(fmt.Errorf("nn: LayerOf, With: %w: the model or its function is nil", autograd.ErrInvalid))
 	}
 	at := search{self: m, around: t.EnterLayer("", "").Around()}
 	at.layer(m, nil)
-	defer at.enter(t, typeName(m.Forwarder)).Leave()
-	return m.Forwarder.Forward(t, x)
+	defer at.enter(t, typeName(m.model)).Leave()
+	return m.forward(t, x)
 }
 
-func (m *module) Parameters() autograd.Parameters { return ParametersOf(m.Forwarder) }
-func (m *module) Buffers() []NamedTensor          { return BuffersOf(m.Forwarder) }
+func (m *module) Parameters() autograd.Parameters { return ParametersOf(m.model) }
+func (m *module) Buffers() []NamedTensor          { return BuffersOf(m.model) }
 
 // parameterized is what is asked for its parameters.
 type parameterized interface{ Parameters() autograd.Parameters }
@@ -282,10 +289,14 @@ func (w *walk) withSharedNames(ps autograd.Parameters, layer reflect.Value) auto
 	}
 	inside := newWalk(true, false)
 	inside.visits, inside.depth = w.visits, w.depth
-	for layer.Kind() == reflect.Pointer {
-		layer = layer.Elem()
+	if m, ok := layer.Interface().(*module); ok {
+		inside.visit("", reflect.ValueOf(m.model))
+	} else {
+		for layer.Kind() == reflect.Pointer {
+			layer = layer.Elem()
+		}
+		inside.walk("", layer)
 	}
-	inside.walk("", layer)
 	inside.setLayers()
 	if len(inside.params) > len(ps) && containsAll(bare(inside.params), bare(ps)) && !slices.ContainsFunc(inside.params, func(p autograd.Named) bool { return p.Value() == nil }) {
 		return inside.params
