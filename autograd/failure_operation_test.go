@@ -120,6 +120,8 @@ var operationRows = []struct {
 		return t.IndexSelect(x, 1, t.Categorical(x, tensor.TopK(2)))
 	})},
 	{Of: "Tape.RandPerm", program: ofOne(func(t onTape, x variable) variable { return t.IndexSelect(x, 1, t.RandPerm(3)) })},
+	{Of: "Tape.Dropout2d", program: ofOne(func(t onTape, x variable) variable { return t.Dropout2d(x, 0.5) })},
+	{Of: "Tape.PReLU", program: operation(func(t onTape, v []variable) variable { return t.PReLU(v[0], v[1]) }, matrix, vector)},
 	{Of: "Tape.Cast", program: ofOne(func(t onTape, x variable) variable { return t.Cast(t.Cast(x, tensor.Float32), tensor.Float64) })},
 	{Of: "Tape.Detach", program: ofOne(func(t onTape, x variable) variable { return t.Mul(t.Detach(x), x) })},
 
@@ -156,6 +158,11 @@ var operationRows = []struct {
 	{Of: "Tape.Permute", program: ofOne(func(t onTape, x variable) variable { return t.Permute(x, 1, 0) })},
 	{Of: "Tape.Narrow", program: ofOne(func(t onTape, x variable) variable { return t.Narrow(x, 1, 1, 2) })},
 	{Of: "Tape.Pad", program: ofOne(func(t onTape, x variable) variable { return t.Pad(x, 1, []int{1, 0}, []int{0, 2}) })},
+	{Of: "Tape.ReflectionPad", program: ofOne(func(t onTape, x variable) variable { return t.ReflectionPad(x, []int{1, 0}, []int{0, 2}) })},
+	{Of: "Tape.ReplicationPad", program: ofOne(func(t onTape, x variable) variable { return t.ReplicationPad(x, []int{1, 0}, []int{0, 2}) })},
+	{Of: "Tape.Interpolate", program: operation(func(t onTape, v []variable) variable {
+		return t.Interpolate(v[0], tensor.InterpolateConfig{Size: []int{3, 5}, Bilinear: true})
+	}, picture)},
 	{Of: "Tape.Cat", program: ofTwo(func(t onTape, a, b variable) variable { return t.Cat(1, a, b) })},
 	{Of: "Tape.Stack", program: ofTwo(func(t onTape, a, b variable) variable { return t.Stack(0, a, b) })},
 	{Of: "Tape.Split", program: ofOne(func(t onTape, x variable) variable {

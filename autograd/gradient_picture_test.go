@@ -73,5 +73,23 @@ func pictureFunctions() (fs []function) {
 		t.SetSeed(1)
 		return t.Add(t.Dropout(v[0], 0.4), t.Dropout(v[0], 0.6))
 	}, []int{3, 5})
+	for _, resize := range []tensor.InterpolateConfig{{Size: []int{3, 7}}, {Size: []int{5, 2}, Bilinear: true}, {ScaleFactor: []float64{1.7}, Bilinear: true, AlignCorners: true}} {
+		add("Interpolate", func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable { return t.Interpolate(v[0], resize) }, []int{2, 1, 3, 4})
+	}
+	before, after := []int{0, 1, 0}, []int{0, 1, 3}
+	add("ReflectionPad", func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
+		return t.ReflectionPad(v[0], before, after)
+	}, []int{2, 3, 4})
+	add("ReplicationPad", func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
+		return t.ReplicationPad(v[0], before, after)
+	}, []int{2, 3, 4})
+	add("PReLU", func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable { return t.PReLU(v[0], v[1]) }, []int{2, 3, 2}, []int{3})
+	add("PReLU whose gradient two share", func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
+		return t.Add(t.PReLU(v[0], v[1]), v[0])
+	}, []int{4}, []int{1})
+	add("Dropout2d", func(t *autograd.Tape, v []*autograd.Variable) *autograd.Variable {
+		t.SetSeed(1)
+		return t.Add(t.Dropout2d(v[0], 0.4), t.Add(t.Dropout2d(v[0], 0.6), v[0]))
+	}, []int{3, 5, 2})
 	return fs
 }

@@ -80,6 +80,14 @@ func TestInPlaceTakesTheArgumentsMemory(t *testing.T) {
 			h := t.MulScalar(l, 2)
 			return h, t.Dropout(h.Once(), 0.5)
 		}},
+		"dropout of channels": {true, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
+			h := t.MulScalar(l, 2)
+			return h, t.Dropout2d(h.Once(), 0.5)
+		}},
+		"what a PReLU reads again": {false, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
+			h := t.MulScalar(l, 2)
+			return h, t.PReLU(h.Once(), t.Sum(l, 0))
+		}},
 		"a bias": {true, func(t *autograd.Tape, l *autograd.Variable) (_, y *autograd.Variable) {
 			h := t.MulScalar(l, 2)
 			return h, t.AddBias(h.Once(), t.Sum(l, 0))

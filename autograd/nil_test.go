@@ -239,6 +239,14 @@ func (c *nilCheck) receiver(name string) any {
 		return in.LayerNorm(2)
 	case "nn.GroupNorm":
 		return in.GroupNorm(1, 2)
+	case "nn.InstanceNorm":
+		return in.InstanceNorm(2)
+	case "nn.PReLU":
+		return in.PReLU(2)
+	case "nn.Upsample":
+		return nn.Upsample{Size: []int{3}}
+	case "nn.Func":
+		return nn.Func(func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Exp(x) })
 	case "nn.RMSNorm":
 		return in.RMSNorm(2)
 	case "nn.Embedding":
@@ -269,7 +277,7 @@ func (c *nilCheck) receiver(name string) any {
 	case "nn.AdaptiveAvgPool2d":
 		return nn.AdaptiveAvgPool2d{Size: []int{1}}
 	}
-	for _, v := range []any{nn.MaxPool2d{}, nn.AvgPool2d{}, nn.Dropout{}, nn.ELU{}, nn.Flatten{}, nn.GELU{}, nn.Hardtanh{}, nn.Identity{}, nn.LeakyReLU{}, nn.LoadReport{}, nn.LoadedWeight{}, nn.LogSigmoid{}, nn.LogSoftmax{}, nn.ReLU{}, nn.SiLU{}, nn.Sigmoid{},
+	for _, v := range []any{nn.MaxPool2d{}, nn.AvgPool2d{}, nn.Dropout{}, nn.Dropout2d{}, nn.ReflectionPad1d{}, nn.ReflectionPad2d{}, nn.ReplicationPad1d{}, nn.ReplicationPad2d{}, nn.ELU{}, nn.Flatten{}, nn.GELU{}, nn.Hardtanh{}, nn.Identity{}, nn.LeakyReLU{}, nn.LoadReport{}, nn.LoadedWeight{}, nn.LogSigmoid{}, nn.LogSoftmax{}, nn.ReLU{}, nn.SiLU{}, nn.Sigmoid{},
 		nn.Softmax{}, nn.Softplus{}, nn.Tanh{}, optim.ConstantLR{}, optim.CosineAnnealingLR{}, optim.ExponentialLR{}, optim.LinearLR{}, optim.MultiStepLR{}, optim.OneCycleLR{}, optim.StepLR{}} {
 		if reflect.TypeOf(v).String() == name {
 			return v

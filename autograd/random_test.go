@@ -336,3 +336,50 @@ func TestRandomOperationsThatFail(t *testing.T) {
 		require.Error(t, tape.Close())
 	}
 }
+
+// TestDropout2d: a channel is left with probability 1-p or dropped as a whole, on a tape that
+// trains, and its gradient is that of what was left. A p of 1 drops all, and no channels are an
+// error.
+func TestDropout2d(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	const n, channels, inner, p = 500, 8, 3, 0.3
+	ones := tapetest.Upload(b, slices.Repeat([]float64{1}, n*channels*inner), n, channels, inner)
+	run := func(training bool, layer nn.Dropout2d) (y, grad []float64) {
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		tape.SetSeed(3)
+		tape.SetTraining(training)
+		x := tape.Leaf(ones)
+		v := layer.Forward(tape, x)
+		y = tapetest.Read[float64](b, v.Value())
+		_, err := tape.Backward(tape.Sum(v))
+		require.NoError(t, err)
+		grad = tapetest.Read[float64](b, x.Grad())
+		require.NoError(t, tape.Close())
+		return y, grad
+	}
+	y, grad := run(true, nn.Dropout2d{P: p})
+	assert.Equal(t, y, grad)
+	left := 0.0
+	for c := 0; c < len(y); c += inner {
+		require.Equal(t, slices.Repeat(y[c:c+1], inner), y[c:c+inner])
+		if y[c] != 0 {
+			require.Equal(t, 1/(1-p), y[c])
+			left++
+		}
+	}
+	assert.InDelta(t, 1-p, left/(n*channels), 5*math.Sqrt(p*(1-p)/(n*channels)))
+	y, grad = run(true, nn.Dropout2d{P: 1})
+	assert.Equal(t, make([]float64, len(y)), y)
+	assert.Equal(t, y, grad)
+	y, _ = run(false, nn.Dropout2d{P: p})
+	assert.Equal(t, slices.Repeat([]float64{1}, len(y)), y)
+	for _, c := range []struct {
+		p     float64
+		shape int
+		want  error
+	}{{1.5, 2, autograd.ErrInvalid}, {0.5, 1, tensor.ErrShape}} {
+		tape := autograd.NewTape(b.Ctx, b.RT)
+		tape.Dropout2d(tape.Reshape(tape.Input(onesOf(b, 4)), []int{2, 2, 4}[2*(2-c.shape):]...), c.p)
+		assert.ErrorIs(t, tape.Close(), c.want)
+	}
+}

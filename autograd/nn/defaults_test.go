@@ -32,7 +32,7 @@ func epsOf(b *tapetest.Bench, l nn.Layer, a float64, data []float64, shape ...in
 
 // TestDefaultsOfLayersArePyTorchs: what a program leaves out is what PyTorch 2.11 documents as the default.
 func TestDefaultsOfLayersArePyTorchs(t *testing.T) {
-	tapetest.RequireDefaults(t, "KVCacheConfig Sequential ReLU Identity Sigmoid Tanh SiLU LogSigmoid AdaptiveAvgPool2d", []tapetest.Default{
+	tapetest.RequireDefaults(t, "KVCacheConfig Sequential ReLU Identity Sigmoid Tanh SiLU LogSigmoid AdaptiveAvgPool2d ReflectionPad1d ReflectionPad2d ReplicationPad1d ReplicationPad2d Func", []tapetest.Default{
 		{Names: "Linear", Python: "bias=True", Got: func(_ *tapetest.Bench, in *nn.Initializer) string {
 			return tapetest.Signature("bias", in.Linear(1, 1).Bias != nil)
 		}},
@@ -60,6 +60,10 @@ func TestDefaultsOfLayersArePyTorchs(t *testing.T) {
 		{Names: "GroupNorm", Python: "eps=1e-05, affine=True", Got: func(b *tapetest.Bench, in *nn.Initializer) string {
 			l := in.GroupNorm(1, 2)
 			return tapetest.Signature("eps", epsOf(b, l, 1e-3, []float64{1e-3, -1e-3}, 1, 2), "affine", l.Weight != nil && l.Bias != nil)
+		}},
+		{Names: "InstanceNorm", Python: "eps=1e-05, affine=False, track_running_stats=False", Got: func(b *tapetest.Bench, in *nn.Initializer) string {
+			l := in.InstanceNorm(1)
+			return tapetest.Signature("eps", epsOf(b, l, 1e-3, []float64{1e-3, -1e-3}, 1, 1, 2), "affine", l.Weight != nil, "track_running_stats", len(nn.BuffersOf(l)) > 0)
 		}},
 		{Names: "RMSNorm", Python: "eps=2.220446e-16, elementwise_affine=True", Got: func(b *tapetest.Bench, in *nn.Initializer) string { // None: torch.finfo(x.dtype).eps
 			l := in.RMSNorm(2)
@@ -114,6 +118,16 @@ func TestDefaultsOfLayersArePyTorchs(t *testing.T) {
 		}},
 		{Names: "Dropout", Python: "p=0", Got: func(b *tapetest.Bench, _ *nn.Initializer) string { // PyTorch's is 0.5; the field's comment says so
 			return tapetest.Signature("p", float64(len(forward(b, nn.Dropout{}, true, []float64{1, 1, 1, 1}))-4))
+		}},
+		{Names: "Dropout2d", Python: "p=0", Got: func(b *tapetest.Bench, _ *nn.Initializer) string { // PyTorch's is 0.5; the field's comment says so
+			return tapetest.Signature("p", float64(len(forward(b, nn.Dropout2d{}, true, []float64{1, 1, 1, 1}, 1, 4))-4))
+		}},
+		{Names: "PReLU", Python: "init=0.25", Got: func(b *tapetest.Bench, in *nn.Initializer) string {
+			return tapetest.Signature("init", -forward(b, in.PReLU(1), true, []float64{-1})[0])
+		}},
+		{Names: "Upsample", Python: "mode=nearest", Got: func(b *tapetest.Bench, _ *nn.Initializer) string { // align_corners=False is TestReference's
+			y := forward(b, nn.Upsample{Size: []int{3}}, true, []float64{1, 2}, 1, 1, 2)
+			return tapetest.Signature("mode", map[bool]string{true: "nearest"}[slices.Equal(y, []float64{1, 1, 2})])
 		}},
 		{Names: "MaxPool2d", Python: "stride=kernel_size, padding=0, dilation=1, ceil_mode=False", Got: func(b *tapetest.Bench, _ *nn.Initializer) string {
 			require.Len(b.T, forward(b, nn.MaxPool2d{Kernel: []int{2}}, true, make([]float64, 25), 1, 1, 5, 5), 4)

@@ -20,6 +20,7 @@ func TestLayersOfNil(t *testing.T) {
 	off, err := tensor.NewOffloader(b.RT, tensor.OffloadConfig{})
 	require.NoError(t, err)
 	for name, l := range map[string]nn.Layer{
+		"With":    nn.With[any](nil, nil),
 		"LayerOf": nn.LayerOf(nil), "remat": remat.Layer(nil), "offload": offload.Layer(nil, off), "no offloader": offload.Layer(nn.ReLU{}, nil), "plan": new(remat.Plan).Layer("x", nil),
 	} {
 		tape := autograd.NewTape(b.Ctx, b.RT)

@@ -32,7 +32,7 @@ type layerOptions struct {
 	shape                                            []int
 	same                                             bool
 	groups                                           int
-	noBias, noAffine, noStatistics                   bool
+	noBias, noAffine, affine, noStatistics           bool
 	eps                                              float64
 	momentum                                         *float64
 	sequence                                         sequenceOptions
@@ -117,6 +117,11 @@ func NoBias() LayerOption {
 // NoAffine makes a normalisation without weight and bias (affine=False, elementwise_affine=False).
 func NoAffine() LayerOption {
 	return layerOption{"NoAffine", func(o *layerOptions) { o.noAffine = true }}
+}
+
+// Affine makes an [InstanceNorm] with weights of 1 and biases of 0 (affine=True).
+func Affine() LayerOption {
+	return layerOption{"Affine", func(o *layerOptions) { o.affine = true }}
 }
 
 // NoRunningStatistics makes a batch norm that always uses the statistics of its batch (track_running_stats=False).

@@ -51,6 +51,20 @@ func (l AdaptiveAvgPool2d) Forward(t *autograd.Tape, x *autograd.Variable) *auto
 // Parameters is empty.
 func (AdaptiveAvgPool2d) Parameters() autograd.Parameters { return nil }
 
+// Dropout2d is Dropout of whole channels of x (n, channels, ...) (torch.nn.Dropout2d).
+type Dropout2d struct {
+	P float64 // the zero value drops nothing, and PyTorch's default is 0.5
+	unchanged
+}
+
+// Forward returns what is left of x over 1-P, or x.
+func (l Dropout2d) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	if t.Runtime() != nil && !t.Training() {
+		return x
+	}
+	return t.Layer(nil, "", func() *autograd.Variable { return t.Dropout2d(x, l.P) })
+}
+
 // Dropout is a layer that sets elements to 0 with probability P, on a tape that trains, and else does nothing
 // (torch.nn.Dropout).
 type Dropout struct {

@@ -226,6 +226,30 @@ var operations = []operation{
 	{text: "sequential$w($a)", kind: "sequential", layer: func(in *nn.Initializer, n int) nn.Layer {
 		return nn.Sequential{nn.ReLU{}, in.Linear(n, n), nn.LayerOf(twice{}), nn.Sequential{nn.Dropout{P: 0.3}, nn.ReLU{}}, nn.GELU{}, in.LayerNorm(n)}
 	}},
+	{text: "prelu$w($a)", once: true, kind: "prelu", layer: func(in *nn.Initializer, n int) nn.Layer { return in.PReLU(n) }},
+	{text: "dropout2d($a)", apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, _ *autograd.Variable) *autograd.Variable {
+		return t.Squeeze(t.Dropout2d(t.Unsqueeze(a, 1), 0.4), 1)
+	}},
+	{text: "instance_norm$w($a)", kind: "instance_norm", layer: func(in *nn.Initializer, _ int) nn.Layer {
+		return in.InstanceNorm(1, nn.Affine())
+	}, apply: columns},
+	{text: "conv$w(edges($a))", kind: "edges", layer: func(in *nn.Initializer, _ int) nn.Layer {
+		return nn.Sequential{nn.ReflectionPad1d{Padding: []int{0, 1}}, nn.ReplicationPad1d{Padding: []int{1, 0}}, in.Conv1d(1, 1, 3)}
+	}, apply: columns},
+	{text: "conv$w(twice as long $a)", kind: "upsample", layer: func(in *nn.Initializer, _ int) nn.Layer {
+		return nn.Sequential{nn.Upsample{ScaleFactor: []float64{2}}, in.Conv1d(1, 1, 2, nn.Stride(2))}
+	}, apply: columns},
+	{text: "bilinear($a)", apply: func(_ *model, t *autograd.Tape, _ nn.Layer, a, _ *autograd.Variable) *autograd.Variable {
+		y := t.Interpolate(t.Unsqueeze(t.Unsqueeze(a, 0), 0), tensor.InterpolateConfig{ScaleFactor: []float64{2}, Bilinear: true})
+		return t.Squeeze(t.Squeeze(t.AvgPool2d(y, tensor.PoolingConfig{Kernel: []int{2}}), 0), 0)
+	}},
+	{text: "with$w($a, $b)", kind: "with", layer: func(in *nn.Initializer, n int) nn.Layer {
+		return nn.Sequential{in.Linear(n, n), nn.Func(func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Mul(t.Tanh(x), x) })}
+	}, apply: func(_ *model, t *autograd.Tape, l nn.Layer, a, b *autograd.Variable) *autograd.Variable {
+		return nn.With(l, func(l nn.Layer, t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+			return t.Add(l.Forward(t, x), b)
+		}).Forward(t, a)
+	}},
 	{text: "gated$w($a)", kind: gated, layer: func(in *nn.Initializer, n int) nn.Layer { return NewGated(in, n, n) }},
 	{text: "lstm$w($a)", kind: "lstm", layer: func(in *nn.Initializer, n int) nn.Layer { return in.LSTM(n, n) }, apply: columns},
 	{text: "gru$w($a)", kind: "gru", layer: func(in *nn.Initializer, n int) nn.Layer { return in.GRU(n, n) }, apply: columns},
