@@ -9,22 +9,22 @@ const (
 	Zip            Family = 2
 	Bias           Family = 3
 	ExtremeGrad    Family = 6
-	Noise          Family = 8
-	Statistic      Family = 25
-	StatisticGrad  Family = 26
-	RowSoftmax     Family = 27
-	RowSoftmaxGrad Family = 28
-	Loss           Family = 33
-	LossGrad       Family = 34
-	Linear         Family = 44
-	Convolution    Family = 47
-	MaxPooling     Family = 49
-	AveragePooling Family = 51
-	Cell           Family = 54
-	CellGrad       Family = 55
-	Recurrence     Family = 56
-	RecurrenceGrad Family = 57
-	Step           Family = 58
+	Noise          Family = 11
+	Statistic      Family = 30
+	StatisticGrad  Family = 31
+	RowSoftmax     Family = 32
+	RowSoftmaxGrad Family = 33
+	Loss           Family = 38
+	LossGrad       Family = 39
+	Linear         Family = 49
+	Convolution    Family = 52
+	MaxPooling     Family = 54
+	AveragePooling Family = 56
+	Cell           Family = 59
+	CellGrad       Family = 60
+	Recurrence     Family = 61
+	RecurrenceGrad Family = 62
+	Step           Family = 63
 )
 
 // The operations by families, and one more than the number of the last one.
@@ -45,117 +45,127 @@ const (
 
 	Dropout Op = 60
 
-	Uniform, Normal Op = 61, 62
+	PReLU Op = 61
 
-	Bernoulli Op = 63
+	PReLUGrad Op = 62
 
-	Randperm Op = 64
+	PReLUWeightGrad Op = 63
 
-	Categorical Op = 65
+	Uniform, Normal Op = 64, 65
 
-	Fill Op = 66
+	Bernoulli Op = 66
 
-	Convert Op = 67
+	Randperm Op = 67
 
-	Place Op = 68
+	Categorical Op = 68
 
-	Pad Op = 69
+	Fill Op = 69
 
-	Transpose Op = 70
+	Convert Op = 70
 
-	Take Op = 71
+	Place Op = 71
 
-	SortIndex Op = 72
+	Pad Op = 72
 
-	TakeGrad Op = 73
+	Transpose Op = 73
 
-	ScanGrad Op = 74
+	Take Op = 74
 
-	ScanGradOnto Op = 75
+	SortIndex Op = 75
 
-	Gather Op = 76
+	TakeGrad Op = 76
 
-	GatherGrad Op = 77
+	ScanGrad Op = 77
 
-	Sum Op = 78
+	ScanGradOnto Op = 78
 
-	Amax, Max, LogSumExp, Var Op = 79, 80, 81, 82
+	Gather Op = 79
 
-	AmaxGrad, MaxGrad, LogSumExpGrad, VarGrad Op = 83, 84, 85, 86
+	GatherGrad Op = 80
 
-	Softmax, LogSoftmax Op = 87, 88
+	Resample Op = 81
 
-	SoftmaxGrad, LogSoftmaxGrad Op = 89, 90
+	ResampleGrad Op = 82
 
-	ArgMax Op = 91
+	Sum Op = 83
 
-	CrossEntropy Op = 92
+	Amax, Max, LogSumExp, Var Op = 84, 85, 86, 87
 
-	CrossEntropyWithGrad Op = 93
+	AmaxGrad, MaxGrad, LogSumExpGrad, VarGrad Op = 88, 89, 90, 91
 
-	CrossEntropyGrad Op = 94
+	Softmax, LogSoftmax Op = 92, 93
 
-	MSELoss, L1Loss, HuberLoss, BinaryCrossEntropy Op = 95, 96, 97, 98
+	SoftmaxGrad, LogSoftmaxGrad Op = 94, 95
 
-	MSELossGrad, L1LossGrad, HuberLossGrad, BinaryCrossEntropyGrad Op = 99, 100, 101, 102
+	ArgMax Op = 96
 
-	Normalize Op = 103
+	CrossEntropy Op = 97
 
-	AddNormalize Op = 104
+	CrossEntropyWithGrad Op = 98
 
-	NormalizeGrad Op = 105
+	CrossEntropyGrad Op = 99
 
-	NormalizeGradOnto Op = 106
+	MSELoss, L1Loss, HuberLoss, BinaryCrossEntropy Op = 100, 101, 102, 103
 
-	NormalizeWeightGrad Op = 107
+	MSELossGrad, L1LossGrad, HuberLossGrad, BinaryCrossEntropyGrad Op = 104, 105, 106, 107
 
-	BatchNorm Op = 108
+	Normalize Op = 108
 
-	BatchNormTraining Op = 109
+	AddNormalize Op = 109
 
-	BatchNormGrad Op = 110
+	NormalizeGrad Op = 110
 
-	MatMul Op = 111
+	NormalizeGradOnto Op = 111
 
-	MatMulAddBias, MatMulAddBiasReLU Op = 112, 113
+	NormalizeWeightGrad Op = 112
 
-	MatMulSums Op = 114
+	BatchNorm Op = 113
 
-	MatMulMasked Op = 115
+	BatchNormTraining Op = 114
 
-	Conv, ConvInputGrad Op = 116, 117
+	BatchNormGrad Op = 115
 
-	ConvWeightGrad Op = 118
+	MatMul Op = 116
 
-	MaxPool Op = 119
+	MatMulAddBias, MatMulAddBiasReLU Op = 117, 118
 
-	MaxPoolGrad Op = 120
+	MatMulSums Op = 119
 
-	AvgPool, AvgPoolGrad Op = 121, 122
+	MatMulMasked Op = 120
 
-	Attention Op = 123
+	Conv, ConvInputGrad Op = 121, 122
 
-	AttentionGrad Op = 124
+	ConvWeightGrad Op = 123
 
-	RNNTanhCell, RNNReLUCell, LSTMCell, GRUCell Op = 125, 126, 127, 128
+	MaxPool Op = 124
 
-	RNNTanhCellGrad, RNNReLUCellGrad, LSTMCellGrad, GRUCellGrad Op = 129, 130, 131, 132
+	MaxPoolGrad Op = 125
 
-	RNNTanh, RNNReLU, LSTM, GRU Op = 133, 134, 135, 136
+	AvgPool, AvgPoolGrad Op = 126, 127
 
-	RNNTanhGrad, RNNReLUGrad, LSTMGrad, GRUGrad Op = 137, 138, 139, 140
+	Attention Op = 128
 
-	SGDStep, AdamStep, RMSpropStep, AdagradStep, LionStep Op = 141, 142, 143, 144, 145
+	AttentionGrad Op = 129
 
-	Norm Op = 146
+	RNNTanhCell, RNNReLUCell, LSTMCell, GRUCell Op = 130, 131, 132, 133
 
-	NormOfNorms Op = 147
+	RNNTanhCellGrad, RNNReLUCellGrad, LSTMCellGrad, GRUCellGrad Op = 134, 135, 136, 137
 
-	Clip Op = 148
+	RNNTanh, RNNReLU, LSTM, GRU Op = 138, 139, 140, 141
 
-	Bound Op = 149
+	RNNTanhGrad, RNNReLUGrad, LSTMGrad, GRUGrad Op = 142, 143, 144, 145
 
-	Ops = 150
+	SGDStep, AdamStep, RMSpropStep, AdagradStep, LionStep Op = 146, 147, 148, 149, 150
+
+	Norm Op = 151
+
+	NormOfNorms Op = 152
+
+	Clip Op = 153
+
+	Bound Op = 154
+
+	Ops = 155
 )
 
 const (
