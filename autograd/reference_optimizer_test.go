@@ -135,6 +135,8 @@ func oneScheduleOf(t testing.TB, text string) (s optim.Schedule, steps int) {
 		return optim.LinearLR{Start: c.float("start_factor"), End: c.float("end_factor"), Iters: c.int("total_iters")}, c.intOr("total_iters", 5)
 	case "CosineAnnealingLR":
 		return optim.CosineAnnealingLR{TMax: c.intOr("T_max", 0), Min: c.floatOr("eta_min", 0)}, c.intOr("T_max", 0)
+	case "CosineAnnealingWarmRestarts":
+		return optim.CosineAnnealingWarmRestarts{T0: c.intOr("T_0", 0), TMult: c.intOr("T_mult", 1), Min: c.floatOr("eta_min", 0)}, 0
 	case "OneCycleLR":
 		steps = c.intOr("total_steps", c.intOr("epochs", 0)*c.intOr("steps_per_epoch", 0))
 		return optim.OneCycleLR{

@@ -35,7 +35,7 @@ import (
 type Checkpoint struct {
 	Model     any // as nn.StateDict takes it
 	Optimizer optim.Optimizer
-	Scheduler *optim.Scheduler
+	Scheduler Scheduler
 	Init      *nn.Initializer // whose random numbers go on, and with them the seeds of the tapes of its Steps
 	State     any             // the program's own; Load wants a pointer. It is kept as JSON, in a header of 100 MB at most
 
@@ -44,6 +44,17 @@ type Checkpoint struct {
 	// ranks together. Each rank's random state is kept. A training goes on with any number of ranks,
 	// however its state was sharded; sharded state is whole on rank 0 meanwhile, a tensor at a time.
 	Ranks Ranks
+}
+
+// Scheduler is an [optim.Scheduler] or an [optim.ReduceLROnPlateau].
+type Scheduler interface {
+	// Record returns what the file keeps.
+	Record() optim.SchedulerRecord
+	// CheckRecord returns an error that wraps [autograd.ErrInvalid] for the record of another
+	// scheduler.
+	CheckRecord(r optim.SchedulerRecord) error
+	// Restore makes the scheduler what a record says that CheckRecord accepts.
+	Restore(r optim.SchedulerRecord)
 }
 
 // The keys of a checkpoint's metadata, and the first one's value.
@@ -117,7 +128,7 @@ func (c Checkpoint) write(ctx context.Context, path string, whole map[*tensor.Te
 			}
 		}
 	}
-	if c.Scheduler != nil {
+	if !check.Nil(c.Scheduler) {
 		if err := put(schedulerKey, c.Scheduler.Record()); err != nil {
 			return err
 		}
@@ -215,7 +226,7 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 			return err
 		}
 	}
-	if c.Scheduler != nil {
+	if !check.Nil(c.Scheduler) {
 		var s optim.SchedulerRecord
 		if err := get(schedulerKey, &s); err != nil {
 			return err

@@ -35,6 +35,48 @@ func scheduleDefault(s optim.Schedule, reaches float64) (first float64, steps in
 	return s.LR(1, 0), steps
 }
 
+// plateauDefaults are found by the steps after which the rate falls, and by how much.
+func plateauDefaults(b *tapetest.Bench, in *nn.Initializer) string {
+	falls := func(lr float64, cfg optim.PlateauConfig, metric func(step int) float64) (rates []float64, steps []int) {
+		sgd := nn.Own(in, optim.NewSGD(autograd.Parameters{{Name: "p", Parameter: b.Parameter(1)}}, optim.SGDConfig{LR: &lr}))
+		s, err := optim.NewReduceLROnPlateau(sgd, cfg)
+		require.NoError(b.T, err)
+		for step := range 60 {
+			was := sgd.LR()
+			require.NoError(b.T, s.Step(metric(step)))
+			if sgd.LR() != was {
+				rates, steps = append(rates, sgd.LR()), append(steps, step)
+			}
+		}
+		return rates, steps
+	}
+	// better reports whether a metric by this much below the best one is better.
+	better := func(best, by float64) bool {
+		_, steps := falls(1, optim.PlateauConfig{Patience: new(0)}, func(step int) float64 { return best - by*float64(min(step, 1)) })
+		return steps[0] == 2
+	}
+	rates, steps := falls(1, optim.PlateauConfig{}, func(int) float64 { return 1 })
+	mode := "max"
+	if _, none := falls(1, optim.PlateauConfig{}, func(step int) float64 { return -float64(step) }); len(none) == 0 {
+		mode = "min"
+	}
+	threshold, of := 0.0, "abs"
+	if better(1, 1.01e-4) && !better(1, 0.99e-4) {
+		threshold = 1e-4
+	}
+	if better(100, 1.01e-2) && !better(100, 0.99e-2) {
+		of = "rel"
+	}
+	eps := 0.0
+	stays, _ := falls(1.1e-8, optim.PlateauConfig{}, func(int) float64 { return 1 })
+	if goes, _ := falls(1.2e-8, optim.PlateauConfig{}, func(int) float64 { return 1 }); len(goes) > 0 && len(stays) == 0 {
+		eps = 1e-8
+	}
+	least, _ := falls(1, optim.PlateauConfig{Patience: new(0), Eps: new(0.0)}, func(int) float64 { return 1 })
+	return tapetest.Signature("mode", mode, "factor", rates[0], "patience", steps[0]-1, "threshold", threshold, "threshold_mode", of,
+		"cooldown", steps[1]-steps[0]-11, "min_lr", math.Round(1e9*least[len(least)-1])/1e9, "eps", eps)
+}
+
 // TestDefaultsOfOptimizersArePyTorchs: what a program leaves out is what PyTorch 2.11 documents as the default.
 func TestDefaultsOfOptimizersArePyTorchs(t *testing.T) {
 	tapetest.RequireDefaults(t, "ExponentialLR LambdaLR SequentialLR", []tapetest.Default{
@@ -75,6 +117,14 @@ func TestDefaultsOfOptimizersArePyTorchs(t *testing.T) {
 		{Names: "CosineAnnealingLR", Python: "eta_min=0", Got: func(*tapetest.Bench, *nn.Initializer) string {
 			return tapetest.Signature("eta_min", optim.CosineAnnealingLR{TMax: 3}.LR(1, 3))
 		}},
+		{Names: "CosineAnnealingWarmRestarts", Python: "T_mult=1, eta_min=0", Got: func(*tapetest.Bench, *nn.Initializer) string {
+			s, steps := optim.CosineAnnealingWarmRestarts{T0: 7}, 8
+			for s.LR(1, steps) != 1 {
+				steps++
+			}
+			return tapetest.Signature("T_mult", steps/7-1, "eta_min", math.Round(1e9*optim.CosineAnnealingWarmRestarts{T0: 1e9}.LR(1, 1e9-1))/1e9)
+		}},
+		{Names: "PlateauConfig", Python: "mode=min, factor=0.1, patience=10, threshold=0.0001, threshold_mode=rel, cooldown=0, min_lr=0, eps=1e-08", Got: plateauDefaults},
 		{Names: "OneCycleLR", Python: "pct_start=0.3, anneal_strategy=cos, cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25, final_div_factor=10000, three_phase=False",
 			Got: func(*tapetest.Bench, *nn.Initializer) string {
 				s := optim.OneCycleLR{Max: 1, Steps: 100}

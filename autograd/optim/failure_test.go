@@ -243,6 +243,13 @@ var failureRows = []failtest.Row[*failing]{
 		}
 		return errors.Join(s.Step(), s.SetStep(3), s.CheckRecord(s.Record()))
 	})},
+	{Of: "NewReduceLROnPlateau ReduceLROnPlateau.Step ReduceLROnPlateau.CheckRecord", Make: sets(func(adam *optim.Adam) error {
+		s, err := optim.NewReduceLROnPlateau(adam, optim.PlateauConfig{Patience: new(0)})
+		if err != nil {
+			return err
+		}
+		return errors.Join(s.Step(1), s.Step(1), s.CheckRecord(s.Record()))
+	})},
 	{Of: "Minimize", Partly: partly, Ends: lost, Make: minimizes(optim.Minimize)},
 	{Of: "InBackward", Partly: partly, Ends: lost, Make: minimizes(func(t *autograd.Tape, loss *autograd.Variable, opt optim.Optimizer) {
 		optim.InBackward(t, loss, opt, 0)

@@ -170,10 +170,7 @@ func (s SequentialLR) Momentum(step int) (float64, bool) {
 	if i >= len(s.Schedules) {
 		return 0, false
 	}
-	if m, ok := s.Schedules[i].(MomentumSchedule); ok {
-		return m.Momentum(step - from)
-	}
-	return 0, false
+	return momentumOf(s.Schedules[i], step-from)
 }
 
 // at is the number of the schedule that has the step, and the step that it begins with. Without

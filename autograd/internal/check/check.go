@@ -28,7 +28,7 @@ func Nil(x any) bool {
 }
 
 // Or returns *p, or standard if p is nil.
-func Or(p *float64, standard float64) float64 {
+func Or[T any](p *T, standard T) T {
 	if p == nil {
 		return standard
 	}
