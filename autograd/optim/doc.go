@@ -7,7 +7,7 @@
 //	err = optim.ClipGradNorm(ctx, model.Parameters(), 1)
 //	err = errors.Join(adam.Step(ctx), schedule.Step(), adam.ZeroGrad(ctx))
 //
-// [Minimize] is short for Backward, Step and ZeroGrad. [InBackward] updates parameters, and frees
+// [Minimize] is short for Backward, Step and ZeroGrad, and a [Loop] for all of it. [InBackward] updates parameters, and frees
 // their gradients, while the backward pass goes on, so that a step never holds all gradients.
 //
 // The first error of a constructor sticks to its optimiser: [Base.Err], Prepare and Step return it.

@@ -251,6 +251,12 @@ var failureRows = []failtest.Row[*failing]{
 		return errors.Join(s.Step(1), s.Step(1), s.CheckRecord(s.Record()))
 	})},
 	{Of: "Minimize", Partly: partly, Ends: lost, Make: minimizes(optim.Minimize)},
+	{Of: "Loop.Minimize", Partly: partly, Ends: lost, Make: minimizes(func(t *autograd.Tape, loss *autograd.Variable, opt optim.Optimizer) {
+		(&optim.Loop{Optimizer: opt, ClipNorm: 0.5}).Minimize(t, loss)
+	})},
+	{Of: "Loop.InBackward", Partly: partly, Ends: lost, Make: minimizes(func(t *autograd.Tape, loss *autograd.Variable, opt optim.Optimizer) {
+		(&optim.Loop{Optimizer: opt}).InBackward(t, loss, 0)
+	})},
 	{Of: "InBackward", Partly: partly, Ends: lost, Make: minimizes(func(t *autograd.Tape, loss *autograd.Variable, opt optim.Optimizer) {
 		optim.InBackward(t, loss, opt, 0)
 	})},

@@ -37,6 +37,8 @@ type Sharded interface {
 type Shards interface {
 	// Parameters are all of them. The list is the Shards'.
 	Parameters() []*autograd.Parameter
+	// NoSync calls f, in which the gradients of backward passes stay on their rank.
+	NoSync(f func() error) error
 	// EndStep gives all ranks the parts of ps that a step has updated. If the step has failed with
 	// err, EndStep returns err. After an error the other ranks' steps fail too.
 	EndStep(ps []*autograd.Parameter, err error) error

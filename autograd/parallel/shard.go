@@ -92,6 +92,9 @@ type shards Parallel
 // Parameters are those that the ranks train.
 func (s *shards) Parameters() []*autograd.Parameter { return s.trained }
 
+// NoSync is [Parallel.NoSync].
+func (s *shards) NoSync(f func() error) error { return (*Parallel)(s).NoSync(f) }
+
 // EndStep gives all ranks the parts of ps that a step has updated. If that fails, or the step has
 // failed, it tells the other ranks, which would wait for this one's parts.
 func (s *shards) EndStep(ps []*autograd.Parameter, err error) error {

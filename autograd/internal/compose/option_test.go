@@ -69,7 +69,7 @@ var refused = []pair{
 // apart are those that mean nothing together, or round in another order.
 var apart = []pair{{capture, freeze}, {noSync, batches}, {clip, inBackward}, {clip, shardGradients}, {reset, interleave}}
 
-// loop is the loop of optim.ExampleClipGradNorm: gradients of two parts, a bound on their norm, and
+// loop is the loop of optim.ExampleLoop: gradients of two parts, a bound on their norm, and
 // a schedule.
 const loop = accumulate | clip | schedule
 
