@@ -1,6 +1,8 @@
 package autograd_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -9,13 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/metric"
 	"github.com/cistern-ml/cistern/autograd/optim"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
+	"github.com/cistern-ml/cistern/tensor"
 )
 
 func init() {
 	referenceOps["schedule_groups"] = scheduleGroupsReference
 	referenceOps["plateau"] = plateauReference
+	referenceOps["metrics"] = metricsReference
 }
 
 // groups is an SGD with a group for each rate.
@@ -89,5 +94,40 @@ func plateauReference(r *referenceRun) *autograd.Variable {
 		requireClose(r.t, "the rates", got, r.output(), 1e-12)
 		require.False(r.t, math.IsNaN(opt.LR()))
 	})
+	return nil
+}
+
+// metricsReference has batches of logits and labels, and their accuracy, mean loss, perplexity and
+// confusion matrix.
+func metricsReference(r *referenceRun) *autograd.Variable {
+	var ignore []int
+	options := []tensor.LossOption{}
+	if label, ok := r.Args["ignore"].(float64); ok {
+		ignore, options = append(ignore, int(label)), append(options, tensor.IgnoreIndex(int(label)))
+	}
+	accuracy, loss := metric.NewMean(r.b.Ctx, r.b.RT, ignore...), metric.NewMean(r.b.Ctx, r.b.RT, ignore...)
+	confusion := metric.NewConfusion(r.b.Ctx, r.b.RT, r.int("classes", 0), ignore...)
+	defer func() { require.NoError(r.t, errors.Join(accuracy.Close(), loss.Close(), confusion.Close())) }()
+	for i := range len(r.Inputs) / 2 {
+		logits, labels := r.in(fmt.Sprint("logits", i)).Keep(), r.in(fmt.Sprint("labels", i))
+		accuracy.AddHits(r.tape, logits, labels.Value())
+		confusion.Add(r.tape, logits, labels.Value())
+		loss.Add(r.tape, r.tape.CrossEntropy(logits, labels.Value(), options...), labels.Value())
+	}
+	require.NoError(r.t, r.tape.Err())
+	var got []float64
+	for _, value := range []func(context.Context) (float64, error){accuracy.Value, loss.Value, loss.Perplexity} {
+		v, err := value(r.b.Ctx)
+		require.NoError(r.t, err)
+		got = append(got, v)
+	}
+	matrix, err := confusion.Value(r.b.Ctx)
+	require.NoError(r.t, err)
+	for _, row := range matrix {
+		for _, n := range row {
+			got = append(got, float64(n))
+		}
+	}
+	r.close("the metrics", got, r.output())
 	return nil
 }

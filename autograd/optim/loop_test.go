@@ -135,17 +135,17 @@ func TestLoopRefuses(t *testing.T) {
 		loop optim.Loop
 		do   func(loop *optim.Loop, tape *autograd.Tape, loss *autograd.Variable)
 	}{
-		"the optimiser is nil":                  {optim.Loop{}, (*optim.Loop).Minimize},
-		"Accumulate is -1":                      {optim.Loop{Optimizer: l.loop.Optimizer, Accumulate: -1}, (*optim.Loop).Minimize},
-		"at most NaN":                           {optim.Loop{Optimizer: l.loop.Optimizer, ClipNorm: math.NaN()}, (*optim.Loop).Minimize},
-		"the norm is known at the end":          {optim.Loop{Optimizer: l.loop.Optimizer, ClipNorm: 1}, func(loop *optim.Loop, tape *autograd.Tape, loss *autograd.Variable) { loop.InBackward(tape, loss, 0) }},
-		"operand 1 is nil": {optim.Loop{Optimizer: l.loop.Optimizer, Accumulate: 2}, func(loop *optim.Loop, tape *autograd.Tape, _ *autograd.Variable) { loop.Minimize(tape, nil) }},
+		"the optimiser is nil":         {optim.Loop{}, (*optim.Loop).Minimize},
+		"Accumulate is -1":             {optim.Loop{Optimizer: l.loop.Optimizer, Accumulate: -1}, (*optim.Loop).Minimize},
+		"at most NaN":                  {optim.Loop{Optimizer: l.loop.Optimizer, ClipNorm: math.NaN()}, (*optim.Loop).Minimize},
+		"the norm is known at the end": {optim.Loop{Optimizer: l.loop.Optimizer, ClipNorm: 1}, func(loop *optim.Loop, tape *autograd.Tape, loss *autograd.Variable) { loop.InBackward(tape, loss, 0) }},
+		"operand 1 is nil":             {optim.Loop{Optimizer: l.loop.Optimizer, Accumulate: 2}, func(loop *optim.Loop, tape *autograd.Tape, _ *autograd.Variable) { loop.Minimize(tape, nil) }},
 	} {
 		tape := autograd.NewTape(b.Ctx, b.RT)
 		c.do(&c.loop, tape, tape.CrossEntropy(l.w.Forward(tape, tape.Input(l.x[0])), l.y[0]))
 		err := tape.Close()
 		require.ErrorIs(t, err, autograd.ErrInvalid, name)
-			require.ErrorContains(t, err, name)
+		require.ErrorContains(t, err, name)
 		for _, p := range l.w.Parameters() {
 			require.Nil(t, p.Grad(), name)
 		}

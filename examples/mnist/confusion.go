@@ -3,27 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
+
+	"github.com/cistern-ml/cistern/autograd/metric"
 )
 
-// confusion counts what the model said, by the right digit and the one that it saw.
-type confusion [classes][classes]int
-
-func (c *confusion) add(right, seen int32) { c[right][seen]++ }
-
-// accuracy is the share on the diagonal; of nothing it is 0.
-func (c *confusion) accuracy() float64 {
-	right, all := 0, 0
-	for i, row := range c {
-		right += row[i]
-		for _, n := range row {
-			all += n
-		}
-	}
-	return float64(right) / float64(max(all, 1))
-}
-
-// print is a row for each digit, with the share that was seen as what it is.
-func (c *confusion) print(w io.Writer) {
+// printConfusion prints a row for each digit, with the share that was seen as what it is.
+func printConfusion(w io.Writer, c metric.Matrix) {
 	fmt.Fprintf(w, "\ndigit  ")
 	for digit := range c {
 		fmt.Fprintf(w, "%6d", digit)

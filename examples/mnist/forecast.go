@@ -10,6 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/cistern-ml/cistern/autograd/forecast"
+	"github.com/cistern-ml/cistern/autograd/metric"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
@@ -177,7 +178,8 @@ func (t *trainer) rehearse(ctx context.Context, epochs int, training, tests batc
 	for range epochs {
 		err := errors.Join(t.env.Zero(ctx, t.loss), t.loader.Start(ctx, training.blanks()), t.takeAll(ctx, training.batches()))
 		if err == nil && t.ranks == nil {
-			err = t.look(ctx, tests.blanks(), func(_, _ *tensor.Tensor) error { return nil })
+			seen := metric.NewConfusion(ctx, t.env, classes)
+			err = errors.Join(t.look(ctx, tests.blanks(), seen), seen.Close())
 		}
 		if err != nil {
 			return err

@@ -33,7 +33,7 @@ func TestGraphsTrainAsEagerSteps(t *testing.T) {
 					require.NoError(t, err)
 					seen, err := tr.test(t.Context(), batcher{data: b.data, size: b.size, inOrder: true}.epoch(0))
 					require.NoError(t, err)
-					all = append(all, math.Float32bits(float32(loss)), math.Float32bits(float32(seen.accuracy())))
+					all = append(all, math.Float32bits(float32(loss)), math.Float32bits(float32(seen.Accuracy())))
 				}
 				state, err := nn.StateDict(tr.model)
 				require.NoError(t, err)

@@ -97,7 +97,7 @@ func (o options) runParties(ctx context.Context, parties []*party, stdout, stder
 	err = errors.Join(err, profiling.end()) // if the training did not begin
 	telemetry.end(ctx, span, err)
 	if r != nil && r.seen != nil && o.confusion {
-		r.seen.print(text)
+		printConfusion(text, r.seen)
 	}
 	var printed error
 	if r != nil && (err == nil || r.Memory.Steps > 0) {
@@ -205,7 +205,7 @@ func (r *result) test(ctx context.Context, t *trainer, tests batcher) (err error
 		return nil
 	}
 	if r.seen, err = t.test(context.WithoutCancel(ctx), tests.epoch(0)); err == nil {
-		r.TestAccuracy = r.seen.accuracy()
+		r.TestAccuracy = r.seen.Accuracy()
 	}
 	return err
 }

@@ -161,11 +161,11 @@ func TestLearns(t *testing.T) {
 		}
 		after, err := tr.test(context.Background(), b.epoch(0))
 		require.NoError(t, err)
-		require.Less(t, before.accuracy(), 0.5)
+		require.Less(t, before.Accuracy(), 0.5)
 		if epochs == 4 {
-			require.EqualValues(t, 1, after.accuracy(), "%s: losses %v", optimizer, losses)
+			require.EqualValues(t, 1, after.Accuracy(), "%s: losses %v", optimizer, losses)
 		}
-		require.Greater(t, after.accuracy(), before.accuracy())
+		require.Greater(t, after.Accuracy(), before.Accuracy())
 		require.True(t, epochs == 1 || losses[epochs-1] < losses[0])
 		require.NoError(t, tr.close())
 	}

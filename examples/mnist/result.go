@@ -8,6 +8,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/cistern-ml/cistern/autograd/metric"
 	"github.com/cistern-ml/cistern/internal/output"
 	"github.com/cistern-ml/cistern/trace"
 )
@@ -37,8 +38,8 @@ type result struct {
 	MaxMemoryReserved  int64         `json:"max_memory_reserved"`
 	Peaks              []int64       `json:"max_memory_allocated_by_rank,omitempty"`
 
-	seen    *confusion // of the last test; nil: there was none
-	trained bool       // without an error, whatever became of the other files
+	seen    metric.Matrix // of the last test; nil: there was none
+	trained bool          // without an error, whatever became of the other files
 }
 
 // number is a float64 that may be NaN or infinite, as the loss of a training that diverged: then it is null.

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/metric"
 	"github.com/cistern-ml/cistern/autograd/nn"
 	"github.com/cistern-ml/cistern/autograd/offload"
 	"github.com/cistern-ml/cistern/autograd/optim"
@@ -299,31 +300,18 @@ func (t *trainer) tensors(batch *loader.Minibatch) (x, y *tensor.Tensor, err err
 	return x, y, nil
 }
 
-// test tells what the model sees in the pictures of the source.
-func (t *trainer) test(ctx context.Context, source loader.Source) (*confusion, error) {
-	var seen confusion
-	err := t.look(ctx, source, func(best, y *tensor.Tensor) error {
-		got, err := tensor.ToSlice[int32](ctx, best, nil)
-		if err != nil {
-			return err
-		}
-		want, err := tensor.ToSlice[int32](ctx, y, nil)
-		if err != nil {
-			return err
-		}
-		for i, right := range want {
-			seen.add(right, got[i])
-		}
-		return nil
-	})
-	if err != nil {
+// test tells what the model sees in the pictures of the source, by the right digit.
+func (t *trainer) test(ctx context.Context, source loader.Source) (m metric.Matrix, err error) {
+	seen := metric.NewConfusion(ctx, t.env, classes)
+	defer func() { err = errors.Join(err, seen.Close()) }()
+	if err := t.look(ctx, source, seen); err != nil {
 		return nil, err
 	}
-	return &seen, nil
+	return seen.Value(ctx)
 }
 
-// look calls f with the model's best answers for each batch of the source, and the labels.
-func (t *trainer) look(ctx context.Context, source loader.Source, f func(best, y *tensor.Tensor) error) error {
+// look adds what the model sees in each batch of the source.
+func (t *trainer) look(ctx context.Context, source loader.Source, seen *metric.Confusion) error {
 	if err := t.loader.Start(ctx, source); err != nil {
 		return err
 	}
@@ -335,28 +323,19 @@ func (t *trainer) look(ctx context.Context, source loader.Source, f func(best, y
 		if err != nil {
 			return err
 		}
-		if err = errors.Join(t.answer(ctx, batch, f), batch.Release()); err != nil {
+		if err = errors.Join(t.answer(ctx, batch, seen), batch.Release()); err != nil {
 			return fmt.Errorf("mnist: testing: %w", err)
 		}
 	}
 }
 
-func (t *trainer) answer(ctx context.Context, batch *loader.Minibatch, f func(best, y *tensor.Tensor) error) (err error) {
+func (t *trainer) answer(ctx context.Context, batch *loader.Minibatch, seen *metric.Confusion) (err error) {
 	x, y, err := t.tensors(batch)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, x.Release(), y.Release()) }()
 	tape := autograd.NoGrad(ctx, t.env)
-	defer func() { err = closeTape(tape, err) }()
-	logits := t.model.Forward(tape, tape.Input(x))
-	if err := tape.Err(); err != nil {
-		return err
-	}
-	best, err := t.env.ArgMax(ctx, logits.Value())
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, best.ReleaseContext(ctx)) }()
-	return f(best, y)
+	seen.Add(tape, t.model.Forward(tape, tape.Input(x)), y)
+	return tape.Close()
 }

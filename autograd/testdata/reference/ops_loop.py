@@ -1,8 +1,8 @@
-"""Learning rates of schedules. See cases.py."""
+"""Learning rates of schedules, and metrics. See cases.py."""
 import torch
 from torch import nn
 
-from cases import cases, seed, write
+from cases import cases, flat, seed, shape, write
 
 seed()
 
@@ -75,5 +75,35 @@ def schedules():
         record("plateau", values, name="ReduceLROnPlateau(%s)" % ", ".join("%s=%s" % a for a in args.items()), lr=rates, metrics=metrics)
 
 
+def metrics():
+    """Accuracy, the mean loss, perplexity and the confusion matrix of some batches."""
+    for i in range(20):
+        classes, rest, ignore = whole(1, 7), shape(2, 3) if i % 3 == 0 else [], some(None, -100, 0)
+        inputs, right, all, loss = {}, 0, 0, 0.0
+        confusion = torch.zeros(classes, classes, dtype=torch.int64)
+        for k in range(whole(1, 3)):
+            n = whole(1, 9)
+            x = torch.randn(n, classes, *rest)
+            if k == 0:
+                x = x.round()  # ties
+            y = torch.randint(0, classes, (n, *rest))
+            if ignore is not None:
+                y[torch.rand(y.shape) < 0.3] = ignore
+            counted = y != ignore if ignore is not None else torch.ones_like(y, dtype=torch.bool)
+            # The first of equal ones, which torch.argmax does not promise.
+            best = (x == x.amax(1, keepdim=True)).to(torch.int64).argmax(1)
+            right, all = right + int((best == y)[counted].sum()), all + int(counted.sum())
+            if counted.any():
+                loss += float(nn.functional.cross_entropy(x, y, ignore_index=ignore if ignore is not None else -100)) * int(counted.sum())
+            confusion.view(-1).index_add_(0, (y * classes + best)[counted], torch.ones(int(counted.sum()), dtype=torch.int64))
+            for name, v in (("logits%d" % k, x), ("labels%d" % k, y)):
+                inputs[name] = dict(shape=list(v.shape), values=flat(v), int=not v.is_floating_point())
+        mean = torch.tensor(loss) / all
+        values = [float(torch.tensor(float(right)) / all), float(mean), float(mean.exp())] + flat(confusion)
+        values = [v if abs(v) < float("inf") else str(v) for v in values]
+        cases.append(dict(op="metrics", args=dict(ignore=ignore, classes=classes), inputs=inputs, output=[[len(values)], values], grads={}))
+
+
 schedules()
+metrics()
 write()

@@ -1,0 +1,131 @@
+package metric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// sums are numbers that add up in device memory. They count in float64, which is exact for rows up
+// to 2^53.
+type sums struct {
+	rt     *tensor.Runtime
+	total  *tensor.Tensor
+	ignore []int // labels that do not count
+	err    error // of the making
+}
+
+func newSums(ctx context.Context, call string, rt *tensor.Runtime, ignore []int, shape ...int) sums {
+	s := sums{rt: rt, ignore: ignore}
+	if ctx == nil || rt == nil {
+		s.err = fmt.Errorf("metric: %s: %w: the context or the runtime is nil", call, autograd.ErrInvalid)
+		return s
+	}
+	if s.total, s.err = rt.Zeros(tensor.Detached(ctx), tensor.Float64, shape...); s.err != nil {
+		s.err = fmt.Errorf("metric: %s: %w", call, s.err)
+	}
+	return s
+}
+
+// Err returns the error of making the metric, or nil.
+func (s *sums) Err() error { return s.err }
+
+// Sums are the numbers in device memory, which stay the metric's. The sum of all ranks' takes their
+// place by parallel.Parallel.AllReduce, before the value is read and Reset is called.
+func (s *sums) Sums() *tensor.Tensor { return s.total }
+
+// Reset begins anew, such as an epoch. In a capture it does so at each replay.
+func (s *sums) Reset(ctx context.Context) error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.rt.Zero(ctx, s.total)
+}
+
+// Close frees the memory. It is idempotent.
+func (s *sums) Close() error { return s.total.Release() }
+
+// read waits for the device.
+func (s *sums) read(ctx context.Context) ([]float64, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	return tensor.ToSlice[float64](ctx, s.total, nil)
+}
+
+// add adds the result of f, which computes it on a tape that frees all values after their first use.
+func (s *sums) add(t *autograd.Tape, call string, f func(c *autograd.Tape) *autograd.Variable) {
+	if t.Err() != nil {
+		return
+	}
+	err := s.err
+	if err == nil && t.Runtime() != s.rt {
+		err = fmt.Errorf("%w: the tape is of another runtime than the metric", tensor.ErrRuntime)
+	}
+	if err == nil {
+		c := autograd.NoGrad(t.Context(), s.rt)
+		if x := f(c); c.Err() == nil {
+			err = s.rt.AddInPlace(c.Context(), s.total, x.Value())
+		}
+		err = errors.Join(err, c.Close())
+	}
+	if err != nil {
+		t.Fail(fmt.Errorf("metric: %s: %w", call, err))
+	}
+}
+
+// unequal is 0 where a difference of whole numbers is 0, and 1 elsewhere.
+func unequal(c *autograd.Tape, difference *autograd.Variable) *autograd.Variable {
+	return c.Clamp(c.Abs(difference), 0, 1)
+}
+
+// counted is 1 for each label that counts and 0 for the others, or nil if all count.
+func (s *sums) counted(c *autograd.Tape, labels *tensor.Tensor) (each *autograd.Variable) {
+	for _, label := range s.ignore {
+		e := unequal(c, c.AddScalar(whole(c, labels), -float64(label)))
+		if each != nil {
+			e = c.Mul(each, e)
+		}
+		each = e
+	}
+	return each
+}
+
+// whole is a tensor of whole numbers in float64.
+func whole(c *autograd.Tape, x *tensor.Tensor) *autograd.Variable {
+	return c.Cast(c.Input(x), tensor.Float64)
+}
+
+// constant is a vector of one number.
+func constant(c *autograd.Tape, x float64) *autograd.Variable {
+	full, err := c.Runtime().Full(c.Context(), x, tensor.Float64, 1)
+	if err != nil {
+		return c.Fail(err)
+	}
+	return c.Input(full)
+}
+
+// best is the class of the greatest logit of each row.
+func best(c *autograd.Tape, logits *autograd.Variable, labels *tensor.Tensor) *tensor.Tensor {
+	x := logits.Value()
+	if x.Released() {
+		c.Fail(fmt.Errorf("the logits: %w: Keep them, or call this before the operation that frees them", tensor.ErrReleased))
+		return nil
+	}
+	if d := labels.Dtype(); labels.Released() || d != tensor.Int32 && d != tensor.Int64 {
+		c.Fail(fmt.Errorf("%w: labels %v: want int32 or int64", tensor.ErrDtype, labels))
+		return nil
+	}
+	found, err := c.Runtime().ArgMax(c.Context(), x, min(1, x.Rank()-1))
+	if err == nil && !found.SameShape(labels) {
+		err = fmt.Errorf("%w: logits %v and labels %v: want (n, classes, …) and (n, …)", tensor.ErrShape, x.Shape(), labels.Shape())
+	}
+	if err != nil {
+		c.Fail(err)
+		return nil
+	}
+	return found
+}
