@@ -12,6 +12,7 @@ import (
 
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/metric"
+	"github.com/cistern-ml/cistern/autograd/nn"
 	"github.com/cistern-ml/cistern/autograd/optim"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/tapetest"
 	"github.com/cistern-ml/cistern/tensor"
@@ -21,6 +22,7 @@ func init() {
 	referenceOps["schedule_groups"] = scheduleGroupsReference
 	referenceOps["plateau"] = plateauReference
 	referenceOps["metrics"] = metricsReference
+	referenceOps["average"] = averageReference
 }
 
 // groups is an SGD with a group for each rate.
@@ -129,5 +131,36 @@ func metricsReference(r *referenceRun) *autograd.Variable {
 		}
 	}
 	r.close("the metrics", got, r.output())
+	return nil
+}
+
+// averageReference has a parameter and a buffer after each step, and their averages.
+func averageReference(r *referenceRun) *autograd.Variable {
+	shapes := r.Args["shapes"].([]any)
+	load := func(step, i int) *tensor.Tensor {
+		var shape []int
+		for _, n := range shapes[i].([]any) {
+			shape = append(shape, int(n.(float64)))
+		}
+		return r.upload(r.StepGrads[step][i], shape...)
+	}
+	model := &struct {
+		P *autograd.Parameter
+		B *tensor.Tensor `buffer:"b"`
+	}{r.b.ParameterOf(load(0, 0)), load(0, 1)}
+	ema := nn.NewStateCopy(r.b.Ctx, model)
+	require.NoError(r.t, ema.Err())
+	defer func() { require.NoError(r.t, errors.Join(ema.Close(), model.P.Release(), model.B.Release())) }()
+	for step := range r.StepGrads[1:] {
+		for i, to := range []*tensor.Tensor{model.P.Value(), model.B} {
+			x := load(step+1, i)
+			require.NoError(r.t, errors.Join(r.b.RT.CopyInPlace(r.b.Ctx, to, x), x.Release()))
+		}
+		require.NoError(r.t, ema.Average(r.b.Ctx, r.float("decay", 0)))
+	}
+	want := r.output()
+	n := model.P.Value().Elements()
+	r.same("the parameter", ema.Buffers()[0].Tensor, want[:n])
+	r.same("the buffer", ema.Buffers()[1].Tensor, want[n:])
 	return nil
 }

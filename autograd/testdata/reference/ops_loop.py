@@ -1,4 +1,4 @@
-"""Learning rates of schedules, and metrics. See cases.py."""
+"""Learning rates of schedules, metrics, and averages of models. See cases.py."""
 import torch
 from torch import nn
 
@@ -104,6 +104,28 @@ def metrics():
         cases.append(dict(op="metrics", args=dict(ignore=ignore, classes=classes), inputs=inputs, output=[[len(values)], values], grads={}))
 
 
+def averages():
+    """Averages of a model's parameters and buffers (swa_utils), as an exponential mean of the steps."""
+    for i in range(20):
+        decay = number(0, 1)
+        model = nn.Module()
+        model.p = nn.Parameter(torch.randn(shape()))
+        model.register_buffer("b", torch.randn(shape()))
+        average = torch.optim.swa_utils.AveragedModel(model, avg_fn=lambda a, p, n: decay * a + (1 - decay) * p, use_buffers=True)
+        average.update_parameters(model)
+        steps = []
+        for _ in range(1 + whole(1, 4)):
+            steps.append([flat(model.p), flat(model.b)])
+            model.p.data = torch.randn_like(model.p)
+            model.b.copy_(torch.randn_like(model.b))
+            average.update_parameters(model)
+        steps.append([flat(model.p), flat(model.b)])
+        values = flat(average.module.p) + flat(average.module.b)
+        cases.append(dict(op="average", args=dict(decay=decay, shapes=[list(model.p.shape), list(model.b.shape)]), inputs={}, output=[[len(values)], values],
+                          step_grads=steps, grads={}))
+
+
 schedules()
 metrics()
+averages()
 write()
