@@ -171,7 +171,6 @@ func (t *Tape) steps() {
 		*n, t.nodes[i] = t.nodes[i], Node{}
 		t.nodes = t.nodes[:i]
 		if g := n.out.grad; g != nil {
-			n.out.grad = nil
 			if err := n.fresh(); err != nil {
 				t.fail(n.Name()+" backward", err)
 				return
@@ -180,6 +179,7 @@ func (t *Tape) steps() {
 			if !t.hookLoad(n, i) {
 				return
 			}
+			n.out.grad = nil
 			c := n.call
 			if err := c.step.Backward(c, g); err != nil {
 				t.fail(c.name+" backward", err)

@@ -15,6 +15,7 @@
 //
 //   - nn: layers, chains of layers, first values, state dicts
 //   - optim: optimisers, schedules, clipping of gradients
+//   - metric: what a training looks at once an epoch, added up on the device
 //   - remat: activations that are computed again in the backward pass
 //   - offload: activations, parameters and optimiser state in pinned host memory
 //   - parallel: one model on several ranks

@@ -14,7 +14,7 @@ import (
 
 // exportedFunctions are those of the package and of the packages of layers, optimisers and features.
 var exportedFunctions = map[string]any{
-	"Attached": autograd.Attached[autograd.Opener], "Hooked": autograd.Hooked[*testHook], "MissingParameter": autograd.MissingParameter,
+	"Attached": autograd.Attached[autograd.Opener], "DetectAnomaly": autograd.DetectAnomaly, "Hooked": autograd.Hooked[*testHook], "MissingParameter": autograd.MissingParameter,
 	"NewOp": autograd.NewOp[misbehaving], "NewParameter": autograd.NewParameter, "NewTape": autograd.NewTape, "NoGrad": autograd.NoGrad,
 	"Upload":              autograd.Upload[float64],
 	"nn.AttentionDropout": nn.AttentionDropout, "nn.NewKVCache": nn.NewKVCache, "nn.NewLengths": nn.NewLengths,
@@ -26,14 +26,14 @@ var exportedFunctions = map[string]any{
 	"nn.InitXavierNormal": nn.InitXavierNormal, "nn.InitXavierUniform": nn.InitXavierUniform, "nn.Kernel": nn.Kernel, "nn.KeyDim": nn.KeyDim,
 	"nn.LayerOf": nn.LayerOf, "nn.Layers": nn.Layers, "nn.LoadModel": nn.LoadModel, "nn.LoadWeights": nn.LoadWeights, "nn.ModelState": nn.ModelState,
 	"nn.Momentum": nn.Momentum, "nn.NameModules": nn.NameModules, "nn.NoAffine": nn.NoAffine, "nn.NoBias": nn.NoBias,
-	"nn.NoRunningStatistics": nn.NoRunningStatistics, "nn.NormalizedShape": nn.NormalizedShape, "nn.OutputPadding": nn.OutputPadding, "nn.Own": nn.Own[io.Closer], "nn.Padding": nn.Padding, "nn.PaddingIndex": nn.PaddingIndex,
+	"nn.NoRunningStatistics": nn.NoRunningStatistics, "nn.NewStateCopy": nn.NewStateCopy, "nn.NormalizedShape": nn.NormalizedShape, "nn.OutputPadding": nn.OutputPadding, "nn.Own": nn.Own[io.Closer], "nn.Padding": nn.Padding, "nn.PaddingIndex": nn.PaddingIndex,
 	"nn.ParametersOf": nn.ParametersOf, "nn.ReLUCell": nn.ReLUCell, "nn.Partial": nn.Partial, "nn.Rename": nn.Rename, "nn.SamePadding": nn.SamePadding, "nn.SaveModel": nn.SaveModel, "nn.Seed": nn.Seed,
 	"nn.StateDict": nn.StateDict, "nn.Stride": nn.Stride, "nn.Transpose": nn.Transpose, "nn.ValueDim": nn.ValueDim, "nn.Affine": nn.Affine, "nn.With": nn.With[*nn.Linear],
 	"offload.Activations": offload.Activations, "offload.Layer": offload.Layer, "offload.Parameters": offload.Parameters, "offload.State": offload.State,
 	"optim.ClipGradNorm": optim.ClipGradNorm, "optim.ClipGradNormOf": optim.ClipGradNormOf, "optim.ClipGradValue": optim.ClipGradValue,
 	"optim.CoreOf": optim.CoreOf, "optim.InBackward": optim.InBackward, "optim.Minimize": optim.Minimize, "optim.NewAdagrad": optim.NewAdagrad,
 	"optim.NewAdam": optim.NewAdam, "optim.NewAdamW": optim.NewAdamW, "optim.NewRMSprop": optim.NewRMSprop, "optim.NewSGD": optim.NewSGD,
-	"optim.NewScheduler": optim.NewScheduler, "optim.StepRule": optim.StepRule[tensor.SGD],
+	"optim.NewReduceLROnPlateau": optim.NewReduceLROnPlateau, "optim.NewScheduler": optim.NewScheduler, "optim.StepRule": optim.StepRule[tensor.SGD],
 	"parallel.New":     parallel.New,
 	"remat.Checkpoint": remat.Checkpoint, "remat.Layer": remat.Layer,
 }
@@ -113,4 +113,6 @@ var noNilReceiver = map[string]string{
 	"optim.Adam":    "as Adagrad", "optim.RMSprop": "as Adagrad", "optim.SGD": "as Adagrad",
 	"optim.Base": "as Adagrad", "Call": "Func makes it", "remat.Plan": "its zero value is ready to use", "optim.Group": "the optimiser makes it", "nn.Initializer": "Init never returns nil",
 	"parallel.Parallel": "New returns an error with nil", "optim.Scheduler": "NewScheduler returns an error with nil",
+	"optim.ReduceLROnPlateau": "NewReduceLROnPlateau returns an error with nil", "nn.StateCopy": "NewStateCopy never returns nil",
+	"optim.Loop": "it is a struct that the program makes", "AnomalyError": "the tape makes it",
 }
