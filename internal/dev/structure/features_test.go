@@ -20,7 +20,7 @@ var belowAutograd = map[string]string{
 
 // coreOfAutograd are the files of package autograd that use no operations. Files of operations begin
 // with op_.
-const coreOfAutograd = "backward bfloat16 func hooks module op operand parameter random rerun reset scope tape variable"
+const coreOfAutograd = "anomaly backward bfloat16 func hooks module op operand parameter random rerun reset scope tape variable"
 
 // operationsMayUse are unexported names of the core that operations use. They serve operations with
 // several results, checks before a call exists, and gradients that are added to in place.
