@@ -13,9 +13,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// DetectAnomaly makes the tape fail, with an [AnomalyError], at the first operation whose result, or
-// gradient, has a NaN or an infinity (torch.autograd.set_detect_anomaly). Call it first on a tape,
-// before each step; it ends with Close and Reset.
+// DetectAnomaly makes the tape fail, with an [AnomalyError], at the first operation whose result,
+// or gradient, has a NaN or an infinity (torch.autograd.set_detect_anomaly). Call it first on a
+// tape, before each step; it ends with Close and Reset.
 //
 // It waits for the device at each operation, and is for the search of a fault. Without the call
 // nothing is checked and nothing costs. A capture is refused: call the step outside of it.

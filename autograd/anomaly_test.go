@@ -93,8 +93,8 @@ func TestAnomalies(t *testing.T) {
 	}
 }
 
-// TestAnomaliesElsewhere: on a tape without a backward pass, in 16 bits, in a gradient of an earlier
-// pass. A capture is refused, and nothing is checked after a Reset.
+// TestAnomaliesElsewhere: on a tape without a backward pass, in 16 bits, in a gradient of an
+// earlier pass. A capture is refused, and nothing is checked after a Reset.
 func TestAnomaliesElsewhere(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	x := tapetest.Upload(b, []float64{-1, 2})

@@ -41,7 +41,8 @@ func (r *referenceRun) groups(rates []float64, momentum float64, f func(opt *opt
 	f(opt)
 }
 
-// scheduleGroupsReference has a schedule for each group, and the rates and the momenta of the steps.
+// scheduleGroupsReference has a schedule for each group, and the rates and the momenta of the
+// steps.
 func scheduleGroupsReference(r *referenceRun) *autograd.Variable {
 	var schedules []optim.Schedule
 	var rates []float64

@@ -85,8 +85,8 @@ func (m Matrix) Accuracy() float64 {
 	return float64(right) / float64(max(all, 1))
 }
 
-// Value waits for the device and returns the matrix. Labels that are neither classes nor ignored are
-// an error that wraps [tensor.ErrLabel], with the matrix of the others.
+// Value waits for the device and returns the matrix. Labels that are neither classes nor ignored
+// are an error that wraps [tensor.ErrLabel], with the matrix of the others.
 func (m *Confusion) Value(ctx context.Context) (Matrix, error) {
 	s, err := m.read(ctx)
 	if err != nil {

@@ -14,5 +14,6 @@
 //
 // A metric reads values that are on the tape: on one of [autograd.NoGrad] before an operation that
 // frees them, or after [autograd.Variable.Keep]. It works in captured steps, whose replays add up.
-// It owns its memory until Close, and belongs to one goroutine and the runtime that it was made for.
+// It owns its memory until Close, and belongs to one goroutine and the runtime that it was made
+// for.
 package metric

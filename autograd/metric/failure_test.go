@@ -88,8 +88,8 @@ var failureRows = []failtest.Row[*failing]{
 // lost is why a failure of Free is not undone.
 var lost = map[string]string{"Free": "memory that the driver does not take back is the cache's until it is closed"}
 
-// TestEveryFailure: whichever driver call, allocation or check of a context fails, a metric has added
-// all or nothing, and adds afterwards.
+// TestEveryFailure: whichever driver call, allocation or check of a context fails, a metric has
+// added all or nothing, and adds afterwards.
 func TestEveryFailure(t *testing.T) {
 	t.Run("cached", func(t *testing.T) { tapetest.FailingSuite(t, failureRows) })
 	t.Run("uncached", func(t *testing.T) { tapetest.UncachedSuite(t, failureRows) })

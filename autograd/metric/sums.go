@@ -56,7 +56,8 @@ func (s *sums) read(ctx context.Context) ([]float64, error) {
 	return tensor.ToSlice[float64](ctx, s.total, nil)
 }
 
-// add adds the result of f, which computes it on a tape that frees all values after their first use.
+// add adds the result of f, which computes it on a tape that frees all values after their first
+// use.
 func (s *sums) add(t *autograd.Tape, call string, f func(c *autograd.Tape) *autograd.Variable) {
 	if t.Err() != nil {
 		return

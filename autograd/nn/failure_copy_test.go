@@ -17,8 +17,8 @@ import (
 // launched is why an operation of a copy may have done a part.
 var launched = map[failtest.Kind]string{failtest.Failed: "a device that refuses a launch after the first has done the ones before"}
 
-// copies is a trial of an operation of a model's copy, which differs from the model. After a failure
-// each tensor and its copy are as before, or as after a success.
+// copies is a trial of an operation of a model's copy, which differs from the model. After a
+// failure each tensor and its copy are as before, or as after a success.
 func copies(do func(s *nn.StateCopy, ctx context.Context) error) func(testing.TB, *failing) failtest.Trial {
 	return func(t testing.TB, m *failing) failtest.Trial {
 		trial := func() failtest.Trial {

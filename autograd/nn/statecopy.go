@@ -11,8 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// StateCopy is a copy of a model's parameters and buffers in device memory: the best ones so far, or
-// their mean over the steps.
+// StateCopy is a copy of a model's parameters and buffers in device memory: the best ones so far,
+// or their mean over the steps.
 //
 //	ema := nn.Own(in, nn.NewStateCopy(ctx, model))
 //	for _, tape := range in.Steps(1000) {
@@ -24,8 +24,8 @@ import (
 // All methods queue their work on the runtime's stream and wait for nothing. They work in captures.
 // The model's tensors stay where they are, so that graphs and tapes go on with other values; a tape
 // that saved a parameter before is stale. If the device refuses a launch after the first, a part is
-// done. A StateCopy is a value of a model's state: a checkpoint.Checkpoint or a file of a struct that
-// has both keeps it. It belongs to the goroutine of the parameters.
+// done. A StateCopy is a value of a model's state: a checkpoint.Checkpoint or a file of a struct
+// that has both keeps it. It belongs to the goroutine of the parameters.
 type StateCopy struct {
 	rt    *tensor.Runtime
 	pairs []statePair
@@ -45,8 +45,8 @@ func (p statePair) averages() bool {
 	return p.of.Dtype() == tensor.Float32 || p.of.Dtype() == tensor.Float64
 }
 
-// NewStateCopy copies the state of a model as [StateDict] has it, tied weights once. An error is that
-// of Err, and of each use. Parameters that are offloaded are refused.
+// NewStateCopy copies the state of a model as [StateDict] has it, tied weights once. An error is
+// that of Err, and of each use. Parameters that are offloaded are refused.
 func NewStateCopy(ctx context.Context, model any) *StateCopy {
 	s := &StateCopy{}
 	if s.err = s.make(ctx, model); s.err != nil {
@@ -131,8 +131,8 @@ func (s *StateCopy) Swap(ctx context.Context) (err error) {
 
 // Average makes the copy decay*copy + (1-decay)*state, an exponential moving average
 // (torch.optim.swa_utils.AveragedModel with use_buffers), in one launch of the device for 48
-// tensors. What is neither float32 nor float64, such as a batch norm's number of batches, is copied.
-// decay is from 0 to 1. The first copy counts as the mean of the steps before.
+// tensors. What is neither float32 nor float64, such as a batch norm's number of batches, is
+// copied. decay is from 0 to 1. The first copy counts as the mean of the steps before.
 func (s *StateCopy) Average(ctx context.Context, decay float64) error {
 	if err := check.Context("nn: StateCopy.Average", ctx); err != nil {
 		return err

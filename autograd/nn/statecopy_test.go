@@ -57,8 +57,8 @@ func (c *copied) values(model any) (all []float64) {
 	return all
 }
 
-// TestStateCopy saves, swaps and restores parameters and buffers, each tensor once, in memory of its
-// own until Close.
+// TestStateCopy saves, swaps and restores parameters and buffers, each tensor once, in memory of
+// its own until Close.
 func TestStateCopy(t *testing.T) {
 	c := newCopied(t)
 	ctx := c.b.Ctx
@@ -119,8 +119,8 @@ func TestAverageOfGraphs(t *testing.T) {
 	require.Equal(t, all[0], all[1])
 }
 
-// TestStateCopyInAFile: a file of a struct with a model and its copy has both, and an optimiser of it
-// has the model's parameters only.
+// TestStateCopyInAFile: a file of a struct with a model and its copy has both, and an optimiser of
+// it has the model's parameters only.
 func TestStateCopyInAFile(t *testing.T) {
 	c := newCopied(t)
 	ctx, path := c.b.Ctx, filepath.Join(t.TempDir(), "m")

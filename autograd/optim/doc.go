@@ -7,8 +7,9 @@
 //	err = optim.ClipGradNorm(ctx, model.Parameters(), 1)
 //	err = errors.Join(adam.Step(ctx), schedule.Step(), adam.ZeroGrad(ctx))
 //
-// [Minimize] is short for Backward, Step and ZeroGrad, and a [Loop] for all of it. [InBackward] updates parameters, and frees
-// their gradients, while the backward pass goes on, so that a step never holds all gradients.
+// [Minimize] is short for Backward, Step and ZeroGrad, and a [Loop] for all of it. [InBackward]
+// updates parameters, and frees their gradients, while the backward pass goes on, so that a step
+// never holds all gradients.
 //
 // The first error of a constructor sticks to its optimiser: [Base.Err], Prepare and Step return it.
 // An optimiser of the program's own embeds [Base] and computes updates, by [StepRule] or with

@@ -23,8 +23,8 @@ import (
 type Loop struct {
 	Optimizer Optimizer
 	// Accumulate is how many losses make a step, whose gradients are those of their mean; 0: 1. The
-	// ranks of a parallel.Parallel exchange the gradients of a step once, in the last backward pass,
-	// so that each rank has whole gradients until then.
+	// ranks of a parallel.Parallel exchange the gradients of a step once, in the last backward
+	// pass, so that each rank has whole gradients until then.
 	Accumulate int
 	// ClipNorm is the greatest norm of the optimiser's gradients together ([ClipGradNorm]); 0: any.
 	ClipNorm float64

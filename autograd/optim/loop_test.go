@@ -74,8 +74,8 @@ func (l *looped) see() (all []any) {
 	return append(all, l.loop.Optimizer.LR(), l.loop.Scheduler.LastStep(), l.loop.Optimizer.Core().Record().Steps)
 }
 
-// TestLoopIsItsParts: eager, in the backward pass and captured, a Loop does what its parts do one by
-// one, and the losses stay readable.
+// TestLoopIsItsParts: eager, in the backward pass and captured, a Loop does what its parts do one
+// by one, and the losses stay readable.
 func TestLoopIsItsParts(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	for _, c := range []struct {

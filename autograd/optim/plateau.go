@@ -136,7 +136,8 @@ func (s *ReduceLROnPlateau) reduce() error {
 // Record returns what a file keeps.
 func (s *ReduceLROnPlateau) Record() SchedulerRecord { return s.at }
 
-// CheckRecord returns an error that wraps [autograd.ErrInvalid] if the record is another schedule's.
+// CheckRecord returns an error that wraps [autograd.ErrInvalid] if the record is another
+// schedule's.
 func (s *ReduceLROnPlateau) CheckRecord(r SchedulerRecord) error {
 	if r.Base != nil || r.Step < 0 || r.Bad < 0 || r.Cooldown < 0 {
 		return fmt.Errorf("%w: the schedule's step is %d, of %d groups, after %d bad steps: want one of a ReduceLROnPlateau", autograd.ErrInvalid, r.Step, len(r.Base), r.Bad)
@@ -151,7 +152,8 @@ func (s *ReduceLROnPlateau) Restore(r SchedulerRecord) { s.at = r }
 // LastStep is the number of calls of Step (last_epoch).
 func (s *ReduceLROnPlateau) LastStep() int { return s.at.Step }
 
-// String is such as "ReduceLROnPlateau after 3 steps, 1 of them bad, of SGD of 4 parameters, learning rate 0.1".
+// String is such as "ReduceLROnPlateau after 3 steps, 1 of them bad, of SGD of 4 parameters,
+// learning rate 0.1".
 func (s *ReduceLROnPlateau) String() string {
 	return fmt.Sprintf("ReduceLROnPlateau after %d steps, %d of them bad, of %v", s.at.Step, s.at.Bad, s.opt)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/autograd/parallel"
 )
 
-// TestLoopOfRanks: the ranks of a Loop exchange the gradients of a step once, and take the step that
-// one rank takes on all of the batches, however the training is sharded.
+// TestLoopOfRanks: the ranks of a Loop exchange the gradients of a step once, and take the step
+// that one rank takes on all of the batches, however the training is sharded.
 func TestLoopOfRanks(t *testing.T) {
 	c := mlpCourse.brief()
 	loops := make([]optim.Loop, 2)
