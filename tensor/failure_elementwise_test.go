@@ -147,13 +147,18 @@ var elementwiseRows = []trialRow{
 	})},
 
 	{Of: "Reductions.Amax", Make: along((*Runtime).Amax)},
+	{Of: "Reductions.Amin", Make: along((*Runtime).Amin)},
 	{Of: "Reductions.ArgMax", Make: along((*Runtime).ArgMax)},
+	{Of: "Reductions.ArgMin", Make: along((*Runtime).ArgMin)},
+	{Of: "Reductions.CumSum", Make: unary(func(rt *Runtime, ctx context.Context, x *Tensor) (*Tensor, error) { return rt.CumSum(ctx, x, 1) })},
 	{Of: "Reductions.LogSoftmax", Make: along((*Runtime).LogSoftmax)},
 	{Of: "Reductions.LogSumExp", Make: along((*Runtime).LogSumExp)},
 	{Of: "Reductions.Mean", Make: along((*Runtime).Mean)},
 	{Of: "Reductions.Softmax", Make: along((*Runtime).Softmax)},
 	{Of: "Reductions.Sum", Make: along((*Runtime).Sum)},
 	{Of: "Reductions.Max", Make: unary((*Runtime).Max)},
+	{Of: "Reductions.Min", Make: unary((*Runtime).Min)},
+	{Of: "Reductions.VectorNorm", Make: unary(func(rt *Runtime, ctx context.Context, x *Tensor) (*Tensor, error) { return rt.VectorNorm(ctx, x, 2, 1) })},
 	{Of: "Reductions.SumTo", Make: unary(func(rt *Runtime, ctx context.Context, x *Tensor) (*Tensor, error) { return rt.SumTo(ctx, x, 2, 1) })},
 	{Of: "Reductions.Var", Make: unary(func(rt *Runtime, ctx context.Context, x *Tensor) (*Tensor, error) { return rt.Var(ctx, x, 1, 1) })},
 
@@ -174,6 +179,10 @@ var elementwiseRows = []trialRow{
 	{Of: "Gradients.VarGrad", Make: reductionGrad(func(rt *Runtime, ctx context.Context, dy, x, _ *Tensor, axes ...int) (*Tensor, error) {
 		return rt.VarGrad(ctx, dy, x, 1, axes...)
 	})},
+	{Of: "Gradients.VectorNormGrad", Make: reductionGrad(func(rt *Runtime, ctx context.Context, dy, x, y *Tensor, axes ...int) (*Tensor, error) {
+		return rt.VectorNormGrad(ctx, dy, x, y, 2, axes...)
+	})},
+	{Of: "Gradients.CumSumGrad", Make: unary(func(rt *Runtime, ctx context.Context, x *Tensor) (*Tensor, error) { return rt.CumSumGrad(ctx, x, 1) })},
 	{Of: "Gradients.SoftmaxGrad", Make: reductionGrad(func(rt *Runtime, ctx context.Context, _, x, _ *Tensor, axes ...int) (*Tensor, error) {
 		return rt.SoftmaxGrad(ctx, x, x, axes...)
 	})},

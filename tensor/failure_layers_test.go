@@ -251,6 +251,44 @@ var layerRows = []trialRow{
 		dy, index := m.in(2, 3), m.index(4, 2, 3)
 		return func(ctx context.Context) ([]*Tensor, error) { return pack(m.GatherGrad(ctx, dy, 0, index, 4, 3)) }
 	})},
+	{Of: "Layers.Scatter", Make: of(func(m *trialRig) op {
+		x, index, src := m.in(4, 3), m.index(4, 2, 3), m.in(2, 3)
+		return func(ctx context.Context) ([]*Tensor, error) { return pack(m.Scatter(ctx, x, 0, index, src)) }
+	})},
+	{Of: "Layers.ScatterAdd", Make: of(func(m *trialRig) op {
+		x, index, src := m.in(4, 3), m.index(4, 2, 3), m.in(2, 3)
+		return func(ctx context.Context) ([]*Tensor, error) { return pack(m.ScatterAdd(ctx, x, 0, index, src)) }
+	})},
+	{Of: "Layers.ScatterAdd to a vector", Make: of(func(m *trialRig) op {
+		x, index, src := m.in(4), m.index(4, 5), m.in(5)
+		return func(ctx context.Context) ([]*Tensor, error) { return pack(m.ScatterAdd(ctx, x, 0, index, src)) }
+	})},
+	{Of: "Gradients.ScatterGrad", Make: of(func(m *trialRig) op {
+		dy, index := m.in(4, 3), m.index(4, 2, 3)
+		return func(ctx context.Context) ([]*Tensor, error) { return pack(m.ScatterGrad(ctx, dy, 0, index)) }
+	})},
+	{Of: "Layers.OneHot", Make: of(func(m *trialRig) op {
+		labels := m.index(4, 2, 3)
+		return func(ctx context.Context) ([]*Tensor, error) { return pack(m.OneHot(ctx, labels, 4, Float32)) }
+	})},
+	{Of: "Layers.Sort", Make: of(func(m *trialRig) op {
+		x := m.in(4, 3)
+		return func(ctx context.Context) ([]*Tensor, error) {
+			values, index, err := m.Sort(ctx, x, 1, true)
+			return present(nil, values, index), err
+		}
+	})},
+	{Of: "Layers.TopK", Make: of(func(m *trialRig) op {
+		x := m.in(4, 3)
+		return func(ctx context.Context) ([]*Tensor, error) {
+			values, index, err := m.TopK(ctx, x, 2, 1, true)
+			return present(nil, values, index), err
+		}
+	})},
+	{Of: "Gradients.SortGrad", Make: of(func(m *trialRig) op {
+		dy, index := m.in(2, 3), m.index(4, 2, 3)
+		return func(ctx context.Context) ([]*Tensor, error) { return pack(m.SortGrad(ctx, dy, 0, index, 4, 3)) }
+	})},
 	{Of: "Layers.Embedding", Make: of(func(m *trialRig) op {
 		index, w := m.index(4, 2, 2), m.in(4, 3)
 		return func(ctx context.Context) ([]*Tensor, error) { return pack(m.Embedding(ctx, index, w, embedded)) }

@@ -69,6 +69,10 @@ var memoryRows = []trialRow{
 	{Of: "Runtime.BroadcastTo", Make: unary(func(rt *Runtime, ctx context.Context, x *Tensor) (*Tensor, error) {
 		return rt.BroadcastTo(ctx, x, 4, 2, 3)
 	})},
+	{Of: "Runtime.Flip", Make: unary(func(rt *Runtime, ctx context.Context, x *Tensor) (*Tensor, error) { return rt.Flip(ctx, x, 1) })},
+	{Of: "Runtime.Roll", Make: unary(func(rt *Runtime, ctx context.Context, x *Tensor) (*Tensor, error) {
+		return rt.Roll(ctx, x, []int{1}, []int{1})
+	})},
 	{Of: "Runtime.Permute", Make: unary(func(rt *Runtime, ctx context.Context, x *Tensor) (*Tensor, error) { return rt.Permute(ctx, x, 1, 0) })},
 	{Of: "Runtime.Transpose", Make: unary(func(rt *Runtime, ctx context.Context, x *Tensor) (*Tensor, error) { return rt.Transpose(ctx, x) })},
 	{Of: "Runtime.Narrow", Make: unary(func(rt *Runtime, ctx context.Context, x *Tensor) (*Tensor, error) { return rt.Narrow(ctx, x, 1, 1, 2) })},

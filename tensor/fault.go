@@ -112,7 +112,7 @@ func (rt *Runtime) checkFaults(ctx context.Context, op string) error {
 		return fmt.Errorf("tensor: %s: %w", op, err)
 	}
 	if f.Code == plan.FaultIndex {
-		return fmt.Errorf("tensor: %s: an embedding, IndexSelect or Gather found index %d at element %d: %w: want 0..%d", op, f.Got, f.Row, ErrIndex, f.Limit-1)
+		return fmt.Errorf("tensor: %s: an embedding, IndexSelect, Gather, Scatter, ScatterAdd or OneHot found index %d at element %d: %w: want 0..%d", op, f.Got, f.Row, ErrIndex, f.Limit-1)
 	}
 	return fmt.Errorf("tensor: %s: cross entropy found label %d in row %d: %w: want 0..%d", op, f.Got, f.Row, ErrLabel, f.Limit-1)
 }

@@ -48,7 +48,7 @@ func (d Gradients) IndexSelectGrad(ctx context.Context, dy *Tensor, axis int, in
 	if len(index.shape) > 1 || !slices.Equal(taken, dy.shape) {
 		return nil, fmt.Errorf("tensor: IndexSelectGrad: %w: %v is no gradient of what %v takes of %v", ErrShape, dy.shape, index.shape, Shape(shape))
 	}
-	return rt.takeGrad(ctx, "IndexSelectGrad", dy, axis, index, shape, -1, false)
+	return rt.takeGrad(ctx, "IndexSelectGrad", dy, axis, index, shape, -1, false, false)
 }
 
 // EmbeddingConfig configures an embedding. Its zero value is PyTorch's default.
@@ -122,17 +122,32 @@ func (rt *Runtime) choose(ctx context.Context, op string, x, index *Tensor, shap
 		if out.bytes == 0 {
 			return nil
 		}
-		fault, err := rt.faultWord(ctx)
-		if err != nil {
-			return fmt.Errorf("tensor: %s: %w", op, err)
-		}
-		defer func() { rt.parked.add(fault.release(ctx)) }()
 		c := rt.call(of, out, x, index)
-		c.Add(faultRef(fault))
 		set(c)
-		defer rt.armFaults()
-		return rt.backend.Do(ctx, c)
+		return rt.doFaulty(ctx, op, c)
 	})
+}
+
+// doNoting queues a call whose last operand, which is optional, is the word for faults.
+func (rt *Runtime) doNoting(ctx context.Context, op string, c *backend.Call, faults bool) error {
+	if faults {
+		return rt.doFaulty(ctx, op, c)
+	}
+	c.Add(backend.Ref{})
+	return rt.backend.Do(ctx, c)
+}
+
+// doFaulty queues a call whose last operand is the word for faults.
+func (rt *Runtime) doFaulty(ctx context.Context, op string, c *backend.Call) error {
+	fault, err := rt.faultWord(ctx)
+	if err != nil {
+		c.Free()
+		return fmt.Errorf("tensor: %s: %w", op, err)
+	}
+	defer func() { rt.parked.add(fault.release(ctx)) }()
+	c.Add(faultRef(fault))
+	defer rt.armFaults()
+	return rt.backend.Do(ctx, c)
 }
 
 // Gather returns the elements that index chooses along a dimension of x (torch.gather): of the index's shape, which has x's
@@ -143,7 +158,7 @@ func (l Layers) Gather(ctx context.Context, x *Tensor, axis int, index *Tensor) 
 	if err := rt.check("Gather", x, index); err != nil {
 		return nil, err
 	}
-	g, err := gathering("Gather", x.shape, axis, index)
+	g, err := gathering("Gather", x.shape, axis, index.shape)
 	if err != nil {
 		return nil, err
 	}
@@ -153,20 +168,17 @@ func (l Layers) Gather(ctx context.Context, x *Tensor, axis int, index *Tensor) 
 // GatherGrad is the gradient of [Layers.Gather]'s argument, which has the given shape: dy added up
 // at the elements that it was chosen from. It is the same in every run.
 func (d Gradients) GatherGrad(ctx context.Context, dy *Tensor, axis int, index *Tensor, shape ...int) (*Tensor, error) {
-	rt := d.rt
-	const op = "GatherGrad"
-	if err := rt.check(op, dy, index); err != nil {
-		return nil, err
-	}
-	if err := sameShape(op, dy, index); err != nil {
-		return nil, err
-	}
-	g, err := gathering(op, shape, axis, index)
+	return d.rt.gatherGrad(ctx, "GatherGrad", dy, axis, index, shape, false)
+}
+
+// gatherGrad notes indices outside of the dimension as faults, if it shall.
+func (rt *Runtime) gatherGrad(ctx context.Context, op string, dy *Tensor, axis int, index *Tensor, shape Shape, faults bool) (*Tensor, error) {
+	g, err := rt.scattering(op, shape, axis, index, dy)
 	if err != nil {
 		return nil, err
 	}
 	if len(shape) == 1 { // one column is one sum after the other
-		return rt.takeGrad(ctx, op, dy, 0, index, shape, -1, false)
+		return rt.takeGrad(ctx, op, dy, 0, index, shape, -1, false, faults)
 	}
 	if err := cmp.Or(wantIndex(op, index), wantFloats(op, dy)); err != nil {
 		return nil, err
@@ -180,13 +192,15 @@ func (d Gradients) GatherGrad(ctx context.Context, dy *Tensor, axis int, index *
 		if err := rt.memset(op, out); err != nil || dy.bytes == 0 {
 			return err
 		}
-		return rt.planned(ctx, backend.GatherGrad, g, out, dy, index)
+		c := rt.call(backend.GatherGrad, out, dy, index)
+		c.Plan = g
+		return rt.doNoting(ctx, op, c, faults)
 	})
 }
 
 // gathering is how index chooses from an array of the given shape.
-func gathering(op string, shape Shape, axis int, index *Tensor) (*plan.Gather, error) {
-	fits := len(index.shape) == len(shape)
+func gathering(op string, shape Shape, axis int, index Shape) (*plan.Gather, error) {
+	fits := len(index) == len(shape)
 	if len(shape) == 0 && fits { // a scalar is one element
 		return &plan.Gather{Columns: &plan.Placement{}, Length: 1, IndexStride: 1, Rows: 1, XStride: 1}, nil
 	}
@@ -194,15 +208,27 @@ func gathering(op string, shape Shape, axis int, index *Tensor) (*plan.Gather, e
 	if err != nil {
 		return nil, err
 	}
-	for i := range index.shape {
-		fits = fits && (i == axis || index.shape[i] <= shape[i])
+	for i := range index {
+		fits = fits && (i == axis || index[i] <= shape[i])
 	}
 	if !fits {
 		return nil, fmt.Errorf("tensor: %s: %w: the index %v chooses from %v along dimension %d: want as many dimensions, none of the others larger",
-			op, ErrShape, index.shape, shape, axis)
+			op, ErrShape, index, shape, axis)
 	}
-	of, from := plan.Strides(index.shape), plan.Strides(shape)
-	g := &plan.Gather{Length: index.shape[axis], IndexStride: of[axis], Rows: shape[axis], XStride: from[axis]}
-	g.Columns = plan.NewPlacement(slices.Delete(slices.Clone(index.shape), axis, axis+1), slices.Delete(of, axis, axis+1), slices.Delete(from, axis, axis+1))
+	of, from := plan.Strides(index), plan.Strides(shape)
+	g := &plan.Gather{Length: index[axis], IndexStride: of[axis], Rows: shape[axis], XStride: from[axis]}
+	g.Columns = plan.NewPlacement(slices.Delete(slices.Clone(index), axis, axis+1), slices.Delete(of, axis, axis+1), slices.Delete(from, axis, axis+1))
 	return g, nil
+}
+
+// scattering checks a source and an index of its shape, and returns how they meet an array of the
+// given shape.
+func (rt *Runtime) scattering(op string, shape Shape, axis int, index, src *Tensor) (*plan.Gather, error) {
+	if err := rt.check(op, index, src); err != nil {
+		return nil, err
+	}
+	if err := sameShape(op, src, index); err != nil {
+		return nil, err
+	}
+	return gathering(op, shape, axis, index.shape)
 }

@@ -20,7 +20,7 @@ func (d Gradients) EmbeddingGrad(ctx context.Context, dy, index *Tensor, rows in
 	if err != nil {
 		return nil, err
 	}
-	return rt.takeGrad(ctx, op, dy, 0, index, shape[:], skip, cfg.ScaleGradByFreq)
+	return rt.takeGrad(ctx, op, dy, 0, index, shape[:], skip, cfg.ScaleGradByFreq, false)
 }
 
 // AddEmbeddingGrad adds [Gradients.EmbeddingGrad] to dst (rows, n), of dy's dtype, in place: as the
@@ -64,7 +64,7 @@ func (d Gradients) AddEmbeddingGrad(ctx context.Context, dst, dy, index *Tensor,
 		dst.overwritten()
 		return err
 	}
-	dx, err := rt.takeGrad(ctx, op, dy, 0, index, shape[:], skip, cfg.ScaleGradByFreq)
+	dx, err := rt.takeGrad(ctx, op, dy, 0, index, shape[:], skip, cfg.ScaleGradByFreq, false)
 	if err != nil {
 		return err
 	}
@@ -100,19 +100,22 @@ func (rt *Runtime) acquireTaken(op string, dy *Tensor, axis int, index *Tensor, 
 	return in, t, err
 }
 
-// takeGrad sums by row, of a sorted index in memory of its own if there are many places. The row skip gets nothing.
-func (rt *Runtime) takeGrad(ctx context.Context, op string, dy *Tensor, axis int, index *Tensor, shape Shape, skip int, mean bool) (*Tensor, error) {
+// takeGrad sums by row, of a sorted index in memory of its own if there are many places. The row
+// skip gets nothing. With faults it notes indices that are of no row.
+func (rt *Runtime) takeGrad(ctx context.Context, op string, dy *Tensor, axis int, index *Tensor, shape Shape, skip int, mean, faults bool) (*Tensor, error) {
 	in, t, err := rt.acquireTaken(op, dy, axis, index, shape)
 	if err != nil {
 		return nil, err
 	}
 	defer in.release()
 	return rt.result(ctx, op, dy.dtype, shape, func(out *Tensor) error {
-		if dy.bytes == 0 || out.bytes == 0 {
+		if dy.bytes == 0 || out.bytes == 0 && !faults {
 			return rt.memset(op, out)
 		}
-		if set, err := rt.fused(ctx, rt.takeGradCall(backend.ScanGrad, out, dy, index, t, skip, mean)); set {
-			return err
+		if !faults {
+			if set, err := rt.fused(ctx, rt.takeGradCall(backend.ScanGrad, out, dy, index, t, skip, mean)); set {
+				return err
+			}
 		}
 		if err := rt.memset(op, out); err != nil {
 			return err
@@ -128,7 +131,7 @@ func (rt *Runtime) takeGrad(ctx context.Context, op string, dy *Tensor, axis int
 		}
 		c := rt.call(backend.SortIndex, order, spare, index)
 		backend.SetParams(c, plan.Sort{Rows: t.Rows, Skip: skip})
-		err = rt.backend.Do(ctx, c)
+		err = rt.doNoting(ctx, op, c, faults)
 		rt.parked.add(spare.ReleaseContext(ctx))
 		if err != nil {
 			return err

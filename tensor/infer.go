@@ -59,6 +59,8 @@ func (rt *Runtime) infer(o *opSpec, c *backend.Call, dims []int, ts []*Tensor) (
 		return rt.inferReduced(o, c, dims, ts[0])
 	case reducedGrad:
 		return rt.inferReducedGrad(o, c, dims, ts)
+	case ordered:
+		return inferOrdered(o, c, dims[0], dims[1], ts[0].shape)
 	default:
 		return rt.inferRows(o, c, dims, ts)
 	}
@@ -71,7 +73,7 @@ func (rt *Runtime) inferReduced(o *opSpec, c *backend.Call, axes []int, x *Tenso
 		return nil, err
 	case math.IsNaN(o.c[0]):
 		return nil, fmt.Errorf("tensor: %s: %w: the correction is NaN", o.name, ErrInvalid)
-	case (o.op == backend.Amax || o.op == backend.Max) && x.bytes == 0 && elements(kept) > 0:
+	case o.chooses() && x.bytes == 0 && elements(kept) > 0:
 		return nil, fmt.Errorf("tensor: %s: %w: %v has no elements to choose from", o.name, ErrShape, x.shape)
 	}
 	if o.mean {
@@ -79,6 +81,15 @@ func (rt *Runtime) inferReduced(o *opSpec, c *backend.Call, axes []int, x *Tenso
 	}
 	c.Plan = rt.reduction(x.shape, kept)
 	return shape, nil
+}
+
+// chooses reports whether the result is one of the elements, of which there must be one.
+func (o *opSpec) chooses() bool {
+	switch o.op {
+	case backend.Amax, backend.Max, backend.Amin:
+		return true
+	}
+	return o.op == backend.VectorNorm && o.c[0] > 2
 }
 
 func (rt *Runtime) inferReducedGrad(o *opSpec, c *backend.Call, axes []int, ts []*Tensor) (Shape, error) {
@@ -116,4 +127,26 @@ func (rt *Runtime) inferRows(o *opSpec, c *backend.Call, axes []int, ts []*Tenso
 	}
 	backend.SetParams(c, r)
 	return x, err
+}
+
+// everything is all elements of a dimension.
+const everything = -1
+
+func inferOrdered(o *opSpec, c *backend.Call, axis, keep int, x Shape) (Shape, error) {
+	axis, err := axisOf(o.name, x, axis)
+	if err != nil {
+		return nil, err
+	}
+	shape := slices.Clone(x)
+	if keep != everything {
+		shape[axis] = keep
+	}
+	switch n := x[axis]; {
+	case shape[axis] < 0 || shape[axis] > n:
+		return nil, fmt.Errorf("tensor: %s: %w: dimension %d of %v has no %d elements", o.name, ErrShape, axis, x, keep)
+	case n > math.MaxInt32:
+		return nil, fmt.Errorf("tensor: %s: %w: dimension %d of %v: want at most 2^31-1, as the index is int32", o.name, ErrUnsupported, axis, x)
+	}
+	backend.SetParams(c, plan.Order{Rows: plan.Rows{Cols: x[axis], Inner: elements(x[axis+1:])}, Keep: shape[axis], Descending: o.c[0] != 0})
+	return shape, nil
 }

@@ -33,3 +33,8 @@ func (d Gradients) LogSoftmaxGrad(ctx context.Context, dy, y *Tensor, axis ...in
 func (r Reductions) ArgMax(ctx context.Context, x *Tensor, axis ...int) (*Tensor, error) {
 	return r.rt.runAlong(ctx, opSpec{op: backend.ArgMax, name: "ArgMax", infer: chosen, dtype: Int32}, axis, x)
 }
+
+// ArgMin is [Reductions.ArgMax] of the smallest element (torch.argmin). NaN counts as the smallest.
+func (r Reductions) ArgMin(ctx context.Context, x *Tensor, axis ...int) (*Tensor, error) {
+	return r.rt.runAlong(ctx, opSpec{op: backend.ArgMin, name: "ArgMin", infer: chosen, dtype: Int32}, axis, x)
+}

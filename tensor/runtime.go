@@ -67,11 +67,11 @@ type (
 	// Elementwise has the functions of single elements, and arithmetic that broadcasts.
 	Elementwise struct{ rt *Runtime }
 
-	// Reductions has sums, statistics and softmax.
+	// Reductions has sums, statistics, norms of vectors, running sums and softmax.
 	Reductions struct{ rt *Runtime }
 
 	// Layers has what layers of a model compute: products, convolutions, pooling, normalisation,
-	// attention, recurrence, look-ups and losses.
+	// attention, recurrence, look-ups, sorts and losses.
 	Layers struct{ rt *Runtime }
 
 	// Gradients has the gradients of the operations, and clips gradients.

@@ -73,6 +73,24 @@ func chooseSignatures() []signature {
 		{"GatherGrad of a vector", "0.bfloat16 0.float64 1.int64", []operand{f32(3), i32(3)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
 			return one(r.GatherGrad(ctx, ts[0], 0, ts[1], 5))
 		}},
+		{"Scatter", "0.0+ 0.1 1.int64", []operand{f32(4, 5), i32(4, 3), f32(4, 3)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
+			return one(r.Scatter(ctx, ts[0], 1, ts[1], ts[2]))
+		}},
+		{"ScatterGrad", "0.0+ 0.1 0.bfloat16 0.float64 0.int32 0.int64 0.uint8 1.0- 1.1 1.int64", []operand{f32(4, 5), i32(4, 3)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
+			return one(r.ScatterGrad(ctx, ts[0], 1, ts[1]))
+		}},
+		{"ScatterAdd", "0.0+ 0.1 1.int64", []operand{f32(4, 5), i32(4, 3), f32(4, 3)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
+			return one(r.ScatterAdd(ctx, ts[0], 1, ts[1], ts[2]))
+		}},
+		{"ScatterAdd to a vector", "0.0 1.int64", []operand{f32(5), i32(3), f32(3)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
+			return one(r.ScatterAdd(ctx, ts[0], 0, ts[1], ts[2]))
+		}},
+		{"SortGrad", "0.bfloat16 0.float64 0.int32 0.int64 0.uint8 1.int64", []operand{f32(4, 3), i32(4, 3)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
+			return one(r.SortGrad(ctx, ts[0], 1, ts[1], 4, 5))
+		}},
+		{"OneHot", "0.0 0.1 0.less 0.one 0.two 0.int64", []operand{i32(3, 2)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
+			return one(r.OneHot(ctx, ts[0], 4, Float32))
+		}},
 		{"Embedding", "0.0 0.1 0.int64 0.less 0.one 0.two 1.0 1.1 1.bfloat16 1.float64 1.int32 1.int64 1.uint8", []operand{i32(3, 2), f32(5, 4)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
 			return one(r.Embedding(ctx, ts[0], ts[1], EmbeddingConfig{}))
 		}},

@@ -70,6 +70,9 @@ func layerSignatures() []signature {
 		{"AmaxGrad of kept dimensions", "1.1", []operand{f32(2, 1, 4), f32(2, 3, 4), f32(2, 1, 4)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
 			return one(r.AmaxGrad(ctx, ts[0], ts[1], ts[2], 1))
 		}},
+		{"VectorNormGrad", "1.1", []operand{f32(2, 4), f32(2, 3, 4), f32(2, 4)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
+			return one(r.VectorNormGrad(ctx, ts[0], ts[1], ts[2], 2, 1))
+		}},
 		{"LogSumExpGrad", "0.one 1.0 2.one", []operand{f32(3), f32(2, 3), f32(3)}, func(ctx context.Context, r *rig, ts tensors) (results, error) {
 			return one(r.LogSumExpGrad(ctx, ts[0], ts[1], ts[2], 0))
 		}},

@@ -38,4 +38,5 @@ const (
 	reducedGrad                  // dy, x and perhaps the result, of a reduction of x over the axes dims
 	rows                         // the result is like vectors along the axis, the last unless it is given
 	chosen                       // an element of each of these vectors
+	ordered                      // so many elements of each vector: dims are the axis and how many
 )

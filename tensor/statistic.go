@@ -2,6 +2,8 @@ package tensor
 
 import (
 	"context"
+	"fmt"
+	"math"
 
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
@@ -14,8 +16,14 @@ func (r Reductions) Amax(ctx context.Context, x *Tensor, axes ...int) (*Tensor, 
 	return r.rt.runAlong(ctx, opSpec{op: backend.Amax, name: "Amax", infer: reduced}, axes, x)
 }
 
-// AmaxGrad is the gradient of [Reductions.Amax]'s argument: elements that are equal to the greatest
-// share dy.
+// Amin returns the smallest element of x over the axes; NaN if one is (torch.amin). There must be
+// at least one.
+func (r Reductions) Amin(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) {
+	return r.rt.runAlong(ctx, opSpec{op: backend.Amin, name: "Amin", infer: reduced}, axes, x)
+}
+
+// AmaxGrad is the gradient of the argument of [Reductions.Amax] and [Reductions.Amin]: elements
+// that are equal to the result y share dy.
 func (d Gradients) AmaxGrad(ctx context.Context, dy, x, y *Tensor, axes ...int) (*Tensor, error) {
 	return d.rt.runAlong(ctx, opSpec{op: backend.AmaxGrad, name: "AmaxGrad", infer: reducedGrad}, axes, dy, x, y)
 }
@@ -25,8 +33,13 @@ func (r Reductions) Max(ctx context.Context, x *Tensor) (*Tensor, error) {
 	return r.rt.run(ctx, opSpec{op: backend.Max, name: "Max", infer: reduced}, x)
 }
 
-// MaxGrad is the gradient of [Reductions.Max]'s argument: that of Amax, except that NaN equals
-// NaN.
+// Min returns the smallest element of all, a scalar; NaN if one is (torch.min without a dimension).
+func (r Reductions) Min(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return r.rt.run(ctx, opSpec{op: backend.Amin, name: "Min", infer: reduced}, x)
+}
+
+// MaxGrad is the gradient of the argument of [Reductions.Max] and [Reductions.Min]: that of Amax,
+// except that NaN equals NaN.
 func (d Gradients) MaxGrad(ctx context.Context, dy, x, y *Tensor) (*Tensor, error) {
 	return d.rt.run(ctx, opSpec{op: backend.MaxGrad, name: "MaxGrad", infer: reducedGrad}, dy, x, y)
 }
@@ -51,4 +64,31 @@ func (r Reductions) Var(ctx context.Context, x *Tensor, correction float64, axes
 // VarGrad is the gradient of [Reductions.Var]'s argument.
 func (d Gradients) VarGrad(ctx context.Context, dy, x *Tensor, correction float64, axes ...int) (*Tensor, error) {
 	return d.rt.runAlong(ctx, opSpec{op: backend.VarGrad, name: "VarGrad", infer: reducedGrad, c: [2]float64{correction}}, axes, dy, x)
+}
+
+// VectorNorm returns the norm of the vectors over the axes (torch.linalg.vector_norm): the sum of
+// magnitudes for a p of 1, the root of the sum of squares for 2, and the greatest magnitude for
+// +Inf, for which there must be an element. Other p are errors. It is computed in float64, and is
+// NaN if an element is.
+func (r Reductions) VectorNorm(ctx context.Context, x *Tensor, p float64, axes ...int) (*Tensor, error) {
+	if err := checkNorm("VectorNorm", p); err != nil {
+		return nil, err
+	}
+	return r.rt.runAlong(ctx, opSpec{op: backend.VectorNorm, name: "VectorNorm", infer: reduced, c: [2]float64{p}}, axes, x)
+}
+
+// VectorNormGrad is the gradient of [Reductions.VectorNorm]'s argument, 0 at the zero vector. For a
+// p of +Inf the elements of the greatest magnitude share dy.
+func (d Gradients) VectorNormGrad(ctx context.Context, dy, x, y *Tensor, p float64, axes ...int) (*Tensor, error) {
+	if err := checkNorm("VectorNormGrad", p); err != nil {
+		return nil, err
+	}
+	return d.rt.runAlong(ctx, opSpec{op: backend.VectorNormGrad, name: "VectorNormGrad", infer: reducedGrad, c: [2]float64{p}}, axes, dy, x, y)
+}
+
+func checkNorm(op string, p float64) error {
+	if p != 1 && p != 2 && !math.IsInf(p, 1) {
+		return fmt.Errorf("tensor: %s: %w: p is %v: want 1, 2 or +Inf", op, ErrInvalid, p)
+	}
+	return nil
 }

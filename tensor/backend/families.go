@@ -49,22 +49,25 @@ var families = []family{
 	{operands: "=y x", ops: "pad", base: "fill"},                                       // plan.Pad
 	{operands: "=y x", ops: "transpose"},                                               // plan.Matrix
 	{operands: "=y x index +fault", ops: "take"},                                       // plan.Take
-	{operands: "=order =spare index", ops: "sort index"},                               // plan.Sort
+	{operands: "=order =spare index +fault?", ops: "sort index"},                       // plan.Sort
 	{operands: "+dx dy order", ops: "take grad"},                                       // plan.TakeGrad
 	{operands: "=dx dy index", ops: "scan grad", base: "take grad"},                    // plan.TakeGrad
 	{operands: "+dx dy index", ops: "scan grad onto", base: "take grad", rounds: true}, // plan.TakeGrad
 	{operands: "=y x index +fault", ops: "gather"},                                     // *plan.Gather
-	{operands: "+dx dy index", ops: "gather grad"},                                     // *plan.Gather
+	{operands: "+dx dy index +fault?", ops: "gather grad"},                             // *plan.Gather
+	{operands: "+y src? index +fault", ops: "scatter"},                                 // *plan.Gather; C[0] is what is set without src
+	{operands: "=index x", ops: "sort"},                                                // plan.Order
 	{operands: "=y x", ops: "resample"},                                                // *plan.Resample
 	{operands: "=dx dy", ops: "resample grad"},
 
 	// Reductions.
-	{operands: "=y x", ops: "sum"},                                          // *plan.Reduction; C[0] is the divisor
-	{name: "Statistic", operands: "=y x", ops: "amax; max; logsumexp; var"}, // *plan.Reduction; C[0] is the correction
-	{name: "StatisticGrad", operands: "=dx dy x y?", ops: "amax grad; max grad; logsumexp grad; var grad"},
+	{operands: "=y x", ops: "sum"}, // *plan.Reduction; C[0] is the divisor
+	{name: "Statistic", operands: "=y x", ops: "amax; max; logsumexp; var; vector norm; amin"}, // *plan.Reduction; C[0] is the correction, or which norm
+	{name: "StatisticGrad", operands: "=dx dy x y?", ops: "amax grad; max grad; logsumexp grad; var grad; vector norm grad"},
 	{name: "RowSoftmax", operands: "=y x", ops: "softmax; log softmax"}, // plan.Rows
 	{name: "RowSoftmaxGrad", operands: "=dx dy y", ops: "softmax grad; log softmax grad"},
-	{operands: "=index x", ops: "argmax"},
+	{name: "Extreme", operands: "=index x", ops: "argmax; argmin"},
+	{operands: "=y x", ops: "cumsum"},                                       // plan.Rows; C[0] is 1 for sums from the end
 	{operands: "=loss logits labels weights? +fault", ops: "cross entropy"}, // plan.Entropy; fault is a plan.Fault
 	{operands: "=loss =dlogits logits labels weights? +fault", ops: "cross entropy with grad", base: "cross entropy"},
 	{operands: "=dlogits logits labels weights? dloss", ops: "cross entropy grad"},

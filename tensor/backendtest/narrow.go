@@ -22,9 +22,9 @@ var narrows = map[tensor.Dtype]narrow{
 }
 
 // insideNarrow are operations that keep what they compute on their way in 16 bits, with how many
-// roundings: an attention its result, which its gradient reads, and a recurrent layer its states
-// and gates, step by step.
-var insideNarrow = map[string]float64{"attention": 1, "recurrent": 8, "recurrent gradient": 16, "recurrent layer": 32}
+// roundings: an attention its result, which its gradient reads, a recurrent layer its states
+// and gates, step by step, and ScatterAdd what it adds.
+var insideNarrow = map[string]float64{"attention": 1, "recurrent": 8, "recurrent gradient": 16, "recurrent layer": 32, "ScatterAdd": 1}
 
 // round makes data numbers that the narrow dtype has, in a trial of one.
 func (c *trial[T]) round(data []T) {

@@ -95,7 +95,7 @@ func forwardOps[T kernel.Float]() []operation[T] {
 }
 
 func operationsOf[T kernel.Float]() []operation[T] {
-	return slices.Concat(forwardOps[T](), pictureOps[T](), normalizeOps[T](), linearOps[T](), gradientOps[T](), stepOps[T](), sequenceOps[T](), randomOps[T]())
+	return slices.Concat(forwardOps[T](), pictureOps[T](), normalizeOps[T](), linearOps[T](), gradientOps[T](), stepOps[T](), sequenceOps[T](), randomOps[T](), orderOps[T]())
 }
 
 // seedOf is an operation's own, so that another operation changes none of its cases.

@@ -20,6 +20,7 @@ const (
 type Gather struct {
 	Columns                            *Placement
 	Length, IndexStride, Rows, XStride int
+	Distinct                           bool // no column chooses an element twice
 }
 
 // Place returns the offset of element i in the index, and the offset in x of its column. Neighbours

@@ -71,6 +71,14 @@ type TakeGrad struct {
 // Sort sorts indices. Indices of the row Skip, and indices outside of [0, Rows), come last.
 type Sort struct{ Rows, Skip int }
 
+// Order is the order of the elements of rows: its first Keep elements, the smallest, or the
+// greatest if Descending. NaN is the greatest number, and equal elements stay in their order.
+type Order struct {
+	Rows
+	Keep       int
+	Descending bool
+}
+
 // Loss is the parameters of a loss. With Each the result is a number per element instead of the
 // sum. With OfTarget the gradient is with respect to the targets instead of the input.
 type Loss struct{ Each, OfTarget bool }

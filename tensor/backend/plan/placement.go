@@ -8,13 +8,18 @@ import "slices"
 type Placement struct {
 	Dims     []int
 	Dst, Src []int // strides in elements
+	From     int   // the element of src that the first step copies
 }
 
 // NewPlacement plans the copy of an array of the given shape. The strides are those of the two
-// arrays, one for each dimension.
+// arrays, one for each dimension. A dimension of a negative stride is read from its end.
 func NewPlacement(shape, dst, src []int) *Placement {
 	m := meet(shape, dst, src)
-	return &Placement{m.Dims, m.Strides[0], m.Strides[1]}
+	p := &Placement{Dims: m.Dims, Dst: m.Strides[0], Src: m.Strides[1]}
+	for i, stride := range p.Src {
+		p.From -= (p.Dims[i] - 1) * min(0, stride)
+	}
+	return p
 }
 
 // Strides are those of a row-major array.
@@ -60,6 +65,7 @@ func (p *Placement) At(i int) (dst, src int) { return p.walk(i, len(p.Dims)) }
 
 // walk returns the offsets of a step of the loop over the first n dimensions.
 func (p *Placement) walk(row, n int) (dst, src int) {
+	src = p.From
 	for i := n - 1; i >= 0; i-- {
 		j := row % p.Dims[i]
 		row /= p.Dims[i]

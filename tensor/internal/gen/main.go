@@ -53,7 +53,7 @@ func formatted(src string) []byte {
 
 // spelled are words and names that are not spelled with one capital letter.
 var spelled = map[string]string{
-	"relu": "ReLU", "prelu": "PReLU", "logsumexp": "LogSumExp", "argmax": "ArgMax",
+	"relu": "ReLU", "prelu": "PReLU", "logsumexp": "LogSumExp", "argmax": "ArgMax", "argmin": "ArgMin", "cumsum": "CumSum",
 	"mse": "MSE", "l1": "L1", "rnn": "RNN", "lstm": "LSTM", "gru": "GRU", "sgd": "SGD", "rmsprop": "RMSprop", "matmul": "MatMul",
 }
 

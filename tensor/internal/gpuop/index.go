@@ -13,6 +13,7 @@ func indexed(t *entries) {
 	t.run("take", take, backend.Take)
 	t.run("gather", gather, backend.Gather)
 	t.run("gather_grad", gatherGrad, backend.GatherGrad)
+	t.run("scatter", scatter, backend.Scatter)
 	t.run("take_grad", takeGrad, backend.TakeGrad)
 	t.run("sort_index", sortIndex, backend.SortIndex)
 	t.run("scan_grad", scanGrad, backend.ScanGrad, backend.ScanGradOnto)
@@ -37,7 +38,7 @@ const sortedRun = 2048
 // sortIndex sorts runs in shared memory, and merges them.
 func sortIndex(_ context.Context, l *launcher, k name) error {
 	p, n := backend.ParamsOf[plan.Sort](l.c.Params()), l.arg(0).Count()
-	return l.sorted(func(to int) error { return l.operands(to).index().Word(n, p.Rows, p.Skip).run(k) })
+	return l.sorted(func(to int) error { return l.operands(to).index().operands(3).Word(n, p.Rows, p.Skip).run(k) })
 }
 
 // sorted makes sorted runs of operand 0, or of 1, with a block of threads for each, and merges
@@ -106,5 +107,17 @@ func gather(_ context.Context, l *launcher, k name) error {
 }
 
 func gatherGrad(_ context.Context, l *launcher, k name) error {
-	return l.Each(l.c.Plan.(*plan.Gather).Columns.Count()).operands(0, 1).index().gathered().run(k)
+	return l.Each(l.c.Plan.(*plan.Gather).Columns.Count()).operands(0, 1).index().operands(3).gathered().run(k)
+}
+
+// scatter has a thread for each column, whose elements are set in their order, or for each element
+// where that makes no difference.
+func scatter(_ context.Context, l *launcher, k name) error {
+	g := l.c.Plan.(*plan.Gather)
+	n := g.Columns.Count()
+	if g.Distinct {
+		n *= g.Length
+	}
+	l.Each(n).operands(0, 1).Bits(l.Dtype.Bits(l.c.C[0])).index().operands(3).Flag(g.Distinct)
+	return l.gathered().run(k)
 }

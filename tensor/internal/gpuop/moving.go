@@ -47,7 +47,7 @@ func (l *launcher) fill(v float64) error {
 
 func place(_ context.Context, l *launcher, k name) error {
 	p := l.c.Plan.(*plan.Placement)
-	return l.Each(p.Count()).all().Word(p.Count()).dims("a copy", p.Dims, p.Dst, p.Src).run(k)
+	return l.Each(p.Count()).operands(0).from(1, p.From).Word(p.Count()).dims("a copy", p.Dims, p.Dst, p.Src).run(k)
 }
 
 func pad(_ context.Context, l *launcher, k name) error {

@@ -14,6 +14,9 @@ var sumColumns = named("sum_columns")
 func reductions(t *entries) {
 	t.run("sum_rows", sum, backend.Sum)
 	t.run("amax", statistic, backend.Amax, backend.Max)
+	t.run("amin", statistic, backend.Amin)
+	t.run("vector_norm", statistic, backend.VectorNorm)
+	t.run("vector_norm_grad", statisticGrad, backend.VectorNormGrad)
 	t.run("logsumexp", statistic, backend.LogSumExp)
 	t.run("var", statistic, backend.Var)
 	t.run("amax_grad", statisticGrad, backend.AmaxGrad)
@@ -25,6 +28,7 @@ func reductions(t *entries) {
 	t.run("softmax_grad", softmax, backend.SoftmaxGrad)
 	t.run("log_softmax_grad", softmax, backend.LogSoftmaxGrad)
 	t.run("argmax", softmax, backend.ArgMax)
+	t.run("argmin", softmax, backend.ArgMin)
 }
 
 // sum adds up rows or columns; the mean of nothing is NaN.
@@ -56,13 +60,16 @@ func (l *launcher) columns(outputs, count int) int {
 	return n
 }
 
-// statistic is of no elements NaN for the variance, and -Inf for the others.
+// statistic is of no elements NaN for the variance, 0 for a norm, and -Inf for the others.
 func statistic(_ context.Context, l *launcher, k name) error {
 	if l.arg(1).Bytes > 0 {
 		return l.groups(k, l.arg(0).Count(), l.arg(1).Count())
 	}
-	if l.c.Op == backend.Var {
+	switch l.c.Op {
+	case backend.Var:
 		return l.fill(math.NaN())
+	case backend.VectorNorm:
+		return l.fill(0)
 	}
 	return l.fill(math.Inf(-1))
 }
@@ -101,7 +108,7 @@ func (l *launcher) rows(n int, r *plan.Rows) *launcher { return l.Blocks(n, thre
 func softmax(_ context.Context, l *launcher, k name) error {
 	r := backend.ParamsOf[plan.Rows](l.c.Params())
 	n := l.arg(1).Count() / r.Cols
-	if l.rows(n, r); l.c.Op == backend.ArgMax {
+	if l.rows(n, r); l.c.Op.Family() == backend.Extreme {
 		l.Block[0] = 32
 	}
 	return l.all().Word(n, r.Cols, r.Inner).run(k)

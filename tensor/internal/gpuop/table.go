@@ -20,7 +20,7 @@ type entries [backend.Ops]entry
 var table entries
 
 func init() {
-	for _, add := range []func(*entries){elementwise, moving, indexed, reductions, losses, norms, products, convolutions, sequences, steps, clips, random} {
+	for _, add := range []func(*entries){elementwise, moving, indexed, orders, reductions, losses, norms, products, convolutions, sequences, steps, clips, random} {
 		add(&table)
 	}
 }

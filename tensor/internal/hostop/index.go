@@ -18,6 +18,10 @@ func indexed(t *functions) {
 	by.of[backend.Int64].floats(gatherGrad[float32, int64], gatherGrad[float64, int64])
 	by = t.pair(backend.SortIndex, 2)
 	by.of[backend.Int32][backend.Int64], by.of[backend.Int64][backend.Int64] = sortIndex[int32], sortIndex[int64]
+	by = t.pair(backend.Scatter, 2)
+	by.of[backend.Int32].sizes(scatter[uint8, int32], scatter[uint16, int32], scatter[uint32, int32], scatter[uint64, int32])
+	by.of[backend.Int64].sizes(scatter[uint8, int64], scatter[uint16, int64], scatter[uint32, int64], scatter[uint64, int64])
+	t.floats(sortRows[float32], sortRows[float64], backend.Sort)
 	t.floats(takeGrad[float32], takeGrad[float64], backend.TakeGrad)
 }
 
@@ -37,12 +41,20 @@ func gather[E word, I kernel.Index](a *args) {
 }
 
 func gatherGrad[T kernel.Float, I kernel.Index](a *args) {
-	kernel.GatherGrad(of[T](a, 0), of[T](a, 1), of[I](a, 2), a.Plan.(*plan.Gather))
+	kernel.GatherGrad(of[T](a, 0), of[T](a, 1), of[I](a, 2), a.Plan.(*plan.Gather), fault(a, 3))
+}
+
+func scatter[E word, I kernel.Index](a *args) {
+	kernel.Scatter(of[E](a, 0), of[E](a, 1), E(a.dtype.Bits(a.C[0])), of[I](a, 2), a.Plan.(*plan.Gather), fault(a, 3))
+}
+
+func sortRows[T kernel.Float](a *args) {
+	kernel.Sort(of[int32](a, 0), of[T](a, 1), *params[plan.Order](a))
 }
 
 func sortIndex[I kernel.Index](a *args) {
 	s := params[plan.Sort](a)
-	kernel.SortIndex(of[uint64](a, 0), of[I](a, 2), s.Rows, s.Skip)
+	kernel.SortIndex(of[uint64](a, 0), of[I](a, 2), s.Rows, s.Skip, fault(a, 3))
 }
 
 func takeGrad[T kernel.Float](a *args) {

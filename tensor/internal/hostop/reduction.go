@@ -12,7 +12,8 @@ func reductions(t *functions) {
 	t.floats(statisticGrad[float32], statisticGrad[float64], backend.StatisticGrad.All()...)
 	t.floats(softmax[float32], softmax[float64], backend.RowSoftmax.All()...)
 	t.floats(softmaxGrad[float32], softmaxGrad[float64], backend.RowSoftmaxGrad.All()...)
-	t.floats(argMax[float32], argMax[float64], backend.ArgMax)
+	t.floats(argMax[float32], argMax[float64], backend.Extreme.All()...)
+	t.floats(cumSum[float32], cumSum[float64], backend.CumSum)
 }
 
 func sum[T kernel.Float](a *args) {
@@ -36,5 +37,13 @@ func softmaxGrad[T kernel.Float](a *args) {
 }
 
 func argMax[T kernel.Float](a *args) {
-	kernel.ArgMax(of[int32](a, 0), of[T](a, 1), *params[plan.Rows](a))
+	sign := T(1)
+	if a.Op == backend.ArgMin {
+		sign = -1
+	}
+	kernel.ArgMax(of[int32](a, 0), of[T](a, 1), *params[plan.Rows](a), sign)
+}
+
+func cumSum[T kernel.Float](a *args) {
+	kernel.CumSum(of[T](a, 0), of[T](a, 1), *params[plan.Rows](a), a.C[0] != 0)
 }

@@ -20,7 +20,7 @@ func outside[I Index](at I, rows int) bool { return at < 0 || int64(at) >= int64
 
 // note keeps the first fault: of the first one of the list that is bad.
 func note[I Index](fault *plan.Fault, code int32, list []I, limit int, bad func(at I) bool) {
-	if fault.Code != 0 {
+	if fault == nil || fault.Code != 0 {
 		return
 	}
 	if i := slices.IndexFunc(list, bad); i >= 0 {
@@ -51,7 +51,8 @@ const noRow = math.MaxUint32
 
 // SortIndex sets order to the places of the index, sorted by row and then place: row<<32 + place. Those of the row skip,
 // and of rows that are not there, come last, as noRow.
-func SortIndex[I Index](order []uint64, index []I, rows, skip int) {
+func SortIndex[I Index](order []uint64, index []I, rows, skip int, fault *plan.Fault) {
+	note(fault, plan.FaultIndex, index, rows, func(at I) bool { return outside(at, rows) })
 	for j, at := range index {
 		row := uint64(noRow)
 		if !outside(at, rows) && int(at) != skip {
@@ -121,13 +122,35 @@ func GatherElements[E any, I Index](dst, x []E, index []I, g *plan.Gather, bad E
 
 // GatherGrad adds the elements of dy to those of dst that they were chosen from. dst is 0 before. Columns of the index
 // choose from different elements, so each is added by itself, in its order.
-func GatherGrad[T Float, I Index](dst, dy []T, index []I, g *plan.Gather) {
+func GatherGrad[T Float, I Index](dst, dy []T, index []I, g *plan.Gather, fault *plan.Fault) {
+	note(fault, plan.FaultIndex, index, g.Rows, func(at I) bool { return outside(at, g.Rows) })
 	split(g.Columns.Count(), max(1, grainCheap/8/max(1, g.Length)), func(lo, hi int) {
 		for c := lo; c < hi; c++ {
 			place, column := g.Columns.At(c)
 			for range g.Length {
 				if at := index[place]; !outside(at, g.Rows) {
 					dst[column+int(at)*g.XStride] += dy[place]
+				}
+				place += g.IndexStride
+			}
+		}
+	})
+}
+
+// Scatter sets the elements of dst that the index chooses to those of src, or to v where src is
+// nil. The last of several for one element stays.
+func Scatter[E any, I Index](dst, src []E, v E, index []I, g *plan.Gather, fault *plan.Fault) {
+	note(fault, plan.FaultIndex, index, g.Rows, func(at I) bool { return outside(at, g.Rows) })
+	split(g.Columns.Count(), max(1, grainCheap/8/max(1, g.Length)), func(lo, hi int) {
+		v := v
+		for c := lo; c < hi; c++ {
+			place, column := g.Columns.At(c)
+			for range g.Length {
+				if at := index[place]; !outside(at, g.Rows) {
+					if src != nil {
+						v = src[place]
+					}
+					dst[column+int(at)*g.XStride] = v
 				}
 				place += g.IndexStride
 			}

@@ -142,15 +142,15 @@ func SoftmaxGrad[T Float](dst, dy, y []T, r plan.Rows, log bool) {
 	})
 }
 
-// ArgMax sets dst[i] to the index of the greatest element of row i of x, the first one of several. NaN is
-// greater than everything, as in PyTorch.
-func ArgMax[T Float](dst []int32, x []T, r plan.Rows) {
+// ArgMax sets dst[i] to the index of the greatest element of row i of x, or of the smallest if sign
+// is -1, the first one of several. NaN comes before everything, as in PyTorch.
+func ArgMax[T Float](dst []int32, x []T, r plan.Rows, sign T) {
 	buf := buffer[T](x, r)
 	for i := range dst {
 		in := row(x, i, r, buf)
 		best := 0
 		for j, v := range in {
-			if v > in[best] || (v != v && in[best] == in[best]) {
+			if sign*v > sign*in[best] || (v != v && in[best] == in[best]) {
 				best = j
 			}
 		}

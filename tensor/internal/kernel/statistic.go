@@ -10,10 +10,12 @@ import (
 type Statistic uint8
 
 const (
-	Amax      Statistic = iota // the greatest element; NaN if one is
-	Max                        // the same, with a gradient in which NaNs are equal
-	LogSumExp                  // the logarithm of the sum of exponentials
-	Var                        // the sum of squared distances from the mean, over the number of elements less c
+	Amax       Statistic = iota // the greatest element; NaN if one is
+	Max                         // the same, with a gradient in which NaNs are equal
+	LogSumExp                   // the logarithm of the sum of exponentials
+	Var                         // the sum of squared distances from the mean, over the number of elements less c
+	VectorNorm                  // the norm of c: 1, 2 or +Inf
+	Amin                        // the smallest element; NaN if one is. Its gradients are those of Amax and Max
 )
 
 // group are the elements of one output.
@@ -45,6 +47,10 @@ func Reduce[T Float](s Statistic, dst, x []T, c float64, p *plan.Reduction) {
 		case Var:
 			mean := g.mean()
 			dst[o] = T(sumOf(0, g.n, func(i int) float64 { d := g.at(i) - mean; return d * d }) / max(0, float64(g.n)-c))
+		case VectorNorm:
+			dst[o] = T(g.norm(c))
+		case Amin:
+			dst[o] = T(-g.greatestOf(func(v float64) float64 { return -v }))
 		default:
 			dst[o] = T(g.greatest())
 		}
@@ -68,6 +74,8 @@ func ReduceGrad[T Float](s Statistic, dst, dy, x, y []T, c float64, p *plan.Redu
 		case Var:
 			mean, scale := g.mean(), 2/(float64(g.n)-c)
 			each(func(v float64) float64 { return scale * d * (v - mean) })
+		case VectorNorm:
+			each(g.normSlope(d, float64(y[o]), c))
 		default:
 			top, n := float64(y[o]), 0
 			wins := func(v float64) bool { return v == top || s == Max && v != v && top != top }
@@ -91,15 +99,70 @@ func ReduceGrad[T Float](s Statistic, dst, dy, x, y []T, c float64, p *plan.Redu
 }
 
 func (g group[T]) greatest() float64 {
+	return g.greatestOf(func(v float64) float64 { return v })
+}
+
+// greatestOf is the greatest f of an element; NaN if one is.
+func (g group[T]) greatestOf(f func(v float64) float64) float64 {
 	top := math.Inf(-1)
 	for i := range g.n {
-		v := g.at(i)
+		v := f(g.at(i))
 		if v != v {
 			return v
 		}
 		top = max(top, v)
 	}
 	return top
+}
+
+// norm is the norm of 1, 2 or +Inf.
+func (g group[T]) norm(p float64) float64 {
+	switch p {
+	case 1:
+		return sumOf(0, g.n, func(i int) float64 { return math.Abs(g.at(i)) })
+	case 2:
+		return math.Sqrt(sumOf(0, g.n, func(i int) float64 { return g.at(i) * g.at(i) }))
+	}
+	return g.greatestOf(math.Abs)
+}
+
+// normSlope is the gradient of an element, where d is that of the norm: 0 where the norm is not
+// differentiable in it, and an equal share for the elements that are the greatest.
+func (g group[T]) normSlope(d, norm, p float64) func(v float64) float64 {
+	switch p {
+	case 1:
+		return func(v float64) float64 { return d * sign(v) }
+	case 2:
+		return func(v float64) float64 {
+			if norm == 0 {
+				return 0
+			}
+			return d * (v / norm)
+		}
+	}
+	n := 0
+	for i := range g.n {
+		if math.Abs(g.at(i)) == norm {
+			n++
+		}
+	}
+	return func(v float64) float64 {
+		if math.Abs(v) == norm {
+			return d / float64(n) * sign(v)
+		}
+		return 0
+	}
+}
+
+// sign is 1, -1, or 0 for zeros and NaN.
+func sign(v float64) float64 {
+	switch {
+	case v > 0:
+		return 1
+	case v < 0:
+		return -1
+	}
+	return 0
 }
 
 func (g group[T]) mean() float64 { return sumOf(0, g.n, g.at) / float64(g.n) }

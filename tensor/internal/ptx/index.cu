@@ -12,8 +12,9 @@ struct fault {
 static __device__ int narrow(i64 v) { return (int)(v < -2147483648ll ? -2147483648ll : v > 2147483647ll ? 2147483647ll : v); }
 
 // note keeps one of the faults of a launch, if there was none before: whichever thread comes first.
+// Without f it does nothing.
 static __device__ void note(fault *f, u64 place, i64 got, u64 limit) {
-	if (atomicCAS(&f->code, 0, 2) == 0) {
+	if (f && atomicCAS(&f->code, 0, 2) == 0) {
 		f->row = narrow((i64)place);
 		f->got = narrow(got);
 		f->limit = narrow((i64)limit);
@@ -44,7 +45,7 @@ TAKE(u64, 8)
 static const u64 no_row = 0xffffffffull;
 
 // sort_index: each block sorts a run of keys, row << 32 | place.
-extern "C" __global__ void sort_index(u64 *order, const void *index, u64 wide, u64 n, u64 rows, i64 skip) {
+extern "C" __global__ void sort_index(u64 *order, const void *index, u64 wide, fault *f, u64 n, u64 rows, i64 skip) {
 	__shared__ u64 keys[run];
 	for (u64 from = blockIdx.x * (u64)run; from < n; from += gridDim.x * (u64)run) {
 		int keep = kept_of_run(from, n);
@@ -52,6 +53,8 @@ extern "C" __global__ void sort_index(u64 *order, const void *index, u64 wide, u
 			u64 j = from + k, key = ~0ull;
 			if (j < n) {
 				i64 at = index_at(index, wide, j);
+				if (at < 0 || at >= (i64)rows)
+					note(f, j, at, rows);
 				key = (at >= 0 && at < (i64)rows && at != skip ? (u64)at : no_row) << 32 | j;
 			}
 			keys[k] = key;
@@ -196,14 +199,38 @@ GATHER(u64, 8)
 
 // gather_grad: one thread for each column, whose elements no other column adds to.
 #define GATHER_GRAD(T, t) \
-	extern "C" __global__ void gather_grad_##t(T *dst, const T *dy, const void *index, u64 wide, columns w) { \
+	extern "C" __global__ void gather_grad_##t(T *dst, const T *dy, const void *index, u64 wide, fault *f, columns w) { \
 		EACH(c, (u64)w.count) { \
 			u64 place = offset(c, w.n, w.dims, w.index), column = offset(c, w.n, w.dims, w.x); \
 			for (i64 j = 0; j < w.length; j++, place += w.index_stride) { \
 				i64 at = index_at(index, wide, place); \
 				if (at >= 0 && at < w.rows) \
 					dst[column + (u64)at * w.x_stride] += dy[place]; \
+				else \
+					note(f, place, at, w.rows); \
 			} \
 		} \
 	}
 FLOATS(GATHER_GRAD)
+
+// scatter: one thread for each column, which sets its elements in their order, or for each element
+// of distinct ones.
+#define SCATTER(T, name) \
+	extern "C" __global__ void scatter_##name(T *dst, const T *src, T value, const void *index, u64 wide, fault *f, u64 distinct, columns w) { \
+		EACH(i, (u64)(distinct ? w.count * w.length : w.count)) { \
+			bool along = w.index_stride == 1; \
+			u64 c = !distinct ? i : along ? i / w.length : i % w.count, j = !distinct ? 0 : along ? i % w.length : i / w.count; \
+			u64 place = offset(c, w.n, w.dims, w.index) + j * w.index_stride, column = offset(c, w.n, w.dims, w.x); \
+			for (u64 end = distinct ? j + 1 : w.length; j < end; j++, place += w.index_stride) { \
+				i64 at = index_at(index, wide, place); \
+				if (at >= 0 && at < w.rows) \
+					dst[column + (u64)at * w.x_stride] = src ? src[place] : value; \
+				else \
+					note(f, place, at, w.rows); \
+			} \
+		} \
+	}
+SCATTER(unsigned char, 1)
+SCATTER(unsigned short, 2)
+SCATTER(unsigned int, 4)
+SCATTER(u64, 8)

@@ -176,11 +176,17 @@ FLOATS(RELU_BIAS_GRAD)
 #define ELEMENTS(i, at) \
 	for (u64 i = threadIdx.x, at; i < count && ((at = offset(i, r.summed, r.summed_dims, r.summed_strides)), true); i += blockDim.x)
 
-template <class T> static __device__ double greatest(const T *from, u64 count, const reduction &r, double *s) {
+static __device__ double plain(double v) { return v; }
+static __device__ double negative(double v) { return -v; }
+static __device__ double absolute(double v) { return fabs(v); }
+static __device__ double sign(double v) { return v > 0 ? 1 : v < 0 ? -1 : 0; }
+
+// greatest is the greatest of an element; NaN if one is.
+template <double of(double) = plain, class T> static __device__ double greatest(const T *from, u64 count, const reduction &r, double *s) {
 	double top = -INFINITY;
 	int nan = 0;
 	ELEMENTS(i, at) {
-		top = fmax(top, (double)from[at]);
+		top = fmax(top, of((double)from[at]));
 		nan |= from[at] != from[at];
 	}
 	top = block_max(top, s);
@@ -201,6 +207,34 @@ template <class T> static __device__ double mean_of(const T *from, u64 count, co
 			double top = greatest(x + offset(o, r.kept, r.kept_dims, r.kept_strides), count, r, s); \
 			if (threadIdx.x == 0) \
 				dst[o] = (T)top; \
+		} \
+	} \
+	extern "C" __global__ void amin_##t(T *dst, const T *x, u64 outputs, u64 count, double c, reduction r) { \
+		__shared__ double s[33]; \
+		GROUPS(o) { \
+			double top = greatest<negative>(x + offset(o, r.kept, r.kept_dims, r.kept_strides), count, r, s); \
+			if (threadIdx.x == 0) \
+				dst[o] = (T)-top; \
+		} \
+	} \
+	extern "C" __global__ void vector_norm_##t(T *dst, const T *x, u64 outputs, u64 count, double p, reduction r) { \
+		__shared__ double s[33]; \
+		GROUPS(o) { \
+			const T *from = x + offset(o, r.kept, r.kept_dims, r.kept_strides); \
+			double norm; \
+			if (isinf(p)) { \
+				norm = greatest<absolute>(from, count, r, s); \
+			} else { \
+				total<T> own; \
+				ELEMENTS(i, at) { \
+					double v = fabs((double)from[at]); \
+					own.add(p == 1 ? v : v * v); \
+				} \
+				norm = block_sum(own.value(), s); \
+				norm = p == 1 ? norm : sqrt(norm); \
+			} \
+			if (threadIdx.x == 0) \
+				dst[o] = (T)norm; \
 		} \
 	} \
 	extern "C" __global__ void logsumexp_##t(T *dst, const T *x, u64 outputs, u64 count, double c, reduction r) { \
@@ -264,6 +298,28 @@ FLOATS(STATISTIC)
 			double d = dy[o], all = y[o]; \
 			ELEMENTS(i, at) \
 				dst[base + at] = (T)(d * exp((double)x[base + at] - all)); \
+		} \
+	} \
+	extern "C" __global__ void vector_norm_grad_##t(T *dst, const T *dy, const T *x, const T *y, u64 outputs, u64 count, double p, reduction r) { \
+		__shared__ double s[33]; \
+		GROUPS(o) { \
+			u64 base = offset(o, r.kept, r.kept_dims, r.kept_strides); \
+			double d = dy[o], norm = y[o], ties = 0; \
+			if (isinf(p)) { \
+				ELEMENTS(i, at) \
+					ties += fabs((double)x[base + at]) == norm; \
+				ties = block_sum(ties, s); \
+			} \
+			ELEMENTS(i, at) { \
+				double v = x[base + at]; \
+				if (p == 1) \
+					v = d * sign(v); \
+				else if (p == 2) \
+					v = norm == 0 ? 0 : d * (v / norm); \
+				else \
+					v = fabs(v) == norm ? d / ties * sign(v) : 0; \
+				dst[base + at] = (T)v; \
+			} \
 		} \
 	} \
 	extern "C" __global__ void var_grad_##t(T *dst, const T *dy, const T *x, const T *y, u64 outputs, u64 count, double c, reduction r) { \

@@ -61,15 +61,16 @@ FLOATS(SOFTMAX)
 	}
 FLOATS(SOFTMAX_GRAD)
 
-// argmax: one warp for each row; NaN is greater than everything, and of several the first counts.
-#define ARGMAX(T, t) \
-	extern "C" __global__ void argmax_##t(int *dst, const T *x, rows r) { \
+// argmax and argmin: one warp for each row; NaN comes before everything, and of several the first
+// counts.
+#define ARG_EXTREME(T, t, of, sign) \
+	extern "C" __global__ void of##_##t(int *dst, const T *x, rows r) { \
 		ROWS(i, r) { \
 			const T *row = x + r.start(i); \
 			T best = 0; \
 			i64 at = -1; \
 			for (i64 j = threadIdx.x; j < (i64)r.cols; j += 32) { \
-				T v = row[j * r.inner]; \
+				T v = sign row[j * r.inner]; \
 				if (at < 0 || v > best || (v != v && best == best)) { \
 					best = v; \
 					at = j; \
@@ -89,7 +90,8 @@ FLOATS(SOFTMAX_GRAD)
 				dst[i] = at < 0 ? 0 : (int)at; \
 		} \
 	}
-FLOATS(ARGMAX)
+#define ARG_EXTREMES(T, t) ARG_EXTREME(T, t, argmax, +) ARG_EXTREME(T, t, argmin, -)
+FLOATS(ARG_EXTREMES)
 
 // surprise is the loss of a row, by a warp. It sets what it finds of a row that counts.
 template <class T, class L> static __device__ double surprise(const T *logits, const L *labels, const T *weights, u64 i, const entropy &e, row_sum *of) {

@@ -1,0 +1,125 @@
+// Sorts of rows, and running sums. A sort is of the elements' places by rank and place, which are
+// all different, so that it is stable: runs in shared memory, then merges in which each element
+// finds its place by itself.
+
+#include "rows.h"
+
+// ranked is an element of a row by its rank, which orders numbers as whole ones.
+struct ranked {
+	u64 rank, at;
+	__device__ bool before(const ranked &o) const { return rank < o.rank || (rank == o.rank && at < o.at); }
+};
+
+// rank_of is greater for greater numbers, the same for both zeros, and the greatest for every NaN.
+static __device__ u64 rank_of(double v) {
+	u64 bits = (u64)__double_as_longlong(v), first = 1ull << 63;
+	return v != v ? ~0ull : v < 0 ? ~bits : bits | first;
+}
+
+enum { run = 2048 };
+
+static __device__ void sort_run(ranked *list, int n) {
+	for (int size = 2; size <= n; size *= 2)
+		for (int step = size / 2; step > 0; step /= 2) {
+			for (int k = threadIdx.x; k < n / 2; k += blockDim.x) {
+				int a = k / step * 2 * step + k % step, b = a + step;
+				ranked x = list[a], y = list[b];
+				if (y.before(x) == ((a & size) == 0)) {
+					list[a] = y;
+					list[b] = x;
+				}
+			}
+			__syncthreads();
+		}
+}
+
+// sort_rows: each block sorts a run of a row by a bitonic network, with half as many threads. The
+// network of a short run is no longer than its elements need. Rows are consecutive in dst.
+#define SORT_ROWS(T, t) \
+	extern "C" __global__ void sort_rows_##t(ranked *dst, const T *x, u64 descending, rows r) { \
+		__shared__ ranked list[run]; \
+		u64 runs = (r.cols + run - 1) / run; \
+		for (u64 b = blockIdx.x; b < r.n * runs; b += gridDim.x) { \
+			u64 row = b / runs, from = b % runs * run; \
+			const T *in = x + r.start(row); \
+			int keep = run; \
+			while (keep > 1 && from + keep / 2 >= r.cols) \
+				keep /= 2; \
+			for (int k = threadIdx.x; k < keep; k += blockDim.x) { \
+				u64 j = from + k; \
+				list[k] = {~0ull, j}; \
+				if (j < r.cols) { \
+					u64 rank = rank_of((double)in[j * r.inner]); \
+					list[k].rank = descending ? ~rank : rank; \
+				} \
+			} \
+			__syncthreads(); \
+			sort_run(list, keep); \
+			for (int k = threadIdx.x; k < keep; k += blockDim.x) \
+				if (from + k < r.cols) \
+					dst[row * r.cols + from + k] = list[k]; \
+			__syncthreads(); \
+		} \
+	}
+FLOATS(SORT_ROWS)
+
+// merge_ranked merges neighbouring runs of a width in each row: the place of an element is its
+// place in its own run and the number of those before it in the other.
+extern "C" __global__ void merge_ranked(ranked *dst, const ranked *src, u64 n, u64 cols, u64 width) {
+	EACH(i, n) {
+		u64 row = i / cols * cols, j = i - row;
+		u64 start = j / (2 * width) * 2 * width, middle = min(start + width, cols), end = min(middle + width, cols);
+		const ranked *in = src + row;
+		ranked own = in[j];
+		u64 lo = j < middle ? middle : start, hi = j < middle ? end : middle, first = lo;
+		while (lo < hi) {
+			u64 half = lo + (hi - lo) / 2;
+			if (in[half].before(own))
+				lo = half + 1;
+			else
+				hi = half;
+		}
+		dst[row + (j < middle ? j : start + (j - middle)) + (lo - first)] = own;
+	}
+}
+
+// take_ranked sets the places of the first keep elements of each row.
+extern "C" __global__ void take_ranked(int *dst, const ranked *src, u64 n, u64 keep, u64 cols, u64 inner) {
+	EACH(i, n) {
+		u64 o = i / (keep * inner), j = i / inner % keep;
+		dst[i] = (int)src[(o * inner + i % inner) * cols + j].at;
+	}
+}
+
+// cumsum: a block for each row, which adds up as many elements at a time as it has threads: those
+// of each warp, then the warps before.
+#define CUMSUM(T, t) \
+	extern "C" __global__ void cumsum_##t(T *dst, const T *x, u64 reverse, rows r) { \
+		__shared__ double s[32]; \
+		int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32; \
+		ROWS(i, r) { \
+			double before = 0; \
+			for (u64 from = 0; from < r.cols; from += blockDim.x) { \
+				u64 j = from + threadIdx.x, k = r.start(i) + (reverse ? r.cols - 1 - j : j) * r.inner; \
+				double v = j < r.cols ? (double)x[k] : 0; \
+				for (int d = 1; d < 32; d *= 2) { \
+					double u = __shfl_up_sync(~0u, v, d); \
+					if (lane >= d) \
+						v += u; \
+				} \
+				if (lane == 31) \
+					s[warp] = v; \
+				__syncthreads(); \
+				double own = before; \
+				for (int w = 0; w < warps; w++) { \
+					if (w < warp) \
+						own += s[w]; \
+					before += s[w]; \
+				} \
+				if (j < r.cols) \
+					dst[k] = (T)(own + v); \
+				__syncthreads(); \
+			} \
+		} \
+	}
+FLOATS(CUMSUM)

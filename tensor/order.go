@@ -1,0 +1,58 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/tensor/backend"
+)
+
+// Sort returns the elements of x in ascending order along a dimension, or descending, and their
+// places in it as int32 (torch.sort with stable=True): equal elements stay in their order, and NaN
+// is the greatest number. Both results have memory of their own.
+func (l Layers) Sort(ctx context.Context, x *Tensor, axis int, descending bool) (values, index *Tensor, err error) {
+	return l.rt.sort(ctx, "Sort", x, axis, everything, descending)
+}
+
+// TopK returns the k greatest elements of x along a dimension, from the greatest on, or the k
+// smallest from the smallest on, and their places in it as int32 (torch.topk): the first of
+// [Layers.Sort]. Of equal elements the first are taken; PyTorch takes any.
+func (l Layers) TopK(ctx context.Context, x *Tensor, k, axis int, largest bool) (values, index *Tensor, err error) {
+	if k < 0 {
+		return nil, nil, fmt.Errorf("tensor: TopK: %w: k is %d: want at least 0", ErrInvalid, k)
+	}
+	return l.rt.sort(ctx, "TopK", x, axis, k, largest)
+}
+
+func (rt *Runtime) sort(ctx context.Context, op string, x *Tensor, axis, keep int, descending bool) (values, index *Tensor, err error) {
+	o := opSpec{op: backend.Sort, name: op, infer: ordered, dtype: Int32}
+	if descending {
+		o.c[0] = 1
+	}
+	if index, err = rt.runAlong(ctx, o, []int{axis, keep}, x); err != nil {
+		return nil, nil, err
+	}
+	g, err := gathering(op, x.shape, axis, index.shape)
+	if err == nil {
+		values, err = rt.choose(ctx, op, x, index, index.shape, backend.Gather, func(c *backend.Call) { c.Plan = g })
+	}
+	if err != nil {
+		rt.parked.add(index.ReleaseContext(ctx))
+		return nil, nil, err
+	}
+	return values, index, nil
+}
+
+// SortGrad is the gradient of the argument of [Layers.Sort] and [Layers.TopK], which has the given
+// shape: dy, of the index's shape, at the places that the elements were taken from, and 0
+// elsewhere. The index has no place twice.
+func (d Gradients) SortGrad(ctx context.Context, dy *Tensor, axis int, index *Tensor, shape ...int) (*Tensor, error) {
+	rt := d.rt
+	const op = "SortGrad"
+	g, err := rt.scattering(op, shape, axis, index, dy)
+	if err != nil {
+		return nil, err
+	}
+	g.Distinct = true
+	return rt.scatter(ctx, op, dy.dtype, shape, nil, dy, index, g, 0)
+}

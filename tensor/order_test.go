@@ -1,0 +1,80 @@
+package tensor
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// newScopedRig is a rig whose tensors end with the test.
+func newScopedRig(t *testing.T) *rig {
+	r := newRig(t, 64<<20)
+	ctx, life := WithLifetime(r.ctx)
+	t.Cleanup(func() { assert.NoError(t, life.Close()) })
+	r.ctx = ctx
+	return r
+}
+
+// TestOrderIsCaptured: a replay sorts, and adds, what its input holds then, and notes the faults of
+// its own.
+func TestOrderIsCaptured(t *testing.T) {
+	r := newScopedRig(t)
+	x, index := put(r, []float32{0, 0, 0, 0}, 2, 2), put(r, []int32{1, 1, 0, 0}, 2, 2)
+	var values, places, sum *Tensor
+	g := r.capture(r.ctx, func(ctx context.Context) (err error) {
+		if values, places, err = r.Sort(ctx, x, 1, true); err == nil {
+			sum, err = r.ScatterAdd(ctx, x, 1, index, values)
+		}
+		return err
+	})
+	for _, v := range []float32{1, 5} {
+		require.NoError(t, CopyFrom(r.ctx, x, []float32{v, 2, 3, 4}))
+		require.NoError(t, g.Replay(r.ctx))
+		assert.Equal(t, []float32{max(v, 2), min(v, 2), 4, 3}, get[float32](r, values, nil))
+		assert.Equal(t, v > 2, get[int32](r, places, nil)[0] == 0)
+		assert.Equal(t, []float32{v, 4 + v, 10, 4}, get[float32](r, sum, nil))
+	}
+	require.NoError(t, CopyFrom(r.ctx, index, []int32{1, 2, 0, 0}))
+	require.NoError(t, g.Replay(r.ctx))
+	require.ErrorIs(t, r.Synchronize(r.ctx), ErrIndex)
+}
+
+// TestSortOfLongRows: 70,000 elements, which a GPU sorts in runs, of which the last is not full,
+// and those that tie stay in their order.
+func TestSortOfLongRows(t *testing.T) {
+	r := newScopedRig(t)
+	const n = 70_000
+	data := make([]float32, n)
+	for i := range data {
+		data[i] = float32(i * 7919 % 1009)
+	}
+	x := put(r, data, 1, n)
+	values, index, err := r.Sort(r.ctx, x, -1, false)
+	require.NoError(t, err)
+	got, at := get[float32](r, values, nil), get[int32](r, index, nil)
+	for i := range n {
+		require.Equal(t, data[at[i]], got[i])
+		require.False(t, i > 0 && (got[i-1] > got[i] || got[i-1] == got[i] && at[i-1] >= at[i]), "elements %d and %d", i-1, i)
+	}
+	top, place, err := r.TopK(r.ctx, x, 3, 1, true)
+	require.NoError(t, err)
+	assert.Equal(t, []float32{1008, 1008, 1008}, get[float32](r, top, nil))
+	all := get[int32](r, place, nil)
+	require.True(t, all[0] < all[1] && all[1] < all[2], "the first of those that tie: %v", all)
+	dx, err := r.SortGrad(r.ctx, values, 1, index, 1, n)
+	require.NoError(t, err)
+	assert.Equal(t, data, get[float32](r, dx, nil), "the gradient undoes the sort")
+}
+
+// TestSortOfNaN: every NaN is the same, and the greatest number, whatever its bits.
+func TestSortOfNaN(t *testing.T) {
+	r := newScopedRig(t)
+	x := put(r, []float64{math.NaN(), math.Inf(1), math.Float64frombits(0xfff8 << 48), -1, math.Copysign(0, -1), 0}, 6)
+	for descending, want := range map[bool][]int32{false: {3, 4, 5, 1, 0, 2}, true: {0, 2, 1, 4, 5, 3}} {
+		_, index, err := r.Sort(r.ctx, x, 0, descending)
+		assert.Equal(t, want, get[int32](r, index, err))
+	}
+}

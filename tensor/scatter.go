@@ -1,0 +1,125 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/tensor/backend"
+	"github.com/cistern-ml/cistern/tensor/backend/plan"
+)
+
+// Scatter returns x with the elements that index chooses along a dimension replaced by those of src
+// (torch.scatter), in memory of its own. index and src have one shape, of which [Layers.Gather] has
+// the rules, and src has x's dtype, which is any. Of several elements for one place the last along
+// the dimension stays, in every run. An index outside of the dimension sets nothing, and is found
+// as by [Layers.IndexSelect]. On a GPU each column of the index is one thread's.
+func (l Layers) Scatter(ctx context.Context, x *Tensor, axis int, index, src *Tensor) (*Tensor, error) {
+	rt := l.rt
+	const op = "Scatter"
+	if err := rt.checkSource(op, x, src); err != nil {
+		return nil, err
+	}
+	g, err := rt.scattering(op, x.shape, axis, index, src)
+	if err != nil {
+		return nil, err
+	}
+	return rt.scatter(ctx, op, x.dtype, x.shape, x, src, index, g, 0)
+}
+
+// ScatterGrad is the gradient of x as the argument of [Layers.Scatter]: dy with 0 at the elements
+// that index chooses. That of src is [Layers.Gather] of dy.
+func (d Gradients) ScatterGrad(ctx context.Context, dy *Tensor, axis int, index *Tensor) (*Tensor, error) {
+	rt := d.rt
+	const op = "ScatterGrad"
+	if err := rt.check(op, dy, index); err != nil {
+		return nil, err
+	}
+	g, err := gathering(op, dy.shape, axis, index.shape)
+	if err != nil {
+		return nil, err
+	}
+	return rt.scatter(ctx, op, dy.dtype, dy.shape, dy, nil, index, g, 0)
+}
+
+// ScatterAdd returns x with src added at the elements that index chooses along a dimension
+// (torch.scatter_add), in memory of its own. index and src have one shape, of which [Layers.Gather]
+// has the rules. The elements for one place are summed in their order, so that the result is the
+// same in every run. An index outside of the dimension adds nothing, and is found as by
+// [Layers.IndexSelect]. The gradient of x is dy, and that of src [Layers.Gather] of it.
+func (l Layers) ScatterAdd(ctx context.Context, x *Tensor, axis int, index, src *Tensor) (*Tensor, error) {
+	rt := l.rt
+	const op = "ScatterAdd"
+	if err := rt.checkSource(op, x, src); err != nil {
+		return nil, err
+	}
+	in, err := rt.acquireFloats(op, x, src)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	sum, err := rt.gatherGrad(ctx, op, src, axis, index, x.shape, true)
+	if err != nil {
+		return nil, err
+	}
+	return sum.orRelease(rt.zipTo(ctx, backend.Add, sum, x, sum))
+}
+
+// OneHot returns vectors of so many classes behind the dimensions of labels, int32 or int64: 1 at
+// the label, and 0 elsewhere (torch.nn.functional.one_hot, whose result is int64). A label outside
+// of the classes has zeros, and is found as by [Layers.IndexSelect].
+func (l Layers) OneHot(ctx context.Context, labels *Tensor, classes int, dtype Dtype) (*Tensor, error) {
+	rt := l.rt
+	const op = "OneHot"
+	if err := rt.check(op, labels); err != nil {
+		return nil, err
+	}
+	if classes < 0 {
+		return nil, fmt.Errorf("tensor: %s: %w: %d classes: want at least 0", op, ErrInvalid, classes)
+	}
+	shape, each := append(labels.Shape(), classes), append(labels.Shape(), 1)
+	g, err := gathering(op, shape, -1, each)
+	if err != nil {
+		return nil, err
+	}
+	g.Distinct = true
+	return rt.scatter(ctx, op, dtype, shape, nil, nil, labels, g, 1)
+}
+
+// checkSource checks operands of one dtype.
+func (rt *Runtime) checkSource(op string, x, src *Tensor) error {
+	if err := rt.check(op, x, src); err != nil {
+		return err
+	}
+	if x.dtype != src.dtype {
+		return fmt.Errorf("tensor: %s: %w: %v does not take elements of %v", op, ErrDtype, x.dtype, src.dtype)
+	}
+	return nil
+}
+
+// scatter returns x, or zeros, with the elements of src, or value, at what the index chooses.
+func (rt *Runtime) scatter(ctx context.Context, op string, dtype Dtype, shape Shape, x, src, index *Tensor, g *plan.Gather, value float64) (*Tensor, error) {
+	if err := wantIndex(op, index); err != nil {
+		return nil, err
+	}
+	if _, err := byteSize(op, dtype, shape); err != nil {
+		return nil, err
+	}
+	in, err := rt.acquire(op, present(nil, x, src, index)...)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	return rt.result(ctx, op, dtype, shape, func(out *Tensor) error {
+		if x == nil {
+			err = rt.memset(op, out)
+		} else {
+			err = rt.placeRows(ctx, whole(out), whole(x), shape)
+		}
+		if err != nil || index.bytes == 0 {
+			return err
+		}
+		c := rt.call(backend.Scatter, out, src, index)
+		c.Plan, c.C[0] = g, value
+		return rt.doFaulty(ctx, op, c)
+	})
+}
