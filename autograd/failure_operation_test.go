@@ -99,6 +99,7 @@ var operationRows = []struct {
 	{Of: "Tape.Square", program: ofOne(onTape.Square)},
 	{Of: "Tape.Tanh", program: ofOne(onTape.Tanh)},
 	{Of: "Tape.Max", program: ofOne(onTape.Max)},
+	{Of: "Tape.Min", program: ofOne(onTape.Min)},
 	{Of: "Tape.Apply", program: ofOne(func(t onTape, x variable) variable { return t.Apply(fn.Sin, x) })},
 	{Of: "Tape.AddScalar", program: ofOne(func(t onTape, x variable) variable { return t.AddScalar(x, 2) })},
 	{Of: "Tape.MulScalar", program: ofOne(func(t onTape, x variable) variable { return t.MulScalar(x, 2) })},
@@ -142,6 +143,13 @@ var operationRows = []struct {
 	{Of: "Tape.MeanKeepDim", program: overRows(onTape.MeanKeepDim)},
 	{Of: "Tape.Amax", program: overRows(onTape.Amax)},
 	{Of: "Tape.AmaxKeepDim", program: overRows(onTape.AmaxKeepDim)},
+	{Of: "Tape.Amin", program: overRows(onTape.Amin)},
+	{Of: "Tape.AminKeepDim", program: overRows(onTape.AminKeepDim)},
+	{Of: "Tape.VectorNorm", program: ofOne(func(t onTape, x variable) variable { return t.VectorNorm(x, 2, 0) })},
+	{Of: "Tape.VectorNormKeepDim", program: ofOne(func(t onTape, x variable) variable { return t.VectorNormKeepDim(x, 1, 0) })},
+	{Of: "Tape.CumSum", program: ofOne(func(t onTape, x variable) variable { return t.CumSum(x, 0) })},
+	{Of: "Tape.ArgMax", program: ofOne(func(t onTape, x variable) variable { return t.Gather(x, 0, t.Reshape(t.ArgMax(x, 0), 1, 3)) })},
+	{Of: "Tape.ArgMin", program: ofOne(func(t onTape, x variable) variable { return t.Gather(x, 0, t.Reshape(t.ArgMin(x, 0), 1, 3)) })},
 	{Of: "Tape.LogSumExp", program: overRows(onTape.LogSumExp)},
 	{Of: "Tape.LogSumExpKeepDim", program: overRows(onTape.LogSumExpKeepDim)},
 	{Of: "Tape.Softmax", program: overRows(onTape.Softmax)},
@@ -163,6 +171,16 @@ var operationRows = []struct {
 	{Of: "Tape.Interpolate", program: operation(func(t onTape, v []variable) variable {
 		return t.Interpolate(v[0], tensor.InterpolateConfig{Size: []int{3, 5}, Bilinear: true})
 	}, picture)},
+	{Of: "Tape.Flip", program: ofOne(func(t onTape, x variable) variable { return t.Flip(x, 1) })},
+	{Of: "Tape.Roll", program: ofOne(func(t onTape, x variable) variable { return t.Roll(x, []int{1}, []int{1}) })},
+	{Of: "Tape.Sort", program: ofOne(func(t onTape, x variable) variable {
+		values, index := t.Sort(x, 1, true)
+		return t.Mul(values, t.Gather(x, 1, index))
+	})},
+	{Of: "Tape.TopK", program: ofOne(func(t onTape, x variable) variable {
+		values, index := t.TopK(x, 2, 1, true)
+		return t.Mul(values, t.Gather(x, 1, index))
+	})},
 	{Of: "Tape.Cat", program: ofTwo(func(t onTape, a, b variable) variable { return t.Cat(1, a, b) })},
 	{Of: "Tape.Stack", program: ofTwo(func(t onTape, a, b variable) variable { return t.Stack(0, a, b) })},
 	{Of: "Tape.Split", program: ofOne(func(t onTape, x variable) variable {
@@ -175,6 +193,13 @@ var operationRows = []struct {
 	})},
 	{Of: "Tape.IndexSelect", program: indexed(func(t onTape, x, i variable) variable { return t.IndexSelect(x, 1, i) })},
 	{Of: "Tape.Gather", program: indexed(func(t onTape, x, i variable) variable { return t.Gather(x, 1, t.Reshape(i, 2, 1)) })},
+	{Of: "Tape.Scatter", program: indexed(func(t onTape, x, i variable) variable {
+		return t.Scatter(x, 1, t.Reshape(i, 2, 1), t.Narrow(x, 1, 0, 1))
+	})},
+	{Of: "Tape.ScatterAdd", program: indexed(func(t onTape, x, i variable) variable {
+		return t.ScatterAdd(x, 1, t.Reshape(i, 2, 1), t.Narrow(x, 1, 0, 1))
+	})},
+	{Of: "Tape.OneHot", program: indexed(func(t onTape, x, i variable) variable { return t.Where(t.OneHot(i, 3, tensor.Int32), x, x) })},
 	{Of: "Tape.Embedding", program: indexed(func(t onTape, x, i variable) variable { return t.Embedding(i, x, tensor.EmbeddingConfig{}) })},
 	{Of: "Tape.Embedding twice", program: indexed(func(t onTape, x, i variable) variable {
 		return t.Mul(t.Embedding(i, x, tensor.EmbeddingConfig{}), t.Embedding(i, x, tensor.EmbeddingConfig{}))

@@ -58,6 +58,7 @@ func otherFunctions(b *tapetest.Bench) (all []function) {
 
 	mask := tapetest.Upload(b, []uint8{1, 0, 1, 1, 0, 1, 1, 0, 0, 1, 1, 0}, 4, 3)
 	rows, places := tapetest.Upload(b, []int32{2, 0, 2}), tapetest.Upload(b, []int64{1, 0, 2, 2, 1, 1, 0, 0}, 4, 2)
+	apart := tapetest.Upload(b, []int32{1, 0, 2, 1, 0, 1, 2, 0}, 4, 2)
 	add("Where", func(t *autograd.Tape, v vars) *autograd.Variable { return t.Where(t.Input(mask), v[0], v[1]) }, norm, weight)
 	add("Maximum", func(t *autograd.Tape, v vars) *autograd.Variable { return t.Maximum(v[0], v[1]) }, norm, weight)
 	add("Minimum", func(t *autograd.Tape, v vars) *autograd.Variable { return t.Minimum(v[0], v[1]) }, []int{4, 1}, weight)
@@ -67,6 +68,23 @@ func otherFunctions(b *tapetest.Bench) (all []function) {
 	of("Gather", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 		return t.Gather(x, 1, t.Input(places))
 	}, 4, 3)
+	add("Scatter", func(t *autograd.Tape, v vars) *autograd.Variable { return t.Scatter(v[0], 1, t.Input(apart), v[1]) }, []int{4, 3}, []int{4, 2})
+	add("ScatterAdd", func(t *autograd.Tape, v vars) *autograd.Variable { return t.ScatterAdd(v[0], 1, t.Input(places), v[1]) }, []int{4, 3}, []int{4, 2})
+	of("Sort", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+		values, _ := t.Sort(x, 0, false)
+		return values
+	}, 4, 3)
+	of("TopK", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+		values, _ := t.TopK(x, 2, -1, true)
+		return values
+	}, 4, 3)
+	of("CumSum", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.CumSum(x, 1) }, 2, 4)
+	of("Flip", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Flip(x, 0, 2) }, 2, 3, 2)
+	of("Roll", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+		return t.Roll(x, []int{1, -2}, []int{0, 2})
+	}, 2, 3, 4)
+	of("Amin", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.Amin(x, 1) }, 3, 4)
+	of("VectorNorm", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable { return t.VectorNorm(x, 2, 1) }, 3, 4)
 	of("Embedding", func(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 		return t.Embedding(t.Input(places), x, tensor.EmbeddingConfig{})
 	}, 4, 3)
