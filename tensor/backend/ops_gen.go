@@ -10,21 +10,22 @@ const (
 	Bias           Family = 3
 	ExtremeGrad    Family = 6
 	Noise          Family = 11
-	Statistic      Family = 30
-	StatisticGrad  Family = 31
-	RowSoftmax     Family = 32
-	RowSoftmaxGrad Family = 33
-	Loss           Family = 38
-	LossGrad       Family = 39
-	Linear         Family = 49
-	Convolution    Family = 52
-	MaxPooling     Family = 54
-	AveragePooling Family = 56
-	Cell           Family = 59
-	CellGrad       Family = 60
-	Recurrence     Family = 61
-	RecurrenceGrad Family = 62
-	Step           Family = 63
+	Statistic      Family = 32
+	StatisticGrad  Family = 33
+	RowSoftmax     Family = 34
+	RowSoftmaxGrad Family = 35
+	Extreme        Family = 36
+	Loss           Family = 41
+	LossGrad       Family = 42
+	Linear         Family = 52
+	Convolution    Family = 55
+	MaxPooling     Family = 57
+	AveragePooling Family = 59
+	Cell           Family = 62
+	CellGrad       Family = 63
+	Recurrence     Family = 64
+	RecurrenceGrad Family = 65
+	Step           Family = 66
 )
 
 // The operations by families, and one more than the number of the last one.
@@ -83,89 +84,95 @@ const (
 
 	GatherGrad Op = 80
 
-	Resample Op = 81
+	Scatter Op = 81
 
-	ResampleGrad Op = 82
+	Sort Op = 82
 
-	Sum Op = 83
+	Resample Op = 83
 
-	Amax, Max, LogSumExp, Var Op = 84, 85, 86, 87
+	ResampleGrad Op = 84
 
-	AmaxGrad, MaxGrad, LogSumExpGrad, VarGrad Op = 88, 89, 90, 91
+	Sum Op = 85
 
-	Softmax, LogSoftmax Op = 92, 93
+	Amax, Max, LogSumExp, Var, VectorNorm, Amin Op = 86, 87, 88, 89, 90, 91
 
-	SoftmaxGrad, LogSoftmaxGrad Op = 94, 95
+	AmaxGrad, MaxGrad, LogSumExpGrad, VarGrad, VectorNormGrad Op = 92, 93, 94, 95, 96
 
-	ArgMax Op = 96
+	Softmax, LogSoftmax Op = 97, 98
 
-	CrossEntropy Op = 97
+	SoftmaxGrad, LogSoftmaxGrad Op = 99, 100
 
-	CrossEntropyWithGrad Op = 98
+	ArgMax, ArgMin Op = 101, 102
 
-	CrossEntropyGrad Op = 99
+	CumSum Op = 103
 
-	MSELoss, L1Loss, HuberLoss, BinaryCrossEntropy Op = 100, 101, 102, 103
+	CrossEntropy Op = 104
 
-	MSELossGrad, L1LossGrad, HuberLossGrad, BinaryCrossEntropyGrad Op = 104, 105, 106, 107
+	CrossEntropyWithGrad Op = 105
 
-	Normalize Op = 108
+	CrossEntropyGrad Op = 106
 
-	AddNormalize Op = 109
+	MSELoss, L1Loss, HuberLoss, BinaryCrossEntropy Op = 107, 108, 109, 110
 
-	NormalizeGrad Op = 110
+	MSELossGrad, L1LossGrad, HuberLossGrad, BinaryCrossEntropyGrad Op = 111, 112, 113, 114
 
-	NormalizeGradOnto Op = 111
+	Normalize Op = 115
 
-	NormalizeWeightGrad Op = 112
+	AddNormalize Op = 116
 
-	BatchNorm Op = 113
+	NormalizeGrad Op = 117
 
-	BatchNormTraining Op = 114
+	NormalizeGradOnto Op = 118
 
-	BatchNormGrad Op = 115
+	NormalizeWeightGrad Op = 119
 
-	MatMul Op = 116
+	BatchNorm Op = 120
 
-	MatMulAddBias, MatMulAddBiasReLU Op = 117, 118
+	BatchNormTraining Op = 121
 
-	MatMulSums Op = 119
+	BatchNormGrad Op = 122
 
-	MatMulMasked Op = 120
+	MatMul Op = 123
 
-	Conv, ConvInputGrad Op = 121, 122
+	MatMulAddBias, MatMulAddBiasReLU Op = 124, 125
 
-	ConvWeightGrad Op = 123
+	MatMulSums Op = 126
 
-	MaxPool Op = 124
+	MatMulMasked Op = 127
 
-	MaxPoolGrad Op = 125
+	Conv, ConvInputGrad Op = 128, 129
 
-	AvgPool, AvgPoolGrad Op = 126, 127
+	ConvWeightGrad Op = 130
 
-	Attention Op = 128
+	MaxPool Op = 131
 
-	AttentionGrad Op = 129
+	MaxPoolGrad Op = 132
 
-	RNNTanhCell, RNNReLUCell, LSTMCell, GRUCell Op = 130, 131, 132, 133
+	AvgPool, AvgPoolGrad Op = 133, 134
 
-	RNNTanhCellGrad, RNNReLUCellGrad, LSTMCellGrad, GRUCellGrad Op = 134, 135, 136, 137
+	Attention Op = 135
 
-	RNNTanh, RNNReLU, LSTM, GRU Op = 138, 139, 140, 141
+	AttentionGrad Op = 136
 
-	RNNTanhGrad, RNNReLUGrad, LSTMGrad, GRUGrad Op = 142, 143, 144, 145
+	RNNTanhCell, RNNReLUCell, LSTMCell, GRUCell Op = 137, 138, 139, 140
 
-	SGDStep, AdamStep, RMSpropStep, AdagradStep, LionStep Op = 146, 147, 148, 149, 150
+	RNNTanhCellGrad, RNNReLUCellGrad, LSTMCellGrad, GRUCellGrad Op = 141, 142, 143, 144
 
-	Norm Op = 151
+	RNNTanh, RNNReLU, LSTM, GRU Op = 145, 146, 147, 148
 
-	NormOfNorms Op = 152
+	RNNTanhGrad, RNNReLUGrad, LSTMGrad, GRUGrad Op = 149, 150, 151, 152
 
-	Clip Op = 153
+	SGDStep, AdamStep, RMSpropStep, AdagradStep, LionStep Op = 153, 154, 155, 156, 157
 
-	Bound Op = 154
+	Norm Op = 158
 
-	Ops = 155
+	NormOfNorms Op = 159
+
+	Clip Op = 160
+
+	Bound Op = 161
+
+	Ops = 162
 )
 
 const (
