@@ -81,3 +81,23 @@ func (t *Tape) Sqrt(x *Variable) *Variable { return t.Apply(fn.Sqrt, x) }
 
 // Square returns x * x.
 func (t *Tape) Square(x *Variable) *Variable { return t.Apply(fn.Square, x) }
+
+// Sign returns -1, 0 or 1, as x is negative, zero or NaN, or positive (torch.sign). The gradient of
+// x is 0, here and for Floor, Ceil and Round.
+func (t *Tape) Sign(x *Variable) *Variable { return t.Apply(fn.Sign, x) }
+
+// Floor returns the greatest whole number that is not above x (torch.floor).
+func (t *Tape) Floor(x *Variable) *Variable { return t.Apply(fn.Floor, x) }
+
+// Ceil returns the least whole number that is not below x (torch.ceil).
+func (t *Tape) Ceil(x *Variable) *Variable { return t.Apply(fn.Ceil, x) }
+
+// Round returns the whole number nearest to x, the even one of two (torch.round).
+func (t *Tape) Round(x *Variable) *Variable { return t.Apply(fn.Round, x) }
+
+// Log1p returns the logarithm of 1 + x, also where x is small beside 1 (torch.log1p).
+func (t *Tape) Log1p(x *Variable) *Variable { return t.Apply(fn.Log1p, x) }
+
+// Expm1 returns e to the power of x, less 1, also where x is small beside 1 (torch.expm1). The
+// backward pass keeps the result.
+func (t *Tape) Expm1(x *Variable) *Variable { return t.Apply(fn.Expm1, x) }

@@ -178,7 +178,30 @@ var Functions = []Function{
 			}
 			return dy
 		}},
+	{Name: "sign", Doc: "returns -1 where x is negative, 1 where it is positive, and 0 elsewhere (torch.sign); NaN gives 0.", GradDoc: "0", Slope: level, OfResult: true,
+		Value: func(x, _, _ float64) float64 {
+			switch {
+			case x > 0:
+				return 1
+			case x < 0:
+				return -1
+			}
+			return 0
+		}, cheap: true},
+	{Name: "floor", Doc: "returns the greatest whole number that is not above x (torch.floor).", GradDoc: "0", Slope: level, OfResult: true,
+		Value: func(x, _, _ float64) float64 { return math.Floor(x) }, cheap: true},
+	{Name: "ceil", Doc: "returns the least whole number that is not below x (torch.ceil).", GradDoc: "0", Slope: level, OfResult: true,
+		Value: func(x, _, _ float64) float64 { return math.Ceil(x) }, cheap: true},
+	{Name: "round", Doc: "returns the whole number nearest to x, the even one of two (torch.round).", GradDoc: "0", Slope: level, OfResult: true,
+		Value: func(x, _, _ float64) float64 { return math.RoundToEven(x) }, cheap: true},
+	{Name: "log1p", Doc: "returns the logarithm of 1 + x, also where x is small beside 1 (torch.log1p).",
+		Value: func(x, _, _ float64) float64 { return math.Log1p(x) }, Slope: func(dy, x, _, _ float64) float64 { return dy / (1 + x) }},
+	{Name: "expm1", Doc: "returns e to the power of x, less 1, also where x is small beside 1 (torch.expm1).", GradDoc: "dy * (y + 1)", OfResult: true,
+		Value: func(x, _, _ float64) float64 { return math.Expm1(x) }, Slope: func(dy, y, _, _ float64) float64 { return dy * (y + 1) }},
 }
+
+// level is the slope of a step function.
+func level(_, _, _, _ float64) float64 { return 0 }
 
 // Slopes are the functions with a Slope, in the order of the codes of their gradients.
 var Slopes = func() (all []*Function) {

@@ -64,6 +64,18 @@ F(logsigmoid) { return (x < 0 ? x : 0) - log1p(exp(-fabs(x))); } // NaN is in th
 DF(logsigmoid) { return dy * logistic(-v); }
 F(celu) { return x <= 0 ? c * expm1(x / c) : x; }
 DF(celu) { return v <= 0 ? dy * exp(v / c) : dy; }
+F(sign) { return (R)((x > 0) - (x < 0)); }
+DF(sign) { return 0; }
+F(floor) { return floor(x); }
+DF(floor) { return 0; }
+F(ceil) { return ceil(x); }
+DF(ceil) { return 0; }
+F(round) { return rint(x); } // ties to even
+DF(round) { return 0; }
+F(log1p) { return log1p(x); }
+DF(log1p) { return dy / (1 + v); }
+F(expm1) { return expm1(x); }
+DF(expm1) { return dy * (v + 1); }
 
 #undef F
 #undef DF

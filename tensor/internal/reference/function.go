@@ -15,7 +15,8 @@ type Function struct {
 var Functions = map[string]func(c, d float64) Function{
 	"abs": of(Abs), "sin": of(Sin), "cos": of(Cos), "erf": of(Erf), "rsqrt": of(Rsqrt), "gelu": of(GELU), "gelu tanh": of(GELUTanh), "silu": of(SiLU),
 	"logsigmoid": of(LogSigmoid), "softplus": Softplus,
-	"celu":       CELU,
+	"celu": CELU,
+	"sign": of(Sign), "floor": whole(math.Floor), "ceil": whole(math.Ceil), "round": whole(Even), "log1p": of(Log1p), "expm1": of(Expm1),
 	"elu":        func(alpha, _ float64) Function { return ELU(alpha) },
 	"leaky relu": func(slope, _ float64) Function { return LeakyReLU(slope) },
 	"clamp":      func(low, high float64) Function { return Clamp(low, high, false) },
@@ -203,6 +204,43 @@ func Erf() Function {
 // Rsqrt is the reciprocal of the square root; its derivative is that of the result.
 func Rsqrt() Function {
 	return Function{F: func(x float64) float64 { return 1 / math.Sqrt(x) }, D: func(y float64) float64 { return -y / 2 * y * y }}
+}
+
+// Sign is the quotient of a number and its magnitude.
+func Sign() Function {
+	return Function{Constant: always, F: func(x float64) float64 {
+		if x == 0 || math.IsNaN(x) {
+			return 0
+		}
+		return math.Copysign(1, x)
+	}}
+}
+
+// whole is a function to whole numbers.
+func whole(f func(float64) float64) func(c, d float64) Function {
+	return of(func() Function { return Function{F: f, Constant: always} })
+}
+
+func always(float64) bool { return true }
+
+// Even is the nearest whole number, and of two the even one: numbers of magnitude 2^52 and above
+// are whole, and beside 2^52 a smaller one loses its fraction.
+func Even(x float64) float64 {
+	const all = 1 << 52
+	if a := math.Abs(x); a < all {
+		return math.Copysign(a+all-all, x)
+	}
+	return x
+}
+
+// Log1p is log(1+x).
+func Log1p() Function {
+	return Function{F: math.Log1p, D: func(x float64) float64 { return 1 / (1 + x) }}
+}
+
+// Expm1 is exp(x)-1; its derivative is that of the result.
+func Expm1() Function {
+	return Function{F: math.Expm1, D: func(y float64) float64 { return y + 1 }}
 }
 
 // Apply is the function of every element.
