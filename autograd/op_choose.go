@@ -2,53 +2,6 @@ package autograd
 
 import "github.com/cistern-ml/cistern/tensor"
 
-// Maximum returns the greater of a and b, broadcast after NumPy's rules; NaN if one is
-// (torch.maximum). Where they are equal each gets half of the gradient.
-//
-//go:noinline // as Add
-func (t *Tape) Maximum(a, b *Variable) *Variable {
-	return opExtreme.applyAs("Maximum", t, &extreme{greatest: true}, a, b)
-}
-
-// Minimum returns the smaller of a and b as Maximum does (torch.minimum).
-//
-//go:noinline // as Add
-func (t *Tape) Minimum(a, b *Variable) *Variable {
-	return opExtreme.applyAs("Minimum", t, &extreme{}, a, b)
-}
-
-type extreme struct{ greatest bool }
-
-var opExtreme = newOp[extreme]("Minimum")
-
-func (e *extreme) Forward(c *Call) (*tensor.Tensor, error) {
-	c.Save(c.Input(0), c.Input(1))
-	if e.greatest {
-		return c.Runtime().Maximum(c.Context(), c.Input(0), c.Input(1))
-	}
-	return c.Runtime().Minimum(c.Context(), c.Input(0), c.Input(1))
-}
-
-func (e *extreme) Backward(c *Call, g *tensor.Tensor) error {
-	grad := (*tensor.Runtime).MinimumGrad
-	if e.greatest {
-		grad = (*tensor.Runtime).MaximumGrad
-	}
-	rt, ctx, a, b := c.Runtime(), c.Context(), c.Input(0), c.Input(1)
-	if !c.NeedsGrad(1) {
-		d, err := grad(rt, ctx, c.Reuse(g), g, a, b)
-		return c.GiveReplacing(0, g, d, err)
-	}
-	if c.NeedsGrad(0) {
-		d, err := grad(rt, ctx, nil, g, a, b)
-		if err := c.Give(0, d, err); err != nil {
-			return err
-		}
-	}
-	d, err := grad(rt, ctx, c.Reuse(g), g, b, a)
-	return c.GiveReplacing(1, g, d, err)
-}
-
 // Where returns a where cond is not 0, and b elsewhere, broadcast after NumPy's rules
 // (torch.where). cond is uint8, int32 or int64, such as an Input; it has no gradient.
 //
@@ -80,4 +33,28 @@ func (where) Backward(c *Call, g *tensor.Tensor) error {
 	}
 	c.Free(g)
 	return nil
+}
+
+// MaskedFill returns x with value where mask is not 0, broadcast after NumPy's rules
+// (torch.masked_fill). mask is uint8, int32 or int64, such as a comparison; it has no gradient, and
+// that of x is 0 where x was filled.
+//
+//go:noinline // as Add
+func (t *Tape) MaskedFill(x, mask *Variable, value float64) *Variable {
+	return opMaskedFill.Apply(t, maskedFill{value}, x, mask)
+}
+
+type maskedFill struct{ value float64 }
+
+var opMaskedFill = newOp[maskedFill]("MaskedFill")
+
+func (*maskedFill) Saves(c *Call) { c.Save(c.Input(1)) }
+
+func (m *maskedFill) Forward(c *Call) (*tensor.Tensor, error) {
+	return c.Runtime().MaskedFill(c.Context(), c.Input(0), c.Input(1), m.value)
+}
+
+func (*maskedFill) Backward(c *Call, g *tensor.Tensor) error {
+	d, err := c.Runtime().Where(c.Context(), c.Input(1), nil, g)
+	return c.GiveReplacing(0, g, d, err)
 }

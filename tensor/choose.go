@@ -33,28 +33,55 @@ func (d Gradients) MinimumGrad(ctx context.Context, dst, dy, a, b *Tensor) (*Ten
 // Where returns a where cond is not 0, and b elsewhere, broadcast after NumPy's rules (torch.where). cond is uint8, int32 or
 // int64; a and b have one dtype, whichever it is. One of them may be nil: then it is zeros.
 func (e Elementwise) Where(ctx context.Context, cond, a, b *Tensor) (*Tensor, error) {
+	return e.rt.where(ctx, "Where", cond, a, b)
+}
+
+// MaskedFill returns x with value where mask is not 0, broadcast after NumPy's rules
+// (torch.masked_fill). mask is uint8, int32 or int64; x has any dtype, which must be able to hold
+// the value.
+func (e Elementwise) MaskedFill(ctx context.Context, x, mask *Tensor, value float64) (*Tensor, error) {
 	rt := e.rt
+	in, err := rt.acquire("MaskedFill", x, mask)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	if err := checkValue("MaskedFill", value, x.dtype); err != nil {
+		return nil, err
+	}
+	v, err := rt.allocIn(ctx, "MaskedFill", x.dtype, nil, true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { rt.parked.add(v.ReleaseContext(ctx)) }()
+	if err := rt.fill(ctx, v, value); err != nil {
+		return nil, err
+	}
+	return rt.where(ctx, "MaskedFill", mask, v, x)
+}
+
+func (rt *Runtime) where(ctx context.Context, name string, cond, a, b *Tensor) (*Tensor, error) {
 	ts := present([]*Tensor{cond}, a, b)
 	if len(ts) == 1 {
-		return nil, fmt.Errorf("tensor: Where: %w: want at least one operand beside the condition", ErrInvalid)
+		return nil, fmt.Errorf("tensor: %s: %w: want at least one operand beside the condition", name, ErrInvalid)
 	}
-	in, err := rt.acquire("Where", ts...)
+	in, err := rt.acquire(name, ts...)
 	if err != nil {
 		return nil, err
 	}
 	defer in.release()
 	like := ts[1]
 	if other := ts[len(ts)-1]; !cond.is(Uint8, Int32, Int64) || like.dtype != other.dtype {
-		return nil, fmt.Errorf("tensor: Where: %w: the condition is %v, the operands %v and %v: want uint8, int32 or int64, and one dtype",
-			ErrDtype, cond.dtype, like.dtype, other.dtype)
+		return nil, fmt.Errorf("tensor: %s: %w: the condition is %v, the operands %v and %v: want uint8, int32 or int64, and one dtype",
+			name, ErrDtype, cond.dtype, like.dtype, other.dtype)
 	}
 	shape := cond.shape
 	for _, t := range ts[1:] {
-		if shape, err = broadcastShape("Where", shape, t.shape); err != nil {
+		if shape, err = broadcastShape(name, shape, t.shape); err != nil {
 			return nil, err
 		}
 	}
-	return rt.result(ctx, "Where", like.dtype, shape, func(out *Tensor) error {
+	return rt.result(ctx, name, like.dtype, shape, func(out *Tensor) error {
 		c := rt.call(backend.Where, out, cond, a, b)
 		c.Plan = plan.NewMeeting(out.shape, cond.shape, a.Shape(), b.Shape()) // of what is missing as of a scalar
 		return rt.backend.Do(ctx, c)

@@ -80,7 +80,7 @@ func (rt *Runtime) Full(ctx context.Context, value float64, dtype Dtype, shape .
 	if err := checkDtype("Full", dtype); err != nil {
 		return nil, err
 	}
-	if err := checkValue(value, dtype); err != nil {
+	if err := checkValue("Full", value, dtype); err != nil {
 		return nil, err
 	}
 	return rt.result(ctx, "Full", dtype, shape, func(t *Tensor) error { return rt.fill(ctx, t, value) })
@@ -152,10 +152,10 @@ func releaseAll(ctx context.Context, ts ...*Tensor) (err error) {
 	return err
 }
 
-func checkValue(v float64, dtype Dtype) error {
+func checkValue(op string, v float64, dtype Dtype) error {
 	lo, hi, whole := dtype.Bounds()
 	if whole && (v != math.Trunc(v) || v < lo || v > hi) {
-		return fmt.Errorf("tensor: Full: %w: %v is no %v: want a whole number in %.0f..%.0f", ErrInvalid, v, dtype, lo, hi)
+		return fmt.Errorf("tensor: %s: %w: %v is no %v: want a whole number in %.0f..%.0f", op, ErrInvalid, v, dtype, lo, hi)
 	}
 	return nil
 }

@@ -161,7 +161,7 @@ func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, af
 		return nil, err
 	}
 	defer in.release()
-	if err := checkValue(value, x.dtype); err != nil {
+	if err := checkValue("Pad", value, x.dtype); err != nil {
 		return nil, err
 	}
 	var room [2][fewDims]int

@@ -35,6 +35,9 @@ var families = []family{
 	{operands: "=y x weight", ops: "prelu"},                                          // plan.Channels
 	{operands: "=dx dy x weight", ops: "prelu grad"},
 	{operands: "=dweight dy x", ops: "prelu weight grad"},
+	{name: "Compare", operands: "=y a b", ops: "equal; not equal; less; less equal"},  // *plan.Broadcast; y is uint8
+	{operands: "=y a b", ops: "pow"},                                                  // *plan.Broadcast
+	{name: "PowGrad", operands: "=d dy a b", ops: "pow base grad; pow exponent grad"}, // *plan.Meeting
 
 	// Random numbers. A seed takes the place of that of the parameters.
 	{name: "Noise", operands: "=y seed?", ops: "uniform; normal"}, // plan.Noise
@@ -59,6 +62,7 @@ var families = []family{
 	{operands: "=index x", ops: "sort"},                                                // plan.Order
 	{operands: "=y x", ops: "resample"},                                                // *plan.Resample
 	{operands: "=dx dy", ops: "resample grad"},
+	{operands: "=y x", ops: "triangle"}, // plan.Triangle
 
 	// Reductions.
 	{operands: "=y x", ops: "sum"}, // *plan.Reduction; C[0] is the divisor
@@ -71,8 +75,10 @@ var families = []family{
 	{operands: "=loss logits labels weights? +fault", ops: "cross entropy"}, // plan.Entropy; fault is a plan.Fault
 	{operands: "=loss =dlogits logits labels weights? +fault", ops: "cross entropy with grad", base: "cross entropy"},
 	{operands: "=dlogits logits labels weights? dloss", ops: "cross entropy grad"},
-	{name: "Loss", operands: "=loss x target weight? positive?", ops: "mse loss; l1 loss; huber loss; binary cross entropy"}, // plan.Loss; C is delta and the divisor
-	{name: "LossGrad", operands: "=dx dloss x target weight? positive?", ops: "mse loss grad; l1 loss grad; huber loss grad; binary cross entropy grad"},
+	{name: "Loss", operands: "=loss x target weight? positive?", ops: "mse loss; l1 loss; huber loss; binary cross entropy; kl div loss; kl div log loss"}, // plan.Loss; C is delta and the divisor
+	{name: "LossGrad", operands: "=dx dloss x target weight? positive?", ops: "mse loss grad; l1 loss grad; huber loss grad; binary cross entropy grad; kl div loss grad; kl div log loss grad"},
+	{operands: "=loss x labels weights? +fault", ops: "nll loss"}, // plan.Entropy, without smoothing; fault is a plan.Fault
+	{operands: "=dx labels weights? dloss", ops: "nll loss grad"},
 
 	// Normalisation.
 	{operands: "=y =stats x weight? bias?", ops: "normalize"}, // *plan.RowNorm

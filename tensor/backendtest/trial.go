@@ -91,6 +91,7 @@ func forwardOps[T kernel.Float]() []operation[T] {
 		functionOps[T](),
 		statisticOps[T](),
 		lossOps[T](),
+		meetOps[T](),
 	)
 }
 

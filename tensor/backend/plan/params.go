@@ -57,6 +57,13 @@ type Categorical struct {
 // Pad places a row of Length elements in a longer row of Row elements, from Start on.
 type Pad struct{ Row, Start, Length int }
 
+// Triangle is the part of matrices whose column minus row is at most Diagonal or, with Upper, at
+// least Diagonal.
+type Triangle struct {
+	Rows, Cols, Diagonal int
+	Upper                bool
+}
+
 // Take selects rows of an array (Outer, Rows, Inner) by Count indices.
 type Take struct{ Outer, Rows, Count, Inner int }
 

@@ -54,7 +54,7 @@ func formatted(src string) []byte {
 // spelled are words and names that are not spelled with one capital letter.
 var spelled = map[string]string{
 	"relu": "ReLU", "prelu": "PReLU", "logsumexp": "LogSumExp", "argmax": "ArgMax", "argmin": "ArgMin", "cumsum": "CumSum",
-	"mse": "MSE", "l1": "L1", "rnn": "RNN", "lstm": "LSTM", "gru": "GRU", "sgd": "SGD", "rmsprop": "RMSprop", "matmul": "MatMul",
+	"mse": "MSE", "l1": "L1", "kl": "KL", "nll": "NLL", "rnn": "RNN", "lstm": "LSTM", "gru": "GRU", "sgd": "SGD", "rmsprop": "RMSprop", "matmul": "MatMul",
 }
 
 // identifier is a name as an exported identifier: GELUTanh of "gelu tanh".

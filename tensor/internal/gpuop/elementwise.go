@@ -24,6 +24,9 @@ func elementwise(t *entries) {
 	t.run("prelu", prelu, backend.PReLU)
 	t.run("prelu_grad", prelu, backend.PReLUGrad)
 	t.run("prelu_weight_grad", preluWeightGrad, backend.PReLUWeightGrad)
+	t.run("compare", compare, backend.Compare.All()...)
+	t.run("pow", pow, backend.Pow)
+	t.run("pow_grad", powGrad, backend.PowGrad.All()...)
 }
 
 func unary(_ context.Context, l *launcher, k name) error {
@@ -52,8 +55,13 @@ func binary(_ context.Context, l *launcher, k name) error {
 	if flat.has(l.Dtype) && l.c.Op <= backend.Mul && l.arg(1).Count() == n && l.arg(2).Count() == n {
 		return l.eight().run(flat)
 	}
+	return l.broadcast().run(k)
+}
+
+// broadcast is the kernels' struct plan, or meeting of two arrays.
+func (l *launcher) broadcast() *launcher {
 	p := l.c.Plan.(*plan.Broadcast)
-	return l.dims("broadcasting", p.Dims, p.Dst, p.Src).run(k)
+	return l.dims("broadcasting", p.Dims, p.Dst, p.Src)
 }
 
 func addBias(_ context.Context, l *launcher, k name) error {
@@ -71,10 +79,10 @@ func extremeGrad(_ context.Context, l *launcher, k name) error {
 	return l.elements().Flag(l.c.Op == backend.MaximumGrad).meeting().run(k)
 }
 
-// meeting is the kernels' struct of that name, which has room for three arrays.
+// meeting is the kernels' struct of that name.
 func (l *launcher) meeting() *launcher {
 	p := l.c.Plan.(*plan.Meeting)
-	return l.dims("the meeting of the shapes", p.Dims, p.Strides...).Pad((3 - len(p.Strides)) * launch.MaxDims)
+	return l.dims("the meeting of the shapes", p.Dims, p.Strides...)
 }
 
 // prelu is forward and backward.
@@ -88,4 +96,14 @@ func preluWeightGrad(ctx context.Context, l *launcher, k name) error {
 	parts := partsFor(c.Channels, n/c.Channels, 4096)
 	l.Blocks(c.Channels*parts, 256, 1).all().Word(n).meet(ctx, parts > 1)
 	return l.Word(parts, c.Channels, c.Inner).run(k)
+}
+
+func compare(_ context.Context, l *launcher, k name) error {
+	return l.elements().Word(l.c.Op.Code()).broadcast().run(k)
+}
+
+func pow(_ context.Context, l *launcher, k name) error { return l.elements().broadcast().run(k) }
+
+func powGrad(_ context.Context, l *launcher, k name) error {
+	return l.elements().Flag(l.c.Op == backend.PowExponentGrad).meeting().run(k)
 }

@@ -31,6 +31,7 @@ func moving(t *entries) {
 	t.run("resample_grad", resample, backend.ResampleGrad)
 	t[backend.Where] = entry{kernel: choices[backend.Uint8], run: where}
 	t.run("transpose", transpose, backend.Transpose)
+	t.run("triangle", triangle, backend.Triangle)
 	t[backend.Convert] = entry{run: convert, can: func(_ *Backend, c *backend.Call) bool {
 		return conversions[c.Args[1].Dtype].has(c.Args[0].Dtype)
 	}}
@@ -80,4 +81,9 @@ func tiles(n int) int { return (n + tileSide - 1) / tileSide }
 func transpose(_ context.Context, l *launcher, k name) error {
 	m := backend.ParamsOf[plan.Matrix](l.c.Params())
 	return l.Blocks(tiles(m.Rows)*tiles(m.Cols), tileSide, 8).all().Word(m.Rows, m.Cols).run(k)
+}
+
+func triangle(_ context.Context, l *launcher, k name) error {
+	t := backend.ParamsOf[plan.Triangle](l.c.Params())
+	return l.elements().Word(t.Rows, t.Cols, t.Diagonal).Flag(t.Upper).run(k)
 }

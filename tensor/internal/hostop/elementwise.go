@@ -15,6 +15,12 @@ func elementwise(t *functions) {
 	t.floats(prelu[float32], prelu[float64], backend.PReLU)
 	t.floats(preluGrad[float32], preluGrad[float64], backend.PReLUGrad)
 	t.floats(preluWeightGrad[float32], preluWeightGrad[float64], backend.PReLUWeightGrad)
+	for _, op := range backend.Compare.All() {
+		t.of[op] = cells{backend.Float32: compare[float32], backend.Float64: compare[float64], backend.Int32: compare[int32],
+			backend.Int64: compare[int64], backend.Uint8: compare[uint8]}
+	}
+	t.floats(pow[float32], pow[float64], backend.Pow)
+	t.floats(powGrad[float32], powGrad[float64], backend.PowGrad.All()...)
 }
 
 func mapEach[T kernel.Float](a *args) {
@@ -47,4 +53,16 @@ func preluGrad[T kernel.Float](a *args) {
 
 func preluWeightGrad[T kernel.Float](a *args) {
 	kernel.PReLUWeightGrad(of[T](a, 0), of[T](a, 1), of[T](a, 2), *params[plan.Channels](a))
+}
+
+func compare[T kernel.Number](a *args) {
+	kernel.Compare(kernel.Comparison(a.Op.Code()), of[uint8](a, 0), of[T](a, 1), of[T](a, 2), a.Plan.(*plan.Broadcast))
+}
+
+func pow[T kernel.Float](a *args) {
+	kernel.Pow(of[T](a, 0), of[T](a, 1), of[T](a, 2), a.Plan.(*plan.Broadcast))
+}
+
+func powGrad[T kernel.Float](a *args) {
+	kernel.PowGrad(a.Op == backend.PowExponentGrad, of[T](a, 0), of[T](a, 1), of[T](a, 2), of[T](a, 3), a.Plan.(*plan.Meeting))
 }

@@ -19,6 +19,7 @@ func moving(t *functions) {
 	t.floats(transpose[float32], transpose[float64], backend.Transpose)
 	t.floats(resample[float32], resample[float64], backend.Resample)
 	t.floats(resampleGrad[float32], resampleGrad[float64], backend.ResampleGrad)
+	t.of[backend.Triangle].sizes(triangle[uint8], triangle[uint16], triangle[uint32], triangle[uint64])
 
 	by := t.pair(backend.Where, 1)
 	by.of[backend.Uint8].sizes(where[uint8, uint8], where[uint8, uint16], where[uint8, uint32], where[uint8, uint64])
@@ -66,17 +67,15 @@ func resampleGrad[T kernel.Float](a *args) {
 	kernel.ResampleGrad(a.Plan.(*plan.Resample), of[T](a, 0), of[T](a, 1))
 }
 
+func triangle[E word](a *args) { kernel.Triangle(of[E](a, 0), of[E](a, 1), params[plan.Triangle](a)) }
+
 func where[C uint8 | int32 | int64, E word](a *args) {
 	kernel.Choose(of[E](a, 0), of[C](a, 1), of[E](a, 2), of[E](a, 3), a.Plan.(*plan.Meeting))
 }
 
-type number interface {
-	float32 | float64 | int32 | int64 | uint8
-}
+func convert[D kernel.Float, S kernel.Number](a *args) { kernel.Convert(of[D](a, 0), of[S](a, 1)) }
 
-func convert[D kernel.Float, S number](a *args) { kernel.Convert(of[D](a, 0), of[S](a, 1)) }
-
-func narrow[S number](a *args) { kernel.Narrow(of[bf16](a, 0), of[S](a, 1)) }
+func narrow[S kernel.Number](a *args) { kernel.Narrow(of[bf16](a, 0), of[S](a, 1)) }
 
 func widen[D kernel.Float](a *args) { kernel.Widen(of[D](a, 0), of[bf16](a, 1)) }
 
@@ -84,7 +83,7 @@ func widen[D kernel.Float](a *args) { kernel.Widen(of[D](a, 0), of[bf16](a, 1)) 
 type f16 = float16.Number
 
 // half is v as a float16, by way of float32 as in PyTorch.
-func half[S number](v S) f16 { return float16.Round(float32(v)) }
+func half[S kernel.Number](v S) f16 { return float16.Round(float32(v)) }
 
 func each[D, S any](f func(S) D) function {
 	return func(a *args) { kernel.ConvertBy(of[D](a, 0), of[S](a, 1), f) }

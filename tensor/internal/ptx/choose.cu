@@ -1,16 +1,10 @@
 // Choices between elements of two arrays, and the gradients of such.
 
-#include "kernels.h"
-
-// meeting is kernel.Meeting of at most three arrays.
-struct meeting {
-	i64 n, dims[max_dims], strides[3][max_dims];
-	__device__ u64 at(int k, u64 i) const { return offset(i, n, dims, strides[k]); }
-};
+#include "meeting.h"
 
 // choose: a or b may be null, for zeros.
 #define CHOOSE(C, c, E, size) \
-	extern "C" __global__ void choose_##c##_##size(E *dst, const C *cond, const E *a, const E *b, u64 n, meeting m) { \
+	extern "C" __global__ void choose_##c##_##size(E *dst, const C *cond, const E *a, const E *b, u64 n, meeting<3> m) { \
 		EACH(i, n) { \
 			bool first = cond[m.at(0, i)] != 0; \
 			const E *from = first ? a : b; \
@@ -24,7 +18,7 @@ CHOICES(unsigned int, 4)
 CHOICES(u64, 8)
 
 #define EXTREME_GRAD(T, t) \
-	extern "C" __global__ void extreme_grad_##t(T *dst, const T *dy, const T *a, const T *b, u64 n, int greatest, meeting m) { \
+	extern "C" __global__ void extreme_grad_##t(T *dst, const T *dy, const T *a, const T *b, u64 n, int greatest, meeting<2> m) { \
 		EACH(i, n) { \
 			T x = a[m.at(0, i)], y = b[m.at(1, i)], v = dy[i]; \
 			dst[i] = x == y ? v / 2 : (greatest ? x < y : x > y) ? (T)0 : v; \

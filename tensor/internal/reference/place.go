@@ -62,3 +62,15 @@ func moved(shape []int, x Array, from func(index []int) []int) Result {
 	each(shape, func(i int, index []int) { r.Data[i] = x.Data[place(x.Shape, from(index))] })
 	return r
 }
+
+// Triangle keeps the elements of matrices that are on a diagonal or on its lower or upper side.
+func Triangle(x Array, diagonal int, upper bool) Result {
+	r := newResult(x.Shape)
+	n := len(x.Shape)
+	each(x.Shape, func(i int, index []int) {
+		if row, col := index[n-2], index[n-1]; upper && col-row >= diagonal || !upper && col-row <= diagonal {
+			r.Data[i] = x.Data[i]
+		}
+	})
+	return r
+}

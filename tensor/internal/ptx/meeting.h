@@ -1,0 +1,11 @@
+// How the elements of arrays of several shapes meet.
+
+#pragma once
+
+#include "kernels.h"
+
+// meeting is plan.Meeting of so many arrays, or plan.Broadcast of two.
+template <int arrays> struct meeting {
+	i64 n, dims[max_dims], strides[arrays][max_dims];
+	__device__ u64 at(int k, u64 i) const { return offset(i, n, dims, strides[k]); }
+};
