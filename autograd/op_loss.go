@@ -39,6 +39,14 @@ func (t *Tape) BCEWithLogits(x *Variable, target Target, options ...tensor.LossO
 	return t.loss("BCEWithLogits", x, y, loss{kind: bce, cfg: tensor.NewLossConfig(options...)})
 }
 
+// KLDivLoss returns the mean of target * (log(target) - x) for logarithms x of probabilities, of
+// one shape (torch.nn.functional.kl_div). Options are [tensor.ReduceSum], [tensor.ReduceNone],
+// [tensor.ReduceBatchMean], which is the divergence of rows, and [tensor.LogTarget]. Both may need
+// gradients; as in PyTorch that of a target of 0 is NaN, unless it is a logarithm.
+func (t *Tape) KLDivLoss(x, target *Variable, options ...tensor.LossOption) *Variable {
+	return t.loss("KLDivLoss", x, target, loss{kind: kl, cfg: tensor.NewLossConfig(options...)})
+}
+
 // broadcastLoss is loss for operands of two shapes.
 func (t *Tape) broadcastLoss(op string, x *Variable, target Target, l loss) *Variable {
 	y, own := t.target(op, target)
@@ -94,6 +102,7 @@ const (
 	l1
 	huber
 	bce
+	kl
 )
 
 var opLoss = newOp[loss]("Loss")
@@ -123,6 +132,8 @@ func (l *loss) Forward(c *Call) (*tensor.Tensor, error) {
 		return rt.L1Loss(ctx, x, target, options)
 	case huber:
 		return rt.HuberLoss(ctx, x, target, l.delta, options)
+	case kl:
+		return rt.KLDivLoss(ctx, x, target, options)
 	}
 	return rt.BCEWithLogits(ctx, x, target, options)
 }
@@ -151,6 +162,8 @@ func (l *loss) grad(c *Call, of tensor.LossTarget, g *tensor.Tensor) (*tensor.Te
 		return rt.L1LossGrad(ctx, of, g, x, target, options)
 	case huber:
 		return rt.HuberLossGrad(ctx, of, g, x, target, l.delta, options)
+	case kl:
+		return rt.KLDivLossGrad(ctx, of, g, x, target, options)
 	}
 	return rt.BCEWithLogitsGrad(ctx, of, g, x, target, options)
 }

@@ -21,7 +21,7 @@ import (
 // NaN. Another label outside [0, classes) makes the loss NaN; the next read or Synchronize returns
 // the error, which wraps [ErrLabel].
 func (l Layers) CrossEntropy(ctx context.Context, logits, labels *Tensor, options ...LossOption) (*Tensor, error) {
-	loss, _, err := l.rt.crossEntropy(ctx, logits, labels, false, options)
+	loss, _, err := l.rt.classLoss(ctx, "CrossEntropy", backend.CrossEntropy, logits, labels, false, options)
 	return loss, err
 }
 
@@ -29,20 +29,20 @@ func (l Layers) CrossEntropy(ctx context.Context, logits, labels *Tensor, option
 // [Gradients.CrossEntropyGrad] of a loss whose own gradient is 1, in memory of its own; grad is nil
 // otherwise. GPUs do so for a loss of one element, of up to 4,096 rows of up to 256 classes.
 func (d Gradients) CrossEntropyWithGrad(ctx context.Context, logits, labels *Tensor, options ...LossOption) (loss, grad *Tensor, err error) {
-	return d.rt.crossEntropy(ctx, logits, labels, true, options)
+	return d.rt.classLoss(ctx, "CrossEntropy", backend.CrossEntropy, logits, labels, true, options)
 }
 
-func (rt *Runtime) crossEntropy(ctx context.Context, logits, labels *Tensor, wantGrad bool, options []LossOption) (loss, grad *Tensor, err error) {
-	const op = "CrossEntropy"
+// classLoss is a loss of rows with a label each: CrossEntropy or NLLLoss.
+func (rt *Runtime) classLoss(ctx context.Context, op string, kind backend.Op, logits, labels *Tensor, wantGrad bool, options []LossOption) (loss, grad *Tensor, err error) {
 	c := NewLossConfig(options...)
-	in, e, err := rt.acquireClasses(op, logits, labels, &c)
+	in, e, err := rt.acquireClasses(op, kind == backend.CrossEntropy, logits, labels, &c)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer in.release()
 	fault, err := rt.faultWord(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("tensor: CrossEntropy: %w", err)
+		return nil, nil, fmt.Errorf("tensor: %s: %w", op, err)
 	}
 	defer func() { rt.parked.add(fault.release(ctx)) }()
 	var shape Shape
@@ -55,7 +55,7 @@ func (rt *Runtime) crossEntropy(ctx context.Context, logits, labels *Tensor, wan
 				return err
 			}
 		}
-		call := rt.call(backend.CrossEntropy, loss, logits, labels, c.Weight)
+		call := rt.call(kind, loss, logits, labels, c.Weight)
 		call.Dtype = logits.dtype
 		call.Add(faultRef(fault))
 		backend.SetParams(call, e)
@@ -93,22 +93,11 @@ func (d Gradients) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dl
 	rt := d.rt
 	const op = "CrossEntropyGrad"
 	c := NewLossConfig(options...)
-	in, e, err := rt.acquireClasses(op, logits, labels, &c)
+	in, e, err := rt.acquireClassGrad(op, true, logits, labels, dloss, &c)
 	if err != nil {
 		return nil, err
 	}
 	defer in.release()
-	grad, err := rt.acquireLossGrad(op, logits, dloss)
-	if err != nil {
-		return nil, err
-	}
-	defer grad.release()
-	switch {
-	case e.Each && !slices.Equal(dloss.shape, labels.shape):
-		return nil, fmt.Errorf("tensor: %s: %w: the losses' gradient is %v: want %v, as the labels", op, ErrShape, dloss.shape, labels.shape)
-	case !e.Each && dloss.Elements() != 1:
-		return nil, fmt.Errorf("tensor: %s: %w: the loss's gradient is %v: want a scalar", op, ErrShape, dloss.shape)
-	}
 	var room [3]*Tensor
 	return rt.into(ctx, op, dst, logits, present(append(room[:0], labels, dloss), c.Weight), func(out *Tensor) error {
 		if out.bytes == 0 {
@@ -120,6 +109,24 @@ func (d Gradients) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dl
 	})
 }
 
+// acquireClassGrad is acquireClasses for the gradient of a loss.
+func (rt *Runtime) acquireClassGrad(op string, smooths bool, logits, labels, dloss *Tensor, c *LossConfig) (in operands, e plan.Entropy, err error) {
+	if in, e, err = rt.acquireClasses(op, smooths, logits, labels, c); err != nil {
+		return in, e, err
+	}
+	grad, err := rt.acquireLossGrad(op, logits, dloss)
+	switch {
+	case err != nil:
+	case e.Each && !slices.Equal(dloss.shape, labels.shape):
+		err = fmt.Errorf("tensor: %s: %w: the losses' gradient is %v: want %v, as the labels", op, ErrShape, dloss.shape, labels.shape)
+	case !e.Each && dloss.Elements() != 1:
+		err = fmt.Errorf("tensor: %s: %w: the loss's gradient is %v: want a scalar", op, ErrShape, dloss.shape)
+	}
+	in.add(&grad)
+	in, err = in.unless(err)
+	return in, e, err
+}
+
 // acquireLossGrad holds the gradient of a loss of x, whose dtype is the loss's.
 func (rt *Runtime) acquireLossGrad(op string, x, dloss *Tensor) (operands, error) {
 	in, err := rt.acquireFloats(op, dloss)
@@ -129,9 +136,14 @@ func (rt *Runtime) acquireLossGrad(op string, x, dloss *Tensor) (operands, error
 	return in.unless(err)
 }
 
-// acquireClasses checks the operands of a cross entropy, and says how they meet.
-func (rt *Runtime) acquireClasses(op string, logits, labels *Tensor, c *LossConfig) (in operands, e plan.Entropy, err error) {
-	if err := c.Check(op, "IgnoreIndex", "LabelSmoothing", "Weight"); err != nil {
+// acquireClasses checks the operands of a loss of classes, and says how they meet. A cross entropy
+// smooths labels.
+func (rt *Runtime) acquireClasses(op string, smooths bool, logits, labels *Tensor, c *LossConfig) (in operands, e plan.Entropy, err error) {
+	takes := []string{"IgnoreIndex", "Weight", "LabelSmoothing"}
+	if !smooths {
+		takes = takes[:2]
+	}
+	if err := c.Check(op, takes...); err != nil {
 		return in, e, err
 	}
 	var room [3]*Tensor

@@ -114,7 +114,7 @@ func (rt *Runtime) checkFaults(ctx context.Context, op string) error {
 	if f.Code == plan.FaultIndex {
 		return fmt.Errorf("tensor: %s: an embedding, IndexSelect, Gather, Scatter, ScatterAdd or OneHot found index %d at element %d: %w: want 0..%d", op, f.Got, f.Row, ErrIndex, f.Limit-1)
 	}
-	return fmt.Errorf("tensor: %s: cross entropy found label %d in row %d: %w: want 0..%d", op, f.Got, f.Row, ErrLabel, f.Limit-1)
+	return fmt.Errorf("tensor: %s: a loss of classes found label %d in row %d: %w: want 0..%d", op, f.Got, f.Row, ErrLabel, f.Limit-1)
 }
 
 // free gives the word back. The runtime is closed: no operation asks for another one.

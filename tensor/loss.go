@@ -15,6 +15,7 @@ type LossConfig struct {
 	Reduction      Reduction
 	IgnoreIndex    int     // -100, unless an option says otherwise
 	LabelSmoothing float64 // between 0 and 1
+	LogTarget      bool    // KLDivLoss takes logarithms of its target
 	// Weight are weights of classes (classes), or for BCEWithLogits of elements; PosWeight is for BCEWithLogits. They broadcast
 	// to what they weigh, have its dtype, and are constants. nil: 1.
 	Weight, PosWeight *Tensor
@@ -26,9 +27,10 @@ type LossConfig struct {
 type Reduction uint8
 
 const (
-	MeanReduction Reduction = iota // of all elements, or of the weights of their classes
-	SumReduction                   // of all elements
-	NoReduction                    // a loss for each element
+	MeanReduction      Reduction = iota // of all elements, or of the weights of their classes
+	SumReduction                        // of all elements
+	NoReduction                         // a loss for each element
+	BatchMeanReduction                  // the sum over the first dimension, of KLDivLoss
 )
 
 // ReduceMean is the option for the mean, which is the default (reduction="mean").
@@ -39,6 +41,17 @@ func ReduceSum(c *LossConfig) { c.reduce(SumReduction) }
 
 // ReduceNone is the option for a loss of each element (reduction="none").
 func ReduceNone(c *LossConfig) { c.reduce(NoReduction) }
+
+// ReduceBatchMean is KLDivLoss's option for the sum over the first dimension
+// (reduction="batchmean").
+func ReduceBatchMean(c *LossConfig) { c.reduce(BatchMeanReduction) }
+
+// LogTarget is KLDivLoss's option for a target of logarithms (log_target=True).
+func LogTarget(c *LossConfig) {
+	if c != nil {
+		c.LogTarget, c.given = true, append(c.given, "LogTarget")
+	}
+}
 
 // IgnoreIndex is the option for another label of rows that don't count than -100.
 func IgnoreIndex(label int) LossOption {
@@ -90,7 +103,7 @@ func (c *LossConfig) Check(op string, takes ...string) error {
 			return fmt.Errorf("tensor: %s: %w: it has no option %s; it takes a reduction%s", op, ErrInvalid, name, listed(takes))
 		}
 	}
-	if c.Reduction > NoReduction {
+	if c.Reduction > NoReduction && !(c.Reduction == BatchMeanReduction && slices.Contains(takes, "ReduceBatchMean")) {
 		return fmt.Errorf("tensor: %s: %w: reduction %d: want MeanReduction, SumReduction or NoReduction", op, ErrInvalid, c.Reduction)
 	}
 	if !(c.LabelSmoothing >= 0 && c.LabelSmoothing <= 1) {

@@ -65,6 +65,19 @@ func (d Gradients) BCEWithLogitsGrad(ctx context.Context, of LossTarget, dloss, 
 	return d.rt.lossGrad(ctx, "BCEWithLogitsGrad", backend.BinaryCrossEntropy, of, dloss, x, t, 0, options)
 }
 
+// KLDivLoss is t * (log(t) - x), where the first term is 0 if t is, of logarithms x of
+// probabilities (torch.nn.functional.kl_div): the divergence of the distribution t from x, summed
+// with [ReduceBatchMean]. With [LogTarget] t is logarithms, too.
+func (l Layers) KLDivLoss(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error) {
+	return l.rt.loss(ctx, "KLDivLoss", backend.KLDivLoss, x, t, 0, options)
+}
+
+// KLDivLossGrad is the gradient of x or t of [Layers.KLDivLoss]. As in PyTorch that of a t of 0 is
+// NaN, unless t is a logarithm.
+func (d Gradients) KLDivLossGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error) {
+	return d.rt.lossGrad(ctx, "KLDivLossGrad", backend.KLDivLoss, of, dloss, x, t, 0, options)
+}
+
 // lossOperands are the operands of a loss, which are held until release.
 type lossOperands struct {
 	kind           backend.Op
@@ -87,11 +100,17 @@ func (p *lossOperands) release(ctx context.Context) {
 func (rt *Runtime) acquirePairs(ctx context.Context, op string, kind backend.Op, x, t *Tensor, delta float64, options []LossOption) (*lossOperands, error) {
 	c := NewLossConfig(options...)
 	takes := []string{}
-	if kind == backend.BinaryCrossEntropy {
+	switch kind {
+	case backend.BinaryCrossEntropy:
 		takes = []string{"Weight", "PosWeight"}
+	case backend.KLDivLoss:
+		takes = []string{"LogTarget", "ReduceBatchMean"}
 	}
 	if err := c.Check(op, takes...); err != nil {
 		return nil, err
+	}
+	if c.LogTarget {
+		kind = backend.KLDivLogLoss
 	}
 	if kind == backend.HuberLoss && !(delta > 0 && !math.IsInf(delta, 1)) {
 		return nil, fmt.Errorf("tensor: %s: %w: delta is %v: want a positive number", op, ErrInvalid, delta)
@@ -101,10 +120,10 @@ func (rt *Runtime) acquirePairs(ctx context.Context, op string, kind backend.Op,
 		return nil, err
 	}
 	p := &lossOperands{kind: kind, x: x, t: t, delta: delta, divisor: 1, each: c.Reduction == NoReduction, held: held}
-	if c.Reduction == MeanReduction {
-		p.divisor = float64(x.Elements())
-	}
 	if err = sameShape(op, x, t); err == nil {
+		p.divisor, err = divisorOf(op, c.Reduction, x)
+	}
+	if err == nil {
 		p.weight, err = p.repeated(ctx, op, c.Weight)
 	}
 	if err == nil {
@@ -115,6 +134,19 @@ func (rt *Runtime) acquirePairs(ctx context.Context, op string, kind backend.Op,
 		return nil, err
 	}
 	return p, nil
+}
+
+// divisorOf is what a reduction divides the sum of the losses of x by.
+func divisorOf(op string, r Reduction, x *Tensor) (float64, error) {
+	switch {
+	case r == MeanReduction:
+		return float64(x.Elements()), nil
+	case r != BatchMeanReduction:
+		return 1, nil
+	case len(x.shape) == 0:
+		return 0, fmt.Errorf("tensor: %s: %w: a scalar has no batch: want at least one dimension for ReduceBatchMean", op, ErrShape)
+	}
+	return float64(x.shape[0]), nil
 }
 
 // params sets the parameters of a call.
@@ -159,7 +191,7 @@ func (rt *Runtime) loss(ctx context.Context, op string, kind backend.Op, x, t *T
 		shape = x.shape
 	}
 	return rt.result(ctx, op, x.dtype.Computes(), shape, func(out *Tensor) error {
-		c := rt.call(kind, out, p.x, p.t, p.weight, p.pos)
+		c := rt.call(p.kind, out, p.x, p.t, p.weight, p.pos)
 		c.Dtype = x.dtype
 		p.params(c, OfInput)
 		return rt.backend.Do(ctx, c)
@@ -182,7 +214,7 @@ func (rt *Runtime) lossGrad(ctx context.Context, op string, kind backend.Op, of 
 		return nil, fmt.Errorf("tensor: %s: %w: the loss's gradient is %v: want the shape of the loss of %v", op, ErrShape, dloss.shape, x.shape)
 	}
 	return rt.result(ctx, op, x.dtype, x.shape, func(out *Tensor) error {
-		c := rt.call(backend.LossGrad.Of(kind.Code()), out, dloss, p.x, p.t, p.weight, p.pos)
+		c := rt.call(backend.LossGrad.Of(p.kind.Code()), out, dloss, p.x, p.t, p.weight, p.pos)
 		p.params(c, of)
 		return rt.backend.Do(ctx, c)
 	})

@@ -99,6 +99,12 @@ func present(ts []*Tensor, optional ...*Tensor) []*Tensor {
 	return ts
 }
 
+// add moves what others hold to in.
+func (in *operands) add(others *operands) {
+	in.n += copy(in.stores[in.n:], others.stores[:others.n])
+	others.n = 0
+}
+
 func (in *operands) release() {
 	for _, s := range in.stores[:in.n] {
 		in.rt.parked.add(s.release(context.Background()))

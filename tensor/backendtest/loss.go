@@ -15,7 +15,7 @@ import (
 
 func lossOps[T kernel.Float]() []operation[T] {
 	return []operation[T]{{"pair loss", pairLossTrial[T]}, {"pair loss", pairLossTrial[T]}, {"cross entropy with options", entropyTrial[T]},
-		{"cross entropy with options", entropyTrial[T]}}
+		{"cross entropy with options", entropyTrial[T]}, {"NLLLoss", likelihoodTrial[T]}, {"KLDivLoss", divergenceTrial[T]}}
 }
 
 type (
@@ -23,7 +23,12 @@ type (
 	pairGradient = func(ctx context.Context, of tensor.LossTarget, dloss, x, t *tensor.Tensor, options ...tensor.LossOption) (*tensor.Tensor, error)
 )
 
-func pairLossTrial[T kernel.Float](c *trial[T]) {
+func pairLossTrial[T kernel.Float](c *trial[T]) { c.pairLoss(c.rand.IntN(5)) }
+
+func divergenceTrial[T kernel.Float](c *trial[T]) { c.pairLoss(5 + c.rand.IntN(2)) }
+
+// pairLoss is a trial of one of the losses.
+func (c *trial[T]) pairLoss(which int) {
 	shape := c.few()
 	x, t := c.operand(shape...), c.operand(shape...)
 	delta := []float64{1, 0.25, 3}[c.rand.IntN(3)]
@@ -33,7 +38,7 @@ func pairLossTrial[T kernel.Float](c *trial[T]) {
 	var run pairLoss
 	var grad pairGradient
 	of := func(int) reference.Loss { return reference.MSE() }
-	switch c.rand.IntN(5) {
+	switch which {
 	case 0:
 		name, run, grad = "MSELoss", c.r.MSELoss, c.r.MSELossGrad
 	case 1:
@@ -48,6 +53,13 @@ func pairLossTrial[T kernel.Float](c *trial[T]) {
 			return c.r.HuberLossGrad(ctx, of, d, x, t, delta, o...)
 		}
 		of = func(int) reference.Loss { return reference.Huber(delta) }
+	case 5:
+		name, run, grad = "KLDivLoss", c.r.KLDivLoss, c.r.KLDivLossGrad
+		of = func(int) reference.Loss { return reference.KL(false) }
+	case 6:
+		name, run, grad = "KLDivLoss", c.r.KLDivLoss, c.r.KLDivLossGrad
+		options = append(options, tensor.LogTarget)
+		of = func(int) reference.Loss { return reference.KL(true) }
 	default:
 		name, run, grad = "BCEWithLogits", c.r.BCEWithLogits, c.r.BCEWithLogitsGrad
 		if c.rand.IntN(2) == 0 {
@@ -72,6 +84,9 @@ func pairLossTrial[T kernel.Float](c *trial[T]) {
 	tol.terms, tol.inside = rowSum[T](len(x.data)).terms, 8*float64(len(x.data)+1)
 	if reduction == 0 {
 		divisor = float64(len(x.data))
+	}
+	if name == "KLDivLoss" && reduction == 1 && len(shape) > 0 {
+		options, divisor = append(options, tensor.ReduceBatchMean), float64(shape[0])
 	}
 	dloss := c.wide().operand()
 	if reduction == 2 {
@@ -133,9 +148,23 @@ func (c *trial[T]) weights(shape []int, option func(*tensor.Tensor) tensor.LossO
 	return append(options, option(w.Tensor)), reference.BroadcastTo(w.array(), shape).Data
 }
 
-func entropyTrial[T kernel.Float](c *trial[T]) {
-	e := reference.Entropy{Ignore: -100}
-	var options []tensor.LossOption
+// classCase is a loss of rows with a label each.
+type classCase[T kernel.Float] struct {
+	e       reference.Entropy
+	options []tensor.LossOption
+	x       *operand[T]
+	rows    reference.Array // of x, one after the other
+	labels  []int64
+	on      *tensor.Tensor // the labels
+	bad     bool           // one is no class
+	each    bool
+	dloss   *operand[T]
+	per     []int // the shape of the labels
+	vector  bool  // x is one row
+}
+
+func (c *trial[T]) classCase() *classCase[T] {
+	k := &classCase[T]{e: reference.Entropy{Ignore: -100}}
 	shape := append([]int{c.rand.IntN(6), 1 + c.rand.IntN(7)}, [][]int{{}, {3}, {2, 4}, {1, 1, 2}, {0}}[c.rand.IntN(5)]...)
 	if c.rand.IntN(20) == 0 {
 		shape[1], shape[0] = 300, 1+c.rand.IntN(3)
@@ -143,91 +172,127 @@ func entropyTrial[T kernel.Float](c *trial[T]) {
 	if c.rand.IntN(30) == 0 {
 		shape = []int{1200, 3} // more rows than one block of a GPU does
 	}
-	at, per := 1, slices.Concat(shape[:1], shape[2:])
+	at := 1
+	k.per = slices.Concat(shape[:1], shape[2:])
 	if c.rand.IntN(10) == 0 {
-		shape, at, per = shape[1:2], 0, []int{}
+		shape, at, k.per, k.vector = shape[1:2], 0, []int{}, true
 	}
-	logits := c.operand(shape...)
+	k.x = c.operand(shape...)
 	classes := shape[at]
 	if c.rand.IntN(2) == 0 {
-		e.Ignore = int64(c.rand.IntN(classes+2) - 1)
-		options = append(options, tensor.IgnoreIndex(int(e.Ignore)))
+		k.e.Ignore = int64(c.rand.IntN(classes+2) - 1)
+		k.options = append(k.options, tensor.IgnoreIndex(int(k.e.Ignore)))
 	}
+	kind := c.kind
 	if c.rand.IntN(2) == 0 {
-		e.Smoothing = c.rand.Float64()
-		options = append(options, tensor.LabelSmoothing(e.Smoothing))
-	}
-	if c.rand.IntN(2) == 0 {
-		kind := c.kind
 		c.kind = positive
 		w := c.wide().operand(classes)
-		c.kind = kind
-		options, e.Weights = append(options, tensor.Weight(w.Tensor)), w.array().Data
+		k.options, k.e.Weights = append(k.options, tensor.Weight(w.Tensor)), w.array().Data
 	}
-	labels, bad := make([]int64, elements(per)), false
-	for i := range labels {
-		labels[i] = int64(c.rand.IntN(classes))
+	k.labels = make([]int64, elements(k.per))
+	for i := range k.labels {
+		k.labels[i] = int64(c.rand.IntN(classes))
 		switch c.rand.IntN(120) {
 		case 0:
-			labels[i] = []int64{-1, int64(classes), math.MinInt32, math.MaxInt32}[c.rand.IntN(4)]
+			k.labels[i] = []int64{-1, int64(classes), math.MinInt32, math.MaxInt32}[c.rand.IntN(4)]
 		case 1, 2, 3, 4, 5, 6:
-			labels[i] = e.Ignore
+			k.labels[i] = k.e.Ignore
 		}
-		bad = bad || labels[i] != e.Ignore && (labels[i] < 0 || labels[i] >= int64(classes))
+		k.bad = k.bad || k.labels[i] != k.e.Ignore && (k.labels[i] < 0 || k.labels[i] >= int64(classes))
 	}
-	on := wholeNumbers(c, reference.Array{Shape: per, Data: floats(labels)}, func(v float64) int32 { return int32(v) })
+	k.on = wholeNumbers(c, reference.Array{Shape: k.per, Data: floats(k.labels)}, func(v float64) int32 { return int32(v) })
 	if c.rand.IntN(2) == 0 {
-		on = wholeNumbers(c, reference.Array{Shape: per, Data: floats(labels)}, func(v float64) int64 { return int64(v) })
+		k.on = wholeNumbers(c, reference.Array{Shape: k.per, Data: floats(k.labels)}, func(v float64) int64 { return int64(v) })
 	}
-	// The reference has rows one after the other.
-	moved := logits.array()
-	if at == 1 {
-		moved = reference.MoveLast(moved, 1)
+	if k.rows = k.x.array(); !k.vector {
+		k.rows = reference.MoveLast(k.rows, 1)
 	}
-	moved.Shape = []int{len(labels), classes}
+	k.rows.Shape = []int{len(k.labels), classes}
 	reduction := c.rand.IntN(3)
-	options = append(options, []tensor.LossOption{tensor.ReduceMean, tensor.ReduceSum, tensor.ReduceNone}[reduction])
-	e.Mean = reduction == 0
-	each, want := e.Losses(moved, labels)
-	dloss := c.wide().operandOf([]T{T(c.rand.Float64()*6 - 3)}, nil)
-	if reduction == 2 {
-		kind := c.kind
-		c.kind = ordinary
-		dloss = c.wide().operand(per...)
-		c.kind = kind
-		want = each
-		want.Shape = per
+	k.options = append(k.options, []tensor.LossOption{tensor.ReduceMean, tensor.ReduceSum, tensor.ReduceNone}[reduction])
+	k.e.Mean, k.each = reduction == 0, reduction == 2
+	c.kind = ordinary
+	k.dloss = c.wide().operandOf([]T{T(c.rand.Float64()*6 - 3)}, nil)
+	if k.each {
+		k.dloss = c.wide().operand(k.per...)
 	}
-	tol := rowSum[T](len(logits.data))
-	tol.inside = 8
-	if reduction != 2 {
-		tol.inside *= float64(len(labels) + 1) // the sum, and
-		if e.Weights != nil {
-			tol.inside *= max(1, slices.Max(e.Weights)) // its terms before they are divided
-		}
-	}
-	c.dirty()
-	loss, err := c.r.CrossEntropy(c.ctx, logits.Tensor, on, options...)
-	require.NoError(c.t, err)
-	if bad {
+	c.kind = kind
+	return k
+}
+
+// synchronized checks that a wrong label was found.
+func (k *classCase[T]) synchronized(c *trial[T]) {
+	c.t.Helper()
+	if k.bad {
 		require.ErrorIs(c.t, c.r.Synchronize(c.ctx), tensor.ErrLabel)
 	} else {
 		require.NoError(c.t, c.r.Synchronize(c.ctx))
 	}
-	c.gave("CrossEntropy with options", loss, err, want, tol)
-	logits.unchanged("CrossEntropy")
-	c.entropyWithGrad(logits, on, loss, bad, options)
-	grad := e.Grad(moved, labels, dloss.array().Data, reduction == 2)
-	if at == 1 {
-		grad.Shape = append(slices.Clone(per), classes)
-		grad = reference.Result{Array: reference.MoveFrom(grad.Array, 1), Size: reference.MoveFrom(reference.Array{Shape: grad.Shape, Data: grad.Size}, 1).Data}
-	} else {
-		grad.Shape = shape
+}
+
+// wants is the loss, of each row or of all.
+func (k *classCase[T]) wants(each, all reference.Result) reference.Result {
+	if each.Shape = k.per; k.each {
+		return each
 	}
-	dst := c.destination(logits, nil)
+	return all
+}
+
+// gradient is that of the rows, in the shape of x.
+func (k *classCase[T]) gradient(rows reference.Result) reference.Result {
+	if k.vector {
+		rows.Shape = k.x.Shape()
+		return rows
+	}
+	rows.Shape = append(slices.Clone(k.per), k.rows.Shape[1])
+	return reference.Result{Array: reference.MoveFrom(rows.Array, 1), Size: reference.MoveFrom(reference.Array{Shape: rows.Shape, Data: rows.Size}, 1).Data}
+}
+
+func entropyTrial[T kernel.Float](c *trial[T]) {
+	k := c.classCase()
+	if c.rand.IntN(2) == 0 {
+		k.e.Smoothing = c.rand.Float64()
+		k.options = append(k.options, tensor.LabelSmoothing(k.e.Smoothing))
+	}
+	tol := rowSum[T](len(k.x.data))
+	tol.inside = 8
+	if !k.each {
+		tol.inside *= float64(len(k.labels) + 1) // the sum, and
+		if k.e.Weights != nil {
+			tol.inside *= max(1, slices.Max(k.e.Weights)) // its terms before they are divided
+		}
+	}
 	c.dirty()
-	out, err := c.r.CrossEntropyGrad(c.ctx, dst.tensor(), logits.Tensor, on, dloss.Tensor, options...)
-	c.went("CrossEntropyGrad with options", dst, out, err, grad, tol, logits, dloss)
+	loss, err := c.r.CrossEntropy(c.ctx, k.x.Tensor, k.on, k.options...)
+	require.NoError(c.t, err)
+	k.synchronized(c)
+	c.gave("CrossEntropy with options", loss, err, k.wants(k.e.Losses(k.rows, k.labels)), tol)
+	k.x.unchanged("CrossEntropy")
+	c.entropyWithGrad(k.x, k.on, loss, k.bad, k.options)
+	grad := k.gradient(k.e.Grad(k.rows, k.labels, k.dloss.array().Data, k.each))
+	dst := c.destination(k.x, nil)
+	c.dirty()
+	out, err := c.r.CrossEntropyGrad(c.ctx, dst.tensor(), k.x.Tensor, k.on, k.dloss.Tensor, k.options...)
+	c.went("CrossEntropyGrad with options", dst, out, err, grad, tol, k.x, k.dloss)
+}
+
+func likelihoodTrial[T kernel.Float](c *trial[T]) {
+	k := c.classCase()
+	tol := rowSum[T](len(k.labels))
+	if !k.each {
+		tol.inside, tol.vague = float64(len(k.labels)+1), true
+	}
+	c.dirty()
+	loss, err := c.r.NLLLoss(c.ctx, k.x.Tensor, k.on, k.options...)
+	require.NoError(c.t, err)
+	k.synchronized(c)
+	c.gave("NLLLoss", loss, err, k.wants(k.e.Likelihoods(k.rows, k.labels)), tol)
+	c.dirty()
+	grad, err := c.r.NLLLossGrad(c.ctx, k.x.Tensor, k.on, k.dloss.Tensor, k.options...)
+	c.gave("NLLLossGrad", grad, err, k.gradient(k.e.LikelihoodGrad(k.rows.Shape, k.labels, k.dloss.array().Data, k.each)), rowSum[T](len(k.labels)))
+	k.x.unchanged("NLLLoss")
+	_, err = c.r.NLLLoss(c.ctx, k.x.Tensor, k.on, tensor.LabelSmoothing(0.1))
+	require.ErrorIs(c.t, err, tensor.ErrInvalid)
 }
 
 func floats(all []int64) []float64 {

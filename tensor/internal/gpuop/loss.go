@@ -14,6 +14,8 @@ var (
 	entropy      = namedBy("cross_entropy", backend.Int32, backend.Int64)
 	entropyGrads = namedBy("cross_entropy_grad", backend.Int32, backend.Int64)
 	labelWeights = namedBy("label_weights", backend.Int32, backend.Int64)
+	likelihoods  = namedBy("nll_loss", backend.Int32, backend.Int64)
+	likelyGrads  = namedBy("nll_loss_grad", backend.Int32, backend.Int64)
 	lossEach     = named("loss_each")
 )
 
@@ -21,6 +23,8 @@ func losses(t *entries) {
 	t[backend.CrossEntropy] = entry{kernel: entropy[backend.Int32], run: crossEntropy}
 	t[backend.CrossEntropyWithGrad] = entry{kernel: entropy[backend.Int32], run: crossEntropy, can: fusesEntropy}
 	t[backend.CrossEntropyGrad] = entry{kernel: entropyGrads[backend.Int32], run: crossEntropyGrad}
+	t[backend.NLLLoss] = entry{kernel: likelihoods[backend.Int32], run: crossEntropy}
+	t[backend.NLLLossGrad] = entry{kernel: likelyGrads[backend.Int32], run: nllLossGrad}
 	t.run("loss", loss, backend.Loss.All()...)
 	t.run("loss_grad", lossGrad, backend.LossGrad.All()...)
 }
@@ -42,41 +46,68 @@ func fusesEntropy(_ *Backend, c *backend.Call) bool {
 	return !c.Narrow && entropy[backend.Int32].has(c.Dtype) && logits.Bytes > 0 && !e.Each && e.Cols <= narrowColumns && logits.Count()/e.Cols <= countedRows
 }
 
-// crossEntropy sets the gradient, too, if the operation has one.
+// crossEntropy sets the gradient, too, if the operation has one. A negative log likelihood has
+// another kernel with the same operands.
 func crossEntropy(ctx context.Context, l *launcher, _ name) error {
-	logits := 1
-	if l.c.Op == backend.CrossEntropyWithGrad {
+	logits, kernels := 1, &entropy
+	switch l.c.Op {
+	case backend.CrossEntropyWithGrad:
 		logits = 2
+	case backend.NLLLoss:
+		kernels = &likelihoods
 	}
 	labels := l.arg(logits + 1)
 	e, n := backend.ParamsOf[plan.Entropy](l.c.Params()), labels.Count()
 	l.Grid[0] = min(launch.GridSize(n, rowsInBlock), 2*enough)
 	l.operands(0).optional(logits == 2, 1).operands(logits, logits+1, logits+2, logits+3).meet(ctx, l.Grid[0] > 1)
-	return l.Flag(e.Each).entropy(n, e).run(entropy[labels.Dtype])
+	return l.Flag(e.Each).entropy(n, e).run(kernels[labels.Dtype])
 }
 
 func crossEntropyGrad(ctx context.Context, l *launcher, _ name) error {
 	labels := l.arg(2)
-	e, n, dtype := backend.ParamsOf[plan.Entropy](l.c.Params()), labels.Count(), l.Dtype
+	e, n := backend.ParamsOf[plan.Entropy](l.c.Params()), labels.Count()
 	var per device.Range
 	if e.Mean && (n > countedRows || l.c.Narrow) {
-		parts, err := l.b.takeParts(ctx)
-		if err != nil {
+		var err error
+		if per, err = l.countLabels(ctx, 2, n, e); err != nil {
 			return err
 		}
-		per = parts.Range(ticketBytes, 8)
-		l.Block[0], l.Dtype = 1024, l.arg(4).Dtype
-		if err := l.Memory(per, backend.Write).operands(2, 3).entropy(n, e).run(labelWeights[labels.Dtype]); err != nil {
-			return err
-		}
-		l.again(l.Name)
-		l.Dtype = dtype
 	}
 	narrow := e.Cols <= narrowColumns
 	if l.rows(n, &e.Rows); narrow {
 		l.Blocks((n+rowsInBlock-1)/rowsInBlock, 32*rowsInBlock, 1)
 	}
 	return l.all().Memory(per, backend.Read).Flag(e.Each, narrow).entropy(n, e).run(entropyGrads[labels.Dtype])
+}
+
+// nllLossGrad counts the labels in a launch of its own.
+func nllLossGrad(ctx context.Context, l *launcher, _ name) error {
+	labels := l.arg(1)
+	e, n := backend.ParamsOf[plan.Entropy](l.c.Params()), labels.Count()
+	var per device.Range
+	if e.Mean {
+		var err error
+		if per, err = l.countLabels(ctx, 1, n, e); err != nil {
+			return err
+		}
+	}
+	return l.Each(l.arg(0).Count()).all().Memory(per, backend.Read).Flag(e.Each).entropy(n, e).run(likelyGrads[labels.Dtype])
+}
+
+// countLabels launches the sum of the labels' weights, which are the operand after the labels. The
+// last operand is dloss.
+func (l *launcher) countLabels(ctx context.Context, labels, n int, e *plan.Entropy) (per device.Range, err error) {
+	parts, err := l.b.takeParts(ctx)
+	if err != nil {
+		return per, err
+	}
+	per = parts.Range(ticketBytes, 8)
+	dtype := l.Dtype
+	l.Block[0], l.Dtype = 1024, l.arg(l.c.N-1).Dtype
+	err = l.Memory(per, backend.Write).operands(labels, labels+1).entropy(n, e).run(labelWeights[l.arg(labels).Dtype])
+	l.again(l.Name)
+	l.Dtype = dtype
+	return per, err
 }
 
 // entropy is the kernels' struct of that name.

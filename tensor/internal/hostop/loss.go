@@ -13,6 +13,12 @@ func losses(t *functions) {
 	by = t.pair(backend.CrossEntropyGrad, 2)
 	by.of[backend.Int32] = cells{backend.Float32: crossEntropyGrad[float32, float32, int32], backend.Float64: crossEntropyGrad[float64, float64, int32], backend.BFloat16: crossEntropyGrad[float32, bf16, int32]}
 	by.of[backend.Int64] = cells{backend.Float32: crossEntropyGrad[float32, float32, int64], backend.Float64: crossEntropyGrad[float64, float64, int64], backend.BFloat16: crossEntropyGrad[float32, bf16, int64]}
+	by = t.pair(backend.NLLLoss, 2)
+	by.of[backend.Int32].floats(nllLoss[float32, int32], nllLoss[float64, int32])
+	by.of[backend.Int64].floats(nllLoss[float32, int64], nllLoss[float64, int64])
+	by = t.pair(backend.NLLLossGrad, 1)
+	by.of[backend.Int32].floats(nllLossGrad[float32, int32], nllLossGrad[float64, int32])
+	by.of[backend.Int64].floats(nllLossGrad[float32, int64], nllLossGrad[float64, int64])
 	t.floats(loss[float32], loss[float64], backend.Loss.All()...)
 	t.floats(lossGrad[float32], lossGrad[float64], backend.LossGrad.All()...)
 }
@@ -23,6 +29,14 @@ func crossEntropy[T kernel.Float, E kernel.Logit, L kernel.Index](a *args) {
 
 func crossEntropyGrad[T kernel.Float, E kernel.Logit, L kernel.Index](a *args) {
 	kernel.CrossEntropyGrad(of[E](a, 0), of[E](a, 1), of[L](a, 2), of[T](a, 3), of[T](a, 4), params[plan.Entropy](a))
+}
+
+func nllLoss[T kernel.Float, L kernel.Index](a *args) {
+	kernel.NLLLoss(of[T](a, 0), of[T](a, 1), of[L](a, 2), of[T](a, 3), params[plan.Entropy](a), fault(a, 4))
+}
+
+func nllLossGrad[T kernel.Float, L kernel.Index](a *args) {
+	kernel.NLLLossGrad(of[T](a, 0), of[L](a, 1), of[T](a, 2), of[T](a, 3), params[plan.Entropy](a))
 }
 
 func pairsOf[T kernel.Float](a *args, first int) kernel.Pairs[T] {

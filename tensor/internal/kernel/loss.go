@@ -11,6 +11,8 @@ const (
 	L1                // |x - t|
 	Huber             // (x - t)²/2 up to a distance of delta, and linear beyond
 	BCE               // the binary cross entropy of a logit and a probability
+	KL                // t log(t) - t x, of which the first term is 0 where t is
+	KLLog             // the same of the logarithm of t
 )
 
 // Pairs are the operands of a loss. Weight and Pos, the weight of positive answers, are for BCE; nil:
@@ -37,6 +39,13 @@ func lossOf[T Float](l Loss, p Pairs[T], i int, delta float64) float64 {
 			loss *= 1 + (float64(p.Pos[i])-1)*t
 		}
 		return orElse(p.Weight, i, 1) * ((1-t)*x + loss)
+	case KL:
+		if t == 0 {
+			return -t * x
+		}
+		return t*log(t) - t*x
+	case KLLog:
+		return exp(t) * (t - x)
 	}
 	panic("kernel: no loss has this number")
 }
@@ -47,8 +56,11 @@ func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.
 // slopeOf is the derivative of the loss of pair i by x or, with target, by t.
 func slopeOf[T Float](l Loss, p Pairs[T], i int, delta float64, target bool) float64 {
 	x, t := float64(p.X[i]), float64(p.T[i])
-	if l == BCE {
+	switch l {
+	case BCE:
 		return orElse(p.Weight, i, 1) * p.slopeOfBCE(i, target)
+	case KL, KLLog:
+		return slopeOfKL(l, x, t, target)
 	}
 	d := x - t
 	if target {
@@ -78,6 +90,19 @@ func (p Pairs[T]) slopeOfBCE(i int, target bool) float64 {
 	default:
 		return (pos*t+1-t)*sigmoid(x) - pos*t
 	}
+}
+
+// slopeOfKL is NaN where the target is 0 and the derivative by it, as PyTorch's is.
+func slopeOfKL(l Loss, x, t float64, target bool) float64 {
+	switch {
+	case l == KL && target:
+		return log(t) + t/t - x
+	case l == KL:
+		return -t
+	case target:
+		return exp(t)*(t-x) + exp(t)
+	}
+	return -exp(t)
 }
 
 // EachLoss sets dst to the losses.

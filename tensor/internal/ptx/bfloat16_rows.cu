@@ -140,8 +140,8 @@ static __device__ __noinline__ void slopes(bfloat16 *to, const bfloat16 *row, i6
 	});
 }
 
-CROSS_ENTROPY(bfloat16, bf16, float, int, i32)
-CROSS_ENTROPY(bfloat16, bf16, float, i64, i64)
+CROSS_ENTROPY(cross_entropy, bfloat16, bf16, float, int, i32)
+CROSS_ENTROPY(cross_entropy, bfloat16, bf16, float, i64, i64)
 
 // cross_entropy_grad: a block for each row, or one of its 8 warps if narrow. per has what the sum of the losses is divided by, or is null for 1; each: dloss
 // is of every row.

@@ -3,7 +3,7 @@
 #include "kernels.h"
 
 // The losses in the order of kernel.Loss.
-enum { MSE, L1, HUBER, BCE };
+enum { MSE, L1, HUBER, BCE, KL, KL_LOG };
 
 static __device__ double softplus(double x) { return (x != x || x > 0 ? x : 0) + log1p(exp(-fabs(x))); }
 
@@ -28,6 +28,8 @@ template <class T> struct pairs {
 		case HUBER:
 			d = fabs(d);
 			return d >= delta ? delta * (d - 0.5 * delta) : 0.5 * d * d;
+		case KL: return (u == 0 ? 0 : u * log(u)) - u * v;
+		case KL_LOG: return exp(u) * (u - v);
 		}
 		double w = weight ? (double)weight[i] : 1, some = softplus(-v);
 		return w * ((1 - u) * v + (pos ? (1 + ((double)pos[i] - 1) * u) * some : some)); // 0 times an infinite target is NaN
@@ -42,6 +44,10 @@ template <class T> struct pairs {
 				return w * (pos ? p * softplus(-v) - softplus(v) : -v);
 			return w * (pos ? (p * u + 1 - u) * sigmoid(v) - p * u : sigmoid(v) - u);
 		}
+		if (op == KL)
+			return target ? log(u) + u / u - v : -u; // by a target of 0 it is NaN, as PyTorch's
+		if (op == KL_LOG)
+			return target ? exp(u) * (u - v) + exp(u) : -exp(u);
 		double d = target ? u - v : v - u;
 		if (op == MSE)
 			return 2 * d;

@@ -140,7 +140,7 @@ template <class T> static __device__ void slopes(T *to, const T *row, i64 label,
 	}
 }
 
-#define LABELS(T, t) CROSS_ENTROPY(T, t, T, int, i32) CROSS_ENTROPY(T, t, T, i64, i64)
+#define LABELS(T, t) CROSS_ENTROPY(cross_entropy, T, t, T, int, i32) CROSS_ENTROPY(cross_entropy, T, t, T, i64, i64)
 FLOATS(LABELS)
 
 // cross_entropy_grad: a block for each row, or one of its 8 warps if narrow. Each block counts the labels by itself, unless per has the divisor, which

@@ -57,11 +57,13 @@ template <class T> static __device__ double spread_of(const T *weights, const en
 	return e.smoothing / (double)e.r.cols * block_sum(own.value(), s);
 }
 
-// cross_entropy: a row for each warp, of 8 in a block. With each, loss has all rows' losses. Each block leaves the sum of its losses, that of what they
-// are divided by, and the first row whose label is no class, in part; the last one adds those up. grad, if it is not null, gets the gradient of the logits, of a loss whose own is 1. W is the type of
-// the loss; surprise and slopes are those for T.
-#define CROSS_ENTROPY(T, t, W, L, l) \
-	extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 2 ? 4 : 1) cross_entropy_##l##_##t(W *loss, T *grad, const T *logits, const L *labels, const W *weights, fault *f, double *part, \
+// CROSS_ENTROPY is the kernel of a loss: a row for each warp, of 8 in a block. With each, loss has
+// all rows' losses. Each block leaves the sum of its losses, that of what they are divided by, and
+// the first row whose label is no class, in part; the last one adds those up. grad, if it is not
+// null, gets the gradient of the logits, of a loss whose own is 1. W is the type of the loss;
+// surprise and slopes are those for T.
+#define CROSS_ENTROPY(name, T, t, W, L, l) \
+	extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 2 ? 4 : 1) name##_##l##_##t(W *loss, T *grad, const T *logits, const L *labels, const W *weights, fault *f, double *part, \
 		unsigned *ticket, i64 each, entropy e) { \
 		__shared__ double s[33]; \
 		__shared__ u64 bad; \

@@ -85,6 +85,41 @@ func BCE(w, p float64, pos bool) Loss {
 	}
 }
 
+// KL is t·log(t/x̂), where x is the logarithm of x̂ and t log t of 0 is 0; PyTorch's derivative by
+// a t of 0 or infinity is NaN. With logs t is a logarithm, too.
+func KL(logs bool) Loss {
+	if logs {
+		return Loss{
+			F:    func(x, t float64) float64 { return Exp(t) * (t - x) },
+			X:    func(_, t float64) float64 { return -Exp(t) },
+			T:    func(x, t float64) float64 { return Exp(t)*(t-x) + Exp(t) },
+			Size: func(x, t float64) float64 { return Exp(t) * (math.Abs(t) + math.Abs(x) + 1) },
+		}
+	}
+	return Loss{
+		F: func(x, t float64) float64 {
+			if t == 0 {
+				return -(t * x)
+			}
+			return t*Log(t) - t*x
+		},
+		X: func(_, t float64) float64 { return -t },
+		T: func(x, t float64) float64 {
+			if t == 0 || math.IsInf(t, 0) {
+				return math.NaN()
+			}
+			return Log(t) + 1 - x
+		},
+		Size: func(x, t float64) float64 {
+			all := math.Abs(x) + 1
+			if t != 0 {
+				all += math.Abs(Log(math.Abs(t)))
+			}
+			return (1 + math.Abs(t)) * all
+		},
+	}
+}
+
 // Entropy is a cross entropy of rows of logits, one after the other, with all of its options.
 type Entropy struct {
 	Ignore    int64
@@ -188,6 +223,50 @@ func (e Entropy) Grad(logits Array, labels []int64, dloss []float64, each bool) 
 			r.Data[i*classes+c] = d * (all*p - blame[c])
 			r.Size[i*classes+c] = math.Abs(d) * (math.Abs(all)*p + math.Abs(blame[c]))
 		}
+	}
+	return r
+}
+
+// Likelihoods are the losses of rows of logarithms of probabilities, and their sum over the
+// divisor.
+func (e Entropy) Likelihoods(x Array, labels []int64) (each Result, reduced Result) {
+	each, reduced = newResult([]int{len(labels)}), newResult(nil)
+	classes := x.Shape[1]
+	var sum Sum
+	for i, l := range labels {
+		switch {
+		case l == e.Ignore:
+			continue
+		case l < 0 || l >= int64(classes):
+			each.Data[i] = math.NaN()
+		default:
+			each.Data[i] = -e.weight(int(l)) * x.Data[i*classes+int(l)]
+		}
+		sum.Add(each.Data[i])
+		each.Size[i] = math.Abs(each.Data[i])
+		reduced.Size[0] += each.Size[i]
+	}
+	total := e.total(labels, classes)
+	reduced.Data[0] = sum.Value() / total
+	reduced.Size[0] /= math.Abs(total)
+	return each, reduced
+}
+
+// LikelihoodGrad is the gradient of x, where dloss is as in Grad.
+func (e Entropy) LikelihoodGrad(shape []int, labels []int64, dloss []float64, each bool) Result {
+	r := newResult(shape)
+	total := e.total(labels, shape[1])
+	for i, l := range labels {
+		if l == e.Ignore || l < 0 || l >= int64(shape[1]) {
+			continue
+		}
+		d := dloss[0] / total
+		if each {
+			d = dloss[i]
+		}
+		at := i*shape[1] + int(l)
+		r.Data[at] = -d * e.weight(int(l))
+		r.Size[at] = math.Abs(r.Data[at])
 	}
 	return r
 }

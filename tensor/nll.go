@@ -1,0 +1,34 @@
+package tensor
+
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/tensor/backend"
+)
+
+// NLLLoss returns the mean over the rows of x (n, classes), which are logarithms of probabilities,
+// of -row[label], a scalar (torch.nn.functional.nll_loss). Shapes, dtypes, labels and their errors
+// are those of [Layers.CrossEntropy], which has the logarithm of the softmax in it. Options are
+// [ReduceSum], [ReduceNone], [IgnoreIndex] and [Weight].
+func (l Layers) NLLLoss(ctx context.Context, x, labels *Tensor, options ...LossOption) (*Tensor, error) {
+	loss, _, err := l.rt.classLoss(ctx, "NLLLoss", backend.NLLLoss, x, labels, false, options)
+	return loss, err
+}
+
+// NLLLossGrad is the gradient of x of [Layers.NLLLoss] with the same options, times dloss, which is
+// the loss's own in its shape: 0 but for the element of each label that counts. It reads no element
+// of x.
+func (d Gradients) NLLLossGrad(ctx context.Context, x, labels, dloss *Tensor, options ...LossOption) (*Tensor, error) {
+	rt, op := d.rt, "NLLLossGrad"
+	c := NewLossConfig(options...)
+	in, e, err := rt.acquireClassGrad(op, false, x, labels, dloss, &c)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	return rt.result(ctx, op, x.dtype, x.shape, func(out *Tensor) error {
+		call := rt.call(backend.NLLLossGrad, out, labels, c.Weight, dloss)
+		backend.SetParams(call, e)
+		return rt.backend.Do(ctx, call)
+	})
+}
