@@ -277,6 +277,10 @@ func TestBFloat16Losses(t *testing.T) {
 		"weighted BCE": func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable {
 			return t.BCEWithLogits(x, y, tensor.Weight(weight))
 		},
+		"KLDivLoss": func(t *autograd.Tape, x, y *autograd.Variable) *autograd.Variable { return t.KLDivLoss(x, y) },
+		"NLLLoss": func(t *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable {
+			return t.NLLLoss(x, labels, tensor.Weight(weight))
+		},
 		"CrossEntropy": func(t *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable { return t.CrossEntropy(x, labels) },
 		"weighted": func(t *autograd.Tape, x, _ *autograd.Variable) *autograd.Variable {
 			return t.CrossEntropy(x, labels, tensor.Weight(weight))

@@ -51,6 +51,19 @@ func TestDefaultsOfLossesArePyTorchs(t *testing.T) {
 			}, math.Ln2)
 			return tapetest.Signature("weight", "None", "reduction", got, "pos_weight", "None")
 		}},
+		{Names: "Tape.KLDivLoss", Python: "reduction=mean, log_target=False", Got: func(b *tapetest.Bench, _ *nn.Initializer) string {
+			got := reducedBy(b, func(t *autograd.Tape) *autograd.Variable {
+				return t.KLDivLoss(autograd.Upload(t, []float64{-1, -2}), autograd.Upload(t, []float64{1, 1}))
+			}, 1.5)
+			return tapetest.Signature("reduction", got, "log_target", got != "mean")
+		}},
+		{Names: "Tape.NLLLoss", Python: "weight=None, ignore_index=-100, reduction=mean", Got: func(b *tapetest.Bench, _ *nn.Initializer) string {
+			labels := tapetest.Upload(b, []int32{0, -100, 1})
+			got := reducedBy(b, func(t *autograd.Tape) *autograd.Variable {
+				return t.NLLLoss(autograd.Upload(t, []float64{-3, 0, 5, 5, 3, -1}, 3, 2), labels)
+			}, 2)
+			return tapetest.Signature("weight", "None", "ignore_index", -100, "reduction", got)
+		}},
 		{Names: "Tape.CrossEntropy", Python: "weight=None, ignore_index=-100, reduction=mean, label_smoothing=0", Got: func(b *tapetest.Bench, _ *nn.Initializer) string {
 			labels := tapetest.Upload(b, []int32{0, -100, 0})
 			got := reducedBy(b, func(t *autograd.Tape) *autograd.Variable {

@@ -98,6 +98,14 @@ var operationRows = []struct {
 	{Of: "Tape.Sqrt", program: ofOne(onTape.Sqrt)},
 	{Of: "Tape.Square", program: ofOne(onTape.Square)},
 	{Of: "Tape.Tanh", program: ofOne(onTape.Tanh)},
+	{Of: "Tape.Sign", program: ofOne(onTape.Sign)},
+	{Of: "Tape.Floor", program: ofOne(onTape.Floor)},
+	{Of: "Tape.Ceil", program: ofOne(onTape.Ceil)},
+	{Of: "Tape.Round", program: ofOne(onTape.Round)},
+	{Of: "Tape.Log1p", program: ofOne(onTape.Log1p)},
+	{Of: "Tape.Expm1", program: ofOne(onTape.Expm1)},
+	{Of: "Tape.Tril", program: ofOne(func(t onTape, x variable) variable { return t.Tril(x, 0) })},
+	{Of: "Tape.Triu", program: ofOne(func(t onTape, x variable) variable { return t.Triu(x, 0) })},
 	{Of: "Tape.Max", program: ofOne(onTape.Max)},
 	{Of: "Tape.Min", program: ofOne(onTape.Min)},
 	{Of: "Tape.Apply", program: ofOne(func(t onTape, x variable) variable { return t.Apply(fn.Sin, x) })},
@@ -135,6 +143,14 @@ var operationRows = []struct {
 	{Of: "Tape.Maximum", program: ofTwo(onTape.Maximum)},
 	{Of: "Tape.Minimum", program: ofTwo(onTape.Minimum)},
 	{Of: "Tape.Where", program: operation(func(t onTape, v []variable) variable { return t.Where(t.Reshape(v[2], 2, 1), v[0], v[1]) }, matrix, matrix)},
+	{Of: "Tape.Pow", program: ofTwo(onTape.Pow)},
+	{Of: "Tape.Equal", program: ofTwo(func(t onTape, a, b variable) variable { return t.Where(t.Equal(a, b), a, b) })},
+	{Of: "Tape.NotEqual", program: ofTwo(func(t onTape, a, b variable) variable { return t.Where(t.NotEqual(a, b), a, b) })},
+	{Of: "Tape.Less", program: ofTwo(func(t onTape, a, b variable) variable { return t.Where(t.Less(a, b), a, b) })},
+	{Of: "Tape.LessEqual", program: ofTwo(func(t onTape, a, b variable) variable { return t.Where(t.LessEqual(a, b), a, b) })},
+	{Of: "Tape.Greater", program: ofTwo(func(t onTape, a, b variable) variable { return t.Where(t.Greater(a, b), a, b) })},
+	{Of: "Tape.GreaterEqual", program: ofTwo(func(t onTape, a, b variable) variable { return t.Where(t.GreaterEqual(a, b), a, b) })},
+	{Of: "Tape.MaskedFill", program: indexed(func(t onTape, x, i variable) variable { return t.MaskedFill(x, t.Reshape(i, 2, 1), 3) })},
 	{Of: "Tape.AddBias", program: operation(func(t onTape, v []variable) variable { return t.AddBias(v[0], v[1]) }, matrix, vector)},
 
 	{Of: "Tape.Sum", program: overRows(onTape.Sum)},
@@ -250,6 +266,8 @@ var operationRows = []struct {
 	{Of: "Tape.BCEWithLogits with weights", program: operation(func(t onTape, v []variable) variable {
 		return t.BCEWithLogits(v[0], v[1], tensor.Weight(v[2].Value()))
 	}, matrix, matrix, vector)},
+	{Of: "Tape.KLDivLoss", program: lossOf(onTape.KLDivLoss, matrix)},
+	{Of: "Tape.NLLLoss", program: indexed(func(t onTape, x, i variable) variable { return t.NLLLoss(t.Exp(x), i.Value()) })},
 	{Of: "Tape.CrossEntropy", program: indexed(func(t onTape, x, i variable) variable {
 		return t.CrossEntropy(t.Exp(x), i.Value(), tensor.LabelSmoothing(0.25))
 	})},

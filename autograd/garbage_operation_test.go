@@ -56,6 +56,7 @@ func TestGarbageOfOperations(t *testing.T) {
 		"Softplus":  func(t *autograd.Tape, x, _, _ *autograd.Variable) *autograd.Variable { return t.Softplus(x, 1, 20) },
 		"LeakyReLU": func(t *autograd.Tape, x, _, _ *autograd.Variable) *autograd.Variable { return t.LeakyReLU(x, 0.1) },
 		"Clamp":     func(t *autograd.Tape, x, _, _ *autograd.Variable) *autograd.Variable { return t.Clamp(x, -1, 1) },
+		"Tril":      func(t *autograd.Tape, x, _, _ *autograd.Variable) *autograd.Variable { return t.Tril(x, 0) },
 		"MatMul": func(t *autograd.Tape, x, _, _ *autograd.Variable) *autograd.Variable {
 			return t.MatMul(x, t.Transpose(x, 0, 1))
 		},

@@ -143,6 +143,36 @@ func init() {
 				return t.Clamp(x, -0.25, c)
 			}).kink(-0.25, 0.75),
 		zipped("Maximum", math.Max, (*autograd.Tape).Maximum).apart(), zipped("Minimum", math.Min, (*autograd.Tape).Minimum).apart(),
+		zipped("Pow", math.Pow, (*autograd.Tape).Pow).within(func(d *domain, _ params, xs []array) { d.keepAbove(xs[0], 0) }),
+		elementwise("Log1p", func(x float64) float64 { return math.Log(1 + x) }, (*autograd.Tape).Log1p).
+			within(func(d *domain, _ params, xs []array) { d.keepAbove(xs[0], -1) }),
+		elementwise("Expm1", func(x float64) float64 { return math.Exp(x) - 1 }, (*autograd.Tape).Expm1),
+		graphOp{"MaskedFill", 1, nil, func(_ *domain, _ params, xs []array) (array, bool) {
+			y := array{xs[0].shape, slices.Clone(xs[0].data)}
+			for i := 1; i < len(y.data); i += 2 {
+				y.data[i] = 0.5
+			}
+			return y, len(y.shape) > 0
+		}, func(t *autograd.Tape, _ params, vs []*autograd.Variable) *autograd.Variable {
+			odd := make([]uint8, vs[0].Value().Elements())
+			for i := range odd {
+				odd[i] = uint8(i % 2)
+			}
+			return t.MaskedFill(vs[0], autograd.Upload(t, odd, vs[0].Shape()...), 0.5)
+		}},
+		graphOp{"Tril", 1, nil, func(_ *domain, _ params, xs []array) (array, bool) {
+			n := len(xs[0].shape)
+			if n < 2 {
+				return array{}, false
+			}
+			y := array{xs[0].shape, slices.Clone(xs[0].data)}
+			for i := range y.data {
+				if col := i % y.shape[n-1]; col > i/y.shape[n-1]%y.shape[n-2]-1 {
+					y.data[i] = 0
+				}
+			}
+			return y, true
+		}, func(t *autograd.Tape, _ params, vs []*autograd.Variable) *autograd.Variable { return t.Tril(vs[0], -1) }},
 		reduction("Amax", slices.Max, (*autograd.Tape).Amax).separate(), reduction("LogSumExp", logSumExp, (*autograd.Tape).LogSumExp),
 		reduction("Var", variance, func(t *autograd.Tape, x *autograd.Variable, axes ...int) *autograd.Variable {
 			return t.Var(x, 0, axes...)
@@ -160,6 +190,8 @@ func init() {
 		}},
 		pair("MSELoss", func(x, y float64) float64 { return (x - y) * (x - y) }, toVariable((*autograd.Tape).MSELoss)),
 		pair("L1Loss", func(x, y float64) float64 { return math.Abs(x - y) }, toVariable((*autograd.Tape).L1Loss)).apart(),
+		pair("KLDivLoss", func(x, y float64) float64 { return y * (math.Log(y) - x) }, (*autograd.Tape).KLDivLoss).
+			within(func(d *domain, _ params, xs []array) { d.keepAbove(xs[1], 0) }),
 		pair("BCEWithLogits", func(x, y float64) float64 { return math.Log(1+math.Exp(x)) - x*y }, toVariable((*autograd.Tape).BCEWithLogits)),
 	)
 }

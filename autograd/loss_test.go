@@ -20,6 +20,9 @@ func TestLossesKeepTheirWeights(t *testing.T) {
 		"CrossEntropy": func(t *autograd.Tape, x *autograd.Variable, w *tensor.Tensor) *autograd.Variable {
 			return t.CrossEntropy(x, labels, tensor.Weight(w))
 		},
+		"NLLLoss": func(t *autograd.Tape, x *autograd.Variable, w *tensor.Tensor) *autograd.Variable {
+			return t.NLLLoss(x, labels, tensor.Weight(w))
+		},
 		"BCEWithLogits": func(t *autograd.Tape, x *autograd.Variable, w *tensor.Tensor) *autograd.Variable {
 			return t.BCEWithLogits(x, t.Input(target), tensor.PosWeight(w), tensor.Weight(w))
 		},
@@ -121,6 +124,14 @@ func TestLossesRefuse(t *testing.T) {
 		"shapes":                  {func(t *autograd.Tape, x *autograd.Variable) { t.L1Loss(x, t.Input(w)) }, tensor.ErrShape},
 		"a logit for each":        {func(t *autograd.Tape, x *autograd.Variable) { t.BCEWithLogits(x, t.Sum(x, 0)) }, tensor.ErrShape},
 		"a delta of 0":            {func(t *autograd.Tape, x *autograd.Variable) { t.HuberLoss(x, x, 0) }, tensor.ErrInvalid},
+		"batches of squares":      {func(t *autograd.Tape, x *autograd.Variable) { t.MSELoss(x, x, tensor.ReduceBatchMean) }, tensor.ErrInvalid},
+		"logarithms of squares":   {func(t *autograd.Tape, x *autograd.Variable) { t.MSELoss(x, x, tensor.LogTarget) }, tensor.ErrInvalid},
+		"a batch of a scalar":     {func(t *autograd.Tape, x *autograd.Variable) { s := t.Sum(x); t.KLDivLoss(s, s, tensor.ReduceBatchMean) }, tensor.ErrShape},
+		"smoothed likelihood":     {func(t *autograd.Tape, x *autograd.Variable) { t.NLLLoss(x, labels, tensor.LabelSmoothing(0.1)) }, tensor.ErrInvalid},
+		"a likelihood of nil":     {func(t *autograd.Tape, x *autograd.Variable) { t.NLLLoss(x, nil) }, tensor.ErrInvalid},
+		"unlike dtypes":           {func(t *autograd.Tape, x *autograd.Variable) { t.Less(x, t.Input(narrow)) }, tensor.ErrDtype},
+		"a filled number":         {func(t *autograd.Tape, x *autograd.Variable) { t.MaskedFill(x, x, 1) }, tensor.ErrDtype},
+		"a triangle of a vector":  {func(t *autograd.Tape, x *autograd.Variable) { t.Triu(t.Sum(x, 0), 0) }, tensor.ErrShape},
 		"two axes":                {func(t *autograd.Tape, x *autograd.Variable) { t.Softmax(x, 0, 1) }, tensor.ErrInvalid},
 		"bounds":                  {func(t *autograd.Tape, x *autograd.Variable) { t.Hardtanh(x, 1, 0) }, tensor.ErrInvalid},
 		"a NaN":                   {func(t *autograd.Tape, x *autograd.Variable) { t.Clamp(x, math.NaN(), 0) }, tensor.ErrInvalid},

@@ -77,6 +77,14 @@ var elementwiseRows = []trialRow{
 	{Of: "Elementwise.Sqrt", Make: unary((*Runtime).Sqrt)},
 	{Of: "Elementwise.Square", Make: unary((*Runtime).Square)},
 	{Of: "Elementwise.Tanh", Make: unary((*Runtime).Tanh)},
+	{Of: "Elementwise.Sign", Make: unary((*Runtime).Sign)},
+	{Of: "Elementwise.Floor", Make: unary((*Runtime).Floor)},
+	{Of: "Elementwise.Ceil", Make: unary((*Runtime).Ceil)},
+	{Of: "Elementwise.Round", Make: unary((*Runtime).Round)},
+	{Of: "Elementwise.Log1p", Make: unary((*Runtime).Log1p)},
+	{Of: "Elementwise.Expm1", Make: unary((*Runtime).Expm1)},
+	{Of: "Elementwise.Tril", Make: unary(func(rt *Runtime, ctx context.Context, x *Tensor) (*Tensor, error) { return rt.Tril(ctx, x, 0) })},
+	{Of: "Elementwise.Triu", Make: unary(func(rt *Runtime, ctx context.Context, x *Tensor) (*Tensor, error) { return rt.Triu(ctx, x, 0) })},
 	{Of: "Elementwise.AddScalar", Make: with1((*Runtime).AddScalar)},
 	{Of: "Elementwise.MulScalar", Make: with1((*Runtime).MulScalar)},
 	{Of: "Elementwise.PowScalar", Make: with1((*Runtime).PowScalar)},
@@ -122,6 +130,13 @@ var elementwiseRows = []trialRow{
 	{Of: "Elementwise.Div", Make: binary((*Runtime).Div)},
 	{Of: "Elementwise.Maximum", Make: binary((*Runtime).Maximum)},
 	{Of: "Elementwise.Minimum", Make: binary((*Runtime).Minimum)},
+	{Of: "Elementwise.Equal", Make: binary((*Runtime).Equal)},
+	{Of: "Elementwise.NotEqual", Make: binary((*Runtime).NotEqual)},
+	{Of: "Elementwise.Less", Make: binary((*Runtime).Less)},
+	{Of: "Elementwise.LessEqual", Make: binary((*Runtime).LessEqual)},
+	{Of: "Elementwise.Greater", Make: binary((*Runtime).Greater)},
+	{Of: "Elementwise.GreaterEqual", Make: binary((*Runtime).GreaterEqual)},
+	{Of: "Elementwise.Pow", Make: binary((*Runtime).Pow)},
 	{Of: "Elementwise.AddBias", Make: binary((*Runtime).AddBias)},
 	{Of: "Elementwise.Add of a donated operand", Make: binary(func(rt *Runtime, ctx context.Context, a, b *Tensor) (*Tensor, error) {
 		Donate(a)
@@ -130,6 +145,10 @@ var elementwiseRows = []trialRow{
 	{Of: "Elementwise.Where", Make: func(_ testing.TB, m *trialRig) failtest.Trial {
 		cond, a, b := m.index(2, 3), m.in(2, 3), m.in(2, 1)
 		return m.yields(func(ctx context.Context) ([]*Tensor, error) { return pack(m.Where(ctx, cond, a, b)) })
+	}},
+	{Of: "Elementwise.MaskedFill", Make: func(_ testing.TB, m *trialRig) failtest.Trial {
+		mask, x := m.index(2, 3), m.in(2, 1)
+		return m.yields(func(ctx context.Context) ([]*Tensor, error) { return pack(m.MaskedFill(ctx, x, mask, 2)) })
 	}},
 	{Of: "Elementwise.AddInPlace", Make: inplace((*Runtime).AddInPlace)},
 	{Of: "Elementwise.SubInPlace", Make: inplace((*Runtime).SubInPlace)},
@@ -170,6 +189,8 @@ var elementwiseRows = []trialRow{
 	})},
 	{Of: "Gradients.MaximumGrad", Make: gradInPlace((*Runtime).MaximumGrad)},
 	{Of: "Gradients.MinimumGrad", Make: gradInPlace((*Runtime).MinimumGrad)},
+	{Of: "Gradients.PowBaseGrad", Make: gradInPlace((*Runtime).PowBaseGrad)},
+	{Of: "Gradients.PowExponentGrad", Make: gradInPlace((*Runtime).PowExponentGrad)},
 	{Of: "Gradients.AmaxGrad", Make: reductionGrad((*Runtime).AmaxGrad)},
 	{Of: "Gradients.LogSumExpGrad", Make: reductionGrad((*Runtime).LogSumExpGrad)},
 	{Of: "Gradients.MaxGrad", Make: func(_ testing.TB, m *trialRig) failtest.Trial {

@@ -213,6 +213,16 @@ var layerRows = []trialRow{
 		return rt.HuberLossGrad(ctx, of, dloss, x, t, 0.5, options...)
 	})},
 	{Of: "Gradients.BCEWithLogitsGrad", Make: lossGradOf((*Runtime).BCEWithLogitsGrad)},
+	{Of: "Layers.KLDivLoss", Make: lossOf((*Runtime).KLDivLoss)},
+	{Of: "Gradients.KLDivLossGrad", Make: lossGradOf((*Runtime).KLDivLossGrad)},
+	{Of: "Layers.NLLLoss", Make: of(func(m *trialRig) op {
+		x, labels, w := m.in(2, 3), m.index(3, 2), m.wide(3)
+		return func(ctx context.Context) ([]*Tensor, error) { return pack(m.NLLLoss(ctx, x, labels, Weight(w))) }
+	})},
+	{Of: "Gradients.NLLLossGrad", Make: of(func(m *trialRig) op {
+		x, labels, dloss := m.in(2, 3), m.index(3, 2), m.wide(1)
+		return func(ctx context.Context) ([]*Tensor, error) { return pack(m.NLLLossGrad(ctx, x, labels, dloss)) }
+	})},
 	{Of: "Layers.CrossEntropy", Make: of(func(m *trialRig) op {
 		x, labels, w := m.in(2, 3), m.index(3, 2), m.wide(3)
 		return func(ctx context.Context) ([]*Tensor, error) { return pack(m.CrossEntropy(ctx, x, labels, Weight(w))) }
