@@ -143,3 +143,34 @@ func (e Elementwise) Clamp(ctx context.Context, x *Tensor, low, high float64) (*
 func (e Elementwise) CELU(ctx context.Context, x *Tensor, alpha float64) (*Tensor, error) {
 	return e.Apply(ctx, fn.CELU(alpha), x)
 }
+
+// Sign returns -1 where x is negative, 1 where it is positive, and 0 elsewhere (torch.sign); NaN
+// gives 0.
+func (e Elementwise) Sign(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Sign, x)
+}
+
+// Floor returns the greatest whole number that is not above x (torch.floor).
+func (e Elementwise) Floor(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Floor, x)
+}
+
+// Ceil returns the least whole number that is not below x (torch.ceil).
+func (e Elementwise) Ceil(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Ceil, x)
+}
+
+// Round returns the whole number nearest to x, the even one of two (torch.round).
+func (e Elementwise) Round(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Round, x)
+}
+
+// Log1p returns the logarithm of 1 + x, also where x is small beside 1 (torch.log1p).
+func (e Elementwise) Log1p(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Log1p, x)
+}
+
+// Expm1 returns e to the power of x, less 1, also where x is small beside 1 (torch.expm1).
+func (e Elementwise) Expm1(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return e.Apply(ctx, fn.Expm1, x)
+}

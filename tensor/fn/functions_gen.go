@@ -106,3 +106,23 @@ func Clamp(low, high float64) Function {
 func CELU(alpha float64) Function {
 	return Function{Name: "CELU", Op: backend.CELU, Grad: backend.CELUGrad, C: alpha}
 }
+
+// Sign is -1 where x is negative, 1 where it is positive, and 0 elsewhere (torch.sign); NaN gives
+// 0. Its gradient is 0.
+var Sign = Function{Name: "Sign", Op: backend.Sign, Grad: backend.SignGrad, OfResult: true}
+
+// Floor is the greatest whole number that is not above x (torch.floor). Its gradient is 0.
+var Floor = Function{Name: "Floor", Op: backend.Floor, Grad: backend.FloorGrad, OfResult: true}
+
+// Ceil is the least whole number that is not below x (torch.ceil). Its gradient is 0.
+var Ceil = Function{Name: "Ceil", Op: backend.Ceil, Grad: backend.CeilGrad, OfResult: true}
+
+// Round is the whole number nearest to x, the even one of two (torch.round). Its gradient is 0.
+var Round = Function{Name: "Round", Op: backend.Round, Grad: backend.RoundGrad, OfResult: true}
+
+// Log1p is the logarithm of 1 + x, also where x is small beside 1 (torch.log1p).
+var Log1p = Function{Name: "Log1p", Op: backend.Log1p, Grad: backend.Log1pGrad}
+
+// Expm1 is e to the power of x, less 1, also where x is small beside 1 (torch.expm1). Its gradient
+// is dy * (y + 1).
+var Expm1 = Function{Name: "Expm1", Op: backend.Expm1, Grad: backend.Expm1Grad, OfResult: true}

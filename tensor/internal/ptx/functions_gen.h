@@ -30,6 +30,12 @@ enum {
 	FUNCTION_logsigmoid = 12,
 	FUNCTION_clamp = 13,
 	FUNCTION_celu = 14,
+	FUNCTION_sign = 15,
+	FUNCTION_floor = 16,
+	FUNCTION_ceil = 17,
+	FUNCTION_round = 18,
+	FUNCTION_log1p = 19,
+	FUNCTION_expm1 = 20,
 };
 
 #define SLOPES(F) \
@@ -47,4 +53,10 @@ enum {
 	F(11, hardtanh) \
 	F(12, logsigmoid) \
 	F(13, clamp) \
-	F(14, celu)
+	F(14, celu) \
+	F(15, sign) \
+	F(16, floor) \
+	F(17, ceil) \
+	F(18, round) \
+	F(19, log1p) \
+	F(20, expm1)
