@@ -9,174 +9,188 @@ const (
 	Zip            Family = 2
 	Bias           Family = 3
 	ExtremeGrad    Family = 6
-	Noise          Family = 11
-	Statistic      Family = 32
-	StatisticGrad  Family = 33
-	RowSoftmax     Family = 34
-	RowSoftmaxGrad Family = 35
-	Extreme        Family = 36
-	Loss           Family = 41
-	LossGrad       Family = 42
-	Linear         Family = 52
-	Convolution    Family = 55
-	MaxPooling     Family = 57
-	AveragePooling Family = 59
-	Cell           Family = 62
-	CellGrad       Family = 63
-	Recurrence     Family = 64
-	RecurrenceGrad Family = 65
-	Step           Family = 66
+	Compare        Family = 11
+	PowGrad        Family = 13
+	Noise          Family = 14
+	Statistic      Family = 36
+	StatisticGrad  Family = 37
+	RowSoftmax     Family = 38
+	RowSoftmaxGrad Family = 39
+	Extreme        Family = 40
+	Loss           Family = 45
+	LossGrad       Family = 46
+	Linear         Family = 58
+	Convolution    Family = 61
+	MaxPooling     Family = 63
+	AveragePooling Family = 65
+	Cell           Family = 68
+	CellGrad       Family = 69
+	Recurrence     Family = 70
+	RecurrenceGrad Family = 71
+	Step           Family = 72
 )
 
 // The operations by families, and one more than the number of the last one.
 const (
-	Neg, Exp, Log, Tanh, Sigmoid, ReLU, Sqrt, Square, AddScalar, MulScalar, PowScalar, Abs, Sin, Cos, Erf, Rsqrt, GELU, GELUTanh, SiLU, ELU, Softplus, LeakyReLU, Hardtanh, LogSigmoid, Clamp, CELU Op = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26
+	Neg, Exp, Log, Tanh, Sigmoid, ReLU, Sqrt, Square, AddScalar, MulScalar, PowScalar, Abs, Sin, Cos, Erf, Rsqrt, GELU, GELUTanh, SiLU, ELU, Softplus, LeakyReLU, Hardtanh, LogSigmoid, Clamp, CELU, Sign, Floor, Ceil, Round, Log1p, Expm1 Op = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32
 
-	AbsGrad, SinGrad, CosGrad, ErfGrad, RsqrtGrad, GELUGrad, GELUTanhGrad, SiLUGrad, ELUGrad, SoftplusGrad, LeakyReLUGrad, HardtanhGrad, LogSigmoidGrad, ClampGrad, CELUGrad Op = 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41
+	AbsGrad, SinGrad, CosGrad, ErfGrad, RsqrtGrad, GELUGrad, GELUTanhGrad, SiLUGrad, ELUGrad, SoftplusGrad, LeakyReLUGrad, HardtanhGrad, LogSigmoidGrad, ClampGrad, CELUGrad, SignGrad, FloorGrad, CeilGrad, RoundGrad, Log1pGrad, Expm1Grad Op = 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53
 
-	Add, Sub, Mul, Div, ReLUGrad, TanhGrad, SigmoidGrad, SqrtGrad, SquareGrad, Broadcast, Maximum, Minimum Op = 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53
+	Add, Sub, Mul, Div, ReLUGrad, TanhGrad, SigmoidGrad, SqrtGrad, SquareGrad, Broadcast, Maximum, Minimum Op = 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65
 
-	AddBias, AddBiasReLU Op = 54, 55
+	AddBias, AddBiasReLU Op = 66, 67
 
-	ReLUBiasGrad Op = 56
+	ReLUBiasGrad Op = 68
 
-	Where Op = 57
+	Where Op = 69
 
-	MinimumGrad, MaximumGrad Op = 58, 59
+	MinimumGrad, MaximumGrad Op = 70, 71
 
-	Dropout Op = 60
+	Dropout Op = 72
 
-	PReLU Op = 61
+	PReLU Op = 73
 
-	PReLUGrad Op = 62
+	PReLUGrad Op = 74
 
-	PReLUWeightGrad Op = 63
+	PReLUWeightGrad Op = 75
 
-	Uniform, Normal Op = 64, 65
+	Equal, NotEqual, Less, LessEqual Op = 76, 77, 78, 79
 
-	Bernoulli Op = 66
+	Pow Op = 80
 
-	Randperm Op = 67
+	PowBaseGrad, PowExponentGrad Op = 81, 82
 
-	Categorical Op = 68
+	Uniform, Normal Op = 83, 84
 
-	Fill Op = 69
+	Bernoulli Op = 85
 
-	Convert Op = 70
+	Randperm Op = 86
 
-	Place Op = 71
+	Categorical Op = 87
 
-	Pad Op = 72
+	Fill Op = 88
 
-	Transpose Op = 73
+	Convert Op = 89
 
-	Take Op = 74
+	Place Op = 90
 
-	SortIndex Op = 75
+	Pad Op = 91
 
-	TakeGrad Op = 76
+	Transpose Op = 92
 
-	ScanGrad Op = 77
+	Take Op = 93
 
-	ScanGradOnto Op = 78
+	SortIndex Op = 94
 
-	Gather Op = 79
+	TakeGrad Op = 95
 
-	GatherGrad Op = 80
+	ScanGrad Op = 96
 
-	Scatter Op = 81
+	ScanGradOnto Op = 97
 
-	Sort Op = 82
+	Gather Op = 98
 
-	Resample Op = 83
+	GatherGrad Op = 99
 
-	ResampleGrad Op = 84
+	Scatter Op = 100
 
-	Sum Op = 85
+	Sort Op = 101
 
-	Amax, Max, LogSumExp, Var, VectorNorm, Amin Op = 86, 87, 88, 89, 90, 91
+	Resample Op = 102
 
-	AmaxGrad, MaxGrad, LogSumExpGrad, VarGrad, VectorNormGrad Op = 92, 93, 94, 95, 96
+	ResampleGrad Op = 103
 
-	Softmax, LogSoftmax Op = 97, 98
+	Triangle Op = 104
 
-	SoftmaxGrad, LogSoftmaxGrad Op = 99, 100
+	Sum Op = 105
 
-	ArgMax, ArgMin Op = 101, 102
+	Amax, Max, LogSumExp, Var, VectorNorm, Amin Op = 106, 107, 108, 109, 110, 111
 
-	CumSum Op = 103
+	AmaxGrad, MaxGrad, LogSumExpGrad, VarGrad, VectorNormGrad Op = 112, 113, 114, 115, 116
 
-	CrossEntropy Op = 104
+	Softmax, LogSoftmax Op = 117, 118
 
-	CrossEntropyWithGrad Op = 105
+	SoftmaxGrad, LogSoftmaxGrad Op = 119, 120
 
-	CrossEntropyGrad Op = 106
+	ArgMax, ArgMin Op = 121, 122
 
-	MSELoss, L1Loss, HuberLoss, BinaryCrossEntropy Op = 107, 108, 109, 110
+	CumSum Op = 123
 
-	MSELossGrad, L1LossGrad, HuberLossGrad, BinaryCrossEntropyGrad Op = 111, 112, 113, 114
+	CrossEntropy Op = 124
 
-	Normalize Op = 115
+	CrossEntropyWithGrad Op = 125
 
-	AddNormalize Op = 116
+	CrossEntropyGrad Op = 126
 
-	NormalizeGrad Op = 117
+	MSELoss, L1Loss, HuberLoss, BinaryCrossEntropy, KLDivLoss, KLDivLogLoss Op = 127, 128, 129, 130, 131, 132
 
-	NormalizeGradOnto Op = 118
+	MSELossGrad, L1LossGrad, HuberLossGrad, BinaryCrossEntropyGrad, KLDivLossGrad, KLDivLogLossGrad Op = 133, 134, 135, 136, 137, 138
 
-	NormalizeWeightGrad Op = 119
+	NLLLoss Op = 139
 
-	BatchNorm Op = 120
+	NLLLossGrad Op = 140
 
-	BatchNormTraining Op = 121
+	Normalize Op = 141
 
-	BatchNormGrad Op = 122
+	AddNormalize Op = 142
 
-	MatMul Op = 123
+	NormalizeGrad Op = 143
 
-	MatMulAddBias, MatMulAddBiasReLU Op = 124, 125
+	NormalizeGradOnto Op = 144
 
-	MatMulSums Op = 126
+	NormalizeWeightGrad Op = 145
 
-	MatMulMasked Op = 127
+	BatchNorm Op = 146
 
-	Conv, ConvInputGrad Op = 128, 129
+	BatchNormTraining Op = 147
 
-	ConvWeightGrad Op = 130
+	BatchNormGrad Op = 148
 
-	MaxPool Op = 131
+	MatMul Op = 149
 
-	MaxPoolGrad Op = 132
+	MatMulAddBias, MatMulAddBiasReLU Op = 150, 151
 
-	AvgPool, AvgPoolGrad Op = 133, 134
+	MatMulSums Op = 152
 
-	Attention Op = 135
+	MatMulMasked Op = 153
 
-	AttentionGrad Op = 136
+	Conv, ConvInputGrad Op = 154, 155
 
-	RNNTanhCell, RNNReLUCell, LSTMCell, GRUCell Op = 137, 138, 139, 140
+	ConvWeightGrad Op = 156
 
-	RNNTanhCellGrad, RNNReLUCellGrad, LSTMCellGrad, GRUCellGrad Op = 141, 142, 143, 144
+	MaxPool Op = 157
 
-	RNNTanh, RNNReLU, LSTM, GRU Op = 145, 146, 147, 148
+	MaxPoolGrad Op = 158
 
-	RNNTanhGrad, RNNReLUGrad, LSTMGrad, GRUGrad Op = 149, 150, 151, 152
+	AvgPool, AvgPoolGrad Op = 159, 160
 
-	SGDStep, AdamStep, RMSpropStep, AdagradStep, LionStep Op = 153, 154, 155, 156, 157
+	Attention Op = 161
 
-	Norm Op = 158
+	AttentionGrad Op = 162
 
-	NormOfNorms Op = 159
+	RNNTanhCell, RNNReLUCell, LSTMCell, GRUCell Op = 163, 164, 165, 166
 
-	Clip Op = 160
+	RNNTanhCellGrad, RNNReLUCellGrad, LSTMCellGrad, GRUCellGrad Op = 167, 168, 169, 170
 
-	Bound Op = 161
+	RNNTanh, RNNReLU, LSTM, GRU Op = 171, 172, 173, 174
 
-	Ops = 162
+	RNNTanhGrad, RNNReLUGrad, LSTMGrad, GRUGrad Op = 175, 176, 177, 178
+
+	SGDStep, AdamStep, RMSpropStep, AdagradStep, LionStep Op = 179, 180, 181, 182, 183
+
+	Norm Op = 184
+
+	NormOfNorms Op = 185
+
+	Clip Op = 186
+
+	Bound Op = 187
+
+	Ops = 188
 )
 
 const (
-	functions = "neg; exp; log; tanh; sigmoid; relu; sqrt; square; add scalar; mul scalar; pow scalar; abs; sin; cos; erf; rsqrt; gelu; gelu tanh; silu; elu; softplus; leaky relu; hardtanh; logsigmoid; clamp; celu"
-	slopes    = "abs grad; sin grad; cos grad; erf grad; rsqrt grad; gelu grad; gelu tanh grad; silu grad; elu grad; softplus grad; leaky relu grad; hardtanh grad; logsigmoid grad; clamp grad; celu grad"
+	functions = "neg; exp; log; tanh; sigmoid; relu; sqrt; square; add scalar; mul scalar; pow scalar; abs; sin; cos; erf; rsqrt; gelu; gelu tanh; silu; elu; softplus; leaky relu; hardtanh; logsigmoid; clamp; celu; sign; floor; ceil; round; log1p; expm1"
+	slopes    = "abs grad; sin grad; cos grad; erf grad; rsqrt grad; gelu grad; gelu tanh grad; silu grad; elu grad; softplus grad; leaky relu grad; hardtanh grad; logsigmoid grad; clamp grad; celu grad; sign grad; floor grad; ceil grad; round grad; log1p grad; expm1 grad"
 	rules     = "sgd step; adam step; rmsprop step; adagrad step; lion step"
 )
