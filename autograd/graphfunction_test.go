@@ -190,7 +190,7 @@ func init() {
 		}},
 		pair("MSELoss", func(x, y float64) float64 { return (x - y) * (x - y) }, toVariable((*autograd.Tape).MSELoss)),
 		pair("L1Loss", func(x, y float64) float64 { return math.Abs(x - y) }, toVariable((*autograd.Tape).L1Loss)).apart(),
-		pair("KLDivLoss", func(x, y float64) float64 { return y * (math.Log(y) - x) }, (*autograd.Tape).KLDivLoss).
+		pair("KLDivLoss", func(x, y float64) float64 { return y * (math.Log(y) - x) }, toVariable((*autograd.Tape).KLDivLoss)).
 			within(func(d *domain, _ params, xs []array) { d.keepAbove(xs[1], 0) }),
 		pair("BCEWithLogits", func(x, y float64) float64 { return math.Log(1+math.Exp(x)) - x*y }, toVariable((*autograd.Tape).BCEWithLogits)),
 	)

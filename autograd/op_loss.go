@@ -32,19 +32,24 @@ func (t *Tape) HuberLoss(x *Variable, target Target, delta float64, options ...t
 // [tensor.ReduceNone], [tensor.Weight] and [tensor.PosWeight]; weights are shared like an
 // [Tape.Input].
 func (t *Tape) BCEWithLogits(x *Variable, target Target, options ...tensor.LossOption) *Variable {
-	y, own := t.target("BCEWithLogits", target)
-	if own {
-		defer y.Release()
-	}
-	return t.loss("BCEWithLogits", x, y, loss{kind: bce, cfg: tensor.NewLossConfig(options...)})
+	return t.pairLoss("BCEWithLogits", x, target, loss{kind: bce, cfg: tensor.NewLossConfig(options...)})
 }
 
 // KLDivLoss returns the mean of target * (log(target) - x) for logarithms x of probabilities, of
 // one shape (torch.nn.functional.kl_div). Options are [tensor.ReduceSum], [tensor.ReduceNone],
 // [tensor.ReduceBatchMean], which is the divergence of rows, and [tensor.LogTarget]. Both may need
 // gradients; as in PyTorch that of a target of 0 is NaN, unless it is a logarithm.
-func (t *Tape) KLDivLoss(x, target *Variable, options ...tensor.LossOption) *Variable {
-	return t.loss("KLDivLoss", x, target, loss{kind: kl, cfg: tensor.NewLossConfig(options...)})
+func (t *Tape) KLDivLoss(x *Variable, target Target, options ...tensor.LossOption) *Variable {
+	return t.pairLoss("KLDivLoss", x, target, loss{kind: kl, cfg: tensor.NewLossConfig(options...)})
+}
+
+// pairLoss is loss for operands of one shape.
+func (t *Tape) pairLoss(op string, x *Variable, target Target, l loss) *Variable {
+	y, own := t.target(op, target)
+	if own {
+		defer y.Release()
+	}
+	return t.loss(op, x, y, l)
 }
 
 // broadcastLoss is loss for operands of two shapes.

@@ -8,17 +8,19 @@ import "github.com/cistern-ml/cistern/tensor"
 // (n, d1, …). Options are [tensor.ReduceSum], [tensor.ReduceNone], [tensor.IgnoreIndex] and
 // [tensor.Weight]. Labels are treated as in CrossEntropy. labels and weights are shared like an
 // [Tape.Input].
-func (t *Tape) NLLLoss(x *Variable, labels *tensor.Tensor, options ...tensor.LossOption) *Variable {
+func (t *Tape) NLLLoss(x *Variable, labels Target, options ...tensor.LossOption) *Variable {
 	if !t.begin("NLLLoss", x) {
 		return t.inert()
 	}
-	cfg := tensor.NewLossConfig(options...)
-	labelled, weights := t.share("NLLLoss", labels), (*Variable)(nil)
+	labelled, own := t.target("NLLLoss", labels)
+	if own {
+		defer labelled.Release()
+	}
+	cfg, weights := tensor.NewLossConfig(options...), (*Variable)(nil)
 	if cfg.Weight != nil {
 		weights = t.share("NLLLoss", cfg.Weight)
 	}
 	var room [3]*Variable
-	defer labelled.Release()
 	defer weights.Release()
 	return opNLL.Apply(t, likelihood{cfg}, withOptional(append(room[:0], x), labelled, weights)...)
 }
@@ -27,6 +29,8 @@ func (t *Tape) NLLLoss(x *Variable, labels *tensor.Tensor, options ...tensor.Los
 type likelihood struct{ cfg tensor.LossConfig }
 
 var opNLL = newOp[likelihood]("NLLLoss")
+
+func (*likelihood) borrows() {}
 
 // Forward saves x for its shape.
 func (l *likelihood) Forward(c *Call) (*tensor.Tensor, error) {

@@ -25,6 +25,9 @@ var losses = map[string]func(t *autograd.Tape, x *autograd.Variable, y autograd.
 	"HuberLoss": func(t *autograd.Tape, x *autograd.Variable, y autograd.Target) *autograd.Variable {
 		return t.HuberLoss(x, y, 1)
 	},
+	"KLDivLoss": func(t *autograd.Tape, x *autograd.Variable, y autograd.Target) *autograd.Variable {
+		return t.KLDivLoss(x, y)
+	},
 	"BCEWithLogits": func(t *autograd.Tape, x *autograd.Variable, y autograd.Target) *autograd.Variable {
 		return t.BCEWithLogits(x, y)
 	},

@@ -41,8 +41,9 @@ func (m *Confusion) Close() error { return errors.Join(m.sums.Close(), m.classes
 // Add adds the rows of logits (n, classes, …) with their labels (n, …), int32 or int64; see
 // [Mean.AddHits]. A label that is no class is an error of Value. It takes memory of some times the
 // logits. An error sticks to the tape.
-func (m *Confusion) Add(t *autograd.Tape, logits *autograd.Variable, labels *tensor.Tensor) {
+func (m *Confusion) Add(t *autograd.Tape, logits *autograd.Variable, target autograd.Target) {
 	m.add(t, "Confusion.Add", func(c *autograd.Tape) *autograd.Variable {
+		labels := tensorOf(target)
 		found := best(c, logits, labels)
 		if found == nil {
 			return c.Fail(nil)

@@ -18,7 +18,7 @@ type failing = tapetest.Failing
 
 // adds is a trial of one addition to a metric that ignores a label, on a tape. What is seen are the
 // sums.
-func adds(m *failing, sums *tensor.Tensor, add func(t *autograd.Tape, logits *autograd.Variable, y *tensor.Tensor), undo func() error) failtest.Trial {
+func adds(m *failing, sums *tensor.Tensor, add func(t *autograd.Tape, logits *autograd.Variable, y autograd.Target), undo func() error) failtest.Trial {
 	x, err := tensor.FromSlice(m.Ctx, m.RT, []float64{1, 2, 3, 3, 2, 1}, 2, 3)
 	require.NoError(m.T, err)
 	y, err := tensor.FromSlice(m.Ctx, m.RT, []int32{2, 1})
@@ -48,7 +48,7 @@ func makes(make func(ctx context.Context) (err, closed error)) func(testing.TB, 
 var failureRows = []failtest.Row[*failing]{
 	{Of: "Mean.Add", Ends: lost, Make: func(t testing.TB, m *failing) failtest.Trial {
 		mean := metric.NewMean(m.Ctx, m.RT, -100)
-		return adds(m, mean.Sums(), func(t *autograd.Tape, x *autograd.Variable, y *tensor.Tensor) { mean.Add(t, t.Mean(x), y) }, mean.Close)
+		return adds(m, mean.Sums(), func(t *autograd.Tape, x *autograd.Variable, y autograd.Target) { mean.Add(t, t.Mean(x), y) }, mean.Close)
 	}},
 	{Of: "Mean.AddHits", Ends: lost, Make: func(t testing.TB, m *failing) failtest.Trial {
 		mean := metric.NewMean(m.Ctx, m.RT, -100)

@@ -21,9 +21,9 @@ func NewMean(ctx context.Context, rt *tensor.Runtime, ignore ...int) *Mean {
 // Add adds a loss of one element, which is the mean over the labels that count, or over all
 // elements of a target: batches weigh as much as they have of them. A loss over none adds nothing.
 // An error sticks to the tape.
-func (m *Mean) Add(t *autograd.Tape, loss *autograd.Variable, labels *tensor.Tensor) {
+func (m *Mean) Add(t *autograd.Tape, loss *autograd.Variable, target autograd.Target) {
 	m.add(t, "Mean.Add", func(c *autograd.Tape) *autograd.Variable {
-		x := loss.Value()
+		x, labels := loss.Value(), tensorOf(target)
 		if x.Released() || labels.Released() || x.Elements() != 1 {
 			return c.Fail(fmt.Errorf("%w: a loss %v and labels %v: want a loss of one element, and labels", tensor.ErrShape, x, labels))
 		}
@@ -36,8 +36,9 @@ func (m *Mean) Add(t *autograd.Tape, loss *autograd.Variable, labels *tensor.Ten
 // AddHits adds the rows of logits (n, classes, …) whose greatest one is that of their label, in
 // labels (n, …), int32 or int64: the mean is the accuracy. Of equal logits the first one counts,
 // and NaN is the greatest. An error sticks to the tape.
-func (m *Mean) AddHits(t *autograd.Tape, logits *autograd.Variable, labels *tensor.Tensor) {
+func (m *Mean) AddHits(t *autograd.Tape, logits *autograd.Variable, target autograd.Target) {
 	m.add(t, "Mean.AddHits", func(c *autograd.Tape) *autograd.Variable {
+		labels := tensorOf(target)
 		found := best(c, logits, labels)
 		if found == nil {
 			return c.Fail(nil)

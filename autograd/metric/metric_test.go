@@ -38,7 +38,7 @@ func newMetrics(ctx context.Context, in *nn.Initializer, ignore ...int) metrics 
 }
 
 func (m metrics) add(t *autograd.Tape, logits *autograd.Variable, y *tensor.Tensor) (loss *autograd.Variable) {
-	m.accuracy.AddHits(t, logits, y)
+	m.accuracy.AddHits(t, logits, t.Input(y))
 	m.confusion.Add(t, logits, y)
 	loss = t.CrossEntropy(logits, y)
 	m.loss.Add(t, loss, y)

@@ -78,6 +78,17 @@ func (s *sums) add(t *autograd.Tape, call string, f func(c *autograd.Tape) *auto
 	}
 }
 
+// tensorOf is a target's tensor, or nil for another type.
+func tensorOf(target autograd.Target) *tensor.Tensor {
+	switch y := target.(type) {
+	case *autograd.Variable:
+		return y.Value()
+	case *tensor.Tensor:
+		return y
+	}
+	return nil
+}
+
 // unequal is 0 where a difference of whole numbers is 0, and 1 elsewhere.
 func unequal(c *autograd.Tape, difference *autograd.Variable) *autograd.Variable {
 	return c.Clamp(c.Abs(difference), 0, 1)
