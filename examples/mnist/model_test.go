@@ -205,7 +205,7 @@ func TestPredict(t *testing.T) {
 		"-predict " + weights + " -load " + weights:                  "png",
 		"-predict " + dir + "/none -load " + weights:                 "no such file",
 		"-predict " + picture + " -load " + dir + "/none":            "no such file",
-		"-predict " + picture + " -load " + weights + " -model cnn":  "missing key",
+		"-predict " + picture + " -load " + weights + " -model cnn":  "missing 4 of the model's 8 names",
 		"-load " + weights + " -resume " + weights + " -data " + dir: "want one of them",
 	} {
 		errs.Reset()

@@ -95,7 +95,7 @@ func vectorNormTrial[T kernel.Float](c *trial[T]) {
 	dy := c.gradientOf(kept, without)
 	want = reference.StatisticGrad(x.array(), kept, func(g []float64, i int) func(v float64) (float64, float64) {
 		return func(v float64) (float64, float64) {
-			d := float64(dy.data[i]) * reference.NormSlope(g, float64(got[i]), p, v)
+			d := reference.NormGrad(g, float64(dy.data[i]), float64(got[i]), p, v)
 			return d, math.Abs(d)
 		}
 	})

@@ -66,19 +66,20 @@ func CumSum(x Array, axis int, reverse bool) Result {
 	return r
 }
 
-// NormSlope is the derivative of a group's norm, which was found to be norm, by an element v.
-func NormSlope(group []float64, norm, p, v float64) float64 {
+// NormGrad is the gradient of an element v of a group, where d is that of the group's norm, which
+// was found to be norm. It is 0 where the norm does not depend on v, whatever d is.
+func NormGrad(group []float64, d, norm, p, v float64) float64 {
 	sign := 0.0
 	if v != 0 && !math.IsNaN(v) {
 		sign = math.Copysign(1, v)
 	}
 	switch {
 	case p == 1:
-		return sign
+		return d * sign
 	case p == 2 && norm == 0:
 		return 0
 	case p == 2:
-		return v / norm
+		return d * (v / norm)
 	}
 	ties := 0
 	for _, w := range group {
@@ -89,7 +90,7 @@ func NormSlope(group []float64, norm, p, v float64) float64 {
 	if math.Abs(v) != norm {
 		return 0
 	}
-	return sign / float64(ties)
+	return d * sign / float64(ties)
 }
 
 // Scatter is x with the elements at an index of the given shape replaced by those of src; add: with
