@@ -19,8 +19,8 @@ import (
 //
 // It waits for the device at each operation, and is for the search of a fault. Without the call
 // nothing is checked and nothing costs. A capture is refused: call the step outside of it.
-// Infinities that come from an Input, such as those of a mask, are no anomaly in the forward pass,
-// until they become a NaN.
+// Infinities that come from an Input, such as those of a mask, or from MaskedFill are not an
+// anomaly in the forward pass, until they become a NaN.
 func DetectAnomaly(t *Tape) {
 	if t.none() {
 		return
@@ -48,7 +48,7 @@ type AnomalyError struct {
 	Line   string // of the program that called the operation
 }
 
-// Error is one line with all of it.
+// Error is one line without the operation and the pass, which the tape's error names.
 func (e *AnomalyError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %v %v, has %d NaNs and %d infinities in %d elements", e.Tensor, e.Dtype, e.Shape, e.NaNs, e.Infs, e.Elements)
@@ -90,15 +90,19 @@ func (a *anomaly) Unread(*Tape) (tensor.Dtype, tensor.Shape, bool) { return 0, n
 // Made checks the result of an operation. One that runs again has been checked, and may not have
 // been computed.
 func (a *anomaly) Made(t *Tape, op string, v *Variable, _ bool) error {
-	if op == "Input" || op == "Upload" || t.recomputing {
+	defer func() { a.reads = a.reads[:0] }() // operations without operands do not call Read
+	if !v.made || t.recomputing {
 		return nil
 	}
 	e := AnomalyError{Op: op, Tensor: "the result", Module: memcache.LabelOf(t.ctx).Module}
 	bad, err := e.count(t.ctx, v.value)
+	if bad && err != nil {
+		return errors.Join(&e, err)
+	}
 	if err != nil || !bad {
 		return err
 	}
-	mask := false
+	mask := op == "MaskedFill"
 	for i, r := range a.reads {
 		if r.made {
 			mask = mask || a.infinite[r.number]

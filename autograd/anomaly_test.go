@@ -40,6 +40,20 @@ func TestAnomalies(t *testing.T) {
 		"an input": {w: []float64{1, 1}, x: []float64{nan, 1}, do: func(t onTape, w, x variable) variable { return t.Exp(t.Mul(x, w)) },
 			want: autograd.AnomalyError{Op: "Mul", Tensor: "operand 1", NaNs: 1}},
 		"a mask": {w: []float64{1, 1}, x: []float64{-inf, 0}, do: func(t onTape, w, x variable) variable { return t.Softmax(t.Add(w, x)) }, clean: true},
+		"a filled mask": {w: []float64{1, 1}, x: []float64{1, 2}, do: func(t onTape, w, x variable) variable {
+			return t.Softmax(t.MaskedFill(t.Mul(w, x), t.Less(x, autograd.Upload(t, []float64{1.5}, 1)), -inf))
+		}, clean: true},
+		"a mask of keys": {w: []float64{1, 1, 1, 1}, x: []float64{1, 2, 3, 4}, do: func(t onTape, w, x variable) variable {
+			q := t.Reshape(t.Mul(w, x), 1, 2, 2)
+			return t.ScaledDotProductAttention(q, q, q, autograd.AttentionConfig{KeyPadding: autograd.Upload(t, []uint8{0, 1}, 1, 2)})
+		}, clean: true},
+		"causal weights": {w: []float64{1, 1, 1, 1}, x: []float64{1, 2, 3, 4}, do: func(t onTape, w, x variable) variable {
+			q := t.Reshape(t.Mul(w, x), 1, 2, 2)
+			return t.AttentionWeights(q, q, autograd.AttentionConfig{Causal: true})
+		}, clean: true},
+		"a target": {w: []float64{1, 1}, x: []float64{inf, 0}, do: func(t onTape, w, x variable) variable {
+			return t.MSELoss(w, x.Value())
+		}, want: autograd.AnomalyError{Op: "MSELoss", Backward: true, Tensor: `the gradient, of parameter "net.w"`, Infs: 1}},
 		"a mask that becomes NaN": {w: []float64{1, 1}, x: []float64{-inf, 0}, do: func(t onTape, w, x variable) variable {
 			masked := t.Add(w, x)
 			return t.Sub(masked, masked)
@@ -106,6 +120,13 @@ func TestAnomaliesElsewhere(t *testing.T) {
 	require.Equal(t, "Log", got.Op)
 	tape.Sum(tape.Log(tape.Input(x)))
 	require.NoError(t, tape.Close())
+
+	tape = autograd.NoGrad(b.Ctx, b.RT)
+	autograd.DetectAnomaly(tape)
+	tape.Exp(tape.Input(tapetest.Upload(b, []float64{-inf, 0})))
+	tape.Normal(0, 1e308, tensor.Float64, 2000)
+	require.ErrorAs(t, tape.Close(), &got)
+	require.Equal(t, "Normal", got.Op, "an operation without operands, after one of a mask")
 
 	in := nn.Init(b.Ctx, b.RT, nn.ComputeDtype(tensor.BFloat16))
 	w := in.Parameter([]float64{3e38, 1})

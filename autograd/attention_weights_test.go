@@ -275,6 +275,29 @@ func TestMasksRefuse(t *testing.T) {
 	}
 }
 
+// TestRowsOfTheLeastNumber: a mask of the least finite number hides a row as little with stored
+// weights as without; -Inf hides it, in each dtype.
+func TestRowsOfTheLeastNumber(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
+		for _, c := range []struct{ mask, want float64 }{{-6e4, 0.5}, {math.Inf(-1), 0}} {
+			tape := autograd.NoGrad(b.Ctx, b.RT)
+			q := tape.Cast(autograd.Upload(tape, make([]float32, 2*4), 1, 2, 4), dtype).Keep()
+			mask := tape.Cast(autograd.Upload(tape, []float32{float32(c.mask), float32(c.mask), 0, 0}, 2, 2), dtype).Keep()
+			w := tape.AttentionWeights(q, q, autograd.AttentionConfig{Mask: mask})
+			require.Equal(t, []float64{c.want, c.want, 0.5, 0.5}, numbersOf(b, w.Value()), "%v of %v", c.mask, dtype)
+			y := tape.ScaledDotProductAttention(q, q, tape.AddScalar(q, 1), autograd.AttentionConfig{Mask: mask})
+			require.Equal(t, 2*c.want, numbersOf(b, y.Value())[0], "%v of %v", c.mask, dtype)
+			require.NoError(t, tape.Close())
+		}
+	}
+	tape := autograd.NoGrad(b.Ctx, b.RT)
+	q := autograd.Upload(tape, make([]float32, 2*4), 1, 2, 4)
+	least := autograd.Upload(tape, []float32{-math.MaxFloat32, -math.MaxFloat32, 0, 0}, 2, 2)
+	require.Equal(t, []float64{0.5, 0.5, 0.5, 0.5}, numbersOf(b, tape.AttentionWeights(q, q, autograd.AttentionConfig{Mask: least}).Value()))
+	require.NoError(t, tape.Close())
+}
+
 // TestDroppedAttentionOfNothing has results and gradients of 0 where there are no queries, keys or
 // numbers.
 func TestDroppedAttentionOfNothing(t *testing.T) {

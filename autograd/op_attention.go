@@ -40,6 +40,8 @@ func (cfg AttentionConfig) check() error {
 	switch {
 	case cfg.Causal && cfg.Mask != nil:
 		return fmt.Errorf("%w: a mask and Causal: want one of them", ErrInvalid)
+	case cfg.Keys < 0:
+		return fmt.Errorf("%w: %d keys", tensor.ErrShape, cfg.Keys)
 	case !(cfg.Dropout >= 0 && cfg.Dropout <= 1):
 		return fmt.Errorf("%w: the dropout is %v: want 0 to 1", ErrInvalid, cfg.Dropout)
 	}

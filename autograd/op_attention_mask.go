@@ -57,17 +57,6 @@ func (t *Tape) full(value float64, dtype tensor.Dtype, shape ...int) *Variable {
 }
 
 // causalMask hides from query i the keys after key i + offset: it is -Inf there, and 0 elsewhere.
-// It is made on the device, so that it can be captured: rows of one number more than a row of the
-// mask has, read one after the other, shift by one from row to row.
 func (t *Tape) causalMask(queries, keys, offset int, dtype tensor.Dtype) *Variable {
-	unseen := max(0, keys-1-offset)
-	if unseen == 0 || queries == 0 {
-		return t.full(0, dtype, queries, keys)
-	}
-	return t.Frame(func() *Variable {
-		row := t.Pad(t.full(math.Inf(-1), dtype, unseen).Once(), 0, []int{offset + 1}, []int{queries + keys - offset - 1 - unseen})
-		rows := t.Reshape(t.BroadcastTo(row.Once(), queries, queries+keys), -1)
-		rows = t.Narrow(rows, 0, 0, queries*(queries+keys-1))
-		return t.Narrow(t.Reshape(rows, queries, -1), 1, 0, keys)
-	})
+	return t.Triu(t.full(math.Inf(-1), dtype, queries, keys).Once(), offset+1)
 }

@@ -61,8 +61,12 @@ func (t *Tape) weigh(q, k *Variable, cfg AttentionConfig) *Variable {
 
 // firstKeys are the keys or values that are there.
 func (t *Tape) firstKeys(x *Variable, cfg AttentionConfig) *Variable {
-	if cfg.Keys == 0 {
+	switch n := x.Shape()[x.Rank()-2]; {
+	case cfg.Keys == 0:
 		return x
+	case cfg.Keys > n:
+		t.fail("AttentionWeights", fmt.Errorf("%w: %d of %d keys", tensor.ErrShape, cfg.Keys, n))
+		return t.inert()
 	}
 	return t.Narrow(x, -2, 0, cfg.Keys)
 }
@@ -73,19 +77,14 @@ type maskedSoftmax struct{}
 
 var opMaskedSoftmax = newOp[maskedSoftmax]("AttentionWeights")
 
-// hidden is the score of a key that is not seen where a softmax has to be finite: a power of two,
-// which no dtype rounds.
-const hidden = -0x1p126
-
-// Forward raises -Inf to a finite score, so that a hidden row is not NaN, and multiplies such rows
-// by 0.
+// Forward computes the softmax, and writes 0 into hidden rows, which are NaN in it.
 func (maskedSoftmax) Forward(c *Call) (*tensor.Tensor, error) {
 	rt, ctx, mask := c.Runtime(), c.Context(), c.Input(1)
 	var x *tensor.Tensor
 	var err error
 	if mask.Dtype() == tensor.Uint8 {
 		var infinite *tensor.Tensor
-		if infinite, err = rt.Full(ctx, hidden, c.Input(0).Dtype(), 1); err != nil {
+		if infinite, err = rt.Full(ctx, math.Inf(-1), c.Input(0).Dtype(), 1); err != nil {
 			return nil, err
 		}
 		x, err = rt.Where(ctx, mask, c.Input(0), infinite)
@@ -106,54 +105,47 @@ func (maskedSoftmax) Forward(c *Call) (*tensor.Tensor, error) {
 }
 
 // softmaxOfSeen frees x.
-func (c *Call) softmaxOfSeen(x *tensor.Tensor) (*tensor.Tensor, error) {
+func (c *Call) softmaxOfSeen(x *tensor.Tensor) (y *tensor.Tensor, err error) {
 	rt, ctx := c.Runtime(), c.Context()
-	tensor.Donate(x)
-	finite, err := rt.Clamp(ctx, x, hidden, math.Inf(1))
+	defer func() { c.Free(x) }()
+	if x.Elements() == 0 {
+		return rt.Softmax(ctx, x)
+	}
+	seen, err := c.seenRows(x)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Free(seen)
+	softmax, err := rt.Softmax(ctx, x)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Free(softmax)
 	c.Free(x)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Free(finite)
-	y, err := rt.Softmax(ctx, finite)
-	if err != nil {
-		return nil, err
-	}
-	seen, err := c.seenRows(finite)
-	if err == nil {
-		err = rt.MulInPlace(ctx, y, seen)
-		c.Free(seen)
-	}
-	if err != nil {
-		c.Free(y)
-		return nil, err
-	}
-	return y, nil
+	x = nil
+	tensor.Donate(softmax)
+	return rt.Where(ctx, seen, softmax, nil)
 }
 
-// seenRows is 1 for each row of finite scores whose greatest is not that of hidden keys, else 0.
+// seenRows marks the rows that have a score above -Inf, or NaN.
 func (c *Call) seenRows(x *tensor.Tensor) (*tensor.Tensor, error) {
 	rt, ctx := c.Runtime(), c.Context()
-	if x.Elements() == 0 {
-		return rt.Zeros(ctx, x.Dtype(), 1)
-	}
 	top, err := rt.Amax(ctx, x, -1)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range []func(*tensor.Tensor) (*tensor.Tensor, error){
-		func(v *tensor.Tensor) (*tensor.Tensor, error) { return rt.AddScalar(ctx, v, -hidden) },
-		func(v *tensor.Tensor) (*tensor.Tensor, error) { return rt.Clamp(ctx, v, 0, 1) },
-		func(v *tensor.Tensor) (*tensor.Tensor, error) { return rt.Reshape(ctx, v, append(v.Shape(), 1)...) },
-	} {
-		next, err := f(top)
-		c.Free(top)
-		if err != nil {
-			return nil, err
-		}
-		top = next
+	defer c.Free(top)
+	none, err := rt.Full(ctx, math.Inf(-1), x.Dtype(), 1)
+	if err != nil {
+		return nil, err
 	}
-	return top, nil
+	defer c.Free(none)
+	seen, err := rt.NotEqual(ctx, top, none)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Free(seen)
+	return rt.Reshape(ctx, seen, append(top.Shape(), 1)...)
 }
 
 // Backward is that of a softmax, which is 0 for rows of zeros.

@@ -50,7 +50,7 @@ func (s *scattered) Backward(c *Call, g *tensor.Tensor) error {
 	return c.GiveReplacing(0, g, d, err)
 }
 
-// OneHot returns vectors of so many classes, of a dtype, behind the dimensions of labels: 1 at the
+// OneHot returns vectors of so many classes, of a dtype, after the dimensions of labels: 1 at the
 // label, and 0 elsewhere (torch.nn.functional.one_hot); see [tensor.Layers.OneHot]. It is a
 // constant.
 //

@@ -50,12 +50,17 @@ func (t *Tape) begin(op string, vs ...*Variable) bool {
 
 // result makes the variable of an operation's result, which the tape owns.
 func (t *Tape) result(op string, value *tensor.Tensor, err error, pure bool) *Variable {
+	return t.own(op, value, err, pure, true)
+}
+
+// own makes the variable of a value that the tape owns. made: an operation has made it.
+func (t *Tape) own(op string, value *tensor.Tensor, err error, pure, made bool) *Variable {
 	v := t.newVariable()
 	if err != nil {
 		t.fail(op, err)
 		return v
 	}
-	v.value, v.owned, v.held, v.made, v.holds = value, true, true, true, 1
+	v.value, v.owned, v.held, v.made, v.holds = value, true, true, made, 1
 	t.expect(v)
 	if len(t.recorders) > 0 && value != nil {
 		t.hookMade(op, v, pure)
@@ -98,9 +103,7 @@ func (t *Tape) share(op string, x *tensor.Tensor) *Variable {
 
 // brought is the variable of a value that no operation has made.
 func (t *Tape) brought(op string, x *tensor.Tensor, err error) *Variable {
-	v := t.result(op, x, err, false)
-	v.made, v.last = false, 0
-	return v
+	return t.own(op, x, err, false, false)
 }
 
 // Upload brings a copy of data to the tape as a constant; see [tensor.FromSlice]. It is the tape's:

@@ -16,8 +16,8 @@ func (l Layers) NLLLoss(ctx context.Context, x, labels *Tensor, options ...LossO
 }
 
 // NLLLossGrad is the gradient of x of [Layers.NLLLoss] with the same options, times dloss, which is
-// the loss's own in its shape: 0 but for the element of each label that counts. It reads no element
-// of x.
+// the loss's own in its shape: 0 except for the element of each label that counts. It reads no
+// element of x.
 func (d Gradients) NLLLossGrad(ctx context.Context, x, labels, dloss *Tensor, options ...LossOption) (*Tensor, error) {
 	rt, op := d.rt, "NLLLossGrad"
 	c := NewLossConfig(options...)

@@ -200,7 +200,7 @@ func padShape(op string, x, shape, moved Shape, before, after []int) error {
 	for i := range x {
 		for _, n := range []int{before[i], after[i]} {
 			if n < -moved[i] || n > math.MaxInt-shape[i] {
-				return fmt.Errorf("tensor: %s: %w: dimension %d of %v can't have %d elements more before and %d behind", op, ErrShape, i, x, before[i], after[i])
+				return fmt.Errorf("tensor: %s: %w: dimension %d of %v can't have %d elements more before and %d after", op, ErrShape, i, x, before[i], after[i])
 			}
 			shape[i] += n
 			moved[i] += min(0, n)

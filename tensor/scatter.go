@@ -38,6 +38,7 @@ func (d Gradients) ScatterGrad(ctx context.Context, dy *Tensor, axis int, index 
 	if err != nil {
 		return nil, err
 	}
+	g.Distinct = true // all are set to 0, in any order
 	return rt.scatter(ctx, op, dy.dtype, dy.shape, dy, nil, index, g, 0)
 }
 
@@ -64,7 +65,7 @@ func (l Layers) ScatterAdd(ctx context.Context, x *Tensor, axis int, index, src 
 	return sum.orRelease(rt.zipTo(ctx, backend.Add, sum, x, sum))
 }
 
-// OneHot returns vectors of so many classes behind the dimensions of labels, int32 or int64: 1 at
+// OneHot returns vectors of so many classes after the dimensions of labels, int32 or int64: 1 at
 // the label, and 0 elsewhere (torch.nn.functional.one_hot, whose result is int64). A label outside
 // of the classes has zeros, and is found as by [Layers.IndexSelect].
 func (l Layers) OneHot(ctx context.Context, labels *Tensor, classes int, dtype Dtype) (*Tensor, error) {

@@ -67,7 +67,7 @@ func (m *Confusion) Add(t *autograd.Tape, logits *autograd.Variable, target auto
 // oneHot is (n, classes) of float32, with a 1 in the column of each row's class.
 func (m *Confusion) oneHot(c *autograd.Tape, x *tensor.Tensor, n int) *autograd.Variable {
 	column := c.Reshape(c.Cast(c.Input(x), tensor.Float32), n, 1)
-	return c.AddScalar(c.Neg(unequal(c, c.Sub(column, c.Input(m.classes)))), 1)
+	return c.Cast(c.Equal(column, c.Input(m.classes)), tensor.Float32)
 }
 
 // Matrix has a row for each class, with the number of its rows by the class that they were taken

@@ -12,8 +12,9 @@ import (
 // Mean is a mean over all rows of an epoch: of losses, or of hits, which is the accuracy.
 type Mean struct{ sums }
 
-// NewMean makes a mean of no rows. ignore are labels that do not count, such as -100
-// (ignore_index). An error is that of Err, and of each use.
+// NewMean makes a mean of no rows. ignore are labels that do not count (ignore_index): give -100 if
+// rows have that label, which cross entropies leave out without being asked. An error is that of
+// Err, and of each use.
 func NewMean(ctx context.Context, rt *tensor.Runtime, ignore ...int) *Mean {
 	return &Mean{newSums(ctx, "NewMean", rt, ignore, 2)}
 }
@@ -43,7 +44,7 @@ func (m *Mean) AddHits(t *autograd.Tape, logits *autograd.Variable, target autog
 		if found == nil {
 			return c.Fail(nil)
 		}
-		hits := c.AddScalar(c.Neg(unequal(c, c.Sub(whole(c, found), whole(c, labels)))), 1)
+		hits := c.Cast(c.Equal(whole(c, found), whole(c, labels)), tensor.Float64)
 		if each := m.counted(c, labels); each != nil {
 			hits = c.Mul(hits, each)
 		}
@@ -56,17 +57,13 @@ func (m *Mean) rows(c *autograd.Tape, labels *tensor.Tensor) *autograd.Variable 
 	if each := m.counted(c, labels); each != nil {
 		return c.Reshape(c.Sum(each), 1)
 	}
-	return constant(c, float64(labels.Elements()))
+	return constant(c, float64(labels.Elements()), tensor.Float64)
 }
 
 // unlessNone is sum, or 0 where n is 0: the loss, a mean over none, is NaN then.
 func (m *Mean) unlessNone(c *autograd.Tape, sum, n *autograd.Variable) *autograd.Variable {
-	both := c.Cat(0, constant(c, 0.5), n)
-	some, err := c.Runtime().ArgMax(c.Context(), both.Value())
-	if err != nil {
-		return c.Fail(err)
-	}
-	return c.Where(c.Input(some), sum, constant(c, 0))
+	none := constant(c, 0, tensor.Float64).Keep()
+	return c.Where(c.Greater(n, none), sum, none)
 }
 
 // Value waits for the device and returns the mean; that of no rows is NaN.

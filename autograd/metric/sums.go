@@ -89,15 +89,10 @@ func tensorOf(target autograd.Target) *tensor.Tensor {
 	return nil
 }
 
-// unequal is 0 where a difference of whole numbers is 0, and 1 elsewhere.
-func unequal(c *autograd.Tape, difference *autograd.Variable) *autograd.Variable {
-	return c.Clamp(c.Abs(difference), 0, 1)
-}
-
 // counted is 1 for each label that counts and 0 for the others, or nil if all count.
 func (s *sums) counted(c *autograd.Tape, labels *tensor.Tensor) (each *autograd.Variable) {
 	for _, label := range s.ignore {
-		e := unequal(c, c.AddScalar(whole(c, labels), -float64(label)))
+		e := c.Cast(c.NotEqual(c.Input(labels), constant(c, float64(label), labels.Dtype())), tensor.Float64)
 		if each != nil {
 			e = c.Mul(each, e)
 		}
@@ -112,8 +107,8 @@ func whole(c *autograd.Tape, x *tensor.Tensor) *autograd.Variable {
 }
 
 // constant is a vector of one number.
-func constant(c *autograd.Tape, x float64) *autograd.Variable {
-	full, err := c.Runtime().Full(c.Context(), x, tensor.Float64, 1)
+func constant(c *autograd.Tape, x float64, dtype tensor.Dtype) *autograd.Variable {
+	full, err := c.Runtime().Full(c.Context(), x, dtype, 1)
 	if err != nil {
 		return c.Fail(err)
 	}

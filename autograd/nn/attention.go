@@ -21,7 +21,7 @@ type MultiHeadAttention struct {
 	Out                                 *Linear
 	Heads                               int
 	BatchFirst                          bool
-	// Causal hides from each place those behind it, in Forward.
+	// Causal hides later places from each place, in Forward.
 	Causal bool
 	// Dropout is the share of the weights that is dropped in training, where the call has none of
 	// its own; see [autograd.AttentionConfig] for what it costs.
@@ -37,7 +37,7 @@ func (in *Initializer) MultiHeadAttention(n, heads int, options ...LayerOption) 
 	o := in.options(call, options, "BatchFirst", "NoBias", "KeyDim", "ValueDim", "Causal", "AttentionDropout")
 	s := o.sequence
 	if n < 1 || heads < 1 || n%heads != 0 || s.keys < 0 || s.values < 0 || !(s.dropout >= 0 && s.dropout <= 1) {
-		in.fail(call, fmt.Errorf("%w: dropout %v: want at least one head, which divide the numbers, and a dropout of 0 to 1", autograd.ErrInvalid, s.dropout))
+		in.fail(call, fmt.Errorf("%w: dropout %v: want heads that divide the numbers, and a dropout of 0 to 1", autograd.ErrInvalid, s.dropout))
 	}
 	m := &MultiHeadAttention{Heads: heads, BatchFirst: s.batchFirst, Causal: s.causal, Dropout: s.dropout}
 	xavier := func(rows, cols int) *autograd.Parameter {

@@ -213,6 +213,9 @@ func (in *Initializer) tape() *autograd.Tape {
 	}
 	was := in.err
 	c.OnFailure(func() { in.err = was })
+	if in.err == nil {
+		in.accepted = len(in.made) // an error of the capture releases nothing that was there before
+	}
 	tape := autograd.NewTape(c.Pool().Context(memcache.WithStep(in.ctx, in.steps+1)), in.rt)
 	in.stick(c.OnReplay(func() error { in.steps++; return nil }))
 	tape.SetComputeDtype(in.compute)

@@ -1,6 +1,7 @@
 package nn_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -125,4 +126,24 @@ func TestFirstCause(t *testing.T) {
 	require.ErrorContains(t, err, cause)
 	require.NoError(t, x.Release(), "as often as one likes")
 	require.ErrorContains(t, in.Close(), cause)
+}
+
+// TestFailedCaptureKeepsTheModel, although Err was not called before it.
+func TestFailedCaptureKeepsTheModel(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	in := nn.Init(b.Ctx, b.RT)
+	model := nn.Sequential{in.Linear(2, 3)}
+	x, y := in.Tensor([]float64{1, 2}, 1, 2), in.Labels([]int{1}, 3)
+	sgd := nn.Own(in, optim.NewSGD(model.Parameters(), optim.SGDConfig{}))
+	_, err := b.RT.Capture(b.Ctx, func(context.Context) error {
+		for range in.Steps(1) {
+			in.Linear(0, 1)
+		}
+		return in.Err()
+	})
+	require.ErrorIs(t, err, autograd.ErrInvalid)
+	for _, tape := range in.Steps(1) {
+		optim.Minimize(tape, tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y), sgd)
+	}
+	require.NoError(t, in.Close())
 }

@@ -41,9 +41,10 @@ func NewKVCache(ctx context.Context, rt *tensor.Runtime, cfg KVCacheConfig) (*KV
 	if cfg.Dtype == 0 {
 		cfg.Dtype = tensor.Float32
 	}
-	c := &KVCache{cfg: cfg, rt: rt, tokens: make([]int, cfg.Layers)}
+	c := &KVCache{cfg: cfg, rt: rt}
 	ctx = memcache.WithLabel(tensor.Detached(ctx), memcache.Label{Module: "KVCache", Category: memcache.CategoryActivation})
 	for range cfg.Layers {
+		c.tokens = append(c.tokens, 0)
 		for _, to := range []*[]*tensor.Tensor{&c.keys, &c.values} {
 			x, err := rt.New(ctx, cfg.Dtype, cfg.Batch, cfg.Heads, cfg.Length, cfg.HeadSize)
 			if err != nil {
@@ -91,7 +92,7 @@ func (c *KVCache) Attend(t *autograd.Tape, layer int, q, k, v *autograd.Variable
 	if !t.Begin("KVCache", q, k, v) {
 		return t.Fail(nil)
 	}
-	n, err := c.check(t, layer, k, v, cfg)
+	n, err := c.check(t, layer, q, k, v, cfg)
 	if err != nil {
 		return t.Fail(fmt.Errorf("nn: KVCache: %w", err))
 	}
@@ -114,7 +115,7 @@ func (c *KVCache) Attend(t *autograd.Tape, layer int, q, k, v *autograd.Variable
 }
 
 // check returns the number of new tokens.
-func (c *KVCache) check(t *autograd.Tape, layer int, k, v *autograd.Variable, cfg autograd.AttentionConfig) (n int, err error) {
+func (c *KVCache) check(t *autograd.Tape, layer int, q, k, v *autograd.Variable, cfg autograd.AttentionConfig) (n int, err error) {
 	switch {
 	case c == nil || len(c.keys) == 0 || c.rt != t.Runtime():
 		return 0, fmt.Errorf("%w: it is nil, released, or of another runtime than the tape", autograd.ErrInvalid)
@@ -136,6 +137,8 @@ func (c *KVCache) check(t *autograd.Tape, layer int, k, v *autograd.Variable, cf
 	switch {
 	case !slices.Equal(got, want) || !slices.Equal(v.Shape(), want):
 		return 0, fmt.Errorf("%w: keys %v, values %v: want (%d, %d, tokens, %d)", tensor.ErrShape, got, v.Shape(), want[0], want[1], want[3])
+	case q.Rank() != 4 || q.Shape()[2] != n:
+		return 0, fmt.Errorf("%w: queries %v for keys %v: want one for each new token", tensor.ErrShape, q.Shape(), got)
 	case n > c.cfg.Length-at:
 		return 0, fmt.Errorf("%w: it is full: %d of %d tokens, and %d more: call Reset, or make a longer one", autograd.ErrInvalid, at, c.cfg.Length, n)
 	case at != c.Len() || layer > 0 && c.tokens[layer-1] != at+n:

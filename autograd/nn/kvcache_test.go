@@ -3,6 +3,7 @@ package nn_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -196,6 +197,10 @@ func TestKVCacheRefuses(t *testing.T) {
 	assert.ErrorContains(t, step(attend(0, 2, plain)), "it is full: 3 of 4 tokens, and 2 more")
 	assert.ErrorContains(t, step(attend(2, 1, plain)), "layer 2 of 2")
 	assert.ErrorContains(t, step(func(t *autograd.Tape) *autograd.Variable {
+		q, k := autograd.Upload(t, make([]float32, 2*2*64), 1, 2, 2, 64), autograd.Upload(t, make([]float32, 2*64), 1, 2, 1, 64).Keep()
+		return cache.Attend(t, 0, q, k, k, plain)
+	}), "queries (1, 2, 2, 64) for keys (1, 2, 1, 64)")
+	assert.ErrorContains(t, step(func(t *autograd.Tape) *autograd.Variable {
 		x := autograd.Upload(t, make([]float32, 2*64), 2, 1, 1, 64).Keep()
 		return cache.Attend(t, 0, x, x, x, plain)
 	}), "keys (2, 1, 1, 64), values (2, 1, 1, 64): want (1, 2, tokens, 64)")
@@ -240,6 +245,8 @@ func TestKVCacheRefuses(t *testing.T) {
 	require.Zero(t, live)
 	_, err = nn.NewKVCache(b.Ctx, b.RT, nn.KVCacheConfig{Layers: 9, Batch: 1, Heads: 1, Length: 1 << 20, HeadSize: 4})
 	assert.ErrorContains(t, err, "out of memory")
+	_, err = nn.NewKVCache(b.Ctx, b.RT, nn.KVCacheConfig{Layers: math.MaxInt, Batch: 1, Heads: 1, Length: 1 << 30, HeadSize: 1})
+	assert.ErrorContains(t, err, "out of memory", "the layers are not allocated before their tokens")
 	live, _ = b.RT.Live()
 	require.Zero(t, live, "a cache that does not fit leaves nothing")
 }

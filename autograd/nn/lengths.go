@@ -3,6 +3,7 @@ package nn
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/memcache"
@@ -60,8 +61,11 @@ func (l *Lengths) places(lengths []int) ([]int32, error) {
 	if l == nil || l.rt == nil || len(lengths) == 0 || len(lengths) != l.batch {
 		return nil, fmt.Errorf("%w: %d lengths: want a runtime and a length for each row", autograd.ErrInvalid, len(lengths))
 	}
+	if l.steps < 1 || l.steps > math.MaxInt32/l.batch {
+		return nil, fmt.Errorf("%w: %d steps of %d rows: want 1 step at least, and 2^31-1 elements at most", autograd.ErrInvalid, l.steps, l.batch)
+	}
 	n := l.steps * l.batch
-	all := make([]int32, max(0, 2*n)+l.batch)
+	all := make([]int32, 2*n+l.batch)
 	for row, length := range lengths {
 		if length < 1 || length > l.steps {
 			return nil, fmt.Errorf("%w: row %d has length %d: want 1 to %d", autograd.ErrInvalid, row, length, l.steps)

@@ -234,6 +234,11 @@ func TestLengthsRefuse(t *testing.T) {
 		assert.ErrorIs(t, err, autograd.ErrInvalid)
 		assert.ErrorContains(t, err, text)
 	}
+	for _, steps := range []int{0, -1, math.MaxInt32/2 + 1, math.MaxInt} {
+		_, err := nn.NewLengths(b.Ctx, b.RT, steps, 1, 1)
+		assert.ErrorIs(t, err, autograd.ErrInvalid, steps)
+		assert.ErrorContains(t, err, "steps of 2 rows")
+	}
 	lengths, err := nn.NewLengths(b.Ctx, b.RT, 3, 1, 2)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, lengths.Release()) }()

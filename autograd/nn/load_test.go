@@ -331,3 +331,16 @@ func TestLoadWeightsOfABrokenSource(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.ErrorContains(t, err, `"head"`)
 }
+
+// silent is a source without readers.
+type silent struct{ entries }
+
+func (silent) Reader(string) (io.Reader, error) { return nil, nil }
+
+func TestLoadWeightsWithoutAReader(t *testing.T) {
+	b := tapetest.Open(t, 64<<20)
+	for _, dtype := range []string{"F32", "F16"} {
+		_, err := nn.LoadWeights(b.Ctx, newPair(b), silent{entries{entry{"a", dtype, []int{2, 3}, nil}, entry{"b", dtype, []int{2}, nil}}})
+		require.ErrorContains(t, err, "reader is nil", dtype)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/internal/check"
 	"github.com/cistern-ml/cistern/autograd/internal/weights"
 	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/tensor"
@@ -119,8 +120,11 @@ func (l *loading) reader(ctx context.Context, w LoadedWeight) (io.Reader, error)
 	info := l.infos[w.Name]
 	own, _ := info.TensorDtype() // there is one: it fits
 	r, err := l.source.Reader(info.Name)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case check.Nil(r):
+		return nil, fmt.Errorf("%w: the source's reader is nil", autograd.ErrInvalid)
 	}
 	if w.Transposed {
 		if err := ctx.Err(); err != nil {

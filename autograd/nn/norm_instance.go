@@ -46,6 +46,9 @@ func (l *InstanceNorm) Parameters() autograd.Parameters {
 func (in *Initializer) InstanceNorm(channels int, options ...LayerOption) *InstanceNorm {
 	call := fmt.Sprintf("InstanceNorm(%d)", channels)
 	o := in.options(call, options, "Eps", "Affine")
+	if channels < 1 {
+		in.fail(call, fmt.Errorf("%w: want one channel at least", autograd.ErrInvalid))
+	}
 	l := &InstanceNorm{Eps: in.eps(call, o)}
 	if o.affine {
 		l.Weight, l.Bias = in.constant(call, 1, channels), in.constant(call, 0, channels)

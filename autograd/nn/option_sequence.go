@@ -54,7 +54,7 @@ func PaddingIndex(row int) LayerOption {
 	return layerOption{"PaddingIndex", func(o *layerOptions) { o.sequence.padding = []int{row} }}
 }
 
-// Causal hides from each place of a sequence those behind it.
+// Causal hides later places of a sequence from each place.
 func Causal() LayerOption {
 	return layerOption{"Causal", func(o *layerOptions) { o.sequence.causal = true }}
 }

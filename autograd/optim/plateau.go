@@ -45,6 +45,17 @@ func NewReduceLROnPlateau(opt Optimizer, cfg PlateauConfig) (*ReduceLROnPlateau,
 	if err := within(op, "Factor", check.Or(cfg.Factor, 0.1), 0, below1); err != nil {
 		return nil, err
 	}
+	for _, n := range []struct {
+		name string
+		v    float64
+	}{
+		{"Threshold", check.Or(cfg.Threshold, 1e-4)}, {"Eps", check.Or(cfg.Eps, 1e-8)},
+		{"Patience", float64(check.Or(cfg.Patience, 10))}, {"Cooldown", float64(cfg.Cooldown)},
+	} {
+		if err := within(op, n.name, n.v, 0, math.MaxFloat64); err != nil {
+			return nil, err
+		}
+	}
 	for i := range opt.Core().groups {
 		if _, err := cfg.least(i, len(opt.Core().groups)); err != nil {
 			return nil, err

@@ -62,7 +62,7 @@ func TestSchedulesOfGroups(t *testing.T) {
 func TestPlateauRefuses(t *testing.T) {
 	b := tapetest.Open(t, 64<<20)
 	in, sgd := sgdOfGroups(b)
-	for _, cfg := range []optim.PlateauConfig{{Factor: new(1.0)}, {Factor: new(math.NaN())}, {MinLR: []float64{1, 2, 3}}, {MinLR: []float64{-1}}} {
+	for _, cfg := range []optim.PlateauConfig{{Factor: new(1.0)}, {Factor: new(math.NaN())}, {MinLR: []float64{1, 2, 3}}, {MinLR: []float64{-1}}, {Patience: new(-1)}, {Cooldown: -3}, {Threshold: new(math.NaN())}, {Threshold: new(-1.0)}, {Eps: new(math.Inf(1))}} {
 		_, err := optim.NewReduceLROnPlateau(sgd, cfg)
 		require.ErrorIs(t, err, autograd.ErrInvalid, "%+v", cfg)
 	}

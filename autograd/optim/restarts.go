@@ -17,7 +17,7 @@ func (s CosineAnnealingWarmRestarts) LR(base float64, step int) float64 {
 	if s.TMult <= 1 {
 		at %= length
 	}
-	for at >= length {
+	for at >= length && length <= math.MaxInt/s.TMult {
 		at -= length
 		length *= s.TMult
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"strings"
+	"sync"
 )
 
 // Limits of headers.
@@ -46,7 +47,7 @@ func Open(path string, opts ...Option) (*File, error) {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	}
 	f := p.file()
-	f.close = file.Close
+	f.close = sync.OnceValue(file.Close)
 	return f, nil
 }
 

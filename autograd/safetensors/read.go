@@ -42,7 +42,7 @@ func (f *File) add(t Info, p *part) {
 	f.tensors, f.parts = append(f.tensors, t), append(f.parts, p)
 }
 
-// Close closes the file, or all shards.
+// Close closes the file, or all shards. It is idempotent.
 func (f *File) Close() error {
 	if f == nil || f.close == nil {
 		return nil

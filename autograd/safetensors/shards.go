@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // openIndex opens the shards that an index lists.
@@ -20,13 +21,13 @@ func openIndex(path string, o options) (_ *File, err error) {
 	}
 	f := &File{byName: map[string]int{}}
 	var files []*os.File
-	f.close = func() error {
+	f.close = sync.OnceValue(func() error {
 		var errs []error
 		for _, file := range files {
 			errs = append(errs, file.Close())
 		}
 		return errors.Join(errs...)
-	}
+	})
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.close())

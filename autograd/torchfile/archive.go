@@ -3,6 +3,7 @@ package torchfile
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"strings"
@@ -22,6 +23,9 @@ func openArchive(r io.ReaderAt, size int64) (*archive, error) {
 		return nil, err
 	} else if !bytes.HasPrefix(start[:n], []byte("PK")) {
 		return nil, formatError("%s", notZip(start[:n]))
+	}
+	if err := checkRecords(r, size); err != nil {
+		return nil, err
 	}
 	b := &bounded{r: r, left: maxDirectory}
 	z, err := zip.NewReader(b, size)
@@ -52,6 +56,31 @@ func openArchive(r io.ReaderAt, size int64) (*archive, error) {
 		}
 	}
 	return a, nil
+}
+
+// checkRecords refuses an archive whose end promises more files than its directory may have,
+// because package zip allocates a list of them before it reads the directory. Only the records of
+// 64 bits can promise as many (APPNOTE.TXT of PKWARE, 4.3.14 to 4.3.16).
+func checkRecords(r io.ReaderAt, size int64) error {
+	tail := make([]byte, min(size, 1<<16+42))
+	if _, err := r.ReadAt(tail, size-int64(len(tail))); err != nil && err != io.EOF {
+		return err
+	}
+	for i := len(tail) - 20; i >= 0; i-- {
+		if !bytes.HasPrefix(tail[i:], []byte("PK\x06\x07")) { // where the end of 64 bits is
+			continue
+		}
+		var end [40]byte
+		if at := binary.LittleEndian.Uint64(tail[i+8:]); at > uint64(size) {
+			continue
+		} else if _, err := r.ReadAt(end[:], int64(at)); err != nil && err != io.EOF {
+			return err
+		}
+		if n := binary.LittleEndian.Uint64(end[32:]); bytes.HasPrefix(end[:], []byte("PK\x06\x06")) && n > maxDirectory/46 {
+			return formatError("its directory promises %d files, and in %d bytes there can be %d", n, maxDirectory, maxDirectory/46)
+		}
+	}
+	return nil
 }
 
 // notZip is the error of a file that begins with start.

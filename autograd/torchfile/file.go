@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/cistern-ml/cistern/autograd/safetensors"
 )
@@ -57,7 +58,7 @@ func open(path string) (*File, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), r.Close())
 	}
-	f.close = r.Close
+	f.close = sync.OnceValue(r.Close)
 	return f, nil
 }
 
@@ -83,7 +84,7 @@ func read(r io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// Close closes the file.
+// Close closes the file. It is idempotent.
 func (f *File) Close() error {
 	if f == nil || f.close == nil {
 		return nil

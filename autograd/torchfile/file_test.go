@@ -367,3 +367,51 @@ func FuzzPickle(f *testing.F) {
 		readable(t, file)
 	})
 }
+
+// sparse is a file of zeros that ends with something.
+type sparse struct {
+	start, end []byte
+	size       int64
+}
+
+func (s sparse) ReadAt(p []byte, at int64) (int, error) {
+	clear(p)
+	for i := range p {
+		switch k := at + int64(i); {
+		case k < int64(len(s.start)):
+			p[i] = s.start[k]
+		case k >= s.size:
+			return i, io.EOF
+		case k >= s.size-int64(len(s.end)):
+			p[i] = s.end[k-(s.size-int64(len(s.end)))]
+		}
+	}
+	return len(p), nil
+}
+
+// TestPromisedFiles: the end of a long file promises more files than a directory can have.
+func TestPromisedFiles(t *testing.T) {
+	const size = 30 << 30
+	end := append([]byte("PK\x06\x06"), make([]byte, 52)...)
+	binary.LittleEndian.PutUint64(end[24:], 1<<28)
+	binary.LittleEndian.PutUint64(end[32:], 1<<28)
+	binary.LittleEndian.PutUint64(end[48:], 4)
+	locator := append([]byte("PK\x06\x07"), make([]byte, 16)...)
+	binary.LittleEndian.PutUint64(locator[8:], size-98)
+	last := append([]byte("PK\x05\x06"), bytes.Repeat([]byte{0xff}, 16)...)
+	end = append(append(append(end, locator...), last...), 0, 0)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := read(sparse{[]byte("PK\x03\x04"), end, size}, size)
+	runtime.ReadMemStats(&after)
+	require.ErrorContains(t, err, "promises 268435456 files")
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16<<20))
+}
+
+// TestCloseTwice: the second call does nothing.
+func TestCloseTwice(t *testing.T) {
+	f, err := Open("testdata/views.pt")
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	require.NoError(t, f.Close())
+}

@@ -73,8 +73,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestCommandsOfPages runs the lines about the command in README.md and docs/guide/snapshots.md, on files of
-// the names that they use.
+// TestCommandsOfPages runs the lines about the command in README.md and docs/guide/snapshots.md, on
+// files of the names that they use.
 func TestCommandsOfPages(t *testing.T) {
 	var lines [][]string
 	for page, want := range map[string]int{"README.md": 4, "docs/guide/snapshots.md": 7} {

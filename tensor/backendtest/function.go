@@ -50,7 +50,8 @@ func (f sloped) value() fn.Function {
 	return fn.Function{Name: f.name, Op: f.op, Grad: f.grad, C: f.c, D: f.d}
 }
 
-// inFunction is for functions of several roundings in float64, a transcendental function among them.
+// inFunction is for functions of several roundings in float64, a transcendental function among
+// them.
 func inFunction[T kernel.Float]() tolerance {
 	tol := transcendental[T]()
 	tol.result += inDouble[T](8).result - 1

@@ -74,7 +74,10 @@ func NewBatcher[T any](data Dataset[T], config BatcherConfig[T]) (*Batcher[T], e
 		return nil, fmt.Errorf("loader: NewBatcher with %d workers: %w: want 1 to %d, or 0 for GOMAXPROCS",
 			b.workers, transfer.ErrRange, maxWorkers)
 	}
-	n := data.Len()
+	n, err := b.len()
+	if err != nil {
+		return nil, fmt.Errorf("loader: NewBatcher: %w: the dataset has no length: %w", transfer.ErrInvalid, err)
+	}
 	if b.Samples != 0 && b.Samples != n {
 		return nil, fmt.Errorf("loader: NewBatcher: the sampler has %d samples, the dataset %d: %w: leave Samples out",
 			b.Samples, n, transfer.ErrRange)
@@ -93,6 +96,16 @@ func NewBatcher[T any](data Dataset[T], config BatcherConfig[T]) (*Batcher[T], e
 			n, b.Rank, max(b.Ranks, 1), b.Batch, transfer.ErrRange)
 	}
 	return b, nil
+}
+
+// len is the dataset's. A panic, such as of a nil pointer, is an error.
+func (b *Batcher[T]) len() (n int, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{v, debug.Stack()}
+		}
+	}()
+	return b.data.Len(), nil
 }
 
 // measure finds out how samples are stacked.

@@ -299,3 +299,16 @@ func TestBatcherFailsAtOnce(t *testing.T) {
 	require.NoError(t, l.Close())
 	require.LessOrEqual(t, reads.Load(), int32(3), "the two samples, and one by the worker that failed")
 }
+
+// lengthless is a dataset without memory to ask.
+type lengthless struct{ samples []int32 }
+
+func (d *lengthless) Len() int                { return len(d.samples) }
+func (d *lengthless) At(i int) (int32, error) { return d.samples[i], nil }
+
+// TestBatcherOfNil: a nil pointer is a dataset to Go, and an error here.
+func TestBatcherOfNil(t *testing.T) {
+	_, err := loader.NewBatcher((*lengthless)(nil), loader.BatcherConfig[int32]{Sampler: loader.Sampler{Batch: 3}})
+	require.ErrorIs(t, err, transfer.ErrInvalid)
+	require.ErrorContains(t, err, "nil pointer")
+}

@@ -33,7 +33,7 @@ func NLLLoss[T Float, L Index](loss, x []T, labels []L, weights []T, e *plan.Ent
 }
 
 // NLLLossGrad sets dst to the gradient of x, times dloss, which is that of each row's loss or of
-// the only one. It is 0 but for the labels' elements, and in rows whose label is ignored or no
+// the only one. It is 0 except for the labels' elements, and in rows whose label is ignored or no
 // class.
 func NLLLossGrad[T Float, L Index](dst []T, labels []L, weights, dloss []T, e *plan.Entropy) {
 	clear(dst)
