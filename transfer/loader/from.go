@@ -26,7 +26,8 @@ import (
 // error comes with a nil batch, in the place of the batch, and ends the loop: of At, Transform and
 // Collate with the number of the sample or batch; of the device; and ctx's when it ends. Batches
 // before it come first. After a loop that was left early, workers wait until [Loader.Start],
-// another From or [Loader.Close] ends them; those wait for reads that have begun.
+// another From or [Loader.Close] ends them; those wait for reads that have begun. An error of
+// releasing the batch that such a loop had is that of the next use of the loader.
 //
 // A loader has one epoch at a time, so that a loop inside of the body needs a loader of its own;
 // otherwise the outer loop ends with [transfer.ErrInvalid]. A position out of range wraps
