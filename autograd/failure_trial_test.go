@@ -141,7 +141,7 @@ func (h *hears) Leave(onTape) error                     { return h.call() }
 // doubledBy multiplies by two with a function of the program's own, which saves a tensor of its own.
 func doubledBy(t onTape, x variable) variable {
 	return t.Func("Doubled", []variable{x}, func(c *autograd.Call) (*tensor.Tensor, error) {
-		two, err := c.Runtime().Full(c.Context(), 2, tensor.Float64)
+		two, err := c.Runtime().Full(c.Context(), 2, c.Input(0).Dtype())
 		if err != nil {
 			return nil, err
 		}

@@ -1,5 +1,4 @@
-// GPT trains a small transformer on the bytes of a text, the specification of Go, and writes more
-// of it.
+// GPT trains a small transformer on the bytes of a text, Go's specification, and writes more of it.
 package main
 
 import (

@@ -42,7 +42,7 @@ func (r Random) Fraction(place uint64, double bool) float64 {
 func (r Random) Uniform(a, b float64, double bool, round func(float64) float64, shape []int) Result {
 	y := newResult(shape)
 	for i := range y.Data {
-		v := a + (b-a)*r.Fraction(uint64(i), double)
+		v := a + float64((b-a)*r.Fraction(uint64(i), double)) // rounded, where Go would fuse
 		if v = round(v); v >= b {
 			v = a
 		}

@@ -23,6 +23,7 @@ type Browser struct {
 
 	mu       sync.Mutex
 	messages []string // errors and warnings of the console
+	expected []string // parts of messages that are none
 }
 
 // Program is Chromium. The test is skipped if there is none, under the race detector, which sees
@@ -72,7 +73,7 @@ func Open(t testing.TB, width, height int, url, ready string) *Browser {
 	t.Cleanup(func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		require.Empty(t, b.messages, "the console")
+		require.Empty(t, b.unexpected(), "the console")
 	})
 	return b
 }

@@ -5,12 +5,19 @@ import (
 	"strings"
 )
 
-// Expected removes the messages of the console so far that contain a text, such as those about
-// connections that the test ends, so that they don't fail it. It returns how many there were.
+// Expected leaves messages of the console that contain a text, such as those about connections that
+// the test ends, out of the check at the test's end, where a message may come late. It returns how
+// many there were so far.
 func (b *Browser) Expected(text string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := len(b.messages)
-	b.messages = slices.DeleteFunc(b.messages, func(m string) bool { return strings.Contains(m, text) })
-	return n - len(b.messages)
+	b.expected = append(b.expected, text)
+	return len(b.messages) - len(b.unexpected())
+}
+
+// unexpected are the messages that contain no expected text. The lock is held.
+func (b *Browser) unexpected() []string {
+	return slices.DeleteFunc(slices.Clone(b.messages), func(m string) bool {
+		return slices.ContainsFunc(b.expected, func(text string) bool { return strings.Contains(m, text) })
+	})
 }
