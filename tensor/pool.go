@@ -162,3 +162,24 @@ func (rt *Runtime) poolGrad(ctx context.Context, op string, dy *Tensor, shape []
 		return run(dx)
 	})
 }
+
+// gradByPlan is the gradient by grad of an argument of a shape. plan plans its operation, and
+// returns the shape of the result, which dy must have.
+func gradByPlan[P any](ctx context.Context, rt *Runtime, op string, grad backend.Op, dy *Tensor, shape []int, plan func(op string, x Shape) (*P, Shape, error)) (*Tensor, error) {
+	in, err := rt.acquireFloats(op, dy)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	if _, err := byteSize(op, dy.dtype, shape); err != nil {
+		return nil, err
+	}
+	p, out, err := plan(op, shape)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Equal(dy.shape, out) {
+		return nil, fmt.Errorf("tensor: %s: %w: dy is %v: the result for %v is %v", op, ErrShape, dy.shape, Shape(slices.Clone(shape)), out)
+	}
+	return rt.poolGrad(ctx, op, dy, shape, func(dx *Tensor) error { return rt.planned(ctx, grad, p, dx, dy) })
+}

@@ -94,20 +94,5 @@ func (rt *Runtime) avgPool(ctx context.Context, op string, x *Tensor, plan planP
 }
 
 func (rt *Runtime) avgPoolGrad(ctx context.Context, op string, dy *Tensor, shape []int, plan planPooled) (*Tensor, error) {
-	in, err := rt.acquireFloats(op, dy)
-	if err != nil {
-		return nil, err
-	}
-	defer in.release()
-	if _, err := byteSize(op, dy.dtype, shape); err != nil {
-		return nil, err
-	}
-	p, out, err := plan(op, shape)
-	if err != nil {
-		return nil, err
-	}
-	if !slices.Equal(dy.shape, out) {
-		return nil, fmt.Errorf("tensor: %s: %w: dy is %v: the result for %v is %v", op, ErrShape, dy.shape, Shape(slices.Clone(shape)), out)
-	}
-	return rt.poolGrad(ctx, op, dy, shape, func(dx *Tensor) error { return rt.planned(ctx, backend.AvgPoolGrad, p, dx, dy) })
+	return gradByPlan(ctx, rt, op, backend.AvgPoolGrad, dy, shape, plan)
 }

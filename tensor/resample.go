@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// InterpolateConfig says how large a picture becomes, and how. Each list has one number for every
-// dimension that is resampled, or one for all.
+// InterpolateConfig is the size of the result and the rule for its numbers. Each list has one
+// number for every dimension that is resampled, or one for all.
 type InterpolateConfig struct {
 	Size        []int     // of the result; nil: ScaleFactor decides
 	ScaleFactor []float64 // the result's size over x's, rounded down
@@ -77,22 +77,7 @@ func (rt *Runtime) resample(ctx context.Context, op string, x *Tensor, of planRe
 }
 
 func (rt *Runtime) resampleGrad(ctx context.Context, op string, dy *Tensor, shape []int, of planResampled) (*Tensor, error) {
-	in, err := rt.acquireFloats(op, dy)
-	if err != nil {
-		return nil, err
-	}
-	defer in.release()
-	if _, err := byteSize(op, dy.dtype, shape); err != nil {
-		return nil, err
-	}
-	p, out, err := of(op, shape)
-	if err != nil {
-		return nil, err
-	}
-	if !slices.Equal(dy.shape, out) {
-		return nil, fmt.Errorf("tensor: %s: %w: dy is %v: the result for %v is %v", op, ErrShape, dy.shape, Shape(slices.Clone(shape)), out)
-	}
-	return rt.poolGrad(ctx, op, dy, shape, func(dx *Tensor) error { return rt.planned(ctx, backend.ResampleGrad, p, dx, dy) })
+	return gradByPlan(ctx, rt, op, backend.ResampleGrad, dy, shape, of)
 }
 
 // interpolation plans c.
