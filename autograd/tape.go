@@ -89,7 +89,7 @@ func NewTape(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx
 // error, and nothing is kept for it. What an operation made is freed by the first operation that
 // reads it, and what a layer made on its way by the layer. Inputs, arguments of layers and of
 // losses stay until Reset or Close, and what the program calls Keep on: call it on what is read
-// more than once; a second reading of anything else is an error that says so.
+// more than once; a second reading of anything else is an error.
 func NoGrad(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx, rt, false) }
 
 func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {

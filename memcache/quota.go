@@ -37,8 +37,8 @@ func (s *shard) addBeyond(p *placement.Pool, k placement.Kind, d *delta, allLock
 	return s.claimQuota(k, d)
 }
 
-// tryLockOthers is lockAll for the holder of s, if there are few shards and nobody has one. The
-// order of locks does not matter to who does not wait for them.
+// tryLockOthers is lockAll for the holder of s, if there are few shards and all are free. The order
+// of locks does not matter, because it waits for none of them.
 func (all *shards) tryLockOthers(s *shard) bool {
 	if len(all.list()) > fewShards || !all.mu.TryLock() {
 		return false

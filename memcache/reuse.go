@@ -20,7 +20,8 @@ import (
 // has queued, and the chunk stays in the owner's segment, as that of a block which the request's stream is recorded on. So its
 // free is like any that waits for a stream, and nothing else has to know of it.
 
-// StreamReuse says when a request may be served from memory that other streams still use.
+// StreamReuse names the cases in which a request may be served from memory that other streams still
+// use.
 type StreamReuse uint8
 
 // When streams wait for each other.

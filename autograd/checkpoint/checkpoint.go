@@ -53,7 +53,7 @@ type Scheduler interface {
 	// CheckRecord returns an error that wraps [autograd.ErrInvalid] for the record of another
 	// scheduler.
 	CheckRecord(r optim.SchedulerRecord) error
-	// Restore makes the scheduler what a record says that CheckRecord accepts.
+	// Restore takes the state of a record that CheckRecord accepts.
 	Restore(r optim.SchedulerRecord)
 }
 

@@ -156,7 +156,7 @@ func (s *ReduceLROnPlateau) CheckRecord(r SchedulerRecord) error {
 	return nil
 }
 
-// Restore makes it what a record says that CheckRecord accepts. The groups' rates are the
+// Restore takes the state of a record that CheckRecord accepts. The groups' rates are the
 // optimiser's.
 func (s *ReduceLROnPlateau) Restore(r SchedulerRecord) { s.at = r }
 

@@ -97,7 +97,7 @@ func (s *Scheduler) check(step int) error {
 // of is the schedule of a group.
 func (s *Scheduler) of(group int) Schedule { return s.schedules[min(group, len(s.schedules)-1)] }
 
-// Restore makes the scheduler what a record says that CheckRecord accepts. The groups' rates are the
+// Restore takes the state of a record that CheckRecord accepts. The groups' rates are the
 // optimiser's.
 func (s *Scheduler) Restore(r SchedulerRecord) { s.step, s.base = r.Step, slices.Clone(r.Base) }
 

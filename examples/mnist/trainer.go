@@ -300,7 +300,7 @@ func (t *trainer) tensors(batch *loader.Minibatch) (x, y *tensor.Tensor, err err
 	return x, y, nil
 }
 
-// test tells what the model sees in the pictures of the source, by the right digit.
+// test counts the digits that the model sees in the pictures of the source, by the right digit.
 func (t *trainer) test(ctx context.Context, source loader.Source) (m metric.Matrix, err error) {
 	seen := metric.NewConfusion(ctx, t.env, classes)
 	defer func() { err = errors.Join(err, seen.Close()) }()

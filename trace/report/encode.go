@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
-// What a page gets is a line of JSON, followed by columns of numbers, compressed. No text of a
-// recording is ever part of the HTML but as base64, so that there is nothing to escape, and the
+// The data of a page are a line of JSON, followed by columns of numbers, compressed. Text of a
+// recording is part of the HTML as base64 alone, so that there is nothing to escape, and the
 // page's script writes all of it as text.
 
 // payload is what the page's script reads.
