@@ -53,14 +53,14 @@ var tapeRows = []failtest.Row[*failing]{
 			Undo: x.Release,
 		}
 	}},
-	{Of: "DetectAnomaly", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "DetectAnomaly", Make: func(t testing.TB, m *failing) failtest.Trial {
 		ps := m.Operands(tensor.Float64, []int{2, 3})
 		return m.OnTape(tapetest.TapeTrial{Parameters: ps, Undo: ps.Release, Do: func(t onTape) variable {
 			autograd.DetectAnomaly(t)
 			return t.Exp(tapetest.ParamsOf(t, ps)[0])
 		}})
 	}},
-	{Of: "Tape.Leaf Upload", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "Tape.Leaf Upload", Make: func(t testing.TB, m *failing) failtest.Trial {
 		x, err := tensor.FromSlice(m.Ctx, m.RT, []float64{1, 2})
 		require.NoError(t, err)
 		tape := autograd.NewTape(m.Ctx, m.RT)
@@ -99,7 +99,7 @@ var tapeRows = []failtest.Row[*failing]{
 			return err
 		}), ps)
 	}},
-	{Of: "Variable.Item", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "Variable.Item", Make: func(t testing.TB, m *failing) failtest.Trial {
 		ps := m.Operands(tensor.Float64, matrix)
 		var x float64
 		trial := once(m, ps, func(t onTape, vs []variable) error {

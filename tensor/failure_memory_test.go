@@ -105,7 +105,7 @@ var memoryRows = []trialRow{
 	{Of: "Labels", Ends: copied, Make: of(func(m *trialRig) op {
 		return func(ctx context.Context) ([]*Tensor, error) { return pack(Labels(ctx, m.Runtime, []int{1, 2, 0}, 3)) }
 	})},
-	{Of: "CopyFrom", Varies: true, Ends: copied, Make: releases(func(m *trialRig) func(ctx context.Context) error {
+	{Of: "CopyFrom", Ends: copied, Make: releases(func(m *trialRig) func(ctx context.Context) error {
 		x := m.inOf(Float32, 3)
 		return func(ctx context.Context) error { return CopyFrom(ctx, x, []float32{1, 2, 3}) }
 	})},
@@ -113,15 +113,15 @@ var memoryRows = []trialRow{
 		x, y := m.in(2, 3), m.in(2, 1)
 		return func(ctx context.Context) error { return m.CopyInto(ctx, x, 1, 2, y) }
 	})},
-	{Of: "ToSlice", Varies: true, Make: func(_ testing.TB, m *trialRig) failtest.Trial {
+	{Of: "ToSlice", Make: func(_ testing.TB, m *trialRig) failtest.Trial {
 		x := m.inOf(Float32, 2, 3)
 		return m.reads(func(ctx context.Context) (any, error) { return ToSlice[float32](ctx, x, nil) })
 	}},
-	{Of: "Item", Varies: true, Make: func(_ testing.TB, m *trialRig) failtest.Trial {
+	{Of: "Item", Make: func(_ testing.TB, m *trialRig) failtest.Trial {
 		x := m.inOf(Float32, 1)
 		return m.reads(func(ctx context.Context) (any, error) { return Item[float32](ctx, x) })
 	}},
-	{Of: "ToSlice after a wrong label", Varies: true, Make: func(t testing.TB, m *trialRig) failtest.Trial {
+	{Of: "ToSlice after a wrong label", Make: func(t testing.TB, m *trialRig) failtest.Trial {
 		x, labels := m.in(2, 3), put(m.rig, []int32{1, 7})
 		loss, err := m.CrossEntropy(m.ctx, x, labels)
 		require.NoError(t, err)
@@ -133,12 +133,12 @@ var memoryRows = []trialRow{
 			return loss.Shape(), err
 		})
 	}},
-	{Of: "ReadBytes", Ends: copied, Varies: true, Partly: map[failtest.Kind]string{failtest.Failed: "a piece that was read", failtest.OutOfMemory: "a piece that was read", failtest.Ended: "a piece that was read"},
+	{Of: "ReadBytes", Ends: copied, Partly: map[failtest.Kind]string{failtest.Failed: "a piece that was read", failtest.OutOfMemory: "a piece that was read", failtest.Ended: "a piece that was read"},
 		Make: func(_ testing.TB, m *trialRig) failtest.Trial {
 			x, data := m.pieces(), bytes.Repeat([]byte{1, 2, 3}, 1<<20)
 			return m.undefining([]*Tensor{x}, m.does(func(ctx context.Context) error { return ReadBytes(ctx, x, bytes.NewReader(data)) }))
 		}},
-	{Of: "WriteBytes", Varies: true, Make: func(_ testing.TB, m *trialRig) failtest.Trial {
+	{Of: "WriteBytes", Make: func(_ testing.TB, m *trialRig) failtest.Trial {
 		x := m.pieces()
 		return m.reads(func(ctx context.Context) (any, error) {
 			var b bytes.Buffer
@@ -146,7 +146,7 @@ var memoryRows = []trialRow{
 			return b.Len(), err
 		})
 	}},
-	{Of: "Runtime.Synchronize", Varies: true, Make: releases(func(m *trialRig) func(ctx context.Context) error {
+	{Of: "Runtime.Synchronize", Make: releases(func(m *trialRig) func(ctx context.Context) error {
 		x := m.in(2, 3)
 		_, err := m.CrossEntropy(m.ctx, x, m.index(3, 2))
 		require.NoError(m.t, err)
@@ -157,7 +157,7 @@ var memoryRows = []trialRow{
 		x, y := m.in(2, 3), m.in(2, 3)
 		return func(ctx context.Context) error { return errors.Join(x.ReleaseContext(ctx), y.Release()) }
 	})},
-	{Of: "Tensor.RecordStream", Varies: true, Ends: map[string]string{"Stream.Synchronize": "a free without a cache waits for the stream, and is over"}, Make: func(t testing.TB, m *trialRig) failtest.Trial {
+	{Of: "Tensor.RecordStream", Ends: map[string]string{"Stream.Synchronize": "a free without a cache waits for the stream, and is over"}, Make: func(t testing.TB, m *trialRig) failtest.Trial {
 		s, err := m.dev.NewStream(device.StreamOptions{})
 		require.NoError(t, err)
 		x := m.in(2, 3)

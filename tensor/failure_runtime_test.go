@@ -105,30 +105,30 @@ var runtimeRows = []trialRow{
 			Undo: func() error { return o.Close() },
 		}
 	}},
-	{Of: "Offloader.Offload", Varies: true, Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
+	{Of: "Offloader.Offload", Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
 		return func(ctx context.Context) error {
 			_, err := o.Offload(ctx, x)
 			return err
 		}
 	})},
-	{Of: "Offloader.Prefetch", Varies: true, Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
+	{Of: "Offloader.Prefetch", Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
 		m.offload(o, x)
 		return func(ctx context.Context) error { return o.Prefetch(ctx, x) }
 	})},
-	{Of: "Offloader.Fetch", Varies: true, Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
+	{Of: "Offloader.Fetch", Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
 		m.offload(o, x)
 		return func(ctx context.Context) error { return o.Fetch(ctx, x) }
 	})},
-	{Of: "Offloader.Fetch of what is on its way", Varies: true, Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
+	{Of: "Offloader.Fetch of what is on its way", Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
 		m.offload(o, x)
 		require.NoError(m.t, o.Prefetch(m.ctx, x))
 		return func(ctx context.Context) error { return o.Fetch(ctx, x) }
 	})},
-	{Of: "Offloader.FetchKeep", Varies: true, Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
+	{Of: "Offloader.FetchKeep", Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
 		m.offload(o, x)
 		return func(ctx context.Context) error { return o.FetchKeep(ctx, x) }
 	})},
-	{Of: "Offloader.Offload of what is kept", Varies: true, Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
+	{Of: "Offloader.Offload of what is kept", Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
 		m.offload(o, x)
 		require.NoError(m.t, errors.Join(o.FetchKeep(m.ctx, x), m.MulScalarInPlace(m.ctx, x, 2)))
 		return func(ctx context.Context) error {
@@ -136,21 +136,21 @@ var runtimeRows = []trialRow{
 			return err
 		}
 	})},
-	{Of: "Tensor.Release of an offloaded tensor", Varies: true, Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
+	{Of: "Tensor.Release of an offloaded tensor", Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
 		m.offload(o, x)
 		require.NoError(m.t, o.Prefetch(m.ctx, x))
 		return func(ctx context.Context) error { return m.life.CloseContext(ctx) }
 	})},
-	{Of: "ReadBytes of an offloaded tensor", Varies: true, Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
+	{Of: "ReadBytes of an offloaded tensor", Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
 		m.offload(o, x)
 		require.NoError(m.t, o.Prefetch(m.ctx, x))
 		return func(ctx context.Context) error { return ReadBytes(ctx, x, bytes.NewReader(make([]byte, 2400))) }
 	})},
-	{Of: "WriteBytes of an offloaded tensor", Varies: true, Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
+	{Of: "WriteBytes of an offloaded tensor", Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
 		m.offload(o, x)
 		return func(ctx context.Context) error { return WriteBytes(ctx, x, failtest.Writer(m.faults, io.Discard)) }
 	})},
-	{Of: "Offloader.Close", Varies: true, Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
+	{Of: "Offloader.Close", Make: moves(func(m *trialRig, o *Offloader, x *Tensor) func(ctx context.Context) error {
 		m.offload(o, x)
 		require.NoError(m.t, o.Fetch(m.ctx, x))
 		return func(context.Context) error { return o.Close() }
@@ -209,7 +209,7 @@ var counted = map[failtest.Kind]string{failtest.Failed: "the step's Go code is c
 
 // graphRows are programs of graphs.
 var graphRows = []trialRow{
-	{Of: "Runtime.Capture Capture.OnReplay Scalars", Varies: true, Make: func(_ testing.TB, m *trialRig) failtest.Trial {
+	{Of: "Runtime.Capture Capture.OnReplay Scalars", Make: func(_ testing.TB, m *trialRig) failtest.Trial {
 		x := m.in(2, 3)
 		var g *capturedGraph
 		trial := m.does(func(ctx context.Context) (err error) {
@@ -228,7 +228,7 @@ var graphRows = []trialRow{
 		trial.Undo = func() error { return errors.Join(g.end(), release()) }
 		return trial
 	}},
-	{Of: "Graph.Replay", Varies: true, Partly: counted, Make: func(t testing.TB, m *trialRig) failtest.Trial {
+	{Of: "Graph.Replay", Partly: counted, Make: func(t testing.TB, m *trialRig) failtest.Trial {
 		x := m.in(2, 3)
 		g, err := m.captureSum(m.ctx, x)
 		require.NoError(t, err)
@@ -244,7 +244,7 @@ var graphRows = []trialRow{
 		trial.Undo = func() error { return errors.Join(g.end(), release()) }
 		return trial
 	}},
-	{Of: "Graph.Close", Varies: true, Ends: map[string]string{"Free": "the graph is closed, and the cache frees its pool's segments later"}, Make: func(t testing.TB, m *trialRig) failtest.Trial {
+	{Of: "Graph.Close", Ends: map[string]string{"Free": "the graph is closed, and the cache frees its pool's segments later"}, Make: func(t testing.TB, m *trialRig) failtest.Trial {
 		x := m.in(2, 3)
 		g, err := m.captureSum(m.ctx, x)
 		require.NoError(t, err)

@@ -186,7 +186,7 @@ var communicatorRows = []failtest.Row[*failing]{
 			See: func() any { return mine.comm.AsyncError() != nil },
 		}
 	}},
-	{Of: "Tracer.Communicator Communicator.Close", Varies: true, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "Tracer.Communicator Communicator.Close", Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.closes(3, func(_ context.Context, c *Communicator, p device.Ptr) (err error) {
 			for range 3 {
 				err = errors.Join(err, sum(&member{stream: m.stream, comm: c, mem: p}))
@@ -194,7 +194,7 @@ var communicatorRows = []failtest.Row[*failing]{
 			return err
 		})
 	}},
-	{Of: "Communicator.Close with the operations of a step", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "Communicator.Close with the operations of a step", Make: func(t testing.TB, m *failing) failtest.Trial {
 		return m.closes(1, func(ctx context.Context, c *Communicator, p device.Ptr) error {
 			profiler, err := NewProfiler(ProfilerConfig{Cache: m.cache, Stream: m.stream, Communicator: c})
 			if err != nil {

@@ -129,19 +129,19 @@ func (m *failing) kernels() *walker {
 
 // profilerRows are programs of a profiler.
 var profilerRows = []failtest.Row[*failing]{
-	{Of: "Profiler.Flush", Varies: true, Partly: stepFailures, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "Profiler.Flush", Partly: stepFailures, Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.walker(ProfilerConfig{}).flushes()
 	}},
-	{Of: "Profiler.Flush of a step", Varies: true, Partly: stepFailures, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "Profiler.Flush of a step", Partly: stepFailures, Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.walker(ProfilerConfig{}).walks()
 	}},
-	{Of: "Profiler.Flush of a step that waits for the device", Varies: true, Partly: stepFailures, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "Profiler.Flush of a step that waits for the device", Partly: stepFailures, Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.walker(ProfilerConfig{Synchronize: true}).walks()
 	}},
-	{Of: "Profiler.Flush of a step with kernels", Varies: true, Partly: stepFailures, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "Profiler.Flush of a step with kernels", Partly: stepFailures, Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.kernels().walks()
 	}},
-	{Of: "NewProfiler Profiler.Close with its goroutine", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "NewProfiler Profiler.Close with its goroutine", Make: func(t testing.TB, m *failing) failtest.Trial {
 		seen := 0
 		return failtest.Trial{
 			Do: func(context.Context) error {
@@ -165,7 +165,7 @@ var profilerRows = []failtest.Row[*failing]{
 			See: func() any { return seen },
 		}
 	}},
-	{Of: "NewProfiler Profiler.Close", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "NewProfiler Profiler.Close", Make: func(t testing.TB, m *failing) failtest.Trial {
 		tracer := m.tracer()
 		var seen any
 		return failtest.Trial{

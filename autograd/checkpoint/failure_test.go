@@ -21,7 +21,7 @@ import (
 type weights struct{ A, B any }
 
 var failureRows = []failtest.Row[*tapetest.Failing]{
-	{Of: "Checkpoint.Save", Varies: true, Make: func(t testing.TB, m *tapetest.Failing) failtest.Trial {
+	{Of: "Checkpoint.Save", Make: func(t testing.TB, m *tapetest.Failing) failtest.Trial {
 		adam, c, path := trained(t, m)
 		require.NoError(t, os.WriteFile(path, []byte("older"), 0o600))
 		return failtest.Trial{
@@ -34,7 +34,7 @@ var failureRows = []failtest.Row[*tapetest.Failing]{
 			Undo: func() error { return m.Release(adam) },
 		}
 	}},
-	{Of: "Checkpoint.Load", Varies: true, Partly: partly, Make: func(t testing.TB, m *tapetest.Failing) failtest.Trial {
+	{Of: "Checkpoint.Load", Partly: partly, Make: func(t testing.TB, m *tapetest.Failing) failtest.Trial {
 		adam, c, path := trained(t, m)
 		require.NoError(t, c.Save(m.Ctx, path))
 		want := m.SeeOptimizer(adam)
@@ -51,7 +51,7 @@ var failureRows = []failtest.Row[*tapetest.Failing]{
 			},
 		}
 	}},
-	{Of: "Checkpoint.Load of a rank's parts", Varies: true, Partly: partly, Make: func(t testing.TB, m *tapetest.Failing) failtest.Trial {
+	{Of: "Checkpoint.Load of a rank's parts", Partly: partly, Make: func(t testing.TB, m *tapetest.Failing) failtest.Trial {
 		adam, c, path := trained(t, m)
 		require.NoError(t, errors.Join(c.Save(m.Ctx, path), adam.Close()))
 		for _, p := range adam.Parameters() {

@@ -64,11 +64,11 @@ func copies(do func(s *nn.StateCopy, ctx context.Context) error) func(testing.TB
 }
 
 var copyRows = []failtest.Row[*failing]{
-	{Of: "StateCopy.Save", Varies: true, Partly: launched, Make: copies((*nn.StateCopy).Save)},
-	{Of: "StateCopy.Restore", Varies: true, Partly: launched, Make: copies((*nn.StateCopy).Restore)},
-	{Of: "StateCopy.Swap", Varies: true, Partly: launched, Ends: lost, Make: copies((*nn.StateCopy).Swap)},
-	{Of: "StateCopy.Average", Varies: true, Partly: launched, Make: copies(func(s *nn.StateCopy, ctx context.Context) error { return s.Average(ctx, 0.5) })},
-	{Of: "NewStateCopy StateCopy.Err StateCopy.Close", Varies: true, Ends: lost, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "StateCopy.Save", Partly: launched, Make: copies((*nn.StateCopy).Save)},
+	{Of: "StateCopy.Restore", Partly: launched, Make: copies((*nn.StateCopy).Restore)},
+	{Of: "StateCopy.Swap", Partly: launched, Ends: lost, Make: copies((*nn.StateCopy).Swap)},
+	{Of: "StateCopy.Average", Partly: launched, Make: copies(func(s *nn.StateCopy, ctx context.Context) error { return s.Average(ctx, 0.5) })},
+	{Of: "NewStateCopy StateCopy.Err StateCopy.Close", Ends: lost, Make: func(t testing.TB, m *failing) failtest.Trial {
 		in := newInit(m.Ctx, m)
 		l := in.Linear(3, 2)
 		require.NoError(t, in.Err())

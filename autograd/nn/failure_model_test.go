@@ -60,20 +60,20 @@ var (
 
 // modelRows are what models and initialisers do besides.
 var modelRows = []failtest.Row[*failing]{
-	{Of: "Initializer.Uniform", Varies: true, Make: ofParameter(func(in maker) *autograd.Parameter { return in.Uniform(-1, 1, 2, 3) })},
-	{Of: "Initializer.Normal", Varies: true, Make: ofParameter(func(in maker) *autograd.Parameter { return in.Normal(0, 1, 2, 3) })},
-	{Of: "Initializer.Zeros", Varies: true, Make: ofParameter(func(in maker) *autograd.Parameter { return in.Zeros(3) })},
-	{Of: "Initializer.Ones", Varies: true, Make: ofParameter(func(in maker) *autograd.Parameter { return in.Ones(3) })},
-	{Of: "Initializer.Parameter", Varies: true, Make: ofParameter(func(in maker) *autograd.Parameter { return in.Parameter([]float64{1, 2}) })},
-	{Of: "Initializer.Draw", Varies: true, Make: ofParameter(func(in maker) *autograd.Parameter { return in.Draw(nn.InitOrthogonal(), 3, 2) })},
-	{Of: "Initializer.Tensor", Varies: true, Make: makes(func(in maker) *tensor.Tensor { return in.Tensor([]float64{1, 2}) }, func(m *failing, x *tensor.Tensor) any { return m.Numbers(x) })},
-	{Of: "Initializer.Labels", Varies: true, Make: makes(func(in maker) *tensor.Tensor { return in.Labels([]int{1, 0}, 2) }, func(m *failing, x *tensor.Tensor) any { return x.Shape() })},
-	{Of: "Initializer.BatchNorm", Varies: true, Make: makes(func(in maker) nn.Layer { return in.BatchNorm(2) }, seeLayer)},
+	{Of: "Initializer.Uniform", Make: ofParameter(func(in maker) *autograd.Parameter { return in.Uniform(-1, 1, 2, 3) })},
+	{Of: "Initializer.Normal", Make: ofParameter(func(in maker) *autograd.Parameter { return in.Normal(0, 1, 2, 3) })},
+	{Of: "Initializer.Zeros", Make: ofParameter(func(in maker) *autograd.Parameter { return in.Zeros(3) })},
+	{Of: "Initializer.Ones", Make: ofParameter(func(in maker) *autograd.Parameter { return in.Ones(3) })},
+	{Of: "Initializer.Parameter", Make: ofParameter(func(in maker) *autograd.Parameter { return in.Parameter([]float64{1, 2}) })},
+	{Of: "Initializer.Draw", Make: ofParameter(func(in maker) *autograd.Parameter { return in.Draw(nn.InitOrthogonal(), 3, 2) })},
+	{Of: "Initializer.Tensor", Make: makes(func(in maker) *tensor.Tensor { return in.Tensor([]float64{1, 2}) }, func(m *failing, x *tensor.Tensor) any { return m.Numbers(x) })},
+	{Of: "Initializer.Labels", Make: makes(func(in maker) *tensor.Tensor { return in.Labels([]int{1, 0}, 2) }, func(m *failing, x *tensor.Tensor) any { return x.Shape() })},
+	{Of: "Initializer.BatchNorm", Make: makes(func(in maker) nn.Layer { return in.BatchNorm(2) }, seeLayer)},
 	{Of: "BatchNorm.Forward", Partly: moved, Make: batchNormed},
-	{Of: "Initializer.Embedding Embedding.Forward", Varies: true, Make: applies(func(in maker) *nn.Embedding { return in.Embedding(3, 2) }, func(t onTape, l *nn.Embedding, x variable) variable {
+	{Of: "Initializer.Embedding Embedding.Forward", Make: applies(func(in maker) *nn.Embedding { return in.Embedding(3, 2) }, func(t onTape, l *nn.Embedding, x variable) variable {
 		return t.Mul(l.Forward(t, autograd.Upload(t, []int32{2, 0})), x)
 	}, 2, 2)},
-	{Of: "Initializer.Reset", Varies: true, Ends: queued, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "Initializer.Reset", Ends: queued, Make: func(t testing.TB, m *failing) failtest.Trial {
 		ps := m.Operands(tensor.Float64, []int{2, 3})
 		return failtest.Trial{
 			Do: func(ctx context.Context) error {
@@ -95,7 +95,7 @@ var modelRows = []failtest.Row[*failing]{
 			return []any{live, bytes}
 		}}
 	}},
-	{Of: "Initializer.Steps", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "Initializer.Steps", Make: func(t testing.TB, m *failing) failtest.Trial {
 		ps := m.Operands(tensor.Float64, []int{2, 3})
 		var losses []float64
 		return failtest.Trial{
@@ -156,7 +156,7 @@ var modelRows = []failtest.Row[*failing]{
 		trial.Undo = func() error { return errors.Join(undo(), lengths.Release()) }
 		return trial
 	}},
-	{Of: "Lengths.Set", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "Lengths.Set", Make: func(t testing.TB, m *failing) failtest.Trial {
 		lengths, err := nn.NewLengths(m.Ctx, m.RT, 3, 2, 3)
 		require.NoError(t, err)
 		return failtest.Trial{Do: func(ctx context.Context) error { return lengths.Set(ctx, 3, 1) }, Undo: lengths.Release}
@@ -182,7 +182,7 @@ var modelRows = []failtest.Row[*failing]{
 			Undo: func() error { return errors.Join(cache.Release(), in.Close()) },
 		}
 	}},
-	{Of: "SaveModel", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "SaveModel", Make: func(t testing.TB, m *failing) failtest.Trial {
 		in := newInit(m.Ctx, m)
 		l, path := in.Linear(3, 2), filepath.Join(t.TempDir(), "model")
 		require.NoError(t, in.Err())
@@ -196,10 +196,10 @@ var modelRows = []failtest.Row[*failing]{
 			Undo: in.Close,
 		}
 	}},
-	{Of: "LoadModel", Varies: true, Partly: read, Ends: queued, Make: loads(func(ctx context.Context, model nn.Layer, path string) error {
+	{Of: "LoadModel", Partly: read, Ends: queued, Make: loads(func(ctx context.Context, model nn.Layer, path string) error {
 		return nn.LoadModel(ctx, model, path)
 	})},
-	{Of: "LoadWeights NameModules", Varies: true, Partly: read, Ends: queued, Make: loads(func(ctx context.Context, model nn.Layer, path string) error {
+	{Of: "LoadWeights NameModules", Partly: read, Ends: queued, Make: loads(func(ctx context.Context, model nn.Layer, path string) error {
 		f, err := safetensors.Open(path)
 		if err != nil {
 			return err
@@ -207,7 +207,7 @@ var modelRows = []failtest.Row[*failing]{
 		_, err = nn.LoadWeights(ctx, model, f)
 		return errors.Join(err, nn.NameModules(model), f.Close())
 	})},
-	{Of: "LoadWeights transposed and tied", Varies: true, Partly: read, Ends: queued, Make: loadsTied},
+	{Of: "LoadWeights transposed and tied", Partly: read, Ends: queued, Make: loadsTied},
 }
 
 // loadsTied is a trial of a weight that is transposed, and has two names in the source.
@@ -243,7 +243,7 @@ func loadsTied(t testing.TB, m *failing) failtest.Trial {
 // captureRows are what captures and replays do. They need a cache.
 var captureRows = []failtest.Row[*failing]{
 	{Of: "Initializer.Steps in a capture", Make: captured(false)},
-	{Of: "Initializer.Steps replayed", Varies: true, Partly: map[failtest.Kind]string{
+	{Of: "Initializer.Steps replayed", Partly: map[failtest.Kind]string{
 		failtest.Failed: "a replay counts its step, and draws its seed, before it calls the driver",
 	}, Make: captured(true)},
 }

@@ -229,13 +229,13 @@ func partly(why string) map[failtest.Kind]string {
 }
 
 var failureRows = []failtest.Row[*tapetest.Failing]{
-	{Of: "Parameters", Partly: partly(some), Varies: true, Make: parameters},
-	{Of: "Parameters with nil", Partly: partly(some), Varies: true, Make: back},
-	{Of: "Parameters of another offloader", Partly: partly(some), Varies: true, Make: others},
-	{Of: "State", Partly: partly(some), Varies: true, Make: state},
-	{Of: "State with nil", Partly: partly(some), Varies: true, Make: stateBack},
-	{Of: "Minimize", Partly: partly(pieces), Varies: true, Make: uses(trains)},
-	{Of: "Activations", Partly: partly(some), Varies: true, Make: uses(differentiates)},
+	{Of: "Parameters", Partly: partly(some), Make: parameters},
+	{Of: "Parameters with nil", Partly: partly(some), Make: back},
+	{Of: "Parameters of another offloader", Partly: partly(some), Make: others},
+	{Of: "State", Partly: partly(some), Make: state},
+	{Of: "State with nil", Partly: partly(some), Make: stateBack},
+	{Of: "Minimize", Partly: partly(pieces), Make: uses(trains)},
+	{Of: "Activations", Partly: partly(some), Make: uses(differentiates)},
 }
 
 // TestEveryFailure: whichever driver call, allocation or check of a context fails, each tensor that

@@ -66,7 +66,7 @@ type crewOf struct {
 
 // row is one for a course.
 func (c course) row() failtest.Row[*tapetest.FailingCrew] {
-	return failtest.Row[*tapetest.FailingCrew]{Of: c.Of, Varies: true, Make: func(t testing.TB, m *tapetest.FailingCrew) failtest.Trial {
+	return failtest.Row[*tapetest.FailingCrew]{Of: c.Of, Make: func(t testing.TB, m *tapetest.FailingCrew) failtest.Trial {
 		g := &crewOf{FailingCrew: m, course: c, path: filepath.Join(t.TempDir(), "c"), met: true}
 		require.NoError(t, g.begin())
 		g.see(false)

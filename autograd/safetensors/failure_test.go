@@ -125,7 +125,7 @@ func firstOnly(of func(testing.TB, *failing) failtest.Trial) func(testing.TB, *f
 var queued = map[string]string{"Record": "the copy is queued, and nothing says when it ends"}
 
 var failureRows = []failtest.Row[*failing]{
-	{Of: "Write", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "Write", Make: func(t testing.TB, m *failing) failtest.Trial {
 		s := newSaved(t, m)
 		var text string
 		return failtest.Trial{
@@ -141,7 +141,7 @@ var failureRows = []failtest.Row[*failing]{
 			Undo: s.release,
 		}
 	}},
-	{Of: "WriteFile Open", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "WriteFile Open", Make: func(t testing.TB, m *failing) failtest.Trial {
 		s, path := newSaved(t, m), filepath.Join(t.TempDir(), "file")
 		require.NoError(t, os.WriteFile(path, []byte("an older file"), 0o600))
 		return failtest.Trial{
@@ -160,7 +160,7 @@ var failureRows = []failtest.Row[*failing]{
 			Undo: s.release,
 		}
 	}},
-	{Of: "New File.Load File.Reader File.Close", Varies: true, Make: loads(none, func(ctx context.Context, m *failing, f *safetensors.File, _ []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	{Of: "New File.Load File.Reader File.Close", Make: loads(none, func(ctx context.Context, m *failing, f *safetensors.File, _ []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		r, err := f.Reader("a")
 		if err == nil {
 			_, err = io.ReadAll(r)
@@ -171,10 +171,10 @@ var failureRows = []failtest.Row[*failing]{
 		x, err := f.Load(ctx, m.RT, "b")
 		return []*tensor.Tensor{x}, err
 	})},
-	{Of: "File.LoadInto", Varies: true, Ends: queued, Make: loads(two, func(ctx context.Context, _ *failing, f *safetensors.File, into []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	{Of: "File.LoadInto", Ends: queued, Make: loads(two, func(ctx context.Context, _ *failing, f *safetensors.File, into []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		return into, f.LoadInto(ctx, "b", into[1])
 	})},
-	{Of: "File.Check File.LoadAll", Varies: true, Ends: queued, Partly: before, Make: firstOnly(loads(two, func(ctx context.Context, _ *failing, f *safetensors.File, into []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	{Of: "File.Check File.LoadAll", Ends: queued, Partly: before, Make: firstOnly(loads(two, func(ctx context.Context, _ *failing, f *safetensors.File, into []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		all := []safetensors.Named{{Name: "a", Tensor: into[0]}, {Name: "b", Tensor: into[1]}}
 		return into, errors.Join(f.Check(all, f.Tensors()[:1]), f.LoadAll(ctx, all))
 	}))},

@@ -132,10 +132,10 @@ func (m *failing) exchanges(first func(ctx context.Context, rank int) error) fai
 }
 
 var failureRows = []failtest.Row[*failing]{
-	{Of: "Exchange", Varies: true, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "Exchange", Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.exchanges(func(context.Context, int) error { return nil })
 	}},
-	{Of: "Exchange beside a stranger and a rank of another start", Varies: true, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "Exchange beside a stranger and a rank of another start", Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.exchanges(func(ctx context.Context, rank int) error {
 			if rank != 2 {
 				return nil
@@ -151,7 +151,7 @@ var failureRows = []failtest.Row[*failing]{
 			return err
 		})
 	}},
-	{Of: "Join", Varies: true, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "Join", Make: func(_ testing.TB, m *failing) failtest.Trial {
 		comms := make([]device.Communicator, len(m.devs))
 		closes := func() (errs error) {
 			for i, c := range comms {

@@ -192,7 +192,7 @@ var failureRows = []failtest.Row[*failing]{
 	{Of: "New heap", Make: func(t testing.TB, m *failing) failtest.Trial {
 		return m.page("heap", func(body []byte) any { return sums(t, body) })
 	}},
-	{Of: "New Handler.Close heap?seconds", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "New Handler.Close heap?seconds", Make: func(t testing.TB, m *failing) failtest.Trial {
 		require.NoError(t, m.Close())
 		return m.page("heap?seconds=300", func(body []byte) any { return sums(t, body) })
 	}},
@@ -200,7 +200,7 @@ var failureRows = []failtest.Row[*failing]{
 		return m.page("peak", func(body []byte) any { return sums(t, body) })
 	}},
 	{Of: "New snapshot", Make: func(_ testing.TB, m *failing) failtest.Trial { return m.page("snapshot", m.entries) }},
-	{Of: "New report", Varies: true, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "New report", Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.page("report", func(body []byte) any { return bytes.HasSuffix(bytes.TrimSpace(body), []byte("</html>")) })
 	}},
 	{Of: "New index", Make: func(_ testing.TB, m *failing) failtest.Trial {
@@ -210,18 +210,18 @@ var failureRows = []failtest.Row[*failing]{
 		return m.page("stats", func(body []byte) any { return json.Valid(body) })
 	}},
 	{Of: "New steps", Make: func(_ testing.TB, m *failing) failtest.Trial { return m.page("steps", m.numbers) }},
-	{Of: "New steps as events", Varies: true, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "New steps as events", Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.page("steps?last=3", func(body []byte) any { return strings.Count(string(body), "event: step\n") })
 	}},
-	{Of: "New events", Varies: true, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "New events", Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.page("events?last=3", func(body []byte) any {
 			return []int{strings.Count(string(body), "event: state\n"), strings.Count(string(body), "event: step\n")}
 		})
 	}},
-	{Of: "New snapshot for a client", Varies: true, Tolerates: lost, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "New snapshot for a client", Tolerates: lost, Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.asked("snapshot", m.entries)
 	}},
-	{Of: "New steps for a client", Varies: true, Tolerates: lost, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "New steps for a client", Tolerates: lost, Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.asked("steps", m.numbers)
 	}},
 }

@@ -98,10 +98,10 @@ func (m *failing) records(labels, length int, o Options) failtest.Trial {
 // failureRows are programs of a recorder. Which events are written together depends on the time
 // that they take.
 var failureRows = []failtest.Row[*failing]{
-	{Of: "Start Recorder.Close", Varies: true, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "Start Recorder.Close", Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.records(60, 4<<10, Options{})
 	}},
-	{Of: "Start Recorder.Close of a compressed file", Varies: true, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "Start Recorder.Close of a compressed file", Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.records(4, 1<<10, Options{Gzip: true})
 	}},
 }

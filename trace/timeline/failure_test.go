@@ -111,10 +111,10 @@ var kernelFailures = map[failtest.Kind]string{
 
 // failureRows are programs of a timeline.
 var failureRows = []failtest.Row[*failing]{
-	{Of: "New Timeline.Close", Varies: true, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "New Timeline.Close", Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.writes(func(context.Context) error { m.steps(20); return nil })
 	}},
-	{Of: "Timeline.Flush", Varies: true, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "Timeline.Flush", Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.writes(func(ctx context.Context) (err error) {
 			for range 4 {
 				m.steps(2)
@@ -123,7 +123,7 @@ var failureRows = []failtest.Row[*failing]{
 			return err
 		})
 	}},
-	{Of: "Timeline.Flush of kernels", Varies: true, Partly: kernelFailures, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "Timeline.Flush of kernels", Partly: kernelFailures, Make: func(t testing.TB, m *failing) failtest.Trial {
 		out := &sink{}
 		var err error
 		m.tl, err = New(out)
@@ -154,7 +154,7 @@ var failureRows = []failtest.Row[*failing]{
 			Undo: func() error { return m.tl.Close() },
 		}
 	}},
-	{Of: "Timeline.Close of kernels", Varies: true, Make: func(_ testing.TB, m *failing) failtest.Trial {
+	{Of: "Timeline.Close of kernels", Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.writes(func(context.Context) error { return m.launch("kernel") })
 	}},
 }

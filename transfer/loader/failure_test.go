@@ -217,12 +217,12 @@ var failureRows = []failtest.Row[*failing]{
 			Undo: m.close,
 		}
 	}},
-	{Of: "Loader.Start Loader.Next Minibatch.Release", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "Loader.Start Loader.Next Minibatch.Release", Make: func(t testing.TB, m *failing) failtest.Trial {
 		require.NoError(t, m.open(1))
 		return m.trains(5)
 	}},
-	{Of: "Batcher.From", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial { return m.reads(t) }},
-	{Of: "Loader.Start over another epoch", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "Batcher.From", Make: func(t testing.TB, m *failing) failtest.Trial { return m.reads(t) }},
+	{Of: "Loader.Start over another epoch", Make: func(t testing.TB, m *failing) failtest.Trial {
 		require.NoError(t, m.open(1))
 		require.NoError(t, m.l.Start(context.Background(), func(ctx context.Context, _ [][]byte) error {
 			<-ctx.Done()
@@ -230,7 +230,7 @@ var failureRows = []failtest.Row[*failing]{
 		}))
 		return m.trains(1)
 	}},
-	{Of: "Loader.Start after an upload whose end is not recorded", Varies: true, Make: func(t testing.TB, m *failing) failtest.Trial {
+	{Of: "Loader.Start after an upload whose end is not recorded", Make: func(t testing.TB, m *failing) failtest.Trial {
 		require.NoError(t, m.open(1))
 		for k, failed := 1, ""; failed != "Record"; k++ {
 			_, err := m.epoch(m.faults.Arm(failtest.Failed, k), 1)
