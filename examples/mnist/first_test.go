@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/models"
 )
 
 // BenchmarkFirstStep is the first training step of a process, of 128 digits: ms-open is the time of
@@ -14,21 +17,21 @@ import (
 // ms-second that of the next one. Each model has to run in a process of its own, with
 // -benchtime 1x, and CUDA_CACHE_DISABLE=1 for a driver that has no kernels.
 func BenchmarkFirstStep(b *testing.B) {
-	for _, model := range models {
+	for _, model := range models.Names {
 		b.Run(model, func(b *testing.B) {
-			batches := batcher{data: synthetic(128), size: 128, seed: 1}
-			o := options{device: cmp.Or(os.Getenv("CISTERN_TEST_DEVICE"), "host"), model: model, optimizer: recipes[model].optimizer, seed: 1}
+			batches := digits.Batches{Data: synthetic(128), Size: 128, Seed: 1}
+			o := options{device: cmp.Or(os.Getenv("CISTERN_TEST_DEVICE"), "host"), model: model, optimizer: models.Recipes[model].Optimizer, seed: 1}
 			began := time.Now()
 			report := func(unit string) {
 				b.ReportMetric(float64(time.Since(began).Microseconds())/1e3, unit)
 				began = time.Now()
 			}
-			tr, err := newTrainer(b.Context(), o, batches.fields(), 1000, nil, &profiling{})
+			tr, err := newTrainer(b.Context(), o, batches.Fields(), 1000, nil, &profiling{})
 			require.NoError(b, err)
 			require.NoError(b, tr.env.Synchronize(b.Context()))
 			report("ms-open")
 			for i, unit := range []string{"ms-first", "ms-second"} {
-				_, err = tr.epoch(b.Context(), batches.epoch(i), 1, func() {})
+				_, err = tr.epoch(b.Context(), batches.Epoch(i), 1, func() {})
 				require.NoError(b, err)
 				report(unit)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cistern-ml/cistern/autograd/forecast"
 	"github.com/cistern-ml/cistern/autograd/metric"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
@@ -33,12 +34,12 @@ type amounts struct{ train, test int }
 // foresee prints what the training takes, of one rank of many the first one.
 func (o options) foresee(ctx context.Context, stdout, stderr io.Writer) error {
 	var n amounts
-	for s, at := range map[split]*int{train: &n.train, test: &n.test} {
-		d, err := loadDataset(ctx, o.data, s)
+	for s, at := range map[digits.Split]*int{digits.Train: &n.train, digits.Test: &n.test} {
+		d, err := digits.Load(ctx, o.data, s)
 		if err != nil {
 			return err
 		}
-		*at = d.len()
+		*at = d.Len()
 	}
 	parties, err := o.parties()
 	if err != nil {
@@ -146,12 +147,12 @@ func (o options) program(n amounts, ways []forecast.Way) forecast.Program {
 			o.party.meeting = ctx
 		}
 		batch := min(o.batch, n.train)
-		whole := batcher{data: blank(n.train), size: max(1, batch/o.ranks), ranks: o.ranks}
+		whole := digits.Batches{Data: blank(n.train), Size: max(1, batch/o.ranks), Ranks: o.ranks}
 		training := whole
-		training.data = blank(short(n.train, batch))
-		tests := batcher{data: blank(short(n.test, whole.size)), size: whole.size}
-		t := &trainer{env: rt, steps: o.epochs * whole.batches(), profiling: &profiling{}}
-		if err := t.build(ctx, o, whole.fields()); err != nil {
+		training.Data = blank(short(n.train, batch))
+		tests := digits.Batches{Data: blank(short(n.test, whole.Size)), Size: whole.Size}
+		t := &trainer{env: rt, steps: o.epochs * whole.Count(), profiling: &profiling{}}
+		if err := t.build(ctx, o, whole.Fields()); err != nil {
 			return nil, err
 		}
 		begun := false
@@ -160,7 +161,7 @@ func (o options) program(n amounts, ways []forecast.Way) forecast.Program {
 				begun = true
 				return t.rehearse(ctx, min(o.epochs, 2), training, tests)
 			}
-			return errors.Join(t.loader.Start(ctx, training.blanks()), t.takeAll(ctx, 1))
+			return errors.Join(t.loader.Start(ctx, blanks(training)), t.takeAll(ctx, 1))
 		}}, nil
 	}
 }
@@ -174,12 +175,12 @@ func short(pictures, batch int) int {
 }
 
 // rehearse takes the steps of epochs, and tests after each, on pictures without values.
-func (t *trainer) rehearse(ctx context.Context, epochs int, training, tests batcher) error {
+func (t *trainer) rehearse(ctx context.Context, epochs int, training, tests digits.Batches) error {
 	for range epochs {
-		err := errors.Join(t.env.Zero(ctx, t.loss), t.loader.Start(ctx, training.blanks()), t.takeAll(ctx, training.batches()))
+		err := errors.Join(t.env.Zero(ctx, t.loss), t.loader.Start(ctx, blanks(training)), t.takeAll(ctx, training.Count()))
 		if err == nil && t.ranks == nil {
-			seen := metric.NewConfusion(ctx, t.env, classes)
-			err = errors.Join(t.look(ctx, tests.blanks(), seen), seen.Close())
+			seen := metric.NewConfusion(ctx, t.env, digits.Classes)
+			err = errors.Join(t.look(ctx, blanks(tests), seen), seen.Close())
 		}
 		if err != nil {
 			return err
@@ -197,12 +198,12 @@ func (t *trainer) takeAll(ctx context.Context, steps int) error {
 	return nil
 }
 
-// blank is a data set that only has a length.
-func blank(pictures int) *dataset { return &dataset{labels: make([]uint8, pictures)} }
+// blank is a data set that has a length and no pictures.
+func blank(pictures int) *digits.Set { return &digits.Set{Labels: make([]uint8, pictures)} }
 
-// blanks is the source of the first epoch's batches, which it leaves as they are.
-func (b batcher) blanks() loader.Source {
-	source, err := b.sampler().Epoch(1, func(context.Context, []int, [][]byte) error { return nil })
+// blanks is a source of the first epoch's batches that leaves their memory as it is.
+func blanks(b digits.Batches) loader.Source {
+	source, err := b.Sampler().Epoch(1, func(context.Context, []int, [][]byte) error { return nil })
 	if err != nil {
 		return func(context.Context, [][]byte) error { return err }
 	}

@@ -16,18 +16,20 @@ import (
 
 	"github.com/cistern-ml/cistern/autograd/forecast"
 	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/models"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/forecasttest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // digits is a model of the example with pictures of zeros.
-func digits(name string) forecasttest.Task {
+func task(name string) forecasttest.Task {
 	return forecasttest.Task{
 		Model: func(in *nn.Initializer, h forecasttest.How, off *tensor.Offloader) nn.Layer {
-			return h.Wrapped(recipes[name].model(in), off)
+			return h.Wrapped(models.Recipes[name].Model(in), off)
 		},
 		Data: func(in *nn.Initializer, batch int) (x, y *tensor.Tensor) {
-			return in.Zeros(batch, pixels).Value(), in.Labels(make([]int, batch), classes)
+			return in.Zeros(batch, digits.Pixels).Value(), in.Labels(make([]int, batch), digits.Classes)
 		},
 	}
 }
@@ -37,10 +39,10 @@ func TestModelsAreForeseen(t *testing.T) {
 	if testing.Short() {
 		batches = batches[1:2]
 	}
-	for _, name := range models {
+	for _, name := range models.Names {
 		for _, h := range forecasttest.Ways {
 			for _, batch := range batches {
-				forecasttest.RequireForeseen(t, digits(name), h, batch, fmt.Sprintf("%s, %s, batch %d", name, h.Name, batch))
+				forecasttest.RequireForeseen(t, task(name), h, batch, fmt.Sprintf("%s, %s, batch %d", name, h.Name, batch))
 			}
 		}
 	}
@@ -48,10 +50,10 @@ func TestModelsAreForeseen(t *testing.T) {
 
 // TestModelsAreForeseenOnDevice is TestModelsAreForeseen on a GPU.
 func TestModelsAreForeseenOnDevice(t *testing.T) {
-	for _, name := range models {
+	for _, name := range models.Names {
 		for _, h := range forecasttest.Ways {
 			for _, batch := range []int{1, 17, 128} {
-				forecasttest.RequireForeseenOnDevice(t, digits(name), h, batch, fmt.Sprintf("%s, %s, batch %d", name, h.Name, batch))
+				forecasttest.RequireForeseenOnDevice(t, task(name), h, batch, fmt.Sprintf("%s, %s, batch %d", name, h.Name, batch))
 			}
 		}
 	}
@@ -60,9 +62,9 @@ func TestModelsAreForeseenOnDevice(t *testing.T) {
 // TestMemory holds the models to the memory that they take of an H200 with 128 pictures. Workspaces
 // of the host device depend on the processor.
 func TestMemory(t *testing.T) {
-	for _, name := range models {
+	for _, name := range models.Names {
 		t.Run(name, func(t *testing.T) {
-			forecasttest.RequireMemory(t, "dry:cuda?gpu=H200", "testdata/memory/"+name+".txt", digits(name).Program(forecasttest.Plain, 128))
+			forecasttest.RequireMemory(t, "dry:cuda?gpu=H200", "testdata/memory/"+name+".txt", task(name).Program(forecasttest.Plain, 128))
 		})
 	}
 }
@@ -71,7 +73,7 @@ func TestMemory(t *testing.T) {
 func TestAllPicturesAreForeseen(t *testing.T) {
 	forecasttest.SkipBits32(t)
 	began := time.Now()
-	f, err := forecast.Step(context.Background(), "dry:cuda?gpu=H200", digits("cnn").Program(forecasttest.Plain, maxBatch))
+	f, err := forecast.Step(context.Background(), "dry:cuda?gpu=H200", task("cnn").Program(forecasttest.Plain, maxBatch))
 	require.NoError(t, err)
 	t.Logf("%v, %d bytes reserved, fits: %v", time.Since(began), f.ReservedPeak, f.Fits)
 	require.Greater(t, f.AllocatedPeak, int64(maxBatch)*32*26*26*4, "the first convolution's result")
@@ -98,7 +100,7 @@ func TestForecastOfRun(t *testing.T) {
 	forecasttest.SkipBits32(t)
 	data := dataOf(t, 150, 70)
 	ways := []string{"", "-bfloat16", "-graph", "-ranks 2", "-ranks 2 -shard state", "-ranks 2 -shard gradients -graph", "-optimizer momentum -batch 150", "-batch 60"}
-	some := models
+	some := models.Names
 	if testing.Short() {
 		some = []string{anyModel()}
 	}

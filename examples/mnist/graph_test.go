@@ -12,26 +12,28 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/models"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // TestGraphsTrainAsEagerSteps, to the bit: the losses, the parameters and what layers keep, of every model, with batches of two sizes.
 func TestGraphsTrainAsEagerSteps(t *testing.T) {
-	for _, model := range models {
+	for _, model := range models.Names {
 		epochs := 4
 		if model != "mlp" { // a graph of the smaller batch is replayed from the third on
 			epochs = rounds(4, 2)
 		}
 		t.Run(model, func(t *testing.T) {
 			train := func(graph bool) (all []uint32, graphs int) {
-				b := batcher{data: synthetic(rounds(11, 5)), size: rounds(4, 2), seed: 1} // 4, 4 and 3; or 2, 2 and 1
-				o := options{device: "host", model: model, optimizer: recipes[model].optimizer, seed: 1, graph: graph}
-				tr, err := newTrainer(t.Context(), o, b.fields(), 12, nil, &profiling{})
+				b := digits.Batches{Data: synthetic(rounds(11, 5)), Size: rounds(4, 2), Seed: 1} // 4, 4 and 3; or 2, 2 and 1
+				o := options{device: "host", model: model, optimizer: models.Recipes[model].Optimizer, seed: 1, graph: graph}
+				tr, err := newTrainer(t.Context(), o, b.Fields(), 12, nil, &profiling{})
 				require.NoError(t, err)
 				for epoch := range epochs {
-					loss, err := tr.epoch(t.Context(), b.epoch(epoch), b.batches(), func() {})
+					loss, err := tr.epoch(t.Context(), b.Epoch(epoch), b.Count(), func() {})
 					require.NoError(t, err)
-					seen, err := tr.test(t.Context(), batcher{data: b.data, size: b.size, inOrder: true}.epoch(0))
+					seen, err := tr.test(t.Context(), digits.Batches{Data: b.Data, Size: b.Size, InOrder: true}.Epoch(0))
 					require.NoError(t, err)
 					all = append(all, math.Float32bits(float32(loss)), math.Float32bits(float32(seen.Accuracy())))
 				}

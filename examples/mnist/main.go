@@ -17,6 +17,7 @@ import (
 
 	"github.com/cistern-ml/cistern/autograd/nn"
 	_ "github.com/cistern-ml/cistern/device/cuda"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
 )
 
 func main() {
@@ -112,27 +113,27 @@ func (o options) runParties(ctx context.Context, parties []*party, stdout, stder
 
 // runRank trains and tests as one rank, or alone; the result is nil if it did not get that far.
 func (o options) runRank(ctx context.Context, telemetry *telemetry, profiling *profiling, stdout, stderr io.Writer) (r *result, err error) {
-	training, err := loadDataset(ctx, o.data, train)
+	training, err := digits.Load(ctx, o.data, digits.Train)
 	if err != nil {
 		return nil, err
 	}
-	testing, err := loadDataset(ctx, o.data, test)
+	testing, err := digits.Load(ctx, o.data, digits.Test)
 	if err != nil {
 		return nil, err
 	}
-	together := min(o.batch, training.len())
-	batches := batcher{data: training, size: max(1, together/o.party.ranks()), seed: o.seed, rank: o.party.number(), ranks: o.party.ranks()}
+	together := min(o.batch, training.Len())
+	batches := digits.Batches{Data: training, Size: max(1, together/o.party.ranks()), Seed: o.seed, Rank: o.party.number(), Ranks: o.party.ranks()}
 	if profiling.rank, err = newRankFile(o.rankprofile, o.party, o.resumes()); err != nil {
 		return nil, err
 	}
-	tests := batcher{data: testing, size: batches.size, inOrder: true}
-	t, err := newTrainer(ctx, o, batches.fields(), o.epochs*batches.batches(), telemetry, profiling)
+	tests := digits.Batches{Data: testing, Size: batches.Size, InOrder: true}
+	t, err := newTrainer(ctx, o, batches.Fields(), o.epochs*batches.Count(), telemetry, profiling)
 	if err != nil {
 		return nil, err
 	}
 	r = &result{Device: t.env.Device().Name(), Model: o.model, Optimizer: o.optimizer, Batch: together, Ranks: o.party.ranks(), Seed: o.seed}
 	fmt.Fprintf(stdout, "%s on %s: %d parameters, %s, %d pictures in steps of %d%s, tested on %d\n",
-		o.model, t.env.Device().Name(), t.model.Parameters().Elements(), o.optimizer, training.len(), together, o.dealt(), testing.len())
+		o.model, t.env.Device().Name(), t.model.Parameters().Elements(), o.optimizer, training.Len(), together, o.dealt(), testing.Len())
 
 	err = r.train(ctx, t, o.epochs, batches, tests, stdout, stderr)
 	err = errors.Join(err, t.profiler.Flush(context.WithoutCancel(ctx)))
@@ -150,16 +151,16 @@ func (o options) runRank(ctx context.Context, telemetry *telemetry, profiling *p
 }
 
 // train trains and tests epoch by epoch, until ctx is done.
-func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tests batcher, stdout, stderr io.Writer) error {
+func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tests digits.Batches, stdout, stderr io.Writer) error {
 	began := time.Now()
 	defer func() { r.Seconds = time.Since(began).Seconds() }()
 	for epochs >= t.place.At.Epoch && !r.Interrupted {
 		at := t.place.At
-		steps := batches.batches() - at.Batch
+		steps := batches.Count() - at.Batch
 		step, done := progress(stderr, at.Epoch, epochs, steps)
 		start, before, waited := time.Now(), t.place.Step, t.loader.Stats().Waited
-		loss, err := t.epoch(ctx, batches.from(at), steps, func() {
-			t.place.At = batches.sampler().Next(t.place.At)
+		loss, err := t.epoch(ctx, batches.From(at), steps, func() {
+			t.place.At = batches.Sampler().Next(t.place.At)
 			step()
 		})
 		done()
@@ -200,11 +201,11 @@ func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tes
 }
 
 // test is on all test pictures, also when ctx is done, and by the first rank.
-func (r *result) test(ctx context.Context, t *trainer, tests batcher) (err error) {
+func (r *result) test(ctx context.Context, t *trainer, tests digits.Batches) (err error) {
 	if t.ranks != nil && t.ranks.Rank() > 0 {
 		return nil
 	}
-	if r.seen, err = t.test(context.WithoutCancel(ctx), tests.epoch(0)); err == nil {
+	if r.seen, err = t.test(context.WithoutCancel(ctx), tests.Epoch(0)); err == nil {
 		r.TestAccuracy = r.seen.Accuracy()
 	}
 	return err

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"flag"
 	"os"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
 )
 
 // TestBadInput: one clear line, exit status 1, and no stack trace.
@@ -118,11 +121,27 @@ func TestInterrupted(t *testing.T) {
 // dataOf is a folder with a data set of so many pictures, all alike.
 func dataOf(t *testing.T, training, testing int) string {
 	dir := t.TempDir()
-	for part, n := range map[split]int{train: training, test: testing} {
-		write(t, dir, string(part)+"-images-idx3-ubyte", pictures(n))
-		write(t, dir, string(part)+"-labels-idx1-ubyte", labelsOf(make([]byte, n)...))
+	for part, n := range map[digits.Split]int{digits.Train: training, digits.Test: testing} {
+		writeDigits(t, dir, part, make([]byte, n*digits.Pixels), make([]byte, n))
 	}
 	return dir
+}
+
+// writeDigits writes the two files of a part.
+func writeDigits(t *testing.T, dir string, part digits.Split, images, labels []byte) {
+	header := func(dims ...uint32) (b []byte) {
+		for _, d := range append([]uint32{0x0800 + uint32(len(dims))}, dims...) {
+			b = binary.BigEndian.AppendUint32(b, d)
+		}
+		return b
+	}
+	n := uint32(len(labels))
+	for name, data := range map[string][]byte{
+		"-images-idx3-ubyte": append(header(n, digits.Side, digits.Side), images...),
+		"-labels-idx1-ubyte": append(header(n), labels...),
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, string(part)+name), data, 0o600))
+	}
 }
 
 // small is a folder with a data set of 20 pictures for training and 10 for testing.
@@ -208,10 +227,10 @@ var full = flag.Bool("full", false, "train on all real pictures, not on the firs
 // someOfTheReal is a folder with the first real pictures: 2,400, and 240 with -short.
 func someOfTheReal(t *testing.T) string {
 	dir := t.TempDir()
-	for part, n := range map[split]int{train: rounds(2400, 240), test: rounds(400, 40)} {
-		d := realData(t, part)
-		write(t, dir, string(part)+"-images-idx3-ubyte", idx(imageFile.magic, []uint32{uint32(n), side, side}, d.images[:n*pixels]...))
-		write(t, dir, string(part)+"-labels-idx1-ubyte", labelsOf(d.labels[:n]...))
+	for part, n := range map[digits.Split]int{digits.Train: rounds(2400, 240), digits.Test: rounds(400, 40)} {
+		d, err := digits.Load(t.Context(), "", part)
+		require.NoError(t, err)
+		writeDigits(t, dir, part, d.Images[:n*digits.Pixels], d.Labels[:n])
 	}
 	return dir
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/models"
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/trace"
 )
@@ -35,10 +37,10 @@ func rounds(full, short int) int {
 
 func init() {
 	tiny := func(in *nn.Initializer) nn.Layer {
-		return nn.Sequential{in.Linear(pixels, 16), nn.ReLU{}, in.Linear(16, classes)}
+		return nn.Sequential{in.Linear(digits.Pixels, 16), nn.ReLU{}, in.Linear(16, digits.Classes)}
 	}
-	recipes["tiny"] = recipe{about: "784-16-10", model: tiny, optimizer: "adam", lr: 1e-3, rate: linear}
-	models = append(models, "tiny")
+	models.Recipes["tiny"] = models.Recipe{About: "784-16-10", Model: tiny, Optimizer: "adam", LR: 1e-3, Rate: models.Linear}
+	models.Names = append(models.Names, "tiny")
 }
 
 // anyModel is the model of tests in which the model does not count: a small one with -short.
@@ -50,20 +52,20 @@ func anyModel() string {
 }
 
 // synthetic is a data set of patterns, so that tests need no files.
-func synthetic(n int) *dataset {
-	d := &dataset{images: make([]byte, n*pixels), labels: make([]uint8, n)}
-	for i := range d.labels {
-		d.labels[i] = uint8(i % classes)
+func synthetic(n int) *digits.Set {
+	d := &digits.Set{Images: make([]byte, n*digits.Pixels), Labels: make([]uint8, n)}
+	for i := range d.Labels {
+		d.Labels[i] = uint8(i % digits.Classes)
 		for j := range 40 {
-			d.images[i*pixels+(i%classes)*70+j] = byte(200 + i%50)
+			d.Images[i*digits.Pixels+(i%digits.Classes)*70+j] = byte(200 + i%50)
 		}
 	}
 	return d
 }
 
 // profiled is a trainer that keeps the profile of every step.
-func profiled(t *testing.T, o options, b batcher, steps int) (*trainer, *[]trace.StepProfile) {
-	tr, err := newTrainer(context.Background(), o, b.fields(), steps, nil, &profiling{})
+func profiled(t *testing.T, o options, b digits.Batches, steps int) (*trainer, *[]trace.StepProfile) {
+	tr, err := newTrainer(context.Background(), o, b.Fields(), steps, nil, &profiling{})
 	require.NoError(t, err)
 	var profiles []trace.StepProfile
 	tr.profiler, err = trace.NewProfiler(trace.ProfilerConfig{
@@ -78,15 +80,15 @@ func profiled(t *testing.T, o options, b batcher, steps int) (*trainer, *[]trace
 // TestPeak compares the peak of a training step with what the mathematics needs.
 func TestPeak(t *testing.T) {
 	const batch = 128
-	b := batcher{data: synthetic(10 * batch), size: batch, inOrder: true}
-	tr, profiles := profiled(t, options{device: "host", model: "mlp", optimizer: "adam", seed: 1}, b, b.batches())
-	_, err := tr.epoch(context.Background(), b.epoch(0), b.batches(), func() {})
+	b := digits.Batches{Data: synthetic(10 * batch), Size: batch, InOrder: true}
+	tr, profiles := profiled(t, options{device: "host", model: "mlp", optimizer: "adam", seed: 1}, b, b.Count())
+	_, err := tr.epoch(context.Background(), b.Epoch(0), b.Count(), func() {})
 	require.NoError(t, err)
 	params := tr.model.Parameters().Bytes()
 	require.NoError(t, tr.close())
 
-	activations := int64(batch * (512 + 512 + classes) * 4) // after each ReLU, and the logits
-	ring := int64(ahead+1) * (batch*pixels*4 + batch*4)
+	activations := int64(batch * (512 + 512 + digits.Classes) * 4) // after each ReLU, and the logits
+	ring := int64(ahead+1) * (batch*digits.Pixels*4 + batch*4)
 	need := params + params + 2*params + activations + ring // parameters, gradients, Adam's two moments
 	var peak int64
 	for _, p := range *profiles {
@@ -113,13 +115,13 @@ func TestMemoryIsTheSameInEveryStep(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.procs))
-			b := batcher{data: synthetic(8 * c.batch), size: c.batch, inOrder: true}
-			tr, profiles := profiled(t, options{device: "host", model: "mlp", optimizer: "adam", seed: 1}, b, b.batches())
-			source := b.epoch(0)
+			b := digits.Batches{Data: synthetic(8 * c.batch), Size: c.batch, InOrder: true}
+			tr, profiles := profiled(t, options{device: "host", model: "mlp", optimizer: "adam", seed: 1}, b, b.Count())
+			source := b.Epoch(0)
 			loss, err := tr.epoch(context.Background(), func(ctx context.Context, fields [][]byte) error {
 				time.Sleep(c.slow)
 				return source(ctx, fields)
-			}, b.batches(), func() {})
+			}, b.Count(), func() {})
 			require.NoError(t, err)
 			require.False(t, math.IsNaN(loss))
 			cache, pool := tr.env.Cache(), tr.env.Pool()
@@ -143,23 +145,23 @@ func TestMemoryIsTheSameInEveryStep(t *testing.T) {
 
 // TestLearns trains on patterns that are easy to tell apart.
 func TestLearns(t *testing.T) {
-	for _, optimizer := range optimizers {
+	for _, optimizer := range models.Optimizers {
 		epochs, model := 4, "mlp"
 		if optimizer != "adam" { // one of them learns it all under -short
 			epochs, model = rounds(4, 1), anyModel()
 		}
-		b := batcher{data: synthetic(320), size: 32, seed: 1}
-		tr, err := newTrainer(context.Background(), options{device: "host", model: model, optimizer: optimizer, seed: 1}, b.fields(), 40, nil, &profiling{})
+		b := digits.Batches{Data: synthetic(320), Size: 32, Seed: 1}
+		tr, err := newTrainer(context.Background(), options{device: "host", model: model, optimizer: optimizer, seed: 1}, b.Fields(), 40, nil, &profiling{})
 		require.NoError(t, err)
-		before, err := tr.test(context.Background(), b.epoch(0))
+		before, err := tr.test(context.Background(), b.Epoch(0))
 		require.NoError(t, err)
 		var losses []float64
 		for epoch := range epochs {
-			loss, err := tr.epoch(context.Background(), b.epoch(epoch), b.batches(), func() {})
+			loss, err := tr.epoch(context.Background(), b.Epoch(epoch), b.Count(), func() {})
 			require.NoError(t, err)
 			losses = append(losses, loss)
 		}
-		after, err := tr.test(context.Background(), b.epoch(0))
+		after, err := tr.test(context.Background(), b.Epoch(0))
 		require.NoError(t, err)
 		require.Less(t, before.Accuracy(), 0.5)
 		if epochs == 4 {
@@ -173,27 +175,27 @@ func TestLearns(t *testing.T) {
 
 // TestLabelOutOfRange: what the loader can't know is one error of the epoch, and nothing leaks.
 func TestLabelOutOfRange(t *testing.T) {
-	b := batcher{data: synthetic(128), size: 64, inOrder: true}
-	b.data.labels[70] = classes
-	tr, err := newTrainer(context.Background(), options{device: "host", model: anyModel(), optimizer: "sgd"}, b.fields(), 2, nil, &profiling{})
+	b := digits.Batches{Data: synthetic(128), Size: 64, InOrder: true}
+	b.Data.Labels[70] = digits.Classes
+	tr, err := newTrainer(context.Background(), options{device: "host", model: anyModel(), optimizer: "sgd"}, b.Fields(), 2, nil, &profiling{})
 	require.NoError(t, err)
-	_, err = tr.epoch(context.Background(), b.epoch(0), 2, func() {})
+	_, err = tr.epoch(context.Background(), b.Epoch(0), 2, func() {})
 	require.ErrorContains(t, err, "label 10 in row 6")
 	require.NoError(t, tr.close())
 }
 
 // TestSourceFails: an error of the source arrives at its place.
 func TestSourceFails(t *testing.T) {
-	b := batcher{data: synthetic(640), size: 64, inOrder: true}
-	tr, err := newTrainer(context.Background(), options{device: "host", model: anyModel(), optimizer: "sgd"}, b.fields(), 10, nil, &profiling{})
+	b := digits.Batches{Data: synthetic(640), Size: 64, InOrder: true}
+	tr, err := newTrainer(context.Background(), options{device: "host", model: anyModel(), optimizer: "sgd"}, b.Fields(), 10, nil, &profiling{})
 	require.NoError(t, err)
-	source, n := b.epoch(0), 0
+	source, n := b.Epoch(0), 0
 	_, err = tr.epoch(context.Background(), func(ctx context.Context, fields [][]byte) error {
 		if n++; n == 4 {
 			return context.DeadlineExceeded
 		}
 		return source(ctx, fields)
-	}, b.batches(), func() {})
+	}, b.Count(), func() {})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Equal(t, 3, tr.place.Step)
 	require.NoError(t, tr.close())
@@ -201,10 +203,10 @@ func TestSourceFails(t *testing.T) {
 
 // TestLearningRateFalls in a straight line to 0.
 func TestLearningRateFalls(t *testing.T) {
-	b := batcher{data: synthetic(32), size: 8, inOrder: true}
-	tr, err := newTrainer(context.Background(), options{device: "host", model: anyModel(), optimizer: "sgd", lr: 0.4}, b.fields(), 4, nil, &profiling{})
+	b := digits.Batches{Data: synthetic(32), Size: 8, InOrder: true}
+	tr, err := newTrainer(context.Background(), options{device: "host", model: anyModel(), optimizer: "sgd", lr: 0.4}, b.Fields(), 4, nil, &profiling{})
 	require.NoError(t, err)
-	_, err = tr.epoch(context.Background(), b.epoch(0), 4, func() {})
+	_, err = tr.epoch(context.Background(), b.Epoch(0), 4, func() {})
 	require.NoError(t, err)
 	require.InDelta(t, 0.1, tr.optimizer.LR(), 1e-9, "of the last step")
 	require.NoError(t, tr.close())
@@ -212,12 +214,12 @@ func TestLearningRateFalls(t *testing.T) {
 
 // TestStepThatPanics has failed.
 func TestStepThatPanics(t *testing.T) {
-	b := batcher{data: synthetic(32), size: 8, inOrder: true}
-	tr, err := newTrainer(context.Background(), options{device: "host", model: anyModel(), optimizer: "sgd"}, b.fields(), 4, nil, &profiling{})
+	b := digits.Batches{Data: synthetic(32), Size: 8, InOrder: true}
+	tr, err := newTrainer(context.Background(), options{device: "host", model: anyModel(), optimizer: "sgd"}, b.Fields(), 4, nil, &profiling{})
 	require.NoError(t, err)
 	optimizer := tr.optimizer
 	tr.optimizer = nil
-	require.Panics(t, func() { _, _ = tr.epoch(context.Background(), b.epoch(0), 4, func() {}) })
+	require.Panics(t, func() { _, _ = tr.epoch(context.Background(), b.Epoch(0), 4, func() {}) })
 	tr.optimizer = optimizer
 	require.NoError(t, tr.profiler.Flush(t.Context()))
 	require.EqualValues(t, 1, tr.profiler.Summary().Failed)

@@ -15,63 +15,25 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/metric"
-	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/models"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// The models have as many parameters as PyTorch's, by the same names.
-func TestModels(t *testing.T) {
-	env, err := tensor.Open("host")
-	require.NoError(t, err)
-	in := nn.Init(t.Context(), env, nn.Seed(1))
-	for name, want := range map[string]struct {
-		parameters int
-		names      string
-	}{
-		"mlp":    {669_706, "0.weight 0.bias 2.weight 2.bias 4.weight 4.bias"},
-		"cnn":    {1_199_882, "0.weight 0.bias 2.weight 2.bias 6.weight 6.bias 8.weight 8.bias"},
-		"resnet": {308_074, "0.weight 1.weight 1.bias 3.a.weight 3.na.weight 3.na.bias 3.b.weight 3.nb.weight 3.nb.bias 4.a.weight"},
-		"vit":    {204_938, "p.weight p.bias pos b.0.n1.weight b.0.n1.bias b.0.qkv.weight b.0.qkv.bias b.0.o.weight b.0.o.bias b.0.n2.weight"},
-		"lstm":   {82_186, "l.weight_ih_l0 l.weight_hh_l0 l.bias_ih_l0 l.bias_hh_l0 o.weight o.bias"},
-	} {
-		model := recipes[name].model(in)
-		require.NoError(t, in.Err(), name)
-		require.Equal(t, want.parameters, model.Parameters().Elements(), name)
-		var names []string
-		for _, p := range model.Parameters() {
-			names = append(names, p.Name)
-		}
-		require.True(t, strings.HasPrefix(strings.Join(names, " "), want.names), "%s: %v", name, names)
-	}
-	require.NoError(t, in.Close())
-	require.NoError(t, env.Close())
-}
-
-// The learning rates are those of the recipes: to 0 in a straight line, or up and then down in half a wave.
-func TestRates(t *testing.T) {
-	require.InDelta(t, 1, linear(0, 100), 0)
-	require.InDelta(t, 0.25, linear(75, 100), 1e-15)
-	require.InDelta(t, 0.2, warmCosine(0, 100), 1e-15)
-	require.InDelta(t, 0.8*0.99778, warmCosine(3, 100), 1e-5)
-	require.InDelta(t, 0.5, warmCosine(50, 100), 1e-15)
-	require.InDelta(t, 0, warmCosine(100, 100), 1e-15)
-}
-
 // Every model takes steps from pictures to another loss.
 func TestEveryModelTrains(t *testing.T) {
-	for _, model := range models {
+	for _, model := range models.Names {
 		epochs := 5
 		if model != "vit" { // one of them goes on for longer under -short
 			epochs = rounds(5, 2)
 		}
-		b := batcher{data: synthetic(10), size: 5, seed: 1}
-		tr, err := newTrainer(t.Context(), options{device: "host", model: model, optimizer: recipes[model].optimizer, seed: 1}, b.fields(), 1000, nil, &profiling{})
+		b := digits.Batches{Data: synthetic(10), Size: 5, Seed: 1}
+		tr, err := newTrainer(t.Context(), options{device: "host", model: model, optimizer: models.Recipes[model].Optimizer, seed: 1}, b.Fields(), 1000, nil, &profiling{})
 		require.NoError(t, err, model)
 		var losses []float64
 		for epoch := range epochs {
-			loss, err := tr.epoch(t.Context(), b.epoch(epoch), b.batches(), func() {})
+			loss, err := tr.epoch(t.Context(), b.Epoch(epoch), b.Count(), func() {})
 			require.NoError(t, err, model)
 			losses = append(losses, loss)
 		}
@@ -80,34 +42,12 @@ func TestEveryModelTrains(t *testing.T) {
 	}
 }
 
-// What comes into a residual block is in what comes out, whatever the convolutions say.
-func TestResidual(t *testing.T) {
-	env, err := tensor.Open("host")
-	require.NoError(t, err)
-	in := nn.Init(t.Context(), env, nn.Seed(1))
-	layer := newResidual(in, 2, 2, 1)
-	x := in.Tensor([]float64{1, 2, 3, 4, 5, 6, 7, 8}, 1, 2, 2, 2)
-	require.NoError(t, in.Err())
-	for _, p := range layer.Parameters() {
-		if p.Name == "nb.weight" {
-			require.NoError(t, env.Zero(t.Context(), p.Value()))
-		}
-	}
-	tape := autograd.NoGrad(t.Context(), env)
-	y, err := tensor.ToSlice[float32](t.Context(), layer.Forward(tape, tape.Input(x)).Value(), nil)
-	require.NoError(t, err)
-	require.Equal(t, []float32{1, 2, 3, 4, 5, 6, 7, 8}, y)
-	require.NoError(t, tape.Close())
-	require.NoError(t, in.Close())
-	require.NoError(t, env.Close())
-}
-
 // A step of gradients that were clipped goes as far as the greatest norm, at a rate of 1.
 func TestClip(t *testing.T) {
-	b := batcher{data: synthetic(10), size: 10, seed: 1}
-	tr, err := newTrainer(t.Context(), options{device: "host", model: "mlp", optimizer: "sgd", lr: 1, seed: 1}, b.fields(), 1, nil, &profiling{})
+	b := digits.Batches{Data: synthetic(10), Size: 10, Seed: 1}
+	tr, err := newTrainer(t.Context(), options{device: "host", model: "mlp", optimizer: "sgd", lr: 1, seed: 1}, b.Fields(), 1, nil, &profiling{})
 	require.NoError(t, err)
-	tr.recipe.clip = 1e-2
+	tr.recipe.Clip = 1e-2
 	weights := func() (all []float32) {
 		for _, p := range tr.params {
 			w, err := tensor.ToSlice[float32](t.Context(), p.Value(), nil)
@@ -117,7 +57,7 @@ func TestClip(t *testing.T) {
 		return all
 	}
 	before := weights()
-	_, err = tr.epoch(t.Context(), b.epoch(0), 1, func() {})
+	_, err = tr.epoch(t.Context(), b.Epoch(0), 1, func() {})
 	require.NoError(t, err)
 	moved := 0.0
 	for i, w := range weights() {
@@ -190,7 +130,7 @@ func TestPredict(t *testing.T) {
 	dir := t.TempDir()
 	weights, picture, large := filepath.Join(dir, "w"), filepath.Join(dir, "p.png"), filepath.Join(dir, "l.png")
 	require.NoError(t, os.WriteFile(weights, trained(t.Context(), t, 0, "-data", small(t), "-epochs", "2"), 0o600))
-	for name, size := range map[string]int{picture: side, large: 2 * side} {
+	for name, size := range map[string]int{picture: digits.Side, large: 2 * digits.Side} {
 		var b bytes.Buffer
 		require.NoError(t, png.Encode(&b, image.NewRGBA(image.Rect(0, 0, size, size))))
 		require.NoError(t, os.WriteFile(name, b.Bytes(), 0o600))
@@ -221,7 +161,7 @@ func TestPredictWithoutNumbers(t *testing.T) {
 	args := []string{"-data", small(t), "-epochs", "1", "-batch", "2", "-optimizer", "sgd", "-lr", "1e38"}
 	require.NoError(t, os.WriteFile(weights, trained(t.Context(), t, 0, args...), 0o600))
 	var b, out, errs bytes.Buffer
-	require.NoError(t, png.Encode(&b, image.NewGray(image.Rect(0, 0, side, side))))
+	require.NoError(t, png.Encode(&b, image.NewGray(image.Rect(0, 0, digits.Side, digits.Side))))
 	require.NoError(t, os.WriteFile(picture, b.Bytes(), 0o600))
 	require.Equal(t, 1, run(t.Context(), []string{"-load", weights, "-predict", picture}, &out, &errs))
 	require.Contains(t, errs.String(), "answers NaN for digit 0")
@@ -229,10 +169,10 @@ func TestPredictWithoutNumbers(t *testing.T) {
 
 // A picture in black on white is turned round.
 func TestPictureIsWhiteOnBlack(t *testing.T) {
-	m := image.NewGray(image.Rect(5, 7, 5+side, 7+side))
+	m := image.NewGray(image.Rect(5, 7, 5+digits.Side, 7+digits.Side))
 	m.SetGray(6, 9, color.Gray{Y: 255})
 	x := intensities(m)
-	require.InDelta(t, 1, x[2*side+1], 0)
+	require.InDelta(t, 1, x[2*digits.Side+1], 0)
 	require.InDelta(t, 0, x[0], 0)
 	for i := range m.Pix {
 		m.Pix[i] = 255 - m.Pix[i]
@@ -241,9 +181,9 @@ func TestPictureIsWhiteOnBlack(t *testing.T) {
 }
 
 func TestConfusion(t *testing.T) {
-	c := make(metric.Matrix, classes)
+	c := make(metric.Matrix, digits.Classes)
 	for i := range c {
-		c[i] = make([]int, classes)
+		c[i] = make([]int, digits.Classes)
 	}
 	c[3][3], c[3][8], c[8][8], c[1][1] = 1, 1, 1, 1
 	var b bytes.Buffer

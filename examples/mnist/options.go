@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/models"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -54,10 +55,7 @@ type options struct {
 	busy         bool
 }
 
-var (
-	optimizers = []string{"adam", "adamw", "sgd", "momentum"}
-	traces     = []string{"none", "stdout", "otlp"}
-)
+var traces = []string{"none", "stdout", "otlp"}
 
 // parseOptions reads the command line. For -h it prints the flags to out and returns flag.ErrHelp.
 func parseOptions(args []string, out io.Writer) (options, error) {
@@ -67,7 +65,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.device, "device", "host", "`name` of the device to train on")
 	f.StringVar(&o.capacity, "capacity", "", "`size` of the host device's memory, such as 64MiB; empty: its default")
 	f.StringVar(&o.model, "model", "mlp", "the model: "+aboutModels())
-	f.StringVar(&o.optimizer, "optimizer", "", "the optimiser: "+strings.Join(optimizers, ", ")+"; empty: the model's")
+	f.StringVar(&o.optimizer, "optimizer", "", "the optimiser: "+strings.Join(models.Optimizers, ", ")+"; empty: the model's")
 	f.IntVar(&o.epochs, "epochs", 3, "passes over the training data")
 	f.IntVar(&o.batch, "batch", 128, "pictures in a step, of all ranks")
 	f.IntVar(&o.ranks, "ranks", 1, "train with so many ranks, each with its part of every batch: goroutines of this process, each with a device of its own and 128 MiB of memory or more; a launcher such as torchrun starts processes instead")
@@ -106,15 +104,15 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q: mnist has flags only, see -h", f.Arg(0))
 	}
 	if o.optimizer == "" {
-		o.optimizer = recipes[o.model].optimizer
+		o.optimizer = models.Recipes[o.model].Optimizer
 	}
 	return o, errors.Join(o.check(), o.checkRanks())
 }
 
 func aboutModels() string {
 	var all []string
-	for _, name := range models {
-		all = append(all, fmt.Sprintf("%s (%s)", name, recipes[name].about))
+	for _, name := range models.Names {
+		all = append(all, fmt.Sprintf("%s (%s)", name, models.Recipes[name].About))
 	}
 	return strings.Join(all, ", ")
 }
@@ -123,7 +121,7 @@ func (o *options) check() error {
 	for _, c := range []struct {
 		flag, value string
 		known       []string
-	}{{"shard", o.shard, []string{"none", "state", "gradients"}}, {"model", o.model, models}, {"optimizer", o.optimizer, optimizers}, {"trace", o.trace, traces}} {
+	}{{"shard", o.shard, []string{"none", "state", "gradients"}}, {"model", o.model, models.Names}, {"optimizer", o.optimizer, models.Optimizers}, {"trace", o.trace, traces}} {
 		if !slices.Contains(c.known, c.value) {
 			return fmt.Errorf("-%s %q: want %s", c.flag, c.value, strings.Join(c.known, ", "))
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	logs "go.opentelemetry.io/proto/otlp/logs/v1"
 
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
 	"github.com/cistern-ml/cistern/trace"
 )
 
@@ -61,7 +62,7 @@ func TestEverythingArrives(t *testing.T) {
 			require.NotContains(t, out.String(), "exporter failed")
 			require.Len(t, r.tracers(), spansMade(t, out.String()), "each span arrives, once")
 			r.checkTree(t)
-			r.checkSteps(t, steps, batch*(pixels*4+4))
+			r.checkSteps(t, steps, batch*(digits.Pixels*4+4))
 			r.checkPairs(t)
 			r.checkMetrics(t, &result)
 			r.checkResources(t)

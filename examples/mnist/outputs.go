@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
 	"github.com/cistern-ml/cistern/internal/output"
 )
 
@@ -107,9 +108,9 @@ func (o options) inputs(ctx context.Context) (all []string) {
 		all = append(all, o.load)
 	}
 	if o.data != "" {
-		for _, s := range []split{train, test} {
-			if files, err := findFiles(ctx, o.data, s); err == nil { // what is missing is an error later
-				all = append(all, files.images, files.labels)
+		for _, s := range []digits.Split{digits.Train, digits.Test} {
+			if files, err := digits.Find(ctx, o.data, s); err == nil { // what is missing is an error later
+				all = append(all, files.Images, files.Labels)
 			}
 		}
 	}

@@ -18,6 +18,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
 )
 
 // contents are the files below a folder: a link by its target, a pipe as nothing.
@@ -155,7 +157,7 @@ func TestStandardOutputThatFails(t *testing.T) {
 	}
 	errs.Reset()
 	picture := new(bytes.Buffer)
-	require.NoError(t, png.Encode(picture, image.NewRGBA(image.Rect(0, 0, side, side))))
+	require.NoError(t, png.Encode(picture, image.NewRGBA(image.Rect(0, 0, digits.Side, digits.Side))))
 	require.NoError(t, os.WriteFile("p.png", picture.Bytes(), 0o600))
 	require.Equal(t, 1, run(t.Context(), []string{"-load", "w", "-model", "tiny", "-predict", "p.png"}, full, &errs))
 	require.Equal(t, "mnist: the standard output: write /dev/full: no space left on device\n", errs.String())

@@ -14,6 +14,8 @@ import (
 
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/models"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -29,7 +31,7 @@ func (o options) predict(ctx context.Context, stdout io.Writer) (err error) {
 	}
 	in := nn.Init(ctx, env, nn.Seed(o.seed))
 	defer func() { err = errors.Join(err, in.Close(), env.Close()) }()
-	model := recipes[o.model].model(in)
+	model := models.Recipes[o.model].Model(in)
 	if err := in.Err(); err != nil {
 		return err
 	}
@@ -38,7 +40,7 @@ func (o options) predict(ctx context.Context, stdout io.Writer) (err error) {
 	}
 	tape := autograd.NoGrad(ctx, env)
 	defer func() { err = closeTape(tape, err) }()
-	shares := tape.Softmax(model.Forward(tape, autograd.Upload(tape, x, 1, pixels)))
+	shares := tape.Softmax(model.Forward(tape, autograd.Upload(tape, x, 1, digits.Pixels)))
 	if err := tape.Err(); err != nil {
 		return err
 	}
@@ -75,8 +77,8 @@ func readPicture(name string) ([]float32, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mnist: -predict: %s: %w", name, err)
 	}
-	if config.Width != side || config.Height != side {
-		return nil, fmt.Errorf("mnist: -predict: %s has %d by %d pixels: want %d by %d", name, config.Width, config.Height, side, side)
+	if config.Width != digits.Side || config.Height != digits.Side {
+		return nil, fmt.Errorf("mnist: -predict: %s has %d by %d pixels: want %d by %d", name, config.Width, config.Height, digits.Side, digits.Side)
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return nil, fmt.Errorf("mnist: -predict: %w", err)
@@ -89,16 +91,16 @@ func readPicture(name string) ([]float32, error) {
 }
 
 func intensities(picture image.Image) []float32 {
-	x := make([]float32, 0, pixels)
+	x := make([]float32, 0, digits.Pixels)
 	sum := float32(0)
 	at := picture.Bounds().Min
-	for row := range side {
-		for column := range side {
-			v := intensity[color.GrayModel.Convert(picture.At(at.X+column, at.Y+row)).(color.Gray).Y]
+	for row := range digits.Side {
+		for column := range digits.Side {
+			v := digits.Intensity[color.GrayModel.Convert(picture.At(at.X+column, at.Y+row)).(color.Gray).Y]
 			x, sum = append(x, v), sum+v
 		}
 	}
-	if sum > pixels/2 {
+	if sum > digits.Pixels/2 {
 		for i, v := range x {
 			x[i] = 1 - v
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
 	"github.com/cistern-ml/cistern/trace"
 	"github.com/cistern-ml/cistern/trace/ranks"
 )
@@ -113,16 +114,16 @@ func TestParallelStraggler(t *testing.T) {
 	errs := atOnce(t.Context(), parties, func(p *party) error {
 		o := o
 		o.party = p
-		b := batcher{data: synthetic(12 * 9), size: 4, rank: p.rank, ranks: 3}
+		b := digits.Batches{Data: synthetic(12 * 9), Size: 4, Rank: p.rank, Ranks: 3}
 		profiling := &profiling{}
 		var err error
 		if profiling.rank, err = newRankFile(dir, p, false); err != nil {
 			return err
 		}
-		tr, err := newTrainer(t.Context(), o, b.fields(), 9, nil, profiling)
+		tr, err := newTrainer(t.Context(), o, b.Fields(), 9, nil, profiling)
 		if err == nil {
 			last := time.Now()
-			_, err = tr.epoch(t.Context(), b.epoch(0), b.batches(), func() {
+			_, err = tr.epoch(t.Context(), b.Epoch(0), b.Count(), func() {
 				if p.rank == slow { // however slow the machine makes all of them
 					time.Sleep(100*time.Millisecond + 3*time.Since(last))
 					last = time.Now()

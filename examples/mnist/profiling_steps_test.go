@@ -13,6 +13,7 @@ import (
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/trace"
 )
@@ -78,8 +79,8 @@ func TestProfilingIsNotTheStep(t *testing.T) {
 	dir := t.TempDir()
 	folder, err := newProfileFolder(dir, stepSet{{1, 1}})
 	require.NoError(t, err)
-	b := batcher{data: synthetic(16), size: 16, inOrder: true}
-	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "adam", seed: 1}, b.fields(), 1, nil, &profiling{folder: folder})
+	b := digits.Batches{Data: synthetic(16), Size: 16, InOrder: true}
+	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "adam", seed: 1}, b.Fields(), 1, nil, &profiling{folder: folder})
 	require.NoError(t, err)
 	ended := 0
 	tr.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: tr.env.Cache(), OnProfile: func(trace.StepProfile) {
@@ -88,7 +89,7 @@ func TestProfilingIsNotTheStep(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	tr.onClose(tr.profiler.Close)
-	_, err = tr.epoch(context.Background(), b.epoch(0), 1, func() {})
+	_, err = tr.epoch(context.Background(), b.Epoch(0), 1, func() {})
 	require.NoError(t, err)
 	require.Equal(t, 1, ended)
 	require.FileExists(t, filepath.Join(dir, "step-1.pb.gz"))

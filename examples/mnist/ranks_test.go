@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
 )
 
 // trainRanks runs the program, and returns its results, weights and output.
@@ -86,10 +87,10 @@ func TestParallelStops(t *testing.T) {
 		o.party = p
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		b := batcher{data: synthetic(12 * 40), size: 4, rank: p.rank, ranks: 3}
-		tr, err := newTrainer(ctx, o, b.fields(), 40, nil, &profiling{})
+		b := digits.Batches{Data: synthetic(12 * 40), Size: 4, Rank: p.rank, Ranks: 3}
+		tr, err := newTrainer(ctx, o, b.Fields(), 40, nil, &profiling{})
 		if err == nil {
-			_, err = tr.epoch(ctx, b.epoch(0), b.batches(), func() {
+			_, err = tr.epoch(ctx, b.Epoch(0), b.Count(), func() {
 				if steps[p.rank]++; p.rank == 1 && steps[1] == 5 {
 					cancel()
 				}
@@ -116,7 +117,7 @@ func TestParallelOneDoesNotCome(t *testing.T) {
 		}
 		o := o
 		o.party = p
-		tr, err := newTrainer(t.Context(), o, batcher{data: synthetic(4), size: 4}.fields(), 1, nil, &profiling{})
+		tr, err := newTrainer(t.Context(), o, digits.Batches{Data: synthetic(4), Size: 4}.Fields(), 1, nil, &profiling{})
 		return errors.Join(err, tr.close())
 	})
 	require.Less(t, time.Since(began), meeting/4)
@@ -180,15 +181,15 @@ func TestParallelTimeout(t *testing.T) {
 	errs := atOnce(t.Context(), parties, func(p *party) error {
 		o := o
 		o.party = p
-		b := batcher{data: synthetic(4 * 40), size: 4, rank: p.rank, ranks: 2}
-		tr, err := newTrainer(t.Context(), o, b.fields(), 40, nil, &profiling{})
+		b := digits.Batches{Data: synthetic(4 * 40), Size: 4, Rank: p.rank, Ranks: 2}
+		tr, err := newTrainer(t.Context(), o, b.Fields(), 40, nil, &profiling{})
 		if p.rank == 1 {
 			<-over
 			return errors.Join(err, tr.close())
 		}
 		began := time.Now()
 		if err == nil {
-			_, err = tr.epoch(t.Context(), b.epoch(0), b.batches(), func() {})
+			_, err = tr.epoch(t.Context(), b.Epoch(0), b.Count(), func() {})
 		}
 		close(over)
 		if took := time.Since(began); took > 10*time.Second {

@@ -13,6 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/autograd/optim"
 	"github.com/cistern-ml/cistern/autograd/parallel"
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/models"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/trace"
 	"github.com/cistern-ml/cistern/transfer/loader"
@@ -25,7 +27,7 @@ const ahead = 2
 type trainer struct {
 	env       *tensor.Runtime
 	loader    *loader.Loader
-	recipe    recipe
+	recipe    models.Recipe
 	model     nn.Layer
 	params    autograd.Parameters
 	optimizer optim.Optimizer
@@ -68,7 +70,7 @@ func (t *trainer) build(ctx context.Context, o options, fields []int64) (err err
 			err = errors.Join(err, t.close())
 		}
 	}()
-	t.recipe, t.dtype = recipes[o.model], o.dtype()
+	t.recipe, t.dtype = models.Recipes[o.model], o.dtype()
 	t.tape = autograd.NewTape(ctx, t.env)
 	if err = t.profiling.begin(t.env); err != nil {
 		return err
@@ -91,7 +93,7 @@ func (t *trainer) build(ctx context.Context, o options, fields []int64) (err err
 		return err
 	}
 	in := nn.Init(ctx, t.env, nn.Seed(o.seed+uint64(o.party.number())))
-	t.model = t.recipe.model(in)
+	t.model = t.recipe.Model(in)
 	t.params = t.model.Parameters()
 	if err = in.Err(); err != nil {
 		return err
@@ -105,7 +107,7 @@ func (t *trainer) build(ctx context.Context, o options, fields []int64) (err err
 	if err = t.join(ctx, o); err != nil {
 		return err
 	}
-	t.optimizer = newOptimizer(in, o, t.params)
+	t.optimizer = t.recipe.NewOptimizer(in, o.optimizer, o.lr, t.params)
 	if err = in.Err(); err != nil {
 		return err
 	}
@@ -243,7 +245,7 @@ func (t *trainer) train(ctx context.Context, batch *loader.Minibatch) (n int, er
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, x.Release(), y.Release()) }()
-	if err := t.optimizer.SetLR(t.lr * t.recipe.rate(t.place.Step, t.steps)); err != nil {
+	if err := t.optimizer.SetLR(t.lr * t.recipe.Rate(t.place.Step, t.steps)); err != nil {
 		return 0, err
 	}
 	return y.Elements(), t.graphs.take(ctx, x, y, t.compute)
@@ -274,10 +276,10 @@ func (t *trainer) compute(ctx context.Context, x, y *tensor.Tensor) (err error) 
 
 // clip limits the norm of the gradients, where the model's recipe says so. Nobody waits for the norm.
 func (t *trainer) clip(ctx context.Context) error {
-	if t.recipe.clip == 0 {
+	if t.recipe.Clip == 0 {
 		return nil
 	}
-	return optim.ClipGradNorm(ctx, t.params, t.recipe.clip)
+	return optim.ClipGradNorm(ctx, t.params, t.recipe.Clip)
 }
 
 // closeTape closes the tape and returns err or, if that is nil, the error that sticks to the tape: they are the same.
@@ -290,11 +292,11 @@ func closeTape(tape *autograd.Tape, err error) error {
 
 // tensors are a batch's pictures (n, 784) and labels (n), in the loader's memory.
 func (t *trainer) tensors(batch *loader.Minibatch) (x, y *tensor.Tensor, err error) {
-	n := int(batch.Bytes(labelField) / 4)
-	if x, err = t.env.FromBlock(batch.Field(imageField), tensor.Float32, n, pixels); err != nil {
+	n := int(batch.Bytes(digits.LabelField) / 4)
+	if x, err = t.env.FromBlock(batch.Field(digits.ImageField), tensor.Float32, n, digits.Pixels); err != nil {
 		return nil, nil, err
 	}
-	if y, err = t.env.FromBlock(batch.Field(labelField), tensor.Int32, n); err != nil {
+	if y, err = t.env.FromBlock(batch.Field(digits.LabelField), tensor.Int32, n); err != nil {
 		return nil, nil, errors.Join(err, x.Release())
 	}
 	return x, y, nil
@@ -302,7 +304,7 @@ func (t *trainer) tensors(batch *loader.Minibatch) (x, y *tensor.Tensor, err err
 
 // test counts the digits that the model sees in the pictures of the source, by the right digit.
 func (t *trainer) test(ctx context.Context, source loader.Source) (m metric.Matrix, err error) {
-	seen := metric.NewConfusion(ctx, t.env, classes)
+	seen := metric.NewConfusion(ctx, t.env, digits.Classes)
 	defer func() { err = errors.Join(err, seen.Close()) }()
 	if err := t.look(ctx, source, seen); err != nil {
 		return nil, err

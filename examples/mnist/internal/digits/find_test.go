@@ -1,4 +1,4 @@
-package main
+package digits
 
 import (
 	"os"
@@ -37,26 +37,26 @@ func TestNamesInUse(t *testing.T) {
 			dir := t.TempDir()
 			write(t, filepath.Join(dir, c.sub), c.images, images)
 			write(t, filepath.Join(dir, c.sub), c.labels, labels)
-			d, err := loadDataset(t.Context(), dir, train)
+			d, err := Load(t.Context(), dir, Train)
 			require.NoError(t, err)
-			assert.Equal(t, []uint8{7, 8}, d.labels)
+			assert.Equal(t, []uint8{7, 8}, d.Labels)
 		})
 	}
 }
 
 func TestFilesThatDontFit(t *testing.T) {
 	dir := t.TempDir()
-	_, err := loadDataset(t.Context(), dir, test)
+	_, err := Load(t.Context(), dir, Test)
 	assert.ErrorContains(t, err, "no t10k-images-idx3-ubyte, with or without .gz, in "+dir)
 	write(t, dir, "t10k-images-idx3-ubyte", pictures(2))
-	_, err = loadDataset(t.Context(), dir, test)
+	_, err = Load(t.Context(), dir, Test)
 	assert.ErrorContains(t, err, "has only one of")
 	write(t, dir, "t10k-labels-idx1-ubyte", labelsOf(1))
-	_, err = loadDataset(t.Context(), dir, test)
+	_, err = Load(t.Context(), dir, Test)
 	assert.ErrorContains(t, err, "has 2 images")
 	assert.ErrorContains(t, err, "has 1 labels")
 	write(t, dir, "t10k-labels-idx1-ubyte", labelsOf(1, 10))
-	_, err = loadDataset(t.Context(), dir, test)
+	_, err = Load(t.Context(), dir, Test)
 	assert.ErrorContains(t, err, "label 1 is 10: want 0 to 9")
 }
 
@@ -69,12 +69,12 @@ func TestModuleCacheWithoutTheGoCommand(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("PATH", "")
 	t.Setenv("GOMODCACHE", cache)
-	d, err := loadDataset(t.Context(), "", train)
+	d, err := Load(t.Context(), "", Train)
 	require.NoError(t, err)
-	assert.Equal(t, data, d.source)
+	assert.Equal(t, data, d.Source)
 
 	t.Setenv("GOMODCACHE", t.TempDir())
-	_, err = loadDataset(t.Context(), "", train)
+	_, err = Load(t.Context(), "", Train)
 	assert.ErrorContains(t, err, "go mod download "+dataModule)
 }
 
@@ -82,12 +82,12 @@ func TestModuleCacheWithoutTheGoCommand(t *testing.T) {
 func TestModuleCacheOutsideTheModule(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	d, err := loadDataset(t.Context(), "", test)
+	d, err := Load(t.Context(), "", Test)
 	require.NoError(t, err)
-	assert.Equal(t, 10_000, d.len())
+	assert.Equal(t, 10_000, d.Len())
 
 	write(t, dir, "go.mod", []byte("module example.com/other\n\ngo 1.26\n"))
-	_, err = loadDataset(t.Context(), "", test)
+	_, err = Load(t.Context(), "", Test)
 	assert.NoError(t, err)
 }
 

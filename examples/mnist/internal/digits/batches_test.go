@@ -1,4 +1,4 @@
-package main
+package digits
 
 import (
 	"io"
@@ -12,11 +12,11 @@ import (
 )
 
 // numbered is a data set in which every picture says which one it is.
-func numbered(n int) *dataset {
-	d := &dataset{images: make([]byte, n*pixels), labels: make([]uint8, n)}
+func numbered(n int) *Set {
+	d := &Set{Images: make([]byte, n*Pixels), Labels: make([]uint8, n)}
 	for i := range n {
-		d.labels[i] = uint8(i % classes)
-		d.images[i*pixels], d.images[i*pixels+1] = byte(i), byte(i>>8)
+		d.Labels[i] = uint8(i % Classes)
+		d.Images[i*Pixels], d.Images[i*Pixels+1] = byte(i), byte(i>>8)
 	}
 	return d
 }
@@ -26,26 +26,26 @@ func which(picture []float32) int {
 }
 
 // read collects the pictures' numbers in an epoch.
-func read(t *testing.T, b batcher, epoch int) (numbers []int, sizes []int) {
+func read(t *testing.T, b Batches, epoch int) (numbers []int, sizes []int) {
 	t.Helper()
-	source := b.epoch(epoch)
-	memory := make([]float32, b.size*pixels)
+	source := b.Epoch(epoch)
+	memory := make([]float32, b.Size*Pixels)
 	for {
-		fields := [][]byte{make([]byte, b.fields()[imageField]), make([]byte, b.fields()[labelField])}
+		fields := [][]byte{make([]byte, b.Fields()[ImageField]), make([]byte, b.Fields()[LabelField])}
 		err := source(t.Context(), fields)
 		if err == io.EOF {
 			return numbers, sizes
 		}
 		require.NoError(t, err)
-		images, err := transfer.View[float32](fields[imageField])
+		images, err := transfer.View[float32](fields[ImageField])
 		require.NoError(t, err)
-		labels, err := transfer.View[int32](fields[labelField])
+		labels, err := transfer.View[int32](fields[LabelField])
 		require.NoError(t, err)
-		require.Len(t, images, len(labels)*pixels)
+		require.Len(t, images, len(labels)*Pixels)
 		copy(memory, images)
 		for i, l := range labels {
-			n := which(images[i*pixels:])
-			require.EqualValues(t, n%classes, l)
+			n := which(images[i*Pixels:])
+			require.EqualValues(t, n%Classes, l)
 			numbers = append(numbers, n)
 		}
 		sizes = append(sizes, len(labels))
@@ -54,9 +54,9 @@ func read(t *testing.T, b batcher, epoch int) (numbers []int, sizes []int) {
 
 func TestAnEpochHasEveryPictureOnce(t *testing.T) {
 	for _, n := range []int{1, 31, 32, 33, 1000} {
-		b := batcher{data: numbered(n), size: 32, seed: 1}
+		b := Batches{Data: numbered(n), Size: 32, Seed: 1}
 		numbers, sizes := read(t, b, 0)
-		assert.Len(t, sizes, b.batches())
+		assert.Len(t, sizes, b.Count())
 		slices.Sort(numbers)
 		for i, v := range numbers {
 			require.Equal(t, i, v)
@@ -66,16 +66,16 @@ func TestAnEpochHasEveryPictureOnce(t *testing.T) {
 }
 
 func TestIntensity(t *testing.T) {
-	assert.Equal(t, float32(0), intensity[0])
-	assert.Equal(t, float32(1), intensity[255])
-	assert.InDelta(t, 0.5, intensity[127], 0.002)
+	assert.Equal(t, float32(0), Intensity[0])
+	assert.Equal(t, float32(1), Intensity[255])
+	assert.InDelta(t, 0.5, Intensity[127], 0.002)
 }
 
 func BenchmarkFill(b *testing.B) {
-	source := batcher{data: numbered(1024), size: 128, seed: 1}
-	images, labels := make([]float32, 128*pixels), make([]int32, 128)
-	order := source.sampler().Order(0)
-	b.SetBytes(128 * pixels * 4)
+	source := Batches{Data: numbered(1024), Size: 128, Seed: 1}
+	images, labels := make([]float32, 128*Pixels), make([]int32, 128)
+	order := source.Sampler().Order(0)
+	b.SetBytes(128 * Pixels * 4)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		source.fill(images, labels, order[i%8*128:i%8*128+128])

@@ -1,14 +1,15 @@
-package main
+package models
 
 import (
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
 )
 
 // A picture is 4 by 4 patches of 7 by 7 pixels.
 const (
 	patches = 4
-	patch   = side / patches
+	patch   = digits.Side / patches
 	width   = 64
 	heads   = 4
 )
@@ -27,7 +28,7 @@ func newViT(in *nn.Initializer) nn.Layer {
 	for range 4 {
 		v.B = append(v.B, newEncoder(in))
 	}
-	v.N, v.O = in.LayerNorm(width), in.Linear(width, classes)
+	v.N, v.O = in.LayerNorm(width), in.Linear(width, digits.Classes)
 	return nn.LayerOf(v)
 }
 

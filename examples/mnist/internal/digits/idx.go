@@ -1,4 +1,4 @@
-package main
+package digits
 
 import (
 	"bufio"
@@ -21,7 +21,7 @@ type idxKind struct {
 }
 
 var (
-	imageFile = idxKind{"images", 0x0803, []int{side, side}}
+	imageFile = idxKind{"images", 0x0803, []int{Side, Side}}
 	labelFile = idxKind{"labels", 0x0801, nil}
 )
 

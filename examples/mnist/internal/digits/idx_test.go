@@ -1,4 +1,4 @@
-package main
+package digits
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ func idx(magic uint32, dims []uint32, data ...byte) []byte {
 }
 
 func pictures(n int) []byte {
-	return idx(imageFile.magic, []uint32{uint32(n), side, side}, make([]byte, n*pixels)...)
+	return idx(imageFile.magic, []uint32{uint32(n), Side, Side}, make([]byte, n*Pixels)...)
 }
 
 func labelsOf(labels ...byte) []byte {
@@ -69,7 +69,7 @@ func TestBrokenIDX(t *testing.T) {
 		"wrong size":        {idx(imageFile.magic, []uint32{1, 32, 32}, make([]byte, 1024)...), imageFile, "dimension 0 of a record is 32: want 28"},
 		"none":              {pictures(0), imageFile, "says 0 records: want 1 to 262,144"},
 		"too many":          {idx(labelFile.magic, []uint32{1 << 31}, 1), labelFile, "says 2,147,483,648 records"},
-		"truncated":         {pictures(3)[:16+2*pixels+5], imageFile, "ends after 1573 bytes of images: want 2352 (3 records of 784)"},
+		"truncated":         {pictures(3)[:16+2*Pixels+5], imageFile, "ends after 1573 bytes of images: want 2352 (3 records of 784)"},
 		"trailing":          {append(pictures(1), 0), imageFile, "more follows the 1 records"},
 		"zipped trailing":   {zipped(append(labelsOf(1, 2), 0)), labelFile, "more follows the 2 records"},
 		"after the gzip":    {append(zipped(labelsOf(1, 2)), "junk"...), labelFile, "damaged"},
@@ -93,7 +93,7 @@ func TestBrokenIDX(t *testing.T) {
 
 // A small file can't make the reader allocate much: neither by its header nor by what it expands to.
 func TestIDXAllocatesAsItReads(t *testing.T) {
-	claims := idx(imageFile.magic, []uint32{maxImages, side, side}, make([]byte, 100)...)
+	claims := idx(imageFile.magic, []uint32{maxImages, Side, Side}, make([]byte, 100)...)
 	bomb := zipped(append(labelsOf(1, 2, 3), make([]byte, 32<<20)...))
 	for name, c := range map[string]struct {
 		file []byte

@@ -1,8 +1,9 @@
-package main
+package models
 
 import (
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/autograd/nn"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
 )
 
 func newResNet(in *nn.Initializer) nn.Layer {
@@ -10,7 +11,7 @@ func newResNet(in *nn.Initializer) nn.Layer {
 		in.Conv2d(1, 32, 3, nn.Padding(1), nn.NoBias()), in.BatchNorm(32), nn.ReLU{},
 		newResidual(in, 32, 32, 1), newResidual(in, 32, 64, 2), newResidual(in, 64, 128, 2),
 		nn.AdaptiveAvgPool2d{Size: []int{1}}, nn.Flatten{},
-		in.Linear(128, classes),
+		in.Linear(128, digits.Classes),
 	}}
 }
 
@@ -34,7 +35,7 @@ func newResidual(in *nn.Initializer, from, to, stride int) nn.Layer {
 	return nn.LayerOf(r)
 }
 
-// Forward returns relu(F(x) + side(x)).
+// Forward returns relu(F(x) + digits.Side(x)).
 func (r *residual) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	return t.Frame(func() *autograd.Variable {
 		h := t.ReLU(r.NA.Forward(t, r.A.Forward(t, x)))
