@@ -13,19 +13,20 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
+
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/cistern-ml/cistern/autograd/nn"
 	_ "github.com/cistern-ml/cistern/device/cuda"
 	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
+	"github.com/cistern-ml/cistern/trace/telemetry"
 )
 
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // what reads the standard output may end before the training does
-	ctx, stop := untilSignal(context.Background())
-	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(status)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // run is the program; it returns the exit status: 0, 1 after an error, or that of the signal that ended ctx. A standard
@@ -83,20 +84,33 @@ func (o options) runParties(ctx context.Context, parties []*party, stdout, stder
 		return err
 	}
 	text := o.text(stdout, stderr)
-	telemetry, err := newTelemetry(ctx, o.trace, stdout)
-	if err != nil {
-		return err
+	var (
+		sdk *telemetry.SDK
+		err error
+	)
+	if o.trace != "none" {
+		if sdk, err = telemetry.New(ctx, telemetry.Config{Exporter: o.trace, Output: stdout, Service: "mnist"}); err != nil {
+			return ofFlag("trace", err)
+		}
 	}
-	spanned, span := telemetry.start(ctx, o)
+	spanned, span := sdk.Start(ctx, "mnist", attribute.String("mnist.device", o.device), attribute.String("mnist.model", o.model),
+		attribute.String("mnist.optimizer", o.optimizer), attribute.Int("mnist.batch", o.batch), attribute.Int("mnist.epochs", o.epochs))
+	end := func(err error) {
+		span.SetAttributes(attribute.Bool("mnist.interrupted", ctx.Err() != nil))
+		if interrupted(ctx, err) {
+			err = nil
+		}
+		sdk.Shutdown(span, err)
+	}
 	profiling, err := newProfiling(o, text)
 	if err != nil {
-		telemetry.end(ctx, span, err)
-		telemetry.report(text)
+		end(err)
+		sdk.Report(text)
 		return err
 	}
-	r, err := o.run(spanned, parties, telemetry, profiling, text, stderr)
+	r, err := o.run(spanned, parties, sdk, profiling, text, stderr)
 	err = errors.Join(err, profiling.end()) // if the training did not begin
-	telemetry.end(ctx, span, err)
+	end(err)
 	if r != nil && r.seen != nil && o.confusion {
 		printConfusion(text, r.seen)
 	}
@@ -104,7 +118,7 @@ func (o options) runParties(ctx context.Context, parties []*party, stdout, stder
 	if r != nil && (err == nil || r.Memory.Steps > 0) {
 		printed = r.print(text)
 	}
-	telemetry.report(text)
+	sdk.Report(text)
 	if r != nil && r.trained && o.json != "" {
 		err = errors.Join(err, writeJSON(o.json, stdout, r))
 	}
@@ -112,7 +126,7 @@ func (o options) runParties(ctx context.Context, parties []*party, stdout, stder
 }
 
 // runRank trains and tests as one rank, or alone; the result is nil if it did not get that far.
-func (o options) runRank(ctx context.Context, telemetry *telemetry, profiling *profiling, stdout, stderr io.Writer) (r *result, err error) {
+func (o options) runRank(ctx context.Context, sdk *telemetry.SDK, profiling *profiling, stdout, stderr io.Writer) (r *result, err error) {
 	training, err := digits.Load(ctx, o.data, digits.Train)
 	if err != nil {
 		return nil, err
@@ -123,11 +137,11 @@ func (o options) runRank(ctx context.Context, telemetry *telemetry, profiling *p
 	}
 	together := min(o.batch, training.Len())
 	batches := digits.Batches{Data: training, Size: max(1, together/o.party.ranks()), Seed: o.seed, Rank: o.party.number(), Ranks: o.party.ranks()}
-	if profiling.rank, err = newRankFile(o.rankprofile, o.party, o.resumes()); err != nil {
+	if err = profiling.beginRank(o); err != nil {
 		return nil, err
 	}
 	tests := digits.Batches{Data: testing, Size: batches.Size, InOrder: true}
-	t, err := newTrainer(ctx, o, batches.Fields(), o.epochs*batches.Count(), telemetry, profiling)
+	t, err := newTrainer(ctx, o, batches.Fields(), o.epochs*batches.Count(), sdk, profiling)
 	if err != nil {
 		return nil, err
 	}
@@ -150,63 +164,18 @@ func (o options) runRank(ctx context.Context, telemetry *telemetry, profiling *p
 	return r, errors.Join(err, t.close())
 }
 
-// train trains and tests epoch by epoch, until ctx is done.
-func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tests digits.Batches, stdout, stderr io.Writer) error {
-	began := time.Now()
-	defer func() { r.Seconds = time.Since(began).Seconds() }()
-	for epochs >= t.place.At.Epoch && !r.Interrupted {
-		at := t.place.At
-		steps := batches.Count() - at.Batch
-		step, done := progress(stderr, at.Epoch, epochs, steps)
-		start, before, waited := time.Now(), t.place.Step, t.loader.Stats().Waited
-		loss, err := t.epoch(ctx, batches.From(at), steps, func() {
-			t.place.At = batches.Sampler().Next(t.place.At)
-			step()
-		})
-		done()
-		trained := time.Since(start)
-		waited = t.loader.Stats().Waited - waited
-		r.TrainSeconds += trained.Seconds()
-		r.DataWaitSeconds += waited.Seconds()
-		r.Interrupted = errors.Is(err, errStopped) || ctx.Err() != nil && errors.Is(err, ctx.Err())
-		if err != nil && !r.Interrupted {
-			return err
-		}
-		if err := t.keep(context.WithoutCancel(ctx)); err != nil {
-			return err
-		}
-		if r.Interrupted {
-			fmt.Fprintf(stdout, "interrupted after step %d\n", t.place.Step)
-			if t.place.Step == before {
-				return nil // between two epochs: there is nothing new to tell
-			}
-		}
-		if err := r.test(ctx, t, tests); err != nil {
-			return err
-		}
-		r.Loss = append(r.Loss, number(loss))
-		if !r.Interrupted {
-			r.Epochs++
-		}
-		fmt.Fprintf(stdout, "epoch %d/%d   loss %.4f   test accuracy %.2f %%   %.1f s   waited for data %.1f %%\n",
-			at.Epoch, epochs, loss, 100*r.TestAccuracy, trained.Seconds(), 100*waited.Seconds()/trained.Seconds())
-	}
-	if r.seen == nil && !r.Interrupted { // the file of -resume has the whole training
-		if err := r.test(ctx, t, tests); err != nil {
-			return err
-		}
-		fmt.Fprintf(stdout, "all %d epochs are done   test accuracy %.2f %%\n", epochs, 100*r.TestAccuracy)
-	}
-	return nil
+// interrupted reports whether err is only the end of ctx.
+func interrupted(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
 }
 
-// test is on all test pictures, also when ctx is done, and by the first rank.
-func (r *result) test(ctx context.Context, t *trainer, tests digits.Batches) (err error) {
-	if t.ranks != nil && t.ranks.Rank() > 0 {
-		return nil
+// exitStatus is 0 or, after a signal, the status of shells: 130 after Ctrl-C, 143 after SIGTERM.
+func exitStatus(ctx context.Context) int {
+	switch cause := context.Cause(ctx); {
+	case cause == nil:
+		return 0
+	case strings.HasPrefix(cause.Error(), syscall.SIGTERM.String()):
+		return 128 + int(syscall.SIGTERM)
 	}
-	if r.seen, err = t.test(context.WithoutCancel(ctx), tests.Epoch(0)); err == nil {
-		r.TestAccuracy = r.seen.Accuracy()
-	}
-	return err
+	return 128 + int(syscall.SIGINT)
 }

@@ -15,6 +15,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
+	"github.com/cistern-ml/cistern/trace/telemetry"
 )
 
 // TestBadInput: one clear line, exit status 1, and no stack trace.
@@ -182,44 +183,18 @@ func TestDivergedTraining(t *testing.T) {
 func TestTraceAndResultsShareTheOutput(t *testing.T) {
 	var out bytes.Buffer
 	w := &shared{w: &out}
-	telemetry, err := newTelemetry(t.Context(), "stdout", w)
+	sdk, err := telemetry.New(t.Context(), telemetry.Config{Exporter: "stdout", Output: w, Service: "mnist"})
 	require.NoError(t, err)
 	for range 2000 { // a full queue is exported at once, on a goroutine of the SDK's
-		_, span := telemetry.provider.Tracer("test").Start(t.Context(), "x")
+		_, span := sdk.Start(t.Context(), "x")
 		span.End()
 		_, err := w.Write([]byte("a line of results\n"))
 		require.NoError(t, err)
 	}
-	telemetry.end(t.Context(), oteltrace.SpanFromContext(t.Context()), nil)
+	sdk.Shutdown(oteltrace.SpanFromContext(t.Context()), nil)
 	w.mu.Lock() // on a slow machine the exporter may not be done yet
 	defer w.mu.Unlock()
 	require.Equal(t, 2000, strings.Count(out.String(), "a line of results\n"))
-}
-
-// TestPlainIfLocal: what decides whether the exporters speak TLS. It is undone.
-func TestPlainIfLocal(t *testing.T) {
-	insecure := func() (set []string) {
-		defer plainIfLocal()()
-		for _, signal := range []string{"TRACES", "METRICS", "LOGS"} {
-			if os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_INSECURE") != "" {
-				set = append(set, signal)
-			}
-		}
-		return set
-	}
-	for _, name := range []string{"", "TRACES_", "METRICS_", "LOGS_"} {
-		t.Setenv("OTEL_EXPORTER_OTLP_"+name+"ENDPOINT", "")
-		t.Setenv("OTEL_EXPORTER_OTLP_"+name+"INSECURE", "")
-	}
-	require.Equal(t, []string{"TRACES", "METRICS", "LOGS"}, insecure())
-	require.Empty(t, os.Getenv("OTEL_EXPORTER_OTLP_LOGS_INSECURE"))
-	t.Setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "https://collector.test")
-	require.Equal(t, []string{"TRACES", "LOGS"}, insecure())
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector.test")
-	require.Empty(t, insecure())
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
-	t.Setenv("OTEL_EXPORTER_OTLP_INSECURE", "false")
-	require.Empty(t, insecure(), "who says so gets TLS")
 }
 
 var full = flag.Bool("full", false, "train on all real pictures, not on the first 2,400")

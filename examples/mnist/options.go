@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/machine"
 	"github.com/cistern-ml/cistern/examples/mnist/internal/models"
 	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/trace/profiledir"
 )
 
 // maxBatch is the number of pictures to train on.
@@ -48,7 +50,7 @@ type options struct {
 	party     *party        // nil: there is one rank
 
 	memprofile   string
-	profileSteps stepSet
+	profileSteps profiledir.StepSet
 	steps        string
 	rankprofile  string
 	http         string
@@ -59,7 +61,7 @@ var traces = []string{"none", "stdout", "otlp"}
 
 // parseOptions reads the command line. For -h it prints the flags to out and returns flag.ErrHelp.
 func parseOptions(args []string, out io.Writer) (options, error) {
-	o := options{memory: machineMemory()}
+	o := options{memory: machine.Memory()}
 	f := flag.NewFlagSet("mnist", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.StringVar(&o.device, "device", "host", "`name` of the device to train on")

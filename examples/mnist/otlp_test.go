@@ -251,7 +251,7 @@ func TestEnvironmentChoosesExporters(t *testing.T) {
 			t.Setenv(name, value)
 			var out, errs bytes.Buffer
 			require.Equal(t, 1, run(context.Background(), args, &out, &errs))
-			require.True(t, strings.HasPrefix(errs.String(), "mnist: -trace otlp: "), errs.String())
+			require.True(t, strings.HasPrefix(errs.String(), "mnist: -trace: telemetry: exporter otlp: "), errs.String())
 		})
 	}
 }

@@ -3,21 +3,20 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
 	"github.com/cistern-ml/cistern/internal/output"
+	"github.com/cistern-ml/cistern/trace/profiledir"
 )
 
-// The files in the folders of -memprofile and -rankprofile.
-var (
-	memoryFiles = []string{"heap.pb.gz", "peak.pb.gz", "snapshot.pickle", "report.html", "recording.jsonl.gz", "trace.json", "step-*.pb.gz",
-		"oom/heap.pb.gz", "oom/peak.pb.gz", "oom/snapshot.pickle", "oom/report.html"}
-	rankFiles = []string{"ranks.html", "rank-*.jsonl"}
-)
+// rankFiles are the files in the folder of -rankprofile.
+var rankFiles = []string{"ranks.html", "rank-*.jsonl"}
 
 // written is a file that a flag makes the program write.
 type written struct {
@@ -70,7 +69,7 @@ func (o options) outputs() (all []written, err error) {
 	for _, c := range []struct {
 		flag, folder string
 		names        []string
-	}{{"memprofile", o.memprofile, memoryFiles}, {"rankprofile", o.rankprofile, rankFiles}} {
+	}{{"memprofile", o.memprofile, profiledir.Files}, {"rankprofile", o.rankprofile, rankFiles}} {
 		if c.folder == "" {
 			continue
 		}
@@ -115,4 +114,61 @@ func (o options) inputs(ctx context.Context) (all []string) {
 		}
 	}
 	return all
+}
+
+// onStdout are the flags whose output for programs goes to the standard output.
+func (o *options) onStdout() (flags []string) {
+	for _, c := range [][2]string{{"json", o.json}, {"steps", o.steps}} {
+		if c[1] == "-" || output.IsStandard(c[1]) {
+			flags = append(flags, "-"+c[0]+" "+c[1])
+		}
+	}
+	if o.trace == "stdout" || o.trace == "otlp" && toConsole() {
+		flags = append(flags, "-trace "+o.trace)
+	}
+	return flags
+}
+
+// toConsole reports whether the environment lets a signal of OpenTelemetry go to the standard output.
+func toConsole() bool {
+	for _, signal := range []string{"TRACES", "METRICS", "LOGS"} {
+		if strings.Contains(os.Getenv("OTEL_"+signal+"_EXPORTER"), "console") {
+			return true
+		}
+	}
+	return false
+}
+
+// text is the stream of tables and messages: stderr if an output for programs goes to stdout, which
+// it then has alone.
+func (o *options) text(stdout, stderr io.Writer) io.Writer {
+	if len(o.onStdout()) > 0 {
+		return stderr
+	}
+	return stdout
+}
+
+// shared is the standard output for several goroutines. It keeps its first error and writes nothing after it.
+type shared struct {
+	mu  sync.Mutex
+	w   io.Writer
+	err error
+}
+
+// Write writes p as a whole.
+func (s *shared) Write(p []byte) (n int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		if n, s.err = s.w.Write(p); s.err != nil {
+			s.err = fmt.Errorf("the standard output: %w", s.err)
+		}
+	}
+	return n, s.err
+}
+
+func (s *shared) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
 }

@@ -116,8 +116,7 @@ func TestParallelStraggler(t *testing.T) {
 		o.party = p
 		b := digits.Batches{Data: synthetic(12 * 9), Size: 4, Rank: p.rank, Ranks: 3}
 		profiling := &profiling{}
-		var err error
-		if profiling.rank, err = newRankFile(dir, p, false); err != nil {
+		if err := profiling.beginRank(o); err != nil {
 			return err
 		}
 		tr, err := newTrainer(t.Context(), o, b.Fields(), 9, nil, profiling)

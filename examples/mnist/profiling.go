@@ -2,110 +2,149 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/pages"
+	"github.com/cistern-ml/cistern/internal/output"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/trace"
+	"github.com/cistern-ml/cistern/trace/profiledir"
+	"github.com/cistern-ml/cistern/trace/ranks"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// profiling is what the flags -memprofile, -steps, -http and -busy ask for. What is not asked for is nil, and does nothing.
+// profiling is the output of -memprofile, -steps, -rankprofile, -http and -busy. A part without its
+// flag is nil and does nothing.
 type profiling struct {
-	folder  *profileFolder
-	steps   *stepsFile
-	rank    *stepsFile // of -rankprofile
-	pages   *pages
+	folder  *profiledir.Dir
+	steps   *profiledir.StepLog
+	rank    *profiledir.StepLog // of -rankprofile
+	pages   *pages.Pages
 	kernels *trace.KernelTimer
-	seen    []trace.StepProfile // for the report
-	ended   bool
 }
 
-const (
-	// historyEntries are what snapshots and reports of a running program go back to: some 2,500 steps of the mlp.
-	historyEntries = 1 << 17
-	// mostSeen bounds the steps that a report has: the latest.
-	mostSeen = 10_000
-)
+// historyEntries limits the history of the pages.
+const historyEntries = 1 << 17
 
-// newProfiling makes files and the listener, so that what is wrong with them is told before the training.
+// newProfiling makes the files and the listener, so that their errors come before the training.
 func newProfiling(o options, out io.Writer) (p *profiling, err error) {
 	p = &profiling{}
 	if o.busy {
 		p.kernels = new(trace.KernelTimer)
 	}
-	if p.folder, err = newProfileFolder(o.memprofile, o.profileSteps); err != nil {
-		return nil, err
+	if o.memprofile != "" {
+		if p.folder, err = profiledir.New(o.memprofile, profiledir.Options{Name: "mnist", Steps: o.profileSteps}); err != nil {
+			return nil, ofFlag("memprofile", err)
+		}
 	}
-	if p.steps, err = newStepsFile("steps", o.steps, o.resumes()); err != nil {
-		return nil, errors.Join(err, p.close())
+	if o.steps != "" {
+		if p.steps, err = profiledir.NewStepLog(o.steps, o.resumes()); err != nil {
+			return nil, errors.Join(ofFlag("steps", err), p.end())
+		}
 	}
-	if p.pages, err = listen(o.http, out); err != nil {
-		return nil, errors.Join(err, p.close())
+	if o.http != "" {
+		if p.pages, err = pages.Listen(o.http, out); err != nil {
+			return nil, errors.Join(ofFlag("http", err), p.end())
+		}
 	}
 	return p, nil
 }
 
-// options are those of the runtime: who sees what, beside the tracer.
+func ofFlag(flag string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("mnist: -%s: %w", flag, err)
+}
+
+// options are the observers of the runtime: the tracer and the profiles.
 func (p *profiling) options(tracer *trace.Tracer) []tensor.Option {
-	memory, copies, stream, operations := p.folder.observers()
+	memory, copies := p.folder.Observers()
+	var stream device.StreamOptions
+	if p.folder != nil {
+		stream.Launching = p.folder.Launching
+	}
 	if p.kernels != nil {
 		stream.Launching = device.LaunchingHooks(stream.Launching, p.kernels.Launching)
 	}
-	return []tensor.Option{
+	all := []tensor.Option{
 		tensor.CacheConfig(memcache.Config{Observer: memcache.Observers(tracer.Memory(), memory)}),
 		tensor.PoolConfig(transfer.Config{Observer: transfer.Observers(tracer.Transfer(), copies)}),
 		tensor.StreamOptions(stream),
-		operations,
 	}
+	if p.folder != nil {
+		all = append(all, tensor.OnOperation(p.folder.Operation))
+	}
+	return all
 }
 
-// begin begins with a runtime that nothing was allocated from.
+// begin begins with a runtime that has no allocation yet.
 func (p *profiling) begin(env *tensor.Runtime) error {
-	if p.folder != nil || p.pages != nil {
-		o := memcache.HistoryOptions{Entries: historyEntries}
-		if p.folder != nil {
-			o.Stacks = stacks
-		}
-		if err := env.Cache().RecordHistory(o); err != nil {
+	if p.pages != nil && p.folder == nil {
+		if err := env.Cache().RecordHistory(memcache.HistoryOptions{Entries: historyEntries}); err != nil {
 			return err
 		}
 	}
-	return errors.Join(p.folder.begin(env.Cache()), p.pages.begin(env))
+	return errors.Join(p.folder.Watch(env.Cache()), p.pages.Begin(env))
 }
 
-// holders reports whether each step is to tell who held its peak.
+// holders reports whether the profile of a step includes the holders of its peak.
 func (p *profiling) holders() bool {
 	return p.steps != nil || p.rank != nil || p.folder != nil || p.pages != nil
 }
 
 // onProfile takes the profile of a step.
 func (p *profiling) onProfile(s trace.StepProfile) {
-	p.steps.write(s)
-	p.rank.write(s)
-	p.pages.step(s)
-	if p.folder != nil {
-		if len(p.seen) == 2*mostSeen {
-			p.seen = p.seen[:copy(p.seen, p.seen[mostSeen:])]
-		}
-		p.seen = append(p.seen, s)
-	}
-	p.folder.onProfile(s)
+	p.steps.Write(s)
+	p.rank.Write(s)
+	p.pages.Step(s)
+	p.folder.OnProfile(s)
 }
 
-// latest are the steps that a report has.
-func (p *profiling) latest() []trace.StepProfile { return p.seen[max(0, len(p.seen)-mostSeen):] }
-
-// end writes what there is, while the cache is as the training left it. The second call does nothing.
+// end writes and closes the files, before the cache is closed. A second call does nothing.
 func (p *profiling) end() error {
-	if p.ended {
+	return errors.Join(ofFlag("memprofile", p.folder.Close()), ofFlag("steps", p.steps.Close()),
+		ofFlag("rankprofile", p.rank.Close()), ofFlag("http", p.pages.Close()))
+}
+
+// rankFileOf is the file of a rank's steps.
+func rankFileOf(dir string, rank int) string {
+	return filepath.Join(dir, fmt.Sprintf("rank-%d.jsonl", rank))
+}
+
+// beginRank begins the file of a rank's steps or appends to it.
+func (p *profiling) beginRank(o options) (err error) {
+	if o.rankprofile == "" {
 		return nil
 	}
-	p.ended = true
-	return errors.Join(p.folder.write(p.latest()), p.close())
+	if err = os.MkdirAll(o.rankprofile, 0o777); err == nil {
+		p.rank, err = profiledir.NewStepLog(rankFileOf(o.rankprofile, o.party.number()), o.resumes())
+	}
+	return ofFlag("rankprofile", err)
 }
 
-func (p *profiling) close() error {
-	return errors.Join(p.folder.close(), p.steps.close(), p.rank.close(), p.pages.close())
+// reportRanks makes the page of all ranks, if all are of this process and have taken a step.
+func (o options) reportRanks(parties []*party) error {
+	if o.rankprofile == "" || len(parties) < parties[0].ranks() {
+		return nil
+	}
+	var files []string
+	for _, p := range parties {
+		if info, err := os.Stat(rankFileOf(o.rankprofile, p.number())); err == nil && info.Size() > 0 {
+			files = append(files, rankFileOf(o.rankprofile, p.number()))
+		}
+	}
+	if len(files) == 0 {
+		return nil
+	}
+	r, err := ranks.ReadFiles(ranks.Options{}, files...)
+	if err == nil {
+		err = output.Write(filepath.Join(o.rankprofile, "ranks.html"), func(w io.Writer) error { return r.HTML(w, "mnist, "+o.model) })
+	}
+	return ofFlag("rankprofile", err)
 }

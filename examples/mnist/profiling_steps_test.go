@@ -16,6 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/trace"
+	"github.com/cistern-ml/cistern/trace/profiledir"
 )
 
 // TestProfiledSteps are all in the trace, however late their profiles are, and no others are; of every byte at their peaks a
@@ -77,7 +78,7 @@ func hasLine(s *profile.Sample) bool {
 // TestProfilingIsNotTheStep: the file of a step's peak is written when the step is over.
 func TestProfilingIsNotTheStep(t *testing.T) {
 	dir := t.TempDir()
-	folder, err := newProfileFolder(dir, stepSet{{1, 1}})
+	folder, err := profiledir.New(dir, profiledir.Options{Steps: profiledir.StepSet{{1, 1}}})
 	require.NoError(t, err)
 	b := digits.Batches{Data: synthetic(16), Size: 16, InOrder: true}
 	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "adam", seed: 1}, b.Fields(), 1, nil, &profiling{folder: folder})
@@ -118,19 +119,6 @@ func TestStepsOfATrainingThatGoesOn(t *testing.T) {
 	kept := filepath.Join(dir, "training")
 	for _, args := range [][]string{nil, nil, {"-resume", kept}, {"-resume", kept}} {
 		require.Equal(t, []int64{1, 2}, steps(args...), "%v: another training begins anew, and what is done stays", args)
-	}
-}
-
-// TestReportHasTheLatestSteps, as its history has the latest events.
-func TestReportHasTheLatestSteps(t *testing.T) {
-	p := profiling{folder: &profileFolder{}}
-	for n := range int64(3*mostSeen + 5) {
-		p.onProfile(trace.StepProfile{Step: n})
-	}
-	latest := p.latest()
-	require.Len(t, latest, mostSeen)
-	for i, s := range latest {
-		require.Equal(t, int64(2*mostSeen+5+i), s.Step)
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/rendezvous"
 	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/trace"
+	"github.com/cistern-ml/cistern/trace/telemetry"
 )
 
 const (
@@ -144,7 +146,7 @@ func (o options) quiet() options {
 }
 
 // run trains and tests, with all ranks of this process; the result is nil if it did not get that far, or another process has the first rank.
-func (o options) run(ctx context.Context, parties []*party, telemetry *telemetry, profiling *profiling, stdout, stderr io.Writer) (*result, error) {
+func (o options) run(ctx context.Context, parties []*party, sdk *telemetry.SDK, profiling *profiling, stdout, stderr io.Writer) (*result, error) {
 	if o.rankprofile != "" && parties[0] == nil {
 		return nil, fmt.Errorf("-rankprofile %s: there is one rank; want -ranks, or a launcher", o.rankprofile)
 	}
@@ -152,9 +154,9 @@ func (o options) run(ctx context.Context, parties []*party, telemetry *telemetry
 	err := cause(atOnce(ctx, parties, func(p *party) (err error) {
 		o := o
 		if o.party = p; p.number() > 0 {
-			return o.runQuiet(ctx, telemetry)
+			return o.runQuiet(ctx, sdk)
 		}
-		first, err = o.runRank(ctx, telemetry, profiling, stdout, stderr)
+		first, err = o.runRank(ctx, sdk, profiling, stdout, stderr)
 		return err
 	}))
 	return first, errors.Join(err, o.reportRanks(parties))
@@ -180,12 +182,20 @@ func atOnce(ctx context.Context, parties []*party, f func(p *party) error) []err
 	return errs
 }
 
-func (o options) runQuiet(ctx context.Context, telemetry *telemetry) error {
+// tracerOf is the tracer of a rank; without an SDK it is nil.
+func tracerOf(sdk *telemetry.SDK, p *party) (*trace.Tracer, error) {
+	if p == nil {
+		return sdk.Tracer(), nil
+	}
+	return sdk.RankTracer(p.rank, p.size)
+}
+
+func (o options) runQuiet(ctx context.Context, sdk *telemetry.SDK) error {
 	profiling, err := newProfiling(o.quiet(), io.Discard)
 	if err != nil {
 		return err
 	}
-	_, err = o.quiet().runRank(ctx, telemetry, profiling, io.Discard, io.Discard)
+	_, err = o.quiet().runRank(ctx, sdk, profiling, io.Discard, io.Discard)
 	return err
 }
 

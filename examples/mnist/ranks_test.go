@@ -17,6 +17,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/examples/mnist/internal/digits"
+	"github.com/cistern-ml/cistern/examples/mnist/internal/machine"
 )
 
 // trainRanks runs the program, and returns its results, weights and output.
@@ -164,7 +165,7 @@ func TestParallelMemory(t *testing.T) {
 		require.Equal(t, "host?capacity=1GiB", o.deviceOf(&party{size: c.ranks}))
 	}
 	if runtime.GOOS == "linux" {
-		require.Greater(t, machineMemory(), int64(1<<24))
+		require.Greater(t, machine.Memory(), int64(1<<24))
 		var out, errs bytes.Buffer
 		require.Equal(t, 1, run(t.Context(), []string{"-ranks", "1000000", "-batch", "1000000"}, &out, &errs))
 		require.Equal(t, 1, run(t.Context(), []string{"-ranks", "60000", "-batch", "60000"}, &out, &errs))

@@ -69,22 +69,11 @@ func TestExitStatus(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	require.Zero(t, exitStatus(ctx))
 	require.False(t, interrupted(ctx, context.Canceled), "of something else")
-	cancel(signalled{syscall.SIGTERM})
-	require.Equal(t, 143, exitStatus(ctx))
+	stopped := errors.New("stopped")
+	cancel(stopped)
+	require.Equal(t, 130, exitStatus(ctx))
 	require.True(t, interrupted(ctx, ctx.Err()))
-	require.True(t, interrupted(ctx, context.Cause(ctx)))
+	require.True(t, interrupted(ctx, stopped))
 	require.False(t, interrupted(ctx, nil))
 	require.False(t, interrupted(ctx, errors.New("out of memory")))
-
-	plain, stop := context.WithCancel(context.Background())
-	stop()
-	require.Equal(t, 130, exitStatus(plain))
-}
-
-// TestUntilSignalStops leaves nothing behind: goleak looks.
-func TestUntilSignalStops(t *testing.T) {
-	ctx, stop := untilSignal(context.Background())
-	require.NoError(t, ctx.Err())
-	stop()
-	<-ctx.Done()
 }

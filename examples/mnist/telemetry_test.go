@@ -4,18 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/sdk/instrumentation"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-
-	"github.com/cistern-ml/cistern/trace"
 )
 
 // spanJSON is a span as the exporter prints it.
@@ -257,35 +250,4 @@ func TestInterruptedBeforeTheFirstStep(t *testing.T) {
 	require.Contains(t, p.text, "interrupted before the first step\n")
 	require.Len(t, p.named("mnist"), 1)
 	require.Equal(t, true, p.named("mnist")[0].attribute("mnist.interrupted"))
-}
-
-// TestDroppedSpansOfOthersDontCount: the program's own span is no span of the tracer.
-func TestDroppedSpansOfOthersDontCount(t *testing.T) {
-	var out bytes.Buffer
-	telemetry, err := newTelemetry(t.Context(), "stdout", &shared{w: &out})
-	require.NoError(t, err)
-	_, span := telemetry.start(t.Context(), options{})
-	telemetry.end(t.Context(), span, nil)
-	telemetry.end(t.Context(), span, nil)
-	out.Reset()
-	telemetry.report(&out)
-	require.Contains(t, out.String(), "spans: 0 made, 0 sampled out (allocations and frees: one step in 100 has them all), 0 dropped\n")
-}
-
-// refusingExporter exports nothing, and says err.
-type refusingExporter struct {
-	sdktrace.SpanExporter
-	err error
-}
-
-func (e refusingExporter) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return e.err }
-
-// TestRefusedSpansAreDropped: a span that the exporter refuses has not been exported.
-func TestRefusedSpansAreDropped(t *testing.T) {
-	var n atomic.Int64
-	spans := tracetest.SpanStubs{{InstrumentationScope: instrumentation.Scope{Name: trace.ScopeName}}}.Snapshots()
-	require.Error(t, (&counting{refusingExporter{err: errors.New("no connection")}, &n}).ExportSpans(t.Context(), spans))
-	require.Zero(t, n.Load())
-	require.NoError(t, (&counting{refusingExporter{}, &n}).ExportSpans(t.Context(), spans))
-	require.EqualValues(t, 1, n.Load())
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/cistern-ml/cistern/examples/mnist/internal/models"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/trace"
+	"github.com/cistern-ml/cistern/trace/telemetry"
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
@@ -43,7 +44,7 @@ type trainer struct {
 	resumeFile string  // empty: the training is not kept
 	steps      int     // planned
 	lr         float64 // of a factor of 1
-	telemetry  *telemetry
+	sdk        *telemetry.SDK
 	tracer     *trace.Tracer       // nil without an SDK
 	comm       *trace.Communicator // nil: there is one rank
 	profiling  *profiling
@@ -51,9 +52,9 @@ type trainer struct {
 }
 
 // newTrainer makes a trainer that takes the given number of steps.
-func newTrainer(ctx context.Context, o options, fields []int64, steps int, telemetry *telemetry, profiling *profiling) (t *trainer, err error) {
-	t = &trainer{steps: steps, telemetry: telemetry, profiling: profiling}
-	if t.tracer, err = telemetry.observer(o.party); err != nil {
+func newTrainer(ctx context.Context, o options, fields []int64, steps int, sdk *telemetry.SDK, profiling *profiling) (t *trainer, err error) {
+	t = &trainer{steps: steps, sdk: sdk, profiling: profiling}
+	if t.tracer, err = tracerOf(sdk, o.party); err != nil {
 		return t, err
 	}
 	if t.env, err = tensor.Open(o.deviceOf(o.party), profiling.options(t.tracer)...); err != nil {
@@ -133,7 +134,7 @@ func (t *trainer) build(ctx context.Context, o options, fields []int64) (err err
 		}
 		t.onClose(t.graphs.close)
 	}
-	t.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: t.env.Cache(), Pool: t.env.Pool(), Stream: t.env.Stream(), Communicator: t.comm, Tracer: t.tracer, Starting: t.profiling.folder.starting,
+	t.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: t.env.Cache(), Pool: t.env.Pool(), Stream: t.env.Stream(), Communicator: t.comm, Tracer: t.tracer, Starting: t.profiling.folder.Starting,
 		Kernels: t.profiling.kernels, Holders: t.profiling.holders(), OnProfile: t.profiling.onProfile})
 	if err != nil {
 		return err
@@ -160,7 +161,7 @@ func (t *trainer) onClose(f func() error) { t.closers = append(t.closers, f) }
 
 // close closes everything; what was not freed by then is an error. Before that it lets the metrics tell how it was.
 func (t *trainer) close() error {
-	t.telemetry.stopWatching(t.tracer)
+	t.sdk.CloseTracer(t.tracer)
 	errs := []error{t.profiling.end()}
 	for i := len(t.closers) - 1; i >= 0; i-- {
 		errs = append(errs, t.closers[i]())
@@ -215,12 +216,12 @@ func (t *trainer) epoch(ctx context.Context, source loader.Source, steps int, pr
 // trainStep takes one step and returns its number of pictures. The step begins with the waiting for its batch.
 func (t *trainer) trainStep(ctx context.Context) (n int, err error) {
 	number := int64(t.place.Step + 1)
-	look := t.profiling.folder.look(number)
-	defer look.write() // after the step, whose time is not for that
+	look := t.profiling.folder.Step(number)
+	defer look.Write() // after the step, whose time is not for that
 	ctx, step := t.profiler.StartStep(ctx, number)
 	defer step.End() // by itself, to notice a panic
-	ctx = look.begin(ctx)
-	defer look.end()
+	ctx = look.Begin(ctx)
+	defer look.End()
 	defer func() { step.Fail(err) }()
 	return t.take(ctx)
 }

@@ -1,4 +1,5 @@
-package main
+// Package machine reads the size of the machine that the program runs on.
+package machine
 
 import (
 	"os"
@@ -7,9 +8,9 @@ import (
 	"syscall"
 )
 
-// machineMemory returns the bytes of memory of the machine, or of the container, or 0 if the system
+// Memory returns the bytes of memory of the machine, or of the container, or 0 if the system
 // doesn't report them.
-func machineMemory() int64 {
+func Memory() int64 {
 	var info syscall.Sysinfo_t
 	if syscall.Sysinfo(&info) != nil {
 		return 0

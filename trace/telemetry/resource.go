@@ -1,4 +1,4 @@
-package main
+package telemetry
 
 import (
 	"context"
@@ -8,14 +8,14 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 )
 
-// describe is what the telemetry is of: the program, its process and machine, as the SDK finds them, and what the
-// environment says of them (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES), which comes last and so wins. The command line is
-// left out: it may be nobody else's business.
-func describe(ctx context.Context) (*resource.Resource, error) {
+// describe describes the program, its process and its machine. The variables OTEL_SERVICE_NAME and
+// OTEL_RESOURCE_ATTRIBUTES come last, so that they override the rest. The command line is left out
+// because it may contain secrets.
+func describe(ctx context.Context, service string) (*resource.Resource, error) {
 	r, err := resource.New(ctx,
 		resource.WithSchemaURL(semconv.SchemaURL),
 		resource.WithService(),
-		resource.WithAttributes(semconv.ServiceName("mnist")),
+		resource.WithAttributes(semconv.ServiceName(service)),
 		resource.WithTelemetrySDK(),
 		resource.WithHost(), resource.WithHostID(), resource.WithOSType(), resource.WithContainer(),
 		resource.WithProcessPID(), resource.WithProcessExecutableName(),

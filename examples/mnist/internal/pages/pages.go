@@ -1,4 +1,5 @@
-package main
+// Package pages serves the memory pages of trace/live and Go's own profiles at one address.
+package pages
 
 import (
 	"context"
@@ -16,29 +17,27 @@ import (
 	"github.com/cistern-ml/cistern/trace/live"
 )
 
-// pages are what -http serves: the device memory beside Go's own profiles.
-type pages struct {
+// Pages are served over HTTP while the program trains. A nil Pages does nothing.
+type Pages struct {
 	listener net.Listener
-	address  string // of -http, whose name is known
+	address  string
 	out      io.Writer
 	server   *http.Server
 	memory   *live.Handler
 	served   chan error
 }
 
-func listen(address string, out io.Writer) (*pages, error) {
-	if address == "" {
-		return nil, nil
-	}
+// Listen begins to listen at an address. Begin prints the URL to out.
+func Listen(address string, out io.Writer) (*Pages, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("mnist: -http: %w", err)
+		return nil, err
 	}
-	return &pages{listener: l, address: address, out: out}, nil
+	return &Pages{listener: l, address: address, out: out}, nil
 }
 
-// begin serves until close.
-func (p *pages) begin(env *tensor.Runtime) (err error) {
+// Begin serves the pages of a runtime until Close.
+func (p *Pages) Begin(env *tensor.Runtime) (err error) {
 	if p == nil {
 		return nil
 	}
@@ -58,29 +57,31 @@ func (p *pages) begin(env *tensor.Runtime) (err error) {
 	return nil
 }
 
-func (p *pages) step(s trace.StepProfile) {
+// Step is for trace.ProfilerConfig's OnProfile.
+func (p *Pages) Step(s trace.StepProfile) {
 	if p != nil && p.memory != nil {
 		p.memory.Step(s)
 	}
 }
 
-// close ends the answers that are under way within a second.
-func (p *pages) close() error {
-	if p == nil {
+// Close ends the answers in flight within a second. A second call does nothing.
+func (p *Pages) Close() (err error) {
+	if p == nil || p.listener == nil {
 		return nil
 	}
 	if p.server == nil {
-		return p.listener.Close()
+		err = p.listener.Close()
+	} else {
+		err = p.memory.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if e := p.server.Shutdown(ctx); e != nil {
+			err = errors.Join(err, p.server.Close())
+		}
+		if e := <-p.served; !errors.Is(e, http.ErrServerClosed) {
+			err = errors.Join(err, e)
+		}
 	}
-	err := p.memory.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if e := p.server.Shutdown(ctx); e != nil {
-		err = errors.Join(err, p.server.Close())
-	}
-	if e := <-p.served; !errors.Is(e, http.ErrServerClosed) {
-		err = errors.Join(err, fmt.Errorf("mnist: -http: %w", e))
-	}
-	p.server = nil
+	p.listener = nil
 	return err
 }

@@ -1,4 +1,4 @@
-package main
+package profiledir
 
 import (
 	"errors"
@@ -9,14 +9,18 @@ import (
 	"strings"
 )
 
-// stepFile are the names that memoryFiles has a pattern for.
+// Files are the names of the files in the folder, as patterns of path.Match.
+var Files = []string{"heap.pb.gz", "peak.pb.gz", "snapshot.pickle", "report.html", "recording.jsonl.gz", "trace.json", "step-*.pb.gz",
+	"oom/heap.pb.gz", "oom/peak.pb.gz", "oom/snapshot.pickle", "oom/report.html"}
+
+// stepFile matches the names of steps more closely than the pattern in Files.
 var stepFile = regexp.MustCompile(`^step-\d+\.pb\.gz$`)
 
-// removeEarlier removes the files of an earlier run from the folder of -memprofile, so that all
-// files of these names are of one run. Other files stay.
+// removeEarlier removes the files of an earlier training, so that all files of these names are of
+// one training.
 func removeEarlier(dir string) error {
 	var errs []error
-	for _, pattern := range memoryFiles {
+	for _, pattern := range Files {
 		names, _ := fs.Glob(os.DirFS(dir), pattern)
 		for _, name := range names {
 			if !strings.Contains(pattern, "*") || stepFile.MatchString(name) {
