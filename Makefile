@@ -10,7 +10,7 @@ CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/device/cuda/include -I/usr/loca
 HEADERS = echo '\#include <cuda.h>' | $$(go env CC) -I/usr/local/cuda/include -E - >/dev/null 2>&1
 GPU ?= cuda:0
 
-.PHONY: help mnist test full fmt vet lint race-short invariants-short platforms cuda nightly vet-builds lint-builds vet-platforms race invariants bits32 nocgo purego simd-levels qemu generate emulate outside kernels-check cuda-test sanitizer soak long fuzz fuzz-changed mutants mutants-sample mutants-check operators gremlins scripts tidy vuln install bench compare test-cuda bundle kernels
+.PHONY: help mnist test full fmt vet lint race-short invariants-short platforms cuda nightly vet-builds lint-builds vet-platforms race invariants bits32 nocgo purego simd-levels qemu generate emulate outside kernels-check cuda-test sanitizer soak long fuzz fuzz-changed mutants mutants-sample mutants-check operators gremlins scripts tidy vuln release-check install bench compare test-cuda bundle kernels
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -153,6 +153,9 @@ tidy: ## fail if go mod tidy would change go.mod or go.sum
 
 vuln: ## known vulnerabilities in what is imported, where their database can be reached
 	.ci/vulncheck
+
+release-check: ## check that the last commit can be released: install, docs, licences, changes of exported names; tags nothing
+	.ci/release
 
 install: ## install cistern as a user would, from a module proxy made of TAG (or of the last commit), and run it
 	.ci/install $(TAG)
