@@ -5,7 +5,10 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"os"
 	"path"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -42,6 +45,24 @@ func TestExportedNamesHaveComments(t *testing.T) {
 		if !ok {
 			t.Errorf("package %s has no comment", dir)
 		}
+	}
+}
+
+// TestPackagesHaveExamples: the documentation of each package has a program that runs.
+func TestPackagesHaveExamples(t *testing.T) {
+	for _, p := range public(t) {
+		if in(p.short(), "examples") {
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(root, p.short(), "*_test.go"))
+		require.NoError(t, err)
+		found := false
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			found = found || regexp.MustCompile(`(?m)^func Example`).Match(text)
+		}
+		require.True(t, found, "%s has no func Example in its tests", p.short())
 	}
 }
 
