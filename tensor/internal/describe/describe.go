@@ -1,5 +1,6 @@
-// Package describe has the texts about operations that tensor.OnOperation is given. A text is made
-// when it is asked for.
+// Package describe builds the texts that tensor.OnOperation passes for an operation: its results
+// and operands, or the operations of a replayed graph. The types here are fmt.Stringers, so that a
+// text is built only when it is read.
 package describe
 
 import (
@@ -12,11 +13,11 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// Call is a call that was not given to Do yet.
+// Call is a call before it is passed to Do.
 type Call backend.Call
 
-// String is the call's results and operands, such as "float32[128,10] = float32[128,784],
-// float32[784,10]". Of a list it has the first item.
+// String returns the call's results and operands, such as "float32[128,10] = float32[128,784],
+// float32[784,10]". For a call with a list it returns the first item and the number of items.
 func (c *Call) String() string {
 	var results, operands []string
 	add := func(i int, r *backend.Ref, role backend.Role) {
@@ -51,7 +52,7 @@ func (c *Call) String() string {
 	return s
 }
 
-// shape is that of an operand, or its number of elements if the shape is not known.
+// shape returns the shape of operand i, or its number of elements if the shape is unknown.
 func (c *Call) shape(i int, r *backend.Ref) []int {
 	if i < len(c.Shapes) && c.Shapes[i] != nil {
 		return c.Shapes[i]
@@ -62,7 +63,7 @@ func (c *Call) shape(i int, r *backend.Ref) []int {
 // Calls are calls of one operation with lists.
 type Calls []*backend.Call
 
-// String is those of the calls.
+// String returns the texts of the calls, separated by semicolons.
 func (all Calls) String() string {
 	each := make([]string, len(all))
 	for i, c := range all {
@@ -71,13 +72,13 @@ func (all Calls) String() string {
 	return strings.Join(each, "; ")
 }
 
-// Graph is the text about a replay.
+// Graph describes a replayed graph.
 type Graph struct {
 	Name       string // such as "replay of a graph of 12 nodes"
 	operations string
 }
 
-// NewGraph describes a graph of so many nodes, with the numbers of its operations by name.
+// NewGraph describes a graph with this number of nodes; operations counts its operations by name.
 func NewGraph(nodes int, operations map[string]int) *Graph {
 	names := slices.SortedFunc(maps.Keys(operations), func(a, b string) int {
 		return cmp.Or(cmp.Compare(operations[b], operations[a]), cmp.Compare(a, b))
@@ -88,5 +89,5 @@ func NewGraph(nodes int, operations map[string]int) *Graph {
 	return &Graph{fmt.Sprintf("replay of a graph of %d nodes", nodes), strings.Join(names, ", ")}
 }
 
-// String is such as "matmul 3, sum 1": the most frequent operation first.
+// String returns the counts of the operations, such as "matmul 3, sum 1", the largest first.
 func (g *Graph) String() string { return g.operations }

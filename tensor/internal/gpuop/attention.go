@@ -9,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
-// The kernels of attention without matrix units. The short ones take shortMost rows and columns at
-// most.
+// The kernels of attention that don't need matrix units. The short ones take sequences and heads of
+// at most shortMost.
 var (
 	attentionForward   = named("attention")
 	attentionGradQuery = named("attention_grad_query")
@@ -21,8 +21,9 @@ var (
 
 const (
 	shortMost = 64
-	shortRows = 8 // of a block
-	// attentionColumns is how many columns of a result one block does; it is the same in attention.cu.
+	// shortRows is the number of rows of a block.
+	shortRows = 8
+	// attentionColumns is the number of columns of a result per block, as in attention.cu.
 	attentionColumns = 64
 )
 
@@ -37,19 +38,18 @@ func sequences(t *entries) {
 	}
 }
 
-// attentionTiles makes it a launch with a block for each tile of rows, element of the batch and
-// part of the columns.
+// attentionTiles sets one block per tile of rows, element of the batch and part of the columns.
 func (l *launcher) attentionTiles(p *plan.Attention, rows, cols int) {
 	l.Blocks(tiles(rows), tileSide, 8)
 	l.Grid[1], l.Grid[2] = uint32(min(p.Count(), maxGridY)), uint32(max(1, (cols+attentionColumns-1)/attentionColumns))
 }
 
-// shortTiles makes it a launch with a block for each few rows and element of the batch.
+// shortTiles sets n blocks for each element of the batch.
 func (l *launcher) shortTiles(p *plan.Attention, n int) {
 	l.Blocks(n, 256, 1).Grid[1] = uint32(min(p.Count(), maxGridY))
 }
 
-// isShort is whether the kernel for short sequences does it.
+// isShort reports whether the kernel k for short sequences can run p.
 func isShort(p *plan.Attention, k name, d backend.Dtype) bool {
 	return k.has(d) && max(p.L, p.S, p.E, p.V) <= shortMost
 }
@@ -72,16 +72,16 @@ func attention(_ context.Context, l *launcher, _ name) error {
 	return l.operands(0, 1).attended(p, 2).run(k)
 }
 
-// attended is what all kernels of attention end with: queries, keys, values and a mask, from an
-// operand on.
+// attended adds the last arguments of all kernels of attention: the operands from first on
+// (queries, keys, values and mask), and the plan.
 func (l *launcher) attended(p *plan.Attention, first int) *launcher {
 	return l.from(first, p.Query.At).from(first+1, p.Key.At).from(first+2, p.Value.At).operands(first + 3).plan(p)
 }
 
-// plan is the last argument of all of them.
+// plan adds the plan, which is the last argument of all kernels of attention.
 func (l *launcher) plan(p *plan.Attention) *launcher {
 	layouts := [...]*plan.Layout{&p.Query, &p.Key, &p.Value, &p.Out, &p.Mask, &p.DQuery, &p.DKey, &p.DValue}
-	// The dimensions of the batch, without those of 1, and each layout's strides.
+	// The dimensions of the batch except those of size 1, and each layout's strides.
 	var lists [1 + len(layouts)][launch.MaxDims]int
 	n := 0
 	for i, d := range p.Dims {
@@ -134,7 +134,8 @@ func attentionGrad(ctx context.Context, l *launcher, _ name) error {
 	if e := l.floatEditionOf(p); e != nil {
 		return e.gradient(ctx, l, p)
 	}
-	// Memory is for each query's sum of the products of its result and the result's gradient.
+	// The scratch memory is for each query's sum of the products of its result and the result's
+	// gradient.
 	return l.inScratch(ctx, int(l.arg(attentionSums).Bytes)/2, func(own device.Range) error {
 		l.again("attention grad query").attentionTiles(p, p.L, p.E)
 		l.from(attentionDQ, p.DQuery.At).Memory(own, backend.Write).operands(attentionDMask, attentionDY, attentionY, attentionSums)

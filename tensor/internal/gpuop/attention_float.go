@@ -8,8 +8,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// floatEdition is the kernels of attention_float.cu for queries, keys and values of so many columns
-// at most: the number of keys of a tile, and of threads across a tile of the forward kernel.
+// floatEdition is the kernels of attention_float.cu for queries, keys and values of at most that
+// many columns. keys is the number of keys of a tile, across the number of threads across a tile of
+// the forward kernel.
 type floatEdition struct {
 	columns, keys, across int
 	forward, grad         name
@@ -24,7 +25,7 @@ var (
 	attentionOwn = named("attention_own")
 )
 
-// These are the same in attention_float.cu.
+// These constants are the same in attention_float.cu.
 const (
 	floatRows    = 64 // queries of a block of the forward kernel
 	floatDown    = 8  // threads down a tile
@@ -33,8 +34,9 @@ const (
 	bytesOfFloat = 4
 )
 
-// floatEditionOf returns nil if none does it: kernels without editions take any number of columns,
-// any GPU, and waste less on few queries, as they have smaller tiles.
+// floatEditionOf returns nil if no edition can run p, or if p has few queries. The kernels without
+// editions take any number of columns and run on any GPU. Their tiles are smaller, so they waste
+// less on few queries.
 func (l *launcher) floatEditionOf(p *plan.Attention) *floatEdition {
 	if p.L <= tileSide || l.c.Narrow {
 		return nil
@@ -47,14 +49,15 @@ func (l *launcher) floatEditionOf(p *plan.Attention) *floatEdition {
 	return nil
 }
 
-// forwardTiles makes it a launch with a block for each tile of queries of the batch.
+// forwardTiles sets one block per tile of queries and element of the batch.
 func (e *floatEdition) forwardTiles(l *launcher, p *plan.Attention) {
 	l.Blocks((p.L+floatRows-1)/floatRows*p.Count(), floatDown*e.across, 1)
 	l.SharedBytes = uint32(bytesOfFloat * (floatRows*e.columns + 2*e.keys*e.columns + floatRows*floatPut))
 }
 
-// gradient has all gradients. Scratch memory is for each query's sum of the products of its result
-// and the result's gradient, each tile of queries' turn, and the ticket of the next block.
+// gradient computes all gradients. The scratch memory holds each query's sum of the products of its
+// result and the result's gradient, the turn of each tile of queries, and the ticket of the next
+// block.
 func (e *floatEdition) gradient(ctx context.Context, l *launcher, p *plan.Attention) error {
 	queries, words := p.Count()*p.L, p.Count()*((p.L+e.keys-1)/e.keys)+1
 	return l.inScratch(ctx, bytesOfFloat*(queries+words), func(own device.Range) error {

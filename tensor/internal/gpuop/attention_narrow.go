@@ -8,8 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// narrowEdition is the kernels of bfloat16_attention.cu for queries, keys and values of so many
-// columns at most, and the rows of their tiles.
+// narrowEdition is the kernels of bfloat16_attention.cu for queries, keys and values of at most
+// that many columns, with the number of rows of their tiles.
 type narrowEdition struct {
 	columns, rows int
 	forward, grad name
@@ -20,7 +20,7 @@ var narrowEditions = [...]narrowEdition{
 	{128, 32, floatEditions[2].forward, floatEditions[2].grad},
 }
 
-// narrowEditionOf returns nil if heads are too wide.
+// narrowEditionOf returns nil if the heads have too many columns.
 func narrowEditionOf(p *plan.Attention) *narrowEdition {
 	for i := range narrowEditions {
 		if e := &narrowEditions[i]; max(p.E, p.V) <= e.columns {
@@ -30,7 +30,8 @@ func narrowEditionOf(p *plan.Attention) *narrowEdition {
 	return nil
 }
 
-// attends: narrow attention is for heads without a mask, on a GPU with matrix units.
+// attends reports whether a kernel can run c. In bfloat16 that takes heads without a mask, and a
+// GPU with matrix units.
 func attends(b *Backend, c *backend.Call) bool {
 	if !c.Narrow {
 		return table[c.Op].kernel.has(c.Dtype)
@@ -40,15 +41,16 @@ func attends(b *Backend, c *backend.Call) bool {
 	return e != nil && e.forward.has(c.Dtype) && p.Masking == plan.NoMask && b.hasMatrixUnits()
 }
 
-// forwardTiles makes it a launch with a block for each tile of queries and element of the batch.
+// forwardTiles sets one block per tile of queries and element of the batch.
 func (e *narrowEdition) forwardTiles(l *launcher, p *plan.Attention) {
 	l.Blocks(e.tiles(p.L), 2*e.rows, 1).Grid[1] = uint32(min(p.Count(), maxGridY))
 }
 
 func (e *narrowEdition) tiles(rows int) int { return (rows + e.rows - 1) / e.rows }
 
-// gradient has all gradients in one launch, with a block for each tile of keys, and of queries.
-// Scratch memory is for each query's sum of the products of its result and the result's gradient.
+// gradient computes all gradients in one launch, with a block for each tile of keys and for each
+// tile of queries. The scratch memory holds each query's sum of the products of its result and the
+// result's gradient.
 func (e *narrowEdition) gradient(ctx context.Context, l *launcher, p *plan.Attention) error {
 	queries := p.Count() * p.L
 	return l.inScratch(ctx, bytesOfFloat*queries, func(own device.Range) error {

@@ -16,9 +16,9 @@ import (
 type Backend struct {
 	env    backend.Env
 	stream device.Stream
-	blas   device.MatrixMultiplier // nil: the device has no library
-	fused  bool                    // blas adds a bias
-	// hasMatrixUnits is whether the GPU takes modules for compute capability 8.0.
+	blas   device.MatrixMultiplier // nil if the device has no library
+	fused  bool                    // blas can add a bias
+	// hasMatrixUnits reports whether the GPU loads modules for compute capability 8.0.
 	hasMatrixUnits func() bool
 
 	modules *launch.Modules
@@ -27,7 +27,7 @@ type Backend struct {
 	workspace, parts memcache.Block // see lasting.go
 }
 
-// New makes the backend of the environment's stream, whose device is dev.
+// New returns the backend for the environment's stream; dev is the stream's device.
 func New(env backend.Env, dev device.ModuleLoader) (*Backend, error) {
 	modules, err := launch.NewModules(dev)
 	if err != nil {
@@ -46,12 +46,12 @@ func New(env backend.Env, dev device.ModuleLoader) (*Backend, error) {
 	return b, nil
 }
 
-// Close is backend.Backend's. No module is being loaded.
+// Close implements backend.Backend. No module may be loading.
 func (b *Backend) Close() error {
 	return errors.Join(b.env.Unkeep(&b.workspace), b.env.Unkeep(&b.parts), b.modules.Close())
 }
 
-// Supports is backend.Backend's.
+// Supports implements backend.Backend.
 func (b *Backend) Supports(c *backend.Call) bool {
 	e := &table[c.Op]
 	if e.can != nil {
@@ -60,7 +60,7 @@ func (b *Backend) Supports(c *backend.Call) bool {
 	return !c.Mixed() && e.kernel.has(c.Dtype)
 }
 
-// Do is backend.Backend's.
+// Do implements backend.Backend.
 func (b *Backend) Do(ctx context.Context, c *backend.Call) error {
 	defer c.Free()
 	if c.Empty() {

@@ -7,8 +7,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// The operands of a step of a recurrent layer, and of its gradient, are those of the families Cell
-// and CellGrad.
+// The operands of cell and cellGrad are those of the families Cell and CellGrad.
 
 func cell(_ context.Context, l *launcher, k name) error {
 	const gates, hidden, bias, h, c, newH, newC, kept = 0, 1, 2, 3, 4, 5, 6, 7

@@ -6,25 +6,25 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// Way is how a product is computed.
+// Way is a method of computing a product.
 type Way uint8
 
 const (
-	Nowhere     Way = iota // the operation is no single way's: see backend.Op.Base
-	OwnNarrow              // product.cu, with what follows in the same launch
-	OwnWide                // product_wide.cu, the same
+	Nowhere     Way = iota // several ways, or none: see backend.Op.Base
+	OwnNarrow              // product.cu, with the following operation in the same launch
+	OwnWide                // product_wide.cu, likewise
 	LibraryBias            // the library, which adds the bias
-	Library                // the library, and a launch for what follows
+	Library                // the library, and a launch for the following operation
 	Multiply               // matrix.cu, with a bias and ReLU in the same launch
 )
 
-// product is what the choice depends on.
+// product holds the properties on which the choice depends.
 type product struct {
 	plan.Product
 	op      backend.Op
 	dtype   backend.Dtype
 	batch   bool
-	aligned bool // the result's memory begins at a multiple of 16 bytes
+	aligned bool // the result's memory starts at a multiple of 16 bytes
 }
 
 func productOf(c *backend.Call) product {
@@ -32,7 +32,7 @@ func productOf(c *backend.Call) product {
 }
 
 // libraries lists for each dtype whether the library multiplies it, whether it adds a bias, and the
-// [device.Gemm] that selects it.
+// [device.Gemm] that selects the dtype.
 var libraries = [backend.Dtypes]struct {
 	products, bias bool
 	gemm           device.Gemm
@@ -42,7 +42,7 @@ var libraries = [backend.Dtypes]struct {
 	backend.BFloat16: {products: true, bias: true, gemm: device.Gemm{BFloat16: true}},
 }
 
-// choose is how a product is computed, and why.
+// choose returns the way to compute a product, and the reason.
 func (b *Backend) choose(p product) (Way, string) {
 	relu := p.op == backend.MatMulAddBiasReLU
 	if w, why := b.own(p); w != Nowhere || p.op == backend.MatMulSums || p.op == backend.MatMulMasked {
@@ -63,8 +63,8 @@ func (b *Backend) choose(p product) (Way, string) {
 	return LibraryBias, "the library adds the bias"
 }
 
-// own chooses between the kernels for single products of float32, or none:
-// docs/decisions/planned-products.md has the measurements.
+// own returns the kernel of our own for a product, or Nowhere if the library or matrix.cu is
+// better. The measurements are in docs/decisions/planned-products.md.
 func (b *Backend) own(p product) (Way, string) {
 	switch {
 	case !tilings[OwnNarrow].nn.has(p.dtype):
@@ -84,7 +84,7 @@ func (b *Backend) own(p product) (Way, string) {
 	return ownTiling(p)
 }
 
-// ownTiling is a variable for tests, of all products by each way.
+// ownTiling is a variable so that [Force] can replace it.
 var ownTiling = func(p product) (Way, string) {
 	all := tilings[OwnNarrow].tiles(p.M, p.N)
 	steps := all * tilings[OwnNarrow].steps(p.K)
@@ -103,15 +103,15 @@ var ownTiling = func(p product) (Way, string) {
 }
 
 const (
-	// leastRows are the fewest rows that gradients of weights were measured with: those of fewer are
-	// the library's.
+	// leastRows is the smallest number of rows for which gradients of weights were measured. The
+	// library computes those with fewer.
 	leastRows = 128
-	// wideBlocks are one wave of the blocks of product_wide.cu: one on each multiprocessor.
+	// wideBlocks is one wave of the blocks of product_wide.cu: one per multiprocessor.
 	wideBlocks = 128
 )
 
-// productParts is into how many parts the inner dimension is cut: few steps take less time than
-// blocks that meet.
+// productParts returns the number of parts into which the inner dimension is cut. With few steps it
+// returns 1, because combining the parts takes longer than the steps.
 var productParts = func(w Way, tiles, steps int) int {
 	most, least := enough/tiles, 1
 	if w == OwnWide {
@@ -123,9 +123,9 @@ var productParts = func(w Way, tiles, steps int) int {
 	return max(1, min(steps/least, 8, most))
 }
 
-// Force makes kernels of one way do every product that they can, or none of our own for Nowhere,
-// with the inner dimension cut into as many parts as parts says; nil: as usual. It is for tests and
-// benchmarks, which call restore.
+// Force makes kernels of way w compute every product that they can; with Nowhere, no kernel of our
+// own computes any. The inner dimension is cut into as many parts as parts returns, or into the
+// usual number if parts is nil. Force is for tests and benchmarks, which call restore afterwards.
 func Force(w Way, parts func(tiles, steps int) int) (restore func()) {
 	own, cut := ownTiling, productParts
 	ownTiling = func(product) (Way, string) { return w, "forced" }
@@ -135,10 +135,10 @@ func Force(w Way, parts func(tiles, steps int) int) (restore func()) {
 	return func() { ownTiling, productParts = own, cut }
 }
 
-// Tiles is the number of tiles of a result, and Steps that of steps of the inner dimension, by
-// kernels of our own.
+// Tiles returns the number of tiles of a result by kernels of our own, and Steps the number of
+// steps of its inner dimension.
 func (w Way) Tiles(m, n int) int { return tilings[w].tiles(m, n) }
 func (w Way) Steps(k int) int    { return tilings[w].steps(k) }
 
-// MaxCut is the most tiles of a product whose inner dimension is cut.
+// MaxCut is the largest number of tiles for which the inner dimension is cut.
 const MaxCut = partTickets

@@ -17,15 +17,15 @@ func clips(t *entries) {
 	t.run("bound", clip, backend.Bound)
 }
 
-// maxClipped is the number of tensors that one launch takes: as many as a kernel's 4 KiB of
-// arguments.
+// maxClipped is the largest number of tensors of one launch. A kernel's arguments are limited to 4
+// KiB.
 const maxClipped = 192
 
-// sortOf is the code of a norm in clip.cu: 0 for one that has no sort of its own.
+// sortOf returns the code of a norm in clip.cu. The code is 0 for norms without a special case.
 func sortOf(p float64) int { return 1 + slices.Index([]float64{1, 2, 0, math.Inf(1), math.Inf(-1)}, p) }
 
-// clipped launches a kernel for each run of tensors that one launch takes; begin adds the arguments
-// before those of the tensors.
+// clipped launches k once for each run of at most maxClipped tensors. begin adds the arguments that
+// precede those of the tensors.
 func (l *launcher) clipped(k name, gridX int, begin func(part *backend.List)) error {
 	all := l.c.List
 	for i := 0; i < all.Len(); i += maxClipped {
@@ -43,7 +43,7 @@ func (l *launcher) clipped(k name, gridX int, begin func(part *backend.List)) er
 	return nil
 }
 
-// partNorms leaves the norms of parts of tensors, whose places follow each other.
+// partNorms computes the norms of parts of the tensors. Their slots are consecutive in memory.
 func partNorms(_ context.Context, l *launcher, k name) error {
 	each := l.c.List.Item(0)[1].Count()
 	return l.clipped(k, each, func(part *backend.List) {
@@ -58,7 +58,7 @@ func total(_ context.Context, l *launcher, k name) error {
 	return l.all().Word((l.arg(1).Count()-1)/each, each, sortOf(l.c.C[0])).Double(l.c.C[0]).run(k)
 }
 
-// clip multiplies tensors, or bounds their elements.
+// clip scales tensors, or bounds their elements.
 func clip(_ context.Context, l *launcher, k name) error {
 	return l.clipped(k, int(launch.GridSize(largestOf(&l.c.List), 256*4)), func(*backend.List) { l.all().Double(l.c.C[0]) })
 }

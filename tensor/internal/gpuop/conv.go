@@ -9,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// convTile is one of the editions of the kernels of a convolution, by the tile of the result that a
-// block does.
+// convTile is an edition of the kernels of a convolution, with the size of a block's tile of the
+// result.
 type convTile struct {
 	conv, inputGrad, weightGrad name
 	rows, cols                  int
@@ -20,9 +20,10 @@ var (
 	tile64    = newConvTile("64", 64, 64)
 	tile32    = newConvTile("32", 32, 128) // for few channels
 	tileSmall = newConvTile("small", 32, 32)
-	direct    = newConvTile("direct", 1, 1) // no tiles: a thread or a block does an element
+	// direct has no tiles: a thread or a block computes one element.
+	direct = newConvTile("direct", 1, 1)
 
-	// A thread does a run of results.
+	// A thread computes a run of results.
 	run3 = convTile{named("conv_run_3"), named("conv_input_grad_run_3"), named("conv_weight_grad_run_3"), 1, 1}
 	run5 = convTile{named("conv_run_5"), named("conv_input_grad_run_5"), 0, 1, 1}
 
@@ -43,10 +44,10 @@ func convolutions(t *entries) {
 	t.run("avg_pool_grad", pool, backend.AvgPoolGrad)
 }
 
-// fewTiles don't fill a GPU: smaller ones are better.
+// fewTiles is the number of tiles below which a GPU is not full, so that smaller tiles are faster.
 const fewTiles = 256
 
-// convTileOf chooses the edition for so many products of (rows) by (cols) results.
+// convTileOf chooses the edition for that number of products with (rows) by (cols) results.
 func convTileOf(d backend.Dtype, rows, cols, products int) convTile {
 	if !tileSmall.conv.has(d) {
 		return tile64
@@ -65,10 +66,10 @@ func (t convTile) count(rows, cols, products int) int {
 	return ((rows + t.rows - 1) / t.rows) * ((cols + t.cols - 1) / t.cols) * products
 }
 
-// fewChannels in a group make tiles empty for the most part.
+// fewChannels is the number of channels of a group up to which most of a tile would be empty.
 const fewChannels = 4
 
-// convTiles makes it the launch of an edition.
+// convTiles sets the grid of an edition.
 func (l *launcher) convTiles(t convTile, rows, cols, products int) *launcher {
 	if t == direct {
 		return l.Each(rows * cols * products)
@@ -76,12 +77,12 @@ func (l *launcher) convTiles(t convTile, rows, cols, products int) *launcher {
 	return l.Blocks(t.count(rows, cols, products), 256, 1)
 }
 
-// conv is the kernels' struct of that name.
+// conv adds the kernels' struct of that name.
 func (l *launcher) conv(p *plan.Conv) *launcher {
 	return l.Word(p.N, p.Groups, p.C, p.K).axes(p.In, p.Out, p.Window, p.Stride, p.Pad, p.Dilation)
 }
 
-// axes adds two words for each: those of the rows and of the columns.
+// axes adds two words for each pair: one for the rows, one for the columns.
 func (l *launcher) axes(pairs ...[2]int) *launcher {
 	for _, pair := range pairs {
 		l.Word(pair[:]...)
@@ -89,15 +90,15 @@ func (l *launcher) axes(pairs ...[2]int) *launcher {
 	return l
 }
 
-// pool has a thread for each element of the result.
+// pool sets one thread per element of the result.
 func pool(_ context.Context, l *launcher, k name) error {
 	p := l.c.Plan.(*plan.Pool)
 	l.Each(l.arg(0).Count()).all().Word(p.Planes).axes(p.In, p.Out, p.Window, p.Stride, p.Pad, p.Dilation)
 	return l.Flag(p.Adaptive, p.ExcludePadding, p.HasDivisor).Word(p.Divisor).run(k)
 }
 
-// fits refuses what the kernels count with 32 bits: the pixels of a channel, and the numbers that a
-// result is a sum of.
+// fits returns an error if a number that the kernels count with 32 bits is too large: the pixels of
+// a channel, or the terms of a result's sum.
 func fits(p *plan.Conv) error {
 	const most = 1 << 30
 	window := float64(p.Window[0]) * float64(p.Window[1])
@@ -137,7 +138,7 @@ func convInputGrad(_ context.Context, l *launcher, _ name) error {
 			return l.runConv(grid, t.inputGrad, &back)
 		}
 	}
-	// The pixels at each remainder of the strides are products of their own.
+	// Each remainder of the strides is a separate product for the pixels that have it.
 	cols := p.N * ((p.In[0] + p.Stride[0] - 1) / p.Stride[0]) * ((p.In[1] + p.Stride[1] - 1) / p.Stride[1])
 	products := p.Groups * p.Stride[0] * p.Stride[1]
 	t := convTileOf(l.Dtype, p.C, cols, products)
@@ -147,15 +148,15 @@ func convInputGrad(_ context.Context, l *launcher, _ name) error {
 	return l.convTiles(t, p.C, cols, products).operands(0, 1, 2, 3).conv(p).run(t.inputGrad)
 }
 
-// A gradient of the weights is a sum over all places of all images: few results, each of many
-// products. Parts of the sum are tiles of their own, to scratch memory of at most maxPartial
-// elements, and are added in the order of the parts.
+// A gradient of the weights has few results, and each is a sum over all positions of all images. So
+// the sum is cut into parts: each part has tiles of its own, which write to scratch memory of at
+// most maxPartial elements. Then the parts are added in order.
 const (
 	maxPartial  = 1 << 20
 	leastPlaces = 256
 )
 
-// weightParts is the number of parts, and the places in each but the last.
+// weightParts returns the number of parts, and the number of positions in each except the last.
 func weightParts(p *plan.Conv, tiles, weights int) (parts, chunk int) {
 	places := p.N * p.Places()
 	parts = max(1, min(fewTiles/max(1, tiles), maxPartial/weights, places/leastPlaces))
@@ -191,7 +192,8 @@ func convWeightGrad(ctx context.Context, l *launcher, k name) error {
 	})
 }
 
-// inParts lets f set the gradient of the weights, or leave so many parts of it, which are added up.
+// inParts calls f for the gradient of the weights. If parts is above 1, f writes that many parts to
+// scratch memory, and inParts adds them.
 func (l *launcher) inParts(ctx context.Context, parts int, f func(device.Range) error) error {
 	dw := l.arg(0)
 	if parts == 1 {

@@ -6,24 +6,26 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
-// The kernels of conv_run.cu are for the windows that most convolutions have: 3 by 3 or 5 by 5, without stride and dilation. They read each
-// number once for as many results as a thread's registers hold, where tiles find each element of the large factor by itself.
+// The kernels of conv_run.cu are for the most frequent windows, 3 by 3 or 5 by 5 without stride and
+// dilation. They read each number once for as many results as a thread's registers hold, whereas
+// the tiled kernels find the position of every element of the large factor anew.
 
-// What a thread of the kernels has, and a block.
+// The sizes of the work of a thread and of a block.
 const (
 	runDown, runAcross = 4, 8
 	runThreads         = 128
-	runChannels        = 16 // of x and y in a block of the weights' gradient
+	runChannels        = 16 // channels of x and y in a block of the weights' gradient
 	runRows, runCols   = 4, 32
 )
 
-// fewRuns don't fill a GPU: tiles are better.
+// fewRuns is the number of threads below which a GPU is not full, so that tiles are faster.
 const fewRuns = 1 << 10
 
-// oneByOne is whether the window moves by one, and touches neighbours.
+// oneByOne reports whether stride and dilation are 1.
 func oneByOne(p *plan.Conv) bool { return p.Stride == [2]int{1, 1} && p.Dilation == [2]int{1, 1} }
 
-// backwards is the convolution of dy that the gradient of x is, by the window turned around. The stride is 1.
+// backwards returns the convolution of dy that computes the gradient of x, with a mirrored window.
+// The stride must be 1.
 func backwards(p *plan.Conv) plan.Conv {
 	b := *p
 	b.C, b.K, b.In, b.Out = p.K, p.C, p.Out, p.In
@@ -33,7 +35,8 @@ func backwards(p *plan.Conv) plan.Conv {
 	return b
 }
 
-// runsOf is the grid and the edition of a convolution by runs, if they are the way to do it.
+// runsOf returns the grid and the edition for a convolution by runs; ok is false if another edition
+// is better.
 func runsOf(p *plan.Conv, d backend.Dtype) (grid [3]uint32, t convTile, ok bool) {
 	switch p.Window {
 	case [2]int{3, 3}:
@@ -54,10 +57,12 @@ func (l *launcher) runConv(grid [3]uint32, k name, p *plan.Conv) error {
 	return l.operands(0, 1, 2, 3).conv(p).run(k)
 }
 
-// partTiles is the most tiles that one sum takes: of more it loses what the parts of another edition keep.
+// partTiles is the largest number of tiles of one sum. With more, it would lose precision that the
+// parts of another edition keep.
 const partTiles = 64
 
-// weightGradRuns is the number of blocks' jobs and of parts of a gradient of the weights by runs, if they are the way to do it.
+// weightGradRuns returns the number of jobs of blocks, and of parts, for a gradient of the weights
+// by runs; ok is false if another edition is better.
 func weightGradRuns(p *plan.Conv, d backend.Dtype) (jobs, parts int, ok bool) {
 	if !run3.weightGrad.has(d) || !oneByOne(p) || p.Window != [2]int{3, 3} || p.C < fewChannels {
 		return 0, 0, false

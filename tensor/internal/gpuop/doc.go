@@ -1,6 +1,3 @@
-// Package gpuop is the backend of devices that load PTX: it runs operations by the kernels of
-// package ptx, and products also by the device's library.
-//
-// A table has a kernel and its arguments for each operation. Which dtypes there are follows from
-// the kernels that the PTX has.
+// Package gpuop is the backend of devices that load PTX. It runs operations with the kernels of
+// package ptx, and products also with the device's library.
 package gpuop

@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
-// plainFunctions are those without a gradient of their own, which come first.
+// plainFunctions is the number of functions without a gradient of their own. They come first.
 var plainFunctions = len(backend.Map.All()) - len(backend.MapGrad.All())
 
 var flat = named("flat")
@@ -41,7 +41,7 @@ func function(_ context.Context, l *launcher, k name) error {
 	return l.elements().eight().Word(code).Number(l.c.C[:]...).run(k)
 }
 
-// eight is for a launch over elements, of which a thread takes eight at a time if they are narrow.
+// eight sets the grid of a kernel over elements whose threads take eight narrow elements at a time.
 func (l *launcher) eight() *launcher {
 	if l.Dtype.Wide() != backend.NoDtype {
 		l.Grid[0] = launch.GridSize(l.arg(0).Count(), 8*256)
@@ -58,7 +58,7 @@ func binary(_ context.Context, l *launcher, k name) error {
 	return l.broadcast().run(k)
 }
 
-// broadcast is the kernels' struct plan, or meeting of two arrays.
+// broadcast adds the kernels' struct plan, or their struct meeting for two arrays.
 func (l *launcher) broadcast() *launcher {
 	p := l.c.Plan.(*plan.Broadcast)
 	return l.dims("broadcasting", p.Dims, p.Dst, p.Src)
@@ -79,13 +79,13 @@ func extremeGrad(_ context.Context, l *launcher, k name) error {
 	return l.elements().Flag(l.c.Op == backend.MaximumGrad).meeting().run(k)
 }
 
-// meeting is the kernels' struct of that name.
+// meeting adds the kernels' struct of that name.
 func (l *launcher) meeting() *launcher {
 	p := l.c.Plan.(*plan.Meeting)
 	return l.dims("the meeting of the shapes", p.Dims, p.Strides...)
 }
 
-// prelu is forward and backward.
+// prelu runs PReLU and its gradient.
 func prelu(_ context.Context, l *launcher, k name) error {
 	c := backend.ParamsOf[plan.Channels](l.c.Params())
 	return l.elements().Word(c.Channels, c.Inner).run(k)

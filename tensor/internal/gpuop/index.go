@@ -23,7 +23,7 @@ func indexed(t *entries) {
 // index adds the operand of indices, and whether they have 64 bits.
 func (l *launcher) index() *launcher { return l.operands(2).Flag(l.arg(2).Dtype.Size() == 8) }
 
-// missing is the bits of an element that is not there, and the word for faults.
+// missing adds the bits of a missing element, and the word for faults.
 func (l *launcher) missing() *launcher { return l.Bits(l.Dtype.Missing()).operands(3) }
 
 func (l *launcher) taking(t *plan.Take) *launcher { return l.Word(t.Outer, t.Rows, t.Count, t.Inner) }
@@ -32,17 +32,17 @@ func take(_ context.Context, l *launcher, k name) error {
 	return l.Each(l.arg(0).Count()).operands(0, 1).index().missing().taking(backend.ParamsOf[plan.Take](l.c.Params())).run(k)
 }
 
-// sortedRun is how many keys one block sorts; it is the same in sort.h.
+// sortedRun is the number of keys that one block sorts, as in sort.h.
 const sortedRun = 2048
 
-// sortIndex sorts runs in shared memory, and merges them.
+// sortIndex sorts runs in shared memory and merges them.
 func sortIndex(_ context.Context, l *launcher, k name) error {
 	p, n := backend.ParamsOf[plan.Sort](l.c.Params()), l.arg(0).Count()
 	return l.sorted(func(to int) error { return l.operands(to).index().operands(3).Word(n, p.Rows, p.Skip).run(k) })
 }
 
-// sorted makes sorted runs of operand 0, or of 1, with a block of threads for each, and merges
-// pairs of runs from one of the two to the other until operand 0 is one run.
+// sorted calls runs to make sorted runs of operand 0 or 1, with one block per run. Then it merges
+// pairs of runs between the two operands until operand 0 is one run.
 func (l *launcher) sorted(runs func(to int) error) error {
 	n := l.arg(0).Count()
 	to, other := 0, 1
@@ -63,8 +63,7 @@ func (l *launcher) sorted(runs func(to int) error) error {
 	return nil
 }
 
-// takeGrads makes it a launch with a block for each row and 32 columns, and at most so many for a
-// row.
+// takeGrads sets one block per row and 32 columns, but at most that many per row.
 func (l *launcher) takeGrads(rows int, t *plan.TakeGrad, most int) *launcher {
 	l.Blocks(rows, 32, 8).Grid[1] = uint32(min((t.Outer*t.Inner+31)/32, most))
 	return l
@@ -75,13 +74,16 @@ func takeGrad(_ context.Context, l *launcher, k name) error {
 	return l.takeGrads(t.Count, t, maxGridY).all().taking(&t.Take).Flag(t.Mean).run(k)
 }
 
-// What a launch scans is at most so many places, which is the same in index.cu, and so many for all
-// rows: sorting them costs a launch, the memory of the sorted index and, as rows without a place
-// are zeroed apart, another launch. The limits were chosen by that reckoning, and not measured.
+// A launch scans at most scannedPlaces indices, as in index.cu, and at most scannedInAll for all
+// rows together. Otherwise the indices are sorted, which costs a launch, the memory of the sorted
+// index, and another launch to zero the rows without an index. The limits are estimates, not
+// measurements.
 const (
 	scannedPlaces = 2048
 	scannedInAll  = 1 << 18
-	scanBlocks    = 4096 // enough to fill a GPU: those of more columns look at the places once for several of them
+	// scanBlocks fills a GPU. With more columns, a block reads the indices once for several of
+	// them.
+	scanBlocks = 4096
 )
 
 func canScan(_ *Backend, c *backend.Call) bool {
@@ -95,7 +97,7 @@ func scanGrad(_ context.Context, l *launcher, k name) error {
 	return l.operands(0, 1).index().taking(&t.Take).Word(t.Skip).Flag(t.Mean, l.c.Op == backend.ScanGradOnto).run(k)
 }
 
-// gathered are the last arguments of a kernel that gathers.
+// gathered adds the last arguments of a kernel that gathers.
 func (l *launcher) gathered() *launcher {
 	g := l.c.Plan.(*plan.Gather)
 	c := g.Columns
@@ -110,8 +112,8 @@ func gatherGrad(_ context.Context, l *launcher, k name) error {
 	return l.Each(l.c.Plan.(*plan.Gather).Columns.Count()).operands(0, 1).index().operands(3).gathered().run(k)
 }
 
-// scatter has a thread for each column, whose elements are set in their order, or for each element
-// where that makes no difference.
+// scatter sets one thread per column, which sets the column's elements in their order. If the order
+// makes no difference, it sets one thread per element.
 func scatter(_ context.Context, l *launcher, k name) error {
 	g := l.c.Plan.(*plan.Gather)
 	n := g.Columns.Count()

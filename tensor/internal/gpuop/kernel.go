@@ -11,7 +11,7 @@ import (
 // name is a kernel's name in the PTX, without its suffix.
 type name uint16
 
-// texts are the names. The first one is of no kernel.
+// texts holds the names; 0 is not a kernel.
 var texts = []string{""}
 
 func named(text string) name {
@@ -19,7 +19,7 @@ func named(text string) name {
 	return name(len(texts) - 1)
 }
 
-// namedBy are the names of kernels that have the dtype of another operand in them.
+// namedBy returns the names of kernels that also contain the dtype of another operand.
 func namedBy(prefix string, dtypes ...backend.Dtype) (all [backend.Dtypes]name) {
 	for _, d := range dtypes {
 		all[d] = named(prefix + d.Suffix())
@@ -27,8 +27,8 @@ func namedBy(prefix string, dtypes ...backend.Dtype) (all [backend.Dtypes]name) 
 	return all
 }
 
-// editions are the kernels that the PTX has, by name and dtype. Their names end with the dtype,
-// with the size of an element where kernels move elements whatever they are, or with neither.
+// editions holds the full names of the PTX's kernels by name and dtype. A name ends with the dtype,
+// with the size of an element if the kernel moves elements of any type, or with neither.
 var editions = sync.OnceValue(func() [][backend.Dtypes]string {
 	all := make([][backend.Dtypes]string, len(texts))
 	for n, text := range texts {
@@ -43,10 +43,10 @@ var editions = sync.OnceValue(func() [][backend.Dtypes]string {
 	return all
 })
 
-// has reports whether there is a kernel for a dtype.
+// has reports whether there is a kernel for dtype d.
 func (n name) has(d backend.Dtype) bool { return editions()[n][d] != "" }
 
-// kernel is a function of a module, which is loaded at the first time.
+// kernel returns a kernel's handle. The first call loads the kernel's module.
 func (b *Backend) kernel(n name, d backend.Dtype) (any, error) {
 	at := &b.kernels[n][d]
 	if k := at.Load(); k != nil {

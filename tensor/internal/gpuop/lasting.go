@@ -9,10 +9,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// Launches follow each other on the stream, so that they share the memory that each needs while it
-// runs.
+// Launches run one after the other on the stream, so they share the memory that each needs only
+// while it runs.
 
-// takeWorkspace returns the workspace of the library of products.
+// takeWorkspace returns the workspace of the device's library.
 func (b *Backend) takeWorkspace(ctx context.Context) (device.Range, error) {
 	bytes, err := b.blas.MatMulWorkspace()
 	if err != nil {
@@ -25,9 +25,9 @@ func (b *Backend) takeWorkspace(ctx context.Context) (device.Range, error) {
 	return w.Range(0, bytes), nil
 }
 
-// Sums of many numbers are cut into parts, which blocks take at the same time. The block of a sum
-// that comes last adds them up. They meet in memory where each sum has a ticket, which is 0 before
-// and after a launch.
+// Sums of many numbers are cut into parts that blocks compute at the same time. The last block of a
+// sum to finish adds the parts. The parts' memory has a ticket for each sum, which is 0 before and
+// after a launch.
 const (
 	partTickets = 128
 	partNumbers = 16 << 10 // of 8 bytes
@@ -35,7 +35,7 @@ const (
 	partsBytes  = ticketBytes + partNumbers*8
 )
 
-// takeParts returns the memory in which blocks meet.
+// takeParts returns the memory for parts and tickets.
 func (b *Backend) takeParts(ctx context.Context) (memcache.Block, error) {
 	parts, err := b.env.Keep(ctx, &b.parts, partsBytes, ticketBytes)
 	if err != nil {
@@ -44,7 +44,7 @@ func (b *Backend) takeParts(ctx context.Context) (memcache.Block, error) {
 	return parts, err
 }
 
-// meet is the arguments of a kernel whose blocks leave parts of sums if these are cut.
+// meet adds the arguments of a kernel whose blocks write parts of sums if cut is true.
 func (l *launcher) meet(ctx context.Context, cut bool) *launcher {
 	if !cut {
 		return l.Word(0, 0)
@@ -60,16 +60,17 @@ func (l *launcher) meet(ctx context.Context, cut bool) *launcher {
 	return l
 }
 
-// enough is the number of blocks that fill a GPU: less than 2*(partTickets+1), see partsFor.
+// enough is the number of blocks that fill a GPU. It is less than 2*(partTickets+1), so that
+// partsFor does not cut more than partTickets sums.
 const enough = 256
 
-// partsFor is into how many parts sums are cut, when there are so many of them and so many numbers
-// in each: as many as fill a GPU, each of least numbers. More than partTickets sums are not cut.
+// partsFor returns the number of parts into which each sum is cut. It is just enough to fill a GPU,
+// with at least least numbers in each part. More than partTickets sums are not cut.
 func partsFor(sums, numbers, least int) int {
 	return max(1, min(enough/max(1, sums), numbers/least))
 }
 
-// Prepare is backend.Backend's.
+// Prepare implements backend.Backend.
 func (b *Backend) Prepare(ctx context.Context) error {
 	if _, err := b.takeParts(ctx); err != nil {
 		return err
@@ -81,7 +82,7 @@ func (b *Backend) Prepare(ctx context.Context) error {
 	return err
 }
 
-// inScratch calls f with scratch memory, which is free for what is queued after it.
+// inScratch calls f with scratch memory, which later work on the stream may reuse.
 func (l *launcher) inScratch(ctx context.Context, bytes int, f func(device.Range) error) error {
 	block, err := l.b.env.Scratch(ctx, int64(bytes))
 	if err != nil {

@@ -8,19 +8,19 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
-// launcher builds the launches of a call: [launcher.again] clears it for the next launch. Its
-// methods return it, so that calls can be chained.
+// launcher builds the launches of a call: [launcher.again] resets it for the next launch. Its
+// methods return the launcher, so that calls can be chained.
 type launcher struct {
 	launch.Builder[launcher]
 	b             *Backend
 	c             *backend.Call
-	err           error // the first one, which run returns
+	err           error // the first error, which run returns
 	gemm          device.Gemm
 	args          [512]uint64
 	reads, writes [5 * maxParameters]device.Range
 }
 
-// begin begins a launch of one block of 256 threads.
+// begin returns the call's launcher, set to a launch of one block of 256 threads.
 func (b *Backend) begin(c *backend.Call) *launcher {
 	l, _ := c.Scratch.(*launcher)
 	if l == nil {
@@ -31,13 +31,13 @@ func (b *Backend) begin(c *backend.Call) *launcher {
 	return l.again(c.Op.Name())
 }
 
-// again begins the next launch of a call.
+// again resets the launcher for the next launch of the call.
 func (l *launcher) again(name string) *launcher {
 	l.Launch = device.Launch{Name: name, Args: l.args[:0], Reads: l.reads[:0], Writes: l.writes[:0]}
 	return l.Blocks(1, 256, 1)
 }
 
-// elements makes it a launch over the elements of the result: all operands, and how many there are.
+// elements sets the grid for the elements of the result, and adds all operands and that count.
 func (l *launcher) elements() *launcher {
 	n := l.arg(0).Count()
 	return l.Each(n).all().Word(n)
@@ -54,8 +54,8 @@ func (l *launcher) run(n name) error {
 	return l.err
 }
 
-// threads are enough for n elements of a block, four or more for each: a power of two from 32 to
-// most.
+// threads returns the number of threads of a block for n elements, at least four per thread: a
+// power of two from 32 to most.
 func threads(n, most int) int {
 	t := 32
 	for t < most && 4*t < n {
@@ -64,14 +64,13 @@ func threads(n, most int) int {
 	return t
 }
 
-// maxGridY is the most blocks that a grid has in its second dimension; kernels stride over what is
-// more.
+// maxGridY is the largest number of blocks in a grid's second dimension. Kernels stride over more.
 const maxGridY = 1<<16 - 1
 
-// arg is an operand of the call.
+// arg returns operand i of the call.
 func (l *launcher) arg(i int) *backend.Ref { return &l.c.Args[i] }
 
-// operands adds operands of the call, each with its role; a null pointer for one that is absent.
+// operands adds operands of the call, each with its role. An absent operand is a null pointer.
 func (l *launcher) operands(which ...int) *launcher {
 	for _, i := range which {
 		l.Memory(l.arg(i).Range(), l.c.Role(i))
@@ -79,7 +78,7 @@ func (l *launcher) operands(which ...int) *launcher {
 	return l
 }
 
-// optional adds an operand, or a null pointer where the operation has none.
+// optional adds operand i, or a null pointer if has is false.
 func (l *launcher) optional(has bool, i int) *launcher {
 	if has {
 		return l.operands(i)
@@ -95,7 +94,7 @@ func (l *launcher) all() *launcher {
 	return l
 }
 
-// from adds an operand from an element on.
+// from adds operand i, starting at an element.
 func (l *launcher) from(i, element int) *launcher {
 	return l.Within(l.arg(i).Range(), element*l.arg(i).Dtype.Size(), l.c.Role(i))
 }
@@ -108,7 +107,7 @@ func (l *launcher) dims(what string, dims []int, strides ...[]int) *launcher {
 	return l.Dims(dims, strides...)
 }
 
-// tooMany makes it a launch that fails.
+// tooMany makes the launch fail.
 func (l *launcher) tooMany(what string, dims int) *launcher {
 	l.err = fmt.Errorf("%w: %s has %d different dimensions; kernels take %d", backend.ErrUnsupported, what, dims, launch.MaxDims)
 	return l

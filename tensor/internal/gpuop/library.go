@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// multiplier is the device's library of matrix products, or nil.
+// multiplier returns the device's library of matrix products, or nil.
 func multiplier(dev any) device.MatrixMultiplier {
 	if m, ok := dev.(device.MatrixMultiplier); ok {
 		if _, err := m.MatMulWorkspace(); err == nil {
@@ -18,8 +18,8 @@ func multiplier(dev any) device.MatrixMultiplier {
 	return nil
 }
 
-// byLibrary is a product by the library, which adds a bias if it is not nil: without ReLU, because
-// cuBLASLt's makes 0 of NaN.
+// byLibrary computes a product with the library, which adds the bias unless it is nil. It never
+// applies ReLU, because cuBLASLt's ReLU turns NaN into 0.
 func (l *launcher) byLibrary(ctx context.Context, p product, bias *backend.Ref) error {
 	workspace, err := l.b.takeWorkspace(ctx)
 	if err != nil {
@@ -45,9 +45,9 @@ func (l *launcher) byLibrary(ctx context.Context, p product, bias *backend.Ref) 
 	return l.b.blas.MatMul(l.b.stream, g)
 }
 
-// gemms are the products of a batch: one call of the library takes the largest dimension, and there
-// is one call for each step of the others. one is the product, of matrices at the beginning of all,
-// with elements of so many bytes.
+// gemms computes the products of a batch. One call of the library covers the largest dimension, so
+// there is a call for each step of the other dimensions. one is the product of the first matrices;
+// size is the bytes of an element.
 func (b *Backend) gemms(batch *plan.Placement, one *device.Gemm, size int) error {
 	along := 0
 	for i, d := range batch.Dims {

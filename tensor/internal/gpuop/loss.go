@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
-// The kernels with an edition for each type of labels.
+// The kernels with an edition for each dtype of labels.
 var (
 	entropy      = namedBy("cross_entropy", backend.Int32, backend.Int64)
 	entropyGrads = namedBy("cross_entropy_grad", backend.Int32, backend.Int64)
@@ -30,23 +30,23 @@ func losses(t *entries) {
 }
 
 const (
-	// countedRows is the most rows of a cross entropy that each block of its gradient counts by
-	// itself; of more, and of narrow ones, a launch before it does.
+	// countedRows is the largest number of rows for which each block of a cross entropy's gradient
+	// counts the labels itself. Otherwise, and for narrow elements, a launch before it counts them.
 	countedRows = 4096
-	// rowsInBlock is how many rows a block takes, each by a warp.
+	// rowsInBlock is the number of rows of a block with one warp per row.
 	rowsInBlock = 8
-	// narrowColumns is the most classes of a row that is a warp's.
+	// narrowColumns is the largest number of classes for which a warp computes a row.
 	narrowColumns = 256
 )
 
-// fusesEntropy reports whether one launch computes both the loss and its gradient. That needs rows
-// of at most narrowColumns, and at most countedRows of them.
+// fusesEntropy reports whether one launch computes both the loss and its gradient. It needs at most
+// narrowColumns columns and at most countedRows rows.
 func fusesEntropy(_ *Backend, c *backend.Call) bool {
 	e, logits := backend.ParamsOf[plan.Entropy](c.Params()), &c.Args[2]
 	return !c.Narrow && entropy[backend.Int32].has(c.Dtype) && logits.Bytes > 0 && !e.Each && e.Cols <= narrowColumns && logits.Count()/e.Cols <= countedRows
 }
 
-// crossEntropy sets the gradient, too, if the operation has one. A negative log likelihood has
+// crossEntropy also computes the gradient if the operation has one. A negative log likelihood has
 // another kernel with the same operands.
 func crossEntropy(ctx context.Context, l *launcher, _ name) error {
 	logits, kernels := 1, &entropy
@@ -80,7 +80,7 @@ func crossEntropyGrad(ctx context.Context, l *launcher, _ name) error {
 	return l.all().Memory(per, backend.Read).Flag(e.Each, narrow).entropy(n, e).run(entropyGrads[labels.Dtype])
 }
 
-// nllLossGrad counts the labels in a launch of its own.
+// nllLossGrad counts the labels in a separate launch.
 func nllLossGrad(ctx context.Context, l *launcher, _ name) error {
 	labels := l.arg(1)
 	e, n := backend.ParamsOf[plan.Entropy](l.c.Params()), labels.Count()
@@ -94,7 +94,7 @@ func nllLossGrad(ctx context.Context, l *launcher, _ name) error {
 	return l.Each(l.arg(0).Count()).all().Memory(per, backend.Read).Flag(e.Each).entropy(n, e).run(likelyGrads[labels.Dtype])
 }
 
-// countLabels launches the sum of the labels' weights, which are the operand after the labels. The
+// countLabels launches the sum of the labels' weights; the weights are operand labels+1. The call's
 // last operand is dloss.
 func (l *launcher) countLabels(ctx context.Context, labels, n int, e *plan.Entropy) (per device.Range, err error) {
 	parts, err := l.b.takeParts(ctx)
@@ -110,7 +110,7 @@ func (l *launcher) countLabels(ctx context.Context, labels, n int, e *plan.Entro
 	return per, err
 }
 
-// entropy is the kernels' struct of that name.
+// entropy adds the kernels' struct of that name.
 func (l *launcher) entropy(n int, e *plan.Entropy) *launcher {
 	return l.Word(n, e.Cols, e.Inner, int(e.Ignore)).Double(e.Smoothing).Flag(e.Mean)
 }
@@ -129,7 +129,7 @@ func lossGrad(_ context.Context, l *launcher, k name) error {
 	return l.Each(n).operands(0, 1).Word(n).Flag(p.Each, p.OfTarget).pairs(2).run(k)
 }
 
-// pairs is the kernels' struct of that name, of four operands.
+// pairs adds the kernels' struct of that name, for four operands.
 func (l *launcher) pairs(first int) *launcher {
 	return l.operands(first, first+1, first+2, first+3).Word(l.c.Op.Code()).Double(l.c.C[:]...)
 }

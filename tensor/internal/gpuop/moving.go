@@ -7,13 +7,13 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// The kernels of conversions and choices, by the dtype of the operand that they read first.
+// The kernels of conversions and choices, by the dtype of the first operand that they read.
 var (
 	conversions = namedBy("convert", valid()...)
 	choices     = namedBy("choose", backend.Uint8, backend.Int32, backend.Int64)
 )
 
-// valid are all dtypes.
+// valid returns all dtypes.
 func valid() (all []backend.Dtype) {
 	for d := range backend.Dtypes {
 		if d.Valid() {
@@ -39,7 +39,7 @@ func moving(t *entries) {
 
 func fill(_ context.Context, l *launcher, _ name) error { return l.fill(l.c.C[0]) }
 
-// fill fills the result with a number.
+// fill fills the result with v.
 func (l *launcher) fill(v float64) error {
 	n := l.arg(0).Count()
 	l.Dtype = l.arg(0).Dtype
@@ -56,7 +56,7 @@ func pad(_ context.Context, l *launcher, k name) error {
 	return l.Each(n).all().Bits(l.Dtype.Bits(l.c.C[0])).Word(n, p.Row, p.Start, p.Length).run(k)
 }
 
-// resample is forward and backward.
+// resample runs the resampling and its gradient.
 func resample(_ context.Context, l *launcher, k name) error {
 	l.elements()
 	for _, a := range l.c.Plan.(*plan.Resample).Axes {
@@ -73,7 +73,7 @@ func convert(_ context.Context, l *launcher, _ name) error {
 	return l.elements().run(conversions[l.arg(1).Dtype])
 }
 
-// tileSide is the side of the square that a block of the matrix kernels works on.
+// tileSide is the side of the square tile of a block of the matrix kernels.
 const tileSide = 32
 
 func tiles(n int) int { return (n + tileSide - 1) / tileSide }

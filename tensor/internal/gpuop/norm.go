@@ -25,21 +25,21 @@ func norms(t *entries) {
 	t.run("batch_norm_grad", batchNormGrad, backend.BatchNormGrad)
 }
 
-// normRows makes it a launch with a block for each row.
+// normRows sets one block per row.
 func (l *launcher) normRows(p *plan.RowNorm) *launcher {
 	return l.Blocks(p.N*p.Groups, threads(p.Per*p.Inner, 512), 1)
 }
 
-// norm is the kernels' struct of that name.
+// norm adds the kernels' struct of that name.
 func (l *launcher) norm(p *plan.RowNorm) *launcher {
 	return l.Word(p.N, p.Groups, p.Per, p.Inner).Double(p.Eps).Flag(p.Centered)
 }
 
-// narrowNorm is the most elements of a narrow row that a warp takes.
+// narrowNorm is the largest number of narrow elements of a row for one warp.
 const narrowNorm = 2048
 
-// normed ends the arguments of a kernel that takes rows: of narrow elements a warp takes each short
-// row.
+// normed adds the last arguments of a kernel over rows. For narrow elements it sets one warp per
+// short row.
 func (l *launcher) normed(p *plan.RowNorm) *launcher {
 	if l.c.Narrow {
 		short := p.Per*p.Inner <= narrowNorm
@@ -55,8 +55,8 @@ func normalize(_ context.Context, l *launcher, k name) error {
 	return l.normRows(p).all().normed(p).run(k)
 }
 
-// Few rows are those whose gradients are one launch: with blocks of so many rows there are places
-// for what each leaves.
+// Up to fewRows rows, one launch computes all gradients: with blocks of rowsOfNorm rows, the memory
+// for parts has slots for what each block writes.
 const (
 	fewRows    = 1024
 	rowsOfNorm = 8
@@ -96,7 +96,8 @@ func normalizeWeightGrad(ctx context.Context, l *launcher, _ name) error {
 	return l.normWeights(ctx, l.c.Plan.(*plan.RowNorm), 0, 1, 2, 3, 4)
 }
 
-// normWeights are the gradients of the weights and biases, from the operands with these numbers.
+// normWeights computes the gradients of the weights and biases; dw to stats are the operands'
+// numbers.
 func (l *launcher) normWeights(ctx context.Context, p *plan.RowNorm, dw, db, dy, x, stats int) error {
 	weights := p.Groups * p.Per
 	units := (weights + 31) / 32

@@ -19,11 +19,11 @@ func orders(t *entries) {
 	t.run("cumsum", cumSum, backend.CumSum)
 }
 
-// rankedBytes is the size of an element of a row beside its rank.
+// rankedBytes is the size of an element with its rank.
 const rankedBytes = 16
 
-// sortRows sorts runs of rows in shared memory, merges pairs of runs from one buffer to the other
-// until each row is one, and takes the first places.
+// sortRows sorts runs of rows in shared memory, then merges pairs of runs between two buffers until
+// each row is one run. Finally it copies the first elements of each row to the result.
 func sortRows(ctx context.Context, l *launcher, k name) error {
 	o := backend.ParamsOf[plan.Order](l.c.Params())
 	n := l.arg(1).Count()

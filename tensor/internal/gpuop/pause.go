@@ -10,7 +10,7 @@ import (
 
 var delay = named("delay")
 
-// Pause lets a stream of the device pause.
+// Pause queues a kernel on a stream of the device that runs for d.
 func (b *Backend) Pause(s device.Stream, d time.Duration) error {
 	k, err := b.kernel(delay, backend.NoDtype)
 	if err == nil {

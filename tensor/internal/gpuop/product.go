@@ -16,7 +16,8 @@ func products(t *entries) {
 	}
 }
 
-// canMultiply: the library computes in bfloat16 if it does so with a bias.
+// canMultiply reports whether c can run here. The library computes in bfloat16 only if it also adds
+// a bias.
 func canMultiply(b *Backend, c *backend.Call) bool {
 	if c.Mixed() || c.Narrow && b.blas != nil && !(b.fused && b.blas.MatMulBFloat16()) {
 		return false
@@ -44,7 +45,8 @@ func matmul(ctx context.Context, l *launcher, _ name) error {
 		if err := l.byLibrary(ctx, p, l.arg(3)); err != nil || p.op == backend.MatMulAddBias {
 			return err
 		}
-		return l.follow(ctx, backend.ReLU) // beside a rounding of the product, one of the product and its bias
+		// The library rounds twice: the product, and the product with its bias.
+		return l.follow(ctx, backend.ReLU)
 	}
 	var err error
 	if p.K == 0 {
@@ -73,7 +75,7 @@ func (l *launcher) follow(ctx context.Context, op backend.Op) error {
 	return l.b.run(ctx, c)
 }
 
-// multiply is the product without a library.
+// multiply computes the product without a library.
 func (l *launcher) multiply(p product) error {
 	as, bs, batch := [2]int{p.K, 1}, [2]int{p.N, 1}, &plan.Placement{}
 	if p.TransA {
@@ -92,8 +94,8 @@ func (l *launcher) multiply(p product) error {
 	return l.dims("a batch", batch.Dims, batch.Dst, batch.Src).run(tileProduct)
 }
 
-// tiling is how a file of kernels cuts a product: into tiles of side by side results, stage steps
-// of the inner dimension at a time.
+// tiling describes how the kernels of a file cut a product: into tiles of side by side results,
+// with stage steps of the inner dimension at a time.
 type tiling struct {
 	nn, nt, tn  name
 	side, stage int
@@ -107,11 +109,11 @@ var tilings = [...]tiling{
 func (t *tiling) tiles(m, n int) int { return (m + t.side - 1) / t.side * ((n + t.side - 1) / t.side) }
 func (t *tiling) steps(k int) int    { return (k + t.stage - 1) / t.stage }
 
-// partBytes is what a part of the inner dimension leaves for each tile: its results, and sums of
-// rows in float64.
+// partBytes returns the size of what a part of the inner dimension writes for each tile: its
+// results, and sums of rows in float64.
 func (t *tiling) partBytes() int { return (t.side*t.side + 2*t.side) * 4 }
 
-// ownProduct is a product and what follows it in one launch.
+// ownProduct computes a product and the operation after it in one launch.
 func (l *launcher) ownProduct(ctx context.Context, w Way, p product) error {
 	t := &tilings[w]
 	all := t.tiles(p.M, p.N)

@@ -19,8 +19,8 @@ func random(t *entries) {
 	t.run("categorical", categorical, backend.Categorical)
 }
 
-// random is the kernels' struct source: seed, stream, and the operand with the seed of a captured
-// step.
+// random adds the kernels' struct source: the seed, the stream, and the operand with the seed of a
+// captured step.
 func (l *launcher) random(r plan.Random, seed int) *launcher {
 	return l.Bits(r.Seed, r.Stream).operands(seed)
 }
@@ -40,7 +40,7 @@ func bernoulli(_ context.Context, l *launcher, k name) error {
 	return l.Each((n+3)/4).operands(0, 1).Word(n).random(*r, 2).run(k)
 }
 
-// randPerm sorts random numbers whose low bits are their places, and keeps these bits.
+// randPerm sorts random numbers with their positions in the low bits, and keeps these bits.
 func randPerm(_ context.Context, l *launcher, k name) error {
 	n, r := l.arg(0).Count(), backend.ParamsOf[plan.Random](l.c.Params())
 	low := uint64(1)<<bits.Len(uint(n-1)) - 1
@@ -51,7 +51,7 @@ func randPerm(_ context.Context, l *launcher, k name) error {
 	return l.Word(n).Bits(low).run(orderPlaces)
 }
 
-// categorical has a block for each row.
+// categorical sets one block per row.
 func categorical(_ context.Context, l *launcher, k name) error {
 	n, c := l.arg(0).Count(), backend.ParamsOf[plan.Categorical](l.c.Params())
 	l.Blocks(n, threads(c.Cols, 1024), 1).operands(0, 1).Word(n, c.Cols, c.Kept)

@@ -7,14 +7,14 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// pass is the kernels of all steps of a kind of recurrent layer in one launch, for layers of up to
-// 64 and 128 states.
+// pass holds the kernels that run all steps of a kind of recurrent layer in one launch, for layers
+// of up to 64 and up to 128 states.
 type pass struct {
 	gates         int
 	forward, grad [2]name
 }
 
-// passes are by the code of an operation.
+// passes is indexed by an operation's code.
 var passes = func() (all [4]pass) {
 	for kind, of := range [...]string{"rnn", "rnn", "lstm", "gru"} {
 		all[kind] = pass{[...]int{1, 1, 4, 3}[kind], [2]name{named(of + "_64"), named(of + "_128")}, [2]name{named(of + "_grad_64"), named(of + "_grad_128")}}
@@ -22,20 +22,21 @@ var passes = func() (all [4]pass) {
 	return all
 }()
 
-// These are the same in recurrence.cu.
+// These constants are the same in recurrence.cu.
 const (
 	passStates = 64 // of the first edition
 	passTile   = 4  // results of a thread, and numbers of a vector at each stage
 	passHeld   = 5  // stages whose weights are in registers
 )
 
-// mostStates is the most states of all rows of a batch: with more the products of single steps fill
-// the GPU, and an LSTM and a GRU are slower in one launch, as docs/benchmarks.md shows.
+// mostStates is the largest number of states of all rows of a batch together. With more states the
+// products of single steps fill the GPU, and an LSTM and a GRU are slower in one launch, as
+// docs/benchmarks.md shows.
 const mostStates = 1 << 17
 
-// recurs reports whether there is an edition for the layer: else each step is a product and a
-// kernel. Weights are read four by four. GPUs without matrix units have too little shared memory
-// for the second edition.
+// recurs reports whether there is an edition for the layer. Otherwise each step is a product and a
+// kernel. The weights are read four at a time. GPUs without matrix units have too little shared
+// memory for the second edition.
 func recurs(b *Backend, c *backend.Call) bool {
 	weight := 1
 	if c.Op.Family() == backend.RecurrenceGrad {
@@ -46,8 +47,9 @@ func recurs(b *Backend, c *backend.Call) bool {
 		(p.Size <= passStates || p.Size <= 2*passStates && b.hasMatrixUnits())
 }
 
-// pass makes it a launch with a block for each row of the batch, whose threads do a product of so
-// many results and terms for each state, with lanes for a result. It returns the edition's number.
+// pass sets one block per row of the batch. The block's threads compute, for each state, a product
+// with that many results and terms, with that many lanes per result. It returns the edition's
+// number.
 func (l *launcher) pass(results, terms, lanes int) (edition int) {
 	p := backend.ParamsOf[plan.Recurrence](l.c.Params())
 	if p.Size > passStates {

@@ -31,7 +31,7 @@ func reductions(t *entries) {
 	t.run("argmin", softmax, backend.ArgMin)
 }
 
-// sum adds up rows or columns; the mean of nothing is NaN.
+// sum adds rows or columns. The mean of no elements is NaN.
 func sum(ctx context.Context, l *launcher, rows name) error {
 	r, divisor := l.c.Plan.(*plan.Reduction), l.c.C[0]
 	if l.arg(1).Bytes == 0 {
@@ -48,8 +48,8 @@ func sum(ctx context.Context, l *launcher, rows name) error {
 	return l.meet(ctx, n > 1).Word(n).reduction(r).run(rows)
 }
 
-// columns makes it a launch that adds up columns of count numbers each, and returns into how many
-// parts they are cut.
+// columns sets the grid for sums of columns of count numbers each. It returns the number of parts
+// into which the columns are cut.
 func (l *launcher) columns(outputs, count int) int {
 	units, rows := (outputs+31)/32, 32
 	if count <= 64 {
@@ -60,7 +60,7 @@ func (l *launcher) columns(outputs, count int) int {
 	return n
 }
 
-// statistic is of no elements NaN for the variance, 0 for a norm, and -Inf for the others.
+// statistic returns, for no elements, NaN for a variance, 0 for a norm and -Inf for the others.
 func statistic(_ context.Context, l *launcher, k name) error {
 	if l.arg(1).Bytes > 0 {
 		return l.groups(k, l.arg(0).Count(), l.arg(1).Count())
@@ -78,14 +78,14 @@ func statisticGrad(_ context.Context, l *launcher, k name) error {
 	return l.groups(k, l.arg(1).Count(), l.arg(2).Count())
 }
 
-// groups launches a kernel with a block for each of so many outputs of a reduction of n elements.
+// groups launches a kernel with one block per output of a reduction of n elements.
 func (l *launcher) groups(k name, outputs, n int) error {
 	count := n / outputs
 	l.Blocks(outputs, threads(count, 512), 1).all().Word(outputs, count).Double(l.c.C[0])
 	return l.reduction(l.c.Plan.(*plan.Reduction)).run(k)
 }
 
-// reduction is the kernels' struct of that name.
+// reduction adds the kernels' struct of that name.
 func (l *launcher) reduction(r *plan.Reduction) *launcher {
 	for _, part := range [2][]plan.Dim{r.Kept, r.Summed} {
 		var sizes, strides [launch.MaxDims]int
@@ -100,11 +100,11 @@ func (l *launcher) reduction(r *plan.Reduction) *launcher {
 	return l
 }
 
-// rows makes it a launch with a block for each of n rows, of one warp at least.
+// rows sets one block of at least a warp for each of n rows.
 func (l *launcher) rows(n int, r *plan.Rows) *launcher { return l.Blocks(n, threads(r.Cols, 512), 1) }
 
-// softmax is forward and backward, of which the last operand has the rows, and the place of a row's
-// greatest element, which one warp finds.
+// softmax runs the row operations, whose last operand has the rows: softmax, its gradient, and the
+// index of a row's extreme element, which takes one warp.
 func softmax(_ context.Context, l *launcher, k name) error {
 	r := backend.ParamsOf[plan.Rows](l.c.Params())
 	n := l.arg(1).Count() / r.Cols

@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
-// gradEditions are the kernels for narrow gradients of wide parameters.
+// gradEditions are the kernels for narrow gradients of parameters of the upcast dtype.
 var gradEditions [backend.Ops]name
 
 func steps(t *entries) {
@@ -20,8 +20,8 @@ func steps(t *entries) {
 	}
 }
 
-// stepKernel is the kernel of a step, whose gradients may be narrow where the parameters are not;
-// 0: there is none. The dtype of its name is that of the gradients.
+// stepKernel returns the kernel of a step, or 0 if there is none. The gradients may be narrow even
+// if the parameters are not. The dtype in the kernel's name is that of the gradients.
 func stepKernel(c *backend.Call) name {
 	k, grad := table[c.Op].kernel, c.List.Refs[1].Dtype
 	switch {
@@ -34,16 +34,17 @@ func stepKernel(c *backend.Call) name {
 }
 
 const (
-	// maxParameters is the number that one launch of an optimiser takes: as many as a kernel's 4 KiB
-	// of arguments.
+	// maxParameters is the largest number of parameters of one launch. A kernel's arguments are
+	// limited to 4 KiB.
 	maxParameters = 48
-	// together is how many elements a thread has in flight; it is the same in step.cu.
+	// together is the number of elements that a thread has in flight, as in step.cu.
 	together = 4
-	// stepBlocks is the most blocks for one parameter: those of small ones have nothing to do.
+	// stepBlocks is the largest number of blocks per parameter. The grid is sized for the largest
+	// parameter, so blocks of smaller ones may have no elements.
 	stepBlocks = 1 << 10
 )
 
-// step updates parameters, so many with each launch.
+// step updates at most maxParameters parameters with each launch.
 func step(_ context.Context, l *launcher, _ name) error {
 	all, shared, k := l.c.List, l.c.Params(), stepKernel(l.c)
 	if k != table[l.c.Op].kernel {
@@ -62,7 +63,8 @@ func step(_ context.Context, l *launcher, _ name) error {
 				if l.Word(item[0].Count()); part.Live.None() {
 					l.Double(part.Own[j*part.Width:][:part.Width]...)
 				} else {
-					l.Pad(part.Width) // they are read from memory
+					// The kernel reads them from memory.
+					l.Pad(part.Width)
 				}
 			}
 			if err := l.run(k); err != nil {
@@ -73,7 +75,7 @@ func step(_ context.Context, l *launcher, _ name) error {
 	return nil
 }
 
-// largestOf is the number of elements of the largest first operand of all items.
+// largestOf returns the number of elements of the largest first operand in the list.
 func largestOf(l *backend.List) int {
 	largest := 0
 	for i := range l.Len() {

@@ -6,17 +6,17 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// entry is an operation on a GPU.
+// entry describes an operation on a GPU.
 type entry struct {
-	kernel name // says by its editions which dtypes there are
+	kernel name // its editions define the supported dtypes
 	run    func(ctx context.Context, l *launcher, kernel name) error
-	can    func(b *Backend, c *backend.Call) bool // in the place of the kernel's editions
+	can    func(b *Backend, c *backend.Call) bool // if set, decides instead of the editions
 }
 
-// entries are those of all operations.
+// entries has an entry for each operation.
 type entries [backend.Ops]entry
 
-// table is the one list of what a GPU computes.
+// table lists all operations that a GPU can run.
 var table entries
 
 func init() {
@@ -25,7 +25,7 @@ func init() {
 	}
 }
 
-// run sets the kernel of operations, and what launches it.
+// run sets the kernel of some operations, and the function that launches it.
 func (t *entries) run(kernel string, f func(ctx context.Context, l *launcher, kernel name) error, ops ...backend.Op) {
 	n := named(kernel)
 	for _, op := range ops {

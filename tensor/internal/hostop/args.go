@@ -10,17 +10,17 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// args is what a kernel needs of a call, in few lines of a processor's cache, because a stream's
-// queue may hold a thousand of them. They are used again when the kernel has run, but those of a
+// args holds what a kernel needs of a call. It takes few cache lines, because a stream's queue may
+// hold a thousand of them. It is reused after the kernel has run, except that the args of a
 // captured launch belong to the graph.
 type args struct {
-	next     atomic.Pointer[args] // among those for reuse
+	next     atomic.Pointer[args] // in the list for reuse
 	Op       backend.Op
 	dtype    backend.Dtype
 	captured bool // set by the stream before the kernel can run
 	n        int
 	f        function
-	run      func() // calls f, and gives the args back
+	run      func() // calls f and returns the args for reuse
 	Plan     any
 	C        [2]float64
 	few      [4]memory
@@ -28,20 +28,20 @@ type args struct {
 	more     *more
 }
 
-// memory is that of an operand.
+// memory is the memory of an operand.
 type memory struct {
 	first *byte
 	bytes int64
 }
 
-// more is what few calls have. It stays with the args.
+// more holds what few calls have. It stays with the args.
 type more struct {
-	operands [backend.MaxArgs]memory // those after the first four
+	operands [backend.MaxArgs]memory // after the first four
 	params   backend.Params
 	own      [8]float64
 }
 
-// at is where an operand is.
+// at returns the memory of operand i.
 func (a *args) at(i int) *memory {
 	if i < len(a.few) {
 		return &a.few[i]
@@ -66,7 +66,7 @@ func (a *args) set(f function, c *backend.Call) {
 	}
 }
 
-// of is the elements of an operand; nil if it is absent or empty.
+// of returns the elements of operand i, or nil if it is absent or empty.
 func of[T any](a *args, i int) []T {
 	if i >= a.n {
 		return nil
@@ -79,10 +79,10 @@ func of[T any](a *args, i int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(m.first)), m.bytes/int64(unsafe.Sizeof(v)))
 }
 
-// params are the parameters of the call.
+// params returns the parameters of the call.
 func params[P any](a *args) *P { return backend.ParamsOf[P](&a.more.params) }
 
-// own are the numbers of a list's item, from the device in a captured step.
+// own returns the numbers of a list's item; in a captured step they are in device memory.
 func (a *args) own() []float64 {
 	if a.live != nil {
 		return unsafe.Slice((*float64)(unsafe.Pointer(&a.live[0])), len(a.live)/8)
@@ -90,8 +90,8 @@ func (a *args) own() []float64 {
 	return a.more.own[:]
 }
 
-// spare are args for reuse, which the stream's goroutine gives back without a lock. In race builds
-// each is new: a reused address would order the streams that have it.
+// spare holds args for reuse. The stream's goroutine returns them without a lock. In race builds
+// all args are new, because a reused address would order the streams that used it.
 type spare struct {
 	mu       sync.Mutex
 	first    *args
@@ -123,7 +123,8 @@ func (s *spare) take() *args {
 	return a
 }
 
-// giveBack lets go of the memory, which would not be freed otherwise.
+// giveBack clears the references to memory, which would not be freed otherwise, and returns the
+// args for reuse.
 func (s *spare) giveBack(a *args) {
 	if race.Enabled {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// Backend runs operations on a stream of a device whose memory the host can touch.
+// Backend runs operations on a stream of a device whose memory the host can access.
 type Backend struct {
 	env    backend.Env
 	mem    device.HostVisible
@@ -16,8 +16,8 @@ type Backend struct {
 	spare  spare
 }
 
-// New makes the backend of the environment's stream, whose device is mem. A level of vector
-// instructions that was chosen wrongly is an error.
+// New returns the backend for the environment's stream; mem is the stream's device. It fails if the
+// environment names an unusable level of vector instructions, as [simd.Chosen] reports.
 func New(env backend.Env, mem device.HostVisible) (*Backend, error) {
 	if err := simd.Chosen(); err != nil {
 		return nil, err
@@ -25,18 +25,18 @@ func New(env backend.Env, mem device.HostVisible) (*Backend, error) {
 	return &Backend{env: env, mem: mem, stream: env.Stream()}, nil
 }
 
-// Prepare is backend.Backend's: calls share no memory.
+// Prepare implements backend.Backend. It does nothing, because calls share no memory.
 func (b *Backend) Prepare(context.Context) error { return nil }
 
-// Close is backend.Backend's.
+// Close implements backend.Backend.
 func (b *Backend) Close() error { return nil }
 
-// Supports is backend.Backend's.
+// Supports implements backend.Backend.
 func (b *Backend) Supports(c *backend.Call) bool {
 	return table.find(c) != nil && (table.pairs[c.Op] != nil || !c.Mixed())
 }
 
-// Do is backend.Backend's. An item of a list is a launch.
+// Do implements backend.Backend. Each item of a list is a launch.
 func (b *Backend) Do(ctx context.Context, c *backend.Call) error {
 	defer c.Free()
 	if err := b.each(ctx, c); err != nil {
@@ -66,7 +66,7 @@ func (b *Backend) each(ctx context.Context, c *backend.Call) error {
 	return nil
 }
 
-// do queues one launch, with scratch memory as its last operand if it takes some.
+// do queues one launch. If the operation needs scratch memory, it is the last operand.
 func (b *Backend) do(ctx context.Context, f function, c *backend.Call) error {
 	if c.Empty() {
 		return nil
@@ -84,14 +84,14 @@ func (b *Backend) do(ctx context.Context, f function, c *backend.Call) error {
 	return b.launch(f, c)
 }
 
-// launch is a launch as the stream gets it, which is done with it when Launch returns. A call has
-// one.
+// launch is a launch with its buffers. A call reuses one, because the stream does not use it after
+// Launch has returned.
 type launch struct {
 	device.Launch
 	reads, writes [backend.MaxArgs + 1]device.Range
 }
 
-// briefBytes is how much memory a launch has at most that is brief.
+// briefBytes is the largest amount of memory that a brief launch reads and writes.
 const briefBytes = 4 << 10
 
 func (b *Backend) launch(f function, c *backend.Call) error {
@@ -115,8 +115,8 @@ func (b *Backend) launch(f function, c *backend.Call) error {
 	return err
 }
 
-// operands gives the kernel its operands, and names the memory that it reads and writes to the
-// stream.
+// operands sets the kernel's operands, and declares to the stream the memory that the kernel reads
+// and writes.
 func (b *Backend) operands(l *launch, a *args, c *backend.Call) error {
 	bytes := int64(0)
 	l.Reads, l.Writes, a.n = l.reads[:0], l.writes[:0], c.N

@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// word is an element that moves, whatever its dtype.
+// word is an element that is moved, whatever its dtype.
 type word interface {
 	uint8 | uint16 | uint32 | uint64
 }
@@ -82,7 +82,7 @@ func widen[D kernel.Float](a *args) { kernel.Widen(of[D](a, 0), of[bf16](a, 1)) 
 // f16 is an element of float16.
 type f16 = float16.Number
 
-// half is v as a float16, by way of float32 as in PyTorch.
+// half returns v as a float16. It rounds to float32 first, as PyTorch does.
 func half[S kernel.Number](v S) f16 { return float16.Round(float32(v)) }
 
 func each[D, S any](f func(S) D) function {

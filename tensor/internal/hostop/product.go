@@ -19,8 +19,8 @@ func products(t *functions) {
 	t.floats(avgPoolGrad[float32], avgPoolGrad[float64], backend.AvgPoolGrad)
 }
 
-// scratch is how many elements of scratch memory an operation takes, which come as the operand
-// after its last one.
+// scratch returns the number of elements of scratch memory that an operation needs, by operation
+// and dtype. The memory is the operand after the last one.
 var scratch = func() (t [backend.Ops]map[backend.Dtype]func(c *backend.Call) int) {
 	floats := func(f32, f64 func(c *backend.Call) int, ops ...backend.Op) {
 		for _, op := range ops {
@@ -42,7 +42,7 @@ func convScratch(elements func(p *plan.Conv, bias bool) int) func(c *backend.Cal
 	return func(c *backend.Call) int { return elements(c.Plan.(*plan.Conv), !c.Args[3].None()) }
 }
 
-// batchOf is the batch of a product, or nil.
+// batchOf returns the batch of a product, or nil.
 func batchOf(of any) *plan.Placement {
 	batch, _ := of.(*plan.Placement)
 	return batch

@@ -15,7 +15,7 @@ func random(t *functions) {
 	t.of[backend.Randperm][backend.Int64] = randPerm
 }
 
-// seeded replaces the seed by that of an operand, which a captured step has.
+// seeded replaces the seed by the one in an operand, which captured steps have.
 func seeded(a *args, operand int, r *plan.Random) {
 	if seed := of[uint64](a, operand); seed != nil {
 		r.Seed = seed[0]

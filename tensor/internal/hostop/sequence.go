@@ -13,10 +13,11 @@ func sequences(t *functions) {
 	t.floats(cellGrad[float32], cellGrad[float64], backend.CellGrad.All()...)
 }
 
-// behind is s from an element on; of nothing, nothing.
+// behind returns s from an element on, or an empty slice if s is shorter.
 func behind[T any](s []T, from int) []T { return s[min(from, len(s)):] }
 
-// attended is what forward and backward read: queries, keys, values and a mask.
+// attended returns the operands that attention and its gradient read: queries, keys, values and a
+// mask.
 func attended[T kernel.Float](a *args, first int) (*plan.Attention, *kernel.AttentionData[T]) {
 	p := a.Plan.(*plan.Attention)
 	d := &kernel.AttentionData[T]{Q: behind(of[T](a, first), p.Query.At), K: behind(of[T](a, first+1), p.Key.At), V: behind(of[T](a, first+2), p.Value.At)}

@@ -22,7 +22,7 @@ func norm[T kernel.Float](a *args) {
 	of[float64](a, 1)[0] = kernel.NormOf(kernel.Norm(a.C[0]), of[T](a, 0))
 }
 
-// normTotal sets the total, and the last one of the numbers.
+// normTotal sets the total, and the last of the numbers.
 func normTotal[T kernel.Float](a *args) {
 	all, each := of[float64](a, 1), params[plan.NormTotal](a).Each
 	last := len(all) - 1

@@ -8,23 +8,23 @@ import (
 // function computes an operation.
 type function = func(a *args)
 
-// cells are functions by the dtype in which they compute. An empty one is an operation that the
-// host does not do.
+// cells holds functions by the dtype in which they compute. An empty cell is unsupported on the
+// host.
 type cells [backend.Dtypes]function
 
-// functions are those of all operations.
+// functions holds the functions of all operations.
 type functions struct {
 	of    [backend.Ops]cells
 	pairs [backend.Ops]*pairs
 }
 
-// pairs are the functions of an operation by the dtype of one more operand.
+// pairs holds the functions of an operation by the dtype of one more operand.
 type pairs struct {
 	operand int
 	of      [backend.Dtypes]cells
 }
 
-// table is the one list of what the host computes.
+// table lists all operations that the host can run.
 var table = func() *functions {
 	t := new(functions)
 	for _, add := range []func(*functions){elementwise, moving, indexed, reductions, losses, norms, products, sequences, steps, random} {
@@ -33,7 +33,7 @@ var table = func() *functions {
 	return t
 }()
 
-// find is the function for a call; nil: the host does not do it.
+// find returns the function for a call, or nil if the host does not support it.
 func (t *functions) find(c *backend.Call) function {
 	if p := t.pairs[c.Op]; p != nil {
 		return p.of[c.Args[p.operand].Dtype][c.Dtype]
@@ -66,7 +66,7 @@ func (c *cells) sizes(f1, f2, f4, f8 function) {
 	}
 }
 
-// pair begins the functions of an operation that depend on the dtype of another operand, too.
+// pair starts the functions of an operation that also depend on the dtype of another operand.
 func (t *functions) pair(op backend.Op, operand int) *pairs {
 	t.pairs[op] = &pairs{operand: operand}
 	return t.pairs[op]

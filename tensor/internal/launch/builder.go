@@ -7,36 +7,38 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// Builder collects the arguments of one launch, in the order of the kernel's. L is the struct that
-// embeds it. Methods return Outer, so that calls of both can be chained.
+// Builder collects the arguments of one launch, in the order of the kernel's parameters. L is the
+// struct that embeds the Builder. Methods return Outer, so that calls of both can be chained.
 type Builder[L any] struct {
 	device.Launch
 	Outer *L
-	Dtype backend.Dtype // of the kernel, and of its numbers
+	Dtype backend.Dtype // of the kernel, and of the parameters that Number adds
 }
 
-// maxBlocks is enough to fill any GPU several times; kernels stride over what is more.
+// maxBlocks fills any GPU several times. Kernels stride over more.
 const maxBlocks = 1 << 12
 
-// GridSize returns how many blocks are enough for n elements, so many of them for each block.
+// GridSize returns the number of blocks for n elements with each elements per block, at most
+// maxBlocks.
 func GridSize(n, each int) uint32 { return uint32(min(max((n+each-1)/each, 1), maxBlocks)) }
 
-// Blocks makes it a launch of n blocks, each of x by y threads.
+// Blocks sets a grid of n blocks, each of x by y threads.
 func (b *Builder[L]) Blocks(n, x, y int) *L {
 	b.Grid, b.Block = [3]uint32{GridSize(n, 1), 1, 1}, [3]uint32{uint32(x), uint32(y), 1}
 	return b.Outer
 }
 
-// Each makes it a launch over n elements, with 256 threads a block.
+// Each sets a grid for n elements, one per thread. The caller sets the block to 256 threads.
 func (b *Builder[L]) Each(n int) *L {
 	b.Grid[0] = GridSize(n, 256)
 	return b.Outer
 }
 
-// Memory adds a pointer to r, which the kernel uses as role says: null for the zero Range.
+// Memory adds a pointer to r, which the kernel uses according to role. The pointer is null for the
+// zero Range.
 func (b *Builder[L]) Memory(r device.Range, role backend.Role) *L { return b.Within(r, 0, role) }
 
-// Within adds a pointer to a byte of r.
+// Within adds a pointer to byte at of r.
 func (b *Builder[L]) Within(r device.Range, at int, role backend.Role) *L {
 	b.Args = append(b.Args, uint64(r.Ptr)+uint64(at))
 	if r.Bytes > 0 && role&backend.Read != 0 {
@@ -56,7 +58,7 @@ func (b *Builder[L]) Word(v ...int) *L {
 	return b.Outer
 }
 
-// Bits adds words as they are.
+// Bits adds words unchanged.
 func (b *Builder[L]) Bits(v ...uint64) *L {
 	b.Args = append(b.Args, v...)
 	return b.Outer
@@ -78,7 +80,7 @@ func (b *Builder[L]) Double(vs ...float64) *L {
 	return b.Outer
 }
 
-// Flag adds a word of 1 or 0 for each.
+// Flag adds a word for each value: 1 for true, 0 for false.
 func (b *Builder[L]) Flag(all ...bool) *L {
 	for _, v := range all {
 		if v {
@@ -90,11 +92,12 @@ func (b *Builder[L]) Flag(all ...bool) *L {
 	return b.Outer
 }
 
-// MaxDims is the number of dimensions that kernels take, after those that walk alike were merged.
+// MaxDims is the largest number of dimensions that kernels take, after dimensions with matching
+// strides were merged.
 const MaxDims = 8
 
-// Dims adds the number of dimensions, at most MaxDims, and MaxDims words for each list: one for
-// each dimension.
+// Dims adds the number of dimensions, which must be at most MaxDims. Then it adds MaxDims words for
+// each list, one per dimension.
 func (b *Builder[L]) Dims(dims []int, strides ...[]int) *L {
 	b.Word(len(dims))
 	b.list(dims)
@@ -104,7 +107,7 @@ func (b *Builder[L]) Dims(dims []int, strides ...[]int) *L {
 	return b.Outer
 }
 
-// list adds MaxDims words, of which the list's are the first.
+// list adds MaxDims words: those of v, then zeros.
 func (b *Builder[L]) list(v []int) {
 	b.Word(v...)
 	b.Pad(MaxDims - len(v))

@@ -11,25 +11,26 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/ptx"
 )
 
-// Modules are the modules of a device, each of which is loaded when its first kernel is needed: an
-// image's compiled code, or where the device does not take that, PTX of the kernel alone.
+// Modules holds the modules of a device. Each is loaded when its first kernel is needed. A module
+// is an image's compiled code, or the PTX of a single kernel if the device does not take compiled
+// code.
 type Modules struct {
 	dev   device.ModuleLoader
-	mu    sync.Mutex                             // of loads; not held while the device loads
+	mu    sync.Mutex                             // guards loads; not held while the device loads
 	loads map[part]func() (device.Module, error) // nil after Close
 }
 
-// part is what a module is made of: the image's compiled code, or a kernel's PTX.
+// part is the source of a module: the image's compiled code, or a kernel's PTX.
 type part struct {
 	image  *ptx.Image
 	kernel string // "": the compiled code
 }
 
-// Handle caches the handle of a kernel; nil before [Modules.Kernel] has found it.
+// Handle caches the handle of a kernel. It is nil until [Modules.Kernel] has found the kernel.
 type Handle = atomic.Pointer[any]
 
-// NewModules returns modules of dev, of which none is loaded yet. A program that was built without
-// kernels for GPUs is an error.
+// NewModules returns an empty set of modules of dev. It returns [backend.ErrUnsupported] if the
+// program was built without kernels for GPUs.
 func NewModules(dev device.ModuleLoader) (*Modules, error) {
 	if !ptx.Embedded() {
 		return nil, fmt.Errorf("%w: this program has no kernels for GPUs: build it with the tag cuda", backend.ErrUnsupported)
@@ -57,7 +58,7 @@ func (m *Modules) Kernel(at *Handle, image *ptx.Image, name string) (any, error)
 	return k, nil
 }
 
-// load loads a module without a lock: goroutines that need it wait for it alone.
+// load loads a module without holding the lock, so that only goroutines that need this module wait.
 func (m *Modules) load(p part) (device.Module, error) {
 	m.mu.Lock()
 	if m.loads == nil {
@@ -100,7 +101,7 @@ func (p part) String() string {
 	return p.image.Name + ".ptx, " + p.kernel
 }
 
-// Close closes the modules, after those that are being loaded. It is idempotent.
+// Close closes the modules. It waits for those that are still loading. It is idempotent.
 func (m *Modules) Close() error {
 	m.mu.Lock()
 	loads := m.loads

@@ -11,24 +11,25 @@ import (
 	"github.com/cistern-ml/cistern/internal/ptxfiles"
 )
 
-// Image is what one file of kernels was compiled to.
+// Image is a compiled file of kernels.
 type Image struct {
 	Name  string // of the file, without its suffix
-	Files fs.FS  // has it with the suffixes .ptx and .fatbin
+	Files fs.FS  // contains the file with the suffixes .ptx and .fatbin
 }
 
-// Embedded reports whether the program has kernels: it is built with the tag cuda or emulator.
+// Embedded reports whether the program contains kernels, which needs the build tag cuda or
+// emulator.
 func Embedded() bool { return ptxfiles.Tensor != nil }
 
-// Find returns the image that has a kernel, or nil.
+// Find returns the image that contains a kernel, or nil.
 func Find(kernel string) *Image { return index()[kernel] }
 
-// Compiled returns a fatbin of all kernels, for GPUs of compute capability 8.x and 9.0; nil if there
-// is none.
+// Compiled returns a fatbin of all kernels of the file for GPUs of compute capability 8.x and 9.0,
+// or nil if there is none.
 func (i *Image) Compiled() []byte { return i.read(".fatbin") }
 
-// PTX returns a kernel for the driver to compile, without the other kernels of the file: most of
-// the time that a driver takes is for each of them.
+// PTX returns the PTX of one kernel, for the driver to compile. The other kernels of the file are
+// left out, because the driver spends most of its time on compiling each of them.
 func (i *Image) PTX(kernel string) []byte {
 	var only []byte
 	text := i.read(".ptx")
@@ -52,12 +53,12 @@ func (i *Image) read(suffix string) []byte {
 	}
 	code, err := fs.ReadFile(i.Files, i.Name+suffix)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		panic(err) // it is in the program
+		panic(err) // it is embedded, so reading can't fail
 	}
 	return code
 }
 
-// A kernel's name stands between entry and a parenthesis, and end closes its body.
+// A kernel's name is between entry and a parenthesis, and end closes its body.
 var (
 	entry = []byte("\n.visible .entry ")
 	end   = []byte("\n}")

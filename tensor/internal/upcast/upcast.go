@@ -1,6 +1,6 @@
-// Package upcast is a backend that does in a wide type what another backend does not do in a narrow
-// one, such as bfloat16 in float32: it converts the operands to scratch memory, and rounds the
-// results once.
+// Package upcast wraps a backend, and runs the operations that it does not support in a narrow
+// dtype such as bfloat16. It computes them in the upcast dtype, such as float32: it converts the
+// operands to scratch memory, and rounds the results once.
 package upcast
 
 import (
@@ -12,17 +12,18 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// Backend stands before another backend.
+// Backend wraps another backend.
 type Backend struct {
 	backend.Backend
 	env backend.Env
 }
 
-// New makes a backend that does what next does, and more.
+// New returns a backend that supports at least what next supports.
 func New(next backend.Backend, env backend.Env) *Backend { return &Backend{next, env} }
 
-// Supports is backend.Backend's. A fusion pays only if its base would be upcast, too, and has other
-// bits than its parts if one of them reads what another one rounds.
+// Supports implements backend.Backend. A fused operation is upcast only if its base would be upcast
+// too, because otherwise the fusion does not pay. It is not upcast either if one of its parts reads
+// a result that another part rounds, because the bits would differ.
 func (b *Backend) Supports(c *backend.Call) bool {
 	if b.Backend.Supports(c) {
 		return true
@@ -42,8 +43,8 @@ func (b *Backend) Supports(c *backend.Call) bool {
 	return b.Backend.Supports(c)
 }
 
-// Do is backend.Backend's. Items of a list, which have the same dtypes, are upcast one by one, so
-// that one at a time has copies.
+// Do implements backend.Backend. The items of a list, which have the same dtypes, are upcast one by
+// one, so that only one item at a time has copies.
 func (b *Backend) Do(ctx context.Context, c *backend.Call) error {
 	switch {
 	case !c.Narrow || b.Backend.Supports(c):
@@ -57,13 +58,14 @@ func (b *Backend) Do(ctx context.Context, c *backend.Call) error {
 	return b.upcast(ctx, c, nil)
 }
 
-// lister is a backend that does calls with lists together.
+// lister is a backend that runs calls with lists together.
 type lister interface {
 	DoLists(ctx context.Context, calls []*backend.Call) error
 }
 
-// DoLists lets to do calls with lists one after the other. A Backend takes the memory for the
-// copies of all calls before the first, so that none is done if there is not enough.
+// DoLists runs calls with lists on to, one after the other. If to is a [Backend], it allocates the
+// memory for the copies of all calls before the first call, so that no call runs if there is not
+// enough memory.
 func DoLists(ctx context.Context, to backend.Backend, calls []*backend.Call) (err error) {
 	if l, ok := to.(lister); ok {
 		return l.DoLists(ctx, calls)
@@ -78,7 +80,7 @@ func DoLists(ctx context.Context, to backend.Backend, calls []*backend.Call) (er
 	return err
 }
 
-// DoLists does calls with lists one after the other.
+// DoLists runs calls with lists one after the other.
 func (b *Backend) DoLists(ctx context.Context, calls []*backend.Call) error {
 	room, err := b.room(calls)
 	for _, c := range calls {
@@ -100,7 +102,7 @@ func (b *Backend) DoLists(ctx context.Context, calls []*backend.Call) error {
 	return err
 }
 
-// room is memory for the copies of any item of the calls, by the operand's place.
+// room allocates memory for the copies of any item of the calls. The result is indexed by operand.
 func (b *Backend) room(calls []*backend.Call) (room []memcache.Block, err error) {
 	var sizes [backend.MaxArgs]int64
 	most := 0
@@ -132,7 +134,7 @@ func (b *Backend) room(calls []*backend.Call) (room []memcache.Block, err error)
 	return room, nil
 }
 
-// part is c with a part of its list.
+// part returns a copy of c whose list is part.
 func (b *Backend) part(c *backend.Call, part backend.List) *backend.Call {
 	p := b.env.NewCall(c.Op, c.Dtype)
 	p.C, p.Plan = c.C, c.Plan
@@ -146,28 +148,30 @@ func (b *Backend) part(c *backend.Call, part backend.List) *backend.Call {
 	return p
 }
 
-// copied is an operand and its wide copy. Memory that an operation names twice, as a result in
-// place, has one copy.
+// copied is an operand and its upcast copy. An operand that appears twice, such as a result in
+// place, has only one copy.
 type copied struct {
 	of, wide backend.Ref
 	block    memcache.Block
-	read     bool // the copy has the elements
-	written  bool // the elements go back
+	read     bool // the operand was converted to the copy
+	written  bool // the copy is converted back
 }
 
-// copies are those of one call.
+// copies holds the copies of one call.
 type copies struct {
-	b    *Backend
-	c    *backend.Call // until it is done
-	ctx  context.Context
-	lent []memcache.Block // for a list's items, by the operand's place; nil: there is none
+	b   *Backend
+	c   *backend.Call // until it is done
+	ctx context.Context
+	// lent is the memory for a list's items, by operand; nil if there is none.
+	lent []memcache.Block
 	all  []copied
 	room [backend.MaxArgs]copied
 }
 
-// upcast takes the memory for the copies from room, unless that is nil.
+// upcast runs c in the upcast dtype. The memory for the copies comes from room, unless room is nil.
 func (b *Backend) upcast(ctx context.Context, c *backend.Call, room []memcache.Block) error {
-	k := copies{b: b, c: c, lent: room, ctx: context.Background()} // whatever becomes of ctx: calls of the same update are queued already
+	// The context does not matter, because other calls of the same update may already be queued.
+	k := copies{b: b, c: c, lent: room, ctx: context.Background()}
 	k.all = k.room[:0]
 	narrow := c.Dtype
 	defer k.free()
@@ -191,7 +195,7 @@ func (b *Backend) upcast(ctx context.Context, c *backend.Call, room []memcache.B
 	return nil
 }
 
-// replace gives the call wide copies in the place of its narrow operands.
+// replace replaces the call's narrow operands by upcast copies.
 func (k *copies) replace(c *backend.Call) (err error) {
 	for i, role := range c.Op.Roles()[:c.N] {
 		if c.Args[i], err = k.of(c.Args[i], role, i); err != nil {
@@ -211,7 +215,7 @@ func (k *copies) replace(c *backend.Call) (err error) {
 	return nil
 }
 
-// of is the copy of the operand in a place, or the operand itself if it is not narrow.
+// of returns the copy of operand at, or the operand itself if it is not narrow.
 func (k *copies) of(r backend.Ref, role backend.Role, at int) (backend.Ref, error) {
 	wide := r.Dtype.Wide()
 	if wide == backend.NoDtype {
@@ -251,7 +255,7 @@ func (k *copies) copyOf(r backend.Ref, wide backend.Dtype, at int) (*copied, err
 	return &k.all[len(k.all)-1], nil
 }
 
-// free frees the copies for what is queued afterwards.
+// free frees the copies; the stream may reuse their memory for later work.
 func (k *copies) free() {
 	if k.lent != nil {
 		return

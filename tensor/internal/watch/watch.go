@@ -1,8 +1,8 @@
-// Package watch is how package backendtest stands before the backend of a runtime.
+// Package watch lets package backendtest wrap the backend of a runtime.
 package watch
 
 import "github.com/cistern-ml/cistern/tensor/backend"
 
-// Backend puts wrap's result in the place of the backend of a *tensor.Runtime that no goroutine
-// uses yet. Package tensor sets it.
+// Backend replaces the backend of a *tensor.Runtime by wrap's result. No goroutine may use the
+// runtime yet. Package tensor sets Backend.
 var Backend func(runtime any, wrap func(next backend.Backend) backend.Backend)

@@ -1,9 +1,11 @@
-// Package workers spreads the work of a kernel over goroutines that last: between two kernels they are parked, not made again.
+// Package workers spreads the work of a kernel over long-lived goroutines. Between two kernels they
+// are parked, so that a kernel does not create goroutines.
 //
-// The goroutine that brings a job takes part, and never waits for one that has not begun: if all workers are busy with other
-// streams' jobs it does every unit itself. So streams neither starve nor block each other. Workers stop when there was nothing
-// to do for a while.
+// The goroutine that calls [Do] takes part in its job, and never waits for a worker that has not
+// begun. If all workers are busy with other streams' jobs, it runs every unit itself, so streams
+// neither starve nor block each other. Workers stop after a while without work.
 //
-// In race builds a job has goroutines of its own: through workers that last, and the locks around them, the race detector
-// would see one stream's work happen before another's that no event orders.
+// In race builds each job has its own goroutines. With long-lived workers and the locks around
+// them, the race detector would see a happens-before order between the work of two streams that no
+// event orders.
 package workers

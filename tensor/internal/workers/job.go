@@ -8,16 +8,17 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// Job is work in phases, each of units that may run at once and in any order. All units of a phase are done when those of the
-// next begin.
+// Job is work in phases. The units of a phase may run at the same time and in any order. A phase
+// begins after all units of the phase before it.
 type Job interface {
-	// Units is the number of units of a phase, which may be 0.
+	// Units returns the number of units of a phase, which may be 0.
 	Units(phase int) int
-	// Run does one unit.
+	// Run runs one unit.
 	Run(phase, unit int)
 }
 
-// Do runs the phases of a job on the calling goroutine and at most so many others, and returns when all are done.
+// Do runs the phases of a job on the calling goroutine and at most helpers others. It returns after
+// the last phase.
 func Do(j Job, phases, helpers int) {
 	helpers = min(helpers, runtime.GOMAXPROCS(0)-1)
 	if helpers <= 0 {
@@ -41,20 +42,21 @@ func Do(j Job, phases, helpers int) {
 	t.drop()
 }
 
-// task is a job that goroutines do together.
+// task is a job that several goroutines run together.
 type task struct {
 	job    Job
 	phases int
-	// next is the phase, above 32 bits with the next unit that nobody has taken.
+	// next is the phase, shifted by 32 bits, plus the next unit that is not taken.
 	next atomic.Uint64
-	left atomic.Int64 // units of the phase that are not done
-	// inside counts the workers that do units, plus closed when no more may come in.
+	left atomic.Int64 // units of the phase that have not finished
+	// inside counts the workers that run units, plus closed once no more workers may enter.
 	inside atomic.Int64
-	empty  chan struct{} // gets an element when the last worker leaves a closed task
-	// holders counts who may still look at the task: its maker, and workers that were woken for it.
+	empty  chan struct{} // receives an element when the last worker leaves a closed task
+	// holders counts the goroutines that may still use the task: Do, and the workers that were
+	// woken for it.
 	holders atomic.Int64
 
-	waiting atomic.Int64 // who sleeps until the phase ends
+	waiting atomic.Int64 // goroutines that sleep until the phase ends
 	mu      sync.Mutex
 	ended   sync.Cond
 }
@@ -74,7 +76,7 @@ func (t *task) begin(j Job, phases int) {
 	}
 }
 
-// help does units, if the task still takes anyone.
+// help runs units, unless the task is closed.
 func (t *task) help() {
 	if t.inside.Add(1) < closed {
 		t.take()
@@ -87,7 +89,7 @@ func (t *task) help() {
 	}
 }
 
-// finish waits for those who are inside; afterwards nobody touches the job.
+// finish closes the task and waits for the workers inside. Afterwards no worker uses the job.
 func (t *task) finish() {
 	if t.inside.Add(closed) != closed && !spin(func() bool { return t.inside.Load() == closed }) {
 		for t.inside.Load() != closed {
@@ -97,7 +99,7 @@ func (t *task) finish() {
 	t.job = nil
 }
 
-// alone is the task done by goroutines of its own.
+// alone runs the task on goroutines of its own.
 func (t *task) alone(helpers int) {
 	var wg sync.WaitGroup
 	for range helpers {
@@ -108,7 +110,7 @@ func (t *task) alone(helpers int) {
 	t.job = nil
 }
 
-// take does units until the last phase is over.
+// take runs units until the last phase has ended.
 func (t *task) take() {
 	for {
 		n := t.next.Add(1) - 1
@@ -127,7 +129,7 @@ func (t *task) take() {
 	}
 }
 
-// advance begins the phase after one whose units are done, or a later one if that has none. It is called once for a phase.
+// advance begins the next phase that has units. It is called once for each phase that ends.
 func (t *task) advance(phase int) {
 	for phase++; phase < t.phases; phase++ {
 		if n := t.job.Units(phase); n > 0 {
@@ -145,7 +147,7 @@ func (t *task) advance(phase int) {
 
 func (t *task) over(phase int) bool { return int(t.next.Load()>>32) != phase }
 
-// await waits for the end of a phase, whose other units run on other processors at this moment.
+// await waits for the end of a phase. The rest of its units are running on other processors.
 func (t *task) await(phase int) {
 	if spin(func() bool { return t.over(phase) }) {
 		return

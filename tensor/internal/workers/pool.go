@@ -7,30 +7,32 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// idleTime is how long, and at most twice how long, a worker without work waits for some: a new one costs a microsecond.
+// idleTime is how long an idle worker waits for work before it stops. It may wait up to twice as
+// long. Starting a new worker costs a microsecond.
 const idleTime = 50 * time.Millisecond
 
 // worker is a goroutine that waits for tasks; nil stops it.
 type worker struct {
 	tasks chan *task
 	since int // the tick at which it became idle
-	// soon: the last task came so soon after the one before that to look for it pays.
+	// soon is set if the last task came so soon after the one before that spinning pays.
 	soon bool
 }
 
-// idlers are the workers that wait, the last to come in first, and tasks to use again.
+// idlers holds the idle workers, the most recent last, and the tasks for reuse.
 type idlers struct {
 	mu      sync.Mutex
 	workers []*worker
 	tasks   []*task
 	tick    int
 	ticking *time.Timer // nil when no worker waits
-	spare   *time.Timer // a stopped one to use again
+	spare   *time.Timer // a stopped timer for reuse
 }
 
 var idle idlers
 
-// wake gives a task to so many workers. Those that come too late find it closed.
+// wake sends a task to helpers workers, and starts the workers that are missing. A worker that
+// begins too late finds the task closed.
 func (p *idlers) wake(t *task, helpers int) {
 	t.holders.Add(int64(helpers))
 	p.mu.Lock()
@@ -38,7 +40,8 @@ func (p *idlers) wake(t *task, helpers int) {
 		last := len(p.workers) - 1
 		w := p.workers[last]
 		p.workers = p.workers[:last]
-		w.tasks <- t // has room: the worker waits
+		// The send does not block, because the worker is idle and the channel is empty.
+		w.tasks <- t
 		helpers--
 	}
 	p.mu.Unlock()
@@ -57,7 +60,7 @@ func (w *worker) run() {
 	}
 }
 
-// next is the next task, or nil.
+// next returns the next task, or nil if the worker has to stop.
 func (w *worker) next() (t *task) {
 	began := time.Now()
 	took := func() bool {
@@ -71,7 +74,7 @@ func (w *worker) next() (t *task) {
 	if !w.soon || !spin(took) {
 		t = <-w.tasks
 	}
-	w.soon = time.Since(began) < 2*spinTime // with the time that waking took
+	w.soon = time.Since(began) < 2*spinTime // this includes the time to wake up
 	return t
 }
 
@@ -90,7 +93,7 @@ func (p *idlers) add(w *worker) {
 	}
 }
 
-// reap stops the workers that were idle at the last tick too.
+// reap stops the workers that were already idle at the last tick.
 func (p *idlers) reap() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,13 +129,13 @@ func takeTask() *task {
 	return t
 }
 
-// drop makes the task free for another job once nobody looks at it.
+// drop makes the task available for another job after its last holder.
 func (t *task) drop() {
 	if t.holders.Add(-1) > 0 || race.Enabled {
 		return
 	}
 	select {
-	case <-t.empty: // a worker that came too late
+	case <-t.empty: // from a worker that came too late
 	default:
 	}
 	idle.mu.Lock()

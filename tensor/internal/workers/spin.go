@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// spinTime is how long one looks for what others are about to do before one sleeps: to be woken takes up to 50 µs where the
-// processor sleeps too, as much as a small product. After so many looks, a few microseconds, goroutines that are ready may have
-// the processor.
+// spinTime is how long a goroutine polls before it sleeps. Waking a goroutine takes up to 50 µs if
+// the processor sleeps too, which is as long as a small product. After every looks polls, which
+// take a few microseconds, the goroutine yields the processor to goroutines that are ready.
 const (
 	spinTime = 50 * time.Microsecond
 	looks    = 1000
 )
 
-// spin reports whether ready became true in time.
+// spin reports whether ready became true within spinTime.
 func spin(ready func() bool) bool {
 	for began := time.Now(); time.Since(began) < spinTime; runtime.Gosched() {
 		for range looks {
