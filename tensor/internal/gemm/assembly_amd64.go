@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// tileAssembly is tile of a level with assembly; strides are in bytes.
+// tileAssembly is tile for a level with assembly; strides are in bytes.
 func tileAssembly(m *machine, rows, columns int, c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr) {
 	kind := rows
 	switch {
@@ -30,10 +30,11 @@ func tileAssembly(m *machine, rows, columns int, c *byte, crs uintptr, a *byte, 
 	}
 }
 
-// panelDepth is how much of a panel one call of assembly packs: it can't be preempted.
+// panelDepth is the depth that one call of assembly packs. It is bounded because assembly can't be
+// preempted.
 const panelDepth = 1 << 10
 
-// panelAssembly is Panel of a level with assembly, or false for strides that it has none for.
+// panelAssembly is Panel for a level with assembly. It returns false for strides without assembly.
 func panelAssembly[T Float](level simd.Level, dst []T, stride int, src []T, item, k, depth, items int) bool {
 	if item != 1 && k != 1 {
 		return false

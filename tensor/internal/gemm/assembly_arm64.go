@@ -8,8 +8,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// tileAssembly is tile of a level with assembly; strides are in bytes. A tile with fewer columns goes through memory of its own:
-// then the other columns of B, which are a packed panel's, are read all the same.
+// tileAssembly is tile for a level with assembly; strides are in bytes. A tile with fewer columns
+// is computed in a buffer, because the assembly always computes all columns. The other columns of B
+// can be read, because they belong to a packed panel.
 func tileAssembly(m *machine, rows, columns int, c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr) {
 	if columns == m.columns {
 		fullTile(m, rows, c, crs, a, ars, aks, b, bks, k, add)
@@ -44,7 +45,8 @@ func fullTile(m *machine, rows int, c *byte, crs uintptr, a *byte, ars, aks uint
 	}
 }
 
-// panelDepth is how much of a panel one call of assembly packs: it can't be preempted.
+// panelDepth is the depth that one call of assembly packs. It is bounded because assembly can't be
+// preempted.
 const panelDepth = 1 << 10
 
 func transpose[T Float](size int, dst *T, stride int, src *T, item, k int) {
@@ -55,7 +57,8 @@ func transpose[T Float](size int, dst *T, stride int, src *T, item, k int) {
 	}
 }
 
-// panelAssembly is Panel for a factor that has to be transposed. What is left of its columns and their ends is done in Go.
+// panelAssembly is Panel for a factor that has to be transposed; it returns false for others.
+// Columns that do not fill a vector are packed in Go.
 func panelAssembly[T Float](_ simd.Level, dst []T, stride int, src []T, item, k, depth, items int) bool {
 	var v T
 	size := int(unsafe.Sizeof(v))
@@ -72,7 +75,8 @@ func panelAssembly[T Float](_ simd.Level, dst []T, stride int, src []T, item, k,
 		for i := 0; i < even; i += panelDepth {
 			transpose(size, &dst[i*stride+j], stride, &src[j*item+i], item, min(panelDepth, even-i))
 		}
-		if even < depth { // the last elements, and again some before them
+		// The last call overlaps the one before it.
+		if even < depth {
 			i := depth - lanes
 			transpose(size, &dst[i*stride+j], stride, &src[j*item+i], item, lanes)
 		}

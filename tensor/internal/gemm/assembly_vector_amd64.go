@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// finishAssembly does what a Finish says to rows of a level with assembly.
+// finishAssembly applies a Finish to rows, at a level with assembly.
 func finishAssembly[T Float](level simd.Level, c []T, crs, rows, columns int, rowBias, columnBias []T, relu bool) bool {
 	size := uintptr(unsafe.Sizeof(c[0]))
 	at, from, beside := bytes(&c[0]), bytes(unsafe.SliceData(rowBias)), bytes(unsafe.SliceData(columnBias))
@@ -26,7 +26,8 @@ func finishAssembly[T Float](level simd.Level, c []T, crs, rows, columns int, ro
 	return true
 }
 
-// dotsAssembly sets rows of dst to the products of x's rows and v, or adds them; strides are in elements.
+// dotsAssembly sets rows of dst to the products of x's rows and v, or adds them. Strides are in
+// elements.
 func dotsAssembly(level simd.Level, size int, dst *byte, dstStride int, x *byte, xrs, rows int, v *byte, k int, add bool) {
 	to, between, n, depth, adding := uintptr(dstStride*size), uintptr(xrs*size), uintptr(rows), uintptr(k), flag(add)
 	switch {
@@ -41,7 +42,7 @@ func dotsAssembly(level simd.Level, size int, dst *byte, dstStride int, x *byte,
 	}
 }
 
-// addRowsAssembly adds rows of x, times factors, to c; strides are in elements.
+// addRowsAssembly adds rows of x, times factors, to c. Strides are in elements.
 func addRowsAssembly(level simd.Level, size int, c *byte, columns int, factors *byte, stride int, x *byte, xrs, rows int) {
 	m, apart, between, n := uintptr(columns), uintptr(stride*size), uintptr(xrs*size), uintptr(rows)
 	switch {

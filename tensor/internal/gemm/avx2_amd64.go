@@ -4,92 +4,92 @@
 
 package gemm
 
-// tileFloat32Rows1AVX2 is a tile of 1 rows.
+// tileFloat32Rows1AVX2 computes a tile of height 1.
 //
 //go:noescape
 func tileFloat32Rows1AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows2AVX2 is a tile of 2 rows.
+// tileFloat32Rows2AVX2 computes a tile of height 2.
 //
 //go:noescape
 func tileFloat32Rows2AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows3AVX2 is a tile of 3 rows.
+// tileFloat32Rows3AVX2 computes a tile of height 3.
 //
 //go:noescape
 func tileFloat32Rows3AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows4AVX2 is a tile of 4 rows.
+// tileFloat32Rows4AVX2 computes a tile of height 4.
 //
 //go:noescape
 func tileFloat32Rows4AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows5AVX2 is a tile of 5 rows.
+// tileFloat32Rows5AVX2 computes a tile of height 5.
 //
 //go:noescape
 func tileFloat32Rows5AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows6AVX2 is a tile of 6 rows.
+// tileFloat32Rows6AVX2 computes a tile of height 6.
 //
 //go:noescape
 func tileFloat32Rows6AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32MaskedRows1AVX2 is a tile of 1 rows.
+// tileFloat32MaskedRows1AVX2 computes a tile of height 1.
 //
 //go:noescape
 func tileFloat32MaskedRows1AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows2AVX2 is a tile of 2 rows.
+// tileFloat32MaskedRows2AVX2 computes a tile of height 2.
 //
 //go:noescape
 func tileFloat32MaskedRows2AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows3AVX2 is a tile of 3 rows.
+// tileFloat32MaskedRows3AVX2 computes a tile of height 3.
 //
 //go:noescape
 func tileFloat32MaskedRows3AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows4AVX2 is a tile of 4 rows.
+// tileFloat32MaskedRows4AVX2 computes a tile of height 4.
 //
 //go:noescape
 func tileFloat32MaskedRows4AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows5AVX2 is a tile of 5 rows.
+// tileFloat32MaskedRows5AVX2 computes a tile of height 5.
 //
 //go:noescape
 func tileFloat32MaskedRows5AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows6AVX2 is a tile of 6 rows.
+// tileFloat32MaskedRows6AVX2 computes a tile of height 6.
 //
 //go:noescape
 func tileFloat32MaskedRows6AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows1AVX2 is a tile of 1 rows.
+// tileFloat32NarrowRows1AVX2 computes a tile of height 1.
 //
 //go:noescape
 func tileFloat32NarrowRows1AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows2AVX2 is a tile of 2 rows.
+// tileFloat32NarrowRows2AVX2 computes a tile of height 2.
 //
 //go:noescape
 func tileFloat32NarrowRows2AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows3AVX2 is a tile of 3 rows.
+// tileFloat32NarrowRows3AVX2 computes a tile of height 3.
 //
 //go:noescape
 func tileFloat32NarrowRows3AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows4AVX2 is a tile of 4 rows.
+// tileFloat32NarrowRows4AVX2 computes a tile of height 4.
 //
 //go:noescape
 func tileFloat32NarrowRows4AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows5AVX2 is a tile of 5 rows.
+// tileFloat32NarrowRows5AVX2 computes a tile of height 5.
 //
 //go:noescape
 func tileFloat32NarrowRows5AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows6AVX2 is a tile of 6 rows.
+// tileFloat32NarrowRows6AVX2 computes a tile of height 6.
 //
 //go:noescape
 func tileFloat32NarrowRows6AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
@@ -104,7 +104,7 @@ func transposeFloat32AVX2(dst *byte, dks uintptr, src *byte, srs uintptr, k uint
 //go:noescape
 func copyRowsFloat32AVX2(dst *byte, dks uintptr, src *byte, sks uintptr, k uintptr, columns uintptr)
 
-// finishFloat32AVX2 finishes rows and columns, at least one of each.
+// finishFloat32AVX2 applies a Finish to rows and columns, at least one of each.
 //
 //go:noescape
 func finishFloat32AVX2(c *byte, crs uintptr, rows uintptr, columns uintptr, rowBias *byte, columnBias *byte, relu uintptr)
@@ -119,92 +119,92 @@ func dotsFloat32AVX2(dst *byte, dstStride uintptr, x *byte, xrs uintptr, rows ui
 //go:noescape
 func addRowsFloat32AVX2(c *byte, columns uintptr, factors *byte, factorStride uintptr, x *byte, xrs uintptr, rows uintptr)
 
-// tileFloat64Rows1AVX2 is a tile of 1 rows.
+// tileFloat64Rows1AVX2 computes a tile of height 1.
 //
 //go:noescape
 func tileFloat64Rows1AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows2AVX2 is a tile of 2 rows.
+// tileFloat64Rows2AVX2 computes a tile of height 2.
 //
 //go:noescape
 func tileFloat64Rows2AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows3AVX2 is a tile of 3 rows.
+// tileFloat64Rows3AVX2 computes a tile of height 3.
 //
 //go:noescape
 func tileFloat64Rows3AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows4AVX2 is a tile of 4 rows.
+// tileFloat64Rows4AVX2 computes a tile of height 4.
 //
 //go:noescape
 func tileFloat64Rows4AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows5AVX2 is a tile of 5 rows.
+// tileFloat64Rows5AVX2 computes a tile of height 5.
 //
 //go:noescape
 func tileFloat64Rows5AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows6AVX2 is a tile of 6 rows.
+// tileFloat64Rows6AVX2 computes a tile of height 6.
 //
 //go:noescape
 func tileFloat64Rows6AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64MaskedRows1AVX2 is a tile of 1 rows.
+// tileFloat64MaskedRows1AVX2 computes a tile of height 1.
 //
 //go:noescape
 func tileFloat64MaskedRows1AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows2AVX2 is a tile of 2 rows.
+// tileFloat64MaskedRows2AVX2 computes a tile of height 2.
 //
 //go:noescape
 func tileFloat64MaskedRows2AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows3AVX2 is a tile of 3 rows.
+// tileFloat64MaskedRows3AVX2 computes a tile of height 3.
 //
 //go:noescape
 func tileFloat64MaskedRows3AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows4AVX2 is a tile of 4 rows.
+// tileFloat64MaskedRows4AVX2 computes a tile of height 4.
 //
 //go:noescape
 func tileFloat64MaskedRows4AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows5AVX2 is a tile of 5 rows.
+// tileFloat64MaskedRows5AVX2 computes a tile of height 5.
 //
 //go:noescape
 func tileFloat64MaskedRows5AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows6AVX2 is a tile of 6 rows.
+// tileFloat64MaskedRows6AVX2 computes a tile of height 6.
 //
 //go:noescape
 func tileFloat64MaskedRows6AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows1AVX2 is a tile of 1 rows.
+// tileFloat64NarrowRows1AVX2 computes a tile of height 1.
 //
 //go:noescape
 func tileFloat64NarrowRows1AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows2AVX2 is a tile of 2 rows.
+// tileFloat64NarrowRows2AVX2 computes a tile of height 2.
 //
 //go:noescape
 func tileFloat64NarrowRows2AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows3AVX2 is a tile of 3 rows.
+// tileFloat64NarrowRows3AVX2 computes a tile of height 3.
 //
 //go:noescape
 func tileFloat64NarrowRows3AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows4AVX2 is a tile of 4 rows.
+// tileFloat64NarrowRows4AVX2 computes a tile of height 4.
 //
 //go:noescape
 func tileFloat64NarrowRows4AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows5AVX2 is a tile of 5 rows.
+// tileFloat64NarrowRows5AVX2 computes a tile of height 5.
 //
 //go:noescape
 func tileFloat64NarrowRows5AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows6AVX2 is a tile of 6 rows.
+// tileFloat64NarrowRows6AVX2 computes a tile of height 6.
 //
 //go:noescape
 func tileFloat64NarrowRows6AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
@@ -219,7 +219,7 @@ func transposeFloat64AVX2(dst *byte, dks uintptr, src *byte, srs uintptr, k uint
 //go:noescape
 func copyRowsFloat64AVX2(dst *byte, dks uintptr, src *byte, sks uintptr, k uintptr, columns uintptr)
 
-// finishFloat64AVX2 finishes rows and columns, at least one of each.
+// finishFloat64AVX2 applies a Finish to rows and columns, at least one of each.
 //
 //go:noescape
 func finishFloat64AVX2(c *byte, crs uintptr, rows uintptr, columns uintptr, rowBias *byte, columnBias *byte, relu uintptr)

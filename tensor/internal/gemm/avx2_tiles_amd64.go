@@ -4,7 +4,7 @@
 
 package gemm
 
-// tileFloat32AVX2 runs the tile of a kind, which is 0, 16 for masked and 32 for narrow ones, plus its rows.
+// tileFloat32AVX2 runs a tile. kind is its height, plus 16 if it is masked or 32 if it is narrow.
 func tileFloat32AVX2(kind int, c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add, columns uintptr) {
 	switch kind {
 	case 1:
@@ -46,7 +46,7 @@ func tileFloat32AVX2(kind int, c *byte, crs uintptr, a *byte, ars, aks uintptr, 
 	}
 }
 
-// tileFloat64AVX2 runs the tile of a kind, which is 0, 16 for masked and 32 for narrow ones, plus its rows.
+// tileFloat64AVX2 runs a tile. kind is its height, plus 16 if it is masked or 32 if it is narrow.
 func tileFloat64AVX2(kind int, c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add, columns uintptr) {
 	switch kind {
 	case 1:

@@ -4,212 +4,212 @@
 
 package gemm
 
-// tileFloat32Rows1AVX512 is a tile of 1 rows.
+// tileFloat32Rows1AVX512 computes a tile of height 1.
 //
 //go:noescape
 func tileFloat32Rows1AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows2AVX512 is a tile of 2 rows.
+// tileFloat32Rows2AVX512 computes a tile of height 2.
 //
 //go:noescape
 func tileFloat32Rows2AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows3AVX512 is a tile of 3 rows.
+// tileFloat32Rows3AVX512 computes a tile of height 3.
 //
 //go:noescape
 func tileFloat32Rows3AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows4AVX512 is a tile of 4 rows.
+// tileFloat32Rows4AVX512 computes a tile of height 4.
 //
 //go:noescape
 func tileFloat32Rows4AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows5AVX512 is a tile of 5 rows.
+// tileFloat32Rows5AVX512 computes a tile of height 5.
 //
 //go:noescape
 func tileFloat32Rows5AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows6AVX512 is a tile of 6 rows.
+// tileFloat32Rows6AVX512 computes a tile of height 6.
 //
 //go:noescape
 func tileFloat32Rows6AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows7AVX512 is a tile of 7 rows.
+// tileFloat32Rows7AVX512 computes a tile of height 7.
 //
 //go:noescape
 func tileFloat32Rows7AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows8AVX512 is a tile of 8 rows.
+// tileFloat32Rows8AVX512 computes a tile of height 8.
 //
 //go:noescape
 func tileFloat32Rows8AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows9AVX512 is a tile of 9 rows.
+// tileFloat32Rows9AVX512 computes a tile of height 9.
 //
 //go:noescape
 func tileFloat32Rows9AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows10AVX512 is a tile of 10 rows.
+// tileFloat32Rows10AVX512 computes a tile of height 10.
 //
 //go:noescape
 func tileFloat32Rows10AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows11AVX512 is a tile of 11 rows.
+// tileFloat32Rows11AVX512 computes a tile of height 11.
 //
 //go:noescape
 func tileFloat32Rows11AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows12AVX512 is a tile of 12 rows.
+// tileFloat32Rows12AVX512 computes a tile of height 12.
 //
 //go:noescape
 func tileFloat32Rows12AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows13AVX512 is a tile of 13 rows.
+// tileFloat32Rows13AVX512 computes a tile of height 13.
 //
 //go:noescape
 func tileFloat32Rows13AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32Rows14AVX512 is a tile of 14 rows.
+// tileFloat32Rows14AVX512 computes a tile of height 14.
 //
 //go:noescape
 func tileFloat32Rows14AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat32MaskedRows1AVX512 is a tile of 1 rows.
+// tileFloat32MaskedRows1AVX512 computes a tile of height 1.
 //
 //go:noescape
 func tileFloat32MaskedRows1AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows2AVX512 is a tile of 2 rows.
+// tileFloat32MaskedRows2AVX512 computes a tile of height 2.
 //
 //go:noescape
 func tileFloat32MaskedRows2AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows3AVX512 is a tile of 3 rows.
+// tileFloat32MaskedRows3AVX512 computes a tile of height 3.
 //
 //go:noescape
 func tileFloat32MaskedRows3AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows4AVX512 is a tile of 4 rows.
+// tileFloat32MaskedRows4AVX512 computes a tile of height 4.
 //
 //go:noescape
 func tileFloat32MaskedRows4AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows5AVX512 is a tile of 5 rows.
+// tileFloat32MaskedRows5AVX512 computes a tile of height 5.
 //
 //go:noescape
 func tileFloat32MaskedRows5AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows6AVX512 is a tile of 6 rows.
+// tileFloat32MaskedRows6AVX512 computes a tile of height 6.
 //
 //go:noescape
 func tileFloat32MaskedRows6AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows7AVX512 is a tile of 7 rows.
+// tileFloat32MaskedRows7AVX512 computes a tile of height 7.
 //
 //go:noescape
 func tileFloat32MaskedRows7AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows8AVX512 is a tile of 8 rows.
+// tileFloat32MaskedRows8AVX512 computes a tile of height 8.
 //
 //go:noescape
 func tileFloat32MaskedRows8AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows9AVX512 is a tile of 9 rows.
+// tileFloat32MaskedRows9AVX512 computes a tile of height 9.
 //
 //go:noescape
 func tileFloat32MaskedRows9AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows10AVX512 is a tile of 10 rows.
+// tileFloat32MaskedRows10AVX512 computes a tile of height 10.
 //
 //go:noescape
 func tileFloat32MaskedRows10AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows11AVX512 is a tile of 11 rows.
+// tileFloat32MaskedRows11AVX512 computes a tile of height 11.
 //
 //go:noescape
 func tileFloat32MaskedRows11AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows12AVX512 is a tile of 12 rows.
+// tileFloat32MaskedRows12AVX512 computes a tile of height 12.
 //
 //go:noescape
 func tileFloat32MaskedRows12AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows13AVX512 is a tile of 13 rows.
+// tileFloat32MaskedRows13AVX512 computes a tile of height 13.
 //
 //go:noescape
 func tileFloat32MaskedRows13AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32MaskedRows14AVX512 is a tile of 14 rows.
+// tileFloat32MaskedRows14AVX512 computes a tile of height 14.
 //
 //go:noescape
 func tileFloat32MaskedRows14AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows1AVX512 is a tile of 1 rows.
+// tileFloat32NarrowRows1AVX512 computes a tile of height 1.
 //
 //go:noescape
 func tileFloat32NarrowRows1AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows2AVX512 is a tile of 2 rows.
+// tileFloat32NarrowRows2AVX512 computes a tile of height 2.
 //
 //go:noescape
 func tileFloat32NarrowRows2AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows3AVX512 is a tile of 3 rows.
+// tileFloat32NarrowRows3AVX512 computes a tile of height 3.
 //
 //go:noescape
 func tileFloat32NarrowRows3AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows4AVX512 is a tile of 4 rows.
+// tileFloat32NarrowRows4AVX512 computes a tile of height 4.
 //
 //go:noescape
 func tileFloat32NarrowRows4AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows5AVX512 is a tile of 5 rows.
+// tileFloat32NarrowRows5AVX512 computes a tile of height 5.
 //
 //go:noescape
 func tileFloat32NarrowRows5AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows6AVX512 is a tile of 6 rows.
+// tileFloat32NarrowRows6AVX512 computes a tile of height 6.
 //
 //go:noescape
 func tileFloat32NarrowRows6AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows7AVX512 is a tile of 7 rows.
+// tileFloat32NarrowRows7AVX512 computes a tile of height 7.
 //
 //go:noescape
 func tileFloat32NarrowRows7AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows8AVX512 is a tile of 8 rows.
+// tileFloat32NarrowRows8AVX512 computes a tile of height 8.
 //
 //go:noescape
 func tileFloat32NarrowRows8AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows9AVX512 is a tile of 9 rows.
+// tileFloat32NarrowRows9AVX512 computes a tile of height 9.
 //
 //go:noescape
 func tileFloat32NarrowRows9AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows10AVX512 is a tile of 10 rows.
+// tileFloat32NarrowRows10AVX512 computes a tile of height 10.
 //
 //go:noescape
 func tileFloat32NarrowRows10AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows11AVX512 is a tile of 11 rows.
+// tileFloat32NarrowRows11AVX512 computes a tile of height 11.
 //
 //go:noescape
 func tileFloat32NarrowRows11AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows12AVX512 is a tile of 12 rows.
+// tileFloat32NarrowRows12AVX512 computes a tile of height 12.
 //
 //go:noescape
 func tileFloat32NarrowRows12AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows13AVX512 is a tile of 13 rows.
+// tileFloat32NarrowRows13AVX512 computes a tile of height 13.
 //
 //go:noescape
 func tileFloat32NarrowRows13AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat32NarrowRows14AVX512 is a tile of 14 rows.
+// tileFloat32NarrowRows14AVX512 computes a tile of height 14.
 //
 //go:noescape
 func tileFloat32NarrowRows14AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
@@ -224,7 +224,7 @@ func transposeFloat32AVX512(dst *byte, dks uintptr, src *byte, srs uintptr, k ui
 //go:noescape
 func copyRowsFloat32AVX512(dst *byte, dks uintptr, src *byte, sks uintptr, k uintptr, columns uintptr)
 
-// finishFloat32AVX512 finishes rows and columns, at least one of each.
+// finishFloat32AVX512 applies a Finish to rows and columns, at least one of each.
 //
 //go:noescape
 func finishFloat32AVX512(c *byte, crs uintptr, rows uintptr, columns uintptr, rowBias *byte, columnBias *byte, relu uintptr)
@@ -239,212 +239,212 @@ func dotsFloat32AVX512(dst *byte, dstStride uintptr, x *byte, xrs uintptr, rows 
 //go:noescape
 func addRowsFloat32AVX512(c *byte, columns uintptr, factors *byte, factorStride uintptr, x *byte, xrs uintptr, rows uintptr)
 
-// tileFloat64Rows1AVX512 is a tile of 1 rows.
+// tileFloat64Rows1AVX512 computes a tile of height 1.
 //
 //go:noescape
 func tileFloat64Rows1AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows2AVX512 is a tile of 2 rows.
+// tileFloat64Rows2AVX512 computes a tile of height 2.
 //
 //go:noescape
 func tileFloat64Rows2AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows3AVX512 is a tile of 3 rows.
+// tileFloat64Rows3AVX512 computes a tile of height 3.
 //
 //go:noescape
 func tileFloat64Rows3AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows4AVX512 is a tile of 4 rows.
+// tileFloat64Rows4AVX512 computes a tile of height 4.
 //
 //go:noescape
 func tileFloat64Rows4AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows5AVX512 is a tile of 5 rows.
+// tileFloat64Rows5AVX512 computes a tile of height 5.
 //
 //go:noescape
 func tileFloat64Rows5AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows6AVX512 is a tile of 6 rows.
+// tileFloat64Rows6AVX512 computes a tile of height 6.
 //
 //go:noescape
 func tileFloat64Rows6AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows7AVX512 is a tile of 7 rows.
+// tileFloat64Rows7AVX512 computes a tile of height 7.
 //
 //go:noescape
 func tileFloat64Rows7AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows8AVX512 is a tile of 8 rows.
+// tileFloat64Rows8AVX512 computes a tile of height 8.
 //
 //go:noescape
 func tileFloat64Rows8AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows9AVX512 is a tile of 9 rows.
+// tileFloat64Rows9AVX512 computes a tile of height 9.
 //
 //go:noescape
 func tileFloat64Rows9AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows10AVX512 is a tile of 10 rows.
+// tileFloat64Rows10AVX512 computes a tile of height 10.
 //
 //go:noescape
 func tileFloat64Rows10AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows11AVX512 is a tile of 11 rows.
+// tileFloat64Rows11AVX512 computes a tile of height 11.
 //
 //go:noescape
 func tileFloat64Rows11AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows12AVX512 is a tile of 12 rows.
+// tileFloat64Rows12AVX512 computes a tile of height 12.
 //
 //go:noescape
 func tileFloat64Rows12AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows13AVX512 is a tile of 13 rows.
+// tileFloat64Rows13AVX512 computes a tile of height 13.
 //
 //go:noescape
 func tileFloat64Rows13AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64Rows14AVX512 is a tile of 14 rows.
+// tileFloat64Rows14AVX512 computes a tile of height 14.
 //
 //go:noescape
 func tileFloat64Rows14AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 
-// tileFloat64MaskedRows1AVX512 is a tile of 1 rows.
+// tileFloat64MaskedRows1AVX512 computes a tile of height 1.
 //
 //go:noescape
 func tileFloat64MaskedRows1AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows2AVX512 is a tile of 2 rows.
+// tileFloat64MaskedRows2AVX512 computes a tile of height 2.
 //
 //go:noescape
 func tileFloat64MaskedRows2AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows3AVX512 is a tile of 3 rows.
+// tileFloat64MaskedRows3AVX512 computes a tile of height 3.
 //
 //go:noescape
 func tileFloat64MaskedRows3AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows4AVX512 is a tile of 4 rows.
+// tileFloat64MaskedRows4AVX512 computes a tile of height 4.
 //
 //go:noescape
 func tileFloat64MaskedRows4AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows5AVX512 is a tile of 5 rows.
+// tileFloat64MaskedRows5AVX512 computes a tile of height 5.
 //
 //go:noescape
 func tileFloat64MaskedRows5AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows6AVX512 is a tile of 6 rows.
+// tileFloat64MaskedRows6AVX512 computes a tile of height 6.
 //
 //go:noescape
 func tileFloat64MaskedRows6AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows7AVX512 is a tile of 7 rows.
+// tileFloat64MaskedRows7AVX512 computes a tile of height 7.
 //
 //go:noescape
 func tileFloat64MaskedRows7AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows8AVX512 is a tile of 8 rows.
+// tileFloat64MaskedRows8AVX512 computes a tile of height 8.
 //
 //go:noescape
 func tileFloat64MaskedRows8AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows9AVX512 is a tile of 9 rows.
+// tileFloat64MaskedRows9AVX512 computes a tile of height 9.
 //
 //go:noescape
 func tileFloat64MaskedRows9AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows10AVX512 is a tile of 10 rows.
+// tileFloat64MaskedRows10AVX512 computes a tile of height 10.
 //
 //go:noescape
 func tileFloat64MaskedRows10AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows11AVX512 is a tile of 11 rows.
+// tileFloat64MaskedRows11AVX512 computes a tile of height 11.
 //
 //go:noescape
 func tileFloat64MaskedRows11AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows12AVX512 is a tile of 12 rows.
+// tileFloat64MaskedRows12AVX512 computes a tile of height 12.
 //
 //go:noescape
 func tileFloat64MaskedRows12AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows13AVX512 is a tile of 13 rows.
+// tileFloat64MaskedRows13AVX512 computes a tile of height 13.
 //
 //go:noescape
 func tileFloat64MaskedRows13AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64MaskedRows14AVX512 is a tile of 14 rows.
+// tileFloat64MaskedRows14AVX512 computes a tile of height 14.
 //
 //go:noescape
 func tileFloat64MaskedRows14AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows1AVX512 is a tile of 1 rows.
+// tileFloat64NarrowRows1AVX512 computes a tile of height 1.
 //
 //go:noescape
 func tileFloat64NarrowRows1AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows2AVX512 is a tile of 2 rows.
+// tileFloat64NarrowRows2AVX512 computes a tile of height 2.
 //
 //go:noescape
 func tileFloat64NarrowRows2AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows3AVX512 is a tile of 3 rows.
+// tileFloat64NarrowRows3AVX512 computes a tile of height 3.
 //
 //go:noescape
 func tileFloat64NarrowRows3AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows4AVX512 is a tile of 4 rows.
+// tileFloat64NarrowRows4AVX512 computes a tile of height 4.
 //
 //go:noescape
 func tileFloat64NarrowRows4AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows5AVX512 is a tile of 5 rows.
+// tileFloat64NarrowRows5AVX512 computes a tile of height 5.
 //
 //go:noescape
 func tileFloat64NarrowRows5AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows6AVX512 is a tile of 6 rows.
+// tileFloat64NarrowRows6AVX512 computes a tile of height 6.
 //
 //go:noescape
 func tileFloat64NarrowRows6AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows7AVX512 is a tile of 7 rows.
+// tileFloat64NarrowRows7AVX512 computes a tile of height 7.
 //
 //go:noescape
 func tileFloat64NarrowRows7AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows8AVX512 is a tile of 8 rows.
+// tileFloat64NarrowRows8AVX512 computes a tile of height 8.
 //
 //go:noescape
 func tileFloat64NarrowRows8AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows9AVX512 is a tile of 9 rows.
+// tileFloat64NarrowRows9AVX512 computes a tile of height 9.
 //
 //go:noescape
 func tileFloat64NarrowRows9AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows10AVX512 is a tile of 10 rows.
+// tileFloat64NarrowRows10AVX512 computes a tile of height 10.
 //
 //go:noescape
 func tileFloat64NarrowRows10AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows11AVX512 is a tile of 11 rows.
+// tileFloat64NarrowRows11AVX512 computes a tile of height 11.
 //
 //go:noescape
 func tileFloat64NarrowRows11AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows12AVX512 is a tile of 12 rows.
+// tileFloat64NarrowRows12AVX512 computes a tile of height 12.
 //
 //go:noescape
 func tileFloat64NarrowRows12AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows13AVX512 is a tile of 13 rows.
+// tileFloat64NarrowRows13AVX512 computes a tile of height 13.
 //
 //go:noescape
 func tileFloat64NarrowRows13AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
 
-// tileFloat64NarrowRows14AVX512 is a tile of 14 rows.
+// tileFloat64NarrowRows14AVX512 computes a tile of height 14.
 //
 //go:noescape
 func tileFloat64NarrowRows14AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr, columns uintptr)
@@ -459,7 +459,7 @@ func transposeFloat64AVX512(dst *byte, dks uintptr, src *byte, srs uintptr, k ui
 //go:noescape
 func copyRowsFloat64AVX512(dst *byte, dks uintptr, src *byte, sks uintptr, k uintptr, columns uintptr)
 
-// finishFloat64AVX512 finishes rows and columns, at least one of each.
+// finishFloat64AVX512 applies a Finish to rows and columns, at least one of each.
 //
 //go:noescape
 func finishFloat64AVX512(c *byte, crs uintptr, rows uintptr, columns uintptr, rowBias *byte, columnBias *byte, relu uintptr)

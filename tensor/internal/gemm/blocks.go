@@ -1,16 +1,19 @@
 package gemm
 
-// blocks is how a product is cut up: into blocks of rows and of the inner dimension whose panels of A fit into scratch memory,
-// and those into units of work, each of which packs what it needs of B for itself.
+// blocks describes how a product is cut up. Its blocks of rows and of the inner dimension are small
+// enough that their panels of A fit into scratch memory. A block consists of units of work, each of
+// which packs its own panels of B.
 type blocks struct {
-	m, n, k            int // of the product
-	rows, deep         int // of a block
-	depth              int // of what is packed of B at a time, and of an element's accumulators
+	m, n, k    int // of the product
+	rows, deep int // of a block
+	// depth is the depth of a part of B that is packed at a time, and of an element's accumulators.
+	depth              int
 	packA, packB       bool
 	unitRows, unitCols int // panels of a unit of work
 }
 
-// cut is for scratch memory of so many elements and so many goroutines. What it chooses does not change any element.
+// cut chooses the blocks for elements of scratch memory and that many goroutines. Its choice does
+// not change the value of any element.
 func cut(mc *machine, m, n, k int, directA, directB bool, elements, goroutines int) (b blocks) {
 	b = blocks{m: m, n: n, k: k, rows: m, deep: k, depth: ceil(k, ceil(k, mc.depth)), packA: !directA, packB: !directB}
 	if b.packA && m*k > elements {
@@ -40,8 +43,9 @@ func cut(mc *machine, m, n, k int, directA, directB bool, elements, goroutines i
 	return b
 }
 
-// A unit of work has so many bytes of panels of B at most, which stay in the second cache while panels of A pass, and should
-// have twice so many rows at least, for packing panels to pay.
+// A unit of work has at most unitBytes of panels of B, which stay in the second-level cache while
+// panels of A stream through. It should have at least 2*unitItems rows, so that packing its panels
+// pays.
 const (
 	unitBytes = 384 << 10
 	unitItems = 64
@@ -51,10 +55,11 @@ func (b *blocks) computeUnits(mc *machine) int {
 	return ceil(ceil(b.rows, mc.rows), b.unitRows) * ceil(ceil(b.n, mc.columns), b.unitCols)
 }
 
-// count is the number of blocks: those of the inner dimension follow each other in order for the same element.
+// count returns the number of blocks. The blocks of the inner dimension of an element are
+// consecutive and in order.
 func (b *blocks) count() int { return ceil(b.m, b.rows) * ceil(b.k, b.deep) }
 
-// block is one of them.
+// block is one block of a product.
 type block struct{ row, rows, from, deep int }
 
 func (b *blocks) at(i int) (x block) {
@@ -64,7 +69,7 @@ func (b *blocks) at(i int) (x block) {
 	return x
 }
 
-// scratch is the number of elements of the packed panels of A, own that of a unit's of B.
+// scratch returns the number of elements of the packed panels of A; own, of a unit's panels of B.
 func (b *blocks) scratch() int {
 	if !b.packA {
 		return 0
@@ -79,7 +84,8 @@ func (b *blocks) own(mc *machine) int {
 	return b.unitCols * mc.columns * b.depth
 }
 
-// evenly is the size, a multiple of a panel and at most room, of as few and equal parts of n as there may be.
+// evenly cuts n into as few and as equal parts as possible. It returns their size, which is a
+// multiple of panel and at most room.
 func evenly(n, room, panel int) int {
 	room = max(panel, room/panel*panel)
 	return min(n, roundUp(ceil(n, ceil(n, room)), panel))

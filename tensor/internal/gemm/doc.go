@@ -1,15 +1,19 @@
-// Package gemm is matrix products on the host: C = op(A) op(B), or added to C, and what is done to an element when it is
-// complete.
+// Package gemm computes matrix products on the host: C = op(A) op(B), or added to C, followed by an
+// optional bias and ReLU. The caller fills a [Product] and calls [Product.Run].
 //
-// The work is that of Goto and BLIS. A micro-kernel (tile) keeps a tile of C in registers while it goes along the inner
-// dimension; the factors are copied first into panels, in the order in which it reads them, so that they come from the caches
-// without misses of address translation, whatever the matrices' strides. Panels of A lie in scratch memory of bounded size, for
-// a block of the product after the other; those of B every unit of work packs for itself, as many as the second cache holds.
-// A factor that only a panel or two of the other meets is not copied, nor is an A whose rows lie along the inner dimension: the
-// same micro-kernel reads it where it is. So most products are one phase, in which no goroutine waits for another.
+// The algorithm is that of Goto and BLIS. A micro-kernel (tile) keeps a tile of C in registers
+// while it moves along the inner dimension. The factors are first copied into panels, in the order
+// in which the micro-kernel reads them, so that it reads from the caches without TLB misses,
+// whatever the matrices' strides. The panels of A are in scratch memory of bounded size, one block
+// of the product at a time. Each unit of work packs its own panels of B, as many as the
+// second-level cache holds. Two kinds of factors are not copied but read in place: a factor that
+// meets only a panel or two of the other, and an A whose rows lie along the inner dimension. So
+// most products are one phase, in which no goroutine waits for another.
 //
-// The inner dimension is cut into blocks of a depth that depends on its length alone. Within one, an element of C is one
-// accumulator, over k in ascending order and with fused multiply-adds where the level has them; blocks are added in order. So an element's value depends on the
-// level and on the inner dimension, and on nothing else: not on tiles, goroutines or the other dimensions. Products with a vector,
-// which are bound by memory, have kernels and an order of their own.
+// The inner dimension is cut into blocks of a depth that depends only on its length. Within a
+// block, an element of C is one accumulator, over k in ascending order, with fused multiply-adds if
+// the level has them. The blocks are added in order. So an element's value depends only on the
+// level and on the inner dimension, not on tiles, goroutines or the other dimensions. Products with
+// a vector are limited by memory bandwidth. They have their own kernels, which add in another
+// order.
 package gemm

@@ -6,17 +6,19 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// Float are the element types.
+// Float is the constraint of the element types.
 type Float interface{ float32 | float64 }
 
-// machine is what the kernels of a level and an element type are made for.
+// machine describes the kernels of a level and an element type.
 type machine struct {
 	level   simd.Level
 	size    int // of an element
-	rows    int // most of a tile
+	rows    int // largest of a tile
 	columns int // of a tile: of two vector registers
-	depth   int // of a block of the inner dimension: panels of A that deep stay in the first cache
-	grain   int // multiply-adds that are worth a worker: some 15 µs
+	// depth is that of a block of the inner dimension: panels of A that deep stay in the
+	// first-level cache.
+	depth int
+	grain int // multiply-adds that pay for a worker, about 15 µs
 }
 
 var machines = [...][2]machine{
@@ -26,16 +28,17 @@ var machines = [...][2]machine{
 	simd.AVX512:  {{simd.AVX512, 4, 14, 32, 384, 1 << 20}, {simd.AVX512, 8, 14, 16, 256, 1 << 19}},
 }
 
-// machineOf is the one that is active.
+// machineOf returns the machine of the active level.
 func machineOf[T Float]() *machine {
 	var v T
 	return &machines[simd.Active()][unsafe.Sizeof(v)/8]
 }
 
-// masks: tiles with fewer columns neither read nor write beyond them, so that a factor can be multiplied where it lies.
+// masks reports whether tiles with fewer columns neither read nor write beyond them. If so, a
+// factor can be multiplied in place.
 func (m *machine) masks() bool { return m.level != simd.NEON }
 
-// at is the element so many behind p.
+// at returns the element at an offset from p.
 func at[T Float](p *T, offset int) *T {
 	return (*T)(unsafe.Add(unsafe.Pointer(p), offset*int(unsafe.Sizeof(*p))))
 }

@@ -4,12 +4,12 @@
 
 package gemm
 
-// transposeFloat32NEON sets dst[k][column] to src[column][k], for 4 columns and a multiple of 4 of k, which is not 0.
+// transposeFloat32NEON sets dst[k][column] = src[column][k] for 4 columns. k > 0 is a multiple of 4.
 //
 //go:noescape
 func transposeFloat32NEON(dst *byte, dks uintptr, src *byte, srs, k uintptr)
 
-// tileFloat32NEON runs the tile of so many rows.
+// tileFloat32NEON runs the tile for a number of rows.
 func tileFloat32NEON(rows int, c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr) {
 	switch rows {
 	case 1:
@@ -31,52 +31,52 @@ func tileFloat32NEON(rows int, c *byte, crs uintptr, a *byte, ars, aks uintptr, 
 	}
 }
 
-// tileFloat32Rows1NEON is a tile of 1 rows.
+// tileFloat32Rows1NEON computes a tile of height 1.
 //
 //go:noescape
 func tileFloat32Rows1NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)
 
-// tileFloat32Rows2NEON is a tile of 2 rows.
+// tileFloat32Rows2NEON computes a tile of height 2.
 //
 //go:noescape
 func tileFloat32Rows2NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)
 
-// tileFloat32Rows3NEON is a tile of 3 rows.
+// tileFloat32Rows3NEON computes a tile of height 3.
 //
 //go:noescape
 func tileFloat32Rows3NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)
 
-// tileFloat32Rows4NEON is a tile of 4 rows.
+// tileFloat32Rows4NEON computes a tile of height 4.
 //
 //go:noescape
 func tileFloat32Rows4NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)
 
-// tileFloat32Rows5NEON is a tile of 5 rows.
+// tileFloat32Rows5NEON computes a tile of height 5.
 //
 //go:noescape
 func tileFloat32Rows5NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)
 
-// tileFloat32Rows6NEON is a tile of 6 rows.
+// tileFloat32Rows6NEON computes a tile of height 6.
 //
 //go:noescape
 func tileFloat32Rows6NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)
 
-// tileFloat32Rows7NEON is a tile of 7 rows.
+// tileFloat32Rows7NEON computes a tile of height 7.
 //
 //go:noescape
 func tileFloat32Rows7NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)
 
-// tileFloat32Rows8NEON is a tile of 8 rows.
+// tileFloat32Rows8NEON computes a tile of height 8.
 //
 //go:noescape
 func tileFloat32Rows8NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)
 
-// transposeFloat64NEON sets dst[k][column] to src[column][k], for 2 columns and a multiple of 2 of k, which is not 0.
+// transposeFloat64NEON sets dst[k][column] = src[column][k] for 2 columns. k > 0 is a multiple of 2.
 //
 //go:noescape
 func transposeFloat64NEON(dst *byte, dks uintptr, src *byte, srs, k uintptr)
 
-// tileFloat64NEON runs the tile of so many rows.
+// tileFloat64NEON runs the tile for a number of rows.
 func tileFloat64NEON(rows int, c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr) {
 	switch rows {
 	case 1:
@@ -98,42 +98,42 @@ func tileFloat64NEON(rows int, c *byte, crs uintptr, a *byte, ars, aks uintptr, 
 	}
 }
 
-// tileFloat64Rows1NEON is a tile of 1 rows.
+// tileFloat64Rows1NEON computes a tile of height 1.
 //
 //go:noescape
 func tileFloat64Rows1NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)
 
-// tileFloat64Rows2NEON is a tile of 2 rows.
+// tileFloat64Rows2NEON computes a tile of height 2.
 //
 //go:noescape
 func tileFloat64Rows2NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)
 
-// tileFloat64Rows3NEON is a tile of 3 rows.
+// tileFloat64Rows3NEON computes a tile of height 3.
 //
 //go:noescape
 func tileFloat64Rows3NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)
 
-// tileFloat64Rows4NEON is a tile of 4 rows.
+// tileFloat64Rows4NEON computes a tile of height 4.
 //
 //go:noescape
 func tileFloat64Rows4NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)
 
-// tileFloat64Rows5NEON is a tile of 5 rows.
+// tileFloat64Rows5NEON computes a tile of height 5.
 //
 //go:noescape
 func tileFloat64Rows5NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)
 
-// tileFloat64Rows6NEON is a tile of 6 rows.
+// tileFloat64Rows6NEON computes a tile of height 6.
 //
 //go:noescape
 func tileFloat64Rows6NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)
 
-// tileFloat64Rows7NEON is a tile of 7 rows.
+// tileFloat64Rows7NEON computes a tile of height 7.
 //
 //go:noescape
 func tileFloat64Rows7NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)
 
-// tileFloat64Rows8NEON is a tile of 8 rows.
+// tileFloat64Rows8NEON computes a tile of height 8.
 //
 //go:noescape
 func tileFloat64Rows8NEON(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add uintptr)

@@ -2,8 +2,8 @@ package gemm
 
 import "github.com/cistern-ml/cistern/tensor/internal/simd"
 
-// Factor is one factor of a product: op(A), whose items are its rows, or op(B), whose items are its columns. Element k of an
-// item is Data[item*Item + k*K].
+// Factor is a factor of a product: op(A), with a row per item, or op(B), with a column per item.
+// Element k of an item is Data[item*Item + k*K].
 type Factor[T Float] struct {
 	Data    []T
 	Item, K int // strides
@@ -17,15 +17,15 @@ func (f *Factor[T]) pack(m *machine, dst []T, stride, k, depth, item, items int)
 	Panel(m.level, dst, stride, src, f.Item, f.K, depth, items)
 }
 
-// packAll fills the panels of a machine's columns that have so many items.
+// packAll fills panels of m.columns items each.
 func (f *Factor[T]) packAll(m *machine, dst []T, k, depth, item, items int) {
 	for j := 0; j < items; j += m.columns {
 		f.pack(m, dst[j*depth:], m.columns, k, depth, item+j, min(m.columns, items-j))
 	}
 }
 
-// Panel sets dst[i*stride + j] to src[j*item + i*k], for i below depth and j below items, with a level's vector instructions
-// where item or k is 1.
+// Panel sets dst[i*stride + j] to src[j*item + i*k], for i below depth and j below items. If item
+// or k is 1 it may use the vector instructions of level.
 func Panel[T Float](level simd.Level, dst []T, stride int, src []T, item, k, depth, items int) {
 	if level != simd.Generic && panelAssembly(level, dst, stride, src, item, k, depth, items) {
 		return

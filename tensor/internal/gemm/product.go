@@ -2,8 +2,9 @@ package gemm
 
 import "github.com/cistern-ml/cistern/tensor/internal/simd"
 
-// Product is a product C = A B, or C += A B if Add: A has M items, B has N, of K elements. An element of C, whose rows are CRow
-// elements apart, is complete after K steps; then it gets what Finish says. C is no part of A or B.
+// Product is a product C = A B, or C += A B if Add is set. A has M items and B has N, each of K
+// elements. The rows of C are CRow elements apart. After its K steps, an element of C is finished
+// as Finish describes. C must not overlap A or B.
 type Product[T Float] struct {
 	M, N, K int
 	A, B    Factor[T]
@@ -13,7 +14,8 @@ type Product[T Float] struct {
 	Finish[T]
 }
 
-// A is the factor of a matrix in memory, with rows ld elements apart: [m,k], or [k,m] if it is transposed.
+// A returns the factor of a matrix with rows ld elements apart: [m,k], or [k,m] if it is
+// transposed.
 func A[T Float](data []T, ld int, transposed bool) Factor[T] {
 	if transposed {
 		return Factor[T]{Data: data, Item: 1, K: ld}
@@ -21,22 +23,24 @@ func A[T Float](data []T, ld int, transposed bool) Factor[T] {
 	return Factor[T]{Data: data, Item: ld, K: 1}
 }
 
-// B is the factor of a matrix in memory, with rows ld elements apart: [k,n], or [n,k] if it is transposed.
+// B returns the factor of a matrix with rows ld elements apart: [k,n], or [n,k] if it is
+// transposed.
 func B[T Float](data []T, ld int, transposed bool) Factor[T] { return A(data, ld, !transposed) }
 
-// Finish is what is done to an element of C when it is complete, in this order.
+// Finish describes what is applied to a complete element of C, in this order.
 type Finish[T Float] struct {
-	RowBias, ColumnBias []T  // are added, if there are any
-	ReLU                bool // what is negative becomes 0
+	RowBias, ColumnBias []T  // added unless they are nil
+	ReLU                bool // sets negative elements to 0
 }
 
 func (f *Finish[T]) needed() bool { return f.RowBias != nil || f.ColumnBias != nil || f.ReLU }
 
-// FinishesColumns reports whether a bias of the columns changes nothing about how elements are summed up. A product with a column is
-// one of a vector only without it.
+// FinishesColumns reports whether a bias of the columns leaves the order of summation unchanged. It
+// does not for a product with one column, because only without the bias is it computed as a product
+// with a vector.
 func (p *Product[T]) FinishesColumns() bool { return p.N > 1 || p.M == 1 }
 
-// finish is for some rows and columns of C.
+// finish applies f to some rows and columns of C.
 func (f *Finish[T]) finish(level simd.Level, c []T, crs, row, column, rows, columns int) {
 	var rowBias, columnBias []T
 	if f.RowBias != nil {
@@ -70,17 +74,18 @@ func (f *Finish[T]) finish(level simd.Level, c []T, crs, row, column, rows, colu
 	}
 }
 
-// check panics where an element would be outside of its slice, which kernels don't look at.
+// check panics if an element would be outside of its slice, because the kernels don't check.
 func (p *Product[T]) check() {
 	_ = p.A.Data[(p.M-1)*p.A.Item+(p.K-1)*p.A.K]
 	_ = p.B.Data[(p.N-1)*p.B.Item+(p.K-1)*p.B.K]
 	_ = p.C[(p.M-1)*p.CRow+p.N-1]
 }
 
-// work is the number of multiply-adds.
+// work returns the number of multiply-adds.
 func (p *Product[T]) work() int { return p.M * p.N * p.K }
 
-// empty does products without elements or without terms, and reports whether this was one. Others are checked.
+// empty computes products without elements or without terms, and reports whether p is one. It
+// checks all others.
 func (p *Product[T]) empty(level simd.Level) bool {
 	if p.M == 0 || p.N == 0 {
 		return true

@@ -7,15 +7,15 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// workspace is what a product needs besides its arguments: of one that a goroutine does by itself memory for panels, of
-// others what package workers gets.
+// workspace is the memory that a product needs besides its arguments: the panels of a product on a
+// single goroutine, or the job for package workers.
 type workspace[T Float] struct {
 	elements []T
 	run      run[T]
 	vector   vectorProduct[T]
 }
 
-// spares are workspaces to use again, as many as there were products at once.
+// spares holds workspaces for reuse, as many as there were concurrent products.
 type spares[T Float] struct {
 	mu  sync.Mutex
 	all []*workspace[T]
@@ -34,7 +34,8 @@ func sparesOf[T Float]() *spares[T] {
 	return any(&spares64).(*spares[T])
 }
 
-// takeWorkspace is one with room for n elements. In race builds it is a new one: an old one would order the streams that had it.
+// takeWorkspace returns a workspace with capacity for n elements. In race builds it is always new,
+// because a reused one would order the streams that used it.
 func takeWorkspace[T Float](n int) *workspace[T] {
 	var w *workspace[T]
 	if !race.Enabled {

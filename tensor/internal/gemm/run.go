@@ -6,16 +6,17 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/workers"
 )
 
-// Scratch memory of a product: of one that is worth several goroutines, and of those that a goroutine does by itself.
+// The size of a product's scratch memory, if it uses several goroutines and if it uses one.
 const (
 	scratchBytes = 8 << 20
 	ownBytes     = 4 << 20
 )
 
-// Below so many items of one factor, the other's panels are used too seldom to be worth their packing.
+// fewItems returns the numbers of columns and rows of one factor up to which packing the other
+// factor does not pay.
 func (m *machine) fewItems() (columns, rows int) { return 2 * m.columns, 2 * m.rows }
 
-// plan cuts a product up.
+// plan cuts the product into blocks.
 func (p *Product[T]) plan(mc *machine, bytes, goroutines int) blocks {
 	columns, rows := mc.fewItems()
 	directA := p.N <= columns || p.A.K == 1
@@ -23,7 +24,7 @@ func (p *Product[T]) plan(mc *machine, bytes, goroutines int) blocks {
 	return cut(mc, p.M, p.N, p.K, directA, directB, bytes/mc.size, goroutines)
 }
 
-// helpers is how many other goroutines the product is worth.
+// helpers returns the number of additional goroutines that pay for the product.
 func (p *Product[T]) helpers(mc *machine) int {
 	grain := mc.grain
 	if p.M == 1 || p.N == 1 {
@@ -36,7 +37,7 @@ func (p *Product[T]) helpers(mc *machine) int {
 	return n
 }
 
-// Scratch is the number of elements of scratch memory that Run needs.
+// Scratch returns the number of elements of scratch memory that Run needs.
 func (p *Product[T]) Scratch() int {
 	mc := machineOf[T]()
 	if p.M == 0 || p.N == 0 || p.K == 0 || p.helpers(mc) < 1 {
@@ -49,8 +50,9 @@ func (p *Product[T]) Scratch() int {
 	return b.scratch()
 }
 
-// Run does the product, with as many goroutines as it is worth. scratch has Scratch elements; with fewer, of a time when
-// GOMAXPROCS or the level was another, the calling goroutine does it.
+// Run computes the product with as many goroutines as pay. scratch should have [Product.Scratch]
+// elements. If it has fewer, because GOMAXPROCS or the level has changed since, the calling
+// goroutine computes the product alone.
 func (p *Product[T]) Run(scratch []T) {
 	mc := machineOf[T]()
 	helpers := p.helpers(mc)
@@ -82,7 +84,7 @@ func (p *Product[T]) Run(scratch []T) {
 	w.give()
 }
 
-// RunAlone does the product on the calling goroutine.
+// RunAlone computes the product on the calling goroutine.
 func (p *Product[T]) RunAlone() {
 	mc := machineOf[T]()
 	if p.empty(mc.level) {
@@ -94,7 +96,8 @@ func (p *Product[T]) RunAlone() {
 		}
 		return
 	}
-	r := run[T]{product: *p, machine: mc, blocks: p.plan(mc, ownBytes, 1)} // not a used one: matrices on the caller's stack stay there
+	// r is new rather than reused, so that matrices on the caller's stack don't escape.
+	r := run[T]{product: *p, machine: mc, blocks: p.plan(mc, ownBytes, 1)}
 	shared, own := r.blocks.scratch(), r.blocks.own(mc)
 	if shared+own == 0 {
 		r.alone(nil)
@@ -106,7 +109,8 @@ func (p *Product[T]) RunAlone() {
 	w.give()
 }
 
-// run is a product being done. A block of it is two phases if A is packed: panels of A, then tiles; otherwise one.
+// run is a product that is being computed. A block is two phases if A is packed: packing A, then
+// the tiles. Otherwise it is one phase.
 type run[T Float] struct {
 	product Product[T]
 	machine *machine
@@ -121,7 +125,7 @@ func (r *run[T]) phases() int {
 	return r.blocks.count()
 }
 
-// phase is a block, and whether its panels of A are packed.
+// phase returns the block of a phase, and whether the phase packs A.
 func (r *run[T]) phase(i int) (x block, pack bool) {
 	if r.blocks.packA {
 		return r.blocks.at(i / 2), i%2 == 0
@@ -129,14 +133,14 @@ func (r *run[T]) phase(i int) (x block, pack bool) {
 	return r.blocks.at(i), false
 }
 
-// packDepth is how much of the inner dimension is packed at a time: a transposed matrix, whose items are beside each other in
-// memory, is read along them, which the processor foresees.
+// packDepth is the depth that is packed at a time. The items of a transposed matrix are adjacent in
+// memory, and it is read along them, so that the processor can prefetch.
 const packDepth = 16
 
-// packPanels is how many panels of A a unit packs.
+// packPanels is the number of panels of A that a unit packs.
 const packPanels = 2
 
-// Units is for package workers.
+// Units implements workers.Job.
 func (r *run[T]) Units(phase int) int {
 	b, mc := &r.blocks, r.machine
 	x, pack := r.phase(phase)
@@ -147,7 +151,7 @@ func (r *run[T]) Units(phase int) int {
 	return ceil(rows, b.unitRows) * ceil(ceil(b.n, mc.columns), b.unitCols)
 }
 
-// Run is for package workers.
+// Run implements workers.Job.
 func (r *run[T]) Run(phase, unit int) {
 	b, mc := &r.blocks, r.machine
 	x, pack := r.phase(phase)
@@ -165,7 +169,7 @@ func (r *run[T]) Run(phase, unit int) {
 	w.give()
 }
 
-// alone does all blocks.
+// alone computes all blocks on the calling goroutine.
 func (r *run[T]) alone(own []T) {
 	b, mc := &r.blocks, r.machine
 	cols := ceil(b.n, mc.columns)
@@ -181,8 +185,8 @@ func (r *run[T]) alone(own []T) {
 	}
 }
 
-// packA fills panels i to end of the part of the inner dimension that begins with from. In scratch memory those parts follow
-// each other, and the panels in them.
+// packA fills panels i to end for the part of the inner dimension that begins at from. In scratch
+// memory the parts are consecutive, and within a part its panels are.
 func (r *run[T]) packA(x block, from, i, end int) {
 	p, mc := &r.product, r.machine
 	rows, depth := ceil(x.rows, mc.rows), min(r.blocks.depth, x.deep-from)
@@ -195,8 +199,8 @@ func (r *run[T]) packA(x block, from, i, end int) {
 	}
 }
 
-// tiles computes those of panels row0 to row1 and col0 to col1, with own memory for the panels of B: for each part of the inner
-// dimension they pass by each of the panels of A.
+// tiles computes the tiles of panels row0 to row1 and col0 to col1; own is memory for the panels of
+// B. For each part of the inner dimension, every panel of A meets these panels of B.
 func (r *run[T]) tiles(x block, own []T, row0, row1, col0, col1 int) {
 	p, mc, b := &r.product, r.machine, &r.blocks
 	rows := ceil(x.rows, mc.rows)

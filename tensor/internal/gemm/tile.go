@@ -6,8 +6,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// tile sets rows x columns elements of c to the product over k > 0 of a and b, or adds it. Rows of c are crs elements apart,
-// rows of a ars and its columns aks, rows of b bks.
+// tile sets rows x columns elements of c to the product of a and b over k > 0, or adds it. The rows
+// of c are crs elements apart, those of a ars elements, the columns of a aks elements and the rows
+// of b bks elements.
 func tile[T Float](m *machine, rows, columns int, c *T, crs int, a *T, ars, aks int, b *T, bks, k int, add bool) {
 	if m.level != simd.Generic {
 		size := uintptr(m.size)
@@ -43,7 +44,7 @@ func setOrAdd[T Float](c *T, sum T, add bool) {
 	*c = sum
 }
 
-// tileGeneric4x4 has a tile's sums in variables.
+// tileGeneric4x4 keeps its sums in variables.
 func tileGeneric4x4[T Float](c *T, crs int, a *T, ars, aks int, b *T, bks, k int, add bool) {
 	for i := 0; i < 4; i += 2 {
 		var c00, c01, c02, c03, c10, c11, c12, c13 T

@@ -2,14 +2,14 @@ package gemm
 
 import "github.com/cistern-ml/cistern/tensor/internal/simd"
 
-// vectorProduct is a product with a vector, which reads the other factor once: nothing is packed, and the matrix is read in the
-// order in which it lies. If its rows are along the inner dimension an element is a product of two rows; otherwise the result is
-// a sum of rows, each times an element of the vector.
+// vectorProduct is a product with a vector. It reads the other factor once, in memory order, and
+// packs nothing. If the matrix's rows lie along the inner dimension, each element is a product of
+// two rows. Otherwise the result is a sum of rows, each times an element of the vector.
 type vectorProduct[T Float] struct {
 	dots       bool
 	n, k       int // elements of the result, and of each sum
 	matrix     []T
-	ld         int // between the matrix's rows
+	ld         int // lengths of the result and of each sum
 	vector     []T
 	stride     int // between the vector's elements
 	out        []T
@@ -17,10 +17,11 @@ type vectorProduct[T Float] struct {
 	add        bool
 	level      simd.Level
 	finish     Finish[T]
-	unit, size int // elements of the result in a unit of work; bytes of an element
+	unit, size int // elements of the result per unit; bytes of an element
 }
 
-// asVector is the product as one with a vector, if it is one whose strides the kernels take.
+// asVector returns the product as one with a vector. It returns false for other products, and for
+// strides that the kernels don't take.
 func (p *Product[T]) asVector(mc *machine) (v vectorProduct[T], ok bool) {
 	if (p.M != 1 && p.N != 1) || p.K == 1 {
 		return v, false
@@ -28,7 +29,8 @@ func (p *Product[T]) asVector(mc *machine) (v vectorProduct[T], ok bool) {
 	matrix, vector := p.A, p.B
 	v = vectorProduct[T]{n: p.M, k: p.K, out: p.C, outStride: p.CRow, add: p.Add, level: mc.level, finish: p.Finish, size: mc.size}
 	if p.N == 1 {
-		v.finish.RowBias, v.finish.ColumnBias = p.ColumnBias, p.RowBias // the result is a row in what follows
+		// The rest of v treats the result as a row.
+		v.finish.RowBias, v.finish.ColumnBias = p.ColumnBias, p.RowBias
 		if p.ColumnBias != nil && p.M > 1 || p.RowBias != nil && p.CRow != 1 || p.CRow != 1 && p.needed() {
 			return v, false
 		}
@@ -51,15 +53,15 @@ func (p *Product[T]) asVector(mc *machine) (v vectorProduct[T], ok bool) {
 }
 
 const (
-	vectorUnit    = 64 << 10 // elements of the matrix in a unit of dots, and in one call of assembly
+	vectorUnit    = 64 << 10 // of the matrix in a unit of dots, and in one call of assembly
 	vectorColumns = 1 << 10  // of a unit of sums of rows
-	vectorDepth   = 4 << 10  // of a call: longer rows are added up in parts
+	vectorDepth   = 4 << 10  // of one call; longer rows are added in parts
 )
 
-// Units is for package workers.
+// Units implements workers.Job.
 func (v *vectorProduct[T]) Units(int) int { return ceil(v.n, v.unit) }
 
-// Run is for package workers.
+// Run implements workers.Job.
 func (v *vectorProduct[T]) Run(_, unit int) {
 	from := unit * v.unit
 	n := min(v.unit, v.n-from)
@@ -89,7 +91,7 @@ func (v *vectorProduct[T]) Run(_, unit int) {
 	}
 }
 
-// sumRows sets elements of out to the products of rows of the matrix with the vector, or adds them.
+// sumRows sets elements of out to the products of the matrix's rows and the vector, or adds them.
 func (v *vectorProduct[T]) sumRows(out, matrix []T, rows int, vector []T, k int, add bool) {
 	if v.level == simd.AVX2 || v.level == simd.AVX512 {
 		dotsAssembly(v.level, v.size, bytes(&out[0]), v.outStride, bytes(&matrix[0]), v.ld, rows, bytes(&vector[0]), k, add)

@@ -4,242 +4,242 @@
 
 package simd
 
-// addFloat32AVX2 sets dst to a + b. sa and sb are 1, or 0 for one number in place of many.
+// addFloat32AVX2 sets dst to a + b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func addFloat32AVX2(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// addFloat64AVX2 sets dst to a + b. sa and sb are 1, or 0 for one number in place of many.
+// addFloat64AVX2 sets dst to a + b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func addFloat64AVX2(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// addFloat32AVX512 sets dst to a + b. sa and sb are 1, or 0 for one number in place of many.
+// addFloat32AVX512 sets dst to a + b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func addFloat32AVX512(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// addFloat64AVX512 sets dst to a + b. sa and sb are 1, or 0 for one number in place of many.
+// addFloat64AVX512 sets dst to a + b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func addFloat64AVX512(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// subFloat32AVX2 sets dst to a - b. sa and sb are 1, or 0 for one number in place of many.
+// subFloat32AVX2 sets dst to a - b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func subFloat32AVX2(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// subFloat64AVX2 sets dst to a - b. sa and sb are 1, or 0 for one number in place of many.
+// subFloat64AVX2 sets dst to a - b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func subFloat64AVX2(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// subFloat32AVX512 sets dst to a - b. sa and sb are 1, or 0 for one number in place of many.
+// subFloat32AVX512 sets dst to a - b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func subFloat32AVX512(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// subFloat64AVX512 sets dst to a - b. sa and sb are 1, or 0 for one number in place of many.
+// subFloat64AVX512 sets dst to a - b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func subFloat64AVX512(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// mulFloat32AVX2 sets dst to a * b. sa and sb are 1, or 0 for one number in place of many.
+// mulFloat32AVX2 sets dst to a * b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func mulFloat32AVX2(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// mulFloat64AVX2 sets dst to a * b. sa and sb are 1, or 0 for one number in place of many.
+// mulFloat64AVX2 sets dst to a * b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func mulFloat64AVX2(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// mulFloat32AVX512 sets dst to a * b. sa and sb are 1, or 0 for one number in place of many.
+// mulFloat32AVX512 sets dst to a * b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func mulFloat32AVX512(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// mulFloat64AVX512 sets dst to a * b. sa and sb are 1, or 0 for one number in place of many.
+// mulFloat64AVX512 sets dst to a * b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func mulFloat64AVX512(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// divFloat32AVX2 sets dst to a / b. sa and sb are 1, or 0 for one number in place of many.
+// divFloat32AVX2 sets dst to a / b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func divFloat32AVX2(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// divFloat64AVX2 sets dst to a / b. sa and sb are 1, or 0 for one number in place of many.
+// divFloat64AVX2 sets dst to a / b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func divFloat64AVX2(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// divFloat32AVX512 sets dst to a / b. sa and sb are 1, or 0 for one number in place of many.
+// divFloat32AVX512 sets dst to a / b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func divFloat32AVX512(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// divFloat64AVX512 sets dst to a / b. sa and sb are 1, or 0 for one number in place of many.
+// divFloat64AVX512 sets dst to a / b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func divFloat64AVX512(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// reluGradFloat32AVX2 sets dst to a where b is not at most 0, and to 0 elsewhere. sa and sb are 1, or 0 for one number in place of many.
+// reluGradFloat32AVX2 sets dst to 0 if b <= 0, else to a. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func reluGradFloat32AVX2(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// reluGradFloat64AVX2 sets dst to a where b is not at most 0, and to 0 elsewhere. sa and sb are 1, or 0 for one number in place of many.
+// reluGradFloat64AVX2 sets dst to 0 if b <= 0, else to a. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func reluGradFloat64AVX2(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// reluGradFloat32AVX512 sets dst to a where b is not at most 0, and to 0 elsewhere. sa and sb are 1, or 0 for one number in place of many.
+// reluGradFloat32AVX512 sets dst to 0 if b <= 0, else to a. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func reluGradFloat32AVX512(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// reluGradFloat64AVX512 sets dst to a where b is not at most 0, and to 0 elsewhere. sa and sb are 1, or 0 for one number in place of many.
+// reluGradFloat64AVX512 sets dst to 0 if b <= 0, else to a. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func reluGradFloat64AVX512(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// tanhGradFloat32AVX2 sets dst to a * ((1 - b)(1 + b)). sa and sb are 1, or 0 for one number in place of many.
+// tanhGradFloat32AVX2 sets dst to a * ((1 - b)(1 + b)). The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func tanhGradFloat32AVX2(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// tanhGradFloat64AVX2 sets dst to a * ((1 - b)(1 + b)). sa and sb are 1, or 0 for one number in place of many.
+// tanhGradFloat64AVX2 sets dst to a * ((1 - b)(1 + b)). The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func tanhGradFloat64AVX2(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// tanhGradFloat32AVX512 sets dst to a * ((1 - b)(1 + b)). sa and sb are 1, or 0 for one number in place of many.
+// tanhGradFloat32AVX512 sets dst to a * ((1 - b)(1 + b)). The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func tanhGradFloat32AVX512(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// tanhGradFloat64AVX512 sets dst to a * ((1 - b)(1 + b)). sa and sb are 1, or 0 for one number in place of many.
+// tanhGradFloat64AVX512 sets dst to a * ((1 - b)(1 + b)). The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func tanhGradFloat64AVX512(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// sigmoidGradFloat32AVX2 sets dst to a * b * (1 - b). sa and sb are 1, or 0 for one number in place of many.
+// sigmoidGradFloat32AVX2 sets dst to a * b * (1 - b). The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func sigmoidGradFloat32AVX2(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// sigmoidGradFloat64AVX2 sets dst to a * b * (1 - b). sa and sb are 1, or 0 for one number in place of many.
+// sigmoidGradFloat64AVX2 sets dst to a * b * (1 - b). The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func sigmoidGradFloat64AVX2(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// sigmoidGradFloat32AVX512 sets dst to a * b * (1 - b). sa and sb are 1, or 0 for one number in place of many.
+// sigmoidGradFloat32AVX512 sets dst to a * b * (1 - b). The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func sigmoidGradFloat32AVX512(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// sigmoidGradFloat64AVX512 sets dst to a * b * (1 - b). sa and sb are 1, or 0 for one number in place of many.
+// sigmoidGradFloat64AVX512 sets dst to a * b * (1 - b). The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func sigmoidGradFloat64AVX512(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// sqrtGradFloat32AVX2 sets dst to a / (2b). sa and sb are 1, or 0 for one number in place of many.
+// sqrtGradFloat32AVX2 sets dst to a / (2b). The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func sqrtGradFloat32AVX2(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// sqrtGradFloat64AVX2 sets dst to a / (2b). sa and sb are 1, or 0 for one number in place of many.
+// sqrtGradFloat64AVX2 sets dst to a / (2b). The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func sqrtGradFloat64AVX2(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// sqrtGradFloat32AVX512 sets dst to a / (2b). sa and sb are 1, or 0 for one number in place of many.
+// sqrtGradFloat32AVX512 sets dst to a / (2b). The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func sqrtGradFloat32AVX512(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// sqrtGradFloat64AVX512 sets dst to a / (2b). sa and sb are 1, or 0 for one number in place of many.
+// sqrtGradFloat64AVX512 sets dst to a / (2b). The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func sqrtGradFloat64AVX512(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// squareGradFloat32AVX2 sets dst to a * 2b. sa and sb are 1, or 0 for one number in place of many.
+// squareGradFloat32AVX2 sets dst to a * 2b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func squareGradFloat32AVX2(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// squareGradFloat64AVX2 sets dst to a * 2b. sa and sb are 1, or 0 for one number in place of many.
+// squareGradFloat64AVX2 sets dst to a * 2b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func squareGradFloat64AVX2(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// squareGradFloat32AVX512 sets dst to a * 2b. sa and sb are 1, or 0 for one number in place of many.
+// squareGradFloat32AVX512 sets dst to a * 2b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func squareGradFloat32AVX512(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// squareGradFloat64AVX512 sets dst to a * 2b. sa and sb are 1, or 0 for one number in place of many.
+// squareGradFloat64AVX512 sets dst to a * 2b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func squareGradFloat64AVX512(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// maximumFloat32AVX2 sets dst to the greater of a and b, or NaN. sa and sb are 1, or 0 for one number in place of many.
+// maximumFloat32AVX2 sets dst to max(a, b), or NaN. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func maximumFloat32AVX2(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// maximumFloat64AVX2 sets dst to the greater of a and b, or NaN. sa and sb are 1, or 0 for one number in place of many.
+// maximumFloat64AVX2 sets dst to max(a, b), or NaN. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func maximumFloat64AVX2(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// maximumFloat32AVX512 sets dst to the greater of a and b, or NaN. sa and sb are 1, or 0 for one number in place of many.
+// maximumFloat32AVX512 sets dst to max(a, b), or NaN. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func maximumFloat32AVX512(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// maximumFloat64AVX512 sets dst to the greater of a and b, or NaN. sa and sb are 1, or 0 for one number in place of many.
+// maximumFloat64AVX512 sets dst to max(a, b), or NaN. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func maximumFloat64AVX512(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// minimumFloat32AVX2 sets dst to the lesser of a and b, or NaN. sa and sb are 1, or 0 for one number in place of many.
+// minimumFloat32AVX2 sets dst to min(a, b), or NaN. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func minimumFloat32AVX2(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// minimumFloat64AVX2 sets dst to the lesser of a and b, or NaN. sa and sb are 1, or 0 for one number in place of many.
+// minimumFloat64AVX2 sets dst to min(a, b), or NaN. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func minimumFloat64AVX2(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// minimumFloat32AVX512 sets dst to the lesser of a and b, or NaN. sa and sb are 1, or 0 for one number in place of many.
+// minimumFloat32AVX512 sets dst to min(a, b), or NaN. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func minimumFloat32AVX512(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// minimumFloat64AVX512 sets dst to the lesser of a and b, or NaN. sa and sb are 1, or 0 for one number in place of many.
+// minimumFloat64AVX512 sets dst to min(a, b), or NaN. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func minimumFloat64AVX512(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// addReLUFloat32AVX2 sets dst to a + b where that is not negative, and to 0 elsewhere. sa and sb are 1, or 0 for one number in place of many.
+// addReLUFloat32AVX2 sets dst to 0 if a + b < 0, else to a + b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func addReLUFloat32AVX2(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// addReLUFloat64AVX2 sets dst to a + b where that is not negative, and to 0 elsewhere. sa and sb are 1, or 0 for one number in place of many.
+// addReLUFloat64AVX2 sets dst to 0 if a + b < 0, else to a + b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func addReLUFloat64AVX2(dst *float64, a *float64, b *float64, n int, sa int, sb int)
 
-// addReLUFloat32AVX512 sets dst to a + b where that is not negative, and to 0 elsewhere. sa and sb are 1, or 0 for one number in place of many.
+// addReLUFloat32AVX512 sets dst to 0 if a + b < 0, else to a + b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func addReLUFloat32AVX512(dst *float32, a *float32, b *float32, n int, sa int, sb int)
 
-// addReLUFloat64AVX512 sets dst to a + b where that is not negative, and to 0 elsewhere. sa and sb are 1, or 0 for one number in place of many.
+// addReLUFloat64AVX512 sets dst to 0 if a + b < 0, else to a + b. The strides sa and sb are 0 or 1.
 //
 //go:noescape
 func addReLUFloat64AVX512(dst *float64, a *float64, b *float64, n int, sa int, sb int)
@@ -284,22 +284,22 @@ func absFloat32AVX512(dst *float32, x *float32, n int, c float32, d float32)
 //go:noescape
 func absFloat64AVX512(dst *float64, x *float64, n int, c float64, d float64)
 
-// sqrtFloat32AVX2 sets dst to the root of x.
+// sqrtFloat32AVX2 sets dst to the square root of x.
 //
 //go:noescape
 func sqrtFloat32AVX2(dst *float32, x *float32, n int, c float32, d float32)
 
-// sqrtFloat64AVX2 sets dst to the root of x.
+// sqrtFloat64AVX2 sets dst to the square root of x.
 //
 //go:noescape
 func sqrtFloat64AVX2(dst *float64, x *float64, n int, c float64, d float64)
 
-// sqrtFloat32AVX512 sets dst to the root of x.
+// sqrtFloat32AVX512 sets dst to the square root of x.
 //
 //go:noescape
 func sqrtFloat32AVX512(dst *float32, x *float32, n int, c float32, d float32)
 
-// sqrtFloat64AVX512 sets dst to the root of x.
+// sqrtFloat64AVX512 sets dst to the square root of x.
 //
 //go:noescape
 func sqrtFloat64AVX512(dst *float64, x *float64, n int, c float64, d float64)
@@ -324,22 +324,22 @@ func squareFloat32AVX512(dst *float32, x *float32, n int, c float32, d float32)
 //go:noescape
 func squareFloat64AVX512(dst *float64, x *float64, n int, c float64, d float64)
 
-// reluFloat32AVX2 sets dst to x where that is not negative, and to 0 elsewhere.
+// reluFloat32AVX2 sets dst to 0 if x < 0, else to x.
 //
 //go:noescape
 func reluFloat32AVX2(dst *float32, x *float32, n int, c float32, d float32)
 
-// reluFloat64AVX2 sets dst to x where that is not negative, and to 0 elsewhere.
+// reluFloat64AVX2 sets dst to 0 if x < 0, else to x.
 //
 //go:noescape
 func reluFloat64AVX2(dst *float64, x *float64, n int, c float64, d float64)
 
-// reluFloat32AVX512 sets dst to x where that is not negative, and to 0 elsewhere.
+// reluFloat32AVX512 sets dst to 0 if x < 0, else to x.
 //
 //go:noescape
 func reluFloat32AVX512(dst *float32, x *float32, n int, c float32, d float32)
 
-// reluFloat64AVX512 sets dst to x where that is not negative, and to 0 elsewhere.
+// reluFloat64AVX512 sets dst to 0 if x < 0, else to x.
 //
 //go:noescape
 func reluFloat64AVX512(dst *float64, x *float64, n int, c float64, d float64)

@@ -6,7 +6,7 @@ package simd
 
 import "unsafe"
 
-// Greatest is the greatest number of x, NaN apart, or -Inf.
+// Greatest returns the greatest number of x, ignoring NaN, or -Inf.
 func Greatest[T Float](x []T) T {
 	n := len(x)
 	switch single, l := unsafe.Sizeof(*new(T)) == 4, Active(); {
@@ -23,7 +23,7 @@ func Greatest[T Float](x []T) T {
 	}
 }
 
-// Total is the sum of x, in float64.
+// Total returns the sum of x, in float64.
 func Total[T Float](x []T) float64 {
 	n := len(x)
 	switch single, l := unsafe.Sizeof(*new(T)) == 4, Active(); {
@@ -40,7 +40,7 @@ func Total[T Float](x []T) float64 {
 	}
 }
 
-// Dot is the sum of the products of x and y, in float64.
+// Dot returns the sum of the products of x and y, in float64.
 func Dot[T Float](x []T, y []T) float64 {
 	n := len(x)
 	_ = y[:n]
@@ -58,7 +58,7 @@ func Dot[T Float](x []T, y []T) float64 {
 	}
 }
 
-// Deviations is the sum of the squares of x - mean, in float64.
+// Deviations returns the sum of the squares of x - mean, in float64.
 func Deviations[T Float](x []T, mean float64) float64 {
 	n := len(x)
 	switch single, l := unsafe.Sizeof(*new(T)) == 4, Active(); {
@@ -75,7 +75,8 @@ func Deviations[T Float](x []T, mean float64) float64 {
 	}
 }
 
-// DotDeviations is the sum of dy w, and of dy w (x - mean), in float64. w may be one number for all.
+// DotDeviations returns the sums of dy w and of dy w (x - mean), in float64.
+// w may be one number for all.
 func DotDeviations[T Float](dy []T, x []T, w []T, mean float64) (sum, dot float64) {
 	n := len(dy)
 	_ = x[:n]
@@ -96,7 +97,7 @@ func DotDeviations[T Float](dy []T, x []T, w []T, mean float64) (sum, dot float6
 	}
 }
 
-// SumExp is the sum of exp(x - top), with all digits of float64. Nothing is more than top.
+// SumExp returns the sum of exp(x - top), with all digits of float64. No element may exceed top.
 func SumExp[T Float](x []T, top float64) float64 {
 	n := len(x)
 	switch single, l := unsafe.Sizeof(*new(T)) == 4, Active(); {
@@ -113,7 +114,8 @@ func SumExp[T Float](x []T, top float64) float64 {
 	}
 }
 
-// ExpToPrecise sets dst to exp(x - top) with all digits of float64, and is its sum. Nothing is more than top.
+// ExpToPrecise sets dst to exp(x - top) with all digits of float64, and returns its sum.
+// No element may exceed top.
 func ExpToPrecise[T Float](dst []float64, x []T, top float64) float64 {
 	n := len(dst)
 	_ = x[:n]
@@ -131,7 +133,8 @@ func ExpToPrecise[T Float](dst []float64, x []T, top float64) float64 {
 	}
 }
 
-// ExpTo sets dst to exp(x - top), with an error of 2^-34 for float32, and is its sum. Nothing is more than top.
+// ExpTo sets dst to exp(x - top), with an error of 2^-34 for float32, and returns its sum.
+// No element may exceed top.
 func ExpTo[T Float](dst []float64, x []T, top float64) float64 {
 	n := len(dst)
 	_ = x[:n]
@@ -167,7 +170,7 @@ func ScaleTo[T Float](dst []T, x []float64, c float64) {
 	}
 }
 
-// ExpScale sets dst to exp(x - top) c. Nothing is more than top.
+// ExpScale sets dst to exp(x - top) c. No element may exceed top.
 func ExpScale[T Float](dst []T, x []T, top float64, c float64) {
 	n := len(dst)
 	_ = x[:n]
@@ -325,7 +328,7 @@ func NormalizeGrad[T Float](dst []T, dy []T, x []T, w []T, mean float64, rstd fl
 	}
 }
 
-// Adam is a step of Adam with the gradients dp and the moments m and v, in place.
+// Adam updates p by a step of Adam, with the gradients dp. It also updates the moments m and v.
 func Adam[T Float](p []T, dp []T, m []T, v []T, s *AdamScalars[T]) {
 	n := len(p)
 	_ = dp[:n]
@@ -345,7 +348,7 @@ func Adam[T Float](p []T, dp []T, m []T, v []T, s *AdamScalars[T]) {
 	}
 }
 
-// AdamGreatest is a step of Adam by the greatest second moments, top (amsgrad).
+// AdamGreatest is Adam with the greatest second moments, top (amsgrad), which it also updates.
 func AdamGreatest[T Float](p []T, dp []T, m []T, v []T, top []T, s *AdamScalars[T]) {
 	n := len(p)
 	_ = dp[:n]
@@ -366,7 +369,7 @@ func AdamGreatest[T Float](p []T, dp []T, m []T, v []T, top []T, s *AdamScalars[
 	}
 }
 
-// SGD is a step of gradient descent without momentum.
+// SGD updates p by a step of gradient descent without momentum.
 func SGD[T Float](p []T, dp []T, s *SGDScalars[T]) {
 	n := len(p)
 	_ = dp[:n]
@@ -384,7 +387,7 @@ func SGD[T Float](p []T, dp []T, s *SGDScalars[T]) {
 	}
 }
 
-// SGDMomentum is a step with the momentum buf.
+// SGDMomentum updates p by a step with the momentum buf, which it also updates.
 func SGDMomentum[T Float](p []T, dp []T, buf []T, s *SGDScalars[T]) {
 	n := len(p)
 	_ = dp[:n]
@@ -403,7 +406,7 @@ func SGDMomentum[T Float](p []T, dp []T, buf []T, s *SGDScalars[T]) {
 	}
 }
 
-// SGDMomentumNesterov is a step with momentum that looks ahead.
+// SGDMomentumNesterov is SGDMomentum with Nesterov momentum.
 func SGDMomentumNesterov[T Float](p []T, dp []T, buf []T, s *SGDScalars[T]) {
 	n := len(p)
 	_ = dp[:n]
@@ -422,7 +425,7 @@ func SGDMomentumNesterov[T Float](p []T, dp []T, buf []T, s *SGDScalars[T]) {
 	}
 }
 
-// SGDFirst is the first step with momentum: buf holds nothing yet.
+// SGDFirst is the first step with momentum. It sets buf without reading it.
 func SGDFirst[T Float](p []T, dp []T, buf []T, s *SGDScalars[T]) {
 	n := len(p)
 	_ = dp[:n]
@@ -441,7 +444,7 @@ func SGDFirst[T Float](p []T, dp []T, buf []T, s *SGDScalars[T]) {
 	}
 }
 
-// SGDFirstNesterov is the first step with momentum that looks ahead.
+// SGDFirstNesterov is SGDFirst with Nesterov momentum.
 func SGDFirstNesterov[T Float](p []T, dp []T, buf []T, s *SGDScalars[T]) {
 	n := len(p)
 	_ = dp[:n]

@@ -4,42 +4,45 @@
 
 package simd
 
-// Greatest is the greatest number of x, NaN apart, or -Inf.
+// Greatest returns the greatest number of x, ignoring NaN, or -Inf.
 func Greatest[T Float](x []T) T {
 	return plainGreatest(x)
 }
 
-// Total is the sum of x, in float64.
+// Total returns the sum of x, in float64.
 func Total[T Float](x []T) float64 {
 	return plainTotal(x)
 }
 
-// Dot is the sum of the products of x and y, in float64.
+// Dot returns the sum of the products of x and y, in float64.
 func Dot[T Float](x []T, y []T) float64 {
 	return plainDot(x, y)
 }
 
-// Deviations is the sum of the squares of x - mean, in float64.
+// Deviations returns the sum of the squares of x - mean, in float64.
 func Deviations[T Float](x []T, mean float64) float64 {
 	return plainDeviations(x, mean)
 }
 
-// DotDeviations is the sum of dy w, and of dy w (x - mean), in float64. w may be one number for all.
+// DotDeviations returns the sums of dy w and of dy w (x - mean), in float64.
+// w may be one number for all.
 func DotDeviations[T Float](dy []T, x []T, w []T, mean float64) (sum, dot float64) {
 	return plainDotDeviations(dy, x, w, mean)
 }
 
-// SumExp is the sum of exp(x - top), with all digits of float64. Nothing is more than top.
+// SumExp returns the sum of exp(x - top), with all digits of float64. No element may exceed top.
 func SumExp[T Float](x []T, top float64) float64 {
 	return plainSumExp(x, top)
 }
 
-// ExpToPrecise sets dst to exp(x - top) with all digits of float64, and is its sum. Nothing is more than top.
+// ExpToPrecise sets dst to exp(x - top) with all digits of float64, and returns its sum.
+// No element may exceed top.
 func ExpToPrecise[T Float](dst []float64, x []T, top float64) float64 {
 	return plainExpToPrecise(dst, x, top)
 }
 
-// ExpTo sets dst to exp(x - top), with an error of 2^-34 for float32, and is its sum. Nothing is more than top.
+// ExpTo sets dst to exp(x - top), with an error of 2^-34 for float32, and returns its sum.
+// No element may exceed top.
 func ExpTo[T Float](dst []float64, x []T, top float64) float64 {
 	return plainExpTo(dst, x, top)
 }
@@ -49,7 +52,7 @@ func ScaleTo[T Float](dst []T, x []float64, c float64) {
 	plainScaleTo(dst, x, c)
 }
 
-// ExpScale sets dst to exp(x - top) c. Nothing is more than top.
+// ExpScale sets dst to exp(x - top) c. No element may exceed top.
 func ExpScale[T Float](dst []T, x []T, top float64, c float64) {
 	plainExpScale(dst, x, top, c)
 }
@@ -89,37 +92,37 @@ func NormalizeGrad[T Float](dst []T, dy []T, x []T, w []T, mean float64, rstd fl
 	plainNormalizeGrad(dst, dy, x, w, mean, rstd, own, along)
 }
 
-// Adam is a step of Adam with the gradients dp and the moments m and v, in place.
+// Adam updates p by a step of Adam, with the gradients dp. It also updates the moments m and v.
 func Adam[T Float](p []T, dp []T, m []T, v []T, s *AdamScalars[T]) {
 	plainAdam(p, dp, m, v, s)
 }
 
-// AdamGreatest is a step of Adam by the greatest second moments, top (amsgrad).
+// AdamGreatest is Adam with the greatest second moments, top (amsgrad), which it also updates.
 func AdamGreatest[T Float](p []T, dp []T, m []T, v []T, top []T, s *AdamScalars[T]) {
 	plainAdamGreatest(p, dp, m, v, top, s)
 }
 
-// SGD is a step of gradient descent without momentum.
+// SGD updates p by a step of gradient descent without momentum.
 func SGD[T Float](p []T, dp []T, s *SGDScalars[T]) {
 	plainSGD(p, dp, s)
 }
 
-// SGDMomentum is a step with the momentum buf.
+// SGDMomentum updates p by a step with the momentum buf, which it also updates.
 func SGDMomentum[T Float](p []T, dp []T, buf []T, s *SGDScalars[T]) {
 	plainSGDMomentum(p, dp, buf, s)
 }
 
-// SGDMomentumNesterov is a step with momentum that looks ahead.
+// SGDMomentumNesterov is SGDMomentum with Nesterov momentum.
 func SGDMomentumNesterov[T Float](p []T, dp []T, buf []T, s *SGDScalars[T]) {
 	plainSGDMomentumNesterov(p, dp, buf, s)
 }
 
-// SGDFirst is the first step with momentum: buf holds nothing yet.
+// SGDFirst is the first step with momentum. It sets buf without reading it.
 func SGDFirst[T Float](p []T, dp []T, buf []T, s *SGDScalars[T]) {
 	plainSGDFirst(p, dp, buf, s)
 }
 
-// SGDFirstNesterov is the first step with momentum that looks ahead.
+// SGDFirstNesterov is SGDFirst with Nesterov momentum.
 func SGDFirstNesterov[T Float](p []T, dp []T, buf []T, s *SGDScalars[T]) {
 	plainSGDFirstNesterov(p, dp, buf, s)
 }

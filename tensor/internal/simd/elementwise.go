@@ -1,28 +1,29 @@
 package simd
 
-// Float are the element types of arithmetic.
+// Float is the constraint of the element types.
 type Float interface{ float32 | float64 }
 
 // Unary is an elementwise function of one argument.
 type Unary uint8
 
-// The elementwise functions of one argument, and of c and d where they say so. How near they are is in units in the last place (ulp)
-// of a result; those of float32 are computed in float64, but for Exp. NaN gives NaN.
+// The elementwise functions of one argument; some take parameters c and d. The numbers are error
+// bounds in units in the last place (ulp) of the result, for float32 and float64. The float32
+// functions are computed in float64, except Exp. The functions of NaN are NaN.
 const (
-	NoUnary Unary = iota // none: UnaryOf gives nil
+	NoUnary Unary = iota // none: UnaryOf returns nil
 	Neg
 	Abs
 	Sqrt
 	Square
-	ReLU       // -0 stays
+	ReLU       // -0 stays -0
 	AddConst   // x + c
 	MulConst   // x * c
-	LeakyReLU  // c times what is not positive
+	LeakyReLU  // c x unless x is positive
 	Clamp      // between c and d
 	Exp        // within 1 ulp, also for float64
 	Tanh       // 0.501, 2
 	Sigmoid    // 0.502, 2
-	SiLU       // 0.502, 3; less near where the sigmoid is subnormal
+	SiLU       // 0.502, 3; less accurate where the sigmoid is subnormal
 	Log        // 0.501, 2
 	Erf        // 0.501, 2
 	Rsqrt      // 0.501, 2
@@ -37,9 +38,9 @@ const (
 // Binary is an elementwise function of two arguments.
 type Binary uint8
 
-// The elementwise functions of two arguments. They round as plain Go does.
+// The elementwise functions of two arguments. They round like plain Go.
 const (
-	NoBinary Binary = iota // none: BinaryOf gives nil
+	NoBinary Binary = iota // none: BinaryOf returns nil
 	Add
 	Sub
 	Mul
@@ -49,19 +50,19 @@ const (
 	SigmoidGrad // a * b * (1 - b)
 	SqrtGrad    // a / (2b)
 	SquareGrad  // a * 2b
-	Maximum     // NaN if one is
+	Maximum     // NaN if either is NaN
 	Minimum
 	AddReLU // a + b, or 0 if that is negative
 	binaries
 )
 
-// Gradient is that of an elementwise function's argument: a gradient dy times the derivative at v, the argument or, where they say so,
-// the result.
+// Gradient is the gradient of an elementwise function's argument: dy times the derivative at v. v
+// is the function's argument or, if the comment says so, its result.
 type Gradient uint8
 
 // The gradients.
 const (
-	NoGradient Gradient = iota // none: GradientOf gives nil
+	NoGradient Gradient = iota // none: GradientOf returns nil
 	AbsGrad
 	ErfGrad
 	RsqrtGrad // of the result
@@ -80,14 +81,15 @@ const (
 // GradientFunc sets n elements of dst, which may be dy or v.
 type GradientFunc[T Float] = func(dst, dy, v *T, n int, c, d T)
 
-// UnaryFunc sets n elements of dst, which may be x. Some take c and d.
+// UnaryFunc sets n elements of dst, which may be x. Some functions use c and d.
 type UnaryFunc[T Float] = func(dst, x *T, n int, c, d T)
 
-// BinaryFunc sets n elements of dst, which may be a or b. sa and sb are 1, or 0 for one number in place of many.
+// BinaryFunc sets n elements of dst, which may be a or b. sa and sb are strides: 1, or 0 for a
+// single number instead of many.
 type BinaryFunc[T Float] = func(dst, a, b *T, n int, sa, sb int)
 
-// UnaryOf is the function at the active level, or nil: then it is up to plain Go. It takes pointers to what is not empty, and few enough
-// elements that nothing waits for long: the scheduler can't interrupt it.
+// UnaryOf returns the function at the active level, or nil if the caller has to use plain Go. n
+// must not be 0, and should be small, because the scheduler can't preempt the function.
 func UnaryOf[T Float](f Unary) UnaryFunc[T] {
 	l := Active()
 	if g, ok := any(unary32[l][f]).(UnaryFunc[T]); ok {
@@ -96,7 +98,7 @@ func UnaryOf[T Float](f Unary) UnaryFunc[T] {
 	return any(unary64[l][f]).(UnaryFunc[T])
 }
 
-// BinaryOf is the function at the active level, or nil.
+// BinaryOf returns the function at the active level, or nil.
 func BinaryOf[T Float](f Binary) BinaryFunc[T] {
 	l := Active()
 	if g, ok := any(binary32[l][f]).(BinaryFunc[T]); ok {
@@ -105,7 +107,7 @@ func BinaryOf[T Float](f Binary) BinaryFunc[T] {
 	return any(binary64[l][f]).(BinaryFunc[T])
 }
 
-// GradientOf is the function at the active level, or nil.
+// GradientOf returns the function at the active level, or nil.
 func GradientOf[T Float](f Gradient) GradientFunc[T] {
 	l := Active()
 	if g, ok := any(gradient32[l][f]).(GradientFunc[T]); ok {

@@ -44,22 +44,22 @@ func erfFloat32AVX512(dst *float32, x *float32, n int, c float32, d float32)
 //go:noescape
 func erfFloat64AVX512(dst *float64, x *float64, n int, c float64, d float64)
 
-// rsqrtFloat32AVX2 sets dst to 1 over the root of x.
+// rsqrtFloat32AVX2 sets dst to 1 over the square root of x.
 //
 //go:noescape
 func rsqrtFloat32AVX2(dst *float32, x *float32, n int, c float32, d float32)
 
-// rsqrtFloat64AVX2 sets dst to 1 over the root of x.
+// rsqrtFloat64AVX2 sets dst to 1 over the square root of x.
 //
 //go:noescape
 func rsqrtFloat64AVX2(dst *float64, x *float64, n int, c float64, d float64)
 
-// rsqrtFloat32AVX512 sets dst to 1 over the root of x.
+// rsqrtFloat32AVX512 sets dst to 1 over the square root of x.
 //
 //go:noescape
 func rsqrtFloat32AVX512(dst *float32, x *float32, n int, c float32, d float32)
 
-// rsqrtFloat64AVX512 sets dst to 1 over the root of x.
+// rsqrtFloat64AVX512 sets dst to 1 over the square root of x.
 //
 //go:noescape
 func rsqrtFloat64AVX512(dst *float64, x *float64, n int, c float64, d float64)
@@ -104,22 +104,22 @@ func geluTanhFloat32AVX512(dst *float32, x *float32, n int, c float32, d float32
 //go:noescape
 func geluTanhFloat64AVX512(dst *float64, x *float64, n int, c float64, d float64)
 
-// eluFloat32AVX2 sets dst to x if that is positive, and else to c (exp(x) - 1).
+// eluFloat32AVX2 sets dst to x if that is positive, otherwise to c (exp(x) - 1).
 //
 //go:noescape
 func eluFloat32AVX2(dst *float32, x *float32, n int, c float32, d float32)
 
-// eluFloat64AVX2 sets dst to x if that is positive, and else to c (exp(x) - 1).
+// eluFloat64AVX2 sets dst to x if that is positive, otherwise to c (exp(x) - 1).
 //
 //go:noescape
 func eluFloat64AVX2(dst *float64, x *float64, n int, c float64, d float64)
 
-// eluFloat32AVX512 sets dst to x if that is positive, and else to c (exp(x) - 1).
+// eluFloat32AVX512 sets dst to x if that is positive, otherwise to c (exp(x) - 1).
 //
 //go:noescape
 func eluFloat32AVX512(dst *float32, x *float32, n int, c float32, d float32)
 
-// eluFloat64AVX512 sets dst to x if that is positive, and else to c (exp(x) - 1).
+// eluFloat64AVX512 sets dst to x if that is positive, otherwise to c (exp(x) - 1).
 //
 //go:noescape
 func eluFloat64AVX512(dst *float64, x *float64, n int, c float64, d float64)

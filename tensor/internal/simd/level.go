@@ -7,10 +7,11 @@ import (
 	"sync/atomic"
 )
 
-// Level is an instruction set that kernels are written in.
+// Level is an instruction set for which kernels are written.
 type Level uint8
 
-// The levels. All are there on every platform, as names; [Available] says which this processor runs.
+// The levels. All of them are defined on every platform; [Available] returns those that this
+// processor runs.
 const (
 	Generic Level = iota // plain Go
 	NEON                 // arm64
@@ -18,7 +19,8 @@ const (
 	AVX512               // amd64: F, BW, DQ and VL
 )
 
-// LevelVariable is the environment variable that names the level to use, in place of the best that the processor has.
+// LevelVariable is the environment variable with the name of the level to use, instead of the best
+// one of the processor.
 const LevelVariable = "CISTERN_SIMD"
 
 var levelNames = [...]string{Generic: "generic", NEON: "neon", AVX2: "avx2", AVX512: "avx512"}
@@ -30,13 +32,14 @@ func (l Level) String() string { return levelNames[l] }
 
 var active atomic.Uint32
 
-// Active is the level that kernels run at now.
+// Active returns the level at which kernels run now.
 func Active() Level { return Level(active.Load()) }
 
-// chosen is what is wrong with the environment's choice.
+// chosen is the error of the environment's choice.
 var chosen error
 
-// Chosen is nil, or says why [LevelVariable] names no level that can be used: kernels run at the best one then.
+// Chosen returns an error if [LevelVariable] names a level that can't be used. In that case kernels
+// run at the best level.
 func Chosen() error { return chosen }
 
 func init() {
@@ -45,7 +48,7 @@ func init() {
 	active.Store(uint32(l))
 }
 
-// choose is the level with the name, or the best of those available, which begin with the plainest.
+// choose returns the level with the name, or the best of those available, which is the last one.
 func choose(name string, available []Level) (Level, error) {
 	best := available[len(available)-1]
 	if name == "" {
@@ -61,8 +64,8 @@ func choose(name string, available []Level) (Level, error) {
 	return best, fmt.Errorf("%s is %q: this processor, in this build, runs %s", LevelVariable, name, strings.Join(names, ", "))
 }
 
-// Use makes kernels run at a level that is available, until restore is called. It is for tests and benchmarks; kernels that run
-// meanwhile use either.
+// Use makes kernels run at an available level until restore is called. It is for tests and
+// benchmarks. Kernels that are running during the call use either level.
 func Use(l Level) (restore func()) {
 	before := active.Swap(uint32(l))
 	return func() { active.Store(before) }

@@ -4,7 +4,7 @@ package simd
 
 import "golang.org/x/sys/cpu"
 
-// Available are the levels that this processor runs, the plainest first.
+// Available returns the levels that this processor runs, the plainest first.
 func Available() []Level {
 	all := []Level{Generic}
 	if cpu.X86.HasAVX2 && cpu.X86.HasFMA {

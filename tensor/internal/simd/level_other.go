@@ -2,5 +2,5 @@
 
 package simd
 
-// Available are the levels that this processor runs, the plainest first.
+// Available returns the levels that this processor runs, the plainest first.
 func Available() []Level { return []Level{Generic} }

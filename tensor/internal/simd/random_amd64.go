@@ -4,12 +4,12 @@
 
 package simd
 
-// philoxAVX2 sets dst to the words of n counters from counter on. n is a multiple of 8.
+// philoxAVX2 sets dst to the words of n counters from counter on. n must be a multiple of 8.
 //
 //go:noescape
 func philoxAVX2(dst *uint32, n int, counter uint64, stream uint64, seed uint64)
 
-// philoxAVX512 sets dst to the words of n counters from counter on. n is a multiple of 8.
+// philoxAVX512 sets dst to the words of n counters from counter on. n must be a multiple of 8.
 //
 //go:noescape
 func philoxAVX512(dst *uint32, n int, counter uint64, stream uint64, seed uint64)

@@ -4,12 +4,12 @@
 
 package simd
 
-// expToFloat32AVX2 sets dst to exp(x - top), and is its sum.
+// expToFloat32AVX2 sets dst to exp(x - top), and returns its sum.
 //
 //go:noescape
 func expToFloat32AVX2(dst *float64, x *float32, n int, top float64) float64
 
-// expToPreciseFloat32AVX2 sets dst to exp(x - top), and is its sum.
+// expToPreciseFloat32AVX2 sets dst to exp(x - top), and returns its sum.
 //
 //go:noescape
 func expToPreciseFloat32AVX2(dst *float64, x *float32, n int, top float64) float64
@@ -39,22 +39,22 @@ func softmaxGradFloat32AVX2(dst *float32, dy *float32, y *float32, n int, dot fl
 //go:noescape
 func logSoftmaxGradFloat32AVX2(dst *float32, dy *float32, y *float32, n int, sum float64)
 
-// normalizeFloat32AVX2 sets dst to (x - mean) rstd w + b. sw and sb are 1, or 0 for one w or b.
+// normalizeFloat32AVX2 sets dst to (x - mean) rstd w + b. sw and sb are 0 or 1.
 //
 //go:noescape
 func normalizeFloat32AVX2(dst *float32, x *float32, w *float32, b *float32, n int, sw int, sb int, mean float64, rstd float64)
 
-// normalizeGradFloat32AVX2 sets dst to rstd (w dy - own - (x - mean) along). sw is 1, or 0 for one w.
+// normalizeGradFloat32AVX2 sets dst to rstd (w dy - own - (x - mean) along). sw is 0 or 1.
 //
 //go:noescape
 func normalizeGradFloat32AVX2(dst *float32, dy *float32, x *float32, w *float32, n int, sw int, mean float64, rstd float64, own float64, along float64)
 
-// expToFloat64AVX2 sets dst to exp(x - top), and is its sum.
+// expToFloat64AVX2 sets dst to exp(x - top), and returns its sum.
 //
 //go:noescape
 func expToFloat64AVX2(dst *float64, x *float64, n int, top float64) float64
 
-// expToPreciseFloat64AVX2 sets dst to exp(x - top), and is its sum.
+// expToPreciseFloat64AVX2 sets dst to exp(x - top), and returns its sum.
 //
 //go:noescape
 func expToPreciseFloat64AVX2(dst *float64, x *float64, n int, top float64) float64
@@ -84,22 +84,22 @@ func softmaxGradFloat64AVX2(dst *float64, dy *float64, y *float64, n int, dot fl
 //go:noescape
 func logSoftmaxGradFloat64AVX2(dst *float64, dy *float64, y *float64, n int, sum float64)
 
-// normalizeFloat64AVX2 sets dst to (x - mean) rstd w + b. sw and sb are 1, or 0 for one w or b.
+// normalizeFloat64AVX2 sets dst to (x - mean) rstd w + b. sw and sb are 0 or 1.
 //
 //go:noescape
 func normalizeFloat64AVX2(dst *float64, x *float64, w *float64, b *float64, n int, sw int, sb int, mean float64, rstd float64)
 
-// normalizeGradFloat64AVX2 sets dst to rstd (w dy - own - (x - mean) along). sw is 1, or 0 for one w.
+// normalizeGradFloat64AVX2 sets dst to rstd (w dy - own - (x - mean) along). sw is 0 or 1.
 //
 //go:noescape
 func normalizeGradFloat64AVX2(dst *float64, dy *float64, x *float64, w *float64, n int, sw int, mean float64, rstd float64, own float64, along float64)
 
-// expToFloat32AVX512 sets dst to exp(x - top), and is its sum.
+// expToFloat32AVX512 sets dst to exp(x - top), and returns its sum.
 //
 //go:noescape
 func expToFloat32AVX512(dst *float64, x *float32, n int, top float64) float64
 
-// expToPreciseFloat32AVX512 sets dst to exp(x - top), and is its sum.
+// expToPreciseFloat32AVX512 sets dst to exp(x - top), and returns its sum.
 //
 //go:noescape
 func expToPreciseFloat32AVX512(dst *float64, x *float32, n int, top float64) float64
@@ -129,22 +129,22 @@ func softmaxGradFloat32AVX512(dst *float32, dy *float32, y *float32, n int, dot 
 //go:noescape
 func logSoftmaxGradFloat32AVX512(dst *float32, dy *float32, y *float32, n int, sum float64)
 
-// normalizeFloat32AVX512 sets dst to (x - mean) rstd w + b. sw and sb are 1, or 0 for one w or b.
+// normalizeFloat32AVX512 sets dst to (x - mean) rstd w + b. sw and sb are 0 or 1.
 //
 //go:noescape
 func normalizeFloat32AVX512(dst *float32, x *float32, w *float32, b *float32, n int, sw int, sb int, mean float64, rstd float64)
 
-// normalizeGradFloat32AVX512 sets dst to rstd (w dy - own - (x - mean) along). sw is 1, or 0 for one w.
+// normalizeGradFloat32AVX512 sets dst to rstd (w dy - own - (x - mean) along). sw is 0 or 1.
 //
 //go:noescape
 func normalizeGradFloat32AVX512(dst *float32, dy *float32, x *float32, w *float32, n int, sw int, mean float64, rstd float64, own float64, along float64)
 
-// expToFloat64AVX512 sets dst to exp(x - top), and is its sum.
+// expToFloat64AVX512 sets dst to exp(x - top), and returns its sum.
 //
 //go:noescape
 func expToFloat64AVX512(dst *float64, x *float64, n int, top float64) float64
 
-// expToPreciseFloat64AVX512 sets dst to exp(x - top), and is its sum.
+// expToPreciseFloat64AVX512 sets dst to exp(x - top), and returns its sum.
 //
 //go:noescape
 func expToPreciseFloat64AVX512(dst *float64, x *float64, n int, top float64) float64
@@ -174,12 +174,12 @@ func softmaxGradFloat64AVX512(dst *float64, dy *float64, y *float64, n int, dot 
 //go:noescape
 func logSoftmaxGradFloat64AVX512(dst *float64, dy *float64, y *float64, n int, sum float64)
 
-// normalizeFloat64AVX512 sets dst to (x - mean) rstd w + b. sw and sb are 1, or 0 for one w or b.
+// normalizeFloat64AVX512 sets dst to (x - mean) rstd w + b. sw and sb are 0 or 1.
 //
 //go:noescape
 func normalizeFloat64AVX512(dst *float64, x *float64, w *float64, b *float64, n int, sw int, sb int, mean float64, rstd float64)
 
-// normalizeGradFloat64AVX512 sets dst to rstd (w dy - own - (x - mean) along). sw is 1, or 0 for one w.
+// normalizeGradFloat64AVX512 sets dst to rstd (w dy - own - (x - mean) along). sw is 0 or 1.
 //
 //go:noescape
 func normalizeGradFloat64AVX512(dst *float64, dy *float64, x *float64, w *float64, n int, sw int, mean float64, rstd float64, own float64, along float64)

@@ -2,16 +2,17 @@ package simd
 
 import "math"
 
-// AdamScalars are the numbers of a step of Adam: what parameters shrink by, and then are added to the gradient as; 1 - beta1, beta2,
-// 1 - beta2, epsilon, the step's size, 1 over the root of the second moment's correction, and -1 for gradients that count with the
-// other sign.
+// AdamScalars holds the numbers of a step of Adam. Shrink is the factor of the parameters, and
+// Decay the multiple of the shrunk parameters that is added to the gradient. C1 is 1 - beta1, C2 is
+// 1 - beta2, and Inverse is 1 over the root of the second moment's bias correction. Sign is -1 to
+// maximise, otherwise 1.
 type AdamScalars[T Float] struct{ Shrink, Decay, C1, Beta2, C2, Eps, Step, Inverse, Sign T }
 
-// SGDScalars are the numbers of a step of gradient descent: the learning rate, the momentum, 1 less the dampening, the weight decay,
-// and -1 for gradients that count with the other sign.
+// SGDScalars holds the numbers of a step of gradient descent. Keep is 1 minus the dampening, and
+// Decay is the weight decay. Sign is -1 to maximise, otherwise 1.
 type SGDScalars[T Float] struct{ LR, Momentum, Keep, Decay, Sign T }
 
-// Steps round as their assembly does.
+// The plain steps round as their assembly does.
 
 func plainAdam[T Float](p, dp, m, v []T, s *AdamScalars[T]) { adamBy(p, dp, m, v, nil, s) }
 
@@ -26,15 +27,15 @@ func adamBy[T Float](p, dp, m, v, top []T, s *AdamScalars[T]) {
 		vi := T(v[i]*s.Beta2) + T(T(s.C2*d)*d)
 		m[i], v[i] = mi, vi
 		if len(top) > 0 {
-			vi = max(top[i], vi) // NaN is the greatest
+			vi = max(top[i], vi) // NaN counts as the greatest
 			top[i] = vi
 		}
 		p[i] = w - T(s.Step*mi)/(T(sqrt(vi)*s.Inverse)+s.Eps)
 	}
 }
 
-// Decayed is the gradient d with the decay of a parameter: without it d itself, because 0 times an
-// infinite parameter is NaN.
+// Decayed returns the gradient d plus the parameter's weight decay. Without decay it returns d,
+// because 0 times an infinite parameter is NaN.
 func Decayed[T Float](d, decay, p T) T {
 	if decay == 0 {
 		return d
@@ -42,7 +43,8 @@ func Decayed[T Float](d, decay, p T) T {
 	return d + T(decay*p)
 }
 
-// Lerp is from + (to - from) by, from the nearer end, as PyTorch's lerp: of 1 it is to, however large from is.
+// Lerp returns from + (to - from) by, computed from the nearer end, as PyTorch's lerp does. So it
+// returns to if by is 1, however large from is.
 func Lerp[T Float](from, to, by T) T {
 	if by < 0.5 {
 		return from + T((to-from)*by)
@@ -50,7 +52,7 @@ func Lerp[T Float](from, to, by T) T {
 	return to + T((to-from)*(by-1))
 }
 
-// sqrt compiles to one instruction for either type.
+// sqrt compiles to one instruction for both types.
 func sqrt[T Float](v T) T { return T(math.Sqrt(float64(v))) }
 
 func plainSGD[T Float](p, dp []T, s *SGDScalars[T]) {
@@ -89,7 +91,7 @@ func plainSGDFirstNesterov[T Float](p, dp, buf []T, s *SGDScalars[T]) {
 	}
 }
 
-// gradient is that of parameter i, with the decay.
+// gradient returns the gradient of parameter i, with the weight decay.
 func (s *SGDScalars[T]) gradient(p, dp []T, i int) T {
 	return Decayed(T(s.Sign*dp[i]), s.Decay, p[i])
 }

@@ -4,142 +4,142 @@
 
 package simd
 
-// adamFloat32AVX2 is a step of Adam.
+// adamFloat32AVX2 runs a step of Adam.
 //
 //go:noescape
 func adamFloat32AVX2(p *float32, dp *float32, m *float32, v *float32, n int, s *[9]float32)
 
-// adamGreatestFloat32AVX2 is a step of Adam.
+// adamGreatestFloat32AVX2 runs a step of Adam.
 //
 //go:noescape
 func adamGreatestFloat32AVX2(p *float32, dp *float32, m *float32, v *float32, top *float32, n int, s *[9]float32)
 
-// adamFloat64AVX2 is a step of Adam.
+// adamFloat64AVX2 runs a step of Adam.
 //
 //go:noescape
 func adamFloat64AVX2(p *float64, dp *float64, m *float64, v *float64, n int, s *[9]float64)
 
-// adamGreatestFloat64AVX2 is a step of Adam.
+// adamGreatestFloat64AVX2 runs a step of Adam.
 //
 //go:noescape
 func adamGreatestFloat64AVX2(p *float64, dp *float64, m *float64, v *float64, top *float64, n int, s *[9]float64)
 
-// adamFloat32AVX512 is a step of Adam.
+// adamFloat32AVX512 runs a step of Adam.
 //
 //go:noescape
 func adamFloat32AVX512(p *float32, dp *float32, m *float32, v *float32, n int, s *[9]float32)
 
-// adamGreatestFloat32AVX512 is a step of Adam.
+// adamGreatestFloat32AVX512 runs a step of Adam.
 //
 //go:noescape
 func adamGreatestFloat32AVX512(p *float32, dp *float32, m *float32, v *float32, top *float32, n int, s *[9]float32)
 
-// adamFloat64AVX512 is a step of Adam.
+// adamFloat64AVX512 runs a step of Adam.
 //
 //go:noescape
 func adamFloat64AVX512(p *float64, dp *float64, m *float64, v *float64, n int, s *[9]float64)
 
-// adamGreatestFloat64AVX512 is a step of Adam.
+// adamGreatestFloat64AVX512 runs a step of Adam.
 //
 //go:noescape
 func adamGreatestFloat64AVX512(p *float64, dp *float64, m *float64, v *float64, top *float64, n int, s *[9]float64)
 
-// sgdFloat32AVX2 is a step of stochastic gradient descent.
+// sgdFloat32AVX2 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdFloat32AVX2(p *float32, dp *float32, n int, s *[5]float32)
 
-// sgdMomentumFloat32AVX2 is a step of stochastic gradient descent.
+// sgdMomentumFloat32AVX2 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdMomentumFloat32AVX2(p *float32, dp *float32, buf *float32, n int, s *[5]float32)
 
-// sgdMomentumNesterovFloat32AVX2 is a step of stochastic gradient descent.
+// sgdMomentumNesterovFloat32AVX2 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdMomentumNesterovFloat32AVX2(p *float32, dp *float32, buf *float32, n int, s *[5]float32)
 
-// sgdFirstFloat32AVX2 is a step of stochastic gradient descent.
+// sgdFirstFloat32AVX2 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdFirstFloat32AVX2(p *float32, dp *float32, buf *float32, n int, s *[5]float32)
 
-// sgdFirstNesterovFloat32AVX2 is a step of stochastic gradient descent.
+// sgdFirstNesterovFloat32AVX2 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdFirstNesterovFloat32AVX2(p *float32, dp *float32, buf *float32, n int, s *[5]float32)
 
-// sgdFloat64AVX2 is a step of stochastic gradient descent.
+// sgdFloat64AVX2 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdFloat64AVX2(p *float64, dp *float64, n int, s *[5]float64)
 
-// sgdMomentumFloat64AVX2 is a step of stochastic gradient descent.
+// sgdMomentumFloat64AVX2 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdMomentumFloat64AVX2(p *float64, dp *float64, buf *float64, n int, s *[5]float64)
 
-// sgdMomentumNesterovFloat64AVX2 is a step of stochastic gradient descent.
+// sgdMomentumNesterovFloat64AVX2 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdMomentumNesterovFloat64AVX2(p *float64, dp *float64, buf *float64, n int, s *[5]float64)
 
-// sgdFirstFloat64AVX2 is a step of stochastic gradient descent.
+// sgdFirstFloat64AVX2 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdFirstFloat64AVX2(p *float64, dp *float64, buf *float64, n int, s *[5]float64)
 
-// sgdFirstNesterovFloat64AVX2 is a step of stochastic gradient descent.
+// sgdFirstNesterovFloat64AVX2 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdFirstNesterovFloat64AVX2(p *float64, dp *float64, buf *float64, n int, s *[5]float64)
 
-// sgdFloat32AVX512 is a step of stochastic gradient descent.
+// sgdFloat32AVX512 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdFloat32AVX512(p *float32, dp *float32, n int, s *[5]float32)
 
-// sgdMomentumFloat32AVX512 is a step of stochastic gradient descent.
+// sgdMomentumFloat32AVX512 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdMomentumFloat32AVX512(p *float32, dp *float32, buf *float32, n int, s *[5]float32)
 
-// sgdMomentumNesterovFloat32AVX512 is a step of stochastic gradient descent.
+// sgdMomentumNesterovFloat32AVX512 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdMomentumNesterovFloat32AVX512(p *float32, dp *float32, buf *float32, n int, s *[5]float32)
 
-// sgdFirstFloat32AVX512 is a step of stochastic gradient descent.
+// sgdFirstFloat32AVX512 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdFirstFloat32AVX512(p *float32, dp *float32, buf *float32, n int, s *[5]float32)
 
-// sgdFirstNesterovFloat32AVX512 is a step of stochastic gradient descent.
+// sgdFirstNesterovFloat32AVX512 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdFirstNesterovFloat32AVX512(p *float32, dp *float32, buf *float32, n int, s *[5]float32)
 
-// sgdFloat64AVX512 is a step of stochastic gradient descent.
+// sgdFloat64AVX512 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdFloat64AVX512(p *float64, dp *float64, n int, s *[5]float64)
 
-// sgdMomentumFloat64AVX512 is a step of stochastic gradient descent.
+// sgdMomentumFloat64AVX512 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdMomentumFloat64AVX512(p *float64, dp *float64, buf *float64, n int, s *[5]float64)
 
-// sgdMomentumNesterovFloat64AVX512 is a step of stochastic gradient descent.
+// sgdMomentumNesterovFloat64AVX512 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdMomentumNesterovFloat64AVX512(p *float64, dp *float64, buf *float64, n int, s *[5]float64)
 
-// sgdFirstFloat64AVX512 is a step of stochastic gradient descent.
+// sgdFirstFloat64AVX512 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdFirstFloat64AVX512(p *float64, dp *float64, buf *float64, n int, s *[5]float64)
 
-// sgdFirstNesterovFloat64AVX512 is a step of stochastic gradient descent.
+// sgdFirstNesterovFloat64AVX512 runs a step of stochastic gradient descent.
 //
 //go:noescape
 func sgdFirstNesterovFloat64AVX512(p *float64, dp *float64, buf *float64, n int, s *[5]float64)

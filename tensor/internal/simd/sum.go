@@ -2,15 +2,15 @@ package simd
 
 import "math"
 
-// Sums in plain Go are taken in pairs beyond so many terms, so that rounding errors grow with the logarithm of the number of terms.
-// The assembly has 4 sums of as many lanes as a register holds; whoever calls it takes sums of no more than some thousand numbers, and
-// adds those in pairs.
+// Sums in plain Go of more than leaf terms are pairwise, so that rounding errors grow with the
+// logarithm of the number of terms. The assembly has 4 accumulators of as many lanes as a register
+// holds. Its callers sum at most some thousand numbers at a time, and add those sums pairwise.
 const leaf = 128
 
-// half is about n/2, and a multiple of leaf.
+// half returns about n/2, as a multiple of leaf.
 func half(n int) int { return (n/leaf + 1) / 2 * leaf }
 
-// step is how far to walk along x from element to element of others.
+// step returns the stride of x: 0 if x is a single element for all, otherwise 1.
 func step[T Float](x []T) int {
 	if len(x) == 1 {
 		return 0

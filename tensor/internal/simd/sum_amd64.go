@@ -4,47 +4,47 @@
 
 package simd
 
-// greatestFloat32AVX2 is the greatest number of x, NaN apart, or -Inf.
+// greatestFloat32AVX2 returns the greatest number of x, ignoring NaN, or -Inf.
 //
 //go:noescape
 func greatestFloat32AVX2(x *float32, n int) float32
 
-// greatestFloat64AVX2 is the greatest number of x, NaN apart, or -Inf.
+// greatestFloat64AVX2 returns the greatest number of x, ignoring NaN, or -Inf.
 //
 //go:noescape
 func greatestFloat64AVX2(x *float64, n int) float64
 
-// greatestFloat32AVX512 is the greatest number of x, NaN apart, or -Inf.
+// greatestFloat32AVX512 returns the greatest number of x, ignoring NaN, or -Inf.
 //
 //go:noescape
 func greatestFloat32AVX512(x *float32, n int) float32
 
-// greatestFloat64AVX512 is the greatest number of x, NaN apart, or -Inf.
+// greatestFloat64AVX512 returns the greatest number of x, ignoring NaN, or -Inf.
 //
 //go:noescape
 func greatestFloat64AVX512(x *float64, n int) float64
 
-// totalFloat32AVX2 is the sum of x.
+// totalFloat32AVX2 returns the sum of x.
 //
 //go:noescape
 func totalFloat32AVX2(x *float32, n int) float64
 
-// dotFloat32AVX2 is the sum of the products of x and y.
+// dotFloat32AVX2 returns the sum of the products of x and y.
 //
 //go:noescape
 func dotFloat32AVX2(x *float32, y *float32, n int) float64
 
-// deviationsFloat32AVX2 is the sum of the squares of x - mean.
+// deviationsFloat32AVX2 returns the sum of the squares of x - mean.
 //
 //go:noescape
 func deviationsFloat32AVX2(x *float32, n int, mean float64) float64
 
-// sumExpFloat32AVX2 is the sum of exp(x - top).
+// sumExpFloat32AVX2 returns the sum of exp(x - top).
 //
 //go:noescape
 func sumExpFloat32AVX2(x *float32, n int, top float64) float64
 
-// dotDeviationsFloat32AVX2 is the sum of dy w, and of dy w (x - mean). sw is 1, or 0 for one w.
+// dotDeviationsFloat32AVX2 returns the sums of dy w and of dy w (x - mean). sw is 0 or 1.
 //
 //go:noescape
 func dotDeviationsFloat32AVX2(dy *float32, x *float32, w *float32, n int, sw int, mean float64) (sum float64, dot float64)
@@ -59,27 +59,27 @@ func addToFloat32AVX2(sums *float64, x *float32, n int)
 //go:noescape
 func addDeviationsFloat32AVX2(sums *float64, dots *float64, dy *float32, x *float32, n int, mean float64, rstd float64)
 
-// totalFloat64AVX2 is the sum of x.
+// totalFloat64AVX2 returns the sum of x.
 //
 //go:noescape
 func totalFloat64AVX2(x *float64, n int) float64
 
-// dotFloat64AVX2 is the sum of the products of x and y.
+// dotFloat64AVX2 returns the sum of the products of x and y.
 //
 //go:noescape
 func dotFloat64AVX2(x *float64, y *float64, n int) float64
 
-// deviationsFloat64AVX2 is the sum of the squares of x - mean.
+// deviationsFloat64AVX2 returns the sum of the squares of x - mean.
 //
 //go:noescape
 func deviationsFloat64AVX2(x *float64, n int, mean float64) float64
 
-// sumExpFloat64AVX2 is the sum of exp(x - top).
+// sumExpFloat64AVX2 returns the sum of exp(x - top).
 //
 //go:noescape
 func sumExpFloat64AVX2(x *float64, n int, top float64) float64
 
-// dotDeviationsFloat64AVX2 is the sum of dy w, and of dy w (x - mean). sw is 1, or 0 for one w.
+// dotDeviationsFloat64AVX2 returns the sums of dy w and of dy w (x - mean). sw is 0 or 1.
 //
 //go:noescape
 func dotDeviationsFloat64AVX2(dy *float64, x *float64, w *float64, n int, sw int, mean float64) (sum float64, dot float64)
@@ -94,27 +94,27 @@ func addToFloat64AVX2(sums *float64, x *float64, n int)
 //go:noescape
 func addDeviationsFloat64AVX2(sums *float64, dots *float64, dy *float64, x *float64, n int, mean float64, rstd float64)
 
-// totalFloat32AVX512 is the sum of x.
+// totalFloat32AVX512 returns the sum of x.
 //
 //go:noescape
 func totalFloat32AVX512(x *float32, n int) float64
 
-// dotFloat32AVX512 is the sum of the products of x and y.
+// dotFloat32AVX512 returns the sum of the products of x and y.
 //
 //go:noescape
 func dotFloat32AVX512(x *float32, y *float32, n int) float64
 
-// deviationsFloat32AVX512 is the sum of the squares of x - mean.
+// deviationsFloat32AVX512 returns the sum of the squares of x - mean.
 //
 //go:noescape
 func deviationsFloat32AVX512(x *float32, n int, mean float64) float64
 
-// sumExpFloat32AVX512 is the sum of exp(x - top).
+// sumExpFloat32AVX512 returns the sum of exp(x - top).
 //
 //go:noescape
 func sumExpFloat32AVX512(x *float32, n int, top float64) float64
 
-// dotDeviationsFloat32AVX512 is the sum of dy w, and of dy w (x - mean). sw is 1, or 0 for one w.
+// dotDeviationsFloat32AVX512 returns the sums of dy w and of dy w (x - mean). sw is 0 or 1.
 //
 //go:noescape
 func dotDeviationsFloat32AVX512(dy *float32, x *float32, w *float32, n int, sw int, mean float64) (sum float64, dot float64)
@@ -129,27 +129,27 @@ func addToFloat32AVX512(sums *float64, x *float32, n int)
 //go:noescape
 func addDeviationsFloat32AVX512(sums *float64, dots *float64, dy *float32, x *float32, n int, mean float64, rstd float64)
 
-// totalFloat64AVX512 is the sum of x.
+// totalFloat64AVX512 returns the sum of x.
 //
 //go:noescape
 func totalFloat64AVX512(x *float64, n int) float64
 
-// dotFloat64AVX512 is the sum of the products of x and y.
+// dotFloat64AVX512 returns the sum of the products of x and y.
 //
 //go:noescape
 func dotFloat64AVX512(x *float64, y *float64, n int) float64
 
-// deviationsFloat64AVX512 is the sum of the squares of x - mean.
+// deviationsFloat64AVX512 returns the sum of the squares of x - mean.
 //
 //go:noescape
 func deviationsFloat64AVX512(x *float64, n int, mean float64) float64
 
-// sumExpFloat64AVX512 is the sum of exp(x - top).
+// sumExpFloat64AVX512 returns the sum of exp(x - top).
 //
 //go:noescape
 func sumExpFloat64AVX512(x *float64, n int, top float64) float64
 
-// dotDeviationsFloat64AVX512 is the sum of dy w, and of dy w (x - mean). sw is 1, or 0 for one w.
+// dotDeviationsFloat64AVX512 returns the sums of dy w and of dy w (x - mean). sw is 0 or 1.
 //
 //go:noescape
 func dotDeviationsFloat64AVX512(dy *float64, x *float64, w *float64, n int, sw int, mean float64) (sum float64, dot float64)

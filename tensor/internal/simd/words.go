@@ -2,9 +2,10 @@ package simd
 
 import "math/bits"
 
-// Words sets dst to random numbers: the words of Philox4x32 with ten rounds (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy
-// as 1, 2, 3) of the counters (counter, stream), (counter + 1, stream), …, four of each, and the key seed, low words first. dst has a
-// multiple of 32 elements.
+// Words sets dst to random numbers: the words of Philox4x32 with ten rounds (Salmon, Moraes, Dror,
+// Shaw: Parallel Random Numbers: As Easy as 1, 2, 3). The counters are (counter, stream), (counter
+// + 1, stream), … with four words each. The key is seed. The low words come first. The length of
+// dst must be a multiple of 32.
 func Words(dst []uint32, counter, stream, seed uint64) {
 	if assemblyWords(dst, counter, stream, seed) {
 		return
@@ -15,7 +16,7 @@ func Words(dst []uint32, counter, stream, seed uint64) {
 	}
 }
 
-// Philox are the four words of a counter of four and a key of two.
+// Philox returns the four words for a counter of four words and a key of two.
 func Philox(c0, c1, c2, c3, k0, k1 uint32) (w0, w1, w2, w3 uint32) {
 	for range 10 {
 		a, low := bits.Mul32(c0, 0xD2511F53)

@@ -16,11 +16,12 @@ func (t target) tileName(k kind, rows int) string {
 	return fmt.Sprintf("tile%s%sRows%d%s", t.element(), k.name, rows, t.level)
 }
 
-// choose writes a function that calls the tile of a kind and a number of rows. Calls by name, not through a table: the
-// compiler then knows that matrices on a caller's stack stay there.
+// choose writes a function that calls the tile for a kind and a number of rows. It calls the tiles
+// by name instead of through a table, so that the compiler can see that matrices on a caller's
+// stack don't escape.
 func (t target) choose(w io.Writer) {
 	fmt.Fprintf(w, `
-// tile%s%s runs the tile of a kind, which is 0, 16 for masked and 32 for narrow ones, plus its rows.
+// tile%s%s runs a tile. kind is its height, plus 16 if it is masked or 32 if it is narrow.
 func tile%[1]s%[2]s(kind int, c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add, columns uintptr) {
 	switch kind {
 `, t.element(), t.level)

@@ -8,12 +8,13 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// finish adds a bias of rows and one of columns, where there are such, and sets what is negative to 0 if relu is not 0.
+// finish adds a bias of rows and one of columns unless they are nil, and sets negative elements to
+// 0 if relu is not 0.
 func (t target) finish() {
 	name := "finish" + t.element() + t.level
 	TEXT(name, NOSPLIT, "func(c *byte, crs, rows, columns uintptr, rowBias, columnBias *byte, relu uintptr)")
 	Pragma("noescape")
-	Doc(fmt.Sprintf("%s finishes rows and columns, at least one of each.", name))
+	Doc(fmt.Sprintf("%s applies a Finish to rows and columns, at least one of each.", name))
 	c, crs := Load(Param("c"), GP64()), Load(Param("crs"), GP64())
 	rows, columns := Load(Param("rows"), GP64()), Load(Param("columns"), GP64()).(reg.GPVirtual)
 	rowBias, columnBias := Load(Param("rowBias"), GP64()), Load(Param("columnBias"), GP64())
@@ -75,7 +76,7 @@ func (t target) finish() {
 	RET()
 }
 
-// offset is an index beside a base.
+// offset is an index relative to a base.
 type offset struct{ index reg.Register }
 
 func (r offset) of(base reg.Register) Mem { return Mem{Base: base, Index: r.index, Scale: 1} }

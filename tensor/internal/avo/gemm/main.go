@@ -1,5 +1,5 @@
-// Command gemm writes the assembly of package gemm for amd64: its micro-kernels, the primitives that pack factors, the
-// products with a vector, and what is added when an element is done.
+// Command gemm writes the assembly of package gemm for amd64: its micro-kernels, the primitives
+// that pack factors, the products with a vector, and the code that finishes elements.
 package main
 
 import (
@@ -15,15 +15,15 @@ import (
 
 // target is a level and an element type.
 type target struct {
-	level string // as names of functions end
+	level string // as in the suffixes of functions' names
 	bytes int    // of a vector register
-	rows  int    // most rows of a tile
+	rows  int    // the most rows of a tile
 	size  int    // of an element
 }
 
 func main() {
 	level := flag.String("level", "avx512", "avx512 or avx2")
-	dispatch := flag.String("dispatch", "", "the Go file that gets the functions that choose a micro-kernel")
+	dispatch := flag.String("dispatch", "", "the Go file for the functions that choose a micro-kernel")
 	flag.Parse()
 	var choices bytes.Buffer
 	ConstraintExpr("!purego")
@@ -52,7 +52,7 @@ func main() {
 
 func (t target) wide() bool { return t.bytes == 64 }
 
-// lanes is the number of elements of a register.
+// lanes returns the number of elements of a register.
 func (t target) lanes() int { return t.bytes / t.size }
 
 func (t target) element() string {
@@ -62,7 +62,7 @@ func (t target) element() string {
 	return "Float64"
 }
 
-// register is a new vector register.
+// register returns a new vector register.
 func (t target) register() reg.VecVirtual {
 	if t.wide() {
 		return ZMM()
@@ -78,7 +78,7 @@ func (t target) registers(n int) []reg.VecVirtual {
 	return all
 }
 
-// The instructions, of this element type.
+// The instructions for this element type.
 
 func (t target) zero(r reg.VecVirtual) {
 	switch {
@@ -122,9 +122,9 @@ func (t target) add(a, b, to Op) {
 	}
 }
 
-// max is b where either is NaN, and where both are zeros.
+// max sets the result to b if either is NaN, or if both are zeros.
 func (t target) max(a, b, to Op) {
-	// In Go's order of operands the second source of Intel's comes first.
+	// In Go's order of operands, Intel's second source comes first.
 	if t.size == 4 {
 		VMAXPS(b, a, to)
 	} else {

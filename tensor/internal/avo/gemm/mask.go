@@ -8,20 +8,20 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// mask is which elements of some consecutive registers there are, at the edge of a matrix. What is not there is neither read
-// nor written.
+// mask describes which elements of some consecutive registers exist at the edge of a matrix. The
+// others are neither read nor written.
 type mask struct {
 	t     target
-	bits  []reg.OpmaskVirtual // AVX-512: one for a register
-	table Mem                 // AVX2: registers' worth of ones, then zeros, from where they fit the columns
-	spare reg.VecVirtual      // AVX2: into which a mask is loaded
+	bits  []reg.OpmaskVirtual // AVX-512: one per register
+	table Mem                 // AVX2: ones, then zeros, starting where they fit the columns
+	spare reg.VecVirtual      // AVX2: the register into which a mask is loaded
 }
 
-// tables are those of AVX2, by the element's size.
+// tables are the tables of AVX2, by the element's size.
 var tables = map[int]Mem{}
 
-// newMask is the mask of so many registers for a number of columns, which it overwrites. With AVX2 spare is overwritten by
-// every load and store.
+// newMask returns the mask of some registers for a number of columns; it overwrites that number.
+// With AVX2, every load and store overwrites spare.
 func (t target) newMask(columns reg.GPVirtual, registers int, spare reg.VecVirtual) *mask {
 	m := &mask{t: t, spare: spare}
 	if t.wide() {

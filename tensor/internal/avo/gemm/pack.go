@@ -8,9 +8,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// transpose is dst[k][column] = src[column][k], for one register's columns at most. Sixteen bytes at a time of every
-// column are loaded into lanes of registers, whose 4x4 or 2x2 elements are then transposed within the lanes: half the
-// shuffles of a transposition of whole registers.
+// transpose sets dst[k][column] = src[column][k], for at most one register's columns. It loads
+// sixteen bytes at a time of every column into lanes of registers, and then transposes 4x4 or 2x2
+// elements within the lanes. That takes half the shuffles of a transposition of whole registers.
 func (t target) transpose() {
 	name := "transpose" + t.element() + t.level
 	TEXT(name, NOSPLIT, "func(dst *byte, dks uintptr, src *byte, srs, k, columns uintptr)")
@@ -24,7 +24,7 @@ func (t target) transpose() {
 	CMPQ(n, Imm(uint64(block)))
 	JB(LabelRef("few"))
 
-	// The columns that are not there are read from the last one, and not stored.
+	// For missing columns the last one is read, and nothing is stored.
 	pointers := AllocLocal(8 * t.lanes())
 	p, next := Load(Param("src"), GP64()), GP64()
 	for i := range t.lanes() {
@@ -74,7 +74,7 @@ func (t target) transpose() {
 	JAE(LabelRef("block"))
 	TESTQ(n, n)
 	JZ(LabelRef("done"))
-	// The last block again from where it ends with k: what it overlaps gets the same elements.
+	// The last block ends at k and overlaps the one before it, with the same elements.
 	back := GP64()
 	MOVQ(U32(block), back)
 	SUBQ(n, back)
@@ -117,7 +117,8 @@ func (t target) transpose() {
 	RET()
 }
 
-// lanesToRows calls store with the rows, in order, of what v[j] have in their lanes: elements j*lane... of lane columns each.
+// lanesToRows transposes within lanes, and calls store with the rows in order. v[j] holds the
+// elements from j*lane on of lane columns, with a register for each column.
 func (t target) lanesToRows(v [][]reg.VecVirtual, store func(reg.VecVirtual)) {
 	low, high := t.register(), t.register()
 	if t.size == 8 {
@@ -146,7 +147,7 @@ func (t target) lanesToRows(v [][]reg.VecVirtual, store func(reg.VecVirtual)) {
 	}
 }
 
-// copyRows is dst[k][column] = src[k][column], for two registers' columns at most.
+// copyRows sets dst[k][column] = src[k][column], for at most two registers' columns.
 func (t target) copyRows() {
 	name := "copyRows" + t.element() + t.level
 	TEXT(name, NOSPLIT, "func(dst *byte, dks uintptr, src *byte, sks, k, columns uintptr)")
@@ -164,7 +165,7 @@ func (t target) copyRows() {
 		t.load(Mem{Base: src, Disp: i * t.bytes}, r[i])
 	}
 	for i := 0; i < 2*t.bytes; i += 64 {
-		PREFETCHT0(Mem{Base: src, Disp: 2*t.bytes + i}) // the next panel's
+		PREFETCHT0(Mem{Base: src, Disp: 2*t.bytes + i}) // of the next panel
 	}
 	for i := range r {
 		t.load(r[i], Mem{Base: dst, Disp: i * t.bytes})

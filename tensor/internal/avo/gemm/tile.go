@@ -8,16 +8,17 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// kind is what a tile has for columns.
+// kind describes the columns of a tile.
 type kind struct {
 	name      string
 	registers int  // in a row
-	masked    bool // there may be fewer columns
+	masked    bool // there may be fewer columns than registers hold
 }
 
 var kinds = []kind{{"", 2, false}, {"Masked", 2, true}, {"Narrow", 1, true}}
 
-// tiles are the micro-kernels, for every number of rows: rows are dealt out evenly to the panels of a matrix.
+// tiles writes the micro-kernels for every number of rows, because the rows of a matrix are
+// distributed evenly over its panels.
 func (t target) tiles() {
 	for _, k := range kinds {
 		for rows := 1; rows <= t.rows; rows++ {
@@ -26,9 +27,10 @@ func (t target) tiles() {
 	}
 }
 
-// tile is the product of rows of A and two registers' columns of B over k > 0, in as many accumulators, which C is set to or
-// which are added to it. A row's element is loaded into all of a register, once for the columns; rows of A are ars bytes apart
-// and its columns aks, so that a packed panel, A and A transposed are read by the same code.
+// tile computes the product of rows of A and two registers' columns of B over k > 0. It keeps all
+// sums in accumulators, to which C is set, or which are added to C. An element of a row is
+// broadcast to a register once for all columns. Rows of A are ars bytes apart and its columns aks,
+// so the same code reads a packed panel, A, and the transposed A.
 func (t target) tile(k kind, rows int) {
 	signature := "func(c *byte, crs uintptr, a *byte, ars, aks uintptr, b *byte, bks, k, add"
 	if k.masked {
@@ -37,13 +39,13 @@ func (t target) tile(k kind, rows int) {
 	name := t.tileName(k, rows)
 	TEXT(name, NOSPLIT, signature+" uintptr)")
 	Pragma("noescape")
-	Doc(fmt.Sprintf("%s is a tile of %d rows.", name, rows))
+	Doc(fmt.Sprintf("%s computes a tile of height %d.", name, rows))
 	crs, c := Load(Param("crs"), GP64()), Load(Param("c"), GP64())
 	ars, aks := Load(Param("ars"), GP64()), Load(Param("aks"), GP64())
 	b, bks := Load(Param("b"), GP64()), Load(Param("bks"), GP64())
 	n := Load(Param("k"), GP64())
 
-	// Three rows from each base: itself, one and two strides further.
+	// Three rows per base: the base itself, and one and two strides further.
 	bases := make([]reg.Register, (rows+2)/3)
 	bases[0] = Load(Param("a"), GP64())
 	if len(bases) > 1 {

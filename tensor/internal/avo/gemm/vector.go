@@ -13,7 +13,8 @@ func (t target) vectorProducts() {
 	t.addRows()
 }
 
-// dots are the products of rows with a vector. Four sums for each row, whatever rows are done at once.
+// dots computes the products of rows with a vector. Each row has four sums, no matter how many rows
+// are computed at once.
 func (t target) dots() {
 	name := "dots" + t.element() + t.level
 	TEXT(name, NOSPLIT, "func(dst *byte, dstStride uintptr, x *byte, xrs, rows uintptr, v *byte, k, add uintptr)")
@@ -121,7 +122,7 @@ func (t target) dots() {
 	RET()
 }
 
-// horizontal is the sum of a register's elements.
+// horizontal returns the sum of a register's elements.
 func (t target) horizontal(s reg.VecVirtual) reg.Register {
 	half := YMM()
 	if t.wide() {
@@ -147,7 +148,8 @@ func (t target) horizontal(s reg.VecVirtual) reg.Register {
 	return x
 }
 
-// addRows adds rows, each times a factor, to a row. Several at once, in order, so that the sums are read and written less often.
+// addRows adds rows, each times a factor, to a row. It adds several at once, in order, so that the
+// sums are loaded and stored less often.
 func (t target) addRows() {
 	name := "addRows" + t.element() + t.level
 	TEXT(name, NOSPLIT, "func(c *byte, columns uintptr, factors *byte, factorStride uintptr, x *byte, xrs, rows uintptr)")

@@ -8,7 +8,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// arithmetic are the elementwise functions that are a few instructions. They round as plain Go does: nothing is fused.
+// arithmetic writes the elementwise functions of a few instructions. They round like plain Go, so
+// nothing is fused.
 func arithmetic() {
 	for _, f := range []struct {
 		name, doc string
@@ -18,7 +19,7 @@ func arithmetic() {
 		{"sub", "sets dst to a - b", func(u unit, a, b vector) vector { return u.sub(a, b) }},
 		{"mul", "sets dst to a * b", func(u unit, a, b vector) vector { return u.mul(a, b) }},
 		{"div", "sets dst to a / b", func(u unit, a, b vector) vector { return u.div(a, b) }},
-		{"reluGrad", "sets dst to a where b is not at most 0, and to 0 elsewhere", func(u unit, dy, y vector) vector {
+		{"reluGrad", "sets dst to 0 if b <= 0, else to a", func(u unit, dy, y vector) vector {
 			return u.only(u.cmp(notAtMost, y, num(0)), dy)
 		}},
 		{"tanhGrad", "sets dst to a * ((1 - b)(1 + b))", func(u unit, dy, y vector) vector {
@@ -30,13 +31,13 @@ func arithmetic() {
 		}},
 		{"sqrtGrad", "sets dst to a / (2b)", func(u unit, dy, y vector) vector { return u.div(dy, u.add(y, y)) }},
 		{"squareGrad", "sets dst to a * 2b", func(u unit, dy, x vector) vector { return u.mul(dy, u.add(x, x)) }},
-		{"maximum", "sets dst to the greater of a and b, or NaN", func(u unit, a, b vector) vector {
+		{"maximum", "sets dst to max(a, b), or NaN", func(u unit, a, b vector) vector {
 			return u.choose(u.cmp(unordered, a, a), a, u.max(a, b))
 		}},
-		{"minimum", "sets dst to the lesser of a and b, or NaN", func(u unit, a, b vector) vector {
+		{"minimum", "sets dst to min(a, b), or NaN", func(u unit, a, b vector) vector {
 			return u.choose(u.cmp(unordered, a, a), a, u.min(a, b))
 		}},
-		{"addReLU", "sets dst to a + b where that is not negative, and to 0 elsewhere", func(u unit, a, b vector) vector {
+		{"addReLU", "sets dst to 0 if a + b < 0, else to a + b", func(u unit, a, b vector) vector {
 			zero := u.all(num(0))
 			return u.max(zero, u.add(a, b))
 		}},
@@ -49,9 +50,9 @@ func arithmetic() {
 	}{
 		{"neg", "sets dst to -x", func(u unit, x, _, _ vector) vector { return u.neg(x) }},
 		{"abs", "sets dst to |x|", func(u unit, x, _, _ vector) vector { return u.abs(x) }},
-		{"sqrt", "sets dst to the root of x", func(u unit, x, _, _ vector) vector { return u.sqrt(x) }},
+		{"sqrt", "sets dst to the square root of x", func(u unit, x, _, _ vector) vector { return u.sqrt(x) }},
 		{"square", "sets dst to x * x", func(u unit, x, _, _ vector) vector { return u.mul(x, x) }},
-		{"relu", "sets dst to x where that is not negative, and to 0 elsewhere", func(u unit, x, _, _ vector) vector {
+		{"relu", "sets dst to 0 if x < 0, else to x", func(u unit, x, _, _ vector) vector {
 			return u.max(u.all(num(0)), x)
 		}},
 		{"addConst", "sets dst to x + c", func(u unit, x, c, _ vector) vector { return u.add(x, c) }},
@@ -65,7 +66,7 @@ func arithmetic() {
 	}
 }
 
-// unary is a function of x and two numbers.
+// unary writes a function of x and two numbers.
 func (u unit) unary(name, doc string, unroll int, of func(x, c, d vector) vector) {
 	u.function(name, fmt.Sprintf("func(dst, x *%s, n int, c, d %[1]s)", u.float()), doc+".")
 	dst, x := argument("dst", u.elem), argument("x", u.elem)
@@ -75,7 +76,7 @@ func (u unit) unary(name, doc string, unroll int, of func(x, c, d vector) vector
 	u.end()
 }
 
-// scalar is a number that the function gets, in all lanes.
+// scalar broadcasts a parameter to all lanes.
 func (u unit) scalar(name string) vector {
 	b, err := build.Param(name).Resolve()
 	if err != nil {
@@ -84,9 +85,10 @@ func (u unit) scalar(name string) vector {
 	return u.fill(b.Addr, 0)
 }
 
-// binary is a function of a and b, each of which is walked along if its step is 1, or is one number for all if that is 0.
+// binary writes a function of a and b. Each has stride 1, or stride 0 for one number instead of
+// many.
 func (u unit) binary(name, doc string, of func(a, b vector) vector) {
-	u.function(name, fmt.Sprintf("func(dst, a, b *%s, n, sa, sb int)", u.float()), doc+". sa and sb are 1, or 0 for one number in place of many.")
+	u.function(name, fmt.Sprintf("func(dst, a, b *%s, n, sa, sb int)", u.float()), doc+". The strides sa and sb are 0 or 1.")
 	dst, a, b := argument("dst", u.elem), argument("a", u.elem), argument("b", u.elem)
 	n := build.Load(build.Param("n"), build.GP64()).(reg.GPVirtual)
 	u.stepped(a, "sa")
@@ -95,8 +97,8 @@ func (u unit) binary(name, doc string, of func(a, b vector) vector) {
 	u.end()
 }
 
-// stepped makes a stream walk as far as the parameter says: 1 element for each of the others', or 0. One number for all is spread
-// over a vector on the stack, so that it is read as others are.
+// stepped sets a stream's stride from the parameter: 1 or 0 elements. A single number is spread
+// over a vector on the stack, so that it is read like the others.
 func (u unit) stepped(s *stream, param string) {
 	s.step = build.Load(build.Param(param), build.GP64()).(reg.GPVirtual)
 	walks := param + "walks"

@@ -7,27 +7,34 @@ import (
 	"strings"
 )
 
-// call is a function of package simd with one for every level and type below it: name in lower case, level and type.
+// call is a function of package simd. It has an assembly function for every level and type, with
+// the same name in lower case followed by level and type.
 type call struct {
 	name, doc string
-	pointers  string // the slices, in the order of the assembly's pointers; those of float64 end in "64"; others have elements of T
-	steps     string // slices of 1 element, or as many as others have
-	numbers   string // float64 arguments
-	scalars   string // the type of a structure of T, which comes last, and how many it has, as in "Adam 9"
-	result    string
+	// pointers are the slices, in the order of the assembly's pointers. The elements are of T, or
+	// float64 if the name ends in "64".
+	pointers string
+	// steps are the slices that may have 1 element instead of as many as the others.
+	steps string
+	// numbers are the float64 arguments.
+	numbers string
+	// scalars is the type of a struct of T, which is the last argument, and its number of fields,
+	// as in "Adam 9".
+	scalars string
+	result  string
 }
 
 var calls = []call{
-	{name: "Greatest", doc: "is the greatest number of x, NaN apart, or -Inf.", pointers: "x", result: "T"},
-	{name: "Total", doc: "is the sum of x, in float64.", pointers: "x", result: "float64"},
-	{name: "Dot", doc: "is the sum of the products of x and y, in float64.", pointers: "x y", result: "float64"},
-	{name: "Deviations", doc: "is the sum of the squares of x - mean, in float64.", pointers: "x", numbers: "mean", result: "float64"},
-	{name: "DotDeviations", doc: "is the sum of dy w, and of dy w (x - mean), in float64. w may be one number for all.", pointers: "dy x w", steps: "w", numbers: "mean", result: "(sum, dot float64)"},
-	{name: "SumExp", doc: "is the sum of exp(x - top), with all digits of float64. Nothing is more than top.", pointers: "x", numbers: "top", result: "float64"},
-	{name: "ExpToPrecise", doc: "sets dst to exp(x - top) with all digits of float64, and is its sum. Nothing is more than top.", pointers: "dst64 x", numbers: "top", result: "float64"},
-	{name: "ExpTo", doc: "sets dst to exp(x - top), with an error of 2^-34 for float32, and is its sum. Nothing is more than top.", pointers: "dst64 x", numbers: "top", result: "float64"},
+	{name: "Greatest", doc: "returns the greatest number of x, ignoring NaN, or -Inf.", pointers: "x", result: "T"},
+	{name: "Total", doc: "returns the sum of x, in float64.", pointers: "x", result: "float64"},
+	{name: "Dot", doc: "returns the sum of the products of x and y, in float64.", pointers: "x y", result: "float64"},
+	{name: "Deviations", doc: "returns the sum of the squares of x - mean, in float64.", pointers: "x", numbers: "mean", result: "float64"},
+	{name: "DotDeviations", doc: "returns the sums of dy w and of dy w (x - mean), in float64.\n// w may be one number for all.", pointers: "dy x w", steps: "w", numbers: "mean", result: "(sum, dot float64)"},
+	{name: "SumExp", doc: "returns the sum of exp(x - top), with all digits of float64. No element may exceed top.", pointers: "x", numbers: "top", result: "float64"},
+	{name: "ExpToPrecise", doc: "sets dst to exp(x - top) with all digits of float64, and returns its sum.\n// No element may exceed top.", pointers: "dst64 x", numbers: "top", result: "float64"},
+	{name: "ExpTo", doc: "sets dst to exp(x - top), with an error of 2^-34 for float32, and returns its sum.\n// No element may exceed top.", pointers: "dst64 x", numbers: "top", result: "float64"},
 	{name: "ScaleTo", doc: "sets dst to x c.", pointers: "dst x64", numbers: "c"},
-	{name: "ExpScale", doc: "sets dst to exp(x - top) c. Nothing is more than top.", pointers: "dst x", numbers: "top c"},
+	{name: "ExpScale", doc: "sets dst to exp(x - top) c. No element may exceed top.", pointers: "dst x", numbers: "top c"},
 	{name: "Less", doc: "sets dst to x - top - c.", pointers: "dst x", numbers: "top c"},
 	{name: "SoftmaxGrad", doc: "sets dst to y (dy - dot).", pointers: "dst dy y", numbers: "dot"},
 	{name: "LogSoftmaxGrad", doc: "sets dst to dy - exp(y) sum.", pointers: "dst dy y", numbers: "sum"},
@@ -35,16 +42,16 @@ var calls = []call{
 	{name: "AddDeviations", doc: "adds dy to the sums, and dy (x - mean) rstd to the dots.", pointers: "sums64 dots64 dy x", numbers: "mean rstd"},
 	{name: "Normalize", doc: "sets dst to (x - mean) rstd w + b. w and b may be one number for all.", pointers: "dst x w b", steps: "w b", numbers: "mean rstd"},
 	{name: "NormalizeGrad", doc: "sets dst to rstd (w dy - own - (x - mean) along). w may be one number for all.", pointers: "dst dy x w", steps: "w", numbers: "mean rstd own along"},
-	{name: "Adam", doc: "is a step of Adam with the gradients dp and the moments m and v, in place.", pointers: "p dp m v", scalars: "Adam 9"},
-	{name: "AdamGreatest", doc: "is a step of Adam by the greatest second moments, top (amsgrad).", pointers: "p dp m v top", scalars: "Adam 9"},
-	{name: "SGD", doc: "is a step of gradient descent without momentum.", pointers: "p dp", scalars: "SGD 5"},
-	{name: "SGDMomentum", doc: "is a step with the momentum buf.", pointers: "p dp buf", scalars: "SGD 5"},
-	{name: "SGDMomentumNesterov", doc: "is a step with momentum that looks ahead.", pointers: "p dp buf", scalars: "SGD 5"},
-	{name: "SGDFirst", doc: "is the first step with momentum: buf holds nothing yet.", pointers: "p dp buf", scalars: "SGD 5"},
-	{name: "SGDFirstNesterov", doc: "is the first step with momentum that looks ahead.", pointers: "p dp buf", scalars: "SGD 5"},
+	{name: "Adam", doc: "updates p by a step of Adam, with the gradients dp. It also updates the moments m and v.", pointers: "p dp m v", scalars: "Adam 9"},
+	{name: "AdamGreatest", doc: "is Adam with the greatest second moments, top (amsgrad), which it also updates.", pointers: "p dp m v top", scalars: "Adam 9"},
+	{name: "SGD", doc: "updates p by a step of gradient descent without momentum.", pointers: "p dp", scalars: "SGD 5"},
+	{name: "SGDMomentum", doc: "updates p by a step with the momentum buf, which it also updates.", pointers: "p dp buf", scalars: "SGD 5"},
+	{name: "SGDMomentumNesterov", doc: "is SGDMomentum with Nesterov momentum.", pointers: "p dp buf", scalars: "SGD 5"},
+	{name: "SGDFirst", doc: "is the first step with momentum. It sets buf without reading it.", pointers: "p dp buf", scalars: "SGD 5"},
+	{name: "SGDFirstNesterov", doc: "is SGDFirst with Nesterov momentum.", pointers: "p dp buf", scalars: "SGD 5"},
 }
 
-// bare is a pointer's name without its type.
+// bare returns a pointer's name without its type.
 func bare(p string) string { return strings.TrimSuffix(p, "64") }
 
 func (c call) signature() string {
@@ -65,7 +72,7 @@ func (c call) signature() string {
 	return fmt.Sprintf("// %s %s\nfunc %s[T Float](%s) %s {\n", c.name, c.doc, c.name, strings.Join(list, ", "), c.result)
 }
 
-// plain is the call of plain Go.
+// plain returns the call of plain Go.
 func (c call) plain() string {
 	list := strings.Fields(c.pointers)
 	for i := range list {
@@ -82,7 +89,7 @@ func (c call) plain() string {
 	return text
 }
 
-// assembly is the call of a function of a level and type.
+// assembly returns the call of the function for a level and type.
 func (c call) assembly(level string, bits int) string {
 	name := strings.ToLower(c.name[:1]) + c.name[1:]
 	if strings.HasPrefix(c.name, "SGD") {
@@ -114,7 +121,7 @@ func (c call) assembly(level string, bits int) string {
 	return "return " + text + "\n"
 }
 
-// count makes all slices as long as the first, which is checked that way.
+// count checks that all slices are as long as the first.
 func (c call) count() string {
 	pointers := strings.Fields(c.pointers)
 	text := "n := len(" + bare(pointers[0]) + ")\n"
@@ -128,7 +135,8 @@ func (c call) count() string {
 	return text
 }
 
-// dispatch writes the functions of package simd that choose among those of the levels, for amd64 and for all else.
+// dispatch writes the functions of package simd that choose the level, for amd64 and for all other
+// processors.
 func dispatch(amd64, other string) {
 	head := "// Code generated by the program in tensor/internal/avo/vector. DO NOT EDIT.\n\n//go:build %s\n\npackage simd\n\n"
 	with, without := fmt.Sprintf(head, "!purego")+"import \"unsafe\"\n\n", fmt.Sprintf(head, "purego || !amd64")

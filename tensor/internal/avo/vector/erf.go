@@ -5,15 +5,16 @@ import (
 	"math/big"
 )
 
-// The complement of the error function is e^(-x²)·w(x) for x ≥ 0, where (1 + 2x)w(x) is a smooth function of t = (x - a)/(x + a), a
-// polynomial therefore, also for large x. Near 0 the error function itself is x times a polynomial of x².
+// The complement of the error function is e^(-x²)·w(x) for x ≥ 0, where (1 + 2x)w(x) is a smooth
+// function of t = (x - a)/(x + a). So a polynomial approximates it, also for large x. Near 0 the
+// error function itself is x times a polynomial of x².
 
-// erfcMiddle is a; with it the polynomial has about the fewest terms.
+// erfcMiddle is a. With this value the polynomial has about the fewest terms.
 const erfcMiddle = 3.75
 
 var rootPi = new(big.Float).SetPrec(precision).Sqrt(bigPi())
 
-// bigPi is Machin's formula.
+// bigPi uses Machin's formula.
 func bigPi() *big.Float {
 	arctan := func(n int64) *big.Float {
 		power := ratio(1, n)
@@ -73,7 +74,7 @@ var (
 	erfLong   = fit(bigErfOverX, 0, 1, 12)
 )
 
-// erfcx is w(x), for x ≥ 0; beyond where e^(-x²) is 0 it is anything finite.
+// erfcx is w(x), for x ≥ 0. Where e^(-x²) is 0, it is any finite number.
 func (u unit) erfcx(x vector) vector {
 	x = u.min(u.all(num(30)), x)
 	one := u.add(x, num(erfcMiddle))
@@ -101,7 +102,7 @@ func (u unit) erf(x vector) vector {
 	return u.withSign(u.choose(u.cmp(lessThan, y, num(1)), near, far), x)
 }
 
-// gaussian is e^(-x²/2) or, unless halved, e^(-x²), with what rounding x² leaves off.
+// gaussian is e^(-x²/2) or, unless halved, e^(-x²), corrected for the rounding of x².
 func (u unit) gaussian(x vector, halved bool) vector {
 	scale := -1.0
 	if halved {

@@ -9,11 +9,14 @@ import (
 	"github.com/mmcloughlin/avo/operand"
 )
 
-// Functions of the exponential are computed in float64. With x = n·ln 2 + r and |r| ≤ ln 2 / 2, e^x is 2^n·e^r, and e^r a polynomial:
-// one with an error of 2^-34 for float32, so that the result is rounded nearly as if it were exact, and one for all digits of
-// float64. The exponential of float32 alone is computed in float32: it is what programs wait for, and twice as fast as in float64.
+// Functions of the exponential are computed in float64. With x = n·ln 2 + r and |r| ≤ ln 2 / 2, e^x
+// is 2^n·e^r, and a polynomial approximates e^r. For float32 its error is 2^-34, so that the result
+// is rounded nearly as if it were exact; for float64 it has all digits. Only the exponential of
+// float32 itself is computed in float32, because it is the most time-critical one and twice as fast
+// as in float64.
 
-// expSeries is a sum of powers of r over factorials: of the terms from the first on, each over r^first.
+// expSeries is a sum of powers of r over factorials, of the terms from first on, each divided by
+// r^first.
 func expSeries(first int64) func(r *big.Float) *big.Float {
 	return func(r *big.Float) *big.Float {
 		t := exact(1)
@@ -33,18 +36,19 @@ var (
 	expSingle  = append([]float64{1, 1}, fit(expSeries(2), -halfLn2, halfLn2, 4)...)
 )
 
-// The logarithm of 2 in two parts: the first has zeros at its end, so that its product with a whole number of 11 bits is exact.
+// The logarithm of 2 in two parts. The first ends with zeros, so that its product with a whole
+// number of 11 bits is exact.
 const (
 	ln2High = 0x1.62e42fefa38p-1
 	ln2Low  = 0x1.ef35793c7673p-45
-	shifter = 0x1.8p52 // added to a number it leaves its nearest whole number in the last bits
+	shifter = 0x1.8p52 // adding it leaves a number's nearest whole number in the last bits
 
 	ln2HighSingle = 0x1.62e43p-1 // of float32; x - n ln2HighSingle is exact where n is the nearest
 	ln2LowSingle  = -0x1.05c610ca86c39p-29
 	shifterSingle = 0x1.8p23
 )
 
-// long says that all digits of float64 are wanted.
+// long reports whether all digits of float64 are needed.
 func (u unit) long() bool { return u.elem == 8 || u.precise }
 
 // whole is n, the nearest whole number to x/ln 2, as a number, and as shifter + n.
@@ -54,7 +58,7 @@ func (u unit) whole(x vector) (n, shifted vector) {
 	return u.sub(shifted, num(shifter)), shifted
 }
 
-// rest is r = x - n ln 2, and for all digits also what rounding it left off.
+// rest is r = x - n ln 2 and, if all digits are needed, its rounding error.
 func (u unit) rest(x, n vector) (r vector) {
 	if !u.long() {
 		r = u.all(x)
@@ -67,19 +71,19 @@ func (u unit) rest(x, n vector) (r vector) {
 	return r
 }
 
-// power is 2^n, with n in the last bits of shifted; n is in the range of exponents.
+// power is 2^n, with n in the last bits of shifted. n must be in the range of exponents.
 func (u unit) power(shifted vector) vector {
 	p := u.new()
 	u.emit(addWhole, bits(1023), shifted, p)
 	return u.shiftLeft(p, 52)
 }
 
-// within is x between lo and hi; NaN stays.
+// within is x limited to between lo and hi. NaN stays NaN.
 func (u unit) within(x vector, lo, hi float64) vector {
 	return u.min(u.all(num(hi)), u.max(u.all(num(lo)), x))
 }
 
-// exp is e^x, for float32 as a number that float64 holds, without overflow and underflow.
+// exp is e^x, for float32 as a number that fits into float64, without overflow and underflow.
 func (u unit) exp(x vector) vector {
 	if u.long() {
 		return u.expWithin(u.within(x, -746, 710))
@@ -95,7 +99,8 @@ func (u unit) expMinus(x vector) vector {
 	return u.expWithin(u.max(u.all(num(-700)), x))
 }
 
-// eighths is the table of 2^(j/8), less j in the bits that come above the fraction's when 8n + j is shifted there.
+// eighths is the table of 2^(j/8), minus j in the bits above the fraction's, to which 8n + j is
+// shifted.
 func eighths() operand.Mem {
 	m := build.GLOBL("eighths", attr.RODATA|attr.NOPTR)
 	for j := range 8 {
@@ -110,8 +115,8 @@ var (
 	expEighth   = fit(expSeries(0), -halfLn2/8, halfLn2/8, 4)
 )
 
-// expEighths is e^x for float32 with AVX-512, where a register holds 2^(j/8) for all j: with x = (8n + j)/8 ln 2 + r the polynomial is
-// short.
+// expEighths is e^x for float32 with AVX-512, where a register holds 2^(j/8) for all j. With x =
+// (8n + j)/8 ln 2 + r the polynomial is short.
 func (u unit) expEighths(x vector) vector {
 	shifted := u.all(num(8 / math.Ln2))
 	shifted = u.fma(shifted, x, num(shifter))
@@ -146,14 +151,15 @@ func (u unit) expWithin(x vector) vector {
 		build.VSCALEFPD(n, p, d)
 		return d
 	}
-	// In two steps, the first of which is exact: 2^n may be more or less than float64 holds.
+	// In two steps, the first of which is exact, because 2^n may not fit into float64.
 	half := u.all(num(0.5))
 	half = u.fma(half, n, num(shifter))
 	rest := u.sub(n, u.sub(half, num(shifter)))
 	return u.mul(u.mul(p, u.power(half)), u.power(u.add(rest, num(shifter))))
 }
 
-// single is e^x for float32, computed in float32: the last of the polynomial's sums and 2^n's product round the result.
+// single is e^x for float32, computed in float32. Only the last sum of the polynomial and the
+// product with 2^n round the result.
 func (u unit) single(x vector) vector {
 	x = u.within(x, -104, 89)
 	shifted := u.all(num(1 / math.Ln2))
@@ -223,7 +229,8 @@ func exponentials() {
 		{"tanh", "sets dst to the hyperbolic tangent of x", unit.tanh},
 		{"sigmoid", "sets dst to 1/(1 + exp(-x))", unit.sigmoid},
 		{"silu", "sets dst to x/(1 + exp(-x))", func(u unit, x vector) vector {
-			return u.mul(u.only(u.cmp(atLeast, x, num(-745)), u.sigmoid(x)), x) // -Inf times 0 is NaN
+			// At -Inf the product would be NaN, because the sigmoid is 0.
+			return u.mul(u.only(u.cmp(atLeast, x, num(-745)), u.sigmoid(x)), x)
 		}},
 	} {
 		eachUnit(true, func(u unit) {

@@ -10,7 +10,7 @@ const (
 	tanhCubic = 0.044715
 )
 
-// functions are those of layers, and their gradients, in float64.
+// functions writes the functions of layers, and their gradients, in float64.
 func functions() {
 	type forward = func(u unit, x, c, d vector) vector
 	for _, f := range []struct {
@@ -19,7 +19,7 @@ func functions() {
 	}{
 		{"log", "sets dst to the natural logarithm of x", func(u unit, x, _, _ vector) vector { return u.log(x) }},
 		{"erf", "sets dst to the error function of x", func(u unit, x, _, _ vector) vector { return u.erf(x) }},
-		{"rsqrt", "sets dst to 1 over the root of x", func(u unit, x, _, _ vector) vector { return u.div(u.all(num(1)), u.sqrt(x)) }},
+		{"rsqrt", "sets dst to 1 over the square root of x", func(u unit, x, _, _ vector) vector { return u.div(u.all(num(1)), u.sqrt(x)) }},
 		{"gelu", "sets dst to x times the normal distribution function of x", func(u unit, x, _, _ vector) vector {
 			phi, _ := u.normal(x)
 			return u.mul(phi, x)
@@ -28,7 +28,7 @@ func functions() {
 			s, _ := u.logistic(u.geluInner(x))
 			return u.mul(s, x)
 		}},
-		{"elu", "sets dst to x if that is positive, and else to c (exp(x) - 1)", func(u unit, x, c, _ vector) vector {
+		{"elu", "sets dst to x if that is positive, otherwise to c (exp(x) - 1)", func(u unit, x, c, _ vector) vector {
 			return u.choose(u.cmp(atMost, x, num(0)), u.mul(u.expm1(x), c), x)
 		}},
 		{"softplus", "sets dst to log(1 + exp(c x))/c, or to x where c x > d", func(u unit, x, c, d vector) vector {
@@ -98,7 +98,7 @@ func functions() {
 	}
 }
 
-// gradient is dy times a derivative.
+// gradient writes a function that computes dy times a derivative.
 func (u unit) gradient(name string, of func(dy, v, c, d vector) vector) {
 	u.function(name, fmt.Sprintf("func(dst, dy, v *%s, n int, c, d %[1]s)", u.float()), "sets dst to the gradient of the argument.")
 	dst, dy, v := argument("dst", u.elem), argument("dy", u.elem), argument("v", u.elem)

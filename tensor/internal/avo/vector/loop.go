@@ -7,25 +7,26 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// stream is an argument that a loop walks along: of elements of size bytes, or one element for all if step is 0 when it runs.
+// stream is an argument over which a loop iterates. Its elements have size bytes. It is one element
+// for all if step is 0 at run time.
 type stream struct {
 	at   reg.GPVirtual
 	size int
 	step reg.GPVirtual // bytes from vector to vector; nil: lanes times size
 }
 
-// argument is a pointer that the function gets.
+// argument returns a pointer parameter of the function.
 func argument(name string, size int) *stream {
 	return &stream{at: build.Load(build.Param(name), build.GP64()).(reg.GPVirtual), size: size}
 }
 
-// tail says which lanes there are in the last vector; nil: all.
+// tail describes the lanes of the last vector; nil means all lanes.
 type tail struct {
 	k          condition // AVX-512
 	elem, calc condition // AVX2: masks of the elements in memory, and in registers
 }
 
-// valid is the condition for numbers in registers.
+// valid returns the condition for numbers in registers.
 func (t *tail) valid(u unit) condition {
 	if u.wide {
 		return t.k
@@ -35,7 +36,8 @@ func (t *tail) valid(u unit) condition {
 
 var maskTable = map[int]operand.Mem{}
 
-// masks is a table of whole numbers of size bytes: as many of -1 as there are lanes in 32 bytes, and then of 0.
+// masks is a table of integers of size bytes: as many of -1 as there are lanes in 32 bytes, then as
+// many of 0.
 func masks(size int) operand.Mem {
 	if m, ok := maskTable[size]; ok {
 		return m
@@ -53,7 +55,7 @@ func masks(size int) operand.Mem {
 	return m
 }
 
-// partial is the tail of n numbers, 0 < n < lanes.
+// partial returns the tail for n numbers, 0 < n < lanes.
 func (u unit) partial(n reg.GPVirtual) *tail {
 	if u.wide {
 		build.MOVQ(n, reg.RCX)
@@ -81,7 +83,7 @@ func (u unit) partial(n reg.GPVirtual) *tail {
 	return t
 }
 
-// load reads vector number k behind the stream's place. Lanes that are not there are 0.
+// load reads vector number k after the stream's position. Lanes beyond the tail are 0.
 func (u unit) load(s *stream, k int, t *tail) vector {
 	m := operand.Mem{Base: s.at, Disp: k * u.lanes() * s.size}
 	d := u.new()
@@ -116,7 +118,7 @@ func (u unit) move(from, to operand.Op) {
 	}
 }
 
-// store writes vector number k behind the stream's place.
+// store writes vector number k after the stream's position.
 func (u unit) store(v vector, s *stream, k int, t *tail) {
 	m := operand.Mem{Base: s.at, Disp: k * u.lanes() * s.size}
 	if s.size != u.calc {
@@ -151,7 +153,8 @@ func (u unit) store(v vector, s *stream, k int, t *tail) {
 	}
 }
 
-// loop calls body for all n elements of the streams: unroll vectors at a time, one at a time, and the last one in part.
+// loop calls body for all n elements of the streams: unroll vectors at a time, then one at a time,
+// then the partial last one.
 func (u unit) loop(n reg.GPVirtual, unroll int, streams []*stream, body func(k int, t *tail)) {
 	l := u.lanes()
 	step := func(vectors int) {
@@ -190,7 +193,7 @@ func (u unit) loop(n reg.GPVirtual, unroll int, streams []*stream, body func(k i
 	build.Label("done")
 }
 
-// function begins a function; the unit says for which level.
+// function begins a function for the unit's level.
 func (u unit) function(name, signature, doc string) {
 	build.TEXT(u.name(name), attr.NOSPLIT, signature)
 	build.Pragma("noescape")
@@ -203,7 +206,7 @@ func (u unit) end() {
 	build.RET()
 }
 
-// eachUnit calls f for both levels and types; functions compute in float64 if double.
+// eachUnit calls f for both levels and types. If double is set, functions compute in float64.
 func eachUnit(double bool, f func(u unit)) {
 	for _, wide := range []bool{false, true} {
 		for _, elem := range []int{4, 8} {

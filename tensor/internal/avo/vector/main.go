@@ -1,5 +1,5 @@
-// Command vector generates the assembly of package simd's vector functions: "go generate" in that package runs it, once for each
-// family of functions.
+// Command vector generates the assembly of package simd's vector functions. "go generate" in that
+// package runs it, once for each family of functions.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/mmcloughlin/avo/build"
 )
 
-// families are what is generated, by name.
+// families lists the families of functions by name.
 var families = map[string]func(){
 	"arithmetic": arithmetic,
 	"exp":        exponentials,
@@ -22,9 +22,9 @@ var families = map[string]func(){
 }
 
 func main() {
-	family := flag.String("family", "", "which functions to generate")
-	amd64 := flag.String("dispatch", "", "where to write the Go functions that call all families' assembly, in place of that")
-	other := flag.String("other", "", "where to write those of other processors")
+	family := flag.String("family", "", "the family of functions to generate")
+	amd64 := flag.String("dispatch", "", "the file for the Go functions that call the assembly of all families, which are written instead of assembly")
+	other := flag.String("other", "", "the file for the same functions on other processors")
 	flag.Parse()
 	if *amd64 != "" {
 		dispatch(*amd64, *other)
@@ -32,7 +32,7 @@ func main() {
 	}
 	generate, ok := families[*family]
 	if !ok {
-		fmt.Fprintf(os.Stderr, "no family %q\n", *family)
+		fmt.Fprintf(os.Stderr, "there is no family %q\n", *family)
 		os.Exit(2)
 	}
 	build.ConstraintExpr("!purego")

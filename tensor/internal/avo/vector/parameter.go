@@ -2,10 +2,10 @@ package main
 
 import "strings"
 
-// parameter is one of a function.
+// parameter is a parameter of a function.
 type parameter struct{ name, kind string }
 
-// parameters are those of a list as Go has it: names that share a type stand before it.
+// parameters parses a parameter list of Go, in which names that share a type come before it.
 func parameters(list string) (all []parameter) {
 	kind := ""
 	parts := strings.Split(list, ", ")

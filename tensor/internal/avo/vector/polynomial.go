@@ -5,7 +5,7 @@ import (
 	"math/big"
 )
 
-// precision is that of the arithmetic with which coefficients are found, in bits.
+// precision is the precision, in bits, with which coefficients are computed.
 const precision = 400
 
 func exact(v float64) *big.Float { return new(big.Float).SetPrec(precision).SetFloat64(v) }
@@ -20,7 +20,7 @@ func quotient(a, b *big.Float) *big.Float {
 	return new(big.Float).SetPrec(precision).Quo(a, b)
 }
 
-// series is the sum of the terms until they no longer count; term gets the one before.
+// series returns the sum of the terms until they are negligible. term gets the previous term.
 func series(first *big.Float, term func(k int64, before *big.Float) *big.Float) *big.Float {
 	total, t := exact(0), first
 	for k := int64(1); t.Sign() != 0 && t.MantExp(nil) > total.MantExp(nil)-precision; k++ {
@@ -30,8 +30,8 @@ func series(first *big.Float, term func(k int64, before *big.Float) *big.Float) 
 	return total
 }
 
-// fit is the polynomial of the degree that meets f at the Chebyshev points of [lo, hi], the constant coefficient first. Its error is
-// within a small factor of the least that there is.
+// fit returns the polynomial of the degree that equals f at the Chebyshev points of [lo, hi], the
+// constant coefficient first. Its error is within a small factor of the minimum.
 func fit(f func(x *big.Float) *big.Float, lo, hi float64, degree int) []float64 {
 	n := degree + 1
 	x, c := make([]*big.Float, n), make([]*big.Float, n)

@@ -7,15 +7,16 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// random is Philox4x32 with ten rounds, for as many counters at a time as a register has lanes of 64 bits. Only the lower halves of
-// lanes count until the end: that is what a multiplication takes.
+// random writes Philox4x32 with ten rounds, for as many counters at a time as a register has 64-bit
+// lanes. Until the end only the lower halves of the lanes count, because a multiplication takes
+// only those.
 func random() {
 	for _, wide := range []bool{false, true} {
 		u := unit{wide: wide, elem: 8, calc: 8}
 		level := map[bool]string{false: "AVX2", true: "AVX512"}[wide]
 		build.TEXT("philox"+level, attr.NOSPLIT, "func(dst *uint32, n int, counter, stream, seed uint64)")
 		build.Pragma("noescape")
-		build.Doc("philox" + level + " sets dst to the words of n counters from counter on. n is a multiple of 8.")
+		build.Doc("philox" + level + " sets dst to the words of n counters from counter on. n must be a multiple of 8.")
 		dst := build.Load(build.Param("dst"), build.GP64()).(reg.GPVirtual)
 		n := build.Load(build.Param("n"), build.GP64()).(reg.GPVirtual)
 		counter := u.add64(u.double("counter"), u.order())
@@ -46,7 +47,8 @@ func random() {
 	}
 }
 
-// order is how counters stand in lanes, so that pairs of words which are unpacked stand one after the other.
+// order is the order of the counters in the lanes. It is chosen so that pairs of words are
+// consecutive after unpacking.
 func (u unit) order() operand.Mem {
 	order := []uint64{0, 2, 1, 3}
 	name := "order4"
@@ -74,7 +76,7 @@ func (u unit) shiftRight32(x vector) vector {
 	return d
 }
 
-// pair is the lower halves of a, and above them those of b.
+// pair returns the lower halves of a, with those of b in the upper halves.
 func (u unit) pair(a, b vector) vector {
 	return u.or(u.and(a, bits(1<<32-1)), u.shiftLeft(b, 32))
 }

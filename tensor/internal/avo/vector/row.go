@@ -7,7 +7,8 @@ import (
 
 var negativeInfinity = math.Inf(-1)
 
-// rows are functions of a row and of what is known of all of it. They compute in float64 and round once.
+// rows writes functions of a row and of numbers that were computed from the whole row. They compute
+// in float64 and round once.
 func rows() {
 	eachUnit(true, func(u unit) {
 		u.expTo("expTo")
@@ -48,7 +49,7 @@ func rows() {
 			}
 		})
 		u.precise = false
-		u.row("normalize", "sets dst to (x - mean) rstd w + b. sw and sb are 1, or 0 for one w or b", "dst, x, w, b *%s, n, sw, sb int, mean, rstd float64", false,
+		u.row("normalize", "sets dst to (x - mean) rstd w + b. sw and sb are 0 or 1", "dst, x, w, b *%s, n, sw, sb int, mean, rstd float64", false,
 			func(at map[string]*stream, c map[string]vector) (int, func(k int, t *tail) vector) {
 				u.stepped(at["w"], "sw")
 				u.stepped(at["b"], "sb")
@@ -59,7 +60,7 @@ func rows() {
 					return nil
 				}
 			})
-		u.row("normalizeGrad", "sets dst to rstd (w dy - own - (x - mean) along). sw is 1, or 0 for one w", "dst, dy, x, w *%s, n, sw int, mean, rstd, own, along float64", false,
+		u.row("normalizeGrad", "sets dst to rstd (w dy - own - (x - mean) along). sw is 0 or 1", "dst, dy, x, w *%s, n, sw int, mean, rstd, own, along float64", false,
 			func(at map[string]*stream, c map[string]vector) (int, func(k int, t *tail) vector) {
 				u.stepped(at["w"], "sw")
 				return 1, func(k int, t *tail) vector {
@@ -72,7 +73,8 @@ func rows() {
 	})
 }
 
-// row is a loop over pointers and numbers that are named in the signature. It returns a sum if summed.
+// row writes a loop over pointers and numbers, which are named in the signature. It returns a sum
+// if summed is set.
 func (u unit) row(name, doc, signature string, summed bool, body func(at map[string]*stream, c map[string]vector) (unroll int, one func(k int, t *tail) vector)) {
 	signature = fmt.Sprintf(signature, u.float())
 	result := ""
@@ -111,7 +113,7 @@ func (u unit) row(name, doc, signature string, summed bool, body func(at map[str
 }
 
 func (u unit) expTo(name string) {
-	u.row(name, "sets dst to exp(x - top), and is its sum", "dst *float64, x *%s, n int, top float64", true, func(at map[string]*stream, c map[string]vector) (int, func(k int, t *tail) vector) {
+	u.row(name, "sets dst to exp(x - top), and returns its sum", "dst *float64, x *%s, n int, top float64", true, func(at map[string]*stream, c map[string]vector) (int, func(k int, t *tail) vector) {
 		return 2, func(k int, t *tail) vector {
 			e := u.expMinus(u.sub(u.load(at["x"], k, t), c["top"]))
 			u.storeDouble(e, at["dst"], k, t)

@@ -8,7 +8,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// steps are those of optimisers, with the roundings of plain Go: nothing is fused.
+// steps writes the steps of optimisers. They round like plain Go, so nothing is fused.
 func steps() {
 	eachUnit(false, func(u unit) {
 		for _, greatest := range []bool{false, true} {
@@ -25,12 +25,13 @@ func steps() {
 	})
 }
 
-// field is number i of those that a pointer leads to, in all lanes.
+// field returns field i of the struct that a pointer points to, in all lanes.
 func (u unit) field(p reg.GPVirtual, i int) vector {
 	return u.fill(operand.Mem{Base: p, Disp: i * u.elem}, 0)
 }
 
-// decayed is the gradient d with the decay of the parameters w, if there is one: 0 times an infinite parameter is NaN.
+// decayed is the gradient d plus the decay of the parameters w. Without decay it is d, because 0
+// times an infinite parameter is NaN.
 func (u unit) decayed(d, decay, w vector, decays condition) vector {
 	return u.choose(decays, u.add(d, u.mul(w, decay)), d)
 }
@@ -40,7 +41,7 @@ func (u unit) adam(greatest bool) {
 	if greatest {
 		name, params = "adamGreatest", "p, dp, m, v, top"
 	}
-	u.function(name, fmt.Sprintf("func(%s *%s, n int, s *[9]%[2]s)", params, u.float()), "is a step of Adam.")
+	u.function(name, fmt.Sprintf("func(%s *%s, n int, s *[9]%[2]s)", params, u.float()), "runs a step of Adam.")
 	p, g, m, v := argument("p", u.elem), argument("dp", u.elem), argument("m", u.elem), argument("v", u.elem)
 	streams := []*stream{p, g, m, v}
 	var top *stream
@@ -57,7 +58,8 @@ func (u unit) adam(greatest bool) {
 	c1, b2, c2, eps, step, inverse := k[2], k[3], k[4], k[5], k[6], k[7]
 	decays, early := u.cmp(notEqual, u.field(s, 1), num(0)), u.cmp(lessThan, c1, num(0.5))
 	by := u.choose(early, c1, u.sub(c1, num(1)))
-	u.loop(n, 1, streams, func(k int, t *tail) { // with few numbers in registers, of which AVX2 has 16
+	// It keeps few numbers in registers, because AVX2 has only 16.
+	u.loop(n, 1, streams, func(k int, t *tail) {
 		w := u.mul(u.load(p, k, t), u.field(s, 0))
 		d := u.decayed(u.mul(u.load(g, k, t), u.field(s, 8)), u.field(s, 1), w, decays)
 		mi := u.load(m, k, t)
@@ -81,7 +83,7 @@ func (u unit) sgd(name string, momentum, first, nesterov bool) {
 	if momentum {
 		params = "p, dp, buf"
 	}
-	u.function(name, fmt.Sprintf("func(%s *%s, n int, s *[5]%[2]s)", params, u.float()), "is a step of stochastic gradient descent.")
+	u.function(name, fmt.Sprintf("func(%s *%s, n int, s *[5]%[2]s)", params, u.float()), "runs a step of stochastic gradient descent.")
 	p, g := argument("p", u.elem), argument("dp", u.elem)
 	streams := []*stream{p, g}
 	var buf *stream

@@ -6,7 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// join combines the numbers of a vector in pairs: upper with lower halves, until one is left, in the first lane of a register.
+// join combines the numbers of a vector: upper halves with lower halves, until one is left in the
+// first lane.
 func (u unit) join(op instruction, v vector) vector {
 	x := v
 	if u.wide {
@@ -31,14 +32,14 @@ func (u unit) join(op instruction, v vector) vector {
 	return f
 }
 
-// clear is a vector of zeros.
+// clear returns a vector of zeros.
 func (u unit) zero() vector {
 	d := u.new()
 	u.emit(exclude, d, d, d)
 	return d
 }
 
-// accumulators are sums of a loop that is unrolled.
+// accumulators are the sums of an unrolled loop.
 func (u unit) accumulators(n int) []vector {
 	all := make([]vector, n)
 	for i := range all {
@@ -47,7 +48,7 @@ func (u unit) accumulators(n int) []vector {
 	return all
 }
 
-// addInto adds v to the sum, but for lanes that are not there.
+// addInto adds v to the sum, except lanes beyond the tail.
 func (u unit) addInto(sum, v vector, t *tail) {
 	if t != nil {
 		v = u.only(t.valid(u), v)
@@ -55,7 +56,7 @@ func (u unit) addInto(sum, v vector, t *tail) {
 	u.emit(addition, v, sum, sum)
 }
 
-// together is the sum of all lanes of all accumulators.
+// together returns the sum of all lanes of all accumulators.
 func (u unit) together(sums []vector) vector {
 	for n := len(sums) / 2; n > 0; n /= 2 {
 		for i := range n {
@@ -67,7 +68,7 @@ func (u unit) together(sums []vector) vector {
 
 func count() reg.GPVirtual { return build.Load(build.Param("n"), build.GP64()).(reg.GPVirtual) }
 
-// double is a float64 that the function gets, in all lanes.
+// double broadcasts a float64 parameter to all lanes.
 func (u unit) double(name string) vector {
 	b, err := build.Param(name).Resolve()
 	if err != nil {
@@ -78,10 +79,10 @@ func (u unit) double(name string) vector {
 
 const unrolled = 4
 
-// sums are reductions in float64.
+// sums writes reductions in float64.
 func sums() {
 	eachUnit(false, func(u unit) {
-		u.function("greatest", "func(x *"+u.float()+", n int) "+u.float(), "is the greatest number of x, NaN apart, or -Inf.")
+		u.function("greatest", "func(x *"+u.float()+", n int) "+u.float(), "returns the greatest number of x, ignoring NaN, or -Inf.")
 		x := argument("x", u.elem)
 		least := u.all(num(negativeInfinity))
 		tops := make([]vector, unrolled)
@@ -103,13 +104,13 @@ func sums() {
 		u.result(u.join(greater, tops[0]), 0, u.elem)
 	})
 	eachUnit(true, func(u unit) {
-		u.reduction("total", "is the sum of x.", []string{"x"}, "", func(v []vector, _ vector, sum vector, t *tail) {
+		u.reduction("total", "returns the sum of x.", []string{"x"}, "", func(v []vector, _ vector, sum vector, t *tail) {
 			u.emit(addition, v[0], sum, sum)
 		})
-		u.reduction("dot", "is the sum of the products of x and y.", []string{"x", "y"}, "", func(v []vector, _ vector, sum vector, t *tail) {
+		u.reduction("dot", "returns the sum of the products of x and y.", []string{"x", "y"}, "", func(v []vector, _ vector, sum vector, t *tail) {
 			u.accumulate(sum, v[0], v[1])
 		})
-		u.reduction("deviations", "is the sum of the squares of x - mean.", []string{"x"}, "mean", func(v []vector, mean vector, sum vector, t *tail) {
+		u.reduction("deviations", "returns the sum of the squares of x - mean.", []string{"x"}, "mean", func(v []vector, mean vector, sum vector, t *tail) {
 			d := u.sub(v[0], mean)
 			if t != nil {
 				d = u.only(t.valid(u), d)
@@ -117,7 +118,7 @@ func sums() {
 			u.accumulate(sum, d, d)
 		})
 		u.precise = true
-		u.reduction("sumExp", "is the sum of exp(x - top).", []string{"x"}, "top", func(v []vector, top vector, sum vector, t *tail) {
+		u.reduction("sumExp", "returns the sum of exp(x - top).", []string{"x"}, "top", func(v []vector, top vector, sum vector, t *tail) {
 			u.addInto(sum, u.expMinus(u.sub(v[0], top)), t)
 		})
 		u.dotDeviations()
@@ -141,7 +142,8 @@ func (u unit) result(v vector, i, size int) {
 	}
 }
 
-// reduction is a sum of what add adds for the elements of the operands, and of a number that all have.
+// reduction writes a sum. add adds the terms of the operands' elements, and uses a number that all
+// terms share.
 func (u unit) reduction(name, doc string, operands []string, number string, add func(v []vector, number, sum vector, t *tail)) {
 	signature := "func("
 	for i, o := range operands {
@@ -177,7 +179,7 @@ func (u unit) reduction(name, doc string, operands []string, number string, add 
 
 func (u unit) dotDeviations() {
 	u.function("dotDeviations", "func(dy, x, w *"+u.float()+", n, sw int, mean float64) (sum, dot float64)",
-		"is the sum of dy w, and of dy w (x - mean). sw is 1, or 0 for one w.")
+		"returns the sums of dy w and of dy w (x - mean). sw is 0 or 1.")
 	dy, x, w := argument("dy", u.elem), argument("x", u.elem), argument("w", u.elem)
 	n := count()
 	u.stepped(w, "sw")
@@ -194,7 +196,7 @@ func (u unit) dotDeviations() {
 	u.result(u.together(sums), 0, 8)
 }
 
-// accumulateRows are for sums of columns, a row at a time.
+// accumulateRows writes sums of columns, which add one row at a time.
 func (u unit) accumulateRows() {
 	u.function("addTo", "func(sums *float64, x *"+u.float()+", n int)", "adds x to the sums.")
 	sums, x := argument("sums", 8), argument("x", u.elem)
@@ -218,7 +220,7 @@ func (u unit) accumulateRows() {
 	u.end()
 }
 
-// storeDouble writes numbers of a function in float64 as they are.
+// storeDouble stores the numbers of a function in float64 without conversion.
 func (u unit) storeDouble(v vector, s *stream, k int, t *tail) {
 	unit{wide: u.wide, elem: 8, calc: 8}.store(v, s, k, t)
 }

@@ -10,10 +10,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// unit is how a function computes: on the registers of a level, with numbers of calc bytes that have elem bytes in memory. Functions
-// of float32 that must round once compute in float64.
+// unit describes how a function computes: with the registers of a level, and with numbers of calc
+// bytes that have elem bytes in memory. Functions of float32 that must round only once compute in
+// float64.
 type unit struct {
-	wide       bool // AVX-512, else AVX2
+	wide       bool // AVX-512, otherwise AVX2
 	elem, calc int
 	precise    bool // with all digits of float64, whatever the elements are
 }
@@ -31,10 +32,10 @@ func (u unit) bytes() int {
 	return 32
 }
 
-// lanes is how many numbers a register holds.
+// lanes returns how many numbers a register holds.
 func (u unit) lanes() int { return u.bytes() / u.calc }
 
-// name is that of a function in Go.
+// name returns the name of a function in Go.
 func (u unit) name(function string) string {
 	level := "AVX2"
 	if u.wide {
@@ -43,7 +44,7 @@ func (u unit) name(function string) string {
 	return fmt.Sprintf("%sFloat%d%s", function, 8*u.elem, level)
 }
 
-// float is the Go type of the elements.
+// float returns the Go type of the elements.
 func (u unit) float() string { return fmt.Sprintf("float%d", 8*u.elem) }
 
 func (u unit) new() vector {
@@ -53,13 +54,13 @@ func (u unit) new() vector {
 	return build.YMM()
 }
 
-// constant is a number, or the bits of one, that all lanes have.
+// constant is a number, or the bits of one, for all lanes.
 type constant struct {
 	bits uint64
 	raw  bool
 }
 
-// Asm is never printed: emit replaces it.
+// Asm is never printed, because emit replaces the constant.
 func (c constant) Asm() string { panic("a constant that is no operand") }
 
 func num(v float64) constant { return constant{bits: math.Float64bits(v)} }
@@ -68,7 +69,7 @@ func bits(v uint64) constant { return constant{bits: v, raw: true} }
 
 var constants = map[string]operand.Mem{}
 
-// memory is where a constant lies: once where it can be broadcast, else for every lane.
+// memory returns where a constant is stored: once if it can be broadcast, otherwise once per lane.
 func (u unit) memory(c constant) operand.Mem {
 	v := c.bits
 	if u.calc == 4 && !c.raw {
@@ -97,7 +98,8 @@ func (u unit) memory(c constant) operand.Mem {
 
 type emitter = func(...operand.Op)
 
-// instruction is one of float32 and float64 numbers, of registers and with a number from memory for all lanes.
+// instruction is an instruction for float32 and one for float64, for registers and for a broadcast
+// number in memory.
 type instruction struct{ ps, pd, psb, pdb emitter }
 
 var (
@@ -120,7 +122,7 @@ var (
 	subWhole = instruction{build.VPSUBD, build.VPSUBQ, build.VPSUBD_BCST, build.VPSUBQ_BCST}
 )
 
-// emit is the instruction, whose first operand may be a constant.
+// emit emits an instruction, whose first operand may be a constant.
 func (u unit) emit(i instruction, x Op, rest ...Op) {
 	f, broadcast := i.ps, i.psb
 	if u.calc == 8 {
@@ -135,7 +137,7 @@ func (u unit) emit(i instruction, x Op, rest ...Op) {
 	f(append([]operand.Op{x}, rest...)...)
 }
 
-// two is the instruction of two operands.
+// two emits an instruction with two operands.
 func (u unit) two(i instruction, a vector, b Op) vector {
 	d := u.new()
 	u.emit(i, b, a, d)
@@ -150,7 +152,7 @@ func (u unit) and(a vector, b Op) vector { return u.two(conjunct, a, b) }
 func (u unit) or(a vector, b Op) vector  { return u.two(disjunct, a, b) }
 func (u unit) xor(a vector, b Op) vector { return u.two(exclude, a, b) }
 
-// max and min are b where a or b is NaN, or both are 0.
+// max and min are b if a or b is NaN, or if both are 0.
 func (u unit) max(a vector, b Op) vector { return u.two(greater, a, b) }
 func (u unit) min(a vector, b Op) vector { return u.two(lesser, a, b) }
 
@@ -160,7 +162,7 @@ func (u unit) sqrt(a Op) vector {
 	return d
 }
 
-// all is the operand in a register.
+// all returns the operand in a register.
 func (u unit) all(x Op) vector {
 	d := u.new()
 	c, ok := x.(constant)
@@ -177,7 +179,8 @@ func (u unit) all(x Op) vector {
 	return d
 }
 
-// fill is a number from memory in all lanes: one of elem bytes, or of from if that is not 0.
+// fill broadcasts a number in memory to all lanes. The number has elem bytes, or from bytes if that
+// is not 0.
 func (u unit) fill(m operand.Mem, from int) vector {
 	d := u.new()
 	if from == 0 {
@@ -202,13 +205,13 @@ func zeros() reg.VecVirtual {
 	return x
 }
 
-// fma is a*b + c in place of a.
+// fma computes a*b + c into a.
 func (u unit) fma(a, b vector, c Op) vector {
 	u.emit(fma213, c, b, a)
 	return a
 }
 
-// fnma is c - a*b in place of a.
+// fnma computes c - a*b into a.
 func (u unit) fnma(a, b vector, c Op) vector {
 	u.emit(fnma213, c, b, a)
 	return a
@@ -217,10 +220,10 @@ func (u unit) fnma(a, b vector, c Op) vector {
 // accumulate adds a*b to d.
 func (u unit) accumulate(d, a vector, b Op) { u.emit(fma231, b, a, d) }
 
-// deduct takes a*b from d.
+// deduct subtracts a*b from d.
 func (u unit) deduct(d, a vector, b Op) { u.emit(fnma231, b, a, d) }
 
-// horner is the polynomial of r with the coefficients, the constant one first.
+// horner is the polynomial of r with these coefficients, the constant one first.
 func (u unit) horner(r vector, coefficients []float64) vector {
 	last := len(coefficients) - 1
 	p := u.all(num(coefficients[last]))
@@ -230,17 +233,17 @@ func (u unit) horner(r vector, coefficients []float64) vector {
 	return p
 }
 
-// Predicates of comparisons; NaN is none of them unless they say so.
+// Predicates of comparisons. They are false for NaN, unless the comment says otherwise.
 const (
 	lessThan    = 0x11
 	atMost      = 0x12
 	greaterThan = 0x1e
 	atLeast     = 0x1d
 	equal       = 0x00
-	unordered   = 0x03 // one is NaN
-	notEqual    = 0x04 // or NaN
-	notAtMost   = 0x16 // or NaN
-	notAtLeast  = 0x19 // or NaN
+	unordered   = 0x03 // true if one is NaN
+	notEqual    = 0x04 // true for NaN
+	notAtMost   = 0x16 // true for NaN
+	notAtLeast  = 0x19 // true for NaN
 )
 
 // condition holds for some lanes.
@@ -269,7 +272,7 @@ func (u unit) cmp(predicate uint8, a vector, b Op) condition {
 	return d
 }
 
-// choose is yes where the condition holds, and no elsewhere.
+// choose is yes where the condition holds, otherwise no.
 func (u unit) choose(when condition, yes Op, no vector) vector {
 	d := u.new()
 	if c, ok := yes.(constant); ok {
@@ -288,7 +291,7 @@ func (u unit) choose(when condition, yes Op, no vector) vector {
 	return d
 }
 
-// only is x where the condition holds, and 0 elsewhere.
+// only is x where the condition holds, otherwise 0.
 func (u unit) only(when condition, x vector) vector {
 	d := u.new()
 	switch {
@@ -323,10 +326,10 @@ func (u unit) abs(x vector) vector {
 
 func (u unit) neg(x vector) vector { return u.xor(x, u.signBit()) }
 
-// withSign is x, which is not negative, with the sign of s.
+// withSign is x, which must not be negative, with the sign of s.
 func (u unit) withSign(x, s vector) vector { return u.or(x, u.and(s, u.signBit())) }
 
-// shiftLeft shifts whole numbers.
+// shiftLeft shifts integers.
 func (u unit) shiftLeft(x vector, by int) vector {
 	d := u.new()
 	if u.calc == 8 {
