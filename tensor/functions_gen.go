@@ -110,7 +110,7 @@ func (e Elementwise) ELU(ctx context.Context, x *Tensor, alpha float64) (*Tensor
 	return e.Apply(ctx, fn.ELU(alpha), x)
 }
 
-// Softplus returns log(1 + exp(beta*x)) / beta, and x where beta*x is above the threshold
+// Softplus returns log(1 + exp(beta*x)) / beta, or x where beta*x is above the threshold
 // (torch.nn.functional.softplus).
 func (e Elementwise) Softplus(ctx context.Context, x *Tensor, beta, threshold float64) (*Tensor, error) {
 	return e.Apply(ctx, fn.Softplus(beta, threshold), x)
@@ -122,8 +122,8 @@ func (e Elementwise) LeakyReLU(ctx context.Context, x *Tensor, slope float64) (*
 	return e.Apply(ctx, fn.LeakyReLU(slope), x)
 }
 
-// Hardtanh returns x brought between low and high (torch.nn.functional.hardtanh); low must not be
-// above high. It is [Elementwise.Clamp] with another gradient.
+// Hardtanh returns x limited to the range from low to high (torch.nn.functional.hardtanh); low
+// must not be above high. It is [Elementwise.Clamp] with another gradient.
 func (e Elementwise) Hardtanh(ctx context.Context, x *Tensor, low, high float64) (*Tensor, error) {
 	return e.Apply(ctx, fn.Hardtanh(low, high), x)
 }
@@ -133,8 +133,8 @@ func (e Elementwise) LogSigmoid(ctx context.Context, x *Tensor) (*Tensor, error)
 	return e.Apply(ctx, fn.LogSigmoid, x)
 }
 
-// Clamp returns x brought between low and high (torch.clamp); an infinity is no bound. Where low
-// is above high the result is high. NaN stays.
+// Clamp returns x limited to the range from low to high (torch.clamp). An infinite bound has no
+// effect. If low is above high, the result is high. NaN stays NaN.
 func (e Elementwise) Clamp(ctx context.Context, x *Tensor, low, high float64) (*Tensor, error) {
 	return e.Apply(ctx, fn.Clamp(low, high), x)
 }
@@ -144,8 +144,8 @@ func (e Elementwise) CELU(ctx context.Context, x *Tensor, alpha float64) (*Tenso
 	return e.Apply(ctx, fn.CELU(alpha), x)
 }
 
-// Sign returns -1 where x is negative, 1 where it is positive, and 0 elsewhere (torch.sign); NaN
-// gives 0.
+// Sign returns -1 where x is negative, 1 where it is positive, and 0 elsewhere (torch.sign); the
+// sign of NaN is 0.
 func (e Elementwise) Sign(ctx context.Context, x *Tensor) (*Tensor, error) {
 	return e.Apply(ctx, fn.Sign, x)
 }
@@ -160,17 +160,17 @@ func (e Elementwise) Ceil(ctx context.Context, x *Tensor) (*Tensor, error) {
 	return e.Apply(ctx, fn.Ceil, x)
 }
 
-// Round returns the whole number nearest to x, the even one of two (torch.round).
+// Round returns the whole number nearest to x, and of two the even one (torch.round).
 func (e Elementwise) Round(ctx context.Context, x *Tensor) (*Tensor, error) {
 	return e.Apply(ctx, fn.Round, x)
 }
 
-// Log1p returns the logarithm of 1 + x, also where x is small beside 1 (torch.log1p).
+// Log1p returns the logarithm of 1 + x, with full precision for small x (torch.log1p).
 func (e Elementwise) Log1p(ctx context.Context, x *Tensor) (*Tensor, error) {
 	return e.Apply(ctx, fn.Log1p, x)
 }
 
-// Expm1 returns e to the power of x, less 1, also where x is small beside 1 (torch.expm1).
+// Expm1 returns e to the power of x, minus 1, with full precision for small x (torch.expm1).
 func (e Elementwise) Expm1(ctx context.Context, x *Tensor) (*Tensor, error) {
 	return e.Apply(ctx, fn.Expm1, x)
 }

@@ -68,26 +68,27 @@ var GELUTanh = Function{Name: "GELUTanh", Op: backend.GELUTanh, Grad: backend.GE
 var SiLU = Function{Name: "SiLU", Op: backend.SiLU, Grad: backend.SiLUGrad}
 
 // ELU is x where it is positive, and alpha * (exp(x) - 1) elsewhere (torch.nn.functional.elu). Its
-// gradient is at 0 it is alpha * dy.
+// gradient is alpha * dy at 0.
 func ELU(alpha float64) Function {
 	return Function{Name: "ELU", Op: backend.ELU, Grad: backend.ELUGrad, C: alpha}
 }
 
-// Softplus is log(1 + exp(beta*x)) / beta, and x where beta*x is above the threshold
+// Softplus is log(1 + exp(beta*x)) / beta, or x where beta*x is above the threshold
 // (torch.nn.functional.softplus).
 func Softplus(beta, threshold float64) Function {
 	return Function{Name: "Softplus", Op: backend.Softplus, Grad: backend.SoftplusGrad, C: beta, D: threshold}
 }
 
 // LeakyReLU is x where it is positive, and slope * x elsewhere (torch.nn.functional.leaky_relu).
-// Its gradient is dy where x is positive, and slope * dy elsewhere. If the slope is not negative
-// the result will do in the place of x.
+// Its gradient is dy where x is positive, and slope * dy elsewhere. If the slope is not negative,
+// the result can be used instead of x.
 func LeakyReLU(slope float64) Function {
 	return Function{Name: "LeakyReLU", Op: backend.LeakyReLU, Grad: backend.LeakyReLUGrad, C: slope}
 }
 
-// Hardtanh is x brought between low and high (torch.nn.functional.hardtanh); low must not be above
-// high. It is [Clamp] with another gradient. Its gradient is dy between the bounds, and 0 at them.
+// Hardtanh is x limited to the range from low to high (torch.nn.functional.hardtanh); low must not
+// be above high. It is [Clamp] with another gradient. Its gradient is dy between the bounds, and 0
+// at them.
 func Hardtanh(low, high float64) Function {
 	return Function{Name: "Hardtanh", Op: backend.Hardtanh, Grad: backend.HardtanhGrad, C: low, D: high, OfResult: true, Ordered: true}
 }
@@ -95,9 +96,9 @@ func Hardtanh(low, high float64) Function {
 // LogSigmoid is the logarithm of the sigmoid of x (torch.nn.functional.logsigmoid).
 var LogSigmoid = Function{Name: "LogSigmoid", Op: backend.LogSigmoid, Grad: backend.LogSigmoidGrad}
 
-// Clamp is x brought between low and high (torch.clamp); an infinity is no bound. Where low is
-// above high the result is high. NaN stays. Its gradient is dy between the bounds and at them, and
-// 0 elsewhere.
+// Clamp is x limited to the range from low to high (torch.clamp). An infinite bound has no effect.
+// If low is above high, the result is high. NaN stays NaN. Its gradient is dy between the bounds
+// and at them, and 0 elsewhere.
 func Clamp(low, high float64) Function {
 	return Function{Name: "Clamp", Op: backend.Clamp, Grad: backend.ClampGrad, C: low, D: high}
 }
@@ -107,8 +108,8 @@ func CELU(alpha float64) Function {
 	return Function{Name: "CELU", Op: backend.CELU, Grad: backend.CELUGrad, C: alpha}
 }
 
-// Sign is -1 where x is negative, 1 where it is positive, and 0 elsewhere (torch.sign); NaN gives
-// 0. Its gradient is 0.
+// Sign is -1 where x is negative, 1 where it is positive, and 0 elsewhere (torch.sign); the sign
+// of NaN is 0. Its gradient is 0.
 var Sign = Function{Name: "Sign", Op: backend.Sign, Grad: backend.SignGrad, OfResult: true}
 
 // Floor is the greatest whole number that is not above x (torch.floor). Its gradient is 0.
@@ -117,12 +118,13 @@ var Floor = Function{Name: "Floor", Op: backend.Floor, Grad: backend.FloorGrad, 
 // Ceil is the least whole number that is not below x (torch.ceil). Its gradient is 0.
 var Ceil = Function{Name: "Ceil", Op: backend.Ceil, Grad: backend.CeilGrad, OfResult: true}
 
-// Round is the whole number nearest to x, the even one of two (torch.round). Its gradient is 0.
+// Round is the whole number nearest to x, and of two the even one (torch.round). Its gradient is
+// 0.
 var Round = Function{Name: "Round", Op: backend.Round, Grad: backend.RoundGrad, OfResult: true}
 
-// Log1p is the logarithm of 1 + x, also where x is small beside 1 (torch.log1p).
+// Log1p is the logarithm of 1 + x, with full precision for small x (torch.log1p).
 var Log1p = Function{Name: "Log1p", Op: backend.Log1p, Grad: backend.Log1pGrad}
 
-// Expm1 is e to the power of x, less 1, also where x is small beside 1 (torch.expm1). Its gradient
-// is dy * (y + 1).
+// Expm1 is e to the power of x, minus 1, with full precision for small x (torch.expm1). Its
+// gradient is dy * (y + 1).
 var Expm1 = Function{Name: "Expm1", Op: backend.Expm1, Grad: backend.Expm1Grad, OfResult: true}

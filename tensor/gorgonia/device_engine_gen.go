@@ -8,324 +8,327 @@ import (
 	"github.com/cistern-ml/cistern/tensor/gorgonia/internal/strided"
 )
 
-// Add is a + b.
+// Add returns a + b.
 func (e *DeviceEngine) Add(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zip("Add", strided.Add, a, b, opts)
 }
 
-// Sub is a - b.
+// Sub returns a - b.
 func (e *DeviceEngine) Sub(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zip("Sub", strided.Sub, a, b, opts)
 }
 
-// Mul is a * b, elementwise.
+// Mul returns a * b, elementwise.
 func (e *DeviceEngine) Mul(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zip("Mul", strided.Mul, a, b, opts)
 }
 
-// Pow is a to the power of b.
+// Pow returns a to the power of b.
 func (e *DeviceEngine) Pow(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zip("Pow", strided.Pow, a, b, opts)
 }
 
-// MinBetween is the smaller of a and b, elementwise.
+// MinBetween returns the smaller of a and b, elementwise.
 func (e *DeviceEngine) MinBetween(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zip("MinBetween", strided.Least, a, b, opts)
 }
 
-// MaxBetween is the larger of a and b, elementwise.
+// MaxBetween returns the larger of a and b, elementwise.
 func (e *DeviceEngine) MaxBetween(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zip("MaxBetween", strided.Greatest, a, b, opts)
 }
 
-// AddScalar is Add with a number, which is the right operand if left is true.
+// AddScalar returns Add of a tensor and a number, which is the right operand if left is true.
 func (e *DeviceEngine) AddScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zipScalar("AddScalar", strided.Add, t, s, left, opts)
 }
 
-// SubScalar is Sub with a number, which is the right operand if left is true.
+// SubScalar returns Sub of a tensor and a number, which is the right operand if left is true.
 func (e *DeviceEngine) SubScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zipScalar("SubScalar", strided.Sub, t, s, left, opts)
 }
 
-// MulScalar is Mul with a number, which is the right operand if left is true.
+// MulScalar returns Mul of a tensor and a number, which is the right operand if left is true.
 func (e *DeviceEngine) MulScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zipScalar("MulScalar", strided.Mul, t, s, left, opts)
 }
 
-// PowScalar is Pow with a number, which is the right operand if left is true.
+// PowScalar returns Pow of a tensor and a number, which is the right operand if left is true.
 func (e *DeviceEngine) PowScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zipScalar("PowScalar", strided.Pow, t, s, left, opts)
 }
 
-// MinBetweenScalar is MinBetween with a number, which is the right operand if left is true.
+// MinBetweenScalar returns MinBetween of a tensor and a number, which is the right operand if left
+// is true.
 func (e *DeviceEngine) MinBetweenScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zipScalar("MinBetweenScalar", strided.Least, t, s, left, opts)
 }
 
-// MaxBetweenScalar is MaxBetween with a number, which is the right operand if left is true.
+// MaxBetweenScalar returns MaxBetween of a tensor and a number, which is the right operand if left
+// is true.
 func (e *DeviceEngine) MaxBetweenScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zipScalar("MaxBetweenScalar", strided.Greatest, t, s, left, opts)
 }
 
-// Div is a / b, after IEEE 754.
+// Div returns a / b, after IEEE 754.
 func (e *DeviceEngine) Div(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zip("Div", strided.Div, a, b, opts)
 }
 
-// Mod is a modulo b.
+// Mod returns a modulo b.
 func (e *DeviceEngine) Mod(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zip("Mod", strided.Mod, a, b, opts)
 }
 
-// DivScalar is Div with a number, which is the right operand if left is true.
+// DivScalar returns Div of a tensor and a number, which is the right operand if left is true.
 func (e *DeviceEngine) DivScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zipScalar("DivScalar", strided.Div, t, s, left, opts)
 }
 
-// ModScalar is Mod with a number, which is the right operand if left is true.
+// ModScalar returns Mod of a tensor and a number, which is the right operand if left is true.
 func (e *DeviceEngine) ModScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zipScalar("ModScalar", strided.Mod, t, s, left, opts)
 }
 
-// Gt is a > b, elementwise.
+// Gt returns a > b, elementwise.
 func (e *DeviceEngine) Gt(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zip("Gt", strided.Gt, a, b, opts)
 }
 
-// Gte is a >= b, elementwise.
+// Gte returns a >= b, elementwise.
 func (e *DeviceEngine) Gte(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zip("Gte", strided.Gte, a, b, opts)
 }
 
-// Lt is a < b, elementwise.
+// Lt returns a < b, elementwise.
 func (e *DeviceEngine) Lt(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zip("Lt", strided.Lt, a, b, opts)
 }
 
-// Lte is a <= b, elementwise.
+// Lte returns a <= b, elementwise.
 func (e *DeviceEngine) Lte(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zip("Lte", strided.Lte, a, b, opts)
 }
 
-// ElEq is a == b, elementwise.
+// ElEq returns a == b, elementwise.
 func (e *DeviceEngine) ElEq(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zip("ElEq", strided.Eq, a, b, opts)
 }
 
-// ElNe is a != b, elementwise.
+// ElNe returns a != b, elementwise.
 func (e *DeviceEngine) ElNe(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zip("ElNe", strided.Ne, a, b, opts)
 }
 
-// GtScalar is Gt with a number, which is the right operand if left is true.
+// GtScalar returns Gt of a tensor and a number, which is the right operand if left is true.
 func (e *DeviceEngine) GtScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zipScalar("GtScalar", strided.Gt, t, s, left, opts)
 }
 
-// GteScalar is Gte with a number, which is the right operand if left is true.
+// GteScalar returns Gte of a tensor and a number, which is the right operand if left is true.
 func (e *DeviceEngine) GteScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zipScalar("GteScalar", strided.Gte, t, s, left, opts)
 }
 
-// LtScalar is Lt with a number, which is the right operand if left is true.
+// LtScalar returns Lt of a tensor and a number, which is the right operand if left is true.
 func (e *DeviceEngine) LtScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zipScalar("LtScalar", strided.Lt, t, s, left, opts)
 }
 
-// LteScalar is Lte with a number, which is the right operand if left is true.
+// LteScalar returns Lte of a tensor and a number, which is the right operand if left is true.
 func (e *DeviceEngine) LteScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zipScalar("LteScalar", strided.Lte, t, s, left, opts)
 }
 
-// EqScalar is ElEq with a number, which is the right operand if left is true.
+// EqScalar returns ElEq of a tensor and a number, which is the right operand if left is true.
 func (e *DeviceEngine) EqScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zipScalar("EqScalar", strided.Eq, t, s, left, opts)
 }
 
-// NeScalar is ElNe with a number, which is the right operand if left is true.
+// NeScalar returns ElNe of a tensor and a number, which is the right operand if left is true.
 func (e *DeviceEngine) NeScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.zipScalar("NeScalar", strided.Ne, t, s, left, opts)
 }
 
-// FMA is y += a * x. It returns y.
+// FMA adds a * x to y, and returns y.
 func (e *DeviceEngine) FMA(a, x, y gtensor.Tensor) (gtensor.Tensor, error) {
 	return e.zip("FMA", strided.Mul, a, x, []gtensor.FuncOpt{gtensor.WithIncr(y)})
 }
 
-// FMAScalar is FMA with a number x.
+// FMAScalar adds a * x to y for a number x, and returns y.
 func (e *DeviceEngine) FMAScalar(a gtensor.Tensor, x any, y gtensor.Tensor) (gtensor.Tensor, error) {
 	return e.zipScalar("FMAScalar", strided.Mul, a, x, true, []gtensor.FuncOpt{gtensor.WithIncr(y)})
 }
 
-// Neg is -a, elementwise.
+// Neg returns -a, elementwise.
 func (e *DeviceEngine) Neg(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.apply("Neg", strided.Neg, a, 0, 0, opts)
 }
 
-// Square is a², elementwise.
+// Square returns a², elementwise.
 func (e *DeviceEngine) Square(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.apply("Square", strided.Square, a, 0, 0, opts)
 }
 
-// Cube is a³, elementwise.
+// Cube returns a³, elementwise.
 func (e *DeviceEngine) Cube(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.apply("Cube", strided.Cube, a, 0, 0, opts)
 }
 
-// Exp is e to the power of a, elementwise.
+// Exp returns e to the power of a, elementwise.
 func (e *DeviceEngine) Exp(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.apply("Exp", strided.Exp, a, 0, 0, opts)
 }
 
-// Tanh is the hyperbolic tangent of a, elementwise.
+// Tanh returns the hyperbolic tangent of a, elementwise.
 func (e *DeviceEngine) Tanh(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.apply("Tanh", strided.Tanh, a, 0, 0, opts)
 }
 
-// Log is the natural logarithm of a, elementwise.
+// Log returns the natural logarithm of a, elementwise.
 func (e *DeviceEngine) Log(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.apply("Log", strided.Log, a, 0, 0, opts)
 }
 
-// Log2 is the base-2 logarithm of a, elementwise.
+// Log2 returns the base-2 logarithm of a, elementwise.
 func (e *DeviceEngine) Log2(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.apply("Log2", strided.Log2, a, 0, 0, opts)
 }
 
-// Log10 is the base-10 logarithm of a, elementwise.
+// Log10 returns the base-10 logarithm of a, elementwise.
 func (e *DeviceEngine) Log10(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.apply("Log10", strided.Log10, a, 0, 0, opts)
 }
 
-// Sqrt is the square root of a, elementwise.
+// Sqrt returns the square root of a, elementwise.
 func (e *DeviceEngine) Sqrt(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.apply("Sqrt", strided.Sqrt, a, 0, 0, opts)
 }
 
-// Cbrt is the cube root of a, elementwise.
+// Cbrt returns the cube root of a, elementwise.
 func (e *DeviceEngine) Cbrt(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.apply("Cbrt", strided.Cbrt, a, 0, 0, opts)
 }
 
-// InvSqrt is 1 / sqrt(a), elementwise.
+// InvSqrt returns 1 / sqrt(a), elementwise.
 func (e *DeviceEngine) InvSqrt(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.apply("InvSqrt", strided.InvSqrt, a, 0, 0, opts)
 }
 
-// Abs is the absolute value of a, elementwise.
+// Abs returns the absolute value of a, elementwise.
 func (e *DeviceEngine) Abs(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.apply("Abs", strided.Abs, a, 0, 0, opts)
 }
 
-// Sign is the sign of a: -1, 0 or 1, elementwise.
+// Sign returns the sign of a: -1, 0 or 1, elementwise.
 func (e *DeviceEngine) Sign(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.apply("Sign", strided.Sign, a, 0, 0, opts)
 }
 
-// Inv is 1 / a, elementwise.
+// Inv returns 1 / a, elementwise.
 func (e *DeviceEngine) Inv(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.apply("Inv", strided.Inv, a, 0, 0, opts)
 }
 
-// Min is the smallest element along axes; of all elements if there are none.
+// Min returns the smallest element along axes, or of all elements if there are no axes.
 func (e *DeviceEngine) Min(a gtensor.Tensor, along ...int) (gtensor.Tensor, error) {
 	return e.fold("Min", true, false, a, along)
 }
 
-// Max is the largest element along axes; of all elements if there are none.
+// Max returns the largest element along axes, or of all elements if there are no axes.
 func (e *DeviceEngine) Max(a gtensor.Tensor, along ...int) (gtensor.Tensor, error) {
 	return e.fold("Max", false, false, a, along)
 }
 
-// Argmax gives the indices, of type Int, of the largest elements along an axis, or
+// Argmax returns the indices, of type Int, of the largest elements along an axis or
 // gtensor.AllAxes.
 func (e *DeviceEngine) Argmax(t gtensor.Tensor, axis int) (gtensor.Tensor, error) {
 	return e.fold("Argmax", false, true, t, axisOrAll(axis))
 }
 
-// Argmin gives the indices, of type Int, of the smallest elements along an axis, or
+// Argmin returns the indices, of type Int, of the smallest elements along an axis or
 // gtensor.AllAxes.
 func (e *DeviceEngine) Argmin(t gtensor.Tensor, axis int) (gtensor.Tensor, error) {
 	return e.fold("Argmin", true, true, t, axisOrAll(axis))
 }
 
-// SoftMax is the softmax of float32 or float64 along an axis; negative axes count from the last.
+// SoftMax returns the softmax of float32 or float64 along an axis; negative axes count from the
+// last.
 func (e *DeviceEngine) SoftMax(x gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.along("SoftMax", axis, opts, softMax, x)
 }
 
-// LogSoftMax is the logarithm of SoftMax.
+// LogSoftMax returns the logarithm of SoftMax.
 func (e *DeviceEngine) LogSoftMax(x gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.along("LogSoftMax", axis, opts, logSoftMax, x)
 }
 
-// SoftMaxB is the gradient of the input of SoftMax.
+// SoftMaxB returns the gradient of SoftMax's input.
 func (e *DeviceEngine) SoftMaxB(output, grad gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.along("SoftMaxB", axis, opts, softMaxGrad, output, grad)
 }
 
-// LogSoftMaxB is the gradient of the input of LogSoftMax: grad - exp(output) * sum(grad).
+// LogSoftMaxB returns the gradient of LogSoftMax's input: grad - exp(output) * sum(grad).
 func (e *DeviceEngine) LogSoftMaxB(output, grad gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.along("LogSoftMaxB", axis, opts, logSoftMaxGrad, output, grad)
 }
 
-// MatMul is the matrix product of a and b, into out.
+// MatMul sets out to the matrix product of a and b.
 func (e *DeviceEngine) MatMul(a, b, out gtensor.Tensor) error {
 	return e.product("MatMul", false, a, b, out)
 }
 
-// MatVecMul is the product of a matrix and a vector, into out.
+// MatVecMul sets out to the product of a matrix and a vector.
 func (e *DeviceEngine) MatVecMul(a, b, out gtensor.Tensor) error {
 	return e.product("MatVecMul", true, a, b, out)
 }
 
-// Map is an error: functions of the program's run on the host.
+// Map returns an error: the program's functions run on the host.
 func (e *DeviceEngine) Map(_ any, a gtensor.Tensor, _ ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return nil, unsupported("Map", a)
 }
 
-// Reduce is an error: functions of the program's run on the host.
+// Reduce returns an error: the program's functions run on the host.
 func (e *DeviceEngine) Reduce(_ any, a gtensor.Tensor, _ int, _ any, _ ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return nil, unsupported("Reduce", a)
 }
 
-// OptimizedReduce is an error: functions of the program's run on the host.
+// OptimizedReduce returns an error: the program's functions run on the host.
 func (e *DeviceEngine) OptimizedReduce(a gtensor.Tensor, _ int, _, _, _, _ any, _ ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return nil, unsupported("OptimizedReduce", a)
 }
 
-// Prod is an error: there is no kernel for it.
+// Prod returns an error: there is no kernel for it.
 func (e *DeviceEngine) Prod(a gtensor.Tensor, _ ...int) (gtensor.Tensor, error) {
 	return nil, unsupported("Prod", a)
 }
 
-// Diag is an error: there is no kernel for it.
+// Diag returns an error: there is no kernel for it.
 func (e *DeviceEngine) Diag(a gtensor.Tensor) (gtensor.Tensor, error) {
 	return nil, unsupported("Diag", a)
 }
 
-// SVD is an error: there is no kernel for it.
+// SVD returns an error: there is no kernel for it.
 func (e *DeviceEngine) SVD(a gtensor.Tensor, _, _ bool) (s, u, v gtensor.Tensor, err error) {
 	return nil, nil, nil, unsupported("SVD", a)
 }
 
-// SelectByIndices is an error: there is no kernel for it.
+// SelectByIndices returns an error: there is no kernel for it.
 func (e *DeviceEngine) SelectByIndices(a, _ gtensor.Tensor, _ int, _ ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return nil, unsupported("SelectByIndices", a)
 }
 
-// SelectByIndicesB is an error: there is no kernel for it.
+// SelectByIndicesB returns an error: there is no kernel for it.
 func (e *DeviceEngine) SelectByIndicesB(a, _, _ gtensor.Tensor, _ int, _ ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return nil, unsupported("SelectByIndicesB", a)
 }
 
-// HasNaN is an error: there is no kernel for it.
+// HasNaN returns an error: there is no kernel for it.
 func (e *DeviceEngine) HasNaN(a gtensor.Tensor) (bool, error) {
 	return false, unsupported("HasNaN", a)
 }
 
-// HasInf is an error: there is no kernel for it.
+// HasInf returns an error: there is no kernel for it.
 func (e *DeviceEngine) HasInf(a gtensor.Tensor) (bool, error) {
 	return false, unsupported("HasInf", a)
 }

@@ -6,67 +6,69 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// Add is a + b.
+// Add returns a + b.
 func (e *Engine) Add(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.binary("Add", gtensor.StdEng.Add, a, b, opts)
 }
 
-// Sub is a - b.
+// Sub returns a - b.
 func (e *Engine) Sub(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.binary("Sub", gtensor.StdEng.Sub, a, b, opts)
 }
 
-// Mul is a * b, elementwise.
+// Mul returns a * b, elementwise.
 func (e *Engine) Mul(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.binary("Mul", gtensor.StdEng.Mul, a, b, opts)
 }
 
-// Pow is a to the power of b.
+// Pow returns a to the power of b.
 func (e *Engine) Pow(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.binary("Pow", gtensor.StdEng.Pow, a, b, opts)
 }
 
-// MinBetween is the smaller of a and b, elementwise.
+// MinBetween returns the smaller of a and b, elementwise.
 func (e *Engine) MinBetween(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.binary("MinBetween", gtensor.StdEng.MinBetween, a, b, opts)
 }
 
-// MaxBetween is the larger of a and b, elementwise.
+// MaxBetween returns the larger of a and b, elementwise.
 func (e *Engine) MaxBetween(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.binary("MaxBetween", gtensor.StdEng.MaxBetween, a, b, opts)
 }
 
-// AddScalar is Add with a number, which is the right operand if left is true.
+// AddScalar returns Add of a tensor and a number, which is the right operand if left is true.
 func (e *Engine) AddScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.scalar("AddScalar", gtensor.StdEng.AddScalar, t, s, left, opts)
 }
 
-// SubScalar is Sub with a number, which is the right operand if left is true.
+// SubScalar returns Sub of a tensor and a number, which is the right operand if left is true.
 func (e *Engine) SubScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.scalar("SubScalar", gtensor.StdEng.SubScalar, t, s, left, opts)
 }
 
-// MulScalar is Mul with a number, which is the right operand if left is true.
+// MulScalar returns Mul of a tensor and a number, which is the right operand if left is true.
 func (e *Engine) MulScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.scalar("MulScalar", gtensor.StdEng.MulScalar, t, s, left, opts)
 }
 
-// PowScalar is Pow with a number, which is the right operand if left is true.
+// PowScalar returns Pow of a tensor and a number, which is the right operand if left is true.
 func (e *Engine) PowScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.scalar("PowScalar", gtensor.StdEng.PowScalar, t, s, left, opts)
 }
 
-// MinBetweenScalar is MinBetween with a number, which is the right operand if left is true.
+// MinBetweenScalar returns MinBetween of a tensor and a number, which is the right operand if left
+// is true.
 func (e *Engine) MinBetweenScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.scalar("MinBetweenScalar", gtensor.StdEng.MinBetweenScalar, t, s, left, opts)
 }
 
-// MaxBetweenScalar is MaxBetween with a number, which is the right operand if left is true.
+// MaxBetweenScalar returns MaxBetween of a tensor and a number, which is the right operand if left
+// is true.
 func (e *Engine) MaxBetweenScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.scalar("MaxBetweenScalar", gtensor.StdEng.MaxBetweenScalar, t, s, left, opts)
 }
 
-// Div is a / b. An integer divided by 0 is an error.
+// Div returns a / b. It fails if an integer is divided by 0.
 func (e *Engine) Div(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := noZeros("Div", b); err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func (e *Engine) Div(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tens
 	return e.binary("Div", gtensor.StdEng.Div, a, b, opts)
 }
 
-// Mod is a modulo b. An integer modulo 0 is an error.
+// Mod returns a modulo b. It fails for an integer modulo 0.
 func (e *Engine) Mod(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := noZeros("Mod", b); err != nil {
 		return nil, err
@@ -82,7 +84,7 @@ func (e *Engine) Mod(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tens
 	return e.binary("Mod", gtensor.StdEng.Mod, a, b, opts)
 }
 
-// DivScalar is Div with a number, which is the right operand if left is true.
+// DivScalar returns Div of a tensor and a number, which is the right operand if left is true.
 func (e *Engine) DivScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := noZeroDivisor("DivScalar", t, s, left); err != nil {
 		return nil, err
@@ -90,7 +92,7 @@ func (e *Engine) DivScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.F
 	return e.scalar("DivScalar", gtensor.StdEng.DivScalar, t, s, left, opts)
 }
 
-// ModScalar is Mod with a number, which is the right operand if left is true.
+// ModScalar returns Mod of a tensor and a number, which is the right operand if left is true.
 func (e *Engine) ModScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := noZeroDivisor("ModScalar", t, s, left); err != nil {
 		return nil, err
@@ -98,7 +100,7 @@ func (e *Engine) ModScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.F
 	return e.scalar("ModScalar", gtensor.StdEng.ModScalar, t, s, left, opts)
 }
 
-// Gt is a > b, elementwise.
+// Gt returns a > b, elementwise.
 func (e *Engine) Gt(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := fitsComparison("Gt", a, opts); err != nil {
 		return nil, err
@@ -106,7 +108,7 @@ func (e *Engine) Gt(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tenso
 	return e.binary("Gt", gtensor.StdEng.Gt, a, b, opts)
 }
 
-// Gte is a >= b, elementwise.
+// Gte returns a >= b, elementwise.
 func (e *Engine) Gte(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := fitsComparison("Gte", a, opts); err != nil {
 		return nil, err
@@ -114,7 +116,7 @@ func (e *Engine) Gte(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tens
 	return e.binary("Gte", gtensor.StdEng.Gte, a, b, opts)
 }
 
-// Lt is a < b, elementwise.
+// Lt returns a < b, elementwise.
 func (e *Engine) Lt(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := fitsComparison("Lt", a, opts); err != nil {
 		return nil, err
@@ -122,7 +124,7 @@ func (e *Engine) Lt(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tenso
 	return e.binary("Lt", gtensor.StdEng.Lt, a, b, opts)
 }
 
-// Lte is a <= b, elementwise.
+// Lte returns a <= b, elementwise.
 func (e *Engine) Lte(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := fitsComparison("Lte", a, opts); err != nil {
 		return nil, err
@@ -130,7 +132,7 @@ func (e *Engine) Lte(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tens
 	return e.binary("Lte", gtensor.StdEng.Lte, a, b, opts)
 }
 
-// ElEq is a == b, elementwise.
+// ElEq returns a == b, elementwise.
 func (e *Engine) ElEq(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := fitsComparison("ElEq", a, opts); err != nil {
 		return nil, err
@@ -138,7 +140,7 @@ func (e *Engine) ElEq(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Ten
 	return e.binary("ElEq", gtensor.StdEng.ElEq, a, b, opts)
 }
 
-// ElNe is a != b, elementwise.
+// ElNe returns a != b, elementwise.
 func (e *Engine) ElNe(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := fitsComparison("ElNe", a, opts); err != nil {
 		return nil, err
@@ -146,7 +148,7 @@ func (e *Engine) ElNe(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Ten
 	return e.binary("ElNe", gtensor.StdEng.ElNe, a, b, opts)
 }
 
-// GtScalar is Gt with a number, which is the right operand if left is true.
+// GtScalar returns Gt of a tensor and a number, which is the right operand if left is true.
 func (e *Engine) GtScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := fitsComparison("GtScalar", t, opts); err != nil {
 		return nil, err
@@ -154,7 +156,7 @@ func (e *Engine) GtScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.Fu
 	return e.scalar("GtScalar", gtensor.StdEng.GtScalar, t, s, left, opts)
 }
 
-// GteScalar is Gte with a number, which is the right operand if left is true.
+// GteScalar returns Gte of a tensor and a number, which is the right operand if left is true.
 func (e *Engine) GteScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := fitsComparison("GteScalar", t, opts); err != nil {
 		return nil, err
@@ -162,7 +164,7 @@ func (e *Engine) GteScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.F
 	return e.scalar("GteScalar", gtensor.StdEng.GteScalar, t, s, left, opts)
 }
 
-// LtScalar is Lt with a number, which is the right operand if left is true.
+// LtScalar returns Lt of a tensor and a number, which is the right operand if left is true.
 func (e *Engine) LtScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := fitsComparison("LtScalar", t, opts); err != nil {
 		return nil, err
@@ -170,7 +172,7 @@ func (e *Engine) LtScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.Fu
 	return e.scalar("LtScalar", gtensor.StdEng.LtScalar, t, s, left, opts)
 }
 
-// LteScalar is Lte with a number, which is the right operand if left is true.
+// LteScalar returns Lte of a tensor and a number, which is the right operand if left is true.
 func (e *Engine) LteScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := fitsComparison("LteScalar", t, opts); err != nil {
 		return nil, err
@@ -178,7 +180,7 @@ func (e *Engine) LteScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.F
 	return e.scalar("LteScalar", gtensor.StdEng.LteScalar, t, s, left, opts)
 }
 
-// EqScalar is ElEq with a number, which is the right operand if left is true.
+// EqScalar returns ElEq of a tensor and a number, which is the right operand if left is true.
 func (e *Engine) EqScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := fitsComparison("EqScalar", t, opts); err != nil {
 		return nil, err
@@ -186,7 +188,7 @@ func (e *Engine) EqScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.Fu
 	return e.scalar("EqScalar", gtensor.StdEng.EqScalar, t, s, left, opts)
 }
 
-// NeScalar is ElNe with a number, which is the right operand if left is true.
+// NeScalar returns ElNe of a tensor and a number, which is the right operand if left is true.
 func (e *Engine) NeScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := fitsComparison("NeScalar", t, opts); err != nil {
 		return nil, err
@@ -194,82 +196,82 @@ func (e *Engine) NeScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.Fu
 	return e.scalar("NeScalar", gtensor.StdEng.NeScalar, t, s, left, opts)
 }
 
-// FMA is y += a * x. It returns y.
+// FMA adds a * x to y, and returns y.
 func (e *Engine) FMA(a, x, y gtensor.Tensor) (gtensor.Tensor, error) {
 	return e.Mul(a, x, gtensor.WithIncr(y))
 }
 
-// FMAScalar is FMA with a number x.
+// FMAScalar adds a * x to y for a number x, and returns y.
 func (e *Engine) FMAScalar(a gtensor.Tensor, x any, y gtensor.Tensor) (gtensor.Tensor, error) {
 	return e.MulScalar(a, x, true, gtensor.WithIncr(y))
 }
 
-// Neg is -a, elementwise.
+// Neg returns -a, elementwise.
 func (e *Engine) Neg(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.unary("Neg", gtensor.StdEng.Neg, a, opts)
 }
 
-// Square is a², elementwise.
+// Square returns a², elementwise.
 func (e *Engine) Square(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.unary("Square", gtensor.StdEng.Square, a, opts)
 }
 
-// Cube is a³, elementwise.
+// Cube returns a³, elementwise.
 func (e *Engine) Cube(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.unary("Cube", gtensor.StdEng.Cube, a, opts)
 }
 
-// Exp is e to the power of a, elementwise.
+// Exp returns e to the power of a, elementwise.
 func (e *Engine) Exp(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.unary("Exp", gtensor.StdEng.Exp, a, opts)
 }
 
-// Tanh is the hyperbolic tangent of a, elementwise.
+// Tanh returns the hyperbolic tangent of a, elementwise.
 func (e *Engine) Tanh(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.unary("Tanh", gtensor.StdEng.Tanh, a, opts)
 }
 
-// Log is the natural logarithm of a, elementwise.
+// Log returns the natural logarithm of a, elementwise.
 func (e *Engine) Log(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.unary("Log", gtensor.StdEng.Log, a, opts)
 }
 
-// Log2 is the base-2 logarithm of a, elementwise.
+// Log2 returns the base-2 logarithm of a, elementwise.
 func (e *Engine) Log2(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.unary("Log2", gtensor.StdEng.Log2, a, opts)
 }
 
-// Log10 is the base-10 logarithm of a, elementwise.
+// Log10 returns the base-10 logarithm of a, elementwise.
 func (e *Engine) Log10(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.unary("Log10", gtensor.StdEng.Log10, a, opts)
 }
 
-// Sqrt is the square root of a, elementwise.
+// Sqrt returns the square root of a, elementwise.
 func (e *Engine) Sqrt(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.unary("Sqrt", gtensor.StdEng.Sqrt, a, opts)
 }
 
-// Cbrt is the cube root of a, elementwise.
+// Cbrt returns the cube root of a, elementwise.
 func (e *Engine) Cbrt(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.unary("Cbrt", gtensor.StdEng.Cbrt, a, opts)
 }
 
-// InvSqrt is 1 / sqrt(a), elementwise.
+// InvSqrt returns 1 / sqrt(a), elementwise.
 func (e *Engine) InvSqrt(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.unary("InvSqrt", gtensor.StdEng.InvSqrt, a, opts)
 }
 
-// Abs is the absolute value of a, elementwise.
+// Abs returns the absolute value of a, elementwise.
 func (e *Engine) Abs(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.unary("Abs", gtensor.StdEng.Abs, a, opts)
 }
 
-// Sign is the sign of a: -1, 0 or 1, elementwise.
+// Sign returns the sign of a: -1, 0 or 1, elementwise.
 func (e *Engine) Sign(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.unary("Sign", gtensor.StdEng.Sign, a, opts)
 }
 
-// Inv is 1 / a, elementwise. An integer 0 is an error.
+// Inv returns 1 / a, elementwise. It fails for an integer 0.
 func (e *Engine) Inv(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if err := noZeros("Inv", a); err != nil {
 		return nil, err
@@ -277,67 +279,68 @@ func (e *Engine) Inv(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor,
 	return e.unary("Inv", gtensor.StdEng.Inv, a, opts)
 }
 
-// Sum is the sum along axes; of all elements if there are none.
+// Sum returns the sum along axes, or of all elements if there are no axes.
 func (e *Engine) Sum(a gtensor.Tensor, along ...int) (gtensor.Tensor, error) {
 	return e.reduce("Sum", gtensor.StdEng.Sum, a, along)
 }
 
-// Min is the smallest element along axes; of all elements if there are none.
+// Min returns the smallest element along axes, or of all elements if there are no axes.
 func (e *Engine) Min(a gtensor.Tensor, along ...int) (gtensor.Tensor, error) {
 	return e.reduce("Min", gtensor.StdEng.Min, a, along)
 }
 
-// Max is the largest element along axes; of all elements if there are none.
+// Max returns the largest element along axes, or of all elements if there are no axes.
 func (e *Engine) Max(a gtensor.Tensor, along ...int) (gtensor.Tensor, error) {
 	return e.reduce("Max", gtensor.StdEng.Max, a, along)
 }
 
-// Argmax gives the indices, of type Int, of the largest elements along an axis, or
+// Argmax returns the indices, of type Int, of the largest elements along an axis or
 // gtensor.AllAxes.
 func (e *Engine) Argmax(t gtensor.Tensor, axis int) (gtensor.Tensor, error) {
 	return e.one(e.run, "Argmax", t, func(t gtensor.Tensor) (gtensor.Tensor, error) { return e.std.Argmax(t, axis) })
 }
 
-// Argmin gives the indices, of type Int, of the smallest elements along an axis, or
+// Argmin returns the indices, of type Int, of the smallest elements along an axis or
 // gtensor.AllAxes.
 func (e *Engine) Argmin(t gtensor.Tensor, axis int) (gtensor.Tensor, error) {
 	return e.one(e.run, "Argmin", t, func(t gtensor.Tensor) (gtensor.Tensor, error) { return e.std.Argmin(t, axis) })
 }
 
-// SoftMax is the softmax of float32 or float64 along an axis; negative axes count from the last.
+// SoftMax returns the softmax of float32 or float64 along an axis; negative axes count from the
+// last.
 func (e *Engine) SoftMax(x gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.softmax("SoftMax", opts, func(in []gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 		return e.std.SoftMax(in[0], axis, opts...)
 	}, x)
 }
 
-// LogSoftMax is the logarithm of SoftMax.
+// LogSoftMax returns the logarithm of SoftMax.
 func (e *Engine) LogSoftMax(x gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.softmax("LogSoftMax", opts, func(in []gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 		return e.std.LogSoftMax(in[0], axis, opts...)
 	}, x)
 }
 
-// SoftMaxB is the gradient of the input of SoftMax.
+// SoftMaxB returns the gradient of SoftMax's input.
 func (e *Engine) SoftMaxB(output, grad gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.softmax("SoftMaxB", opts, func(in []gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 		return e.std.SoftMaxB(in[0], in[1], axis, opts...)
 	}, output, grad)
 }
 
-// LogSoftMaxB is the gradient of the input of LogSoftMax: grad - exp(output) * sum(grad).
+// LogSoftMaxB returns the gradient of LogSoftMax's input: grad - exp(output) * sum(grad).
 func (e *Engine) LogSoftMaxB(output, grad gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.softmax("LogSoftMaxB", opts, func(in []gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 		return e.std.LogSoftMaxB(in[0], in[1], axis, opts...)
 	}, output, grad)
 }
 
-// MatMul is the matrix product of a and b, into out, of float32, float64 and complex numbers.
+// MatMul sets out to the matrix product of a and b, of float32, float64 or complex numbers.
 func (e *Engine) MatMul(a, b, out gtensor.Tensor) error {
 	return e.product("MatMul", gtensor.StdEng.MatMul, a, b, out)
 }
 
-// MatVecMul is the product of a matrix and a vector, into out.
+// MatVecMul sets out to the product of a matrix and a vector.
 func (e *Engine) MatVecMul(a, b, out gtensor.Tensor) error {
 	return e.product("MatVecMul", gtensor.StdEng.MatVecMul, a, b, out)
 }

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// kind is methods of the engines for gorgonia.org/tensor that have the same parameters.
+// kind is a group of engine methods for gorgonia.org/tensor with the same parameters.
 type kind struct {
 	signature string
-	check     string // a call that returns why Engine refuses the arguments
-	// engine and device are the expressions that the methods of Engine and DeviceEngine return, in
-	// which $name and $kernel stand for the method's. An engine without one has no such method, or
-	// a method that is written by hand.
+	check     string // returns an error for arguments that Engine refuses
+	// engine and device are the expressions that the methods of Engine and DeviceEngine return.
+	// $name and $kernel are replaced by the method's. If the expression is empty, the engine has no
+	// such method, or a handwritten one.
 	engine, device string
 	methods        []method
 }
 
-// method is a method of both engines, unless DeviceEngine's expression needs a kernel, and the
-// method has none.
+// method is a method of both engines. DeviceEngine leaves it out if the expression has $kernel and
+// the method has no kernel.
 type method struct {
 	name, kernel, doc string
 	deviceDoc         string // of DeviceEngine; "": doc
@@ -27,31 +27,31 @@ type method struct {
 // Operations of two tensors.
 var (
 	arithmetic = []method{
-		{name: "Add", kernel: "Add", doc: "is a + b."},
-		{name: "Sub", kernel: "Sub", doc: "is a - b."},
-		{name: "Mul", kernel: "Mul", doc: "is a * b, elementwise."},
-		{name: "Pow", kernel: "Pow", doc: "is a to the power of b."},
-		{name: "MinBetween", kernel: "Least", doc: "is the smaller of a and b, elementwise."},
-		{name: "MaxBetween", kernel: "Greatest", doc: "is the larger of a and b, elementwise."},
+		{name: "Add", kernel: "Add", doc: "returns a + b."},
+		{name: "Sub", kernel: "Sub", doc: "returns a - b."},
+		{name: "Mul", kernel: "Mul", doc: "returns a * b, elementwise."},
+		{name: "Pow", kernel: "Pow", doc: "returns a to the power of b."},
+		{name: "MinBetween", kernel: "Least", doc: "returns the smaller of a and b, elementwise."},
+		{name: "MaxBetween", kernel: "Greatest", doc: "returns the larger of a and b, elementwise."},
 	}
 	divisions = []method{
-		{name: "Div", kernel: "Div", doc: "is a / b. An integer divided by 0 is an error.", deviceDoc: "is a / b, after IEEE 754."},
-		{name: "Mod", kernel: "Mod", doc: "is a modulo b. An integer modulo 0 is an error.", deviceDoc: "is a modulo b."},
+		{name: "Div", kernel: "Div", doc: "returns a / b. It fails if an integer is divided by 0.", deviceDoc: "returns a / b, after IEEE 754."},
+		{name: "Mod", kernel: "Mod", doc: "returns a modulo b. It fails for an integer modulo 0.", deviceDoc: "returns a modulo b."},
 	}
 	comparisons = []method{
-		{name: "Gt", kernel: "Gt", doc: "is a > b, elementwise."},
-		{name: "Gte", kernel: "Gte", doc: "is a >= b, elementwise."},
-		{name: "Lt", kernel: "Lt", doc: "is a < b, elementwise."},
-		{name: "Lte", kernel: "Lte", doc: "is a <= b, elementwise."},
-		{name: "ElEq", kernel: "Eq", doc: "is a == b, elementwise."},
-		{name: "ElNe", kernel: "Ne", doc: "is a != b, elementwise."},
+		{name: "Gt", kernel: "Gt", doc: "returns a > b, elementwise."},
+		{name: "Gte", kernel: "Gte", doc: "returns a >= b, elementwise."},
+		{name: "Lt", kernel: "Lt", doc: "returns a < b, elementwise."},
+		{name: "Lte", kernel: "Lte", doc: "returns a <= b, elementwise."},
+		{name: "ElEq", kernel: "Eq", doc: "returns a == b, elementwise."},
+		{name: "ElNe", kernel: "Ne", doc: "returns a != b, elementwise."},
 	}
 )
 
-// withNumber are the operations of a tensor and a number instead of two tensors.
+// withNumber returns the operations for a tensor and a number instead of two tensors.
 func withNumber(ms []method) (all []method) {
 	for _, m := range ms {
-		doc := "is " + m.name + " with a number, which is the right operand if left is true."
+		doc := "returns " + m.name + " of a tensor and a number, which is the right operand if left is true."
 		all = append(all, method{name: strings.TrimPrefix(m.name, "El") + "Scalar", kernel: m.kernel, doc: doc})
 	}
 	return all
@@ -74,7 +74,7 @@ const (
 	}, %s)`
 )
 
-// kinds are the methods that call a helper with the operation's name and little else.
+// kinds lists the methods that only call a helper.
 var kinds = []kind{
 	{pair, "", binary, zip, arithmetic},
 	{number, "", scalar, zipScalar, withNumber(arithmetic)},
@@ -84,56 +84,56 @@ var kinds = []kind{
 	{number, `fitsComparison("$name", t, opts)`, scalar, zipScalar, withNumber(comparisons)},
 	{"(a, x, y gtensor.Tensor) " + toTensor, "", `e.Mul(a, x, gtensor.WithIncr(y))`,
 		`e.zip("$name", strided.Mul, a, x, []gtensor.FuncOpt{gtensor.WithIncr(y)})`, []method{
-			{name: "FMA", doc: "is y += a * x. It returns y."},
+			{name: "FMA", doc: "adds a * x to y, and returns y."},
 		}},
 	{"(a gtensor.Tensor, x any, y gtensor.Tensor) " + toTensor, "", `e.MulScalar(a, x, true, gtensor.WithIncr(y))`,
 		`e.zipScalar("$name", strided.Mul, a, x, true, []gtensor.FuncOpt{gtensor.WithIncr(y)})`, []method{
-			{name: "FMAScalar", doc: "is FMA with a number x."},
+			{name: "FMAScalar", doc: "adds a * x to y for a number x, and returns y."},
 		}},
 	{one, "", unary, apply, []method{
-		{name: "Neg", kernel: "Neg", doc: "is -a, elementwise."},
-		{name: "Square", kernel: "Square", doc: "is a², elementwise."},
-		{name: "Cube", kernel: "Cube", doc: "is a³, elementwise."},
-		{name: "Exp", kernel: "Exp", doc: "is e to the power of a, elementwise."},
-		{name: "Tanh", kernel: "Tanh", doc: "is the hyperbolic tangent of a, elementwise."},
-		{name: "Log", kernel: "Log", doc: "is the natural logarithm of a, elementwise."},
-		{name: "Log2", kernel: "Log2", doc: "is the base-2 logarithm of a, elementwise."},
-		{name: "Log10", kernel: "Log10", doc: "is the base-10 logarithm of a, elementwise."},
-		{name: "Sqrt", kernel: "Sqrt", doc: "is the square root of a, elementwise."},
-		{name: "Cbrt", kernel: "Cbrt", doc: "is the cube root of a, elementwise."},
-		{name: "InvSqrt", kernel: "InvSqrt", doc: "is 1 / sqrt(a), elementwise."},
-		{name: "Abs", kernel: "Abs", doc: "is the absolute value of a, elementwise."},
-		{name: "Sign", kernel: "Sign", doc: "is the sign of a: -1, 0 or 1, elementwise."},
+		{name: "Neg", kernel: "Neg", doc: "returns -a, elementwise."},
+		{name: "Square", kernel: "Square", doc: "returns a², elementwise."},
+		{name: "Cube", kernel: "Cube", doc: "returns a³, elementwise."},
+		{name: "Exp", kernel: "Exp", doc: "returns e to the power of a, elementwise."},
+		{name: "Tanh", kernel: "Tanh", doc: "returns the hyperbolic tangent of a, elementwise."},
+		{name: "Log", kernel: "Log", doc: "returns the natural logarithm of a, elementwise."},
+		{name: "Log2", kernel: "Log2", doc: "returns the base-2 logarithm of a, elementwise."},
+		{name: "Log10", kernel: "Log10", doc: "returns the base-10 logarithm of a, elementwise."},
+		{name: "Sqrt", kernel: "Sqrt", doc: "returns the square root of a, elementwise."},
+		{name: "Cbrt", kernel: "Cbrt", doc: "returns the cube root of a, elementwise."},
+		{name: "InvSqrt", kernel: "InvSqrt", doc: "returns 1 / sqrt(a), elementwise."},
+		{name: "Abs", kernel: "Abs", doc: "returns the absolute value of a, elementwise."},
+		{name: "Sign", kernel: "Sign", doc: "returns the sign of a: -1, 0 or 1, elementwise."},
 	}},
 	{one, `noZeros("$name", a)`, unary, apply, []method{
-		{name: "Inv", kernel: "Inv", doc: "is 1 / a, elementwise. An integer 0 is an error.", deviceDoc: "is 1 / a, elementwise."},
+		{name: "Inv", kernel: "Inv", doc: "returns 1 / a, elementwise. It fails for an integer 0.", deviceDoc: "returns 1 / a, elementwise."},
 	}},
 	{"(a gtensor.Tensor, along ...int) " + toTensor, "", `e.reduce("$name", gtensor.StdEng.$name, a, along)`,
 		`e.fold("$name", $kernel, a, along)`, []method{
-			{name: "Sum", doc: "is the sum along axes; of all elements if there are none."},
-			{name: "Min", kernel: "true, false", doc: "is the smallest element along axes; of all elements if there are none."},
-			{name: "Max", kernel: "false, false", doc: "is the largest element along axes; of all elements if there are none."},
+			{name: "Sum", doc: "returns the sum along axes, or of all elements if there are no axes."},
+			{name: "Min", kernel: "true, false", doc: "returns the smallest element along axes, or of all elements if there are no axes."},
+			{name: "Max", kernel: "false, false", doc: "returns the largest element along axes, or of all elements if there are no axes."},
 		}},
 	{"(t gtensor.Tensor, axis int) " + toTensor, "", `e.one(e.run, "$name", t, func(t gtensor.Tensor) (gtensor.Tensor, error) { return e.std.$name(t, axis) })`,
 		`e.fold("$name", $kernel, t, axisOrAll(axis))`, []method{
-			{name: "Argmax", kernel: "false, true", doc: "gives the indices, of type Int, of the largest elements along an axis, or gtensor.AllAxes."},
-			{name: "Argmin", kernel: "true, true", doc: "gives the indices, of type Int, of the smallest elements along an axis, or gtensor.AllAxes."},
+			{name: "Argmax", kernel: "false, true", doc: "returns the indices, of type Int, of the largest elements along an axis or gtensor.AllAxes."},
+			{name: "Argmin", kernel: "true, true", doc: "returns the indices, of type Int, of the smallest elements along an axis or gtensor.AllAxes."},
 		}},
 	{"(x gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) " + toTensor, "", fmt.Sprintf(softmax, "in[0]", "x"),
 		`e.along("$name", axis, opts, $kernel, x)`, []method{
-			{name: "SoftMax", kernel: "softMax", doc: "is the softmax of float32 or float64 along an axis; negative axes count from the last."},
-			{name: "LogSoftMax", kernel: "logSoftMax", doc: "is the logarithm of SoftMax."},
+			{name: "SoftMax", kernel: "softMax", doc: "returns the softmax of float32 or float64 along an axis; negative axes count from the last."},
+			{name: "LogSoftMax", kernel: "logSoftMax", doc: "returns the logarithm of SoftMax."},
 		}},
 	{"(output, grad gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) " + toTensor, "", fmt.Sprintf(softmax, "in[0], in[1]", "output, grad"),
 		`e.along("$name", axis, opts, $kernel, output, grad)`, []method{
-			{name: "SoftMaxB", kernel: "softMaxGrad", doc: "is the gradient of the input of SoftMax."},
-			{name: "LogSoftMaxB", kernel: "logSoftMaxGrad", doc: "is the gradient of the input of LogSoftMax: grad - exp(output) * sum(grad)."},
+			{name: "SoftMaxB", kernel: "softMaxGrad", doc: "returns the gradient of SoftMax's input."},
+			{name: "LogSoftMaxB", kernel: "logSoftMaxGrad", doc: "returns the gradient of LogSoftMax's input: grad - exp(output) * sum(grad)."},
 		}},
 	{"(a, b, out gtensor.Tensor) error", "", `e.product("$name", gtensor.StdEng.$name, a, b, out)`,
 		`e.product("$name", $kernel, a, b, out)`, []method{
-			{name: "MatMul", kernel: "false", doc: "is the matrix product of a and b, into out, of float32, float64 and complex numbers.",
-				deviceDoc: "is the matrix product of a and b, into out."},
-			{name: "MatVecMul", kernel: "true", doc: "is the product of a matrix and a vector, into out."},
+			{name: "MatMul", kernel: "false", doc: "sets out to the matrix product of a and b, of float32, float64 or complex numbers.",
+				deviceDoc: "sets out to the matrix product of a and b."},
+			{name: "MatVecMul", kernel: "true", doc: "sets out to the product of a matrix and a vector."},
 		}},
 	unsupported("Map", "(_ any, a gtensor.Tensor, _ ...gtensor.FuncOpt) "+toTensor, "nil", ofProgram),
 	unsupported("Reduce", "(_ any, a gtensor.Tensor, _ int, _ any, _ ...gtensor.FuncOpt) "+toTensor, "nil", ofProgram),
@@ -148,19 +148,19 @@ var kinds = []kind{
 }
 
 const (
-	ofProgram = "functions of the program's run on the host"
+	ofProgram = "the program's functions run on the host"
 	noKernel  = "there is no kernel for it"
 )
 
-// unsupported is a method of a DeviceEngine that returns an error. Without it the library would
-// return one without the type, and in Map print the tensor, which ends the program.
+// unsupported returns a method of DeviceEngine that returns an error. Without it the library would
+// return an error of another type, and in Map it would print the tensor, which crashes the program.
 func unsupported(name, signature, results, why string) kind {
 	return kind{signature: signature, device: results + `, unsupported("$name", a)`, methods: []method{
-		{name: name, doc: "is an error: " + why + "."},
+		{name: name, doc: "returns an error: " + why + "."},
 	}}
 }
 
-// engine are the methods of Engine or DeviceEngine.
+// engine returns the methods of Engine or DeviceEngine.
 func engine(receiver string) string {
 	var b bytes.Buffer
 	b.WriteString(header + "package gorgonia\n\nimport (\ngtensor \"gorgonia.org/tensor\"\n")

@@ -1,7 +1,7 @@
-// Command gen writes what follows from the tables of operations and elementwise functions: the
-// numbers of operations (package backend), the methods of elementwise functions (package tensor),
-// and the list of these functions for GPUs (package ptx). It also writes the methods of the engines
-// for gorgonia.org/tensor that only call a helper (package gorgonia).
+// Command gen writes the code that follows from the tables of operations and elementwise functions:
+// the numbers of operations (package backend), the methods of elementwise functions (packages
+// tensor and fn), and the lists of functions and optimiser rules for GPUs (package ptx). It also
+// writes the engine methods for gorgonia.org/tensor that only call a helper (package gorgonia).
 //
 //	go generate ./tensor
 package main
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// files are the contents of the files by their paths in package tensor.
+// files returns the contents of the generated files by their paths in package tensor.
 func files() map[string][]byte {
 	return map[string][]byte{
 		"backend/ops_gen.go":            formatted(ops()),
@@ -51,13 +51,13 @@ func formatted(src string) []byte {
 	return text
 }
 
-// spelled are words and names that are not spelled with one capital letter.
+// spelled holds the words and names that are not spelled with one capital letter.
 var spelled = map[string]string{
 	"relu": "ReLU", "prelu": "PReLU", "logsumexp": "LogSumExp", "argmax": "ArgMax", "argmin": "ArgMin", "cumsum": "CumSum",
 	"mse": "MSE", "l1": "L1", "kl": "KL", "nll": "NLL", "rnn": "RNN", "lstm": "LSTM", "gru": "GRU", "sgd": "SGD", "rmsprop": "RMSprop", "matmul": "MatMul",
 }
 
-// identifier is a name as an exported identifier: GELUTanh of "gelu tanh".
+// identifier returns a name as an exported identifier, such as GELUTanh for "gelu tanh".
 func identifier(name string) string {
 	if own := spelled[name]; own != "" {
 		return own
@@ -73,7 +73,7 @@ func identifier(name string) string {
 	return s
 }
 
-// names are those of functions and of their gradients.
+// names returns the names of the functions and of their gradients.
 func names() (functions, slopes []string) {
 	for i := range kernel.Functions {
 		f := &kernel.Functions[i]
@@ -90,7 +90,8 @@ func names() (functions, slopes []string) {
 func ops() string {
 	functions, slopes := names()
 	families, all := backend.Families()
-	all[0], all[1] = functions, slopes // which the package may not have yet
+	// The package may not have these yet.
+	all[0], all[1] = functions, slopes
 	var steps []string
 	for _, r := range kernel.Rules {
 		steps = append(steps, r.Name+" step")
@@ -128,7 +129,7 @@ const (
 `, header, constants.String(), ops.String(), n+1, strings.Join(functions, "; "), strings.Join(slopes, "; "), strings.Join(steps, "; "))
 }
 
-// methods are the methods of the elementwise functions.
+// methods returns the methods of the elementwise functions.
 func methods() string {
 	var b bytes.Buffer
 	b.WriteString(header + "package tensor\n\nimport (\n\"context\"\n\n\"github.com/cistern-ml/cistern/tensor/fn\"\n)\n")
@@ -145,7 +146,7 @@ func methods() string {
 	return b.String()
 }
 
-// values are the elementwise functions as values.
+// values returns the elementwise functions as values.
 func values() string {
 	var b bytes.Buffer
 	b.WriteString(header + "package fn\n\nimport \"github.com/cistern-ml/cistern/tensor/backend\"\n")
@@ -196,9 +197,9 @@ func comment(b *bytes.Buffer, name, doc string) {
 	b.WriteString(line + "\n")
 }
 
-// list are the codes of functions for GPUs: of those without a gradient of their own, which unary
-// kernels have, and of the others, of which SLOPES is a macro that applies another one to each code
-// and name.
+// list returns the codes of functions for GPUs in two enums: functions without a gradient of their
+// own, which the unary kernels compute, and the others. SLOPES applies a macro to each code and
+// name of the latter.
 func list() string {
 	var plain, sloped, macro strings.Builder
 	n, m := 0, 0
@@ -216,8 +217,8 @@ func list() string {
 	return header + "enum {\n" + plain.String() + "};\n\nenum {\n" + sloped.String() + "};\n\n#define SLOPES(F)" + macro.String() + "\n"
 }
 
-// rules are the places of the rules' numbers for GPUs, how many own ones there are, and a macro
-// that applies another one to each rule.
+// rules returns the indices of the rules' numbers for GPUs, how many of them each parameter has of
+// its own, and a macro RULES that applies another macro to each rule.
 func rules() string {
 	s, all := header, "#define RULES(F)"
 	for _, r := range kernel.Rules {

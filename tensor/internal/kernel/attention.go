@@ -7,23 +7,27 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// Attention is softmax(Q Kᵀ scale + mask) V without the matrix of scores: a tile of queries meets one
-// tile of keys after the other, and keeps the greatest score and the sum of exponentials so far; what
-// was added up before a greater score came is scaled down. Each query's greatest score and 1 over its
-// sum are kept, from which the backward step finds every weight again: apart, because the logarithm of
-// the sum vanishes beside the score of a key that a mask of -1e30 hides. The gradient of a score is
-// weight (dOut·v - dOut·out), and a query's dOut·out is the same for all keys.
+// Attention is softmax(Q Kᵀ scale + mask) V, computed without the matrix of scores. A tile of
+// queries meets one tile of keys after the other, and keeps the greatest score and the sum of
+// exponentials so far. When a greater score comes, the sums so far are scaled down. Each query's
+// greatest score and 1 over its sum are kept for the backward step, which recomputes every weight
+// from them. They are kept separately, because the logarithm of the sum would be lost in rounding
+// next to a score such as -1e30 from a mask. The gradient of a score is weight (dOut·v - dOut·out),
+// and a query's dOut·out is the same for all keys.
 
-// AttentionData are the arrays of an attention; those of the gradient are nil otherwise. The mask is T, or uint8.
+// AttentionData holds the arrays of an attention. The arrays of the gradient are nil in the forward
+// step. The mask is of T or of uint8.
 type AttentionData[T Float] struct {
-	Q, K, V, Out            []T
-	Sums                    []float64 // of each query the greatest score, and 1 over the sum of exponentials beside it
+	Q, K, V, Out []T
+	// Sums holds for each query the greatest score, and 1 over the sum of exponentials relative to
+	// it.
+	Sums                    []float64
 	FloatMask               []T
 	BoolMask                []uint8
 	DOut, DQ, DK, DV, DMask []T
 }
 
-// Attend sets Out and Sums. A query that sees no key gets 0.
+// Attend sets Out and Sums. The result of a query that sees no key is 0.
 func Attend[T Float](p *plan.Attention, d *AttentionData[T]) {
 	tiles := (p.L + queryTile - 1) / queryTile
 	work := max(1, queryTile*p.S*(p.E+p.V))
@@ -36,7 +40,7 @@ func Attend[T Float](p *plan.Attention, d *AttentionData[T]) {
 	})
 }
 
-// attendTile is for the queries of element z from row on.
+// attendTile computes the queries of element z of the batch from row on.
 func attendTile[T Float](p *plan.Attention, d *AttentionData[T], space *attendSpace[T], z, row int) {
 	var top, sum [queryTile]float64
 	m := min(queryTile, p.L-row)
@@ -79,7 +83,8 @@ func attendTile[T Float](p *plan.Attention, d *AttentionData[T], space *attendSp
 	}
 }
 
-// seen is the greatest score, and any number if no key was seen: exponentials of -Inf are 0 beside it.
+// seen returns the greatest score, or 0 if no key was seen, so that the exponential of -Inf minus
+// it is 0.
 func seen(greatest float64) float64 {
 	if math.IsInf(greatest, -1) {
 		return 0

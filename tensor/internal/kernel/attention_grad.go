@@ -7,7 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// AttendGrad sets DQ, DK and DV, and DMask if there is one. An element of the batch is one goroutine's.
+// AttendGrad sets DQ, DK and DV, and DMask if it is not nil. Each element of the batch is computed
+// by one goroutine.
 func AttendGrad[T Float](p *plan.Attention, d *AttentionData[T]) {
 	split(p.Count(), max(1, grainFlops/max(1, p.L*p.S*(p.E+p.V))), func(lo, hi int) {
 		space := takeAttendSpace[T]()
@@ -36,7 +37,7 @@ func attendGrad[T Float](p *plan.Attention, d *AttentionData[T], space *attendSp
 	}
 }
 
-// attendGradTile adds what m queries from row on and n keys from key on have to do with each other.
+// attendGradTile adds the contributions of m queries from row on and n keys from key on.
 func attendGradTile[T Float](p *plan.Attention, d *AttentionData[T], space *attendSpace[T], z, row, m, key, n int) {
 	q, k, v := d.Q[p.Start(z, p.Query)+row*p.Query.Row:], d.K[p.Start(z, p.Key)+key*p.Key.Row:], d.V[p.Start(z, p.Value)+key*p.Value.Row:]
 	out, dout := d.Out[p.Start(z, p.Out)+row*p.Out.Row:], d.DOut[p.Start(z, p.Out)+row*p.Out.Row:]

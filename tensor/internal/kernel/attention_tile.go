@@ -7,14 +7,14 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/gemm"
 )
 
-// A tile of scores is one goroutine's, and so small that its products are a few calls of the micro-kernel: which reads the left
-// factor where it lies, and the right one from a panel.
+// A tile of scores is computed by one goroutine. It is so small that its products are a few calls
+// of the micro-kernel, which reads the left factor in place and the right one from a panel.
 const (
 	queryTile, keyTile = 32, 64
 	panelElements      = 8 << 10
 )
 
-// attendSpace is what a goroutine computes tiles in.
+// attendSpace is the scratch memory of a goroutine that computes tiles.
 type attendSpace[T Float] struct {
 	kernel               gemm.Kernel[T]
 	weights, slopes      [queryTile * keyTile]T
@@ -45,7 +45,8 @@ type factor[T Float] struct {
 	byItem, byInner int
 }
 
-// multiply sets c to the product of m items of a and n of b, of depth elements each, or adds it. Rows of c are crs apart.
+// multiply sets c to the product of m items of a and n of b, of depth elements each, or adds it.
+// The rows of c are crs elements apart.
 func (s *attendSpace[T]) multiply(m, n, depth int, a, b factor[T], c []T, crs int, add bool) {
 	if depth == 0 && !add {
 		for i := range m {
@@ -67,8 +68,9 @@ func (s *attendSpace[T]) multiply(m, n, depth int, a, b factor[T], c []T, crs in
 	}
 }
 
-// scoreRow sets the scores of query i and the keys from key on, whose products are given; -Inf where the query does not see the
-// key. mask is where the mask of the element of the batch begins.
+// scoreRow sets the scores of query i and the keys from key on, given their products. A score is
+// -Inf if the query does not see the key. mask is where the mask of the element of the batch
+// begins.
 func scoreRow[T Float](p *plan.Attention, d *AttentionData[T], scores []float64, products []T, mask, i, key int) {
 	for j, s := range products {
 		scores[j] = float64(s) * p.Scale

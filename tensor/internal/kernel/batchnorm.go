@@ -17,13 +17,14 @@ func eachPart(p *plan.BatchNorm, c int, f func(lo, hi int)) {
 	}
 }
 
-// Running are the statistics that a batch norm keeps, of each channel. All may be nil.
+// Running holds the running statistics of a batch norm, with an element per channel. All slices may
+// be nil.
 type Running[T Float] struct {
 	Mean, Var []T
-	Batches   []int64 // how many there were
+	Batches   []int64 // the number of batches so far
 }
 
-// shareOf is the batch's in the new running statistics.
+// shareOf returns the batch's weight in the new running statistics.
 func shareOf(p *plan.BatchNorm, batches []int64) float64 {
 	if math.IsNaN(p.Momentum) {
 		return 1 / float64(batches[0]+1)
@@ -31,8 +32,9 @@ func shareOf(p *plan.BatchNorm, batches []int64) float64 {
 	return p.Momentum
 }
 
-// NormalizeBatch sets y to the normalised channels of x times w plus b, which may be nil, and stats to the mean of each
-// channel, and behind them to 1 over each one's standard deviation. Training it updates the running statistics.
+// NormalizeBatch sets y to the normalised channels of x, times w, plus b; w and b may be nil. It
+// sets stats to the mean of each channel, followed by 1 over each channel's standard deviation. In
+// training it updates the running statistics.
 func NormalizeBatch[T Float](p *plan.BatchNorm, y []T, stats []float64, x, w, b []T, run Running[T]) {
 	share := 0.0
 	if p.Training && run.Mean != nil {

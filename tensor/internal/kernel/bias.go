@@ -2,8 +2,8 @@ package kernel
 
 import "github.com/cistern-ml/cistern/tensor/internal/simd"
 
-// AddRows sets dst[i,j] = x[i,j] + bias[j], and then what is negative to 0 if relu. Rows have len(bias)
-// elements.
+// AddRows sets dst[i,j] = x[i,j] + bias[j]; with relu, negative results become 0. Rows have
+// len(bias) elements.
 func AddRows[T Float](dst, x, bias []T, relu bool) {
 	n := len(bias)
 	switch {

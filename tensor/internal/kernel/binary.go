@@ -8,8 +8,8 @@ import (
 // Binary is an elementwise function of two arguments.
 type Binary uint8
 
-// The elementwise functions of two arguments. The gradients take dy, the gradient of the result y, and
-// either y or the argument x, whichever the forward pass keeps.
+// The elementwise functions of two arguments. The gradients take dy, the gradient of the result y,
+// and either y or the argument x, depending on which of them the forward pass keeps.
 const (
 	Add Binary = iota
 	Sub
@@ -21,16 +21,16 @@ const (
 	SqrtGrad    // dy / (2*y)
 	SquareGrad  // dy * 2*x
 	First       // a
-	Maximum     // NaN if one is
+	Maximum     // NaN if either is NaN
 	Minimum
 )
 
-// vectorBinary are those that package simd has.
+// vectorBinary holds the functions of package simd; NoBinary if it has none.
 var vectorBinary = [...]simd.Binary{Add: simd.Add, Sub: simd.Sub, Mul: simd.Mul, Div: simd.Div, ReLUGrad: simd.ReLUGrad, TanhGrad: simd.TanhGrad,
 	SigmoidGrad: simd.SigmoidGrad, SqrtGrad: simd.SqrtGrad, SquareGrad: simd.SquareGrad, First: simd.NoBinary, Maximum: simd.Maximum,
 	Minimum: simd.Minimum}
 
-// Zip sets dst = op(a, b), where p says which elements of a and b meet.
+// Zip sets dst = op(a, b). p describes how the elements of a and b are broadcast.
 func Zip[T Float](op Binary, dst, a, b []T, p *plan.Broadcast) {
 	z, grain := zipperOf[T](op)
 	n, sa, sb := p.Row()
@@ -47,7 +47,7 @@ func Zip[T Float](op Binary, dst, a, b []T, p *plan.Broadcast) {
 	}
 }
 
-// ZipAlike is Zip of arrays of one length.
+// ZipAlike is Zip for arrays of the same length.
 func ZipAlike[T Float](op Binary, dst, a, b []T) {
 	z, grain := zipperOf[T](op)
 	if len(dst) < 2*grain {
@@ -57,8 +57,8 @@ func ZipAlike[T Float](op Binary, dst, a, b []T) {
 	split(len(dst), grain, func(lo, hi int) { z.row(dst[lo:hi], a[lo:], b[lo:], 1, 1) })
 }
 
-// zipper computes rows, whose elements in a and b are sa and sb apart: 1, or 0 for one element in
-// place of many.
+// zipper computes rows. The strides sa and sb of a and b are 1, or 0 for a single element instead
+// of many.
 type zipper[T Float] struct {
 	vector simd.BinaryFunc[T] // nil: loop
 	loop   func(dst, a, b []T, sa, sb int)
@@ -72,7 +72,7 @@ func zipperOf[T Float](op Binary) (z zipper[T], grain int) {
 	return z, grainCheap
 }
 
-// rows is for rows [lo, hi).
+// rows computes rows [lo, hi).
 func (z zipper[T]) rows(dst, a, b []T, p *plan.Broadcast, lo, hi int) {
 	n, sa, sb := p.Row()
 	for row := lo; row < hi; row++ {
@@ -113,7 +113,8 @@ func zipLoop[T Float](op Binary) func(dst, a, b []T, sa, sb int) {
 		return func(dst, dy, y []T, sa, sb int) {
 			for i := range dst {
 				v := y[i*sb]
-				dst[i] = dy[i*sa] * ((1 - v) * (1 + v)) // 1-v*v loses all digits near 1
+				// 1-v*v would lose all digits near 1.
+				dst[i] = dy[i*sa] * ((1 - v) * (1 + v))
 			}
 		}
 	case SigmoidGrad:
@@ -162,7 +163,7 @@ func zipLoop[T Float](op Binary) func(dst, a, b []T, sa, sb int) {
 			}
 		}
 	}
-	return nil // whoever calls it for another operation panics
+	return nil // the caller panics for any other operation
 }
 
 func addLoop[T Float](dst, a, b []T, sa, sb int) {
@@ -204,7 +205,8 @@ func reluGradLoop[T Float](dst, dy, y []T, sa, sb int) {
 		return
 	}
 	for i := range dst {
-		v := dy[i*sa] // before dst[i] is written: they may be the same memory
+		// dy is read before dst[i] is written, because they may be the same memory.
+		v := dy[i*sa]
 		if y[i*sb] <= 0 {
 			v = 0
 		}

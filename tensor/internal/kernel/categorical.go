@@ -12,7 +12,7 @@ import (
 func Categorical[T Float](dst []int32, x []T, c plan.Categorical) {
 	split(len(dst), max(1, grainMath/c.Cols), func(lo, hi int) {
 		for i := lo; i < hi; i++ {
-			// Number i is half of the words of a counter.
+			// Number i is one half of the words of a counter.
 			var w [4]uint32
 			w[0], w[1], w[2], w[3] = simd.Philox(uint32(i/2), uint32(uint64(i/2)>>32), uint32(c.Stream), uint32(c.Stream>>32), uint32(c.Seed), uint32(c.Seed>>32))
 			at := 2 * (i % 2)
@@ -38,7 +38,7 @@ func drawRow[T Float](row []T, c plan.Categorical, number uint64) int32 {
 		}
 		return uint64(float64(math.Exp((float64(v)-float64(top))/c.Temperature)*c.Unit) + 0.5)
 	}
-	least := uint64(0) // key of what is drawn
+	least := uint64(0) // the smallest key that can be drawn
 	if c.Kept < c.Cols {
 		least = threshold(row, func(T) uint64 { return 1 }, uint64(c.Kept))
 	}
@@ -70,11 +70,12 @@ func drawRow[T Float](row []T, c plan.Categorical, number uint64) int32 {
 		}
 		target -= w
 	}
-	return -1 // not reached: the target is less than the total
+	return -1 // not reached, because the target is less than the total
 }
 
-// threshold is the greatest key such that the elements with it or a greater one weigh at least need
-// together. It is found bit by bit; above is what the elements with more in the bits so far weigh.
+// threshold returns the greatest key for which the elements with at least this key weigh at least
+// need together. It is found bit by bit. above is the weight of the elements whose bits so far are
+// greater.
 func threshold[T Float](row []T, weigh func(T) uint64, need uint64) (least uint64) {
 	above := uint64(0)
 	for bit := keyBits[T]() - 1; bit >= 0; bit-- {
@@ -93,7 +94,7 @@ func threshold[T Float](row []T, weigh func(T) uint64, need uint64) (least uint6
 	return least
 }
 
-// key is in the order of the numbers. Zeros of both signs have one key.
+// key orders like the numbers. Zeros of both signs have the same key.
 func key[T Float](v T) uint64 {
 	if wordsOf[T]() == 1 {
 		b := math.Float32bits(float32(v) + 0)

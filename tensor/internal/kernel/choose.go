@@ -2,7 +2,8 @@ package kernel
 
 import "github.com/cistern-ml/cistern/tensor/backend/plan"
 
-// Choose sets dst to a where cond is not 0, and to b elsewhere; a or b may be nil, for zeros. p is of cond, a and b.
+// Choose sets dst to a where cond is not 0, and to b elsewhere. A nil a or b stands for zeros. p is
+// the meeting of cond, a and b.
 func Choose[C uint8 | int32 | int64, E uint8 | uint16 | uint32 | uint64](dst []E, cond []C, a, b []E, p *plan.Meeting) {
 	split(len(dst), grainMath, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
@@ -19,8 +20,9 @@ func Choose[C uint8 | int32 | int64, E uint8 | uint16 | uint32 | uint64](dst []E
 	})
 }
 
-// ExtremeGrad sets dst to the gradient of a, where dy is that of the maximum of a and b or, unless greatest, of their
-// minimum: all of dy where a was taken, half where a and b are equal. Beside a NaN it is all of dy. p is of a and b.
+// ExtremeGrad sets dst to the gradient of a. dy is the gradient of the maximum of a and b if
+// greatest is set, otherwise of their minimum. The gradient is dy where a was taken, half of dy
+// where a and b are equal, and dy where either is NaN. p is the meeting of a and b.
 func ExtremeGrad[T Float](greatest bool, dst, dy, a, b []T, p *plan.Meeting) {
 	split(len(dst), grainMath, func(lo, hi int) {
 		for i := lo; i < hi; i++ {

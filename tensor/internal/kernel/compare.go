@@ -2,7 +2,7 @@ package kernel
 
 import "github.com/cistern-ml/cistern/tensor/backend/plan"
 
-// Comparison is a relation of two numbers.
+// Comparison is a relation between two numbers.
 type Comparison uint8
 
 // The comparisons, in the order of compare.cu. NaN is unequal to everything, and neither less nor
@@ -14,12 +14,12 @@ const (
 	LessEqual
 )
 
-// Number is a type of elements that the host compares.
+// Number is the constraint of elements that the host compares.
 type Number interface {
 	float32 | float64 | int32 | int64 | uint8
 }
 
-// Compare sets dst to 1 where a and b, which meet as p says, are in the relation, and to 0
+// Compare sets dst to 1 where a and b, broadcast according to p, are in the relation, and to 0
 // elsewhere.
 func Compare[T Number](c Comparison, dst []uint8, a, b []T, p *plan.Broadcast) {
 	n, sa, sb := p.Row()

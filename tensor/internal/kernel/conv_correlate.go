@@ -7,31 +7,32 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/workers"
 )
 
-// A correlation is out = weights x what the places see of in, for every image and group: a convolution, or a part of the
-// gradient of its argument. Weights are packed once for all images. A strip of places, which is a few panels, is one
-// goroutine's: it makes the panels, and multiplies all weights by them while they are in its caches.
+// A correlation is out = weights x what the positions see of in, for every image and group: a
+// convolution, or a part of the gradient of its argument. The weights are packed once for all
+// images. A strip of positions consists of a few panels and is computed by one goroutine: it makes
+// the panels, and multiplies all weights by them while they are in its caches.
 
-// correlation is the plan of one.
+// correlation is the plan of one correlation.
 type correlation struct {
 	sight
-	// Element (output, tap (r, s), channel) of a group's weights is at weight + output*weightOutput + channel*weightChannel +
-	// r*weightTap[0] + s*weightTap[1].
+	// Element (output, tap (r, s), channel) of a group's weights is at weight + output*weightOutput
+	// + channel*weightChannel + r*weightTap[0] + s*weightTap[1].
 	weight, weightOutput, weightChannel int
 	weightTap                           [2]int
-	// Place (i, j) of a channel of out is at first + i*next[0] + j*next[1].
+	// Position (i, j) of a channel of out is at first + i*next[0] + j*next[1].
 	first int
 	next  [2]int
-	// joined: panels go on from image to image, or places do not follow each other in out. Tiles are computed in scratch memory
-	// then, and put where they belong.
+	// joined is set if panels continue from image to image, or if positions are not consecutive in
+	// out. Then tiles are computed in scratch memory and copied to out.
 	joined bool
 
-	packed  int // where the packed weights of the first group are
+	packed  int // offset of the first group's packed weights
 	strips  int // of an image, or of all if joined
-	unit    int // the first unit of work
+	unit    int // its first unit of work
 	perUnit int // strips
 }
 
-// correlate is correlations that together give all elements of out, being done.
+// correlate runs correlations that together compute all elements of out.
 type correlate[T Float] struct {
 	correlations         []correlation
 	kernel               gemm.Kernel[T]
@@ -40,7 +41,7 @@ type correlate[T Float] struct {
 	inElements           int  // of an image of a group
 	weightElements       int  // of a group
 	bias                 []T  // of out's channels, or nil
-	fill                 bool // some of out's elements belong to no correlation
+	fill                 bool // some elements of out belong to no correlation
 	panels               int  // of a strip
 	stripElements        int
 	out, in, weights     []T
@@ -50,15 +51,16 @@ type correlate[T Float] struct {
 	units                int
 }
 
-// mostStrip is how many panels pass by the weights at once if those are too large for the second cache.
+// The sizes of strips and units. mostStrip is the number of panels of a strip if the weights are
+// too large for the second-level cache.
 const (
 	mostStrip    = 4
 	cacheBytes   = 1 << 20
-	stripWork    = 4 << 20 // multiply-adds of a unit of work, some 60 µs
-	joinedPanels = 4       // images of fewer panels may be joined
+	stripWork    = 4 << 20 // multiply-adds of a unit of work, about 60 µs
+	joinedPanels = 4       // images with fewer panels may be joined
 )
 
-// lay makes the plans of the strips, and returns the elements of packed weights and of a slot.
+// lay plans the strips. It returns the number of elements of the packed weights and of a slot.
 func (c *correlate[T]) lay() (packed, slot int) {
 	var v T
 	size := int(unsafe.Sizeof(v))
@@ -98,7 +100,7 @@ func (c *correlate[T]) lay() (packed, slot int) {
 	return packed, slot
 }
 
-// depth is the inner dimension of the product: the bias is the weight of a 1.
+// depth returns the inner dimension of the product. A bias is the weight of an additional 1.
 func (c *correlate[T]) depth(k *correlation) int {
 	if c.bias != nil {
 		return k.inner() + 1
@@ -113,7 +115,7 @@ func (c *correlate[T]) stripsOf(k *correlation) int {
 	return k.strips * c.groups * c.images
 }
 
-// work is the number of multiply-adds.
+// work returns the number of multiply-adds.
 func (c *correlate[T]) work() (n int) {
 	for i := range c.correlations {
 		k := &c.correlations[i]
@@ -122,13 +124,13 @@ func (c *correlate[T]) work() (n int) {
 	return n
 }
 
-// scratch is the number of elements of scratch memory on as many goroutines as the work is worth.
+// scratch returns the number of elements of scratch memory for as many goroutines as pay.
 func (c *correlate[T]) scratch() int {
 	packed, slot := c.lay()
 	return packed + min(convWorkers, c.kernel.Goroutines(c.work()))*slot
 }
 
-// run does it.
+// run runs the correlations.
 func (c *correlate[T]) run(scratch []T) {
 	packed, slot := c.lay()
 	if len(scratch) < packed+slot {
@@ -139,7 +141,7 @@ func (c *correlate[T]) run(scratch []T) {
 	workers.Do(c, 2, min(slots, c.kernel.Goroutines(c.work()))-1)
 }
 
-// Units is for package workers.
+// Units implements workers.Job.
 func (c *correlate[T]) Units(phase int) int {
 	if phase == 0 {
 		return c.packUnits + c.fillUnits
@@ -147,7 +149,7 @@ func (c *correlate[T]) Units(phase int) int {
 	return c.units
 }
 
-// Run is for package workers.
+// Run implements workers.Job.
 func (c *correlate[T]) Run(phase, unit int) {
 	switch {
 	case phase == 1:

@@ -14,20 +14,20 @@ func correlatesOf[T Float]() *spares[correlate[T]] {
 	return either[*spares[correlate[T]]](&correlates32, &correlates64)
 }
 
-// takeCorrelate is one without plans.
+// takeCorrelate returns a correlate without correlations.
 func takeCorrelate[T Float]() *correlate[T] {
 	c := correlatesOf[T]().take()
 	c.kernel, c.correlations = gemm.KernelOf[T](), c.correlations[:0]
 	return c
 }
 
-// done forgets the arrays.
+// done clears the arrays and returns c for reuse.
 func (c *correlate[T]) done() {
 	c.out, c.in, c.weights, c.bias, c.packed, c.slots.elements = nil, nil, nil, nil, nil, nil
 	correlatesOf[T]().give(c)
 }
 
-// forward is the plan of the convolution itself.
+// forward plans the convolution itself.
 func (c *correlate[T]) forward(whole *plan.Conv, bias []T) {
 	p := flat(whole)
 	c.groups, c.images, c.outputs, c.outPixels, c.bias, c.fill = p.Groups, p.N, p.K, p.Places(), bias, false
@@ -38,13 +38,15 @@ func (c *correlate[T]) forward(whole *plan.Conv, bias []T) {
 	})
 }
 
-// joins reports whether panels of so many places of an image would have much room left.
+// joins reports whether panels for that many positions per image would be mostly empty, so that
+// joining images pays.
 func (c *correlate[T]) joins(places int) bool {
-	half := c.kernel.Columns() / 2 // tiles of half the columns take half the time
+	// Tiles of half the columns take half the time.
+	half := c.kernel.Columns() / 2
 	return c.images > 1 && places < joinedPanels*2*half && places*8 < roundUp(places, half)*7
 }
 
-// ConvolveScratch is the number of elements of scratch memory that Convolve takes at most.
+// ConvolveScratch returns the largest number of elements of scratch memory that Convolve uses.
 func ConvolveScratch[T Float](p *plan.Conv, bias bool) int {
 	c := takeCorrelate[T]()
 	defer c.done()
@@ -52,7 +54,7 @@ func ConvolveScratch[T Float](p *plan.Conv, bias bool) int {
 	return c.scratch()
 }
 
-// someBias stands for a bias while a plan is made.
+// someBias returns a placeholder for a bias while a plan is made.
 func someBias[T Float](bias bool) []T {
 	if bias {
 		return []T{}
@@ -60,7 +62,7 @@ func someBias[T Float](bias bool) []T {
 	return nil
 }
 
-// Convolve sets y to the convolution of x, plus the bias of each channel if there is one.
+// Convolve sets y to the convolution of x, plus the bias of each channel unless bias is nil.
 func Convolve[T Float](p *plan.Conv, y, x, w, bias, scratch []T) {
 	c := takeCorrelate[T]()
 	defer c.done()

@@ -2,13 +2,14 @@ package kernel
 
 import "github.com/cistern-ml/cistern/tensor/backend/plan"
 
-// The gradient of x is a correlation of dy: an element of x has, of dy's elements, those whose windows it was in. With strides
-// they are others for elements beside each other, but the same for elements a stride apart, but for their place: so each phase
-// of the stride is a correlation of its own, with the taps that fall on it.
+// The gradient of x is a correlation of dy: an element of x sees those elements of dy in whose
+// windows it was. With a stride, neighbouring elements of x use different taps, but elements a
+// stride apart use the same ones. So each phase of the stride is a correlation of its own, with the
+// taps that fall on it.
 
-// phaseOf is what element phase + i*stride of a dimension of x sees of dy's: with taps first,
-// first+every... it was seen by elements i+start, i+start+apart... There are count of them, and
-// there may be none.
+// phaseOf returns which elements of dy element phase + i*stride of a dimension of x sees: with taps
+// first, first+every, … it was seen by elements i+start, i+start+apart, … There are count of them,
+// which may be 0.
 func phaseOf(p *plan.Conv, d, phase int) (first, every, count, start, apart int) {
 	stride, dilation := p.Stride[d], p.Dilation[d]
 	common := commonDivisor(stride, dilation)
@@ -30,7 +31,7 @@ func commonDivisor(a, b int) int {
 	return a
 }
 
-// inputGrad is the plan of the gradient of x.
+// inputGrad plans the gradient of x.
 func (c *correlate[T]) inputGrad(whole *plan.Conv, bias []T) {
 	p := flat(whole)
 	c.groups, c.images, c.outputs, c.outPixels, c.bias, c.fill = p.Groups, p.N, p.C, p.Pixels(), bias, false
@@ -60,7 +61,8 @@ func (c *correlate[T]) inputGrad(whole *plan.Conv, bias []T) {
 	}
 }
 
-// InputGradScratch is the number of elements of scratch memory that ConvolveInputGrad takes at most.
+// InputGradScratch returns the largest number of elements of scratch memory that ConvolveInputGrad
+// uses.
 func InputGradScratch[T Float](p *plan.Conv, bias bool) int {
 	c := takeCorrelate[T]()
 	defer c.done()
@@ -68,8 +70,8 @@ func InputGradScratch[T Float](p *plan.Conv, bias bool) int {
 	return c.scratch()
 }
 
-// ConvolveInputGrad sets dx to the gradient of x, plus the bias of each channel if there is one: then it is a transposed
-// convolution of dy.
+// ConvolveInputGrad sets dx to the gradient of x, plus the bias of each channel unless bias is nil.
+// With a bias it is a transposed convolution of dy.
 func ConvolveInputGrad[T Float](p *plan.Conv, dx, dy, w, bias, scratch []T) {
 	c := takeCorrelate[T]()
 	defer c.done()

@@ -2,17 +2,18 @@ package kernel
 
 import "github.com/cistern-ml/cistern/tensor/internal/gemm"
 
-// A convolution is a matrix product whose one factor has an element for every use of an element of the image: it would be as
-// many times larger as the window has taps. Panels of it, as the product's micro-kernel reads them, are made of the image when
-// they are needed, and stay in a processor's cache until they are used up.
+// A convolution is a matrix product. One of its factors has an element for every use of an element
+// of the image, so it would be larger than the image by the number of the window's taps. It is
+// never stored as a whole: panels of it, in the layout of the product's micro-kernel, are made of
+// the image when they are needed, and stay in a processor's cache until they were used.
 
-// zeros are as many as a row of a panel.
+// zeros returns as many zeros as a row of a panel has.
 func zeros[T Float]() []T { return either[*[mostColumns]T](&zeros32, &zeros64)[:] }
 
 const mostColumns = 32
 
-// convDepth is that of a block of the inner dimension: a panel of what places see takes half of the first cache, and leaves room
-// for the image that it is made of.
+// convDepth returns the depth of a block of the inner dimension. A panel of what positions see
+// takes half of the first-level cache, so that the image from which it is made fits too.
 func convDepth[T Float](kernel gemm.Kernel[T]) int { return kernel.Depth() / 2 }
 
 var (
@@ -27,14 +28,15 @@ func zeroRows[T Float](k gemm.Kernel[T], dst []T, rows, n int) {
 	}
 }
 
-// piece is a run of places in one row of one image, and what a tap sees of it: none of the first before, then inside, of which
-// the first is at pixel, and none of the rest.
+// piece is a run of positions in one row of one image, and what a tap sees of it. The first before
+// positions see nothing, the next inside positions see elements of the image starting at pixel, and
+// the rest see nothing.
 type piece struct {
 	image, row, column, n int
 	before, inside, pixel int
 }
 
-// piece is the first of what remains, at place from of all images', of n.
+// piece returns the first piece of n positions that start at position from of all images.
 func (s *sight) piece(from, n int) piece {
 	places := s.places()
 	image, place := from/places, from%places
@@ -42,7 +44,7 @@ func (s *sight) piece(from, n int) piece {
 	return piece{image: image, row: row, column: column, n: min(n, s.out[1]-column)}
 }
 
-// pieces appends those of n places, and returns how many they are.
+// pieces appends the pieces of n positions, and returns the number of pieces.
 func (s *sight) pieces(to []piece, from, n int) int {
 	for n > 0 {
 		p := s.piece(from, n)
@@ -52,7 +54,7 @@ func (s *sight) pieces(to []piece, from, n int) int {
 	return len(to)
 }
 
-// see sets what a tap sees, which is so far down and right.
+// see sets what a tap at an offset of down and right sees.
 func (p *piece) see(s *sight, down, right int) {
 	p.before, p.inside, p.pixel = p.n, 0, 0
 	down += p.row * s.step[0]
@@ -63,7 +65,8 @@ func (p *piece) see(s *sight, down, right int) {
 	first := p.column*step + right
 	last := s.in[1] - 1 - first
 	p.before = 0
-	if step == 1 { // divisions take as long as copying a few elements
+	// Avoid divisions: they take as long as copying a few elements.
+	if step == 1 {
 		p.before = min(max(-first, 0), p.n)
 		p.inside = max(0, min(last+1, p.n)-p.before)
 	} else {
@@ -77,13 +80,14 @@ func (p *piece) see(s *sight, down, right int) {
 	p.pixel = down*s.in[1] + first + p.before*step
 }
 
-// tap is how far down and right of the first pixel that a place sees a tap is, less what padding moves it.
+// tap returns the offset of a tap from the position's own pixel, including the padding.
 func (s *sight) tap(i int) (down, right int) {
 	return s.start[0] + i/s.taps[1]*s.apart[0], s.start[1] + i%s.taps[1]*s.apart[1]
 }
 
-// placesPanel fills a panel for places: dst[i*width + j] is element k+i of what place from+j of all images' sees, for i below depth
-// and j below n. Images are stride elements apart. Behind the last element of a place comes a 1.
+// placesPanel fills a panel with positions as columns: dst[i*width + j] is element k+i of what
+// position from+j of all images sees, for i below depth and j below n. Images are stride elements
+// apart. After the last element of a position comes a 1.
 func placesPanel[T Float](kernel gemm.Kernel[T], s *sight, dst, x []T, stride, k, depth, from, n int) {
 	width, inner, pixels := kernel.Columns(), s.inner(), s.pixels()
 	if k+depth > inner {
@@ -106,7 +110,7 @@ func placesPanel[T Float](kernel gemm.Kernel[T], s *sight, dst, x []T, stride, k
 			whole = whole && run.inside == run.n
 		}
 		if !whole {
-			clear(to) // all of it is as fast as a few columns
+			clear(to) // clearing all of it is as fast as clearing a few columns
 		}
 		at := 0
 		for r := range runs[:count] {
@@ -120,7 +124,7 @@ func placesPanel[T Float](kernel gemm.Kernel[T], s *sight, dst, x []T, stride, k
 	}
 }
 
-// strip copies n elements, step apart, of each of rows channels.
+// strip copies n elements of each of rows channels; the elements are step apart.
 func strip[T Float](kernel gemm.Kernel[T], dst, src []T, pixels, step, rows, n int) {
 	width := kernel.Columns()
 	if step == 1 {
@@ -135,8 +139,8 @@ func strip[T Float](kernel gemm.Kernel[T], dst, src []T, pixels, step, rows, n i
 	}
 }
 
-// rowsPanel fills a panel for elements of what places see: dst[i*width + j] is element item+j of place from+i, for i below depth and
-// j below items.
+// rowsPanel fills a panel with positions as rows: dst[i*width + j] is element item+j of what
+// position from+i sees, for i below depth and j below items.
 func rowsPanel[T Float](kernel gemm.Kernel[T], s *sight, dst, x []T, stride, from, depth, item, items int) {
 	width, pixels := kernel.Columns(), s.pixels()
 	for at := 0; at < depth; {

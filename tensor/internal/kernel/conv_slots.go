@@ -5,18 +5,19 @@ import (
 	"sync/atomic"
 )
 
-// convWorkers is the most goroutines that a convolution takes, for the sake of scratch memory: each has a slot of it.
+// convWorkers is the largest number of goroutines of a convolution. It limits scratch memory,
+// because each goroutine has a slot.
 const convWorkers = 16
 
-// slots are parts of scratch memory of the same size, as many as there are goroutines.
+// slots are parts of equal size of scratch memory, one per goroutine.
 type slots[T Float] struct {
 	elements []T
 	each     int
-	free     atomic.Uint32 // a bit for every slot that nobody has
+	free     atomic.Uint32 // a bit for every free slot
 }
 
-// divide makes slots of scratch memory, or of new memory if there is less: GOMAXPROCS or the level were others when it was
-// taken. It returns how many there are.
+// divide makes slots of scratch memory, and returns their number. If scratch is too small, because
+// GOMAXPROCS or the level has changed since it was allocated, it allocates memory for one slot.
 func (s *slots[T]) divide(scratch []T, each int) int {
 	n := min(len(scratch)/max(1, each), convWorkers)
 	if n == 0 {

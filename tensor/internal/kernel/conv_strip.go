@@ -1,12 +1,13 @@
 package kernel
 
-// panel is the outputs of one of the panels of weights.
+// panel returns the outputs of panel i of the weights.
 func (c *correlate[T]) panel(i int) (from, to int) {
 	n := tilesOf(c.outputs, c.kernel.Rows())
 	return i * c.outputs / n, (i + 1) * c.outputs / n
 }
 
-// pack makes a panel of weights: blocks of the inner dimension follow each other, and in those the panels.
+// pack packs a panel of weights. The blocks of the inner dimension are consecutive, and within a
+// block its panels are.
 func (c *correlate[T]) pack(unit int) {
 	panels := tilesOf(c.outputs, c.kernel.Rows())
 	k := &c.correlations[unit/panels/c.groups]
@@ -34,7 +35,7 @@ func (c *correlate[T]) pack(unit int) {
 	}
 }
 
-// fillImage sets out to the bias.
+// fillImage sets a group of an image of out to the bias, or to 0.
 func (c *correlate[T]) fillImage(unit int) {
 	group := unit % c.groups
 	for i := range c.outputs {
@@ -48,7 +49,7 @@ func (c *correlate[T]) fillImage(unit int) {
 	}
 }
 
-// compute does a unit of strips.
+// compute computes a unit of strips.
 func (c *correlate[T]) compute(unit int) {
 	i := len(c.correlations) - 1
 	for c.correlations[i].unit > unit {
@@ -63,7 +64,7 @@ func (c *correlate[T]) compute(unit int) {
 	c.slots.give(slot)
 }
 
-// strip computes a few panels of places.
+// strip computes a strip, which is a few panels of positions.
 func (c *correlate[T]) strip(k *correlation, tmp []T, strip int) {
 	image, group, places := 0, strip/k.strips, k.places()
 	if k.joined {
@@ -103,7 +104,7 @@ func (c *correlate[T]) strip(k *correlation, tmp []T, strip int) {
 	}
 }
 
-// place puts a tile of joined images where it belongs.
+// place copies a tile of joined images to out.
 func (c *correlate[T]) place(k *correlation, tile []T, group, from, n int) {
 	crs := c.panels * c.kernel.Columns()
 	for at := 0; at < n; {

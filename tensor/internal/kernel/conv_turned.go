@@ -2,24 +2,26 @@ package kernel
 
 import "github.com/cistern-ml/cistern/tensor/internal/gemm"
 
-// For the gradient of weights, channels that an image has far from each other come next to each other in a panel. If they fill
-// panels, each row of an image is turned once, and panels of all taps are made of it.
+// The gradient of the weights needs panels with the channels of a position adjacent, but in an
+// image they are far apart. If the channels fill panels, each row of an image is transposed once,
+// and the panels of all taps are made from it.
 
-// turned are rows of images, with the channels of a panel next to each other. A new one takes the place of another.
+// turned caches transposed rows of images, with the channels of a panel adjacent. A new row
+// replaces an older one.
 type turned[T Float] struct {
 	rows    []T
 	each    int             // elements
-	channel int             // the first
-	held    [mostTurned]int // which row each place has, or -1
+	channel int             // the first channel
+	held    [mostTurned]int // the row in each slot, or -1
 }
 
 const (
 	mostTurned     = 16
-	fewestTurned   = 8 // with less room rows would be turned for every tap
+	fewestTurned   = 8 // with fewer, rows would be transposed for every tap
 	turnedElements = 32 << 10
 )
 
-// turnedOf is for how many rows there is room, or 0 if panels are not made of them.
+// turnedOf returns the capacity in rows, or 0 if transposing does not pay.
 func turnedOf[T Float](s *sight, kernel gemm.Kernel[T]) int {
 	if n := turnedElements / max(1, s.in[1]*kernel.Columns()); s.channels%kernel.Columns() == 0 && s.step[1] == 1 && s.taps != [2]int{1, 1} && n >= fewestTurned {
 		return min(n, mostTurned)
@@ -27,7 +29,7 @@ func turnedOf[T Float](s *sight, kernel gemm.Kernel[T]) int {
 	return 0
 }
 
-// begin forgets the rows for those of other channels.
+// begin drops the rows, for other channels.
 func (t *turned[T]) begin(channel int) {
 	t.channel = channel
 	for i := range t.held {
@@ -35,7 +37,8 @@ func (t *turned[T]) begin(channel int) {
 	}
 }
 
-// row returns row h of an image, of channels that begin with x; index is the row's among those of all images.
+// row returns row h of an image, for the channels that begin with x. index is the row's number
+// among the rows of all images.
 func (t *turned[T]) row(kernel gemm.Kernel[T], s *sight, x []T, h, index int) []T {
 	at := index % (len(t.rows) / t.each)
 	row := t.rows[at*t.each:][:t.each]
@@ -46,7 +49,7 @@ func (t *turned[T]) row(kernel gemm.Kernel[T], s *sight, x []T, h, index int) []
 	return row
 }
 
-// panel is rowsPanel for a tap of channels that begin with x.
+// panel is rowsPanel for one tap and the channels that begin with x.
 func (t *turned[T]) panel(kernel gemm.Kernel[T], s *sight, dst, x []T, stride, from, depth, tap int) {
 	width := kernel.Columns()
 	down, right := s.tap(tap)

@@ -6,27 +6,29 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/workers"
 )
 
-// The gradient of the weights is, for each group, dy x what its elements saw of x, over the places of all images: an inner
-// dimension that is long beside the result. It is cut into parts, whose number depends on the plan alone, which are summed in
-// order. A part of a block of the weights is a unit of work, which makes panels of both factors as it goes along.
+// The gradient of the weights is, for each group, dy x what its elements saw of x, over the
+// positions of all images. So the inner dimension is long compared with the result. It is cut into
+// parts, whose number depends only on the plan, and the parts are summed in order. A part of a
+// block of the weights is a unit of work, which makes panels of both factors as it proceeds.
 
-// weightGrad is a gradient of the weights being done.
+// weightGrad is a gradient of the weights that is being computed.
 type weightGrad[T Float] struct {
 	sight
-	kernel               gemm.Kernel[T]
-	groups, outputs      int
-	places               int // of all images
-	parts                int
-	rows, cols           int // outputs, and panels of what places see, of a unit
+	kernel          gemm.Kernel[T]
+	groups, outputs int
+	places          int // of all images
+	parts           int
+	// rows is the number of outputs of a unit, and cols the number of panels of what positions see.
+	rows, cols           int
 	rowBlocks, colBlocks int
 	dw, dy, in           []T
-	sums                 []T // of the parts, each as dw, if there are several
+	sums                 []T // the sums of the parts, each like dw, if there are several
 	slots                slots[T]
 	turned               int // rows of images in a slot, or 0
 }
 
 const (
-	partialElements = 256 << 10 // of sums, about
+	partialElements = 256 << 10 // of all parts' sums, approximately
 	mostParts       = 8
 	unitRows        = 10 // panels of a unit
 	unitCols        = 9
@@ -60,12 +62,13 @@ func (c *weightGrad[T]) done() {
 	weightGradsOf[T]().give(c)
 }
 
-// weights is the number of elements of dw.
+// weights returns the number of elements of dw.
 func (c *weightGrad[T]) weights() int { return c.groups * c.outputs * c.inner() }
 
 func (c *weightGrad[T]) work() int { return c.places * c.weights() }
 
-// lay returns the elements of the parts' sums and of a slot: panels of dy, one of what places see, and the result.
+// lay returns the number of elements of the parts' sums and of a slot. A slot holds panels of dy,
+// one panel of what positions see, the result, and transposed rows.
 func (c *weightGrad[T]) lay() (sums, slot int) {
 	if c.parts > 1 {
 		sums = c.parts * c.weights()
@@ -76,7 +79,8 @@ func (c *weightGrad[T]) lay() (sums, slot int) {
 
 func (c *weightGrad[T]) turnedElements() int { return c.turned * c.sight.in[1] * c.kernel.Columns() }
 
-// WeightGradScratch is the number of elements of scratch memory that ConvolveWeightGrad takes at most.
+// WeightGradScratch returns the largest number of elements of scratch memory that
+// ConvolveWeightGrad uses.
 func WeightGradScratch[T Float](p *plan.Conv, _ bool) int {
 	c := takeWeightGrad[T](p)
 	defer c.done()
@@ -98,7 +102,7 @@ func ConvolveWeightGrad[T Float](p *plan.Conv, dw, dy, x, scratch []T) {
 	workers.Do(c, 2, min(slots, c.kernel.Goroutines(c.work()))-1)
 }
 
-// Units is for package workers.
+// Units implements workers.Job.
 func (c *weightGrad[T]) Units(phase int) int {
 	if phase == 0 {
 		return c.parts * c.groups * c.rowBlocks * c.colBlocks
@@ -109,7 +113,7 @@ func (c *weightGrad[T]) Units(phase int) int {
 	return tilesOf(c.weights(), sumElements)
 }
 
-// Run is for package workers.
+// Run implements workers.Job.
 func (c *weightGrad[T]) Run(phase, unit int) {
 	if phase == 0 {
 		slot, tmp := c.slots.take()
@@ -120,7 +124,7 @@ func (c *weightGrad[T]) Run(phase, unit int) {
 	c.sum(unit*sumElements, min(unit*sumElements+sumElements, c.weights()))
 }
 
-// compute does a part of a block of the weights.
+// compute computes a part of a block of the weights.
 func (c *weightGrad[T]) compute(tmp []T, unit int) {
 	col, unit := unit%c.colBlocks, unit/c.colBlocks
 	row, unit := unit%c.rowBlocks, unit/c.rowBlocks
@@ -151,7 +155,8 @@ func (c *weightGrad[T]) compute(tmp []T, unit int) {
 	}
 }
 
-// item is the tap and channel of one: channels that fill panels have all taps, one after the other.
+// item returns the tap and channel of item i. With transposed rows, a panel of channels has all its
+// taps one after the other.
 func (c *weightGrad[T]) item(i int) (tap, channel int) {
 	if c.turned == 0 {
 		return i / c.channels, i % c.channels
@@ -168,7 +173,7 @@ type weightBlock[T Float] struct {
 	turned                        turned[T]
 }
 
-// add adds what depth places from from on give to a block.
+// add adds the contributions of depth positions, starting at from, to a block.
 func (c *weightGrad[T]) add(b *weightBlock[T], from, depth int, add bool) {
 	width := c.kernel.Columns()
 	panels := tilesOf(b.rows, c.kernel.Rows())
@@ -197,7 +202,7 @@ func (c *weightGrad[T]) add(b *weightBlock[T], from, depth int, add bool) {
 	}
 }
 
-// outputsPanel makes a panel of dy.
+// outputsPanel fills a panel of dy.
 func (c *weightGrad[T]) outputsPanel(dst []T, group, row, rows, from, depth int) {
 	places := c.sight.places()
 	for at := 0; at < depth; {
@@ -208,7 +213,7 @@ func (c *weightGrad[T]) outputsPanel(dst []T, group, row, rows, from, depth int)
 	}
 }
 
-// sum adds the parts of some weights.
+// sum adds the parts of the weights from to to.
 func (c *weightGrad[T]) sum(from, to int) {
 	n := len(c.dw)
 	for i := from; i < to; i++ {

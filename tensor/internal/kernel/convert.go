@@ -30,8 +30,8 @@ func ConvertBy[D, S any](dst []D, x []S, f func(S) D) {
 	})
 }
 
-// nearest is the nearest float32, which Go's own conversion misses on 386. What float64 does not
-// hold is rounded to an odd number first, so that it is not rounded twice.
+// nearest returns the nearest float32, which Go's own conversion misses on 386. If v does not fit
+// into a float64, it is rounded to an odd number first, so that the result is not rounded twice.
 func nearest(v int64) float32 {
 	if w := v &^ (1<<11 - 1); w != v && (v > 1<<53 || v < -1<<53) {
 		v = w | 1<<11

@@ -6,7 +6,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// classOf tells what a label is: a class, ignored, or neither of these.
+// classOf returns the class of a label. counts is false if the label is ignored, and bad is true if
+// it is neither ignored nor a class.
 func classOf[L Index](e *plan.Entropy, label L) (class int, counts, bad bool) {
 	if int64(label) == e.Ignore {
 		return 0, false, false
@@ -17,8 +18,9 @@ func classOf[L Index](e *plan.Entropy, label L) (class int, counts, bad bool) {
 	return int(label), true, false
 }
 
-// CrossEntropy sets loss to the weighted -log softmax(logits)[label] of each row, or loss[0] to their sum or mean; weights may
-// be nil. A label that is no class makes the loss NaN, and the first one is noted in fault.
+// CrossEntropy sets loss to the weighted -log softmax(logits)[label] of each row, or loss[0] to
+// their sum or mean. weights may be nil. A label that is not a class makes the loss NaN, and the
+// first such label is recorded in fault.
 func CrossEntropy[T Float, E Logit, L Index](loss []T, logits []E, labels []L, weights []T, e *plan.Entropy, fault *plan.Fault) {
 	note(fault, plan.FaultLabel, labels, e.Cols, func(label L) bool {
 		_, _, bad := classOf(e, label)
@@ -40,7 +42,7 @@ func CrossEntropy[T Float, E Logit, L Index](loss []T, logits []E, labels []L, w
 	loss[0] = T(sum / divisor(labels, weights, e))
 }
 
-// divisor is what the sum of the losses is divided by.
+// divisor returns the number by which the sum of the losses is divided.
 func divisor[T Float, L Index](labels []L, weights []T, e *plan.Entropy) float64 {
 	if !e.Mean {
 		return 1
@@ -55,8 +57,9 @@ func divisor[T Float, L Index](labels []L, weights []T, e *plan.Entropy) float64
 	})
 }
 
-// surprise is the weighted -log softmax(row)[label] and, with smoothing, the mean of that for all classes; NaN if the label
-// is no class, and 0 if it is ignored. The logarithm is added last: beside large logits it would be lost.
+// surprise returns the weighted -log softmax(row)[label], mixed according to the smoothing with the
+// mean of that over all classes. It returns NaN if the label is not a class, and 0 if it is
+// ignored. The logarithm is added last, because next to large logits it would be lost.
 func surprise[T Float, L Index](row []T, label L, weights []T, e *plan.Entropy) float64 {
 	class, counts, bad := classOf(e, label)
 	switch {
@@ -75,12 +78,13 @@ func surprise[T Float, L Index](row []T, label L, weights []T, e *plan.Entropy) 
 	return (1-e.Smoothing)*own + e.Smoothing/float64(e.Cols)*all
 }
 
-// narrow is the nearest int32.
+// narrow returns the nearest int32.
 func narrow(v int64) int32 { return int32(min(max(v, math.MinInt32), math.MaxInt32)) }
 
-// CrossEntropyGrad sets dst to the gradient of the logits, times dloss, which is that of each row's loss or of the only one.
-// dst may be the logits, and each of its elements is rounded once. Rows whose label is ignored or
-// no class get 0: a bad label must not spoil the parameters.
+// CrossEntropyGrad sets dst to the gradient of the logits, times dloss, which has an element for
+// each row's loss or for the only one. dst may be the logits. Each element is rounded once. Rows
+// whose label is ignored or not a class are set to 0, because a bad label must not make the
+// parameters NaN.
 func CrossEntropyGrad[T Float, E Logit, L Index](dst, logits []E, labels []L, weights, dloss []T, e *plan.Entropy) {
 	if len(dst) == 0 {
 		return
@@ -103,7 +107,7 @@ func CrossEntropyGrad[T Float, E Logit, L Index](dst, logits []E, labels []L, we
 	})
 }
 
-// clearRow makes a row 0.
+// clearRow sets a row to 0.
 func clearRow[E Logit](dst []E, i int, r plan.Rows) {
 	at := r.Start(i)
 	for j := range r.Cols {
@@ -111,7 +115,7 @@ func clearRow[E Logit](dst []E, i int, r plan.Rows) {
 	}
 }
 
-// scaleOf is what the gradient of row i is multiplied by.
+// scaleOf returns the factor of the gradient of row i.
 func scaleOf[T Float](dloss []T, i int, per float64, e *plan.Entropy) float64 {
 	if e.Each {
 		return float64(dloss[i])
@@ -119,7 +123,7 @@ func scaleOf[T Float](dloss []T, i int, per float64, e *plan.Entropy) float64 {
 	return float64(dloss[0]) / per
 }
 
-// spreadOf is the weights of all classes, as the smoothing counts them.
+// spreadOf returns the smoothing's share of the weights of all classes.
 func spreadOf[T Float](weights []T, e *plan.Entropy) float64 {
 	if e.Smoothing == 0 {
 		return 0

@@ -9,7 +9,8 @@ func Dropout[T Float](dst, x []T, d plan.Drop) {
 	eachBlock(len(x), 1, d.Random, func(w *randomWords, from, to int) {
 		out, in := dst[from:to], x[from:to]
 		for i, v := range in {
-			out[i] = v * factors[(uint64(w[i])-d.Below)>>63] // a branch would be guessed wrong half of the time
+			// A branch would be mispredicted half of the time.
+			out[i] = v * factors[(uint64(w[i])-d.Below)>>63]
 		}
 	})
 }

@@ -8,11 +8,12 @@ import (
 )
 
 // Function is an elementwise function of one argument, with its gradient and up to two parameters,
-// c and d. Package gen makes the operation, the methods of tensor.Runtime and the list for GPUs of
-// a row; its value there is in ptx/function.h, and its twin for tests in package reference.
+// c and d. Command gen generates the operation, the methods of tensor.Elementwise and the list for
+// GPUs from it. The GPU's version of Value is in ptx/function.h, and the reference for tests in
+// package reference.
 type Function struct {
 	Name    string   // in errors, launches and profiles
-	Go      string   // the method, where it is not the words of Name
+	Go      string   // the method, if it differs from the words of Name
 	Doc     string   // of the method, after its name
 	Params  []string // the method's names for c and d
 	Ordered bool     // c must not be above d
@@ -20,20 +21,20 @@ type Function struct {
 	// Value is the function: computed in float64 and rounded once.
 	Value func(x, c, d float64) float64
 	// Slope is dy times the derivative at v, which is the argument or, with OfResult, the result.
-	// Where a function is constant it is 0, whatever dy is. nil: see Zip.
+	// Where the function is constant, Slope is 0 whatever dy is. If it is nil, Zip is the gradient.
 	Slope    func(dy, v, c, d float64) float64
 	OfResult bool
-	GradDoc  string // what the gradient is; "": the derivative needs no words
+	GradDoc  string // the gradient in words; "" if the derivative is obvious
 	// Zip names the operation of dy and v that is the gradient of a function without a Slope.
 	Zip string
 
 	vector      simd.Unary
 	vectorSlope simd.Gradient
-	cheap       bool // for the grain
-	loop        loop // to the same bits as Value; empty: none
+	cheap       bool // selects the smaller cost per element for the grain
+	loop        loop // bit-identical to Value; empty if there is none
 }
 
-// Method is the function's name as a method: GELUTanh of "gelu tanh".
+// Method returns the function's name as a method, such as GELUTanh for "gelu tanh".
 func (f *Function) Method() string {
 	if f.Go != "" {
 		return f.Go
@@ -51,7 +52,7 @@ type loop struct {
 	double func(dst, x []float64, c float64)
 }
 
-// Functions are the elementwise functions, in the order of their codes: those with a Slope come
+// Functions are the elementwise functions, in the order of their codes. Those with a Slope come
 // last.
 var Functions = []Function{
 	{Name: "neg", Doc: "returns -x.", Value: func(x, _, _ float64) float64 { return -x }, vector: simd.Neg, cheap: true, loop: loop{neg[float32], neg[float64]}},
@@ -105,7 +106,7 @@ var Functions = []Function{
 			return dy * (s * (1 + x*(1-s)))
 		}, vector: simd.SiLU, vectorSlope: simd.SiLUGrad},
 	{Name: "elu", Go: "ELU", Doc: "returns x where it is positive, and alpha * (exp(x) - 1) elsewhere (torch.nn.functional.elu).", Params: []string{"alpha"},
-		GradDoc: "at 0 it is alpha * dy",
+		GradDoc: "alpha * dy at 0",
 		Value: func(x, alpha, _ float64) float64 {
 			if x <= 0 {
 				return alpha * math.Expm1(x)
@@ -118,7 +119,7 @@ var Functions = []Function{
 			}
 			return dy
 		}, vector: simd.ELU, vectorSlope: simd.ELUGrad},
-	{Name: "softplus", Doc: "returns log(1 + exp(beta*x)) / beta, and x where beta*x is above the threshold (torch.nn.functional.softplus).",
+	{Name: "softplus", Doc: "returns log(1 + exp(beta*x)) / beta, or x where beta*x is above the threshold (torch.nn.functional.softplus).",
 		Params: []string{"beta", "threshold"},
 		Value: func(x, beta, threshold float64) float64 {
 			if x*beta > threshold {
@@ -133,7 +134,7 @@ var Functions = []Function{
 			return dy * sigmoid(x*beta)
 		}, vector: simd.Softplus, vectorSlope: simd.SoftplusGrad},
 	{Name: "leaky relu", Go: "LeakyReLU", Doc: "returns x where it is positive, and slope * x elsewhere (torch.nn.functional.leaky_relu).", Params: []string{"slope"},
-		GradDoc: "dy where x is positive, and slope * dy elsewhere. If the slope is not negative the result will do in the place of x",
+		GradDoc: "dy where x is positive, and slope * dy elsewhere. If the slope is not negative, the result can be used instead of x",
 		Value: func(x, slope, _ float64) float64 {
 			if x > 0 {
 				return x
@@ -146,7 +147,7 @@ var Functions = []Function{
 			}
 			return dy * slope
 		}, vector: simd.LeakyReLU, vectorSlope: simd.LeakyReLUGrad},
-	{Name: "hardtanh", Doc: "returns x brought between low and high (torch.nn.functional.hardtanh); low must not be above high. It is [Elementwise.Clamp] with another gradient.",
+	{Name: "hardtanh", Doc: "returns x limited to the range from low to high (torch.nn.functional.hardtanh); low must not be above high. It is [Elementwise.Clamp] with another gradient.",
 		Params: []string{"low", "high"}, Ordered: true, GradDoc: "dy between the bounds, and 0 at them", Value: clamp,
 		Slope: func(dy, y, low, high float64) float64 {
 			if y <= low || y >= high {
@@ -157,7 +158,7 @@ var Functions = []Function{
 	{Name: "logsigmoid", Go: "LogSigmoid", Doc: "returns the logarithm of the sigmoid of x (torch.nn.functional.logsigmoid).",
 		Value: func(x, _, _ float64) float64 { return min(x, 0) - math.Log1p(math.Exp(-math.Abs(x))) },
 		Slope: func(dy, x, _, _ float64) float64 { return dy * sigmoid(-x) }, vector: simd.LogSigmoid, vectorSlope: simd.LogSigmoidGrad},
-	{Name: "clamp", Doc: "returns x brought between low and high (torch.clamp); an infinity is no bound. Where low is above high the result is high. NaN stays.",
+	{Name: "clamp", Doc: "returns x limited to the range from low to high (torch.clamp). An infinite bound has no effect. If low is above high, the result is high. NaN stays NaN.",
 		Params: []string{"low", "high"}, GradDoc: "dy between the bounds and at them, and 0 elsewhere", Value: clamp,
 		Slope: func(dy, x, low, high float64) float64 {
 			if x >= low && x <= high {
@@ -178,7 +179,7 @@ var Functions = []Function{
 			}
 			return dy
 		}},
-	{Name: "sign", Doc: "returns -1 where x is negative, 1 where it is positive, and 0 elsewhere (torch.sign); NaN gives 0.", GradDoc: "0", Slope: level, OfResult: true,
+	{Name: "sign", Doc: "returns -1 where x is negative, 1 where it is positive, and 0 elsewhere (torch.sign); the sign of NaN is 0.", GradDoc: "0", Slope: level, OfResult: true,
 		Value: func(x, _, _ float64) float64 {
 			switch {
 			case x > 0:
@@ -192,11 +193,11 @@ var Functions = []Function{
 		Value: func(x, _, _ float64) float64 { return math.Floor(x) }, cheap: true},
 	{Name: "ceil", Doc: "returns the least whole number that is not below x (torch.ceil).", GradDoc: "0", Slope: level, OfResult: true,
 		Value: func(x, _, _ float64) float64 { return math.Ceil(x) }, cheap: true},
-	{Name: "round", Doc: "returns the whole number nearest to x, the even one of two (torch.round).", GradDoc: "0", Slope: level, OfResult: true,
+	{Name: "round", Doc: "returns the whole number nearest to x, and of two the even one (torch.round).", GradDoc: "0", Slope: level, OfResult: true,
 		Value: func(x, _, _ float64) float64 { return math.RoundToEven(x) }, cheap: true},
-	{Name: "log1p", Doc: "returns the logarithm of 1 + x, also where x is small beside 1 (torch.log1p).",
+	{Name: "log1p", Doc: "returns the logarithm of 1 + x, with full precision for small x (torch.log1p).",
 		Value: func(x, _, _ float64) float64 { return math.Log1p(x) }, Slope: func(dy, x, _, _ float64) float64 { return dy / (1 + x) }},
-	{Name: "expm1", Doc: "returns e to the power of x, less 1, also where x is small beside 1 (torch.expm1).", GradDoc: "dy * (y + 1)", OfResult: true,
+	{Name: "expm1", Doc: "returns e to the power of x, minus 1, with full precision for small x (torch.expm1).", GradDoc: "dy * (y + 1)", OfResult: true,
 		Value: func(x, _, _ float64) float64 { return math.Expm1(x) }, Slope: func(dy, y, _, _ float64) float64 { return dy * (y + 1) }},
 }
 

@@ -7,18 +7,18 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// Rows of an array are taken by their numbers, and the gradient adds each row of dy to the one that it came from. What is
-// added to one row comes in the order of the list: its places are sorted by row and place, and each row's are then summed
-// at once, in float64. So results are the same in every run, whatever computes them, and no row is looked at that
-// nothing is added to.
+// Rows of an array are taken by index, and the gradient adds each row of dy to the row that it was
+// taken from. The additions to a row follow the order of the index: its positions are sorted by
+// row, then by position. Then each row's additions are summed at once, in float64. So the results
+// are the same in every run and on every device, and rows without additions are not touched.
 
-// Index is a type of indices.
+// Index is the constraint of indices.
 type Index interface{ int32 | int64 }
 
-// outside reports whether there is no such row, or class.
+// outside reports whether there is no row, or class, with that number.
 func outside[I Index](at I, rows int) bool { return at < 0 || int64(at) >= int64(rows) }
 
-// note keeps the first fault: of the first one of the list that is bad.
+// note records the first bad element of list in fault, unless fault already records one.
 func note[I Index](fault *plan.Fault, code int32, list []I, limit int, bad func(at I) bool) {
 	if fault == nil || fault.Code != 0 {
 		return
@@ -28,7 +28,8 @@ func note[I Index](fault *plan.Fault, code int32, list []I, limit int, bad func(
 	}
 }
 
-// TakeRows sets row j of dst to row index[j] of x. A row that is not there becomes bad.
+// TakeRows sets row j of dst to row index[j] of x. If there is no such row, it sets the elements to
+// bad.
 func TakeRows[E any, I Index](dst, x []E, index []I, t plan.Take, bad E, fault *plan.Fault) {
 	note(fault, plan.FaultIndex, index, t.Rows, func(at I) bool { return outside(at, t.Rows) })
 	split(t.Outer*t.Count, max(1, grainCheap/max(1, t.Inner)), func(lo, hi int) {
@@ -46,11 +47,11 @@ func TakeRows[E any, I Index](dst, x []E, index []I, t plan.Take, bad E, fault *
 	})
 }
 
-// noRow is the row of places that nothing is added for; it is sorted behind all others.
+// noRow is the row of positions without an addition. It sorts after all others.
 const noRow = math.MaxUint32
 
-// SortIndex sets order to the places of the index, sorted by row and then place: row<<32 + place. Those of the row skip,
-// and of rows that are not there, come last, as noRow.
+// SortIndex sets order to the positions of the index, as row<<32 + position, in ascending order.
+// Positions of the row skip, and of rows that don't exist, come last, as noRow.
 func SortIndex[I Index](order []uint64, index []I, rows, skip int, fault *plan.Fault) {
 	note(fault, plan.FaultIndex, index, rows, func(at I) bool { return outside(at, rows) })
 	for j, at := range index {
@@ -63,8 +64,8 @@ func SortIndex[I Index](order []uint64, index []I, rows, skip int, fault *plan.F
 	slices.Sort(order)
 }
 
-// TakeRowsGrad adds the rows of dy to those of dst that TakeRows took them from, by a sorted index. dst is 0 before.
-// mean divides what a row gets by the number of its places.
+// TakeRowsGrad adds the rows of dy to those of dst from which TakeRows took them, given the sorted
+// index. dst must be 0 before. mean divides each row's sum by the number of its positions.
 func TakeRowsGrad[T Float](dst, dy []T, order []uint64, t plan.Take, mean bool) {
 	split(len(order), max(1, grainCheap/max(1, t.Inner*t.Outer)), func(lo, hi int) {
 		for lo < hi {
@@ -105,7 +106,8 @@ func sumRow[T Float](dst, dy []T, places []uint64, row int, t plan.Take, mean bo
 	}
 }
 
-// GatherElements sets dst, of the index's shape, to the elements that it chooses. One that is not there becomes bad.
+// GatherElements sets dst, of the index's shape, to the elements that the index selects. For an
+// index outside of x it sets the element to bad.
 func GatherElements[E any, I Index](dst, x []E, index []I, g *plan.Gather, bad E, fault *plan.Fault) {
 	note(fault, plan.FaultIndex, index, g.Rows, func(at I) bool { return outside(at, g.Rows) })
 	split(len(index), grainCheap/8, func(lo, hi int) {
@@ -120,8 +122,9 @@ func GatherElements[E any, I Index](dst, x []E, index []I, g *plan.Gather, bad E
 	})
 }
 
-// GatherGrad adds the elements of dy to those of dst that they were chosen from. dst is 0 before. Columns of the index
-// choose from different elements, so each is added by itself, in its order.
+// GatherGrad adds the elements of dy to the elements of dst from which they were gathered. dst must
+// be 0 before. Different columns of the index select different elements, so each column is added in
+// its own order.
 func GatherGrad[T Float, I Index](dst, dy []T, index []I, g *plan.Gather, fault *plan.Fault) {
 	note(fault, plan.FaultIndex, index, g.Rows, func(at I) bool { return outside(at, g.Rows) })
 	split(g.Columns.Count(), max(1, grainCheap/8/max(1, g.Length)), func(lo, hi int) {
@@ -137,8 +140,8 @@ func GatherGrad[T Float, I Index](dst, dy []T, index []I, g *plan.Gather, fault 
 	})
 }
 
-// Scatter sets the elements of dst that the index chooses to those of src, or to v where src is
-// nil. The last of several for one element stays.
+// Scatter sets the elements of dst that the index selects to those of src, or to v if src is nil.
+// If several are set to the same element, the last one wins.
 func Scatter[E any, I Index](dst, src []E, v E, index []I, g *plan.Gather, fault *plan.Fault) {
 	note(fault, plan.FaultIndex, index, g.Rows, func(at I) bool { return outside(at, g.Rows) })
 	split(g.Columns.Count(), max(1, grainCheap/8/max(1, g.Length)), func(lo, hi int) {

@@ -11,15 +11,15 @@ const (
 	L1                // |x - t|
 	Huber             // (x - t)²/2 up to a distance of delta, and linear beyond
 	BCE               // the binary cross entropy of a logit and a probability
-	KL                // t log(t) - t x, of which the first term is 0 where t is
-	KLLog             // the same of the logarithm of t
+	KL                // t log(t) - t x, with 0 as the first term if t is 0
+	KLLog             // KL for a target that is the logarithm of t
 )
 
-// Pairs are the operands of a loss. Weight and Pos, the weight of positive answers, are for BCE; nil:
-// none, which differs from 1 where the target is infinite.
+// Pairs holds the operands of a loss. Weight, and Pos, the weight of positive answers, are for BCE.
+// Nil means none, which differs from 1 for infinite targets.
 type Pairs[T Float] struct{ X, T, Weight, Pos []T }
 
-// lossOf is the loss of pair i.
+// lossOf returns the loss of pair i.
 func lossOf[T Float](l Loss, p Pairs[T], i int, delta float64) float64 {
 	x, t := float64(p.X[i]), float64(p.T[i])
 	d := x - t
@@ -50,10 +50,10 @@ func lossOf[T Float](l Loss, p Pairs[T], i int, delta float64) float64 {
 	panic("kernel: no loss has this number")
 }
 
-// softplus is log(1 + exp(x)), without overflow.
+// softplus returns log(1 + exp(x)), without overflow.
 func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
 
-// slopeOf is the derivative of the loss of pair i by x or, with target, by t.
+// slopeOf returns the derivative of the loss of pair i with respect to x or, with target, to t.
 func slopeOf[T Float](l Loss, p Pairs[T], i int, delta float64, target bool) float64 {
 	x, t := float64(p.X[i]), float64(p.T[i])
 	switch l {
@@ -77,7 +77,7 @@ func slopeOf[T Float](l Loss, p Pairs[T], i int, delta float64, target bool) flo
 	return math.Copysign(delta, d)
 }
 
-// slopeOfBCE is that of pair i before it is weighted.
+// slopeOfBCE returns the derivative for pair i before it is weighted.
 func (p Pairs[T]) slopeOfBCE(i int, target bool) float64 {
 	x, t := float64(p.X[i]), float64(p.T[i])
 	switch pos := orElse(p.Pos, i, 1); {
@@ -92,7 +92,8 @@ func (p Pairs[T]) slopeOfBCE(i int, target bool) float64 {
 	}
 }
 
-// slopeOfKL is NaN where the target is 0 and the derivative by it, as PyTorch's is.
+// slopeOfKL returns the derivative of KL and KLLog. For KL and a target of 0, the derivative with
+// respect to the target is NaN, as in PyTorch.
 func slopeOfKL(l Loss, x, t float64, target bool) float64 {
 	switch {
 	case l == KL && target:
@@ -123,8 +124,8 @@ func TotalLoss[T Float](l Loss, dst []T, p Pairs[T], delta, divisor float64) {
 	dst[0] = T(sum / divisor)
 }
 
-// LossGrad sets dst to the gradient of x or, with target, of t: dloss, which has an element for each pair or one for all, times
-// the derivative over divisor.
+// LossGrad sets dst to the gradient of x or, with target, of t. It is dloss, which has an element
+// for each pair or one for all, times the derivative over divisor.
 func LossGrad[T Float](l Loss, dst, dloss []T, p Pairs[T], delta, divisor float64, target bool) {
 	each := 1
 	if len(dloss) == 1 {

@@ -46,7 +46,7 @@ func MapGrad[T Float](f *Function, dst, dy, saved []T, c, d float64) {
 	})
 }
 
-// relu keeps NaN, as PyTorch's does.
+// relu keeps NaN, as in PyTorch.
 func relu[T Float](dst, x []T, _ T) {
 	dst = dst[:len(x)]
 	for i, v := range x {
@@ -81,5 +81,5 @@ func mulScalar[T Float](dst, x []T, c T) {
 	}
 }
 
-// sqrt compiles to one instruction for either type.
+// sqrt compiles to one instruction for both types.
 func sqrt[T Float](v T) T { return T(math.Sqrt(float64(v))) }

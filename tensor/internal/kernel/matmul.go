@@ -7,7 +7,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/gemm"
 )
 
-// productOf is one product.
+// productOf returns a single product.
 func productOf[T Float](p *plan.Product, c, a, b []T) gemm.Product[T] {
 	lda, ldb := p.K, p.N
 	if p.TransA {
@@ -19,13 +19,13 @@ func productOf[T Float](p *plan.Product, c, a, b []T) gemm.Product[T] {
 	return gemm.Product[T]{M: p.M, N: p.N, K: p.K, A: gemm.A(a, lda, p.TransA), B: gemm.B(b, ldb, p.TransB), C: c, CRow: p.N}
 }
 
-// alone: there are products enough in the batch for each to be one goroutine's.
+// alone reports whether the batch has enough products for each of them to run on one goroutine.
 func alone(p *plan.Product, batch *plan.Placement) bool {
 	return batch != nil && (p.M*p.N*p.K < grainFlops || batch.Count() >= 4*runtime.GOMAXPROCS(0))
 }
 
-// MatMulScratch is the number of elements of scratch memory that a product, or a batch of them,
-// takes at most, which are some MiB.
+// MatMulScratch returns the largest number of elements of scratch memory that a product, or a batch
+// of them, uses. It is some MiB.
 func MatMulScratch[T Float](p *plan.Product, batch *plan.Placement) int {
 	if alone(p, batch) {
 		return 0
@@ -34,9 +34,10 @@ func MatMulScratch[T Float](p *plan.Product, batch *plan.Placement) int {
 	return one.Scratch()
 }
 
-// Multiply sets c to the product, or to the products of a batch: it is of the factors' matrices
-// (Dst: of a, Src: of b), and those of c follow each other; nil: one product. scratch has
-// MatMulScratch elements; nothing overlaps c. With an inner dimension of 0 c becomes 0.
+// Multiply sets c to the product, or to the products of a batch; batch is nil for a single product.
+// batch has the offsets of the factors' matrices (Dst for a, Src for b). The matrices of c are
+// consecutive. scratch has MatMulScratch elements. Nothing may overlap c. If the inner dimension is
+// 0, c becomes 0.
 func Multiply[T Float](p *plan.Product, batch *plan.Placement, c, a, b, scratch []T) {
 	if batch == nil {
 		one := productOf(p, c, a, b)
@@ -62,7 +63,7 @@ func Multiply[T Float](p *plan.Product, batch *plan.Placement, c, a, b, scratch 
 	}
 }
 
-// Linear is Multiply and then, of every row, AddRows, to the same bits.
+// Linear is Multiply followed by AddRows, and bit-identical to them.
 func Linear[T Float](p *plan.Product, c, a, b, bias []T, relu bool, scratch []T) {
 	one := productOf(p, c, a, b)
 	if one.FinishesColumns() {

@@ -6,8 +6,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// NLLLoss sets loss to the weighted -x[label] of each row, or loss[0] to their sum or mean; weights
-// may be nil. Labels count as in CrossEntropy.
+// NLLLoss sets loss to the weighted -x[label] of each row, or loss[0] to their sum or mean. weights
+// may be nil. Ignored and bad labels count as in CrossEntropy.
 func NLLLoss[T Float, L Index](loss, x []T, labels []L, weights []T, e *plan.Entropy, fault *plan.Fault) {
 	note(fault, plan.FaultLabel, labels, e.Cols, func(label L) bool {
 		_, _, bad := classOf(e, label)
@@ -32,9 +32,9 @@ func NLLLoss[T Float, L Index](loss, x []T, labels []L, weights []T, e *plan.Ent
 	}
 }
 
-// NLLLossGrad sets dst to the gradient of x, times dloss, which is that of each row's loss or of
-// the only one. It is 0 except for the labels' elements, and in rows whose label is ignored or no
-// class.
+// NLLLossGrad sets dst to the gradient of x, times dloss, which has an element for each row's loss
+// or for the only one. It is 0 except for the labels' elements. Rows whose label is ignored or not
+// a class are 0.
 func NLLLossGrad[T Float, L Index](dst []T, labels []L, weights, dloss []T, e *plan.Entropy) {
 	clear(dst)
 	per := divisor(labels, weights, e)

@@ -2,11 +2,11 @@ package kernel
 
 import "math"
 
-// Norm is the p of a p-norm, as torch.linalg.vector_norm takes it: infinities give the greatest and the least magnitude, and 0 counts
-// what is not 0.
+// Norm is the p of a p-norm, as in torch.linalg.vector_norm: an infinite p selects the greatest or
+// the smallest magnitude, and 0 counts the elements that are not 0.
 type Norm float64
 
-// term is what a number of that magnitude adds.
+// term returns the term of a number with magnitude a.
 func (p Norm) term(a float64) float64 {
 	switch {
 	case p == 2:
@@ -21,7 +21,7 @@ func (p Norm) term(a float64) float64 {
 	return math.Pow(a, float64(p))
 }
 
-// none is the sum of no terms.
+// none returns the sum of no terms.
 func (p Norm) none() float64 {
 	if math.IsInf(float64(p), -1) {
 		return math.Inf(1)
@@ -29,7 +29,8 @@ func (p Norm) none() float64 {
 	return 0
 }
 
-// join is the sum of two, which for infinities is the greater or the lesser one. NaN stays.
+// join returns the sum of two sums, which for an infinite p is the greater or the smaller one. NaN
+// stays NaN.
 func (p Norm) join(a, b float64) float64 {
 	switch {
 	case math.IsInf(float64(p), 1):
@@ -40,7 +41,7 @@ func (p Norm) join(a, b float64) float64 {
 	return a + b
 }
 
-// root is the norm of which the sum is known.
+// root returns the norm for a complete sum.
 func (p Norm) root(sum float64) float64 {
 	switch {
 	case p == 2:
@@ -51,7 +52,7 @@ func (p Norm) root(sum float64) float64 {
 	return math.Pow(sum, 1/float64(p))
 }
 
-// NormOf is the norm of x. Its order depends on the length alone.
+// NormOf returns the norm of x. The order of summation depends only on the length.
 func NormOf[T Float](p Norm, x []T) float64 {
 	parts := make([]float64, (len(x)+leaf-1)/leaf)
 	split(len(parts), max(1, grainCheap/leaf), func(lo, hi int) {
@@ -66,7 +67,7 @@ func NormOf[T Float](p Norm, x []T) float64 {
 	return p.root(p.all(parts))
 }
 
-// NormOfNorms is the norm of several.
+// NormOfNorms returns the norm of several norms.
 func NormOfNorms(p Norm, norms []float64) float64 {
 	sum := p.none()
 	for _, v := range norms {
@@ -87,7 +88,7 @@ func (p Norm) all(parts []float64) float64 {
 	return p.join(p.all(parts[:mid]), p.all(parts[mid:]))
 }
 
-// Clip multiplies x with most/(norm+1e-6) if that is less than 1, or NaN.
+// Clip multiplies x by most/(norm+1e-6) if that is less than 1, or NaN.
 func Clip[T Float](x []T, norm, most float64) {
 	scale := most / (norm + 1e-6)
 	if scale >= 1 {
@@ -100,7 +101,7 @@ func Clip[T Float](x []T, norm, most float64) {
 	})
 }
 
-// Bound keeps x within -most and most, but for NaN.
+// Bound limits the elements of x to between -most and most, except NaN.
 func Bound[T Float](x []T, most float64) {
 	m := T(most)
 	split(len(x), grainCheap, func(lo, hi int) {

@@ -7,11 +7,11 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// rowParts walks over a row's parts: elements [lo, hi), with their weights and what is added: as
-// many, or one for all.
+// rowParts iterates over the parts of a row: elements [lo, hi), with their weights w and biases b,
+// which have an element for each or one for all.
 type rowParts[T Float] struct {
 	p         *plan.RowNorm
-	all       [2][]T // the weights of the row's group, and what is added; nil: none
+	all       [2][]T // the weights and biases of the row's group; nil if none
 	one, zero [1]T
 	lo, hi    int
 	w, b      []T
@@ -28,7 +28,7 @@ func (r *rowParts[T]) start(p *plan.RowNorm, g int, w, b []T) {
 	}
 }
 
-// next goes to the next part; false: there is none.
+// next moves to the next part, or returns false after the last one.
 func (r *rowParts[T]) next() bool {
 	if r.lo = r.hi; r.lo >= r.p.Cols() {
 		return false
@@ -50,8 +50,8 @@ func (r *rowParts[T]) next() bool {
 	return true
 }
 
-// Normalize sets y to the normalised rows of x times w plus b, which may be nil, and stats to the mean of each row, and
-// behind them to 1 over each one's standard deviation.
+// Normalize sets y to the normalised rows of x, times w, plus b; w and b may be nil. It sets stats
+// to the mean of each row, followed by 1 over each row's standard deviation.
 func Normalize[T Float](p *plan.RowNorm, y []T, stats []float64, x, w, b []T) {
 	cols := p.Cols()
 	split(p.Rows(), max(1, rowGrain()/cols), func(lo, hi int) {
@@ -79,7 +79,9 @@ func NormalizeGrad[T Float](p *plan.RowNorm, dx, dy, x, w []T, stats []float64) 
 		for r := lo; r < hi; r++ {
 			row, grad, out, g := x[r*cols:][:cols], dy[r*cols:][:cols], dx[r*cols:][:cols], r%p.Groups*p.Per
 			mean, rstd := stats[r], stats[p.Rows()+r]
-			own, along := 0.0, 0.0 // the sums of the gradient, and of its products with the normalised row
+			// own is the sum of the gradient, and along that of its products with the normalised
+			// row.
+			own, along := 0.0, 0.0
 			for q.start(p, g, w, nil); q.next(); {
 				a, b := simd.DotDeviations(grad[q.lo:q.hi], row[q.lo:q.hi], q.w, mean)
 				own += a
@@ -96,7 +98,8 @@ func NormalizeGrad[T Float](p *plan.RowNorm, dx, dy, x, w []T, stats []float64) 
 	})
 }
 
-// NormalizeWeightGrad sets dw and db, either of which may be nil, to the gradients of the weights and of what is added.
+// NormalizeWeightGrad sets dw and db, either of which may be nil, to the gradients of the weights
+// and biases.
 func NormalizeWeightGrad[T Float](p *plan.RowNorm, dw, db, dy, x []T, stats []float64) {
 	n := p.Groups * p.Per
 	split((n+lanes-1)/lanes, max(1, grainCheap/(lanes*max(1, p.N*p.Inner))), func(lo, hi int) {
@@ -127,8 +130,8 @@ func NormalizeWeightGrad[T Float](p *plan.RowNorm, dw, db, dy, x []T, stats []fl
 	})
 }
 
-// eachWeight calls f for the weights [from, to) and each of the rows n in [lo, hi) of their groups:
-// with the row, the weight, and where the elements that have it begin.
+// eachWeight calls f for the weights [from, to) and the rows of their groups for n in [lo, hi). f
+// gets the row, the weight, and the offset of the elements with that weight.
 func eachWeight(p *plan.RowNorm, from, to, lo, hi int, f func(r, k, at int)) {
 	for n := lo; n < hi; n++ {
 		for k := from; k < to; k++ {

@@ -8,14 +8,14 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// ranked is an element of a row by its rank, which orders numbers as whole ones.
+// ranked is an element of a row, with a rank that orders like the number but is an integer.
 type ranked struct {
 	rank uint64
 	at   int32
 }
 
-// Sort sets index, of rows of o.Keep elements, to the places of the first elements of each row of x
-// in the order of o.
+// Sort sets index, with rows of o.Keep elements, to the positions of the first elements of each row
+// of x in the order of o.
 func Sort[T Float](index []int32, x []T, o plan.Order) {
 	to := plan.Rows{Cols: o.Keep, Inner: o.Inner}
 	eachRow(len(x), o.Rows, func(lo, hi int) {
@@ -29,8 +29,9 @@ func Sort[T Float](index []int32, x []T, o plan.Order) {
 	})
 }
 
-// firsts returns the first o.Keep elements of the row at the beginning of x. Whenever room is full
-// it is sorted, and what comes after the first o.Keep is dropped, and not taken again.
+// firsts returns the first o.Keep elements of the row at the beginning of x. Whenever room is full,
+// it is sorted and only its first o.Keep elements are kept. Later elements that do not rank before
+// them are skipped.
 func firsts[T Float](room []ranked, x []T, o plan.Order) []ranked {
 	var flip uint64
 	if o.Descending {
@@ -55,13 +56,14 @@ func firsts[T Float](room []ranked, x []T, o plan.Order) []ranked {
 	return sorted(list)[:o.Keep]
 }
 
-// sorted sorts by rank and place, so that equal elements stay in their order.
+// sorted sorts by rank, then by position, so that equal elements keep their order.
 func sorted(list []ranked) []ranked {
 	slices.SortFunc(list, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.at, b.at)) })
 	return list
 }
 
-// rankOf is greater for greater numbers, the same for both zeros, and the greatest for every NaN.
+// rankOf returns a rank that is greater for greater numbers, the same for both zeros, and the
+// greatest for every NaN.
 func rankOf(v float64) uint64 {
 	bits := math.Float64bits(v)
 	switch {
@@ -70,5 +72,5 @@ func rankOf(v float64) uint64 {
 	case v < 0:
 		return ^bits
 	}
-	return bits | 1<<63 // which both zeros become
+	return bits | 1<<63 // the same for both zeros
 }

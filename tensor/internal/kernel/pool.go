@@ -2,8 +2,9 @@ package kernel
 
 import "github.com/cistern-ml/cistern/tensor/backend/plan"
 
-// MaxPool sets y to the greatest element of every window, each of which has one inside of the plane, and indices to where in
-// its plane it is: the first of equal ones. NaN is greater than all, and of several the last one counts.
+// MaxPool sets y to the greatest element of every window, and indices to its position in its plane;
+// of equal elements it takes the first. Every window has an element inside of the plane. NaN is
+// greater than all numbers; of several, the last one counts.
 func MaxPool[T Float](p *plan.Pool, y []T, indices []int32, x []T) {
 	rows := p.Planes * p.Out[0]
 	split(rows, max(1, grainCheap/(p.Out[1]*p.Window[0]*p.Window[1])), func(lo, hi int) {
@@ -11,7 +12,8 @@ func MaxPool[T Float](p *plan.Pool, y []T, indices []int32, x []T) {
 			plane := x[row/p.Out[0]*p.Pixels():][:p.Pixels()]
 			from, to := p.First(0, row%p.Out[0]), p.End(0, row%p.Out[0])
 			places, out := indices[row*p.Out[1]:][:p.Out[1]], y[row*p.Out[1]:][:p.Out[1]]
-			// Which element is the greatest no processor foresees: no branch depends on it, and no address.
+			// The processor can't predict which element is the greatest, so no branch and no
+			// address depends on it.
 			for q := range places {
 				left, right := p.First(1, q), p.End(1, q)
 				best := from*p.In[1] + left
@@ -51,7 +53,7 @@ func MaxPoolGrad[T Float](p *plan.Pool, dx, dy []T, indices []int32) {
 	})
 }
 
-// average is the part of a plane that result (i, j) is the average of, and what its sum is divided by.
+// average returns the part of a plane whose average is result (i, j), and the divisor of its sum.
 func average(p *plan.Pool, i, j int) (top, bottom, left, right int, divisor float64) {
 	var from, to [2]int
 	count := 1
@@ -76,7 +78,7 @@ func average(p *plan.Pool, i, j int) (top, bottom, left, right int, divisor floa
 	return from[0], to[0], from[1], to[1], float64(count)
 }
 
-// AvgPool sets y to the average of every window; it is summed in float64.
+// AvgPool sets y to the average of every window, summed in float64.
 func AvgPool[T Float](p *plan.Pool, y, x []T) {
 	rows := p.Planes * p.Out[0]
 	split(rows, max(1, grainCheap*p.Out[0]/max(1, p.Pixels())), func(lo, hi int) {

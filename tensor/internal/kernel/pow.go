@@ -4,7 +4,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// Pow sets dst to a to the power of b, which meet as p says. dst may be one of them.
+// Pow sets dst to a to the power of b, broadcast according to p. dst may be a or b.
 func Pow[T Float](dst, a, b []T, p *plan.Broadcast) {
 	split(len(dst), grainMath, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
@@ -14,9 +14,9 @@ func Pow[T Float](dst, a, b []T, p *plan.Broadcast) {
 	})
 }
 
-// PowGrad sets dst, which may be dy, to the gradient of a or, with exponent, of b, where dy is that
-// of a to the power of b. As in PyTorch the gradient of a is 0 where b is 0, and the slope by b is
-// 0 where a is 0 and b is not negative. p is of a and b.
+// PowGrad sets dst, which may be dy, to the gradient of a or, with exponent, of b. dy is the
+// gradient of a to the power of b. As in PyTorch, the gradient of a is 0 where b is 0, and the
+// gradient of b is 0 where a is 0 and b is not negative. p is the meeting of a and b.
 func PowGrad[T Float](exponent bool, dst, dy, a, b []T, p *plan.Meeting) {
 	split(len(dst), grainMath, func(lo, hi int) {
 		for i := lo; i < hi; i++ {

@@ -2,7 +2,7 @@ package kernel
 
 import "github.com/cistern-ml/cistern/tensor/backend/plan"
 
-// PReLU sets y to x where it is positive, and elsewhere to x times the weight of its channel.
+// PReLU sets y to x where x is positive, and elsewhere to x times the weight of its channel.
 func PReLU[T Float](y, x, weight []T, c plan.Channels) {
 	eachChannel(len(y), c, func(lo, hi, channel int) {
 		w := weight[channel]
@@ -15,7 +15,7 @@ func PReLU[T Float](y, x, weight []T, c plan.Channels) {
 	})
 }
 
-// PReLUGrad sets dx to the gradient of x, which may be dy.
+// PReLUGrad sets dx, which may be dy, to the gradient of x.
 func PReLUGrad[T Float](dx, dy, x, weight []T, c plan.Channels) {
 	eachChannel(len(dx), c, func(lo, hi, channel int) {
 		w := weight[channel]
@@ -29,7 +29,7 @@ func PReLUGrad[T Float](dx, dy, x, weight []T, c plan.Channels) {
 	})
 }
 
-// eachChannel calls f for the parts of n elements that are of one channel, concurrently.
+// eachChannel calls f concurrently for parts of n elements, each part within one channel.
 func eachChannel(n int, c plan.Channels, f func(lo, hi, channel int)) {
 	split(n, grainCheap, func(lo, hi int) {
 		for lo < hi {
@@ -41,7 +41,7 @@ func eachChannel(n int, c plan.Channels, f func(lo, hi, channel int)) {
 	})
 }
 
-// PReLUWeightGrad sets dweight to the gradient of the weights. It is summed in float64.
+// PReLUWeightGrad sets dweight to the gradient of the weights, summed in float64.
 func PReLUWeightGrad[T Float](dweight, dy, x []T, c plan.Channels) {
 	rows := len(x) / max(1, c.Channels*c.Inner)
 	split(c.Channels, max(1, grainCheap/4/max(1, rows*c.Inner)), func(lo, hi int) {

@@ -10,22 +10,22 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// randomBlock is how many random words are made at a time.
+// randomBlock is the number of random words that are generated at a time.
 const randomBlock = 1024
 
-// randomWords are the words of a block.
+// randomWords holds the words of a block.
 type randomWords [randomBlock]uint32
 
-// make sets the words to those of block b.
+// make generates the words of block b.
 func (w *randomWords) make(b uint64, r plan.Random) {
 	simd.Words(w[:], b*(randomBlock/4), r.Stream, r.Seed)
 }
 
-// number is number i of 64 bits in the block.
+// number returns the 64-bit number i of the block.
 func (w *randomWords) number(i int) uint64 { return uint64(w[2*i+1])<<32 | uint64(w[2*i]) }
 
-// eachBlock calls f for the random words of each block, and the elements that they are for, with so
-// many words each.
+// eachBlock calls f for each block of random words, with the range of elements that use it. Each
+// element uses that many words.
 func eachBlock(elements, words int, r plan.Random, f func(w *randomWords, from, to int)) {
 	per := randomBlock / words
 	split((elements+per-1)/per, grainVectorMath/randomBlock, func(lo, hi int) {
@@ -37,7 +37,8 @@ func eachBlock(elements, words int, r plan.Random, f func(w *randomWords, from, 
 	})
 }
 
-// wordsOf is how many words make a fraction for T, and fractionOf the fraction: see plan.Random.
+// wordsOf returns the number of words of a fraction of type T, and fractionOf fraction i; see
+// plan.Random.
 func wordsOf[T Float]() int {
 	var v T
 	return int(unsafe.Sizeof(v)) / 4
@@ -78,7 +79,8 @@ func Normal[T Float](dst []T, n plan.Noise) {
 	})
 }
 
-// sincosOfTurn is sine and cosine of a part of a turn. What is left of it after quarters is exact.
+// sincosOfTurn returns the sine and cosine of a fraction of a turn. The remainder after whole
+// quarters is exact.
 func sincosOfTurn(part float64) (sin, cos float64) {
 	quarters := math.Round(4 * part)
 	sin, cos = math.Sincos(2 * math.Pi * (part - quarters/4))
@@ -93,8 +95,8 @@ func sincosOfTurn(part float64) (sin, cos float64) {
 	return sin, cos
 }
 
-// Bernoulli sets dst to 1 where the random word over 2^32 is less than p, to NaN where that is NaN,
-// and else to 0.
+// Bernoulli sets dst to 1 where the random word over 2^32 is less than p, to NaN where p is NaN,
+// and to 0 elsewhere.
 func Bernoulli[T Float](dst, p []T, r plan.Random) {
 	eachBlock(len(dst), 1, r, func(w *randomWords, from, to int) {
 		for i, v := range p[from:to] {
@@ -110,8 +112,8 @@ func Bernoulli[T Float](dst, p []T, r plan.Random) {
 	})
 }
 
-// RandPerm sets dst to the numbers below its length in the order of the random number of 64 bits of
-// each, of which the low bits are the number itself.
+// RandPerm sets dst to the numbers below its length, ordered by a random 64-bit number for each.
+// The low bits of the random number are replaced by the number itself.
 func RandPerm(dst []uint64, r plan.Random) {
 	low := uint64(1)<<bits.Len(uint(len(dst)-1)) - 1
 	eachBlock(len(dst), 2, r, func(w *randomWords, from, to int) {

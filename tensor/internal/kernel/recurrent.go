@@ -2,9 +2,9 @@ package kernel
 
 import "math"
 
-// One step of a recurrent layer is a product, of the state before and the hidden weights, and then everything else at
-// once: a step has few numbers, and a launch costs the same for few as for many. Cells compute in float64 and round what
-// they store.
+// A step of a recurrent layer is a product of the previous state and the hidden weights, followed
+// by one launch for everything else, because a step has few numbers and a launch costs the same for
+// few as for many. Cells compute in float64 and round the stored results.
 
 // Recurrent is a kind of recurrent layer.
 type Recurrent uint8
@@ -16,11 +16,12 @@ const (
 	GRU                      // gates reset, update, new
 )
 
-// Gates is the number of gates: of numbers that a product gives for each of the state's.
+// Gates returns the number of gates, which is the number of a product's results per number of the
+// state.
 func (k Recurrent) Gates() int { return [...]int{1, 1, 4, 3}[k] }
 
-// each calls step for the n numbers of states of size: with the batch row, the number's place, and
-// that in the row.
+// each calls step for the n numbers of states with size numbers each. step gets the batch row, the
+// number's position, and its position in the row.
 func (k Recurrent) each(n, size int, step func(b, at, i int)) {
 	split(n/max(1, size), max(1, grainMath/max(1, k.Gates()*size)), func(lo, hi int) {
 		for b := lo; b < hi; b++ {
@@ -31,23 +32,24 @@ func (k Recurrent) each(n, size int, step func(b, at, i int)) {
 	})
 }
 
-// Cell has the arrays of a step, of (batch, Size) numbers each, gates (batch, gates, Size). Those of the first step's state,
-// a bias, what is not kept, and what no gradient comes from are nil.
+// Cell holds the arrays of a step, with (batch, Size) numbers each; the gates are (batch, gates,
+// Size). Absent arrays are nil: the previous state in the first step, a missing bias, and results
+// that are not kept.
 type Cell[T Float] struct {
 	Kind Recurrent
 	Size int
 
-	Gates  []T // the product of the input; becomes the gates, or for an RNN stays
-	Hidden []T // the product of the state before
+	Gates  []T // the product of the input, replaced by the gates; unchanged for an RNN
+	Hidden []T // the product of the previous state
 	Bias   []T // of Hidden, (gates, Size)
-	H      []T // the state before
-	C      []T // an LSTM's cell state before
+	H      []T // the previous state
+	C      []T // an LSTM's previous cell state
 	NewH   []T
 	NewC   []T
-	New    []T // a GRU's part of the new gate that comes from the state, if it is kept
+	New    []T // the part of a GRU's new gate that comes from the state, if it is kept
 }
 
-// hidden is what gate g of element i, of batch row b, gets from the state.
+// hidden returns what the state contributes to gate g of element i of batch row b.
 func (c *Cell[T]) hidden(b, g, i int) float64 {
 	return orElse(c.Hidden, (b*c.Kind.Gates()+g)*c.Size+i, 0) + orElse(c.Bias, g*c.Size+i, 0)
 }
@@ -57,7 +59,7 @@ func StepCell[T Float](c *Cell[T]) {
 	c.Kind.each(len(c.NewH), c.Size, c.step)
 }
 
-// step is for element i of batch row b, which is at in arrays without gates.
+// step computes element i of batch row b; at is its position in arrays without gates.
 func (c *Cell[T]) step(b, at, i int) {
 	row := b*c.Kind.Gates()*c.Size + i
 	sum := func(g int) float64 { return float64(c.Gates[row+g*c.Size]) + c.hidden(b, g, i) }
@@ -93,24 +95,25 @@ func (c *Cell[T]) step(b, at, i int) {
 	}
 }
 
-// CellGrad has the arrays of a step's gradient. DY, that of the step's result, and DH, that which comes from the next step's
-// product, are added up.
+// CellGrad holds the arrays of a step's gradient. DY is the gradient of the step's result, and DH
+// the gradient from the next step's product; they are added.
 type CellGrad[T Float] struct {
 	Kind Recurrent
 	Size int
 
-	Gates   []T // after the step; becomes the gradient of the product of the input
-	DHidden []T // a GRU's gradient of the product of the state; of others it is the same as Gates
+	Gates []T // after the step; replaced by the gradient of the input's product
+	// DHidden is a GRU's gradient of the state's product. For other kinds it equals Gates.
+	DHidden []T
 	DY, DH  []T
-	// Carry goes from step to step beside the products: the gradient of an LSTM's cell state, a GRU's of the state. It is
-	// read unless First, and written.
+	// Carry passes from step to step outside of the products: the gradient of an LSTM's cell state,
+	// or of a GRU's state. It is read unless First is set, and written.
 	Carry []T
 	First bool
-	H     []T // a GRU's state before
-	C     []T // an LSTM's cell state before
+	H     []T // a GRU's previous state
+	C     []T // an LSTM's previous cell state
 	NewH  []T // an RNN's state
 	NewC  []T // an LSTM's cell state
-	New   []T // a GRU's
+	New   []T // a GRU's, see Cell
 }
 
 // StepCellGrad computes the gradient of a step.

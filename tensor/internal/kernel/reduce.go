@@ -13,7 +13,8 @@ func count(dims []plan.Dim) int {
 	return n
 }
 
-// cut takes the innermost dimension off dims, as a run of neighbours; a run of 1 if there is none.
+// cut splits off the innermost dimension of dims, as a run of neighbours. Without dimensions the
+// run is 1.
 func cut(dims []plan.Dim) (outer []plan.Dim, run int) {
 	if len(dims) == 0 {
 		return nil, 1
@@ -22,8 +23,9 @@ func cut(dims []plan.Dim) (outer []plan.Dim, run int) {
 	return dims[:last], dims[last].Size
 }
 
-// Sum sets dst to the sums of x over divisor: 1, or the number of elements for a mean. They are taken in float64 and
-// in pairs, in an order that does not depend on the number of processors, and rounded once. dst must not be x.
+// Sum sets dst to the sums of x over divisor, which is 1, or the number of elements for a mean. The
+// sums are pairwise and in float64, in an order that does not depend on the number of processors,
+// and are rounded once. dst must not be x.
 func Sum[T Float](dst, x []T, divisor float64, p *plan.Reduction) {
 	switch {
 	case len(x) == 0:
@@ -37,14 +39,14 @@ func Sum[T Float](dst, x []T, divisor float64, p *plan.Reduction) {
 	}
 }
 
-// runs are the elements of one sum, which lie in runs of neighbours.
+// runs holds the elements of one sum, which are in runs of neighbours.
 type runs[T Float] struct {
-	from  []T // the first run, and everything behind
+	from  []T // x from the first run on
 	outer []plan.Dim
 	run   int
 }
 
-// sumRuns is for sums whose elements lie in runs of neighbours.
+// sumRuns computes sums whose elements are in runs of neighbours.
 func sumRuns[T Float](dst, x []T, divisor float64, p *plan.Reduction) {
 	outer, run := cut(p.Summed)
 	n := count(outer)
@@ -55,7 +57,7 @@ func sumRuns[T Float](dst, x []T, divisor float64, p *plan.Reduction) {
 	})
 }
 
-// sum is the sum of runs [lo, hi).
+// sum returns the sum of runs [lo, hi).
 func (r runs[T]) sum(lo, hi int) float64 {
 	if (hi-lo)*r.run > block && hi-lo > 1 {
 		mid := lo + (hi-lo)/2
@@ -71,13 +73,13 @@ func (r runs[T]) sum(lo, hi int) float64 {
 // lanes is the number of neighbouring columns that are summed at a time.
 const lanes = 256
 
-// columns are neighbouring sums, whose elements lie in rows.
+// columns are neighbouring sums, with their elements in rows.
 type columns[T Float] struct {
-	from  []T // the first row's elements, and everything behind
+	from  []T // x from the first row on
 	outer []plan.Dim
 }
 
-// sumColumns is for sums whose neighbours are neighbours in x as well.
+// sumColumns computes sums whose neighbours are neighbours in x as well.
 func sumColumns[T Float](dst, x []T, divisor float64, p *plan.Reduction) {
 	kept, cols := cut(p.Kept)
 	rows := count(p.Summed)

@@ -2,7 +2,7 @@ package kernel
 
 import "github.com/cistern-ml/cistern/tensor/backend/plan"
 
-// tapped are the taps of all columns, which every row shares.
+// tapped holds the taps of all columns, which all rows share.
 type tapped struct{ taps []plan.Tap }
 
 var spareTapped spares[tapped]
@@ -18,7 +18,7 @@ func withTaps(a *plan.Axis, f func(taps []plan.Tap)) {
 	spareTapped.give(t)
 }
 
-// Resample sets y to planes that are sampled from those of x.
+// Resample sets the planes of y to samples of the planes of x.
 func Resample[T Float](p *plan.Resample, y, x []T) {
 	rows, cols := &p.Axes[0], &p.Axes[1]
 	withTaps(cols, func(taps []plan.Tap) {
@@ -48,7 +48,7 @@ func mix[T Float](row []T, t plan.Tap) T {
 	return T(1-t.Next)*row[t.At] + T(t.Next)*row[t.At+1]
 }
 
-// ResampleGrad sets dx to the gradient of x. It is summed in float64.
+// ResampleGrad sets dx to the gradient of x, summed in float64.
 func ResampleGrad[T Float](p *plan.Resample, dx, dy []T) {
 	rows, cols := &p.Axes[0], &p.Axes[1]
 	withTaps(cols, func(taps []plan.Tap) {

@@ -7,20 +7,20 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// Rule is the step of an optimiser. It computes with numbers that parameters share and with own
-// ones of each parameter, which are its row in a captured step: two structs of up to eight float64.
-// Package gen makes of a row the operation, and the numbers' places for GPUs, whose twin of the
-// loop is in ptx/step.cu.
+// Rule is the step of an optimiser. It uses numbers that all parameters share, and own numbers of
+// each parameter, which are in device memory in a captured step. Both are structs of up to eight
+// float64. Command gen generates the operation and the indices of the numbers for GPUs from it. The
+// GPU's version of the loop is in ptx/step.cu.
 type Rule struct {
 	Name        string
-	Shared, Own any // structs of the types
-	Needs       int // of the arrays of state, which come first; the others may be absent
+	Shared, Own any // zero values of the structs' types
+	Needs       int // the number of required arrays of state, which come first
 	grain       int
 	single      loopOfRule[float32]
 	double      loopOfRule[float64]
 }
 
-// Width is how many own numbers a parameter has.
+// Width returns the number of own numbers of a parameter.
 func (r *Rule) Width() int { return reflect.TypeOf(r.Own).NumField() }
 
 // loopOfRule updates parameters and up to three arrays of state, which may be empty.
@@ -51,7 +51,7 @@ func Step[T Float](r *Rule, shared *plan.Numbers, own []float64, p, g []T, state
 	})
 }
 
-// behind is the part of x, or nothing of nothing.
+// behind returns x[lo:hi], or nil if x is empty.
 func behind[T Float](x []T, lo, hi int) []T {
 	if len(x) == 0 {
 		return nil
@@ -59,7 +59,7 @@ func behind[T Float](x []T, lo, hi int) []T {
 	return x[lo:hi]
 }
 
-// sgd has the momentum as state, if there is one.
+// sgd's state is the momentum, if there is one.
 func sgd[T Float](shared *plan.Numbers, own []float64, p, g []T, state [3][]T) {
 	n, o := plan.NumbersOf[plan.SGDShared](&shared[0]), plan.NumbersOf[plan.SGDOwn](&own[0])
 	k := simd.SGDScalars[T]{LR: T(o.Rate), Momentum: T(o.Momentum), Keep: T(n.Keep), Decay: T(n.Decay), Sign: T(n.Sign)}
@@ -82,7 +82,7 @@ func sgd[T Float](shared *plan.Numbers, own []float64, p, g []T, state [3][]T) {
 	}
 }
 
-// adam has the two moments as state, and the greatest second moments (amsgrad) or nothing.
+// adam's state is the two moments and, for amsgrad, the greatest second moments.
 func adam[T Float](shared *plan.Numbers, own []float64, p, g []T, state [3][]T) {
 	n, o := plan.NumbersOf[plan.AdamShared](&shared[0]), plan.NumbersOf[plan.AdamOwn](&own[0])
 	k := simd.AdamScalars[T]{Shrink: T(o.Shrink), Decay: T(n.Decay), C1: T(o.C1), Beta2: T(n.Beta2),
@@ -98,8 +98,8 @@ func adam[T Float](shared *plan.Numbers, own []float64, p, g []T, state [3][]T) 
 	}
 }
 
-// rmsprop has the means of the squares as state, those of the gradients (centered) or nothing, and
-// the momentum or nothing.
+// rmsprop's state is the means of the squares, the means of the gradients if it is centered, and
+// the momentum if there is one.
 func rmsprop[T Float](shared *plan.Numbers, own []float64, p, g []T, state [3][]T) {
 	n, o := plan.NumbersOf[plan.RMSpropShared](&shared[0]), plan.NumbersOf[plan.RMSpropOwn](&own[0])
 	lr, mom := T(o.Rate), T(o.Momentum)
@@ -125,7 +125,7 @@ func rmsprop[T Float](shared *plan.Numbers, own []float64, p, g []T, state [3][]
 	}
 }
 
-// adagrad has the sums of the squares as state.
+// adagrad's state is the sums of the squares.
 func adagrad[T Float](shared *plan.Numbers, own []float64, p, g []T, state [3][]T) {
 	n, o := plan.NumbersOf[plan.AdagradShared](&shared[0]), plan.NumbersOf[plan.AdagradOwn](&own[0])
 	rate, eps, wd, sg := T(o.Rate), T(n.Eps), T(n.Decay), T(n.Sign)
@@ -138,7 +138,7 @@ func adagrad[T Float](shared *plan.Numbers, own []float64, p, g []T, state [3][]
 	}
 }
 
-// lion has the momentum as state.
+// lion's state is the momentum.
 func lion[T Float](shared *plan.Numbers, own []float64, p, g []T, state [3][]T) {
 	n, o := plan.NumbersOf[plan.LionShared](&shared[0]), plan.NumbersOf[plan.LionOwn](&own[0])
 	b1, c1, b2, c2, sg, lr, shrink := T(n.Beta1), T(n.C1), T(n.Beta2), T(n.C2), T(n.Sign), T(o.Rate), T(o.Shrink)

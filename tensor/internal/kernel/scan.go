@@ -2,8 +2,8 @@ package kernel
 
 import "github.com/cistern-ml/cistern/tensor/backend/plan"
 
-// CumSum sets each element of dst to the sum of its row of x up to it or, in reverse, from it on,
-// in float64. Rows that are neighbours are added up together.
+// CumSum sets each element of dst to the sum of its row of x up to this element or, in reverse,
+// from it on, in float64. Neighbouring rows are summed together.
 func CumSum[T Float](dst, x []T, r plan.Rows, reverse bool) {
 	if len(x) == 0 {
 		return

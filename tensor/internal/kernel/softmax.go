@@ -8,12 +8,12 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// Logit is an element of a row. The rows of bfloat16 are read where they are, one at a time in
-// float32 for each of the processors: the logits of a large vocabulary are the largest tensor of a
-// step.
+// Logit is the constraint of a row's elements. Rows of bfloat16 are converted to float32 one row at
+// a time on each processor, rather than as a whole, because the logits of a large vocabulary are
+// the largest tensor of a step.
 type Logit interface{ Float | bfloat16.Number }
 
-// row is the elements of a row, in buf unless they are neighbours of type T.
+// row returns the elements of row i. It copies them to buf unless they are adjacent and of type T.
 func row[T Float, E Logit](x []E, i int, r plan.Rows, buf []T) []T {
 	at := r.Start(i)
 	switch x := any(x).(type) {
@@ -32,8 +32,8 @@ func row[T Float, E Logit](x []E, i int, r plan.Rows, buf []T) []T {
 	return buf
 }
 
-// rowOr is where the elements of a row are to be set: in their place if they are neighbours of type
-// T, else in buf, for setRow.
+// rowOr returns where the elements of a row are written: their place in dst if they are adjacent
+// and of type T, otherwise buf, which setRow copies.
 func rowOr[T Float, E Logit](dst []E, i int, r plan.Rows, buf []T) []T {
 	if dst, ok := any(dst).([]T); ok && r.Inner == 1 {
 		return dst[r.Start(i):][:r.Cols]
@@ -41,7 +41,7 @@ func rowOr[T Float, E Logit](dst []E, i int, r plan.Rows, buf []T) []T {
 	return buf
 }
 
-// setRow puts the elements in their place, unless they are there.
+// setRow copies the elements to dst, unless they are already there.
 func setRow[T Float, E Logit](dst []E, i int, r plan.Rows, row []T) {
 	at := r.Start(i)
 	switch dst := any(dst).(type) {
@@ -59,7 +59,7 @@ func setRow[T Float, E Logit](dst []E, i int, r plan.Rows, row []T) {
 	}
 }
 
-// buffer is for row.
+// buffer returns a buffer for row, or nil if row does not need one.
 func buffer[T Float, E Logit](x []E, r plan.Rows) []T {
 	if _, there := any(x).([]T); there && r.Inner == 1 {
 		return nil
@@ -74,11 +74,12 @@ func eachRow(n int, r plan.Rows, f func(lo, hi int)) {
 	}
 }
 
-// exponentials is room for those of a row that is not too long: then each is computed once.
+// exponentials is a buffer for the exponentials of a row of limited length, so that each is
+// computed only once.
 type exponentials [2048]float64
 
-// Softmax sets every row of dst to the softmax of that row of x or, with log, to its logarithm, in float64 and safe from
-// overflow.
+// Softmax sets every row of dst to the softmax of that row of x or, with log, to its logarithm. It
+// computes in float64 and does not overflow.
 func Softmax[T Float](dst, x []T, r plan.Rows, log bool) {
 	eachRow(len(dst), r, func(lo, hi int) {
 		var exps exponentials
@@ -100,8 +101,9 @@ func Softmax[T Float](dst, x []T, r plan.Rows, log bool) {
 	})
 }
 
-// expsOf is exp(v - top) of a row and the sum of these; none of them if the row is too long. They have all digits of float64 if they
-// must: for differences in which most of them are lost.
+// expsOf returns exp(v - top) for each element of a row and their sum. For rows that are too long
+// it returns only the sum. With precise the exponentials have all digits of float64, for
+// differences in which most of them cancel.
 func expsOf[T Float](room *exponentials, row []T, top float64, precise bool) (exps []float64, sum float64) {
 	if len(row) > len(room) {
 		return nil, sumExp(row, top)
@@ -113,7 +115,7 @@ func expsOf[T Float](room *exponentials, row []T, top float64, precise bool) (ex
 	return exps, simd.ExpTo(exps, row, top)
 }
 
-// scaleExps sets out to exp(v - top) c, which exps has if it is not nil.
+// scaleExps sets out to exp(v - top) c. It uses exps, unless exps is nil.
 func scaleExps[T Float](out, row []T, exps []float64, top, c float64) {
 	if exps != nil {
 		simd.ScaleTo(out, exps, c)
@@ -122,8 +124,8 @@ func scaleExps[T Float](out, row []T, exps []float64, top, c float64) {
 	chunks(len(row), func(lo, hi int) { simd.ExpScale(out[lo:hi], row[lo:hi], top, c) })
 }
 
-// SoftmaxGrad sets dst to the gradient of the argument by row: y * (dy - sum(dy*y)) for the softmax y, and
-// dy - exp(y) * sum(dy) for its logarithm.
+// SoftmaxGrad sets dst to the gradient of the argument by row: y * (dy - sum(dy*y)) for the softmax
+// y, and dy - exp(y) * sum(dy) for its logarithm.
 func SoftmaxGrad[T Float](dst, dy, y []T, r plan.Rows, log bool) {
 	eachRow(len(dst), r, func(lo, hi int) {
 		one, two := buffer[T](dy, r), buffer[T](y, r)
@@ -143,7 +145,7 @@ func SoftmaxGrad[T Float](dst, dy, y []T, r plan.Rows, log bool) {
 }
 
 // ArgMax sets dst[i] to the index of the greatest element of row i of x, or of the smallest if sign
-// is -1, the first one of several. NaN comes before everything, as in PyTorch.
+// is -1. Of several it takes the first. NaN counts as the greatest or smallest, as in PyTorch.
 func ArgMax[T Float](dst []int32, x []T, r plan.Rows, sign T) {
 	buf := buffer[T](x, r)
 	for i := range dst {

@@ -6,13 +6,14 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// spares are jobs to use again, as many as there were at once.
+// spares holds jobs for reuse, as many as there were concurrent ones.
 type spares[J any] struct {
 	mu  sync.Mutex
 	all []*J
 }
 
-// take returns a job. In race builds it is a new one: an old one would order the streams that had it.
+// take returns a job. In race builds it is always new, because a reused one would order the streams
+// that used it.
 func (s *spares[J]) take() *J {
 	if race.Enabled {
 		return new(J)
@@ -37,8 +38,8 @@ func (s *spares[J]) give(j *J) {
 	s.mu.Unlock()
 }
 
-// either is a or b, whichever is a V: the one of float32 and float64 that belongs to a type
-// parameter.
+// either returns a or b, whichever is a V. It selects between variables for float32 and float64 by
+// a type parameter.
 func either[V any](a, b any) V {
 	if v, ok := a.(V); ok {
 		return v

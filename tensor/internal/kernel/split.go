@@ -6,16 +6,17 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/workers"
 )
 
-// Grains: the least number of elements worth a goroutine of their own. A goroutine costs about 1 µs to wake
-// and wait for; the cheap loops take about 0.5 ns for an element, the transcendental ones 5 ns and more.
+// Grains are the smallest numbers of elements for which another goroutine pays. Waking a goroutine
+// and waiting for it costs about 1 µs. Cheap loops take about 0.5 ns per element, transcendental
+// ones 5 ns and more.
 const (
 	grainCheap = 32 << 10
 	grainMath  = 2 << 10
 	grainFlops = 256 << 10 // multiply-adds
 )
 
-// split calls f for consecutive ranges that cover [0, n), on at most GOMAXPROCS goroutines, each with at
-// least grain elements.
+// split calls f for consecutive ranges that cover [0, n), on at most GOMAXPROCS goroutines, each
+// with at least grain elements.
 func split(n, grain int, f func(lo, hi int)) {
 	parts := n / max(1, grain)
 	if parts > 1 {
@@ -40,10 +41,10 @@ type ranges struct {
 	f        func(lo, hi int)
 }
 
-// Units is for package workers.
+// Units implements workers.Job.
 func (r *ranges) Units(int) int { return r.parts }
 
-// Run is for package workers.
+// Run implements workers.Job.
 func (r *ranges) Run(_, i int) { r.f(i*r.n/r.parts, (i+1)*r.n/r.parts) }
 
 var spareRanges spares[ranges]

@@ -10,17 +10,18 @@ import (
 type Statistic uint8
 
 const (
-	Amax       Statistic = iota // the greatest element; NaN if one is
-	Max                         // the same, with a gradient in which NaNs are equal
+	Amax       Statistic = iota // the greatest element; NaN if any is NaN
+	Max                         // Amax, with a gradient in which NaNs are equal
 	LogSumExp                   // the logarithm of the sum of exponentials
-	Var                         // the sum of squared distances from the mean, over the number of elements less c
+	Var                         // the sum of squared deviations, over the number of elements less c
 	VectorNorm                  // the norm of c: 1, 2 or +Inf
-	Amin                        // the smallest element; NaN if one is. Its gradients are those of Amax and Max
+	// Amin is the smallest element; NaN if any is NaN. Its gradients are those of Amax and Max.
+	Amin
 )
 
-// group are the elements of one output.
+// group holds the elements of one output.
 type group[T Float] struct {
-	from []T // the first one, and everything behind
+	from []T // x from the first element on
 	dims []plan.Dim
 	n    int
 }
@@ -37,7 +38,8 @@ func groups[T Float](outputs int, x []T, p *plan.Reduction, f func(o int, g grou
 	})
 }
 
-// Reduce sets dst to a statistic of x over the dimensions of p, computed in float64. The greatest of no elements is -Inf.
+// Reduce sets dst to a statistic of x over the dimensions of p, computed in float64. The greatest
+// of no elements is -Inf.
 func Reduce[T Float](s Statistic, dst, x []T, c float64, p *plan.Reduction) {
 	groups(len(dst), x, p, func(o int, g group[T]) {
 		switch s {
@@ -57,8 +59,8 @@ func Reduce[T Float](s Statistic, dst, x []T, c float64, p *plan.Reduction) {
 	})
 }
 
-// ReduceGrad sets dst to the gradient of x, where dy is that of the statistic y of [Reduce]. What is equal to the greatest
-// element shares its gradient. y is not read for Var.
+// ReduceGrad sets dst to the gradient of x; dy is the gradient of the statistic y of [Reduce].
+// Elements that are equal to the greatest one share its gradient. y is not read for Var.
 func ReduceGrad[T Float](s Statistic, dst, dy, x, y []T, c float64, p *plan.Reduction) {
 	groups(len(dy), x, p, func(o int, g group[T]) {
 		out, d := dst[plan.Offset(p.Kept, o):], float64(dy[o])
@@ -102,7 +104,7 @@ func (g group[T]) greatest() float64 {
 	return g.greatestOf(func(v float64) float64 { return v })
 }
 
-// greatestOf is the greatest f of an element; NaN if one is.
+// greatestOf returns the greatest f of an element, or NaN if any is NaN.
 func (g group[T]) greatestOf(f func(v float64) float64) float64 {
 	top := math.Inf(-1)
 	for i := range g.n {
@@ -115,7 +117,7 @@ func (g group[T]) greatestOf(f func(v float64) float64) float64 {
 	return top
 }
 
-// norm is the norm of 1, 2 or +Inf.
+// norm returns the p-norm for a p of 1, 2 or +Inf.
 func (g group[T]) norm(p float64) float64 {
 	switch p {
 	case 1:
@@ -126,8 +128,8 @@ func (g group[T]) norm(p float64) float64 {
 	return g.greatestOf(math.Abs)
 }
 
-// normSlope is the gradient of an element, where d is that of the norm: 0 where the norm is not
-// differentiable in it, and an equal share for the elements that are the greatest.
+// normSlope returns the gradient of an element for a gradient d of the norm. It is 0 where the norm
+// is not differentiable. For +Inf the greatest elements have equal shares.
 func (g group[T]) normSlope(d, norm, p float64) func(v float64) float64 {
 	switch p {
 	case 1:
@@ -154,7 +156,7 @@ func (g group[T]) normSlope(d, norm, p float64) func(v float64) float64 {
 	}
 }
 
-// sign is 1, -1, or 0 for zeros and NaN.
+// sign returns 1, -1, or 0 for zeros and NaN.
 func sign(v float64) float64 {
 	switch {
 	case v > 0:
@@ -167,7 +169,7 @@ func sign(v float64) float64 {
 
 func (g group[T]) mean() float64 { return sumOf(0, g.n, g.at) / float64(g.n) }
 
-// finiteOr0 is what exponentials are taken relative to: beside an infinity nothing is.
+// finiteOr0 returns the number relative to which exponentials are taken, which must be finite.
 func finiteOr0(v float64) float64 {
 	if math.IsInf(v, 0) {
 		return 0

@@ -6,23 +6,23 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// Sums are taken in float64, and in pairs, so that rounding errors grow with the logarithm of the number of terms:
-// what float32 loses to the sum itself is nothing, and what float64 loses is a few units in the last place. Their order
-// depends on the number of terms alone, and on the instruction set.
+// Sums are pairwise and in float64, so that rounding errors grow with the logarithm of the number
+// of terms. Float64 then loses a few units in the last place, which vanish when the sum is rounded
+// to float32. The order of a sum depends only on the number of terms and on the instruction set.
 
 // leaf is the number of terms that are added one after the other before sums are added in pairs.
 const leaf = 128
 
-// block is that of terms that package simd adds, which has many sums at a time.
+// block is the number of terms that package simd adds at a time, in many accumulators.
 const block = 32 * leaf
 
-// half is about n/2, and a multiple of leaf.
+// half returns about n/2, as a multiple of leaf.
 func half(n int) int { return (n/leaf + 1) / 2 * leaf }
 
-// halfBlocks is about n/2, and a multiple of block, for n > block.
+// halfBlocks returns about n/2, as a multiple of block, for n > block.
 func halfBlocks(n int) int { return (n/block + 1) / 2 * block }
 
-// total is the sum of x, whose blocks are added in pairs.
+// total returns the sum of x. Its blocks are added in pairs.
 func total[T Float](x []T) float64 {
 	if len(x) > block {
 		h := halfBlocks(len(x))
@@ -31,7 +31,7 @@ func total[T Float](x []T) float64 {
 	return simd.Total(x)
 }
 
-// dot is the sum of the products of x and y, whose blocks are added in pairs.
+// dot returns the sum of the products of x and y. Its blocks are added in pairs.
 func dot[T Float](x, y []T) float64 {
 	if len(x) > block {
 		h := halfBlocks(len(x))
@@ -40,7 +40,7 @@ func dot[T Float](x, y []T) float64 {
 	return simd.Dot(x, y)
 }
 
-// deviations is the sum of the squares of x - mean, whose blocks are added in pairs.
+// deviations returns the sum of the squares of x - mean. Its blocks are added in pairs.
 func deviations[T Float](x []T, mean float64) float64 {
 	if len(x) > block {
 		h := halfBlocks(len(x))
@@ -49,7 +49,7 @@ func deviations[T Float](x []T, mean float64) float64 {
 	return simd.Deviations(x, mean)
 }
 
-// sumExp is the sum of exp(v - top), whose blocks are added in pairs.
+// sumExp returns the sum of exp(v - top). Its blocks are added in pairs.
 func sumExp[T Float](x []T, top float64) float64 {
 	if len(x) > block {
 		h := halfBlocks(len(x))
@@ -58,7 +58,7 @@ func sumExp[T Float](x []T, top float64) float64 {
 	return simd.SumExp(x, top)
 }
 
-// dotDeviations is the sum of dy, and of that times x - mean.
+// dotDeviations returns the sum of dy, and the sum of dy times x - mean.
 func dotDeviations[T Float](dy, x []T, mean float64) (sum, dot float64) {
 	if len(x) > block {
 		h := halfBlocks(len(x))
@@ -69,7 +69,7 @@ func dotDeviations[T Float](dy, x []T, mean float64) (sum, dot float64) {
 	return simd.DotDeviations(dy, x, []T{1}, mean)
 }
 
-// greatest is the greatest number of x, NaN apart, or -Inf.
+// greatest returns the greatest number of x, ignoring NaN, or -Inf.
 func greatest[T Float](x []T) T {
 	top := T(math.Inf(-1))
 	for lo := 0; lo < len(x); lo += most {
@@ -78,7 +78,7 @@ func greatest[T Float](x []T) T {
 	return top
 }
 
-// sumOf is the sum of f(i) for i in [lo, hi).
+// sumOf returns the sum of f(i) for i in [lo, hi).
 func sumOf(lo, hi int, f func(i int) float64) float64 {
 	if hi-lo > leaf {
 		h := half(hi - lo)
@@ -91,10 +91,11 @@ func sumOf(lo, hi int, f func(i int) float64) float64 {
 	return sum
 }
 
-// parts is a fixed number, so that sums do not depend on the number of processors.
+// parts is constant, so that sums do not depend on the number of processors.
 const parts = 16
 
-// sumOfParts is the sum of f for parts of [0, n), at least grain of which are worth a goroutine.
+// sumOfParts returns the sum of f over the parts of [0, n). At least grain parts are needed for
+// another goroutine to pay.
 func sumOfParts(n, grain int, f func(lo, hi int) float64) (sum float64) {
 	var sums [parts]float64
 	split(parts, grain, func(lo, hi int) {

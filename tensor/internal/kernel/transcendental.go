@@ -2,13 +2,13 @@ package kernel
 
 import "math"
 
-// ln2 in two parts; the first has zeros at its end, so that its product with an exponent is exact.
+// ln2 in two parts. The first ends with zeros, so that its product with an exponent is exact.
 const (
 	ln2High = 0x1.62e42feep-01
 	ln2Low  = 0x1.a39ef35793c76p-33
 )
 
-// exp is e to the power of x. On amd64 math.Exp is infinite above 709.4 already.
+// exp returns e to the power of x. On amd64 math.Exp is infinite above 709.4 already.
 func exp(x float64) float64 {
 	if x > 709 && x < 710 {
 		return math.Exp(x-1) * math.E
@@ -16,7 +16,8 @@ func exp(x float64) float64 {
 	return math.Exp(x)
 }
 
-// log is the natural logarithm. On amd64 math.Log takes all subnormal numbers for the smallest normal one.
+// log returns the natural logarithm. On amd64 math.Log treats all subnormal numbers as the smallest
+// normal one.
 func log(x float64) float64 {
 	if x > 0 && x < 0x1p-1022 {
 		return math.Log(x*0x1p54) - 54*math.Ln2
@@ -24,8 +25,9 @@ func log(x float64) float64 {
 	return math.Log(x)
 }
 
-// logTwice is the logarithm of a positive finite number as the sum of two numbers, with about 20 bits more than one has:
-// with x = m·2^e and s = (m-1)/(m+1) it is e·ln 2 + 2(s + s³/3 + s⁵/5 + …), where what is large is computed in two parts.
+// logTwice returns the logarithm of a positive finite number as the sum of two numbers, with about
+// 20 bits more than one number has. With x = m·2^e and s = (m-1)/(m+1) it is e·ln 2 + 2(s + s³/3 +
+// s⁵/5 + …), with the large terms computed in two parts.
 func logTwice(x float64) (high, low float64) {
 	m, e := math.Frexp(x)
 	if m < math.Sqrt2/2 {
@@ -39,7 +41,7 @@ func logTwice(x float64) (high, low float64) {
 	q := s * s
 	qLow := math.FMA(s, s, -q) + 2*s*sLow
 	const third, thirdLow = 0x1.5555555555555p-2, 0x1.5555555555555p-56
-	var rest float64 // of the series behind s³/3, over s⁵
+	var rest float64 // the series after s³/3, over s⁵
 	for k := 25.0; k >= 5; k -= 2 {
 		rest = rest*q + 1/k
 	}
@@ -54,14 +56,15 @@ func logTwice(x float64) (high, low float64) {
 	return twoSum(high, low+more+2*sLow+2*uLow+n*ln2Low)
 }
 
-// twoSum is a+b, rounded, and what the rounding left off (Knuth).
+// twoSum returns a+b, rounded, and the rounding error (Knuth).
 func twoSum(a, b float64) (sum, rest float64) {
 	sum = a + b
 	t := sum - a
 	return sum, (a - (sum - t)) + (b - t)
 }
 
-// pow is x to the power of y, with at most two units in the last place of error where math.Pow has hundreds.
+// pow returns x to the power of y, with an error of at most two units in the last place where
+// math.Pow has hundreds.
 func pow(x, y float64) float64 {
 	switch {
 	case y == 1:

@@ -5,7 +5,9 @@ import "unsafe"
 // Transpose sets dst, [cols,rows], to the transpose of src, [rows,cols]. They must not overlap.
 func Transpose[T Float](dst, src []T, rows, cols int) {
 	var v T
-	tile := 64 / int(unsafe.Sizeof(v)) // a cache line: with more, columns of a matrix 2^n wide evict each other
+	// A tile is a cache line. With more, columns of a matrix with 2^n columns would evict each
+	// other.
+	tile := 64 / int(unsafe.Sizeof(v))
 	split((rows+tile-1)/tile, max(1, grainCheap/2/max(1, cols*tile)), func(lo, hi int) {
 		for i0 := lo * tile; i0 < min(hi*tile, rows); i0 += tile {
 			i1 := min(i0+tile, rows)

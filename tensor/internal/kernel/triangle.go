@@ -9,8 +9,8 @@ func Triangle[E uint8 | uint16 | uint32 | uint64](dst, x []E, t *plan.Triangle) 
 	}
 	split(len(dst)/t.Cols, max(1, grainCheap/t.Cols), func(lo, hi int) {
 		for row := lo; row < hi; row++ {
-			// The last column of a lower triangle, and the first of an upper one, is row +
-			// diagonal.
+			// Column row + diagonal is the last one of a lower triangle, and the first one of an
+			// upper one.
 			from, to := 0, min(max(row%t.Rows+t.Diagonal+1, 0), t.Cols)
 			if t.Upper {
 				from, to = min(max(row%t.Rows+t.Diagonal, 0), t.Cols), t.Cols

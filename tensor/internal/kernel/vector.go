@@ -2,14 +2,15 @@ package kernel
 
 import "github.com/cistern-ml/cistern/tensor/internal/simd"
 
-// Grains of loops of vector instructions: an element takes 0.05 to 0.2 ns in the cheap ones, where memory is what is waited for, and
-// about 0.5 ns and more in the transcendental ones.
+// Grains of loops with vector instructions. The cheap loops take 0.05 to 0.2 ns per element, most
+// of it waiting for memory; the transcendental ones take about 0.5 ns and more.
 const (
 	grainVector     = 128 << 10
 	grainVectorMath = 16 << 10
 )
 
-// most is how many elements assembly gets at a time: the scheduler and the garbage collector can't interrupt it.
+// most is the largest number of elements of a call of assembly, which the scheduler and the garbage
+// collector can't interrupt.
 const most = 8 << 10
 
 // chunks calls f for parts of [0, n), each of most elements or fewer.
@@ -19,10 +20,11 @@ func chunks(n int, f func(lo, hi int)) {
 	}
 }
 
-// vectors is whether loops run vector instructions.
+// vectors reports whether loops use vector instructions.
 func vectors() bool { return simd.Active() > simd.NEON }
 
-// mathGrain is the grain of loops of transcendental functions, rowGrain of others that package simd has.
+// mathGrain returns the grain of loops of transcendental functions, and rowGrain the grain of other
+// loops of package simd.
 func mathGrain() int {
 	if vectors() {
 		return grainVectorMath

@@ -2,14 +2,16 @@ package reference
 
 import "math"
 
-// Attending is an attention of one matrix each: queries (l, e), keys (s, e), values (s, n), and what is added to the
-// scores, (l, s), -Inf for a key that is not seen.
+// Attending holds the operands of an attention of single matrices: queries (l, e), keys (s, e),
+// values (s, n), and Add (l, s), which is added to the scores and is -Inf for a key that the query
+// does not see.
 type Attending struct {
 	Q, K, V, Add Array
 	Scale        float64
 }
 
-// weights are those of query i, and how large its scores' terms are, where the weight is not 0.
+// weights returns the weights of query i. size is the largest magnitude of the terms of a score
+// with a weight other than 0.
 func (a Attending) weights(i int) (w []float64, size float64) {
 	s, e := a.K.Shape[0], a.K.Shape[1]
 	top, sizes := math.Inf(-1), make([]float64, s)
@@ -44,7 +46,8 @@ func (a Attending) weights(i int) (w []float64, size float64) {
 	return w, size
 }
 
-// Attention is the result. An error in a score is one in its weight: sizes have the scores' as a factor.
+// Attention returns the result. An error in a score is one in its weight, so the sizes include a
+// factor for the scores.
 func Attention(a Attending) Result {
 	l, s, n := a.Q.Shape[0], a.V.Shape[0], a.V.Shape[1]
 	r := newResult([]int{l, n})
@@ -61,7 +64,8 @@ func Attention(a Attending) Result {
 	return r
 }
 
-// AttentionGrad is the gradients of queries, keys, values and of what is added, from that of the result.
+// AttentionGrad returns the gradients of the queries, keys, values and Add for a gradient dy of the
+// result.
 func AttentionGrad(a Attending, dy Array) (dq, dk, dv, dadd Result) {
 	l, s, e, n := a.Q.Shape[0], a.K.Shape[0], a.K.Shape[1], a.V.Shape[1]
 	dq, dk, dv, dadd = newResult(a.Q.Shape), newResult(a.K.Shape), newResult(a.V.Shape), newResult([]int{l, s})
@@ -86,7 +90,8 @@ func AttentionGrad(a Attending, dy Array) (dq, dk, dv, dadd Result) {
 			meanSize += w[j] * sizes[j]
 		}
 		for j := range s {
-			if math.IsInf(a.Add.Data[i*s+j], -1) { // the query does not see the key, whatever its other scores are
+			// The query does not see the key, whatever its other scores are.
+			if math.IsInf(a.Add.Data[i*s+j], -1) {
 				continue
 			}
 			slope, size := w[j]*(slopes[j]-mean), w[j]*(sizes[j]+meanSize)*(1+large)

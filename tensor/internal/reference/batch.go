@@ -1,6 +1,6 @@
 package reference
 
-// matrix is the one of a batch that an index of a larger batch meets.
+// matrix returns the matrix that an index of the broadcast batch refers to.
 func (a Array) matrix(batch []int) Array {
 	n := len(a.Shape) - 2
 	size := a.Shape[n] * a.Shape[n+1]
@@ -8,7 +8,7 @@ func (a Array) matrix(batch []int) Array {
 	return Array{a.Shape[n:], a.Data[from : from+size]}
 }
 
-// BatchMatMul is MatMul for each matrix of a batch, which both factors broadcast to.
+// BatchMatMul is MatMul for each matrix of a batch to which both factors are broadcast.
 func BatchMatMul(a, b Array, batch []int, transA, transB bool) Result {
 	r := Result{}
 	m, n := 0, 0

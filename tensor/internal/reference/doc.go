@@ -1,8 +1,9 @@
-// Package reference computes what the operations of package tensor should: with plain loops over float64, one index
-// at a time, and sums with more digits than float64. It shares no code with the kernels, and it is for tests.
+// Package reference computes the expected results of the operations of package tensor, for tests.
+// It uses plain loops over float64, one index at a time, and sums with more digits than float64. It
+// shares no code with the kernels.
 //
-// Every result says how large the terms were that it is made of, because that is what rounding errors are relative
-// to.
+// Every [Result] includes the magnitude of the terms of each element, because rounding errors are
+// relative to it.
 package reference
 
 // Array has its elements in row-major order. A scalar has no dimensions.
@@ -11,13 +12,13 @@ type Array struct {
 	Data  []float64
 }
 
-// Result is what an operation should give.
+// Result is the expected result of an operation.
 type Result struct {
 	Array
-	Size []float64 // for each element the sum of the magnitudes of its terms
+	Size []float64 // for each element, the sum of the magnitudes of its terms
 }
 
-// elements is the number of elements of a shape.
+// elements returns the number of elements of a shape.
 func elements(shape []int) int {
 	n := 1
 	for _, d := range shape {
@@ -26,13 +27,14 @@ func elements(shape []int) int {
 	return n
 }
 
-// newResult has room for a shape's elements.
+// newResult returns a result of zeros.
 func newResult(shape []int) Result {
 	n := elements(shape)
 	return Result{Array{shape, make([]float64, n)}, make([]float64, n)}
 }
 
-// each calls f with every index of the shape, in row-major order, and its place in that order.
+// each calls f with every index of the shape, in row-major order, and the index's position in that
+// order.
 func each(shape []int, f func(place int, index []int)) {
 	index := make([]int, len(shape))
 	for place := range elements(shape) {
@@ -45,8 +47,8 @@ func each(shape []int, f func(place int, index []int)) {
 	}
 }
 
-// place is where the element that index of a larger shape meets lies in an array of the given shape: a dimension of 1
-// meets every index, and missing ones in front do.
+// place returns the position, in an array of the given shape, of the element at index of a larger
+// shape to which the array is broadcast.
 func place(shape, index []int) int {
 	at := 0
 	for d, n := range shape {

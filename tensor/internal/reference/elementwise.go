@@ -2,7 +2,7 @@ package reference
 
 import "math"
 
-// Broadcast is the shape of an elementwise operation on arrays of two shapes that NumPy broadcasts.
+// Broadcast returns the shape of an elementwise operation on arrays of shapes a and b, as in NumPy.
 func Broadcast(a, b []int) []int {
 	out := make([]int, max(len(a), len(b)))
 	for d := range out {
@@ -20,7 +20,7 @@ func Broadcast(a, b []int) []int {
 	return out
 }
 
-// Binary applies f to the elements that meet.
+// Binary applies f to the elements of a and b, broadcast to the same shape.
 func Binary(a, b Array, f func(a, b float64) float64) Result {
 	r := newResult(Broadcast(a.Shape, b.Shape))
 	each(r.Shape, func(i int, index []int) {
@@ -40,7 +40,7 @@ func Unary(x Array, f func(float64) float64) Result {
 	return r
 }
 
-// ReLU is x if it is not negative: NaN stays NaN.
+// ReLU returns 0 for a negative x, otherwise x, so that NaN stays NaN.
 func ReLU(x float64) float64 {
 	if x < 0 {
 		return 0
@@ -48,9 +48,10 @@ func ReLU(x float64) float64 {
 	return x
 }
 
-// Gradients of elementwise functions: dy is that of the result, y the result, x the argument.
+// The gradients of elementwise functions take dy, the gradient of the result, and y, the result, or
+// x, the argument.
 
-// ReLUGrad is dy where y is not 0 or less.
+// ReLUGrad returns dy, or 0 if y is 0 or less.
 func ReLUGrad(dy, y float64) float64 {
 	if y <= 0 {
 		return 0
@@ -58,14 +59,14 @@ func ReLUGrad(dy, y float64) float64 {
 	return dy
 }
 
-// TanhGrad is dy(1-y²), with 1-y² rounded once.
+// TanhGrad returns dy(1-y²), with 1-y² rounded once.
 func TanhGrad(dy, y float64) float64 { return dy * math.FMA(-y, y, 1) }
 
-// SigmoidGrad is dy·y(1-y).
+// SigmoidGrad returns dy·y(1-y).
 func SigmoidGrad(dy, y float64) float64 { return dy * (y * (1 - y)) }
 
-// SqrtGrad is dy/2y.
+// SqrtGrad returns dy/2y.
 func SqrtGrad(dy, y float64) float64 { return dy / (y + y) }
 
-// SquareGrad is dy·2x.
+// SquareGrad returns dy·2x.
 func SquareGrad(dy, x float64) float64 { return dy * (x + x) }

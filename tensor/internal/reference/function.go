@@ -2,16 +2,17 @@ package reference
 
 import "math"
 
-// Function is an elementwise function as torch.nn.functional documents it, with its derivative, which is taken at what the
-// gradient keeps: the argument or the result. A result is made of Terms, and a derivative of DTerms, whose magnitudes they
-// add; nil: of itself alone.
+// Function is an elementwise function as torch.nn.functional documents it, with its derivative. D
+// takes what the gradient keeps: the argument or the result. Terms and DTerms return the sum of the
+// magnitudes of the terms of F and D; if they are nil, it is the magnitude of the value itself.
 type Function struct {
 	F, D, Terms, DTerms func(x float64) float64
-	Constant            func(x float64) bool // where the gradient is 0, whatever it is multiplied by; nil: nowhere
+	// Constant reports where the gradient is 0, whatever it is multiplied by; nil means nowhere.
+	Constant func(x float64) bool
 }
 
-// Functions are the functions of package kernel that have a gradient, by name, for their
-// parameters.
+// Functions holds the functions of package kernel that have a gradient, by name. Each entry takes
+// the function's parameters.
 var Functions = map[string]func(c, d float64) Function{
 	"abs": of(Abs), "sin": of(Sin), "cos": of(Cos), "erf": of(Erf), "rsqrt": of(Rsqrt), "gelu": of(GELU), "gelu tanh": of(GELUTanh), "silu": of(SiLU),
 	"logsigmoid": of(LogSigmoid), "softplus": Softplus,
@@ -27,7 +28,7 @@ func of(f func() Function) func(c, d float64) Function {
 	return func(float64, float64) Function { return f() }
 }
 
-// Density is that of the standard normal distribution.
+// Density is the density of the standard normal distribution.
 func Density(x float64) float64 { return math.Exp(-x*x/2) / math.Sqrt(2*math.Pi) }
 
 // GELU is x Φ(x).
@@ -51,7 +52,7 @@ func GELUTanh() Function {
 		F:      func(x float64) float64 { return x / 2 * (1 + math.Tanh(inner(x))) },
 		D:      func(x float64) float64 { return (1+math.Tanh(inner(x)))/2 + outer(x) },
 		Terms:  math.Abs,
-		DTerms: func(x float64) float64 { return 1 + x*x }, // a rounding of the tangent near 1 is multiplied by so much
+		DTerms: func(x float64) float64 { return 1 + x*x }, // for rounding a tangent near 1
 	}
 }
 
@@ -75,7 +76,7 @@ func ELU(alpha float64) Function {
 			return alpha * math.Expm1(x)
 		},
 		D: func(x float64) float64 {
-			if !(x <= 0) { // NaN passes, as in ReLU
+			if !(x <= 0) { // NaN is not constant, as in ReLU
 				return 1
 			}
 			return alpha * Exp(x)
@@ -109,7 +110,7 @@ func Softplus(beta, threshold float64) Function {
 				return x
 			}
 			z := beta * x
-			if z > 700 { // exp(z) may be too large, and 1 is nothing beside it
+			if z > 700 { // exp(z) may overflow, and 1 is negligible
 				return z / beta
 			}
 			return math.Log1p(Exp(z)) / beta
@@ -147,7 +148,8 @@ func LogSigmoid() Function {
 	}
 }
 
-// Clamp is the nearest number between the bounds. Its gradient passes at the bounds, or stops there if hard.
+// Clamp is the nearest number between the bounds. The gradient passes at the bounds, unless hard is
+// set.
 func Clamp(low, high float64, hard bool) Function {
 	inside := func(x float64) bool { return x >= low && x <= high }
 	if hard {
@@ -186,7 +188,8 @@ func Cos() Function {
 	return Function{F: math.Cos, D: func(x float64) float64 { return -math.Sin(x) }, Terms: one, DTerms: turned}
 }
 
-// turned is what rounding errors of a sine are relative to: those of large arguments are of the turn that is left of them.
+// turned returns the magnitude of which rounding errors of a sine are a part. For large arguments
+// it is 1, because the argument is reduced first.
 func turned(x float64) float64 {
 	if math.Abs(x) < 1 {
 		return math.Abs(x)
@@ -201,7 +204,7 @@ func Erf() Function {
 	return Function{F: math.Erf, D: func(x float64) float64 { return 2 / math.Sqrt(math.Pi) * math.Exp(-x*x) }}
 }
 
-// Rsqrt is the reciprocal of the square root; its derivative is that of the result.
+// Rsqrt is the reciprocal of the square root. Its derivative takes the result.
 func Rsqrt() Function {
 	return Function{F: func(x float64) float64 { return 1 / math.Sqrt(x) }, D: func(y float64) float64 { return -y / 2 * y * y }}
 }
@@ -216,15 +219,15 @@ func Sign() Function {
 	}}
 }
 
-// whole is a function to whole numbers.
+// whole returns a function with whole numbers as results.
 func whole(f func(float64) float64) func(c, d float64) Function {
 	return of(func() Function { return Function{F: f, Constant: always} })
 }
 
 func always(float64) bool { return true }
 
-// Even is the nearest whole number, and of two the even one: numbers of magnitude 2^52 and above
-// are whole, and beside 2^52 a smaller one loses its fraction.
+// Even returns the nearest whole number, and of two the even one. Numbers of magnitude 2^52 and
+// above are whole, and adding 2^52 rounds the fraction off a smaller one.
 func Even(x float64) float64 {
 	const all = 1 << 52
 	if a := math.Abs(x); a < all {
@@ -238,12 +241,12 @@ func Log1p() Function {
 	return Function{F: math.Log1p, D: func(x float64) float64 { return 1 / (1 + x) }}
 }
 
-// Expm1 is exp(x)-1; its derivative is that of the result.
+// Expm1 is exp(x)-1. Its derivative takes the result.
 func Expm1() Function {
 	return Function{F: math.Expm1, D: func(y float64) float64 { return y + 1 }}
 }
 
-// Apply is the function of every element.
+// Apply applies the function to every element.
 func (f Function) Apply(x Array) Result {
 	r := Unary(x, f.F)
 	if f.Terms != nil {
@@ -254,7 +257,7 @@ func (f Function) Apply(x Array) Result {
 	return r
 }
 
-// Gradient is dy times the derivative at what was saved.
+// Gradient returns dy times the derivative at saved.
 func (f Function) Gradient(dy, saved Array) Result {
 	r := newResult(dy.Shape)
 	for i, g := range dy.Data {
@@ -271,7 +274,7 @@ func (f Function) Gradient(dy, saved Array) Result {
 	return r
 }
 
-// Meet applies f to the elements of arrays that meet, in the shape that they broadcast to.
+// Meet applies f to the elements of arrays that are broadcast to shape.
 func Meet(shape []int, f func(elements []float64) float64, arrays ...Array) Result {
 	r := newResult(shape)
 	met := make([]float64, len(arrays))

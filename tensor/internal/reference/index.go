@@ -2,17 +2,17 @@ package reference
 
 import "math"
 
-// at is the element of an array at an index.
+// at returns the position of an array's element at an index.
 func at(a Array, index []int) int { return place(a.Shape, index) }
 
-// with is the index with another number at a dimension.
+// with returns the index with another number in dimension axis.
 func with(index []int, axis, number int) []int {
 	other := append([]int{}, index...)
 	other[axis] = number
 	return other
 }
 
-// IndexSelect takes elements along a dimension; NaN where there is none.
+// IndexSelect takes elements along a dimension. Elements for an index outside of x are NaN.
 func IndexSelect(x Array, axis int, index []int64) Result {
 	r := newResult(with(x.Shape, axis, len(index)))
 	each(r.Shape, func(i int, to []int) {
@@ -24,8 +24,8 @@ func IndexSelect(x Array, axis int, index []int64) Result {
 	return r
 }
 
-// IndexSelectGrad adds dy up where IndexSelect took it from an array of the shape. Rows named skip get nothing; mean
-// divides by the number of terms.
+// IndexSelectGrad adds dy to the elements from which IndexSelect took them, in an array of the
+// given shape. It ignores rows with index skip. mean divides each sum by the number of its terms.
 func IndexSelectGrad(dy Array, axis int, index []int64, shape []int, skip int64, mean bool) Result {
 	r := newResult(shape)
 	sums, terms := make([]Sum, len(r.Data)), make([]int, len(r.Data))
@@ -48,7 +48,7 @@ func IndexSelectGrad(dy Array, axis int, index []int64, shape []int, skip int64,
 	return r
 }
 
-// Gather chooses elements along a dimension by an index of the given shape.
+// Gather selects elements along a dimension by an index of the given shape.
 func Gather(x Array, axis int, index []int64, shape []int) Result {
 	r := newResult(shape)
 	each(shape, func(i int, to []int) {
@@ -60,7 +60,8 @@ func Gather(x Array, axis int, index []int64, shape []int) Result {
 	return r
 }
 
-// GatherGrad adds dy, of the index's shape, up where Gather chose from an array of the other shape.
+// GatherGrad adds dy, of the index's shape, to the elements that Gather selected, in an array of
+// the given shape.
 func GatherGrad(dy Array, axis int, index []int64, shape []int) Result {
 	r := newResult(shape)
 	sums := make([]Sum, len(r.Data))

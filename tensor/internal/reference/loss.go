@@ -2,7 +2,8 @@ package reference
 
 import "math"
 
-// Loss is a function of an element x and a target t, its derivatives by either, and the size of the terms.
+// Loss is a function of an element x and a target t, with its derivatives with respect to x and t,
+// and the magnitude of its terms.
 type Loss struct {
 	F, X, T func(x, t float64) float64
 	Size    func(x, t float64) float64
@@ -51,10 +52,11 @@ func Huber(delta float64) Loss {
 	}
 }
 
-// BCE is -w(p·t·log σ(x) + (1-t)·log σ(-x)), by PyTorch's formulas, which differ where x or t is
-// infinite. Without pos there is no p.
+// BCE is -w(p·t·log σ(x) + (1-t)·log σ(-x)), computed with PyTorch's formulas, which differ where x
+// or t is infinite. Without pos there is no p.
 func BCE(w, p float64, pos bool) Loss {
-	minusLog := func(x float64) float64 { // of σ(x)
+	// minusLog is -log σ(x).
+	minusLog := func(x float64) float64 {
 		if x < 0 {
 			return math.Log1p(Exp(x)) - x
 		}
@@ -85,8 +87,8 @@ func BCE(w, p float64, pos bool) Loss {
 	}
 }
 
-// KL is t·log(t/x̂), where x is the logarithm of x̂ and t log t of 0 is 0; PyTorch's derivative by
-// a t of 0 or infinity is NaN. With logs t is a logarithm, too.
+// KL is t·log(t/x̂), where x is the logarithm of x̂, and t log t is 0 for a t of 0. As in PyTorch,
+// the derivative with respect to a t of 0 or infinity is NaN. With logs, t is a logarithm too.
 func KL(logs bool) Loss {
 	if logs {
 		return Loss{
@@ -120,7 +122,7 @@ func KL(logs bool) Loss {
 	}
 }
 
-// Entropy is a cross entropy of rows of logits, one after the other, with all of its options.
+// Entropy is a cross entropy of rows of logits, with all of its options.
 type Entropy struct {
 	Ignore    int64
 	Smoothing float64
@@ -135,7 +137,7 @@ func (e Entropy) weight(class int) float64 {
 	return e.Weights[class]
 }
 
-// total is what losses are divided by.
+// total returns the divisor of the sum of the losses.
 func (e Entropy) total(labels []int64, classes int) float64 {
 	if !e.Mean {
 		return 1
@@ -153,7 +155,8 @@ func (e Entropy) total(labels []int64, classes int) float64 {
 	return total.Value()
 }
 
-// blame is how much of the loss of a row is -log softmax of each class: of the label most, and of all the smoothing.
+// blame returns the share of each class in the loss of a row. The label's share is the largest
+// unless the smoothing is large.
 func (e Entropy) blame(label int64, classes int) []float64 {
 	q := make([]float64, classes)
 	for c := range q {
@@ -163,7 +166,7 @@ func (e Entropy) blame(label int64, classes int) []float64 {
 	return q
 }
 
-// Losses are those of all rows, and their sum over the divisor.
+// Losses returns the losses of all rows, and their sum over the divisor.
 func (e Entropy) Losses(logits Array, labels []int64) (each Result, reduced Result) {
 	each, reduced = newResult([]int{len(labels)}), newResult(nil)
 	classes := logits.Shape[1]
@@ -197,7 +200,8 @@ func (e Entropy) Losses(logits Array, labels []int64) (each Result, reduced Resu
 	return each, reduced
 }
 
-// Grad is the gradient of the logits, where dloss is that of each row's loss, or one for all.
+// Grad returns the gradient of the logits. dloss has an element for each row's loss if each is set,
+// otherwise one for all.
 func (e Entropy) Grad(logits Array, labels []int64, dloss []float64, each bool) Result {
 	r := newResult(logits.Shape)
 	classes := logits.Shape[1]
@@ -227,7 +231,7 @@ func (e Entropy) Grad(logits Array, labels []int64, dloss []float64, each bool) 
 	return r
 }
 
-// Likelihoods are the losses of rows of logarithms of probabilities, and their sum over the
+// Likelihoods returns the losses of rows of logarithms of probabilities, and their sum over the
 // divisor.
 func (e Entropy) Likelihoods(x Array, labels []int64) (each Result, reduced Result) {
 	each, reduced = newResult([]int{len(labels)}), newResult(nil)
@@ -252,7 +256,7 @@ func (e Entropy) Likelihoods(x Array, labels []int64) (each Result, reduced Resu
 	return each, reduced
 }
 
-// LikelihoodGrad is the gradient of x, where dloss is as in Grad.
+// LikelihoodGrad returns the gradient of x; dloss and each are as in Grad.
 func (e Entropy) LikelihoodGrad(shape []int, labels []int64, dloss []float64, each bool) Result {
 	r := newResult(shape)
 	total := e.total(labels, shape[1])

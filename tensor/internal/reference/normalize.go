@@ -2,18 +2,19 @@ package reference
 
 import "math"
 
-// Normalized is a normalisation: of x's elements each belongs to a row, which is normalised, and has a weight.
+// Normalized is a normalisation. Each element of x belongs to a row, which is normalised, and has a
+// weight.
 type Normalized struct {
 	Row, Weight   func(i int) int
 	Rows, Weights int
 	Eps           float64
 	Centered      bool
-	// Mean and Var are of each row, in place of its own statistics, if there are any.
+	// Mean and Var, unless nil, replace each row's own statistics.
 	Mean, Var []float64
 }
 
-// statistics returns each row's mean and variance, the mean of its magnitudes, to which roundings
-// of the mean are relative, and its number of elements.
+// statistics returns each row's mean, its variance, the mean of its magnitudes (to which rounding
+// errors of the mean are relative), and its number of elements.
 func (n Normalized) statistics(x Array) (mean, variance, size, count []float64) {
 	sums, squares := make([]Sum, n.Rows), make([]Sum, n.Rows)
 	mean, variance = make([]float64, n.Rows), make([]float64, n.Rows)
@@ -53,7 +54,7 @@ func (n Normalized) used(x Array) (mean, rstd, size, count []float64) {
 	return mean, rstd, size, count
 }
 
-// weight is w[i], or without elements the standard.
+// weight returns w[i], or standard if w has no elements.
 func weight(w Array, i int, standard float64) float64 {
 	if len(w.Data) == 0 {
 		return standard
@@ -61,7 +62,7 @@ func weight(w Array, i int, standard float64) float64 {
 	return w.Data[i]
 }
 
-// Forward is x, normalised, times w plus b, each of which may have no elements.
+// Forward returns the normalised x, times w, plus b. w and b may have no elements.
 func (n Normalized) Forward(x, w, b Array) Result {
 	r := newResult(x.Shape)
 	mean, rstd, size, _ := n.used(x)
@@ -69,16 +70,18 @@ func (n Normalized) Forward(x, w, b Array) Result {
 		m, s := mean[n.Row(i)], rstd[n.Row(i)]
 		f, a := weight(w, n.Weight(i), 1), weight(b, n.Weight(i), 0)
 		z := (v - m) * s
-		if z == 0 && s > 0 && math.IsInf(f, 0) { // too small for float64, times infinity
+		// The product is too small for float64, and the weight is infinite.
+		if z == 0 && s > 0 && math.IsInf(f, 0) {
 			z = v - m
 		}
-		r.Data[i] = math.FMA(z, f, a) // a product above the greatest number is finite beside an infinite bias
+		// A fused product that overflows float64 stays finite if the bias is infinite.
+		r.Data[i] = math.FMA(z, f, a)
 		r.Size[i] = (math.Abs(v)+size[n.Row(i)])*s*math.Abs(f) + math.Abs(a)
 	}
 	return r
 }
 
-// Grads are the gradients of x, w and b. Statistics that are not of x itself are constants.
+// Grads returns the gradients of x, w and b. Statistics that are not computed from x are constants.
 func (n Normalized) Grads(dy, x, w Array, shape []int) (dx, dw, db Result) {
 	mean, rstd, size, count := n.used(x)
 	sums, dots := make([]Sum, n.Rows), make([]Sum, n.Rows)
@@ -89,7 +92,7 @@ func (n Normalized) Grads(dy, x, w Array, shape []int) (dx, dw, db Result) {
 		sums[r].AddProduct(g, weight(w, k, 1))
 		dots[r].AddProduct(g*weight(w, k, 1), z)
 		ws[k].AddProduct(g, z)
-		// z is a difference, whose roundings are relative to what it is of.
+		// z is a difference, so its rounding error is relative to the magnitudes of its operands.
 		if rest := math.Abs(g) * (math.Abs(x.Data[i]) + size[r]) * rstd[r]; rest < math.Inf(1) {
 			ws[k].size += rest
 		}
@@ -108,7 +111,7 @@ func (n Normalized) Grads(dy, x, w Array, shape []int) (dx, dw, db Result) {
 			own, along, terms = 0, 0, 0
 		}
 		dx.Data[i] = rstd[r] * (g*f - own - z*along)
-		if n.Mean != nil { // constants, whatever x is
+		if n.Mean != nil { // the statistics are constants
 			dx.Data[i] = rstd[r] * g * f
 		}
 		dx.Size[i] = rstd[r] * (math.Abs(g*f) + terms)
@@ -116,7 +119,8 @@ func (n Normalized) Grads(dy, x, w Array, shape []int) (dx, dw, db Result) {
 	return dx, resultOf(shape, ws), resultOf(shape, bs)
 }
 
-// Running are the statistics that training leaves of those before: the mean, and the variance without bias.
+// Running returns the running statistics after a training step: the mean, and the variance without
+// bias.
 func (n Normalized) Running(x Array, mean, variance []float64, momentum float64) (newMean, newVar Result) {
 	m, v, size, count := n.statistics(x)
 	newMean, newVar = newResult([]int{n.Rows}), newResult([]int{n.Rows})

@@ -5,7 +5,7 @@ import (
 	"sort"
 )
 
-// along calls f with the places of the elements of every line along a dimension.
+// along calls f with the positions of the elements of every line along a dimension.
 func along(shape []int, axis int, f func(line []int)) {
 	first := append([]int{}, shape...)
 	first[axis] = min(1, shape[axis])
@@ -18,8 +18,8 @@ func along(shape []int, axis int, f func(line []int)) {
 	})
 }
 
-// Sort is the first elements of every line along a dimension in their order, and their places in
-// the line. NaN is the greatest, and equal elements stay in their order.
+// Sort returns the first keep elements of every line along a dimension, sorted, and their positions
+// in the line. NaN is the greatest, and equal elements keep their order.
 func Sort(x Array, axis, keep int, descending bool) (values Result, places []int32) {
 	shape := with(x.Shape, axis, keep)
 	values, places = newResult(shape), make([]int32, elements(shape))
@@ -49,7 +49,8 @@ func Sort(x Array, axis, keep int, descending bool) (values Result, places []int
 	return values, places
 }
 
-// CumSum is the sums of the elements up to each along a dimension or, in reverse, from each on.
+// CumSum returns the sums of the elements up to each along a dimension or, in reverse, from each
+// on.
 func CumSum(x Array, axis int, reverse bool) Result {
 	r := newResult(x.Shape)
 	along(x.Shape, axis, func(line []int) {
@@ -66,8 +67,8 @@ func CumSum(x Array, axis int, reverse bool) Result {
 	return r
 }
 
-// NormGrad is the gradient of an element v of a group, where d is that of the group's norm, which
-// was found to be norm. It is 0 where the norm does not depend on v, whatever d is.
+// NormGrad returns the gradient of an element v of a group, for a gradient d of the group's norm,
+// whose value is norm. It is 0 where the norm does not depend on v, whatever d is.
 func NormGrad(group []float64, d, norm, p, v float64) float64 {
 	sign := 0.0
 	if v != 0 && !math.IsNaN(v) {
@@ -93,8 +94,8 @@ func NormGrad(group []float64, d, norm, p, v float64) float64 {
 	return d * sign / float64(ties)
 }
 
-// Scatter is x with the elements at an index of the given shape replaced by those of src; add: with
-// those of src added.
+// Scatter returns x with the elements at an index of the given shape replaced by those of src. With
+// add, the elements of src are added instead.
 func Scatter(x Array, axis int, index []int64, src Array, add bool) Result {
 	r := newResult(x.Shape)
 	sums := make([]Sum, len(r.Data))
@@ -117,7 +118,7 @@ func Scatter(x Array, axis int, index []int64, src Array, add bool) Result {
 	return r
 }
 
-// OneHot is vectors with 1 at a label, and 0 elsewhere.
+// OneHot returns vectors that are 1 at a label and 0 elsewhere.
 func OneHot(labels []int64, shape []int, classes int) Result {
 	r := newResult(append(append([]int{}, shape...), classes))
 	for i, label := range labels {
@@ -128,7 +129,7 @@ func OneHot(labels []int64, shape []int, classes int) Result {
 	return r
 }
 
-// Flip has the elements of x in reverse order along the axes.
+// Flip returns the elements of x in reverse order along the axes.
 func Flip(x Array, axes []int) Result {
 	return moved(x.Shape, x, func(index []int) []int {
 		for _, a := range axes {
@@ -138,7 +139,7 @@ func Flip(x Array, axes []int) Result {
 	})
 }
 
-// Roll has the elements of x moved along the axes.
+// Roll returns the elements of x shifted along the axes.
 func Roll(x Array, shifts, axes []int) Result {
 	return moved(x.Shape, x, func(index []int) []int {
 		for i, a := range axes {

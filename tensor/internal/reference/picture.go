@@ -2,13 +2,15 @@ package reference
 
 import "math"
 
-// Conv is a convolution of x [N, Groups*C, In...] by w [Groups*K, C, Window...], to y [N, Groups*K, Out...].
+// Conv is a convolution of x [N, Groups*C, In...] with w [Groups*K, C, Window...], to y [N,
+// Groups*K, Out...].
 type Conv struct {
 	N, Groups, C, K                        int
 	In, Out, Window, Stride, Pad, Dilation [2]int
 }
 
-// each calls f for every product: with the places in y, w and x, which is -1 in the padding.
+// each calls f for every product, with the positions in y, w and x; the position in x is -1 in the
+// padding.
 func (c Conv) each(f func(y, w, x int)) {
 	for n := range c.N {
 		for k := range c.Groups * c.K {
@@ -34,7 +36,7 @@ func resultOf(shape []int, sums []Sum) Result {
 	return r
 }
 
-// in is an element of x, or the 0 of the padding.
+// in returns an element of x, or 0 for the padding.
 func in(x Array, i int) float64 {
 	if i < 0 {
 		return 0
@@ -42,7 +44,7 @@ func in(x Array, i int) float64 {
 	return x.Data[i]
 }
 
-// Forward is y, of the given shape; bias may have no elements.
+// Forward returns y, of the given shape. bias may have no elements.
 func (c Conv) Forward(x, w, bias Array, shape []int) Result {
 	sums := make([]Sum, elements(shape))
 	c.each(func(y, k, i int) { sums[y].AddProduct(in(x, i), w.Data[k]) })
@@ -54,7 +56,8 @@ func (c Conv) Forward(x, w, bias Array, shape []int) Result {
 	return resultOf(shape, sums)
 }
 
-// InputGrad is the gradient of x, of the given shape, plus a bias of each of its channels, which may have no elements.
+// InputGrad returns the gradient of x, of the given shape, plus a bias of each of its channels;
+// bias may have no elements.
 func (c Conv) InputGrad(dy, w, bias Array, shape []int) Result {
 	sums := make([]Sum, elements(shape))
 	c.each(func(y, k, i int) {
@@ -70,22 +73,22 @@ func (c Conv) InputGrad(dy, w, bias Array, shape []int) Result {
 	return resultOf(shape, sums)
 }
 
-// WeightGrad is the gradient of w, of the given shape.
+// WeightGrad returns the gradient of w, of the given shape.
 func (c Conv) WeightGrad(dy, x Array, shape []int) Result {
 	sums := make([]Sum, elements(shape))
 	c.each(func(y, k, i int) { sums[k].AddProduct(dy.Data[y], in(x, i)) })
 	return resultOf(shape, sums)
 }
 
-// Pool is a pooling of planes: of x [..., In...] to y [..., Out...].
+// Pool is a pooling of planes, from x [..., In...] to y [..., Out...].
 type Pool struct {
 	In, Out, Window, Stride, Pad, Dilation [2]int
 	Adaptive, ExcludePadding               bool
-	Divisor                                float64 // 0: the number of elements
+	Divisor                                float64 // 0 for the number of elements
 }
 
-// elements calls f with the places in a plane of the elements of a window, and returns how many there are, and with the
-// padding.
+// elements calls f with the positions, in a plane, of a window's elements. It returns their number,
+// and their number with the padding.
 func (p Pool) elements(i, j int, f func(at int)) (inside, all int) {
 	span := func(d, i int) (places []int, all int) {
 		if p.Adaptive {
@@ -116,12 +119,14 @@ func (p Pool) elements(i, j int, f func(at int)) (inside, all int) {
 	return len(rows) * len(cols), high * wide
 }
 
-// each calls f for every result: with its place, where its plane begins in x, and its place in the plane of y.
+// each calls f for every result, with its position in y, the start of its plane in x, and its
+// position in the plane of y.
 func (p Pool) each(planes int, f func(y, plane, i, j int)) {
 	each([]int{planes, p.Out[0], p.Out[1]}, func(at int, index []int) { f(at, index[0]*p.In[0]*p.In[1], index[1], index[2]) })
 }
 
-// Max is the greatest element of every window, and where in its plane it is: the first of equal ones, and the last NaN.
+// Max returns the greatest element of every window, and its position in its plane. Of equal
+// elements it takes the first, of several NaNs the last.
 func (p Pool) Max(x Array, shape []int) (Result, []int32) {
 	r := newResult(shape)
 	indices := make([]int32, len(r.Data))
@@ -138,7 +143,7 @@ func (p Pool) Max(x Array, shape []int) (Result, []int32) {
 	return r, indices
 }
 
-// MaxGrad is the gradient of x.
+// MaxGrad returns the gradient of x.
 func (p Pool) MaxGrad(dy Array, indices []int32, shape []int) Result {
 	sums := make([]Sum, elements(shape))
 	p.each(len(sums)/(p.In[0]*p.In[1]), func(y, plane, _, _ int) { sums[plane+int(indices[y])].Add(dy.Data[y]) })
@@ -155,7 +160,7 @@ func (p Pool) divisor(inside, all int) float64 {
 	return float64(all)
 }
 
-// Average is the average of every window.
+// Average returns the average of every window.
 func (p Pool) Average(x Array, shape []int) Result {
 	r := newResult(shape)
 	p.each(len(x.Data)/(p.In[0]*p.In[1]), func(y, plane, i, j int) {
@@ -166,7 +171,7 @@ func (p Pool) Average(x Array, shape []int) Result {
 	return r
 }
 
-// AverageGrad is the gradient of x.
+// AverageGrad returns the gradient of x.
 func (p Pool) AverageGrad(dy Array, shape []int) Result {
 	sums := make([]Sum, elements(shape))
 	p.each(len(sums)/(p.In[0]*p.In[1]), func(y, plane, i, j int) {

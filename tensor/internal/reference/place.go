@@ -1,6 +1,6 @@
 package reference
 
-// Permute has dimension dims[i] of x as its dimension i.
+// Permute returns x with its dimension dims[i] as dimension i.
 func Permute(x Array, dims []int) Result {
 	shape := make([]int, len(dims))
 	for i, d := range dims {
@@ -15,7 +15,8 @@ func Permute(x Array, dims []int) Result {
 	})
 }
 
-// Pad is x with before[i] elements of value in front of dimension i and after[i] behind it; fewer than none take away.
+// Pad returns x with before[i] elements of value before dimension i and after[i] elements after it.
+// Negative numbers remove elements.
 func Pad(x Array, value float64, before, after []int) Result {
 	shape := make([]int, len(x.Shape))
 	for i, d := range x.Shape {
@@ -36,7 +37,7 @@ func Pad(x Array, value float64, before, after []int) Result {
 	return r
 }
 
-// Cat puts arrays one after the other along a dimension.
+// Cat concatenates arrays along a dimension.
 func Cat(axis int, xs []Array) Result {
 	shape := append([]int{}, xs[0].Shape...)
 	shape[axis] = 0

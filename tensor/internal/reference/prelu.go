@@ -2,15 +2,15 @@ package reference
 
 import "math"
 
-// PReLU is x, less what of it is negative, plus that times the weight of its channel.
+// PReLU returns x where it is positive, and elsewhere x times the weight of its channel.
 func PReLU(x, weight Array) Result {
 	return weighed(x, x, weight)
 }
 
-// PReLUGrad is the gradient of x.
+// PReLUGrad returns the gradient of x.
 func PReLUGrad(dy, x, weight Array) Result { return weighed(dy, x, weight) }
 
-// weighed is v times the weights where x is not positive.
+// weighed returns v, times the weight where x is not positive.
 func weighed(v, x, weight Array) Result {
 	r := newResult(x.Shape)
 	each(x.Shape, func(i int, index []int) {
@@ -23,7 +23,7 @@ func weighed(v, x, weight Array) Result {
 	return r
 }
 
-// channel is the weight of an element.
+// channel returns the number of an element's weight.
 func channel(index []int, weights int) int {
 	if weights == 1 {
 		return 0
@@ -31,7 +31,7 @@ func channel(index []int, weights int) int {
 	return index[1]
 }
 
-// PReLUWeightGrad is the gradient of so many weights.
+// PReLUWeightGrad returns the gradient of the weights.
 func PReLUWeightGrad(dy, x Array, weights int) Result {
 	sums := make([]Sum, weights)
 	each(x.Shape, func(i int, index []int) {

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// Random is a stream of random words: Philox4x32-10 as its paper writes it, a word at a time.
+// Random is a stream of random words: Philox4x32-10 as in its paper, one word at a time.
 type Random struct{ Seed, Stream uint64 }
 
-// Word is a word of the stream.
+// Word returns word number place of the stream.
 func (r Random) Word(place uint64) uint32 {
 	const most = 1 << 32
 	block := place / 4
@@ -25,12 +25,12 @@ func (r Random) Word(place uint64) uint32 {
 	return uint32([4]uint64{left[0], right[0], left[1], right[1]}[place%4])
 }
 
-// Number is a number of 64 bits: two words, the low one first.
+// Number returns a number of 64 bits: two words, the low one first.
 func (r Random) Number(place uint64) uint64 {
 	return uint64(r.Word(2*place)) + uint64(r.Word(2*place+1))<<32
 }
 
-// Fraction is in [0, 1): a word over 2^32 or, if double, 53 bits of a number.
+// Fraction returns a number in [0, 1): a word over 2^32 or, if double is set, 53 bits of a number.
 func (r Random) Fraction(place uint64, double bool) float64 {
 	if double {
 		return math.Ldexp(float64(r.Number(place)/2048), -53)
@@ -38,11 +38,12 @@ func (r Random) Fraction(place uint64, double bool) float64 {
 	return math.Ldexp(float64(r.Word(place)), -32)
 }
 
-// Uniform is numbers from a up to b. round rounds to the dtype; what it makes b is a.
+// Uniform returns numbers from a up to b. round rounds to the dtype. A number that is rounded to b
+// becomes a.
 func (r Random) Uniform(a, b float64, double bool, round func(float64) float64, shape []int) Result {
 	y := newResult(shape)
 	for i := range y.Data {
-		v := a + float64((b-a)*r.Fraction(uint64(i), double)) // rounded, where Go would fuse
+		v := a + float64((b-a)*r.Fraction(uint64(i), double)) // rounded, whereas Go might fuse
 		if v = round(v); v >= b {
 			v = a
 		}
@@ -51,7 +52,7 @@ func (r Random) Uniform(a, b float64, double bool, round func(float64) float64, 
 	return y
 }
 
-// Normal is by Box and Muller.
+// Normal uses the method of Box and Muller.
 func (r Random) Normal(mean, deviation float64, double bool, shape []int) Result {
 	y := newResult(shape)
 	for i := range y.Data {
@@ -68,7 +69,7 @@ func (r Random) Normal(mean, deviation float64, double bool, shape []int) Result
 	return y
 }
 
-// Bernoulli is 1 with probability p.
+// Bernoulli returns 1 with probability p, otherwise 0.
 func (r Random) Bernoulli(p Array) Result {
 	y := newResult(p.Shape)
 	for i, v := range p.Data {
@@ -83,8 +84,8 @@ func (r Random) Bernoulli(p Array) Result {
 	return y
 }
 
-// RandPerm is the places of n numbers in the order of these, without their lowest bits, as many as
-// n places take.
+// RandPerm returns the positions of n random numbers, sorted by number. As many of the lowest bits
+// of each number as a position needs are ignored.
 func (r Random) RandPerm(n int) []int64 {
 	unit := uint64(1)
 	for unit < uint64(n) {
@@ -101,13 +102,13 @@ func (r Random) RandPerm(n int) []int64 {
 	return order
 }
 
-// Choice is what Categorical draws from.
+// Choice holds the options of Categorical.
 type Choice struct {
 	Temperature, TopP float64
 	TopK              int
 }
 
-// Probabilities are those of a row's elements; nil if there are none.
+// Probabilities returns the probabilities of a row's elements, or nil if nothing can be drawn.
 func (c Choice) Probabilities(row []float64) []float64 {
 	order := make([]int, len(row))
 	for j, v := range row {
@@ -166,7 +167,7 @@ func (c Choice) Probabilities(row []float64) []float64 {
 }
 
 // Categorical draws an index of every row: the first at which the probabilities up to it exceed the
-// row's number; -1 where there are none.
+// row's number, or -1 if nothing can be drawn.
 func (r Random) Categorical(x Array, c Choice) (drawn []int32) {
 	rows(x, func(i int, row []float64) {
 		p := c.Probabilities(row)

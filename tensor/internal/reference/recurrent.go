@@ -2,15 +2,16 @@ package reference
 
 import "math"
 
-// Recurring is a pass of a recurrent layer over sequences: Gates of them, of n states, of which Kind is "tanh", "relu",
-// "lstm" or "gru". Inputs is (steps, batch, gates n), Weight (gates n, n), Bias (gates n), H and C (batch, n).
+// Recurring is a pass of a recurrent layer of n states over sequences. Kind is "tanh", "relu",
+// "lstm" or "gru". Inputs is (steps, batch, gates n), Weight (gates n, n), Bias (gates n), and H
+// and C are (batch, n).
 type Recurring struct {
 	Kind                       string
 	Inputs, Weight, Bias, H, C Array
 	Reverse                    bool
 }
 
-// Recurrent is the states after each step, and an LSTM's cell states.
+// Recurrent returns the states after each step, and an LSTM's cell states.
 func Recurrent(r Recurring) (y, cells Array) {
 	steps, batch, rows := r.Inputs.Shape[0], r.Inputs.Shape[1], r.Inputs.Shape[2]
 	n := r.Weight.Shape[1]

@@ -2,9 +2,9 @@ package reference
 
 import "math"
 
-// RecurrentGrad is the gradients of [Recurrent] with respect to Inputs, to the products of the
-// states with their bias, and to H and C, from those of the states, dy, and of the last state and
-// cell state, dh and dc, (batch, n).
+// RecurrentGrad returns the gradients of [Recurrent] with respect to Inputs, to the products of the
+// states including their bias, and to H and C. dy is the gradient of the states; dh and dc, (batch,
+// n), are those of the last state and cell state.
 func RecurrentGrad(r Recurring, dy, dh, dc Array) (inputs, hidden, h, c Array) {
 	steps, batch, rows := r.Inputs.Shape[0], r.Inputs.Shape[1], r.Inputs.Shape[2]
 	n := r.Weight.Shape[1]
@@ -31,7 +31,9 @@ func RecurrentGrad(r Recurring, dy, dh, dc Array) (inputs, hidden, h, c Array) {
 				return sum
 			}
 			x, dx, dfrom := r.Inputs.Data[(at*batch+b)*rows:][:rows], inputs.Data[(at*batch+b)*rows:][:rows], hidden.Data[(at*batch+b)*rows:][:rows]
-			direct := make([]float64, n) // the gradient of the state before, beside that by the products
+			// direct is the part of the previous state's gradient that does not come from the
+			// products.
+			direct := make([]float64, n)
 			for i := range n {
 				gate := func(g int) float64 { return logistic(x[g*n+i] + from(g, i)) }
 				set := func(g int, d, part float64) { dx[g*n+i], dfrom[g*n+i] = d, d*part }

@@ -1,6 +1,7 @@
 package reference
 
-// SumTo sums x over the dimensions that the shape lacks in front or has as 1, and divides by divisor.
+// SumTo sums x over the leading dimensions that shape lacks and those of size 1 in shape, and
+// divides by divisor.
 func SumTo(x Array, shape []int, divisor float64) Result {
 	r := newResult(shape)
 	sums := make([]Sum, len(r.Data))
@@ -18,7 +19,7 @@ func BroadcastTo(x Array, shape []int) Result {
 	return r
 }
 
-// MatMul is the product of op(a) and op(b), each transposed first or not.
+// MatMul returns the product of a and b, each of which may be transposed first.
 func MatMul(a, b Array, transA, transB bool) Result {
 	at := func(x Array, trans bool, i, j int) float64 {
 		if trans {
@@ -46,7 +47,7 @@ func MatMul(a, b Array, transA, transB bool) Result {
 	return r
 }
 
-// Transpose turns a matrix.
+// Transpose transposes a matrix.
 func Transpose(x Array) Result {
 	r := newResult([]int{x.Shape[1], x.Shape[0]})
 	each(r.Shape, func(i int, index []int) { r.Data[i] = x.Data[index[1]*x.Shape[1]+index[0]] })

@@ -2,17 +2,18 @@ package reference
 
 import "math"
 
-// Sample is how much of each of so many elements is in element o of a result: a row of a matrix.
+// Sample returns the weight of each of in elements in element o of out results, which is a row of a
+// matrix.
 type Sample func(in, out, o int) []float64
 
-// only is all of one element.
+// only returns a row with weight 1 for element i and 0 for the others.
 func only(in, i int) []float64 {
 	row := make([]float64, in)
 	row[i] = 1
 	return row
 }
 
-// SampleNearest takes the element that o*step points into, in float32.
+// SampleNearest takes the element with the index o*step, rounded down in float32.
 func SampleNearest(step float64) Sample {
 	return func(in, _, o int) []float64 {
 		i := 0
@@ -23,8 +24,8 @@ func SampleNearest(step float64) Sample {
 	}
 }
 
-// SampleLinear is a tent of one element to both sides around o*step + shift, which is moved to the
-// first or the last element if it lies outside.
+// SampleLinear is a tent, one element wide on both sides, around o*step + shift, limited to the
+// first and the last element.
 func SampleLinear(step, shift float64) Sample {
 	return func(in, _, o int) []float64 {
 		at := min(max(float64(o)*step+shift, 0), float64(in-1))
@@ -40,10 +41,10 @@ func SampleLinear(step, shift float64) Sample {
 	}
 }
 
-// SampleReflect walks from before elements in front of the first one, and turns at both ends.
+// SampleReflect walks from before elements before the first one, and turns around at both ends.
 func SampleReflect(before int) Sample {
 	return func(in, _, o int) []float64 {
-		at, step := 0, -1 // before steps backwards, then o steps back
+		at, step := 0, -1 // before steps backwards, then o steps forwards
 		walk := func(n int) {
 			for range n {
 				if in > 1 && (at+step < 0 || at+step >= in) {
@@ -54,7 +55,7 @@ func SampleReflect(before int) Sample {
 				}
 			}
 		}
-		n := o - before // how far from the first element
+		n := o - before // the distance from the first element
 		if n >= 0 {
 			step = 1
 		}
@@ -63,7 +64,7 @@ func SampleReflect(before int) Sample {
 	}
 }
 
-// SampleReplicate is the nearest of the elements.
+// SampleReplicate takes the nearest element.
 func SampleReplicate(before int) Sample {
 	return func(in, _, o int) []float64 {
 		best := 0
@@ -76,21 +77,21 @@ func SampleReplicate(before int) Sample {
 	}
 }
 
-// Resample is x with its last two dimensions sampled, and ResampleGrad the gradient of x.
+// Resample returns x with its last two dimensions sampled.
 func Resample(x Array, shape []int, rows, cols Sample) Result {
 	sums := make([]Sum, elements(shape))
 	resampled(x.Shape, shape, rows, cols, func(y, from int, share float64) { sums[y].AddProduct(share, x.Data[from]) })
 	return resultOf(shape, sums)
 }
 
-// ResampleGrad is the gradient of x, of the given shape.
+// ResampleGrad returns the gradient of x, of the given shape.
 func ResampleGrad(dy Array, shape []int, rows, cols Sample) Result {
 	sums := make([]Sum, elements(shape))
 	resampled(shape, dy.Shape, rows, cols, func(y, x int, share float64) { sums[x].AddProduct(share, dy.Data[y]) })
 	return resultOf(shape, sums)
 }
 
-// resampled calls f for each element of x that has a share in one of y.
+// resampled calls f for each element of x with a weight in an element of y.
 func resampled(xs, ys []int, rows, cols Sample, f func(y, x int, share float64)) {
 	n := len(xs)
 	in, out := [2]int(xs[n-2:]), [2]int(ys[n-2:])

@@ -2,7 +2,7 @@ package reference
 
 import "math"
 
-// rows calls f with the number and the elements of every row: what the last dimension holds.
+// rows calls f with the number and the elements of every row, which is along the last dimension.
 func rows(x Array, f func(i int, row []float64)) {
 	cols := x.Shape[len(x.Shape)-1]
 	if cols == 0 {
@@ -13,7 +13,8 @@ func rows(x Array, f func(i int, row []float64)) {
 	}
 }
 
-// exps is the greatest number of a row, and the sum of all exponentials relative to it. A NaN makes the sum NaN.
+// exps returns the greatest number of a row, and the sum of all exponentials relative to it. A NaN
+// makes the sum NaN.
 func exps(row []float64) (top, sum float64) {
 	top = math.Inf(-1)
 	for _, v := range row {
@@ -28,7 +29,7 @@ func exps(row []float64) (top, sum float64) {
 	return top, s.Value()
 }
 
-// Softmax is the softmax of every row.
+// Softmax returns the softmax of every row.
 func Softmax(x Array) Result {
 	r := newResult(x.Shape)
 	rows(x, func(i int, row []float64) {
@@ -42,7 +43,7 @@ func Softmax(x Array) Result {
 	return r
 }
 
-// SoftmaxGrad is y(dy - Σ dy·y) for every row.
+// SoftmaxGrad returns y(dy - Σ dy·y) for every row.
 func SoftmaxGrad(dy, y Array) Result {
 	r := newResult(y.Shape)
 	rows(y, func(i int, row []float64) {
@@ -59,7 +60,8 @@ func SoftmaxGrad(dy, y Array) Result {
 	return r
 }
 
-// ArgMax is the place of the first NaN of every row, or else of the first of its greatest elements.
+// ArgMax returns the position of the first NaN of every row, or of the first of its greatest
+// elements if there is no NaN.
 func ArgMax(x Array) []int32 {
 	out := []int32{}
 	rows(x, func(_ int, row []float64) {
@@ -82,7 +84,8 @@ func ArgMax(x Array) []int32 {
 	return out
 }
 
-// CrossEntropy is the mean over rows of -log softmax(row)[label]; NaN if there are no rows, or a label is no class.
+// CrossEntropy returns the mean over rows of -log softmax(row)[label]. It is NaN if there are no
+// rows, or a label is not a class.
 func CrossEntropy(logits Array, labels []int32) Result {
 	r := newResult(nil)
 	var sum, size Sum
@@ -102,7 +105,8 @@ func CrossEntropy(logits Array, labels []int32) Result {
 	return r
 }
 
-// CrossEntropyGrad is dloss(softmax(row) - onehot(label))/n; 0 for the rows whose label is no class.
+// CrossEntropyGrad returns dloss(softmax(row) - onehot(label))/n, and 0 for rows whose label is not
+// a class.
 func CrossEntropyGrad(logits Array, labels []int32, dloss float64) Result {
 	r := newResult(logits.Shape)
 	scale := dloss / float64(len(labels))
@@ -125,7 +129,7 @@ func CrossEntropyGrad(logits Array, labels []int32, dloss float64) Result {
 	return r
 }
 
-// LogSoftmax is the logarithm of the softmax of every row.
+// LogSoftmax returns the logarithm of the softmax of every row.
 func LogSoftmax(x Array) Result {
 	r := newResult(x.Shape)
 	rows(x, func(i int, row []float64) {
@@ -139,7 +143,7 @@ func LogSoftmax(x Array) Result {
 	return r
 }
 
-// LogSoftmaxGrad is dy - exp(y)·Σ dy for every row.
+// LogSoftmaxGrad returns dy - exp(y)·Σ dy for every row.
 func LogSoftmaxGrad(dy, y Array) Result {
 	r := newResult(y.Shape)
 	rows(y, func(i int, row []float64) {

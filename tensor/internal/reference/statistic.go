@@ -2,7 +2,8 @@ package reference
 
 import "math"
 
-// Groups are the elements of x by the element of an array of the given shape that they meet, in x's order.
+// Groups returns the elements of x grouped by the element of an array of the given shape that
+// broadcasts to them, in x's order.
 func Groups(x Array, shape []int) [][]float64 {
 	groups := make([][]float64, elements(shape))
 	each(x.Shape, func(i int, index []int) {
@@ -12,7 +13,7 @@ func Groups(x Array, shape []int) [][]float64 {
 	return groups
 }
 
-// Statistic is f of every group.
+// Statistic returns f of every group.
 func Statistic(x Array, shape []int, f func(group []float64) (value, size float64)) Result {
 	r := newResult(shape)
 	for i, g := range Groups(x, shape) {
@@ -21,7 +22,8 @@ func Statistic(x Array, shape []int, f func(group []float64) (value, size float6
 	return r
 }
 
-// StatisticGrad is where each element is what f of its group, and of the group's number, says of it.
+// StatisticGrad returns an array of x's shape. f gets a group and its number, and returns the
+// function that is applied to the group's elements.
 func StatisticGrad(x Array, shape []int, f func(group []float64, i int) func(v float64) (value, size float64)) Result {
 	r := newResult(x.Shape)
 	of := make([]func(v float64) (value, size float64), elements(shape))
@@ -32,7 +34,7 @@ func StatisticGrad(x Array, shape []int, f func(group []float64, i int) func(v f
 	return r
 }
 
-// Greatest is the greatest number, or NaN if there is one.
+// Greatest returns the greatest number, or NaN if there is a NaN.
 func Greatest(group []float64) float64 {
 	greatest := math.Inf(-1)
 	for _, v := range group {
@@ -44,7 +46,7 @@ func Greatest(group []float64) float64 {
 	return greatest
 }
 
-// Ties is how many numbers are equal to v; nans: NaN is to NaN.
+// Ties returns how many numbers equal v. With nans, NaN equals NaN.
 func Ties(group []float64, v float64, nans bool) (n int) {
 	for _, w := range group {
 		if v == w || nans && math.IsNaN(v) && math.IsNaN(w) {
@@ -54,7 +56,7 @@ func Ties(group []float64, v float64, nans bool) (n int) {
 	return n
 }
 
-// LogSumExp is log Σ exp, from the greatest number if that is finite.
+// LogSumExp returns log Σ exp, computed relative to the greatest number if that is finite.
 func LogSumExp(group []float64) (value, size float64) {
 	top := Greatest(group)
 	if math.IsInf(top, 0) || math.IsNaN(top) {
@@ -67,7 +69,8 @@ func LogSumExp(group []float64) (value, size float64) {
 	return top + math.Log(sum.Value()), math.Abs(top) + math.Abs(math.Log(sum.Value())) + 1
 }
 
-// Moments are the mean, and the sum of the squared distances from it, with the size of its terms.
+// Moments returns the mean, and the sum of the squared deviations from it, with the magnitude of
+// its terms.
 func Moments(group []float64) (mean, squares, size float64) {
 	var sum, all Sum
 	for _, v := range group {
@@ -95,12 +98,12 @@ func Swap(x Array, axis int) Array {
 	return y
 }
 
-// SwapResult is Swap of a result.
+// SwapResult is Swap for a result.
 func SwapResult(r Result, axis int) Result {
 	return Result{Swap(r.Array, axis), Swap(Array{r.Shape, r.Size}, axis).Data}
 }
 
-// MoveLast moves a dimension behind all others.
+// MoveLast makes dimension axis the last one.
 func MoveLast(x Array, axis int) Array {
 	y := Array{append(append(append([]int{}, x.Shape[:axis]...), x.Shape[axis+1:]...), x.Shape[axis]), make([]float64, len(x.Data))}
 	each(x.Shape, func(i int, index []int) {
@@ -110,7 +113,7 @@ func MoveLast(x Array, axis int) Array {
 	return y
 }
 
-// MoveFrom moves the last dimension to where axis is.
+// MoveFrom makes the last dimension dimension axis.
 func MoveFrom(x Array, axis int) Array {
 	last := len(x.Shape) - 1
 	y := Array{append(append(append([]int{}, x.Shape[:axis]...), x.Shape[last]), x.Shape[axis:last]...), make([]float64, len(x.Data))}

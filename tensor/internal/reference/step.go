@@ -2,13 +2,13 @@ package reference
 
 import "math"
 
-// SGD are the numbers of torch.optim.SGD.
+// SGD holds the numbers of torch.optim.SGD.
 type SGD struct {
 	LR, Momentum, Dampening, WeightDecay float64
 	Nesterov, First, Maximize            bool
 }
 
-// StepSGD is the parameters and the momentum after a step; buf is nil if there is no momentum.
+// StepSGD returns the parameters and the momentum after a step. buf is nil if there is no momentum.
 func StepSGD(s SGD, p, g, buf Array) (param, momentum Result) {
 	param, momentum = newResult(p.Shape), newResult(p.Shape)
 	for i, w := range p.Data {
@@ -31,7 +31,7 @@ func StepSGD(s SGD, p, g, buf Array) (param, momentum Result) {
 	return param, momentum
 }
 
-// Adam are the numbers of torch.optim.Adam, and AdamW if the decay is decoupled.
+// Adam holds the numbers of torch.optim.Adam, or of AdamW if the decay is decoupled.
 type Adam struct {
 	LR, Beta1, Beta2, Eps, WeightDecay float64
 	Decoupled                          bool
@@ -39,7 +39,8 @@ type Adam struct {
 	Maximize                           bool
 }
 
-// StepAdam is the parameters and both moments after a step, and the greatest second moments if there were some.
+// StepAdam returns the parameters and both moments after a step, and the greatest second moments if
+// tops is not nil.
 func StepAdam(s Adam, p, g, m, v Array, tops *Array) (param, first, second, greatest Result) {
 	param, first, second, greatest = newResult(p.Shape), newResult(p.Shape), newResult(p.Shape), newResult(p.Shape)
 	t := float64(s.Step)
@@ -65,14 +66,15 @@ func StepAdam(s Adam, p, g, m, v Array, tops *Array) (param, first, second, grea
 		first.Data[i], first.Size[i] = m1, math.Abs(m.Data[i])+size
 		param.Data[i] = w - move*m1
 		param.Size[i] = math.Abs(w) + math.Abs(move)*(math.Abs(m.Data[i])+size)
-		if m2 > 0 && !math.IsInf(m2, 1) { // the relative error of the root is half of the second moment's
+		if m2 > 0 && !math.IsInf(m2, 1) { // the root's relative error is half of its argument's
 			param.Size[i] += math.Abs(move*m1) * root / bottom * terms / m2 / 2
 		}
 	}
 	return param, first, second, greatest
 }
 
-// decayed is L2 regularization, and the size of its terms: torch.optim leaves out a weight decay of 0.
+// decayed returns the L2-regularized gradient and the magnitude of its terms. Like torch.optim, it
+// leaves out a weight decay of 0.
 func decayed(d, decay, w float64) (sum, size float64) {
 	if decay == 0 {
 		return d, math.Abs(d)
@@ -80,7 +82,7 @@ func decayed(d, decay, w float64) (sum, size float64) {
 	return d + decay*w, math.Abs(d) + math.Abs(decay*w)
 }
 
-// lerp is torch.lerp, whose formula depends on the weight, so that 1 gives the end.
+// lerp is torch.lerp. Its formula depends on the weight, so that a weight of 1 returns end.
 func lerp(start, end, weight float64) float64 {
 	if math.Abs(weight) < 0.5 {
 		return start + weight*(end-start)

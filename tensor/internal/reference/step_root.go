@@ -2,14 +2,14 @@ package reference
 
 import "math"
 
-// RMSprop are the numbers of torch.optim.RMSprop.
+// RMSprop holds the numbers of torch.optim.RMSprop.
 type RMSprop struct {
 	LR, Alpha, Eps, WeightDecay, Momentum float64
 	Maximize                              bool
 }
 
-// StepRMSprop is the parameters, the means of squares, the means, and the momentum after a step; the last two are nil where there are
-// none.
+// StepRMSprop returns the parameters, the means of squares, the means, and the momentum after a
+// step. means and momentum are nil if there are none.
 func StepRMSprop(s RMSprop, p, g, squares Array, means, momentum *Array) (param, square, mean, buf Result) {
 	param, square, mean, buf = newResult(p.Shape), newResult(p.Shape), newResult(p.Shape), newResult(p.Shape)
 	for i, w := range p.Data {
@@ -33,14 +33,14 @@ func StepRMSprop(s RMSprop, p, g, squares Array, means, momentum *Array) (param,
 	return param, square, mean, buf
 }
 
-// Adagrad are the numbers of torch.optim.Adagrad.
+// Adagrad holds the numbers of torch.optim.Adagrad.
 type Adagrad struct {
 	LR, LRDecay, WeightDecay, Eps float64
 	Step                          int
 	Maximize                      bool
 }
 
-// StepAdagrad is the parameters and the sums of squares after a step.
+// StepAdagrad returns the parameters and the sums of squares after a step.
 func StepAdagrad(s Adagrad, p, g, squares Array) (param, sum Result) {
 	param, sum = newResult(p.Shape), newResult(p.Shape)
 	rate := s.LR / (1 + s.LRDecay*float64(s.Step-1))
@@ -54,7 +54,7 @@ func StepAdagrad(s Adagrad, p, g, squares Array) (param, sum Result) {
 	return param, sum
 }
 
-// Norm is the p-norm of all numbers, as torch.linalg.vector_norm has it.
+// Norm returns the p-norm of all numbers, as torch.linalg.vector_norm does.
 func Norm(p float64, x []float64) float64 {
 	switch {
 	case math.IsInf(p, 1):
@@ -85,14 +85,15 @@ func Norm(p float64, x []float64) float64 {
 	return math.Pow(sum.Value(), 1/p)
 }
 
-// Lion are the numbers of Lion.
+// Lion holds the numbers of the Lion optimiser.
 type Lion struct {
 	LR, Beta1, Beta2, WeightDecay float64
 	Maximize                      bool
 }
 
-// StepLion is the parameters and the momentum after a step. Where the direction is nearly 0, or
-// below what float32 has, its sign is a matter of rounding: sure has where it is not.
+// StepLion returns the parameters and the momentum after a step. The sign of the direction depends
+// on rounding where the direction is nearly 0, or below float32's range. sure is true for all other
+// elements.
 func StepLion(s Lion, p, g, m Array) (param, momentum Result, sure []bool) {
 	param, momentum, sure = newResult(p.Shape), newResult(p.Shape), make([]bool, len(p.Data))
 	for i, w := range p.Data {
@@ -105,7 +106,8 @@ func StepLion(s Lion, p, g, m Array) (param, momentum Result, sure []bool) {
 		} else if u < 0 {
 			u = -1
 		}
-		param.Data[i] = w*(1-s.LR*s.WeightDecay) - s.LR*u // of an infinite parameter the decay is infinite, too
+		// The decay of an infinite parameter is infinite too.
+		param.Data[i] = w*(1-s.LR*s.WeightDecay) - s.LR*u
 		param.Size[i] = math.Abs(w) + math.Abs(s.LR)*(1+math.Abs(s.WeightDecay*w))
 		momentum.Data[i] = s.Beta2*m.Data[i] + (1-s.Beta2)*d
 		momentum.Size[i] = math.Abs(s.Beta2*m.Data[i]) + math.Abs((1-s.Beta2)*d)

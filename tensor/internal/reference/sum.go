@@ -2,8 +2,8 @@ package reference
 
 import "math"
 
-// Sum is a sum of many numbers with about twice float64's digits: what each addition rounds off is added apart. Its
-// zero value is 0.
+// Sum is a sum with about twice the digits of float64: the rounding error of each addition is added
+// separately. Its zero value is 0.
 type Sum struct {
 	high, low     float64
 	size          float64
@@ -28,11 +28,11 @@ func (s *Sum) Add(v float64) {
 	}
 }
 
-// AddProduct adds a*b, with the digits that the product of two float64 loses.
+// AddProduct adds a*b, including the digits that the float64 product loses.
 func (s *Sum) AddProduct(a, b float64) {
 	p := a * b
 	if math.IsInf(p, 0) && !math.IsInf(a, 0) && !math.IsInf(b, 0) {
-		s.size = math.Inf(1) // no infinity, but more than float64 holds
+		s.size = math.Inf(1) // not infinite, but more than float64 can hold
 		return
 	}
 	s.Add(p)
@@ -41,7 +41,7 @@ func (s *Sum) AddProduct(a, b float64) {
 	}
 }
 
-// Value is the sum.
+// Value returns the sum.
 func (s *Sum) Value() float64 {
 	switch {
 	case s.nan || s.pos && s.neg:
@@ -54,5 +54,5 @@ func (s *Sum) Value() float64 {
 	return s.high + s.low
 }
 
-// Size is the sum of the magnitudes.
+// Size returns the sum of the magnitudes.
 func (s *Sum) Size() float64 { return s.size }

@@ -5,8 +5,8 @@ import (
 	"math/big"
 )
 
-// The transcendental functions are computed with 160 bits, since package math has errors of its own, which differ between
-// processors.
+// The transcendental functions are computed with 160 bits, because package math has errors of its
+// own, which differ between processors.
 const bits = 160
 
 func number(v float64) *big.Float { return new(big.Float).SetPrec(bits).SetFloat64(v) }
@@ -15,8 +15,8 @@ func zero() *big.Float { return new(big.Float).SetPrec(bits) }
 
 var ln2, _ = zero().SetString("0.693147180559945309417232121458176568075500134360255254120680009493393621969694715605863326996418687")
 
-// bigExp is e to the power of t, a number whose exponential is near what float64 holds: with t = k·ln 2 + r the Taylor
-// series of r/2^8, squared eight times.
+// bigExp returns e to the power of t, for a result in or near the range of float64. With t = k·ln 2
+// + r it is the Taylor series of r/2^8, squared eight times.
 func bigExp(t *big.Float) *big.Float {
 	quotient, _ := zero().Quo(t, ln2).Float64()
 	k := math.Round(quotient)
@@ -33,7 +33,8 @@ func bigExp(t *big.Float) *big.Float {
 	return sum.SetMantExp(sum, int(k))
 }
 
-// bigLog is the logarithm of a positive finite number: a guess, and Newton's step of third order from it.
+// bigLog returns the logarithm of a positive finite number: an estimate, improved by one
+// third-order Newton step.
 func bigLog(x float64) *big.Float {
 	guess := number(math.Log2(x) * math.Ln2)
 	d := zero().Sub(zero().Mul(number(x), bigExp(zero().Neg(guess))), number(1))
