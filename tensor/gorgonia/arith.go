@@ -13,8 +13,8 @@ type (
 	scalarFunc = func(gtensor.StdEng, gtensor.Tensor, any, bool, ...gtensor.FuncOpt) (gtensor.Tensor, error)
 )
 
-// elementwise runs an operation whose result is one of the operands, a tensor of the options, or
-// new.
+// elementwise runs an operation whose result is one of the operands, a tensor of the options, or a
+// new tensor.
 func (e *Engine) elementwise(run runner, op string, opts []gtensor.FuncOpt, f func(*temps) (gtensor.Tensor, error), operands ...gtensor.Tensor) (gtensor.Tensor, error) {
 	reuse, incr, _ := options(opts)
 	given := append(operands, reuse, incr)
@@ -29,8 +29,9 @@ func (e *Engine) binary(op string, f binaryFunc, a, b gtensor.Tensor, opts []gte
 	return e.elementwise(e.run, op, opts, func(*temps) (gtensor.Tensor, error) { return f(e.std, a, b, opts...) }, a, b)
 }
 
-// scalar runs an elementwise operation of a tensor and a number. StdEng gets some wrong, or panics, if the
-// number is the left operand and the tensor's elements are not one after the other.
+// scalar runs an elementwise operation of a tensor and a number. If the number is the left operand
+// and the tensor's elements are not contiguous, StdEng returns wrong results or panics, so the
+// tensor is copied.
 func (e *Engine) scalar(op string, f scalarFunc, t gtensor.Tensor, s any, left bool, opts []gtensor.FuncOpt) (gtensor.Tensor, error) {
 	_, _, unsafe := options(opts)
 	operand, _ := s.(gtensor.Tensor)
@@ -43,8 +44,9 @@ func (e *Engine) scalar(op string, f scalarFunc, t gtensor.Tensor, s any, left b
 	}, t, operand)
 }
 
-// noZeros refuses integers of which one is 0 as divisors. StdEng panics in Mod and Inv; in Div it writes zeros before it
-// returns an error, and none at all for views.
+// noZeros returns an error if an element of an integer divisor is 0. For such a divisor StdEng
+// panics in Mod and Inv. In Div it writes zeros before it returns an error, and for views it
+// returns none.
 func noZeros(op string, divisor gtensor.Tensor) error {
 	d, ok := divisor.(*gtensor.Dense)
 	if !ok || usable(d) != nil || d.IsMasked() || !integer(d.Dtype()) {
@@ -76,15 +78,15 @@ func noZeroDivisor(op string, t gtensor.Tensor, s any, left bool) error {
 
 func integer(dt gtensor.Dtype) bool { return dt.Kind() >= reflect.Int && dt.Kind() <= reflect.Uintptr }
 
-// fitsComparison refuses a tensor to reuse that is not of a comparison's type: StdEng writes bools
-// over any type, and past the tensor's end.
+// fitsComparison returns an error if the tensor to reuse does not have the type of a comparison's
+// result. StdEng writes bools over any type, and past the tensor's end.
 func fitsComparison(op string, operand gtensor.Tensor, opts []gtensor.FuncOpt) error {
 	if len(opts) == 0 {
 		return nil
 	}
 	given, _ := gtensor.ParseFuncOpts(opts...).IncrReuse()
 	if usable(given) != nil || usable(operand) != nil || given == nil {
-		return nil // which run refuses
+		return nil // run refuses it
 	}
 	if want := comparisonType(operand.Dtype(), opts); given.Dtype() != want {
 		return fmt.Errorf("gorgonia: %s: %w: the tensor to reuse is of %v and the result of %v: see gtensor.AsSameType", op, ErrDtype, given.Dtype(), want)
@@ -92,8 +94,8 @@ func fitsComparison(op string, operand gtensor.Tensor, opts []gtensor.FuncOpt) e
 	return nil
 }
 
-// comparisonType is the type of a comparison's result: Bool or, with UseUnsafe or AsSameType, that
-// of the operands, in ones and zeros.
+// comparisonType returns the type of a comparison's result: Bool or, with UseUnsafe or AsSameType,
+// the type of the operands, with ones and zeros.
 func comparisonType(operands gtensor.Dtype, opts []gtensor.FuncOpt) gtensor.Dtype {
 	if len(opts) > 0 {
 		if o := gtensor.ParseFuncOpts(opts...); o.Same() || !o.Safe() {

@@ -24,8 +24,8 @@ func (e *DeviceEngine) zip(op string, f strided.Binary, a, b gtensor.Tensor, opt
 	})
 }
 
-// zipScalar runs an elementwise operation of a tensor and a number, which is a Go number or a tensor without dimensions, on the
-// device or on the host.
+// zipScalar runs an elementwise operation of a tensor and a number. The number is a Go number, or a
+// tensor without dimensions on the device or on the host.
 func (e *DeviceEngine) zipScalar(op string, f strided.Binary, t gtensor.Tensor, s any, left bool, opts []gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return one(e, op, func(c *call) (gtensor.Tensor, error) {
 		ts, typ, err := c.floats(t)
@@ -44,7 +44,7 @@ func (e *DeviceEngine) zipScalar(op string, f strided.Binary, t gtensor.Tensor, 
 	})
 }
 
-// zip is an elementwise operation of operands with the dimensions of x, one of them.
+// zip queues an elementwise operation of a and b, which have the dimensions of x. x is one of them.
 func (c *call) zip(f strided.Binary, t strided.Type, x operand, a, b strided.Operand, opts []gtensor.FuncOpt) (gtensor.Tensor, error) {
 	dt := x.dtype()
 	if f.Compares() {
@@ -57,11 +57,11 @@ func (c *call) zip(f strided.Binary, t strided.Type, x operand, a, b strided.Ope
 	return to.done(c, c.e.kernels.Zip(f, t, to.into, a, b, to.increment))
 }
 
-// number is s as an operand of x's dimensions. Its type must be that of x.
+// number returns s as an operand with x's dimensions. Its type must be x's.
 func (c *call) number(s any, x operand) (strided.Operand, error) {
 	if d, ok := s.(*gtensor.Dense); ok && d != nil {
 		if !d.Shape().IsScalar() {
-			return strided.Operand{}, fmt.Errorf("%w: a tensor of shape %v is no number", ErrShape, d.Shape())
+			return strided.Operand{}, fmt.Errorf("%w: a tensor of shape %v is not a number", ErrShape, d.Shape())
 		}
 		if d.Engine() == gtensor.Engine(c.e) || !d.IsNativelyAccessible() {
 			o, err := c.operand(d)
@@ -98,7 +98,7 @@ func (e *DeviceEngine) apply(op string, f strided.Unary, a gtensor.Tensor, lo, h
 	})
 }
 
-// Clamp limits every element to between min and max.
+// Clamp limits every element to the range from min to max.
 func (e *DeviceEngine) Clamp(a gtensor.Tensor, min, max any, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	var limits [2]float64
 	for i, v := range []any{min, max} {

@@ -10,11 +10,11 @@ import (
 	"github.com/cistern-ml/cistern/tensor/gorgonia/internal/strided"
 )
 
-// Products of matrices are the runtime's, and so the device's library's where it has one: they take dense and transposed operands
-// as they lie, and others are copied first. The runtime makes the result, which is then copied to where the library wants it: one pass over
-// the result beside the product's over its operands.
+// Matrix products use the runtime, which uses the device's library if there is one. Dense and
+// transposed operands are multiplied in place, and others are copied first. The runtime allocates
+// the result, which is then copied to the destination.
 
-// product puts the product of a matrix and a matrix, or a vector, into out.
+// product sets out to the product of a matrix and a matrix or, if vector is set, a vector.
 func (e *DeviceEngine) product(op string, vector bool, a, b, out gtensor.Tensor) error {
 	return e.do(op, func(c *call) error {
 		all, _, err := c.floats(a, b, out)
@@ -44,7 +44,7 @@ func (e *DeviceEngine) product(op string, vector bool, a, b, out gtensor.Tensor)
 
 func isVector(o operand) bool { return o.d.Shape().IsVector() || len(o.Dims) == 2 && o.Len() == 1 }
 
-// product is the runtime's product of two matrices.
+// product returns the runtime's product of two matrices.
 func (c *call) product(x, y strided.Array, dt gtensor.Dtype) (*tensor.Tensor, error) {
 	a, transA, err := c.matrix(x, dt)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *call) product(x, y strided.Array, dt gtensor.Dtype) (*tensor.Tensor, er
 	return c.e.rt.MatMul(context.Background(), a, b, turned)
 }
 
-// matrix is a matrix for the runtime's product, which is told if it lies transposed.
+// matrix returns x as a factor of the runtime's product, and whether its memory is transposed.
 func (c *call) matrix(x strided.Array, dt gtensor.Dtype) (t *tensor.Tensor, transposed bool, err error) {
 	if turned := x.Permute(1, 0); !x.IsDense() && turned.IsDense() {
 		t, err = c.tensor(turned, dt)
@@ -77,8 +77,8 @@ func (c *call) matrix(x strided.Array, dt gtensor.Dtype) (t *tensor.Tensor, tran
 	return t, false, err
 }
 
-// Outer adds the outer product of two vectors to out. (The package function gtensor.Outer can't be used: it zeroes its result
-// where it can't.)
+// Outer adds the outer product of two vectors to out. The package function gtensor.Outer can't be
+// used, because it zeroes its result, whose memory the host can't access.
 func (e *DeviceEngine) Outer(a, b, out gtensor.Tensor) error {
 	return e.do("Outer", func(c *call) error {
 		all, t, err := c.floats(a, b, out)
@@ -99,7 +99,8 @@ func (e *DeviceEngine) Outer(a, b, out gtensor.Tensor) error {
 	})
 }
 
-// Inner is the inner product of two vectors: a number of their type. It waits for it.
+// Inner returns the inner product of two vectors as a number of their type. It waits for the
+// result.
 func (e *DeviceEngine) Inner(a, b gtensor.Tensor) (any, error) {
 	return one(e, "Inner", func(c *call) (any, error) {
 		all, _, err := c.floats(a, b)
@@ -122,7 +123,7 @@ func (c *call) inner(x, y operand) (*tensor.Tensor, error) {
 	return c.product(reshaped(x.Array, []int{1, n}), reshaped(y.Array, []int{n, 1}), x.dtype())
 }
 
-// item waits for a tensor of one element, a temporary.
+// item waits for the element of a temporary tensor with one element.
 func (c *call) item(t *tensor.Tensor) (any, error) {
 	c.temps = append(c.temps, t)
 	if t.Dtype() == tensor.Float32 {
@@ -131,7 +132,7 @@ func (c *call) item(t *tensor.Tensor) (any, error) {
 	return tensor.Item[float64](context.Background(), t)
 }
 
-// Trace is the sum of a matrix's diagonal: a number of its type. It waits for it.
+// Trace returns the sum of a matrix's diagonal as a number of its type. It waits for the result.
 func (e *DeviceEngine) Trace(t gtensor.Tensor) (any, error) {
 	return one(e, "Trace", func(c *call) (any, error) {
 		all, _, err := c.floats(t)
@@ -154,8 +155,10 @@ func (e *DeviceEngine) Trace(t gtensor.Tensor) (any, error) {
 	})
 }
 
-// Dot is the product of two tensors: of numbers, vectors, matrices, or over the last axis of x and the one before the last of y.
-// Vectors, also of shapes (n, 1) and (1, n), have an inner product, a number: a tensor to reuse or to add it to has one element.
+// Dot returns the product of two numbers, vectors or matrices. For more dimensions it sums over the
+// last axis of x and the second to last of y. The result of two vectors, also of shapes (n, 1) and
+// (1, n), is their inner product, a number; a tensor to reuse or to add to must then have one
+// element.
 func (e *DeviceEngine) Dot(x, y gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	if a, b := x.Shape(), y.Shape(); a.IsScalar() || b.IsScalar() {
 		if a.IsScalar() {
@@ -183,14 +186,17 @@ func (e *DeviceEngine) Dot(x, y gtensor.Tensor, opts ...gtensor.FuncOpt) (gtenso
 	})
 }
 
-// dot is the product, and its shape: the dimensions of x and y without those that are summed over.
+// dot returns the product, and its shape: the dimensions of x and y except those that are summed
+// over.
 func (c *call) dot(x, y operand) (*tensor.Tensor, gtensor.Shape, error) {
 	a, b := x.Array, y.Array
 	if x.d.Shape().IsVector() && y.d.Shape().IsVector() {
 		p, err := c.inner(x, y)
 		return p, gtensor.Shape{}, err
 	}
-	switch { // a matrix of one column or row beside a matrix is a vector; beside more dimensions it is a matrix
+	// A matrix with one column or row counts as a vector if the other operand is a matrix, and as a
+	// matrix if the other operand has more dimensions.
+	switch {
 	case x.d.Shape().IsVector() && len(b.Dims) == 2:
 		a = reshaped(a, []int{x.Len()})
 	case y.d.Shape().IsVector() && len(a.Dims) == 2:
@@ -221,7 +227,7 @@ func (c *call) dot(x, y operand) (*tensor.Tensor, gtensor.Shape, error) {
 	return p, shape, err
 }
 
-// flat is an array as a matrix: copied, unless it is a matrix or dense.
+// flat returns an array as a matrix. It is copied, unless it is a matrix or dense.
 func (c *call) flat(a strided.Array, rows, cols int) (strided.Array, error) {
 	if len(a.Dims) == 2 {
 		return a, nil
@@ -230,8 +236,8 @@ func (c *call) flat(a strided.Array, rows, cols int) (strided.Array, error) {
 	return strided.Dense(d.Ptr, d.Size, rows, cols), err
 }
 
-// put copies a result into the tensor of WithReuse, or adds it to that of WithIncr. The tensor gets
-// the result's shape, unless it has one element.
+// put copies a result into the tensor of WithReuse, or adds it to the tensor of WithIncr. The
+// tensor gets the result's shape, unless it has one element.
 func (c *call) put(x operand, t strided.Type, opts []gtensor.FuncOpt) (gtensor.Tensor, error) {
 	to, err := c.target(x.dtype(), x, opts, true)
 	if err != nil {

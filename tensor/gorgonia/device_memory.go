@@ -16,8 +16,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/gorgonia/internal/strided"
 )
 
-// Alloc allocates size zeroed bytes (gtensor.New counts on zeros). Zero bytes are fine and use no memory. An
-// error is an [*MemoryError].
+// Alloc allocates size zeroed bytes, because gtensor.New relies on zeros. A size of 0 is allowed
+// and uses no memory. Errors are of type [*MemoryError].
 func (e *DeviceEngine) Alloc(size int64) (gtensor.Memory, error) {
 	m, err := e.alloc(size)
 	if err != nil {
@@ -31,7 +31,7 @@ func (e *DeviceEngine) Alloc(size int64) (gtensor.Memory, error) {
 	return m, nil
 }
 
-// alloc allocates memory whose contents are undefined.
+// alloc allocates uninitialized memory.
 func (e *DeviceEngine) alloc(size int64) (*memory, error) {
 	if err := e.allocatable(size); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (e *DeviceEngine) alloc(size int64) (*memory, error) {
 	return m, nil
 }
 
-// hold takes over a tensor whose first size bytes are memory of the engine from then on.
+// hold takes ownership of a tensor, whose first size bytes become memory of the engine.
 func (e *DeviceEngine) hold(t *tensor.Tensor, size int64) (*memory, error) {
 	m := &memory{addr: uintptr(start(t)), size: size, tensor: t, site: callSite()}
 	if !e.insert(m) {
@@ -59,10 +59,11 @@ func (e *DeviceEngine) hold(t *tensor.Tensor, size int64) (*memory, error) {
 	return m, nil
 }
 
-// start is the address of a tensor's first element.
+// start returns the address of a tensor's first element.
 func start(t *tensor.Tensor) device.Ptr { return t.Block().Ptr() + device.Ptr(t.Offset()) }
 
-// Memset sets memory to val, a number or a bool, whose bytes are repeated; a tensor's to one of its type.
+// Memset fills memory by repeating the bytes of val, a number or a bool. For a tensor, val must
+// have the tensor's type.
 func (e *DeviceEngine) Memset(mem gtensor.Memory, val any) error {
 	return e.do("Memset", func(c *call) error {
 		v := reflect.ValueOf(val)
@@ -89,7 +90,7 @@ func (e *DeviceEngine) Memset(mem gtensor.Memory, val any) error {
 				return ErrForeign
 			}
 			if int(mem.MemSize())%size != 0 {
-				return fmt.Errorf("%w: %d bytes are no multiple of the %d of a %T", ErrInvalid, mem.MemSize(), size, val)
+				return fmt.Errorf("%w: %d bytes are not a multiple of %d, the size of a %T", ErrInvalid, mem.MemSize(), size, val)
 			}
 			to = strided.Dense(device.Ptr(mem.Uintptr()), size, int(mem.MemSize())/size)
 		}
@@ -107,7 +108,7 @@ func (e *DeviceEngine) Memset(mem gtensor.Memory, val any) error {
 	})
 }
 
-// Memclr sets memory to zero. An error is returned by the next call that can.
+// Memclr sets memory to zero. An error is returned by the next call that can return one.
 func (e *DeviceEngine) Memclr(mem gtensor.Memory) {
 	if isNil(mem) || mem.MemSize() == 0 {
 		return
@@ -121,13 +122,13 @@ func (e *DeviceEngine) Memclr(mem gtensor.Memory) {
 	}))
 }
 
-// Accessible is an error: Go code can't touch the memory. Use [DeviceEngine.ToHost].
+// Accessible returns an error, because Go code can't access the memory. Use [DeviceEngine.ToHost].
 func (e *DeviceEngine) Accessible(gtensor.Memory) (gtensor.Memory, error) {
 	return nil, fmt.Errorf("gorgonia: Accessible: %w: the memory is the device's: use ToHost", ErrUnsupported)
 }
 
-// Memcpy copies between memory of engines of one device, or such and Go memory: as many bytes as both have. It waits if
-// Go memory is written.
+// Memcpy copies between memory of engines on one device, or between memory of an engine and Go
+// memory. It copies as many bytes as the smaller of the two has. It waits if it writes Go memory.
 func (e *DeviceEngine) Memcpy(dst, src gtensor.Memory) error {
 	if err := e.memcpy(dst, src); err != nil {
 		return &MemoryError{"Memcpy", 0, err} // the library panics with it
@@ -146,14 +147,14 @@ func (e *DeviceEngine) memcpy(dst, src gtensor.Memory) error {
 	to, toEngine := engines.find(e, dst.Uintptr())
 	from, fromEngine := engines.find(e, src.Uintptr())
 	if to != nil && to.end() < dst.Uintptr()+uintptr(n) || from != nil && from.end() < src.Uintptr()+uintptr(n) {
-		return fmt.Errorf("%w: %d bytes reach behind the end of a tensor's memory", ErrInvalid, n)
+		return fmt.Errorf("%w: %d bytes extend beyond a tensor's memory", ErrInvalid, n)
 	}
 	ctx := context.Background()
 	switch {
 	case n == 0:
 		return nil
 	case to == nil && from == nil:
-		return fmt.Errorf("%w: neither tensor's memory is", ErrForeign)
+		return fmt.Errorf("%w: neither tensor belongs to an open device engine", ErrForeign)
 	case to == nil:
 		err := fromEngine.rt.Pool().Download(ctx, fromEngine.Stream(), goMemory(dst, n), from.holder(), from.offset(src.Uintptr()))
 		runtime.KeepAlive(dst)
@@ -170,8 +171,8 @@ func (e *DeviceEngine) memcpy(dst, src gtensor.Memory) error {
 	return toEngine.Stream().CopyD2D(device.Ptr(dst.Uintptr()), device.Ptr(src.Uintptr()), n)
 }
 
-// acrossEngines copies on the stream of the one that is written, after what is queued on the other's, which goes on after it:
-// so what is freed there is not reused before.
+// acrossEngines copies on the destination's stream, after the work queued on the source's stream.
+// The source's stream waits for the copy, so that memory freed there is not reused before.
 func acrossEngines(to, from *DeviceEngine, dst, src device.Ptr, n int64) error {
 	dev := to.Stream().Device()
 	if other := from.Stream().Device(); dev.ID() != other.ID() {
@@ -186,7 +187,7 @@ func acrossEngines(to, from *DeviceEngine, dst, src device.Ptr, n int64) error {
 	return after(from.Stream(), to.Stream())
 }
 
-// after lets what is queued on s from now on wait for what is queued on other.
+// after makes work that is queued on s from now on wait for the work queued on other.
 func after(s, other device.Stream) error {
 	if s.ID() == other.ID() {
 		return nil
@@ -201,22 +202,22 @@ func after(s, other device.Stream) error {
 	return errors.Join(err, ev.Close())
 }
 
-// goMemory is n bytes of Go memory, which mem keeps alive.
+// goMemory returns n bytes of Go memory, which mem keeps alive.
 func goMemory(mem gtensor.Memory, n int64) []byte {
 	if b, ok := rawBytes(mem); ok {
 		return b[:n]
 	}
-	addr := mem.Uintptr() // of an array of the library's, which gives nothing else
+	addr := mem.Uintptr() // of an array of the library, which exposes only its address
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), n)
 }
 
 func (m *memory) end() uintptr { return m.addr + uintptr(m.size) }
 
-// offset is where addr lies in the block.
+// offset returns the offset of addr in the block.
 func (m *memory) offset(addr uintptr) int64 { return int64(device.Ptr(addr) - m.holder().Ptr()) }
 
-// engines are the open device engines. A call of Memcpy has addresses and nothing else, and those of another engine must be told from
-// Go memory before they are touched.
+// engines holds the open device engines. Memcpy gets only addresses, and has to distinguish those
+// of other engines from Go memory before it accesses them.
 var engines engineList
 
 type engineList struct {
@@ -239,7 +240,7 @@ func (l *engineList) remove(e *DeviceEngine) {
 	delete(l.all, e)
 }
 
-// find looks for the memory at addr, in first before the others.
+// find returns the memory at addr and its engine. It searches first before the others.
 func (l *engineList) find(first *DeviceEngine, addr uintptr) (*memory, *DeviceEngine) {
 	if first != nil {
 		if m := first.findAt(addr); m != nil {

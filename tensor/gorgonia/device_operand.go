@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/gorgonia/internal/strided"
 )
 
-// operand is a tensor of the engine, as kernels see it.
+// operand is a tensor of the engine, in the form that kernels take.
 type operand struct {
 	strided.Array
 	d *gtensor.Dense
@@ -20,7 +20,7 @@ type operand struct {
 
 func (o operand) dtype() gtensor.Dtype { return o.d.Dtype() }
 
-// operand checks a tensor and says where its elements are.
+// operand checks a tensor, and returns where its elements are.
 func (c *call) operand(t gtensor.Tensor) (operand, error) {
 	d, ok := t.(*gtensor.Dense)
 	if !ok {
@@ -44,12 +44,13 @@ func (c *call) operand(t gtensor.Tensor) (operand, error) {
 	}
 	a := strided.Array{Ptr: device.Ptr(address(d.Raw)), Size: int(d.Dtype().Size()), Dims: slices.Clone(d.Shape()), Strides: stridesOf(d)}
 	if s := a.Span(); uintptr(s.Ptr)+uintptr(s.Bytes) > m.end() {
-		return operand{}, fmt.Errorf("%w: an operand of shape %v and strides %v reaches behind the end of its memory", ErrInvalid, d.Shape(), a.Strides)
+		return operand{}, fmt.Errorf("%w: an operand of shape %v and strides %v extends beyond its memory", ErrInvalid, d.Shape(), a.Strides)
 	}
 	return operand{a, d}, nil
 }
 
-// stridesOf has a stride for each dimension. The library gives column-major vectors one for all, and scalars none.
+// stridesOf returns a stride for each dimension. The library uses a single stride for column-major
+// vectors, and none for scalars.
 func stridesOf(d *gtensor.Dense) []int {
 	shape, strides := d.Shape(), d.Strides()
 	if len(strides) == len(shape) {
@@ -64,7 +65,7 @@ func stridesOf(d *gtensor.Dense) []int {
 	return all
 }
 
-// alike is operands of one type.
+// alike returns the operands, which must have the same type.
 func (c *call) alike(ts ...gtensor.Tensor) ([]operand, error) {
 	all := make([]operand, len(ts))
 	for i, t := range ts {
@@ -76,13 +77,13 @@ func (c *call) alike(ts ...gtensor.Tensor) ([]operand, error) {
 	}
 	for _, o := range all {
 		if o.dtype() != all[0].dtype() {
-			return nil, fmt.Errorf("%w: %v and %v: want one for all", ErrDtype, all[0].dtype(), o.dtype())
+			return nil, fmt.Errorf("%w: %v and %v: want the same type", ErrDtype, all[0].dtype(), o.dtype())
 		}
 	}
 	return all, nil
 }
 
-// floats is operands of one floating-point type.
+// floats returns the operands, which must have the same floating-point type.
 func (c *call) floats(ts ...gtensor.Tensor) ([]operand, strided.Type, error) {
 	all, err := c.alike(ts...)
 	if err != nil {
@@ -102,7 +103,8 @@ func floatType(dt gtensor.Dtype) (strided.Type, error) {
 	return 0, fmt.Errorf("%w %v: the device has kernels for float32 and float64", ErrDtype, dt)
 }
 
-// like is o with a's dimensions, to which its own are equal, but for those of vectors, that may be (n), (n, 1) or (1, n).
+// like returns o with a's dimensions. Their shapes must be equal, except that vectors may be (n),
+// (n, 1) or (1, n).
 func (o operand) like(a operand) (strided.Array, error) {
 	if !o.d.Shape().Eq(a.d.Shape()) {
 		return o.Array, fmt.Errorf("%w: %v and %v: want equal shapes", ErrShape, a.d.Shape(), o.d.Shape())
@@ -110,7 +112,7 @@ func (o operand) like(a operand) (strided.Array, error) {
 	return reshaped(o.Array, a.Dims), nil
 }
 
-// reshaped is a vector with other dimensions.
+// reshaped returns a vector with other dimensions.
 func reshaped(a strided.Array, dims []int) strided.Array {
 	if slices.Equal(a.Dims, dims) {
 		return a
@@ -130,7 +132,7 @@ func reshaped(a strided.Array, dims []int) strided.Array {
 	return a
 }
 
-// result makes a tensor whose elements are undefined.
+// result allocates a tensor with uninitialized elements.
 func (c *call) result(dt gtensor.Dtype, shape gtensor.Shape) (operand, error) {
 	m, err := c.e.alloc(int64(shape.TotalSize()) * int64(dt.Size()))
 	if err != nil {
@@ -139,20 +141,20 @@ func (c *call) result(dt gtensor.Dtype, shape gtensor.Shape) (operand, error) {
 	return c.wrap(m, dt, shape), nil
 }
 
-// wrap makes the tensor of fresh memory.
+// wrap returns a tensor for newly allocated memory.
 func (c *call) wrap(m *memory, dt gtensor.Dtype, shape gtensor.Shape) operand {
 	d := c.e.tensorAt(m.addr, dt, shape)
 	c.made = append(c.made, d)
 	return operand{strided.Dense(device.Ptr(m.addr), int(dt.Size()), slices.Clone(shape)...), d}
 }
 
-// tensorAt is a row-major tensor at an address.
+// tensorAt returns a row-major tensor at an address.
 func (e *DeviceEngine) tensorAt(addr uintptr, dt gtensor.Dtype, shape gtensor.Shape) *gtensor.Dense {
 	return gtensor.New(gtensor.Of(dt), gtensor.WithShape(shape...), gtensor.WithEngine(e),
 		gtensor.FromMemory(addr, uintptr(shape.TotalSize())*dt.Size()))
 }
 
-// adopt makes a result of a runtime's operation a tensor of the engine, without a copy.
+// adopt turns a result of the runtime into a tensor of the engine, without a copy.
 func (c *call) adopt(t *tensor.Tensor, dt gtensor.Dtype, shape gtensor.Shape) (operand, error) {
 	m, err := c.e.hold(t, t.Bytes())
 	if err != nil {
@@ -161,7 +163,7 @@ func (c *call) adopt(t *tensor.Tensor, dt gtensor.Dtype, shape gtensor.Shape) (o
 	return c.wrap(m, dt, shape), nil
 }
 
-// temp allocates memory for the time until the call is queued.
+// temp allocates memory that is released when the call is queued.
 func (c *call) temp(size int, dims ...int) (strided.Array, error) {
 	t, err := c.e.rt.New(context.Background(), tensor.Uint8, gtensor.ProdInts(dims)*size)
 	if err != nil {
@@ -171,7 +173,7 @@ func (c *call) temp(size int, dims ...int) (strided.Array, error) {
 	return strided.Dense(start(t), size, dims...), nil
 }
 
-// dense is a, or a copy whose elements lie one after the other.
+// dense returns a, or a contiguous copy of it.
 func (c *call) dense(a strided.Array) (strided.Array, error) {
 	if a.IsDense() {
 		return a, nil
@@ -179,7 +181,7 @@ func (c *call) dense(a strided.Array) (strided.Array, error) {
 	return c.copied(a)
 }
 
-// copied is a temporary copy of a, whose elements lie one after the other.
+// copied returns a temporary, contiguous copy of a.
 func (c *call) copied(a strided.Array) (strided.Array, error) {
 	t, err := c.temp(a.Size, a.Dims...)
 	if err != nil {
@@ -188,7 +190,7 @@ func (c *call) copied(a strided.Array) (strided.Array, error) {
 	return t, c.e.kernels.Copy(t, a)
 }
 
-// tensor is a dense array as one of the runtime's, of which it has the operations.
+// tensor returns a dense array as a tensor of the runtime, for the runtime's operations.
 func (c *call) tensor(a strided.Array, dt gtensor.Dtype) (*tensor.Tensor, error) {
 	hold := c.holding(a)
 	if hold == nil {

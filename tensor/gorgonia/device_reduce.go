@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/gorgonia/internal/strided"
 )
 
-// Sum is the sum along axes; of all elements if there are none.
+// Sum returns the sum along axes, or of all elements if there are no axes.
 func (e *DeviceEngine) Sum(a gtensor.Tensor, along ...int) (gtensor.Tensor, error) {
 	return one(e, "Sum", func(c *call) (gtensor.Tensor, error) {
 		xs, _, err := c.floats(a)
@@ -35,7 +35,7 @@ func (e *DeviceEngine) Sum(a gtensor.Tensor, along ...int) (gtensor.Tensor, erro
 	})
 }
 
-// sum is the runtime's sum of a dense array.
+// sum returns the runtime's sum of a dense array.
 func (c *call) sum(x strided.Array, dt gtensor.Dtype, axes ...int) (*tensor.Tensor, error) {
 	t, err := c.tensor(x, dt)
 	if err != nil {
@@ -44,7 +44,8 @@ func (c *call) sum(x strided.Array, dt gtensor.Dtype, axes ...int) (*tensor.Tens
 	return c.e.rt.Sum(context.Background(), t, axes...)
 }
 
-// axesOf splits the dimensions into those that are kept and those that are folded: all of them if none is named.
+// axesOf splits the dimensions into those that are kept and those that are folded. Without axes all
+// are folded.
 func axesOf(dims, along []int) (kept, folded []int, err error) {
 	for i := range dims {
 		if len(along) == 0 || slices.Contains(along, i) {

@@ -8,16 +8,17 @@ import (
 	"github.com/cistern-ml/cistern/tensor/gorgonia/internal/strided"
 )
 
-// target is where an elementwise operation writes.
+// target is the destination of an elementwise operation.
 type target struct {
 	to        operand
-	into      strided.Array // what the kernel writes: to, or a temporary
-	increment bool          // the kernel adds
-	reshape   gtensor.Shape // of the given tensor, when it is done; nil: it fits
+	into      strided.Array // the kernel's destination: to, or a temporary
+	increment bool          // the kernel adds to the destination
+	reshape   gtensor.Shape // the given tensor's shape after the operation; nil if it fits
 }
 
-// target finds where the result of an operation on a (and others, of a's dimensions) goes: a new tensor; that of WithReuse,
-// or of WithIncr, which is added to if sums is set; or a itself with UseUnsafe. It changes no tensor yet.
+// target returns the destination of an operation on a and others, which have a's dimensions. It is
+// a new tensor; or the tensor of WithReuse or WithIncr, to which the result is added if sums is
+// set; or a itself with UseUnsafe. It does not change any tensor.
 func (c *call) target(dt gtensor.Dtype, a operand, opts []gtensor.FuncOpt, sums bool, others ...strided.Array) (*target, error) {
 	given, incr, unsafe := options(opts)
 	t := &target{}
@@ -62,7 +63,7 @@ func (c *call) target(dt gtensor.Dtype, a operand, opts []gtensor.FuncOpt, sums 
 	return t, nil
 }
 
-// done finishes the operation, which has written t.into unless it failed with err.
+// done finishes the operation. It has written t.into, unless err is not nil.
 func (t *target) done(c *call, err error) (*gtensor.Dense, error) {
 	if err == nil && !t.into.Matches(t.to.Array) {
 		err = c.e.kernels.Copy(t.to.Array, t.into)

@@ -9,8 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/gorgonia/internal/strided"
 )
 
-// Transpose moves the data of a tensor that was transposed with T (gtensor.Transposer), which lies with the given strides
-// then. Since the library ignores the error in Reshape, it is returned by the engine's next operation as well.
+// Transpose moves the data of a tensor that was transposed with T (gtensor.Transposer), so that it
+// has the given strides. Because the library ignores the error in Reshape, the engine's next
+// operation returns it as well.
 func (e *DeviceEngine) Transpose(t gtensor.Tensor, strides []int) error {
 	err := e.do("Transpose", func(c *call) error {
 		x, err := c.operand(t)
@@ -35,8 +36,8 @@ func (e *DeviceEngine) Transpose(t gtensor.Tensor, strides []int) error {
 	return err
 }
 
-// Materialize is a copy of a view or a transposed tensor whose elements lie one after the other. (Those that
-// Dense.Materialize makes of strided tensors are zero.) Other tensors are returned as they are.
+// Materialize returns a contiguous copy of a view or a transposed tensor, and other tensors
+// unchanged. (Dense.Materialize returns zeros for strided tensors.)
 func (e *DeviceEngine) Materialize(t *gtensor.Dense) (*gtensor.Dense, error) {
 	return one(e, "Materialize", func(c *call) (*gtensor.Dense, error) {
 		x, err := c.operand(t)
@@ -69,7 +70,7 @@ func (e *DeviceEngine) Concat(t gtensor.Tensor, axis int, others ...gtensor.Tens
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrShape, err)
 		}
-		axis := max(axis, 0) // AllAxes is the first
+		axis := max(axis, 0) // AllAxes means the first axis
 		r, err := c.result(all[0].dtype(), shape.Clone())
 		if err != nil {
 			return nil, err
@@ -99,7 +100,7 @@ func (e *DeviceEngine) StackDense(t gtensor.DenseTensor, axis int, others ...gte
 		}
 		dims := all[0].Dims
 		if axis < 0 || axis > len(dims) {
-			return nil, fmt.Errorf("%w: tensors of shape %v have no place for an axis %d", ErrShape, all[0].d.Shape(), axis)
+			return nil, fmt.Errorf("%w: tensors of shape %v can't be stacked along axis %d", ErrShape, all[0].d.Shape(), axis)
 		}
 		for _, o := range all {
 			if !slices.Equal(o.Dims, dims) {
@@ -119,8 +120,8 @@ func (e *DeviceEngine) StackDense(t gtensor.DenseTensor, axis int, others ...gte
 	})
 }
 
-// Repeat repeats the elements along an axis, or gtensor.AllAxes. Different numbers of repeats take a launch for each element of
-// the axis.
+// Repeat repeats the elements along an axis, or along gtensor.AllAxes. If the numbers of repeats
+// differ, it needs a launch for each element of the axis.
 func (e *DeviceEngine) Repeat(t gtensor.Tensor, axis int, repeats ...int) (gtensor.Tensor, error) {
 	return one(e, "Repeat", func(c *call) (gtensor.Tensor, error) {
 		x, shape, counts, err := c.repeated(t, axis, repeats)
@@ -135,7 +136,7 @@ func (e *DeviceEngine) Repeat(t gtensor.Tensor, axis int, repeats ...int) (gtens
 	})
 }
 
-// RepeatReuse is Repeat into reuse, whose shape must be that of the result.
+// RepeatReuse is Repeat into reuse, which must have the result's shape.
 func (e *DeviceEngine) RepeatReuse(t, reuse gtensor.Tensor, axis int, repeats ...int) (gtensor.Tensor, error) {
 	return one(e, "RepeatReuse", func(c *call) (gtensor.Tensor, error) {
 		x, shape, counts, err := c.repeated(t, axis, repeats)
@@ -157,8 +158,8 @@ func (e *DeviceEngine) RepeatReuse(t, reuse gtensor.Tensor, axis int, repeats ..
 	})
 }
 
-// repeated is the operand of Repeat with the dimensions that it is repeated along, the result's shape, and how often each
-// element of the axis is repeated.
+// repeated returns the operand of Repeat with the dimensions along which it is repeated, the
+// result's shape, and the number of repeats of each element of the axis.
 func (c *call) repeated(t gtensor.Tensor, axis int, repeats []int) (x operand, shape gtensor.Shape, counts []int, err error) {
 	if x, err = c.operand(t); err != nil {
 		return x, nil, nil, err
@@ -182,7 +183,8 @@ func (c *call) repeated(t gtensor.Tensor, axis int, repeats []int) (x operand, s
 		}
 		x.Array = strided.Dense(x.Ptr, x.Size, x.Len())
 	}
-	for len(x.Dims) < len(shape) { // a number, and a vector along a second axis
+	// A number or a vector may be repeated along an axis that it lacks.
+	for len(x.Dims) < len(shape) {
 		x.Array = x.Insert(len(x.Dims), 1)
 	}
 	return x, shape, counts, nil
@@ -190,7 +192,8 @@ func (c *call) repeated(t gtensor.Tensor, axis int, repeats []int) (x operand, s
 
 func (c *call) repeat(out, x strided.Array, axis int, counts []int) error {
 	if n := counts[0]; !slices.ContainsFunc(counts, func(m int) bool { return m != n }) {
-		split := out // the axis as one of x's elements and one of their repeats
+		// The axis is split into one of x's elements and one of their repeats.
+		split := out
 		split.Dims = slices.Replace(slices.Clone(out.Dims), axis, axis+1, len(counts), n)
 		split.Strides = slices.Replace(slices.Clone(out.Strides), axis, axis+1, n*out.Strides[axis], out.Strides[axis])
 		return c.e.kernels.Copy(split, x.Insert(axis+1, n))

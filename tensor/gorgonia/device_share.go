@@ -12,9 +12,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/gorgonia/internal/strided"
 )
 
-// FromTensor is a tensor of the engine that shares t's memory: no copy is made, and each sees what the other writes, on the one stream
-// of both. t must belong to the engine's runtime. The memory is freed when both are released, whichever is first; that of a tensor
-// of Runtime.FromBlock stays with the block's owner.
+// FromTensor returns a tensor of the engine that shares t's memory. No copy is made, and each of
+// them sees the other's writes, which are ordered by their common stream. t must belong to the
+// engine's runtime. The memory is freed when both are released, in any order. The memory of a
+// tensor of Runtime.FromBlock stays with the block's owner.
 func (e *DeviceEngine) FromTensor(t *tensor.Tensor) (*gtensor.Dense, error) {
 	return one(e, "FromTensor", func(c *call) (*gtensor.Dense, error) {
 		switch {
@@ -40,8 +41,8 @@ func (e *DeviceEngine) FromTensor(t *tensor.Tensor) (*gtensor.Dense, error) {
 	})
 }
 
-// share makes d refer to the memory that hold lies in: of the engine, or of hold, which the engine then takes over; it reports whether
-// it does.
+// share makes d refer to memory of the engine or of hold. It reports whether the engine has taken
+// ownership of hold.
 func (e *DeviceEngine) share(hold *tensor.Tensor, d *gtensor.Dense) (took bool) {
 	block := hold.Block()
 	e.mu.Lock()
@@ -63,8 +64,9 @@ func (e *DeviceEngine) share(hold *tensor.Tensor, d *gtensor.Dense) (took bool) 
 	return took
 }
 
-// ToTensor is a tensor of the engine's runtime that shares d's memory: no copy is made, and each sees what the other writes. d must be
-// dense and row-major. Bools are uint8 there, and Ints int64. The memory is freed when both are released, whichever is first.
+// ToTensor returns a tensor of the engine's runtime that shares d's memory. No copy is made, and
+// each of them sees the other's writes. d must be dense and row-major. Bool becomes uint8, and Int
+// becomes int64. The memory is freed when both are released, in any order.
 func (e *DeviceEngine) ToTensor(ctx context.Context, d *gtensor.Dense) (*tensor.Tensor, error) {
 	return one(e, "ToTensor", func(c *call) (*tensor.Tensor, error) {
 		x, err := c.operand(d)
@@ -76,7 +78,7 @@ func (e *DeviceEngine) ToTensor(ctx context.Context, d *gtensor.Dense) (*tensor.
 		}
 		dt := ownDtype(x.dtype())
 		if dt == 0 {
-			return nil, fmt.Errorf("%w %v: package tensor has none like it", ErrDtype, x.dtype())
+			return nil, fmt.Errorf("%w %v: package tensor has no such type", ErrDtype, x.dtype())
 		}
 		hold := c.holding(x.Array)
 		if hold == nil {
@@ -86,7 +88,8 @@ func (e *DeviceEngine) ToTensor(ctx context.Context, d *gtensor.Dense) (*tensor.
 	})
 }
 
-// covering is the tensor that holds bytes bytes from p on, or nil. The heap's lock is held.
+// covering returns the tensor that holds the bytes from p on, or nil. The caller holds the heap's
+// lock.
 func (m *memory) covering(p device.Ptr, bytes int64) *tensor.Tensor {
 	for _, t := range append([]*tensor.Tensor{m.tensor}, m.shares...) {
 		if s := start(t); s <= p && p+device.Ptr(bytes) <= s+device.Ptr(t.Bytes()) {
@@ -96,7 +99,8 @@ func (m *memory) covering(p device.Ptr, bytes int64) *tensor.Tensor {
 	return nil
 }
 
-// holding is the tensor of the runtime's that holds the memory of an array: a temporary, or one of the engine's; or nil.
+// holding returns the tensor of the runtime that holds an array's memory, which is a temporary or
+// belongs to the engine. It returns nil if there is none.
 func (c *call) holding(a strided.Array) *tensor.Tensor {
 	r := a.Span()
 	for _, t := range c.temps {

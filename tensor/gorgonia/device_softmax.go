@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/gorgonia/internal/strided"
 )
 
-// lines are operands of a call whose lines along the last axis an operation works on.
+// lines holds the operands of an operation along the last axis.
 type lines struct {
 	*call
 	in  []strided.Array // dense
@@ -39,7 +39,7 @@ func softMaxGrad(l lines) (strided.Array, error) {
 	return l.keep(l.e.rt.SoftmaxGrad(context.Background(), dy, y))
 }
 
-// logSoftMax has several kernels, because the runtime has none for it.
+// logSoftMax uses several kernels, because the runtime has no single kernel for it.
 func logSoftMax(l lines) (strided.Array, error) {
 	in := l.in[0]
 	last := len(in.Dims) - 1
@@ -71,7 +71,7 @@ func logSoftMax(l lines) (strided.Array, error) {
 	return shifted, l.zip(strided.Sub, shifted, shifted, sum.Insert(last, in.Dims[last]))
 }
 
-// logSoftMaxGrad is grad - exp(output) * sum(grad).
+// logSoftMaxGrad computes grad - exp(output) * sum(grad).
 func logSoftMaxGrad(l lines) (strided.Array, error) {
 	out, dy := l.in[0], l.in[1]
 	last := len(out.Dims) - 1
@@ -101,7 +101,7 @@ func (l lines) exp(x strided.Array) (strided.Array, error) {
 	return y, l.e.kernels.Map(strided.Exp, l.typ, y, x, 0, 0, false)
 }
 
-// keep takes a result of the runtime as a temporary array.
+// keep returns a result of the runtime as a temporary array.
 func (c *call) keep(t *tensor.Tensor, err error) (strided.Array, error) {
 	if err != nil {
 		return strided.Array{}, err
@@ -118,8 +118,9 @@ func upTo(n int) []int {
 	return all
 }
 
-// along runs an operation along an axis: f gets the operands with that axis last, and gives a dense result of the same
-// dimensions. It goes to a new tensor, to that of WithReuse, or in place with UseUnsafe.
+// along runs an operation along an axis. f gets the operands with that axis last, and returns a
+// dense result of the same dimensions. The destination is a new tensor, the tensor of WithReuse, or
+// the operand with UseUnsafe.
 func (e *DeviceEngine) along(op string, axis int, opts []gtensor.FuncOpt, f func(lines) (strided.Array, error), xs ...gtensor.Tensor) (gtensor.Tensor, error) {
 	return one(e, op, func(c *call) (gtensor.Tensor, error) {
 		all, t, err := c.floats(xs...)

@@ -8,8 +8,9 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// New is gtensor.New with this engine. What WithBacking and FromScalar hand in is copied to the device. Too little memory, options that
-// contradict each other, and types with Go pointers are errors.
+// New is gtensor.New with this engine. The data of WithBacking and FromScalar is copied to the
+// device. It returns an error if there is not enough memory, if options contradict each other, or
+// if the type has Go pointers.
 func (e *DeviceEngine) New(opts ...gtensor.ConsOpt) (t *gtensor.Dense, err error) {
 	defer recoverOptions(&t, &err)
 	if err := e.ready(); err != nil {
@@ -23,7 +24,7 @@ func (e *DeviceEngine) New(opts ...gtensor.ConsOpt) (t *gtensor.Dense, err error
 		return nil, fmt.Errorf("gorgonia: New: %w: the memory is another engine's", ErrForeign)
 	}
 	if len(t.Mask()) > 0 {
-		return nil, fmt.Errorf("gorgonia: New: %w: masks are not", ErrUnsupported)
+		return nil, fmt.Errorf("gorgonia: New: %w: the tensor has a mask", ErrUnsupported)
 	}
 	if err := e.rehome(context.Background(), t); err != nil {
 		return nil, fmt.Errorf("gorgonia: New: %w", err)
@@ -31,8 +32,8 @@ func (e *DeviceEngine) New(opts ...gtensor.ConsOpt) (t *gtensor.Dense, err error
 	return t, nil
 }
 
-// Adopt moves a tensor that is in Go memory to memory of the engine: the data is copied, and t has this engine from then on. Tensors
-// of the engine stay as they are. Views are an error: materialise them first.
+// Adopt moves a tensor from Go memory to memory of the engine: it copies the data and sets t's
+// engine. Tensors of the engine stay unchanged. Views are an error, so materialize them first.
 func (e *DeviceEngine) Adopt(ctx context.Context, t *gtensor.Dense) error {
 	return e.do("Adopt", func(c *call) error {
 		switch {
@@ -43,7 +44,8 @@ func (e *DeviceEngine) Adopt(ctx context.Context, t *gtensor.Dense) error {
 		case t.IsView():
 			return errors.New("the tensor is a view: Materialize it first")
 		}
-		if t.Engine() == gtensor.Engine(e) { // made by gtensor.New with WithBacking
+		// gtensor.New with WithBacking makes such a tensor.
+		if t.Engine() == gtensor.Engine(e) {
 			if err := usable(t); err != nil {
 				return err
 			}

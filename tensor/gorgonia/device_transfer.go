@@ -10,8 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// FromHost makes a row-major tensor of the engine with the elements of h, a tensor in Go memory, which may be reused as soon as
-// FromHost returns. The copy goes through pinned memory and is queued on the engine's stream.
+// FromHost returns a row-major tensor of the engine with the elements of h, a tensor in Go memory.
+// h may be reused as soon as FromHost returns. The copy goes through pinned memory and is queued on
+// the engine's stream.
 func (e *DeviceEngine) FromHost(ctx context.Context, h *gtensor.Dense) (*gtensor.Dense, error) {
 	return one(e, "FromHost", func(c *call) (*gtensor.Dense, error) {
 		if err := onHost(h); err != nil {
@@ -25,7 +26,7 @@ func (e *DeviceEngine) FromHost(ctx context.Context, h *gtensor.Dense) (*gtensor
 	})
 }
 
-// onHost refuses tensors whose memory is not Go's.
+// onHost returns an error if the tensor is not in Go memory.
 func onHost(h *gtensor.Dense) error {
 	if err := usable(h); err != nil {
 		return err
@@ -42,7 +43,8 @@ func onHost(h *gtensor.Dense) error {
 	return nil
 }
 
-// rehome copies a tensor in Go memory to memory of the engine, in place: strides and order stay.
+// rehome copies a tensor in Go memory to memory of the engine, in place. Strides and order stay the
+// same.
 func (e *DeviceEngine) rehome(ctx context.Context, t *gtensor.Dense) error {
 	m, err := e.alloc(int64(len(t.Raw)))
 	if err != nil {
@@ -54,11 +56,12 @@ func (e *DeviceEngine) rehome(ctx context.Context, t *gtensor.Dense) error {
 	}
 	gtensor.WithEngine(e)(t)
 	gtensor.FromMemory(m.addr, m.MemSize())(t) // marks it as manually managed
-	gtensor.WithEngine(e)(t)                   // and this as inaccessible
+	gtensor.WithEngine(e)(t)                   // marks it as inaccessible
 	return nil
 }
 
-// ToHost makes a tensor in Go memory with the elements of d, row-major. It waits for them, until ctx ends.
+// ToHost returns a row-major tensor in Go memory with the elements of d. It waits for them until
+// ctx is done.
 func (e *DeviceEngine) ToHost(ctx context.Context, d *gtensor.Dense) (*gtensor.Dense, error) {
 	return one(e, "ToHost", func(c *call) (*gtensor.Dense, error) {
 		x, err := c.operand(d)
@@ -70,7 +73,7 @@ func (e *DeviceEngine) ToHost(ctx context.Context, d *gtensor.Dense) (*gtensor.D
 	})
 }
 
-// download fills b with the elements of x, row-major.
+// download fills b with the elements of x in row-major order.
 func (c *call) download(ctx context.Context, b []byte, x strided.Array) error {
 	x, err := c.dense(x)
 	if err != nil {
@@ -83,7 +86,7 @@ func (c *call) download(ctx context.Context, b []byte, x strided.Array) error {
 	return c.e.rt.Pool().Download(ctx, c.e.Stream(), b, hold.Block(), int64(x.Ptr-hold.Block().Ptr()))
 }
 
-// Reading is the elements of a tensor on their way to the host, see [DeviceEngine.StartToHost].
+// Reading is a pending copy of a tensor's elements to the host; see [DeviceEngine.StartToHost].
 type Reading struct {
 	dt     gtensor.Dtype
 	shape  gtensor.Shape
@@ -91,8 +94,8 @@ type Reading struct {
 	copied *transfer.Copy
 }
 
-// StartToHost queues the copy of a tensor's elements into pinned memory, and returns at once. The tensor may be changed or
-// released by what is queued later. Call [Reading.Wait].
+// StartToHost queues a copy of a tensor's elements into pinned memory, and returns at once. Work
+// that is queued later may change or release the tensor. Call [Reading.Wait] for the elements.
 func (e *DeviceEngine) StartToHost(ctx context.Context, d *gtensor.Dense) (*Reading, error) {
 	return one(e, "StartToHost", func(c *call) (*Reading, error) {
 		x, err := c.operand(d)
@@ -119,11 +122,12 @@ func (e *DeviceEngine) StartToHost(ctx context.Context, d *gtensor.Dense) (*Read
 	})
 }
 
-// Wait waits until the elements have arrived, or ctx ends, and returns them as a tensor in Go memory, row-major. Afterwards, whatever
-// it returned but an error of ctx, the reading is over, and waiting again is an error that wraps [ErrReleased].
+// Wait waits until the elements have arrived, or until ctx is done. It returns a row-major tensor
+// in Go memory. Unless it returns an error of ctx, it releases the pinned memory, and later calls
+// return an error that wraps [ErrReleased].
 func (r *Reading) Wait(ctx context.Context) (*gtensor.Dense, error) {
 	if r == nil || r.buffer.IsZero() {
-		return nil, fmt.Errorf("gorgonia: Wait: %w: the reading is over", ErrReleased)
+		return nil, fmt.Errorf("gorgonia: Wait: %w: the elements were already returned, or the copy failed", ErrReleased)
 	}
 	if err := r.copied.Wait(ctx); err != nil {
 		if ctx != nil && ctx.Err() != nil {
@@ -141,7 +145,7 @@ func (r *Reading) Wait(ctx context.Context) (*gtensor.Dense, error) {
 	return h, nil
 }
 
-// end gives the pinned memory back.
+// end releases the pinned memory.
 func (r *Reading) end(err error) error {
 	b := r.buffer
 	r.buffer = transfer.Buffer{}
@@ -151,8 +155,9 @@ func (r *Reading) end(err error) error {
 	return err
 }
 
-// Copy copies src's elements to dst, which has the same shape and type: within the engine, from Go memory, or to it, and then
-// it waits. Both may be views. (gtensor.Copy from Go memory would end the program.)
+// Copy copies src's elements to dst, which must have the same shape and type. It copies within the
+// engine, from Go memory, or to Go memory, for which it waits. Both may be views. (gtensor.Copy
+// from Go memory would crash the program.)
 func (e *DeviceEngine) Copy(ctx context.Context, dst, src *gtensor.Dense) error {
 	return e.do("Copy", func(c *call) error {
 		switch {
@@ -236,7 +241,7 @@ func (c *call) copyToHost(ctx context.Context, dst, src *gtensor.Dense) error {
 	return gtensor.Copy(dst, h)
 }
 
-// rowMajor is a copy in Go memory whose elements lie one after the other.
+// rowMajor returns a contiguous copy in Go memory.
 func rowMajor(h *gtensor.Dense) *gtensor.Dense {
 	c := gtensor.New(gtensor.Of(h.Dtype()), gtensor.WithShape(h.Shape().Clone()...))
 	size := int(h.Dtype().Size())

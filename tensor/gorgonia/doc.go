@@ -1,20 +1,23 @@
-// Package gorgonia gives tensors of gorgonia.org/tensor memory from Cistern's cache.
+// Package gorgonia provides engines for gorgonia.org/tensor, so that its tensors have memory from
+// Cistern's cache.
 //
-// An [Engine] is for memory that the host can touch, that of the host device. It computes as gtensor.StdEng does, on the
-// caller's goroutine, and everything that gorgonia.org/tensor can do works.
+// An [Engine] is for memory that the host can access, which is the host device's. It computes like
+// gtensor.StdEng, on the caller's goroutine, and supports everything that gorgonia.org/tensor does.
 //
-// A [DeviceEngine] is for memory that only the device can touch, a GPU's. It computes there, on its runtime's stream. It has the
-// operations that there are kernels for; the others are errors. Its tensors come from the host and go back with
-// [DeviceEngine.FromHost] and [DeviceEngine.ToHost], and share memory with tensors of package tensor.
+// A [DeviceEngine] is for memory that only the device can access, such as a GPU's. It computes on
+// the device, on its runtime's stream. Operations without a kernel return errors.
+// [DeviceEngine.FromHost] and [DeviceEngine.ToHost] copy tensors from and to the host. Its tensors
+// can share memory with tensors of package tensor.
 //
-// gorgonia.org/tensor itself never frees. What an engine allocated goes back with Release, with the [Lifetime] in
-// which it was made, or with the engine, whose Close reports what nobody released:
+// gorgonia.org/tensor itself never frees memory. An engine's memory is freed by Release, by closing
+// the [Lifetime] in which it was allocated, or by closing the engine, which reports the tensors
+// that were not released:
 //
 //	lifetime := engine.NewLifetime()
 //	defer lifetime.Close()
 //	...
 //	err := lifetime.Keep(result)
 //
-// "host?accessible=false" opens a host device whose addresses fault when they are touched, as a GPU's do: programs for a
-// DeviceEngine are tested on it without a GPU.
+// To test programs for a DeviceEngine without a GPU, open the device "host?accessible=false". Its
+// addresses fault when the host accesses them, like a GPU's.
 package gorgonia

@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Classes of errors, for errors.Is. Those that package tensor has too are the same values.
+// Classes of errors, for errors.Is. Some are the same values as in package tensor.
 var (
 	// ErrForeign: the tensor's memory is not, or no longer, this engine's.
 	ErrForeign = errors.New("memory is not this engine's")
@@ -32,15 +32,15 @@ var (
 	ErrLeaked = tensor.ErrLeaked
 )
 
-// MemoryError is an error of a call that the library makes to its engine, and panics with; see [Engine.Do].
-// That of Alloc wraps the cache's error: errors.Is(err, memcache.ErrOutOfMemory).
+// MemoryError is the error with which the library panics if a call of its engine fails; see
+// [Engine.Do]. An error of Alloc wraps the cache's error: errors.Is(err, memcache.ErrOutOfMemory).
 type MemoryError struct {
 	Op    string // "Alloc" or "Memcpy"
-	Bytes int64  // the request of Alloc
+	Bytes int64  // the requested size for Alloc
 	Err   error
 }
 
-// Error is "gorgonia: Alloc of BYTES: REASON" or "gorgonia: Memcpy: REASON".
+// Error returns "gorgonia: Alloc of BYTES: REASON" or "gorgonia: Memcpy: REASON".
 func (a *MemoryError) Error() string {
 	size := ""
 	switch {
@@ -55,7 +55,8 @@ func (a *MemoryError) Error() string {
 // Unwrap returns the reason.
 func (a *MemoryError) Unwrap() error { return a.Err }
 
-// recoverMemory turns a panic of the library with an MemoryError into *err, and lets others pass.
+// recoverMemory turns a panic of the library with a MemoryError into *err. It does not recover
+// other panics.
 func recoverMemory(op string, err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -66,7 +67,7 @@ func recoverMemory(op string, err *error) {
 	}
 }
 
-// recoverLibrary turns a panic of the library into *err; those of its calls of the engine pass, see recoverMemory.
+// recoverLibrary turns a panic of the library into *err. It leaves MemoryErrors to recoverMemory.
 func recoverLibrary(err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -77,7 +78,7 @@ func recoverLibrary(err *error) {
 	}
 }
 
-// notReleased is the report of what is left at Close.
+// notReleased returns the error of Close about the memory that was not released.
 func notReleased(left []*memory) error {
 	if len(left) == 0 {
 		return nil
@@ -99,7 +100,7 @@ func notReleased(left []*memory) error {
 		ErrLeaked, len(left), humanize.IBytes(uint64(bytes)), strings.Join(list, ", "))
 }
 
-// freeAll frees them all and returns what went wrong.
+// freeAll frees all of them and returns the errors.
 func freeAll(all []*memory) error {
 	var errs []error
 	for _, m := range all {

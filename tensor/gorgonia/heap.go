@@ -11,13 +11,15 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// heap knows the memory of an engine's tensors, and who holds it. The library forgets what an engine's Alloc
-// returned and keeps the address, so memory is found by address; and it never frees, so that memory lives until
-// its tensor and all views of it are released, or their lifetimes close.
+// heap tracks the memory of an engine's tensors, and the references to it. The library keeps only
+// the address that an engine's Alloc returned, so memory is found by address. The library never
+// frees, so memory lives until its tensor and all views of it are released, or until their
+// lifetimes close.
 type heap struct {
-	engine gtensor.Engine // whose tensors they are
+	engine gtensor.Engine // the tensors' engine
 
-	// mu guards what follows. Nothing is allocated, freed or waited for with it held.
+	// mu guards the fields below. It is not held while memory is allocated or freed, or during a
+	// wait.
 	mu       sync.Mutex
 	table    table
 	views    map[*gtensor.Dense]*ref
@@ -34,9 +36,9 @@ func (h *heap) init(engine gtensor.Engine) {
 	h.lifetime = h.root
 }
 
-// Close closes all lifetimes and frees the memory of every tensor of the engine, whose use must be over.
-// Tensors that were not released are reported: an error that wraps [ErrLeaked]. Close is idempotent;
-// later allocations and operations are errors that wrap [ErrClosed].
+// Close closes all lifetimes and frees the memory of every tensor of the engine. The tensors must
+// not be in use. If tensors were not released, it returns an error that wraps [ErrLeaked]. Close is
+// idempotent. Later allocations and operations return errors that wrap [ErrClosed].
 func (h *heap) Close() error {
 	h.mu.Lock()
 	h.closed = true
@@ -53,7 +55,7 @@ func (h *heap) isClosed() bool {
 	return h.closed
 }
 
-// ready returns a parked error, if there is one, or that the engine is closed.
+// ready returns a parked error, if there is one, or ErrClosed if the engine is closed.
 func (h *heap) ready() error {
 	if err := h.unpark(); err != nil {
 		return err
@@ -64,7 +66,8 @@ func (h *heap) ready() error {
 	return nil
 }
 
-// allocatable returns why no memory of that size can be had, whatever is free.
+// allocatable returns an error if memory of that size can't be allocated, no matter how much is
+// free.
 func (h *heap) allocatable(size int64) error {
 	if size < 0 {
 		return &MemoryError{"Alloc", size, errors.New("the size is negative or overflowed: dimensions must be 0 or more")}
@@ -75,8 +78,8 @@ func (h *heap) allocatable(size int64) error {
 	return nil
 }
 
-// Free gives memory from Alloc back; views made by [Engine.View] keep it until they are released. size is
-// not used. Memory that is not live is an error that wraps [ErrForeign].
+// Free frees memory from Alloc. Views made by [Engine.View] keep it until they are released. size
+// is not used. If the memory is not live, it returns an error that wraps [ErrForeign].
 func (h *heap) Free(mem gtensor.Memory, _ int64) error {
 	if isNil(mem) || mem.MemSize() == 0 {
 		return nil
@@ -84,8 +87,9 @@ func (h *heap) Free(mem gtensor.Memory, _ int64) error {
 	return h.releaseOwner("Free", mem.Uintptr())
 }
 
-// Do runs f, in which the library may allocate from the engine, and returns f's error; if the engine has no
-// memory, and the library panics for it, the error is that [*MemoryError]. Other panics pass.
+// Do runs f, in which the library may allocate from the engine, and returns f's error. If the
+// library panics because the engine has no memory, Do returns that [*MemoryError]. It does not
+// recover other panics.
 //
 //	err := engine.Do(func() error { c = t.Clone().(*gtensor.Dense); return nil })
 func (h *heap) Do(f func() error) (err error) {
@@ -93,8 +97,8 @@ func (h *heap) Do(f func() error) (err error) {
 	return f()
 }
 
-// View is t.Slice(slices...), as a view that keeps the memory (and its parent) until it is released itself
-// or its lifetime closes, also after t was released.
+// View returns t.Slice(slices...) as a view that keeps the memory and its parent. It keeps them
+// until the view is released or its lifetime closes, even if t is released before.
 func (h *heap) View(t *gtensor.Dense, slices ...gtensor.Slice) (*gtensor.Dense, error) {
 	if t == nil || t.Engine() != h.engine {
 		return nil, fmt.Errorf("gorgonia: View: %w: the tensor has another engine", ErrForeign)
@@ -113,7 +117,7 @@ func (h *heap) View(t *gtensor.Dense, slices ...gtensor.Slice) (*gtensor.Dense, 
 	return view, nil
 }
 
-// retain makes a view hold the memory that it shows.
+// retain makes a view keep its memory.
 func (h *heap) retain(view, parent *gtensor.Dense) error {
 	if len(view.Raw) == 0 {
 		return nil
@@ -128,12 +132,13 @@ func (h *heap) retain(view, parent *gtensor.Dense) error {
 	return nil
 }
 
-// Release gives a tensor's memory back to the cache, or ends the hold of a view made by [Engine.View]; the
-// block goes back when the tensor and all such views are released. t is left without memory: reading it
-// panics, and releasing it again does nothing.
+// Release ends a tensor's hold on its memory, or the hold of a view made by [Engine.View]. The
+// block returns to the cache when the tensor and all such views are released. t is left without
+// memory: reading it panics, and releasing it again does nothing.
 //
-// A tensor of another engine or in Go memory, and a view made by Slice (which holds nothing) are errors that
-// wrap [ErrForeign]. Other handles of the memory (Slice, ShallowClone) must not be used any more.
+// For a tensor of another engine or in Go memory, and for a view made by Slice, which holds no
+// memory, it returns an error that wraps [ErrForeign]. Other handles of the memory (Slice,
+// ShallowClone) must not be used afterwards.
 func (h *heap) Release(t *gtensor.Dense) error {
 	if t == nil {
 		return nil
@@ -156,7 +161,7 @@ func (h *heap) Release(t *gtensor.Dense) error {
 	return nil
 }
 
-// reference finds what t holds: nil if it has no memory. h.mu is held.
+// reference returns t's reference, or nil if it has no memory. The caller holds h.mu.
 func (h *heap) reference(t *gtensor.Dense) (*ref, error) {
 	if t == nil || t.Engine() != h.engine {
 		return nil, fmt.Errorf("%w: the tensor has another engine", ErrForeign)
@@ -199,8 +204,8 @@ func (h *heap) releaseOwner(op string, addr uintptr) error {
 	return nil
 }
 
-// Block is the block that a tensor, or a view, lies in, for transfers and kernels on the engine's stream; the
-// tensor starts offset bytes into it. It is valid until the tensor is released.
+// Block returns the block of a tensor or a view, for transfers and kernels on the engine's stream.
+// The tensor starts offset bytes into the block. The block is valid until the tensor is released.
 func (h *heap) Block(t *gtensor.Dense) (block memcache.Block, offset int64, err error) {
 	if t == nil || t.Engine() != h.engine {
 		return memcache.Block{}, 0, fmt.Errorf("gorgonia: Block: %w", ErrForeign)
@@ -215,7 +220,7 @@ func (h *heap) Block(t *gtensor.Dense) (block memcache.Block, offset int64, err 
 	return m.holder(), int64(device.Ptr(address(t.Raw)) - m.holder().Ptr()), nil
 }
 
-// park keeps an error that nobody can be given now.
+// park keeps an error until a later call can return it. It keeps only the first.
 func (h *heap) park(err error) {
 	if err == nil {
 		return
@@ -235,7 +240,7 @@ func (h *heap) unpark() error {
 	return err
 }
 
-// String has the memory of the engine's tensors.
+// String returns the number of views, and whether the engine is closed.
 func (h *heap) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

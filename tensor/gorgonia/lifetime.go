@@ -6,11 +6,12 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// Lifetime frees what an engine allocated since the lifetime began, on any goroutine, including temporaries
-// inside the library that nobody has a handle of. Lifetimes nest: what is allocated belongs to the innermost.
+// Lifetime frees the memory that an engine has allocated since the lifetime began, on any
+// goroutine. That includes temporaries inside the library. Lifetimes nest, and memory belongs to
+// the innermost one.
 type Lifetime struct {
 	heap   *heap
-	parent *Lifetime // nil: the engine's own
+	parent *Lifetime // nil for the engine's root
 	refs   map[*ref]struct{}
 	closed bool
 }
@@ -26,9 +27,9 @@ func (h *heap) NewLifetime() *Lifetime {
 	return s
 }
 
-// Keep hands tensors, and views made by [Engine.View], to the enclosing lifetime, so that Close does not free
-// them. Tensors of an enclosing lifetime are there already. Others are an error that wraps [ErrForeign], and
-// then none is kept.
+// Keep moves tensors, and views made by [Engine.View], to the enclosing lifetime, so that Close
+// does not free them. Tensors of an enclosing lifetime stay there. If one of the tensors is not the
+// engine's, Keep moves none and returns an error that wraps [ErrForeign].
 func (s *Lifetime) Keep(tensors ...*gtensor.Dense) error {
 	h := s.heap
 	h.mu.Lock()
@@ -54,7 +55,7 @@ func (s *Lifetime) Keep(tensors ...*gtensor.Dense) error {
 	return nil
 }
 
-// inside reports whether s is in or equal to outer.
+// inside reports whether s is outer or nested in it.
 func (s *Lifetime) inside(outer *Lifetime) bool {
 	for ; s != nil; s = s.parent {
 		if s == outer {
@@ -64,9 +65,9 @@ func (s *Lifetime) inside(outer *Lifetime) bool {
 	return false
 }
 
-// Close frees the lifetime's memory, after that of the lifetimes in it that are still open, and ends them. The
-// tensors must not be used again: their memory belongs to somebody else. Memory that a kept view holds stays.
-// Close is idempotent.
+// Close frees the lifetime's memory, and that of nested lifetimes that are still open, and closes
+// them all. The tensors must not be used afterwards, because their memory is reused. Memory that a
+// kept view holds is not freed. Close is idempotent.
 func (s *Lifetime) Close() error {
 	h := s.heap
 	h.mu.Lock()
@@ -82,8 +83,8 @@ func (s *Lifetime) Close() error {
 	return nil
 }
 
-// closeLifetimes ends s and the lifetimes in it. It returns the memory that nothing refers to any more, for the caller
-// to free. h.mu is held.
+// closeLifetimes closes s and the lifetimes nested in it. It returns the memory without references,
+// which the caller frees. The caller holds h.mu.
 func (h *heap) closeLifetimes(s *Lifetime) (left []*memory) {
 	for c := h.lifetime; c != s.parent; c = c.parent {
 		for r := range c.refs {
@@ -101,7 +102,7 @@ func (h *heap) closeLifetimes(s *Lifetime) (left []*memory) {
 	return left
 }
 
-// String is such as "lifetime of 3 tensors".
+// String returns the number of tensors, such as "lifetime of 3 tensors".
 func (l *Lifetime) String() string {
 	l.heap.mu.Lock()
 	defer l.heap.mu.Unlock()

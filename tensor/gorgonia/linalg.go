@@ -6,8 +6,8 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// product runs a product of a and b into out. gonum's kernels take transposed operands but no strides, so
-// other views are copied first, and the result is copied into out.
+// product sets out to a product of a and b. gonum's kernels take transposed operands but no
+// strides. So other views are copied first, and the result is copied to out.
 func (e *Engine) product(op string, f func(gtensor.StdEng, gtensor.Tensor, gtensor.Tensor, gtensor.Tensor) error, a, b, out gtensor.Tensor) error {
 	return e.run(op, func(w *temps) error {
 		if !isStrided(a) && !isStrided(b) && !isStrided(out) {
@@ -22,7 +22,7 @@ func (e *Engine) product(op string, f func(gtensor.StdEng, gtensor.Tensor, gtens
 	}, a, b, out)
 }
 
-// isStrided reports whether t is a view whose elements are not one after the other.
+// isStrided reports whether t is a view whose elements are not contiguous.
 func isStrided(t gtensor.Tensor) bool {
 	d, ok := t.(*gtensor.Dense)
 	return ok && d != nil && d.IsView() && !simple(d)
@@ -40,25 +40,28 @@ func (e *Engine) Outer(a, b, out gtensor.Tensor) error {
 	return e.run("Outer", func(w *temps) error { return e.std.Outer(w.unstrided(a), w.unstrided(b), out) }, a, b, out)
 }
 
-// Inner is the inner product of two vectors: a number of their type.
+// Inner returns the inner product of two vectors as a number of their type.
 func (e *Engine) Inner(a, b gtensor.Tensor) (any, error) {
 	return result(e.run, "Inner", func(w *temps) (any, error) { return e.std.Inner(w.unstrided(a), w.unstrided(b)) }, a, b)
 }
 
-// Dot is the product of two tensors: of numbers, vectors, matrices, or over the last axis of x and the one
-// before the last of y. With WithIncr it leaves no temporary behind. Vectors, also of shapes (n, 1) and (1, n), have
-// an inner product, a number: a tensor to reuse or to add it to has one element.
+// Dot returns the product of two numbers, vectors or matrices. For more dimensions it sums over the
+// last axis of x and the second to last of y. With WithIncr it leaves no temporary. The result of
+// two vectors, also of shapes (n, 1) and (1, n), is their inner product, a number; a tensor to
+// reuse or to add to must then have one element.
 func (e *Engine) Dot(x, y gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	reuse, incr, _ := options(opts)
 	return result(e.run, "Dot", func(w *temps) (gtensor.Tensor, error) {
 		a, b := x, y
 		switch {
-		case x.Dims() > 2 || y.Dims() > 2: // it ignores strides
+		case x.Dims() > 2 || y.Dims() > 2: // StdEng ignores strides
 			a, b = onHeap(w.compact(x)), onHeap(w.compact(y))
-		case x.Shape().IsVector() && y.Shape().IsMatrix(): // it transposes y for a moment, and loses an earlier T
+		// StdEng transposes y temporarily, and loses an earlier T.
+		case x.Shape().IsVector() && y.Shape().IsMatrix():
 			b = sameData(w.compact(y))
 		}
-		if x.Shape().IsVector() && y.Shape().IsVector() && reuse != nil && incr == nil { // which StdEng ignores
+		// StdEng ignores reuse here.
+		if x.Shape().IsVector() && y.Shape().IsVector() && reuse != nil && incr == nil {
 			r, err := e.std.Dot(a, b)
 			if r, err = e.deliver(r, err); err != nil {
 				return nil, err
@@ -79,7 +82,7 @@ func (e *Engine) Dot(x, y gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tens
 	}, x, y, reuse, incr)
 }
 
-// setNumber sets a tensor of one element.
+// setNumber sets t, which must have one element, to a number.
 func setNumber(t, number gtensor.Tensor) error {
 	switch {
 	case t.Size() != 1:
@@ -91,15 +94,15 @@ func setNumber(t, number gtensor.Tensor) error {
 	return nil
 }
 
-// onHeap is t with another handle, on which the library makes its temporaries in Go memory: those of
-// TensorMul would be lost in the cache.
+// onHeap returns t with another handle, so that the library allocates its temporaries in Go memory.
+// TensorMul would leak them in the cache.
 func onHeap(t gtensor.Tensor) gtensor.Tensor {
 	s := sameData(t)
 	gtensor.WithEngine(gtensor.StdEng{})(s)
 	return s
 }
 
-// sameData is t with a shape of its own, that may be changed.
+// sameData returns t with a separate shape, which may be changed.
 func sameData(t gtensor.Tensor) gtensor.Tensor {
 	if d, ok := t.(*gtensor.Dense); ok {
 		return d.ShallowClone()
@@ -107,12 +110,12 @@ func sameData(t gtensor.Tensor) gtensor.Tensor {
 	return t
 }
 
-// Trace is the sum of a matrix's diagonal: a number of its type.
+// Trace returns the sum of a matrix's diagonal as a number of its type.
 func (e *Engine) Trace(t gtensor.Tensor) (any, error) {
 	return result(e.run, "Trace", func(*temps) (any, error) { return e.std.Trace(t) }, t)
 }
 
-// SVD is the singular value decomposition of a matrix. u and v are nil if uv is false.
+// SVD returns the singular value decomposition of a matrix. u and v are nil if uv is false.
 func (e *Engine) SVD(a gtensor.Tensor, uv, full bool) (s, u, v gtensor.Tensor, err error) {
 	all, err := result(e.run, "SVD", func(w *temps) (all [3]gtensor.Tensor, err error) {
 		s, u, v, err := e.std.SVD(w.compact(a), uv, full)

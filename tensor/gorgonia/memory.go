@@ -13,32 +13,32 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// memory is the memory of one tensor: what Alloc returns.
+// memory is the memory of one tensor, as Alloc returns it.
 type memory struct {
 	addr   uintptr
-	size   int64            // in bytes: exactly what was asked for; the block may be larger
-	data   []byte           // the same, if the host can touch it
+	size   int64            // the requested bytes; the block may be larger
+	data   []byte           // the same bytes, if the host can access them
 	block  memcache.Block   // of an Engine
-	tensor *tensor.Tensor   // of a DeviceEngine: it holds the block
-	shares []*tensor.Tensor // others that do: for other parts of it
+	tensor *tensor.Tensor   // of a DeviceEngine; it holds the block
+	shares []*tensor.Tensor // hold the block too, for other parts of the memory
 	site   site
 	owner  ref // the tensor's own reference
 	refs   int // owner and views; guarded by the heap
 }
 
-// noBytes is where tensors without elements are.
+// noBytes is the address of tensors without elements.
 var noBytes [1]byte
 
-// none is the memory of tensors without elements.
+// none returns the memory of tensors without elements.
 func none() *memory { return &memory{addr: address(noBytes[:]), data: noBytes[:0]} }
 
-// Uintptr is the address of the first byte.
+// Uintptr returns the address of the first byte.
 func (m *memory) Uintptr() uintptr { return m.addr }
 
-// MemSize is the number of bytes that were asked for; the block may be larger.
+// MemSize returns the number of requested bytes. The block may be larger.
 func (m *memory) MemSize() uintptr { return uintptr(m.size) }
 
-// holder is the block that the memory lies in.
+// holder returns the block that contains the memory.
 func (m *memory) holder() memcache.Block {
 	if m.tensor != nil {
 		return m.tensor.Block()
@@ -46,7 +46,7 @@ func (m *memory) holder() memcache.Block {
 	return m.block
 }
 
-// free gives the memory back, which nothing refers to any more.
+// free frees the memory. Nothing may refer to it any more.
 func (m *memory) free() error {
 	if m.tensor == nil {
 		return m.block.Free()
@@ -58,8 +58,8 @@ func (m *memory) free() error {
 	return errors.Join(errs...)
 }
 
-// Alloc allocates size zeroed bytes (gtensor.New counts on zeros). Zero bytes are fine and use no memory. An
-// error is an [*MemoryError].
+// Alloc allocates size zeroed bytes, because gtensor.New relies on zeros. A size of 0 is allowed
+// and uses no memory. Errors are of type [*MemoryError].
 func (e *Engine) Alloc(size int64) (gtensor.Memory, error) {
 	m, err := e.alloc(size)
 	if err != nil {
@@ -90,7 +90,8 @@ func (e *Engine) alloc(size int64) (*memory, error) {
 	return m, nil
 }
 
-// bytes is the first size bytes of a new block, once the stream no longer uses them for an earlier owner.
+// bytes returns the first size bytes of a new block, after the stream has finished using them for
+// an earlier owner.
 func (e *Engine) bytes(block memcache.Block, size int64) ([]byte, error) {
 	if err := e.wait(); err != nil {
 		return nil, err
@@ -99,8 +100,8 @@ func (e *Engine) bytes(block memcache.Block, size int64) ([]byte, error) {
 	return b[:len(b):len(b)], err
 }
 
-// Memset sets memory to val: a tensor to a value of its type; memory from Alloc to a number or bool, whose
-// bytes are repeated.
+// Memset fills memory with val: a tensor with a value of its type, and memory from Alloc by
+// repeating the bytes of a number or a bool.
 func (e *Engine) Memset(mem gtensor.Memory, val any) error {
 	if err := e.ready(); err != nil {
 		return fmt.Errorf("gorgonia: Memset: %w", err)
@@ -129,7 +130,8 @@ func (e *Engine) Memset(mem gtensor.Memory, val any) error {
 	return nil
 }
 
-// Memclr sets memory to zero. An error of the stream is returned by the next call that can.
+// Memclr sets memory to zero. An error of the stream is returned by the next call that can return
+// one.
 func (e *Engine) Memclr(mem gtensor.Memory) {
 	if err := e.ready(); err != nil {
 		e.park(fmt.Errorf("gorgonia: Memclr: %w", err))
@@ -142,8 +144,9 @@ func (e *Engine) Memclr(mem gtensor.Memory) {
 	e.std.Memclr(mem)
 }
 
-// Memcpy copies between tensors, and memory from Alloc, on this or another engine, also a [DeviceEngine], or in Go memory: as many
-// bytes as both have. Tensors of different types are an error.
+// Memcpy copies between tensors or memory from Alloc. They may belong to this or another engine,
+// including a [DeviceEngine], or be in Go memory. It copies as many bytes as the smaller of the two
+// has. Tensors of different types are an error.
 func (e *Engine) Memcpy(dst, src gtensor.Memory) error {
 	if err := e.ready(); err != nil {
 		return &MemoryError{"Memcpy", 0, err} // the library panics with it
@@ -158,7 +161,7 @@ func (e *Engine) Memcpy(dst, src gtensor.Memory) error {
 	to, ok := rawBytes(dst)
 	from, ok2 := rawBytes(src)
 	if !ok || !ok2 {
-		return e.std.Memcpy(dst, src) // the library's own arrays
+		return e.std.Memcpy(dst, src) // arrays of the library
 	}
 	if a, ok := dst.(*gtensor.Dense); ok {
 		if b, ok := src.(*gtensor.Dense); ok && a.Dtype() != b.Dtype() {
@@ -169,7 +172,7 @@ func (e *Engine) Memcpy(dst, src gtensor.Memory) error {
 	return nil
 }
 
-// Accessible returns mem once the stream is done with it: Go code may touch it then.
+// Accessible waits for the stream and returns mem, which Go code may then access.
 func (e *Engine) Accessible(mem gtensor.Memory) (gtensor.Memory, error) {
 	if err := e.ready(); err != nil {
 		return nil, fmt.Errorf("gorgonia: Accessible: %w", err)
@@ -180,7 +183,7 @@ func (e *Engine) Accessible(mem gtensor.Memory) (gtensor.Memory, error) {
 	return mem, nil
 }
 
-// rawBytes are the bytes of memory whose type is known here.
+// rawBytes returns the bytes of memory whose type this package knows.
 func rawBytes(mem gtensor.Memory) ([]byte, bool) {
 	switch m := mem.(type) {
 	case *memory:

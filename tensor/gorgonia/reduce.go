@@ -8,7 +8,7 @@ import (
 
 type reduceFunc = func(gtensor.StdEng, gtensor.Tensor, ...int) (gtensor.Tensor, error)
 
-// one runs an operation that needs a compact operand and always makes a new result.
+// one runs an operation that needs a compact operand and always allocates a new result.
 func (e *Engine) one(run runner, op string, a gtensor.Tensor, f func(a gtensor.Tensor) (gtensor.Tensor, error)) (gtensor.Tensor, error) {
 	return result(run, op, func(w *temps) (gtensor.Tensor, error) {
 		r, err := f(w.compact(a))
@@ -22,7 +22,8 @@ func (e *Engine) reduce(op string, f reduceFunc, a gtensor.Tensor, along []int) 
 	})
 }
 
-// notView is a compact view as a tensor of its own: StdEng copies views, and loses the copy.
+// notView returns a compact view as a tensor that is not a view, because StdEng would copy a view
+// and lose the copy.
 func notView(t gtensor.Tensor) gtensor.Tensor {
 	d, ok := t.(*gtensor.Dense)
 	if !ok || !d.IsView() {

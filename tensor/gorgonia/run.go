@@ -11,8 +11,8 @@ import (
 // runner is [Engine.run] or [Engine.runCallback].
 type runner = func(op string, f func(*temps) error, operands ...gtensor.Tensor) error
 
-// run does one operation of the library on operands, once the streams are done with them. If the library panics,
-// which it does for some operands, that is an error.
+// run runs one operation of the library on operands, after the streams have finished using them.
+// The library panics for some operands; run returns that as an error.
 func (e *Engine) run(op string, f func(*temps) error, operands ...gtensor.Tensor) error {
 	return e.runCallback(op, func(w *temps) (err error) {
 		defer recoverLibrary(&err)
@@ -20,7 +20,8 @@ func (e *Engine) run(op string, f func(*temps) error, operands ...gtensor.Tensor
 	}, operands...)
 }
 
-// runCallback is run for operations that call functions of the user's, whose panics pass.
+// runCallback is run for operations that call functions of the user. It does not recover their
+// panics.
 func (e *Engine) runCallback(op string, f func(*temps) error, operands ...gtensor.Tensor) (err error) {
 	for _, t := range operands {
 		if err := usable(t); err != nil {
@@ -43,7 +44,7 @@ func (e *Engine) runCallback(op string, f func(*temps) error, operands ...gtenso
 	return nil
 }
 
-// result is run for operations that return something, which is zero after an error.
+// result is run for operations with a result. After an error the result is zero.
 func result[R any](run runner, op string, f func(*temps) (R, error), operands ...gtensor.Tensor) (R, error) {
 	var r, none R
 	err := run(op, func(w *temps) (err error) {
@@ -56,7 +57,7 @@ func result[R any](run runner, op string, f func(*temps) (R, error), operands ..
 	return r, nil
 }
 
-// usable refuses operands without memory, on which the library's loops panic.
+// usable returns an error for operands without memory, on which the library's loops panic.
 func usable(t gtensor.Tensor) error {
 	d, ok := t.(*gtensor.Dense)
 	switch {
@@ -70,8 +71,8 @@ func usable(t gtensor.Tensor) error {
 	return fmt.Errorf("an operand of shape %v: %w", d.Shape(), ErrReleased)
 }
 
-// ready waits until nothing queued uses the engine's memory, nor that of operands of other engines. It
-// returns a parked error, if there is one.
+// ready waits until no queued work uses the engine's memory, or the memory of operands of other
+// engines. It returns a parked error, if there is one.
 func (e *Engine) ready(operands ...gtensor.Tensor) error {
 	if err := e.heap.ready(); err != nil {
 		return err
@@ -93,7 +94,7 @@ func (e *Engine) ready(operands ...gtensor.Tensor) error {
 	return nil
 }
 
-// wait waits for the stream. What a closed stream ever did is complete.
+// wait waits for the stream. All work of a closed stream is complete.
 func (e *Engine) wait() error {
 	if done, err := e.stream.Query(); done && err == nil {
 		return nil
@@ -104,7 +105,7 @@ func (e *Engine) wait() error {
 	return nil
 }
 
-// options are the tensors that opts name; nil: none.
+// options returns the tensors in opts, or nil.
 func options(opts []gtensor.FuncOpt) (reuse, incr gtensor.Tensor, unsafe bool) {
 	if len(opts) == 0 {
 		return nil, nil, false
@@ -113,8 +114,8 @@ func options(opts []gtensor.FuncOpt) (reuse, incr gtensor.Tensor, unsafe bool) {
 	return o.Reuse(), o.Incr(), !o.Safe()
 }
 
-// deliver makes the result r of an operation the engine's, unless it is one of the given tensors. If the
-// operation failed, it releases what the operation allocated.
+// deliver moves the result r of an operation to the engine, unless it is one of the given tensors.
+// If the operation failed, it releases what the operation allocated.
 func (e *Engine) deliver(r gtensor.Tensor, err error, given ...gtensor.Tensor) (gtensor.Tensor, error) {
 	d, ok := r.(*gtensor.Dense)
 	if !ok || d == nil || slices.Contains(given, r) {
@@ -123,7 +124,7 @@ func (e *Engine) deliver(r gtensor.Tensor, err error, given ...gtensor.Tensor) (
 		}
 		return r, nil
 	}
-	owner, owned := d.Engine().(*Engine) // may be another one
+	owner, owned := d.Engine().(*Engine) // may be another engine
 	_, foreign := d.Engine().(gtensor.NonStdEngine)
 	switch {
 	case err != nil:
@@ -151,11 +152,11 @@ func discard(t gtensor.Tensor) {
 	}
 }
 
-// temps are the temporaries of one operation, which are released when it is done.
+// temps are the temporaries of one operation, which are released after it.
 type temps []gtensor.Tensor
 
-// compact is t or, if t is a view or transposed so that its elements are not simply one after the other in
-// row-major order, a temporary copy of it. StdEng ignores strides in places.
+// compact returns t, or a temporary copy if t is a view or transposed and its elements are not
+// contiguous in row-major order. StdEng ignores strides in places.
 func (w *temps) compact(t gtensor.Tensor) gtensor.Tensor {
 	d, ok := t.(*gtensor.Dense)
 	if !ok || d == nil || !d.IsMaterializable() || simple(d) {
@@ -166,7 +167,7 @@ func (w *temps) compact(t gtensor.Tensor) gtensor.Tensor {
 	return c
 }
 
-// simple reports whether the elements of d lie one after the other in row-major order.
+// simple reports whether the elements of d are contiguous in row-major order.
 func simple(d *gtensor.Dense) bool {
 	if d.RequiresIterator() || d.DataOrder().IsColMajor() || d.DataOrder().IsTransposed() {
 		return false
@@ -184,7 +185,8 @@ func simple(d *gtensor.Dense) bool {
 	return true
 }
 
-// accumulate adds the result of f to incr, and releases it if f made it.
+// accumulate adds the result of f to incr, and releases the result unless it is one of the given
+// tensors.
 func (e *Engine) accumulate(incr gtensor.Tensor, f func() (gtensor.Tensor, error), given ...gtensor.Tensor) (gtensor.Tensor, error) {
 	r, err := f()
 	if r, err = e.deliver(r, err, given...); err != nil {

@@ -6,8 +6,8 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// Transpose moves the data of a tensor that was transposed with T (gtensor.Transposer). Since the library
-// ignores the error in Reshape, it is returned by the engine's next operation as well.
+// Transpose moves the data of a tensor that was transposed with T (gtensor.Transposer). Because the
+// library ignores the error in Reshape, the engine's next operation returns it as well.
 func (e *Engine) Transpose(t gtensor.Tensor, strides []int) error {
 	err := e.run("Transpose", func(*temps) error { return e.std.Transpose(t, strides) }, t)
 	e.park(err)
@@ -17,7 +17,8 @@ func (e *Engine) Transpose(t gtensor.Tensor, strides []int) error {
 // Concat joins tensors along an axis.
 func (e *Engine) Concat(t gtensor.Tensor, axis int, others ...gtensor.Tensor) (gtensor.Tensor, error) {
 	return result(e.run, "Concat", func(*temps) (gtensor.Tensor, error) {
-		handles := make([]gtensor.Tensor, len(others)) // it reshapes row vectors and takes masks away
+		// StdEng reshapes row vectors and removes masks.
+		handles := make([]gtensor.Tensor, len(others))
 		for i, o := range others {
 			handles[i] = sameData(o)
 		}
@@ -60,26 +61,27 @@ func (e *Engine) Repeat(t gtensor.Tensor, axis int, repeats ...int) (gtensor.Ten
 	return out, nil
 }
 
-// RepeatReuse is Repeat into reuse, whose shape must be that of the result.
+// RepeatReuse is Repeat into reuse, which must have the result's shape.
 func (e *Engine) RepeatReuse(t, reuse gtensor.Tensor, axis int, repeats ...int) (gtensor.Tensor, error) {
 	return result(e.run, "RepeatReuse", func(w *temps) (gtensor.Tensor, error) {
 		return reuse, e.repeat(w, t, reuse, axis, repeats)
 	}, t, reuse)
 }
 
-// repeat uses handles with StdEng as the engine: for other engines the library copies the rest of the source
-// once an element.
+// repeat uses handles with StdEng as the engine. For other engines the library would copy the rest
+// of the source for each element.
 func (e *Engine) repeat(w *temps, t, out gtensor.Tensor, axis int, repeats []int) error {
 	_, err := e.std.RepeatReuse(onHeap(w.compact(t)), onHeap(out), axis, repeats...)
 	return err
 }
 
-// Diag is a tensor of t's shape that begins with the diagonal of the matrix t, the rest being zero.
+// Diag returns a tensor of t's shape that begins with the diagonal of the matrix t, followed by
+// zeros.
 func (e *Engine) Diag(t gtensor.Tensor) (gtensor.Tensor, error) {
 	return e.one(e.run, "Diag", t, e.std.Diag)
 }
 
-// SelectByIndices picks elements along an axis by a vector of Int.
+// SelectByIndices selects elements along an axis by a vector of Int.
 func (e *Engine) SelectByIndices(a, indices gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	reuse, _, unsafe := options(opts)
 	return result(e.run, "SelectByIndices", func(w *temps) (gtensor.Tensor, error) {
@@ -98,7 +100,8 @@ func (e *Engine) SelectByIndices(a, indices gtensor.Tensor, axis int, opts ...gt
 	}, a, indices, reuse)
 }
 
-// SelectByIndicesB is the gradient of the input of SelectByIndices; with WithReuse it is added.
+// SelectByIndicesB returns the gradient of the input of SelectByIndices. With WithReuse it is added
+// to that tensor.
 func (e *Engine) SelectByIndicesB(input, outGrad, indices gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	reuse, _, _ := options(opts)
 	return result(e.run, "SelectByIndicesB", func(w *temps) (gtensor.Tensor, error) {

@@ -8,10 +8,11 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// site is the place in the user's code that allocated: known in builds with the tag invariants.
+// site is the position in the user's code that allocated. It is recorded only in builds with the
+// tag invariants.
 type site uintptr
 
-// callSite finds the caller outside this type and the library.
+// callSite returns the first caller outside of this package's types and the library.
 func callSite() site {
 	if !invariants.Enabled {
 		return 0
@@ -30,7 +31,7 @@ func callSite() site {
 	}
 }
 
-// String is " allocated at FILE:LINE", or empty.
+// String returns " allocated at FILE:LINE", or "" if the site is unknown.
 func (s site) String() string {
 	if s == 0 {
 		return ""

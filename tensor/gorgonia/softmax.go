@@ -2,8 +2,8 @@ package gorgonia
 
 import gtensor "gorgonia.org/tensor"
 
-// softmax runs f on compact operands, with a result that f fills: StdEng makes one in Go memory,
-// even if it is given one to reuse, unless the operation is called unsafe as well.
+// softmax runs f on compact operands, with a result that f fills. StdEng would allocate a result in
+// Go memory, even with a tensor to reuse, unless the operation is also unsafe.
 func (e *Engine) softmax(op string, opts []gtensor.FuncOpt, f func([]gtensor.Tensor, ...gtensor.FuncOpt) (gtensor.Tensor, error), operands ...gtensor.Tensor) (gtensor.Tensor, error) {
 	reuse, _, unsafe := options(opts)
 	return result(e.run, op, func(w *temps) (gtensor.Tensor, error) {

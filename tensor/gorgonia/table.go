@@ -8,20 +8,22 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// table finds memory by any address inside it: the library forgets what Alloc returned and keeps the
-// address. The memory of each page is in address order; what spans pages is in each of them.
+// table finds memory by any address inside it, because the library keeps only the address that
+// Alloc returned. The memory of each page is in address order. Memory that spans several pages is
+// in each of them.
 type table struct {
 	pages map[uintptr][]*memory
 }
 
-// pageBits is the size in bytes, as a power of two, of a page: a small segment of the cache.
+// pageBits is the logarithm of a page's size in bytes, which is that of a small segment of the
+// cache.
 const pageBits = 21
 
-// ref is one reference to memory: the tensor's own, or that of a view.
+// ref is one reference to memory: the tensor's own, or a view's.
 type ref struct {
 	mem          *memory
 	view, parent *gtensor.Dense // of a view; the parent is kept alive
-	lifetime     *Lifetime      // nil: dropped
+	lifetime     *Lifetime      // nil after unlink
 }
 
 func (t *table) insert(m *memory) {
@@ -44,7 +46,7 @@ func (t *table) remove(m *memory) {
 	}
 }
 
-// find returns the memory that has the byte at addr, or nil.
+// find returns the memory that contains the byte at addr, or nil.
 func (t *table) find(addr uintptr) *memory {
 	page := t.pages[addr>>pageBits]
 	i, exact := search(page, addr)
@@ -65,10 +67,11 @@ func search(page []*memory, addr uintptr) (int, bool) {
 	return slices.BinarySearchFunc(page, addr, func(m *memory, addr uintptr) int { return cmp.Compare(m.Uintptr(), addr) })
 }
 
-// address is where b starts.
+// address returns the address of b's first byte.
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// insert makes m live, in the innermost lifetime. It reports false if the engine is closed.
+// insert adds m to the live memory, in the innermost lifetime. It returns false if the engine is
+// closed.
 func (h *heap) insert(m *memory) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,7 +84,7 @@ func (h *heap) insert(m *memory) bool {
 	return true
 }
 
-// find returns the live memory that b starts in, or nil.
+// find returns the live memory that contains the first byte of b, or nil.
 func (h *heap) find(b []byte) *memory {
 	if len(b) == 0 {
 		return nil
@@ -89,14 +92,14 @@ func (h *heap) find(b []byte) *memory {
 	return h.findAt(address(b))
 }
 
-// findAt returns the live memory that has the byte at addr, or nil.
+// findAt returns the live memory that contains the byte at addr, or nil.
 func (h *heap) findAt(addr uintptr) *memory {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.table.find(addr)
 }
 
-// link counts a new reference, in the innermost lifetime. h.mu is held.
+// link adds a reference, in the innermost lifetime. The caller holds h.mu.
 func (h *heap) link(r *ref) {
 	r.mem.refs++
 	r.lifetime = h.lifetime
@@ -106,8 +109,8 @@ func (h *heap) link(r *ref) {
 	}
 }
 
-// unlink drops a reference, and reports whether it was the last one of its memory, whose block the caller
-// frees after h.mu, which is held.
+// unlink drops a reference, and reports whether it was the last one of its memory. The caller holds
+// h.mu, and frees the block after releasing it.
 func (h *heap) unlink(r *ref) (last bool) {
 	delete(r.lifetime.refs, r)
 	r.lifetime = nil

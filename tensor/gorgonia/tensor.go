@@ -8,9 +8,9 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// New is gtensor.New with this engine. What WithBacking, FromScalar and FromMemory hand in is copied into
-// memory of the cache. Too little memory, options that contradict each other, and types with Go pointers are
-// errors.
+// New is gtensor.New with this engine. The data of WithBacking, FromScalar and FromMemory is copied
+// into memory of the cache. It returns an error if there is not enough memory, if options
+// contradict each other, or if the type has Go pointers.
 func (e *Engine) New(opts ...gtensor.ConsOpt) (t *gtensor.Dense, err error) {
 	defer recoverOptions(&t, &err)
 	if err := e.ready(); err != nil {
@@ -26,7 +26,8 @@ func (e *Engine) New(opts ...gtensor.ConsOpt) (t *gtensor.Dense, err error) {
 	return t, nil
 }
 
-// recoverOptions turns a panic of the library, which rejects options with an error or a text, into *err.
+// recoverOptions turns a panic of the library into *err. The library rejects options by panicking
+// with an error or a string.
 func recoverOptions(t **gtensor.Dense, err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -43,11 +44,11 @@ func recoverOptions(t **gtensor.Dense, err *error) {
 	*t = nil
 }
 
-// refusePointers is a construction option that comes last, before the memory is allocated.
+// refusePointers is the last construction option. It runs before the memory is allocated.
 func refusePointers(t gtensor.Tensor) {
 	dt := t.Dtype()
 	if dt.Type == nil {
-		panic(errors.New("the type is missing: give Of or WithBacking"))
+		panic(errors.New("the type is missing: use Of or WithBacking"))
 	}
 	if !plainKind(dt.Kind()) {
 		panic(fmt.Errorf("type %v may hold Go pointers, which the garbage collector can't see in device memory: "+
@@ -55,9 +56,9 @@ func refusePointers(t gtensor.Tensor) {
 	}
 }
 
-// Adopt moves a tensor that is in Go memory, such as one that was decoded or converted, to memory of the
-// cache: the data is copied, and t has this engine from then on. Tensors of the engine stay as they are.
-// Views are an error: materialise them first.
+// Adopt moves a tensor from Go memory, such as one that was decoded or converted, to memory of the
+// cache: it copies the data and sets t's engine. Tensors of the engine stay unchanged. Views are an
+// error, so materialize them first.
 func (e *Engine) Adopt(t *gtensor.Dense) error {
 	switch {
 	case t == nil || t.Dtype().Type == nil:
@@ -76,7 +77,8 @@ func (e *Engine) Adopt(t *gtensor.Dense) error {
 	return e.rehome(t)
 }
 
-// rehome copies a tensor's data to memory of the engine, in place: strides, order and mask stay.
+// rehome copies a tensor's data to memory of the engine, in place. Strides, order and mask stay the
+// same.
 func (e *Engine) rehome(t *gtensor.Dense) error {
 	m, err := e.alloc(int64(len(t.Raw)))
 	if err != nil {

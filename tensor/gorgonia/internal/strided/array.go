@@ -7,10 +7,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/launch"
 )
 
-// ErrDims is the error of operands with more dimensions than kernels take.
+// ErrDims is the error for operands with more dimensions than kernels take.
 var ErrDims = errors.New("more than 8 dimensions that can't be merged")
 
-// Array is elements in device memory.
+// Array describes elements in device memory.
 type Array struct {
 	Ptr     device.Ptr // of the first element
 	Size    int        // of an element in bytes
@@ -18,7 +18,7 @@ type Array struct {
 	Strides []int      // in elements, at least 0; 0 repeats
 }
 
-// Dense is an array whose elements lie one after the other.
+// Dense returns an array of contiguous elements.
 func Dense(p device.Ptr, size int, dims ...int) Array {
 	strides, n := make([]int, len(dims)), 1
 	for i := len(dims) - 1; i >= 0; i-- {
@@ -28,10 +28,10 @@ func Dense(p device.Ptr, size int, dims ...int) Array {
 	return Array{p, size, dims, strides}
 }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (a Array) Len() int { return product(a.Dims) }
 
-// IsDense reports whether the elements lie one after the other.
+// IsDense reports whether the elements are contiguous.
 func (a Array) IsDense() bool {
 	n := 1
 	for i := len(a.Dims) - 1; i >= 0; i-- {
@@ -43,7 +43,7 @@ func (a Array) IsDense() bool {
 	return true
 }
 
-// Span is the memory from the first element to the end of the last.
+// Span returns the memory from the first element to the end of the last.
 func (a Array) Span() device.Range {
 	last := 0
 	for i, d := range a.Dims {
@@ -52,13 +52,13 @@ func (a Array) Span() device.Range {
 	return device.Range{Ptr: a.Ptr, Bytes: int64(last+1) * int64(a.Size)}
 }
 
-// Overlaps reports whether a byte of the spans belongs to both.
+// Overlaps reports whether the spans have a byte in common.
 func (a Array) Overlaps(b Array) bool {
 	s, t := a.Span(), b.Span()
 	return s.Ptr < t.Ptr+device.Ptr(t.Bytes) && t.Ptr < s.Ptr+device.Ptr(s.Bytes)
 }
 
-// Matches reports whether the same indices have the same memory in both.
+// Matches reports whether equal indices have the same memory in both arrays.
 func (a Array) Matches(b Array) bool {
 	if a.Ptr != b.Ptr || len(a.Dims) != len(b.Dims) {
 		return false
@@ -71,14 +71,14 @@ func (a Array) Matches(b Array) bool {
 	return true
 }
 
-// Drop is the array at index i of a dimension, without it.
+// Drop returns the array at index i of a dimension, without that dimension.
 func (a Array) Drop(dim, i int) Array {
 	a.Ptr += device.Ptr(i * a.Strides[dim] * a.Size)
 	a.Dims, a.Strides = without(a.Dims, dim), without(a.Strides, dim)
 	return a
 }
 
-// Part is the indices [from, from+n) of a dimension.
+// Part returns the indices [from, from+n) of a dimension.
 func (a Array) Part(dim, from, n int) Array {
 	a.Ptr += device.Ptr(from * a.Strides[dim] * a.Size)
 	a.Dims = append([]int(nil), a.Dims...)
@@ -86,13 +86,13 @@ func (a Array) Part(dim, from, n int) Array {
 	return a
 }
 
-// Insert is the array with another dimension, along which it repeats.
+// Insert returns the array with an additional dimension, along which it repeats.
 func (a Array) Insert(dim, n int) Array {
 	a.Dims, a.Strides = with(a.Dims, dim, n), with(a.Strides, dim, 0)
 	return a
 }
 
-// Permute is the array with its dimensions in another order.
+// Permute returns the array with its dimensions in another order.
 func (a Array) Permute(order ...int) Array {
 	dims, strides := make([]int, len(order)), make([]int, len(order))
 	for i, d := range order {
@@ -114,7 +114,7 @@ func product(dims []int) int {
 	return n
 }
 
-// operands of a loop: the destination and what is read.
+// operands is the number of arrays in a loop: the destination and two sources.
 const operands = 3
 
 // plan is a loop over up to three arrays of the same dimensions.
@@ -123,7 +123,8 @@ type plan struct {
 	strides [operands][]int
 }
 
-// newPlan merges neighbouring dimensions that all arrays walk alike, so that dense arrays have one.
+// newPlan merges neighbouring dimensions with matching strides in all arrays, so that dense arrays
+// have only one dimension.
 func newPlan(dst Array, reads ...Array) (p plan, err error) {
 	all := append([]Array{dst}, reads...)
 	for i, d := range dst.Dims {

@@ -6,7 +6,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// Float are the element types of arithmetic.
+// Float is the constraint of the element types of arithmetic.
 type Float interface{ float32 | float64 }
 
 // Type is the type of an array's elements in arithmetic: Float32 or Float64.
@@ -21,7 +21,7 @@ const (
 // Binary is an elementwise function of two arguments.
 type Binary uint8
 
-// The functions of two arguments. From Gt on they are comparisons, which give ones and zeros.
+// The functions of two arguments. From Gt on they are comparisons, which return ones and zeros.
 const (
 	Add Binary = iota
 	Sub
@@ -100,7 +100,7 @@ func comparison[T Float](op Binary) func(a, b T) bool {
 // Unary is an elementwise function of one argument.
 type Unary uint8
 
-// The functions of one argument. Clamp has two numbers besides.
+// The functions of one argument. Clamp has two parameters in addition.
 const (
 	Neg Unary = iota
 	Inv
@@ -155,7 +155,8 @@ func unary[T Float](op Unary, lo, hi T) func(T) T {
 	return func(v T) T { return T(f(float64(v))) }
 }
 
-// before says which of two elements a fold takes: the least or the greatest, NaN above all, of equal ones the first.
+// before reports whether a fold takes v at index i rather than w at index j. A fold takes NaN
+// before all others, then the least or the greatest element, and of equal ones the first.
 func before[T Float](least bool, v T, i int, w T, j int) bool {
 	nan, other := v != v, w != w
 	switch {

@@ -9,11 +9,11 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/ptx"
 )
 
-// image is what strided.cu was compiled to. It is empty unless the program is built with the tag cuda
-// or emulator.
+// image is the compiled strided.cu. It is empty unless the program is built with the tag cuda or
+// emulator.
 var image = &ptx.Image{Name: "strided"}
 
-// gpu is the kernels of a device that runs compiled ones. Each call is one launch.
+// gpu queues the kernels of a device that runs compiled code. Each call is one launch.
 type gpu struct {
 	modules *launch.Modules
 
@@ -51,7 +51,7 @@ func (g *gpu) run(s device.Stream, l *gpuLaunch, kernel *launch.Handle, name str
 
 func (l *gpuLaunch) read(a Array) *gpuLaunch { return l.Memory(a.Span(), backend.Read) }
 
-// result adds the destination, which is read too if something is added to it.
+// result adds the destination. The kernel also reads it if increment is set.
 func (l *gpuLaunch) result(dst Array, increment bool) *gpuLaunch {
 	if increment {
 		return l.Memory(dst.Span(), backend.Update)

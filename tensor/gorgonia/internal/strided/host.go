@@ -6,7 +6,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// hostLaunch collects the memory of a kernel on the host device. The first error sticks.
+// hostLaunch collects the memory of a kernel on the host device. It keeps the first error.
 type hostLaunch struct {
 	k             *Kernels
 	name          string
@@ -77,7 +77,7 @@ func zipOnHost[T Float](k *Kernels, op Binary, p plan, dst Array, a, b Operand, 
 	})
 }
 
-// of is the operand's elements: those of a number are one, at index 0, where its strides lead.
+// of returns the operand's elements. A number has one element, at index 0, and strides of 0.
 func of[T Float](l *hostLaunch, o Operand) []T {
 	if o.IsNumber {
 		return []T{T(o.Number)}
@@ -85,7 +85,7 @@ func of[T Float](l *hostLaunch, o Operand) []T {
 	return read[T](l, o.Array)
 }
 
-// result is the destination, which is read too if something is added to it.
+// result returns the destination. The kernel also reads it if increment is set.
 func (l *hostLaunch) result(dst Array, increment bool) []byte {
 	if increment {
 		l.reads = append(l.reads, dst.Span())

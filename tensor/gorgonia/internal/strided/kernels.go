@@ -6,15 +6,17 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Kernels queues work on a stream. Its methods may be called from any goroutine, and Close once none is running.
+// Kernels queues work on a stream. Any goroutine may call its methods. Close must not be called
+// while one of them runs.
 type Kernels struct {
 	stream device.Stream
-	mem    device.HostVisible // or
-	gpu    *gpu
+	// Either mem or gpu is nil.
+	mem device.HostVisible
+	gpu *gpu
 }
 
-// New finds the kernels for the stream's device. One that neither runs Go functions nor loads PTX is an error that wraps
-// [device.ErrInvalid].
+// New returns the kernels for the stream's device. If the device neither runs Go functions nor
+// loads PTX, it returns an error that wraps [device.ErrInvalid].
 func New(stream device.Stream) (*Kernels, error) {
 	switch dev := stream.Device().(type) {
 	case device.HostVisible:
@@ -29,7 +31,7 @@ func New(stream device.Stream) (*Kernels, error) {
 	return nil, fmt.Errorf("%w: %s has no kernels", device.ErrInvalid, stream.Device().Name())
 }
 
-// Close unloads the kernels, when what is queued is done.
+// Close unloads the kernels, after the queued work has run.
 func (k *Kernels) Close() error {
 	if k.gpu == nil {
 		return nil
@@ -44,7 +46,7 @@ type Operand struct {
 	IsNumber bool
 }
 
-// Copy sets dst to x, an array of the same dimensions and element size.
+// Copy sets dst to x, which must have the same dimensions and element size.
 func (k *Kernels) Copy(dst, x Array) error {
 	if dst.IsDense() && x.IsDense() {
 		return k.stream.CopyD2D(dst.Ptr, x.Ptr, x.Span().Bytes)
@@ -59,8 +61,8 @@ func (k *Kernels) Copy(dst, x Array) error {
 	return k.copyOnHost(p, dst, x)
 }
 
-// Zip sets dst = op(a, b), or adds that to it. The dst of a comparison may have elements of one byte; they become 1 or 0, and
-// nothing is added.
+// Zip sets dst = op(a, b), or adds op(a, b) to dst if increment is set. The dst of a comparison may
+// have elements of one byte, which are set to 1 or 0, and to which nothing can be added.
 func (k *Kernels) Zip(op Binary, t Type, dst Array, a, b Operand, increment bool) error {
 	p, err := newPlan(dst, a.over(dst), b.over(dst))
 	if err != nil {
@@ -76,7 +78,8 @@ func (k *Kernels) Zip(op Binary, t Type, dst Array, a, b Operand, increment bool
 	}
 }
 
-// over is the operand's array, or one that any loop over dst merges with it.
+// over returns the operand's array. For a number it returns an array that merges with dst in any
+// loop.
 func (o Operand) over(dst Array) Array {
 	if o.IsNumber {
 		return Array{Dims: dst.Dims, Strides: make([]int, len(dst.Dims))}
@@ -84,7 +87,8 @@ func (o Operand) over(dst Array) Array {
 	return o.Array
 }
 
-// Map sets dst = op(x), or adds that to it. lo and hi are those of Clamp.
+// Map sets dst = op(x), or adds op(x) to dst if increment is set. lo and hi are the parameters of
+// Clamp.
 func (k *Kernels) Map(op Unary, t Type, dst, x Array, lo, hi float64, increment bool) error {
 	p, err := newPlan(dst, x)
 	if err != nil {
@@ -100,9 +104,10 @@ func (k *Kernels) Map(op Unary, t Type, dst, x Array, lo, hi float64, increment 
 	}
 }
 
-// Fold sets dst, a dense array of as many elements as the kept dimensions have, to the least or the greatest elements over the
-// folded dimensions, or, if places is set, to their indices there, row-major, as int64. The first of several counts, and NaN
-// above all. x's dimensions are the kept and the folded ones.
+// Fold sets dst to the least or the greatest elements over the folded dimensions or, if places is
+// set, to their row-major indices in these dimensions, as int64. It takes the first of equal
+// elements, and NaN before all others. dst is dense, with as many elements as the kept dimensions.
+// The kept and the folded dimensions together are x's.
 func (k *Kernels) Fold(least, places bool, t Type, dst device.Ptr, x Array, kept, folded []int) error {
 	w, err := newWalk(x, kept, folded)
 	if err != nil {
@@ -118,7 +123,7 @@ func (k *Kernels) Fold(least, places bool, t Type, dst device.Ptr, x Array, kept
 	}
 }
 
-// walk is a fold: over the folded dimensions for each combination of the kept ones.
+// walk is a fold: it iterates over the folded dimensions for each combination of the kept ones.
 type walk struct{ kept, folded plan }
 
 func newWalk(x Array, kept, folded []int) (w walk, err error) {
