@@ -1,8 +1,9 @@
-// Attention without the matrix of scores. A block of 32 by 8 threads has a tile of 32 queries (for the gradient of keys and
-// values, of 32 keys) and meets tiles of the others one after the other: the scores of a tile are in shared memory, and what
-// softmax needs of those before in registers, see kernel.Attention. A warp has four whole rows of a tile. Each block does
-// 64 columns of its result and finds the scores by itself, so that any number of columns has room. Nobody adds to what another
-// block has: results are the same in every run.
+// Attention without the matrix of scores. A block of 32 by 8 threads has a tile of 32 queries (for
+// the gradient of keys and values, of 32 keys), and meets tiles of the others one after the other.
+// The scores of a tile are in shared memory, and the softmax state of the tiles before is in
+// registers; see kernel.Attention. A warp has four whole rows of a tile. Each block computes 64
+// columns of its result and recomputes the scores, so that any number of columns is possible. No
+// block adds to the results of another, so that the results are the same in every run.
 
 #include "attention.h"
 
@@ -10,7 +11,8 @@ enum { tile = 32, slices = 2 };
 
 template <class T> struct square { T at[tile][tile + 1]; };
 
-// products adds to sum[i] the product of row threadIdx.y + 8i of a, of an rows, and row threadIdx.x of b, of bn rows.
+// products adds to sum[i] the product of row threadIdx.y + 8i of a and row threadIdx.x of b; they
+// have an and bn rows.
 template <class T> static __device__ void products(T *sum, const T *a, i64 arow, i64 an, const T *b, i64 brow, i64 bn, i64 inner, square<T> &sa, square<T> &sb) {
 	for (i64 l = 0; l < inner; l += tile) {
 		__syncthreads();
@@ -26,7 +28,8 @@ template <class T> static __device__ void products(T *sum, const T *a, i64 arow,
 	}
 }
 
-// combine adds to acc[i] the sum over the rows of b, of which there are bn, of w times column c0 + threadIdx.x, of bc.
+// combine adds to acc[i] the sum over the bn rows of b of w times column c0 + threadIdx.x, of bc
+// columns.
 template <class T> static __device__ void combine(T *acc, const square<T> &w, const T *b, i64 brow, i64 bn, i64 c0, i64 bc, square<T> &sb) {
 	__syncthreads();
 	for (int i = 0; i < 4; i++) {
@@ -39,11 +42,13 @@ template <class T> static __device__ void combine(T *acc, const square<T> &w, co
 			acc[i] += w.at[threadIdx.y + 8 * i][x] * sb.at[x][threadIdx.x];
 }
 
-// score is that of query i and key j, whose product is s; -INFINITY if the query does not see the key.
+// score is the score of query i and key j with product s. It is -INFINITY if the query does not see
+// the key.
 template <class T> static __device__ double score(const attention &a, T s, const void *mask, i64 at, i64 i, i64 j) {
 	if (i >= a.l || j >= a.s || (a.causal && j > i))
 		return -INFINITY;
-	double v = __dmul_rn(s, a.scale); // unfused, so that the greatest score less itself is 0
+	// Unfused, so that the greatest score minus itself is 0.
+	double v = __dmul_rn(s, a.scale);
 	if (a.masking == no_mask)
 		return v;
 	at += i * a.mrow + j * a.mcol;
@@ -99,8 +104,8 @@ template <class T> static __device__ double score(const attention &a, T s, const
 	}
 FLOATS(ATTENTION)
 
-// attention_grad_query sets the gradients of queries, of the mask if dmask is not null, and own, each query's sum of the
-// products of its result and the result's gradient.
+// attention_grad_query sets the gradients of queries, and of the mask unless dmask is null. It sets
+// own to each query's sum of the products of its result and the result's gradient.
 #define ATTENTION_GRAD_QUERY(T, t) \
 	extern "C" __global__ void attention_grad_query_##t(T *dq, double *own, T *dmask, const T *dout, const T *out, const summed *sums, \
 		const T *q, const T *k, const T *v, const void *mask, attention a) { \
@@ -204,11 +209,13 @@ FLOATS(ATTENTION_GRAD_QUERY)
 	}
 FLOATS(ATTENTION_GRAD_KEY)
 
-// The attention of short sequences, of up to 64 rows and columns, in one launch, and so its gradients: a block has 8 rows, one for each warp, and all
-// the rows that they meet are in shared memory. What is the sum of a row is in one warp, so blocks have nothing to share.
+// The attention of short sequences, of up to 64 rows and columns, in one launch, and its gradients.
+// A block has 8 rows, one per warp, and all the rows that they meet are in shared memory. The sums
+// of a row are within one warp, so blocks share nothing.
 enum { most = 64, together = 8 };
 
-// gather reads rows into shared memory: a warp has two rows of 16, or one of 32, or a half of one.
+// gather reads rows into shared memory. A warp reads two rows of 16, one of 32, or half of a longer
+// one.
 static __device__ void gather(float (*s)[most + 1], const float *from, i64 stride, i64 rows, i64 cols) {
 	int shift = cols <= 16 ? 4 : cols <= 32 ? 5 : 6, x = threadIdx.x & ((1 << shift) - 1);
 #pragma unroll 4
@@ -217,7 +224,7 @@ static __device__ void gather(float (*s)[most + 1], const float *from, i64 strid
 			s[y][x] = from[y * stride + x];
 }
 
-// mine reads one row of a warp.
+// mine reads one row for a warp.
 static __device__ void mine(float *s, const float *from, i64 cols) {
 	int lane = threadIdx.x % 32;
 	for (int x = lane; x < cols; x += 32)
@@ -236,7 +243,7 @@ static __device__ float dot(const float *a, const float *b, int n) {
 	return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-// weigh is the sum over the rows of s from y to n of w times column x.
+// weigh is the sum, over the rows of s from y to n, of w times column x.
 static __device__ float weigh(const float *w, const float (*s)[most + 1], int y, int n, int x) {
 	float sum[4] = {0, 0, 0, 0};
 	for (; y + 4 <= n; y += 4)
@@ -282,8 +289,9 @@ extern "C" __global__ void __launch_bounds__(256) attention_short_f32(float *out
 	}
 }
 
-// attention_short_grad: the first blocks have queries, and meet keys and values; the others have keys and values, and meet queries and the result's
-// gradients. own is each query's sum of the products of its result and the result's gradient.
+// attention_short_grad: the first blocks have queries, and meet keys and values. The others have
+// keys and values, and meet queries and the gradients of the results. own is each query's sum of
+// the products of its result and the result's gradient.
 extern "C" __global__ void __launch_bounds__(256) attention_short_grad_f32(float *dq, float *dk, float *dv, const float *dout, const float *out, const summed *sums,
 	const float *q, const float *k, const float *v, const void *mask, attention a) {
 	__shared__ float first[most][most + 1], second[most][most + 1], left[together][most], right[together][most];
@@ -301,7 +309,8 @@ extern "C" __global__ void __launch_bounds__(256) attention_short_grad_f32(float
 			mine(left[warp], of_query ? zq + row * a.qrow : zk + row * a.krow, a.e);
 			mine(right[warp], of_query ? dout + zo + row * a.orow : zv + row * a.vrow, a.w);
 		}
-		for (i64 y = of_query ? row : warp; y < a.l; y += together) { // of its own query, or of all
+		// A block of queries needs own for its rows, a block of keys for all queries.
+		for (i64 y = of_query ? row : warp; y < a.l; y += together) {
 			double sum = 0;
 			for (int x = lane; x < a.w; x += 32)
 				sum += (double)dout[zo + y * a.orow + x] * (double)out[zo + y * a.orow + x];
@@ -335,7 +344,8 @@ extern "C" __global__ void __launch_bounds__(256) attention_short_grad_f32(float
 		}
 		__syncwarp();
 		if (row < rows) {
-			int from = a.causal && !of_query ? row : 0, end = a.causal && of_query ? min(others, row + 1) : others; // of what the row sees, or is seen by
+			// The rows that this row sees, or that see it.
+			int from = a.causal && !of_query ? row : 0, end = a.causal && of_query ? min(others, row + 1) : others;
 			float *to = of_query ? dq + offset(z, a.n, a.dims, a.dq) + row * a.dqrow : dk + offset(z, a.n, a.dims, a.dk) + row * a.dkrow;
 			for (int x = lane; x < a.e; x += 32)
 				to[x] = weigh(left[warp], first, from, end, x);

@@ -1,4 +1,4 @@
-// What the kernels of attention share.
+// Shared by the kernels of attention.
 
 #pragma once
 
@@ -14,11 +14,12 @@ struct attention {
 	double scale;
 };
 
-// summed is what the gradient needs of a query's softmax: the greatest score, and 1 over the sum of exponentials beside it.
+// summed is the part of a query's softmax that the gradient needs: the greatest score, and 1 over
+// the sum of exponentials relative to it.
 struct summed {
 	double top, share;
 	__device__ double weight(double score) const { return exp(score - top) * share; }
 };
 
-// seen is the greatest score, and 0 if no key was seen.
+// seen is the greatest score, or 0 if no key was seen.
 static __device__ double seen(double top) { return top == -INFINITY ? 0 : top; }

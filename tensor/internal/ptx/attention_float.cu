@@ -1,7 +1,7 @@
 // target compute_80
-// Attention of float as attention.cu has it, by larger tiles: a thread has up to 8 by 8 results of
-// each product in registers, and tiles come to shared memory while others are used. Scores, their
-// exponentials and the sums of these are float.
+// Attention of float as in attention.cu, with larger tiles. A thread has up to 8 by 8 results of
+// each product in registers, and the next tiles are copied to shared memory while the current ones
+// are used. Scores, their exponentials and the sums of these are float.
 
 #include "attention.h"
 #include "sheet.h"
@@ -10,10 +10,10 @@ static const float log2e = 1.44269504088896340736f;
 
 #define AT(of) offset(z, a.n, a.dims, a.of)
 
-// window is what is seen of a tile of queries and keys: rows and keys at its corner on, and the
-// mask from there on.
+// window describes a tile of queries and keys: the number of rows and keys from its corner on, and
+// the mask from there on.
 struct window {
-	int rows, keys, ahead; // how many there are; key j is hidden from query i if j > i + ahead
+	int rows, keys, ahead; // key j is hidden from query i if j > i + ahead
 	const void *mask;
 
 	__device__ window(const attention &a, const void *m, i64 at, i64 row, i64 key) {
@@ -24,8 +24,8 @@ struct window {
 		mask = a.masking == no_mask ? 0 : a.masking == float_mask ? (const void *)((const float *)m + at) : (const void *)((const unsigned char *)m + at);
 	}
 
-	// score is that of query y and key x, whose product is s; -INFINITY if the query does not see
-	// the key.
+	// score is the score of query y and key x with product s. It is -INFINITY if the query does not
+	// see the key.
 	__device__ float score(const attention &a, float s, int y, int x) const {
 		if (y >= rows || x >= keys || x > y + ahead)
 			return -INFINITY;
@@ -44,7 +44,8 @@ template <int n, int d, int across> struct attending {
 	sheet<rows, d> q;
 	sheet<n, d, most> k;
 	sheet<n, d> v;
-	sheet<rows, most * across> p; // of as many keys as threads put at a time
+	// p has columns for as many keys as the threads store at a time.
+	sheet<rows, most * across> p;
 
 	__device__ void attend(float *out, summed *sums, const float *qs, const float *ks, const float *vs, const void *mask, const attention &a, u64 tile, u64 z) {
 		corner<across> me;
@@ -91,7 +92,8 @@ template <int n, int d, int across> struct attending {
 #pragma unroll
 				for (int j = 0; j < keys; j++) {
 					if (!edge)
-						s[i][j] = __fmul_rn(s[i][j], scale); // unfused, so that the greatest score less itself is 0
+						// Unfused, so that the greatest score minus itself is 0.
+						s[i][j] = __fmul_rn(s[i][j], scale);
 					greatest = fmaxf(greatest, s[i][j]);
 				}
 #pragma unroll
@@ -110,7 +112,7 @@ template <int n, int d, int across> struct attending {
 			copies_but<1>();
 			__syncthreads();
 #pragma unroll
-			for (int part = 0; part < keys; part += most) { // a row is one warp's
+			for (int part = 0; part < keys; part += most) { // a row belongs to one warp
 #pragma unroll
 				for (int i = 0; i < 8; i++)
 					p.template put<across>(*(float(*)[most])&s[i][part], spread<8, 8>::at(me.y, i) - i % 4, i % 4, me.x);
@@ -140,8 +142,8 @@ template <int n, int d, int across> struct attending {
 	}
 };
 
-// attention_own sets each query's sum of the products of its result and the result's gradient, and
-// so many words after them to 0.
+// attention_own sets own to each query's sum of the products of its result and the result's
+// gradient, and the following words elements to 0.
 extern "C" __global__ void __launch_bounds__(256) attention_own_f32(float *own, const float *dout, const float *out, i64 words, attention a) {
 	EACH(i, words)
 		own[a.batch * a.l + i] = 0;
@@ -156,10 +158,11 @@ extern "C" __global__ void __launch_bounds__(256) attention_own_f32(float *own, 
 	}
 }
 
-// A block has n keys, and meets tiles of n queries, from the last one on. Each adds to the gradient
-// of queries when it is its turn, which is the number of its tile: results are the same in every
-// run. It waits for blocks with tiles of lower tickets alone. A block takes a ticket for each tile
-// when it begins with it, so that those blocks are at their tiles, or done.
+// A block has n keys, and meets tiles of n queries, from the last one on. It adds to the gradient
+// of a tile of queries in its turn, which is the number of its own tile, so that the results are
+// the same in every run. It only waits for blocks with tiles of lower tickets. A block takes a
+// ticket for a tile when it begins with it, so those blocks are working on their tiles or have
+// finished them.
 template <int n, int d> struct sloping {
 	enum { across = 16, rows = n / 8, keys = n / across, columns = d / across };
 	sheet<n, d, (keys < 4 ? keys : 4)> k, v;
@@ -258,9 +261,10 @@ template <int n, int d> struct sloping {
 };
 
 // An edition is for queries, keys and values of up to d columns, with tiles of n keys. A launch of
-// the first kernel has 8 times across threads and dynamic shared memory for an attending, of the
-// second one 128 and a sloping. Long rows of a causal attention are first, so that short ones fill
-// what they leave. The words after own are each tile of queries' turn, and the next ticket.
+// the first kernel has 8 times across threads, and dynamic shared memory for an attending. A launch
+// of the second one has 128 threads, and dynamic shared memory for a sloping. Long rows of a causal
+// attention come first, so that short ones fill the gaps. The words after own are the turn of each
+// tile of queries, and the next ticket.
 #define EDITION(d, n, across) \
 	extern "C" __global__ void __launch_bounds__(8 * across) attention_##d##_f32(float *out, summed *sums, const float *q, const float *k, const float *v, const void *mask, attention a) { \
 		for (u64 at = blockIdx.x, tiles = (a.l + 63) / 64; at < tiles * a.batch; at += gridDim.x) \

@@ -1,5 +1,6 @@
-// What the kernels of bfloat16 share. They compute in float, of which a sum of eight goes into a double: a long sum loses nothing that a rounding to bfloat16
-// would show. A thread reads 16 bytes at a time where memory lies so.
+// Shared by the kernels of bfloat16. They compute in float, and add sums of eight to a double, so
+// that a long sum loses nothing that rounding to bfloat16 would keep. A thread reads 16 bytes at a
+// time if the memory is aligned.
 
 #pragma once
 
@@ -7,7 +8,7 @@
 
 struct __align__(16) eight { bfloat16 v[8]; };
 
-// aligned is whether all begin where 16 bytes can be read at a time.
+// aligned reports whether all pointers are aligned for reading 16 bytes at a time.
 static __device__ bool aligned(const void *a, const void *b = 0, const void *c = 0, const void *d = 0) {
 	return (((u64)a | (u64)b | (u64)c | (u64)d) & 15) == 0;
 }
@@ -37,8 +38,9 @@ template <class F> static __device__ void map(bfloat16 *dst, const bfloat16 *x, 
 	EACH(i, n - 8 * units) dst[8 * units + i] = (bfloat16)f((float)x[8 * units + i], (float)y[8 * units + i]);
 }
 
-// walk calls f(j, row[j]) for a thread's share of the n elements of a row, which are so far apart: first, first + step, … of eight each, or of one. After
-// each of these it calls after().
+// walk calls f(j, row[j]) for a thread's share of the n elements of a row, which are apart elements
+// apart: first, first + step, …, each of eight elements or of one. After each of these it calls
+// after().
 template <class F, class G> static __device__ void walk(const bfloat16 *row, u64 n, u64 apart, u64 first, u64 step, F f, G after) {
 	if (apart == 1 && n % 8 == 0 && aligned(row)) {
 		for (u64 u = first; u < n / 8; u += step) {
@@ -56,10 +58,11 @@ template <class F, class G> static __device__ void walk(const bfloat16 *row, u64
 	}
 }
 
-// rewrite sets dst[j] to f(j, row[j]), as walk goes.
+// rewrite sets dst[j] to f(j, row[j]), in the order of walk.
 template <class F> static __device__ void rewrite(bfloat16 *dst, const bfloat16 *row, u64 n, u64 apart, u64 first, u64 step, F f) {
 	if (apart == 1 && n % 8 == 0 && aligned(row, dst)) {
-		for (u64 u = first; u < n / 8; u += 2 * step) { // two are on their way from memory at once
+		// Two loads are in flight at once.
+		for (u64 u = first; u < n / 8; u += 2 * step) {
 			u64 v = u + step < n / 8 ? u + step : u;
 			eight a = ((const eight *)row)[u], b = ((const eight *)row)[v], r;
 #pragma unroll

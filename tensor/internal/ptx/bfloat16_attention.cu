@@ -1,16 +1,16 @@
 // target compute_80
-// Attention of bfloat16 by the matrix units, as attention.cu without them: a warp has 16 queries
+// Attention of bfloat16 by the matrix units; attention.cu is without them. A warp has 16 queries
 // (for the gradient of keys and values, 16 keys), and meets tiles of the others one after the
-// other, of which the next comes while one is used. Products are added up in float; weights, and
-// the slopes of scores, are rounded to bfloat16 to be factors.
+// other. The next tile is copied while the current one is used. Products are added in float.
+// Weights and the slopes of scores are rounded to bfloat16 to be factors.
 
 #include "attention.h"
 #include "mma.h"
 
 static const double log2e = 1.44269504088896340736;
 
-// sheet is a warp's 16 rows by 8 n columns of sums: lane 4 g + t has of eight columns elements 2 t
-// and 2 t + 1 of row g, and of row g + 8.
+// sheet is a warp's 16 rows by 8 n columns of sums. Of each eight columns, lane 4 g + t has
+// elements 2 t and 2 t + 1 of row g, and of row g + 8.
 template <int n> struct sheet {
 	float at[n][4];
 	__device__ void clear() {
@@ -19,7 +19,7 @@ template <int n> struct sheet {
 			for (int i = 0; i < 4; i++)
 				at[j][i] = 0;
 	}
-	// factor is columns 16 k to 16 k + 15, rounded, as mma's first factor.
+	// factor returns columns 16 k to 16 k + 15, rounded, as mma's first factor.
 	__device__ void factor(unsigned (&to)[4], int k) const {
 		to[0] = pair(at[2 * k][0], at[2 * k][1]);
 		to[1] = pair(at[2 * k][2], at[2 * k][3]);
@@ -62,7 +62,7 @@ template <int d> struct held {
 	}
 };
 
-// meet adds to sum the products of the rows of a and c rows of b, from row on.
+// meet adds to sum the products of the rows of a and c rows of b, starting at row.
 template <int c, int n, int d> static __device__ void meet(sheet<c> &sum, const held<d> &a, const rows<n, d> &b, int row) {
 #pragma unroll
 	for (int k = 0; k < d / 16; k++)
@@ -75,7 +75,7 @@ template <int c, int n, int d> static __device__ void meet(sheet<c> &sum, const 
 		}
 }
 
-// combine adds to sum the rows of b from row on, each times its weight in w.
+// combine adds to sum the rows of b, starting at row, each times its weight in w.
 template <int c, int n, int d> static __device__ void combine(sheet<d / 8> &sum, const sheet<c> &w, const rows<n, d> &b, int row) {
 #pragma unroll
 	for (int k = 0; k < c / 2; k++) {
@@ -90,7 +90,7 @@ template <int c, int n, int d> static __device__ void combine(sheet<d / 8> &sum,
 	}
 }
 
-// of_row joins what the four lanes of a row have.
+// of_row reduces the values of the four lanes of a row.
 static __device__ float row_max(float v) {
 	v = fmaxf(v, __shfl_xor_sync(~0u, v, 1));
 	return fmaxf(v, __shfl_xor_sync(~0u, v, 2));
@@ -100,13 +100,13 @@ static __device__ float row_sum(float v) {
 	return v + __shfl_xor_sync(~0u, v, 2);
 }
 
-// TILES walks over the batch and its tiles of n rows.
+// TILES iterates over the batch and its tiles of n rows.
 #define TILES(z, row, count, n) \
 	for (i64 z = blockIdx.y; z < a.batch; z += gridDim.y) \
 		for (i64 row = (i64)blockIdx.x * n; row < count; row += (i64)gridDim.x * n)
 
-// starts is where element z of the batch has its arrays: a lane has one, so that the code of offset
-// is there once.
+// starts holds the offsets of the arrays of element z of the batch, one per lane, so that the code
+// of offset exists only once.
 enum { of_q, of_k, of_v, of_o, of_m, of_dq, of_dk, of_dv };
 struct starts {
 	u64 one;
@@ -114,8 +114,8 @@ struct starts {
 	__device__ u64 operator[](int which) const { return __shfl_sync(~0u, one, which); }
 };
 
-// side is what queries, or keys, have: queries and the gradients of their results, or keys and
-// values.
+// side holds the operands for queries or for keys: queries and the gradients of their results, or
+// keys and values.
 struct side {
 	const bfloat16 *one, *two;
 	i64 one_row, two_row, count;
@@ -167,7 +167,8 @@ template <int n, int d> static __device__ void attend(bfloat16 *out, summed *sum
 #pragma unroll
 					for (int i = 2 * half; i < 2 * half + 2; i++) {
 						i64 at = key + 8 * j + 2 * t + i % 2;
-						float score = __fmul_rn(p.at[j][i], by); // unfused, so that the greatest score less itself is 0
+						// Unfused, so that the greatest score minus itself is 0.
+						float score = __fmul_rn(p.at[j][i], by);
 						if (edge && (at >= a.s || (a.causal && at > query)))
 							score = -INFINITY;
 						p.at[j][i] = score;
@@ -206,8 +207,8 @@ template <int n, int d> static __device__ void attend(bfloat16 *out, summed *sum
 	}
 }
 
-// attention_own sets each query's sum of the products of its result and the result's gradient, by
-// eight threads.
+// attention_own sets each query's sum of the products of its result and the result's gradient.
+// Eight threads share a query.
 extern "C" __global__ void __launch_bounds__(256) attention_own_bf16(float *own, const bfloat16 *dout, const bfloat16 *out, attention a) {
 	u64 queries = a.batch * a.l;
 	for (u64 first = blockIdx.x * 32; first < queries; first += gridDim.x * 32) {
@@ -221,10 +222,10 @@ extern "C" __global__ void __launch_bounds__(256) attention_own_bf16(float *own,
 	}
 }
 
-// A block has n queries, or keys, and meets tiles of n of the others: a warp has 16 of its rows, of
-// which it keeps the factors and the sums.
+// A block has n queries, or keys, and meets tiles of n of the others. A warp has 16 of its rows,
+// and keeps their factors and sums.
 template <int n, int d> struct sloping {
-	enum { part = 32 }; // columns of a tile that a warp does at a time
+	enum { part = 32 }; // columns of a tile that a warp computes at a time
 	rows<n, d> tile[2][2];
 	summed coming[n]; // of the next tile's queries
 	__align__(8) float top[2][n], share[2][n], own[2][n];
@@ -240,7 +241,8 @@ template <int n, int d> struct sloping {
 		copies_end();
 	}
 
-	// filled waits until the tile is there, for all threads. Each rounds the sums that it copied.
+	// filled waits until the tile is complete, for all threads. Each thread rounds the sums that it
+	// copied.
 	template <bool keys> __device__ void filled(int stage) {
 		copies_but<0>();
 		if (keys && threadIdx.x < n) {
@@ -250,7 +252,7 @@ template <int n, int d> struct sloping {
 		__syncthreads();
 	}
 
-	// slope sums up the gradients of one, and those of two for keys.
+	// slope computes the gradients of ones and, for keys, those of twos.
 	template <bool keys> __device__ void slope(sheet<d / 8> &ones, sheet<d / 8> &twos, const side &mine, const side &others, const float *of, const summed *sums, i64 row,
 		const attention &a) {
 		int warp = threadIdx.x / 32 * 16, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -294,7 +296,8 @@ template <int n, int d> struct sloping {
 					for (int i = 0; i < 4; i++) {
 						int x = from + 8 * j + 2 * t + i % 2;
 						float &w = weight.at[j][i], &s = slope.at[j][i];
-						w = power_of_two(__fmul_rn(w, by) - (keys ? top[stage][x] : tops[i / 2])); // unfused, as in attend
+						// Unfused, as in attend.
+						w = power_of_two(__fmul_rn(w, by) - (keys ? top[stage][x] : tops[i / 2]));
 						if (keys)
 							w *= share[stage][x];
 						s = w * (s - (keys ? own[stage][x] : owns[i / 2]));
@@ -322,8 +325,8 @@ template <int n, int d> struct sloping {
 	}
 };
 
-// attend_grad sets all gradients. Blocks with long ways of a causal attention are first, so that
-// short ones fill what they leave.
+// attend_grad sets all gradients. Blocks with the most tiles of a causal attention come first, so
+// that short ones fill the gaps.
 template <int n, int d>
 static __device__ void attend_grad(bfloat16 *dq, bfloat16 *dk, bfloat16 *dv, const float *own, const bfloat16 *dout, const summed *sums, const bfloat16 *q, const bfloat16 *k,
 	const bfloat16 *v, const attention &a) {
@@ -351,7 +354,7 @@ static __device__ void attend_grad(bfloat16 *dq, bfloat16 *dk, bfloat16 *dv, con
 }
 
 // An edition is for queries, keys and values of up to d columns, with tiles of n rows, for 2 n
-// threads; a multiprocessor has so many blocks of the gradients' at once. mask is null.
+// threads. blocks is the number of the gradients' blocks on a multiprocessor at once. mask is null.
 #define EDITION(d, n, blocks) \
 	extern "C" __global__ void __launch_bounds__(2 * n) attention_##d##_bf16(bfloat16 *out, summed *sums, const bfloat16 *q, const bfloat16 *k, const bfloat16 *v, \
 		const void *mask, attention a) { \

@@ -1,4 +1,4 @@
-// Functions of each element of bfloat16 by itself, in float.
+// Elementwise functions of bfloat16, computed in float.
 
 #include "bfloat16.h"
 #include "function.h"
@@ -6,7 +6,7 @@
 // The sums and products of kernel.Binary.
 enum { ADD, SUB, MUL };
 
-// flat is binary for operands of one shape.
+// flat is binary for operands of the same shape.
 extern "C" __global__ void flat_bf16(bfloat16 *dst, const bfloat16 *a, const bfloat16 *b, u64 n, int op) {
 	switch (op) {
 	case ADD: return map(dst, a, b, n, [](float x, float y) { return x + y; });
@@ -15,7 +15,8 @@ extern "C" __global__ void flat_bf16(bfloat16 *dst, const bfloat16 *a, const bfl
 	}
 }
 
-// slope of GELU_TANH is twice the argument of its hyperbolic tangent: (1 + tanh(u))/2 is the sigmoid of 2u, which loses nothing beside 1.
+// slope of GELU_TANH is twice the argument of its hyperbolic tangent: (1 + tanh(u))/2 is the
+// sigmoid of 2u, which has no cancellation next to 1.
 static __device__ float slope(float x) { return (float)(2 * tanh_scale) * (x + (float)tanh_cubic * x * x * x); }
 
 extern "C" __global__ void function_bf16(bfloat16 *dst, const bfloat16 *x, u64 n, int op, float c, float d) {

@@ -1,4 +1,5 @@
-// Normalisations of rows of bfloat16: normalize.cu has those of float, and the gradients of the weights. A warp has a row, or a block if rows are wide.
+// Normalisations of rows of bfloat16. normalize.cu has those of float, and the gradients of the
+// weights. A warp computes a short row, a block a long one.
 
 #include "bfloat16.h"
 
@@ -9,14 +10,15 @@ struct plan {
 	i64 centered;
 };
 
-// several are neighbours that one instruction reads.
+// several is neighbours that one instruction reads.
 template <int n> struct __align__(2 * n) several { bfloat16 v[n]; };
 
-// share is a thread's part of the rows: n elements at a time.
+// share is a thread's share of the rows, n elements at a time.
 template <int n> struct share {
 	u64 first, step, units, inner;
 	__device__ several<n> at(const bfloat16 *row, u64 u) const { return ((const several<n> *)row)[u]; }
-	// weights of the elements u of a row; w is of the row's first one, or null.
+	// weights returns the weights of the elements u of a row. w is the weight of the row's first
+	// element, or null.
 	__device__ several<n> weights(const bfloat16 *w, u64 u, float none) const {
 		if (w)
 			return inner == 1 ? at(w, u) : at(w, divide(u, inner));
@@ -27,7 +29,7 @@ template <int n> struct share {
 	}
 };
 
-// joined is the sum of v over the threads that share a row. s has 33 places.
+// joined is the sum of v over the threads that share a row. s has 33 slots.
 static __device__ double joined(double v, bool narrow, double *s) { return narrow ? warp_sum(v) : block_sum(v, s); }
 
 template <int n>
@@ -49,13 +51,15 @@ static __device__ void normalize(bfloat16 *y, double *stats, const bfloat16 *x, 
 			}
 			mean = joined(mean, narrow, s) / (double)cols;
 		}
-		float middle = (float)mean, rest = (float)(mean - (double)middle); // elements near a mean far from 0 lose nothing
+		// Split, so that elements near a mean far from 0 lose nothing.
+		float middle = (float)mean, rest = (float)(mean - (double)middle);
 		for (u64 u = mine.first; u < mine.units; u += mine.step) {
 			several<n> v = mine.at(row, u);
 #pragma unroll
 			for (int k = 0; k < n; k++) {
 				double off = (float)v.v[k] - middle - rest;
-				squares += off * off; // more than a float has
+				// The squares need more digits than a float has.
+				squares += off * off;
 			}
 		}
 		double rstd = 1 / sqrt(joined(squares, narrow, s) / (double)cols + d.eps);

@@ -1,9 +1,11 @@
-// Functions of rows of bfloat16: rows.cu has those of float. A row is read once for its greatest element and the sum of the exponentials.
+// Functions of rows of bfloat16. rows.cu has those of float. A row is read once for both its
+// greatest element and the sum of the exponentials.
 
 #include "bfloat16.h"
 #include "rows.h"
 
-// exponentials are the greatest element so far, and the sum of exp(v - greatest), or of exp(v) before there is one.
+// exponentials is the greatest element so far, and the sum of exp(v - greatest), or of exp(v)
+// before there is a greatest element.
 struct exponentials {
 	float top;
 	double sum;
@@ -16,11 +18,12 @@ struct exponentials {
 	}
 };
 
-// exponentials_of is those of a row, of a thread's share: first, first + step, …
+// exponentials_of returns the exponentials of a thread's share of a row: first, first + step, …
 static __device__ __noinline__ exponentials exponentials_of(const bfloat16 *row, u64 n, u64 apart, u64 first, u64 step) {
 	exponentials e = {-INFINITY, 0};
 	if (apart == 1 && n % 8 == 0 && aligned(row)) {
-		for (u64 u = first; u < n / 8; u += 2 * step) { // two are on their way from memory at once
+		// Two loads are in flight at once.
+		for (u64 u = first; u < n / 8; u += 2 * step) {
 			bool more = u + step < n / 8;
 			eight a = ((const eight *)row)[u], b = ((const eight *)row)[more ? u + step : u];
 			float top = -INFINITY, part = 0, rest = 0;
@@ -46,14 +49,14 @@ static __device__ __noinline__ exponentials exponentials_of(const bfloat16 *row,
 	return e;
 }
 
-// of_warp is the exponentials of all lanes, for each of them.
+// of_warp joins the exponentials of all lanes, for each of them.
 static __device__ exponentials of_warp(exponentials e) {
 	e.raise((float)warp_max(e.top));
 	e.sum = warp_sum(e.sum);
 	return e;
 }
 
-// of_block is those of all threads. s has 33 places.
+// of_block joins the exponentials of all threads. s has 33 slots.
 static __device__ exponentials of_block(exponentials e, double *s) {
 	e.raise((float)block_max(e.top, s));
 	e.sum = block_sum(e.sum, s);
@@ -102,7 +105,7 @@ extern "C" __global__ void log_softmax_grad_bf16(bfloat16 *dst, const bfloat16 *
 	}
 }
 
-// surprise is the loss of a row, by a warp. It sets what it finds of a row that counts.
+// surprise is the loss of a row, computed by a warp. It sets *of for a row that counts.
 template <class L> static __device__ double surprise(const bfloat16 *logits, const L *labels, const float *weights, u64 i, const entropy &e, row_sum *of) {
 	i64 label = labels[i];
 	if (label == e.ignore)
@@ -123,7 +126,8 @@ template <class L> static __device__ double surprise(const bfloat16 *logits, con
 	return (1 - e.smoothing) * own + e.smoothing / (double)e.r.cols * warp_sum(spread);
 }
 
-// slopes sets a row's gradient, of a loss whose gradient over what the losses are divided by is scale. A thread has elements first, first + step, ….
+// slopes sets a row's gradient. scale is the gradient of the loss over the divisor of the losses. A
+// thread has elements first, first + step, ….
 static __device__ __noinline__ void slopes(bfloat16 *to, const bfloat16 *row, i64 label, const float *weights, double scale, double spread, const row_sum &of, u64 first, u64 step, const entropy &e) {
 	if (label == e.ignore || no_class(label, e))
 		return rewrite(to, row, e.r.cols, e.r.inner, first, step, [](u64, float) { return 0.f; });
@@ -143,8 +147,8 @@ static __device__ __noinline__ void slopes(bfloat16 *to, const bfloat16 *row, i6
 CROSS_ENTROPY(cross_entropy, bfloat16, bf16, float, int, i32)
 CROSS_ENTROPY(cross_entropy, bfloat16, bf16, float, i64, i64)
 
-// cross_entropy_grad: a block for each row, or one of its 8 warps if narrow. per has what the sum of the losses is divided by, or is null for 1; each: dloss
-// is of every row.
+// cross_entropy_grad: one block per row, or one of its 8 warps per row if narrow is set. per points
+// to the divisor of the losses; null means 1. If each is set, dloss has an element per row.
 template <class L>
 static __device__ void entropy_grad(bfloat16 *dst, const bfloat16 *logits, const L *labels, const float *weights, const float *dloss, const double *per, bool each, bool narrow,
 	const entropy &e) {

@@ -1,9 +1,9 @@
-// Draws from rows of logits, as plan.Categorical describes them: a block for each row. Weights are
-// whole numbers, so that sums are the same in any order.
+// Draws from rows of logits, as plan.Categorical describes them, with one block per row. Weights
+// are integers, so that sums do not depend on the order.
 
 #include "random.h"
 
-// key is in the order of the numbers. Zeros of both signs have one key.
+// key orders like the numbers. Zeros of both signs have the same key.
 static __device__ u64 key(float v) {
 	unsigned b = __float_as_uint(v + 0);
 	return b ^ (b >> 31 ? ~0u : 1u << 31);
@@ -13,8 +13,8 @@ static __device__ u64 key(double v) {
 	return b ^ (b >> 63 ? ~0ull : 1ull << 63);
 }
 
-// scan returns the sum of v over the threads before this one, and sets that over all. s has 33
-// places.
+// scan returns the sum of v over the threads before this one, and sets *all to the sum over all
+// threads. s has 33 slots.
 static __device__ u64 scan(u64 v, u64 *s, u64 *all) {
 	u64 upto = v, before = 0;
 	for (int d = 1; d < 32; d *= 2) {
@@ -35,8 +35,9 @@ static __device__ u64 scan(u64 v, u64 *s, u64 *all) {
 	return before + upto - v;
 }
 
-// threshold is the greatest key such that the elements with it or a greater one weigh at least need
-// together. It is found bit by bit; above is what the elements with more in the bits so far weigh.
+// threshold is the greatest key for which the elements with at least this key weigh at least need
+// together. It is found bit by bit. above is the weight of the elements whose bits so far are
+// greater.
 template <class T, class W> static __device__ u64 threshold(const T *row, u64 cols, W weigh, u64 need, u64 *s) {
 	u64 least = 0, above = 0;
 	for (int bit = 8 * sizeof(T) - 1; bit >= 0; bit--) {
@@ -59,7 +60,7 @@ struct choice {
 	source random;
 };
 
-// draw is the index for all threads; the one that has it sets *at.
+// draw is called by all threads. The thread that finds the index sets *at.
 template <class T> static __device__ void draw(int *at, const T *row, const choice &c, u64 number, double *d, u64 *s) {
 	double most = -INFINITY;
 	u64 nan = 0, total;
@@ -92,7 +93,8 @@ template <class T> static __device__ void draw(int *at, const T *row, const choi
 		u64 need = (u64)ceil(c.top_p * (double)total);
 		least = threshold(row, c.cols, weigh, max(1ull, min(total, need)), s);
 	}
-	// A thread has neighbours, so that its sum and those before it are in the order of the row.
+	// A thread's elements are adjacent, so that its sum and the sums before it are in the order of
+	// the row.
 	u64 part = (c.cols + blockDim.x - 1) / blockDim.x, own = 0;
 	u64 from = min(c.cols, threadIdx.x * part), to = min(c.cols, from + part);
 	for (u64 j = from; j < to; j++)

@@ -1,8 +1,8 @@
-// Choices between elements of two arrays, and the gradients of such.
+// Choices between elements of two arrays, and their gradients.
 
 #include "meeting.h"
 
-// choose: a or b may be null, for zeros.
+// choose: a null a or b stands for zeros.
 #define CHOOSE(C, c, E, size) \
 	extern "C" __global__ void choose_##c##_##size(E *dst, const C *cond, const E *a, const E *b, u64 n, meeting<3> m) { \
 		EACH(i, n) { \

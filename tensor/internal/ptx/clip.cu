@@ -1,4 +1,4 @@
-// Clipping of gradients: one launch for many tensors, blockIdx.y says which.
+// Clipping of gradients: one launch for many tensors. blockIdx.y is the tensor's number.
 
 #include "kernels.h"
 
@@ -8,7 +8,7 @@ struct tensor {
 	u64 x, n;
 };
 
-// norm_sort is how the terms of a norm are made and joined.
+// norm_sort selects how the terms of a norm are computed and joined.
 enum norm_sort { any_norm, one_norm, two_norm, count_norm, max_norm, min_norm };
 
 static __device__ double norm_term(i64 sort, double p, double a) {
@@ -26,7 +26,7 @@ static __device__ double norm_term(i64 sort, double p, double a) {
 static __device__ double norm_join(i64 sort, double a, double b) {
 	switch (sort) {
 	case max_norm:
-		return a > b || a != a ? a : b; // NaN stays
+		return a > b || a != a ? a : b; // NaN stays NaN
 	case min_norm:
 		return a < b || a != a ? a : b;
 	}
@@ -39,14 +39,14 @@ static __device__ double norm_root(i64 sort, double p, double sum) {
 	return sort == two_norm ? sqrt(sum) : sort == any_norm ? pow(sum, 1 / p) : sum;
 }
 
-// warp_join is v of the warp's lanes joined, for each of them.
+// warp_join joins v over the warp's lanes, for each of them.
 static __device__ double warp_join(i64 sort, double v) {
 	for (int d = 16; d > 0; d /= 2)
 		v = norm_join(sort, v, __shfl_xor_sync(~0u, v, d));
 	return v;
 }
 
-// block_join is v of the block's threads joined, for the first thread. s has 32 places.
+// block_join joins v over the block's threads, for the first thread. s has 32 slots.
 static __device__ double block_join(i64 sort, double v, double *s) {
 	v = warp_join(sort, v);
 	if (threadIdx.x % 32 == 0)
@@ -80,7 +80,8 @@ struct norm_tensors {
 FLOATS(NORM_PARTS)
 NORM_PARTS(bfloat16, bf16)
 
-// norm_total: one block, in which a warp joins the parts of a tensor to its norm. The norm of all is the number behind the parts too.
+// norm_total: one block, with a warp for each tensor that joins its parts to its norm. The total
+// norm is also stored after the parts.
 #define NORM_TOTAL(T, t) \
 	extern "C" __global__ void norm_total_##t(T *total, double *parts, u64 tensors, u64 each, i64 sort, double p) { \
 		__shared__ double s[32]; \
@@ -108,7 +109,7 @@ struct clip_tensors {
 	tensor at[max_tensors];
 };
 
-// clip multiplies with most/(norm+1e-6), if that is less than 1, or NaN.
+// clip multiplies by most/(norm+1e-6), if that is less than 1, or NaN.
 #define CLIP(T, t) \
 	extern "C" __global__ void clip_##t(clip_tensors q) { \
 		T *x = (T *)q.at[blockIdx.y].x; \

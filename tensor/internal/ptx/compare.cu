@@ -1,4 +1,4 @@
-// Comparisons of elements that meet.
+// Comparisons of broadcast elements.
 
 #include "meeting.h"
 

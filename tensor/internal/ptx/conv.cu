@@ -1,13 +1,14 @@
-// Convolutions without a library, as matrix products whose large factor is nowhere in memory: its elements are found
-// where they are in x, or dy, when a tile of them is read.
+// Convolutions without a library, as matrix products. The large factor is never stored: its
+// elements are read from x, or dy, when a tile of them is loaded.
 
 #include "conv.h"
 
-// The three products have one form. An element (l, j) of the large factor is b[e.b + c.b] where e = entry(l) and c =
-// column(j), if the height e.h + c.h and the width e.w + c.w are inside of the picture, and 0 if not; one (i, l) of the
-// other factor is a[a_base + i * a_row + e.a]; the result (i, j) goes to out(j) + i * out_row.
+// The three products have the same form. An element (l, j) of the large factor is b[e.b + c.b]
+// where e = entry(l) and c = column(j), if the height e.h + c.h and the width e.w + c.w are inside
+// of the picture, otherwise 0. An element (i, l) of the other factor is a[a_base + i * a_row +
+// e.a]. The result (i, j) goes to out(j) + i * out_row.
 struct entry {
-	i64 a, b; // a: -1 where there is none
+	i64 a, b; // a is -1 for an entry that does not exist
 	int h, w;
 };
 struct column {
@@ -16,7 +17,8 @@ struct column {
 };
 enum { far = -(1 << 30) }; // outside of every picture
 
-// forward: (channels of y) by (places of all images), over the elements of the window in all channels of x.
+// forward: (channels of y) by (positions of all images), over the elements of the window in all
+// channels of x.
 struct forward {
 	const plan &d;
 	i64 m, n, depth, a_base, a_row, out_row, g;
@@ -39,12 +41,13 @@ struct forward {
 	}
 };
 
-// phase is one dimension of the pixels of x that lie at one remainder of the stride: pixel first + stride * i sees y at start
-// + i - t * back for the elements from + step * t of the window, t < count.
+// phase is one dimension of the pixels of x with the same remainder of the stride. Pixel first +
+// stride * i sees y at start + i - t * back for the elements from + step * t of the window, t <
+// count.
 struct phase {
 	int first, stride, pixels, from, step, count, back, start;
 	__device__ phase(int first, int size, int stride, int pad, int dilation, int window) : first(first), stride(stride), from(0), step(1), back(1) {
-		pixels = (size + stride - 1) / stride; // of the first remainder, which has most
+		pixels = (size + stride - 1) / stride; // of the first remainder, which has the most
 		int a = dilation, b = stride;
 		while (b) {
 			int c = a % b;
@@ -61,8 +64,8 @@ struct phase {
 	}
 };
 
-// backward: (channels of x) by (pixels of all images at one remainder of the strides), over what of the window meets them, in
-// all channels of y.
+// backward: (channels of x) by (pixels of all images with the same remainder of the strides), over
+// the elements of the window that meet them, in all channels of y.
 struct backward {
 	const plan &d;
 	phase v, u; // down and across
@@ -99,7 +102,8 @@ struct backward {
 	}
 };
 
-// weights: (channels of y) by (elements of the window in all channels of x), over the places of all images.
+// weights: (channels of y) by (elements of the window in all channels of x), over the positions of
+// all images.
 struct weights {
 	const plan &d;
 	i64 m, n, depth, a_base, a_row, out_row, g, to;
@@ -119,9 +123,10 @@ struct weights {
 	__device__ i64 out(i64 j) const { return to + j; }
 };
 
-// multiply does one tile of the result: rows by cols, of which each of 256 threads has down by across, over [from, to). With
-// along, neighbouring threads read neighbouring entries of the large factor, and without it neighbouring columns. Sums are
-// taken in parts, so that rounding errors grow with the number of parts.
+// multiply computes one tile of the result over [from, to). The tile is rows by cols, and each of
+// 256 threads has down by across of it. With along, neighbouring threads read neighbouring entries
+// of the large factor; without it, neighbouring columns. Sums are computed in parts, so that
+// rounding errors grow with the number of parts.
 template <class T, int rows, int cols, int down, int across, int deep, bool along, class P>
 static __device__ void multiply(const P &p, T *out, const T *a, const T *b, const T *bias, i64 row0, i64 col0, i64 from, i64 to) {
 	enum { reads_a = (rows * deep + 255) / 256, reads_b = (cols * deep + 255) / 256, mine = along ? reads_b : 1, part_steps = 64 };
@@ -231,7 +236,8 @@ static __device__ void multiply(const P &p, T *out, const T *a, const T *b, cons
 	__syncthreads();
 }
 
-// TILES walks over the tiles of all groups and parts. Neighbouring blocks share the large factor.
+// TILES iterates over the tiles of all groups and parts. Neighbouring blocks share the large
+// factor.
 #define TILES(m, n, parts, groups, rows, cols) \
 	u64 high = ((m) + rows - 1) / rows, wide = ((n) + cols - 1) / cols; \
 	for (u64 tile = blockIdx.x; tile < high * wide * (groups) * (parts); tile += gridDim.x)
@@ -264,7 +270,8 @@ CONV(float, f32, 64, 64, 64, 4, 4, 16)
 CONV(float, f32, small, 32, 32, 2, 2, 16)
 CONV(double, f64, 64, 64, 64, 4, 4, 8)
 
-// conv_parts adds the parts of a gradient of the weights: 32 weights for each block of 32 by 32 threads, a column of which shares one.
+// conv_parts adds the parts of a gradient of the weights. A block of 32 by 32 threads has 32
+// weights, and a column of its threads shares one.
 #define PARTS(T, t) \
 	extern "C" __global__ void __launch_bounds__(1024) conv_parts_##t(T *dw, const T *from, u64 n, u64 parts) { \
 		__shared__ double s[32][33]; \
@@ -283,7 +290,8 @@ CONV(double, f64, 64, 64, 64, 4, 4, 8)
 	}
 FLOATS(PARTS)
 
-// With few channels in a group, as in a depthwise convolution, tiles would be empty for the most part: a thread does an element.
+// With few channels in a group, as in a depthwise convolution, most of a tile would be empty. So a
+// thread computes one element.
 #define DIRECT(T, t) \
 	extern "C" __global__ void conv_direct_##t(T *y, const T *x, const T *w, const T *bias, plan d) { \
 		EACH(o, (u64)(d.n * d.groups * d.k * d.p * d.q)) { \

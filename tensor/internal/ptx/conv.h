@@ -1,14 +1,14 @@
-// What the kernels of convolutions share.
+// Shared by the kernels of convolutions.
 
 #pragma once
 
 #include "kernels.h"
 
-// plan is kernel.Conv: images, groups, channels of x and y in a group, heights and widths of x, y and the window, strides,
-// padding, dilations.
+// plan is kernel.Conv: images, groups, channels of x and y in a group, heights and widths of x, y
+// and the window, strides, padding, dilations.
 struct plan {
 	i64 n, groups, c, k, h, w, p, q, r, s, sh, sw, ph, pw, dh, dw;
 };
 
-// several are neighbours that one instruction reads.
+// several is neighbours that one instruction reads.
 template <class T, int n> struct __align__(n *sizeof(T) < 16 ? n * sizeof(T) : 16) several { T v[n]; };

@@ -1,11 +1,13 @@
-// Convolutions without stride and dilation by small windows: a thread does a run of four results, one below the other, in eight
-// channels. What it reads it uses for all of them, and neighbouring threads read neighbouring pixels.
+// Convolutions with small windows, without stride and dilation. A thread computes a run of four
+// results, one below the other, in eight channels. It uses each number that it reads for all of
+// them, and neighbouring threads read neighbouring pixels.
 
 #include "conv.h"
 
 enum { down = 4, across = 8, kept = 16, part_channels = 64 };
 
-// run is one product: with turned the window is turned around, and the weights' first two dimensions change places, as in the gradient of x.
+// run is one product. With turned, the window is mirrored and the weights' first two dimensions are
+// swapped, as in the gradient of x.
 template <int window, bool turned>
 static __device__ void run(float *y, const float *x, const float *w, const float *bias, const plan &d) {
 	__shared__ __align__(16) float weights[kept][window * window][across];
@@ -16,7 +18,8 @@ static __device__ void run(float *y, const float *x, const float *w, const float
 		u64 o = base + threadIdx.x, row = divide(o, d.q), image = divide(row, high);
 		int p0 = (int)(row - image * high) * down, q = (int)(o - row * d.q), top = p0 - (int)d.ph, left = q - (int)d.pw;
 		bool mine = o < all;
-		// read[i] is where row i of what the run sees begins, and whether each column of it is there.
+		// read[i] is where row i of the run's input begins. columns has a bit for each column that
+		// is inside.
 		unsigned columns = 0, rows = 0;
 #pragma unroll
 		for (int s = 0; s < window; s++)
@@ -96,14 +99,16 @@ static __device__ void run(float *y, const float *x, const float *w, const float
 RUN(3)
 RUN(5)
 
-// The gradient of the weights of a window of 3 by 3: a block does 16 by 16 channels, and walks over tiles of 4 rows by 32 columns of
-// places. A thread has a row of these, four channels of y and one of x, and keeps what it sees of x.
+// The gradient of the weights of a window of 3 by 3. A block computes 16 by 16 channels, and
+// iterates over tiles of 4 rows by 32 columns of positions. A thread has a row of these, four
+// channels of y and one of x, and keeps the elements of x that it sees.
 enum {
 	channels = 16, tile_rows = 4, tile_cols = 32, area_x = (tile_rows + 2) * (tile_cols + 2), area_y = tile_rows * tile_cols, x_pitch = area_x + 1,
 	y_pitch = area_y + 1, reads_x = (channels * area_x + 255) / 256, reads_y = channels * area_y / 256
 };
 
-// keep writes what is read at places thread, thread + 256, …, n of them. Eight are on their way before the first is written.
+// keep writes the values read at thread, thread + 256, …, n of them. Eight loads are in flight
+// before the first is written.
 template <int n, class R, class W> static __device__ void keep(R read, W write) {
 #pragma unroll 1
 	for (int from = 0; from < n; from += 8) {
@@ -138,7 +143,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_grad_run_3_f32(
 			u64 image = tile / (high * wide), place = tile % (high * wide);
 			int p0 = (int)(place / wide) * tile_rows, q0 = (int)(place % wide) * tile_cols, cols = min((int)tile_cols, (int)d.q - q0);
 			if (p0 + slot >= (int)d.p)
-				cols = 0; // the 0 of a row outside of y times an infinity of x would be NaN
+				// In a row outside of y, a 0 times an infinity of x would be NaN.
+				cols = 0;
 			const float *xs = x + ((image * d.groups + g) * d.c + c0) * d.h * d.w, *ys = dy + ((image * d.groups + g) * d.k + k0) * d.p * d.q;
 			__syncthreads();
 			keep<reads_x>(

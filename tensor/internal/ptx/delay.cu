@@ -1,4 +1,4 @@
-// A pause of a stream, without a wait of the host.
+// A pause of a stream, for which the host does not wait.
 
 #include "kernels.h"
 

@@ -1,4 +1,4 @@
-// Functions of each element by itself, and conversions.
+// Elementwise functions, and conversions.
 
 #include "functions_gen.h"
 #include "kernels.h"
@@ -10,7 +10,7 @@ FILL(unsigned short, 2)
 FILL(unsigned int, 4)
 FILL(u64, 8)
 
-// half is IEEE's binary16, to which a float is rounded: to the nearest, ties to even. NaN stays NaN.
+// half is IEEE's binary16. A float is rounded to the nearest half, ties to even. NaN stays NaN.
 struct half {
 	unsigned short bits;
 	half() = default;
@@ -18,9 +18,9 @@ struct half {
 		unsigned b = __float_as_uint(v) & 0x7fffffff;
 		if (v != v)
 			b = 0x7e00;
-		else if (b >= 0x477ff000) // 65520, half a step past the largest number
+		else if (b >= 0x477ff000) // 65520, which is half a step above the largest number
 			b = 0x7c00;
-		else if (b < 0x38800000) // below 2^-14: from 0.5 on the places of float are 2^-24, as these numbers' are
+		else if (b < 0x38800000) // below 2^-14: as from 0.5 on, the last bit is 2^-24
 			b = __float_as_uint(__uint_as_float(b) + 0.5f) - 0x3f000000;
 		else
 			b = (b - (112 << 23) + 0xfff + (b >> 13 & 1)) >> 13;
@@ -51,7 +51,7 @@ template <class T> static __device__ T unary(int op, T v, T c) {
 	double d = v;
 	switch (op) {
 	case UNARY_neg: return -v;
-	case UNARY_relu: return v < 0 ? (T)0 : v; // keeps NaN
+	case UNARY_relu: return v < 0 ? (T)0 : v; // NaN stays NaN
 	case UNARY_square: return v * v;
 	case UNARY_sqrt: return (T)sqrt(d);
 	case UNARY_add_scalar: return v + c;
@@ -75,7 +75,7 @@ template <class T> static __device__ T unary(int op, T v, T c) {
 FLOATS(UNARY)
 UNARY(bfloat16, bf16)
 
-// plan is kernel.Broadcast: strides of 0 repeat.
+// plan is kernel.Broadcast; a stride of 0 repeats.
 struct plan {
 	i64 n, dims[max_dims], a[max_dims], b[max_dims];
 };
@@ -90,7 +90,7 @@ template <class T> static __device__ T binary(int op, T a, T b) {
 	case MUL: return a * b;
 	case DIV: return a / b;
 	case RELU_GRAD: return b <= 0 ? (T)0 : a;
-	case TANH_GRAD: return a * ((1 - b) * (1 + b)); // 1-b*b loses all digits near 1
+	case TANH_GRAD: return a * ((1 - b) * (1 + b)); // 1-b*b would lose all digits near 1
 	case SIGMOID_GRAD: return a * b * (1 - b);
 	case SQRT_GRAD: return a / (2 * b);
 	case SQUARE_GRAD: return a * (2 * b);

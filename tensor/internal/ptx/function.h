@@ -1,6 +1,6 @@
 // Functions of one argument with up to two parameters, c and d, and their gradients, computed in R.
-// Each is f_ and its name in kernel.Functions; df_ and the name is the gradient, of dy and v, which
-// is the argument or the result. The list of them is generated.
+// f_NAME is the function of kernel.Functions. df_NAME is the gradient for dy and v, where v is the
+// argument or the result. The list of functions is generated.
 
 #pragma once
 
@@ -9,7 +9,8 @@
 
 static const double tanh_scale = 0.79788456080286535588, tanh_cubic = 0.044715; // sqrt(2/pi)
 
-// normal is the distribution function of the standard normal distribution, without cancellation for negative numbers.
+// normal is the distribution function of the standard normal distribution, without cancellation for
+// negative numbers.
 template <class R> static __device__ R normal(R x) { return (R)0.5 * erfc(-x * (R)0.70710678118654752440); }
 
 template <class R> static __device__ R logistic(R x) {
@@ -33,7 +34,8 @@ DF(erf) { return dy * ((R)1.12837916709551257390 * exp(-v * v)); } // 2/sqrt(pi)
 F(rsqrt) { return 1 / sqrt(x); }
 DF(rsqrt) { return dy * ((R)-0.5 * v * v * v); }
 F(gelu) { return x * normal(x); }
-DF(gelu) { return dy * (normal(v) + v * exp((R)-0.5 * v * v) * (R)0.39894228040143267794); } // 1/sqrt(2 pi)
+// The factor is 1/sqrt(2 pi).
+DF(gelu) { return dy * (normal(v) + v * exp((R)-0.5 * v * v) * (R)0.39894228040143267794); }
 F(gelu_tanh) { return (R)0.5 * x * (1 + tanh((R)tanh_scale * (x + (R)tanh_cubic * x * x * x))); }
 DF(gelu_tanh) {
 	R t = tanh((R)tanh_scale * (v + (R)tanh_cubic * v * v * v));
@@ -53,14 +55,14 @@ F(softplus) {
 DF(softplus) { return v * c > d ? dy : dy * logistic(v * c); }
 F(leaky_relu) { return x > 0 ? x : x * c; }
 DF(leaky_relu) { return v > 0 ? dy : dy * c; }
-F(clamp) { // keeps NaN
+F(clamp) { // NaN stays NaN
 	x = x < c ? c : x;
 	return x > d ? d : x;
 }
 DF(clamp) { return v >= c && v <= d ? dy : 0; }
 F(hardtanh) { return f_clamp(x, c, d); }
 DF(hardtanh) { return v <= c || v >= d ? 0 : dy; }
-F(logsigmoid) { return (x < 0 ? x : 0) - log1p(exp(-fabs(x))); } // NaN is in the logarithm
+F(logsigmoid) { return (x < 0 ? x : 0) - log1p(exp(-fabs(x))); } // log1p returns NaN for NaN
 DF(logsigmoid) { return dy * logistic(-v); }
 F(celu) { return x <= 0 ? c * expm1(x / c) : x; }
 DF(celu) { return v <= 0 ? dy * exp(v / c) : dy; }

@@ -1,6 +1,7 @@
-// Rows and elements chosen by index, and their gradients. A gradient adds up what was taken from one row; the places of
-// each row are found by a sort of all places by row and place: runs in shared memory, then merges in which each element finds
-// its place by itself. The keys differ, so that the order, and with it every sum, is the same in every run.
+// Rows and elements selected by index, and their gradients. A gradient adds everything that was
+// taken from one row. For that, the positions in the index are sorted by row, then by position:
+// first runs in shared memory, then merges in which each element finds its own position. The keys
+// are distinct, so the order, and with it every sum, is the same in every run.
 
 #include "sort.h"
 
@@ -11,8 +12,8 @@ struct fault {
 
 static __device__ int narrow(i64 v) { return (int)(v < -2147483648ll ? -2147483648ll : v > 2147483647ll ? 2147483647ll : v); }
 
-// note keeps one of the faults of a launch, if there was none before: whichever thread comes first.
-// Without f it does nothing.
+// note records one fault of a launch, unless one was recorded before. Which thread's fault is
+// recorded is undefined. If f is null it does nothing.
 static __device__ void note(fault *f, u64 place, i64 got, u64 limit) {
 	if (f && atomicCAS(&f->code, 0, 2) == 0) {
 		f->row = narrow((i64)place);
@@ -44,7 +45,7 @@ TAKE(u64, 8)
 
 static const u64 no_row = 0xffffffffull;
 
-// sort_index: each block sorts a run of keys, row << 32 | place.
+// sort_index: each block sorts a run of keys, row << 32 | position.
 extern "C" __global__ void sort_index(u64 *order, const void *index, u64 wide, fault *f, u64 n, u64 rows, i64 skip) {
 	__shared__ u64 keys[run];
 	for (u64 from = blockIdx.x * (u64)run; from < n; from += gridDim.x * (u64)run) {
@@ -67,8 +68,8 @@ extern "C" __global__ void sort_index(u64 *order, const void *index, u64 wide, f
 	}
 }
 
-// merge_index merges neighbouring runs of a width: the place of a key is its place in its own run and the number of
-// smaller keys in the other.
+// merge_index merges neighbouring runs of the given width. The position of a key is its position in
+// its own run plus the number of smaller keys in the other.
 extern "C" __global__ void merge_index(u64 *dst, const u64 *src, u64 n, u64 width) {
 	EACH(i, n) {
 		u64 start = i / (2 * width) * 2 * width, middle = start + width < n ? start + width : n;
@@ -85,8 +86,8 @@ extern "C" __global__ void merge_index(u64 *dst, const u64 *src, u64 n, u64 widt
 	}
 }
 
-// take_grad: a block of 32 columns by 8 for each place that is the first one of its row. The eight take every eighth
-// place, and are added in their order.
+// take_grad: a block of 32 columns by 8 for each position that is the first one of its row. Each of
+// the eight takes every eighth position, and their sums are added in order.
 #define TAKE_GRAD(T, t) \
 	extern "C" __global__ void take_grad_##t(T *dst, const T *dy, const u64 *order, u64 outer, u64 rows, u64 count, u64 inner, u64 mean) { \
 		__shared__ double part[8][33]; \
@@ -122,8 +123,9 @@ TAKE_GRAD(bfloat16, bf16)
 
 enum { scanned = 2048 };
 
-// scan_grad is take_grad without a sorted index, for a few places: a block looks at all of them, and lists in order those of its row. It
-// sets every row, or adds to it, rounded as a sum of two tensors is.
+// scan_grad is take_grad without a sorted index, for few positions. A block reads all of them, and
+// lists those of its row in order. It sets every row, or adds to it, rounded like a sum of two
+// tensors.
 #define SCAN_GRAD(T, t) \
 	extern "C" __global__ void scan_grad_##t(T *dst, const T *dy, const void *index, u64 wide, \
 		u64 outer, u64 rows, u64 count, u64 inner, i64 skip, u64 mean, u64 onto) { \
@@ -171,12 +173,13 @@ enum { scanned = 2048 };
 FLOATS(SCAN_GRAD)
 SCAN_GRAD(bfloat16, bf16)
 
-// columns is kernel.Gather: the columns of the index, their strides in the index and in x, and how each lies in both.
+// columns is kernel.Gather: the columns of the index, their strides in the index and in x, and the
+// layout of each column in both.
 struct columns {
 	i64 count, length, index_stride, rows, x_stride, n, dims[max_dims], index[max_dims], x[max_dims];
 };
 
-// gather: neighbouring threads have neighbours in the index.
+// gather: neighbouring threads have neighbouring elements of the index.
 #define GATHER(T, name) \
 	extern "C" __global__ void gather_##name(T *dst, const T *x, const void *index, u64 wide, T bad, fault *f, columns w) { \
 		EACH(i, (u64)(w.count * w.length)) { \
@@ -197,7 +200,7 @@ GATHER(unsigned short, 2)
 GATHER(unsigned int, 4)
 GATHER(u64, 8)
 
-// gather_grad: one thread for each column, whose elements no other column adds to.
+// gather_grad: one thread per column, because different columns add to different elements.
 #define GATHER_GRAD(T, t) \
 	extern "C" __global__ void gather_grad_##t(T *dst, const T *dy, const void *index, u64 wide, fault *f, columns w) { \
 		EACH(c, (u64)w.count) { \
@@ -213,8 +216,8 @@ GATHER(u64, 8)
 	}
 FLOATS(GATHER_GRAD)
 
-// scatter: one thread for each column, which sets its elements in their order, or for each element
-// of distinct ones.
+// scatter: one thread per column, which sets its elements in order. If the elements are distinct,
+// one thread per element.
 #define SCATTER(T, name) \
 	extern "C" __global__ void scatter_##name(T *dst, const T *src, T value, const void *index, u64 wide, fault *f, u64 distinct, columns w) { \
 		EACH(i, (u64)(distinct ? w.count * w.length : w.count)) { \

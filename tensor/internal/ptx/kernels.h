@@ -1,6 +1,7 @@
-// What the kernels of package tensor share. Every kernel has an edition for float and one for double, and strides over
-// its grid, so that any grid does any size. Sums and transcendental functions are taken in double and in an order
-// that depends on the sizes alone: results are the same in every run.
+// Shared by the kernels of package tensor. Every kernel has an edition for float and one for
+// double, and strides over its grid, so that any grid computes any size. Sums and transcendental
+// functions are computed in double, in an order that depends only on the sizes, so that the results
+// are the same in every run.
 
 #pragma once
 
@@ -10,7 +11,8 @@ typedef unsigned long long u64;
 #define FLOATS(def) def(float, f32) def(double, f64)
 #define EACH(i, n) for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < (n); i += gridDim.x * (u64)blockDim.x)
 
-// bfloat16 is the upper half of a float, to which it is rounded: to the nearest, ties to even. NaN stays NaN.
+// bfloat16 is the upper half of a float. A float is rounded to the nearest bfloat16, ties to even.
+// NaN stays NaN.
 struct bfloat16 {
 	unsigned short bits;
 	bfloat16() = default;
@@ -21,13 +23,13 @@ struct bfloat16 {
 	__device__ operator float() const { return __uint_as_float((unsigned)bits << 16); }
 };
 
-// sums is the type in which products of T are added up.
+// sums is the type in which products of T are added.
 template <class T> struct sums { typedef T type; };
 template <> struct sums<bfloat16> { typedef float type; };
 
 enum { max_dims = 8 };
 
-// divide is a / b, in 32 bits where they do: several times as fast.
+// divide is a / b. It divides 32-bit numbers if both fit, which is several times as fast.
 static __device__ u64 divide(u64 a, u64 b) { return (a | b) >> 32 ? a / b : (unsigned)a / (unsigned)b; }
 
 static __device__ u64 offset(u64 i, i64 n, const i64 *dims, const i64 *strides) {
@@ -40,7 +42,8 @@ static __device__ u64 offset(u64 i, i64 n, const i64 *dims, const i64 *strides) 
 	return n > 0 ? at + i * strides[0] : at;
 }
 
-// total is a sum that one thread takes. float loses nothing in double; double keeps what each addition rounds off.
+// total is a sum of one thread. The sum of floats is exact enough in double; for doubles it also
+// keeps the rounding errors.
 template <class T> struct total {
 	double sum = 0;
 	__device__ void add(double v) { sum += v; }
@@ -53,7 +56,8 @@ template <> struct total<double> {
 		lost += (sum - (t - back)) + (v - back);
 		sum = t;
 	}
-	__device__ double value() const { return lost == lost ? sum + lost : sum; } // lost is NaN beside infinities
+	// lost is NaN for infinities.
+	__device__ double value() const { return lost == lost ? sum + lost : sum; }
 };
 
 static __device__ double warp_sum(double v) {
@@ -62,7 +66,7 @@ static __device__ double warp_sum(double v) {
 	return v;
 }
 
-// block_sum is the sum of v over the block's threads, for each of them. s has 33 places.
+// block_sum is the sum of v over the block's threads, for each of them. s has 33 slots.
 static __device__ double block_sum(double v, double *s) {
 	v = warp_sum(v);
 	int warps = (blockDim.x + 31) / 32;
@@ -84,7 +88,8 @@ static __device__ double warp_max(double v) {
 	return v;
 }
 
-// block_max is the greatest v of the block's threads, for each of them; NaN is not seen. s has 33 places.
+// block_max is the greatest v of the block's threads, for each of them. NaN is ignored. s has 33
+// slots.
 static __device__ double block_max(double v, double *s) {
 	v = warp_max(v);
 	int warps = (blockDim.x + 31) / 32;
@@ -100,8 +105,8 @@ static __device__ double block_max(double v, double *s) {
 	return v;
 }
 
-// comes_last is true in one of n blocks that share a ticket: the last to come here, which finds all that the others wrote before. The
-// ticket is 0 before and after.
+// comes_last is true in one of n blocks that share a ticket: the last one to call it, which sees
+// everything that the others wrote before. The ticket is 0 before and after.
 static __device__ bool comes_last(unsigned *ticket, unsigned n) {
 	__shared__ bool last;
 	__threadfence();

@@ -14,7 +14,7 @@ static __device__ double sigmoid(double x) {
 	return x / (1 + x);
 }
 
-// pairs are the operands: elements, targets, and weights of which either may be null.
+// pairs holds the operands: elements, targets, and two weights, either of which may be null.
 template <class T> struct pairs {
 	const T *x, *t, *weight, *pos;
 	i64 op;
@@ -32,10 +32,11 @@ template <class T> struct pairs {
 		case KL_LOG: return exp(u) * (u - v);
 		}
 		double w = weight ? (double)weight[i] : 1, some = softplus(-v);
-		return w * ((1 - u) * v + (pos ? (1 + ((double)pos[i] - 1) * u) * some : some)); // 0 times an infinite target is NaN
+		// Without pos the factor is left out, because 0 times an infinite target is NaN.
+		return w * ((1 - u) * v + (pos ? (1 + ((double)pos[i] - 1) * u) * some : some));
 	}
 
-	// slope is the derivative by the element or the target.
+	// slope is the derivative with respect to the element or the target.
 	__device__ double slope(u64 i, bool target) const {
 		double v = x[i], u = t[i];
 		if (op == BCE) {
@@ -45,7 +46,7 @@ template <class T> struct pairs {
 			return w * (pos ? (p * u + 1 - u) * sigmoid(v) - p * u : sigmoid(v) - u);
 		}
 		if (op == KL)
-			return target ? log(u) + u / u - v : -u; // by a target of 0 it is NaN, as PyTorch's
+			return target ? log(u) + u / u - v : -u; // as PyTorch, NaN for a derivative by 0
 		if (op == KL_LOG)
 			return target ? exp(u) * (u - v) + exp(u) : -exp(u);
 		double d = target ? u - v : v - u;
@@ -57,7 +58,7 @@ template <class T> struct pairs {
 	}
 };
 
-// loss: each block adds some of the losses up, and the last one what the others have. _each: no sum at all.
+// loss: each block adds some of the losses, and the last block adds the sums of all. _each: no sum.
 #define LOSS(T, t) \
 	extern "C" __global__ void loss_##t(T *dst, u64 n, double *part, unsigned *ticket, pairs<T> p) { \
 		__shared__ double s[33]; \

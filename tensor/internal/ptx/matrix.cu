@@ -23,13 +23,14 @@ enum { tile = 32 };
 FLOATS(TRANSPOSE)
 TRANSPOSE(unsigned short, bf16)
 
-// batches is kernel.Placement: the dimensions of a batch, outermost first, and the strides of both factors in elements.
+// batches is kernel.Placement: the dimensions of a batch, outermost first, and the strides of both
+// factors in elements.
 struct batches {
 	i64 n, dims[max_dims], a[max_dims], b[max_dims];
 };
 
-// matmul is the product without a library, of count matrices, and of bfloat16 with a bias and ReLU, which come before the sum is rounded.
-// Element (i,k) of A is a[i*ai+k*ak], and so on.
+// matmul is the product without a library, of count matrices. For bfloat16 a bias and ReLU are
+// applied before the sum is rounded. Element (i,k) of A is a[i*ai+k*ak], and so on.
 #define MATMUL(T, t) \
 	extern "C" __global__ void matmul_##t(T *c, const T *a, const T *b, u64 m, u64 n, u64 k, u64 ai, u64 ak, u64 bk, u64 bj, u64 count, \
 		const T *bias, int relu, batches w) { \

@@ -1,5 +1,5 @@
-// Products of small matrices of bfloat16 by a warp, on GPUs of compute capability 8.0 and up. In a
-// matrix of 8 by 8 that a warp has, lane 4 g + t has elements 2 t and 2 t + 1 of row g.
+// Products of small matrices of bfloat16 by a warp, on GPUs of compute capability 8.0 and up. Lane
+// 4 g + t of the warp has elements 2 t and 2 t + 1 of row g of an 8 by 8 matrix.
 
 #pragma once
 
@@ -7,8 +7,8 @@
 #include "bfloat16.h"
 
 #ifdef __CUDACC__
-// ldmatrix reads four matrices: lane 8 i + r gives the address of row r of matrix i, whose 16 bytes
-// are aligned.
+// ldmatrix reads four matrices. Lane 8 i + r passes the address of row r of matrix i. The row's 16
+// bytes must be aligned.
 static __device__ void ldmatrix(unsigned (&to)[4], const bfloat16 *row) {
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
 		: "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"((unsigned)__cvta_generic_to_shared(row)) : "memory");
@@ -20,8 +20,8 @@ static __device__ void ldmatrix_trans(unsigned (&to)[4], const bfloat16 *row) {
 		: "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"((unsigned)__cvta_generic_to_shared(row)) : "memory");
 }
 
-// mma adds to d, 16 by 8, the product of a, 16 by 16, and b, 16 by 8. The quarters of a go down
-// first; b is transposed.
+// mma adds to d, 16 by 8, the product of a, 16 by 16, and b, 16 by 8. The quarters of a are in
+// column-major order; b is transposed.
 static __device__ void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
 	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
 		: "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -37,13 +37,13 @@ static __device__ unsigned pair(float low, float high) {
 static unsigned pair(float low, float high) { return bfloat16(low).bits | (unsigned)bfloat16(high).bits << 16; }
 #endif
 
-// rows is a tile of n rows in shared memory, of which d elements are used: rows lie so that eight of
-// them are in different banks.
+// rows is a tile of n rows in shared memory, with d elements each. The rows are laid out so that
+// eight of them are in different banks.
 template <int n, int d> struct rows {
 	__align__(16) bfloat16 at[n][d + 8];
 
-	// fill begins to copy the tile of memory from on, whose rows lie so far apart, by 2 n threads;
-	// what is after the last row and column is 0.
+	// fill starts the copy of the tile from memory, whose rows are apart elements apart, by 2 n
+	// threads. Elements after the last row and column become 0.
 	__device__ void fill(const bfloat16 *from, i64 apart, i64 last, i64 cols) {
 		enum { eights = d / 8, step = 2 * n / eights };
 		int c = threadIdx.x % eights * 8, r = threadIdx.x / eights;

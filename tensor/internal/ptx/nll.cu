@@ -2,7 +2,7 @@
 
 #include "rows.h"
 
-// surprise is the loss of a row, by a warp.
+// surprise is the loss of a row, computed by a warp.
 template <class T, class L> static __device__ double surprise(const T *x, const L *labels, const T *weights, u64 i, const entropy &e, row_sum *) {
 	i64 label = labels[i];
 	if (label == e.ignore)
@@ -12,11 +12,11 @@ template <class T, class L> static __device__ double surprise(const T *x, const 
 	return -(weights ? (double)weights[label] : 1) * (double)x[e.r.start(i) + label * e.r.inner];
 }
 
-// slopes is for a gradient in the same launch, which nll_loss has not.
+// slopes is for a gradient in the same launch, which nll_loss does not compute.
 template <class T> static __device__ void slopes(T *, const T *, i64, const T *, double, double, const row_sum &, u64, u64, const entropy &) {}
 
-// nll_loss_grad: per has what the sum of the losses is divided by, or is null for 1; each: dloss is
-// of every row.
+// nll_loss_grad: per points to the divisor of the losses; null means 1. If each is set, dloss has
+// an element per row.
 #define NLL_LOSS(T, t, L, l) \
 	CROSS_ENTROPY(nll_loss, T, t, T, L, l) \
 	extern "C" __global__ void nll_loss_grad_##l##_##t(T *dst, const L *labels, const T *weights, const T *dloss, const double *per, i64 each, entropy e) { \

@@ -1,5 +1,5 @@
-// Normalisations. Statistics are in double: the mean of each row or channel, and behind them 1 over each one's standard
-// deviation.
+// Normalisations. Statistics are double: the mean of each row or channel, followed by 1 over the
+// standard deviation of each.
 
 #include "kernels.h"
 
@@ -12,7 +12,7 @@ struct plan {
 	i64 centered;
 };
 
-// weight_of is where the weight of element j of a row is behind that of its first one.
+// weight_of is the offset of the weight of a row's element j from that of its first element.
 static __device__ u64 weight_of(u64 j, u64 inner) { return inner == 1 ? j : divide(j, inner); }
 
 #define NORM(T, t) \
@@ -48,7 +48,8 @@ static __device__ u64 weight_of(u64 j, u64 inner) { return inner == 1 ? j : divi
 	}
 FLOATS(NORM)
 
-// add_normalize is normalize of x + other, which it leaves in sum: that may be either one's memory.
+// add_normalize is normalize of x + other. It writes x + other to sum, which may be the memory of
+// either.
 #define ADD_NORM(T, t) \
 	extern "C" __global__ void add_normalize_##t(T *sum, T *y, double *stats, const T *x, const T *other, const T *w, const T *b, plan d) { \
 		__shared__ double s[33]; \
@@ -84,8 +85,8 @@ FLOATS(NORM)
 	}
 FLOATS(ADD_NORM)
 
-// With onto the gradient is added to what dx has, rounded as a sum of two tensors is: the product before it must not become part of a
-// multiply-add.
+// With onto the gradient is added to dx, rounded like a sum of two tensors, so the product before
+// it must not become part of a multiply-add.
 #define NORM_GRAD(T, t) \
 	extern "C" __global__ void normalize_grad_##t(T *dx, const T *dy, const T *x, const T *w, const double *stats, i64 onto, plan d) { \
 		__shared__ double s[33]; \
@@ -112,7 +113,7 @@ FLOATS(ADD_NORM)
 	}
 FLOATS(NORM_GRAD)
 
-// put writes the gradients of weight k and of what is added, or the parts of them.
+// put writes the gradients of weight k and bias k, or parts of them.
 template <class T> static __device__ void put(T *dw, T *db, double *partial, u64 parts, u64 part, u64 weights, u64 k, double dot, double sum) {
 	if (parts > 1) {
 		partial[2 * part * weights + k] = dot;
@@ -125,8 +126,9 @@ template <class T> static __device__ void put(T *dw, T *db, double *partial, u64
 		db[k] = (T)sum;
 }
 
-// normalize_columns is for weights of one element in each row: 32 weights for each block of 32 by 8 threads; a column of threads
-// shares one. Of several parts the last block adds up what all left, with a ticket for each 32 weights.
+// normalize_columns is for weights with one element in each row. A block of 32 by 8 threads has 32
+// weights, and a column of its threads shares one. If there are several parts, the last block adds
+// them, with a ticket for each 32 weights.
 #define NORM_COLUMNS(T, t) \
 	extern "C" __global__ void normalize_columns_##t(T *dw, T *db, double *partial, unsigned *tickets, const T *dy, const T *x, const double *stats, u64 parts, plan d) { \
 		__shared__ double dots[8][33], sums[8][33]; \
@@ -166,8 +168,9 @@ template <class T> static __device__ void put(T *dw, T *db, double *partial, u64
 FLOATS(NORM_COLUMNS)
 NORM_COLUMNS(bfloat16, bf16)
 
-// normalize_grads is normalize_grad and normalize_columns in one launch, for few rows that are one group each: a block has 8 rows, each of a warp, and then
-// their columns. The last block adds up what all left.
+// normalize_grads is normalize_grad and normalize_columns in one launch, for few rows with a single
+// group. A block has 8 rows, one per warp, and then their columns. The last block adds the parts of
+// all.
 enum { warps = 8 };
 #define NORM_GRADS(T, t) \
 	extern "C" __global__ void __launch_bounds__(256) normalize_grads_##t(T *dx, T *dw, T *db, double *partial, unsigned *ticket, const T *dy, const T *x, const T *w, \
@@ -212,8 +215,8 @@ enum { warps = 8 };
 	}
 FLOATS(NORM_GRADS)
 
-// normalize_channels is for weights of many elements in each row: a block for each, or for a part of its elements. There is a ticket
-// for each weight.
+// normalize_channels is for weights with many elements in each row. It has a block per weight, or
+// per part of its elements, and a ticket per weight.
 #define NORM_CHANNELS(T, t) \
 	extern "C" __global__ void normalize_channels_##t(T *dw, T *db, double *partial, unsigned *tickets, const T *dy, const T *x, const double *stats, u64 parts, plan d) { \
 		__shared__ double s[33]; \
@@ -251,13 +254,14 @@ static __device__ u64 element(u64 e, u64 channel, u64 c, u64 inner) {
 	return (n * c + channel) * inner + e - n * inner;
 }
 
-// shift_of is near the mean of a channel, so that its variance is no difference of large numbers: its first element.
+// shift_of is a number near the mean of a channel, its first element, so that the variance is not a
+// difference of large numbers.
 template <class T> static __device__ double shift_of(const T *x, u64 channel, u64 inner) {
 	double v = (double)x[channel * inner];
 	return isfinite(v) ? v : 0;
 }
 
-// parts_of is the sums of a channel's pairs of parts, for each thread of a block. s has 33 places.
+// parts_of sums a channel's pairs of parts, for each thread of a block. s has 33 slots.
 static __device__ void parts_of(const double *partial, u64 parts, double *first, double *second, double *s) {
 	total<double> a, b;
 	for (u64 p = threadIdx.x; p < parts; p += blockDim.x) {
@@ -268,7 +272,8 @@ static __device__ void parts_of(const double *partial, u64 parts, double *first,
 	*second = block_sum(b.value(), s);
 }
 
-// CHANNEL walks over elements [from, to) of a channel: four of a thread are on their way from memory at once. read and use are of number k at place i[k].
+// CHANNEL iterates over elements [from, to) of a channel, with four loads of a thread in flight at
+// once. read and use take number k at position i[k].
 #define CHANNEL(from, to, read, use) \
 	for (u64 e = (from) + threadIdx.x; e < (to);) { \
 		u64 i[4]; \
@@ -287,8 +292,9 @@ static __device__ void parts_of(const double *partial, u64 parts, double *first,
 		e += blockDim.x; \
 	}
 
-// batch_norm_sums: a block for each channel, or for a part of its elements. Behind the share of the batch in the new running
-// statistics, for each block, come the sum of what the elements differ from the shift, and of the squares of that.
+// batch_norm_sums: one block per channel, or per part of its elements. The output starts with the
+// weight of the batch in the new running statistics. Then each block writes the sum of the
+// differences from the shift, and the sum of their squares.
 #define BATCH_NORM_SUMS(T, t) \
 	extern "C" __global__ void batch_norm_sums_##t(double *partial, const T *x, const i64 *batches, double momentum, u64 n, u64 c, u64 inner, u64 parts) { \
 		__shared__ double s[33]; \
@@ -310,7 +316,7 @@ static __device__ void parts_of(const double *partial, u64 parts, double *first,
 	}
 FLOATS(BATCH_NORM_SUMS)
 
-// batch_norm: a block for each part of a channel. The first one of each writes the statistics.
+// batch_norm: one block per part of a channel. The first one of each channel writes the statistics.
 #define BATCH_NORM(T, t) \
 	extern "C" __global__ void batch_norm_##t(T *y, double *stats, const T *x, const T *w, const T *b, T *running_mean, T *running_var, i64 *batches, \
 		const double *partial, double eps, u64 n, u64 c, u64 inner, u64 parts, u64 chunks, i64 training) { \

@@ -1,10 +1,10 @@
-// Sorts of rows, and running sums. A sort is of the elements' places by rank and place, which are
-// all different, so that it is stable: runs in shared memory, then merges in which each element
-// finds its place by itself.
+// Sorts of rows, and running sums. Elements are sorted by rank, then by position. All of these
+// differ, so the sort is stable: first runs in shared memory, then merges in which each element
+// finds its own position.
 
 #include "rows.h"
 
-// ranked is an element of a row by its rank, which orders numbers as whole ones.
+// ranked is an element of a row, with a rank that orders like the number but is an integer.
 struct ranked {
 	u64 rank, at;
 	__device__ bool before(const ranked &o) const { return rank < o.rank || (rank == o.rank && at < o.at); }
@@ -33,8 +33,9 @@ static __device__ void sort_run(ranked *list, int n) {
 		}
 }
 
-// sort_rows: each block sorts a run of a row by a bitonic network, with half as many threads. The
-// network of a short run is no longer than its elements need. Rows are consecutive in dst.
+// sort_rows: each block sorts a run of a row with a bitonic network, with half as many threads as
+// elements. The network of a short run is no longer than its elements need. Rows are consecutive in
+// dst.
 #define SORT_ROWS(T, t) \
 	extern "C" __global__ void sort_rows_##t(ranked *dst, const T *x, u64 descending, rows r) { \
 		__shared__ ranked list[run]; \
@@ -63,8 +64,8 @@ static __device__ void sort_run(ranked *list, int n) {
 	}
 FLOATS(SORT_ROWS)
 
-// merge_ranked merges neighbouring runs of a width in each row: the place of an element is its
-// place in its own run and the number of those before it in the other.
+// merge_ranked merges neighbouring runs of the given width in each row. The position of an element
+// is its position in its own run plus the number of elements before it in the other.
 extern "C" __global__ void merge_ranked(ranked *dst, const ranked *src, u64 n, u64 cols, u64 width) {
 	EACH(i, n) {
 		u64 row = i / cols * cols, j = i - row;
@@ -83,7 +84,7 @@ extern "C" __global__ void merge_ranked(ranked *dst, const ranked *src, u64 n, u
 	}
 }
 
-// take_ranked sets the places of the first keep elements of each row.
+// take_ranked writes the positions of the first keep elements of each row.
 extern "C" __global__ void take_ranked(int *dst, const ranked *src, u64 n, u64 keep, u64 cols, u64 inner) {
 	EACH(i, n) {
 		u64 o = i / (keep * inner), j = i / inner % keep;
@@ -91,8 +92,8 @@ extern "C" __global__ void take_ranked(int *dst, const ranked *src, u64 n, u64 k
 	}
 }
 
-// cumsum: a block for each row, which adds up as many elements at a time as it has threads: those
-// of each warp, then the warps before.
+// cumsum: one block per row. It adds as many elements at a time as it has threads: first those of
+// each warp, then the sums of the warps before.
 #define CUMSUM(T, t) \
 	extern "C" __global__ void cumsum_##t(T *dst, const T *x, u64 reverse, rows r) { \
 		__shared__ double s[32]; \

@@ -1,8 +1,10 @@
-// Copies between arrays of any strides, by the size of an element: permutations, ranges, concatenations, padding.
+// Copies between arrays of any strides, by the size of an element: permutations, ranges,
+// concatenations, padding.
 
 #include "kernels.h"
 
-// walk is kernel.Placement: the dimensions of a loop, outermost first, and the strides of both arrays in elements.
+// walk is kernel.Placement: the dimensions of a loop, outermost first, and the strides of both
+// arrays in elements.
 struct walk {
 	i64 n, dims[max_dims], dst[max_dims], src[max_dims];
 };
@@ -16,7 +18,7 @@ PLACE(unsigned short, 2)
 PLACE(unsigned int, 4)
 PLACE(u64, 8)
 
-// pad: each row of dst is a row of src with value before and behind it.
+// pad: each row of dst is a row of src, with value before and after it.
 #define PAD(T, name) \
 	extern "C" __global__ void pad_##name(T *dst, const T *src, T value, u64 n, u64 row, u64 start, u64 length) { \
 		EACH(i, n) { \

@@ -1,4 +1,4 @@
-// Pooling: a thread for each element of a result, or of a gradient, which gathers what has a part in it.
+// Pooling. A thread computes an element of a result or a gradient, and gathers its terms.
 
 #include "kernels.h"
 
@@ -7,7 +7,7 @@ struct pool {
 	i64 planes, h, w, p, q, r, s, sh, sw, ph, pw, dh, dw, adaptive, exclude, has_divisor, divisor;
 };
 
-// place is where element o of planes of rows by cols is.
+// place is the position of element o in planes of rows by cols.
 struct place {
 	i64 plane, i, j;
 	__device__ place(u64 o, i64 rows, i64 cols) {
@@ -18,7 +18,7 @@ struct place {
 	}
 };
 
-// first_inside is the first element of a window that is not in the padding.
+// first_inside is the first element of a window after the padding.
 static __device__ i64 first_inside(i64 at, i64 dilation) { return at < 0 ? at + (-at + dilation - 1) / dilation * dilation : at; }
 
 #define MAX_POOL(T, t) \
@@ -47,7 +47,7 @@ static __device__ i64 first_inside(i64 at, i64 dilation) { return at < 0 ? at + 
 	}
 FLOATS(MAX_POOL)
 
-// windows are those, along one dimension, that an element may be in.
+// windows is the range of windows, along one dimension, that may contain an element.
 static __device__ void windows(i64 i, i64 size, i64 pad, i64 span, i64 stride, i64 *from, i64 *to) {
 	i64 before = i + pad - span + 1; // the first window begins here or later
 	*from = before > 0 ? divide(before + stride - 1, stride) : 0;
@@ -55,7 +55,7 @@ static __device__ void windows(i64 i, i64 size, i64 pad, i64 span, i64 stride, i
 	*to = *to < size ? *to : size;
 }
 
-// apart is whether each element is in one window and no more: then a thread does a window.
+// apart reports whether each element is in at most one window. If so, a thread computes a window.
 static __device__ bool apart(const pool &d) {
 	return d.r == d.sh && d.s == d.sw && !d.ph && !d.pw && d.dh == 1 && d.dw == 1 && d.h == d.p * d.r && d.w == d.q * d.s;
 }
@@ -90,7 +90,8 @@ static __device__ bool apart(const pool &d) {
 	}
 FLOATS(MAX_POOL_GRAD)
 
-// part is what result i of one dimension is the average of, [from, to), and how many elements it counts for.
+// part is the range [from, to), along one dimension, whose average is result i, and the number of
+// elements that count.
 static __device__ i64 part(i64 i, i64 in, i64 out, i64 window, i64 stride, i64 pad, const pool &d, i64 *from, i64 *to) {
 	if (d.adaptive) {
 		*from = divide(i * in, out);

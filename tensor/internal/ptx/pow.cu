@@ -1,9 +1,9 @@
-// Powers of elements that meet, and their gradients.
+// Powers of broadcast elements, and their gradients.
 
 #include "meeting.h"
 
-// pow_grad is of the base, which is 0 where the exponent is 0, or of the exponent, by which the
-// slope is 0 where the base is 0 and the exponent is not negative.
+// pow_grad is the gradient of the base, which is 0 where the exponent is 0, or of the exponent,
+// which is 0 where the base is 0 and the exponent is not negative.
 #define POW(T, t) \
 	extern "C" __global__ void pow_##t(T *dst, const T *a, const T *b, u64 n, meeting<2> m) { \
 		EACH(i, n) dst[i] = (T)pow((double)a[m.at(0, i)], (double)b[m.at(1, i)]); \

@@ -1,4 +1,4 @@
-// PReLU: a slope for negative numbers that is learnt, one for all or one for each channel.
+// PReLU: a learnt slope for negative numbers, one for all or one per channel.
 
 #include "kernels.h"
 
@@ -24,8 +24,8 @@ struct channels {
 FLOATS(PRELU)
 PRELU(bfloat16, bf16)
 
-// prelu_weight_grad: a block for each channel, or for a part of its elements. There is a ticket for
-// each channel.
+// prelu_weight_grad: one block per channel, or per part of its elements. There is a ticket per
+// channel.
 #define PRELU_WEIGHT_GRAD(T, t) \
 	extern "C" __global__ void prelu_weight_grad_##t(T *dweight, const T *dy, const T *x, u64 n, double *partial, unsigned *tickets, u64 parts, channels c) { \
 		__shared__ double s[33]; \

@@ -1,17 +1,20 @@
-// Products of small matrices of float, in one launch with what comes before and after them. A block of 8 warps has a tile of 32 by 32 results. The
-// warps share the inner dimension, 8 steps of 64 each, and add up what they have at the end, so that a tile has 256 threads even if a matrix has
-// few of them; where the tiles are few and the inner dimension is long, blocks share it as well. All sums have an order that depends on the sizes alone.
+// Products of small matrices of float, in one launch with the operations before and after them. A
+// block of 8 warps has a tile of 32 by 32 results. The warps share the inner dimension, 8 steps of
+// 64 each, and add their sums at the end, so that a tile has 256 threads even if a matrix has few
+// of them. If there are few tiles and the inner dimension is long, blocks share it as well. The
+// order of all sums depends only on the sizes.
 
 #include "product.h"
 
 enum { side = 32, stage = 64, pitch = 36, warps = 8, lanes = 32, room = side * side + 2 * side };
 
-// pieces are what a thread has of a stage of a factor.
+// pieces is a thread's part of a stage of a factor.
 struct pieces {
 	float4 v[2];
 };
 
-// Of a factor along the inner dimension a warp reads 64 bytes of each of 8 rows, which go to shared memory with two to a bank.
+// For a factor along the inner dimension, a warp reads 64 bytes of each of 8 rows, which go to
+// shared memory with two to a bank.
 template <bool along> static __device__ pieces fetch(const matrix &a, u64 first, u64 k, u64 end) {
 	int lane = threadIdx.x % lanes, warp = threadIdx.x / lanes;
 	pieces p;
@@ -41,8 +44,9 @@ template <bool along> static __device__ void put(float *s, const pieces &p) {
 	}
 }
 
-// tile_of is a tile's products over [k, end), four results of a thread: of row tid%32/4*4 + tid/64 and columns tid%4*4 + tid/32%2*16 on. own
-// is the sum of a row of the first factor, in each thread of the first warp.
+// tile_of is a tile's products over [k, end). A thread has four results: row tid%32/4*4 + tid/64,
+// and columns from tid%4*4 + tid/32%2*16 on. own is the sum of a row of the first factor, in each
+// thread of the first warp.
 template <bool along_a, bool along_b> static __device__ float4 tile_of(const matrix &a, u64 row, const matrix &b, u64 column, u64 k, u64 end, bool sums, double *own) {
 	__shared__ __align__(16) float s[warps * side * side];
 	__shared__ double rows[warps][side];
@@ -95,7 +99,8 @@ template <bool along_a, bool along_b> static __device__ float4 tile_of(const mat
 	return v;
 }
 
-// product_of: a block for each tile and each of parts of the inner dimension, of which the last one of a tile's adds up what the others left in partial.
+// product_of: one block per tile and part of the inner dimension. The last block of a tile adds the
+// parts that the others wrote to partial.
 template <bool along_a, bool along_b> static __device__ void product_of(float *c, const matrix &a, const matrix &b, u64 inner, u64 parts, float *partial, unsigned *tickets, const then &t) {
 	u64 across = (b.n + side - 1) / side, tiles = (a.n + side - 1) / side * across, steps = (inner + stage - 1) / stage;
 	int warp = threadIdx.x / lanes, lane = threadIdx.x % lanes;
@@ -129,7 +134,7 @@ template <bool along_a, bool along_b> static __device__ void product_of(float *c
 	}
 }
 
-// product_: whether the factors are transposed. c begins at a multiple of 16 bytes.
+// product_: the suffix states which factors are transposed. c begins at a multiple of 16 bytes.
 #define PRODUCT(name, along_a, along_b) \
 	extern "C" __global__ void __launch_bounds__(256) product_##name##_f32(float *c, const float *a, const float *b, const float *bias, float *sums, const float *keep, u64 m, u64 n, u64 k, \
 		i64 vector_a, i64 vector_b, i64 relu, u64 parts, float *partial, unsigned *tickets) { \

@@ -1,11 +1,12 @@
-// What the kernels of matrix products share.
+// Shared by the kernels of matrix products.
 
 #pragma once
 
 #include "kernels.h"
 
-// matrix is a factor, as rows of the result (of the first one) or columns (of the second): element (i, k) is at[i*ld+k] if it is along the inner
-// dimension, and at[k*ld+i] otherwise. vector: four elements at a time.
+// matrix is a factor: rows of the result for the first one, columns for the second. Element (i, k)
+// is at[i*ld+k] if the factor is along the inner dimension, otherwise at[k*ld+i]. With vector, four
+// elements are read at a time.
 struct matrix {
 	const float *at;
 	u64 n, ld;
@@ -32,15 +33,16 @@ static __device__ void axpy(float4 &to, float a, const float4 &x) {
 
 static __device__ void join(float4 &to, const float4 &v) { axpy(to, 1, v); }
 
-// then is what a product ends with: a bias for each column, ReLU, the sums of the first factor's rows over the inner dimension, and 0 where what keep
-// has in the result's place is not above 0, as in the gradient of ReLU.
+// then describes the end of a product: a bias for each column, ReLU, the sums of the first factor's
+// rows over the inner dimension, and 0 where the element of keep at the result's position is not
+// above 0, as in the gradient of ReLU.
 struct then {
 	const float *bias;
 	bool relu;
 	float *sums;
 	const float *keep;
 
-	// kept is what keep has for four results of row i, from column j of n on.
+	// kept returns the elements of keep for four results of row i, from column j of n on.
 	__device__ float4 kept(u64 i, u64 j, u64 n) const {
 		if (!keep || j >= n)
 			return make_float4(1, 1, 1, 1);
@@ -49,7 +51,7 @@ struct then {
 	}
 };
 
-// finish writes four results of a row i, from column j of n on.
+// finish writes four results of row i, from column j of n on.
 static __device__ void finish(float *c, u64 i, u64 j, u64 n, const float4 &v, const float4 &kept, const then &t) {
 	if (j >= n)
 		return;

@@ -1,22 +1,25 @@
-// Products of matrices of float that fill a GPU with tiles of 64 by 64 results, one for each multiprocessor, in one launch with what comes after them. A
-// thread has 8 by 8 results, so that it reads little for what it multiplies; 64 threads have a tile, and four such slices share its inner dimension, 8
-// steps of 32 each, and add up what they have at the end. Where the tiles are few, blocks share the inner dimension as well. All sums have an order that
-// depends on the sizes alone.
+// Products of matrices of float that fill a GPU with tiles of 64 by 64 results, one per
+// multiprocessor, in one launch with the operation after them. A thread has 8 by 8 results, so that
+// it reads little for its multiplications. 64 threads have a tile, and four such slices share its
+// inner dimension, 8 steps of 32 each, and add their sums at the end. If there are few tiles,
+// blocks share the inner dimension as well. The order of all sums depends only on the sizes.
 
 #include "product.h"
 
 enum { side = 64, stage = 32, pitch = 68, slices = 4, threads = slices * side, steps = stage / slices, lanes = 32, room = side * side + 2 * side, factor = stage * pitch };
 
-// turned is where a row is in a step of shared memory: a warp that writes 32 steps of 4 rows meets itself in no bank.
+// turned is the position of a row in a step of shared memory. It avoids bank conflicts when a warp
+// writes 32 steps of 4 rows.
 static __device__ int turned(int row, int k) { return row ^ k / 8 % 4 * 4; }
 
-// source is where a thread reads its two pieces of each stage of a factor from, four elements each. Of a factor along the inner dimension a warp reads all
-// of the stage of 4 rows. exact: what is there is a multiple of four elements, which are read at a time.
+// source is where a thread reads its two pieces of each stage of a factor, of four elements each.
+// For a factor along the inner dimension, a warp reads all of the stage of 4 rows. exact: the
+// number of elements is a multiple of four, which are read at a time.
 template <bool along, bool exact> struct source {
 	const float *at;
 	u64 step, apart; // to the next stage, and to the second piece
-	int k, row;      // the place of the first piece in the stage and in the tile
-	int there[2];    // how many elements of each are there, if that is before the end
+	int k, row;      // the first piece's position in the stage and in the tile
+	int there[2];    // the number of existing elements of each piece
 
 	__device__ source(const matrix &m, u64 first, u64 from) {
 		int lane = threadIdx.x % lanes, warp = threadIdx.x / lanes;
@@ -32,7 +35,7 @@ template <bool along, bool exact> struct source {
 		}
 	}
 
-	// next reads what a stage has there, of which left steps are.
+	// next reads a stage, of which left steps remain.
 	__device__ void next(float4 *v, int left) {
 #pragma unroll
 		for (int i = 0; i < 2; i++) {
@@ -50,7 +53,7 @@ template <bool along, bool exact> struct source {
 		at += step;
 	}
 
-	// put writes it to shared memory.
+	// put writes the stage to shared memory.
 	__device__ void put(float *s, const float4 *v) {
 #pragma unroll
 		for (int i = 0; i < 2; i++) {
@@ -73,8 +76,9 @@ struct meeting {
 	double rows[slices][side];
 };
 
-// A thread has rows corner.row on, four and, 16 below, another four, and columns corner.column on, four and, 32 further, another four. Lanes are such that
-// a quarter of a warp reads four places of the one factor and two of the other.
+// A thread has four rows from corner.row on and another four 16 below, and four columns from
+// corner.column on and another four 32 further. The lanes are such that a quarter of a warp reads
+// four positions of one factor and two of the other.
 struct corner {
 	int row, column;
 	__device__ corner(int one) {
@@ -83,7 +87,7 @@ struct corner {
 	}
 };
 
-// place is that of a thread's i-th four of the tile's results.
+// place is the position of a thread's i-th four of the tile's results.
 struct place {
 	int row, column;
 	__device__ place(int i) {
@@ -94,7 +98,8 @@ struct place {
 	}
 };
 
-// tile_of is a tile's products over [k, end), 16 of a thread. own is the sum of a row of the first factor, in each of the first threads.
+// tile_of is a tile's products over [k, end), 16 per thread. own is the sum of a row of the first
+// factor, in each of the first threads.
 template <bool along_a, bool along_b, bool exact>
 static __device__ void tile_of(float4 *results, meeting &m, const matrix &a, u64 row, const matrix &b, u64 column, u64 k, u64 end, bool sums, double *own) {
 	int slice = threadIdx.x / side, one = threadIdx.x % side;
@@ -139,7 +144,8 @@ static __device__ void tile_of(float4 *results, meeting &m, const matrix &a, u64
 					axpy(acc[q * 4 + 2][h], u[q].z, v[h]);
 					axpy(acc[q * 4 + 3][h], u[q].w, v[h]);
 				}
-			if (i == 1 && left > stage) { // the next stage, which has been under way for the length of one
+			// Put the next stage, whose loads have been in flight for the length of a stage.
+			if (i == 1 && left > stage) {
 				of_a.put(other, pa);
 				of_b.put(other + factor, pb);
 				if (left > 2 * stage) {
@@ -179,7 +185,8 @@ static __device__ void tile_of(float4 *results, meeting &m, const matrix &a, u64
 			*own += m.rows[w][one];
 }
 
-// product_of: a block for each tile and each of parts of the inner dimension, of which the last one of a tile's adds up what the others left in partial.
+// product_of: one block per tile and part of the inner dimension. The last block of a tile adds the
+// parts that the others wrote to partial.
 template <bool along_a, bool along_b, bool exact>
 static __device__ void product_of(meeting &m, float *c, const matrix &a, const matrix &b, u64 inner, u64 parts, float *partial, unsigned *tickets, const then &t) {
 	u64 across = (b.n + side - 1) / side, tiles = (a.n + side - 1) / side * across, stages = (inner + stage - 1) / stage;
@@ -214,7 +221,8 @@ static __device__ void product_of(meeting &m, float *c, const matrix &a, const m
 		}
 		if (sums_here && row + threadIdx.x < a.n)
 			t.sums[row + threadIdx.x] = (float)own;
-		float4 kept[4]; // all of it first: what is written might be where it is
+		// All of keep is read first, because the result may be in the same memory.
+		float4 kept[4];
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			place here(i);
@@ -229,7 +237,8 @@ static __device__ void product_of(meeting &m, float *c, const matrix &a, const m
 	}
 }
 
-// product_wide_: whether the factors are transposed. c begins at a multiple of 16 bytes.
+// product_wide_: the suffix states which factors are transposed. c begins at a multiple of 16
+// bytes.
 #define PRODUCT(name, along_a, along_b) \
 	extern "C" __global__ void __launch_bounds__(256) product_wide_##name##_f32(float *c, const float *a, const float *b, const float *bias, float *sums, const float *keep, u64 m, u64 n, u64 k, \
 		i64 vector_a, i64 vector_b, i64 relu, u64 parts, float *partial, unsigned *tickets) { \

@@ -1,4 +1,5 @@
-// Random numbers, and dropout: the same as on the host. A thread makes those of four words.
+// Random numbers, and dropout, bit-identical to the host's. A thread computes the numbers of four
+// words.
 
 #include "random.h"
 #include "sort.h"
@@ -14,7 +15,7 @@
 	}
 FLOATS(DROPOUT)
 
-// fractions are the numbers in [0, 1) that four words make for T, count of them.
+// fractions holds the count numbers in [0, 1) of type T that four words make.
 template <class T> struct fractions {
 	enum { count = 4 };
 	double of[4];
@@ -66,7 +67,7 @@ FLOATS(NOISE)
 	}
 FLOATS(BERNOULLI)
 
-// randperm: each block sorts a run of random numbers, whose low bits are their places.
+// randperm: each block sorts a run of random numbers, which have their positions in the low bits.
 extern "C" __global__ void randperm_8(u64 *order, u64 n, u64 low, source s) {
 	__shared__ u64 keys[run];
 	for (u64 from = blockIdx.x * (u64)run; from < n; from += gridDim.x * (u64)run) {

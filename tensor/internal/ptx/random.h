@@ -4,7 +4,7 @@
 
 #include "kernels.h"
 
-// philox is word 4*i to 4*i+3 of a stream.
+// philox returns words 4*i to 4*i+3 of a stream.
 static __device__ uint4 philox(u64 i, u64 seed, u64 stream) {
 	uint4 c = {(unsigned)i, (unsigned)(i >> 32), (unsigned)stream, (unsigned)(stream >> 32)};
 	unsigned k0 = (unsigned)seed, k1 = (unsigned)(seed >> 32);
@@ -17,12 +17,13 @@ static __device__ uint4 philox(u64 i, u64 seed, u64 stream) {
 	return c;
 }
 
-// source is where a kernel's numbers are from. The seed is in device memory if live is not 0.
+// source is the source of a kernel's random numbers. If live is not 0, it is the address of the
+// seed in device memory.
 struct source {
 	u64 seed, stream;
 	const u64 *live;
 	__device__ uint4 words(u64 i) const { return philox(i, live ? *live : seed, stream); }
 };
 
-// numbers are the two of 64 bits that four words make.
+// numbers returns the two 64-bit numbers that four words make.
 static __device__ ulonglong2 numbers(uint4 r) { return {(u64)r.y << 32 | r.x, (u64)r.w << 32 | r.z}; }

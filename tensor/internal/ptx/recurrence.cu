@@ -1,8 +1,8 @@
-// All steps of a recurrent layer in one launch, see backend.Recurrence and RecurrenceGrad. Rows of
-// a batch do not meet in the recurrence. So a block has one row, waits for no other block, and
-// keeps all hidden weights: a thread has 4 by 4 numbers of each stage, those of a few stages in
-// registers and those of further ones in shared memory. A step computes what recurrent.cu does,
-// from gates as they are stored. What is not there is null.
+// All steps of a recurrent layer in one launch; see backend.Recurrence and RecurrenceGrad. The rows
+// of a batch are independent of each other in the recurrence. So a block has one row, waits for no
+// other block, and keeps all hidden weights: a thread has 4 by 4 numbers of each stage, those of a
+// few stages in registers and those of further ones in shared memory. A step computes the same as
+// recurrent.cu, from the stored gates. Absent arrays are null.
 
 #include "async.h"
 #include "recurrent.h"
@@ -10,18 +10,19 @@
 enum { RNN = 1, GRU = 3, LSTM = 4 }; // kinds, with their numbers of gates
 enum { tile = 4, most_threads = 512, held_stages = 5 };
 
-// matrix is one that a block multiplies by vectors. Groups of as many threads as it has lanes have
-// four results each, and share the inner dimension: a thread has four numbers of a stage.
+// matrix is a matrix that a block multiplies by vectors. A group of lanes threads has four results,
+// and shares the inner dimension: a thread has four numbers of a stage.
 template <int stages, int lanes> struct matrix {
 	enum { held = stages < held_stages ? stages : held_stages, inner = stages * lanes * tile };
 	float4 w[held][tile];
 
 	static __device__ int lane() { return threadIdx.x % lanes; }
 	static __device__ int first() { return threadIdx.x / lanes * tile; } // of the group's results
-	static __device__ int place(int stage) { return (stage * lanes + lane()) * tile; } // in a vector
+	// place is a thread's position in a vector.
+	static __device__ int place(int stage) { return (stage * lanes + lane()) * tile; }
 	static __device__ float4 *rest(int stage) { return dynamic_shared + (stage - held) * tile * blockDim.x + threadIdx.x; }
 
-	// load takes the weights (rows, size), whose rows are those of the matrix or, turned, its
+	// load reads the weights (rows, size) as the rows of the matrix or, with turned, as its
 	// columns.
 	template <bool turned> __device__ void load(const float *weight, int rows, int size) {
 #pragma unroll
@@ -50,11 +51,11 @@ template <int stages, int lanes> struct matrix {
 		}
 	}
 
-	// result is the number of the one that times returns to a thread. With more than four lanes the
-	// first four of a group have them.
+	// result is the number of the result that times returns to a thread. With more than four lanes,
+	// the first four of a group have the results.
 	static __device__ int result() { return first() + 2 * (lane() & 1) + (lane() >> 1 & 1); }
 
-	// times is the product with a vector in shared memory, which is 0 behind the matrix.
+	// times is the product with a vector in shared memory, which must be 0 after the matrix's size.
 	__device__ float times(const float *vector) const {
 		float sum[tile] = {};
 #pragma unroll
@@ -69,7 +70,7 @@ template <int stages, int lanes> struct matrix {
 				sum[i] += u.w * x.w;
 			}
 		}
-		// Of four lanes each keeps one result, and then all with the same result add up theirs.
+		// Each of four lanes keeps one result. Then all lanes with the same result add theirs.
 		bool high = lane() & 1, upper = lane() & 2;
 #pragma unroll
 		for (int i = 0; i < 2; i++)
@@ -82,11 +83,11 @@ template <int stages, int lanes> struct matrix {
 	}
 };
 
-// step_of is where in time the i-th step of a pass is.
+// step_of is the time of the i-th step of a pass.
 static __device__ u64 step_of(u64 i, u64 steps, u64 reverse) { return reverse ? steps - 1 - i : i; }
 
-// gate_of is a gate from what the input and the state give to it: the last one of a GRU is that of
-// the state alone.
+// gate_of is a gate, from the parts of the input and of the state. The last gate of a GRU takes
+// only the state's part.
 template <int kind> static __device__ double gate_of(u64 gate, double in, double hidden, u64 relu) {
 	if (kind == GRU && gate == 2)
 		return hidden;
@@ -96,8 +97,8 @@ template <int kind> static __device__ double gate_of(u64 gate, double in, double
 	return kind == RNN || gate == 2 ? tanh(in) : sigmoid(in);
 }
 
-// recurrence has a thread for each gate of a step, and the first size of them have a state each.
-// The cell states of all steps are kept, or the last one alone.
+// recurrence has a thread per gate of a step, and the first size threads also have a state each. It
+// keeps the cell states of all steps, or only the last one.
 template <int kind, int most> static __device__ void recurrence(float *gates, const float *weight, const float *bias, const float *h, const float *c,
 	float *new_h, float *new_c, float *kept, u64 steps, u64 batch, u64 size, u64 reverse, u64 keep, u64 relu) {
 	typedef matrix<most / 16, 4> factor;
@@ -142,11 +143,11 @@ template <int kind, int most> static __device__ void recurrence(float *gates, co
 	}
 }
 
-// slopes_of makes the gates of a state the gradients of their sums, from the gradient d of the
-// state. Before is an LSTM's cell state or a GRU's state before the step. After is an LSTM's cell
-// state, a GRU's part of the new gate that comes from the state, or an RNN's state. The carry
-// goes from step to step beside the product. The result is a factor: the last gate's gradient times
-// it is that of the part that comes from the state.
+// slopes_of replaces the gates of a state by the gradients of their sums, given the gradient d of
+// the state. before is an LSTM's cell state or a GRU's state before the step. after is an LSTM's
+// cell state, a GRU's part of the new gate that comes from the state, or an RNN's state. carry
+// passes from step to step outside of the product. It returns a factor: the last gate's gradient
+// times this factor is the gradient of the part that comes from the state.
 template <int kind> static __device__ double slopes_of(double (&v)[4], double d, float &carry, double before, double after, u64 relu) {
 	if (kind == LSTM) {
 		carry = lstm_step_grad(v, d, carry, before, after);
@@ -167,7 +168,7 @@ template <int kind> static __device__ double slopes_of(double (&v)[4], double d,
 }
 
 // recurrence_grad has its threads for the product with the turned weights. The numbers before and
-// after the steps are those of slopes_of; first is before the first step.
+// after the steps are those of slopes_of, and first is the one before the first step.
 template <int kind, int most> static __device__ void recurrence_grad(float *gates, float *dhidden, float *dh, float *dc, const float *dy,
 	const float *last_dh, const float *last_dc, const float *weight, const float *first, const float *before, const float *after,
 	u64 steps, u64 batch, u64 size, u64 reverse, u64 relu) {
@@ -182,7 +183,8 @@ template <int kind, int most> static __device__ void recurrence_grad(float *gate
 	for (u64 j = i; j < factor::inner; j += blockDim.x)
 		slopes[j] = 0;
 	for (u64 row = blockIdx.x; row < batch; row += gridDim.x) {
-		float gate[kind], dstate, was = 0, is; // what a step reads beside what the step after it leaves
+		// The numbers that a step reads in addition to what the later step leaves.
+		float gate[kind], dstate, was = 0, is;
 		auto load = [&](u64 s) {
 			u64 at = step_of(s, steps, reverse) * batch + row;
 			for (int g = 0; g < kind && kind != RNN; g++)
@@ -211,7 +213,7 @@ template <int kind, int most> static __device__ void recurrence_grad(float *gate
 						dhidden[to + g * size] = slopes[g * size + i];
 				}
 				if (s > 0)
-					load(s - 1); // it comes while the product is computed
+					load(s - 1); // the load is in flight during the product
 			}
 			__syncthreads();
 			float product = w.times(slopes);

@@ -1,10 +1,11 @@
-// One step of a recurrent layer beside its matrix product, see kernel.Cell and kernel.CellGrad. What is not there is null.
+// One step of a recurrent layer without its matrix product; see kernel.Cell and kernel.CellGrad.
+// Absent arrays are null.
 
 #include "recurrent.h"
 
 enum { RNN_TANH, RNN_RELU };
 
-// from_state is what a gate gets from the state: the product, at the gate's place, and the bias.
+// from_state is the state's part of a gate: the product, at the gate's position, and the bias.
 template <class T> static __device__ double from_state(const T *hidden, const T *bias, u64 at, u64 column) {
 	return element(hidden, at) + element(bias, column);
 }

@@ -1,4 +1,4 @@
-// What the kernels of recurrent layers share.
+// Shared by the kernels of recurrent layers.
 
 #pragma once
 
@@ -13,8 +13,9 @@ static __device__ double sigmoid(double d) {
 
 template <class T> static __device__ double element(const T *s, u64 i) { return s ? (double)s[i] : 0; }
 
-// lstm_step_grad makes the gradients of their sums of gates, from those of the state, d, and of the
-// cell state, carry, and from the cell states before and after. It returns that of the one before.
+// lstm_step_grad replaces gates by the gradients of their sums. d is the gradient of the state,
+// carry that of the cell state, and before and after are the cell states. It returns the gradient
+// of the cell state before.
 static __device__ double lstm_step_grad(double (&gates)[4], double d, double carry, double before, double after) {
 	double in = gates[0], forget = gates[1], cell = gates[2], out = gates[3], s = tanh(after);
 	double dc = carry + d * out * ((1 - s) * (1 + s));

@@ -8,7 +8,7 @@ struct reduction {
 	i64 summed, summed_dims[max_dims], summed_strides[max_dims];
 };
 
-// total_of is the sum of elements i, i + step, … below to. Four are on their way from memory at once.
+// total_of is the sum of elements i, i + step, … below to. Four loads are in flight at once.
 template <class T> static __device__ double total_of(const T *from, u64 i, u64 to, u64 step, const reduction &r) {
 	total<T> own[4];
 	for (; i < to; i += 4 * step) {
@@ -23,7 +23,8 @@ template <class T> static __device__ double total_of(const T *from, u64 i, u64 t
 	return own[0].value() + own[1].value() + (own[2].value() + own[3].value());
 }
 
-// sum_rows: a block for each output, or for a part of its elements: the last one of an output's adds the parts up. Tickets are as many as outputs.
+// sum_rows: one block per output, or per part of its elements. The last block of an output adds the
+// parts. There is a ticket per output.
 #define SUM_ROWS(T, t) \
 	extern "C" __global__ void __launch_bounds__(1024) \
 	sum_rows_##t(T *dst, const T *x, u64 outputs, u64 count, double divisor, double *part, unsigned *tickets, u64 parts, reduction r) { \
@@ -49,7 +50,8 @@ template <class T> static __device__ double total_of(const T *from, u64 i, u64 t
 FLOATS(SUM_ROWS)
 SUM_ROWS(bfloat16, bf16)
 
-// columns are sums of columns, of 32 for each block of 32 by up to 32 threads, or of parts of them. Tickets are as many as 32 outputs.
+// columns describes sums of columns, 32 per block of 32 by up to 32 threads, or parts of them.
+// There is a ticket for each 32 outputs.
 struct columns {
 	u64 outputs, parts;
 	double *part;
@@ -58,7 +60,8 @@ struct columns {
 	__device__ u64 part_at(u64 at) const { return divide(at, units()); }
 };
 
-// add_columns ends the sums of a block's columns, v of each thread, or of a part of them: then the last block of all parts does.
+// add_columns ends the sums of a block's columns, or of a part of them; v is a thread's sum. With
+// several parts, the last block adds them.
 template <class T> static __device__ void add_columns(T *dst, double v, double divisor, u64 at, const columns &c) {
 	__shared__ double s[32][33];
 	u64 p = c.part_at(at), unit = at - p * c.units(), first = unit * 32, o = first + threadIdx.x;
@@ -85,15 +88,15 @@ template <class T> static __device__ void add_columns(T *dst, double v, double d
 	}
 }
 
-// pack is what a thread loads at once.
+// pack is the elements that a thread loads at once.
 template <class T> struct __align__(16) pack {
 	static constexpr int n = 16 / sizeof(T);
 	T v[n];
 };
 
 // total_of_columns is a warp's part of the sums of rows i to to, for each thread of one of 32
-// columns side by side, of which x is the first. Rows are apart elements apart. A thread loads 16
-// bytes, so that a warp loads several rows.
+// adjacent columns, starting at x. Rows are apart elements apart. A thread loads 16 bytes, so that
+// a warp loads several rows.
 template <class T> static __device__ double total_of_columns(const T *x, u64 apart, u64 i, u64 to) {
 	constexpr int n = pack<T>::n, threads = 32 / n, rows = 32 / threads;
 	total<T> own[n];
@@ -143,7 +146,7 @@ template <class T> static __device__ double total_of_columns(const T *x, u64 apa
 FLOATS(SUM_COLUMNS)
 SUM_COLUMNS(bfloat16, bf16)
 
-// relu_bias_grad: the gradient of what went into ReLU, and the sums of its columns.
+// relu_bias_grad: the gradient of ReLU's argument, and the sums of its columns.
 #define RELU_BIAS_GRAD(T, t) \
 	extern "C" __global__ void __launch_bounds__(1024) relu_bias_grad_##t(T *dx, T *db, const T *dy, const T *y, u64 rows, columns c) { \
 		for (u64 at = blockIdx.x; at < c.units() * c.parts; at += gridDim.x) { \
@@ -170,8 +173,8 @@ SUM_COLUMNS(bfloat16, bf16)
 	}
 FLOATS(RELU_BIAS_GRAD)
 
-// Statistics, and their gradients: a block for each output, whose threads walk its elements. Of the gradients dst is laid out
-// as x; nans makes NaNs equal.
+// Statistics, and their gradients: one block per output, whose threads iterate over its elements.
+// For the gradients, dst has the layout of x; nans makes NaNs equal.
 #define GROUPS(o) for (u64 o = blockIdx.x; o < outputs; o += gridDim.x)
 #define ELEMENTS(i, at) \
 	for (u64 i = threadIdx.x, at; i < count && ((at = offset(i, r.summed, r.summed_dims, r.summed_strides)), true); i += blockDim.x)
@@ -181,7 +184,7 @@ static __device__ double negative(double v) { return -v; }
 static __device__ double absolute(double v) { return fabs(v); }
 static __device__ double sign(double v) { return v > 0 ? 1 : v < 0 ? -1 : 0; }
 
-// greatest is the greatest of an element; NaN if one is.
+// greatest is the greatest f of an element, or NaN if any is NaN.
 template <double of(double) = plain, class T> static __device__ double greatest(const T *from, u64 count, const reduction &r, double *s) {
 	double top = -INFINITY;
 	int nan = 0;

@@ -1,5 +1,5 @@
-// Planes that are sampled from others, and the gradient: a thread for each element gathers what has
-// a part in it.
+// Planes that are sampled from others, and the gradient. A thread computes an element and gathers
+// its terms.
 
 #include "kernels.h"
 
@@ -19,7 +19,7 @@ enum { NEAREST, LINEAR, REFLECT, REPLICATE };
 
 static __device__ i64 clamp(i64 i, i64 from, i64 to) { return i < from ? from : i > to ? to : i; }
 
-// tap is the two neighbours that an element is made of: next is the share of the second.
+// tap is the two neighbours of which an element is made. next is the share of the second.
 struct tap {
 	i64 at;
 	double next;
@@ -28,7 +28,8 @@ struct tap {
 		if (a.sampling == NEAREST) {
 			at = clamp((i64)__fmul_rn((float)o, (float)a.step), 0, last);
 		} else if (a.sampling == LINEAR) {
-			double place = __dadd_rn(__dmul_rn((double)o, a.step), a.shift); // unfused, as on the host
+			// Unfused, as on the host.
+			double place = __dadd_rn(__dmul_rn((double)o, a.step), a.shift);
 			place = place > 0 ? place : 0;
 			at = place < (double)last ? (i64)place : last;
 			next = at < last ? place - (double)at : 0;
@@ -40,18 +41,18 @@ struct tap {
 			at = i > last ? 2 * last - i : i;
 		}
 	}
-	// share is that of element i.
+	// share is the share of element i.
 	__device__ double share(i64 i) const { return i == at ? 1 - next : i == at + 1 ? next : 0; }
 };
 
-// readers are the elements of a result that may be made of element i.
+// readers is the range of elements of a result that may use element i.
 struct readers {
 	i64 from, to;
 	__device__ readers(const axis &a, i64 i) {
 		i64 last = a.in - 1, here = i - (i64)a.shift;
 		bool first = i == 0, final = i == last;
 		if (a.sampling <= LINEAR) {
-			i64 spare = 1 + (a.out >> 22); // for what the float of NEAREST is off
+			i64 spare = 1 + (a.out >> 22); // for the error of NEAREST's float
 			bool all = !(a.step > 0);
 			from = first || all ? 0 : (i64)floor(((double)(i - a.sampling) - a.shift) / a.step) - spare;
 			to = final || all ? a.out : (i64)ceil(((double)(i + 1) - a.shift) / a.step) + spare;
@@ -68,7 +69,7 @@ struct readers {
 	}
 };
 
-// place is where element o of planes of rows by cols is.
+// place is the position of element o in planes of rows by cols.
 struct place {
 	i64 plane, i, j;
 	__device__ place(u64 o, i64 rows, i64 cols) {
@@ -79,7 +80,7 @@ struct place {
 	}
 };
 
-// mix is an element of a row: a part of each of two neighbours.
+// mix is the weighted sum of a row's two neighbours.
 template <class T> static __device__ typename sums<T>::type mix(const T *row, const tap &t) {
 	typedef typename sums<T>::type S;
 	S v = (S)row[t.at];

@@ -1,8 +1,9 @@
-// Functions of rows: a block of one warp or more for each.
+// Functions of rows, with one block of at least a warp per row.
 
 #include "rows.h"
 
-// log_sum returns the greatest element of a row and the sum of exp(v - greatest). A NaN is in the sum.
+// log_sum sets the greatest element of a row and the sum of exp(v - greatest). A NaN makes the sum
+// NaN.
 template <class T> static __device__ void log_sum(const T *row, const rows &r, double *s, double *top, double *sum) {
 	double t = -INFINITY;
 	for (u64 j = threadIdx.x; j < r.cols; j += blockDim.x)
@@ -61,7 +62,7 @@ FLOATS(SOFTMAX)
 	}
 FLOATS(SOFTMAX_GRAD)
 
-// argmax and argmin: one warp for each row; NaN comes before everything, and of several the first
+// argmax and argmin: one warp per row. NaN comes before everything, and of several the first
 // counts.
 #define ARG_EXTREME(T, t, of, sign) \
 	extern "C" __global__ void of##_##t(int *dst, const T *x, rows r) { \
@@ -93,7 +94,7 @@ FLOATS(SOFTMAX_GRAD)
 #define ARG_EXTREMES(T, t) ARG_EXTREME(T, t, argmax, +) ARG_EXTREME(T, t, argmin, -)
 FLOATS(ARG_EXTREMES)
 
-// surprise is the loss of a row, by a warp. It sets what it finds of a row that counts.
+// surprise is the loss of a row, computed by a warp. It sets *of for a row that counts.
 template <class T, class L> static __device__ double surprise(const T *logits, const L *labels, const T *weights, u64 i, const entropy &e, row_sum *of) {
 	i64 label = labels[i];
 	if (label == e.ignore)
@@ -111,7 +112,8 @@ template <class T, class L> static __device__ double surprise(const T *logits, c
 		part.add(exp((double)row[j * e.r.inner] - top));
 	*of = {top, warp_sum(part.value())};
 	double less = log(of->sum);
-	double own = top - (double)row[label * e.r.inner] + less; // beside large logits the logarithm would be lost
+	// Next to large logits the logarithm would be lost, so it is added last.
+	double own = top - (double)row[label * e.r.inner] + less;
 	if (weights)
 		own *= (double)weights[label];
 	if (e.smoothing == 0)
@@ -122,9 +124,9 @@ template <class T, class L> static __device__ double surprise(const T *logits, c
 	return (1 - e.smoothing) * own + e.smoothing / (double)e.r.cols * warp_sum(all.value());
 }
 
-// slopes sets a row's gradient, of a loss whose gradient over what the losses are divided by is
-// scale. A thread has elements first, first + step, …. Each product is rounded by itself, so that
-// the kernels that call it leave the same bits.
+// slopes sets a row's gradient. scale is the gradient of the loss over the divisor of the losses. A
+// thread has elements first, first + step, …. Each product is rounded separately, so that the
+// kernels that call it produce the same bits.
 template <class T> static __device__ void slopes(T *to, const T *row, i64 label, const T *weights, double scale, double spread, const row_sum &of, u64 first, u64 step, const entropy &e) {
 	bool skip = label == e.ignore || no_class(label, e);
 	double even = e.smoothing / (double)e.r.cols, spreading = __dmul_rn(scale, even);
@@ -143,8 +145,9 @@ template <class T> static __device__ void slopes(T *to, const T *row, i64 label,
 #define LABELS(T, t) CROSS_ENTROPY(cross_entropy, T, t, T, int, i32) CROSS_ENTROPY(cross_entropy, T, t, T, i64, i64)
 FLOATS(LABELS)
 
-// cross_entropy_grad: a block for each row, or one of its 8 warps if narrow. Each block counts the labels by itself, unless per has the divisor, which
-// label_weights puts there; each: dloss is of every row.
+// cross_entropy_grad: one block per row, or one of its 8 warps per row if narrow is set. Each block
+// counts the labels, unless per has the divisor that label_weights computed. If each is set, dloss
+// has an element per row.
 #define CROSS_ENTROPY_GRAD(T, t, L, l) \
 	extern "C" __global__ void __launch_bounds__(1024) label_weights_##l##_##t(double *per, const L *labels, const T *weights, entropy e) { \
 		__shared__ double s[33]; \

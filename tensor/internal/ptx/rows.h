@@ -1,4 +1,4 @@
-// What the kernels of rows share.
+// Shared by the kernels of rows.
 
 #pragma once
 
@@ -28,17 +28,17 @@ struct entropy {
 
 static __device__ bool no_class(i64 label, const entropy &e) { return label != e.ignore && (label < 0 || label >= (i64)e.r.cols); }
 
-// row_sum is the greatest element of a row, and the sum of exp(v - greatest), by a warp.
+// row_sum is the greatest element of a row, and the sum of exp(v - greatest), computed by a warp.
 struct row_sum {
 	double top, sum;
 };
 
-// counts_for is the weight of a row's label in what the sum of the losses is divided by.
+// counts_for is the weight of a row's label in the divisor of the losses.
 template <class T> static __device__ double counts_for(i64 label, const T *weights, const entropy &e) {
 	return label == e.ignore ? 0 : !weights ? 1 : no_class(label, e) ? 0 : (double)weights[label];
 }
 
-// label_weights is what the sum of the losses is divided by, for each thread of a block. s has 33 places.
+// label_weights is the divisor of the losses, for each thread of a block. s has 33 slots.
 template <class T, class L> static __device__ double label_weights(const L *labels, const T *weights, const entropy &e, double *s) {
 	if (!e.mean)
 		return 1;
@@ -48,7 +48,7 @@ template <class T, class L> static __device__ double label_weights(const L *labe
 	return block_sum(own.value(), s);
 }
 
-// spread_of is what smoothing gives all classes together, for each thread of a block.
+// spread_of is smoothing's share of all classes together, for each thread of a block.
 template <class T> static __device__ double spread_of(const T *weights, const entropy &e, double *s) {
 	if (!weights || e.smoothing == 0)
 		return e.smoothing;
@@ -57,11 +57,11 @@ template <class T> static __device__ double spread_of(const T *weights, const en
 	return e.smoothing / (double)e.r.cols * block_sum(own.value(), s);
 }
 
-// CROSS_ENTROPY is the kernel of a loss: a row for each warp, of 8 in a block. With each, loss has
-// all rows' losses. Each block leaves the sum of its losses, that of what they are divided by, and
-// the first row whose label is no class, in part; the last one adds those up. grad, if it is not
-// null, gets the gradient of the logits, of a loss whose own is 1. W is the type of the loss;
-// surprise and slopes are those for T.
+// CROSS_ENTROPY is the kernel of a loss, with a warp per row and 8 of them in a block. With each,
+// loss gets all rows' losses. Each block writes the sum of its losses, the sum of their divisors,
+// and the first row whose label is not a class, to part. The last block adds them. grad, unless it
+// is null, gets the gradient of the logits for a gradient of the loss of 1. W is the type of the
+// loss; surprise and slopes are those for T.
 #define CROSS_ENTROPY(name, T, t, W, L, l) \
 	extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 2 ? 4 : 1) name##_##l##_##t(W *loss, T *grad, const T *logits, const L *labels, const W *weights, fault *f, double *part, \
 		unsigned *ticket, i64 each, entropy e) { \

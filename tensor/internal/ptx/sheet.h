@@ -1,21 +1,22 @@
-// Tiles of float in shared memory, and products of them by the threads of a block: 8 threads down
-// by so many across, of which each has a few rows and columns of the result in registers. The
-// columns (and rows) of a thread are up to four that are neighbours, and as many further on: see
-// spread. The two bits of a lane's number that are lowest pick a row and a column, such that half a
-// warp reads its four numbers in one go.
+// Tiles of float in shared memory, and products of them by the threads of a block. There are 8
+// threads down by a number of threads across, and each has a few rows and columns of the result in
+// registers. The columns (and rows) of a thread are up to four neighbours, and as many further on;
+// see spread. The lowest two bits of a lane's number select a row and a column, so that half a warp
+// reads its four numbers at once.
 
 #pragma once
 
 #include "async.h"
 
-// spread is where the c columns of thread t lie, of so many threads: w t and what comes after.
+// spread describes where the c columns of thread t are, for that many threads: from w t on, and
+// after.
 template <int c, int threads> struct spread {
 	enum { w = c < 4 ? c : 4 };
 	static __device__ unsigned after(unsigned i) { return i / w * w * threads + i % w; }
 	static __device__ unsigned at(unsigned t, unsigned i) { return w * t + after(i); }
 };
 
-// corner is a thread's place among 8 by across.
+// corner is a thread's position among 8 by across.
 template <int across> struct corner {
 	unsigned y, x;
 	__device__ corner() {
@@ -29,13 +30,13 @@ template <int w> struct vector;
 template <> struct vector<2> { typedef float2 type; };
 template <> struct vector<4> { typedef float4 type; };
 
-// sheet is n rows of d numbers. The fours of a row change places, by the row's number over w, such
-// that threads that read the same four of each w-th row meet in no bank.
+// sheet is n rows of d numbers. The fours of a row are permuted by the row's number over w, so that
+// threads that read the same four of every w-th row have no bank conflicts.
 template <int n, int d, int w = 4> struct sheet {
 	float at[n * d];
 
-	// fill begins to copy the tile of memory from on, whose rows lie so far apart, by so many
-	// threads; what is after the last row and column is 0.
+	// fill starts the copy of the tile from memory, whose rows are apart elements apart, by that
+	// many threads. Elements after the last row and column become 0.
 	template <int threads> __device__ void fill(const float *from, i64 apart, i64 last, i64 cols) {
 		enum { fours = d / 4, rows = threads / fours };
 		unsigned x = threadIdx.x % fours, y = threadIdx.x / fours;
@@ -54,8 +55,8 @@ template <int n, int d, int w = 4> struct sheet {
 				copy_one(to + i * d + (x ^ (y + i) / w % 8) * 4 + k, from + k, i < left && k < there);
 	}
 
-	// place is where thread t's columns of row y + k begin, y being a multiple of 4; those after
-	// its first w ones are 4 times the threads further on each.
+	// place is where thread t's columns of row y + k begin; y is a multiple of 4. The columns after
+	// its first w ones are 4 times the number of threads further on each.
 	template <int v> __device__ float *place(unsigned y, unsigned k, unsigned t) { return at + y * d + (v * t / 4 ^ (y / w + k / w) % 8) * 4 + v * t % 4 + k * d; }
 
 	// take reads a thread's columns of a row.
@@ -76,7 +77,7 @@ template <int n, int d, int w = 4> struct sheet {
 			*(typename vector<s::w>::type *)(to + s::after(i)) = *(const typename vector<s::w>::type *)(from + i);
 	}
 
-	// four is where the x-th four of thread t's first row is. The thread's other rows are
+	// four is the address of the x-th four of thread t's first row. The thread's other rows are
 	// spread::after further down.
 	__device__ const float *four(unsigned t, unsigned x) { return at + w * t * d + (x ^ t % 8) * 4; }
 };
@@ -108,7 +109,7 @@ static __device__ void meet(float (&sum)[r][c], sheet<n, d, v> &a, sheet<m, d, w
 	}
 }
 
-// combine adds to sum the rows of b from a row on, each times its weight in w.
+// combine adds to sum the rows of b, starting at a row, each times its weight in w.
 template <int across, int r, int c, int n, int m, int d, int e, int v, int u>
 static __device__ void combine(float (&sum)[r][c], sheet<n, m, v> &w, sheet<e, d, u> &b, unsigned from, const corner<across> &me) {
 	typedef spread<r, 8> down;

@@ -6,8 +6,8 @@
 
 enum { run = 2048 };
 
-// kept_of_run is how many keys the network of the run has that begins at a key of n: the last run's
-// is no longer than its keys need.
+// kept_of_run is the number of keys in the network of the run that begins at key from of n. The
+// last run's network is no longer than its keys need.
 static __device__ int kept_of_run(u64 from, u64 n) {
 	int keep = run;
 	while (keep > 1 && from + keep / 2 >= n)
@@ -15,7 +15,7 @@ static __device__ int kept_of_run(u64 from, u64 n) {
 	return keep;
 }
 
-// sort_run sorts keys in shared memory by a bitonic network. Half as many threads do.
+// sort_run sorts keys in shared memory with a bitonic network, with half as many threads as keys.
 static __device__ void sort_run(u64 *keys, int keep) {
 	__syncthreads();
 	for (int size = 2; size <= keep; size *= 2)

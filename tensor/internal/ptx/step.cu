@@ -1,6 +1,6 @@
-// Optimisers: one launch for all parameters, blockIdx.y says which. A parameter's own numbers come
-// with the arguments or, where the step is captured, from device memory: live has a row of them for
-// each parameter, or is 0. The places of the numbers are generated from kernel.Rules.
+// Optimisers: one launch for all parameters. blockIdx.y is the parameter's number. A parameter's
+// own numbers are arguments or, if the step is captured, in device memory: live points to a row of
+// them for each parameter, or is 0. The indices of the numbers are generated from kernel.Rules.
 
 #include "kernels.h"
 #include "rules_gen.h"
@@ -8,7 +8,7 @@
 enum { max_parameters = 48 };
 
 template <int OWN> struct parameter {
-	u64 p, g, state[3], n; // what is not there is 0
+	u64 p, g, state[3], n; // absent arrays are 0
 	double own[OWN];
 };
 
@@ -18,22 +18,24 @@ template <int OWN> struct parameters {
 	parameter<OWN> at[max_parameters];
 };
 
-// Each product and sum is rounded by itself, as on the host.
+// Each product and sum is rounded separately, as on the host.
 static __device__ float mul(float a, float b) { return __fmul_rn(a, b); }
 static __device__ double mul(double a, double b) { return __dmul_rn(a, b); }
 static __device__ float add(float a, float b) { return __fadd_rn(a, b); }
 static __device__ double add(double a, double b) { return __dadd_rn(a, b); }
 
-// decayed is the gradient d with the decay of a parameter: without it d itself, because 0 times an infinite parameter is NaN.
+// decayed is the gradient d plus the decay of a parameter. Without decay it is d, because 0 times
+// an infinite parameter is NaN.
 template <class T> static __device__ T decayed(T d, T decay, T p) { return decay == 0 ? d : add(d, mul(decay, p)); }
 
-// lerp is from + (to - from) by, from the nearer end, as PyTorch's: of 1 it is to, however large from is.
+// lerp is from + (to - from) by, computed from the nearer end, as in PyTorch. So it is to if by is
+// 1, however large from is.
 template <class T> static __device__ T lerp(T from, T to, T by) {
 	return by < (T)0.5 ? add(from, mul(add(to, -from), by)) : add(to, mul(add(to, -from), add(by, (T)-1)));
 }
 
-// A rule updates a parameter p and its state s from the gradient g, where has says which of the
-// state is there, with the shared numbers n and its own.
+// A rule updates a parameter p and its state s from the gradient g, with the shared numbers n and
+// its own. has indicates which of the states exist.
 #define RULE(name) \
 	template <class T> static __device__ void name(const double *n, const double *own, T &p, T g, T *s, const bool *has)
 #define N(name) ((T)n[name])
@@ -86,7 +88,7 @@ RULE(lion) {
 	p = add(mul(p, OWN(lion_shrink)), -mul(OWN(lion_rate), u > 0 ? (T)1 : u < 0 ? (T)-1 : u));
 }
 
-// A thread has all of four elements in flight before it writes the first.
+// A thread has all loads of four elements in flight before it writes the first.
 enum { together = 4 };
 
 // An edition is for parameters of T and gradients of G.

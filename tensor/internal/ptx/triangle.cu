@@ -2,7 +2,7 @@
 
 #include "kernels.h"
 
-// triangle: elements whose column minus row is on the other side of the diagonal become 0.
+// triangle sets elements to 0 if their column minus row is on the other side of the diagonal.
 #define TRIANGLE(E, size) \
 	extern "C" __global__ void triangle_##size(E *dst, const E *x, u64 n, u64 rows, u64 cols, i64 diagonal, i64 upper) { \
 		EACH(i, n) { \

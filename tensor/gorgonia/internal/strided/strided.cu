@@ -1,6 +1,7 @@
-// Elementwise functions, copies and folds of arrays with any strides, on GPUs. Every kernel has an edition for float and one
-// for double, but for copies, which go by the size of an element; each strides over its grid, so that any grid does any size.
-// Results do not depend on the grid.
+// Elementwise functions, copies and folds of arrays with any strides, on GPUs. Copies have an
+// edition for each size of an element, and every other kernel has one for float and one for double.
+// Each kernel strides over its grid, so that any grid computes any size. Results do not depend on
+// the grid.
 
 typedef long long i64;
 typedef unsigned long long u64;
@@ -10,7 +11,8 @@ typedef unsigned long long u64;
 
 enum { max_dims = 8 };
 
-// plan is the dimensions of a loop, outermost first, and the strides of three arrays in elements; a stride of 0 repeats.
+// plan is the dimensions of a loop, outermost first, and the strides of three arrays in elements. A
+// stride of 0 repeats.
 struct plan {
 	i64 n, dims[max_dims], dst[max_dims], a[max_dims], b[max_dims];
 };
@@ -31,7 +33,7 @@ static __device__ place at(const plan &p, u64 i) {
 	return o;
 }
 
-// Each sum is rounded by itself, as on the host: a product before it is not fused with it.
+// Each sum is rounded separately, as on the host, and not fused with a product before it.
 static __device__ float add(float a, float b) { return __fadd_rn(a, b); }
 static __device__ double add(double a, double b) { return __dadd_rn(a, b); }
 
@@ -103,7 +105,7 @@ template <class T> static __device__ T unary(int op, T v, T lo, T hi) {
 	case CBRT: return (T)cbrt(d);
 	case INV_SQRT: return (T)(1 / sqrt(d));
 	case ABS: return (T)fabs(d);
-	case SIGN: return v < 0 ? (T)-1 : v > 0 ? (T)1 : v; // keeps NaN
+	case SIGN: return v < 0 ? (T)-1 : v > 0 ? (T)1 : v; // NaN stays NaN
 	default: return v < lo ? lo : v > hi ? hi : v;
 	}
 }
@@ -131,7 +133,7 @@ COPY(unsigned int, 4)
 COPY(u64, 8)
 COPY(ulonglong2, 16)
 
-// walk is the kept dimensions of a fold and the folded ones, with their strides.
+// walk is the kept and the folded dimensions of a fold, with their strides.
 struct walk {
 	i64 kept, kept_dims[max_dims], kept_strides[max_dims];
 	i64 folded, folded_dims[max_dims], folded_strides[max_dims];
@@ -146,7 +148,8 @@ static __device__ i64 offset(u64 i, i64 n, const i64 *dims, const i64 *strides) 
 	return o;
 }
 
-// before says which of two elements a fold takes: the least or the greatest, NaN above all, of equal ones the first.
+// before reports whether a fold takes v at index i rather than w at index j. A fold takes NaN
+// before all others, then the least or the greatest element, and of equal ones the first.
 template <class T> static __device__ bool before(bool least, T v, i64 i, T w, i64 j) {
 	bool nan = v != v, other = w != w;
 	if (nan || other)
@@ -158,7 +161,7 @@ template <class T> static __device__ bool before(bool least, T v, i64 i, T w, i6
 
 enum { fold_threads = 256 };
 
-// best leaves in values[0] and places[0] what the block found among the folded elements of one output.
+// best sets values[0] and places[0] to the block's result among the folded elements of one output.
 template <class T>
 static __device__ void best(const T *from, u64 count, bool least, const walk &w, T *values, i64 *places) {
 	int me = threadIdx.x;
@@ -184,7 +187,7 @@ static __device__ void best(const T *from, u64 count, bool least, const walk &w,
 	}
 }
 
-// fold: a block for each output.
+// fold: one block per output.
 #define FOLD(T, t) \
 	extern "C" __global__ void fold_##t(T *dst, const T *x, u64 outputs, u64 count, int least, walk w) { \
 		__shared__ T values[fold_threads]; \

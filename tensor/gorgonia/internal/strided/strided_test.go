@@ -16,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/device/null"
 )
 
-// bench is a stream with one allocation, which every array lies in.
+// bench is a stream with one allocation that contains every array.
 type bench struct {
 	t      *testing.T
 	k      *Kernels
@@ -71,7 +71,7 @@ func all[T any](b *bench, n int) []T {
 	return slices.Clone(elements[T](raw))
 }
 
-// index walks an array in row-major order: the elements' places in memory.
+// index returns the memory positions of an array's elements in row-major order.
 func index(a Array, from device.Ptr) (at []int) {
 	for i := range a.Len() {
 		o, rest := int(a.Ptr-from)/a.Size, i
@@ -84,7 +84,8 @@ func index(a Array, from device.Ptr) (at []int) {
 	return at
 }
 
-// layouts makes random arrays of the same dimensions that don't overlap, of which the first repeats nothing.
+// layouts returns random arrays of the same dimensions that don't overlap. The first one repeats
+// nothing.
 func (b *bench) layouts(r *rand.Rand, size int) (dst, x, y Array) {
 	dims := make([]int, r.IntN(5))
 	for i := range dims {
@@ -256,7 +257,7 @@ func TestArrays(t *testing.T) {
 	assert.Equal(t, 1, Dense(1, 4).Len())
 }
 
-// listening keeps the launches of a stream.
+// listening is a stream that records its launches.
 type listening struct {
 	device.Stream
 	launches []*device.Launch
