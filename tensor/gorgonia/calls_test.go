@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/gorgonia"
 )
 
-// engineCalls make a random call each.
+// engineCalls each return a random call.
 var engineCalls = []func(c *engineTrial) engineCall{
 	arithmeticCall, arithmeticCall, scalarCall, scalarCall, comparisonCall, scalarComparisonCall, unaryCall, reductionCall, argCall,
 	repeatCall, joinCall, productCall, dotCall, softMaxCall, selectCall,
@@ -27,7 +27,7 @@ var comparisons = []binaryAPI{{"Gt", g.Gt}, {"Gte", g.Gte}, {"Lt", g.Lt}, {"Lte"
 
 func pick[T any](c *engineTrial, list []T) T { return list[c.rand.IntN(len(list))] }
 
-// withOptions adds one of the options that say where the result goes.
+// withOptions adds one of the options that set the destination of the result.
 func (c *engineTrial) withOptions(call engineCall, dtype g.Dtype, shape []int) engineCall {
 	switch c.rand.IntN(6) {
 	case 0:
@@ -50,7 +50,8 @@ func (c *engineTrial) withOptions(call engineCall, dtype g.Dtype, shape []int) e
 		}
 		reuse := c.random(shape...)
 		c.kind = kind
-		if reuse.eng.RequiresIterator() && !reuse.eng.DataOrder().IsTransposed() { // StdEng takes no such views
+		// StdEng does not take such views.
+		if reuse.eng.RequiresIterator() && !reuse.eng.DataOrder().IsTransposed() {
 			reuse.eng = c.plain(reuse.std)
 		}
 		call.reuse = &reuse
@@ -74,7 +75,7 @@ func arithmeticCall(c *engineTrial) engineCall {
 	return call
 }
 
-// numberOn makes a call of a tensor and a number, on either side.
+// numberOn returns a call with a tensor and a number, on either side.
 func numberOn(c *engineTrial, op binaryAPI) engineCall {
 	a, s, left := c.random(c.shape()...), c.kind.scalar(c.rand), c.rand.IntN(2) == 0
 	name := op.name + " number"
@@ -107,7 +108,7 @@ func (c *engineTrial) asComparison(call engineCall) engineCall {
 	if c.rand.IntN(2) == 0 {
 		call = c.withOptions(call, c.kind.dtype, shape)
 		if call.reuse != nil {
-			call.refused = gorgonia.ErrDtype // but with AsSameType
+			call.refused = gorgonia.ErrDtype // except with AsSameType
 		}
 	}
 	if c.rand.IntN(2) == 0 {
@@ -168,7 +169,8 @@ func reductionCall(c *engineTrial) engineCall {
 	call := engineCall{name: name, operands: []pair{c.random(shape...)}, near: true, do: func(in []*g.Dense, _ ...g.FuncOpt) (g.Tensor, error) {
 		return dense(f(in[0], axes...))
 	}}
-	if c.onDevice() && len(shape) > 3 { // along an inner axis of more than three dimensions StdEng panics, or takes the wrong elements
+	// Along an inner axis of more than three dimensions StdEng panics, or takes the wrong elements.
+	if c.onDevice() && len(shape) > 3 {
 		call.instead = func(in []*g.Dense, _ *g.Dense) (g.Tensor, error) { return reduced(c.t, name, in[0], axes), nil }
 	}
 	return call
@@ -177,7 +179,7 @@ func reductionCall(c *engineTrial) engineCall {
 func argCall(c *engineTrial) engineCall {
 	c.finite = c.onDevice() // of several infinities StdEng takes the first or the second
 	shape := c.shape()
-	axis := c.rand.IntN(len(shape)+1) - 1 // -1: all
+	axis := c.rand.IntN(len(shape)+1) - 1 // -1 means all
 	if c.rand.IntN(2) == 0 {
 		return engineCall{name: "Argmax", operands: []pair{c.random(shape...)}, do: func(in []*g.Dense, _ ...g.FuncOpt) (g.Tensor, error) {
 			return dense(in[0].Argmax(axis))
@@ -194,7 +196,8 @@ func repeatCall(c *engineTrial) engineCall {
 	call := engineCall{name: "Repeat", operands: []pair{c.random(shape...)}, do: func(in []*g.Dense, _ ...g.FuncOpt) (g.Tensor, error) {
 		return g.Repeat(in[0], axis, n)
 	}}
-	if c.onDevice() && axis == 0 && g.Shape(shape).IsRowVec() { // StdEng repeats the first element, and loses the others
+	// StdEng repeats the first element, and loses the others.
+	if c.onDevice() && axis == 0 && g.Shape(shape).IsRowVec() {
 		call.instead = func(in []*g.Dense, _ *g.Dense) (g.Tensor, error) {
 			rows := make([]g.Tensor, n-1)
 			for i := range rows {
@@ -223,7 +226,7 @@ func joinCall(c *engineTrial) engineCall {
 	}}
 }
 
-// size is a dimension of a product: of 1 now and then.
+// size returns a dimension of a product, which is sometimes 1.
 func (c *engineTrial) size() int { return 1 + c.rand.IntN(4) }
 
 func productCall(c *engineTrial) engineCall {
@@ -252,7 +255,7 @@ func productCall(c *engineTrial) engineCall {
 	return c.withReuse(call, shape)
 }
 
-// withReuse is withOptions without UseUnsafe, and a reuse tensor that is not a view.
+// withReuse is withOptions without UseUnsafe, and with a reuse tensor that is not a view.
 func (c *engineTrial) withReuse(call engineCall, shape []int) engineCall {
 	for {
 		if with := c.withOptions(call, c.kind.dtype, shape); !with.unsafe {
@@ -273,7 +276,8 @@ func dotCall(c *engineTrial) engineCall {
 	}}
 	call = c.withReuse(call, s[2])
 	incr := strings.HasSuffix(call.name, "incr")
-	call.instead = func(in []*g.Dense, given *g.Dense) (g.Tensor, error) { // StdEng ignores WithIncr, and WithReuse for vectors
+	// StdEng ignores WithIncr, and WithReuse for vectors.
+	call.instead = func(in []*g.Dense, given *g.Dense) (g.Tensor, error) {
 		r, err := c.dot(in[0], in[1])
 		if err != nil || given == nil {
 			return r, err
@@ -294,7 +298,8 @@ func dotCall(c *engineTrial) engineCall {
 }
 
 func softMaxCall(c *engineTrial) engineCall {
-	c.finite = c.onDevice() // of lines with infinities StdEng makes NaN, 0 or -Inf, as the layout has it
+	// For lines with infinities StdEng returns NaN, 0 or -Inf, depending on the layout.
+	c.finite = c.onDevice()
 	shape := c.shape()
 	axis := c.rand.IntN(len(shape)+1) - 1
 	call := engineCall{name: "SoftMax", near: true, operands: []pair{c.random(shape...)}, do: func(in []*g.Dense, opts ...g.FuncOpt) (g.Tensor, error) {

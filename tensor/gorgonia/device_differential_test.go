@@ -16,8 +16,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// The device engine is compared with StdEng on the same random operations. What its documentation says that it does otherwise
-// is listed here, and nothing else may differ.
+// The device engine is compared with StdEng on the same random operations. Only the differences
+// that its documentation lists are allowed, and they are listed here.
 
 func TestDeviceEngineAgainstStdEng(t *testing.T) {
 	e := newDeviceEngine(t)
@@ -26,7 +26,7 @@ func TestDeviceEngineAgainstStdEng(t *testing.T) {
 	}
 }
 
-// FuzzDeviceEngine lets the fuzzer choose.
+// FuzzDeviceEngine makes the fuzzer choose the operations.
 func FuzzDeviceEngine(f *testing.F) {
 	for i := range 16 {
 		f.Add([]byte{byte(i * 16), 3, byte(i), 17, 90, 255, 0, 128})
@@ -41,7 +41,7 @@ func (c *engineTrial) onDevice() bool {
 	return ok
 }
 
-// on is the call as the engine under test has it.
+// on returns the call as the engine under test runs it.
 func (c *engineTrial) on(call engineCall) engineCall {
 	r, ok := c.e.(deviceRig)
 	if !ok {
@@ -66,8 +66,8 @@ func (c *engineTrial) on(call engineCall) engineCall {
 	return call
 }
 
-// dot is gtensor.Dot of StdEng. Where that panics, which it does of more than two dimensions if there is one of 1 to sum over, the
-// device engine is compared with plain loops.
+// dot is gtensor.Dot of StdEng. StdEng panics for more than two dimensions if the dimension to sum
+// over has size 1. In this case the device engine is compared with plain loops.
 func (c *engineTrial) dot(x, y *g.Dense) (g.Tensor, error) {
 	r, err := guarded(func() (g.Tensor, error) { return g.Dot(x, y) })
 	if !errors.Is(err, errPanic) {
@@ -78,7 +78,7 @@ func (c *engineTrial) dot(x, y *g.Dense) (g.Tensor, error) {
 	}
 	a, b := x.Shape(), y.Shape()
 	k := a[len(a)-1]
-	inner := 1 // elements of y behind the dimension that is summed over
+	inner := 1 // elements of y after the dimension that is summed over
 	if len(b) > 1 {
 		inner = b[len(b)-1]
 	}
@@ -102,7 +102,7 @@ func (c *engineTrial) dot(x, y *g.Dense) (g.Tensor, error) {
 	return ofValues(x.Dtype(), sums, shape), nil
 }
 
-// reduced is a reduction in plain loops.
+// reduced computes a reduction with plain loops.
 func reduced(t testing.TB, name string, x *g.Dense, axes []int) g.Tensor {
 	t.Helper()
 	shape := g.Shape{}
@@ -137,7 +137,7 @@ func reduced(t testing.TB, name string, x *g.Dense, axes []int) g.Tensor {
 	return ofValues(x.Dtype(), out, shape)
 }
 
-// ofValues is a tensor of StdEng.
+// ofValues returns a tensor of StdEng.
 func ofValues(dt g.Dtype, values []float64, shape g.Shape) *g.Dense {
 	d := g.New(g.Of(dt), g.WithShape(shape...))
 	for i, v := range values {
@@ -146,7 +146,7 @@ func ofValues(dt g.Dtype, values []float64, shape g.Shape) *g.Dense {
 	return d
 }
 
-// inPlace is what an operation with UseUnsafe should do.
+// inPlace returns the expected result of an operation with UseUnsafe.
 func (c *engineTrial) inPlace(call engineCall) func([]*g.Dense, *g.Dense) (g.Tensor, error) {
 	return func(in []*g.Dense, _ *g.Dense) (g.Tensor, error) {
 		opts := []g.FuncOpt{}
@@ -161,7 +161,7 @@ func (c *engineTrial) inPlace(call engineCall) func([]*g.Dense, *g.Dense) (g.Ten
 	}
 }
 
-// outer is gtensor.Outer, which itself would zero its result where it can't.
+// outer is gtensor.Outer, which itself would zero its result in memory that the host can't access.
 func (r deviceRig) outer(in []*g.Dense, opts ...g.FuncOpt) (g.Tensor, error) {
 	o := g.ParseFuncOpts(opts...)
 	out, _ := o.Incr().(*g.Dense)
@@ -193,7 +193,7 @@ func zeroOf(dt g.Dtype) any {
 	return d.Get(0)
 }
 
-// named requires that an error tells what the device has no kernel for.
+// named requires that an error names the operation and type without a kernel.
 func named(t testing.TB, err error, call engineCall, what string) {
 	t.Helper()
 	if call.names != "" {

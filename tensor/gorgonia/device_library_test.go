@@ -14,10 +14,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor/gorgonia"
 )
 
-// What gorgonia.org/tensor does with memory that the host can't touch, call by call: what the documentation of DeviceEngine
-// promises, and the limits that it names.
+// These tests show what gorgonia.org/tensor does with memory that the host can't access, call by
+// call: the behaviour and the limits that the documentation of DeviceEngine describes.
 
-// fatal are the calls that end the program, whatever the engine does. They are tried in a child.
+// fatal are the calls that crash the program with any engine. They are tried in a child process.
 var fatal = map[string]func(e deviceRig, d, scalar *g.Dense){
 	"%v":           func(_ deviceRig, d, _ *g.Dense) { _ = fmt.Sprintf("%v", d) },
 	"%+v":          func(_ deviceRig, d, _ *g.Dense) { _ = fmt.Sprintf("%+v", d) },
@@ -46,7 +46,7 @@ func TestCallsThatEndTheProgram(t *testing.T) {
 	}
 	e := newDeviceEngine(t)
 	if name := os.Getenv("CISTERN_FATAL"); name != "" {
-		defer func() { _ = recover() }() // it can't be
+		defer func() { _ = recover() }() // the fault can't be recovered
 		fatal[name](e, put(t, e, count(6), 2, 3), put(t, e, []float32{1}))
 		return
 	}
@@ -100,7 +100,7 @@ func TestCloneAndSafeT(t *testing.T) {
 	turned, err := d.SafeT()
 	require.NoError(t, err)
 	assert.Equal(t, []float32{1, 4, 2, 5, 3, 6}, get[float32](t, e, turned))
-	// A view's clone has all that it spans, with the view's strides.
+	// A view's clone has the memory that the view spans, with the view's strides.
 	v, err := d.Slice(nil, g.S(1, 3))
 	require.NoError(t, err)
 	clone := v.(*g.Dense).Clone().(*g.Dense)
@@ -145,7 +145,7 @@ func TestTransposeMovesTheData(t *testing.T) {
 	assert.Equal(t, []int{2, 1}, d.Strides())
 	assert.Equal(t, []float32{1, 4, 2, 5, 3, 6}, get[float32](t, e, d))
 	require.NoError(t, d.T())
-	require.NoError(t, d.Reshape(6)) // which transposes first
+	require.NoError(t, d.Reshape(6)) // transposes first
 	assert.Equal(t, count(6), get[float32](t, e, d))
 	require.NoError(t, e.Release(d))
 }

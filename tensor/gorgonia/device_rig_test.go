@@ -18,7 +18,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// deviceRig is a device engine with everything below it.
+// deviceRig is a device engine with the runtime and the cache below it.
 type deviceRig struct {
 	*gorgonia.DeviceEngine
 	rt     *tensor.Runtime
@@ -31,8 +31,8 @@ type deviceRig struct {
 
 var background = context.Background()
 
-// newDeviceEngine makes an engine on the device that CISTERN_TEST_DEVICE names, or on a host device whose memory is not
-// accessible, and checks at the end that nothing is left.
+// newDeviceEngine opens an engine on the device that CISTERN_TEST_DEVICE names, or on a host device
+// whose memory is not accessible. At the end it checks that no memory is left.
 func newDeviceEngine(t testing.TB) deviceRig {
 	t.Helper()
 	if bits.UintSize < 64 {
@@ -49,7 +49,7 @@ func newDeviceEngine(t testing.TB) deviceRig {
 	return r
 }
 
-// openDeviceEngine makes an engine, with a cache of its own, on a device.
+// openDeviceEngine opens an engine with a cache of its own on a device.
 func openDeviceEngine(t testing.TB, dev device.Device) deviceRig {
 	t.Helper()
 	config, err := memcache.ConfigFromEnv()
@@ -84,7 +84,7 @@ func openDeviceEngine(t testing.TB, dev device.Device) deviceRig {
 }
 
 func (r deviceRig) close(t testing.TB) {
-	_ = r.DeviceEngine.Close() // tests that leave tensors say so themselves
+	_ = r.DeviceEngine.Close() // tests with leaks check the error themselves
 	assert.NoError(t, r.rt.Close())
 	assert.Zero(t, r.cache.MemoryAllocated())
 	assert.NoError(t, r.pool.Close())
@@ -92,7 +92,7 @@ func (r deviceRig) close(t testing.TB) {
 	assert.NoError(t, r.cache.Close())
 }
 
-// put is a tensor of the engine with a copy of data.
+// put returns a tensor of the engine with a copy of data.
 func put[T any](t testing.TB, r deviceRig, data []T, shape ...int) *g.Dense {
 	t.Helper()
 	d, err := r.New(g.WithShape(shape...), g.WithBacking(data))
@@ -100,7 +100,7 @@ func put[T any](t testing.TB, r deviceRig, data []T, shape ...int) *g.Dense {
 	return d
 }
 
-// get is the elements of a tensor of the engine, row-major.
+// get returns the elements of a tensor of the engine, row-major.
 func get[T any](t testing.TB, r deviceRig, d *g.Dense) []T {
 	t.Helper()
 	h, err := r.ToHost(background, d)
@@ -111,13 +111,13 @@ func get[T any](t testing.TB, r deviceRig, d *g.Dense) []T {
 	return h.Data().([]T)
 }
 
-// engineUnderTest is an engine that is compared with StdEng: how its tensors are read and filled, where they lie.
+// engineUnderTest is an engine that is compared with StdEng. It can read and fill its tensors.
 type engineUnderTest interface {
 	New(...g.ConsOpt) (*g.Dense, error)
 	NewLifetime() *gorgonia.Lifetime
 	engine() g.Engine
 	allocated() int64
-	// open is d, or the same layout and bytes in Go memory; shut sets d to that.
+	// open returns d, or the same layout and bytes in Go memory; shut sets d to that.
 	open(t testing.TB, d *g.Dense) *g.Dense
 	shut(t testing.TB, d, opened *g.Dense)
 }
@@ -130,7 +130,7 @@ func (r rig) shut(_ testing.TB, _ *g.Dense, _ *g.Dense) {}
 func (r deviceRig) engine() g.Engine { return r.DeviceEngine }
 func (r deviceRig) allocated() int64 { return r.cache.MemoryAllocated() - r.own }
 
-// open reads the bytes as they lie, so that it shares nothing with the engine's own way of reading.
+// open reads the bytes in memory order, so that it shares no code with the engine.
 func (r deviceRig) open(t testing.TB, d *g.Dense) *g.Dense {
 	t.Helper()
 	block, offset, err := r.Block(d)

@@ -61,7 +61,7 @@ func TestSharingFromATensor(t *testing.T) {
 	require.NoError(t, foreign.Release())
 }
 
-// TestSharingAPartFirst has the part of a block before the whole.
+// TestSharingAPartFirst shares a part of a block before the whole.
 func TestSharingAPartFirst(t *testing.T) {
 	e := newDeviceEngine(t)
 	lifetime := e.NewLifetime()
@@ -196,8 +196,8 @@ func (s *counted) Launch(l *device.Launch) error {
 	return s.Stream.Launch(l)
 }
 
-// TestSharingCopiesNothing counts what reaches the stream while memory is shared, and what is
-// allocated, for each dtype that both have.
+// TestSharingCopiesNothing counts the work on the stream while memory is shared, and the
+// allocations, for each dtype that both packages have.
 func TestSharingCopiesNothing(t *testing.T) {
 	below := newDeviceEngine(t)
 	if _, ok := below.dev.(device.ModuleLoader); ok {

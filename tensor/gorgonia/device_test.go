@@ -43,7 +43,7 @@ func TestNewDeviceEngine(t *testing.T) {
 	assert.Zero(t, e.allocated())
 }
 
-// TestNewMemoryIsZero reuses memory that has something else.
+// TestNewMemoryIsZero reuses memory with other contents.
 func TestNewMemoryIsZero(t *testing.T) {
 	e := newDeviceEngine(t)
 	d := put(t, e, count(100), 100)
@@ -179,7 +179,7 @@ func TestStickyErrorsOfADevice(t *testing.T) {
 	_ = e.cache.Close()
 }
 
-// TestGoroutinesOnADevice have tensors of their own on one engine.
+// TestGoroutinesOnADevice uses separate tensors on one engine.
 func TestGoroutinesOnADevice(t *testing.T) {
 	e := newDeviceEngine(t)
 	var wg sync.WaitGroup

@@ -143,14 +143,14 @@ func TestOverlappingOperands(t *testing.T) {
 	assert.ErrorIs(t, e.DeviceEngine.Outer(column, column, x), gorgonia.ErrInvalid)
 }
 
-// TestCopiesBetweenEngines has two engines with streams of their own on one device.
+// TestCopiesBetweenEngines copies between two engines with streams of their own on one device.
 func TestCopiesBetweenEngines(t *testing.T) {
 	e := newDeviceEngine(t)
 	other := openDeviceEngine(t, e.dev)
 	defer other.close(t)
 	a := put(t, e, count(6), 2, 3)
 	b := put(t, other, make([]float32, 6), 2, 3)
-	for range 20 { // the race detector sees if an order is missing
+	for range 20 { // the race detector reports a missing order
 		_, err := g.Add(a, a, g.UseUnsafe())
 		require.NoError(t, err)
 		require.NoError(t, g.Copy(b, a))
@@ -203,7 +203,8 @@ func TestMemoryOfADevice(t *testing.T) {
 	assert.ErrorContains(t, err, "-1 bytes")
 }
 
-// TestCopiesBetweenBothKindsOfEngine go through whichever engine the library asks.
+// TestCopiesBetweenBothKindsOfEngine copies through either of the engines that the library may
+// call.
 func TestCopiesBetweenBothKindsOfEngine(t *testing.T) {
 	e, h := newDeviceEngine(t), newEngine(t, "host")
 	d, onHost := put(t, e, make([]float32, 6), 2, 3), of(t, h, count(6), 2, 3)

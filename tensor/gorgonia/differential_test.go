@@ -18,23 +18,25 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// The engine is compared with StdEng on random operations: the engine gets its operands as views, transposed, or as
-// they are, StdEng the same numbers one after the other, because it ignores strides in places. Results, shapes, dtypes
-// and errors must agree, operands stay as they were, and the cache have the operands and the result, and no more.
+// The engine is compared with StdEng on random operations. The engine gets its operands as views,
+// transposed, or unchanged; StdEng gets the same numbers in contiguous tensors, because it ignores
+// strides in places. Results, shapes, dtypes and errors must agree, operands must not change, and
+// the cache must hold only the operands and the result.
 
 // engineTrial is one random case.
 type engineTrial struct {
-	t      testing.TB
-	e      engineUnderTest
-	rand   *rand.Rand
-	kind   numberKind
-	finite bool // no infinities, which gonum's products lose or not, as the layout has it
+	t    testing.TB
+	e    engineUnderTest
+	rand *rand.Rand
+	kind numberKind
+	// finite means no infinities, which gonum's products lose or keep depending on the layout.
+	finite bool
 }
 
-// pair is the same tensor twice.
+// pair is the same tensor for both engines.
 type pair struct{ std, eng *g.Dense }
 
-// numberKind makes numbers of a dtype.
+// numberKind generates numbers of a dtype.
 type numberKind struct {
 	dtype   g.Dtype
 	integer bool
@@ -46,7 +48,7 @@ func kindOf[T int | int32 | int64 | uint8 | int16 | float32 | float64](dtype g.D
 	integer := dtype != g.Float32 && dtype != g.Float64
 	number := func(r *rand.Rand) T {
 		if integer {
-			return T(r.IntN(8)) // 0 as well
+			return T(r.IntN(8)) // may be 0
 		}
 		switch r.IntN(24) {
 		case 0:
@@ -70,7 +72,7 @@ func kindOf[T int | int32 | int64 | uint8 | int16 | float32 | float64](dtype g.D
 var numberKinds = []numberKind{kindOf[float32](g.Float32), kindOf[float64](g.Float64), kindOf[float32](g.Float32), kindOf[float64](g.Float64),
 	kindOf[int](g.Int), kindOf[int32](g.Int32), kindOf[int64](g.Int64), kindOf[uint8](g.Uint8), kindOf[int16](g.Int16)}
 
-// random makes the same tensor for both, laid out at random for the engine.
+// random generates the same tensor for both, with a random layout for the engine.
 func (c *engineTrial) random(shape ...int) pair {
 	backing := c.kind.backing(c.rand, g.Shape(shape).TotalSize())
 	if v := reflect.ValueOf(backing); c.finite && !c.kind.integer {
@@ -98,7 +100,7 @@ func (c *engineTrial) make(dtype g.Dtype, backing any, shape []int) pair {
 	return pair{std, eng}
 }
 
-// plain is a copy on the engine.
+// plain returns a copy on the engine.
 func (c *engineTrial) plain(std *g.Dense) *g.Dense {
 	eng, err := c.e.New(g.Of(std.Dtype()), g.WithShape(std.Shape().Clone()...))
 	require.NoError(c.t, err)
@@ -108,7 +110,7 @@ func (c *engineTrial) plain(std *g.Dense) *g.Dense {
 	return eng
 }
 
-// window is a copy as a view of a larger tensor.
+// window returns a copy as a view of a larger tensor.
 func (c *engineTrial) window(std *g.Dense) *g.Dense {
 	if std.Dims() == 0 {
 		return c.plain(std)
@@ -138,7 +140,7 @@ func (s span) Start() int { return s.from }
 func (s span) End() int   { return s.to }
 func (s span) Step() int  { return 1 }
 
-// turned is a copy that was transposed with T, its data in another order.
+// turned returns a copy that was transposed with T, with its data in another order.
 func (c *engineTrial) turned(std *g.Dense) *g.Dense {
 	n := std.Dims()
 	if n < 2 {
@@ -151,7 +153,7 @@ func (c *engineTrial) turned(std *g.Dense) *g.Dense {
 	}
 	eng, err := c.e.New(g.Of(std.Dtype()), g.WithShape(shape...))
 	require.NoError(c.t, err)
-	if err := eng.T(axes...); err != nil || !slices.Equal(eng.Shape(), std.Shape()) { // nothing to turn
+	if err := eng.T(axes...); err != nil || !slices.Equal(eng.Shape(), std.Shape()) { // nothing to transpose
 		return c.plain(std)
 	}
 	c.fill(eng, std)
@@ -171,7 +173,7 @@ func (c *engineTrial) fill(d, std *g.Dense) {
 	require.Equal(c.t, std.Size(), n)
 }
 
-// shape has 1 to 4 dimensions of 1 to 4.
+// shape returns 1 to 4 dimensions of 1 to 4.
 func (c *engineTrial) shape() []int {
 	shape := make([]int, 1+c.rand.IntN(4))
 	for i := range shape {
@@ -199,7 +201,7 @@ func TestEngineAgainstStdEng(t *testing.T) {
 	}
 }
 
-// FuzzEngine lets the fuzzer choose.
+// FuzzEngine makes the fuzzer choose the operations.
 func FuzzEngine(f *testing.F) {
 	for i := range 16 {
 		f.Add([]byte{byte(i * 16), 3, byte(i), 17, 90, 255, 0, 128})
@@ -226,17 +228,23 @@ type engineCall struct {
 	options  func(*g.Dense) []g.FuncOpt // for the reuse tensor
 	do       func(in []*g.Dense, opts ...g.FuncOpt) (g.Tensor, error)
 	unsafe   bool
-	refused  error                                                    // what the engine says to what StdEng should not do
-	instead  func(in []*g.Dense, given *g.Dense) (g.Tensor, error)    // what StdEng should do
-	leaves   bool                                                     // memory that only a lifetime frees, if it fails or adds to a tensor
-	names    string                                                   // what an error that is refused names
+	// refused is the engine's error for operations that StdEng should refuse.
+	refused error
+	// instead is the expected operation, instead of StdEng's.
+	instead func(in []*g.Dense, given *g.Dense) (g.Tensor, error)
+	// leaves means that the call leaves memory that only a lifetime frees, if it fails or adds to a
+	// tensor.
+	leaves   bool
+	names    string                                                   // the name in the error of a refused operation
 	onEngine func(in []*g.Dense, opts ...g.FuncOpt) (g.Tensor, error) // instead of do
-	near     bool                                                     // not to the last bit: sums of products in another order
+	// near means that results are not bit-identical, because sums of products have another order.
+	near bool
 }
 
 var errPanic = errors.New("panic")
 
-// dividing refuses integers by 0, which StdEng divides by in some forms: in others it panics or returns an error.
+// dividing expects an error for integers divided by 0. StdEng divides in some forms; in others it
+// panics or returns an error.
 func (c *engineTrial) dividing(call engineCall, divisor any) engineCall {
 	if !c.kind.integer {
 		return call
@@ -316,7 +324,8 @@ func (c *engineTrial) compare(call engineCall) {
 	w, v := values(c.t, want), c.values(got)
 	for i := range w {
 		if divided := strings.Contains(call.name, "Div") && math.IsInf(w[i], 1); divided {
-			continue // StdEng gives +Inf for all that is divided by 0, unless it is a view
+			// StdEng returns +Inf for anything divided by 0, except for views.
+			continue
 		}
 		if !almostEqual(w[i], v[i], call.near) {
 			require.Failf(c.t, "wrong", "%s: element %d is %v; StdEng: %v\n%v\n%v", what, i, v[i], w[i], v, w)
@@ -343,14 +352,15 @@ func (c *engineTrial) compare(call engineCall) {
 			continue
 		}
 		if !c.onDevice() {
-			before[i] = values(c.t, std[i]) // StdEng changes some of one element, and so does the engine that it computes for
+			// StdEng changes some operands of one element, and so does the engine that uses it.
+			before[i] = values(c.t, std[i])
 		}
 		require.True(c.t, slices.EqualFunc(before[i], c.values(o), func(a, b float64) bool { return almostEqual(a, b, call.near) }), "%s: operand %d changed", what, i)
 		require.True(c.t, slices.Equal(call.operands[i].std.Shape(), o.Shape()), "%s: operand %d has another shape", what, i)
 	}
 }
 
-// values are the elements of a tensor of the engine.
+// values returns the elements of a tensor of the engine.
 func (c *engineTrial) values(t g.Tensor) []float64 {
 	c.t.Helper()
 	return values(c.t, c.e.open(c.t, t.(*g.Dense)))

@@ -22,12 +22,12 @@ type rig struct {
 	dev    device.Device
 }
 
-// newEngine makes an engine with everything below it, and checks at the end that nothing is left.
+// newEngine opens an engine with its cache and device. At the end it checks that no memory is left.
 func newEngine(t testing.TB, name string) rig {
 	t.Helper()
 	e := openEngine(t, name)
 	t.Cleanup(func() {
-		_ = e.Close() // tests that leave tensors say so themselves
+		_ = e.Close() // tests with leaks check the error themselves
 		assert.Zero(t, e.cache.MemoryAllocated())
 		assert.NoError(t, e.cache.Close())
 		assert.NoError(t, e.stream.Close())
@@ -49,7 +49,7 @@ func openEngine(t testing.TB, name string) rig {
 	return rig{e, cache, stream, dev}
 }
 
-// of makes a tensor of the engine with the given elements.
+// of returns a tensor of the engine with the given elements.
 func of[T any](t testing.TB, e rig, data []T, shape ...int) *gtensor.Dense {
 	t.Helper()
 	d, err := e.New(gtensor.WithShape(shape...), gtensor.WithBacking(data))
@@ -57,7 +57,7 @@ func of[T any](t testing.TB, e rig, data []T, shape ...int) *gtensor.Dense {
 	return d
 }
 
-// count is 1, 2, 3, ...
+// count returns 1, 2, 3, ...
 func count(n int) []float32 {
 	f := make([]float32, n)
 	for i := range f {
@@ -66,7 +66,7 @@ func count(n int) []float32 {
 	return f
 }
 
-// rounded is the bytes of the cache's block for a tensor.
+// rounded returns the bytes of the cache's block for a tensor.
 func rounded(d *gtensor.Dense) int64 { return (int64(d.MemSize()) + 511) / 512 * 512 }
 
 func TestNewTakesItsMemoryFromTheCache(t *testing.T) {
@@ -94,7 +94,7 @@ func TestNewEngineRefuses(t *testing.T) {
 	assert.ErrorContains(t, err, "belongs to device")
 }
 
-// blind is a device whose memory the host can't touch.
+// blind is a device whose memory the host can't access.
 type blind struct{ device.Device }
 
 func TestNewEngineNeedsMemoryThatTheHostCanTouch(t *testing.T) {

@@ -14,7 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/gorgonia"
 )
 
-// Tensors of gorgonia.org/tensor in memory that only the device can touch; "cuda:0" is opened in the same way.
+// Tensors of gorgonia.org/tensor in memory that only the device can access. The device "cuda:0" is
+// opened in the same way.
 func ExampleDeviceEngine() {
 	ctx := context.Background()
 	env, err := tensor.Open("host?accessible=false")
@@ -42,7 +43,8 @@ func ExampleDeviceEngine() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	result, err := engine.ToHost(ctx, sums.(*gtensor.Dense)) // printing sums itself would end the program
+	// Printing sums itself would crash the program.
+	result, err := engine.ToHost(ctx, sums.(*gtensor.Dense))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/gorgonia"
 )
 
-// The library keeps the address only, of what Alloc returned.
+// The library keeps only the address that Alloc returned.
 func TestMemoryIsFoundByItsAddress(t *testing.T) {
 	e := newEngine(t, "host")
 	var tensors []*g.Dense
@@ -41,7 +41,7 @@ func TestMemoryIsFoundByItsAddress(t *testing.T) {
 	assert.Zero(t, e.cache.MemoryAllocated())
 }
 
-// Nobody calls Free: what is dropped stays allocated, whatever the garbage collector does.
+// Without a call of Free, a dropped tensor stays allocated, also after a garbage collection.
 func TestDroppedTensorsStayUntilTheLifetimeCloses(t *testing.T) {
 	e := newEngine(t, "host")
 	lifetime := e.NewLifetime()
@@ -66,7 +66,7 @@ func TestNewTensorsAreZero(t *testing.T) {
 	assert.Equal(t, make([]float32, 100), d.Data())
 }
 
-// slow queues a write of 7 to the whole block, that takes a while.
+// slow queues a slow write of 7 to the whole block.
 func slow(t *testing.T, s device.Stream, b memcache.Block) {
 	t.Helper()
 	data, err := s.Device().(device.HostVisible).Bytes(b.Ptr(), b.Size())
@@ -83,7 +83,8 @@ func slow(t *testing.T, s device.Stream, b memcache.Block) {
 	}))
 }
 
-// A block that was freed with work queued on its stream is the host's only when that is done.
+// A block that was freed with work queued on its stream is not accessed by the host before that
+// work has run.
 func TestAllocWaitsForTheEarlierOwnersWork(t *testing.T) {
 	e := newEngine(t, "host")
 	b, err := e.cache.Alloc(t.Context(), 512, e.stream)
@@ -137,7 +138,7 @@ func TestOperationsWaitForTheStream(t *testing.T) {
 	})
 }
 
-// What reads and writes without asking anybody works, since the memory is the host's.
+// Methods that access memory without calling the engine work, because the memory is the host's.
 func TestDirectAccess(t *testing.T) {
 	e := newEngine(t, "host")
 	d := of(t, e, count(6), 2, 3)
@@ -193,7 +194,7 @@ func TestSerialisation(t *testing.T) {
 	assert.EqualValues(t, 512, e.cache.MemoryAllocated())
 }
 
-// The library's own copies go both ways.
+// The library's own copies work in both directions.
 func TestCopies(t *testing.T) {
 	e, other := newEngine(t, "host"), newEngine(t, "host")
 	host := g.New(g.WithShape(2, 3), g.WithBacking(count(6)))
@@ -275,7 +276,7 @@ func TestTransposition(t *testing.T) {
 	}
 }
 
-// Reshape ignores the error of Transpose, so that the next operation returns it.
+// Reshape ignores the error of Transpose, so the next operation returns it.
 func TestErrorsThatTheLibraryIgnoresAreParked(t *testing.T) {
 	e := openEngine(t, "host")
 	defer e.dev.Close()
@@ -317,7 +318,7 @@ func TestBackingIsCopiedIn(t *testing.T) {
 	assert.EqualValues(t, 512, e.cache.MemoryAllocated())
 	require.NoError(t, e.Release(d))
 
-	// The library's New keeps the slice: such a tensor is not the engine's, its results are.
+	// The library's New keeps the slice, so the tensor is not the engine's, but its results are.
 	d = g.New(g.WithEngine(e.Engine), g.WithShape(2, 3), g.WithBacking(backing))
 	assert.ErrorIs(t, e.Release(d), gorgonia.ErrForeign)
 	neg, err := g.Neg(d)
@@ -344,7 +345,7 @@ func TestFromMemory(t *testing.T) {
 	_, err = e.Accessible(mem)
 	assert.ErrorIs(t, err, gorgonia.ErrForeign)
 
-	// Memory inside and behind that of a tensor.
+	// Memory inside and after that of a tensor.
 	d = of(t, e, count(6), 6)
 	inside := g.New(g.WithEngine(e.Engine), g.Of(g.Float32), g.WithShape(2), g.FromMemory(d.Uintptr()+8, 8))
 	assert.ErrorContains(t, e.Release(inside), "starts inside the memory of another")
@@ -354,7 +355,7 @@ func TestFromMemory(t *testing.T) {
 	assert.ErrorIs(t, err, gorgonia.ErrForeign)
 	require.NoError(t, e.Release(d))
 
-	// A size that is not the shape's is an error, not a panic, and nothing is lost.
+	// A size that does not fit the shape is an error, not a panic, and leaks nothing.
 	mem, err = e.Alloc(256)
 	require.NoError(t, err)
 	_, err = e.New(g.Of(g.Float32), g.WithShape(2, 3), g.FromMemory(mem.Uintptr(), mem.MemSize()))
@@ -363,7 +364,7 @@ func TestFromMemory(t *testing.T) {
 	assert.Zero(t, e.cache.MemoryAllocated())
 }
 
-// Safe arithmetic is one allocation; with a tensor to reuse, or unsafe, it is none.
+// Safe arithmetic allocates once. With a tensor to reuse, or unsafe, it does not allocate.
 func TestAllocationsOfAdd(t *testing.T) {
 	e := newEngine(t, "host")
 	a, b, r := of(t, e, count(6), 6), of(t, e, count(6), 6), of(t, e, count(6), 6)

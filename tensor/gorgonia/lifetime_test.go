@@ -41,9 +41,9 @@ func TestLifetimesNest(t *testing.T) {
 	b := of(t, e, count(6), 6)
 	c := of(t, e, count(6), 6)
 	innermost := e.NewLifetime()
-	require.NoError(t, innermost.Keep(a)) // is further out already
+	require.NoError(t, innermost.Keep(a)) // is in an outer lifetime already
 	of(t, e, count(6), 6)
-	require.NoError(t, inner.Keep(b)) // now the outer lifetime's
+	require.NoError(t, inner.Keep(b)) // belongs to the outer lifetime now
 	assert.ErrorIs(t, inner.Keep(c, g.New(g.WithBacking(count(6)))), gorgonia.ErrForeign)
 	require.NoError(t, inner.Close()) // closes the innermost too
 	require.NoError(t, innermost.Close())
@@ -110,7 +110,7 @@ func TestViewsInLifetimes(t *testing.T) {
 	assert.Zero(t, e.cache.MemoryAllocated())
 }
 
-// Whatever is done, in whatever order, the cache has exactly the blocks that something holds.
+// After any sequence of operations, the cache has exactly the blocks with a reference.
 func TestAccountingUnderRandomUse(t *testing.T) {
 	e := newEngine(t, "host")
 	for seed := range uint64(30) {
@@ -193,7 +193,7 @@ func TestAccountingUnderRandomUse(t *testing.T) {
 	assert.NoError(t, e.Close(), "nothing is left")
 }
 
-// Temporaries that only the library knows are the lifetime's.
+// The lifetime frees temporaries that only the library references.
 func TestLifetimeFreesTheLibrarysTemporaries(t *testing.T) {
 	e := newEngine(t, "host")
 	lifetime := e.NewLifetime()
@@ -210,7 +210,7 @@ func TestLifetimeFreesTheLibrarysTemporaries(t *testing.T) {
 	assert.Zero(t, e.cache.MemoryAllocated())
 }
 
-// Where the engine is asked, it leaves no temporaries: also those that StdEng loses.
+// The engine leaves no temporaries of its own operations, including those that StdEng leaks.
 func TestNoTemporariesAreLost(t *testing.T) {
 	for name, f := range map[string]func(e rig, in *given) (g.Tensor, error){
 		"unary incr": func(e rig, in *given) (g.Tensor, error) { return g.Square(in.a, g.WithIncr(in.b)) },
@@ -261,7 +261,7 @@ func TestNoTemporariesAreLost(t *testing.T) {
 	}
 }
 
-// given are operands, and the tensors that a test made for results.
+// given holds operands, and the tensors that a test allocated for results.
 type given struct {
 	operands
 	squares []*g.Dense
@@ -273,7 +273,7 @@ func (in *given) square(e rig) *g.Dense {
 	return d
 }
 
-// One error for every operation that has no memory left, and nothing is lost.
+// Every operation without enough memory returns an error, and leaks nothing.
 func TestOutOfMemory(t *testing.T) {
 	engines := map[string]rig{}
 	for layout := range layouts {

@@ -99,7 +99,7 @@ func TestDotOfMoreDimensions(t *testing.T) {
 	assert.Equal(t, before, e.cache.MemoryAllocated())
 }
 
-// Operations leave their operands as they were.
+// Operations don't change their operands.
 func TestOperandsKeepTheirShapesAndMasks(t *testing.T) {
 	e := newEngine(t, "host")
 	a, b := of(t, e, count(3), 1, 3), of(t, e, count(3), 1, 3)
@@ -118,7 +118,7 @@ func TestOperandsKeepTheirShapesAndMasks(t *testing.T) {
 	same(t, g.New(g.WithShape(3, 2), g.WithBacking(count(6))), m)
 }
 
-// Operations in place write the operand's own memory, whatever its strides.
+// Operations in place write the operand's own memory, with any strides.
 func TestUnsafeOperationsAreInPlace(t *testing.T) {
 	e := newEngine(t, "host")
 	m := transposed(t, e, g.New(g.WithShape(3, 2), g.WithBacking(count(6))))
@@ -135,7 +135,7 @@ func TestUnsafeOperationsAreInPlace(t *testing.T) {
 	assert.Equal(t, g.Shape{3, 2}, m.Shape())
 }
 
-// A view that an operation returns holds the memory, as those of Engine.View do.
+// A view that an operation returns keeps its memory, like the views of Engine.View.
 func TestViewsAsResults(t *testing.T) {
 	e := newEngine(t, "host")
 	a := of(t, e, []float32{5}, 1, 1)
@@ -200,7 +200,7 @@ func TestEngineConcurrentSafe(t *testing.T) {
 				assert.NoError(t, err)
 				_, err = g.Add(x, m)
 				assert.NoError(t, err)
-				d, err := own.Dot(vector, shared) // StdEng transposes the shared matrix for a moment
+				d, err := own.Dot(vector, shared) // StdEng transposes the shared matrix temporarily
 				assert.NoError(t, err)
 				assert.NoError(t, e.Release(d.(*g.Dense)))
 				assert.NoError(t, e.Release(m.(*g.Dense)))

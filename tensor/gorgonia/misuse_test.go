@@ -37,7 +37,7 @@ func TestReleasedTensors(t *testing.T) {
 	assert.EqualValues(t, 512, e.cache.MemoryAllocated())
 }
 
-// An operation that fails half way leaves nothing behind.
+// A failed operation leaves no memory.
 func TestFailedOperations(t *testing.T) {
 	e := newEngine(t, "host")
 	a := of(t, e, []int{1, 2, 3}, 3)
@@ -55,7 +55,7 @@ func TestFailedOperations(t *testing.T) {
 	assert.Equal(t, before+512, e.cache.MemoryAllocated())
 }
 
-// A *Dense that was given back to the library's pool belongs to somebody else.
+// A *Dense that was returned to the library's pool belongs to another caller.
 func TestRecycledHandles(t *testing.T) {
 	e := newEngine(t, "host")
 	for range 50 {
@@ -76,7 +76,7 @@ func TestRecycledHandles(t *testing.T) {
 	assert.Zero(t, e.cache.MemoryAllocated())
 }
 
-// The device's memory is Go memory: it outlives the collection of whatever pointed to it.
+// The device's memory is Go memory, and survives the collection of the tensors that point to it.
 func TestGarbageCollectionLeavesTheMemoryAlone(t *testing.T) {
 	e := newEngine(t, "host")
 	d := of(t, e, count(1000), 1000)
@@ -108,7 +108,8 @@ func TestTypesWithPointersAreRefused(t *testing.T) {
 	assert.Zero(t, e.cache.MemoryAllocated())
 }
 
-// StdEng ignores what WithReuse and WithIncr are given for an inner product, and strides in products of more dimensions.
+// For an inner product StdEng ignores WithReuse and WithIncr. For products of more dimensions it
+// ignores strides.
 func TestDotIntoATensor(t *testing.T) {
 	e := newEngine(t, "host")
 	a, b := of(t, e, []float32{3, 4}, 2, 1), of(t, e, []float32{2, 1.5}, 1, 2)

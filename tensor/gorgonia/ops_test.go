@@ -12,13 +12,15 @@ import (
 	g "gorgonia.org/tensor"
 )
 
-// operation is a call of the library on two matrices of one shape, its transpose and a vector of its columns.
+// operation is a call of the library on two matrices of the same shape, its transpose and a vector
+// of its columns.
 type operation struct {
 	name string
 	do   func(in operands) (g.Tensor, error)
 }
 
-// operands are the same numbers in Go memory or the engine's: a, b of (4, 6), c of (6, 4), v of (6), indices.
+// operands holds the same numbers in Go memory or on the engine: a, b of (4, 6), c of (6, 4), v of
+// (6), indices.
 type operands struct{ a, b, c, v, indices *g.Dense }
 
 func (in operands) all() []*g.Dense { return []*g.Dense{in.a, in.b, in.c, in.v, in.indices} }
@@ -30,7 +32,7 @@ func dense(d *g.Dense, err error) (g.Tensor, error) {
 	return d, nil
 }
 
-// copied is a compact copy.
+// copied returns a compact copy.
 func copied(d *g.Dense) *g.Dense {
 	if d.IsView() {
 		return d.Materialize().(*g.Dense)
@@ -104,7 +106,7 @@ var operations = func() (list []operation) {
 	return list
 }()
 
-// numbers are in (0.5, 5), so that every operation is defined.
+// numbers returns numbers in (0.5, 5), so that every operation is defined.
 func numbers(r *rand.Rand, n int) []float32 {
 	f := make([]float32, n)
 	for i := range f {
@@ -113,7 +115,7 @@ func numbers(r *rand.Rand, n int) []float32 {
 	return f
 }
 
-// values are the elements in row-major order.
+// values returns the elements in row-major order.
 func values(t testing.TB, x g.Tensor) []float64 {
 	t.Helper()
 	d, ok := x.(*g.Dense)
@@ -138,7 +140,7 @@ func values(t testing.TB, x g.Tensor) []float64 {
 	return out
 }
 
-// same compares tensors; gonum's sums depend on the alignment of its operands in the last bit.
+// same compares tensors. In the last bit, gonum's sums depend on the alignment of its operands.
 func same(t testing.TB, want, got g.Tensor, of ...any) {
 	t.Helper()
 	assert.Equal(t, want.Shape(), got.Shape(), of...)
@@ -146,8 +148,8 @@ func same(t testing.TB, want, got g.Tensor, of ...any) {
 	assert.InDeltaSlice(t, values(t, want), values(t, got), 2e-5, of...)
 }
 
-// Every operation on the engine's memory has the result that it has in Go memory; the result is the
-// engine's; and the cache has exactly the operands and the result.
+// Every operation on the engine's memory has the same result as in Go memory, the result belongs to
+// the engine, and the cache holds exactly the operands and the result.
 func TestOperationsAreAccounted(t *testing.T) {
 	const seed = 7
 	for layout, make := range layouts {
@@ -155,7 +157,7 @@ func TestOperationsAreAccounted(t *testing.T) {
 			e := newEngine(t, "host")
 			for _, op := range operations {
 				t.Run(op.name, func(t *testing.T) {
-					// What StdEng gives for compact operands, since it ignores strides in places.
+					// StdEng gets compact operands, because it ignores strides in places.
 					plain := plainOperands(rand.New(rand.NewPCG(seed, 0)))
 					want, err := op.do(plain)
 					require.NoError(t, err)
@@ -197,7 +199,7 @@ func plainOperands(r *rand.Rand) operands {
 	return in
 }
 
-// layouts put the numbers of operands into the engine's memory in different ways.
+// layouts copy the operands into the engine's memory with different layouts.
 var layouts = map[string]func(testing.TB, rig, operands) operands{
 	"compact": func(t testing.TB, e rig, p operands) operands {
 		return operands{
@@ -230,7 +232,7 @@ var layouts = map[string]func(testing.TB, rig, operands) operands{
 	},
 }
 
-// transposed is the matrix as a transposed one whose data was not moved.
+// transposed returns the matrix as a transposed one whose data was not moved.
 func transposed(t testing.TB, e rig, m *g.Dense) *g.Dense {
 	t.Helper()
 	moved, err := g.Transpose(m)
@@ -240,7 +242,7 @@ func transposed(t testing.TB, e rig, m *g.Dense) *g.Dense {
 	return d
 }
 
-// window is the matrix as a view of a larger one, at an offset.
+// window returns the matrix as a view of a larger one, at an offset.
 func window(t testing.TB, e rig, m *g.Dense, row, col int) *g.Dense {
 	t.Helper()
 	r, c := m.Shape()[0], m.Shape()[1]
@@ -253,7 +255,7 @@ func window(t testing.TB, e rig, m *g.Dense, row, col int) *g.Dense {
 	return v.(*g.Dense)
 }
 
-// rows is the tensor as rows of a larger one.
+// rows returns the tensor as rows of a larger one.
 func rows(t testing.TB, e rig, m *g.Dense) *g.Dense {
 	t.Helper()
 	shape := m.Shape().Clone()
@@ -266,7 +268,7 @@ func rows(t testing.TB, e rig, m *g.Dense) *g.Dense {
 	return v.(*g.Dense)
 }
 
-// column is the vector as a column of a matrix.
+// column returns the vector as a column of a matrix.
 func column(t testing.TB, e rig, v *g.Dense) *g.Dense {
 	t.Helper()
 	parent, err := e.New(g.Of(g.Float32), g.WithShape(v.Size(), 3))

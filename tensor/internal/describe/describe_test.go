@@ -8,8 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend"
 )
 
-// TestCallString: results come first, memory of no tensor has its elements, and of a list there is
-// the first item.
+// TestCallString: results come first, memory without a tensor is described by its number of
+// elements, and a list by its first item.
 func TestCallString(t *testing.T) {
 	var pool backend.Pool
 	of := func(d backend.Dtype, bytes int64) backend.Ref { return backend.Ref{Ptr: 8, Bytes: bytes, Dtype: d} }
@@ -30,7 +30,8 @@ func TestCallString(t *testing.T) {
 	assert.Equal(t, "float64[1] = bfloat16[2,2], the first of 2; float32[2,3] = float32[6]", Calls{norm, c}.String())
 }
 
-// TestGraph: the most frequent operations come first, and those of one number by name.
+// TestGraph: the most frequent operations come first, and operations of equal number are sorted by
+// name.
 func TestGraph(t *testing.T) {
 	g := NewGraph(7, map[string]int{"sum": 1, "add": 1, "matmul": 5})
 	assert.Equal(t, "replay of a graph of 7 nodes", g.Name)

@@ -14,8 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// TestAnyNumberOfGoroutinesGivesTheSame: products worth many goroutines, with few and many of them, and by the calling goroutine
-// alone, whose blocks are smaller.
+// TestAnyNumberOfGoroutinesGivesTheSame compares products on few and many goroutines, and on only
+// the calling goroutine, which uses smaller blocks.
 func TestAnyNumberOfGoroutinesGivesTheSame(t *testing.T) {
 	atEveryLevel(t, testGoroutines[float32], testGoroutines[float64])
 }
@@ -52,14 +52,15 @@ func testGoroutines[T Float](t *testing.T) {
 	}
 }
 
-// same compares bits.
+// same compares the bits.
 func same[T Float](a, b []T) bool {
 	return slices.EqualFunc(a, b, func(x, y T) bool {
 		return x == y && math.Signbit(float64(x)) == math.Signbit(float64(y)) || x != x && y != y
 	})
 }
 
-// TestBlocksGiveTheSame: an element has the same bits however small the blocks, and whether factors are packed or not.
+// TestBlocksGiveTheSame: an element is bit-identical for all sizes of blocks, and with and without
+// packed factors.
 func TestBlocksGiveTheSame(t *testing.T) { atEveryLevel(t, testBlocks[float32], testBlocks[float64]) }
 
 func testBlocks[T Float](t *testing.T) {
@@ -91,8 +92,8 @@ func testBlocks[T Float](t *testing.T) {
 	}
 }
 
-// TestNotNumbers: 0 times an infinity is NaN, and what is NaN stays so through bias and ReLU; elements that have no such term
-// have none.
+// TestNotNumbers: 0 times an infinity is NaN, and NaN stays NaN through bias and ReLU. Elements
+// without such a term are not NaN.
 func TestNotNumbers(t *testing.T) { atEveryLevel(t, testNotNumbers[float32], testNotNumbers[float64]) }
 
 func testNotNumbers[T Float](t *testing.T) {
@@ -128,7 +129,7 @@ func testNotNumbers[T Float](t *testing.T) {
 	}
 }
 
-// TestPanel: packing reads and writes nothing beside its elements, for every number of them.
+// TestPanel: packing reads and writes only its elements, for every number of them.
 func TestPanel(t *testing.T) { atEveryLevel(t, testPanel[float32], testPanel[float64]) }
 
 func testPanel[T Float](t *testing.T) {

@@ -23,8 +23,8 @@ func atEveryLevel(t *testing.T, test32, test64 func(t *testing.T)) {
 	}
 }
 
-// trials is how many there are of something random: with -short so many that every size of tile is
-// likely to be among them, and fewer where the race detector watches.
+// trials returns the number of random trials. With -short it is just large enough that every size
+// of tile is likely to occur. With the race detector it is smaller.
 func trials(n int) int {
 	switch {
 	case race.Enabled:
@@ -95,7 +95,7 @@ func randomTrial[T Float](r *rand.Rand) *trial[T] {
 	return c
 }
 
-// fill makes the matrices of a trial's sizes, in random layouts.
+// fill allocates the matrices of a trial's sizes, in random layouts.
 func (c *trial[T]) fill(r *rand.Rand) {
 	c.ta, c.tb, c.add = r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(2) == 0
 	matrix := func(rows, cols int, swap bool) ([]T, int) {
@@ -135,7 +135,7 @@ func (c *trial[T]) product() *Product[T] {
 	return &Product[T]{M: c.m, N: c.n, K: c.k, A: A(c.a, c.lda, c.ta), B: B(c.b, c.ldb, c.tb), C: c.c, CRow: c.ldc, Add: c.add, Finish: c.finish}
 }
 
-// check compares with the plain sums in float64.
+// check compares with plain sums in float64.
 func (c *trial[T]) check(t testing.TB, run func(*Product[T])) {
 	before := append([]T(nil), c.c...)
 	run(c.product())

@@ -7,7 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// BenchmarkTile is the micro-kernel alone, on panels in the first cache: what there is to reach.
+// BenchmarkTile measures only the micro-kernel, on panels in the first-level cache, which is the
+// upper limit for products.
 func BenchmarkTile(b *testing.B) {
 	b.Run("float32", benchmarkTile[float32])
 	b.Run("float64", benchmarkTile[float64])

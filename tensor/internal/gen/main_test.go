@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGenerated: what is written is of the tables.
+// TestGenerated: the generated files match the tables.
 func TestGenerated(t *testing.T) {
 	for path, text := range files() {
 		got, err := os.ReadFile(filepath.Join("..", "..", path))

@@ -12,8 +12,8 @@ import (
 )
 
 // TestFloatAttention: launches have a block for each tile and element of the batch, and dynamic
-// shared memory for its tiles; heads that are too wide, few queries, and GPUs before compute
-// capability 8.0 have the kernels without editions.
+// shared memory for its tiles. For heads with too many columns, few queries, and GPUs before
+// compute capability 8.0 the kernels without editions run.
 func TestFloatAttention(t *testing.T) {
 	r := newRig(t)
 	launches := func(p plan.Attention) []device.Launch {

@@ -10,8 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// TestNarrowAttention: launches have a block for each tile of rows, of fewer rows where heads are
-// wide, and one launch has the gradients of queries and keys; what no edition does is not supported.
+// TestNarrowAttention: launches have a block for each tile of rows, with fewer rows for heads with
+// more columns. One launch computes the gradients of queries and keys. Calls that no edition can
+// run are not supported.
 func TestNarrowAttention(t *testing.T) {
 	r := newRig(t)
 	call := func(op backend.Op, p plan.Attention) *backend.Call {

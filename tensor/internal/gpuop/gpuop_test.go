@@ -46,7 +46,7 @@ func (module) Kernel(name string) (any, error) { return name, nil }
 
 func (module) Close() error { return nil }
 
-// launched is a stream that keeps what was launched.
+// launched is a stream that records its launches.
 type launched struct {
 	device.Stream
 	all []device.Launch
@@ -94,12 +94,12 @@ func (r *rig) Keep(context.Context, *memcache.Block, int64, int64) (memcache.Blo
 
 func (r *rig) TF32() bool { return r.tf32 }
 
-// memory is n elements at an address.
+// memory returns n elements at an address.
 func memory(at device.Ptr, d backend.Dtype, n int) backend.Ref {
 	return backend.Ref{Ptr: at, Bytes: int64(n * d.Size()), Dtype: d}
 }
 
-// narrowCall is a call of an operation whose operands are all of bfloat16.
+// narrowCall returns a call of an operation whose operands are all bfloat16.
 func (r *rig) narrowCall(op backend.Op) *backend.Call {
 	c := r.NewCall(op, backend.BFloat16)
 	for range op.Roles() {
@@ -123,8 +123,8 @@ func (r *rig) narrowCall(op backend.Op) *backend.Call {
 	return c
 }
 
-// TestNativeBFloat16: testdata/bfloat16.txt has the operations with kernels for bfloat16. One that
-// is lost would be silently upcast.
+// TestNativeBFloat16: testdata/bfloat16.txt lists the operations with kernels for bfloat16. Without
+// this test, an operation that loses its kernel would silently be upcast.
 func TestNativeBFloat16(t *testing.T) {
 	r := newRig(t)
 	var native []string
@@ -141,9 +141,9 @@ func TestNativeBFloat16(t *testing.T) {
 	assert.Equal(t, string(want), strings.Join(native, "\n")+"\n")
 }
 
-// TestEveryKernelIsReached: each kernel of the PTX is an edition of a name, each name has one, and
-// every operation has those of float32 and float64, or of elements of 4 and 8 bytes. A pass of a
-// recurrent layer in one launch is for float32 alone, and RandPerm for int64.
+// TestEveryKernelIsReached: each kernel of the PTX is an edition of a name, and each name has a
+// kernel. Every operation has editions for float32 and float64, or for elements of 4 and 8 bytes. A
+// pass of a recurrent layer in one launch is only for float32, and RandPerm only for int64.
 func TestEveryKernelIsReached(t *testing.T) {
 	reached := map[string]bool{}
 	for n, text := range texts[1:] {
@@ -165,7 +165,8 @@ func TestEveryKernelIsReached(t *testing.T) {
 	}
 }
 
-// TestConversions: between every two dtypes, of which the result's is one of arithmetic.
+// TestConversions: there is a conversion between any two dtypes if the result's dtype has
+// arithmetic.
 func TestConversions(t *testing.T) {
 	for from := range backend.Dtypes {
 		for to := range backend.Dtypes {
@@ -176,8 +177,8 @@ func TestConversions(t *testing.T) {
 	}
 }
 
-// TestChoose: each product goes where docs/decisions/planned-products.md has measured it to be
-// fastest, and what was not measured to the library.
+// TestChoose: each product is computed in the way that docs/decisions/planned-products.md has
+// measured to be fastest, and products that were not measured by the library.
 func TestChoose(t *testing.T) {
 	const mul, bias, relu, sums, masked = backend.MatMul, backend.MatMulAddBias, backend.MatMulAddBiasReLU, backend.MatMulSums, backend.MatMulMasked
 	all := &Backend{env: &rig{}, blas: &library{}, fused: true}
@@ -221,7 +222,7 @@ func TestChoose(t *testing.T) {
 		{none, mul, bf, 128, 192, 64, b, Multiply, "there is no library of products"},
 		{none, mul, f32, 128, 192, 64, b, OwnNarrow, "few tiles and steps"},
 		{tf32, mul, f32, 128, 192, 64, b, Library, "nothing follows the product"},
-		// A gradient is masked where its product and that of the weights before it, which takes the
+		// A gradient is masked if its product, and the product of the layer before that takes the
 		// sums, are launches of our own.
 		{all, masked, f32, 1024, 512, 512, 784 << 2, OwnWide, "one wave of blocks, of a shape that was measured"},
 		{all, masked, f32, 1024, 512, 10, 512 << 2, OwnWide, "one wave of blocks, of a shape that was measured"},
@@ -246,7 +247,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// library is one of matrix products that only keeps what it is asked for.
+// library is a library of matrix products that only records its calls.
 type library struct{ asked []device.Gemm }
 
 func (l *library) MatMulWorkspace() (int64, error) { return 1 << 10, nil }
@@ -260,7 +261,7 @@ func (l *library) MatMul(_ device.Stream, g *device.Gemm) error {
 	return nil
 }
 
-// TestProductsOfABatch asks for every product once, in as few calls as the largest dimension
+// TestProductsOfABatch requests every product once, in as few calls as the largest dimension
 // allows.
 func TestProductsOfABatch(t *testing.T) {
 	const m, n, size = 2, 3, 4
@@ -285,8 +286,8 @@ func TestProductsOfABatch(t *testing.T) {
 	}
 }
 
-// TestProductsOfBFloat16 are asked for as such, with their bias, and matrices of a batch are two
-// bytes an element apart.
+// TestProductsOfBFloat16 requests bfloat16 products with their bias. The elements of a batch's
+// matrices are two bytes apart.
 func TestProductsOfBFloat16(t *testing.T) {
 	r := newRig(t)
 	asked := &library{}
@@ -313,8 +314,8 @@ func TestProductsOfBFloat16(t *testing.T) {
 	assert.Equal(t, device.Ptr(8), asked.asked[1].A-asked.asked[0].A)
 }
 
-// TestStepLaunches: whatever the number of parameters, each is in one launch, in their order, with
-// its own numbers, and a launch's arguments fit into the 4 KiB that a kernel takes.
+// TestStepLaunches: for any number of parameters, each is in one launch, in order, with its own
+// numbers. A launch's arguments fit into a kernel's 4 KiB.
 func TestStepLaunches(t *testing.T) {
 	r := newRig(t)
 	for _, op := range backend.Step.All() {
@@ -371,8 +372,8 @@ func TestStepLaunches(t *testing.T) {
 	}
 }
 
-// TestNarrowGradients of wide parameters have kernels of their own; nothing else of an update may
-// be narrow there.
+// TestNarrowGradients: narrow gradients of parameters of the upcast dtype have kernels of their
+// own. All other operands of an update must have the parameters' dtype.
 func TestNarrowGradients(t *testing.T) {
 	r := newRig(t)
 	call := func(op backend.Op, p, g, state backend.Dtype) *backend.Call {
@@ -403,7 +404,7 @@ func TestNarrowGradients(t *testing.T) {
 	}
 }
 
-// TestUnsupported: an operation of a dtype without a kernel is an error that names both.
+// TestUnsupported: an operation of a dtype without a kernel returns an error that names both.
 func TestUnsupported(t *testing.T) {
 	r := newRig(t)
 	err := r.Do(t.Context(), r.narrowCall(backend.Dropout))
@@ -411,7 +412,7 @@ func TestUnsupported(t *testing.T) {
 	assert.ErrorContains(t, err, fmt.Sprint("tensor: dropout: ", backend.ErrUnsupported, ": there is no kernel dropout_bf16"))
 }
 
-// TestFusedEntropy: a cross entropy and its gradient are one launch for one loss of few, short
+// TestFusedEntropy: a cross entropy and its gradient are one launch for a single loss of few, short
 // rows.
 func TestFusedEntropy(t *testing.T) {
 	r := newRig(t)

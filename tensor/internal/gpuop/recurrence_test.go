@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// passCall is a call of a pass or of its gradient, whose weights begin at an address.
+// passCall returns a call of a pass or its gradient, with weights at an address.
 func (r *rig) passCall(op backend.Op, d backend.Dtype, p plan.Recurrence, weight device.Ptr) *backend.Call {
 	c := r.NewCall(op, d)
 	for i := range op.Roles() {
@@ -27,8 +27,8 @@ func (r *rig) passCall(op backend.Op, d backend.Dtype, p plan.Recurrence, weight
 	return c
 }
 
-// TestEditionsOfAPass: a pass is one launch where all weights are near the threads, and else no
-// operation at all.
+// TestEditionsOfAPass: a pass is one launch if all weights fit into a block's registers and shared
+// memory. Otherwise it is not supported.
 func TestEditionsOfAPass(t *testing.T) {
 	r := newRig(t)
 	old := newRig(t)
@@ -54,8 +54,8 @@ func TestEditionsOfAPass(t *testing.T) {
 	}
 }
 
-// TestLaunchesOfAPass have a block for each row of the batch, with whole warps of a thread for 4 by
-// 4 weights of each stage, and shared memory for what is not in registers.
+// TestLaunchesOfAPass: launches have a block for each row of the batch, whole warps with a thread
+// for 4 by 4 weights of each stage, and shared memory for weights that are not in registers.
 func TestLaunchesOfAPass(t *testing.T) {
 	const weights = 4 * 4 * 4 // bytes of a stage of a thread
 	for _, c := range []struct {

@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// Attention is what plain loops give, with rows that are further apart than they are long, and reads and writes nothing outside of
-// its arrays; the number of goroutines changes no bit.
+// Attention equals plain loops, also with rows that are further apart than they are long. It reads
+// and writes nothing outside of its arrays, and the number of goroutines does not change a bit.
 func TestAttention(t *testing.T) {
 	eachLevel(t, testAttention[float32], testAttention[float64])
 }
@@ -28,7 +28,7 @@ func testAttention[T Float](t *testing.T) {
 		p.Causal, p.Masking, p.MaskColumn = trial%2 == 0, trial/2%3, 1
 		t.Logf("seed %d, trial %d: %+v", seed, trial, p)
 		batch := p.Dims[0]
-		// rows and elements of the batch may be apart; the last row ends the array.
+		// Rows and elements of the batch may be apart. The last row ends the array.
 		array := func(rows, columns int) ([]T, plan.Layout) {
 			l := plan.Layout{Row: columns + r.IntN(3)}
 			l.Batch = []int{rows*l.Row + r.IntN(5)}
@@ -75,7 +75,7 @@ func testAttention[T Float](t *testing.T) {
 	}
 }
 
-// checkAttention compares an element of the batch.
+// checkAttention checks an element of the batch.
 func checkAttention[T Float](t *testing.T, p *plan.Attention, d *AttentionData[T], z int) {
 	matrix := func(s []T, l plan.Layout, rows, columns int) (m reference.Array, elements []T) {
 		for i := range rows {

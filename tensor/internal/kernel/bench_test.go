@@ -7,8 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/backend/plan"
 )
 
-// BenchmarkMatMul takes the shapes of a dense layer at batch 128, forward (NT), and backward for its argument
-// (NN) and its weights (TN).
+// BenchmarkMatMul measures the shapes of a dense layer at batch 128: forward (NT), and backward for
+// its argument (NN) and its weights (TN).
 func BenchmarkMatMul(b *testing.B) {
 	b.Run("float32", benchMatMul[float32])
 	b.Run("float64", benchMatMul[float64])

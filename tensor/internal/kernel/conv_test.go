@@ -16,7 +16,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// convolution is a test's: its arrays lie at pages that can't be touched, and scratch memory has what the kernels say and NaN.
+// convolution is a convolution whose arrays are next to pages that can't be accessed. Its scratch
+// memory has the size that the kernels request, and is filled with NaN.
 type convolution[T Float] struct {
 	plan.Conv
 	t            *testing.T
@@ -86,7 +87,7 @@ func arrayOf[T Float](s []T) reference.Array {
 	return a
 }
 
-// near compares with what a kernel should give, for sums of so many terms.
+// near compares with the expected result of a kernel, for sums of that many terms.
 func near[T Float](t *testing.T, name string, got []T, want reference.Result, terms int) {
 	var v T
 	unit := 0x1p-53
@@ -106,7 +107,7 @@ func near[T Float](t *testing.T, name string, got []T, want reference.Result, te
 	}
 }
 
-// wanted is what plain loops give for a convolution.
+// wanted holds the results of plain loops for a convolution.
 type wanted struct{ y, dx, dw reference.Result }
 
 func (c *convolution[T]) wanted() *wanted {
@@ -125,7 +126,8 @@ func (c *convolution[T]) check(want *wanted) {
 	near(c.t, "dw", c.dw, want.dw, c.N*c.Places())
 }
 
-// randomConv has windows larger than the image, strides larger than the window, and padding larger than both.
+// randomConv returns windows larger than the image, strides larger than the window, and padding
+// larger than both.
 func randomConv(r *rand.Rand) plan.Conv {
 	n := func(least, most int) int { return least + r.IntN(most-least+1) }
 	for {
@@ -141,7 +143,7 @@ func randomConv(r *rand.Rand) plan.Conv {
 		case 3:
 			side, p.N = 40, 2
 		case 4:
-			p.N, side = n(5, 40), 4 // images of few places
+			p.N, side = n(5, 40), 4 // images of few positions
 		}
 		fits := true
 		for d := range 2 {
@@ -168,8 +170,8 @@ func randomConv(r *rand.Rand) plan.Conv {
 	}
 }
 
-// Every plan gives what plain loops do, whose padding has products with weights in a convolution and in the weights' gradient,
-// and reads and writes nothing outside of its arrays.
+// Every plan equals plain loops, which also multiply the padding with weights, in a convolution and
+// in the weights' gradient. It reads and writes nothing outside of its arrays.
 func TestConvolutions(t *testing.T) {
 	eachLevel(t, testConvolutions[float32], testConvolutions[float64])
 }
@@ -186,9 +188,9 @@ func testConvolutions[T Float](t *testing.T) {
 	}
 }
 
-// Large ones have blocks of the inner dimension and parts of the weights' gradient.
+// Large convolutions have several blocks of the inner dimension and parts of the weights' gradient.
 func TestLargeConvolutions(t *testing.T) {
-	// Every level has the same numbers, so that plain loops do them once.
+	// Every level has the same numbers, so that plain loops run only once.
 	var want32, want64 [len(largeConvs)]*wanted
 	eachLevel(t,
 		func(t *testing.T) { testLargeConvolutions[float32](t, &want32) },
@@ -199,7 +201,8 @@ var largeConvs = [...]plan.Conv{
 	{N: 1, Groups: 1, C: 190, K: 40, In: [2]int{3, 2}, Window: [2]int{3, 3}, Stride: [2]int{2, 1}, Pad: [2]int{1, 1}},
 	{N: 2, Groups: 2, C: 10, K: 20, In: [2]int{9, 31}, Window: [2]int{3, 2}, Stride: [2]int{1, 1}, Pad: [2]int{0, 1}},
 	{N: 2, Groups: 1, C: 2, K: 3, In: [2]int{70, 60}, Window: [2]int{5, 5}, Stride: [2]int{3, 2}, Pad: [2]int{2, 0}},
-	{N: 2, Groups: 2, C: 64, K: 5, In: [2]int{15, 14}, Window: [2]int{3, 2}, Stride: [2]int{2, 1}, Pad: [2]int{1, 3}}, // rows are turned once
+	// Rows are transposed once.
+	{N: 2, Groups: 2, C: 64, K: 5, In: [2]int{15, 14}, Window: [2]int{3, 2}, Stride: [2]int{2, 1}, Pad: [2]int{1, 3}},
 	{N: 1, Groups: 1, C: 3, K: 5, In: [2]int{1, 1000}, Window: [2]int{1, 500}, Stride: [2]int{1, 7}, Pad: [2]int{0, 40}},
 }
 
@@ -216,7 +219,8 @@ func testLargeConvolutions[T Float](t *testing.T, want *[len(largeConvs)]*wanted
 	for i := range largeConvs {
 		p := largeConv(i)
 		if testing.Short() {
-			p.K = min(p.K, 9) // of a panel and more; what is large is each one's other sizes
+			// K is a panel and more. Only the other sizes are large.
+			p.K = min(p.K, 9)
 		}
 		c := newConvolution[T](t, rand.New(rand.NewPCG(uint64(i), 2)), p, false)
 		c.run()
@@ -227,7 +231,8 @@ func testLargeConvolutions[T Float](t *testing.T, want *[len(largeConvs)]*wanted
 	}
 }
 
-// Weights that are too large for a cache meet several panels at once, which changes no bit: a third of them does not.
+// Weights that are too large for a cache meet several panels at once, which does not change a bit
+// compared with a third of the weights, which are not too large.
 func TestConvolutionsOfManyWeights(t *testing.T) {
 	eachLevel(t, testConvolutionsOfManyWeights[float32], testConvolutionsOfManyWeights[float64])
 }
@@ -246,7 +251,8 @@ func testConvolutionsOfManyWeights[T Float](t *testing.T) {
 	require.True(t, slices.Equal(want, c.y))
 }
 
-// The number of goroutines changes no bit, nor does scratch memory for another number of them.
+// The number of goroutines does not change a bit, nor does scratch memory for another number of
+// goroutines.
 func TestConvolutionsOnAnyNumberOfProcessors(t *testing.T) {
 	eachLevel(t, testConvolutionsOnProcessors[float32], testConvolutionsOnProcessors[float64])
 }
@@ -277,7 +283,8 @@ func testConvolutionsOnProcessors[T Float](t *testing.T) {
 	}
 }
 
-// Scratch memory does not grow with the number of images or places: no copy of what places see is as large.
+// Scratch memory does not grow with the number of images or positions. A copy of what the positions
+// see would be larger.
 func TestScratchOfConvolutions(t *testing.T) {
 	p := plan.Conv{N: 1, Groups: 1, C: 32, K: 64, In: [2]int{26, 26}, Out: [2]int{24, 24}, Window: [2]int{3, 3}, Stride: [2]int{1, 1}, Dilation: [2]int{1, 1}}
 	large := p
@@ -294,7 +301,7 @@ func TestScratchOfConvolutions(t *testing.T) {
 	}
 }
 
-// A steady state makes nothing on the heap of Go.
+// In a steady state, convolutions allocate nothing on the Go heap.
 func TestConvolutionsAllocateNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("under the race detector workers are new goroutines, so that they order nothing")

@@ -2,5 +2,5 @@
 
 package kernel
 
-// guarded is memory for n elements; no pages guard it here.
+// guarded returns memory for n elements; no pages guard it here.
 func guarded[T Float](n int, _ bool) (s []T, free func()) { return make([]T, n), func() {} }

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guarded is memory for n elements with pages behind and before it that can't be touched. It is flush with one of them.
+// guarded returns memory for n elements between pages that can't be accessed. It is flush with one
+// of them.
 func guarded[T Float](n int, atEnd bool) (s []T, free func()) {
 	if n == 0 {
 		return []T{}, func() {}

@@ -11,8 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// TestRandomWordsFarOut: the words of blocks around number 2^32 and up to 2^62, which no test can
-// allocate.
+// TestRandomWordsFarOut checks the words of blocks around number 2^32 and up to 2^62, which are too
+// many to allocate.
 func TestRandomWordsFarOut(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	blocks := []uint64{0, 1, 1<<22 - 1, 1 << 22, 1<<22 + 1, 1<<24 - 1, 1 << 24, 1<<32 + 5, 1<<52 - 1}
@@ -33,7 +33,7 @@ func TestRandomWordsFarOut(t *testing.T) {
 	}
 }
 
-// TestKey: keys are in the order of the numbers, and those of numbers that are equal are equal.
+// TestKey: keys order like the numbers, and equal numbers have equal keys.
 func TestKey(t *testing.T) {
 	inf := math.Inf(1)
 	ordered := []float64{-inf, -math.MaxFloat32, -2, -1.5, -math.SmallestNonzeroFloat32, 0, math.SmallestNonzeroFloat32, 1, 1.25, math.MaxFloat32, inf}

@@ -31,7 +31,7 @@ func TestSumMergesDimensions(t *testing.T) {
 	}
 }
 
-// Every element belongs to one sum, and those of a sum are the ones that differ in summed dimensions alone.
+// Every element belongs to one sum, and the elements of a sum differ only in summed dimensions.
 func TestReductionsCoverTheArray(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 0))
 	for range 300 {
@@ -59,7 +59,8 @@ func TestReductionsCoverTheArray(t *testing.T) {
 	}
 }
 
-// outputOf is the element of an array of shape out that the i-th of one of shape in is a part of.
+// outputOf returns the index, in an array of shape out, of the sum that contains element i of an
+// array of shape in.
 func outputOf(i int, in, out []int) (o int) {
 	size := 1
 	for d := len(in) - 1; d >= len(in)-len(out); d-- {

@@ -2,8 +2,8 @@ package kernel
 
 import "testing"
 
-// rounds is how often a test repeats something: as often as it says, and with -short so often that
-// every branch is met.
+// rounds returns how often a test repeats something: full times, or with -short just often enough
+// that every branch runs.
 func rounds(full, short int) int {
 	if testing.Short() {
 		return short

@@ -16,7 +16,7 @@ func TestSplitCoversEverythingAndWaits(t *testing.T) {
 			seen := make([]atomic.Int32, n)
 			split(n, grain, func(lo, hi int) {
 				if lo > 0 {
-					time.Sleep(10 * time.Microsecond) // the caller's own share is done by now
+					time.Sleep(10 * time.Microsecond) // the caller has finished its own share by now
 				}
 				require.Less(t, lo, hi)
 				for i := lo; i < hi; i++ {

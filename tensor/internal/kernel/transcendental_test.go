@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// ulps is how far v is from what it should be, in units of its last place.
+// ulps returns the difference of v from want, in units of its last place.
 func ulps(v, want float64) float64 {
 	if v == want || v != v && want != want {
 		return 0

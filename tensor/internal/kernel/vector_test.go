@@ -14,8 +14,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
-// vectorCase is a kernel that computes out of arrays of the same length; roundings is how far its results may be apart from level to
-// level, in units of T; of float64, in which sums are in another order at every level, up to 1000.
+// vectorCase is a kernel whose arrays have the same length. roundings is the allowed difference of
+// its results between levels, in units of T. For float64, whose sums are in another order at every
+// level, it is up to 1000.
 type vectorCase[T Float] struct {
 	name      string
 	roundings float64
@@ -105,8 +106,8 @@ func vectorCases[T Float](rows, cols int) []vectorCase[T] {
 	return all
 }
 
-// TestLevels compares what kernels compute at every level with plain Go, and at one level for different numbers of processors, which
-// is the same bit for bit.
+// TestLevels compares the results of kernels at every level with plain Go. At the same level,
+// results for different numbers of processors must be bit-identical.
 func TestLevels(t *testing.T) {
 	t.Run("float32", func(t *testing.T) { testLevels[float32](t, 0x1p-24) })
 	t.Run("float64", func(t *testing.T) { testLevels[float64](t, 0x1p-53) })
@@ -127,7 +128,7 @@ func testLevels[T Float](t *testing.T, unit float64) {
 		plain, y, again := make([]T, n), make([]T, n), make([]T, n)
 		for i, c := range vectorCases[T](size[0], size[1]) {
 			if i > 18 && size[1] > 4000 && size[0] > 2 {
-				break // the transcendental functions: plain Go takes its time
+				break // the transcendental functions, because plain Go is slow
 			}
 			if c.roundings > 0 && unit < 0x1p-50 {
 				c.roundings = max(c.roundings, 1000)

@@ -19,7 +19,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/ptx"
 )
 
-// loader is a device that loads what load does not refuse, and counts it.
+// loader is a device that counts its loads. load may refuse one.
 type loader struct {
 	load   func(image string) error
 	mu     sync.Mutex
@@ -52,7 +52,7 @@ func (l *loader) Close() error {
 	return nil
 }
 
-// modulesOf are those of a device, and an image of the kernels one and two.
+// modulesOf returns the modules of a device, and an image with the kernels one and two.
 func modulesOf(t *testing.T, dev *loader) (*Modules, *ptx.Image) {
 	embedded := ptxfiles.Tensor
 	t.Cleanup(func() { ptxfiles.Tensor = embedded })
@@ -72,8 +72,8 @@ func find(t *testing.T, m *Modules, at *Handle, image *ptx.Image, name string) {
 	assert.Equal(t, name, k)
 }
 
-// TestModules: compiled code is loaded once for all of its kernels, which are found once. A load
-// that failed is tried again, and is not replaced by PTX.
+// TestModules: compiled code is loaded once for all of its kernels, and each kernel is looked up
+// once. A failed load is retried, and not replaced by PTX.
 func TestModules(t *testing.T) {
 	busy := errors.New("busy")
 	dev := &loader{load: func(string) error { return busy }}
@@ -101,7 +101,8 @@ func TestModules(t *testing.T) {
 	require.ErrorContains(t, err, "the tag cuda")
 }
 
-// TestPTX: a device without compiled code gets the PTX of each kernel that it needs, once.
+// TestPTX: a device that does not take compiled code loads the PTX of each kernel that it needs
+// once.
 func TestPTX(t *testing.T) {
 	for name, compiled := range map[string]bool{"refused": true, "absent": false} {
 		t.Run(name, func(t *testing.T) {
@@ -133,8 +134,8 @@ func TestPTX(t *testing.T) {
 	}
 }
 
-// TestModulesTogether: goroutines that need a module wait for one load. Meanwhile others load theirs,
-// and Close waits, and closes it.
+// TestModulesTogether: goroutines that need the same module wait for one load. Meanwhile others
+// load their modules. Close waits for the load and closes the module.
 func TestModulesTogether(t *testing.T) {
 	loading, loaded := make(chan struct{}, 9), make(chan struct{})
 	dev := &loader{load: func(image string) error {
@@ -182,19 +183,20 @@ func TestModulesTogether(t *testing.T) {
 	assert.EqualValues(t, 1, dev.closes.Load())
 }
 
-// TestHandlesAllocateNothing: a kernel that was found is found again without the heap.
+// TestHandlesAllocateNothing: a known kernel is found again without an allocation.
 func TestHandlesAllocateNothing(t *testing.T) {
 	m, image := modulesOf(t, &loader{})
 	var one Handle
 	find(t, m, &one, image, "one")
-	m.mu.Lock() // nor with the lock
+	m.mu.Lock() // and without the lock
 	defer m.mu.Unlock()
 	assert.Zero(t, testing.AllocsPerRun(100, func() { _, _ = m.Kernel(&one, image, "one") }))
 }
 
 type own struct{ Builder[own] }
 
-// TestBuildingAllocatesNothing: arguments are appended to what the owner of the builder allocated.
+// TestBuildingAllocatesNothing: arguments are appended to memory that the builder's owner has
+// allocated.
 func TestBuildingAllocatesNothing(t *testing.T) {
 	l := &own{}
 	l.Outer, l.Dtype = l, backend.BFloat16

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestFind: each kernel of each file is found, with the fatbin beside it, and its PTX is the file's
+// TestFind: each kernel of each file is found, with the file's fatbin. Its PTX is the file's PTX
 // without the other kernels.
 func TestFind(t *testing.T) {
 	names, err := fs.Glob(ptxfiles.Tensor, "*.ptx")
@@ -57,8 +57,8 @@ func TestFind(t *testing.T) {
 	assert.Nil(t, (&Image{Name: "nothing", Files: ptxfiles.Tensor}).Compiled())
 }
 
-// TestStepsReadTheirArgumentsInPlace: a pointer to an argument makes each thread copy all 4 KiB of
-// them to local memory, which is five times slower.
+// TestStepsReadTheirArgumentsInPlace: taking a pointer to an argument would make each thread copy
+// all 4 KiB of arguments to local memory, which is five times slower.
 func TestStepsReadTheirArgumentsInPlace(t *testing.T) {
 	for _, name := range []string{"adam_f32", "clip_f32"} {
 		assert.NotContains(t, string(Find(name).PTX(name)), ".local", name)

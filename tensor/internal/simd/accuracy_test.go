@@ -15,8 +15,8 @@ import (
 
 var long = flag.Bool("long", false, "every float32 is an argument, and not one of 4099")
 
-// approximation is a function that rounds more than once: what it should be, and how many units in the last place it may be off in
-// float32 and float64.
+// approximation is a function that rounds more than once: its exact value, and the allowed error in
+// units in the last place for float32 and float64.
 type approximation struct {
 	of             func(x float64) float64
 	single, double float64
@@ -33,7 +33,7 @@ var approximations = map[Unary]approximation{
 	Rsqrt:   {func(x float64) float64 { return 1 / math.Sqrt(x) }, 0.501, 2, false},
 }
 
-// quick are what is near enough of a function for its results in float32.
+// quick holds functions that are accurate enough as a reference for float32.
 var quick = map[Unary]func(x float64) float64{
 	Exp:  math.Exp,
 	Tanh: math.Tanh,
@@ -54,7 +54,7 @@ var quick = map[Unary]func(x float64) float64{
 	},
 }
 
-// ulps is how far v is from what it should be, in units of the last place that T has there.
+// ulps returns the difference of v from want, in units of the last place of T.
 func ulps[T Float](v T, want float64) float64 {
 	if same(v, T(want)) {
 		if math.IsInf(want, 0) || want != want || math.IsInf(float64(v), 0) {
@@ -76,7 +76,7 @@ func single[T Float](v T) bool {
 	return ok
 }
 
-// TestSingle takes arguments of all sizes.
+// TestSingle uses arguments of all magnitudes.
 func TestSingle(t *testing.T) {
 	eachLevel(t, func(t *testing.T) {
 		for op, f := range approximations {
@@ -109,11 +109,12 @@ func TestSingle(t *testing.T) {
 	})
 }
 
-// argument is one of a function, and what the function should be there.
+// argument is an argument of a function, and the function's exact value for it.
 type argument struct{ x, want float64 }
 
-// arguments are the special ones and random ones of all sizes. The short form has a quarter of the
-// random ones, which meet every branch of a function, but are less likely to meet its worst error.
+// arguments returns special arguments and random ones of all magnitudes. The short form has a
+// quarter of the random ones. They cover every branch of a function, but are less likely to include
+// its worst error.
 func arguments(op Unary, f approximation) (all []argument) {
 	add := func(x float64) {
 		if op == SiLU && x < -700 {
@@ -141,7 +142,9 @@ func arguments(op Unary, f approximation) (all []argument) {
 }
 
 func TestDouble(t *testing.T) {
-	all := map[Unary][]argument{} // of every level: the reference takes longer than the functions
+	// The arguments are shared by all levels, because the reference takes longer than the
+	// functions.
+	all := map[Unary][]argument{}
 	eachLevel(t, func(t *testing.T) {
 		for op, f := range approximations {
 			run := UnaryOf[float64](op)

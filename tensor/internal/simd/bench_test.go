@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Benchmarks take numbers that the first cache holds.
+// benchmarked is a number of elements that fits into the first-level cache.
 const benchmarked = 2048
 
 // levelsOf runs a benchmark at every level that has assembly.
@@ -46,7 +46,7 @@ func benchUnary[T Float](f Unary) func(b *testing.B) {
 	}
 }
 
-// perElement reports the time of an element in place of a call.
+// perElement reports the time per element instead of per call.
 func perElement(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchmarked, "ns/element")
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lengths are those of the tests: all that end in a different part of a vector, and larger ones.
+// lengths returns the lengths for the tests: all that end in a different part of a vector, and
+// larger ones.
 func lengths() []int {
 	var all []int
 	for n := 1; n <= 70; n++ {
@@ -20,7 +21,7 @@ func lengths() []int {
 	return append(all, 127, 128, 129, 255, 500, 1000)
 }
 
-// eachLevel runs a test at every level that has assembly here: of NEON there is none.
+// eachLevel runs a test at every level with assembly in this package, which NEON has not.
 func eachLevel(t *testing.T, f func(t *testing.T)) {
 	for _, l := range Available() {
 		if l < AVX2 {
@@ -33,7 +34,7 @@ func eachLevel(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
-// special are the numbers at which arithmetic changes.
+// special returns the numbers at which arithmetic changes.
 func special[T Float]() []T {
 	inf := T(math.Inf(1))
 	all := []T{0, 1, 0.5, 2, 20, 88.7, 89.5, 104, 709.7, 745.2, 1e30, inf, T(math.NaN()), 3e-39, 1e-45}
@@ -45,7 +46,7 @@ func special[T Float]() []T {
 	return append(all, T(math.Copysign(0, -1)))
 }
 
-// draw is a random number, sometimes a special one.
+// draw returns a random number, sometimes a special one.
 func draw[T Float](r *rand.Rand) T {
 	if r.IntN(4) == 0 {
 		s := special[T]()
@@ -58,7 +59,8 @@ func same[T Float](a, b T) bool {
 	return a != a && b != b || a == b && math.Signbit(float64(a)) == math.Signbit(float64(b))
 }
 
-// where is a place of operands: flush with the end of the fence, or with its start; and the result in the place of one.
+// where describes the memory of the operands: flush with the end of the fence or with its start,
+// and whether the result replaces an operand.
 type where struct{ end, inPlace bool }
 
 func places(f func(w where)) {
@@ -69,7 +71,7 @@ func places(f func(w where)) {
 	}
 }
 
-// plainBinary are the functions as IEEE 754 has them.
+// plainBinary returns the functions according to IEEE 754.
 func plainBinary[T Float]() [binaries]func(a, b T) T {
 	return [binaries]func(a, b T) T{
 		Add: func(a, b T) T { return a + b }, Sub: func(a, b T) T { return a - b }, Mul: func(a, b T) T { return a * b }, Div: func(a, b T) T { return a / b },
@@ -154,7 +156,7 @@ func testBinary[T Float](t *testing.T) {
 	}
 }
 
-// plainUnary are those of the functions that round once.
+// plainUnary returns the functions that round once.
 func plainUnary[T Float]() [unaries]func(x, c, d T) T {
 	return [unaries]func(x, c, d T) T{
 		Neg: func(x, _, _ T) T { return -x }, Abs: func(x, _, _ T) T { return T(math.Abs(float64(x))) },
@@ -191,8 +193,8 @@ func TestUnary(t *testing.T) {
 	})
 }
 
-// testUnary compares with what IEEE 754 says, and functions that round more than once with themselves: an element's result is the
-// same wherever it stands.
+// testUnary compares with IEEE 754. Functions that round more than once are compared with
+// themselves: an element's result must not depend on its position.
 func testUnary[T Float](t *testing.T) {
 	from, to := newFence(t, 8000), newFence(t, 8000)
 	r := rand.New(rand.NewPCG(3, 4))

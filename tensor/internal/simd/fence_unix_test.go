@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fence is memory between two pages that nobody may touch: a function that reads or writes one element too much is killed.
+// fence is memory between two pages that can't be accessed. A function that reads or writes one
+// element too much crashes.
 type fence struct{ inside, pattern []byte }
 
 func newFence(t testing.TB, room int) *fence {
@@ -26,7 +27,8 @@ func newFence(t testing.TB, room int) *fence {
 	return &fence{all[page : page+size], bytes.Repeat([]byte{0xa5}, size)}
 }
 
-// slice is n elements, flush with the end or with the start of the memory, and all else there set to a pattern.
+// slice returns n elements, flush with the end or the start of the memory. The rest of the memory
+// is set to a pattern.
 func slice[T any](f *fence, n int, end bool) []T {
 	copy(f.inside, f.pattern)
 	var v T
@@ -37,7 +39,7 @@ func slice[T any](f *fence, n int, end bool) []T {
 	return unsafe.Slice((*T)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(f.inside)), at)), n)
 }
 
-// intact is whether all but the slice has the pattern still.
+// intact reports whether everything outside of the slice still has the pattern.
 func intact[T any](f *fence, s []T) bool {
 	var v T
 	from := 0

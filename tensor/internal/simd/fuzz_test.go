@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzFunctions compares functions of any float32 with those of float64.
+// FuzzFunctions compares functions of any float32 with the functions of float64.
 func FuzzFunctions(f *testing.F) {
 	for _, x := range special[float64]() {
 		f.Add(math.Float64bits(x))

@@ -32,7 +32,7 @@ func TestUse(t *testing.T) {
 	require.Equal(t, before, Active())
 }
 
-// TestForcedLevel is for .ci: the environment's choice is what runs.
+// TestForcedLevel is for .ci: the level that the environment selects must be active.
 func TestForcedLevel(t *testing.T) {
 	require.NoError(t, Chosen())
 	require.Contains(t, Available(), Active())

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestPhilox has the published results of known counters and keys.
+// TestPhilox compares with the published results of known counters and keys.
 func TestPhilox(t *testing.T) {
 	words := func(c0, c1, c2, c3, k0, k1 uint32) [4]uint32 {
 		w0, w1, w2, w3 := Philox(c0, c1, c2, c3, k0, k1)

@@ -11,13 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rowCase is a function of slices: it gives what it returns. Slices are of n elements, but those of the steps may have 1.
+// rowCase is a function of slices; it returns the function's results. Slices have n elements,
+// except that those in steps may have 1.
 type rowCase[T Float] struct {
 	name          string
-	doubles       int // how many of the slices are of float64; they come first
+	doubles       int // how many of the slices are float64; they come first
 	slices, steps int
-	writes        []int   // which of the slices are set; the last one may stand for another
-	roundings     float64 // of T, that results are apart from plain Go's; 0: they are the same
+	writes        []int   // which of the slices are set; the last one may equal another
+	roundings     float64 // the allowed difference from plain Go, in roundings of T; 0 if identical
 	run, plain    func(d [][]float64, s [][]T) [2]float64
 }
 
@@ -70,7 +71,8 @@ func TestRows(t *testing.T) {
 	})
 }
 
-// testRows compares with plain Go. Sums may be a few roundings of float64 apart, relative to their terms' magnitudes.
+// testRows compares with plain Go. Sums may differ by a few roundings of float64, relative to the
+// magnitudes of their terms.
 func testRows[T Float](t *testing.T, unit float64) {
 	var fences [7]*fence
 	for i := range fences {

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A step of an optimiser has the same bits at each level of instructions, also where numbers are
-// special, overflow or vanish.
+// A step of an optimiser is bit-identical at each level of instructions, also for special numbers,
+// overflow and underflow.
 func TestSteps(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -20,7 +20,8 @@ func TestSteps(t *testing.T) {
 	testSteps[float64](t, r)
 }
 
-// steps are the functions by the number of their arrays, the parameters and gradients among them.
+// steps returns the functions by the number of their arrays, including the parameters and
+// gradients.
 func steps[T Float](adam *AdamScalars[T], sgd *SGDScalars[T]) map[int][]func(a [][]T) {
 	return map[int][]func(a [][]T){
 		2: {func(a [][]T) { SGD(a[0], a[1], sgd) }},

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// recorder is a backend that keeps what it was asked to do, and the environment of both.
+// recorder is a backend that records its calls, and the environment of both backends.
 type recorder struct {
 	t      *testing.T
 	cache  *memcache.Cache
@@ -27,7 +27,7 @@ type recorder struct {
 	calls  backend.Pool
 	native func(c *backend.Call) bool // of narrow calls
 	did    []string
-	fails  int        // the call that fails; 0: none
+	fails  int        // the number of the call that fails; 0 for none
 	lacks  backend.Op // an operation without a kernel
 	blocks map[device.Ptr]string
 }
@@ -69,7 +69,7 @@ func (r *recorder) Supports(c *backend.Call) bool {
 	return !c.Narrow && !c.Mixed() || c.Op == backend.Convert || r.native(c)
 }
 
-// name is an operand as the test named it, or the copy that it is, with its type.
+// name returns an operand as the test named it, or the copy of an operand, with its type.
 func (r *recorder) name(x backend.Ref) string {
 	if x.None() {
 		return "-"
@@ -124,8 +124,8 @@ func (r *recorder) call(op backend.Op, d backend.Dtype, refs ...backend.Ref) *ba
 	return c
 }
 
-// TestRoles: what is read is converted before, what is written afterwards, and memory that is named
-// twice has one copy.
+// TestRoles: operands that are read are converted before, results are converted afterwards, and
+// memory that appears twice has one copy.
 func TestRoles(t *testing.T) {
 	for _, c := range []struct {
 		op   backend.Op
@@ -153,7 +153,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestNative: a call that the backend does is passed on as it is.
+// TestNative: a call that the backend supports is passed on unchanged.
 func TestNative(t *testing.T) {
 	r, b := newRecorder(t)
 	r.native = func(*backend.Call) bool { return true }
@@ -161,8 +161,8 @@ func TestNative(t *testing.T) {
 	assert.Equal(t, []string{"add in bfloat16: 1 bfloat16 2 bfloat16 3 bfloat16"}, r.did)
 }
 
-// TestLists: items that must be upcast are done one by one in the same memory, each with its own
-// numbers and those of all; others together.
+// TestLists: items that must be upcast run one by one in the same memory, each with its own numbers
+// and the shared ones. Other lists run as a whole.
 func TestLists(t *testing.T) {
 	for grad, want := range map[backend.Dtype][]string{
 		f32: {"adagrad step in float32: 1 float32 2 float32 3 float32 - - 11 float32 12 float32 13 float32 - - [10 20] 0.5"},
@@ -185,8 +185,8 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestFusions: a fusion is upcast where its base would be; where the base is native the runtime
-// does better without it.
+// TestFusions: a fusion is upcast if its base would be. If the base is native, the runtime is
+// faster without the fusion.
 func TestFusions(t *testing.T) {
 	r, b := newRecorder(t)
 	masked := func(d backend.Dtype) *backend.Call {
@@ -210,7 +210,7 @@ func TestFusions(t *testing.T) {
 		assert.True(t, b.Supports(masked(f32)))
 	}
 
-	// A fusion of which a part reads what another one rounds is native, or done in parts.
+	// A fusion in which a part reads what another part rounds is native, or runs in parts.
 	r.native = func(x *backend.Call) bool { return x.Dtype == f32 }
 	for _, op := range []backend.Op{backend.AddNormalize, backend.NormalizeGradOnto, backend.ScanGradOnto} {
 		assert.False(t, b.Supports(r.call(op, bf, ref(1, bf), ref(2, bf), ref(3, bf))), op.Name())
@@ -219,7 +219,7 @@ func TestFusions(t *testing.T) {
 	assert.True(t, b.Supports(masked(bf)))
 }
 
-// TestErrors leave nothing behind: neither memory nor a result.
+// TestErrors: errors leave neither memory nor a result.
 func TestErrors(t *testing.T) {
 	for fails := 1; fails <= 4; fails++ {
 		r, b := newRecorder(t)

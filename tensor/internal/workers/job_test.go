@@ -13,7 +13,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// counting is a job that notes what is done, and whether a phase began before the one before it was over.
+// counting is a job that counts its units, and records whether a phase began before the end of the
+// one before it.
 type counting struct {
 	units []int
 	done  []atomic.Int32 // of each phase
@@ -68,7 +69,7 @@ func TestEveryUnitIsDoneOnceInItsPhase(t *testing.T) {
 	}
 }
 
-// TestWaitingForAPhase: units that take long let the others sleep until the phase is over.
+// TestWaitingForAPhase: slow units make the other goroutines sleep until the phase ends.
 func TestWaitingForAPhase(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	c := newCounting(4, 4, 4)
@@ -81,7 +82,8 @@ func TestWaitingForAPhase(t *testing.T) {
 	c.check(t)
 }
 
-// TestDoWaitsForUnitsOfOthers: of two units that run at once one takes longer, mostly that which begins last, the worker's.
+// TestDoWaitsForUnitsOfOthers: of two concurrent units one takes longer. Mostly it is the one that
+// begins last, which is the worker's.
 func TestDoWaitsForUnitsOfOthers(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	for range 20 {
@@ -101,7 +103,7 @@ func TestDoWaitsForUnitsOfOthers(t *testing.T) {
 	}
 }
 
-// TestACallerNeedsNobody: while all workers are held by one job, another is done by its caller.
+// TestACallerNeedsNobody: while one job occupies all workers, the caller of another runs it alone.
 func TestACallerNeedsNobody(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	held, leave := newCounting(2), make(chan struct{})
@@ -121,7 +123,7 @@ func TestACallerNeedsNobody(t *testing.T) {
 	held.check(t)
 }
 
-// TestManyCallers: jobs of many goroutines at once, and of jobs' own units.
+// TestManyCallers runs jobs from many goroutines at once, and from jobs' own units.
 func TestManyCallers(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	var all sync.WaitGroup

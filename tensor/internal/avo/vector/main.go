@@ -23,7 +23,7 @@ var families = map[string]func(){
 
 func main() {
 	family := flag.String("family", "", "the family of functions to generate")
-	amd64 := flag.String("dispatch", "", "the file for the Go functions that call the assembly of all families, which are written instead of assembly")
+	amd64 := flag.String("dispatch", "", "the file for the Go functions that call all assembly; if set, no assembly is written")
 	other := flag.String("other", "", "the file for the same functions on other processors")
 	flag.Parse()
 	if *amd64 != "" {
