@@ -26,7 +26,7 @@ var (
 	ErrReleased = tensor.ErrReleased
 	// ErrInvalid: an argument other than a shape or dtype is wrong.
 	ErrInvalid = tensor.ErrInvalid
-	// ErrUnsupported: the engine does not work on this device.
+	// ErrUnsupported: the engine does not support the device, the operation or an operand.
 	ErrUnsupported = tensor.ErrUnsupported
 	// ErrLeaked: tensors were still live when the engine closed.
 	ErrLeaked = tensor.ErrLeaked

@@ -1,7 +1,7 @@
 // Attention without the matrix of scores. A block of 32 by 8 threads has a tile of 32 queries (for
 // the gradient of keys and values, of 32 keys), and meets tiles of the others one after the other.
 // The scores of a tile are in shared memory, and the softmax state of the tiles before is in
-// registers; see kernel.Attention. A warp has four whole rows of a tile. Each block computes 64
+// registers; see kernel.Attend. A warp has four whole rows of a tile. Each block computes 64
 // columns of its result and recomputes the scores, so that any number of columns is possible. No
 // block adds to the results of another, so that the results are the same in every run.
 

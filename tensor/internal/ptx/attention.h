@@ -6,7 +6,7 @@
 
 enum { no_mask = 0, float_mask = 1 };
 
-// attention is kernel.Attention: strides of the batch, and of rows, in elements.
+// attention is plan.Attention: strides of the batch, and of rows, in elements.
 struct attention {
 	i64 n, dims[max_dims], q[max_dims], k[max_dims], v[max_dims], o[max_dims], m[max_dims], dq[max_dims], dk[max_dims], dv[max_dims];
 	i64 qrow, krow, vrow, orow, mrow, dqrow, dkrow, dvrow;

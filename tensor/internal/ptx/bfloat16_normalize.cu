@@ -3,7 +3,7 @@
 
 #include "bfloat16.h"
 
-// plan is kernel.RowNorm.
+// plan is plan.RowNorm.
 struct plan {
 	u64 n, groups, per, inner;
 	double eps;

@@ -4,7 +4,7 @@
 
 #include "kernels.h"
 
-// plan is kernel.Conv: images, groups, channels of x and y in a group, heights and widths of x, y
+// plan is plan.Conv: images, groups, channels of x and y in a group, heights and widths of x, y
 // and the window, strides, padding, dilations.
 struct plan {
 	i64 n, groups, c, k, h, w, p, q, r, s, sh, sw, ph, pw, dh, dw;

@@ -75,7 +75,7 @@ template <class T> static __device__ T unary(int op, T v, T c) {
 FLOATS(UNARY)
 UNARY(bfloat16, bf16)
 
-// plan is kernel.Broadcast; a stride of 0 repeats.
+// plan is plan.Broadcast; a stride of 0 repeats.
 struct plan {
 	i64 n, dims[max_dims], a[max_dims], b[max_dims];
 };

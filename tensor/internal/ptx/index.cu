@@ -5,7 +5,7 @@
 
 #include "sort.h"
 
-// fault is kernel.Fault.
+// fault is plan.Fault.
 struct fault {
 	int code, row, got, limit;
 };
@@ -173,7 +173,7 @@ enum { scanned = 2048 };
 FLOATS(SCAN_GRAD)
 SCAN_GRAD(bfloat16, bf16)
 
-// columns is kernel.Gather: the columns of the index, their strides in the index and in x, and the
+// columns is plan.Gather: the columns of the index, their strides in the index and in x, and the
 // layout of each column in both.
 struct columns {
 	i64 count, length, index_stride, rows, x_stride, n, dims[max_dims], index[max_dims], x[max_dims];

@@ -23,7 +23,7 @@ enum { tile = 32 };
 FLOATS(TRANSPOSE)
 TRANSPOSE(unsigned short, bf16)
 
-// batches is kernel.Placement: the dimensions of a batch, outermost first, and the strides of both
+// batches is plan.Placement: the dimensions of a batch, outermost first, and the strides of both
 // factors in elements.
 struct batches {
 	i64 n, dims[max_dims], a[max_dims], b[max_dims];

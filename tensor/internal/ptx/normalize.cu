@@ -5,7 +5,7 @@
 
 #define ROWS(i, rows) for (u64 i = blockIdx.x; i < (rows); i += gridDim.x)
 
-// plan is kernel.RowNorm.
+// plan is plan.RowNorm.
 struct plan {
 	u64 n, groups, per, inner;
 	double eps;

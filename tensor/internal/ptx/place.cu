@@ -3,7 +3,7 @@
 
 #include "kernels.h"
 
-// walk is kernel.Placement: the dimensions of a loop, outermost first, and the strides of both
+// walk is plan.Placement: the dimensions of a loop, outermost first, and the strides of both
 // arrays in elements.
 struct walk {
 	i64 n, dims[max_dims], dst[max_dims], src[max_dims];

@@ -2,7 +2,7 @@
 
 #include "kernels.h"
 
-// pool is kernel.Pool.
+// pool is plan.Pool.
 struct pool {
 	i64 planes, h, w, p, q, r, s, sh, sw, ph, pw, dh, dw, adaptive, exclude, has_divisor, divisor;
 };

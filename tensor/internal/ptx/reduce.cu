@@ -2,7 +2,7 @@
 
 #include "kernels.h"
 
-// reduction is kernel.Reduction: the kept dimensions and the summed ones, with their strides in x.
+// reduction is plan.Reduction: the kept dimensions and the summed ones, with their strides in x.
 struct reduction {
 	i64 kept, kept_dims[max_dims], kept_strides[max_dims];
 	i64 summed, summed_dims[max_dims], summed_strides[max_dims];

@@ -13,12 +13,12 @@ struct rows {
 #define ROWS(i, r) for (u64 i = blockIdx.x; i < (r).n; i += gridDim.x)
 #define COLS(j, r) for (u64 j = threadIdx.x; j < (r).cols; j += blockDim.x)
 
-// fault is kernel.Fault.
+// fault is plan.Fault.
 struct fault {
 	int code, row, got, limit;
 };
 
-// entropy is kernel.Entropy.
+// entropy is plan.Entropy.
 struct entropy {
 	rows r;
 	i64 ignore;
