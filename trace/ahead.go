@@ -10,9 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// aheadOperation is a copy that is queued ahead of its use. It is observed in the context of the
-// use, so that its span is in the trace of the step that uses it, and begins when the copy was
-// queued.
+// aheadOperation is a copy that is queued before its use, such as a loader's. It is observed in the
+// context of the use. Its span is thus in the trace of the step that uses the copy, and begins when
+// the copy was queued.
 type aheadOperation struct {
 	mu          sync.Mutex // not held while a span is made
 	used, ended bool
@@ -36,7 +36,7 @@ func (o transferObserver) startAhead(a *transfer.Ahead, op transfer.Op) *aheadOp
 	return x
 }
 
-// End ends the copy, or keeps its end for the use.
+// End ends the copy, or keeps its end until the use.
 func (x *aheadOperation) End(e transfer.OpInfo) {
 	x.mu.Lock()
 	x.ended, x.info = true, e

@@ -7,23 +7,25 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// What is left to do of a step once it has ended is more than the step itself costs: to add up who
-// held the memory, end its spans and tell whoever wants to know. A step with a Stream is not
-// complete before the device is done anyway, so that a goroutine does it. It looks after some
-// milliseconds rather than being woken: to wake a goroutine on another processor costs the training
-// more than all that it does in End. So many steps are completed at a time. The goroutine ends when
-// no step has ended for a while, or with Close.
+// Completing an ended step costs more than the step itself: the profiler adds up the holders of the
+// memory, ends spans and calls OnProfile. A step with a Stream is not complete before the device
+// has finished, so a goroutine does this. The goroutine polls every few milliseconds, because
+// waking a goroutine on another processor would cost the training more than everything else in End.
+// It thus completes many steps at a time. It ends when no step has ended for a while, or with
+// Close.
 //
-// To ask whether an event is complete, and to read it, takes a driver as long as a launch. So the goroutine does that, too, and
-// of many steps asks for few: a stream reaches their events in order.
+// A query of an event, and reading it, take a driver as long as a launch. The goroutine therefore
+// does these, too, and queries the events of only a few of many steps, because a stream reaches
+// them in order.
 
 const (
-	// lookFirst is how long the goroutine waits while steps end; without further ones it waits twice as long each time.
+	// lookFirst is the goroutine's wait while steps end; without further ones each wait is twice as
+	// long.
 	lookFirst = 8 * time.Millisecond
-	// lookLast is the longest that it waits without another End. Steps that the device has not
-	// finished by then are completed after the next End, or by Flush.
+	// lookLast is the longest wait without another End. Steps that the device has not finished by
+	// then are completed after the next End, or by Flush.
 	lookLast = 250 * time.Millisecond
-	// mostOpen is how many steps may be waiting before Ends help, and wait for who is at it.
+	// mostOpen is the number of pending steps from which on End waits for their completion.
 	mostOpen = 4096
 )
 
@@ -35,10 +37,11 @@ type background struct {
 
 	// Guarded by Profiler.mu.
 	working bool
-	ends    int // since the goroutine looked
+	ends    int // since the last poll
 }
 
-// completesLater reports whether the goroutine completes the step that has just ended; it begins if it has not. p.mu is held.
+// completesLater reports whether the goroutine completes the step that has just ended. It starts
+// the goroutine if necessary. p.mu is held.
 func (p *Profiler) completesLater() bool {
 	if p.closed.Load() {
 		return false
@@ -51,7 +54,7 @@ func (p *Profiler) completesLater() bool {
 	return true
 }
 
-// work completes steps until there are no more for a while.
+// work completes steps until none have ended for a while.
 func (p *Profiler) work() {
 	wait := lookFirst
 	timer := time.NewTimer(wait)
@@ -81,7 +84,7 @@ func (p *Profiler) work() {
 	}
 }
 
-// end ends the goroutine, and waits for it.
+// end stops the goroutine and waits for it.
 func (b *background) end() {
 	b.stopped.Do(func() { close(b.stop) })
 	b.workers.Wait()

@@ -6,10 +6,11 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// An operation that is captured runs inside of a graph, which is one launch: on the host there is no moment that is its own, and events that are recorded in a
-// capture have no times. So a replay is told by what the graph has: which operations, and their bytes. They have no spans, times and numbers.
+// A captured operation runs inside of a graph. The graph is one launch, so the host sees no moment
+// of the operation, and events that are recorded in a capture have no times. A replay therefore
+// counts only the graph's operations and their bytes. They have no spans, times or numbers.
 
-// captured lets an operation count that was captured on s, each time that its graph is replayed.
+// captured counts an operation that was captured on s at each replay of its graph.
 func (c *Communicator) captured(s device.ReplayNotifier, x tally) {
 	f := &flight{tally: x} // once for all replays
 	s.OnReplay(func() { c.replayed(f) })
@@ -37,7 +38,8 @@ func (c *Communicator) replayed(x *flight) {
 	step.replayed = append(step.replayed, ReplayedCollective{name, 1, x.bytes})
 }
 
-// replayedIn are the operations of a step's replays, once it has left the communicator. The nil Communicator has none.
+// replayedIn takes the operations of a step's replays, after the step has left the communicator. A
+// nil Communicator has none.
 func (c *Communicator) replayedIn(s *Step) []ReplayedCollective {
 	if c == nil {
 		return nil
@@ -45,11 +47,12 @@ func (c *Communicator) replayedIn(s *Step) []ReplayedCollective {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	replayed := s.replayed
-	s.replayed = nil // what still comes is too late
+	s.replayed = nil // operations that come later don't count
 	return replayed
 }
 
-// collectiveAttributes adds what a step's replays have of collective operations: by kind, each of the lists in the same order.
+// collectiveAttributes adds the collective operations of a step's replays: three lists with one
+// item per kind.
 func (p *StepProfile) collectiveAttributes(a []attribute.KeyValue) []attribute.KeyValue {
 	if len(p.ReplayedCollectives) == 0 {
 		return a

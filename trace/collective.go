@@ -18,7 +18,7 @@ const (
 	opGroup // of several operations
 )
 
-// collectiveNames are the operations as attributes; spans have a prefix.
+// collectiveNames are the operations' names in attributes. Spans have a prefix.
 var collectiveNames = [...]string{
 	opAllReduce: "all_reduce", opBroadcast: "broadcast", opAllGather: "all_gather", opReduceScatter: "reduce_scatter",
 	opSend: "send", opRecv: "recv", opBarrier: "barrier", opGroup: "group",
@@ -26,20 +26,23 @@ var collectiveNames = [...]string{
 
 const collectiveSpan = "cistern.collective."
 
-// tally is what an operation, or the calls of a group together, exchange.
+// tally is the data that an operation, or the calls of a group together, exchange.
 type tally struct {
-	op      collectiveOp // of all calls; else opGroup
-	dtype   string       // of all calls; "" if they have several
+	op      collectiveOp // of all calls; opGroup if they differ
+	dtype   string       // of all calls; "" if they differ
 	calls   int
-	matched int64 // calls that every rank makes: all but sends and receives
+	matched int64 // calls that every rank makes: all except sends and receives
 	bytes   int64
-	// onBus is bytes times the share that crosses the link of a rank: the bus bandwidth is that by the time.
+	// onBus is bytes times the share that crosses a rank's link. Bus bandwidth is onBus by the
+	// time.
 	onBus float64
 }
 
-// tallyOf counts as NCCL's tests do (nccl-tests, PERFORMANCE.md): bytes are those of the whole result or, for a reduce-scatter, of a rank's whole
-// input. A ring takes every byte of an all-reduce over each link 2(n-1)/n times, of an all-gather or a reduce-scatter (n-1)/n times, and of what has a
-// root or a peer once. By the time that is the link's bandwidth, whatever n is.
+// tallyOf counts as NCCL's tests do (nccl-tests, PERFORMANCE.md). The bytes are those of the whole
+// result or, for a reduce-scatter, of a rank's whole input. In a ring every byte crosses each link
+// 2(n-1)/n times for an all-reduce, (n-1)/n times for an all-gather or a reduce-scatter, and once
+// for an operation with a root or a peer. Divided by the time this is the link's bandwidth for any
+// n.
 func tallyOf(op collectiveOp, t device.DataType, count int64, ranks int) tally {
 	n, factor := float64(ranks), 1.0
 	x := tally{op: op, dtype: t.String(), calls: 1, matched: 1, bytes: max(count, 0) * t.Bytes()}
@@ -58,7 +61,7 @@ func tallyOf(op collectiveOp, t device.DataType, count int64, ranks int) tally {
 	return x
 }
 
-// add takes one more call into a group.
+// add adds a call to a group.
 func (x *tally) add(y tally) {
 	if x.calls == 0 {
 		*x = y

@@ -27,18 +27,19 @@ func newCollectiveMetrics(meter metric.Meter) (m collectiveMetrics, err error) {
 	return m, errors.Join(err1, err2, err3)
 }
 
-// enabled reports whether anything reads the metrics; without an SDK nothing does.
+// enabled reports whether any reader uses the metrics; without an SDK none does.
 func (m collectiveMetrics) enabled(ctx context.Context) bool {
 	return m.duration.Enabled(ctx) || m.bus.Enabled(ctx) || m.io.Enabled(ctx)
 }
 
-// collectiveSeries says which series of a communicator.
+// collectiveSeries identifies a series of a communicator.
 type collectiveSeries struct {
 	op    collectiveOp
 	dtype string
 }
 
-// record adds an operation. ctx carries its span, for exemplars. One that was refused, or not timed, has no duration but that of its error.
+// record adds an operation. ctx carries its span, for exemplars. A failed operation records only
+// its duration, with its error, and an operation without a time only its bytes.
 func (m collectiveMetrics) record(ctx context.Context, c *Communicator, x *flight, r reached, err error) {
 	if !m.enabled(ctx) {
 		return
@@ -63,7 +64,7 @@ func (m collectiveMetrics) record(ctx context.Context, c *Communicator, x *fligh
 	}
 }
 
-// attributes are those of an operation's series.
+// attributes returns the attributes of an operation's series.
 func (c *Communicator) attributes(x *flight) []attribute.KeyValue {
 	a := append(identity(c.inner.Device()), KeyCollective.String(collectiveNames[x.op]), KeyRank.Int(c.Rank()), KeyWorldSize.Int(c.size))
 	if x.dtype != "" {

@@ -10,30 +10,40 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Communicator is a [device.Communicator] whose operations are observed: each is a span and in the metrics, if its Tracer says so, and in the profile of its
-// step, if it is a Profiler's. What it is about is an operation, or a group as one:
+// Communicator observes the operations of a [device.Communicator]. Each operation, or a group as
+// one, is a span and counts in the metrics of its Tracer. It is also in the profile of its step if
+// a Profiler has the Communicator:
 //
 //	comm, err := tracer.Communicator(ctx, inner)
 //	dp, err := parallel.New(ctx, comm, model, parallel.Config{})
-//	profiler, err := trace.NewProfiler(trace.ProfilerConfig{Cache: cache, Stream: stream, Communicator: comm, Tracer: tracer})
+//	profiler, err := trace.NewProfiler(trace.ProfilerConfig{
+//		Cache: cache, Stream: stream, Communicator: comm, Tracer: tracer,
+//	})
 //
-// An operation's time is the device's, from when the stream comes to it to when this rank is done with it, the waiting for other ranks included: who comes last waits the
-// least. It is taken by two timed events on the operation's stream. They are read when they are complete, by a later operation outside of steps, by the Profiler, or by Close; only then
-// is there a span, with the device's times. A span has the communicator's error, if it is seen to end after the communicator has failed.
+// The time of an operation is measured on the device. It begins when the stream reaches the
+// operation and ends when this rank has finished it, so it includes the wait for other ranks, and
+// the last rank to arrive waits the least. Two timed events on the operation's stream measure it.
+// They are read when they are complete: by a later operation outside of steps, by the Profiler, or
+// by Close. The span is made only then, with the device's times. It has the communicator's error if
+// it ends after the communicator has failed.
 //
-// An operation that is captured runs with its graph, which is one launch, and has no time of its own. Each replay counts it: in the metric of bytes, in
-// [StepProfile].ReplayedCollectives of the step that it is in, and on that step's span. It has no span, and there is no number of its replays. Where nothing records, an operation costs some nanoseconds more and nothing on the Go heap.
+// A captured operation runs with its graph, which is one launch, and has no time of its own. Each
+// replay counts it: in the metric of bytes, in [StepProfile].ReplayedCollectives of its step, and
+// on that step's span. It has no span and no number. If nothing records, an operation costs some
+// nanoseconds more and allocates nothing on the Go heap.
 //
-// Its methods are those of the communicator that it was made of, which it owns: Close closes both.
+// The methods have the contracts of the wrapped communicator. The Communicator owns it: Close
+// closes both.
 type Communicator struct {
 	inner  device.Communicator
-	tracer *Tracer         // nil: there are no spans and metrics
-	ctx    context.Context // of what is in no step
+	tracer *Tracer         // nil: no spans and metrics
+	ctx    context.Context // of operations outside of steps
 	size   int
 
-	step     atomic.Pointer[Step] // of a Profiler, that began last; nil: none is open
-	matched  int64                // operations that all ranks have queued; as grouped, of who calls
-	grouping bool                 // a group is open, with what it has so far and its stream
+	step atomic.Pointer[Step] // of a Profiler: the step that began last; nil: none is open
+	// The next four need no lock, because a communicator's calls are made in order.
+	matched  int64
+	grouping bool // a group is open; the next two are its calls so far and its stream
 	grouped  tally
 	within   device.Stream
 
@@ -43,15 +53,17 @@ type Communicator struct {
 	drain  chan struct{} // held by the one goroutine that reads events
 	clock  deviceClock   // opened by the first operation that gets a span
 
-	mu      sync.Mutex // never held while the driver, or who makes spans, is called
+	mu      sync.Mutex // not held while the driver or the tracer is called
 	flights []*flight  // in the order of the operations
-	err     error      // the first that nobody could be told
+	err     error      // the first that no call has returned
 }
 
 var _ device.Communicator = (*Communicator)(nil)
 
-// Communicator makes a Communicator of comm. Operations that are in no step of a [Profiler] have the spans in ctx for a parent. Of a nil Tracer it has no spans
-// and metrics, and serves profiles. A comm of another rank or size than [Config] says is an error that wraps [ErrInvalid]; so is one that is observed already.
+// Communicator returns a Communicator that observes comm. Operations outside of the steps of a
+// [Profiler] have the span in ctx as their parent. From a nil Tracer the Communicator has no spans
+// and metrics, but serves profiles. It is an error that wraps [ErrInvalid] if the rank or size of
+// comm differs from [Config], or if comm is already a Communicator of this package.
 func (t *Tracer) Communicator(ctx context.Context, comm device.Communicator) (*Communicator, error) {
 	if ctx == nil || comm == nil {
 		return nil, fmt.Errorf("trace: Communicator: %w: the context and the communicator must not be nil", ErrInvalid)
@@ -67,19 +79,19 @@ func (t *Tracer) Communicator(ctx context.Context, comm device.Communicator) (*C
 	return &Communicator{inner: comm, tracer: t, ctx: ctx, size: comm.Size(), drain: make(chan struct{}, 1)}, nil
 }
 
-// Device is the communicator's device.
+// Device returns the communicator's device.
 func (c *Communicator) Device() device.Device { return c.inner.Device() }
 
-// ID is what all ranks have made it with.
+// ID returns the id that all ranks used to create the communicator.
 func (c *Communicator) ID() device.CommunicatorID { return c.inner.ID() }
 
-// Rank is this rank, from 0 on.
+// Rank returns this rank, from 0 on.
 func (c *Communicator) Rank() int { return c.inner.Rank() }
 
-// Size is the number of ranks.
+// Size returns the number of ranks.
 func (c *Communicator) Size() int { return c.size }
 
-// AllReduce is [device.Communicator]'s, observed; so are the operations that follow.
+// AllReduce is [device.Communicator]'s, observed.
 func (c *Communicator) AllReduce(s device.Stream, dst, src device.Ptr, count int64, t device.DataType, op device.ReduceOp) error {
 	o := c.begin(s, tallyOf(opAllReduce, t, count, c.size))
 	return o.end(c.inner.AllReduce(s, dst, src, count, t, op))
@@ -141,15 +153,15 @@ func (c *Communicator) GroupEnd() error {
 	return o.end(c.inner.GroupEnd())
 }
 
-// AsyncError is what has ended the communicator, or nil.
+// AsyncError returns the error that ended the communicator, or nil.
 func (c *Communicator) AsyncError() error { return c.inner.AsyncError() }
 
 // Abort ends the communicator on all ranks, without waiting.
 func (c *Communicator) Abort() error { return c.inner.Abort() }
 
-// Close closes the communicator, and then ends the spans that are left. It also returns the first error
-// of reading an operation's time or place, although the operation itself is done. A second Close does
-// nothing.
+// Close closes the communicator, and then ends the remaining spans. It also returns the first error
+// of reading an operation's time or of placing it on the host's clock, although the operation
+// itself has succeeded. A second Close does nothing.
 func (c *Communicator) Close() error {
 	err := c.inner.Close()
 	_ = c.poll(nil, true, synchronize) // an error is kept
@@ -160,7 +172,7 @@ func (c *Communicator) Close() error {
 	return errors.Join(err, kept, c.clock.close())
 }
 
-// keep remembers an error for Close.
+// keep stores an error for Close.
 func (c *Communicator) keep(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +181,7 @@ func (c *Communicator) keep(err error) {
 	}
 }
 
-// String has the rank and the device.
+// String returns the rank and the device.
 func (c *Communicator) String() string {
 	return fmt.Sprintf("traced rank %d of %d on %s", c.inner.Rank(), c.size, c.inner.Device().Name())
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// poll completes the steps that the device is done with, as done says. If another goroutine is at
-// it, poll waits for it or leaves it to that one, which looks again after it has let go of drain,
-// so that no step is forgotten.
+// poll completes the steps whose events are done. If another goroutine holds drain, poll waits for
+// it if wait is set. Otherwise poll leaves the steps to that goroutine, which looks again after
+// releasing drain, so that no step is forgotten.
 func (p *Profiler) poll(wait bool, done func(device.Event) (bool, error)) {
 	for {
 		select {
@@ -30,10 +30,10 @@ func (p *Profiler) poll(wait bool, done func(device.Event) (bool, error)) {
 	}
 }
 
-// complete completes the open steps in order, up to the first that done says no to, and reports
-// whether it came to the end of them. The caller has taken p.drain, and complete gives it back,
-// also when OnProfile panics. An error of done is returned if the device may still answer; then the
-// step stays open.
+// complete completes the open steps in order, up to the first whose event is not done, and reports
+// whether none is left. The caller has acquired p.drain; complete releases it, even if OnProfile
+// panics. If done fails because of its context, complete returns that error and the step stays
+// open.
 func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, err error) {
 	defer func() { <-p.drain }()
 	for asked := 0; ; {
@@ -54,7 +54,7 @@ func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, 
 			return false, err
 		}
 		var peak *StepPeak
-		if s.profile.Peak == nil { // nobody else writes it once the step has ended
+		if s.profile.Peak == nil { // nothing else writes it after the step's end
 			peak = s.peak()
 		}
 		collectives := p.config.Communicator.of(s)
@@ -76,19 +76,21 @@ func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, 
 	}
 }
 
-// mostAsked is how many steps pass looks at.
+// mostAsked is the most steps that pass examines.
 const mostAsked = 64
 
-// pass finds out which of several steps the device is done with, in few questions, and returns how
-// many it looked at. The caller has drain. The race detector does not see that either.
+// pass marks the finished steps among the first open ones, with a binary search for the last
+// finished one. It returns the number of steps that it examined. The caller holds drain. The
+// queries are hidden from the race detector.
 func (p *Profiler) pass() int {
 	p.mu.Lock()
-	open := p.open[:min(len(p.open), mostAsked)] // whose elements change with drain alone
+	open := p.open[:min(len(p.open), mostAsked)] // elements change only under drain
 	p.mu.Unlock()
 	if len(open) < 2 {
 		return len(open)
 	}
-	var events [mostAsked]device.Event // the detector does not see that Quietly is over before open changes
+	// A copy, because the race detector does not see that Quietly is over before open changes.
+	var events [mostAsked]device.Event
 	for i, s := range open {
 		events[i] = s.to
 	}
@@ -107,8 +109,8 @@ func (p *Profiler) pass() int {
 	return len(open)
 }
 
-// close ends the step's span, at the time of its End, with the device's part below it, and hands
-// its profile out.
+// close ends the step's span at the time of its End, with the device's part below it, and passes
+// its profile to OnProfile.
 func (s *Step) close(profile *StepProfile) {
 	p := s.profiler
 	if t := p.config.Tracer; t != nil {

@@ -8,23 +8,27 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// Config says where spans and metrics go, and how many spans there are. The zero Config uses the global
-// providers and [Slow].
+// Config sets where spans and metrics go, and which operations get spans. The zero Config uses the
+// global providers and [Slow].
 type Config struct {
-	// TracerProvider makes the spans; nil: the global one (otel.GetTracerProvider), which may be set later.
+	// TracerProvider makes the spans; nil: the global one (otel.GetTracerProvider), which may be
+	// set later.
 	TracerProvider oteltrace.TracerProvider
-	// MeterProvider makes the metrics; nil: the global one (otel.GetMeterProvider), which may be set later.
+	// MeterProvider makes the metrics; nil: the global one (otel.GetMeterProvider), which may be
+	// set later.
 	MeterProvider metric.MeterProvider
-	// LoggerProvider takes the log event of a request that ran out of memory; nil: the global one
+	// LoggerProvider gets the log event of a request that ran out of memory; nil: the global one
 	// (otel.GetLoggerProvider), which may be set later.
 	LoggerProvider log.LoggerProvider
-	// Detail is what gets a span.
+	// Detail is the level of detail of the spans.
 	Detail Detail
-	// AllEvery gives one step in AllEvery the detail All, starting with the first; the others have Detail.
-	// 0: none.
+	// AllEvery is the interval of steps with the detail All, beginning with the first step. The
+	// other steps have Detail. 0: there are none.
 	AllEvery int
-	// Rank and WorldSize tell which rank the process or goroutine is of the training's, from 0 on, and of how many, such as rendezvous.Config has them: every span,
-	// metric and log record says them. Ranks of one process have a Tracer each, of the same providers. A WorldSize of 0: there are no ranks.
+	// Rank and WorldSize are the rank of the process or goroutine in the training, from 0 on, and
+	// the number of ranks, as in rendezvous.Config. Every span, metric and log record has them.
+	// Several ranks in one process use a Tracer each, with the same providers. A WorldSize of 0:
+	// there are no ranks.
 	Rank, WorldSize int
 }
 

@@ -8,14 +8,17 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Timed events tell how long, and not when. A device clock places them: on a stream of its own, where nothing else is ever
-// queued, an event is reached as soon as it is recorded. The two clocks drift apart, and some drivers give the time between
-// two events in 32 bits, so that a new event is recorded each second while steps are traced.
+// Timed events measure intervals, not points in time. A device clock maps them to the host's clock.
+// It records an event, the anchor, on a stream of its own, which is always empty, so the device
+// reaches it as soon as it is recorded. The two clocks drift apart, and some drivers return the
+// time between two events in 32 bits. A new anchor is therefore recorded each second while steps
+// are traced.
 
-// anchorAge is how long an event stands for a moment of the host.
+// anchorAge is how long an anchor is used.
 const anchorAge = time.Second
 
-// deviceClock opens its stream when it is first asked, and again if that failed. The zero deviceClock is ready.
+// deviceClock opens its stream at the first use, and tries again if that failed. The zero
+// deviceClock is ready.
 type deviceClock struct {
 	opening sync.Mutex // held while the stream is opened
 
@@ -25,13 +28,13 @@ type deviceClock struct {
 	last   *anchor
 }
 
-// anchor is an event, and when it was reached by the host's clock.
+// anchor is an event, and the time on the host's clock at which the device reached it.
 type anchor struct {
 	event device.Event
 	at    time.Time
-	users int // steps, and the clock while it is the last one; guarded by deviceClock.mu
+	users int // steps, and the clock for the last one; guarded by deviceClock.mu
 
-	reached bool // the event; guarded by the drain of the clock's profiler
+	reached bool // the event; guarded by the drain of the clock's owner
 }
 
 // open returns the clock's stream; after close it is nil.
@@ -53,13 +56,14 @@ func (c *deviceClock) open(dev device.Device) (device.Stream, error) {
 		c.stream = s
 	}
 	c.mu.Unlock()
-	if closed { // meanwhile
+	if closed { // while it was opened
 		return nil, s.Close()
 	}
 	return s, nil
 }
 
-// take returns the present anchor, for give; after close it is nil. dev is the same each time.
+// take returns the present anchor, to be released with give; after close it is nil. Each call has
+// the same dev.
 func (c *deviceClock) take(dev device.Device) (*anchor, error) {
 	c.mu.Lock()
 	a, closed := c.last, c.closed
@@ -95,7 +99,7 @@ func (c *deviceClock) take(dev device.Device) (*anchor, error) {
 	return next, c.give(old)
 }
 
-// give takes back what take returned, once; of nil it does nothing.
+// give releases an anchor that take returned, once; nil does nothing.
 func (c *deviceClock) give(a *anchor) error {
 	if a == nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// mark records a timed event on the compute stream; nil: there is none, and Flush tells why. A step
-// takes two and gives them back when it has read them.
+// mark records a timed event on the compute stream. It returns nil without a stream, after Close,
+// and if that failed, which Flush reports. A step takes two events and returns them after reading.
 func (p *Profiler) mark() device.Event {
 	if p.config.Stream == nil || p.closed.Load() {
 		return nil
@@ -40,11 +40,12 @@ func (p *Profiler) discard(e device.Event) {
 	}
 }
 
-// takeDeviceTime reads the step's events, once. It reports false if the step has to wait, with the error if done
-// was cancelled; any other error leaves the step without a device time, or without its place in time. The caller has drain.
+// takeDeviceTime reads the step's events once. It returns false if the step has to wait, with an
+// error if the context of done was cancelled. Any other error leaves the step without a device time
+// or without its place on the host's clock. The caller holds drain.
 //
-// The race detector does not see the look at the events: what the profiler finds out must not order the
-// program's own accesses, or a missing event of the program would go unnoticed.
+// The reads are hidden from the race detector. Otherwise they would order the program's own
+// accesses, and an event that is missing in the program would go unnoticed.
 func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, error) {
 	p := s.profiler
 	if s.from == nil || s.to == nil {
@@ -76,7 +77,8 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 			p.keep(fmt.Errorf("trace: placing the device time of step %d: %w", s.number, err))
 		} else if s.anchor != nil {
 			s.deviceBegan = s.began
-			if at := r.began; at.After(s.began) { // the step's work can't begin before it is queued
+			// The step's work can't begin before it is queued.
+			if at := r.began; at.After(s.began) {
 				s.deviceBegan = at
 			}
 		}
@@ -87,19 +89,20 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 	return true, nil
 }
 
-// knowledge is what was known of a step's events, and of its anchor's, before.
+// knowledge is the known state of a step's events and of its anchor's event.
 type knowledge struct{ passed, reached bool }
 
-// reading is what a step's events say.
+// reading is the result of reading a step's events.
 type reading struct {
-	reached     bool // its anchor's event is complete
+	reached     bool // the anchor's event is complete
 	done, timed bool
 	took, busy  time.Duration // if timed
-	began       time.Time     // on the host's clock, if there is an anchor
+	began       time.Time     // on the host's clock; zero without an anchor
 }
 
-// read reads the events. An error of a reading that is timed is of its place in time: the times are right all the same. It
-// is returned like others, since the detector sees no other way out of Quietly, nor into it for what changes later.
+// read reads the events. If it returns an error together with a reading that is timed, only the
+// place on the host's clock is missing. It communicates through arguments and results only, because
+// the race detector does not see the order of other accesses around Quietly.
 func (s *Step) read(known knowledge, done func(device.Event) (bool, error)) (r reading, err error) {
 	p, dev := s.profiler, s.profiler.config.Cache.Device()
 	if r.done = known.passed; !r.done {
@@ -124,7 +127,7 @@ func (s *Step) read(known knowledge, done func(device.Event) (bool, error)) (r r
 	return r, err
 }
 
-// takeAnchor takes what places the device's part of the step in time.
+// takeAnchor takes the anchor that places the device's part of the step on the host's clock.
 func (s *Step) takeAnchor() {
 	p := s.profiler
 	var err error
@@ -133,7 +136,8 @@ func (s *Step) takeAnchor() {
 	}
 }
 
-// tell puts the profile on the step's span, and the device's part below it. The caller has drain.
+// tell sets the profile's attributes on the step's span, and makes the span of the device's part.
+// The caller holds drain.
 func (s *Step) tell(ctx context.Context, profile *StepProfile) {
 	p, t := s.profiler, s.profiler.config.Tracer
 	a := append(p.scratch[:0], p.describe...)

@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// durations is a histogram of seconds whose options are built once per set of attributes: one built for each
-// call costs several allocations on the Go heap, even without an SDK.
+// durations is a histogram of seconds. Its options are built once per set of attributes, because
+// building them for each call costs several allocations on the Go heap, even without an SDK.
 type durations struct {
 	histogram metric.Float64Histogram
 	options   *sync.Map // durationKey -> []metric.RecordOption
@@ -18,7 +18,8 @@ type durations struct {
 	rank      []attribute.KeyValue
 }
 
-// durationKey says which series; label is the pool of an allocation, or the direction of a copy.
+// durationKey identifies a series; label is the pool of an allocation, or the operation of a
+// transfer.
 type durationKey struct{ device, label string }
 
 func newDurations(meter metric.Meter, name, description string, label attribute.Key, rank []attribute.KeyValue) (durations, error) {

@@ -14,13 +14,14 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// recordError gives a span the status Error and the error's class.
+// recordError sets the status Error and the error's class on a span.
 func recordError(span oteltrace.Span, err error) {
 	span.SetStatus(codes.Error, err.Error())
 	span.SetAttributes(errorType(err))
 }
 
-// errorType is the attribute error.type: the class that a caller would test for, or else the error's Go type.
+// errorType returns the attribute error.type: the class that a caller would test for, or else the
+// error's Go type.
 func errorType(err error) attribute.KeyValue {
 	for _, class := range []struct {
 		err  error
@@ -55,6 +56,6 @@ func errorType(err error) attribute.KeyValue {
 // errPanicked is the class of a step's failure by a panic.
 var errPanicked = errors.New("the step panicked")
 
-// ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is
-// [device.ErrInvalid]. Nothing changed.
+// ErrInvalid is the class of errors about wrong arguments, for errors.Is. It is
+// [device.ErrInvalid]. The call changed nothing.
 var ErrInvalid = device.ErrInvalid

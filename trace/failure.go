@@ -14,21 +14,22 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// EventOutOfMemory is the name of the log event of a request that failed for good.
+// EventOutOfMemory is the name of the log event of a request that finally failed.
 const EventOutOfMemory = "cistern.memory.out_of_memory"
 
-// eventAllocFailed is the event, of the span around it, of an allocation that failed and has no span of its own.
+// eventAllocFailed is the event on the parent span of a failed allocation that has no span.
 const eventAllocFailed = "cistern.memory.alloc.failed"
 
-// failure is a request that failed. It is told when that is known, so that the others cost nothing.
+// failure is a failed request. It is observed only after the failure, so that other requests cost
+// nothing.
 type failure struct {
 	tracer *Tracer
-	ctx    context.Context // its span is that of the log record
-	span   oteltrace.Span  // that the request happened in, if it is told and has no span of its own
+	ctx    context.Context // with the span of the log record
+	span   oteltrace.Span  // the parent span that gets the event; nil: none
 	logged bool
 }
 
-// observeFailure returns nil if nobody wants to know.
+// observeFailure returns nil if neither a log nor a span needs the failure.
 func (t *Tracer) observeFailure(ctx context.Context) memcache.Operation {
 	if ctx == nil {
 		ctx = context.Background()
@@ -48,7 +49,7 @@ func (t *Tracer) observeFailure(ctx context.Context) memcache.Operation {
 	return f
 }
 
-// End tells the span, and of a request that ran out of memory the log.
+// End adds the event to the span, and logs a request that ran out of memory.
 func (f failure) End(e memcache.OpInfo) {
 	if e.Err == nil {
 		return

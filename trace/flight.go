@@ -13,29 +13,29 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// observed is a call that is being made. flight is nil if nobody observes it.
+// observed is a call in progress. flight is nil if the call is not observed.
 type observed struct {
 	comm    *Communicator
 	tally   tally
-	capture device.ReplayNotifier // nil: it is not captured
+	capture device.ReplayNotifier // nil: not captured
 	*flight
 }
 
-// flight is an operation that is queued.
+// flight is a queued operation.
 type flight struct {
 	tally
 	number int64
 	on     device.Stream
-	step   *Step           // nil: it is in none
-	ctx    context.Context // of the span around it
+	step   *Step           // nil: outside of steps
+	ctx    context.Context // with the parent span
 	spans  bool
 	queued time.Time
-	anchor *anchor // nil: it has no place in time
+	anchor *anchor // nil: it is not placed on the host's clock
 
 	before, after device.Event // timed; nil: there is no time
 }
 
-// reached is what the events of a flight say.
+// reached is the result of reading a flight's events.
 type reached struct {
 	done, timed    bool
 	took           time.Duration
@@ -45,7 +45,7 @@ type reached struct {
 
 func synchronize(e device.Event) (bool, error) { return true, e.Synchronize(context.Background()) }
 
-// begin is for an operation that is about to be queued. One in a group is told with the group.
+// begin is called before an operation is queued. The operations of a group are observed together.
 func (c *Communicator) begin(s device.Stream, x tally) observed {
 	o := observed{comm: c, tally: x}
 	if c.grouping {
@@ -78,7 +78,7 @@ func (c *Communicator) begin(s device.Stream, x tally) observed {
 	return o
 }
 
-// end is for an operation that was queued, or refused with err, which it returns.
+// end is called after an operation was queued or refused with err, which it returns.
 func (o observed) end(err error) error {
 	c := o.comm
 	if c == nil {
@@ -118,7 +118,7 @@ func (o observed) end(err error) error {
 	return nil
 }
 
-// where is the step that an operation of now belongs to, nil if it is in none, and its context.
+// where returns the step of an operation that is queued now, nil outside of steps, and its context.
 func (c *Communicator) where() (*Step, context.Context) {
 	if s := c.step.Load(); s != nil {
 		return s, s.ctx
@@ -126,10 +126,10 @@ func (c *Communicator) where() (*Step, context.Context) {
 	return nil, c.ctx
 }
 
-// mostFlights is how many operations of steps may be open before others look.
+// mostFlights is the number of open operations of steps from which on others read events, too.
 const mostFlights = 1024
 
-// mark records a timed event; nil: it could not.
+// mark records a timed event. It returns nil if that failed.
 func (c *Communicator) mark(s device.Stream) device.Event {
 	e, err := c.inner.Device().NewEvent(device.EventOptions{Timed: true})
 	if err == nil {
@@ -142,7 +142,7 @@ func (c *Communicator) mark(s device.Stream) device.Event {
 	return nil
 }
 
-// takeAnchor takes what places an operation in time.
+// takeAnchor takes the anchor that places an operation on the host's clock.
 func (c *Communicator) takeAnchor() *anchor {
 	a, err := c.clock.take(c.inner.Device())
 	if err != nil {
@@ -151,7 +151,7 @@ func (c *Communicator) takeAnchor() *anchor {
 	return a
 }
 
-// discard gives back what a flight has.
+// discard releases a flight's events and anchor.
 func (c *Communicator) discard(x *flight) {
 	for _, e := range []device.Event{x.before, x.after} {
 		if e == nil {
@@ -168,9 +168,9 @@ func (c *Communicator) discard(x *flight) {
 	}
 }
 
-// poll completes the operations that done says are done, in order, up to the last one of a step, or all. If another goroutine is at it poll leaves it to that
-// one, unless it is to wait. An error is that of the context that done waits with, and the next poll
-// goes on. Other errors are kept.
+// poll completes finished operations in order, up to the last one of the step until, or all if
+// until is nil. If another goroutine is polling, poll returns, unless wait is set. It returns only
+// the error of the context of done, after which the next poll continues. Other errors are kept.
 func (c *Communicator) poll(until *Step, wait bool, done func(device.Event) (bool, error)) error {
 	if wait {
 		c.drain <- struct{}{}
@@ -211,13 +211,14 @@ func (c *Communicator) poll(until *Step, wait bool, done func(device.Event) (boo
 			ended, told = append(ended, x), append(told, r)
 		}
 	}()
-	for i, x := range ended { // whoever makes the spans is called without the drain
+	for i, x := range ended { // spans are made without the drain, because the tracer is not ours
 		c.tell(x, told[i], c.inner.AsyncError())
 	}
 	return err
 }
 
-// look reads a flight's events. What it finds out is hidden from the race detector, as in [Step.takeDeviceTime]. The caller has drain.
+// look reads a flight's events, hidden from the race detector as in [Step.takeDeviceTime]. The
+// caller holds drain.
 func (c *Communicator) look(x *flight, done func(device.Event) (bool, error)) (reached, error) {
 	if x.before == nil || x.after == nil {
 		return reached{done: true}, nil
@@ -260,7 +261,7 @@ func (x *flight) read(dev device.Device, known bool, done func(device.Event) (bo
 	return r, err
 }
 
-// finished reports whether all operations of a step are complete. The nil Communicator has none.
+// finished reports whether all operations of a step are complete. A nil Communicator has none.
 func (c *Communicator) finished(s *Step, done func(device.Event) (bool, error)) (bool, error) {
 	if c == nil {
 		return true, nil
@@ -271,7 +272,7 @@ func (c *Communicator) finished(s *Step, done func(device.Event) (bool, error)) 
 	return s.flights == 0, err
 }
 
-// of are the operations of a step that were timed.
+// of returns the timed operations of a step.
 func (c *Communicator) of(s *Step) []StepCollective {
 	if c == nil {
 		return nil
@@ -289,7 +290,8 @@ func (c *Communicator) tell(x *flight, r reached, err error) {
 	}
 	from, to := x.queued, time.Now()
 	if r.placed {
-		if r.began.After(from) { // it can't begin before it is queued
+		// It can't begin before it is queued.
+		if r.began.After(from) {
 			from = r.began
 		}
 		to = from.Add(r.took)
@@ -309,7 +311,7 @@ func (c *Communicator) tell(x *flight, r reached, err error) {
 	t.end(span, err, oteltrace.WithTimestamp(to))
 }
 
-// describe are the attributes of an operation's span.
+// describe returns the attributes of an operation's span.
 func (c *Communicator) describe(x *flight, r reached, from time.Time) []attribute.KeyValue {
 	a := append(make([]attribute.KeyValue, 0, 14), KeyDevice.String(c.inner.Device().Name()), KeyStream.Int64(int64(x.on.ID())),
 		KeyCollective.String(collectiveNames[x.op]), KeyCollectiveSize.Int64(x.bytes), KeyCollectiveCalls.Int(x.calls),

@@ -7,15 +7,16 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// none is the detail of what gets no span.
+// none is the detail of a context in which nothing gets a span.
 const none = Steps - 1
 
-// detail is what gets a span under ctx: that of the innermost step that runs, or else the tracer's. If it is
-// sure to be below need it is none at once, for an atomic load. The context that it returns has the parent.
+// detail returns the detail under ctx: that of the innermost running step, or else the tracer's. A
+// detail that is certain to be below need is returned as none at once, for the cost of an atomic
+// load. The returned context has the parent of the span.
 //
-// It is the one guard before everything that makes a span: no recording parent, no span. Tracers have no Enabled yet
-// (opentelemetry-go 4831), and even the no-op tracer's Start allocates. A parent that is only a propagated
-// span context is not recording.
+// It guards everything that makes a span: without a recording parent there is no span. It exists
+// because tracers have no Enabled yet (opentelemetry-go 4831), and even the no-op tracer's Start
+// allocates. A propagated span context is not a recording parent.
 func (t *Tracer) detail(ctx context.Context, need Detail) (context.Context, Detail) {
 	if ctx == nil || t.config.Detail < need && t.allSteps.Load() == 0 || t.silent() {
 		return ctx, none
@@ -36,9 +37,10 @@ func (t *Tracer) detail(ctx context.Context, need Detail) (context.Context, Deta
 	return ctx, t.config.Detail
 }
 
-// detailOfRoot is what gets a span under parent, which is not recording: at All what would be this process's first span of its
-// trace, under no parent or one in another process. The sampler says whether it is recorded; of a local parent it has
-// said so.
+// detailOfRoot returns the detail under parent, which is not recording. It is All if the span would
+// be this process's first span of its trace, without a parent or under one in another process, and
+// the tracer's detail is All. Whether it is recorded is then the sampler's decision; for a local
+// parent the sampler has already decided.
 func (t *Tracer) detailOfRoot(parent oteltrace.Span) Detail {
 	if c := parent.SpanContext(); t.config.Detail == All && (!c.IsValid() || c.IsRemote()) {
 		return All
@@ -46,8 +48,9 @@ func (t *Tracer) detailOfRoot(parent oteltrace.Span) Detail {
 	return none
 }
 
-// inside returns the innermost step that ctx is inside of, nil if there is none, and ctx with the span that it is inside
-// of. Steps that are over are passed, and so are their spans: those are open until the device is done, sooner or later.
+// inside returns the innermost open step around ctx, nil if there is none, and ctx with the span
+// around it. It skips steps that have ended and their spans, which stay open until the device has
+// finished.
 func inside(ctx context.Context) (context.Context, *Step) {
 	s, _ := ctx.Value(stepKey{}).(*Step)
 	if s == nil || !s.over.Load() {
@@ -66,8 +69,8 @@ func inside(ctx context.Context) (context.Context, *Step) {
 	return ctx, s
 }
 
-// silent reports whether t makes nothing, whatever the context says: its provider is the no-op one, or the global one of a
-// program that has no SDK, which idle tells, or had none when it was last asked.
+// silent reports whether t makes no spans in any context. Its provider is OpenTelemetry's no-op, or
+// the global one of a program without an SDK, which idle has detected.
 func (t *Tracer) silent() bool {
 	return t.noop || t.idle.Load() && otel.GetTracerProvider() == t.config.TracerProvider
 }

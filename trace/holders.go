@@ -10,11 +10,13 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Who held the memory at a step's peak costs a walk over the blocks (memcache.Scope.EndWindow), and adding them up ten times
-// as much: with a Stream that is done when the step is complete, by the profiler's own goroutine. It is asked for those steps
-// that the table shows, and for all with ProfilerConfig.Holders.
+// To list the holders of the memory at a step's peak costs a walk over the blocks
+// (memcache.Scope.EndWindow), and to add them up costs ten times as much. With a Stream the
+// profiler's goroutine adds them up when the step is complete. This is done for the steps that the
+// table shows, and for all with ProfilerConfig.Holders.
 
-// endScope ends the step's scope. If the step is one of those that tell who held the memory at its peak, that is kept.
+// endScope ends the step's scope. It keeps the holders of the memory at the peak, if the step is
+// one of those that report them.
 func (s *Step) endScope() memcache.Window {
 	p := s.profiler
 	p.mu.Lock()
@@ -36,7 +38,8 @@ func (s *Step) endScope() memcache.Window {
 	return window
 }
 
-// peak adds up who held the memory at the step's peak; nil: the step does not tell. It is called once.
+// peak adds up the holders of the memory at the step's peak; nil: the step does not report them. It
+// is called once.
 func (s *Step) peak() *StepPeak {
 	if !s.tells {
 		return nil
@@ -51,7 +54,7 @@ func (s *Step) peak() *StepPeak {
 	}
 }
 
-// holders prints who held the memory at the peak of the largest step.
+// holders prints the holders of the memory at the peak of the largest step.
 func (s Summary) holders(w io.Writer) error {
 	p := s.Largest
 	if p.Peak == nil || p.AllocatedPeak == 0 {
@@ -79,7 +82,7 @@ func (s Summary) holders(w io.Writer) error {
 	return out.Flush()
 }
 
-// share prints a line of a list that adds up to so many bytes.
+// share prints a line of a list whose sum is all bytes.
 func share(out io.Writer, heading string, s memcache.Share, all int64) error {
 	name := s.Name
 	if name == "" {
@@ -90,7 +93,7 @@ func share(out io.Writer, heading string, s memcache.Share, all int64) error {
 	return err
 }
 
-// largestModules are the three largest; none if nothing has a module.
+// largestModules returns the three largest; none if no holder has a module.
 func largestModules(all []memcache.Share) []memcache.Share {
 	if len(all) == 1 && all[0].Name == "" {
 		return nil
@@ -98,7 +101,7 @@ func largestModules(all []memcache.Share) []memcache.Share {
 	return all[:min(3, len(all))]
 }
 
-// first is a heading in front of the first line of a list.
+// first returns the heading for the first line of a list, else "".
 func first(i int, heading string) string {
 	if i > 0 {
 		return ""

@@ -7,8 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// identity is which device it is. Agents that watch the GPUs of a machine (hw.gpu.memory.usage and others) know them by
-// hw.id, so that their metrics and ours can be joined.
+// identity returns the attributes that identify a device. Agents that watch the GPUs of a machine
+// (hw.gpu.memory.usage and others) use the same hw.id, so their metrics can be joined with ours.
 func identity(dev device.Device) []attribute.KeyValue {
 	a := []attribute.KeyValue{KeyDevice.String(dev.Name())}
 	if p := dev.Properties(); p.UUID != "" {
@@ -17,7 +17,8 @@ func identity(dev device.Device) []attribute.KeyValue {
 	return a
 }
 
-// description is identity with what a span has room for, and a series has not.
+// description returns identity and attributes for spans only, which would only lengthen a metric
+// series.
 func description(dev device.Device) []attribute.KeyValue {
 	a, p := identity(dev), dev.Properties()
 	if p.UUID != "" {

@@ -9,7 +9,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// IDGenerator makes the ids of spans, for a TracerProvider of the SDK:
+// IDGenerator makes the ids of spans. A TracerProvider of the SDK takes it:
 //
 //	provider := sdktrace.NewTracerProvider(sdktrace.WithIDGenerator(trace.IDGenerator{}), …)
 //
@@ -38,20 +38,19 @@ func (IDGenerator) NewSpanID(context.Context, oteltrace.TraceID) (id oteltrace.S
 
 type traceIDKey struct{}
 
-// wantedTrace is the trace of the next root span. The spans that are started inside of that one
-// have its context, so that the id counts once.
+// wantedTrace is the id of the next root span's trace. Spans inside of that one have the same
+// context, so the id may be taken only once.
 type wantedTrace struct {
 	id    oteltrace.TraceID
 	taken atomic.Bool
 }
 
-// withTraceID lets the next root span of ctx have the trace id, if its provider has an IDGenerator.
+// withTraceID sets the trace id of the next root span of ctx, if its provider has an IDGenerator.
 func withTraceID(ctx context.Context, id oteltrace.TraceID) context.Context {
 	return context.WithValue(ctx, traceIDKey{}, &wantedTrace{id: id})
 }
 
-// takeTraceID returns the trace id that ctx has for its next root span, once; zero if there is
-// none.
+// takeTraceID takes the trace id for the next root span out of ctx; zero: there is none.
 func takeTraceID(ctx context.Context) oteltrace.TraceID {
 	if ctx == nil {
 		return oteltrace.TraceID{}

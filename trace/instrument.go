@@ -43,7 +43,8 @@ func keep[T metric.Observable](i *instruments, x T, err error) T {
 
 func (i *instruments) err() error { return errors.Join(i.errs...) }
 
-// seriesOf makes the options of series: the attributes of a device, of the caller, and the series' own.
+// seriesOf builds the options of series from the attributes of a device, of the caller, and of the
+// series.
 type seriesOf []attribute.KeyValue
 
 func newSeries(device, caller []attribute.KeyValue) seriesOf {

@@ -9,49 +9,58 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Which of a stream's kernels ran inside a step is known by the order in which the host queued its events and theirs. That order is
-// certain as long as no goroutine is about to launch while another starts or ends the step; if one is, its kernel may be on either
-// side, and the step has no busy time. So launches are counted from their begin to their end, also those that get no events.
+// The kernels inside a step are known by the order in which the host queued the step's events and
+// theirs. That order is certain unless a goroutine is launching a kernel while another starts or
+// ends the step: the kernel may then be on either side, and the step has no busy time. Launches are
+// therefore counted from begin to end, including those without events.
 
-// mostKernels is how many kernels a KernelTimer keeps the events of.
+// mostKernels is the most kernels with events in a KernelTimer.
 const mostKernels = 1 << 15
 
-// KernelTimer tells the busy time of a [Profiler]'s steps on devices that can't tell it themselves ([device.BusyTimer]), GPUs for one:
-// each kernel and each matrix product on the profiler's Stream gets two timed events around it while a step is open, and the step's
-// [StepProfile].BusyTime is what is between them. The stream is made with Launching, and the profiler with the timer:
+// KernelTimer measures the busy time of a [Profiler]'s steps on devices that can't
+// ([device.BusyTimer]), such as GPUs. While a step is open, each kernel and each matrix product on
+// the profiler's Stream gets two timed events around it. The step's [StepProfile].BusyTime is the
+// time between them. The stream is made with Launching, and the profiler with the timer:
 //
 //	var kernels trace.KernelTimer
 //	stream, err := dev.NewStream(device.StreamOptions{Launching: kernels.Launching})
-//	profiler, err := trace.NewProfiler(trace.ProfilerConfig{Cache: cache, Stream: stream, Kernels: &kernels})
+//	profiler, err := trace.NewProfiler(trace.ProfilerConfig{
+//		Cache: cache, Stream: stream, Kernels: &kernels,
+//	})
 //
-// Its two events cost a kernel about as much as its launch, on the host and in the stream's queue. On the device a kernel counts
-// with what the events cost, 1 to 2 µs; and where the stream has run dry, with what the launch takes the host after the first event. Copies and fills don't count.
+// The two events cost about as much as a kernel's launch, on the host and in the stream's queue. On
+// the device a kernel's time includes the cost of the events, 1 to 2 µs. If the stream had run dry,
+// it also includes the host's time for the launch after the first event. Copies and fills don't
+// count.
 //
-// A step has no busy time, rather than a wrong one, if an event failed (Flush tells), if a goroutine was about to launch while another
-// started or ended the step, if nothing was ever launched on the stream with Launching, and if the steps that are not complete have
-// more than 32,768 kernels (the first time Flush tells).
+// In these cases a step has no busy time, rather than a wrong one: an event failed (Flush returns
+// the error); a goroutine was launching while another started or ended the step; nothing was ever
+// launched on the stream with Launching; or the incomplete steps have more than 32,768 kernels
+// (Flush returns an error the first time).
 //
-// The zero KernelTimer is ready for use, by one profiler at a time. It must not be copied. Launching is safe for concurrent use.
+// The zero KernelTimer is ready for use, by one profiler at a time. It must not be copied.
+// Launching is safe for concurrent use.
 type KernelTimer struct {
 	profiler atomic.Pointer[Profiler] // nil: no kernel is timed; changed with mu
 
-	mu        sync.Mutex // innermost: nothing is called with it held
+	mu        sync.Mutex // innermost: no call is made with it held
 	began     int64      // launches on the profiler's stream
-	launching int        // of these, not yet over
-	idle      int64      // began, when the profiler came
-	open      []*Step    // that may yet know their busy time
-	kept      int        // kernels that have events, or are about to
-	told      bool       // of too many
+	launching int        // of these, not yet returned
+	idle      int64      // began when the profiler was attached
+	open      []*Step    // whose busy time is still known
+	kept      int        // kernels that have events, or will have
+	told      bool       // the error of too many was reported
 }
 
-// kernel is what was launched between two timed events.
+// kernel is a kernel between two timed events.
 type kernel struct {
 	before, after device.Event
 	users         int // steps; guarded by KernelTimer.mu
 }
 
-// Launching sees the kernels of a stream, as [device.StreamOptions].Launching; [device.LaunchingHooks] has it beside others, best as
-// the last. It waits for nothing. Streams other than the profiler's are none of its business, and a nil KernelTimer has none.
+// Launching observes the kernels of a stream, as [device.StreamOptions].Launching.
+// [device.LaunchingHooks] combines it with other hooks, best as the last. It does not block. It
+// ignores streams other than the profiler's. A nil KernelTimer ignores all.
 func (k *KernelTimer) Launching(s device.Stream, _ string) (launched func(error)) {
 	if k == nil {
 		return nil
@@ -69,7 +78,7 @@ func (k *KernelTimer) Launching(s device.Stream, _ string) (launched func(error)
 	return func(err error) { k.launched(p, before, err) }
 }
 
-// begin counts a launch, and reports whether it is to have events.
+// begin counts a launch, and reports whether it gets events.
 func (k *KernelTimer) begin(p *Profiler) (timed bool) {
 	k.mu.Lock()
 	k.began++
@@ -94,7 +103,7 @@ func (k *KernelTimer) begin(p *Profiler) (timed bool) {
 	return timed
 }
 
-// launched ends what Launching began.
+// launched ends the launch that Launching began.
 func (k *KernelTimer) launched(p *Profiler, before device.Event, err error) {
 	var after device.Event
 	if before != nil && err == nil {
@@ -102,10 +111,11 @@ func (k *KernelTimer) launched(p *Profiler, before device.Event, err error) {
 			k.giveUp(p, 0)
 		}
 	}
-	timed := &kernel{before: before, after: after} // one event, or none, if nobody gets it
+	timed := &kernel{before: before, after: after} // with no or one event if unused
 	k.mu.Lock()
 	if after != nil {
-		for _, s := range k.open { // a step that has come since the begin will find out that it did
+		// If a step started after the launch began, its end finds that out.
+		for _, s := range k.open {
 			s.kernels.list = append(s.kernels.list, timed)
 			timed.users++
 		}
@@ -121,7 +131,8 @@ func (k *KernelTimer) launched(p *Profiler, before device.Event, err error) {
 	}
 }
 
-// giveUp leaves the open steps without a busy time, and a number of kernels without events.
+// giveUp leaves the open steps without a busy time, and subtracts a number of kernels whose events
+// failed.
 func (k *KernelTimer) giveUp(p *Profiler, without int) {
 	k.mu.Lock()
 	k.kept -= without
@@ -135,7 +146,7 @@ func (k *KernelTimer) giveUp(p *Profiler, without int) {
 	discard(p, unused)
 }
 
-// forget takes a step's kernels from it, and returns those that no other step has. k.mu is held.
+// forget removes a step's kernels, and returns those that no other step uses. k.mu is held.
 func (k *KernelTimer) forget(s *Step) (unused []*kernel) {
 	for _, l := range s.kernels.list {
 		if l.users--; l.users == 0 {
@@ -158,7 +169,7 @@ func (l *kernel) discard(p *Profiler) {
 	p.discard(l.after)
 }
 
-// attach makes k time the kernels of p; false: it is another's.
+// attach makes k time the kernels of p; it returns false if k has another profiler.
 func (k *KernelTimer) attach(p *Profiler) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -166,7 +177,7 @@ func (k *KernelTimer) attach(p *Profiler) bool {
 	return k.profiler.CompareAndSwap(nil, p)
 }
 
-// detach ends that. Steps that are open have no busy time.
+// detach ends the timing. Open steps have no busy time.
 func (k *KernelTimer) detach(p *Profiler) {
 	if k == nil {
 		return
@@ -179,7 +190,8 @@ func (k *KernelTimer) detach(p *Profiler) {
 	}
 }
 
-// launches is how many launches have begun; -1: one is not over, which no later number is equal to. k.mu is held.
+// launches returns the number of launches so far, or -1 if one has not returned, which differs from
+// every later number. k.mu is held.
 func (k *KernelTimer) launches() int64 {
 	if k.launching > 0 {
 		return -1
@@ -187,14 +199,14 @@ func (k *KernelTimer) launches() int64 {
 	return k.began
 }
 
-// remove takes a step out of the open ones. k.mu is held.
+// remove removes a step from the open ones. k.mu is held.
 func (k *KernelTimer) remove(s *Step) {
 	if i := slices.Index(k.open, s); i >= 0 {
 		k.open = slices.Delete(k.open, i, i+1)
 	}
 }
 
-// String is such as "kernel timer of 12 launches".
+// String returns a text such as "kernel timer of 12 launches".
 func (k *KernelTimer) String() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// appendLabel adds what a label says, for spans and log records. Metrics have the category alone: modules, steps and tags
-// would be series without end.
+// appendLabel adds a label's attributes, for spans and log records. Metrics have the category
+// alone, because modules, steps and tags would make unbounded numbers of series.
 func appendLabel(a []attribute.KeyValue, l memcache.Label) []attribute.KeyValue {
 	if l == (memcache.Label{}) {
 		return a
@@ -30,7 +30,8 @@ func appendLabel(a []attribute.KeyValue, l memcache.Label) []attribute.KeyValue 
 	return a
 }
 
-// category is the attribute of a category: its name as conventions write values, such as "optimizer_state".
+// category returns the attribute of a category, in the form that semantic conventions use:
+// "optimizer_state".
 func category(c memcache.Category) attribute.KeyValue {
 	return KeyCategory.String(strings.ReplaceAll(c.String(), " ", "_"))
 }

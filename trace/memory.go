@@ -26,7 +26,7 @@ var memorySpans = [...]struct {
 	memcache.OpWait:        {"cistern.memory.wait", Slow},
 }
 
-// Memory returns the observer for [memcache.Config]; of a nil Tracer it is nil. One observer serves any
+// Memory returns the observer for [memcache.Config]; nil for a nil Tracer. One observer serves any
 // number of caches.
 func (t *Tracer) Memory() memcache.Observer {
 	if t.off() {
@@ -37,7 +37,8 @@ func (t *Tracer) Memory() memcache.Observer {
 
 type memoryObserver struct{ tracer *Tracer }
 
-// Start makes a span if the guard says yes, and takes the time of a driver allocation if a reader wants it.
+// Start makes a span if [Tracer.detail] allows it, and measures a driver allocation if a reader
+// uses that.
 func (o memoryObserver) Start(ctx context.Context, op memcache.Op) (context.Context, memcache.Operation) {
 	switch {
 	case op <= memcache.OpFree:
@@ -81,21 +82,21 @@ func (o memoryObserver) start(ctx context.Context, op memcache.Op) (context.Cont
 	return ctx, run
 }
 
-// memoryOperation is one operation, perhaps without a span: then it is timed, or a free whose allocation may have had a
-// span. It is pooled, as most of the latter end without a trace.
+// memoryOperation is one operation. Without a span it is timed, or a free whose allocation may have
+// had a span. It is pooled, because most such frees end without a span.
 type memoryOperation struct {
 	tracer     *Tracer
 	ctx        context.Context
 	span       oteltrace.Span // nil: none
-	around     oteltrace.Span // of an allocation with a span: the span that it is in
+	around     oteltrace.Span // of an allocation with a span: its parent
 	began      time.Time      // zero: not timed
-	root       bool           // of a free: has a span without a parent if it fails
+	root       bool           // a free: if it fails, it has a span without a parent
 	attributes []attribute.KeyValue
 }
 
 var memoryOperations = sync.Pool{New: func() any { return new(memoryOperation) }}
 
-// End describes the span with what is known now, and ends it.
+// End sets the span's attributes and ends it.
 func (o *memoryOperation) End(e memcache.OpInfo) {
 	switch {
 	case e.Op == memcache.OpFree:
@@ -145,13 +146,13 @@ func describe(a []attribute.KeyValue, e memcache.OpInfo) []attribute.KeyValue {
 	return appendLabel(a, e.Label)
 }
 
-// tie connects a free with the span of the block's allocation, if that had one, by a link: the
-// allocation has ended. Without a recording parent of its own the free is where the allocation's
-// step has its place, or under the allocation's parent while that is open, or else a root.
+// tie links the span of a free to that of the block's allocation, if the allocation has one. A
+// link, because the allocation has ended. Without a recording parent in its own context the free
+// takes the parent from [blockSpan.parent], or is a root.
 func (o *memoryOperation) tie(e memcache.OpInfo) {
 	var alloc blockSpan
 	var ok bool
-	if !errors.Is(e.Err, memcache.ErrFreed) { // else it belongs to the free that came first
+	if !errors.Is(e.Err, memcache.ErrFreed) { // else the span belongs to the first free
 		alloc, ok = o.tracer.blocks.take(blockKey{e.Cache, e.Serial})
 	}
 	link := oteltrace.Link{SpanContext: alloc.SpanContext}

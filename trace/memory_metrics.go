@@ -34,9 +34,9 @@ func newMemoryMetrics(meter metric.Meter) (*memoryMetrics, error) {
 	return m, m.err()
 }
 
-// memoryStates are what memory is doing; their bytes add up to what is reserved. graph is what
-// private pools keep for graphs (memcache.Stats.GraphBytes), which split and cached have no part
-// of.
+// memoryStates are the states of memory. Their bytes add up to the reserved bytes. graph is the
+// memory that private pools keep for graphs (memcache.Stats.GraphBytes), which split and cached
+// don't include.
 var memoryStates = [...]string{"allocated", "pending", "split", "cached", "graph"}
 
 // memorySeries are the series of one cache.
@@ -83,7 +83,8 @@ func (m *memoryMetrics) register(of *Tracer, cache *memcache.Cache, caller []att
 }
 
 func (s *memorySeries) observe(_ context.Context, o metric.Observer) error {
-	stats := s.cache.Stats().Since(memcache.Stats{}) // totals must not fall, and a reset of the statistics makes those
+	// A reset of the statistics must not make totals fall, so they are those since the beginning.
+	stats := s.cache.Stats().Since(memcache.Stats{})
 	small := s.observePool(o, &stats, &s.pools[0], stats.GraphBytes.SmallPool, stats.GraphSplitBytes.SmallPool,
 		func(a memcache.StatArray) memcache.Stat { return a.SmallPool })
 	large := s.observePool(o, &stats, &s.pools[1], stats.GraphBytes.LargePool, stats.GraphSplitBytes.LargePool,
@@ -110,7 +111,7 @@ func (s *memorySeries) observe(_ context.Context, o metric.Observer) error {
 }
 
 // observePool returns the bytes in each state. graphs are held for graphs, and graphSplit is the
-// part of it that is split.
+// split part of them.
 func (s *memorySeries) observePool(o metric.Observer, stats *memcache.Stats, p *poolSeries, graphs, graphSplit int64,
 	of func(memcache.StatArray) memcache.Stat) (bytes [len(memoryStates)]int64) {
 	reserved, active := of(stats.ReservedBytes).Current, of(stats.ActiveBytes).Current

@@ -14,8 +14,8 @@ import (
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 )
 
-// New makes a Tracer. A wrong Config is an error that wraps [ErrInvalid]; so is a meter that
-// refuses the instruments an error.
+// New makes a Tracer. A wrong Config is an error that wraps [ErrInvalid]. An error of the meter in
+// making an instrument is returned, too.
 func New(config Config) (*Tracer, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -54,9 +54,9 @@ func New(config Config) (*Tracer, error) {
 	return t, nil
 }
 
-// Close stops watching every cache and pool. Spans that are open stay so until their operations
-// end. What the meter does not let go is for the next Close; otherwise a second Close does nothing.
-// Providers belong to the caller.
+// Close stops watching every cache and pool. Open spans stay open until their operations end. If
+// the meter fails to unregister a watch, Close returns its error, and the next Close tries again;
+// otherwise a second Close does nothing. The providers belong to the caller.
 func (t *Tracer) Close() error {
 	if t.off() {
 		return nil

@@ -40,8 +40,8 @@ func (s *offloadSeries) observe(_ context.Context, o metric.Observer) error {
 	return nil
 }
 
-// WatchOffload makes the statistics of an offloader of dev metrics, as Watch does for a cache. stats
-// returns them: the method Stats of a tensor.Offloader.
+// WatchOffload exports the statistics of an offloader of dev as metrics, as Watch does for a cache.
+// stats returns them: it is the method Stats of a tensor.Offloader.
 //
 //	cistern.offload.memory.usage  By  of tensors, on the host and not on the device
 //	cistern.offload.pinned.usage  By  of pinned memory, held for these and for reuse

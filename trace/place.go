@@ -6,16 +6,16 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// place is where the spans of frees are that come without a context: inside of the step that has
-// allocated the block while it runs, and inside of what is around it afterwards. Blocks outlive
-// their steps, and a place does not hold its step.
+// place gives the spans of frees without a context a parent: the span of the step that allocated
+// the block while the step runs, and afterwards the span around it. Blocks outlive their steps, so
+// a place holds no reference to its step.
 type place struct {
 	span, around oteltrace.SpanContext
 	outer        *place // of the step around it; nil: there is none
 	over         atomic.Bool
 }
 
-// placed returns the place of a step; of no step it is nil.
+// placed returns the place of a step, nil for a nil step.
 func (s *Step) placed() *place {
 	if s == nil {
 		return nil
@@ -25,20 +25,22 @@ func (s *Step) placed() *place {
 	}
 	s.place.CompareAndSwap(nil, &place{span: s.span.SpanContext(), around: s.around.SpanContext(), outer: s.outer.placed()})
 	p := s.place.Load()
-	if s.over.Load() { // perhaps before there was a place to tell
+	// The step may have ended before its place existed.
+	if s.over.Load() {
 		p.over.Store(true)
 	}
 	return p
 }
 
-// finish is for the end of the place's step.
+// finish marks the place's step as ended.
 func (p *place) finish() {
 	if p != nil {
 		p.over.Store(true)
 	}
 }
 
-// parent is the span that a free is inside of now; invalid: none. It goes the way of [inside].
+// parent returns the present parent of a free; invalid: there is none. It skips ended steps, as
+// [inside] does.
 func (p *place) parent() oteltrace.SpanContext {
 	parent := p.span
 	for ; p != nil && p.over.Load(); p = p.outer {

@@ -12,8 +12,9 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// NewProfiler makes a Profiler. A configuration without a cache, or with a stream of another
-// device, is an error that wraps [ErrInvalid].
+// NewProfiler makes a Profiler. A configuration without a cache, with parts of different
+// devices or ranks, or with a KernelTimer that lacks a Stream or has another profiler, is an error
+// that wraps [ErrInvalid].
 func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 	if config.Cache == nil {
 		return nil, fmt.Errorf("trace: NewProfiler: %w: ProfilerConfig.Cache is nil, and must be "+
@@ -62,11 +63,12 @@ func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 	return p, nil
 }
 
-// Flush waits until the device has completed every step that has ended, and completes their profiles
-// and spans. If ctx ends, Flush stops waiting, and the next Flush completes the remaining steps.
-// Flush returns the first error since the last Flush of taking a step's device
-// time, without which that step is complete, or of placing it, without which its device's part has
-// no span. It orders nothing: to read what the device wrote, synchronize the stream.
+// Flush waits until the device has completed every step that has ended, and completes their
+// profiles and spans. If ctx ends, Flush stops waiting, and the next Flush completes the remaining
+// steps. Flush returns the first error since the last Flush. After an error of measuring the device
+// time that step has no device time. After an error of placing it on the host's clock the device's
+// part has no span. Both steps are complete. Flush orders no memory accesses: to read the device's
+// results, synchronize the stream.
 func (p *Profiler) Flush(ctx context.Context) error {
 	if p.off() {
 		return nil
@@ -90,9 +92,9 @@ func (p *Profiler) Flush(ctx context.Context) error {
 	return err
 }
 
-// Close is Flush without a deadline, and ends what the profiler has on the device and its
-// goroutine: it must be called, before the device is closed. Steps that are started later have no
-// device time. It is idempotent.
+// Close is Flush without a deadline. It also releases the profiler's resources on the device and
+// ends its goroutine. It must be called before the device is closed. Steps that are started later
+// have no device time. It is idempotent.
 func (p *Profiler) Close() error {
 	if p.off() {
 		return nil

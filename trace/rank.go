@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// rankOf are the attributes of a rank; nil: there are no ranks.
+// rankOf returns the attributes of a rank; nil: there are no ranks.
 func rankOf(rank, size int) []attribute.KeyValue {
 	if size == 0 {
 		return nil
@@ -16,12 +16,12 @@ func rankOf(rank, size int) []attribute.KeyValue {
 	return []attribute.KeyValue{KeyRank.Int(rank), KeyWorldSize.Int(size)}
 }
 
-// identity is which device it is, and whose.
+// identity returns the attributes of a device and of the tracer's rank.
 func (t *Tracer) identity(dev device.Device) []attribute.KeyValue {
 	return append(identity(dev), t.rank...)
 }
 
-// ranks are the rank of a profiler's steps and the number of ranks; 0 of 0: there are none.
+// ranks returns the rank of a profiler's steps and the number of ranks; 0 of 0: there are no ranks.
 func (c *ProfilerConfig) ranks() (rank, size int) {
 	switch {
 	case c.Communicator != nil:
@@ -32,7 +32,7 @@ func (c *ProfilerConfig) ranks() (rank, size int) {
 	return 0, 0
 }
 
-// agree is an error if a communicator is another rank's than the tracer.
+// agree returns an error if the rank or size of a communicator differs from the tracer's.
 func (t *Tracer) agree(comm device.Communicator) error {
 	if c := t.config; c.WorldSize > 0 && (c.Rank != comm.Rank() || c.WorldSize != comm.Size()) {
 		return fmt.Errorf("%w: the communicator is rank %d of %d, and the tracer's Config says %d of %d", ErrInvalid, comm.Rank(), comm.Size(), c.Rank, c.WorldSize)

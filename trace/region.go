@@ -9,8 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// goTask is a step's task of Go's tracer; zero if that does not run. No test can read in an
-// execution trace which tasks have ended: the ledger is open as long as the task is.
+// goTask is a step's task of Go's execution tracer; zero if that does not run. The ledger is open
+// as long as the task is, so that tests can find a task that was not ended, which they can't read
+// in an execution trace.
 type goTask struct {
 	*rtrace.Task
 	opened *opened.Ledger
@@ -21,10 +22,12 @@ func (t goTask) End() {
 	t.opened.Close(false)
 }
 
-// Go's own execution tracer ("go tool trace") shows what goroutines wait for, and GC beside it. While it runs, steps are
-// tasks of it, and what makes a goroutine wait is a region, with the names of the spans; whether there are spans or not.
+// Go's execution tracer ("go tool trace") shows why goroutines wait, and the garbage collector
+// beside them. While it runs, steps are its tasks. Operations that block a goroutine are regions
+// with the names of the spans, whether spans are made or not.
 
-// region starts a region, if Go's tracer runs; else it is nil. It must end on the same goroutine.
+// region starts a region, or returns nil if Go's tracer does not run. The region must end on the
+// same goroutine.
 func region(ctx context.Context, name string) *rtrace.Region {
 	if ctx == nil || !rtrace.IsEnabled() {
 		return nil
@@ -32,7 +35,7 @@ func region(ctx context.Context, name string) *rtrace.Region {
 	return rtrace.StartRegion(ctx, name)
 }
 
-// memoryRegion ends a region with an operation of a cache.
+// memoryRegion ends a region together with an operation of a cache.
 type memoryRegion struct {
 	region *rtrace.Region
 	inner  memcache.Operation // nil: none
@@ -45,7 +48,7 @@ func (r memoryRegion) End(e memcache.OpInfo) {
 	r.region.End()
 }
 
-// transferRegion ends a region with an operation of a pool.
+// transferRegion ends a region together with an operation of a pool.
 type transferRegion struct {
 	region *rtrace.Region
 	inner  transfer.Operation // nil: none

@@ -11,14 +11,14 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// tell adds up who holds the graph's memory.
+// tell adds up the holders of the graph's memory.
 func (r *StepReplay) tell() {
 	held := memcache.Profile{Holdings: r.memory.Holdings}
 	r.Categories = held.Sum(func(h memcache.Holding) string { return h.Category.String() })
 	r.Modules = held.Sum(func(h memcache.Holding) string { return h.Module })
 }
 
-// replays are those of the step, which has ended.
+// replays returns the graphs replayed in the step, which has ended.
 func (s *Step) replays() []StepReplay {
 	var all []StepReplay
 	for _, r := range s.scope.Replays() {
@@ -32,7 +32,8 @@ func (s *Step) replays() []StepReplay {
 	return all
 }
 
-// replayAttributes adds what the step's graphs hold: of the one that holds the most, if there are several.
+// replayAttributes adds the memory of the step's graphs: of the one that holds the most, if there
+// are several.
 func (p *StepProfile) replayAttributes(a []attribute.KeyValue) []attribute.KeyValue {
 	if len(p.Replays) == 0 {
 		return a
@@ -48,7 +49,7 @@ func (p *StepProfile) replayAttributes(a []attribute.KeyValue) []attribute.KeyVa
 		KeyStepReplayPoolGraphs.Int64(largest.PoolGraphs), KeyStepReplayPoolReserved.Int64(largest.PoolReserved))
 }
 
-// replays prints what the graphs of the last step with replays hold.
+// replays prints the memory of the graphs of the last step with replays.
 func (s Summary) replays(w io.Writer) error {
 	p := s.LastReplayed
 	if len(p.Replays) == 0 {

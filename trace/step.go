@@ -35,18 +35,19 @@ type Step struct {
 	end      sync.Once
 	over     atomic.Bool
 	waited   dataWait
-	tells    bool             // who held the peak
-	holders  memcache.Holders // if it tells, and once it has ended
+	tells    bool             // it reports the holders of the peak
+	holders  memcache.Holders // if it reports them, after it has ended
 
 	from, to device.Event // timed; nil: no device time
 	ending   func()       // of ProfilerConfig.Starting; nil: it returned none
-	kernels  *stepKernels // between the two; nil: nobody times them
-	passed   bool         // an event behind to is complete; guarded by profiler.drain
+	kernels  *stepKernels // between the two; nil: kernels are not timed
+	passed   bool         // a later event than to is complete; guarded by profiler.drain
 	// marking and marked are profiler.marks before and after to was recorded.
 	marking, marked int64
-	deviceBegan     time.Time // by the host's clock, once there is a device time; zero: nobody knows
+	// deviceBegan is on the host's clock; zero: unknown.
+	deviceBegan time.Time
 
-	before *Step // of the communicator, when this one began
+	before *Step // the communicator's step when this one began
 
 	// Guarded by the communicator's mu.
 	flights     int // its operations that are not complete
@@ -62,13 +63,13 @@ type Step struct {
 
 type stepKey struct{}
 
-// stepContext is the context inside of a step, of which it is a part.
+// stepContext is the context inside of a step, and a part of it, so that it needs no allocation.
 type stepContext struct {
 	context.Context
 	step *Step
 }
 
-// Value is context.Context's.
+// Value returns the step for its key.
 func (c *stepContext) Value(key any) any {
 	if key == (stepKey{}) {
 		return c.step
@@ -76,13 +77,13 @@ func (c *stepContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// The names of the spans of a step, and of the device's part of it.
+// The names of the spans of a step and of its device's part.
 const (
 	stepSpan   = "cistern.step"
 	deviceSpan = "cistern.step.device"
 )
 
-// Profile returns the profile with what is known by now; before End that is nothing.
+// Profile returns the profile with the figures known so far; before End there are none.
 func (s *Step) Profile() StepProfile {
 	if s == nil {
 		return StepProfile{}
@@ -92,9 +93,9 @@ func (s *Step) Profile() StepProfile {
 	return s.profile
 }
 
-// Fail records that the step failed with err, in its profile and on its span; nil does nothing. The step is still to be
-// ended. A Fail after End still counts. Only if the span has ended by then, which without a compute stream it has,
-// it can't be told any more: the next Flush returns err.
+// Fail records err as the step's failure, in its profile and on its span; nil does nothing. The
+// step must still be ended. A Fail after End still counts. But if the span has already ended, as it
+// has without a compute stream, Fail can't record it there, and the next Flush returns err.
 func (s *Step) Fail(err error) {
 	if s == nil || err == nil {
 		return
@@ -121,5 +122,5 @@ func (s *Step) Fail(err error) {
 	}
 }
 
-// String is such as "step 3".
+// String returns a text such as "step 3".
 func (s *Step) String() string { return fmt.Sprintf("step %d", s.number) }

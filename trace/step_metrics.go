@@ -37,9 +37,9 @@ func newStepMetrics(meter metric.Meter) (m stepMetrics, err error) {
 	return m, errors.Join(errs[:]...)
 }
 
-// peakBuckets are 15 buckets for each power of two, from 1 KiB to 512 GiB. The peaks of a training are
-// often all equal, and Prometheus takes any place in their bucket for a quantile of them: for an error
-// below 5 % each boundary is at most 1.05 times the one before.
+// peakBuckets returns 15 buckets for each power of two, from 1 KiB to 512 GiB. The peaks of a
+// training are often all equal, and Prometheus may take any point in their bucket as their
+// quantile. For an error below 5 % each boundary is at most 1.05 times the one before.
 func peakBuckets() (bounds []float64) {
 	const perPower = 15
 	for i := -1; i <= 29*perPower; i++ {
@@ -48,7 +48,7 @@ func peakBuckets() (bounds []float64) {
 	return bounds
 }
 
-// record adds a step. ctx carries its span, for exemplars. In histograms a step that failed has the
+// record adds a step. ctx carries its span, for exemplars. In histograms a failed step has the
 // attribute error.type.
 func (m stepMetrics) record(ctx context.Context, s *Step, profile *StepProfile) {
 	if !m.duration.Enabled(ctx) && !m.dataWait.Enabled(ctx) && !m.peak.Enabled(ctx) && !m.lastPeak.Enabled(ctx) && !m.busy.Enabled(ctx) {
@@ -70,7 +70,7 @@ func (m stepMetrics) record(ctx context.Context, s *Step, profile *StepProfile) 
 	}
 }
 
-// errorType is the class of what the step first failed with.
+// errorType returns the class of the step's first error.
 func (s *Step) errorType() attribute.KeyValue {
 	s.profiler.mu.Lock()
 	defer s.profiler.mu.Unlock()

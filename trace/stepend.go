@@ -9,11 +9,12 @@ import (
 )
 
 // End ends the step and returns its profile. With a Stream, and without ProfilerConfig.Synchronize,
-// the device time and who held the peak are still missing: a goroutine of the profiler, or Flush,
-// fills them in when the device is done, see Profile, and only then ends the span, at the time of
-// this End. A second End returns the profile. Ending a nil Step does nothing.
+// the profile has no device time and no holders of the peak yet. A goroutine of the profiler, or
+// Flush, adds them when the device has finished, see Profile. Only then does the span end, at the
+// time of this End. A second End returns the profile. Ending a nil Step does nothing.
 //
-// Deferred by itself ("defer step.End()") it sees a panic: the step has failed, and the panic goes on.
+// Deferred directly ("defer step.End()"), End recovers a panic, records it as the step's failure,
+// and panics again.
 func (s *Step) End() StepProfile {
 	if s == nil {
 		return StepProfile{}
@@ -46,7 +47,7 @@ func (s *Step) finish() {
 	}
 	p.kernels.end(s, launches)
 	if p.config.Synchronize && s.to != nil {
-		_ = s.to.Synchronize(s.ctx) // an error comes again when the device time is read
+		_ = s.to.Synchronize(s.ctx) // an error recurs when the device time is read
 		if s.anchor != nil {
 			_ = s.anchor.event.Synchronize(s.ctx)
 		}
@@ -77,8 +78,7 @@ func (s *Step) finish() {
 	}
 }
 
-// leave ends what the communicator counts for the step, and reports whether there is anything that
-// it has counted.
+// leave removes the step from the communicator, and reports whether it has incomplete operations.
 func (s *Step) leave() (flying bool) {
 	c := s.profiler.config.Communicator
 	if c == nil {
@@ -133,7 +133,7 @@ func (s *Step) measure(took time.Duration) StepProfile {
 	return r
 }
 
-// count counts what got no span.
+// count updates the counters of sampled steps and of skipped spans.
 func (s *Step) count(r *StepProfile) {
 	t := s.profiler.config.Tracer
 	if s.sampled {

@@ -10,14 +10,16 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// stepKernels are the kernels of a step. Guarded by KernelTimer.mu; once the step is over they change no more.
+// stepKernels are the kernels of a step. Guarded by KernelTimer.mu; they don't change after the
+// step's end.
 type stepKernels struct {
 	unknown bool // some are missing
-	overlap bool // goroutines launched side by side: one's events may be around another's kernel
+	overlap bool // launches overlapped: one's events may enclose another's kernel
 	list    []*kernel
 }
 
-// beforeStart is called before a step's first event is recorded. It returns what start needs. Of a nil KernelTimer nothing is known.
+// beforeStart is called before a step's first event is recorded. It returns the argument of start.
+// A nil KernelTimer counts no launches.
 func (k *KernelTimer) beforeStart() (launches int64) {
 	if k == nil {
 		return -1
@@ -27,7 +29,7 @@ func (k *KernelTimer) beforeStart() (launches int64) {
 	return k.launches()
 }
 
-// start lets a step know the kernels that are launched from now on, after its first event.
+// start attaches to a step the kernels that are launched from now on, after its first event.
 func (k *KernelTimer) start(s *Step, launches int64) {
 	if k == nil || s.from == nil {
 		return
@@ -40,7 +42,7 @@ func (k *KernelTimer) start(s *Step, launches int64) {
 	}
 }
 
-// beforeEnd ends that, before a step's last event is recorded. It returns what end needs.
+// beforeEnd detaches the step, before its last event is recorded. It returns the argument of end.
 func (k *KernelTimer) beforeEnd(s *Step) (launches int64) {
 	if s.kernels == nil {
 		return 0
@@ -67,13 +69,16 @@ func (k *KernelTimer) end(s *Step, launches int64) {
 	}
 }
 
-// busyTime is how long the kernels of a step ran whose last event is done, and so all of theirs are. The step's own time is took.
+// busyTime returns the time of the kernels of a step whose last event is complete, so all its
+// kernels are. took is the step's own time.
 func (k *KernelTimer) busyTime(s *Step, took time.Duration) (busy time.Duration, known bool) {
 	if s.kernels == nil {
 		return 0, false
 	}
 	k.mu.Lock()
-	ran := *s.kernels // the detector does not see that Quietly is over before the list goes
+	// A copy, because the race detector does not see that Quietly is over before the list is
+	// cleared.
+	ran := *s.kernels
 	k.mu.Unlock()
 	if ran.unknown {
 		return 0, false
@@ -84,10 +89,10 @@ func (k *KernelTimer) busyTime(s *Step, took time.Duration) (busy time.Duration,
 		p.keep(fmt.Errorf("trace: the times of the kernels of step %d: %w", s.number, err))
 		return 0, false
 	}
-	return min(busy, took), true // each time is rounded for itself
+	return min(busy, took), true // each time is rounded
 }
 
-// giveBack gives the events of a step's kernels back.
+// giveBack returns the events of a step's kernels.
 func (k *KernelTimer) giveBack(s *Step) {
 	if s.kernels == nil {
 		return
@@ -98,7 +103,8 @@ func (k *KernelTimer) giveBack(s *Step) {
 	discard(s.profiler, unused)
 }
 
-// busy is the time in which kernels ran. Only where events may be around several kernels does it matter where they are.
+// busy returns the time in which kernels ran. If launches overlapped, it counts the union of their
+// intervals.
 func (t *stepKernels) busy(dev device.Device, from device.Event) (busy time.Duration, err error) {
 	type span struct{ from, to time.Duration }
 	var spans []span

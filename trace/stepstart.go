@@ -11,10 +11,10 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// StartStep starts a step with the caller's number. The context that it returns is to be used
-// inside the step: it is the parent of the spans and carries the step's memcache.Scope, and its
-// number as the label of what is allocated (memcache.WithStep), for which 0 is no step: count from
-// 1. The step must be ended.
+// StartStep starts a step with the caller's number. The returned context must be used inside the
+// step. It is the parent of the spans and carries the step's memcache.Scope. It also labels
+// allocations with the step's number (memcache.WithStep), where 0 means no step: count from 1. The
+// step must be ended.
 func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context, *Step) {
 	if p.off() {
 		return ctx, nil
@@ -59,7 +59,7 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 	return ctx, s
 }
 
-// nextDetail is the detail of the next step, and whether it is one of Config.AllEvery.
+// nextDetail returns the detail of the next step, and whether it is one of Config.AllEvery.
 func (t *Tracer) nextDetail() (detail Detail, sampled bool) {
 	if n := int64(t.config.AllEvery); n > 0 && (t.steps.Add(1)-1)%n == 0 {
 		return All, true

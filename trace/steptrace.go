@@ -11,17 +11,17 @@ import (
 
 // A step is a trace of its own, so that a sampler decides for each step, and a backend gets a trace
 // as soon as its step is complete. The step's span links to the span around it, which is the run's,
-// and that one links to the steps that are sampled. A step inside of another is part of its trace.
+// and that one links to the sampled steps. A step inside of another step is part of its trace.
 //
-// The steps of several ranks share a trace: each rank computes its id from the communicator's id
-// and the step's number, without a message to the others, so that samplers that look at the id
-// decide the same on all ranks. Each rank's step is a root of that trace: a step with a parent on
-// another rank would be sampled by its parent's flag, which no rank but the parent's can compute.
+// The steps of several ranks share a trace. Each rank computes its id from the communicator's id
+// and the step's number, without a message to the others, so that samplers that decide by the id
+// decide the same on all ranks. Each rank's step is a root of that trace. With a parent on another
+// rank it would be sampled by its parent's flag, which only that rank can compute.
 
 // startSpan starts the step's span, and returns the context inside of it.
 func (s *Step) startSpan(ctx context.Context) context.Context {
 	t := s.profiler.config.Tracer
-	// These attributes are what a sampler may want. The others come at the end.
+	// These attributes are for samplers. The others are set at the end.
 	attributes := oteltrace.WithAttributes(KeyStep.Int64(s.number), KeyStepDetail.String(s.detail.String()))
 	options := [...]oteltrace.SpanStartOption{oteltrace.WithTimestamp(s.began), attributes, oteltrace.WithNewRoot()}
 	n := len(options) - 1
@@ -39,8 +39,8 @@ func (s *Step) startSpan(ctx context.Context) context.Context {
 	return ctx
 }
 
-// link links the spans of the step and of the run. After the start that is cheaper than with it,
-// and a step that is sampled out has no cost.
+// link links the spans of the step and of the run. This is cheaper after the start than as an
+// option of it, and costs nothing for a step that is not sampled.
 func (s *Step) link() {
 	switch {
 	case s.span.IsRecording():
@@ -53,8 +53,8 @@ func (s *Step) link() {
 	}
 }
 
-// isRoot reports whether the step is inside of no other, or, with ranks, of none of its
-// communicator.
+// isRoot reports whether the step is inside of no other step or, with ranks, of no other step of
+// its communicator.
 func (s *Step) isRoot() bool {
 	c := s.profiler.config.Communicator
 	if c == nil {
@@ -68,14 +68,15 @@ func (s *Step) isRoot() bool {
 	return true
 }
 
-// traceID is the trace of a step on all ranks.
+// traceID returns the trace of a step on all ranks.
 func (c *Communicator) traceID(number int64) oteltrace.TraceID {
 	id := c.inner.ID()
 	h := sha256.Sum256(binary.LittleEndian.AppendUint64(append(id[:], "cistern.step"...), uint64(number)))
 	return oteltrace.TraceID(h[:16])
 }
 
-// name tells communicators apart, and does not let a reader join one. The nil Communicator has none.
+// name returns a hash that identifies the communicator. It does not reveal the id, with which a
+// reader could join. A nil Communicator has none.
 func (c *Communicator) name() string {
 	if c == nil {
 		return ""

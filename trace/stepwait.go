@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// dataWait sums up how long a step has waited in a loader's Next for data.
+// dataWait sums up the time that a step waited in a loader's Next for data.
 type dataWait struct{ nexts, nanoseconds atomic.Int64 }
 
-// stepThatWaits is the innermost open step of ctx, nil if there is none or nothing reads how long
-// it waits.
+// stepThatWaits returns the innermost open step of ctx, nil if there is none or no reader uses its
+// wait time.
 func (t *Tracer) stepThatWaits(ctx context.Context) *Step {
 	if ctx == nil || !t.stepMetrics.dataWait.Enabled(ctx) {
 		return nil
@@ -19,7 +19,7 @@ func (t *Tracer) stepThatWaits(ctx context.Context) *Step {
 	return s
 }
 
-// waitedForData counts a Next in s and in the steps around it, those of t that are open.
+// waitedForData counts a Next in s and in the steps around it, if they are open and of t.
 func (s *Step) waitedForData(t *Tracer, waited time.Duration) {
 	for ; s != nil; s = s.outer {
 		if s.profiler.config.Tracer == t && !s.over.Load() {

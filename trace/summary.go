@@ -5,35 +5,37 @@ import (
 	"time"
 )
 
-// Summary sums up the complete profiles of a Profiler. A step that failed is no example of the others: only Failed,
-// OutOfMemory, Retries and LastFailed tell of it.
+// Summary sums up the complete profiles of a Profiler. A failed step counts only in Steps, Failed,
+// OutOfMemory, Retries, LastFailed and LastReplayed.
 type Summary struct {
 	Rank      int `json:"rank"` // as in StepProfile
 	WorldSize int `json:"world_size"`
 
 	Steps       int64 `json:"steps"`         // complete profiles
 	Failed      int64 `json:"failed"`        // of these
-	Pending     int64 `json:"pending"`       // steps that ended and wait for the device; Flush completes them
+	Pending     int64 `json:"pending"`       // steps that ended, not complete: Flush completes them
 	OutOfMemory int64 `json:"out_of_memory"` // requests that failed, in all steps
-	Retries     int64 `json:"retries"`       // driver allocations tried again after a flush, in all steps
+	Retries     int64 `json:"retries"`       // driver allocations after a flush, in all steps
 
 	First   StepProfile `json:"first"`
 	Second  StepProfile `json:"second"`  // zero if there are fewer steps than 2
 	Slowest StepProfile `json:"slowest"` // by the longer of host and device time
 	Largest StepProfile `json:"largest"` // by the peak of bytes allocated
-	// Mean has the mean of each figure, rounded; the device time is that of the steps that have one.
+	// Mean has the mean of each figure, rounded. Device and busy times are the means of the steps
+	// that have one.
 	Mean StepProfile `json:"mean"`
 	// HitRate is the share of the steps' requests that the cache served; 0 if there were none.
 	HitRate float64 `json:"hit_rate"`
 
 	LastFailed   StepProfile `json:"last_failed"`   // zero if none failed
-	LastReplayed StepProfile `json:"last_replayed"` // with a replay of a graph; zero if there was none
+	LastReplayed StepProfile `json:"last_replayed"` // that replayed a graph; zero if none did
 }
 
 // succeeded is the number of steps in the means.
 func (s *Summary) succeeded() int64 { return s.Steps - s.Failed }
 
-// figures are the figures of a profile that have a mean. The device time is apart: not every step has one.
+// figures is the number of figures of a profile that have a mean. Device and busy times are
+// separate, because not every step has one.
 const figures = 21
 
 func (p *StepProfile) figures() [figures]*int64 {
@@ -45,17 +47,17 @@ func (p *StepProfile) figures() [figures]*int64 {
 	}
 }
 
-// collector sums profiles up in constant memory. Its sums are floats: they don't overflow, however long a
-// program runs.
+// collector sums profiles up in constant memory. Its sums are floats, because integers might
+// overflow in a long run.
 type collector struct {
 	kept         Summary
 	sums         [figures]float64
 	hits, misses float64
 	timed        float64 // steps with a device time
-	deviceTime   float64 // their sum
+	deviceTime   float64 // sum over timed
 	busyTimed    float64 // steps with a busy time
 	good         int64   // steps that had not failed when they were added
-	busyTime     float64 // their sum
+	busyTime     float64 // sum over busyTimed
 }
 
 func (c *collector) add(p *StepProfile) {
@@ -87,15 +89,15 @@ func (c *collector) add(p *StepProfile) {
 	c.sum(p, 1)
 }
 
-// fail takes a step that turns out to have failed back out of the means. What it was the first, second, slowest or
-// largest of it stays.
+// fail removes a step that failed late from the means. It remains the first, second, slowest or
+// largest if it was.
 func (c *collector) fail(p *StepProfile) {
 	c.kept.Failed++
 	c.kept.LastFailed = *p
 	c.sum(p, -1)
 }
 
-// sum adds a profile's figures so many times.
+// sum adds a profile's figures times times.
 func (c *collector) sum(p *StepProfile, times float64) {
 	for i, f := range p.figures() {
 		c.sums[i] += times * float64(*f)

@@ -9,14 +9,14 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Table prints memory per training step as an aligned table with the rows first, second, slowest,
-// largest (by peak) and mean of the steps that did not fail, and the last one that did. The columns
-// named own are of the blocks that were allocated with the step's context; what they hold at the
-// end the step left behind. Peaks are of allocated memory; what graphs hold at the end of a step
-// has a column of its own, if there are graphs. Beneath the rows the table shows who held the
-// memory at the peak of the largest step, by category and for the three largest modules, and the
-// same for each graph that the last step with replays has replayed, as captured. Steps that wait
-// for the device are not in it: Flush first.
+// Table prints memory per training step as an aligned table. The rows are first, second, slowest,
+// largest (by peak) and mean of the steps that did not fail, and the last step that failed. The
+// columns named own are of the blocks that were allocated with the step's context; the step left
+// those behind that they count at the end. Peaks are of allocated memory. The memory of graphs at
+// the end of a step has a column of its own, if there are graphs. Beneath the rows the table lists
+// the holders of the memory at the peak of the largest step, by category and for the three largest
+// modules. It lists the same for each graph that the last step with replays has replayed, as
+// captured. Steps that wait for the device are missing: Flush first.
 func (p *Profiler) Table(w io.Writer) error { return p.Summary().Table(w) }
 
 // Table prints the summary as [Profiler.Table] does.
@@ -57,7 +57,7 @@ func (s Summary) Table(w io.Writer) error {
 	return s.failures(w)
 }
 
-// failures prints what the table's rows don't count.
+// failures prints counts that the table's rows don't have.
 func (s Summary) failures(w io.Writer) (err error) {
 	if s.Failed > 0 {
 		_, err = fmt.Fprintf(w, "steps that failed: %s of %s, the last one was %s\n",
@@ -145,7 +145,7 @@ func (t *table) row(label string, p StepProfile, hitRate float64, present bool) 
 
 func formatBytes(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
 
-// formatDuration gives three digits.
+// formatDuration formats three significant digits.
 func formatDuration(d time.Duration) string {
 	unit := time.Duration(1)
 	for d/unit >= 1000 {

@@ -16,8 +16,8 @@ import (
 // ScopeName is the instrumentation scope of every span and metric of this package.
 const ScopeName = "github.com/cistern-ml/cistern/trace"
 
-// Tracer makes spans and metrics of caches, pools and steps. It is safe for concurrent use. A nil *Tracer and
-// one that New did not make observe nothing.
+// Tracer makes spans and metrics of caches, pools and steps. It is safe for concurrent use. A nil
+// *Tracer and a zero Tracer observe nothing.
 type Tracer struct {
 	config   Config
 	tracer   oteltrace.Tracer
@@ -25,7 +25,7 @@ type Tracer struct {
 	logger   log.Logger
 	noop     bool // the provider is OpenTelemetry's no-op
 	rank     []attribute.KeyValue
-	idle     atomic.Bool  // the provider gave a span that is none
+	idle     atomic.Bool  // the provider returned a span that is not an SDK's
 	leftOut  atomic.Bool  // a step was sampled out, and the span around it was not
 	steps    atomic.Int64 // started, to sample them
 	allSteps atomic.Int64 // running at All because they were sampled
@@ -48,7 +48,7 @@ type Tracer struct {
 // off reports whether t observes nothing.
 func (t *Tracer) off() bool { return t == nil || t.tracer == nil }
 
-// start begins a span. Call it only when the guard said yes, or for a step.
+// start begins a span. Its caller has asked [Tracer.detail], or the span is a step's.
 func (t *Tracer) start(ctx context.Context, name string, options ...oteltrace.SpanStartOption) (context.Context, oteltrace.Span) {
 	ctx, span := t.tracer.Start(ctx, name, options...)
 	if span.IsRecording() {
@@ -58,7 +58,8 @@ func (t *Tracer) start(ctx context.Context, name string, options ...oteltrace.Sp
 		}
 	} else {
 		t.counts.sampledOut.Add(1)
-		if c := span.SpanContext(); (!c.IsValid() || c.IsRemote()) && !t.idle.Load() { // a span of an SDK is one of this process
+		// The span of an SDK has a valid, local context even if it is not sampled.
+		if c := span.SpanContext(); (!c.IsValid() || c.IsRemote()) && !t.idle.Load() {
 			t.idle.Store(reflect.TypeOf(t.config.TracerProvider).Comparable()) // silent compares it
 		}
 	}
@@ -73,11 +74,12 @@ func (t *Tracer) end(span oteltrace.Span, err error, options ...oteltrace.SpanEn
 	if err != nil {
 		recordError(span, err)
 	}
-	t.counts.ended.Add(1) // before a processor sees the span, so that no backend has more than Ended
+	// Before a processor sees the span, so that no backend has more than Ended.
+	t.counts.ended.Add(1)
 	span.End(options...)
 }
 
-// String has the detail and the number of spans.
+// String returns the detail and the number of spans.
 func (t *Tracer) String() string {
 	c := t.Counts()
 	return fmt.Sprintf("tracer of detail %v: %d spans started, %d ended", t.config.Detail, c.Started, c.Ended)

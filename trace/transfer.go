@@ -24,8 +24,8 @@ var transferSpans = [...]string{
 	transfer.OpNext:        "cistern.loader.next",
 }
 
-// Transfer returns the observer for [transfer.Config]; of a nil Tracer it is nil. One observer serves any
-// number of pools. The span of a copy lasts until the device has finished the copy.
+// Transfer returns the observer for [transfer.Config]; nil for a nil Tracer. One observer serves
+// any number of pools. The span of a copy lasts until the device has finished the copy.
 func (t *Tracer) Transfer() transfer.Observer {
 	if t.off() {
 		return nil
@@ -35,7 +35,7 @@ func (t *Tracer) Transfer() transfer.Observer {
 
 type transferObserver struct{ tracer *Tracer }
 
-// Start makes a span if the guard says yes, and takes the time of a copy if a reader wants it.
+// Start makes a span if [Tracer.detail] allows it, and measures a copy if a reader uses that.
 func (o transferObserver) Start(ctx context.Context, op transfer.Op) (context.Context, transfer.Operation) {
 	if int(op) >= len(transferSpans) {
 		return ctx, nil
@@ -58,7 +58,7 @@ func (o transferObserver) start(ctx context.Context, op transfer.Op) (context.Co
 	return o.begin(ctx, op)
 }
 
-// begin is start of an operation that is in ctx.
+// begin starts an operation in ctx.
 func (o transferObserver) begin(ctx context.Context, op transfer.Op, options ...oteltrace.SpanStartOption) (context.Context, transfer.Operation) {
 	var step *Step
 	if op == transfer.OpNext {
@@ -87,7 +87,8 @@ type transferOperation struct {
 	step   *Step           // that waits for data; nil: none
 }
 
-// End describes the span and ends it at the time of the event: it may be told later.
+// End sets the span's attributes and ends it at the time of the event, which may be earlier than
+// the call.
 func (o *transferOperation) End(e transfer.OpInfo) {
 	if o.ctx != nil && !e.Done.IsZero() {
 		o.tracer.copyDuration.record(o.ctx, e.Done.Sub(e.Queued), durationKey{device: e.Device, label: e.Op.String()}, e.Err)

@@ -6,13 +6,14 @@ import (
 	"sync"
 )
 
-// version is that of this module in the program: its tag, or what the go command makes of the commit, or "(devel)".
+// version is this module's version in the program: its tag, the go command's pseudo-version, or
+// "(devel)".
 var version = sync.OnceValue(func() string {
 	info, _ := debug.ReadBuildInfo()
 	return versionIn(info, strings.TrimSuffix(ScopeName, "/trace"))
 })
 
-// versionIn is the version of a module in a program; info may be nil.
+// versionIn returns the version of a module in a program; info may be nil.
 func versionIn(info *debug.BuildInfo, module string) string {
 	found := ""
 	if info != nil {

@@ -17,31 +17,38 @@ type watch struct {
 	registration metric.Registration
 }
 
-// Watch makes the statistics of a cache metrics, read once per collection and at no cost in between. stop
-// undoes it; until then, or until the Tracer is closed, the meter provider holds on to the cache. If stop fails
-// the watch goes on, and stop can be called again. A closed cache gives its last figures.
+// Watch exports the statistics of a cache as metrics. They are read once per collection and cost
+// nothing in between. stop ends the watch. Until then, or until the Tracer is closed, the meter
+// provider keeps the cache reachable. If stop fails the watch continues, and stop can be called
+// again. A closed cache reports its last figures.
 //
-// The metrics, all with the attribute cistern.device.name and those in attributes, which tell several caches
-// of one device apart (without, they add up, and of their peaks only one is shown):
+// The metrics all have the attribute cistern.device.name and those in attributes. Several caches of
+// one device need attributes that differ: otherwise their figures add up, and only one of their
+// peaks is shown.
 //
-//	cistern.device.memory.usage        By            by cistern.pool.name and cistern.memory.state: "allocated",
-//	                                                 "pending" (freed, a stream still uses it), "split" (free, but
-//	                                                 a part of a segment in use), "cached", "graph" (private pools
-//	                                                 keep it for graphs); the sum is reserved
-//	cistern.device.memory.limit        By            that the cache may hold
-//	cistern.device.memory.utilization  1             usage by limit, by state
-//	cistern.device.memory.reserved     By            held from the driver, by pool
-//	cistern.device.memory.private      By            held by all private pools, a part of reserved, by pool
-//	cistern.device.memory.largest_free  By           the largest free block outside of private pools, by pool
-//	cistern.device.memory.category.usage  By         handed out, by cistern.memory.category: see memcache.Label
-//	cistern.device.memory.peak         By            by state "allocated", "reserved"; since ResetPeakStats
-//	cistern.device.segment.held        {segment}     held from the driver, by pool
-//	cistern.device.allocated           By            handed out, a total, by pool
-//	cistern.device.allocations         {allocation}  by cistern.allocation.result: "hit", "miss", "oom"
-//	cistern.device.oom.retries         {retry}       driver allocations tried again after a flush
+//	cistern.device.memory.usage           By            held from the driver, by pool and state
+//	cistern.device.memory.limit           By            that the cache may hold
+//	cistern.device.memory.utilization     1             usage by limit, by state
+//	cistern.device.memory.reserved        By            held from the driver, by pool
+//	cistern.device.memory.private         By            held by all private pools, by pool
+//	cistern.device.memory.largest_free    By            the largest free block, by pool
+//	cistern.device.memory.category.usage  By            handed out, by category
+//	cistern.device.memory.peak            By            since ResetPeakStats, by state
+//	cistern.device.segment.held           {segment}     held from the driver, by pool
+//	cistern.device.allocated              By            handed out, a total, by pool
+//	cistern.device.allocations            {allocation}  requests, a total, by result
+//	cistern.device.oom.retries            {retry}       driver allocations repeated after a flush
 //
-// A GPU's have hw.id and hw.type, too. For the categories each collection walks the blocks in use, and requests wait
-// meanwhile. Totals go on through ResetAccumulatedStats. A nil cache and one that is watched already are errors.
+// The pool is the attribute cistern.pool.name. The state is cistern.memory.state: "allocated",
+// "pending" (freed, but a stream still uses it), "split" (free, but part of a segment in use),
+// "cached" or "graph" (private pools keep it for graphs). The bytes of these states add up to
+// reserved. The states of peak are "allocated" and "reserved". The category is
+// cistern.memory.category: see memcache.Label. The result is cistern.allocation.result: "hit",
+// "miss" or "oom". Memory of private pools is part of reserved; largest_free is outside of them.
+//
+// Those of a GPU also have hw.id and hw.type. For the categories each collection walks the blocks
+// in use, and requests wait meanwhile. Totals continue through ResetAccumulatedStats. A nil cache
+// is an error, and so is one that is watched already.
 func (t *Tracer) Watch(cache *memcache.Cache, attributes ...attribute.KeyValue) (stop func() error, err error) {
 	if cache == nil {
 		return nil, fmt.Errorf("trace: Watch: %w: the cache is nil", ErrInvalid)
@@ -61,16 +68,19 @@ func (t *Tracer) Watch(cache *memcache.Cache, attributes ...attribute.KeyValue) 
 	})
 }
 
-// WatchPool makes the statistics of a pool of pinned host memory metrics, as Watch does for a cache:
+// WatchPool exports the statistics of a pool of pinned host memory as metrics, as Watch does for a
+// cache:
 //
-//	cistern.pinned.memory.usage  By          by cistern.memory.state: "active", "cached"
-//	cistern.pinned.memory.limit        By    that the pool may hold; with transfer.Config.MaxBytes
-//	cistern.pinned.memory.utilization  1     usage by limit, by state; with transfer.Config.MaxBytes
-//	cistern.pinned.memory.peak   By          by state "active", "reserved"
-//	cistern.pinned.allocations  {allocation}  by cistern.allocation.result: "hit", "miss"
-//	cistern.transfer.io          By          copied, by cistern.transfer.direction: "h2d", "d2h"
-//	cistern.transfer.copies      {copy}      by direction
-//	cistern.transfer.pending     {buffer}    released buffers that a copy still uses
+//	cistern.pinned.memory.usage        By            by cistern.memory.state: "active", "cached"
+//	cistern.pinned.memory.limit        By            that the pool may hold
+//	cistern.pinned.memory.utilization  1             usage by limit, by state
+//	cistern.pinned.memory.peak         By            by state: "active", "reserved"
+//	cistern.pinned.allocations         {allocation}  by cistern.allocation.result: "hit", "miss"
+//	cistern.transfer.io                By            by cistern.transfer.direction: "h2d", "d2h"
+//	cistern.transfer.copies            {copy}        by direction
+//	cistern.transfer.pending           {buffer}      released buffers that a copy still uses
+//
+// The limit and the utilization exist if transfer.Config.MaxBytes is set.
 func (t *Tracer) WatchPool(pool *transfer.Pool, attributes ...attribute.KeyValue) (stop func() error, err error) {
 	if pool == nil {
 		return nil, fmt.Errorf("trace: WatchPool: %w: the pool is nil", ErrInvalid)
@@ -90,7 +100,8 @@ func (t *Tracer) WatchPool(pool *transfer.Pool, attributes ...attribute.KeyValue
 	})
 }
 
-// watch registers what register does under key, once. register runs under t.mu: it calls the meter only.
+// watch calls register and stores its registration under key, once. register runs under t.mu and
+// may call only the meter.
 func (t *Tracer) watch(op string, key any, register func() (metric.Registration, error)) (func() error, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,7 +120,8 @@ func (t *Tracer) watch(op string, key any, register func() (metric.Registration,
 	return w.stop, nil
 }
 
-// stop ends the watch, unless the meter fails: then it goes on, since another one would count twice.
+// stop ends the watch. If the meter fails, the watch continues, because a new one would count
+// twice.
 func (w *watch) stop() error {
 	if err := w.registration.Unregister(); err != nil {
 		return fmt.Errorf("trace: ending a watch: %w", err)
