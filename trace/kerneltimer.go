@@ -47,7 +47,7 @@ type KernelTimer struct {
 	began     int64      // launches on the profiler's stream
 	launching int        // of these, not yet returned
 	idle      int64      // began when the profiler was attached
-	open      []*Step    // whose busy time is still known
+	open      []*Step    // steps whose busy time may still be known
 	kept      int        // kernels that have events, or will have
 	told      bool       // the error of too many was reported
 }

@@ -11,12 +11,13 @@ import (
 
 // Table prints memory per training step as an aligned table. The rows are first, second, slowest,
 // largest (by peak) and mean of the steps that did not fail, and the last step that failed. The
-// columns named own are of the blocks that were allocated with the step's context; the step left
-// those behind that they count at the end. Peaks are of allocated memory. The memory of graphs at
-// the end of a step has a column of its own, if there are graphs. Beneath the rows the table lists
-// the holders of the memory at the peak of the largest step, by category and for the three largest
-// modules. It lists the same for each graph that the last step with replays has replayed, as
-// captured. Steps that wait for the device are missing: Flush first.
+// columns named own are of the blocks that were allocated with the step's context. Own blocks at
+// the end are those that the step has not freed. Peaks are of allocated memory. If there are
+// graphs, a column has their memory at the end of the step.
+//
+// Beneath the rows the table lists the holders of the memory at the peak of the largest step, by
+// category and for the three largest modules. It lists the same for each graph that the last step
+// with replays has replayed, as captured. Steps that wait for the device are missing: Flush first.
 func (p *Profiler) Table(w io.Writer) error { return p.Summary().Table(w) }
 
 // Table prints the summary as [Profiler.Table] does.
