@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// builder makes a profile out of holdings. Those of one owner, size and place are one sample.
+// builder makes a profile of holdings. Those of one owner, size and call stack are one sample.
 type builder struct {
 	profile *profile.Profile
 	frames  frames
@@ -22,7 +22,7 @@ type sampleKey struct {
 	size  int64
 	stack string // its locations
 	held  bool   // by a graph
-	graph uint64 // its number; 0: of no open graph's peak
+	graph uint64 // its number; 0: the peak of no open graph
 }
 
 func newBuilder(device string) *builder {
@@ -33,8 +33,8 @@ func newBuilder(device string) *builder {
 	return &builder{profile: p, frames: newFrames(p), device: device, samples: make(map[sampleKey]*profile.Sample)}
 }
 
-// pairs are the values of a sample: blocks and their bytes of each. Each file has all of them in
-// one order, so that pprof can subtract any two files.
+// pairs are the values of a sample, each a number of blocks and their bytes. Every file has all of
+// them in one order, so that pprof can subtract any two files.
 var pairs = [...]string{pairAlloc: "alloc", pairInUse: "inuse", pairPeak: "peak"}
 
 const (
@@ -50,7 +50,7 @@ func (b *builder) add(pair int, holdings []memcache.Holding) {
 	}
 }
 
-// addGraphs adds what graphs hold to what is in use.
+// addGraphs adds the memory of graphs to the memory in use.
 func (b *builder) addGraphs(holdings []memcache.GraphHolding) {
 	for _, h := range holdings {
 		s := b.sample(h.Holding, sampleKey{held: true, graph: h.Graph})
@@ -68,7 +68,7 @@ func count(s *profile.Sample, pair int, h memcache.Holding) {
 	s.Value[2*pair+1] += h.Bytes
 }
 
-// sample is the one that a holding's values belong to. key has the graph, if one holds it.
+// sample returns the sample of a holding. key has the graph, if one holds it.
 func (b *builder) sample(h memcache.Holding, key sampleKey) *profile.Sample {
 	locations := b.frames.locations(h)
 	stack := make([]byte, 0, 64*8)
@@ -88,7 +88,7 @@ func (b *builder) sample(h memcache.Holding, key sampleKey) *profile.Sample {
 	return s
 }
 
-// tags are a label's names and pairs.
+// tags returns a label's names and pairs.
 func tags(l memcache.Label, device string) map[string][]string {
 	m := map[string][]string{"category": {l.Category.String()}}
 	if l.Module != "" {

@@ -11,17 +11,21 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// A cache counts what it hands out, but not by owner: a total for each label and size would cost every hit, and steps make
-// labels without end. A program that wants to know counts with an observer, and without the steps.
+// A cache has no totals of allocations by owner: one for each label and size would cost every hit,
+// and labels contain steps, so their number is unbounded. A program that wants these totals counts
+// with an observer, which ignores the steps.
 
-// Counter counts what caches hand out, with the labels of that moment, as the observer of [memcache.Config]. The zero Counter is ready for use; it must not be
-// copied once it is used. It is safe for concurrent use. Counting costs an allocation some 350 ns, and nothing on the Go heap once its owner is known.
+// Counter counts the allocations of caches by label, as the observer of [memcache.Config]. The zero
+// Counter is ready for use; it must not be copied after its first use. It is safe for concurrent
+// use. Counting adds some 350 ns to an allocation, and nothing on the Go heap once its owner is
+// known.
 //
-// A Counter keeps a total for each label, size and, with Stacks, call stack that it has seen, as long as it lives: a few hundred bytes
-// each. Where a program's own tags have values without end, such as the number of a request, DropTags bounds that.
+// A Counter keeps a total for each label, size and, with Stacks, call stack, which takes a few
+// hundred bytes each for its lifetime. If a program's own tags have an unbounded number of values,
+// such as the number of a request, DropTags bounds that.
 type Counter struct {
-	// Stacks keeps call stacks apart, at about 2 µs an allocation more, as RecordHistory's do for blocks. It must be set before
-	// the first use.
+	// Stacks separates call stacks, as RecordHistory does for blocks, and costs about 2 µs an
+	// allocation more. It must be set before the first use.
 	Stacks bool
 	// DropTags counts labels without the program's own tags. It must be set before the first use.
 	DropTags bool
@@ -29,18 +33,18 @@ type Counter struct {
 	mu     sync.Mutex
 	totals []memcache.Holding
 	at     map[totalKey]int // in totals
-	stacks map[string]int   // their numbers by their program counters, from 1 on; 0: none
-	free   *countedAt       // that are not in use, a list
+	stacks map[string]int   // their numbers by their program counters, from 1 on
+	free   *countedAt       // a list of unused ones
 }
 
-// totalKey is what totals are kept apart by.
+// totalKey identifies a total; stack is 0 without one.
 type totalKey struct {
 	label memcache.Label
 	size  int64
 	stack int
 }
 
-// Start counts an allocation when it ends; nothing else.
+// Start begins to observe an allocation, which its End counts. It ignores other operations.
 func (c *Counter) Start(ctx context.Context, op memcache.Op) (context.Context, memcache.Operation) {
 	if op != memcache.OpAlloc {
 		return ctx, nil
@@ -61,7 +65,7 @@ func (c *Counter) Start(ctx context.Context, op memcache.Op) (context.Context, m
 	return ctx, o
 }
 
-// counted is an allocation without a stack: the counter itself, so that none is made.
+// counted is an allocation without a stack. It is the counter itself, so that it needs no memory.
 type counted Counter
 
 func (c *counted) End(info memcache.OpInfo) {
@@ -70,7 +74,7 @@ func (c *counted) End(info memcache.OpInfo) {
 	(*Counter)(c).count(&info, nil)
 }
 
-// countedAt is an allocation with its stack. It is used again.
+// countedAt is an allocation with its stack. It is reused.
 type countedAt struct {
 	counter *Counter
 	next    *countedAt // of the free ones
@@ -118,7 +122,7 @@ func (c *Counter) count(info *memcache.OpInfo, from *countedAt) {
 	h.Requested += info.Requested
 }
 
-// number is that of a stack. c.mu is held.
+// number returns the number of a stack. c.mu is held.
 func (c *Counter) number(from *countedAt) int {
 	key := from.key[:0]
 	for _, pc := range from.stack[:from.n] {
@@ -135,15 +139,16 @@ func (c *Counter) number(from *countedAt) int {
 	return n
 }
 
-// Holdings are the totals up to now for [Heap.Allocated], never nil: by label, of no step, block size and, with Stacks, call
-// stack. They add up to what the observed caches have handed out, and stand in the order of their first allocations.
+// Holdings returns the present totals for [Heap.Allocated], never nil: by label without its step,
+// block size and, with Stacks, call stack. They add up to the allocations of the observed caches.
+// They are in the order of their first allocations.
 func (c *Counter) Holdings() []memcache.Holding {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]memcache.Holding{}, c.totals...)
 }
 
-// String is such as "counter of 12 allocations of 3 kinds".
+// String returns a text such as "counter of 12 allocations of 3 kinds".
 func (c *Counter) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,22 +14,22 @@ type frames struct {
 	profile   *profile.Profile
 	mapping   *profile.Mapping
 	calls     map[uintptr]*profile.Location // by program counter
-	names     map[string]*profile.Location  // of frames that are no calls
-	modules   map[string]string             // by their paths, with the types of their layers
+	names     map[string]*profile.Location  // of frames that are not calls
+	modules   map[string]string             // by path: the path with the types of its layers
 	functions map[function]*profile.Function
 }
 
 type function struct{ name, file string }
 
 func newFrames(p *profile.Profile) frames {
-	// Everything is resolved here: no viewer needs the program.
+	// Everything is resolved here, so that viewers don't need the program.
 	m := &profile.Mapping{ID: 1, HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true}
 	p.Mapping = []*profile.Mapping{m}
 	return frames{profile: p, mapping: m, calls: make(map[uintptr]*profile.Location), names: make(map[string]*profile.Location), modules: make(map[string]string),
 		functions: make(map[function]*profile.Function)}
 }
 
-// locations are a holding's call stack from the user's line on or, without one, the path of its
+// locations returns a holding's call stack from the user's line on or, without one, the path of its
 // module below its category; the innermost first.
 func (f *frames) locations(h memcache.Holding) []*profile.Location {
 	if len(h.Stack) == 0 {
@@ -46,7 +46,7 @@ func (f *frames) locations(h memcache.Holding) []*profile.Location {
 	})
 }
 
-// modulesOf remembers the types of layers, for the frames of the modules inside.
+// modulesOf stores the types of layers, for the frames of the modules inside.
 func (f *frames) modulesOf(holdings []memcache.Holding) {
 	for _, h := range holdings {
 		if path := memcache.ModulePath(h.Module); path != h.Module {
@@ -55,8 +55,8 @@ func (f *frames) modulesOf(holdings []memcache.Holding) {
 	}
 }
 
-// path are frames that are no calls. Each has the whole path in its name, because the linear layers
-// of two blocks are not the same, and the type of the layer.
+// path returns frames that are not calls. Each has the whole path in its name, because the linear
+// layers of two blocks are not the same, and the type of the layer.
 func (f *frames) path(l memcache.Label) []*profile.Location {
 	var list []*profile.Location
 	for m := memcache.ModulePath(l.Module); m != ""; m = m[:max(0, strings.LastIndexByte(m, '.'))] {
@@ -78,7 +78,7 @@ func (f *frames) name(name string) *profile.Location {
 	return l
 }
 
-// call is the location of a program counter; nil: it is no call of the program's.
+// call returns the location of a program counter; nil: it is not a call of the program.
 func (f *frames) call(pc uintptr) *profile.Location {
 	l, ok := f.calls[pc]
 	if ok {
@@ -98,7 +98,7 @@ func (f *frames) location(lines ...profile.Line) *profile.Location {
 	return l
 }
 
-// function has no system name: viewers then leave the name as it is, whatever C++ they could read in it.
+// function sets no system name, because viewers might demangle that as C++.
 func (f *frames) function(name, file string) *profile.Function {
 	key := function{name, file}
 	fn := f.functions[key]

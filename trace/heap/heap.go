@@ -9,24 +9,27 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is [device.ErrInvalid].
+// ErrInvalid is the class of errors about wrong arguments, for errors.Is. It is
+// [device.ErrInvalid].
 var ErrInvalid = device.ErrInvalid
 
-// Heap is the contents of a file. A field that is nil has 0 for its values.
+// Heap is the contents of a file. A nil field leaves its values 0.
 type Heap struct {
 	Device string            // the device's name, a tag of each sample; "": no tag
-	Time   time.Time         // when InUse was true; zero: unknown
+	Time   time.Time         // of InUse; zero: unknown
 	InUse  *memcache.Profile // of Cache.Profile
-	// Graphs is what graphs hold, of Cache.GraphProfile: samples of InUse with the tag state=graph,
-	// left out without InUse.
+	// Graphs is the memory of graphs, of Cache.GraphProfile: samples of InUse with the tag
+	// state=graph, omitted without InUse.
 	Graphs []memcache.GraphHolding
 	Peak   *memcache.Profile // of Cache.PeakProfile or Scope.PeakProfile
-	// Allocated is what was handed out in total, such as [Counter.Holdings]: Blocks and Bytes count those that were freed, too.
+	// Allocated is the total of allocations, such as [Counter.Holdings]: Blocks and Bytes include
+	// those that were freed.
 	Allocated []memcache.Holding
 }
 
-// Of is a cache's heap now, with what graphs hold and its peak, each at a moment of its own.
-// Requests wait while the blocks are walked, three times. The heap of a nil cache knows nothing.
+// Of returns a cache's present heap, with the memory of graphs and its peak, each as of a slightly
+// different moment. Requests wait while the blocks are walked, three times. For a nil cache it
+// returns an empty Heap.
 func Of(c *memcache.Cache) Heap {
 	if c == nil {
 		return Heap{}
@@ -35,7 +38,8 @@ func Of(c *memcache.Cache) Heap {
 	return Heap{Device: c.Device().Name(), Time: time.Now(), InUse: &inUse, Graphs: c.GraphProfile().Holdings, Peak: &peak}
 }
 
-// Write writes the heap as a compressed profile. A heap that knows nothing is an error that wraps [ErrInvalid].
+// Write writes the heap as a compressed profile. A heap without InUse, Peak and Allocated is an
+// error that wraps [ErrInvalid].
 func (h Heap) Write(w io.Writer) error {
 	if w == nil {
 		return fmt.Errorf("heap: Write: %w: the writer is nil", ErrInvalid)
@@ -76,7 +80,7 @@ func (h Heap) Write(w io.Writer) error {
 	return nil
 }
 
-// comment adds the figures of a moment, which samples do not have.
+// comment adds the figures of a moment that samples don't have.
 func (b *builder) comment(when string, p *memcache.Profile) {
 	if p == nil {
 		return

@@ -1,4 +1,4 @@
-// Package live shows a running program's device memory over HTTP, beside net/http/pprof:
+// Package live serves the device memory of a running program over HTTP, beside net/http/pprof:
 //
 //	h, err := live.New(live.Config{Cache: cache, Pool: pool})
 //	defer h.Close()
@@ -6,37 +6,43 @@
 //	http.Handle("/debug/cistern/", h)
 //	expvar.Publish("cistern", h)
 //
-// It listens nowhere by itself, and registers nothing. The pages show names of modules and functions:
-// serve them as net/http/pprof is served, on localhost or behind authentication. A request for another
-// host than localhost, a loopback address, the address that it came to, or a name in Config.Hosts, gets
-// status 403: otherwise a page of another site could read them in the browser of a user of this machine
-// (DNS rebinding).
+// A Handler opens no port and registers nothing by itself. The pages contain names of modules and
+// functions, so they should be served as net/http/pprof is: on localhost or behind authentication.
+// The host of a request must be localhost, a loopback address, the address of the connection, or a
+// name in Config.Hosts. Others get status 403, so that a page of another site can't read the pages
+// in the browser of a user of this machine (DNS rebinding).
 //
-//	/debug/cistern/           an index: figures, a chart of the last five minutes and the latest steps
-//	/debug/cistern/heap       who holds the memory, for go tool pprof (trace/heap); ?seconds=N: what changed meanwhile
-//	/debug/cistern/peak       who held it at the peak, for go tool pprof
-//	/debug/cistern/snapshot   the blocks and the history, for PyTorch's viewers and cistern (trace/torchsnapshot)
+//	/debug/cistern/           an index: figures, a chart of five minutes, the latest steps
+//	/debug/cistern/heap       the holders of the memory, for go tool pprof (trace/heap);
+//	                          ?seconds=N: the changes within N seconds
+//	/debug/cistern/peak       the holders at the peak, for go tool pprof
+//	/debug/cistern/snapshot   the blocks and the history, for PyTorch's viewers and cistern
+//	                          (trace/torchsnapshot)
 //	/debug/cistern/report     the page of trace/report
-//	/debug/cistern/steps      the latest steps as JSON; as server-sent events for those who accept text/event-stream
+//	/debug/cistern/steps      the latest steps as JSON; as server-sent events if the request
+//	                          accepts text/event-stream
 //	/debug/cistern/events     the same events, and the state of the cache: events named "state"
-//	/debug/cistern/stats      the cache's and the pool's statistics as JSON, under PyTorch's names,
-//	                          and what graphs hold
+//	/debug/cistern/stats      the cache's and the pool's statistics as JSON, under PyTorch's
+//	                          names, and the memory of graphs
 //
-// The addresses of memory are given only to those who ask with ?addresses=1; otherwise they are moved, all by the same
-// distance, so that files still verify. A slow client holds no lock and holds up no step: what it asked for was copied before
-// the first byte is sent, an event stream that falls behind is told how many steps it missed, and a client that does not take
-// 32 KiB in 30 seconds is cut off. Four answers are made or sent at a time, and 64 clients may wait for events, and for
-// heap?seconds; more are refused with status 503. What a page costs the program is the walk over the blocks of the cache, during
-// which requests wait, some 50 ns a block; the history is copied without holding them up.
+// Addresses of memory are included only with ?addresses=1. Otherwise they are all moved by the same
+// distance, so that files still verify.
+//
+// A slow client holds no lock and delays no step. The data of an answer is copied before its first
+// byte is sent. An event stream that falls too far behind reports how many steps it missed. A
+// client that does not read 32 KiB in 30 seconds is disconnected. The Handler makes or sends four
+// answers at a time. 64 clients may wait for events, and 64 for heap?seconds. More get status 503.
+// A page costs the program a walk over the blocks of the cache, some 50 ns a block, during which
+// requests wait. The history is copied without blocking requests.
 //
 // A state is JSON with the figures of the index: time, since (when New was called), title, rank and
 // world_size (of the latest step; 0 of 0 without ranks), allocated, peak, reserved, limit (0: the
 // device's memory), graphs, retries, ooms and steps. Its categories and graph_shares have the bytes
-// and blocks of each name. A watcher gets the state at once, and again when it has changed, at most
-// twice a second. One sample serves all watchers, and without watchers none is taken. The sample of
-// a large cache serves longer, 99 times as long as it took, so that requests wait at most 1 % of
-// the time. After [Handler.Close] events are refused with status 503.
+// and blocks of each name. A client gets the state at once, and again when it has changed, at most
+// twice a second. All clients share one sample, and without clients none is taken. A sample is used
+// for at least 99 times as long as it took, so that requests wait at most 1 % of the time even with
+// a large cache. After [Handler.Close] events get status 503.
 //
-// A Handler shows one cache. With several ranks each rank's program has its own Handler, at an
-// address of its own; the title of the index has the rank as soon as the profile of a step has one.
+// A Handler serves one cache. With several ranks each rank's program has its own Handler, at an
+// address of its own. The title of the index has the rank when a profiled step has one.
 package live

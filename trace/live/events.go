@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// watchers is how many streams of events there may be at a time.
+	// watchers is the most streams of events at a time.
 	watchers = 64
-	// heartbeat is how often a stream without events proves that it lives.
+	// heartbeat is the interval of comments in a stream, so that it never looks dead.
 	heartbeat = 15 * time.Second
 )
 
-// events streams steps and states. After Close it refuses, because a browser would connect again
-// and again to a stream that ends at once.
+// events streams steps and states. After Close it refuses requests, because a browser would
+// reconnect again and again to a stream that ends at once.
 func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-h.done:
@@ -28,10 +28,10 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream sends each step as it ends as a server-sent event with the number of steps before it as
-// id. A client that comes back with the last id that it saw (Last-Event-ID), as browsers do, gets
-// the steps after it; others begin with the next step, or ?last before it. Unless states is nil,
-// the state is sent, too: at once, and when it has changed.
+// stream sends each step at its end as a server-sent event. The id is the number of steps before
+// it. A client that reconnects with the last id that it received (Last-Event-ID), as browsers do,
+// gets the steps after that. Other clients begin with the next step, or ?last steps earlier. Unless
+// states is nil the state is sent, too: at once, and when it has changed.
 func (h *Handler) stream(w *patient, r *http.Request, states *sampler) {
 	before, ok := wanted(w, r, 0)
 	if !ok {
@@ -55,7 +55,7 @@ func (h *Handler) stream(w *patient, r *http.Request, states *sampler) {
 	defer beat.Stop()
 	old := time.NewTimer(heartbeat) // with states: the sample is too old
 	defer old.Stop()
-	seen := int64(0) // the number of the state that was sent last
+	seen := int64(0) // the number of the last state sent
 	for {
 		if states != nil {
 			s, err := states.sample(false)
@@ -90,8 +90,8 @@ func (h *Handler) stream(w *patient, r *http.Request, states *sampler) {
 	}
 }
 
-// sendEvents sends steps, the first with the number first, and the number of those missed before
-// it.
+// sendEvents sends steps, of which the first has the number first, after the number of missed
+// steps.
 func sendEvents(w *patient, steps []trace.StepProfile, first, missed int64) error {
 	if missed > 0 {
 		if _, err := fmt.Fprintf(w, "event: missed\ndata: %d\n\n", missed); err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// graphs are what stats and expvar show of graphs. Sizes are bytes.
+// graphs is the memory of graphs in stats and expvar. Sizes are bytes.
 type graphs struct {
 	Held int64   `json:"held"`           // memcache.Stats.GraphBytes
 	Open []graph `json:"open,omitempty"` // in the order of their captures
@@ -16,7 +16,7 @@ type graphs struct {
 type graph struct {
 	Graph       uint64           `json:"graph"` // its number
 	Pool        memcache.PoolID  `json:"pool"`
-	Held        int64            `json:"held"` // at its peak, with blocks that are handed out still
+	Held        int64            `json:"held"` // at its peak, with blocks that are still allocated
 	Allocations int64            `json:"allocations"`
 	Categories  []memcache.Share `json:"categories"` // of Held
 	Modules     []memcache.Share `json:"modules"`    // of Held
@@ -34,7 +34,7 @@ func graphsOf(c *memcache.Cache) graphs {
 	return all
 }
 
-// graphShares are what graphs hold now, by graph and category.
+// graphShares returns the memory that graphs hold now, by graph and category.
 func graphShares(p memcache.GraphProfile) (list []graphShare) {
 	for len(p.Holdings) > 0 {
 		n := 1
@@ -57,7 +57,7 @@ func graphShares(p memcache.GraphProfile) (list []graphShare) {
 	return list
 }
 
-// graphShare is what a graph holds of a category.
+// graphShare is the memory of a category that a graph holds.
 type graphShare struct {
 	Graph string `json:"graph"`
 	memcache.Share

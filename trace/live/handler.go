@@ -18,38 +18,41 @@ import (
 // ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is device.ErrInvalid.
 var ErrInvalid = device.ErrInvalid
 
-// Prefix is where the pages are: a Handler serves no other paths. [http.StripPrefix] is for what stands in front of it.
+// Prefix is the path of the pages. A Handler serves no other paths; below another prefix, use
+// [http.StripPrefix].
 const Prefix = "/debug/cistern/"
 
-// Config says what a Handler shows.
+// Config sets what a Handler serves.
 type Config struct {
-	// Cache is the cache. It must be set. The pages of one that is closed show its last figures.
+	// Cache is the cache. It must be set. The pages of a closed cache show its last figures.
 	Cache *memcache.Cache
-	// Pool is the pool of pinned memory; nil: its statistics are left out.
+	// Pool is the pool of pinned memory; nil: its statistics are missing.
 	Pool *transfer.Pool
-	// Allocated are totals by owner, such as the Holdings of a heap.Counter; nil: heap has none.
+	// Allocated returns totals by owner, such as the Holdings of a heap.Counter; nil: heap has
+	// none.
 	Allocated func() []memcache.Holding
-	// Steps is how many of the latest steps are kept; 0: 1,000.
+	// Steps is the number of the latest steps that are kept; 0: 1,000.
 	Steps int
-	// Hosts are more names, without ports, under which the pages are served: those of this machine that
-	// users type, or of a proxy. localhost, loopback addresses and the address of the connection need
-	// not be listed.
+	// Hosts are further host names, without ports, for which the pages are served, such as names of
+	// this machine or of a proxy. localhost, loopback addresses and the address of the connection
+	// are always served.
 	Hosts []string
 }
 
-// Handler is an http.Handler of the pages, and an expvar.Var of the statistics. It is safe for concurrent use.
+// Handler is an http.Handler that serves the pages, and an expvar.Var of the statistics. It is safe
+// for concurrent use.
 type Handler struct {
 	config Config
 	pages  http.Handler
 	since  time.Time // when New was called
 	steps  stepLog
 	states sampler
-	slots  chan struct{} // one is taken by each answer
+	slots  chan struct{} // one for each answer at a time
 
 	watching atomic.Int64 // streams of events
-	deltas   atomic.Int64 // answers to heap?seconds that wait
+	deltas   atomic.Int64 // waiting answers to heap?seconds
 	patience time.Duration
-	looked   func() // of a test: heap?seconds has looked, and begins to wait
+	looked   func() // set by a test: heap?seconds begins to wait
 
 	done  chan struct{} // closed by Close
 	close sync.Once
@@ -61,8 +64,8 @@ const (
 	answers      = 4
 )
 
-// New makes a Handler. A configuration without a cache, or with a number of steps that can't be kept, is an error that
-// wraps [ErrInvalid].
+// New makes a Handler. A configuration without a cache, or with a Steps that is negative or above
+// 1,048,576, is an error that wraps [ErrInvalid].
 func New(config Config) (*Handler, error) {
 	if config.Cache == nil {
 		return nil, fmt.Errorf("live: New: %w: Config.Cache is nil", ErrInvalid)
@@ -92,25 +95,26 @@ func New(config Config) (*Handler, error) {
 	return h, nil
 }
 
-// ServeHTTP serves the pages below [Prefix]. A request whose Host is not the server's gets status 403; see [Config].
+// ServeHTTP serves the pages below [Prefix]. A request for a wrong host gets status 403; see
+// [Config].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
 	h.pages.ServeHTTP(w, r)
 }
 
-// Step takes a step's profile, for trace.ProfilerConfig.OnProfile. It waits for nobody.
+// Step adds a step's profile; it is for trace.ProfilerConfig.OnProfile. It does not block.
 func (h *Handler) Step(p trace.StepProfile) { h.steps.add(p) }
 
-// Close ends the streams of events, and the waiting of heap?seconds, so that the shutdown of a server need not wait for those
-// who watch; new ones at /debug/cistern/events get status 503. Other pages go on.
-// It is idempotent.
+// Close ends the streams of events and the waits of heap?seconds, so that the shutdown of a server
+// need not wait for their clients. New requests to /debug/cistern/events get status 503. Other
+// pages are still served. It is idempotent.
 func (h *Handler) Close() error {
 	h.close.Do(func() { close(h.done) })
 	return nil
 }
 
-// bounded refuses what is asked for while too many answers are made or sent.
+// bounded refuses requests while too many answers are made or sent.
 func (h *Handler) bounded(serve http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -123,24 +127,25 @@ func (h *Handler) bounded(serve http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// busy refuses what there are too many of.
+// busy refuses a request because there are n of the kind.
 func busy(w http.ResponseWriter, n int, of string) {
 	w.Header().Set("Retry-After", "1")
 	http.Error(w, strconv.Itoa(n)+" "+of+": try again", http.StatusServiceUnavailable)
 }
 
-// patience is how long a client may take nothing.
+// patience is the time for a client to read a piece.
 const patience = 30 * time.Second
 
-// patient gives each piece of an answer its own time, whatever the server's WriteTimeout, which is for all of it: a client
-// that is slow gets everything, and one that takes nothing is cut off.
+// patient gives each piece of an answer its own write deadline, because the server's WriteTimeout
+// is for the whole answer. A slow client gets everything, and one that reads nothing is
+// disconnected.
 type patient struct {
 	http.ResponseWriter
 	control  *http.ResponseController
 	patience time.Duration
 }
 
-// piece is what a client has to take in its time.
+// piece is the number of bytes that a client must read in its patience.
 const piece = 32 << 10
 
 func (h *Handler) patient(w http.ResponseWriter) *patient {
@@ -149,7 +154,7 @@ func (h *Handler) patient(w http.ResponseWriter) *patient {
 
 func (p *patient) Write(b []byte) (n int, err error) {
 	for first := true; err == nil && (first || n < len(b)); first = false {
-		_ = p.control.SetWriteDeadline(time.Now().Add(p.patience)) // not all writers can
+		_ = p.control.SetWriteDeadline(time.Now().Add(p.patience)) // not supported by all writers
 		var wrote int
 		wrote, err = p.ResponseWriter.Write(b[n:min(n+piece, len(b))])
 		n += wrote
@@ -157,13 +162,13 @@ func (p *patient) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// flag is a query parameter that is there and not "0" or "false".
+// flag reports whether a query parameter is set and not "0" or "false".
 func flag(r *http.Request, name string) bool {
 	v := r.URL.Query().Get(name)
 	return v != "" && v != "0" && v != "false"
 }
 
-// attachment says what kind of file follows, and what it is called when it is kept.
+// attachment sets the headers of a file to download.
 func attachment(w http.ResponseWriter, name string) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)

@@ -13,10 +13,10 @@ import (
 	"github.com/cistern-ml/cistern/trace/heap"
 )
 
-// maxSeconds is the longest that heap?seconds waits.
+// maxSeconds is the longest wait of heap?seconds.
 const maxSeconds = 300
 
-// now is the heap at this moment, with its peak if that is wanted.
+// now returns the present heap, with its peak if peak is set.
 func (h *Handler) now(peak bool) heap.Heap {
 	c := h.config.Cache
 	out := heap.Heap{Device: c.Device().Name(), Time: time.Now()}
@@ -32,8 +32,8 @@ func (h *Handler) now(peak bool) heap.Heap {
 	return out
 }
 
-// heap is who holds the memory, or with ?seconds what changed meanwhile. While that waits it is not one of the few answers that
-// are made at a time, or a few clients could shut all others out.
+// heap serves the holders of the memory or, with ?seconds, the changes in that time. The wait does
+// not take one of the few slots, or a few clients could shut out all others.
 func (h *Handler) heap(w http.ResponseWriter, r *http.Request) {
 	text := r.URL.Query().Get("seconds")
 	if text == "" {
@@ -84,7 +84,7 @@ func (h *Handler) peak(w http.ResponseWriter, _ *http.Request) {
 	send(w, "peak.pb.gz", heap.Heap{Device: h.config.Cache.Device().Name(), Peak: &p}.Write)
 }
 
-// delta is what a heap has more than one before, as net/http/pprof subtracts profiles.
+// delta subtracts heaps, as net/http/pprof subtracts profiles.
 func delta(before, after heap.Heap) (*profile.Profile, error) {
 	p, err := parsed(before)
 	if err != nil {
@@ -111,7 +111,8 @@ func parsed(h heap.Heap) (*profile.Profile, error) {
 	return profile.Parse(&b)
 }
 
-// send makes a file whole before the first byte is sent, so that an error of the making is one for the client.
+// send makes the whole file before it sends the first byte, so that it can still report an error by
+// its status.
 func send(w http.ResponseWriter, name string, write func(io.Writer) error) {
 	var b bytes.Buffer
 	if err := write(&b); err != nil {
@@ -120,5 +121,5 @@ func send(w http.ResponseWriter, name string, write func(io.Writer) error) {
 	}
 	attachment(w, name)
 	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
-	_, _ = w.Write(b.Bytes()) // the client has gone
+	_, _ = w.Write(b.Bytes()) // fails if the client has gone
 }

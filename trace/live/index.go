@@ -12,7 +12,7 @@ import (
 //go:embed page
 var files embed.FS
 
-// index has the data that the script of the index page begins with.
+// index has the initial data of the index page's script.
 type index struct {
 	State  state   `json:"state"`
 	Before []point `json:"before"` // the latest steps, the oldest first
@@ -55,5 +55,5 @@ func (h *Handler) index(w http.ResponseWriter, _ *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Security-Policy", p.Policy()+"; frame-ancestors 'none'")
-	_, _ = w.Write(b.Bytes()) // the client has gone
+	_, _ = w.Write(b.Bytes()) // fails if the client has gone
 }

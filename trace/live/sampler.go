@@ -8,10 +8,11 @@ import (
 )
 
 const (
-	// sampleEvery is the least time from one sample to the next.
+	// sampleEvery is the least time between two samples.
 	sampleEvery = time.Second / 2
-	// sampleRest is the same in times of the sample's duration. Requests of the program wait while
-	// the blocks are walked: this bounds it to 1 % of the time.
+	// sampleRest is the least time between two samples, in multiples of the first one's duration.
+	// Requests of the program wait while the blocks are walked, and this bounds the waits to 1 % of
+	// the time.
 	sampleRest = 99
 )
 
@@ -23,11 +24,12 @@ type sampler struct {
 	latest sample
 }
 
-// sample is a state and its event's data.
+// sample is a state and the data of its event.
 type sample struct {
-	state  state
-	text   []byte    // JSON of state
-	number int64     // of the state: it rises, from 1, when a sample differs from the one before
+	state state
+	text  []byte // JSON of state
+	// number is that of the state: it rises, from 1, when a sample differs from the previous one.
+	number int64
 	until  time.Time // when the sample is too old
 }
 

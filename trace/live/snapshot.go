@@ -15,7 +15,8 @@ func (h *Handler) snapshot(w http.ResponseWriter, r *http.Request) {
 		relocate(&s)
 	}
 	attachment(w, "snapshot.pickle")
-	// It may be large, and is sent as it is made. An error is of the client's connection.
+	// A snapshot may be large, so it is sent while it is made. An error is of the client's
+	// connection.
 	_ = torchsnapshot.Write(w, torchsnapshot.State{Snapshot: s, Config: h.config.Cache.Config()})
 }
 
@@ -30,13 +31,13 @@ func (h *Handler) report(w http.ResponseWriter, r *http.Request) {
 }
 
 const (
-	// alignment of addresses survives: it is that of the driver's granules.
+	// alignment is the driver's granularity, and addresses keep it.
 	alignment = 2 << 20
-	// floor is where the lowest address goes: 0 would be none.
+	// floor is the new lowest address. It is not 0, because 0 means no address.
 	floor device.Ptr = 1 << 32
 )
 
-// relocate moves all addresses by one distance, so that the lowest one tells nothing of the process.
+// relocate moves all addresses by one distance, so that they reveal nothing about the process.
 func relocate(s *memcache.Snapshot) {
 	lowest := ^device.Ptr(0)
 	each := func(f func(*device.Ptr)) {

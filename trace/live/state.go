@@ -7,10 +7,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// state has the figures of the index page, and is the data of the events "state". Sizes are bytes.
+// state has the figures of the index page. It is the data of events named "state". Sizes are bytes.
 type state struct {
-	Time  time.Time `json:"time"`  // of the sample
-	Since time.Time `json:"since"` // of New: a reader that connects again may find another Handler
+	Time time.Time `json:"time"` // of the sample
+	// Since is the time of New: after a reconnect a reader may find another Handler.
+	Since time.Time `json:"since"`
 
 	Title     string `json:"title"` // of the page
 	Rank      int    `json:"rank"`  // of the latest step's profile; 0 of 0 without ranks
@@ -32,7 +33,7 @@ type state struct {
 func (h *Handler) state() state {
 	c := h.config.Cache
 	now := c.Profile()
-	stats, graphs := c.Stats(), c.GraphProfile() // after the profile: the peak is not below Allocated
+	stats, graphs := c.Stats(), c.GraphProfile() // after the profile, so that Peak >= Allocated
 	s := state{
 		Time: time.Now(), Since: h.since, Title: c.Device().Name(),
 		Allocated: now.Allocated, Peak: stats.AllocatedBytes.All.Peak, Reserved: now.Reserved, Graphs: graphs.Held,

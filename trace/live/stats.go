@@ -7,7 +7,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// statistics are what stats and expvar show.
+// statistics is the data of stats and expvar.
 type statistics struct {
 	Device string           `json:"device"`
 	Memory map[string]int64 `json:"memory"` // as torch.cuda.memory_stats names them
@@ -25,7 +25,7 @@ func (h *Handler) statistics() statistics {
 	return s
 }
 
-// String is the statistics as JSON, which makes a Handler an expvar.Var.
+// String returns the statistics as JSON, which makes a Handler an expvar.Var.
 func (h *Handler) String() string {
 	text, err := json.Marshal(h.statistics())
 	if err != nil {
@@ -43,5 +43,5 @@ func sendJSON(w http.ResponseWriter, v any) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(text, '\n')) // the client has gone
+	_, _ = w.Write(append(text, '\n')) // fails if the client has gone
 }

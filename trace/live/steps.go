@@ -10,9 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// Those who watch steps read the log at their own pace: each knows the number of the next step that it wants, and is woken
-// by a channel that the next Step closes. So Step never waits, however slow or many they are, and nothing is kept for any of
-// them.
+// Each client reads the log of steps at its own pace: it keeps the number of the next step that it
+// wants, and waits for a channel that the next Step closes. Step therefore never blocks, however
+// slow or many the clients are, and nothing is kept for a client.
 
 // stepLog is a ring of the latest steps.
 type stepLog struct {
@@ -39,14 +39,14 @@ func (l *stepLog) count() int64 {
 	return l.n
 }
 
-// latest are up to n of the latest steps, the oldest first.
+// latest returns up to n of the latest steps, the oldest first.
 func (l *stepLog) latest(n int) []trace.StepProfile {
 	steps, _, _ := l.since(max(0, l.count()-int64(n)))
 	return steps
 }
 
-// since are the steps from the from-th on that are still there, the number of the first of them, and what is closed when
-// there is another one.
+// since returns the steps from number from on that are still kept, the number of the first of them,
+// and a channel that is closed by the next step.
 func (l *stepLog) since(from int64) (steps []trace.StepProfile, first int64, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +66,7 @@ func (h *Handler) serveSteps(w http.ResponseWriter, r *http.Request) {
 	h.bounded(h.listSteps)(w, r)
 }
 
-// listSteps sends the latest steps as a JSON array; ?last=N: so many.
+// listSteps sends the latest steps as a JSON array; ?last=N: at most N.
 func (h *Handler) listSteps(w http.ResponseWriter, r *http.Request) {
 	n, ok := wanted(w, r, h.config.Steps)
 	if !ok {
@@ -79,7 +79,8 @@ func (h *Handler) listSteps(w http.ResponseWriter, r *http.Request) {
 	sendJSON(w, steps)
 }
 
-// wanted is how many of the latest steps a client asks for with ?last; ok is false if it was told that this is no number.
+// wanted returns the value of ?last, or standard without one. If it is no number, wanted answers
+// the request with an error, and ok is false.
 func wanted(w http.ResponseWriter, r *http.Request, standard int) (n int, ok bool) {
 	text := r.URL.Query().Get("last")
 	if text == "" {

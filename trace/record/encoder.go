@@ -15,25 +15,27 @@ import (
 
 const stepName = recording.StepMark
 
-// encoder writes lines; internal/recording says what they are. Errors stay in the buffer's writer. Entries are put together
-// by hand: encoding/json would take several times as long, and a step of training has a hundred of them.
+// encoder writes lines; internal/recording documents them. Errors stay in the buffer's writer.
+// Entries are formatted by hand, because encoding/json would take several times as long, and a step
+// of training has a hundred of them.
 type encoder struct {
 	out   *bufio.Writer
 	start time.Time
 	line  []byte
 
-	labels  map[memcache.Label]int32 // without their steps, which the entries have; at most mostKnown
-	defined int32                    // labels
-	stacks  map[string]int32         // by frames
-	known   map[*uintptr]int32       // stacks by where the cache keeps them
+	// Labels without their steps, which the entries have; at most mostKnown.
+	labels  map[memcache.Label]int32
+	defined int32              // the number of labels defined
+	stacks  map[string]int32   // by frames
+	known   map[*uintptr]int32 // stacks by their address in the cache
 	frames  map[recording.Frame]int32
 	key     []byte
-	marks   map[uint64]int // numbers in the file of marks that are open
+	marks   map[uint64]int // the open marks' numbers in the file
 	begun   int
-	conf    func(serial uint64) string // of a set_options
+	conf    func(serial uint64) string // options of a set_options
 }
 
-// mostKnown bounds the stacks that are found by address, and the labels: one that was forgotten is defined once more.
+// mostKnown bounds the stacks found by address, and the labels. A forgotten label is defined again.
 var mostKnown = 1 << 17 // a variable for tests
 
 func newEncoder(out *bufio.Writer, stream *memcache.HistoryStream) *encoder {
@@ -41,13 +43,14 @@ func newEncoder(out *bufio.Writer, stream *memcache.HistoryStream) *encoder {
 		known: make(map[*uintptr]int32), frames: make(map[recording.Frame]int32), marks: make(map[uint64]int)}
 }
 
-// object writes a line of JSON. Values that are marshalled here can't fail to be.
+// object writes a line of JSON. The values that are marshalled here can't fail.
 func (enc *encoder) object(v any) {
 	text, _ := json.Marshal(v)
 	_, _ = enc.out.Write(append(text, '\n'))
 }
 
-// begin writes the header, and what is in use as if it had just been allocated. No entry is earlier.
+// begin writes the header, and the memory in use as if it had just been allocated. No entry is
+// earlier.
 func (enc *encoder) begin(c *memcache.Cache, state memcache.HistoryState) {
 	entries := initial(state.Segments)
 	header := struct {
@@ -73,7 +76,7 @@ func (enc *encoder) begin(c *memcache.Cache, state memcache.HistoryState) {
 	}
 }
 
-// initial are entries after which segments are as they are.
+// initial returns entries that produce the segments.
 func initial(segments []memcache.SegmentSnapshot) (list []memcache.HistoryEntry) {
 	for _, s := range segments {
 		e := memcache.HistoryEntry{Action: memcache.ActionSegmentAlloc, Address: s.Address, Size: s.TotalSize, Stream: s.Stream}
@@ -97,7 +100,7 @@ func initial(segments []memcache.SegmentSnapshot) (list []memcache.HistoryEntry)
 	return list
 }
 
-// entry writes an entry, behind the definitions that it needs.
+// entry writes an entry, after the definitions that it needs.
 func (enc *encoder) entry(e *memcache.HistoryEntry) {
 	label, stack := int32(-1), enc.stack(e.Stack)
 	of, private, block := true, e.Pool != (memcache.PoolID{}), int64(0)
@@ -166,7 +169,7 @@ func (enc *encoder) entry(e *memcache.HistoryEntry) {
 	_, _ = enc.out.Write(enc.line)
 }
 
-// label is the number of a label, which is defined by now; -1: none.
+// label returns the number of a label and defines it if necessary; -1: none.
 func (enc *encoder) label(l memcache.Label) int32 {
 	l.Step = 0
 	if l == (memcache.Label{}) {
@@ -190,7 +193,8 @@ func (enc *encoder) label(l memcache.Label) int32 {
 	return n
 }
 
-// stack is the number of a stack, which is defined by now; -1: none. The cache keeps one copy of each.
+// stack returns the number of a stack and defines it if necessary; -1: none. The cache keeps one
+// copy of each.
 func (enc *encoder) stack(pcs []uintptr) int32 {
 	if len(pcs) == 0 {
 		return -1
@@ -224,7 +228,7 @@ func (enc *encoder) stack(pcs []uintptr) int32 {
 	return n
 }
 
-// frame is the number of a frame, which is defined by now.
+// frame returns the number of a frame and defines it if necessary.
 func (enc *encoder) frame(f recording.Frame) int32 {
 	n, ok := enc.frames[f]
 	if !ok {
@@ -245,7 +249,7 @@ func (enc *encoder) beginMark(number uint64, m mark, e *memcache.HistoryEntry) {
 	enc.marks[number] = enc.begun
 	b := strconv.AppendInt(append(enc.line[:0], `{"mark":`...), int64(enc.begun), 10)
 	b = append(b, `,"name":`...)
-	if m.name == stepName { // of each step of the training
+	if m.name == stepName { // every step has this name
 		b = append(b, `"`+stepName+`"`...)
 	} else {
 		name, _ := json.Marshal(m.name)
@@ -265,7 +269,7 @@ func (enc *encoder) endMark(number uint64, e *memcache.HistoryEntry) {
 	}
 }
 
-// endLine writes an object, with the time of its event.
+// endLine writes the end of an object, with the time of its event.
 func (enc *encoder) endLine(b []byte, e *memcache.HistoryEntry) {
 	b = strconv.AppendInt(append(b, `,"time":`...), e.Time.Sub(enc.start).Microseconds(), 10)
 	enc.line = append(b, '}', '\n')

@@ -14,39 +14,43 @@ import (
 
 // Options are the options of a recording.
 type Options struct {
-	// Stacks says which entries have call stacks: StacksAlloc those of allocations and of the driver's memory, StacksAll
-	// frees too. A stack costs the program some 0.2 µs on amd64, 0.1 µs a frame elsewhere.
+	// Stacks selects the entries with call stacks: StacksAlloc those of allocations and of the
+	// driver's memory, StacksAll frees too. A stack costs the program some 0.2 µs on amd64, 0.1 µs
+	// a frame elsewhere.
 	Stacks memcache.Stacks
-	// Gzip compresses what is written.
+	// Gzip compresses the file.
 	Gzip bool
 }
 
-// Recorder is a recording that goes on. Its methods may be called from any goroutine; a nil Recorder records nothing.
+// Recorder is a running recording. Its methods may be called from any goroutine; a nil Recorder
+// records nothing.
 type Recorder struct {
 	stream *memcache.HistoryStream
 	done   chan struct{} // the writing goroutine has ended
-	err    error         // its error, once done
+	err    error         // its error, valid after done
 
-	mu    sync.Mutex
-	marks map[uint64]mark // those that were not written yet, by number; nil once nothing is written any more
+	mu sync.Mutex
+	// The marks that are not written yet, by number; nil when nothing is written any more.
+	marks map[uint64]mark
 	last  uint64
-	fresh []Mark // to be given out: one object of the Go heap for many
+	fresh []Mark // made together, so that many are one object of the Go heap
 }
 
-// mark is what Begin was told.
+// mark is an argument of Begin or Step.
 type mark struct {
 	name string
 	step int64
 }
 
-// flushEvery is how long what happened may take to reach the file.
+// flushEvery is the longest delay until an event is in the file.
 const flushEvery = 250 * time.Millisecond
 
-// Start begins a recording of what the cache does, and writes it to w until Close of the Recorder or of the cache. The
-// memory that is in use by then is its beginning. A cache has one recording at a time. w is written to by one goroutine at
-// a time, which must not need the cache to go on, and stays the caller's to close, after Close.
+// Start begins to record the events of the cache, and writes them to w until Close of the Recorder
+// or of the cache. The recording begins with the memory that is in use. A cache has one recording
+// at a time. One goroutine at a time writes to w, and w must not need the cache to make progress.
+// The caller closes w, after Close.
 //
-// If w can't take the beginning nothing is recorded, and that is the error.
+// If writing the beginning to w fails, Start returns that error, and nothing is recorded.
 func Start(w io.Writer, cache *memcache.Cache, o Options) (*Recorder, error) {
 	if w == nil || cache == nil {
 		return nil, fmt.Errorf("record: Start: %w: the writer or the cache is nil", memcache.ErrInvalid)
@@ -67,7 +71,7 @@ func Start(w io.Writer, cache *memcache.Cache, o Options) (*Recorder, error) {
 	return r, nil
 }
 
-// write writes until the stream ends, or writing fails. It runs on a goroutine of its own.
+// write writes until the stream ends or writing fails. It runs on a goroutine of its own.
 func (r *Recorder) write(f *file, enc *encoder) {
 	defer func() {
 		r.mu.Lock()
@@ -102,8 +106,8 @@ func (r *Recorder) write(f *file, enc *encoder) {
 	}
 }
 
-// Close ends the recording, writes what is left, and returns the first error of writing. It is idempotent, and waits for the
-// writer. w is not closed.
+// Close ends the recording, writes the remaining events, and returns the first error of writing. It
+// waits for the writing goroutine. It does not close w. It is idempotent.
 func (r *Recorder) Close() error {
 	if r == nil {
 		return nil
@@ -120,15 +124,15 @@ func writeError(err error) error {
 	return fmt.Errorf("record: the recording ends where writing it failed: %w", err)
 }
 
-// Mark is a part of the program that a recording shows. A nil Mark is none.
+// Mark is a part of the program in a recording. A nil Mark records nothing.
 type Mark struct {
 	recorder *Recorder
 	number   uint64
 	once     sync.Once
 }
 
-// Step marks the beginning of a training step: it ends with End of the result. Steps may overlap. They are numbered from 1: 0 is
-// none, as in memcache.WithStep.
+// Step marks the beginning of a training step, which ends with End of the result. Steps may
+// overlap. They are numbered from 1, because 0 means no step, as in memcache.WithStep.
 func (r *Recorder) Step(n int64) *Mark { return r.begin(mark{name: stepName, step: n}) }
 
 // Begin marks the beginning of a part of the program, such as "forward".
@@ -164,7 +168,8 @@ func (m *Mark) End() {
 	}
 }
 
-// writeMark writes the beginning or the end of a mark. Marks are numbered in the file by where they are in it.
+// writeMark writes the beginning or the end of a mark. Marks are numbered in the order of their
+// beginnings in the file.
 func (r *Recorder) writeMark(enc *encoder, e *memcache.HistoryEntry) {
 	n := e.Serial / 2
 	if e.Serial%2 == 1 {
@@ -178,7 +183,7 @@ func (r *Recorder) writeMark(enc *encoder, e *memcache.HistoryEntry) {
 	enc.beginMark(n, m, e)
 }
 
-// file is what is written to, with the first error.
+// file writes to a writer and keeps the first error.
 type file struct {
 	buffer *bufio.Writer
 	gzip   *gzip.Writer // or nil
@@ -195,7 +200,7 @@ func newFile(w io.Writer, compressed bool) *file {
 	return f
 }
 
-// flush passes on what was written: what a reader then finds is complete.
+// flush writes everything, so that a reader finds complete lines.
 func (f *file) flush() error {
 	if f.err == nil {
 		f.err = f.buffer.Flush()
@@ -208,7 +213,7 @@ func (f *file) flush() error {
 
 func (f *file) sync() { _ = f.flush() }
 
-// failed reports whether something could not be written.
+// failed reports whether a write failed.
 func (f *file) failed() bool {
 	if f.err == nil {
 		_, f.err = f.buffer.Write(nil) // the buffer's own error
@@ -216,7 +221,7 @@ func (f *file) failed() bool {
 	return f.err != nil
 }
 
-// close ends the file.
+// close writes everything and the end of the compressed data.
 func (f *file) close() error {
 	if f.err == nil {
 		f.err = f.buffer.Flush()
@@ -227,7 +232,7 @@ func (f *file) close() error {
 	return f.err
 }
 
-// String is such as "recording with 2 marks to write".
+// String returns a text such as "recording with 2 marks to write".
 func (r *Recorder) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,4 +1,4 @@
-// The page: the state that came with it, then what the events bring.
+// The page: the state that it was made with, and then those of the events.
 
 const data = JSON.parse($("data").textContent), recent = new Recent(), steps = new Map(), most = 20;
 let state, heard, lost = 0, chart, times, chosen, tables, missed = 0, soon = 0;
@@ -6,7 +6,8 @@ let state, heard, lost = 0, chart, times, chosen, tables, missed = 0, soon = 0;
 const number = (n) => el("data", { value: n }, count(n));
 const held = () => ({ allocated: state.allocated, reserved: state.reserved });
 const clock = (time) => new Date(time).toLocaleTimeString("en-GB");
-const now = () => lost || Date.parse(state.time) + performance.now() - heard; // by the program's clock
+// now is the present time by the program's clock.
+const now = () => lost || Date.parse(state.time) + performance.now() - heard;
 
 function hear(s) {
   if (s.since !== data.state.since) return location.reload(); // another program
@@ -27,7 +28,7 @@ function step(e) {
   recent.step(p);
   steps.set(id, { ...p, id, device: p.device_timed ? p.device_time_ns : -1 });
   if (steps.size > most) steps.delete(Math.min(...steps.keys()));
-  soon ||= setTimeout(showSteps, 200); // quick ones together
+  soon ||= setTimeout(showSteps, 200); // steps in quick succession together
 }
 
 function showSteps() {
@@ -69,7 +70,8 @@ function connect() {
   events.onerror = () => {
     if (!lost) recent.add((lost = now()) + slot, { gap: 1 });
     say(`not connected: the figures are of ${clock(lost)}`, true);
-    if (events.readyState === EventSource.CLOSED) setTimeout(connect, 5000); // refused; a browser tries the rest again
+    // After a refusal, which a browser does not retry.
+    if (events.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
   };
 }
 

@@ -8,7 +8,7 @@ class Recent {
 
   add(time, values) {
     const t = Math.floor(time / slot), i = t % slots, old = this.ring[i];
-    if (old?.t > t) return; // it is gone
+    if (old?.t > t) return; // the slot has newer values
     const s = (this.ring[i] = old?.t === t ? old : { t, time: t * slot, most: {}, last: {}, when: {} });
     for (const name in values) {
       s.most[name] = Math.max(s.most[name] ?? 0, values[name]);
@@ -22,8 +22,8 @@ class Recent {
     this.add(start + p.host_time_ns / 1e6, { allocated: p.allocated_end, reserved: p.reserved });
   }
 
-  // points are those up to now, the last with the values of then. A value holds until the next one,
-  // or until a gap, in which nothing is known.
+  // points returns the points up to now, the last with the values then. A value holds until the
+  // next one, or until a gap, in which nothing is known.
   points(now, then) {
     const list = this.ring.filter((s) => s.time > now - slot * slots).sort((a, b) => a.t - b.t), points = [];
     let held = {}, before = Infinity;
