@@ -73,7 +73,7 @@ func (d *Diff) divide(by dimension, before, after *run) Dimension {
 	return x
 }
 
-// add adds a holder, which had the key was before.
+// add adds a holder; was is its key in the earlier run.
 func (x *Dimension) add(by dimension, was, now key, before, after Amount) {
 	if before == after {
 		x.Equal++
@@ -89,7 +89,7 @@ func (x *Dimension) add(by dimension, was, now key, before, after Amount) {
 	x.Rows = append(x.Rows, r)
 }
 
-// group is the order of growth, shrinkage, and a difference of blocks alone.
+// group returns 0 for growth, 1 for shrinkage, and 2 for a difference of blocks alone.
 func group(r Row) int {
 	switch n := r.Bytes(); {
 	case n > 0:
@@ -102,8 +102,8 @@ func group(r Row) int {
 
 func abs(n int64) int64 { return max(n, -n) }
 
-// moved pairs lines that one side alone has, if they are the only ones of their function and file
-// there. The result has the key before of each key after.
+// moved pairs lines that are in one run alone, if each is the only such line of its function and
+// file. The result has the old key of each new key.
 func moved(before, after map[key]Amount) map[key]key {
 	type place struct{ name, file string }
 	alone := func(a, b map[key]Amount) map[place][]key {

@@ -1,6 +1,6 @@
 package diff
 
-// Diff is how two runs differ, on one device or rank.
+// Diff is the difference of two runs, on one device or rank.
 type Diff struct {
 	Before string `json:"before"` // the names of the runs
 	After  string `json:"after"`
@@ -17,15 +17,17 @@ type Dimension struct {
 	Name string `json:"name"` // "category", "module", "line" or "step"
 	// Rows differ: those that grew, the most first, and then those that shrank, the most first.
 	Rows []Row `json:"rows"`
-	// Equal counts the rows that don't differ, which hold EqualBytes. EqualBytes of steps is 0.
+	// Equal counts the rows that don't differ. EqualBytes are their bytes, except for steps, where
+	// it is 0.
+
 	Equal      int    `json:"equal"`
 	EqualBytes int64  `json:"equal_bytes"`
-	Missing    string `json:"missing,omitempty"` // why there are no rows; "": they are compared
+	Missing    string `json:"missing,omitempty"` // the reason why there are no rows
 }
 
 // Row is the memory of one holder in both runs.
 type Row struct {
-	Name string `json:"name"`           // a category, module, function or step; "": none, or unknown
+	Name string `json:"name"`           // category, module, function or step; "": none, or unknown
 	File string `json:"file,omitempty"` // of a line
 	Line int64  `json:"line,omitempty"` // in the run after
 	Was  int64  `json:"was,omitempty"`  // in the run before, if the line has moved

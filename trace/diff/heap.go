@@ -16,7 +16,7 @@ import (
 )
 
 // The memory of a heap profile: bytes for each byte, and for each field of its messages, which are
-// at most three deep.
+// nested at most three levels deep.
 const (
 	profileMemory = 16
 	fieldMemory   = 400
@@ -57,7 +57,7 @@ func (o Options) heap(in io.Reader, name string, b *budget.Budget) ([]*run, erro
 	return []*run{r}, nil
 }
 
-// fields counts the fields of a message, and of those in it so many levels deep.
+// fields counts the fields of a message and of its inner messages, depth levels deep.
 func fields(message []byte, depth int) (n int64) {
 	for len(message) > 0 && depth > 0 {
 		number, kind, tag := protowire.ConsumeTag(message)
@@ -79,7 +79,7 @@ func fields(message []byte, depth int) (n int64) {
 	return n
 }
 
-// moments are the pairs of values that are compared, the best first, in words.
+// moments are the pairs of values that can be compared, the best first, with their descriptions.
 var moments = []struct{ name, words string }{{"peak", ""}, {"inuse", "the memory in use"}, {"alloc", "all that was handed out"}}
 
 // addSamples adds the samples of the best moment that the profile has.
@@ -150,7 +150,7 @@ func (r *run) addHeld(samples []*profile.Sample, bytes, blocks int) error {
 	return nil
 }
 
-// lineOf is the innermost call of the program's own code; zero: there is none.
+// lineOf returns the innermost call of the program's own code; zero: there is none.
 func lineOf(s *profile.Sample) key {
 	var calls []key
 	for _, l := range s.Location {

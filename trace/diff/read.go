@@ -25,10 +25,10 @@ type File struct {
 	io.Reader
 }
 
-// Options are those of [Read]. A limit of 0 stands for the default: 256 Mi, or 8 for each byte of
-// the file if that is more.
+// Options are those of [Read]. A limit of 0 means the default: 256 Mi, or 8 for each byte of the
+// file if that is more.
 type Options struct {
-	MaxMemory int64 // bytes that each file may cost
+	MaxMemory int64 // bytes of memory for each file
 	MaxWork   int64 // units of about 20 ns
 }
 
@@ -51,7 +51,7 @@ func Read(o Options, before, after File) ([]*Diff, error) {
 	return pair(runs[0], runs[1])
 }
 
-// pair compares the runs of one place in both files, or the only ones.
+// pair compares the runs that have the same place in both files, or the only ones.
 func pair(before, after []*run) (list []*Diff, err error) {
 	if len(before) == 1 && len(after) == 1 {
 		return []*Diff{compare(before[0], after[0])}, nil
@@ -119,14 +119,14 @@ func (o Options) read(f File) ([]*run, error) {
 	return runs, nil
 }
 
-// kinds are what a file can be, in words.
+// kinds are the kinds of files, for errors.
 const kinds = "a recording, a snapshot of PyTorch, profiles of steps as JSON lines, or a heap profile of pprof"
 
-// peeked is the number of bytes that the kind of a file follows from.
+// peeked is the number of bytes that determine the kind of a file.
 const peeked = 64 << 10
 
-// kindOf is the kind of a file that begins so: 'r' for a recording or a snapshot, 's' for profiles
-// of steps, 'h' for a heap profile, 0 for none of them.
+// kindOf returns the kind of a file by its first bytes: 'r' for a recording or a snapshot, 's' for
+// profiles of steps, 'h' for a heap profile, 0 for none of them.
 func kindOf(start []byte) byte {
 	in, done, err := recording.Open(bytes.NewReader(start), budget.New(budget.Limits{}))
 	defer done()

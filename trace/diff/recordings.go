@@ -24,10 +24,10 @@ func (o Options) recordings(in io.Reader, name string) ([]*run, error) {
 	return runs, nil
 }
 
-// ofPeak is the run of a report.
+// ofPeak returns the run of a report.
 func ofPeak(p report.Peak) (*run, error) {
 	r := &run{name: p.Name, allocated: p.Allocated, reserved: p.Reserved}
-	held := len(p.Holdings) > 0 // nothing has all labels and stacks
+	held := len(p.Holdings) > 0 // an empty peak lacks nothing
 	if held && !p.Labelled {
 		r.lacks[byCategory] = p.Name + " has no labels"
 		r.lacks[byModule] = r.lacks[byCategory]

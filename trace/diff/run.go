@@ -15,7 +15,7 @@ const (
 
 func (d dimension) String() string { return [...]string{"category", "module", "line", "step"}[d] }
 
-// key is a holder. Its line of steps is their number.
+// key is a holder. Of a step, line is the number.
 type key struct {
 	name, file string
 	line       int64
@@ -24,14 +24,14 @@ type key struct {
 // run is the memory of one device or rank in a file.
 type run struct {
 	name                string
-	place               int   // the number of the rank, or the place of the device in the file
+	place               int   // the rank, or the device's position in the file
 	allocated, reserved int64 // peaks; a reserved of -1: unknown
 	sums                [dimensions]map[key]Amount
-	lacks               [dimensions]string // why there are no sums; "": there are
+	lacks               [dimensions]string // the reason why there are no sums; "": there are
 	notes               []string
 }
 
-// most is the largest number of bytes, which a page's numbers hold exactly.
+// most is the largest number of bytes that a page's numbers represent exactly.
 const most = 1 << 53
 
 var errFigures = errors.New("a figure or a sum is negative or above 2^53: no device has so much memory")
@@ -49,7 +49,7 @@ func (r *run) add(d dimension, k key, bytes, blocks int64) error {
 	return nil
 }
 
-// step takes in the peak of a step; of several with one number the highest counts.
+// step adds the peak of a step; of several with one number the highest counts.
 func (r *run) step(number, peak int64) error {
 	k := key{line: number}
 	if peak > r.sums[byStep][k].Bytes {

@@ -20,7 +20,7 @@ const (
 	holderMemory = 150
 )
 
-// mostRanks is how many ranks a file may have, as for trace/ranks.
+// mostRanks is the most ranks of a file, as in trace/ranks.
 const mostRanks = 4096
 
 // steps reduces profiles of steps to a run of each rank.
@@ -69,14 +69,14 @@ func (o Options) steps(in io.Reader, name string, b *budget.Budget) ([]*run, err
 	return runs, nil
 }
 
-// highest is a rank's steps, with the holders of the highest one.
+// highest is a rank's steps, with the holders of the step with the highest peak.
 type highest struct {
 	run
 	seen bool
 	peak *trace.StepPeak
 }
 
-// take takes in a step.
+// take adds a step.
 func (h *highest) take(p *trace.StepProfile, b *budget.Budget) error {
 	if !possible(p.AllocatedPeak, p.ReservedPeak) {
 		return errFigures
@@ -110,7 +110,7 @@ func cost(p *trace.StepPeak) (bytes int64) {
 	return bytes
 }
 
-// reduce makes the sums of the highest step.
+// reduce computes the sums of the step with the highest peak.
 func (h *highest) reduce() (*run, error) {
 	r := &h.run
 	r.lacks[byLine] = "profiles of steps have no lines"

@@ -10,12 +10,12 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// ErrInvalid is the class of errors about profiles that no profiler can have written, for
+// ErrInvalid is the class of errors about profiles that a profiler can't have written, for
 // errors.Is. It is [device.ErrInvalid].
 var ErrInvalid = device.ErrInvalid
 
-// most is the largest number of bytes or nanoseconds of one profile, so that sums of thousands of
-// them don't overflow.
+// most is the largest number of bytes or nanoseconds in a profile, so that sums of thousands of
+// profiles don't overflow.
 const most = 1 << 50
 
 // check returns an error about figures that no training can have.

@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// run is what the ranks of one communicator reported. A resumed training has another communicator,
+// run is the reports of the ranks of one communicator. A resumed training has another communicator,
 // whose operations and steps are numbered from the beginning again.
 type run struct {
 	open  map[int64]*arrivals // by number: the operations that some ranks have not reported
@@ -92,7 +92,8 @@ func (m *Merger) match(run *run, a *arrivals) error {
 	r.Ranks[last.rank].Last++
 	column := r.Waited[last.rank]
 	if column == nil {
-		if err := m.budget.Memory(2 * 8 * int64(r.WorldSize)); err != nil { // Merger.Report copies it
+		// Twice, because Merger.Report copies it.
+		if err := m.budget.Memory(2 * 8 * int64(r.WorldSize)); err != nil {
 			return err
 		}
 		column = make([]time.Duration, r.WorldSize)

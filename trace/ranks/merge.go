@@ -11,8 +11,8 @@ import (
 // mostRanks is the largest number of ranks of a report, which lists all of them.
 const mostRanks = 4096
 
-// Merger merges the profiles of all ranks, in any order. It keeps sums for each rank, the waiting
-// in each step, and the operations that some ranks have not reported yet. Its methods must not be
+// Merger merges the profiles of all ranks, in any order. It keeps sums for each rank, the waits in
+// each step, and the operations that some ranks have not reported yet. Its methods must not be
 // called concurrently.
 type Merger struct {
 	report *Report

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Options are those of [Read]. A limit of 0 stands for the default: 256 Mi, or 8 for each byte of
-// the files if that is more.
+// Options are those of [Read]. A limit of 0 means the default: 256 Mi, or 8 for each byte of the
+// files if that is more.
 type Options struct {
-	MaxMemory int64 // bytes that all files together may cost
+	MaxMemory int64 // bytes of memory for all files together
 	MaxWork   int64 // units of about 20 ns
 
 	// TraceURL is the address of a trace in a viewer, with {trace_id} in place of the id:

@@ -11,7 +11,7 @@ import (
 //go:embed page
 var files embed.FS
 
-// view is what the page's script reads.
+// view is the data of the page's script.
 type view struct {
 	*Report
 	Headline string `json:"headline"`

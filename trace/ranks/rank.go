@@ -20,25 +20,27 @@ type Rank struct {
 
 	Collectives    int64         `json:"collectives"`
 	Bytes          int64         `json:"bytes"`          // of Collectives
-	Replayed       int64         `json:"replayed"`       // further operations, of replayed graphs, without times
+	Replayed       int64         `json:"replayed"`       // operations of replayed graphs
 	ReplayedBytes  int64         `json:"replayed_bytes"` // of Replayed
 	CollectiveTime time.Duration `json:"collective_time_ns"`
 	Waited         time.Duration `json:"waited_ns"`     // for ranks that came last
 	WaitedFor      time.Duration `json:"waited_for_ns"` // by all other ranks, for this one
 	Last           int64         `json:"last"`          // operations in which this rank came last
-	HeldUp         time.Duration `json:"held_up_ns"`    // between the rank before it and this one, in Last
-	LastSteps      int64         `json:"last_steps"`    // of Report.Steps, in which this rank came last
+	// HeldUp is the time in Last between the arrivals of the rank before this one and of this one.
+	HeldUp    time.Duration `json:"held_up_ns"`
+	LastSteps int64         `json:"last_steps"` // of Report.Steps: this rank came last
 	// P is the probability, at most, that one of WorldSize ranks that are alike comes last in
 	// LastSteps steps or more.
 	P float64 `json:"p"`
 
-	AllocatedPeak int64            `json:"allocated_peak"` // bytes
-	PeakStep      int64            `json:"peak_step"`
-	ReservedPeak  int64            `json:"reserved_peak"` // bytes
-	Categories    []memcache.Share `json:"categories"`    // at the allocated peak, with trace.ProfilerConfig.Holders
+	AllocatedPeak int64 `json:"allocated_peak"` // bytes
+	PeakStep      int64 `json:"peak_step"`
+	ReservedPeak  int64 `json:"reserved_peak"` // bytes
+	// Categories are those of the allocated peak, with trace.ProfilerConfig.Holders.
+	Categories []memcache.Share `json:"categories"`
 }
 
-// add adds a step. It returns by how many bytes the rank has grown.
+// add adds a step. It returns the number of bytes by which the rank has grown.
 func (r *Rank) add(p *trace.StepProfile) (grown int64) {
 	r.Steps++
 	r.LastStep = p.Step

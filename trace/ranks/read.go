@@ -36,9 +36,9 @@ func ReadFiles(o Options, names ...string) (*Report, error) {
 	return Read(o, files...)
 }
 
-// Read reads the profiles of all ranks' steps, each a line of JSON. It takes a line of each file in
-// turn, so that few operations are open at a time. A file may be of several ranks. A line that is
-// no profile, or is of another training, is an error that wraps [ErrInvalid] and names file and
+// Read reads the profiles of all ranks' steps, each a line of JSON. It reads a line of each file in
+// turn, so that few operations are open at a time. A file may contain several ranks. A line that is
+// not a profile, or is of another training, is an error that wraps [ErrInvalid] and names file and
 // line. Files that exceed the options' limits are an error that names the limit.
 func Read(o Options, files ...File) (*Report, error) {
 	limits := budget.Limits{MaxMemory: o.MaxMemory, MaxWork: o.MaxWork}

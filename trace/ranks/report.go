@@ -18,8 +18,8 @@ type Report struct {
 	// Matched counts the operations that all ranks reported, Unmatched those that some ranks lack.
 	Matched   int64 `json:"matched"`
 	Unmatched int64 `json:"unmatched"`
-	// Waited has an entry for each rank that came last in an operation: how long each rank, in a slice
-	// of length WorldSize, waited for it.
+	// Waited has an entry for each rank that came last in an operation: how long each rank, in a
+	// slice of length WorldSize, waited for it.
 	Waited map[int][]time.Duration `json:"waited_ns"`
 	// Steps counts the steps with a rank that came last: it held up the others for longer than any
 	// other rank did there.
@@ -37,8 +37,9 @@ type Report struct {
 // Wait is a step in which ranks waited.
 type Wait struct {
 	Step   int64         `json:"step"`
-	Waited time.Duration `json:"waited_ns"`  // by all ranks together
-	Last   int           `json:"last"`       // the rank that came last in the step; -1: two held up the others for as long
+	Waited time.Duration `json:"waited_ns"` // by all ranks together
+	// Last is the rank that came last in the step; -1: two held up the others for as long.
+	Last   int           `json:"last"`
 	HeldUp time.Duration `json:"held_up_ns"` // by Last, 0 without one
 
 	// TraceID is [trace.StepProfile.TraceID], of the lowest rank that has one if the ranks don't

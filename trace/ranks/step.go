@@ -8,11 +8,12 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// step is what the ranks of a run reported of one step.
+// step is the reports of a run's ranks of one step.
 type step struct {
 	number int64
 	waited time.Duration // by all ranks together
-	late   []arrival     // by rank that came last in operations: how long it held up the others there
+	// late has the ranks that came last in operations, with how long they held up the others there.
+	late []arrival
 
 	trace     oteltrace.TraceID // of the lowest rank that has one
 	traceRank int

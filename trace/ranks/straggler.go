@@ -11,8 +11,8 @@ import (
 
 const (
 	testName     = "one-sided binomial test, Bonferroni-corrected"
-	significance = 0.01 // of a straggler's P at most
-	leastCost    = 0.01 // of the steps' time, which a straggler's HeldUp is at least
+	significance = 0.01 // a straggler's P is below this
+	leastCost    = 0.01 // of the steps' time: a straggler's HeldUp is at least this
 )
 
 // judge tests all ranks. Of those that pass it names the one that held up the others the longest.
@@ -28,19 +28,20 @@ func (r *Report) judge() {
 	}
 }
 
-// chance returns how probable it is at most that any of several ranks that are alike comes last in
-// as many of the steps, or more. Steps are independent of each other. The operations of a step are
-// not, and so each step counts once.
+// chance returns an upper bound of the probability that any of several ranks that are alike comes
+// last in as many of the steps, or more. Steps are independent of each other, whereas the
+// operations of a step are not, so each step counts once.
 func chance(last, steps int64, ranks int) float64 {
 	if last == 0 {
 		return 1
 	}
 	n := float64(ranks)
-	tail := mathext.RegIncBeta(float64(last), float64(steps-last+1), 1/n) // of the binomial distribution
+	// The tail of the binomial distribution.
+	tail := mathext.RegIncBeta(float64(last), float64(steps-last+1), 1/n)
 	return min(1, n*tail)
 }
 
-// stepTime is how long all steps took, in the mean of all ranks.
+// stepTime returns the duration of all steps, in the mean of all ranks.
 func (r *Report) stepTime() (total time.Duration) {
 	for _, x := range r.Ranks {
 		total += x.HostTime / time.Duration(len(r.Ranks))
@@ -48,7 +49,7 @@ func (r *Report) stepTime() (total time.Duration) {
 	return total
 }
 
-// Headline says in a sentence which rank is the straggler, or why none is named.
+// Headline names the straggler in a sentence, or the reason why none is named.
 func (r *Report) Headline() string {
 	if r.Steps == 0 || len(r.Ranks) < 2 || r.Straggler >= len(r.Ranks) {
 		return "no rank alone has held up the others"
@@ -72,7 +73,8 @@ func (r *Report) Headline() string {
 	return fmt.Sprintf("no rank is a straggler: rank %d %s, but held the others up for %s, less than %.0f%% of the steps' time", i, last, duration(x.HeldUp), 100*leastCost)
 }
 
-// leastSteps returns in how many steps a straggler must come last if it does so in all of them.
+// leastSteps returns the number of steps in which a straggler must come last if it does so in all
+// of them.
 func leastSteps(ranks int) (n int64) {
 	for n = 1; chance(n, n, ranks) >= significance; n++ {
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// duration formats three digits.
+// duration formats three significant digits.
 func duration(d time.Duration) string {
 	unit := time.Duration(1)
 	for d/unit >= 1000 {
@@ -37,7 +37,8 @@ func (r *Report) Table(w io.Writer) error {
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "rank\tsteps\thost time\tin collectives\twaited\theld others up\tlast in operations\tlast in steps\tp\tallocated peak\treserved peak\t") // Flush returns the error
+	// Flush returns the errors.
+	fmt.Fprintln(t, "rank\tsteps\thost time\tin collectives\twaited\theld others up\tlast in operations\tlast in steps\tp\tallocated peak\treserved peak\t")
 	for i, x := range r.Ranks {
 		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%.2g\t%s\t%s\t\n", i, x.Steps, duration(x.HostTime), duration(x.CollectiveTime),
 			duration(x.Waited), duration(x.HeldUp), x.Last, x.LastSteps, x.P, size(x.AllocatedPeak), size(x.ReservedPeak))

@@ -1,6 +1,6 @@
 // The page of a difference: the peaks, and a table of each dimension with bars on both sides.
 
-// signed is a difference in bytes as an element.
+// signed returns a difference in bytes as an element.
 const signed = (n) => el("data", { value: n, title: exactly(n) }, n > 0 ? "+" : "", mib(n));
 const relative = (r) => {
   const before = r.before.bytes, by = r.after.bytes - before;
@@ -11,7 +11,7 @@ const relative = (r) => {
 const difference = (r) => r.after.bytes - r.before.bytes;
 const colour = (n) => (n > 0 ? css("--alarm") : hue(0));
 
-// changeBar is a difference on the right of a middle line, for growth, or on its left.
+// changeBar returns a bar of a difference: right of a middle line for growth, else left of it.
 function changeBar(n, most) {
   const width = most > 0 ? (50 * Math.abs(n)) / most : 0;
   return el("span", { class: "change", "aria-hidden": "true" }, el("i", { style: { width: `${width}%`, background: colour(n), "margin-left": `${n < 0 ? 50 - width : 50}%` } }));
@@ -19,7 +19,7 @@ function changeBar(n, most) {
 
 const base = (path) => path.slice(Math.max(path.lastIndexOf("/"), path.lastIndexOf("\\")) + 1);
 
-// holder is the name of a row, with its place in full as its title.
+// holder returns the name of a row, with its file and line as its title.
 function holder(dimension, r) {
   if (r.name === "") return el("span", { class: "nothing" }, dimension === "line" ? "unknown" : "none");
   if (dimension !== "line") return words(r.name);

@@ -1,9 +1,9 @@
-// Package page writes the project's HTML pages: their one look, and the scripts that they have in
-// common. A page is a single file that works without a network.
+// Package page writes the project's HTML pages, with their common look and the scripts that they
+// share. A page is a single file that works without a network.
 //
-// A page's own script is a part of the module that the shared scripts make up, and uses their
-// names: el and replace (dom.js) make elements, bytes and duration (format.js) figures, hue and css
-// (palette.js) colours, and Table and Chart what their files say.
+// A page's own script is in one module with the shared scripts, and uses their names: el and
+// replace (dom.js) make elements, bytes and duration (format.js) format figures, hue and css
+// (palette.js) return colours, and table.js and chart.js have Table and Chart.
 package page
 
 import (
@@ -20,8 +20,9 @@ import (
 //go:embed files
 var files embed.FS
 
-// scripts are the shared scripts in the order of their use. With a page's own they are one module,
-// so that a browser needs no loader, and the page's policy can name the only script that may run.
+// scripts are the shared scripts in the order of their use. Together with a page's own they are one
+// module, so that a browser needs no loader, and the page's policy can name the only script that
+// may run.
 var scripts = []string{"dom.js", "format.js", "palette.js", "theme.js", "table.js", "chart.js"}
 
 // Page is a page. Title is text; Tools, Body, Style and Script are markup, CSS and JavaScript of
@@ -33,13 +34,14 @@ type Page struct {
 	Style string // beside the shared one
 	// Script runs after the shared scripts.
 	Script string
-	// Data writes what the script reads in the element "data": base64, or JSON by [JSON].
+	// Data writes the contents of the element "data", which the script reads: base64, or JSON by
+	// [JSON].
 	Data func(io.Writer) error
 	// Connects permits connections to the server of the page.
 	Connects bool
 }
 
-// JSON writes a value for [Page.Data]. No text in it ends the element that it is in.
+// JSON writes a value for [Page.Data]. No text in it can end the element that contains it.
 func JSON(v any) func(io.Writer) error {
 	return func(w io.Writer) error {
 		text, err := json.Marshal(v) // writes < and > as \u003c and \u003e
@@ -110,12 +112,12 @@ func (p *Page) script() string {
 
 func (p *Page) style() string { return File(files, "files", "page.css") + p.Style }
 
-// File returns a file that is compiled in, without indentation and without lines of comments, so
-// that pages are smaller. Scripts begin with their name.
+// File returns an embedded file without indentation and without lines of comments, so that pages
+// are smaller. Scripts begin with their name.
 func File(from embed.FS, folder, name string) string {
 	text, err := from.ReadFile(folder + "/" + name)
 	if err != nil {
-		panic(err) // a name that is wrong in the program
+		panic(err) // the program has a wrong name
 	}
 	var b strings.Builder
 	if strings.HasSuffix(name, ".js") {
@@ -129,7 +131,7 @@ func File(from embed.FS, folder, name string) string {
 	return b.String()
 }
 
-// hash is how a policy names a text.
+// hash returns a text's name in a policy.
 func hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])

@@ -37,8 +37,8 @@ type Reader struct {
 	cut    bool // the file ends in the middle of this line
 }
 
-// New returns a reader of a file of which nothing has been read. The budget is
-// charged [BufferCost], and for each line.
+// New returns a reader of a file from its beginning. The budget is charged [BufferCost], and for
+// each line.
 func New(r io.Reader, b *budget.Budget) (*Reader, error) {
 	if err := b.Memory(BufferCost); err != nil {
 		return nil, err
@@ -52,7 +52,8 @@ func (r *Reader) Line() int { return r.line }
 // Cut reports whether the file ends in the middle of the last line, as if its writer was killed.
 func (r *Reader) Cut() bool { return r.cut }
 
-// profile is the JSON of a line. Replays are not reported; their elements would be the largest.
+// profile is the JSON of a line. Replays are skipped, because their elements would be the largest.
+
 type profile struct {
 	trace.StepProfile
 	Number  *int64  `json:"step"`
@@ -63,8 +64,9 @@ type ignored struct{}
 
 func (*ignored) UnmarshalJSON([]byte) error { return nil }
 
-// Next reads a line, and calls use with its profile, unless it is blank or cut. It returns false
-// after the last line. A line that is no profile is an error that wraps [device.ErrInvalid].
+// Next reads a line, and calls use with its profile, unless the line is blank or cut. It returns
+// false after the last line. A line that is not a profile is an error that wraps
+// [device.ErrInvalid].
 func (r *Reader) Next(use func(*trace.StepProfile) error) (more bool, err error) {
 	r.line++
 	line, err := r.next()
@@ -108,7 +110,7 @@ func (r *Reader) decode(line []byte, whole bool, use func(*trace.StepProfile) er
 	return nil
 }
 
-// next reads a line. The last line comes with io.EOF.
+// next reads a line. The last line is returned with io.EOF.
 func (r *Reader) next() (line []byte, err error) {
 	for {
 		part, err := r.in.ReadSlice('\n')

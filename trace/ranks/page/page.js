@@ -1,8 +1,9 @@
-// The page of ranks: the straggler, waits of ranks for each other, and the memory of each.
+// The page of ranks: the straggler, the ranks' waits for each other, and the memory of each.
 
 const took = (ns) => el("data", { value: ns, title: `${count(ns)} ns` }, duration(ns / 1000));
 const probability = (p) => el("data", { value: p }, p > 0 && p < 0.001 ? p.toExponential(1) : p.toPrecision(2));
-const mostNumbers = 32; // ranks, of which the matrix has numbers
+// mostNumbers is the most ranks for which the matrix has numbers.
+const mostNumbers = 32;
 
 let tables = [], matrix = () => {};
 
@@ -59,7 +60,7 @@ function waits(r) {
   return table;
 }
 
-// drawMatrix shows how long the rank of a row has waited for the rank of a column.
+// drawMatrix shows how long the rank of a row waited for the rank of a column.
 function drawMatrix(r) {
   const n = r.world_size, longest = Object.values(r.waited_ns).flat().reduce((a, v) => Math.max(a, v), 0);
   const heat = (ns) => (longest > 0 ? ns / longest : 0), colour = (h) => mix(css("--alarm"), css("--paper"), 0.5 * h);

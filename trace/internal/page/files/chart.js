@@ -1,9 +1,9 @@
 // A chart of one or more series over numbers: steps, or seconds. Each column of pixels shows the
-// largest value in it. A point can be chosen by pointer or arrows.
+// largest value in it. A point can be chosen by pointer or arrow keys.
 
 class Chart {
-  // format writes a value in words; unit and scale are those of the axis; a series is
-  // { name, hue, y }, with NaN where there is no value.
+  // format formats a value; unit and scale are those of the axis; a series is { name, hue, y },
+  // with NaN for a missing value.
   constructor(canvas, { unit, scale = 1, format, label, height = 150, onChoose = () => {} }) {
     Object.assign(this, { canvas, unit, scale, format, height, onChoose, chosen: -1, x: [], series: [], marks: [] });
     canvas.tabIndex = 0;
@@ -36,7 +36,7 @@ class Chart {
     this.onChoose(i);
   }
 
-  // select marks a point that was chosen elsewhere; -1: none.
+  // select marks a point that was chosen in another view; -1: none.
   select(i) {
     this.chosen = i;
     this.canvas.setAttribute("aria-valuenow", Math.max(0, i));
@@ -78,7 +78,7 @@ class Chart {
       const flush = () => {
         if (high === -Infinity) return;
         c[open ? "lineTo" : "moveTo"](column, y(high));
-        if (!open) c.lineTo(column + 1, y(high)); // so that a single point is seen
+        if (!open) c.lineTo(column + 1, y(high)); // makes a single point visible
         [open, high] = [true, -Infinity];
       };
       for (let i = 0; i < n; i++) {
@@ -114,10 +114,10 @@ function dot(c, x, y, colour, radius) {
   c.stroke();
 }
 
-// yTicks are the ticks of an axis from 0 to most, of so many pixels.
+// yTicks returns the ticks of an axis from 0 to most, for a height in pixels.
 const yTicks = (most, height) => ticks(0, most, Math.max(2, height / 40));
 
-// leftOf is how far from the left a plot begins: its labels stand before it.
+// leftOf returns the left edge of a plot, after its labels.
 const leftOf = (c, most, height) => 16 + Math.max(30, ...yTicks(most, height).map((t) => c.measureText(t.text).width));
 
 // drawAxes draws lines and labels of y from 0 to most, and of x at its ticks.

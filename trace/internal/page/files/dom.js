@@ -1,5 +1,5 @@
-// Elements are made here and nowhere else. Text becomes text nodes, so that nothing in a recording
-// is ever markup.
+// All elements are made here. Text becomes text nodes, so that nothing in a recording is ever
+// markup.
 
 function el(tag, attributes, ...children) {
   const e = document.createElement(tag);
@@ -25,8 +25,8 @@ function replace(e, ...children) {
   append(e, children);
 }
 
-// listen adds a listener to an element that other recordings are shown in, too, until another one
-// is: stopListening removes them all.
+// listen adds a listener to an element that other recordings use, too. stopListening removes all
+// listeners before another recording is shown.
 let listening = new AbortController();
 
 function listen(target, type, f) { target.addEventListener(type, f, { signal: listening.signal }); }
@@ -63,5 +63,5 @@ const tip = {
   hide() { $("tip").hidden = true; },
 };
 
-// row is a line of a tooltip: what, and how much.
+// row returns a line of a tooltip: a name and a value.
 const row = (what, value) => el("div", { class: "pair" }, el("span", {}, what), el("b", {}, value));

@@ -1,4 +1,4 @@
-// Bytes are shown in MiB; the exact number is in each element's title and value.
+// Bytes are shown in MiB; the exact number is each element's title and value.
 
 const MiB = 1048576;
 const whole = new Intl.NumberFormat("en");
@@ -14,12 +14,12 @@ function mib(n) {
   return `${two.format(v)} MiB`;
 }
 
-// bytes is an amount of memory as an element.
+// bytes returns an amount of memory as an element.
 const bytes = (n) => el("data", { value: n, title: exactly(n) }, mib(n));
 
 const percent = (part, all) => (all > 0 ? `${((100 * part) / all).toFixed(part === all ? 0 : 1)} %` : "–");
 
-// duration is a time of so many µs, in a unit that fits it once it is rounded.
+// duration formats a time in µs, in a unit that fits the rounded value.
 function duration(us) {
   if (us < 999.5) return `${us.toFixed(0)} µs`;
   if (us < 999500) return `${(us / 1000).toPrecision(3)} ms`;
@@ -28,16 +28,16 @@ function duration(us) {
   return `${Math.floor(s / 60)} min ${s % 60} s`;
 }
 
-// niceStep is a distance between marks, 1, 2 or 5 times a power of ten, of which at most n fit into
-// range.
+// niceStep returns a distance between marks, 1, 2 or 5 times a power of ten, of which at most n fit
+// into range.
 function niceStep(range, n) {
   const rough = Math.max(range / n, 1e-9), unit = 10 ** Math.floor(Math.log10(rough));
   for (const f of [1, 2, 5, 10]) if (f * unit >= rough) return f * unit;
   return rough;
 }
 
-// ticks are at most n round numbers from one number to another, at least least apart, each with a
-// text of its own.
+// ticks returns at most n round numbers between two numbers, at least least apart, with distinct
+// texts.
 function ticks(from, to, n, { suffix = "", least = 0 } = {}) {
   const step = Math.max(niceStep(to - from, n), least), digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   const format = new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
@@ -46,16 +46,16 @@ function ticks(from, to, n, { suffix = "", least = 0 } = {}) {
   return list;
 }
 
-// timeTicks are ticks of microseconds, in one unit.
+// timeTicks returns ticks of microseconds, in one unit.
 function timeTicks(from, to, n) {
   const [unit, suffix] = to < 1e3 ? [1, " µs"] : to < 1e6 ? [1e3, " ms"] : [1e6, " s"];
   return ticks(from / unit, to / unit, n, { suffix }).map((t) => ({ ...t, at: t.at * unit }));
 }
 
-// stepTicks are ticks of whole numbers.
+// stepTicks returns ticks of whole numbers.
 const stepTicks = (from, to, n) => ticks(from, to, n, { least: 1 });
 
 const shorten = (text, n) => (text.length > n ? `${text.slice(0, n - 1)}…` : text);
 
-// words is text from a recording, which may be of any length.
+// words shows a text from a recording, which may have any length.
 const words = (text) => (text.length > 96 ? el("span", { title: text.slice(0, 4000) }, shorten(text, 96)) : text);

@@ -1,4 +1,5 @@
-// Colours that colour-blind people can tell apart, on light and on dark paper: after Okabe and Ito.
+// Colours that colour-blind people can distinguish, in the light and the dark theme: after Okabe
+// and Ito.
 
 const hues = {
   light: ["#0b6fb3", "#d55e00", "#009e73", "#cc79a7", "#e09b00", "#56b4e9", "#8c6d31", "#7a5cc4", "#b8c400", "#3f4b5b"],
@@ -23,7 +24,7 @@ function hue(i) {
   return i < 0 ? grey[mode] : hues[mode][i % hues[mode].length];
 }
 
-// colourOf is the colour of a group; of what the groups have in common they keep it.
+// colourOf returns the colour of a group. Categories and sizes keep theirs in all groupings.
 function colourOf(groups, grouping, g) {
   if (groups.rest[g]) return hue(-1);
   if (grouping.categories) return hue(categoryHue[groups.names[g]] ?? -1);
@@ -33,14 +34,14 @@ function colourOf(groups, grouping, g) {
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// inkOn is black or white, whichever has the greater contrast with a colour: at least 4.5 (WCAG
-// 2.1).
+// inkOn returns black or white, whichever has the greater contrast with a colour: at least 4.5
+// (WCAG 2.1).
 function inkOn(colour) {
   const [r, g, b] = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16) / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
 }
 
-// mix is a colour that is a part of one and the rest of another.
+// mix returns a mixture of two colours; part is the share of the first.
 function mix(a, b, part) {
   const v = [1, 3, 5].map((i) => Math.round(parseInt(a.slice(i, i + 2), 16) * part + parseInt(b.slice(i, i + 2), 16) * (1 - part)));
   return `#${v.map((x) => x.toString(16).padStart(2, "0")).join("")}`;

@@ -1,6 +1,6 @@
 // Tables that sort by any column. Columns: { name, title, value(row), show(row), text, start };
-// value sorts, show gives what a cell holds, text columns are on the left and start ascending. foot
-// is a row below all others.
+// value sorts, show returns the contents of a cell, text columns are on the left and start
+// ascending. foot is a row below all others.
 
 class Table {
   constructor(box, columns, { sort = 0, descending = true, most = 100, onSelect, label, foot } = {}) {
@@ -30,8 +30,8 @@ class Table {
     this.box.querySelectorAll("th button")[i].focus();
   }
 
-  // draw makes the rows anew, and the head only when the order changes: a focused button stays as
-  // it is while rows come.
+  // draw replaces the rows, and the head only when the order changes, so that a focused button
+  // keeps the focus while rows are added.
   draw() {
     const rows = this.sorted(), shown = rows.slice(0, this.shown);
     if (this.selected && rows.includes(this.selected) && !shown.includes(this.selected)) shown.push(this.selected);
@@ -65,7 +65,7 @@ class Table {
 
   choose(r) { this.onSelect(r); }
 
-  // select marks a row, which somebody else chose.
+  // select marks a row that was chosen in another view.
   select(r) {
     if (this.selected === r) return;
     this.selected = r;
@@ -99,16 +99,16 @@ class Table {
   }
 }
 
-// amountFirst moves a column to the front where the screen is too narrow for all.
+// amountFirst moves a column to the front if the screen is too narrow for all.
 function amountFirst(columns, name) {
   const i = columns.findIndex((c) => c.name === name);
   if (window.innerWidth < 600) columns.unshift(...columns.splice(i, 1));
 }
 
-// swatched is a name behind its colour.
+// swatched returns a name after its colour.
 const swatched = (colour, name) => el("span", { class: "swatched" }, el("i", { class: "swatch", style: { background: colour } }), name);
 
-// shareBar is how a whole is divided, as a bar.
+// shareBar returns a bar of the parts of a whole.
 function shareBar(parts, whole) {
   return el("span", { class: "bar", role: "img", "aria-label": parts.map((p) => `${p.name} ${mib(p.bytes)}`).join(", ") },
     parts.map((p) => el("i", { title: `${p.name}: ${mib(p.bytes)} (${exactly(p.bytes)})`, style: { width: `${whole > 0 ? (100 * p.bytes) / whole : 0}%`, background: p.colour } })));

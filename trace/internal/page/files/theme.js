@@ -1,4 +1,4 @@
-// The theme: light, dark, or the system's. A reader's choice stays while the browser keeps it.
+// The theme: light, dark, or the system's. The browser stores a reader's choice.
 
 function theme(redraw) {
   const button = $("theme"), names = { "": "system", light: "light", dark: "dark" };
@@ -21,8 +21,8 @@ function theme(redraw) {
   darkMedia.addEventListener("change", redraw);
 }
 
-// present calls a function that shows the page's data, and shows its error where there is one. The
-// page is drawn anew by redraw when its width, the theme or the medium changes.
+// present calls show, which shows the page's data, and shows its error if it fails. redraw is
+// called when the width, the theme or the medium changes.
 async function present(show, redraw) {
   theme(() => redraw());
   let width = window.innerWidth;
