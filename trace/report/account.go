@@ -9,32 +9,36 @@ import (
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
-// account is what a page shows, worked out from a source. A moment is the number of an entry, or -1 for before the first: a
-// block is held at every moment from alloc up to, and without, free.
+// account is the data of a page, computed from a source. A moment is the number of an entry, or -1
+// for the time before the first. A block is held at the moments from alloc up to but not including
+// free.
 type account struct {
 	*source
 	blocks []block
 	ranges []memory
 	steps  []stepAccount
-	open   []int32 // of each moment: the innermost step, -1: none; nil: there are no steps
+	open   []int32 // of each moment: the innermost step, -1: none; nil: no steps
 	sites  []kept
 
 	segments      segments
-	fragmentation *fragmentation // nil: none that is worth words
+	fragmentation *fragmentation // nil: too little to show
 
 	peak         int32 // the first moment at which most is allocated
 	peakBytes    int64
 	peakReserved int64 // the most that is reserved, at any moment
 	reservedAt   int32 // the first moment of that
-	// forgotten is the cache's own profile of a peak that the entries don't have; nil: they have it.
+	// forgotten is the cache's own profile of a peak that is not in the entries; nil: it is in
+	// them.
 	forgotten    *profile
-	mostReserved int64 // as far as the entries or the cache know
-	exact        bool  // blocks have the size that the allocator gave them, and not what was asked for, rounded
+	mostReserved int64 // by the entries and the cache
+	// exact is set if blocks have the allocator's sizes, and not the rounded sizes of their
+	// requests.
+	exact bool
 }
 
-// block is one hand-out.
+// block is a block from its allocation to its free.
 type block struct {
-	alloc, free, done int32 // done: when it no longer waits for a stream
+	alloc, free, done int32 // moments; done: it no longer waits for a stream
 	addr              uint64
 	size, requested   int64
 	stream            uint64
@@ -42,13 +46,13 @@ type block struct {
 	step              int64
 }
 
-// maxBytes is the most that a page's numbers hold exactly.
+// maxBytes is the largest number that a page's numbers represent exactly.
 const maxBytes = 1 << 53
 
 // errTooLarge is about entries that no device can have.
 var errTooLarge = errors.New("more than 2^53 bytes are in use at once: no device has so much memory")
 
-// newAccount works a source out.
+// newAccount computes the account of a source.
 func newAccount(s *source) (*account, error) {
 	if err := s.checkFinal(); err != nil {
 		return nil, fmt.Errorf("report: %s: %w", s.name, err)
@@ -69,11 +73,11 @@ func newAccount(s *source) (*account, error) {
 	return a, nil
 }
 
-// moments is the number of entries, which is the first moment behind all.
+// moments returns the number of entries, which is the first moment after all.
 func (a *account) moments() int32 { return int32(len(a.entries)) }
 
-// addBlocks pairs allocations with frees. What is freed without having been allocated was there before; what the entries
-// contradict is counted, and the latest entry holds.
+// addBlocks pairs allocations with frees. A block that is freed without an allocation existed
+// before the recording. Contradictions are counted, and the later entry is believed.
 func (a *account) addBlocks() {
 	live := make(map[uint64]int32, 1024)
 	n, odd := a.moments(), 0
@@ -128,7 +132,7 @@ func (a *account) addBlocks() {
 	}
 }
 
-// sizeOf is the size of an entry's block. Frees tell only what was asked for.
+// sizeOf returns the size of an entry's block. Frees have only the requested size.
 func (a *account) sizeOf(e *entry) int64 {
 	if e.size > 0 {
 		return e.size
@@ -137,7 +141,7 @@ func (a *account) sizeOf(e *entry) int64 {
 	return a.sizing.round(e.requested)
 }
 
-// countBlocks is a number of blocks in words.
+// countBlocks formats a number of blocks.
 func countBlocks(n int) string {
 	if n == 1 {
 		return "1 block"
@@ -152,7 +156,8 @@ func (a *account) note(format string, args ...any) {
 // end ends a block that is still held.
 func (b *block) end(at int32) { b.free, b.done = min(b.free, at), min(b.done, at) }
 
-// earlier is the owner of a block from before the recording, of which the free may know more.
+// earlier returns the owner of a block from before the recording: that of its free, if it has a
+// label.
 func (a *account) earlier(id int32) int32 {
 	if o := a.owners.list[id]; o.category > 0 || o.module != "" {
 		return id
@@ -160,7 +165,7 @@ func (a *account) earlier(id int32) int32 {
 	return a.owners.add(owner{category: before, stack: -1})
 }
 
-// addFinal takes in the blocks at the end, and returns how many blocks they lack.
+// addFinal adds the blocks at the end, and returns how many held blocks are missing there.
 func (a *account) addFinal(live map[uint64]int32) (missing int) {
 	if a.final == nil {
 		return 0
@@ -189,14 +194,14 @@ func (a *account) addFinal(live map[uint64]int32) (missing int) {
 	return missing
 }
 
-// curve is a quantity at each moment, from -1 on: curve[i] is that of moment i-1.
+// curve returns a quantity at each moment, from -1 on: curve[i] is that of moment i-1.
 func (a *account) curve(add func(delta func(at int32, by int64))) ([]int64, error) {
 	c := make([]int64, int(a.moments())+1)
 	tooLarge := false
 	add(func(at int32, by int64) {
 		if at < a.moments() {
 			c[at+1] += by
-			tooLarge = tooLarge || c[at+1] > maxBytes // and so no sum ever wraps
+			tooLarge = tooLarge || c[at+1] > maxBytes // so no sum wraps
 		}
 	})
 	for i := range c {
@@ -210,7 +215,7 @@ func (a *account) curve(add func(delta func(at int32, by int64))) ([]int64, erro
 	return c, nil
 }
 
-// allocated is the curve of the bytes that are handed out.
+// allocated returns the curve of the allocated bytes.
 func (a *account) allocated() ([]int64, error) {
 	return a.curve(func(delta func(int32, int64)) {
 		for _, b := range a.blocks {
@@ -220,7 +225,7 @@ func (a *account) allocated() ([]int64, error) {
 	})
 }
 
-// reserved is the curve of the bytes that the driver gave.
+// reserved returns the curve of the bytes held from the driver.
 func (a *account) reserved() ([]int64, error) {
 	return a.curve(func(delta func(int32, int64)) {
 		for _, m := range a.ranges {
@@ -230,7 +235,7 @@ func (a *account) reserved() ([]int64, error) {
 	})
 }
 
-// findPeak finds the first moment at which most is allocated.
+// findPeak finds the first moment at which the most bytes are allocated.
 func (a *account) findPeak() error {
 	allocated, err := a.allocated()
 	if err != nil {

@@ -11,20 +11,21 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// FromCache reports on a cache of a running program: what it holds now, who held its peak, and, as
-// far as [memcache.Cache.RecordHistory] keeps it, what happened over time. The profiles are exact,
-// whatever the history has forgotten, and of one moment; steps are those of a profiler, in any
-// order. Requests wait while the cache is looked at, and not while the report is made. A cache with
+// FromCache makes a report of the cache of a running program: its memory now, the holders of its
+// peak, and its history, as far as [memcache.Cache.RecordHistory] keeps it. The profiles are exact
+// and of one moment, even if the history has forgotten entries. steps are those of a profiler, in
+// any order. Requests wait while the cache is read, but not while the report is made. A cache with
 // entries that no device can have is an error, as in [Read].
 //
-// If graphs hold memory, the page has a profile of that by the owners of their captures, with the
-// graph's number as a tag (memcache.Cache.GraphProfile): it is no part of what is allocated. A
-// recording has none of it.
+// If graphs hold memory, the page has a profile of it by the owners at capture, with the graph's
+// number as a tag (memcache.Cache.GraphProfile). It is not part of the allocated memory, and
+// recordings don't have it.
 //
 // The page begins with the cache's own peaks. If the history has forgotten that moment, or began
-// after it, the page says so and shows the holders of the memory then. Of a step whose beginning
-// the history has forgotten the profiler's figures are shown. Other options are tried only if the
-// history is all that happened to an empty cache; a recording of trace/record has more.
+// after it, the page states that and shows the holders of the memory then. For a step whose
+// beginning the history has forgotten the page shows the profiler's figures. Other options are
+// tried only if the history begins with an empty cache and is complete; a recording of trace/record
+// has more.
 func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report, error) {
 	if c == nil {
 		return nil, fmt.Errorf("report: FromCache: %w: the cache is nil: there is nothing to show", ErrInvalid)
@@ -72,7 +73,7 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 	return r, nil
 }
 
-// ofRank is the device's name with the rank, if there are ranks.
+// ofRank returns the device's name with the rank, if there are ranks.
 func ofRank(device string, steps []trace.StepProfile, o Options) string {
 	rank, size := o.Rank, o.WorldSize
 	if size == 0 && len(steps) > 0 {
@@ -84,7 +85,8 @@ func ofRank(device string, steps []trace.StepProfile, o Options) string {
 	return fmt.Sprintf("%s, rank %d of %d", device, rank, size)
 }
 
-// addPeak takes over the cache's own peaks where they are above those of the history, which may have forgotten them.
+// addPeak uses the cache's own peaks if they are above those of the history, which may have
+// forgotten them.
 func (a *account) addPeak(peak *profile, reserved int64) {
 	if peak.allocated > a.peakBytes {
 		a.forgotten = peak
@@ -96,7 +98,7 @@ func (a *account) addPeak(peak *profile, reserved int64) {
 	a.mostReserved = max(a.mostReserved, reserved)
 }
 
-// labels gives what a cache knows of owners numbers.
+// labels numbers the owners that a cache reports.
 type labels struct {
 	owners *owners
 	byPC   map[uintptr]frame
@@ -107,12 +109,12 @@ func (l *labels) owner(label memcache.Label, stack []uintptr) int32 {
 	return l.owners.add(owner{category: int8(label.Category), module: label.Module, tags: label.Tags, stack: l.owners.stack(l.framesOf(stack))})
 }
 
-// relabelled is the owner with the same stack and another label.
+// relabelled returns the owner with the same stack and another label.
 func (l *labels) relabelled(id int32, label memcache.Label) int32 {
 	return l.owners.add(owner{category: int8(label.Category), module: label.Module, tags: label.Tags, stack: l.owners.list[id].stack})
 }
 
-// framesOf are the calls of a stack.
+// framesOf returns the calls of a stack.
 func (l *labels) framesOf(stack []uintptr) (list []frame) {
 	for _, pc := range stack {
 		f, ok := l.byPC[pc]
@@ -129,7 +131,7 @@ func (l *labels) framesOf(stack []uintptr) (list []frame) {
 	return list
 }
 
-// segment takes over a segment with its blocks in use.
+// segment converts a segment with its blocks in use.
 func (l *labels) segment(seg *memcache.SegmentSnapshot) finalSegment {
 	f := finalSegment{addr: uint64(seg.Address), size: seg.TotalSize, stream: seg.Stream, mapped: seg.Expandable}
 	for _, b := range seg.Blocks {
@@ -155,8 +157,8 @@ var actions = map[memcache.Action]recording.Action{
 	memcache.ActionSegmentUnmap: recording.SegmentUnmap, memcache.ActionOOM: recording.OOM,
 }
 
-// addHistory takes over an entry of the history. A block whose label was changed has had the last one from the start, as in
-// the cache's own profiles.
+// addHistory converts an entry of the history. A block whose label was changed has the last label
+// from its start, as in the cache's own profiles.
 func (s *source) addHistory(h *memcache.HistoryEntry, l *labels, rec *recording.Recording) {
 	if h.Action == memcache.ActionRelabel {
 		if i, ok := l.allocs[h.Serial]; ok {
@@ -169,7 +171,7 @@ func (s *source) addHistory(h *memcache.HistoryEntry, l *labels, rec *recording.
 	if !ok || h.Size <= 0 {
 		return
 	}
-	now := h.Time.UnixNano() // streams that wait for the history's lock took the time before
+	now := h.Time.UnixNano() // an entry may have an earlier time, if its stream waited for the lock
 	if n := len(s.entries); n > 0 {
 		now = max(now, s.entries[n-1].time)
 	}
@@ -181,7 +183,7 @@ func (s *source) addHistory(h *memcache.HistoryEntry, l *labels, rec *recording.
 	addHistoryEntry(rec, action, h)
 }
 
-// addSpans puts the steps where their times lie among the entries.
+// addSpans places the steps among the entries by their times.
 func (s *source) addSpans(steps []trace.StepProfile) {
 	if len(s.entries) == 0 {
 		return
@@ -194,14 +196,15 @@ func (s *source) addSpans(steps []trace.StepProfile) {
 		return
 	}
 	steps = slices.Clone(steps)
-	slices.SortStableFunc(steps, func(a, b trace.StepProfile) int { return a.Start.Compare(b.Start) }) // the innermost is the last that began
+	// By start, so that the innermost step is the last that began.
+	slices.SortStableFunc(steps, func(a, b trace.StepProfile) int { return a.Start.Compare(b.Start) })
 	s.run = [2]int64{steps[0].Step, steps[len(steps)-1].Step}
 	for i := range steps {
 		p := &steps[i]
 		start := p.Start.UnixNano()
 		end := start + int64(p.HostTime)
 		if end < s.entries[0].time {
-			continue // the history has forgotten it
+			continue // the history has forgotten the step
 		}
 		sp := span{step: p.Step, from: at(start), to: at(end + 1), failed: p.Failed, h2d: p.H2DBytes, d2h: p.D2HBytes, hostTime: int64(p.HostTime), deviceTime: -1,
 			graphs: p.GraphBytes}
@@ -215,5 +218,5 @@ func (s *source) addSpans(steps []trace.StepProfile) {
 	}
 }
 
-// categoryName is the cache's name of a category.
+// categoryName returns the cache's name of a category.
 func categoryName(c int) string { return memcache.Category(c).String() }

@@ -39,14 +39,14 @@ func fromRecording(rec *recording.Recording) *source {
 	return s
 }
 
-// details are a recording's, with the numbers that this package gives labels and stacks.
+// details are a recording's details, with this package's numbers of labels and stacks.
 type details struct {
 	*recording.Details
 	owners *owners
 	stacks []int32
 	words  []*word // of each stack; nil: none
 	known  map[[2]int32]int32
-	nobody int8 // the category of what has no label
+	nobody int8 // the category without a label
 }
 
 func newDetails(rec *recording.Recording, o *owners) *details {
@@ -76,12 +76,12 @@ func newDetails(rec *recording.Recording, o *owners) *details {
 func (d *details) label(i int) int32 { return at(d.Labels, i, -1) }
 func (d *details) stack(i int) int32 { return at(d.Stacks, i, -1) }
 
-// step is that of an entry's label, or of the one in its stack; 0: none.
+// step returns the step of an entry's label, or of the label in its stack; 0: none.
 func (d *details) step(i int) int64 {
 	return cmp.Or(at(d.Steps, i, 0), d.word(d.stack(i)).step)
 }
 
-// word is the label in a stack; zero: there is none.
+// word returns the label in a stack; zero: there is none.
 func (d *details) word(stack int32) word {
 	if w := at(d.words, int(stack), nil); w != nil {
 		return *w
@@ -89,19 +89,19 @@ func (d *details) word(stack int32) word {
 	return word{}
 }
 
-// time is in ns since 1970; 0: unknown.
+// time returns the time of an entry in ns since 1970; 0: unknown.
 func (d *details) time(i int) int64 {
 	if d.Times == nil {
 		return 0
 	}
-	start := int64(1) // of recordings that don't say when
+	start := int64(1) // of recordings without a start time
 	if !d.Start.IsZero() {
 		start = d.Start.UnixNano()
 	}
 	return start + at(d.Times, i, 0)*1000
 }
 
-// at is an element of a list that may end before, or not be there.
+// at returns an element of a list, or none if the list is shorter.
 func at[T any](list []T, i int, none T) T {
 	if i < 0 || i >= len(list) {
 		return none
@@ -109,7 +109,7 @@ func at[T any](list []T, i int, none T) T {
 	return list[i]
 }
 
-// owner is the number of the owner with a label and a stack.
+// owner returns the number of the owner with a label and a stack.
 func (d *details) owner(label, stack int32) int32 {
 	key := [2]int32{label, stack}
 	id, ok := d.known[key]
@@ -129,7 +129,7 @@ func (d *details) owner(label, stack int32) int32 {
 	return id
 }
 
-// category is the number of a category's name; names that the cache does not know are "other".
+// category returns the number of a category's name; a name that the cache does not have is "other".
 func (d *details) category(name string) int8 {
 	if name == "" {
 		return d.nobody
@@ -142,7 +142,7 @@ func (d *details) category(name string) int8 {
 	return 0
 }
 
-// addFinal takes over the segments at the end.
+// addFinal converts the segments at the end.
 func (s *source) addFinal(rec *recording.Recording, d *details) {
 	if rec.Segments != nil {
 		s.final = []finalSegment{}
@@ -163,8 +163,9 @@ func (s *source) addFinal(rec *recording.Recording, d *details) {
 	}
 }
 
-// addMarks takes over the steps, and the other marks. torch.profiler calls its steps ProfilerStep#n; where nobody marked steps, the end
-// of an optimiser's step ends one.
+// addMarks converts the marks of steps and the other marks. torch.profiler marks its steps as
+// ProfilerStep#n. In a recording without marks of steps, each step ends with a step of the
+// optimiser.
 func (s *source) addMarks(d *details) {
 	n := len(s.entries)
 	var optimizer []span

@@ -1,37 +1,40 @@
-// Package report makes one self-contained HTML page of what a device's memory was used for: memory
-// over time by category, its holders at any moment and at the peak, the map of segments and blocks,
-// what fragments them, the table of steps, what was never freed, and what other options would have
-// cost. The page needs no network, no server and no other file, and refuses to load any.
+// Package report makes a self-contained HTML page about the use of a device's memory: memory over
+// time by category, its holders at any moment and at the peak, the map of segments and blocks, the
+// causes of fragmentation, the table of steps, the blocks that were never freed, and the cost of
+// other options. The page needs no network, no server and no other file, and does not load any.
 //
-// Of a program that runs:
+// A page of a running program:
 //
 //	cache.RecordHistory(memcache.HistoryOptions{Entries: 1 << 20, Stacks: memcache.StacksAlloc})
 //	...
 //	page, err := report.FromCache(cache, nil, report.Options{})
 //	err = report.Write(w, page)
 //
-// The second argument are the steps of a trace.Profiler, if there is one; without it steps are those of the labels.
+// The second argument is the steps of a trace.Profiler, if the program has one. Without it steps
+// are taken from the labels.
 //
-// Of a file, as cistern report does: [Read] takes snapshots of torch.cuda.memory._dump_snapshot, and
-// recordings in JSON lines.
+// To make a page of a file, as cistern report does, use [Read]. It reads snapshots of
+// torch.cuda.memory._dump_snapshot, and recordings in JSON lines.
 //
 // Package autograd/forecast makes pages of trainings that did not run, with the model by layers.
 //
-// # What the figures are
+// # The figures
 //
-// A moment is the number of an entry: the state is what holds after that entry. Every figure is of exact entries; only the
-// drawing leaves out what is smaller than a pixel. Bytes are those of blocks, as MemoryAllocated counts them. Recordings say what was
-// asked for, and the blocks follow from the addresses; where a recording began too late for that, requests are rounded as the
-// options say, and the page says so.
+// A moment is the number of an entry, and the figures of a moment are those after the entry. Every
+// figure is computed from all entries; only the drawing leaves out anything smaller than a pixel.
+// Bytes are those of blocks, as MemoryAllocated counts them. Recordings contain requested sizes,
+// and the sizes of the blocks follow from the addresses. If a recording began too late for that,
+// requests are rounded by the options, and the page states so.
 //
 // # Steps
 //
-// A step is what was marked as one, or the stretch from its label's first allocation to the next one's; in PyTorch's snapshots
-// torch.profiler's marks, or else what ends with a step of an optimiser. What three steps or more left behind is said to grow.
+// A step is a mark in the recording, or the entries from its label's first allocation to the next
+// label's. In PyTorch's snapshots it is a mark of torch.profiler, or else ends with a step of an
+// optimiser. Memory that three or more steps left behind is reported as growing.
 //
 // # Trust
 //
-// Recordings are taken for hostile: what is read is bounded, and no text of theirs is ever markup. The page's policy allows its own
-// script and style and nothing else. Addresses are left out unless [Options] asks for them; what the page has is the distances between
-// them.
+// Recordings are treated as hostile: reading is bounded, and their texts are never markup. The
+// page's policy allows its own script and style and nothing else. The page contains addresses only
+// if [Options] requests them; otherwise it contains the distances between them.
 package report

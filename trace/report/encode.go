@@ -12,11 +12,11 @@ import (
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
-// The data of a page are a line of JSON, followed by columns of numbers, compressed. Text of a
-// recording is part of the HTML as base64 alone, so that there is nothing to escape, and the
-// page's script writes all of it as text.
+// The data of a page is a line of JSON, followed by columns of numbers, compressed. Text of a
+// recording is in the HTML only as base64, so that there is nothing to escape, and the page's
+// script writes all of it as text.
 
-// payload is what the page's script reads.
+// payload is the data of the page's script.
 type payload struct {
 	Categories []string   `json:"categories"`
 	Recordings []*encoded `json:"recordings"`
@@ -31,20 +31,21 @@ type encoded struct {
 	Exact     bool   `json:"exact"`
 	Labelled  bool   `json:"labelled"`
 	Stacked   bool   `json:"stacked"`
-	Base      string `json:"base,omitempty"` // the address that others count from, in hexadecimal
+	Base      string `json:"base,omitempty"` // addresses count from it, in hexadecimal
 	StartTime int64  `json:"startTime"`      // ms since 1970; 0: unknown
 	TimeUnit  int64  `json:"timeUnit"`       // µs: of the column of times
 
-	Peak         int32    `json:"peak"`
-	PeakBytes    int64    `json:"peakBytes"`
-	MostReserved int64    `json:"mostReserved"`
-	Forgotten    int      `json:"forgotten"` // the profile of a peak that the entries don't have; -1: they have it
-	Allocs       int64    `json:"allocs"`
-	Notes        []string `json:"notes"`
-	Limit        int64    `json:"limit"` // of the cache; 0: none, or unknown
-	Total        int64    `json:"total"` // the device's memory; 0: unknown
-	Late         bool     `json:"late"`  // memory was in use before the first entry
-	Run          [2]int64 `json:"run"`   // the first and the last step that was profiled; 0, 0: none
+	Peak         int32 `json:"peak"`
+	PeakBytes    int64 `json:"peakBytes"`
+	MostReserved int64 `json:"mostReserved"`
+	// Forgotten is the profile of a peak that is not in the entries; -1: it is in them.
+	Forgotten int      `json:"forgotten"`
+	Allocs    int64    `json:"allocs"`
+	Notes     []string `json:"notes"`
+	Limit     int64    `json:"limit"` // of the cache; 0: none, or unknown
+	Total     int64    `json:"total"` // the device's memory; 0: unknown
+	Late      bool     `json:"late"`  // memory was in use before the first entry
+	Run       [2]int64 `json:"run"`   // the first and the last profiled step; 0, 0: none
 
 	Failing  int64     `json:"failing"`
 	Shortage *shortage `json:"shortage,omitempty"`
@@ -56,13 +57,13 @@ type encoded struct {
 	Frames  []encodedFrame `json:"frames"`
 	Stacks  [][]int32      `json:"stacks"`
 	Sites   []int32        `json:"sites"`
-	OOMs    [][4]int64     `json:"ooms"` // moment, bytes, owner and stream
+	OOMs    [][4]int64     `json:"ooms"` // moment, bytes, owner, stream
 	Marks   []encodedMark  `json:"marks"`
 	Steps   encodedSteps   `json:"steps"`
 	Kept    []encodedKept  `json:"kept"`
 	WhatIf  []estimate     `json:"whatIf"`
 	Layers  []Layer        `json:"layers,omitempty"`
-	// Fragmentation is that at the peak of what is reserved; nil: little.
+	// Fragmentation is that at the peak of the reserved memory; nil: too little to show.
 	Fragmentation *fragmentation    `json:"fragmentation,omitempty"`
 	Moment        []encodedProfile  `json:"profiles"`
 	Columns       map[string]column `json:"columns"`
@@ -74,7 +75,7 @@ type encodedFrame [3]any
 // encodedMark is name, from and to.
 type encodedMark [3]any
 
-// encodedSteps has a column for each figure of the steps, and a name for each column. Shares are rows.
+// encodedSteps has a column for each figure of the steps, and one for the names. Shares are rows.
 type encodedSteps struct {
 	Columns map[string][]int64 `json:"columns"`
 	Names   []string           `json:"names"`
@@ -103,8 +104,9 @@ type encodedProfile struct {
 	Holdings  [][4]int64 `json:"holdings"`
 }
 
-// column says where a column of numbers is: the offset in bytes behind the header, the number of numbers, and the type in little
-// endian: "i4" or "f8", "d4" for differences, and "k4" for multiples of 512.
+// column is the position of a column of numbers: the offset in bytes after the header, the number
+// of numbers, and their little-endian type: "i4" or "f8", "d4" for differences, "k4" for multiples
+// of 512.
 type column struct {
 	At   int    `json:"at"`
 	N    int    `json:"n"`
@@ -146,7 +148,7 @@ func encode(reports []*Report) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// add appends a column of whole numbers, in the smallest type that holds them.
+// add appends a column of whole numbers, in the smallest type that represents them.
 func (e *encoder) add(n int, value func(i int) float64) column {
 	small, multiples := true, true
 	for i := range n {
@@ -163,7 +165,7 @@ func (e *encoder) add(n int, value func(i int) float64) column {
 	return e.append("f8", n, value)
 }
 
-// addRising appends a column of numbers that mostly rise, and fit into 32 bits.
+// addRising appends a column of mostly rising numbers that fit into 32 bits.
 func (e *encoder) addRising(n int, value func(i int) float64) column {
 	return e.append("d4", n, func(i int) float64 {
 		if i == 0 {
@@ -188,7 +190,7 @@ func (e *encoder) append(kind string, n int, value func(i int) float64) column {
 	return c
 }
 
-// numbers gives values numbers in the order of their first use.
+// numbers numbers values in the order of their first use.
 type numbers[T comparable] struct {
 	of   map[T]int32
 	list []T
@@ -247,7 +249,7 @@ func (e *encoder) device(r *Report) *encoded {
 	return d
 }
 
-// columns encodes what there is one of for each block, range or entry.
+// columns encodes the columns, which have a number for each block, range or entry.
 func (e *encoder) columns(d *encoded, r *Report) {
 	a, streams := r.account, numbers[uint64]{}
 	base := uint64(math.MaxUint64)
@@ -360,7 +362,7 @@ func encodeSteps(steps []stepAccount) encodedSteps {
 	}
 	for _, name := range []string{"failed", "late", "ooms", "h2d", "d2h", "hostTime", "deviceTime", "graphs"} {
 		if column := s.Columns[name]; !anyPositive(column) {
-			delete(s.Columns, name) // nobody knows, or it never happened
+			delete(s.Columns, name) // unknown, or it never happened
 		}
 	}
 	if named {

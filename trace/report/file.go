@@ -13,38 +13,42 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is [device.ErrInvalid].
+// ErrInvalid is the class of errors about wrong arguments, for errors.Is. It is
+// [device.ErrInvalid].
 var ErrInvalid = device.ErrInvalid
 
-// Options are the options of reports. The zero value is a good one.
+// Options are the options of reports. The zero value is ready for use.
 type Options struct {
 	// Name is the title; "": the file's name, or the device's.
 	Name string
-	// Rank and WorldSize tell which rank of a training's the device is of, and of how many; a WorldSize of 0: what the steps say.
+	// Rank and WorldSize are the device's rank in the training, and the number of ranks. A
+	// WorldSize of 0: those of the steps.
 	Rank, WorldSize int
-	// WhatIf has option strings, in the form of PYTORCH_CUDA_ALLOC_CONF, under which the recording is
-	// replayed. Each takes as long as the allocator's part of the program took. Without any, Suggest
-	// asks for a list of options that are worth a try against fragmentation, of which a page with many
-	// calls leaves some out. Nothing is replayed otherwise.
+	// WhatIf has option strings, in the form of PYTORCH_CUDA_ALLOC_CONF, under which the recording
+	// is replayed. Each takes as long as the allocator's part of the program took. If WhatIf is
+	// empty, Suggest adds options that may reduce fragmentation, fewer if the recording has many
+	// calls. If neither is set, nothing is replayed.
 	WhatIf  []string
 	Suggest bool
-	// OutOfMemory is the request that failed and that [FromCache]'s page begins with: blocks of
-	// its step are not listed as never freed. nil: the page begins with the last one of the
-	// history, if one failed.
+	// OutOfMemory is the failed request with which [FromCache]'s page begins. Blocks of its step
+	// are not listed as never freed. nil: the page begins with the last failed request of the
+	// history, if there is one.
 	OutOfMemory *memcache.OutOfMemoryError
-	// Layers is a summary of the model that the page shows, in the order of the list; nil: none.
+	// Layers is a summary of the model for the page, in the order of the list; nil: none.
 	Layers []Layer
-	// Limit, in bytes, is the memory limit that the page draws; 0: that of the cache or the
+	// Limit, in bytes, is the memory limit in the page's chart; 0: that of the cache or the
 	// recording.
 	Limit int64
-	// Addresses lets the page tell the addresses of memory. Otherwise it has the distances between them.
+	// Addresses includes the addresses of memory in the page. Otherwise it has the distances
+	// between them.
 	Addresses bool
-	// MaxMemory, in bytes, and MaxWork, in units of about 20 ns, bound what a file may cost that Read
-	// takes. The default of both is 8 for each byte of the file, decompressed, and at least 256 Mi.
+	// MaxMemory, in bytes, and MaxWork, in units of about 20 ns, limit the cost of a file in Read.
+	// The default of both is 8 for each byte of the file, decompressed, and at least 256 Mi.
 	MaxMemory, MaxWork int64
 }
 
-// Report is what a page shows of one device. It does not change, and may be written by several goroutines at once.
+// Report is the data of a page about one device. It is immutable, and may be written by several
+// goroutines at once.
 type Report struct {
 	account   *account
 	whatIf    []estimate
@@ -52,21 +56,22 @@ type Report struct {
 	addresses bool
 }
 
-// What a page costs for each entry: bytes of memory, and units of work of package budget.
+// The cost of a page for each entry: bytes of memory, and units of work of package budget.
 const (
 	entryMemory = 130
 	entryWork   = 80
 )
 
-// What a page costs for each recording.
+// The cost of a page for each recording.
 const (
 	reportMemory = 20_000
 	reportWork   = 5000
 )
 
-// Read reads a file that [torch.cuda.memory._dump_snapshot] wrote, or a recording in JSON lines, either also compressed with
-// gzip. It returns a report for each device in it. name is for the title and for errors. What files say is checked; a file
-// that costs more than the limits allow is an error.
+// Read reads a file that [torch.cuda.memory._dump_snapshot] wrote, or a recording in JSON lines.
+// Either may be compressed with gzip. It returns a report for each device in it. name is for the
+// title and for errors. The contents of files are checked. A file that exceeds the limits is an
+// error.
 //
 // [torch.cuda.memory._dump_snapshot]: https://pytorch.org/docs/stable/torch_cuda_memory.html
 func Read(r io.Reader, name string, o Options) ([]*Report, error) {

@@ -6,11 +6,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// graphs is the profile of what graphs hold now. Owners have the graph as a tag.
+// graphs returns the profile of the memory that graphs hold now. Owners have the graph as a tag.
 func (l *labels) graphs(p memcache.GraphProfile, reserved int64) profile {
 	q := profile{name: "held by graphs", graphs: p.Held, reserved: reserved}
 	for _, h := range p.Holdings {
-		tag := "graph=none" // of no open graph's peak
+		tag := "graph=none" // the peak of no open graph
 		if h.Graph > 0 {
 			tag = "graph=" + strconv.FormatUint(h.Graph, 10)
 		}

@@ -9,10 +9,12 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// A cache's history has less than a stream of it, which trace/record writes: the ring forgets, begins when it is turned on, and does
-// not say when EmptyCache was called. So other options are tried only where the recorded ones, replayed, give what the history has.
+// A cache's history is less than the stream of it that trace/record writes. The ring forgets
+// entries, begins when it is turned on, and does not record calls of EmptyCache. Other options are
+// therefore tried only if a replay under the recorded options reproduces the history's figures.
 
-// historyRecording is a recording for the entries of a cache's history, with what trace/record's header says.
+// historyRecording returns a recording for the entries of a cache's history, with the contents of
+// trace/record's header.
 func historyRecording(name string, dev device.Device, state *memcache.Reading) *recording.Recording {
 	total := dev.Properties().TotalMemory
 	rec := &recording.Recording{Name: name, Conf: state.Config.Options(), Own: true, TotalMemory: total}
@@ -44,8 +46,9 @@ func addHistoryEntry(rec *recording.Recording, action recording.Action, h *memca
 	rec.Entries = append(rec.Entries, e)
 }
 
-// withEmptyCache is the recording with calls of EmptyCache where memory went back to the driver: outside of requests only, or always,
-// since a request that had to give memory back looks like one that came after EmptyCache.
+// withEmptyCache returns the recording with calls of EmptyCache where memory went back to the
+// driver. If always is set it does so inside of requests too, because a request that had to release
+// memory looks like one after EmptyCache.
 func withEmptyCache(rec *recording.Recording, always bool) *recording.Recording {
 	out := *rec
 	out.Entries = make([]recording.Entry, 0, len(rec.Entries)+16)
@@ -67,7 +70,8 @@ func withEmptyCache(rec *recording.Recording, always bool) *recording.Recording 
 	return &out
 }
 
-// estimateHistory is estimate for the entries of a cache's history, if they are all that a program did with an empty cache.
+// estimateHistory is estimate for a cache's history, if that begins with an empty cache and is
+// complete.
 func (r *Report) estimateHistory(rec *recording.Recording, o Options) {
 	const instead = "; a recording of trace/record, made from the start, is replayed by cistern report"
 	a := r.account
@@ -84,7 +88,7 @@ func (r *Report) estimateHistory(rec *recording.Recording, o Options) {
 	a.note("other options can't be tried: the history does not have all that its calls depended on, and made again they cost something else%s", instead)
 }
 
-// replays reports whether the entries, under the options that they were made with, cost what they say.
+// replays reports whether a replay of the entries under their own options reproduces their figures.
 func (r *Report) replays(rec *recording.Recording) bool {
 	a := r.account
 	p, err := recording.NewProgram(rec)
@@ -115,7 +119,7 @@ func (r *Report) replays(rec *recording.Recording) bool {
 	return cost.PeakAllocated == a.peakBytes && cost.PeakReserved == a.peakReserved && cost.DriverCalls == driver && cost.OOMs == ooms
 }
 
-// partial says why the entries are not all that happened to an empty cache; "": they are.
+// partial returns why the history is not complete from an empty cache on; "": it is.
 func (a *account) partial() string {
 	switch {
 	case len(a.entries) == 0:

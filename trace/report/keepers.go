@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// fragmentation is the memory that was free when the reserved memory grew to its peak. None of the
-// pieces served the request, else the cache would not have asked the driver for more.
+// fragmentation is the memory that was free when the reserved memory grew to its peak. No free
+// piece served the request, or the cache would not have asked the driver for more.
 type fragmentation struct {
 	Moment     int32    `json:"moment"`
-	Reserved   int64    `json:"reserved"`   // with what the driver gave then
+	Reserved   int64    `json:"reserved"`   // including the memory that the driver returned then
 	Free       int64    `json:"free"`       // the non-releasable bytes
-	Releasable int64    `json:"releasable"` // free bytes beside them: whole segments, and expandable ones
+	Releasable int64    `json:"releasable"` // other free bytes: whole segments, and expandable ones
 	Segments   int64    `json:"segments"`   // that have non-releasable bytes
-	Shared     []shared `json:"shared"`     // what several owners keep together
+	Shared     []shared `json:"shared"`     // kept by several owners together
 	Keepers    []keeper `json:"keepers"`    // the owners that keep most
 	Others     int      `json:"others"`     // the number of those that keep less
 }
@@ -21,13 +21,13 @@ type fragmentation struct {
 // keeper is an owner whose blocks keep segments.
 type keeper struct {
 	Owner  int32   `json:"owner"`
-	Size   int64   `json:"size"` // of each block, where blocks have no owners; else 0
+	Size   int64   `json:"size"` // of each block, if blocks have no owners; else 0
 	Alone  keeping `json:"alone"`
 	Shared keeping `json:"shared"` // with other owners
 }
 
-// shared is what several owners of a category keep together; the category is mixed where theirs
-// differ.
+// shared is the memory that several owners of a category keep together. The category is mixed if
+// theirs differ.
 type shared struct {
 	Category int8 `json:"category"`
 	keeping
@@ -35,7 +35,7 @@ type shared struct {
 
 const mixed int8 = -3
 
-// keeping is what blocks keep: segments, and the free bytes in them. Bytes are those of the blocks.
+// keeping is segments that blocks keep, and the free bytes in them. Bytes are those of the blocks.
 type keeping struct {
 	Segments int64 `json:"segments"`
 	Free     int64 `json:"free"`
@@ -43,15 +43,15 @@ type keeping struct {
 	Bytes    int64 `json:"bytes"`
 }
 
-// A page names mostKeepers keepers, and has no section if less than 1/worthWords of the reserved
-// memory was free.
+// A page lists at most mostKeepers keepers. It has no section about fragmentation if less than
+// 1/worthWords of the reserved memory was free.
 const (
 	mostKeepers = 5
 	worthWords  = 20
 )
 
-// addFragmentation adds the free memory at the peak and its keepers, if it is worth words.
-// Of a peak from before the recording the request is not known.
+// addFragmentation adds the free memory at the peak and its keepers, unless it is too little to
+// show. It adds nothing for a peak from before the recording, because the request is unknown.
 func (a *account) addFragmentation() error {
 	curve, err := a.nonReleasable()
 	if err != nil || a.reservedAt < 0 {

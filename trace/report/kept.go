@@ -5,30 +5,32 @@ import (
 	"slices"
 )
 
-// kept is what blocks of one owner, whatever the way to its call site, hold at the end, which were never freed. Parameters are there for good; what grows by
-// every step is a leak.
+// kept is the blocks of one owner that were never freed, whatever the calls around its call site.
+// Parameters are among them; blocks that every step adds are a leak.
 type kept struct {
-	owner       int32
-	size        int64 // of each block, where blocks have no owners; else 0
-	bytes       int64
-	blocks      int64
-	first, last int64 // the steps that the oldest and the youngest were handed out in; 0: none
-	steps       int64 // how many steps left blocks
+	owner  int32
+	size   int64 // of each block, if blocks have no owners; else 0
+	bytes  int64
+	blocks int64
+	// The steps in which the oldest and the youngest block were allocated; 0: none.
+	first, last int64
+	steps       int64 // number of steps that left blocks
 	before      int64 // blocks from outside of steps
 	grows       bool
 }
 
-// growing is from how many steps on what they left is taken to grow. Fewer are what a step keeps for the next.
+// growing is the number of steps from which on their blocks are reported as growing. Fewer may be
+// kept for the next step.
 const growing = 3
 
-// site is an owner, whatever the way to its call site; where blocks have no owners, with a size of
-// blocks.
+// site is an owner, whatever the calls around its call site. If blocks have no owners it includes
+// their size.
 type site struct {
 	owner int32
 	size  int64
 }
 
-// siteOf returns the function that gives a block its site.
+// siteOf returns the function that returns a block's site.
 func (a *account) siteOf() func(b *block) site {
 	same := a.owners.merged()
 	nameless := !a.owners.labelled && !a.owners.stacked
@@ -40,7 +42,7 @@ func (a *account) siteOf() func(b *block) site {
 	}
 }
 
-// addKept finds what was never freed.
+// addKept finds the blocks that were never freed.
 func (a *account) addKept() {
 	at := make(map[site]int)
 	type visit struct {
@@ -91,7 +93,7 @@ func (a *account) addKept() {
 	})
 }
 
-// stepOf is the step that a block was handed out in: that of its label, or else the one that was open.
+// stepOf returns the step in which a block was allocated: that of its label, or else the open one.
 func (a *account) stepOf(b *block) int64 {
 	if b.step != 0 || b.alloc < 0 {
 		return b.step

@@ -9,16 +9,18 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// A recording says what was asked for, and where it was put, but not how large the block is: a free chunk is split only if
-// the rest is worth it. Which chunk it was follows from the addresses, if the recording has everything from the start.
+// A recording has the requested size and the address of a block, but not always its size, because a
+// free chunk is split only if the rest is large enough. The chunk follows from the addresses, if
+// the recording is complete from the start.
 
-// sizing is what the options say about blocks.
+// sizing is the options that determine the sizes of blocks.
 type sizing struct {
 	config   memcache.Config
 	maxSplit int64 // bytes
 }
 
-// sizingOf are the sizes of an option string; settings, if there are any, win. Options that nobody knows are those of the default.
+// sizingOf returns the sizing of an option string; settings, if not nil, override it. Unknown
+// options have their defaults.
 func sizingOf(conf string, settings *recording.Settings) sizing {
 	config, _ := memcache.ParseConfig(conf)
 	s := sizing{config: config, maxSplit: maxSplit(config)}
@@ -34,7 +36,7 @@ func sizingOf(conf string, settings *recording.Settings) sizing {
 	return s
 }
 
-// maxSplit is the limit of a configuration, in bytes.
+// maxSplit returns the limit of a configuration, in bytes.
 func maxSplit(config memcache.Config) int64 {
 	if mb := config.MaxSplitSizeMB; mb > 0 && mb < math.MaxInt64>>20 {
 		return mb << 20
@@ -42,7 +44,7 @@ func maxSplit(config memcache.Config) int64 {
 	return math.MaxInt64
 }
 
-// round is the size of the chunk that a request needs.
+// round returns the size of the chunk that a request needs.
 func (s *sizing) round(n int64) int64 {
 	if r := s.config.RoundSize(n); r > 0 {
 		return r
@@ -66,14 +68,15 @@ type chunk struct {
 	free       bool
 }
 
-// layout follows the chunks of all segments.
+// layout tracks the chunks of all segments.
 type layout struct {
 	sizing sizing
 	at     sorted[*chunk]    // by address
 	end    map[uint64]*chunk // the last chunk of each mapped range, by its end
 }
 
-// blockSizes fills in the sizes of blocks in allocs. It is an error if the entries are not the whole story.
+// blockSizes sets the sizes of blocks in allocs. It returns an error if the entries are not
+// complete.
 func blockSizes(s *source) error {
 	if s.sized() {
 		return nil
@@ -102,7 +105,7 @@ func blockSizes(s *source) error {
 	return nil
 }
 
-// sized reports whether the recording says how large its blocks are.
+// sized reports whether the recording has the sizes of its blocks.
 func (s *source) sized() bool {
 	known := false
 	for i := range s.entries {
@@ -116,7 +119,7 @@ func (s *source) sized() bool {
 	return known
 }
 
-// apply takes in an entry, and returns the size of the block of an alloc.
+// apply applies an entry, and returns the size of the block of an alloc.
 func (l *layout) apply(e *entry) (size int64, err error) {
 	switch e.action {
 	case recording.Alloc:
@@ -147,7 +150,7 @@ func (l *layout) apply(e *entry) (size int64, err error) {
 	return 0, nil
 }
 
-// chunk is the one that begins at an address; nil: none does.
+// chunk returns the chunk that begins at an address, or nil.
 func (l *layout) chunk(addr uint64) *chunk {
 	if c, ok := l.at.from(addr); ok && c.addr == addr {
 		return c
@@ -155,7 +158,7 @@ func (l *layout) chunk(addr uint64) *chunk {
 	return nil
 }
 
-// split makes the rest of c, behind size bytes, a free chunk of its own.
+// split makes the rest of c, after size bytes, a free chunk of its own.
 func (l *layout) split(c *chunk, size int64) {
 	rest := &chunk{addr: c.addr + uint64(size), size: c.size - size, prev: c, next: c.next, free: true}
 	if c.next != nil {
@@ -166,7 +169,7 @@ func (l *layout) split(c *chunk, size int64) {
 	l.moveEnd(rest)
 }
 
-// moveEnd notes the last chunk of its range.
+// moveEnd records c in end if it is the last chunk of its range.
 func (l *layout) moveEnd(c *chunk) {
 	if c.next == nil {
 		l.end[c.addr+uint64(c.size)] = c
@@ -183,7 +186,7 @@ func (l *layout) merge(c *chunk) {
 	}
 }
 
-// absorb adds n, the next one, to c.
+// absorb appends n, the next chunk, to c.
 func (l *layout) absorb(c, n *chunk) {
 	l.at.remove(n.addr)
 	c.size += n.size
@@ -194,7 +197,7 @@ func (l *layout) absorb(c, n *chunk) {
 	l.moveEnd(c)
 }
 
-// grow adds memory from the driver, behind the chunk prev if it continues one.
+// grow adds memory from the driver, after the chunk prev if it continues one.
 func (l *layout) grow(e *entry, prev *chunk) error {
 	if l.chunk(e.addr) != nil {
 		return fmt.Errorf("%v of %d bytes: there is a segment already", e.action, e.requested)
@@ -215,9 +218,9 @@ func (l *layout) grow(e *entry, prev *chunk) error {
 	return nil
 }
 
-// shrink takes a free range away.
+// shrink removes a free range.
 func (l *layout) shrink(e *entry) error {
-	// An unmapped range may begin inside a free chunk: the chunk in front of it ends there.
+	// An unmapped range may begin inside of a free chunk. The part of the chunk before it remains.
 	c := l.chunk(e.addr)
 	if c == nil {
 		c = l.containing(e.addr)
@@ -246,7 +249,8 @@ func (l *layout) shrink(e *entry) error {
 	return nil
 }
 
-// containing finds the free chunk that an address lies in. Only memory that is given back in part needs it.
+// containing returns the free chunk that contains an address. Only memory that is unmapped in part
+// needs it.
 func (l *layout) containing(addr uint64) *chunk {
 	if c, ok := l.at.before(addr); ok && c.free && addr < c.addr+uint64(c.size) {
 		return c

@@ -5,23 +5,24 @@ import (
 	"slices"
 )
 
-// Non-releasable memory is what PyTorch counts as inactive_split_bytes: the free bytes of segments
-// in which a block is in use or waits for a stream. They return to the driver only with the whole
-// segment. Expandable segments have none, as in PyTorch's figure: their free pages can be unmapped.
+// Non-releasable memory is PyTorch's inactive_split_bytes: the free bytes of segments in which a
+// block is in use or waits for a stream. They return to the driver only with the whole segment.
+// Expandable segments have none, as in PyTorch's figure, because their free pages can be unmapped.
 
-// segments are the ranges that blocks lie in, without those of expandable segments.
+// segments are the ranges that contain blocks, without those of expandable segments.
 type segments struct {
-	of   []int32      // of each block: the range, -1: none
-	kept []keptChange // of the bytes of ranges in which a block lies
+	of   []int32      // of each block: its range, -1: none
+	kept []keptChange // of the bytes of ranges that contain a block
 }
 
-// keptChange is what they gain from a moment on.
+// keptChange is the change of these bytes at a moment.
 type keptChange struct {
 	at int32
 	by int64
 }
 
-// addSegments finds the segment of each block, and when blocks keep segments from being released.
+// addSegments finds the segment of each block, and the moments from which and until which blocks
+// keep segments from being released.
 func (a *account) addSegments() {
 	n := a.moments()
 	s := &a.segments
@@ -32,7 +33,7 @@ func (a *account) addSegments() {
 			done[end] = int32(i)
 		}
 	}
-	starts := make([]int32, len(a.ranges)) // by their beginnings; a.ranges is in the order of the ends
+	starts := make([]int32, len(a.ranges)) // by their beginnings; a.ranges is ordered by end
 	for i := range starts {
 		starts[i] = int32(i)
 	}
@@ -82,7 +83,7 @@ func (a *account) addSegments() {
 	}
 }
 
-// nonReleasable is the curve of the bytes that are.
+// nonReleasable returns the curve of the non-releasable bytes.
 func (a *account) nonReleasable() ([]int64, error) {
 	c, err := a.curve(func(delta func(int32, int64)) {
 		for _, k := range a.segments.kept {
@@ -96,7 +97,8 @@ func (a *account) nonReleasable() ([]int64, error) {
 		}
 	})
 	for i := range c {
-		c[i] = max(c[i], 0) // entries that contradict each other leave blocks that overlap
+		// Entries that contradict each other leave blocks that overlap.
+		c[i] = max(c[i], 0)
 	}
 	return c, err
 }

@@ -9,11 +9,11 @@ type shortage struct {
 	Allocated    int64  `json:"allocated"`
 	Pending      int64  `json:"pending"`
 	Reserved     int64  `json:"reserved"`
-	Largest      int64  `json:"largest"` // free block that the request could have had
+	Largest      int64  `json:"largest"` // free block usable by the request
 	Free         int64  `json:"free"`    // of the device
 	Total        int64  `json:"total"`
 	Limit        int64  `json:"limit"`        // of the cache
-	OtherStreams int64  `json:"otherStreams"` // free blocks that the request gets none of
+	OtherStreams int64  `json:"otherStreams"` // free blocks not usable by the request
 	OtherSizes   int64  `json:"otherSizes"`
 	OtherPools   int64  `json:"otherPools"`
 	Graphs       int64  `json:"graphs"` // a part of OtherPools

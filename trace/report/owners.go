@@ -7,22 +7,22 @@ import (
 	"github.com/cistern-ml/cistern/internal/callframe"
 )
 
-// owners gives each owner, stack and frame a number, so that a page has each of them once.
+// owners numbers owners, stacks and frames, so that a page has each of them once.
 type owners struct {
 	list    []owner
 	byOwner map[owner]int32
 	stacks  [][]int32 // frames, the innermost first
-	sites   []int32   // of each stack: the frame that tells most, -1: none
+	sites   []int32   // of each stack: its call site, -1: none
 	byStack map[string]int32
 	frames  []frame
 	byFrame map[frame]int32
 	foreign []bool // of each frame
 
-	labelled bool // somebody said what memory is for
-	stacked  bool // somebody said where it was allocated
+	labelled bool // some owner has a category or module
+	stacked  bool // some owner has a stack
 }
 
-// owner is who asked for memory. Category is -1 where nobody could say.
+// owner is the requester of memory. Category is negative if there is no label.
 type owner struct {
 	category int8
 	module   string
@@ -30,13 +30,14 @@ type owner struct {
 	stack    int32 // -1: none
 }
 
-// frame is a place in the program.
+// frame is a line of the program.
 type frame struct {
 	function, file string
 	line           int
 }
 
-// unlabelled is the category of recordings without labels, and before is that of blocks from before the recording.
+// unlabelled is the category in recordings without labels, and before that of blocks from before
+// the recording.
 const (
 	unlabelled int8 = -1
 	before     int8 = -2
@@ -58,7 +59,8 @@ func (o *owners) add(who owner) int32 {
 	return id
 }
 
-// stack returns the number of a stack from the user's line on, the innermost frame first; -1 for none.
+// stack returns the number of a stack from the user's line on, the innermost frame first; -1 for
+// none.
 func (o *owners) stack(frames []frame) int32 {
 	frames = callframe.FromUser(frames, func(f frame) (string, string) { return f.function, f.file })
 	if len(frames) == 0 {
@@ -84,7 +86,8 @@ func (o *owners) stack(frames []frame) int32 {
 	return id
 }
 
-// site is the innermost frame of the user's own code; the innermost one if all are of libraries.
+// site returns the innermost frame of the user's own code, or the innermost one if all are of
+// libraries.
 func (o *owners) site(ids []int32) int32 {
 	for _, id := range ids {
 		if !o.foreign[id] {
@@ -94,7 +97,8 @@ func (o *owners) site(ids []int32) int32 {
 	return ids[0]
 }
 
-// merged gives of each owner the first that differs from it in the way to the call site only.
+// merged returns for each owner the first owner that differs from it only in the calls around the
+// call site.
 func (o *owners) merged() []int32 {
 	first := make(map[owner]int32, len(o.list))
 	same := make([]int32, len(o.list))
@@ -110,12 +114,12 @@ func (o *owners) merged() []int32 {
 	return same
 }
 
-// libraries are parts of file names that are no user's code: of Python, and of PyTorch where it is used from its sources. A program may
-// stand in a folder named torch itself.
+// libraries are parts of file names outside of the user's code: of Python, and of PyTorch if it is
+// used from its sources. A user's program may itself be in a folder named torch.
 var libraries = []string{"/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3",
 	"/torch/_", "/torch/autograd/", "/torch/csrc/", "/torch/cuda/", "/torch/distributed/", "/torch/functional.py", "/torch/fx/", "/torch/jit/", "/torch/nn/", "/torch/optim/", "/torch/utils/"}
 
-// foreign reports whether the frame is of code that is not the user's.
+// foreign reports whether the frame is outside of the user's code.
 func (f frame) foreign() bool {
 	if !callframe.IsUser(f.function, f.file) {
 		return true

@@ -15,8 +15,9 @@ var files embed.FS
 // scripts are the page's own files in the order of their use.
 var scripts = []string{"data.js", "moments.js", "owners.js", "timeline.js", "flame.js", "holders.js", "map.js", "outofmemory.js", "outliers.js", "steps.js", "layers.js", "fragmentation.js", "kept.js", "whatif.js", "page.js"}
 
-// Write writes the page of one or several reports, such as those of the devices of one program. The page is complete: it loads
-// nothing, and its policy forbids it to. Text from a recording or from labels stands in it as data, never as markup.
+// Write writes the page of one or several reports, such as those of the devices of one program. The
+// page is complete: it loads nothing, and its policy forbids loading. Text from a recording or from
+// labels is in it as data, never as markup.
 func Write(w io.Writer, reports ...*Report) error {
 	if w == nil {
 		return fmt.Errorf("report: Write: %w: the writer is nil", ErrInvalid)

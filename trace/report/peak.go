@@ -7,7 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Peak has the holders of a device's memory when most of it was allocated. Sizes are bytes.
+// Peak has the holders of a device's memory at the moment of the most allocated bytes. Sizes are
+// bytes.
 type Peak struct {
 	Name string // of the file, with the device if the file has several; or of the program
 	// Allocated and Reserved are the most, each at a moment of its own.

@@ -6,7 +6,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
-// memory is a range from the driver, for some time.
+// memory is a range from the driver, from one moment to another.
 type memory struct {
 	addr     uint64
 	size     int64
@@ -17,13 +17,13 @@ type memory struct {
 
 func (m *memory) end() uint64 { return m.addr + uint64(m.size) }
 
-// ranges are those that are there, while the entries are gone through.
+// ranges are the ranges that exist while the entries are applied in order.
 type ranges struct {
 	open sorted[memory] // by address; no two overlap
 	past []memory
 }
 
-// first is the first open one that ends behind an address.
+// first returns the first open range that ends after an address.
 func (r *ranges) first(addr uint64) (memory, bool) {
 	if m, ok := r.open.before(addr); ok && m.end() > addr {
 		return m, true
@@ -31,7 +31,8 @@ func (r *ranges) first(addr uint64) (memory, bool) {
 	return r.open.from(addr)
 }
 
-// take ends what is of the range, as far as it is known, and keeps the parts beside it.
+// take ends the known parts of a range, and keeps the parts beside it. It reports whether there
+// were any.
 func (r *ranges) take(addr uint64, size int64, at int32) (known bool) {
 	end := addr + uint64(size)
 	for {
@@ -52,13 +53,13 @@ func (r *ranges) take(addr uint64, size int64, at int32) (known bool) {
 	}
 }
 
-// part is the range between two addresses, up to a moment.
+// part returns the range between two addresses, up to a moment.
 func (m memory) part(lo, hi uint64, to int32) memory {
 	m.addr, m.size, m.to = lo, int64(hi-lo), to
 	return m
 }
 
-// addRanges finds out from when to when the driver's memory was there.
+// addRanges finds the moments at which the driver's memory existed.
 func (a *account) addRanges() {
 	var r ranges
 	n := a.moments()

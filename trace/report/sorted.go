@@ -2,8 +2,9 @@ package report
 
 import "slices"
 
-// sorted is a map in the order of its keys. Addresses come in any order, so a single sorted list would move half of itself for each
-// of them; here they stand in parts of bounded length, one after the other.
+// sorted is a map in the order of its keys. Addresses come in any order, so an insertion into a
+// single sorted list would move half of it. The keys are therefore in consecutive parts of bounded
+// length.
 type sorted[V any] struct{ parts [][]keyed[V] }
 
 type keyed[V any] struct {
@@ -11,7 +12,7 @@ type keyed[V any] struct {
 	value V
 }
 
-// partLength is the most that a part holds.
+// partLength is the most keys of a part.
 const partLength = 256
 
 // find returns where the first key from key on is, or would be, and whether it is the key.
@@ -35,7 +36,7 @@ func (s *sorted[V]) find(key uint64) (part, at int, found bool) {
 	return part, at, list[at].key == key
 }
 
-// set gives a key a value.
+// set sets the value of a key.
 func (s *sorted[V]) set(key uint64, v V) {
 	part, at, found := s.find(key)
 	if found {
@@ -58,7 +59,7 @@ func (s *sorted[V]) set(key uint64, v V) {
 	}
 }
 
-// remove takes a key out.
+// remove removes a key.
 func (s *sorted[V]) remove(key uint64) {
 	part, at, found := s.find(key)
 	if !found {

@@ -7,7 +7,7 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// source is what is known of one device's memory, from wherever it comes.
+// source is the known data of one device's memory, from a recording or a cache.
 type source struct {
 	name    string // of the file or the program
 	device  string
@@ -21,15 +21,15 @@ type source struct {
 	profiles []profile
 	owners   *owners
 	notes    []string
-	limit    int64     // that the cache may reserve; 0: none, or unknown
+	limit    int64     // of the cache's reserved memory; 0: none or unknown
 	total    int64     // the device's memory; 0: unknown
-	run      [2]int64  // the first and the last step that was profiled; 0, 0: none
+	run      [2]int64  // the first and the last profiled step; 0, 0: none
 	began    bool      // the recording began when memory was in use
-	shortage *shortage // of the request that the page is about; nil: of none
-	failing  int64     // its step, the blocks of which are not left behind; 0: none
+	shortage *shortage // the failed request that the page is about; nil: none
+	failing  int64     // its step, whose blocks are not left behind; 0: none
 }
 
-// entry is one thing that happened, in the recording's order.
+// entry is one event, in the recording's order.
 type entry struct {
 	action    recording.Action
 	addr      uint64
@@ -48,10 +48,11 @@ type span struct {
 	step     int64
 	from, to int32
 	failed   bool
-	// What a live program knows of the step besides; -1: unknown.
+	// Figures of a step from a live program; -1: unknown.
 	h2d, d2h, hostTime, deviceTime int64
 	graphs                         int64 // bytes that graphs held at its end; 0: none, or unknown
-	// late is the program's own profile of a step whose beginning the history has forgotten; else nil.
+	// late is the program's own profile of a step whose beginning the history has forgotten; else
+	// nil.
 	late *trace.StepProfile
 }
 
@@ -73,8 +74,8 @@ type finalBlock struct {
 	step            int64
 }
 
-// checkFinal looks for sizes that nothing can have, which readers leave in the segments at the end. Entries are checked when they are
-// read.
+// checkFinal checks the sizes of the segments at the end, which readers don't check. Entries are
+// checked when they are read.
 func (s *source) checkFinal() error {
 	for _, seg := range s.final {
 		if seg.size < 0 || seg.size > maxBytes {
@@ -89,7 +90,8 @@ func (s *source) checkFinal() error {
 	return nil
 }
 
-// profile is who held the memory at a moment that the cache knows and the entries may not.
+// profile is the holders of the memory at a moment. It is the cache's own, even if the entries lack
+// the moment.
 type profile struct {
 	name                                string
 	allocated, active, graphs, reserved int64

@@ -8,24 +8,27 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// stepAccount is one row of the table of steps. Sizes are bytes, of the whole device's memory while the step was open.
+// stepAccount is one row of the table of steps. Sizes are bytes, of the whole device's memory while
+// the step was open.
 type stepAccount struct {
 	span
 	start, end     int64 // allocated before it and after it
 	peak           int64
 	peakAt         int32
-	reserved       int64   // at the peak of what is allocated
+	reserved       int64   // at the peak of the allocated memory
 	shares         []int64 // at the peak, by category
 	allocs, frees  int64   // blocks
-	allocatedBytes int64   // of all blocks handed out
-	left           int64   // of the blocks handed out in the step, what its end finds in use
-	ooms           int64
+	allocatedBytes int64   // of all blocks allocated
+	// left is the bytes of the step's own blocks that are in use at its end.
+	left int64
+	ooms int64
 }
 
-// categories is the number of shares: the cache's categories, and what has none.
+// categories is the number of shares: the cache's categories, and one for memory without a
+// category.
 const categories = 8
 
-// share is the index of a category's share.
+// share returns the index of a category's share.
 func (a *account) share(id int32) int {
 	c := a.owners.list[id].category
 	if c < 0 || c >= categories-1 {
@@ -34,8 +37,8 @@ func (a *account) share(id int32) int {
 	return int(c)
 }
 
-// stepSpans are the steps of the source, or those that the labels of its allocations tell: a step begins with its first
-// allocation, and ends where the next one begins.
+// stepSpans returns the steps of the source, or else those of its allocations' labels: a step
+// begins with its first allocation, and ends where the next one begins.
 func (a *account) stepSpans() []span {
 	if len(a.spans) > 0 {
 		return a.spans
@@ -56,7 +59,7 @@ func (a *account) stepSpans() []span {
 	return list
 }
 
-// addSteps works the steps' rows out.
+// addSteps computes the steps' rows.
 func (a *account) addSteps() {
 	spans := a.stepSpans()
 	if len(spans) == 0 {
@@ -65,7 +68,7 @@ func (a *account) addSteps() {
 	allocated, err1 := a.allocated()
 	reserved, err2 := a.reserved()
 	if err1 != nil || err2 != nil {
-		return // findPeak said so
+		return // findPeak has returned the error
 	}
 	most := newMaxima(allocated)
 	counts := a.counts()
@@ -91,10 +94,11 @@ func (a *account) addSteps() {
 	}
 }
 
-// unknown is a figure that nobody has.
+// unknown is the value of an unknown figure.
 const unknown = -1
 
-// know takes over what the program knows of a step that the history has only the end of. What it doesn't know either is not told.
+// know sets the program's figures of a step of which the history has only the end. Figures that
+// neither has become unknown.
 func (r *stepAccount) know(p *trace.StepProfile) {
 	if r.start == p.AllocatedStart && r.allocs == p.Allocations && r.frees == p.Frees && r.ooms == p.OutOfMemory {
 		r.late = nil // nothing happened in it before the first entry
@@ -105,7 +109,7 @@ func (r *stepAccount) know(p *trace.StepProfile) {
 		r.allocatedBytes, r.left = unknown, unknown
 	}
 	if p.AllocatedPeak == r.peak {
-		return // it is in what the history has
+		return // the peak is in the history
 	}
 	r.peak, r.reserved, r.shares = p.AllocatedPeak, unknown, make([]int64, categories)
 	if p.Peak == nil {
@@ -120,7 +124,7 @@ func (r *stepAccount) know(p *trace.StepProfile) {
 	}
 }
 
-// openSteps finds which step is open at each moment: the innermost one, which is the last that began.
+// openSteps finds the open step of each moment: the innermost one, which is the last that began.
 func (a *account) openSteps() {
 	order := make([]int32, len(a.steps))
 	for i := range order {
@@ -134,7 +138,7 @@ func (a *account) openSteps() {
 			stack = append(stack, order[0])
 		}
 		for len(stack) > 0 && a.steps[stack[len(stack)-1]].to <= int32(m) {
-			stack = stack[:len(stack)-1] // one below that has ended, too, goes when it comes to the top
+			stack = stack[:len(stack)-1] // a lower one that has ended is removed when it is the top
 		}
 		a.open[m] = -1
 		if n := len(stack); n > 0 {
@@ -143,10 +147,10 @@ func (a *account) openSteps() {
 	}
 }
 
-// tally is what happened up to a moment.
+// tally counts the events up to a moment.
 type tally struct{ allocs, frees, ooms, bytes int64 }
 
-// counts has the tally up to each entry.
+// counts returns the tally up to each entry.
 func (a *account) counts() []tally {
 	list := make([]tally, len(a.entries)+1)
 	for i := range a.entries {
@@ -173,14 +177,14 @@ func (a *account) counts() []tally {
 	return list
 }
 
-// change is bytes of a category that come or go.
+// change is bytes of a category that are allocated or freed.
 type change struct {
 	at    int32
 	share int
 	by    int64
 }
 
-// addShares finds who held the steps' peaks, in one pass over all blocks.
+// addShares finds the holders at the steps' peaks, in one pass over all blocks.
 func (a *account) addShares() {
 	changes := make([]change, 0, 2*len(a.blocks))
 	for _, b := range a.blocks {
@@ -201,8 +205,9 @@ func (a *account) addShares() {
 	}
 }
 
-// addLeft finds what the steps' own blocks hold at their ends. Steps may overlap: a block is of each that it was handed out in. The
-// steps are gone through from the last end to the first, with a sum over the moments of the allocations of what is held then.
+// addLeft computes the bytes of the steps' own blocks at their ends. Steps may overlap, and a block
+// counts in each step that was open at its allocation. The steps are visited from the last end to
+// the first, with prefix sums over the allocation moments of the blocks that are held then.
 func (a *account) addLeft() {
 	byFree := make([]*block, 0, len(a.blocks))
 	for i := range a.blocks {
@@ -225,7 +230,8 @@ func (a *account) addLeft() {
 	}
 }
 
-// prefixSums are sums over what was added up to an index, of a tree in which each index stands for a stretch before it (Fenwick).
+// prefixSums are sums of the values below an index, in a tree in which each index has the sum of a
+// stretch before it (Fenwick).
 type prefixSums []int64
 
 func (p prefixSums) add(at int32, v int64) {
@@ -234,7 +240,7 @@ func (p prefixSums) add(at int32, v int64) {
 	}
 }
 
-// below is the sum of what was added at indexes below at.
+// below returns the sum of the values at indexes below at.
 func (p prefixSums) below(at int32) (sum int64) {
 	for i := int(at); i > 0; i -= i & -i {
 		sum += p[i]
@@ -242,7 +248,7 @@ func (p prefixSums) below(at int32) (sum int64) {
 	return sum
 }
 
-// maxima answers where the largest of a range of values is.
+// maxima finds the largest of a range of values.
 type maxima struct {
 	values []int64
 	best   []int // of each stretch, the index of the first largest value

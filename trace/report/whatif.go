@@ -9,10 +9,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// maxSuggested is how many calls are replayed for the suggested options together: some seconds.
+// maxSuggested is the most calls that are replayed for all suggested options together: some
+// seconds.
 const maxSuggested = 1 << 20
 
-// estimate is what a program would have cost under other options. Sizes are bytes.
+// estimate is the cost of a program under other options. Sizes are bytes.
 type estimate struct {
 	Options     string  `json:"options"`
 	Recorded    bool    `json:"recorded"`
@@ -25,7 +26,7 @@ type estimate struct {
 	Error       string  `json:"error,omitempty"`
 }
 
-// estimate replays the recording under the options it was recorded with, and those that the reader asks for.
+// estimate replays the recording under its own options, and under those of o.
 func (r *Report) estimate(rec *recording.Recording, o Options) {
 	if len(o.WhatIf) == 0 && !o.Suggest {
 		return
@@ -79,7 +80,7 @@ func (r *Report) estimate(rec *recording.Recording, o Options) {
 	}
 }
 
-// CheckWhatIf says what is wrong with the first of the option strings that can't be tried; nil if there is none.
+// CheckWhatIf returns an error about the first of the option strings that can't be tried, or nil.
 func CheckWhatIf(list []string) error {
 	for _, options := range list {
 		if _, err := replay.ParseOptions(options); err != nil {

@@ -1,4 +1,4 @@
-// The page's data: a line of JSON, and columns of numbers behind it, compressed (encode.go).
+// The page's data: a line of JSON, and after it columns of numbers, compressed (encode.go).
 
 async function loadData() {
   const text = atob($("data").textContent.trim());

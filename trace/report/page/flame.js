@@ -1,14 +1,15 @@
-// Who holds memory at a moment, as a flame graph: the whole on top, and below each part its own parts, as wide as they are large.
+// The holders of memory at a moment, as a flame graph: the total on top, and below each part its
+// own parts, as wide as they are large.
 
 class Flame {
   constructor(page) {
     this.page = page;
     this.box = $("flame");
-    this.path = []; // of the part that is open
+    this.path = []; // of the open part
     listen(this.box, "keydown", (e) => this.key(e));
   }
 
-  // set takes over the holdings: { owner, size, blocks, bytes }.
+  // set sets the holdings: { owner, size, blocks, bytes }.
   set(holdings) {
     const root = { name: "all", bytes: 0, blocks: 0, children: new Map(), path: [], depth: 0 };
     for (const h of holdings) {
@@ -42,7 +43,7 @@ class Flame {
     const lay = (node, from, depth, colour) => {
       let chain = node;
       const names = [node.name];
-      // A part that is all of what is around it stands in one cell with it.
+      // A part without siblings shares the cell of its parent.
       while (depth > 0 && chain.children.size === 1) {
         chain = chain.children.values().next().value;
         names.push(chain.name);
@@ -80,7 +81,7 @@ class Flame {
     }, this.text(c, (this.box.clientWidth * c.node.bytes) / top.bytes - 16));
   }
 
-  // text is as much of a cell's names as fits, and its bytes where they do, too.
+  // text draws as many of a cell's names as fit, and its bytes if they fit, too.
   text(c, width) {
     const measure = (t) => this.pen.measureText(t).width, amount = mib(c.node.bytes), names = c.names.map((n) => shorten(n, 200)).join(" › ");
     const whole = names.length * 4 < width && measure(names) <= width;
@@ -106,7 +107,8 @@ class Flame {
       this.path.map((name, i) => [" › ", i === this.path.length - 1 ? el("b", {}, shorten(name, 80)) : el("button", { type: "button", onclick: () => this.open(this.path.slice(0, i + 1)) }, shorten(name, 80))])]);
   }
 
-  // key moves among the cells: down to the largest part, up to the whole, left and right on a level.
+  // key moves between the cells: down to the largest part, up to the parent, left and right on a
+  // level.
   key(e) {
     const cell = e.target.closest(".cell");
     if (!cell) return;

@@ -18,7 +18,7 @@ class Holders {
     this.table = new Table($("holders"), columns, { sort: columns.findIndex((c) => c.name === "held"), most: 15, label: "who holds memory at the moment" });
   }
 
-  // site is the call site, which opens to the stacks that lead to it.
+  // site returns the call site, which opens to the stacks that lead to it.
   site(owners, o) {
     const stacks = owners.stacks(o), some = 8;
     if (stacks.length === 0) return "–";
@@ -27,7 +27,7 @@ class Holders {
       stacks.length > some ? `and ${plural(stacks.length - some, "other stack")}` : null);
   }
 
-  // set takes over the holdings, those of one call site and size together.
+  // set sets the holdings, and merges those of one call site and size.
   set(list, all, owners) {
     const rows = new Map();
     for (const h of list) {

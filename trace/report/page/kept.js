@@ -1,4 +1,5 @@
-// What was never freed, by owner. What several steps left behind grows: a leak, as long as the program runs.
+// Blocks that were never freed, by owner. Blocks that several steps left behind grow: a leak, if
+// the program continues.
 
 function showKept(page) {
   const { r, owners } = page, growing = r.kept.filter((k) => k.grows), all = r.kept.reduce((a, k) => a + k.bytes, 0);

@@ -1,6 +1,8 @@
-// The map of memory at a moment: each segment as a bar, all on one scale, line after line; blocks in their group's colour, holes empty.
+// The map of memory at a moment: each segment as a bar, all on one scale, line after line. Blocks
+// have the colour of their group, holes are empty.
 
-const mapGeometry = { line: 20, bar: 14, gap: 3 }; // pixels; line and bar are larger where there are few lines
+// Pixels. line and bar are larger if there are few lines.
+const mapGeometry = { line: 20, bar: 14, gap: 3 };
 
 class MemoryMap {
   constructor(page) {
@@ -13,7 +15,7 @@ class MemoryMap {
     listen(this.canvas, "keydown", (e) => this.key(e));
   }
 
-  // set lays the segments and blocks of the moment out.
+  // set computes the layout of the moment's segments and blocks.
   set() {
     Object.assign(this, layout(this.page.r, this.page.moment), { chosen: -1 });
     replace($("map-what"));
@@ -37,7 +39,7 @@ class MemoryMap {
     g.bar = lines > 6 ? 14 : 26;
     g.line = g.bar + 6;
     const perPixel = Math.max(1, reserved / Math.max(1, width * lines - this.segments.length * (g.gap + 1)));
-    // Where each segment begins, in pixels along the lines.
+    // The beginning of each segment, in pixels along the lines.
     let at = 0;
     for (const s of this.segments) {
       const w = Math.max(3, s.size / perPixel);
@@ -71,7 +73,7 @@ class MemoryMap {
     }
   }
 
-  // parts calls f with the rectangles of a stretch, one on each line that it is on.
+  // parts calls f with the rectangles of a stretch, one for each line that it covers.
   parts(x, w, f) {
     const end = x + w;
     while (x < end - 1e-9) {
@@ -104,7 +106,7 @@ class MemoryMap {
     return lo < this.pieces.length && this.pieces[lo].x <= x ? lo : -1;
   }
 
-  // lines describe a piece.
+  // lines returns the description of a piece.
   lines(p) {
     const { r, owners, moment } = this.page, s = p.segment;
     const where = `segment ${s.number} of ${mib(s.size)}${r.streams.length > 1 ? `, stream ${r.streams[s.stream]}` : ""}`;
@@ -145,8 +147,8 @@ class MemoryMap {
   }
 }
 
-// layout is the segments of a moment, and their pieces by address: blocks, and holes, with a block
-// of -1.
+// layout returns the segments of a moment, and their pieces by address: blocks, and holes, whose
+// block is -1.
 function layout(r, m) {
   const ranges = [];
   for (let i = 0; i < r.rangeSize.length; i++) {

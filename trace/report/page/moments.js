@@ -1,5 +1,5 @@
-// A moment is the number of an entry; -1 is before the first. A block is held from alloc up to, and without, free. Everything
-// here is exact: it looks at every entry.
+// A moment is the number of an entry; -1 is before the first. A block is held at the moments from
+// alloc up to but not including free. Everything here is exact, because it reads every entry.
 
 class Moments {
   constructor(r) {
@@ -12,7 +12,7 @@ class Moments {
     this.reserved = this.curve((add) => {
       for (let i = 0; i < r.rangeSize.length; i++) add(r.rangeFrom[i], r.rangeSize[i]), add(r.rangeTo[i], -r.rangeSize[i]);
     });
-    // The bytes of segments in which blocks lie, without the blocks (nonreleasable.go).
+    // The bytes of segments that contain blocks, without the blocks (nonreleasable.go).
     this.nonReleasable = r.keptAt?.length > 0 ? this.curve((add) => {
       for (let i = 0; i < r.keptAt.length; i++) add(r.keptAt[i], r.keptBy[i]);
       for (let i = 0; i < r.blocks; i++) if (!r.apart?.[i]) add(r.alloc[i], -r.size[i]), add(r.done[i], r.size[i]);
@@ -20,8 +20,8 @@ class Moments {
     this.nonReleasable?.forEach((v, i, list) => { if (v < 0) list[i] = 0; });
   }
 
-  // list makes the changes of each moment: of moment m those from first[m+1] to first[m+2], blocks as i when they begin and ~i when
-  // they end.
+  // list computes the changes of each moment. Those of moment m are from first[m+1] to first[m+2]:
+  // block i is i where it begins and ~i where it ends.
   list() {
     const r = this.r, n = r.moments;
     const first = (this.first = new Int32Array(n + 3));
@@ -50,14 +50,14 @@ class Moments {
     for (let i = 0; i < blocks; i++) if (alloc[i] <= m && m < free[i]) f(i);
   }
 
-  // peakIn is the first moment from from to to, inclusive, at which most is allocated.
+  // peakIn returns the first moment from from to to, inclusive, with the most allocated bytes.
   peakIn(from, to) {
     let best = from;
     for (let m = from; m <= to; m++) if (this.allocated[m + 1] > this.allocated[best + 1]) best = m;
     return best;
   }
 
-  // next is the nearest moment in a direction at which something changes.
+  // next returns the nearest moment in a direction at which something changes.
   next(m, direction) {
     for (let i = m + direction; i >= -1 && i <= this.last; i += direction) {
       if (this.first[i + 2] > this.first[i + 1] || this.reserved[i + 1] !== this.reserved[Math.max(i, 0)]) return i;
@@ -65,8 +65,9 @@ class Moments {
     return direction > 0 ? this.last : -1;
   }
 
-  // columns tells, for n columns between two moments, who held how much when most was held in each. edge[x] is the first moment of
-  // column x, and edge[n] the first behind all. groupOf gives the group of each block.
+  // columns divides two moments into n columns, and returns the groups' bytes at the largest moment
+  // of each. edge[x] is the first moment of column x, and edge[n] the first after all. groupOf has
+  // the group of each block.
   columns(edge, groupOf, groups) {
     const n = edge.length - 1, { size } = this.r;
     const sums = new Float64Array(groups), out = new Float64Array(n * groups), total = new Float64Array(n), reserved = new Float64Array(n), nonReleasable = new Float64Array(n);
@@ -87,7 +88,7 @@ class Moments {
         moment[x] = at;
         out.set(sums, x * groups);
       };
-      // A column without a moment of its own shows the one before it.
+      // A column without a moment of its own shows the previous moment.
       keep(Math.max(-1, Math.min(m - 1, this.last)));
       const at = Math.max(-1, Math.min(m, this.last + 1) - 1);
       reserved[x] = this.reservedAt(at);

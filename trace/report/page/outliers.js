@@ -1,14 +1,14 @@
 // Steps that stand out: those that failed or ran out of memory, and those with a peak or a time
-// above Tukey's outer fence (the third quartile and three times the distance between the quartiles)
-// and more than 5 % above the median.
+// above Tukey's outer fence (the third quartile plus three times the distance between the
+// quartiles) and more than 5 % above the median.
 
-// fence is the median and the value above which others stand out; values of NaN are left out.
+// fence returns the median and the value above which others stand out. It ignores values of NaN.
 function fence(values) {
   const sorted = Float64Array.from(values.filter((v) => !Number.isNaN(v))).sort(), at = (q) => sorted[Math.round(q * (sorted.length - 1))];
   return { median: at(0.5), above: Math.max(at(0.75) + 3 * (at(0.75) - at(0.25)), 1.05 * at(0.5)) };
 }
 
-// outliersOf is a map of steps to the reasons why they stand out.
+// outliersOf returns a map of steps to the reasons why they stand out.
 function outliersOf(columns, peaks, times) {
   const found = new Map(), add = (i, why) => found.set(i, [...(found.get(i) || []), why]);
   const of = [[peaks, fence(peaks), "peak", mib], [times, fence(times), "time", duration]];

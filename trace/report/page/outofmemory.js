@@ -1,5 +1,5 @@
-// The box about the last request that found no memory: what was asked for, by which module, what
-// was free and why it did not serve the request, and what would have.
+// The box about the last request that ran out of memory: its size and module, the free memory, why
+// that did not serve the request, and possible remedies.
 
 function showOutOfMemory(page) {
   const { r, owners } = page, e = r.shortage, labelOf = (o) => r.owners[o].slice(0, 3).join();
@@ -27,7 +27,7 @@ function showOutOfMemory(page) {
   replace($("oom-go"), moment < 0 ? null : el("button", { type: "button", onclick: () => { page.select(moment - 1); $("moment").scrollIntoView(); } }, "Go to the moment"));
 }
 
-// shortageAt is what the entries say of a moment: blocks in use, and holes.
+// shortageAt returns the figures of a moment by the entries: blocks in use, and holes.
 function shortageAt(r, m, stream) {
   const s = { reserved: 0, allocated: 0, pending: 0, largest: 0, otherStreams: 0 };
   for (const p of layout(r, m).pieces) {

@@ -1,4 +1,4 @@
-// Who holds a block, in words: its category, its module and the place in the program.
+// The owner of a block in words: its category, its module and its line in the program.
 
 class Owners {
   constructor(r, categories) {
@@ -7,7 +7,8 @@ class Owners {
     this.merge();
   }
 
-  // merge finds the owners that differ in the way to their call site only: same[o] is the first of them, and ways[o] has all of them.
+  // merge finds the owners that differ only in the calls around their call site: same[o] is the
+  // first of them, and ways[o] has all of them.
   merge() {
     const { owners, sites } = this.r, first = new Map();
     this.ways = new Map();
@@ -36,25 +37,26 @@ class Owners {
     return base ? `${short}  ${base}:${line}` : short;
   }
 
-  // site is the place of the user's program; "" if nobody knows.
+  // site returns the line in the user's program; "": unknown.
   site(o) {
     const stack = this.r.owners[o][3];
     return stack < 0 ? "" : this.frame(this.r.sites[stack]);
   }
 
-  // stack is the whole stack, the outermost call first.
+  // stack returns the whole stack, the outermost call first.
   stack(o) {
     const stack = this.r.owners[o][3];
     return stack < 0 ? [] : this.r.stacks[stack].toReversed().map((f) => this.frame(f));
   }
 
-  // stacks are those that lead to the owner's call site, in full, the innermost call first.
+  // stacks returns all stacks that lead to the owner's call site, in full, the innermost call
+  // first.
   stacks(o) {
     return this.ways.get(this.same[o]).map((way) => this.r.owners[way][3]).filter((stack) => stack >= 0)
       .map((stack) => this.r.stacks[stack].map((f) => this.r.frames[f]).map(([name, file, line]) => `${name} ${file}:${line}`));
   }
 
-  // name is the owner in a line.
+  // name returns the owner in one line.
   name(o) {
     const parts = [];
     if (this.r.labelled || this.r.owners[o][0] === -2) parts.push(this.category(o));
@@ -64,7 +66,7 @@ class Owners {
     return parts.join(" · ") || "nobody said";
   }
 
-  // path is where a block of a size stands in the flame graph.
+  // path returns the path of a block of a size in the flame graph.
   path(o, size) {
     const { labelled, stacked, owners } = this.r;
     if (owners[o][0] === -2) return ["before the recording", `blocks of ${mib(size)}`];
@@ -75,7 +77,7 @@ class Owners {
     return path.length > 0 ? path : ["nobody said"];
   }
 
-  // groupings are the ways to stack the timeline, the best one first.
+  // groupings returns the ways to stack the timeline, the best one first.
   groupings() {
     const { labelled, stacked, owners, modules, tags } = this.r;
     const list = [];
@@ -97,12 +99,12 @@ class Owners {
   }
 }
 
-// modulePath is a module without the type of its layer, as memcache.ModulePath.
+// modulePath returns a module without the type of its layer, as memcache.ModulePath does.
 function modulePath(module) {
   return module.replace(/(^| )\([^(]*\)$/, "");
 }
 
-// levels are at most so many parts of a path: the middle of a longer one is one part.
+// levels returns at most most parts of a path, with the middle of a longer path as one part.
 function levels(parts, most) {
   if (parts.length <= most) return parts;
   const half = most >> 1;
@@ -117,11 +119,11 @@ function sizeClass(size) {
   return sizeNames[i < 0 ? sizeLimits.length : i];
 }
 
-// What lives long lies at the bottom of the chart, where it does not move.
+// Long-lived blocks are at the bottom of the chart, where they don't move.
 const categoryOrder = ["before the recording", "parameter", "optimizer state", "input", "other", "not labelled", "gradient", "activation", "workspace"];
 
-// groupsOf numbers the groups of a grouping, from the bottom of the chart up: categories in their order, others by what they hold at
-// the peak. What is beyond the most is one group.
+// groupsOf numbers the groups of a grouping, from the bottom of the chart up: categories in their
+// order, others by their bytes at the peak. Groups beyond the most are merged into one.
 function groupsOf(r, moments, grouping, most) {
   const names = new Map(), of = new Int32Array(r.blocks), held = [];
   for (let i = 0; i < r.blocks; i++) {
@@ -129,7 +131,8 @@ function groupsOf(r, moments, grouping, most) {
     let g = names.get(name);
     if (g === undefined) names.set(name, (g = names.size)), held.push(0);
     of[i] = g;
-    held[g] += r.size[i] * 1e-9; // tells groups apart that hold nothing at the peak
+    // A small part of the size, which orders groups without bytes at the peak.
+    held[g] += r.size[i] * 1e-9;
   }
   moments.live(r.peak, (i) => (held[of[i]] += r.size[i]));
   let list = [...names.entries()].map(([name, g]) => ({ name, g, held: held[g] }));

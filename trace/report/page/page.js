@@ -1,4 +1,4 @@
-// The page: one recording at a time, one moment at a time, and everything that shows them.
+// The page: one recording and one moment at a time, and all views of them.
 
 class Page {
   constructor(data, number) {
@@ -10,9 +10,11 @@ class Page {
     this.groupings = this.owners.groupings();
     this.lit = null;
     this.step = -1;
-    this.inherits = r.labelled || !r.stacked; // parts of the flame graph have the colour of what they are part of
-    this.profile = null; // one that the program gave, in place of a moment
-    this.forgotten = r.profiles[r.forgotten] ?? null; // that of the program's peak, if no moment has it
+    // Parts of the flame graph inherit the colour of their parent.
+    this.inherits = r.labelled || !r.stacked;
+    this.profile = null; // of the program, instead of a moment
+    // The profile of the program's peak, if no moment has it.
+    this.forgotten = r.profiles[r.forgotten] ?? null;
     this.peakName = this.forgotten && r.moments > 0 ? "the history's peak" : "the peak";
     this.moment = r.peak;
     this.lanes = [{ name: "layers", parts: this.findLayers() }, { name: "marks", parts: r.marks.map(([name, from, to]) => ({ name, from, to })) }].filter((l) => l.parts.length > 0);
@@ -26,7 +28,8 @@ class Page {
     this.holders = new Holders(this);
     this.map = new MemoryMap(this);
     this.steps = new Steps(this);
-    this.tables = [this.steps, showLayers(this), showKept(this), showWhatIf(this)].filter(Boolean); // those that stay as they are
+    // Tables that don't change with the moment.
+    this.tables = [this.steps, showLayers(this), showKept(this), showWhatIf(this)].filter(Boolean);
     showFragmentation(this);
     showOutOfMemory(this);
     this.timeline = new Timeline(this);
@@ -46,7 +49,7 @@ class Page {
     $("axes").hidden = !r.time;
   }
 
-  // part is which part of the run is shown.
+  // part returns the part of the run that the page shows, in words.
   part() {
     const { r } = this, n = r.steps.count, [first, last] = r.run, { step } = r.steps.columns;
     if (r.moments === 0) return "now, without a history";
@@ -59,7 +62,8 @@ class Page {
     const { r, moments } = this, last = moments.last;
     const [allocated, peak] = this.forgotten ? [this.forgotten.allocated, this.forgotten.reserved] : [r.peakBytes, moments.reservedAt(r.peak)];
     const now = r.profiles[0], program = r.profiles[1];
-    const graphs = this.forgotten ? this.forgotten.graphs : program?.allocated === r.peakBytes ? program.graphs : 0; // at the peak
+    // The bytes held by graphs at the peak.
+    const graphs = this.forgotten ? this.forgotten.graphs : program?.allocated === r.peakBytes ? program.graphs : 0;
     const free = Math.max(0, peak - allocated - graphs);
     const grows = r.kept.filter((k) => k.grows).reduce((a, k) => a + k.bytes, 0);
     const list = [["Peak allocated", bytes(allocated)], ["Peak reserved", bytes(r.mostReserved)], ["Reserved and free at the peak", [bytes(free), " ", el("small", {}, percent(free, peak))]],
@@ -79,7 +83,7 @@ class Page {
 
   colours() { return this.groups.names.map((_, g) => colourOf(this.groups, this.grouping, g)); }
 
-  // nameColour is the colour of a name wherever it stands.
+  // nameColour returns the colour of a name, the same in all views.
   nameColour(name) {
     if (Object.hasOwn(categoryHue, name)) return hue(categoryHue[name]);
     const size = sizeNames.indexOf(name);
@@ -130,7 +134,7 @@ class Page {
     this.timeline.zoomTo(s.from[i] - margin, s.to[i] + margin);
   }
 
-  // stepAt is the step that is open at a moment, the innermost if several are; -1: none.
+  // stepAt returns the open step of a moment, the innermost if several are; -1: none.
   stepAt(m) {
     const { count: n, columns: s } = this.r.steps;
     let best = -1;
@@ -138,7 +142,7 @@ class Page {
     return best;
   }
 
-  // findLayers are the stretches in which one module allocates.
+  // findLayers returns the stretches in which one module allocates.
   findLayers() {
     const { r } = this, list = [];
     if (!r.modules.some((m) => m)) return list;
@@ -158,7 +162,7 @@ class Page {
     return `entry ${count(m)} of ${count(this.moments.last + 1)}${step >= 0 ? `, step ${count(this.r.steps.columns.step[step])}` : ""}${m === this.r.peak ? `, ${this.peakName}` : ""}${m === this.moments.last ? ", the end" : ""}`;
   }
 
-  // select makes a moment, or a profile of the program's, the one that is shown.
+  // select shows a moment, or a profile of the program.
   select(m, profile = null) {
     this.moment = Math.max(-1, Math.min(this.moments.last, m));
     this.profile = profile;
@@ -189,7 +193,7 @@ class Page {
     if (i >= 0 && i < n) this.selectStep(i);
   }
 
-  // holdings are what is held at the moment, by owner and size of block.
+  // holdings returns the holdings of the moment, by owner and size of block.
   holdings() {
     if (this.profile) return (this.profile.holdings || []).map(([owner, size, blocks, bytes]) => ({ owner, size, blocks, bytes }));
     const list = new Map(), { r } = this;
@@ -215,7 +219,7 @@ class Page {
     this.filter(true);
   }
 
-  // filter shows what the open part of the flame graph has.
+  // filter restricts the views to the open part of the flame graph.
   filter(moved = false) {
     const path = this.flame.path, inside = (o, size) => { const p = this.owners.path(o, size); return path.every((name, i) => p[i] === name); };
     const known = new Map();
@@ -231,7 +235,7 @@ class Page {
   }
 
   redraw() {
-    if ($("chart").clientWidth === 0) return; // nobody sees the page
+    if ($("chart").clientWidth === 0) return; // the page is hidden
     this.timeline.resize();
     this.legend();
     this.flame.draw();
@@ -240,12 +244,12 @@ class Page {
   }
 }
 
-let shown; // the page that is shown
+let shown; // the present page
 
 present(async () => {
   const data = await loadData();
   const open = (i) => {
-    stopListening(); // of the recording before
+    stopListening(); // of the previous recording
     shown = new Page(data, i);
     shown.start();
     window.report = { page: shown, data };

@@ -1,6 +1,7 @@
-// Steps: charts of their peaks and times, the table of those that stand out, and that of all.
+// Steps: charts of their peaks and times, the table of those that stand out, and the table of all.
 
-const fewSteps = 20; // of which the table shows all at once
+// fewSteps is the most steps of which the table shows all at once.
+const fewSteps = 20;
 
 class Steps {
   constructor(page) {
@@ -28,14 +29,14 @@ class Steps {
     this.list();
   }
 
-  // clock is the one that has the times of all steps: the device's, or else the host's, or else
-  // that of the entries.
+  // clock is the clock that has the times of all steps: the device's, or else the host's, or else
+  // the entries'.
   clock() {
     const { c } = this, known = (t) => t && t.every((ns) => ns >= 0);
     return known(c.deviceTime) ? ["time on the device", (i) => c.deviceTime[i] / 1000] : known(c.hostTime) ? ["time on the host", (i) => c.hostTime[i] / 1000] : ["time between entries", (i) => this.took(i)];
   }
 
-  // took is the time between a step's first entry and its last in µs.
+  // took returns the time in µs between a step's first entry and its last.
   took(i) {
     const { c: { from, to }, page: { r } } = this;
     return r.time && to[i] > from[i] ? r.time[Math.min(to[i], r.time.length) - 1] - r.time[from[i]] : NaN;
@@ -56,7 +57,7 @@ class Steps {
     this.drawn = [chart("step-peaks", "peak", { unit: "MiB", scale: MiB, format: mib, hue: 0 }, this.peaks), chart("step-times", "time", { unit, scale, format: duration, hue: 1 }, this.times)].filter(Boolean);
   }
 
-  // list shows all steps, or those that stand out and the one that is chosen.
+  // list shows all steps, or those that stand out and the chosen one.
   list() {
     const n = this.rows.length, out = this.outliers.size;
     replace($("steps-about"), out === 0 ? `None of ${plural(n, "step")} stands out` : `${count(out)} of ${plural(n, "step")} ${out === 1 ? "stands" : "stand"} out`,

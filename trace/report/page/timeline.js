@@ -1,5 +1,5 @@
-// Memory over time, stacked by group, with the driver's memory as a line above, and the steps and modules in lanes below. Each
-// column of pixels shows the moment in it at which most was held.
+// Memory over time, stacked by group, with the driver's memory as a line above, and the steps and
+// modules in lanes below. Each column of pixels shows its moment with the most held bytes.
 
 const edges = { left: 70, right: 14, top: 26, bottom: 22, lane: 18 };
 
@@ -21,7 +21,7 @@ class Timeline {
     on("keydown", (e) => this.key(e));
   }
 
-  // Positions along the axis: entries are their own, or stand at their times.
+  // Positions along the axis are the numbers of entries or their times.
   position(m) { return this.byTime ? (m < 0 ? 0 : this.page.r.time[Math.min(m, this.page.moments.last)]) : m; }
 
   momentAt(position) {
@@ -63,7 +63,7 @@ class Timeline {
     this.refresh();
   }
 
-  // refresh counts the columns anew: after a change of view, size or grouping.
+  // refresh computes the columns, after a change of view, size or grouping.
   refresh() {
     const n = Math.max(1, Math.round(this.plotWidth)), [from, to] = this.span();
     const edge = new Int32Array(n + 1);
@@ -76,8 +76,8 @@ class Timeline {
     this.columns = this.page.moments.columns(edge, this.page.groups.of, this.page.groups.names.length);
     this.top = 1;
     for (let x = 0; x < n; x++) this.top = Math.max(this.top, this.columns.total[x], this.columns.reserved[x]);
-    // The device's memory is a limit, too, where a request has failed. One that is far away would
-    // leave the rest flat.
+    // If a request has failed, the device's memory is a limit, too. A limit far above the curve is
+    // not drawn, because it would flatten the rest.
     const { limit, total, ooms } = this.page.r;
     this.limit = ooms.length > 0 ? limit || total : limit < 2 * this.top ? limit : 0;
     this.top = 1.04 * Math.max(this.top, this.limit);
@@ -87,7 +87,7 @@ class Timeline {
 
   y(v) { return edges.top + this.plotHeight * (1 - v / this.top); }
 
-  // paint draws what does not change with the moment, into a picture.
+  // paint draws everything that does not depend on the moment, into a picture.
   paint() {
     this.picture ||= document.createElement("canvas");
     const c = canvasFor(this.picture, this.width, this.height);
@@ -115,7 +115,7 @@ class Timeline {
     }
     c.globalAlpha = 1;
     if (this.page.moments.nonReleasable) {
-      this.line(c, nonReleasable, css("--paper"), 3); // so that it is seen on any colour
+      this.line(c, nonReleasable, css("--paper"), 3); // visible on any colour
       c.setLineDash([2, 2]);
       this.line(c, nonReleasable, ink, 1.5);
       c.setLineDash([]);
@@ -146,7 +146,7 @@ class Timeline {
       xTicks: (this.byTime ? timeTicks : stepTicks)(Math.max(0, from), to, n), at: (p) => edges.left + ((p - from) / (to - from)) * this.plotWidth });
   }
 
-  // ooms marks the requests that failed.
+  // ooms marks the failed requests.
   ooms(c) {
     c.fillStyle = css("--alarm");
     for (const [m] of this.page.r.ooms) {
@@ -218,7 +218,8 @@ class Timeline {
     c.fillText(this.width < 600 ? shorten(text, 6) : text, edges.left - 8, y + edges.lane / 2 - 2);
   }
 
-  // partsLane shows parts of the program: stretches of the same module, or the recording's own marks.
+  // partsLane shows parts of the program: stretches of the same module, or the recording's own
+  // marks.
   partsLane(c, lane, i, ink, faint, line) {
     const y = edges.top + this.plotHeight + edges.bottom + (this.lanes - this.page.lanes.length + i) * edges.lane, right = edges.left + this.plotWidth;
     c.textBaseline = "middle";
@@ -232,7 +233,7 @@ class Timeline {
       last = b;
       c.fillStyle = drawn % 2 === 0 ? css("--band") : line;
       c.fillRect(a, y, Math.max(0.5, b - a - 0.5), edges.lane - 4);
-      // The name, or its last part, where there is room for it.
+      // The name, or its last part, if it fits.
       const room = b - a - 8, name = [l.name, l.name.slice(l.name.lastIndexOf(".") + 1)].find((t) => t.length * 4 < room && c.measureText(t).width <= room);
       if (name) {
         c.fillStyle = ink;
@@ -242,7 +243,7 @@ class Timeline {
     this.laneName(c, faint, lane.name, y);
   }
 
-  // draw puts the moment and the pointer over the picture.
+  // draw draws the picture, and the moment and the pointer over it.
   draw() {
     const c = canvasFor(this.canvas, this.width, this.height);
     c.drawImage(this.picture, 0, 0, this.width, this.height);
@@ -292,7 +293,8 @@ class Timeline {
     }
   }
 
-  // momentUnder is the moment that a pixel shows: the largest of its column. The peak attracts.
+  // momentUnder returns the moment of a pixel: the largest of its column. The peak attracts the
+  // pointer.
   momentUnder(x, y = Infinity) {
     const peak = this.page.r.peak;
     if (peak >= this.view.from && peak <= this.view.to && Math.abs(this.x(peak, 0.5) - x) < 7 && y < this.y(this.page.r.peakBytes) + 24) return peak;
@@ -361,14 +363,14 @@ class Timeline {
     this.refresh();
   }
 
-  // zoom makes the view so many times as long, around a moment.
+  // zoom makes the view factor times as long, around a moment.
   zoom(factor, around = this.page.moment) {
     const { from, to } = this.view;
     const m = around < from || around > to ? (from + to) / 2 : around;
     this.zoomTo(Math.floor(m - (m - from) * factor), Math.ceil(m + (to - m) * factor));
   }
 
-  // show moves the view to where a moment is.
+  // show moves the view to a moment.
   show(m) {
     const { from, to } = this.view;
     if (m >= from && m <= to) return this.draw();

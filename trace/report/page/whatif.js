@@ -1,4 +1,4 @@
-// What the program would have cost under other options, as a table.
+// The cost of the program under other options, as a table.
 
 function showWhatIf(page) {
   const list = page.r.whatIf;
