@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// call is an operation, or a launch, on the host. Its lane is its own until it ends, so that
+// call is an operation, or a launch, on the host. It has a lane of its own until it ends, so that
 // arrows to kernels can begin there before its span is written.
 type call struct {
 	name, about string
@@ -20,15 +20,15 @@ type call struct {
 	at          lane
 }
 
-// operations is the name of the lanes of operations and of launches that belong to none.
+// operations is the name of the lanes of operations and of launches outside of operations.
 const operations = "operations"
 
-// Operation sees an operation that launches kernels on s, as the hook of tensor.OnOperation. It is
-// drawn from this call until that of the result, and the kernels that are launched on s meanwhile
-// belong to it: they have the label of ctx, the name, and about, which is the operation's shapes or
-// the contents of a graph. A nil about is none. If operations of several goroutines are open on s,
-// kernels belong to none, because theirs is not known. Operation waits for nothing. A program that
-// launches kernels of its own calls it around them.
+// Operation observes an operation that launches kernels on s, as the hook of tensor.OnOperation.
+// The operation lasts from this call until the call of the result, and the kernels that are
+// launched on s meanwhile belong to it. They get the label of ctx, the name, and about, which is
+// the operation's shapes or the contents of a graph. about may be nil. If operations of several
+// goroutines are open on s, its kernels belong to none, because their operation is unknown.
+// Operation does not block. A program that launches its own kernels calls it around them.
 func (t *Timeline) Operation(ctx context.Context, s device.Stream, name string, about fmt.Stringer) (queued func()) {
 	if s == nil || t.off.Load() {
 		return nil
@@ -57,7 +57,7 @@ func (t *Timeline) Operation(ctx context.Context, s device.Stream, name string, 
 	}
 }
 
-// launches is the operation that a launch on s belongs to; nil: none, or it is not known.
+// launches returns the operation of a launch on s; nil: none, or unknown.
 func (t *Timeline) launches(s device.Stream) *call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,7 +80,7 @@ func (t *Timeline) leave(o *call) {
 	t.file.add(span{name: o.name, kind: "operation", from: o.from, to: to, args: placed(o.label)}.event(o.at))
 }
 
-// alone is a launch that belongs to no operation: it is one of its own.
+// alone begins an operation for a launch outside of operations.
 func (t *Timeline) alone(name string) *call {
 	o := &call{name: name}
 	t.mu.Lock()
@@ -89,7 +89,7 @@ func (t *Timeline) alone(name string) *call {
 	return o
 }
 
-// launched ends a launch that belongs to no operation. One that failed is not written.
+// launched ends a launch outside of operations. A failed launch is not written.
 func (t *Timeline) launched(o *call, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,7 +100,7 @@ func (t *Timeline) launched(o *call, err error) {
 	}
 }
 
-// kernelArgs are the operation's, on a kernel that it launched.
+// kernelArgs returns the arguments of a kernel that the operation launched.
 func (o *call) kernelArgs(replay bool) (args []arg) {
 	switch {
 	case o.label == (memcache.Label{}) && o.about == "": // a launch that belongs to no operation
@@ -113,7 +113,7 @@ func (o *call) kernelArgs(replay bool) (args []arg) {
 	return append(args, placed(o.label)...)
 }
 
-// placed is where a label is in the model and in the training: the module, the pass and the step.
+// placed returns the place of a label in the model and in the training: module, pass and step.
 func placed(l memcache.Label) (args []arg) {
 	args = moduleArg(args, l)
 	if p := passOf(l); p != "" {
@@ -133,7 +133,7 @@ func moduleArg(args []arg, l memcache.Label) []arg {
 	return append(args, text("module", l.Module))
 }
 
-// passOf is "forward" or "backward"; "": the label is of neither.
+// passOf returns "forward" or "backward"; "": the label has no pass.
 func passOf(l memcache.Label) string {
 	switch l.Category {
 	case memcache.CategoryActivation:

@@ -11,30 +11,32 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// clock places a device's times among the host's, by an event of which both are known. Nobody who launches waits for that
-// event: it may be behind work that the same goroutine has yet to release. A goroutine of the clock's own does, until Close.
+// clock maps a device's times to the host's, by an event whose time is known on both. A launch
+// never waits for that event, because the event may be queued after work that the same goroutine
+// has yet to release. A goroutine of the clock waits for it instead, until Close.
 //
-// The two clocks drift apart, and a goroutine may hear of an event late. So each kernel corrects the clock by what is known of it for
-// sure: it began after it was launched, and ended before somebody found it done.
+// The two clocks drift apart, and a goroutine may see an event late. Each kernel therefore corrects
+// the clock: it must have begun after its launch, and ended before it was seen complete.
 type clock struct {
 	dev     device.Device
 	renewal time.Duration
 
 	placed chan struct{} // closed when the goroutine has ended
-	failed atomic.Bool   // set before that: there is no event
-	event  device.Event  // once placed; who holds the drain may change it
-	at     time.Duration // when it was complete, on the host
-	own    time.Duration // the same by the clock itself, which nothing corrects
+	failed atomic.Bool   // set before placed is closed: there is no event
+	event  device.Event  // valid after placed is closed; guarded by the drain
+	at     time.Duration // the host's time of the event
+	own    time.Duration // the same by the clock itself, never corrected
 }
 
-// reading is what a kernel's events say.
+// reading is the result of reading a kernel's events.
 type reading struct {
 	done     bool
 	from, to time.Duration
 	own      time.Duration // from, by the clock itself
 }
 
-// clockOf is the clock of the stream's device; nil: there is none, and Flush tells why.
+// clockOf returns the clock of the stream's device; nil: there is none, and Flush returns the
+// reason.
 func (k *kernels) clockOf(t *Timeline, s device.Stream) *clock {
 	id := s.Device().ID()
 	k.mu.Lock()
@@ -79,7 +81,7 @@ func (k *kernels) place(t *Timeline, c *clock, e device.Event) {
 	close(c.placed)
 }
 
-// fail ends a clock that could not be placed. The next launch makes another one.
+// fail ends a clock without an event. The next launch makes another one.
 func (k *kernels) fail(c *clock) {
 	c.failed.Store(true)
 	k.mu.Lock()
@@ -108,22 +110,24 @@ func (c *clock) isPlaced(ctx context.Context) (bool, error) {
 	}
 }
 
-// renewal is how far from its event a clock may be: a device may tell long times in few digits.
+// renewal is how far from its event a clock may be used, because a device may return long times
+// with few digits.
 const renewal = time.Second
 
 func (c *clock) stale(r reading) bool { return r.to-c.at > c.renewal }
 
-// renew makes e, at the end of what was read, the clock's event, and returns the one that it had.
+// renew makes e, at the end of the reading, the clock's event, and returns the old one.
 func (c *clock) renew(e device.Event, r reading) (old device.Event) {
 	old, c.event, c.at, c.own = c.event, e, r.to, r.own+r.to-r.from
 	return old
 }
 
-// read reads the events of a kernel if it is done. The race detector does not see the look at them: what the timeline
-// finds out must not order the program's own accesses, or a missing event of the program would go unnoticed. The clock is placed, and
-// the drain held.
+// read reads the events of a kernel if it is complete. The reads are hidden from the race detector.
+// Otherwise they would order the program's own accesses, and an event that is missing in the
+// program would go unnoticed. The clock is placed, and the drain is held.
 func (c *clock) read(t *Timeline, l kernel, done func(device.Event) (bool, error)) (reading, error) {
-	dev, event, at, own := c.dev, c.event, c.at, c.own // the detector does not see either that what follows is over before they change
+	// Copies, because the race detector does not see that Quietly is over before these change.
+	dev, event, at, own := c.dev, c.event, c.at, c.own
 	r, err := race.Quietly(func() (r reading, err error) {
 		if r.done, err = done(l.after); err != nil || !r.done {
 			return r, err
@@ -144,7 +148,8 @@ func (c *clock) read(t *Timeline, l kernel, done func(device.Event) (bool, error
 	return r, err
 }
 
-// correction is by how much a clock is off that says that a kernel began before it was launched, or ended after it was found done.
+// correction returns the amount by which a clock is wrong, if it places a kernel's begin before the
+// launch, or its end after it was seen complete.
 func correction(r reading, launched, found time.Duration) time.Duration {
 	switch {
 	case r.to > found:

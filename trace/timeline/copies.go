@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Transfer returns the observer for [transfer.Config]. One serves any number of pools.
+// Transfer returns the observer for [transfer.Config]. It serves any number of pools.
 func (t *Timeline) Transfer() transfer.Observer { return copies{t} }
 
 type copies struct{ timeline *Timeline }
@@ -25,7 +25,8 @@ type copying struct {
 	label    memcache.Label
 }
 
-// End writes a copy with what it took on the device, on its stream's lane; what is no copy as the call that it was.
+// End writes a copy with its time on the device, on its stream's lane, and another operation as a
+// call.
 func (c *copying) End(e transfer.OpInfo) {
 	t := c.timeline
 	from, to := t.since(e.Queued), t.now()
@@ -53,7 +54,7 @@ func (c *copying) End(e transfer.OpInfo) {
 	t.file.add(s.event(at))
 }
 
-// labelled puts what a label says behind other args.
+// labelled appends a label's arguments.
 func labelled(l memcache.Label, args ...arg) []arg {
 	args = moduleArg(args, l)
 	if l.Category != memcache.CategoryOther {

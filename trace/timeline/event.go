@@ -8,7 +8,8 @@ import (
 
 // event is one object of the file.
 type event struct {
-	phase string // X: a span; C: a counter; i: a moment; s and f: the ends of an arrow; M: the name of something
+	// phase is X: a span; C: a counter; i: a moment; s and f: the ends of an arrow; M: a name.
+	phase string
 	at    lane
 	name  string
 	kind  string // cat; "": none
@@ -18,7 +19,7 @@ type event struct {
 	id    int64 // of an arrow's two ends
 }
 
-// lane is where an event stands.
+// lane is the position of an event in a viewer.
 type lane struct{ process, thread int }
 
 // arg is a text or a number.
@@ -33,7 +34,7 @@ func text(key, v string) arg { return arg{key: key, text: v} }
 func number(key string, v int64) arg { return arg{key: key, number: v, isNumber: true} }
 
 // append appends the event in JSON. The times come last, because they differ from event to event:
-// the rest is then in one piece, and compresses better.
+// the rest is then in one piece and compresses better.
 func (e event) append(b []byte) []byte {
 	b = append(b, `{"ph":"`...)
 	b = append(b, e.phase...)
@@ -93,7 +94,7 @@ func appendText(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
 			quoted, err := json.Marshal(s)
-			if err != nil { // of no string
+			if err != nil { // impossible for a string
 				quoted = []byte(`""`)
 			}
 			return append(b, quoted...)
@@ -104,7 +105,7 @@ func appendText(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// span is something that took a while.
+// span is an activity with a duration.
 type span struct {
 	name, kind string
 	from, to   time.Duration

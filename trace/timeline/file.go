@@ -8,13 +8,14 @@ import (
 	"sync"
 )
 
-// Events are made on the goroutines that allocate, and written on one of the file's own. Between them are bytes of whole
-// events: an append under a lock that is never held while anything is written.
+// Events are formatted by the goroutines that allocate, and written by a goroutine of the file.
+// They are passed as bytes of whole events, which are appended under a lock that is never held
+// during a write.
 
 const (
-	batchBytes = 64 << 10 // from here on the writer wakes up
-	mostBytes  = 64 << 20 // from here on events are dropped: the writer is too slow
-	mostSpare  = 1 << 20  // a larger batch, which a slow writer made, is not kept for the next
+	batchBytes = 64 << 10 // more pending bytes wake the writer
+	mostBytes  = 64 << 20 // with more pending bytes the writer is too slow: events are dropped
+	mostSpare  = 1 << 20  // a larger batch is not reused; a slow writer causes it
 )
 
 type file struct {
@@ -24,11 +25,11 @@ type file struct {
 
 	mu      sync.Mutex
 	pending []byte
-	written chan struct{} // closed when what is pending was written, or failed
+	written chan struct{} // closed when the pending bytes were written, or failed
 	first   bool          // an event is in the file
 	dropped int64
 	closing bool
-	err     error // the writer's first: nothing is written after it
+	err     error // the first of the writer: nothing is written after it
 }
 
 func newFile(w io.Writer) *file {
@@ -59,7 +60,7 @@ func (f *file) add(e event) {
 	}
 }
 
-// wakeUp lets the goroutine write what is pending.
+// wakeUp makes the goroutine write the pending bytes.
 func (f *file) wakeUp() {
 	select {
 	case f.wake <- struct{}{}:
@@ -97,7 +98,7 @@ func (f *file) run() {
 	}
 }
 
-// end closes the list. f.mu is held.
+// end returns the end of the list. f.mu is held.
 func (f *file) end() string {
 	if f.first {
 		return "\n]\n"
@@ -105,7 +106,7 @@ func (f *file) end() string {
 	return "[]\n"
 }
 
-// flush waits until what was added is written.
+// flush waits until the added events are written.
 func (f *file) flush(ctx context.Context) error {
 	f.mu.Lock()
 	written, closing := f.written, f.closing

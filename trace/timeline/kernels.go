@@ -11,10 +11,11 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// A kernel's times are those of two timed events around it. They are read when they are complete, by whoever comes by: at
-// a later launch, a step, or Flush. Where they stand among the host's times the device's clock tells (clock.go).
+// The times of a kernel are those of two timed events around it. They are read when they are
+// complete, at a later launch, at a step, or in Flush. The device's clock maps them to the host's
+// times (clock.go).
 
-// kernels are what was launched and not yet written.
+// kernels are the launched kernels that are not written yet.
 type kernels struct {
 	drain   chan struct{} // held by the one goroutine that reads events
 	renewal time.Duration // of the clocks
@@ -23,10 +24,10 @@ type kernels struct {
 
 	mu     sync.Mutex        // no driver call is made with it held
 	clocks map[uint64]*clock // by device
-	queues map[uint64]*queue // by stream; one that is empty goes when it is drained
+	queues map[uint64]*queue // by stream; an empty one is removed
 	seen   int
 	closed bool
-	err    error // the first that nobody was told
+	err    error // the first that no call has returned
 }
 
 // queue is a stream's kernels, in their order.
@@ -38,21 +39,21 @@ type queue struct {
 type kernel struct {
 	name          string
 	launched      time.Duration
-	before, after device.Event // one event, of an end of a step
+	before, after device.Event // the same event, for an end of a step
 	clock         *clock
-	call          *call   // that launched it
-	step          *extent // that begins or, if it is the last one, ends here; nil: it is a kernel
+	call          *call   // that launched it; nil for an end of a step
+	step          *extent // that begins or, if last is set, ends here; nil for a kernel
 	last          bool
 }
 
-// errNoClock is about kernels whose device's clock could not be placed.
+// errNoClock is about kernels whose device has no clock.
 var errNoClock = errors.New("the device's clock is not known")
 
-// drainEvery is after how many launches one looks which kernels are done.
+// drainEvery is the number of launches after which one looks for complete kernels.
 const drainEvery = 64
 
-// Launching sees the kernels of a stream, as [device.StreamOptions].Launching. It waits for nothing. Of
-// a nil stream it sees none.
+// Launching observes the kernels of a stream, as [device.StreamOptions].Launching. It does not
+// block. It ignores a nil stream.
 func (t *Timeline) Launching(s device.Stream, name string) func(error) {
 	if s == nil || t.off.Load() {
 		return nil
@@ -87,7 +88,7 @@ func (t *Timeline) Launching(s device.Stream, name string) func(error) {
 	}
 }
 
-// mark records a timed event; nil: it could not, and Flush tells why.
+// mark records a timed event; nil: that failed, and Flush returns the error.
 func (k *kernels) mark(s device.Stream) device.Event {
 	e, err := s.Device().NewEvent(device.EventOptions{Timed: true})
 	if err != nil {
@@ -147,7 +148,7 @@ func (k *kernels) add(s device.Stream, l kernel) bool {
 	return due
 }
 
-// drainNow writes the kernels that are done, unless another goroutine is at it.
+// drainNow writes the complete kernels, unless another goroutine is writing.
 func (k *kernels) drainNow(t *Timeline) {
 	select {
 	case k.drain <- struct{}{}:
@@ -159,7 +160,7 @@ func (k *kernels) drainNow(t *Timeline) {
 	_ = k.write(unwaited, t) // an error is kept
 }
 
-// wait writes all kernels that were seen before.
+// wait waits for all kernels added so far and writes them.
 func (k *kernels) wait(ctx context.Context, t *Timeline) error {
 	select {
 	case k.drain <- struct{}{}:
@@ -177,7 +178,7 @@ func (k *kernels) wait(ctx context.Context, t *Timeline) error {
 	return err
 }
 
-// close is wait; kernels that come later are not looked at, and clocks that nobody needs are not waited for.
+// close is wait. Later kernels are ignored, and unused clocks are not waited for.
 func (k *kernels) close(t *Timeline) error {
 	k.mu.Lock()
 	k.closed = true
@@ -197,8 +198,9 @@ func (k *kernels) close(t *Timeline) error {
 	return err
 }
 
-// write writes the kernels at the heads of their streams that are done; with a context it waits for them. An error that is its
-// end is returned, and the kernel stays; after any other a kernel is left out. The drain is held.
+// write writes the complete kernels at the heads of their streams; with a context it waits for
+// them. If the context ends, write returns its error and the kernel stays. After another error the
+// kernel is left out. The drain is held.
 func (k *kernels) write(ctx context.Context, t *Timeline) error {
 	done := device.Event.Query
 	if ctx != nil {
@@ -238,7 +240,8 @@ func (k *kernels) write(ctx context.Context, t *Timeline) error {
 			q.list = q.list[1:]
 			k.mu.Unlock()
 			if err != nil {
-				k.keep(fmt.Errorf("the times of kernel %q: %w", l.name, err)) // behind why there is no clock
+				// A missing clock has reported its reason before.
+				k.keep(fmt.Errorf("the times of kernel %q: %w", l.name, err))
 			} else if l.step != nil {
 				t.bound(q, l, r)
 			} else {
@@ -246,7 +249,7 @@ func (k *kernels) write(ctx context.Context, t *Timeline) error {
 			}
 			if err == nil && l.clock.stale(r) {
 				k.discard(l.clock.renew(l.after, r))
-				if l.after = l.before; l.step != nil { // the clock has its only event
+				if l.after = l.before; l.step != nil { // the clock now owns its only event
 					continue
 				}
 			}
@@ -256,10 +259,10 @@ func (k *kernels) write(ctx context.Context, t *Timeline) error {
 	return nil
 }
 
-// kernel writes a kernel. It can't have begun before the one before it on the stream was done, whatever several goroutines that launch there
-// have between their events.
+// kernel writes a kernel. It can't have begun before the previous one on the stream ended, although
+// the events of several launching goroutines may enclose each other's kernels.
 func (t *Timeline) kernel(q *queue, l kernel, r reading) {
-	late := max(0, l.launched-r.from) // by a clock that is off
+	late := max(0, l.launched-r.from) // the clock is wrong by that
 	name, replay := l.name, l.name == "graph" && l.call.about != ""
 	if replay {
 		name = l.call.name

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// program is the process of the trace that devices are not in.
+// program is the trace's process of everything outside of devices.
 const program = "program"
 
-// lanes are the places of a file, by process and group. They get their names when they are first used.
+// lanes are the lanes of a file, by process and group. A lane gets its name at its first use.
 type lanes struct {
 	file      *file
 	processes map[string]int
 	groups    map[groupKey]*group
 	threads   int
-	caches    map[string]int // how many have counters, by process
+	caches    map[string]int // the number that have counters, by process
 }
 
 type groupKey struct{ process, name string }
 
-// group is lanes of one name: as many as spans of it overlap.
+// group is the lanes of one name, as many as its spans overlap.
 type group struct {
 	lanes   *lanes
 	process int
@@ -28,10 +28,10 @@ type group struct {
 	list    []lane
 	ends    []time.Duration // of the last spans
 
-	ended time.Duration // the last one that queued placed, by its own clock
+	ended time.Duration // of the last span that queued placed, by its own clock
 }
 
-// of is a group of lanes.
+// of returns a group of lanes.
 func (l *lanes) of(process, name string) *group {
 	key := groupKey{process, name}
 	if g := l.groups[key]; g != nil {
@@ -51,7 +51,7 @@ func (l *lanes) of(process, name string) *group {
 	return g
 }
 
-// fixed is the lane i of the group, made with those before it.
+// fixed returns lane i of the group, and makes it and those before it if necessary.
 func (g *group) fixed(i int) lane {
 	for len(g.list) <= i {
 		g.lanes.threads++
@@ -66,7 +66,8 @@ func (g *group) fixed(i int) lane {
 	return g.list[i]
 }
 
-// counters is the lane of another cache's counters, and what is behind their names: viewers tell counters of a process apart by name.
+// counters returns the lane of another cache's counters, and the suffix of their names, because
+// viewers identify the counters of a process by name.
 func (l *lanes) counters(process string) (at lane, suffix string) {
 	if l.caches == nil {
 		l.caches = make(map[string]int)
@@ -79,7 +80,8 @@ func (l *lanes) counters(process string) (at lane, suffix string) {
 	return l.of(process, "memory").fixed(n), suffix
 }
 
-// free is the first lane whose spans have all ended by then, for a span. Those of one lane thus never overlap, though they come in any order.
+// free returns the first lane whose spans have all ended at from, and adds a span. The spans of a
+// lane thus never overlap, although they come in any order.
 func (g *group) free(from, to time.Duration) lane {
 	i := 0
 	for i < len(g.ends) && g.ends[i] > from {
@@ -90,7 +92,7 @@ func (g *group) free(from, to time.Duration) lane {
 	return at
 }
 
-// enter takes the first lane on which all spans have ended by then, until leave.
+// enter takes the first lane whose spans have all ended at from, until leave.
 func (g *group) enter(from time.Duration) (place int, at lane) {
 	for place < len(g.ends) && g.ends[place] > from {
 		place++
@@ -100,15 +102,17 @@ func (g *group) enter(from time.Duration) (place int, at lane) {
 	return place, at
 }
 
-// leave gives a lane of enter back.
+// leave releases a lane of enter.
 func (g *group) leave(place int, to time.Duration) { g.ends[place] = to }
 
-// shortest is the least that a span of a stream takes: an arrow can't end in one of no length.
+// shortest is the least duration of a span of a stream, because an arrow can't end in an empty
+// span.
 const shortest = time.Nanosecond
 
-// queued is the one lane of a stream, which does one thing after the other, and where a span of it stands. It began at own by a clock of
-// its own, by which it can't have begun before the one before it ended. If the two overlap only among the host's times, it is moved: how
-// long it took is known better than when it was.
+// queued returns the only lane of a stream, whose spans are in sequence, and the times of a span
+// there. own is the span's begin by a clock of its own, and by that clock it can't have begun
+// before the previous span ended. If the two overlap only in the host's times, the span is moved,
+// because its duration is known better than its begin.
 func (g *group) queued(from, to, own time.Duration) (at lane, began, ended time.Duration) {
 	at = g.fixed(0)
 	overlap := max(0, g.ended-own)

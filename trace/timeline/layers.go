@@ -6,14 +6,14 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// layers are the module that the program is in, by the labels of allocations and operations: a span
-// for each part of its path, from the first of them inside of it to the last one before another
-// module's, or before the other pass.
+// layers is the present module of the program, by the labels of allocations and operations. Each
+// part of the module's path has a span, from the first of these inside of it to the last one before
+// another module, or before the other pass.
 type layers struct {
 	module string
-	pass   string // "": no label was of a pass since open was empty
+	pass   string // "": no label had a pass since open was empty
 	step   int64
-	open   []layer       // of the module, each inside the one before
+	open   []layer       // of the module, each inside the previous one
 	last   time.Duration // the end of the last span
 }
 
@@ -22,8 +22,8 @@ type layer struct {
 	from, to time.Duration
 }
 
-// see takes the label of an allocation or an operation. Labels of no pass, such as those of
-// workspaces, belong to that of their neighbours. t.mu is held.
+// see adds the label of an allocation or an operation. Labels without a pass, such as those of
+// workspaces, belong to the pass of their neighbours. t.mu is held.
 func (l *layers) see(t *Timeline, label memcache.Label, from, to time.Duration) {
 	pass := passOf(label)
 	if label.Step != l.step || pass != "" && l.pass != "" && pass != l.pass {
@@ -40,7 +40,7 @@ func (l *layers) see(t *Timeline, label memcache.Label, from, to time.Duration) 
 		if same == 0 {
 			l.pass = ""
 		}
-		from = max(from, l.last) // of another goroutine
+		from = max(from, l.last) // last may be of another goroutine
 		for _, p := range path[same:] {
 			l.open = append(l.open, layer{p, from, from})
 		}
@@ -54,7 +54,7 @@ func (l *layers) see(t *Timeline, label memcache.Label, from, to time.Duration) 
 	}
 }
 
-// prefixes of "a.b.c" are "a", "a.b" and "a.b.c".
+// prefixes returns "a", "a.b" and "a.b.c" of "a.b.c".
 func prefixes(module string) (list []string) {
 	for i := range module {
 		if module[i] == '.' {
@@ -67,13 +67,13 @@ func prefixes(module string) (list []string) {
 	return list
 }
 
-// close writes what is open.
+// close writes all open spans.
 func (l *layers) close(t *Timeline) {
 	l.closeTo(t, 0)
 	l.module, l.pass = "", ""
 }
 
-// closeTo writes all but the n outermost parts.
+// closeTo writes all except the n outermost parts.
 func (l *layers) closeTo(t *Timeline, n int) {
 	for i := len(l.open) - 1; i >= n; i-- {
 		o := l.open[i]

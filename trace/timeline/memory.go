@@ -17,31 +17,34 @@ type Memory struct {
 	timeline *Timeline
 	cache    atomic.Pointer[memcache.Cache] // nil: not watched
 
-	mu         sync.Mutex // guards what follows, and the order of the counters; taken before a cache's locks
+	// mu guards the fields below and the order of the counters. It is taken before a cache's locks.
+	mu         sync.Mutex
 	allocated  int64
 	byCategory [categories]int64
-	live       map[uint64]memcache.Category // by serial: what a block was counted as
-	active     int64                        // as last written, as is the next
+	live       map[uint64]memcache.Category // by serial: the category in which a block was counted
+	active     int64                        // as last written, like the next
 	reserved   int64
-	names      *counterNames // nil: nothing was written
+	names      *counterNames // nil: nothing was written yet
 }
 
-// counterNames are where a cache's counters stand, and what they are called.
+// counterNames are the lane and the names of a cache's counters.
 type counterNames struct {
 	at                                      lane
 	allocated, byCategory, active, reserved string
 }
 
-// Memory returns an observer, which must be a cache's from the start: it counts what is allocated.
+// Memory returns the observer of one cache. The cache must have it from its start, because it
+// counts the allocated bytes.
 func (t *Timeline) Memory() *Memory {
 	return &Memory{timeline: t, live: make(map[uint64]memcache.Category), active: -1, reserved: -1}
 }
 
-// Watch adds the counters of what is active and reserved, which are read from the cache, the one that m observes, at each allocation and free
-// while the timeline is on. nil ends it.
+// Watch adds the counters of the active and reserved bytes of the cache that m observes. They are
+// read from the cache at each allocation and free while the timeline is on. A nil cache ends this.
 func (m *Memory) Watch(cache *memcache.Cache) { m.cache.Store(cache) }
 
-// Start sees every allocation and free, and while the timeline is on what else a cache does.
+// Start observes every allocation and free and, while the timeline is on, the cache's other
+// operations.
 func (m *Memory) Start(ctx context.Context, op memcache.Op) (context.Context, memcache.Operation) {
 	if m.timeline.off.Load() {
 		if !counts(op) {
@@ -53,12 +56,12 @@ func (m *Memory) Start(ctx context.Context, op memcache.Op) (context.Context, me
 	case memcache.OpFree, memcache.OpRelabel:
 		return ctx, (*changed)(m)
 	case memcache.OpAllocFailed:
-		return ctx, nil // its OpAlloc says so
+		return ctx, nil // its OpAlloc reports the failure
 	}
 	return ctx, &operation{m, m.timeline.now()}
 }
 
-// changed is an operation of which only the counters are written: the observer itself, as counted.
+// changed is an operation that only changes counters. It is the observer itself, as counted is.
 type changed Memory
 
 func (c *changed) End(info memcache.OpInfo) { (*Memory)(c).tell(&info) }
@@ -72,12 +75,13 @@ func (m *Memory) tell(info *memcache.OpInfo) {
 	}
 }
 
-// counts reports whether an operation changes what is counted.
+// counts reports whether an operation changes the counters.
 func counts(op memcache.Op) bool {
 	return op == memcache.OpAlloc || op == memcache.OpFree || op == memcache.OpRelabel
 }
 
-// counted is an operation that is not written: the observer itself, so that nothing is made for it.
+// counted is an operation that is not written. It is the observer itself, so that it needs no
+// memory.
 type counted Memory
 
 func (c *counted) End(info memcache.OpInfo) {
@@ -121,7 +125,8 @@ func (o *operation) End(info memcache.OpInfo) {
 	}
 }
 
-// count counts an allocation, a free or a block's new label, and reports whether something changed. m.mu is held.
+// count counts an allocation, a free or a block's new label, and reports whether a counter changed.
+// m.mu is held.
 func (m *Memory) count(info *memcache.OpInfo) bool {
 	to := info.Label.Category
 	if to >= categories {
@@ -138,9 +143,11 @@ func (m *Memory) count(info *memcache.OpInfo) bool {
 	}
 	was, ok := m.live[info.Serial]
 	switch {
-	case !ok: // it was freed before
+	case !ok: // freed before
 		return false
-	case info.Op == memcache.OpFree && info.Seq != 0: // with the label that it was counted with: a new one may not have been told yet
+	// It is subtracted from the category in which it was counted, because a new label may not have
+	// been reported yet.
+	case info.Op == memcache.OpFree && info.Seq != 0:
 		delete(m.live, info.Serial)
 		m.allocated -= info.Bytes
 		m.byCategory[was] -= info.Bytes
@@ -154,7 +161,7 @@ func (m *Memory) count(info *memcache.OpInfo) bool {
 	return false
 }
 
-// write writes the counters that changed. m.mu is held.
+// write writes the changed counters. m.mu is held.
 func (m *Memory) write(device string) {
 	t := m.timeline
 	if m.names == nil {
@@ -175,7 +182,8 @@ func (m *Memory) write(device string) {
 		return
 	}
 	st := cache.Stats()
-	// The cache may be ahead of what was told: its blocks that wait for a stream go on top of what is counted here.
+	// The cache may be ahead of its observer, so its pending blocks are added to the bytes counted
+	// here.
 	if active := m.allocated + st.ActiveBytes.All.Current - st.AllocatedBytes.All.Current; active != m.active {
 		m.active = active
 		t.file.add(event{phase: "C", at: at, name: m.names.active, from: now, args: []arg{number("bytes", active)}})
@@ -186,7 +194,7 @@ func (m *Memory) write(device string) {
 	}
 }
 
-// String has the bytes that are allocated.
+// String returns the allocated bytes.
 func (m *Memory) String() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

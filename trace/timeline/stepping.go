@@ -7,20 +7,20 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// A step's extent on the device lies between two events, which stand in the queue of the stream's
-// kernels in the order of the launches. They are placed as kernels are, so that each kernel of a
-// step is inside of it, however the clock was corrected meanwhile.
+// A step's extent on the device is between two events, which are in the queue of the stream's
+// kernels in the order of the launches. They are mapped to the host's times as kernels are, so that
+// each kernel of a step is inside of it, however the clock is corrected.
 
 // extent is a step on a stream.
 type extent struct {
 	number int64
-	begun  bool // its first event was placed; the drain guards it, as the next
+	begun  bool // its first event was placed; guarded by the drain, like the next
 	from   time.Duration
 }
 
-// Starting sees a profiler's steps begin and end on their stream, as
-// [trace.ProfilerConfig].Starting. Each is drawn with its extent on the device if the timeline was on
-// when it began. It waits for nothing.
+// Starting observes the begins and ends of a profiler's steps on their stream, as
+// [trace.ProfilerConfig].Starting. It draws the extent of each step on the device, if the timeline
+// was on when the step began. It does not block.
 func (t *Timeline) Starting(s device.Stream, number int64) (ending func()) {
 	if s == nil || t.off.Load() {
 		return nil
@@ -44,7 +44,7 @@ func (t *Timeline) Starting(s device.Stream, number int64) (ending func()) {
 	return func() { mark("end", true) }
 }
 
-// bound places an end of a step's extent, and writes the step at its last one.
+// bound places one end of a step's extent, and writes the step at its last one.
 func (t *Timeline) bound(q *queue, l kernel, r reading) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,17 +14,20 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is [device.ErrInvalid].
+// ErrInvalid is the class of errors about wrong arguments, for errors.Is. It is
+// [device.ErrInvalid].
 var ErrInvalid = device.ErrInvalid
 
-// Timeline writes events. It is safe for concurrent use. It is on until SetEnabled says otherwise.
+// Timeline writes events to a file. It is safe for concurrent use. It is on unless SetEnabled
+// switches it off.
 type Timeline struct {
 	off     atomic.Bool
 	start   time.Time // time 0 of the file
 	file    *file
 	kernels kernels
 
-	mu      sync.Mutex // guards what follows, and the order of the events in the file
+	// mu guards the fields below and the order of the events in the file.
+	mu      sync.Mutex
 	lanes   lanes
 	layers  layers
 	open    map[uint64][]*call // by stream
@@ -35,10 +38,11 @@ type Timeline struct {
 // period is a time in which a timeline was on; to is zero while it is.
 type period struct{ from, to time.Time }
 
-// mostPeriods is how many periods a step may be late.
+// mostPeriods is the number of periods that are kept, for steps that are reported late.
 const mostPeriods = 1000
 
-// New makes a timeline, which begins now. w is written to by one goroutine, until Close; closing it is the caller's.
+// New makes a timeline, which begins now. One goroutine writes to w, until Close. The caller closes
+// w.
 func New(w io.Writer) (*Timeline, error) {
 	if w == nil {
 		return nil, fmt.Errorf("timeline: New: %w: the writer is nil", ErrInvalid)
@@ -54,9 +58,10 @@ func New(w io.Writer) (*Timeline, error) {
 	return t, nil
 }
 
-// SetEnabled switches the timeline on or off, such as for some steps. Off, nothing is written and kernels cost nothing, but what is
-// allocated is still counted, so that the counters are right later. What began while it was on is written, and steps of which
-// any part was, whenever they are told.
+// SetEnabled switches the timeline on or off, for example for some steps. While it is off nothing
+// is written and kernels cost nothing. Allocated bytes are still counted, so that the counters are
+// right later. Operations that began while it was on are written, and so are steps that overlap a
+// time in which it was on, even if they are reported later.
 func (t *Timeline) SetEnabled(on bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,8 +88,8 @@ func (t *Timeline) sees(p *trace.StepProfile) bool {
 	})
 }
 
-// Step writes a step with its figures, as [trace.ProfilerConfig].OnProfile, if the timeline was on during a part of it. It also
-// looks which kernels are done.
+// Step writes a step with its figures, as [trace.ProfilerConfig].OnProfile, if the timeline was on
+// during a part of it. It also writes the kernels that are complete.
 func (t *Timeline) Step(p trace.StepProfile) {
 	t.kernels.drainNow(t)
 	t.mu.Lock()
@@ -108,20 +113,20 @@ func (t *Timeline) Step(p trace.StepProfile) {
 	t.file.wakeUp()
 }
 
-// since is a moment's place in the file.
+// since returns the time of a moment in the file.
 func (t *Timeline) since(at time.Time) time.Duration { return max(0, at.Sub(t.start)) }
 
 func (t *Timeline) now() time.Duration { return time.Since(t.start) }
 
-// span writes a span to a lane of the group that is free then. t.mu is held.
+// span writes a span to a lane of the group that is free at its time. t.mu is held.
 func (t *Timeline) span(process, group string, s span) {
 	t.file.add(s.event(t.lanes.of(process, group).free(s.from, s.to)))
 }
 
-// Flush waits for the kernels that were seen, and until everything is written. Cancelling ctx ends the
-// waiting, and the next Flush continues it. Flush returns the first error of a kernel's time since the
-// last Flush; that kernel is left out. After an error of the writer nothing more is written, and that
-// Flush and all later ones return it.
+// Flush waits for the kernels launched so far, and until everything is written. If ctx ends, Flush
+// stops waiting, and the next Flush continues. Flush returns the first error of a kernel's time
+// since the last Flush; that kernel is left out. After an error of the writer nothing more is
+// written, and all later Flushes return the error, too.
 func (t *Timeline) Flush(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("timeline: Flush: %w: the context is nil; use context.Background()", ErrInvalid)
@@ -133,10 +138,10 @@ func (t *Timeline) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Close waits for the kernels that were seen, writes everything and ends the file; what comes later is lost. It is idempotent. It must
-// be called before the devices close. It returns errors as Flush does, and one with the number of events
-// that were dropped because the writer was too slow. A second Close returns that error and the writer's
-// again.
+// Close waits for the kernels launched so far, writes everything and ends the file. Later events
+// are lost. It must be called before the devices close. It returns errors as Flush does, and an
+// error with the number of dropped events if the writer was too slow. It is idempotent: a second
+// Close returns this error and the writer's again.
 func (t *Timeline) Close() error {
 	t.SetEnabled(false)
 	err := t.kernels.close(t)
@@ -149,7 +154,7 @@ func (t *Timeline) Close() error {
 	return nil
 }
 
-// String is "timeline, on" or "timeline, off".
+// String returns "timeline, on" or "timeline, off".
 func (t *Timeline) String() string {
 	if t.off.Load() {
 		return "timeline, off"

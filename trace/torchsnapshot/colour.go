@@ -2,15 +2,15 @@ package torchsnapshot
 
 import "github.com/cistern-ml/cistern/memcache"
 
-// memory_viz colours the timeline by the entries' field "category", if there is one, which is how torch.profiler's own
-// memory timeline gets its legend.
+// memory_viz colours the timeline by the entries' field "category", if they have it, which is also
+// the source of the legend in torch.profiler's own memory timeline.
 
-// colours says what a trace has for a legend.
+// colours is the kind of a trace's legend.
 type colours uint8
 
 const (
 	coloursNone           colours = iota // no label has a category
-	coloursWithoutUnknown                // all have
+	coloursWithoutUnknown                // all labels have one
 	coloursWithUnknown
 )
 

@@ -8,24 +8,24 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// frame is one of a stack. Those of labels have a word in place of the file.
+// frame is a frame of a stack. Frames of labels have a word in place of the file.
 type frame struct {
 	name, file string
 	line       int64
-	memo       uint32 // once it is written
+	memo       uint32 // valid after it was written
 	written    bool
 }
 
-// said is what a label says, made once for each.
+// said is the texts and frames of a label, made once for each.
 type said struct {
 	metadata    string
-	first, last []*frame // in front of the calls, and at the root
+	first, last []*frame // before the calls, and at the root
 }
 
-// frames writes stacks. Each frame is written once, and then referred to.
+// frames writes stacks. Each frame is written once, and later only its number.
 type frames struct {
 	*pickler
-	calls  map[uintptr]*frame // by program counter; nil: no call of the program's
+	calls  map[uintptr]*frame // by program counter; nil: not a call of the program
 	labels map[memcache.Label]*said
 	words  map[frame]*frame // of labels
 }
@@ -34,7 +34,7 @@ func newFrames(p *pickler) *frames {
 	return &frames{pickler: p, calls: make(map[uintptr]*frame), labels: make(map[memcache.Label]*said), words: make(map[frame]*frame)}
 }
 
-// write writes the list of a stack's frames from the user's line on and of a label's, from the
+// write writes the list of frames of a stack, from the user's line on, and of a label, from the
 // innermost to the root.
 func (f *frames) write(stack []uintptr, l memcache.Label) {
 	label := f.label(l)
@@ -49,7 +49,7 @@ func (f *frames) write(stack []uintptr, l memcache.Label) {
 	f.list(len(list), func(i int) { f.frame(list[i]) })
 }
 
-// label is what l says.
+// label returns the texts and frames of l.
 func (f *frames) label(l memcache.Label) *said {
 	if s := f.labels[l]; s != nil {
 		return s
@@ -68,7 +68,7 @@ func (f *frames) label(l memcache.Label) *said {
 	return s
 }
 
-// word is a frame that is no call, the same for all labels that have it.
+// word returns a frame that is not a call. All labels with it share it.
 func (f *frames) word(name, kind string, line int64) *frame {
 	key := frame{name: name, file: kind, line: line}
 	if f.words[key] == nil {

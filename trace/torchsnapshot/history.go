@@ -2,11 +2,13 @@ package torchsnapshot
 
 import "github.com/cistern-ml/cistern/memcache"
 
-// history is what has to be known of a history before its first entry is written.
+// history is the data of a history that is needed before its first entry is written.
 type history struct {
-	known   int // entries that PyTorch has a word for
+	known   int // entries that PyTorch has, too
 	colours colours
-	later   map[uint64]memcache.Label // by the serials of blocks: labels that were told after the allocation, the last one of each
+	// later has labels that were set after the allocation, by the serial of the block: the last one
+	// of each.
+	later map[uint64]memcache.Label
 }
 
 // known reports whether PyTorch has the action, too.
@@ -48,7 +50,8 @@ func historyOf(entries []memcache.HistoryEntry) history {
 	return h
 }
 
-// label is an entry's label, or what its block was said to be for later: viewers show an allocation with what it became.
+// label returns the last label of an entry's block, or else the entry's own: viewers show an
+// allocation with its last label.
 func (h *history) label(e *memcache.HistoryEntry) memcache.Label {
 	if l, ok := h.later[e.Serial]; ok && e.Serial != 0 {
 		return l

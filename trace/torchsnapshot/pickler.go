@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// The opcodes of Python's protocol 2 that torch's reader and the JavaScript of memory_viz know alike.
+// The opcodes of Python's protocol 2 that both torch's reader and the JavaScript of memory_viz
+// support.
 const (
 	opProto     = 0x80
 	opStop      = '.'
@@ -32,8 +33,8 @@ const (
 	opGet       = 'j'
 )
 
-// pickler writes values as they come: nothing is kept of them but the numbers of those that come again. The writer's first
-// error sticks and comes from flush.
+// pickler writes values one after the other. It keeps only the numbers of values that are repeated.
+// The writer's first error is kept, and flush returns it.
 type pickler struct {
 	w     *bufio.Writer
 	texts map[string]uint32 // in the reader's memo
@@ -48,7 +49,7 @@ func newPickler(w io.Writer) *pickler {
 
 func (p *pickler) op(code byte) { p.w.WriteByte(code) }
 
-// dict writes what f puts: keys with their values.
+// dict writes the keys and values that f writes.
 func (p *pickler) dict(f func()) {
 	p.op(opEmptyDict)
 	p.op(opMark)
@@ -56,7 +57,8 @@ func (p *pickler) dict(f func()) {
 	p.op(opSetItems)
 }
 
-// batch is how many values an append has: Python's number. The JavaScript reader passes them as arguments of one call.
+// batch is the number of values of an append: Python's number. The JavaScript reader passes them as
+// arguments of one call.
 const batch = 1000
 
 // list writes n values.
@@ -96,7 +98,7 @@ func (p *pickler) int(v int64) {
 	}
 }
 
-// uint writes what may be beyond int64: addresses and handles.
+// uint writes a value that may exceed int64: an address or a handle.
 func (p *pickler) uint(v uint64) {
 	if v <= math.MaxInt64 {
 		p.int(int64(v))
@@ -112,15 +114,15 @@ func (p *pickler) float(v float64) {
 	p.w.Write(binary.BigEndian.AppendUint64(nil, math.Float64bits(v)))
 }
 
-// text writes a text that is not likely to come again.
+// text writes a text that is probably not repeated.
 func (p *pickler) text(s string) {
-	s = strings.ToValidUTF8(s, "\uFFFD") // Python reads nothing else
+	s = strings.ToValidUTF8(s, "\uFFFD") // Python accepts nothing else
 	p.op(opText)
 	p.four(uint32(len(s)))
 	p.w.WriteString(s)
 }
 
-// name writes a text that comes again: a key, or what has few values.
+// name writes a text that is repeated: a key, or a value with few variants.
 func (p *pickler) name(s string) {
 	if n, ok := p.texts[s]; ok {
 		p.get(n)
@@ -130,7 +132,7 @@ func (p *pickler) name(s string) {
 	p.texts[s] = p.put()
 }
 
-// put lets the reader remember the last value, by the number that it returns.
+// put makes the reader remember the last value under the number that it returns.
 func (p *pickler) put() uint32 {
 	n := p.memo
 	p.memo++
@@ -138,10 +140,10 @@ func (p *pickler) put() uint32 {
 	return n
 }
 
-// get is a value that the reader remembers.
+// get writes a reference to a remembered value.
 func (p *pickler) get(n uint32) { p.numbered(opGetByte, opGet, n) }
 
-// numbered writes one of two opcodes with its argument: the first takes a byte, the second four.
+// numbered writes one of two opcodes with its argument: the first has one byte, the second four.
 func (p *pickler) numbered(short, long byte, n uint32) {
 	if n < 256 {
 		p.w.Write([]byte{short, byte(n)})
@@ -153,7 +155,7 @@ func (p *pickler) numbered(short, long byte, n uint32) {
 
 func (p *pickler) four(v uint32) { p.w.Write(binary.LittleEndian.AppendUint32(nil, v)) }
 
-// key writes a key; what is written next is its value.
+// key writes a key; the next value written is its value.
 func (p *pickler) key(k string) *pickler {
 	p.name(k)
 	return p

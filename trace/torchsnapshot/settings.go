@@ -6,7 +6,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// settings are the options, as a string and as the values that PyTorch takes from it.
+// settings writes the options, as a string and as the values that PyTorch reads from it.
 func settings(p *pickler, c memcache.Config) {
 	p.dict(func() {
 		p.key("PYTORCH_CUDA_ALLOC_CONF").text(options(c))
@@ -30,7 +30,8 @@ func settings(p *pickler, c memcache.Config) {
 	})
 }
 
-// options are the cache's with PyTorch's meaning of what they leave out: there every cache is exact.
+// options returns the cache's options with PyTorch's default for missing ones: there every cache is
+// exact.
 func options(c memcache.Config) string {
 	exact := c.Exact
 	c.Exact = false

@@ -11,13 +11,14 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is [device.ErrInvalid].
+// ErrInvalid is the class of errors about wrong arguments, for errors.Is. It is
+// [device.ErrInvalid].
 var ErrInvalid = device.ErrInvalid
 
-// State is what a cache did and has.
+// State is the history and the present state of a cache.
 type State struct {
 	Snapshot memcache.Snapshot
-	Config   memcache.Config // that the cache was made with
+	Config   memcache.Config // the cache's configuration
 	// Annotations are spans of the program, such as its steps, in any order.
 	Annotations []Annotation
 }
@@ -28,10 +29,10 @@ type Annotation struct {
 	Start, End time.Time
 }
 
-// Write writes states as one file. The first is that of device 0 in the viewers, the next of device
-// 1, and so on; a file has one set of options, so their configurations must be the same, except for
-// the Observer. An error of w is returned. Nothing is made in memory that grows with the number of
-// entries, except labels and call sites.
+// Write writes states as one file. In the viewers the first state is device 0, the next one device
+// 1, and so on. A file has one set of options, so the configurations must be the same, except for
+// the Observer. An error of w is returned. Memory does not grow with the number of entries, only
+// with labels and call sites.
 func Write(w io.Writer, states ...State) error {
 	if w == nil {
 		return fmt.Errorf("torchsnapshot: Write: %w: the writer is nil", ErrInvalid)
@@ -90,7 +91,8 @@ func (s *snapshotWriter) nextSegment(states []State) func(int) {
 	}
 }
 
-// segmentStacks are the call stacks, by address, that got the segments from the driver, as far as the history knows.
+// segmentStacks returns the call stacks, by address, that requested the segments from the driver,
+// as far as the history has them.
 func segmentStacks(history []memcache.HistoryEntry) map[device.Ptr][]uintptr {
 	m := make(map[device.Ptr][]uintptr)
 	for i := range history {
@@ -101,7 +103,7 @@ func segmentStacks(history []memcache.HistoryEntry) map[device.Ptr][]uintptr {
 	return m
 }
 
-// segment writes a segment that a call at stack got.
+// segment writes a segment that was requested at stack.
 func (s *snapshotWriter) segment(dev int, g *memcache.SegmentSnapshot, stack []uintptr) {
 	s.dict(func() {
 		s.key("device").int(int64(dev))
@@ -155,12 +157,13 @@ func (s *snapshotWriter) trace(snap memcache.Snapshot) {
 			at++
 			return
 		}
-		// memory_viz fails over a file with categories of which none is "unknown". This snapshot itself is an entry with it.
+		// memory_viz fails on a file with categories of which none is "unknown". The entry of this
+		// snapshot has it.
 		s.entry(&memcache.HistoryEntry{Action: memcache.ActionSnapshot, Size: active(snap), Time: time.Now()}, memcache.Label{}, true)
 	})
 }
 
-// active is the bytes of the blocks that are allocated or pending.
+// active returns the bytes of the blocks that are allocated or pending.
 func active(s memcache.Snapshot) (bytes int64) {
 	for i := range s.Segments {
 		bytes += s.Segments[i].ActiveSize
@@ -192,8 +195,8 @@ func (s *snapshotWriter) entry(e *memcache.HistoryEntry, l memcache.Label, colou
 	})
 }
 
-// placed writes the fields that PyTorch's entries lack and a replay of a late history needs: the size
-// of a freed block, and the private pool.
+// placed writes the fields that PyTorch's entries lack and a replay of a late history needs: the
+// size of a freed block, and the private pool.
 func (s *snapshotWriter) placed(e *memcache.HistoryEntry) {
 	if e.Action == memcache.ActionFreeRequested || e.Action == memcache.ActionFreeCompleted {
 		s.key("block_size").int(e.Block)
@@ -205,7 +208,7 @@ func (s *snapshotWriter) placed(e *memcache.HistoryEntry) {
 	}
 }
 
-// metadata is a label as a text: "encoder.0 (activation) in step 17; tenant=a".
+// metadata returns a label as a text: "encoder.0 (activation) in step 17; tenant=a".
 func metadata(l memcache.Label) string {
 	if l == (memcache.Label{}) {
 		return ""
