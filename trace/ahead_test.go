@@ -15,9 +15,9 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// TestLoaderCopiesAreInTheStepThatUsesThem: each batch has sizes of its own, so that they show
-// which step its copies are in. The uploads of the last step are complete only after the step has
-// ended. What no step takes is in the run.
+// TestLoaderCopiesAreInTheStepThatUsesThem: each batch has sizes of its own, which identify the
+// step that has its copies. The uploads of the last step are complete only after the step has
+// ended. Copies that no step uses are in the run.
 func TestLoaderCopiesAreInTheStepThatUsesThem(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Pool: f.pool, Tracer: f.tracer})
@@ -100,8 +100,8 @@ func TestLoaderCopiesOfEpochsThatAreGivenUp(t *testing.T) {
 	}
 }
 
-// TestCopyAheadTakesItsOwnTime: its span begins when it was queued, and ends when the device was
-// done, however late it is used.
+// TestCopyAheadTakesItsOwnTime: its span begins when it was queued, and ends when the device has
+// finished it, however late it is used.
 func TestCopyAheadTakesItsOwnTime(t *testing.T) {
 	for _, first := range []string{"complete", "used"} {
 		f := newFixture(t, Config{})

@@ -22,7 +22,8 @@ func TestStepsAreCompletedWithoutAnotherEnd(t *testing.T) {
 	assert.True(t, step.Profile().DeviceTimed)
 }
 
-// The goroutine ends when no step has ended for a while, also if nobody closes the profiler, and another End begins another.
+// The goroutine ends when no step has ended for a while, even if the profiler is not closed, and
+// another End starts a new one.
 func TestBackgroundEnds(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Stream: f.stream})
@@ -70,7 +71,7 @@ func TestEndsWaitWhenTooManyStepsAreOpen(t *testing.T) {
 	assert.Equal(t, int64(mostOpen+10), p.Summary().Steps)
 }
 
-// Without a Stream End returns who held the peak; with one it is added up later.
+// Without a Stream End returns the holders of the peak; with one they are added up later.
 func TestHoldersComeWithTheDeviceTime(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Stream: f.stream, Holders: true})
@@ -84,14 +85,14 @@ func TestHoldersComeWithTheDeviceTime(t *testing.T) {
 	assert.NotNil(t, p.Summary().Largest.Peak)
 }
 
-// begun lets p think that its goroutine is at work, so that Ends are alone.
+// begun makes p believe that its goroutine is running, so that only Ends complete steps.
 func begun(p *Profiler) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.working = true
 }
 
-// Who completes steps asks for few of their events.
+// To complete steps takes queries of only a few of their events.
 func TestStepsAreAskedForTogether(t *testing.T) {
 	const steps, done = 64, 40
 	d, s, p := newBrittle(t, false)
@@ -122,7 +123,8 @@ func TestStepsAreAskedForTogether(t *testing.T) {
 	require.NoError(t, p.Close())
 }
 
-// The last event of a step whose record met another's says nothing about that one: it is asked for.
+// An event that was recorded while another step recorded its own says nothing about the other's
+// order, so it is queried.
 func TestEventsThatMetAreAskedFor(t *testing.T) {
 	for met, want := range map[bool]int64{false: 2, true: 3} { // of three
 		d, s, p := newBrittle(t, false)
@@ -142,7 +144,7 @@ func TestEventsThatMetAreAskedFor(t *testing.T) {
 	}
 }
 
-// A step without a device time is completed by its End, also if another one reads events meanwhile.
+// A step without a device time is completed by its End, even while another goroutine reads events.
 func TestEndBesideAReader(t *testing.T) {
 	_, s, p := newBrittle(t, false)
 	s.recording = errEvent

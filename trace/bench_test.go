@@ -90,7 +90,7 @@ func BenchmarkGuard(b *testing.B) {
 	}
 }
 
-// One empty step, as its caller sees it.
+// One empty step: its cost for the caller.
 func BenchmarkStep(b *testing.B) {
 	recorded := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter()))
 	b.Cleanup(func() { require.NoError(b, recorded.Shutdown(context.Background())) })

@@ -19,7 +19,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// serials are the blocks of the ended spans of that name, each once.
+// serials returns the blocks of the ended spans of that name, each once.
 func (f *fixture) serials(t *testing.T, name string) map[int64]sdktrace.ReadOnlySpan {
 	t.Helper()
 	found := make(map[int64]sdktrace.ReadOnlySpan)
@@ -31,8 +31,8 @@ func (f *fixture) serials(t *testing.T, name string) map[int64]sdktrace.ReadOnly
 	return found
 }
 
-// In training whose steps are fully traced every block that has a span of its allocation has one of its free, wherever it
-// is freed, and the other way round.
+// In training with fully traced steps, every block with a span of its allocation has one of its
+// free, in whichever context it is freed, and the reverse.
 func TestTracedStepsHaveAsManyFreesAsAllocations(t *testing.T) {
 	f := newFixture(t, Config{AllEvery: 1})
 	p := f.traced(t)
@@ -79,8 +79,8 @@ func TestTracedStepsHaveAsManyFreesAsAllocations(t *testing.T) {
 	assert.Zero(t, f.tracer.blocks.kept.Load(), "nothing is kept of blocks that were freed")
 }
 
-// A free links to the span of the allocation. Without a context it is no child of what has ended:
-// neither of the allocation nor of the step.
+// A free links to the span of the allocation. Without a context its parent is never a span that has
+// ended, neither the allocation's nor the step's.
 func TestFreeLinksToItsAllocation(t *testing.T) {
 	f := newFixture(t, Config{AllEvery: 2})
 	p := f.traced(t)
@@ -132,7 +132,7 @@ func TestFreeLinksToItsAllocation(t *testing.T) {
 	assert.Zero(t, f.tracer.blocks.kept.Load())
 }
 
-// key is where the tracer keeps the span of b's allocation.
+// key is the tracer's key of the span of b's allocation.
 func (f *fixture) key(t *testing.T, b memcache.Block) blockKey {
 	for i := range f.tracer.blocks.shards {
 		for k := range f.tracer.blocks.shards[i].spans {
@@ -201,7 +201,7 @@ func TestSecondFreeTakesNoSpan(t *testing.T) {
 	require.NoError(t, other.Free())
 }
 
-// What has no span of its allocation, or one that nobody gets, is not kept.
+// A span of an allocation that does not exist, or is not sampled, is not kept.
 func TestOnlySampledAllocationsAreKept(t *testing.T) {
 	f := newFixture(t, Config{Detail: All})
 	ctx, _ := f.parent(t)
@@ -230,7 +230,7 @@ func (recordOnly) ShouldSample(sdktrace.SamplingParameters) sdktrace.SamplingRes
 
 func (recordOnly) Description() string { return "record only" }
 
-// What is kept is bounded, and a block that found no room is freed like any other.
+// The number of kept spans is bounded, and a block beyond the bound is freed like any other.
 func TestKeptSpansAreBounded(t *testing.T) {
 	var b blockSpans
 	span := blockSpan{SpanContext: oteltrace.NewSpanContext(oteltrace.SpanContextConfig{TraceID: [16]byte{1}, SpanID: [8]byte{2}})}
@@ -250,7 +250,8 @@ func TestKeptSpansAreBounded(t *testing.T) {
 	assert.Equal(t, int64(maxBlockSpans), b.kept.Load(), "there is room again")
 }
 
-// While a traced block lives, the frees of others look for their spans, and allocate nothing on the Go heap.
+// While a traced block is allocated, the frees of others look for their spans, and allocate nothing
+// on the Go heap.
 func TestNoGoHeapAllocationsBesideATracedBlock(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

@@ -106,7 +106,8 @@ func newBrittle(t *testing.T, synchronize bool) (*brittle, *brittleStream, *Prof
 	return d, s, p
 }
 
-// Whatever fails about a step's events, the step is complete, Flush tells, and no event is left behind.
+// A step is complete whatever fails about its events, Flush returns the error, and no event stays
+// open.
 func TestEventsThatFail(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail   func(*brittle, *brittleStream)
@@ -130,7 +131,7 @@ func TestEventsThatFail(t *testing.T) {
 	}
 }
 
-// Steps use the events of earlier ones again. Race builds keep none.
+// Steps reuse the events of earlier ones. Race builds keep none.
 func TestEventsAreUsedAgain(t *testing.T) {
 	d, _, p := newBrittle(t, true)
 	p.events = device.EventPool{Device: p.events.Device, Options: p.events.Options}
@@ -213,7 +214,7 @@ func TestClosedProfilerLeavesTheStreamAlone(t *testing.T) {
 	assert.Equal(t, int64(2), p.Summary().Steps)
 }
 
-// A clock that can't record its event closes it, and takes another one later.
+// A clock that can't record its event closes it, and uses another one later.
 func TestClockClosesTheEventThatFails(t *testing.T) {
 	d, s, _ := newBrittle(t, false)
 	clock := &deviceClock{stream: s}
@@ -241,7 +242,7 @@ func (d *closesWhileOpening) NewStream(o device.StreamOptions) (_ device.Stream,
 	return d.opened, errors.Join(err, d.clock.close())
 }
 
-// A clock that is closed while its stream is opened closes that, too, and gives nothing.
+// A clock that is closed while its stream is opened closes the stream, too, and returns none.
 func TestClockIsClosedWhileItIsOpened(t *testing.T) {
 	d, _, _ := newBrittle(t, false)
 	clock := new(deviceClock)
@@ -265,7 +266,7 @@ func (s *closes) Record(e device.Event) error {
 	return errors.Join(s.brittleStream.Record(e), s.clock.close())
 }
 
-// An event that was taken while the clock was closed is closed by the step that gives it back.
+// An event that was taken while the clock was closed is closed by the step that releases it.
 func TestClockIsClosedWhileAnEventIsTaken(t *testing.T) {
 	d, s, _ := newBrittle(t, false)
 	clock := new(deviceClock)

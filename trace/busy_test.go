@@ -13,8 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// A step of a host that sleeps and a kernel that works tells the two apart: in its profile, the summary, and on its spans. The kernel
-// and the host say themselves how long they took.
+// A step separates the sleep of the host from the work of a kernel: in its profile, the summary,
+// and on its spans. The kernel and the host measure their own times.
 func TestBusyTimeIsApartFromWaiting(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.traced(t)
@@ -50,7 +50,8 @@ func TestBusyTimeIsApartFromWaiting(t *testing.T) {
 	assert.Equal(t, int64(f.stream.ID()), attributes(part)[KeyStream])
 }
 
-// The device's part of a step that was queued behind other work begins when that is done, by the host's clock.
+// The device's part of a step that was queued after other work begins when that is complete, by the
+// host's clock.
 func TestDevicePartBeginsWhenTheDeviceDoes(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.traced(t)
@@ -70,7 +71,7 @@ func TestDevicePartBeginsWhenTheDeviceDoes(t *testing.T) {
 	assert.True(t, span.EndTime().Before(ended), "the host's part is the step's own span")
 }
 
-// On a device that can't tell there is no busy time, rather than a wrong one.
+// On a device that can't measure it there is no busy time, rather than a wrong one.
 func TestDevicesThatDontKnowTheirBusyTime(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Stream: f.stream})
@@ -118,7 +119,7 @@ func TestAnchorsAreShared(t *testing.T) {
 	assert.Nil(t, got)
 }
 
-// Of an anchor that was reached nobody asks again.
+// An anchor that was reached is not queried again.
 func TestAnchorIsAskedForOnce(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.traced(t)
@@ -140,7 +141,7 @@ func TestAnchorIsAskedForOnce(t *testing.T) {
 	}
 }
 
-// With Synchronize a profile is complete though the clock's stream is behind the step's.
+// With Synchronize a profile is complete even if the clock's stream is later than the step's.
 func TestSynchronizeWaitsForTheClock(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Stream: f.stream, Tracer: f.tracer, Synchronize: true})
@@ -154,7 +155,8 @@ func TestSynchronizeWaitsForTheClock(t *testing.T) {
 	assert.Len(t, f.named("cistern.step.device"), 2)
 }
 
-// A step whose place in time can't be told has its device time all the same, and Flush tells why there is no span of it.
+// A step that can't be placed on the host's clock still has its device time, and Flush returns the
+// reason why there is no span of it.
 func TestDeviceTimeWithoutAPlace(t *testing.T) {
 	for _, synchronize := range []bool{false, true} {
 		f := newFixture(t, Config{})

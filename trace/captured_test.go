@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// capture is the graph of what f queues on the rank's stream.
+// capture returns the graph of the work that f queues on the rank's stream.
 func (r *traveller) capture(f func() error) (device.Graph, error) {
 	s := r.stream.(device.GraphCapturer)
 	if err := s.BeginCapture(); err != nil {
@@ -25,7 +25,7 @@ func (r *traveller) capture(f func() error) (device.Graph, error) {
 	return g, errors.Join(err, ended)
 }
 
-// collectiveBytes are what cistern.collective.io has counted, by operation.
+// collectiveBytes returns the counts of cistern.collective.io, by operation.
 func (f *fixture) collectiveBytes(t *testing.T) map[string]int64 {
 	sums := map[string]int64{}
 	for _, m := range f.collect(t) {
@@ -40,8 +40,9 @@ func (f *fixture) collectiveBytes(t *testing.T) map[string]int64 {
 	return sums
 }
 
-// TestCollectiveReplays: random graphs, of random operations, are replayed in steps at random. Each step has what its own replays have, the metric of bytes has all, and
-// nothing has a span or a time.
+// TestCollectiveReplays: random graphs of random operations are replayed in random steps. Each step
+// has the operations of its own replays, the metric of bytes has all, and none has a span or a
+// time.
 func TestCollectiveReplays(t *testing.T) {
 	const size = 3
 	ranks := journey(t, size, time.Minute)
@@ -172,7 +173,8 @@ func TestCollectiveReplays(t *testing.T) {
 	}
 }
 
-// TestCollectiveCaptured: to capture counts nothing, what is refused in a capture is in no replay, and an operation that is called is told beside those of replays.
+// TestCollectiveCaptured: a capture counts nothing, an operation that is refused in a capture is in
+// no replay, and operations outside of graphs are recorded separately from those of replays.
 func TestCollectiveCaptured(t *testing.T) {
 	f := newFixture(t, Config{})
 	c := f.communicator(t)

@@ -38,8 +38,8 @@ func (x *goneExporter) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlyS
 func (*goneExporter) Shutdown(context.Context) error { return nil }
 
 // TestCollectorThatIsGone: however many steps there are, tracer and profiler keep no more for a
-// collector that blocks or fails, and the counts show what was lost. 22,500 steps are 30 epochs of
-// MNIST at a batch of 80.
+// collector that blocks or fails, and the counts show the loss. 22,500 steps are 30 epochs of MNIST
+// at a batch of 80.
 func TestCollectorThatIsGone(t *testing.T) {
 	handler := otel.GetErrorHandler()
 	t.Cleanup(func() { otel.SetErrorHandler(handler) })

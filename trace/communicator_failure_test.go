@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/failtest"
 )
 
-// member is a rank with memory for eight numbers, twice: the second half is the other rank's room.
+// member is a rank with memory for eight numbers, twice: the second half is for the other rank's.
 type member struct {
 	dev    device.Device
 	stream device.Stream
@@ -84,7 +84,7 @@ func together(mine, theirs func(r *member) error) func(testing.TB, *failing) fai
 	}
 }
 
-// both is together for what both ranks call.
+// both is together for an operation that both ranks call.
 func both(call func(r *member) error) func(testing.TB, *failing) failtest.Trial {
 	return together(call, call)
 }
@@ -101,7 +101,7 @@ func group(r *member) error {
 	return errors.Join(err, r.comm.GroupEnd())
 }
 
-// collectivesSeen are the times and places that the spans of the latest operations have.
+// collectivesSeen returns the times and places of the spans of the latest operations.
 func (m *failing) collectivesSeen(latest int) (seen [][2]bool) {
 	for _, s := range m.spans.Ended() {
 		if a := attributes(s); a[KeyCollective] != nil {
@@ -113,7 +113,7 @@ func (m *failing) collectivesSeen(latest int) (seen [][2]bool) {
 	return seen[max(0, len(seen)-latest):]
 }
 
-// alone makes a rank of one.
+// alone makes the only rank of a communicator.
 func (m *failing) alone(tracer *Tracer) (*Communicator, error) {
 	d := m.dev.(device.Collectives)
 	id, err := d.NewCommunicatorID()
@@ -156,8 +156,8 @@ func (m *failing) closes(operations int, use func(ctx context.Context, c *Commun
 	}
 }
 
-// communicatorRows are programs of a communicator. An operation whose time can't be taken is done all
-// the same: Close says why.
+// communicatorRows are programs of a communicator. An operation whose time can't be measured
+// succeeds all the same, and Close returns the reason.
 var communicatorRows = []failtest.Row[*failing]{
 	{Of: "Communicator.AllReduce", Make: both(sum)},
 	{Of: "Communicator.Broadcast", Make: both(func(r *member) error {
@@ -213,8 +213,7 @@ var communicatorRows = []failtest.Row[*failing]{
 	}},
 }
 
-// TestGroupThatCouldNotBegin: what follows a GroupStart that failed is observed operation by
-// operation.
+// TestGroupThatCouldNotBegin: after a GroupStart that failed each operation is observed by itself.
 func TestGroupThatCouldNotBegin(t *testing.T) {
 	faults := new(failtest.Faults)
 	m := openFailing(t, faults)
@@ -231,8 +230,8 @@ func TestGroupThatCouldNotBegin(t *testing.T) {
 	require.NoError(t, trial.Undo())
 }
 
-// TestTimesThatFail: an operation that can't be placed in time is done, and the next one is placed.
-// Close returns the first error, once.
+// TestTimesThatFail: an operation that can't be placed on the host's clock succeeds, and the next
+// one is placed. Close returns the first error, once.
 func TestTimesThatFail(t *testing.T) {
 	faults := new(failtest.Faults)
 	m := openFailing(t, faults)
@@ -256,8 +255,8 @@ func TestTimesThatFail(t *testing.T) {
 	require.NoError(t, trial.Undo())
 }
 
-// TestOperationsWaitForTheirPlace: an operation is told when the event is reached that places it,
-// though it is done before.
+// TestOperationsWaitForTheirPlace: an operation is recorded when the event that places it is
+// reached, although it is complete before.
 func TestOperationsWaitForTheirPlace(t *testing.T) {
 	m := openFailing(t, new(failtest.Faults))
 	trial := m.closes(3, func(ctx context.Context, c *Communicator, p device.Ptr) error {

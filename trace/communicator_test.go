@@ -30,7 +30,7 @@ type traveller struct {
 	mem  memcache.Block
 }
 
-// journey makes ranks, each with a device of its own. Whose is untraced has no Tracer.
+// journey makes ranks, each with a device of its own. An untraced rank has no Tracer.
 func journey(t testing.TB, ranks int, timeout time.Duration, untraced ...int) []*traveller {
 	t.Helper()
 	var all []*traveller
@@ -78,7 +78,7 @@ func (f *fixture) communicator(t testing.TB) *Communicator {
 	return c
 }
 
-// each calls f for all ranks at a time.
+// each calls f for all ranks concurrently.
 func each(t testing.TB, all []*traveller, f func(*traveller) error) {
 	t.Helper()
 	errs := make([]error, len(all))
@@ -92,7 +92,7 @@ func each(t testing.TB, all []*traveller, f func(*traveller) error) {
 	}
 }
 
-// collectives are the spans of operations, in their order.
+// collectives returns the spans of operations, in their order.
 func (f *fixture) collectives() (found []sdktrace.ReadOnlySpan) {
 	for _, s := range f.spans.Ended() {
 		if _, ok := attributes(s)[KeyCollective]; ok {
@@ -102,13 +102,15 @@ func (f *fixture) collectives() (found []sdktrace.ReadOnlySpan) {
 	return found
 }
 
-// TestCollectiveSpans: random operations of several ranks, against what NCCL's tests say of sizes and bus bandwidth (PERFORMANCE.md there): these are its words and no formula of ours.
+// TestCollectiveSpans compares random operations of several ranks with the definitions of sizes and
+// bus bandwidth in NCCL's tests (PERFORMANCE.md there), in its words and not by our formula.
 func TestCollectiveSpans(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	type kind struct {
 		name string
 		call func(r *traveller, count int64, dt device.DataType) error
-		// The size S of which the algorithm bandwidth is S/t, in elements of count; and what the bus bandwidth is of that, as a fraction.
+		// The size S of which the algorithm bandwidth is S/t, in elements of count, and the bus
+		// bandwidth as a fraction of that.
 		size func(n int64) int64
 		bus  func(n int64) (num, den int64)
 	}
@@ -181,7 +183,8 @@ func TestCollectiveSpans(t *testing.T) {
 	}
 }
 
-// TestCollectiveWaits: an operation's span has the waiting for who comes late, who waits for nobody itself, and not what its stream did before.
+// TestCollectiveWaits: an operation's span includes the wait for the last rank to arrive, which
+// does not wait itself, and no earlier work of its stream.
 func TestCollectiveWaits(t *testing.T) {
 	ranks := journey(t, 3, time.Minute)
 	const late = 50 * time.Millisecond
@@ -205,7 +208,7 @@ func TestCollectiveWaits(t *testing.T) {
 	assert.Greater(t, attributes(ranks[1].collectives()[0])[KeyCollectiveQueued], (late / 2).Seconds())
 }
 
-// TestCollectiveGroups: a group is one operation; what its calls don't agree on is left out.
+// TestCollectiveGroups: a group is one operation; attributes on which its calls differ are omitted.
 func TestCollectiveGroups(t *testing.T) {
 	ranks := journey(t, 2, time.Minute)
 	each(t, ranks, func(r *traveller) error {
@@ -258,7 +261,8 @@ func TestCollectiveGroups(t *testing.T) {
 	}
 }
 
-// TestCollectiveErrors: what is refused, and what ends the communicator, is on the span and in the metrics.
+// TestCollectiveErrors: an operation that is refused, and the error that ends the communicator, are
+// on the span and in the metrics.
 func TestCollectiveErrors(t *testing.T) {
 	ranks := journey(t, 2, time.Minute)
 	each(t, ranks, func(r *traveller) error {
@@ -288,7 +292,7 @@ func TestCollectiveErrors(t *testing.T) {
 	}
 }
 
-// TestCollectiveMetrics are of all operations, and count bytes once.
+// TestCollectiveMetrics: they are of all operations, and count bytes once.
 func TestCollectiveMetrics(t *testing.T) {
 	ranks := journey(t, 4, time.Minute)
 	each(t, ranks, func(r *traveller) error {
@@ -318,7 +322,8 @@ func TestCollectiveMetrics(t *testing.T) {
 	}
 }
 
-// TestCollectivesOfSteps: an operation is in the profile of the step that it was queued in, with a number that is the same on all ranks, whoever records.
+// TestCollectivesOfSteps: an operation is in the profile of the step in which it was queued, with a
+// number that is the same on all ranks, traced or not.
 func TestCollectivesOfSteps(t *testing.T) {
 	ranks := journey(t, 3, time.Minute, 1)
 	profiles := make([][]StepProfile, 3)
@@ -366,7 +371,8 @@ func TestCollectivesOfSteps(t *testing.T) {
 	}
 }
 
-// TestCollectiveStepsWaitForTheirs: a step without a stream of its own, and one that is synchronized, have their operations all the same.
+// TestCollectiveStepsWaitForTheirs: a step without a stream, and one that is synchronized, have
+// their operations too.
 func TestCollectiveStepsWaitForTheirs(t *testing.T) {
 	for name, config := range map[string]ProfilerConfig{"no stream": {}, "synchronized": {Synchronize: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -405,10 +411,11 @@ func (silentRank) AllReduce(device.Stream, device.Ptr, device.Ptr, int64, device
 	return nil
 }
 
-// silentStream is a stream of a device that there is not.
+// silentStream is a stream of a device that does not exist.
 type silentStream struct{ device.Stream }
 
-// TestCollectiveCostsNothing where nothing records: no event, and nothing on the Go heap.
+// TestCollectiveCostsNothing: if nothing records there is no event, and no allocation on the Go
+// heap.
 func TestCollectiveCostsNothing(t *testing.T) {
 	unset, err := New(Config{})
 	require.NoError(t, err)
@@ -444,7 +451,7 @@ func TestCollectiveBadInput(t *testing.T) {
 	require.NoError(t, c.Close(), "twice is fine")
 }
 
-// TestOperationsAreOfTheLatestOpenStep, however steps overlap.
+// TestOperationsAreOfTheLatestOpenStep: this holds however steps overlap.
 func TestOperationsAreOfTheLatestOpenStep(t *testing.T) {
 	f := newFixture(t, Config{})
 	c := f.communicator(t)

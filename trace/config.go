@@ -45,7 +45,7 @@ func (c Config) validate() error {
 			"set Detail to Slow or Steps", c.AllEvery, ErrInvalid)
 	}
 	if c.WorldSize < 0 || c.Rank < 0 || c.Rank >= max(c.WorldSize, 1) {
-		return fmt.Errorf("trace: Config.Rank is %d of a WorldSize of %d: %w: ranks are 0 to the size less one, and 0 of 0 is none",
+		return fmt.Errorf("trace: Config.Rank is %d of a WorldSize of %d: %w: Rank must be 0 to WorldSize-1, or both must be 0 without ranks",
 			c.Rank, c.WorldSize, ErrInvalid)
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// open opens what every example needs; errors are left out.
+// open opens the parts that every example needs, without handling errors.
 func open(observer memcache.Observer) (cache *memcache.Cache, stream device.Stream, close func()) {
 	dev, _ := device.Open("host?capacity=64MiB")
 	stream, _ = dev.NewStream(device.StreamOptions{})
@@ -111,7 +111,7 @@ func ExampleProfiler_StartStep() {
 	// cistern.step.memory.peak 1
 }
 
-// countingExporter counts the spans of this module that the program's exporter got.
+// countingExporter counts the spans of this module that reach the program's exporter.
 type countingExporter struct {
 	sdktrace.SpanExporter
 	exported *atomic.Int64

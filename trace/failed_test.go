@@ -19,7 +19,7 @@ import (
 
 var errBad = errors.New("bad data")
 
-// A step that panics has failed, and the panic goes on as it was.
+// A step that panics has failed, and the panic continues unchanged.
 func TestStepThatPanics(t *testing.T) {
 	for name, tt := range map[string]struct {
 		value     any
@@ -53,7 +53,7 @@ func TestStepThatPanics(t *testing.T) {
 	})
 }
 
-// A Fail after End counts while the span can still be told, and is told by Flush when it can't.
+// A Fail after End is recorded on the span while that is open, and is returned by Flush afterwards.
 func TestFailAfterEnd(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.traced(t)
@@ -85,7 +85,7 @@ func TestFailAfterEnd(t *testing.T) {
 	assert.Equal(t, int64(2), p.Summary().LastFailed.Step)
 }
 
-// ignore is err, unless it is of that class.
+// ignore returns err, unless it is of that class.
 func ignore(err, class error) error {
 	if errors.Is(err, class) {
 		return nil
@@ -93,7 +93,7 @@ func ignore(err, class error) error {
 	return err
 }
 
-// Without a span, or with one that nobody gets, there is nobody to be told.
+// Without a span, or with one that is not sampled, Flush does not return the error.
 func TestLateFailWithoutASpan(t *testing.T) {
 	never := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
 	f := newFixture(t, Config{TracerProvider: never})
@@ -107,7 +107,8 @@ func TestLateFailWithoutASpan(t *testing.T) {
 	}
 }
 
-// Failed steps are in no mean, and the table says how many there were and what ran out of memory.
+// Failed steps are in no mean, and the table has their number and that of requests that ran out of
+// memory.
 func TestFailedStepsAreApart(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Tracer: f.tracer})
@@ -149,7 +150,7 @@ func TestFailedStepsAreApart(t *testing.T) {
 	assert.ErrorIs(t, p.Flush(t.Context()), errBad)
 }
 
-// A collector that only saw failures has no mean to divide.
+// A collector that only has failures has no mean.
 func TestOnlyFailedSteps(t *testing.T) {
 	var c collector
 	c.add(&StepProfile{Step: 3, Failed: true, AllocatedPeak: 5})
@@ -195,7 +196,7 @@ func TestOwnFiguresAreShown(t *testing.T) {
 	require.NoError(t, kept.Free())
 }
 
-// A span counts as ended before anybody gets it, so that no exporter has more than Ended.
+// A span is counted as ended before it is exported, so that no exporter has more than Ended.
 func TestEndedCountsFirst(t *testing.T) {
 	check := &countsAtEnd{}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(check))
@@ -208,7 +209,7 @@ func TestEndedCountsFirst(t *testing.T) {
 	assert.GreaterOrEqual(t, check.least, int64(0), "spans dropped")
 }
 
-// countsAtEnd is a processor that compares the spans it got with those the tracer says have ended.
+// countsAtEnd is a processor that compares its number of spans with the tracer's Ended.
 type countsAtEnd struct {
 	tracer      *Tracer
 	seen, least int64

@@ -62,7 +62,7 @@ func (m *failing) tracer() *Tracer {
 
 func (m *failing) config() Config { return Config{TracerProvider: m.provider, MeterProvider: m.meters} }
 
-// series is how many caches and pools a reader finds.
+// series returns the number of caches and pools that a reader finds.
 func (m *failing) series() (n int) {
 	var rm metricdata.ResourceMetrics
 	require.NoError(m.t, m.reader.Collect(context.Background(), &rm))

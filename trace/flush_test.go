@@ -14,8 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// A Flush that is cancelled makes an error, with package fmt and the context. The race detector must see the locks of
-// both, or it reports them.
+// A cancelled Flush makes an error, with package fmt and the context. The race detector must see
+// the locks of both, or it reports them.
 func TestFlushThatIsCancelledIsNoDataRace(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Stream: f.stream})
@@ -46,7 +46,7 @@ func TestFlushThatIsCancelledIsNoDataRace(t *testing.T) {
 	others.Wait()
 }
 
-// A Flush whose context ends still completes the step that the device is done with: the step's End left it to Flush.
+// A Flush whose context ends still completes the finished step that the step's End left to it.
 func TestFlushThatIsCancelledCompletesWhatIsDone(t *testing.T) {
 	d, s, p := newBrittle(t, false)
 	begun(p)
@@ -62,7 +62,7 @@ func TestFlushThatIsCancelledCompletesWhatIsDone(t *testing.T) {
 	assert.Equal(t, d.made, d.closed)
 }
 
-// A program that recovers, or that closes the profiler on its way out of a panic, must not wait for ever.
+// A program that recovers, or that closes the profiler while it panics, must not wait for ever.
 func TestProfilerOutlivesAPanicOfOnProfile(t *testing.T) {
 	f := newFixture(t, Config{})
 	var profiles []int64
@@ -81,7 +81,7 @@ func TestProfilerOutlivesAPanicOfOnProfile(t *testing.T) {
 	assert.Equal(t, []int64{1, 2}, profiles)
 }
 
-// The events of a step whose End meets Close are closed, too.
+// The events of a step that ends during Close are closed, too.
 func TestEventsOfAStepThatEndsDuringClose(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Stream: f.stream})
@@ -98,7 +98,7 @@ func TestEventsOfAStepThatEndsDuringClose(t *testing.T) {
 	}
 }
 
-// A Flush that waits for another to end can be cancelled, too.
+// A Flush that waits for another Flush can be cancelled, too.
 func TestFlushThatWaitsForAnotherIsCancelled(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{})
@@ -111,7 +111,7 @@ func TestFlushThatWaitsForAnotherIsCancelled(t *testing.T) {
 	assert.ErrorIs(t, p.Flush(none), ErrInvalid)
 }
 
-// Close waits for the steps that the device is not done with.
+// Close waits for the steps that the device has not finished.
 func TestCloseCompletesSteps(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Stream: f.stream})
@@ -124,7 +124,7 @@ func TestCloseCompletesSteps(t *testing.T) {
 	assert.True(t, step.Profile().DeviceTimed)
 }
 
-// Steps that end while a profile is handed out are completed by whoever hands it out.
+// Steps that end during OnProfile are completed by the goroutine that calls it.
 func TestStepsThatEndMeanwhile(t *testing.T) {
 	f := newFixture(t, Config{})
 	var p *Profiler

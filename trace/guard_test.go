@@ -16,7 +16,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// unobserved are the situations in which a program does not record, each with the context that it would use.
+// unobserved are the situations in which a program does not record, each with the context that it
+// would use.
 func unobserved(t testing.TB) map[string]struct {
 	config Config
 	ctx    context.Context

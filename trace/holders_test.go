@@ -20,7 +20,8 @@ func labelled(ctx context.Context, module string, c memcache.Category) context.C
 	return memcache.WithCategory(memcache.WithModule(ctx, module), c)
 }
 
-// TestHoldersOfThePeak: what was freed before the step's end was part of its peak, and what came after was not.
+// TestHoldersOfThePeak: a block that was freed before the step's end is part of its peak, and a
+// later block is not.
 func TestHoldersOfThePeak(t *testing.T) {
 	f := newFixture(t, Config{})
 	weights := f.alloc(t, labelled(t.Context(), "0", memcache.CategoryParameter), 2*mib)
@@ -46,7 +47,8 @@ func TestHoldersOfThePeak(t *testing.T) {
 	}
 }
 
-// TestWhichStepsTell: the first two, and those above all before them; with Holders all.
+// TestWhichStepsTell: the first two steps, and those with a peak above all before them; with
+// Holders all.
 func TestWhichStepsTell(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		f := newFixture(t, Config{})
@@ -74,8 +76,8 @@ func TestWhichStepsTell(t *testing.T) {
 	}
 }
 
-// TestFailedStepsAreNotTheFirstTwo: the first two steps that end well tell who held their peaks,
-// also after steps that failed with more.
+// TestFailedStepsAreNotTheFirstTwo: the first two steps that succeed report the holders of their
+// peaks, even after failed steps with larger peaks.
 func TestFailedStepsAreNotTheFirstTwo(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{})
@@ -89,7 +91,7 @@ func TestFailedStepsAreNotTheFirstTwo(t *testing.T) {
 	}
 }
 
-// TestHoldersOfOverlappingSteps: each adds up to its own peak.
+// TestHoldersOfOverlappingSteps: the holders of each step add up to its own peak.
 func TestHoldersOfOverlappingSteps(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Holders: true})

@@ -16,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// known is a device that a machine's agent knows, too.
+// known is a device that an agent of the machine identifies, too.
 type known struct{ device.Device }
 
 func (d known) Properties() device.Properties {
@@ -33,7 +33,8 @@ type knownStream struct {
 
 func (s knownStream) Device() device.Device { return s.dev }
 
-// Metrics and steps of a GPU bear the identity by which an agent's metrics join them, and failed steps their error.
+// Metrics and steps of a GPU have the identity by which an agent's metrics join them, and failed
+// steps their error.
 func TestIdentityOfADevice(t *testing.T) {
 	f := newFixture(t, Config{})
 	cache, err := memcache.New(known{f.dev}, memcache.Config{})
@@ -90,7 +91,7 @@ func TestIdentityOfADevice(t *testing.T) {
 	require.NoError(t, cache.Close())
 }
 
-// The host is no GPU: it has its name.
+// The host is not a GPU: it has only its name.
 func TestIdentityOfTheHost(t *testing.T) {
 	dev := cisterntest.Host(t, mib)
 	assert.Equal(t, []attribute.KeyValue{KeyDevice.String("host")}, identity(dev))

@@ -14,7 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// TestInvalidIsOneClass: whatever layer finds a wrong argument, its error is of the class of every layer.
+// TestInvalidIsOneClass: whichever layer finds a wrong argument, its error is of the class of every
+// layer.
 func TestInvalidIsOneClass(t *testing.T) {
 	dev, err := device.Open("host")
 	require.NoError(t, err)

@@ -97,7 +97,7 @@ func (k *KernelTimer) begin(p *Profiler) (timed bool) {
 	if tooMany {
 		k.giveUp(p, 0)
 		if !told {
-			p.keep(fmt.Errorf("trace: timing kernels: there are events of %d, the most for steps that are not complete: more of them have no busy time", mostKernels))
+			p.keep(fmt.Errorf("trace: timing kernels: incomplete steps have more than %d kernels, so the open steps have no busy time", mostKernels))
 		}
 	}
 	return timed

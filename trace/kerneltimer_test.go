@@ -15,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
 )
 
-// untimed is what tests of kernel timers need on a device that can't tell how long it was busy.
+// untimed is the setup of tests of kernel timers on a device that can't measure its busy time.
 type untimed struct {
 	*stacktest.Stack
 	kernels KernelTimer
@@ -23,7 +23,8 @@ type untimed struct {
 	running device.Event  // the stream is at the last kernel
 }
 
-// newUntimed opens the device that CISTERN_TEST_DEVICE names, or a host device that is no BusyTimer.
+// newUntimed opens the device that CISTERN_TEST_DEVICE names, or a host device that is not a
+// BusyTimer.
 func newUntimed(t *testing.T) *untimed {
 	var c stacktest.Config
 	if c.Capacity = 64 * mib; cisterntest.Named() == "" {
@@ -48,7 +49,7 @@ func newUntimed(t *testing.T) *untimed {
 	return u
 }
 
-// run runs a kernel for a while, and returns how long it ran at least.
+// run runs a kernel for a while, and returns the least time that it ran.
 func (u *untimed) run(t *testing.T) time.Duration {
 	release := cisterntest.Hold(t, u.stream)
 	require.NoError(t, u.running.Synchronize(t.Context()))
@@ -60,14 +61,15 @@ func (u *untimed) run(t *testing.T) time.Duration {
 	return ran
 }
 
-// idle does nothing for a while, and returns how long the stream had nothing to do at least.
+// idle does nothing for a while, and returns the least time that the stream was idle.
 func (u *untimed) idle() time.Duration {
 	began := time.Now()
 	time.Sleep(2 * time.Millisecond)
 	return time.Since(began)
 }
 
-// A device that can't tell has busy times by its kernels: all that they ran, and nothing of what the stream waited for the host.
+// A device that can't measure it has busy times by its kernels: all of their time, and no wait for
+// the host.
 func TestKernelTimer(t *testing.T) {
 	u := newUntimed(t)
 	p, err := NewProfiler(ProfilerConfig{Cache: u.Cache, Stream: u.stream, Kernels: &u.kernels})
@@ -98,7 +100,7 @@ func TestKernelTimer(t *testing.T) {
 	assert.Zero(t, u.kernels.kept)
 }
 
-// What the device says itself is asked for, where it does: nothing is timed.
+// If the device measures busy time itself, that is used, and no kernel is timed.
 func TestKernelTimerOfADeviceThatTells(t *testing.T) {
 	f := newFixture(t, Config{})
 	var kernels KernelTimer
@@ -115,8 +117,8 @@ func TestKernelTimerOfADeviceThatTells(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// Behind a kernel that holds the stream nothing waits for the host. Then the kernels are a part of what the host device calls busy, and
-// none of them is missing.
+// After a kernel that blocks the stream no work waits for the host. The kernels are then a part of
+// the host device's busy time, and none is missing.
 func TestKernelTimerBesideTheDevice(t *testing.T) {
 	inner := cisterntest.Host(t, 64*mib)
 	dev := &cisterntest.Untimed{Device: inner}
@@ -162,7 +164,8 @@ func TestKernelTimerBesideTheDevice(t *testing.T) {
 	require.NoError(t, stream.Close())
 }
 
-// Goroutines that launch while steps come and go leave no event behind, and no step was busier than it was long.
+// Goroutines that launch while steps begin and end leave no event open, and no step's busy time
+// exceeds its time.
 func TestKernelTimerOfManyGoroutines(t *testing.T) {
 	u := newUntimed(t)
 	if _, ok := u.Dev.(device.HostVisible); !ok {
@@ -216,7 +219,7 @@ func TestKernelTimersThatAreRefused(t *testing.T) {
 	require.Nil(t, none.Launching(u.stream, "k"))
 }
 
-// Other streams, and those of other devices, are not the profiler's.
+// Other streams, and those of other devices, are ignored.
 func TestKernelTimerOfOtherStreams(t *testing.T) {
 	u := newUntimed(t)
 	p, err := NewProfiler(ProfilerConfig{Cache: u.Cache, Stream: u.stream, Kernels: &u.kernels})

@@ -10,7 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// What memory is for is on the spans of its allocation and its free, and the categories are in the metrics.
+// The label of memory is on the spans of its allocation and its free, and the categories are in the
+// metrics.
 func TestLabels(t *testing.T) {
 	f := newFixture(t, Config{Detail: All})
 	_, err := f.tracer.Watch(f.cache)
@@ -41,7 +42,7 @@ func TestLabels(t *testing.T) {
 	assert.Equal(t, int64(512), got["cistern.memory.category=other"])
 }
 
-// A label of which only a part is set has no empty attributes.
+// A label with only some fields set has no empty attributes.
 func TestPartsOfLabels(t *testing.T) {
 	for _, c := range []struct {
 		label memcache.Label

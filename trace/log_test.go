@@ -16,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// keptRecords is an exporter of log records that keeps them.
+// keptRecords is an exporter that keeps log records.
 type keptRecords struct {
 	mu   sync.Mutex
 	kept []sdklog.Record
@@ -34,7 +34,7 @@ func (e *keptRecords) Export(_ context.Context, records []sdklog.Record) error {
 func (e *keptRecords) Shutdown(context.Context) error   { return nil }
 func (e *keptRecords) ForceFlush(context.Context) error { return nil }
 
-// A request that fails for good is one log record, with and without a span.
+// A request that finally fails is one log record, with and without a span.
 func TestOutOfMemoryIsLogged(t *testing.T) {
 	var kept keptRecords
 	provider := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewSimpleProcessor(&kept)))

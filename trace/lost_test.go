@@ -28,7 +28,8 @@ func (e *stuckExporter) ExportSpans(_ context.Context, spans []sdktrace.ReadOnly
 
 func (e *stuckExporter) Shutdown(context.Context) error { return nil }
 
-// What a full queue drops is the difference between the spans ended and those exported.
+// The number of spans that a full queue drops is the difference between the spans ended and those
+// exported.
 func TestDroppedSpansCanBeCounted(t *testing.T) {
 	exporter := &stuckExporter{release: make(chan struct{})}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter,

@@ -77,7 +77,7 @@ func (f *fixture) alloc(t testing.TB, ctx context.Context, bytes int64) memcache
 	return b
 }
 
-// named are the ended spans of that name.
+// named returns the ended spans of that name.
 func (f *fixture) named(name string) []sdktrace.ReadOnlySpan {
 	var found []sdktrace.ReadOnlySpan
 	for _, s := range f.spans.Ended() {
@@ -88,7 +88,7 @@ func (f *fixture) named(name string) []sdktrace.ReadOnlySpan {
 	return found
 }
 
-// attributes maps a span's attributes.
+// attributes returns a map of a span's attributes.
 func attributes(s sdktrace.ReadOnlySpan) map[attribute.Key]any { return mapped(s.Attributes()) }
 
 func mapped(kvs []attribute.KeyValue) map[attribute.Key]any {

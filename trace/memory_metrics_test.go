@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Private pools hold memory that no request outside of them finds free.
+// The memory of private pools is not free for requests outside of them.
 func TestPrivatePoolsAndFreeBlocks(t *testing.T) {
 	f := newFixture(t, Config{})
 	_, err := f.tracer.Watch(f.cache)

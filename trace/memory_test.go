@@ -53,7 +53,7 @@ func TestAllocationSpans(t *testing.T) {
 	assert.Equal(t, parent.SpanContext().SpanID(), frees[0].Parent().SpanID())
 }
 
-// The spans at All tell the same story as the statistics, whatever a program does.
+// The spans at All agree with the statistics, whatever a program does.
 func TestSpansConformToStats(t *testing.T) {
 	for seed := range uint64(5) {
 		f := newFixture(t, Config{Detail: All})
@@ -226,7 +226,7 @@ func TestOutOfMemoryIsRecorded(t *testing.T) {
 	})
 }
 
-// At Steps neither failures nor copies are told to the span that they happen in.
+// At Steps neither failures nor copies are recorded on the span around them.
 func TestStepsTellsOfNoFailures(t *testing.T) {
 	f := newFixture(t, Config{Detail: Steps})
 	ctx, parent := f.parent(t)
@@ -243,7 +243,8 @@ func TestStepsTellsOfNoFailures(t *testing.T) {
 	assert.Empty(t, f.named("parent")[0].Events())
 }
 
-// TestDetailOfOneStepIsNotTheOthers: while a step runs at All, what happens outside of it has the tracer's detail.
+// TestDetailOfOneStepIsNotTheOthers: while a step runs at All, operations outside of it have the
+// tracer's detail.
 func TestDetailOfOneStepIsNotTheOthers(t *testing.T) {
 	f := newFixture(t, Config{Detail: Steps, AllEvery: 1})
 	profiler := f.traced(t)

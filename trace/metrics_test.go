@@ -129,7 +129,7 @@ func TestTotalsSurviveAReset(t *testing.T) {
 	require.NoError(t, f.alloc(t, t.Context(), 512).Free())
 	before["cistern.allocation.result=hit"]++
 	assert.Equal(t, before, points(t, f.collect(t)["cistern.device.allocations"]))
-	// Neither what a reset took away uncollected is lost, nor what goes beyond the last total.
+	// A reset loses neither the counts before it that were not collected, nor those after it.
 	for range 4 {
 		require.NoError(t, f.alloc(t, t.Context(), 512).Free())
 	}
@@ -253,7 +253,7 @@ func TestDurationsNeedNoSpan(t *testing.T) {
 	assert.Empty(t, f.spans.Started())
 }
 
-// What may be held has a limit, of which the states of memory are shares.
+// The memory that may be held has a limit, and the states of memory are shares of it.
 func TestLimitAndUtilization(t *testing.T) {
 	f := newFixture(t, Config{})
 	pool, err := transfer.New(f.dev, transfer.Config{MaxBytes: 4 * mib})

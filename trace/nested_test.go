@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// pairSpans is how many spans an allocation and a free with ctx make.
+// pairSpans returns the number of spans of an allocation and a free with ctx.
 func (f *fixture) pairSpans(t *testing.T, ctx context.Context) int {
 	t.Helper()
 	before := len(f.named("cistern.memory.alloc")) + len(f.named("cistern.memory.free"))
@@ -18,7 +18,7 @@ func (f *fixture) pairSpans(t *testing.T, ctx context.Context) int {
 	return len(f.named("cistern.memory.alloc")) + len(f.named("cistern.memory.free")) - before
 }
 
-// After an inner step the context that it gave is inside of the outer one, in whose detail the rest is told.
+// After the end of an inner step its context is inside of the outer one, whose detail then applies.
 func TestNestedStepsFallBackToTheOuterDetail(t *testing.T) {
 	t.Run("with device times", func(t *testing.T) {
 		f := newFixture(t, Config{AllEvery: 3})
@@ -48,7 +48,7 @@ func nestedSteps(t *testing.T, f *fixture, p *Profiler) {
 	assert.Equal(t, 0, f.pairSpans(t, all))
 }
 
-// Steps may end in any order; the innermost that runs counts.
+// Steps may end in any order; the innermost open one applies.
 func TestOuterStepEndsFirst(t *testing.T) {
 	f := newFixture(t, Config{AllEvery: 2})
 	p := f.traced(t)
@@ -83,7 +83,7 @@ func TestNestedStepsOfTwoTracers(t *testing.T) {
 	last.End()
 }
 
-// Steps that are over are not held on to by those that are started with their contexts.
+// Steps that are over are not kept reachable by steps that are started with their contexts.
 func TestStepsOverAreLetGo(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.traced(t)
@@ -96,8 +96,8 @@ func TestStepsOverAreLetGo(t *testing.T) {
 	}
 }
 
-// What is done with a step's context after its end is inside of what was around the step, whether the device is done with the
-// step by then or not.
+// Operations with a step's context after its end are inside of the span around the step, whether
+// the device has finished the step by then or not.
 func TestSpansAfterAStepBelongToWhatWasAroundIt(t *testing.T) {
 	f := newFixture(t, Config{AllEvery: 2})
 	p := f.traced(t)
@@ -137,7 +137,7 @@ func TestSpansAfterAStepBelongToWhatWasAroundIt(t *testing.T) {
 	}
 }
 
-// A span of the program's own inside of a step is where it is, also after the step.
+// A span of the program's own inside of a step remains the parent, even after the step.
 func TestOwnSpanOutlivesItsStep(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.traced(t)
@@ -153,7 +153,8 @@ func TestOwnSpanOutlivesItsStep(t *testing.T) {
 	assert.Equal(t, own.SpanContext().SpanID(), spans[0].Parent().SpanID())
 }
 
-// At All the operations of a step that is over, with nothing around it, are as those without any parent.
+// At All the operations of a step that is over, with no span around it, are like those without a
+// parent.
 func TestAllAfterAStep(t *testing.T) {
 	f := newFixture(t, Config{Detail: All})
 	p := f.profiler(t, ProfilerConfig{Tracer: f.tracer})

@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestFreesWithoutAContext are in the innermost step around their allocation that runs, or else in
+// TestFreesWithoutAContext: they are in the innermost open step around their allocation, or else in
 // the span around these steps, and link to the allocation each time.
 func TestFreesWithoutAContext(t *testing.T) {
 	f := newFixture(t, Config{Detail: All})
@@ -51,8 +51,8 @@ func TestFreesWithoutAContext(t *testing.T) {
 	}
 }
 
-// TestPlaceOfAStepThatEnds: whether the step ends before or after its place is made, the place
-// notices.
+// TestPlaceOfAStepThatEnds: whether the step ends before or after its place is made, the place is
+// marked as over.
 func TestPlaceOfAStepThatEnds(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Tracer: f.tracer})
@@ -72,7 +72,7 @@ func TestPlaceOfAStepThatEnds(t *testing.T) {
 	assert.True(t, late.placed().over.Load())
 }
 
-// TestFreesOutsideOfSteps are under the span of their allocation's caller while that is open.
+// TestFreesOutsideOfSteps: they are under the parent of their allocation while that is open.
 func TestFreesOutsideOfSteps(t *testing.T) {
 	f := newFixture(t, Config{Detail: All})
 	ctx, span := f.provider.Tracer("test").Start(t.Context(), "request")

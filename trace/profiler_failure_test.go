@@ -15,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// unclocked is a device that can't tell the busy time, as a GPU can't.
+// unclocked is a device that can't measure the busy time, as a GPU can't.
 type unclocked struct{ device.Device }
 
 type unclockedStream struct {
@@ -31,8 +31,8 @@ var stepFailures = map[failtest.Kind]string{
 	failtest.Ended:  "a Flush that is cancelled completes what the device is done with",
 }
 
-// timed is what is known of a step: that it is complete, and of the device's part its time, the busy
-// one, and its span.
+// timed is the known state of a step: that it is complete, and the time, the busy time and the span
+// of the device's part.
 type timed struct{ complete, device, busy, placed bool }
 
 // walker makes the steps of a trial.
@@ -44,10 +44,10 @@ type walker struct {
 	launched bool // its kernel
 }
 
-// kernelTime is what a kernel takes at least.
+// kernelTime is the least duration of a kernel.
 const kernelTime = 100 * time.Microsecond
 
-// walker makes a profiler of that configuration, without its goroutine, whose time nobody knows.
+// walker makes a profiler of that configuration, without its goroutine, whose timing varies.
 func (m *failing) walker(config ProfilerConfig) *walker {
 	m.t.Helper()
 	config.Tracer = m.tracer()
@@ -72,7 +72,7 @@ func (w *walker) step() error {
 	return err
 }
 
-// see is what is known of the last step.
+// see returns the known state of the last step.
 func (w *walker) see() any {
 	profile := w.last.Profile()
 	seen := timed{complete: w.p.Summary().Steps == w.steps, device: profile.DeviceTimed, busy: profile.BusyTimed}
@@ -85,7 +85,7 @@ func (w *walker) see() any {
 	return seen
 }
 
-// left checks that a step that has failed in part is complete, and that the next one is as ever.
+// left checks that a step that has failed in part is complete, and that the next one is normal.
 func (w *walker) left(any, error) error {
 	require.NoError(w.t, w.p.Flush(context.Background()))
 	assert.Equal(w.t, w.steps, w.p.Summary().Steps)
@@ -94,7 +94,7 @@ func (w *walker) left(any, error) error {
 	return err
 }
 
-// flushes is a trial of a Flush of a step before it.
+// flushes is a trial of a Flush after a step.
 func (w *walker) flushes() failtest.Trial {
 	require.NoError(w.t, w.step())
 	return failtest.Trial{Do: w.p.Flush, See: w.see, Left: w.left, Undo: w.p.Close}
@@ -115,7 +115,7 @@ func (w *walker) walks() failtest.Trial {
 	}
 }
 
-// kernels is a walker whose device can't tell the busy time of its steps.
+// kernels is a walker whose device can't measure the busy time of its steps.
 func (m *failing) kernels() *walker {
 	dev := unclocked{m.dev}
 	var kernels KernelTimer
@@ -189,15 +189,15 @@ var profilerRows = []failtest.Row[*failing]{
 	}},
 }
 
-// renewed lets a clock take a new event next.
+// renewed makes a clock take a new event next.
 func renewed(c *deviceClock) error {
 	last := c.last
 	c.last = nil
 	return c.give(last)
 }
 
-// TestStepsWaitForTheirPlace: a step is complete when the event is reached that places it, though the
-// device is done with it before.
+// TestStepsWaitForTheirPlace: a step is complete when the event that places it is reached, although
+// the device has finished the step before.
 func TestStepsWaitForTheirPlace(t *testing.T) {
 	w := openFailing(t, new(failtest.Faults)).walker(ProfilerConfig{})
 	require.NoError(t, errors.Join(w.step(), w.p.Flush(t.Context())))

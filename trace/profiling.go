@@ -17,7 +17,7 @@ import (
 // that wraps [ErrInvalid].
 func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 	if config.Cache == nil {
-		return nil, fmt.Errorf("trace: NewProfiler: %w: ProfilerConfig.Cache is nil, and must be "+
+		return nil, fmt.Errorf("trace: NewProfiler: %w: ProfilerConfig.Cache is nil; it must be "+
 			"the cache that the steps use", ErrInvalid)
 	}
 	if s := config.Stream; s != nil && s.Device() != config.Cache.Device() {
@@ -38,7 +38,7 @@ func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 		}
 	}
 	if config.Kernels != nil && config.Stream == nil {
-		return nil, fmt.Errorf("trace: NewProfiler: %w: ProfilerConfig.Kernels without a Stream, whose kernels it would time", ErrInvalid)
+		return nil, fmt.Errorf("trace: NewProfiler: %w: ProfilerConfig.Kernels is set without a Stream; set Stream, whose kernels it times", ErrInvalid)
 	}
 	if config.Tracer.off() {
 		config.Tracer = nil
@@ -50,7 +50,7 @@ func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 	p.busy, _ = dev.(device.BusyTimer)
 	if p.busy == nil && config.Kernels != nil {
 		if !config.Kernels.attach(p) {
-			return nil, fmt.Errorf("trace: NewProfiler: %w: ProfilerConfig.Kernels is another profiler's, and that is not closed", ErrInvalid)
+			return nil, fmt.Errorf("trace: NewProfiler: %w: ProfilerConfig.Kernels belongs to another profiler; close that one first", ErrInvalid)
 		}
 		p.kernels = config.Kernels
 	}
@@ -79,7 +79,7 @@ func (p *Profiler) Flush(ctx context.Context) error {
 	select {
 	case p.drain <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("trace: Flush: waiting for another: %w", ctx.Err())
+		return fmt.Errorf("trace: Flush: waiting for another goroutine that completes steps: %w", ctx.Err())
 	}
 	_, err := p.complete(func(e device.Event) (bool, error) { return true, e.Synchronize(ctx) })
 	p.poll(false, device.Event.Query) // of Ends that found drain taken

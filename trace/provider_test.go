@@ -30,7 +30,7 @@ func TestDefaultProvidersAreTheGlobalOnes(t *testing.T) {
 	assert.Equal(t, otel.GetMeterProvider(), tracer.config.MeterProvider)
 }
 
-// Spans and metrics say where they come from.
+// Spans and metrics have the name and version of their scope.
 func TestScopeOfSpansAndMetrics(t *testing.T) {
 	f := newFixture(t, Config{Detail: All})
 	_, err := f.tracer.Watch(f.cache)
@@ -45,7 +45,7 @@ func TestScopeOfSpansAndMetrics(t *testing.T) {
 	assert.Equal(t, scope, rm.ScopeMetrics[0].Scope)
 }
 
-// Totals grow; what is in use and how many there are goes up and down; peaks are gauges.
+// Totals grow; amounts and numbers in use go up and down; peaks are gauges.
 func TestKindsOfMetrics(t *testing.T) {
 	f := newFixture(t, Config{})
 	_, err := f.tracer.Watch(f.cache)
@@ -166,7 +166,7 @@ func TestMetersThatRefuse(t *testing.T) {
 	}
 }
 
-// The stop of an earlier watch does nothing to a later one.
+// The stop of an earlier watch does not end a later one.
 func TestStopIsOfItsOwnWatch(t *testing.T) {
 	f := newFixture(t, Config{})
 	stop, err := f.tracer.Watch(f.cache)
@@ -230,7 +230,7 @@ func TestDurationsAllocateNothing(t *testing.T) {
 	}), "but for nothing")
 }
 
-// A duration that fails is told once, in seconds, with the error's class.
+// A duration that fails is recorded once, in seconds, with the error's class.
 func TestFailedDurations(t *testing.T) {
 	f := newFixture(t, Config{})
 	f.tracer.copyDuration.record(t.Context(), 3*time.Second, durationKey{"host", "d2h"}, device.ErrSticky)

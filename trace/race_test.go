@@ -16,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/child"
 )
 
-// What is done between the two halves of a mistake must not hide it from the race detector.
+// The profiler's work between the two halves of a mistake must not hide it from the race detector.
 var between = map[string]func(*testing.T, *fixture, *Profiler){
 	"nothing": func(*testing.T, *fixture, *Profiler) {},
 	"a step": func(t *testing.T, _ *fixture, p *Profiler) {
@@ -58,7 +58,8 @@ var between = map[string]func(*testing.T, *fixture, *Profiler){
 	},
 }
 
-// mistake uploads on one stream, inside a step, and reads on another, with an event between them or without.
+// mistake uploads on one stream, inside a step, and reads on another, with an event between them or
+// without one.
 func mistake(t *testing.T, with bool, do func(*testing.T, *fixture, *Profiler)) {
 	f := newFixture(t, Config{Detail: All})
 	_, err := f.tracer.Watch(f.cache)

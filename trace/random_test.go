@@ -21,9 +21,10 @@ import (
 
 var programs = flag.Int("programs", 15, "random programs of steps")
 
-// TestRandomStepPrograms compares what steps report with a reference that keeps a list of the open steps and adds each thing
-// that happens to each of them. Steps nest, overlap, end in any order and on other goroutines than they began on;
-// memory runs out, statistics are reset, and steps fail before and after their end.
+// TestRandomStepPrograms compares the steps' reports with a reference that keeps a list of the open
+// steps and adds each event to each of them. Steps nest, overlap, end in any order and on other
+// goroutines than they began on; memory runs out, statistics are reset, and steps fail before and
+// after their end.
 func TestRandomStepPrograms(t *testing.T) {
 	n := *programs
 	if testing.Short() {
@@ -70,13 +71,13 @@ type model struct {
 	call                           call
 }
 
-// scene is a context, with the steps that it is inside of, the innermost first, also those that are over.
+// scene is a context, with the steps around it, the innermost first, including those that are over.
 type scene struct {
 	ctx   context.Context
 	steps []*expected
 }
 
-// running is the innermost step that runs.
+// running returns the innermost open step.
 func (s *scene) running() *expected {
 	for _, e := range s.steps {
 		if !e.over {
@@ -101,7 +102,7 @@ type liveBlock struct {
 	traced    bool
 }
 
-// call is what the cache has told its observer since the last look.
+// call is the cache's reports to its observer since the last read.
 type call struct {
 	driverAllocs, retries int64
 	synchronized, hit     bool
@@ -118,7 +119,7 @@ type told struct {
 	run memcache.Operation
 }
 
-// End notes what only the driver knows.
+// End records what only the driver can report.
 func (m told) End(e memcache.OpInfo) {
 	switch e.Op {
 	case memcache.OpDriverAlloc:
@@ -168,7 +169,7 @@ func (m *model) reserve(bytes int64) {
 	m.each(func(e *expected) { e.ReservedPeak = max(e.ReservedPeak, m.reserved) })
 }
 
-// act does one thing, and adds it to the reference.
+// act performs one action, and adds it to the reference.
 func (m *model) act(r *rand.Rand) {
 	in := m.contexts[r.IntN(len(m.contexts))]
 	if r.IntN(3) > 0 { // mostly where something runs
@@ -326,7 +327,7 @@ func (m *model) copy(in *scene, r *rand.Rand) {
 	}
 }
 
-// finish ends everything and compares what is only known then.
+// finish ends everything and compares the figures that are final only then.
 func (m *model) finish() {
 	t, r := m.t, rand.New(rand.NewPCG(1, 1))
 	for len(m.open) > 0 {
@@ -374,8 +375,8 @@ func (m *model) finish() {
 	}
 }
 
-// TestOwnFiguresConcurrentSafe runs nested steps on several goroutines at once. What is a step's own is exact whatever the
-// others do; the figures of the whole cache contain it.
+// TestOwnFiguresConcurrentSafe runs nested steps on several goroutines at once. A step's own
+// figures are exact whatever the others do; the figures of the whole cache include them.
 func TestOwnFiguresConcurrentSafe(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Tracer: f.tracer})

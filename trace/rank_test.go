@@ -18,7 +18,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// setsOf are the attributes of all series of a metric.
+// setsOf returns the attributes of all series of a metric.
 func setsOf(t *testing.T, m metricdata.Metrics) (sets []attribute.Set) {
 	t.Helper()
 	switch d := m.Data.(type) {
@@ -48,7 +48,8 @@ func setsOf(t *testing.T, m metricdata.Metrics) (sets []attribute.Set) {
 	return sets
 }
 
-// TestParallelRankIsEverywhere: every span and every series of a rank's tracer says which rank it is, also of what failed, and those of none don't.
+// TestParallelRankIsEverywhere: every span and every series of a rank's tracer has its rank,
+// including those of failures, and those without ranks have none.
 func TestParallelRankIsEverywhere(t *testing.T) {
 	for _, config := range []Config{{Detail: All, Rank: 2, WorldSize: 4}, {Detail: All, WorldSize: 4}, {Detail: All}} {
 		f := newFixture(t, config)
@@ -104,7 +105,8 @@ func TestParallelRankIsEverywhere(t *testing.T) {
 	}
 }
 
-// TestParallelTable: of a communicator the table has the rank without a tracer, and the time in its operations.
+// TestParallelTable: with a communicator the table has the rank without a tracer, and the time in
+// its operations.
 func TestParallelTable(t *testing.T) {
 	ranks := journey(t, 2, time.Minute, 0, 1)
 	tables := make([]bytes.Buffer, 2)
@@ -134,7 +136,7 @@ func TestParallelTable(t *testing.T) {
 	assert.Contains(t, tables[1].String(), formatDuration(mean))
 }
 
-// placed is a communicator of which only its place is asked.
+// placed is a communicator of which only rank and size are used.
 type placed struct {
 	device.Communicator
 	rank, size int
@@ -143,7 +145,7 @@ type placed struct {
 func (p placed) Rank() int { return p.rank }
 func (p placed) Size() int { return p.size }
 
-// TestRanksAgree: a communicator is the tracer's rank of as many, or the tracer has none.
+// TestRanksAgree: the communicator's rank and size must be the tracer's, or the tracer has none.
 func TestRanksAgree(t *testing.T) {
 	for _, config := range []Config{{}, {Rank: 0, WorldSize: 2}, {Rank: 1, WorldSize: 2}, {Rank: 1, WorldSize: 3}} {
 		tracer, err := New(config)

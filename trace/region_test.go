@@ -10,11 +10,11 @@ import (
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 )
 
-// stored is a string as it stands in an execution trace: after its length.
+// stored is a string in the form of an execution trace: after its length.
 func stored(s string) []byte { return append([]byte{byte(len(s))}, s...) }
 
-// While Go's tracer runs, steps and what goroutines wait for are in its trace, spans or not. The
-// ledger of open handles reports a task that its step does not end.
+// While Go's tracer runs, steps and the waits of goroutines are in its trace, with spans or
+// without. The ledger of open handles reports a task that its step does not end.
 func TestRegions(t *testing.T) {
 	if rtrace.IsEnabled() {
 		t.Skip("the tests run with -trace")

@@ -13,8 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestReplayedSteps say what their graphs hold: in the profile, by category and module where steps tell who holds their peak, on the span, and
-// beneath the table.
+// TestReplayedSteps: steps report the memory of their graphs in the profile, by category and module
+// if the step reports the holders of its peak, on the span, and beneath the table.
 func TestReplayedSteps(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{})
@@ -70,8 +70,8 @@ replayed in step 4: its peak is 0 B allocated, and 0 B held by graphs at its end
 `)
 }
 
-// TestGraphsOfSteps: what graphs hold is no part of a step's peak, and a figure of its own in its
-// profile, in the mean and in the table. What a capture has left handed out is in the peak.
+// TestGraphsOfSteps: the memory of graphs is no part of a step's peak, and a separate figure in its
+// profile, in the mean and in the table. Blocks that a capture has left allocated are in the peak.
 func TestGraphsOfSteps(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Holders: true})

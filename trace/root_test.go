@@ -15,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Whoever asks for everything gets it, also where the program has no span of its own.
+// At All every operation is recorded, even if the program has no span of its own.
 func TestAllNeedsNoParent(t *testing.T) {
 	f := newFixture(t, Config{Detail: All})
 	b := f.alloc(t, t.Context(), 512)
@@ -43,7 +43,7 @@ func TestAllNeedsNoParent(t *testing.T) {
 	assert.Len(t, f.named("cistern.memory.empty_cache"), 1)
 }
 
-// An operation without any context is refused by the cache, whatever is traced.
+// The cache refuses an operation without a context, traced or not.
 func TestAllWithoutAContext(t *testing.T) {
 	f := newFixture(t, Config{Detail: All})
 	var none context.Context
@@ -55,7 +55,8 @@ func TestAllWithoutAContext(t *testing.T) {
 	step.End()
 }
 
-// A sampler that said no to a parent is not asked again, and a parent in another process is a parent.
+// A sampler that did not sample a parent is not called again, and a parent in another process is a
+// parent.
 func TestAllHeedsTheParent(t *testing.T) {
 	f := newFixture(t, Config{Detail: All})
 	sampledOut := oteltrace.SpanContextConfig{TraceID: [16]byte{1}, SpanID: [8]byte{2}}
@@ -99,7 +100,7 @@ func TestSlowNeedsAParent(t *testing.T) {
 	assert.Empty(t, f.named("cistern.memory.driver_alloc"), "the one driver call had no parent")
 }
 
-// Inside of a step that nobody records, the guard costs no look at the context.
+// Inside of a step that is not recorded, the guard does not search the context.
 func TestSilentTracersLookAtNoContext(t *testing.T) {
 	f := newFixture(t, Config{TracerProvider: nooptrace.NewTracerProvider()})
 	assert.True(t, f.tracer.silent())
@@ -116,7 +117,7 @@ func TestSilentTracersLookAtNoContext(t *testing.T) {
 	assert.Equal(t, none, detail)
 }
 
-// counted is a context that must not be looked at.
+// counted is a context in which a lookup fails the test.
 type counted struct {
 	context.Context
 	t *testing.T
@@ -127,7 +128,7 @@ func (c counted) Value(key any) any {
 	return nil
 }
 
-// uncomparable is a provider of no spans that can't be compared.
+// uncomparable is a provider of no-op spans that can't be compared.
 type uncomparable struct {
 	nooptrace.TracerProvider
 	_ []int
@@ -142,7 +143,8 @@ func TestProviderThatCannotBeCompared(t *testing.T) {
 
 const lateSDK = "CISTERN_TRACE_LATE_SDK"
 
-// A tracer made before the SDK is installed records from then on, also if it has found no SDK before.
+// A tracer made before the SDK is installed records from then on, even if it has detected that
+// there was none.
 func TestSDKInstalledLater(t *testing.T) {
 	if os.Getenv(lateSDK) == "" { // in a process of its own: the global provider is
 		out, err := child.Test("^TestSDKInstalledLater$", lateSDK+"=1")

@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
 )
 
-// TestStarting: events that the hook queues at both ends of a step are inside of its device time. It is
-// called once at each end, and not without a stream.
+// TestStarting: events that the hook queues at both ends of a step are inside of its device time.
+// It is called once at each end, and never without a stream.
 func TestStarting(t *testing.T) {
 	s := stacktest.New(t, stacktest.Config{})
 	var events []device.Event

@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-// Prometheus takes any place in a bucket for a quantile: a bucket may be 5 % wide, and the least and
-// the greatest peak have one with two boundaries.
+// Prometheus may take any point in a bucket for a quantile, so a bucket may be 5 % wide. The
+// smallest and the largest peak are in buckets with two boundaries.
 func TestBucketsOfPeaks(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Cache: f.cache, Tracer: f.tracer})
@@ -43,7 +43,7 @@ func TestGaugesOfTheLastStep(t *testing.T) {
 	}
 }
 
-// A step has no such share where the device can't tell when it was at work, nor without a device time.
+// The utilization is missing if the device can't measure its busy time, and without a device time.
 func TestStepsWithoutABusyTime(t *testing.T) {
 	f, u := newFixture(t, Config{}), newUntimed(t)
 	timed := f.profiler(t, ProfilerConfig{Cache: u.Cache, Stream: u.stream, Tracer: f.tracer})

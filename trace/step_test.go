@@ -30,7 +30,7 @@ func (f *fixture) profiler(t testing.TB, config ProfilerConfig) *Profiler {
 	return p
 }
 
-// traced is a profiler with everything.
+// traced is a profiler with every option.
 func (f *fixture) traced(t testing.TB) *Profiler {
 	return f.profiler(t, ProfilerConfig{Pool: f.pool, Stream: f.stream, Tracer: f.tracer})
 }
@@ -96,7 +96,8 @@ func TestStepSpan(t *testing.T) {
 	assert.Equal(t, int64(2), f.tracer.Counts().Skipped, "one allocation and one free")
 }
 
-// A step never waits for the device; its profile and span are completed when the device is done.
+// A step never waits for the device; its profile and span are completed when the device has
+// finished.
 func TestDeviceTimeComesLater(t *testing.T) {
 	f := newFixture(t, Config{})
 	var complete []int64
@@ -189,7 +190,7 @@ func TestUnsampledSteps(t *testing.T) {
 	assert.Equal(t, Counts{SampledOut: 1}, f.tracer.Counts(), "nothing is left out of a step that is not recorded")
 }
 
-// What is allocated with a step's context after its end is not the step's own.
+// An allocation with a step's context after its end is not the step's own.
 func TestOwnBlocksEndWithTheStep(t *testing.T) {
 	f := newFixture(t, Config{})
 	ctx, step := f.profiler(t, ProfilerConfig{}).StartStep(t.Context(), 1)
@@ -217,7 +218,7 @@ func TestFailedStep(t *testing.T) {
 	assert.Len(t, span.Events(), 1)
 }
 
-// A device that fails takes the device time away, and nothing else.
+// After a failure of the device only the device time is missing.
 func TestStepsOfADeadDevice(t *testing.T) {
 	f := newFixture(t, Config{})
 	p, err := NewProfiler(ProfilerConfig{Cache: f.cache, Stream: f.stream, Tracer: f.tracer})
@@ -315,7 +316,8 @@ func TestNilProfiler(t *testing.T) {
 	}
 }
 
-// Work that fails on the device leaves the profile without a device time, and Flush tells why.
+// After a failure of work on the device the profile has no device time, and Flush returns the
+// reason.
 func TestStepsOfAFailedDevice(t *testing.T) {
 	dev := cisterntest.Host(t, 16*mib)
 	stream := cisterntest.Stream(t, dev)
@@ -353,7 +355,8 @@ func TestResetInsideAStep(t *testing.T) {
 	assert.Equal(t, int64(10), got.Frees)
 }
 
-// Steps without device times are complete when all Ends have returned, whoever completed them.
+// Steps without device times are complete when all Ends have returned, whichever End completed
+// them.
 func TestNoStepIsForgottenConcurrentSafe(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{})
@@ -374,7 +377,8 @@ func TestNoStepIsForgottenConcurrentSafe(t *testing.T) {
 	assert.Equal(t, int64(goroutines*rounds), p.Summary().Steps)
 }
 
-// With Synchronize End returns a complete profile, also if it has to wait for another goroutine to get there.
+// With Synchronize End returns a complete profile, even if it has to wait for another goroutine to
+// complete it.
 func TestSynchronizeWaitsItsTurn(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Stream: f.stream, Synchronize: true})

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRandomKernels compares what steps say with a reference that paints what is busy on a line of ticks: of launches that overlap and
-// fail, steps that overlap, and events that fail.
+// TestRandomKernels compares the steps' busy times with a reference that marks busy ticks on a
+// line. Launches overlap and fail, steps overlap, and events fail.
 func TestRandomKernels(t *testing.T) {
 	known, seeds := 0, 200
 	if testing.Short() {

@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// ticking is a device whose clock the test turns: an event is reached when it is recorded.
+// ticking is a device whose clock the test advances: an event is reached when it is recorded.
 type ticking struct {
 	*cisterntest.Untimed
 	now time.Duration // of who records
@@ -35,7 +35,7 @@ func (d *ticking) failure(op string) error {
 	return d.failing[op]
 }
 
-// left is how many events are not closed.
+// left returns the number of open events.
 func (d *ticking) left() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,7 +144,7 @@ func (w *clockwork) start() *Step {
 	return s
 }
 
-// requireBusy flushes, and compares a step's busy time; -1: it has none, but the device's.
+// requireBusy flushes, and compares a step's busy time; -1: it has none, or only the device's.
 func (w *clockwork) requireBusy(s *Step, want time.Duration) {
 	w.t.Helper()
 	require.NoError(w.t, w.Flush(w.t.Context()))
@@ -154,7 +154,8 @@ func (w *clockwork) requireBusy(s *Step, want time.Duration) {
 	require.Equal(w.t, max(0, want), r.BusyTime)
 }
 
-// Only kernels of steps get events, and those that were not launched are given back and count nothing.
+// Only kernels of steps get events. The events of kernels that were not launched are released and
+// count nothing.
 func TestKernelsOfAStep(t *testing.T) {
 	w := newClockwork(t)
 	w.launch(100)
@@ -199,8 +200,8 @@ func TestKernelsOfStepsThatOverlap(t *testing.T) {
 	w.requireBusy(second, 110)
 }
 
-// A step that is over gets no more kernels, also while the device has not come to its end: they would count for it, and once it is complete nobody
-// would give their events back.
+// A step that is over gets no more kernels, even if the device has not reached its end: they would
+// count for it, and their events would never be released.
 func TestKernelsBehindAStepThatIsNotComplete(t *testing.T) {
 	w := newClockwork(t)
 	first := w.start()
@@ -219,7 +220,7 @@ func TestKernelsBehindAStepThatIsNotComplete(t *testing.T) {
 	require.Zero(t, w.kernels.kept)
 }
 
-// What goroutines launch side by side is not counted twice, in whatever order their launches end.
+// Overlapping launches of several goroutines are not counted twice, in whatever order they end.
 func TestKernelsSideBySide(t *testing.T) {
 	w := newClockwork(t)
 	s := w.start()
@@ -282,7 +283,8 @@ func TestKernelsAtTheEdgesOfAStep(t *testing.T) {
 	}
 }
 
-// A step with an event that fails has no busy time, Flush tells why, and the next step has one again.
+// A step with an event that fails has no busy time, Flush returns the reason, and the next step has
+// one again.
 func TestEventsOfKernelsThatFail(t *testing.T) {
 	for _, op := range []string{"new", "record"} {
 		for _, before := range []bool{true, false} {
@@ -325,7 +327,7 @@ func TestEventsOfKernelsThatFail(t *testing.T) {
 	}
 }
 
-// A step whose own events fail gives those of its kernels back.
+// A step whose own events fail releases those of its kernels.
 func TestKernelsOfAStepWithoutADeviceTime(t *testing.T) {
 	w := newClockwork(t)
 	w.dev.fail("new", errEvent)
@@ -353,7 +355,8 @@ func TestKernelsOfAStepWithoutADeviceTime(t *testing.T) {
 	require.Zero(t, w.dev.left())
 }
 
-// Events are bounded. The steps that would need more have no busy time and let theirs go, and that is told once.
+// The number of events is bounded. Steps that would need more have no busy time and release theirs,
+// and Flush reports it once.
 func TestKernelsAreBounded(t *testing.T) {
 	w := newClockwork(t)
 	w.kernels.kept = mostKernels - 2
@@ -385,7 +388,7 @@ func TestKernelsAreBounded(t *testing.T) {
 	w.kernels.kept -= mostKernels - 2
 }
 
-// Close leaves no event of steps that are open, and what they do later does nothing.
+// Close leaves no event of open steps, and their later kernels get none.
 func TestKernelTimerIsClosedWithStepsOpen(t *testing.T) {
 	w := newClockwork(t)
 	ended, open := w.start(), w.start()
@@ -405,7 +408,7 @@ func TestKernelTimerIsClosedWithStepsOpen(t *testing.T) {
 	require.False(t, s.Profile().BusyTimed)
 }
 
-// What was launched before a profiler came does not tell that its stream has Launching.
+// Launches before a profiler was attached are no evidence that its stream has Launching.
 func TestKernelTimerOfASecondProfiler(t *testing.T) {
 	w := newClockwork(t)
 	w.launch(1)
@@ -420,7 +423,8 @@ func TestKernelTimerOfASecondProfiler(t *testing.T) {
 	require.NoError(t, p.Close())
 }
 
-// A step that starts while its profiler is closed gets no kernels, of whatever profiler comes next.
+// A step that starts while its profiler is closed gets no kernels, even if another profiler
+// follows.
 func TestStepThatStartsDuringClose(t *testing.T) {
 	w := newClockwork(t)
 	w.stream.recorded = func() { require.NoError(t, w.Close()) } // after the first event
@@ -430,7 +434,7 @@ func TestStepThatStartsDuringClose(t *testing.T) {
 	require.False(t, s.Profile().DeviceTimed)
 }
 
-// Each time is rounded for itself: kernels don't run longer than the step.
+// Each time is rounded: kernels don't run longer than the step.
 func TestBusyTimeIsNoLongerThanTheStep(t *testing.T) {
 	w := newClockwork(t)
 	s := w.start()

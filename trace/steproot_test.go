@@ -101,8 +101,8 @@ var ratios = map[string]sdktrace.Sampler{
 	"ratio where no parent is": sdktrace.ParentBased(sdktrace.TraceIDRatioBased(ratio)),
 }
 
-// TestRatioSamplesSteps, and not runs: of 100 steps some are kept, whole, whether the run's span is
-// or not.
+// TestRatioSamplesSteps, and not runs: some of 100 steps are kept, whole, whether the run's span is
+// kept or not.
 func TestRatioSamplesSteps(t *testing.T) {
 	for name, sampler := range ratios {
 		for _, seed := range []uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9} {
@@ -158,7 +158,7 @@ func TestRatioSamplesSteps(t *testing.T) {
 	}
 }
 
-// TestParallelRatioKeepsTheSameSteps on all ranks, with the sampler's decision on the trace that
+// TestParallelRatioKeepsTheSameSteps: on all ranks, because the sampler decides by the trace that
 // the ranks share.
 func TestParallelRatioKeepsTheSameSteps(t *testing.T) {
 	for name, sampler := range ratios {
@@ -209,8 +209,8 @@ func TestParallelRootsInAStepAreOfOtherTraces(t *testing.T) {
 	step.End()
 }
 
-// TestStepsLeftOutLeaveTheRunIn: what is done with the context of a step that is over is in the
-// run, although the sampler left the step out.
+// TestStepsLeftOutLeaveTheRunIn: operations with the context of a step that is over are in the run,
+// although the sampler left the step out.
 func TestStepsLeftOutLeaveTheRunIn(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithSampler(unlessStep{}))
@@ -232,7 +232,7 @@ func TestStepsLeftOutLeaveTheRunIn(t *testing.T) {
 	assert.NotContains(t, names, stepSpan)
 }
 
-// unlessStep is a sampler that leaves steps out, and what is in them.
+// unlessStep is a sampler that leaves out steps and their operations.
 type unlessStep struct{}
 
 func (unlessStep) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {

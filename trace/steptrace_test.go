@@ -14,7 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestParallelStepsShareATrace: the spans of one step of all ranks are one trace, of another step or communicator another one, without a word between the ranks.
+// TestParallelStepsShareATrace: the spans of one step of all ranks are one trace, and another step
+// or communicator has another trace, without a message between the ranks.
 func TestParallelStepsShareATrace(t *testing.T) {
 	traces := map[string]int{} // of a run and step
 	for run := range 2 {
@@ -77,7 +78,7 @@ func (r *traveller) lastTrace(number int64) (id string) {
 	return id
 }
 
-// TestProfilesWithoutATrace: a step that no backend gets a span of names no trace.
+// TestProfilesWithoutATrace: a step whose span is not sampled has no trace.
 func TestProfilesWithoutATrace(t *testing.T) {
 	never := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
 	recorded := sdktrace.NewTracerProvider(sdktrace.WithSampler(recordOnly{}))
@@ -90,7 +91,7 @@ func TestProfilesWithoutATrace(t *testing.T) {
 	}
 }
 
-// parentOf is the span that the rank's steps are started in.
+// parentOf returns the span in which the rank's steps are started.
 func (r *traveller) parentOf(t *testing.T) (span, trace string) {
 	t.Helper()
 	for _, s := range r.spans.Started() {
@@ -102,7 +103,7 @@ func (r *traveller) parentOf(t *testing.T) (span, trace string) {
 	return "", ""
 }
 
-// TestParallelStepsWithoutSDK: a step of a program that has no SDK finds that out.
+// TestParallelStepsWithoutSDK: a step of a program without an SDK detects that.
 func TestParallelStepsWithoutSDK(t *testing.T) {
 	f := newFixture(t, Config{})
 	tracer, err := New(Config{})

@@ -13,8 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// A step has waited in each Next with its context, and so has the step around it; a Next outside of a
-// step, after its end, or seen by another tracer counts in none.
+// A Next with a step's context counts in the step and in the step around it. A Next outside of a
+// step, after its end, or with another tracer counts in none.
 func TestWaitForData(t *testing.T) {
 	f := newFixture(t, Config{Detail: Steps})
 	other := newFixture(t, Config{})
@@ -37,7 +37,7 @@ func TestWaitForData(t *testing.T) {
 	_, late := f.tracer.Transfer().Start(inside, transfer.OpNext)
 	require.NotNil(t, late)
 	inner.End()
-	late.End(transfer.OpInfo{Op: transfer.OpNext, Device: "host", Waited: 8 * time.Second}) // the outer one still waited
+	late.End(transfer.OpInfo{Op: transfer.OpNext, Device: "host", Waited: 8 * time.Second}) // counts in the outer one
 	outer.End()
 	next(f.tracer, inside, time.Hour)
 	complete()

@@ -57,8 +57,8 @@ func TestCollectorAgreesWithAll(t *testing.T) {
 	}
 }
 
-// TestLateFailuresKeepTheFirstSteps: a step that fails late stays the first one, and a later step does
-// not become the second.
+// TestLateFailuresKeepTheFirstSteps: a step that fails late remains the first one, and a later step
+// does not become the second.
 func TestLateFailuresKeepTheFirstSteps(t *testing.T) {
 	var c collector
 	for i := range int64(3) {
@@ -72,7 +72,7 @@ func TestLateFailuresKeepTheFirstSteps(t *testing.T) {
 	assert.Equal(t, []int64{3, 1, 1}, []int64{s.Steps, s.Failed, s.LastFailed.Step})
 }
 
-// Every figure of a profile has a mean, except what is no figure.
+// Every figure of a profile has a mean, except fields that are no figures.
 func TestFiguresAreComplete(t *testing.T) {
 	var p StepProfile
 	for i, f := range p.figures() {
@@ -193,7 +193,7 @@ func TestSummaryOfFewSteps(t *testing.T) {
 	assert.Equal(t, time.Duration(9), s.Mean.DeviceTime)
 }
 
-// What is written after an error of the writer is nothing.
+// Nothing is written after an error of the writer.
 func TestTableStopsAtAnError(t *testing.T) {
 	w := &limited{left: 1}
 	s := Summary{Steps: 1, Failed: 1, OutOfMemory: 1}
@@ -208,7 +208,7 @@ func TestTableStopsAtAnError(t *testing.T) {
 	}
 }
 
-// limited takes so many writes.
+// limited accepts a limited number of writes.
 type limited struct{ left, wrote int }
 
 func (l *limited) Write(p []byte) (int, error) {
@@ -220,7 +220,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A step that turns out to have failed after it was summed up is in no mean and in no rate.
+// A step that failed after it was summed up is in no mean and in no rate.
 func TestFailTakesAStepOutOfAllMeans(t *testing.T) {
 	var c collector
 	well := StepProfile{Hits: 3, Misses: 1, HostTime: 5, DeviceTime: 4, DeviceTimed: true, BusyTime: 2, BusyTimed: true}

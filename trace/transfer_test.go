@@ -94,7 +94,7 @@ func TestNoCopySpanWithoutRecordingParent(t *testing.T) {
 	assert.Empty(t, f.spans.Started())
 }
 
-// A copy's End may be told late; its span and duration end when the device was done.
+// A copy's End may be reported late; its span and duration end when the device has finished.
 func TestCopyTimesAreTheDevices(t *testing.T) {
 	f := newFixture(t, Config{})
 	ctx, _ := f.parent(t)
@@ -114,7 +114,7 @@ func TestCopyTimesAreTheDevices(t *testing.T) {
 	assert.NotContains(t, a, KeyCopyQueued)
 }
 
-// A copy that was never queued has no duration, and an operation that the tracer does not know is not observed.
+// A copy that was never queued has no duration, and an unknown operation is not observed.
 func TestWhatIsNoCopy(t *testing.T) {
 	f := newFixture(t, Config{})
 	ctx, _ := f.parent(t)

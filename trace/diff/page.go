@@ -19,7 +19,7 @@ func Write(w io.Writer, title string, diffs ...*Diff) error {
 		return fmt.Errorf("diff: Write: %w: the writer is nil", ErrInvalid)
 	}
 	if len(diffs) == 0 || slices.Contains(diffs, nil) {
-		return fmt.Errorf("diff: Write: %w: no Diff, or a nil one: they come from Read", ErrInvalid)
+		return fmt.Errorf("diff: Write: %w: there is no Diff, or a nil one; use the result of Read", ErrInvalid)
 	}
 	p := page.Page{
 		Title:  title,

@@ -24,7 +24,7 @@ func check(p *trace.StepProfile) error {
 	case p.WorldSize == 0:
 		return errors.New("the profile names no rank; set ProfilerConfig.Communicator or trace.Config.WorldSize")
 	case p.WorldSize < 0 || p.WorldSize > mostRanks || p.Rank < 0 || p.Rank >= p.WorldSize:
-		return fmt.Errorf("rank %d of %d: want 0 to the size less one, of %d at most", p.Rank, p.WorldSize, mostRanks)
+		return fmt.Errorf("rank %d of %d: want a rank from 0 to the size less one, and a size of at most %d", p.Rank, p.WorldSize, mostRanks)
 	}
 	if p.TraceID != "" {
 		if _, err := oteltrace.TraceIDFromHex(p.TraceID); err != nil {

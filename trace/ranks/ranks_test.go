@@ -137,7 +137,7 @@ func TestParallelReportBadInput(t *testing.T) {
 		{good + `{"step":2,"rank":2,"world_size":2}` + "\n", "rank 2 of 2"},
 		{good + `{"step":2,"rank":0,"world_size":3}` + "\n", "of 3 ranks, and earlier ones are of 2"},
 		{`{"step":1}` + "\n", "names no rank"},
-		{`{"step":1,"rank":0,"world_size":1000000000}` + "\n", "of 4096 at most"},
+		{`{"step":1,"rank":0,"world_size":1000000000}` + "\n", "at most 4096"},
 		{`{"step":1,"rank":-1,"world_size":2}` + "\n", "rank -1 of 2"},
 		{`{"step":1,"world_size":2,"host_time_ns":-1}` + "\n", "a figure of -1"},
 		{`{"step":1,"world_size":2,"collectives":[{"number":1,"time_ns":9223372036854775807}]}` + "\n", "a figure of 9223372036854775807"},

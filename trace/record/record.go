@@ -121,7 +121,7 @@ func writeError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("record: the recording ends where writing it failed: %w", err)
+	return fmt.Errorf("record: writing failed, and the recording ends there: %w", err)
 }
 
 // Mark is a part of the program in a recording. A nil Mark records nothing.

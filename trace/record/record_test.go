@@ -194,7 +194,7 @@ func TestFullDisk(t *testing.T) {
 			all.Go(func() { require.ErrorIs(t, r.Close(), errFull) })
 		}
 		all.Wait()
-		require.ErrorContains(t, r.Close(), "record: the recording ends where writing it failed")
+		require.ErrorContains(t, r.Close(), "record: writing failed, and the recording ends there")
 		rec := read(t, disk.Bytes())
 		require.True(t, rec.Unfinished)
 		require.Greater(t, len(rec.Entries), 100)

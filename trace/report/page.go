@@ -27,7 +27,7 @@ func Write(w io.Writer, reports ...*Report) error {
 	}
 	for _, r := range reports {
 		if r == nil || r.account == nil {
-			return fmt.Errorf("report: Write: %w: a nil report: one comes from FromCache or Read", ErrInvalid)
+			return fmt.Errorf("report: Write: %w: a nil report; use the result of FromCache or Read", ErrInvalid)
 		}
 	}
 	data, err := encode(reports)

@@ -135,7 +135,7 @@ func (f *file) close() error {
 	defer f.mu.Unlock()
 	err := f.err
 	if f.dropped > 0 {
-		err = errors.Join(err, fmt.Errorf("%d events were dropped: %d MiB of others waited for the writer", f.dropped, mostBytes>>20))
+		err = errors.Join(err, fmt.Errorf("%d events were dropped, because the writer was too slow: %d MiB were pending", f.dropped, mostBytes>>20))
 	}
 	return err
 }

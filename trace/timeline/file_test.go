@@ -87,7 +87,7 @@ func TestSlowWriter(t *testing.T) {
 		tl.file.add(event{phase: "X", name: name})
 	}
 	close(s.gate)
-	require.ErrorContains(t, tl.Close(), "2 events were dropped: 64 MiB of others waited for the writer")
+	require.ErrorContains(t, tl.Close(), "2 events were dropped, because the writer was too slow: 64 MiB were pending")
 	require.Greater(t, s.n, 60<<20)
 }
 

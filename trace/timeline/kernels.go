@@ -47,7 +47,7 @@ type kernel struct {
 }
 
 // errNoClock is about kernels whose device has no clock.
-var errNoClock = errors.New("the device's clock is not known")
+var errNoClock = errors.New("the device's clock is unknown")
 
 // drainEvery is the number of launches after which one looks for complete kernels.
 const drainEvery = 64
