@@ -206,7 +206,7 @@ var communicatorRows = []failtest.Row[*failing]{
 			step.End()
 			err = errors.Join(err, profiler.Flush(ctx), profiler.Close())
 			if err == nil && len(step.Profile().Collectives) == 0 {
-				return c.Close() // which says why there is no time
+				return c.Close() // it returns the reason for a missing time
 			}
 			return err
 		})

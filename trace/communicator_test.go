@@ -384,7 +384,7 @@ func TestCollectiveStepsWaitForTheirs(t *testing.T) {
 			}
 			p := f.profiler(t, config)
 			b := f.alloc(t, t.Context(), 512)
-			aside := f.newStream(t) // nobody waits for it in the step
+			aside := f.newStream(t) // the step does not wait for it
 			release := cisterntest.Hold(t, aside)
 			_, step := p.StartStep(t.Context(), 1)
 			require.NoError(t, config.Communicator.AllReduce(aside, b.Ptr(), b.Ptr(), 1, device.Float32, device.ReduceSum))

@@ -241,7 +241,7 @@ var tracerRows = []failtest.Row[*failing]{
 }
 
 // TestEveryFailure: whichever driver call, call of OpenTelemetry, write or check of a context fails,
-// an operation has done all or nothing, or what its documentation says, and succeeds afterwards.
+// an operation has done all or nothing, or what its documentation states, and succeeds afterwards.
 func TestEveryFailure(t *testing.T) {
 	handler := otel.GetErrorHandler()
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {})) // of exporters

@@ -16,7 +16,7 @@ import (
 // ticking is a device whose clock the test advances: an event is reached when it is recorded.
 type ticking struct {
 	*cisterntest.Untimed
-	now time.Duration // of who records
+	now time.Duration // the time at a Record
 
 	mu           sync.Mutex
 	made, closed int
@@ -382,7 +382,7 @@ func TestKernelsAreBounded(t *testing.T) {
 			w.requireBusy(s, 2)
 			continue
 		}
-		w.requireBusy(s, -1) // not told again
+		w.requireBusy(s, -1) // not reported again
 	}
 	require.Equal(t, 1, told)
 	w.kernels.kept -= mostKernels - 2

@@ -15,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/budget"
 )
 
-// rowsOf are the rows of a dimension in words: name, line and bytes.
+// rowsOf returns the rows of a dimension in words: name, line and bytes.
 func rowsOf(d *Diff, by dimension) (list []string) {
 	for _, r := range d.Dimensions[by].Rows {
 		text := fmt.Sprintf("%s %d %d", r.Name, r.Before.Bytes, r.After.Bytes)
@@ -57,7 +57,7 @@ func TestNoDifference(t *testing.T) {
 	require.Equal(t, "before has no labels", read(t, unlabelled, p.files[recordingFile])[0].Dimensions[byCategory].Missing)
 }
 
-// TestOrder: growth comes first, then shrinkage, the most first, and then what differs in blocks.
+// TestOrder: growth comes first, then shrinkage, each by size, and then differences of blocks.
 func TestOrder(t *testing.T) {
 	peak := func(list string) []byte {
 		return []byte(stepLine(1, 0, 100, `,"peak":{"categories":[],"modules":[`+list+`]}`))
@@ -81,7 +81,8 @@ func TestSteps(t *testing.T) {
 	require.Contains(t, d.Dimensions[byModule].Missing, "trace.ProfilerConfig.Holders")
 }
 
-// TestRanksAndDevices: each is compared with its counterpart, and one without is in a note.
+// TestRanksAndDevices: each is compared with its counterpart, and one without a counterpart is in a
+// note.
 func TestRanksAndDevices(t *testing.T) {
 	list := read(t, []byte(stepLine(1, 3, 10, "")+stepLine(1, 0, 20, "")), []byte(stepLine(1, 0, 21, "")+stepLine(1, 2, 7, "")+stepLine(1, 3, 11, "")))
 	require.Len(t, list, 2)
@@ -103,8 +104,8 @@ func TestRanksAndDevices(t *testing.T) {
 	require.Len(t, read(t, []byte(two), []byte(two)), 2)
 }
 
-// heapOf is a heap profile with a sample of each line: function, file, line and the values of the
-// peak and in use.
+// heapOf returns a heap profile with a sample of each line: function, file, line and the values of
+// the peak and in use.
 func heapOf(t *testing.T, change func(p *profile.Profile), lines ...string) []byte {
 	p := &profile.Profile{}
 	for _, name := range []string{"alloc", "inuse", "peak"} {
@@ -128,7 +129,7 @@ func heapOf(t *testing.T, change func(p *profile.Profile), lines ...string) []by
 	return out.Bytes()
 }
 
-// TestMovedLines: a line whose number has changed is matched if that is unique, and no other.
+// TestMovedLines: a line whose number has changed is matched if the match is unique.
 func TestMovedLines(t *testing.T) {
 	before := heapOf(t, nil, "f x.go 10 100 0", "g x.go 20 200 0", "g x.go 21 300 0", "h x.go 30 50 0", "k x.go 5 70 0", "k x.go 6 8 0")
 	after := heapOf(t, nil, "f x.go 12 150 0", "g x.go 23 210 0", "g x.go 24 310 0", "h y.go 30 50 0", "k x.go 6 9 0", "k x.go 9 70 0")
@@ -138,8 +139,8 @@ func TestMovedLines(t *testing.T) {
 	require.Equal(t, 1, d.Dimensions[byLine].Equal, "the line of k that moved from 5 to 9")
 }
 
-// TestMomentsOfHeaps: without a peak what is in use counts, without what graphs hold, and a heap
-// that is no heap is an error.
+// TestMomentsOfHeaps: without a peak the memory in use counts, without that of graphs, and a
+// profile that is not a heap is an error.
 func TestMomentsOfHeaps(t *testing.T) {
 	peak, use := heapOf(t, nil, "f x.go 1 100 60"), heapOf(t, func(p *profile.Profile) {
 		p.Sample[1].Label = map[string][]string{"state": {"graph"}}
@@ -163,7 +164,7 @@ func TestLinesOfHeaps(t *testing.T) {
 	require.Equal(t, []string{"main.go:3 was 0: 90 100"}, rowsOf(d, byLine))
 }
 
-// TestBadFiles: the error names the file, and what it should be.
+// TestBadFiles: the error has the file's name and the expected kinds.
 func TestBadFiles(t *testing.T) {
 	good := stepLine(1, 0, 10, "")
 	cpu := heapOf(t, func(p *profile.Profile) {
@@ -218,7 +219,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestJSON: what is written can be read, and lists are never null.
+// TestJSON: the JSON of a result can be read, and lists are never null.
 func TestJSON(t *testing.T) {
 	d := read(t, []byte(stepLine(1, 0, 10, "")), []byte(stepLine(1, 0, 11, "")))[0]
 	text, err := json.Marshal(d)
@@ -229,7 +230,7 @@ func TestJSON(t *testing.T) {
 	require.Equal(t, *d, back)
 }
 
-// TestMemoryOfSteps: what is kept of profiles of steps is charged.
+// TestMemoryOfSteps: the memory kept for profiles of steps is charged.
 func TestMemoryOfSteps(t *testing.T) {
 	holders := make([]string, 3000)
 	for i := range holders {

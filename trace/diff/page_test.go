@@ -26,8 +26,8 @@ func pageFile(t *testing.T, title string, diffs ...*Diff) (url string) {
 	return "file://" + file
 }
 
-// cellsOf are the cells of a dimension's table: the value of what has one, and else the text; of
-// the bar the part of the middle line's left or right that it fills.
+// cellsOf returns the cells of a dimension's table: the value of those that have one, and else the
+// text; of the bar the filled part to the left or right of the middle line.
 func cellsOf(b *browsertest.Browser, name string) [][]string {
 	return browsertest.Eval[[][]string](b, fmt.Sprintf(`[...document.querySelectorAll("#rows-%s tbody tr")].map((r) => [...r.querySelectorAll("td")].map((c) => {
 		const bar = c.querySelector(".change i"), box = c.querySelector(".change")?.getBoundingClientRect(), part = bar?.getBoundingClientRect();
@@ -116,7 +116,7 @@ func TestPageData(t *testing.T) {
 	require.Equal(t, hostile, got[0].Dimensions[byModule].Rows[0].Name)
 }
 
-// TestLook: the page can be read on a desk and on a phone, by day and by night.
+// TestLook: the page is readable on a desk and on a phone, in the light and the dark theme.
 func TestLook(t *testing.T) {
 	browsertest.Program(t)
 	var lines []string

@@ -18,8 +18,8 @@ import (
 
 var pprofRow = regexp.MustCompile(`(?m)^ *(-?\d+)B? +\S+% +\S+% +\S+ +\S+%  .*program_test\.go:(\d+)`)
 
-// TestAgreesWithPprof: -diff_base of go tool pprof, of the heap profiles of two runs with call
-// stacks, has the differences of lines that the package has.
+// TestAgreesWithPprof: the package has the same differences of lines as -diff_base of go tool
+// pprof, for the heap profiles of two runs with call stacks.
 func TestAgreesWithPprof(t *testing.T) {
 	p, q := runProgram(t, 20, 4), runProgram(t, 21, 5)
 	dir := t.TempDir()
@@ -51,7 +51,7 @@ func TestAgreesWithPprof(t *testing.T) {
 	require.Equal(t, got, flat)
 }
 
-// TestMemoryOfHeaps: reading a heap profile allocates no more than is charged, of each shape.
+// TestMemoryOfHeaps: reading a heap profile of any shape allocates no more than is charged.
 func TestMemoryOfHeaps(t *testing.T) {
 	const head = "\x0a\x04\x08\x01\x10\x02"
 	var long []string

@@ -29,8 +29,8 @@ const (
 	fileKinds
 )
 
-// program is a random program on the host device. Its books share no code with the package: a list
-// of the blocks that it holds, copied whenever they are the most.
+// program is a random program on the host device. Its records share no code with the package: a
+// list of its blocks, copied when they are the most so far.
 type program struct {
 	files    [fileKinds][]byte
 	held     []block
@@ -65,7 +65,7 @@ var sites = []func(ctx context.Context, c *memcache.Cache, n int64, s device.Str
 	},
 }
 
-// here is the line of its caller.
+// here returns the line of its caller.
 func here() int {
 	_, _, line, _ := runtime.Caller(1)
 	return line
@@ -140,7 +140,7 @@ func (p *program) free(t testing.TB, i int) {
 	p.account()
 }
 
-// account looks at what is held.
+// account records the present blocks if they are the most so far.
 func (p *program) account() {
 	n := int64(0)
 	for _, b := range p.held {
@@ -152,7 +152,7 @@ func (p *program) account() {
 	}
 }
 
-// has reports which dimensions a kind of file has.
+// has reports the dimensions of a kind of file.
 func has(kind int) [dimensions]bool {
 	return [fileKinds][dimensions]bool{
 		recordingFile: {true, true, true, true},
@@ -162,7 +162,7 @@ func has(kind int) [dimensions]bool {
 	}[kind]
 }
 
-// sums are the bytes and blocks of each holder, in words.
+// sums returns the bytes and blocks of each holder, in words.
 func (p *program) sums(by dimension) map[string]Amount {
 	m := map[string]Amount{}
 	if by == byStep {

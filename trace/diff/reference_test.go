@@ -18,8 +18,8 @@ func read(t testing.TB, before, after []byte) []*Diff {
 	return list
 }
 
-// TestDifferencesOfPrograms: of random programs every row, of each dimension and of files of each
-// two kinds, is what the programs' own books have.
+// TestDifferencesOfPrograms: for random programs every row, of each dimension and for files of any
+// two kinds, agrees with the programs' own records.
 func TestDifferencesOfPrograms(t *testing.T) {
 	for seed := range uint64(6) {
 		p, q := runProgram(t, 2*seed, 3+int(seed)), runProgram(t, 2*seed+1, 5)

@@ -34,7 +34,7 @@ func BenchmarkCounter(b *testing.B) {
 	}
 }
 
-// TestCounterAllocatesNothing: an owner that is known costs nothing on the Go heap.
+// TestCounterAllocatesNothing: an allocation of a known owner costs nothing on the Go heap.
 func TestCounterAllocatesNothing(t *testing.T) {
 	for _, stacks := range []bool{false, true} {
 		none, s := open(t, memcache.Config{})
@@ -47,7 +47,8 @@ func TestCounterAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestCounterOfTags: tags with values without end make a total each, unless they are dropped.
+// TestCounterOfTags: tags with an unbounded number of values make a total each, unless they are
+// dropped.
 func TestCounterOfTags(t *testing.T) {
 	for _, drop := range []bool{false, true} {
 		counter := Counter{DropTags: drop}

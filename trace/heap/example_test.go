@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/trace/heap"
 )
 
-// A program writes what is in use, at the peak and handed out in total into one file for go tool pprof.
+// A program writes the memory in use, at the peak and in total into one file for go tool pprof.
 func Example() {
 	dev, err := device.Open("host?capacity=64MiB")
 	if err != nil {

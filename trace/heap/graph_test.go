@@ -14,8 +14,8 @@ import (
 
 const mib = 1 << 20
 
-// TestGraphsInTheViewer: what graphs hold is in use, by the owners of the captures, and tags choose
-// it, one graph of several, or what is allocated alone.
+// TestGraphsInTheViewer: the memory of graphs is in use, by the owners of the captures, and tags
+// select it, one graph of several, or the allocated memory alone.
 func TestGraphsInTheViewer(t *testing.T) {
 	dev := cisterntest.Host(t, 1<<30)
 	c, err := memcache.New(dev, memcache.Config{})

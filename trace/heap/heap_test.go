@@ -55,8 +55,8 @@ func write(t testing.TB, h Heap) (file string) {
 	return file
 }
 
-// viewer is the path of go tool pprof. The go command is asked once: each time it checks that the
-// whole build of the tool is up to date.
+// viewer returns the path of go tool pprof. The go command is called once, because it checks each
+// time that the whole build of the tool is up to date.
 var viewer = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("go", "tool", "-n", "pprof").Output()
 	return strings.TrimSpace(string(out)), err
@@ -78,7 +78,8 @@ func pprof(t testing.TB, args ...string) string {
 
 var row = regexp.MustCompile(`^ *(-?\d+)B? +-?[\d.]+% +-?[\d.]+% +(-?\d+)B? +-?[\d.]+%  (.*)$`)
 
-// top is what -top says of each frame: its own bytes or blocks, and those with what is below it.
+// top returns the figures of -top for each frame: its own bytes or blocks, and those with the
+// frames below it.
 func top(t testing.TB, args ...string) map[string][2]int64 {
 	t.Helper()
 	out := pprof(t, append([]string{"-top", "-unit=B", "-nodecount=0", "-nodefraction=0", "-edgefraction=0"}, args...)...)
@@ -100,7 +101,7 @@ func top(t testing.TB, args ...string) map[string][2]int64 {
 	return m
 }
 
-// account is what the test itself counts for a frame.
+// account is the test's own count for a frame.
 type account map[string][2]int64
 
 // add charges a block to the frames of its label.
@@ -131,8 +132,8 @@ func (a account) clean() map[string][2]int64 {
 	return m
 }
 
-// TestFiguresOfTheViewer: of a random program, every figure of go tool pprof, for each layer and category, is what the test
-// counted: in use, at the peak, and in total.
+// TestFiguresOfTheViewer: for a random program, every figure of go tool pprof, for each layer and
+// category, is the test's own count: in use, at the peak, and in total.
 func TestFiguresOfTheViewer(t *testing.T) {
 	var counter Counter
 	c, s := open(t, memcache.Config{Observer: &counter})
@@ -191,7 +192,7 @@ func TestFiguresOfTheViewer(t *testing.T) {
 	require.Contains(t, peek, fmt.Sprintf("%dB", kinds["inuse_space"]["encoder.1.attention"][1]))
 }
 
-// TestTags: labels choose samples, and stand above frames.
+// TestTags: labels select samples, and are above frames.
 func TestTags(t *testing.T) {
 	c, s := open(t, memcache.Config{})
 	ctx := memcache.WithStep(memcache.WithModule(t.Context(), "layer"), 17)
@@ -251,7 +252,8 @@ func weights(t testing.TB, c *memcache.Cache, s device.Stream) {
 	require.NoError(t, err)
 }
 
-// TestTwoStepsCompared: what a step has more than another is told by layer, though all of its blocks bear another step.
+// TestTwoStepsCompared: the growth of a step over another is shown by layer, although all of its
+// blocks have another step.
 func TestTwoStepsCompared(t *testing.T) {
 	c, s := open(t, memcache.Config{})
 	parameters := memcache.WithCategory(memcache.WithModule(t.Context(), "head"), memcache.CategoryParameter)
@@ -311,8 +313,8 @@ func TestAnyTwoFilesCompared(t *testing.T) {
 
 func nonZero(m map[string][2]int64) map[string][2]int64 { return account(m).clean() }
 
-// TestNothingKnown: unknown values are 0, and a file without known values is refused; one without
-// blocks is not.
+// TestNothingKnown: unknown values are 0, and a file without known values is refused, whereas one
+// without blocks is not.
 func TestNothingKnown(t *testing.T) {
 	var b bytes.Buffer
 	require.ErrorIs(t, Heap{Device: "x"}.Write(&b), ErrInvalid)
@@ -343,7 +345,7 @@ func TestWriterThatFails(t *testing.T) {
 	require.ErrorIs(t, Heap{InUse: &memcache.Profile{}}.Write(refusing{}), os.ErrClosed)
 }
 
-// TestCounterOfSteps: labels of steps don't make the totals grow, and failed requests don't count.
+// TestCounterOfSteps: labels of steps don't add totals, and failed requests don't count.
 func TestCounterOfSteps(t *testing.T) {
 	var counter Counter
 	c, s := open(t, memcache.Config{Observer: &counter, MemoryLimit: 4 << 20})
@@ -360,7 +362,8 @@ func TestCounterOfSteps(t *testing.T) {
 	require.Equal(t, 100, counter.Holdings()[0].Blocks, "the list is the caller's")
 }
 
-// TestCounterOfGoroutines: what several of them allocate adds up to the cache's own statistic.
+// TestCounterOfGoroutines: the allocations of several goroutines add up to the cache's own
+// statistic.
 func TestCounterOfGoroutines(t *testing.T) {
 	var counter Counter
 	c, s := open(t, memcache.Config{Observer: &counter})

@@ -38,7 +38,8 @@ func surfaceOf(t *testing.T) *surface.Surface {
 // Nothing panics on a nil argument.
 func TestNilArguments(t *testing.T) { surfaceOf(t).Nil() }
 
-// What fmt prints is short and true, and no race with what changes the value.
+// The text that fmt prints is short and true, and reading it does not race with changes of the
+// value.
 func TestFormat(t *testing.T) {
 	s := surfaceOf(t)
 	s.Format(map[string]string{"Heap": "it is written, and not printed"}, nil)

@@ -12,7 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/browsertest"
 )
 
-// serve serves a handler at an address, which was another server's, until the server is closed.
+// serve serves a handler at an address, which another server used before, until the server is
+// closed.
 func serve(t *testing.T, address string, h http.Handler) *http.Server {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
@@ -52,7 +53,7 @@ func (a *asked) next(t *testing.T, paths ...string) {
 }
 
 // TestConnection: the page shows that it is not connected, and recovers by itself: from a server
-// that is gone, one that refuses, and another program at the address.
+// that is gone, one that refuses requests, and another program at the address.
 func TestConnection(t *testing.T) {
 	browsertest.Program(t)
 	s := newSite(t, Config{})

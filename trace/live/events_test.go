@@ -20,8 +20,8 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// TestSampler: however many ask, a state serves them for half a second, or for 99 times of what it
-// took, and has a new number when it differs from the one before in more than its time.
+// TestSampler: a state is used by all clients for half a second, or for 99 times its duration, and
+// has a new number when it differs from the previous one in more than its time.
 func TestSampler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var taken, allocated atomic.Int64
@@ -85,7 +85,7 @@ func (s *site) open(ctx context.Context) *watcher {
 	return newWatcher(s.t, answer)
 }
 
-// state is the next event, which must be a state.
+// state returns the next event, which must be a state.
 func (w *watcher) state() (got state) {
 	w.t.Helper()
 	e := w.next()
@@ -95,8 +95,8 @@ func (w *watcher) state() (got state) {
 	return got
 }
 
-// TestStatesAsEvents: each client gets the state first and then what changes, beside the steps; of
-// many clients all get the same sample. Close ends the streams, and there are no new ones.
+// TestStatesAsEvents: each client gets the state first and then its changes, beside the steps; many
+// clients get the same sample. Close ends the streams, and there are no new ones.
 func TestStatesAsEvents(t *testing.T) {
 	s := newSite(t, Config{})
 	var taken atomic.Int64
@@ -145,7 +145,7 @@ func TestStatesAsEvents(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, status)
 }
 
-// stuck is a client that takes nothing until it may.
+// stuck is a client that reads nothing until it is released.
 type stuck struct {
 	*httptest.ResponseRecorder
 	stuck, may chan struct{}
@@ -160,8 +160,8 @@ func (s *stuck) Write(b []byte) (int, error) {
 	return s.ResponseRecorder.Write(b)
 }
 
-// TestSlowWatcher: one that takes nothing holds up neither the program nor other watchers, and gets
-// the state of the time when it goes on, not those in between.
+// TestSlowWatcher: a client that reads nothing blocks neither the program nor other clients. When
+// it continues it gets the state of that time, not those in between.
 func TestSlowWatcher(t *testing.T) {
 	s := newSite(t, Config{})
 	slow := &stuck{ResponseRecorder: httptest.NewRecorder(), stuck: make(chan struct{}), may: make(chan struct{})}

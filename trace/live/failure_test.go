@@ -24,7 +24,7 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// failing is a handler, with three steps, whose clients may not take their answers.
+// failing is a handler, with three steps, whose clients may not read their answers.
 type failing struct {
 	*Handler
 	t      testing.TB
@@ -49,12 +49,13 @@ func openFailing(t testing.TB, f *failtest.Faults) *failing {
 	return &failing{Handler: h, t: t, faults: f}
 }
 
-// taken is what the answers have of the handler: none of it is left when they have ended.
+// taken is the resources of the handler that answers use: none is in use when they have ended.
 func (m *failing) taken() [3]int64 {
 	return [3]int64{int64(len(m.slots)), m.watching.Load(), m.deltas.Load()}
 }
 
-// connection is a client's, whose writes and flushes may fail. After that nothing more is written.
+// connection is a client's, whose writes and flushes may fail. After a failure nothing more is
+// written.
 type connection struct {
 	t       testing.TB
 	faults  *failtest.Faults
@@ -86,7 +87,7 @@ func (c *connection) FlushError() error {
 	return c.err
 }
 
-// page is a trial of an answer. what is what a client sees in a whole one.
+// page is a trial of an answer. what is the client's view of a complete one.
 func (m *failing) page(page string, what func(body []byte) any) failtest.Trial {
 	var seen any
 	return failtest.Trial{
@@ -114,14 +115,14 @@ func (m *failing) page(page string, what func(body []byte) any) failtest.Trial {
 	}
 }
 
-// entries is how many entries of the history a snapshot has.
+// entries returns the number of entries in a snapshot's history.
 func (m *failing) entries(body []byte) any {
 	list, err := recording.Read(bytes.NewReader(body), "snapshot", recording.Options{})
 	require.NoError(m.t, err)
 	return len(list[0].Entries)
 }
 
-// numbers are those of the steps in a list.
+// numbers returns those of the steps in a list.
 func (m *failing) numbers(body []byte) any {
 	var list []struct{ Step int64 }
 	require.NoError(m.t, json.Unmarshal(body, &list), "%s", body)
@@ -150,7 +151,7 @@ type failingConn struct {
 func (c failingConn) Write(b []byte) (int, error) { return c.Writer.Write(b) }
 
 // asked is a trial of a request to a server. A client that goes away, or whose connection fails,
-// leaves nothing behind.
+// leaves nothing in use.
 func (m *failing) asked(page string, what func(body []byte) any) failtest.Trial {
 	server := httptest.NewUnstartedServer(m.Handler)
 	server.Listener = failingListener{server.Listener, m.faults}
@@ -181,7 +182,7 @@ func (m *failing) asked(page string, what func(body []byte) any) failtest.Trial 
 	}
 }
 
-// lost are the kinds of failures of which a client only knows that the connection is gone.
+// lost are the kinds of failures of which a client only sees that the connection is gone.
 var lost = map[failtest.Kind]string{
 	failtest.Failed: "the client only sees that the connection has ended",
 	failtest.Short:  "the client only sees that the connection has ended",
@@ -226,8 +227,8 @@ var failureRows = []failtest.Row[*failing]{
 	}},
 }
 
-// TestEveryFailure: whichever write to a client or check of its context fails, the answer ends there,
-// leaves nothing taken, and the next one is whole.
+// TestEveryFailure: whichever write to a client or check of its context fails, the answer ends
+// there, leaves nothing in use, and the next one is complete.
 func TestEveryFailure(t *testing.T) {
 	failtest.Suite[*failing]{
 		Open: openFailing,

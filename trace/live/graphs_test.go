@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestGraphs: the index, the statistics and the heap have what graphs hold.
+// TestGraphs: the index, the statistics and the heap have the memory of graphs.
 func TestGraphs(t *testing.T) {
 	s := newSite(t, Config{})
 	s.alloc("embed", 3*mib)

@@ -93,7 +93,7 @@ func (s *site) get(path string) (status int, header http.Header, body []byte) {
 	return r.StatusCode, r.Header, body
 }
 
-// sums are those of a pprof file by sample type.
+// sums returns the sums of a pprof file by sample type.
 func sums(t testing.TB, file []byte) map[string]int64 {
 	t.Helper()
 	p, err := profile.Parse(bytes.NewReader(file))
@@ -126,7 +126,7 @@ func TestHeap(t *testing.T) {
 		"inuse_objects": 0, "inuse_space": 0, "alloc_objects": 0, "alloc_space": 0}, sums(t, file))
 }
 
-// TestDelta: what is there before and after is in neither.
+// TestDelta: memory that is held before and after is in neither.
 func TestDelta(t *testing.T) {
 	s := newSite(t, Config{})
 	s.alloc("stays", 7*mib)
@@ -157,7 +157,7 @@ func TestDelta(t *testing.T) {
 	require.Eventually(t, func() bool { return s.deltas.Load() == 0 }, 10*time.Second, time.Millisecond, "who has gone is waited for no longer")
 }
 
-// TestDeltasShutNobodyOut, are bounded, and end with Close, which they tell what has changed up to then.
+// TestDeltasShutNobodyOut: they are bounded, and end with Close, with the changes up to then.
 func TestDeltasShutNobodyOut(t *testing.T) {
 	s := newSite(t, Config{})
 	s.alloc("stays", 7*mib)
@@ -186,8 +186,8 @@ func TestDeltasShutNobodyOut(t *testing.T) {
 	}
 }
 
-// TestSnapshot: addresses are moved by one distance, to the floor, unless the caller asks for the cache's own. An entry
-// without an address gets none. The command cistern verifies the file.
+// TestSnapshot: addresses are moved by one distance, to the floor, unless the request has
+// ?addresses=1. An entry without an address gets none. The command cistern verifies the file.
 func TestSnapshot(t *testing.T) {
 	s := newSite(t, Config{})
 	for i := range 6 {
@@ -293,7 +293,7 @@ func TestOnlyReads(t *testing.T) {
 	}
 }
 
-// TestTooMany: answers that are made or sent are bounded, and the next one is served.
+// TestTooMany: the answers that are made or sent at a time are bounded, and the next one is served.
 func TestTooMany(t *testing.T) {
 	s := newSite(t, Config{})
 	for range answers {
@@ -314,7 +314,7 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// slowClient asks for a snapshot of some 10 MB, takes the first byte, and no more.
+// slowClient requests a snapshot of some 10 MB, reads the first byte, and no more.
 func (s *site) slowClient() net.Conn {
 	s.t.Helper()
 	for i := range 2500 {
@@ -330,7 +330,7 @@ func (s *site) slowClient() net.Conn {
 	return c
 }
 
-// TestSlowClient: one that takes nothing holds up neither the program nor the others.
+// TestSlowClient: a client that reads nothing blocks neither the program nor other clients.
 func TestSlowClient(t *testing.T) {
 	s := newSite(t, Config{})
 	c := s.slowClient()
@@ -344,7 +344,7 @@ func TestSlowClient(t *testing.T) {
 	require.Eventually(t, func() bool { return len(s.slots) == 0 }, 10*time.Second, time.Millisecond)
 }
 
-// TestClientThatTakesNothingIsCutOff, though it does not go.
+// TestClientThatTakesNothingIsCutOff: this holds although the client keeps the connection.
 func TestClientThatTakesNothingIsCutOff(t *testing.T) {
 	s := newSite(t, Config{})
 	s.patience = time.Second // time enough for the first byte, however busy the machine is
@@ -369,7 +369,7 @@ func (d *deadlines) Write(b []byte) (int, error) {
 	return d.ResponseRecorder.Write(b)
 }
 
-// TestEachPieceHasItsTime: a client that is slow, and takes what it can, gets everything.
+// TestEachPieceHasItsTime: a slow client that reads as much as it can gets everything.
 func TestEachPieceHasItsTime(t *testing.T) {
 	for bytes, pieces := range map[int]int{0: 1, 1: 1, piece: 1, piece + 1: 2, 10*piece - 1: 10} {
 		d := &deadlines{ResponseRecorder: *httptest.NewRecorder()}
@@ -401,7 +401,7 @@ func TestNewRefuses(t *testing.T) {
 	require.NoError(t, h.Close())
 }
 
-// TestClosedCache: its last figures are there.
+// TestClosedCache: the last figures are still served.
 func TestClosedCache(t *testing.T) {
 	s := newSite(t, Config{})
 	s.alloc("0", mib)
@@ -413,7 +413,8 @@ func TestClosedCache(t *testing.T) {
 	}
 }
 
-// TestHosts: no page is served under a name that leads here by chance, and all are under one that is listed.
+// TestHosts: no page is served under a name that leads here by chance, and all are under a listed
+// one.
 func TestHosts(t *testing.T) {
 	s := newSite(t, Config{Hosts: []string{"gpu-box"}})
 	for host, want := range map[string]int{"gpu-box:6060": http.StatusOK, "localhost": http.StatusOK, "rebound.example": http.StatusForbidden} {

@@ -54,8 +54,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestRank: the page has the rank of the latest step, and as many points before it as its chart
-// has.
+// TestRank: the page has the rank of the latest step, and as many earlier points as its chart.
 func TestRank(t *testing.T) {
 	s := newSite(t, Config{})
 	data := s.embedded()

@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// TestLook: the page can be read on a desk and on a phone, by day and by night.
+// TestLook: the page is readable on a desk and on a phone, in the light and the dark theme.
 func TestLook(t *testing.T) {
 	browsertest.Program(t)
 	s := newSite(t, Config{})

@@ -16,7 +16,8 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// shown are the figures of the page, by their names: the headline and the tables of what is in use.
+// shown returns the figures of the page, by their names: the headline and the tables of the memory
+// in use.
 const shown = `(() => {
 	const all = {}, value = (e) => Number(e.querySelector("data").value);
 	for (const d of document.querySelectorAll("#figures > div")) all[d.querySelector("dt").textContent] = value(d);
@@ -27,7 +28,7 @@ const shown = `(() => {
 	return all;
 })()`
 
-// figures are those of the cache, under the names that the page has for them.
+// figures returns those of the cache, under the names of the page.
 func (s *site) figures() map[string]int64 {
 	stats := s.cache.Stats()
 	all := map[string]int64{"Allocated": stats.AllocatedBytes.All.Current, "At the peak": stats.AllocatedBytes.All.Peak, "Reserved": stats.ReservedBytes.All.Current,
@@ -50,7 +51,7 @@ func (s *site) figures() map[string]int64 {
 	return all
 }
 
-// capture is a graph that uses so many bytes, and the memory that it keeps.
+// capture returns a graph that uses a number of bytes, and the memory that it keeps.
 func (s *site) capture(bytes int64) {
 	s.t.Helper()
 	pool, err := s.cache.NewPool(memcache.PoolOptions{})
@@ -72,7 +73,7 @@ func (s *site) capture(bytes int64) {
 }
 
 // TestFiguresMove: after each change of the cache every figure of the page, and the last point of
-// its chart, become the cache's, and nothing is announced.
+// its chart, become the cache's, and no screen reader announces them.
 func TestFiguresMove(t *testing.T) {
 	browsertest.Program(t)
 	s := newSite(t, Config{})
@@ -143,8 +144,8 @@ func equal(a, b map[string]int64) bool {
 	return len(a) == len(b)
 }
 
-// TestStepsInABrowser: steps that were and steps that end are shown, each once, the latest first,
-// and a head that has the focus keeps it. The links lead somewhere.
+// TestStepsInABrowser: earlier steps and steps that end are shown, each once, the latest first, and
+// a table's head keeps its focus. The links lead to pages.
 func TestStepsInABrowser(t *testing.T) {
 	browsertest.Program(t)
 	s := newSite(t, Config{})
@@ -187,7 +188,7 @@ func TestStepsInABrowser(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestChartIsBounded: of many steps the chart has what its slots hold of the last five minutes, and
+// TestChartIsBounded: of many steps the chart has those in the slots of the last five minutes, and
 // the page the latest twenty.
 func TestChartIsBounded(t *testing.T) {
 	browsertest.Program(t)
@@ -205,7 +206,8 @@ func TestChartIsBounded(t *testing.T) {
 	require.True(t, browsertest.Eval[bool](b, `live.x.every((x, i) => i === 0 || x >= live.x[i - 1])`))
 }
 
-// TestChartHolds: a slot shows its largest values, and after it the last ones hold until the next.
+// TestChartHolds: a slot shows its largest values, and after it the last values hold until the next
+// slot.
 func TestChartHolds(t *testing.T) {
 	browsertest.Program(t)
 	s := newSite(t, Config{})

@@ -74,7 +74,7 @@ func (s *site) watchFrom(ctx context.Context, last, query string) *watcher {
 	return newWatcher(s.t, answer)
 }
 
-// next is the next event in one line; "" at the end.
+// next returns the next event in one line; "" at the end.
 func (w *watcher) next() string {
 	var lines []string
 	for w.lines.Scan() {
@@ -128,7 +128,7 @@ func TestStepsAsEvents(t *testing.T) {
 	require.Eventually(t, func() bool { return s.watching.Load() == 0 }, 10*time.Second, time.Millisecond)
 }
 
-// TestWatchersAreBounded, and make room when they go.
+// TestWatchersAreBounded: when one leaves, another can watch.
 func TestWatchersAreBounded(t *testing.T) {
 	s := newSite(t, Config{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -141,7 +141,8 @@ func TestWatchersAreBounded(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.watch(t.Context(), "").r.StatusCode)
 }
 
-// TestEveryStepIsTold to each of many watchers once and in order, or counted as missed, whatever their pace.
+// TestEveryStepIsTold: each of many clients gets each step once and in order, or a count of missed
+// steps, whatever its pace.
 func TestEveryStepIsTold(t *testing.T) {
 	s := newSite(t, Config{Steps: 50})
 	const steps = 2000

@@ -20,7 +20,8 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// lateRank are the profiles of three ranks of which rank 1 comes last in all steps but the first.
+// lateRank returns the profiles of three ranks of which rank 1 comes last in all steps except the
+// first.
 func lateRank() [][]trace.StepProfile {
 	profiles, _ := training(rand.New(rand.NewPCG(6, 6)), 3, 20)
 	for rank := range profiles {
@@ -40,7 +41,7 @@ func lateRank() [][]trace.StepProfile {
 	return profiles
 }
 
-// htmlOf is the page of a report.
+// htmlOf returns the page of a report.
 func htmlOf(t *testing.T, r *Report, title string) string {
 	var page bytes.Buffer
 	require.NoError(t, r.HTML(&page, title))
@@ -61,12 +62,12 @@ func pageFile(t *testing.T, r *Report) (url string) {
 	return "file://" + file
 }
 
-// rowsOf are the cells of a table: the value of what has one, and else the text.
+// rowsOf returns the cells of a table: the value of those that have one, and else the text.
 func rowsOf(b *browsertest.Browser, id string) [][]string {
 	return browsertest.Eval[[][]string](b, fmt.Sprintf(`[...document.querySelectorAll("#%s tbody tr")].map((r) => [...r.querySelectorAll("td")].map((c) => c.querySelector("data")?.value ?? c.textContent))`, id))
 }
 
-// headOf are the names of a table's columns.
+// headOf returns the names of a table's columns.
 func headOf(b *browsertest.Browser, id string) []string {
 	return browsertest.Eval[[]string](b, fmt.Sprintf(`[...document.querySelectorAll("#%s thead th")].map((h) => h.textContent.replace(/ [↓↑]$/, ""))`, id))
 }
@@ -164,7 +165,7 @@ func cellsOf(waited [][]time.Duration) (rows [][]string) {
 	return rows
 }
 
-// manyRanks is a report in which each rank has waited for each other one.
+// manyRanks returns a report in which each rank has waited for each other one.
 func manyRanks(t *testing.T, n int) (r *Report, waited [][]time.Duration) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var m Merger
@@ -245,7 +246,7 @@ func TestParallelColumnNames(t *testing.T) {
 	require.Len(t, slices.Compact(slices.Sorted(slices.Values(names))), len(names), names)
 }
 
-// TestParallelLook: the page can be read on a desk and on a phone, by day and by night.
+// TestParallelLook: the page is readable on a desk and on a phone, in the light and the dark theme.
 func TestParallelLook(t *testing.T) {
 	browsertest.Program(t)
 	browsertest.CheckLook(t, pageFile(t, read(t, lateRank())), ready)

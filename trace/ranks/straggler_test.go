@@ -15,11 +15,11 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// world is how ranks arrive at the operations of a training.
+// world is the arrivals of ranks at the operations of a training.
 type world struct {
 	ranks, steps, operations int
 	noise                    func(*rand.Rand) float64 // how late a rank arrives, in ms
-	shared                   float64                  // the part of the noise that a rank's operations of a step share, from 0 to 1
+	shared                   float64                  // of the noise, by a step's operations of a rank: 0 to 1
 	tick                     time.Duration            // of the clock
 
 	late   float64       // ms that rank 0 is late besides, in the first operation of a step
@@ -67,7 +67,7 @@ func (w world) arrivals(random *rand.Rand) [][][]time.Duration {
 	return all
 }
 
-// report is the report of the ranks that arrive so.
+// report returns the report of the ranks that arrive at these times.
 func (w world) report(t *testing.T, arrivals [][][]time.Duration) *Report {
 	t.Helper()
 	var m Merger
@@ -159,8 +159,8 @@ func TestParallelLateRank(t *testing.T) {
 	}
 }
 
-// TestParallelChanceIsThatOfPermutations: a rank's P is how often it comes last as often if the
-// ranks change places in each step, at random, and as often as there are ranks.
+// TestParallelChanceIsThatOfPermutations: a rank's P is the probability that it comes last as often
+// if the ranks are permuted at random in each step, times the number of ranks.
 func TestParallelChanceIsThatOfPermutations(t *testing.T) {
 	const permutations = 4_000
 	for seed := range uint64(6) {
@@ -231,7 +231,7 @@ func TestParallelChance(t *testing.T) {
 	require.Equal(t, 1.0, chance(1, 1<<40, 4096))
 }
 
-// TestParallelHeadline: what is said of ranks that no test supports.
+// TestParallelHeadline: the sentences about ranks that no test supports.
 func TestParallelHeadline(t *testing.T) {
 	alternate := func(steps int, last func(step int) int) [][][]time.Duration {
 		all := make([][][]time.Duration, steps)

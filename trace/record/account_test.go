@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// account is who held what at the peak of a recording: kept by hand, entry by entry.
+// account is the holders at the peak of a recording, kept by hand, entry by entry.
 func account(rec *recording.Recording) (peak int64, of map[string]int64) {
 	d := rec.Details
 	live := map[uint64]string{}
@@ -45,7 +45,7 @@ func account(rec *recording.Recording) (peak int64, of map[string]int64) {
 	return peak, of
 }
 
-// TestAccount: who held the peak, added up from a recording, is what the cache says, to the byte.
+// TestAccount: the holders of the peak, added up from a recording, are the cache's, to the byte.
 func TestAccount(t *testing.T) {
 	seeds := uint64(30)
 	if testing.Short() {
@@ -68,8 +68,8 @@ func TestAccount(t *testing.T) {
 		}
 		require.Equal(t, most, sum)
 		if goroutines > 1 && peak != most {
-			// Calls that overlap have no order, and the recording may have another one than the statistics:
-			// the peaks differ by no more than what the goroutines may allocate at once.
+			// Overlapping calls have no order, and the recording may have another one than the
+			// statistics. The peaks differ by no more than the goroutines may allocate at once.
 			require.InDelta(t, most, peak, float64(goroutines)*(1<<22))
 			continue
 		}

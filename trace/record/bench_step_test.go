@@ -22,7 +22,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// BenchmarkStep is the step of autograd's BenchmarkModel/mlp/reset, observed in more and more ways.
+// BenchmarkStep is the step of autograd's BenchmarkModel/mlp/reset, observed by more and more
+// observers.
 func BenchmarkStep(b *testing.B) {
 	for _, observed := range []struct {
 		name                   string

@@ -11,8 +11,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// BenchmarkRecord is a step with 17 allocations and 17 frees, as one of a small model has, without a recording and with one: what the
-// program pays, per step. The writer's share is on another processor, if there is one.
+// BenchmarkRecord is a step with 17 allocations and 17 frees, like one of a small model, without a
+// recording and with one: the cost for the program, per step. The writer runs on another processor,
+// if there is one.
 func BenchmarkRecord(b *testing.B) {
 	for _, o := range []*Options{nil, {}, {Gzip: true}, {Stacks: memcache.StacksAlloc}, {Stacks: memcache.StacksAll}, {Stacks: memcache.StacksAll, Gzip: true}} {
 		name := "off"
@@ -45,7 +46,7 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
-// deep calls f below so many frames, as a program has them.
+// deep calls f below a number of frames, as in a real program.
 //
 //go:noinline
 func deep(n int, f func() (memcache.Block, error)) (memcache.Block, error) {

@@ -19,7 +19,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestAbsurdRequest: the largest request that a cache takes, which rounds up to more, can be read and had again.
+// TestAbsurdRequest: the largest request that a cache accepts, which is rounded up, can be recorded
+// and repeated.
 func TestAbsurdRequest(t *testing.T) {
 	for _, config := range []memcache.Config{{}, {ExpandableSegments: true}, {RoundupPower2Divisions: memcache.AllDivisions(4)}} {
 		c, s := small(t, config)
@@ -35,7 +36,7 @@ func TestAbsurdRequest(t *testing.T) {
 	}
 }
 
-// TestNoMemoryAllowed: a limit of 0 is not none.
+// TestNoMemoryAllowed: a limit of 0 is a limit.
 func TestNoMemoryAllowed(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		c, s := small(t, memcache.Config{})
@@ -57,7 +58,7 @@ func TestNoMemoryAllowed(t *testing.T) {
 	}
 }
 
-// TestMarksAfterTheEnd: a recorder that has ended keeps nothing of what it is told.
+// TestMarksAfterTheEnd: a recorder that has ended keeps no marks.
 func TestMarksAfterTheEnd(t *testing.T) {
 	c, _ := small(t, memcache.Config{})
 	r, err := Start(&limited{left: 500}, c, Options{})
@@ -70,7 +71,7 @@ func TestMarksAfterTheEnd(t *testing.T) {
 	require.Empty(t, r.marks)
 }
 
-// watched reports on seen that a text has been written.
+// watched reports on seen when a text has been written.
 type watched struct {
 	text string
 	seen chan struct{} // of capacity 1
@@ -83,7 +84,7 @@ func (w *watched) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestMarksTakeNoMemoryOnceWritten: a recorder forgets what a mark was called, and the encoder
+// TestMarksTakeNoMemoryOnceWritten: a recorder forgets the name of a written mark, and the encoder
 // forgets a mark that has ended, so that a step needs no memory after its end.
 func TestMarksTakeNoMemoryOnceWritten(t *testing.T) {
 	c, _ := small(t, memcache.Config{})
@@ -104,7 +105,8 @@ func TestMarksTakeNoMemoryOnceWritten(t *testing.T) {
 	stream.Close()
 }
 
-// TestManyLabels: what a writer remembers is bounded, and what it forgot it defines again.
+// TestManyLabels: a writer keeps a bounded number of labels and stacks, and defines forgotten ones
+// again.
 func TestManyLabels(t *testing.T) {
 	defer func(n int) { mostKnown = n }(mostKnown)
 	mostKnown = 10
@@ -150,8 +152,8 @@ func (f *shared) bytes() []byte {
 	return bytes.Clone(f.text.Bytes())
 }
 
-// TestLossAtMost: what happened a quarter of a second ago is in the file, also if the writer was woken meanwhile by as much as it
-// takes at a time.
+// TestLossAtMost: events of a quarter of a second ago are in the file, even if the writer was woken
+// meanwhile by as many events as it takes at a time.
 func TestLossAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := small(t, memcache.Config{})
@@ -176,7 +178,7 @@ func TestLossAtMost(t *testing.T) {
 	})
 }
 
-// TestNewLabelsAreOfNoPool: the flag of a private pool is at the allocation alone.
+// TestNewLabelsAreOfNoPool: only the allocation has the flag of a private pool.
 func TestNewLabelsAreOfNoPool(t *testing.T) {
 	c, s := small(t, memcache.Config{})
 	pool, err := c.NewPool(memcache.PoolOptions{})

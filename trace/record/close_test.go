@@ -10,7 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestCacheClosedWhileFreesPend: Close of the cache waits for them, and a replay of the recording has them complete at its end.
+// TestCacheClosedWhileFreesPend: Close of the cache waits for them, and in a replay of the
+// recording they are complete at its end.
 func TestCacheClosedWhileFreesPend(t *testing.T) {
 	c, s := small(t, memcache.Config{})
 	other, err := c.Device().(*null.Device).NewStreamWithID(8)

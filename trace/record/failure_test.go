@@ -17,7 +17,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// failing is a cache whose recordings may not be written.
+// failing is a cache whose recordings may fail to be written.
 type failing struct {
 	t      testing.TB
 	faults *failtest.Faults
@@ -38,7 +38,7 @@ func openFailing(t testing.TB, f *failtest.Faults) *failing {
 	return m
 }
 
-// actions are what a file has of a recording, which may be cut, and whether it is not.
+// actions returns the entries of a recording's file, which may be cut, and whether it is complete.
 func actions(t testing.TB, file []byte) (list []string, whole bool) {
 	t.Helper()
 	rec := read(t, file)
@@ -95,8 +95,7 @@ func (m *failing) records(labels, length int, o Options) failtest.Trial {
 	}
 }
 
-// failureRows are programs of a recorder. Which events are written together depends on the time
-// that they take.
+// failureRows are programs of a recorder. The events that are written together depend on timing.
 var failureRows = []failtest.Row[*failing]{
 	{Of: "Start Recorder.Close", Make: func(_ testing.TB, m *failing) failtest.Trial {
 		return m.records(60, 4<<10, Options{})
@@ -106,8 +105,8 @@ var failureRows = []failtest.Row[*failing]{
 	}},
 }
 
-// TestEveryFailure: whichever write fails, the program goes on, Close says why the recording ends,
-// what was written before can be read, and the next recording is whole.
+// TestEveryFailure: whichever write fails, the program continues, Close returns the reason why the
+// recording ended, the bytes written before can be read, and the next recording is complete.
 func TestEveryFailure(t *testing.T) {
 	failtest.Suite[*failing]{
 		Open: openFailing,

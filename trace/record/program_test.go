@@ -32,14 +32,14 @@ type program struct {
 	largest    float64 // log2 of the largest request
 	closes     bool    // streams are closed and made
 	still      bool    // nothing is reset
-	taken      int64   // bytes of the device that somebody else has
+	taken      int64   // bytes of the device outside of the cache
 	fractions  bool    // the memory limit changes
 	options    bool    // the options change
 	pools      bool    // private pools are emptied
 	fails      bool    // calls of EmptyCache end before what they wait for
 }
 
-// rig is a cache whose program is under way.
+// rig is a cache with a running program.
 type rig struct {
 	program
 	t     testing.TB
@@ -102,7 +102,7 @@ func (r *rig) newStream() device.Stream {
 	return s
 }
 
-// letGo lets a stream go on that is held up.
+// letGo unblocks a blocked stream.
 func (r *rig) letGo(stream uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,7 +112,7 @@ func (r *rig) letGo(stream uint64) {
 	}
 }
 
-// endCall ends the call that waits, and reports whether it is to fail.
+// endCall ends the blocked call, and reports whether it should fail.
 func (r *rig) endCall() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +123,7 @@ func (r *rig) endCall() bool {
 	return true
 }
 
-// failEmptyCache calls EmptyCache with a context that ends while it waits, if it does.
+// failEmptyCache calls EmptyCache with a context that ends while it waits, if it waits.
 func (r *rig) failEmptyCache() {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.mu.Lock()
@@ -138,14 +138,14 @@ func (r *rig) failEmptyCache() {
 	cancel()
 }
 
-// letAllGo lets all go on.
+// letAllGo unblocks all streams.
 func (r *rig) letAllGo() {
 	for _, s := range r.all {
 		r.letGo(s.ID())
 	}
 }
 
-// hold holds up one of the streams, or lets it go on.
+// hold blocks one of the streams, or unblocks it.
 func (r *rig) hold(random *rand.Rand) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,7 +182,7 @@ func (r *rig) run(seed uint64) (left []memcache.Block) {
 	return slices.Concat(lists...)
 }
 
-// caller is one goroutine. What it frees is freed by it; labels and steps change as it goes.
+// caller is one goroutine. It frees its own blocks; labels and steps change meanwhile.
 func (r *rig) caller(random *rand.Rand) (live []memcache.Block) {
 	ctx := context.Background()
 	for n := range r.steps {
@@ -233,7 +233,7 @@ func (r *rig) caller(random *rand.Rand) (live []memcache.Block) {
 				require.NoError(r.t, b.SetLabel(memcache.Label{Module: "later", Step: int64(n)}))
 			}
 			live = append(live, b)
-			if random.IntN(8) == 0 { // who owns it is known later
+			if random.IntN(8) == 0 { // its owner is set later
 				i := random.IntN(len(live))
 				require.NoError(r.t, live[i].SetLabel(memcache.Label{Module: fmt.Sprint("later", random.IntN(3)), Step: int64(random.IntN(2))}))
 			}
@@ -263,7 +263,8 @@ func (r *rig) caller(random *rand.Rand) (live []memcache.Block) {
 	return live
 }
 
-// use lets another stream write a block of s, once s is past what it did with the memory. Streams may be closed meanwhile.
+// use makes another stream write a block of s, after the work of s on that memory. Streams may be
+// closed meanwhile.
 func (r *rig) use(b memcache.Block, s, other device.Stream) {
 	e, err := r.dev.NewEvent(device.EventOptions{})
 	require.NoError(r.t, err)
@@ -278,7 +279,7 @@ func (r *rig) free(live []memcache.Block, i int) []memcache.Block {
 	return slices.Delete(live, i, i+1)
 }
 
-// read is what a file holds.
+// read is the contents of a file.
 func read(t testing.TB, file []byte) *recording.Recording {
 	list, err := recording.Read(bytes.NewReader(file), "file", recording.Options{Details: true})
 	require.NoError(t, err)
@@ -287,7 +288,7 @@ func read(t testing.TB, file []byte) *recording.Recording {
 	return list[0]
 }
 
-// verifies requires that a file verifies, and returns why its calls were not made again, if they were not.
+// verifies requires that a file verifies, and returns the reason if its calls were not repeated.
 func verifies(t testing.TB, file []byte) string {
 	t.Helper()
 	p, err := recording.NewProgram(read(t, file))
@@ -310,8 +311,8 @@ func verifies(t testing.TB, file []byte) string {
 	return p.Jumbled
 }
 
-// costsTheSame requires of the recorded options that a replay under them costs what the recording did, unless its driver refused what
-// that of a replay does not.
+// costsTheSame requires that a replay under the recorded options costs as much as the recording,
+// unless the recording's driver refused a call that the replay's does not.
 func costsTheSame(t testing.TB, p *recording.Program, s *replay.Scenario) {
 	t.Helper()
 	config, _, err := replay.RecordedOptions(p)
@@ -342,7 +343,7 @@ func costsTheSame(t testing.TB, p *recording.Program, s *replay.Scenario) {
 	}
 	blocks := map[device.Ptr]int64{}
 	now, want.allocated = cost{}, 0
-	flushes, asked := int64(0), false // of the call that is under way; the driver since
+	flushes, asked := int64(0), false // of the pending call; of the driver since
 	for _, entry := range p.Entries {
 		switch entry.Action {
 		case recording.Alloc:

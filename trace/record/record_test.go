@@ -38,8 +38,8 @@ func alloc(t testing.TB, c *memcache.Cache, bytes int64, s *null.Stream) memcach
 	return b
 }
 
-// shorter is how many of the steps a short test makes. Each kind of step that is seldom, such as an
-// EmptyCache, is one in 200, so that the programs of a test have all of them still.
+// shorter returns the number of steps of a short test. Each rare kind of step, such as an
+// EmptyCache, is one in 200, so that the programs of a test still have all of them.
 func shorter(steps int) int {
 	if testing.Short() {
 		return steps / 4
@@ -47,7 +47,7 @@ func shorter(steps int) int {
 	return steps
 }
 
-// TestMarks: steps and parts of the program stand where they were between the entries.
+// TestMarks: steps and parts of the program are at their positions between the entries.
 func TestMarks(t *testing.T) {
 	c, s := small(t, memcache.Config{})
 	var file bytes.Buffer
@@ -93,7 +93,7 @@ func TestMarks(t *testing.T) {
 	require.NoError(t, none.Close())
 }
 
-// TestMemoryInUse: a recording that begins late begins with what is in use.
+// TestMemoryInUse: a recording that begins late begins with the memory in use.
 func TestMemoryInUse(t *testing.T) {
 	for _, config := range []memcache.Config{{}, {ExpandableSegments: true}} {
 		c, s := small(t, config)
@@ -118,7 +118,7 @@ func TestMemoryInUse(t *testing.T) {
 	}
 }
 
-// TestCacheClosedFirst: the recording is whole, and says what was in use.
+// TestCacheClosedFirst: the recording is complete, and has the memory that was in use.
 func TestCacheClosedFirst(t *testing.T) {
 	c, s := small(t, memcache.Config{})
 	var file bytes.Buffer
@@ -152,7 +152,7 @@ func TestStartMistakes(t *testing.T) {
 
 var errFull = errors.New("no space left on device")
 
-// limited is a disk that is full after so many bytes.
+// limited is a disk that is full after a number of bytes.
 type limited struct {
 	mu   sync.Mutex
 	left int
@@ -171,7 +171,8 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-// TestFullDisk: the program goes on, the recording ends, and Close says so; what was written can be read.
+// TestFullDisk: the program continues, the recording ends, and Close returns the error; the bytes
+// written before can be read.
 func TestFullDisk(t *testing.T) {
 	for _, compressed := range []bool{false, true} {
 		c, s := small(t, memcache.Config{})
@@ -205,7 +206,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestReadableMeanwhile: what happened is in the file soon after, without Close: as of a program that is killed.
+// TestReadableMeanwhile: events are in the file soon, without Close, as if the program was killed.
 func TestReadableMeanwhile(t *testing.T) {
 	for _, compressed := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "run")
@@ -245,7 +246,7 @@ func TestCompressedRecordingsAreWholeFiles(t *testing.T) {
 	require.Empty(t, verifies(t, lines))
 }
 
-// TestCutAnywhere: whatever byte of a recording is the last, it can be read, and what is there verifies.
+// TestCutAnywhere: a recording that is cut after any byte can be read, and its entries verify.
 func TestCutAnywhere(t *testing.T) {
 	r := newRig(t, program{null: true, config: memcache.Config{MemoryLimit: 60 << 20}, capacity: 1 << 36, streams: 2, goroutines: 1, steps: 60, largest: 25})
 	var file bytes.Buffer
@@ -273,7 +274,7 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
-// TestLabelsHaveNoSteps: a long run has a table as short as its model.
+// TestLabelsHaveNoSteps: the table of a long run is as short as its model's.
 func TestLabelsHaveNoSteps(t *testing.T) {
 	c, s := small(t, memcache.Config{})
 	var file bytes.Buffer

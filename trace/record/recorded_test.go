@@ -43,8 +43,8 @@ func TestRecordingOfOneGoroutine(t *testing.T) {
 	}
 }
 
-// TestRecordingOfReuseAcrossStreams: its books are sound, and why the calls are not made again
-// is said; so it is where the option came later.
+// TestRecordingOfReuseAcrossStreams: its entries are consistent, and the reason why the calls are
+// not repeated is reported, even if the option was set later.
 func TestRecordingOfReuseAcrossStreams(t *testing.T) {
 	for seed, config := range []memcache.Config{
 		{ReuseAcrossStreams: memcache.ReuseWhenFull, MemoryLimit: 300 << 20}, {ReuseAcrossStreams: memcache.ReuseBeforeGrowth}, {},
@@ -63,8 +63,8 @@ func TestRecordingOfReuseAcrossStreams(t *testing.T) {
 	}
 }
 
-// TestRecordingOfChanges: what changes under way is in the recording: limits, which a replay
-// follows; what is done to private pools and what fails, which it does not; and the cache may be
+// TestRecordingOfChanges: changes in the middle are in the recording: limits, which a replay
+// follows, and operations on private pools and failures, which it does not; and the cache may be
 // closed before the recorder.
 func TestRecordingOfChanges(t *testing.T) {
 	for name, config := range map[string]memcache.Config{
@@ -104,8 +104,8 @@ func TestRecordingOfChanges(t *testing.T) {
 	}
 }
 
-// TestRecordingOfManyGoroutines: whatever order several goroutines come in, the recording has
-// one that is sound: its books agree with the statistics and blocks at the end.
+// TestRecordingOfManyGoroutines: in whatever order several goroutines call, the recording has a
+// consistent order: its sums agree with the statistics and blocks at the end.
 func TestRecordingOfManyGoroutines(t *testing.T) {
 	for name, config := range configs {
 		t.Run(name, func(t *testing.T) {

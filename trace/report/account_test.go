@@ -16,8 +16,8 @@ import (
 	"github.com/cistern-ml/cistern/trace/record"
 )
 
-// TestAccountAgainstLedger compares what a page shows, at every moment that the program knows, with what the program wrote down, and
-// the peak with the cache's own.
+// TestAccountAgainstLedger compares the figures of a page, at every moment that the program
+// recorded, with the program's own, and the peak with the cache's.
 func TestAccountAgainstLedger(t *testing.T) {
 	for i, config := range []memcache.Config{{}, {ExpandableSegments: true}, {RoundupPower2Divisions: memcache.AllDivisions(4)}, {MaxSplitSizeMB: 32}} {
 		seeds := 8
@@ -55,7 +55,7 @@ func TestStepsAgainstLedger(t *testing.T) {
 	before := state{held: map[memcache.Label]int64{}}
 	at := 0
 	for _, row := range a.steps {
-		// A step lasts from its first allocation to the next one's.
+		// A step lasts from its first allocation to the next step's.
 		start, peak, allocs, frees := sum(before.held), before, 0, 0
 		for ; at < len(l.states) && l.states[at].step == row.step; at++ {
 			s := l.states[at]
@@ -90,7 +90,8 @@ func TestStepsAgainstLedger(t *testing.T) {
 	require.Equal(t, len(l.states), at)
 }
 
-// TestNeverFreed: what each step leaves behind grows, what the first one makes for all others does not.
+// TestNeverFreed: blocks that each step leaves behind grow; blocks that the first one makes for all
+// others don't.
 func TestNeverFreed(t *testing.T) {
 	l := newLedger(t, memcache.Config{}, 1, everything)
 	mlp(l, 20, 3000)
@@ -109,7 +110,7 @@ func TestNeverFreed(t *testing.T) {
 	require.Equal(t, l.cache.MemoryAllocated(), leak.bytes+sum(held))
 }
 
-// TestForgetfulHistory: a ring that has forgotten the beginning still ends with what the cache holds.
+// TestForgetfulHistory: a ring that has forgotten its beginning still ends with the cache's blocks.
 func TestForgetfulHistory(t *testing.T) {
 	l := newLedger(t, memcache.Config{}, 2, memcache.HistoryOptions{Entries: 150})
 	l.free(l.alloc(memcache.Label{Module: "head"}, 160<<20, 0)) // more than what follows reserves
@@ -119,7 +120,7 @@ func TestForgetfulHistory(t *testing.T) {
 	require.EqualValues(t, 150, a.moments())
 	require.True(t, a.exact, "a free tells how large its block is")
 	held := a.heldAt(a.moments() - 1)
-	delete(held, memcache.Label{}) // nobody knows
+	delete(held, memcache.Label{}) // unknown owner
 	for label, n := range held {
 		require.Equal(t, l.states[len(l.states)-1].held[label], n, label)
 	}
@@ -134,14 +135,15 @@ func TestForgetfulHistory(t *testing.T) {
 	require.Contains(t, strings.Join(a.notes, "\n"), "the history does not have the peak")
 }
 
-// life is how long a block is there, of what size, as TestAnyEntries reckons it.
+// life is the moments and the size of a block, as TestAnyEntries computes them.
 type life struct {
 	addr              uint64
 	alloc, free, done int32
 	size              int64
 }
 
-// lives are the blocks of a source and what is odd about them, one address after the other.
+// lives returns the blocks of a source and the contradictions about them, one address after the
+// other.
 func (s *source) lives() (all []life, replaced, missing int) {
 	end := int32(len(s.entries))
 	at := map[uint64][]int32{} // entries
@@ -289,7 +291,7 @@ func randomSpans(r *rand.Rand, n int) (list []span) {
 	return list
 }
 
-// innermost is the step that a block was handed out in, by looking at all.
+// innermost returns the step in which a block was allocated, by a search of all steps.
 func (a *account) innermost(b *block) int64 {
 	if b.step != 0 || b.alloc < 0 {
 		return b.step
@@ -303,14 +305,14 @@ func (a *account) innermost(b *block) int64 {
 	return step
 }
 
-// TestOverlappingSteps: a block is of the innermost step that is open.
+// TestOverlappingSteps: a block is of the innermost open step.
 func TestOverlappingSteps(t *testing.T) {
 	l := newLedger(t, memcache.Config{}, 1, everything)
 	for range 6 {
 		l.alloc(memcache.Label{}, 512, 0)
 	}
 	a := l.report(Options{}).account
-	first := a.blocks[0].alloc // behind the segment
+	first := a.blocks[0].alloc // after the segment
 	a.spans = []span{{step: 1, from: first, to: first + 6}, {step: 2, from: first + 1, to: first + 3}, {step: 3, from: first + 2, to: first + 5}}
 	a, err := newAccount(a.source)
 	require.NoError(t, err)
@@ -321,7 +323,8 @@ func TestOverlappingSteps(t *testing.T) {
 	require.Equal(t, []int64{1, 2, 3, 3, 3, 1}, got)
 }
 
-// TestStepBeforeHistory: the figures of a step that began before what the history has are the profiler's, and none is of the rest.
+// TestStepBeforeHistory: the figures of a step that began before the history are the profiler's,
+// and none is computed from the rest.
 func TestStepBeforeHistory(t *testing.T) {
 	l := newLedger(t, memcache.Config{}, 1, memcache.HistoryOptions{Entries: 4})
 	l.silent = true
@@ -370,7 +373,7 @@ func TestMaxima(t *testing.T) {
 	}
 }
 
-// byLabel is a profile by label.
+// byLabel returns a profile by label.
 func byLabel(p memcache.Profile) map[memcache.Label]int64 {
 	held := make(map[memcache.Label]int64)
 	for _, h := range p.Holdings {
@@ -379,7 +382,8 @@ func byLabel(p memcache.Profile) map[memcache.Label]int64 {
 	return held
 }
 
-// TestChangedLabels: a label that is changed later holds from the block's start, as in the cache's own profile of the peak.
+// TestChangedLabels: a label that is changed later applies from the block's start, as in the
+// cache's own profile of the peak.
 func TestChangedLabels(t *testing.T) {
 	l := newLedger(t, memcache.Config{}, 1, everything)
 	weight := l.alloc(memcache.Label{Category: memcache.CategoryOther, Step: 3}, 10_000, 0)
@@ -391,7 +395,7 @@ func TestChangedLabels(t *testing.T) {
 	require.Empty(t, a.steps)
 }
 
-// TestOwnRecording: what a program streamed into a file gives the same page as its cache does.
+// TestOwnRecording: the recording of a program makes the same page as its cache does.
 func TestOwnRecording(t *testing.T) {
 	l := newLedger(t, memcache.Config{ExpandableSegments: true}, 2, everything)
 	var file bytes.Buffer

@@ -12,9 +12,9 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// TestSpansAreByTime: a step has the entries from its start to its end, both included, of those at
-// equal times all. One that ended before the first entry has no span, and one that began before it
-// is late.
+// TestSpansAreByTime: a step has the entries from its start to its end, both included, and all
+// entries of equal times. A step that ended before the first entry has no span, and one that began
+// before it is late.
 func TestSpansAreByTime(t *testing.T) {
 	const epoch = 1_000
 	for seed := range uint64(300) {
@@ -63,7 +63,8 @@ func TestSpansAreByTime(t *testing.T) {
 	}
 }
 
-// TestHostileSizes: what nothing can have is refused before a sum of it wraps: against sums of any size.
+// TestHostileSizes: impossible sizes are refused before a sum of them wraps: against sums of any
+// size.
 func TestHostileSizes(t *testing.T) {
 	refused := 0
 	for seed := range uint64(200) {
@@ -118,7 +119,8 @@ func TestHostileSizes(t *testing.T) {
 	require.Less(t, refused, 150)
 }
 
-// TestHistoryTimes: entries of streams that waited for the history's lock are as late as the latest before them.
+// TestHistoryTimes: entries of streams that waited for the history's lock have at least the time of
+// the latest entry before them.
 func TestHistoryTimes(t *testing.T) {
 	r := newRand(1)
 	s := &source{owners: newOwners()}

@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/trace/report"
 )
 
-// A program records its cache from the start, and writes the page when somebody wants to know.
+// A program records its cache from the start, and writes the page on request.
 func Example() {
 	dev, err := device.Open("host")
 	if err != nil {

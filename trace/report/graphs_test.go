@@ -13,8 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// capture captures a graph that has blocks of 12 MiB for the modules at once, and none when it
-// ends.
+// capture captures a graph that holds blocks of 12 MiB for the modules at once, and none at its
+// end.
 func (l *ledger) capture(pool *memcache.Pool, modules ...string) *memcache.GraphMemory {
 	l.t.Helper()
 	stream := l.streams[0].(device.GraphCapturer)
@@ -38,9 +38,9 @@ func (l *ledger) capture(pool *memcache.Pool, modules ...string) *memcache.Graph
 	return m
 }
 
-// TestGraphsOnThePage: the page shows what graphs hold as a moment of its own, by module and graph,
-// on top and in the row of a step; what is free at the peak has none of it. Without graphs nothing
-// is said of them.
+// TestGraphsOnThePage: the page shows the memory of graphs as a moment of its own, by module and
+// graph, on top and in the row of a step. It is not part of the free memory at the peak. Without
+// graphs the page does not mention them.
 func TestGraphsOnThePage(t *testing.T) {
 	l := newLedger(t, memcache.Config{}, 1, everything)
 	l.alloc(memcache.Label{Module: "embed", Category: memcache.CategoryParameter}, 20<<20, 0)

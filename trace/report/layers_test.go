@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestLayersOfPage: a page has the layers and the limit that it is given, of a cache and of a
-// recording, more layers than it shows at first, and neither without them.
+// TestLayersOfPage: a page of a cache or a recording has the layers and the limit of its options,
+// more layers than it shows at first, and neither without them.
 func TestLayersOfPage(t *testing.T) {
 	o := Options{Limit: 3 << 20}
 	for range 150 {

@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestLook: pages of a program with steps, of a failed request, and of PyTorch's recordings can be
-// read on a desk and on a phone, by day and by night.
+// TestLook: pages of a program with steps, of a failed request, and of PyTorch's recordings are
+// readable on a desk and on a phone, in the light and the dark theme.
 func TestLook(t *testing.T) {
 	browsertest.Program(t)
 	training := newLedger(t, memcache.Config{MemoryLimit: 64 << 20}, 2, everything)

@@ -11,8 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestFromCacheOfOneMoment: beside a goroutine that allocates, the blocks of a report are those of
-// its profile, and its peak is not below them.
+// TestFromCacheOfOneMoment: while a goroutine allocates, the blocks of a report are those of its
+// profile, and its peak is not below them.
 func TestFromCacheOfOneMoment(t *testing.T) {
 	s := stacktest.New(t, stacktest.Config{Capacity: 64 << 20})
 	var worker sync.WaitGroup

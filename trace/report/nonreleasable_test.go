@@ -64,7 +64,7 @@ func (w *walk) nonReleasable() (sum int64) {
 	return sum
 }
 
-// fragmentation is that of the walk's end. Owners are labels.
+// fragmentation returns that of the walk's end. Owners are labels.
 func (w *walk) fragmentation() (f fragmentation, keepers map[memcache.Label]*keeper) {
 	keepers = map[memcache.Label]*keeper{}
 	for at := range w.segments {
@@ -117,7 +117,7 @@ func (w *walk) fragmentation() (f fragmentation, keepers map[memcache.Label]*kee
 }
 
 // TestNonReleasable compares each moment with a walk over the history and with the cache's own
-// InactiveSplitBytes, and the keepers at the peak of what is reserved with the walk's.
+// InactiveSplitBytes, and the keepers at the peak of the reserved memory with the walk's.
 func TestNonReleasable(t *testing.T) {
 	history := memcache.HistoryOptions{Entries: 1 << 17} // call sites would divide the owners
 	told, kinds := 0, map[bool]bool{}
@@ -126,7 +126,7 @@ func TestNonReleasable(t *testing.T) {
 		if testing.Short() {
 			seeds = 3 // with one stream, two and three
 		}
-		// Which blocks wait for a stream depends on time: the last kind may need more programs.
+		// The blocks that wait for a stream depend on timing: the last kind may need more programs.
 		for seed := 0; seed < seeds || i == 3 && len(kinds) < 2 && seed < 100; seed++ {
 			l := newLedger(t, config, 1+seed%3, history)
 			l.random(newRand(uint64(100*i+seed)), 12)
@@ -217,9 +217,9 @@ func lateRecording(t *testing.T, name string) {
 	}
 }
 
-// keepers is a recording with segments of 20 MiB: head keeps the first alone, head and encoder
+// keepers returns a recording with segments of 20 MiB: head keeps the first alone, head and encoder
 // share the second, the third is full, the fourth has no blocks, a free of the fifth is pending,
-// head and tail share the sixth, and free is how much of a last one is free.
+// head and tail share the sixth, and free is the free part of the last one.
 func keepers(free int64) string {
 	const segment, mib = 20 << 20, 1 << 20
 	var text strings.Builder
@@ -259,7 +259,7 @@ func keepers(free int64) string {
 	return text.String()
 }
 
-// TestKeepers: keepers and their bytes, worked out by hand, in the report and on the page.
+// TestKeepers: keepers and their bytes, computed by hand, in the report and on the page.
 func TestKeepers(t *testing.T) {
 	const mib = 1 << 20
 	reports, err := Read(strings.NewReader(keepers(2*mib)), "kept", Options{})

@@ -10,14 +10,14 @@ import (
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
-// TestNegativeSizes: what no memory can be is an error.
+// TestNegativeSizes: impossible memory is an error.
 func TestNegativeSizes(t *testing.T) {
 	for _, segments := range []string{`[{"address":4096,"total_size":-5,"blocks":[]}]`, `[{"address":4096,"total_size":2097152,"blocks":[[4096,-512,100,"active_allocated"]]}]`,
 		`[{"address":4096,"total_size":2097152,"blocks":[[4096,512,-100,"active_allocated"]]}]`, `[{"address":4096,"total_size":9007199254740993,"blocks":[]}]`} {
 		_, err := Read(strings.NewReader(`{"segments":`+segments+"}\n"), "file", Options{})
 		require.ErrorContains(t, err, "at the end has", segments)
 	}
-	// The sum of all wraps around to little.
+	// The sum of all wraps around to a small number.
 	s := &source{name: "huge", sizing: sizingOf("", nil), owners: newOwners()}
 	nobody := s.owners.add(owner{category: unlabelled, stack: -1})
 	for i := range 32 {
@@ -28,7 +28,7 @@ func TestNegativeSizes(t *testing.T) {
 	require.ErrorIs(t, err, errTooLarge)
 }
 
-// TestForeign: the call site is in the user's code, wherever that stands.
+// TestForeign: the call site is in the user's code, in whichever folder that is.
 func TestForeign(t *testing.T) {
 	for f, want := range map[frame]bool{
 		{file: "/usr/lib/python3.12/site-packages/torch/nn/modules/linear.py"}:                               true,
@@ -82,7 +82,8 @@ func TestSorted(t *testing.T) {
 	}
 }
 
-// BenchmarkOddRecordings are recordings that no allocator makes: their cost grows with the number of entries, as that of any other.
+// BenchmarkOddRecordings reads recordings that no allocator makes: their cost grows with the number
+// of entries, as with any other.
 func BenchmarkOddRecordings(b *testing.B) {
 	const n = 50_000
 	make := func(add func(s *source, nobody int32)) func() *source {

@@ -14,9 +14,9 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// TestStepsThatStandOut: the table has the steps with a peak or a time far above the others', by a
-// count of its own, those that failed, and all on request; the charts have a value and a mark of
-// each.
+// TestStepsThatStandOut: the table has the steps with a peak or a time far above the others', by
+// the test's own count, those that failed, and all on request; the charts have a value and a mark
+// of each.
 func TestStepsThatStandOut(t *testing.T) {
 	browsertest.Program(t)
 	l := newLedger(t, memcache.Config{}, 1, everything)
@@ -62,7 +62,7 @@ func TestStepsThatStandOut(t *testing.T) {
 	}
 	require.Contains(t, browsertest.Eval[string](b.Browser, `document.querySelector("#steps tbody").textContent`), "failed")
 
-	// A step that is chosen elsewhere is in the table while it is chosen.
+	// A step that is chosen in another view is in the table while it is chosen.
 	b.Run(`report.page.select(report.page.r.steps.columns.peakAt[59])`)
 	require.NotContains(t, want, 60.0)
 	require.Contains(t, b.column("steps", 0), 60.0)
@@ -80,7 +80,7 @@ func above(values []float64, i int) bool {
 	return values[i] > at(0.75)+3*(at(0.75)-at(0.25)) && values[i] > 1.05*at(0.5)
 }
 
-// TestShownPart: the top line says which steps of the run the history still has.
+// TestShownPart: the top line has the steps of the run that are in the history.
 func TestShownPart(t *testing.T) {
 	browsertest.Program(t)
 	l := newLedger(t, memcache.Config{}, 1, memcache.HistoryOptions{Entries: 40})

@@ -14,8 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/trace/record"
 )
 
-// failing is a program of which each of some steps leaves a block of a layer, until a request of
-// the head fails.
+// failing is a program in which each step leaves a block of a layer, until a request of the head
+// fails.
 func failing(t *testing.T) (l *ledger, recording *bytes.Buffer, oom *memcache.OutOfMemoryError) {
 	l = newLedger(t, memcache.Config{MemoryLimit: 64 << 20}, 2, everything)
 	l.silent = true
@@ -37,8 +37,8 @@ func failing(t *testing.T) (l *ledger, recording *bytes.Buffer, oom *memcache.Ou
 	return l, recording, oom
 }
 
-// TestOutOfMemoryPage: the page of a failed request begins with its figures, those of the error to
-// the byte, with its advice, and with a button to the moment.
+// TestOutOfMemoryPage: the page of a failed request begins with the error's figures, to the byte,
+// with its advice, and with a button to the moment.
 func TestOutOfMemoryPage(t *testing.T) {
 	browsertest.Program(t)
 	l, recording, oom := failing(t)
@@ -65,7 +65,7 @@ func TestOutOfMemoryPage(t *testing.T) {
 	require.Contains(t, text("kept-about"), "Blocks of step 3, in which memory ran out, are left out")
 	require.EqualValues(t, oom.Allocated-5<<20, browsertest.Eval[int64](b.Browser, `report.page.r.kept.reduce((a, k) => a + k.bytes, 0)`))
 
-	// Of a recording, the figures are what its entries have.
+	// The figures of a recording are those of its entries.
 	reports, err := Read(bytes.NewReader(recording.Bytes()), "run", Options{WhatIf: []string{"reuse_across_streams:when_full", "memory_limit:134217728"}})
 	require.NoError(t, err)
 	b = openPage(t, 1280, 800, reports...)

@@ -56,7 +56,7 @@ func TestPage(t *testing.T) {
 	require.Equal(t, text, table)
 	require.EqualValues(t, a.peak, browsertest.Eval[int64](b.Browser, `report.page.moment`))
 
-	// Every moment, worked out in the page, is what Go works out.
+	// Every moment in the page has Go's figures.
 	allocated, err := a.allocated()
 	require.NoError(t, err)
 	require.Equal(t, allocated, browsertest.Eval[[]int64](b.Browser, `[...report.page.moments.allocated.subarray(0, report.page.r.moments + 1)]`))
@@ -67,7 +67,8 @@ func TestPage(t *testing.T) {
 	nonReleasable, err := a.nonReleasable()
 	require.NoError(t, err)
 	require.Equal(t, nonReleasable, browsertest.Eval[[]int64](b.Browser, `[...report.page.moments.nonReleasable.subarray(0, report.page.r.moments + 1)]`))
-	// So is every column of the chart, along entries and along time, near and far, and however it is stacked.
+	// So has every column of the chart, along entries and along time, near and far, and with every
+	// grouping.
 	for _, view := range []string{"0", "report.page.timeline.zoomTo(100, 140)", "report.page.timeline.zoomTo(-1, 0)", "report.page.timeline.zoomTo(-1, 1e9)"} {
 		for _, axis := range []string{"entries", "time"} {
 			for grouping := range browsertest.Eval[int](b.Browser, `document.getElementById("grouping").length`) {
@@ -87,7 +88,7 @@ func TestPage(t *testing.T) {
 	}
 	b.Run(choose("axis", "entries"), choose("grouping", 0))
 
-	// The table of steps sorts, and a step that is chosen shows its peak.
+	// The table of steps sorts, and a chosen step shows its peak.
 	b.Do(chromedp.Click(chromedp.ID("steps-all")))
 	require.Len(t, b.column("steps", 0), 80)
 	b.Do(chromedp.Click(chromedp.CSS("#steps th:nth-child(2) button")))
@@ -102,7 +103,7 @@ func TestPage(t *testing.T) {
 	require.Equal(t, "17", browsertest.Eval[string](b.Browser, `document.querySelector("#steps tr.selected td").textContent`))
 	require.Contains(t, browsertest.Eval[string](b.Browser, `document.getElementById("status").textContent`), "step 17")
 
-	// What grows is said, with its line.
+	// Growth is reported, with its line.
 	require.Contains(t, browsertest.Eval[string](b.Browser, `document.getElementById("kept-about").textContent`), "grow")
 	first := browsertest.Eval[string](b.Browser, `document.querySelector("#kept tbody tr").textContent`)
 	require.Contains(t, first, "metrics")
@@ -171,7 +172,8 @@ func TestKeyboard(t *testing.T) {
 	require.True(t, slices.ContainsFunc(report.account.steps, func(s stepAccount) bool { return int(s.peakAt) == moment() }))
 }
 
-// TestTheme: dark and light by the system and by the switch, and no page is wider than its window.
+// TestTheme: dark and light by the system and by the switch, and no page exceeds the width of its
+// window.
 func TestTheme(t *testing.T) {
 	browsertest.Program(t)
 	l := newLedger(t, memcache.Config{}, 2, everything)
@@ -200,10 +202,10 @@ func TestTheme(t *testing.T) {
 	}
 }
 
-// hostile is text that would run if it ever were markup.
+// hostile is text that would run if it were markup.
 const hostile = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\"'`${window.hacked=1}--><!--\u2028"
 
-// TestHostileRecording: text of a recording is text, wherever it stands.
+// TestHostileRecording: text of a recording is text everywhere on the page.
 func TestHostileRecording(t *testing.T) {
 	file := fmt.Sprintf(`{"format":"cistern recording 1","conf":%q}
 {"label":0,"module":%[1]q,"category":%[1]q,"tags":%[1]q}
@@ -241,7 +243,8 @@ func TestHostileRecording(t *testing.T) {
 	require.EqualValues(t, 1, browsertest.Eval[int](b.Browser, `document.querySelectorAll("script:not([id])").length`))
 }
 
-// TestHostileNames: names that objects of the page's language have by themselves are names, with and without labels.
+// TestHostileNames: names of properties that JavaScript's objects have are names like others, with
+// and without labels.
 func TestHostileNames(t *testing.T) {
 	browsertest.Program(t)
 	for _, label := range []string{"", `{"label":0,"module":"__proto__.constructor","category":"toString"}` + "\n"} {
@@ -261,7 +264,7 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// TestDeepRecording: a module of very many parts, and a very deep stack, are shown in part.
+// TestDeepRecording: a module with very many parts, and a very deep stack, are shown in part.
 func TestDeepRecording(t *testing.T) {
 	frames := "0" + strings.Repeat(",0", 2000)
 	file := fmt.Sprintf(`{"format":"cistern recording 1"}
@@ -318,7 +321,7 @@ func TestSmallRecordings(t *testing.T) {
 	require.Equal(t, text, table)
 }
 
-// TestOtherDevice: keys and clicks are of the recording that is shown, and of no other that was before.
+// TestOtherDevice: keys and clicks apply to the recording that is shown, and not to an earlier one.
 func TestOtherDevice(t *testing.T) {
 	browsertest.Program(t)
 	var reports []*Report
@@ -347,7 +350,7 @@ func TestOtherDevice(t *testing.T) {
 	}
 }
 
-// TestWriteNothing: mistakes are errors.
+// TestWriteNothing: wrong arguments are errors.
 func TestWriteNothing(t *testing.T) {
 	_, nilCache := FromCache(nil, nil, Options{})
 	_, nilReader := Read(nil, "x", Options{})
@@ -371,7 +374,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, fmt.Errorf("no space") }
 
-// TestTitle: the title is the only text of a recording that stands in the HTML itself.
+// TestTitle: the title is the only text of a recording in the HTML itself.
 func TestTitle(t *testing.T) {
 	reports, err := Read(strings.NewReader("{}\n"), hostile, Options{})
 	require.NoError(t, err)

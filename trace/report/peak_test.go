@@ -17,7 +17,7 @@ import (
 // heldBy is a holder of memory.
 type heldBy struct{ category, module string }
 
-// sumsOf are the blocks and bytes of a peak, by holder.
+// sumsOf returns the blocks and bytes of a peak, by holder.
 func sumsOf(p Peak) map[heldBy][2]int64 {
 	m := map[heldBy][2]int64{}
 	for _, h := range p.Holdings {
@@ -27,8 +27,8 @@ func sumsOf(p Peak) map[heldBy][2]int64 {
 	return m
 }
 
-// randomly allocates and frees on a cache with a history of so many entries, and returns the
-// holders of the cache's own profile of its peak.
+// randomly allocates and frees on a cache with a history of that many entries. It returns the holders of
+// the cache's own profile of its peak.
 func randomly(t *testing.T, entries int) (*memcache.Cache, map[heldBy][2]int64) {
 	s := stacktest.New(t, stacktest.Config{Capacity: 256 << 20})
 	require.NoError(t, s.Cache.RecordHistory(memcache.HistoryOptions{Entries: entries, Stacks: memcache.StacksAlloc}))
@@ -83,7 +83,7 @@ func TestPeak(t *testing.T) {
 }
 
 // TestSnapshotWithLabels: a snapshot of trace/torchsnapshot has the labels of the cache, and no
-// frame of theirs is a line.
+// frame of a label is a line.
 func TestSnapshotWithLabels(t *testing.T) {
 	c, want := randomly(t, 1<<16)
 	var file bytes.Buffer

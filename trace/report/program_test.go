@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// ledger is a program on a cache that keeps its own account of who holds what.
+// ledger is a program on a cache that keeps its own account of the holders.
 type ledger struct {
 	t       testing.TB
 	cache   *memcache.Cache
@@ -23,7 +23,7 @@ type ledger struct {
 	silent  bool // nothing is written down
 }
 
-// state is what was held after so many entries of the history.
+// state is the memory held after a number of entries of the history.
 type state struct {
 	entries int
 	held    map[memcache.Label]int64 // bytes
@@ -75,7 +75,7 @@ func (l *ledger) free(b memcache.Block) {
 	l.note(step)
 }
 
-// note writes down what is held now.
+// note records the memory held now.
 func (l *ledger) note(step int64) {
 	if l.silent {
 		return
@@ -88,7 +88,8 @@ func (l *ledger) note(step int64) {
 	l.states = append(l.states, s)
 }
 
-// random makes so many steps of random allocations and frees: some blocks live on, some are used by two streams.
+// random runs steps of random allocations and frees: some blocks are never freed, some are used by
+// two streams.
 func (l *ledger) random(r *rand.Rand, steps int) {
 	modules := []string{"", "encoder", "encoder.0", "encoder.0.linear", "head"}
 	for step := range steps {
@@ -114,7 +115,7 @@ func (l *ledger) random(r *rand.Rand, steps int) {
 	}
 }
 
-// report is that of the cache.
+// report returns the cache's report.
 func (l *ledger) report(o Options) *Report {
 	l.t.Helper()
 	r, err := FromCache(l.cache, nil, o)
@@ -122,7 +123,7 @@ func (l *ledger) report(o Options) *Report {
 	return r
 }
 
-// heldAt is who holds what at a moment, as the page works it out: by looking at every block.
+// heldAt returns the holders at a moment, as the page computes them: from every block.
 func (a *account) heldAt(m int32) map[memcache.Label]int64 {
 	held := make(map[memcache.Label]int64)
 	for _, b := range a.blocks {
@@ -141,8 +142,8 @@ func sum[K comparable](m map[K]int64) (all int64) {
 	return all
 }
 
-// mlp is a program of some steps whose shape everybody knows: parameters, activations, gradients, and from the first step on the
-// optimiser's state. leak is what each step leaves behind, in bytes.
+// mlp is a program whose steps have a known shape: parameters, activations, gradients, and from the
+// first step on the optimiser's state. leak is the number of bytes that each step leaves behind.
 func mlp(l *ledger, steps int, leak int64) {
 	layers := []string{"encoder.0.linear", "encoder.1.linear", "head"}
 	sizes := []int64{784 * 512 * 4, 512 * 512 * 4, 512 * 10 * 4}
@@ -176,7 +177,7 @@ func mlp(l *ledger, steps int, leak int64) {
 	}
 }
 
-// everything is a history that forgets nothing of the tests' programs.
+// everything is the length of a history that forgets nothing of the tests' programs.
 var everything = memcache.HistoryOptions{Entries: 1 << 17, Stacks: memcache.StacksAlloc}
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }

@@ -11,7 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// TestParallelRankInReport: the device's name has the rank, of the options or else of the steps, if there are ranks.
+// TestParallelRankInReport: the device's name has the rank of the options, or else of the steps, if
+// there are ranks.
 func TestParallelRankInReport(t *testing.T) {
 	s := stacktest.New(t, stacktest.Config{Device: cisterntest.Host(t, 1<<20)})
 	steps := []trace.StepProfile{{Step: 1, Rank: 1, WorldSize: 3}}

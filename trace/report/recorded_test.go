@@ -48,7 +48,7 @@ func TestRecordedPeaks(t *testing.T) {
 	require.Greater(t, len(files), 20)
 }
 
-// inactiveSplit are the bytes of the inactive blocks of segments that have others, too.
+// inactiveSplit returns the bytes of the inactive blocks of segments that have others, too.
 func inactiveSplit(segments []recording.Segment) (sum int64) {
 	for _, s := range segments {
 		inactive, all := int64(0), true
@@ -66,7 +66,7 @@ func inactiveSplit(segments []recording.Segment) (sum int64) {
 	return sum
 }
 
-// missingNotes are the notes about missing events.
+// missingNotes returns the notes about missing events.
 func missingNotes(a *account) (list []string) {
 	for _, n := range a.notes {
 		if strings.Contains(n, "missing") || strings.Contains(n, "before the recording") {

@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// surfaceOf is the whole package, with valid arguments.
+// surfaceOf returns the whole package, with valid arguments.
 func surfaceOf(t *testing.T) *surface.Surface {
 	s := stacktest.New(t, stacktest.Config{Capacity: 64 << 20})
 	return &surface.Surface{

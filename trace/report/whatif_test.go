@@ -9,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestWhatIfOfHistory: the recorded options, replayed from a cache's history, cost what the cache's statistics say: with EmptyCache
-// called in between, and with requests that had to give memory back.
+// TestWhatIfOfHistory: the recorded options, replayed from a cache's history, cost what the cache's
+// statistics report: with calls of EmptyCache, and with requests that had to release memory.
 func TestWhatIfOfHistory(t *testing.T) {
 	const most = 96 << 20
 	for i, config := range []memcache.Config{{}, {Exact: true}, {ExpandableSegments: true}, {MaxSplitSizeMB: 32}, {MemoryLimit: most}} {
@@ -43,7 +43,7 @@ func TestWhatIfOfHistory(t *testing.T) {
 	}
 }
 
-// TestWhatIfOfLateHistory: a history that is not all that happened is not replayed, and the page says why.
+// TestWhatIfOfLateHistory: an incomplete history is not replayed, and the page has the reason.
 func TestWhatIfOfLateHistory(t *testing.T) {
 	for want, program := range map[string]func(l *ledger){
 		"there is no history": func(l *ledger) { require.NoError(t, l.cache.RecordHistory(memcache.HistoryOptions{})) },

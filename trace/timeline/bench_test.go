@@ -11,7 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// BenchmarkAllocFree is an allocation and its free with no observer, with the timeline off, on, and watching the cache, too.
+// BenchmarkAllocFree is an allocation and its free without an observer, with the timeline off, on,
+// and watching the cache, too.
 func BenchmarkAllocFree(b *testing.B) {
 	for _, name := range []string{"none", "off", "on", "watched"} {
 		b.Run(name, func(b *testing.B) {

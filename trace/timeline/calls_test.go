@@ -28,13 +28,13 @@ func (r *rig) runtime() *tensor.Runtime {
 	return rt
 }
 
-// in is the context of a module in a pass.
+// in returns the context of a module in a pass.
 func in(ctx context.Context, module string, c memcache.Category) context.Context {
 	return memcache.WithCategory(memcache.WithModule(ctx, module), c)
 }
 
-// requireArrows: each kernel has an arrow from a slice of the host that began before it, and is
-// called as the operation. It returns the slices by the kernels' order.
+// requireArrows: each kernel has an arrow from a slice of the host that began before it, and has
+// the name of the operation. It returns the slices in the kernels' order.
 func requireArrows(t *testing.T, events, kernels []read) (calls []read) {
 	t.Helper()
 	begins := map[int64]read{}
@@ -58,9 +58,9 @@ func requireArrows(t *testing.T, events, kernels []read) (calls []read) {
 	return calls
 }
 
-// TestKernelsOfModel: the kernels of a model's steps carry the label, name and shapes of their
-// operation, though all of them run after the host has ended the last step, and inside of their
-// steps.
+// TestKernelsOfModel: the kernels of a model's steps have the label, name and shapes of their
+// operation, although all of them run after the host has ended the last step, and are inside of
+// their steps.
 func TestKernelsOfModel(t *testing.T) {
 	r := newRig(t)
 	rt := r.runtime()
@@ -124,7 +124,8 @@ func TestKernelsOfModel(t *testing.T) {
 	require.Equal(t, []string{"encoder.0 forward", "encoder forward", "encoder.1 backward", "encoder backward"}, layers[:4])
 }
 
-// requireInside: each step has so many of the kernels, and they lie inside of it.
+// requireInside requires that each step has a number of the kernels, and that they are inside of
+// it.
 func requireInside(t *testing.T, steps, kernels []read, each int) {
 	t.Helper()
 	const rounding = 1e-3 // of microseconds in a float64
@@ -162,8 +163,8 @@ func TestReplays(t *testing.T) {
 	require.Empty(t, onName(events, "mul scalar"))
 }
 
-// TestOperationsOfSeveral: where two operations are open on a stream, a kernel belongs to none. Those
-// of other streams, and one after the other is over, do.
+// TestOperationsOfSeveral: while two operations are open on a stream, a kernel belongs to none.
+// Kernels of other streams belong to theirs, and so do later kernels when one of the two has ended.
 func TestOperationsOfSeveral(t *testing.T) {
 	r := newRig(t)
 	b := r.alloc(t.Context(), 100)
@@ -198,8 +199,8 @@ func TestOperationsOfSeveral(t *testing.T) {
 	}
 }
 
-// TestOperationsOff: the timeline sees no operation while it is off, and ends one that it saw. A launch
-// that failed is not drawn, and keeps no lane.
+// TestOperationsOff: the timeline ignores operations while it is off, and ends one that began
+// before. A launch that failed is not drawn, and keeps no lane.
 func TestOperationsOff(t *testing.T) {
 	r := newRig(t)
 	queued := r.tl.Operation(t.Context(), r.stream, "seen", nil)
@@ -215,7 +216,8 @@ func TestOperationsOff(t *testing.T) {
 	require.Equal(t, []string{"seen", "launched"}, names(on(parse(t, r.out.bytes()), program, "operations", "X")))
 }
 
-// TestArrowsGoForward, also to a kernel that began, by its device's coarse clock, before its launch.
+// TestArrowsGoForward: this also holds for a kernel that, by its device's coarse clock, began
+// before its launch.
 func TestArrowsGoForward(t *testing.T) {
 	out := &sink{}
 	tl, err := New(out)

@@ -19,7 +19,7 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// failing is a device whose calls may fail, and a stream of it whose kernels a timeline sees.
+// failing is a device whose calls may fail, and a stream of it whose kernels a timeline observes.
 type failing struct {
 	t      testing.TB
 	faults *failtest.Faults
@@ -40,7 +40,7 @@ func openFailing(t testing.TB, f *failtest.Faults) *failing {
 	return m
 }
 
-// launch launches two kernels of a name, which take a while.
+// launch launches two kernels of a name, which take some time.
 func (m *failing) launch(name string) error {
 	k := &device.Launch{Name: name, Func: func() { time.Sleep(time.Millisecond) }}
 	return errors.Join(m.stream.Launch(k), m.stream.Launch(k))
@@ -53,7 +53,7 @@ func (m *failing) steps(n int) {
 	}
 }
 
-// written are the names of the whole events of a file, which may be cut.
+// written returns the names of the whole events of a file, which may be cut.
 func written(t testing.TB, file []byte) (names []string) {
 	t.Helper()
 	lines := strings.Split(strings.Trim(string(file), "[]\n"), ",\n")
@@ -71,8 +71,8 @@ func written(t testing.TB, file []byte) (names []string) {
 	return names
 }
 
-// writes is a trial of a program that writes a timeline to a file of its own. What a file has that
-// could not be written whole is the beginning of what it should have.
+// writes is a trial of a program that writes a timeline to a file of its own. The contents of a
+// file that could not be written completely are the beginning of the complete contents.
 func (m *failing) writes(program func(ctx context.Context) error) failtest.Trial {
 	var names []string // of the file, if it is whole
 	run := func(ctx context.Context) ([]string, error) {
@@ -159,8 +159,8 @@ var failureRows = []failtest.Row[*failing]{
 	}},
 }
 
-// TestEveryFailure: whichever driver call, write or check of a context fails, a timeline says so, and
-// goes on.
+// TestEveryFailure: whichever driver call, write or check of a context fails, a timeline returns
+// the error, and continues.
 func TestEveryFailure(t *testing.T) {
 	failtest.Suite[*failing]{Open: openFailing, Live: func(*failing) any { return nil }, Rows: failureRows}.Run(t)
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestKilled: whatever was written by a moment is a file, when a bracket is put behind it or where the reader does without.
+// TestKilled: at any moment the written bytes are a valid file, with a closing bracket added or for
+// a reader that does not need it.
 func TestKilled(t *testing.T) {
 	r := newRig(t)
 	for i := range 1000 {
@@ -41,7 +42,7 @@ type refusing struct{}
 
 func (refusing) Write([]byte) (int, error) { return 0, os.ErrClosed }
 
-// TestWriters: one that fails is told, nil is refused.
+// TestWriters: the error of a writer is returned, and nil is refused.
 func TestWriters(t *testing.T) {
 	_, err := New(nil)
 	require.ErrorIs(t, err, ErrInvalid)
@@ -68,7 +69,8 @@ func (s *slow) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestSlowWriter: nobody waits for it but Flush, until its context ends, and Close; what is too much is dropped and told.
+// TestSlowWriter: only Flush waits for it, until its context ends, and Close. Events beyond the
+// limit are dropped and counted.
 func TestSlowWriter(t *testing.T) {
 	s := &slow{begun: make(chan struct{}), gate: make(chan struct{})}
 	tl, err := New(s)

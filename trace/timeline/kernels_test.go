@@ -16,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// TestRenewal: the clock's event is a recent one, and times go on from it.
+// TestRenewal: the clock's event is a recent one, and times continue from it.
 func TestRenewal(t *testing.T) {
 	r := newRig(t)
 	r.tl.kernels.renewal = 1
@@ -42,7 +42,8 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestQueued: a stream does one thing after the other, whatever two goroutines have between their events.
+// TestQueued: the kernels of a stream are in sequence, even if the events of two goroutines enclose
+// each other's kernels.
 func TestQueued(t *testing.T) {
 	out := &sink{}
 	tl, err := New(out)
@@ -53,7 +54,8 @@ func TestQueued(t *testing.T) {
 		require.Equal(t, [2]time.Duration{c[2], c[3]}, [2]time.Duration{began, ended})
 	}
 
-	// Host times of a clock that is corrected: what a span took stays, less what it shares with the one before by the clock itself.
+	// Host times of a clock that is corrected: the duration of a span is kept, less its overlap
+	// with the previous one by the clock itself.
 	for _, c := range [][5]time.Duration{{40, 50, 140, 40, 50}, {35, 45, 145, 50, 55}, {46, 50, 156, 55, 59}, {60, 65, 170, 60, 65}, {100, 110, 165, 110, 111}, {120, 121, 180, 120, 121}} {
 		_, began, ended := g.queued(c[0], c[1], c[2])
 		require.Equal(t, [2]time.Duration{c[3], c[4]}, [2]time.Duration{began, ended}, c)
@@ -61,7 +63,7 @@ func TestQueued(t *testing.T) {
 	require.NoError(t, tl.Close())
 }
 
-// TestHeldStream: a kernel that is not done holds nothing up but Flush, until its context ends.
+// TestHeldStream: an incomplete kernel delays only Flush, until its context ends.
 func TestHeldStream(t *testing.T) {
 	r := newRig(t)
 	b := r.alloc(t.Context(), 100)
@@ -92,7 +94,8 @@ func TestHeldStream(t *testing.T) {
 	require.NoError(t, other.Close())
 }
 
-// TestFirstLaunch: the first kernel of a device does not wait for what the stream was given before, which this goroutine releases later.
+// TestFirstLaunch: the first launch on a device does not wait for the stream's earlier work, which
+// this goroutine releases later.
 func TestFirstLaunch(t *testing.T) {
 	r := newRig(t)
 	release := cisterntest.Hold(t, r.Stream) // which the timeline does not see
@@ -112,7 +115,7 @@ func TestFirstLaunch(t *testing.T) {
 	require.GreaterOrEqual(t, first[0].TS, float64(before)/1e3-1e-3, "it began when the stream was released")
 }
 
-// TestCloseWithoutKernels: a clock that no kernel needs is not waited for, and its event is given back.
+// TestCloseWithoutKernels: a clock that no kernel needs is not waited for, and its event is closed.
 func TestCloseWithoutKernels(t *testing.T) {
 	r := newRig(t)
 	release := cisterntest.Hold(t, r.Stream)
@@ -125,7 +128,7 @@ func TestCloseWithoutKernels(t *testing.T) {
 	release()
 }
 
-// TestClosedStreams: a stream that is drained leaves nothing behind.
+// TestClosedStreams: a drained stream leaves no state.
 func TestClosedStreams(t *testing.T) {
 	r := newRig(t)
 	b := r.alloc(t.Context(), 100)
@@ -145,7 +148,8 @@ func TestClosedStreams(t *testing.T) {
 	require.NoError(t, b.Free())
 }
 
-// TestCorrectedKernels take as long as they did, though each shows once more that the clock is ahead.
+// TestCorrectedKernels: they keep their durations, although each shows again that the clock is
+// ahead.
 func TestCorrectedKernels(t *testing.T) {
 	r := newRig(t)
 	b := r.alloc(t.Context(), 100)
@@ -172,7 +176,7 @@ func TestCorrectedKernels(t *testing.T) {
 	require.Less(t, kernels[3].TS, float64(time.Minute.Microseconds()), "the clock is put right")
 }
 
-// TestCorrection: a clock that is off by what can't be is put right, and no further.
+// TestCorrection: a clock is corrected by the amount that is impossible, and no more.
 func TestCorrection(t *testing.T) {
 	for _, c := range []struct{ from, to, launched, found, want time.Duration }{
 		{from: 10, to: 20, launched: 5, found: 30},
@@ -185,7 +189,7 @@ func TestCorrection(t *testing.T) {
 	}
 }
 
-// TestDrift: a device's clock that goes wrong is brought back to the host's by each kernel.
+// TestDrift: each kernel corrects a device's clock that runs at a wrong speed.
 func TestDrift(t *testing.T) {
 	r := newRig(t)
 	b := r.alloc(t.Context(), 100)

@@ -43,7 +43,7 @@ func (s *sink) bytes() []byte {
 	return bytes.Clone(s.b.Bytes())
 }
 
-// rig is a device with everything on it, under a timeline.
+// rig is a device with a cache, a pool and a stream, under a timeline.
 type rig struct {
 	*stacktest.Stack
 	t      testing.TB
@@ -78,7 +78,7 @@ func (r *rig) alloc(ctx context.Context, bytes int64) memcache.Block {
 	return b
 }
 
-// launch queues a kernel, if the device's are Go functions.
+// launch queues a kernel, if the device's kernels are Go functions.
 func (r *rig) launch(name string, b memcache.Block, f func()) {
 	r.t.Helper()
 	if _, ok := r.Dev.(device.HostVisible); !ok {
@@ -102,7 +102,7 @@ type read struct {
 	process, lane string
 }
 
-// parse reads a file, and gives each event the names of its process and lane.
+// parse reads a file, and sets the names of each event's process and lane.
 func parse(t testing.TB, data []byte) (events []read) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal(data, &events), "%s", data)
@@ -154,7 +154,7 @@ func onName(events []read, name string) (list []read) {
 	return list
 }
 
-// kernelsOf are the kernels of a name.
+// kernelsOf returns the kernels of a name.
 func kernelsOf(events []read, name string) []read {
 	return slices.DeleteFunc(onName(events, name), func(e read) bool { return e.Kind != "kernel" })
 }
@@ -166,7 +166,8 @@ func counter(events []read, name string) (values []float64) {
 	return values
 }
 
-// requireSums: the categories add up to what is allocated, each time, and counters don't go back in time.
+// requireSums requires that the categories add up to the allocated bytes each time, and that
+// counters don't go back in time.
 func requireSums(t testing.TB, events []read) {
 	t.Helper()
 	all, parts := onName(events, "memory allocated"), onName(events, "memory by category")

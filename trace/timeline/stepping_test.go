@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestStepsWithDrift: kernels are inside of their steps, and steps apart, however the clock is
-// corrected between them.
+// TestStepsWithDrift: kernels are inside of their steps, and steps don't overlap, however the clock
+// is corrected between them.
 func TestStepsWithDrift(t *testing.T) {
 	r := newRig(t)
 	b := r.alloc(t.Context(), 100)
@@ -43,8 +43,8 @@ func TestStepsWithDrift(t *testing.T) {
 	requireInside(t, steps, on(events, r.Dev.Name(), stream, "X")[1:], 3)
 }
 
-// TestStepsThatMeetOthers: a step that began while the timeline was off has no extent, one that
-// never ends none either, and two that overlap are on lanes of their own.
+// TestStepsThatMeetOthers: a step that began while the timeline was off has no extent, nor has one
+// that never ended, and two that overlap are on separate lanes.
 func TestStepsThatMeetOthers(t *testing.T) {
 	r := newRig(t)
 	r.tl.SetEnabled(false)
@@ -65,7 +65,8 @@ func TestStepsThatMeetOthers(t *testing.T) {
 	require.Equal(t, []string{"step 3"}, names(on(events, r.Dev.Name(), lane+" (2)", "X")))
 }
 
-// TestStepOnFailingClock: an end of a step that can't be placed is left out with it, and told.
+// TestStepOnFailingClock: an end of a step that can't be placed is left out together with the step,
+// and Flush returns the error.
 func TestStepOnFailingClock(t *testing.T) {
 	r := newRig(t)
 	ending := r.tl.Starting(r.stream, 1)

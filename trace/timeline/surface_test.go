@@ -55,7 +55,8 @@ func TestNilArguments(t *testing.T) { surfaceOf(t).Nil() }
 // Numbers near the limits of their types are errors, or figures like others.
 func TestExtremeArguments(t *testing.T) { surfaceOf(t).Extreme(1, 100, 64<<20) }
 
-// What fmt prints is short and true, and no race with what changes the value.
+// The text that fmt prints is short and true, and reading it does not race with changes of the
+// value.
 func TestFormat(t *testing.T) {
 	s := surfaceOf(t)
 	tl := s.Receivers["Timeline"]().(*Timeline)

@@ -18,7 +18,8 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// TestProgram: steps, layers, kernels, copies and counters of a program with one goroutine are what it did.
+// TestProgram: steps, layers, kernels, copies and counters of a program with one goroutine match
+// its actions.
 func TestProgram(t *testing.T) {
 	r := newRig(t)
 	profiler, err := trace.NewProfiler(trace.ProfilerConfig{Cache: r.Cache, Pool: r.Pool, OnProfile: r.tl.Step})
@@ -61,7 +62,7 @@ func TestProgram(t *testing.T) {
 	}
 	require.NoError(t, profiler.Close())
 	require.NoError(t, pinned.Release())
-	cisterntest.WaitFor(t, func() bool { // the pool tells of a copy after who waited for it
+	cisterntest.WaitFor(t, func() bool { // the pool reports a copy after its waiters continue
 		require.NoError(t, r.tl.Flush(t.Context()))
 		return bytes.Count(r.out.bytes(), []byte(`"name":"h2d"`)) == 5
 	})
@@ -125,7 +126,7 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// TestSeveralGoroutines: counters, layers and kernels of several at once are one order of what happened.
+// TestSeveralGoroutines: counters, layers and kernels of several at once are in one order.
 func TestSeveralGoroutines(t *testing.T) {
 	r := newRig(t)
 	var group sync.WaitGroup
@@ -158,7 +159,7 @@ func TestSeveralGoroutines(t *testing.T) {
 	require.NotEmpty(t, on(events, program, "layers", "X"))
 }
 
-// TestOff: nothing is written, and what is allocated is counted.
+// TestOff: nothing is written, and allocated bytes are counted.
 func TestOff(t *testing.T) {
 	r := newRig(t)
 	r.tl.SetEnabled(false)
@@ -181,7 +182,8 @@ func TestOff(t *testing.T) {
 	require.Empty(t, on(events, program, "steps", "X"))
 }
 
-// TestStepsAreToldLate: one that was seen is written though the timeline is off when it is told, and no other.
+// TestStepsAreToldLate: a step that overlaps a time in which the timeline was on is written even if
+// it is reported while it is off, and no other step is.
 func TestStepsAreToldLate(t *testing.T) {
 	out := &sink{}
 	tl, err := New(out)
@@ -225,7 +227,8 @@ func TestStepsAreToldLate(t *testing.T) {
 	require.Equal(t, []string{"step 0", "step 2", "step 4"}, names(on(parse(t, out.bytes()), program, "steps", "X")))
 }
 
-// TestLabelsToldLater: a block's bytes move to the category that it is said to be of, also while the timeline is off.
+// TestLabelsToldLater: a block's bytes move to the category of its new label, also while the
+// timeline is off.
 func TestLabelsToldLater(t *testing.T) {
 	r := newRig(t)
 	a, b := r.alloc(t.Context(), 512), r.alloc(t.Context(), 1024)
@@ -245,7 +248,7 @@ func TestLabelsToldLater(t *testing.T) {
 	require.Equal(t, [][3]any{{512.0, 0.0, 0.0}, {1536.0, 0.0, 0.0}, {1024.0, 512.0, 0.0}, {0.0, 0.0, 1024.0}, {0.0, 0.0, 0.0}}, got)
 }
 
-// TestStepsThatOverlap are on lanes of their own, and one that failed says so.
+// TestStepsThatOverlap: they are on separate lanes, and a failed one is named so.
 func TestStepsThatOverlap(t *testing.T) {
 	out := &sink{}
 	tl, err := New(out)
@@ -264,7 +267,7 @@ func TestStepsThatOverlap(t *testing.T) {
 	require.Len(t, parse(t, out.bytes()), len(events), "after Close nothing is written")
 }
 
-// TestActive: what waits for a stream is active, and no longer allocated.
+// TestActive: a block that waits for a stream is active, and no longer allocated.
 func TestActive(t *testing.T) {
 	r := newRig(t)
 	b := r.alloc(t.Context(), 3*mib)
@@ -279,7 +282,7 @@ func TestActive(t *testing.T) {
 	require.Equal(t, []float64{20 * mib}, counter(events, "memory reserved"))
 }
 
-// TestFailures: what failed is an event with its error, and no memory.
+// TestFailures: a failure is an event with its error, and counts no memory.
 func TestFailures(t *testing.T) {
 	r := newRig(t)
 	_, err := r.Cache.Alloc(memcache.WithModule(t.Context(), "head"), 1<<40, r.stream)
@@ -300,7 +303,7 @@ func TestFailures(t *testing.T) {
 	require.Empty(t, onName(events, "alloc_failed (failed)"), "it is there once")
 }
 
-// TestTwoCaches: the counters of two caches of one device are apart.
+// TestTwoCaches: the counters of two caches of one device are separate.
 func TestTwoCaches(t *testing.T) {
 	r := newRig(t)
 	second := r.tl.Memory()
@@ -322,7 +325,8 @@ func TestTwoCaches(t *testing.T) {
 	require.NoError(t, cache.Close())
 }
 
-// TestStepBeforeTimeline: of a step that began before the timeline only what is behind its start is drawn.
+// TestStepBeforeTimeline: of a step that began before the timeline only the part after its start is
+// drawn.
 func TestStepBeforeTimeline(t *testing.T) {
 	out := &sink{}
 	tl, err := New(out)

@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// BenchmarkWrite tells what an entry with a call stack costs, in time and bytes of the file.
+// BenchmarkWrite measures an entry with a call stack, in time and bytes of the file.
 func BenchmarkWrite(b *testing.B) {
 	p := newProgram(b, "", memcache.StacksAll)
 	p.run(2000)

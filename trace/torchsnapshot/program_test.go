@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// program is a random caller of a cache whose streams are held up from time to time.
+// program is a random caller of a cache whose streams are blocked from time to time.
 type program struct {
 	t       testing.TB
 	r       *rand.Rand
@@ -65,7 +65,7 @@ func (p *program) release(s device.Stream) {
 
 var modules = []string{"", "embed", "encoder.0.attention", "encoder.1.mlp", "größe.\xff"}
 
-// run makes so many calls.
+// run makes a number of calls.
 func (p *program) run(calls int) {
 	for i := range calls {
 		s := p.streams[p.r.IntN(len(p.streams))]

@@ -11,8 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestFilesForViewers writes before.pickle and after.pickle into the folder that CISTERN_SNAPSHOTS names, for a look at them with torch's own
-// viewers, and figures.json with what these must say.
+// TestFilesForViewers writes before.pickle and after.pickle into the folder CISTERN_SNAPSHOTS, to
+// be opened with torch's own viewers, and figures.json with the figures that these must show.
 func TestFilesForViewers(t *testing.T) {
 	dir := os.Getenv("CISTERN_SNAPSHOTS")
 	if dir == "" {

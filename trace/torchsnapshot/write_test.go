@@ -22,7 +22,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// needs64 skips a test of numbers beyond 31 bits: the reader of pickles makes int of them.
+// needs64 skips a test of numbers beyond 31 bits on 32-bit platforms: the reader of pickles returns
+// int.
 func needs64(t testing.TB) {
 	t.Helper()
 	if math.MaxInt == math.MaxInt32 {
@@ -37,7 +38,7 @@ func written(t testing.TB, states ...State) []byte {
 	return b.Bytes()
 }
 
-// value is what another package's reader makes of a pickle, as maps and slices.
+// value returns the pickle that another package's reader reads, as maps and slices.
 func value(t testing.TB, data []byte) map[string]any {
 	t.Helper()
 	u := pickle.NewUnpickler(bytes.NewReader(data))
@@ -78,7 +79,8 @@ var configurations = []string{"", "max_split_size_mb:20", "garbage_collection_th
 	"expandable_segments:True", "expandable_segments:True,expandable_granule_mb:4", "large_segment_size_mb:30,max_split_size_mb:40", "memory_limit:314572800",
 	"expandable_segments:True,memory_limit:314572800"}
 
-// TestVerifies: the replay of the file does what the cache did, to the last address, with Exact and without.
+// TestVerifies: the replay of the file repeats the cache's decisions, to the last address, with
+// Exact and without.
 func TestVerifies(t *testing.T) {
 	needs64(t)
 	for _, options := range configurations {
@@ -122,7 +124,7 @@ func TestCommand(t *testing.T) {
 	require.Contains(t, string(out), "snapshot.pickle[1]")
 }
 
-// TestValues compares all that another reader finds in the file with the snapshot.
+// TestValues compares everything that another reader finds in the file with the snapshot.
 func TestValues(t *testing.T) {
 	p := newProgram(t, "roundup_power2_divisions:[1:2,8:4,>:8],max_split_size_mb:64,garbage_collection_threshold:0.25,memory_limit:419430400", memcache.StacksAll)
 	p.run(600)
@@ -219,7 +221,7 @@ func TestValues(t *testing.T) {
 	}, v["external_annotations"])
 }
 
-// requireFrames: the step first, then Go's calls, then the module's parts and the category.
+// requireFrames requires the step first, then Go's calls, then the module's parts and the category.
 func requireFrames(t *testing.T, l memcache.Label, got any) {
 	t.Helper()
 	list := got.([]any)
@@ -252,7 +254,7 @@ func requireFrames(t *testing.T, l memcache.Label, got any) {
 	}
 }
 
-// TestKeys: ours are all that a file of PyTorch has, in each kind of dict.
+// TestKeys: the file has all keys of a file of PyTorch, in each kind of dict.
 func TestKeys(t *testing.T) {
 	torch, err := os.ReadFile("../../internal/recording/testdata/sample_with_stacks.pickle")
 	require.NoError(t, err)
@@ -267,7 +269,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// keys are the paths of a value's parts with their types.
+// keys returns the paths of a value's parts with their types.
 func keys(m map[string]string, path string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -283,8 +285,8 @@ func keys(m map[string]string, path string, v any) {
 	}
 }
 
-// TestOpcodes: the file has those opcodes alone that the readers of PyTorch have in common, with the lengths of their arguments, and no append of
-// so many values that JavaScript could not pass them to one call.
+// TestOpcodes: the file has only opcodes that the readers of PyTorch have in common, with the
+// lengths of their arguments, and no append has more values than JavaScript can pass to one call.
 func TestOpcodes(t *testing.T) {
 	p := newProgram(t, "", memcache.StacksAll)
 	p.run(3000)
@@ -330,7 +332,7 @@ func TestOpcodes(t *testing.T) {
 	require.Equal(t, []int{1}, values)
 }
 
-// TestNumbers: those around each change of form, as another reader has them.
+// TestNumbers: another reader finds the numbers around each change of form.
 func TestNumbers(t *testing.T) {
 	needs64(t)
 	for _, v := range []int64{0, 1, 255, 256, math.MaxInt32, math.MaxInt32 + 1, 1<<39 - 1, 1 << 39, 1<<47 + 5, math.MaxInt64, -1, math.MinInt32, math.MinInt32 - 1, -1 << 39, math.MinInt64} {
@@ -353,7 +355,8 @@ func TestNumbers(t *testing.T) {
 	require.Equal(t, uint64(1<<63+7), (*got.(*types.List))[0].(*big.Int).Uint64())
 }
 
-// TestColours: what memory_viz needs for its legend, and does not fail over.
+// TestColours: the file has the fields that memory_viz needs for its legend, and none on which it
+// fails.
 func TestColours(t *testing.T) {
 	categories := func(p *program) []any {
 		entries := value(t, written(t, p.state()))["device_traces"].([]any)[0].([]any)
@@ -378,7 +381,8 @@ func TestColours(t *testing.T) {
 	require.Equal(t, []any{"input", "unknown", "unknown"}, categories(p), "with the entry of the snapshot before")
 }
 
-// TestLabelsToldLater: entries show what their block was said to be for last, and what PyTorch has no word for is left out.
+// TestLabelsToldLater: entries have the last label of their block, and actions that PyTorch lacks
+// are omitted.
 func TestLabelsToldLater(t *testing.T) {
 	weight := memcache.Label{Module: "head", Category: memcache.CategoryParameter}
 	entries := value(t, written(t, State{Snapshot: memcache.Snapshot{History: []memcache.HistoryEntry{
@@ -398,7 +402,7 @@ func TestLabelsToldLater(t *testing.T) {
 	require.Equal(t, []string{"segment_alloc unknown ", "alloc parameter head (parameter)", "alloc unknown "}, got)
 }
 
-// TestWrongStates: nothing is written of what can't be one file.
+// TestWrongStates: states that can't be one file are errors, and nothing is written.
 func TestWrongStates(t *testing.T) {
 	var b bytes.Buffer
 	require.ErrorIs(t, Write(&b), ErrInvalid)

@@ -52,7 +52,7 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
-// limited takes so many writes.
+// limited accepts a limited number of writes.
 type limited struct {
 	left int
 	err  error
@@ -66,7 +66,7 @@ func (l *limited) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestTicks: labels of an axis have different texts, which are their values, at every zoom.
+// TestTicks: the labels of an axis have different texts, which are their values, at every zoom.
 func TestTicks(t *testing.T) {
 	b := open(t, 800, &Page{Data: JSON(nil), Script: `Object.assign(window, { ticks, timeTicks, stepTicks }); present(() => {}, () => {});`})
 	units := map[string]float64{"": 1, "µs": 1, "ms": 1e3, "s": 1e6}
