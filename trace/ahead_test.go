@@ -74,8 +74,8 @@ func TestLoaderCopiesAreInTheStepThatUsesThem(t *testing.T) {
 	assert.Equal(t, c.Started, c.Ended)
 }
 
-// TestLoaderCopiesOfEpochsThatAreGivenUp are in the run, and none is lost.
-func TestLoaderCopiesOfEpochsThatAreGivenUp(t *testing.T) {
+// TestLoaderCopiesOfAbandonedEpochs are in the run, and none is lost.
+func TestLoaderCopiesOfAbandonedEpochs(t *testing.T) {
 	f := newFixture(t, Config{})
 	run, span := f.parent(t)
 	l, err := loader.New(run, f.pool, loader.Config{Cache: f.cache, Compute: f.stream, Fields: []int64{4096}, Ahead: 2})

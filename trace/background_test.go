@@ -93,7 +93,7 @@ func begun(p *Profiler) {
 }
 
 // To complete steps takes queries of only a few of their events.
-func TestStepsAreAskedForTogether(t *testing.T) {
+func TestStepsAreQueriedTogether(t *testing.T) {
 	const steps, done = 64, 40
 	d, s, p := newBrittle(t, false)
 	begun(p)
@@ -125,7 +125,7 @@ func TestStepsAreAskedForTogether(t *testing.T) {
 
 // An event that was recorded while another step recorded its own says nothing about the other's
 // order, so it is queried.
-func TestEventsThatMetAreAskedFor(t *testing.T) {
+func TestEventsThatMetAreQueried(t *testing.T) {
 	for met, want := range map[bool]int64{false: 2, true: 3} { // of three
 		d, s, p := newBrittle(t, false)
 		begun(p)

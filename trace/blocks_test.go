@@ -164,7 +164,7 @@ func TestFreeOfATracedBlockTakesItsTime(t *testing.T) {
 }
 
 // Serials are unique in a cache only.
-func TestBlocksOfTwoCachesAreToldApart(t *testing.T) {
+func TestBlocksOfTwoCachesAreDistinguished(t *testing.T) {
 	f := newFixture(t, Config{AllEvery: 1})
 	second, err := memcache.New(f.dev, memcache.Config{Observer: f.tracer.Memory()})
 	require.NoError(t, err)

@@ -132,7 +132,7 @@ func TestEventsThatFail(t *testing.T) {
 }
 
 // Steps reuse the events of earlier ones. Race builds keep none.
-func TestEventsAreUsedAgain(t *testing.T) {
+func TestEventsAreReused(t *testing.T) {
 	d, _, p := newBrittle(t, true)
 	p.events = device.EventPool{Device: p.events.Device, Options: p.events.Options}
 	for i := range int64(3) {

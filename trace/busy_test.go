@@ -15,7 +15,7 @@ import (
 
 // A step separates the sleep of the host from the work of a kernel: in its profile, the summary,
 // and on its spans. The kernel and the host measure their own times.
-func TestBusyTimeIsApartFromWaiting(t *testing.T) {
+func TestBusyTimeExcludesWaits(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.traced(t)
 	var began, ended time.Time
@@ -72,7 +72,7 @@ func TestDevicePartBeginsWhenTheDeviceDoes(t *testing.T) {
 }
 
 // On a device that can't measure it there is no busy time, rather than a wrong one.
-func TestDevicesThatDontKnowTheirBusyTime(t *testing.T) {
+func TestDevicesWithoutABusyTime(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Stream: f.stream})
 	p.busy = nil
@@ -120,7 +120,7 @@ func TestAnchorsAreShared(t *testing.T) {
 }
 
 // An anchor that was reached is not queried again.
-func TestAnchorIsAskedForOnce(t *testing.T) {
+func TestAnchorIsQueriedOnce(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.traced(t)
 	begun(p)

@@ -109,7 +109,7 @@ func TestLateFailWithoutASpan(t *testing.T) {
 
 // Failed steps are in no mean, and the table has their number and that of requests that ran out of
 // memory.
-func TestFailedStepsAreApart(t *testing.T) {
+func TestFailedStepsAreSeparate(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Tracer: f.tracer})
 	run := func(n int64, bytes int64, fail error) *Step {

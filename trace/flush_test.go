@@ -16,7 +16,7 @@ import (
 
 // A cancelled Flush makes an error, with package fmt and the context. The race detector must see
 // the locks of both, or it reports them.
-func TestFlushThatIsCancelledIsNoDataRace(t *testing.T) {
+func TestCancelledFlushIsNotADataRace(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Stream: f.stream})
 	_, step := p.StartStep(t.Context(), 1)
@@ -47,7 +47,7 @@ func TestFlushThatIsCancelledIsNoDataRace(t *testing.T) {
 }
 
 // A Flush whose context ends still completes the finished step that the step's End left to it.
-func TestFlushThatIsCancelledCompletesWhatIsDone(t *testing.T) {
+func TestCancelledFlushCompletesFinishedSteps(t *testing.T) {
 	d, s, p := newBrittle(t, false)
 	begun(p)
 	_, step := p.StartStep(t.Context(), 1)
@@ -99,7 +99,7 @@ func TestEventsOfAStepThatEndsDuringClose(t *testing.T) {
 }
 
 // A Flush that waits for another Flush can be cancelled, too.
-func TestFlushThatWaitsForAnotherIsCancelled(t *testing.T) {
+func TestFlushThatWaitsForAnotherCanBeCancelled(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{})
 	p.drain <- struct{}{}

@@ -47,9 +47,9 @@ func TestHoldersOfThePeak(t *testing.T) {
 	}
 }
 
-// TestWhichStepsTell: the first two steps, and those with a peak above all before them; with
+// TestStepsThatReportHolders: the first two steps, and those with a peak above all before them; with
 // Holders all.
-func TestWhichStepsTell(t *testing.T) {
+func TestStepsThatReportHolders(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		f := newFixture(t, Config{})
 		p := f.profiler(t, ProfilerConfig{Holders: all})

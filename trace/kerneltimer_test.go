@@ -101,7 +101,7 @@ func TestKernelTimer(t *testing.T) {
 }
 
 // If the device measures busy time itself, that is used, and no kernel is timed.
-func TestKernelTimerOfADeviceThatTells(t *testing.T) {
+func TestKernelTimerOfADeviceWithABusyTime(t *testing.T) {
 	f := newFixture(t, Config{})
 	var kernels KernelTimer
 	s, err := f.dev.NewStream(device.StreamOptions{Launching: kernels.Launching})

@@ -97,7 +97,7 @@ func TestLimitIsLogged(t *testing.T) {
 }
 
 // Without an SDK for logs nothing is made.
-func TestNobodyReadsTheLog(t *testing.T) {
+func TestLogWithoutAReader(t *testing.T) {
 	for _, provider := range []log.LoggerProvider{nil, nooplog.NewLoggerProvider()} {
 		f := newFixture(t, Config{LoggerProvider: provider, Detail: Steps})
 		_, run := f.tracer.Memory().Start(t.Context(), memcache.OpAllocFailed)

@@ -227,7 +227,7 @@ func TestOutOfMemoryIsRecorded(t *testing.T) {
 }
 
 // At Steps neither failures nor copies are recorded on the span around them.
-func TestStepsTellsOfNoFailures(t *testing.T) {
+func TestStepsDetailRecordsNoFailures(t *testing.T) {
 	f := newFixture(t, Config{Detail: Steps})
 	ctx, parent := f.parent(t)
 	_, err := f.cache.Alloc(ctx, 100*mib, f.stream) // the driver is asked, and timed

@@ -84,7 +84,7 @@ func TestNestedStepsOfTwoTracers(t *testing.T) {
 }
 
 // Steps that are over are not kept reachable by steps that are started with their contexts.
-func TestStepsOverAreLetGo(t *testing.T) {
+func TestFinishedStepsAreReleased(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.traced(t)
 	ctx := t.Context()
@@ -98,7 +98,7 @@ func TestStepsOverAreLetGo(t *testing.T) {
 
 // Operations with a step's context after its end are inside of the span around the step, whether
 // the device has finished the step by then or not.
-func TestSpansAfterAStepBelongToWhatWasAroundIt(t *testing.T) {
+func TestSpansAfterAStepBelongToTheSpanAroundIt(t *testing.T) {
 	f := newFixture(t, Config{AllEvery: 2})
 	p := f.traced(t)
 	around, root := f.parent(t)

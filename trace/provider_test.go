@@ -167,7 +167,7 @@ func TestMetersThatRefuse(t *testing.T) {
 }
 
 // The stop of an earlier watch does not end a later one.
-func TestStopIsOfItsOwnWatch(t *testing.T) {
+func TestStopEndsItsOwnWatch(t *testing.T) {
 	f := newFixture(t, Config{})
 	stop, err := f.tracer.Watch(f.cache)
 	require.NoError(t, err)

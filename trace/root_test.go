@@ -101,7 +101,7 @@ func TestSlowNeedsAParent(t *testing.T) {
 }
 
 // Inside of a step that is not recorded, the guard does not search the context.
-func TestSilentTracersLookAtNoContext(t *testing.T) {
+func TestSilentTracersSearchNoContext(t *testing.T) {
 	f := newFixture(t, Config{TracerProvider: nooptrace.NewTracerProvider()})
 	assert.True(t, f.tracer.silent())
 	_, detail := f.tracer.detail(counted{t.Context(), t}, Slow)

@@ -202,7 +202,7 @@ func TestKernelsOfStepsThatOverlap(t *testing.T) {
 
 // A step that is over gets no more kernels, even if the device has not reached its end: they would
 // count for it, and their events would never be released.
-func TestKernelsBehindAStepThatIsNotComplete(t *testing.T) {
+func TestKernelsAfterAnIncompleteStep(t *testing.T) {
 	w := newClockwork(t)
 	first := w.start()
 	w.launch(1)
@@ -221,7 +221,7 @@ func TestKernelsBehindAStepThatIsNotComplete(t *testing.T) {
 }
 
 // Overlapping launches of several goroutines are not counted twice, in whatever order they end.
-func TestKernelsSideBySide(t *testing.T) {
+func TestOverlappingLaunches(t *testing.T) {
 	w := newClockwork(t)
 	s := w.start()
 	w.dev.now += 1000

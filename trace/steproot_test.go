@@ -209,9 +209,9 @@ func TestParallelRootsInAStepAreOfOtherTraces(t *testing.T) {
 	step.End()
 }
 
-// TestStepsLeftOutLeaveTheRunIn: operations with the context of a step that is over are in the run,
+// TestRunIsRecordedAfterUnsampledSteps: operations with the context of a step that is over are in the run,
 // although the sampler left the step out.
-func TestStepsLeftOutLeaveTheRunIn(t *testing.T) {
+func TestRunIsRecordedAfterUnsampledSteps(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithSampler(unlessStep{}))
 	f := newFixture(t, Config{TracerProvider: provider})

@@ -221,7 +221,7 @@ func (l *limited) Write(p []byte) (int, error) {
 }
 
 // A step that failed after it was summed up is in no mean and in no rate.
-func TestFailTakesAStepOutOfAllMeans(t *testing.T) {
+func TestFailRemovesAStepFromAllMeans(t *testing.T) {
 	var c collector
 	well := StepProfile{Hits: 3, Misses: 1, HostTime: 5, DeviceTime: 4, DeviceTimed: true, BusyTime: 2, BusyTimed: true}
 	failed := StepProfile{Hits: 1, Misses: 7, HostTime: 50, DeviceTime: 40, DeviceTimed: true, BusyTime: 30, BusyTimed: true}

@@ -115,7 +115,7 @@ func TestCopyTimesAreTheDevices(t *testing.T) {
 }
 
 // A copy that was never queued has no duration, and an unknown operation is not observed.
-func TestWhatIsNoCopy(t *testing.T) {
+func TestOperationsThatAreNotCopies(t *testing.T) {
 	f := newFixture(t, Config{})
 	ctx, _ := f.parent(t)
 	_, run := f.tracer.Transfer().Start(ctx, transfer.OpH2D)

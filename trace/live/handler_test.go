@@ -157,8 +157,8 @@ func TestDelta(t *testing.T) {
 	require.Eventually(t, func() bool { return s.deltas.Load() == 0 }, 10*time.Second, time.Millisecond, "who has gone is waited for no longer")
 }
 
-// TestDeltasShutNobodyOut: they are bounded, and end with Close, with the changes up to then.
-func TestDeltasShutNobodyOut(t *testing.T) {
+// TestDeltasAreBounded: they are bounded, and end with Close, with the changes up to then.
+func TestDeltasAreBounded(t *testing.T) {
 	s := newSite(t, Config{})
 	s.alloc("stays", 7*mib)
 	looked := make(chan struct{}, watchers)
@@ -344,8 +344,8 @@ func TestSlowClient(t *testing.T) {
 	require.Eventually(t, func() bool { return len(s.slots) == 0 }, 10*time.Second, time.Millisecond)
 }
 
-// TestClientThatTakesNothingIsCutOff: this holds although the client keeps the connection.
-func TestClientThatTakesNothingIsCutOff(t *testing.T) {
+// TestClientThatReadsNothingIsDisconnected: this holds although the client keeps the connection.
+func TestClientThatReadsNothingIsDisconnected(t *testing.T) {
 	s := newSite(t, Config{})
 	s.patience = time.Second // time enough for the first byte, however busy the machine is
 	c := s.slowClient()

@@ -141,9 +141,9 @@ func TestWatchersAreBounded(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.watch(t.Context(), "").r.StatusCode)
 }
 
-// TestEveryStepIsTold: each of many clients gets each step once and in order, or a count of missed
+// TestEveryStepIsSentOrCounted: each of many clients gets each step once and in order, or a count of missed
 // steps, whatever its pace.
-func TestEveryStepIsTold(t *testing.T) {
+func TestEveryStepIsSentOrCounted(t *testing.T) {
 	s := newSite(t, Config{Steps: 50})
 	const steps = 2000
 	var all sync.WaitGroup

@@ -71,9 +71,9 @@ func TestParallelReport(t *testing.T) {
 	}
 }
 
-// TestParallelReportOfWhatIsMissing: notes name ranks that ended early, failed, or wrote nothing,
+// TestParallelReportOfMissingData: notes name ranks that ended early, failed, or wrote nothing,
 // and their missing operations are not matched.
-func TestParallelReportOfWhatIsMissing(t *testing.T) {
+func TestParallelReportOfMissingData(t *testing.T) {
 	profiles, times := training(rand.New(rand.NewPCG(3, 3)), 3, 10)
 	profiles[1] = profiles[1][:6]
 	profiles[2][3].Failed = true

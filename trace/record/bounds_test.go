@@ -178,8 +178,8 @@ func TestLossAtMost(t *testing.T) {
 	})
 }
 
-// TestNewLabelsAreOfNoPool: only the allocation has the flag of a private pool.
-func TestNewLabelsAreOfNoPool(t *testing.T) {
+// TestNewLabelsHaveNoPoolFlag: only the allocation has the flag of a private pool.
+func TestNewLabelsHaveNoPoolFlag(t *testing.T) {
 	c, s := small(t, memcache.Config{})
 	pool, err := c.NewPool(memcache.PoolOptions{})
 	require.NoError(t, err)

@@ -343,7 +343,7 @@ func costsTheSame(t testing.TB, p *recording.Program, s *replay.Scenario) {
 	}
 	blocks := map[device.Ptr]int64{}
 	now, want.allocated = cost{}, 0
-	flushes, asked := int64(0), false // of the pending call; of the driver since
+	flushes, asked := int64(0), false // of the pending call; the driver has allocated since
 	for _, entry := range p.Entries {
 		switch entry.Action {
 		case recording.Alloc:

@@ -76,8 +76,8 @@ func TestOutOfMemoryPage(t *testing.T) {
 	require.True(t, strings.HasPrefix(text("oom-advice"), "What would have helped: no request fails with exact:False,memory_limit:134217728"), text("oom-advice"))
 }
 
-// TestNothingRanOut: other pages have no such box.
-func TestNothingRanOut(t *testing.T) {
+// TestPageWithoutAFailedRequest: other pages have no such box.
+func TestPageWithoutAFailedRequest(t *testing.T) {
 	browsertest.Program(t)
 	l := newLedger(t, memcache.Config{}, 1, everything)
 	mlp(l, 3, 0)

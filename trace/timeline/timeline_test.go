@@ -182,9 +182,9 @@ func TestOff(t *testing.T) {
 	require.Empty(t, on(events, program, "steps", "X"))
 }
 
-// TestStepsAreToldLate: a step that overlaps a time in which the timeline was on is written even if
+// TestStepsAreReportedLate: a step that overlaps a time in which the timeline was on is written even if
 // it is reported while it is off, and no other step is.
-func TestStepsAreToldLate(t *testing.T) {
+func TestStepsAreReportedLate(t *testing.T) {
 	out := &sink{}
 	tl, err := New(out)
 	require.NoError(t, err)
@@ -227,9 +227,9 @@ func TestStepsAreToldLate(t *testing.T) {
 	require.Equal(t, []string{"step 0", "step 2", "step 4"}, names(on(parse(t, out.bytes()), program, "steps", "X")))
 }
 
-// TestLabelsToldLater: a block's bytes move to the category of its new label, also while the
+// TestLabelsSetLater: a block's bytes move to the category of its new label, also while the
 // timeline is off.
-func TestLabelsToldLater(t *testing.T) {
+func TestLabelsSetLater(t *testing.T) {
 	r := newRig(t)
 	a, b := r.alloc(t.Context(), 512), r.alloc(t.Context(), 1024)
 	require.NoError(t, a.SetLabel(memcache.Label{Category: memcache.CategoryParameter}))
@@ -339,8 +339,8 @@ func TestStepBeforeTimeline(t *testing.T) {
 	require.Equal(t, []float64{0, 2e6}, []float64{steps[0].TS, steps[0].Dur})
 }
 
-// TestFreesAreNoSpans: a free or a new label waits for no span of another goroutine.
-func TestFreesAreNoSpans(t *testing.T) {
+// TestFreesAreNotSpans: a free or a new label waits for no span of another goroutine.
+func TestFreesAreNotSpans(t *testing.T) {
 	r := newRig(t)
 	b := r.alloc(t.Context(), 512)
 	r.tl.mu.Lock()

@@ -381,9 +381,9 @@ func TestColours(t *testing.T) {
 	require.Equal(t, []any{"input", "unknown", "unknown"}, categories(p), "with the entry of the snapshot before")
 }
 
-// TestLabelsToldLater: entries have the last label of their block, and actions that PyTorch lacks
+// TestLabelsSetLater: entries have the last label of their block, and actions that PyTorch lacks
 // are omitted.
-func TestLabelsToldLater(t *testing.T) {
+func TestLabelsSetLater(t *testing.T) {
 	weight := memcache.Label{Module: "head", Category: memcache.CategoryParameter}
 	entries := value(t, written(t, State{Snapshot: memcache.Snapshot{History: []memcache.HistoryEntry{
 		{Action: memcache.ActionSegmentAlloc, Address: 4096, Size: 1 << 21},
