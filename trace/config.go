@@ -22,8 +22,8 @@ type Config struct {
 	LoggerProvider log.LoggerProvider
 	// Detail is the level of detail of the spans.
 	Detail Detail
-	// AllEvery is the interval of steps with the detail All, beginning with the first step. The
-	// other steps have Detail. 0: there are none.
+	// AllEvery makes one step in AllEvery run at the detail All, beginning with the first step. The
+	// other steps have Detail. 0: no step runs at All.
 	AllEvery int
 	// Rank and WorldSize are the rank of the process or goroutine in the training, from 0 on, and
 	// the number of ranks, as in rendezvous.Config. Every span, metric and log record has them.

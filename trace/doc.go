@@ -90,7 +90,7 @@
 // histograms with the attribute error.type.
 //
 //	cistern.device.allocation.duration  driver allocations
-//	cistern.transfer.duration           copies
+//	cistern.transfer.duration           a pool's copies and launches, with their waits
 //	cistern.step.duration               a Profiler's steps
 //	cistern.step.data.wait_time         time of a step in a loader's Next
 //	cistern.step.memory.peak            the peaks of steps

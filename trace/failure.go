@@ -14,7 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// EventOutOfMemory is the name of the log event of a request that finally failed.
+// EventOutOfMemory is the name of the log event of a request that ran out of memory after all
+// retries.
 const EventOutOfMemory = "cistern.memory.out_of_memory"
 
 // eventAllocFailed is the event on the parent span of a failed allocation that has no span.

@@ -211,7 +211,7 @@ func (c *Communicator) poll(until *Step, wait bool, done func(device.Event) (boo
 			ended, told = append(ended, x), append(told, r)
 		}
 	}()
-	for i, x := range ended { // spans are made without the drain, because the tracer is not ours
+	for i, x := range ended { // without the drain, because this calls the SDK
 		c.tell(x, told[i], c.inner.AsyncError())
 	}
 	return err

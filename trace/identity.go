@@ -17,8 +17,7 @@ func identity(dev device.Device) []attribute.KeyValue {
 	return a
 }
 
-// description returns identity and attributes for spans only, which would only lengthen a metric
-// series.
+// description returns identity and further attributes, which spans have and metrics don't.
 func description(dev device.Device) []attribute.KeyValue {
 	a, p := identity(dev), dev.Properties()
 	if p.UUID != "" {
