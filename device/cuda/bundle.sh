@@ -6,7 +6,8 @@ cd "$(dirname "$0")/../.."
 rm -rf dist
 mkdir -p dist/data
 echo "module dist" >dist/go.mod # its files are not the module's
-for package in device device/cuda device/host device/null memcache transfer transfer/loader tensor tensor/backendtest tensor/gorgonia tensor/gorgonia/internal/strided autograd autograd/checkpoint autograd/nn autograd/offload autograd/optim autograd/parallel autograd/remat autograd/internal/compose trace; do
+gpu=$(git grep -l '^//go:build cuda$' -- '*_test.go' ':!internal' | xargs -n1 dirname | sort -u) # packages with tests on a GPU
+for package in device device/host device/null examples/mnist $gpu; do
 	mkdir -p "dist/$package"
 	go test -c -tags cuda -ldflags '-s -w' -o "dist/$package/package.test" "./$package"
 	cp "$package"/*.go "dist/$package/" # tests of the whole surface read them
