@@ -8,19 +8,20 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// The way of a request: alloc checks it and looks for a free chunk of its shard's arena (search.go), which is
-// all that a hit does. A miss goes on in miss.go.
+// The path of a request: alloc checks it and looks for a free chunk in its shard's arena
+// (search.go), which is all that a hit does. A miss continues in miss.go.
 
-// Alloc hands out a block of at least bytes bytes for work on stream. The contents are undefined: work that
-// was queued on the stream before the block's last free may still write it, and runs before what is queued
-// on the stream next.
+// Alloc returns a block of at least bytes bytes for work on stream. The contents are undefined.
+// Work that was queued on the stream before the block's last free may still write to it, and runs
+// before work that is queued on the stream afterwards.
 //
-// A free block of the stream is used if one fits; otherwise a segment is asked of the driver. If that fails
-// Alloc waits for the frees that are pending, returns all free segments, tries again, and asks the
-// reclaimers of OnPressure, before it returns an [*OutOfMemoryError].
+// Alloc takes a free block of the stream if one fits, and otherwise a new segment from the driver.
+// If the driver refuses, Alloc waits for pending frees, returns all free segments, tries again, and
+// calls the functions of OnPressure, before it returns an [*OutOfMemoryError].
 //
-// Zero bytes give the zero Block. ctx carries the scope and the private pool, is the parent of what observers see, and ends
-// waiting; when it is done at the start nothing changes.
+// For zero bytes Alloc returns the zero Block. ctx carries the scope, the label and the private
+// pool, is the parent of the observer's contexts, and ends waiting. If ctx has ended at the start,
+// Alloc fails and nothing changes.
 func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (Block, error) {
 	if bytes == 0 {
 		return Block{}, nil
@@ -35,14 +36,16 @@ func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (B
 	err := c.alloc(ctx, bytes, stream, &r)
 	r.history.leave()
 	c.settle(ctx)
-	// Field by field, here and below: a copy as a whole is loads of 16 bytes of what was stored 8 bytes at a time just before,
-	// for which the processor waits, 4 % of a pair.
+	// Field by field, here and below: copying the whole block would load 16 bytes at a time just
+	// after they were stored 8 bytes at a time. The processor stalls on that, which costs 4 % of an
+	// Alloc and Free pair.
 	b := &r.block
 	return Block{b.handout, b.chunk, b.serial, b.ptr, b.size, b.stream}, err
 }
 
-// AllocWorkspace is Alloc for scratch memory of kernels and libraries: the block's category is [CategoryWorkspace], and the rest of its label
-// that of ctx. It is Alloc with a context of [WithCategory], without the context.
+// AllocWorkspace is Alloc for scratch memory of kernels and libraries: the block's label is that of
+// ctx with [CategoryWorkspace]. It is equivalent to Alloc with a context of [WithCategory], and
+// avoids making that context.
 func (c *Cache) AllocWorkspace(ctx context.Context, bytes int64, stream device.Stream) (Block, error) {
 	if bytes == 0 {
 		return Block{}, nil
@@ -61,8 +64,8 @@ func (c *Cache) AllocWorkspace(ctx context.Context, bytes int64, stream device.S
 	return Block{b.handout, b.chunk, b.serial, b.ptr, b.size, b.stream}, err
 }
 
-// allocObserved is Alloc with an observer. What the request did is told from r, which was filled in under the shard's lock:
-// the block may be freed, and its chunk handed out again, by the time the observer looks.
+// allocObserved is Alloc with an observer. It reports from r, which was filled in under the shard's
+// lock, because the block may be freed, and its chunk reused, before the observer runs.
 func allocObserved(ctx context.Context, c *Cache, bytes int64, stream device.Stream, work bool) (Block, error) {
 	ctx, op := c.reporter.start(ctx, OpAlloc)
 	r := request{work: work}
@@ -85,8 +88,8 @@ func allocObserved(ctx context.Context, c *Cache, bytes int64, stream device.Str
 	return b, err
 }
 
-// alloc serves a request, and leaves in r what there is to tell of it. It is the path of every hit: it makes no allocation
-// by Go, takes one lock, and asks the context and the stream nothing that waits.
+// alloc serves a request and records the outcome in r. It is the path of every hit: it makes no Go
+// allocation, takes one lock, and calls no method of the context or the stream that waits.
 func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r *request) error {
 	if err := checkRequest(ctx, c.dev, bytes, stream); err != nil {
 		return r.refuse(ctx, err)
@@ -127,13 +130,15 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 		r.segmentBytes = r.segmentSize(c.shards.rules())
 		return c.grower.allocMiss(ctx, stream, r)
 	}
-	// Frees that are pending on other shards are no concern of a hit: their memory is other streams'. A miss asks for them, too.
+	// A hit needs no frees that are pending on other shards, because it can't use their memory. A
+	// miss polls them, too.
 	if r.shard.pending.events.Load() != 0 {
 		if err := r.shard.pending.poll(stream); err != nil {
 			return err
 		}
 	}
-	// The poll comes before, so that the chunks that it frees are stamped with the clock before this request, as in PyTorch.
+	// The poll comes first, so that the chunks that it frees get a clock value before this request,
+	// as in PyTorch.
 	if c.shards.gcArmed.Load() && r.Pool == nil {
 		c.shards.gcClock[r.Kind].Add(1)
 	}

@@ -8,44 +8,48 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// Block is a piece of device memory that Alloc handed out. It is a small value: copies are the same block.
-// The zero Block is empty: it has no memory, and recording and freeing it do nothing.
+// Block is a piece of device memory that Alloc returned. It is a small value, and copies are the
+// same block. The zero Block is empty: it has no memory, and recording and freeing it do nothing.
 //
-// Ptr, Size, StreamID and Serial belong to the copy and touch no shared memory, also after the block was
-// freed. RecordStream and Free may be called from any goroutine; a block that was freed is an error that
-// wraps [ErrFreed].
+// Ptr, Size, StreamID and Serial read only the copy, also after the block was freed. RecordStream
+// and Free may be called from any goroutine. On a freed block they return an error that wraps
+// [ErrFreed].
 type Block struct {
 	handout *handout
-	chunk   *placement.Chunk // the handout's, as long as the serial numbers agree: both are looked up at once
-	serial  uint64
-	ptr     device.Ptr
-	size    int64
-	stream  uint64
+	// chunk is the handout's chunk while the serial numbers agree. It is copied here so that both
+	// load at once.
+	chunk  *placement.Chunk
+	serial uint64
+	ptr    device.Ptr
+	size   int64
+	stream uint64
 }
 
-// Ptr is the address of the first byte, a multiple of 512 from the start of its segment.
+// Ptr returns the address of the first byte. Its offset in the segment is a multiple of 512.
 func (b Block) Ptr() device.Ptr { return b.ptr }
 
-// Size is the block's bytes: the request rounded to a multiple of 512 or, where the rest of a free block
-// was not worth keeping, up to 1 MiB more; in a pool with NoSplit a whole segment, and with NoCaching the request.
+// Size returns the block's bytes: the request rounded up to a multiple of 512 or, where the rest of
+// a free block was not worth keeping, up to 1 MiB more. In a pool with NoSplit it is the whole
+// segment, and with NoCaching the request.
 func (b Block) Size() int64 { return b.size }
 
-// StreamID is the ID of the stream that the block was allocated on.
+// StreamID returns the ID of the stream that the block was allocated on.
 func (b Block) StreamID() uint64 { return b.stream }
 
-// Serial is the number of this hand-out, never reused by its cache. The zero Block has 0.
+// Serial returns the number of this allocation, which its cache never reuses. It is 0 for the zero
+// Block.
 func (b Block) Serial() uint64 { return b.serial }
 
 // IsZero reports whether b is the zero Block.
 func (b Block) IsZero() bool { return b.handout == nil }
 
-// Range is the part of the block at [offset, offset+bytes), for a launch. It is not checked here: the
-// stream that gets it does that.
+// Range returns the part of the block at [offset, offset+bytes), for a launch. The stream that
+// receives it checks it; Range does not.
 func (b Block) Range(offset, bytes int64) device.Range {
 	return device.Range{Ptr: b.ptr + device.Ptr(offset), Bytes: bytes}
 }
 
-// String gives the serial, size and stream; never the address.
+// String returns the serial, size and stream, and never the address.
 func (b Block) String() string {
 	if b.IsZero() {
 		return "empty block"

@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Blocks are blocks that are freed together, as the buffers of one kernel launch are:
+// Blocks is a list of blocks that are freed together, such as the buffers of one kernel launch:
 //
 //	var launch memcache.Blocks
 //	defer launch.Free()
@@ -17,8 +17,8 @@ import (
 // The zero value is empty. One goroutine uses a Blocks at a time.
 type Blocks struct{ list []Block }
 
-// Alloc is [Cache.Alloc]; the block is freed by Free, which the caller may also do earlier itself. After an
-// error the blocks of before stay.
+// Alloc is [Cache.Alloc]. The block is freed by Blocks.Free, or earlier by the caller. An error
+// leaves the blocks in b unchanged.
 func (b *Blocks) Alloc(ctx context.Context, c *Cache, bytes int64, stream device.Stream) (Block, error) {
 	if c == nil {
 		return Block{}, fmt.Errorf("memcache: Blocks.Alloc: %w: the cache is nil", ErrInvalid)
@@ -30,7 +30,7 @@ func (b *Blocks) Alloc(ctx context.Context, c *Cache, bytes int64, stream device
 	return block, err
 }
 
-// RecordStream is [Block.RecordStream] of each block that was not freed yet.
+// RecordStream calls [Block.RecordStream] on each block that was not freed yet.
 func (b *Blocks) RecordStream(s device.Stream) error {
 	var errs []error
 	for _, block := range b.list {
@@ -41,8 +41,8 @@ func (b *Blocks) RecordStream(s device.Stream) error {
 	return errors.Join(errs...)
 }
 
-// Free frees the blocks that were not freed yet, the last one first, and leaves b empty. It goes on after an
-// error, and returns all errors.
+// Free frees the blocks that were not freed yet, in reverse order, and leaves b empty. It continues
+// after an error, and returns all errors.
 func (b *Blocks) Free() error {
 	var errs []error
 	for i := len(b.list) - 1; i >= 0; i-- {

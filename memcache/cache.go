@@ -16,46 +16,52 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// Where things are, for those who change the package, from the top down: no file uses what is far above it.
+// Files of the package, from the top down. No file uses one far above it.
 //
-//	alloc, free, context,      what programs call: a request, a free, what a context carries for them,
-//	relabel, pool, window,     private pools, scopes, all that is told of a cache,
-//	figures, summary,          and its history
+//	alloc, free, context,      the API: requests, frees, contexts, private pools, scopes,
+//	relabel, pool, window,     statistics, and the history
+//	figures, summary,
 //	addresses,
 //	recordhistory
 //	cache                      the Cache: its parts, limits, EmptyCache, Close
-//	miss, grow, expand,        what a miss does: memory from the driver and back to it, under the growth lock (grower)
-//	release, trim, shrink, remap,
-//	garbage, inherit, nocaching
-//	grower, oom, oomobserver,  the lock, the error, its observers, pressure callbacks before it, and waiters
-//	pressure, wait
-//	search, complete           the two paths that are hot, under one shard's lock: what a hit does, and the end of a free
+//	miss, grow, expand,        a miss: memory from the driver and back, under the growth
+//	release, trim, shrink,     lock (grower)
+//	remap, garbage, inherit,
+//	nocaching
+//	grower, oom, oomobserver,  the growth lock, the out-of-memory error and its observers,
+//	pressure, wait             pressure callbacks and waiters
+//	search, complete           the two hot paths under one shard's lock: a hit, and the end of
+//	                           a free
 //	pending                    freed chunks that other streams still use
-//	quota, ledger, usage,      statistics of hits, with exact peaks that streams don't contend for, and what is counted of all
-//	peak, charge, check        shards together; whose memory it was at a peak; what must hold
-//	request, handout, block,   one request; the owner of a block; the handle; internal/placement chooses the memory
-//	record
-//	shard                      what one stream has to itself, the table that finds it, and the locks of all of them
-//	scope, stats, profile,     the words in which things are told
+//	quota, ledger, usage,      statistics of hits, with exact peaks without contention between
+//	peak, charge, check        streams; counts of all shards together; the owners of memory at
+//	                           a peak; the invariants
+//	request, handout, block,   a request; the owner of a block; the handle;
+//	record                     internal/placement selects the memory
+//	shard                      the part of one stream, the table of shards, and their locks
+//	scope, stats, profile,     the types of the reports
 //	snapshot, segments, label,
-//	history, historyentry, historyring, historystream, callsites, framepcs
-//	observer, observers        who is told of operations
-//	config, options, parse,    options, PyTorch's string for them, the sizes that follow, and errors
+//	history, historyentry,
+//	historyring, callsites,
+//	historystream, framepcs
+//	observer, observers        the observer of operations
+//	config, options, parse,    options, PyTorch's option string, derived sizes, and errors
 //	sizing, errors
 //
-// Hits and frees (search, complete and what is below them) know nothing of the slow path; it takes chunks away from them under
-// their locks, works on what it took, and gives it back.
+// Hits and frees (search, complete and the files below them) don't use the slow path. The slow path
+// takes chunks from them under their locks, works on these chunks, and puts them back.
 
 // Cache is a caching allocator for one device. All methods may be called from any goroutine.
 //
-// The blocks of a stream are reused on that stream only. Allocating, freeing and reusing a block there needs
-// no synchronisation: what was queued on the stream before the free runs before what is queued after the
-// next allocation. Work on other streams needs RecordStream.
+// The blocks of a stream are reused on that stream only. Allocating, freeing and reusing a block
+// there needs no synchronisation, because work that was queued on the stream before the free runs
+// before work that is queued after the next allocation. Work on other streams needs RecordStream.
 //
-// Inside, a request and a free of a stream work on that stream's shard, under its lock; all else is the slow path, which
-// begins with the growth lock. Locks are taken in this order: growth, shards.mu, the shards' by stream ID, the pending frees', and
-// a scope's or the history's own last. The driver, observers, reclaimers and waits for streams are never called with a
-// lock but growth, so that hits go on meanwhile.
+// A hit and a free use only the shard of their stream, under its lock. Everything else is the slow
+// path, which begins with the growth lock. The lock order is: growth, shards.mu, the shards' locks
+// by stream ID, the lock of the pending frees, and last a scope's or the history's own lock. The
+// driver, observers and reclaimers are never called, and streams never waited for, with a lock
+// other than growth held, so that hits continue meanwhile.
 type Cache struct {
 	dev      device.Device
 	reporter reporter
@@ -67,23 +73,23 @@ type Cache struct {
 	reclaimers reclaimers
 
 	oomObservers oomObservers
-	opened       *opened.Ledger // of both; nil: not recorded
+	opened       *opened.Ledger // of the cache and its reclaimers; nil: not recorded
 
-	// Of private pools, guarded by shards.mu.
-	lastPoolNumber uint64           // of those that got the next
-	openPools      map[PoolID]*Pool // that were not released
+	// Private pools; guarded by shards.mu.
+	lastPoolNumber uint64           // of the last pool without an ID of its own
+	openPools      map[PoolID]*Pool // not yet released
 
-	// Of graphs, guarded by shards.mu.
+	// Graphs; guarded by shards.mu.
 	lastGraphNumber uint64
 	openGraphs      []*GraphMemory // in the order of their captures
 
-	unverified atomic.Int64 // operations until the next check, in builds that check
+	unverified atomic.Int64 // operations until the next check, with the tag invariants
 }
 
 // lastCacheNumber counts the caches of the process.
 var lastCacheNumber atomic.Uint64
 
-// New makes a cache for dev. The caller keeps dev, and closes it after the cache.
+// New creates a cache for dev. The caller keeps ownership of dev, and closes it after the cache.
 func New(dev device.Device, config Config) (*Cache, error) {
 	if dev == nil {
 		return nil, fmt.Errorf("memcache: New: %w: the device is nil", ErrInvalid)
@@ -121,7 +127,7 @@ func New(dev device.Device, config Config) (*Cache, error) {
 	return c, nil
 }
 
-// String is the device's name with the bytes that are allocated and reserved.
+// String returns the device's name and the allocated and reserved bytes.
 func (c *Cache) String() string {
 	if c == nil {
 		return "memcache.Cache(nil)"
@@ -130,12 +136,12 @@ func (c *Cache) String() string {
 	return fmt.Sprintf("cache on %s: %s allocated, %s reserved", c.dev.Name(), sizes.Format(s.AllocatedBytes.All.Current), sizes.Format(s.ReservedBytes.All.Current))
 }
 
-// Device is the cache's device.
+// Device returns the cache's device.
 func (c *Cache) Device() device.Device { return c.dev }
 
-// EmptyCache waits for the frees that are pending and returns every free segment to the driver
-// (torch.cuda.empty_cache). Segments with a block in use stay, and those of private pools that were not
-// released.
+// EmptyCache waits for pending frees and returns every free segment to the driver
+// (torch.cuda.empty_cache). Segments with a block in use stay, and so do the segments of unreleased
+// private pools.
 func (c *Cache) EmptyCache(ctx context.Context) error {
 	if invariants.Enabled {
 		defer c.verify()
@@ -146,12 +152,13 @@ func (c *Cache) EmptyCache(ctx context.Context) error {
 	return err
 }
 
-// OnPressure registers a function that is asked, after everything else failed, to free blocks so that a
-// segment of need bytes fits. It returns the bytes that it freed. If that is more than 0 the allocation is
-// tried again and, if it fails again, the function is asked again: it may free one block a call, and returns 0 when it has
-// none left. Then the next function is asked, in the order in which they were registered. It runs on the goroutine of the
-// allocation, without locks, and may use the cache. A request that it makes asks no function
-// if it fails. remove ends the registration, and may be called from the function.
+// OnPressure registers a function that frees blocks when a request finds no memory and everything
+// else has failed. need is the size of the segment that must fit, in bytes. f returns the number of
+// bytes that it freed. If that is more than 0 the allocation is retried, and if it fails again f is
+// called again: f may free one block per call, and returns 0 when it has none left. Then the next
+// function is called, in the order of registration. f runs on the goroutine of the allocation,
+// without locks, and may use the cache; a request that f makes calls no function if it fails.
+// remove ends the registration, and may be called from f.
 func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)) (remove func()) {
 	r := &reclaimer{free: f}
 	unlist := c.reclaimers.add(r)
@@ -162,9 +169,10 @@ func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)
 	}
 }
 
-// Close frees all segments and ends the cache. It waits for the frees that are pending. Blocks that are
-// still allocated are reported as an error, and their memory is freed as well: what uses it must be over.
-// The statistics count it as freed; scopes still show what they leaked. Close is idempotent.
+// Close frees all segments and ends the cache. It waits for pending frees. If blocks are still
+// allocated it returns an error that lists them, and frees their memory as well, so no work may use
+// them any more. The statistics count them as freed; scopes still report them as leaked. Close is
+// idempotent.
 func (c *Cache) Close() error {
 	if err := c.grower.lock(context.Background()); err != nil {
 		return err
@@ -174,7 +182,8 @@ func (c *Cache) Close() error {
 		return nil
 	}
 	c.shards.endEntered()
-	// An event that fails leaves its block pending. Its memory goes back all the same: the device has failed, or is closed.
+	// If an event fails its block stays pending. Its memory is freed all the same: the device has
+	// failed, or is closed.
 	errs := []error{c.shards.waitPending(context.Background(), nil)}
 	holders := c.ledger.holders()
 
@@ -189,14 +198,15 @@ func (c *Cache) Close() error {
 	}
 	var segments []*placement.Segment
 	for _, s := range c.shards.list() {
-		s.eachLive(s.noteFree) // those that leaked
+		s.eachLive(s.noteFree) // the leaked blocks
 		segments = slices.AppendSeq(segments, s.arena.Segments())
 		s.arena.Init(c.shards.rules(), s.id, false)
-		s.used = [2]delta{} // leaked blocks too have no memory any more
+		s.used = [2]delta{} // leaked blocks have no memory any more either
 		s.allocated.Store(0)
 	}
 	c.grower.lending = poolSet{}
-	// From here on every call finds the cache closed under its shard's lock, and nobody but this one has the segments.
+	// From here on every call finds the cache closed under its shard's lock, and only this
+	// goroutine uses the segments.
 	c.shards.unlockAll()
 	c.grower.waits.freed() // waiters find the cache closed
 	slices.SortFunc(segments, func(a, b *placement.Segment) int { return cmp.Compare(a.Ptr(), b.Ptr()) })
@@ -212,9 +222,10 @@ func (c *Cache) Close() error {
 	return errors.Join(errs...)
 }
 
-// verify panics if the cache's structures are inconsistent. It is called after every operation.
+// verify panics if the cache's structures are inconsistent. Builds with the tag invariants call it
+// after every operation.
 func (c *Cache) verify() {
-	// A large cache is looked at more rarely, so that a check costs an operation the same on average.
+	// A large cache is checked more rarely, so that the average cost per operation stays the same.
 	if c.unverified.Add(-1) > 0 {
 		return
 	}
@@ -225,7 +236,7 @@ func (c *Cache) verify() {
 	c.unverified.Store(blocks / blocksPerOperation)
 }
 
-// check reports what is inconsistent in the cache's structures.
+// check returns an error if the cache's structures are inconsistent.
 func (c *Cache) check() error {
 	_, err := c.ledger.check()
 	return err

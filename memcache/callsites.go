@@ -6,18 +6,20 @@ import (
 	"sync/atomic"
 )
 
-// callSites keeps one copy of each call stack. A program allocates in some hundred places, a million times: after the first
-// time a stack costs no memory, and little time. What costs is the walk of runtime.Callers, some 100 ns a frame, most of it
-// for the functions that were inlined: 5 µs for an allocation of a training step. The return addresses alone, which the frame
-// pointers lead to, take less than 100 ns, and tell two stacks apart just as well. So they are the key, and the walk is made
-// for a stack that is new. Where there are no frame pointers, or they end at C, every stack is walked.
+// callSites keeps one copy of each call stack. A program allocates at some hundred call sites, a
+// million times. Only the first allocation at a site costs memory. The cost of the others is the
+// walk of runtime.Callers: some 100 ns a frame, most of it for inlined functions, and 5 µs for an
+// allocation of a training step. Reading the return addresses through the frame pointers takes less
+// than 100 ns, and distinguishes stacks just as well. So the return addresses are the key, and only
+// a new stack is walked. Where frame pointers are missing, or end at C, every stack is walked.
 type callSites struct {
-	byFrames siteTable    // the key is the return addresses
-	byPCs    siteTable    // the key is the stack itself: several ways into the cache have one
+	byFrames siteTable    // keyed by the return addresses
+	byPCs    siteTable    // keyed by the stack itself, which several return-address keys may share
 	n        atomic.Int64 // stacks in both
 }
 
-// siteTable is a table of lists that only grow at their heads, so that a look-up takes no lock.
+// siteTable is a hash table of lists that grow only at their heads, so that a look-up takes no
+// lock.
 type siteTable [1 << 10]atomic.Pointer[callSite]
 
 // callSite is a stack in a list.
@@ -27,13 +29,15 @@ type callSite struct {
 	next     *callSite
 }
 
-// mostCallSites bounds the table: a program with more stacks, such as one that recurses, gets copies.
+// mostCallSites bounds the table: in a program with more stacks, such as a recursive one, the
+// others are copied each time.
 const mostCallSites = 1 << 16
 
 // mostFrames bounds a stack.
 const mostFrames = 64
 
-// caller is the stack of the caller's caller's caller: who calls Alloc or Free calls history.stack, which calls this.
+// caller returns the stack of the function that called Alloc or Free, three frames up: it is called
+// by history.stack.
 func (t *callSites) caller() []uintptr {
 	var frames, buffer [mostFrames]uintptr
 	n, whole := framePCs(&frames[0], len(frames))
@@ -52,7 +56,7 @@ func (t *callSites) caller() []uintptr {
 	return pcs
 }
 
-// intern is the one copy of a stack.
+// intern returns the one copy of a stack.
 func (t *callSites) intern(pcs []uintptr) []uintptr {
 	hash := hashPCs(pcs)
 	if s := t.byPCs.find(hash, pcs); s != nil {
@@ -70,7 +74,7 @@ func (t *callSites) intern(pcs []uintptr) []uintptr {
 	return s.pcs
 }
 
-// hashPCs is as FNV, but by words.
+// hashPCs is FNV by words instead of bytes.
 func hashPCs(pcs []uintptr) uint64 {
 	var hash uint64 = 14695981039346656037
 	for _, pc := range pcs {
@@ -84,7 +88,7 @@ func (t *siteTable) find(hash uint64, key []uintptr) *callSite {
 	return t[hash%uint64(len(t))].Load().find(hash, key)
 }
 
-// find looks in the list from s on.
+// find searches the list from s on.
 func (s *callSite) find(hash uint64, key []uintptr) *callSite {
 	for ; s != nil; s = s.next {
 		if s.hash == hash && slices.Equal(s.key, key) {
@@ -94,7 +98,8 @@ func (s *callSite) find(hash uint64, key []uintptr) *callSite {
 	return nil
 }
 
-// add adds s, unless another goroutine was faster: then it returns that one's.
+// add adds s and returns it, unless another goroutine has added an equal one: then it returns that
+// one.
 func (t *siteTable) add(s *callSite) *callSite {
 	head := &t[s.hash%uint64(len(t))]
 	for {

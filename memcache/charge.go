@@ -1,17 +1,16 @@
 package memcache
 
-// A block is charged to the scopes of its request, and discharged when it is freed.
-
-// charge counts a block in the open scopes of the chain that starts with s, and lets it keep the innermost of them. A scope
-// may be charged from several shards at once, so its chain has a lock. Scopes end in any order, so these need not
-// follow one another: the block notes how many scopes had ended, and was charged to those of the chain that ended later
-// or not at all. The block's shard is locked.
+// charge counts the block in the open scopes of the chain that starts with s, and stores the
+// innermost of them in the handout. Several shards may charge a scope at once, so each scope has a
+// lock. Scopes end in any order, so the charged scopes need not be adjacent in the chain. The
+// handout therefore stores how many scopes had ended: the block was charged to those scopes of the
+// chain that ended later or not at all. The block's shard is locked.
 func (h *handout) charge(s *Scope) {
 	h.scope, h.scopesEndedBefore = nil, s.ledger.scopesEnded
 	size := h.chunk.Size()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// From the inside out. An enclosing scope of another cache is passed over: it is charged by its own blocks.
+	// From the inside out. Scopes of other caches are skipped: their own blocks charge them.
 	for ; s != nil; s = s.parent.innermostOf(s.ledger) {
 		if s.ended != 0 {
 			continue
@@ -25,7 +24,7 @@ func (h *handout) charge(s *Scope) {
 	}
 }
 
-// discharge takes a block out of the scopes that it was charged to. The block's shard is locked.
+// discharge removes the block from the scopes that it was charged to. The block's shard is locked.
 func (h *handout) discharge() {
 	s := h.scope
 	h.scope = nil

@@ -7,11 +7,13 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// What must hold between operations, as code: tests call it, and builds with the tag invariants after operations. It walks
-// every segment, and compares what the chunks say with the indexes, the statistics and the quotas.
+// The invariants between operations. Tests check them, and builds with the tag invariants check
+// them after operations. A check walks every segment, and compares its chunks with the indexes, the
+// statistics and the quotas.
 
-// check reports what is inconsistent, and counts the blocks that it looked at. It may run at any time: blocks that the
-// holder of the growth lock works on, outside of the index, belong to nobody else.
+// check returns an error if the cache's structures are inconsistent, and the number of blocks that
+// it visited. It may run at any time: only the holder of the growth lock uses the blocks that it
+// has taken out of the index.
 func (l *ledger) check() (blocks int64, err error) {
 	l.shards.lockAll()
 	defer l.shards.unlockAll()
@@ -29,8 +31,8 @@ func (l *ledger) check() (blocks int64, err error) {
 	return blocks, errors.Join(l.checkQuotas(), l.checkStats(&want), l.checkPeaks(), l.checkPools())
 }
 
-// checkQuotas requires what exact peaks rest on (usage): no shard uses more than its quotas, and they add up to the peaks.
-// All shards are locked.
+// checkQuotas checks the basis of exact peaks (usage.go): no shard uses more than its quotas, and
+// the quotas add up to the peaks. All shards are locked.
 func (l *ledger) checkQuotas() error {
 	for row := range rows {
 		for g := range gauges {
@@ -46,7 +48,7 @@ func (l *ledger) checkQuotas() error {
 			}
 		}
 	}
-	// The same for the two gauges that windows have.
+	// The same for the two gauges of windows.
 	for i, scope := range l.openScopes {
 		var quotas scopeQuota
 		for _, sh := range l.shards.list() {
@@ -64,7 +66,7 @@ func (l *ledger) checkQuotas() error {
 	return nil
 }
 
-// checkPeaks requires those who held the peaks to add up to them. All shards are locked.
+// checkPeaks checks that the blocks recorded at each peak add up to it. All shards are locked.
 func (l *ledger) checkPeaks() error {
 	sum := func(log func(*shard) *peakLog) (n int64) {
 		for _, note := range l.notesOfPeak(log) {
@@ -73,18 +75,18 @@ func (l *ledger) checkPeaks() error {
 		return n
 	}
 	if n, peak := sum(func(s *shard) *peakLog { return &s.peak }), l.peaks[allPools][gaugeAllocatedBytes]; n != peak {
-		return fmt.Errorf("who held the peak of %d bytes adds up to %d", peak, n)
+		return fmt.Errorf("the holders of the peak of %d bytes add up to %d", peak, n)
 	}
 	for i, scope := range l.openScopes {
 		if n, peak := sum(func(s *shard) *peakLog { return &s.scopes[i].peak }), scope.window.Allocated.Peak; n != peak {
-			return fmt.Errorf("who held the peak of %d bytes of scope %q adds up to %d", peak, scope.name, n)
+			return fmt.Errorf("the holders of the peak of %d bytes of scope %q add up to %d", peak, scope.name, n)
 		}
 	}
 	return nil
 }
 
-// checkStats compares what is in use by the statistics with what the blocks say; peaks and sums can't be had from blocks, so
-// that of them only bounds are checked. All shards are locked.
+// checkStats compares the current statistics with the sums over the blocks. Peaks and totals can't
+// be derived from blocks, so only their bounds are checked. All shards are locked.
 func (l *ledger) checkStats(want *Stats) error {
 	stats := l.sumStats()
 	var got, expected []int64
@@ -93,7 +95,7 @@ func (l *ledger) checkStats(want *Stats) error {
 		got, expected = append(got, s.Current), append(expected, says[i].Current)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(expected) {
-		return fmt.Errorf("current statistics %v, the blocks say %v", got, expected)
+		return fmt.Errorf("the current statistics are %v, those of the blocks %v", got, expected)
 	}
 	for _, s := range stats.quantities() {
 		if s.Peak < s.Current || s.Current < 0 || s.Allocated < 0 || s.Freed < 0 {
@@ -103,8 +105,8 @@ func (l *ledger) checkStats(want *Stats) error {
 	return nil
 }
 
-// check reports what is inconsistent in the shard, and adds what its blocks say to want. The statistics are compared for all
-// shards together, since some of them are counted once for the cache.
+// check returns an error if the shard is inconsistent, and adds its blocks to want. The statistics
+// are compared for all shards together, because some of them are counted once for the cache.
 func (s *shard) check(want *Stats) (blocks int64, err error) {
 	if err := s.arena.Check(len(s.cache.grower.held) > 0, s.shards.config().NoCaching); err != nil {
 		return 0, fmt.Errorf("shard %d: %w", s.id, err)
@@ -156,7 +158,8 @@ func (s *shard) checkSegment(seg *placement.Segment, want *Stats) (blocks int64,
 	return blocks, nil
 }
 
-// checkPools compares what is in use by the statistics of private pools with what the blocks say. All shards are locked.
+// checkPools compares the current statistics of private pools with the sums over their blocks. All
+// shards are locked.
 func (l *ledger) checkPools() error {
 	pools := make(map[*poolCounts]*Stats)
 	for _, s := range l.shards.list() {
@@ -177,8 +180,9 @@ func (l *ledger) checkPools() error {
 		got := c.read()
 		says := want.quantities()
 		for i, q := range got.quantities() {
-			if i < len(says)-1 && (q.Current != says[i].Current || q.Peak < q.Current || q.Allocated-q.Freed != q.Current) { // but OversizeSegments
-				return fmt.Errorf("quantity %d of a pool is %+v, the blocks say %d", i, *q, says[i].Current)
+			// The last quantity, OversizeSegments, is not counted for pools.
+			if i < len(says)-1 && (q.Current != says[i].Current || q.Peak < q.Current || q.Allocated-q.Freed != q.Current) {
+				return fmt.Errorf("quantity %d of a pool is %+v, that of its blocks %d", i, *q, says[i].Current)
 			}
 		}
 	}

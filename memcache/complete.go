@@ -2,15 +2,16 @@ package memcache
 
 import "github.com/cistern-ml/cistern/memcache/internal/placement"
 
-// The end of a free whose memory had to wait for other streams: with PyTorch's history's word free_completed.
+// The end of a free that had to wait for other streams (free_completed in PyTorch's history).
 
-// tryCompleteFree is completeFree with its delta, for a pending block. Unless all shards are locked it does nothing if a
-// quota is in the way, and says so. s.mu is held.
+// tryCompleteFree applies the delta of a pending block's free and completes the free. Unless all
+// shards are locked it does nothing and returns false if a quota does not allow the delta. s.mu is
+// held.
 func (s *shard) tryCompleteFree(h *handout, inFree, allLocked bool) bool {
 	if s.shards.closed {
 		return true
 	}
-	// Between the free and now the neighbours may have changed: the delta is that of this moment.
+	// The neighbours may have changed since the free, so the delta is computed now.
 	var d delta
 	freeDelta(h.chunk, &d)
 	if !s.add(nil, h.chunk.Kind(), &d, allLocked) {
@@ -22,7 +23,7 @@ func (s *shard) tryCompleteFree(h *handout, inFree, allLocked bool) bool {
 	return true
 }
 
-// freeDelta adds to d what completeFree changes. The lock of the chunk's shard is held.
+// freeDelta adds the changes that completeFree makes to d. The lock of the chunk's shard is held.
 func freeDelta(m *placement.Chunk, d *delta) {
 	d[gaugeActiveBlocks]--
 	d[gaugeActiveBytes] -= m.Size()
@@ -32,7 +33,7 @@ func freeDelta(m *placement.Chunk, d *delta) {
 	d[gaugeInactiveSplitBytes] += inactive.Bytes
 }
 
-// completeFree makes a pending block's memory available. s.mu is held, and the delta was applied.
+// completeFree makes a pending block's memory available. The delta was applied. s.mu is held.
 func (s *shard) completeFree(h *handout) {
 	m := h.chunk
 	m.Tag = h.label

@@ -7,35 +7,35 @@ import (
 	"strings"
 )
 
-// ctxState is what a context carries for the caches: the scope, the private pools and the label of requests. It is never
-// changed, but replaced in a new context. One value holds everything, so that a request looks up one key: a look-up in a
-// context costs some nanoseconds for each value that was put on top.
+// ctxState is what a context carries for the caches: the scope, the private pools and the label of
+// requests. It is immutable; a new context gets a new one. All of it is one value, so that a
+// request looks up one key: a look-up costs some nanoseconds for each context that wraps the value.
 type ctxState struct {
 	scope *Scope   // the innermost one, of any cache
 	label *Label   // nil: none
-	work  *Label   // label, with CategoryWorkspace; nil: none
-	rare  *ctxRare // nil: nothing of it
+	work  *Label   // label with CategoryWorkspace; nil: none
+	rare  *ctxRare // nil: empty
 }
 
-// ctxRare is what few contexts carry. It is never changed either.
+// ctxRare is the part that few contexts carry. It is immutable, too.
 type ctxRare struct {
-	pools []*Pool // at most one of each cache; a program has few caches
-	tasks []*task // at most one of each cache: see Cache.Wait
+	pools []*Pool // at most one for each cache; a program uses few caches
+	tasks []*task // at most one for each cache: see Cache.Wait
 }
 
-// noRare is of contexts that carry nothing rare.
+// noRare is the empty ctxRare.
 var noRare ctxRare
 
-// rarely returns what is rare, never nil.
+// rarely returns state.rare, or an empty ctxRare instead of nil.
 func (state *ctxState) rarely() *ctxRare { return cmp.Or(state.rare, &noRare) }
 
 // ctxKey is the key of the ctxState in a context.
 type ctxKey struct{}
 
-// noState is of contexts that carry nothing.
+// noState is the state of contexts that carry nothing.
 var noState ctxState
 
-// ctxStateOf returns what ctx carries, never nil.
+// ctxStateOf returns the state that ctx carries, or an empty one instead of nil.
 func ctxStateOf(ctx context.Context) *ctxState {
 	if ctx == nil {
 		return &noState
@@ -46,17 +46,17 @@ func ctxStateOf(ctx context.Context) *ctxState {
 	return &noState
 }
 
-// carrier is a context that carries a state, in one allocation.
+// carrier is a context with its state, in one Go allocation.
 type carrier struct {
 	context.Context
 	state ctxState
-	label Label // what state.label points at, if the context has a label of its own
-	work  Label // and what state.work does
+	label Label // target of state.label, if the context has a label of its own
+	work  Label // target of state.work, likewise
 }
 
-// carry returns a context with what ctx carries, changed by change. It stands in the place of a carrier, whose state it
-// replaces whole, rather than on top of it: the layers of a model don't make look-ups slower. A nil context stays nil, which
-// Alloc refuses.
+// carry returns a context with the state of ctx, changed by change. If ctx is a carrier, the new
+// one replaces it instead of wrapping it, so that look-ups do not get slower with each layer of a
+// model. A nil context stays nil, and Alloc refuses it.
 func carry(ctx context.Context, change func(*carrier)) context.Context {
 	if ctx == nil {
 		return nil
@@ -67,7 +67,7 @@ func carry(ctx context.Context, change func(*carrier)) context.Context {
 	return c
 }
 
-// onto makes a new carrier carry what ctx carries.
+// onto gives a new carrier the state of ctx.
 func (c *carrier) onto(ctx context.Context) {
 	c.Context, c.state = ctx, *ctxStateOf(ctx)
 	if replaced, ok := ctx.(*carrier); ok {
@@ -75,17 +75,18 @@ func (c *carrier) onto(ctx context.Context) {
 	}
 }
 
-// setLabel gives a new carrier a label of its own. The labels of contexts are never changed: blocks point at them.
+// setLabel gives a new carrier a label of its own. The labels of contexts are never changed,
+// because blocks point to them.
 func (c *carrier) setLabel(l Label) {
 	c.label, c.state.label = l, &c.label
 	c.work, c.state.work = l, &c.work
 	c.work.Category = CategoryWorkspace
 }
 
-// workspace is the label of a context that has none, for workspaces.
+// workspace is the label of workspaces whose context has no label.
 var workspace = Label{Category: CategoryWorkspace}
 
-// Value is context.Context's.
+// Value implements context.Context.
 func (c *carrier) Value(key any) any {
 	if key == (ctxKey{}) {
 		return &c.state
@@ -93,7 +94,7 @@ func (c *carrier) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// poolOf returns the pool of c that the context chose, or nil for the default pool.
+// poolOf returns the pool of c that the context selects, or nil for the default pool.
 func (state *ctxState) poolOf(c *Cache) *Pool {
 	if state.rare == nil {
 		return nil
@@ -106,7 +107,8 @@ func (state *ctxState) poolOf(c *Cache) *Pool {
 	return nil
 }
 
-// WithModule returns a context whose allocations belong to a part, by its name, of the module that ctx names.
+// WithModule returns a context whose allocations belong to the part called name of the module in
+// ctx's label.
 func WithModule(ctx context.Context, name string) context.Context {
 	return relabel(ctx, func(l *Label) {
 		if l.Module != "" && name != "" {
@@ -116,18 +118,19 @@ func WithModule(ctx context.Context, name string) context.Context {
 	})
 }
 
-// WithCategory returns a context whose allocations are of a category.
+// WithCategory returns a context whose allocations have the category c.
 func WithCategory(ctx context.Context, c Category) context.Context {
 	return relabel(ctx, func(l *Label) { l.Category = c })
 }
 
-// WithStep returns a context whose allocations belong to a training step; 0: to none.
+// WithStep returns a context whose allocations belong to a training step; 0: to no step.
 func WithStep(ctx context.Context, step int64) context.Context {
 	return relabel(ctx, func(l *Label) { l.Step = step })
 }
 
-// WithTag returns a context whose allocations have a pair of the program's own, in place of an earlier one with the same
-// key. Line ends in key and value, and each "=" in the key, become spaces.
+// WithTag returns a context whose allocations have a key and a value of the program's own. The
+// value replaces an earlier one of the same key. Line ends in key and value, and each "=" in the
+// key, become spaces.
 func WithTag(ctx context.Context, key, value string) context.Context {
 	key = tagKey(key)
 	value = strings.ReplaceAll(value, "\n", " ")
@@ -148,19 +151,21 @@ func WithLabel(ctx context.Context, l Label) context.Context {
 	return relabel(ctx, func(own *Label) { *own = l })
 }
 
-// LabelContexts makes contexts with labels as [WithLabel] does, in groups of sixteen and more: for a program that makes many of them, as a training
-// step does one for each module. They may be used from any goroutine, LabelContexts itself by one. The zero value is ready.
+// LabelContexts makes contexts with labels as [WithLabel] does, and allocates them in groups of
+// sixteen or more. It is for programs that make many of them, such as one per module in each
+// training step. Any goroutine may use the contexts; one goroutine at a time may use LabelContexts
+// itself. The zero value is ready to use.
 type LabelContexts struct {
 	fresh []carrier
-	group int // how many were made last, or are to be made next
+	group int // size of the last group, or of the next one if nothing was made
 	made  int
 }
 
-// Expect announces how many contexts are about to be made, so that they are one object of the Go heap. Of
-// more than 65,536 only so many are.
+// Expect announces that n contexts are about to be made, so that they become one object of the Go
+// heap. Only the first 65,536 are covered.
 func (c *LabelContexts) Expect(n int) { c.group = min(max(n, 0), 1<<16) }
 
-// Made is how many contexts were made.
+// Made returns the number of contexts made.
 func (c *LabelContexts) Made() int { return c.made }
 
 // With returns a context whose allocations have the label l, whatever label ctx has.
@@ -182,7 +187,7 @@ func (c *LabelContexts) With(ctx context.Context, l Label) context.Context {
 	return to
 }
 
-// LabelOf is the label that ctx gives to allocations.
+// LabelOf returns the label that ctx gives to allocations.
 func LabelOf(ctx context.Context) Label { return ctxStateOf(ctx).label.value() }
 
 // relabel returns a context with a label of its own.
@@ -194,10 +199,11 @@ func relabel(ctx context.Context, change func(*Label)) context.Context {
 	})
 }
 
-// Context returns a context with which Alloc takes memory from the pool (torch.cuda.use_mem_pool), on any
-// stream and goroutine. Free needs no context: each block returns to its own pool. Inside of each other the
-// innermost pool counts. A context carries one pool of each cache, and a cache passes over those of other
-// caches. The nil Pool's Context returns ctx as it is. [Cache.WithoutPool] leaves the pool again.
+// Context returns a context with which Alloc takes memory from the pool (torch.cuda.use_mem_pool),
+// on any stream and goroutine. Free needs no such context: each block returns to its own pool. Of
+// nested contexts the innermost pool applies. A context carries one pool per cache, and each cache
+// ignores the pools of other caches. The nil Pool's Context returns ctx unchanged.
+// [Cache.WithoutPool] selects the default pool again.
 func (p *Pool) Context(ctx context.Context) context.Context {
 	if p == nil {
 		return ctx
@@ -205,16 +211,17 @@ func (p *Pool) Context(ctx context.Context) context.Context {
 	return p.cache.withPool(ctx, p)
 }
 
-// WithoutPool returns a context with which Alloc takes memory from the default pool, whatever pool of this
-// cache ctx carries.
+// WithoutPool returns a context with which Alloc takes memory from the default pool, whichever pool
+// of this cache ctx carries.
 func (c *Cache) WithoutPool(ctx context.Context) context.Context { return c.withPool(ctx, nil) }
 
-// PoolOf is the pool of this cache that Alloc takes memory from with the context; nil is the default pool.
+// PoolOf returns the pool of this cache that Alloc with ctx takes memory from; nil is the default
+// pool.
 func (c *Cache) PoolOf(ctx context.Context) *Pool { return ctxStateOf(ctx).poolOf(c) }
 
-// withPool returns a context with p in place of the pool of c that ctx carries; nil: with none.
+// withPool returns a context with p instead of the pool of c that ctx carries; nil: without a pool
+// of c.
 func (c *Cache) withPool(ctx context.Context, p *Pool) context.Context {
-	// A context that is used with several caches keeps the pools of the others.
 	return carry(ctx, func(within *carrier) {
 		var pools []*Pool
 		if p != nil {

@@ -8,22 +8,26 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Frees that are put aside, as no event can be recorded for them yet: those of blocks that are used by a stream that is captured. An event
-// that is recorded there is a part of the graph, and nobody may ask for it. Such a free is taken up by the first request, or flush, after the capture,
-// and then waits for the streams as any does; with GraphCaptureRecordStreamReuse a request inside of the capture may be served by it.
+// Deferred frees: those of blocks that a stream in capture uses. No event can be recorded for them
+// yet, because an event recorded on that stream becomes a part of the graph and can't be queried.
+// The first request or flush after the capture processes such a free, which then waits for the
+// streams as any other free does. With GraphCaptureRecordStreamReuse a request in the capture may
+// reuse the block.
 //
-// In PyTorch, and here with Exact, all such frees are put aside while a pool is entered (Pool.Enter), by a capture or otherwise, whatever
-// stream they wait for, and no request looks at the others. When they are taken up the streams that were recorded
-// meanwhile are forgotten: what a capture has queued there runs in replays, which are ordered by themselves.
+// In PyTorch, and here with Exact, every free of a block with recorded streams is deferred while a
+// pool is entered (Pool.Enter), by a capture or otherwise, and no request polls the other pending
+// frees. When the deferred frees are processed, the streams that were recorded while a pool was
+// entered are dropped: work that a capture queued there runs in replays, which are ordered by
+// themselves.
 
-// enter begins a context.
+// enter counts an entered pool.
 func (p *pendingFrees) enter() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.entered.Add(1)
 }
 
-// leave ends a context, unless Close has ended all.
+// leave ends an enter, unless Close has ended all.
 func (p *pendingFrees) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -35,7 +39,7 @@ func (p *pendingFrees) leave() {
 // inContext reports whether a pool is entered; never without Exact.
 func (all *shards) inContext() bool { return all.exact != nil && all.exact.entered.Load() > 0 }
 
-// endEntered ends all contexts, for Close.
+// endEntered ends all enters, for Close.
 func (all *shards) endEntered() {
 	if p := all.exact; p != nil {
 		p.mu.Lock()
@@ -44,7 +48,7 @@ func (all *shards) endEntered() {
 	}
 }
 
-// captured reports whether one of the streams is captured.
+// captured reports whether one of the streams is in a capture.
 func captured(streams []device.Stream) bool {
 	return slices.ContainsFunc(streams, func(s device.Stream) bool {
 		c, ok := s.(device.GraphCapturer)
@@ -52,7 +56,8 @@ func captured(streams []device.Stream) bool {
 	})
 }
 
-// deferFree puts the free of a block aside that other streams use, if a pool is entered or one of them is captured.
+// deferFree defers the free of a block that other streams use, if a pool is entered or one of the
+// streams is in a capture. It reports whether it did.
 func (p *pendingFrees) deferFree(h *handout) bool {
 	if p.entered.Load() == 0 && !captured(h.uses) {
 		return false
@@ -67,11 +72,12 @@ func (p *pendingFrees) deferFree(h *handout) bool {
 	}
 	p.deferred = append(p.deferred, h)
 	p.deferredCount.Add(1)
-	p.events.Add(1) // so that requests look
+	p.events.Add(1) // so that requests poll
 	return true
 }
 
-// marksOf are marks of the streams that use a block, its own first; nil if one is not captured.
+// marksOf returns marks of the streams that use a block, its own stream first; nil if one is not in
+// a capture.
 func marksOf(h *handout) []device.CaptureMark {
 	marks := make([]device.CaptureMark, 0, 1+len(h.uses))
 	for i := -1; i < len(h.uses); i++ {
@@ -92,8 +98,9 @@ func marksOf(h *handout) []device.CaptureMark {
 	return marks
 }
 
-// takeDeferred takes those out that are ready. PyTorch goes through them in the order of a table by their addresses in the heap; here it is that of
-// the streams that use them, as with completions.
+// takeDeferred removes the deferred frees that are ready and returns them. PyTorch processes them
+// in the order of a table by their heap addresses; here the order is that of the streams that use
+// them, as with completions.
 func (p *pendingFrees) takeDeferred(ready func(*handout) bool) (list []*handout) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +117,8 @@ func (p *pendingFrees) takeDeferred(ready func(*handout) bool) (list []*handout)
 	return list
 }
 
-// recordDeferred takes up the frees that were put aside, unless a pool is entered or their streams are captured still. No lock is held.
+// recordDeferred processes the deferred frees, unless a pool is entered or their streams are still
+// in a capture. No lock is held.
 func (p *pendingFrees) recordDeferred() error {
 	list := p.takeDeferred(func(h *handout) bool { return p.entered.Load() == 0 && !captured(h.uses) })
 	var errs []error
@@ -124,8 +132,8 @@ func (p *pendingFrees) recordDeferred() error {
 	return errors.Join(errs...)
 }
 
-// reuseDeferred ends the frees of blocks of a stream that is captured, if what it captures from now on runs after all that used them. No lock is
-// held.
+// reuseDeferred completes the frees of blocks of a stream in capture, if what it captures from now
+// on runs after all uses of the block. No lock is held.
 func (p *pendingFrees) reuseDeferred(s device.Stream) {
 	if s == nil || !p.shards.config().GraphCaptureRecordStreamReuse {
 		return

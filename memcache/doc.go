@@ -8,74 +8,82 @@
 //
 // # How it works
 //
-// The driver gives segments of 2 MiB, 20 MiB, or more for large requests; they are split into blocks. A
-// request takes the smallest free block of its stream that fits, at the lowest address. A freed block merges
-// with its free neighbours. Requests up to 1 MiB and larger ones live in different segments, so that small
-// blocks don't pin large segments.
+// The driver supplies segments of 2 MiB, of 20 MiB, or larger ones for large requests. The cache
+// splits them into blocks. A request takes the smallest free block of its stream that fits, and of
+// several such blocks the one at the lowest address. A freed block merges with its free neighbours.
+// Requests up to 1 MiB and larger requests use different segments, so that small blocks don't pin
+// large segments.
 //
 // # Streams
 //
-// A block belongs to the stream that it was allocated on, and is reused there at once after its free: the
-// stream's own order keeps the old use before the new one. When another stream uses the block, tell the
-// cache with [Block.RecordStream], or the memory may be handed out again under that stream's work. The block
-// then returns when every recorded stream is past the free, which later allocations notice.
+// A block belongs to the stream that it was allocated on. After its free it is reusable on that
+// stream at once, because the stream's order runs the old use before the new one. When another
+// stream uses the block, call [Block.RecordStream]. Otherwise the memory may be reused while that
+// stream still accesses it. A recorded block becomes free when every recorded stream has completed
+// the work that was queued before the free; later allocations poll for that.
 //
-// A request that finds nothing free may also use memory that other streams are still using, after a
-// wait on the device: see [Config.ReuseAcrossStreams].
+// A request that finds no free block may also use memory that other streams still use, after a wait
+// on the device: see [Config.ReuseAcrossStreams].
 //
 // # Options
 //
-// The fields of [Config] are PyTorch's options under PyTorch's names, and [ParseConfig] reads PyTorch's string:
+// The fields of [Config] are PyTorch's options under PyTorch's names, and [ParseConfig] parses
+// PyTorch's option string:
 //
-//	config, err := memcache.ParseConfig("expandable_segments:True,garbage_collection_threshold:0.8")
+//	config, err := memcache.ParseConfig("expandable_segments:True,max_split_size_mb:64")
 //
-// [Cache.SetConfig] changes them while the cache is used.
+// [Cache.SetConfig] changes them while the cache is in use.
 //
-// [Config.NoCaching] asks the driver for every block, to find out whether reuse hides a mistake.
+// [Config.NoCaching] takes every block from the driver, which shows whether reuse hides a bug.
 //
 // # Private pools
 //
-// A private pool has segments of its own. Which pool serves a request is the context's affair; a freed block
-// returns to its own:
+// A private pool owns segments of its own. The context of a request selects the pool. A freed block
+// returns to the pool that it came from:
 //
 //	pool, err := cache.NewPool(memcache.PoolOptions{})
 //	block, err := cache.Alloc(pool.Context(ctx), bytes, stream)
 //	...
 //	err = block.Free()
-//	err = pool.Release()  // its segments may go
+//	err = pool.Release()  // no further allocations; its segments may be freed
 //	err = pool.EmptyCache(ctx)
 //
-// Requests outside of a pool notice nothing of it, except the bytes that it reserves; see [Pool].
+// A pool does not affect requests outside of it, except through the bytes that it reserves; see
+// [Pool].
 //
 // # Goroutines
 //
-// Each stream has a part of the cache to itself: goroutines that work on different streams don't wait for each
-// other, unless they need the driver.
+// Each stream has its own part of the cache. Goroutines that work on different streams don't block
+// each other unless they need the driver.
 //
 // # Accounting
 //
-// [Cache.MemoryAllocated], [Cache.MaxMemoryAllocated], [Cache.MemoryReserved] and [Cache.Stats]
-// answer PyTorch's questions under PyTorch's names; [Cache.Scope] gives peaks of one part of a
-// program, without touching the global ones. [Cache.Summary] is PyTorch's table, [Cache.Snapshot]
-// shows every segment and block, [Cache.RecordHistory] keeps the last events with their call
-// stacks, [Cache.StreamHistory] hands all of them to a reader (package trace/record writes them to
-// a file), package memcache/memtest has budgets for go test, and a [Config.Observer] sees each
-// operation as it begins and ends; package trace makes spans and metrics of that.
+//   - [Cache.MemoryAllocated], [Cache.MaxMemoryAllocated], [Cache.MemoryReserved] and [Cache.Stats]
+//     are PyTorch's statistics under PyTorch's names.
+//   - [Cache.Scope] measures the peaks of one part of a program and leaves the global peaks alone.
+//   - [Cache.Summary] is PyTorch's table. [Cache.Snapshot] lists every segment and block.
+//   - [Cache.RecordHistory] keeps the last events with their call stacks. [Cache.StreamHistory]
+//     delivers all events to a reader; package trace/record writes them to a file.
+//   - [Config.Observer] is called at the start and the end of each operation. Package trace turns
+//     these calls into spans and metrics.
+//   - Package memcache/memtest checks memory budgets in go test.
 //
 // # Out of memory
 //
-// A request that finds no memory is an [*OutOfMemoryError], which is [ErrOutOfMemory] and has the figures that say where
-// the memory is. Before that the cache has waited for the frees that are pending, returned its free segments to the
-// driver, and asked the functions of [Cache.OnPressure]; a request that runs out of memory therefore takes long. Nothing
-// is lost by it: blocks stay valid, and the next request may succeed. [Cache.SetMemoryFraction] and [Config.MemoryLimit]
-// keep a part of the device for others. With a context of [Cache.Wait] a request waits as long as another goroutine holds
-// memory that it may free.
+// A request that finds no memory fails with an [*OutOfMemoryError], which wraps [ErrOutOfMemory]
+// and reports where the memory is. Before it fails the cache waits for pending frees, returns its
+// free segments to the driver, and calls the functions of [Cache.OnPressure]. A request that runs
+// out of memory therefore takes long. Blocks stay valid after the error, and the next request may
+// succeed. [Cache.SetMemoryFraction] and [Config.MemoryLimit] leave a part of the device to other
+// users. With a context of [Cache.Wait] a request waits as long as another goroutine holds memory
+// that it may free.
 //
 // # Mistakes
 //
-// A block that is freed twice, or recorded after its free, is an error that wraps [ErrFreed]: a [Block] carries the number
-// of its hand-out, and does not touch what the memory is used for now. Blocks that were never freed are what [Cache.Close]
-// reports, and what [Scope.Own] shows of a part of the program. A RecordStream that is missing makes work of two streams
-// race; on the host device go test -race finds it. Builds with the tag invariants check the cache's structures after
-// operations, and overwrite freed blocks where the host can.
+// A second Free of a block, and a RecordStream after its Free, return an error that wraps
+// [ErrFreed]. A stale [Block] never affects the current user of the memory, because it carries the
+// serial number of its allocation. [Cache.Close] reports the blocks that were never freed, and
+// [Scope.Own] reports those of a part of the program. A missing RecordStream is a data race between
+// two streams; on the host device, go test -race finds it. Builds with the tag invariants check the
+// cache's structures after operations, and overwrite freed blocks where the host can access them.
 package memcache

@@ -49,7 +49,7 @@ func TestDriverThatGivesWhatWasNotAskedFor(t *testing.T) {
 		require.NoError(t, err)
 		s, other := dev.stream(1), dev.stream(2)
 		_, err = c.Alloc(t.Context(), 4*mib, s)
-		require.ErrorContains(t, err, "memcache: Alloc of 4.00 MiB: the driver gave")
+		require.ErrorContains(t, err, "memcache: Alloc of 4.00 MiB: the driver returned")
 		require.NotErrorIs(t, err, ErrOutOfMemory)
 		require.Zero(t, c.MemoryReserved())
 		dev.null, dev.less = false, 2*mib

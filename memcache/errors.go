@@ -12,9 +12,9 @@ var (
 	ErrClosed = errors.New("cache is closed")
 	// ErrFreed: the block was freed before.
 	ErrFreed = errors.New("block was already freed")
-	// ErrInvalid: an argument is wrong, and nothing changed; it is [device.ErrInvalid].
+	// ErrInvalid: an argument is invalid, and nothing changed. It is [device.ErrInvalid].
 	ErrInvalid = device.ErrInvalid
 )
 
-// ErrReleased says that the private pool was released: it hands out no more blocks.
+// ErrReleased: the private pool was released, and serves no more requests.
 var ErrReleased = errors.New("private pool was released")

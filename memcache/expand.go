@@ -12,28 +12,31 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// Expandable segments (PyTorch's expandable_segments). Each stream, pool and kind has one long range of addresses, and
-// memory is mapped into it where a request needs more. Segments of fixed sizes fragment: a request that is larger than
-// every free chunk needs a new segment, though the free chunks together would do. Here a free chunk at the end grows, and
-// what is free as a whole granule can be unmapped in the middle and mapped elsewhere (shrink.go, remap.go). Of what
-// PyTorch's recordings in testdata allocate at their peak, ResNet-50 then reserves 1.02 times as much, in place of 1.26, and
-// GPT-2 1.08 times, in place of 1.10 (cistern whatif). It costs more and slower calls of the driver, one for each
-// granule, of which unmapping waits for the work that is queued.
+// Expandable segments (PyTorch's expandable_segments). Each stream, pool and kind has one long
+// range of addresses, and memory is mapped into it where a request needs more. Segments of fixed
+// sizes fragment: a request that is larger than every free chunk needs a new segment, even if the
+// free chunks together would suffice. Here a free chunk at the end grows, and free granules in the
+// middle can be unmapped and mapped elsewhere (shrink.go, remap.go). Relative to the peak of
+// allocated bytes in PyTorch's recordings in testdata, ResNet-50 then reserves 1.02 times as much
+// instead of 1.26, and GPT-2 1.08 times instead of 1.10 (cistern whatif). It needs more and slower
+// driver calls, one for each granule, and unmapping waits for the queued work.
 //
-// A range is tiled by chunks like every segment; those without memory are marked unmapped and are in an index of their
-// own, by address. Only the holder of the growth lock changes them. Chunks with memory are allocated, freed and merged by
-// hits meanwhile: wherever a lock was given up to call the driver, the neighbours are looked at again.
+// Chunks tile a range as they tile every segment. Chunks without memory are marked unmapped and are
+// in an index of their own, by address. Only the holder of the growth lock changes them. Meanwhile
+// hits and frees allocate, free and merge the chunks with memory. So wherever a lock was released
+// to call the driver, the neighbours are checked again.
 
 // expand serves the request by mapping memory into an expandable segment of its stream and pool
-// (try_allocate_expandable_block). The growth lock is held: nobody else touches unmapped blocks.
+// (try_allocate_expandable_block). The growth lock is held, so no other goroutine touches unmapped
+// chunks.
 func (g *grower) expand(ctx context.Context, r *request) error {
 	s := r.shard
 	m, err := g.takeGrowable(r)
 	if err != nil {
 		return err
 	}
-	// m is taken out, or unmapped. Each round maps the missing granules after it, as far as the
-	// unmapped chunk there goes; a segment with holes may need several.
+	// m is taken out of the index, or unmapped. Each round maps the missing granules after it, as
+	// far as the unmapped chunk there extends; a segment with holes may need several rounds.
 	for {
 		g.shards.lockAll()
 		tail, missing, merged := s.arena.Missing(m, &r.Want)
@@ -63,8 +66,9 @@ func (g *grower) expand(ctx context.Context, r *request) error {
 	}
 }
 
-// takeGrowable returns the chunk that is to grow for the request: a free one, which it takes out of the index so that no
-// hit takes it, or an unmapped one, in a new range if no other has room. The growth lock is held, and no other.
+// takeGrowable returns the chunk to grow for the request: a free one, which it takes out of the
+// index so that no hit takes it, or an unmapped one, in a new range if no other is large enough.
+// Only the growth lock is held.
 func (g *grower) takeGrowable(r *request) (*placement.Chunk, error) {
 	s := r.shard
 	s.mu.Lock()
@@ -83,9 +87,9 @@ func (g *grower) takeGrowable(r *request) (*placement.Chunk, error) {
 	return m, nil
 }
 
-// reserveAddresses makes an expandable segment, which has no memory yet. It has room for more than the whole device; where
-// addresses are scarce, as those of a device that is host memory, for a sixteenth of it or for the request. The growth
-// lock is held.
+// reserveAddresses creates an expandable segment without memory. Its range is larger than the whole
+// device. Where addresses are scarce, as on a device whose memory is host memory, the range is a
+// sixteenth of the device or the size of the request. The growth lock is held.
 func (g *grower) reserveAddresses(r *request) (*placement.Chunk, error) {
 	total, granule := g.dev.Properties().TotalMemory, g.shards.rules().GranuleSize(r.Kind)
 	ranges := []int64{g.shards.config().reserve(total), total / 16, 0}
@@ -94,10 +98,10 @@ func (g *grower) reserveAddresses(r *request) (*placement.Chunk, error) {
 		most = placement.RoundUp(ranges[0], granule)
 	}
 	if _, host := g.dev.(device.HostVisible); host {
-		ranges = ranges[1:] // the first range would leave nothing for a second one
+		ranges = ranges[1:] // the first range would leave no addresses for a second segment
 	}
-	// Addresses cost nothing on a GPU: a range that is longer than the device's memory never has to be left for another. If
-	// there are too few the ranges that have no memory are given back first.
+	// Addresses cost nothing on a GPU, and a segment with a range longer than the device's memory
+	// never needs a second one. If addresses run out, the ranges without memory are returned first.
 	var bytes int64
 	var p device.Ptr
 	reserve := func(size int64) (err error) {
@@ -127,7 +131,8 @@ func (g *grower) reserveAddresses(r *request) (*placement.Chunk, error) {
 	return g.addRange(r, p, bytes)
 }
 
-// reserve is how many addresses an expandable segment gets on a device with total bytes of memory.
+// reserve returns the size of an expandable segment's address range on a device with total bytes of
+// memory.
 func (c *Config) reserve(total int64) int64 {
 	full, r := total+total/8, c.ExpandableSegmentsReserve
 	switch {
@@ -139,7 +144,8 @@ func (c *Config) reserve(total int64) int64 {
 	return min(full, int64(r))
 }
 
-// addRange makes reserved addresses an expandable segment of the request's shard and pool. The growth lock is held.
+// addRange makes reserved addresses an expandable segment of the request's shard and pool. The
+// growth lock is held.
 func (g *grower) addRange(r *request, p device.Ptr, bytes int64) (*placement.Chunk, error) {
 	if err := g.driverRanges.add(p, bytes); err != nil {
 		return nil, err
@@ -151,8 +157,9 @@ func (g *grower) addRange(r *request, p device.Ptr, bytes int64) (*placement.Chu
 	return s.arena.Reserve(p, bytes, r.Kind, r.Pool), nil
 }
 
-// mapFront maps memory for at least the first size bytes of the unmapped chunk tail, what is left of which stays unmapped, and
-// puts them together with m, which grows. If it fails nothing is mapped. The growth lock is held, and no other.
+// mapFront maps memory for at least the first size bytes of the unmapped chunk tail and merges them
+// with m, which grows. The rest of tail stays unmapped. If it fails nothing is mapped. Only the
+// growth lock is held.
 func (g *grower) mapFront(ctx context.Context, m, tail *placement.Chunk, size int64, r *request) (grown *placement.Chunk, err error) {
 	granule := tail.Segment().Granule()
 	bytes := placement.RoundUp(size, granule)
@@ -176,9 +183,10 @@ func (g *grower) mapFront(ctx context.Context, m, tail *placement.Chunk, size in
 	return grown, nil
 }
 
-// mapGranules maps each granule by itself, so that each can be unmapped by itself; all or none.
+// mapGranules maps each granule with a call of its own, so that each can be unmapped alone; all or
+// none.
 func (g *grower) mapGranules(p device.Ptr, bytes, granule int64) error {
-	// A range is given to the driver granule by granule, for it can unmap only what was mapped in one call.
+	// The driver can unmap only a whole range that one call has mapped.
 	for done := int64(0); done < bytes; done += granule {
 		at := p + device.Ptr(done)
 		if g.stuck[at] > 0 {
@@ -196,8 +204,8 @@ func (g *grower) mapGranules(p device.Ptr, bytes, granule int64) error {
 	return nil
 }
 
-// rollBack unmaps a granule that the books have as unmapped. One that the driver does not unmap is
-// stuck, until the books have it as mapped or unmapStuck is done with it.
+// rollBack unmaps a granule that the chunks record as unmapped. If the driver does not unmap it, it
+// is stuck until mapGranules uses it or unmapStuck unmaps it.
 func (g *grower) rollBack(p device.Ptr, granule int64) error {
 	err := g.vmm.Unmap(p, granule)
 	if err != nil {
@@ -209,7 +217,7 @@ func (g *grower) rollBack(p device.Ptr, granule int64) error {
 	return err
 }
 
-// unmapStuck unmaps what is stuck. The growth lock is held, or the cache is being closed.
+// unmapStuck unmaps the stuck granules. The growth lock is held, or the cache is being closed.
 func (g *grower) unmapStuck() error {
 	var errs []error
 	for p, granule := range maps.Clone(g.stuck) {

@@ -10,22 +10,23 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// mostHolders is how many an error names.
+// mostHolders is the maximum number of holders in an error.
 const mostHolders = 3
 
-// explain adds advice and the largest holders to the error of a request that fails for good. The errors of a
-// cache that is full are mostly not reported: after a flush or a reclaimer the request is served. No lock is held.
+// explain adds advice and the largest holders to the error of a request that has finally failed. It
+// is not part of outOfMemory, because most of those errors are not reported: a flush or a reclaimer
+// makes the retry succeed. No lock is held.
 func (g *grower) explain(stream device.Stream, r *request, err error) {
 	var oom *OutOfMemoryError
 	if errors.As(err, &oom) {
-		if oom.Free >= 0 && oom.Waited == 0 { // else the figures are not those of the refusal
+		if oom.Free >= 0 && oom.Waited == 0 { // otherwise the figures are not those of the refusal
 			oom.Advice = g.books(stream, r, oom).Advise()
 		}
 		oom.Holders = g.ledger.holders()
 	}
 }
 
-// holders are the labels with the most bytes; nil if nothing has a label.
+// holders returns the labels with the most bytes; nil if no memory has a label.
 func (l *ledger) holders() []Share {
 	p := l.profile()
 	if !slices.ContainsFunc(p.Holdings, func(h Holding) bool { return h.Label != (Label{}) }) {
@@ -35,7 +36,7 @@ func (l *ledger) holders() []Share {
 	return shares[:min(len(shares), mostHolders)]
 }
 
-// books are the memory as package shortage sees it. No lock is held.
+// books returns the memory in the terms of package shortage. No lock is held.
 func (g *grower) books(stream device.Stream, r *request, e *OutOfMemoryError) *shortage.Books {
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
@@ -62,7 +63,7 @@ func (g *grower) books(stream device.Stream, r *request, e *OutOfMemoryError) *s
 	return b
 }
 
-// segmentOf is a segment as package shortage sees it. All shards are locked.
+// segmentOf returns a segment in the terms of package shortage. All shards are locked.
 func segmentOf(seg *placement.Segment, unflushed, exact bool) shortage.Segment {
 	p := seg.Pool()
 	s := shortage.Segment{
@@ -77,7 +78,7 @@ func segmentOf(seg *placement.Segment, unflushed, exact bool) shortage.Segment {
 	return s
 }
 
-// poolName is how books name a pool; "" is the default pool.
+// poolName returns the name of a pool for books; "" is the default pool.
 func poolName(p *placement.Pool) string {
 	switch {
 	case p == nil:

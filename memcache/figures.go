@@ -8,10 +8,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// What a cache tells: statistics, peaks, who holds the memory, all of it. Stats, Profile and Snapshot say in which words.
+// The figures of a cache: statistics, peaks and the owners of memory. Stats, Profile and Snapshot
+// are their types.
 
-// Stats returns a consistent copy of the statistics. Frees that are complete but were not yet noticed still
-// count as active, as in PyTorch; [Cache.PollFrees] notices them.
+// Stats returns a consistent copy of the statistics. Frees that are complete but were not yet
+// polled still count as active, as in PyTorch; [Cache.PollFrees] polls them.
 func (c *Cache) Stats() Stats {
 	c.shards.lockAll()
 	defer c.shards.unlockAll()
@@ -26,7 +27,8 @@ func (c *Cache) Stats() Stats {
 	return s
 }
 
-// ResetPeakStats sets every peak to the current value (reset_peak_memory_stats). Scopes are unaffected.
+// ResetPeakStats sets every peak to the current value (reset_peak_memory_stats). Scopes are
+// unaffected.
 func (c *Cache) ResetPeakStats() {
 	if invariants.Enabled {
 		defer c.verify()
@@ -34,7 +36,8 @@ func (c *Cache) ResetPeakStats() {
 	_ = c.shards.history.stream().admit(context.Background(), 0)
 	c.shards.lockAll()
 	defer c.shards.unlockAll()
-	// Every shard's quota becomes its use, and so their sums, the peaks, become what is in use now.
+	// Each shard's quota becomes what the shard uses, so the sums of the quotas, which are the
+	// peaks, become the current use.
 	for _, s := range c.ledger.stats.quantities() {
 		s.Peak = s.Current
 	}
@@ -51,8 +54,8 @@ func (c *Cache) ResetPeakStats() {
 	c.shards.history.mark(ActionResetPeaks, 0, 0)
 }
 
-// ResetAccumulatedStats zeroes everything that only grows (reset_accumulated_memory_stats): Allocated and
-// Freed of each Stat, and the counts. Scopes are unaffected, and so is [Stats.Since].
+// ResetAccumulatedStats zeroes everything that only grows (reset_accumulated_memory_stats):
+// Allocated and Freed of each Stat, and the counts. Scopes and [Stats.Since] are unaffected.
 func (c *Cache) ResetAccumulatedStats() {
 	if invariants.Enabled {
 		defer c.verify()
@@ -65,8 +68,9 @@ func (c *Cache) ResetAccumulatedStats() {
 	c.shards.history.mark(ActionResetTotals, 0, 0)
 }
 
-// MemoryAllocated returns the bytes of all blocks handed out and not freed (torch.cuda.memory_allocated).
-// Beside goroutines that allocate and free, each stream's share is what it was at some moment of the call. No lock is taken.
+// MemoryAllocated returns the bytes of all blocks that are allocated and not freed
+// (torch.cuda.memory_allocated). If other goroutines allocate or free meanwhile, each stream's part
+// is its value at some moment during the call. It takes no lock.
 func (c *Cache) MemoryAllocated() (bytes int64) {
 	for _, s := range c.shards.list() {
 		bytes += s.allocated.Load()
@@ -87,9 +91,9 @@ func (c *Cache) MemoryReserved() int64 { return c.ledger.reserved().Current }
 // MaxMemoryReserved returns the largest MemoryReserved since New or ResetPeakStats.
 func (c *Cache) MaxMemoryReserved() int64 { return c.ledger.reserved().Peak }
 
-// LargestFree returns the sizes, in bytes, of the largest free blocks that small and large requests
-// find on any stream, private pools aside; 0 where there is none. A request for more needs the
-// driver. Requests wait while LargestFree looks at each stream's free blocks.
+// LargestFree returns the sizes, in bytes, of the largest free blocks for small and for large
+// requests on any stream, without private pools; 0 if there is none. A larger request needs the
+// driver. Requests block while LargestFree searches each stream's free blocks.
 func (c *Cache) LargestFree() (small, large int64) {
 	c.shards.lockAll()
 	defer c.shards.unlockAll()
@@ -100,12 +104,14 @@ func (c *Cache) LargestFree() (small, large int64) {
 	return small, large
 }
 
-// Profile returns who holds what is allocated now. Requests wait while the blocks are walked.
+// Profile returns the owners of the memory that is allocated now. Requests block while it walks the
+// blocks.
 func (c *Cache) Profile() Profile { return c.ledger.profile() }
 
-// PeakProfile returns who held the memory when MaxMemoryAllocated was reached for the first time since New or
-// ResetPeakStats. Its holdings add up to that peak to the byte, whatever was freed since. Of several goroutines it is one
-// order of what happened, in which every stream's own order holds. Requests wait while the blocks are walked.
+// PeakProfile returns the owners of the memory at the moment when MaxMemoryAllocated was first
+// reached since New or ResetPeakStats. Its holdings add up to that peak to the byte, even if blocks
+// were freed since. With several goroutines it reflects one possible order of events, which keeps
+// the order of every stream. Requests block while it walks the blocks.
 func (c *Cache) PeakProfile() Profile {
 	c.shards.lockAll()
 	notes, mark := c.ledger.notesOfPeak(func(s *shard) *peakLog { return &s.peak }), c.ledger.peak
@@ -113,8 +119,9 @@ func (c *Cache) PeakProfile() Profile {
 	return newProfile(notes, mark)
 }
 
-// AllocatedByCategory are the bytes of [Cache.MemoryAllocated] by [Category]; what is of no known one counts as
-// CategoryOther. Requests wait while the blocks are walked, some nanoseconds each.
+// AllocatedByCategory returns the bytes of [Cache.MemoryAllocated] by [Category]; unknown
+// categories count as CategoryOther. Requests block while it walks the blocks, some nanoseconds
+// each.
 func (c *Cache) AllocatedByCategory() (bytes [CategoryWorkspace + 1]int64) {
 	c.shards.lockAll()
 	defer c.shards.unlockAll()
@@ -130,8 +137,9 @@ func (c *Cache) AllocatedByCategory() (bytes [CategoryWorkspace + 1]int64) {
 	return bytes
 }
 
-// Snapshot returns the segments and blocks, and the history up to that moment. It holds up allocations while it copies the
-// blocks, some 50 ns each, and not while it copies the history, of which a program that goes on overwrites the oldest part.
+// Snapshot returns the segments and blocks, and the history up to that moment. Requests block while
+// it copies the blocks, some 50 ns each, but not while it copies the history. If the program
+// continues meanwhile, it may overwrite the oldest history entries before they are copied.
 func (c *Cache) Snapshot() Snapshot {
 	c.shards.lockAll()
 	s, ring, end := c.shards.snapshot()
@@ -142,8 +150,8 @@ func (c *Cache) Snapshot() Snapshot {
 	return s
 }
 
-// snapshot is Snapshot without the history: the ring has that, up to its end-th entry. All shards
-// are locked.
+// snapshot is Snapshot without the history, which is in ring up to its end-th entry. All shards are
+// locked.
 func (all *shards) snapshot() (s Snapshot, ring *historyRing, end int) {
 	s = Snapshot{Device: all.cache.dev.Name(), Segments: all.copySegments()}
 	if ring = all.history.ring(); ring != nil {

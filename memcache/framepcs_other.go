@@ -2,5 +2,5 @@
 
 package memcache
 
-// framePCs knows nothing here: every stack is walked by the runtime.
+// framePCs returns nothing, so the runtime walks every stack.
 func framePCs(*uintptr, int) (n int, whole bool) { return 0, false }

@@ -10,15 +10,17 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// The way of a free: endHandOut takes the block from the caller, with PyTorch's history's word free_requested. Without
-// recorded streams the chunk becomes free in the same breath (completeFree, free_completed). With some it is pending:
-// pendingFrees.record records an event on each stream, and the poll that sees the last one complete ends
-// the free (pendingFrees.complete). A block that is pending is still active in the statistics.
+// The path of a free: endHandOut takes the block from the caller (free_requested in PyTorch's
+// history). Without recorded streams the chunk becomes free at once (completeFree, free_completed).
+// With recorded streams it is pending: pendingFrees.record records an event on each stream, and the
+// poll that finds the last event complete ends the free (pendingFrees.complete). The statistics
+// count a pending block as active.
 
-// RecordStream tells the cache that work queued on s uses the block (Tensor.record_stream). When the block
-// is freed it is reused only after everything queued on s up to the free is done. Recording the block's own
-// stream, a stream twice, or a closed stream does nothing. s may be a stream of another device that reaches this one's
-// memory ([device.Properties].Peers). Call it before Free. [Block.EraseStream] takes it back.
+// RecordStream records that work queued on s uses the block (Tensor.record_stream). After its free
+// the block is reused only when everything that was queued on s before the free is complete. Call
+// it before Free. Recording the block's own stream, a stream twice, or a closed stream does
+// nothing. s may be a stream of another device that can access this device's memory
+// ([device.Properties].Peers). [Block.EraseStream] undoes it.
 func (b Block) RecordStream(s device.Stream) error {
 	if b.IsZero() {
 		return nil
@@ -29,7 +31,8 @@ func (b Block) RecordStream(s device.Stream) error {
 	if invariants.Enabled {
 		defer b.handout.shard.cache.verify()
 	}
-	// What is asked of a stream under the shard's lock, its ID and whether it is closed, waits for nothing.
+	// Under the shard's lock only methods of a stream are called that don't block: its ID and
+	// whether it is closed.
 	id := s.ID()
 	owner := b.handout.shard
 	owner.mu.Lock()
@@ -40,7 +43,7 @@ func (b Block) RecordStream(s device.Stream) error {
 	if id == b.stream || s.Closed() {
 		return nil
 	}
-	// A block is used by a handful of streams: a walk is quicker than a set.
+	// Only a few streams use a block, so a linear search is faster than a set.
 	known := slices.ContainsFunc(b.handout.uses, func(u device.Stream) bool { return u.ID() == id })
 	if owner.pending.entered.Load() > 0 {
 		b.handout.inside = append(b.handout.inside, id)
@@ -51,12 +54,12 @@ func (b Block) RecordStream(s device.Stream) error {
 	return nil
 }
 
-// EraseStream takes a RecordStream back: the block's stream waits, on the device, for all that s
-// has done with the block, such as by an event that was recorded on s after it
-// ([device.Stream.Wait]), so that a free of the block need not. Without such a wait the block is
-// reused under what s does. A stream that is not recorded, or that is the block's own, is not an
-// error and changes nothing; a block that was freed is one that wraps [ErrFreed]. It waits for
-// nothing, and may be called from any goroutine.
+// EraseStream undoes RecordStream, so that a free of the block does not wait for s. Before the call
+// the block's stream must wait, on the device, for all work of s that uses the block, for example
+// for an event that was recorded on s after that work ([device.Stream.Wait]). Without such a wait
+// the block is reused while s still uses it. Erasing a stream that is not recorded, or the block's
+// own stream, changes nothing and is not an error. On a freed block it returns an error that wraps
+// [ErrFreed]. It does not block, and may be called from any goroutine.
 func (b Block) EraseStream(s device.Stream) error {
 	if b.IsZero() {
 		return nil
@@ -72,24 +75,26 @@ func (b Block) EraseStream(s device.Stream) error {
 		return fmt.Errorf("memcache: EraseStream of %s: %w", b, err)
 	}
 	if id == b.stream {
-		return nil // a block that is lent waits for its stream, whoever else waits
+		// a lent block waits for the stream that it is lent to, and that one stays recorded
+		return nil
 	}
 	b.handout.uses = slices.DeleteFunc(b.handout.uses, func(u device.Stream) bool { return u.ID() == id })
 	b.handout.inside = slices.DeleteFunc(b.handout.inside, func(u uint64) bool { return u == id })
 	return nil
 }
 
-// Free gives the block back. For the host it is free at once; its memory is handed out again to its own
-// stream at once, and after RecordStream when every recorded stream is past the work queued before Free.
-// A second Free is an error.
+// Free frees the block. The memory is reusable on its own stream at once or, after RecordStream,
+// when every recorded stream has completed the work that was queued before Free. A second Free is
+// an error.
 //
-// Free waits only where recording an event does: when a recorded stream's queue is full, or it is being
-// closed. With NoCaching it waits for the recorded streams and for the driver, with MaxCachedBytes it
-// may call the driver, and beside a [HistoryStream] for a reader that is behind.
+// Free blocks only where recording an event does: while a recorded stream's queue is full, or the
+// stream is being closed. With NoCaching it waits for the recorded streams and for the driver, with
+// MaxCachedBytes it may call the driver, and with a [HistoryStream] it waits for a reader that has
+// fallen behind.
 func (b Block) Free() error { return b.FreeContext(context.Background()) }
 
-// FreeContext is Free; ctx is the parent of what observers see, and ends the wait for the reader of a [HistoryStream]: the
-// block is freed all the same.
+// FreeContext is Free with a context. ctx is the parent of the observer's contexts, and ends the
+// wait for the reader of a [HistoryStream]; the block is freed all the same.
 func (b Block) FreeContext(ctx context.Context) error {
 	if b.handout == nil {
 		return nil
@@ -120,18 +125,20 @@ func (b Block) FreeContext(ctx context.Context) error {
 	return err
 }
 
-// freeRecord is what a free leaves for the observer.
+// freeRecord is the outcome of a free for the observer.
 type freeRecord struct {
 	shard, sequence uint64
 	requested       int64
 	kind            placement.Kind
 	stack           []uintptr // with the history's stacks
 	label           *Label
-	history         *HistoryStream // that the free told of its beginning
+	// history is the stream on which the free has begun a call.
+	history *HistoryStream
 }
 
-// free ends the block's hand-out, and says in was what it was. Its memory is free at once, or after the recorded streams. ctx ends
-// the wait for the reader of a streamed history, and nothing else. No lock is held.
+// free frees the block, and records in was what it was. The memory becomes free at once, or after
+// the recorded streams. ctx ends only the wait for the reader of a streamed history. No lock is
+// held.
 func (b *Block) free(ctx context.Context, was *freeRecord) error {
 	s := b.handout.shard
 	c := s.cache
@@ -167,9 +174,9 @@ func (b *Block) free(ctx context.Context, was *freeRecord) error {
 	return err
 }
 
-// endHandOut takes the block from the caller. If streams are recorded it returns them, and the block is pending. Unless all
-// shards are locked it does nothing if a quota is in the way, and says so: what merges may be a larger inactive part than
-// there was. s.mu is held.
+// endHandOut takes the block from the caller. If streams are recorded it returns them, and the
+// block is pending. Unless all shards are locked it does nothing and returns fits false if a quota
+// does not allow the change: merging may increase the inactive bytes. s.mu is held.
 func (s *shard) endHandOut(b *Block, was *freeRecord, allLocked bool) (uses []device.Stream, fits bool, err error) {
 	if err := s.checkLive(b); err != nil {
 		return nil, true, err
@@ -181,8 +188,8 @@ func (s *shard) endHandOut(b *Block, was *freeRecord, allLocked bool) (uses []de
 	if m.Size() >= s.shards.rules().MaxSplit {
 		d[gaugeOversizeBlocks] = -1
 	}
-	// Where freed memory is poisoned every free is pending: the bytes are overwritten before the chunk can be handed out,
-	// and not under a lock.
+	// Where freed memory is poisoned every free is pending, so that the bytes are overwritten
+	// without a lock before the chunk can be reused.
 	waits := len(h.uses) > 0 || s.shards.poisons()
 	if !waits {
 		freeDelta(m, &d)
@@ -193,14 +200,16 @@ func (s *shard) endHandOut(b *Block, was *freeRecord, allLocked bool) (uses []de
 	s.sequence++
 	was.shard, was.sequence, was.requested, was.kind, was.label = s.id, s.sequence, m.Requested, kind, h.label
 	if p := m.Segment().Pool(); p != nil && !p.Captured.Load() && (captured([]device.Stream{s.stream}) || captured(h.uses)) {
-		p.Captured.Store(true) // a graph uses the block, wherever it was allocated
+		// a graph uses the block, even if it was allocated outside of the capture
+		p.Captured.Store(true)
 	}
 	s.recordFree(h, was.stack, !waits)
 	s.makePending(h)
 	countPool(m, &d)
 	s.publish()
 	if waits {
-		// recording keeps a poll that sees the first event complete from ending the free while the others are recorded.
+		// recording keeps a poll that sees the first event complete from ending the free while the
+		// others are recorded.
 		h.recording, h.eventsLeft = true, int32(len(h.uses))
 		return h.uses, true, nil
 	}

@@ -6,16 +6,18 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// Memory that goes back to the driver before it has to: old segments, while garbage collection is armed, and segments that
-// are too large to be split, in place of a flush of everything.
+// Memory that is returned before it must be: old segments while garbage collection is armed, and
+// segments too large to be split, instead of a flush of everything.
 
-// collectGarbage returns old free segments of the large pool, of no private one, while more than the threshold is reserved
-// (garbage_collect_cached_blocks). A segment's age is the number of searches since it became free, by gcClock, which is
-// advanced only while collection is armed; each pass frees those of at least the mean age. Segments that were used a
-// moment ago stay, where a flush would return them too and the next step would ask the driver for them again. The growth
-// lock is held; no shard is locked while the driver works.
+// collectGarbage returns old free segments of the large pool, outside of private pools, while more
+// than the threshold is reserved (garbage_collect_cached_blocks). A segment's age is the number of
+// searches since it became free, by gcClock, which advances only while collection is armed. Each
+// pass frees the segments of at least the mean age. Recently used segments stay, whereas a flush
+// would return them too and the next step would allocate them again. The growth lock is held; no
+// shard is locked during driver calls.
 func (g *grower) collectGarbage(ctx context.Context) error {
-	// All shards: the threshold is of what the whole cache has reserved, and the oldest segment may be any stream's.
+	// All shards, because the threshold applies to all memory that the cache has reserved, and the
+	// oldest segment may be any stream's.
 	g.shards.lockAll()
 	if !g.ledger.gcArmed() {
 		g.shards.unlockAll()
@@ -33,7 +35,8 @@ func (g *grower) collectGarbage(ctx context.Context) error {
 			}
 		}
 	}
-	// They are taken out before the locks are given up, so that no hit takes them while the driver works.
+	// They are taken out before the locks are released, so that no hit takes them during the driver
+	// calls.
 	var victims []taken
 	for _, m := range placement.TakeOldest(candidates, excess, g.shards.gcClock[placement.Large].Load()) {
 		victims = append(victims, taken{owner[m], m})
@@ -42,9 +45,9 @@ func (g *grower) collectGarbage(ctx context.Context) error {
 	return g.driverFreeAll(ctx, victims)
 }
 
-// releaseOversize returns one free segment that is large enough for the request and for max_split_size, or
-// the largest ones that together are, and reports whether it did (release_available_cached_blocks). The
-// growth lock is held.
+// releaseOversize returns to the driver one free segment that is large enough for the request and
+// for max_split_size, or the largest ones that are large enough together. It reports whether it did
+// (release_available_cached_blocks). The growth lock is held.
 func (g *grower) releaseOversize(ctx context.Context, r *request) (bool, error) {
 	s := r.shard
 	s.mu.Lock()

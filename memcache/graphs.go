@@ -10,10 +10,11 @@ import (
 )
 
 // CaptureGraph calls capture, which captures a graph whose memory comes from the pool, and returns
-// what the graph holds; it does not begin or end the capture. Blocks of the pool that other
-// goroutines allocate meanwhile are taken for the graph's. The graph is in the cache's
-// [GraphProfile] until [GraphMemory.Close]. It returns the error of capture, and nothing is kept
-// then; a pool that is nil, or another cache's, is an error that wraps [ErrInvalid].
+// the memory that the graph uses. It does not begin or end the capture. Blocks that other
+// goroutines allocate from the pool meanwhile count as the graph's. The graph is in the cache's
+// [GraphProfile] until [GraphMemory.Close]. If capture fails, CaptureGraph returns its error and
+// keeps nothing. A pool that is nil, or belongs to another cache, is an error that wraps
+// [ErrInvalid].
 func (c *Cache) CaptureGraph(p *Pool, capture func() error) (*GraphMemory, error) {
 	if p == nil || p.cache != c || capture == nil {
 		return nil, fmt.Errorf("memcache: CaptureGraph: %w: want a private pool of this cache, and a function", ErrInvalid)
@@ -47,7 +48,7 @@ func (c *Cache) CaptureGraph(p *Pool, capture func() error) (*GraphMemory, error
 	return m, nil
 }
 
-// serials are those of the pool's blocks in use.
+// serials returns the serial numbers of the pool's blocks in use.
 func (p *Pool) serials() map[uint64]bool {
 	in := make(map[uint64]bool)
 	for _, s := range p.Snapshot() {
@@ -58,7 +59,7 @@ func (p *Pool) serials() map[uint64]bool {
 	return in
 }
 
-// leaver closes a graph. No lock is held.
+// leaver returns the function that closes a graph, which takes shards.mu.
 func (c *Cache) leaver(m *GraphMemory) func() {
 	return func() {
 		c.shards.mu.Lock()
@@ -70,8 +71,8 @@ func (c *Cache) leaver(m *GraphMemory) func() {
 	}
 }
 
-// GraphProfile returns what graphs hold now. Requests wait while the blocks of graphs' pools are
-// walked.
+// GraphProfile returns the present memory of graphs. Requests block while it walks the blocks of
+// graphs' pools.
 func (c *Cache) GraphProfile() (p GraphProfile) {
 	c.shards.lockAll()
 	free := c.freeOfGraphs(&p)
@@ -80,7 +81,7 @@ func (c *Cache) GraphProfile() (p GraphProfile) {
 	return p
 }
 
-// hold adds what the graphs hold of free ranges.
+// hold adds the holdings of graphs in the free ranges.
 func (p *GraphProfile) hold(free []freedBlock) {
 	type parts struct {
 		of    *GraphMemory
@@ -111,7 +112,7 @@ func (p *GraphProfile) hold(free []freedBlock) {
 	}
 }
 
-// order is that of graphs, with no graph last.
+// order returns the position of a graph; no graph is last.
 func (m *GraphMemory) order() uint64 {
 	if m == nil {
 		return 1<<64 - 1
@@ -119,8 +120,8 @@ func (m *GraphMemory) order() uint64 {
 	return m.Number
 }
 
-// freeOfGraphs are the free ranges of graphs' pools, and sets the graphs that are open. All locks
-// are held.
+// freeOfGraphs sets p.Graphs to the open graphs, and returns the free ranges of graphs' pools. All
+// locks are held.
 func (c *Cache) freeOfGraphs(p *GraphProfile) (free []freedBlock) {
 	p.Graphs = slices.Clone(c.openGraphs)
 	for _, s := range c.shards.list() {
@@ -139,7 +140,8 @@ func (c *Cache) freeOfGraphs(p *GraphProfile) (free []freedBlock) {
 	return free
 }
 
-// share adds each part of a free range for the first of the graphs that has it at its peak.
+// share calls add for each part of a free range, with the first of the graphs that uses the part at
+// its peak.
 func (r freedBlock) share(graphs []*GraphMemory, add func(*placement.Pool, *GraphMemory, freedBlock)) {
 	if r.size == 0 {
 		return

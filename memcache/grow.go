@@ -7,18 +7,19 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// Growth. One goroutine at a time asks the driver for memory, under the growth lock. Calls of the driver take from
-// microseconds to milliseconds and may wait for the device, so no shard is locked meanwhile: hits, and frees, of all
-// streams go on. Two requests that miss at once therefore don't both grow the cache by a segment of which the first one's
-// rest would have served the second: the second searches again when it gets the lock. PyTorch holds its one lock through
-// all of it, or gives it up around the driver's allocation (release_lock_on_cudamalloc) and then may grow twice.
+// Growth. One goroutine at a time allocates from the driver, under the growth lock. Driver calls
+// take microseconds to milliseconds and may wait for the device, so no shard is locked meanwhile:
+// hits and frees of all streams continue. If two requests miss at once they don't both add a
+// segment where the rest of the first one suffices for the second, because the second searches
+// again when it gets the lock. PyTorch holds its single lock throughout, or releases it around the
+// driver's allocation (release_lock_on_cudamalloc), and then may grow twice.
 
-// grow asks the driver for a segment, or an expandable segment for more, and serves the request from it (alloc_block).
-// retry says that a flush went before. The growth lock is held.
+// grow allocates a segment from the driver, or grows an expandable segment, and serves the request
+// from it (alloc_block). retry reports that a flush went before. The growth lock is held.
 func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 	bytes := r.segmentBytes
 	g.shards.mu.Lock()
-	// A flush that has seen the pool without memory does not look at it again.
+	// After a flush, no other check would find that the pool was released.
 	if isReleased(r.Pool) {
 		defer g.shards.mu.Unlock()
 		return r.refusal()
@@ -26,7 +27,8 @@ func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 	if retry {
 		g.ledger.stats.NumAllocRetries++
 	}
-	// A limit refuses before the driver is asked. The difference can't overflow, where a sum could.
+	// The limit is checked before the driver is called. The difference can't overflow, whereas a
+	// sum could.
 	limited := g.ledger.limit < bytes || g.ledger.stats.ReservedBytes.All.Current > g.ledger.limit-bytes
 	if r.rejected = limited && g.shards.config().ThrowOnCudaMallocOOM; r.rejected {
 		g.ledger.stats.NumOOMRejections++
@@ -45,8 +47,8 @@ func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 	if err := g.driverRanges.add(p, bytes); err != nil {
 		return g.growError(r, err)
 	}
-	// A new segment changes the cache's statistics and perhaps a peak, and is handed out in the same moment: nobody sees
-	// it reserved and not in use.
+	// Adding the segment and allocating from it happen under one lock, so that no reader sees the
+	// segment reserved and unused.
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
 	m := g.addSegment(r, p, bytes)
@@ -55,7 +57,7 @@ func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 }
 
 // addSegment makes driver memory a segment of the request's shard and pool, and returns its chunk,
-// which is taken out. All shards are locked.
+// which is taken out of the index. All shards are locked.
 func (g *grower) addSegment(r *request, p device.Ptr, bytes int64) *placement.Chunk {
 	r.Pool.CountDriverCalls(1)
 	s := r.shard
@@ -71,7 +73,7 @@ func (g *grower) addSegment(r *request, p device.Ptr, bytes int64) *placement.Ch
 	return m
 }
 
-// driverAlloc calls the driver, beside the observer. Only the growth lock is held.
+// driverAlloc allocates from the driver and notifies the observer. Only the growth lock is held.
 func (g *grower) driverAlloc(ctx context.Context, bytes int64, r *request) (device.Ptr, error) {
 	_, op := g.reporter.start(ctx, OpDriverAlloc)
 	p, err := g.dev.Alloc(bytes)

@@ -10,17 +10,19 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// grower is the slow path: what is done under the growth lock.
+// grower is the slow path: the operations under the growth lock.
 type grower struct {
 	dev device.Device
-	vmm device.VirtualMemory // of a device that has it, since expandable segments were turned on
+	vmm device.VirtualMemory // set when expandable segments are first turned on
 
-	// held is full while one goroutine has the growth lock: while the driver is asked for memory or given some back,
-	// and while a flush waits. It is a channel, so that a waiter can be cancelled.
+	// held is full while a goroutine holds the growth lock: during driver calls, and while a flush
+	// waits. It is a channel, so that a waiter can be cancelled.
 	held         chan struct{}
-	driverRanges driverRanges         // guarded by the growth lock
-	unused       []device.Ptr         // reserved addresses of no segment; the same
-	stuck        map[device.Ptr]int64 // granules that are mapped, but not in the books; the same
+	driverRanges driverRanges // guarded by the growth lock
+	// reserved addresses of no segment; guarded by the growth lock
+	unused []device.Ptr
+	// granules that are mapped, but recorded as unmapped; guarded by the growth lock
+	stuck map[device.Ptr]int64
 
 	reporter   *reporter
 	shards     *shards
@@ -29,13 +31,14 @@ type grower struct {
 
 	oomObservers *oomObservers
 	waits        waitQueue
-	lending      poolSet   // those with UseOnOOM that were not released; as the ledger
-	freeable     poolTable // with Exact, those that were released, until they have no memory; as the ledger
+	lending      poolSet // unreleased pools with UseOnOOM; guarded as the ledger
+	// with Exact, released pools that still have memory; guarded as the ledger
+	freeable poolTable
 }
 
 // lock takes the growth lock, unless ctx ends first.
 func (g *grower) lock(ctx context.Context) error {
-	// A lock that is free is taken whatever ctx says: Go chooses at random among cases that are ready.
+	// A free lock is taken even if ctx has ended. One select would choose at random.
 	select {
 	case g.held <- struct{}{}:
 		return nil
@@ -51,7 +54,8 @@ func (g *grower) lock(ctx context.Context) error {
 
 func (g *grower) unlock() { <-g.held }
 
-// growError is what the request is told when the driver, or its figures, failed it.
+// growError returns the error of a request that failed in the driver or in the checks of the
+// driver's results.
 func (g *grower) growError(r *request, err error) error {
 	if errors.Is(err, device.ErrOutOfMemory) {
 		g.shards.history.mark(ActionRefused, r.shard.id, r.segmentBytes)
@@ -60,16 +64,16 @@ func (g *grower) growError(r *request, err error) error {
 	return fmt.Errorf("memcache: Alloc of %s: %w", sizes.Format(r.Requested), err)
 }
 
-// outOfMemory is the error of a request that found no memory, with the figures of this moment. No lock is held but that of growth,
-// if the driver or a limit has just refused.
+// outOfMemory returns the error of a request that found no memory, with the present figures. No
+// lock is held except, after a refusal by the driver or a limit, the growth lock.
 func (g *grower) outOfMemory(r *request, cause error) error {
 	free, total, err := g.dev.MemInfo()
 	if err != nil { // the request is handled all the same
 		free, total = -1, g.dev.Properties().TotalMemory
 		cause = errors.Join(cause, err)
 	}
-	// The driver was asked before the shards were locked. Blocks are active from their hand-out until nothing uses them any
-	// more, so that what is active and not allocated is pending.
+	// The driver was queried before the shards were locked. A block is active from its allocation
+	// until no stream uses it any more, so active minus allocated bytes are pending.
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
 	t := g.ledger.sumStats()
@@ -84,7 +88,8 @@ func (g *grower) outOfMemory(r *request, cause error) error {
 		e.Limit = g.ledger.limit
 	}
 	e.Label = r.label.value()
-	if !r.shard.retired { // a request that waits for memory does so without a lock
+	// a request that waits for memory holds no lock here, so its shard may be retired
+	if !r.shard.retired {
 		e.Largest = r.shard.arena.Largest(&r.Want)
 	}
 	for _, s := range g.shards.list() {
@@ -110,13 +115,13 @@ func (g *grower) outOfMemory(r *request, cause error) error {
 	return e
 }
 
-// taken is a chunk that is taken out of its shard's arena, by the holder of the growth lock.
+// taken is a chunk that the holder of the growth lock has taken out of its shard's arena.
 type taken struct {
 	shard *shard
 	chunk *placement.Chunk
 }
 
-// took are chunks that were taken out of the shard's arena.
+// took returns the chunks, which were taken out of the shard's arena, with their shard.
 func (s *shard) took(chunks []*placement.Chunk) []taken {
 	list := make([]taken, len(chunks))
 	for i, m := range chunks {
@@ -125,7 +130,7 @@ func (s *shard) took(chunks []*placement.Chunk) []taken {
 	return list
 }
 
-// putBack makes a chunk of s free again that was taken out. No lock but growth is held.
+// putBack makes a chunk of s that was taken out free again. Only the growth lock may be held.
 func (s *shard) putBack(m *placement.Chunk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

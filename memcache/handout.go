@@ -5,39 +5,44 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// handout is what the cache knows of a block that a caller has, or that is pending: freed, and waiting for recorded streams.
-// Its chunk, which is in use meanwhile, names it as its Tag; afterwards the Tag is the label alone.
+// handout is the cache's record of a block that a caller holds, or that is pending: freed, and
+// waiting for recorded streams. The Tag of its chunk points to it while the chunk is in use;
+// afterwards the Tag is only the label.
 //
-// It is guarded by the lock of its shard, except fields with another comment. A Block keeps a
-// pointer to its handout and the serial number. One that is over is kept for the next request of
-// the shard, and is never given to another: so a Block that was freed long ago may look at it
-// safely, finds another serial number there, and says that it was freed. That costs no table of
-// live blocks, no reference count and no allocation by Go on a hit.
+// The lock of its shard guards it, except fields with another comment. A Block contains a pointer
+// to its handout and the serial number. A shard reuses its ended handouts for its next requests,
+// and never passes them to another shard. So a stale Block may read its handout safely, finds
+// another serial number, and returns ErrFreed. That needs no table of live blocks, no reference
+// count and no Go allocation on a hit.
 //
-// A pending handout belongs to nobody but its events: whoever has seen the last one complete may look at it without a lock.
+// Only the events own a pending handout: the goroutine that has seen the last event complete may
+// access it without a lock.
 type handout struct {
-	serial     uint64 // 0 if no caller has the block
-	lastSerial uint64 // of a pending one
+	serial     uint64 // 0 if no caller holds the block
+	lastSerial uint64 // serial number of a pending block
 	chunk      *placement.Chunk
 	shard      *shard // never changes
 	label      *Label
-	born       uint64 // the shard's epoch at the hand-out: see peakLog
+	born       uint64 // the shard's epoch at the allocation: see peakLog
 	scope      *Scope // the innermost one that the block was charged to, or nil
-	task       *task  // on whose behalf it was allocated, or nil
+	task       *task  // the task that it was allocated for, or nil
 
-	// Guarded by the lock of the pending frees: the events that are not complete, and whether more are being recorded.
+	// Guarded by the lock of the pending frees: the number of incomplete events, and whether more
+	// are being recorded.
 	eventsLeft int32
 	recording  bool
 
 	pending bool
-	lent    bool // to a request of another stream, which is the first of uses and stays there
+	// lent: to a request of another stream, which is uses[0] and stays there
+	lent bool
 
-	// uses are the streams recorded since the hand-out. After the free the goroutine that records the events
-	// reads them, and changes them under the lock of the pending frees.
+	// uses are the streams recorded since the allocation. After the free the goroutine that records
+	// the events reads them, and changes them under the lock of the pending frees.
 	uses []device.Stream
-	// inside are the IDs of those that were recorded while a pool was entered, with Exact.
+	// inside are the IDs of the streams that were recorded while a pool was entered, with Exact.
 	inside []uint64
-	// marks are what was captured on its streams when it was freed in a capture, with GraphCaptureRecordStreamReuse.
+	// marks are the positions in the captures of its streams when it was freed in a capture, with
+	// GraphCaptureRecordStreamReuse.
 	marks []device.CaptureMark
 	stack []uintptr // with the history's stacks
 
@@ -46,7 +51,8 @@ type handout struct {
 	next *handout // the next one that is unused, or whose last event is complete
 }
 
-// user is the ID of the stream that the block was allocated on.
+// user returns the ID of the stream that the block was allocated for: the borrower's, if it is
+// lent.
 func (h *handout) user() uint64 {
 	if h.lent {
 		return h.uses[0].ID()
@@ -54,20 +60,20 @@ func (h *handout) user() uint64 {
 	return h.shard.id
 }
 
-// forgetUses empties uses. The slice stays, so that the next hand-out records without allocating; it is
-// cleared, so that it keeps no stream alive.
+// forgetUses empties uses. It keeps the slice, so that the next allocation records streams without
+// a Go allocation, and clears it, so that it keeps no stream alive.
 func (h *handout) forgetUses() {
 	clear(h.uses)
 	h.uses = h.uses[:0]
 }
 
-// handoutOf returns the handout of a chunk that is in use or waits for streams; else nil.
+// handoutOf returns the handout of a chunk that is in use or pending, or nil.
 func handoutOf(m *placement.Chunk) *handout {
 	h, _ := m.Tag.(*handout)
 	return h
 }
 
-// labelOf is the label of a chunk's present or earlier hand-out.
+// labelOf returns the label of a chunk's present or last allocation.
 func labelOf(m *placement.Chunk) Label {
 	if h := handoutOf(m); h != nil {
 		return h.label.value()
@@ -96,9 +102,9 @@ func (s *shard) eachActive(f func(*handout)) {
 	}
 }
 
-// checkLive says why b is not in use, if it is not. s.mu, of the shard that handed it out, is held.
+// checkLive returns an error if b is not in use. The lock of its shard, s.mu, is held.
 func (s *shard) checkLive(b *Block) error {
-	if s.retired { // and not locked by Close
+	if s.retired { // it was not locked by Close
 		return ErrFreed
 	}
 	if s.shards.closed {
@@ -115,7 +121,7 @@ func (h *handout) note() freedBlock {
 		size: h.chunk.Size(), requested: h.chunk.Requested}
 }
 
-// noteFree notes the block, which is about to be freed, if it was part of a peak. s.mu is held.
+// noteFree records the block, which is about to be freed, if it was part of a peak. s.mu is held.
 func (s *shard) noteFree(h *handout) {
 	if h.born <= s.peak.before {
 		s.peak.freed = append(s.peak.freed, h.note())

@@ -8,18 +8,19 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// The history is a ring of the last events under one lock: it is for the minute before a failure,
-// and its memory is bounded. A log of all entries goes to readers as fast as it is made
-// (historystream.go). Off, both cost a hit one load of a pointer.
+// The history is a ring of the last events under one lock. It is for the minute before a failure,
+// and its memory is bounded. A complete log goes to a reader as fast as it is made
+// (historystream.go). When both are off, a hit pays one load of a pointer.
 
-// history is where events go. It is never changed, but replaced: an event looks at one pointer.
+// history is the destination of events. It is immutable and replaced as a whole, so that an event
+// loads one pointer.
 type history struct {
 	stacks Stacks
 	ring   *historyRing   // or nil
 	stream *HistoryStream // or nil
 }
 
-// add enters an event, with the stack of the call as deep as its receivers want it.
+// add records an event, with the stack of the call where the receivers want it.
 func (h *history) add(e *historyEvent) {
 	if h.stream != nil {
 		h.stream.add(e)
@@ -29,8 +30,8 @@ func (h *history) add(e *historyEvent) {
 	}
 }
 
-// stack is the caller's stack, if the history wants it of such a call. It is taken before any lock, since a new one takes
-// microseconds.
+// stack returns the caller's stack, or nil if the history wants none at this level. It is taken
+// before any lock, because a new stack takes microseconds.
 func (h *history) stack(level Stacks) []uintptr {
 	if h.stacks < level {
 		return nil
@@ -41,11 +42,11 @@ func (h *history) stack(level Stacks) []uintptr {
 	return h.ring.sites.caller()
 }
 
-// historyLog is where a cache's events go, or nowhere: then an event costs the look at one pointer. Its methods may be called with
-// any lock.
+// historyLog is a cache's history, or nil: an event then costs one load. Its methods may be called
+// with any lock held.
 type historyLog struct{ atomic.Pointer[history] }
 
-// set makes the history what it is from here on. shards.mu is held.
+// set sets the history. shards.mu is held.
 func (l *historyLog) set(ring *historyRing, stream *HistoryStream) {
 	h := &history{ring: ring, stream: stream}
 	if ring != nil {
@@ -74,10 +75,10 @@ func (l *historyLog) ring() *historyRing {
 	return nil
 }
 
-// mark enters an event that only a stream has.
+// mark records an event that only a stream receives.
 func (l *historyLog) mark(a Action, stream uint64, size int64) { l.markAt(a, stream, 0, size) }
 
-// markAt is mark of an event that has an address.
+// markAt is mark for an event with an address.
 func (l *historyLog) markAt(a Action, stream uint64, p device.Ptr, size int64) {
 	if h := l.Load(); h != nil && h.stream != nil {
 		e := event(a)
@@ -86,7 +87,8 @@ func (l *historyLog) markAt(a Action, stream uint64, p device.Ptr, size int64) {
 	}
 }
 
-// markPool is mark of what is done to a private pool alone; nil: the default pool and the released ones.
+// markPool is mark for an operation on one private pool; nil: the default pool and the released
+// ones.
 func (l *historyLog) markPool(a Action, p *placement.Pool) {
 	if h := l.Load(); h != nil && h.stream != nil {
 		e := event(a)
@@ -95,7 +97,7 @@ func (l *historyLog) markPool(a Action, p *placement.Pool) {
 	}
 }
 
-// options enters the new options without the limit; the limit's entry follows.
+// options records the new options without the limit, whose entry follows.
 func (l *historyLog) options(c Config) {
 	if s := l.stream(); s != nil {
 		c.PerProcessMemoryFraction, c.MemoryLimit = 0, 0
@@ -109,7 +111,7 @@ func (l *historyLog) options(c Config) {
 	}
 }
 
-// segment records what happened to memory from the driver.
+// segment records a change of a segment.
 func (l *historyLog) segment(a Action, p device.Ptr, bytes int64, stream uint64, pool *placement.Pool, stack []uintptr) {
 	if h := l.Load(); h != nil {
 		e := event(a)

@@ -10,8 +10,8 @@ import (
 )
 
 // historyEvent is a HistoryEntry in less than half of its bytes, as a stream stores it. The
-// goroutine that allocates writes it and the reader's reads it on another core: each line of memory
-// moves from core to core. The reader pays for the entry.
+// allocating goroutine writes it and the reader's goroutine reads it on another core, so each cache
+// line moves between cores. The reader makes the larger entry.
 type historyEvent struct {
 	at             time.Duration // since the start of the stream
 	address        device.Ptr
@@ -20,8 +20,8 @@ type historyEvent struct {
 	label          *Label // never changed
 	pool           *placement.Pool
 	stack          *uintptr // its first frame
-	frames         uint8    // of stack; at most mostFrames
-	action         uint8    // of allActions
+	frames         uint8    // number of frames in stack; at most mostFrames
+	action         uint8    // index in allActions
 	grew, atOnce   bool
 }
 
@@ -33,14 +33,14 @@ var allActions = [...]Action{
 	ActionSetOptions, ActionOverlap,
 }
 
-// event is an event that has nothing else yet.
+// event returns an event with only its action set.
 func event(a Action) historyEvent { return historyEvent{action: uint8(slices.Index(allActions[:], a))} }
 
 func (e *historyEvent) setStack(pcs []uintptr) {
 	e.stack, e.frames = unsafe.SliceData(pcs), uint8(len(pcs))
 }
 
-// entry is the event as the callers of the package see it.
+// entry returns the event in its exported form.
 func (e *historyEvent) entry(at time.Time) HistoryEntry {
 	h := HistoryEntry{Action: allActions[e.action], Address: e.address, Size: e.size, Block: e.block, Stream: e.stream, Serial: e.serial,
 		Time: at, Label: e.label.value(), Pool: idOf(e.pool), Grew: e.grew, AtOnce: e.atOnce}

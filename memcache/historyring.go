@@ -5,7 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// historyRing is a ring of entries. Its lock may be taken under a shard's; nothing is done under it but copying.
+// historyRing is a ring of entries. Its lock may be taken under a shard's lock; only copying is
+// done under it.
 type historyRing struct {
 	stacks atomic.Uint32 // Stacks
 
@@ -15,13 +16,13 @@ type historyRing struct {
 	list []HistoryEntry
 	n    int // entries ever added
 
-	between func() // of a test: called between pieces of a copy
+	between func() // for tests: called between pieces of a copy
 }
 
-// copyPiece is how many entries are copied under the ring's lock at a time: some 10 µs.
+// copyPiece is the number of entries that are copied under the ring's lock at a time: some 10 µs.
 const copyPiece = 256
 
-// add enters an event, in place of the oldest one if the ring is full.
+// add adds an event, and overwrites the oldest one if the ring is full.
 func (r *historyRing) add(e HistoryEntry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -33,18 +34,18 @@ func (r *historyRing) add(e HistoryEntry) {
 	r.n++
 }
 
-// entries copies the entries, the oldest first.
+// entries returns a copy of the entries, the oldest first.
 func (r *historyRing) entries() []HistoryEntry { return r.before(r.added()) }
 
-// added is how many entries were ever added.
+// added returns the number of entries ever added.
 func (r *historyRing) added() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.n
 }
 
-// before copies the entries before the end-th, the oldest first. Others are added meanwhile: what they take the place of is
-// left out, so that there may be fewer than the ring holds.
+// before returns a copy of the entries before the end-th, the oldest first. Entries that are
+// overwritten while it copies are left out, so there may be fewer than the ring holds.
 func (r *historyRing) before(end int) []HistoryEntry {
 	first := max(0, end-(len(r.list)-1))
 	list := make([]HistoryEntry, end-first)
@@ -53,7 +54,7 @@ func (r *historyRing) before(end int) []HistoryEntry {
 		r.mu.Lock()
 		if oldest := r.n - len(r.list); at < oldest {
 			at = min(oldest, end)
-			from = at // what was copied before that is not connected with what is left
+			from = at // the entries copied before are not contiguous with the rest
 		}
 		place := at % len(r.list)
 		n := copy(list[at-first:min(at-first+copyPiece, len(list))], r.list[place:])

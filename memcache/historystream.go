@@ -12,50 +12,50 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// A log of everything cannot be a ring: what is lost can't be replayed. Nor may it grow without bound, nor may anything wait
-// under a lock. So events go into pieces of memory of a fixed size, under one lock that gives them one order, in which each
-// stream's are as they happened, and those under all locks are for all. A reader takes the pieces away whole. If it falls
-// behind, whatever adds events waits for it where it begins, before it holds anything (admit): what is under way then may still
-// add its events, so that there are more pieces than the reader was allowed to fall behind, but not many. A free must not
-// fail: one whose context ends goes on without waiting, of which there are at most as many as blocks.
+// A complete log cannot be a ring, because lost events can't be replayed. It must not grow without
+// bound, and no call may wait for the reader under a lock. So events go into fixed-size pieces,
+// under one lock that orders them: the events of each stream keep their order, and events under all
+// locks are ordered with all. A reader takes whole pieces. If it falls behind, calls that add
+// events wait for it at their start, before they hold a lock (admit). Calls that are in flight may
+// still add events, so there may be a few more pieces than mostPieces. A free must not fail, so a
+// free whose context ends continues without waiting; there are at most as many of these as blocks.
 //
-// An event costs the copy of its 80 bytes and a look at the clock; a wake-up of the reader for each
-// would cost more than all that, so it is woken for each piece, and looks by itself from time to
-// time.
+// An event costs the copy of its 80 bytes and a clock read. Waking the reader for each event would
+// cost more than that, so the reader is woken once per piece, and polls from time to time.
 
-// HistoryStream is everything that a cache does, without loss, from one moment to another, for one reader.
+// HistoryStream is the complete record of a cache's operations between two moments, for one reader.
 type HistoryStream struct {
 	ledger      *ledger
 	stacks      atomic.Uint32 // Stacks
 	sites       callSites
 	first, last HistoryState
 
-	mu      sync.Mutex // after a shard's; nothing is done under it but copying
+	mu      sync.Mutex // after a shard's lock; only copying is done under it
 	filling []historyEvent
 	full    [][]historyEvent // the oldest first
 	spare   [][]historyEvent
 	options []string // of set_options, by number
 	ended   bool
-	caught  chan struct{} // closed when the reader is not behind any more
+	caught  chan struct{} // closed when the reader has caught up
 
 	entries []HistoryEntry // the reader's
 	ready   chan struct{}  // a piece is full, or the stream has ended
 	behind  atomic.Bool
 
-	calls      atomic.Int32 // under way
+	calls      atomic.Int32 // calls in flight
 	overlapped atomic.Bool
 }
 
 const (
 	historyPiece = 1024 // events, of 80 bytes each
-	mostPieces   = 32   // that may wait for the reader
+	mostPieces   = 32   // full pieces that may wait for the reader
 )
 
 // HistoryState is what a cache holds at the start and at the end of a HistoryStream.
 type HistoryState struct {
 	Time     time.Time
 	Stats    Stats
-	Limit    int64             // of the bytes reserved; -1: none
+	Limit    int64             // of the reserved bytes; -1: none
 	Options  string            // Config.Options
 	Segments []SegmentSnapshot // by address
 }
@@ -63,25 +63,25 @@ type HistoryState struct {
 // Start is what the cache held when the stream began.
 func (s *HistoryStream) Start() HistoryState { return s.first }
 
-// End is what it held when the stream ended; of a cache that was closed, right before it gave its memory back. It is valid
-// once Next has returned io.EOF.
+// End is the state of the cache when the stream ended; of a closed cache, right before its memory
+// was freed. It is valid after Next has returned io.EOF.
 func (s *HistoryStream) End() HistoryState { return s.last }
 
-// Next returns the next events, in an order that is that of each stream, and io.EOF after the last. It waits for many at a time,
-// but at most for so long: then it returns what there is, perhaps nothing. The slice is valid until the next call. One
-// goroutine at a time calls it.
+// Next returns the next events, and io.EOF after the last. Each stream's events are in their order.
+// Next waits for a full piece, but at most for atMost, and then returns the events so far, perhaps
+// none. The slice is valid until the next call. One goroutine at a time may call it.
 func (s *HistoryStream) Next(atMost time.Duration) ([]HistoryEntry, error) {
 	piece, err := s.take(atMost)
 	if err != nil {
 		return nil, err
 	}
-	clear(s.entries) // of strings and stacks
+	clear(s.entries) // release strings and stacks
 	s.entries = s.entries[:0]
 	for i := range piece {
 		s.entries = append(s.entries, piece[i].entry(s.first.Time.Add(piece[i].at)))
 	}
 	if piece != nil {
-		clear(piece) // of labels, stacks and pools
+		clear(piece) // release labels, stacks and pools
 		s.mu.Lock()
 		s.spare = append(s.spare, piece[:0])
 		s.mu.Unlock()
@@ -89,8 +89,8 @@ func (s *HistoryStream) Next(atMost time.Duration) ([]HistoryEntry, error) {
 	return s.entries, nil
 }
 
-// take takes the oldest piece for the reader, or what there is of one after so long; nil: there is
-// nothing.
+// take removes and returns the oldest full piece for the reader, or after atMost the piece that is
+// being filled; nil: there are no events.
 func (s *HistoryStream) take(atMost time.Duration) (piece []historyEvent, err error) {
 	s.mu.Lock()
 	if len(s.full) == 0 && !s.ended {
@@ -119,7 +119,8 @@ func (s *HistoryStream) take(atMost time.Duration) (piece []historyEvent, err er
 	return piece, nil
 }
 
-// Options is the option string of a set_options, by its Serial: the options without a limit; "" if no set_options that the stream has had bears the number.
+// Options returns the option string of a set_options event with the given Serial, without a limit.
+// It is "" if the stream has no such event.
 func (s *HistoryStream) Options(serial uint64) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +130,8 @@ func (s *HistoryStream) Options(serial uint64) string {
 	return s.options[serial]
 }
 
-// Note puts an event of its own between those of the cache: a place that the reader can tell by its number.
+// Note adds an event with the number to the stream. The reader can use it as a marker between the
+// cache's events.
 func (s *HistoryStream) Note(number uint64) {
 	_ = s.admit(context.Background(), 0)
 	e := event(ActionNote)
@@ -137,7 +139,7 @@ func (s *HistoryStream) Note(number uint64) {
 	s.add(&e)
 }
 
-// add enters an event. What comes after the end, from a call that holds no lock, is left out.
+// add adds an event. Events after the end, from calls that hold no lock, are dropped.
 func (s *HistoryStream) add(e *historyEvent) {
 	e.at = time.Since(s.first.Time)
 	s.mu.Lock()
@@ -161,7 +163,7 @@ func (s *HistoryStream) add(e *historyEvent) {
 	s.wake()
 }
 
-// piece is an empty piece. s.mu is held.
+// piece returns an empty piece. s.mu is held.
 func (s *HistoryStream) piece() []historyEvent {
 	n := len(s.spare)
 	if n == 0 {
@@ -172,7 +174,7 @@ func (s *HistoryStream) piece() []historyEvent {
 	return p
 }
 
-// release wakes the waiters for the reader. s.mu is held.
+// release wakes the calls that wait for the reader. s.mu is held.
 func (s *HistoryStream) release() {
 	if s.caught != nil {
 		close(s.caught)
@@ -188,10 +190,11 @@ func (s *HistoryStream) wake() {
 	}
 }
 
-// noRequest stands for the bytes of a call that requests none.
+// noRequest is the number of bytes for calls that are not requests.
 const noRequest = -1
 
-// admit waits while the reader is behind, unless ctx ends first. No lock is held. A nil stream does nothing.
+// admit waits while the reader has fallen behind, unless ctx ends first. No lock is held. A nil
+// stream does nothing.
 func (s *HistoryStream) admit(ctx context.Context, bytes int64) error {
 	for s != nil && s.behind.Load() {
 		s.mu.Lock()
@@ -213,7 +216,8 @@ func (s *HistoryStream) admit(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// enter begins a call, unless ctx ends before the reader lets it. No lock is held. A nil stream does nothing.
+// enter admits and begins a call, unless ctx ends first. No lock is held. A nil stream does
+// nothing.
 func (s *HistoryStream) enter(ctx context.Context, bytes int64) error {
 	if err := s.admit(ctx, bytes); err != nil {
 		return err
@@ -222,8 +226,9 @@ func (s *HistoryStream) enter(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// begin notes if another call is under way, since what calls that overlap do can't always be had again by making them one
-// after the other. leave follows. Several that begin at once each note it, so that none does anything before it is noted.
+// begin counts a call, and records an overlap if another call is in flight, because overlapping
+// calls can't always be reproduced by a sequence of calls. Call leave at the end. If several calls
+// begin at once each records it, so that none proceeds before the overlap is recorded.
 func (s *HistoryStream) begin() {
 	if s != nil && s.calls.Add(1) > 1 && !s.overlapped.Load() {
 		e := event(ActionOverlap)

@@ -6,18 +6,21 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// What a closed stream leaves. Its free chunks could never be used again, since chunks are reused on their own stream
-// alone, and its shard would stay in every loop over shards: a program that makes a stream for each request would grow
-// for ever. PyTorch keeps them, as its streams come from a pool of 32 and are never closed. Here the next request that
-// finds no free chunk takes over the segments of closed streams that are free as a whole. That is safe without an event:
-// a stream that is closed has run everything that was queued on it. The search for closed streams is part of the slow
-// path, right before the driver would be called, and costs hits nothing.
+// The memory of closed streams. Chunks are reused only on their own stream, so the free chunks of a
+// closed stream could never be used again, and its shard would stay in every loop over shards: a
+// program that creates a stream for each request would grow without bound. PyTorch keeps them,
+// because its streams come from a pool of 32 and are never closed. Here the next request that finds
+// no free chunk takes over the entirely free segments of closed streams. That is safe without an
+// event, because a closed stream has run everything that was queued on it. The search for closed
+// streams is part of the slow path, right before the driver would be called, and costs hits
+// nothing.
 
-// inheritSegments moves the free segments of closed streams to the shard of the request's stream or, with Exact, to the
-// shard of orphans, and retires the shards of closed streams that have no segment any more. Each segment stays in its
-// pool. The growth lock is held: under it alone shards are retired.
+// inheritSegments moves the free segments of closed streams to the shard of the request's stream
+// or, with Exact, to the shard of orphans. It retires the shards of closed streams that have no
+// segments left. Each segment stays in its pool. The growth lock is held; shards are retired only
+// under it.
 func (g *grower) inheritSegments(r *request) {
-	// Usually no stream was closed: that is seen without locking the shards.
+	// Usually no stream was closed, which this loop finds without locking the shards.
 	var closed *shard
 	for _, s := range g.shards.list() {
 		if s != r.shard && !s.orphans && s.stream.Closed() {
@@ -34,7 +37,7 @@ func (g *grower) inheritSegments(r *request) {
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
 	if g.shards.closed {
-		return // the shards stay, to tell callers so
+		return // the shards stay, so that calls on them return ErrClosed
 	}
 	for _, s := range g.shards.list() {
 		if s == r.shard || s == into || !s.stream.Closed() {
@@ -51,10 +54,12 @@ func (g *grower) inheritSegments(r *request) {
 	}
 }
 
-// retire drops the shard of a closed stream, which has no segments any more, from the table. Its sums and
-// quotas go to the shard into. All shards are locked, and the growth lock is held; the lock of s is given up here.
+// retire removes the shard of a closed stream, which has no segments left, from the table. Its sums
+// and quotas go to the shard into. All shards are locked, and the growth lock is held. retire
+// releases the lock of s.
 func (all *shards) retire(s, into *shard) {
-	// The quotas must go on adding up to the peaks, also those of open scopes. s has nothing in use, so all of its are unused.
+	// The quotas must still add up to the peaks, also those of open scopes. s uses nothing, so all
+	// of its quotas are unused.
 	for row := range s.quota {
 		for g := range gauges {
 			into.quota[row][g] += s.quota[row][g]
@@ -73,7 +78,8 @@ func (all *shards) retire(s, into *shard) {
 		into.scopes[i].peak.freed = append(into.scopes[i].peak.freed, q.peak.freed...)
 	}
 	all.ledger.claimed.CompareAndSwap(s, nil)
-	// A Block of long ago keeps the shard, and hears there that it was freed: nothing else may hang on it.
+	// A stale Block keeps the shard alive and gets ErrFreed from it, so the shard must not keep
+	// anything else alive.
 	s.arena, s.peak, s.spare, s.unusedHandouts, s.stream = placement.Arena{}, peakLog{}, nil, nil, nil
 	s.used, s.increases, s.quota, s.scopes = [2]delta{}, [2]delta{}, [rows]delta{}, nil
 	s.retired = true

@@ -7,17 +7,18 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// What only builds with the tag invariants do. In other builds invariants.Enabled is the constant false, and the
-// compiler leaves all of it out.
+// Checks of builds with the tag invariants. In other builds invariants.Enabled is the constant
+// false, and the compiler removes the checks.
 
-// blocksPerOperation is how many blocks the checks look at per operation, on average: a cache with fewer is
-// checked after every one.
+// blocksPerOperation is the average number of blocks that the checks visit per operation. A cache
+// with fewer blocks is checked after every operation.
 const blocksPerOperation = 64
 
-// poison is what the bytes of a freed block are set to.
+// poison is the value of the bytes of a freed block.
 const poison = 0xDB
 
-// notNegative reports a counter that fell below zero. The sign is enough: n may be several counters, joined by or.
+// notNegative reports a counter that fell below zero. Only the sign matters, so n may be several
+// counters joined by or.
 func notNegative(name string, n int64) {
 	if n < 0 {
 		belowZero(name, n)

@@ -2,22 +2,23 @@ package memcache
 
 import "context"
 
-// Config.MaxCachedBytes. Memory is freed, and segments are added, under locks with which the driver is not
-// called. So they only mark that memory could go back (shards.releasable); Alloc, Free and SetConfig return
-// what is too much before they end, when no lock is held.
+// Config.MaxCachedBytes. Frees and growth happen under locks with which the driver must not be
+// called, so they only mark that memory may be returned (shards.releasable). Alloc, Free and
+// SetConfig return the excess before they end, when no lock is held.
 
-// settle returns the free memory that a call left beyond MaxCachedBytes to the driver. A later call does, if
-// ctx ends or another goroutine is at the driver meanwhile; that one's request settles, too. An error of the
-// driver is what the observer gets: the call itself has succeeded. No lock is held.
+// settle returns free memory beyond MaxCachedBytes to the driver. If ctx has ended, or another
+// goroutine is calling the driver, a later call does it, such as that goroutine's own settle. Only
+// the observer receives an error of the driver, because the call itself has succeeded. No lock is
+// held.
 func (c *Cache) settle(ctx context.Context) {
 	if c.shards.releasable.Load() {
 		c.grower.keepWithin(ctx)
 	}
 }
 
-// keepWithin is settle for a cache that may have memory to return.
+// keepWithin is settle after the check for marked memory.
 func (g *grower) keepWithin(ctx context.Context) {
-	// Pending blocks and private pools make it less. The locks are needed only to know how much.
+	// An upper bound without the locks: pending blocks and private pools make the excess smaller.
 	if g.ledger.reservedNow.Load()-g.shards.cache.MemoryAllocated() <= g.shards.config().MaxCachedBytes || ctx == nil || ctx.Err() != nil {
 		return
 	}
@@ -27,7 +28,8 @@ func (g *grower) keepWithin(ctx context.Context) {
 		}
 		defer h.stream.leave()
 	}
-	// A Free must not wait for the driver's call of another goroutine: an observer of that call may free.
+	// A Free must not wait for another goroutine's driver call, because an observer of that call
+	// may free.
 	select {
 	case g.held <- struct{}{}:
 	default:
@@ -44,8 +46,8 @@ func (g *grower) keepWithin(ctx context.Context) {
 	g.shards.history.mark(endOf(err, ActionTrim), 0, g.ledger.reserved().Current)
 }
 
-// surplus is how many bytes are cached beyond MaxCachedBytes: of the free memory of the default pool and of
-// released private pools. All shards are locked.
+// surplus returns by how many bytes the free memory of the default pool and of released private
+// pools exceeds MaxCachedBytes. All shards are locked.
 func (l *ledger) surplus() int64 {
 	most := l.shards.config().MaxCachedBytes
 	if most == 0 || l.shards.closed {

@@ -5,21 +5,22 @@ import (
 	"strings"
 )
 
-// Who allocates knows what for, and says so in the context: nothing is guessed afterwards from addresses, sizes or call
-// stacks. A request looks its context up anyway, so that a label costs it the copy of a pointer.
+// The caller knows the purpose of an allocation, and labels it through the context, so nothing has
+// to be guessed later from addresses, sizes or call stacks. A request looks up its context anyway,
+// so that a label costs only the copy of a pointer.
 
-// Label says what memory is for. Labels are comparable.
+// Label is the purpose of memory. Labels are comparable.
 type Label struct {
-	// Module is the path of the part of the model, its names joined by dots, and the type of its layer
-	// if that is known, such as "encoder.0.linear (Linear)".
+	// Module is the path of the part of the model, its names joined by dots, followed by the type
+	// of its layer if that is known, such as "encoder.0.linear (Linear)".
 	Module   string
 	Category Category
 	Step     int64 // the training step; 0: none
-	// Tags are the program's own pairs "key=value", a line each, in the order of the keys.
+	// Tags are the program's own pairs "key=value", one per line, sorted by key.
 	Tags string
 }
 
-// ModulePath returns the path in the name of a module, without the type of its layer. That of a
+// ModulePath returns the path in the name of a module, without the type of its layer. The path of a
 // whole model, such as "(Net)", is "".
 func ModulePath(module string) string {
 	if i := strings.LastIndex(module, "("); i >= 0 && strings.HasSuffix(module, ")") && (i == 0 || module[i-1] == ' ') {
@@ -28,8 +29,8 @@ func ModulePath(module string) string {
 	return module
 }
 
-// String is the module with its category, such as "encoder.0 (activation)" or, with the type of a
-// layer, "encoder.0 (Block, activation)", and the step.
+// String returns the module, the category and the step, such as "encoder.0 (activation)" or, with
+// the type of a layer, "encoder.0 (Block, activation)".
 func (l Label) String() string {
 	s := l.Category.String()
 	if path := ModulePath(l.Module); path != l.Module {
@@ -43,21 +44,21 @@ func (l Label) String() string {
 	return s
 }
 
-// Category is what kind of data memory holds.
+// Category is the kind of data that memory holds.
 type Category uint8
 
 // The categories.
 const (
-	CategoryOther          Category = iota // nobody said
+	CategoryOther          Category = iota // not specified
 	CategoryParameter                      // of a model, with its buffers
-	CategoryGradient                       // of parameters, and what the backward pass makes
-	CategoryOptimizerState                 // what an optimiser keeps for each parameter
+	CategoryGradient                       // of parameters, and other results of the backward pass
+	CategoryOptimizerState                 // state of an optimiser for each parameter
 	CategoryActivation                     // results of the forward pass
 	CategoryInput                          // data and labels
 	CategoryWorkspace                      // scratch memory of kernels and libraries
 )
 
-// String is the category's name in lower case.
+// String returns the category's name in lower case.
 func (c Category) String() string {
 	names := [...]string{"other", "parameter", "gradient", "optimizer state", "activation", "input", "workspace"}
 	if int(c) < len(names) {
@@ -66,10 +67,10 @@ func (c Category) String() string {
 	return "unknown"
 }
 
-// tagKey is how a key stands in front of its value.
+// tagKey returns the prefix of a key's line in Tags.
 func tagKey(key string) string { return strings.NewReplacer("\n", " ", "=", " ").Replace(key) + "=" }
 
-// Tag is the value of one of the label's pairs; "" if there is none. The key is that of [WithTag].
+// Tag returns the value of one of the label's pairs, or "". The key is that of [WithTag].
 func (l Label) Tag(key string) string {
 	key = tagKey(key)
 	for t := range strings.SplitSeq(l.Tags, "\n") {
@@ -80,7 +81,7 @@ func (l Label) Tag(key string) string {
 	return ""
 }
 
-// value is the label, or that of allocations without one.
+// value returns the label, or the zero Label for nil.
 func (l *Label) value() Label {
 	if l == nil {
 		return Label{}

@@ -9,36 +9,41 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// ledger is what the cache counts of all shards together, beside what each counts of itself: see usage.go and stats.go. It is
-// guarded by shards.mu, and what shards add to is what it is while all are locked.
+// ledger is the accounting of all shards together, beside the counts of each shard: see usage.go
+// and stats.go. It is guarded by shards.mu. Values that the shards contribute to are stable only
+// while all are locked.
 type ledger struct {
 	shards    *shards
-	threshold float64               // Config.GarbageCollectionThreshold
-	claimed   atomic.Pointer[shard] // the last that claimed quotas of another: what is spare is there, soonest
+	threshold float64 // Config.GarbageCollectionThreshold
+	// the last shard that claimed quotas, which is the likeliest to have spare ones
+	claimed atomic.Pointer[shard]
 
-	scopesEnded uint64 // how many have; changed with all shards locked: one shard's lock is enough to look
+	// scopesEnded is the number of ended scopes. It changes with all shards locked, so one shard's
+	// lock suffices to read it.
+	scopesEnded uint64
 	limit       int64  // bytes; math.MaxInt64: none
 	stats       Stats  // from New on, without the counts of the shards
-	beforeReset *Stats // the sums and counts up to the last reset, or nil
+	beforeReset *Stats // the sums and counts at the last reset, or nil
 	peaks       [rows]delta
-	epoch       uint64   // the number of peaks that were marked, and 1; changed with all shards locked
-	peak        peakMark // of the bytes allocated
+	epoch       uint64   // the number of marked peaks plus 1; changed with all shards locked
+	peak        peakMark // the peak of allocated bytes
 	openScopes  []*Scope // in the order in which they were opened
 
-	reservedNow atomic.Int64 // bytes, as in stats, without the lock
+	reservedNow atomic.Int64 // bytes; stats.ReservedBytes readable without the lock
 }
 
-// setLimit sets the limit, and arms or disarms garbage collection, which needs one. What is reserved already stays. shards.mu is held.
+// setLimit sets the limit, and arms or disarms garbage collection, which needs one. Memory already
+// reserved stays. shards.mu is held.
 func (l *ledger) setLimit(limit int64) {
 	l.limit = limit
 	l.shards.history.mark(ActionSetLimit, 0, l.limitBytes())
 	l.shards.gcArmed.Store(l.gcArmed())
 }
 
-// limited reports whether the bytes reserved are limited. shards.mu is held.
+// limited reports whether the reserved bytes are limited. shards.mu is held.
 func (l *ledger) limited() bool { return l.limit != math.MaxInt64 }
 
-// limitBytes is the limit, or -1 for none. shards.mu is held.
+// limitBytes returns the limit, or -1 for none. shards.mu is held.
 func (l *ledger) limitBytes() int64 {
 	if !l.limited() {
 		return -1
@@ -46,11 +51,11 @@ func (l *ledger) limitBytes() int64 {
 	return l.limit
 }
 
-// gcArmed reports whether garbage collection is armed: it has a threshold, and a limit that the threshold is a share of.
-// shards.mu is held.
+// gcArmed reports whether garbage collection is armed: it has a threshold, and a limit that the
+// threshold is a fraction of. shards.mu is held.
 func (l *ledger) gcArmed() bool { return l.threshold > 0 && l.limited() }
 
-// reserved takes the lock of what only the driver's calls change.
+// reserved returns the reserved bytes, which only driver calls change. It takes shards.mu.
 func (l *ledger) reserved() Stat {
 	l.shards.mu.Lock()
 	defer l.shards.mu.Unlock()
@@ -72,9 +77,9 @@ func (l *ledger) uncountReserved(k placement.Kind, bytes int64) {
 	l.reservedNow.Store(l.stats.ReservedBytes.All.Current)
 }
 
-// sumGauge adds a gauge up over the shards, from New on. All shards are locked.
+// sumGauge sums a gauge over the shards, since New. All shards are locked.
 func (l *ledger) sumGauge(row int, g gauge) Stat {
-	// Increases are counted as they happen, and decreases follow from what is in use: hits count one of both.
+	// A hit counts only increases; decreases follow from the current use.
 	t := Stat{Peak: l.peaks[row][g]}
 	for _, s := range l.shards.list() {
 		t.Current += s.inUse(row, g)
@@ -84,8 +89,8 @@ func (l *ledger) sumGauge(row int, g gauge) Stat {
 	return t
 }
 
-// sumStats adds the shards' gauges to what the cache counts itself, from New on. All shards are locked: what it returns was
-// true at one moment.
+// sumStats adds the shards' gauges to the cache's own counts, since New. All shards are locked, so
+// the result is consistent.
 func (l *ledger) sumStats() Stats {
 	s := l.stats
 	for g, a := range [...]*StatArray{
@@ -103,7 +108,7 @@ func (l *ledger) sumStats() Stats {
 	return s
 }
 
-// sinceReset is sumStats with the sums and counts from the last reset on. All shards are locked.
+// sinceReset is sumStats with the sums and counts since the last reset. All shards are locked.
 func (l *ledger) sinceReset() Stats {
 	s := l.sumStats()
 	s.addSums(l.beforeReset, -1)
@@ -111,7 +116,7 @@ func (l *ledger) sinceReset() Stats {
 	return s
 }
 
-// counts sums up what the shards count. A request that failed missed, too. All shards are locked.
+// counts sums the shards' counts. A failed request counts as a miss, too. All shards are locked.
 func (l *ledger) counts() shardCounts {
 	n := shardCounts{misses: l.stats.NumOOMs}
 	for _, s := range l.shards.list() {
@@ -120,8 +125,8 @@ func (l *ledger) counts() shardCounts {
 	return n
 }
 
-// window has the levels of this moment, and counts from New on. It is what a step needs of sumStats, for a fraction of its
-// cost. All shards are locked.
+// window returns the present levels, and the counts since New. It is the part of sumStats that a
+// step needs, at a fraction of the cost. All shards are locked.
 func (l *ledger) window() (w Window) {
 	blocks, n := l.sumGauge(allPools, gaugeAllocatedBlocks), l.counts()
 	w.Allocations, w.Frees, w.Hits, w.Misses = blocks.Allocated, blocks.Freed, n.hits, n.misses
@@ -134,8 +139,8 @@ func (l *ledger) window() (w Window) {
 	return w
 }
 
-// markPeak ends the epoch: what is in use, and what d is about to add out of p, is the composition
-// of a peak. log gives a shard's share. All shards are locked.
+// markPeak ends the epoch and marks a peak: the blocks in use, with those that d is about to add
+// from p, are its composition. log returns a shard's share. All shards are locked.
 func (l *ledger) markPeak(mark *peakMark, p *placement.Pool, d *delta, log func(*shard) *peakLog) {
 	*mark = l.markNow()
 	mark.active += d[gaugeActiveBytes]
@@ -150,14 +155,15 @@ func (l *ledger) markPeak(mark *peakMark, p *placement.Pool, d *delta, log func(
 	}
 }
 
-// markNow are the figures of this moment. All shards are locked.
+// markNow returns the present figures. All shards are locked.
 func (l *ledger) markNow() peakMark {
 	held, _ := l.heldByGraphs()
 	return peakMark{active: l.sumGauge(allPools, gaugeActiveBytes).Current, reserved: l.stats.ReservedBytes.All.Current, graphs: held.All}
 }
 
-// heldByGraphs is what unreleased pools with captured blocks have free, and the part of it in
-// InactiveSplitBytes. It reads counts of the pools, and no block. All shards are locked.
+// heldByGraphs returns the free memory of unreleased pools with captured blocks, and the part of it
+// in InactiveSplitBytes. It reads the counts of the pools, and walks no blocks. All shards are
+// locked.
 func (l *ledger) heldByGraphs() (held, split PoolBytes) {
 	if l.shards.closed {
 		return held, split
@@ -170,20 +176,21 @@ func (l *ledger) heldByGraphs() (held, split PoolBytes) {
 	return held, split
 }
 
-// notesNow are notes of all blocks in use. All shards are locked.
+// notesNow returns notes of all blocks in use. All shards are locked.
 func (l *ledger) notesNow() []freedBlock {
 	all := peakLog{before: math.MaxUint64}
 	return l.notesOfPeak(func(*shard) *peakLog { return &all })
 }
 
-// notesOfPeak are notes of all blocks that were part of a peak; log gives a shard's share. All shards are locked.
+// notesOfPeak returns notes of all blocks that were part of a peak; log returns a shard's share.
+// All shards are locked.
 func (l *ledger) notesOfPeak(log func(*shard) *peakLog) (notes []freedBlock) {
 	for _, s := range l.shards.list() {
 		part := log(s)
 		notes = slices.Grow(notes, len(part.freed)+int(s.inUse(allPools, gaugeAllocatedBlocks)))
 		notes = append(notes, part.freed...)
 		if l.shards.closed {
-			continue // Close noted what was in use
+			continue // Close noted the blocks in use
 		}
 		s.eachLive(func(h *handout) {
 			if h.born <= part.before {

@@ -7,10 +7,12 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// What a request does that found no free chunk: inherit, collect, remap, grow, lend, release, flush, grow again: PyTorch's
-// order, with our own steps in between; and last the reclaimers.
+// The steps of a request that found no free chunk: inherit, collect, remap, grow, lend, release,
+// flush, grow again. That is PyTorch's order, with steps of this package in between. The reclaimers
+// come last.
 
-// allocMiss serves a request that found no free chunk, or that stands behind others. No lock is held.
+// allocMiss serves a request that found no free chunk, or that queues after waiting requests. No
+// lock is held.
 func (g *grower) allocMiss(ctx context.Context, stream device.Stream, r *request) error {
 	var err error
 	if r.task == nil {
@@ -29,8 +31,8 @@ func (g *grower) allocMiss(ctx context.Context, stream device.Stream, r *request
 	return err
 }
 
-// allocAsking tries again as long as it runs out of memory and a reclaimer frees something. No lock is held, so that a reclaimer
-// may use the cache.
+// allocAsking retries as long as the request runs out of memory and a reclaimer frees something. No
+// lock is held, so that a reclaimer may use the cache.
 func (g *grower) allocAsking(ctx context.Context, stream device.Stream, r *request) error {
 	var p pressure
 	for {
@@ -39,7 +41,7 @@ func (g *grower) allocAsking(ctx context.Context, stream device.Stream, r *reque
 			return nil
 		}
 		if !errors.Is(err, ErrOutOfMemory) {
-			if r.growing { // else it has changed nothing
+			if r.growing { // otherwise it has changed nothing
 				g.shards.history.mark(ActionFailed, r.shard.id, r.Bytes)
 			}
 			return err
@@ -50,17 +52,19 @@ func (g *grower) allocAsking(ctx context.Context, stream device.Stream, r *reque
 	}
 }
 
-// allocGrowing searches once more, since another request may have grown the cache meanwhile, asks the driver, flushes, and
-// asks again. It holds the growth lock throughout: two requests never flush what the other one is about to use.
+// allocGrowing searches again, because another request may have grown the cache meanwhile, calls
+// the driver, flushes, and calls the driver again. It holds the growth lock throughout, so that one
+// request never flushes memory that another is about to use.
 func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *request) error {
 	if err := g.lock(ctx); err != nil {
 		return err
 	}
 	defer g.unlock()
 	r.growing = true
-	r.shard = g.shards.of(stream) // shards are retired under the growth lock only: this one stays until the end
+	// shards are retired only under the growth lock, so this one stays until the end
+	r.shard = g.shards.of(stream)
 	if !g.shards.config().Exact {
-		if err := g.shards.pollPending(); err != nil { // the request has asked for its own shard's alone
+		if err := g.shards.pollPending(); err != nil { // the request has polled only its own shard
 			return err
 		}
 	}
@@ -76,7 +80,7 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 			return err
 		}
 	}
-	// What was idle for long goes back first, so that the limit is not reached.
+	// Memory that was idle for long is returned first, so that the limit is not reached.
 	if err := g.collectGarbage(ctx); err != nil {
 		return err
 	}
@@ -87,7 +91,8 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 	if !errors.Is(failed, ErrOutOfMemory) || r.rejected {
 		return failed
 	}
-	// The driver has nothing, or the limit is reached. From here on each step takes more from others than the one before.
+	// The driver has no memory, or the limit is reached. From here on each step costs other
+	// requests more than the one before.
 	if g.allocFromLendingPool(r) {
 		return nil
 	}
@@ -108,7 +113,7 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 	if g.shards.inContext() {
 		return failed
 	}
-	// A flush waits for other streams, and empties the cache: the last resort of the cache itself.
+	// A flush waits for other streams and empties the cache, so it is the cache's own last resort.
 	own := r.Pool
 	if g.shards.config().Exact {
 		own = nil
@@ -116,8 +121,8 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 	if err := g.flush(ctx, nil, own); err != nil {
 		return err
 	}
-	// The flush waited for pending frees, whose chunks may serve the request though their segments could not be returned.
-	// PyTorch does not look again.
+	// The flush waited for pending frees, whose chunks may serve the request even if their segments
+	// could not be returned. PyTorch does not search again.
 	if !g.shards.config().Exact {
 		if served, err := r.search(); served || err != nil {
 			return err
@@ -129,15 +134,17 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 	return g.grow(ctx, r, true)
 }
 
-// allocFromLendingPool serves a request of the default pool from a private pool with UseOnOOM, in the order in which they
-// were made (with Exact, of poolTable), if one has a free chunk of the stream that fits. The chunk stays the pool's, and returns to it. PyTorch never
-// lends chunks of expandable segments; Exact does the same. The growth lock is held; all shards are locked meanwhile, so
-// that the search cannot be refused for a quota and no pool is released under it.
+// allocFromLendingPool serves a request of the default pool from a private pool with UseOnOOM that
+// has a fitting free chunk of the stream. It tries the pools in the order of their creation, or
+// with Exact of poolTable. The chunk still belongs to the pool, and returns to it. PyTorch never
+// lends chunks of expandable segments, and neither does Exact. The growth lock is held. All shards
+// are locked meanwhile, so that no quota refuses the search and no pool is released during it.
 func (g *grower) allocFromLendingPool(r *request) bool {
 	if r.Pool != nil || g.shards.config().Exact && g.shards.config().ExpandableSegments {
 		return false
 	}
-	// The request belongs to the pool only while that is tried: if none can lend, it is the default pool that grows.
+	// The request belongs to the pool only during the attempt: if no pool can lend, the default
+	// pool grows.
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
 	for _, p := range g.lending.all() {

@@ -6,13 +6,14 @@ import (
 	"fmt"
 )
 
-// With Config.NoCaching each block is a segment of its own, whose one chunk is never free. Every Alloc and Free calls the
-// driver and holds the growth lock meanwhile: a request never fails for want of memory that a Free is about to return, and
-// Close waits for those that are under way. It is for finding mistakes, so it shares the cache's books and checks but none
-// of its shortcuts: the driver's own tools see each block come and go.
+// With Config.NoCaching each block is a segment of its own, whose one chunk is never free. Every
+// Alloc and Free calls the driver under the growth lock. So a request never fails while a Free is
+// about to return the memory that it needs, and Close waits for calls in flight. The mode is for
+// debugging: it shares the cache's accounting and checks but none of its shortcuts, so that the
+// driver's own tools see each block.
 
-// growUncached asks the driver once: there is nothing to flush, and no free memory to search. The growth lock is held, so
-// that what is checked here stays true.
+// growUncached calls the driver once: there is nothing to flush, and no free memory to search. The
+// growth lock is held, so that the checks stay valid.
 func (g *grower) growUncached(ctx context.Context, r *request) error {
 	r.shard.mu.Lock()
 	r.refused = r.refusal()
@@ -23,8 +24,8 @@ func (g *grower) growUncached(ctx context.Context, r *request) error {
 	return g.grow(ctx, r, false)
 }
 
-// freeUncached ends b's hand-out, waits for the recorded streams, and returns the memory to the driver. If
-// one of that fails the block is pending for good, and Close frees it.
+// freeUncached ends b's allocation, waits for the recorded streams, and returns the memory to the
+// driver. If a step fails the block stays pending until Close frees it.
 func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	ctx := context.Background()
 	if err := g.lock(ctx); err != nil {
@@ -44,7 +45,7 @@ func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	was.shard, was.sequence, was.requested, was.kind, was.label = s.id, s.sequence, m.Requested, kind, h.label
 	s.recordFree(h, nil, false)
 	s.makePending(h)
-	h.recording = true // until its streams are done
+	h.recording = true // until its streams have completed
 	d := delta{gaugeAllocatedBlocks: -1, gaugeAllocatedBytes: -m.Size()}
 	s.add(nil, kind, &d, false)
 	s.publish()
@@ -52,8 +53,8 @@ func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	uses := h.uses
 	s.mu.Unlock()
 
-	// The block is pending from here on: nobody has it, and nobody but this call will free it. Errors leave it so, since
-	// memory that a stream may still use must not go back.
+	// The block is pending from here on, and only this call will free it. On an error it stays
+	// pending, because memory that a stream may still use must not be freed.
 	var errs []error
 	for _, stream := range uses {
 		errs = append(errs, synchronize(stream))

@@ -10,55 +10,57 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// What happens when there is no memory. The cache itself gives back all it can before (allocGrowing); then reclaimers, which
-// know what the program can do without, are asked one after the other; then the request fails with an error that says
-// where the memory is. The device stays usable after it, and so does the cache.
+// Out of memory. First the cache returns all that it can (allocGrowing). Then the reclaimers, which
+// know what the program can do without, are called one after the other. Then the request fails with
+// an error that reports where the memory is. The device and the cache stay usable after it.
 
-// ErrOutOfMemory says that the device, or the cache's limit, has too little free memory. The error is an
+// ErrOutOfMemory: the device, or the cache's limit, leaves too little free memory. The error is an
 // [*OutOfMemoryError].
 var ErrOutOfMemory = errors.New("out of memory")
 
-// OutOfMemoryError is a failed allocation, with the figures that PyTorch's OutOfMemoryError gives. All are
-// bytes.
+// OutOfMemoryError is the error of an allocation that found no memory, with the figures of
+// PyTorch's OutOfMemoryError, in bytes.
 type OutOfMemoryError struct {
-	Requested int64  // what the caller asked for
-	Segment   int64  // what the driver was asked for
+	Requested int64  // bytes of the request
+	Segment   int64  // bytes requested from the driver
 	Device    string // the device's name
 	Total     int64  // the device's memory
-	Free      int64  // the driver's free memory; -1: it does not say
+	Free      int64  // the driver's free memory; -1: unknown
 	Limit     int64  // the cache's limit; -1: none
-	Allocated int64  // blocks handed out
-	Pending   int64  // blocks freed, and waiting for a recorded stream
+	Allocated int64  // allocated blocks
+	Pending   int64  // freed blocks that wait for a recorded stream
 	Reserved  int64  // segments held from the driver
-	Largest   int64  // the largest free block of the request's pool, stream and kind (small or large)
+	// the largest free block of the request's pool, stream and kind (small or large)
+	Largest int64
 
-	// Free blocks that a request of this pool, stream and size gets none of: those of the pool on other
-	// streams, those for other sizes (up to 1 MiB, or larger), and those of other pools, of which graphs
-	// hold a part. PyTorch's message counts blocks of private pools as allocated.
+	// Free blocks that can't serve a request of this pool, stream and size: the pool's blocks on
+	// other streams, blocks for other sizes (up to 1 MiB, or larger), and blocks of other pools.
+	// Graphs is the part of OtherPools that graphs hold. PyTorch's message counts blocks of private
+	// pools as allocated.
 	OtherStreams, OtherSizes, OtherPools, Graphs int64
 
-	// Label is what the memory was for. Holders are the modules and categories with the most bytes, if
-	// anything has a label. Advice says which call or option would have served the request, or that none
-	// would; it is empty after a wait, and where the driver reports no free memory. Advice and Holders
-	// are looked up when the request is given up, a moment after the figures above: what other
-	// goroutines allocate or free meanwhile makes a difference.
+	// Label is the label of the request. Holders are the modules and categories with the most
+	// bytes, if any memory has a label. Advice names the call or option that would have served the
+	// request, or states that none would; it is empty after a wait, and where the driver reports no
+	// free memory. Advice and Holders are determined when the request fails, a moment after the
+	// figures above, so allocations and frees of other goroutines may make them differ.
 	Label   Label
 	Holders []Share
 	Advice  string
 
-	// Err is the driver's error; nil if the limit or the request's size was in the way.
-	// If the request has waited for memory ([Cache.Wait]) it is why it waits no longer.
+	// Err is the driver's error; nil if the limit or the request's size was the reason. If the
+	// request has waited for memory ([Cache.Wait]) it is the reason why the wait ended.
 	Err error
 
-	Waited time.Duration // how long the request has waited for memory; 0: it has not
+	Waited time.Duration // how long the request has waited for memory; 0: not at all
 
 	tooLarge bool
 }
 
-// Error explains in at most five lines what was asked for, where the memory is, and what would have helped.
+// Error reports in at most five lines the request, where the memory is, and what would have helped.
 func (e *OutOfMemoryError) Error() string {
 	if e.tooLarge {
-		return fmt.Sprintf("memcache: out of memory on %s: %d bytes are asked for, and no device has 1 EiB", e.Device, e.Requested)
+		return fmt.Sprintf("memcache: out of memory on %s: %d bytes were requested, and no device has 1 EiB", e.Device, e.Requested)
 	}
 	s := shortage.Shortage{
 		Device: e.Device, Requested: e.Requested, Segment: e.Segment, Total: e.Total, Free: e.Free, Limit: e.Limit,

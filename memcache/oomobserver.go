@@ -10,28 +10,30 @@ import (
 	"github.com/cistern-ml/cistern/internal/opened"
 )
 
-// Who wants to know that a request has failed for good, be it to write down a Snapshot of that moment, is told apart from the
-// Config's Observer, which sees every operation and has to be there from the start: this costs a program nothing until its memory is out.
+// Observers of failed requests are separate from the Config's Observer, which sees every operation
+// and must exist from the start. These, for example one that writes a Snapshot of that moment, cost
+// nothing until a request fails.
 
-// oomObserver is a registered function; its address is what tells registrations apart.
+// oomObserver is a registered function; its address identifies the registration.
 type oomObserver struct {
 	tell func(context.Context, *OutOfMemoryError)
 }
 
-// oomObservers are those of a cache, in the order in which they were registered.
+// oomObservers is a cache's list of registered functions, in the order of their registration.
 type oomObservers struct {
 	mu   sync.Mutex // a leaf
 	list []*oomObserver
 }
 
-// OnOutOfMemory registers a function that is called once for each request that has run out of memory for good
-// (torch._C._cuda_attachOutOfMemoryObserver): after the cache's last try and the reclaimers, and after a wait ([Cache.Wait]),
-// before Alloc returns. It is not called for requests that succeed in the end, nor for those of 1 EiB and
-// more, which no device could serve. It gets a copy of the error with all its figures, and the request's
-// context. The functions run on the goroutine of the allocation, in the order in which they were
-// registered, without locks, and may use the cache. A request that one of them makes calls none of them if
-// it fails. remove ends the registration, and may be called from the function. A request of another
-// goroutine that is failing at that moment may still call it.
+// OnOutOfMemory registers a function that is called once for each request that has finally run out
+// of memory (torch._C._cuda_attachOutOfMemoryObserver): after the cache's last attempt and the
+// reclaimers, and after a wait ([Cache.Wait]), before Alloc returns. It is not called for requests
+// that succeed in the end, or for requests of 1 EiB and more, which no device could serve. f gets a
+// copy of the error with all its figures, and the request's context. The functions run on the
+// goroutine of the allocation, in the order of their registration, without locks, and may use the
+// cache. If a request of such a function fails it calls none of them. remove ends the registration,
+// and may be called from the function. A request of another goroutine that is failing at that
+// moment may still call f.
 func (c *Cache) OnOutOfMemory(f func(ctx context.Context, err *OutOfMemoryError)) (remove func()) {
 	l, o := &c.oomObservers, &oomObserver{f}
 	l.mu.Lock()
@@ -41,13 +43,13 @@ func (c *Cache) OnOutOfMemory(f func(ctx context.Context, err *OutOfMemoryError)
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		// Failing requests go through the list as it was, so it is replaced.
+		// Failing requests iterate over the old list, so it is replaced.
 		l.list = slices.DeleteFunc(slices.Clone(l.list), func(other *oomObserver) bool { return other == o })
 		c.opened.Remove(unsafe.Pointer(o))
 	}
 }
 
-// tell tells all of a request that failed. No lock is held.
+// tell calls all functions for a failed request. No lock is held.
 func (l *oomObservers) tell(ctx context.Context, err error) {
 	var oom *OutOfMemoryError
 	l.mu.Lock()
@@ -63,7 +65,7 @@ func (l *oomObservers) tell(ctx context.Context, err error) {
 	}
 }
 
-// run tells one. Requests that it makes find this call on the stack.
+// run calls one function. Requests that it makes find this call on the stack.
 //
 //go:noinline
 func (*oomObservers) run(ctx context.Context, o *oomObserver, e *OutOfMemoryError) { o.tell(ctx, e) }

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Options is the configuration as an option string that [ParseConfig] reads back: "" for PyTorch's defaults with the improvements
-// that Exact turns off. Names that PyTorch does not have are at the end; the Observer has no name.
+// Options returns the configuration as an option string that [ParseConfig] parses back. It is ""
+// for the zero Config. Options that PyTorch does not have are at the end. The Observer is not part
+// of the string.
 func (c Config) Options() string {
 	var list []string
 	add := func(set bool, key string, value any) {
@@ -36,10 +37,10 @@ func (c Config) Options() string {
 	return strings.Join(list, ",")
 }
 
-// formatRatio is as long as it has to be to be read back.
+// formatRatio formats f with the fewest digits that parse back to f.
 func formatRatio(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 
-// formatReserve is a fraction, or bytes as GiB.
+// formatReserve formats a fraction as a number, and bytes as GiB with the suffix G.
 func formatReserve(r float64) string {
 	if r <= fullReserve {
 		return formatRatio(r)
@@ -47,7 +48,8 @@ func formatReserve(r float64) string {
 	return formatRatio(r/(1<<30)) + "G"
 }
 
-// String is the value of the option roundup_power2_divisions: a number for all sizes, or a list.
+// String returns the value of the option roundup_power2_divisions: one number for all sizes, or a
+// list.
 func (d Divisions) String() string {
 	if d[0] != 0 && d == AllDivisions(d[0]) {
 		return strconv.Itoa(d[0])
@@ -56,7 +58,7 @@ func (d Divisions) String() string {
 	for i, n := range d {
 		list[i] = fmt.Sprintf("%d:%d", 1<<i, n)
 	}
-	same := len(d) - 1 // from here on they are
+	same := len(d) - 1 // from this index on all values are equal
 	for same > 1 && d[same] == d[same-1] {
 		same--
 	}

@@ -9,34 +9,36 @@ import (
 	"strings"
 )
 
-// PyTorch's option string, so that a program that is ported keeps its settings, and a recording can be replayed with the ones
-// that it was made with. What PyTorch refuses is refused, with what would be right; its options for pinned memory are
-// checked, and otherwise nothing.
+// PyTorch's option string, so that a ported program keeps its settings, and a recording can be
+// replayed with its own options. What PyTorch refuses is refused, with an error that states the
+// valid values. Options for pinned memory are checked and otherwise ignored.
 
-// ParseConfig reads PyTorch's option string (PYTORCH_CUDA_ALLOC_CONF), "key:value,key:[a:b,c:d]", also
-// in its spelling for HIP. Options about pinned host memory and classes of streams, and
-// backend:native, are accepted without effect. An unknown option, or a value that PyTorch refuses, is
-// an error.
+// ParseConfig parses PyTorch's option string (PYTORCH_CUDA_ALLOC_CONF), "key:value,key:[a:b,c:d]",
+// also in its spelling for HIP. Options for pinned host memory and classes of streams, and
+// backend:native, are accepted without effect. An unknown option, or a value that PyTorch refuses,
+// is an error that wraps [ErrInvalid].
 //
-// The fields of Config that PyTorch has no option for have names too: expandable_granule_mb,
+// Fields of Config without an option in PyTorch have names of their own: expandable_granule_mb,
 // expandable_remap, memory_limit and max_cached_bytes (in bytes), reuse_across_streams (never,
-// when_full or before_growth), no_caching and exact. PyTorch refuses them.
+// when_full or before_growth), no_caching and exact. PyTorch refuses these.
 func ParseConfig(options string) (Config, error) { return Config{}.with("ParseConfig", options) }
 
-// With is c with the options of an option string, for [Cache.SetConfig]. As in PyTorch (torch.cuda.memory._set_allocator_settings),
-// MaxSplitSizeMB, MaxNonSplitRoundingMB, RoundupPower2Divisions and GarbageCollectionThreshold are their defaults unless the string
-// has them; the others stay unless it has them.
+// With returns c changed by an option string, for [Cache.SetConfig]. As in PyTorch
+// (torch.cuda.memory._set_allocator_settings), MaxSplitSizeMB, MaxNonSplitRoundingMB,
+// RoundupPower2Divisions and GarbageCollectionThreshold return to their defaults unless the string
+// sets them. The other fields keep their values unless the string sets them.
 func (c Config) With(options string) (Config, error) {
 	c.MaxSplitSizeMB, c.MaxNonSplitRoundingMB, c.RoundupPower2Divisions, c.GarbageCollectionThreshold = 0, 0, Divisions{}, 0
 	return c.with("With", options)
 }
 
-// with puts the options in. After an error it is the zero Config.
+// with returns c with the options set. After an error it returns the zero Config.
 func (c Config) with(call, options string) (Config, error) {
 	fail := func(format string, args ...any) (Config, error) {
 		return Config{}, fmt.Errorf("memcache: %s(%q): %w: %s", call, options, ErrInvalid, fmt.Sprintf(format, args...))
 	}
-	// key:value, with commas in between; a value in brackets may have commas of its own. PyTorch ignores white space.
+	// key:value, separated by commas; a value in brackets may contain commas of its own. PyTorch
+	// ignores white space.
 	rest := strings.Join(strings.Fields(options), "")
 	for rest != "" {
 		key, after, ok := strings.Cut(rest, ":")
@@ -71,13 +73,15 @@ func (c Config) with(call, options string) (Config, error) {
 	return c, nil
 }
 
-// environment are the variables that ConfigFromEnv reads, the first one that is set.
+// environment lists the variables that ConfigFromEnv reads; the first one that is set applies.
 var environment = []string{"CISTERN_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}
 
-// ConfigFromEnv reads the options from CISTERN_ALLOC_CONF or, if that is not set, from PyTorch's variables:
-// PYTORCH_CUDA_ALLOC_CONF, PYTORCH_HIP_ALLOC_CONF, PYTORCH_ALLOC_CONF. New never does: it is for programs to
-// call. CISTERN_NO_CACHING or, if that is not set, PYTORCH_NO_CUDA_MEMORY_CACHING set NoCaching: 1 or true, 0
-// or false; an empty value is none. (PyTorch takes any value for 1.) Without any of them it is the zero Config.
+// ConfigFromEnv parses the options in CISTERN_ALLOC_CONF or, if that is not set, in the first of
+// PyTorch's variables that is set: PYTORCH_CUDA_ALLOC_CONF, PYTORCH_HIP_ALLOC_CONF,
+// PYTORCH_ALLOC_CONF. New does not read them; programs call ConfigFromEnv. CISTERN_NO_CACHING or,
+// if that is not set, PYTORCH_NO_CUDA_MEMORY_CACHING sets NoCaching: 1 or true, 0 or false; an
+// empty value has no effect. (PyTorch takes any value for 1.) Without any of these variables it
+// returns the zero Config.
 func ConfigFromEnv() (Config, error) {
 	c, err := optionsFromEnv()
 	if err != nil {
@@ -99,7 +103,7 @@ func ConfigFromEnv() (Config, error) {
 	return c, nil
 }
 
-// optionsFromEnv reads the first variable that is set, also if it is empty.
+// optionsFromEnv parses the first variable that is set, even if it is empty.
 func optionsFromEnv() (Config, error) {
 	for _, name := range environment {
 		if v, ok := os.LookupEnv(name); ok {
@@ -113,7 +117,7 @@ func optionsFromEnv() (Config, error) {
 	return Config{}, nil
 }
 
-// setter checks the text of an option and puts it into the configuration.
+// setter checks the value of an option and stores it in the configuration.
 type setter func(c *Config, value string) error
 
 var setters = map[string]setter{
@@ -129,7 +133,7 @@ var setters = map[string]setter{
 		if !strings.HasPrefix(v, "[") {
 			return fmt.Errorf("want a list")
 		}
-		return nil // nothing here has a class
+		return nil // streams have no classes here
 	},
 	"throw_on_cudamalloc_oom":           boolean(func(c *Config) *bool { return &c.ThrowOnCudaMallocOOM }),
 	"throw_on_hipmalloc_oom":            boolean(func(c *Config) *bool { return &c.ThrowOnCudaMallocOOM }),
@@ -151,20 +155,20 @@ var setters = map[string]setter{
 	"pinned_reserve_segment_size_mb":    ignoredCount(func(v int64) bool { return v > 0 }, "more than 0"),
 	"backend": func(_ *Config, v string) error {
 		if v != "native" {
-			return fmt.Errorf("only native is there")
+			return fmt.Errorf("only native is supported")
 		}
 		return nil
 	},
 }
 
-// mebibytes takes a positive number of MiB, as PyTorch does.
+// mebibytes parses a positive number of MiB, as PyTorch does.
 func mebibytes(field func(*Config) *int64) setter { return number(field, 1, "MiB") }
 
-// ownNumber takes the number of an option that PyTorch does not have; 0 is the default, so that
-// [Config.With] can lift it.
+// ownNumber parses the number of an option that PyTorch does not have. 0 is the default, so that
+// [Config.With] can reset it.
 func ownNumber(field func(*Config) *int64, unit string) setter { return number(field, 0, unit) }
 
-// number takes a whole number from least on.
+// number parses a whole number that is at least least.
 func number(field func(*Config) *int64, least int64, unit string) setter {
 	return func(c *Config, v string) error {
 		n, err := strconv.ParseInt(v, 10, 64)
@@ -176,7 +180,7 @@ func number(field func(*Config) *int64, least int64, unit string) setter {
 	}
 }
 
-// ratio takes a number that is valid, of which want says what is.
+// ratio parses a number that satisfies valid, which want describes.
 func ratio(field func(*Config) *float64, want string, valid func(float64) bool) setter {
 	return func(c *Config, v string) error {
 		f, err := strconv.ParseFloat(v, 64)
@@ -188,10 +192,11 @@ func ratio(field func(*Config) *float64, want string, valid func(float64) bool) 
 	}
 }
 
-// fullReserve is the fraction of the device's memory that an expandable segment has addresses for, at most.
+// fullReserve is the maximum address range of an expandable segment, as a fraction of the device's
+// memory.
 const fullReserve = 9.0 / 8
 
-// setReserve takes a fraction, or a number of GiB followed by G.
+// setReserve parses a fraction, or a number of GiB followed by G.
 func setReserve(c *Config, v string) error {
 	number, gib := strings.CutSuffix(v, "G")
 	f, err := strconv.ParseFloat(number, 64)
@@ -205,8 +210,8 @@ func setReserve(c *Config, v string) error {
 	return nil
 }
 
-// setFraction takes 0 for what it says, as SetMemoryFraction does: the field's 0 is no limit, and the least number above it
-// limits to 0 bytes.
+// setFraction parses a fraction. 0 limits to 0 bytes, as in SetMemoryFraction, although the field's
+// 0 is no limit: see noneIsNothing.
 func setFraction(c *Config, v string) error {
 	set := ratio(func(c *Config) *float64 { return &c.PerProcessMemoryFraction }, "0 to 1", func(v float64) bool { return v >= 0 && v <= 1 })
 	if err := set(c, v); err != nil {
@@ -216,7 +221,7 @@ func setFraction(c *Config, v string) error {
 	return nil
 }
 
-// boolean takes True and False, as PyTorch does. field is nil for an option that changes nothing here.
+// boolean parses True and False, as PyTorch does. field is nil for an option without effect.
 func boolean(field func(*Config) *bool) setter {
 	return func(c *Config, v string) error {
 		if v != "True" && v != "False" {
@@ -229,7 +234,7 @@ func boolean(field func(*Config) *bool) setter {
 	}
 }
 
-// setReuse takes the name of a StreamReuse.
+// setReuse parses the name of a StreamReuse.
 func setReuse(c *Config, v string) error {
 	i := slices.Index(streamReuses[:], v)
 	if i < 0 {
@@ -239,7 +244,7 @@ func setReuse(c *Config, v string) error {
 	return nil
 }
 
-// ignoredCount checks the number of an option that changes nothing here.
+// ignoredCount checks the number of an option without effect.
 func ignoredCount(valid func(int64) bool, want string) setter {
 	return func(_ *Config, v string) error {
 		if n, err := strconv.ParseInt(v, 10, 64); err != nil || !valid(n) {
@@ -249,9 +254,9 @@ func ignoredCount(valid func(int64) bool, want string) setter {
 	}
 }
 
-// setDivisions reads one number for all sizes, or a list [MiB:divisions,...,>:divisions]. In a list the
-// first entry is also for all smaller sizes, an entry for its own bucket alone, and ">" for all larger ones
-// than the last number.
+// setDivisions parses one number for all sizes, or a list [MiB:divisions,...,>:divisions]. In a
+// list the first entry also applies to all smaller sizes, an entry only to its own bucket, and ">"
+// to all sizes after the last entry's.
 func setDivisions(c *Config, v string) error {
 	d := &c.RoundupPower2Divisions
 	if !strings.HasPrefix(v, "[") {
@@ -292,7 +297,7 @@ func setDivisions(c *Config, v string) error {
 	return nil
 }
 
-// powerOfTwo reads a power of two, or 0.
+// powerOfTwo parses a power of two, or 0.
 func powerOfTwo(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 31)
 	if err == nil && n&(n-1) != 0 {

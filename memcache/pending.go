@@ -12,42 +12,45 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// pendingFrees are the blocks that were freed while other streams may still use them (Block.RecordStream). For each such
-// stream an event was recorded at the free; when the last event of a block is complete, the block is free. Nobody is told
-// that an event is complete: requests ask, each time before they look for a free chunk, as PyTorch's do. A callback of the
-// driver in place of that would run on a thread of the driver, where the driver must not be called, and would make the moment
-// at which memory returns, and so every later address, a matter of chance.
+// pendingFrees is the list of blocks that were freed while other streams may still use them
+// (Block.RecordStream). For each such stream an event was recorded at the free; when the last event
+// of a block is complete, the block is free. There is no notification of complete events: each
+// request polls before it searches for a free chunk, as in PyTorch. A driver callback instead would
+// run on a driver thread, where the driver must not be called, and would make the moment at which
+// memory returns, and so every later address, nondeterministic.
 //
-// Each shard has its own: a request asks for its own stream's blocks, as it could use no others; a miss asks for those of
-// all shards, before it takes memory from the driver. With Exact there is one for all shards, and each request asks for everything, as
-// PyTorch's do: it shows in the order of completions and in the statistics, not in addresses.
+// Each shard has its own list: a request polls its own stream's blocks, because it could use no
+// others, and a miss polls all shards before it allocates from the driver. With Exact all shards
+// share one list, and each request polls all of it, as in PyTorch. That affects the order of
+// completions and the statistics, but not addresses.
 //
-// There is a queue for each stream that an event was recorded on: the events of one stream complete in order, so that a
-// poll asks for the first of each queue, and no stream holds up another.
+// There is a queue for each stream that an event was recorded on. The events of one stream complete
+// in order, so a poll queries the first event of each queue, and no stream delays another.
 //
-// An event is used again for the next free (device.EventPool), and so is the record of it that waits here. Making and
-// closing an event for each free was measured: 570 ns and two allocations by Go for an allocation, RecordStream and a free
-// (BenchmarkRecordStream), where it is 410 ns and none.
+// Events are reused for later frees (device.EventPool), and so are their pendingEvent records.
+// Measured with BenchmarkRecordStream, an allocation, RecordStream and a free take 410 ns without a
+// Go allocation; creating and closing an event for each free took 570 ns and two Go allocations.
 //
-// Its lock comes after the shards', and before the event pool's; no driver's wait runs under it, only Query, which never
-// waits.
+// The lock comes after the shards' locks, and before the event pool's. The only driver call under
+// it is Query, which never waits.
 type pendingFrees struct {
-	shards      *shards
-	events      atomic.Int64 // in the queues: what a request looks at
-	mu          sync.Mutex
-	queues      []*eventQueue // not empty, by stream: the order in which completions are seen
-	lastNumber  uint64        // of the last event that was pushed
-	spare       *pendingEvent // unused ones, linked by next
-	emptyQueues *eventQueue   // the same
+	shards *shards
+	events atomic.Int64 // number of events in the queues, which requests check
+	mu     sync.Mutex
+	// non-empty queues by stream ID, the order in which completions are seen
+	queues      []*eventQueue
+	lastNumber  uint64        // number of the last event that was pushed
+	spare       *pendingEvent // unused records, linked by next
+	emptyQueues *eventQueue   // likewise
 	closed      bool
 
 	// See deferred.go.
-	entered       atomic.Int32 // with Exact, contexts of pools; changed under mu
+	entered       atomic.Int32 // with Exact, number of entered pools; changed under mu
 	deferred      []*handout
-	deferredCount atomic.Int32 // of them; changed under mu
+	deferredCount atomic.Int32 // length of deferred; changed under mu
 }
 
-// eventQueue are the events of one stream, the earliest first.
+// eventQueue is the list of events of one stream, the earliest first.
 type eventQueue struct {
 	stream     uint64
 	head, tail *pendingEvent
@@ -55,15 +58,16 @@ type eventQueue struct {
 }
 
 // record records an event on each stream that uses the freed block h. Recording may wait for a full
-// queue, so no lock is held; nobody else changes its uses until its last event is complete and
-// recordingDone was called. inFree says that the call is Free's.
+// queue, so no lock is held. No other goroutine changes h.uses until its last event is complete and
+// recordingDone was called. inFree reports that Free is the caller.
 func (p *pendingFrees) record(h *handout, inFree bool) error {
 	if len(h.uses) > 0 && p.deferFree(h) {
 		return nil
 	}
 	var errs []error
 	for _, stream := range h.uses {
-		// Whatever fails, each stream ends up either in the queues or counted as done: the block is never lost.
+		// Even if a call fails each stream is either queued or counted as complete, so the block is
+		// never lost.
 		e, err := p.recordEvent(stream)
 		if err != nil {
 			errs = append(errs, err)
@@ -78,8 +82,8 @@ func (p *pendingFrees) record(h *handout, inFree bool) error {
 	return errors.Join(errs...)
 }
 
-// recordEvent records an event on s. It returns nil when s has completed its work already: it is closed, or was waited for
-// because no event could be had.
+// recordEvent records an event on s. It returns nil if s has already completed its work: s is
+// closed, or no event was available and recordEvent waited for s.
 func (p *pendingFrees) recordEvent(s device.Stream) (device.Event, error) {
 	var e device.Event
 	var err error
@@ -102,8 +106,9 @@ func (p *pendingFrees) recordEvent(s device.Stream) (device.Event, error) {
 	return nil, synchronize(s)
 }
 
-// push adds event, which is complete when h's work on s is, to the stream's queue. If it is nil that work is done, and one
-// event less of h is waited for; if the cache was closed meanwhile event is closed, since nobody would do it later.
+// push adds event to the stream's queue; h's work on s is complete when event is. If event is nil
+// the work is already complete, and h waits for one event less. If the cache was closed meanwhile
+// push closes event, because no later call would.
 func (p *pendingFrees) push(s device.Stream, event device.Event, h *handout) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,8 +145,9 @@ func (p *pendingFrees) push(s device.Stream, event device.Event, h *handout) err
 	return nil
 }
 
-// recordingDone says that no more events of h are to come, and reports whether all are complete: then its caller ends the
-// free, since the polls have left it alone. One of both does, as both look at h under p.mu.
+// recordingDone marks that no more events of h will follow, and reports whether all are complete.
+// In that case the caller ends the free, because the polls have left it alone. Exactly one of the
+// caller and a poll ends it, because both check h under p.mu.
 func (p *pendingFrees) recordingDone(h *handout) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,8 +156,9 @@ func (p *pendingFrees) recordingDone(h *handout) bool {
 	return h.eventsLeft == 0
 }
 
-// poll ends the frees of the blocks whose events are complete (process_events), in the order in which they were seen to be.
-// It never waits. requested is the stream of the request that asks, or nil. No lock is held.
+// poll ends the frees of the blocks whose events are complete (process_events), in the order in
+// which it finds them complete. It never waits. requested is the stream of the request that polls,
+// or nil. No lock is held.
 func (p *pendingFrees) poll(requested device.Stream) error {
 	if p.deferredCount.Load() > 0 {
 		p.reuseDeferred(requested)
@@ -165,7 +172,7 @@ func (p *pendingFrees) poll(requested device.Stream) error {
 	return p.pollOf(nil)
 }
 
-// pollOf is poll of the blocks of a private pool alone; nil: of all blocks.
+// pollOf is poll for the blocks of one private pool; nil: for all blocks.
 func (p *pendingFrees) pollOf(pool *placement.Pool) error {
 	done, err := p.takeCompleted(pool)
 	for done != nil {
@@ -176,18 +183,19 @@ func (p *pendingFrees) pollOf(pool *placement.Pool) error {
 	return err
 }
 
-// takeCompleted takes the complete events out, and returns the blocks whose last event that was, in order, linked by next. After
-// an error the events that were not looked at stay. Those of blocks that are not of the pool stay, too, unless it is nil.
+// takeCompleted removes the complete events, and returns the blocks that have no events left, in
+// order, linked by next. With a pool, events of other blocks stay. After an error the events that
+// were not queried stay.
 func (p *pendingFrees) takeCompleted(pool *placement.Pool) (done *handout, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Queues that are not empty are kept in place, in order. Within a queue the first event that is not complete ends the
-	// walk: later ones are not complete either.
+	// Non-empty queues keep their order in place. In each queue the first incomplete event ends the
+	// walk, because later ones are incomplete, too.
 	last := &done
 	kept := p.queues[:0]
 	for i, q := range p.queues {
 		at := &q.head
-		var before *pendingEvent // *at, which stays
+		var before *pendingEvent // the event before *at, which stays
 		for *at != nil {
 			e := *at
 			if pool != nil && e.handout.chunk.Segment().Pool() != pool {
@@ -218,7 +226,8 @@ func (p *pendingFrees) takeCompleted(pool *placement.Pool) (done *handout, err e
 	return done, nil
 }
 
-// ended ends an event that is out of its queue, and links its block at last if it was the block's last one. It returns where the next one is linked. p.mu is held.
+// ended ends an event that was removed from its queue, and links its block at last if the block has
+// no events left. It returns the link for the next block. p.mu is held.
 func (p *pendingFrees) ended(e *pendingEvent, last **handout) **handout {
 	notNegative("the number of pending events", p.events.Add(-1))
 	h := e.handout
@@ -226,7 +235,7 @@ func (p *pendingFrees) ended(e *pendingEvent, last **handout) **handout {
 	if e.pins == 0 {
 		p.keepSpare(e)
 	}
-	// While its Free still records events the block stays, even if none is left: see recordingDone.
+	// While Free still records events the block stays, even without events: see recordingDone.
 	notNegative("a block's number of events", int64(h.eventsLeft)-1)
 	if h.eventsLeft--; h.eventsLeft > 0 || h.recording {
 		return last
@@ -235,8 +244,8 @@ func (p *pendingFrees) ended(e *pendingEvent, last **handout) **handout {
 	return &h.next
 }
 
-// complete ends the free of a block whose last event is complete, in the call of Free itself or not. No lock is held;
-// nobody else has the block.
+// complete ends the free of a block whose last event is complete. inFree reports that Free itself
+// is the caller. No lock is held, and no other goroutine uses the block.
 func (p *pendingFrees) complete(h *handout, inFree bool) {
 	if p.shards.poisons() {
 		poisonBlock(h)
@@ -252,7 +261,7 @@ func (p *pendingFrees) complete(h *handout, inFree bool) {
 	}
 }
 
-// foreign is s if it is another device's, or nil.
+// foreign returns s if it belongs to another device, or nil.
 func (p *pendingFrees) foreign(s device.Stream) device.Stream {
 	if s.Device() != p.shards.events.Device {
 		return s
@@ -260,8 +269,8 @@ func (p *pendingFrees) foreign(s device.Stream) device.Stream {
 	return nil
 }
 
-// putEvent gives an unused event back to the pool, or closes it if it is another device's: on this device's streams it
-// could not be recorded.
+// putEvent returns an unused event to the pool. It closes another device's event instead, which
+// could not be recorded on this device's streams.
 func (p *pendingFrees) putEvent(e device.Event, foreign device.Stream) error {
 	if foreign != nil {
 		return e.Close()
@@ -269,17 +278,19 @@ func (p *pendingFrees) putEvent(e device.Event, foreign device.Stream) error {
 	return p.shards.events.Put(e)
 }
 
-// keepSpare gives e's event back, and keeps e for the next free. p.mu is held.
+// keepSpare returns e's event to the pool, and keeps e for the next free. p.mu is held.
 func (p *pendingFrees) keepSpare(e *pendingEvent) {
 	_ = p.putEvent(e.event, e.foreign)
 	*e = pendingEvent{next: p.spare}
 	p.spare = e
 }
 
-// poisonBlock fills a freed block, which nobody has, in the order of its stream: what still uses it there finds
-// the poison, and what uses it elsewhere without an event is a data race. A failed or closed stream runs
-// nothing any more. In a capture that is noted, and done in each replay, so there a private pool's memory alone, of which the
-// graph's is: what was allocated before, and is freed in the capture, somebody else has when the graph is replayed.
+// poisonBlock fills a freed block, which no caller owns, in the order of its stream. A later use on
+// that stream finds the poison, and a use on another stream without an event is a data race. A
+// failed or closed stream runs nothing any more. During a capture the fill becomes a part of the
+// graph and runs in each replay. So there only memory of private pools is filled, which belongs to
+// the graph: memory that was allocated before the capture and is freed in it may have another owner
+// at the replay.
 func poisonBlock(h *handout) {
 	if h.chunk.Segment().Pool() == nil && captured([]device.Stream{h.shard.stream}) {
 		return

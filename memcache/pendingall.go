@@ -9,11 +9,13 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// What is done with the pending frees of all shards: a miss polls them, a flush waits for them, Close ends them. No lock is held.
+// Operations on the pending frees of all shards: a miss polls them, a flush waits for them, Close
+// ends them. No lock is held.
 
-// PollFrees ends the frees that waited for other streams and whose work there is done (process_events), so that statistics and
-// snapshots tell of no more as active than there is. Nobody needs it to get memory: a request does as much for its own stream, and one
-// that finds no memory does it for all; with Exact every request does. It never waits.
+// PollFrees ends the frees that waited for other streams and whose work there is complete
+// (process_events), so that statistics and snapshots don't count their blocks as active any more.
+// It is not needed to get memory: a request polls its own stream's frees, and one that finds no
+// memory polls all; with Exact every request polls all. PollFrees never waits.
 func (c *Cache) PollFrees() error {
 	if invariants.Enabled {
 		defer c.verify()
@@ -25,7 +27,7 @@ func (c *Cache) PollFrees() error {
 	return c.shards.pollPending()
 }
 
-// allPending are the pending frees of all shards.
+// allPending returns the lists of pending frees of all shards.
 func (all *shards) allPending() []*pendingFrees {
 	if all.exact != nil {
 		return []*pendingFrees{all.exact}
@@ -50,8 +52,9 @@ func (all *shards) pollPending() error {
 	return nil
 }
 
-// waitPending waits until all events that are pending now are complete, and ends their frees. Those of frees that begin meanwhile
-// it does not wait for, or it might never end. Of a private pool it waits for that one's blocks alone; nil: for all.
+// waitPending waits until all events that are pending now are complete, and ends their frees. It
+// does not wait for frees that begin meanwhile, because it might then never return. With a private
+// pool it waits for that pool's blocks only; nil: for all blocks.
 func (all *shards) waitPending(ctx context.Context, pool *placement.Pool) error {
 	list := all.allPending()
 	until := make([]uint64, len(list))
@@ -71,7 +74,7 @@ func (all *shards) waitPending(ctx context.Context, pool *placement.Pool) error 
 	return nil
 }
 
-// closePending closes the events, and makes those that come later be closed.
+// closePending closes the events, and makes later ones close at once.
 func (all *shards) closePending() error {
 	errs := []error{all.events.Close()}
 	for _, p := range all.allPending() {
@@ -80,10 +83,11 @@ func (all *shards) closePending() error {
 	return errors.Join(errs...)
 }
 
-// wait waits until the events up to the number until are complete, and ends their frees. It waits without a lock: the event
-// that it waits for is pinned, so that a poll which finds it complete does not hand it to another free.
+// wait waits until the events up to the number until are complete, and ends their frees. It waits
+// without a lock. The event is pinned meanwhile, so that a poll that finds it complete does not
+// reuse it for another free.
 func (p *pendingFrees) wait(ctx context.Context, until uint64, pool *placement.Pool) error {
-	// The oldest event first: by the time it is complete many others are, and the poll takes them all.
+	// The oldest event first: when it is complete many others are too, and one poll takes them all.
 	p.mu.Lock()
 	for {
 		e := p.oldest(pool)
@@ -109,7 +113,8 @@ func (p *pendingFrees) wait(ctx context.Context, until uint64, pool *placement.P
 	}
 }
 
-// oldest is the event that was pushed first, of all streams, or nil; of the blocks of a private pool, unless it is nil. p.mu is held.
+// oldest returns the event that was pushed first on any stream, or nil; with a private pool, the
+// first one of that pool's blocks. p.mu is held.
 func (p *pendingFrees) oldest(pool *placement.Pool) *pendingEvent {
 	var first *pendingEvent
 	for _, q := range p.queues {
@@ -124,7 +129,7 @@ func (p *pendingFrees) oldest(pool *placement.Pool) *pendingEvent {
 	return first
 }
 
-// close closes the events, and makes push close those that come later.
+// close closes the events, and makes push close later ones.
 func (p *pendingFrees) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,16 +11,17 @@ import (
 // pendingEvent is one event of a pending block.
 type pendingEvent struct {
 	event   device.Event
-	foreign device.Stream // set if the event is another device's, and not of the pool
-	handout *handout      // nil when it is complete
+	foreign device.Stream // set if the event belongs to another device, and not to the pool
+	handout *handout      // nil once the event is complete
 	number  uint64
 	pins    int // goroutines that wait for the event without the lock
 	next    *pendingEvent
 }
 
-// completed turns what a query or a wait for the event says into whether the stream is done with the block. Another device
-// that fails, or is closed, uses memory no more, and does not keep it from this one. While it is being closed its work
-// goes on.
+// completed reports, from the result of a query or a wait for the event, whether the stream has
+// completed its use of the block. A device other than the cache's that has failed, or is closed, no
+// longer uses memory, so its error does not keep the block. While that device is being closed its
+// work continues.
 func (e *pendingEvent) completed(ready bool, err error) (bool, error) {
 	if e.foreign == nil || err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return ready, err
@@ -28,7 +29,8 @@ func (e *pendingEvent) completed(ready bool, err error) (bool, error) {
 	return !errors.Is(err, device.ErrClosed) || e.foreign.Closed(), nil
 }
 
-// wait waits for the event or, if another device is being closed, for the stream: every Close waits, whichever is first.
+// wait waits for the event or, if another device is being closed, for the stream: every Close
+// waits, even if it is not the first.
 func (e *pendingEvent) wait(ctx context.Context) error {
 	err := e.event.Synchronize(ctx)
 	if e.foreign != nil && errors.Is(err, device.ErrClosed) {
@@ -44,8 +46,8 @@ func (e *pendingEvent) wait(ctx context.Context) error {
 	return err
 }
 
-// synchronize waits for everything queued on s. A stream that is being closed refuses to be waited for while its work
-// goes on; but every Close waits for that, whichever is first.
+// synchronize waits for everything queued on s. A stream that is being closed refuses Synchronize
+// while its work continues, but every Close waits for that work, even if it is not the first.
 func synchronize(s device.Stream) error {
 	err := s.Synchronize(context.Background())
 	if errors.Is(err, device.ErrClosed) {

@@ -6,18 +6,19 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// The statistics of a private pool. What an operation changes is known as a delta for the cache's
-// own (usage); of a block in a pool the same delta is counted here as well, behind one lock for
-// each pool. The blocks of the default pool, which has no counts, pay one comparison: a caller that
-// allocates much from a pool from many streams at once pays the lock.
+// The statistics of a private pool. Each operation has a delta for the cache's statistics
+// (usage.go). For a block in a pool the same delta is counted here as well, under one lock for each
+// pool. Blocks of the default pool pay one comparison. Many streams that allocate from one pool at
+// once contend for its lock.
 
-// poolCounts are the statistics of one pool since it was made. Its lock is the last one that anybody takes.
+// poolCounts is the statistics of one pool since its creation. Its lock is the last one in the lock
+// order.
 type poolCounts struct {
 	mu    sync.Mutex
 	stats Stats
 }
 
-// countsOf is where a pool is counted; nil for the default pool.
+// countsOf returns the counts of a pool; nil for the default pool.
 func countsOf(p *placement.Pool) *poolCounts {
 	if p == nil {
 		return nil
@@ -26,14 +27,15 @@ func countsOf(p *placement.Pool) *poolCounts {
 	return c
 }
 
-// countPool counts what the end of a hand-out changes, if the chunk is in a private pool: inlined, for every free comes by.
+// countPool counts the delta of a free, if the chunk is in a private pool. It is small enough to be
+// inlined in every free.
 func countPool(m *placement.Chunk, d *delta) {
 	if p := m.Segment().Pool(); p != nil {
 		countIn(p, m.Kind(), d)
 	}
 }
 
-// countIn counts what an operation changes. The lock of the shard is held.
+// countIn counts the delta of an operation. The lock of the shard is held.
 func countIn(p *placement.Pool, k placement.Kind, d *delta) {
 	c := countsOf(p)
 	if c == nil {
@@ -53,7 +55,7 @@ func countIn(p *placement.Pool, k placement.Kind, d *delta) {
 	s.OversizeAllocations.change(d[gaugeOversizeBlocks])
 }
 
-// reserved adds segments, or takes them away, and bytes of the driver's.
+// reserved adds a change of segments and of reserved bytes.
 func (c *poolCounts) reserved(k placement.Kind, segments, bytes int64) {
 	if c == nil {
 		return
@@ -64,7 +66,7 @@ func (c *poolCounts) reserved(k placement.Kind, segments, bytes int64) {
 	c.stats.ReservedBytes.change(k, bytes)
 }
 
-// change is add or sub.
+// change adds n, or subtracts -n.
 func (s *Stat) change(n int64) {
 	if n >= 0 {
 		s.add(n)
@@ -78,10 +80,13 @@ func (a *StatArray) change(k placement.Kind, n int64) {
 	a.ofKind(k).change(n)
 }
 
-// Stats are the statistics of the pool's own memory, exact as the cache's, of which they are a part: blocks, bytes and segments, now, at most, and in
-// all since NewPool. What concerns no memory, such as hits, failures and calls of the driver, is the cache's alone, and 0 here; so are OversizeSegments.
-// A block that the pool lends ([PoolOptions.UseOnOOM]) counts. [Stats.Summary] makes a table of them. The peaks are of the pool for itself: those of
-// several pools need not have been at one time. After the cache's Close they stay. For the nil Pool they are zero.
+// Stats returns the statistics of the pool's own memory: the current, peak and total blocks, bytes
+// and segments since NewPool. They are exact, and part of the cache's statistics. Figures that
+// concern no memory, such as hits, failures and driver calls, are counted only for the cache and
+// are 0 here, and so is OversizeSegments. Blocks that the pool lends ([PoolOptions.UseOnOOM])
+// count. [Stats.Summary] formats them as a table. The peaks are the pool's own, and need not
+// coincide in time with other pools' peaks. The statistics remain after the cache's Close. For the
+// nil Pool they are zero.
 func (p *Pool) Stats() Stats {
 	if p == nil {
 		return Stats{}
@@ -95,8 +100,8 @@ func (c *poolCounts) read() Stats {
 	return c.stats
 }
 
-// ResetPeakStats lets the peaks of Stats begin anew, from what is in use now. Those of the cache are unaffected, as the cache's ResetPeakStats leaves the
-// pool's alone.
+// ResetPeakStats sets every peak of the pool's Stats to the current value. It does not affect the
+// peaks of the cache, and the cache's ResetPeakStats does not affect those of the pool.
 func (p *Pool) ResetPeakStats() {
 	if p == nil {
 		return
@@ -109,7 +114,7 @@ func (p *Pool) ResetPeakStats() {
 	}
 }
 
-// addFree adds what the pool has free, and the part of it that is split.
+// addFree adds the pool's free bytes, and the part of them that is split.
 func (c *poolCounts) addFree(free, split *PoolBytes) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

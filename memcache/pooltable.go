@@ -7,13 +7,13 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// poolTable is a set of private pools in the order in which PyTorch goes through its own: that of its hash table, by the
-// pools' IDs (ska::flat_hash_map). The order shows in addresses, where several pools could lend, and in the order of driver
-// calls. It is open addressing with Robin Hood displacement, without a wrap at the end: a chain may go on for maxDistance slots
-// beyond the last.
+// poolTable is a set of private pools in PyTorch's iteration order: that of its hash table, by the
+// pools' IDs (ska::flat_hash_map). The order affects addresses, if several pools could lend, and
+// the order of driver calls. It uses open addressing with Robin Hood displacement, without a wrap
+// at the end: a chain may extend maxDistance slots beyond the last.
 type poolTable struct {
 	slots []poolSlot
-	size  int // of the slots that IDs hash to; a power of two, or 0
+	size  int // number of slots that IDs hash to; a power of two, or 0
 	count int
 }
 
@@ -23,10 +23,10 @@ type poolSlot struct {
 	distance int // from the slot that the ID hashes to
 }
 
-// maxDistance is how far from its slot a pool may be before the table grows.
+// maxDistance returns how far from its slot a pool may be before the table grows.
 func (t *poolTable) maxDistance() int { return max(4, bits.Len(uint(t.size))-1) }
 
-// home is the slot that a pool's ID hashes to.
+// home returns the slot that a pool's ID hashes to.
 func (t *poolTable) home(p *placement.Pool) int {
 	id := p.ID[0]
 	if id == 0 {
@@ -42,7 +42,7 @@ func (t *poolTable) add(p *placement.Pool) {
 	}
 }
 
-// place puts a pool into its chain, if no other gets too far from its slot by that.
+// place inserts a pool into its chain, unless that moves a pool too far from its slot.
 func (t *poolTable) place(p *placement.Pool) bool {
 	at := t.home(p)
 	chain := t.slots[at:]
@@ -54,7 +54,8 @@ func (t *poolTable) place(p *placement.Pool) bool {
 	if moved.distance == t.maxDistance() {
 		return false
 	}
-	// From here on each pool that is nearer to its slot makes room. What could get too far is looked at before anything moves.
+	// From here on each pool that is nearer to its slot moves. The distances are checked before
+	// anything moves.
 	for k, last := i, moved.distance; chain[k].pool != nil; k++ {
 		if chain[k].distance < last {
 			last = chain[k].distance
@@ -73,7 +74,7 @@ func (t *poolTable) place(p *placement.Pool) bool {
 	return true
 }
 
-// grow doubles the slots, and puts the pools into their new ones in the order of the old.
+// grow doubles the slots, and reinserts the pools in their old order.
 func (t *poolTable) grow() {
 	old := t.all()
 	t.size, t.count = max(4, 2*t.size), 0
@@ -83,13 +84,14 @@ func (t *poolTable) grow() {
 	}
 }
 
-// remove removes a pool, if it is in the set: later ones in its chain move up.
+// remove removes a pool if it is in the set, and moves up the later ones of its chain.
 func (t *poolTable) remove(p *placement.Pool) {
 	for i := range t.slots {
 		if t.slots[i].pool != p {
 			continue
 		}
-		for ; t.slots[i+1].pool != nil && t.slots[i+1].distance > 0; i++ { // no pool gets into the last slot
+		// the last slot is always empty
+		for ; t.slots[i+1].pool != nil && t.slots[i+1].distance > 0; i++ {
 			t.slots[i] = poolSlot{t.slots[i+1].pool, t.slots[i+1].distance - 1}
 		}
 		t.slots[i] = poolSlot{}
@@ -98,7 +100,7 @@ func (t *poolTable) remove(p *placement.Pool) {
 	}
 }
 
-// all are the pools, in order.
+// all returns the pools, in order.
 func (t *poolTable) all() (list []*placement.Pool) {
 	for _, s := range t.slots {
 		if s.pool != nil {
@@ -108,7 +110,8 @@ func (t *poolTable) all() (list []*placement.Pool) {
 	return list
 }
 
-// poolSet is a set of private pools: with Exact in the order of poolTable, else in the order in which they were made.
+// poolSet is a set of private pools: with Exact in the order of poolTable, otherwise in the order
+// of their creation.
 type poolSet struct {
 	exact bool
 	list  []*placement.Pool
@@ -130,7 +133,7 @@ func (s *poolSet) remove(p *placement.Pool) {
 	s.list = slices.DeleteFunc(s.list, func(o *placement.Pool) bool { return o == p })
 }
 
-// all are the pools, in order.
+// all returns the pools, in order.
 func (s *poolSet) all() []*placement.Pool {
 	if s.exact {
 		return s.table.all()

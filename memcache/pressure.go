@@ -7,18 +7,18 @@ import (
 	"sync"
 )
 
-// reclaimer is a registered function; its address is what tells registrations apart.
+// reclaimer is a registered function; its address identifies the registration.
 type reclaimer struct {
 	free func(ctx context.Context, need int64) (freed int64)
 }
 
-// reclaimers are those of a cache, in the order in which they were registered.
+// reclaimers is a cache's list of registered functions, in the order of their registration.
 type reclaimers struct {
 	mu   sync.Mutex // a leaf
 	list []*reclaimer
 }
 
-// add registers one; remove ends that.
+// add registers a reclaimer; remove ends the registration.
 func (l *reclaimers) add(r *reclaimer) (remove func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -26,23 +26,24 @@ func (l *reclaimers) add(r *reclaimer) (remove func()) {
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		// Failing requests go through the list as it was when they failed, so it is replaced.
+		// Failing requests iterate over the list of the moment when they failed, so it is replaced.
 		l.list = slices.DeleteFunc(slices.Clone(l.list), func(o *reclaimer) bool { return o == r })
 	}
 }
 
-// pressure is how far a request that found no memory has come with the reclaimers.
+// pressure is the progress of a request that found no memory through the reclaimers.
 type pressure struct {
 	asked    bool
-	left     []*reclaimer // of those that were registered when it first failed; the first one may have more
-	reported int64        // bytes that the first of left says it freed
+	left     []*reclaimer // those registered at the first failure and not yet exhausted
+	reported int64        // bytes that left[0] has reported as freed
 }
 
-// ask asks the reclaimers until one frees something, and reports whether one did: then the request is worth another
-// try. One that says that it freed more than there is altogether is not believed any more, so that a request ends
-// whatever reclaimers say. No lock is held while one runs.
+// ask calls the reclaimers until one frees something, and reports whether one did, so that the
+// request can be retried. A reclaimer that has reported more freed bytes than the device has is
+// skipped from then on, so that every request ends. No lock is held during the calls.
 func (l *reclaimers) ask(ctx context.Context, need, total int64, p *pressure) bool {
-	// A reclaimer that is registered while the request fails is not asked: the list could go on for ever.
+	// Reclaimers that are registered while the request fails are not called, because the list might
+	// never end.
 	if !p.asked {
 		l.mu.Lock()
 		p.asked, p.left = true, l.list
@@ -64,14 +65,14 @@ func (l *reclaimers) ask(ctx context.Context, need, total int64, p *pressure) bo
 	return false
 }
 
-// run asks one. Requests that it makes find this call on the stack.
+// run calls one reclaimer. Requests that it makes find this call on the stack.
 //
 //go:noinline
 func (*reclaimers) run(ctx context.Context, r *reclaimer, need int64) (freed int64) {
 	return r.free(ctx, need)
 }
 
-// has reports whether a reclaimer was not removed meanwhile.
+// has reports whether a reclaimer is still registered.
 func (l *reclaimers) has(r *reclaimer) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,49 +9,51 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// Profile says who holds the memory of a cache at one moment.
+// Profile lists the owners of a cache's memory at one moment.
 type Profile struct {
-	// Bytes. Active is what is allocated, or freed and waiting for a recorded stream. Graphs is
-	// what private pools keep for graphs (Stats.GraphBytes). The rest of Reserved is free memory
-	// that the cache keeps, or can't use: fragmentation.
+	// All in bytes. Active is the memory that is allocated, or freed and waiting for a recorded
+	// stream. Graphs is the memory that private pools keep for graphs (Stats.GraphBytes). The rest
+	// of Reserved is free memory that the cache keeps, or can't use because of fragmentation.
 	Allocated, Active, Graphs, Reserved int64
 	// Holdings add up to Allocated, the largest first.
 	Holdings []Holding
 }
 
-// Holding is the blocks of one owner, of one size and from one place in the program.
+// Holding is the blocks of one owner and one size from one call stack.
 type Holding struct {
 	Label
-	Stack     []uintptr // of the allocations, the innermost call first, with the history's stacks; else nil
-	Size      int64     // bytes of each block
+	// of the allocations, the innermost call first, with the history's stacks; nil without
+	Stack     []uintptr
+	Size      int64 // bytes of each block
 	Blocks    int
 	Bytes     int64 // of all blocks
-	Requested int64 // bytes that were asked for, before rounding
+	Requested int64 // requested bytes, before rounding
 }
 
-// String tells who holds how much, such as "head (gradient): 3.00 MiB (3 × 1.00 MiB)".
+// String returns the owner and the bytes, such as "head (gradient): 3.00 MiB (3 × 1.00 MiB)".
 func (h Holding) String() string {
 	return fmt.Sprintf("%s: %s (%d × %s)", h.Label, sizes.Format(h.Bytes), h.Blocks, sizes.Format(h.Size))
 }
 
 // Share is a part of a profile.
 type Share struct {
-	Name   string `json:"name"` // what Sum's key said of the holdings
+	Name   string `json:"name"` // the key that Sum grouped by
 	Blocks int    `json:"blocks"`
 	Bytes  int64  `json:"bytes"` // of all blocks
 }
 
-// Holders are who held memory at one moment, not yet added up: that costs more than to look, and can be done later and
-// elsewhere.
+// Holders is the owners of memory at one moment, before they are summed. The sum costs more than
+// taking the list, and can be computed later and on another goroutine.
 type Holders struct {
 	notes []freedBlock
 	mark  peakMark
 }
 
-// Profile adds the holders up.
+// Profile returns the sums of the holders.
 func (h Holders) Profile() Profile { return newProfile(h.notes, h.mark) }
 
-// Sum adds the profile up by what key says of a holding, such as its module: the largest share first, equal ones by name.
+// Sum groups the holdings by key, such as their module, and returns the shares, the largest first,
+// equal ones by name.
 func (p Profile) Sum(key func(Holding) string) []Share {
 	sums := make(map[string]*Share)
 	var list []*Share
@@ -75,21 +77,21 @@ func (p Profile) Sum(key func(Holding) string) []Share {
 	return out
 }
 
-// holdingKey is what the blocks of one holding have in common.
+// holdingKey identifies a holding.
 type holdingKey struct {
 	label Label
 	size  int64
 	stack string
 }
 
-// newProfile puts blocks of one owner, size and stack together.
+// newProfile groups blocks of one owner, size and stack.
 func newProfile(notes []freedBlock, mark peakMark) Profile {
 	p := Profile{Active: mark.active, Graphs: mark.graphs, Reserved: mark.reserved}
 	at := make(map[holdingKey]int)
 	for _, n := range notes {
 		k := holdingKey{label: n.label.value(), size: n.size}
 		if len(n.stack) > 0 {
-			// Its bytes: they are never changed, and the notes outlive the map.
+			// The stack's bytes as a string: they are never changed, and the notes outlive the map.
 			k.stack = unsafe.String((*byte)(unsafe.Pointer(&n.stack[0])), len(n.stack)*int(unsafe.Sizeof(n.stack[0])))
 		}
 		i, ok := at[k]
@@ -107,7 +109,8 @@ func newProfile(notes []freedBlock, mark peakMark) Profile {
 	return p
 }
 
-// compareHoldings orders the holdings of a profile: the largest first, equal ones by what they are.
+// compareHoldings orders the holdings of a profile: the largest first, equal ones by their other
+// fields.
 func compareHoldings(a, b Holding) int {
 	if a.Bytes != b.Bytes {
 		return cmp.Compare(b.Bytes, a.Bytes)

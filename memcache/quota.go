@@ -5,25 +5,28 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// How a shard gets more quota than it has; usage.go says what quotas are for. With all shards locked (addStopped), which
-// alone may raise a peak: of few shards at once, if nobody else has them, as in a program whose steps have a Scope each,
-// whose peak rises with most of the step's requests. Else first from other shards, with two locks (claimQuota): that serves
-// programs whose streams take turns, so that the sum stays below the peak while each stream's use rises and falls.
+// How a shard gets more quota than it has; usage.go explains quotas. With all shards locked
+// (addStopped), which alone may raise a peak. If there are few shards and no other goroutine holds
+// them, that comes first: in a program whose steps have a Scope each, most requests of a step raise
+// its peak. Otherwise a shard first claims quota from other shards, with two locks at a time
+// (claimQuota). That serves programs whose streams take turns: the sum stays below the peak while
+// each stream's use rises and falls.
 
-// fewShards is up to how many are locked at once without having been asked for what they don't use. What it costs is
-// others' failed attempts to do the same.
+// fewShards is the maximum number of shards that are all locked at once before unused quotas are
+// claimed from them. The cost is failed attempts of other goroutines to do the same.
 const fewShards = 4
 
-// add adds the delta to the gauges: within the quotas of s, with what others don't use or, with all
-// shards locked, by raising peaks. It reports false, and has changed nothing, if all shards must be
-// locked and another goroutine has one of them. The caller then releases s, because a goroutine that
-// waits for the other shards must not hold it, and repeats its operation with all shards locked. p
-// is the pool of a hand-out, which counts it afterwards. s.mu is held all the time.
+// add adds the delta to the gauges: within the quotas of s, with quotas that other shards don't use
+// or, with all shards locked, by raising peaks. It returns false, and has changed nothing, if all
+// shards must be locked and another goroutine holds one of them. The caller then releases s,
+// because a goroutine that waits for the other shards must not hold it, and repeats its operation
+// with all shards locked. p is the pool of an allocation, which counts it afterwards. s.mu is held
+// throughout.
 func (s *shard) add(p *placement.Pool, k placement.Kind, d *delta, allLocked bool) bool {
 	return s.tryAdd(k, d) || s.addBeyond(p, k, d, allLocked)
 }
 
-// addBeyond is add of a delta that does not fit.
+// addBeyond is add for a delta that exceeds the quotas of s.
 func (s *shard) addBeyond(p *placement.Pool, k placement.Kind, d *delta, allLocked bool) bool {
 	if allLocked {
 		s.addStopped(p, k, d)
@@ -37,8 +40,8 @@ func (s *shard) addBeyond(p *placement.Pool, k placement.Kind, d *delta, allLock
 	return s.claimQuota(k, d)
 }
 
-// tryLockOthers is lockAll for the holder of s, if there are few shards and all are free. The order
-// of locks does not matter, because it waits for none of them.
+// tryLockOthers is lockAll for the holder of s, if there are few shards and all are unlocked. The
+// lock order does not matter, because it never waits for a lock.
 func (all *shards) tryLockOthers(s *shard) bool {
 	if len(all.list()) > fewShards || !all.mu.TryLock() {
 		return false
@@ -68,17 +71,18 @@ func (all *shards) unlockOthers(s *shard) {
 	all.mu.Unlock()
 }
 
-// claimQuota is tryAdd with what the delta needs out of the unused quotas of other shards, if that is enough. The
-// sum of the quotas stays what it was. s.mu is held; the others' locks are only tried, so that their order does not
-// matter, and a shard that is busy is passed over.
+// claimQuota is tryAdd with the unused quotas of other shards that the delta needs, if they
+// suffice. The sum of the quotas stays the same. s.mu is held. The others' locks are only tried, so
+// that the lock order does not matter, and a busy shard is skipped.
 func (s *shard) claimQuota(k placement.Kind, d *delta) bool {
-	// Usage at the peak that moves from stream to stream leaves its quotas behind with the one that claimed them last.
+	// When the use at the peak moves from stream to stream, the last shard that claimed quotas
+	// holds the unused ones.
 	if last := s.shards.ledger.claimed.Load(); last != nil && s.claimFrom(last, k, d) {
 		s.shards.ledger.claimed.Store(s)
 		return true
 	}
-	// Part of what is claimed may come from one shard and part from the next. If all of it is too little it stays with s,
-	// which is as good a place as any.
+	// The quota may come from several shards. If all of it is not enough, s keeps it, where it is
+	// as useful as elsewhere.
 	for _, o := range s.shards.list() {
 		if s.claimFrom(o, k, d) {
 			s.shards.ledger.claimed.Store(s)
@@ -88,7 +92,8 @@ func (s *shard) claimQuota(k placement.Kind, d *delta) bool {
 	return false
 }
 
-// claimFrom is tryAdd with what o does not use, unless it is busy or gone. s.mu is held.
+// claimFrom is tryAdd with the quotas that o does not use, unless o is busy or retired. s.mu is
+// held.
 func (s *shard) claimFrom(o *shard, k placement.Kind, d *delta) bool {
 	if o == s || !o.mu.TryLock() {
 		return false
@@ -102,7 +107,7 @@ func (s *shard) claimFrom(o *shard, k placement.Kind, d *delta) bool {
 
 // claimQuota moves unused quotas of o to s, as far as the delta needs them. Both are locked.
 func (d *delta) claimQuota(k placement.Kind, s, o *shard) {
-	// Only what rises can be in the way. What falls leaves its quota where it is.
+	// Only increases need quota. Decreases leave the quota where it is.
 	for _, row := range [2]int{int(k), allPools} {
 		for g, n := range d {
 			if n > 0 {
@@ -120,15 +125,15 @@ func (d *delta) claimQuota(k placement.Kind, s, o *shard) {
 	}
 }
 
-// addStopped is add with quotas that others don't use and, if they are not enough, higher peaks: see peaks.Cover. All shards
-// are locked.
+// addStopped is add with quotas that other shards don't use and, if they are not enough, with
+// higher peaks: see peaks.Cover. All shards are locked.
 func (s *shard) addStopped(p *placement.Pool, k placement.Kind, d *delta) {
 	l := s.shards.ledger
 	list := l.shards.list()
 	for _, row := range [2]int{int(k), allPools} {
 		for g := range gauges {
 			if d[g] <= 0 {
-				continue // what falls fits
+				continue // a decrease always fits
 			}
 			if peaks.Cover(&l.peaks[row][g], s, list, d[g], func(s *shard) (int64, *int64) { return s.inUse(row, g), &s.quota[row][g] }) &&
 				row == allPools && g == gaugeAllocatedBytes {

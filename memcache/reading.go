@@ -1,19 +1,19 @@
 package memcache
 
-// Reading is the state of a cache at one moment: its parts agree.
+// Reading is the consistent state of a cache at one moment.
 type Reading struct {
 	Config      Config
 	Snapshot    Snapshot // of Cache.Snapshot
 	Profile     Profile  // of Cache.Profile
 	PeakProfile Profile  // of Cache.PeakProfile
-	// GraphProfile is that of Cache.GraphProfile.
+	// GraphProfile is of Cache.GraphProfile.
 	GraphProfile GraphProfile
-	// MemoryLimit and MaxMemoryReserved are bytes, of the methods of these names.
+	// MemoryLimit and MaxMemoryReserved are bytes, of the Cache methods with these names.
 	MemoryLimit, MaxMemoryReserved int64
 }
 
-// Reading returns the state of the cache, as one copy. Requests wait while the blocks are walked,
-// four times; the history is copied afterwards, as by [Cache.Snapshot].
+// Reading returns the state of the cache as one consistent copy. Requests block while it walks the
+// blocks four times. It copies the history afterwards, as [Cache.Snapshot] does.
 func (c *Cache) Reading() Reading {
 	total := c.dev.Properties().TotalMemory
 	c.shards.lockAll()

@@ -2,9 +2,10 @@ package memcache
 
 import "time"
 
-// What the history says of blocks, under the lock of their shard: so the entries of a stream are in the order of what it did.
+// The history's entries of blocks. They are made under the lock of the block's shard, so the
+// entries of a stream are in its order.
 
-// recordAlloc records a hand-out. s.mu is held.
+// recordAlloc records an allocation. s.mu is held.
 func (s *shard) recordAlloc(h *handout, r *request) {
 	if to := s.shards.history.Load(); to != nil {
 		e := s.event(ActionAlloc, h, h.serial)
@@ -14,7 +15,7 @@ func (s *shard) recordAlloc(h *handout, r *request) {
 	}
 }
 
-// recordFree records the end of a hand-out; at once, it is completed in the same breath. s.mu is held.
+// recordFree records a free; with atOnce it is also completed. s.mu is held.
 func (s *shard) recordFree(h *handout, stack []uintptr, atOnce bool) {
 	to := s.shards.history.Load()
 	if to == nil {
@@ -30,7 +31,7 @@ func (s *shard) recordFree(h *handout, stack []uintptr, atOnce bool) {
 	}
 }
 
-// recordBlock records what else happened to a block, by the serial of its hand-out. s.mu is held.
+// recordBlock records another action on a block, with the serial of its allocation. s.mu is held.
 func (s *shard) recordBlock(a Action, h *handout, serial uint64, atOnce bool) {
 	if to := s.shards.history.Load(); to != nil {
 		e := s.event(a, h, serial)
@@ -39,7 +40,7 @@ func (s *shard) recordBlock(a Action, h *handout, serial uint64, atOnce bool) {
 	}
 }
 
-// event has what events of a block have in common. s.mu is held.
+// event returns an event with the fields that all events of a block share. s.mu is held.
 func (s *shard) event(a Action, h *handout, serial uint64) historyEvent {
 	m, e := h.chunk, event(a)
 	e.address, e.size, e.block, e.stream, e.serial, e.label, e.pool = m.Ptr(), m.Requested, m.Size(), s.id, serial, h.label, m.Segment().Pool()

@@ -6,35 +6,38 @@ import (
 	"time"
 )
 
-// maxHistory is the most entries: some 190 MB of them, on 64 bits.
+// maxHistory is the maximum number of entries, which take some 190 MB on 64-bit systems.
 const maxHistory = 1 << 20
 
-// RecordHistory starts recording what the cache does (torch.cuda.memory._record_memory_history), or ends it,
-// and forgets what was recorded before. Off, which is the default, it costs nothing; on, some 100 ns an event.
-// The entries of one stream are in the order in which things happened.
+// RecordHistory starts or stops recording the cache's operations
+// (torch.cuda.memory._record_memory_history), and drops the earlier entries. Off, which is the
+// default, it costs nothing; on, it costs some 100 ns an event. The entries of each stream are in
+// the order of its operations.
 func (c *Cache) RecordHistory(o HistoryOptions) error {
 	if o.Entries < 0 || o.Entries > maxHistory {
-		return fmt.Errorf("memcache: RecordHistory of %d entries: %w: it is between 0 and %d", o.Entries, ErrInvalid, maxHistory)
+		return fmt.Errorf("memcache: RecordHistory of %d entries: %w: want 0 to %d", o.Entries, ErrInvalid, maxHistory)
 	}
 	if o.Stacks > StacksAll {
-		return fmt.Errorf("memcache: RecordHistory with stacks %d: %w: it is one of StacksNone to StacksAll", o.Stacks, ErrInvalid)
+		return fmt.Errorf("memcache: RecordHistory with stacks %d: %w: want one of StacksNone to StacksAll", o.Stacks, ErrInvalid)
 	}
 	c.shards.mu.Lock()
 	defer c.shards.mu.Unlock()
 	var ring *historyRing
 	if o.Entries > 0 {
-		ring = &historyRing{list: make([]HistoryEntry, o.Entries+1)} // one more, for what is added while the others are copied
+		// one more, which is overwritten while the others are copied
+		ring = &historyRing{list: make([]HistoryEntry, o.Entries+1)}
 		ring.stacks.Store(uint32(o.Stacks))
 	}
 	c.shards.history.set(ring, c.shards.history.stream())
 	return nil
 }
 
-// SetHistoryStacks changes from here on where call stacks are kept, of the history of RecordHistory and of a stream, which go
-// on: for the steps that one wants to look at closely. Without either it is an error.
+// SetHistoryStacks changes which entries keep call stacks from now on, for the history of
+// RecordHistory and for a stream, which both continue. It is meant for the steps to examine
+// closely. If neither is on it returns an error that wraps [ErrInvalid].
 func (c *Cache) SetHistoryStacks(level Stacks) error {
 	if level > StacksAll {
-		return fmt.Errorf("memcache: SetHistoryStacks(%d): %w: it is one of StacksNone to StacksAll", level, ErrInvalid)
+		return fmt.Errorf("memcache: SetHistoryStacks(%d): %w: want one of StacksNone to StacksAll", level, ErrInvalid)
 	}
 	c.shards.mu.Lock()
 	defer c.shards.mu.Unlock()
@@ -61,20 +64,21 @@ func (c *Cache) History() []HistoryEntry {
 	return h.ring.entries()
 }
 
-// StreamHistory starts a stream of everything that the cache does from here on, with call stacks as
-// o.Stacks says; o.Entries is not used. It waits for a request that is in the driver. The caller
-// reads it with Next, on any goroutine that uses the cache for nothing else meanwhile, and ends it
-// with Close; Close of the cache ends it too. A cache has one stream at a time, beside the ring of
-// RecordHistory. It costs some 50 ns an event, and whatever makes events waits while its reader is
-// more than some 30,000 events behind: requests and frees, unless their contexts end, new labels,
-// resets and new limits.
+// StreamHistory starts a stream of everything that the cache does from now on, with the call stacks
+// that o.Stacks selects; o.Entries is not used. It waits for a request that is calling the driver.
+// The caller reads the stream with Next, on a goroutine that does not otherwise use the cache
+// meanwhile, and ends it with Close; Close of the cache ends it too. A cache has one stream at a
+// time, beside the ring of RecordHistory. It costs some 50 ns an event. Calls that add events wait
+// while the reader is more than some 30,000 events behind: requests and frees, unless their
+// contexts end, and changes of labels, limits and statistics.
 func (c *Cache) StreamHistory(o HistoryOptions) (*HistoryStream, error) {
 	if o.Stacks > StacksAll {
-		return nil, fmt.Errorf("memcache: StreamHistory with stacks %d: %w: it is one of StacksNone to StacksAll", o.Stacks, ErrInvalid)
+		return nil, fmt.Errorf("memcache: StreamHistory with stacks %d: %w: want one of StacksNone to StacksAll", o.Stacks, ErrInvalid)
 	}
 	s := &HistoryStream{ledger: &c.ledger, filling: make([]historyEvent, 0, historyPiece), ready: make(chan struct{}, 1)}
 	s.stacks.Store(uint32(o.Stacks))
-	// A request that is in the driver has had its miss: what it still does would stand there without it.
+	// A request that is calling the driver has already had its miss, so its later entries would
+	// lack it.
 	if err := c.grower.lock(context.Background()); err != nil {
 		return nil, err
 	}
@@ -92,8 +96,8 @@ func (c *Cache) StreamHistory(o HistoryOptions) (*HistoryStream, error) {
 	return s, nil
 }
 
-// Close ends the stream: Next returns what has happened up to here, and then io.EOF. It is idempotent, and may be called
-// from any goroutine. It frees requests that wait for the reader.
+// Close ends the stream: Next returns the events so far, and then io.EOF. It wakes requests that
+// wait for the reader. Close is idempotent, and may be called from any goroutine.
 func (s *HistoryStream) Close() {
 	s.ledger.shards.lockAll()
 	defer s.ledger.shards.unlockAll()
@@ -114,7 +118,7 @@ func (s *HistoryStream) end() {
 	s.wake()
 }
 
-// historyState is the state of this moment. All shards are locked.
+// historyState returns the present state. All shards are locked.
 func (l *ledger) historyState() HistoryState {
 	return HistoryState{Time: time.Now(), Stats: l.sinceReset(), Limit: l.limitBytes(), Options: l.shards.config().Options(), Segments: l.shards.copySegments()}
 }

@@ -5,20 +5,20 @@ import (
 	"runtime"
 )
 
-// Functions that failing requests call, reclaimers and those of OnOutOfMemory, may allocate. A request
-// of theirs that fails must not call them without end. Whether it is theirs shows on the stack: the
-// request's context may be any.
+// Functions that failing requests call, reclaimers and those of OnOutOfMemory, may allocate. If
+// such a request fails it must not call them again without end. The stack shows whether a request
+// is one of theirs, because its context may be any.
 
 var (
 	runsReclaimer = nameOf((*reclaimers).run)
 	runsObserver  = nameOf((*oomObservers).run)
 )
 
-// nameOf is the name of a function as stacks have it.
+// nameOf returns the name of a function as it appears in stacks.
 func nameOf(f any) string { return runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name() }
 
-// inside reports whether the goroutine is in a call of the function of a name. It is asked by requests
-// that found no memory, and walks the whole stack.
+// inside reports whether the goroutine is in a call of the named function. Only requests that found
+// no memory call it; it walks the whole stack.
 func inside(name string) bool {
 	var pcs [64]uintptr
 	for skip := 2; ; skip += len(pcs) {

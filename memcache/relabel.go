@@ -5,9 +5,10 @@ import (
 	"fmt"
 )
 
-// SetLabel changes what a block is for, from now on: who allocates a parameter does not know yet where in the model it will
-// be. Profiles and snapshots show the new label, those of a peak that is past too; the history has what was said when. A
-// block that was freed is an error that wraps [ErrFreed]. It does nothing on the zero Block.
+// SetLabel changes the label of a block, because the allocation of a parameter does not know yet
+// where in the model it will be. Profiles and snapshots show the new label, also those of an
+// earlier peak; the history keeps the label of each moment. On a freed block it returns an error
+// that wraps [ErrFreed]. On the zero Block it does nothing.
 func (b Block) SetLabel(l Label) error {
 	if b.IsZero() {
 		return nil
@@ -32,7 +33,7 @@ func (b Block) setLabel(l *Label) error {
 	return nil
 }
 
-// Label is what the block is for; the zero Label after it was freed.
+// Label returns the block's label; the zero Label after the block was freed.
 func (b Block) Label() Label {
 	if b.IsZero() {
 		return Label{}

@@ -12,12 +12,14 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// Memory goes back to the driver: in a flush, which waits for the pending frees and returns all free segments, and in parts
-// of one, which garbage.go chooses. In each case the chunks are taken out of the index with their shards locked, so that
-// no hit takes them; then the driver is called with the growth lock alone; then the segments are forgotten, or after an
-// error put back, with all shards locked again.
+// Returning memory to the driver: in a flush, which waits for pending frees and returns all free
+// segments, and in parts of one, which garbage.go selects. In each case the chunks are taken out of
+// the index with their shards locked, so that no hit takes them. Then the driver is called with
+// only the growth lock held. Then, with all shards locked again, the segments are removed or, after
+// an error, put back.
 
-// emptyCache is EmptyCache of the default pool and the released ones, or of the private pool p alone.
+// emptyCache is EmptyCache of the default pool and the released ones, or of the private pool p
+// alone.
 func (g *grower) emptyCache(ctx context.Context, p *placement.Pool) error {
 	return g.releasing(ctx, "EmptyCache", func() error {
 		err := g.flush(ctx, p, nil)
@@ -26,7 +28,7 @@ func (g *grower) emptyCache(ctx context.Context, p *placement.Pool) error {
 	})
 }
 
-// endOf is what the history says at the end of a call.
+// endOf returns the history's action for the end of a call.
 func endOf(err error, end Action) Action {
 	if err != nil {
 		return ActionFailed
@@ -34,7 +36,7 @@ func endOf(err error, end Action) Action {
 	return end
 }
 
-// releasing calls work with the growth lock, for a call of the program that gives memory back.
+// releasing calls work with the growth lock, for an API call that returns memory to the driver.
 func (g *grower) releasing(ctx context.Context, call string, work func() error) error {
 	if ctx == nil {
 		return fmt.Errorf("memcache: %s: %w: the context is nil; use context.Background()", call, ErrInvalid)
@@ -58,23 +60,24 @@ func (g *grower) releasing(ctx context.Context, call string, work func() error) 
 	return work()
 }
 
-// flush waits for the pending frees and returns every free segment (release_cached_blocks) of the
-// default pool, of the released ones and of the private pool own, whose request found no memory; or of
-// the private pool p alone. With Exact, while a pool is entered, it does not wait, and keeps the default
-// pool. The growth lock is held, and no other: it waits for streams.
+// flush waits for pending frees and returns every free segment (release_cached_blocks) of the
+// default pool, the released pools and the private pool own, whose request found no memory; or of
+// the private pool p alone. With Exact, while a pool is entered, it does not wait, and keeps the
+// default pool's segments. Only the growth lock is held, because flush waits for streams.
 func (g *grower) flush(ctx context.Context, p, own *placement.Pool) error {
 	g.shards.mu.Lock()
 	entered := g.shards.inContext()
 	if p != nil && g.shards.config().Exact && !g.freeable.has(p) {
 		g.shards.mu.Unlock()
-		return nil // an earlier flush found that it has no memory any more
+		return nil // an earlier flush found that it has no memory left
 	}
 	g.shards.mu.Unlock()
 	if err := g.awaitFrees(ctx, p); err != nil {
 		return err
 	}
 
-	// Hits may take and free chunks while the driver works: those that were taken out here are not among them.
+	// Hits may take and free chunks during the driver calls, but not the chunks that were taken out
+	// here.
 	var err error
 	for _, t := range g.takeReleasable(p, own, entered) {
 		if err != nil {
@@ -87,7 +90,8 @@ func (g *grower) flush(ctx context.Context, p, own *placement.Pool) error {
 	return errors.Join(err, g.returnAddresses(false))
 }
 
-// awaitFrees counts a flush and waits for the pending frees, unless a pool is entered, with Exact. The growth lock is held, and no other.
+// awaitFrees counts a flush and waits for pending frees, unless a pool is entered, with Exact. Only
+// the growth lock is held.
 func (g *grower) awaitFrees(ctx context.Context, p *placement.Pool) error {
 	if g.shards.inContext() {
 		return nil
@@ -100,8 +104,9 @@ func (g *grower) awaitFrees(ctx context.Context, p *placement.Pool) error {
 	return g.synchronize(ctx, p)
 }
 
-// giveBack returns the segment of a chunk that is taken out to the driver or, if it is expandable, as many whole granules of the chunk
-// as have atMost bytes. What doesn't go back is free again. The growth lock is held, and no other.
+// giveBack returns the segment of a chunk that is taken out to the driver or, if it is expandable,
+// as many whole granules of the chunk as atMost bytes contain. What is not returned becomes free
+// again. Only the growth lock is held.
 func (g *grower) giveBack(ctx context.Context, t taken, atMost int64) error {
 	seg := t.chunk.Segment()
 	if seg.Expandable() {
@@ -114,7 +119,8 @@ func (g *grower) giveBack(ctx context.Context, t taken, atMost int64) error {
 	return err
 }
 
-// synchronize waits for the pending frees, with Exact for those of the private pool p alone, unless it is nil. The growth lock is held.
+// synchronize waits for pending frees; with Exact only for those of the private pool p, unless it
+// is nil. The growth lock is held.
 func (g *grower) synchronize(ctx context.Context, p *placement.Pool) error {
 	if !g.shards.config().Exact {
 		p = nil
@@ -125,10 +131,11 @@ func (g *grower) synchronize(ctx context.Context, p *placement.Pool) error {
 	return err
 }
 
-// takeReleasable takes out what a flush gives back, in order: whole segments, and free chunks of
-// expandable segments that have a whole granule. The default pool's come first, large before small,
-// unless a pool is entered; then those of the released private pools in their order and of own, small
-// before large, as in PyTorch. With p it takes that pool's alone. Pinned pools keep theirs.
+// takeReleasable takes out the chunks that a flush returns, in order: whole segments, and free
+// chunks of expandable segments that contain a whole granule. The default pool's come first, large
+// before small, unless a pool is entered. Then follow those of the released private pools in their
+// order and of own, small before large, as in PyTorch. With p it takes only that pool's. Pinned
+// pools keep theirs.
 func (g *grower) takeReleasable(p, own *placement.Pool, entered bool) (list []taken) {
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
@@ -161,7 +168,8 @@ func (g *grower) takeReleasable(p, own *placement.Pool, entered bool) (list []ta
 	return list
 }
 
-// forgetFreeable drops the released pools that have no memory any more, after a flush of all, or of p alone.
+// forgetFreeable removes the released pools without memory from freeable, after a flush of all, or
+// of p alone.
 func (g *grower) forgetFreeable(p *placement.Pool) {
 	if !g.shards.config().Exact {
 		return
@@ -181,8 +189,9 @@ func (g *grower) forgetFreeable(p *placement.Pool) {
 	}
 }
 
-// returnAddresses gives the addresses of expandable segments back that have no memory any more; with fresh also of those
-// that never had any, as their first mapping failed. The growth lock is held.
+// returnAddresses returns the addresses of expandable segments that have no memory any more; with
+// fresh also of those that never had any, because their first mapping failed. The growth lock is
+// held.
 func (g *grower) returnAddresses(fresh bool) error {
 	if g.vmm == nil {
 		return nil
@@ -199,8 +208,8 @@ func (g *grower) returnAddresses(fresh bool) error {
 	return g.unreserve()
 }
 
-// unreserve gives unused addresses back. Addresses that the driver does not take are tried again by
-// the next call. The growth lock is held, or the cache is being closed.
+// unreserve returns unused addresses. The next call retries those that the driver refuses. The
+// growth lock is held, or the cache is being closed.
 func (g *grower) unreserve() error {
 	errs := []error{g.unmapStuck()}
 	g.unused = slices.DeleteFunc(g.unused, func(p device.Ptr) bool {
@@ -214,10 +223,11 @@ func (g *grower) unreserve() error {
 	return errors.Join(errs...)
 }
 
-// driverFreeAll returns segments, whose chunks are taken out, to the driver (release_block). After an error the others are
-// put back. The growth lock is held.
+// driverFreeAll returns segments, whose chunks are taken out, to the driver (release_block). After
+// an error the rest is put back. The growth lock is held.
 func (g *grower) driverFreeAll(ctx context.Context, list []taken) error {
-	// One after the other, with the growth lock alone, so that hits go on between and during the calls.
+	// One after the other, with only the growth lock held, so that hits continue between and during
+	// the calls.
 	for i, t := range list {
 		if err := g.driverFree(ctx, t.shard, t.chunk.Segment()); err != nil {
 			for _, t := range list[i:] {
@@ -229,8 +239,9 @@ func (g *grower) driverFreeAll(ctx context.Context, list []taken) error {
 	return nil
 }
 
-// driverFree returns a segment of s, whose chunk is taken out, to the driver (release_block). After an error it still is: the
-// caller puts it back. A nil s has given the segment up already. The growth lock is held.
+// driverFree returns a segment of s, whose chunk is taken out, to the driver (release_block). After
+// an error the chunk is still taken out, and the caller puts it back. s is nil if it no longer
+// contains the segment. The growth lock is held.
 func (g *grower) driverFree(ctx context.Context, s *shard, seg *placement.Segment) error {
 	if err := g.callFree(ctx, seg); err != nil {
 		return err
@@ -241,7 +252,7 @@ func (g *grower) driverFree(ctx context.Context, s *shard, seg *placement.Segmen
 	return nil
 }
 
-// callFree calls the driver, beside the observer. Only the growth lock is held.
+// callFree calls the driver's Free and notifies the observer. Only the growth lock is held.
 func (g *grower) callFree(ctx context.Context, seg *placement.Segment) error {
 	_, op := g.reporter.start(ctx, OpDriverFree)
 	err := g.dev.Free(seg.Ptr())
@@ -252,7 +263,8 @@ func (g *grower) callFree(ctx context.Context, seg *placement.Segment) error {
 	return nil
 }
 
-// forgetSegment drops a segment of s that the driver took back from the books. All shards are locked.
+// forgetSegment removes a segment of s that the driver has freed from the accounting and the arena.
+// All shards are locked.
 func (g *grower) forgetSegment(s *shard, seg *placement.Segment) {
 	g.driverRanges.remove(seg.Ptr())
 	g.ledger.stats.NumDeviceFree++
@@ -273,8 +285,8 @@ func (g *grower) forgetSegment(s *shard, seg *placement.Segment) {
 	}
 }
 
-// releasedPools are the released pools in the order in which a flush goes through them: by number those that still have segments, or
-// with Exact in that of poolTable. All shards are locked.
+// releasedPools returns the released pools in the order of a flush: those with segments, by number,
+// or with Exact the order of poolTable. All shards are locked.
 func (g *grower) releasedPools() []*placement.Pool {
 	if g.shards.config().Exact {
 		return g.freeable.all()

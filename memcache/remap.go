@@ -7,14 +7,16 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// remap unmaps free granules, of any stream and size, in the request's pool, for as many bytes as the request's segment is
-// about to grow by. None of the free chunks fits the request by itself, but their memory does, at other addresses: the
-// cache then reserves no more than before. PyTorch unmaps only in a flush, when the driver has nothing left. It costs
-// an unmapping and a mapping for each granule, and pays where memory is short: with granules of 2 MiB ResNet-50 reserves
-// 1.005 times what it allocates and GPT-2 1.008 times, but with 844 calls of the driver in place of 112, and 1,551 in place
-// of 204. So it is off without Config.ExpandableRemap.
-// Free chunks of other streams may be taken too: their streams may still be using them, but unmapping waits for what is
-// queued, which is also why it is slow. The growth lock is held.
+// remap unmaps free granules of any stream and size in the request's pool, as many bytes as the
+// request's segment is about to grow by. No free chunk fits the request alone, but together their
+// memory suffices, mapped at other addresses. The cache then reserves no more than before. PyTorch
+// unmaps only in a flush, after the driver has run out of memory. remap costs an unmapping and a
+// mapping for each granule, and pays off where memory is short. With granules of 2 MiB, ResNet-50
+// reserves 1.005 times what it allocates and GPT-2 1.008 times, but with 844 driver calls instead
+// of 112, and 1,551 instead of 204. So it is off without Config.ExpandableRemap.
+//
+// Free chunks of other streams may be taken too. Their streams may still use them, but unmapping
+// waits for the queued work, which is also why it is slow. The growth lock is held.
 func (g *grower) remap(ctx context.Context, r *request) error {
 	if !g.shards.config().ExpandableRemap {
 		return nil
@@ -30,15 +32,15 @@ func (g *grower) remap(ctx context.Context, r *request) error {
 	return err
 }
 
-// takeGranules takes out of the index, the largest first, free chunks with as many granules as the request lacks; not the
-// chunk that is to grow, which comes first by itself.
+// takeGranules takes free chunks out of the index, the largest first, with as many granules as the
+// request lacks. It leaves the chunk that is to grow, which is used first anyway.
 func (g *grower) takeGranules(r *request) (victims []taken) {
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
 	if r.Pool.Pinned() {
 		return nil
 	}
-	// What the chunk that grows has already is not needed.
+	// The present size of the growing chunk is not needed again.
 	grows, need := r.shard.arena.Growable(&r.Want), r.Bytes
 	if grows != nil && !grows.Unmapped() {
 		need -= grows.Size()

@@ -5,16 +5,17 @@ import (
 	"slices"
 )
 
-// A replay of a graph allocates nothing: its operations use blocks that were allocated, and mostly freed again, while they were captured. So no
-// request tells a scope what a replayed step holds. Who captures notes it then, and tells it of each replay.
+// A replay of a graph allocates nothing: its operations use blocks that were allocated, and mostly
+// freed again, during the capture. So no request adds the memory of a replayed step to a scope.
+// Instead the capture records it, and each replay is reported with Replayed.
 
-// Replays are the replays of a graph in a scope.
+// Replays counts the replays of a graph in a scope.
 type Replays struct {
 	*GraphMemory
 	Count int64
 }
 
-// Replayed tells the scopes of the context, those of this cache, of a replay.
+// Replayed records a replay in those scopes of the context that belong to this cache.
 func (c *Cache) Replayed(ctx context.Context, m *GraphMemory) {
 	s := ctxStateOf(ctx).scope
 	if s == nil || m == nil {
@@ -29,7 +30,7 @@ func (c *Cache) Replayed(ctx context.Context, m *GraphMemory) {
 	}
 }
 
-// replayed counts a replay. mu is held.
+// replayed counts a replay. s.mu is held.
 func (s *Scope) replayed(m *GraphMemory) {
 	for i := range s.replays {
 		if s.replays[i].GraphMemory == m {
@@ -40,7 +41,8 @@ func (s *Scope) replayed(m *GraphMemory) {
 	s.replays = append(s.replays, Replays{m, 1})
 }
 
-// Replays are those with the scope's context, or that of a scope inside it, in the order of the first of each graph.
+// Replays returns the replays with the scope's context, or that of a scope inside it, in the order
+// of each graph's first replay.
 func (s *Scope) Replays() []Replays {
 	s.mu.Lock()
 	defer s.mu.Unlock()

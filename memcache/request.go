@@ -9,28 +9,28 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// request is one call of Alloc, and what it leaves for the observer. It lives on the caller's stack.
+// request is one call of Alloc, with its outcome for the observer. It is on the caller's stack.
 type request struct {
-	placement.Want       // Requested is what the caller asked for
-	segmentBytes   int64 // what the driver is asked for
+	placement.Want       // Requested is the caller's size
+	segmentBytes   int64 // size of the driver allocation
 	shard          *shard
 	scope          *Scope
 	label          *Label
-	work           bool           // its category is CategoryWorkspace
-	task           *task          // of Wait
+	work           bool           // the category is CategoryWorkspace
+	task           *task          // of Cache.Wait
 	stack          []uintptr      // with the history's stacks
-	history        *HistoryStream // that the request told of its beginning
+	history        *HistoryStream // the stream on which the request has begun a call
 
-	growing  bool  // it has the growth lock
-	refused  error // the shard, the cache or the pool has ended
+	growing  bool  // it holds the growth lock
+	refused  error // because the shard, the cache or the pool has ended
 	rejected bool  // by ThrowOnCudaMallocOOM
 	hit      bool  // served without the driver
 	sequence uint64
 	born     uint64 // the shard's epoch before the block was counted
-	block    Block  // what was handed out, as it was under the lock: Close may be next
+	block    Block  // copied under the lock, because Close may follow
 }
 
-// handOutDelta sets d to what the hand-out adds to the gauges.
+// handOutDelta sets d to what the allocation adds to the gauges.
 func (r *request) handOutDelta(fit *placement.Fit, d *delta) {
 	d[gaugeInactiveSplitBlocks], d[gaugeInactiveSplitBytes] = fit.Inactive.Blocks, fit.Inactive.Bytes
 	d[gaugeAllocatedBlocks], d[gaugeAllocatedBytes] = 1, fit.Size
@@ -41,8 +41,8 @@ func (r *request) handOutDelta(fit *placement.Fit, d *delta) {
 	}
 }
 
-// checkRequest refuses what can't be served, before anything is changed. A stream that is closed could never run the work
-// that the block is for.
+// checkRequest refuses a request that can't be served, before anything is changed. A closed stream
+// could never run the work that the block is for.
 func checkRequest(ctx context.Context, dev device.Device, bytes int64, stream device.Stream) error {
 	if ctx == nil {
 		return fmt.Errorf("memcache: Alloc of %d bytes: %w: the context is nil; use context.Background()", bytes, ErrInvalid)
@@ -65,7 +65,7 @@ func checkRequest(ctx context.Context, dev device.Device, bytes int64, stream de
 	return nil
 }
 
-// refuse returns err, which refused the request, and lets it say what the memory was for.
+// refuse returns err, the error of a refused request, and adds the request's label to it.
 func (r *request) refuse(ctx context.Context, err error) error {
 	switch state := ctxStateOf(ctx); {
 	case !r.work:
@@ -81,7 +81,7 @@ func (r *request) refuse(ctx context.Context, err error) error {
 	return err
 }
 
-// checkStream refuses streams that can't allocate from a cache of the device.
+// checkStream refuses a stream that can't allocate from a cache of the device.
 func checkStream(dev device.Device, op string, s device.Stream) error {
 	if s == nil {
 		return fmt.Errorf("memcache: %s: %w: the stream is nil", op, ErrInvalid)
@@ -93,8 +93,8 @@ func checkStream(dev device.Device, op string, s device.Stream) error {
 	return nil
 }
 
-// refusal says why the request can't be served, if its shard, its cache or its pool has ended since it chose them: what it
-// wanted, and what the caller may do. The shard is locked.
+// refusal returns the error of a request whose shard, cache or pool has ended since the request
+// selected it, or nil. The shard is locked.
 func (r *request) refusal() error {
 	s := r.shard
 	switch {
@@ -109,5 +109,6 @@ func (r *request) refusal() error {
 	return nil
 }
 
-// isReleased reports whether a pool was released; the default pool, nil, never is. shards.mu or a shard's lock is held.
+// isReleased reports whether a pool was released; the default pool, nil, never is. shards.mu or a
+// shard's lock is held.
 func isReleased(p *placement.Pool) bool { return p != nil && p.Released }

@@ -13,8 +13,9 @@ func init() {
 	restore.Into = func(cache any, segments []restore.Segment) error { return cache.(*Cache).restore(segments) }
 }
 
-// restore fills an empty cache with the segments. Every piece is handed out first, so that free
-// pieces do not merge with each other; then the unmapped ones are unmapped and the free ones freed.
+// restore fills an empty cache with the segments. Every piece is first allocated, so that free
+// pieces do not merge with each other. Then the unmapped pieces are unmapped and the free ones
+// freed.
 func (c *Cache) restore(segments []restore.Segment) error {
 	for i := range segments {
 		if err := c.restoreSegment(&segments[i]); err != nil {
@@ -72,7 +73,7 @@ func (c *Cache) restorePiece(ctx context.Context, piece *restore.Piece, b Block)
 	return nil
 }
 
-// restore allocates a segment and hands out its pieces.
+// restore allocates a segment and a block for each of its pieces.
 func (g *grower) restore(ctx context.Context, r *request, seg *restore.Segment) ([]Block, error) {
 	if err := g.lock(ctx); err != nil {
 		return nil, err

@@ -10,34 +10,37 @@ import (
 )
 
 // Memory that other streams still use can serve a request at once if the request's stream waits for
-// them on the device (cudaStreamWaitEvent): the host goes on. That is the way of stream-ordered
-// allocators (RMM's stream_ordered_memory_resource, cudaMallocAsync); PyTorch's never do it, since
-// streams then wait for each other where no program asked for it. What it saves and costs is in
-// docs/decisions/reuse-across-streams.md.
+// them on the device (cudaStreamWaitEvent), while the host continues. Stream-ordered allocators
+// work that way (RMM's stream_ordered_memory_resource, cudaMallocAsync). PyTorch's allocators
+// don't, because streams would then wait for each other without a request of the program.
+// docs/decisions/reuse-across-streams.md describes savings and costs.
 //
-// There are two kinds of such memory. A block of the request's stream whose free waits for others (Block.RecordStream): the stream waits
-// for their events, and the free has ended. And free memory of another stream, its owner: the request's stream waits for what the owner
-// has queued, and the chunk stays in the owner's segment, as that of a block which the request's stream is recorded on. So its
-// free is like any that waits for a stream, and nothing else has to know of it.
+// There are two kinds of such memory:
+//   - A block of the request's stream whose free waits for other streams (Block.RecordStream). The
+//     request's stream waits for their events, which ends the free.
+//   - Free memory of another stream, the owner. The request's stream waits for the work that the
+//     owner has queued. The chunk stays in the owner's segment, as a block on which the request's
+//     stream is recorded, so its free is the same as that of any recorded block.
 
-// StreamReuse names the cases in which a request may be served from memory that other streams still
-// use.
+// StreamReuse selects when a request may be served from memory that other streams still use.
 type StreamReuse uint8
 
-// When streams wait for each other.
+// The values of StreamReuse.
 const (
-	// ReuseNever: a request uses what its own stream is done with, as in PyTorch.
+	// ReuseNever: a request uses only memory whose use by other streams is complete, as in PyTorch.
 	ReuseNever StreamReuse = iota
-	// ReuseWhenFull: when the driver has no more memory or the limit is reached, before the cache waits on the host for the frees that are
-	// pending and returns what is free to the driver. Programs that have enough memory notice nothing.
+	// ReuseWhenFull: when the driver has no more memory or the limit is reached, before the cache
+	// waits on the host for pending frees and returns free memory to the driver. It does not affect
+	// programs with enough memory.
 	ReuseWhenFull
-	// ReuseBeforeGrowth: before the driver is asked for more. Less is reserved, and streams wait for each other more often.
+	// ReuseBeforeGrowth: before the driver is asked for more memory. Less is reserved, and streams
+	// wait for each other more often.
 	ReuseBeforeGrowth
 )
 
 var streamReuses = [...]string{"never", "when_full", "before_growth"}
 
-// String is the option's value in an option string.
+// String returns the option's value in an option string.
 func (r StreamReuse) String() string {
 	if int(r) < len(streamReuses) {
 		return streamReuses[r]
@@ -46,10 +49,10 @@ func (r StreamReuse) String() string {
 }
 
 // reuse serves a request of the default pool from memory that other streams still use. full reports
-// that the driver has no more: then the owner of the memory waits for others, too. The growth lock
-// is held.
+// that the driver has no more memory: then the owners' streams wait for other streams, too. The
+// growth lock is held.
 func (all *shards) reuse(ctx context.Context, stream device.Stream, r *request, full bool) (served bool, err error) {
-	// An event between a captured stream and another one would make both parts of a graph.
+	// An event between a stream in capture and another one would make both parts of a graph.
 	if r.Pool != nil || captured([]device.Stream{stream}) {
 		return false, nil
 	}
@@ -89,7 +92,8 @@ func (all *shards) reuse(ctx context.Context, stream device.Stream, r *request, 
 	return false, nil
 }
 
-// reuseOfOthers serves the request from the smallest free chunk of another stream. The growth lock is held.
+// reuseOfOthers serves the request from the smallest free chunk of another stream. The growth lock
+// is held.
 func (all *shards) reuseOfOthers(ctx context.Context, stream device.Stream, r *request) (served bool, err error) {
 	var owners []*shard
 	for _, s := range all.list() {
@@ -101,11 +105,12 @@ func (all *shards) reuseOfOthers(ctx context.Context, stream device.Stream, r *r
 	if owner == nil {
 		return false, nil
 	}
-	// What is queued on the owner's stream now includes all that used the chunk before it was freed.
+	// The work that is queued on the owner's stream now includes all uses of the chunk before its
+	// free.
 	if err := owner.orderBefore(stream); err != nil {
 		var was freeRecord
 		err = fmt.Errorf("memcache: Alloc of %s: %w", sizes.Format(r.Requested), err)
-		_ = r.block.free(ctx, &was) // its stream has nothing queued that uses it
+		_ = r.block.free(ctx, &was) // its stream has no queued work that uses it
 		was.history.leave()
 		r.block = Block{}
 		return false, err
@@ -113,8 +118,8 @@ func (all *shards) reuseOfOthers(ctx context.Context, stream device.Stream, r *r
 	return true, nil
 }
 
-// handOutOf hands out the smallest free chunk that serves the request, of one of the owners, and records the request's stream on it; nil: none
-// has one. The growth lock is held.
+// handOutOf serves the request from the smallest fitting free chunk of the owners, records the
+// request's stream on it, and returns its owner; nil: no owner has one. The growth lock is held.
 func (all *shards) handOutOf(owners []*shard, stream device.Stream, r *request) (owner *shard) {
 	all.lockAll()
 	defer all.unlockAll()
@@ -136,14 +141,15 @@ func (all *shards) handOutOf(owners []*shard, stream device.Stream, r *request) 
 	return owner
 }
 
-// orderBefore makes what is queued on the stream from now on wait for what is queued on the shard's. No lock but growth is held: both
-// may wait for a full queue.
+// orderBefore makes work that is queued on the stream from now on wait for the work that is queued
+// on the shard's stream. Only the growth lock is held, because both calls may wait for a full
+// queue.
 func (s *shard) orderBefore(stream device.Stream) error {
 	e, err := s.pending.recordEvent(s.stream)
 	if e == nil {
 		return err
 	}
-	// A capture that another goroutine began meanwhile may have the event.
+	// Another goroutine may have begun a capture meanwhile, which then contains the event.
 	if captured([]device.Stream{s.stream}) {
 		err = fmt.Errorf("stream %d: %w", s.id, device.ErrCapturing)
 	} else {

@@ -7,16 +7,18 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// pinnedEvents are the events of one pending block, kept from being used again while a stream waits for them.
+// pinnedEvents are the events of one pending block, pinned so that they are not reused while a
+// stream waits for them.
 type pinnedEvents struct {
 	block  *handout
 	events []*pendingEvent
 	of     []uint64 // the streams that they were recorded on
 }
 
-// endByWait ends the frees of blocks that would serve the request: the shard's stream waits for the streams that use them, on the device. That is one
-// block, or neighbours that are large enough together; of several such runs it is the one whose last event was recorded first. It is false if there is
-// none. No lock but growth is held.
+// endByWait ends the frees of blocks that would serve the request, after making the shard's stream
+// wait on the device for the streams that use them. It selects one block, or neighbours that are
+// large enough together; of several such runs, the one whose last event was recorded first. It
+// returns false if there is none. Only the growth lock is held.
 func (s *shard) endByWait(r *request) (ended bool, err error) {
 	p := s.pending
 	if p.events.Load() == 0 {
@@ -36,8 +38,9 @@ func (s *shard) endByWait(r *request) (ended bool, err error) {
 	return len(run) > 0 && err == nil, err
 }
 
-// pinServing pins the events of a run of pending blocks that would serve the request once they are free, or returns nil. Blocks whose free is still
-// recording events, and those that another device uses, are left alone.
+// pinServing pins the events of a run of pending blocks that would serve the request once they are
+// free, or returns nil. It skips blocks whose free is still recording events, and blocks that
+// another device uses.
 func (s *shard) pinServing(r *request) []*pinnedEvents {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,7 +48,8 @@ func (s *shard) pinServing(r *request) []*pinnedEvents {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last := make(map[*placement.Chunk]uint64) // the number of each block's last event
-	var order []*placement.Chunk              // of the map, so that the same calls have the same outcome
+	// keys of the map in a fixed order, so that results are deterministic
+	var order []*placement.Chunk
 	for _, q := range p.queues {
 		for e := q.head; e != nil; e = e.next {
 			m := e.handout.chunk
@@ -71,7 +75,7 @@ func (s *shard) pinServing(r *request) []*pinnedEvents {
 		for _, m := range run {
 			number = max(number, last[m])
 		}
-		// Runs that share their last block end alike: the one of fewer blocks.
+		// Runs that share their last block tie; the one of fewer blocks is better.
 		if number < earliest || number == earliest && len(run) < len(best) {
 			best, used, earliest = run, best, number
 		} else {
@@ -94,8 +98,9 @@ func (s *shard) pinServing(r *request) []*pinnedEvents {
 	return run
 }
 
-// unpin lets go of the events. waited says that the block's stream waits for them: then they count as complete. It reports whether
-// they were the last that the block waited for, so that the caller ends its free: a poll may have done so meanwhile.
+// unpin unpins the events. waited reports that the block's stream waits for them, so that they
+// count as complete. It returns true if no event of the block is left and this call has removed the
+// last one, not a poll: then the caller ends the block's free.
 func (p *pendingFrees) unpin(pinned *pinnedEvents, waited bool) (last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +120,7 @@ func (p *pendingFrees) unpin(pinned *pinnedEvents, waited bool) (last bool) {
 	return last
 }
 
-// unlink takes an event out of its stream's queue. p.mu is held.
+// unlink removes an event from its stream's queue. p.mu is held.
 func (p *pendingFrees) unlink(stream uint64, e *pendingEvent) {
 	i := slices.IndexFunc(p.queues, func(q *eventQueue) bool { return q.stream == stream })
 	q := p.queues[i]

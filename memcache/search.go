@@ -2,10 +2,11 @@ package memcache
 
 import "github.com/cistern-ml/cistern/memcache/internal/placement"
 
-// What a hit does, with its shard's lock alone: look for a free chunk, know what handing it out changes, hand it out.
+// The path of a hit, under its shard's lock alone: find a free chunk, compute the changes, allocate
+// it.
 
-// search serves the request from a free chunk of its shard, if there is one. If a quota is in the way it tries again
-// with all shards locked. No lock is held.
+// search serves the request from a free chunk of its shard, if one fits. If a quota does not allow
+// it, search retries with all shards locked. No lock is held.
 func (r *request) search() (served bool, err error) {
 	s := r.shard
 	s.mu.Lock()
@@ -19,8 +20,8 @@ func (r *request) search() (served bool, err error) {
 	return served, r.refused
 }
 
-// allocCached hands out the free chunk that serves the request, if there is one. Unless all shards are locked it does
-// nothing if that would go beyond a quota, and says so: fits is false. s.mu is held.
+// allocCached serves the request from a fitting free chunk, if there is one. Unless all shards are
+// locked it does nothing and returns fits false if that would exceed a quota. s.mu is held.
 func (s *shard) allocCached(r *request, allLocked bool) (served, fits bool) {
 	if s.shards.closed || s.retired || isReleased(r.Pool) {
 		r.refused = r.refusal()
@@ -29,12 +30,13 @@ func (s *shard) allocCached(r *request, allLocked bool) (served, fits bool) {
 	m := s.arena.Find(&r.Want)
 	if m == nil {
 		if r.growing {
-			s.shards.history.mark(ActionMiss, s.id, r.Bytes) // here, so that nothing was freed since
+			// recorded here, so that no free comes in between
+			s.shards.history.mark(ActionMiss, s.id, r.Bytes)
 		}
 		return false, true
 	}
-	// What is about to change is known, and counted, before anything does: what can't be counted here is left alone, and
-	// looked for again with all shards locked.
+	// The changes are computed and counted before they are made. If they can't be counted here, the
+	// caller searches again with all shards locked.
 	fit := s.arena.Fit(m, &r.Want)
 	var d delta
 	r.handOutDelta(&fit, &d)
@@ -51,14 +53,14 @@ func (s *shard) allocCached(r *request, allLocked bool) (served, fits bool) {
 	return true, true
 }
 
-// handOut hands out a chunk as the arena's Fit said, which has been counted. s.mu is held.
+// handOut allocates a chunk as the arena's Fit describes, which has been counted. s.mu is held.
 func (s *shard) handOut(m *placement.Chunk, r *request, fit *placement.Fit) {
 	m = s.arena.HandOut(m, &r.Want, fit, s.now(r.Kind))
 	if fit.Split {
 		s.splits++
 	}
-	// The chunk's owner is set before the lock is given up: a Block that finds its serial number
-	// may trust the rest.
+	// The chunk's owner is set before the lock is released: a Block that finds its serial number
+	// here may rely on the other fields.
 	s.sequence++
 	r.sequence = s.sequence
 	h := s.newHandout()
@@ -74,14 +76,14 @@ func (s *shard) handOut(m *placement.Chunk, r *request, fit *placement.Fit) {
 	b.handout, b.chunk, b.serial, b.ptr, b.size, b.stream = h, m, h.serial, m.Ptr(), fit.Size, s.id
 }
 
-// allocFresh hands out memory for which the driver was asked. It is in no index yet, so that no other request takes it
-// before. All shards are locked.
+// allocFresh serves the request from new driver memory, which is not in the index, so that no other
+// request can take it. All shards are locked.
 func (s *shard) allocFresh(m *placement.Chunk, r *request) {
 	s.misses++
 	s.handOutFresh(m, r, s.arena.Fit(m, &r.Want))
 }
 
-// handOutFresh counts what handing m out changes, and hands it out. All shards are locked.
+// handOutFresh counts and allocates m. All shards are locked.
 func (s *shard) handOutFresh(m *placement.Chunk, r *request, fit placement.Fit) {
 	var d delta
 	r.handOutDelta(&fit, &d)

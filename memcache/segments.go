@@ -7,11 +7,12 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// The copy of the blocks is made with all shards locked: it shows one moment, in which blocks tile segments and sums agree with
-// Stats. It takes about as long as walking all blocks, and every request waits for it. The history may be a hundred times as
-// much: it is copied afterwards, in pieces, up to that moment.
+// The blocks are copied with all shards locked, so the copy shows one moment: blocks tile segments,
+// and sums agree with Stats. It takes about as long as walking all blocks, and every request waits
+// for it. The history may be a hundred times larger. It is copied afterwards in pieces, up to that
+// moment.
 
-// copySegments are the segments, by address. All shards are locked.
+// copySegments returns the segments, by address. All shards are locked.
 func (all *shards) copySegments() (list []SegmentSnapshot) {
 	pending, unlock := all.pendingStreams()
 	defer unlock()
@@ -24,10 +25,10 @@ func (all *shards) copySegments() (list []SegmentSnapshot) {
 	return list
 }
 
-// appendSegment adds the segment, or for an expandable one each run of mapped chunks, as PyTorch shows them. All shards are
-// locked.
+// appendSegment appends the segment or, for an expandable one, each run of mapped chunks, as
+// PyTorch shows them. All shards are locked.
 func appendSegment(list []SegmentSnapshot, seg *placement.Segment, pending map[*handout][]uint64) []SegmentSnapshot {
-	// open: the last segment of the list goes on; addresses without memory end it.
+	// open: the last segment of the list continues; unmapped addresses end it.
 	open := false
 	for m := seg.First(); m != nil; m = m.Next() {
 		if m.Unmapped() {
@@ -55,8 +56,8 @@ func appendSegment(list []SegmentSnapshot, seg *placement.Segment, pending map[*
 	return list
 }
 
-// pendingStreams locks the pending frees, until unlock, and returns the streams of the events that each
-// pending block waits for. All shards are locked.
+// pendingStreams locks the pending frees, until unlock, and returns the streams of the events that
+// each pending block waits for. All shards are locked.
 func (all *shards) pendingStreams() (of map[*handout][]uint64, unlock func()) {
 	list := all.allPending()
 	of = make(map[*handout][]uint64)
@@ -75,7 +76,7 @@ func (all *shards) pendingStreams() (of map[*handout][]uint64, unlock func()) {
 	}
 }
 
-// streams are BlockSnapshot.Streams. All shards and the pending frees are locked.
+// streams returns BlockSnapshot.Streams. All shards and the pending frees are locked.
 func (h *handout) streams(pending map[*handout][]uint64) (ids []uint64) {
 	if h.pending && !h.recording {
 		return pending[h]

@@ -10,10 +10,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// Options change while a cache runs: requests read them behind one pointer, which is replaced, so that a request sees all of the old ones or all of the
-// new ones. What is placed already stays where it is.
+// Options change while a cache runs. Requests read them through one pointer, which is replaced as a
+// whole, so that a request sees either all old options or all new ones. Existing memory stays where
+// it is.
 
-// optionSet is a cache's options with what follows from them. It is never changed.
+// optionSet is a cache's options with the values derived from them. It is immutable.
 type optionSet struct {
 	config Config
 	rules  placement.Rules
@@ -39,7 +40,7 @@ func newOptionSet(config Config, dev device.Device) (*optionSet, error) {
 	return s, nil
 }
 
-// maxSplit is as Stats.MaxSplitSize has it.
+// maxSplit returns the value of Stats.MaxSplitSize.
 func (s *optionSet) maxSplit() int64 {
 	if s.rules.MaxSplit == math.MaxInt64 {
 		return -1
@@ -50,17 +51,22 @@ func (s *optionSet) maxSplit() int64 {
 func (all *shards) config() *Config         { return &all.options.Load().config }
 func (all *shards) rules() *placement.Rules { return &all.options.Load().rules }
 
-// Config are the options as they are now: those of New, or of the last SetConfig, with the limit that was set last.
+// Config returns the current options: those of New or of the last SetConfig, with the limit that
+// was set last.
 func (c *Cache) Config() Config { return *c.shards.config() }
 
-// SetConfig changes the options of a cache in use; [Config.With] makes a configuration of the present one and an option string, as PyTorch does for
-// torch.cuda.memory._set_allocator_settings. NoCaching and Exact can't change, and the Observer stays whatever config says. Requests that begin after it
-// returns have the new options; it waits for a request that is just asking the driver, unless ctx ends first. After an error nothing has changed.
+// SetConfig changes the options of a cache in use. [Config.With] combines the present configuration
+// with an option string, as PyTorch does for torch.cuda.memory._set_allocator_settings. NoCaching
+// and Exact can't change, and the cache keeps its Observer whatever config contains. Requests that
+// begin after SetConfig has returned use the new options. SetConfig waits for a request that is
+// calling the driver, unless ctx ends first. After an error nothing has changed.
 //
-// What the cache has stays as it is. An expandable segment keeps the unit in which it grows. While ExpandableSegments is off, what expandable
-// segments have free serves no request, as in PyTorch: it goes back to the driver in a flush. OversizeAllocations and OversizeSegments count what is as
-// large as the new MaxSplitSizeMB: what becomes so, or is so no more, counts as allocated or freed. (PyTorch counts a block by one limit when it is allocated,
-// and by another when it is freed, so that its figure never returns to 0.)
+// Existing memory stays where it is. An expandable segment keeps the unit in which it grows. While
+// ExpandableSegments is off, the free memory of expandable segments serves no request, as in
+// PyTorch, and a flush returns it to the driver. OversizeAllocations and OversizeSegments follow
+// the new MaxSplitSizeMB: what becomes oversize counts as allocated, and what no longer is counts
+// as freed. (PyTorch counts a block by one limit when it is allocated and by another when it is
+// freed, so that its count never returns to 0.)
 func (c *Cache) SetConfig(ctx context.Context, config Config) error {
 	old := c.shards.config()
 	config.Observer = old.Observer
@@ -89,7 +95,8 @@ func (c *Cache) SetConfig(ctx context.Context, config Config) error {
 	return err
 }
 
-// apply makes the options, and the limit that they have, those of the cache. The growth lock is held, and no other.
+// apply makes the options, and the limit derived from them, those of the cache. Only the growth
+// lock is held.
 func (g *grower) apply(s *optionSet, limit int64) {
 	if s.vmm != nil {
 		g.vmm = s.vmm
@@ -108,7 +115,8 @@ func (g *grower) apply(s *optionSet, limit int64) {
 	}
 }
 
-// recountOversize counts what is at least as large as max_split_size when that changes. All shards are locked.
+// recountOversize recounts the oversize blocks and segments after a change of max_split_size. All
+// shards are locked.
 func (s *shard) recountOversize(before, after int64) {
 	if before == after {
 		return

@@ -10,9 +10,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// shrink unmaps the whole granules of a free chunk of an expandable segment, which is not in the index (unmap_block) and
-// has at least one, but no more of them than have atMost bytes: the last ones. What is left at its ends becomes free again; after an error that is all that the driver still maps.
-// The growth lock is held; the driver is called before all shards are locked, while the chunk is out of everybody's reach.
+// shrink unmaps the last whole granules of a free chunk of an expandable segment, as many as atMost
+// bytes contain (unmap_block). The chunk is not in the index and contains at least one whole
+// granule. The rest of the chunk becomes free again, including granules that the driver has failed
+// to unmap. The growth lock is held. The driver is called before all shards are locked, while no
+// other goroutine can reach the chunk.
 func (g *grower) shrink(ctx context.Context, t taken, atMost int64) error {
 	s, m := t.shard, t.chunk
 	seg, kind := m.Segment(), m.Kind()
@@ -36,8 +38,8 @@ func (g *grower) shrink(ctx context.Context, t taken, atMost int64) error {
 	return err
 }
 
-// unmap gives the memory of some granules back, one after the other, and returns how many bytes that were before an error.
-// For observers all of it is one call of the driver. Only the growth lock is held.
+// unmap unmaps granules one after the other, and returns how many bytes it unmapped before an
+// error. Observers see one driver call. Only the growth lock is held.
 func (g *grower) unmap(ctx context.Context, seg *placement.Segment, from device.Ptr, bytes int64) (done int64, err error) {
 	_, op := g.reporter.start(ctx, OpDriverFree)
 	for granule := seg.Granule(); done < bytes; done += granule {
@@ -52,10 +54,10 @@ func (g *grower) unmap(ctx context.Context, seg *placement.Segment, from device.
 	return done, nil
 }
 
-// dissolve unmaps everything of an expandable segment and gives its addresses back, for Close: nobody uses the cache any
-// more, and its chunks may be in any state.
+// dissolve unmaps all memory of an expandable segment and returns its addresses, for Close: the
+// cache is no longer used, and the chunks may be in any state.
 func (g *grower) dissolve(ctx context.Context, seg *placement.Segment) error {
-	// Runs of chunks with memory, between those without, are unmapped as wholes.
+	// A run of chunks with memory between unmapped chunks is unmapped as a whole.
 	errs := []error{g.unmapStuck()}
 	mapped := int64(0)
 	end := seg.Ptr()
@@ -71,8 +73,8 @@ func (g *grower) dissolve(ctx context.Context, seg *placement.Segment) error {
 	return errors.Join(errs...)
 }
 
-// unmapRun unmaps the memory between two unmapped chunks, for dissolve. It goes on after a granule
-// that the driver does not unmap.
+// unmapRun unmaps the memory between two unmapped chunks, for dissolve. It continues after a
+// granule that the driver does not unmap.
 func (g *grower) unmapRun(ctx context.Context, seg *placement.Segment, from device.Ptr, bytes int64) error {
 	var errs []error
 	granule := seg.Granule()
@@ -82,13 +84,13 @@ func (g *grower) unmapRun(ctx context.Context, seg *placement.Segment, from devi
 		if done > 0 {
 			g.countUnmapped(seg, done)
 		}
-		done += granule // the one that failed
+		done += granule // skip the one that failed
 		from, bytes = from+device.Ptr(done), bytes-done
 	}
 	return errors.Join(errs...)
 }
 
-// countUnmapped counts memory that a segment has given back.
+// countUnmapped counts memory that was unmapped from a segment.
 func (g *grower) countUnmapped(seg *placement.Segment, bytes int64) {
 	g.shards.mu.Lock()
 	defer g.shards.mu.Unlock()

@@ -8,14 +8,16 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-const maxRequest = 1 << 60 // bytes; from this on a request is refused at once
+// maxRequest is the size in bytes from which on a request is refused at once.
+const maxRequest = 1 << 60
 
-// rules are what the configuration says about sizes, checked and with the defaults in place.
+// rules returns the checked size rules of the configuration, with the defaults filled in.
 func (c *Config) rules() (placement.Rules, error) {
 	const mib = 1 << 20
 	r := placement.Rules{Divisions: c.RoundupPower2Divisions, MaxSplit: math.MaxInt64, LargeSegment: sizes.LargeSegment,
 		Expandable: c.ExpandableSegments, Exact: c.Exact}
-	// The first mistake is reported, with what would be right. Bounds keep the products below from overflowing.
+	// The first invalid option is reported, with the valid values. The bounds keep the products
+	// below from overflowing.
 	invalid := func(option string, value any, want string) (placement.Rules, error) {
 		return placement.Rules{}, fmt.Errorf("memcache: %s is %v: %w: want %s", option, value, ErrInvalid, want)
 	}
@@ -78,7 +80,7 @@ func (c *Config) rules() (placement.Rules, error) {
 	return r, nil
 }
 
-// segmentSize is what the driver is asked for.
+// segmentSize returns the size of the segment to request from the driver.
 func (r *request) segmentSize(rules *placement.Rules) int64 {
 	c := countsOf(r.Pool)
 	if c == nil {

@@ -2,8 +2,8 @@ package memcache
 
 import "fmt"
 
-// The names are PyTorch's exactly, so that what reads its statistics, such as a script or a recording's check, reads these.
-// Statistics of ours that PyTorch has no name for are left out.
+// The names are exactly PyTorch's, so that scripts and checks written for its statistics work with
+// these. Statistics without a name in PyTorch are left out.
 
 // Map returns the statistics under PyTorch's flattened names, such as "allocated_bytes.all.peak"
 // (torch.cuda.memory_stats).

@@ -2,11 +2,12 @@ package memcache
 
 import "github.com/cistern-ml/cistern/memcache/internal/placement"
 
-// Where a statistic is kept. What hits change is in the shards (usage, and shardCounts), and is summed up when somebody
-// asks. What needs the driver is in ledger.stats, under shards.mu: segments, bytes reserved, calls, failures. Peaks are in
-// ledger.peaks, for the former. All sums count from New on, also those of a shard that is retired, which another one takes
-// over; a reset notes what they were (ledger.beforeReset), and what is told is the difference. Since adds it again, so that
-// two readings of somebody else's reset can still be compared.
+// Where statistics are kept. Statistics that hits change are in the shards (usage, and
+// shardCounts), and are summed when they are read. Statistics of driver operations are in
+// ledger.stats, under shards.mu: segments, reserved bytes, calls, failures. The peaks of the former
+// are in ledger.peaks. All sums count from New on; the sums of a retired shard move to another one.
+// A reset stores the sums at that moment (ledger.beforeReset), and readers get the difference.
+// Since adds them again, so that it can compare two readings across another caller's reset.
 
 // Stat is one quantity of PyTorch's memory_stats.
 type Stat struct {
@@ -16,10 +17,10 @@ type Stat struct {
 	Freed     int64 // the sum of all decreases since then
 }
 
-// StatArray is a quantity over all blocks, and over those of each pool.
+// StatArray is a quantity over all blocks, and over the blocks of each pool.
 type StatArray struct{ All, SmallPool, LargePool Stat }
 
-// PoolBytes are bytes of both kinds of pool, and of each.
+// PoolBytes is a number of bytes for both kinds of pool together, and for each.
 type PoolBytes struct{ All, SmallPool, LargePool int64 }
 
 func (b *PoolBytes) add(k placement.Kind, n int64) {
@@ -31,46 +32,53 @@ func (b *PoolBytes) add(k placement.Kind, n int64) {
 	}
 }
 
-// Stats are PyTorch's statistics of one device (torch.cuda.memory_stats), under PyTorch's names, and a few
-// of our own. Counts are numbers of blocks, segments or calls; the others are bytes.
+// Stats contains PyTorch's statistics of one device (torch.cuda.memory_stats), under PyTorch's
+// names, and a few further ones. Counts are numbers of blocks, segments or calls; the others are
+// bytes.
 type Stats struct {
-	Allocation         StatArray // blocks handed out and not freed
-	AllocatedBytes     StatArray // their bytes
-	Segment            StatArray // segments held from the driver
-	ReservedBytes      StatArray // their bytes
-	Active             StatArray // blocks handed out, or freed and waiting for a recorded stream
-	ActiveBytes        StatArray // their bytes
-	InactiveSplit      StatArray // free blocks that are a part of a segment, so that it can't be released
+	Allocation     StatArray // blocks allocated and not freed
+	AllocatedBytes StatArray // their bytes
+	Segment        StatArray // segments held from the driver
+	ReservedBytes  StatArray // their bytes
+	Active         StatArray // blocks allocated, or freed and waiting for a recorded stream
+	ActiveBytes    StatArray // their bytes
+	// free blocks that are a part of a segment, so that it can't be returned
+	InactiveSplit      StatArray
 	InactiveSplitBytes StatArray // their bytes
-	RequestedBytes     StatArray // what callers asked for the active blocks, before rounding
+	RequestedBytes     StatArray // requested bytes of the active blocks, before rounding
 
-	OversizeAllocations Stat // blocks handed out of at least MaxSplitSize bytes; 0 where that is unlimited
-	OversizeSegments    Stat // segments of at least MaxSplitSize bytes, none of expandable ones; 0 where that is unlimited
+	// allocated blocks of at least MaxSplitSize bytes; 0 if that is unlimited
+	OversizeAllocations Stat
+	// segments of at least MaxSplitSize bytes, without expandable ones; 0 if that is unlimited
+	OversizeSegments Stat
 
-	NumAllocRetries   int64 // driver allocations repeated after a flush, also those that failed again
-	NumOOMs           int64 // requests that failed
-	NumOOMRejections  int64 // of them, those that Config.ThrowOnCudaMallocOOM refused before the driver was asked
+	// driver allocations retried after a flush, whether or not they succeeded
+	NumAllocRetries int64
+	NumOOMs         int64 // requests that failed
+	// failed requests that Config.ThrowOnCudaMallocOOM refused before the driver was called
+	NumOOMRejections  int64
 	NumSyncAllStreams int64 // flushes, each of which waits for every pending free
-	NumDeviceAlloc    int64 // the driver's allocations that succeeded, of segments and of memory mapped into expandable ones
-	NumDeviceFree     int64 // the driver's frees
-	MaxSplitSize      int64 // -1: unlimited
+	// successful driver allocations, of segments and of memory mapped into expandable ones
+	NumDeviceAlloc int64
+	NumDeviceFree  int64 // the driver's frees
+	MaxSplitSize   int64 // -1: unlimited
 
-	// ReservedBytesByPrivatePools is the part of ReservedBytes that belongs to each unreleased private
-	// pool, counted since NewPool, as in Pool.Stats.
+	// ReservedBytesByPrivatePools is the part of ReservedBytes that belongs to each unreleased
+	// private pool, counted since NewPool, as in Pool.Stats.
 	ReservedBytesByPrivatePools map[PoolID]StatArray
 
-	// GraphBytes are what private pools keep for graphs: the free memory of unreleased pools whose
-	// blocks a captured stream has allocated or used. It is reserved and not active, and serves
-	// captures in its pool alone. GraphSplitBytes are the part of it in InactiveSplitBytes. Both
-	// are the cache's alone, and 0 in Pool.Stats; PyTorch has no such figures.
+	// GraphBytes is the memory that private pools keep for graphs: the free memory of unreleased
+	// pools whose blocks a captured stream has allocated or used. It is reserved and not active,
+	// and serves only captures in its pool. GraphSplitBytes is the part of it in
+	// InactiveSplitBytes. Both are 0 in Pool.Stats. PyTorch has no such figures.
 	GraphBytes, GraphSplitBytes PoolBytes
 
-	// NumStreamReuses are the requests that were served from memory that other streams were still
-	// using: Config.ReuseAcrossStreams.
+	// NumStreamReuses is the number of requests that were served from memory that other streams
+	// were still using: Config.ReuseAcrossStreams.
 	NumStreamReuses int64
 
-	// AccountingFaults are the counts of this process, of any cache or pool, that fell below zero: each is a
-	// mistake of Cistern, which the log has, too (log/slog).
+	// AccountingFaults is the number of times that a counter of any cache or pool of this process
+	// fell below zero. Each is a bug in Cistern, and is also logged (log/slog).
 	AccountingFaults int64
 
 	Hits   int64 // requests served without a driver allocation
@@ -78,8 +86,8 @@ type Stats struct {
 	Splits int64 // blocks split in two
 	Merges int64 // free blocks absorbed by a freed neighbour
 
-	// beforeReset has the sums and counts from New up to the last ResetAccumulatedStats; nil if there was none. It is never
-	// changed, but replaced.
+	// beforeReset contains the sums and counts from New to the last ResetAccumulatedStats; nil if
+	// there was none. It is immutable and replaced as a whole.
 	beforeReset *Stats
 }
 
@@ -97,7 +105,7 @@ func (s *Stat) sub(n int64) {
 	notNegative("a statistic", s.Current)
 }
 
-// ofKind is the statistic of a kind of pool.
+// ofKind returns the statistic of a kind of pool.
 func (a *StatArray) ofKind(k placement.Kind) *Stat {
 	if k == placement.Small {
 		return &a.SmallPool
@@ -105,19 +113,19 @@ func (a *StatArray) ofKind(k placement.Kind) *Stat {
 	return &a.LargePool
 }
 
-// add counts an increase, of the kind and of all together.
+// add counts an increase in the kind and in All.
 func (a *StatArray) add(k placement.Kind, n int64) {
 	a.All.add(n)
 	a.ofKind(k).add(n)
 }
 
-// sub counts a decrease, of the kind and of all together.
+// sub counts a decrease in the kind and in All.
 func (a *StatArray) sub(k placement.Kind, n int64) {
 	a.All.sub(n)
 	a.ofKind(k).sub(n)
 }
 
-// quantities are all that a Stats has of Stat, in one order.
+// quantities returns all fields of type Stat, in a fixed order.
 func (s *Stats) quantities() [29]*Stat {
 	var list [29]*Stat
 	for i, a := range [...]*StatArray{
@@ -130,7 +138,7 @@ func (s *Stats) quantities() [29]*Stat {
 	return list
 }
 
-// counts are the numbers that only grow, in one order.
+// counts returns the counts that only grow, in a fixed order.
 func (s *Stats) counts() [11]*int64 {
 	return [...]*int64{
 		&s.NumAllocRetries, &s.NumOOMs, &s.NumSyncAllStreams, &s.NumDeviceAlloc, &s.NumDeviceFree,
@@ -138,11 +146,12 @@ func (s *Stats) counts() [11]*int64 {
 	}
 }
 
-// Since returns s with what only grows counted from then on: Allocated and Freed of each Stat, and the counts, less what
-// they were in then, which are earlier statistics of the same cache. ResetAccumulatedStats in between, or before, makes
-// no difference. Since(Stats{}) counts from New on.
+// Since returns s with everything that only grows, which is Allocated and Freed of each Stat and
+// the counts, reduced by its value in then. then must be earlier statistics of the same cache.
+// ResetAccumulatedStats before or between the two makes no difference. Since(Stats{}) counts from
+// New on.
 func (s Stats) Since(then Stats) Stats {
-	// Both are counted from New on, then subtracted.
+	// Both are converted to counts since New before the subtraction.
 	s.addSums(s.beforeReset, 1)
 	s.addSums(then.beforeReset, -1)
 	s.addSums(&then, -1)
@@ -150,7 +159,7 @@ func (s Stats) Since(then Stats) Stats {
 	return s
 }
 
-// addSums adds sign times the sums and counts of o, if there are any.
+// addSums adds sign times the sums and counts of o, unless o is nil.
 func (s *Stats) addSums(o *Stats, sign int64) {
 	if o == nil {
 		return

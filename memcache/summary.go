@@ -5,15 +5,16 @@ import (
 	"strings"
 )
 
-// The table of torch.cuda.memory_summary, character by character, except the device in the head:
-// tools and eyes that know one read the other. Golden files made by PyTorch hold it to that.
+// The table of torch.cuda.memory_summary, identical except for the device in the head, so that
+// readers and tools for one can read the other. Golden files made by PyTorch verify it.
 
-// Summary returns the statistics as the table of torch.cuda.memory_summary, with the device's name in place of its number.
-// [Stats.Summary] has the abbreviated one.
+// Summary returns the statistics as the table of torch.cuda.memory_summary, with the device's name
+// instead of its number. [Stats.Summary] also has the abbreviated form.
 func (c *Cache) Summary() string { return c.Stats().Summary(c.dev.Name(), false) }
 
-// Summary returns the table of torch.cuda.memory_summary for the device of this name. Abbreviated, it has one line for each
-// quantity in place of three: none of the large and the small pool.
+// Summary returns the table of torch.cuda.memory_summary for the device of this name. The
+// abbreviated form has one line for each quantity instead of three: it omits the lines of the large
+// and the small pool.
 func (s Stats) Summary(device string, abbreviated bool) string {
 	var t strings.Builder
 	line := func(text string) { fmt.Fprintf(&t, "|%-75s|\n", text) }
@@ -58,20 +59,20 @@ func (s Stats) Summary(device string, abbreviated bool) string {
 	return t.String()
 }
 
-// row is one line; the unit of each cell is chosen by the reference's value.
+// row formats one line; the reference's values determine the unit of each cell.
 func row(name string, s, reference Stat, cell func(v, reference int64) string) string {
 	return fmt.Sprintf(" %-21s | %s | %s | %s | %s ", name,
 		cell(s.Current, reference.Current), cell(s.Peak, reference.Peak),
 		cell(s.Allocated, reference.Allocated), cell(s.Freed, reference.Freed))
 }
 
-// sizeCell is a number of bytes in the unit that suits the reference.
+// sizeCell formats a number of bytes in the unit for the reference.
 func sizeCell(v, reference int64) string {
 	v, unit := scale(v, reference, 768*1024, 1024, []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"})
 	return fmt.Sprintf("%6d %-3s", v, unit)
 }
 
-// countCell is a count in the unit that suits the reference.
+// countCell formats a count in the unit for the reference.
 func countCell(v, reference int64) string {
 	v, unit := scale(v, reference, 750_000, 1000, []string{" ", "K", "M"})
 	return fmt.Sprintf("%7d %s ", v, unit)
@@ -79,7 +80,7 @@ func countCell(v, reference int64) string {
 
 // scale divides v until the reference is below the threshold or the units run out.
 func scale(v, reference, threshold, divisor int64, units []string) (int64, string) {
-	// One unit for a whole row, chosen by its first cell, so that the cells can be compared.
+	// The first cell determines the unit of a whole row, so that the cells can be compared.
 	i := 0
 	for ; i < len(units)-1 && reference >= threshold; i++ {
 		v /= divisor

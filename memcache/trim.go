@@ -8,19 +8,22 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// Which memory goes first, when not all of it has to: what serves the program least. That of released private pools serves
-// nobody any more. After it come segments of the large pool, then of the small one, whose two MiB cost as much to ask for
-// again as a large one's hundred. In each the oldest go first, as in garbage collection, which alone keeps ages; of one age,
-// and so without garbage collection at all, those whose return takes the fewest calls of the driver, each of which may wait
-// for the device: the smallest segment that is enough or, if none is, the largest. Of an expandable segment only as many
-// granules go as are needed, the last ones of a free chunk: requests take the first.
+// The order in which memory is returned when not all of it has to be: the least useful first.
+// Memory of released private pools serves no requests any more, so it is first. Then come segments
+// of the large pool, then of the small pool, whose 2 MiB cost as much to allocate again as the
+// hundred MiB of a large one. In each group the oldest are first, as in garbage collection, which
+// alone maintains ages. Among segments of one age, which without garbage collection is all of them,
+// the ones whose return takes the fewest driver calls are first, because each call may wait for the
+// device: the smallest segment that is enough or, if none is, the largest. An expandable segment
+// returns only as many granules as needed, the last ones of a free chunk, because requests take the
+// first.
 
-// TrimTo returns free segments to the driver until at most bytes bytes are reserved, or nothing
-// more can go back, and returns how many bytes it released. The rest stays cached, where
-// [Cache.EmptyCache] returns all. It waits for pending frees only if what is free already is not
-// enough. What is in use stays, and the segments of private pools that were not released, so that
-// more than bytes may still be reserved: that is not an error. After an error, released counts the
-// bytes that were returned before it.
+// TrimTo returns free segments to the driver until at most bytes bytes are reserved, or no more can
+// be returned. It returns how many bytes it released. The rest stays cached, whereas
+// [Cache.EmptyCache] returns everything. It waits for pending frees only if the memory that is
+// already free is not enough. Memory in use stays, and so do the segments of unreleased private
+// pools, so more than bytes may still be reserved; that is not an error. After an error, released
+// counts the bytes that were returned before it.
 func (c *Cache) TrimTo(ctx context.Context, bytes int64) (released int64, err error) {
 	if bytes < 0 {
 		return 0, fmt.Errorf("memcache: TrimTo(%d): %w: it is negative; 0 keeps nothing", bytes, ErrInvalid)
@@ -40,16 +43,17 @@ func (c *Cache) TrimTo(ctx context.Context, bytes int64) (released int64, err er
 	return released, err
 }
 
-// trim is one call of TrimTo. The growth lock is held, so that nothing else changes what is reserved, and no other.
+// trim is one call of TrimTo. Only the growth lock is held, so that nothing else changes the
+// reserved bytes.
 type trim struct {
 	grower *grower
 	to     int64 // bytes, or toMaxCached
 }
 
-// toMaxCached stands for as many bytes as leave Config.MaxCachedBytes free.
+// toMaxCached means: return what exceeds Config.MaxCachedBytes.
 const toMaxCached = -1
 
-// run gives back what is free, waits if that is not enough, and gives back what was pending.
+// run returns free memory, waits if that is not enough, and returns the memory that was pending.
 func (t *trim) run(ctx context.Context) error {
 	if left, err := t.giveBack(ctx); left <= 0 || err != nil {
 		return err
@@ -61,7 +65,8 @@ func (t *trim) run(ctx context.Context) error {
 	return err
 }
 
-// giveBack returns what is free, as far as more is reserved, and says how much more that still is.
+// giveBack returns free memory to the driver until no more than the target is reserved. It returns
+// the excess that is left.
 func (t *trim) giveBack(ctx context.Context) (excess int64, err error) {
 	g := t.grower
 	victims, excess := t.take()
@@ -81,7 +86,7 @@ func (t *trim) giveBack(ctx context.Context) (excess int64, err error) {
 	return excess, g.returnAddresses(false)
 }
 
-// take takes out what is to go back, in order, and says how much more is reserved.
+// take takes out the chunks to return, in order, and returns the excess over the target.
 func (t *trim) take() (victims []taken, excess int64) {
 	g := t.grower
 	g.shards.lockAll()
@@ -115,7 +120,7 @@ func (t *trim) take() (victims []taken, excess int64) {
 		take(nil, placement.Small)
 	}
 	if t.to == toMaxCached && missing > 0 && !g.shards.inContext() {
-		g.shards.releasable.Store(false) // until memory is freed that could go back
+		g.shards.releasable.Store(false) // until returnable memory is freed
 	}
 	return victims, excess
 }

@@ -6,13 +6,13 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// gauge is one of the statistics that each shard keeps for itself. What changes only with a call of the driver, such as the
-// bytes reserved, is counted once for the cache, in ledger.stats.
+// gauge is one of the statistics that each shard keeps for itself. Statistics that change only with
+// a driver call, such as the reserved bytes, are counted once for the cache, in ledger.stats.
 type gauge uint8
 
-// The gauges, with what PyTorch calls them: allocation, active, inactive_split, requested_bytes, oversize_allocations. The
-// bytes are rounded, except for those that were requested. A block that is allocated is active too; one that is pending is
-// active alone.
+// The gauges, under PyTorch's names: allocation, active, inactive_split, requested_bytes,
+// oversize_allocations. Bytes are rounded, except requested ones. An allocated block is active too;
+// a pending one is only active.
 const (
 	gaugeAllocatedBlocks gauge = iota
 	gaugeAllocatedBytes
@@ -31,35 +31,37 @@ const (
 	rows     = allPools + 1
 )
 
-// delta is what an operation adds to the gauges of a pool. Its eight numbers are one cache line.
+// delta is the change of a pool's gauges by an operation. Its eight numbers are one cache line.
 type delta [gauges]int64
 
 // usage is a shard's gauges, with its share of the peaks.
 //
-// PyTorch's statistics have a peak for each gauge, over all streams, for each pool kind and for both together. The plain
-// way is a counter that all streams share: every hit would write the same cache lines, under one lock or with atomics,
-// and goroutines on different streams would wait for each other there. (With one lock for everything PyTorch serves 1.8
-// pairs of allocation and free a microsecond to one thread, and 0.28 to sixteen threads with a stream each.) Counters
-// for each shard whose sum is taken from time to time miss the peaks in between, and a peak that is too low misleads whoever
-// asks why memory ran out.
+// PyTorch's statistics have a peak for each gauge, over all streams, for each pool kind and for
+// both together. The simple implementation is a counter that all streams share: every hit would
+// write the same cache lines, under one lock or with atomics, and goroutines on different streams
+// would wait for each other. (With one lock for everything PyTorch serves 1.8 pairs of allocation
+// and free per microsecond to one thread, and 0.28 to sixteen threads with a stream each.) Counters
+// per shard that are summed from time to time miss the peaks in between, and a peak that is too low
+// misleads the search for the cause of an out-of-memory error.
 //
-// Here peaks are exact and hits share nothing. The sum of the shards' quotas is the peak, and no shard uses more than its
-// quota: as long as both hold, no sum of uses exceeds the peak, whatever the shards do at the same time, and a hit only
-// compares its own use with its own quota. An operation that would break it claims what other shards do not use or, if
-// that is not enough, runs with all shards locked, where the true sum is known and the peak is raised; see quota.go. In a
-// program whose steps repeat, the peak stops rising, and the slow way ends. What it costs is that each operation knows
-// what it is going to change before it does it (handOutDelta, freeDelta), and comparisons for eight gauges: they are
-// written without branches.
+// Here peaks are exact, and hits share nothing. The sum of the shards' quotas is the peak, and no
+// shard uses more than its quota. While both hold, no sum of uses exceeds the peak, whatever the
+// shards do at the same time, and a hit only compares its own use with its own quota. An operation
+// that would break this claims quota that other shards do not use or, if that is not enough, runs
+// with all shards locked, where the true sum is known and the peak is raised; see quota.go. In a
+// program whose steps repeat, the peak stops rising, and the slow path is no longer taken. The cost
+// is that each operation must compute its changes before it makes them (handOutDelta, freeDelta),
+// and comparisons for eight gauges, which are written without branches.
 //
 // An example, for one gauge and three shards (used/quota):
 //
-//	A 40/60  B 30/30  C 0/10   peak 100   the sum is 70, and was 100 before
-//	A takes 15                 55/60: nothing else is looked at
-//	B takes 5                  35 > 30: it claims 5 of A's or C's unused quota, here C's: 35/35, C 0/5
-//	B takes 20                 55 > 35: it claims A's 5 and C's 5, which is not enough. With all shards locked the
-//	                           peak rises by the missing 10, to 110: A 55/55, B 55/55, C 0/0
+//	A 40/60, B 30/30, C 0/10, peak 100: the sum is 70, and was 100 before.
+//	A takes 15: 55/60. Nothing else is read.
+//	B takes 5: 35 > 30. B claims 5 of A's or C's unused quota, here C's: B 35/35, C 0/5.
+//	B takes 20: 55 > 35. B claims A's 5 and C's 5, which is not enough. With all shards
+//	locked the peak rises by the missing 10, to 110: A 55/55, B 55/55, C 0/0.
 type usage struct {
-	allocated atomic.Int64 // bytes, of both kinds together: for readers without the lock
+	allocated atomic.Int64 // bytes of both kinds, for readers without the lock
 	used      [2]delta     // by placement.Kind
 	increases [2]delta     // by placement.Kind: the sum of all increases
 	quota     [rows]delta  // by placement.Kind, and of both together
@@ -73,10 +75,10 @@ type scopeQuota struct {
 	peak                 peakLog // of allocated
 }
 
-// lastScope is the share in the scope that was opened last.
+// lastScope returns the share in the scope that was opened last.
 func (u *usage) lastScope() *scopeQuota { return &u.scopes[len(u.scopes)-1] }
 
-// inUse is a gauge's value in a row.
+// inUse returns a gauge's value in a row.
 func (u *usage) inUse(row int, g gauge) int64 {
 	if row == allPools {
 		return u.used[placement.Small][g] + u.used[placement.Large][g]
@@ -84,7 +86,7 @@ func (u *usage) inUse(row int, g gauge) int64 {
 	return u.used[row][g]
 }
 
-// increased is the sum of a gauge's increases in a row.
+// increased returns the sum of a gauge's increases in a row.
 func (u *usage) increased(row int, g gauge) int64 {
 	if row == allPools {
 		return u.increases[placement.Small][g] + u.increases[placement.Large][g]
@@ -92,12 +94,14 @@ func (u *usage) increased(row int, g gauge) int64 {
 	return u.increases[row][g]
 }
 
-// tryAdd adds the delta to the gauges if that leaves every one within its quota, and reports whether it did. Those that fall
-// always are. It is on the path of every hit: unrolled, and without a branch for each gauge. s.mu is held.
+// tryAdd adds the delta to the gauges if every gauge then stays within its quota, and reports
+// whether it did. It is on the path of every hit, so it is unrolled, and has no branch for each
+// gauge. s.mu is held.
 func (u *usage) tryAdd(k placement.Kind, d *delta) bool {
 	used, other, pool, all, up := &u.used[k], &u.used[1-k], &u.quota[k], &u.quota[allPools], &u.increases[k]
-	// The sign bits of the differences are collected with or: one branch at the end in place of sixteen.
-	beyond := func(g gauge) int64 { // negative if it is
+	// The sign bits of the differences are combined with or: one branch at the end instead of
+	// sixteen.
+	beyond := func(g gauge) int64 { // negative if the gauge exceeds a quota
 		sum := used[g] + d[g]
 		return (pool[g] - sum) | (all[g] - sum - other[g])
 	}
@@ -118,8 +122,8 @@ func (u *usage) tryAdd(k placement.Kind, d *delta) bool {
 	return true
 }
 
-// tryEnd is tryAdd of a delta that ends a hand-out, or the wait after it: nothing rises but what is inactive, so that only this
-// can be beyond a quota. s.mu is held.
+// tryEnd is tryAdd for a delta that ends an allocation, or the wait after it. Only the inactive
+// gauges can rise, so only they can exceed a quota. s.mu is held.
 func (u *usage) tryEnd(k placement.Kind, d *delta) bool {
 	used, other, pool, all, up := &u.used[k], &u.used[1-k], &u.quota[k], &u.quota[allPools], &u.increases[k]
 	blocks, bytes := used[gaugeInactiveSplitBlocks]+d[gaugeInactiveSplitBlocks], used[gaugeInactiveSplitBytes]+d[gaugeInactiveSplitBytes]
@@ -139,11 +143,13 @@ func (u *usage) tryEnd(k placement.Kind, d *delta) bool {
 	return true
 }
 
-// publish tells those who read without the lock what is allocated. The store waits for all before it, and all after it waits:
-// so it stands where a hand-out or a free has looked at its chunk, and not in tryAdd. s.mu is held.
+// publish stores the allocated bytes for readers without the lock. The atomic store orders all
+// loads and stores around it, so it is called after an allocation or a free has read its chunk, and
+// not in tryAdd. s.mu is held.
 func (u *usage) publish() { u.allocated.Store(u.inUse(allPools, gaugeAllocatedBytes)) }
 
-// fitsScopes reports whether the delta fits the windows of the open scopes, which have peaks of two gauges, of both pool kinds together.
+// fitsScopes reports whether the delta fits the windows of the open scopes, which have peaks of two
+// gauges over both kinds.
 func (u *usage) fitsScopes(d *delta) bool {
 	for i := range u.scopes {
 		q := &u.scopes[i]

@@ -11,22 +11,25 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Requests of a context of Wait that find no memory stand in a queue, in the order in which they came. One at a time has the turn:
-// it tries, as any request does, with all that a miss does for memory. The first has it whenever something was freed since its last
-// try. As long as a task that is not in the queue holds memory, nobody overtakes the first. If all who hold memory stand in the queue,
-// nobody will free any: then each of the others has a try, since what one needs may be there, and it goes on and frees. If that
-// helps nobody, the last one that holds memory fails, which lets its program free it.
+// Requests with a context of Wait that find no memory join a queue, in the order of their arrival.
+// One waiter at a time has the turn: it tries as any request does, with the full miss path. The
+// first waiter gets the turn whenever something was freed since its last attempt. As long as a task
+// without a waiter in the queue holds memory, no waiter overtakes the first. If all tasks that hold
+// memory are waiting, none of them will free any. Then each of the other waiters tries, because
+// there may be enough memory for one of them, which then continues and frees. If none succeeds, the
+// last waiter that holds memory fails, so that its program can free it.
 //
-// Who frees reads one word to see that nobody waits, and otherwise gives the first the turn: it never tries for it.
+// A free reads one word to find that there are no waiters. Otherwise it gives the turn to the
+// first, and never tries for it.
 
-// task is on whose behalf a context of Wait allocates.
+// task is the unit of work that a context of Wait allocates for.
 type task struct {
 	cache   *Cache
-	parent  *task // whose call this one's is a part of, or nil
-	waiting int   // requests in the queue, of it or of tasks inside; guarded by waitQueue.mu
+	parent  *task // the enclosing task, or nil
+	waiting int   // requests in the queue, of it or of enclosed tasks; guarded by waitQueue.mu
 }
 
-// waitQueue has the requests of a cache that wait for memory.
+// waitQueue is the queue of a cache's requests that wait for memory.
 type waitQueue struct {
 	shards *shards
 	count  atomic.Int64 // waiters
@@ -34,29 +37,33 @@ type waitQueue struct {
 	mu      sync.Mutex // before shards.mu
 	queue   []*waiter
 	trying  *waiter
-	changes atomic.Uint64 // how often something was freed while a request waited, from 1 on
+	changes atomic.Uint64 // number of frees while a request waited, plus 1
 }
 
 // waiter is a request in the queue.
 type waiter struct {
 	task  *task
-	turn  chan struct{} // has room for one
-	tried uint64        // the changes when it last had the turn; 0: never
-	fails bool          // instead of trying once more
+	turn  chan struct{} // buffered, for one
+	tried uint64        // changes at its last turn; 0: no turn yet
+	fails bool          // instead of trying again
 }
 
-// Wait returns a context with which Alloc waits when there is no memory, instead of failing, while somebody else holds some who
-// will free it. It waits until ctx ends; then, and when nobody is left who could free anything, the error is the
-// [*OutOfMemoryError], with the time and, in Err, why it did not wait on.
+// Wait returns a context with which Alloc waits when there is no memory, instead of failing, while
+// another task holds memory that it may free. It waits until ctx ends, or until no task is left
+// that could free memory. Then it returns the [*OutOfMemoryError], with the time waited and, in
+// Err, the reason why it waits no longer.
 //
-// Each call of Wait begins a task: what one goroutine allocates, works with and frees, as a training step or the answer to a request.
-// Its blocks are those that were allocated with its context. Wait with the context of a task begins one inside of it, whose waits
-// are also its. Others hold memory that may be freed if they hold blocks and don't wait themselves; blocks of no task are taken to
-// stay, as a model's parameters do. So tasks don't wait for themselves, nor for each other in a circle: of those in a circle the last one
-// that holds memory fails.
+// Each call of Wait begins a task: what one goroutine allocates, works with and frees, such as a
+// training step or the answer to a request. The blocks of a task are those that were allocated with
+// its context. Wait with the context of a task begins an enclosed task; while that one waits the
+// enclosing task counts as waiting, too. A task may free memory if it holds blocks and does not
+// wait itself. Blocks of no task are assumed to stay, as a model's parameters do. So a task doesn't
+// wait for itself, and tasks don't wait for each other in a circle: the last task of a circle that
+// holds memory fails.
 //
-// Who waits is served in order: a request of a task doesn't overtake those that wait, even if it could be served, unless that is what
-// they wait for. Requests of no task are served at once, or fail.
+// Waiting requests are served in order: a request of a task doesn't overtake waiting requests even
+// if it could be served, except when they wait for that task's memory. Requests of no task don't
+// queue: they are served at once, or fail.
 func (c *Cache) Wait(ctx context.Context) context.Context {
 	return carry(ctx, func(within *carrier) {
 		t := &task{cache: c}
@@ -74,7 +81,7 @@ func (c *Cache) Wait(ctx context.Context) context.Context {
 	})
 }
 
-// taskOf returns the task of c that the context is of, or nil.
+// taskOf returns the task of c that ctx belongs to, or nil.
 func (state *ctxState) taskOf(c *Cache) *task {
 	if state.rare == nil {
 		return nil
@@ -121,10 +128,10 @@ func (g *grower) allocWaiting(ctx context.Context, stream device.Stream, r *requ
 	}
 }
 
-// errNobody is why a request waits no longer.
-var errNobody = errors.New("nobody who does not wait holds memory that could be freed")
+// errNobody is the reason why a request waits no longer.
+var errNobody = errors.New("no task that is not waiting itself holds memory that it could free")
 
-// join puts a request at the end of the queue.
+// join appends a request to the queue.
 func (q *waitQueue) join(t *task) *waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,12 +140,12 @@ func (q *waitQueue) join(t *task) *waiter {
 		t.waiting++
 	}
 	q.queue = append(q.queue, w)
-	q.count.Add(1) // before its first try: what is freed from now on is told
+	q.count.Add(1) // before its first attempt, so that frees from now on are counted
 	q.giveTurn()
 	return w
 }
 
-// leave takes a request out.
+// leave removes a request from the queue.
 func (q *waitQueue) leave(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -153,7 +160,7 @@ func (q *waitQueue) leave(w *waiter) {
 	q.giveTurn()
 }
 
-// wait waits for the turn. The error is why there will be none.
+// wait waits for the turn. The error is the reason why there will be none.
 func (q *waitQueue) wait(ctx context.Context, w *waiter) error {
 	select {
 	case <-w.turn:
@@ -178,16 +185,16 @@ func (q *waitQueue) failed(w *waiter) {
 	q.giveTurn()
 }
 
-// countFree counts a free as soon as its memory is available, before freed gives the turn. The caller
-// holds the shard's lock. Therefore a request that no longer finds the freed block in a shard finds the
-// free counted.
+// countFree counts a free as soon as its memory is available, before freed gives the turn. The
+// caller holds the shard's lock, so a request that no longer finds the freed block in a shard finds
+// the free counted.
 func (q *waitQueue) countFree() {
 	if q.count.Load() != 0 {
 		q.changes.Add(1)
 	}
 }
 
-// freed tells those who wait that there may be memory. No lock is held.
+// freed gives the turn to a waiter, because there may be memory. No lock is held.
 func (q *waitQueue) freed() {
 	if q.count.Load() != 0 {
 		q.changed()
@@ -201,7 +208,7 @@ func (q *waitQueue) changed() {
 	q.giveTurn()
 }
 
-// giveTurn gives the turn to whom it is due, if nobody has it. q.mu is held.
+// giveTurn gives the turn to the next waiter that is due, if no waiter has it. q.mu is held.
 func (q *waitQueue) giveTurn() {
 	if q.trying != nil || len(q.queue) == 0 {
 		return
@@ -215,7 +222,7 @@ func (q *waitQueue) giveTurn() {
 	if others {
 		return
 	}
-	if first.tried < q.changes.Load() { // by a free before its call of freed
+	if first.tried < q.changes.Load() { // counted by a free that has not yet called freed
 		q.give(first)
 		return
 	}
@@ -240,7 +247,8 @@ func (q *waitQueue) give(w *waiter) {
 	w.turn <- struct{}{}
 }
 
-// held are the tasks that hold blocks, or a task around them does, and whether one of them does not wait. q.mu is held.
+// held returns the waiters' tasks that hold blocks, themselves or through an enclosing task. others
+// reports whether a task that does not wait holds blocks, or a free is pending. q.mu is held.
 func (q *waitQueue) held() (held map[*task]bool, others bool) {
 	direct := make(map[*task]bool)
 	q.shards.lockAll()
@@ -249,7 +257,7 @@ func (q *waitQueue) held() (held map[*task]bool, others bool) {
 			if h.task != nil {
 				direct[h.task] = true
 			}
-			// A free that is under way tells when it is over; whom it was of is forgotten.
+			// A pending free gives the turn when it completes. Its task is no longer known.
 			others = others || h.pending || h.task != nil && h.task.waiting == 0
 		})
 	}

@@ -9,11 +9,16 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// WaitStream makes what is queued on stream from now on wait, on the device, for what other has queued (torch.cuda.Stream.wait_stream), and tells the
-// cache: the frees of the stream's blocks that waited for no other stream but that one (Block.RecordStream) have ended, and their memory may be handed out to
-// the stream at once. After a wait that the cache does not know of it is free only when the device is that far. Both streams are of the cache's device. The
-// host waits only where recording an event does. Any goroutine may call it. A stream that is captured is an error that wraps [device.ErrCapturing], one that
-// is closed and is to wait [device.ErrClosed], one of another device [ErrInvalid]; after an error no free has ended.
+// WaitStream makes work that is queued on stream from now on wait, on the device, for the work that
+// is queued on other (torch.cuda.Stream.wait_stream). It ends the frees of stream's blocks that
+// waited only for other (Block.RecordStream), so that stream may reuse their memory at once. After
+// a wait that bypasses the cache, the memory is free only when the device has reached it. Both
+// streams must belong to the cache's device. The host waits only where recording an event does. Any
+// goroutine may call it.
+//
+// It returns an error that wraps [device.ErrCapturing] if one of the streams is in a capture,
+// [device.ErrClosed] if stream is closed, and [ErrInvalid] if one belongs to another device. After
+// an error no free has ended.
 func (c *Cache) WaitStream(stream, other device.Stream) error {
 	for _, s := range [...]device.Stream{stream, other} {
 		if err := checkStream(c.dev, "WaitStream", s); err != nil {
@@ -29,7 +34,8 @@ func (c *Cache) WaitStream(stream, other device.Stream) error {
 	s := c.shards.of(stream)
 	p := s.pending
 	p.mu.Lock()
-	upTo := p.lastNumber // what is in the queues was recorded before the event that stream waits for
+	// the queued events up to here were recorded before the event that stream waits for
+	upTo := p.lastNumber
 	p.mu.Unlock()
 	e, err := p.recordEvent(other)
 	if e != nil {
@@ -46,8 +52,8 @@ func (c *Cache) WaitStream(stream, other device.Stream) error {
 	return nil
 }
 
-// takePassed takes out the events that were recorded on a stream for blocks of the shard, up to that number, and returns the blocks whose last one that
-// was, linked by next.
+// takePassed removes the shard's pending events on stream numbered ≤ upTo, and returns the blocks
+// that have no events left, linked by next.
 func (p *pendingFrees) takePassed(s *shard, stream, upTo uint64) (done *handout) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// Scope opens a scope inside the one that ctx carries, if any. Allocations with the context that it returns
-// are the scope's own. End must be called.
+// Scope opens a scope inside the one that ctx carries, if any. Allocations with the returned
+// context are the scope's own. The caller must call End.
 func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope) {
-	x := &struct { // in one object
+	x := &struct { // one Go allocation
 		scope  Scope
 		inside carrier
 		mu     sync.Mutex
@@ -29,7 +29,7 @@ func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope
 	return &x.inside, s
 }
 
-// Window returns the cache's figures since the scope began, up to End.
+// Window returns the cache's figures since the scope began, at most up to End.
 func (s *Scope) Window() Window {
 	s.ledger.shards.lockAll()
 	defer s.ledger.shards.unlockAll()
@@ -39,9 +39,10 @@ func (s *Scope) Window() Window {
 	return s.window
 }
 
-// EndWindow is [Scope.End], and returns the window, with who held the cache's memory at its peak if that is above so many
-// bytes; else, and of a scope that had ended, the holders are nobody. Who wants to know of the largest part of a program
-// asks with the peak of the largest before: all is of one moment.
+// EndWindow is [Scope.End], and returns the window. If the window's peak is above the given number
+// of bytes it also returns the owners of the cache's memory at that peak; otherwise, and if the
+// scope had already ended, holders is empty. To find the largest part of a program, pass the
+// largest peak so far. Everything is from one moment.
 func (s *Scope) EndWindow(above int64) (w Window, holders Holders) {
 	s.ledger.shards.lockAll()
 	defer s.ledger.shards.unlockAll()
@@ -52,8 +53,8 @@ func (s *Scope) EndWindow(above int64) (w Window, holders Holders) {
 	return s.window, holders
 }
 
-// End closes the window. Blocks allocated with the scope's context from now on are charged to the enclosing
-// scopes that are open. It is idempotent.
+// End closes the window. Blocks allocated with the scope's context from now on are charged to the
+// enclosing scopes that are open. It is idempotent.
 func (s *Scope) End() {
 	s.ledger.shards.lockAll()
 	defer s.ledger.shards.unlockAll()
@@ -69,7 +70,7 @@ func (s *Scope) endLocked() {
 	s.updateWindow()
 	l.scopesEnded++
 	s.ended = l.scopesEnded
-	// Its quotas go, in every shard, from the same place in the list.
+	// Remove its quotas, which are at the same index in every shard.
 	i := slices.Index(l.openScopes, s)
 	l.openScopes = slices.Delete(l.openScopes, i, i+1)
 	for _, sh := range l.shards.list() {
@@ -79,7 +80,8 @@ func (s *Scope) endLocked() {
 	}
 }
 
-// updateWindow brings the window up to date; its peaks always are. All shards are locked.
+// updateWindow brings the window up to date, except its peaks, which always are. All shards are
+// locked.
 func (s *Scope) updateWindow() {
 	now, base, w := s.ledger.window(), &s.base, &s.window
 	w.Allocated.Current, w.Requested.Current, w.Reserved.Current = now.Allocated.Current, now.Requested.Current, now.Reserved.Current
@@ -89,8 +91,8 @@ func (s *Scope) updateWindow() {
 	w.DriverAllocs, w.Retries, w.OutOfMemory = now.DriverAllocs-base.DriverAllocs, now.Retries-base.Retries, now.OutOfMemory-base.OutOfMemory
 }
 
-// PeakProfile returns who held the cache's memory at the peak of the scope's window, as [Cache.PeakProfile] does. It must
-// be called before End: a scope that has ended gives the zero Profile.
+// PeakProfile returns the owners of the cache's memory at the peak of the scope's window, as
+// [Cache.PeakProfile] does. Call it before End: for an ended scope it returns the zero Profile.
 func (s *Scope) PeakProfile() Profile {
 	s.ledger.shards.lockAll()
 	notes, mark := s.notes()
@@ -98,8 +100,9 @@ func (s *Scope) PeakProfile() Profile {
 	return newProfile(notes, mark)
 }
 
-// EndProfile is [Scope.End], and returns who held the cache's memory at the peak of the window, which no other goroutine
-// raises in between; of a scope that had ended the zero Profile.
+// EndProfile is [Scope.End], and returns the owners of the cache's memory at the peak of the
+// window, which no other goroutine raises in between. For a scope that had already ended it returns
+// the zero Profile.
 func (s *Scope) EndProfile() Profile {
 	s.ledger.shards.lockAll()
 	notes, mark := s.notes()
@@ -108,7 +111,7 @@ func (s *Scope) EndProfile() Profile {
 	return newProfile(notes, mark)
 }
 
-// notes are those of the window's peak. All shards are locked.
+// notes returns the notes of the window's peak. All shards are locked.
 func (s *Scope) notes() (notes []freedBlock, mark peakMark) {
 	i := slices.Index(s.ledger.openScopes, s)
 	if i < 0 {

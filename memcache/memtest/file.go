@@ -11,12 +11,12 @@ import (
 	"text/tabwriter"
 )
 
-// A golden file has a line for each owner, in the order of their names, so that a change of one is
-// one line of a diff, and first their sum.
+// A golden file has a line for each owner, sorted by name, so that a change of one owner is one
+// line of a diff. The first line is the sum.
 
 const header = "# Device memory at the peak, as requested. go test -memtest.update writes this file.\n"
 
-// all is the sum of all owners.
+// all is the owner in the line of the sum.
 var all = owner{"all", "-"}
 
 func total(amounts map[owner]amount) (sum amount) {
@@ -27,7 +27,7 @@ func total(amounts map[owner]amount) (sum amount) {
 	return sum
 }
 
-// format is the text of a file.
+// format returns the text of a file.
 func format(amounts map[owner]amount) string {
 	owners := []owner{}
 	for o := range amounts {
@@ -43,13 +43,13 @@ func format(amounts map[owner]amount) string {
 	for _, o := range owners {
 		row(o, amounts[o])
 	}
-	_ = out.Flush() // into memory
+	_ = out.Flush() // a strings.Builder never fails
 	return text.String()
 }
 
 var form = regexp.MustCompile(`^ *(\d+) +(\d+) +(\S+(?: \S+)*)  +(\S.*)$`)
 
-// parse is the reverse of format. Line ends may be those of Windows.
+// parse is the reverse of format. It also accepts Windows line ends.
 func parse(text string) (map[owner]amount, error) {
 	amounts := make(map[owner]amount)
 	number := 0
@@ -70,14 +70,14 @@ func parse(text string) (map[owner]amount, error) {
 		}
 		o := owner{m[3], m[4]}
 		if _, twice := amounts[o]; twice {
-			return nil, fmt.Errorf("line %d: %s of %s is there twice", number, o.category, o.module)
+			return nil, fmt.Errorf("line %d: %s of %s appears twice", number, o.category, o.module)
 		}
 		amounts[o] = amount{bytes, blocks}
 	}
 	sum, ok := amounts[all]
 	delete(amounts, all)
 	if !ok || sum != total(amounts) {
-		return nil, errors.New("its lines do not add up to that of all")
+		return nil, errors.New("its lines do not add up to the line of all")
 	}
 	return amounts, nil
 }

@@ -20,13 +20,13 @@ import (
 var update = flag.Bool("memtest.update", false, "memtest.Golden writes its files")
 
 // Golden runs f, and fails the test if the holders of the cache's memory at the first moment of its
-// peak, by category and module, are not those of the file, which is relative to the package's
-// folder. Bytes are those that were requested: those of blocks depend on which free block served a
-// request. More and less are failures, so that the file stays true. The failure lists the
-// differences, and the lines in the modules that grew. The test goes on.
+// peak, by category and module, differ from those in the file. file is relative to the package's
+// folder. Bytes are requested bytes, because the sizes of blocks depend on which free block served
+// a request. More and less memory both fail, so that the file stays correct. The failure lists the
+// differences, and the lines in the modules that grew. The test continues.
 //
-// With -memtest.update, or a flag -update of the package's tests, Golden writes the file and its
-// folder instead, unless the test has failed.
+// With -memtest.update, or a flag -update of the package's tests, Golden instead writes the file,
+// and its folder if necessary, unless the test has failed.
 func Golden(t testing.TB, cache *memcache.Cache, file string, f func()) {
 	t.Helper()
 	peak := peakOf(t, cache, f).Holdings
@@ -57,11 +57,11 @@ func Golden(t testing.TB, cache *memcache.Cache, file string, f func()) {
 	}
 	if d := difference(before, now, peak); d != "" {
 		was, is := total(before).bytes, total(now).bytes
-		t.Errorf("memtest: the peak is %s, %d bytes: %+d from %s\n%sif it is meant: %s", sizes.Format(is), is, is-was, file, d, command)
+		t.Errorf("memtest: the peak is %s, %d bytes: %+d from %s\n%sif this is intended: %s", sizes.Format(is), is, is-was, file, d, command)
 	}
 }
 
-// updateFlag is the flag by which golden files are written, and whether it is set.
+// updateFlag returns the name of the flag that writes golden files, and whether it is set.
 func updateFlag() (name string, set bool) {
 	if f := flag.Lookup("update"); f != nil {
 		return "update", *update || f.Value.String() == "true"
@@ -69,7 +69,7 @@ func updateFlag() (name string, set bool) {
 	return "memtest.update", *update
 }
 
-// pattern is the value of -run for a test alone.
+// pattern returns the value of -run that selects one test.
 func pattern(test string) string {
 	var parts []string
 	for part := range strings.SplitSeq(test, "/") {
@@ -92,8 +92,8 @@ func write(t testing.TB, file, text string) {
 	}
 }
 
-// difference lists the owners that hold something else now, with the lines of those that hold more,
-// or is "".
+// difference lists the owners that hold a different amount now, with the lines of those that hold
+// more; "" if there are none.
 func difference(before, now map[owner]amount, holdings []memcache.Holding) string {
 	changes := make(map[owner]amount)
 	for o, a := range before {

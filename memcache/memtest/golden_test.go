@@ -80,7 +80,7 @@ func TestGolden(t *testing.T) {
 lines in the modules that grew:
   bytes  blocks  line
    4000       1  setup_test.go:\d+ \(memtest_test.alloc\)
-if it is meant: go test -run .*\n$`, s.golden(file, 0, 3000, 4000).text.String())
+if this is intended: go test -run .*\n$`, s.golden(file, 0, 3000, 4000).text.String())
 	shrank := s.golden(file, 1000).text.String()
 	require.Contains(t, shrank, "-3000 from")
 	require.NotContains(t, shrank, "lines in the modules that grew")
@@ -152,7 +152,7 @@ func TestTwoGoldens(t *testing.T) {
 func TestDamagedFile(t *testing.T) {
 	s := newSteps(t)
 	for text, want := range map[string]string{
-		"":                                            "its lines do not add up to that of all",
+		"":                                            "its lines do not add up to the line of all",
 		"1024 1  activation  a\n":                     "its lines do not add up",
 		"512 1  all  -\n1024 1  activation  a\n":      "its lines do not add up",
 		"<<<<<<< HEAD\n":                              `line 1 is not bytes, blocks, a category and a module: "<<<<<<< HEAD"`,
@@ -160,8 +160,8 @@ func TestDamagedFile(t *testing.T) {
 		"-1 1  all  -\n":                              "line 1 is not bytes",
 		"99999999999999999999 1  all  -\n":            "line 1: strconv.ParseInt",
 		"1 99999999999999999999  all  -\n":            "line 1: strconv.Atoi",
-		"1 1  all  -\n1 1  all  -\n":                  "line 2: all of - is there twice",
-		"1 1  all  -\n1 1  input  x\n1 1  input  x\n": "line 3: input of x is there twice",
+		"1 1  all  -\n1 1  all  -\n":                  "line 2: all of - appears twice",
+		"1 1  all  -\n1 1  input  x\n1 1  input  x\n": "line 3: input of x appears twice",
 	} {
 		file := filepath.Join(t.TempDir(), "step.memory")
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))

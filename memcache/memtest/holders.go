@@ -21,7 +21,7 @@ type amount struct {
 // owner is the purpose of memory.
 type owner struct{ category, module string }
 
-// columns are the headings of an owner.
+// columns are the column headings of an owner.
 var columns = owner{"category", "module"}
 
 func ownerOf(h memcache.Holding) owner {
@@ -35,14 +35,14 @@ func ownerOf(h memcache.Holding) owner {
 	return owner{h.Category.String(), module}
 }
 
-// String is the last two columns of a table.
+// String returns the last two columns of a table.
 func (o owner) String() string { return fmt.Sprintf("%-15s  %s", o.category, o.module) }
 
 func (o owner) compare(other owner) int {
 	return cmp.Or(cmp.Compare(o.category, other.category), cmp.Compare(o.module, other.module))
 }
 
-// lineOf is the line of the program that allocated memory.
+// lineOf returns the line of the program that allocated the memory.
 func lineOf(h memcache.Holding) string {
 	if len(h.Stack) == 0 {
 		return "before stacks were kept"
@@ -51,7 +51,7 @@ func lineOf(h memcache.Holding) string {
 	return callframe.Place(f.Function, f.File, f.Line)
 }
 
-// sum adds holdings up.
+// sum sums holdings by key.
 func sum[K comparable](all []memcache.Holding, key func(memcache.Holding) K) map[K]amount {
 	sums := make(map[K]amount)
 	for _, h := range all {
@@ -66,7 +66,7 @@ func sum[K comparable](all []memcache.Holding, key func(memcache.Holding) K) map
 // mostRows bounds each table of a failure.
 const mostRows = 30
 
-// holders are tables of holdings: by owner, then by line.
+// holders formats holdings as two tables: by owner, then by line.
 func holders(all []memcache.Holding) string {
 	var text strings.Builder
 	table(&text, "bytes\tblocks\t  "+columns.String(), sum(all, ownerOf), owner.compare, func(o owner, a amount) string {
@@ -76,7 +76,7 @@ func holders(all []memcache.Holding) string {
 	return text.String()
 }
 
-// lines is a table of holdings by line.
+// lines formats holdings as a table by line.
 func lines(text *strings.Builder, all []memcache.Holding) {
 	table(text, "bytes\tblocks\t  line", sum(all, lineOf), strings.Compare, func(line string, a amount) string {
 		return fmt.Sprintf("%d\t%d\t  %s", a.bytes, a.blocks, line)
@@ -97,11 +97,11 @@ func table[K comparable](text *strings.Builder, heading string, amounts map[K]am
 	for _, k := range keys[:min(len(keys), mostRows)] {
 		fmt.Fprintln(out, row(k, amounts[k]))
 	}
-	_ = out.Flush() // into memory
+	_ = out.Flush() // a strings.Builder never fails
 	if more := len(keys) - mostRows; more > 0 {
 		fmt.Fprintf(text, "  and %d smaller ones\n", more)
 	}
 }
 
-// size is the absolute number of bytes: a difference may be negative.
+// size returns the absolute number of bytes; a difference may be negative.
 func size(n int64) int64 { return max(n, -n) }

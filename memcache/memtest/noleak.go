@@ -8,12 +8,13 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// NoLeak fails the test if at its end, after its subtests and the functions that t.Cleanup gets
-// later, blocks of the cache are allocated that were not when NoLeak was called. Call it first. The
-// failure lists them by category, module and line. A block that was freed and waits for a stream is
-// no leak, nor is one of memcache.CategoryWorkspace, of which package tensor keeps some until the
-// runtime is closed. A cache that is closed by then is a failure, since its blocks are gone: close
-// it with t.Cleanup, called before NoLeak, instead of defer.
+// NoLeak fails the test if blocks of the cache that were not allocated when NoLeak was called are
+// allocated at the test's end, after its subtests and the functions that are registered with
+// t.Cleanup later. Call it first. The failure lists the blocks by category, module and line. A
+// freed block that waits for a stream is not a leak. Neither is a block of
+// memcache.CategoryWorkspace, because package tensor keeps some until the runtime is closed. A
+// cache that is closed by then is a failure, because its blocks are gone. To close it, call
+// t.Cleanup before NoLeak instead of using defer.
 func NoLeak(t testing.TB, cache *memcache.Cache) {
 	t.Helper()
 	keepStacks(t, cache)
@@ -24,7 +25,7 @@ func NoLeak(t testing.TB, cache *memcache.Cache) {
 	t.Cleanup(func() {
 		t.Helper()
 		if closed(cache) {
-			t.Errorf("memtest: the cache was closed before NoLeak could look at it: close it in a function of t.Cleanup, set before NoLeak")
+			t.Errorf("memtest: the cache was closed before NoLeak could check it: close it in a function of t.Cleanup, set before NoLeak")
 		}
 		var leaked []memcache.Holding
 		var bytes int64
@@ -48,7 +49,7 @@ func closed(cache *memcache.Cache) bool {
 	return errors.Is(err, memcache.ErrClosed)
 }
 
-// allocated are the blocks that callers have, without workspaces.
+// allocated returns the blocks that callers hold, without workspaces.
 func allocated(cache *memcache.Cache) (blocks []memcache.BlockSnapshot) {
 	for _, s := range cache.Snapshot().Segments {
 		for _, b := range s.Blocks {

@@ -10,7 +10,7 @@ import (
 
 // Peak runs f, and fails the test if more than budget bytes of the cache are allocated at any
 // moment meanwhile. Bytes are those of whole blocks. The failure lists their holders at the first
-// moment of the peak, by category, module and line. The test goes on.
+// moment of the peak, by category, module and line. The test continues.
 func Peak(t testing.TB, cache *memcache.Cache, budget int64, f func()) {
 	t.Helper()
 	if budget < 0 {
@@ -46,7 +46,8 @@ func keepStacks(t testing.TB, cache *memcache.Cache) {
 	if closed(cache) {
 		t.Fatal("memtest: the cache is closed")
 	}
-	if cache.SetHistoryStacks(memcache.StacksAll) == nil { // a lower level would end stacks of the program
+	// a lower level would stop stacks that the program keeps
+	if cache.SetHistoryStacks(memcache.StacksAll) == nil {
 		return
 	}
 	if err := cache.RecordHistory(memcache.HistoryOptions{Entries: 1, Stacks: memcache.StacksState}); err != nil {

@@ -90,7 +90,7 @@ func TestClosedCache(t *testing.T) {
 		alloc(t, cache, s, memcache.CategoryOther, "", 1000)
 		_ = cache.Close()
 	})
-	require.Equal(t, "memtest: the cache was closed before NoLeak could look at it: close it in a function of t.Cleanup, set before NoLeak\n", r.text.String())
+	require.Equal(t, "memtest: the cache was closed before NoLeak could check it: close it in a function of t.Cleanup, set before NoLeak\n", r.text.String())
 	r, _ = record("TestStep", func(t testing.TB) { memtest.Peak(t, cache, 1<<30, func() {}) })
 	require.Contains(t, r.text.String(), "memtest: the cache is closed")
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Report adds the cache's figures from here to the benchmark's end to its metrics. Call it right
-// before the loop.
+// Report adds the cache's figures from the call to the benchmark's end to its metrics. Call it
+// right before the loop.
 //
-//	peak-B            the most bytes that were allocated at a moment
-//	reserved-B        the most bytes that the cache held from the driver
-//	blocks/op         blocks handed out
-//	driver-allocs/op  allocations of the driver
+//	peak-B            the largest number of allocated bytes
+//	reserved-B        the largest number of bytes held from the driver
+//	blocks/op         allocated blocks
+//	driver-allocs/op  driver allocations
 func Report(b *testing.B, cache *memcache.Cache) {
 	b.Helper()
 	if cache == nil {

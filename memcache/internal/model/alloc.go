@@ -14,7 +14,7 @@ type request struct {
 	rejected    bool
 }
 
-// Alloc allocates.
+// Alloc allocates a block.
 func (m *Model) Alloc(bytes int64, id uint64, p *Pool, w *Scope) (*Block, Failure) {
 	if m.streams[id].closed {
 		return nil, Closed
@@ -91,10 +91,10 @@ func (m *Model) free(id uint64, p *Pool, k Kind, size int64) []*Block {
 	return list
 }
 
-// find is the best fit.
+// find returns the best fit.
 func (m *Model) find(r *request, p *Pool) *Block {
 	list := m.free(r.stream, p, r.kind, r.size)
-	if !m.o.Expandable { // maybe it was
+	if !m.o.Expandable { // it may have been on earlier
 		list = slices.DeleteFunc(list, func(b *Block) bool { return b.Segment.Expandable })
 	}
 	if len(list) == 0 {
@@ -118,7 +118,7 @@ func (m *Model) find(r *request, p *Pool) *Block {
 	return b
 }
 
-// room is the size of a block and of the hole after it.
+// room returns the size of a block and of the hole after it.
 func (m *Model) room(b *Block) int64 {
 	if n := b.Segment.neighbour(b, +1); n != nil && n.State == Hole {
 		return b.Size + n.Size
@@ -137,7 +137,7 @@ func (m *Model) splits(b *Block, r *request) bool {
 	return r.size < m.o.MaxSplit && rest > mib
 }
 
-// handOut gives a free block, or the front of it.
+// handOut allocates a free block, or the front of it.
 func (m *Model) handOut(b *Block, r *request) *Block {
 	if m.splits(b, r) {
 		front := &Block{At: b.At, Size: r.size, Segment: b.Segment}
@@ -155,7 +155,7 @@ func (m *Model) handOut(b *Block, r *request) *Block {
 	return b
 }
 
-// miss serves a request with the driver's help.
+// miss serves a request with memory from the driver.
 func (m *Model) miss(r *request) *Block {
 	m.pollEach()
 	m.inheritSegments(r.stream)
@@ -193,7 +193,8 @@ func (m *Model) miss(r *request) *Block {
 	return m.grow(r, true)
 }
 
-// inheritSegments moves free segments of closed streams to the stream of a request or, where that is exact, to nobody.
+// inheritSegments moves free segments of closed streams to the stream of a request or, with Exact,
+// to the orphans, which serve no request.
 func (m *Model) inheritSegments(id uint64) {
 	for g := range m.Stats.segments {
 		if g.Stream == id || !m.streams[g.Stream].closed {
@@ -232,7 +233,7 @@ func (m *Model) lend(r *request) *Block {
 	return nil
 }
 
-// grow asks the driver.
+// grow allocates from the driver.
 func (m *Model) grow(r *request, again bool) *Block {
 	bytes := m.segmentFor(r.size)
 	if again {

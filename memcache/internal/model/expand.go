@@ -9,7 +9,7 @@ func (m *Model) granule(k Kind) int64 {
 	return m.o.Granule
 }
 
-// granules are the whole granules inside a block.
+// granules returns the whole granules inside a block.
 func (m *Model) granules(b *Block) (from, to int64) {
 	n, base := b.Segment.unit, b.Segment.At
 	from = base + (b.At-base+n-1)/n*n
@@ -17,7 +17,8 @@ func (m *Model) granules(b *Block) (from, to int64) {
 	return from, to
 }
 
-// candidate is the first block from which on free memory and holes are enough for the request.
+// candidate returns the first block from which on contiguous free memory and holes are enough for
+// the request.
 func (m *Model) candidate(r *request) *Block {
 	var ranges []*Segment
 	for g := range m.Stats.segments {
@@ -69,7 +70,7 @@ func (m *Model) expand(r *request) *Block {
 		// The mapped piece swallows its free neighbours.
 		for _, by := range []int{-1, +1} {
 			if n := g.neighbour(hole, by); n != nil && n.State == Free {
-				if n != b { // the one that grows is not counted
+				if n != b { // the growing block does not count
 					m.Stats.Merges++
 				}
 				g.swallow(hole, n)
@@ -121,7 +122,8 @@ func (m *Model) mapFront(b *Block, size int64) bool {
 	return true
 }
 
-// unmap returns the whole granules of a free block, or so many at its end that they have atMost bytes.
+// unmap returns the whole granules of a free block to the driver, or as many at its end as atMost
+// bytes contain.
 func (m *Model) unmap(b *Block, atMost int64) {
 	g := b.Segment
 	from, to := m.granules(b)
@@ -149,7 +151,8 @@ func (m *Model) unmap(b *Block, atMost int64) {
 	m.step()
 }
 
-// remap returns as many free granules, the largest first, as the request is about to map.
+// remap returns as many free granules to the driver, the largest first, as the request is about to
+// map.
 func (m *Model) remap(r *request) {
 	if !m.o.Remap {
 		return

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Free ends a block's use.
+// Free frees a block.
 func (m *Model) Free(b *Block) {
 	g := b.Segment
 	m.trace("free_requested", b.At, b.Requested, g.Stream)
@@ -34,7 +34,7 @@ func (m *Model) Free(b *Block) {
 	m.await(b)
 }
 
-// await lets a freed block wait for the streams that use it.
+// await makes a freed block wait for the streams that use it.
 func (m *Model) await(b *Block) {
 	for _, id := range b.uses {
 		if s := m.streams[id]; !s.closed {
@@ -48,8 +48,8 @@ func (m *Model) await(b *Block) {
 	}
 }
 
-// takeUp takes up the frees that were put aside, by the first streams that use them. Those that were recorded meanwhile
-// don't count.
+// takeUp processes the deferred frees, by the first streams that use them. Streams that were
+// recorded while a pool was entered don't count.
 func (m *Model) takeUp() {
 	if m.aloof() {
 		return
@@ -63,7 +63,7 @@ func (m *Model) takeUp() {
 	}
 }
 
-// Streams are the streams that a used block is recorded on, or whose work a pending one waits for.
+// Streams returns the streams that a used block is recorded on, or that a pending one waits for.
 func (m *Model) Streams(b *Block) []uint64 {
 	list := slices.Clone(b.uses)
 	for _, e := range m.events {
@@ -75,7 +75,7 @@ func (m *Model) Streams(b *Block) []uint64 {
 	return list
 }
 
-// complete makes a block free, with its free neighbours.
+// complete makes a block free, and merges it with its free neighbours.
 func (m *Model) complete(b *Block) {
 	g := b.Segment
 	m.trace("free_completed", b.At, b.Requested, g.Stream)
@@ -94,7 +94,8 @@ func (m *Model) join(b *Block) {
 	}
 }
 
-// pollEach makes free what is over, of one stream after the other; where that is exact a request has done so.
+// pollEach completes the frees whose events are complete, one stream after the other. With Exact a
+// request has already done so.
 func (m *Model) pollEach() {
 	if m.o.Exact {
 		return
@@ -104,7 +105,7 @@ func (m *Model) pollEach() {
 	}
 }
 
-// PollFrees makes free what is over, of all streams.
+// PollFrees completes the frees of all streams whose events are complete.
 func (m *Model) PollFrees() {
 	m.takeUp()
 	if m.o.Exact && !m.aloof() {
@@ -113,10 +114,11 @@ func (m *Model) PollFrees() {
 	m.pollEach()
 }
 
-// of are the blocks of a stream.
+// of selects the blocks of a stream.
 func of(id uint64) func(*Block) bool { return func(b *Block) bool { return b.Segment.Stream == id } }
 
-// poll makes those blocks free whose events are over: stream by stream, up to the first that is not.
+// poll completes the frees of those blocks whose events are complete: stream by stream, up to the
+// first incomplete event.
 func (m *Model) poll(asked func(*Block) bool) {
 	var done []*Block
 	for _, id := range m.order {
@@ -140,20 +142,21 @@ func (m *Model) poll(asked func(*Block) bool) {
 	}
 }
 
-// EmptyCache waits for all events and returns what is free.
+// EmptyCache waits for all events and returns free memory to the driver.
 func (m *Model) EmptyCache() { m.flush(nil, nil) }
 
 // EmptyPool is EmptyCache for one private pool alone.
 func (m *Model) EmptyPool(p *Pool) { m.flush(p, nil) }
 
-// flush is EmptyCache of p or, if it is nil, of all but the unreleased private pools, and of own.
+// flush is EmptyCache of p or, if it is nil, of all except the unreleased private pools, and of
+// own.
 func (m *Model) flush(p, own *Pool) {
 	if p != nil && m.o.Exact && !slices.Contains(m.given.list(), p) {
 		return
 	}
 	m.awaitFrees(p)
 	var list []*Block
-	gather := func(p *Pool, k Kind) { // whole segments before granules, in each
+	gather := func(p *Pool, k Kind) { // in each, whole segments before granules
 		var whole, parts []*Block
 		for _, id := range m.order {
 			for _, b := range m.free(id, p, k, 0) {
@@ -195,7 +198,8 @@ func (m *Model) flush(p, own *Pool) {
 	m.forget(p)
 }
 
-// awaitFrees waits for the pending frees of a pool or, if it is nil, of all; without that being exact always of all.
+// awaitFrees waits for the pending frees of a pool or, if it is nil, of all; without Exact always
+// of all.
 func (m *Model) awaitFrees(p *Pool) {
 	if m.aloof() {
 		return
@@ -211,7 +215,7 @@ func (m *Model) awaitFrees(p *Pool) {
 	}
 }
 
-// releasedPools are those that a flush looks at.
+// releasedPools returns the pools that a flush visits.
 func (m *Model) releasedPools() []*Pool {
 	if m.o.Exact {
 		return m.given.list()
@@ -219,7 +223,7 @@ func (m *Model) releasedPools() []*Pool {
 	return slices.DeleteFunc(slices.Clone(m.pools), func(p *Pool) bool { return !p.released })
 }
 
-// forget forgets what has no memory any more: released pools, of all or of one, and ranges.
+// forget removes what no longer has memory: released pools, all or one, and ranges.
 func (m *Model) forget(p *Pool) {
 	for _, o := range m.given.list() {
 		if (p == nil || p == o) && o.calls == 0 && !m.holds(o) {
@@ -244,7 +248,7 @@ func (m *Model) holds(p *Pool) bool {
 	return false
 }
 
-// wait lets the events of those blocks be over, the first first, and makes them free.
+// wait completes the events of those blocks, the oldest first, and makes the blocks free.
 func (m *Model) wait(asked func(*Block) bool) {
 	for {
 		i := slices.IndexFunc(m.events, func(e *event) bool { return asked(e.block) })
@@ -268,7 +272,7 @@ func (m *Model) returnSegment(g *Segment) {
 	m.step()
 }
 
-// alone reports whether the block is all of a segment that goes back as a whole.
+// alone reports whether the block is all of a segment that is not expandable.
 func (b *Block) alone() bool { return !b.Segment.Expandable && len(b.Segment.Blocks) == 1 }
 
 // collect returns old segments of the default large pool.
@@ -307,8 +311,8 @@ func (m *Model) collect() {
 	}
 }
 
-// releaseOversize returns one large enough free block that is not to be split, or the largest ones that together are
-// large enough, and reports whether they were.
+// releaseOversize returns one large enough free block that must not be split, or the largest ones
+// that are large enough together, and reports whether they were.
 func (m *Model) releaseOversize(r *request) bool {
 	if m.o.MaxSplit == none {
 		return false
@@ -327,7 +331,7 @@ func (m *Model) releaseOversize(r *request) bool {
 	if at == len(list) {
 		at--
 	} else {
-		at-- // an expandable one, or a part of one: those before it
+		at-- // an expandable one, or a part of a segment: try those before it
 	}
 	for ; at >= 0 && sum < need && list[at].Size >= m.o.MaxSplit; at-- {
 		if list[at].alone() {

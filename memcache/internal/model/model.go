@@ -1,8 +1,9 @@
-// Package model is a second allocator with the rules of package memcache, for tests. It shares nothing with it: blocks
-// are in plain lists in address order, everything is found by looking at all of them, and each statistic is counted anew
-// after each step. It is made for being right; it knows one goroutine and no device.
+// Package model is a second allocator with the rules of package memcache, for tests. It shares no
+// code with it: blocks are in plain lists in address order, every search visits all of them, and
+// each statistic is recounted after each step. It is simple so that it is correct, and supports one
+// goroutine and no device.
 //
-// It was written from a description of PyTorch's allocator and of what memcache does differently.
+// It was written from a description of PyTorch's allocator and of memcache's differences from it.
 package model
 
 import (
@@ -17,18 +18,18 @@ type Options struct {
 	MaxNonSplitRounding int64 // 0: the large segment
 	LargeSegment        int64 // 0: 20 MiB
 	Divisions           [16]int
-	Threshold           float64 // of garbage collection; 0: none
-	Limit               int64   // of what is reserved; a negative one is none
+	Threshold           float64 // for garbage collection; 0: none
+	Limit               int64   // of the reserved bytes; negative: none
 	Total               int64   // the device's memory
 	Expandable          bool
 	Granule             int64 // of large expandable segments; 0: the large segment
 	Remap               bool
 	Exact               bool
 	NoCaching           bool
-	Rejects             bool // requests beyond the limit fail without another try
+	Rejects             bool // requests beyond the limit fail without a retry
 }
 
-// Driver is the device. A false result says that there is no memory.
+// Driver is the device. A false result means that there is no memory.
 type Driver interface {
 	Alloc(bytes int64) (at int64, ok bool)
 	Free(at, bytes int64)
@@ -44,40 +45,40 @@ type Model struct {
 	driver  Driver
 	streams map[uint64]*stream
 	order   []uint64 // the streams' IDs, ascending
-	pools   []*Pool  // the default one first
-	lenders table    // where that is exact
-	given   table    // released pools, where that is exact
+	pools   []*Pool  // the default pool first
+	lenders table    // with Exact
+	given   table    // released pools, with Exact
 	events  []*event // the oldest first
-	aside   []*Block // freed while a pool was entered
+	aside   []*Block // deferred frees: freed while a pool was entered
 	entered int
-	clock   [2]int64 // of the pools' ages
-	scopes  []*Scope // open ones
+	clock   [2]int64 // for the ages of free segments
+	scopes  []*Scope // the open ones
 
-	// Reclaim is asked when there is no memory, as long as it says that it freed something.
+	// Reclaim is called when there is no memory, as long as it returns that it freed something.
 	Reclaim func(need int64) bool
 
 	Stats Stats
-	Trace []Entry // what happened, if Tracing
+	Trace []Entry // the operations, if Tracing is set
 	// Tracing keeps the Trace.
 	Tracing bool
 }
 
 type stream struct {
 	closed bool
-	gates  []*gate // what is queued last is behind them
+	gates  []*gate // the gates before the work that was queued last
 }
 
-// gate is what a held stream waits for.
+// gate holds up a stream until Finish.
 type gate struct{ of *stream }
 
-// event is what a freed block waits for.
+// event is an event that a freed block waits for.
 type event struct {
 	stream uint64
 	block  *Block
 	behind []*gate
 }
 
-// shut are the gates that are not open yet.
+// shut returns the gates that are not open yet.
 func shut(gates []*gate) []*gate {
 	return slices.DeleteFunc(slices.Clone(gates), func(g *gate) bool { return g.of == nil })
 }
@@ -89,10 +90,10 @@ type Pool struct {
 	lends, whole bool
 	released     bool
 	number       int
-	calls        int // that got memory of the driver, less those that gave some back
+	calls        int // requests that got memory from the driver, minus calls that returned some
 }
 
-// Kind tells the small pool from the large one.
+// Kind distinguishes the small pool from the large one.
 type Kind int
 
 // The kinds.
@@ -101,21 +102,21 @@ const (
 	Large
 )
 
-// Segment is memory of the driver, or a range of addresses.
+// Segment is memory from the driver, or a range of addresses.
 type Segment struct {
 	At, Bytes  int64
-	Stream     uint64 // whose it is, or was when that closed
+	Stream     uint64 // the owner; for an orphan the former owner
 	Kind       Kind
 	Pool       *Pool
 	Expandable bool
 	Blocks     []*Block // they tile it
 
-	orphan bool  // of a closed stream, and served to nobody
-	mapped bool  // an expandable one that has had memory
-	unit   int64 // of an expandable one: it grows and shrinks by so much
+	orphan bool  // of a closed stream, and serves no request
+	mapped bool  // expandable, and has had memory
+	unit   int64 // by which an expandable one grows and shrinks
 }
 
-// State is what a block is used for.
+// State is the state of a block.
 type State int
 
 // The states of a block.
@@ -133,20 +134,20 @@ type Block struct {
 	Segment             *Segment
 
 	uses   []uint64 // streams that were recorded
-	inside []uint64 // those that were while a pool was entered
-	events int      // not seen complete
+	inside []uint64 // those recorded while a pool was entered
+	events int      // not yet seen complete
 	born   int64
 	scopes []*Scope
 }
 
-// Entry is one thing that happened.
+// Entry is one operation.
 type Entry struct {
 	Action   string
 	At, Size int64
 	Stream   uint64
 }
 
-// Failure is why a call failed.
+// Failure is the reason why a call failed.
 type Failure int
 
 // The failures.
@@ -162,11 +163,12 @@ const (
 	unit = 512
 	none = int64(1) << 62
 
-	// orphans stands for the streams whose segments are served to nobody any more; it comes after all others.
+	// orphans stands for the streams whose segments serve no requests any more. It comes after all
+	// streams.
 	orphans = math.MaxUint64
 )
 
-// owner is the stream that the segment's blocks are for.
+// owner returns the stream that the segment's blocks serve.
 func (g *Segment) owner() uint64 {
 	if g.orphan {
 		return orphans
@@ -174,7 +176,7 @@ func (g *Segment) owner() uint64 {
 	return g.Stream
 }
 
-// New is an empty allocator.
+// New returns an empty allocator.
 func New(o Options, d Driver) *Model {
 	m := &Model{o: o.withDefaults(), driver: d, streams: map[uint64]*stream{}, pools: []*Pool{{}}}
 	m.Stats.segments = map[*Segment]bool{}
@@ -182,7 +184,7 @@ func New(o Options, d Driver) *Model {
 	return m
 }
 
-// SetOptions changes the options from here on.
+// SetOptions changes the options from now on.
 func (m *Model) SetOptions(o Options) {
 	m.o = o.withDefaults()
 	m.step()
@@ -207,10 +209,10 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Default is the default pool.
+// Default returns the default pool.
 func (m *Model) Default() *Pool { return m.pools[0] }
 
-// NewPool makes a private pool.
+// NewPool creates a private pool.
 func (m *Model) NewPool(lends, whole bool) *Pool {
 	p := &Pool{lends: lends, whole: whole, number: len(m.pools)}
 	if lends {
@@ -220,7 +222,7 @@ func (m *Model) NewPool(lends, whole bool) *Pool {
 	return p
 }
 
-// Number counts the pools; the default one has 0.
+// Number returns the number of a pool; the default one has 0.
 func (m *Model) Number(p *Pool) int {
 	for i, o := range m.pools {
 		if o == p {
@@ -237,27 +239,28 @@ func (m *Model) Release(p *Pool) {
 	m.given.add(p)
 }
 
-// Open makes a stream.
+// Open creates a stream.
 func (m *Model) Open(id uint64) {
 	m.streams[id] = &stream{}
 	m.order = append(m.order, id)
 	sort.Slice(m.order, func(i, j int) bool { return m.order[i] < m.order[j] })
 }
 
-// Hold lets what is queued on the stream from now on wait for Finish.
+// Hold makes the work that is queued on the stream from now on wait for Finish.
 func (m *Model) Hold(id uint64) {
 	s := m.streams[id]
 	s.gates = append(s.gates, &gate{s})
 }
 
-// Finish lets the stream, and those that it waits for, do what is queued.
+// Finish completes the queued work of the stream, and of those that it waits for.
 func (m *Model) Finish(id uint64) {
 	for _, g := range m.streams[id].gates {
 		g.of = nil
 	}
 }
 
-// WaitStream lets a stream wait for what another one has queued. Frees of its blocks no longer wait for that.
+// WaitStream makes a stream wait for the queued work of another one. Frees of its blocks no longer
+// wait for that work.
 func (m *Model) WaitStream(id, other uint64) {
 	if id == other {
 		return
@@ -278,28 +281,28 @@ func (m *Model) WaitStream(id, other uint64) {
 	}
 }
 
-// Enter and Leave are the ends of a time in which a pool is entered, which matters where that is exact.
+// Enter marks that a pool is entered, which matters with Exact.
 func (m *Model) Enter() { m.entered++ }
 
-// Leave ends what Enter began.
+// Leave undoes one Enter.
 func (m *Model) Leave() { m.entered-- }
 
-// aloof reports whether a pool is entered, where that matters.
+// aloof reports whether a pool is entered, with Exact.
 func (m *Model) aloof() bool { return m.o.Exact && m.entered > 0 }
 
-// Close ends a stream.
+// Close closes a stream.
 func (m *Model) Close(id uint64) {
 	m.Finish(id)
 	m.streams[id].closed = true
 }
 
-// SetLimit limits what is reserved; a negative limit is none.
+// SetLimit limits the reserved bytes; a negative limit is none.
 func (m *Model) SetLimit(bytes int64) { m.o.Limit = bytes }
 
-// collects reports whether free segments grow old.
+// collects reports whether garbage collection is on.
 func (m *Model) collects() bool { return m.o.Threshold > 0 && m.o.Limit >= 0 }
 
-// Record says that the stream uses the block.
+// Record records that the stream uses the block.
 func (m *Model) Record(b *Block, id uint64) {
 	if id == b.Segment.Stream || m.streams[id].closed {
 		return
@@ -312,13 +315,13 @@ func (m *Model) Record(b *Block, id uint64) {
 	}
 }
 
-// Erase takes a Record back.
+// Erase undoes Record.
 func (m *Model) Erase(b *Block, id uint64) {
 	is := func(u uint64) bool { return u == id }
 	b.uses, b.inside = slices.DeleteFunc(b.uses, is), slices.DeleteFunc(b.inside, is)
 }
 
-// round is the size of the block for a request.
+// round returns the size of the block for a request.
 func (m *Model) round(bytes int64) int64 {
 	if m.o.NoCaching {
 		return bytes
@@ -348,7 +351,7 @@ func kindOf(size int64) Kind {
 	return Small
 }
 
-// segmentFor is what the driver is asked for.
+// segmentFor returns the size to request from the driver.
 func (m *Model) segmentFor(size int64) int64 {
 	switch {
 	case m.o.NoCaching:
@@ -367,7 +370,7 @@ func (m *Model) trace(action string, at, size int64, stream uint64) {
 	}
 }
 
-// Segments are all segments, by address.
+// Segments returns all segments, by address.
 func (m *Model) Segments() []*Segment {
 	list := make([]*Segment, 0, len(m.Stats.segments))
 	for g := range m.Stats.segments {
@@ -394,7 +397,7 @@ func (g *Segment) neighbour(b *Block, by int) *Block {
 	return g.Blocks[i]
 }
 
-// insert puts n beside b.
+// insert inserts n before b, or after it if after is 1.
 func (g *Segment) insert(n, b *Block, after int) {
 	i := g.index(b) + after
 	g.Blocks = append(g.Blocks, nil)
@@ -402,7 +405,7 @@ func (g *Segment) insert(n, b *Block, after int) {
 	g.Blocks[i] = n
 }
 
-// swallow lets b have its neighbour's memory.
+// swallow merges the neighbour n into b.
 func (g *Segment) swallow(b, n *Block) {
 	i := g.index(n)
 	g.Blocks = append(g.Blocks[:i], g.Blocks[i+1:]...)

@@ -1,13 +1,13 @@
 package model
 
-// table is a set of pools in PyTorch's order: each has a slot by its number, and of those that want one slot the one that is
-// farther from its own goes first.
+// table is a set of pools in PyTorch's order: each has a slot by its number, and of several that
+// map to one slot the one that is farther from its own slot comes first.
 type table struct {
 	slots map[int]*Pool
 	size  int
 }
 
-// slot is where a pool belongs: the first binary digits of its number's product with a constant.
+// slot returns the slot of a pool: the first binary digits of its number's product with a constant.
 func (t *table) slot(p *Pool) (at int) {
 	digits := uint64(p.number) * 0x9E3779B97F4A7C15
 	for n := t.size; n > 1; n /= 2 {

@@ -19,7 +19,8 @@ const (
 
 // Stats are the statistics.
 type Stats struct {
-	Arrays           [arrays][3]Stat // each for both pools together, the small one, the large one
+	// each for both pools together, the small one and the large one
+	Arrays           [arrays][3]Stat
 	OversizeBlocks   Stat
 	OversizeSegments Stat
 	Retries, OOMs    int64
@@ -29,7 +30,7 @@ type Stats struct {
 	Splits, Merges   int64
 	Rejections       int64
 	segments         map[*Segment]bool
-	allocations      int64 // ever, for scopes
+	allocations      int64 // total number, for scopes
 	hits, misses     int64
 	driver           int64
 	retried, failed  int64
@@ -46,7 +47,7 @@ func (s *Stat) set(n int64) {
 	s.Peak = max(s.Peak, n)
 }
 
-// step counts everything anew: a statistic changes by the difference that a step made.
+// step recounts everything: a statistic changes by the difference that a step made.
 func (m *Model) step() {
 	var n [arrays][3]int64
 	var blocks, segments int64
@@ -97,7 +98,7 @@ func (m *Model) step() {
 	}
 }
 
-// Reset lets the peaks, or the sums, begin anew.
+// Reset sets the peaks to the current values, or the sums to 0.
 func (m *Model) Reset(peaks bool) {
 	s := &m.Stats
 	list := []*Stat{&s.OversizeBlocks, &s.OversizeSegments}
@@ -119,7 +120,7 @@ func (m *Model) Reset(peaks bool) {
 	}
 }
 
-// Level is a number of bytes over a scope.
+// Level is a number of bytes during a scope.
 type Level struct{ Start, Current, Peak int64 }
 
 func (l *Level) see(n int64) {
@@ -127,19 +128,19 @@ func (l *Level) see(n int64) {
 	l.Peak = max(l.Peak, n)
 }
 
-// Scope accounts for a span of the program.
+// Scope accounts for a part of the program.
 type Scope struct {
 	outer                                 *Scope
 	Allocated, Requested, Reserved        Level
 	Allocations, Hits, Misses, Allocs     int64
-	Live, Peak, Own                       int64 // its own blocks: bytes, and their number ever
+	Live, Peak, Own                       int64 // of its own blocks: bytes, and their total number
 	ended                                 bool
 	allocations0, hits0, misses0, allocs0 int64
 	blocks0, retried0, failed0            int64
 	Frees, Retries, OOMs                  int64
 }
 
-// OpenScope opens a scope inside another one, or nil.
+// OpenScope opens a scope inside outer, or a top-level one if outer is nil.
 func (m *Model) OpenScope(outer *Scope) *Scope {
 	s := &m.Stats
 	at := func(i int) Level {
@@ -176,7 +177,7 @@ func (m *Model) EndScope(w *Scope) {
 	}
 }
 
-// charge counts a block in the open scopes around it.
+// charge counts a block in the open scopes from w outwards.
 func (b *Block) charge(w *Scope) {
 	b.scopes = b.scopes[:0]
 	for ; w != nil; w = w.outer {

@@ -2,7 +2,8 @@ package model
 
 import "slices"
 
-// TrimTo returns free memory until so many bytes are reserved, and waits for pending frees if that is not enough.
+// TrimTo returns free memory until at most bytes bytes are reserved, and waits for pending frees if
+// that is not enough.
 func (m *Model) TrimTo(bytes int64) {
 	if m.trim(bytes) > 0 {
 		m.awaitFrees(nil)
@@ -10,7 +11,8 @@ func (m *Model) TrimTo(bytes int64) {
 	}
 }
 
-// trim returns what is free, and how much more than bytes is reserved then.
+// trim returns free memory to the driver, and returns how many more than bytes bytes are then
+// reserved.
 func (m *Model) trim(bytes int64) (over int64) {
 	reserved := func() int64 { return m.Stats.Arrays[ReservedBytes][0].Current }
 	missing := reserved() - bytes
@@ -52,7 +54,7 @@ func (m *Model) trim(bytes int64) (over int64) {
 	return reserved() - bytes
 }
 
-// returns is how much of a free block can go back to the driver.
+// returns returns how many bytes of a free block can be returned to the driver.
 func (m *Model) returns(b *Block) int64 {
 	if !b.Segment.Expandable {
 		if !b.alone() {
@@ -64,8 +66,9 @@ func (m *Model) returns(b *Block) int64 {
 	return max(to-from, 0)
 }
 
-// sooner is negative if a goes back before b where so much is missing: it is older; or of one age,
-// it is the smaller one that is enough; or none is, and it is the larger one.
+// sooner is negative if a is returned before b while missing bytes are to be returned: a is older;
+// or of the same age, and the smaller one that is enough; or neither is enough, and a is the larger
+// one.
 func (m *Model) sooner(a, b *Block, missing int64) int {
 	sign := func(less bool) int {
 		if less {

@@ -7,7 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Arena is the memory of one stream. Nothing in it is guarded: whoever calls a method has the arena alone.
+// Arena is the memory of one stream. It has no lock of its own: the caller of a method must have
+// exclusive access.
 type Arena struct {
 	rules    *Rules
 	stream   uint64
@@ -18,25 +19,25 @@ type Arena struct {
 	unused   *Chunk // linked by next; see newChunk
 }
 
-// Init readies the arena of a stream, or empties it. It must not be copied afterwards. One of orphans has segments of streams that are
-// closed: they keep the IDs that they had.
+// Init readies the arena of a stream, or empties it. The arena must not be copied afterwards. With
+// orphans it contains segments of closed streams, which keep their stream IDs.
 func (a *Arena) Init(rules *Rules, stream uint64, orphans bool) {
 	*a = Arena{rules: rules, stream: stream, orphans: orphans, segments: make(map[device.Ptr]*Segment)}
 }
 
-// SetRules gives an arena other rules, for what is asked of it from now on.
+// SetRules sets the rules for later operations on an arena.
 func SetRules(a *Arena, rules *Rules) { a.rules = rules }
 
-// Len is the number of segments.
+// Len returns the number of segments.
 func (a *Arena) Len() int { return len(a.segments) }
 
-// Segments are the segments, in no order.
+// Segments returns the segments, in no order.
 func (a *Arena) Segments() iter.Seq[*Segment] { return maps.Values(a.segments) }
 
-// Pools are the private pools of which the arena has segments, in no order.
+// Pools returns the private pools with segments in the arena, in no order.
 func (a *Arena) Pools() iter.Seq[*Pool] { return maps.Keys(a.private) }
 
-// Mapped reports whether a pool has memory here, beyond addresses.
+// Mapped reports whether a pool has memory here, and not only addresses.
 func (a *Arena) Mapped(p *Pool) bool {
 	for _, seg := range a.segments {
 		for m := seg.first; seg.lists.pool == p && m != nil; m = m.next {
@@ -48,7 +49,8 @@ func (a *Arena) Mapped(p *Pool) bool {
 	return false
 }
 
-// NewSegment adds memory from the driver. Its chunk is taken out: HandOut or PutBack is next.
+// NewSegment adds memory from the driver. Its chunk is taken out, so HandOut or PutBack must
+// follow.
 func (a *Arena) NewSegment(p device.Ptr, bytes int64, k Kind, pool *Pool) *Chunk {
 	m := a.newChunk()
 	m.segment = &Segment{ptr: p, bytes: bytes, first: m, kind: k}
@@ -57,7 +59,7 @@ func (a *Arena) NewSegment(p device.Ptr, bytes int64, k Kind, pool *Pool) *Chunk
 	return m
 }
 
-// add makes a segment, whose chunks are in no set, the arena's.
+// add makes a segment, whose chunks are in no set, a segment of the arena.
 func (a *Arena) add(seg *Segment, p *Pool) {
 	l := a.listsFor(p)
 	if l == nil {
@@ -75,7 +77,8 @@ func (a *Arena) add(seg *Segment, p *Pool) {
 	a.segments[seg.ptr] = seg
 }
 
-// Remove forgets a segment of one chunk, which is taken out or unmapped: the driver has its memory.
+// Remove removes a segment of one chunk, which is taken out or unmapped, after the driver has freed
+// its memory.
 func (a *Arena) Remove(seg *Segment) {
 	m := seg.first
 	if m.unmapped {
@@ -89,7 +92,8 @@ func (a *Arena) Remove(seg *Segment) {
 func (a *Arena) drop(seg *Segment) {
 	delete(a.segments, seg.ptr)
 	l := seg.lists
-	seg.lists, seg.free, seg.unmapped = nil, nil, nil // unused chunks may still name the segment
+	// unused chunks may still refer to the segment
+	seg.lists, seg.free, seg.unmapped = nil, nil, nil
 	if l.segments--; l.segments == 0 && l.pool != nil {
 		delete(a.private, l.pool)
 	}
@@ -103,13 +107,15 @@ func (a *Arena) listsFor(p *Pool) *lists {
 	return a.private[p]
 }
 
-// MoveFree gives the segments of which nothing is in use or taken out to another arena, as they are, each in its pool.
+// MoveFree moves the segments without used or taken-out chunks to another arena. Each stays in its
+// pool.
 func (a *Arena) MoveFree(into *Arena) {
 	for _, seg := range a.segments {
 		if !seg.allFree() {
 			continue
 		}
-		// The chunks leave the sets of the one arena before the segment changes its lists, and enter the other's after.
+		// The chunks leave the sets of this arena before the segment changes its lists, and enter
+		// the other arena's sets afterwards.
 		for m := seg.first; m != nil; m = m.next {
 			seg.setFor(m).remove(m)
 		}
@@ -123,7 +129,7 @@ func (a *Arena) MoveFree(into *Arena) {
 			seg.setFor(m).insert(m)
 		}
 	}
-	// Chunks are made several at a time, and one keeps the others alive: its owner may own all of
+	// Chunks are allocated in groups, and one keeps its whole group alive. So into may own all of
 	// them.
 	for m := a.unused; m != nil && len(a.segments) == 0 && !into.orphans; m = a.unused {
 		a.unused = m.next
@@ -131,8 +137,9 @@ func (a *Arena) MoveFree(into *Arena) {
 	}
 }
 
-// copyTo replaces the free chunk m, which is in no set, by a copy among the chunks of another arena. Of each closed stream one
-// that stayed would keep some for nothing, for as long as its segment is kept: an arena of orphans makes no use of them.
+// copyTo replaces the free chunk m, which is in no set, by a copy in another arena. A chunk of a
+// closed stream that stayed would keep its group alive as long as its segment, but an arena of
+// orphans has no use for the rest of the group.
 func (a *Arena) copyTo(m *Chunk, into *Arena) *Chunk {
 	n := into.newChunk()
 	*n = *m
@@ -152,7 +159,7 @@ func (a *Arena) copyTo(m *Chunk, into *Arena) *Chunk {
 // newChunk returns an unused chunk, which the caller links into a segment.
 func (a *Arena) newChunk() *Chunk {
 	if a.unused == nil {
-		// Several at a time, so that chunks of two arenas share no cache line.
+		// Allocated in groups, so that the chunks of two arenas share no cache line.
 		fresh := make([]Chunk, 16)
 		for i := range fresh {
 			a.recycle(&fresh[i])
@@ -164,14 +171,14 @@ func (a *Arena) newChunk() *Chunk {
 	return m
 }
 
-// recycle keeps a chunk that describes no memory any more.
+// recycle keeps a chunk that no longer describes memory for newChunk.
 func (a *Arena) recycle(m *Chunk) {
 	m.Tag, m.segment, m.prev, m.used = nil, nil, nil, false
 	m.next = a.unused
 	a.unused = m
 }
 
-// newPart returns a chunk for a part of m's memory; the caller links it in and takes that part off m.
+// newPart returns a chunk for a part of m's memory. The caller links it in and shortens m.
 func (a *Arena) newPart(m *Chunk, p device.Ptr, size int64) *Chunk {
 	n := a.newChunk()
 	n.segment, n.ptr, n.size, n.kind = m.segment, p, size, m.kind

@@ -7,9 +7,11 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// What must hold of an arena, as code: it walks every segment, and compares what the chunks say with the indexes.
+// The invariants of an arena. A check walks every segment, and compares its chunks with the
+// indexes.
 
-// Check reports what is inconsistent. takenOut says that chunks may be taken out, unrounded that sizes are the caller's.
+// Check returns an error if the arena is inconsistent. takenOut allows chunks that are taken out,
+// unrounded allows any size.
 func (a *Arena) Check(takenOut, unrounded bool) error {
 	found := map[*lists]*census{&a.own: {}}
 	for p, l := range a.private {
@@ -28,8 +30,8 @@ func (a *Arena) Check(takenOut, unrounded bool) error {
 			return err
 		}
 	}
-	// The segments said how many chunks of each kind there are: with the same number, all in order and of these lists, an
-	// index holds exactly those.
+	// The walk has counted the chunks of each kind. An index with the same number of chunks, all in
+	// order and of these lists, contains exactly those.
 	for l, n := range found {
 		if err := l.check(n); err != nil {
 			return err
@@ -38,14 +40,15 @@ func (a *Arena) Check(takenOut, unrounded bool) error {
 	return nil
 }
 
-// census is what the segments say of lists.
+// census counts the segments and chunks of lists.
 type census struct {
 	segments          int
 	indexed, unmapped [2]int // chunks, by Kind
 }
 
-// check requires the chunks to tile the segment and to name it, sizes to be whole, free neighbours to have merged, and each
-// chunk to be in one state. It counts those that are not in use.
+// check requires that the chunks tile the segment and refer to it, that sizes are multiples of the
+// unit, that free neighbours have merged, and that each chunk is in one state. It counts the chunks
+// that are not in use.
 func (seg *Segment) check(n *census, takenOut, unrounded bool) error {
 	at, prev := seg.ptr, (*Chunk)(nil)
 	for m := seg.first; m != nil; prev, m = m, m.next {
@@ -71,7 +74,7 @@ func (seg *Segment) check(n *census, takenOut, unrounded bool) error {
 	return nil
 }
 
-// check compares the lists with what the segments say.
+// check compares the lists with the census of the segments.
 func (l *lists) check(want *census) error {
 	if want.segments != l.segments {
 		return fmt.Errorf("a pool has %d segments, and counts %d", want.segments, l.segments)
@@ -89,7 +92,7 @@ func (l *lists) check(want *census) error {
 	return nil
 }
 
-// check requires the index to hold want chunks of the pool, in order.
+// check requires that the index contains want chunks of the pool, in order.
 func (x *index) check(l *lists, k Kind, want int) error {
 	var last *Chunk
 	var err error

@@ -1,19 +1,20 @@
-// Package placement decides which memory of a stream serves a request: which free piece, split where; what a freed piece
-// merges with; which address an expandable segment grows at; and what could go back to the driver. It is PyTorch's policy,
-// to the byte, and nothing else: no lock, no driver, no context, no statistics. An [Arena] is the memory of one stream as
-// plain data; whoever calls it has it alone, and counts what its methods return.
+// Package placement decides which memory of a stream serves a request: which free chunk, where to
+// split it, how freed chunks merge, where an expandable segment grows, and what can be returned to
+// the driver. It implements only PyTorch's policy, to the byte, without locks, driver calls,
+// contexts or statistics. An [Arena] is the memory of one stream as plain data. Its caller needs
+// exclusive access, and counts the changes that its methods return.
 //
-//	rules              sizes of blocks and segments, which follow from the options
-//	chunk, segment     pieces of memory, and what the driver gave
-//	tree, index        sets of pieces by size and address
-//	arena, lists       the segments of one stream, and what is not in use of them, by pool
-//	fit                a request finds a piece, and gets its front
-//	free               a piece is given back, and merges
+//	rules              sizes of blocks and segments, derived from the options
+//	chunk, segment     pieces of memory, and memory from the driver
+//	tree, index        sets of chunks by size and address
+//	arena, lists       the segments of one stream, and their free chunks by pool
+//	fit                find a chunk for a request, and allocate its front
+//	free               free and merge a chunk
 //	expand             segments that grow and shrink
-//	release            what may go back to the driver
-//	check              what must hold
+//	release, excess    select memory to return to the driver
+//	check              the invariants
 //
-// A request, with what its caller does about locks and statistics left out:
+// A request, without the locks and statistics of the caller:
 //
 //	want := placement.Want{Kind: placement.KindFor(bytes), Bytes: rules.RoundSize(bytes)}
 //	m := arena.Find(&want)

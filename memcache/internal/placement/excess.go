@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// What goes back to the driver where not everything has to.
+// Selection of memory to return to the driver where a part is enough.
 
-// Releasable is a free chunk that could go back to the driver.
+// Releasable is a free chunk that can be returned to the driver.
 type Releasable struct {
 	Chunk *Chunk
-	Bytes int64 // that the driver would get: of a chunk of an expandable segment its whole granules
+	Bytes int64 // returnable bytes: for a chunk of an expandable segment its whole granules
 }
 
-// Releasable are the chunks that TakeReleasable would take out.
+// Releasable returns the chunks that TakeReleasable would take out.
 func (a *Arena) Releasable(p *Pool, k Kind) (list []Releasable) {
 	l := a.listsFor(p)
 	if l == nil {
@@ -27,8 +27,8 @@ func (a *Arena) Releasable(p *Pool, k Kind) (list []Releasable) {
 	return list
 }
 
-// ReleasableBytes is how much of a free chunk could go back to the driver: a whole segment, or the whole
-// granules in an expandable one.
+// ReleasableBytes returns how many bytes of a free chunk can be returned to the driver: a whole
+// segment, or the whole granules in an expandable one.
 func (a *Arena) ReleasableBytes(m *Chunk) int64 {
 	switch {
 	case m.segment.expandable:
@@ -40,9 +40,10 @@ func (a *Arena) ReleasableBytes(m *Chunk) int64 {
 	return 0
 }
 
-// TakeExcess takes out chunks of together at least excess bytes, or all: the oldest first, and of one age the smallest that is
-// enough or else the largest, so that they are few and not much more. It also returns what is still missing. The candidates,
-// whose order it changes, may be of several arenas.
+// TakeExcess takes out chunks with at least excess bytes in total, or all candidates. It takes the
+// oldest first, and of one age the smallest that is enough or otherwise the largest, so that they
+// are few and exceed little. It also returns the bytes that are still missing. The candidates,
+// whose order it changes, may be from several arenas.
 func TakeExcess(candidates []Releasable, excess int64) (victims []*Chunk, missing int64) {
 	slices.SortFunc(candidates, func(a, b Releasable) int {
 		return cmp.Or(cmp.Compare(a.Chunk.freeSince, b.Chunk.freeSince), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Chunk.ptr, b.Chunk.ptr))
@@ -59,7 +60,7 @@ func TakeExcess(candidates []Releasable, excess int64) (victims []*Chunk, missin
 			i = min(i, len(sameAge)-1)
 			victims = append(victims, sameAge[i].Chunk)
 			excess -= sameAge[i].Bytes
-			sameAge = sameAge[:i] // with one that was enough it ends
+			sameAge = sameAge[:i] // after one that was enough the loop ends
 		}
 	}
 	takeOut(victims)

@@ -2,12 +2,13 @@ package placement
 
 import "github.com/cistern-ml/cistern/device"
 
-// Expandable segments (PyTorch's expandable_segments): one long range of addresses for each kind and pool, into which memory
-// is mapped where a request needs more. A range is tiled by chunks like every segment; those without memory are marked
-// unmapped and are in a set of their own, by address. Chunks with memory are handed out, freed and merged while the caller
-// is in the driver to grow or shrink another part: so the neighbours are looked at again each time.
+// Expandable segments (PyTorch's expandable_segments): one long range of addresses for each kind
+// and pool, into which memory is mapped where a request needs more. Chunks tile a range as they
+// tile every segment. Chunks without memory are marked unmapped and are in a set of their own, by
+// address. While the caller calls the driver to grow or shrink one part, chunks of others are
+// allocated, freed and merged, so the neighbours are checked again each time.
 
-// Reserve adds a range of addresses, which has no memory yet.
+// Reserve adds a range of addresses without memory.
 func (a *Arena) Reserve(p device.Ptr, bytes int64, k Kind, pool *Pool) *Chunk {
 	m := a.NewSegment(p, bytes, k, pool)
 	m.segment.expandable, m.unmapped, m.segment.granule = true, true, a.rules.GranuleSize(k)
@@ -15,8 +16,9 @@ func (a *Arena) Reserve(p device.Ptr, bytes int64, k Kind, pool *Pool) *Chunk {
 	return m
 }
 
-// Growable returns the first chunk, by address, from which on free and unmapped neighbours have room for the request: an
-// unmapped one, or the free one before it; nil if there is none.
+// Growable returns the first chunk, by address, from which on contiguous free and unmapped chunks
+// are large enough for the request: an unmapped one, or the free one before it; nil if there is
+// none.
 func (a *Arena) Growable(w *Want) *Chunk {
 	l := a.listsFor(w.Pool)
 	if l == nil {
@@ -39,9 +41,10 @@ func (a *Arena) Growable(w *Want) *Chunk {
 	return nil
 }
 
-// Missing says what the chunk m, which is unmapped or taken out, lacks to serve the request: memory for so many bytes at the
-// front of the unmapped chunk tail. With 0 bytes m is large enough; a nil tail says that what was behind m was handed out.
-// It also returns how many chunks merged: what was freed behind m is m's now.
+// Missing returns what the chunk m, which is unmapped or taken out, lacks to serve the request:
+// memory for bytes bytes at the front of the unmapped chunk tail. 0 bytes means that m is large
+// enough. A nil tail with bytes left means that the chunk after m was allocated meanwhile. Missing
+// merges a free chunk after m into m, and returns the number of merged chunks.
 func (a *Arena) Missing(m *Chunk, w *Want) (tail *Chunk, bytes, merged int64) {
 	if m.unmapped {
 		return m, min(m.size, w.Bytes), 0
@@ -60,7 +63,8 @@ func (a *Arena) Missing(m *Chunk, w *Want) (tail *Chunk, bytes, merged int64) {
 	return tail, min(tail.size, bytes), merged
 }
 
-// Map gives the first bytes of an unmapped chunk memory: they are a chunk that is taken out. What is left stays unmapped.
+// Map gives memory to the first bytes bytes of an unmapped chunk, which becomes a chunk that is
+// taken out. The rest stays unmapped.
 func (a *Arena) Map(m *Chunk, bytes int64) {
 	seg := m.segment
 	seg.unmapped.remove(m)
@@ -74,8 +78,8 @@ func (a *Arena) Map(m *Chunk, bytes int64) {
 	m.unmapped, seg.everMapped = false, true
 }
 
-// Grown puts the chunk m that grows and the tail that was mapped for it together, and returns that, which is taken out, and
-// how many chunks merged.
+// Grown merges the growing chunk m with the tail that was mapped for it. It returns the result,
+// which is taken out, and the number of merged chunks.
 func (a *Arena) Grown(m, tail *Chunk) (grown *Chunk, merged int64) {
 	if m != tail {
 		tail.absorb(m) // m is before it, and in no set
@@ -87,8 +91,8 @@ func (a *Arena) Grown(m, tail *Chunk) (grown *Chunk, merged int64) {
 	return tail, merged
 }
 
-// WholeGranules are the granules that lie inside m: those that can be unmapped while its neighbours are in use. from >= to: none, as in
-// segments that are not expandable.
+// WholeGranules returns the range of the granules that lie inside m, which can be unmapped while
+// its neighbours are in use. from >= to means none, as for segments that are not expandable.
 func (a *Arena) WholeGranules(m *Chunk) (from, to device.Ptr) {
 	if !m.segment.expandable {
 		return 0, 0
@@ -99,8 +103,8 @@ func (a *Arena) WholeGranules(m *Chunk) (from, to device.Ptr) {
 	return from, to
 }
 
-// Unmap takes the memory from on, of so many bytes, from the chunk m, which is taken out. What is left at its ends is free as
-// of now. It returns how many chunks merged.
+// Unmap removes the memory of bytes bytes at from from the chunk m, which is taken out. The rest at
+// its ends is free as of now. It returns the number of merged chunks.
 func (a *Arena) Unmap(m *Chunk, from device.Ptr, bytes, now int64) (merged int64) {
 	to := from + device.Ptr(bytes)
 	if front := int64(from - m.ptr); front > 0 {
@@ -114,8 +118,8 @@ func (a *Arena) Unmap(m *Chunk, from device.Ptr, bytes, now int64) (merged int64
 		merged += a.Free(n, now)
 	}
 	m.ptr, m.size, m.unmapped = from, bytes, true
-	// Unmapped neighbours are one chunk always, so that Growable sees all the room there is. They are no merges: only growth
-	// parted them.
+	// Unmapped neighbours always merge, so that Growable finds the whole size. They don't count as
+	// merges, because only growth had split them.
 	for _, n := range [2]*Chunk{m.prev, m.next} {
 		if n != nil && n.unmapped {
 			a.absorb(m, n)
@@ -125,9 +129,10 @@ func (a *Arena) Unmap(m *Chunk, from device.Ptr, bytes, now int64) (merged int64
 	return merged
 }
 
-// RemoveEmpty forgets the ranges that have no memory any more, and returns them; with fresh also those that never had any.
+// RemoveEmpty removes the ranges without memory, and returns them: those that had memory before,
+// with fresh also the others.
 func (a *Arena) RemoveEmpty(fresh bool) (empty []*Segment) {
-	// One unmapped chunk from end to end: nothing is mapped.
+	// Nothing is mapped if one unmapped chunk is the whole segment.
 	for _, seg := range a.segments {
 		if m := seg.first; m.unmapped && m.Whole() && (fresh || seg.everMapped) {
 			empty = append(empty, seg)

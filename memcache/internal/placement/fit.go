@@ -5,31 +5,34 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// Want is what a request asks of an arena.
+// Want is the requirements of a request.
 type Want struct {
 	Pool  *Pool // nil: the default pool
 	Kind  Kind
 	Bytes int64 // rounded: Rules.RoundSize
-	// Requested is what the caller asked for, in bytes.
+	// Requested is the requested bytes before rounding.
 	Requested int64
 }
 
-// Inactive is a change of the free chunks that keep their segments from going back to the driver (PyTorch's
-// inactive_split). What expandable segments have free can be unmapped, whatever is beside it: nothing there counts.
+// Inactive is a change of the free chunks that keep their segments from going back to the driver
+// Inactive is a change of the free chunks that keep their segments from being returned to the
+// driver (PyTorch's inactive_split). Free chunks of expandable segments don't count, because they
+// can be unmapped independently of their neighbours.
 type Inactive struct {
 	Blocks, Bytes int64
 }
 
-// Fit is what handing a chunk out for a request does.
+// Fit is the effect of allocating a chunk for a request.
 type Fit struct {
 	Split    bool  // the rest stays free
-	Size     int64 // of what is handed out
+	Size     int64 // bytes of the allocated chunk
 	Inactive Inactive
 }
 
-// Find returns the free chunk that serves the request, or nil (get_free_block): the smallest of the pool that fits, at the
-// lowest address, unless its size is not for this request. Best fit with the lowest address keeps the large free chunks
-// whole for large requests; it is PyTorch's policy, and recordings of PyTorch replay to the same addresses only with it.
+// Find returns the free chunk that serves the request, or nil (get_free_block): the smallest of the
+// pool that fits, at the lowest address, unless its size excludes the request. Best fit at the
+// lowest address keeps the large free chunks whole for large requests. It is PyTorch's policy, so
+// recordings of PyTorch replay to the same addresses only with it.
 func (a *Arena) Find(w *Want) *Chunk {
 	l := a.listsFor(w.Pool)
 	if l == nil {
@@ -41,7 +44,8 @@ func (a *Arena) Find(w *Want) *Chunk {
 		return nil
 	}
 	if m.segment.expandable && !a.rules.Expandable {
-		// Expandable segments were turned off, as their memory can't be shared with other processes: none of it serves requests from then on.
+		// Expandable segments were turned off, because their memory can't be shared with other
+		// processes. From then on it serves no requests.
 		for m != nil && m.segment.expandable {
 			m = x.after(m)
 		}
@@ -51,7 +55,7 @@ func (a *Arena) Find(w *Want) *Chunk {
 	}
 	if m.segment.expandable {
 		if m = awayFromTail(x, m); !a.rules.Exact {
-			return m // what is left can be split off, and given back
+			return m // the rest can be split off, and returned
 		}
 	}
 	if !a.rules.mayServe(m.size, w.Bytes) {
@@ -60,16 +64,19 @@ func (a *Arena) Find(w *Want) *Chunk {
 	return m
 }
 
-// mayServe reports whether a free chunk of size bytes, which are enough, may serve a request of bytes bytes.
+// mayServe reports whether a free chunk of size bytes, which is large enough, may serve a request
+// of bytes bytes.
 func (r *Rules) mayServe(size, bytes int64) bool {
 	if bytes < r.MaxSplit {
-		return size < r.MaxSplit // else that would split what is to stay whole
+		return size < r.MaxSplit // otherwise a chunk that must stay whole would be split
 	}
-	return size < bytes+r.MaxNonSplitRounding // else that would waste too much
+	return size < bytes+r.MaxNonSplitRounding // otherwise too much would be wasted
 }
 
-// Run is the shortest run of neighbours from m on, which is in use, that would serve the request as one free chunk: m, and what follows, as long as it is
-// free or the caller says that it is about to be. What is free before m is a part of it. It returns those in use, appended to used; nil if nothing does.
+// Run returns the shortest run of neighbours, starting with m, that would serve the request as one
+// free chunk. m is in use. Each chunk of the run is free, or about to be freed according to about.
+// A free chunk before m counts as part of the run. Run appends the run's chunks in use to used and
+// returns them; nil if no run serves the request.
 func (m *Chunk) Run(w *Want, r *Rules, about func(*Chunk) bool, used []*Chunk) []*Chunk {
 	if m.kind != w.Kind || m.segment.lists.pool != w.Pool {
 		return nil
@@ -93,8 +100,8 @@ func (m *Chunk) Run(w *Want, r *Rules, about func(*Chunk) bool, used []*Chunk) [
 	return nil
 }
 
-// awayFromTail goes on from m to a chunk that has less room to grow, in an expandable segment: holes are used before the
-// end, which can be given back.
+// awayFromTail returns the chunk after m, in an expandable segment, that has less space to grow, so
+// that holes are used before the end, which can be returned.
 func awayFromTail(x *index, m *Chunk) *Chunk {
 	for m.segment.expandable {
 		next := x.after(m)
@@ -106,7 +113,7 @@ func awayFromTail(x *index, m *Chunk) *Chunk {
 	return m
 }
 
-// sizeWithTail is a chunk's size with the unmapped addresses after it, into which it can grow.
+// sizeWithTail returns a chunk's size with the unmapped addresses after it, into which it can grow.
 func sizeWithTail(m *Chunk) int64 {
 	if m.next != nil && m.next.unmapped {
 		return m.size + m.next.size
@@ -114,13 +121,14 @@ func sizeWithTail(m *Chunk) int64 {
 	return m.size
 }
 
-// shouldSplit is PyTorch's should_split: whether what a request leaves of a free chunk becomes a chunk of its own. If not,
-// the block is larger than was asked for.
+// shouldSplit is PyTorch's should_split: it reports whether the rest of a free chunk becomes a
+// chunk of its own. If not, the block is larger than the request.
 func (a *Arena) shouldSplit(m *Chunk, w *Want) bool {
 	if p := m.segment.lists.pool; p != nil && p.NoSplit {
 		return false
 	}
-	// PyTorch looks at the option here, not at the segment: with it small rests are kept in either kind of segment.
+	// PyTorch checks the option here, not the segment: with it small rests are kept in both kinds
+	// of segment.
 	rest := m.size - w.Bytes
 	if m.kind == Small || a.rules.Expandable {
 		return rest >= sizes.MinBlock
@@ -128,7 +136,8 @@ func (a *Arena) shouldSplit(m *Chunk, w *Want) bool {
 	return w.Bytes < a.rules.MaxSplit && rest > sizes.SmallLimit
 }
 
-// Fit says what handing out m, which Find has found or which is taken out, will do (alloc_found_block). It changes nothing.
+// Fit returns the effect of allocating m, which Find has returned or which is taken out
+// (alloc_found_block). It changes nothing.
 func (a *Arena) Fit(m *Chunk, w *Want) (f Fit) {
 	if a.shouldSplit(m, w) {
 		return m.FitOf(w.Bytes)
@@ -136,10 +145,10 @@ func (a *Arena) Fit(m *Chunk, w *Want) (f Fit) {
 	return m.FitOf(m.size)
 }
 
-// FitOf returns what handing out the first bytes of m changes. It changes nothing.
+// FitOf returns the effect of allocating the first bytes bytes of m. It changes nothing.
 func (m *Chunk) FitOf(bytes int64) (f Fit) {
 	f.Split, f.Size = bytes < m.size, bytes
-	// m counts as a part of a segment no more, and what is split off it does.
+	// m no longer counts as a part of a segment, and the rest that is split off does.
 	part := !m.Whole()
 	switch {
 	case m.segment.expandable:
@@ -153,7 +162,7 @@ func (m *Chunk) FitOf(bytes int64) (f Fit) {
 	return f
 }
 
-// HandOut hands out m, or its front, as Fit said. What is split off is free as of now.
+// HandOut allocates m, or its front, as f describes. The rest is free as of now.
 func (a *Arena) HandOut(m *Chunk, w *Want, f *Fit, now int64) *Chunk {
 	if m.indexed() {
 		m.segment.free.remove(m)
@@ -165,7 +174,8 @@ func (a *Arena) HandOut(m *Chunk, w *Want, f *Fit, now int64) *Chunk {
 	return m
 }
 
-// splitFront takes the first size bytes off m as a new chunk; m keeps the rest and enters the index.
+// splitFront splits the first size bytes off m as a new chunk; m keeps the rest and enters the
+// index.
 func (a *Arena) splitFront(m *Chunk, size, now int64) *Chunk {
 	front := a.newPart(m, m.ptr, size)
 	m.insertBefore(front)

@@ -1,12 +1,13 @@
 package placement
 
-// Freed says what Free of a chunk in use will do to what keeps segments: its free neighbours are no inactive parts of a
-// segment any more, and what they become together may be one. It changes nothing.
+// Freed returns the effect of Free on the inactive chunks: the free neighbours of m no longer count
+// as inactive parts of a segment, and the merged chunk may count. It changes nothing.
 func (m *Chunk) Freed() (d Inactive) {
 	if m.segment.expandable {
 		return d
 	}
-	// As if merged: what is beyond the free neighbours decides whether the result is a part of a segment or a whole one.
+	// As if merged: the chunks beyond the free neighbours determine whether the result is a part of
+	// a segment or a whole one.
 	size, before, after := m.size, m.prev, m.next
 	if before.mergeable() {
 		d.Blocks--
@@ -25,8 +26,8 @@ func (m *Chunk) Freed() (d Inactive) {
 	return d
 }
 
-// Free makes a chunk available as of now: it absorbs its free neighbours and enters the index (free_block). It returns how
-// many merged.
+// Free makes a chunk available as of now: it absorbs its free neighbours and enters the index
+// (free_block). It returns the number of merged chunks.
 func (a *Arena) Free(m *Chunk, now int64) (merged int64) {
 	m.used = false
 	merged = a.absorbNeighbours(m)
@@ -34,7 +35,8 @@ func (a *Arena) Free(m *Chunk, now int64) (merged int64) {
 	return merged
 }
 
-// absorbNeighbours merges a chunk that is in no set with its free neighbours, and returns how many those were.
+// absorbNeighbours merges a chunk that is in no set with its free neighbours, and returns their
+// number.
 func (a *Arena) absorbNeighbours(m *Chunk) (merged int64) {
 	if m.prev.mergeable() {
 		a.absorb(m, m.prev)
@@ -47,7 +49,7 @@ func (a *Arena) absorbNeighbours(m *Chunk) (merged int64) {
 	return merged
 }
 
-// absorb takes the neighbour n out of its set and into m, and recycles its record.
+// absorb removes the neighbour n from its set, merges it into m, and recycles it.
 func (a *Arena) absorb(m, n *Chunk) {
 	if n.unmapped {
 		n.segment.unmapped.remove(n)
@@ -58,17 +60,18 @@ func (a *Arena) absorb(m, n *Chunk) {
 	a.recycle(n)
 }
 
-// insertFree puts a chunk into the index, as of now.
+// insertFree inserts a chunk into the index, free as of now.
 func (m *Chunk) insertFree(now int64) {
 	m.freeSince = now
 	m.segment.free.insert(m)
 }
 
-// TakeOut takes a free chunk out of the index: nobody gets it, and it merges with nothing, until PutBack.
+// TakeOut takes a free chunk out of the index: until PutBack it serves no request, and merges with
+// nothing.
 func (m *Chunk) TakeOut() { m.segment.free.remove(m) }
 
-// PutBack undoes TakeOut for a chunk whose neighbours may have become free meanwhile. Its age goes on. It returns how many
-// merged.
+// PutBack undoes TakeOut for a chunk whose neighbours may have become free meanwhile. It keeps its
+// age. PutBack returns the number of merged chunks.
 func (a *Arena) PutBack(m *Chunk) (merged int64) {
 	merged = a.absorbNeighbours(m)
 	m.insertFree(m.freeSince)

@@ -6,43 +6,48 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// index is the set of free chunks of one stream, pool and kind, in PyTorch's order: by size, then by address. Every hit
-// takes the first one that is large enough, and every free enters one.
+// index is the set of free chunks of one stream, pool and kind, in PyTorch's order: by size, then
+// by address. Every hit takes the first one that is large enough, and every free inserts one.
 //
-// PyTorch has one balanced tree (std::set). One treap was measured: a free and an allocation of random sizes took
-// 1.2 times as long as now with 64 chunks in use, 2 times with 1,000 (650 ns, not 330) and 1.5 times with 10,000
-// (BenchmarkChurn), on the way down through chunks that are not in the processor's cache. But sizes are multiples of 512
-// bytes, and up to that of a large segment there are 40,961 of them: so each has a tree of its own, by address, and one bit
-// that says whether it is empty. The smallest size that fits is found by looking at a few words of bits, and the trees
-// have few chunks each, usually one or none. Larger chunks, which are few, share one tree by size and address.
+// PyTorch uses one balanced tree (std::set). One treap was measured: a free and an allocation of
+// random sizes took 1.2 times as long as now with 64 chunks in use, 2 times with 1,000 (650 ns, not
+// 330) and 1.5 times with 10,000 (BenchmarkChurn), because the descent touches chunks that are not
+// in the processor's cache. But sizes are multiples of 512 bytes, and there are 40,961 of them up
+// to that of a large segment. So each size has a tree of its own, by address, and one bit that
+// marks whether it is empty. The smallest size that fits is found in a few words of bits, and each
+// tree has few chunks, usually one or none. Larger chunks, which are few, share one tree by size
+// and address.
 //
-// It costs 10 KiB of Go memory for an index that has had a chunk, and 512 bytes for each run of 64 sizes (32 KiB) that had one,
-// which is never given back. The shard's lock guards it.
+// It costs 10 KiB of Go memory for an index that has ever contained a chunk, and 512 bytes for each
+// run of 64 sizes (32 KiB) that has; this memory is never freed. The shard's lock guards it.
 type index struct {
-	*sized                     // made when it is needed
-	top    [indexedTops]uint64 // a bit for each of its words that is not 0; in place: arenas share no cache line
-	large  tree
-	len    int
+	*sized // allocated on first use
+	// top has a bit for each non-zero word of sized. It is not a pointer, so that arenas share no
+	// cache line.
+	top   [indexedTops]uint64
+	large tree
+	len   int
 }
 
-// sized are the chunks of the sizes that have a tree of their own.
+// sized contains the chunks of the sizes that have a tree of their own.
 type sized struct {
-	words [indexedWords]uint64    // a bit for each size that has a chunk
-	trees [indexedWords]*[64]tree // for each word, made when it is needed
+	words [indexedWords]uint64    // a bit for each size with a chunk
+	trees [indexedWords]*[64]tree // for each word; allocated on first use
 }
 
 const (
-	indexedSizes = sizes.LargeSegment/sizes.MinBlock + 1 // that have a tree of their own
+	indexedSizes = sizes.LargeSegment/sizes.MinBlock + 1 // number of sizes with a tree of their own
 	indexedWords = (indexedSizes + 63) / 64
 	indexedTops  = (indexedWords + 63) / 64
 )
 
-// treeOf returns the tree of a size, and its number; indexedSizes for the one of larger sizes.
+// treeOf returns the tree of a size, and the size's number; indexedSizes for the tree of larger
+// sizes.
 func (x *index) treeOf(size int64) (*tree, uint) {
 	if size >= indexedSizes*sizes.MinBlock { // in bytes: the number may be more than a uint holds
 		return &x.large, indexedSizes
 	}
-	// A stream that has no free chunks of the kind, as many have no large ones, has no tables either.
+	// A stream without free chunks of the kind has no tables. Many have no large ones.
 	n := uint(size) / sizes.MinBlock
 	if x.sized != nil {
 		if page := x.trees[n/64]; page != nil {
@@ -52,7 +57,7 @@ func (x *index) treeOf(size int64) (*tree, uint) {
 	return x.newTree(n), n
 }
 
-// newTree makes room for the trees of a run of sizes.
+// newTree allocates the trees of a run of sizes.
 func (x *index) newTree(n uint) *tree {
 	if x.sized == nil {
 		x.sized = new(sized)
@@ -65,7 +70,7 @@ func (x *index) newTree(n uint) *tree {
 // insert adds a chunk that is in no set. Its size and address must not change until remove.
 func (x *index) insert(m *Chunk) {
 	t, n := x.treeOf(m.size)
-	if t.root == nil { // the usual case, without a call
+	if t.root == nil { // the common case, without a call
 		m.tree, m.left, m.right = t, nil, nil
 		t.root = m
 	} else {
@@ -78,7 +83,7 @@ func (x *index) insert(m *Chunk) {
 	x.len++
 }
 
-// remove takes out a chunk that is in the set.
+// remove removes a chunk that is in the set.
 func (x *index) remove(m *Chunk) {
 	t, n := m.tree, uint(indexedSizes)
 	if t != &x.large {
@@ -102,7 +107,7 @@ func (x *index) atLeast(size int64) *Chunk {
 	if size > sizes.LargeSegment {
 		return x.large.atLeast(size)
 	}
-	// The tree that is found is not empty: its first chunk has the lowest address.
+	// This tree is not empty, and its first chunk has the lowest address.
 	if n := x.next(uint(size+sizes.MinBlock-1) / sizes.MinBlock); n < indexedSizes {
 		m := x.trees[n/64][n%64].root
 		for m.left != nil {
@@ -159,7 +164,8 @@ func walk(m *Chunk, yield func(*Chunk)) {
 	}
 }
 
-// next is the first size, in units of 512 bytes, from n on that has chunks; indexedSizes: none.
+// next returns the first size from n on, in units of 512 bytes, that has chunks; indexedSizes:
+// none.
 func (x *index) next(n uint) uint {
 	// First the rest of n's word, then the first word after it that is not 0, by the bits of top.
 	w := n / 64
@@ -183,8 +189,8 @@ func (x *index) next(n uint) uint {
 	return indexedSizes
 }
 
-// previous is the last size before n that has chunks; indexedSizes: none. It looks at one word after the other: only the rare
-// walks from the largest chunk down use it.
+// previous returns the last size before n that has chunks; indexedSizes: none. It checks one word
+// after the other, because only rare walks from the largest chunk down use it.
 func (x *index) previous(n uint) uint {
 	if x.sized == nil || n == 0 {
 		return indexedSizes

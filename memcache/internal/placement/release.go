@@ -2,16 +2,17 @@ package placement
 
 import "math"
 
-// What may go back to the driver. What is chosen is taken out of the index, so that nobody gets it while the driver works.
+// Selection of memory to return to the driver. The selected chunks are taken out of the index, so
+// that no request gets them during the driver call.
 
-// TakeReleasable takes out, by size, what a flush gives back of a pool and kind: whole segments, and free chunks of
-// expandable segments that have a whole granule.
+// TakeReleasable takes out, by size, the chunks of a pool and kind that a flush returns: whole
+// segments, and free chunks of expandable segments that contain a whole granule.
 func (a *Arena) TakeReleasable(p *Pool, k Kind) (whole, granules []*Chunk) {
 	l := a.listsFor(p)
 	if l == nil {
 		return nil, nil
 	}
-	// What is found is taken out after the walk: the index must not change during it.
+	// The chunks are taken out after the walk, because the index must not change during it.
 	l.free[k].each(func(m *Chunk) {
 		if m.segment.expandable {
 			if from, to := a.WholeGranules(m); from < to {
@@ -26,8 +27,8 @@ func (a *Arena) TakeReleasable(p *Pool, k Kind) (whole, granules []*Chunk) {
 	return whole, granules
 }
 
-// wholeSegment reports whether the chunk is all of a segment that is not expandable. While max_split_size was larger, parts of segments may have become
-// free that are as large as what is never split now.
+// wholeSegment reports whether the chunk is all of a segment that is not expandable. Chunks as
+// large as max_split_size may also be parts of segments, if max_split_size was larger before.
 func (m *Chunk) wholeSegment() bool { return m.Whole() && !m.segment.expandable }
 
 func takeOut(list []*Chunk) {
@@ -36,15 +37,16 @@ func takeOut(list []*Chunk) {
 	}
 }
 
-// TakeOversize takes out one free segment that is large enough for the request and for MaxSplit, or the largest ones that
-// together are, and says whether that is enough (release_available_cached_blocks).
+// TakeOversize takes out one free segment that is large enough for the request and for MaxSplit, or
+// the largest ones that are large enough together. It reports whether they are enough
+// (release_available_cached_blocks).
 func (a *Arena) TakeOversize(w *Want) (victims []*Chunk, enough bool) {
 	l := a.listsFor(w.Pool)
 	if l == nil || a.rules.MaxSplit == math.MaxInt64 {
 		return nil, false
 	}
-	// One segment that is large enough is best; else the largest ones, down to max_split_size, until they are enough. They go
-	// back also if they are not, as in PyTorch.
+	// One segment that is large enough is best, otherwise the largest ones, down to max_split_size,
+	// until they are enough. They are returned even if they are not enough, as in PyTorch.
 	need := max(w.Bytes, a.rules.MaxSplit)
 	x := &l.free[w.Kind]
 	m := x.atLeast(need)
@@ -64,8 +66,8 @@ func (a *Arena) TakeOversize(w *Want) (victims []*Chunk, enough bool) {
 	return victims, enough
 }
 
-// TakeGranules takes out, the largest first, free chunks of a pool until they have so many bytes of whole granules together,
-// but not the chunk except. It also returns what is still missing.
+// TakeGranules takes out, the largest first, free chunks of a pool except the chunk except, until
+// they contain need bytes of whole granules. It also returns the bytes that are still missing.
 func (a *Arena) TakeGranules(p *Pool, need int64, except *Chunk) (victims []*Chunk, missing int64) {
 	l := a.listsFor(p)
 	if l == nil {
@@ -85,7 +87,8 @@ func (a *Arena) TakeGranules(p *Pool, need int64, except *Chunk) (victims []*Chu
 	return victims, need
 }
 
-// Old are the free segments that garbage collection may choose from: of the large pool, of no private one, not expandable.
+// Old returns the free segments that garbage collection may choose from: of the large pool, not
+// private and not expandable.
 func (a *Arena) Old() (list []*Chunk) {
 	a.own.free[Large].each(func(m *Chunk) {
 		if m.wholeSegment() {
@@ -95,10 +98,12 @@ func (a *Arena) Old() (list []*Chunk) {
 	return list
 }
 
-// TakeOldest takes out chunks of together at least excess bytes, or all, in passes that each take those of at least the mean
-// age (garbage_collect_cached_blocks). now is the clock of the ages. The candidates may be of several arenas.
+// TakeOldest takes out chunks with at least excess bytes in total, or all candidates, in passes
+// that each take the chunks of at least the mean age (garbage_collect_cached_blocks). now is the
+// clock of the ages. The candidates may be from several arenas.
 func TakeOldest(candidates []*Chunk, excess, now int64) (victims []*Chunk) {
-	// PyTorch's passes: the mean is of what is left, so that each pass goes down to younger ones.
+	// PyTorch's passes: the mean is over the remaining chunks, so that each pass takes younger
+	// ones.
 	for excess > 0 && len(candidates) > 0 {
 		var total int64
 		for _, m := range candidates {
@@ -123,7 +128,7 @@ func TakeOldest(candidates []*Chunk, excess, now int64) (victims []*Chunk) {
 	return victims
 }
 
-// Largest is the size of the largest free chunk that a request could have a part of, in bytes.
+// Largest returns the size in bytes of the largest free chunk that a request could be served from.
 func (a *Arena) Largest(w *Want) int64 {
 	if l := a.listsFor(w.Pool); l != nil {
 		x := &l.free[w.Kind]
@@ -136,7 +141,7 @@ func (a *Arena) Largest(w *Want) int64 {
 	return 0
 }
 
-// FreeBytes is the sum of a pool's free chunks of a kind.
+// FreeBytes returns the sum of a pool's free chunks of a kind.
 func (a *Arena) FreeBytes(p *Pool, k Kind) (sum int64) {
 	if l := a.listsFor(p); l != nil {
 		l.free[k].each(func(m *Chunk) { sum += m.size })

@@ -13,26 +13,30 @@ import (
 //	up to 10 MiB     next multiple of 512     20 MiB
 //	from 10 MiB      next multiple of 512     the next multiple of 2 MiB
 //
-// A free block is split if at least 512 bytes are left over in the small pool, or more than 1 MiB in the large one.
+// A free block is split if at least 512 bytes are left over in the small pool, or more than 1 MiB
+// in the large one.
 
-// Rules are what a configuration says about sizes, in bytes, checked and with the defaults in place. They never change: an
-// arena gets others.
+// Rules are the size rules of a configuration, in bytes, checked and with the defaults filled in.
+// They are immutable; SetRules replaces an arena's rules.
 type Rules struct {
-	Divisions           [16]int // of requests below 2 MiB, from 2 MiB, from 4 MiB, …: steps between powers of two; 0, 1: none
-	MaxSplit            int64   // math.MaxInt64: no limit
+	// Divisions are the steps between powers of two for requests below 2 MiB, from 2 MiB, from 4
+	// MiB, …; 0, 1: none
+	Divisions           [16]int
+	MaxSplit            int64 // math.MaxInt64: no limit
 	MaxNonSplitRounding int64
 	LargeSegment        int64
 	Granule             int64 // of expandable segments of the large pool
 	Expandable          bool
-	Exact               bool // nothing differs from PyTorch
+	Exact               bool // without differences from PyTorch
 }
 
-// Division is the index of a size in Rules.Divisions: its power of two, from 1 MiB on; smaller sizes share the first.
+// Division returns the index of a size in Rules.Divisions: its power of two, from 1 MiB on; smaller
+// sizes share the first.
 func Division(bytes int64) int {
 	return min(max(bits.Len64(uint64(bytes))-1-20, 0), len(Rules{}.Divisions)-1)
 }
 
-// RoundSize is the size of the chunk that a request needs (PyTorch's round_size).
+// RoundSize returns the size of the chunk that a request needs (PyTorch's round_size).
 func (r *Rules) RoundSize(bytes int64) int64 {
 	if bytes <= 0 {
 		return 0
@@ -45,8 +49,8 @@ func (r *Rules) RoundSize(bytes int64) int64 {
 	return RoundUp(bytes, sizes.MinBlock)
 }
 
-// roundDivision rounds up to one of d steps between the powers of two around bytes: with 4 divisions 4800 becomes 5120, the
-// first of 4096, 5120, 6144 and 7168 that is large enough.
+// roundDivision rounds up to one of d steps between the powers of two around bytes: with 4
+// divisions 4800 becomes 5120, the first of 4096, 5120, 6144 and 7168 that is large enough.
 func roundDivision(bytes, d int64) int64 {
 	floor := int64(1) << (bits.Len64(uint64(bytes)) - 1)
 	if bytes == floor {
@@ -59,10 +63,11 @@ func roundDivision(bytes, d int64) int64 {
 	return RoundUp(bytes, step)
 }
 
-// RoundUp is the next multiple of unit, from bytes on.
+// RoundUp returns bytes rounded up to a multiple of unit.
 func RoundUp(bytes, unit int64) int64 { return (bytes + unit - 1) / unit * unit }
 
-// SegmentSize is what the driver is asked for, for a request of rounded bytes (PyTorch's get_allocation_size).
+// SegmentSize returns the size to request from the driver for a request of rounded bytes (PyTorch's
+// get_allocation_size).
 func (r *Rules) SegmentSize(rounded int64) int64 {
 	switch {
 	case rounded == 0:
@@ -76,9 +81,11 @@ func (r *Rules) SegmentSize(rounded int64) int64 {
 	}
 }
 
-// SegmentSizeIn is SegmentSize in a pool that has reserved so many bytes for large chunks. In one that starts small the segments for requests below 10 MiB
-// grow with it, up to LargeSegment: at first the next multiple of 2 MiB that leaves over what can be split off, and then as much again as there is. So the
-// pool reserves about twice what it needs at most, and from LargeSegment on what every pool does. Expandable segments grow by their granule.
+// SegmentSizeIn is SegmentSize in a pool that has reserved reserved bytes for large chunks. In a
+// StartSmall pool the segments for requests below 10 MiB grow with the pool, up to LargeSegment.
+// The first is the next multiple of 2 MiB that leaves a rest large enough to split off; later ones
+// are as large as the reserved bytes. So the pool reserves about twice its maximum need, and from
+// LargeSegment on as much as every pool. Expandable segments grow by their granule.
 func (r *Rules) SegmentSizeIn(p *Pool, rounded, reserved int64) int64 {
 	bytes := r.SegmentSize(rounded)
 	if p == nil || !p.StartSmall || r.Expandable || r.Exact || rounded <= sizes.SmallLimit || rounded >= sizes.MinLarge {
@@ -87,7 +94,7 @@ func (r *Rules) SegmentSizeIn(p *Pool, rounded, reserved int64) int64 {
 	return min(bytes, max(RoundUp(rounded+sizes.SmallLimit+sizes.MinBlock, sizes.RoundLarge), reserved))
 }
 
-// GranuleSize is the unit in which an expandable segment of a kind grows, in bytes.
+// GranuleSize returns the unit in which an expandable segment of a kind grows, in bytes.
 func (r *Rules) GranuleSize(k Kind) int64 {
 	if k == Small {
 		return sizes.SmallSegment
@@ -95,8 +102,9 @@ func (r *Rules) GranuleSize(k Kind) int64 {
 	return r.Granule
 }
 
-// Kind tells PyTorch's small and large pool apart, which every pool, default or private, has of its own: small blocks
-// that live long would keep large segments from being free as a whole. Its values index statistics.
+// Kind distinguishes PyTorch's small and large pool, which every pool, default or private,
+// contains: small blocks that live long would keep large segments from becoming entirely free. Its
+// values index statistics.
 type Kind uint8
 
 // The kinds.
@@ -105,7 +113,7 @@ const (
 	Large
 )
 
-// String is PyTorch's name of the kind.
+// String returns PyTorch's name of the kind.
 func (k Kind) String() string {
 	if k == Small {
 		return "small"
@@ -113,7 +121,7 @@ func (k Kind) String() string {
 	return "large"
 }
 
-// KindFor is the kind of pool that serves a request of rounded bytes.
+// KindFor returns the kind of pool that serves a request of rounded bytes.
 func KindFor(rounded int64) Kind {
 	if rounded <= sizes.SmallLimit {
 		return Small

@@ -2,7 +2,7 @@ package placement
 
 import "github.com/cistern-ml/cistern/device"
 
-// less is the order of a tree. No two chunks have one address.
+// less is the order of a tree. Addresses are unique.
 func less(a, b *Chunk) bool {
 	if a.size != b.size && !a.unmapped {
 		return a.size < b.size
@@ -13,11 +13,12 @@ func less(a, b *Chunk) bool {
 // insert adds a chunk that is in no set. Its size and address must not change until remove.
 func (x *tree) insert(m *Chunk) {
 	m.tree, m.left, m.right = x, nil, nil
-	if x.root == nil { // the first one, with the priority that it had last: any will do
+	if x.root == nil { // keeps its old priority: the root of a tree of one may have any
 		x.root = m
 		return
 	}
-	// Down to where a chunk of a lower priority stands: m takes its place, and what is below is split around m.
+	// Descend to a chunk of a lower priority: m replaces it, and the subtree there is split around
+	// m.
 	m.priority = priority(m.ptr)
 	link := &x.root
 	for *link != nil && (*link).priority >= m.priority {
@@ -27,9 +28,9 @@ func (x *tree) insert(m *Chunk) {
 	*link = m
 }
 
-// priority mixes an address so that each bit depends on all of its bits (the finalizer of MurmurHash3): blocks lie at regular
-// distances, and whatever those are their priorities must be as good as random, or the tree becomes a list. One
-// multiplication alone is monotone along many distances.
+// priority mixes an address so that each bit depends on all of its bits (the finalizer of
+// MurmurHash3). Blocks lie at regular distances. For any distance their priorities must be as good
+// as random, or the tree becomes a list. One multiplication alone is monotone along many distances.
 func priority(p device.Ptr) uint32 {
 	h := uint64(p)
 	h = (h ^ h>>33) * 0xFF51AFD7ED558CCD
@@ -37,7 +38,7 @@ func priority(p device.Ptr) uint32 {
 	return uint32(h >> 32)
 }
 
-// remove takes out a chunk that is in the tree.
+// remove removes a chunk that is in the tree.
 func (x *tree) remove(m *Chunk) {
 	link := &x.root
 	for *link != m {
@@ -47,7 +48,8 @@ func (x *tree) remove(m *Chunk) {
 	m.tree, m.left, m.right = nil, nil, nil
 }
 
-// atLeast returns the first chunk with at least size bytes, or nil. Of unmapped chunks only the first of all can be asked for, with 0.
+// atLeast returns the first chunk with at least size bytes, or nil. For unmapped chunks only size 0
+// is allowed, which returns the first.
 func (x *tree) atLeast(size int64) *Chunk {
 	var first *Chunk
 	for m := x.root; m != nil; {
@@ -86,7 +88,7 @@ func (x *tree) before(m *Chunk) *Chunk {
 	return last
 }
 
-// descend is the link from at towards m.
+// descend returns the link from at towards m.
 func descend(at, m *Chunk) **Chunk {
 	if less(m, at) {
 		return &at.left
@@ -96,8 +98,8 @@ func descend(at, m *Chunk) **Chunk {
 
 // split divides the tree below t into the chunks before m and those after it.
 func split(t, m *Chunk) (before, after *Chunk) {
-	// Each of the two trees has one place at its edge where what comes next belongs: there goes t, and the walk goes on below
-	// it, on the side of m.
+	// Each of the two trees has one link at its edge for the next subtree. t is attached there, and
+	// the walk continues below t, on the side of m.
 	toBefore, toAfter := &before, &after
 	for t != nil {
 		if less(t, m) {
@@ -112,10 +114,10 @@ func split(t, m *Chunk) (before, after *Chunk) {
 	return before, after
 }
 
-// join is the treap of a's and b's chunks, all of a before all of b.
+// join returns the treap of a's and b's chunks. All of a must be before all of b.
 func join(a, b *Chunk) *Chunk {
-	// The root of the higher priority goes on top; its subtree that faces the other tree is joined with that in the next
-	// round.
+	// The root of the higher priority becomes the upper one. Its subtree that faces the other tree
+	// is joined with that tree in the next round.
 	var root *Chunk
 	link := &root
 	for a != nil && b != nil {
