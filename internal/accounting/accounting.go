@@ -1,5 +1,5 @@
-// Package accounting reports counts that can't be, such as bytes below zero. They are mistakes of this module, which a
-// program goes on with: its figures are wrong from then on.
+// Package accounting reports impossible counts, such as bytes below zero. They are bugs of this
+// module. The program continues, but its figures are wrong from then on.
 package accounting
 
 import (
@@ -13,8 +13,8 @@ var (
 	reported sync.Map // by subject and count
 )
 
-// Broken counts a fault in every build. The first one of each count of a subject is an event of the default logger of
-// log/slog. Any lock may be held: the event is logged by another goroutine.
+// Broken counts a fault, in every build. The first fault of each count of a subject is logged with
+// the default logger of log/slog. Any lock may be held, because another goroutine logs it.
 func Broken(subject, count string, value int64) {
 	n := faults.Add(1)
 	if _, again := reported.LoadOrStore([2]string{subject, count}, true); !again {
@@ -22,5 +22,5 @@ func Broken(subject, count string, value int64) {
 	}
 }
 
-// Faults is how many there were since the program began.
+// Faults returns the number of faults since the program began.
 func Faults() int64 { return faults.Load() }

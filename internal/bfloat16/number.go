@@ -1,5 +1,6 @@
-// Package bfloat16 has the numbers of the upper half of a float32: its sign, its 8 bits of exponent, and 7 of its 23 bits of
-// fraction. They have float32's range and about 2.4 decimal digits.
+// Package bfloat16 implements bfloat16 numbers, the upper half of a float32: its sign, its 8 bits
+// of exponent, and 7 of its 23 bits of fraction. They have float32's range and about 2.4 decimal
+// digits.
 package bfloat16
 
 import (
@@ -7,14 +8,15 @@ import (
 	"strconv"
 )
 
-// bfloat16 is named as its dtype is written.
+// bfloat16 has the name of its dtype.
 type bfloat16 uint16
 
-// Number is a bfloat16, as its bits.
+// Number is the bits of a bfloat16.
 type Number = bfloat16
 
-// Round is x rounded to the nearest Number, ties to the even one. What is past the largest one by half a step or more becomes
-// infinite, NaN stays NaN with its sign, and subnormal numbers stay (IEEE 754's roundTiesToEven, as PyTorch's c10::BFloat16 rounds).
+// Round returns x rounded to the nearest Number, ties to even (IEEE 754's roundTiesToEven, as
+// PyTorch's c10::BFloat16 rounds). Values beyond the largest Number by half a step or more become
+// infinite, NaN stays NaN with its sign, and subnormal numbers are kept.
 func Round(x float32) Number {
 	b := math.Float32bits(x)
 	if x != x {
@@ -23,8 +25,8 @@ func Round(x float32) Number {
 	return Number((b + 0x7fff + b>>16&1) >> 16)
 }
 
-// String is the shortest decimal that float32 reads as n.
+// String returns the shortest decimal that parses to n as a float32.
 func (n bfloat16) String() string { return strconv.FormatFloat(float64(n.Float32()), 'g', -1, 32) }
 
-// Float32 is n's number, which float32 has exactly.
+// Float32 returns n as a float32, which is exact.
 func (n bfloat16) Float32() float32 { return math.Float32frombits(uint32(n) << 16) }

@@ -9,20 +9,21 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// What a file may cost by default: Floor bytes of memory and Floor units of work, or PerByte of each
-// for every byte of a larger file. A unit of work takes about 20 ns.
+// The default limits of a file: Floor bytes of memory and Floor units of work, or PerByte of each
+// per byte of a larger file. A unit of work takes about 20 ns.
 const (
 	Floor   = 256 << 20
 	PerByte = 8
-	// MaxRatio is the most decompressed bytes that count for a compressed byte, so that a small file
-	// can't expand to a large budget.
+	// MaxRatio is the maximum number of decompressed bytes that count per compressed byte, so that
+	// a small file can't expand to a large budget.
 	MaxRatio = 64
 )
 
 // ErrExceeded is the class of errors about files that cost more than their budget, for errors.Is.
 var ErrExceeded = errors.New("the file costs too much")
 
-// Limits are the options of a budget. A limit of 0 stands for the default, which grows with the file.
+// Limits are the options of a budget. A limit of 0 stands for the default, which grows with the
+// file.
 type Limits struct {
 	MaxMemory int64 // bytes
 	MaxWork   int64 // units of about 20 ns
@@ -36,16 +37,16 @@ func (l Limits) Check() error {
 	return nil
 }
 
-// Budget is what one file may cost, and what it has cost so far. Memory and work are charged before
-// they are spent. A nil Budget has no bounds. Its methods must not be called concurrently.
+// Budget is the limits of one file, and the charges so far. Memory and work are charged before they
+// are used. A nil Budget has no limits. Its methods must not be called concurrently.
 type Budget struct {
 	limits       Limits
-	parts        int64 // that share the floor of work
-	recordings   int64 // that share the work of each part
+	parts        int64 // number of parts that share the floor of the work
+	recordings   int64 // number of recordings that share the work of each part
 	shared       bool  // this is a share of the work of whole, which may be nil
 	share        int64 // units
 	whole        *Budget
-	input        int64 // bytes that count
+	input        int64 // bytes of the file that count for the limits
 	memory, work int64
 }
 
@@ -59,9 +60,9 @@ func (b *Budget) Divide(n int) {
 	}
 }
 
-// Part returns a budget for one of n further pieces of work on a recording of the same file, such as a
-// replay. It has the same limits, except that the pieces share the floor of the work, and the recordings
-// all of it.
+// Part returns a budget for one of n further pieces of work on a recording of the same file, such
+// as a replay. It has the same limits, except that the pieces share the floor of the work, and the
+// recordings all of it.
 func (b *Budget) Part(n int) *Budget {
 	if b == nil {
 		return nil
@@ -128,7 +129,7 @@ func (b *Budget) Charge(memory, work int64) error {
 // Move charges the work of moving n bytes in memory, as an insertion into a slice does.
 func (b *Budget) Move(n int64) error { return b.Work(n / 60) }
 
-// Scan charges the work of looking at n elements.
+// Scan charges the work of reading n elements.
 func (b *Budget) Scan(n int) error { return b.Work(int64(n) / 8) }
 
 // Left returns how many units of work are left.

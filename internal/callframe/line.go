@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Line is the innermost line of the user's program in a stack of runtime.Callers or, without one,
-// of this module, as [FromUser] finds it. Its function is Unknown if the stack has no call.
+// Line returns the innermost line of the user's program in a stack of runtime.Callers or, if there
+// is none, the line of this module that [FromUser] selects. Its function is Unknown if the stack
+// has no call.
 func Line(stack []uintptr) runtime.Frame {
 	var calls []runtime.Frame
 	for _, pc := range stack {
@@ -23,7 +24,8 @@ func Line(stack []uintptr) runtime.Frame {
 	return calls[0]
 }
 
-// Place is such as "model.go:31 (main.(*net).Forward)", or the function alone if the file is "".
+// Place formats a line as "model.go:31 (main.(*net).Forward)", or returns the function alone if
+// file is "".
 func Place(function, file string, line int) string {
 	function = function[strings.LastIndexByte(function, '/')+1:]
 	if file == "" {

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// module begins the names of this module's functions.
+// module is the prefix of the names of this module's functions.
 const module = "github.com/cistern-ml/cistern/"
 
-// between are packages of the standard library that call functions of this module for it.
+// between lists packages of the standard library that call functions of this module on its behalf.
 var between = []string{"context", "internal", "iter", "maps", "reflect", "runtime", "slices", "sort", "sync", "testing"}
 
-// IsUser reports whether a function is of the program that uses this module: one of a test, of
-// examples, or of no package of the module and of none that calls its functions for it. Functions
-// of other languages, as in recordings of Python, are the program's.
+// IsUser reports whether a function belongs to the program that uses this module: a function of a
+// test, of examples, or of neither this module nor the packages in between. Functions of other
+// languages, as in recordings of Python, belong to the program.
 func IsUser(function, file string) bool {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, ".s") {
 		return true
@@ -26,11 +26,11 @@ func IsUser(function, file string) bool {
 	return !slices.Contains(between, first)
 }
 
-// FromUser returns a stack, the innermost call first, from the line of the user's program on,
-// without functions of this module that programs can't call. A stack without such a line, of a
-// goroutine of this module, is the outermost function that programs can call, unless that is the
-// allocator's: then the outermost one with a name. named returns a call's function and file. The
-// result has the stack's memory.
+// FromUser returns the part of a stack, the innermost call first, from the user's innermost line
+// on, without functions of this module that programs can't call. A stack without such a line is of
+// a goroutine of this module. For it FromUser returns the outermost function that programs can call
+// or, if that is the allocator's, the outermost one with a name. named returns a call's function
+// and file. The result shares the stack's memory.
 func FromUser[F any](stack []F, named func(F) (function, file string)) []F {
 	user := func(f F) bool { return IsUser(named(f)) }
 	ours := func(f F) (path string, ok bool) {

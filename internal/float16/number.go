@@ -1,5 +1,6 @@
-// Package float16 has the numbers of IEEE 754's binary16: a sign, 5 bits of exponent, and 10 of
-// fraction. They have about 3.3 decimal digits and reach 65504; the least is 2^-24.
+// Package float16 implements the numbers of IEEE 754's binary16: a sign, 5 bits of exponent, and 10
+// of fraction. They have about 3.3 decimal digits. The largest is 65504, and the smallest positive
+// one 2^-24.
 package float16
 
 import (
@@ -7,14 +8,14 @@ import (
 	"strconv"
 )
 
-// float16 is named as its dtype is written.
+// float16 has the name of its dtype.
 type float16 uint16
 
-// Number is a float16, as its bits.
+// Number is the bits of a float16.
 type Number = float16
 
-// The fields of a Number, and where float32 begins to round to an infinity and to numbers with an
-// exponent.
+// The fields of a Number, and the float32 bounds from which on numbers round to an infinity, and to
+// normal numbers.
 const (
 	signBit   = 0x8000
 	infinite  = 0x7c00
@@ -26,9 +27,9 @@ const (
 	rebias    = 127 - 15
 )
 
-// Round is x rounded to the nearest Number, ties to the even one. What is past the largest one by
-// half a step or more becomes infinite, NaN stays NaN with its sign, and subnormal numbers stay
-// (IEEE 754's roundTiesToEven). Of a NaN the upper bits of the payload are kept.
+// Round returns x rounded to the nearest Number, ties to even (IEEE 754's roundTiesToEven). Values
+// beyond the largest Number by half a step or more become infinite, NaN stays NaN with its sign and
+// the upper bits of its payload, and subnormal numbers are kept.
 func Round(x float32) Number {
 	b := math.Float32bits(x)
 	sign := Number(b>>16) & signBit
@@ -37,17 +38,17 @@ func Round(x float32) Number {
 		return sign | infinite | quiet | Number(b>>13)&fraction
 	case b >= tooLarge:
 		return sign | infinite
-	case b < leastFull: // from 0.5 to 1 the places of float32 are 2^-24 apart, as these numbers are
+	case b < leastFull: // float32 values from 0.5 to 1 are 2^-24 apart, as these numbers are
 		return sign | Number(math.Float32bits(math.Float32frombits(b)+0.5)-half)
 	}
 	b -= rebias << 23
 	return sign | Number((b+0xfff+b>>13&1)>>13)
 }
 
-// String is the shortest decimal that float32 reads as n.
+// String returns the shortest decimal that parses to n as a float32.
 func (n float16) String() string { return strconv.FormatFloat(float64(n.Float32()), 'g', -1, 32) }
 
-// Float32 is n's number, which float32 has exactly.
+// Float32 returns n as a float32, which is exact.
 func (n float16) Float32() float32 {
 	sign, b := uint32(n&signBit)<<16, uint32(n&^signBit)<<13
 	switch n & infinite {

@@ -1,6 +1,6 @@
-// Package hosts refuses requests for names that are not the server's own. A page of another site can
-// make its name lead to this machine (DNS rebinding), so that a browser lets it read what a server on
-// localhost answers; but the request still has that name.
+// Package hosts refuses HTTP requests for host names that are not the server's own. A page of
+// another site can make its name resolve to this machine (DNS rebinding), so that the browser lets
+// the page read the answers of a server on localhost. Such a request still carries the other name.
 package hosts
 
 import (
@@ -12,9 +12,10 @@ import (
 	"strings"
 )
 
-// Check passes the requests on to next whose Host is localhost, a loopback address, the address at which
-// the request came in, or one of the names, with any port. Others get status 403. "::" and "0.0.0.0",
-// which listeners have as addresses, pass too: no name is looked up for an address.
+// Check passes a request on to next if its Host is localhost, a loopback address, the address at
+// which the request came in, or one of the names, with any port. Other requests get status 403.
+// "::" and "0.0.0.0", the addresses of some listeners, pass too, because an address needs no name
+// look-up.
 func Check(next http.Handler, names ...string) http.Handler {
 	known := []string{"localhost"}
 	for _, n := range names {
@@ -31,7 +32,8 @@ func Check(next http.Handler, names ...string) http.Handler {
 	})
 }
 
-// withoutPort is the name or the address in "name:port", "name", "[address]:port" or "[address]".
+// withoutPort returns the name or address in "name:port", "name", "[address]:port" or "[address]",
+// in lower case.
 func withoutPort(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -1,6 +1,7 @@
 //go:build !invariants
 
-// Package invariants says whether the program checks its own data structures: build tag invariants.
+// Package invariants selects, by the build tag invariants, whether the program checks its own data
+// structures.
 package invariants
 
 // Enabled reports whether checks are on.

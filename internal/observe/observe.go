@@ -1,27 +1,28 @@
-// Package observe combines several observers of one kind into one. memcache and transfer each have an
-// observer interface of their own, of the same shape.
+// Package observe combines several observers of one kind into one. memcache and transfer each have
+// an observer interface of their own, of the same shape.
 package observe
 
 import "context"
 
-// Operation is what an observer follows from its start to its end. Info describes how it ended.
+// Operation is an operation that an observer follows from its start to its end. Info describes its
+// outcome.
 type Operation[Info any] interface {
 	comparable
 	// End is called once.
 	End(Info)
 }
 
-// Observer is called at the start of each operation. It returns the context for what the operation calls,
-// and the zero Run if it doesn't follow this operation.
+// Observer is called at the start of each operation. It returns the context for calls inside the
+// operation, and the zero Run if it doesn't follow the operation.
 type Observer[Op, Run any] interface {
 	comparable
 	// Start is called before the operation.
 	Start(context.Context, Op) (context.Context, Run)
 }
 
-// All returns an observer that calls those in list that are not nil, in their order, and ends their
-// operations in the opposite order. Each gets the context that the one before it returned. All returns nil
-// if there are none. O and Run must be interface types.
+// All returns an observer that calls the non-nil observers of list in their order, and ends their
+// operations in reverse order. Each gets the context that the one before it returned. All returns
+// nil if there are none. O and Run must be interface types.
 func All[Info, Op any, Run Operation[Info], O Observer[Op, Run]](list []O) O {
 	var none O
 	var all observers[Info, Op, Run, O]

@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// Kind is what a handle is.
+// Kind is the kind of a handle.
 type Kind uint8
 
 // The kinds of handles.
@@ -32,10 +32,10 @@ var kinds = [...]string{"device memory", "pinned memory", "registered slice", "r
 	"mapping", "event", "timed event", "stream", "graph", "module", "communicator",
 	"reclaimer", "observer"}
 
-// String is the kind in words.
+// String returns the kind in words.
 func (k Kind) String() string { return kinds[k] }
 
-// EventKind is the kind of an event.
+// EventKind returns the kind of an event.
 func EventKind(timed bool) Kind {
 	if timed {
 		return TimedEvent
@@ -43,8 +43,8 @@ func EventKind(timed bool) Kind {
 	return Event
 }
 
-// depth is how many callers of a call site are kept: as many as let a map hold an entry in place,
-// so that opening and closing a handle allocates nothing.
+// depth is the number of callers of a call site that are kept. With at most 14 a map stores entries
+// in place, so that opening and closing a handle needs no Go allocation.
 const depth = 14
 
 type site struct {
@@ -52,19 +52,20 @@ type site struct {
 	n   uint8
 }
 
-// note makes s the call site, without so many of the innermost callers.
+// note stores the call site in s, without the skip innermost callers.
 func (s *site) note(skip int) { s.n = uint8(runtime.Callers(skip+2, s.pcs[:])) }
 
-// Ledger records the open handles of one device or cache, or is that of a task, which has none. It
-// is safe for concurrent use, and its nil value records nothing.
+// Ledger records the open handles of one device or cache. The ledger of a task has no handles. A
+// Ledger is safe for concurrent use. The nil *Ledger records nothing.
 type Ledger struct {
 	what   string
 	device uint64
 	made   site
 
-	mu     sync.Mutex               // a leaf
-	open   map[unsafe.Pointer]entry // the key keeps the handle alive, so that its address stays its own
-	site   site                     // of Add: scratch, which would escape from its stack
+	mu sync.Mutex // a leaf in the lock order
+	// the key keeps the handle alive, so that its address is not reused
+	open   map[unsafe.Pointer]entry
+	site   site // scratch of Add, which would escape from the stack
 	closed bool
 
 	next *Ledger // in watched
@@ -75,7 +76,7 @@ type entry struct {
 	kind   Kind
 }
 
-// watched lists the ledgers that are open, or were closed with open handles.
+// watched lists the ledgers that are open, or that were closed with open handles.
 var watched struct {
 	mu    sync.Mutex
 	on    bool
@@ -89,7 +90,7 @@ func Watch() {
 	watched.on = true
 }
 
-// New returns a ledger for what belongs to the device with that ID, or nil before [Watch].
+// New returns a ledger for an owner that belongs to the device with that ID, or nil before [Watch].
 func New(what string, device uint64) *Ledger {
 	if race.Enabled {
 		return nil
@@ -105,7 +106,7 @@ func New(what string, device uint64) *Ledger {
 	return l
 }
 
-// Add records a handle that was opened.
+// Add records an opened handle.
 func (l *Ledger) Add(k Kind, handle unsafe.Pointer) {
 	if l != nil {
 		l.add(k, handle)
@@ -121,8 +122,8 @@ func (l *Ledger) add(k Kind, handle unsafe.Pointer) {
 	}
 }
 
-// Remove records that the handle was closed. A handle that is not open is ignored: handles may be
-// closed twice, and after their device.
+// Remove records that the handle was closed. It ignores a handle that is not open, because handles
+// may be closed twice, and after their device.
 func (l *Ledger) Remove(handle unsafe.Pointer) {
 	if l != nil {
 		l.remove(handle)
@@ -137,8 +138,8 @@ func (l *Ledger) remove(handle unsafe.Pointer) {
 	}
 }
 
-// Close ends the ledger, as its device or cache closes. Handles that are open then stay in it for
-// [Take]; with excused they are forgotten, because a device that has failed takes none back.
+// Close ends the ledger when its device or cache closes. Handles that are still open stay in it for
+// [Take]. With excused they are dropped, because a failed device closes no handles.
 func (l *Ledger) Close(excused bool) {
 	if l == nil {
 		return
@@ -152,7 +153,8 @@ func (l *Ledger) Close(excused bool) {
 	}
 }
 
-// take removes the first ledger from watched that is asked for; nil: there is none.
+// take removes the first ledger in watched for which asked returns true, and returns it; nil: there
+// is none.
 func take(asked func(*Ledger) bool) *Ledger {
 	watched.mu.Lock()
 	defer watched.mu.Unlock()

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Left is a handle that was open when its device or cache was closed, or a device, a cache or a
-// task that is open.
+// Left is a handle that was still open when its device or cache was closed, or a device, cache or
+// task that was not closed.
 type Left struct {
-	Kind  Kind   // unless Never
-	Never bool   // it is a device, cache or task that was not closed
+	Kind  Kind   // if not Never
+	Never bool   // a device, cache or task was not closed
 	of    string // such as "host device"
 	site  site
 }
 
-// Take returns what is left of the device with that ID, 0: of all devices, and forgets it.
+// Take returns and removes the remaining records of the device with that ID, 0: of all devices.
 func Take(device uint64) (left []Left) {
 	for {
 		l := takeOf(device)
@@ -26,7 +26,7 @@ func Take(device uint64) (left []Left) {
 	}
 }
 
-// Excuse forgets what is left of the device with that ID, and what it opens later.
+// Excuse drops the remaining records of the device with that ID, and ignores what it opens later.
 func Excuse(device uint64) {
 	for l := takeOf(device); l != nil; l = takeOf(device) {
 		l.Close(true)
@@ -51,12 +51,12 @@ func (l *Ledger) left() (left []Left) {
 
 const module = "github.com/cistern-ml/cistern/"
 
-// within are the packages whose frames are the way to the ledger instead of the opener.
+// within lists the function prefixes of frames between the opener and the ledger.
 var within = []string{module + "internal/opened.", module + "device.", module + "device/host.",
 	module + "device/null.", module + "device/cuda.", module + "memcache.(*Cache).On", module + "memcache.New",
 	module + "trace.(*Profiler).StartStep", module + "internal/dev/cisterntest/failtest.(", "reflect."}
 
-// frames are the callers, the innermost first, without those within a device.
+// frames returns the callers, the innermost first, from the first one that is not within a device.
 func (s site) frames() []runtime.Frame {
 	var out []runtime.Frame
 	for all := runtime.CallersFrames(s.pcs[:s.n]); ; {
@@ -74,10 +74,10 @@ func (s site) frames() []runtime.Frame {
 	}
 }
 
-// Cache reports whether it is a cache that was not closed.
+// Cache reports whether l is a cache that was not closed.
 func (l Left) Cache() bool { return l.Never && l.of == "cache" }
 
-// ByTest reports whether a test's own code opened it: a file _test.go, or a package of tests below
+// ByTest reports whether a test's own code opened l: a file _test.go, or a package of tests below
 // internal/dev.
 func (l Left) ByTest() bool {
 	f := l.site.frames()
@@ -89,7 +89,7 @@ func ofTest(f runtime.Frame) bool {
 		strings.HasPrefix(f.Function, module+"device/devicetest.")
 }
 
-// String is the handle with the place that opened it, and the test's place on the way there.
+// String names the handle, the place that opened it, and the test's place among its callers.
 func (l Left) String() string {
 	var b strings.Builder
 	if l.Never {

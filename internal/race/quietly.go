@@ -2,12 +2,13 @@ package race
 
 import "unsafe"
 
-// Quietly returns what wait returns, and in race builds hides what wait learned: an edge from there would hide the
-// event that the caller's own work lacks. An error is passed on with its edge.
+// Quietly returns the results of wait. In race builds it hides the happens-before edge from wait,
+// which would otherwise hide that the caller's own work lacks an event. An error is returned with
+// its edge.
 //
-// wait may be any code. In race builds it runs on a goroutine of its own: between [Disable] and [Enable] the
-// detector would not see the locks of what it calls either, such as those of a context or of package fmt, and
-// report them.
+// wait may be any code. In race builds it runs on a goroutine of its own. Between [Disable] and
+// [Enable] the detector would also miss the locks of the functions that wait calls, such as those
+// of a context or of package fmt, and report races.
 func Quietly[T any](wait func() (T, error)) (T, error) {
 	if !Enabled {
 		return wait()

@@ -11,21 +11,21 @@ import (
 
 // Segment is a segment, or an expandable segment from its first mapped byte on. Sizes are bytes.
 type Segment struct {
-	Context    context.Context // carries the private pool, if the segment is of one
+	Context    context.Context // carries the private pool, if the segment belongs to one
 	Stream     device.Stream
-	Small      bool // of the pool of small blocks
+	Small      bool // in the pool of small blocks
 	Expandable bool
 	Range      int64   // of an expandable segment: its addresses, a multiple of its granule
 	Pieces     []Piece // by address, contiguous
 }
 
-// State is what a piece of a segment is.
+// State is the state of a piece of a segment.
 type State uint8
 
 // The states of a piece.
 const (
 	Used     State = iota
-	Free           // no neighbour is free
+	Free           // its neighbours are not free
 	Unmapped       // whole granules of an expandable segment, and not its end
 )
 
@@ -37,7 +37,8 @@ type Piece struct {
 	Block     any   // set for a used piece: the memcache.Block
 }
 
-// UnknownRequest is the requested size that a free piece keeps from an earlier hand-out.
+// UnknownRequest is the requested size that a restored free piece has, because its earlier
+// allocation is unknown.
 const UnknownRequest = -1
 
 // Into fills an empty *memcache.Cache with the segments. It calls the device's Alloc or Reserve

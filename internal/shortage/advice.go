@@ -6,29 +6,31 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// Books are the memory of a cache when a request of the stream and pool found none. Sizes are bytes.
+// Books describes the memory of a cache when a request of the stream and pool found none. Sizes are
+// bytes.
 type Books struct {
-	Bytes   int64 // the request, rounded
-	Segment int64 // the driver was asked for
+	Bytes   int64 // the rounded request
+	Segment int64 // the size requested from the driver
 	Stream  uint64
 	Pool    string // "": the default pool
 	Small   bool
 
-	Free     int64 // the device's
-	Refused  bool  // by the driver
+	Free     int64 // the device's free memory
+	Refused  bool  // the driver refused the request
 	Limit    int64 // -1: none
 	Reserved int64
 	Segments []Segment
 
-	// Lends: Lender is a stream with a free block that serves the request if the option
-	// reuse_across_streams is on. It is off, and can be on.
+	// Lends: the stream Lender has a free block that would serve the request with the option
+	// reuse_across_streams, which is off and can be turned on.
 	Lends  bool
 	Lender uint64
-	// Granule is the unit of expandable segments for large requests; 0: they are on or can't be.
+	// Granule is the unit of expandable segments for large requests; 0: they are already on, or not
+	// available.
 	Granule int64
 	// Splits: blocks of any size are split (max_split_size_mb is not set).
 	Splits bool
-	// IdleGC: garbage_collection_threshold is set, and does nothing, since there is no limit.
+	// IdleGC: garbage_collection_threshold is set but has no effect, because there is no limit.
 	IdleGC bool
 }
 
@@ -36,7 +38,7 @@ type Books struct {
 type Segment struct {
 	Stream     uint64
 	Pool       string // "": the default pool
-	Kept       bool   // a free one stays until a call of the pool's EmptyCache, or of the cache's
+	Kept       bool   // if free, it stays until EmptyCache of the pool or of the cache
 	Small      bool
 	Expandable bool
 	Blocks     []Block
@@ -48,9 +50,9 @@ type Block struct {
 	Used  bool // or pending
 }
 
-// Advise names the first of a call, an option or a limit that would have served the request, as far as the
-// books tell. The first three are certain. Expandable segments and max_split_size_mb change how earlier
-// requests are placed, so that the books show only that the memory is enough.
+// Advise names the first call, option or limit that would have served the request, according to the
+// books. The first three are certain. Expandable segments and max_split_size_mb also change the
+// placement of earlier requests, so the books only show that the memory suffices.
 func (b *Books) Advise() string {
 	text := b.served()
 	switch {
@@ -87,7 +89,7 @@ func (b *Books) served() string {
 	return ""
 }
 
-// headroom is what the driver and the limit would still give.
+// headroom returns how many bytes the driver and the limit still allow.
 func (b *Books) headroom() int64 {
 	bytes := b.Free
 	if b.Refused {
@@ -99,7 +101,7 @@ func (b *Books) headroom() int64 {
 	return max(bytes, 0)
 }
 
-// keptPool is the pool whose EmptyCache would return the most.
+// keptPool returns the pool whose EmptyCache would return the most bytes.
 func (b *Books) keptPool() (pool string, bytes int64) {
 	kept := make(map[string]int64)
 	for i := range b.Segments {
@@ -115,8 +117,9 @@ func (b *Books) keptPool() (pool string, bytes int64) {
 	return pool, bytes
 }
 
-// packed is what expandable segments would reserve if the used blocks of each stream, pool and kind stood
-// side by side, with the request among them, and one granule more for the holes of large ones.
+// packed returns what expandable segments would reserve if the used blocks of each stream, pool and
+// kind were contiguous, together with the request, plus one granule for the holes between large
+// blocks.
 func (b *Books) packed() (bytes int64) {
 	type home struct {
 		stream uint64
@@ -144,8 +147,8 @@ func (b *Books) packed() (bytes int64) {
 	return bytes
 }
 
-// splitLimit is a max_split_size_mb with which a segment that is large enough would be whole, and the blocks
-// in it in segments of their own; 0: there is none.
+// splitLimit returns a max_split_size_mb with which a segment that is large enough would be whole,
+// and the blocks in it would be in segments of their own; 0: there is none.
 func (b *Books) splitLimit() int64 {
 	if !b.Splits || b.Small || b.Segment < sizes.LargeSegment {
 		return 0
@@ -164,7 +167,7 @@ func (b *Books) splitLimit() int64 {
 		}
 		limit := max(largest+1, sizes.LargeSegment)
 		mib := (limit + 1<<20 - 1) >> 20
-		elsewhere := (moved/sizes.LargeSegment + 2) * sizes.LargeSegment // one more for their holes
+		elsewhere := (moved/sizes.LargeSegment + 2) * sizes.LargeSegment // one more for holes
 		if mib<<20 <= b.Segment && b.Segment+elsewhere <= s.bytes()+b.headroom() {
 			return mib
 		}

@@ -1,5 +1,5 @@
-// Package shortage explains why a request found no memory, in at most five lines, and which option or call
-// would have served it. Errors, pages and forecasts share it; it knows figures alone.
+// Package shortage explains in at most five lines why a request found no memory, and which option
+// or call would have served it. Errors, pages and forecasts share it. It works on figures alone.
 package shortage
 
 import (
@@ -9,32 +9,35 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// Shortage is a request that found no memory, and where the memory was at that moment. Sizes are bytes.
+// Shortage describes a request that found no memory, and where the memory was at that moment. Sizes
+// are bytes.
 type Shortage struct {
 	Device    string
 	Label     string // of the request: module and category; "": unknown
 	Requested int64
-	Segment   int64 // the driver was asked for
-	Total     int64 // the device has
-	Free      int64 // of Total; -1: unknown
-	Limit     int64 // the cache may reserve; -1: no limit
-	Reserved  int64 // by the cache
-	Allocated int64 // of Reserved
-	Pending   int64 // of Reserved: freed, and in use by a recorded stream
+	Segment   int64 // the size requested from the driver
+	Total     int64 // the device's memory
+	Free      int64 // the free part of Total; -1: unknown
+	Limit     int64 // what the cache may reserve; -1: no limit
+	Reserved  int64 // reserved by the cache
+	Allocated int64 // the allocated part of Reserved
+	Pending   int64 // the part of Reserved that was freed and is in use by a recorded stream
 
-	// The rest of Reserved is free, but not for this request.
+	// The rest of Reserved is free, but did not serve this request.
 	Largest      int64 // the largest free block of the request's stream, pool and sizes
-	OtherStreams int64 // of the pool and sizes, on other streams
-	OtherSizes   int64 // of the pool, for small requests if this one is large, or for large ones
-	OtherPools   int64
-	Graphs       int64 // of OtherPools: graphs use it
+	OtherStreams int64 // free in the same pool and sizes, on other streams
+	// OtherSizes is free in the same pool, for small requests if this one is large, or the reverse.
+	OtherSizes int64
+	OtherPools int64
+	Graphs     int64 // the part of OtherPools that graphs use
 
 	Advice  string // see Advise
 	Holders []string
-	Waited  string // how long the request waited, and why no longer; "": it did not
+	Waited  string // how long the request waited, and why it stopped; "": it did not wait
 }
 
-// Lines are the explanation: the request, the device, the cache, the advice and the largest holders.
+// Lines returns the explanation: the request, the device, the cache, the advice and the largest
+// holders.
 func (s *Shortage) Lines() []string {
 	lines := []string{s.request(), s.device(), s.cache()}
 	if s.Advice != "" {

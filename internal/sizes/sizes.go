@@ -1,17 +1,18 @@
-// Package sizes has the sizes of PyTorch's allocator, in bytes: of the cache and of the replay, which
-// reasons about a cache with unknown limits. (The model of the tests has its own, to find what is wrong here.)
+// Package sizes defines the sizes of PyTorch's allocator, in bytes, for the cache and for the
+// replay, which simulates caches with unknown limits. (The model of the tests has its own, so that
+// it can detect errors here.)
 package sizes
 
 import "fmt"
 
-// What PyTorch 2.11 does without options.
+// PyTorch 2.11's sizes without options.
 const (
 	MinBlock     = 512      // every block is a multiple of this
-	SmallLimit   = 1 << 20  // up to this a request is served from the small pool
+	SmallLimit   = 1 << 20  // requests up to this size use the small pool
 	SmallSegment = 2 << 20  // a segment of the small pool
-	MinLarge     = 10 << 20 // from this on a request gets a segment of its own
+	MinLarge     = 10 << 20 // requests from this size on get a segment of their own
 	LargeSegment = 20 << 20 // the segment for requests between SmallLimit and MinLarge, by default
-	RoundLarge   = 2 << 20  // segments of their own are multiples of this
+	RoundLarge   = 2 << 20  // the unit of these segments
 )
 
 // Format prints bytes as PyTorch's messages do.
