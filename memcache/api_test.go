@@ -9,10 +9,10 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// What follows is compiled, not run: it writes down how other parts of the project, some of them to come,
-// call this package, so that it need not change for them.
+// The following functions are compiled and not run. They record how other parts of the project,
+// some of them planned, call this package, so that its API need not change for them.
 
-// A pool is named by the context, as scopes are. Blocks go back to it by themselves.
+// The context selects a pool, as it selects a scope. Blocks return to their pool by themselves.
 func inPool(ctx context.Context, c *memcache.Cache, s device.Stream) error {
 	pool, err := c.NewPool(memcache.PoolOptions{UseOnOOM: true, NoSplit: true})
 	if err != nil {
@@ -23,8 +23,8 @@ func inPool(ctx context.Context, c *memcache.Cache, s device.Stream) error {
 	return errors.Join(errA, errB, b.Free(), pool.Release(), a.Free(), pool.EmptyCache(ctx))
 }
 
-// A capture allocates from its pool on the captured stream, and frees as everybody does; what RecordStream
-// and Free defer until the capture ends is the cache's affair.
+// A capture allocates from its pool on the captured stream, and frees as usual. The cache defers
+// RecordStream and Free where necessary until the capture ends.
 func capture(ctx context.Context, c *memcache.Cache, captured, other device.Stream, begin, end func(device.Stream) error, pool *memcache.Pool) error {
 	if err := begin(captured); err != nil {
 		return err
@@ -36,7 +36,7 @@ func capture(ctx context.Context, c *memcache.Cache, captured, other device.Stre
 	return errors.Join(b.RecordStream(other), b.Free(), end(captured))
 }
 
-// Waiting for memory that others will free is a matter of the context's deadline and of a reclaimer.
+// A request waits for memory that others will free by its context's deadline and a reclaimer.
 func waitForMemory(c *memcache.Cache, s device.Stream, freed <-chan int64) (memcache.Block, error) {
 	remove := c.OnPressure(func(ctx context.Context, need int64) int64 {
 		select {
@@ -68,8 +68,8 @@ func twoDevices(ctx context.Context, c0, c1 *memcache.Cache, s0, s1 device.Strea
 	return step0.Own().Peak + step1.Own().Peak, errors.Join(err0, err1, b0.FreeContext(ctx), b1.FreeContext(ctx))
 }
 
-// The gorgonia engine keeps blocks by address: Block is comparable and tells its address and size without a
-// lock, and the context is the engine's own.
+// The gorgonia engine stores blocks by address: Block is comparable and returns its address and
+// size without a lock. The engine uses a context of its own.
 type engine struct {
 	cache  *memcache.Cache
 	stream device.Stream

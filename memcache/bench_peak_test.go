@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// BenchmarkRisingPeak hands out blocks of which each raises the peak, and frees them: what a program pays while it grows, an
-// allocation and a free.
+// BenchmarkRisingPeak allocates blocks that each raise the peak, and frees them: the cost of an
+// allocation and a free while a program grows.
 func BenchmarkRisingPeak(b *testing.B) {
 	for _, blocks := range []int{60, 10_000} {
 		b.Run(fmt.Sprintf("blocks=%d", blocks), func(b *testing.B) {
@@ -27,7 +27,8 @@ func BenchmarkRisingPeak(b *testing.B) {
 	}
 }
 
-// BenchmarkPeakProfile asks who held the peak: a walk over all blocks, which each new peak would cost if the answer was kept.
+// BenchmarkPeakProfile computes the owners of the peak by a walk over all blocks. Each new peak
+// would cost that much if the result was stored.
 func BenchmarkPeakProfile(b *testing.B) {
 	for _, blocks := range []int{60, 10_000} {
 		b.Run(fmt.Sprintf("blocks=%d", blocks), func(b *testing.B) {

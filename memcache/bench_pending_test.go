@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkBesidePending is a pair while blocks of so many other streams wait for events of as many more.
+// BenchmarkBesidePending allocates and frees while blocks of n other streams wait for events of n
+// more streams.
 func BenchmarkBesidePending(b *testing.B) {
 	for _, n := range []uint64{0, 1, 16} {
 		b.Run(fmt.Sprintf("streams=%d", n), func(b *testing.B) {
@@ -36,8 +37,8 @@ func BenchmarkBesidePending(b *testing.B) {
 	}
 }
 
-// BenchmarkBesideSnapshot is a pair while another goroutine takes a snapshot with 2^20 entries of history after the other: how
-// long the slowest of a thousand pairs takes, and the slowest of all.
+// BenchmarkBesideSnapshot allocates and frees while another goroutine takes snapshots with 2^20
+// history entries in a loop. It reports the slowest of a thousand pairs, and the slowest of all.
 func BenchmarkBesideSnapshot(b *testing.B) {
 	const entries = 1 << 20
 	c, dev := newCache(b, Config{})

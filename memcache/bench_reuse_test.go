@@ -11,9 +11,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// BenchmarkReuseAcrossStreams says when it pays that streams wait for each other's memory: the time of an iteration, the peak of what is reserved, and
-// how often the host waited. In "hand-over" one stream makes blocks that a slower one reads, and is ahead of it; in "turns" sixteen streams, as those of
-// requests to a service, take turns at blocks that each frees at once. CISTERN_TEST_DEVICE chooses the device.
+// BenchmarkReuseAcrossStreams measures when reuse across streams pays: the time of an iteration,
+// the peak of the reserved bytes, and how often the host waited. In "hand-over" one stream makes
+// blocks that a slower one reads, and runs ahead of it. In "turns" sixteen streams, such as those
+// of requests to a service, take turns at blocks that each frees at once. CISTERN_TEST_DEVICE
+// selects the device.
 func BenchmarkReuseAcrossStreams(b *testing.B) {
 	const bytes = 16 << 20
 	for _, work := range []struct {

@@ -48,7 +48,7 @@ func BenchmarkAllocFree(b *testing.B) {
 	}
 }
 
-// BenchmarkMemoryAllocated reads a figure of the whole cache, which is a word of each stream.
+// BenchmarkMemoryAllocated reads a figure of the whole cache, which is one word per stream.
 func BenchmarkMemoryAllocated(b *testing.B) {
 	for _, streams := range []uint64{1, 8, 64} {
 		b.Run(fmt.Sprintf("streams=%d", streams), func(b *testing.B) {
@@ -87,7 +87,7 @@ func BenchmarkRotating(b *testing.B) {
 	}
 }
 
-// BenchmarkNestedScopes has a block in so many scopes inside of each other.
+// BenchmarkNestedScopes allocates a block in n nested scopes.
 func BenchmarkNestedScopes(b *testing.B) {
 	for _, scopes := range []int{0, 1, 16} {
 		b.Run(fmt.Sprintf("scopes=%d", scopes), func(b *testing.B) {
@@ -191,7 +191,8 @@ func BenchmarkChurn(b *testing.B) {
 	}
 }
 
-// BenchmarkHoles allocates and frees 1 KiB where so many free blocks of another size lie between live ones.
+// BenchmarkHoles allocates and frees 1 KiB where n free blocks of another size lie between live
+// ones.
 func BenchmarkHoles(b *testing.B) {
 	for _, n := range []int{4 << 10, 16 << 10, 64 << 10} {
 		b.Run(fmt.Sprintf("free/%d", n), func(b *testing.B) {
@@ -222,8 +223,8 @@ func BenchmarkHoles(b *testing.B) {
 	}
 }
 
-// BenchmarkStrides allocates and frees 1 KiB where 20,000 free blocks of that size lie so many bytes apart, in one range of
-// addresses.
+// BenchmarkStrides allocates and frees 1 KiB in one range of addresses with 20,000 free blocks of
+// that size at a fixed distance.
 func BenchmarkStrides(b *testing.B) {
 	for _, stride := range append([]int64{499_712 - 512, 499_712 + 512}, strides...) {
 		if stride <= 1<<10 || stride > 4*mib {
@@ -260,7 +261,7 @@ func BenchmarkStrides(b *testing.B) {
 	}
 }
 
-// BenchmarkReplay repeats what the callers of a recorded workload did, on one stream; ns/op is for one call.
+// BenchmarkReplay repeats the calls of a recorded workload on one stream; ns/op is for one call.
 func BenchmarkReplay(b *testing.B) {
 	for _, name := range []string{"mnist_cnn", "resnet50", "gpt2", "segmentation"} {
 		b.Run(name, func(b *testing.B) {
@@ -326,8 +327,9 @@ func callsOf(b *testing.B, file string) (calls []call, slots int) {
 	return calls, slots
 }
 
-// strides are distances of blocks, as in the tests of package placement: some that programs have, multiples of 512 near the Fibonacci fractions of powers of two,
-// and those at which one multiplication by the golden ratio, or by another common constant, grows evenly.
+// strides are distances of blocks, as in the tests of package placement: some of real programs,
+// multiples of 512 near the Fibonacci fractions of powers of two, and those at which one
+// multiplication by the golden ratio, or by another common constant, grows evenly.
 var strides = []int64{
 	512, 1024, 1536, 2048, 4096, 12_288, 65_536, 499_712, 1 << 20, 2 << 20, 20 << 20, 3 << 20, 512 * 987, 512 * 1597,
 	512 * 46_368, 512 * 121_393, 512 * 6_765, 512 * 10_946, 512 * 17_711, 999_424, 1_499_136, 1 << 32, 1<<32 + 512, 1 << 40,

@@ -13,8 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestGrowthBesideHits: one goroutine grows the segment of a stream from a free block at its end, and now and then fails,
-// while another one allocates and frees on the same stream, from a hole.
+// TestGrowthBesideHits: one goroutine grows the segment of a stream from a free block at its end,
+// and sometimes fails, while another one allocates and frees in a hole on the same stream.
 func TestGrowthBesideHitsConcurrentSafe(t *testing.T) {
 	c, dev := newCache(t, Config{ExpandableSegments: true})
 	s := dev.stream(1)
@@ -39,7 +39,8 @@ func TestGrowthBesideHitsConcurrentSafe(t *testing.T) {
 		if call != "Map" {
 			return nil
 		}
-		for before := hits.Load(); hits.Load() < before+20 && !stop.Load(); { // hits while it maps, however busy the machine is
+		// hits while it maps, however busy the machine is
+		for before := hits.Load(); hits.Load() < before+20 && !stop.Load(); {
 			time.Sleep(20 * time.Microsecond)
 		}
 		if fails {
@@ -60,8 +61,8 @@ func TestGrowthBesideHitsConcurrentSafe(t *testing.T) {
 	require.NoError(t, c.check())
 }
 
-// TestReclaimersComeAndGo while requests fail and ask them. The short form has fewer requests, and
-// hundreds of reclaimers come and go meanwhile all the same.
+// TestReclaimersComeAndGo while requests fail and call them. The short form has fewer requests, but
+// still hundreds of reclaimers.
 func TestReclaimersComeAndGoConcurrentSafe(t *testing.T) {
 	c, s, _ := pressed(t)
 	c.OnPressure(func(context.Context, int64) int64 { time.Sleep(10 * time.Microsecond); return 0 })

@@ -8,7 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// TestBlocks: the blocks of a launch are recorded and freed together, whatever was freed before.
+// TestBlocks: the blocks of a launch are recorded and freed together, except those that were freed
+// before.
 func TestBlocks(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 40 * mib})
 	s, side := dev.stream(1), dev.stream(2)
@@ -45,7 +46,7 @@ func TestBlocks(t *testing.T) {
 	require.ErrorIs(t, lost.Free(), ErrClosed)
 }
 
-// TestBlocksAllocateNothing on the Go heap once there were as many.
+// TestBlocksAllocateNothing: a Blocks of known size makes no Go allocation.
 func TestBlocksAllocateNothing(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the checks allocate")

@@ -9,8 +9,8 @@ import (
 
 const mib = 1 << 20
 
-// TestPendingIsReclaimedUnderOOM: 100 blocks of 160 MB, each used by a stream that is behind, go through a
-// device that holds six of them.
+// TestPendingIsReclaimedUnderOOM: 100 blocks of 160 MB, each in use by a stream that is behind,
+// pass through a device with memory for six of them.
 func TestPendingIsReclaimedUnderOOM(t *testing.T) {
 	for _, config := range []Config{{}, {Exact: true}, {ExpandableSegments: true}, {ExpandableSegments: true, Exact: true}} {
 		c, dev := newCache(t, config)
@@ -54,8 +54,8 @@ func TestFractionBoundary(t *testing.T) {
 	mustAlloc(t, c, int64(total), s)
 }
 
-// TestBudget has 120 MB, in which three blocks of 40 MB fit and a fourth does not; when they are free one block of
-// 120 MB fits, whatever kinds of segments are in the free lists.
+// TestBudget: of 40 MB blocks three fit in 120 MB and a fourth does not. After they are freed one
+// block of 120 MB fits, with any kinds of free segments.
 func TestBudget(t *testing.T) {
 	for name, config := range map[string]Config{
 		"default":               {},
@@ -106,7 +106,8 @@ func TestCollectionInABudget(t *testing.T) {
 	}
 }
 
-// TestCollectionStopsAtTheTarget: once as much was returned as is reserved above the threshold, younger segments stay.
+// TestCollectionStopsAtTheTarget: younger segments stay once the bytes above the threshold were
+// returned.
 func TestCollectionStopsAtTheTarget(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5})
 	s := dev.stream(1)

@@ -42,7 +42,7 @@ func (p *caller) snapshot() error {
 	return nil
 }
 
-// check looks at the structure, and compares what the program knows.
+// check checks the structure, and compares it with the program's record.
 func (p *caller) check() error {
 	if err := p.cache.check(); err != nil {
 		return err
@@ -67,8 +67,9 @@ func (p *caller) check() error {
 	return nil
 }
 
-// fold adds to the digest what every allocator has in common: how many blocks are live, in which pool, what that was at the
-// peak, and how much was asked for. When a pending block is seen to be free depends on who misses.
+// fold adds figures that are the same for every allocator to the digest: how many blocks are live,
+// in which pool, their bytes at the peak, and the requested bytes. When a pending block is seen to
+// be free depends on which requests miss.
 func (p *caller) fold(st *Stats) {
 	add := func(list ...int64) {
 		for _, v := range list {
@@ -85,8 +86,8 @@ func (p *caller) fold(st *Stats) {
 	}
 }
 
-// end frees everything; then every byte must return to the device. With leak the cache is closed while blocks are
-// live.
+// end frees everything, and requires that every byte returns to the device. With leak it closes the
+// cache while blocks are live.
 func (p *caller) end(leak bool) error {
 	p.failures, p.fault = 0, 0
 	if p.remove != nil {
@@ -148,7 +149,7 @@ func (p *caller) end(leak bool) error {
 	return errors.Join(p.cache.Close(), p.endDevice())
 }
 
-// endDevice requires that the device has everything back.
+// endDevice requires that all memory was returned to the device.
 func (p *caller) endDevice() error {
 	for _, s := range p.streams {
 		s.finish()

@@ -59,7 +59,7 @@ func (p *caller) changePools(size, x byte) error {
 	return errors.Join(err, p.compare())
 }
 
-// refused makes calls that are errors, and change nothing.
+// refused makes calls that return errors and change nothing.
 func (p *caller) refused(x byte) error {
 	ended, cancel := context.WithCancel(p.ctx)
 	cancel()
@@ -112,7 +112,7 @@ func (p *caller) changeScopes(size byte) error {
 	return p.compare()
 }
 
-// endScopes ends the scopes from number n on, the outer ones first.
+// endScopes ends the scopes from index n on, the outer ones first.
 func (p *caller) endScopes(n int) (err error) {
 	for _, s := range p.scopes[n:] {
 		s.End()
@@ -125,7 +125,7 @@ func (p *caller) endScopes(n int) (err error) {
 	return err
 }
 
-// limit changes the limit around what the configuration has.
+// limit changes the limit near the configured one.
 func (p *caller) limit(size byte) {
 	if !p.o.tight {
 		return
@@ -142,7 +142,7 @@ func (p *caller) limit(size byte) {
 	}
 }
 
-// changeOptions changes all options that can change, or to what can't be.
+// changeOptions changes all options that can change, or tries invalid changes.
 func (p *caller) changeOptions(size, x byte) error {
 	r := rand.New(rand.NewPCG(uint64(size), uint64(x)))
 	c := p.cache.Config()
@@ -170,7 +170,7 @@ func (p *caller) changeOptions(size, x byte) error {
 	return p.compare()
 }
 
-// replaceStream closes a stream and makes another.
+// replaceStream closes a stream and creates another.
 func (p *caller) replaceStream(i int) error {
 	s := p.streams[i]
 	p.finish(i)
@@ -197,7 +197,7 @@ func (p *caller) reset(x byte) {
 	}
 }
 
-// reclaim registers a reclaimer that frees a few blocks, one at a time; or removes it.
+// reclaim registers a reclaimer that frees a few blocks one at a time, or removes it.
 func (p *caller) reclaim(x byte) {
 	if p.remove != nil {
 		p.remove()

@@ -13,9 +13,10 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/model"
 )
 
-// caller is one goroutine that uses a cache on a null device as a program says, and requires of every call what any
-// caller may rely on. A program is a list of words; what a word does depends on the words before it, never on where the
-// cache puts blocks, so that one program can run under many options.
+// caller is one goroutine that uses a cache on a null device according to a program, and checks
+// after every call all guarantees that callers may rely on. A program is a list of words. The
+// effect of a word depends on earlier words, never on the placement of blocks, so that one program
+// can run under many options.
 type caller struct {
 	o       setting
 	dev     *peerDevice
@@ -64,7 +65,7 @@ const (
 // opFault is the word of a failure.
 const opFault = 239
 
-// slot is what one variable of the program holds.
+// slot is one variable of the program.
 type slot struct {
 	b     Block
 	asked int64
@@ -73,7 +74,7 @@ type slot struct {
 	m     *model.Block // the twin's
 }
 
-// peerDevice is a null device whose memory others of its kind reach.
+// peerDevice is a null device whose memory other devices of its kind can access.
 type peerDevice struct{ *null.Device }
 
 func (d *peerDevice) Properties() device.Properties {
@@ -86,7 +87,7 @@ func (d *peerDevice) Properties() device.Properties {
 type heldStream struct {
 	*null.Stream
 	dev   *peerDevice
-	gates []*gate // what is queued last is behind them
+	gates []*gate // the gates before the work that was queued last
 }
 
 // gate holds up a stream.
@@ -102,7 +103,7 @@ func (s *heldStream) held() bool { return slices.ContainsFunc(s.gates, (*gate).h
 
 func (g *gate) holds() bool { return !g.open }
 
-// finish lets the stream, and those that it waits for, do what is queued.
+// finish completes the queued work of the stream, and of those that it waits for.
 func (s *heldStream) finish() {
 	for _, g := range s.gates {
 		g.open = true
@@ -161,7 +162,7 @@ func newCaller(o setting) (*caller, error) {
 	return p, nil
 }
 
-// renew makes a context that has not ended.
+// renew creates a context that has not ended.
 func (p *caller) renew() {
 	if p.cancel != nil {
 		p.cancel()
@@ -170,7 +171,7 @@ func (p *caller) renew() {
 	p.rescope()
 }
 
-// rescope makes the contexts of the innermost scope anew.
+// rescope creates the contexts of the innermost scope again.
 func (p *caller) rescope() {
 	p.ctx = p.root
 	if n := len(p.scopes); n > 0 {
@@ -196,7 +197,7 @@ func (p *caller) newStream(i int) error {
 	return nil
 }
 
-// contexts makes the contexts of the pools anew.
+// contexts creates the contexts of the pools again.
 func (p *caller) contexts() {
 	p.in = append(p.in[:0], p.ctx)
 	for _, pool := range p.pools {
@@ -204,7 +205,7 @@ func (p *caller) contexts() {
 	}
 }
 
-// before lets driver calls fail, and held streams go on that are waited for.
+// before fails driver calls, and releases held streams that are waited for.
 func (p *caller) before(c *null.Call) {
 	if c.Op == null.OpMap {
 		p.mapping = true
@@ -227,7 +228,8 @@ func (p *caller) before(c *null.Call) {
 		}
 	case null.OpSynchronize:
 		for _, s := range p.streams {
-			if s != nil && (s.ID() == c.Stream || p.o.config.ReuseAcrossStreams != ReuseNever) { // the stream may wait for any other
+			// the stream may wait for any other
+			if s != nil && (s.ID() == c.Stream || p.o.config.ReuseAcrossStreams != ReuseNever) {
 				s.finish()
 			}
 		}
@@ -244,8 +246,8 @@ func (p *caller) after(c null.Call) {
 	}
 }
 
-// judge is the error of a call during which the failure came. The call must have been told, and
-// nothing may have changed but what it had done before.
+// judge checks the error of a call during which the failure came. The call must have received the
+// failure, and nothing may have changed except what the call had completed before.
 func (p *caller) judge(err error) error {
 	cause := context.Canceled
 	if p.failed {
@@ -259,7 +261,7 @@ func (p *caller) judge(err error) error {
 	return p.check()
 }
 
-// run makes the calls of a program, and ends it.
+// run runs the calls of a program, and ends it.
 func (p *caller) run(words []uint32) (err error) {
 	for i, w := range words {
 		if err := p.step(w); err != nil {
@@ -319,7 +321,7 @@ func (p *caller) step(w uint32) error {
 	return err
 }
 
-// seldom makes the calls that programs make less often.
+// seldom makes the rarer calls.
 func (p *caller) seldom(op, size, x byte) error {
 	switch op {
 	case 242, 243:
@@ -366,10 +368,10 @@ func (p *caller) seldom(op, size, x byte) error {
 	return nil
 }
 
-// userOf is the number of a stream that uses memory: in half of the cases the last one.
+// userOf returns the number of a stream that uses memory: in half of the cases the last one.
 func userOf(x byte) int { return int(min(x%(2*callerStreams), callerStreams)) }
 
-// pool is the number of the pool that a request is for; 0: the default one.
+// pool returns the number of the request's pool; 0: the default one.
 func (p *caller) pool(x byte) int {
 	if n := int(x >> 5); n < len(p.in) {
 		return n
@@ -384,7 +386,7 @@ func (p *caller) compare() error {
 	return p.twin.compare()
 }
 
-// describe says what a word does.
+// describe describes the effect of a word.
 func describe(w uint32) string {
 	op, at, size, x := byte(w), int(byte(w>>8))%callerSlots, byte(w>>16), byte(w>>24)
 	switch {

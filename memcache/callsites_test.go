@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// where runs f in many ways: what is called from C is not among them.
+// where calls f in many ways, except through C.
 var where = map[string]func(f func()){
 	"here":     func(f func()) { f() },
 	"deferred": func(f func()) { defer f() },
@@ -61,7 +61,8 @@ func growStack(n int, f func()) (sum byte) {
 	return sum + large[n/2]
 }
 
-// TestCallSitesAreThoseOfTheRuntime, the first time and later, whichever way a place is reached.
+// TestCallSitesAreThoseOfTheRuntime, for the first and later calls, and for every way to reach a
+// call site.
 func TestCallSitesAreThoseOfTheRuntime(t *testing.T) {
 	var sites callSites
 	b := func() []uintptr { return sites.caller() }
@@ -104,7 +105,7 @@ func TestCallSites(t *testing.T) {
 	require.Equal(t, list[3], list[4])
 }
 
-// BenchmarkCallSite is the stack of a place that was seen before, 30 calls deep.
+// BenchmarkCallSite takes the stack of a known call site, 30 calls deep.
 func BenchmarkCallSite(b *testing.B) {
 	var sites callSites
 	recurse(30, func() {

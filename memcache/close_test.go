@@ -9,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// TestStatisticsAfterClose: whatever was leaked, nothing is in use of memory that went back, and what was allocated was
-// freed. The peaks stay.
+// TestStatisticsAfterClose: after Close the statistics count no memory in use, even after leaks,
+// and count it as freed. The peaks stay.
 func TestStatisticsAfterClose(t *testing.T) {
 	for _, config := range []Config{{}, {ExpandableSegments: true}, {MaxSplitSizeMB: 20}, {NoCaching: true}} {
 		c, dev := newCache(t, config)
@@ -57,8 +57,8 @@ func TestOversizeStatistics(t *testing.T) {
 	require.Equal(t, Stat{Peak: 2, Allocated: 2, Freed: 2}, c.Stats().OversizeSegments)
 }
 
-// TestRequestThatFindsTheCacheClosedWhileItGrows: it leaves everything as Close did, and blocks of closed streams still say
-// that the cache is closed.
+// TestRequestThatFindsTheCacheClosedWhileItGrows: the request changes nothing after Close, and
+// blocks of closed streams still return ErrClosed.
 func TestRequestThatFindsTheCacheClosedWhileItGrows(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s, other := dev.stream(1), dev.stream(2)

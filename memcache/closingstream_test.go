@@ -12,7 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// closingStream is a stream that is being closed: it refuses every call while its work goes on, until Close is over.
+// closingStream is a stream that is being closed: until Close is over it refuses every call while
+// its work continues.
 type closingStream struct {
 	*scriptedStream
 	entered chan struct{}
@@ -28,7 +29,8 @@ func (s *closingStream) Close() error {
 	return err
 }
 
-// TestFreeWhileARecordedStreamIsClosed waits for the stream's work: it is neither an error nor past the block.
+// TestFreeWhileARecordedStreamIsClosed: the free waits for the stream's work, returns no error, and
+// the block is not reused before.
 func TestFreeWhileARecordedStreamIsClosed(t *testing.T) {
 	for _, config := range []Config{{}, {NoCaching: true}} {
 		c, dev := newCache(t, config)
@@ -54,7 +56,7 @@ func TestFreeWhileARecordedStreamIsClosed(t *testing.T) {
 	}
 }
 
-// TestFreeWhileACloseFails: a stream that neither runs nor ends is an error.
+// TestFreeWhileACloseFails: a stream that neither runs nor closes is an error.
 func TestFreeWhileACloseFails(t *testing.T) {
 	c, dev := newCache(t, Config{NoCaching: true})
 	closing := &closingStream{scriptedStream: dev.stream(2), entered: make(chan struct{}, 1), leave: make(chan error, 1)}
@@ -65,7 +67,7 @@ func TestFreeWhileACloseFails(t *testing.T) {
 	require.Len(t, dev.live, 1, "the stream may use it")
 }
 
-// TestFreeWhileAHostStreamIsClosed does the same where the stream has work.
+// TestFreeWhileAHostStreamIsClosed does the same with work on the stream.
 func TestFreeWhileAHostStreamIsClosed(t *testing.T) {
 	for _, config := range []Config{{}, {NoCaching: true}} {
 		dev := cisterntest.Host(t, 64<<20)
@@ -88,7 +90,8 @@ func TestFreeWhileAHostStreamIsClosed(t *testing.T) {
 	}
 }
 
-// TestPeerThatIsBeingClosed: its events are refused while its work goes on, which a request and a flush await.
+// TestPeerThatIsBeingClosed: its events are refused while its work continues. A request and a flush
+// wait for that work.
 func TestPeerThatIsBeingClosed(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	far := &moody{scripted: newScripted(1 << 30)}
@@ -129,7 +132,7 @@ func TestPeerThatIsBeingClosed(t *testing.T) {
 	require.Zero(t, c.Stats().Active.All.Current-c.Stats().Allocation.All.Current)
 }
 
-// TestPeerThatFails uses memory no more, and keeps no block.
+// TestPeerThatFails: a failed peer uses no memory any more, and keeps no block pending.
 func TestPeerThatFails(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	far := &moody{scripted: newScripted(1 << 30)}

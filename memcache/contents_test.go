@@ -23,7 +23,7 @@ type numbered struct {
 	stream device.Stream
 }
 
-// words is the block's memory. A loop over words is some times faster than one over bytes.
+// words returns the block's memory. A loop over words is several times faster than one over bytes.
 func (n *numbered) words() []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(n.memory))), len(n.memory)/8)
 }
@@ -38,7 +38,7 @@ func (n *numbered) fill(s device.Stream) error {
 	}})
 }
 
-// check counts the words that hold something else.
+// check counts the words with another value.
 func (n *numbered) check(s device.Stream, wrong *int) error {
 	words := n.words()
 	return s.Launch(&device.Launch{Reads: []device.Range{n.Range(0, n.Size())}, Func: func() {
@@ -50,9 +50,9 @@ func (n *numbered) check(s device.Stream, wrong *int) error {
 	}})
 }
 
-// TestContentsOfManyBlocks makes 10,000 random calls, as PyTorch's fuzz of its allocator does, and
-// fewer in a short run. Each block is filled with its number, and checked when it is freed: half of
-// the time by a second stream, which the cache is only told of.
+// TestContentsOfManyBlocks makes 10,000 random calls, as PyTorch's fuzz test of its allocator does,
+// and fewer in a short run. Each block is filled with its number, and checked when it is freed, in
+// half of the cases by a second stream that is only recorded.
 func TestContentsOfManyBlocks(t *testing.T) {
 	calls := uint64(10_000)
 	if testing.Short() {

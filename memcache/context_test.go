@@ -10,7 +10,7 @@ import (
 
 type otherKey struct{}
 
-// A context that carries something else stands in the place of the one before it, unless another is between them.
+// A context with another state replaces the previous one, unless a foreign context is between them.
 func TestCarriersDoNotStack(t *testing.T) {
 	under := context.WithValue(t.Context(), otherKey{}, 1)
 	ctx := WithModule(WithStep(under, 3), "encoder")
@@ -31,8 +31,7 @@ func TestCarrierIsOneAllocation(t *testing.T) {
 	assert.Equal(t, int64(1), LabelOf(to).Step)
 }
 
-// TestTasksAndPoolsInOneContext: a task keeps the pool that its context had, and the other way
-// round.
+// TestTasksAndPoolsInOneContext: a task keeps the pool of its context, and a pool keeps the task.
 func TestTasksAndPoolsInOneContext(t *testing.T) {
 	c, _ := newCache(t, Config{})
 	pool, err := c.NewPool(PoolOptions{})

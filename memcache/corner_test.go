@@ -18,7 +18,7 @@ const (
 	callEmpty  = 247
 )
 
-// cornerPrograms are programs for corners that random ones reach too seldom.
+// cornerPrograms are programs for corner cases that random ones reach too seldom.
 var cornerPrograms = map[string]struct {
 	options map[string]byte
 	words   []uint32
@@ -57,7 +57,7 @@ var cornerPrograms = map[string]struct {
 	}},
 }
 
-// cornerProgram makes the program of a name.
+// cornerProgram returns the named program.
 func cornerProgram(name string) program {
 	q := program{without: seldom, words: cornerPrograms[name].words}
 	for i := range q.choices {

@@ -19,9 +19,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// crowd is goroutines that use one cache at once: they free each other's blocks, record each other's streams, close
-// streams, change limits, give up waiting, and go on while the cache is closed. On a host device each block is filled with
-// its number, and checked before it is freed.
+// crowd is a set of goroutines that use one cache at once: they free each other's blocks, record
+// each other's streams, close streams, change limits, cancel waits, and continue while the cache is
+// closed. On a host device each block is filled with its number, and checked before it is freed.
 type crowd struct {
 	dev     device.Device
 	bytes   func(device.Ptr, int64) ([]byte, error) // nil: there is no memory
@@ -47,10 +47,10 @@ const (
 	crowdStreams = 12
 )
 
-// crowdStream is a stream that is closed when nobody uses it.
+// crowdStream is a stream that is closed when no goroutine uses it.
 type crowdStream struct {
 	device.Stream
-	mu sync.RWMutex // held for reading by those who queue something
+	mu sync.RWMutex // held for reading while work is queued
 }
 
 // held is a block in use.
@@ -61,7 +61,7 @@ type held struct {
 	stream *crowdStream
 }
 
-// errFault is what a driver says that fails for another reason than memory.
+// errFault is a driver error other than out of memory.
 var errFault = errors.New("a fault")
 
 func newCrowd(o Config, onHost bool) (*crowd, error) {
@@ -113,7 +113,7 @@ func (w *crowd) newPool() error {
 	return p.Release()
 }
 
-// before makes the driver slow, and lets it fail.
+// before delays the driver, and makes it fail.
 func (w *crowd) before(c *null.Call) {
 	if c.Op == null.OpMap {
 		w.mapping.Store(true)
@@ -133,7 +133,8 @@ func (w *crowd) before(c *null.Call) {
 	}
 }
 
-// expected reports whether a call may end so. Once the cache is being closed launches fail too: the memory is gone.
+// expected reports whether a call may return the error. During Close launches fail too, because the
+// memory is gone.
 func (w *crowd) expected(err error, kinds ...error) bool {
 	if err == nil || errors.Is(err, errFault) || w.closing.Load() && errors.Is(err, ErrClosed) {
 		return true
@@ -141,7 +142,7 @@ func (w *crowd) expected(err error, kinds ...error) bool {
 	return slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) })
 }
 
-// member makes calls.
+// member makes a goroutine's calls.
 func (w *crowd) member(seed uint64, calls int) error {
 	r := rand.New(rand.NewPCG(seed, 5))
 	ctx := context.Background()
@@ -204,7 +205,7 @@ func (w *crowd) member(seed uint64, calls int) error {
 	return nil
 }
 
-// stream is one that is not closed before done is called.
+// stream returns a stream that is not closed before done is called.
 func (w *crowd) stream(r *rand.Rand) (s *crowdStream, done func()) {
 	for {
 		s = w.streams[r.IntN(crowdStreams)].Load()
@@ -254,7 +255,7 @@ func (w *crowd) alloc(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
-// fill writes the number to the ends of the block and all 4 KiB.
+// fill writes the number to the ends of the block and to every 4 KiB.
 func (h *held) fill() error {
 	if h.memory == nil {
 		return nil
@@ -268,7 +269,7 @@ func (h *held) fill() error {
 	}})
 }
 
-// check counts the words that changed.
+// check counts the changed words.
 func (h *held) check(s device.Stream, wrong *atomic.Int64) error {
 	if h.memory == nil {
 		return nil
@@ -286,7 +287,8 @@ func (h *held) check(s device.Stream, wrong *atomic.Int64) error {
 	}})
 }
 
-// free frees anybody's block: checked on its own stream, or on another one that the cache is told of.
+// free frees any goroutine's block. It checks the block on the block's own stream, or on another
+// recorded one.
 func (w *crowd) free(r *rand.Rand) error {
 	w.mu.Lock()
 	if len(w.live) < 4*crowdSize && r.IntN(4) > 0 || len(w.live) == 0 {
@@ -323,7 +325,7 @@ func (w *crowd) give(h held, r *rand.Rand) error {
 // checkAside checks on a second stream, after the first one.
 func (w *crowd) checkAside(h *held, ordered bool, r *rand.Rand) error {
 	aside := w.streams[r.IntN(crowdStreams)].Load()
-	if !aside.mu.TryRLock() { // to wait with another stream's lock held could be for ever
+	if !aside.mu.TryRLock() { // waiting with another stream's lock held could deadlock
 		return nil
 	}
 	defer aside.mu.RUnlock()
@@ -348,7 +350,7 @@ func (w *crowd) checkAside(h *held, ordered bool, r *rand.Rand) error {
 	return nil
 }
 
-// replace closes a stream when nobody queues anything on it, and makes another.
+// replace closes a stream when no goroutine queues work on it, and creates another.
 func (w *crowd) replace(i int) error {
 	s := w.streams[i].Load()
 	s.mu.Lock()
@@ -359,7 +361,7 @@ func (w *crowd) replace(i int) error {
 	return errors.Join(s.Close(), w.newStream(i))
 }
 
-// together lets everybody make calls, and returns when all are done.
+// together runs all members, and returns when they have finished.
 func (w *crowd) together(seed uint64, calls int) error {
 	errs := make([]error, crowdSize)
 	var wg sync.WaitGroup
@@ -370,7 +372,7 @@ func (w *crowd) together(seed uint64, calls int) error {
 	return errors.Join(errs...)
 }
 
-// quiet requires what must hold while nobody makes calls.
+// quiet checks the invariants of a cache without calls in flight.
 func (w *crowd) quiet() error {
 	if err := errors.Join(w.cache.check(), w.dev.Synchronize(context.Background())); err != nil {
 		return err
@@ -402,7 +404,7 @@ func (w *crowd) quiet() error {
 	return nil
 }
 
-// crowdRound is a life of a crowd.
+// crowdRound runs one crowd from start to end.
 func crowdRound(seed uint64) (calls int64, err error) {
 	options := randomChoices(rand.New(rand.NewPCG(seed, 7)))
 	config := options.setting().config
@@ -455,7 +457,7 @@ func crowdRound(seed uint64) (calls int64, err error) {
 	return 0, errors.Join(w.cache.Close(), w.dev.Close())
 }
 
-// closeAmong closes the cache while everybody makes calls.
+// closeAmong closes the cache while all members make calls.
 func (w *crowd) closeAmong(seed uint64) error {
 	w.closing.Store(true)
 	over := make(chan error)
@@ -475,7 +477,7 @@ func (w *crowd) closeAmong(seed uint64) error {
 	return w.dev.Close()
 }
 
-// TestSoakCrowd lets crowds live. On the host device it is worth running with -race as well.
+// TestSoakCrowd runs crowds. On the host device also run it with -race.
 //
 //	go test ./memcache -run SoakCrowd -soak 10m -timeout 0
 func TestSoakCrowdConcurrentSafe(t *testing.T) {

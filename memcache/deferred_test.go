@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// entered is a cache with a pool that is entered, and two streams, of which the second is held.
+// entered is a cache with an entered pool, and two streams, the second of which is held.
 type entered struct {
 	*Cache
 	t       *testing.T
@@ -59,7 +59,8 @@ func (e *entered) pending() int64 {
 	return s.Active.All.Current - s.Allocation.All.Current
 }
 
-// TestEnteredNoPoll: with Exact no request looks at pending frees while a pool is entered; without it does.
+// TestEnteredNoPoll: with Exact no request polls pending frees while a pool is entered; without
+// Exact requests do.
 func TestEnteredNoPoll(t *testing.T) {
 	for _, exact := range []bool{true, false} {
 		var b Block
@@ -81,8 +82,9 @@ func TestEnteredNoPoll(t *testing.T) {
 	}
 }
 
-// TestEnteredFrees: frees inside are put aside with Exact. Then streams that were recorded inside are forgotten, also if they had been before, and the
-// others get an event.
+// TestEnteredFrees: with Exact, frees while a pool is entered are deferred. Afterwards the streams
+// that were recorded inside are dropped, even if they had also been recorded before, and the others
+// get an event.
 func TestEnteredFrees(t *testing.T) {
 	var before, both Block
 	e := newEntered(t, Config{Exact: true}, func(e *entered) {
@@ -107,8 +109,8 @@ func TestEnteredFrees(t *testing.T) {
 	require.NoError(t, e.check())
 }
 
-// TestEnteredNoFlush: with Exact a request that finds no memory fails at once while a pool is entered, and EmptyCache waits for nothing
-// and returns what released pools have, alone.
+// TestEnteredNoFlush: with Exact, while a pool is entered, a request that finds no memory fails at
+// once, and EmptyCache waits for nothing and returns only the memory of released pools.
 func TestEnteredNoFlush(t *testing.T) {
 	var gone *Pool
 	e := newEntered(t, Config{Exact: true}, func(e *entered) {
@@ -129,7 +131,8 @@ func TestEnteredNoFlush(t *testing.T) {
 	require.Equal(t, []int64{1, 1, 1}, []int64{s.NumAllocRetries, s.NumSyncAllStreams, s.NumOOMs})
 }
 
-// TestPoolOfItsOwnIsEmptied: with Exact a pool's EmptyCache leaves the pending frees of others alone.
+// TestPoolOfItsOwnIsEmptied: with Exact, EmptyCache of a pool does not complete the pending frees
+// of others.
 func TestPoolOfItsOwnIsEmptied(t *testing.T) {
 	for _, exact := range []bool{true, false} {
 		e := newEntered(t, Config{Exact: exact}, func(*entered) {})
@@ -175,8 +178,8 @@ func TestEnterRefused(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
-// TestCapturedFrees: a block that a captured stream uses is free when the capture has ended, and with
-// GraphCaptureRecordStreamReuse in the capture, once its own stream has waited.
+// TestCapturedFrees: a block that a captured stream uses becomes free after the capture, and with
+// GraphCaptureRecordStreamReuse during it, once its own stream has waited.
 func TestCapturedFrees(t *testing.T) {
 	for _, reuse := range []bool{false, true} {
 		for _, exact := range []bool{false, true} {
@@ -227,7 +230,8 @@ func TestCapturedFrees(t *testing.T) {
 	}
 }
 
-// TestPoolTable: the orders are those that PyTorch was seen to have, and whatever comes and goes a pool is there once.
+// TestPoolTable: the orders are those observed in PyTorch, and each pool is in the table once after
+// any additions and removals.
 func TestPoolTable(t *testing.T) {
 	pool := func(n uint64) *placement.Pool { return &placement.Pool{ID: PoolID{0, n}} }
 	numbers := func(list []*placement.Pool) (ids []uint64) {
@@ -288,7 +292,8 @@ func TestPoolTable(t *testing.T) {
 	}
 }
 
-// TestPoolSnapshotAndLimit: a pool shows its own segments alone, and a limit in bytes binds from the next request on.
+// TestPoolSnapshotAndLimit: a pool's snapshot contains only its own segments, and a limit in bytes
+// applies from the next request on.
 func TestPoolSnapshotAndLimit(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)

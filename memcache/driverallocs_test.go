@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDriverAllocsSucceeded: calls that the driver refuses are no DriverAllocs, and repeated ones
-// are Retries however they end.
+// TestDriverAllocsSucceeded: calls that the driver refuses do not count as DriverAllocs. Retried
+// calls count as Retries, whether or not they succeed.
 func TestDriverAllocsSucceeded(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	_, scope := c.Scope(t.Context(), "short of memory")

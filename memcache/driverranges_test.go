@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// liar is a device whose driver says success and gives what was not asked for.
+// liar is a device whose driver returns success with wrong memory.
 type liar struct {
 	*scripted
 	null bool  // the address 0
@@ -40,8 +40,9 @@ func (d *liar) Reserve(bytes int64) (device.Ptr, error) {
 	return p, err
 }
 
-// TestDriverThatGivesWhatWasNotAskedFor: the address 0 is refused, and so is memory that overlaps earlier memory, as it
-// does after a driver gave too little. What the cache has is unharmed.
+// TestDriverThatGivesWhatWasNotAskedFor: the address 0 is refused, and so is memory that overlaps
+// earlier memory, such as after a driver has allocated too little. The cache's other memory is
+// unaffected.
 func TestDriverThatGivesWhatWasNotAskedFor(t *testing.T) {
 	for _, config := range []Config{{}, {NoCaching: true}, {ExpandableSegments: true}} {
 		dev := &liar{scripted: newScripted(1 << 30), null: true}
@@ -65,7 +66,7 @@ func TestDriverThatGivesWhatWasNotAskedFor(t *testing.T) {
 	}
 }
 
-// TestClaimsAreForgotten: addresses that the driver took back may come again.
+// TestClaimsAreForgotten: the driver may return addresses again that it has freed.
 func TestClaimsAreForgotten(t *testing.T) {
 	for _, config := range []Config{{}, {NoCaching: true}, {ExpandableSegments: true}} {
 		c, dev := newCache(t, config)

@@ -14,8 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// TestRequestWhoseShardIsGone: a stream that closes under a request, and whose shard another request dropped meanwhile, is
-// closed for it.
+// TestRequestWhoseShardIsGone: a request fails with a closed stream if its stream closes meanwhile
+// and another request retires the shard.
 func TestRequestWhoseShardIsGone(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s, other := dev.stream(1), dev.stream(2)
@@ -29,8 +29,8 @@ func TestRequestWhoseShardIsGone(t *testing.T) {
 	require.ErrorIs(t, err, device.ErrClosed)
 }
 
-// TestPoolReleasedUnderARequest, while it waits for another one that grows, or while it flushes: it fails, and the pool
-// gets no memory any more.
+// TestPoolReleasedUnderARequest: a request whose pool is released fails, while it waits for another
+// one that grows, or while it flushes, and the pool gets no more memory.
 func TestPoolReleasedUnderARequest(t *testing.T) {
 	x := newScene(t, Config{})
 	pool, ctx := newPool(t, x.c, PoolOptions{})
@@ -57,7 +57,8 @@ func TestPoolReleasedUnderARequest(t *testing.T) {
 	}
 }
 
-// TestDriverThatTakesNothingBack: a request says so, whichever of its steps met it, and what was free stays free.
+// TestDriverThatTakesNothingBack: a request returns the driver's error from any of its steps, and
+// the free memory stays free.
 func TestDriverThatTakesNothingBack(t *testing.T) {
 	refused := errors.New("refused")
 	for name, config := range map[string]Config{
@@ -93,7 +94,7 @@ func TestDriverThatTakesNothingBack(t *testing.T) {
 // noAddresses is a device without virtual memory.
 type noAddresses struct{ device.Device }
 
-// TestRefusedCaches: New says what is wrong with its arguments.
+// TestRefusedCaches: New reports what is wrong with its arguments.
 func TestRefusedCaches(t *testing.T) {
 	dev := newScripted(1 << 30)
 	for _, config := range []Config{{MaxSplitSizeMB: 1}, {PerProcessMemoryFraction: 2}, {PerProcessMemoryFraction: -1}, {MemoryLimit: -1}, {ExpandableRemap: true}} {
@@ -131,7 +132,8 @@ type foreignStream struct {
 
 func (s foreignStream) Device() device.Device { return s.dev }
 
-// TestPeersReachEachOther: streams of another device are taken if both have peers, and are of one kind.
+// TestPeersReachEachOther: streams of another device are accepted if both devices have peers and
+// the same backend.
 func TestPeersReachEachOther(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	far := newScripted(1 << 30)
@@ -145,7 +147,7 @@ func TestPeersReachEachOther(t *testing.T) {
 	require.ErrorIs(t, b.RecordStream(foreignStream{user, foreign{far}}), ErrInvalid)
 }
 
-// TestZeroBlock has no memory, and nothing happens to it.
+// TestZeroBlock: the zero Block has no memory, and its methods do nothing.
 func TestZeroBlock(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	b := mustAlloc(t, c, 0, dev.stream(1))
@@ -158,7 +160,8 @@ func TestZeroBlock(t *testing.T) {
 	require.Equal(t, device.Range{Ptr: x.Ptr() + 100, Bytes: 200}, x.Range(100, 200))
 }
 
-// TestSplitsAndMergesAllocateNothing in the Go program: the records of absorbed blocks are used again.
+// TestSplitsAndMergesAllocateNothing: they make no Go allocation, because the records of absorbed
+// blocks are reused.
 func TestSplitsAndMergesAllocateNothing(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the checks after each call allocate")
@@ -184,7 +187,8 @@ func TestSplitsAndMergesAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestReleasedPoolIsForgotten: neither the cache nor a stream keeps it once its memory went back.
+// TestReleasedPoolIsForgotten: neither the cache nor a stream refers to it after its memory was
+// returned.
 func TestReleasedPoolIsForgotten(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -197,7 +201,8 @@ func TestReleasedPoolIsForgotten(t *testing.T) {
 	require.Empty(t, slices.Collect(c.shards.of(s).arena.Pools()))
 }
 
-// TestCancelledWhileAnotherGrows: a call that gives up waiting for the growth lock leaves it to its holder.
+// TestCancelledWhileAnotherGrows: a call that stops waiting for the growth lock leaves it to its
+// holder.
 func TestCancelledWhileAnotherGrows(t *testing.T) {
 	x := newScene(t, Config{})
 	h := hangAt(x.dev, "Alloc")
@@ -219,7 +224,7 @@ func TestCancelledWhileAnotherGrows(t *testing.T) {
 	require.Empty(t, x.c.grower.held)
 }
 
-// TestRecordsOfBlocksAreUsedAgain, whatever their memory was.
+// TestRecordsOfBlocksAreUsedAgain, after any use of their memory.
 func TestRecordsOfBlocksAreUsedAgain(t *testing.T) {
 	for _, config := range []Config{{}, {ExpandableSegments: true}, {NoCaching: true}} {
 		c, dev := newCache(t, config)
@@ -246,7 +251,7 @@ func TestFirstHoleByAddress(t *testing.T) {
 	require.NoError(t, errors.Join(a.Free(), b.Free()))
 }
 
-// TestSizesOfNothing are 0.
+// TestSizesOfNothing: they are 0.
 func TestSizesOfNothing(t *testing.T) {
 	for _, bytes := range []int64{0, -1, -5000} {
 		require.Zero(t, Config{}.RoundSize(bytes))

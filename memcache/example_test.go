@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// open makes a cache on a host device, and a stream; done releases all.
+// open creates a cache on a host device, and a stream; done releases both.
 func open() (cache *memcache.Cache, stream device.Stream, done func()) {
 	dev, err := device.Open("host?capacity=1GiB")
 	if err != nil {
@@ -133,7 +133,8 @@ func ExampleOutOfMemoryError() {
 	// 	memory_limit:314572800 (300.00 MiB) would have served it
 }
 
-// A private pool's blocks share no segment with others, such as those of a part of the program that comes and goes.
+// Blocks of a private pool share no segment with other blocks, for example for a part of the
+// program that comes and goes.
 func ExampleCache_NewPool() {
 	cache, stream, done := open()
 	defer done()
@@ -163,7 +164,8 @@ func ExampleCache_NewPool() {
 	// true
 }
 
-// A limit keeps the rest of the device for others. Free blocks of the cache are returned before it is exceeded.
+// A limit leaves the rest of the device to others. Free blocks of the cache are returned before the
+// limit is exceeded.
 func ExampleCache_SetMemoryFraction() {
 	cache, stream, done := open() // of a device with 1 GiB
 	defer done()
@@ -182,7 +184,7 @@ func ExampleCache_SetMemoryFraction() {
 	// in place of them: <nil>
 }
 
-// Before a request fails, the program may give up what it can do without.
+// Before a request fails, the program may free memory that it can do without.
 func ExampleCache_OnPressure() {
 	cache, stream, done := open()
 	defer done()
@@ -220,7 +222,7 @@ func ExampleParseConfig() {
 	// memcache: ParseConfig("max_split_size_mb:2"): memcache: MaxSplitSizeMB is 2: invalid argument: want at least the large segment's 20 MiB, or 0 for no limit
 }
 
-// Who holds the memory, at the moment when most was allocated.
+// The owners of the memory at the moment of the peak.
 func ExampleCache_PeakProfile() {
 	cache, stream, done := open()
 	defer done()

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cycles runs a workload that once made PyTorch reserve without bound (pytorch/pytorch#193400): per cycle two
-// large blocks come and go, and a small one stays.
+// cycles runs a workload with which PyTorch reserved memory without bound (pytorch/pytorch#193400):
+// in each cycle two large blocks are allocated and freed, and a small one stays.
 func cycles(t *testing.T, config Config, n int) Stats {
 	dev := newScripted(140 << 30)
 	c, err := New(dev, config)
@@ -43,8 +43,8 @@ func TestReservedStaysBounded(t *testing.T) {
 	}
 }
 
-// TestGrowthIsObserved: each mapping and unmapping of a segment begins and ends for an observer, and
-// counts as the driver's call.
+// TestGrowthIsObserved: each mapping and unmapping of a segment starts and ends an operation of the
+// observer, and counts as a driver call.
 func TestGrowthIsObserved(t *testing.T) {
 	s := &spy{}
 	c, dev := newCache(t, Config{ExpandableSegments: true, Observer: s})
@@ -65,8 +65,8 @@ func TestGrowthIsObserved(t *testing.T) {
 	require.Equal(t, []int64{2, 1}, []int64{stats.NumDeviceAlloc, stats.NumDeviceFree})
 }
 
-// TestBatchesThatGrow: the next step's activations are a little larger than the last one's, so that no free block of 50
-// layers fits, and separate segments leave slivers. Expandable segments don't.
+// TestBatchesThatGrow: the next step's activations are a little larger than the last one's, so that
+// no free block of 50 layers fits, and separate segments leave slivers. Expandable segments do not.
 func TestBatchesThatGrow(t *testing.T) {
 	ratio := func(config Config) float64 {
 		c, err := New(newScripted(140<<30), config)

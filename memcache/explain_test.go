@@ -15,15 +15,15 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// shortProgram is a random program that runs out of memory: its calls, until a request fails for good.
+// shortProgram is a random program that runs out of memory: its calls, until a request finally fails.
 type shortProgram struct {
 	capacity int64
 	limit    int64
 	seed     uint64
 }
 
-// run makes the calls on a new cache, at most so many. It returns the cache and the last request, with its
-// error: nil unless memory ran out in an earlier request.
+// run makes at most n calls on a new cache. It returns the cache and the last request with its
+// error, which is nil unless the last request ran out of memory.
 func (p *shortProgram) run(t *testing.T, config Config, most int) (c *Cache, again func() error, calls int, err error) {
 	dev, err := null.New(null.Config{Capacity: p.capacity})
 	require.NoError(t, err)
@@ -67,8 +67,9 @@ func (p *shortProgram) run(t *testing.T, config Config, most int) (c *Cache, aga
 	return c, again, calls - 1, nil
 }
 
-// TestAdvice tries what the errors of random programs advise. Calls and limits must serve the request that
-// failed; of the options that place earlier requests differently four of five must.
+// TestAdvice tries the advice in the errors of random programs. Calls and limits must serve the
+// request that failed. Options that place earlier requests differently must do so in four of five
+// cases.
 func TestAdvice(t *testing.T) {
 	served, tried := map[string]int{}, map[string]int{}
 	seeds := uint64(4000)
@@ -126,7 +127,8 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// TestAdviceOfAnIdleThreshold: the error says that a threshold does nothing without a limit, and with one not.
+// TestAdviceOfAnIdleThreshold: the error reports that a threshold has no effect without a limit,
+// and does not with one.
 func TestAdviceOfAnIdleThreshold(t *testing.T) {
 	for limit, idle := range map[int64]bool{0: true, 300 * mib: false} {
 		c, dev := newCache(t, Config{GarbageCollectionThreshold: 0.5, MemoryLimit: limit})

@@ -22,7 +22,7 @@ type failing struct {
 	s1, s2 device.Stream
 }
 
-// openFailing makes caches of a configuration.
+// openFailing opens caches with a configuration.
 func openFailing(cfg memcache.Config) func(t testing.TB, f *failtest.Faults) *failing {
 	return func(t testing.TB, f *failtest.Faults) *failing {
 		t.Helper()
@@ -44,7 +44,7 @@ func openFailing(cfg memcache.Config) func(t testing.TB, f *failtest.Faults) *fa
 	}
 }
 
-// live is the blocks of a cache, and their bytes, after all frees that can be completed.
+// live returns the number of blocks of a cache, and their bytes, after all frees that can complete.
 func (m *failing) live() any {
 	if err := m.cache.PollFrees(); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (m *failing) live() any {
 	return [3]int64{s.Allocation.All.Current, s.AllocatedBytes.All.Current, s.RequestedBytes.All.Current}
 }
 
-// take allocates a block before the trial.
+// take allocates a block before the attempt.
 func (m *failing) take(t testing.TB, bytes int64) memcache.Block {
 	t.Helper()
 	b, err := m.cache.Alloc(context.Background(), bytes, m.s1)
@@ -61,7 +61,7 @@ func (m *failing) take(t testing.TB, bytes int64) memcache.Block {
 	return b
 }
 
-// allocates is a trial that allocates a block with alloc.
+// allocates returns an attempt that allocates a block with alloc.
 func (m *failing) allocates(alloc func(ctx context.Context) (memcache.Block, error)) failtest.Trial {
 	var b memcache.Block
 	return failtest.Trial{
@@ -308,8 +308,8 @@ var failureRows = []failtest.Row[*failing]{
 	}},
 }
 
-// TestEveryFailure: whichever driver call or check of a context fails, an operation of the cache has
-// done all or nothing, and succeeds afterwards.
+// TestEveryFailure: if any driver call or check of a context fails, a cache operation has either
+// completed or changed nothing, and succeeds when repeated.
 func TestEveryFailure(t *testing.T) {
 	for name, cfg := range map[string]memcache.Config{
 		"plain": {}, "expandable": {ExpandableSegments: true}, "exact": {Exact: true}, "collected": {GarbageCollectionThreshold: 0.5, MaxSplitSizeMB: 200},
@@ -321,8 +321,8 @@ func TestEveryFailure(t *testing.T) {
 	}
 }
 
-// TestGranulesThatStayMapped: what a request that finds no memory had mapped, and the driver does not
-// unmap, is used by the next request, or unmapped by EmptyCache or Close.
+// TestGranulesThatStayMapped: granules that a request without memory had mapped, and that the
+// driver fails to unmap, are used by the next request, or unmapped by EmptyCache or Close.
 func TestGranulesThatStayMapped(t *testing.T) {
 	stuck := 0
 	for k := 1; ; k++ {
@@ -357,7 +357,8 @@ func TestGranulesThatStayMapped(t *testing.T) {
 	require.Greater(t, stuck, 10)
 }
 
-// TestCloseThatFails gives back all memory but that of the call that failed, and says so.
+// TestCloseThatFails: Close returns all memory except that of the failed call, and reports the
+// error.
 func TestCloseThatFails(t *testing.T) {
 	for _, cfg := range []memcache.Config{{}, {ExpandableSegments: true}} {
 		for k := 1; ; k++ {

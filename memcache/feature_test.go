@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// feature is a set of what programs do beyond allocating and freeing.
+// feature is a set of things that programs do besides allocating and freeing.
 type feature uint32
 
 const (
@@ -33,7 +33,7 @@ const (
 var featureNames = [...]string{"recording", "erasing", "holding", "waiting", "freeing again", "pools", "entering", "scopes", "emptying", "limits", "driver failures",
 	"replacing streams", "resetting", "looking", "reclaimers", "faults", "many slots", "seldom"}
 
-// featureOf is what a word is about.
+// featureOf returns the feature of a word.
 func featureOf(w uint32) feature {
 	op, size := byte(w), byte(w>>16)
 	switch {

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMemoryAllocatedTakesNoLock, and the other figures none that an allocation takes; they are those of Stats.
+// TestMemoryAllocatedTakesNoLock: the other figures take no lock that an allocation takes; they
+// equal those of Stats.
 func TestMemoryAllocatedTakesNoLock(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	r := rand.New(rand.NewPCG(3, 4))

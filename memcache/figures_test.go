@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// TestPendingFigures: what an out of memory says of pending blocks, of free ones and of private pools.
+// TestPendingFigures: an out-of-memory error reports pending blocks, free ones and private pools.
 func TestPendingFigures(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 100 * mib})
 	s, other, side := dev.stream(1), dev.stream(2), dev.stream(3)
@@ -27,7 +27,7 @@ func TestPendingFigures(t *testing.T) {
 	h := newRecorder(dev, 4)
 	require.NoError(t, b.RecordStream(h))
 	free := async(b.Free)
-	<-h.entered // it is pending until the stream takes the event, whoever flushes
+	<-h.entered // it is pending until the stream takes the event, even during a flush
 	_, err := c.Alloc(t.Context(), 40*mib, s)
 	var oom *OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
@@ -65,7 +65,7 @@ func TestSummaryUnits(t *testing.T) {
 	}
 }
 
-// TestSerialsAreUnique on two streams that use up the numbers that they took.
+// TestSerialsAreUnique on two streams that use up their leased numbers.
 func TestSerialsAreUnique(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	streams := []*scriptedStream{dev.stream(1), dev.stream(2)}
@@ -115,7 +115,7 @@ func TestAges(t *testing.T) {
 	}
 }
 
-// TestClosedCacheServesNothing, also from what was free in it.
+// TestClosedCacheServesNothing, including memory that was free in it.
 func TestClosedCacheServesNothing(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -143,7 +143,7 @@ func TestClosedCacheServesNothing(t *testing.T) {
 	require.Zero(t, c.Stats().NumSyncAllStreams)
 }
 
-// TestRefusedRequests change nothing, and reach no driver.
+// TestRefusedRequests change nothing, and make no driver call.
 func TestRefusedRequests(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -177,7 +177,7 @@ func TestRefusedRequests(t *testing.T) {
 	require.Nil(t, c.History())
 }
 
-// TestPrivatePoolsDontBorrow: another pool lends to requests of the default pool alone.
+// TestPrivatePoolsDontBorrow: a pool lends only to requests of the default pool.
 func TestPrivatePoolsDontBorrow(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 20 * mib})
 	s := dev.stream(1)
@@ -189,7 +189,8 @@ func TestPrivatePoolsDontBorrow(t *testing.T) {
 	mustAlloc(t, c, 20*mib, s)
 }
 
-// TestOversizeRounding: from MaxSplitSizeMB on a block serves requests that leave less than MaxNonSplitRoundingMB of it.
+// TestOversizeRounding: a block of at least MaxSplitSizeMB serves requests that leave less than
+// MaxNonSplitRoundingMB of it.
 func TestOversizeRounding(t *testing.T) {
 	c, dev := newCache(t, Config{MaxSplitSizeMB: 20, MaxNonSplitRoundingMB: 30})
 	s := dev.stream(1)

@@ -11,8 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// TestAgeGoesOnAfterAFailedFree: a free segment that the driver does not take back is as old as it was, for the next
-// collection, which returns the older one of two alone.
+// TestAgeGoesOnAfterAFailedFree: a free segment that the driver fails to free keeps its age for the
+// next collection, which returns only the older one of two.
 func TestAgeGoesOnAfterAFailedFree(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5})
 	s := dev.stream(1)
@@ -39,8 +39,8 @@ func TestAgeGoesOnAfterAFailedFree(t *testing.T) {
 	require.EqualValues(t, 1, c.Stats().NumDeviceFree)
 }
 
-// TestRefusedCollectionKeepsItsSegments: of the segments that a collection has chosen the driver refuses the first or the second. Those that it has not
-// taken serve requests as before.
+// TestRefusedCollectionKeepsItsSegments: the driver refuses the first or the second of the segments
+// that a collection has selected. The segments that were not freed serve requests as before.
 func TestRefusedCollectionKeepsItsSegments(t *testing.T) {
 	for refuses := range 2 {
 		c, dev := newCache(t, Config{MemoryLimit: 200 * mib, GarbageCollectionThreshold: 0.1})
@@ -80,7 +80,8 @@ func TestRefusedCollectionKeepsItsSegments(t *testing.T) {
 	}
 }
 
-// walk makes free segments of these MiB and returns those that are left after a request for which the largest are to go.
+// walk creates free segments of these sizes in MiB, and returns those that are left after a request
+// that releases the largest.
 func oversizeWalk(t *testing.T, request int64, free ...int64) (left []int64) {
 	c, dev := newCache(t, Config{MaxSplitSizeMB: 20, MaxNonSplitRoundingMB: 20})
 	s := dev.stream(1)
@@ -101,8 +102,8 @@ func oversizeWalk(t *testing.T, request int64, free ...int64) (left []int64) {
 	return left
 }
 
-// TestOversizeRelease: one segment that is large enough goes, the smallest such; or the largest ones, as few as together
-// are as large as the request.
+// TestOversizeRelease: it releases the smallest segment that is large enough, or as few of the
+// largest ones as are together as large as the request.
 func TestOversizeRelease(t *testing.T) {
 	require.Equal(t, []int64{22}, oversizeWalk(t, 60, 22, 30, 30), "just enough")
 	require.Equal(t, []int64{20, 22}, oversizeWalk(t, 58, 20, 22, 30, 30))
@@ -111,7 +112,7 @@ func TestOversizeRelease(t *testing.T) {
 	require.Equal(t, []int64{24, 80}, oversizeWalk(t, 30, 24, 70, 80), "20 MiB more would be wasted")
 }
 
-// TestOrphansKeepTheirAge: with Exact what a closed stream left is as old as it was.
+// TestOrphansKeepTheirAge: with Exact the memory of a closed stream keeps its age.
 func TestOrphansKeepTheirAge(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5, Exact: true})
 	s, gone := dev.stream(1), dev.stream(2)
@@ -129,7 +130,8 @@ func TestOrphansKeepTheirAge(t *testing.T) {
 	require.NoError(t, c.check())
 }
 
-// TestEmptyCacheFails: what was not unmapped, because the driver refused something before it, is free again.
+// TestEmptyCacheFails: memory that was not unmapped, because the driver failed earlier, is free
+// again.
 func TestEmptyCacheFails(t *testing.T) {
 	c, dev := newCache(t, Config{ExpandableSegments: true, ExpandableGranuleMB: 2})
 	s := dev.stream(1)
@@ -150,8 +152,8 @@ func TestEmptyCacheFails(t *testing.T) {
 	require.Equal(t, hits+3, c.Stats().Hits)
 }
 
-// TestOversizeReleaseFallsShort: segments below the limit of splitting are no part of it. What it returned stays so, and a
-// flush follows.
+// TestOversizeReleaseFallsShort: segments below max_split_size are not released. Those that were
+// released stay so, and a flush follows.
 func TestOversizeReleaseFallsShort(t *testing.T) {
 	c, dev := newCache(t, Config{MaxSplitSizeMB: 20})
 	s := dev.stream(1)
@@ -168,7 +170,7 @@ func TestOversizeReleaseFallsShort(t *testing.T) {
 	require.Contains(t, dev.calls[2], fmt.Sprint(12*mib))
 }
 
-// TestCollectionLeavesParts: a free part of a segment that is in use is no candidate, however old.
+// TestCollectionLeavesParts: a free part of a segment in use is never collected, however old it is.
 func TestCollectionLeavesParts(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5})
 	s := dev.stream(1)
@@ -188,8 +190,8 @@ func TestCollectionLeavesParts(t *testing.T) {
 	require.Equal(t, rest.Ptr(), mustAlloc(t, c, 5*mib, s).Ptr())
 }
 
-// TestCollectionIsArmed while there is a limit and a threshold, however often the limit changes; only then requests count
-// their searches.
+// TestCollectionIsArmed while there is a limit and a threshold, also after changes of the limit.
+// Only then requests count their searches.
 func TestCollectionIsArmed(t *testing.T) {
 	c, dev := newCache(t, Config{GarbageCollectionThreshold: 0.5})
 	s, busy := dev.stream(1), dev.stream(2)

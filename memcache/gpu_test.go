@@ -21,7 +21,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// gpu is what the tests of RecordStream on a GPU work with: a kernel that waits for the host before it reads.
+// gpu is the fixture of the tests of RecordStream on a GPU: a kernel that waits for the host before
+// it reads.
 type gpu struct {
 	device.Device // not to be given to others in place of the device: streams know their own
 	spinCopy      any
@@ -54,7 +55,7 @@ func (g *gpu) word() *uint32 { return (*uint32)(unsafe.Pointer(&g.flag[0])) }
 func (g *gpu) hold()  { atomic.StoreUint32(g.word(), 0) }
 func (g *gpu) letGo() { atomic.StoreUint32(g.word(), 1) }
 
-// copyLate queues a kernel that waits for letGo and copies n bytes then.
+// copyLate queues a kernel that waits for letGo and then copies n bytes.
 func (g *gpu) copyLate(t testing.TB, s device.Stream, to, from device.Range) {
 	require.NoError(t, s.Launch(&device.Launch{Name: "spinCopy", Kernel: g.spinCopy,
 		Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{256, 1, 1},
@@ -62,9 +63,10 @@ func (g *gpu) copyLate(t testing.TB, s device.Stream, to, from device.Range) {
 		Reads: []device.Range{{Ptr: g.ready, Bytes: 4}, from}, Writes: []device.Range{to}}))
 }
 
-// TestRecordStreamMattersOnGPU: a kernel on stream B reads a block that was allocated on A, freed, and whose
-// bytes A wants again. With RecordStream B always reads what was there; without, it reads what A wrote, and the
-// test says so: on a GPU nothing else keeps the two apart.
+// TestRecordStreamMattersOnGPU: a kernel on stream B reads a block that was allocated on A and
+// freed, and whose memory A requests again. With RecordStream B always reads the old bytes. Without
+// it B reads the bytes that A wrote, which the test requires, because on a GPU nothing else
+// separates the two.
 func TestRecordStreamMattersOnGPU(t *testing.T) {
 	configs := map[string]memcache.Config{
 		"default":    {},
@@ -108,8 +110,8 @@ func TestRecordStreamMattersOnTwoGPUs(t *testing.T) {
 	require.NoError(t, errors.Join(c.Close(), other.Close()))
 }
 
-// reuse returns what B, a stream of far, read of a block that held 0x11, and after whose free A wrote 0x22 to a block of
-// its size.
+// reuse returns what B, a stream of far, read from a block that held 0x11. After its free A wrote
+// 0x22 to a block of the same size.
 func (g *gpu) reuse(t *testing.T, c *memcache.Cache, far *gpu, other *memcache.Cache, record bool) []byte {
 	const n = 3 << 20
 	ctx := context.Background()
@@ -155,8 +157,9 @@ func (g *gpu) reuse(t *testing.T, c *memcache.Cache, far *gpu, other *memcache.C
 	return got
 }
 
-// TestContentsOnGPU is the program that PyTorch fuzzes its allocator with: every block is filled with its own
-// number on its stream, some are read on other streams, and every one is read back before it is freed.
+// TestContentsOnGPU is the program of PyTorch's fuzz test of its allocator: every block is filled
+// with its own number on its stream, some are read on other streams, and every one is read back
+// before it is freed.
 func TestContentsOnGPU(t *testing.T) {
 	g := openGPU(t, "cuda:0")
 	g.letGo()
@@ -175,7 +178,8 @@ func TestContentsOnGPU(t *testing.T) {
 	}
 }
 
-// gpuProgram allocates, reads across streams and frees at random. What is read is looked at much later.
+// gpuProgram allocates, reads across streams and frees at random. The results of the reads are
+// checked much later.
 type gpuProgram struct {
 	*gpu
 	t       *testing.T
@@ -254,7 +258,7 @@ func (p *gpuProgram) free(i int) {
 	p.read, p.used = append(p.read, f), p.used+f.bytes
 }
 
-// look checks everything that was read.
+// look checks all results of reads.
 func (p *gpuProgram) look() {
 	require.NoError(p.t, p.Synchronize(context.Background()))
 	at := int64(0)
@@ -268,9 +272,9 @@ func (p *gpuProgram) look() {
 	p.read, p.used = p.read[:0], 0
 }
 
-// TestPinnedReuseMattersOnGPU: a copy to the GPU is queued behind a kernel that waits. A buffer of the pool that is
-// released meanwhile is not handed out again before the copy has read it; memory that somebody overwrites by hand is
-// read too late, and the test says so.
+// TestPinnedReuseMattersOnGPU: a copy to the GPU is queued after a kernel that waits. A buffer of
+// the pool that is released meanwhile is not reused before the copy has read it. Memory that is
+// overwritten without the pool is read too late, which the test requires.
 func TestPinnedReuseMattersOnGPU(t *testing.T) {
 	const n = 1 << 20
 	ctx := context.Background()
@@ -365,7 +369,8 @@ func BenchmarkGPU(b *testing.B) {
 	require.NoError(b, errors.Join(s.Close(), other.Close(), c.Close(), dev.Close()))
 }
 
-// BenchmarkGPUBesidePending is a pair while blocks of so many other streams wait for kernels on as many more.
+// BenchmarkGPUBesidePending allocates and frees while blocks of n other streams wait for kernels on
+// n more streams.
 func BenchmarkGPUBesidePending(b *testing.B) {
 	for _, n := range []int{0, 1, 16} {
 		b.Run(fmt.Sprintf("streams=%d", n), func(b *testing.B) {

@@ -16,7 +16,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// captured calls f while the stream is captured, and returns what its graph holds.
+// captured calls f while the stream is captured, and returns the graph's memory.
 func capturedIn(t *testing.T, c *Cache, p *Pool, s device.Stream, f func() error) *GraphMemory {
 	capture := s.(device.GraphCapturer)
 	m, err := c.CaptureGraph(p, func() error {
@@ -29,9 +29,9 @@ func capturedIn(t *testing.T, c *Cache, p *Pool, s device.Stream, f func() error
 	return m
 }
 
-// TestGraphMemory: random graphs in two pools hold what their functions had at the peak, and the
-// profile shares out all that the pools have free: each 512 bytes to the first open graph that has
-// them at its peak.
+// TestGraphMemory: random graphs in two pools hold the memory that their functions held at the
+// peak. The profile assigns all free memory of the pools: each 512 bytes to the first open graph
+// that uses them at its peak.
 func TestGraphMemory(t *testing.T) {
 	for seed, config := range []Config{{}, {ExpandableSegments: true}, {Exact: true}, {MaxSplitSizeMB: 20}} {
 		dev := cisterntest.Host(t, 1<<30)
@@ -172,7 +172,7 @@ func TestGraphMemory(t *testing.T) {
 	}
 }
 
-// sharesOf are the bytes of a profile by module.
+// sharesOf returns the bytes of a profile by module.
 func sharesOf(p Profile) map[string]int64 {
 	sums := map[string]int64{}
 	for _, s := range p.Sum(func(h Holding) string { return h.Module }) {
@@ -210,8 +210,8 @@ func TestGraphMemoryOfOthers(t *testing.T) {
 	require.NoError(t, errors.Join(c.Close(), s.Close(), dev.Close()))
 }
 
-// TestGraphsAtAPeak: windows and profiles of peaks have what graphs hold at that moment, without
-// the block of the pool that raises the peak.
+// TestGraphsAtAPeak: windows and profiles of peaks contain the memory of graphs at that moment,
+// without the block of the pool that raises the peak.
 func TestGraphsAtAPeak(t *testing.T) {
 	dev := cisterntest.Host(t, 1<<30)
 	c, err := New(dev, Config{})
@@ -234,8 +234,8 @@ func TestGraphsAtAPeak(t *testing.T) {
 	require.NoError(t, errors.Join(p.Release(), c.Close(), s.Close(), dev.Close()))
 }
 
-// TestGraphsOfReleasedPools: a graph that is open has no part of another pool's memory at the
-// addresses that its own pool had.
+// TestGraphsOfReleasedPools: an open graph has no part of another pool's memory at the former
+// addresses of its own pool.
 func TestGraphsOfReleasedPools(t *testing.T) {
 	a, b := &placement.Pool{}, &placement.Pool{}
 	block := freedBlock{ptr: 0x1000, size: 1024}
@@ -248,7 +248,7 @@ func TestGraphsOfReleasedPools(t *testing.T) {
 	require.Equal(t, map[*GraphMemory]int64{nil: 1024, own: 1024}, got)
 }
 
-// TestFailedGraphs are not in the profile, and their scope is closed.
+// TestFailedGraphs are not in the profile, and their scopes are closed.
 func TestFailedGraphs(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	p, in := newPool(t, c, PoolOptions{})

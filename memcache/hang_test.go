@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// hang holds up the device's next call of a kind until it is released, or its context is done.
+// hang blocks the device's next call of a kind until it is released, or its context ends.
 type hang struct {
 	entered, leave chan struct{}
 }
@@ -42,8 +42,8 @@ func async(f func() error) (wait func() error) {
 	return func() error { return <-result }
 }
 
-// scene is a cache with a hole of 1 MiB on each of two streams, in segments that are in use, and a free
-// segment that a flush gives back.
+// scene is a cache with a hole of 1 MiB on each of two streams, in segments in use, and a free
+// segment that a flush returns.
 type scene struct {
 	c        *Cache
 	dev      *scripted
@@ -100,7 +100,7 @@ func newRange(ctx context.Context, x *scene) error {
 	return err
 }
 
-// exhaust needs a flush: the limit is in the way.
+// exhaust needs a flush, because of the limit.
 func exhaust(ctx context.Context, x *scene) error {
 	if err := x.c.SetMemoryLimit(x.c.MemoryReserved() + 30<<20); err != nil {
 		panic(err)
@@ -111,8 +111,8 @@ func exhaust(ctx context.Context, x *scene) error {
 
 func empty(ctx context.Context, x *scene) error { return x.c.EmptyCache(ctx) }
 
-// TestHitsGoOnWhileTheDeviceHangs: whatever hangs, hits and frees on every stream, the one that hangs too,
-// statistics and snapshots go on. If one waited the test would never end.
+// TestHitsGoOnWhileTheDeviceHangs: while any call hangs, hits and frees on every stream, including
+// that of the call, statistics and snapshots proceed. If one blocked the test would never end.
 func TestHitsGoOnWhileTheDeviceHangs(t *testing.T) {
 	for name, how := range blocking {
 		t.Run(name, func(t *testing.T) {
@@ -141,8 +141,8 @@ func TestHitsGoOnWhileTheDeviceHangs(t *testing.T) {
 	}
 }
 
-// TestCancelledWaits: a context that ends while its call waits, in the device or for another call, ends the
-// call; nothing is lost.
+// TestCancelledWaits: a context that ends while its call waits, in the device or for another call,
+// ends the call, and no memory is lost.
 func TestCancelledWaits(t *testing.T) {
 	for name, how := range blocking {
 		t.Run(name, func(t *testing.T) {
@@ -181,8 +181,9 @@ func TestCancelledWaits(t *testing.T) {
 	}
 }
 
-// TestGrowthFindsItsRangeTaken: while memory is mapped in front of a free block that the growing request counts on,
-// another request takes that block. The growing one must look for room again, and map nothing twice.
+// TestGrowthFindsItsRangeTaken: while memory is mapped for a request that counts on the free block
+// after it, another request takes that block. The growing request must search for space again, and
+// map nothing twice.
 func TestGrowthFindsItsRangeTaken(t *testing.T) {
 	c, dev := newCache(t, Config{ExpandableSegments: true})
 	s := dev.stream(1)
@@ -210,8 +211,9 @@ func TestGrowthFindsItsRangeTaken(t *testing.T) {
 	}
 }
 
-// TestRacesForTheLastMemory: requests that run out of memory at once are served one after the other. What one
-// flush gives back serves all of them, and none takes what another one's flush was for and fails it.
+// TestRacesForTheLastMemory: requests that run out of memory at once are served one after the
+// other. The memory that one flush returns serves all of them, and no request takes the memory that
+// another one's flush was for.
 func TestRacesForTheLastMemory(t *testing.T) {
 	for _, expandable := range []bool{false, true} {
 		x := newScene(t, Config{ExpandableSegments: expandable})
@@ -229,8 +231,8 @@ func TestRacesForTheLastMemory(t *testing.T) {
 	}
 }
 
-// TestManyRunOut lets goroutines fight for a device that is too small for all: nobody hangs, failures are
-// out-of-memory errors, and at the end every byte comes back.
+// TestManyRunOut: goroutines compete for a device that is too small for all. None hangs, failures
+// are out-of-memory errors, and at the end every byte is returned.
 func TestManyRunOutConcurrentSafe(t *testing.T) {
 	for _, config := range []Config{{}, {ExpandableSegments: true}, {MaxSplitSizeMB: 32, GarbageCollectionThreshold: 0.6}} {
 		config.PerProcessMemoryFraction = 0.25

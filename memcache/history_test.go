@@ -142,7 +142,8 @@ func TestSetHistoryStacks(t *testing.T) {
 	}
 }
 
-// TestSnapshotCopiesTheHistoryUnlocked: others go on meanwhile, and what they add and overwrite is not in the snapshot.
+// TestSnapshotCopiesTheHistoryUnlocked: other goroutines continue meanwhile, and the snapshot
+// contains no entries that they add or overwrite.
 func TestSnapshotCopiesTheHistoryUnlocked(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)

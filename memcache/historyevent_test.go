@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// TestEventsAreEntries: the small form of an event has everything that the entry has.
+// TestEventsAreEntries: the compact form of an event has all fields of the entry.
 func TestEventsAreEntries(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {
@@ -34,7 +34,7 @@ func TestEventsAreEntries(t *testing.T) {
 	}
 }
 
-// TestStacksOfTheRingAlone: a stream without stacks has none, also beside a ring that has them.
+// TestStacksOfTheRingAlone: a stream without stacks gets none, even beside a ring with stacks.
 func TestStacksOfTheRingAlone(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	stream, err := c.StreamHistory(HistoryOptions{})

@@ -88,7 +88,8 @@ func TestHistoryStream(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
-// TestHistoryStreamOfEmptyCache: whose memory was to go back is told, and whether it did.
+// TestHistoryStreamOfEmptyCache: the stream records whose memory was to be returned, and whether it
+// was.
 func TestHistoryStreamOfEmptyCache(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	stream, err := c.StreamHistory(HistoryOptions{})
@@ -119,8 +120,9 @@ func TestHistoryStreamOfEmptyCache(t *testing.T) {
 	require.Equal(t, []string{"flush 0", "empty_cache 0", "flush 1", "empty_cache 1", "miss 0", "segment_alloc 0", "alloc 0", "free_requested 0", "alloc 0", "free_requested 0", "flush 0", "failed 0"}, got)
 }
 
-// TestHistoryStreamWaits: without a reader a program stops before it takes a lock, soon after what may wait is full; nothing is
-// lost, and a context, the reader or the end of the stream let it go on.
+// TestHistoryStreamWaits: without a reader a program blocks before it takes a lock, soon after the
+// limit of pieces is reached. No event is lost, and a context, the reader or the end of the stream
+// unblocks it.
 func TestHistoryStreamWaits(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -174,7 +176,7 @@ func TestHistoryStreamWaits(t *testing.T) {
 	}
 	require.EqualValues(t, made.Load(), allocs+frees)
 
-	// The end of a stream that nobody reads.
+	// The end of a stream without a reader.
 	stream, err = c.StreamHistory(HistoryOptions{})
 	require.NoError(t, err)
 	done = run(historyPiece * mostPieces)
@@ -185,7 +187,8 @@ func TestHistoryStreamWaits(t *testing.T) {
 	<-done
 }
 
-// TestHistoryStreamOrder: one order for all goroutines, in which each block is handed out before it is freed, and no address twice.
+// TestHistoryStreamOrder: all goroutines have one order, in which each block is allocated before it
+// is freed, and no address twice.
 func TestHistoryStreamOrder(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	stream, err := c.StreamHistory(HistoryOptions{Stacks: StacksAll})
@@ -228,7 +231,8 @@ func TestHistoryStreamOrder(t *testing.T) {
 	require.LessOrEqual(t, overlaps, 6, "one of each goroutine at most, as its call begins while the first is being noted")
 }
 
-// TestHistoryOverlapIsNotedFirst: no call that begins while another is under way goes ahead before one of them has noted that.
+// TestHistoryOverlapIsNotedFirst: no call that begins during another one proceeds before one of
+// them has recorded the overlap.
 func TestHistoryOverlapIsNotedFirst(t *testing.T) {
 	const calls = 6
 	c, _ := newCache(t, Config{})
@@ -275,7 +279,7 @@ func TestHistoryOverlapIsNotedFirst(t *testing.T) {
 	require.LessOrEqual(t, overlaps, calls, "each of those that began together notes it, and none later")
 }
 
-// TestHistoryStreamAllocatesNothing: on a hit, not even stacks.
+// TestHistoryStreamAllocatesNothing: a hit makes no Go allocation, not even for stacks.
 func TestHistoryStreamAllocatesNothing(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the checks after each call allocate")

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fallBehind adds events until the reader of a stream is behind.
+// fallBehind adds events until the reader of a stream has fallen behind.
 func fallBehind(s *HistoryStream) {
 	for !s.behind.Load() {
 		e := event(ActionNote)
@@ -18,7 +18,7 @@ func fallBehind(s *HistoryStream) {
 	}
 }
 
-// waits starts f, which waits for something, and returns what waits for its end.
+// waits starts f, which blocks, and returns a function that waits for its end.
 func waits(t *testing.T, f func() error) (end func() error) {
 	result := make(chan error, 1)
 	go func() { result <- f() }()
@@ -31,7 +31,8 @@ func waits(t *testing.T, f func() error) (end func() error) {
 	return func() error { return <-result }
 }
 
-// TestHistoryStreamIsBounded: whatever adds events, again and again, waits for a reader that is behind.
+// TestHistoryStreamIsBounded: every call that adds events waits each time for a reader that has
+// fallen behind.
 func TestHistoryStreamIsBounded(t *testing.T) {
 	for name, call := range map[string]func(c *Cache, b Block) error{
 		"SetLabel":              func(_ *Cache, b Block) error { return b.SetLabel(Label{Module: "m"}) },
@@ -57,8 +58,8 @@ func TestHistoryStreamIsBounded(t *testing.T) {
 	}
 }
 
-// TestFreeWithoutTheReader: a context ends a free's wait for the reader. The block is free all the same, and the call is
-// counted as it ends.
+// TestFreeWithoutTheReader: a context ends a free's wait for the reader. The block is freed all the
+// same, and the call is counted when it ends.
 func TestFreeWithoutTheReader(t *testing.T) {
 	for _, config := range []Config{{}, {NoCaching: true}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -90,7 +91,8 @@ func TestFreeWithoutTheReader(t *testing.T) {
 	}
 }
 
-// TestHistoryOfFailedRequests: one that ends before it has the growth lock has changed nothing, and leaves nothing.
+// TestHistoryOfFailedRequests: a request that fails before it has the growth lock has changed
+// nothing, and records nothing.
 func TestHistoryOfFailedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, dev := newCache(t, Config{})
@@ -114,8 +116,8 @@ func TestHistoryOfFailedRequests(t *testing.T) {
 	})
 }
 
-// TestHistoryStreamStartsBetweenRequests: it waits for one that is in the driver, whose miss it has not seen, and begins with
-// what that one was given.
+// TestHistoryStreamStartsBetweenRequests: the start waits for a request that is calling the driver,
+// whose miss would be missing. The stream begins with the memory that this request got.
 func TestHistoryStreamStartsBetweenRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, dev := newCache(t, Config{})
@@ -133,7 +135,7 @@ func TestHistoryStreamStartsBetweenRequests(t *testing.T) {
 	})
 }
 
-// TestLargestHistory is what the comment of maxHistory says of 64 bits.
+// TestLargestHistory checks the comment of maxHistory about 64-bit systems.
 func TestLargestHistory(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) < 8 {
 		t.Skip("of 32 bits")

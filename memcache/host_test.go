@@ -18,10 +18,10 @@ import (
 
 func TestMain(m *testing.M) { cisterntest.Main(m) }
 
-// TestContentsConcurrentSafe runs programs on several goroutines, each with a stream of its own and blocks
-// that other streams read: every block keeps what its owner wrote until it is freed. Under the race
-// detector, reuse that comes too early is a data race. The streams want up to 88 MiB of segments and the device
-// has 64, so now and then one runs out of memory for a moment.
+// TestContentsConcurrentSafe runs programs on several goroutines, each with a stream of its own and
+// blocks that other streams read. Every block keeps its owner's contents until it is freed. Under
+// the race detector, reuse that comes too early is a data race. The streams need up to 88 MiB of
+// segments and the device has 64, so sometimes one runs out of memory for a moment.
 func TestContentsConcurrentSafe(t *testing.T) {
 	dev := cisterntest.Host(t, 64<<20)
 	cache, err := memcache.New(dev, memcache.Config{})
@@ -87,7 +87,7 @@ func newEvent(dev device.Device) device.Event {
 	return e
 }
 
-// TestFailedDevice: after a kernel faulted, the cache reports it and can still be closed.
+// TestFailedDevice: after a kernel fault the cache reports it and can still be closed.
 func TestFailedDevice(t *testing.T) {
 	dev := cisterntest.Host(t, 64<<20)
 	cache, err := memcache.New(dev, memcache.Config{})
@@ -107,8 +107,8 @@ func TestFailedDevice(t *testing.T) {
 	_ = dev.Close()
 }
 
-// TestRangesOnAHost: addresses are scarce on a host device, and one stream's range leaves room for those of the others, also
-// where 9/8 of the capacity are whole granules.
+// TestRangesOnAHost: addresses are scarce on a host device, and one stream's range leaves enough
+// for the others, also where 9/8 of the capacity are whole granules.
 func TestRangesOnAHost(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		dev := cisterntest.Host(t, 160<<20)
@@ -130,8 +130,8 @@ func TestRangesOnAHost(t *testing.T) {
 	}
 }
 
-// TestKernelUsesWhatIsReturned: a kernel that is queued when its block is freed finds the block's memory
-// while the segment goes back to the driver, which waits for the kernel.
+// TestKernelUsesWhatIsReturned: a kernel that is queued when its block is freed still finds the
+// block's memory while the segment is returned to the driver, which waits for the kernel.
 func TestKernelUsesWhatIsReturned(t *testing.T) {
 	for name, give := range map[string]func(c *memcache.Cache) error{
 		"EmptyCache": func(c *memcache.Cache) error { return c.EmptyCache(context.Background()) },

@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHugeRequests are out of memory, beside small free blocks and large ones, also where an int has 32 bits.
+// TestHugeRequests are out of memory, beside small and large free blocks, also where int has 32
+// bits.
 func TestHugeRequests(t *testing.T) {
 	c, dev := newCache(t, Config{PerProcessMemoryFraction: 0.5})
 	s := dev.stream(1)

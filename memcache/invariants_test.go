@@ -15,7 +15,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// TestChecksFindMistakes breaks one thing at a time: checks that accept everything would prove nothing.
+// TestChecksFindMistakes breaks one thing at a time, because checks that accept everything would
+// prove nothing.
 func TestChecksFindMistakes(t *testing.T) {
 	for name, corrupt := range map[string]func(c *Cache, h *handout){
 		"a state":               func(_ *Cache, h *handout) { h.pending = true },
@@ -72,8 +73,8 @@ func TestCountersBelowZero(t *testing.T) {
 	reported("a statistic", func() { s.sub(2) })
 }
 
-// TestFreedBlocksArePoisoned reads memory after its free: in builds that check, it is not what the owner
-// wrote.
+// TestFreedBlocksArePoisoned reads memory after its free: in builds with checks, it does not
+// contain the owner's bytes.
 func TestFreedBlocksArePoisoned(t *testing.T) {
 	dev := cisterntest.Host(t, 64<<20)
 	c, err := New(dev, Config{})
@@ -104,8 +105,9 @@ func TestFreedBlocksArePoisoned(t *testing.T) {
 	require.Error(t, errors.Join(c.Close(), dev.Close()), "two blocks were kept")
 }
 
-// TestReplaysPoisonWhatTheGraphHas: a block of the graph's pool that is freed in a capture is poisoned in each replay. One that was allocated before,
-// and is freed in the capture, is not: somebody else has it by then.
+// TestReplaysPoisonWhatTheGraphHas: a block of the graph's pool that is freed in a capture is
+// poisoned in each replay. A block that was allocated before the capture and freed in it is not,
+// because it has another owner by then.
 func TestReplaysPoisonWhatTheGraphHas(t *testing.T) {
 	dev := cisterntest.Host(t, 64<<20)
 	c, err := New(dev, Config{})

@@ -15,8 +15,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// cachedIn adds up a snapshot's free memory that counts for Config.MaxCachedBytes, and what of it could go
-// back to the driver.
+// cachedIn sums a snapshot's free memory that counts for Config.MaxCachedBytes, and the returnable
+// part of it.
 func cachedIn(s Snapshot, granule map[string]int64, counts func(PoolID) bool) (cached, releasable int64) {
 	for _, seg := range s.Segments {
 		if !counts(seg.PoolID) {
@@ -40,7 +40,7 @@ func cachedIn(s Snapshot, granule map[string]int64, counts func(PoolID) bool) (c
 	return cached, releasable
 }
 
-// largestGone is the largest segment of before that after does not have.
+// largestGone returns the largest segment that is in before and not in after.
 func largestGone(before, after Snapshot) (bytes int64) {
 	kept := make(map[device.Ptr]bool)
 	for _, s := range after.Segments {
@@ -54,8 +54,8 @@ func largestGone(before, after Snapshot) (bytes int64) {
 	return bytes
 }
 
-// TestMaxCachedBytes: after each call of a random program at most so many bytes are free or nothing could go
-// back; and without the last segment, or granule, that went back it would be more.
+// TestMaxCachedBytes: after each call of a random program at most the bound is free, or nothing is
+// returnable; and without the last segment, or granule, that was returned it would be more.
 func TestMaxCachedBytes(t *testing.T) {
 	const most = 48 * mib
 	for _, config := range []Config{{}, {ExpandableSegments: true}, {Exact: true}, {MaxSplitSizeMB: 20}, {ReuseAcrossStreams: ReuseBeforeGrowth}} {
@@ -116,8 +116,8 @@ func TestMaxCachedBytes(t *testing.T) {
 	}
 }
 
-// TestMaxCachedBytesOfARequest: a request that finds the memory of another stream done with returns it, be
-// it a workspace's or not.
+// TestMaxCachedBytesOfARequest: a request that polls the complete free of a recorded block returns
+// its memory to the driver. Workspaces do so, too.
 func TestMaxCachedBytesOfARequest(t *testing.T) {
 	for name, alloc := range map[string]func(*Cache, context.Context, int64, device.Stream) (Block, error){
 		"Alloc": (*Cache).Alloc, "AllocWorkspace": (*Cache).AllocWorkspace,
@@ -135,8 +135,9 @@ func TestMaxCachedBytesOfARequest(t *testing.T) {
 	}
 }
 
-// TestMaxCachedBytesLater: what a call can't return, because its context ended or the driver failed, a later
-// one does; SetConfig does at once. Without the option nothing goes back.
+// TestMaxCachedBytesLater: memory that a call can't return, because its context ended or the driver
+// failed, is returned by a later one, and by SetConfig at once. Without the option nothing is
+// returned.
 func TestMaxCachedBytesLater(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -190,7 +191,7 @@ func TestMaxCachedBytesLater(t *testing.T) {
 	require.NoError(t, errors.Join(kept.Free(), c.Close()))
 }
 
-// freeingObserver frees blocks while the cache is at the driver.
+// freeingObserver frees blocks during the cache's driver calls.
 type freeingObserver struct{ blocks []Block }
 
 func (o *freeingObserver) Start(ctx context.Context, op Op) (context.Context, Operation) {
@@ -204,8 +205,8 @@ func (o *freeingObserver) Start(ctx context.Context, op Op) (context.Context, Op
 	return ctx, nil
 }
 
-// TestMaxCachedBytesInAnObserver: a Free inside of a request that is at the driver does not wait for it. The
-// request returns what is too much.
+// TestMaxCachedBytesInAnObserver: a Free inside a request that is calling the driver does not wait
+// for it. The request returns the excess.
 func TestMaxCachedBytesInAnObserver(t *testing.T) {
 	o := new(freeingObserver)
 	c, dev := newCache(t, Config{MaxCachedBytes: 1, Observer: o})
@@ -216,8 +217,8 @@ func TestMaxCachedBytesInAnObserver(t *testing.T) {
 	require.NoError(t, errors.Join(b.Free(), c.Close()))
 }
 
-// TestMaxCachedBytesOfAnEnteredPool: with Exact the default pool's memory stays while a pool is entered, and
-// goes back with the first call after.
+// TestMaxCachedBytesOfAnEnteredPool: with Exact the default pool's memory stays while a pool is
+// entered, and is returned by the first call afterwards.
 func TestMaxCachedBytesOfAnEnteredPool(t *testing.T) {
 	c, dev := newCache(t, Config{MaxCachedBytes: 1, Exact: true})
 	s := dev.stream(1)
@@ -233,7 +234,7 @@ func TestMaxCachedBytesOfAnEnteredPool(t *testing.T) {
 	require.NoError(t, errors.Join(b.Free(), c.Close()))
 }
 
-// TestMaxCachedBytesConcurrentSafe: the bound holds once all goroutines are done.
+// TestMaxCachedBytesConcurrentSafe: the bound holds once all goroutines have finished.
 func TestMaxCachedBytesConcurrentSafe(t *testing.T) {
 	dev := cisterntest.Host(t, 256*mib)
 	c, err := New(dev, Config{MaxCachedBytes: 4 * mib})

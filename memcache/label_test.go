@@ -53,7 +53,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// A block's label is told wherever the block is.
+// A block's label is reported in all places that report the block.
 func TestLabelsOfBlocks(t *testing.T) {
 	for _, config := range []Config{{}, {NoCaching: true}} {
 		s := &spy{}
@@ -87,7 +87,8 @@ func TestLabelsOfBlocks(t *testing.T) {
 	}
 }
 
-// TestLabelsOfFreeBlocks: a snapshot says whose the free memory was last, and of the front that a request took whose it is.
+// TestLabelsOfFreeBlocks: a snapshot shows the last label of free memory, and the new label of its
+// front after a request took that.
 func TestLabelsOfFreeBlocks(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -134,7 +135,7 @@ func TestLabelsOfOutOfMemory(t *testing.T) {
 	require.True(t, errors.Is(err, ErrOutOfMemory) && !errors.Is(err, device.ErrOutOfMemory))
 }
 
-// A block may be told later what it is for.
+// A block's label may be set later.
 func TestSetLabel(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	require.NoError(t, c.RecordHistory(HistoryOptions{Entries: 10}))
@@ -178,7 +179,7 @@ func TestSetLabel(t *testing.T) {
 	}
 }
 
-// TestLabelContextsExpectTooMany: a wrong number costs no memory that is not there.
+// TestLabelContextsExpectTooMany: a wrong number allocates no excess memory.
 func TestLabelContextsExpectTooMany(t *testing.T) {
 	for _, n := range []int{-1, math.MinInt, math.MaxInt} {
 		var c LabelContexts

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestThrowOnCudaMallocOOM: a request beyond the limit fails at once. Nothing is flushed and nobody
-// is asked, though the free segments would have made room.
+// TestThrowOnCudaMallocOOM: a request beyond the limit fails at once. Nothing is flushed and no
+// function is called, although the free segments would have sufficed.
 func TestThrowOnCudaMallocOOM(t *testing.T) {
 	for _, throws := range []bool{true, false} {
 		c, dev := newCache(t, Config{MemoryLimit: 60 << 20, ThrowOnCudaMallocOOM: throws})
@@ -36,8 +36,8 @@ func TestThrowOnCudaMallocOOM(t *testing.T) {
 	}
 }
 
-// TestExpandableSegmentsReserve: a segment has as many addresses as the option says, and a request
-// for more is out of memory.
+// TestExpandableSegmentsReserve: a segment has as many addresses as the option specifies, and a
+// request for more is out of memory.
 func TestExpandableSegmentsReserve(t *testing.T) {
 	for _, test := range []struct {
 		option string
@@ -67,8 +67,8 @@ func TestExpandableSegmentsReserve(t *testing.T) {
 	}
 }
 
-// TestReservedBytesByPrivatePools: each pool that was not released has its part of what is
-// reserved, under PyTorch's names.
+// TestReservedBytesByPrivatePools: each unreleased pool has its part of the reserved bytes, under
+// PyTorch's names.
 func TestReservedBytesByPrivatePools(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -88,8 +88,8 @@ func TestReservedBytesByPrivatePools(t *testing.T) {
 	require.NotContains(t, c.Stats().ReservedBytesByPrivatePools, PoolID{0, 1})
 }
 
-// TestOptionsOfLaterVersions: what PyTorch takes and what has no meaning here changes nothing; what
-// it refuses is refused.
+// TestOptionsOfLaterVersions: options that PyTorch accepts and that have no meaning here change
+// nothing. Values that it refuses are refused.
 func TestOptionsOfLaterVersions(t *testing.T) {
 	for options, want := range map[string]Config{
 		"throw_on_cudamalloc_oom:True":                                 {ThrowOnCudaMallocOOM: true},

@@ -12,14 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// clocked is a call as its observer saw it: what it changed, and when it began and ended by one clock.
+// clocked is a call with its changes, and with its start and end by one clock, as its observer saw
+// them.
 type clocked struct {
 	OpInfo
 	from, to int64
 	delta    int64 // bytes
 }
 
-// clock is an observer that notes when calls begin and end.
+// clock is an observer that records the start and end of calls.
 type clock struct {
 	now  atomic.Int64
 	mu   sync.Mutex
@@ -51,8 +52,8 @@ func (o ticking) End(info OpInfo) {
 	o.seen = append(o.seen, clocked{info, o.from, to, delta})
 }
 
-// order is the constraint that a total order of the calls must meet: each shard's calls by their sequence, and a call
-// that ended before another began comes first.
+// order is the constraint on a total order of the calls: each shard's calls are ordered by their
+// sequence, and a call that ended before another began comes first.
 type order struct {
 	shards [][]clocked
 }
@@ -70,8 +71,8 @@ func newOrder(seen []clocked) order {
 	return o
 }
 
-// bounds are the least and the largest peak that any total order has. The search goes through the states "so many
-// calls of each shard are done" that can be reached, so rounds must be short.
+// bounds returns the smallest and the largest peak of any total order. The search visits all
+// reachable states "n calls of each shard are complete", so rounds must be short.
 func (o order) bounds(start int64) (least, most int64) {
 	type key [4]uint8
 	type peaks struct{ least, most int64 }
@@ -83,7 +84,7 @@ func (o order) bounds(start int64) (least, most int64) {
 	for range total {
 		next := map[key]peaks{}
 		for k, p := range reached {
-			sum, first := start, int64(1<<62) // the first end among the calls that are not done
+			sum, first := start, int64(1<<62) // the first end among the incomplete calls
 			for i, s := range o.shards {
 				for _, e := range s[:k[i]] {
 					sum += e.delta
@@ -114,7 +115,8 @@ func (o order) bounds(start int64) (least, most int64) {
 	return least, most
 }
 
-// reaches reports whether some total order has exactly this peak: one that never goes beyond it, and touches it.
+// reaches reports whether some total order has exactly this peak: it never exceeds it, and reaches
+// it.
 func (o order) reaches(start, peak int64) bool {
 	type key struct {
 		at      [4]uint8
@@ -161,8 +163,9 @@ func (o order) reaches(start, peak int64) bool {
 	return start == peak
 }
 
-// TestPeakIsOfSomeOrderConcurrentSafe: whatever goroutines did at once, the peak is the largest sum along some
-// total order of their calls that agrees with each shard's sequence and with the time of the calls.
+// TestPeakIsOfSomeOrderConcurrentSafe: for concurrent goroutines, the peak is the largest sum along
+// some total order of their calls that agrees with each shard's sequence and with the times of the
+// calls.
 func TestPeakIsOfSomeOrderConcurrentSafe(t *testing.T) {
 	const goroutines = 4
 	o := &clock{}
@@ -214,7 +217,7 @@ func TestPeakIsOfSomeOrderConcurrentSafe(t *testing.T) {
 	t.Logf("%d rounds had a choice of orders; in %d of them the peak was not the least", distinct, between)
 }
 
-// TestOrders: the check of orders itself, on calls of two shards.
+// TestOrders tests the check of orders itself, on calls of two shards.
 func TestOrders(t *testing.T) {
 	at := func(shard, seq uint64, from, to, delta int64) clocked {
 		return clocked{OpInfo{Shard: shard, Seq: seq}, from, to, delta}

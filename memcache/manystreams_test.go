@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// scaled is n, or less in builds that check every operation or every access.
+// scaled returns n, or less in builds that check every operation or every access.
 func scaled(n int) int {
 	if invariants.Enabled || race.Enabled || testing.Short() {
 		return n / 20
@@ -21,7 +21,7 @@ func scaled(n int) int {
 	return n
 }
 
-// heap is what the Go program holds.
+// heap returns the size of the Go heap.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -29,8 +29,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestManyStreams lets streams come and go. Each leaves a block that the next one still uses when it closes:
-// what is reserved, and what the program holds, must not grow with their number.
+// TestManyStreams opens and closes streams. Each leaves a block that the next one still uses when
+// it closes. The reserved bytes and the Go heap must not grow with the number of streams.
 func TestManyStreams(t *testing.T) {
 	for name, config := range map[string]Config{"default": {}, "expandable": {ExpandableSegments: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -63,8 +63,8 @@ func TestManyStreams(t *testing.T) {
 	}
 }
 
-// TestSoak runs a million operations with recorded streams, flushes and many sizes: records of blocks, events
-// and queues are reused, so that the program does not grow.
+// TestSoak runs a million operations with recorded streams, flushes and many sizes. Records of
+// blocks, events and queues are reused, so the Go heap does not grow.
 func TestSoak(t *testing.T) {
 	c, dev := newCache(t, Config{ExpandableSegments: true})
 	r := rand.New(rand.NewPCG(8, 9))

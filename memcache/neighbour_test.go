@@ -13,9 +13,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// between runs f with c.shards.mu locked after another goroutine, which waits for it from about a millisecond after the call on,
-// has had it once, and before it can have it again: a mutex that somebody has waited for longer than a millisecond passes
-// on from one to the next in the order in which they came.
+// between runs f with c.shards.mu locked: after another goroutine, which starts waiting for it
+// about a millisecond after the call, has held it once, and before that goroutine can lock it
+// again. A mutex with a waiter of more than a millisecond is passed on in the order of arrival.
 func between(c *Cache, f func()) {
 	c.shards.mu.Lock()
 	time.Sleep(3 * time.Millisecond)
@@ -28,14 +28,14 @@ func between(c *Cache, f func()) {
 	})
 	time.Sleep(2 * time.Millisecond)
 	c.shards.mu.Unlock() // wakes the other one,
-	c.shards.mu.Lock()   // who finds it locked, and has waited long enough
+	c.shards.mu.Lock()   // the other goroutine finds it locked, and has waited long enough
 	time.Sleep(time.Millisecond)
 	c.shards.mu.Unlock()
 	next.Wait()
 }
 
-// TestFreeWhileASegmentExpands: a block that is freed when the hole before it has just been mapped, and not yet handed
-// out, merges with what is left of the hole.
+// TestFreeWhileASegmentExpands: a block is freed when the hole before it has just been mapped and
+// not yet allocated. It merges with the rest of the hole.
 func TestFreeWhileASegmentExpandsConcurrentSafe(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the checks after each call take the lock that the other goroutine must have")
@@ -73,7 +73,8 @@ func TestFreeWhileASegmentExpandsConcurrentSafe(t *testing.T) {
 	}
 }
 
-// pieces are the free and the unmapped pieces of the only expandable segment of the large pool, by offset.
+// pieces returns the free and the unmapped pieces of the only expandable segment of the large pool,
+// by offset.
 func pieces(c *Cache) (free, unmapped [][2]int64) {
 	c.shards.lockAll()
 	defer c.shards.unlockAll()
@@ -94,8 +95,9 @@ func pieces(c *Cache) (free, unmapped [][2]int64) {
 	return free, unmapped
 }
 
-// TestNeighboursFreedDuringAnUnmap: while a flush unmaps the middle of a free block, which nobody finds meanwhile, its
-// neighbours are freed. What is left at its ends merges with them, and so does the whole block where the unmapping fails.
+// TestNeighboursFreedDuringAnUnmap: while a flush unmaps the middle of a free block, which no
+// request can find meanwhile, its neighbours are freed. The rest at its ends merges with them, and
+// so does the whole block if the unmapping fails.
 func TestNeighboursFreedDuringAnUnmap(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		c, dev := newCache(t, Config{ExpandableSegments: true})
@@ -146,8 +148,8 @@ func TestNeighboursFreedDuringAnUnmap(t *testing.T) {
 	}
 }
 
-// TestFrontFreedDuringAMap: a request maps the unmapped addresses after a live block, which is freed meanwhile: the mapped
-// memory begins where that began.
+// TestFrontFreedDuringAMap: a request maps the unmapped addresses after a live block, which is
+// freed meanwhile. The mapped memory then begins at the start of that block.
 func TestFrontFreedDuringAMap(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		c, dev := newCache(t, Config{ExpandableSegments: true})
@@ -181,8 +183,8 @@ func TestFrontFreedDuringAMap(t *testing.T) {
 	}
 }
 
-// TestGrowsFromAFreeFront: a free block at the end of what is mapped is used, and only what it lacks is mapped; where that
-// fails it is free again, as old as it was.
+// TestGrowsFromAFreeFront: a free block at the end of the mapped memory is used, and only the rest
+// is mapped. If that fails the block is free again, and keeps its age.
 func TestGrowsFromAFreeFront(t *testing.T) {
 	c, dev := newCache(t, Config{ExpandableSegments: true})
 	s := dev.stream(1)
@@ -200,7 +202,8 @@ func TestGrowsFromAFreeFront(t *testing.T) {
 	require.Equal(t, [][2]int64{{55, 60}}, free)
 }
 
-// TestMapsOverFreeBlocksBetweenHoles: holes and the free memory between them make one block, each hole mapped by itself.
+// TestMapsOverFreeBlocksBetweenHoles: holes and the free memory between them form one block. Each
+// hole is mapped by itself.
 func TestMapsOverFreeBlocksBetweenHoles(t *testing.T) {
 	c, dev := newCache(t, Config{ExpandableSegments: true})
 	s := dev.stream(1)
@@ -221,7 +224,7 @@ func TestMapsOverFreeBlocksBetweenHoles(t *testing.T) {
 	require.NoError(t, c.check())
 }
 
-// TestFailedMapLeavesNothingMapped: of the granules of one mapping all are mapped or none.
+// TestFailedMapLeavesNothingMapped: either all granules of a mapping are mapped, or none.
 func TestFailedMapLeavesNothingMapped(t *testing.T) {
 	for at := 1; at <= 3; at++ {
 		c, dev := newCache(t, Config{ExpandableSegments: true})

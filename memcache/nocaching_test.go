@@ -56,7 +56,8 @@ func TestNoCaching(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
-// TestNoCachingWaitsForStreams: the driver gets a block when its recorded streams are done, and not before.
+// TestNoCachingWaitsForStreams: a block returns to the driver when its recorded streams have
+// completed, and not before.
 func TestNoCachingWaitsForStreams(t *testing.T) {
 	c, dev := newCache(t, Config{NoCaching: true})
 	s, waiting := dev.stream(1), &gatedStream{scriptedStream: dev.stream(2), entered: make(chan struct{}), leave: make(chan error, 1)}
@@ -99,7 +100,7 @@ func TestNoCachingWaitsForStreams(t *testing.T) {
 	require.Empty(t, dev.live)
 }
 
-// gatedStream's waits enter and then return what the test says.
+// gatedStream is a stream whose Synchronize blocks until leave delivers its result.
 type gatedStream struct {
 	*scriptedStream
 	entered chan struct{}
@@ -111,7 +112,8 @@ func (s *gatedStream) Synchronize(context.Context) error {
 	return <-s.leave
 }
 
-// TestNoCachingWaitsForFrees: a request that needs the memory of a Free under way gets it, and Close waits.
+// TestNoCachingWaitsForFrees: a request that needs the memory of a Free in flight gets it, and
+// Close waits.
 func TestNoCachingWaitsForFrees(t *testing.T) {
 	c, dev := newCache(t, Config{NoCaching: true, MemoryLimit: 1000})
 	waiting := &gatedStream{scriptedStream: dev.stream(2), entered: make(chan struct{}), leave: make(chan error)}
@@ -234,7 +236,7 @@ func TestNoCachingFromEnv(t *testing.T) {
 	}
 }
 
-// TestNoCachingFreeThatTheDriverRefuses keeps the block until Close, and says so.
+// TestNoCachingFreeThatTheDriverRefuses: the block stays until Close, and Free returns the error.
 func TestNoCachingFreeThatTheDriverRefuses(t *testing.T) {
 	o := &spy{}
 	c, dev := newCache(t, Config{NoCaching: true, Observer: o})

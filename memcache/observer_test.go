@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// spy notes what it sees, and uses the cache while it is told: no lock may be held.
+// spy records its calls, and uses the cache in each of them, so no lock may be held.
 type spy struct {
 	cache  *Cache
 	events []OpInfo
@@ -84,7 +84,8 @@ func (s choosy) Start(ctx context.Context, op Op) (context.Context, Operation) {
 	return s.spy.Start(ctx, op)
 }
 
-// TestObserverOfFailures: a request that fails is told apart, once, also to an observer that follows nothing else.
+// TestObserverOfFailures: a failed request is reported separately, once, also to an observer that
+// follows no other operation.
 func TestObserverOfFailures(t *testing.T) {
 	for _, bytes := range []int64{64 << 20, 1 << 62} { // more than the limit, and more than any device has
 		s := &spy{}

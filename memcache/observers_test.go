@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// diarist writes down what it is told, under its name; without a name it declines.
+// diarist records its calls under its name; without a name it follows no operation.
 type diarist struct {
 	name string
 	log  *[]string
@@ -26,14 +26,14 @@ func (d diarist) Start(ctx context.Context, op Op) (context.Context, Operation) 
 
 func (d diarist) End(info OpInfo) { *d.log = append(*d.log, d.name+" end "+info.Op.String()) }
 
-// heard keeps what it is told.
+// heard keeps its calls.
 type heard struct{ infos []OpInfo }
 
 func (h *heard) Start(ctx context.Context, _ Op) (context.Context, Operation) { return ctx, h }
 
 func (h *heard) End(info OpInfo) { h.infos = append(h.infos, info) }
 
-// TestRelabelIsObserved: who counts by label hears of a new one, and of one that was refused.
+// TestRelabelIsObserved: an observer that counts by label sees a new label, and a refused one.
 func TestRelabelIsObserved(t *testing.T) {
 	dev := newScripted(1 << 30)
 	h := &heard{}
@@ -49,7 +49,8 @@ func TestRelabelIsObserved(t *testing.T) {
 	require.ErrorIs(t, h.infos[len(h.infos)-1].Err, ErrFreed)
 }
 
-// TestObservers: all are told, from the outside in and back, and those that decline are left out.
+// TestObservers: all are called, started in order and ended in reverse, except those that follow no
+// operation.
 func TestObservers(t *testing.T) {
 	var log []string
 	a, b, none := diarist{"a", &log}, diarist{"b", &log}, diarist{"", &log}

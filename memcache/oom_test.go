@@ -40,7 +40,8 @@ func TestMemoryFraction(t *testing.T) {
 	mustAlloc(t, c, 1, s)
 }
 
-// TestRetry: the first failure flushes and asks again; a second one is the caller's.
+// TestRetry: after the first failure the cache flushes and tries again; a second failure is
+// returned to the caller.
 func TestRetry(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -59,8 +60,8 @@ func TestRetry(t *testing.T) {
 	mustAlloc(t, c, 50<<20, s)
 }
 
-// TestSearchAfterFlush: a pending block that the flush completes, and that is a part of a segment, serves
-// the request (PyTorch issue 189504). Exactly as PyTorch the request fails.
+// TestSearchAfterFlush: a pending block that the flush completes, and that is a part of a segment,
+// serves the request (PyTorch issue 189504). With Exact the request fails, as in PyTorch.
 func TestSearchAfterFlush(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		c, dev := newCache(t, Config{Exact: exact})
@@ -80,8 +81,8 @@ func TestSearchAfterFlush(t *testing.T) {
 	}
 }
 
-// TestPendingIsReclaimed holds a device's worth of recorded blocks: memory that is only pending must never
-// be the reason of a failure.
+// TestPendingIsReclaimed fills a device with recorded blocks: pending memory must never be the
+// reason of a failure.
 func TestPendingIsReclaimed(t *testing.T) {
 	c, dev := newCache(t, Config{PerProcessMemoryFraction: 0.99})
 	s, other := dev.stream(1), dev.stream(2)
@@ -125,7 +126,7 @@ func TestReclaimers(t *testing.T) {
 	require.Empty(t, asked)
 }
 
-// TestHitsGoOnWhileTheDriverHangs covers every stream, the growing one too.
+// TestHitsGoOnWhileTheDriverHangs covers every stream, including the growing one.
 func TestHitsGoOnWhileTheDriverHangs(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s, other := dev.stream(1), dev.stream(2)
@@ -154,7 +155,7 @@ func TestHitsGoOnWhileTheDriverHangs(t *testing.T) {
 	require.NoError(t, c.check())
 }
 
-// lateContext is done, but says so only to those who wait.
+// lateContext returns nil from the first call of Err, also after it has ended.
 type lateContext struct {
 	context.Context
 	asked bool
@@ -168,7 +169,7 @@ func (c *lateContext) Err() error {
 	return c.Context.Err()
 }
 
-// TestFiguresOfAFailure has every figure of the error apart from the others.
+// TestFiguresOfAFailure: each figure of the error has its own value, and none is mistaken for another.
 func TestFiguresOfAFailure(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 250 << 20})
 	s, other, busy := dev.stream(1), dev.stream(2), dev.stream(3)
@@ -186,7 +187,7 @@ func TestFiguresOfAFailure(t *testing.T) {
 		if call != "Synchronize" || !first {
 			return nil
 		}
-		// A flush waits for the pending free: this is what a failure before it says.
+		// A flush waits for the pending free; a failure before it has these figures.
 		first = false
 		var oom *OutOfMemoryError
 		require.ErrorAs(t, c.grower.outOfMemory(&request{shard: c.shards.of(s), Want: placement.Want{Kind: placement.Large}}, nil), &oom)
@@ -204,7 +205,8 @@ func TestFiguresOfAFailure(t *testing.T) {
 	require.ErrorContains(t, err, "37.00 MiB free")
 }
 
-// TestFailuresTogetherConcurrentSafe: requests that fail at once are each counted. They meet in a reclaimer, right before that.
+// TestFailuresTogetherConcurrentSafe: each of several concurrent failures is counted. They meet in
+// a reclaimer right before that.
 func TestFailuresTogetherConcurrentSafe(t *testing.T) {
 	const callers = 6
 	dev, err := null.New(null.Config{Capacity: 1 << 30})

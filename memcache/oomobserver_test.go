@@ -17,7 +17,8 @@ import (
 	"github.com/cistern-ml/cistern/device/null"
 )
 
-// TestOnOutOfMemory: final failures alone are told, once, with what the request is told, in order, until the registration ends.
+// TestOnOutOfMemory: only final failures are reported, once, with the request's error, in order,
+// until the registration ends.
 func TestOnOutOfMemory(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 100 * mib})
 	s := dev.stream(1)
@@ -71,8 +72,8 @@ func TestOnOutOfMemory(t *testing.T) {
 	require.NoError(t, held.Free())
 }
 
-// TestOnOutOfMemoryUsesTheCache: no lock is held while an observer runs, and its own failed request does
-// not call it again.
+// TestOnOutOfMemoryUsesTheCache: no lock is held during a call of the function, and its own failed
+// request does not call it again.
 func TestOnOutOfMemoryUsesTheCache(t *testing.T) {
 	for _, config := range []Config{{MemoryLimit: 100 * mib}, {MemoryLimit: 100 * mib, Exact: true}, {MemoryLimit: 100 * mib, NoCaching: true}, {MemoryLimit: 100 * mib, ExpandableSegments: true}} {
 		c, dev := newCache(t, config)
@@ -94,7 +95,7 @@ func TestOnOutOfMemoryUsesTheCache(t *testing.T) {
 	}
 }
 
-// TestOnOutOfMemoryAfterAWait: a request that waits for memory is told of when it waits no longer.
+// TestOnOutOfMemoryAfterAWait: a request that waits for memory is reported when its wait ends.
 func TestOnOutOfMemoryAfterAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, dev := newCache(t, Config{MemoryLimit: 100 * mib})
@@ -109,7 +110,8 @@ func TestOnOutOfMemoryAfterAWait(t *testing.T) {
 	})
 }
 
-// TestOnOutOfMemoryConcurrentSafe: each failure of many goroutines is told once, beside registrations that come and go.
+// TestOnOutOfMemoryConcurrentSafe: each failure of many goroutines is reported once, while
+// registrations come and go.
 func TestOnOutOfMemoryConcurrentSafe(t *testing.T) {
 	dev, err := null.New(null.Config{Capacity: 1 << 30})
 	require.NoError(t, err)
@@ -125,7 +127,8 @@ func TestOnOutOfMemoryConcurrentSafe(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(i), 3))
 			for range 300 {
 				remove := c.OnOutOfMemory(func(context.Context, *OutOfMemoryError) {})
-				b, err := c.Alloc(t.Context(), r.Int64N(80*mib), s) // those above 64 MiB fail however the goroutines run
+				// those above 64 MiB fail however the goroutines run
+				b, err := c.Alloc(t.Context(), r.Int64N(80*mib), s)
 				if err != nil {
 					assert.ErrorIs(t, err, ErrOutOfMemory)
 					failed.Add(1)

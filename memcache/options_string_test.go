@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOptionsAreReadBack: the string of any valid configuration says all of it.
+// TestOptionsAreReadBack: the string of any valid configuration contains all of it.
 func TestOptionsAreReadBack(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	some := func(values ...int64) int64 { return values[r.IntN(len(values))] }

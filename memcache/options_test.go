@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFailuresLeaveNothingBehind lets driver calls fail at random, under different options: an allocation
-// works or says out of memory, and every byte comes back at the end.
+// TestFailuresLeaveNothingBehind fails driver calls at random, under different options: an
+// allocation succeeds or returns out of memory, and every byte is returned at the end.
 func TestFailuresLeaveNothingBehind(t *testing.T) {
 	for _, config := range []Config{{}, {Exact: true}, {MaxSplitSizeMB: 20}, {ExpandableSegments: true}, {ExpandableSegments: true, MaxSplitSizeMB: 20, Exact: true}} {
 		r := rand.New(rand.NewPCG(11, 12))
@@ -52,8 +52,8 @@ func TestFailuresLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// TestUnmapThatFailsHalfWay: granules that the driver took back before one that it refused are gone, the others stay free
-// memory, and both serve the next requests.
+// TestUnmapThatFailsHalfWay: granules that the driver unmapped before a failure are gone, the
+// others stay free memory, and both serve the next requests.
 func TestUnmapThatFailsHalfWay(t *testing.T) {
 	c, dev := newCache(t, Config{ExpandableSegments: true})
 	s := dev.stream(1)

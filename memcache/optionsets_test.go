@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// setting is a configuration that programs run under, and its surroundings.
+// setting is a configuration that programs run under, with its device and environment.
 type setting struct {
 	config   Config
 	capacity int64 // of the device
@@ -15,10 +15,10 @@ type setting struct {
 	far      bool  // a stream of another device uses blocks
 }
 
-// choices are what is chosen for each option; 0: what is so without it.
+// choices are the choices for each option; 0: the default.
 type choices [len(optionTable)]byte
 
-// optionTable are the options that programs run under in all combinations. A choice that the others
+// optionTable lists the options that programs run under in all combinations. A choice that others
 // make invalid is not made.
 var optionTable = [...]struct {
 	name string
@@ -53,10 +53,10 @@ var optionTable = [...]struct {
 	{"far", func(s *setting, _ int) { s.far = true }, 1},
 }
 
-// noCaching is the place of an option that makes most others do nothing.
+// noCaching is the index of the option that disables most others.
 const noCaching = 1
 
-// randomChoices chooses half of the options.
+// randomChoices chooses values for half of the options.
 func randomChoices(r *rand.Rand) (c choices) {
 	for i := range c {
 		if r.IntN(2) == 0 && (i != noCaching || r.IntN(4) == 0) {
@@ -66,7 +66,7 @@ func randomChoices(r *rand.Rand) (c choices) {
 	return c
 }
 
-// setting makes the choices.
+// setting applies the choices.
 func (c choices) setting() setting {
 	s := setting{capacity: 1 << 44}
 	for i, choice := range c {
@@ -82,8 +82,8 @@ func (c choices) setting() setting {
 	return s
 }
 
-// modelled reports whether the model covers the options: which streams wait for which follows from
-// events, of which it knows nothing.
+// modelled reports whether the model covers the options. It does not model the waits between
+// streams that events determine.
 func (s *setting) modelled() bool { return s.config.ReuseAcrossStreams == ReuseNever }
 
 func (c choices) String() string {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shortLived lets n streams come and go that each leave a free block of each pool.
+// shortLived opens and closes n streams that each leave a free block in each pool.
 func shortLived(t *testing.T, c *Cache, dev *scripted, n int, each func(i int)) {
 	for i := range n {
 		s := dev.stream(uint64(1000 + i))
@@ -21,8 +21,9 @@ func shortLived(t *testing.T, c *Cache, dev *scripted, n int, each func(i int)) 
 	}
 }
 
-// TestExactDropsShardsOfClosedStreams: with Exact no segment passes to another stream. Where they are flushed now and then
-// what the program holds does not grow with the number of streams; otherwise by some hundred bytes for each segment kept.
+// TestExactDropsShardsOfClosedStreams: with Exact no segment passes to another stream. If the
+// segments are flushed from time to time, the Go heap does not grow with the number of streams;
+// otherwise it grows by some hundred bytes for each segment kept.
 func TestExactDropsShardsOfClosedStreams(t *testing.T) {
 	for name, config := range map[string]Config{"default": {Exact: true}, "expandable": {Exact: true, ExpandableSegments: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -65,8 +66,8 @@ func TestExactDropsShardsOfClosedStreams(t *testing.T) {
 	}
 }
 
-// TestOrphansKeepTheirStream: snapshot, history and statistics go on as if the closed stream were there, and a free block
-// of a segment that is still in use stays where it is until the last one is free.
+// TestOrphansKeepTheirStream: snapshot, history and statistics continue as if the closed stream
+// existed, and a free block of a segment in use stays in place until the last block is free.
 func TestOrphansKeepTheirStream(t *testing.T) {
 	for _, expandable := range []bool{false, true} {
 		c, dev := newCache(t, Config{Exact: true, ExpandableSegments: expandable})
@@ -109,8 +110,8 @@ func TestOrphansKeepTheirStream(t *testing.T) {
 	}
 }
 
-// TestBlocksOfClosedStreamsKeepLittle: who keeps a Block that was freed, of a stream that is closed, keeps a few records and
-// not all that the cache knew of the stream.
+// TestBlocksOfClosedStreamsKeepLittle: a freed Block of a closed stream keeps a few records alive,
+// and not all of the stream's shard.
 func TestBlocksOfClosedStreamsKeepLittle(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	const n = 300

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSettings has the strings that PyTorch takes, and what they mean.
+// TestSettings: the strings that PyTorch accepts, and their meanings.
 func TestSettings(t *testing.T) {
 	for options, want := range map[string]Config{
 		"":                         {},
@@ -47,7 +47,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestFractionOfZero: written out, 0 lets nothing be reserved, as SetMemoryFraction says; left out, it is no limit.
+// TestFractionOfZero: an explicit 0 lets nothing be reserved, as in SetMemoryFraction; without the
+// option there is no limit.
 func TestFractionOfZero(t *testing.T) {
 	config, err := ParseConfig("per_process_memory_fraction:0.0")
 	require.NoError(t, err)
@@ -65,7 +66,7 @@ func TestFractionOfZero(t *testing.T) {
 	require.Zero(t, oom.Limit)
 }
 
-// TestRefusedSettings has the strings that PyTorch refuses; the first seven are of its own test.
+// TestRefusedSettings: the strings that PyTorch refuses; the first seven are from its own test.
 func TestRefusedSettings(t *testing.T) {
 	for _, options := range []string{
 		"foo:1,bar:2",
@@ -95,7 +96,8 @@ func TestRefusedSettings(t *testing.T) {
 	}
 }
 
-// TestDivisionsByByte are the sizes of PyTorch's own test of its settings, and the vectors of its rules.
+// TestDivisionsByByte: the sizes in PyTorch's own test of its settings, and test vectors of its
+// rules.
 func TestDivisionsByByte(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {

@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestPeakMovesBetweenStreams moves bytes between eight streams, so that each has had most of them at some
-// time: the peak must be the largest sum, not the sum of what each stream had at most.
+// TestPeakMovesBetweenStreams moves bytes between eight streams, so that each has held most of them
+// at some time. The peak must be the largest sum, not the sum of each stream's maximum.
 func TestPeakMovesBetweenStreams(t *testing.T) {
 	dev := newScripted(1 << 40)
 	c, err := New(dev, Config{})
@@ -46,8 +46,8 @@ func TestPeakMovesBetweenStreams(t *testing.T) {
 	require.NoError(t, c.check())
 }
 
-// TestPeakConcurrentSafe lets goroutines allocate together, and free together: the peak of a round is what
-// they have in the middle of it, whatever the order.
+// TestPeakConcurrentSafe: goroutines allocate together, and free together. The peak of a round is
+// their total in the middle of it, in any order.
 func TestPeakConcurrentSafe(t *testing.T) {
 	const goroutines = 6
 	dev := newScripted(1 << 40)
@@ -93,7 +93,8 @@ func together(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// TestStreamsComeAndGoConcurrentSafe retires shards while others allocate and look at statistics.
+// TestStreamsComeAndGoConcurrentSafe retires shards while other goroutines allocate and read
+// statistics.
 func TestStreamsComeAndGoConcurrentSafe(t *testing.T) {
 	dev := newScripted(1 << 40)
 	c, err := New(dev, Config{})
@@ -121,7 +122,8 @@ func TestStreamsComeAndGoConcurrentSafe(t *testing.T) {
 	require.EqualValues(t, 1200, c.Stats().Allocation.All.Allocated, "sums of streams that are gone are kept")
 }
 
-// BenchmarkStreams is a pair of goroutines with a stream each, of one cache, or apart: of a cache each, which is what the machine allows.
+// BenchmarkStreams runs goroutines with a stream each, on one cache, or on a cache each, which is
+// the machine's limit.
 func BenchmarkStreams(b *testing.B) {
 	for _, apart := range []bool{false, true} {
 		for _, n := range []int{1, 2, 4, 8, 16} {

@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestRequestsAskForTheirOwnFrees: a hit does not hear of a free of another stream, whatever its event says; a miss does, and so does
-// every request with Exact.
+// TestRequestsAskForTheirOwnFrees: a hit does not poll the frees of other streams, even if their
+// events are complete. A miss does, and so does every request with Exact.
 func TestRequestsAskForTheirOwnFrees(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		t.Run(fmt.Sprintf("exact=%t", exact), func(t *testing.T) {
@@ -44,7 +44,8 @@ func TestRequestsAskForTheirOwnFrees(t *testing.T) {
 	}
 }
 
-// TestMissTakesWhatAClosedStreamHadPending: the memory is another request's before the driver is asked.
+// TestMissTakesWhatAClosedStreamHadPending: the memory serves another request before the driver is
+// called.
 func TestMissTakesWhatAClosedStreamHadPending(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s, gone, user := dev.stream(1), dev.stream(2), dev.stream(3)
@@ -57,7 +58,7 @@ func TestMissTakesWhatAClosedStreamHadPending(t *testing.T) {
 	require.EqualValues(t, 1, c.Stats().NumDeviceAlloc)
 }
 
-// TestPollFrees: what is over is not active any more, of every stream; what is not over stays.
+// TestPollFrees: complete frees of every stream are no longer active; incomplete ones are.
 func TestPollFrees(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		c, dev := newCache(t, Config{Exact: exact})
@@ -81,7 +82,8 @@ func TestPollFrees(t *testing.T) {
 	}
 }
 
-// TestFlushOfManyStreamsEnds though other streams go on freeing what is in use for long.
+// TestFlushOfManyStreamsEnds although other streams continue to free blocks that stay in use for
+// long.
 func TestFlushOfManyStreamsEnds(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	pend := func(owner, user uint64) *scriptedStream {
@@ -105,7 +107,7 @@ func TestFlushOfManyStreamsEnds(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// TestFreesOfManyStreamsThatEndAfterClose: none leaves its event open, whichever stream it is of.
+// TestFreesOfManyStreamsThatEndAfterClose: none leaves its event open, on any stream.
 func TestFreesOfManyStreamsThatEndAfterClose(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	var recorders []*recorder

@@ -11,8 +11,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// TestPoolGrowsIntoItsOwnFreeMemory: a request of a private pool that finds no memory returns what the
-// pool has free, as one of the default pool does. With Exact the memory stays, as in PyTorch.
+// TestPoolGrowsIntoItsOwnFreeMemory: a request of a private pool that finds no memory returns the
+// pool's free memory, as a request of the default pool does. With Exact the memory stays, as in
+// PyTorch.
 func TestPoolGrowsIntoItsOwnFreeMemory(t *testing.T) {
 	for _, config := range []Config{{}, {ExpandableSegments: true}, {Exact: true}, {MemoryLimit: 70 << 30}, {NoCaching: true}} {
 		dev, err := null.New(null.Config{Capacity: 80 << 30})
@@ -42,7 +43,8 @@ func TestPoolGrowsIntoItsOwnFreeMemory(t *testing.T) {
 	}
 }
 
-// TestCapturedPoolKeepsItsMemory: what a graph uses stays mapped, whatever the pool's requests need.
+// TestCapturedPoolKeepsItsMemory: memory that a graph uses stays mapped, whatever the pool's
+// requests need.
 func TestCapturedPoolKeepsItsMemory(t *testing.T) {
 	for _, config := range []Config{{}, {MaxSplitSizeMB: 20}, {ExpandableSegments: true, ExpandableGranuleMB: 2, ExpandableRemap: true}} {
 		dev := cisterntest.Host(t, 100<<20)
@@ -75,8 +77,8 @@ func TestCapturedPoolKeepsItsMemory(t *testing.T) {
 	}
 }
 
-// TestPoolOfABlockThatACaptureUses: a block that was allocated before a capture, and is freed in it, is a
-// graph's as well.
+// TestPoolOfABlockThatACaptureUses: a block that was allocated before a capture, and is freed in
+// it, belongs to a graph as well.
 func TestPoolOfABlockThatACaptureUses(t *testing.T) {
 	dev := cisterntest.Host(t, 100<<20)
 	c, err := New(dev, Config{})

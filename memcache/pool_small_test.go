@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPoolStartsSmall: its segments grow with what it holds, and other pools' don't.
+// TestPoolStartsSmall: the pool's segments grow with its contents, and other pools' don't.
 func TestPoolStartsSmall(t *testing.T) {
 	dev := newScripted(1 << 30)
 	c, err := New(dev, Config{})
@@ -16,7 +16,8 @@ func TestPoolStartsSmall(t *testing.T) {
 	other, inOther := newPool(t, c, PoolOptions{})
 	s := dev.stream(1)
 	var blocks []Block
-	for i, segments := range [][2]int64{{4, 2}, {4, 2}, {8, 5}, {16, 10}, {20, 13}, {20, 13}} { // MiB, and blocks of 1.5 MiB that one holds
+	// MiB, and blocks of 1.5 MiB that one holds
+	for i, segments := range [][2]int64{{4, 2}, {4, 2}, {8, 5}, {16, 10}, {20, 13}, {20, 13}} {
 		before := c.MemoryReserved()
 		for range segments[1] {
 			blocks = append(blocks, allocIn(t, ctx, c, 3<<19, s))

@@ -28,7 +28,8 @@ func allocIn(t testing.TB, ctx context.Context, c *Cache, bytes int64, s device.
 	return b
 }
 
-// TestPoolsShareNothing: each pool has its segments, on each stream, and a freed block returns to its own.
+// TestPoolsShareNothing: each pool has its own segments on each stream, and a freed block returns
+// to its pool.
 func TestPoolsShareNothing(t *testing.T) {
 	for _, expandable := range []bool{false, true} {
 		dev := newScripted(1 << 30)
@@ -92,7 +93,7 @@ func TestPoolContexts(t *testing.T) {
 	scope.End()
 }
 
-// TestPoolRelease: what a pool has returns to the driver after its release, and not before.
+// TestPoolRelease: a pool's memory is returned to the driver after its release, and not before.
 func TestPoolRelease(t *testing.T) {
 	for _, expandable := range []bool{false, true} {
 		c, dev := newCache(t, Config{ExpandableSegments: expandable})
@@ -127,8 +128,9 @@ func TestPoolRelease(t *testing.T) {
 	}
 }
 
-// TestReleaseDuringARequest: a pool that is released while a request of it waits for memory gets none any more, since with Exact the flush in the
-// middle has seen it without memory, and later ones don't look at it.
+// TestReleaseDuringARequest: a pool that is released while a request of it waits for memory gets
+// none any more, because with Exact the flush in the middle has found it without memory, and later
+// ones skip it.
 func TestReleaseDuringARequest(t *testing.T) {
 	for _, config := range []Config{{}, {Exact: true}, {ExpandableSegments: true, Exact: true}} {
 		c, dev := newCache(t, config)
@@ -148,8 +150,8 @@ func TestReleaseDuringARequest(t *testing.T) {
 	}
 }
 
-// TestReleaseOrder: a flush returns the default pool's segments, large before small, then the released
-// pools', in their order, small before large.
+// TestReleaseOrder: a flush returns the default pool's segments, large before small, then those of
+// the released pools, in their order, small before large.
 func TestReleaseOrder(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -248,8 +250,8 @@ func TestUseOnOOM(t *testing.T) {
 	}
 }
 
-// TestUseOnOOMEndsWithRelease: a released pool lends nothing, its memory is flushed instead; and a block that
-// is lent survives the release.
+// TestUseOnOOMEndsWithRelease: a released pool lends nothing, and its memory is flushed instead. A
+// lent block survives the release.
 func TestUseOnOOMEndsWithRelease(t *testing.T) {
 	c, dev := newCache(t, Config{PerProcessMemoryFraction: 0.25})
 	s := dev.stream(1)
@@ -265,7 +267,8 @@ func TestUseOnOOMEndsWithRelease(t *testing.T) {
 	require.EqualValues(t, 90<<20, c.MemoryReserved())
 }
 
-// TestUseOnOOMBesideHitsConcurrentSafe: lending looks at a stream's memory while other goroutines allocate and free there.
+// TestUseOnOOMBesideHitsConcurrentSafe: lending reads a stream's memory while other goroutines
+// allocate and free there.
 func TestUseOnOOMBesideHitsConcurrentSafe(t *testing.T) {
 	c, dev := newCache(t, Config{PerProcessMemoryFraction: 0.25})
 	s := dev.stream(1)
@@ -300,7 +303,8 @@ func TestUseOnOOMBesideHitsConcurrentSafe(t *testing.T) {
 	require.NoError(t, c.check())
 }
 
-// TestUseOnOOMGrowsTheDefaultPool: a request that no pool serves is the default pool's in every later step.
+// TestUseOnOOMGrowsTheDefaultPool: a request that no pool can serve belongs to the default pool in
+// every later step.
 func TestUseOnOOMGrowsTheDefaultPool(t *testing.T) {
 	c, dev := newCache(t, Config{PerProcessMemoryFraction: 0.25})
 	s := dev.stream(1)
@@ -309,8 +313,8 @@ func TestUseOnOOMGrowsTheDefaultPool(t *testing.T) {
 	require.Nil(t, allocIn(t, context.Background(), c, 200<<20, s).handout.chunk.Segment().Pool())
 }
 
-// TestUseOnOOMAfterTheFlush: the flush may complete a block that can be lent. Exactly as PyTorch it is not
-// looked for.
+// TestUseOnOOMAfterTheFlush: the flush may complete a block that can be lent. With Exact it is not
+// searched for, as in PyTorch.
 func TestUseOnOOMAfterTheFlush(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		c, dev := newCache(t, Config{PerProcessMemoryFraction: 0.25, Exact: exact})
@@ -346,8 +350,8 @@ func TestNoSplit(t *testing.T) {
 	}
 }
 
-// TestPoolRunsOutOfMemory: the default pool is flushed for a private one, and recorded blocks are waited
-// for; free segments of other pools stay.
+// TestPoolRunsOutOfMemory: the request of a private pool flushes the default pool and waits for
+// recorded blocks; free segments of other pools stay.
 func TestPoolRunsOutOfMemory(t *testing.T) {
 	c, dev := newCache(t, Config{PerProcessMemoryFraction: 0.25})
 	s, other := dev.stream(1), dev.stream(2)
@@ -370,7 +374,8 @@ func TestPoolRunsOutOfMemory(t *testing.T) {
 	require.EqualValues(t, 220<<20, oom.Reserved)
 }
 
-// TestPoolsDontStopPolling: a recorded block returns while a pool is used, in the pool and outside.
+// TestPoolsDontStopPolling: a recorded block becomes free while a pool is used, in the pool and
+// outside.
 func TestPoolsDontStopPolling(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s, other := dev.stream(1), dev.stream(2)
@@ -440,7 +445,8 @@ func TestBadPools(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
-// TestPoolsConcurrentSafe makes, uses, and releases pools on several goroutines, on shared streams.
+// TestPoolsConcurrentSafe creates, uses and releases pools on several goroutines, on shared
+// streams.
 func TestPoolsConcurrentSafe(t *testing.T) {
 	dev := newScripted(1 << 30)
 	c, err := New(dev, Config{PerProcessMemoryFraction: 0.03})

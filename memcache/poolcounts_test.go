@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// naivePool is a pool's statistics by a walk over snapshots: what is there now, and what was at most and in all.
+// naivePool computes a pool's statistics by walks over snapshots: current, peak and total.
 type naivePool struct{ now, peak, up map[string]int64 }
 
 func (n *naivePool) look(segments []SegmentSnapshot) {
@@ -53,8 +53,10 @@ func (n *naivePool) want(name string) StatArray {
 	return StatArray{stat(name), stat(name + " small"), stat(name + " large")}
 }
 
-// TestPoolStats compares the statistics of pools with walks over snapshots after each call of random programs, on several streams, with blocks that wait,
-// pools that lend and pools that end. A call changes each quantity in one direction, but for those that give segments back to get others.
+// TestPoolStats compares the statistics of pools with walks over snapshots after each call of
+// random programs. The programs have several streams, blocks that wait, pools that lend and pools
+// that end. A call changes each quantity in one direction, except calls that return segments to get
+// others.
 func TestPoolStats(t *testing.T) {
 	for i, config := range []Config{{}, {ExpandableSegments: true}, {NoCaching: true}, {Exact: true, MaxSplitSizeMB: 20}, {ExpandableSegments: true, ExpandableRemap: true}} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -80,7 +82,8 @@ func TestPoolStats(t *testing.T) {
 				steps = 150
 			}
 			for step := range steps {
-				require.NoError(t, c.PollFrees()) // which the request would do, and then hand out as much as has come back
+				// which the request would do, and then hand out as much as has come back
+				require.NoError(t, c.PollFrees())
 				look()
 				switch x := r.IntN(100); {
 				case x < 52:
@@ -128,7 +131,8 @@ func TestPoolStats(t *testing.T) {
 	}
 }
 
-// TestPoolStatsTogether: with goroutines on streams of their own, in one pool and outside, nothing is lost, and the pool has no part of what is outside.
+// TestPoolStatsTogether: with goroutines on streams of their own, inside a pool and outside, no
+// change is lost, and the pool contains no part of the memory outside.
 func TestPoolStatsTogether(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	p, ctx := newPool(t, c, PoolOptions{})
@@ -170,7 +174,7 @@ func TestPoolStatsTogether(t *testing.T) {
 	assert.Equal(t, got, p.Stats())
 }
 
-// TestLends: a pool lends if it was made so, and has the name of its number.
+// TestLends: Lends reports the pool's option, and its name contains its number.
 func TestLends(t *testing.T) {
 	c, _ := newCache(t, Config{})
 	keeps, _ := newPool(t, c, PoolOptions{})
@@ -179,7 +183,7 @@ func TestLends(t *testing.T) {
 	require.Equal(t, []bool{false, true, false}, []bool{keeps.Lends(), lends.Lends(), (*Pool)(nil).Lends()})
 }
 
-// TestFreeBytesOfOtherPools are those of the default pool's two sizes and of the other pools'.
+// TestFreeBytesOfOtherPools: they are those of the default pool's two sizes and of the other pools.
 func TestFreeBytesOfOtherPools(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 100 << 20})
 	s := dev.stream(1)

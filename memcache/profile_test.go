@@ -13,7 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// account is who holds what, kept by the test at every call: of the moment, and of the moment of the greatest sum.
+// account is the owners of the memory, recorded by the test at every call: at the moment, and at
+// the peak.
 type account struct {
 	live          map[uint64]accountBlock // by serial
 	bytes         int64
@@ -27,7 +28,7 @@ type accountBlock struct {
 	requested int64
 }
 
-// holdings are the live blocks as a profile has them.
+// holdings returns the live blocks in the form of a profile.
 func (a *account) holdings() map[holdingKey]Holding {
 	m := map[holdingKey]Holding{}
 	for _, b := range a.live {
@@ -41,7 +42,7 @@ func (a *account) holdings() map[holdingKey]Holding {
 	return m
 }
 
-// mark notes the peak if there is a new one.
+// mark records a new peak, if there is one.
 func (a *account) mark(c *Cache, force bool) {
 	if a.bytes > a.peakBytes || force {
 		st := c.Stats()
@@ -66,8 +67,8 @@ func requireHoldings(t *testing.T, want map[holdingKey]Holding, p Profile, what 
 	require.Equal(t, want, got, what)
 }
 
-// TestPeakProfile compares who holds the memory, now, at the peak and at the peaks of scopes, with an account that the test
-// keeps by itself, over random programs of one goroutine.
+// TestPeakProfile compares the owners of the memory, now, at the peak and at the peaks of scopes,
+// with the test's own account, over random programs of one goroutine.
 func TestPeakProfile(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {
@@ -198,7 +199,7 @@ func randomAccounts(t *testing.T, config Config, seed uint64) {
 	require.Empty(t, c.Profile().Holdings, "after Close")
 }
 
-// sequencer notes every hand-out and free with its place among those of its shard.
+// sequencer records every allocation and free with its sequence number in its shard.
 type sequencer struct {
 	mu     sync.Mutex
 	events map[uint64][]OpInfo // by shard
@@ -217,8 +218,8 @@ func (s *sequencer) End(info OpInfo) {
 	s.events[info.Shard] = append(s.events[info.Shard], info)
 }
 
-// TestPeakProfileConcurrentSafe: of eight goroutines on eight streams, that free each other's blocks, those who held the
-// peak add up to it, and of each stream they are those of one moment.
+// TestPeakProfileConcurrentSafe: eight goroutines on eight streams free each other's blocks. The
+// owners of the peak add up to it, and those of each stream are of one moment.
 func TestPeakProfileConcurrentSafe(t *testing.T) {
 	programs := 1000
 	if testing.Short() {
@@ -283,7 +284,7 @@ func randomPeak(t *testing.T, seed uint64) {
 	require.Equal(t, p.Allocated, sum)
 }
 
-// isMoment reports whether exactly the blocks held were in use after some prefix of the events.
+// isMoment reports whether exactly the blocks in held were in use after some prefix of the events.
 func isMoment(events []OpInfo, held map[uint64]bool) bool {
 	slices.SortFunc(events, func(a, b OpInfo) int { return int(a.Seq) - int(b.Seq) })
 	live := map[uint64]bool{}
@@ -330,7 +331,7 @@ func TestProfileSum(t *testing.T) {
 	require.Equal(t, Profile{}, func() Profile { c, _ := newCache(t, Config{}); return c.PeakProfile() }(), "of nothing")
 }
 
-// Blocks of one label are told apart by where they were allocated, if stacks are kept.
+// Blocks with one label are distinguished by their call sites, if stacks are kept.
 func TestProfileStacks(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -346,7 +347,7 @@ func TestProfileStacks(t *testing.T) {
 	require.Equal(t, h, c.PeakProfile().Holdings)
 }
 
-// A program that repeats itself leaves no notes, and so no garbage.
+// A repetitive program leaves no notes, and so no garbage.
 func TestStepsLeaveNoNotes(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("checks allocate")
@@ -370,7 +371,7 @@ func TestStepsLeaveNoNotes(t *testing.T) {
 	require.LessOrEqual(t, len(c.shards.table.Load().find(1).peak.freed), 10)
 }
 
-// TestAllocatedByCategory adds up to what is allocated, also with categories that nobody knows.
+// TestAllocatedByCategory: it adds up to the allocated bytes, also with unknown categories.
 func TestAllocatedByCategory(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)

@@ -11,8 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// TestRequestedPeakOfAScope: a block that takes the place of an equally large one, for which less was asked, raises what
-// is requested and nothing else.
+// TestRequestedPeakOfAScope: a block replaces an equally large one with fewer requested bytes. That
+// raises the requested bytes and nothing else.
 func TestRequestedPeakOfAScope(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -28,11 +28,12 @@ func TestRequestedPeakOfAScope(t *testing.T) {
 	scope.End()
 }
 
-// TestAllocatedPeakOfAScope: the other way round.
+// TestAllocatedPeakOfAScope: the reverse.
 func TestAllocatedPeakOfAScope(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
-	freeAll(t, []Block{mustAlloc(t, c, 4096, s), mustAlloc(t, c, 4096, s)}) // the cache's own peaks are not raised again
+	// the cache's own peaks are not raised again
+	freeAll(t, []Block{mustAlloc(t, c, 4096, s), mustAlloc(t, c, 4096, s)})
 	b := mustAlloc(t, c, 1024, s)
 	_, scope := c.Scope(t.Context(), "allocated")
 	require.NoError(t, b.Free())
@@ -44,8 +45,9 @@ func TestAllocatedPeakOfAScope(t *testing.T) {
 	scope.End()
 }
 
-// TestQuotasMoveWithoutTheSharedLock: usage that moves from one stream to another, below every peak, takes the quotas along
-// that the other stream has left, and no lock that all share. With it locked a stream that needs it would wait for ever.
+// TestQuotasMoveWithoutTheSharedLock: when usage moves from one stream to another, below every
+// peak, the quotas that the other stream no longer needs move with it, without the shared lock. The
+// test holds that lock, so a stream that needed it would wait for ever.
 func TestQuotasMoveWithoutTheSharedLock(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the checks after each call take the shared lock")
@@ -99,7 +101,8 @@ func TestQuotasMoveWithoutTheSharedLock(t *testing.T) {
 	scope.End()
 }
 
-// TestWindowsOfStreamsThatClose: the quotas of a stream that closes, in the peaks and in those of the windows, pass to another.
+// TestWindowsOfStreamsThatClose: the quotas of a closing stream, in the peaks and in those of
+// windows, pass to another one.
 func TestWindowsOfStreamsThatClose(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		c, dev := newCache(t, Config{Exact: exact})
@@ -118,7 +121,8 @@ func TestWindowsOfStreamsThatClose(t *testing.T) {
 	}
 }
 
-// TestCountsOfStreamsThatClose: what a stream counted stays in the statistics when its shard goes, until a reset.
+// TestCountsOfStreamsThatClose: a stream's counts stay in the statistics after its shard is
+// retired, until a reset.
 func TestCountsOfStreamsThatClose(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	gone, s := dev.stream(1), dev.stream(2)
@@ -153,7 +157,7 @@ func TestCountsOfStreamsThatClose(t *testing.T) {
 	require.EqualValues(t, 21, now.Since(Stats{}).Allocation.All.Allocated)
 }
 
-// TestFailedRequestsAreMisses, one each, whatever was tried for them.
+// TestFailedRequestsAreMisses: each is one miss, however often it was retried.
 func TestFailedRequestsAreMisses(t *testing.T) {
 	for _, config := range []Config{{}, {ExpandableSegments: true}, {NoCaching: true}} {
 		config.MemoryLimit = 64 * mib
@@ -172,7 +176,7 @@ func TestFailedRequestsAreMisses(t *testing.T) {
 	}
 }
 
-// TestReservedPeakOfAScope: the most that was held from the driver since the window opened.
+// TestReservedPeakOfAScope: the most bytes held from the driver since the window opened.
 func TestReservedPeakOfAScope(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -189,8 +193,8 @@ func TestReservedPeakOfAScope(t *testing.T) {
 	require.Equal(t, Level{Start: 2 * mib, Current: 22 * mib, Peak: 52 * mib}, scope.Window().Reserved)
 }
 
-// TestLastClaimIsAskedFirst: what is spare at a peak that moves from stream to stream is with the one that claimed it last;
-// what others have spare stays with them.
+// TestLastClaimIsAskedFirst: at a peak that moves from stream to stream the last claimer has the
+// unused quota. Other streams keep theirs.
 func TestLastClaimIsAskedFirst(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	const size = 12 * mib // a segment: no parts
@@ -214,7 +218,8 @@ func TestLastClaimIsAskedFirst(t *testing.T) {
 	require.NoError(t, c.check())
 }
 
-// TestQuotasOfAShardThatIsGone are nobody's to claim, also with a scope open that it does not know.
+// TestQuotasOfAShardThatIsGone can't be claimed, even with an open scope that the shard does not
+// have.
 func TestQuotasOfAShardThatIsGone(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	gone := dev.stream(1)

@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestRangesAreAsLongAsPyTorchs: as many granules as it takes to hold 9/8 of the device.
+// TestRangesAreAsLongAsPyTorchs: as many granules as are needed for 9/8 of the device.
 func TestRangesAreAsLongAsPyTorchs(t *testing.T) {
 	for _, f := range []struct{ total, small, large int64 }{
 		{160 * mib, 180 * mib, 180 * mib}, // both fit exactly
@@ -31,7 +31,8 @@ func TestRangesAreAsLongAsPyTorchs(t *testing.T) {
 	}
 }
 
-// reserves counts the reservations, and fails so many mappings and all reservations above a size.
+// reserves counts the reservations, and fails a number of mappings and all reservations above a
+// size.
 func reserves(dev *scripted, maps int) (count *int) {
 	count = new(int)
 	dev.gate = func(_ context.Context, call string) error {
@@ -47,8 +48,8 @@ func reserves(dev *scripted, maps int) (count *int) {
 	return count
 }
 
-// TestRangeStaysWhenItsFirstMappingFails: the retry after the flush, and requests after a failure, map into the range that
-// was reserved for the first attempt.
+// TestRangeStaysWhenItsFirstMappingFails: the retry after the flush, and later requests, map into
+// the range that was reserved for the first attempt.
 func TestRangeStaysWhenItsFirstMappingFails(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		c, dev := newCache(t, Config{ExpandableSegments: true, Exact: exact})
@@ -67,7 +68,7 @@ func TestRangeStaysWhenItsFirstMappingFails(t *testing.T) {
 		b := mustAlloc(t, c, 30*mib, other)
 		require.Equal(t, 1, *count)
 
-		// A range that had memory and has none any more goes back.
+		// A range that had memory and has none any more is returned.
 		require.NoError(t, b.Free())
 		require.Len(t, dev.reserved, 2)
 		require.NoError(t, c.EmptyCache(t.Context()))
@@ -78,8 +79,8 @@ func TestRangeStaysWhenItsFirstMappingFails(t *testing.T) {
 	}
 }
 
-// TestUnusedRangesMakeRoom: where addresses are scarce, ranges without memory go back before a request fails for want of
-// addresses.
+// TestUnusedRangesMakeRoom: where addresses are scarce, ranges without memory are returned before a
+// request fails for lack of addresses.
 func TestUnusedRangesMakeRoom(t *testing.T) {
 	c, dev := newCache(t, Config{ExpandableSegments: true}) // 1 GiB
 	failing := true

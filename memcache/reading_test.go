@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// TestReading: each part is what the method of its name returns while nothing else happens.
+// TestReading: each part equals the result of the method with its name while the cache is idle.
 func TestReading(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 100 * mib, MaxSplitSizeMB: 32})
 	require.NoError(t, c.RecordHistory(HistoryOptions{Entries: 100}))
@@ -30,7 +30,7 @@ func TestReading(t *testing.T) {
 	require.Empty(t, c.Reading().Snapshot.History)
 }
 
-// TestReadingOfGraphs: the reading has what graphs hold.
+// TestReadingOfGraphs: the reading contains the memory of graphs.
 func TestReadingOfGraphs(t *testing.T) {
 	dev := cisterntest.Host(t, 64<<20)
 	c, err := New(dev, Config{})

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pressed is a cache of 256 MiB that is full of blocks of 16 MiB.
+// pressed is a cache of 256 MiB, full of blocks of 16 MiB.
 func pressed(t *testing.T) (c *Cache, s *scriptedStream, held []Block) {
 	c, dev := newCache(t, Config{MemoryLimit: 256 * mib})
 	s = dev.stream(1)
@@ -18,7 +18,7 @@ func pressed(t *testing.T) (c *Cache, s *scriptedStream, held []Block) {
 	return c, s, held
 }
 
-// TestReclaimerThatRemovesItself: the next one is asked all the same.
+// TestReclaimerThatRemovesItself: the next one is called all the same.
 func TestReclaimerThatRemovesItself(t *testing.T) {
 	c, s, held := pressed(t)
 	var asked []string
@@ -39,7 +39,7 @@ func TestReclaimerThatRemovesItself(t *testing.T) {
 	require.Zero(t, c.Stats().NumOOMs)
 }
 
-// TestReclaimerThatFreesAndRemovesItself: it is not asked again, and the next one is.
+// TestReclaimerThatFreesAndRemovesItself: it is not called again, and the next one is.
 func TestReclaimerThatFreesAndRemovesItself(t *testing.T) {
 	c, s, held := pressed(t)
 	var asked []string
@@ -59,7 +59,8 @@ func TestReclaimerThatFreesAndRemovesItself(t *testing.T) {
 	require.Equal(t, []string{"once", "next"}, asked)
 }
 
-// TestReclaimerRemovedByAnother is not asked any more, though the request found no memory while it was registered.
+// TestReclaimerRemovedByAnother: it is not called any more, although it was registered when the
+// request found no memory.
 func TestReclaimerRemovedByAnother(t *testing.T) {
 	c, s, _ := pressed(t)
 	var removeOther func()
@@ -72,8 +73,8 @@ func TestReclaimerRemovedByAnother(t *testing.T) {
 	require.Equal(t, 1, after)
 }
 
-// TestReclaimerOfOneEntryACall: a cache that gives up its oldest entry is asked until enough is free, and the others then
-// only where that has nothing left.
+// TestReclaimerOfOneEntryACall: a reclaimer that frees its oldest entry is called until enough is
+// free. The others are called only when it has nothing left.
 func TestReclaimerOfOneEntryACall(t *testing.T) {
 	c, s, held := pressed(t)
 	var asked []string
@@ -102,8 +103,8 @@ func TestReclaimerOfOneEntryACall(t *testing.T) {
 	require.NoError(t, c.check())
 }
 
-// TestReclaimerThatSaysMoreThanThereIs: one that frees nothing and says that it does ends somewhere, and so does one
-// whose context has ended.
+// TestReclaimerThatSaysMoreThanThereIs: a reclaimer that frees nothing and reports that it does is
+// eventually skipped, and so is one whose context has ended.
 func TestReclaimerThatSaysMoreThanThereIs(t *testing.T) {
 	c, s, held := pressed(t) // of a device of 1 GiB
 	lies, asked := int64(100*mib), 0
@@ -143,8 +144,8 @@ func TestReclaimerThatSaysMoreThanThereIs(t *testing.T) {
 	}
 }
 
-// TestReclaimerWithNothingLeft is asked once for a request, however often the next one frees something; and what one says
-// of itself does not count against another.
+// TestReclaimerWithNothingLeft: it is called once for a request, however often the next one frees
+// something. The bytes that one reclaimer reports do not count against another.
 func TestReclaimerWithNothingLeft(t *testing.T) {
 	c, s, held := pressed(t)
 	nothing, lied := 0, false

@@ -23,7 +23,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// A recording is what PyTorch 2.11's allocator did for one workload.
+// A recording contains the operations of PyTorch 2.11's allocator for one workload.
 type recording struct {
 	Conf        string           `json:"conf"`
 	TotalMemory int64            `json:"total_memory"`
@@ -46,7 +46,7 @@ type entry struct {
 
 func (e entry) releases() bool { return e.action == "segment_free" || e.action == "segment_unmap" }
 
-// readings are the recordings that were read, by file. Two tests need all, and nobody changes one.
+// readings caches the recordings by file. Two tests need all of them, and none changes one.
 var readings sync.Map
 
 func readRecording(t testing.TB, file string) *recording {
@@ -102,8 +102,8 @@ func parseEntry(line string) (e entry, err error) {
 	return e, errors.Join(err1, err2, err3)
 }
 
-// recordings are the files of PyTorch's recordings. A short run leaves out the longest programs:
-// others remain with the same options, and the nightly run has all.
+// recordings returns the files of PyTorch's recordings. A short run leaves out the longest
+// programs: others with the same options remain, and the nightly run includes all.
 func recordings(t testing.TB) (files []string) {
 	t.Helper()
 	all, err := filepath.Glob("testdata/recordings/*.jsonl.gz")
@@ -122,8 +122,8 @@ func recordings(t testing.TB) (files []string) {
 	return files
 }
 
-// TestRecordings replays what PyTorch's callers did, and requires every address, every driver call in order,
-// all statistics and the final blocks to be what PyTorch's were.
+// TestRecordings replays the calls of PyTorch's programs, and requires every address, every driver
+// call in order, all statistics and the final blocks to be those of PyTorch.
 func TestRecordings(t *testing.T) {
 	for _, file := range recordings(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl.gz"), func(t *testing.T) {
@@ -136,8 +136,8 @@ func TestRecordings(t *testing.T) {
 	}
 }
 
-// bases are the addresses of the expandable segments, in the order in which they were made: a segment begins
-// where memory is mapped outside of those that have any.
+// bases returns the addresses of the expandable segments, in the order of their creation: a segment
+// begins where memory is mapped outside of the existing ones.
 func (r *recording) bases() (bases []device.Ptr) {
 	mapped := map[int64]int64{} // by base
 	of := func(address int64) (int64, bool) {
@@ -278,8 +278,9 @@ func driverCalls(inside []entry) []string {
 	return calls
 }
 
-// complete makes the events of the blocks ready that were seen to be free. In a call that releases
-// segments the flush may have waited for some of them; in these recordings it waited for all.
+// complete marks the events of the blocks ready that the recording shows as freed. In a call that
+// releases segments the flush may have waited for some of them; in these recordings it waited for
+// all.
 func (p *replay) complete(inside []entry) {
 	if slices.ContainsFunc(inside, entry.releases) {
 		p.order(inside)
@@ -293,7 +294,8 @@ func (p *replay) complete(inside []entry) {
 	}
 }
 
-// order lets a flush go through the pending frees as the recorded one did: in the order of a hash table.
+// order makes a flush process the pending frees in the order of the recorded one, which is that of
+// a hash table.
 func (p *replay) order(inside []entry) {
 	completed := map[int64]int{}
 	for i, e := range inside {
@@ -404,7 +406,7 @@ func TestReference(t *testing.T) {
 	require.Equal(t, string(table), c.Stats().Summary("ID 0", true))
 }
 
-// statsOf211 are a cache's statistics without those that PyTorch has had since 2.12.
+// statsOf211 returns a cache's statistics without those that PyTorch added in 2.12.
 func statsOf211(t *testing.T, c *Cache) map[string]int64 {
 	m := c.Stats().Map()
 	require.Contains(t, m, "num_oom_rejections")

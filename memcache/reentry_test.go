@@ -15,8 +15,8 @@ import (
 	"github.com/cistern-ml/cistern/device/null"
 )
 
-// TestFunctionsThatAllocate: a reclaimer and a function of OnOutOfMemory may allocate. Requests of theirs
-// that fail call no function of their kind again, whatever context they have and however deep they are.
+// TestFunctionsThatAllocate: a reclaimer and a function of OnOutOfMemory may allocate. If their
+// requests fail they call no function of their kind again, with any context and at any depth.
 func TestFunctionsThatAllocate(t *testing.T) {
 	for _, depth := range []int{0, 200} {
 		c, dev := newCache(t, Config{MemoryLimit: 100 * mib})
@@ -44,7 +44,7 @@ func TestFunctionsThatAllocate(t *testing.T) {
 		})
 		_, err := c.Alloc(t.Context(), 300*mib, s)
 		require.ErrorIs(t, err, ErrOutOfMemory)
-		// The reclaimer's own request fails for good, and so does the caller's. Each function's request asks the
+		// The reclaimer's own request finally fails, and so does the caller's. Each function's request asks the
 		// reclaimer, unless that is what made the request.
 		require.Equal(t, []int{2, 2}, []int{told, asked})
 		asked, told = 0, 0
@@ -57,7 +57,7 @@ func TestFunctionsThatAllocate(t *testing.T) {
 	}
 }
 
-// TestReclaimersOfManyGoroutines: requests of several goroutines ask the same function at once.
+// TestReclaimersOfManyGoroutines: requests of several goroutines call the same function at once.
 func TestReclaimersOfManyGoroutines(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 100 * mib})
 	held := mustAlloc(t, c, 90*mib, dev.stream(0))
@@ -100,8 +100,8 @@ var errSilent = errors.New("no figures")
 
 func (silent) MemInfo() (int64, int64, error) { return 0, 0, errSilent }
 
-// TestNoFiguresOfTheDriver: a request without memory is handled as always when the driver does not say how
-// much is free: reclaimers are asked, and the error is one of memory.
+// TestNoFiguresOfTheDriver: a request without memory is handled as always if the driver does not
+// report how much is free: reclaimers are called, and the error is out of memory.
 func TestNoFiguresOfTheDriver(t *testing.T) {
 	dev, err := null.New(null.Config{Capacity: 100 * mib})
 	require.NoError(t, err)
@@ -130,7 +130,7 @@ func TestNoFiguresOfTheDriver(t *testing.T) {
 	require.ErrorContains(t, err, "the device has 100.00 MiB, and does not report how much is free")
 }
 
-// on is a stream of another device.
+// on returns a stream of another device.
 type on struct {
 	device.Stream
 	dev device.Device
@@ -154,7 +154,7 @@ func TestLargestSizes(t *testing.T) {
 	}
 }
 
-// TestShallowErrors: what the driver refuses is wrapped once, however many granules were mapped before.
+// TestShallowErrors: a driver error is wrapped once, however many granules were mapped before.
 func TestShallowErrors(t *testing.T) {
 	dev, err := null.New(null.Config{Capacity: 8 << 30})
 	require.NoError(t, err)
@@ -182,7 +182,7 @@ func TestShallowErrors(t *testing.T) {
 	require.LessOrEqual(t, depth, 10)
 }
 
-// TestLeaksHaveNames: Close names what the blocks are that were not freed.
+// TestLeaksHaveNames: Close reports the labels of blocks that were not freed.
 func TestLeaksHaveNames(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	for i := range int64(5) {
@@ -195,7 +195,7 @@ func TestLeaksHaveNames(t *testing.T) {
 		"encoder.3 (activation) holds 4.00 MiB, encoder.2 (activation) holds 3.00 MiB")
 }
 
-// TestString: what fmt prints of a cache is short, and no race with its use.
+// TestString: formatting a cache with fmt is short, and does not race with its use.
 func TestString(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	mustAlloc(t, c, 3*mib, dev.stream(1))

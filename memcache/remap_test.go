@@ -10,8 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// holes allocates blocks of these MiB, each with a live one of 2 MiB after it, in an expandable segment with granules of
-// 2 MiB. They are freed later, when no more is to be allocated: every miss takes what is free.
+// holes allocates blocks of these sizes in MiB, each with a live one of 2 MiB after it, in an
+// expandable segment with granules of 2 MiB. They are freed after the last allocation, because
+// every miss takes free memory.
 func holes(t *testing.T, c *Cache, s device.Stream, pool *Pool, sizes ...int64) (blocks []Block) {
 	ctx := pool.Context(t.Context())
 	for _, size := range sizes {
@@ -27,7 +28,7 @@ func freeAll(t *testing.T, blocks []Block) {
 	}
 }
 
-// freeMiB are the free bytes of a pool, of all streams.
+// freeMiB returns the free memory of a pool on all streams, in MiB.
 func freeMiB(c *Cache, p *Pool) (sum int64) {
 	for _, g := range c.Snapshot().Segments {
 		if g.PoolID == p.ID() {
@@ -37,7 +38,8 @@ func freeMiB(c *Cache, p *Pool) (sum int64) {
 	return sum / mib
 }
 
-// TestRemapTakesWhatIsMissing: as many granules as the request's growth needs, the largest holes first, and no more.
+// TestRemapTakesWhatIsMissing: it takes exactly as many granules as the request's growth needs, the
+// largest holes first.
 func TestRemapTakesWhatIsMissing(t *testing.T) {
 	for _, f := range []struct{ request, left, holes int64 }{
 		{12, 24, 0}, // a hit of the largest
@@ -57,7 +59,8 @@ func TestRemapTakesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestRemapPassesWhatHasNoWholeGranule: a free chunk inside of one granule gives nothing, and counts for nothing.
+// TestRemapPassesWhatHasNoWholeGranule: a free chunk without a whole granule is not taken, and does
+// not count.
 func TestRemapPassesWhatHasNoWholeGranule(t *testing.T) {
 	c, dev := newCache(t, Config{ExpandableSegments: true, ExpandableGranuleMB: 2, ExpandableRemap: true})
 	first, second, third := dev.stream(1), dev.stream(2), dev.stream(3)
@@ -76,7 +79,7 @@ func TestRemapPassesWhatHasNoWholeGranule(t *testing.T) {
 	require.NoError(t, c.check())
 }
 
-// TestRemapStaysInItsPool: memory of the request's pool alone is taken, of any of its streams.
+// TestRemapStaysInItsPool: it takes memory of the request's pool only, from any of its streams.
 func TestRemapStaysInItsPool(t *testing.T) {
 	for _, private := range []bool{false, true} {
 		c, dev := newCache(t, Config{ExpandableSegments: true, ExpandableGranuleMB: 2, ExpandableRemap: true})
@@ -104,7 +107,8 @@ func TestRemapStaysInItsPool(t *testing.T) {
 	}
 }
 
-// TestRemapLeavesTheBlockThatGrows: the free end of the mapped memory is a part of what is handed out.
+// TestRemapLeavesTheBlockThatGrows: the free end of the mapped memory becomes part of the allocated
+// block.
 func TestRemapLeavesTheBlockThatGrows(t *testing.T) {
 	c, dev := newCache(t, Config{ExpandableSegments: true, ExpandableGranuleMB: 2, ExpandableRemap: true})
 	s := dev.stream(1)
@@ -119,7 +123,7 @@ func TestRemapLeavesTheBlockThatGrows(t *testing.T) {
 	require.NoError(t, c.check())
 }
 
-// TestRemapFails: what was not unmapped is free again.
+// TestRemapFails: memory that was not unmapped is free again.
 func TestRemapFails(t *testing.T) {
 	c, dev := newCache(t, Config{ExpandableSegments: true, ExpandableGranuleMB: 2, ExpandableRemap: true})
 	s := dev.stream(1)

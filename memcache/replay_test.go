@@ -7,12 +7,13 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestReplaysAreToldToTheScopesAround, of their cache, each graph once.
+// TestReplaysAreToldToTheScopesAround: the enclosing scopes of the graph's cache list each graph
+// once.
 func TestReplaysAreToldToTheScopesAround(t *testing.T) {
 	c, _ := newCache(t, Config{})
 	other, _ := newCache(t, Config{})
 	a, b := &GraphMemory{Held: 1}, &GraphMemory{Held: 2}
-	c.Replayed(context.Background(), a) // nobody listens
+	c.Replayed(context.Background(), a) // no scope
 	ctx, outer := c.Scope(context.Background(), "outer")
 	c.Replayed(ctx, a)
 	between, foreign := other.Scope(ctx, "another cache's")

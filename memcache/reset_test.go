@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWindowAcrossReset: a window counts what happened before a reset of the statistics and after it, also where the
-// counters have gone beyond where they were when the window opened.
+// TestWindowAcrossReset: a window counts events before and after a reset of the statistics, also if
+// the counters have since passed their values at its start.
 func TestWindowAcrossReset(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -36,8 +36,8 @@ func TestWindowAcrossReset(t *testing.T) {
 	require.EqualValues(t, 1, w.DriverAllocs)
 }
 
-// TestSinceCountsAcrossResets compares Since of random moments with a second cache that runs the same program and is
-// never reset.
+// TestSinceCountsAcrossResets compares Since at random moments with a second cache that runs the
+// same program without resets.
 func TestSinceCountsAcrossResets(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	c, dev := newCache(t, Config{MaxSplitSizeMB: 32, PerProcessMemoryFraction: 0.1})
@@ -83,7 +83,8 @@ func TestSinceCountsAcrossResets(t *testing.T) {
 	require.Positive(t, ref.Stats().OversizeSegments.Freed)
 }
 
-// TestResetPeaks: every peak becomes what is now, those that the shards keep and those of segments; windows keep theirs.
+// TestResetPeaks: every peak becomes the current value, those of shards and those of segments.
+// Windows keep theirs.
 func TestResetPeaks(t *testing.T) {
 	c, dev := newCache(t, Config{MaxSplitSizeMB: 32})
 	a, b := dev.stream(1), dev.stream(2)
@@ -108,7 +109,7 @@ func TestResetPeaks(t *testing.T) {
 	scope.End()
 }
 
-// TestResetsAfterEachOther: each begins anew, whatever was reset before.
+// TestResetsAfterEachOther: each reset starts anew, whatever was reset before.
 func TestResetsAfterEachOther(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	for range 3 {

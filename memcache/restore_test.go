@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/restore"
 )
 
-// randomSegment has pieces of random sizes, of which no two neighbours are free or unmapped.
+// randomSegment has pieces of random sizes. No two neighbours are free or unmapped.
 func randomSegment(r *rand.Rand, small, expandable bool) (s restore.Segment) {
 	granule, total := int64(20<<20), int64(0)
 	if small {
@@ -55,8 +55,8 @@ func randomSegment(r *rand.Rand, small, expandable bool) (s restore.Segment) {
 	return s
 }
 
-// TestRestore: a cache is given random memory, has what it was given, keeps its invariants, and can
-// be used on and closed.
+// TestRestore: a cache is filled with random memory. It then contains that memory, its invariants
+// hold, and it can be used.
 func TestRestore(t *testing.T) {
 	r := rand.New(rand.NewPCG(34, 1))
 	for range 60 {
@@ -131,7 +131,7 @@ func TestRestore(t *testing.T) {
 
 func withoutSums(s Stat) Stat { return Stat{Current: s.Current, Peak: s.Peak} }
 
-// TestRestoreRefuses what a device or the options can't have.
+// TestRestoreRefuses segments that the device or the options don't allow.
 func TestRestoreRefuses(t *testing.T) {
 	dev, err := null.New(null.Config{Capacity: 1 << 30})
 	require.NoError(t, err)

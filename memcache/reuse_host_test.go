@@ -15,9 +15,9 @@ import (
 )
 
 // TestReuseAcrossStreamsContents makes random calls on slow streams with little memory. Each block
-// is filled with its number on its stream, and checked when it is freed, half of the time by another
-// stream. Whoever gets memory before its last user is done changes what that one reads, and is a
-// data race. The short form makes fewer calls.
+// is filled with its number on its stream, and checked when it is freed, in half of the cases by
+// another stream. A request that gets memory before its last use is complete changes what that use
+// reads, and is a data race. The short form makes fewer calls.
 func TestReuseAcrossStreamsContents(t *testing.T) {
 	calls, reuses := uint64(400), int64(20)
 	if testing.Short() {
@@ -87,8 +87,8 @@ func TestReuseAcrossStreamsContents(t *testing.T) {
 	}
 }
 
-// TestReuseInACapture: a stream that is captured gets no memory that it would have to wait for, and gives none: an event in between would make both
-// a part of one graph.
+// TestReuseInACapture: a captured stream gets no memory for which it would have to wait, and lends
+// none, because an event in between would make both streams part of one graph.
 func TestReuseInACapture(t *testing.T) {
 	dev := cisterntest.Host(t, 64<<20)
 	c, err := memcache.New(dev, memcache.Config{ReuseAcrossStreams: memcache.ReuseBeforeGrowth})
@@ -113,7 +113,8 @@ func TestReuseInACapture(t *testing.T) {
 	require.NoError(t, errors.Join(c.Close(), dev.Close()))
 }
 
-// TestWaitStreamInACapture is refused, on either side: the event in between would make both a part of one graph.
+// TestWaitStreamInACapture is refused for both streams, because the event in between would make
+// both part of one graph.
 func TestWaitStreamInACapture(t *testing.T) {
 	dev := cisterntest.Host(t, 64<<20)
 	c, err := memcache.New(dev, memcache.Config{})

@@ -10,14 +10,14 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// behind reports whether something is queued on the stream that is not done.
+// behind reports whether the stream has pending work.
 func behind(t *testing.T, s *scriptedStream) bool {
 	done, err := s.Query()
 	require.NoError(t, err)
 	return !done
 }
 
-// used is a block of own that a stream which is held up uses, and that was freed.
+// used is a freed block of own that a held stream still uses.
 func used(t *testing.T, c *Cache, bytes int64, own, by *scriptedStream) Block {
 	b := mustAlloc(t, c, bytes, own)
 	by.busy = true
@@ -25,8 +25,9 @@ func used(t *testing.T, c *Cache, bytes int64, own, by *scriptedStream) Block {
 	return b
 }
 
-// TestReuseOfPendingFrees: a request that would not fit gets the block that another stream uses still, its own stream waits for that one, and the
-// host for nobody. Without the option the cache grows, or waits on the host in a flush.
+// TestReuseOfPendingFrees: a request that would not fit gets the block that another stream still
+// uses. Its own stream waits for that one, and the host does not wait. Without the option the cache
+// grows, or waits on the host in a flush.
 func TestReuseOfPendingFrees(t *testing.T) {
 	for _, c := range []struct {
 		reuse    StreamReuse
@@ -66,8 +67,10 @@ func TestReuseOfPendingFrees(t *testing.T) {
 	}
 }
 
-// TestReuseEndsTheFreeOfOneBlock: of the blocks that would serve the request it is the one whose last event was recorded first, and the stream waits for
-// those that use it alone. A block that is too small even with its free neighbours, of the other kind of pool or of a private pool is left alone.
+// TestReuseEndsTheFreeOfOneBlock: of the blocks that would serve the request, the one whose last
+// event was recorded first is used, and the stream waits only for that block's users. A block that
+// is too small even with its free neighbours, of the other kind of pool or of a private pool is
+// left alone.
 func TestReuseEndsTheFreeOfOneBlock(t *testing.T) {
 	cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseBeforeGrowth})
 	own := dev.stream(1)
@@ -106,7 +109,8 @@ func TestReuseEndsTheFreeOfOneBlock(t *testing.T) {
 	require.EqualValues(t, 2, cache.Stats().Active.All.Current)
 }
 
-// TestReuseMergesWithFreeNeighbours: the block serves the request together with what is free beside it.
+// TestReuseMergesWithFreeNeighbours: the block serves the request together with its free
+// neighbours.
 func TestReuseMergesWithFreeNeighbours(t *testing.T) {
 	for _, config := range []Config{{}, {ExpandableSegments: true}} {
 		config.ReuseAcrossStreams, config.MemoryLimit = ReuseWhenFull, 20*mib
@@ -137,7 +141,8 @@ func blockAt(c *Cache, p device.Ptr) Block {
 	return Block{}
 }
 
-// TestReuseOfAnotherStream: free memory of one stream serves another that waits for it, and returns to its owner when that one is past it.
+// TestReuseOfAnotherStream: free memory of one stream serves another that waits for it, and returns
+// to its owner after that stream's use.
 func TestReuseOfAnotherStream(t *testing.T) {
 	for _, reuse := range []StreamReuse{ReuseWhenFull, ReuseBeforeGrowth} {
 		cache, dev := newCache(t, Config{ReuseAcrossStreams: reuse, MemoryLimit: 100 * mib})
@@ -154,7 +159,7 @@ func TestReuseOfAnotherStream(t *testing.T) {
 		owner.finish()
 		require.False(t, behind(t, user))
 
-		// To its owner the block is one that the user is recorded on, which nobody takes back.
+		// For its owner the user is recorded on the block, and EraseStream does not undo that.
 		require.NoError(t, errors.Join(got.RecordStream(user), got.EraseStream(user)))
 		found := blockAt(cache, got.Ptr())
 		require.Equal(t, got, found)
@@ -189,8 +194,9 @@ func TestReuseTakesTheSmallestOfOthers(t *testing.T) {
 	require.Equal(t, blocks[1].Ptr(), mustAlloc(t, cache, 25*mib, dev.stream(9)).Ptr(), "of 30 MiB")
 }
 
-// TestReuseWhereAFlushDoesNotHelp: what is free is a part of another stream's segments, which can't go back. Only another stream's use of it serves the
-// request; without it memory is out.
+// TestReuseWhereAFlushDoesNotHelp: the free memory is a part of another stream's segments, which
+// can't be returned. Only reuse across streams serves the request; without it the request is out of
+// memory.
 func TestReuseWhereAFlushDoesNotHelp(t *testing.T) {
 	for _, reuse := range []StreamReuse{ReuseNever, ReuseWhenFull} {
 		cache, dev := newCache(t, Config{ReuseAcrossStreams: reuse, MemoryLimit: 20 * mib})
@@ -210,7 +216,7 @@ func TestReuseWhereAFlushDoesNotHelp(t *testing.T) {
 	}
 }
 
-// TestReuseKeepsLargeBlocksWhole: MaxSplitSizeMB holds for blocks that are not free yet.
+// TestReuseKeepsLargeBlocksWhole: MaxSplitSizeMB also applies to pending blocks.
 func TestReuseKeepsLargeBlocksWhole(t *testing.T) {
 	cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseBeforeGrowth, MaxSplitSizeMB: 20})
 	own, by := dev.stream(1), dev.stream(2)
@@ -221,8 +227,8 @@ func TestReuseKeepsLargeBlocksWhole(t *testing.T) {
 	require.Equal(t, b.Ptr(), mustAlloc(t, cache, 50*mib, own).Ptr())
 }
 
-// TestReuseWhenFullTakesWhatOthersWaitFor: the owner waits for a third stream, and the request's for the owner. As long as there is memory no
-// stream waits for others' requests.
+// TestReuseWhenFullTakesWhatOthersWaitFor: the owner waits for a third stream, and the request's
+// stream for the owner. While there is free memory no stream waits for another's requests.
 func TestReuseWhenFullTakesWhatOthersWaitFor(t *testing.T) {
 	roomy, dev := newCache(t, Config{ReuseAcrossStreams: ReuseBeforeGrowth})
 	owner, by, user := dev.stream(1), dev.stream(2), dev.stream(3)
@@ -244,7 +250,7 @@ func TestReuseWhenFullTakesWhatOthersWaitFor(t *testing.T) {
 	require.NoError(t, errors.Join(got.Free(), cache.check(), cache.Close()))
 }
 
-// TestReuseOfClosedStreams: there is nothing to wait for.
+// TestReuseOfClosedStreams: there is no work to wait for.
 func TestReuseOfClosedStreams(t *testing.T) {
 	cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseWhenFull, MemoryLimit: 20 * mib})
 	owner, user := dev.stream(1), dev.stream(2)
@@ -278,8 +284,8 @@ func (s *failingStream) Wait(e device.Event) error {
 	return s.scriptedStream.Wait(e)
 }
 
-// TestReuseBesideAStreamThatCloses: a stream that is being closed refuses to wait, and another
-// stream's request waits on the host instead.
+// TestReuseBesideAStreamThatCloses: a closing stream refuses to wait, and another stream's request
+// waits on the host instead.
 func TestReuseBesideAStreamThatCloses(t *testing.T) {
 	cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseWhenFull, MemoryLimit: 100 * mib})
 	owner, by, user := &failingStream{scriptedStream: dev.stream(1), wait: device.ErrClosed}, dev.stream(2), dev.stream(3)
@@ -292,7 +298,7 @@ func TestReuseBesideAStreamThatCloses(t *testing.T) {
 	require.NoError(t, errors.Join(got.Free(), cache.check(), cache.Close()))
 }
 
-// TestReuseThatFails: a stream that can't wait gets no memory, and nobody loses any.
+// TestReuseThatFails: a stream that can't wait gets no memory, and no memory is lost.
 func TestReuseThatFails(t *testing.T) {
 	broken := errors.New("the device is broken")
 	for _, reuse := range []StreamReuse{ReuseWhenFull, ReuseBeforeGrowth} {
@@ -324,7 +330,7 @@ func TestReuseThatFails(t *testing.T) {
 	}
 }
 
-// TestReuseLeavesPrivatePoolsAlone: their memory is for who has them.
+// TestReuseLeavesPrivatePoolsAlone: their memory serves only their own requests.
 func TestReuseLeavesPrivatePoolsAlone(t *testing.T) {
 	cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseBeforeGrowth})
 	owner, user := dev.stream(1), dev.stream(2)
@@ -363,8 +369,9 @@ func TestReuseOptions(t *testing.T) {
 	require.EqualValues(t, 1, cache.Stats().NumStreamReuses)
 }
 
-// TestReuseOfNeighbours: pending blocks that lie beside each other serve a request that none of them would, with what is free between and beside them; of
-// several such runs it is the one that ends first, with no block that it does not need.
+// TestReuseOfNeighbours: adjacent pending blocks, with the free memory between and beside them,
+// serve a request that none of them could serve alone. Of several such runs the one that ends first
+// is used, without blocks that it does not need.
 func TestReuseOfNeighbours(t *testing.T) {
 	cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseBeforeGrowth})
 	own := dev.stream(1)
@@ -417,7 +424,7 @@ func TestReuseOfNeighbours(t *testing.T) {
 	require.NoError(t, errors.Join(cache.PollFrees(), cache.check()))
 }
 
-// TestReuseIsTheSameEachTime: of runs that are as good as each other it is always the same one.
+// TestReuseIsTheSameEachTime: among equally good runs the choice is always the same.
 func TestReuseIsTheSameEachTime(t *testing.T) {
 	for range 20 {
 		cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseBeforeGrowth})

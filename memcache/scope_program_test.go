@@ -9,15 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// plainScope is a scope as its documentation says it, without anything shared: blocks are charged to the scopes that are
-// open then.
+// plainScope implements a scope as documented, without sharing: blocks are charged to the scopes
+// that are open at that moment.
 type plainScope struct {
 	scope  *Scope
 	ctx    context.Context
 	parent *plainScope
 	ended  bool
 	own    Own
-	window Window // but for what is reserved
+	window Window // except the reserved bytes
 }
 
 type plainBlock struct {
@@ -27,7 +27,7 @@ type plainBlock struct {
 	charged []*plainScope
 }
 
-// moved brings the open windows of a cache up to date after a call.
+// moved updates the open windows of a cache after a call.
 func moved(scopes []*plainScope, c *Cache, allocated, requested, blocks int64) {
 	for _, o := range scopes {
 		if o.scope == nil || o.scope.ledger.shards.cache != c || o.ended {
@@ -42,8 +42,8 @@ func moved(scopes []*plainScope, c *Cache, allocated, requested, blocks int64) {
 	}
 }
 
-// scopeProgram runs random scopes, whose ends are not nested, on two caches, and compares every Own and every Window after
-// every step.
+// scopeProgram runs random scopes, with ends that are not nested, on two caches, and compares every
+// Own and every Window after every step.
 func scopeProgram(t *testing.T, seed uint64, steps int) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	var caches [2]*Cache
@@ -132,7 +132,8 @@ func TestScopePrograms(t *testing.T) {
 	}
 }
 
-// TestScopeBeyondAnEndedOne: the scope in the middle ends first; the outer one still counts what the inner one allocates.
+// TestScopeBeyondAnEndedOne: the middle scope ends first; the outer one still counts the inner
+// one's allocations.
 func TestScopeBeyondAnEndedOne(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	ctx, outer := c.Scope(t.Context(), "outer")

@@ -123,7 +123,7 @@ func TestNilContext(t *testing.T) {
 	require.NoError(t, pool.Release())
 }
 
-// TestWindowCountsWhatStatsCount, whoever resets the statistics.
+// TestWindowCountsWhatStatsCount, also across resets of the statistics.
 func TestWindowCountsWhatStatsCount(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 8 << 20})
 	stream := dev.stream(1)
@@ -154,7 +154,7 @@ func TestWindowCountsWhatStatsCount(t *testing.T) {
 	require.Equal(t, got, s.Window())
 }
 
-// TestEndWindow tells who held a peak that is above another, of the same moment as the end.
+// TestEndWindow returns the owners of a peak above the given one, from the moment of the end.
 func TestEndWindow(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	stream := dev.stream(1)

@@ -17,7 +17,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what the scripts print into them")
 
-// TestScripts runs testdata/scripts/*.txt: a story in commands, and below a line of dashes what they print.
+// TestScripts runs testdata/scripts/*.txt: commands, and below a line of dashes their output.
 //
 //	config OPTIONS [exact] [remap]  a new cache; PyTorch's option string, or "default"
 //	device SIZE             the device's memory, for the next config
@@ -44,7 +44,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// script is a script that runs.
+// script is a running script.
 type script struct {
 	t       *testing.T
 	total   int64
@@ -184,7 +184,7 @@ func (s *script) size(text string) int64 {
 	return int64(n * float64(units[text[end:]]))
 }
 
-// short writes bytes in the largest unit that needs no fraction.
+// short formats bytes in the largest unit without a fraction.
 func short(bytes int64) string {
 	for _, unit := range []string{"GiB", "MiB", "KiB"} {
 		if bytes != 0 && bytes%units[unit] == 0 {
@@ -194,7 +194,7 @@ func short(bytes int64) string {
 	return fmt.Sprintf("%d B", bytes)
 }
 
-// place is an address from the start of the device's addresses.
+// place returns an address relative to the start of the device's addresses.
 func (s *script) place(p device.Ptr) string { return "+" + short(int64(p)-1<<40) }
 
 func (s *script) dump() {

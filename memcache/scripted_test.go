@@ -14,10 +14,10 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
 )
 
-// scripted is a null device: addresses, failures and the completion of events are the test's.
+// scripted is a null device whose addresses, failures and completions of events the test controls.
 type scripted struct {
 	*null.Device
-	total    int64                                        // what the device says it has; nothing fails for it
+	total    int64                                        // the reported memory; no call fails because of it
 	next     []device.Ptr                                 // addresses to hand out; then made up
 	bases    []device.Ptr                                 // of reservations, the same
 	failures int                                          // allocations and mappings still to fail
@@ -111,7 +111,7 @@ func (d *scripted) after(c null.Call) {
 	}
 }
 
-// log notes a driver call; one that goes on where the call before ended becomes a part of it.
+// log records a driver call; a call that continues where the previous one ended is merged with it.
 func (d *scripted) log(call string, p device.Ptr, bytes int64) {
 	if n := len(d.calls); n > 0 {
 		if from, size, ok := rangeOf(d.calls[n-1], call); ok && from+device.Ptr(size) == p {
@@ -122,7 +122,7 @@ func (d *scripted) log(call string, p device.Ptr, bytes int64) {
 	d.calls = append(d.calls, fmt.Sprintf("%s %d %d", call, p, bytes))
 }
 
-// rangeOf is the range in a line of calls, if the line is of that driver call.
+// rangeOf returns the range in a line of calls, if the line is that driver call.
 func rangeOf(line, call string) (from device.Ptr, size int64, ok bool) {
 	line, ok = strings.CutPrefix(line, call+" ")
 	address, bytes, _ := strings.Cut(line, " ")
@@ -131,7 +131,7 @@ func rangeOf(line, call string) (from device.Ptr, size int64, ok bool) {
 	return device.Ptr(p), size, ok && err1 == nil && err2 == nil
 }
 
-// letGo ends what holds up a stream. d.mu is held.
+// letGo releases a held stream. d.mu is held.
 func (d *scripted) letGo(stream uint64) {
 	if release := d.held[stream]; release != nil {
 		delete(d.held, stream)
@@ -151,7 +151,7 @@ func (d *scripted) stream(id uint64) *scriptedStream {
 	return &scriptedStream{Stream: s, dev: d, id: id}
 }
 
-// scriptedStream is held up while it is busy, until somebody waits for what it has recorded.
+// scriptedStream is held while it is busy, until a call waits for an event recorded on it.
 type scriptedStream struct {
 	*null.Stream
 	dev    *scripted

@@ -12,7 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/device/host"
 )
 
-// TestSetConfigOfAUsedCache: what requests see follows the new options, what is there stays, and counts of large blocks follow.
+// TestSetConfigOfAUsedCache: requests follow the new options, existing memory stays, and counts of
+// large blocks follow.
 func TestSetConfigOfAUsedCache(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s, bg := dev.stream(1), t.Context()
@@ -41,7 +42,8 @@ func TestSetConfigOfAUsedCache(t *testing.T) {
 	require.NoError(t, large.Free())
 }
 
-// TestSetConfigToExpandableAndBack: memory of expandable segments serves no request while they are off, and goes back in a flush.
+// TestSetConfigToExpandableAndBack: memory of expandable segments serves no request while they are
+// off, and a flush returns it.
 func TestSetConfigToExpandableAndBack(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s, bg := dev.stream(1), t.Context()
@@ -71,7 +73,8 @@ func TestSetConfigToExpandableAndBack(t *testing.T) {
 	require.Empty(t, dev.live)
 }
 
-// TestSetConfigSetsTheLimit: the limit of a configuration is the cache's, and those that were set are in its Config.
+// TestSetConfigSetsTheLimit: the configuration's limit is applied, and limits that were set are in
+// the cache's Config.
 func TestSetConfigSetsTheLimit(t *testing.T) {
 	c, _ := newCache(t, Config{GarbageCollectionThreshold: 0.5})
 	require.NoError(t, c.SetMemoryFraction(0.5))
@@ -89,7 +92,8 @@ func TestSetConfigSetsTheLimit(t *testing.T) {
 	require.EqualValues(t, 1<<30, c.MemoryLimit())
 }
 
-// TestSetConfigRefuses what is invalid, what can't change, and when nothing can be set any more. The options stay.
+// TestSetConfigRefuses invalid changes, changes of fixed options, and changes after Close. The
+// options stay.
 func TestSetConfigRefuses(t *testing.T) {
 	c, _ := newCache(t, Config{MaxSplitSizeMB: 40})
 	for want, config := range map[string]Config{
@@ -120,7 +124,8 @@ func TestSetConfigRefuses(t *testing.T) {
 	require.NoError(t, errors.Join(plain.Close(), dev.Close()))
 }
 
-// TestOptionsOfAHistoryStream: each set_options has its own, and a number that none has is no panic.
+// TestOptionsOfAHistoryStream: each set_options has its own options, and an unknown number does not
+// panic.
 func TestOptionsOfAHistoryStream(t *testing.T) {
 	c, _ := newCache(t, Config{MemoryLimit: 1 << 30})
 	stream, err := c.StreamHistory(HistoryOptions{})
@@ -132,7 +137,7 @@ func TestOptionsOfAHistoryStream(t *testing.T) {
 	require.Equal(t, []Action{ActionSetOptions, ActionSetLimit, ActionSetOptions, ActionSetLimit}, actions(t, stream))
 }
 
-// TestConfigWith: PyTorch resets four options with each string, and keeps the others.
+// TestConfigWith: like PyTorch it resets four options with each string, and keeps the others.
 func TestConfigWith(t *testing.T) {
 	c := Config{MaxSplitSizeMB: 40, MaxNonSplitRoundingMB: 30, RoundupPower2Divisions: AllDivisions(4), GarbageCollectionThreshold: 0.5,
 		ExpandableSegments: true, LargeSegmentSizeMB: 24, PerProcessMemoryFraction: 0.5}
@@ -147,7 +152,8 @@ func TestConfigWith(t *testing.T) {
 	require.ErrorContains(t, err, "24 MiB")
 }
 
-// TestSetConfigConcurrentSafe: options change while goroutines allocate; -race looks at it, and the statistics add up.
+// TestSetConfigConcurrentSafe: options change while goroutines allocate, under -race, and the
+// statistics add up.
 func TestSetConfigConcurrentSafe(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	var wg sync.WaitGroup
@@ -183,7 +189,7 @@ func TestSetConfigPool(t *testing.T) {
 	require.Equal(t, Stat{Peak: 1, Allocated: 1, Freed: 1}, p.Stats().OversizeAllocations)
 }
 
-// changeOptions changes what decides about sizes and places.
+// changeOptions changes the options that determine sizes and placement.
 func (w *crowd) changeOptions(ctx context.Context, r *rand.Rand) error {
 	config := w.cache.Config()
 	config.MaxSplitSizeMB, config.MaxNonSplitRoundingMB, config.LargeSegmentSizeMB = []int64{0, 20, 40}[r.IntN(3)], 0, []int64{0, 12}[r.IntN(2)]

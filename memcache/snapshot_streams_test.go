@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
-// snapshotOf is the block in a snapshot that begins where b does.
+// snapshotOf returns the block in a snapshot at the address of b.
 func snapshotOf(c *Cache, b Block) BlockSnapshot {
 	for _, s := range c.Snapshot().Segments {
 		for _, o := range s.Blocks {
@@ -24,7 +24,8 @@ func snapshotOf(c *Cache, b Block) BlockSnapshot {
 	return BlockSnapshot{}
 }
 
-// TestSnapshotStreams: recorded streams while a block is used, then those whose work is not done.
+// TestSnapshotStreams: the recorded streams while a block is used, afterwards those with incomplete
+// work.
 func TestSnapshotStreams(t *testing.T) {
 	for _, config := range []Config{{}, {Exact: true}} {
 		c, dev := newCache(t, config)
@@ -51,7 +52,8 @@ func TestSnapshotStreams(t *testing.T) {
 	}
 }
 
-// TestSnapshotStreamsOfDeferredFrees: a free that is put aside while a pool is entered names its streams.
+// TestSnapshotStreamsOfDeferredFrees: a free that is deferred while a pool is entered lists its
+// streams.
 func TestSnapshotStreamsOfDeferredFrees(t *testing.T) {
 	c, dev := newCache(t, Config{Exact: true})
 	s, x := dev.stream(1), dev.stream(2)
@@ -67,7 +69,7 @@ func TestSnapshotStreamsOfDeferredFrees(t *testing.T) {
 	require.Nil(t, snapshotOf(c, b).Streams)
 }
 
-// TestSnapshotStreamsOfLentBlocks: a block in another stream's memory names the stream that got it.
+// TestSnapshotStreamsOfLentBlocks: a block in another stream's memory lists the borrowing stream.
 func TestSnapshotStreamsOfLentBlocks(t *testing.T) {
 	c, dev := newCache(t, Config{ReuseAcrossStreams: ReuseBeforeGrowth})
 	require.NoError(t, mustAlloc(t, c, 3*mib, dev.stream(1)).Free())
@@ -76,8 +78,8 @@ func TestSnapshotStreamsOfLentBlocks(t *testing.T) {
 	require.EqualValues(t, 1, c.Snapshot().Segments[0].Stream)
 }
 
-// TestSnapshotStreamsMeanwhile: snapshots read the streams of blocks that other goroutines record and free.
-// The race detector looks at the rest.
+// TestSnapshotStreamsMeanwhile: snapshots read the streams of blocks while other goroutines record
+// and free them. The race detector checks the rest.
 func TestSnapshotStreamsMeanwhile(t *testing.T) {
 	for _, config := range []Config{{}, {Exact: true}, {NoCaching: true}} {
 		dev := cisterntest.Host(t, 64*mib)

@@ -30,11 +30,12 @@ var (
 	soakSeed   = flag.Uint64("soak.seed", 1, "the first seed of the soaks")
 )
 
-// soakLength is not 0 if the command line asks for a soak.
+// soakLength is not 0 if the command line requests a soak.
 func soakLength() int64 { return int64(*soakFor) + *soakCalls }
 
-// soak runs rounds with ascending seeds on GOMAXPROCS goroutines, until the time or the number of calls of the command
-// line is over or, without them, for about calls. A round returns the number of its calls. The first failure ends it.
+// soak runs rounds with ascending seeds on GOMAXPROCS goroutines, until the command line's time or
+// number of calls is reached, or about calls calls without them. A round returns its number of
+// calls. The first failure ends the soak.
 func soak(t *testing.T, calls int64, round func(seed uint64) (calls int64, err error)) {
 	if math.MaxInt == math.MaxInt32 {
 		t.Skip("the devices' addresses have 64 bits")
@@ -91,17 +92,18 @@ func soak(t *testing.T, calls int64, round func(seed uint64) (calls int64, err e
 	}
 }
 
-// program is what a caller does: a choice of options, what it leaves out, and calls.
+// program is a caller's behaviour: a choice of options, excluded features, and calls.
 type program struct {
 	choices choices
 	without feature
 	words   []uint32
 }
 
-// lengths are those of programs; after 65,536 hand-outs a shard has used up its first serials.
+// lengths are the lengths of programs; after 65,536 allocations a shard has used up its first
+// serial numbers.
 var lengths = [...]int{500, 2000, 5000, 10_000, 10_000, 20_000, 20_000, 40_000, 40_000, 200_000}
 
-// randomProgram is the program of a seed.
+// randomProgram returns the program of a seed.
 func randomProgram(r *rand.Rand, most int) program {
 	p := program{choices: randomChoices(r), words: make([]uint32, min(lengths[r.IntN(len(lengths))], most)+r.IntN(2))}
 	p.without = feature(r.Uint32()&r.Uint32()&r.Uint32()) | feature(r.Uint32())&(manySlots|seldom)
@@ -119,7 +121,7 @@ func randomProgram(r *rand.Rand, most int) program {
 	return p
 }
 
-// attempt runs a program, beside the model if it covers the options. A panic is an error.
+// attempt runs a program, together with the model if it covers the options. A panic is an error.
 func (q program) attempt(twinned bool, every int64) (p *caller, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -137,7 +139,7 @@ func (q program) attempt(twinned bool, every int64) (p *caller, err error) {
 	return p, p.run(q.words)
 }
 
-// failure shrinks a program that fails, and says how to run it again. Every call is checked now, so
+// failure shrinks a failing program, and prints how to run it again. Here every call is checked, so
 // that it fails early.
 func (q program) failure(seed uint64, err error) error {
 	q = q.shrink(func(q program) bool {
@@ -155,7 +157,7 @@ func (q program) failure(seed uint64, err error) error {
 		seed, q.choices, q.without, len(q.words), text.String(), q.encode(), err)
 }
 
-// encode makes a program the input of FuzzSoak.
+// encode converts a program to input of FuzzSoak.
 func (q program) encode() []byte {
 	data := binary.LittleEndian.AppendUint32(q.choices[:], uint32(q.without))
 	for _, w := range q.words {
@@ -177,7 +179,8 @@ func decode(data []byte) (q program) {
 	return q
 }
 
-// shrink returns a part of the program that still fails: without options and features first, then without calls.
+// shrink returns a part of the program that still fails: first without options and features, then
+// without calls.
 func (q program) shrink(fails func(program) bool) program {
 	if !fails(q) {
 		return q
@@ -202,8 +205,8 @@ func (q program) shrink(fails func(program) bool) program {
 	return q
 }
 
-// shrink returns a part of the words that still fails, from which no word can be left out: larger and smaller pieces
-// are left out as long as that works (delta debugging).
+// shrink returns a part of the words that still fails, and from which no word can be removed. It
+// removes larger and then smaller pieces as long as that works (delta debugging).
 func shrink(words []uint32, fails func([]uint32) bool) []uint32 {
 	until := time.Now().Add(*soakShrink)
 	for size := len(words) / 2; size > 0; {
@@ -227,7 +230,8 @@ func shrink(words []uint32, fails func([]uint32) bool) []uint32 {
 	return words
 }
 
-// TestSoakPrograms runs long random programs without the model. Those with memory enough must agree in what they share.
+// TestSoakPrograms runs long random programs without the model. Programs with enough memory must
+// agree in all common figures.
 //
 //	go test ./memcache -run SoakPrograms -soak.calls 1000000000 -timeout 0
 func TestSoakPrograms(t *testing.T) {
@@ -266,8 +270,8 @@ func TestSoakPrograms(t *testing.T) {
 }
 
 // TestSoakModel runs random programs under random options, and compares the cache with the model at
-// every call. Then each runs again with a failure: of a driver call, which its caller must be told
-// of, or of the context. It must leave nothing, and the program goes on.
+// every call. Then each runs again with a failure of a driver call or of a context. The caller must
+// receive the error of the driver call. A failure must change nothing, and the program continues.
 //
 //	go test ./memcache -run SoakModel -soak.calls 10000000 -timeout 0
 func TestSoakModel(t *testing.T) {
@@ -295,7 +299,7 @@ func TestSoakModel(t *testing.T) {
 	})
 }
 
-// FuzzSoak runs a program of bytes.
+// FuzzSoak runs a program given as bytes.
 func FuzzSoak(f *testing.F) {
 	f.Add(randomProgram(rand.New(rand.NewPCG(1, 3)), 100).encode())
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -34,8 +34,8 @@ func TestReuseOnTheSameStreamIsImmediate(t *testing.T) {
 	require.NotEqual(t, a.Serial(), b.Serial())
 }
 
-// TestRecordStream: a block that another stream uses must not come back before that stream is past it, and
-// must come back afterwards.
+// TestRecordStream: a block that another stream uses must not be reused before that stream has
+// completed its work, and must be reusable afterwards.
 func TestRecordStream(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s, other := dev.stream(1), dev.stream(2)
@@ -53,8 +53,8 @@ func TestRecordStream(t *testing.T) {
 	require.ErrorIs(t, a.RecordStream(other), ErrFreed)
 }
 
-// A stream of another device is recorded like one of the cache's own, where both reach each other's memory, and when its
-// device is closed it does not keep the block.
+// A stream of another device is recorded like one of the cache's own, if the devices can access
+// each other's memory. It does not keep the block after its device is closed.
 func TestRecordStreamOfAPeer(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	far := newScripted(1 << 30)
@@ -84,7 +84,7 @@ func TestRecordStreamOfAPeer(t *testing.T) {
 	require.ErrorContains(t, c.Close(), "never freed")
 }
 
-// TestNoStreamHoldsUpAnother: frees that are done on one stream return while another stream is busy.
+// TestNoStreamHoldsUpAnother: completed frees of one stream return while another stream is busy.
 func TestNoStreamHoldsUpAnother(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s, slow, quick := dev.stream(1), dev.stream(2), dev.stream(3)

@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// surfaceOf is the whole package, with valid arguments.
+// surfaceOf calls the whole package with valid arguments.
 func surfaceOf(t *testing.T) *surface.Surface {
 	dev, err := null.New(null.Config{Capacity: 1 << 40})
 	require.NoError(t, err)
@@ -111,5 +111,5 @@ func surfaceOf(t *testing.T) *surface.Surface {
 // Nothing panics on a nil argument.
 func TestNilArguments(t *testing.T) { surfaceOf(t).Nil() }
 
-// Sizes near the limits of their types are errors: nothing overflows or allocates what is not there.
+// Sizes near the limits of their types are errors: nothing overflows or allocates too much.
 func TestExtremeArguments(t *testing.T) { surfaceOf(t).Extreme(1, 300, 64<<20) }

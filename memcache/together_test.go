@@ -43,8 +43,9 @@ func TestScopeOfManyStreamsConcurrentSafe(t *testing.T) {
 	scope.End()
 }
 
-// TestEverythingTogether: on a device that is too small goroutines share streams, grow, run out of memory, empty the
-// cache, reset, open scopes, register reclaimers, and streams come and go. At the end every byte is back.
+// TestEverythingTogether: on a device that is too small goroutines share streams, grow, run out of
+// memory, empty the cache, reset, open scopes, register reclaimers, and open and close streams. At
+// the end every byte is returned.
 func TestEverythingTogetherConcurrentSafe(t *testing.T) {
 	for name, config := range map[string]Config{
 		"default":           {MaxSplitSizeMB: 32, GarbageCollectionThreshold: 0.6},

@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// trimTo is TrimTo of so many MiB, which must release so many.
+// trimTo is TrimTo in MiB, which must release the given number.
 func trimTo(t *testing.T, c *Cache, to, want int64) {
 	t.Helper()
 	before := c.MemoryReserved()
@@ -23,7 +23,7 @@ func trimTo(t *testing.T, c *Cache, to, want int64) {
 	require.NoError(t, c.check())
 }
 
-// gone says which of the blocks' segments the driver has back.
+// gone returns which of the blocks' segments were returned to the driver.
 func gone(dev *scripted, blocks []Block) (list []int) {
 	for i, b := range blocks {
 		if _, ok := dev.live[b.Ptr()]; !ok {
@@ -33,7 +33,8 @@ func gone(dev *scripted, blocks []Block) (list []int) {
 	return list
 }
 
-// TestTrim: with as few calls as are enough, the smallest segment that is, and nothing that is in use.
+// TestTrim: it returns memory with as few calls as possible, the smallest segment that is enough,
+// and no memory in use.
 func TestTrim(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -65,7 +66,8 @@ func TestTrim(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
-// TestTrimOrder: released pools first, then old segments, then young ones, then the small pool; pools that were not released stay.
+// TestTrimOrder: released pools first, then old segments, then young ones, then the small pool.
+// Unreleased pools stay.
 func TestTrimOrder(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 1 << 29, GarbageCollectionThreshold: 0.9})
 	s := dev.stream(1)
@@ -87,7 +89,7 @@ func TestTrimOrder(t *testing.T) {
 	require.EqualValues(t, 12*mib, c.MemoryReserved())
 }
 
-// TestTrimWaits for pending frees only if it has to.
+// TestTrimWaits for pending frees only if necessary.
 func TestTrimWaits(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s, side := dev.stream(1), dev.stream(2)
@@ -113,7 +115,8 @@ func TestTrimWaits(t *testing.T) {
 	trimTo(t, c, 0, 40)
 }
 
-// TestTrimEntered: while a pool is entered, with Exact, only released pools give memory back, and nothing waits.
+// TestTrimEntered: while a pool is entered, with Exact, only memory of released pools is returned,
+// and nothing waits.
 func TestTrimEntered(t *testing.T) {
 	c, dev := newCache(t, Config{Exact: true})
 	s := dev.stream(1)
@@ -128,7 +131,8 @@ func TestTrimEntered(t *testing.T) {
 	trimTo(t, c, 0, 30)
 }
 
-// TestTrimExpandable: as many granules as are needed, from the end of a chunk; the front, which requests take first, stays.
+// TestTrimExpandable: it returns as many granules as needed, from the end of a chunk. The front,
+// which requests take first, stays.
 func TestTrimExpandable(t *testing.T) {
 	c, dev := newCache(t, Config{ExpandableSegments: true, ExpandableGranuleMB: 2})
 	s := dev.stream(1)
@@ -144,7 +148,8 @@ func TestTrimExpandable(t *testing.T) {
 	require.Empty(t, dev.reserved, "the addresses went, too")
 }
 
-// TestTrimFails: what went back before the driver refused is told, and the rest is free again.
+// TestTrimFails: the bytes returned before the driver's error are reported, and the rest is free
+// again.
 func TestTrimFails(t *testing.T) {
 	for _, expandable := range []bool{false, true} {
 		c, dev := newCache(t, Config{ExpandableSegments: expandable})
@@ -172,7 +177,8 @@ func TestTrimFails(t *testing.T) {
 	}
 }
 
-// TestTrimPrograms: after any program no more is reserved than asked for, or nothing is left that EmptyCache would return.
+// TestTrimPrograms: after any program at most the given bytes are reserved, or EmptyCache would
+// return nothing more.
 func TestTrimPrograms(t *testing.T) {
 	configs := []Config{{}, {Exact: true}, {ExpandableSegments: true}, {ExpandableSegments: true, ExpandableGranuleMB: 2}, {MaxSplitSizeMB: 20},
 		{MemoryLimit: 1 << 29, GarbageCollectionThreshold: 0.5}, {NoCaching: true}}
@@ -227,7 +233,7 @@ func TestTrimPrograms(t *testing.T) {
 	require.Greater(t, emptied, 50*int(seeds)/140)
 }
 
-// TestHistoryStreamOfTrim: what was asked for is told, and whether it worked.
+// TestHistoryStreamOfTrim: the stream records the requested bytes, and whether the call succeeded.
 func TestHistoryStreamOfTrim(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	require.NoError(t, mustAlloc(t, c, 12*mib, dev.stream(1)).Free())

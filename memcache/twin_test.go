@@ -13,8 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// twin is the model beside a caller's cache: it makes the same calls, on a driver of its own that chooses the same
-// addresses, and must come to the same results.
+// twin is the model beside a caller's cache. It makes the same calls, on a driver of its own that
+// returns the same addresses, and must return the same results.
 type twin struct {
 	caller *caller
 	model  *model.Model
@@ -29,19 +29,19 @@ type twin struct {
 	turn   int
 }
 
-// driverCall is a call of a driver that succeeded.
+// driverCall is a successful driver call.
 type driverCall struct {
 	op        null.Op
 	at, bytes int64
 }
 
-// places are the addresses of segments and ranges, in an order that is not ascending.
+// places are the addresses of segments and ranges, in an order that does not ascend.
 type places struct{ segments, ranges int64 }
 
 func (p *places) segment() int64 { p.segments++; return 1<<40 + (p.segments^0x15)<<27 }
 func (p *places) reserve() int64 { p.ranges++; return 1<<55 + (p.ranges^1)<<45 }
 
-// pair lets the caller compare its cache with the model, from the start.
+// pair makes the caller compare its cache with the model, from the start.
 func (p *caller) pair() {
 	t := &twin{caller: p}
 	t.driver = modelDriver{twin: t, free: p.o.capacity}
@@ -61,7 +61,7 @@ func (p *caller) pair() {
 	p.twin = t
 }
 
-// modelOptions are options for the model, with the cache's limit.
+// modelOptions returns options for the model, with the cache's limit.
 func (p *caller) modelOptions(o Config) model.Options {
 	return model.Options{
 		MaxSplit: o.MaxSplitSizeMB * mib, MaxNonSplitRounding: o.MaxNonSplitRoundingMB * mib, LargeSegment: o.LargeSegmentSizeMB * mib,
@@ -70,7 +70,7 @@ func (p *caller) modelOptions(o Config) model.Options {
 	}
 }
 
-// choose places a segment or range.
+// choose chooses the address of a segment or range.
 func (p *places) choose(c *null.Call) {
 	switch c.Op {
 	case null.OpAlloc:
@@ -80,7 +80,7 @@ func (p *places) choose(c *null.Call) {
 	}
 }
 
-// after notes a call of the cache's driver.
+// after records a call of the cache's driver.
 func (t *twin) after(c null.Call) {
 	if c.Op == null.OpUnreserve {
 		c.Bytes = 0
@@ -218,7 +218,7 @@ func (t *twin) release(i int) {
 // emptyPool is Pool.EmptyCache of a pool that was not released.
 func (t *twin) emptyPool(i int) { t.model.EmptyPool(t.pools[i]) }
 
-// releasePool is release, and a request that is refused.
+// releasePool is release, followed by a request that is refused.
 func (t *twin) releasePool(i int) {
 	t.release(i)
 	if _, failure := t.model.Alloc(1, t.stream(0), t.given[len(t.given)-1], nil); failure != model.Released {
@@ -234,7 +234,7 @@ func (t *twin) openScope() {
 	t.scopes = append(t.scopes, t.model.OpenScope(outer))
 }
 
-// endScopes ends the scopes from number n on, after a comparison.
+// endScopes ends the scopes from index n on, after a comparison.
 func (t *twin) endScopes(n int) error {
 	for i, s := range t.scopes[n:] {
 		t.model.EndScope(s)
@@ -278,7 +278,7 @@ func (t *twin) compareDrivers() error {
 	if slices.Equal(got, want) {
 		return nil
 	}
-	// Ranges are given back in any order.
+	// Ranges are returned in any order.
 	last := func(c driverCall) bool { return c.op == null.OpUnreserve }
 	for _, list := range [2][]driverCall{got, want} {
 		if i := slices.IndexFunc(list, last); i >= 0 {
@@ -291,7 +291,7 @@ func (t *twin) compareDrivers() error {
 	return nil
 }
 
-// statistics are all statistics in one order.
+// statistics returns all statistics in a fixed order.
 type statistics struct {
 	stats  [29]model.Stat
 	counts [11]int64
@@ -355,7 +355,7 @@ func (t *twin) compareScope(i int) error {
 	return nil
 }
 
-// snapshot lets the model have the history's entry of a snapshot.
+// snapshot adds the history entry of a snapshot to the model.
 func (t *twin) snapshot() {
 	t.model.Trace = append(t.model.Trace, model.Entry{Action: string(ActionSnapshot), Size: t.model.Stats.Arrays[model.ActiveBytes][0].Current})
 }
@@ -376,7 +376,7 @@ func (t *twin) compareSegments() error {
 	return nil
 }
 
-// sameSegment compares all that the model knows.
+// sameSegment compares everything that the model tracks.
 func sameSegment(a, b *SegmentSnapshot) bool {
 	return a.Address == b.Address && a.TotalSize == b.TotalSize && a.AllocatedSize == b.AllocatedSize && a.ActiveSize == b.ActiveSize &&
 		a.RequestedSize == b.RequestedSize && a.Stream == b.Stream && a.Pool == b.Pool && a.PoolID == b.PoolID && a.Expandable == b.Expandable &&
@@ -385,7 +385,7 @@ func sameSegment(a, b *SegmentSnapshot) bool {
 		})
 }
 
-// segments is the model's memory as a snapshot.
+// segments returns the model's memory as a snapshot.
 func (t *twin) segments() (list []SegmentSnapshot) {
 	for _, g := range t.model.Segments() {
 		open := false
@@ -420,7 +420,7 @@ func (t *twin) segments() (list []SegmentSnapshot) {
 	return list
 }
 
-// modelLimit is a limit as the model has it.
+// modelLimit returns a limit in the model's form.
 func modelLimit(limit int64) int64 {
 	if limit == math.MaxInt64 {
 		return -1

@@ -15,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// tight is a cache of 100 MiB, of which whoever asks for 40 or 60 gets segments of that size.
+// tight is a cache of 100 MiB, in which requests for 40 or 60 MiB get segments of that size.
 func tight(t *testing.T) (*Cache, *scriptedStream, *scriptedStream) {
 	return tightWith(t, Config{})
 }
@@ -26,14 +26,15 @@ func tightWith(t *testing.T, config Config) (*Cache, *scriptedStream, *scriptedS
 	return c, dev.stream(1), dev.stream(2)
 }
 
-// asks makes a request on another goroutine; the result is had by calling what it returns.
+// asks makes a request on another goroutine; the returned function waits for the result.
 func asks(ctx context.Context, c *Cache, bytes int64, s device.Stream) func() (Block, error) {
 	var b Block
 	done := async(func() (err error) { b, err = c.Alloc(ctx, bytes, s); return err })
 	return func() (Block, error) { err := done(); return b, err }
 }
 
-// TestWaitForMemoryOfAnotherTask: the request is served as soon as the other task frees, on whatever stream, and not before.
+// TestWaitForMemoryOfAnotherTask: the request is served as soon as the other task frees, on any
+// stream, and not before.
 func TestWaitForMemoryOfAnotherTask(t *testing.T) {
 	for name, how := range map[string]struct {
 		config Config
@@ -70,7 +71,7 @@ func TestWaitForMemoryOfAnotherTask(t *testing.T) {
 	}
 }
 
-// TestWaitForMemoryOfAFree that is under way, and belongs to nobody any more.
+// TestWaitForMemoryOfAFree that is pending, and no longer belongs to a task.
 func TestWaitForMemoryOfAFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, dev := newCache(t, Config{MemoryLimit: 100 * mib})
@@ -91,8 +92,8 @@ func TestWaitForMemoryOfAFree(t *testing.T) {
 	})
 }
 
-// TestWaitForMemoryOfAFreeYetToTell: a request that failed just before a block was freed, and whose turn
-// ends before the free tells of it, has another turn instead of an error.
+// TestWaitForMemoryOfAFreeYetToTell: a request failed just before a block was freed, and its turn
+// ends before the free gives the turn. It gets another turn instead of an error.
 func TestWaitForMemoryOfAFreeYetToTell(t *testing.T) {
 	for name, config := range map[string]Config{"free at once": {}, "free to the driver": {NoCaching: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +105,7 @@ func TestWaitForMemoryOfAFreeYetToTell(t *testing.T) {
 				synctest.Wait()
 
 				waits := &c.grower.waits
-				waits.mu.Lock() // the free cannot tell
+				waits.mu.Lock() // the free cannot give the turn
 				free := async(held.Free)
 				for c.Stats().ActiveBytes.All.Current != 0 {
 					runtime.Gosched()
@@ -152,7 +153,8 @@ func TestWaitForMemoryEnds(t *testing.T) {
 	})
 }
 
-// TestWaitForMemoryOfNobody: a request fails at once if only its own task, or no task, has memory.
+// TestWaitForMemoryOfNobody: a request fails at once if only its own task, or no task, holds
+// memory.
 func TestWaitForMemoryOfNobody(t *testing.T) {
 	c, s, other := tight(t)
 	ctx := c.Wait(t.Context())
@@ -171,7 +173,8 @@ func TestWaitForMemoryOfNobody(t *testing.T) {
 	require.NoError(t, errors.Join(b.Free(), kept.Free(), c.Close()))
 }
 
-// TestWaitForMemoryInOrder: who came first is served first, though what the second wants would fit before.
+// TestWaitForMemoryInOrder: requests are served in the order of arrival, even if the second one
+// would fit before.
 func TestWaitForMemoryInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, other := tight(t)
@@ -202,7 +205,8 @@ func TestWaitForMemoryInOrder(t *testing.T) {
 	})
 }
 
-// TestWaitForMemoryInACircle: of tasks that wait for each other's memory the last one fails, and the first goes on when it has freed.
+// TestWaitForMemoryInACircle: of tasks that wait for each other's memory the last one fails, and
+// the first continues after that one has freed.
 func TestWaitForMemoryInACircle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, other := tight(t)
@@ -235,7 +239,8 @@ func TestWaitForMemoryInACircle(t *testing.T) {
 	})
 }
 
-// TestWaitForMemoryLetsHoldersGoOn: a task that stands behind one that waits for it is served when there is something for it.
+// TestWaitForMemoryLetsHoldersGoOn: a task that queues after one that waits for it is served when
+// there is enough memory.
 func TestWaitForMemoryLetsHoldersGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, other := tight(t)
@@ -254,7 +259,8 @@ func TestWaitForMemoryLetsHoldersGoOn(t *testing.T) {
 	})
 }
 
-// TestWaitForMemoryAndTheRest: a higher limit and the end of a pool serve who waits, Close refuses it.
+// TestWaitForMemoryAndTheRest: a higher limit and the end of a pool serve waiting requests, and
+// Close refuses them.
 func TestWaitForMemoryAndTheRest(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, c *Cache, p *Pool) error{
 		"limit":   func(t *testing.T, c *Cache, p *Pool) error { return c.SetMemoryFraction(1) },
@@ -286,8 +292,9 @@ func TestWaitForMemoryAndTheRest(t *testing.T) {
 	}
 }
 
-// TestWaitForMemoryOfManyTasks: tasks that need up to all of the memory, in two parts, and free it whatever comes, all get through; no
-// request fails but where tasks wait in a circle, and then somebody holds the rest.
+// TestWaitForMemoryOfManyTasks: tasks that need up to all of the memory, in two parts, and always
+// free it, all complete. A request fails only if tasks wait in a circle, and then another task
+// holds the rest.
 func TestWaitForMemoryOfManyTasks(t *testing.T) {
 	for _, config := range []Config{{}, {ExpandableSegments: true}, {Exact: true}, {NoCaching: true}} {
 		config.MemoryLimit = 100 * mib
@@ -327,7 +334,8 @@ func TestWaitForMemoryOfManyTasks(t *testing.T) {
 	}
 }
 
-// TestWaitForMemoryOfSeveralCaches: a context has a task of each, and one cache's are none of another's.
+// TestWaitForMemoryOfSeveralCaches: a context has one task per cache, and each cache ignores those
+// of others.
 func TestWaitForMemoryOfSeveralCaches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, _ := tight(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// recorder is a stream whose Record enters and waits, and notes the event.
+// recorder is a stream whose Record signals and blocks, and records the event.
 type recorder struct {
 	*scriptedStream
 	entered, leave chan struct{}
@@ -33,8 +33,8 @@ func (s *recorder) Record(e device.Event) error {
 	return s.scriptedStream.Record(e)
 }
 
-// TestRecordStreamOfTheOwnStreamDoesNothing, also while it is busy: the next request there comes after whatever uses the
-// block.
+// TestRecordStreamOfTheOwnStreamDoesNothing, also while the stream is busy: the next request on it
+// runs after all uses of the block.
 func TestRecordStreamOfTheOwnStreamDoesNothing(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -45,7 +45,7 @@ func TestRecordStreamOfTheOwnStreamDoesNothing(t *testing.T) {
 	require.Equal(t, a.Ptr(), mustAlloc(t, c, 3*mib, s).Ptr())
 }
 
-// TestCloseWaitsForPendingFrees before it gives memory back that a stream still uses.
+// TestCloseWaitsForPendingFrees before it frees memory that a stream still uses.
 func TestCloseWaitsForPendingFrees(t *testing.T) {
 	for _, expandable := range []bool{false, true} {
 		c, dev := newCache(t, Config{ExpandableSegments: expandable})
@@ -64,8 +64,8 @@ func TestCloseWaitsForPendingFrees(t *testing.T) {
 	}
 }
 
-// TestFreeThatEndsAfterClose: a Free whose stream has no room for its event while Close runs finds the cache gone. Its
-// event is closed, and the block, whose memory went back, is left alone.
+// TestFreeThatEndsAfterClose: a Free whose stream's queue is full while Close runs finds the cache
+// closed. Its event is closed, and the block, whose memory was freed, is left alone.
 func TestFreeThatEndsAfterClose(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s, slow := dev.stream(1), newRecorder(dev, 2)
@@ -85,8 +85,8 @@ func TestFreeThatEndsAfterClose(t *testing.T) {
 	require.ErrorIs(t, neighbour.Free(), ErrClosed)
 }
 
-// TestEventThatIsWaitedForIsNotReused: a poll may find an event complete that a flush still waits for. It is recorded
-// again only after that, and then it is.
+// TestEventThatIsWaitedForIsNotReused: a poll may find an event complete that a flush still waits
+// for. The event is reused only after that wait.
 func TestEventThatIsWaitedForIsNotReused(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s, side := dev.stream(1), dev.stream(2)
@@ -114,8 +114,8 @@ func TestEventThatIsWaitedForIsNotReused(t *testing.T) {
 	require.Same(t, e, c.shards.of(s).pending.spare)
 }
 
-// TestPollsDuringFreesConcurrentSafe: a block whose last event is seen complete before its Free has recorded all is
-// released once, by the Free.
+// TestPollsDuringFreesConcurrentSafe: a block whose last event is seen complete before its Free has
+// recorded all events is released once, by the Free.
 func TestPollsDuringFreesConcurrentSafe(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	var wg sync.WaitGroup
@@ -137,8 +137,8 @@ func TestPollsDuringFreesConcurrentSafe(t *testing.T) {
 	require.EqualValues(t, 4*sizes.SmallSegment, c.MemoryReserved())
 }
 
-// TestPollsDuringFreesOneByOne: a poll that finds the last event complete before the free has said that it was the last leaves
-// the block to the free.
+// TestPollsDuringFreesOneByOne: a poll that finds the last event complete before the free has
+// marked it as the last leaves the block to the free.
 func TestPollsDuringFreesOneByOne(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s, other := dev.stream(1), dev.stream(2)
@@ -195,7 +195,7 @@ func TestCancelledWaitForAPeer(t *testing.T) {
 	}
 }
 
-// TestStreamRecordedTwice costs one event.
+// TestStreamRecordedTwice: it needs one event.
 func TestStreamRecordedTwice(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s, side := dev.stream(1), dev.stream(2)
@@ -215,7 +215,7 @@ func TestClosedStreamsAreNotRecorded(t *testing.T) {
 	require.Empty(t, b.handout.uses)
 }
 
-// TestCloseWaitsForARequestThatGrows: the segment that the driver is making is closed too.
+// TestCloseWaitsForARequestThatGrows: the segment that the driver is allocating is freed, too.
 func TestCloseWaitsForARequestThatGrows(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -231,7 +231,7 @@ func TestCloseWaitsForARequestThatGrows(t *testing.T) {
 	require.NoError(t, c.Close(), "a second time it has nothing to say")
 }
 
-// TestFailedRequestIsAMiss, and not more than one, however often it is tried.
+// TestFailedRequestIsAMiss: it counts once, however often it is retried.
 func TestFailedRequestIsAMiss(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 20 * mib})
 	c.OnPressure(func(context.Context, int64) int64 { return 0 })
@@ -241,7 +241,7 @@ func TestFailedRequestIsAMiss(t *testing.T) {
 	require.Equal(t, []int64{1, 0, 1, 1}, []int64{st.Misses, st.Hits, st.NumOOMs, st.NumAllocRetries})
 }
 
-// TestFlushWaitsForWhatWasPendingWhenItBegan, the oldest first, and not for what is freed meanwhile.
+// TestFlushWaitsForWhatWasPendingWhenItBegan, the oldest first, and not for later frees.
 func TestFlushWaitsForWhatWasPendingWhenItBegan(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(10)
@@ -265,7 +265,7 @@ func TestFlushWaitsForWhatWasPendingWhenItBegan(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// moody is a device whose events are counted, and fail when it says so.
+// moody is a device that counts its events, and fails on request.
 type moody struct {
 	*scripted
 	made, closed  int
@@ -334,7 +334,8 @@ func newMoody(t *testing.T) (*Cache, *moody, func(id uint64) *moodyStream) {
 	return c, dev, func(id uint64) *moodyStream { return &moodyStream{scriptedStream: dev.scripted.stream(id), dev: dev} }
 }
 
-// TestEventsAreMadeOnceAndClosed: a free reuses the event of an earlier one, and Close closes all.
+// TestEventsAreMadeOnceAndClosed: a free reuses the event of an earlier one, and Close closes all
+// events.
 func TestEventsAreMadeOnceAndClosed(t *testing.T) {
 	if race.Enabled {
 		t.Skip("in race builds every event is new")
@@ -362,7 +363,7 @@ func TestEventsAreMadeOnceAndClosed(t *testing.T) {
 	require.Equal(t, 1, dev.closed)
 }
 
-// TestFreeWithoutEvents waits for the stream instead, and says what went wrong there.
+// TestFreeWithoutEvents waits for the stream instead, and returns the stream's error.
 func TestFreeWithoutEvents(t *testing.T) {
 	c, dev, stream := newMoody(t)
 	s, side := stream(1), stream(2)
@@ -383,7 +384,7 @@ func TestFreeWithoutEvents(t *testing.T) {
 	require.NoError(t, c.check())
 }
 
-// TestQueryThatFails: the request fails, the frees before it are complete, and the others wait on.
+// TestQueryThatFails: the request fails, earlier frees are complete, and the others stay pending.
 func TestQueryThatFails(t *testing.T) {
 	c, dev, stream := newMoody(t)
 	s, first, second := stream(1), stream(2), stream(3)
@@ -421,7 +422,7 @@ func (e *failingEvent) Query() (bool, error) {
 	return e.Event.Query()
 }
 
-// TestEventsOfAPeerAreClosed: they are of no use for the cache's own streams.
+// TestEventsOfAPeerAreClosed, because the cache's own streams can't use them.
 func TestEventsOfAPeerAreClosed(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	far := &moody{scripted: newScripted(1 << 30)}
@@ -435,7 +436,7 @@ func TestEventsOfAPeerAreClosed(t *testing.T) {
 	require.Equal(t, []int{3, 3}, []int{far.made, far.closed})
 }
 
-// TestRecordedFreesAllocateNothing in the Go program, once the first ones are over.
+// TestRecordedFreesAllocateNothing: they make no Go allocation after the first ones.
 func TestRecordedFreesAllocateNothing(t *testing.T) {
 	if invariants.Enabled || race.Enabled {
 		t.Skip("the checks after each call allocate, and in race builds every event is new")
@@ -458,7 +459,7 @@ func TestRecordedFreesAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestFirstRequestsOfOneStream at the same time make one shard.
+// TestFirstRequestsOfOneStream: concurrent ones create one shard.
 func TestFirstRequestsOfOneStream(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
@@ -477,7 +478,7 @@ func TestFirstRequestsOfOneStream(t *testing.T) {
 	}
 }
 
-// pendingEvents is how many events the frees of all shards wait for.
+// pendingEvents returns the number of pending events of all shards.
 func pendingEvents(c *Cache) (n int64) {
 	for _, p := range c.shards.allPending() {
 		n += p.events.Load()

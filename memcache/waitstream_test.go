@@ -9,7 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestWaitStreamEndsFrees: those of the stream's blocks that waited for the other stream alone, and were freed before; its next work waits for the other's.
+// TestWaitStreamEndsFrees: it ends the earlier frees of the stream's blocks that waited only for
+// the other stream. The stream's next work waits for the other's.
 func TestWaitStreamEndsFrees(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	own, by, third := dev.stream(1), dev.stream(2), dev.stream(3)
@@ -53,7 +54,7 @@ func TestWaitStreamOfIdleStreams(t *testing.T) {
 	require.ErrorIs(t, c.WaitStream(own, dev.stream(3)), device.ErrClosed)
 }
 
-// TestEraseStream: a free does not wait for a stream that was erased, and for the others as before.
+// TestEraseStream: a free does not wait for an erased stream, and still waits for the others.
 func TestEraseStream(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	own, by, third := dev.stream(1), dev.stream(2), dev.stream(3)
@@ -77,7 +78,8 @@ func TestEraseStream(t *testing.T) {
 	require.NoError(t, errors.Join(c.PollFrees(), c.check()))
 }
 
-// TestWaitStreamEndsFreesOfOneStream: with Exact all blocks wait in one place, and those of other streams, which don't wait, stay.
+// TestWaitStreamEndsFreesOfOneStream: with Exact all pending frees are in one list, and those of
+// streams that don't wait stay.
 func TestWaitStreamEndsFreesOfOneStream(t *testing.T) {
 	c, dev := newCache(t, Config{Exact: true})
 	own, by, third := dev.stream(1), dev.stream(2), dev.stream(3)
@@ -86,7 +88,7 @@ func TestWaitStreamEndsFreesOfOneStream(t *testing.T) {
 	used(t, c, 14*mib, third, by)
 	require.NoError(t, c.WaitStream(own, by))
 	require.EqualValues(t, 2, c.Stats().Active.All.Current)
-	used(t, c, 18*mib, third, by) // behind what was taken out
+	used(t, c, 18*mib, third, by) // queued after the removed events
 	require.Equal(t, b.Ptr(), mustAlloc(t, c, 12*mib, own).Ptr())
 	by.finish()
 	require.NoError(t, errors.Join(c.PollFrees(), c.check()))

@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// whatIf makes the calls of a recording's program on a cache with other options. A pending block's stream is
-// past it when the recorded one was seen to be.
+// whatIf makes the calls of a recording's program on a cache with other options. The stream of a
+// pending block completes when the recording shows the block's free as complete.
 func whatIf(t *testing.T, r *recording, config Config) Stats {
 	dev := newScripted(r.TotalMemory)
 	if r.Limit != nil {
@@ -60,10 +60,10 @@ func ratioOf(s Stats) float64 {
 	return float64(s.ReservedBytes.All.Peak) / float64(s.AllocatedBytes.All.Peak)
 }
 
-// TestExpandablePeaks compares peak reserved ÷ peak allocated with expandable segments with what
-// PyTorch had: in its own recording with them where there is one, and else without. The recordings
-// of a short run have every case: with and without a limit, and with and without a recording of
-// PyTorch's expandable segments.
+// TestExpandablePeaks compares peak reserved ÷ peak allocated with expandable segments with
+// PyTorch's ratio: in its own recording with them if there is one, otherwise without. The
+// recordings of a short run cover every case: with and without a limit, and with and without a
+// recording of PyTorch's expandable segments.
 func TestExpandablePeaks(t *testing.T) {
 	if race.Enabled {
 		t.Skip("one goroutine, and long")

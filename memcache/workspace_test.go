@@ -11,8 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// TestWorkspaces have the label that a context of WithCategory would give them, wherever it is told, and the scope and the pool of their context; no
-// context is made for them.
+// TestWorkspaces: they have the label that a context of WithCategory would give them, in every
+// report, and the scope and the pool of their context. No context is made for them.
 func TestWorkspaces(t *testing.T) {
 	for _, observed := range []bool{false, true} {
 		s, config := &spy{}, Config{}
@@ -61,7 +61,8 @@ func TestWorkspaces(t *testing.T) {
 	}
 }
 
-// TestLabelContextsThatAreExpected are one object of the Go heap, and more than were expected are made in larger groups.
+// TestLabelContextsThatAreExpected: they are one object of the Go heap, and further ones are
+// allocated in larger groups.
 func TestLabelContextsThatAreExpected(t *testing.T) {
 	for _, c := range []struct{ expected, made, objects int }{{40, 40, 1}, {3, 3, 1}, {0, 16, 1}, {0, 48, 2}, {40, 41, 2}, {-1, 16, 1}} {
 		ctx := context.Background()

@@ -9,7 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/bfloat16"
 )
 
-// nearest finds the nearest number among the two that x lies between, by exact differences: it looks at no bit that Round adds to.
+// nearest finds the nearer of the two numbers around x by exact differences, without the bits that
+// Round adds to.
 func nearest(x float32) bfloat16.Number {
 	below := bfloat16.Number(math.Float32bits(x) >> 16) // towards zero
 	above := below + 1

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDefaults: the limits are the floor, and 8 for each byte of a larger file.
+// TestDefaults: the limits are the floor, and 8 per byte of a larger file.
 func TestDefaults(t *testing.T) {
 	for _, input := range []int64{0, 1000, Floor / PerByte, Floor/PerByte + 1, 1 << 30} {
 		limit := max(Floor, PerByte*input)
@@ -27,7 +27,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestLimits: what is set holds whatever the file's size is, and the error names the flag.
+// TestLimits: set limits apply to files of any size, and the error names the flag.
 func TestLimits(t *testing.T) {
 	b := New(Limits{MaxMemory: 3 << 20, MaxWork: 1234567})
 	b.Grow(1 << 30)
@@ -41,7 +41,8 @@ func TestLimits(t *testing.T) {
 	require.NoError(t, Limits{}.Check())
 }
 
-// TestShares: a share ends by itself or with the whole, and its work and memory are the whole's.
+// TestShares: a share ends by itself or with the whole, and its work and memory count for the
+// whole.
 func TestShares(t *testing.T) {
 	b := New(Limits{MaxWork: 100, MaxMemory: 100})
 	s := b.Share(60)
@@ -64,8 +65,8 @@ func TestShares(t *testing.T) {
 	require.NoError(t, s.Memory(math.MaxInt64))
 }
 
-// TestParts: parts begin with the memory that is charged and with no work. Together they may do the
-// least work that a file may cost, or each of them what a larger file may.
+// TestParts: parts begin with the charged memory and without work. Together they may do the minimum
+// work of a file, or each of them the work of a larger file.
 func TestParts(t *testing.T) {
 	b := New(Limits{})
 	require.NoError(t, b.Memory(77))
@@ -93,7 +94,7 @@ func TestParts(t *testing.T) {
 	require.EqualValues(t, Floor/20, b.Part(4).Left())
 }
 
-// TestNone: a nil budget has no bounds.
+// TestNone: a nil budget has no limits.
 func TestNone(t *testing.T) {
 	var b *Budget
 	b.Grow(1)

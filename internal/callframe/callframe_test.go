@@ -13,8 +13,8 @@ func inlined(pcs []uintptr) int { return runtime.Callers(1, pcs) }
 //go:noinline
 func called(pcs []uintptr) int { return inlined(pcs) }
 
-// TestOf: each counter is one call, of inlined functions, too; the root of the goroutine is none,
-// and what nobody knows is called so.
+// TestOf: each counter is one call, also for inlined functions. The root of the goroutine is no
+// call, and a call without symbols has the name Unknown.
 func TestOf(t *testing.T) {
 	var pcs [64]uintptr
 	n := called(pcs[:])

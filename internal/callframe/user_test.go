@@ -8,7 +8,7 @@ import (
 )
 
 // TestFromUser: a stack begins at the program's own line. Calls are given as "function file";
-// without a file they are of Go.
+// without a file they are Go functions.
 func TestFromUser(t *testing.T) {
 	const alloc = "memcache.(*Cache).Alloc;tensor.(*Runtime).allocIn;tensor.(*Runtime).New;"
 	for stack, want := range map[string]string{

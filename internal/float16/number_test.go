@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/float16"
 )
 
-// value is a number by the definition of its fields.
+// value returns a number by the definition of its fields.
 func value(n float16.Number) float64 {
 	fraction, exponent := float64(n&1023), int(n>>10&31)
 	var v float64
@@ -28,7 +28,7 @@ func value(n float16.Number) float64 {
 	return v
 }
 
-// nearest rounds by arithmetic: Round works with bits.
+// nearest rounds by arithmetic, whereas Round works with bits.
 func nearest(x float64) float64 {
 	_, exponent := math.Frexp(x)                  // x is from half of to all of 2^exponent
 	place := math.Ldexp(1, max(exponent-11, -24)) // its last place, of 11 bits, or of the subnormal numbers

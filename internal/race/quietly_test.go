@@ -15,7 +15,7 @@ func TestQuietly(t *testing.T) {
 		if got != 7 || gotErr != err {
 			t.Errorf("got %d, %v; want 7, %v", got, gotErr, err)
 		}
-		if err != nil && n != 1 { // without an error there is no edge, and n must not be looked at
+		if err != nil && n != 1 { // without an error there is no edge, so n must not be read
 			t.Errorf("called %d times", n)
 		}
 	}

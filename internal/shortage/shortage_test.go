@@ -13,7 +13,7 @@ const (
 	gib = int64(1) << 30
 )
 
-// TestLines has whole explanations.
+// TestLines compares whole explanations.
 func TestLines(t *testing.T) {
 	s := Shortage{
 		Device: "cuda:0", Label: "blocks.3.attn (activation)", Requested: 500*mib + 1, Segment: 502 * mib,
@@ -39,7 +39,8 @@ func TestLines(t *testing.T) {
 	require.Contains(t, strings.Join(s.Lines(), "\n"), "1024.00 KiB free (1024.00 KiB in one piece)")
 }
 
-// segment is one of the default pool and stream 1, of blocks that are used if their sizes are positive.
+// segment returns a segment of the default pool and stream 1, with blocks that are used if their
+// sizes are positive.
 func segment(blocks ...int64) Segment {
 	s := Segment{Stream: 1}
 	for _, n := range blocks {
@@ -48,7 +49,7 @@ func segment(blocks ...int64) Segment {
 	return s
 }
 
-// TestAdvise: the first that would do, from calls to options to nothing.
+// TestAdvise: the first advice that would work, from calls to options to none.
 func TestAdvise(t *testing.T) {
 	kept := func(pool string, n int64) Segment { s := segment(-n); s.Pool, s.Kept = pool, true; return s }
 	for want, change := range map[string]func(*Books){
@@ -86,7 +87,7 @@ func TestAdvise(t *testing.T) {
 	}
 }
 
-// TestFiveLines at most, none of them broken, whatever the figures.
+// TestFiveLines: there are at most five, none of them broken, for any figures.
 func TestFiveLines(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {

@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache/memtest"
 )
 
-// A test of a program that uses the allocator alone. The directory examples/budget has a test of a
-// model.
+// A test of a program that uses only the allocator. The directory examples/budget contains a test
+// of a model.
 func Example() {
 	_ = func(t *testing.T) { // func TestWork(t *testing.T)
 		dev, err := device.Open("host")

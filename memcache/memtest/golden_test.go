@@ -21,14 +21,14 @@ func set(t *testing.T, name string) {
 	t.Cleanup(func() { require.NoError(t, flag.Set(name, "false")) })
 }
 
-// steps are blocks of a golden test.
+// steps are the blocks of a golden test.
 type steps struct {
 	cache *memcache.Cache
 	run   func(t testing.TB, sizes ...int64) func()
 }
 
-// newSteps returns functions that allocate and free blocks of such sizes, in modules a, b, and so
-// on.
+// newSteps returns functions that allocate and free blocks of the given sizes, in modules a, b, and
+// so on.
 func newSteps(t *testing.T) steps {
 	cache, s := open(t)
 	return steps{cache, func(t testing.TB, sizes ...int64) func() {
@@ -44,7 +44,7 @@ func newSteps(t *testing.T) steps {
 	}}
 }
 
-// golden compares with a file, as a test.
+// golden runs Golden with a file in a recorded test.
 func (s steps) golden(file string, sizes ...int64) *recorder {
 	r, _ := record("TestStep/of 2+1", func(t testing.TB) { memtest.Golden(t, s.cache, file, s.run(t, sizes...)) })
 	return r
@@ -86,7 +86,7 @@ if this is intended: go test -run .*\n$`, s.golden(file, 0, 3000, 4000).text.Str
 	require.NotContains(t, shrank, "lines in the modules that grew")
 }
 
-// TestGoldenBlocks: the same bytes in more blocks are a difference.
+// TestGoldenBlocks: more blocks with the same bytes are a difference.
 func TestGoldenBlocks(t *testing.T) {
 	cache, s := open(t)
 	file := filepath.Join(t.TempDir(), "step.memory")
@@ -111,7 +111,7 @@ func TestGoldenOfNothing(t *testing.T) {
 	require.Contains(t, s.golden(file, 1).text.String(), "+1 from")
 }
 
-// TestGoldenNames: names of modules are any text.
+// TestGoldenNames: names of modules may be any text.
 func TestGoldenNames(t *testing.T) {
 	cache, s := open(t)
 	names := []string{"", "-", "block.0 (Linear)", "two  blanks", " blank", "tab\there", "line\nbreak", "\"quoted\"", "“é”", "\xff", "# no comment", strings.Repeat("x", 1000)}
@@ -134,7 +134,7 @@ func TestGoldenNames(t *testing.T) {
 	require.Equal(t, 3+len(names), strings.Count(string(text), "\n"), "a line for each, and none is another's")
 }
 
-// TestTwoGoldens: a test may have several, on one cache.
+// TestTwoGoldens: a test may compare several files, on one cache.
 func TestTwoGoldens(t *testing.T) {
 	s, dir := newSteps(t), t.TempDir()
 	both := func(t testing.TB) {
@@ -172,7 +172,7 @@ func TestDamagedFile(t *testing.T) {
 	require.Contains(t, s.golden(t.TempDir(), 1000).text.String(), " writes it again", "a folder")
 }
 
-// TestUpdate: no failed test writes, and what can't be written is an error.
+// TestUpdate: a failed test writes nothing, and a write error is a failure.
 func TestUpdate(t *testing.T) {
 	s := newSteps(t)
 	set(t, "memtest.update")
@@ -187,7 +187,7 @@ func TestUpdate(t *testing.T) {
 	require.Contains(t, s.golden(t.TempDir(), 1).text.String(), "memtest: ")
 }
 
-// TestUpdateOfThePackage: a flag of the package's tests does, too, and failures name it.
+// TestUpdateOfThePackage: a flag -update of the package's tests also writes, and failures name it.
 func TestUpdateOfThePackage(t *testing.T) {
 	all := flag.CommandLine
 	defer func() { flag.CommandLine = all }()
@@ -202,7 +202,7 @@ func TestUpdateOfThePackage(t *testing.T) {
 	require.False(t, s.golden(file, 1).failed)
 }
 
-// TestLargeFailure: a failure of a model of many modules can be read.
+// TestLargeFailure: the failure of a model with many modules is readable.
 func TestLargeFailure(t *testing.T) {
 	cache, s := open(t)
 	file := filepath.Join(t.TempDir(), "step.memory")

@@ -42,7 +42,7 @@ func TestNoLeak(t *testing.T) {
 	stream.Close()
 }
 
-// TestPendingBlocksAreNoLeak: a free that waits for a stream is one.
+// TestPendingBlocksAreNoLeak: a freed block that waits for a stream is not reported.
 func TestPendingBlocksAreNoLeak(t *testing.T) {
 	cache, s := open(t)
 	other, err := cache.Device().NewStream(device.StreamOptions{})

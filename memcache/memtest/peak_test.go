@@ -12,7 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache/memtest"
 )
 
-// TestPeak: the budget counts what is allocated before and freed meanwhile, not what comes later.
+// TestPeak: the budget counts memory that was allocated before or is freed meanwhile, but no later
+// memory.
 func TestPeak(t *testing.T) {
 	cache, s := open(t)
 	weights := alloc(t, cache, s, memcache.CategoryParameter, "w (Linear)", 4000)
@@ -49,12 +50,12 @@ func TestPeakOfNothing(t *testing.T) {
 	memtest.Peak(t, cache, 0, func() {})
 }
 
-// openScopes is how many scopes cost requests of the cache.
+// openScopes returns the number of open scopes of the cache.
 func openScopes(cache *memcache.Cache) int {
 	return reflect.ValueOf(cache).Elem().FieldByName("ledger").FieldByName("openScopes").Len()
 }
 
-// TestFunctionEndsTheTest: neither a panic nor FailNow leaves a scope.
+// TestFunctionEndsTheTest: neither a panic nor FailNow leaves a scope open.
 func TestFunctionEndsTheTest(t *testing.T) {
 	cache, _ := open(t)
 	r, panicked := record("TestStep", func(t testing.TB) { memtest.Peak(t, cache, 0, func() { panic("mine") }) })
@@ -82,7 +83,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestClosedCache: a closed cache has no memory, so that each budget would hold.
+// TestClosedCache: a closed cache is refused, because it has no memory and would meet every budget.
 func TestClosedCache(t *testing.T) {
 	cache, s := open(t)
 	r, _ := record("TestStep", func(t testing.TB) {
@@ -95,7 +96,7 @@ func TestClosedCache(t *testing.T) {
 	require.Contains(t, r.text.String(), "memtest: the cache is closed")
 }
 
-// TestOneCacheInManyTests: the figures are of the cache; nothing else is shared.
+// TestOneCacheInManyTests: the figures are of the whole cache; nothing else is shared.
 func TestOneCacheInManyTests(t *testing.T) {
 	cache, s := open(t)
 	var all sync.WaitGroup
@@ -116,7 +117,7 @@ func TestOneCacheInManyTests(t *testing.T) {
 	require.Zero(t, openScopes(cache))
 }
 
-// TestHistoryOfTheProgram: it goes on, with stacks.
+// TestHistoryOfTheProgram: the program's history continues, with stacks.
 func TestHistoryOfTheProgram(t *testing.T) {
 	cache, s := open(t)
 	require.NoError(t, cache.RecordHistory(memcache.HistoryOptions{Entries: 100, Stacks: memcache.StacksAll}))

@@ -50,7 +50,7 @@ func free(t testing.TB, blocks ...memcache.Block) {
 	}
 }
 
-// recorder is a test that is looked at from outside.
+// recorder is a test whose output is recorded.
 type recorder struct {
 	testing.TB
 	name     string
@@ -77,8 +77,8 @@ func (r *recorder) Fatalf(format string, args ...any) {
 }
 func (r *recorder) Fatal(args ...any) { r.Fatalf("%s", fmt.Sprint(args...)) }
 
-// record runs f as a test, with its cleanups, and returns what it has printed. panicked is the
-// value of its panic.
+// record runs f as a test, with its cleanups, and returns its output. panicked is the value of its
+// panic.
 func record(name string, f func(t testing.TB)) (r *recorder, panicked any) {
 	r = &recorder{name: name}
 	done := make(chan struct{})

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// newArena has one block of 1 KiB in use, in a segment of 2 MiB.
+// newArena returns an arena with one block of 1 KiB in use, in a segment of 2 MiB.
 func newArena(t *testing.T) (*Arena, *Chunk) {
 	a := new(Arena)
 	a.Init(&Rules{MaxSplit: math.MaxInt64, LargeSegment: 20 << 20, Granule: 20 << 20}, 1, false)
@@ -19,7 +19,8 @@ func newArena(t *testing.T) (*Arena, *Chunk) {
 	return a, m
 }
 
-// TestChecksFindMistakes breaks one thing at a time: checks that accept everything would prove nothing.
+// TestChecksFindMistakes breaks one thing at a time, because checks that accept everything would
+// prove nothing.
 func TestChecksFindMistakes(t *testing.T) {
 	for name, corrupt := range map[string]func(a *Arena, m *Chunk){
 		"a size":                 func(_ *Arena, m *Chunk) { m.size += 512 },
@@ -47,7 +48,7 @@ func TestChecksFindMistakes(t *testing.T) {
 	}
 }
 
-// TestTakenOut: what is taken out is consistent only for who says that it may be.
+// TestTakenOut: a chunk that is taken out is consistent only if the caller allows it.
 func TestTakenOut(t *testing.T) {
 	a, m := newArena(t)
 	m.next.TakeOut()
@@ -57,7 +58,7 @@ func TestTakenOut(t *testing.T) {
 	require.NoError(t, a.Check(false, false))
 }
 
-// TestRecordsAreUsedAgain, whatever became of the memory that they described.
+// TestRecordsAreUsedAgain, after any use of their memory.
 func TestRecordsAreUsedAgain(t *testing.T) {
 	a, m := newArena(t)
 	a.Free(m, 0)

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTakeExcess: whole ages, the oldest first, of which only the youngest is taken in part: as few chunks as are enough, and of the last
-// one no larger than it has to be.
+// TestTakeExcess: it takes whole ages, the oldest first, and only a part of the youngest: as few
+// chunks as are enough, and as the last one the smallest that is.
 func TestTakeExcess(t *testing.T) {
 	parts := 0
 	for seed := range uint64(300) {
@@ -74,7 +74,8 @@ func TestTakeExcess(t *testing.T) {
 		if count < len(sizes) {
 			parts++
 		}
-		end := got[len(got)-1].size // the others of its age are the largest; it is the smallest that is enough behind them
+		// the others of its age are the largest; it is the smallest that is enough after them
+		end := got[len(got)-1].size
 		for _, size := range sizes[:fewest-1] {
 			need -= size
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// piece is a chunk as the naive arena has it: everything in one list, in the order of addresses, everything found by looking at
-// all of it.
+// piece is a chunk of the naive arena, which keeps all pieces in one list in address order, and
+// searches all of it.
 type piece struct {
 	at, size   int64
 	segment    int64 // its address
@@ -24,7 +24,7 @@ type piece struct {
 	freed      int64  // when
 }
 
-// naive is an arena written for being right.
+// naive is an arena that is simple so that it is correct.
 type naive struct {
 	rules  Rules
 	pieces []piece
@@ -38,7 +38,8 @@ func (n *naive) at(at int64) *piece {
 	return &n.pieces[slices.IndexFunc(n.pieces, func(p piece) bool { return p.at == at })]
 }
 
-// merge joins what is free, or unmapped, side by side in one segment; the younger one's time stays. It counts free ones.
+// merge joins adjacent free, or unmapped, pieces of one segment, and keeps the younger one's time.
+// It counts the free ones.
 func (n *naive) merge() (merged int64) {
 	n.sort()
 	for i := 0; i+1 < len(n.pieces); i++ {
@@ -78,7 +79,7 @@ func (n *naive) inactive() (d Inactive) {
 	return d
 }
 
-// find is best fit by looking at all: smallest, then lowest.
+// find is best fit by a search of all pieces: the smallest, then the lowest.
 func (n *naive) find(w *Want) *piece {
 	var best *piece
 	for i := range n.pieces {
@@ -88,7 +89,7 @@ func (n *naive) find(w *Want) *piece {
 		}
 	}
 	if best != nil && best.expandable {
-		// In the order of the index, as long as what is behind has less room up to the next block.
+		// In the order of the index, as long as the next one has less space up to the next block.
 		list := []piece{}
 		for _, p := range n.pieces {
 			if p.state == "free" && p.kind == w.Kind && p.pool == w.Pool && (p.size > best.size || p.size == best.size && p.at >= best.at) {
@@ -121,7 +122,7 @@ func (n *naive) room(p piece) int64 {
 	return p.size
 }
 
-// of is the arena, in the form of the naive one.
+// of returns the arena in the form of the naive one.
 func of(a *Arena) (list []piece) {
 	for seg := range a.Segments() {
 		for m := seg.First(); m != nil; m = m.Next() {
@@ -141,9 +142,9 @@ func of(a *Arena) (list []piece) {
 	return list
 }
 
-// TestArenaAsTheNaiveOne: random requests, frees, growth and shrinking, of two pools: the same
-// pieces after each, and what Fit and Freed said before is what changed. The short form has fewer
-// and shorter programs, of all combinations of rules.
+// TestArenaAsTheNaiveOne: random requests, frees, growth and shrinking, in two pools. After each
+// the pieces are the same, and the changes are those that Fit and Freed returned before. The short
+// form has fewer and shorter programs, with all combinations of rules.
 func TestArenaAsTheNaiveOne(t *testing.T) {
 	seeds, calls := uint64(60), int64(400)
 	if testing.Short() {
@@ -175,7 +176,7 @@ func TestArenaAsTheNaiveOne(t *testing.T) {
 	}
 }
 
-// twin is an arena beside a naive one.
+// twin is an arena together with a naive one.
 type twin struct {
 	t     *testing.T
 	r     *rand.Rand
@@ -275,7 +276,7 @@ func (x *twin) grow(w *Want) {
 	x.handOut(m, w)
 }
 
-// takes puts what m consists of now together: all of it was free or is mapped.
+// takes merges the pieces that m consists of now, all of which were free or are mapped.
 func (x *twin) takes(m *Chunk) {
 	x.naive.pieces = slices.DeleteFunc(x.naive.pieces, func(p piece) bool {
 		inside := p.at >= int64(m.ptr) && p.at < int64(m.ptr)+m.size
@@ -309,7 +310,7 @@ func (x *twin) free() {
 	require.Equal(x.t, merged, x.arena.Free(m, x.now))
 }
 
-// shrink gives back what a flush would, or puts a part of it back as a driver's error does.
+// shrink returns what a flush would, or puts a part of it back as after a driver error.
 func (x *twin) shrink() {
 	k, pool := Kind(x.r.IntN(2)), (*Pool)(nil)
 	whole, granules := x.arena.TakeReleasable(pool, k)

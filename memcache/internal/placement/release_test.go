@@ -11,7 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// holes makes an arena of the large pool with free and used blocks, and returns the free ones by size and address.
+// holes creates an arena of the large pool with free and used blocks, and returns the free ones by
+// size and address.
 func holes(r *rand.Rand, rules *Rules) (*Arena, []*Chunk) {
 	a := new(Arena)
 	a.Init(rules, 1, false)
@@ -47,7 +48,8 @@ func holes(r *rand.Rand, rules *Rules) (*Arena, []*Chunk) {
 	return a, free
 }
 
-// TestTakeOversize: the smallest that is enough for the request and for MaxSplit, or the largest together.
+// TestTakeOversize: it takes the smallest that is enough for the request and for MaxSplit, or the
+// largest ones together.
 func TestTakeOversize(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 6))
@@ -116,8 +118,8 @@ func TestTakeOldest(t *testing.T) {
 	}
 }
 
-// TestTakeGranules: the largest free pieces of a pool with whole granules, until there are enough, and never the one that is
-// to grow.
+// TestTakeGranules: it takes the largest free pieces of a pool with whole granules, until there are
+// enough, and never the one that grows.
 func TestTakeGranules(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 8))

@@ -10,7 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// TestSegmentSizeIn: a pool that starts small reserves no more than twice what requests that fit nowhere need, and never more at once than others.
+// TestSegmentSizeIn: a pool that starts small reserves at most twice what its unserved requests
+// need, and never a larger segment than other pools.
 func TestSegmentSizeIn(t *testing.T) {
 	rules := Rules{MaxSplit: math.MaxInt64, LargeSegment: sizes.LargeSegment}
 	small := &Pool{StartSmall: true}

@@ -11,14 +11,15 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// strides are distances of blocks: some that programs have, multiples of 512 near the Fibonacci fractions of powers of two,
-// and those at which one multiplication by the golden ratio, or by another common constant, grows evenly.
+// strides are distances of blocks: some of real programs, multiples of 512 near the Fibonacci
+// fractions of powers of two, and those at which one multiplication by the golden ratio, or by
+// another common constant, grows evenly.
 var strides = []int64{
 	512, 1024, 1536, 2048, 4096, 12_288, 65_536, 499_712, 1 << 20, 2 << 20, 20 << 20, 3 << 20, 512 * 987, 512 * 1597,
 	512 * 46_368, 512 * 121_393, 512 * 6_765, 512 * 10_946, 512 * 17_711, 999_424, 1_499_136, 1 << 32, 1<<32 + 512, 1 << 40,
 }
 
-// depth is the height of the tree, and the mean depth of its blocks.
+// depth returns the height of the tree, and the mean depth of its blocks.
 func depth(m *Chunk) (height int, mean float64) {
 	blocks, sum := 0, 0
 	var visit func(m *Chunk, d int)
@@ -34,8 +35,8 @@ func depth(m *Chunk) (height int, mean float64) {
 	return height, float64(sum) / float64(blocks)
 }
 
-// TestTreeIsLogarithmicAtEveryStride: a tree of random priorities has a height of about 3·log2 n and a mean depth of
-// about 1.4·log2 n, in whatever pattern the blocks lie and whatever the order is in which they come.
+// TestTreeIsLogarithmicAtEveryStride: a tree of random priorities has a height of about 3·log2 n
+// and a mean depth of about 1.4·log2 n, for every pattern of blocks and every order of insertion.
 func TestTreeIsLogarithmicAtEveryStride(t *testing.T) {
 	const n = 20_000
 	all := strides
@@ -64,8 +65,8 @@ func TestTreeIsLogarithmicAtEveryStride(t *testing.T) {
 	}
 }
 
-// TestTreeKeepsItsOrders: along with the order of the blocks, which TestIndex looks at, that of the priorities, through
-// insertions and removals; the depth stays what it is at random.
+// TestTreeKeepsItsOrders: insertions and removals keep the order of the priorities, besides that of
+// the blocks, which TestIndex checks. The depth stays that of a random tree.
 func TestTreeKeepsItsOrders(t *testing.T) {
 	const n = 4000
 	r := rand.New(rand.NewPCG(6, 7))
