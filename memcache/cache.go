@@ -18,33 +18,41 @@ import (
 
 // Files of the package, from the top down. No file uses one far above it.
 //
-//	alloc, free, context,      the API: requests, frees, contexts, private pools, scopes,
-//	relabel, pool, window,     statistics, and the history
-//	figures, summary,
-//	addresses,
-//	recordhistory
-//	cache                      the Cache: its parts, limits, EmptyCache, Close
+//	alloc, free, blocks,       the API: requests, frees, contexts, private pools, scopes,
+//	context, relabel, pool,    graphs, statistics, and the history
+//	window, graphs, replay,
+//	figures, summary, reading,
+//	recordhistory, waitstream
+//	cache, setconfig, limit    the Cache: its parts, EmptyCache, Close, its options and limit
 //	miss, grow, expand,        a miss: memory from the driver and back, under the growth
 //	release, trim, shrink,     lock (grower)
 //	remap, garbage, inherit,
-//	nocaching
-//	grower, oom, oomobserver,  the growth lock, the out-of-memory error and its observers,
-//	pressure, wait             pressure callbacks and waiters
+//	keepwithin, nocaching,
+//	reuse, reusepending,
+//	restore
+//	grower, driverranges, oom, the growth lock, the out-of-memory error and its observers,
+//	explain, oomobserver,      pressure callbacks and waiters
+//	pressure, reentry, wait
 //	search, complete           the two hot paths under one shard's lock: a hit, and the end of
 //	                           a free
-//	pending                    freed chunks that other streams still use
+//	pending, pendingall,       freed chunks that other streams still use
+//	pendingevent, deferred
 //	quota, ledger, usage,      statistics of hits, with exact peaks without contention between
-//	peak, charge, check        streams; counts of all shards together; the owners of memory at
-//	                           a peak; the invariants
-//	request, handout, block,   a request; the owner of a block; the handle;
-//	record                     internal/placement selects the memory
-//	shard                      the part of one stream, the table of shards, and their locks
-//	scope, stats, profile,     the types of the reports
-//	snapshot, segments, label,
-//	history, historyentry,
-//	historyring, callsites,
-//	historystream, framepcs
-//	observer, observers        the observer of operations
+//	peak, charge, check,       streams; counts of all shards together, and of pools; the owners
+//	poolcounts, invariants     of memory at a peak; the invariants
+//	request, handout,          a request; the owner of a block; the handle;
+//	handoutlist, block,        internal/placement selects the memory
+//	record
+//	shard, pooltable           the part of one stream, the table of shards, and their locks
+//	scope, stats, statmap,     the types of the reports
+//	profile, snapshot,
+//	segments, graphmemory,
+//	label
+//	history, historyentry,     the history, and call stacks
+//	historyevent, historyring,
+//	historystream, callsites,
+//	framepcs
+//	observer                   the observer of operations
 //	config, options, parse,    options, PyTorch's option string, derived sizes, and errors
 //	sizing, errors
 //
@@ -170,9 +178,9 @@ func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)
 }
 
 // Close frees all segments and ends the cache. It waits for pending frees. If blocks are still
-// allocated it returns an error that lists them, and frees their memory as well, so no work may use
-// them any more. The statistics count them as freed; scopes still report them as leaked. Close is
-// idempotent.
+// allocated it returns an error with their number, their bytes and the largest holders. It frees
+// their memory as well, so no work may use them any more. The statistics count them as freed;
+// scopes still report them as leaked. Close is idempotent.
 func (c *Cache) Close() error {
 	if err := c.grower.lock(context.Background()); err != nil {
 		return err

@@ -7,11 +7,12 @@ import (
 )
 
 // callSites keeps one copy of each call stack. A program allocates at some hundred call sites, a
-// million times. Only the first allocation at a site costs memory. The cost of the others is the
-// walk of runtime.Callers: some 100 ns a frame, most of it for inlined functions, and 5 µs for an
-// allocation of a training step. Reading the return addresses through the frame pointers takes less
-// than 100 ns, and distinguishes stacks just as well. So the return addresses are the key, and only
-// a new stack is walked. Where frame pointers are missing, or end at C, every stack is walked.
+// million times. After the first time a stack costs no memory, and little time. The expensive part
+// is the walk of runtime.Callers: some 100 ns a frame, most of it for inlined functions, or 5 µs
+// for an allocation of a training step. Reading only the return addresses through the frame
+// pointers takes less than 100 ns, and distinguishes stacks just as well. So the return addresses
+// are the key, and only a new stack is walked. Where frame pointers are missing, or end at C, every
+// stack is walked.
 type callSites struct {
 	byFrames siteTable    // keyed by the return addresses
 	byPCs    siteTable    // keyed by the stack itself, which several return-address keys may share

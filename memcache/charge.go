@@ -1,7 +1,7 @@
 package memcache
 
 // charge counts the block in the open scopes of the chain that starts with s, and stores the
-// innermost of them in the handout. Several shards may charge a scope at once, so each scope has a
+// innermost of them in the handout. Several shards may charge a scope at once, so each chain has a
 // lock. Scopes end in any order, so the charged scopes need not be adjacent in the chain. The
 // handout therefore stores how many scopes had ended: the block was charged to those scopes of the
 // chain that ended later or not at all. The block's shard is locked.

@@ -27,10 +27,10 @@ type Config struct {
 	// shrink, instead of LargeSegmentSizeMB. A smaller unit leaves less unused memory at their
 	// ends, and needs more driver calls. An even number; 0: PyTorch's unit.
 	ExpandableGranuleMB int64
-	// ExpandableRemap lets an expandable segment grow by remapping the free granules of any stream
-	// and pool, where they don't fit the request, before the driver is asked for more memory. It
-	// needs ExpandableSegments and works best with an ExpandableGranuleMB of 2. It costs driver
-	// calls, which wait for the streams.
+	// ExpandableRemap lets an expandable segment grow by remapping free granules of any stream and
+	// size in the request's pool, where no free block fits the request, before the driver is asked
+	// for more memory. It needs ExpandableSegments and works best with an ExpandableGranuleMB of 2.
+	// It costs driver calls, which wait for the streams.
 	ExpandableRemap bool
 	// PerProcessMemoryFraction limits the reserved bytes to this fraction of the device's memory,
 	// between 0 and 1. 0 and 1 are no limit. (ParseConfig reads 0.0 as PyTorch does: nothing at all
@@ -81,8 +81,8 @@ type Config struct {
 	//   - After a flush the free blocks are searched again before the driver is asked.
 	//   - Free segments of a closed stream pass to other streams.
 	//   - A request that finds a free block polls only the pending frees of its own stream.
-	//   - MaxSplitSizeMB does not keep requests from the free parts of expandable segments, which
-	//     would then grow without bound (pytorch/pytorch#193400).
+	//   - MaxSplitSizeMB does not keep requests from the free parts of expandable segments. In
+	//     PyTorch it does, so that the segments grow without bound (pytorch/pytorch#193400).
 	Exact bool
 	// Observer is called for every operation. nil: no observer.
 	Observer Observer

@@ -57,9 +57,9 @@ func (b Block) RecordStream(s device.Stream) error {
 // EraseStream undoes RecordStream, so that a free of the block does not wait for s. Before the call
 // the block's stream must wait, on the device, for all work of s that uses the block, for example
 // for an event that was recorded on s after that work ([device.Stream.Wait]). Without such a wait
-// the block is reused while s still uses it. Erasing a stream that is not recorded, or the block's
-// own stream, changes nothing and is not an error. On a freed block it returns an error that wraps
-// [ErrFreed]. It does not block, and may be called from any goroutine.
+// the block may be reused while s still uses it. Erasing a stream that is not recorded, or the
+// block's own stream, changes nothing and is not an error. On a freed block it returns an error
+// that wraps [ErrFreed]. It does not block, and may be called from any goroutine.
 func (b Block) EraseStream(s device.Stream) error {
 	if b.IsZero() {
 		return nil

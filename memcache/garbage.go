@@ -46,7 +46,7 @@ func (g *grower) collectGarbage(ctx context.Context) error {
 }
 
 // releaseOversize returns to the driver one free segment that is large enough for the request and
-// for max_split_size, or the largest ones that are large enough together. It reports whether it did
+// for max_split_size, or the largest ones. It reports whether they are large enough together
 // (release_available_cached_blocks). The growth lock is held.
 func (g *grower) releaseOversize(ctx context.Context, r *request) (bool, error) {
 	s := r.shard

@@ -19,7 +19,8 @@ import (
 func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 	bytes := r.segmentBytes
 	g.shards.mu.Lock()
-	// After a flush, no other check would find that the pool was released.
+	// The pool must not grow after its release: a flush that has found it without memory does not
+	// visit it again.
 	if isReleased(r.Pool) {
 		defer g.shards.mu.Unlock()
 		return r.refusal()

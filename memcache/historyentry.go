@@ -27,30 +27,37 @@ const (
 
 // Further actions of a [HistoryStream]. With them the calls can be replayed with the same results.
 const (
-	// no free block serves a request, which continues under the growth lock
+	// ActionMiss: no free block serves a request, which continues under the growth lock.
 	ActionMiss Action = "miss"
-	// wait for pending frees, then return free memory to the driver
+	// ActionFlush: the cache waits for pending frees, then returns free memory to the driver.
 	ActionFlush Action = "flush"
-	// addresses for an expandable segment; Address is 0 if there were none
+	// ActionReserve: addresses for an expandable segment. Address is 0 if there were none.
 	ActionReserve Action = "reserve"
-	ActionRefused Action = "refused" // the driver has no memory for a request
-	// the end of a request after its miss with another error than out of memory, of an EmptyCache
-	// or of a TrimTo
-	ActionFailed       Action = "failed"
-	ActionEmptyCache   Action = "empty_cache"   // the end of EmptyCache, which began with a flush
-	ActionTrim         Action = "trim_to"       // the end of TrimTo; Size is its limit in bytes
-	ActionStreamClosed Action = "stream_closed" // free segments of a closed stream go to another
-	ActionResetPeaks   Action = "reset_peaks"   // ResetPeakStats
-	ActionResetTotals  Action = "reset_totals"  // ResetAccumulatedStats
-	// SetMemoryFraction, SetMemoryLimit or SetConfig; Size is the limit in bytes, -1: none
+	// ActionRefused: the driver has no memory for a request.
+	ActionRefused Action = "refused"
+	// ActionFailed: the end of a request after its miss, with another error than out of memory, or
+	// of an EmptyCache or a TrimTo that failed.
+	ActionFailed Action = "failed"
+	// ActionEmptyCache: the end of EmptyCache, which began with a flush.
+	ActionEmptyCache Action = "empty_cache"
+	// ActionTrim: the end of TrimTo. Size is its target in bytes.
+	ActionTrim Action = "trim_to"
+	// ActionStreamClosed: free segments of a closed stream go to another.
+	ActionStreamClosed Action = "stream_closed"
+
+	ActionResetPeaks  Action = "reset_peaks"  // ResetPeakStats
+	ActionResetTotals Action = "reset_totals" // ResetAccumulatedStats
+	// ActionSetLimit: SetMemoryFraction, SetMemoryLimit or SetConfig. Size is the limit in bytes,
+	// -1: none.
 	ActionSetLimit Action = "set_limit"
-	// SetConfig; Serial is the number of the new options for HistoryStream.Options; a set_limit
-	// follows
+	// ActionSetOptions: SetConfig. Serial is the number of the new options for
+	// HistoryStream.Options. A set_limit follows.
 	ActionSetOptions Action = "set_options"
-	// the first call that begins during another one; each call that begins before it is written
-	// records it
+	// ActionOverlap: a call begins during another one, for the first time. Each call that begins
+	// before the entry is written adds one.
 	ActionOverlap Action = "overlap"
-	ActionNote    Action = "note" // HistoryStream.Note; Serial is its number
+	// ActionNote: HistoryStream.Note. Serial is its number.
+	ActionNote Action = "note"
 )
 
 // HistoryEntry is one event. Sizes are bytes.

@@ -15,10 +15,11 @@ import (
 // A complete log cannot be a ring, because lost events can't be replayed. It must not grow without
 // bound, and no call may wait for the reader under a lock. So events go into fixed-size pieces,
 // under one lock that orders them: the events of each stream keep their order, and events under all
-// locks are ordered with all. A reader takes whole pieces. If it falls behind, calls that add
-// events wait for it at their start, before they hold a lock (admit). Calls that are in flight may
-// still add events, so there may be a few more pieces than mostPieces. A free must not fail, so a
-// free whose context ends continues without waiting; there are at most as many of these as blocks.
+// locks are ordered relative to every stream's. A reader takes whole pieces. If it falls behind,
+// calls that add events wait for it at their start, before they hold a lock (admit). Calls that are
+// in flight may still add events, so there may be a few more pieces than mostPieces. A free must
+// not fail, so a free whose context ends continues without waiting; there are at most as many of
+// these as blocks.
 //
 // An event costs the copy of its 80 bytes and a clock read. Waking the reader for each event would
 // cost more than that, so the reader is woken once per piece, and polls from time to time.

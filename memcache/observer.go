@@ -23,10 +23,9 @@ const (
 	OpDriverFree            // a segment is returned to the driver
 	OpSynchronize           // a flush waits for pending frees
 	OpEmptyCache            // Cache.EmptyCache, Cache.TrimTo
-	// an OpAlloc has just failed; for observers that don't follow each OpAlloc
-	OpAllocFailed
-	OpRelabel // Block.SetLabel
-	OpWait    // a request waits for memory: Cache.Wait
+	OpAllocFailed           // an OpAlloc has just failed; for observers that don't follow OpAlloc
+	OpRelabel               // Block.SetLabel
+	OpWait                  // a request waits for memory: Cache.Wait
 )
 
 // String returns the operation's name in lower case, with words joined by underscores.

@@ -30,8 +30,7 @@ type OutOfMemoryError struct {
 	Allocated int64  // allocated blocks
 	Pending   int64  // freed blocks that wait for a recorded stream
 	Reserved  int64  // segments held from the driver
-	// the largest free block of the request's pool, stream and kind (small or large)
-	Largest int64
+	Largest   int64  // largest free block of the request's pool, stream and kind (small or large)
 
 	// Free blocks that can't serve a request of this pool, stream and size: the pool's blocks on
 	// other streams, blocks for other sizes (up to 1 MiB, or larger), and blocks of other pools.

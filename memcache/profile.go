@@ -22,9 +22,8 @@ type Profile struct {
 // Holding is the blocks of one owner and one size from one call stack.
 type Holding struct {
 	Label
-	// of the allocations, the innermost call first, with the history's stacks; nil without
-	Stack     []uintptr
-	Size      int64 // bytes of each block
+	Stack     []uintptr // of the allocations, innermost call first; nil without history stacks
+	Size      int64     // bytes of each block
 	Blocks    int
 	Bytes     int64 // of all blocks
 	Requested int64 // requested bytes, before rounding

@@ -6,7 +6,7 @@ type Reading struct {
 	Snapshot    Snapshot // of Cache.Snapshot
 	Profile     Profile  // of Cache.Profile
 	PeakProfile Profile  // of Cache.PeakProfile
-	// GraphProfile is of Cache.GraphProfile.
+	// GraphProfile is the result of Cache.GraphProfile.
 	GraphProfile GraphProfile
 	// MemoryLimit and MaxMemoryReserved are bytes, of the Cache methods with these names.
 	MemoryLimit, MaxMemoryReserved int64

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// SetLabel changes the label of a block, because the allocation of a parameter does not know yet
-// where in the model it will be. Profiles and snapshots show the new label, also those of an
-// earlier peak; the history keeps the label of each moment. On a freed block it returns an error
-// that wraps [ErrFreed]. On the zero Block it does nothing.
+// SetLabel changes the label of a block from now on. For example, the place of a parameter in the
+// model is not yet known when the parameter is allocated. Profiles and snapshots show the new
+// label, also those of an earlier peak; the history keeps the label of each moment. On a freed
+// block it returns an error that wraps [ErrFreed]. On the zero Block it does nothing.
 func (b Block) SetLabel(l Label) error {
 	if b.IsZero() {
 		return nil

@@ -4,8 +4,8 @@ import "sync"
 
 // A scope answers two questions. How much memory did the device need while a part of the program
 // ran? That is the window, over the whole cache. Its peaks are exact, as the global ones are, by
-// quotas of their own (usage.scopes), which cost every hit a comparison per open scope. And what
-// did that part allocate, and leave behind? Those are its own blocks, which keep the scope of the
+// quotas of their own (usage.scopes), which each open scope adds to the cost of every hit. What did
+// that part allocate, and what did it leak? Those are its own blocks, which keep the scope of the
 // request's context until their free, on any goroutine. ResetPeakStats in the middle of a program
 // would also answer the first question, but only for one part at a time, and would destroy the
 // global peaks.

@@ -11,7 +11,7 @@ import (
 )
 
 // shrink unmaps the last whole granules of a free chunk of an expandable segment, as many as atMost
-// bytes contain (unmap_block). The chunk is not in the index and contains at least one whole
+// bytes need (unmap_block). The chunk is not in the index and contains at least one whole
 // granule. The rest of the chunk becomes free again, including granules that the driver has failed
 // to unmap. The growth lock is held. The driver is called before all shards are locked, while no
 // other goroutine can reach the chunk.

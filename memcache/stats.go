@@ -36,32 +36,26 @@ func (b *PoolBytes) add(k placement.Kind, n int64) {
 // names, and a few further ones. Counts are numbers of blocks, segments or calls; the others are
 // bytes.
 type Stats struct {
-	Allocation     StatArray // blocks allocated and not freed
-	AllocatedBytes StatArray // their bytes
-	Segment        StatArray // segments held from the driver
-	ReservedBytes  StatArray // their bytes
-	Active         StatArray // blocks allocated, or freed and waiting for a recorded stream
-	ActiveBytes    StatArray // their bytes
-	// free blocks that are a part of a segment, so that it can't be returned
-	InactiveSplit      StatArray
+	Allocation         StatArray // blocks allocated and not freed
+	AllocatedBytes     StatArray // their bytes
+	Segment            StatArray // segments held from the driver
+	ReservedBytes      StatArray // their bytes
+	Active             StatArray // blocks allocated, or freed and waiting for a recorded stream
+	ActiveBytes        StatArray // their bytes
+	InactiveSplit      StatArray // free blocks that are only a part of their segment, which stays
 	InactiveSplitBytes StatArray // their bytes
 	RequestedBytes     StatArray // requested bytes of the active blocks, before rounding
 
-	// allocated blocks of at least MaxSplitSize bytes; 0 if that is unlimited
-	OversizeAllocations Stat
-	// segments of at least MaxSplitSize bytes, without expandable ones; 0 if that is unlimited
-	OversizeSegments Stat
+	OversizeAllocations Stat // allocated blocks of at least MaxSplitSize bytes; 0 if unlimited
+	OversizeSegments    Stat // segments of that size that are not expandable; 0 if unlimited
 
-	// driver allocations retried after a flush, whether or not they succeeded
-	NumAllocRetries int64
-	NumOOMs         int64 // requests that failed
-	// failed requests that Config.ThrowOnCudaMallocOOM refused before the driver was called
-	NumOOMRejections  int64
+	NumAllocRetries   int64 // driver allocations retried after a flush, successful or not
+	NumOOMs           int64 // requests that failed
+	NumOOMRejections  int64 // of NumOOMs, those that Config.ThrowOnCudaMallocOOM has refused
 	NumSyncAllStreams int64 // flushes, each of which waits for every pending free
-	// successful driver allocations, of segments and of memory mapped into expandable ones
-	NumDeviceAlloc int64
-	NumDeviceFree  int64 // the driver's frees
-	MaxSplitSize   int64 // -1: unlimited
+	NumDeviceAlloc    int64 // successful driver allocations: segments and expandable mappings
+	NumDeviceFree     int64 // the driver's frees
+	MaxSplitSize      int64 // -1: unlimited
 
 	// ReservedBytesByPrivatePools is the part of ReservedBytes that belongs to each unreleased
 	// private pool, counted since NewPool, as in Pool.Stats.

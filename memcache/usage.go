@@ -143,9 +143,9 @@ func (u *usage) tryEnd(k placement.Kind, d *delta) bool {
 	return true
 }
 
-// publish stores the allocated bytes for readers without the lock. The atomic store orders all
-// loads and stores around it, so it is called after an allocation or a free has read its chunk, and
-// not in tryAdd. s.mu is held.
+// publish stores the allocated bytes for readers without the lock. The atomic store waits for
+// earlier accesses and delays later ones, so it is called after an allocation or a free has read
+// its chunk, and not in tryAdd. s.mu is held.
 func (u *usage) publish() { u.allocated.Store(u.inUse(allPools, gaugeAllocatedBytes)) }
 
 // fitsScopes reports whether the delta fits the windows of the open scopes, which have peaks of two

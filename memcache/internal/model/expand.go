@@ -123,7 +123,7 @@ func (m *Model) mapFront(b *Block, size int64) bool {
 }
 
 // unmap returns the whole granules of a free block to the driver, or as many at its end as atMost
-// bytes contain.
+// bytes need.
 func (m *Model) unmap(b *Block, atMost int64) {
 	g := b.Segment
 	from, to := m.granules(b)

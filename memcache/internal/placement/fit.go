@@ -14,7 +14,6 @@ type Want struct {
 	Requested int64
 }
 
-// Inactive is a change of the free chunks that keep their segments from going back to the driver
 // Inactive is a change of the free chunks that keep their segments from being returned to the
 // driver (PyTorch's inactive_split). Free chunks of expandable segments don't count, because they
 // can be unmapped independently of their neighbours.

@@ -167,7 +167,7 @@ func walk(m *Chunk, yield func(*Chunk)) {
 // next returns the first size from n on, in units of 512 bytes, that has chunks; indexedSizes:
 // none.
 func (x *index) next(n uint) uint {
-	// First the rest of n's word, then the first word after it that is not 0, by the bits of top.
+	// First the rest of n's word, then the first non-zero word after it, by the bits of top.
 	w := n / 64
 	if w >= indexedWords || x.sized == nil {
 		return indexedSizes

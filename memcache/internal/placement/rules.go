@@ -20,7 +20,7 @@ import (
 // They are immutable; SetRules replaces an arena's rules.
 type Rules struct {
 	// Divisions are the steps between powers of two for requests below 2 MiB, from 2 MiB, from 4
-	// MiB, …; 0, 1: none
+	// MiB, …; 0 or 1: none.
 	Divisions           [16]int
 	MaxSplit            int64 // math.MaxInt64: no limit
 	MaxNonSplitRounding int64
