@@ -5,27 +5,31 @@ import (
 	"math"
 )
 
-// Copy2D is a copy of rows that lie at equal distances, such as some columns of a matrix (CUDA_MEMCPY2D). Each side is
-// device memory or a slice of host memory, and not both; one of the two is device memory.
+// Copy2D describes a copy of rows at equal distances, such as some columns of a matrix
+// (CUDA_MEMCPY2D). Each side is either device memory or a slice of host memory, and at least one
+// side is device memory.
 type Copy2D struct {
-	// Width is the length of a row in bytes, and Height the number of rows. If either is 0 nothing is copied.
+	// Width is the length of a row in bytes, and Height the number of rows. If either is 0 nothing
+	// is copied.
 	Width, Height int64
 
-	// Dst or DstHost is where the first row goes. DstPitch are the bytes from the start of a row to the start of the
-	// next, at least Width.
+	// Dst or DstHost is the destination of the first row. DstPitch is the number of bytes from the
+	// start of a row to the start of the next one, at least Width.
 	Dst      Ptr
 	DstHost  []byte
 	DstPitch int64
 
-	// Src or SrcHost is where the first row comes from, and SrcPitch the same as DstPitch.
+	// Src or SrcHost is the source of the first row. SrcPitch corresponds to DstPitch.
 	Src      Ptr
 	SrcHost  []byte
 	SrcPitch int64
 }
 
-// Spans are the bytes from the start of the first row to the end of the last one, at the destination and at the source:
-// (Height-1)*Pitch + Width. They are 0 if nothing is copied. Backends call it: what is wrong with c itself is an error
-// of the device of that name that wraps [ErrInvalid]. They check that the memory is live and, on the host, pinned.
+// Spans returns the numbers of bytes from the start of the first row to the end of the last one, at
+// the destination and at the source: (Height-1)*Pitch + Width. Both are 0 if nothing is copied.
+// Backends call it to validate c: for an invalid copy it returns an error of the named device that
+// wraps [ErrInvalid]. It does not check that the memory is live and, on the host, pinned; backends
+// do.
 func (c *Copy2D) Spans(device string) (dst, src int64, err error) {
 	problem := c.problem()
 	if problem == "" && c.Width > 0 && c.Height > 0 {
@@ -47,7 +51,7 @@ func (c *Copy2D) Spans(device string) (dst, src int64, err error) {
 	return dst, src, nil
 }
 
-// problem says what is wrong, whatever the spans, or nothing.
+// problem describes what is wrong with c apart from its spans, or returns "".
 func (c *Copy2D) problem() string {
 	switch {
 	case c == nil:
@@ -74,7 +78,7 @@ func (c *Copy2D) problem() string {
 	return ""
 }
 
-// span is that of one side, or a problem.
+// span returns the span of one side, or describes what is wrong with it.
 func (c *Copy2D) span(side string, pitch int64, host []byte) (bytes int64, problem string) {
 	if c.Height-1 > (math.MaxInt64-c.Width)/pitch {
 		return 0, fmt.Sprintf("%d rows, %d bytes apart, of the %s are more than any memory", c.Height, pitch, side)

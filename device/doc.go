@@ -1,7 +1,8 @@
-// Package device says what a device is: raw memory, pinned host memory, streams and events.
+// Package device defines the devices on which programs compute: raw memory, pinned host memory,
+// streams, events, graphs and collectives.
 //
-// A program opens a device by name, as database/sql opens a database. Backends register themselves when
-// they are imported:
+// A program opens a device by name, as database/sql opens a database. Backends register themselves
+// when they are imported:
 //
 //	import (
 //		"github.com/cistern-ml/cistern/device"
@@ -13,20 +14,22 @@
 //
 // # Streams and events
 //
-// Work is queued on a [Stream] and runs in the order in which it was queued; two streams run independently.
-// A hand-over from one stream to another is an [Event]: the producer records it, the consumer waits for it.
+// Work is queued on a [Stream] and runs in the order in which it was queued. Streams are
+// independent of each other. An [Event] orders work on two streams: the producer records it, the
+// consumer waits for it.
 //
 //	producer.Launch(&device.Launch{...})   // writes x
 //	producer.Record(ready)
 //	consumer.Wait(ready)
 //	consumer.Launch(&device.Launch{...})   // reads x
 //
-// Every queued operation names the memory that it reads and writes. A range that is not inside one live
-// allocation is an error of the call that queues it.
+// Every queued operation names the memory that it reads and writes. A range that is not inside one
+// live allocation is an error of the call that queues it.
 //
 // # Graphs
 //
-// What is launched again and again can be captured once and queued by one call, on streams that are a [GraphCapturer]:
+// Work that is launched repeatedly can be captured once and then queued by one call, on streams
+// that implement [GraphCapturer]:
 //
 //	c := stream.(device.GraphCapturer)
 //	err := c.BeginCapture()
@@ -39,22 +42,25 @@
 //
 // # Collectives
 //
-// Devices that are [Collectives] exchange data with others, each as one rank of a [Communicator], in the order of their streams:
+// Devices that implement [Collectives] exchange data, each as one rank of a [Communicator]. The
+// operations run in the order of the devices' streams:
 //
-//	id, err := dev.(device.Collectives).NewCommunicatorID()   // on one rank, for all of them
-//	comm, err := dev.(device.Collectives).NewCommunicator(ctx, id, rank, size, device.CommunicatorOptions{})
+//	id, err := dev.(device.Collectives).NewCommunicatorID()   // on one rank, for all ranks
+//	comm, err := dev.(device.Collectives).
+//		NewCommunicator(ctx, id, rank, size, device.CommunicatorOptions{})
 //	err = comm.AllReduce(stream, gradient, gradient, count, device.Float32, device.ReduceAvg)
 //	err = stream.Synchronize(ctx)
 //	err = comm.AsyncError()
 //
 // # Errors
 //
-// An error of a driver call is an [*Error] and names call, device, bytes and code. An error of work that
-// already runs (a kernel that faults) can't be returned by the call that queued it: it makes the device
-// unusable, and every later call on the device returns it ([ErrSticky]), as a CUDA context does.
+// A failed driver call returns an [*Error] that names the call, the device, the bytes and the code.
+// A failure of queued work, such as a kernel that faults, can't be returned by the call that queued
+// it. Instead it makes the device unusable, and every later call on the device returns the failure
+// ([ErrSticky]), as with a CUDA context.
 //
 // # Goroutines
 //
-// All methods of a Device, Stream and Event may be called from any goroutine. Operations queued on one
-// stream from several goroutines run in the order in which the calls queued them.
+// All methods of a Device, Stream and Event may be called from any goroutine. Operations queued on
+// one stream from several goroutines run in the order in which the calls queued them.
 package device

@@ -8,26 +8,27 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// EventPool keeps the events of one owner for reuse, where not even the small handle may be allocated that
-// [Device.NewEvent] makes each time. An owner has Device and Options set before the first use, and does not change
-// them. It is safe for concurrent use.
+// EventPool keeps the events of one owner for reuse. It also saves the small handle that
+// [Device.NewEvent] allocates each time. Device and Options must be set before the first use and
+// not changed after it. A pool is safe for concurrent use.
 //
-// Backends can't do this: a handle that is handed out again would let whoever kept it after Close touch the event's
-// next owner. An owner that keeps its events to itself knows that nobody does.
+// Backends can't reuse handles: if a handle were issued again, a former owner that still used it
+// after Close would touch the next owner's event. This pool relies on an owner that keeps its
+// events to itself.
 //
-// In race builds nothing is kept: the lock, and the event that another goroutine had, would order goroutines that
-// nothing else does, and hide the event that they lack.
+// In race builds the pool keeps nothing: its lock, and the reuse of another goroutine's event,
+// would order goroutines that are otherwise unordered, and hide the event that they lack.
 type EventPool struct {
 	Device  Device
 	Options EventOptions
 
-	mu     sync.Mutex // guards what follows; no driver call is made with it held
+	mu     sync.Mutex // guards the fields below; it is not held during driver calls
 	free   []Event
 	closed bool
 }
 
-// Get returns an event that nobody uses. Until it is recorded it may be complete or not: its last record may have been
-// another's.
+// Get returns an event that is not in use. Until the caller records it, the event may be complete
+// or not, because its last record may be a former user's.
 func (p *EventPool) Get() (Event, error) {
 	if !race.Enabled {
 		p.mu.Lock()
@@ -46,7 +47,8 @@ func (p *EventPool) Get() (Event, error) {
 	return p.Device.NewEvent(p.Options)
 }
 
-// Put takes back an event of Get, which the caller uses no more. After Close it closes the event.
+// Put returns an event of Get to the pool; the caller must not use it any more. After Close it
+// closes the event.
 func (p *EventPool) Put(e Event) error {
 	if e == nil {
 		return fmt.Errorf("device: Put into an EventPool: %w: the event is nil", ErrInvalid)
@@ -66,7 +68,7 @@ func (p *EventPool) Put(e Event) error {
 	return nil
 }
 
-// Close closes the events that the pool has. Those that are out are closed by Put. It is idempotent.
+// Close closes the events in the pool. Events that are in use are closed by Put. It is idempotent.
 func (p *EventPool) Close() error {
 	p.mu.Lock()
 	free := p.free

@@ -8,10 +8,11 @@ import (
 
 var ids atomic.Uint64
 
-// NewID returns a number that this process has not used for a device or stream. Backends number theirs with
-// it.
+// NewID returns a number that this process has not used for a device or stream. Backends take the
+// IDs of their devices and streams from it.
 func NewID() uint64 {
-	race.Disable() // numbering must not order the goroutines that make streams
+	// Numbering must not order the goroutines that make streams.
+	race.Disable()
 	defer race.Enable()
 	return ids.Add(1)
 }

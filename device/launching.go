@@ -1,7 +1,9 @@
 package device
 
-// LaunchingHooks is a [StreamOptions].Launching that tells all of those in hooks that are not nil, in their order, and in the opposite
-// order that the kernel is launched: what the last one queues is next to the kernel. nil if there are none.
+// LaunchingHooks combines hooks into one [StreamOptions].Launching and ignores those that are nil.
+// Before a kernel the hooks run in their order; after it the functions that they returned run in
+// the opposite order, so that the events of the last hook are closest to the kernel. Without hooks
+// it returns nil.
 func LaunchingHooks(hooks ...func(s Stream, name string) (launched func(error))) func(s Stream, name string) (launched func(error)) {
 	var all launchingHooks
 	for _, hook := range hooks {

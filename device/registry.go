@@ -12,7 +12,7 @@ import (
 // Driver opens the devices of one backend.
 type Driver interface {
 	// Open opens the device named name, which starts with the driver's own name: "host", "cuda:0".
-	// options are the parameters after "?"; an unknown one is an error.
+	// options are the parameters after "?"; an unknown option is an error.
 	Open(name string, options url.Values) (Device, error)
 }
 
@@ -21,8 +21,9 @@ var drivers = struct {
 	m map[string]Driver
 }{m: make(map[string]Driver)}
 
-// Register makes a backend available to [Open] under name, which has no colon in it. Backends call it from
-// init. Like sql.Register it panics if the driver is nil or the name is taken.
+// Register makes a backend available to [Open] under name, which must not contain ":" or "?".
+// Backends call it from init. Like sql.Register it panics if the driver is nil or the name is
+// taken.
 func Register(name string, d Driver) {
 	if d == nil {
 		panic("device: Register driver is nil")
@@ -45,10 +46,11 @@ func Drivers() []string {
 	return slices.Sorted(maps.Keys(drivers.m))
 }
 
-// Open opens a device: "host", "host?capacity=2GiB", "cuda:0". Options follow the name as in a URL. Opening
-// a GPU that is already open returns the same device, to be closed once more; each Open of "host" makes a
-// device of its own. A name whose backend is not built into the program is an error that wraps
-// [ErrNoBackend] and says what to do; options that can't be read wrap [ErrInvalid].
+// Open opens a device: "host", "host?capacity=2GiB", "cuda:0". Options follow the name as in a URL.
+// If a GPU is already open, Open returns the same device, which must then be closed once for each
+// Open. Each Open of "host" makes a new device. If the backend is not built into the program, the
+// error wraps [ErrNoBackend] and describes how to add it. Invalid options are an error that wraps
+// [ErrInvalid].
 func Open(name string) (Device, error) {
 	base, query, _ := strings.Cut(name, "?")
 	options, err := url.ParseQuery(query)
@@ -65,7 +67,7 @@ func Open(name string) (Device, error) {
 	return nil, fmt.Errorf("device: Open(%q): %w: %s", name, ErrNoBackend, hint(backend))
 }
 
-// hint says what the program has, and what to import for the backend that it asked for.
+// hint lists the program's backends and describes how to add the missing one.
 func hint(backend string) string {
 	have := "this program has none"
 	if names := Drivers(); len(names) > 0 {
