@@ -44,7 +44,7 @@ func (l *joiningList) enter(d *Device, id device.CommunicatorID, rank, size int)
 	}
 	if w := j.world; w.Size() != size {
 		err := &device.CollectiveError{Op: op, Device: d.name, Rank: rank, Size: size, Ranks: []int{rank}, Err: device.ErrMismatch,
-			Detail: fmt.Sprintf("rank %d comes with a size of %d, the others with %d", rank, size, w.Size())}
+			Detail: fmt.Sprintf("rank %d has a size of %d, the others have %d", rank, size, w.Size())}
 		w.Fail(err)
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (l *joiningList) enter(d *Device, id device.CommunicatorID, rank, size int)
 		return nil, d.self.Invalid(op, 0, "rank %d is on this GPU already; NCCL takes one rank a GPU", other)
 	}
 	if !j.world.Join(rank, d.name) {
-		return nil, d.self.Invalid(op, 0, "rank %d of %d is there already; each rank joins once, and each communicator has an id of its own", rank, size)
+		return nil, d.self.Invalid(op, 0, "rank %d of %d has joined already; each rank joins once, and each communicator has its own id", rank, size)
 	}
 	j.members++
 	return j, nil
@@ -78,7 +78,7 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 	case ctx == nil:
 		return nil, d.self.NoContext(op)
 	case id == device.CommunicatorID{}:
-		return nil, d.self.Invalid(op, 0, "the id is all zeros; one rank gets it of NewCommunicatorID and hands it to the others")
+		return nil, d.self.Invalid(op, 0, "the id is all zeros; one rank gets it from NewCommunicatorID and sends it to the others")
 	case size < 1:
 		return nil, d.self.Invalid(op, 0, "%d ranks; there must be one at least", size)
 	case int64(size) >= math.MaxInt32:

@@ -7,7 +7,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/accounting"
 )
 
-// The functions of this file take the table's lock and touch what it guards.
+// The functions of this file take the table's lock.
 
 //go:norace
 func (t *table) init(capacity, pinnable int64) {
@@ -15,8 +15,8 @@ func (t *table) init(capacity, pinnable int64) {
 	t.capacity, t.reservable, t.pinnable, t.piece = capacity, capacity+capacity/8, pinnable, maxPiece
 }
 
-// charge adds bytes to the account, one of t's, unless that exceeds limit or is more than one piece can
-// have. It returns what one piece could have.
+// charge adds bytes to the account, one of t's, unless the sum would exceed limit or bytes exceed
+// the largest piece. It returns the largest piece that was available.
 //
 //go:norace
 func (t *table) charge(account *int64, limit, bytes int64) (free int64, ok bool) {
@@ -30,7 +30,7 @@ func (t *table) charge(account *int64, limit, bytes int64) (free int64, ok bool)
 	return free, ok
 }
 
-// refund takes bytes off the account, and returns what is free then.
+// refund subtracts bytes from the account and returns the bytes that are then available.
 //
 //go:norace
 func (t *table) refund(account *int64, limit, bytes int64) (free int64) {
@@ -42,7 +42,8 @@ func (t *table) refund(account *int64, limit, bytes int64) (free int64) {
 	return free
 }
 
-// checkAccounts reports bytes below zero, which are a mistake of this package. The caller holds the lock.
+// checkAccounts reports negative accounts, which are a bug of this package. The caller holds the
+// lock.
 //
 //go:norace
 func (t *table) checkAccounts() {
@@ -64,8 +65,9 @@ func (t *table) add(s *segment) bool {
 	return ok
 }
 
-// free removes the live segment of kind k that begins at addr, when no queued operation names it, and
-// takes it off the account, if that is not nil. It reports whether there was one, and whether a graph holds it: then it stays.
+// free waits until no queued operation names the live segment of kind k that begins at addr,
+// removes it, and subtracts it from account unless account is nil. found is false if there is no
+// such segment. held is true if a graph holds the segment; then it stays.
 //
 //go:norace
 func (t *table) free(addr uintptr, k kind, account *int64) (found, held bool) {
@@ -96,7 +98,7 @@ func (t *table) available() int64 {
 	return free
 }
 
-// close lets go of all memory and says what there was.
+// close drops all memory and reports what was still live.
 //
 //go:norace
 func (t *table) close() backend.Leftover {
@@ -104,7 +106,7 @@ func (t *table) close() backend.Leftover {
 	var l backend.Leftover
 	for i := 0; i < t.n; i++ {
 		switch s := t.segs[i]; {
-		case s.dying: // a Free is under way
+		case s.dying: // a Free is in progress
 		case s.kind == allocated:
 			l.Allocations.Add(int64(len(s.data)))
 		case s.kind == mapped:

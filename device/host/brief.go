@@ -7,12 +7,13 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// A launch that is Brief runs on the goroutine that launches it, if the stream has nothing else to do: to hand it to the worker
-// costs more than to run it, and to wake the worker much more. That goroutine claims the queue for it, and the worker begins
-// nothing meanwhile. In race builds it is the worker's as all else is: a stream is a goroutine there.
+// A Brief launch runs on the goroutine that launches it if the stream has no other work, because
+// handing it to the worker costs more than running it, and waking the worker costs much more. The
+// goroutine claims the queue for the launch, and the worker begins no operation meanwhile. In race
+// builds the worker runs these launches, too, because there a stream must be one goroutine.
 
-// claim lets the caller run one operation in place of the worker, for endClaim. It reports whether the queue was empty; the first
-// operation of all is the worker's.
+// claim lets the caller run one operation in place of the worker; endClaim ends that. It reports
+// whether it succeeded, which needs an empty queue whose worker has been started.
 //
 //go:norace
 func (q *queue) claim() bool {
@@ -29,15 +30,16 @@ func (q *queue) claim() bool {
 	return ok
 }
 
-// endClaim says that the operation is done.
+// endClaim marks the claimed operation as done.
 //
 //go:norace
 func (q *queue) endClaim() {
-	q.claimed.Store(false) // first: whoever sees the queue empty may claim it
+	// First, because a goroutine that finds the queue empty may claim it.
+	q.claimed.Store(false)
 	q.finish()
 }
 
-// awaitClaim is the worker's waiting for the end of a claim.
+// awaitClaim lets the worker wait for the end of a claim.
 //
 //go:norace
 func (q *queue) awaitClaim() {
@@ -49,7 +51,7 @@ func (q *queue) awaitClaim() {
 	}
 }
 
-// runClaimed runs a launch for which the queue was claimed.
+// runClaimed runs a launch for which the caller has claimed the queue.
 //
 //go:norace
 func (s *stream) runClaimed(o *op) {

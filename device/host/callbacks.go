@@ -7,16 +7,17 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// callbacks runs the functions of OnDone, one after the other, on a goroutine that lives while there are any.
+// callbacks runs the functions of OnDone one after the other on a goroutine that exists only while
+// there are any.
 //
-// In race builds each callback runs on a goroutine of its own, for which that one waits: one goroutine for all would
-// order each callback after everything that came before the callbacks before it. As the detector orders a
-// goroutine after all that its creator has seen, whatever is hidden, the creator is a goroutine that has seen
-// nothing: one that lives as long as the device.
+// In race builds each callback runs on its own goroutine, for which the loop waits. A single
+// goroutine would order each callback after everything that preceded the callbacks before it. The
+// detector orders a new goroutine after everything that its creator has seen, hidden or not. So the
+// creator is a goroutine that has seen nothing: one that exists as long as the device.
 type callbacks struct {
 	dev  *Device
 	mu   sync.Mutex
-	more sync.Cond // in race builds: head or closed were set
+	more sync.Cond // in race builds: head or closed was set
 	idle sync.Cond // running became false
 	head *callback
 	last *callback
@@ -24,7 +25,9 @@ type callbacks struct {
 	running bool
 	closed  bool
 
-	// The detector forgets what a goroutine did soon after it ends, so in race builds the last few callbacks' wait.
+	// In race builds the goroutines of the last few callbacks are kept, because the detector
+	// forgets the accesses of a goroutine soon after it ends.
+
 	lingering [16]*callback
 	count     int
 }
@@ -43,11 +46,11 @@ func (c *callbacks) init(d *Device) {
 type callback struct {
 	fn   func(error)
 	next *callback
-	// Of race builds: fn has returned, the goroutine may end.
+	// In race builds: fn has returned; the goroutine may end.
 	done, leave chan struct{}
 }
 
-// push queues fn. The worker that calls it releases what it has done so far to fn.
+// push queues fn. It releases what the calling worker has done so far to fn.
 //
 //go:norace
 func (c *callbacks) push(fn func(error)) {
@@ -104,7 +107,7 @@ func (c *callbacks) loop() {
 	}
 }
 
-// leave starts another goroutine in place of one that a callback ended with runtime.Goexit.
+// leave starts a new goroutine if a callback has ended this one with runtime.Goexit.
 //
 //go:norace
 func (c *callbacks) leave(cb **callback) {
@@ -128,7 +131,7 @@ func (cb *callback) finish() {
 	race.Enable()
 }
 
-// linger keeps the goroutine of cb until there have been some more.
+// linger keeps the goroutine of cb until len(c.lingering) more callbacks have run.
 //
 //go:norace
 func (c *callbacks) linger(cb *callback) {

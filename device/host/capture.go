@@ -9,39 +9,42 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// capture is what is captured of one stream and of those that join it, in a lane each. Nothing runs meanwhile.
+// capture holds the operations captured on one stream and on those that join it, in one lane each.
+// None of them runs during the capture.
 //
-// Its lock is hidden from the race detector: goroutines that capture together are not ordered by it. What an operation gets of the
-// goroutine that queued it, its function above all, comes to each of its runs by the operation's address, as in a queue.
+// Its lock is hidden from the race detector, so that it does not order goroutines that capture
+// together. An operation's address carries the edge from the goroutine that queued it to each of
+// its runs, as in a queue.
 type capture struct {
 	mu      sync.Mutex
 	origin  *stream
 	lanes   []*lane // the first n
 	n       int
-	records int // the marks that were made
+	records int // number of marks of records
 	told    notices
 	ended   bool
 }
 
-// lane are the captured operations of one stream, in order.
+// lane holds the captured operations of one stream, in order.
 type lane struct {
 	stream      *stream
 	index       int
 	first, last *op
-	work        int   // of its operations, those that are no records and waits
-	clock       []int // for each lane, how much of its work comes before what is captured here next
+	work        int // number of operations that are not records or waits
+	// For each lane, how much of its work precedes the next operation of this lane.
+	clock []int
 }
 
-// membership is a stream's, of the capture that it is in.
+// membership is a stream's membership in a capture.
 type membership struct {
-	of   atomic.Pointer[capture] // nil: none, and never one: closing
-	lane *lane                   // in it; under its lock
+	of   atomic.Pointer[capture] // nil: in none; closing: may not join one any more
+	lane *lane                   // the stream's lane; guarded by the capture's lock
 }
 
-// closing is in place of the capture of a stream that is being closed, or is closed.
+// closing replaces the capture of a stream that is being closed or is closed.
 var closing = new(capture)
 
-// close keeps the stream out of captures to come. It reports false if it is in one.
+// close excludes the stream from future captures. It returns false if the stream is in one.
 //
 //go:norace
 func (m *membership) close() bool {
@@ -61,20 +64,20 @@ func (m *membership) closes() bool {
 	return c == closing
 }
 
-// mark is a captured record of an event, or a CaptureMark, which is no record.
+// mark is a captured record of an event, or a CaptureMark, which is not a record.
 type mark struct {
 	capture *capture
-	index   int   // among the records of the capture
-	clock   []int // of the lane, at the time
+	index   int   // the record's number in the capture
+	clock   []int // the lane's clock at the mark
 }
 
-// program is what a capture has become. It does not change, and is released by the last graph that has it.
+// program is the result of a capture. It does not change. The last graph that uses it releases it.
 type program struct {
 	lanes   []*lane
 	records int
 	work    int
-	told    *notice // of each replay, in order
-	graphs  int     // under the lock of the table
+	told    *notice // called for each replay, in order
+	graphs  int     // number of graphs that use it; guarded by the table's lock
 }
 
 //go:norace
@@ -89,7 +92,7 @@ func (c *capture) unlock() {
 	race.Enable()
 }
 
-// begin captures s. It reports whether it was not captured already.
+// begin captures s. It returns false if s is captured already.
 //
 //go:norace
 func (c *capture) begin(s *stream) bool {
@@ -100,7 +103,7 @@ func (c *capture) begin(s *stream) bool {
 	return ok
 }
 
-// addLane makes a lane for s, unless it is captured. The caller holds the lock.
+// addLane adds a lane for s. It returns false if s is captured already. The caller holds the lock.
 //
 //go:norace
 func (c *capture) addLane(s *stream) bool {
@@ -120,7 +123,7 @@ func (c *capture) addLane(s *stream) bool {
 	return true
 }
 
-// capture is the capture that the stream is in, or nil.
+// capture returns the capture that the stream is in, or nil.
 //
 //go:norace
 func (m *membership) capture() *capture {
@@ -133,7 +136,7 @@ func (m *membership) capture() *capture {
 	return c
 }
 
-// newOp makes an operation of the stream's queue or, while the stream is captured, of its lane.
+// newOp makes an operation for the stream's queue or, if the stream is captured, for its lane.
 //
 //go:norace
 func (m *membership) newOp(q *queue, k opKind) *op {
@@ -150,7 +153,8 @@ func (c *capture) newOp(k opKind) *op {
 	return o
 }
 
-// add adds o to what is captured of s, which joins if it is not captured. It reports whether the capture goes on.
+// add appends o to the lane of s, which joins if it is not captured. It returns false if the
+// capture has ended or s can't join.
 //
 //go:norace
 func (c *capture) add(s *stream, o *op) bool {
@@ -180,7 +184,7 @@ func (c *capture) add(s *stream, o *op) bool {
 	return ok
 }
 
-// now is a copy of the lane's clock, of n lanes and with its own work.
+// now returns a copy of the lane's clock for n lanes, with the lane's own work.
 //
 //go:norace
 func (l *lane) now(n int) []int {
@@ -189,7 +193,8 @@ func (l *lane) now(n int) []int {
 	return clock
 }
 
-// clockOf is a copy of the clock of a stream's lane; nil if it has none, or the capture has ended.
+// clockOf returns a copy of the clock of s's lane, or nil if s has no lane or the capture has
+// ended.
 //
 //go:norace
 func (c *capture) clockOf(s *stream) (clock []int) {
@@ -201,7 +206,7 @@ func (c *capture) clockOf(s *stream) (clock []int) {
 	return clock
 }
 
-// merged is the later of both for each lane, in a.
+// merged sets each entry of a to the maximum of a and b, and returns a.
 //
 //go:norace
 func merged(a, b []int) []int {
@@ -213,8 +218,8 @@ func merged(a, b []int) []int {
 	return a
 }
 
-// end ends the capture. It reports whether it had not ended before, and, if the origin has not waited for all work, of which lane
-// it is, and how much.
+// end ends the capture; ok is false if it had ended before. If the origin has not waited for all
+// work, unjoined is the first lane with missing work, and left the amount.
 //
 //go:norace
 func (c *capture) end() (p *program, unjoined *lane, left int, ok bool) {
@@ -239,7 +244,7 @@ func (c *capture) end() (p *program, unjoined *lane, left int, ok bool) {
 	return p, unjoined, left, true
 }
 
-// retain counts one more graph that has p, unless there is none any more.
+// retain adds a graph to the count of p. It returns false if the last graph has released p already.
 //
 //go:norace
 func (t *table) retain(p *program) bool {
@@ -252,7 +257,7 @@ func (t *table) retain(p *program) bool {
 	return ok
 }
 
-// release counts one graph less, and lets go of the memory with the last one.
+// release subtracts a graph from the count of p. The last one releases the memory.
 //
 //go:norace
 func (t *table) release(p *program) {
@@ -267,7 +272,7 @@ func (t *table) release(p *program) {
 	}
 }
 
-// differs says how q is not made as p is; nothing if it is.
+// differs describes the first difference in structure between p and q, or returns "".
 //
 //go:norace
 func (p *program) differs(q *program) string {
@@ -286,7 +291,7 @@ func (p *program) differs(q *program) string {
 	return ""
 }
 
-// index is that of the record that is made or waited for; of other operations it is -1.
+// index returns the number of the record that the operation makes or waits for, or -1.
 //
 //go:norace
 func (o *op) index() int {

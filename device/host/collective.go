@@ -58,7 +58,7 @@ func (c *communicator) call(on device.Stream, x matching.Call) error {
 	return nil
 }
 
-// check checks all but that the memory is live.
+// check checks everything except that the memory is live.
 func (c *communicator) check(op string, on device.Stream, x *matching.Call) (*stream, error) {
 	if err := c.usable(op); err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (c *communicator) push(op string, s *stream, calls []matching.Call) error {
 	return s.push(op, o)
 }
 
-// name holds a range for o, and gets its bytes.
+// name holds a range for o, and stores its bytes in to.
 func (c *communicator) name(name string, o *op, p device.Ptr, bytes int64, write bool, to *[]byte) error {
 	if bytes == 0 {
 		return nil
@@ -120,7 +120,7 @@ func (c *communicator) name(name string, o *op, p device.Ptr, bytes int64, write
 	return nil
 }
 
-// group is what was called since GroupStart.
+// group collects the calls since GroupStart.
 type group struct {
 	stream *stream
 	calls  []matching.Call

@@ -13,10 +13,10 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// captureTicket is that of an operation in a graph, which runs when the graph is replayed.
+// captureTicket is the ticket of a captured operation, which runs whenever its graph is replayed.
 const captureTicket = -1
 
-// communicator is a rank of a world.
+// communicator is one rank of a world.
 type communicator struct {
 	dev        *Device
 	world      *world
@@ -24,9 +24,9 @@ type communicator struct {
 	rank, size int
 	timeout    time.Duration
 
-	tickets atomic.Int64             // operations that were queued
-	group   atomic.Pointer[group]    // that is open; nil: none
-	used    atomic.Pointer[usedList] // streams
+	tickets atomic.Int64             // number of queued operations
+	group   atomic.Pointer[group]    // the open group, or nil
+	used    atomic.Pointer[usedList] // the streams with operations of the communicator
 	closed  atomic.Bool
 }
 
@@ -35,26 +35,27 @@ var (
 	_ device.Communicator = (*communicator)(nil)
 )
 
-// usedList are streams that have had operations of a communicator.
+// usedList is a list of streams that have had operations of a communicator.
 type usedList struct {
 	stream *stream
 	next   *usedList
 }
 
-// NewCommunicatorID is random, and none that there was before.
+// NewCommunicatorID returns a random id.
 func (d *Device) NewCommunicatorID() (device.CommunicatorID, error) {
 	var id device.CommunicatorID
 	if err := d.usable("NewCommunicatorID"); err != nil {
 		return id, err
 	}
-	_, _ = rand.Read(id[:]) // never fails
+	_, _ = rand.Read(id[:])
 	return id, nil
 }
 
-// maxRanks bounds what a communicator takes, which is 16 bytes for each pair of ranks, to 256 MiB.
+// maxRanks bounds the memory of a communicator, 16 bytes for each pair of ranks, to 256 MiB.
 const maxRanks = 4096
 
-// NewCommunicator makes d one of size ranks of this process. Ranks may be on one device or on several.
+// NewCommunicator creates one rank of a communicator of this process on d. Ranks may be on one
+// device or on several.
 func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, rank, size int, opts device.CommunicatorOptions) (device.Communicator, error) {
 	const op = "NewCommunicator"
 	switch err := d.usable(op); {
@@ -63,7 +64,7 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 	case ctx == nil:
 		return nil, self.NoContext(op)
 	case id == device.CommunicatorID{}:
-		return nil, self.Invalid(op, 0, "the id is all zeros; one rank gets it of NewCommunicatorID and hands it to the others")
+		return nil, self.Invalid(op, 0, "the id is all zeros; one rank gets it from NewCommunicatorID and sends it to the others")
 	case size < 1:
 		return nil, self.Invalid(op, 0, "%d ranks; there must be one at least", size)
 	case size > maxRanks:
@@ -102,7 +103,7 @@ func (c *communicator) AsyncError() error {
 	return nil
 }
 
-// usable is the error of every call that queues.
+// usable returns the error that calls return instead of queuing, or nil.
 func (c *communicator) usable(op string) error {
 	if err := c.dev.usable(op); err != nil {
 		return err
@@ -135,24 +136,25 @@ func (c *communicator) Close() error {
 	return c.AsyncError()
 }
 
-// drain waits for the streams that c has used, which is for its operations too.
+// drain waits for the streams with operations of c, and so for these operations.
 func (c *communicator) drain() {
 	race.Disable()
 	u := c.used.Load()
 	race.Enable()
 	for ; u != nil; u = u.next {
-		_ = u.stream.synchronize(context.Background()) // there is nothing else that it could say
+		// A failure of the device is returned by its own calls.
+		_ = u.stream.synchronize(context.Background())
 	}
 }
 
-// part leaves the world. Who waits for this rank, or comes to wait for it, learns that it has left.
+// part leaves the world. If another rank waits for this one, the world fails.
 func (c *communicator) part() {
 	if waiting := c.world.part(c.rank); waiting >= 0 {
 		c.world.fail(c.failure("Close", []int{c.rank}, device.ErrAborted, "rank %d has closed its communicator, and rank %d waits for it", c.rank, waiting))
 	}
 }
 
-// use notes that s has an operation of c.
+// use records that s has an operation of c.
 //
 //go:norace
 func (c *communicator) use(s *stream) {
@@ -171,7 +173,7 @@ func (c *communicator) use(s *stream) {
 	}
 }
 
-// ticket numbers what is queued on s.
+// ticket returns the number of the next operation on s.
 //
 //go:norace
 func (c *communicator) ticket(s *stream) int64 {

@@ -15,17 +15,18 @@ import (
 	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
-// Config says how large a host device is.
+// Config configures a host device.
 type Config struct {
-	// Capacity is the device's memory in bytes. 0 is the smaller of 4 GiB and half of the machine's RAM.
+	// Capacity is the device's memory in bytes. 0 means the smaller of 4 GiB and half of the
+	// machine's RAM.
 	Capacity int64
-	// Inaccessible makes the device's addresses ones that the process has no memory at, as those of a GPU are: a
-	// program that touches one ends with a fault, and copies and kernels work as ever. It is for tests, and needs a
-	// machine of 64 bits.
+	// Inaccessible gives device memory addresses at which the process has no memory, as on a GPU.
+	// Go code that accesses one crashes with a fault; copies and kernels work as always. It is for
+	// tests, and needs a 64-bit machine.
 	Inaccessible bool
 }
 
-// self makes the errors that every backend gives.
+// self makes the errors that all backends share.
 const self = backend.Self("host")
 
 const defaultCapacity = min(4<<30, math.MaxInt/2)
@@ -34,7 +35,8 @@ func init() { device.Register("host", driver{}) }
 
 type driver struct{}
 
-// Open opens "host" with the options capacity, such as "2GiB" or a number of bytes, and accessible, true or false.
+// Open opens "host" with the options capacity, such as "2GiB" or a number of bytes, and accessible,
+// true or false.
 func (driver) Open(name string, options url.Values) (device.Device, error) {
 	if name != "host" {
 		return nil, self.Invalid("Open", 0, "there is no device %q; the host device is %q, with options as in %q",
@@ -46,7 +48,7 @@ func (driver) Open(name string, options url.Values) (device.Device, error) {
 	}
 	d, err := New(cfg)
 	if err != nil {
-		return nil, err // not d: a nil *Device in the interface would not be nil
+		return nil, err // not d, because a nil *Device in the interface would not be nil
 	}
 	return d, nil
 }
@@ -90,7 +92,7 @@ func (c Config) capacity() (int64, error) {
 	return defaultFor(ramBytes()), nil
 }
 
-// defaultFor is the capacity of a device on a machine with so much memory, or 0 if nobody says.
+// defaultFor returns the default capacity on a machine with ram bytes of memory; 0 means unknown.
 func defaultFor(ram int64) int64 {
 	if ram > 0 {
 		return min(int64(defaultCapacity), ram/2)
@@ -98,13 +100,14 @@ func defaultFor(ram int64) int64 {
 	return defaultCapacity
 }
 
-// maxCapacity is less than any machine has addresses for.
+// maxCapacity is less than the address space of any 64-bit machine.
 const maxCapacity = 1 << 46
 
-// maxPiece is the most that one slice has, with the bytes that align it: on machines of 32 bits just below 2 GiB.
+// maxPiece is the largest slice, including the bytes that align it. On 32-bit machines it is just
+// below 2 GiB.
 const maxPiece = min(2*maxCapacity, math.MaxInt-granularity)
 
-// ramBytes is the machine's memory in bytes, or 0 if nobody says.
+// ramBytes returns the machine's memory in bytes, or 0 if it is unknown.
 func ramBytes() int64 {
 	if runtime.GOOS != "linux" {
 		return 0

@@ -70,7 +70,7 @@ func (s *stream) copy(op string, all ...transfer) error {
 	return s.pushCopy(op, o)
 }
 
-// pushCopy queues a copy, unless it is the one to fail: then its failure.
+// pushCopy queues a copy. If Fail has selected this copy, it queues the failure instead.
 func (s *stream) pushCopy(name string, o *op) error {
 	if s.dev.fails(FaultCopy) {
 		o.fault = &device.Error{Op: name, Device: "host", Code: device.CodeIllegalAddress,
@@ -79,7 +79,7 @@ func (s *stream) pushCopy(name string, o *op) error {
 	return s.push(name, o)
 }
 
-// abandon gives back an operation that is not queued.
+// abandon releases an operation that is not queued, and returns err.
 func (s *stream) abandon(o *op, err error) error {
 	o.uses.drop()
 	if o.uses.capture != nil {

@@ -4,7 +4,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Copy2D tells the race detector of the rows, and not of what lies between them.
+// Copy2D reports to the race detector the bytes of the rows, without those between them.
 func (s *stream) Copy2D(c *device.Copy2D) error {
 	if err := s.usable("Copy2D"); err != nil {
 		return err

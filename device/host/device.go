@@ -14,15 +14,18 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// alignment is that of what Alloc returns, in bytes.
+// alignment is the alignment in bytes of addresses that Alloc returns.
 const alignment = 512
 
 // Device is a host device. Besides [device.Device] it implements [device.HostVisible],
-// [device.VirtualMemory] and [device.Collectives]; its streams implement [device.BatchCopier] and [device.GraphCapturer].
+// [device.VirtualMemory], [device.BusyTimer] and [device.Collectives]. Its streams implement
+// [device.BatchCopier], [device.GraphCapturer] and [device.CaptureOrder].
 type Device struct {
 	id    uint64
-	start time.Time     // of the device's clock
-	front device.Device // what streams, graphs and communicators return as theirs: the device itself, or see dry.go
+	start time.Time // time zero of the device's clock
+	// The device that streams, graphs and communicators return as theirs: this device or, for a dry
+	// device, its wrapper.
+	front device.Device
 	dry   bool
 	behind
 
@@ -37,7 +40,7 @@ type Device struct {
 	streams streams
 
 	communicators backend.Open[*communicator]
-	opened        *opened.Ledger // nil: not recorded
+	opened        *opened.Ledger // nil if open resources are not recorded
 }
 
 var (
@@ -72,13 +75,13 @@ func New(cfg Config) (*Device, error) {
 	return d, nil
 }
 
-// Name is "host".
+// Name returns "host".
 func (d *Device) Name() string { return "host" }
 
-// ID is unique among the devices of this process.
+// ID returns a number that is unique among the devices of this process.
 func (d *Device) ID() uint64 { return d.id }
 
-// Properties has the device's capacity as TotalMemory.
+// Properties returns the device's properties; TotalMemory is its capacity.
 func (d *Device) Properties() device.Properties {
 	return device.Properties{
 		Backend:     "host",
@@ -89,7 +92,7 @@ func (d *Device) Properties() device.Properties {
 	}
 }
 
-// open is the error of every call on a closed device.
+// open returns the error of calls on a closed device, or nil.
 func (d *Device) open(op string) error {
 	race.Disable()
 	closed := d.closed.Load()
@@ -100,7 +103,7 @@ func (d *Device) open(op string) error {
 	return nil
 }
 
-// usable is the error of every call on a device that is closed or has a sticky error.
+// usable returns the error of calls on a device that is closed or has a sticky error, or nil.
 func (d *Device) usable(op string) error {
 	if err := d.open(op); err != nil {
 		return err
@@ -108,8 +111,8 @@ func (d *Device) usable(op string) error {
 	return d.stuckError()
 }
 
-// refuse returns err, which says that the table does not have something, or that the device is closed: then that is
-// why, for a call that began before.
+// refuse returns err, the error of a failed look-up in the table. If the device has been closed
+// since the call began, it returns that error instead, because the close explains the failure.
 func (d *Device) refuse(op string, err error) error {
 	if closed := d.open(op); closed != nil {
 		return closed
@@ -117,7 +120,8 @@ func (d *Device) refuse(op string, err error) error {
 	return err
 }
 
-// Synchronize waits until everything queued before the call on every stream is done. Cancelling ctx ends the waiting.
+// Synchronize waits until everything queued before the call on every stream is done. Cancelling ctx
+// ends the waiting.
 func (d *Device) Synchronize(ctx context.Context) error {
 	if err := d.open("Synchronize"); err != nil {
 		return err
@@ -139,9 +143,9 @@ func (d *Device) Synchronize(ctx context.Context) error {
 	return d.stuckError()
 }
 
-// Close waits for all streams and for the callbacks of OnDone, closes the streams, and frees what is left. It returns
-// the device's sticky error, or else an error that says what was still allocated, pinned or reserved.
-// Closing again returns nil.
+// Close waits for all streams and for the callbacks of OnDone, closes the streams, and frees all
+// memory. It returns the device's sticky error or, without one, an error that lists what was still
+// allocated, pinned or reserved. Closing again returns nil.
 func (d *Device) Close() error {
 	race.Disable()
 	d.closing.Lock()
@@ -176,7 +180,7 @@ func (d *Device) close() error {
 	return self.Left(&left)
 }
 
-// String is the device's name and ID, with its memory.
+// String returns the device's name and ID, with its free and total memory.
 func (d *Device) String() string {
 	return fmt.Sprintf("host device %d: %d of %d bytes free", d.id, d.mem.available(), d.mem.capacity)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// A dry device has addresses without memory. It is as late as a device can be: what is queued is
-// done when the host waits for anything, or frees memory, or has queued as much as a stream takes.
-// So a block that another stream uses is free again when a slow device would be done with it, in
-// each run. Its streams have no goroutines. All else is a host device's: which calls are refused,
-// what is live, captures and graphs.
+// A dry device has addresses without memory. It completes operations as late as any device can:
+// when the host waits for anything, frees memory, or fills a stream's queue. So a block that
+// another stream uses becomes free when it would on a slow device, and at the same point in every
+// run. Its streams have no goroutines. In everything else it is a host device: argument checks,
+// live memory, captures and graphs.
 
 func init() { dryhost.New = newDry }
 
@@ -33,7 +33,7 @@ func newDry(cfg dryhost.Config) (device.Device, error) {
 	return d.front, nil
 }
 
-// memory returns bytes bytes for the device, or addresses where the process has nothing.
+// memory returns bytes bytes for the device. On a dry device these are addresses without memory.
 func (t *table) memory(bytes, align int64) []byte {
 	if t.next == 0 {
 		return aligned(bytes, align)
@@ -58,12 +58,12 @@ func (t *table) pinnedMemory(bytes int64) ([]byte, error) {
 	return b, nil
 }
 
-// behind is what a dry device has not caught up with, in the order of the calls: an order in which
-// any device could do it. Its lock is hidden from the race detector.
+// behind holds the operations that a dry device has not completed, in the order of the calls. Any
+// device could run them in this order. Its lock is hidden from the race detector.
 type behind struct {
 	mu   sync.Mutex
 	ops  []latent
-	head int // of those that are left
+	head int // index of the oldest operation
 }
 
 type latent struct {
@@ -104,7 +104,8 @@ func (s *stream) pretend(op string, o *op) error {
 			o.uses.drop()
 			return self.Invalid(op, 0, "the event is of a device that computes, which a dry one does not wait for")
 		}
-	case opDone: // an observer's, which no memory depends on
+	// No memory depends on an observer's callback.
+	case opDone:
 		s.dev.callbacks.push(o.fn)
 		return nil
 	}
@@ -119,7 +120,7 @@ func (s *stream) pretend(op string, o *op) error {
 	return nil
 }
 
-// catchUp does all that is queued on a dry device.
+// catchUp completes everything that is queued on a dry device.
 //
 //go:norace
 func (d *Device) catchUp() {
@@ -135,8 +136,8 @@ func (d *Device) catchUp() {
 	b.unlock()
 }
 
-// caughtUp lets a dry device catch up, and reports whether the stream is of one. The stream may be
-// known by the device's list alone, which is hidden.
+// caughtUp lets a dry device catch up, and reports whether the stream is a dry device's. The caller
+// may know the stream only from the device's list, which is hidden from the race detector.
 //
 //go:norace
 func (s *stream) caughtUp() bool {
@@ -144,7 +145,7 @@ func (s *stream) caughtUp() bool {
 	return s.dev.dry
 }
 
-// next does the oldest operation. The lock is held.
+// next completes the oldest operation. The caller holds the lock.
 //
 //go:norace
 func (b *behind) next() {
@@ -174,7 +175,7 @@ func (b *behind) next() {
 	s.queue.done.Add(1)
 }
 
-// zero makes the host memory that a copy writes zeros.
+// zero fills the host memory that a copy writes with zeros.
 //
 //go:norace
 func (o *op) zero() {

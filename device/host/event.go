@@ -13,16 +13,16 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// event is a place for its last record.
+// event holds its last record.
 type event struct {
 	dev      *Device
-	last     atomic.Pointer[record] // nil: never recorded
-	captured atomic.Pointer[mark]   // of the last record, if that was captured
+	last     atomic.Pointer[record] // nil if never recorded
+	captured atomic.Pointer[mark]   // the last record's mark, or nil if it was not captured
 	timed    bool
 	closed   atomic.Bool
 }
 
-// NewEvent makes an event. Timed or not, it costs the same here.
+// NewEvent makes an event. Timed events cost no more than others here.
 func (d *Device) NewEvent(opts device.EventOptions) (device.Event, error) {
 	if err := d.usable("NewEvent"); err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (d *Device) NewEvent(opts device.EventOptions) (device.Event, error) {
 	return e, nil
 }
 
-// open is the error of every call on a closed event, or on an event of a closed device.
+// open returns the error of calls on a closed event or on an event of a closed device, or nil.
 func (e *event) open(op string) error {
 	if err := e.dev.open(op); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (e *event) open(op string) error {
 	return nil
 }
 
-// present is the last record, or nil.
+// present returns the last record, or nil.
 func (e *event) present() *record {
 	race.Disable()
 	r := e.last.Load()
@@ -54,7 +54,7 @@ func (e *event) present() *record {
 	return r
 }
 
-// lastCaptured is the mark of the last record, or nil if that was not captured.
+// lastCaptured returns the mark of the last record, or nil if that was not captured.
 func (e *event) lastCaptured() *mark {
 	race.Disable()
 	m := e.captured.Load()
@@ -62,7 +62,7 @@ func (e *event) lastCaptured() *mark {
 	return m
 }
 
-// setCaptured says of the last record that it was captured as m, or not, if m is nil.
+// setCaptured sets the mark of the last record; nil means not captured.
 //
 //go:norace
 func (e *event) setCaptured(m *mark) {
@@ -114,7 +114,9 @@ func (r *record) synchronize(ctx context.Context) error {
 	if r.wait(cancel) {
 		return nil
 	}
-	<-cancel // once more where the race detector sees it: who cancelled happens before the return
+	// Receive again where the race detector sees it, so that the cancelling goroutine's actions
+	// happen before the return.
+	<-cancel
 	return fmt.Errorf("device: Synchronize on host: %w", ctx.Err())
 }
 
@@ -126,7 +128,7 @@ func (e *event) Close() error {
 	return nil
 }
 
-// own checks an event that a call gets. Any device's events will do if dev is nil.
+// own checks an argument event. If dev is nil the event may belong to any host device.
 func own(op string, e device.Event, dev *Device) (*event, error) {
 	mine, err := backend.Event[*event](self, op, e)
 	if err == nil && dev != nil {
@@ -174,7 +176,7 @@ func (s *stream) Wait(e device.Event) error {
 	return s.push("Wait", o)
 }
 
-// join is Wait where the event was captured as m, the stream is in the capture c, or both.
+// join is Wait if the event was captured as m, the stream is in the capture c, or both.
 func (e *event) join(s *stream, m *mark, c *capture) error {
 	switch {
 	case m == nil && e.present() == nil:
@@ -198,7 +200,8 @@ func (e *event) join(s *stream, m *mark, c *capture) error {
 	return nil
 }
 
-// Elapsed is the time between two records, by the device's clock, which is the process's monotonic clock.
+// Elapsed returns the time between two records by the device's clock, which is the process's
+// monotonic clock.
 func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
 	from, to, err := d.timed("Elapsed", start, end)
 	if err != nil {
@@ -207,7 +210,8 @@ func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
 	return to.at - from.at, nil
 }
 
-// BusyTime is Elapsed without what the stream's goroutine waited for an operation or a record.
+// BusyTime returns Elapsed without the time in which the stream's goroutine waited for an operation
+// or a record.
 func (d *Device) BusyTime(start, end device.Event) (time.Duration, error) {
 	from, to, err := d.timed("BusyTime", start, end)
 	switch {
@@ -221,7 +225,7 @@ func (d *Device) BusyTime(start, end device.Event) (time.Duration, error) {
 	return to.at - from.at - (to.idle - from.idle), nil
 }
 
-// timed are the records of two timed events that are complete.
+// timed returns the records of two timed events, which must be complete.
 func (d *Device) timed(op string, start, end device.Event) (from, to *record, err error) {
 	if err := d.usable(op); err != nil {
 		return nil, nil, err

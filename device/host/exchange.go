@@ -7,7 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// work does the rank's share of p, whose calls are all matched: each rank reduces a part of what all get, and copies what only it gets.
+// work does this rank's share of p, whose calls are all matched: the rank reduces its part of
+// results that all ranks get, and copies the data that only it gets.
 func (c *communicator) work(p *post) {
 	for i := range p.calls {
 		for _, q := range p.with[i] {
@@ -46,12 +47,13 @@ func (c *communicator) share(p *post, i int) {
 	}
 }
 
-// other is the memory of the call of q that is the other side of call i of p.
+// other returns the memory of q's call that is the counterpart of call i of p.
 func (q *post) other(p *post, i int) *memory {
-	return &q.memory[matching.Find(q.calls, q.numbers, &p.calls[i], p.numbers[i], p.rank)] // it is there: they are matched
+	// Find succeeds because the calls are matched.
+	return &q.memory[matching.Find(q.calls, q.numbers, &p.calls[i], p.numbers[i], p.rank)]
 }
 
-// parts are the bytes [lo, hi) of all ranks' sources or destinations of a call.
+// parts returns the bytes [lo, hi) of all ranks' sources or destinations of a call.
 func parts(p *post, i int, lo, hi int64, dst bool) [][]byte {
 	all := make([][]byte, len(p.with[i]))
 	for r, q := range p.with[i] {
@@ -63,7 +65,8 @@ func parts(p *post, i int, lo, hi int64, dst bool) [][]byte {
 	return all
 }
 
-// move copies, unless it is there already: who works in place lets others read it meanwhile.
+// move copies src to dst unless they are the same memory, because other ranks may read a source in
+// place meanwhile.
 func move(dst, src []byte) {
 	if unsafe.SliceData(dst) != unsafe.SliceData(src) {
 		copy(dst, src)

@@ -11,25 +11,25 @@ import (
 // Fault is a kind of call that [Device.Fail] makes fail.
 type Fault uint8
 
-// The kinds of calls that can be made to fail, each as it fails on a GPU.
+// The kinds of calls that can be made to fail. Each fails as it does on a GPU.
 const (
 	// FaultAlloc: Alloc returns an error that wraps [device.ErrOutOfMemory]; nothing else happens.
 	FaultAlloc Fault = iota
-	// FaultPinned is the same of AllocPinned.
+	// FaultPinned does the same for AllocPinned.
 	FaultPinned
-	// FaultMap is the same of Map.
+	// FaultMap does the same for Map.
 	FaultMap
-	// FaultCopy: a copy returns nil, but when its turn comes the device gets the sticky error
-	// [device.CodeIllegalAddress]. Each copy counts as one, a batch too.
+	// FaultCopy: a copy returns nil, but when it should run the device gets the sticky error
+	// [device.CodeIllegalAddress] instead. A batch counts as one copy.
 	FaultCopy
-	// FaultLaunch: a Launch returns nil, but instead of running its kernel the device gets the sticky error
-	// [device.CodeLaunchFailed].
+	// FaultLaunch: a Launch returns nil, but when the kernel should run the device gets the sticky
+	// error [device.CodeLaunchFailed] instead.
 	FaultLaunch
 	faults
 )
 
-// Fail makes the n-th call of kind f from now on fail, and no other: n = 1 is the next. Calls that are refused
-// for their arguments don't count. n <= 0 takes the fault back.
+// Fail makes the n-th call of kind f from now on fail, and no other: n = 1 is the next. Calls that
+// are refused for their arguments don't count. n <= 0 cancels an earlier Fail of that kind.
 func (d *Device) Fail(f Fault, n int) {
 	if f < faults {
 		race.Disable()
@@ -38,7 +38,7 @@ func (d *Device) Fail(f Fault, n int) {
 	}
 }
 
-// fails counts a call of kind f and reports whether it is the one to fail.
+// fails counts a call of kind f and reports whether this call must fail.
 //
 //go:norace
 func (d *Device) fails(f Fault) bool {
@@ -52,7 +52,7 @@ func (d *Device) fails(f Fault) bool {
 	return n == 1
 }
 
-// stick gives the device its sticky error, unless it has one.
+// stick sets the device's sticky error unless it has one.
 //
 //go:norace
 func (d *Device) stick(err *device.Error) {
@@ -62,7 +62,7 @@ func (d *Device) stick(err *device.Error) {
 	race.Enable()
 }
 
-// stuck is the sticky error, or nil. Whoever sees it has an edge from what raised it.
+// stuck returns the sticky error, or nil. It adds an edge from the operation that raised the error.
 //
 //go:norace
 func (d *Device) stuck() *device.Error {
@@ -75,7 +75,7 @@ func (d *Device) stuck() *device.Error {
 	return err
 }
 
-// stuckError is stuck as an error.
+// stuckError returns stuck as an error, without a nil pointer in the interface.
 func (d *Device) stuckError() error {
 	if err := d.stuck(); err != nil {
 		return err
@@ -83,5 +83,5 @@ func (d *Device) stuckError() error {
 	return nil
 }
 
-// counters of calls left until one fails; 0: none does.
+// faultCounters counts down the calls of each kind until one fails; 0 means that none does.
 type faultCounters [faults]atomic.Int64

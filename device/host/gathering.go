@@ -9,16 +9,16 @@ import (
 	"github.com/cistern-ml/cistern/device/internal/matching"
 )
 
-// gathering are the ranks of a communicator that have come so far.
+// gathering holds the ranks of a communicator that have joined so far.
 type gathering struct {
 	size    int
 	members []*communicator
 	here    int
-	over    chan struct{} // closed when all have come, or err is set
+	over    chan struct{} // closed when all ranks have joined, or when err is set
 	err     error
 }
 
-// gatherings are those of the process.
+// gatherings holds the incomplete gatherings of the process.
 var gatherings = gatheringList{open: map[device.CommunicatorID]*gathering{}}
 
 type gatheringList struct {
@@ -26,7 +26,7 @@ type gatheringList struct {
 	open map[device.CommunicatorID]*gathering
 }
 
-// join waits until all ranks of c's world have come.
+// join waits until all ranks of c's world have joined.
 func (l *gatheringList) join(ctx context.Context, id device.CommunicatorID, c *communicator) error {
 	g, err := l.enter(id, c)
 	if err != nil {
@@ -50,11 +50,11 @@ func (l *gatheringList) enter(id device.CommunicatorID, c *communicator) (*gathe
 	}
 	switch {
 	case g.size != c.size:
-		g.err = c.failure("NewCommunicator", []int{c.rank}, device.ErrMismatch, "rank %d comes with a size of %d, the others with %d", c.rank, c.size, g.size)
+		g.err = c.failure("NewCommunicator", []int{c.rank}, device.ErrMismatch, "rank %d has a size of %d, the others have %d", c.rank, c.size, g.size)
 		delete(l.open, id)
 		close(g.over)
 	case g.members[c.rank] != nil:
-		return nil, self.Invalid("NewCommunicator", 0, "rank %d of %d is there already; each rank joins once, and each communicator has an id of its own", c.rank, c.size)
+		return nil, self.Invalid("NewCommunicator", 0, "rank %d of %d has joined already; each rank joins once, and each communicator has its own id", c.rank, c.size)
 	default:
 		g.members[c.rank] = c
 		if g.here++; g.here == g.size {
@@ -69,7 +69,7 @@ func (l *gatheringList) enter(id device.CommunicatorID, c *communicator) (*gathe
 	return g, nil
 }
 
-// leave takes c out again, unless all have come meanwhile.
+// leave removes c again, unless all ranks have joined meanwhile.
 func (l *gatheringList) leave(ctx context.Context, id device.CommunicatorID, g *gathering, c *communicator) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

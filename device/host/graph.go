@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/opened"
 )
 
-// graph is a program and what replays it.
+// graph is a program with its replays.
 type graph struct {
 	dev *Device
 	replays
@@ -35,7 +35,7 @@ func (s *stream) BeginCapture() error {
 
 func (s *stream) Capturing() bool { return s.member.capture() != nil }
 
-// CaptureMark is the lane's clock.
+// CaptureMark returns a mark with the lane's clock.
 func (s *stream) CaptureMark() device.CaptureMark {
 	if c := s.member.capture(); c != nil {
 		if clock := c.clockOf(s); clock != nil {
@@ -45,7 +45,7 @@ func (s *stream) CaptureMark() device.CaptureMark {
 	return nil
 }
 
-// Before compares clocks.
+// Before compares the mark's clock with the present clock of other's lane.
 func (m *mark) Before(other device.Stream) bool {
 	s, _ := other.(*stream)
 	if s == nil || s.member.capture() != m.capture {
@@ -60,7 +60,7 @@ func (m *mark) Before(other device.Stream) bool {
 	return now != nil
 }
 
-// EndCapture ends the capture also of a device that is unusable.
+// EndCapture ends the capture even if the device is unusable.
 func (s *stream) EndCapture() (device.Graph, error) {
 	if err := s.open("EndCapture"); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (s *stream) EndCapture() (device.Graph, error) {
 	return g, nil
 }
 
-// newGraph makes the graph of a program, with streams for all lanes but the first.
+// newGraph makes the graph of a program, with a stream for each lane except the first.
 func (d *Device) newGraph(p *program) (*graph, error) {
 	g := &graph{dev: d, replays: replays{program: p}}
 	for range p.lanes[1:] {
@@ -129,7 +129,7 @@ func (g *graph) Replay(on device.Stream) error {
 	return err
 }
 
-// replayOn queues a replay. It returns who is to be told, if it is queued.
+// replayOn queues a replay. It returns the functions to notify once the replay is queued.
 func (g *graph) replayOn(s *stream) (*notice, error) {
 	if err := s.usable("Replay"); err != nil {
 		return nil, err

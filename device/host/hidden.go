@@ -2,17 +2,20 @@ package host
 
 import "math/bits"
 
-// A program that works on the host device may fail on a GPU because it touches device memory, which only kernels and
-// copies can. To find that without a GPU the device gives out addresses at which the process has nothing.
+// A program that works on the host device may fail on a GPU because it accesses device memory
+// outside of kernels and copies. To find such accesses without a GPU, an inaccessible device hands
+// out addresses at which the process has no memory.
 //
-// They are the true ones with a bit set that no address of a process has, on any machine of 64 bits: on amd64
-// such an address is not canonical, or beyond what the kernel hands out unasked; on arm64 it is in no table, and the bit is
-// below the byte that loads ignore. Either way the processor refuses it, and the Go runtime ends the program.
-// The garbage collector sees that it is outside of the heap. Protecting the pages instead would need a system call for each
-// allocation, differently on each system, and the kernels would need a second mapping.
+// They are the true addresses with a bit set that no address of a process has on a 64-bit machine.
+// On amd64 such an address is not canonical, or beyond those that the kernel hands out by default.
+// On arm64 no table maps it, and the bit is below the byte that loads ignore. Either way the
+// processor faults and the Go runtime ends the program. The garbage collector recognizes that the
+// address is outside of the heap. Protecting the pages instead would need a system call for each
+// allocation, different on each system, and a second mapping for the kernels.
 //
-// Inside this package nothing changes but where segments begin: whatever is named is looked up by the given address, and
-// the Go slice that is found has the true one. Pinned memory is the host's, and keeps its address.
+// Inside this package only the base addresses of segments change: look-ups use the hidden address,
+// and the Go slice that they find has the true one. Pinned memory belongs to the host and keeps its
+// address.
 const hiddenBit = 54
 
 func (c Config) apart() (uintptr, error) {

@@ -7,15 +7,16 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// kernels runs a stream's kernels on a goroutine of their own, in race builds. The detector remembers some
-// 65,000 events of a goroutine, and can report an access only as long as it remembers it. A kernel may touch
-// memory a million times; the worker, which declares the ranges, makes a few events an operation.
+// kernels runs a stream's kernels on a separate goroutine in race builds. The detector remembers
+// some 65,000 events of a goroutine, and can report an access only while it remembers it. A kernel
+// may access memory a million times, whereas the worker, which declares the ranges, makes only a
+// few events for each operation.
 type kernels struct {
 	next    chan *op
 	done    chan struct{}
 	running *op
 	begin   byte // its address carries the edge to the kernel
-	end     byte // and its address the one back
+	end     byte // its address carries the edge back
 }
 
 //go:norace
@@ -37,7 +38,7 @@ func (s *stream) launch(o *op) {
 	race.Acquire(unsafe.Pointer(&k.end))
 }
 
-// endKernels ends the goroutine of the kernels, if there is one.
+// endKernels ends the kernels' goroutine, if there is one.
 //
 //go:norace
 func (s *stream) endKernels() {
@@ -80,7 +81,7 @@ func (k *kernels) kernelDone() {
 	race.Enable()
 }
 
-// replaceKernels starts another goroutine in place of one that a kernel ended with runtime.Goexit.
+// replaceKernels starts a new goroutine if a kernel has ended this one with runtime.Goexit.
 //
 //go:norace
 func (s *stream) replaceKernels() {
@@ -97,7 +98,7 @@ func (o *op) call(s *stream) {
 	o.ended = true
 }
 
-// rescue makes a kernel's panic the device's sticky error.
+// rescue turns a kernel's panic or Goexit into the device's sticky error.
 //
 //go:norace
 func (o *op) rescue(s *stream) {

@@ -7,7 +7,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// The functions of this file take the table's lock and touch what it guards.
+// The functions of this file take the table's lock.
 
 //go:norace
 func (t *table) reserve(r *reservation) bool {
@@ -22,7 +22,8 @@ func (t *table) reserve(r *reservation) bool {
 	return ok
 }
 
-// unreserve removes the reservation at addr, or says how many bytes are mapped in it.
+// unreserve removes the reservation at addr, unless memory is mapped in it; mapped is the number of
+// bytes.
 //
 //go:norace
 func (t *table) unreserve(addr uintptr) (found bool, mapped int64) {
@@ -43,7 +44,8 @@ func (t *table) unreserve(addr uintptr) (found bool, mapped int64) {
 	return found, mapped
 }
 
-// mapRange maps [addr, addr+bytes). found says that it lies in a reservation, ok that it was unmapped.
+// mapRange maps [addr, addr+bytes). found reports whether the range lies in one reservation, and ok
+// whether it was unmapped.
 //
 //go:norace
 func (t *table) mapRange(addr uintptr, bytes int64) (found, ok bool) {
@@ -69,9 +71,10 @@ func (t *table) mapRange(addr uintptr, bytes int64) (found, ok bool) {
 	return found, ok
 }
 
-// handOver makes what came before releases of from come before what acquires to, in race builds: new memory has old
-// addresses. It does so on a goroutine of its own, as the caller is not to learn of it: Unmap waits for the operations
-// that name the memory, but is no synchronization with their streams.
+// handOver, in race builds, orders everything released to from before everything that acquires to,
+// because new memory reuses old addresses. It runs on a separate goroutine so that the caller gets
+// no edge: Unmap waits for the operations that name the memory, but does not synchronize with their
+// streams.
 //
 //go:norace
 func handOver(from, to *byte) {
@@ -91,8 +94,9 @@ func carry(from, to *byte, done chan struct{}) {
 	race.Enable()
 }
 
-// unmapRange unmaps [addr, addr+bytes) and takes it off what is used. It reports whether that was whole live
-// mappings, and whether a graph holds one: then all stay.
+// unmapRange unmaps [addr, addr+bytes) and subtracts it from the used bytes. whole reports whether
+// the range consists of whole live mappings. held reports whether a graph holds one of them; then
+// all stay mapped.
 //
 //go:norace
 func (t *table) unmapRange(addr uintptr, bytes int64) (whole, held bool) {
@@ -120,7 +124,7 @@ func (t *table) unmapRange(addr uintptr, bytes int64) (whole, held bool) {
 		}
 		end := addr + uintptr(bytes)
 		for done := addr; done < end && !t.closed; {
-			// The index is found again after each wait.
+			// The index may have changed during a wait.
 			i := t.above(done)
 			s := t.segs[i]
 			done = s.end()

@@ -7,7 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Alloc returns the address of bytes bytes, aligned to 512. Fresh memory is zero or what its last owner left.
+// Alloc returns the address of bytes bytes, aligned to 512. Fresh memory is zero or has old
+// contents.
 func (d *Device) Alloc(bytes int64) (device.Ptr, error) {
 	if err := d.usable("Alloc"); err != nil {
 		return 0, err
@@ -29,8 +30,9 @@ func (d *Device) Alloc(bytes int64) (device.Ptr, error) {
 	return device.Ptr(s.base), nil
 }
 
-// aligned makes bytes bytes whose address is a multiple of align. Large slices begin with a page of the Go heap, 8 KiB;
-// more than that would be luck, at the price of a slice for the garbage collector.
+// aligned returns bytes bytes at an address that is a multiple of align. Large slices start on a
+// page of the Go heap, 8 KiB, so for an align up to that the first attempt usually succeeds. For a
+// larger align it would be luck, and a failure costs the garbage collector a slice.
 func aligned(bytes, align int64) []byte {
 	if align <= 8<<10 {
 		if b := make([]byte, bytes); int64(uintptr(unsafe.Pointer(&b[0])))%align == 0 {
@@ -42,7 +44,8 @@ func aligned(bytes, align int64) []byte {
 	return b[skip : skip+bytes : skip+bytes]
 }
 
-// inProcess is p as an address of this process. One that has too many bits for that is where nothing lies.
+// inProcess returns p as an address of this process. For a p with too many bits it returns an
+// address at which nothing lies.
 func inProcess(p device.Ptr) uintptr {
 	if addr := uintptr(p); device.Ptr(addr) == p {
 		return addr
@@ -59,7 +62,8 @@ func (d *Device) Free(p device.Ptr) error {
 		"the address is not, or no longer, that of an allocation; free what Alloc returned, once")
 }
 
-// freed frees a segment, or says that there is none with the words of missing, or that a graph uses it.
+// freed frees a segment. If there is none it returns an error with the text missing; if a graph
+// holds it, an error that says so.
 func (d *Device) freed(op string, addr uintptr, k kind, account *int64, missing string) error {
 	d.catchUp()
 	found, held := d.mem.free(addr, k, account)
@@ -72,8 +76,8 @@ func (d *Device) freed(op string, addr uintptr, k kind, account *int64, missing 
 	return nil
 }
 
-// MemInfo returns the free and total bytes of the device. Memory of Alloc and Map counts, to the byte; pinned
-// memory does not.
+// MemInfo returns the free and total bytes of the device. It counts memory of Alloc and Map to the
+// byte, without pinned memory.
 func (d *Device) MemInfo() (free, total int64, err error) {
 	if err := d.usable("MemInfo"); err != nil {
 		return 0, 0, err
@@ -81,10 +85,10 @@ func (d *Device) MemInfo() (free, total int64, err error) {
 	return d.mem.available(), d.mem.capacity, nil
 }
 
-// Bytes is the memory at [p, p+bytes), which must lie in one live allocation, in adjacent mappings of one
-// reservation, or in pinned or registered memory. No bytes are nil. Kernels may call it, also while the device
-// closes, or while a Free or Unmap of the memory waits for them. It also finds the memory of a device
-// that is not accessible, for its kernels.
+// Bytes returns the memory at [p, p+bytes), which must lie in one live allocation, in adjacent
+// mappings of one reservation, or in pinned or registered memory. For 0 bytes it returns nil.
+// Kernels may call it, also while the device closes, or while a Free or Unmap of the memory waits
+// for them. It works on devices with inaccessible memory, too, for their kernels.
 func (d *Device) Bytes(p device.Ptr, bytes int64) ([]byte, error) {
 	if err := d.stuckError(); err != nil {
 		return nil, err
@@ -102,7 +106,7 @@ func (d *Device) Bytes(p device.Ptr, bytes int64) ([]byte, error) {
 	return nil, d.refuse("Bytes", self.Missed("Bytes", m, uint64(inProcess(p)), bytes, false))
 }
 
-// nameLaunch adds the ranges of a kernel to u, or says what is wrong with one of them.
+// nameLaunch adds the ranges of a kernel to u, or returns an error for the first invalid one.
 func (d *Device) nameLaunch(u *uses, l *device.Launch) error {
 	wrong, m := d.mem.nameLaunch(u, l)
 	switch {
@@ -114,7 +118,7 @@ func (d *Device) nameLaunch(u *uses, l *device.Launch) error {
 	return d.refuse("Launch", self.Missed("Launch", m, uint64(inProcess(wrong.Ptr)), wrong.Bytes, false))
 }
 
-// name adds a range to u, or says what is wrong with it. An empty range is not added.
+// name adds a range to u, or returns an error if it is invalid. Empty ranges are not added.
 func (d *Device) name(op string, u *uses, addr uintptr, bytes int64, write, onHost bool) error {
 	if bytes < 0 {
 		return self.Negative(op, bytes)

@@ -9,13 +9,14 @@ import (
 
 var _ device.ReplayNotifier = (*stream)(nil)
 
-// notice is a function that is told of each replay. What it got of the goroutine that captured comes to those that replay by its address, as an operation's.
+// notice is a function that is called for each replay. Its address carries the edge from the
+// goroutine that captured to those that replay, as an operation's does.
 type notice struct {
 	f    func()
 	next *notice
 }
 
-// notices are those of a capture, under its lock.
+// notices holds the functions of a capture; guarded by the capture's lock.
 type notices struct{ first, last *notice }
 
 // OnReplay adds f to the capture that the stream is in.

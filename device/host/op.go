@@ -20,28 +20,29 @@ const (
 	opReplay
 )
 
-// op is one queued operation. Its address carries the edge from the call that queues it to its start.
+// op is one queued operation. Its address carries the edge from the call that queues it to its
+// start.
 type op struct {
-	next   atomic.Pointer[op] // in the queue, or among those for reuse
+	next   atomic.Pointer[op] // in the queue, or in a list for reuse
 	kind   opKind
-	value  byte          // of memset
+	value  byte          // of a Memset
 	ended  bool          // the kernel returned or panicked
 	kernel func()        // of a launch
 	name   string        // of a launch
 	fault  *device.Error // raised instead of running
-	rest                 // of the other kinds
-	uses   uses          // copies: source and destination in turn
+	rest                 // fields of the other kinds
+	uses   uses          // of a copy: source and destination in turn
 
-	captured captured // behind what every operation needs
+	captured captured // last, because few operations need it
 }
 
-// captured is what captures and graphs need.
+// captured holds the fields for captures and graphs.
 type captured struct {
 	mark     *mark    // of a captured record or wait
-	progress progress // of a lane in the queue
+	progress progress // of a queued lane
 }
 
-// rest is what a launch has not.
+// rest holds the fields that a launch does not need.
 type rest struct {
 	rows  *rows       // of Copy2D, whose uses are its spans
 	rec   *record     // recorded or waited for
@@ -49,8 +50,8 @@ type rest struct {
 	fn    func(error) // of OnDone
 }
 
-// newOp makes an operation, or takes one that was given back: a queue has as many as were ever queued at a time. In race
-// builds each is new: a reused address would have edges.
+// newOp returns a new operation or a returned one, so a queue owns only as many as were ever queued
+// at a time. In race builds each is new, because a reused address would add edges.
 //
 //go:norace
 func (q *queue) newOp(k opKind) *op {
@@ -73,9 +74,9 @@ func (q *queue) newOp(k opKind) *op {
 	return o
 }
 
-// clear lets go of what the operation refers to. It may be in the queue still, for the next one.
-// What is clear already is not written: the operation goes to and fro between two processors'
-// caches.
+// clear drops the operation's references. The operation may still be in the queue, as predecessor
+// of the next one. Fields that are clear already are not written, because the operation moves
+// between the caches of two processors.
 //
 //go:norace
 func (o *op) clear() {
@@ -94,11 +95,12 @@ func (o *op) clear() {
 		o.captured = captured{}
 	}
 	if o.uses.more != nil {
-		o.uses.more.more = nil // one stays for reuse: few operations but batches name more
+		// Keep one for reuse: apart from batches, few operations name more ranges.
+		o.uses.more.more = nil
 	}
 }
 
-// giveBack keeps an operation that was cleared for reuse.
+// giveBack returns a cleared operation for reuse.
 //
 //go:norace
 func (q *queue) giveBack(o *op) {

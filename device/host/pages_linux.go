@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// Pinned memory of a dry device is pages of their own: those that nothing touches take no memory,
-// and copies of the device, which write zeros, give the pages back instead.
+// A dry device allocates pinned memory by pages. Pages that are never accessed take no memory, and
+// a copy, which writes zeros, gives its pages back instead.
 
 func newPages(bytes int64) ([]byte, error) {
 	return syscall.Mmap(-1, 0, int(bytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
@@ -15,7 +15,7 @@ func newPages(bytes int64) ([]byte, error) {
 
 func freePages(b []byte) { _ = syscall.Munmap(b) }
 
-// clearPages sets b, which is in pages of newPages, to zeros.
+// clearPages fills b, which lies in pages of newPages, with zeros.
 func clearPages(b []byte) {
 	page := uintptr(os.Getpagesize())
 	head := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) & (page - 1))

@@ -6,8 +6,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// AllocPinned returns bytes bytes of Go memory that copies accept, aligned to 512. They don't count as device
-// memory; all together they are at most the machine's RAM.
+// AllocPinned returns bytes bytes of Go memory that copies accept, aligned to 512. Pinned memory
+// does not count as device memory; its total is limited to the machine's RAM.
 func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
 	if err := d.usable("AllocPinned"); err != nil {
 		return nil, err
@@ -48,12 +48,12 @@ func (d *Device) FreePinned(b []byte) error {
 	err := d.freed("FreePinned", address(b), pinned, &d.mem.pinnedBytes,
 		"the slice does not, or no longer, begin where one from AllocPinned began")
 	if err == nil && d.dry {
-		freePages(s.data) // of two calls at once, one frees
+		freePages(s.data) // of two concurrent calls, one gets here
 	}
 	return err
 }
 
-// Register lets copies use b, which stays where it is, as Go memory always does.
+// Register lets copies use b in place. Go memory never moves.
 func (d *Device) Register(b []byte) error {
 	if err := d.usable("Register"); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (d *Device) Unregister(b []byte) error {
 		"the slice does not, or no longer, begin where a registered one began")
 }
 
-// MappedPtr is the address of b's first byte: the host device uses memory where it is.
+// MappedPtr returns the address of b's first byte, because the host device uses memory in place.
 func (d *Device) MappedPtr(b []byte) (device.Ptr, error) {
 	if err := d.usable("MappedPtr"); err != nil {
 		return 0, err
@@ -93,5 +93,5 @@ func (d *Device) MappedPtr(b []byte) (device.Ptr, error) {
 	return device.Ptr(address(b)), nil
 }
 
-// address is where b begins.
+// address returns the address of b's first byte.
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

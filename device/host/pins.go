@@ -8,22 +8,24 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// use is one range that an operation names. A range that spans several mappings has a use for each, and
-// the first has all of the bytes.
+// use is one range that an operation names. A range that spans several mappings has a use for each
+// of them, and the first one has all of the bytes.
 type use struct {
 	seg   *segment
 	bytes []byte
 	write bool
 }
 
-// uses are the ranges that an operation names. While it is queued nothing they are in is freed.
+// uses holds the ranges that an operation names. While it is queued their memory is not freed.
 type uses struct {
 	n    int
 	item [4]use
 	more *uses
-	last *uses // of the first: where the next use goes, or nil if that is here
+	// In the first of the list: where the next use goes, or nil if that is the first itself.
+	last *uses
 
-	capture *capture // of the first: what is named is for a graph, and not to be freed before it
+	// In the first of the list: the memory is for a graph, and must not be freed before it.
+	capture *capture
 }
 
 //go:norace
@@ -33,7 +35,7 @@ func (u *uses) add(x use) {
 		to = u.last
 	}
 	if to.n == len(to.item) {
-		if to.more == nil { // else it is there from another operation
+		if to.more == nil { // else it is left from another operation
 			to.more = new(uses)
 		}
 		to = to.more
@@ -43,7 +45,8 @@ func (u *uses) add(x use) {
 	to.n++
 }
 
-// name adds the range [addr, addr+bytes) to u. onHost asks for pinned or registered memory.
+// name adds the range [addr, addr+bytes) to u. If onHost is set it must be pinned or registered
+// memory.
 //
 //go:norace
 func (t *table) name(u *uses, addr uintptr, bytes int64, write, onHost bool) (m backend.Miss, ok bool) {
@@ -60,7 +63,8 @@ func (t *table) name(u *uses, addr uintptr, bytes int64, write, onHost bool) (m 
 	return m, ok
 }
 
-// nameLaunch adds the ranges of a kernel that have bytes in them to u. If one is refused, it is wrong, else that is nil.
+// nameLaunch adds the kernel's ranges that are not empty to u. It returns the first invalid range
+// as wrong, or nil.
 //
 //go:norace
 func (t *table) nameLaunch(u *uses, l *device.Launch) (wrong *device.Range, m backend.Miss) {
@@ -93,7 +97,7 @@ func (t *table) nameRanges(u *uses, ranges []device.Range, write bool) (wrong *d
 	return nil, m
 }
 
-// nameElsewhere is nameKernels for another device's memory. The lock is given up meanwhile.
+// nameElsewhere is nameKernels for another device's memory. It releases the lock meanwhile.
 //
 //go:norace
 func (t *table) nameElsewhere(u *uses, addr uintptr, bytes int64, write bool) (m backend.Miss, ok bool) {
@@ -107,8 +111,8 @@ func (t *table) nameElsewhere(u *uses, addr uintptr, bytes int64, write bool) (m
 	return m, ok
 }
 
-// nameKernels is nameLocked for a kernel, which has its memory's bytes already: where nothing is told to the race detector, its
-// uses only keep the memory, and one of a segment does.
+// nameKernels is nameLocked for a kernel, which does not need the bytes. Without the race detector
+// the uses only keep the memory alive, so one use of each segment is enough.
 //
 //go:norace
 func (t *table) nameKernels(u *uses, addr uintptr, bytes int64, write bool) (m backend.Miss, ok bool) {
@@ -125,7 +129,7 @@ func (t *table) nameKernels(u *uses, addr uintptr, bytes int64, write bool) (m b
 	return m, ok
 }
 
-// count counts a use of s. The caller holds the table's lock.
+// count adds a use of s. The caller holds the table's lock.
 //
 //go:norace
 func (u *uses) count(s *segment) {
@@ -135,7 +139,7 @@ func (u *uses) count(s *segment) {
 	}
 }
 
-// has reports whether one of the first uses is of s.
+// has reports whether one of the first uses is of s. It does not search u.more.
 //
 //go:norace
 func (u *uses) has(s *segment) bool {
@@ -163,7 +167,7 @@ func (t *table) nameLocked(u *uses, addr uintptr, bytes int64, write, onHost boo
 	return m, ok
 }
 
-// bytes is the memory of a range, which nothing holds.
+// bytes returns the memory of a range without a use that would keep it.
 //
 //go:norace
 func (t *table) bytes(addr uintptr, bytes int64) (data []byte, m backend.Miss, ok bool) {
@@ -180,9 +184,9 @@ func (t *table) bytes(addr uintptr, bytes int64) (data []byte, m backend.Miss, o
 	return data, m, ok
 }
 
-// span is the memory of a range, and the segments that it is in, from the at-th to the last. Segments that
-// a Free waits for are found if dying says so: the operations that it waits for use them. The caller holds
-// the lock.
+// span returns the memory of a range, and the indices at to last of its segments. If dying is set
+// it also finds segments for which a Free waits, because the operations that the Free waits for use
+// them. The caller holds the lock.
 //
 //go:norace
 func (t *table) span(addr uintptr, bytes int64, onHost, dying bool) (data []byte, at, last int, m backend.Miss, ok bool) {
@@ -233,7 +237,7 @@ func (u *uses) drop() {
 	race.Enable()
 }
 
-// dropCaptured lets what a graph used be freed.
+// dropCaptured lets the memory that a graph used be freed.
 //
 //go:norace
 func (u *uses) dropCaptured() {
@@ -247,7 +251,7 @@ func (u *uses) dropCaptured() {
 	}
 }
 
-// acquire orders the operation, which starts, after those that used mapped memory at its addresses before.
+// acquire orders the starting operation after the earlier users of mapped memory at its addresses.
 //
 //go:norace
 func (u *uses) acquire() {
@@ -263,7 +267,7 @@ func (u *uses) acquire() {
 	}
 }
 
-// release is for those that use mapped memory at the addresses after.
+// release orders the operation before the later users of mapped memory at its addresses.
 //
 //go:norace
 func (u *uses) release() {
@@ -279,7 +283,7 @@ func (u *uses) release() {
 	}
 }
 
-// declare tells the race detector what the operation is about to read and write.
+// declare reports the operation's reads and writes to the race detector.
 //
 //go:norace
 func (u *uses) declare() {

@@ -6,19 +6,19 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// Memory of AllocPinned is portable: streams of every host device of the process may name it. A device finds its own
-// memory without looking here. Only what it does not have is looked for among the other devices that have pinned
-// memory, one lock at a time, and is held in the table of its device. So FreePinned waits for the operations of all
-// devices.
+// Memory of AllocPinned is portable: streams of every host device of the process may name it. A
+// device looks for memory in its own table first, and then in those of other devices with pinned
+// memory, holding one table's lock at a time. The use is counted in the owner's table, so
+// FreePinned waits for the operations of all devices.
 
-// portable lists the tables that have pinned memory. Its lock is hidden from the race detector, and is taken before a
-// table's.
+// portable lists the tables with pinned memory. Its lock is hidden from the race detector, and is
+// taken before a table's lock.
 var portable struct {
 	mu    sync.Mutex
 	first *table
 }
 
-// share puts t into the list if it has pinned memory, and takes it out if not.
+// share adds t to the list if it has pinned memory, and removes it otherwise.
 //
 //go:norace
 func (t *table) share() {
@@ -41,7 +41,7 @@ func (t *table) share() {
 	race.Enable()
 }
 
-// elsewhere is the table of another device whose pinned memory addr lies in, or nil.
+// elsewhere returns the table of another device whose pinned memory contains addr, or nil.
 //
 //go:norace
 func (t *table) elsewhere(addr uintptr) *table {

@@ -9,19 +9,25 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// memory is what a call names.
+// memory holds the bytes that a call names.
 type memory struct{ dst, src []byte }
 
-// post is what a rank is in: one call, or a group's. Each run of an operation makes one.
+// post is the operation that a rank is in: one call or a group of calls. Each run of an operation
+// makes one.
 type post struct {
-	rank      int
-	calls     []matching.Call
-	memory    []memory  // of each
-	numbers   []int64   // of each, among the rank's collectives or those to or from its peer
-	with      [][]*post // for each, by rank: those that it is matched with, with itself; nil: not yet
-	open      int       // calls that are not matched
-	ready     chan struct{}
-	unsettled int // how many must still have worked before the rank's memory is its own, itself included
+	rank   int
+	calls  []matching.Call
+	memory []memory // of each call
+	// Of each call: its number among the rank's collectives, or among the calls to or from its
+	// peer.
+	numbers []int64
+	// Of each call, by rank: the matching posts including this one, or nil if not matched yet.
+	with  [][]*post
+	open  int // number of calls that are not matched
+	ready chan struct{}
+	// Number of posts that must still do their work before the rank's memory may be reused, this
+	// one included.
+	unsettled int
 	settled   chan struct{}
 
 	begun, done byte // their addresses carry the edges
@@ -56,7 +62,7 @@ func (p *post) settle() {
 	}
 }
 
-// touches reports whether p's work on call i touches the memory of q, which it is matched with.
+// touches reports whether p's work on call i accesses the memory of q, a matching post.
 //
 //go:norace
 func (p *post) touches(i int, q *post) bool {
@@ -79,7 +85,7 @@ func (p *post) follows(i int, q *post) bool {
 	return p.calls[i].Kind == matching.Barrier && q != p || p.touches(i, q)
 }
 
-// outcome is how a waiting ended.
+// outcome is the result of waiting.
 type outcome uint8
 
 const (
@@ -88,7 +94,7 @@ const (
 	late
 )
 
-// await waits for ch, which is ready or settled.
+// await waits for ch, a post's ready or settled.
 //
 //go:norace
 func (w *world) await(ch chan struct{}, timeout <-chan time.Time) outcome {
@@ -114,7 +120,7 @@ func (w *world) await(ch chan struct{}, timeout <-chan time.Time) outcome {
 	}
 }
 
-// run is the kernel of an operation: on the stream, with its memory held.
+// run is the kernel of an operation. It runs on the stream, while the operation keeps its memory.
 func (c *communicator) run(calls []matching.Call, mem []memory, ticket int64) {
 	w := c.world
 	if w.failure() != nil {
@@ -146,8 +152,9 @@ func (c *communicator) run(calls []matching.Call, mem []memory, ticket int64) {
 	}
 }
 
-// finish does the rank's share of the work and says so. A share that panics says so too, and ends the communicator: others wait in leave, without a timeout,
-// until nobody touches their memory. The panic goes on, and becomes the device's error.
+// finish does the rank's share of the work and marks it as done. If the share panics, finish also
+// marks it, and ends the communicator: other ranks wait in leave, without a timeout, until no rank
+// accesses their memory. The panic continues and becomes the device's error.
 func (c *communicator) finish(p *post) {
 	ok := false
 	defer func() {
@@ -164,7 +171,7 @@ func (c *communicator) finish(p *post) {
 	ok = true
 }
 
-// touchesAny reports whether the work of p touches the memory of q.
+// touchesAny reports whether the work of p accesses the memory of q.
 //
 //go:norace
 func (p *post) touchesAny(q *post) bool {
@@ -176,7 +183,7 @@ func (p *post) touchesAny(q *post) bool {
 	return false
 }
 
-// await waits for ch, or lets the communicator fail.
+// await waits for ch. On a timeout it ends the communicator.
 func (c *communicator) await(p *post, ch chan struct{}, timeout <-chan time.Time) bool {
 	switch c.world.await(ch, timeout) {
 	case came:

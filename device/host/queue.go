@@ -10,13 +10,14 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// depth is the number of operations, the running one included, with which a queue is full.
+// depth is the number of operations at which a queue is full, including the running one.
 const depth = 1024
 
-// Whoever waits for the other side of a queue looks for it a while before it sleeps: to wake a goroutine costs both sides some
-// microseconds, as much as several small operations. spins rounds of looks take 10 to 20 µs, and between them other goroutines
-// may have the processor. After each look it pauses for some 20 ns: where both sides touch a line all the time, the processors
-// take it from each other.
+// A goroutine that waits for the other side of a queue polls for a while before it sleeps, because
+// waking it costs both sides some microseconds, as much as several small operations. Polling for
+// spins rounds of looks takes 10 to 20 µs; after each round it yields the processor. After each
+// look it pauses for some 20 ns, because constant polling would take the cache line away from the
+// other side.
 const (
 	spins  = 64
 	looks  = 8
@@ -29,40 +30,48 @@ func pause() {
 	}
 }
 
-// queue is a stream's queue: a list to which those who queue add under a lock, and from which the worker takes without one. Where
-// both are at work neither waits for the other, and an operation costs one line of the processors' caches, its own.
+// queue is a stream's queue: a list to which callers add under a lock, and from which the worker
+// takes without a lock. If both are busy neither waits for the other, and an operation costs one
+// cache line, its own.
 //
-// What the two sides count, queued and done, each writes alone. Who waits says so in waiting before it looks at done once more,
-// and the worker looks at waiting after it has written done: one of the two sees the other.
+// queued is written only by the callers, done only by the worker. A waiter increments waiting
+// before it checks done again, and the worker reads waiting after it has written done, so one of
+// the two sees the other.
 //
-// Nothing here makes an edge that the race detector sees: the edges are those of the operations' own addresses (push to
-// start), of idle (all that is done, for a reader of an empty queue) and of the records.
+// None of this creates an edge for the race detector. The edges are those of the operations'
+// addresses (from push to start), of idle (from everything that is done to a reader of an empty
+// queue) and of the records.
 type queue struct {
 	mu      sync.Mutex
-	work    sync.Cond   // the worker waits for an operation, or for closed
-	room    sync.Cond   // who queues waits for room, who closes for gone
-	last    *op         // the newest
-	queued  int64       // operations that were ever queued
-	seen    int64       // of done, as those who queue have last looked at it
-	waiters *record     // of Synchronize, the newest first
-	spare   *op         // for reuse, a list
-	asleep  bool        // the worker waits
+	work    sync.Cond   // the worker waits for an operation or for closed
+	room    sync.Cond   // callers wait for a free slot, or in close for gone
+	last    *op         // the newest operation
+	queued  int64       // number of operations ever queued
+	seen    int64       // the callers' latest copy of done
+	waiters *record     // records of Synchronize, newest first
+	spare   *op         // list of operations for reuse
+	asleep  bool        // the worker sleeps
 	started bool        // the worker's goroutine runs
-	closed  atomic.Bool // nothing is queued any more
+	closed  atomic.Bool // the queue accepts no operations
 	gone    atomic.Bool // everything is done and the worker has ended
 	_       [64]byte
 
-	waiting atomic.Int64  // goroutines that wait in room, and records in waiters; written under mu, seldom, and read by the worker
-	claimed atomic.Bool   // somebody runs an operation in place of the worker; see brief.go
-	timed   atomic.Bool   // a timed event was recorded: busy time counts
-	worked  time.Duration // in claims, since timed; by the owner of the claim
-	_       [64]byte
+	// Number of goroutines that wait in room and of records in waiters. It is written under mu,
+	// rarely, and read by the worker.
+	waiting atomic.Int64
+	claimed atomic.Bool // a caller runs an operation in place of the worker; see brief.go
+	timed   atomic.Bool // a timed event was recorded, so busy time is measured
+	// Time in claims since timed was set; written by the owner of the claim.
+	worked time.Duration
+	_      [64]byte
 
-	taken    *op                // by the worker, the last one; its next one follows
-	done     atomic.Int64       // operations
-	returned atomic.Pointer[op] // by the worker, for reuse, a list
-	slept    time.Duration      // that the worker waited for an operation; its own
-	idle     byte               // its address carries the edge
+	// The operation that the worker took last; its next one follows.
+	taken *op
+	done  atomic.Int64 // number of operations done
+	// List of operations that the worker returned for reuse.
+	returned atomic.Pointer[op]
+	slept    time.Duration // time that the worker waited for operations; its own
+	idle     byte          // its address carries the edge
 	_        [64]byte
 }
 
@@ -72,7 +81,7 @@ func (q *queue) init() {
 	q.room.L = &q.mu
 }
 
-// full looks at what the worker writes only when it must. The caller holds the lock.
+// full reads the worker's counter only if it must. The caller holds the lock.
 //
 //go:norace
 func (q *queue) full() bool {
@@ -83,8 +92,8 @@ func (q *queue) full() bool {
 	return q.queued-q.seen >= depth
 }
 
-// push queues o, waiting for room. It reports whether the queue was open, and whether the caller must start the
-// worker.
+// push queues o, after waiting for a free slot. ok reports whether the queue was open, and start
+// whether the caller must start the worker.
 //
 //go:norace
 func (q *queue) push(o *op) (ok, start bool) {
@@ -117,7 +126,7 @@ func (q *queue) push(o *op) (ok, start bool) {
 		q.taken = new(op) // as if one had run
 		q.last = q.taken
 	}
-	q.queued++ // before the worker can be done with it
+	q.queued++ // before the worker can complete it
 	q.last.next.Store(o)
 	q.last = o
 	if q.asleep {
@@ -129,7 +138,8 @@ func (q *queue) push(o *op) (ok, start bool) {
 	return true, start
 }
 
-// awaitRoom looks for room for a while. The caller holds the lock, which is given up meanwhile.
+// awaitRoom polls for a free slot for a while. The caller holds the lock, which is released
+// meanwhile.
 //
 //go:norace
 func (q *queue) awaitRoom() {
@@ -144,7 +154,8 @@ func (q *queue) awaitRoom() {
 	q.mu.Lock()
 }
 
-// next takes the next operation, waiting for one. It returns nil when the queue is closed and empty.
+// next takes the next operation, waiting for one. It returns nil when the queue is closed and
+// empty.
 //
 //go:norace
 func (q *queue) next() *op {
@@ -166,7 +177,7 @@ func (q *queue) next() *op {
 	return o
 }
 
-// await is the worker's waiting for the next operation.
+// await lets the worker wait for the next operation.
 //
 //go:norace
 func (q *queue) await() *op {
@@ -212,7 +223,8 @@ func (q *queue) finish() {
 	}
 }
 
-// takeWaiters takes the records out that are complete when n operations are done. The caller holds the lock.
+// takeWaiters removes and returns the records that are complete after n operations. The caller
+// holds the lock.
 //
 //go:norace
 func (q *queue) takeWaiters(n int64) *record {
@@ -228,8 +240,8 @@ func (q *queue) takeWaiters(n int64) *record {
 	return taken
 }
 
-// tail returns the record of everything queued so far, made on demand if make is set. done says that all of it
-// is done, and is acquired.
+// tail returns the record of everything queued so far, made on demand if make is set. If all of it
+// is done, it returns done instead, after an acquire.
 //
 //go:norace
 func (q *queue) tail(make bool) (r *record, done bool) {
@@ -240,7 +252,7 @@ func (q *queue) tail(make bool) (r *record, done bool) {
 	if !done && make {
 		r, done = q.note(n)
 	}
-	if done { // under the lock: nothing else can have begun
+	if done { // under the lock, because then nothing else can have begun
 		race.Enable()
 		race.Acquire(unsafe.Pointer(&q.idle))
 		race.Disable()
@@ -250,11 +262,13 @@ func (q *queue) tail(make bool) (r *record, done bool) {
 	return r, done
 }
 
-// note notes a waiter for the end of all n operations, unless they have ended just now. The caller holds the lock.
+// note adds a waiter for the end of all n operations, unless they have just ended. The caller holds
+// the lock.
 //
 //go:norace
 func (q *queue) note(n int64) (r *record, done bool) {
-	if q.waiters != nil && q.waiters.after == n { // others wait: the worker completes it, also if it is done by now
+	// Others wait, so the worker completes it, even if all are done by now.
+	if q.waiters != nil && q.waiters.after == n {
 		return q.waiters, false
 	}
 	r = &record{after: n, next: q.waiters}
@@ -263,12 +277,14 @@ func (q *queue) note(n int64) (r *record, done bool) {
 	if q.done.Load() != n {
 		return r, false
 	}
-	q.waiters = r.next // perhaps the worker was done before it could see that somebody waits
+	// The worker may have been done before it could see the waiter.
+	q.waiters = r.next
 	q.waiting.Add(-1)
 	return nil, true
 }
 
-// close refuses what comes later and waits until the worker has ended. It reports whether it was the first.
+// close refuses later operations and waits until the worker has ended. It reports whether it was
+// the first close.
 //
 //go:norace
 func (q *queue) close() (first bool) {
@@ -291,7 +307,7 @@ func (q *queue) close() (first bool) {
 	return first
 }
 
-// end says that the worker has ended.
+// end marks the worker as ended.
 //
 //go:norace
 func (q *queue) end() {
@@ -311,8 +327,8 @@ func (q *queue) isClosed() bool {
 	return closed
 }
 
-// isGone reports whether everything is done for good, and acquires it if so: who knows it may reuse memory
-// that the stream used.
+// isGone reports whether everything is done for good. If so it acquires, because the caller may
+// then reuse memory that the stream used.
 //
 //go:norace
 func (q *queue) isGone() bool {

@@ -9,25 +9,24 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// record is one point in one stream, complete when everything queued before it is done. Each Record of an
-// event makes a new one, so that what waited for an earlier one is unaffected, and so that the race detector
-// sees the edge of that record alone.
+// record is one point in one stream, complete when everything queued before it is done. Each Record
+// of an event makes a new one, so that waits for an earlier one are unaffected and the race
+// detector sees the edge of that record alone.
 type record struct {
 	done atomic.Bool
-	at   time.Duration // on the device's clock; valid when done
-	idle time.Duration // of the stream's, up to then; valid when done
-	late *Device       // the dry device that completes it; nil: it is not of one
-	on   uint64        // the stream's ID; valid when done, and 0 for what is no event's
+	at   time.Duration // by the device's clock; valid when done
+	idle time.Duration // the stream's idle time until then; valid when done
+	late *Device       // the dry device that completes it, or nil
+	on   uint64        // the stream's ID, or 0 for a record without an event; valid when done
 
 	mu   sync.Mutex
-	wake chan struct{} // made by the first that waits
+	wake chan struct{} // made by the first waiter
 
-	// Of Synchronize: it is complete when as many operations of the queue are done, and the next one is of fewer.
 	after int64
 	next  *record
 }
 
-// release lets what follows acquire see what came before.
+// release lets those that acquire see everything before it.
 //
 //go:norace
 func (r *record) release() { race.ReleaseMerge(unsafe.Pointer(r)) }
@@ -48,7 +47,7 @@ func (r *record) complete(at time.Duration) {
 	race.Enable()
 }
 
-// query reports whether r is complete, and acquires it if so.
+// query reports whether r is complete. If so it acquires.
 //
 //go:norace
 func (r *record) query() bool {
@@ -61,7 +60,7 @@ func (r *record) query() bool {
 	return done
 }
 
-// wait waits until r is complete, and acquires it, or until cancel is closed. A nil cancel never is.
+// wait waits until r is complete, and acquires, or until cancel is closed. A nil cancel never is.
 //
 //go:norace
 func (r *record) wait(cancel <-chan struct{}) bool {

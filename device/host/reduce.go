@@ -7,11 +7,13 @@ import (
 	"github.com/cistern-ml/cistern/internal/bfloat16"
 )
 
-// reduceBlock is the number of elements that are reduced at a time: their sums stay in the cache.
+// reduceBlock is the number of elements that are reduced at a time, so that their sums stay in the
+// cache.
 const reduceBlock = 1024
 
-// reduce puts the reduction of srcs, which are equally long, to each of dsts. Elements are added in the order of srcs, so that the result is the same whoever
-// works it out. A dst may be one of srcs.
+// reduce writes the reduction of srcs, which have equal lengths, to each of dsts. Elements are
+// added in the order of srcs, so the result does not depend on the rank that computes it. A dst may
+// be one of srcs.
 func reduce(t device.DataType, op device.ReduceOp, dsts, srcs [][]byte) {
 	switch t {
 	case device.Float32:
@@ -33,7 +35,7 @@ type number interface {
 	float32 | float64 | int32 | int64
 }
 
-// reduceIn reduces elements of type E in type A.
+// reduceIn reduces elements of type E with sums of type A.
 func reduceIn[E any, A number](op device.ReduceOp, dsts, srcs [][]byte, widen func(E) A, narrow func(A) E) {
 	var sums [reduceBlock]A
 	n := len(elements[E](srcs[0]))
@@ -74,7 +76,7 @@ func reduceIn[E any, A number](op device.ReduceOp, dsts, srcs [][]byte, widen fu
 	}
 }
 
-// elements are the bytes of b as elements. Their address was checked.
+// elements returns b as elements. The caller has checked its alignment.
 func elements[E any](b []byte) []E {
 	var e E
 	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(e)))

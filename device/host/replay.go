@@ -9,34 +9,36 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// replays queues a graph's program. A replay is one operation for each lane: of the first lane on the stream that it is for, of the
-// others on streams of the graph's own, its branches. The lanes of a replay are ordered by its own records alone, one for each that was
-// captured. So the race detector sees of each operation what it saw at first: the call that queued it, its stream, and the
-// events that were waited for.
+// replays queues a graph's program. A replay is one operation for each lane: the first lane runs on
+// the stream of the Replay, the others on the graph's own streams, its branches. The lanes of a
+// replay are ordered only by the replay's own records, one for each captured record. So the race
+// detector sees the same edges as in the capture: from the call that queued an operation, from its
+// stream, and from the events that were waited for.
 //
-// mu keeps the lanes of two replays in the same order on all branches; it is hidden.
+// mu keeps the lanes of two replays in the same order on all branches. It is hidden from the race
+// detector.
 type replays struct {
 	mu       sync.Mutex
 	program  *program
 	branches []*stream
 	last     *run
-	on       *stream // of the last
+	on       *stream // the last run's stream
 	closed   bool
 }
 
 // run is one replay.
 type run struct {
-	before    *record     // of the replay before, if that was on another stream; the first lane's
+	before    *record     // for the first lane: the end of a previous replay on another stream
 	records   []record    // by the indices of the marks
-	end       record      // everything is done
-	abandoned atomic.Bool // a lane could not be queued: none does anything
+	end       record      // complete when everything is done
+	abandoned atomic.Bool // a lane could not be queued, so no lane does anything
 }
 
-// progress is of a queued lane.
+// progress is the state of a queued lane.
 type progress struct {
 	run  *run
 	lane *lane
-	at   *op // what comes next
+	at   *op // the next operation
 }
 
 //go:norace
@@ -53,9 +55,11 @@ func (g *replays) unlock() {
 	race.Enable()
 }
 
-// queue queues a replay on s. It reports whether the graph is open, and whether the streams were, and returns who is to be told then.
+// queue queues a replay on s. open reports whether the graph is open, and queued whether the
+// streams were. If both hold it returns the functions to notify.
 //
-// The branches get their lanes first: they begin with a wait for the first one, so that nothing has run if a stream is closed.
+// The branches get their lanes first. Each begins with a wait for the first lane, so nothing has
+// run if a stream turns out to be closed.
 //
 //go:norace
 func (g *replays) queue(s *stream) (told *notice, open, queued bool) {
@@ -92,7 +96,7 @@ func (g *replays) queue(s *stream) (told *notice, open, queued bool) {
 	return told, true, queued
 }
 
-// abandon ends a run of which these lanes were not queued.
+// abandon ends a run whose given lanes were not queued.
 //
 //go:norace
 func (r *run) abandon(lanes []*lane) {
@@ -104,7 +108,7 @@ func (r *run) abandon(lanes []*lane) {
 	}
 }
 
-// finish completes the records of a lane from one operation on, and the end of the run, if that is the first lane's.
+// finish completes the records of a lane from one operation on, and after the first lane the run.
 //
 //go:norace
 func (r *run) finish(l *lane, from *op) {
@@ -123,22 +127,22 @@ func (r *run) finish(l *lane, from *op) {
 //go:norace
 func (r *run) record(o *op) *record { return &r.records[o.captured.mark.index] }
 
-// replay runs a lane, on the stream's worker.
+// replay runs a lane on the stream's worker.
 //
 //go:norace
 func (p *progress) replay(s *stream, o *op) {
 	if before := p.run.before; before != nil && p.lane.index == 0 {
 		s.await(before)
-		p.run.before = nil // which has one before it, and so on
+		p.run.before = nil // it would keep all earlier replays alive
 	}
 	for p.at = p.lane.first; p.at != nil; {
 		c := p.at
-		p.at = c.next.Load() // a kernel may end the goroutine
+		p.at = c.next.Load() // before the step, because a kernel may end the goroutine
 		p.run.step(s, o, c)
 	}
 }
 
-// step runs one captured operation for o, which is that of the lane.
+// step runs the captured operation c for o, the lane's operation.
 //
 //go:norace
 func (r *run) step(s *stream, o, c *op) {
@@ -162,8 +166,8 @@ func (r *run) step(s *stream, o, c *op) {
 	c.uses.release()
 }
 
-// swap puts next in the place of the program, if it is made alike, once what was queued is done. It returns the one of them that is
-// not the graph's then, and how they differ.
+// swap replaces the program by next, if the two have the same structure, after the pending replays.
+// It returns the program that the graph does not use then, and the first difference.
 //
 //go:norace
 func (g *replays) swap(next *program) (open bool, differs string, rest *program) {
@@ -188,7 +192,7 @@ func (g *replays) swap(next *program) (open bool, differs string, rest *program)
 	return true, differs, rest
 }
 
-// work is the number of operations.
+// work returns the number of operations.
 //
 //go:norace
 func (g *replays) work() int {
@@ -198,7 +202,7 @@ func (g *replays) work() int {
 	return n
 }
 
-// close waits for what was queued, and ends the branches. It returns the program if it was the first.
+// close waits for the pending replays and ends the branches. The first close returns the program.
 //
 //go:norace
 func (g *replays) close() *program {
@@ -214,12 +218,13 @@ func (g *replays) close() *program {
 		last.end.wait(nil)
 	}
 	for _, b := range g.branches {
-		_ = b.Close() // the device's sticky error is not the graph's
+		// The device's sticky error is not the graph's.
+		_ = b.Close()
 	}
 	return p
 }
 
-// share returns what the graph runs now, retained for the caller, or nil if the graph is closed.
+// share returns the present program, retained for the caller, or nil if the graph is closed.
 //
 //go:norace
 func (g *replays) share(t *table) *program {

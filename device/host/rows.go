@@ -1,16 +1,16 @@
 package host
 
-// rows are what a strided copy touches of its source and its destination, in bytes.
+// rows describes the bytes that a strided copy accesses in its source and its destination.
 type rows struct{ width, height, toPitch, fromPitch int64 }
 
-// sides are the destination and the source of a copy of one range.
+// sides returns the destination and the source of a copy of one range.
 //
 //go:norace
 func (u *uses) sides() (to, from []byte) {
 	for ; u != nil; u = u.more {
 		for i := 0; i < u.n; i++ {
 			switch x := &u.item[i]; {
-			case x.bytes == nil: // a further mapping of the use before
+			case x.bytes == nil: // a further mapping of the previous use
 			case x.write:
 				to = x.bytes
 			default:
@@ -21,8 +21,8 @@ func (u *uses) sides() (to, from []byte) {
 	return to, from
 }
 
-// copy copies row by row, which is also what the race detector is told: the runtime declares what the builtin copy
-// touches, here too.
+// copy copies row by row. That also declares the rows to the race detector, because the runtime
+// declares the memory of the builtin copy, even here.
 //
 //go:norace
 func (r *rows) copy(u *uses) {

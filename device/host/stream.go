@@ -15,22 +15,24 @@ type stream struct {
 	id        uint64
 	priority  int
 	dev       *Device
-	launching backend.Launching // nil: nobody looks
-	_         [64]byte          // both sides read what is above, for each operation, and write what is below
-	queue     queue
-	running   *op // of the worker
-	kernels   kernels
+	launching backend.Launching // nil if there are no hooks
+	// Separates the fields above, which both sides read for each operation, from those below, which
+	// they write.
+	_       [64]byte
+	queue   queue
+	running *op // the worker's operation
+	kernels kernels
 
 	member membership
 
 	next, prev *stream // in the device's list
 }
 
-// NewStream makes a stream. The priority is remembered, and nothing else: goroutines have none.
+// NewStream makes a stream. The priority is only stored, because goroutines have none.
 func (d *Device) NewStream(opts device.StreamOptions) (device.Stream, error) {
 	s, err := d.newStream(opts)
 	if err != nil {
-		return nil, err // not s: a nil *stream in the interface would not be nil
+		return nil, err // not s, because a nil *stream in the interface would not be nil
 	}
 	d.opened.Add(opened.Stream, unsafe.Pointer(s))
 	return s, nil
@@ -52,7 +54,7 @@ func (s *stream) ID() uint64            { return s.id }
 func (s *stream) Device() device.Device { return s.dev.front }
 func (s *stream) Priority() int         { return s.priority }
 
-// open is the error of every call on a closed stream.
+// open returns the error of calls on a closed stream, or nil.
 func (s *stream) open(op string) error {
 	if err := s.dev.open(op); err != nil {
 		return err
@@ -63,7 +65,7 @@ func (s *stream) open(op string) error {
 	return nil
 }
 
-// usable is the error of every call that queues.
+// usable returns the error that calls return instead of queuing, or nil.
 func (s *stream) usable(op string) error {
 	if err := s.open(op); err != nil {
 		return err
@@ -71,7 +73,7 @@ func (s *stream) usable(op string) error {
 	return s.dev.stuckError()
 }
 
-// push queues o, which must not be touched after, or captures it.
+// push queues o or captures it. The caller must not use o after push.
 func (s *stream) push(op string, o *op) error {
 	if c := o.uses.capture; c != nil {
 		if !c.add(s, o) {

@@ -50,7 +50,7 @@ func (l *streams) remove(s *stream) {
 	race.Enable()
 }
 
-// list returns the open streams; end also lets none be added any more.
+// list returns the open streams. If end is set, no stream can be added any more.
 //
 //go:norace
 func (l *streams) list(end bool) []*stream {

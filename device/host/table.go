@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// kind says what a segment is.
+// kind is the origin of a segment.
 type kind uint8
 
 const (
@@ -22,7 +22,7 @@ const (
 //go:norace
 func (k kind) onHost() bool { return k >= pinned }
 
-// ledger is the kind's name in the device's ledger of open handles.
+// ledger returns the kind's name in the device's ledger of open handles.
 //
 //go:norace
 func (k kind) ledger() opened.Kind {
@@ -40,21 +40,22 @@ func (k kind) ledger() opened.Kind {
 
 // segment is memory that operations may name.
 type segment struct {
-	base     uintptr // of data, as operations name it
+	base     uintptr // the address of data as operations name it
 	data     []byte
 	kind     kind
-	home     *reservation // of mapped
-	table    *table       // that it is in
-	dying    bool         // waits for its last operation; no other may name it
-	named    int64        // times that operations have named it; under the table's lock
-	captured int64        // of these, by operations of graphs, which keep it
-	_        [64]byte     // those who queue write what is above, and streams what is below
+	home     *reservation // of mapped segments
+	table    *table       // the table that contains it
+	dying    bool         // a Free waits for its last operation; no new operation may name it
+	named    int64        // number of uses by operations so far; guarded by the table's lock
+	captured int64        // those of captured operations, which keep it
+	// Separates the fields above, which callers write, from those below, which streams write.
+	_ [64]byte
 
-	dropped atomic.Int64 // how many of these are over
-	await   atomic.Bool  // someone waits for all of them
+	dropped atomic.Int64 // number of these uses that have ended
+	await   atomic.Bool  // a caller waits until all of them have ended
 
-	// Of mapped, in race builds: their addresses carry the edges to the operations from those that used the addresses
-	// before, and from the operations.
+	// Of mapped segments in race builds. Their addresses carry the edges from earlier users of the
+	// addresses to the operations, and from the operations to later users.
 	before, after byte
 }
 
@@ -70,43 +71,48 @@ func (t *table) newSegment(k kind, data []byte) *segment {
 	return s
 }
 
-// uses is how many queued operations name s. The caller holds the table's lock.
+// uses returns the number of queued operations that name s. The caller holds the table's lock.
 //
 //go:norace
 func (s *segment) uses() int64 { return s.named - s.dropped.Load() }
 
-// reservation is address space of [Device.Reserve]. Fresh pages that nobody touches cost nothing.
+// reservation is address space of [Device.Reserve]. Fresh pages cost nothing until they are
+// accessed.
 type reservation struct {
 	base   uintptr
 	data   []byte
 	mapped int64
 	next   *reservation
-	past   byte // its address carries the edges from what was unmapped, in race builds
+	// Its address carries the edges from unmapped memory, in race builds.
+	past byte
 }
 
 //go:norace
 func (r *reservation) end() uintptr { return r.base + uintptr(len(r.data)) }
 
-// table has all memory of a device, and counts it. Its lock is hidden from the race detector, as the
-// queues' are: naming memory orders nothing. It is held for look-ups and insertions only.
+// table holds all memory of a device and accounts for it. Its lock is hidden from the race
+// detector, like those of the queues, because naming memory must not order anything. It is held
+// only for look-ups and insertions.
 type table struct {
 	mu   sync.Mutex
-	idle sync.Cond // a segment that someone waits for has a use less
+	idle sync.Cond // a segment that a caller waits for has lost a use
 
 	segs []*segment // sorted by base; the first n
 	n    int
 
 	reservations *reservation
 
-	next                  uintptr // where the next memory of a dry device is; 0: it is not dry
-	apart                 uintptr // how far the device's addresses are from the process's: 0, or see hidden.go
-	capacity, used        int64   // of device memory
-	reservable, reserved  int64   // of address space
-	pinnable, pinnedBytes int64   // of AllocPinned
-	piece                 int64   // the most of one call: more than the machine's RAM would end the process
-	closed                bool
-	another               *table // in the list of portable
-	opened                *opened.Ledger
+	next uintptr // address of the next memory of a dry device, or 0
+	// Difference between the device's addresses and the process's, or 0; see hidden.go.
+	apart                 uintptr
+	capacity, used        int64 // of device memory
+	reservable, reserved  int64 // of address space
+	pinnable, pinnedBytes int64 // of AllocPinned
+	// The most that one call may allocate: more than the machine's RAM would end the process.
+	piece   int64
+	closed  bool
+	another *table // next in the list of portable
+	opened  *opened.Ledger
 }
 
 //go:norace
@@ -121,7 +127,7 @@ func (t *table) unlock() {
 	race.Enable()
 }
 
-// above is the index of the first segment that ends above addr. The caller holds the lock.
+// above returns the index of the first segment that ends above addr. The caller holds the lock.
 //
 //go:norace
 func (t *table) above(addr uintptr) int {
@@ -136,7 +142,7 @@ func (t *table) above(addr uintptr) int {
 	return lo
 }
 
-// insert adds s, unless it overlaps another segment or the table is closed.
+// insert adds s. It returns false if s overlaps another segment or the table is closed.
 //
 //go:norace
 func (t *table) insert(s *segment) bool {
@@ -161,7 +167,7 @@ func (t *table) insert(s *segment) bool {
 	return true
 }
 
-// remove takes out the n segments from index at on.
+// remove removes n segments from index at on.
 //
 //go:norace
 func (t *table) remove(at, n int) {
@@ -175,11 +181,12 @@ func (t *table) remove(at, n int) {
 	t.n -= n
 }
 
-// quiet waits until no queued operation names s, which is dying. The lock is given up meanwhile.
+// quiet waits until no queued operation names s, which is dying. It releases the lock meanwhile.
 //
 //go:norace
 func (t *table) quiet(s *segment) {
-	s.await.Swap(true) // in race builds a Store may come after the load of what was dropped
+	// Swap, because in race builds a Store may come after the load of dropped.
+	s.await.Swap(true)
 	for s.uses() > 0 {
 		t.idle.Wait()
 	}

@@ -13,10 +13,10 @@ func (c *communicator) failure(op string, ranks []int, class error, format strin
 	return &device.CollectiveError{Op: op, Device: c.dev.Name(), Rank: c.rank, Size: c.size, Ranks: ranks, Detail: fmt.Sprintf(format, args...), Err: class}
 }
 
-// troubled is the error of what enter has found.
+// troubled returns the error for the trouble that enter has found.
 func (c *communicator) troubled(p *post, tr trouble) *device.CollectiveError {
 	if tr.other != nil {
-		race.Acquire(unsafe.Pointer(&tr.other.begun)) // to look at it
+		race.Acquire(unsafe.Pointer(&tr.other.begun)) // to read it
 	}
 	switch tr.kind {
 	case disordered:
@@ -33,7 +33,7 @@ func (c *communicator) troubled(p *post, tr trouble) *device.CollectiveError {
 	}
 }
 
-// timedOut is the error of p, which has waited too long for who.
+// timedOut returns the error of p, which has waited too long for the ranks who.
 func (c *communicator) timedOut(p *post, who []int) *device.CollectiveError {
 	return c.failure(matching.Name(p.calls), who, device.ErrTimeout, "rank %d has waited for %v in %s; %s missing", c.rank, c.timeout, matching.Describe(p.calls, p.numbers), matching.RanksAre(who))
 }

@@ -4,14 +4,15 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// granularity is the unit of reservations and mappings: that of NVIDIA GPUs.
+// granularity is the unit of reservations and mappings, the same as on NVIDIA GPUs.
 const granularity = 2 << 20
 
-// Granularity is 2 MiB.
+// Granularity returns 2 MiB.
 func (d *Device) Granularity() int64 { return granularity }
 
-// Reserve reserves address space: Go memory, of which fresh pages cost nothing until they are touched. Where the Go
-// heap has used the pages before, it clears them first. All reservations together are at most 9/8 of the capacity.
+// Reserve reserves address space in Go memory, where fresh pages cost nothing until they are
+// accessed. If the Go heap has used the pages before, it clears them first. All reservations
+// together are at most 9/8 of the capacity.
 func (d *Device) Reserve(bytes int64) (device.Ptr, error) {
 	if err := d.usable("Reserve"); err != nil {
 		return 0, err
@@ -30,7 +31,7 @@ func (d *Device) Reserve(bytes int64) (device.Ptr, error) {
 	return device.Ptr(r.base), nil
 }
 
-// Unreserve gives a reservation back. Nothing may be mapped in it.
+// Unreserve frees a reservation. Nothing may be mapped in it.
 func (d *Device) Unreserve(p device.Ptr) error {
 	if err := d.usable("Unreserve"); err != nil {
 		return err
@@ -72,7 +73,7 @@ func (d *Device) Map(p device.Ptr, bytes int64) error {
 	return d.refuse("Map", self.Invalid("Map", bytes, "part of the range of %d bytes is mapped already", bytes))
 }
 
-// Unmap takes the memory out of whole mappings, after waiting for the queued operations that name it.
+// Unmap unmaps whole mappings, after waiting for the queued operations that name them.
 func (d *Device) Unmap(p device.Ptr, bytes int64) error {
 	if err := d.usable("Unmap"); err != nil {
 		return err

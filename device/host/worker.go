@@ -5,8 +5,9 @@ import (
 	"unsafe"
 )
 
-// work is the stream's goroutine. The functions of this file are go:norace also to keep the detector's
-// history of the goroutine short: it forgets accesses that are too many events ago.
+// work is the stream's goroutine. The functions of this file are go:norace also to keep the
+// detector's history of the goroutine short, because the detector forgets accesses that are too
+// many events ago.
 //
 //go:norace
 func (s *stream) work() {
@@ -36,7 +37,7 @@ func (s *stream) finish(o *op) {
 	s.queue.finish()
 }
 
-// restart starts another goroutine in place of one that a kernel ended with runtime.Goexit.
+// restart starts a new goroutine if a kernel has ended this one with runtime.Goexit.
 //
 //go:norace
 func (s *stream) restart() {
@@ -71,7 +72,7 @@ func (s *stream) run(o *op) {
 	o.perform(s, o)
 }
 
-// perform does what w says: o, which is taken from the queue, or an operation of the graph of which o is a lane.
+// perform runs w, which is o itself, from the queue, or an operation of the graph's lane o.
 //
 //go:norace
 func (o *op) perform(s *stream, w *op) {
@@ -88,18 +89,18 @@ func (o *op) perform(s *stream, w *op) {
 	case opMemset:
 		w.uses.set(w.value)
 	case opLaunch:
-		if o != w { // other lanes may run w too
+		if o != w { // because other lanes may run w, too
 			o.kernel, o.name, o.ended = w.kernel, w.name, false
 		}
 		s.launch(o)
 	}
-	// Afterwards, so that what the detector keeps of the memory is this, and not what the kernel touched.
+	// Last, so that the detector remembers these accesses instead of the kernel's.
 	if w.rows == nil {
 		w.uses.declare()
 	}
 }
 
-// await waits for a record, mostly of another stream, which is no work.
+// await waits for a record, usually of another stream. The wait counts as idle time.
 //
 //go:norace
 func (s *stream) await(r *record) {
@@ -111,7 +112,7 @@ func (s *stream) await(r *record) {
 	s.queue.slept += time.Since(began)
 }
 
-// copy copies from each use that is read to the written one after it.
+// copy copies from each use that is read to the written use after it.
 //
 //go:norace
 func (u *uses) copy() {
@@ -119,7 +120,7 @@ func (u *uses) copy() {
 	for ; u != nil; u = u.more {
 		for i := 0; i < u.n; i++ {
 			switch x := &u.item[i]; {
-			case x.bytes == nil: // a further mapping of the use before
+			case x.bytes == nil: // a further mapping of the previous use
 			case x.write:
 				copy(x.bytes, src)
 			default:
@@ -129,8 +130,8 @@ func (u *uses) copy() {
 	}
 }
 
-// set sets every byte of the use to v, by words: a loop over a copy of what is set already would be a call
-// that the race detector remembers for each doubling.
+// set sets every byte of the use to v, word by word. Copying the part that is set already would be
+// a call that the race detector remembers, for each doubling.
 //
 //go:norace
 func (u *uses) set(v byte) {

@@ -10,13 +10,17 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// world is what the ranks of a communicator share: what each of them is in, and what has ended them all.
+// world is what the ranks of a communicator share: what each of them is in, and what has ended them
+// all.
 //
-// An operation comes here when its stream runs it, as a post: one call or a group's. It is matched with other ranks' posts, call by call; once all of its calls
-// are, its rank does its share of the work on its own stream, which touches other ranks' memory; then it waits until all who touch its memory have done theirs.
+// An operation comes here when its stream runs it, as a post: one call or a group's. It is matched
+// with other ranks' posts, call by call; once all of its calls are, its rank does its share of the
+// work on its own stream, which touches other ranks' memory; then it waits until all who touch its
+// memory have done theirs.
 //
-// The lock is hidden from the race detector. The edges are those of the posts: from the begin of each to the work of those who read its memory, and from the end
-// of that to the posts whose memory it touched. So ranks are ordered as far as the operation orders them, and no further.
+// The lock is hidden from the race detector. The edges are those of the posts: from the begin of
+// each to the work of those who read its memory, and from the end of that to the posts whose memory
+// it touched. So ranks are ordered as far as the operation orders them, and no further.
 type world struct {
 	mu      sync.Mutex
 	idle    sync.Cond // working became 0
@@ -97,7 +101,8 @@ const (
 	deserted            // a rank that it waits for has left
 )
 
-// trouble is what enter has found: between call of the post and callOf of another one, which rank is in.
+// trouble is what enter has found: between call of the post and callOf of another one, which rank
+// is in.
 type trouble struct {
 	kind         troubles
 	call, callOf int
@@ -222,8 +227,8 @@ func (w *world) waits(q *post, r int) bool {
 	return false
 }
 
-// waiting looks whether q, which is in an operation that is not matched, can ever be: not if who it waits for has left, or waits for start by way
-// of others.
+// waiting looks whether q, which is in an operation that is not matched, can ever be: not if who it
+// waits for has left, or waits for start by way of others.
 //
 //go:norace
 func (w *world) waiting(q *post, start int) trouble {
@@ -251,7 +256,8 @@ func (w *world) waiting(q *post, start int) trouble {
 	return trouble{}
 }
 
-// missing fills who with the ranks that p waits for, itself or by way of others, and that are in nothing. It returns how many.
+// missing fills who with the ranks that p waits for, itself or by way of others, and that are in
+// nothing. It returns how many.
 //
 //go:norace
 func (w *world) missing(p *post, who []int) int {
@@ -313,7 +319,8 @@ func (w *world) worked(p *post) {
 	w.unlock()
 }
 
-// leave says that p's rank is in nothing any more. After a failure it waits until nobody touches p's memory.
+// leave says that p's rank is in nothing any more. After a failure it waits until nobody touches
+// p's memory.
 //
 //go:norace
 func (w *world) leave(p *post) {
