@@ -10,35 +10,35 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// world is what the ranks of a communicator share: what each of them is in, and what has ended them
-// all.
+// world is the shared state of a communicator's ranks: the operation that each rank is in, and the
+// failure that has ended them all.
 //
-// An operation comes here when its stream runs it, as a post: one call or a group's. It is matched
-// with other ranks' posts, call by call; once all of its calls are, its rank does its share of the
-// work on its own stream, which touches other ranks' memory; then it waits until all who touch its
-// memory have done theirs.
+// A stream that runs an operation enters it as a post: one call or a group of calls. It is matched
+// with the other ranks' posts, call by call. Once all of its calls are matched, the rank does its
+// share of the work on its own stream, which accesses other ranks' memory. Then it waits until all
+// ranks that access its memory have done theirs.
 //
-// The lock is hidden from the race detector. The edges are those of the posts: from the begin of
-// each to the work of those who read its memory, and from the end of that to the posts whose memory
-// it touched. So ranks are ordered as far as the operation orders them, and no further.
+// The lock is hidden from the race detector. The edges are those of the posts: from the begin of a
+// post to the work of the ranks that read its memory, and from the end of that work to the posts
+// whose memory it accessed. So ranks are ordered only as far as the operation orders them.
 type world struct {
 	mu      sync.Mutex
 	idle    sync.Cond // working became 0
 	ranks   []member
-	working int // ranks that touch others' memory now; none begins after a failure
+	working int // number of ranks that access others' memory; after a failure none begins
 	at      []int
 	seen    []bool
 
 	failed atomic.Pointer[device.CollectiveError]
-	over   chan struct{} // closed after failed was set
+	over   chan struct{} // closed after failed is set
 }
 
-// member is a rank.
+// member is the state of one rank.
 type member struct {
-	post           *post // that it is in; nil: none
+	post           *post // the post that the rank is in, or nil
 	left           bool  // aborted or closed
-	ticket         int64 // of the last post
-	collectives    int64 // that it has begun
+	ticket         int64 // the last post's
+	collectives    int64 // number of collectives begun
 	sent, received []int64
 }
 
@@ -76,7 +76,7 @@ func (w *world) fail(err *device.CollectiveError) {
 	w.unlock()
 }
 
-// failure is what has ended the world, or nil.
+// failure returns the error that has ended the world, or nil.
 //
 //go:norace
 func (w *world) failure() *device.CollectiveError {
@@ -89,19 +89,19 @@ func (w *world) failure() *device.CollectiveError {
 	return err
 }
 
-// troubles are what is wrong with a post.
+// troubles is the class of what is wrong with a post.
 type troubles uint8
 
 const (
 	noTrouble  troubles = iota
-	disordered          // it ran before one that was queued before it
+	disordered          // it ran before an operation that was queued earlier
 	gone                // its rank has left
-	differs             // another rank's call of the same number is another one
+	differs             // another rank's call of the same number differs
 	circle              // ranks wait for each other in calls that don't match
-	deserted            // a rank that it waits for has left
+	deserted            // a rank for which it waits has left
 )
 
-// trouble is what enter has found: between call of the post and callOf of another one, which rank
+// trouble is a finding of enter: between call of the post and callOf of the post other, which rank
 // is in.
 type trouble struct {
 	kind         troubles
@@ -110,7 +110,7 @@ type trouble struct {
 	other        *post
 }
 
-// enter makes p what its rank is in, and matches it.
+// enter makes p its rank's post, and matches it.
 //
 //go:norace
 func (w *world) enter(p *post, ticket int64) trouble {
@@ -161,7 +161,7 @@ func (w *world) enterLocked(p *post, ticket int64) trouble {
 	return w.waiting(p, p.rank)
 }
 
-// match looks for the other sides of call i of p.
+// match looks for the counterparts of call i of p.
 //
 //go:norace
 func (w *world) match(p *post, i int) trouble {
@@ -204,7 +204,7 @@ func (w *world) match(p *post, i int) trouble {
 	return trouble{}
 }
 
-// find is the index in q of the other side of call i of p, or -1.
+// find returns the index in q of the counterpart of call i of p, or -1.
 //
 //go:norace
 func (w *world) find(q, p *post, i int) int {
@@ -227,8 +227,8 @@ func (w *world) waits(q *post, r int) bool {
 	return false
 }
 
-// waiting looks whether q, which is in an operation that is not matched, can ever be: not if who it
-// waits for has left, or waits for start by way of others.
+// waiting checks whether the unmatched post q can still be matched. It can't if a rank for which it
+// waits has left, or waits for start, directly or through other ranks.
 //
 //go:norace
 func (w *world) waiting(q *post, start int) trouble {
@@ -241,7 +241,8 @@ func (w *world) waiting(q *post, start int) trouble {
 		}
 		next := w.ranks[r].post
 		if next == nil || next.open == 0 {
-			continue // it will come, or be done and come
+			// The rank will come, or complete its present post and then come.
+			continue
 		}
 		if r == start {
 			return trouble{kind: circle, rank: q.rank, other: q}
@@ -256,8 +257,8 @@ func (w *world) waiting(q *post, start int) trouble {
 	return trouble{}
 }
 
-// missing fills who with the ranks that p waits for, itself or by way of others, and that are in
-// nothing. It returns how many.
+// missing fills who with the idle ranks for which p waits, directly or through other ranks. It
+// returns their number.
 //
 //go:norace
 func (w *world) missing(p *post, who []int) int {
@@ -287,7 +288,7 @@ func (w *world) absent(q *post, who []int, n int) int {
 	return n
 }
 
-// begin reports whether p may begin its work: not after a failure.
+// begin reports whether a rank may begin its work, and counts it. After a failure it may not.
 //
 //go:norace
 func (w *world) begin() bool {
@@ -300,7 +301,7 @@ func (w *world) begin() bool {
 	return ok
 }
 
-// worked says that the work of p is done.
+// worked marks the work of p as done.
 //
 //go:norace
 func (w *world) worked(p *post) {
@@ -319,8 +320,8 @@ func (w *world) worked(p *post) {
 	w.unlock()
 }
 
-// leave says that p's rank is in nothing any more. After a failure it waits until nobody touches
-// p's memory.
+// leave clears the post of p's rank. After a failure it first waits until no rank accesses p's
+// memory.
 //
 //go:norace
 func (w *world) leave(p *post) {
@@ -332,7 +333,7 @@ func (w *world) leave(p *post) {
 	w.unlock()
 }
 
-// part says that rank has left. It returns another one that waits for it, or -1.
+// part marks rank as left. It returns another rank that waits for it, or -1.
 //
 //go:norace
 func (w *world) part(rank int) (waiting int) {
