@@ -6,7 +6,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// below is what the front of a dry device passes on. It leaves out what depends on time.
+// below is the interface that front forwards. It leaves out everything that depends on time.
 type below interface {
 	device.Device
 	device.VirtualMemory
@@ -24,19 +24,19 @@ func (d *front) Name() string                  { return d.name }
 func (d *front) Properties() device.Properties { return d.props }
 func (d *front) String() string                { return d.name }
 
-// Alloc passes on the call. A device that is full is this one.
+// Alloc forwards the call, and puts this device's name in the error.
 func (d *front) Alloc(bytes int64) (device.Ptr, error) {
 	p, err := d.below.Alloc(bytes)
 	return p, d.named(err)
 }
 
-// AllocPinned passes on the call, as Alloc.
+// AllocPinned forwards the call, as Alloc does.
 func (d *front) AllocPinned(bytes int64) ([]byte, error) {
 	b, err := d.below.AllocPinned(bytes)
 	return b, d.named(err)
 }
 
-// Map passes on the call, as Alloc.
+// Map forwards the call, as Alloc does.
 func (d *front) Map(p device.Ptr, bytes int64) error { return d.named(d.below.Map(p, bytes)) }
 
 func (d *front) named(err error) error {
@@ -57,7 +57,8 @@ func newVisible(under device.Device) *visible {
 	return &visible{front{under.(below), "dry:host", props}}
 }
 
-// Bytes returns a slice at the address, where the process has no memory: an access ends it.
+// Bytes returns a slice at the address, where the process has no memory: an access crashes the
+// process.
 func (d *visible) Bytes(p device.Ptr, bytes int64) ([]byte, error) {
 	return d.below.(device.HostVisible).Bytes(p, bytes)
 }

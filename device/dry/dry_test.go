@@ -354,7 +354,7 @@ func TestOpenRefuses(t *testing.T) {
 		"dry:cuda?gpu=T4&gpu=L4":                "2 times",
 		"dry:cuda?capability=6.1":               "7.0",
 		"dry:cuda?capability=9":                 "9.0",
-		"dry:cuda?cublas=/lib":                  "or none",
+		"dry:cuda?cublas=/lib":                  "the only value is none",
 		"dry:cuda?capacity=0":                   "capacity=\"0\"",
 		"dry:host?capacity=9007199254740992000": "largest",
 	} {

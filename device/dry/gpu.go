@@ -7,15 +7,15 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// model is a kind of GPU.
+// model is a GPU model.
 type model struct {
 	name       string
 	memory     int64 // in MiB, as the driver reports it on most machines
-	capability int   // ten times the compute capability
-	bare       bool  // there is no library of matrix products
+	capability int   // compute capability times ten
+	bare       bool  // without a library of matrix products
 }
 
-// gpus is the table of GPUs by the option gpu.
+// gpus is the table of GPUs by the value of the option gpu.
 var gpus = map[string]model{
 	"A100":      {"NVIDIA A100-SXM4-80GB", 81050, 80, false},
 	"A100-40GB": {"NVIDIA A100-SXM4-40GB", 40339, 80, false},
@@ -38,10 +38,11 @@ func newGPU(under device.Device, m model) *gpu {
 		Alignment: 256, Peers: true, Dry: true}}, m}
 }
 
-// fatbin is what a fatbin begins with.
+// fatbin is the magic number of a fatbin.
 var fatbin = []byte("\x50\xed\x55\xba")
 
-// LoadModule refuses an image that was compiled for later GPUs, and fatbins, which do not show it.
+// LoadModule refuses an image that was compiled for later GPUs, and every fatbin, because a fatbin
+// does not show its target.
 func (d *gpu) LoadModule(image []byte) (device.Module, error) {
 	if bytes.HasPrefix(image, fatbin) {
 		return nil, &device.Error{Op: "LoadModule", Device: d.front.name, Bytes: int64(len(image)), Err: device.ErrUnsupported,
@@ -57,7 +58,7 @@ func (d *gpu) LoadModule(image []byte) (device.Module, error) {
 	return module{}, nil
 }
 
-// module has every kernel.
+// module pretends to have every kernel.
 type module struct{}
 
 func (module) Kernel(name string) (any, error) { return name, nil }
@@ -69,7 +70,7 @@ const (
 	otherWorkspace  = 4 << 20
 )
 
-// MatMulWorkspace is 32 MiB from Hopper on and 4 MiB before.
+// MatMulWorkspace returns 32 MiB from Hopper on and 4 MiB before.
 func (d *gpu) MatMulWorkspace() (int64, error) {
 	switch {
 	case d.bare:
@@ -83,7 +84,7 @@ func (d *gpu) MatMulWorkspace() (int64, error) {
 func (d *gpu) MatMulEpilogues() bool { return !d.bare }
 func (d *gpu) MatMulBFloat16() bool  { return !d.bare && d.capability >= 80 }
 
-// MatMul is a launch that does nothing.
+// MatMul queues a launch that does nothing.
 func (d *gpu) MatMul(s device.Stream, g *device.Gemm) error {
 	_, err := d.MatMulWorkspace()
 	switch {
@@ -92,7 +93,7 @@ func (d *gpu) MatMul(s device.Stream, g *device.Gemm) error {
 	case s == nil || s.Device() != device.Device(d):
 		return d.named(self.Invalid("MatMul", 0, "the stream is not one of this device"))
 	case g == nil || g.M < 0 || g.N < 0 || g.K < 0 || g.Batch < 0:
-		return d.named(self.Invalid("MatMul", 0, "there is no product, or one of its sizes is negative"))
+		return d.named(self.Invalid("MatMul", 0, "the product is nil, or one of its sizes is negative"))
 	}
 	return s.Launch(&device.Launch{Name: "matmul", Kernel: "matmul", Writes: []device.Range{g.Workspace}})
 }

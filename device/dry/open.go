@@ -11,7 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/cistern-ml/cistern/device"
-	_ "github.com/cistern-ml/cistern/device/host" // which a dry device is made of
+	_ "github.com/cistern-ml/cistern/device/host" // implements dry devices, too
 	"github.com/cistern-ml/cistern/device/internal/backend"
 	"github.com/cistern-ml/cistern/device/internal/dryhost"
 )
@@ -42,7 +42,8 @@ func (driver) Open(name string, options url.Values) (device.Device, error) {
 	return dryhost.New(cfg)
 }
 
-// addresses is more than the reservations of any program: a GPU does not run out of them either.
+// addresses exceeds the reservations of any program, because a GPU does not run out of addresses
+// either.
 const addresses = 1 << 53
 
 func parse(name string, options url.Values) (cfg dryhost.Config, gpu model, err error) {
@@ -76,7 +77,7 @@ func parse(name string, options url.Values) (cfg dryhost.Config, gpu model, err 
 	}
 	if text := options.Get("cublas"); options.Has("cublas") {
 		if text != "none" {
-			return cfg, gpu, self.Invalid("Open", 0, "cublas=%q; a dry GPU has the library, or none", text)
+			return cfg, gpu, self.Invalid("Open", 0, "cublas=%q; the only value is none, for a GPU without the library", text)
 		}
 		gpu.bare = true
 	}

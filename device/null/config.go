@@ -12,13 +12,13 @@ import (
 
 // Config configures a null device.
 type Config struct {
-	// Capacity is the device's memory in bytes, at most 1 EiB. 0 is 80 GiB.
+	// Capacity is the device's memory in bytes, at most 1 EiB. 0 means 80 GiB.
 	Capacity int64
-	// Base is the first address that the device hands out by itself, a multiple of 2 MiB. 0 is 1 TiB.
+	// Base is the first address that the device chooses, a multiple of 2 MiB. 0 means 1 TiB.
 	Base device.Ptr
 }
 
-// self makes the errors that every backend gives.
+// self makes the errors that all backends share.
 const self = backend.Self("null")
 
 const (
@@ -51,7 +51,7 @@ func (driver) Open(name string, options url.Values) (device.Device, error) {
 	}
 	d, err := New(cfg)
 	if err != nil {
-		return nil, err // not d: a nil *Device in the interface would not be nil
+		return nil, err // not d, because a nil *Device in the interface would not be nil
 	}
 	return d, nil
 }

@@ -5,17 +5,17 @@ import (
 	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
-// CopyH2D is accepted if src is pinned and dst live, and copies nothing.
+// CopyH2D requires that src is pinned and dst is live. It copies nothing.
 func (s *Stream) CopyH2D(dst device.Ptr, src []byte) error {
 	return s.data("CopyH2D", src, device.Range{Ptr: dst, Bytes: int64(len(src))})
 }
 
-// CopyD2H is accepted if dst is pinned and src live, and copies nothing.
+// CopyD2H requires that dst is pinned and src is live. It copies nothing.
 func (s *Stream) CopyD2H(dst []byte, src device.Ptr) error {
 	return s.data("CopyD2H", dst, device.Range{Ptr: src, Bytes: int64(len(dst))})
 }
 
-// CopyD2D is accepted if both ranges are live and don't overlap, and copies nothing.
+// CopyD2D requires that both ranges are live and don't overlap. It copies nothing.
 func (s *Stream) CopyD2D(dst, src device.Ptr, bytes int64) error {
 	if err := s.usable("CopyD2D"); err != nil {
 		return err
@@ -26,7 +26,7 @@ func (s *Stream) CopyD2D(dst, src device.Ptr, bytes int64) error {
 	return s.data("CopyD2D", nil, device.Range{Ptr: dst, Bytes: bytes}, device.Range{Ptr: src, Bytes: bytes})
 }
 
-// Copy2D is accepted if its ranges are live and pinned, and copies nothing.
+// Copy2D requires that device ranges are live and a host range is pinned. It copies nothing.
 func (s *Stream) Copy2D(c *device.Copy2D) error {
 	if err := s.usable("Copy2D"); err != nil {
 		return err
@@ -44,12 +44,12 @@ func (s *Stream) Copy2D(c *device.Copy2D) error {
 	return s.data("Copy2D", nil, device.Range{Ptr: c.Dst, Bytes: dst}, device.Range{Ptr: c.Src, Bytes: src})
 }
 
-// Memset is accepted if the range is live, and sets nothing.
+// Memset requires that the range is live. It sets nothing.
 func (s *Stream) Memset(dst device.Ptr, _ byte, bytes int64) error {
 	return s.data("Memset", nil, device.Range{Ptr: dst, Bytes: bytes})
 }
 
-// Launch is accepted if its ranges are live, and runs nothing: neither Func nor Kernel.
+// Launch requires that its ranges are live. It runs neither Func nor Kernel.
 func (s *Stream) Launch(l *device.Launch) error {
 	if s.launching != nil {
 		return s.launching.Launch(s, l, s.queueKernel)
@@ -108,8 +108,8 @@ func (s *Stream) data(name string, host []byte, ranges ...device.Range) error {
 	return nil
 }
 
-// name adds what r lies in to uses: an allocation, adjacent mappings of one reservation, or mapped host memory. mu is
-// held.
+// name adds the spans of r to uses: an allocation, adjacent mappings of one reservation, or mapped
+// host memory. The caller holds mu.
 func (d *Device) name(uses []*span, r device.Range) ([]*span, backend.Miss, bool) {
 	if r.Bytes == 0 {
 		return uses, backend.Miss{}, true
@@ -135,8 +135,8 @@ func (d *Device) name(uses []*span, r device.Range) ([]*span, backend.Miss, bool
 	return uses, miss, r.Bytes <= miss.Size-miss.Offset
 }
 
-// hostMemory is the registered memory, or the pinned memory of any device, that [p, p+bytes) lies in, or nil. Pinned
-// memory is held. mu is held.
+// hostMemory returns the registered memory of d, or the pinned memory of any device, that contains
+// [p, p+bytes), or nil. It adds a use to pinned memory. The caller holds mu.
 func (d *Device) hostMemory(p device.Ptr, bytes int64) *span {
 	if u := inside(d.host.spans, p, bytes); u != nil {
 		return u
@@ -154,7 +154,7 @@ func (d *Device) missedHost(p device.Ptr) backend.Miss {
 	return missed(portable.spans, p)
 }
 
-// missed says in which live range of list p is.
+// missed describes the live range of list that contains p.
 func missed(list []*span, p device.Ptr) backend.Miss {
 	if u := inside(list, p, 1); u != nil {
 		return backend.Miss{Live: true, Offset: int64(p - u.ptr), Size: u.bytes}
@@ -162,7 +162,7 @@ func missed(list []*span, p device.Ptr) backend.Miss {
 	return backend.Miss{}
 }
 
-// inside is the live range in list that [p, p+bytes) lies in, or nil.
+// inside returns the live range in list that contains [p, p+bytes), or nil.
 func inside(list []*span, p device.Ptr, bytes int64) *span {
 	if i := find(list, p); i < len(list) && list[i].holds(p, bytes) && !list[i].dying {
 		return list[i]

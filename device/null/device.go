@@ -21,18 +21,19 @@ type Device struct {
 	ended    atomic.Bool // Close has waited for everything
 	script   atomic.Pointer[Script]
 	closing  sync.Mutex     // held by Close
-	opened   *opened.Ledger // nil: not recorded
+	opened   *opened.Ledger // nil if open resources are not recorded
 
-	// mu guards what follows, and the queues of the streams. No script runs with it held.
+	// mu guards the fields below, and the queues of the streams. It is not held while a script
+	// runs.
 	mu        sync.Mutex
-	changed   chan struct{} // closed when anything has become complete; nil when nobody waits
-	used      int64         // of capacity
-	next      device.Ptr    // where the device puts what the script doesn't place
+	changed   chan struct{} // closed when an operation completes; nil without waiters
+	used      int64         // bytes in use, of capacity
+	next      device.Ptr    // next address, for memory that the script does not place
 	memory    table
 	host      table                // registered memory
-	forgotten bool                 // memory and host are empty for good, after Close
-	streams   map[*Stream]struct{} // those that something is queued on
-	waits     int                  // operations queued by Wait
+	forgotten bool                 // Close has dropped memory and host
+	streams   map[*Stream]struct{} // streams with queued operations
+	waits     int                  // number of operations queued by Wait
 	callbacks callbacks
 }
 
@@ -55,19 +56,19 @@ func New(cfg Config) (*Device, error) {
 	return d, nil
 }
 
-// Name is "null".
+// Name returns "null".
 func (d *Device) Name() string { return "null" }
 
-// ID is unique among the devices of this process.
+// ID returns a number that is unique among the devices of this process.
 func (d *Device) ID() uint64 { return d.id }
 
-// Properties has the device's capacity as TotalMemory.
+// Properties returns the device's properties; TotalMemory is its capacity.
 func (d *Device) Properties() device.Properties {
 	return device.Properties{Backend: "null", Model: "null (addresses without memory)", TotalMemory: d.capacity,
 		Alignment: alignment}
 }
 
-// usable is the error of every call on a closed device.
+// usable returns the error of calls on a closed device, or nil.
 func (d *Device) usable(op string) error {
 	if d.closed.Load() {
 		return self.Closed(op)
@@ -75,8 +76,8 @@ func (d *Device) usable(op string) error {
 	return nil
 }
 
-// refuse returns err, which says that the device does not have something, or that it is closed: then that is why, for a
-// call that began before.
+// refuse returns err, the error of a failed look-up. If the device has been closed since the call
+// began, it returns that error instead, because the close explains the failure.
 func (d *Device) refuse(op string, err error) error {
 	if closed := d.usable(op); closed != nil {
 		return closed
@@ -104,7 +105,7 @@ func (d *Device) Synchronize(ctx context.Context) error {
 	return nil
 }
 
-// busy lists the streams that something is queued on.
+// busy returns the streams with queued operations.
 func (d *Device) busy() []*Stream {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -115,8 +116,9 @@ func (d *Device) busy() []*Stream {
 	return list
 }
 
-// Close waits for all streams and callbacks, closes the streams, and forgets all memory. It returns an error that
-// says what was still allocated, mapped, reserved or pinned. Closing again returns nil.
+// Close waits for all streams and callbacks, closes the streams, and drops all memory. If memory
+// was still allocated, mapped, reserved or pinned, it returns an error that lists it. Closing again
+// returns nil.
 func (d *Device) Close() error {
 	d.closing.Lock()
 	defer d.closing.Unlock()
@@ -139,7 +141,8 @@ func (d *Device) Close() error {
 	return self.Left(&left)
 }
 
-// wait returns when done says so, which is asked with mu held, now and whenever something has become complete.
+// wait waits until done returns true. It calls done with mu held, at first and whenever an
+// operation completes.
 func (d *Device) wait(ctx context.Context, done func() bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -161,7 +164,7 @@ func (d *Device) wait(ctx context.Context, done func() bool) error {
 	return nil
 }
 
-// notify wakes those who wait. mu is held.
+// notify wakes all waiters. The caller holds mu.
 func (d *Device) notify() {
 	if d.changed != nil {
 		close(d.changed)
@@ -169,5 +172,5 @@ func (d *Device) notify() {
 	}
 }
 
-// String is the device's name and ID, with its capacity.
+// String returns the device's name, ID and capacity.
 func (d *Device) String() string { return fmt.Sprintf("null device %d of %d bytes", d.id, d.capacity) }

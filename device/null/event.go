@@ -17,13 +17,13 @@ type event struct {
 	dev     *Device
 	timed   bool
 	closed  atomic.Bool
-	pending atomic.Bool // not known to be complete: stream and number count
+	pending atomic.Bool // maybe not complete: stream and number are valid
 
-	// What follows is guarded by dev.mu.
+	// dev.mu guards the fields below.
 	stream *Stream
 	number uint64
-	at     time.Duration // of a timed event: when its record was complete
-	marked bool          // at counts
+	at     time.Duration // completion time of a timed event's record
+	marked bool          // at is valid
 }
 
 // NewEvent makes an event. Its Record and Query allocate nothing.
@@ -59,7 +59,7 @@ func (e *event) Query() (bool, error) {
 	return e.complete(), nil
 }
 
-// complete reports whether the last record is. dev.mu is held.
+// complete reports whether the last record is complete. The caller holds dev.mu.
 func (e *event) complete() bool {
 	if e.pending.Load() && e.stream.done > e.number {
 		e.pending.Store(false)
@@ -97,7 +97,7 @@ func (e *event) Close() error {
 	return nil
 }
 
-// Elapsed is the time between the completions of two records on the host's clock.
+// Elapsed returns the time between the completions of two records by the host's clock.
 func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
 	if err := d.usable("Elapsed"); err != nil {
 		return 0, err
@@ -119,7 +119,8 @@ func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
 	return at[1] - at[0], nil
 }
 
-// own is e as an event of d that is not closed.
+// own returns e as an event of d that is not closed. For op "Wait" it accepts other null devices'
+// events.
 func (d *Device) own(op string, e device.Event) (*event, error) {
 	own, err := backend.Event[*event](self, op, e)
 	if err == nil && op != "Wait" {

@@ -7,10 +7,10 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// alignment is that of the addresses that the device chooses, in bytes.
+// alignment is the alignment in bytes of addresses that the device chooses.
 const alignment = 512
 
-// Alloc hands out addresses: those that the script chooses or, one after the other, new ones.
+// Alloc returns an address that the script chooses or, without a choice, the next new one.
 func (d *Device) Alloc(bytes int64) (device.Ptr, error) {
 	if err := d.usable("Alloc"); err != nil {
 		return 0, err
@@ -37,11 +37,11 @@ func (d *Device) Alloc(bytes int64) (device.Ptr, error) {
 	return c.Ptr, nil
 }
 
-// place checks the address that the script chose, or chooses one. mu is held.
+// place checks the address that the script chose, or chooses one. The caller holds mu.
 func (d *Device) place(c *Call, align device.Ptr) error {
 	if c.Ptr != 0 {
 		if !d.vacant(c.Ptr, c.Bytes) {
-			return self.Invalid(c.Op.name(), c.Bytes, "the script chose the address %#x, which overlaps what is live", c.Ptr)
+			return self.Invalid(c.Op.name(), c.Bytes, "the script chose the address %#x, which overlaps a live range", c.Ptr)
 		}
 		return nil
 	}
@@ -49,7 +49,8 @@ func (d *Device) place(c *Call, align device.Ptr) error {
 		p := (d.next + align - 1) / align * align
 		d.next = p + device.Ptr(c.Bytes)
 		if d.next < p {
-			return d.outOfMemory(c.Op.name(), c.Bytes, 0) // no addresses are left
+			// No addresses are left.
+			return d.outOfMemory(c.Op.name(), c.Bytes, 0)
 		}
 		if d.vacant(p, c.Bytes) {
 			c.Ptr = p
@@ -62,15 +63,15 @@ func (d *Device) vacant(p device.Ptr, bytes int64) bool {
 	return vacant(d.memory.spans, p, bytes) && vacant(d.memory.reservations, p, bytes)
 }
 
-// Vacant reports whether [p, p+bytes) overlaps nothing that is allocated or reserved, so that a script may
-// choose it.
+// Vacant reports whether [p, p+bytes) overlaps no allocation, mapping or reservation, so that a
+// script may choose it.
 func (d *Device) Vacant(p device.Ptr, bytes int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.vacant(p, bytes)
 }
 
-// Free forgets an allocation, after waiting for the queued operations that name it.
+// Free drops an allocation, after waiting for the queued operations that name it.
 func (d *Device) Free(p device.Ptr) error {
 	if err := d.usable("Free"); err != nil {
 		return err
@@ -96,8 +97,8 @@ func (d *Device) Free(p device.Ptr) error {
 	return err
 }
 
-// retire finds the range of kind k at p, lets nothing name it any more, and waits until nothing does. It is nil if there
-// is none.
+// retire finds the range of kind k at p, excludes new uses, and waits until the present ones have
+// ended. It returns nil if there is no such range.
 func (d *Device) retire(t *table, p device.Ptr, k kind) (*span, error) {
 	d.mu.Lock()
 	s := at(t.spans, p)

@@ -7,7 +7,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// maxPinned bounds one piece of pinned memory, which is real.
+// maxPinned limits one piece of pinned memory, because it is real memory.
 const maxPinned = min(1<<36, math.MaxInt/2)
 
 // AllocPinned returns ordinary Go memory, which copies accept.
@@ -28,7 +28,7 @@ func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
 	return b, nil
 }
 
-// FreePinned forgets memory from AllocPinned, after waiting for the queued operations that name it.
+// FreePinned drops memory from AllocPinned, after waiting for the queued operations that name it.
 func (d *Device) FreePinned(b []byte) error {
 	if err := d.usable("FreePinned"); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (d *Device) FreePinned(b []byte) error {
 	return nil
 }
 
-// Register lets copies accept b.
+// Register makes copies accept b.
 func (d *Device) Register(b []byte) error {
 	if err := d.usable("Register"); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (d *Device) Register(b []byte) error {
 	return d.pin("Register", b, registered)
 }
 
-// MappedPtr is the address of b's first byte.
+// MappedPtr returns the address of b's first byte.
 func (d *Device) MappedPtr(b []byte) (device.Ptr, error) {
 	if err := d.usable("MappedPtr"); err != nil {
 		return 0, err
@@ -111,5 +111,5 @@ func (d *Device) notThere(name string) error {
 	return d.refuse(name, self.Invalid(name, 0, "the slice does not, or no longer, begin where one of that kind began"))
 }
 
-// address is where b begins. Nothing is ever read or written there.
+// address returns the address of b's first byte, which is never accessed.
 func address(b []byte) device.Ptr { return device.Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

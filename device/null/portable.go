@@ -9,15 +9,16 @@ import (
 	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
-// portable has the pinned memory of all null devices: streams of each of them may name it. Its lock, which guards the
-// uses of that memory, is taken after a device's.
+// portable holds the pinned memory of all null devices, because the streams of each may name it.
+// Its lock, which also guards the uses of that memory, is taken after a device's lock.
 var portable struct {
 	mu      sync.Mutex
 	spans   []*span
-	changed chan struct{} // closed when a use of some memory ends; nil without waiters
+	changed chan struct{} // closed when a use ends; nil without waiters
 }
 
-// holdPortable is the pinned memory, of whichever device, that [p, p+bytes) lies in, with one use more; or nil.
+// holdPortable adds a use to the pinned memory, of any device, that contains [p, p+bytes), and
+// returns it, or nil.
 func holdPortable(p device.Ptr, bytes int64) *span {
 	portable.mu.Lock()
 	defer portable.mu.Unlock()
@@ -39,7 +40,7 @@ func (u *span) letGo() {
 	}
 }
 
-// addPortable adds s, unless it overlaps pinned memory.
+// addPortable adds s. It returns false if s overlaps pinned memory.
 func addPortable(s *span) bool {
 	portable.mu.Lock()
 	defer portable.mu.Unlock()
@@ -57,7 +58,8 @@ func vacantPortable(s *span) bool {
 	return vacant(portable.spans, s.ptr, s.bytes)
 }
 
-// takePortable removes d's pinned memory at p once nothing uses it. It reports whether there was any.
+// takePortable removes d's pinned memory at p once its uses have ended. It returns false if there
+// is none.
 func (d *Device) takePortable(p device.Ptr) bool {
 	portable.mu.Lock()
 	defer portable.mu.Unlock()

@@ -6,14 +6,15 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// op is one queued operation. It is done when everything before it is and it holds nothing up itself.
+// op is one queued operation. It is done when everything before it is done and it is not held
+// itself.
 type op struct {
 	gate  *gate       // of Hold
 	on    *Stream     // of Wait: the stream of the event
-	until uint64      // and its operation
+	until uint64      // and the event's operation
 	fn    func(error) // of OnDone
 	event *event      // of Record of a timed event
-	uses  []*span     // what it names
+	uses  []*span     // the memory that it names
 }
 
 type gate struct{ open bool }
@@ -22,12 +23,12 @@ func (o *op) held() bool {
 	return o.gate != nil && !o.gate.open || o.on != nil && o.on.done <= o.until
 }
 
-// push queues o, or does it if nothing holds it up, and returns its number. dev.mu is held.
+// push queues o, advances the stream, and returns o's number. The caller holds dev.mu.
 func (s *Stream) push(o op) uint64 {
 	n := s.queued
 	s.queued++
 	for _, u := range o.uses {
-		if u.kind != pinned { // else it is held already
+		if u.kind != pinned { // else data has added the use
 			u.uses++
 		}
 	}
@@ -44,7 +45,8 @@ func (s *Stream) push(o op) uint64 {
 	return n
 }
 
-// advance does what nothing holds up, here and on streams that wait. dev.mu is held.
+// advance completes operations that are not held, here and on streams that wait. The caller holds
+// dev.mu.
 func (s *Stream) advance() {
 	if !s.step() {
 		return
@@ -58,7 +60,7 @@ func (s *Stream) advance() {
 	s.dev.notify()
 }
 
-// step does what nothing holds up, and reports whether that was anything.
+// step completes the operations that are not held. It reports whether there were any.
 func (s *Stream) step() bool {
 	before := s.done
 	for s.head < len(s.queue) && !s.queue[s.head].held() {
@@ -116,14 +118,14 @@ func (s *Stream) settle(ctx context.Context) error {
 	return s.past(ctx, n-1)
 }
 
-// callbacks run on one goroutine, which lives from the first to Close.
+// callbacks run on one goroutine, from the first callback to Close.
 type callbacks struct {
 	list    []func(error)
-	running chan struct{} // closed when the goroutine ends; nil: it has not begun
+	running chan struct{} // closed when the goroutine ends; nil before it begins
 	closing bool
 }
 
-// add lets fn run. d.mu is held.
+// add queues fn. The caller holds d.mu.
 func (c *callbacks) add(d *Device, fn func(error)) {
 	c.list = append(c.list, fn)
 	if c.running == nil {

@@ -9,7 +9,8 @@ import (
 // Op is a kind of call that a script sees.
 type Op uint8
 
-// The calls that a script sees: those that would reach a driver, and waits that have something to wait for.
+// The calls that a script sees: those that would reach a driver, and waits that are not over at
+// once.
 const (
 	OpAlloc Op = iota
 	OpFree
@@ -17,10 +18,11 @@ const (
 	OpUnreserve
 	OpMap
 	OpUnmap
-	OpSynchronize // of an event, a stream, or a device, for each stream that is not done
+	// Of an event, a stream, or a device; of a device once for each stream that is not done.
+	OpSynchronize
 )
 
-// String is the operation's name in lower case.
+// String returns the operation's name in lower case.
 func (op Op) String() string {
 	names := [...]string{"alloc", "free", "reserve", "unreserve", "map", "unmap", "synchronize"}
 	if int(op) < len(names) {
@@ -29,35 +31,36 @@ func (op Op) String() string {
 	return "unknown"
 }
 
-// Call is one call of the device, with good arguments.
+// Call is one call of the device. Its arguments are valid.
 type Call struct {
 	Op Op
-	// Ptr is the address: the caller's or, of Alloc and Reserve, 0 before the call, when the script may choose
-	// one. A chosen address that overlaps what is live is an error of the call.
+	// Ptr is the address. Alloc and Reserve pass 0 to Before, which may choose an address; if that
+	// overlaps a live range, the call fails.
 	Ptr device.Ptr
-	// Bytes is the size; of Free and Unreserve, that of what is freed.
+	// Bytes is the size; for Free and Unreserve it is the size of the freed range.
 	Bytes int64
-	// Stream is the ID of the stream that a wait is for, and Context the wait's own.
+	// Stream is the ID of the stream that a wait is for, and Context is the wait's context.
 	Stream  uint64
 	Context context.Context
-	// Err, set by the script before the call, makes the call fail with it and change nothing.
+	// Err, if Before sets it, is the call's error; the call then changes nothing.
 	Err error
 }
 
-// Script is told of the device's calls, on the goroutine of the call and without locks: it may block, and
-// use the device. Calls from several goroutines reach it concurrently.
+// Script observes the device's calls. Its functions run on the goroutine of the call and without
+// locks, so they may block and use the device. Calls from several goroutines reach them
+// concurrently.
 type Script struct {
-	// Before is called before each call and may change it; nil: nothing.
+	// Before, if not nil, is called before each call and may change it.
 	Before func(*Call)
-	// After is called after each call that succeeded; nil: nothing.
+	// After, if not nil, is called after each call that succeeded.
 	After func(Call)
 }
 
-// SetScript replaces the device's script. Calls that run keep the earlier one.
+// SetScript replaces the device's script. Calls in progress keep the earlier one.
 func (d *Device) SetScript(s Script) { d.script.Store(&s) }
 
-// FailNext replaces the device's script by one that lets the next n calls of Alloc and Map fail as if the
-// device had no memory left.
+// FailNext replaces the device's script by one that makes the next n calls of Alloc and Map fail as
+// if the device had no free memory.
 func (d *Device) FailNext(n int) {
 	d.SetScript(Script{Before: func(c *Call) {
 		if n > 0 && (c.Op == OpAlloc || c.Op == OpMap) {
@@ -67,12 +70,13 @@ func (d *Device) FailNext(n int) {
 	}})
 }
 
-// name is the device's method.
+// name returns the name of the device's method.
 func (op Op) name() string {
 	return [...]string{"Alloc", "Free", "Reserve", "Unreserve", "Map", "Unmap", "Synchronize"}[op]
 }
 
-// do runs a call between the two parts of the script. run is called with mu held, and may change the call.
+// do runs a call between the two functions of the script. It calls run with mu held; run may change
+// the call.
 func (d *Device) do(c Call, run func(*Call) error) (Call, error) {
 	s := d.script.Load()
 	if s.Before != nil {

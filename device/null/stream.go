@@ -21,18 +21,18 @@ type Stream struct {
 	busy     atomic.Bool // something is queued
 	closed   atomic.Bool
 
-	launching backend.Launching // nil: nobody looks
+	launching backend.Launching // nil if there are no hooks
 
-	// What follows is guarded by dev.mu.
+	// dev.mu guards the fields below.
 	closing bool
 	listed  bool // in dev.streams
 	queue   []op // from head on
 	head    int
-	queued  uint64 // operations, ever, that went through the queue
-	done    uint64 // of them
+	queued  uint64 // number of operations that ever entered the queue
+	done    uint64 // number of these that are done
 }
 
-// NewStream makes a stream, with an ID that no other stream has.
+// NewStream makes a stream with an ID that no other stream has.
 func (d *Device) NewStream(opts device.StreamOptions) (device.Stream, error) {
 	s, err := d.newStream(device.NewID(), opts)
 	if err != nil {
@@ -41,7 +41,7 @@ func (d *Device) NewStream(opts device.StreamOptions) (device.Stream, error) {
 	return s, nil
 }
 
-// NewStreamWithID makes a stream with a chosen ID, whose uniqueness is the caller's care.
+// NewStreamWithID makes a stream with the given ID. The caller must ensure that the ID is unique.
 func (d *Device) NewStreamWithID(id uint64) (*Stream, error) {
 	return d.newStream(id, device.StreamOptions{})
 }
@@ -55,17 +55,17 @@ func (d *Device) newStream(id uint64, opts device.StreamOptions) (*Stream, error
 	return s, nil
 }
 
-// ID is the stream's ID.
+// ID returns the stream's ID.
 func (s *Stream) ID() uint64 { return s.id }
 
-// Device is the stream's device.
+// Device returns the stream's device.
 func (s *Stream) Device() device.Device { return s.dev }
 
-// Priority is the priority that the stream was made with.
+// Priority returns the priority that the stream was made with.
 func (s *Stream) Priority() int { return s.priority }
 
-// Hold queues an operation that is done when release is called. Until then nothing that is queued later is
-// done, and events recorded later are not complete. Releasing again does nothing.
+// Hold queues an operation that is not done until release is called. Until then nothing queued
+// later is done, and events recorded later are not complete. Releasing again does nothing.
 func (s *Stream) Hold() (release func(), err error) {
 	if err := s.usable("Hold"); err != nil {
 		return nil, err
@@ -92,7 +92,8 @@ func (s *Stream) usable(op string) error {
 	return nil
 }
 
-// shut is the error of a call that queues while the stream or the device closes. dev.mu is held.
+// shut returns the error of calls that queue on a closing stream or device, or nil. The caller
+// holds dev.mu.
 func (s *Stream) shut(op string) error {
 	if s.closing {
 		return self.StreamClosed(op, s.id)
@@ -139,10 +140,10 @@ func (s *Stream) Record(e device.Event) error {
 	return nil
 }
 
-// mark notes when a timed event's record is complete. dev.mu is held.
+// mark stores the time at which a timed event's record is complete. The caller holds dev.mu.
 func (e *event) mark() { e.at, e.marked = time.Since(e.dev.start), true }
 
-// Wait lets what is queued later wait for the present record of e.
+// Wait makes everything queued later wait for the present record of e.
 func (s *Stream) Wait(e device.Event) error {
 	own, err := s.dev.own("Wait", e)
 	if err != nil {
@@ -168,7 +169,7 @@ func (s *Stream) Wait(e device.Event) error {
 	return nil
 }
 
-// waitElsewhere waits for an event of another null device: by a gate that a goroutine opens.
+// waitElsewhere waits for an event of another null device, with a gate that a goroutine opens.
 func (s *Stream) waitElsewhere(e *event) error {
 	e.dev.mu.Lock()
 	on, n := e.stream, e.number
@@ -235,5 +236,5 @@ func (s *Stream) close() {
 	s.closed.Store(true)
 }
 
-// String is the stream's ID and device.
+// String returns the stream's ID and device.
 func (s *Stream) String() string { return fmt.Sprintf("stream %d of null device %d", s.id, s.dev.id) }

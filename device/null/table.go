@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/opened"
 )
 
-// kind is what a range of addresses is.
+// kind is the origin of a range of addresses.
 type kind uint8
 
 const (
@@ -24,23 +24,23 @@ type span struct {
 	ptr   device.Ptr
 	bytes int64
 	kind  kind
-	home  device.Ptr // of a mapping: the reservation
-	uses  int        // queued operations that name it
-	dying bool       // being freed: nothing may name it any more
+	home  device.Ptr // of a mapping: its reservation
+	uses  int        // number of queued operations that name it
+	dying bool       // being freed: no new operation may name it
 	owner *Device    // of pinned memory
-	data  []byte     // of host memory: keeps it alive
+	data  []byte     // keeps host memory alive
 }
 
 func (s *span) end() device.Ptr { return s.ptr + device.Ptr(s.bytes) }
 
-// table is the live ranges, which don't overlap, in address order; and the reservations of addresses, in which
-// mappings lie.
+// table holds the live ranges, which don't overlap, and the reservations, in which mappings lie.
+// Both are in address order.
 type table struct {
 	spans        []*span
 	reservations []*span
 }
 
-// find is the first range in list that ends after p.
+// find returns the index of the first range in list that ends after p.
 func find(list []*span, p device.Ptr) int {
 	i, _ := slices.BinarySearchFunc(list, p, func(s *span, p device.Ptr) int {
 		if s.end() <= p {
@@ -58,7 +58,7 @@ func (d *Device) record(s *span) {
 	d.opened.Add(kinds[s.kind], unsafe.Pointer(s))
 }
 
-// at is the range in list that begins at p, or nil.
+// at returns the range in list that begins at p, or nil.
 func at(list []*span, p device.Ptr) *span {
 	if i := find(list, p); i < len(list) && list[i].ptr == p {
 		return list[i]
@@ -66,7 +66,7 @@ func at(list []*span, p device.Ptr) *span {
 	return nil
 }
 
-// vacant reports whether [p, p+bytes) touches nothing in list.
+// vacant reports whether [p, p+bytes) overlaps no range in list.
 func vacant(list []*span, p device.Ptr, bytes int64) bool {
 	i := find(list, p)
 	return p+device.Ptr(bytes) > p && (i == len(list) || list[i].ptr >= p+device.Ptr(bytes))
@@ -74,7 +74,7 @@ func vacant(list []*span, p device.Ptr, bytes int64) bool {
 
 func insert(list []*span, s *span) []*span { return slices.Insert(list, find(list, s.ptr), s) }
 
-// remove takes s out of list, unless the device's Close has forgotten it.
+// remove removes s from list. After the device's Close the list no longer contains it.
 func remove(list []*span, s *span) []*span {
 	if i := find(list, s.ptr); i < len(list) && list[i] == s {
 		return slices.Delete(list, i, i+1)
@@ -82,7 +82,7 @@ func remove(list []*span, s *span) []*span {
 	return list
 }
 
-// left adds what is live to l.
+// left adds all live ranges and reservations to l.
 func (t *table) left(l *backend.Leftover) {
 	for _, s := range t.spans {
 		kinds := [...]*backend.Held{allocated: &l.Allocations, mapped: &l.Mappings, pinned: &l.Pinned, registered: &l.Registered}

@@ -8,16 +8,16 @@ import (
 	"github.com/cistern-ml/cistern/internal/opened"
 )
 
-// granularity is the unit of reservations and mappings: that of NVIDIA GPUs.
+// granularity is the unit of reservations and mappings, the same as on NVIDIA GPUs.
 const granularity = 2 << 20
 
-// maxReserved bounds one reservation: there are no more addresses.
+// maxReserved limits one reservation, because there are no more addresses.
 const maxReserved = 1 << 62
 
-// Granularity is 2 MiB.
+// Granularity returns 2 MiB.
 func (d *Device) Granularity() int64 { return granularity }
 
-// Reserve reserves addresses: those that the script chooses or, one after the other, new ones.
+// Reserve reserves addresses that the script chooses or, without a choice, the next new ones.
 func (d *Device) Reserve(bytes int64) (device.Ptr, error) {
 	if err := d.units("Reserve", 0, bytes); err != nil {
 		return 0, err
@@ -40,7 +40,7 @@ func (d *Device) Reserve(bytes int64) (device.Ptr, error) {
 	return c.Ptr, nil
 }
 
-// Unreserve gives a reservation back. Nothing may be mapped in it.
+// Unreserve frees a reservation. Nothing may be mapped in it.
 func (d *Device) Unreserve(p device.Ptr) error {
 	if err := d.usable("Unreserve"); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (d *Device) Unreserve(p device.Ptr) error {
 	return err
 }
 
-// Map lets the range of a reservation count against the capacity.
+// Map counts the range of a reservation against the capacity.
 func (d *Device) Map(p device.Ptr, bytes int64) error {
 	if err := d.units("Map", p, bytes); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (d *Device) Unmap(p device.Ptr, bytes int64) error {
 	return err
 }
 
-// mappings are those that [p, p+bytes) is made of, in full, or nil.
+// mappings returns the mappings that make up [p, p+bytes), or nil if they don't match it exactly.
 func (t *table) mappings(p device.Ptr, bytes int64) []*span {
 	var list []*span
 	to := p + device.Ptr(bytes)

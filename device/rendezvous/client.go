@@ -14,14 +14,15 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// pause is how long a client waits before it comes again.
+// pause is the time between a client's attempts.
 const pause = 50 * time.Millisecond
 
-// errRefused is what rank 0 has said, or failed to prove: to come again does not help.
+// errRefused marks a refusal by rank 0, or an answer without a valid proof. Another attempt can't
+// succeed.
 var errRefused = errors.New("refused")
 
-// fetch gets the id from rank 0, which may not be there yet. A rank that has it comes again until rank 0
-// confirms that, or is not there any more.
+// fetch gets the id from rank 0, which may not have started yet. Once it has the id it tries again
+// until rank 0 confirms, or can't be reached any more.
 func fetch(ctx context.Context, cfg Config) ([]byte, error) {
 	h := &hello{rank: cfg.Rank, size: cfg.Size, attempt: sha256.Sum256([]byte(cfg.Attempt))}
 	_, _ = rand.Read(h.nonce[:])
@@ -55,8 +56,8 @@ func fetch(ctx context.Context, cfg Config) ([]byte, error) {
 	}
 }
 
-// converse is the client's side of a connection, which it closes. With an id and an error the client has
-// the id, and rank 0 has not confirmed that.
+// converse runs the client's side of a connection and closes it. An id together with an error means
+// that the client has the id, but rank 0 has not confirmed.
 func converse(ctx context.Context, conn net.Conn, cfg Config, h *hello) ([]byte, error) {
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -69,7 +70,7 @@ func converse(ctx context.Context, conn net.Conn, cfg Config, h *hello) ([]byte,
 		return nil, err
 	}
 	if string(answer[:len(magic)]) != magic {
-		return nil, errors.New("something else listens there")
+		return nil, errors.New("another program listens there")
 	}
 	nonce := answer[len(magic):]
 	if _, err := conn.Write(prove(cfg.Token, "client", h, nonce, nil)); err != nil {
@@ -84,7 +85,7 @@ func converse(ctx context.Context, conn net.Conn, cfg Config, h *hello) ([]byte,
 		return nil, err
 	}
 	if !hmac.Equal(proof, prove(cfg.Token, "server", h, nonce, r.bytes())) {
-		return nil, fmt.Errorf("%w: who listens on %s, port %d has another token; CISTERN_RENDEZVOUS_TOKEN must be the same on all ranks", errRefused, cfg.Addr, cfg.Port)
+		return nil, fmt.Errorf("%w: the process that listens on %s, port %d has a different token; CISTERN_RENDEZVOUS_TOKEN must be the same on all ranks", errRefused, cfg.Addr, cfg.Port)
 	}
 	if r.refused {
 		return nil, fmt.Errorf("%w: %w: %s", errRefused, device.ErrMismatch, r.text)

@@ -9,31 +9,33 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Config says which rank a process is, and where rank 0 is.
+// Config describes this process's rank and the address of rank 0.
 type Config struct {
 	Rank, Size int
-	// LocalRank is the rank among the processes of this machine, by which they choose their devices.
+	// LocalRank is the rank among the processes of this machine. Programs choose their device by
+	// it.
 	LocalRank int
-	// Addr and Port are where rank 0 listens. They are not needed for a Size of 1.
+	// Addr and Port are the address at which rank 0 listens. They are not needed for a Size of 1.
 	Addr string
 	Port int
-	// Token is a secret that all ranks share; empty: there is none. It must be long and random, since a short one can be
-	// guessed offline.
+	// Token is a secret that all ranks share; without one it is empty. It must be long and random,
+	// because a short one can be guessed offline.
 	Token string
-	// Attempt tells the starts of a job apart: ranks of another one are refused.
+	// Attempt identifies the start of a job. Ranks of another start are refused.
 	Attempt string
 
 	network network // nil: TCP
 }
 
-// launchers are the variables of rank, size and local rank.
+// launchers lists the variables of rank, size and local rank.
 var launchers = [][3]string{
 	{"RANK", "WORLD_SIZE", "LOCAL_RANK"},
 	{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
 	{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
 }
 
-// FromEnvironment reads what launchers set. Errors wrap [device.ErrInvalid], and name the variables.
+// FromEnvironment reads the variables that launchers set. Errors wrap [device.ErrInvalid] and name
+// the variables.
 func FromEnvironment() (Config, error) { return fromVariables(os.Getenv) }
 
 func fromVariables(get func(string) string) (Config, error) {
@@ -72,7 +74,7 @@ func ranksFrom(get func(string) string, names [3]string) (rank, size, local int,
 			return 0, 0, 0, invalid("%s is not set, but %s=%s; launchers set both", names[i], names[1-i], get(names[1-i]))
 		}
 		if *to, err = strconv.Atoi(text); err != nil || *to < 0 {
-			return 0, 0, 0, invalid("%s=%q is no whole number from 0 on", names[i], text)
+			return 0, 0, 0, invalid("%s=%q is not an integer of at least 0", names[i], text)
 		}
 	}
 	if rank >= size || local >= size {
@@ -81,7 +83,7 @@ func ranksFrom(get func(string) string, names [3]string) (rank, size, local int,
 	return rank, size, local, nil
 }
 
-// address reads where rank 0 is.
+// address reads the address of rank 0.
 func (c *Config) address(get func(string) string) error {
 	if c.Addr == "" {
 		return invalid("MASTER_ADDR is not set, and there are %d ranks; it is the address of rank 0's machine (with Slurm: the first line of scontrol show hostnames)", c.Size)
@@ -103,18 +105,18 @@ func (c *Config) address(get func(string) string) error {
 	return nil
 }
 
-// maxRanks bounds what rank 0 keeps of clients. A hello would have numbers up to 4,294,967,295.
+// maxRanks limits what rank 0 stores about clients. A hello has numbers up to 4,294,967,295.
 const maxRanks = 1 << 20
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("rendezvous: %w: %s", device.ErrInvalid, fmt.Sprintf(format, args...))
 }
 
-// check checks what a program may have filled in itself.
+// check validates fields that a program may have set itself.
 func (c *Config) check() error {
 	switch {
 	case c.Size > maxRanks:
-		return invalid("%d ranks; there may be %d", c.Size, maxRanks)
+		return invalid("%d ranks; the maximum is %d", c.Size, maxRanks)
 	case c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size:
 		return invalid("rank %d of %d; ranks are 0 to the size less one", c.Rank, c.Size)
 	case c.Size > 1 && (c.Addr == "" || c.Port < 1 || c.Port > 65535):

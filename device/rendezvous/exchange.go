@@ -7,13 +7,17 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Exchange hands id from rank 0 to all others, and returns it on each. Other ranks' id is not looked at.
-// It returns once this rank has the id and rank 0 knows that, and on rank 0 once all have it. When ctx
-// ends first, the error wraps [device.ErrTimeout], and on rank 0 names the ranks that are missing. A rank
-// whose connection breaks comes again; one that has the id returns it when it can't reach rank 0 any more.
+// Exchange sends id from rank 0 to all other ranks, and returns it on each of them. The id argument
+// of the other ranks is ignored.
 //
-// A rank that is there twice, of another size or of another start of the job gets an error that wraps
-// [device.ErrMismatch]; the others wait on for the right one. The id may have up to [MaxID] bytes.
+// On rank 0 it returns once all ranks have the id; on the others once this rank has the id and rank
+// 0 has been told so. If ctx ends first, the error wraps [device.ErrTimeout], and on rank 0 names
+// the missing ranks. A rank whose connection breaks tries again; if it has the id already and can't
+// reach rank 0 any more, it returns the id.
+//
+// A rank that another process has taken already, or that has another size or belongs to another
+// start of the job, gets an error that wraps [device.ErrMismatch]; the others keep waiting for the
+// right one. The id may have up to [MaxID] bytes.
 func Exchange(ctx context.Context, cfg Config, id []byte) ([]byte, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -25,7 +29,7 @@ func Exchange(ctx context.Context, cfg Config, id []byte) ([]byte, error) {
 		return fetch(ctx, cfg)
 	}
 	if len(id) > MaxID {
-		return nil, invalid("an id of %d bytes; there may be %d", len(id), MaxID)
+		return nil, invalid("an id of %d bytes; the maximum is %d", len(id), MaxID)
 	}
 	if cfg.Size == 1 {
 		return id, nil
@@ -33,7 +37,8 @@ func Exchange(ctx context.Context, cfg Config, id []byte) ([]byte, error) {
 	return id, serve(ctx, cfg, id)
 }
 
-// Join makes dev this process's rank of a communicator of all. The host device's ranks are goroutines of one process, so there it works for a Size of 1 alone.
+// Join creates dev's rank of a communicator of all processes. The ranks of host devices must be in
+// one process, so with a host device Join works only for a Size of 1.
 func Join(ctx context.Context, cfg Config, dev device.Device, opts device.CommunicatorOptions) (device.Communicator, error) {
 	c, ok := dev.(device.Collectives)
 	if !ok {
@@ -51,7 +56,7 @@ func Join(ctx context.Context, cfg Config, dev device.Device, opts device.Commun
 		return nil, err
 	}
 	if len(all) != len(id) {
-		return nil, fmt.Errorf("rendezvous: %w: rank 0 has handed out an id of %d bytes; communicators' have %d", device.ErrMismatch, len(all), len(id))
+		return nil, fmt.Errorf("rendezvous: %w: rank 0 has sent an id of %d bytes; a communicator's id has %d", device.ErrMismatch, len(all), len(id))
 	}
 	return c.NewCommunicator(ctx, device.CommunicatorID(all), cfg.Rank, cfg.Size, opts)
 }

@@ -108,10 +108,10 @@ func TestCollectiveRendezvousRefuses(t *testing.T) {
 		class  error
 		words  string
 	}{
-		"twice":   {func(c *Config) { c.Rank = 1 }, device.ErrMismatch, "rank 1 of 3 has come already"},
-		"size":    {func(c *Config) { c.Rank, c.Size = 2, 4 }, device.ErrMismatch, "there are 4 ranks, rank 0 that there are 3"},
+		"twice":   {func(c *Config) { c.Rank = 1 }, device.ErrMismatch, "rank 1 of 3 has connected already"},
+		"size":    {func(c *Config) { c.Rank, c.Size = 2, 4 }, device.ErrMismatch, "its size is 4, rank 0's is 3"},
 		"attempt": {func(c *Config) { c.Rank, c.Attempt = 2, "2" }, device.ErrMismatch, "another start"},
-		"token":   {func(c *Config) { c.Rank, c.Token = 2, "" }, errRefused, "another token"},
+		"token":   {func(c *Config) { c.Rank, c.Token = 2, "" }, errRefused, "a different token"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := free(t, 3)
@@ -176,7 +176,7 @@ func TestCollectiveRendezvousEnds(t *testing.T) {
 	_, errs := meet(within(t, 300*time.Millisecond), cfg, []byte("id"), 0, 2)
 	require.ErrorIs(t, errs[0], device.ErrTimeout)
 	require.ErrorIs(t, errs[0], context.DeadlineExceeded)
-	require.ErrorContains(t, errs[0], "ranks [1 3] did not come")
+	require.ErrorContains(t, errs[0], "ranks [1 3] did not connect")
 	require.NoError(t, errs[1])
 	cfg = free(t, 2)
 	_, errs = meet(within(t, 200*time.Millisecond), cfg, nil, 1)

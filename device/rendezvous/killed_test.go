@@ -140,9 +140,9 @@ func TestCollectiveRendezvousKilled(t *testing.T) {
 				case victim == 0 && rank == other:
 					require.Contains(t, said, "rank 0 did not answer")
 				case rank == 0 && mode == "stops":
-					require.Contains(t, said, fmt.Sprintf("ranks [%d] did not come", victim))
+					require.Contains(t, said, fmt.Sprintf("ranks [%d] did not connect", victim))
 				case rank == 0:
-					require.Regexp(t, fmt.Sprintf(`ranks \[%d\] did not come|error <nil>`, victim), said)
+					require.Regexp(t, fmt.Sprintf(`ranks \[%d\] did not connect|error <nil>`, victim), said)
 				}
 			}
 			cfg.Attempt = "1"

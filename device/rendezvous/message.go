@@ -8,22 +8,22 @@ import (
 	"io"
 )
 
-// A client sends hello; the server answers with magic and a nonce; the client sends its proof; the server
-// sends a reply. The client sends one byte when it has that, and the server sends the byte back, so that
-// a client whose byte was lost comes again.
+// The client sends a hello, the server answers with magic and a nonce, the client sends its proof,
+// and the server sends a reply. Then the client acknowledges the reply with one byte, which the
+// server echoes. A client without the echo tries again, because the acknowledgement may be lost.
 const (
 	magic     = "CISTRDV1"
 	nonceSize = 32
 	helloSize = len(magic) + 4 + 4 + sha256.Size + nonceSize
-	// MaxID is the most bytes that Exchange hands round.
+	// MaxID is the largest id of Exchange, in bytes.
 	MaxID = 4096
 )
 
-// hello is who a client says it is.
+// hello is a client's claim about itself.
 type hello struct {
 	rank, size int
 	attempt    [sha256.Size]byte
-	nonce      [nonceSize]byte // of this process
+	nonce      [nonceSize]byte // the same for all connections of a process
 }
 
 func (h *hello) bytes() []byte {
@@ -34,7 +34,7 @@ func (h *hello) bytes() []byte {
 	return append(b, h.nonce[:]...)
 }
 
-// readHello returns nil if it is no hello.
+// readHello returns nil if the data is not a hello.
 func readHello(r io.Reader) *hello {
 	b := make([]byte, helloSize)
 	if _, err := io.ReadFull(r, b); err != nil || string(b[:len(magic)]) != magic {
@@ -47,7 +47,8 @@ func readHello(r io.Reader) *hello {
 	return h
 }
 
-// prove is the proof of side, "client" or "server", that it has the token, for one connection and what it says.
+// prove returns the proof of side, "client" or "server", that it has the token, for one connection
+// and message.
 func prove(token, side string, h *hello, nonce, said []byte) []byte {
 	m := hmac.New(sha256.New, []byte(token))
 	m.Write([]byte(side))
@@ -57,7 +58,7 @@ func prove(token, side string, h *hello, nonce, said []byte) []byte {
 	return m.Sum(nil)
 }
 
-// reply is what the server says at the end: the id, or why not.
+// reply is the server's last message: the id, or the reason of a refusal.
 type reply struct {
 	refused bool
 	text    []byte

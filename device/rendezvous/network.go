@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// network is how ranks reach each other: by TCP, or as a test says.
+// network connects ranks: by TCP, or by a test's substitute.
 type network interface {
 	dial(ctx context.Context, at string) (net.Conn, error)
 	listen(ctx context.Context, at string) (net.Listener, error)
@@ -24,7 +24,7 @@ func (tcp) listen(ctx context.Context, at string) (net.Listener, error) {
 	return l.Listen(ctx, "tcp", at)
 }
 
-// via is the network that leads to rank 0, and its address there.
+// via returns the network of the ranks, and rank 0's address in it.
 func (c *Config) via() (n network, at string) {
 	at = net.JoinHostPort(c.Addr, strconv.Itoa(c.Port))
 	if c.network == nil {

@@ -19,9 +19,11 @@ import (
 const (
 	// introduction is the time in which a client must prove that it has the token.
 	introduction = 2 * time.Second
-	// patience is the time for the rest of the exchange, and for all of it on the client's side. Clients try again.
+	// patience limits the rest of the exchange, and on the client's side all of it. Clients try
+	// again.
 	patience = 5 * time.Second
-	// spare is how many clients without a proof rank 0 serves at a time besides one for each rank.
+	// spare is the number of clients without a proof that rank 0 serves at a time, in addition to
+	// one for each rank.
 	spare = 64
 )
 
@@ -30,15 +32,15 @@ type server struct {
 	cfg     Config
 	attempt [sha256.Size]byte
 	id      []byte
-	all     chan struct{} // closed when all have the id
+	all     chan struct{} // closed when all ranks have the id
 
 	mu      sync.Mutex
-	silent  []net.Conn              // of clients that have not said hello, the oldest first
-	greeted []net.Conn              // of those that have, and have not proved that they have the token
-	proven  map[int]net.Conn        // of the ranks that have
-	nonces  map[int][nonceSize]byte // of the ranks that have come
-	has     map[int]bool            // those that have the id
-	refused string                  // why the last one was
+	silent  []net.Conn              // of clients without a hello, oldest first
+	greeted []net.Conn              // of clients with a hello and without a proof, oldest first
+	proven  map[int]net.Conn        // by rank, of clients with a proof
+	nonces  map[int][nonceSize]byte // by rank, of ranks that have connected
+	has     map[int]bool            // ranks that have the id
+	refused string                  // reason of the last refusal, for the error
 }
 
 func newServer(cfg Config, id []byte) *server {
@@ -46,7 +48,7 @@ func newServer(cfg Config, id []byte) *server {
 		proven: map[int]net.Conn{}, nonces: map[int][nonceSize]byte{}, has: map[int]bool{}}
 }
 
-// serve hands id to all other ranks.
+// serve sends id to all other ranks.
 func serve(ctx context.Context, cfg Config, id []byte) error {
 	s := newServer(cfg, id)
 	n, at := cfg.via()
@@ -74,7 +76,8 @@ func (s *server) accept(ctx context.Context, l net.Listener, group *sync.WaitGro
 			if ctx.Err() != nil {
 				return
 			}
-			select { // of too many files, say: it may pass
+			// For example after too many open files, which may pass.
+			select {
 			case <-ctx.Done():
 			case <-time.After(10 * time.Millisecond):
 			}
@@ -94,9 +97,9 @@ func (s *server) accept(ctx context.Context, l net.Listener, group *sync.WaitGro
 	}
 }
 
-// admit keeps the connection of a client among those of its kind, and no other. If there are too many
-// of the kind, the oldest one is closed: a rank has its next message ready, so that it needs less time
-// than strangers who wait.
+// admit adds the connection to the given list and removes it from all others. If the list is full
+// it closes the oldest connection. A rank sends its next message at once, so it needs less time
+// than strangers that wait.
 func (s *server) admit(kind *[]net.Conn, conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,14 +111,14 @@ func (s *server) admit(kind *[]net.Conn, conn net.Conn) {
 	*kind = append(*kind, conn)
 }
 
-// drop forgets a connection. It needs the lock.
+// drop forgets a connection. The caller holds the lock.
 func (s *server) drop(conn net.Conn) {
 	is := func(c net.Conn) bool { return c == conn }
 	s.silent, s.greeted = slices.DeleteFunc(s.silent, is), slices.DeleteFunc(s.greeted, is)
 	maps.DeleteFunc(s.proven, func(_ int, c net.Conn) bool { return is(c) })
 }
 
-// talk is one connection. What goes wrong in it is the client's matter, who comes again.
+// talk serves one connection. It ignores errors, because the client tries again.
 func (s *server) talk(conn net.Conn) {
 	h := readHello(conn)
 	if h == nil {
@@ -133,13 +136,13 @@ func (s *server) talk(conn net.Conn) {
 	}
 	r := &reply{text: s.id}
 	if !hmac.Equal(proof, prove(s.cfg.Token, "client", h, nonce, nil)) {
-		r = &reply{refused: true, text: []byte("the token is another one than rank 0's")}
+		r = &reply{refused: true, text: []byte("the token differs from rank 0's")}
 	} else if why := s.claim(h, conn); why != "" {
 		r = &reply{refused: true, text: []byte(why)}
 	}
 	if r.refused {
 		s.mu.Lock()
-		s.refused = fmt.Sprintf("; one that says it is rank %d, from %v, was refused: %s", h.rank, conn.RemoteAddr(), r.text)
+		s.refused = fmt.Sprintf("; a client that claims rank %d, from %v, was refused: %s", h.rank, conn.RemoteAddr(), r.text)
 		s.mu.Unlock()
 	}
 	said := r.bytes()
@@ -147,26 +150,26 @@ func (s *server) talk(conn net.Conn) {
 		return
 	}
 	if _, err := io.ReadFull(conn, nonce[:1]); err == nil {
-		_, _ = conn.Write(nonce[:1]) // before got, with which rank 0 may end
+		_, _ = conn.Write(nonce[:1]) // before got, after which rank 0 may end
 		s.got(h.rank)
 	}
 }
 
-// claim returns why the client of a connection can't be the rank that it claims, or makes it that. A
-// process may come again, as long as it does not have the id: then its earlier connection is closed, so
-// that no rank holds more than one.
+// claim makes the connection's client the rank that it claims, or returns the reason of a refusal.
+// A process may connect again while it does not have the id. Then its earlier connection is closed,
+// so that no rank holds more than one.
 func (s *server) claim(h *hello, conn net.Conn) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch before, twice := s.nonces[h.rank]; {
 	case h.attempt != s.attempt:
-		return "it is of another start of the job"
+		return "it belongs to another start of the job"
 	case h.size != s.cfg.Size:
-		return fmt.Sprintf("it says that there are %d ranks, rank 0 that there are %d", h.size, s.cfg.Size)
+		return fmt.Sprintf("its size is %d, rank 0's is %d", h.size, s.cfg.Size)
 	case h.rank < 1 || h.rank >= s.cfg.Size:
 		return fmt.Sprintf("rank %d of %d, and rank 0 is another process; the others are 1 to %d", h.rank, s.cfg.Size, s.cfg.Size-1)
 	case twice && before != h.nonce:
-		return fmt.Sprintf("rank %d of %d has come already, in another process", h.rank, s.cfg.Size)
+		return fmt.Sprintf("rank %d of %d has connected already, from another process", h.rank, s.cfg.Size)
 	}
 	if before := s.proven[h.rank]; before != nil {
 		_ = before.Close()
@@ -189,7 +192,8 @@ func (s *server) got(rank int) {
 	}
 }
 
-// missing is nil if all have the id, though ctx may have ended at the same time.
+// missing returns an error that names the ranks without the id. If all have it, it returns nil even
+// if ctx has ended.
 func (s *server) missing(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,5 +206,5 @@ func (s *server) missing(ctx context.Context) error {
 	if missing == nil {
 		return nil
 	}
-	return fmt.Errorf("rendezvous: rank 0 of %d on %s, port %d: %w: %w: ranks %v did not come%s", s.cfg.Size, s.cfg.Addr, s.cfg.Port, device.ErrTimeout, ctx.Err(), missing, s.refused)
+	return fmt.Errorf("rendezvous: rank 0 of %d on %s, port %d: %w: %w: ranks %v did not connect%s", s.cfg.Size, s.cfg.Addr, s.cfg.Port, device.ErrTimeout, ctx.Err(), missing, s.refused)
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// CheckUnits refuses what is not made of whole units: a size that is no positive multiple of unit, or an address.
+// CheckUnits refuses a size that is not a positive multiple of unit, and an address that is not a
+// multiple.
 func (s Self) CheckUnits(op string, p device.Ptr, bytes, unit int64) error {
 	if bytes <= 0 || bytes%unit != 0 {
 		return s.Invalid(op, bytes, "%d bytes; the size must be a positive multiple of %d", bytes, unit)
@@ -27,7 +28,7 @@ func (s Self) CheckApart(dst, src device.Ptr, bytes int64) error {
 	return nil
 }
 
-// CheckPairs refuses a batch with more destinations than sources, or fewer.
+// CheckPairs refuses a batch with different numbers of destinations and sources.
 func (s Self) CheckPairs(op string, dst, src int) error {
 	if dst != src {
 		return s.Invalid(op, 0, "%d destinations and %d sources; give one source for each", dst, src)
@@ -35,7 +36,7 @@ func (s Self) CheckPairs(op string, dst, src int) error {
 	return nil
 }
 
-// CheckElapsed refuses an event whose record has no time: which is "start" or "end".
+// CheckElapsed refuses an event whose record has no time. which is "start" or "end".
 func (s Self) CheckElapsed(which string, timed, recorded, complete bool) error {
 	switch {
 	case !timed:
@@ -49,7 +50,7 @@ func (s Self) CheckElapsed(which string, timed, recorded, complete bool) error {
 	return nil
 }
 
-// Event is e as an event of the backend, whose events are pointers of type E.
+// Event returns e as an event of the backend, whose events are pointers of type E.
 func Event[E interface {
 	comparable
 	device.Event

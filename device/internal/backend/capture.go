@@ -7,7 +7,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// CUDA's codes of the errors of captures (CUresult).
+// CUDA's codes of capture errors (CUresult).
 const (
 	CodeIllegalState       = 401
 	CodeCaptureUnsupported = 900
@@ -25,62 +25,63 @@ func (s Self) capturing(op string, code int, format string, args ...any) error {
 	return &device.Error{Op: op, Device: string(s), Code: code, Detail: fmt.Sprintf(format, args...), Err: device.ErrCapturing}
 }
 
-// Capturing is a call on a stream that is captured.
+// Capturing is the error of a call on a stream that is captured.
 func (s Self) Capturing(op string, stream uint64) error {
 	return s.capturing(op, CodeCaptureUnsupported, "stream %d is captured; end the capture first", stream)
 }
 
-// DeviceCapturing is a call on a device with a captured stream.
+// DeviceCapturing is the error of a call on a device with a captured stream.
 func (s Self) DeviceCapturing(op string, stream uint64) error {
 	return s.capturing(op, CodeCaptureUnsupported, "stream %d of the device is captured; end the capture first, or wait for a stream or an event",
 		stream)
 }
 
-// NotCapturing is EndCapture on a stream that is not captured.
+// NotCapturing is the error of EndCapture on a stream that is not captured.
 func (s Self) NotCapturing(stream uint64) error {
 	return &device.Error{Op: "EndCapture", Device: string(s), Code: CodeIllegalState, Err: device.ErrInvalid,
 		Detail: fmt.Sprintf("no capture has begun on stream %d", stream)}
 }
 
-// Unmatched is EndCapture on a stream that joined the capture.
+// Unmatched is the error of EndCapture on a stream that joined the capture.
 func (s Self) Unmatched(stream, origin uint64) error {
 	return s.capturing("EndCapture", CodeCaptureUnmatched, "stream %d joined the capture that began on stream %d; end it there", stream, origin)
 }
 
-// Unjoined is EndCapture with work on a stream that the first one did not wait for.
+// Unjoined is the error of EndCapture if the first stream did not wait for all work of another one.
 func (s Self) Unjoined(stream, origin uint64, operations int) error {
 	return s.capturing("EndCapture", CodeCaptureUnjoined,
 		"stream %d did not wait for the last %d operations of stream %d; record an event there and wait for it, before EndCapture", origin, operations, stream)
 }
 
-// CaptureEnded is an operation of a stream whose capture another goroutine has ended meanwhile.
+// CaptureEnded is the error of an operation whose capture another goroutine has ended meanwhile.
 func (s Self) CaptureEnded(op string, stream uint64) error {
 	return s.capturing(op, CodeCaptureInvalidated, "the capture of stream %d was ended meanwhile", stream)
 }
 
-// CapturedEvent is a use of an event that was last recorded in a capture.
+// CapturedEvent is the error of using an event that was last recorded in a capture.
 func (s Self) CapturedEvent(op string) error {
 	return s.capturing(op, CodeCapturedEvent, "the event was last recorded in a capture, where it only orders what is captured; record it again")
 }
 
-// Isolated is a captured stream's wait for what is not captured.
+// Isolated is the error of a captured stream's wait for an event that was not captured.
 func (s Self) Isolated(stream uint64) error {
 	return s.capturing("Wait", CodeCaptureIsolation, "the event was not recorded in the capture of stream %d; wait for it before BeginCapture", stream)
 }
 
-// Merged is a wait that would make two captures one.
+// Merged is the error of a wait that would merge two captures.
 func (s Self) Merged(stream uint64) error {
 	return s.capturing("Wait", CodeCaptureMerge, "the event was recorded in another capture than that of stream %d", stream)
 }
 
-// OtherDevices is a wait by which another device's stream would join.
+// OtherDevices is the error of a wait by which another device's stream would join.
 func (s Self) OtherDevices(stream uint64) error {
 	return s.capturing("Wait", CodeCaptureIsolation, "stream %d is of another device than the capture in which the event was recorded", stream)
 }
 
 var errUnpinnedCapture = fmt.Errorf("%w: %w", device.ErrCapturing, device.ErrNotPinned)
 
-// InCapture is the error of an operation that was to be captured: also of captures, if it is that host memory is not pinned.
+// InCapture turns the error of an operation in a capture into the error to return: memory that is
+// not pinned is then also an error that wraps ErrCapturing.
 func (s Self) InCapture(err error) error {
 	var e *device.Error
 	if errors.As(err, &e) && e.Err == device.ErrNotPinned {
@@ -89,22 +90,22 @@ func (s Self) InCapture(err error) error {
 	return err
 }
 
-// Held is freeing memory that a graph uses.
+// Held is the error of freeing memory that a graph uses.
 func (s Self) Held(op string, bytes int64) error {
 	return s.Invalid(op, bytes, "a graph or a capture uses the memory; close the graph first")
 }
 
-// GraphClosed is a call on a closed graph.
+// GraphClosed is the error of a call on a closed graph.
 func (s Self) GraphClosed(op string) error {
 	return &device.Error{Op: op, Device: string(s), Code: CodeInvalidHandle, Detail: "the graph", Err: device.ErrClosed}
 }
 
-// NotOurs is a stream, or a graph, of another device: what says which.
+// NotOurs is the error of using another device's stream or graph; what is "stream" or "graph".
 func (s Self) NotOurs(op, what string) error {
 	return s.Invalid(op, 0, "the %s is not one of this device", what)
 }
 
-// GraphDiffers is an Update with a graph of other operations.
+// GraphDiffers is the error of an Update with a graph of other operations.
 func (s Self) GraphDiffers(format string, args ...any) error {
 	return &device.Error{Op: "Update", Device: string(s), Code: CodeGraphUpdateFailed, Err: device.ErrInvalid, Detail: fmt.Sprintf(format, args...)}
 }

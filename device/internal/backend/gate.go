@@ -5,20 +5,21 @@ import (
 	"sync/atomic"
 )
 
-// Gate counts the calls that use something of a driver, and lets none in once it is shut: what they use is given back
-// when the last has left. Entering and leaving are one atomic addition each.
+// Gate counts the calls that use an object of a driver. Once it is shut it admits no more calls,
+// and when the last call has left, the object can be released. Entering and leaving take one atomic
+// addition each.
 type Gate struct {
-	// Owner is told, once, when the gate is shut and empty. It is set before the gate is shut; an interface, since a
-	// function of the owner's would be an allocation for each gate.
+	// Owner.Emptied is called once, when the gate is shut and empty. Set Owner before Shut. It is
+	// an interface because a method value would cost one allocation for each gate.
 	Owner interface{ Emptied() }
 
-	n    atomic.Int64 // the calls inside; less than 0 when shut
-	once sync.Once    // of Emptied
+	n    atomic.Int64 // number of calls inside; negative when shut
+	once sync.Once    // guards Emptied
 }
 
 const shut = -1 << 62
 
-// Enter begins a call, unless the gate is shut. Leave ends it.
+// Enter begins a call and returns true, unless the gate is shut. Leave ends the call.
 func (g *Gate) Enter() bool {
 	if g.n.Add(1) > 0 {
 		return true
@@ -27,21 +28,21 @@ func (g *Gate) Enter() bool {
 	return false
 }
 
-// Leave ends a call that Enter let in.
+// Leave ends a call that Enter admitted.
 func (g *Gate) Leave() {
 	if g.n.Add(-1) == shut {
 		g.once.Do(g.Owner.Emptied)
 	}
 }
 
-// Shut lets nobody in any more. It is called once.
+// Shut makes later calls of Enter return false. It must be called only once.
 func (g *Gate) Shut() {
 	if g.n.Add(shut) == shut {
 		g.once.Do(g.Owner.Emptied)
 	}
 }
 
-// ShutAndWait is Shut for a gate without an owner, and waits until nobody is inside.
+// ShutAndWait is Shut for a gate without an owner. It returns when no call is inside any more.
 func (g *Gate) ShutAndWait() {
 	empty := make(signal)
 	g.Owner = empty
@@ -49,7 +50,7 @@ func (g *Gate) ShutAndWait() {
 	<-empty
 }
 
-// signal is closed when a gate is empty.
+// signal is closed when a gate is shut and empty.
 type signal chan struct{}
 
 func (s signal) Emptied() { close(s) }

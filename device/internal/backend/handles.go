@@ -2,16 +2,16 @@ package backend
 
 import "sync"
 
-// Handles are objects of a driver, or of a library, that are used again: making one takes longer than using it. There
-// are as many as were ever in use at a time.
+// Handles reuses objects of a driver or library that take longer to make than to use. It holds as
+// many as were ever in use at a time.
 type Handles[H any] struct {
 	mu    sync.Mutex
 	free  []H
-	all   []H // that were ever made
+	all   []H // all that were ever made
 	ended bool
 }
 
-// Take returns one that nobody uses, made if there is none. No lock is held meanwhile.
+// Take returns a handle that is not in use, and calls fresh if there is none, without a lock.
 func (p *Handles[H]) Take(fresh func(*H) error) (H, error) {
 	p.mu.Lock()
 	if n := len(p.free); n > 0 {
@@ -31,7 +31,7 @@ func (p *Handles[H]) Take(fresh func(*H) error) (H, error) {
 	return h, nil
 }
 
-// Put gives one back.
+// Put returns a handle for reuse.
 func (p *Handles[H]) Put(h H) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,7 +40,8 @@ func (p *Handles[H]) Put(h H) {
 	}
 }
 
-// End takes them all, to be destroyed. What is put back later is gone already.
+// End removes and returns all handles, for the caller to destroy. They include handles that are put
+// back later.
 func (p *Handles[H]) End() []H {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,10 +2,11 @@ package backend
 
 import "github.com/cistern-ml/cistern/device"
 
-// Launching is StreamOptions.Launching of a stream.
+// Launching is a stream's StreamOptions.Launching.
 type Launching func(s device.Stream, name string) (launched func(error))
 
-// Begin tells of a kernel that is about to be queued, and returns what to call with the error of that, never nil.
+// Begin announces a kernel that is about to be queued. It returns the function to call with the
+// resulting error, which is never nil.
 func (f Launching) Begin(s device.Stream, name string) (launched func(error)) {
 	if launched = f(s, name); launched == nil {
 		launched = func(error) {}
@@ -13,7 +14,7 @@ func (f Launching) Begin(s device.Stream, name string) (launched func(error)) {
 	return launched
 }
 
-// Launch tells of a kernel while queue queues it.
+// Launch calls queue between the two calls of the hook.
 func (f Launching) Launch(s device.Stream, l *device.Launch, queue func(*device.Launch) error) error {
 	name := ""
 	if l != nil {

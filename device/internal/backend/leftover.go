@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Leftover is what a device still had when it was closed.
+// Leftover counts the memory that was still live when a device was closed.
 type Leftover struct {
 	Allocations, Mappings, Reservations, Pinned, Registered Held
 }
@@ -21,7 +21,7 @@ type Held struct {
 	bytes int64
 }
 
-// Add counts one more piece.
+// Add counts a piece of memory.
 //
 //go:norace
 func (h *Held) Add(bytes int64) {
@@ -31,7 +31,7 @@ func (h *Held) Add(bytes int64) {
 
 var errLeft = errors.New("memory was still in use")
 
-// Left is the error of a Close that found something, or nil.
+// Left returns the error of a Close with leftover memory, or nil.
 func (s Self) Left(l *Leftover) error {
 	var parts []string
 	for _, p := range []struct {

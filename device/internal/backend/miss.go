@@ -6,20 +6,20 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Miss says why a range can't be named.
+// Miss describes why a range can't be named.
 type Miss struct {
-	Live   bool  // it begins in live memory
-	Offset int64 // where in it
-	Size   int64 // of it, with adjacent mappings
+	Live   bool  // the range begins in live memory
+	Offset int64 // where in that memory it begins
+	Size   int64 // size of that memory, with adjacent mappings
 }
 
-// Negative is the error of a range with less than no bytes.
+// Negative is the error of a range with a negative size.
 func (s Self) Negative(op string, bytes int64) error {
 	return s.Invalid(op, 0, "the range has %d bytes; sizes are not negative", bytes)
 }
 
-// Missed is the error of the range of bytes bytes at addr that can't be named. onHost says that it had to be pinned or
-// registered.
+// Missed is the error of a range that can't be named: bytes bytes at addr. If onHost is set it had
+// to be pinned or registered memory.
 func (s Self) Missed(op string, m Miss, addr uint64, bytes int64, onHost bool) error {
 	left := m.Size - m.Offset
 	switch {

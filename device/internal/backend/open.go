@@ -2,14 +2,14 @@ package backend
 
 import "sync"
 
-// Open are the objects of a device that are not closed, until the device is.
+// Open tracks the open objects of a device until the device is closed.
 type Open[T comparable] struct {
 	mu    sync.Mutex
 	all   map[T]struct{}
 	ended bool
 }
 
-// Add reports whether there is room for x: not after End.
+// Add adds x. It returns false after End.
 func (o *Open[T]) Add(x T) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -22,14 +22,14 @@ func (o *Open[T]) Add(x T) bool {
 	return !o.ended
 }
 
-// Remove forgets x, which is closed.
+// Remove removes x, which has been closed.
 func (o *Open[T]) Remove(x T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.all, x)
 }
 
-// End takes them all, to be closed without the lock.
+// End removes and returns all objects, for the caller to close without the lock.
 func (o *Open[T]) End() []T {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // Kind is an operation of a communicator.
 type Kind uint8
 
-// The kinds of operations. Those from Send on are of two ranks.
+// The kinds of operations. Those from Send on involve two ranks.
 const (
 	AllReduce Kind = iota
 	Broadcast
@@ -23,12 +23,12 @@ const (
 	Recv
 )
 
-// Pairs reports whether the operation is of two ranks.
+// Pairs reports whether the operation involves two ranks.
 //
 //go:norace
 func (k Kind) Pairs() bool { return k >= Send }
 
-// String is the method's name.
+// String returns the method's name.
 func (k Kind) String() string {
 	return [...]string{"AllReduce", "Broadcast", "AllGather", "ReduceScatter", "Barrier", "Send", "Recv"}[k]
 }
@@ -39,11 +39,12 @@ type Call struct {
 	Type     device.DataType
 	Op       device.ReduceOp
 	Count    int64
-	Peer     int // the other one, or the root
+	Peer     int // the other rank, or the root
 	Dst, Src device.Ptr
 }
 
-// Ranges are the elements that the call reads and writes, and how many src is behind dst in place.
+// Ranges returns the numbers of elements that the call writes at Dst and reads at Src, and the
+// offset from Dst to Src in elements if the call is in place.
 func (c *Call) Ranges(rank, size int) (dst, src, inPlace int64) {
 	n := c.Count
 	switch c.Kind {
@@ -66,7 +67,7 @@ func (c *Call) Ranges(rank, size int) (dst, src, inPlace int64) {
 	return 0, 0, 0
 }
 
-// Check refuses what is wrong whatever memory there is.
+// Check refuses invalid arguments, except for memory that is not live.
 func (c *Call) Check(self backend.Self, rank, size int) error {
 	op := c.Kind.String()
 	switch {
@@ -89,12 +90,12 @@ func (c *Call) Check(self backend.Self, rank, size int) error {
 		return self.Invalid(op, c.Count*int64(bytes), "an address is not a multiple of %d, the size of a %v", bytes, c.Type)
 	}
 	if dst > 0 && src > 0 && c.Src != c.Dst+device.Ptr(inPlace)*bytes && c.Dst < c.Src+device.Ptr(src)*bytes && c.Src < c.Dst+device.Ptr(dst)*bytes {
-		return self.Invalid(op, c.Count*int64(bytes), "the ranges overlap, and source is %d bytes behind destination; in place it is %d", int64(c.Src-c.Dst), inPlace*int64(bytes))
+		return self.Invalid(op, c.Count*int64(bytes), "the ranges overlap: source minus destination is %d bytes; in place it is %d", int64(c.Src-c.Dst), inPlace*int64(bytes))
 	}
 	return nil
 }
 
-// Matches reports whether the calls of two ranks, of the same number, are one operation.
+// Matches reports whether calls of two ranks with the same number belong to one operation.
 //
 //go:norace
 func (c *Call) Matches(o *Call) bool {
@@ -104,19 +105,21 @@ func (c *Call) Matches(o *Call) bool {
 	return c.Kind.Pairs() || c.Kind == o.Kind && c.Peer == o.Peer
 }
 
-// Post is what a rank queues at once: a call, or a group.
+// Post is an operation that a rank queues: one call or a group.
 type Post struct {
-	rank    int
-	calls   []Call
-	numbers []int64 // of each, among the rank's collectives or those to or from its peer
+	rank  int
+	calls []Call
+	// Of each call: its number among the rank's collectives, or among the calls to or from its
+	// peer.
+	numbers []int64
 	matched []bool
-	open    int // calls that are not matched
+	open    int // number of calls that are not matched
 }
 
-// Name is the operation's.
+// Name returns the operation's name.
 func (p *Post) Name() string { return Name(p.calls) }
 
-// Name is the operation's that calls are.
+// Name returns the name of the operation that consists of calls.
 func Name(calls []Call) string {
 	if len(calls) == 1 {
 		return calls[0].Kind.String()
@@ -127,7 +130,8 @@ func Name(calls []Call) string {
 // String describes the post.
 func (p *Post) String() string { return Describe(p.calls, p.numbers) }
 
-// Describe is "AllReduce number 3 of 10 float32 (sum)", of one call or the first of a group.
+// Describe describes one call, or a group by its first call: "AllReduce number 3 of 10 float32
+// (sum)".
 func Describe(calls []Call, numbers []int64) string {
 	first := calls[0].Describe(numbers[0])
 	if len(calls) == 1 {
@@ -136,7 +140,8 @@ func Describe(calls []Call, numbers []int64) string {
 	return fmt.Sprintf("a group of %d calls, first %s", len(calls), first)
 }
 
-// Describe is "AllReduce number 3 of 10 float32 (sum)", of a call that has a number among those of its rank, from 0.
+// Describe describes a call with its number, counted from 0, among those of its rank: "AllReduce
+// number 3 of 10 float32 (sum)".
 func (c *Call) Describe(number int64) string {
 	s := fmt.Sprintf("%v number %d", c.Kind, number+1)
 	if c.Kind != Barrier {
@@ -153,8 +158,8 @@ func (c *Call) Describe(number int64) string {
 	return s
 }
 
-// Find is the index in calls, which are another rank's or this one's, of the other side of c, the call of a rank; numbers are those of calls, and number is c's. It is -1
-// if there is none.
+// Find returns the index in calls of the counterpart of c, or -1. calls are another rank's or the
+// same rank's, and numbers are theirs. c is a call of rank with the number number.
 //
 //go:norace
 func Find(calls []Call, numbers []int64, c *Call, number int64, rank int) int {
@@ -169,7 +174,7 @@ func Find(calls []Call, numbers []int64, c *Call, number int64, rank int) int {
 	return -1
 }
 
-// RanksAre is "rank 2 is" or "ranks 2, 3 are".
+// RanksAre returns "rank 2 is" or "ranks 2, 3 are".
 func RanksAre(ranks []int) string {
 	if len(ranks) == 1 {
 		return fmt.Sprintf("rank %d is", ranks[0])

@@ -1,5 +1,7 @@
-// Package matching knows what the ranks of one communicator in this process have called, where a library such as NCCL does not say: calls that don't match would
-// hang there, or move what they should not. It finds them when they are queued, before the library sees them, and names the ranks that are missing when time is up.
+// Package matching checks that the calls of a communicator's ranks in this process match. A library
+// such as NCCL does not check that: calls that don't match would hang or move wrong data. The
+// package reports them when they are queued, before the library gets them. On a timeout it names
+// the missing ranks.
 //
-// Of ranks in other processes nothing is known: they are taken to match.
+// It has no information about ranks in other processes, and assumes that their calls match.
 package matching

@@ -2,7 +2,7 @@ package matching
 
 import "github.com/cistern-ml/cistern/device"
 
-// in is what a rank is in, or nil.
+// in returns the post that a rank is in, or nil.
 func (w *World) in(r int) *Post {
 	if posts := w.ranks[r].posts; len(posts) > 0 {
 		return posts[0]
@@ -10,8 +10,9 @@ func (w *World) in(r int) *Post {
 	return nil
 }
 
-// enter numbers the calls of p, which its rank is in now, and matches them with what the others are in. Ranks whose post is matched go on to their next one.
-// The lock is held, as by all here.
+// enter numbers the calls of p, its rank's present post, and matches them with the other ranks'
+// present posts. Ranks whose post is matched continue with their next one. The caller holds the
+// lock, as for all functions of this file.
 func (w *World) enter(p *Post) *device.CollectiveError {
 	m := &w.ranks[p.rank]
 	for i := range p.calls {
@@ -40,7 +41,7 @@ func (w *World) enter(p *Post) *device.CollectiveError {
 	return w.advance()
 }
 
-// advance takes the posts that are matched off, and enters what is behind them.
+// advance removes the matched posts and enters their successors.
 func (w *World) advance() *device.CollectiveError {
 	for r := range w.ranks {
 		m := &w.ranks[r]
@@ -50,13 +51,13 @@ func (w *World) advance() *device.CollectiveError {
 		m.posts[0] = nil
 		m.posts = m.posts[1:]
 		if len(m.posts) > 0 {
-			return w.enter(m.posts[0]) // which advances the rest
+			return w.enter(m.posts[0]) // enter advances the other ranks
 		}
 	}
 	return nil
 }
 
-// match looks for the other sides of call i of p.
+// match looks for the counterparts of call i of p.
 func (w *World) match(p *Post, i int) *device.CollectiveError {
 	c := &p.calls[i]
 	if c.Kind.Pairs() {
@@ -103,7 +104,7 @@ func (p *Post) match(i int) {
 	}
 }
 
-// find is the index in q of the other side of call i of p, or -1.
+// find returns the index in q of the counterpart of call i of p, or -1.
 func find(q, p *Post, i int) int {
 	if q == nil {
 		return -1
@@ -125,7 +126,8 @@ func (w *World) waits(q *Post, r int) bool {
 	return false
 }
 
-// waiting looks whether q, which is not matched, can ever be: not if who it waits for has left, or waits for p by way of others.
+// waiting checks whether the unmatched post q can still be matched. It can't if a rank for which it
+// waits has left, or waits for p, directly or through other ranks.
 func (w *World) waiting(p, q *Post, seen []bool) *device.CollectiveError {
 	for r := range w.ranks {
 		if !w.waits(q, r) {
@@ -135,7 +137,7 @@ func (w *World) waiting(p, q *Post, seen []bool) *device.CollectiveError {
 		switch {
 		case w.ranks[r].left:
 			return w.failure(p.Name(), p.rank, []int{r}, device.ErrAborted, "rank %d has closed its communicator, and rank %d is in %v", r, p.rank, p)
-		case next == nil || next.open == 0: // it will come
+		case next == nil || next.open == 0: // the rank will come
 		case r == p.rank:
 			return w.failure(p.Name(), p.rank, []int{p.rank, q.rank}, device.ErrMismatch, "rank %d is in %v, rank %d in %v: they would wait for each other", p.rank, p, q.rank, q)
 		case !seen[r]:

@@ -8,27 +8,29 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// World are the ranks of a communicator, and what has ended them. Its lock is held for as long as it takes to look at them.
+// World holds the ranks of a communicator, and the failure that has ended them. Its lock is held
+// only for look-ups and updates.
 type World struct {
 	size int
 
 	mu     sync.Mutex
 	ranks  []member
 	failed atomic.Pointer[device.CollectiveError]
-	over   chan struct{} // closed after failed was set
+	over   chan struct{} // closed after failed is set
 }
 
-// member is a rank. What it has queued runs in that order: it is in the first of its posts that is not matched.
+// member is the state of one rank. Its posts run in the order in which they were queued; the rank
+// is in the first one that is not matched.
 type member struct {
 	here           bool // in this process
 	left           bool // closed
 	device         string
 	posts          []*Post
-	collectives    int64 // that it has been in
+	collectives    int64 // number of collectives entered
 	sent, received []int64
 }
 
-// NewWorld is a world of size ranks, of which none is here.
+// NewWorld returns a world of size ranks, none of which has joined.
 func NewWorld(size int) *World {
 	w := &World{size: size, ranks: make([]member, size), over: make(chan struct{})}
 	for i := range w.ranks {
@@ -38,10 +40,11 @@ func NewWorld(size int) *World {
 	return w
 }
 
-// Size is the number of ranks.
+// Size returns the number of ranks.
 func (w *World) Size() int { return w.size }
 
-// Join says that a rank is in this process, on a device. It reports false if it was before. All have joined before the first posts.
+// Join marks a rank as present in this process, on a device. It returns false if the rank has
+// joined already. All local ranks must join before the first post.
 func (w *World) Join(rank int, device string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -52,7 +55,7 @@ func (w *World) Join(rank int, device string) bool {
 	return true
 }
 
-// On is the rank that is on a device, or -1.
+// On returns the rank that is on a device, or -1.
 func (w *World) On(device string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,7 +67,7 @@ func (w *World) On(device string) int {
 	return -1
 }
 
-// Elsewhere are the ranks that are not in this process; all but rank if there are none.
+// Elsewhere returns the ranks that are not in this process or, if all are, all ranks except rank.
 func (w *World) Elsewhere(rank int) (ranks []int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,13 +94,13 @@ func (w *World) Fail(err *device.CollectiveError) {
 	}
 }
 
-// Failure is what has ended the world, or nil.
+// Failure returns the error that has ended the world, or nil.
 func (w *World) Failure() *device.CollectiveError { return w.failed.Load() }
 
-// Over is closed once the world has ended.
+// Over returns a channel that is closed once the world has ended.
 func (w *World) Over() <-chan struct{} { return w.over }
 
-// Error is an error that rank has found.
+// Error returns an error that rank has found.
 func (w *World) Error(op string, rank int, ranks []int, class error, format string, args ...any) *device.CollectiveError {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,7 +111,8 @@ func (w *World) failure(op string, rank int, ranks []int, class error, format st
 	return &device.CollectiveError{Op: op, Device: w.ranks[rank].device, Rank: rank, Size: w.size, Ranks: ranks, Detail: fmt.Sprintf(format, args...), Err: class}
 }
 
-// Queue says that a rank queues calls, and returns them as a post. It reports false if the world has ended, perhaps by that: the calls must not be queued then.
+// Queue adds calls to rank's queue and returns them as a post. It returns false if the world has
+// ended, perhaps because of these calls; then the caller must not queue them.
 func (w *World) Queue(rank int, calls []Call) (*Post, bool) {
 	p := &Post{rank: rank, calls: calls, numbers: make([]int64, len(calls)), matched: make([]bool, len(calls)), open: len(calls)}
 	w.mu.Lock()
@@ -123,7 +127,7 @@ func (w *World) Queue(rank int, calls []Call) (*Post, bool) {
 	return p, w.Failure() == nil
 }
 
-// Leave says that a rank will queue nothing more. Who waits for it fails.
+// Leave marks a rank that will queue nothing more. If another rank waits for it, the world fails.
 func (w *World) Leave(rank int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,7 +139,8 @@ func (w *World) Leave(rank int) {
 	}
 }
 
-// Missing are the ranks that p waits for, itself or by way of others, and that have queued nothing; if there are none here, those elsewhere.
+// Missing returns the idle ranks for which p waits, directly or through other ranks. If there are
+// none in this process, it returns those elsewhere.
 func (w *World) Missing(p *Post) []int {
 	w.mu.Lock()
 	who := w.absent(p, make([]bool, w.size), nil)
