@@ -19,7 +19,7 @@ var batchTests = []test{
 		for i := range n {
 			f.fill(s, p+device.Ptr(i*each), each, byte(i))
 			from := (n - 1 - i) * each                       // in another order
-			dst = append(dst, host[from:from+each-i%2*each]) // every second is empty
+			dst = append(dst, host[from:from+each-i%2*each]) // every second one is empty
 			src = append(src, p+device.Ptr(i*each))
 		}
 		require.NoError(f, batch.CopyD2HBatch(dst, src))
@@ -54,8 +54,10 @@ var batchTests = []test{
 	{"at any size and offset, both ways, and nothing beside", func(f *fixture) {
 		s, batch := f.batch()
 		lengths := slices.Concat(sizes, []int64{16, 48, 2052, 64 << 10, 64<<10 + 1})
-		offsets := [][2]int64{{0, 0}, {0, 4}, {8, 8}, {8, 16}, {4, 4}, {3, 3}, {1, 0}, {2, 6}} // in host and device memory
-		const room = 32                                                                        // for an offset, and to the next multiple of 16
+		// Offsets in host and device memory.
+		offsets := [][2]int64{{0, 0}, {0, 4}, {8, 8}, {8, 16}, {4, 4}, {3, 3}, {1, 0}, {2, 6}}
+		// Space for an offset, and up to the next multiple of 16.
+		const room = 32
 		total := int64(0)
 		for _, n := range lengths {
 			total += (n + room) * int64(len(offsets))
@@ -130,7 +132,7 @@ var batchTests = []test{
 	}},
 }
 
-// batch is a stream that copies batches.
+// batch returns a stream that copies batches.
 func (f *fixture) batch() (device.Stream, device.BatchCopier) {
 	s := f.stream()
 	b, ok := s.(device.BatchCopier)

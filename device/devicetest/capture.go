@@ -105,7 +105,7 @@ var captureTests = []test{
 		f.refused(err, device.ErrCapturing)
 		require.NoError(f, side.Record(join))
 		require.NoError(f, s.Wait(join))
-		f.addOne(side, p, n) // behind the join
+		f.addOne(side, p, n) // after the join
 		_, err = c.EndCapture()
 		f.refused(err, device.ErrCapturing)
 		require.False(f, c.Capturing())
@@ -301,7 +301,8 @@ var captureTests = []test{
 	}},
 }
 
-// closeMeetsCapture: either the stream is closed and in no capture, or it is captured, open, and closed afterwards.
+// closeMeetsCapture: the stream is either closed and in no capture, or captured, open, and closed
+// later.
 func closeMeetsCapture(f *fixture) {
 	origin, forked, joined := f.stream(), f.event(false), f.event(false)
 	for round := range 400 {
@@ -316,7 +317,7 @@ func closeMeetsCapture(f *fixture) {
 		var entered, closed error
 		var ready atomic.Int32
 		f.together(2, func(n int) error {
-			for ready.Add(1); ready.Load() < 2; { // as near to each other as can be
+			for ready.Add(1); ready.Load() < 2; { // start both as close together as possible
 			}
 			if n == 0 {
 				entered = enter()

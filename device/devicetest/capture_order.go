@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// captureOrder needs streams that are a device.CaptureOrder.
+// captureOrder needs streams that implement device.CaptureOrder.
 func captureOrder(f *fixture) {
 	if _, ok := f.stream().(device.CaptureOrder); !ok {
 		f.Skip("the streams are no device.CaptureOrder")
@@ -18,7 +18,8 @@ func captureOrder(f *fixture) {
 	}
 }
 
-// randomOrder captures a random program and compares marks with a walk over its operations, each of which knows those that it comes right behind.
+// randomOrder captures a random program and compares its marks with a walk over its operations,
+// each of which records its direct predecessors.
 func (f *fixture) randomOrder(r *rand.Rand) {
 	const n = 64
 	type record struct {
@@ -31,7 +32,8 @@ func (f *fixture) randomOrder(r *rand.Rand) {
 	}
 	streams := []device.Stream{f.stream(), f.stream(), f.stream(), f.stream()}
 	memory := make([]device.Ptr, len(streams))
-	before := make([]map[int]bool, len(streams)) // the operations that come before what a stream captures next
+	// For each stream, the operations that precede its next one.
+	before := make([]map[int]bool, len(streams))
 	inside := []bool{true, false, false, false}
 	for i := range streams {
 		memory[i], before[i] = f.alloc(n), make(map[int]bool)

@@ -15,11 +15,12 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// CollectivesBackend is what the suite of collectives has to know of a backend.
+// CollectivesBackend describes a backend to the suite of collectives.
 type CollectivesBackend struct {
-	// Open opens the device of a rank: one that is alone, or another rank's, to be closed once more. The suite closes it.
+	// Open opens the device of a rank: its own device, or one shared with another rank, which is
+	// then opened once more. The suite closes it.
 	Open func(t testing.TB, rank int) device.Device
-	// MaxRanks is how many there can be, up to 8.
+	// MaxRanks is the largest number of ranks, up to 8.
 	MaxRanks int
 }
 
@@ -31,7 +32,7 @@ func RunCollectives(t *testing.T, b CollectivesBackend) {
 	}
 	for _, test := range []struct {
 		name  string
-		ranks int // at least
+		ranks int // minimum
 		run   func(*testing.T, CollectivesBackend)
 	}{
 		{"random programs", 1, collectivePrograms},
@@ -54,20 +55,20 @@ func RunCollectives(t *testing.T, b CollectivesBackend) {
 	}
 }
 
-// rankGroup is some ranks, each with a device and a stream.
+// rankGroup is a group of ranks, each with a device and a stream.
 type rankGroup struct {
 	*testing.T
 	b     CollectivesBackend
 	ranks []*testRank
 }
 
-// testRank is a rank, whose methods are called by its goroutine.
+// testRank is a rank. Only its goroutine calls its methods.
 type testRank struct {
 	t    *testing.T
 	rank int
 	dev  device.Device
 	s    device.Stream
-	comm device.Communicator // of all
+	comm device.Communicator // of all ranks
 }
 
 func newRankGroup(t *testing.T, b CollectivesBackend, ranks int, opts device.CommunicatorOptions) *rankGroup {
@@ -101,7 +102,7 @@ func newRankGroup(t *testing.T, b CollectivesBackend, ranks int, opts device.Com
 	return p
 }
 
-// join makes a communicator of some ranks, in an order of its own.
+// join makes a communicator of some ranks, in the given order.
 func (p *rankGroup) join(ranks []int, opts device.CommunicatorOptions) []device.Communicator {
 	id, err := p.ranks[ranks[0]].dev.(device.Collectives).NewCommunicatorID()
 	require.NoError(p, err)
@@ -137,7 +138,7 @@ func parallel(n int, f func(i int)) {
 	group.Wait()
 }
 
-// each calls f for each rank, in a goroutine of the rank's.
+// each calls f for each rank, on the rank's goroutine.
 func (p *rankGroup) each(f func(a *testRank)) {
 	parallel(len(p.ranks), func(i int) { f(p.ranks[i]) })
 }
@@ -151,7 +152,7 @@ func (a *testRank) check(err error) {
 // sync waits for the rank's stream.
 func (a *testRank) sync() { a.check(a.s.Synchronize(context.Background())) }
 
-// memory is device memory with data in it.
+// memory returns device memory that contains data.
 func (a *testRank) memory(data []byte) device.Ptr {
 	p, err := a.dev.Alloc(int64(max(len(data), 1)))
 	if err != nil {
@@ -183,7 +184,7 @@ func (a *testRank) read(p device.Ptr, bytes int64) []byte {
 	return data
 }
 
-// encode is values as elements of type t, which has them.
+// encode returns values, which t represents exactly, as elements of type t.
 func encode(t device.DataType, values []float64) (b []byte) {
 	for _, v := range values {
 		switch t {
@@ -220,7 +221,8 @@ func decode(t device.DataType, b []byte) (values []float64) {
 	return values
 }
 
-// failing runs f on each rank and waits for its stream: all ranks' communicators must have failed with class, within seconds, and say so on every later call.
+// failing runs f on each rank and waits for its stream. All ranks' communicators must have failed
+// with class within seconds, and every later call must return the failure.
 func (p *rankGroup) failing(class error, words []string, f func(a *testRank)) {
 	p.Helper()
 	began := time.Now()

@@ -11,10 +11,12 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// notInTime is a timeout that is too long for what is told at once, and ends the test of a backend that does not tell it.
+// notInTime is a timeout that is too long for failures that are reported at once. It ends the test
+// of a backend that does not report them.
 const notInTime = 10 * time.Second
 
-// collectiveMismatches: each pair of calls that don't match fails on both ranks, at once, and names both.
+// collectiveMismatches: each pair of calls that don't match fails on both ranks at once, with an
+// error that names both.
 func collectiveMismatches(t *testing.T, b CollectivesBackend) {
 	type calls = func(a *testRank, p device.Ptr)
 	reduce := func(count int64, t device.DataType, op device.ReduceOp) calls {
@@ -58,7 +60,8 @@ func collectiveMismatches(t *testing.T, b CollectivesBackend) {
 	}
 }
 
-// collectiveCircles: ranks that wait for each other by way of others fail at once, and don't wait for the timeout.
+// collectiveCircles: ranks that wait for each other, directly or through others, fail at once
+// instead of after the timeout.
 func collectiveCircles(t *testing.T, b CollectivesBackend) {
 	for _, ranks := range []int{2, 3} {
 		p := newRankGroup(t, b, ranks, device.CommunicatorOptions{Timeout: notInTime})
@@ -67,13 +70,14 @@ func collectiveCircles(t *testing.T, b CollectivesBackend) {
 			next, previous := (a.rank+1)%ranks, (a.rank+ranks-1)%ranks
 			a.check(a.comm.Send(a.s, memory, 10, device.Float32, next))
 			if err := a.comm.Recv(a.s, memory, 10, device.Float32, previous); err != nil {
-				require.ErrorIs(t, err, device.ErrMismatch) // it may have failed by now
+				require.ErrorIs(t, err, device.ErrMismatch) // it may have failed already
 			}
 		})
 	}
 }
 
-// collectiveTimeouts: a rank that does not come is named, the one that waits for it too is not.
+// collectiveTimeouts: the error names the rank that is missing, without a rank that itself waits
+// for that one.
 func collectiveTimeouts(t *testing.T, b CollectivesBackend) {
 	p := newRankGroup(t, b, 3, device.CommunicatorOptions{Timeout: 200 * time.Millisecond})
 	p.failing(device.ErrTimeout, []string{"rank 1 is missing", "200ms"}, func(a *testRank) {
@@ -91,7 +95,7 @@ func collectiveTimeouts(t *testing.T, b CollectivesBackend) {
 	require.ErrorAs(t, p.ranks[1].comm.AsyncError(), &e)
 	require.Equal(t, []int{1}, e.Ranks)
 
-	// Slow is not missing: the time is that of a wait, not of the program.
+	// A slow rank is not missing: the timeout limits one wait, not the program.
 	p = newRankGroup(t, b, 2, device.CommunicatorOptions{Timeout: 20 * time.Second})
 	p.each(func(a *testRank) {
 		for i := range 3 {
@@ -105,7 +109,7 @@ func collectiveTimeouts(t *testing.T, b CollectivesBackend) {
 	})
 }
 
-// collectiveAbort: ranks that wait, and later ones, have an error that names the rank that aborted.
+// collectiveAbort: waiting ranks and later calls get an error that names the rank that aborted.
 func collectiveAbort(t *testing.T, b CollectivesBackend) {
 	ranks := min(b.MaxRanks, 4)
 	p := newRankGroup(t, b, ranks, device.CommunicatorOptions{})
@@ -131,7 +135,7 @@ func collectiveAbort(t *testing.T, b CollectivesBackend) {
 	}
 }
 
-// collectiveClose: Close waits for what is queued; ranks that wait, and later ones, have an error
+// collectiveClose: Close waits for queued operations. Waiting ranks and later calls get an error
 // that names the rank that closed.
 func collectiveClose(t *testing.T, b CollectivesBackend) {
 	t.Run("after work", func(t *testing.T) {
@@ -161,7 +165,7 @@ func collectiveClose(t *testing.T, b CollectivesBackend) {
 			p.each(func(a *testRank) {
 				time.Sleep(order[a.rank])
 				if a.rank == 1 {
-					if err := a.comm.Close(); err != nil { // the other one waits already, or perhaps not
+					if err := a.comm.Close(); err != nil { // the other may wait already
 						require.ErrorIs(t, err, device.ErrAborted)
 					}
 					return
@@ -180,7 +184,7 @@ func collectiveClose(t *testing.T, b CollectivesBackend) {
 	}
 }
 
-// collectiveJoining: who comes twice, with another size, or does not come.
+// collectiveJoining: a rank joins twice, joins with another size, or is missing.
 func collectiveJoining(t *testing.T, b CollectivesBackend) {
 	p := newRankGroup(t, b, 3, device.CommunicatorOptions{})
 	dev := func(r int) device.Collectives { return p.ranks[r].dev.(device.Collectives) }

@@ -9,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// collectiveOrder: an operation sees what was queued before it, and what is queued after it sees
-// its result, also on another stream by an event.
+// collectiveOrder: an operation sees the results of work queued before it, and work queued after it
+// sees its result, also on another stream by an event.
 func collectiveOrder(t *testing.T, b CollectivesBackend) {
 	p := newRankGroup(t, b, b.MaxRanks, device.CommunicatorOptions{})
 	size := b.MaxRanks
@@ -48,7 +48,8 @@ func collectiveOrder(t *testing.T, b CollectivesBackend) {
 	})
 }
 
-// collectiveGroups: everybody exchanges data with everybody, and what is refused in a group keeps it from being queued.
+// collectiveGroups: all ranks exchange data with all. A refused call keeps its group from being
+// queued.
 func collectiveGroups(t *testing.T, b CollectivesBackend) {
 	size := b.MaxRanks
 	p := newRankGroup(t, b, size, device.CommunicatorOptions{})
@@ -62,7 +63,7 @@ func collectiveGroups(t *testing.T, b CollectivesBackend) {
 		if a.rank%2 == 0 {
 			a.check(a.comm.AllReduce(a.s, sum, sum, 1, device.Float32, device.ReduceMax))
 		}
-		for r := range size { // oneself too
+		for r := range size { // including itself
 			a.check(a.comm.Send(a.s, from+device.Ptr(4*r), 1, device.Float32, r))
 			a.check(a.comm.Recv(a.s, to+device.Ptr(4*r), 1, device.Float32, r))
 		}
@@ -95,7 +96,9 @@ func collectiveGroups(t *testing.T, b CollectivesBackend) {
 		require.ErrorIs(t, wrong, device.ErrInvalid)
 		require.Equal(t, wrong, a.comm.GroupEnd())
 		require.NoError(t, other.Close())
-		if a.rank == 0 { // the barrier of the refused group was not queued: else the others' next operation would not match
+		// The barrier of the refused group was not queued; else the next operation of the other
+		// ranks would not match.
+		if a.rank == 0 {
 			a.check(a.comm.Broadcast(a.s, sum, sum, 1, device.Float32, 0))
 		} else {
 			a.check(a.comm.Broadcast(a.s, sum, 0, 1, device.Float32, 0))
@@ -105,7 +108,7 @@ func collectiveGroups(t *testing.T, b CollectivesBackend) {
 	})
 }
 
-// collectiveGraphs: an operation that was captured runs at each replay.
+// collectiveGraphs: a captured operation runs at each replay.
 func collectiveGraphs(t *testing.T, b CollectivesBackend) {
 	p := newRankGroup(t, b, 2, device.CommunicatorOptions{})
 	if _, ok := p.ranks[0].s.(device.GraphCapturer); !ok {
@@ -130,7 +133,8 @@ func collectiveGraphs(t *testing.T, b CollectivesBackend) {
 	})
 }
 
-// collectiveArguments: what is wrong is refused before anything is queued, and the communicator goes on.
+// collectiveArguments: invalid arguments are refused before anything is queued, and the
+// communicator stays usable.
 func collectiveArguments(t *testing.T, b CollectivesBackend) {
 	p := newRankGroup(t, b, 2, device.CommunicatorOptions{})
 	p.each(func(a *testRank) {
@@ -156,7 +160,7 @@ func collectiveArguments(t *testing.T, b CollectivesBackend) {
 			c.AllReduce(a.s, x, x+4, 10, f32, sum),
 			c.AllReduce(a.s, x+4, x, 10, f32, sum),
 			c.AllGather(a.s, x, y, 200, f32),
-			c.AllGather(a.s, x, x+part*device.Ptr(1-a.rank), 64, f32), // the other one's part
+			c.AllGather(a.s, x, x+part*device.Ptr(1-a.rank), 64, f32), // the other rank's part
 			c.ReduceScatter(a.s, y, x, 200, f32, sum),
 			c.ReduceScatter(a.s, x+part*device.Ptr(1-a.rank), x, 64, f32, sum),
 			c.Broadcast(a.s, x, y, 1, f32, -1),
@@ -175,7 +179,7 @@ func collectiveArguments(t *testing.T, b CollectivesBackend) {
 			require.ErrorAs(t, err, &e)
 			require.Contains(t, []string{"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Send", "Recv"}, e.Op)
 		}
-		a.check(c.AllReduce(a.s, 0, 0, 0, f32, sum)) // nothing is nowhere
+		a.check(c.AllReduce(a.s, 0, 0, 0, f32, sum)) // no elements need no address
 		a.check(c.AllReduce(a.s, x, y, 256, f32, sum))
 		a.check(c.AllGather(a.s, x, x+512*device.Ptr(a.rank), 128, f32))
 		a.check(c.ReduceScatter(a.s, x+512*device.Ptr(a.rank), x, 128, f32, sum))

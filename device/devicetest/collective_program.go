@@ -12,15 +12,15 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// collectiveStep is one operation of a random program: on which communicator, and what each of its ranks has and gets.
+// collectiveStep is one operation of a random program: its communicator, and the data of each rank.
 type collectiveStep struct {
-	circle  int // which communicator
+	circle  int // index of the communicator
 	kind    int
 	count   int
 	t       device.DataType
 	op      device.ReduceOp
 	root    int
-	in, out [][]float64 // by rank in the communicator; out nil: nothing
+	in, out [][]float64 // by rank in the communicator; out is nil for ranks without a result
 	inPlace []bool
 	dst     []device.Ptr
 }
@@ -36,8 +36,9 @@ const (
 	stepKinds
 )
 
-// collectivePrograms runs random operations on random subsets of ranks, some of them at a time, and compares all that they leave with loops over float64. The values
-// are small whole numbers: each type has their sums, in whatever order they are added.
+// collectivePrograms runs random operations on random subsets of ranks, some concurrently, and
+// compares their results with loops over float64. The values are small integers, so every type
+// represents the sums in any order exactly.
 func collectivePrograms(t *testing.T, b CollectivesBackend) {
 	for ranks := 1; ranks <= b.MaxRanks; ranks++ {
 		t.Run(fmt.Sprint(ranks, " ranks"), func(t *testing.T) {
@@ -69,7 +70,7 @@ func collectivePrograms(t *testing.T, b CollectivesBackend) {
 			for i, members := range circles {
 				parallel(len(members), func(me int) {
 					a := p.ranks[members[me]]
-					a.check(comms[i][me].Close()) // waits for what was queued
+					a.check(comms[i][me].Close()) // waits for queued operations
 					a.check(comms[i][me].Close())
 					a.check(streams[i][me].Close())
 				})
@@ -87,7 +88,7 @@ func collectivePrograms(t *testing.T, b CollectivesBackend) {
 	}
 }
 
-// randomStep works out a step and its results, element by element.
+// randomStep returns a random step with its results, computed element by element.
 func randomStep(r *rand.Rand, circle, size int) *collectiveStep {
 	s := &collectiveStep{circle: circle, kind: r.IntN(stepKinds), t: device.DataType(r.IntN(5)), op: device.ReduceOp(r.IntN(4)), root: r.IntN(size), dst: make([]device.Ptr, size),
 		count: []int{0, 1, r.IntN(20), r.IntN(3000)}[r.IntN(4)]}
@@ -149,7 +150,7 @@ func (s *collectiveStep) reduced(i int) float64 {
 	return x
 }
 
-// agrees compares to the bit, but averages of floating point, which are rounded.
+// agrees compares bits, except for averages of floating point, which are rounded.
 func (s *collectiveStep) agrees(want, got []float64) bool {
 	if len(want) != len(got) {
 		return false

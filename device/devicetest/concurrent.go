@@ -78,7 +78,7 @@ var concurrentTests = []test{
 	}},
 }
 
-// together runs work on n goroutines and returns when all have, without an error.
+// together runs work on n goroutines and waits until all have returned. None may return an error.
 func (f *fixture) together(n int, work func(g int) error) {
 	f.Helper()
 	errs := make([]error, n)
@@ -92,7 +92,7 @@ func (f *fixture) together(n int, work func(g int) error) {
 	}
 }
 
-// roundTrip makes everything anew, passes n bytes through it, and gives everything back.
+// roundTrip allocates everything anew, passes n bytes through it, and frees everything.
 func (f *fixture) roundTrip(n int64, value byte) (err error) {
 	step := func(next func() error) {
 		if err == nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// sizes are those that implementations treat in different ways.
+// sizes are sizes that implementations treat differently.
 var sizes = []int64{1, 3, 7, 8, 9, 255, 256, 257, 4096, 1<<20 + 5}
 
-// pattern has a different byte at almost each place.
+// pattern fills memory with bytes that differ from their neighbors almost everywhere.
 func pattern(b []byte) {
 	for i := range b {
 		b[i] = byte(i*7 + i>>8)

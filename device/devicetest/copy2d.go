@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// grid is a side of a strided copy: the bytes before the first row, and from row to row.
+// grid is one side of a strided copy: the bytes before the first row, and from one row to the next.
 type grid struct{ offset, pitch int64 }
 
 var copy2DTests = []test{
@@ -23,7 +23,7 @@ var copy2DTests = []test{
 			for _, x := range [][2]grid{{{0, width}, {0, width}}, {{0, width + 1}, {3, width}}, {{5, width}, {0, width + 24}},
 				{{8, 2 * width}, {4, width + 7}}} {
 				to, from := x[0], x[1]
-				// rows is what background becomes with the rows of src.
+				// rows returns background with the rows of src.
 				rows := func(background byte, src []byte, to, from grid) []byte {
 					want := filled(room, background)
 					for i := range height {
@@ -151,7 +151,7 @@ var copy2DTests = []test{
 		f.refused(s.Copy2D(&device.Copy2D{Width: 8, Height: 2, Dst: p, DstPitch: 8, SrcHost: make([]byte, 64), SrcPitch: 8}), device.ErrNotPinned)
 		f.refused(s.Copy2D(&device.Copy2D{Width: 8, Height: 2, DstHost: make([]byte, 64), DstPitch: 8, Src: p, SrcPitch: 8}), device.ErrNotPinned)
 		part := device.Copy2D{Width: 8, Height: 2, DstHost: registered, DstPitch: 249, Src: p, SrcPitch: 8}
-		f.refused(s.Copy2D(&part), device.ErrNotPinned) // its last byte is not
+		f.refused(s.Copy2D(&part), device.ErrNotPinned) // its last byte is not pinned
 		require.True(f, f.done(s), "nothing was queued")
 		f.same(filled(n, 9), f.read(s, p, n))
 		f.same(filled(n, 8), f.read(s, q, n))

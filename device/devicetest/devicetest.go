@@ -6,33 +6,36 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Backend is what the suite has to know of a backend. Open, Block, Fill and AddOne are needed.
+// Backend describes a backend to the suite. Open, Block, Fill and AddOne are required.
 type Backend struct {
 	// Open opens a device with at least 64 MiB of free memory. The suite closes it.
 	Open func(t testing.TB) device.Device
-	// Block queues an operation on s that runs until release is called. A test has at most four at a time.
+	// Block queues an operation on s that runs until release is called. A test uses at most four at
+	// a time.
 	Block func(t testing.TB, s device.Stream) (release func())
-	// Fill is the launch of a kernel that sets the bytes bytes at p to value.
+	// Fill returns the launch of a kernel that sets the bytes bytes at p to value.
 	Fill func(t testing.TB, d device.Device, p device.Ptr, bytes int64, value byte) *device.Launch
-	// AddOne is the launch of a kernel that adds one to each of the bytes bytes at p.
+	// AddOne returns the launch of a kernel that adds one to each of the bytes bytes at p.
 	AddOne func(t testing.TB, d device.Device, p device.Ptr, bytes int64) *device.Launch
 
-	// Depth is the number of queued operations, the running one included, with which the next call waits.
-	// 0 leaves the test of it out.
+	// Depth is the number of queued operations, including the running one, at which the next call
+	// waits. With 0 the suite leaves the test of it out.
 	Depth int
-	// Fault queues work on s that fails. Nil leaves the tests of sticky errors out: say so if a failure
-	// would outlive the device.
+	// Fault queues work on s that fails. If it is nil the suite skips the tests of sticky errors.
+	// Leave it nil if a failure would outlive the device.
 	Fault func(t testing.TB, d device.Device, s device.Stream)
-	// NoContents says that the device's memory keeps nothing: what compares contents is left out.
+	// NoContents means that the device's memory has no contents, so the suite does not compare
+	// them.
 	NoContents bool
-	// FreeWaits says that freeing memory waits for everything that is queued on the device: the test that it waits
-	// for nothing else is left out.
+	// FreeWaits means that freeing memory waits for everything queued on the device. The suite then
+	// does not test that a free waits for nothing else.
 	FreeWaits bool
-	// Shared says that others use the device's memory too, so that MemInfo moves by itself.
+	// Shared means that other programs use the device's memory, too, so that MemInfo changes by
+	// itself.
 	Shared bool
 }
 
-// Run runs the suite as subtests of t. It fails at once where b lacks a function that is needed.
+// Run runs the suite as subtests of t. It fails at once if b lacks a required function.
 func Run(t *testing.T, b Backend) {
 	t.Helper()
 	if name := b.missing(); name != "" {
@@ -71,7 +74,7 @@ func Run(t *testing.T, b Backend) {
 	}
 }
 
-// missing is a function that b needs and does not have, or nothing.
+// missing returns the name of a required function that b lacks, or "".
 func (b *Backend) missing() string {
 	switch {
 	case b.Open == nil:

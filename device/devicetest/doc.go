@@ -1,5 +1,5 @@
-// Package devicetest is the conformance suite of package device: what its doc comments promise, as tests that every
-// backend must pass. A backend runs it from a file of a few lines:
+// Package devicetest is the conformance suite of package device: it tests what the doc comments of
+// device promise. Every backend must pass it. A backend runs it from a short test file:
 //
 //	func TestConformance(t *testing.T) {
 //		devicetest.Run(t, devicetest.Backend{
@@ -8,6 +8,6 @@
 //		})
 //	}
 //
-// No test asserts how long anything takes. That something waits is shown by an order: it must not return
-// before the test has let it.
+// No test asserts a duration. To test that a call waits, a test checks that it has not returned
+// before the test releases it.
 package devicetest

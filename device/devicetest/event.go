@@ -68,7 +68,9 @@ var eventTests = []test{
 		last := streams[7]
 		for range 10 {
 			for _, s := range streams {
-				require.NoError(f, last.Record(e)) // the same event again and again: waits have what they need
+				// The same event is recorded again and again; queued waits must keep their own
+				// records.
+				require.NoError(f, last.Record(e))
 				require.NoError(f, s.Wait(e))
 				f.addOne(s, p, n)
 				last = s

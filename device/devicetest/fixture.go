@@ -14,14 +14,14 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// fixture is a test with a device of its own. What its methods make is closed and freed when the test ends, and
-// then the device must close without an error and leave no goroutine.
+// fixture is a test with its own device. When the test ends it closes and frees everything that its
+// methods made. Then the device must close without an error and leave no goroutine.
 type fixture struct {
 	*testing.T
 	Backend
 	dev   device.Device
-	stuck bool     // the device has a sticky error, or is closed: cleaning up fails
-	reads [][]byte // pinned memory of read: freeing it may wait for every stream
+	stuck bool     // the device has a sticky error or is closed, so cleaning up fails
+	reads [][]byte // pinned memory of read; freeing it may wait for every stream
 }
 
 var background = context.Background()
@@ -68,7 +68,7 @@ func (f *fixture) event(timed bool) device.Event {
 	return e
 }
 
-// recorded is a new event, recorded on s.
+// recorded returns a new event that is recorded on s.
 func (f *fixture) recorded(s device.Stream) device.Event {
 	f.Helper()
 	e := f.event(false)
@@ -93,7 +93,7 @@ func (f *fixture) pinned(bytes int64) []byte {
 	return b
 }
 
-// block makes s busy until release is called, at the latest when the test ends.
+// block keeps s busy until release is called, at the latest when the test ends.
 func (f *fixture) block(s device.Stream) (release func()) {
 	f.Helper()
 	release = sync.OnceFunc(f.Block(f, s))
@@ -111,13 +111,13 @@ func (f *fixture) fill(s device.Stream, p device.Ptr, bytes int64, value byte) {
 	require.NoError(f, s.Launch(f.Fill(f, f.dev, p, bytes, value)))
 }
 
-// synchronize waits for s, which must not have failed.
+// synchronize waits for s, which must not fail.
 func (f *fixture) synchronize(s interface{ Synchronize(context.Context) error }) {
 	f.Helper()
 	require.NoError(f, s.Synchronize(background))
 }
 
-// done is what s or an event says to Query, which must not fail.
+// done returns the result of Query of s or an event. Query must not fail.
 func (f *fixture) done(s interface{ Query() (bool, error) }) bool {
 	f.Helper()
 	done, err := s.Query()
@@ -125,7 +125,7 @@ func (f *fixture) done(s interface{ Query() (bool, error) }) bool {
 	return done
 }
 
-// same compares contents, if the device's memory has any.
+// same compares contents, unless the device has none.
 func (f *fixture) same(want, got []byte) {
 	f.Helper()
 	if !f.NoContents {
@@ -133,7 +133,7 @@ func (f *fixture) same(want, got []byte) {
 	}
 }
 
-// read is the device's memory once everything queued on s is done.
+// read returns device memory once everything queued on s is done.
 func (f *fixture) read(s device.Stream, p device.Ptr, bytes int64) []byte {
 	f.Helper()
 	b, err := f.dev.AllocPinned(bytes)
@@ -144,7 +144,7 @@ func (f *fixture) read(s device.Stream, p device.Ptr, bytes int64) []byte {
 	return append([]byte(nil), b...)
 }
 
-// filled is bytes bytes of value.
+// filled returns bytes bytes of value.
 func filled(bytes int64, value byte) []byte {
 	b := make([]byte, bytes)
 	for i := range b {
@@ -153,16 +153,18 @@ func filled(bytes int64, value byte) []byte {
 	return b
 }
 
-// waits runs call, which must not return before release has been called, and then must.
+// waits runs call, which must return, but not before release has been called.
 func (f *fixture) waits(release func(), call func()) {
 	f.Helper()
 	var released atomic.Bool
 	early := make(chan bool, 1)
 	go func() {
-		defer func() { early <- !released.Load() }() // also when call ends the goroutine with FailNow
+		// Deferred, because call may end the goroutine with FailNow.
+		defer func() { early <- !released.Load() }()
 		call()
 	}()
-	// A call that does not wait has time to show it. One that waits passes whatever the time.
+	// A call that wrongly does not wait has time to return. A call that waits passes however long
+	// this takes.
 	for range 20 {
 		runtime.Gosched()
 		time.Sleep(time.Millisecond)
@@ -172,7 +174,7 @@ func (f *fixture) waits(release func(), call func()) {
 	require.False(f, <-early, "the call returned before what it must wait for")
 }
 
-// refused checks an error: its class, that it is a *device.Error, and that it says of which device.
+// refused checks that an error has the class, is a *device.Error, and names the device.
 func (f *fixture) refused(err, class error) *device.Error {
 	f.Helper()
 	require.ErrorIs(f, err, class)

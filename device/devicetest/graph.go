@@ -309,7 +309,7 @@ var graphTests = []test{
 	}},
 }
 
-// capturing are tests of backends that capture.
+// capturing holds the tests of backends that can capture.
 func capturing(tests []test) []test {
 	all := make([]test, len(tests))
 	for i, t := range tests {
@@ -333,7 +333,7 @@ func (f *fixture) begin(s device.Stream) device.GraphCapturer {
 	return c
 }
 
-// captured is the graph of what work queues, from a capture of s.
+// captured returns the graph of the work that work queues, from a capture of s.
 func (f *fixture) captured(s device.Stream, work func()) device.Graph {
 	f.Helper()
 	c := f.begin(s)
@@ -345,8 +345,9 @@ func (f *fixture) captured(s device.Stream, work func()) device.Graph {
 	return g
 }
 
-// randomGraph captures operations on buffers, each on some stream behind the events of those that it depends on and of nothing else, and
-// compares the buffers after some replays with what the operations do one after the other.
+// randomGraph captures operations on buffers on random streams, with waits only for the events of
+// the operations that they depend on. After some replays it compares the buffers with the result of
+// running the operations one by one.
 func (f *fixture) randomGraph(r *rand.Rand) {
 	const n, buffers = 64, 5
 	streams := []device.Stream{f.stream(), f.stream(), f.stream()}

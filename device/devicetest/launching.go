@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// launchesAreSeen: whoever looks is told before and after, and what it queues brackets the kernel alone.
+// launchesAreSeen: the hook runs before and after a launch, and its events enclose only the kernel.
 func launchesAreSeen(f *fixture) {
 	const n = 64
 	var told []string

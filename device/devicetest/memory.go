@@ -138,7 +138,7 @@ var memoryTests = []test{
 			for range 2 {
 				go func() { results <- free() }()
 			}
-			for range 20 { // both have time to begin
+			for range 20 { // so that both have time to begin
 				runtime.Gosched()
 				time.Sleep(time.Millisecond)
 			}

@@ -54,7 +54,7 @@ var overtakenTests = []test{
 			}
 			time.Sleep(time.Duration(round%10) * 100 * time.Microsecond)
 			for range 2 {
-				closers.Go(func() { _ = d.Close() }) // reports what was in use
+				closers.Go(func() { _ = d.Close() }) // returns an error that lists leftover memory
 			}
 			closers.Wait()
 			users.Wait()
@@ -62,7 +62,7 @@ var overtakenTests = []test{
 	}},
 }
 
-// own is a device that the test closes itself.
+// own returns a device that the test closes itself.
 func (f *fixture) own() device.Device {
 	f.Helper()
 	d := f.Open(f)

@@ -62,7 +62,7 @@ var queueTests = []test{
 		s := f.stream()
 		e := f.recorded(s)
 		var none context.Context
-		for range 2 { // the second time nothing is left to wait for
+		for range 2 { // the second time all is done already
 			f.refused(s.Synchronize(none), device.ErrInvalid)
 			f.refused(e.Synchronize(none), device.ErrInvalid)
 			f.refused(f.dev.Synchronize(none), device.ErrInvalid)

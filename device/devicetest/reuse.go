@@ -12,8 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// Backends may pool what an event is made of. These tests hold on to handles after Close, while what they named
-// belongs to somebody else.
+// Backends may pool the driver's events. These tests keep using handles after Close, while the
+// driver's events have other owners.
 var reuseTests = []test{
 	{"making and closing an event costs a handle", func(f *fixture) {
 		if race.Enabled {
@@ -49,7 +49,7 @@ var reuseTests = []test{
 			for _, e := range later {
 				require.False(f, f.done(e), "its stream is busy")
 			}
-			later = append(later, f.event(false)) // which may be what the second Close gave away
+			later = append(later, f.event(false)) // may be the event that the second Close released
 			require.NoError(f, busy.Record(later[len(later)-1]))
 		}
 		release()
@@ -123,7 +123,7 @@ var reuseTests = []test{
 							f.Error(err)
 						}
 					}
-					// The goroutine's own one is nobody else's.
+					// Only this goroutine uses mine.
 					if err := errors.Join(renew((n+i)%len(shared)), s.Record(mine), mine.Synchronize(background)); err != nil {
 						f.Error(err)
 					}

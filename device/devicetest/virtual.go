@@ -105,7 +105,7 @@ var virtualTests = []test{
 		_, err := v.Reserve(math.MaxInt64 / g * g)
 		f.refused(err, device.ErrOutOfMemory)
 		if f.Shared {
-			return // the rest would take the memory of others
+			return // the rest would take other programs' memory
 		}
 		free, total, err := f.dev.MemInfo()
 		require.NoError(f, err)
