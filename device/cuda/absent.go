@@ -12,7 +12,7 @@ func init() { device.Register("cuda", driver{}) }
 
 type driver struct{}
 
-// Open says what to do for a program with GPUs.
+// Open returns an error that describes how to build a program with GPUs.
 func (driver) Open(name string, _ url.Values) (device.Device, error) {
 	return nil, &device.Error{Op: "Open", Device: name, Err: device.ErrNoBackend,
 		Detail: "this program was built without GPUs; build it with -tags cuda (see `make cuda`)"}

@@ -14,5 +14,5 @@ import (
 func TestNoAddressIsAnError(t *testing.T) {
 	require.NoError(t, cuda.HasAddress("cuda:0", "Alloc", 1024, 256))
 	require.EqualError(t, cuda.HasAddress("cuda:0", "Alloc", 1024, 0),
-		"device: Alloc of 1.0 KiB on cuda:0: the driver gave the address 0, and no error")
+		"device: Alloc of 1.0 KiB on cuda:0: the driver returned the address 0 without an error")
 }

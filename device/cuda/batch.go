@@ -13,12 +13,13 @@ import (
 	"github.com/cistern-ml/cistern/device/cuda/internal/ptx"
 )
 
-// gathered are the bytes up to which a range of a batch is copied by a kernel, together with many others: the driver
-// takes a microsecond or more for each copy. Longer ranges are worth a copy of their own, which takes no multiprocessor.
+// gathered is the size of a range, in bytes, up to which a kernel copies it together with many
+// others, because the driver takes a microsecond or more for each copy. For longer ranges a
+// separate copy pays, and it takes no multiprocessor.
 const gathered = 64 << 10
 
-// CopyH2DBatch copies ranges of up to 64 KiB with a kernel that reads the host's memory in place, up to 170 in a launch,
-// and longer ones with the driver's copies.
+// CopyH2DBatch copies ranges of up to 64 KiB with a kernel that reads the host's memory in place,
+// up to 170 ranges in a launch, and longer ranges with the driver's copies.
 func (s *stream) CopyH2DBatch(dst []device.Ptr, src [][]byte) error {
 	return s.batch("CopyH2DBatch", src, dst, false, s.dev.gather)
 }
@@ -28,7 +29,8 @@ func (s *stream) CopyD2HBatch(dst [][]byte, src []device.Ptr) error {
 	return s.batch("CopyD2HBatch", dst, src, true, s.dev.gather)
 }
 
-// batch is the ranges of a call that are not empty: those for the kernel, and those for the driver.
+// batch holds the ranges of a call that are not empty: small for the kernel, the others for the
+// driver.
 type batch struct {
 	small    []C.cistern_range
 	to, from []C.uint64_t
@@ -36,7 +38,7 @@ type batch struct {
 	sum      int64 // of all bytes
 }
 
-// batches are for reuse.
+// batches are reused by later calls.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
 func (s *stream) batch(op string, host [][]byte, dev []device.Ptr, down bool, gather C.uint64_t) error {
@@ -64,7 +66,7 @@ func (s *stream) batch(op string, host [][]byte, dev []device.Ptr, down bool, ga
 			return err
 		}
 	}
-	if s.Capturing() { // the driver's batch is no operation of graphs
+	if s.Capturing() { // graphs have no operation for the driver's batch
 		for i := range b.to {
 			if err := s.dev.check(op, int64(b.bytes[i]), C.cistern_batch(s.dev.c, s.handle, &b.to[i], &b.from[i], &b.bytes[i], 1)); err != nil {
 				return err
@@ -101,8 +103,8 @@ func (b *batch) add(s *stream, op string, host []byte, dev uint64, down, gather 
 	return nil
 }
 
-// loadGather loads the kernel of batches, while nothing is queued that it could have to wait for. Without it, as on GPUs
-// and drivers that are too old, the driver's copies do.
+// loadGather loads the kernel of batches when nothing is queued that the load could have to wait
+// for. On GPUs and drivers that are too old for the kernel, batches use only the driver's copies.
 func (d *Device) loadGather() {
 	m, err := d.LoadModule(ptx.Compiled)
 	if errors.Is(err, device.ErrUnsupported) {

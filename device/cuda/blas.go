@@ -16,10 +16,11 @@ import (
 	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
-// blas is cuBLAS, opened by the first call that needs it. A handle works for one stream at a time, so each product
-// takes one that nobody else uses.
+// blas is cuBLAS, opened by the first call that needs it. A handle works for one stream at a time,
+// so each product takes one that is not in use.
 type blas struct {
-	path string // absolute; without; empty: wherever the dynamic linker finds it
+	// An absolute path, without, or empty to let the dynamic linker find it.
+	path string
 
 	once sync.Once
 	err  error
@@ -32,13 +33,13 @@ type blas struct {
 	ltHandles backend.Handles[*ltHandle]
 }
 
-// Workspaces that cuBLAS itself would take, by the GPU.
+// The sizes of the workspaces that cuBLAS would allocate itself, by the GPU.
 const (
 	hopperWorkspace = 32 << 20
 	otherWorkspace  = 4 << 20
 )
 
-// MatMulWorkspace is 32 MiB from Hopper on and 4 MiB before.
+// MatMulWorkspace returns 32 MiB from Hopper on and 4 MiB before.
 func (d *Device) MatMulWorkspace() (int64, error) {
 	if err := d.enter("MatMulWorkspace"); err != nil {
 		return 0, err
@@ -53,7 +54,7 @@ func (d *Device) MatMulWorkspace() (int64, error) {
 	return otherWorkspace, nil
 }
 
-// MatMulBFloat16 reports whether there is a library, and the GPU has bfloat16: from Ampere on.
+// MatMulBFloat16 reports whether the library is present and the GPU has bfloat16, from Ampere on.
 func (d *Device) MatMulBFloat16() bool {
 	if d.enter("MatMulBFloat16") != nil {
 		return false
@@ -137,7 +138,8 @@ func flag(b bool) C.int {
 	return 0
 }
 
-// checkGemm refuses what cuBLAS would refuse without saying why, and memory that is not there.
+// checkGemm refuses products that cuBLAS would refuse without a reason, and memory that is not
+// live.
 func (s *stream) checkGemm(g *device.Gemm) error {
 	d := s.dev
 	if g == nil {
@@ -200,7 +202,7 @@ func (s *stream) checkGemm(g *device.Gemm) error {
 	return s.named("MatMul", uint64(g.Workspace.Ptr), g.Workspace.Bytes, false)
 }
 
-// blasError tells the driver's codes from those of cuBLAS.
+// blasError distinguishes the driver's codes from those of cuBLAS, which are negative here.
 func (d *Device) blasError(op string, code C.int) error {
 	if code >= 0 {
 		return d.check(op, 0, code)
@@ -215,7 +217,7 @@ func (d *Device) blasError(op string, code C.int) error {
 	return &device.Error{Op: op, Device: d.name, Code: int(-code), Err: class, Detail: "a code of cuBLAS (cublasStatus_t)"}
 }
 
-// close destroys the handles and closes the library. Nobody is inside any more.
+// close destroys the handles and closes the library. No call may be inside any more.
 func (b *blas) close(d *Device) {
 	if d.stuck.Load() == nil {
 		for _, h := range b.End() {

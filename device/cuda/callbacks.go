@@ -11,19 +11,20 @@ import (
 	"time"
 )
 
-// callbacks runs the functions of OnDone, one at a time, on the device's completion goroutine. It polls an event for
-// each: a host function in the stream would hold the stream up, and would not run if the context is lost.
+// callbacks runs the functions of OnDone one at a time on the device's completion goroutine. It
+// polls an event for each, because a host function in the stream would block the stream, and would
+// not run if the context is lost.
 type callbacks struct {
 	dev   *Device
 	mu    sync.Mutex
-	ready sync.Cond // something was pushed, or the end
+	ready sync.Cond // something was pushed, or ended was set
 	lines map[*stream]*line
 	begun bool
 	ended bool
 	done  chan struct{} // closed by the goroutine
 }
 
-// line are the callbacks of a stream in order.
+// line holds the callbacks of one stream in order.
 type line struct{ first, last *callback }
 
 type callback struct {
@@ -32,7 +33,7 @@ type callback struct {
 	next  *callback
 }
 
-// While nothing is done the goroutine looks again after pauses between these two.
+// While no event is complete the goroutine polls with pauses between these two.
 const (
 	shortPause = 10 * time.Microsecond
 	longPause  = 200 * time.Microsecond
@@ -45,9 +46,11 @@ func (c *callbacks) init(d *Device) {
 	c.done = make(chan struct{})
 }
 
-// push queues fn behind what is queued on s.
+// push queues fn after the work that is queued on s.
 func (c *callbacks) push(s *stream, fn func(error)) error {
-	s.onDone.Lock() // recording waits while the stream's queue is full: not under c.mu, which all streams share
+	// Recording waits while the stream's queue is full, so it must not hold c.mu, which all streams
+	// share.
+	s.onDone.Lock()
 	defer s.onDone.Unlock()
 	h, err := c.dev.pool(false).get(c.dev)
 	if err != nil {
@@ -105,7 +108,8 @@ func (c *callbacks) wait() bool {
 	return len(c.lines) > 0
 }
 
-// complete takes the callbacks out whose events are complete; all of them if the context is lost.
+// complete removes and returns the callbacks whose events are complete, or all of them if the
+// context is lost.
 func (c *callbacks) complete() (all []*callback) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +130,8 @@ func (c *callbacks) complete() (all []*callback) {
 	return all
 }
 
-// close waits until every callback has run. The streams are closed: nothing is pushed any more.
+// close waits until every callback has run. The streams are closed, so that nothing is pushed any
+// more.
 func (c *callbacks) close() {
 	c.mu.Lock()
 	c.ended = true

@@ -13,12 +13,14 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// capture is what has to be known of a capture here; its operations are the driver's.
+// capture is this package's state of a capture. The driver keeps the captured operations.
 //
-// The driver ends a capture for good if one of its streams or events is waited for or asked, or the whole context is. So such calls are
-// refused before they reach it, and those that wait for the whole device wait for its streams instead (drain). It captures in relaxed
-// mode: in the others every goroutine's thread would be refused calls that have nothing to do with the capture, such as the allocations
-// and event queries of a cache, and a capture would have to end on the thread on which it began.
+// The driver invalidates a capture if one of its streams or events, or the whole context, is waited
+// for or queried. So such calls are refused before they reach the driver, and calls that wait for
+// the whole device wait for its streams instead (drain). Captures use the relaxed mode. In the
+// other modes the driver would refuse calls on every goroutine's thread that are unrelated to the
+// capture, such as the allocations and event queries of a cache, and a capture would have to end on
+// the thread on which it began.
 type capture struct {
 	origin *stream
 
@@ -26,12 +28,13 @@ type capture struct {
 	streams []*stream
 	ended   bool
 	holds   holds
-	comms   []*communicator // with operations in it
-	told    []func()        // of each replay
+	comms   []*communicator // communicators with captured operations
+	told    []func()        // called for each replay
 	waited  map[*stream]clock
 }
 
-// holds is what a graph keeps from being freed: counts that are in the table's memory and in modules. Each is one more once.
+// holds is the set of hold counters that a graph has incremented, each once, of memory in the
+// table, modules and communicators. They keep these from being freed.
 type holds map[*atomic.Int64]struct{}
 
 func (h holds) add(n *atomic.Int64) {
@@ -69,7 +72,8 @@ func (s *stream) BeginCapture() error {
 	return nil
 }
 
-// member makes s one of the capture's streams. What was queued until then is before, for drain. The caller holds the capture's lock.
+// member adds s to the capture's streams. The event s.before covers the work queued until then, for
+// drain. The caller holds the capture's lock.
 func (s *stream) member(c *capture, op string) error {
 	s.capturing.Lock()
 	defer s.capturing.Unlock()
@@ -109,7 +113,7 @@ func (s *stream) OnReplay(f func()) bool {
 	return true
 }
 
-// leave lets the streams queue work again, and keeps what was held. The caller holds the lock.
+// leave lets the streams queue work again, and keeps the holds. The caller holds the lock.
 func (c *capture) leave() {
 	c.ended = true
 	for _, s := range c.streams {
@@ -117,7 +121,7 @@ func (c *capture) leave() {
 	}
 }
 
-// join lets s wait for an event that was recorded in c, at m.
+// join adds s to the capture by a wait for an event that was recorded in c, at m.
 func (c *capture) join(s *stream, ev *event, m *captureMark) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,9 +152,11 @@ func (c *capture) wait(s *stream, ev *event, m *captureMark) error {
 	return nil
 }
 
-// waitCaptured is Wait where the event was captured in of, the stream is in the capture c, or both.
+// waitCaptured is Wait if the event was captured in of, the stream is in the capture c, or both.
 func (s *stream) waitCaptured(ev *event, of, c *capture) error {
-	m := ev.mark.Load() // before the driver has the wait: a record meanwhile may be one of another stream
+	// Load the mark before the driver gets the wait, because a later record may be on another
+	// stream.
+	m := ev.mark.Load()
 	switch {
 	case of == nil:
 		return s.dev.self.Isolated(s.id)
@@ -199,7 +205,7 @@ func (s *stream) abandon() {
 	}
 }
 
-// named checks a range of an operation, and keeps it for the graph if the operation is captured.
+// named checks a range of an operation, and holds it for the graph if the operation is captured.
 func (s *stream) named(op string, addr uint64, bytes int64, onHost bool) error {
 	_, err := s.locate(op, addr, bytes, onHost)
 	return err
@@ -214,13 +220,13 @@ func (s *stream) locate(op string, addr uint64, bytes int64, onHost bool) (uint6
 	case err != nil:
 		return 0, s.dev.self.InCapture(err)
 	case bytes > 0 && !c.hold(s.dev, addr, uint64(bytes)):
-		_, err = s.dev.locate(op, addr, bytes, onHost) // it was freed just now
+		_, err = s.dev.locate(op, addr, bytes, onHost) // it has just been freed
 		return 0, err
 	}
 	return at, nil
 }
 
-// hold keeps memory from being freed. It reports whether it is there.
+// hold keeps memory from being freed. It returns false if the memory is not live.
 func (c *capture) hold(d *Device, addr, bytes uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,7 +241,7 @@ func (c *capture) hold(d *Device, addr, bytes uint64) bool {
 	return false
 }
 
-// holdCommunicator keeps NCCL from giving a communicator's memory back under a graph.
+// holdCommunicator keeps NCCL from freeing a communicator's memory while a graph uses it.
 func (c *capture) holdCommunicator(comm *communicator) {
 	c.mu.Lock()
 	c.holds.add(&comm.holds)
@@ -245,7 +251,7 @@ func (c *capture) holdCommunicator(comm *communicator) {
 	c.mu.Unlock()
 }
 
-// holdKernel keeps a kernel's module, and the ranges that were checked.
+// holdKernel holds a kernel's module, and the ranges that were checked.
 func (c *capture) holdKernel(d *Device, k *kernel, l *device.Launch) {
 	c.mu.Lock()
 	c.holds.add(&k.module.holds)
@@ -259,8 +265,9 @@ func (c *capture) holdKernel(d *Device, k *kernel, l *device.Launch) {
 	}
 }
 
-// drain waits until everything queued on the device is done. Once there were captures it waits for each stream, since the driver does
-// not wait for a context of which a stream is captured.
+// drain waits until everything queued on the device is done. Once a capture has begun it waits for
+// each stream instead, because the driver can't wait for a context while one of its streams is
+// captured.
 func (d *Device) drain(op string) error {
 	if !d.captured.Load() {
 		return d.check(op, 0, C.cistern_synchronize(d.c))
@@ -273,10 +280,11 @@ func (d *Device) drain(op string) error {
 	return nil
 }
 
-// drain waits until everything queued on s is done; of a stream that is captured, what was queued before.
+// drain waits until everything queued on s is done. If s is captured it waits for the work queued
+// before the capture.
 func (s *stream) drain(op string) error {
 	if !s.gate.Enter() {
-		s.closing.Do(func() {}) // it waits for the Close that has shut the gate
+		s.closing.Do(func() {}) // waits for the Close that has shut the gate
 		return s.dev.stuckError()
 	}
 	defer s.gate.Leave()
@@ -292,7 +300,7 @@ func (s *stream) drain(op string) error {
 			return err
 		}
 	}
-	if s.Capturing() { // perhaps since just now, and then h may be captured
+	if s.Capturing() { // if only since the first check, h may be captured
 		wait = s.before
 	}
 	return d.check(op, 0, C.cistern_event_synchronize(d.c, wait))

@@ -16,7 +16,7 @@ func (c *communicator) AllReduce(s device.Stream, dst, src device.Ptr, count int
 
 func (c *communicator) Broadcast(s device.Stream, dst, src device.Ptr, count int64, t device.DataType, root int) error {
 	if root != c.rank {
-		src = dst // NCCL does not look at it
+		src = dst // NCCL ignores it
 	}
 	return c.call(s, matching.Call{Kind: matching.Broadcast, Type: t, Count: count, Peer: root, Dst: dst, Src: src})
 }
@@ -37,7 +37,7 @@ func (c *communicator) Recv(s device.Stream, dst device.Ptr, count int64, t devi
 	return c.call(s, matching.Call{Kind: matching.Recv, Type: t, Count: count, Peer: peer, Dst: dst})
 }
 
-// Barrier is an all-reduce of one element of the communicator's own.
+// Barrier is an all-reduce of one element of the communicator's own memory.
 func (c *communicator) Barrier(s device.Stream) error {
 	return c.call(s, matching.Call{Kind: matching.Barrier})
 }
@@ -66,7 +66,7 @@ func (c *communicator) call(on device.Stream, x matching.Call) error {
 	return nil
 }
 
-// check checks all but that the memory is live.
+// check checks everything except that the memory is live.
 func (c *communicator) check(op string, on device.Stream, x *matching.Call) (*stream, error) {
 	if err := c.usable(op); err != nil {
 		return nil, err
@@ -89,7 +89,8 @@ func (c *communicator) queue(op string, s *stream, calls []matching.Call) error 
 	return err
 }
 
-// push checks the memory, and gives the calls to NCCL. What goes wrong there ends the communicator, and is AsyncError's to say.
+// push checks the memory, and passes the calls to NCCL. A failure there ends the communicator, and
+// AsyncError returns it.
 func (c *communicator) push(op string, s *stream, calls []matching.Call) error {
 	if err := s.enter(op); err != nil {
 		return err
@@ -126,13 +127,15 @@ func (c *communicator) push(op string, s *stream, calls []matching.Call) error {
 		c.world.Fail(c.world.Error(op, c.rank, []int{c.rank}, device.ErrAborted, "rank %d: %v", c.rank, err))
 		return err
 	}
-	c.depart(f) // before NCCL has it: the first operations wait for other ranks there, to connect
+	// Before NCCL gets the calls, because the first operations wait there for other ranks to
+	// connect.
+	c.depart(f)
 	c.run(op, s, raw)
 	c.arrive(f, op, s)
 	return nil
 }
 
-// depart makes f one of the operations that are watched.
+// depart adds f to the operations that are watched.
 func (c *communicator) depart(f *flight) {
 	c.mu.Lock()
 	c.flights = append(c.flights, f)
@@ -143,7 +146,7 @@ func (c *communicator) depart(f *flight) {
 	}
 }
 
-// arrive says that f is queued on s.
+// arrive records the end of f, which is queued on s.
 func (c *communicator) arrive(f *flight, op string, s *stream) {
 	end, err := c.mark(op, s)
 	if err != nil {
@@ -155,7 +158,7 @@ func (c *communicator) arrive(f *flight, op string, s *stream) {
 	c.mu.Unlock()
 }
 
-// mark records an event of its own.
+// mark records a new event.
 func (c *communicator) mark(op string, s *stream) (C.uint64_t, error) {
 	h, err := c.dev.pool(false).get(c.dev)
 	if err == nil {
@@ -164,7 +167,7 @@ func (c *communicator) mark(op string, s *stream) (C.uint64_t, error) {
 	return h, err
 }
 
-// run gives calls to NCCL, which has queued them then, or the world has ended.
+// run passes calls to NCCL. It returns after NCCL has queued them or the world has ended.
 func (c *communicator) run(op string, s *stream, calls []C.cistern_nccl_call) {
 	if !c.gate.Enter() {
 		return
@@ -176,7 +179,7 @@ func (c *communicator) run(op string, s *stream, calls []C.cistern_nccl_call) {
 	}
 }
 
-// raw is a call in NCCL's numbers (ncclDataType_t, ncclRedOp_t).
+// raw returns a call with NCCL's numbers (ncclDataType_t, ncclRedOp_t).
 func (c *communicator) raw(x *matching.Call) C.cistern_nccl_call {
 	types := [...]C.int{device.Float32: 7, device.Float64: 8, device.BFloat16: 9, device.Int32: 2, device.Int64: 4}
 	ops := [...]C.int{device.ReduceSum: 0, device.ReduceMax: 2, device.ReduceMin: 3, device.ReduceAvg: 4}
@@ -186,7 +189,7 @@ func (c *communicator) raw(x *matching.Call) C.cistern_nccl_call {
 	return C.cistern_nccl_call{kind: C.int(x.Kind), _type: types[x.Type], op: ops[x.Op], peer: C.int(x.Peer), dst: C.uint64_t(x.Dst), src: C.uint64_t(x.Src), count: C.size_t(x.Count)}
 }
 
-// group is what was called since GroupStart.
+// group collects the calls since GroupStart.
 type group struct {
 	stream *stream
 	calls  []matching.Call

@@ -20,10 +20,11 @@ import (
 // communicator is an ncclComm_t.
 //
 // gate keeps the handle alive while a call uses it. NCCL's calls return once the work is queued,
-// except calls of ranks that have to connect first, which wait for the others; and the driver lets
-// a thread wait while the stream's queue is full of work behind a kernel that waits for another
-// rank. Only the abort ends that, so the watching goroutine, which alone ends the communicator,
-// waits for the gate no longer than patience, and then comes from beside, as PyTorch's always does.
+// with two exceptions: calls of ranks that must first connect wait for the other ranks, and the
+// driver blocks a thread while the stream's queue is full of work after a kernel that waits for
+// another rank. Only an abort ends these waits. So the watching goroutine, the only one that ends
+// the communicator, waits for the gate at most for patience, and then aborts while calls are
+// inside, as PyTorch always does.
 type communicator struct {
 	dev        *Device
 	lib        *nccl
@@ -35,17 +36,20 @@ type communicator struct {
 	handle C.uint64_t
 	token  C.uint64_t // memory of a barrier: one element
 	gate   backend.Gate
-	end    sync.Once // of the handle
+	end    sync.Once // guards the release of the handle
 
-	calling sync.Mutex   // keeps the calls in one order here and in NCCL; held while they are queued. Only calls that queue take it
-	holds   atomic.Int64 // graphs and captures with operations of it
+	// Keeps the calls in the same order here and in NCCL. It is held while they are queued, and
+	// taken only by calls that queue.
+	calling sync.Mutex
+	holds   atomic.Int64 // number of graphs and captures with its operations
 	closed  atomic.Bool
 	closing sync.Once
-	group   atomic.Pointer[group] // that is open; nil: none
+	group   atomic.Pointer[group] // the open group, or nil
 
-	mu      sync.Mutex // of what follows; never held in a call of the driver or NCCL
-	flights []*flight  // operations that were queued and have not been seen to end
-	parting bool       // Close waits for them
+	// Guards the fields below. It is not held during calls to the driver or NCCL.
+	mu      sync.Mutex
+	flights []*flight // queued operations that have not been seen to end
+	parting bool      // Close waits for the flights
 	wake    chan struct{}
 	done    chan struct{} // closed by watch
 }
@@ -64,7 +68,7 @@ func (c *communicator) AsyncError() error {
 	return nil
 }
 
-// usable is the error of every call that queues.
+// usable returns the error that calls return instead of queuing, or nil.
 func (c *communicator) usable(op string) error {
 	if err := c.dev.stuckError(); err != nil {
 		return err
@@ -90,7 +94,9 @@ func (c *communicator) Close() (err error) {
 		c.rouse()
 		<-c.done
 		c.world.Leave(c.rank)
-		if c.holds.Load() == 0 { // else the device's Close does it, once the graphs are closed: NCCL would wait for them
+		// With such graphs NCCL would wait for them. The device's Close releases the handle after
+		// it has closed the graphs.
+		if c.holds.Load() == 0 {
 			c.giveBack()
 		}
 		err = c.AsyncError()
@@ -99,7 +105,7 @@ func (c *communicator) Close() (err error) {
 	return err
 }
 
-// rouse lets watch look.
+// rouse wakes watch.
 func (c *communicator) rouse() {
 	select {
 	case c.wake <- struct{}{}:
@@ -107,10 +113,11 @@ func (c *communicator) rouse() {
 	}
 }
 
-// finalizing is how long NCCL may take to say good-bye.
+// finalizing limits the time of ncclCommFinalize.
 const finalizing = 10 * time.Second
 
-// giveBack gives the handle back in peace, where nothing has failed. watch has ended.
+// giveBack releases the handle; without a failure it does so in agreement with the other ranks.
+// watch has ended.
 func (c *communicator) giveBack() {
 	c.end.Do(func() {
 		c.gate.ShutAndWait()
@@ -127,10 +134,11 @@ func (c *communicator) giveBack() {
 	c.dev.comms.Remove(c)
 }
 
-// patience is how long an abort waits for calls that are inside of NCCL, and for NCCL, which ends kernels at once but may stay until graphs with its operations are gone.
+// patience limits how long an abort waits for calls that are inside NCCL, and for NCCL itself,
+// which ends kernels at once but may block until graphs with its operations are closed.
 const patience = time.Second
 
-// abort ends what is queued and gives the handle back.
+// abort ends pending operations and releases the handle.
 func (c *communicator) abort() {
 	c.end.Do(func() {
 		empty := make(chan struct{})
@@ -148,7 +156,7 @@ func (c *communicator) abort() {
 	c.dev.comms.Remove(c)
 }
 
-// drop destroys what the communicator has.
+// drop releases the handle and the memory.
 func (c *communicator) drop(inPeace bool) {
 	if c.handle != 0 {
 		c.lib.discard(c.dev, c.handle, inPeace)

@@ -48,7 +48,7 @@ func (s *stream) CopyD2D(dst, src device.Ptr, bytes int64) error {
 		C.cistern_d2d(s.dev.c, s.handle, C.uint64_t(dst), C.uint64_t(src), C.size_t(bytes)))
 }
 
-// copyable checks both ranges of a copy. toHost and fromHost say which side must be pinned.
+// copyable checks both ranges of a copy. toHost and fromHost mark the side that must be pinned.
 func (s *stream) copyable(op string, to, from uint64, bytes int64, toHost, fromHost bool) error {
 	if err := s.named(op, from, bytes, fromHost); err != nil {
 		return err

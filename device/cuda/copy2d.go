@@ -7,10 +7,11 @@ import "C"
 
 import "github.com/cistern-ml/cistern/device"
 
-// maxPitch is what GPUs take (CU_DEVICE_ATTRIBUTE_MAX_PITCH).
+// maxPitch is the limit of GPUs (CU_DEVICE_ATTRIBUTE_MAX_PITCH).
 const maxPitch = 1<<31 - 1
 
-// Copy2D takes pitches of up to 2,147,483,647 bytes, unless the rows lie one behind another: then it is an ordinary copy.
+// Copy2D accepts pitches of up to 2,147,483,647 bytes. Rows without gaps are copied by an ordinary
+// copy, without that limit.
 func (s *stream) Copy2D(c *device.Copy2D) error {
 	if err := s.enter("Copy2D"); err != nil {
 		return err

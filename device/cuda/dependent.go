@@ -8,16 +8,16 @@ import (
 	"strconv"
 )
 
-// Programmatic dependent launches, of GPUs of compute capability 9.0 and up: a kernel's blocks come
-// to the multiprocessors while the last ones of the kernel before it on the stream still run, and
-// wait there until it is done and its memory is seen. So a part of what a launch costs the device
-// passes meanwhile. The wait is the first instruction of every kernel that is loaded as PTX, so that
-// nothing else changes for it. Code that was compiled before has the wait if it has waitsMark. The
-// driver orders what is no kernel, or is launched by libraries, as ever, and turns the order into
-// edges of their own in graphs.
+// Programmatic dependent launches, on GPUs of compute capability 9.0 and up: a kernel's blocks are
+// placed on the multiprocessors while the last blocks of the stream's previous kernel still run,
+// and wait there until that kernel is done and its memory is visible. This hides a part of the
+// launch overhead. The wait is the first instruction of every kernel that is loaded as PTX, so that
+// kernels see no other difference. Code that was compiled earlier has the wait if it has waitsMark.
+// The driver orders operations other than kernels, and kernels launched by libraries, as usual. In
+// graphs it turns the order into edges of a separate type.
 
-// waitsMark is a kernel that does nothing, of modules whose other kernels all begin with the wait.
-// kernels.sh adds it.
+// waitsMark is an empty kernel in modules whose other kernels all begin with the wait. kernels.sh
+// adds it.
 const waitsMark = "cistern_waits"
 
 var (
@@ -25,11 +25,13 @@ var (
 	ptxTarget  = regexp.MustCompile(`(?m)^\.target sm_(\d+)[ \t\r]*$`)
 )
 
-// waits leaves it at that: the next kernel's blocks come as this one's leave. With griddepcontrol.launch_dependents they would come where there is room now,
-// several to one multiprocessor, and steps took up to 3 % longer than without any of this.
+// waits does no more than wait: the next kernel's blocks are placed as this kernel's blocks exit.
+// With griddepcontrol.launch_dependents they would be placed as soon as they fit, several on one
+// multiprocessor, and steps took up to 3 % longer than without dependent launches.
 const waits = "\n\tgriddepcontrol.wait;\n"
 
-// dependent is PTX whose kernels wait first; nil where the image is none, or is for GPUs of one kind alone, or knows of such launches itself.
+// dependent returns PTX whose kernels begin with the wait. It returns nil if the image is not PTX,
+// is for a single architecture only, or uses griddepcontrol itself.
 func dependent(image []byte) []byte {
 	version, target := ptxVersion.FindSubmatchIndex(image), ptxTarget.FindSubmatchIndex(image)
 	if version == nil || target == nil || bytes.Contains(image, []byte("griddepcontrol")) {
@@ -53,7 +55,8 @@ func dependent(image []byte) []byte {
 	return withWaits(out, image[target[1]:])
 }
 
-// withWaits appends the rest of the PTX, with a wait where the body of each kernel begins. Regular expressions would take 16 ms for a MiB.
+// withWaits appends the rest of the PTX, with a wait at the start of each kernel's body. Regular
+// expressions would take 16 ms for a MiB.
 func withWaits(out, rest []byte) []byte {
 	entry := []byte(".entry")
 	for {
@@ -64,7 +67,7 @@ func withWaits(out, rest []byte) []byte {
 		line := string(bytes.TrimSpace(rest[bytes.LastIndexByte(rest[:at], '\n')+1 : at]))
 		at += len(entry)
 		body := bytes.IndexAny(rest[at:], ";{")
-		declares := line == "" || line == ".visible" || line == ".weak" // and is no comment
+		declares := line == "" || line == ".visible" || line == ".weak" // so it is not a comment
 		if !declares || body < 0 || rest[at+body] == ';' {
 			out, rest = append(out, rest[:at]...), rest[at:]
 			continue

@@ -21,17 +21,18 @@ import (
 	"github.com/cistern-ml/cistern/internal/opened"
 )
 
-// Device is a GPU, opened by driver.go as often as refs says.
+// Device is a GPU. The driver in driver.go opens it once, and counts its Opens in refs.
 //
-// Every call that reaches the driver is inside gate, its stream's or its event's, so that Close destroys nothing that a
-// call still uses. stuck is the first error that lost the context; it is never unset.
+// Every call that reaches the driver is inside the device's, a stream's or an event's gate, so that
+// Close destroys nothing that a call still uses. stuck is the first error that lost the context; it
+// is never reset.
 type Device struct {
 	name    string
 	self    backend.Self // the same, for errors
 	ordinal int
 	id      uint64
 	props   device.Properties
-	unit    int64 // of virtual memory, in bytes
+	unit    int64 // granularity of virtual memory in bytes
 	major   int   // of the compute capability
 	c       *C.cistern_device
 
@@ -44,15 +45,15 @@ type Device struct {
 	callbacks callbacks
 	modules   modules
 	graphs    backend.Open[*graph]
-	captured  atomic.Bool // a capture has begun once
-	gather    C.uint64_t  // the kernel of batches; 0: there is none
+	captured  atomic.Bool // a capture has begun at some time
+	gather    C.uint64_t  // the kernel of batches, or 0
 	blas      blas
-	nccl      string                      // the library's path, as of cuBLAS
-	comms     backend.Open[*communicator] // that are not given back
-	opened    *opened.Ledger              // nil: not recorded
+	nccl      string                      // the library's path, with values like blas.path
+	comms     backend.Open[*communicator] // not released yet
+	opened    *opened.Ledger              // nil if open resources are not recorded
 
-	refs int           // of drivers
-	gone chan struct{} // closed once the context is
+	refs int           // number of Opens; guarded by drivers
+	gone chan struct{} // closed once the context is released
 }
 
 var (
@@ -94,7 +95,7 @@ func newDevice(ordinal int, paths libraries) (*Device, error) {
 		return nil, failed(err)
 	}
 	d.c = (*C.cistern_device)(C.malloc(C.size_t(unsafe.Sizeof(C.cistern_device{}))))
-	d.c.context = *(*C.CUcontext)(unsafe.Pointer(&context)) // its only field
+	d.c.context = *(*C.CUcontext)(unsafe.Pointer(&context)) // the handle is its only field
 	d.c.serial = C.uint64_t(d.id)
 	d.c.launch_ex = nil
 	if d.major >= 9 {
@@ -110,12 +111,14 @@ func newDevice(ordinal int, paths libraries) (*Device, error) {
 	}
 	d.unit = int64(unit)
 	d.loadGather()
-	d.opened = opened.New("cuda device", d.id) // after the device's own module
+	// After loadGather, to leave the device's own module out.
+	d.opened = opened.New("cuda device", d.id)
 	d.table.opened = d.opened
 	return d, nil
 }
 
-// identity is how other programs of the machine know the GPU; empty where the driver doesn't tell.
+// identity returns the GPU's identity for other programs of the machine; values that the driver
+// does not report are empty.
 func identity(gpu cu.Device) (uuid, address string) {
 	if id, err := gpu.UUID(); err == nil {
 		uuid = fmt.Sprintf("GPU-%v", id)
@@ -133,7 +136,8 @@ func (d *Device) Name() string                  { return d.name }
 func (d *Device) ID() uint64                    { return d.id }
 func (d *Device) Properties() device.Properties { return d.props }
 
-// enablePeers lets kernels and copies of each device touch memory of the other, where the machine can.
+// enablePeers lets kernels and copies of each device access the other's memory, if the machine
+// supports it.
 func (d *Device) enablePeers(peer *Device) {
 	if C.cistern_enable_peer(d.c, peer.c) == codeSuccess {
 		d.virtual.addPeer(peer.ordinal)
@@ -155,11 +159,12 @@ func (d *Device) Synchronize(ctx context.Context) error {
 		}
 	}
 	idle := func() (bool, error) {
-		if d.captured.Load() { // to ask a stream that is captured just now would end its capture
+		// A query of a stream that has just been captured would end its capture.
+		if d.captured.Load() {
 			return false, nil
 		}
 		for _, s := range streams {
-			if !s.gate.Enter() { // Close destroys the handle once it has waited
+			if !s.gate.Enter() { // Close destroys the handle after its wait
 				if !s.closed.Load() {
 					return false, nil
 				}
@@ -177,7 +182,7 @@ func (d *Device) Synchronize(ctx context.Context) error {
 	return d.await(ctx, "Synchronize", d.gate.Leave, idle, wait)
 }
 
-// Close is the last use of the device unless it was opened again.
+// Close closes the device if this is the last Close for its Opens.
 func (d *Device) Close() error {
 	if !drivers.release(d) {
 		return nil
@@ -186,14 +191,14 @@ func (d *Device) Close() error {
 	var errs []error
 	errs = append(errs, d.closeStreams())
 	d.gate.ShutAndWait()
-	d.opened.Close(d.stuck.Load() != nil) // before the device itself closes what is left
+	d.opened.Close(d.stuck.Load() != nil) // before the device closes leftover resources
 	d.streams.end()
-	errs = append(errs, d.closeStreams()) // made while the others were closed
+	errs = append(errs, d.closeStreams()) // streams that were made meanwhile
 	d.callbacks.close()
 	for _, g := range d.graphs.End() {
 		_ = g.end() // Close returns the sticky error
 	}
-	for _, c := range d.comms.End() { // those that are not closed, and those whose graphs are gone by now
+	for _, c := range d.comms.End() { // those that are open, and those whose graphs are closed now
 		_ = c.Close()
 		c.giveBack()
 	}
@@ -223,7 +228,7 @@ func (d *Device) closeStreams() error {
 	return errors.Join(errs...)
 }
 
-// dropContext gives the primary context back.
+// dropContext releases the primary context.
 func (d *Device) dropContext() error {
 	err := cu.Device(d.ordinal).ReleasePrimaryCtx()
 	C.free(unsafe.Pointer(d.c))
@@ -234,7 +239,7 @@ func (d *Device) dropContext() error {
 	return nil
 }
 
-// streams are the open ones.
+// streams holds the open streams.
 type streams struct {
 	mu    sync.Mutex
 	open  map[*stream]struct{}
@@ -272,5 +277,5 @@ func (t *streams) all() []*stream {
 	return all
 }
 
-// String is the device's name and model.
+// String returns the device's name and model.
 func (d *Device) String() string { return d.name + ": " + d.props.Model }

@@ -20,15 +20,16 @@ import (
 
 func init() { device.Register("cuda", &drivers) }
 
-// driver has the open devices.
+// driver holds the open devices.
 //
-// A process has one primary context for each GPU, which CUDA's runtime and PyTorch use as well, so that opening a GPU twice
-// gives one device, counted. mu is held while a context is made; an Open that meets the last Close of its GPU waits until
-// the context is gone, without it. A context that was lost is lost for the process: the error is kept for later Opens.
+// A process has one primary context for each GPU, shared with CUDA's runtime and PyTorch. So
+// opening a GPU again returns the same device, and counts. mu is held while a context is made. An
+// Open during the last Close of its GPU waits, without mu, until the context is released. A lost
+// context is lost for the process, so its error is kept for later Opens.
 type driver struct {
 	mu   sync.Mutex
 	open map[int]*Device
-	lost map[int]*device.Error // the sticky errors of GPUs that were closed
+	lost map[int]*device.Error // the sticky errors of closed GPUs
 }
 
 var drivers = driver{open: make(map[int]*Device), lost: make(map[int]*device.Error)}
@@ -75,7 +76,7 @@ func (v *driver) Open(name string, options url.Values) (device.Device, error) {
 	}
 	d, err := newDevice(ordinal, paths)
 	if err != nil {
-		return nil, err // not d: a nil *Device in the interface would not be nil
+		return nil, err // not d, because a nil *Device in the interface would not be nil
 	}
 	for _, peer := range v.open {
 		d.enablePeers(peer)
@@ -84,13 +85,14 @@ func (v *driver) Open(name string, options url.Values) (device.Device, error) {
 	return d, nil
 }
 
-// closing reports whether the last Close of a GPU is under way. v.mu is held.
+// closing reports whether the last Close of a GPU is in progress. The caller holds v.mu.
 func (v *driver) closing(ordinal int) bool {
 	d := v.open[ordinal]
 	return d != nil && d.refs == 0
 }
 
-// libraries are the paths of libraries: absolute, without, or empty: wherever the dynamic linker finds them.
+// libraries holds the paths of libraries: absolute, without, or empty to let the dynamic linker
+// find them.
 type libraries struct{ blas, nccl string }
 
 func parse(name string, options url.Values) (ordinal int, paths libraries, err error) {
@@ -119,10 +121,10 @@ func parse(name string, options url.Values) (ordinal int, paths libraries, err e
 	return ordinal, paths, nil
 }
 
-// without is the option of a device without a library.
+// without is the value of the option for a device without the library.
 const without = "none"
 
-// available says why there is no GPU.
+// available returns an error with the reason if there is no GPU.
 func available(name string) error {
 	var loaded C.int
 	var reason [256]C.char
@@ -150,7 +152,7 @@ func (v *driver) release(d *Device) (last bool) {
 	return d.refs == 0
 }
 
-// forget makes room for another Open, once d's context is gone.
+// forget removes d, whose context is released, so that the GPU can be opened again.
 func (v *driver) forget(d *Device) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -161,7 +163,7 @@ func (v *driver) forget(d *Device) {
 	close(d.gone)
 }
 
-// others are the open devices but d.
+// others returns the open devices except d.
 func (v *driver) others(d *Device) (all []*Device) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

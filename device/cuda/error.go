@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
-// The driver's codes that mean something here (CUresult).
+// The driver's codes that this package handles (CUresult).
 const (
 	codeSuccess       = 0
 	codeNoDevice      = 100
@@ -25,20 +25,20 @@ const (
 	codeNotSupported  = 801
 )
 
-// sticky reports whether no work is possible after the error: the context is lost.
+// sticky reports whether the error loses the context, so that no further work is possible.
 func sticky(code int) bool {
 	switch code {
 	case 214, 220, 226, // ECC, NVLink, contained memory errors
 		700, 702, 710, // illegal address, timeout, assertion
-		714, 715, 716, 717, 718, 719, // stack, instruction, alignment, address space, program counter, launch
+		714, 715, 716, 717, 718, 719, // stack, instruction, alignment, space, counter, launch
 		721, 999:
 		return true
 	}
 	return false
 }
 
-// check makes an error of what the driver returned. A sticky one stays the device's: the first is returned by every later
-// call, whatever the driver says then, since what follows from it says less about the cause.
+// check turns the driver's code into an error. The first sticky error stays the device's: every
+// later call returns it instead of its own code, because consequences describe the cause less well.
 func (d *Device) check(op string, bytes int64, code C.int) error {
 	if code == codeSuccess {
 		return nil
@@ -67,14 +67,14 @@ func (d *Device) fail(op string, bytes int64, code int) error {
 	return e
 }
 
-// nameOf is the driver's name of a code, such as CUDA_ERROR_ILLEGAL_ADDRESS.
+// nameOf returns the driver's name of a code, such as CUDA_ERROR_ILLEGAL_ADDRESS.
 func nameOf(code int) string {
 	var name [64]C.char
 	C.cistern_error_name(C.int(code), &name[0], C.int(len(name)))
 	return C.GoString(&name[0])
 }
 
-// stuckError is the sticky error, if there is one.
+// stuckError returns the sticky error, or nil.
 func (d *Device) stuckError() error {
 	if e := d.stuck.Load(); e != nil {
 		return e
@@ -82,7 +82,7 @@ func (d *Device) stuckError() error {
 	return nil
 }
 
-// enter begins a call that needs the device. The caller leaves d.gate.
+// enter begins a call that needs the device. The caller must leave d.gate.
 func (d *Device) enter(op string) error {
 	if !d.gate.Enter() {
 		return d.self.Closed(op)

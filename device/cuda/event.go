@@ -16,15 +16,16 @@ import (
 	"github.com/cistern-ml/cistern/internal/opened"
 )
 
-// event is a handle of a CUevent out of the device's pool. A CUevent is made once and used again; a handle is not: one that
-// was closed must stay closed while the CUevent belongs to another. The gate keeps the CUevent out of the pool until
-// the last call that uses it has left.
+// event is a handle for a CUevent of the device's pool. CUevents are reused, handles are not,
+// because a closed handle must stay closed while its CUevent belongs to another one. The gate keeps
+// the CUevent out of the pool until the last call that uses it has left.
 type event struct {
 	dev      *Device
 	handle   C.uint64_t
 	timed    bool
 	recorded atomic.Bool
-	captured atomic.Pointer[capture]     // of the last record; nil: it was not captured
+	// The capture of the last record, or nil if that was not captured.
+	captured atomic.Pointer[capture]
 	mark     atomic.Pointer[captureMark] // of that record
 	place    place
 	closed   atomic.Bool
@@ -41,7 +42,7 @@ func (d *Device) NewEvent(opts device.EventOptions) (device.Event, error) {
 		return nil, err
 	}
 	e := &event{dev: d, handle: h, timed: opts.Timed}
-	e.gate.Owner = e // not a function of e, which would be another allocation
+	e.gate.Owner = e // not a method value, which would be another allocation
 	d.opened.Add(opened.EventKind(opts.Timed), unsafe.Pointer(e))
 	return e, nil
 }
@@ -55,7 +56,7 @@ func (d *Device) pool(timed bool) *pool {
 
 func (e *event) Timed() bool { return e.timed }
 
-// enter begins a call that needs the device, too. The caller leaves both gates.
+// enter begins a call that needs the device, too. The caller must leave both gates.
 func (e *event) enter(op string) error {
 	if err := e.dev.enter(op); err != nil {
 		return err
@@ -85,7 +86,7 @@ func (e *event) Query() (bool, error) {
 
 func (e *event) query() (bool, error) {
 	at := e.place.visit()
-	// The record of a timed event is work of its own, which the stream does not count.
+	// The record of a timed event is an operation itself, which the stream does not count.
 	if !e.recorded.Load() || !e.timed && at.complete() {
 		return true, nil
 	}
@@ -116,7 +117,7 @@ func (e *event) wait() error {
 	return err
 }
 
-// Close gives the event back to the pool. Waits that are queued keep the record that they are for.
+// Close returns the event to the pool. Queued waits keep the record that they wait for.
 func (e *event) Close() error {
 	if !e.closed.Swap(true) {
 		e.dev.opened.Remove(unsafe.Pointer(e))
@@ -125,10 +126,10 @@ func (e *event) Close() error {
 	return nil
 }
 
-// Emptied gives the CUevent back once nobody uses the event any more.
+// Emptied returns the CUevent to the pool after the last use of the event.
 func (e *event) Emptied() { e.dev.pool(e.timed).Put(e.handle) }
 
-// own is e as an event of d.
+// own returns e as an event of d.
 func (d *Device) own(op string, e device.Event) (*event, error) {
 	ev, err := backend.Event[*event](d.self, op, e)
 	if err == nil {
@@ -199,7 +200,7 @@ func (s *stream) Wait(e device.Event) error {
 	return s.dev.check("Wait", 0, C.cistern_stream_wait(s.dev.c, s.handle, ev.handle))
 }
 
-// Elapsed has a resolution of half a microsecond.
+// Elapsed returns times with a resolution of half a microsecond.
 func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
 	var events [2]*event
 	for i, e := range [2]device.Event{start, end} {
@@ -230,7 +231,8 @@ func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
 // ends are the names of Elapsed's events.
 var ends = [2]string{"start", "end"}
 
-// unfinished says which of the events is not complete. Elapsed asks only then: to ask takes the driver as long as a launch.
+// unfinished returns an error that names the incomplete event. Elapsed queries the events only
+// after a failure, because a query takes the driver as long as a launch.
 func (d *Device) unfinished(events [2]*event) error {
 	done, err := events[0].query()
 	which := ends[0]
@@ -243,7 +245,7 @@ func (d *Device) unfinished(events [2]*event) error {
 	return d.self.CheckElapsed(which, true, true, false)
 }
 
-// pool keeps CUevents for later: making one costs the driver more than using it.
+// pool reuses CUevents, because making one costs the driver more than using it.
 type pool struct {
 	timed bool
 	backend.Handles[C.uint64_t]
@@ -259,7 +261,7 @@ func (p *pool) get(d *Device) (C.uint64_t, error) {
 	})
 }
 
-// close destroys them all.
+// close destroys all events.
 func (p *pool) close(d *Device) {
 	for _, h := range p.End() {
 		C.cistern_event_destroy(d.c, h)

@@ -16,17 +16,17 @@ import (
 	"github.com/cistern-ml/cistern/internal/opened"
 )
 
-// program is a CUgraph and what it keeps. Several graphs have it after updates.
+// program is a CUgraph and the resources that it holds. After updates several graphs share it.
 type program struct {
 	dev    *Device
 	handle C.uint64_t
 	holds  holds
 	comms  []*communicator
-	told   []func() // of each replay; it does not change
+	told   []func() // called for each replay; it does not change
 	graphs atomic.Int32
 }
 
-// release counts one graph less.
+// release subtracts a graph from the count of p. The last one destroys the CUgraph.
 func (p *program) release() {
 	if p.graphs.Add(-1) == 0 {
 		C.cistern_graph_destroy(p.dev.c, p.handle, 0)
@@ -34,21 +34,22 @@ func (p *program) release() {
 	}
 }
 
-// graph is a program, for updates of others, and the CUgraphExec that was made of it.
+// graph is a CUgraphExec and the program from which it was made, which updates of other graphs may
+// use.
 //
-// The driver orders the replays of one CUgraphExec, so that the last one's stream is the one to wait for. gate keeps both alive while
-// calls use them.
+// The driver orders the replays of one CUgraphExec, so waiting for the last replay's stream is
+// enough. gate keeps both alive while calls use them.
 type graph struct {
 	dev     *Device
 	nodes   int
 	gate    backend.Gate
 	closing sync.Once
 
-	mu      sync.Mutex // the driver wants one call at a time for each
+	mu      sync.Mutex // the driver allows one call at a time on each
 	program *program
 	exec    C.uint64_t
-	replays int     // that were queued
-	last    *stream // of the last one
+	replays int     // number of queued replays
+	last    *stream // the last replay's stream
 }
 
 var (
@@ -57,7 +58,7 @@ var (
 	_ device.Graph          = (*graph)(nil)
 )
 
-// EndCapture ends the capture also of a device that is unusable.
+// EndCapture ends the capture even if the device is unusable.
 func (s *stream) EndCapture() (device.Graph, error) {
 	if !s.gate.Enter() {
 		return nil, s.dev.self.StreamClosed("EndCapture", s.id)
@@ -109,7 +110,7 @@ func (g *graph) Replay(on device.Stream) error {
 	return err
 }
 
-// replay queues a replay. It returns who is to be told, if it is queued.
+// replay queues a replay. It returns the functions to call once the replay is queued.
 func (g *graph) replay(s *stream) (told []func(), err error) {
 	if err := s.enter("Replay"); err != nil {
 		return nil, err
@@ -139,7 +140,7 @@ func (g *graph) replay(s *stream) (told []func(), err error) {
 	return told, err
 }
 
-// idle waits for the replays that are queued, without the lock. It returns their number.
+// idle waits for the pending replays, without the lock. It returns their number.
 func (g *graph) idle(op string) (replays int, err error) {
 	g.mu.Lock()
 	last, replays := g.last, g.replays
@@ -172,7 +173,7 @@ func (g *graph) Update(with device.Graph) error {
 	return err
 }
 
-// share returns what the graph runs, for one more graph.
+// share returns the graph's program, and counts one more graph that uses it.
 func (g *graph) share() *program {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -180,7 +181,8 @@ func (g *graph) share() *program {
 	return g.program
 }
 
-// swap makes the graph run next, once what was queued is done, and returns the program that it does not run then.
+// swap replaces the program by next after the pending replays. It returns the program that the
+// graph does not use then.
 func (g *graph) swap(next *program) (rest *program, err error) {
 	for {
 		done, err := g.idle("Update")
@@ -191,7 +193,7 @@ func (g *graph) swap(next *program) (rest *program, err error) {
 		if g.replays == done {
 			break
 		}
-		g.mu.Unlock() // there were more meanwhile
+		g.mu.Unlock() // more were queued meanwhile
 	}
 	defer g.mu.Unlock()
 	var result C.int
@@ -206,15 +208,15 @@ func (g *graph) swap(next *program) (rest *program, err error) {
 	return rest, nil
 }
 
-// updateResult says why the driver refuses an update (CUgraphExecUpdateResult).
+// updateResult describes why the driver refuses an update (CUgraphExecUpdateResult).
 func updateResult(result int) string {
-	reasons := [...]string{2: "the graphs have other operations, or another order of them", 3: "an operation is of another kind",
-		4: "a kernel is another function", 5: "parameters changed that can't", 6: "something can't be changed", 7: "a kernel is a function of another context",
+	reasons := [...]string{2: "the graphs have different operations, or a different order", 3: "an operation is of another kind",
+		4: "a kernel's function changed", 5: "a parameter changed that can't be updated", 6: "something can't be changed", 7: "a kernel is a function of another context",
 		8: "the attributes of an operation changed"}
 	if result < len(reasons) && reasons[result] != "" {
 		return reasons[result]
 	}
-	return "it does not say why"
+	return "the driver gives no reason"
 }
 
 func (g *graph) Close() error {

@@ -19,7 +19,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/opened"
 )
 
-// joinings are the worlds of which ranks of this process are being made.
+// joinings holds the worlds of this process whose ranks are joining.
 var joinings = joiningList{open: map[device.CommunicatorID]*joining{}}
 
 type joiningList struct {
@@ -29,10 +29,11 @@ type joiningList struct {
 
 type joining struct {
 	world   *matching.World
-	members int // that have not come to an end
+	members int // number of ranks that are still joining
 }
 
-// enter adds a rank to a world of this process. NCCL lets nobody through before all have come, so all have entered when the first one is done.
+// enter adds a rank to a world of this process. NCCL completes no rank before all have joined, so
+// all have entered when the first one leaves.
 func (l *joiningList) enter(d *Device, id device.CommunicatorID, rank, size int) (*joining, error) {
 	const op = "NewCommunicator"
 	l.mu.Lock()
@@ -66,8 +67,9 @@ func (l *joiningList) leave(id device.CommunicatorID, j *joining) {
 	}
 }
 
-// NewCommunicator makes d one of size ranks, each on a GPU of its own, of this process or others. NCCL does not say who is missing when ctx ends: the error
-// names the ranks that are not of this process.
+// NewCommunicator creates one rank of a communicator on d. Each rank has its own GPU, in this
+// process or another one. When ctx ends NCCL does not report the missing ranks, so the error names
+// the ranks that are not in this process.
 func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, rank, size int, opts device.CommunicatorOptions) (device.Communicator, error) {
 	const op = "NewCommunicator"
 	if err := d.enter(op); err != nil {
@@ -115,8 +117,9 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 	return c, nil
 }
 
-// join waits until NCCL has the communicator. One that does not block can wait with a deadline, but each of its operations takes the caller
-// nine times as long; so one that does not block is split to make the one that is used, which does, and is given back.
+// join waits until NCCL has made the communicator. With a nonblocking communicator the wait can
+// have a deadline, but each operation takes the caller nine times as long. So join splits a
+// nonblocking communicator to make the blocking one that is used, and releases the first.
 func (c *communicator) join(ctx context.Context, id device.CommunicatorID, overlapped bool) error {
 	const op = "NewCommunicator"
 	if ctx.Err() != nil {
@@ -138,7 +141,7 @@ func (c *communicator) join(ctx context.Context, id device.CommunicatorID, overl
 	if err != nil {
 		c.handle = 0
 		if !c.lib.discard(c.dev, first, false) {
-			return err // NCCL may write to split yet
+			return err // NCCL may still write to split
 		}
 		if *split != 0 {
 			c.lib.discard(c.dev, *split, false)
@@ -153,7 +156,8 @@ func (c *communicator) join(ctx context.Context, id device.CommunicatorID, overl
 	return err
 }
 
-// settle waits until NCCL has done what returned code, with a handle that does not block.
+// settle waits until NCCL has completed the call that returned code, on a handle that does not
+// block.
 func (c *communicator) settle(ctx context.Context, code C.int) error {
 	const op = "NewCommunicator"
 	for pause := shortPause; -code == ncclInProgress; pause = min(2*pause, longestPause) {

@@ -11,10 +11,11 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// maxArgs is what a kernel takes: 4 KiB.
+// maxArgs is the limit of a kernel's arguments, 4 KiB.
 const maxArgs = 512
 
-// Launch queues l.Kernel, with one crossing to C and without memory of its own: the driver copies the arguments.
+// Launch queues l.Kernel with one call to C and without an allocation, because the driver copies
+// the arguments.
 func (s *stream) Launch(l *device.Launch) error {
 	if s.launching != nil && !s.Capturing() {
 		return s.launching.Launch(s, l, s.queueKernel)
@@ -44,8 +45,8 @@ func (s *stream) queueKernel(l *device.Launch) error {
 	return nil
 }
 
-// configOf and arguments are what the C side takes: it is on the stack, and the arguments stay in the launch's own slice, so
-// that a launch allocates nothing.
+// configOf and arguments return the parameters for C. The configuration is on the stack and the
+// arguments stay in the launch's slice, so that a launch allocates nothing.
 func (s *stream) configOf(k *kernel, l *device.Launch) C.cistern_launch_config {
 	config := C.cistern_launch_config{kernel: k.handle, stream: s.handle, shared: C.uint32_t(l.SharedBytes), n: C.uint32_t(len(l.Args)), dependent: C.bool(k.module.waits)}
 	for i := range 3 {
@@ -58,7 +59,7 @@ func arguments(l *device.Launch) *C.uint64_t {
 	return (*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(l.Args)))
 }
 
-// launchable checks everything that can be checked here.
+// launchable checks everything that can be checked without the driver.
 func (d *Device) launchable(l *device.Launch) (*kernel, error) {
 	if l == nil {
 		return nil, d.self.Invalid("Launch", 0, "the launch is nil")

@@ -7,29 +7,30 @@ import "C"
 
 import "github.com/cistern-ml/cistern/device"
 
-// ltHandle is a handle of cuBLASLt and its plans, for one goroutine at a time. cuBLAS looks for the
-// best kernel in each call, which takes longer than small products; a plan has looked once.
+// ltHandle is a handle of cuBLASLt with its plans, for one goroutine at a time. cuBLAS selects a
+// kernel in each call, which takes longer than a small product; a plan keeps the selection.
 type ltHandle struct {
 	handle C.uint64_t
-	call   C.cistern_gemm_call          // here, so that no call of C has one of its own on the heap
-	plans  map[ltKey]*C.cistern_lt_plan // nil: the library has no kernel for it
+	call   C.cistern_gemm_call          // here, so that calls to C don't allocate it
+	plans  map[ltKey]*C.cistern_lt_plan // nil if the library has no kernel
 }
 
-// ltKey is what a plan depends on.
+// ltKey holds everything that a plan depends on.
 type ltKey struct {
 	m, n, k, lda, ldb, ldc     int
 	batch                      int
 	strideA, strideB, strideC  int
 	transA, transB, tf32, bias bool
 	bfloat16                   bool
-	alignment                  [3]C.uint32_t // of A, B and C with the bias
+	alignment                  [3]C.uint32_t // of A, B, and C with the bias
 	workspace                  int64
 }
 
-// mostPlans is where a handle forgets its plans: a program whose shapes change all the time keeps no more.
+// mostPlans is the number of plans at which a handle drops them all, to bound a program whose
+// shapes keep changing.
 const mostPlans = 1 << 10
 
-// MatMulEpilogues reports whether cuBLASLt is there.
+// MatMulEpilogues reports whether cuBLASLt is available.
 func (d *Device) MatMulEpilogues() bool {
 	if d.enter("MatMulEpilogues") != nil {
 		return false
@@ -38,7 +39,7 @@ func (d *Device) MatMulEpilogues() bool {
 	return d.blas.open(d) == nil && d.blas.hasLt
 }
 
-// ltMatMul is done with a product, or it is one for cuBLAS.
+// ltMatMul queues a product with cuBLASLt. It returns false if the product is one for cuBLAS.
 func (d *Device) ltMatMul(g *device.Gemm, call *C.cistern_gemm_call) (done bool, err error) {
 	b := &d.blas
 	none := func() error {
@@ -71,7 +72,7 @@ func (d *Device) ltMatMul(g *device.Gemm, call *C.cistern_gemm_call) (done bool,
 	return true, d.blasError("MatMul", C.cistern_lt_run(d.c, &b.lt, h.handle, &h.call, plan))
 }
 
-// ltPlan is the handle's plan for a product, or nil if there is none.
+// ltPlan returns the handle's plan for a product, or nil if the library has no kernel.
 func (d *Device) ltPlan(h *ltHandle, g *device.Gemm) (*C.cistern_lt_plan, error) {
 	b := &d.blas
 	key := ltKey{m: g.M, n: g.N, k: g.K, lda: g.LDA, ldb: g.LDB, ldc: g.LDC, transA: g.TransA, transB: g.TransB, tf32: g.TF32,
@@ -85,7 +86,7 @@ func (d *Device) ltPlan(h *ltHandle, g *device.Gemm) (*C.cistern_lt_plan, error)
 		h.forget(b)
 	}
 	plan = new(C.cistern_lt_plan)
-	of := key.alignment // a copy, so that the key of every product is not on the heap
+	of := key.alignment // a copy, so that the key does not escape to the heap
 	const notSupported = -15
 	code := C.cistern_lt_make(d.c, &b.lt, h.handle, &h.call, &of[0], plan)
 	if code == notSupported {
@@ -97,7 +98,8 @@ func (d *Device) ltPlan(h *ltHandle, g *device.Gemm) (*C.cistern_lt_plan, error)
 	return plan, nil
 }
 
-// alignment is what a pointer is a multiple of, of at most the 256 bytes that kernels ask for.
+// alignment returns the largest power of two that divides p, at most the 256 bytes that kernels may
+// ask for.
 func alignment(p device.Ptr) C.uint32_t { return C.uint32_t(min((p|256)&-(p|256), 256)) }
 
 // forget drops the plans.
@@ -110,7 +112,7 @@ func (h *ltHandle) forget(b *blas) {
 	clear(h.plans)
 }
 
-// closeLt destroys the handles. Nobody is inside any more.
+// closeLt destroys the handles. No call may be inside any more.
 func (b *blas) closeLt(d *Device) {
 	for _, h := range b.ltHandles.End() {
 		h.forget(b)

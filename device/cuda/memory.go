@@ -53,7 +53,7 @@ func (d *Device) Free(p device.Ptr) error {
 	return d.free(m)
 }
 
-// free gives memory of the table back, after waiting for what is queued.
+// free frees memory of the table after waiting for everything that is queued.
 func (d *Device) free(m memory) error {
 	if err := d.drain("Free"); err != nil {
 		return err
@@ -81,10 +81,10 @@ func (d *Device) MemInfo() (free, total int64, err error) {
 	return int64(f), int64(t), err
 }
 
-// errNoAddress is a driver's success without memory.
-var errNoAddress = errors.New("the driver gave the address 0, and no error")
+// errNoAddress is the error of a driver that reports success but returns no memory.
+var errNoAddress = errors.New("the driver returned the address 0 without an error")
 
-// hasAddress refuses what a driver gave if that is nothing.
+// hasAddress returns an error if the driver's address p is 0.
 func (d *Device) hasAddress(op string, bytes int64, p uint64) error {
 	if p != 0 {
 		return nil
@@ -92,7 +92,8 @@ func (d *Device) hasAddress(op string, bytes int64, p uint64) error {
 	return &device.Error{Op: op, Device: d.name, Bytes: bytes, Err: errNoAddress}
 }
 
-// outOfMemory asks the driver what there is; if it does not say, nor does the error.
+// outOfMemory returns the error with the free and total memory, or without them if the driver does
+// not report them.
 func (d *Device) outOfMemory(op string, bytes int64) error {
 	var free, total C.size_t
 	if C.cistern_mem_info(d.c, &free, &total) != codeSuccess {
@@ -101,7 +102,7 @@ func (d *Device) outOfMemory(op string, bytes int64) error {
 	return d.self.OutOfMemory(op, bytes, int64(free), int64(total))
 }
 
-// leftover frees what nobody did, and reports it.
+// leftover frees memory that is still live, and reports it.
 func (d *Device) leftover() error {
 	var left backend.Leftover
 	var errs []error

@@ -19,7 +19,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/opened"
 )
 
-// modules are the loaded ones.
+// modules holds the loaded modules.
 type modules struct {
 	mu   sync.Mutex
 	open map[*module]struct{}
@@ -28,23 +28,24 @@ type modules struct {
 type module struct {
 	dev      *Device
 	handle   C.uint64_t
-	waits    bool // its kernels begin with a wait: dependent.go
+	waits    bool // its kernels begin with a wait; see dependent.go
 	once     sync.Once
 	unloaded atomic.Bool
-	holds    atomic.Int64 // graphs and captures that have its kernels
+	holds    atomic.Int64 // number of graphs and captures with its kernels
 
 	sharing sync.Mutex
-	shared  map[C.uint64_t]uint32 // dynamic shared memory that functions were permitted, in bytes
+	// The dynamic shared memory that functions may use, in bytes.
+	shared map[C.uint64_t]uint32
 }
 
-// kernel is what a launch takes.
+// kernel is the Kernel of a launch.
 type kernel struct {
 	module *module
 	handle C.uint64_t
-	shared atomic.Uint32 // bytes that launches may have for sure
+	shared atomic.Uint32 // dynamic shared memory that is certainly permitted, in bytes
 }
 
-// LoadModule makes launches overlap on GPUs that can, if the kernels wait: dependent.go.
+// LoadModule lets launches overlap if the GPU supports it and the kernels wait; see dependent.go.
 func (d *Device) LoadModule(image []byte) (device.Module, error) {
 	if err := d.enter("LoadModule"); err != nil {
 		return nil, err
@@ -81,14 +82,14 @@ func (d *Device) LoadModule(image []byte) (device.Module, error) {
 }
 
 func (m *module) load(image []byte) (code C.int, log string) {
-	text := C.CBytes(append(image[:len(image):len(image)], 0)) // PTX ends with a zero
+	text := C.CBytes(append(image[:len(image):len(image)], 0)) // PTX ends with a zero byte
 	defer C.free(text)
 	var messages [4096]C.char
 	code = C.cistern_module_load(m.dev.c, text, &m.handle, &messages[0], C.int(len(messages)))
 	return code, C.GoString(&messages[0])
 }
 
-// loadDetail is what is known of a load that failed.
+// loadDetail describes a failed load.
 func (d *Device) loadDetail(code int, log string) string {
 	detail := nameOf(code)
 	if log = strings.TrimSpace(log); log != "" {
@@ -152,7 +153,7 @@ func (m *module) unload() (err error) {
 	return err
 }
 
-// close unloads what is left. The device's gate is shut.
+// close unloads the remaining modules. The device's gate is shut.
 func (t *modules) close(d *Device) {
 	t.mu.Lock()
 	var left []*module
@@ -161,7 +162,7 @@ func (t *modules) close(d *Device) {
 	}
 	t.mu.Unlock()
 	for _, m := range left {
-		_ = m.unload() // if the context is lost so is the module
+		_ = m.unload() // if the context is lost, so is the module
 	}
 }
 

@@ -16,27 +16,28 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// nccl is a library that is open. It has threads of its own, so it is never closed.
+// nccl is an open library. It has its own threads, so it is never closed.
 type nccl struct {
 	once sync.Once
 	err  string
 	lib  C.cistern_nccl
 }
 
-// ncclLibraries are those of the process, by path: communicators of one world share one.
+// ncclLibraries holds the open libraries by path, because the communicators of one world must share
+// one.
 var ncclLibraries sync.Map // of *nccl
 
-// ncclBlocking is a variable of NCCL's that decides instead of its callers.
+// ncclBlocking is a variable by which NCCL overrides its callers.
 const ncclBlocking = "NCCL_COMM_BLOCKING"
 
-// openNCCL opens NCCL, if that was not done yet.
+// openNCCL opens NCCL unless it is open.
 func (d *Device) openNCCL(op string) (*nccl, error) {
 	if d.nccl == without {
 		return nil, &device.Error{Op: op, Device: d.name, Err: device.ErrUnsupported, Detail: "the device was opened with nccl=none"}
 	}
 	if os.Getenv(ncclBlocking) != "" {
 		return nil, &device.Error{Op: op, Device: d.name, Err: device.ErrUnsupported,
-			Detail: "NCCL takes " + ncclBlocking + " for all communicators; they are joined without blocking, and block later: unset it"}
+			Detail: "NCCL applies " + ncclBlocking + " to all communicators, but joining needs one that does not block, and operations one that does; unset it"}
 	}
 	x, _ := ncclLibraries.LoadOrStore(d.nccl, &nccl{})
 	l := x.(*nccl)
@@ -54,14 +55,15 @@ func (d *Device) openNCCL(op string) (*nccl, error) {
 	return l, nil
 }
 
-// The codes of NCCL that mean something here (ncclResult_t).
+// The codes of NCCL that this package handles (ncclResult_t).
 const (
 	ncclInvalidArgument = 4
 	ncclInvalidUsage    = 5
 	ncclInProgress      = C.cistern_nccl_in_progress
 )
 
-// explain is what NCCL says of a code, and the class of an error that ends a communicator with it.
+// explain returns NCCL's description of a code, and the class of the error that ends the
+// communicator.
 func (l *nccl) explain(comm C.uint64_t, code C.int) (string, error) {
 	if code > 0 {
 		return nameOf(int(code)), device.ErrAborted
@@ -83,7 +85,8 @@ func (l *nccl) explain(comm C.uint64_t, code C.int) (string, error) {
 	return text, device.ErrAborted
 }
 
-// NewCommunicatorID opens a port of this process for the others to come to (NCCL_SOCKET_IFNAME says on which interface).
+// NewCommunicatorID opens a port of this process for the other ranks. NCCL_SOCKET_IFNAME selects
+// the interface.
 func (d *Device) NewCommunicatorID() (device.CommunicatorID, error) {
 	const op = "NewCommunicatorID"
 	var id device.CommunicatorID
@@ -103,7 +106,8 @@ func (d *Device) NewCommunicatorID() (device.CommunicatorID, error) {
 	return *(*device.CommunicatorID)(unsafe.Pointer(&unique)), nil
 }
 
-// finalize says good-bye to the others with a handle. It reports whether that went well, and whether NCCL has left: else the handle is NCCL's.
+// finalize runs ncclCommFinalize for a handle. well reports success; left reports whether NCCL has
+// returned. If it has not, the handle must not be used any more.
 func (l *nccl) finalize(d *Device, handle C.uint64_t) (well, left bool) {
 	if d.stuck.Load() != nil {
 		return false, false
@@ -118,7 +122,8 @@ func (l *nccl) finalize(d *Device, handle C.uint64_t) (well, left bool) {
 	case <-deadline.C:
 		return false, false
 	}
-	for pause := shortPause; -code == ncclInProgress; pause = min(2*pause, longestPause) { // a handle that does not block
+	// A handle that does not block returns before it is done.
+	for pause := shortPause; -code == ncclInProgress; pause = min(2*pause, longestPause) {
 		select {
 		case <-deadline.C:
 			return false, true
@@ -129,7 +134,8 @@ func (l *nccl) finalize(d *Device, handle C.uint64_t) (well, left bool) {
 	return code == 0, true
 }
 
-// discard destroys a handle, and reports whether NCCL is done with it. A lost context loses it anyway, and NCCL might wait for its work.
+// discard destroys a handle, and reports whether NCCL has finished. With a lost context it does
+// nothing, because the handle is lost anyway and NCCL might wait for its work.
 func (l *nccl) discard(d *Device, handle C.uint64_t, inPeace bool) bool {
 	switch {
 	case d.stuck.Load() != nil:

@@ -8,22 +8,24 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// What is captured runs, in every replay, after all that was captured before on its own stream and after all that its stream has waited for. The driver
-// knows this as a graph of operations, of which it tells the last ones (cuStreamGetCaptureInfo), not who comes before whom. But every record and every wait
-// of a capture is a call here, so that it is counted instead, as vector clocks: how many operations of each stream come before what a stream
-// captures next. A stream's own are those that its position counts, which captured waits are not: they are no operations of a graph.
+// In every replay, a captured operation runs after everything captured before it on its stream, and
+// after everything that its stream has waited for. The driver keeps this as a graph, but
+// cuStreamGetCaptureInfo returns only the last operations, not their order. Every record and wait
+// of a capture is a call of this package, so it keeps vector clocks instead: for each stream, the
+// number of operations of each stream that precede its next one. The position of a stream counts
+// its own operations; captured waits don't count, because they are not operations of a graph.
 
-// clock is how many operations of each stream come before a place in a capture.
+// clock holds for each stream the number of operations that precede a point in a capture.
 type clock map[*stream]uint64
 
-// merge adds what comes before o.
+// merge adds the operations that precede o.
 func (c clock) merge(o clock) {
 	for s, n := range o {
 		c[s] = max(c[s], n)
 	}
 }
 
-// captureMark is a place in a capture: a record of an event, or a CaptureMark.
+// captureMark is a point in a capture: a record of an event, or a CaptureMark.
 type captureMark struct {
 	capture *capture
 	clock   clock
@@ -31,7 +33,7 @@ type captureMark struct {
 
 var _ device.CaptureOrder = (*stream)(nil)
 
-// CaptureMark is the stream's clock.
+// CaptureMark returns a mark with the stream's clock.
 func (s *stream) CaptureMark() device.CaptureMark {
 	if m := s.capture.Load().mark(s); m != nil {
 		return m
@@ -39,7 +41,7 @@ func (s *stream) CaptureMark() device.CaptureMark {
 	return nil
 }
 
-// Before compares clocks.
+// Before compares the mark's clock with the present clock of other.
 func (m *captureMark) Before(other device.Stream) bool {
 	s, ok := other.(*stream)
 	if !ok {
@@ -57,7 +59,8 @@ func (m *captureMark) Before(other device.Stream) bool {
 	return true
 }
 
-// mark is where s has come to; nil if the capture has ended. The nil capture has no place.
+// mark returns the present point of s. It returns nil if c is nil, has ended, or does not include
+// s.
 func (c *capture) mark(s *stream) *captureMark {
 	if c == nil {
 		return nil
@@ -72,7 +75,7 @@ func (c *capture) mark(s *stream) *captureMark {
 	return &captureMark{c, now}
 }
 
-// waits notes that s has waited for what an event was recorded behind. The caller holds the lock.
+// waits records that s has waited for the operations that precede m. The caller holds the lock.
 func (c *capture) waits(s *stream, m *captureMark) {
 	if m == nil || m.capture != c {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// maxHost is more than any machine has, and less than what sums of addresses can't hold.
+// maxHost exceeds the memory of any machine, and sums of addresses below it don't overflow.
 const maxHost = 1 << 46
 
 func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
@@ -41,7 +41,8 @@ func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
 	return b, nil
 }
 
-// pin allocates pinned memory, and returns the driver's code. The memory is nil if the driver gave none.
+// pin allocates pinned memory, and returns the driver's code. The memory is nil if the driver
+// returned none.
 func (d *Device) pin(bytes int64) ([]byte, C.int) {
 	if bytes > maxHost {
 		return nil, device.CodeOutOfMemory
@@ -56,8 +57,8 @@ func (d *Device) pin(bytes int64) ([]byte, C.int) {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), bytes), codeSuccess
 }
 
-// addHost puts host memory into the table, with its address for kernels. On most machines that is the same address;
-// where it is not, the other one is in the table as an alias, so that launches may name it.
+// addHost adds host memory to the table, with its address for kernels. On most machines that is the
+// same address. If it differs, addHost adds it as an alias, so that launches may name it.
 func (d *Device) addHost(op string, m memory) error {
 	p, err := d.mappedAddress(op, m.base)
 	if err != nil {
@@ -71,14 +72,14 @@ func (d *Device) addHost(op string, m memory) error {
 	return nil
 }
 
-// mappedAddress is the address of pinned memory for kernels.
+// mappedAddress returns the address of pinned memory for kernels.
 func (d *Device) mappedAddress(op string, host uint64) (uint64, error) {
 	var p C.uint64_t
 	err := d.check(op, 0, C.cistern_host_pointer(d.c, C.uint64_t(host), &p))
 	return uint64(p), err
 }
 
-// takeHost takes host memory that begins where b does out of the table.
+// takeHost removes the host memory that begins at b from the table.
 func (d *Device) takeHost(b []byte, k kind) (m memory, ok, held bool) {
 	if cap(b) == 0 {
 		return memory{}, false, false

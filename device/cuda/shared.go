@@ -8,9 +8,9 @@ import "C"
 // defaultShared is the dynamic shared memory of a block, in bytes, that needs no permission.
 const defaultShared = 48 << 10
 
-// allowShared permits launches with so many bytes of dynamic shared memory, and returns the
-// driver's code. The permission is the function's, whatever kernels the module has returned of it,
-// and only grows: a launch on another goroutine keeps its own.
+// allowShared permits launches with that many bytes of dynamic shared memory, and returns the
+// driver's code. The permission belongs to the function, not to a kernel value of the module, and
+// only grows, so that concurrent launches keep theirs.
 func (k *kernel) allowShared(bytes uint32) int {
 	if bytes <= max(defaultShared, k.shared.Load()) {
 		return codeSuccess

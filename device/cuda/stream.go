@@ -19,16 +19,17 @@ import (
 
 // stream is a CUstream that does not wait for the legacy default stream.
 //
-// Its calls take no lock of this package: the driver queues what several goroutines give it in some order, and waits, inside
-// the call, while its queue is full. gate keeps the handle alive meanwhile; it is entered in place of the device's, as
-// the device's Close closes its streams before it gives anything else back.
+// Its calls take no lock of this package. The driver queues concurrent calls in some order, and
+// blocks inside a call while its queue is full. gate keeps the handle alive meanwhile. Calls enter
+// it instead of the device's gate, because the device's Close closes its streams before it releases
+// anything else.
 type stream struct {
 	id       uint64
 	priority int
 	dev      *Device
 	handle   C.uint64_t
 
-	launching backend.Launching // nil: nobody looks
+	launching backend.Launching // nil if there are no hooks
 
 	gate    backend.Gate
 	closing sync.Once
@@ -38,10 +39,11 @@ type stream struct {
 
 	onDone sync.Mutex // keeps the callbacks in the order of their events
 
-	capture   atomic.Pointer[capture] // that it is in, or nil
-	capturing sync.Mutex              // of what makes it a member, and of ending
-	ending    bool                    // it is being closed: it becomes no member any more
-	before    C.uint64_t              // a CUevent, recorded when it became one; 0: it never did
+	capture   atomic.Pointer[capture] // the stream's capture, or nil
+	capturing sync.Mutex              // guards joining a capture and ending
+	ending    bool                    // the stream is being closed and joins no capture any more
+	// A CUevent that is recorded when the stream joins a capture; 0 if it never did.
+	before C.uint64_t
 }
 
 var (
@@ -49,7 +51,7 @@ var (
 	_ device.BatchCopier = (*stream)(nil)
 )
 
-// NewStream makes a stream. Priorities beyond the GPU's range are cut to it.
+// NewStream makes a stream. Priorities outside the GPU's range are clamped.
 func (d *Device) NewStream(opts device.StreamOptions) (device.Stream, error) {
 	if err := d.enter("NewStream"); err != nil {
 		return nil, err
@@ -72,7 +74,7 @@ func (s *stream) Device() device.Device { return s.dev }
 func (s *stream) Priority() int         { return s.priority }
 func (s *stream) Closed() bool          { return s.closed.Load() }
 
-// enter begins a call. The caller leaves s.gate.
+// enter begins a call. The caller must leave s.gate.
 func (s *stream) enter(op string) error {
 	if !s.gate.Enter() {
 		return s.dev.self.StreamClosed(op, s.id)
@@ -157,7 +159,7 @@ func (s *stream) Close() (err error) {
 	return s.finish()
 }
 
-// finish is Close of a stream that is not captured, or whose device is unusable.
+// finish is Close for a stream that is not captured, or whose device is unusable.
 func (s *stream) finish() (err error) {
 	s.closing.Do(func() {
 		s.gate.ShutAndWait()

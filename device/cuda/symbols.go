@@ -1,7 +1,7 @@
 //go:build ignore
 
-// This program writes symbols.h: the names of the driver's functions that gorgonia.org/cu and shim.c refer to,
-// with the versions that other headers give them. Run it with go generate -tags cuda.
+// This program writes symbols.h: the names of the driver's functions that gorgonia.org/cu and
+// shim.c use, with their version suffixes in other headers. Run it with go generate -tags cuda.
 package main
 
 import (
@@ -45,7 +45,7 @@ func main() {
 	}
 }
 
-// undefined are the functions that a package's objects need and do not define.
+// undefined returns the functions that a package's objects need and do not define.
 func undefined(pkg string) (names []string) {
 	own := map[string]bool{}
 	out, err := exec.Command("go", "list", "-tags", "cuda", "-export", "-f", "{{.Export}}", pkg).Output()
@@ -85,7 +85,7 @@ func undefined(pkg string) (names []string) {
 	return slices.DeleteFunc(names, func(name string) bool { return own[name] })
 }
 
-// called are the functions that a C file calls.
+// called returns the functions that a C file calls.
 func called(file string) (names []string) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -18,8 +18,8 @@ type memory struct {
 	kind        kind
 	home        uint64        // of a mapping: its reservation
 	mapped      uint64        // of host memory: its address for kernels
-	slice       []byte        // of registered memory: kept alive
-	holds       *atomic.Int64 // graphs and captures that use it: they keep it
+	slice       []byte        // keeps registered memory alive
+	holds       *atomic.Int64 // number of graphs and captures that keep it
 }
 
 type kind uint8
@@ -29,16 +29,16 @@ const (
 	mapping                // by Map
 	pinned                 // by AllocPinned
 	registered             // by Register
-	alias                  // the device's address of host memory, where it is another one
+	alias                  // the device's address of host memory, if it differs
 )
 
-// kinds are the names in the ledger of open handles. An alias is no handle.
+// kinds are the names in the ledger of open handles. An alias is not a handle.
 var kinds = [alias]opened.Kind{allocated: opened.Memory, mapping: opened.Mapping, pinned: opened.Pinned,
 	registered: opened.Registered}
 
 func (k kind) onHost() bool { return k == pinned || k == registered }
 
-// forKernels is the address at which kernels find what is at addr, in m.
+// forKernels returns the address in m at which kernels find addr.
 func (m *memory) forKernels(addr uint64) uint64 {
 	if m.kind.onHost() {
 		return m.mapped + (addr - m.base)
@@ -46,18 +46,21 @@ func (m *memory) forKernels(addr uint64) uint64 {
 	return addr
 }
 
-// table is everything that operations may name, by address: host and device memory share one address space.
+// table holds everything that operations may name, by address. Host and device memory share one
+// address space.
 //
-// Each operation looks up every range that it names, and memory comes and goes seldom, as what allocates often goes through
-// a cache. So looking up takes no lock: readers load the list, which never changes, and search it by halves. A change
-// copies it, under the lock that keeps two changes apart, and costs in proportion to the number of ranges.
+// Each operation looks up every range that it names, whereas the ranges change rarely, because
+// programs that allocate often use a cache. So look-ups take no lock: readers load the list, which
+// is immutable, and search it by bisection. A change copies the list, under the lock, at a cost
+// proportional to the number of ranges.
 //
-// A range that an operation has named may be freed before the driver sees the operation, if the caller makes that mistake;
-// the table does not hold memory that is queued, as the host device's does. The driver's frees wait for what was queued.
+// If a caller wrongly frees a range during a call that names it, the range may be gone before the
+// driver sees the operation. Unlike the host device's table, this one does not hold the memory of
+// queued operations; the driver's frees wait for them.
 type table struct {
-	mu     sync.Mutex // of changes
+	mu     sync.Mutex // held by changes
 	all    atomic.Pointer[[]memory]
-	opened *opened.Ledger // a handle is the pointer holds of its memory
+	opened *opened.Ledger // a handle is identified by the holds pointer of its memory
 }
 
 func (t *table) load() []memory {
@@ -67,7 +70,7 @@ func (t *table) load() []memory {
 	return nil
 }
 
-// above is the index of the first range that starts beyond addr.
+// above returns the index of the first range that starts beyond addr.
 func above(all []memory, addr uint64) int {
 	low, high := 0, len(all)
 	for low < high {
@@ -93,7 +96,8 @@ func (t *table) add(m memory) {
 	}
 }
 
-// take removes the range that starts at base and is of that kind. ok is false if there is none, or if it is held by a graph.
+// take removes the range of that kind that starts at base. ok is false if there is none or a graph
+// holds it; held reports the latter.
 func (t *table) take(base uint64, k kind) (m memory, ok, held bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,8 +121,8 @@ func (t *table) take(base uint64, k kind) (m memory, ok, held bool) {
 	return m, true, false
 }
 
-// hold keeps the range, or the mappings, around [addr, addr+bytes) from being taken, and notes that in h. It reports whether it is
-// there. The lock keeps it there meanwhile.
+// hold keeps the range or the mappings that contain [addr, addr+bytes) from being taken, and adds
+// them to h. It returns false if they are not live. The lock keeps them live meanwhile.
 func (t *table) hold(addr, bytes uint64, h holds) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,7 +134,7 @@ func (t *table) hold(addr, bytes uint64, h holds) bool {
 	return ok
 }
 
-// overlaps reports whether host memory of the table lies in [base, base+bytes).
+// overlaps reports whether host memory of the table overlaps [base, base+bytes).
 func (t *table) overlaps(base, bytes uint64) bool {
 	for _, m := range t.load() {
 		if m.kind.onHost() && base < m.base+m.bytes && m.base < base+bytes {
@@ -140,7 +144,8 @@ func (t *table) overlaps(base, bytes uint64) bool {
 	return false
 }
 
-// find reports whether [addr, addr+bytes) lies in one live range, or in adjacent mappings of one reservation.
+// find reports whether [addr, addr+bytes) lies in one live range, or in adjacent mappings of one
+// reservation.
 func (t *table) find(addr, bytes uint64, onHost bool) (m memory, why backend.Miss, ok bool) {
 	all := t.load()
 	i := above(all, addr) - 1
@@ -164,8 +169,9 @@ func (d *Device) named(op string, addr uint64, bytes int64, onHost bool) error {
 	return err
 }
 
-// locate checks a range of an operation, and says where it is for kernels. Memory of the other open devices counts too:
-// the driver knows whether the devices can reach each other. Its address for kernels, and that of no bytes, is 0.
+// locate checks a range of an operation, and returns its address for kernels. Memory of other open
+// devices is valid, too, because the driver checks whether the devices can reach each other; for
+// it, and for empty ranges, the address is 0.
 func (d *Device) locate(op string, addr uint64, bytes int64, onHost bool) (uint64, error) {
 	if bytes < 0 {
 		return 0, d.self.Negative(op, bytes)
@@ -187,7 +193,7 @@ func (d *Device) locate(op string, addr uint64, bytes int64, onHost bool) (uint6
 	return 0, d.unnamed(op, why, addr, bytes, onHost)
 }
 
-// unnamed is the error of a range that can't be named.
+// unnamed returns the error of a range that can't be named.
 func (d *Device) unnamed(op string, why backend.Miss, addr uint64, bytes int64, onHost bool) error {
 	if err := d.stuckError(); err != nil {
 		return err

@@ -15,12 +15,13 @@ import (
 	"github.com/cistern-ml/cistern/internal/opened"
 )
 
-// virtual is the address space that was reserved. The driver unmaps only the whole of what one call mapped, so that each
-// mapping is a range of the table, with the reservation that it is in. mu is held during the driver's calls that map, which are rare, and not while an Unmap waits for the device.
+// virtual holds the reserved address space. The driver can unmap only the whole range of one map
+// call, so each mapping is a separate range of the table, with its reservation. mu is held during
+// the driver's calls that map, which are rare, but not while an Unmap waits for the device.
 type virtual struct {
-	mu       sync.Mutex // of reservations, and of the mappings in them
+	mu       sync.Mutex // guards the reservations and the mappings in them
 	reserved map[uint64]*reservation
-	peers    []C.int // that may touch what is mapped
+	peers    []C.int // devices that may access mapped memory
 }
 
 // reservation is a range of addresses.
@@ -93,7 +94,7 @@ func (d *Device) unreserve(p uint64, r *reservation) error {
 	return d.check("Unreserve", int64(r.bytes), C.cistern_unreserve(d.c, C.uint64_t(p), C.size_t(r.bytes)))
 }
 
-// mapped are the bytes mapped in a reservation.
+// mapped returns the number of bytes mapped in a reservation.
 func (d *Device) mapped(home uint64) (sum uint64) {
 	for _, m := range d.table.load() {
 		if m.kind == mapping && m.home == home {
@@ -156,7 +157,8 @@ func (d *Device) Unmap(p device.Ptr, bytes int64) error {
 	return errors.Join(errs...)
 }
 
-// takeMappings takes them all, or none if a graph holds one. d.virtual.mu is held.
+// takeMappings removes all parts from the table, or none if a graph holds one. The caller holds
+// d.virtual.mu.
 func (d *Device) takeMappings(parts []memory, bytes int64) error {
 	for i, m := range parts {
 		if _, _, held := d.table.take(m.base, mapping); held {
@@ -169,7 +171,7 @@ func (d *Device) takeMappings(parts []memory, bytes int64) error {
 	return nil
 }
 
-// wholeMappings are the mappings that tile [p, p+bytes).
+// wholeMappings returns the mappings that tile [p, p+bytes).
 func (d *Device) wholeMappings(p uint64, bytes int64) (parts []memory, err error) {
 	if _, err := d.home("Unmap", p, bytes); err != nil {
 		return nil, err
@@ -181,12 +183,12 @@ func (d *Device) wholeMappings(p uint64, bytes int64) (parts []memory, err error
 		}
 	}
 	if end != p+uint64(bytes) {
-		return nil, d.self.Invalid("Unmap", bytes, "the range is not one of whole mappings")
+		return nil, d.self.Invalid("Unmap", bytes, "the range is not made of whole mappings")
 	}
 	return parts, nil
 }
 
-// home is the reservation around [p, p+bytes).
+// home returns the reservation that contains [p, p+bytes).
 func (d *Device) home(op string, p uint64, bytes int64) (uint64, error) {
 	if err := d.self.CheckUnits(op, 0, bytes, d.unit); err != nil {
 		return 0, err
@@ -199,7 +201,7 @@ func (d *Device) home(op string, p uint64, bytes int64) (uint64, error) {
 	return 0, d.self.Invalid(op, bytes, "the range does not lie in one reservation, at a multiple of %d bytes", d.unit)
 }
 
-// close gives back what is reserved.
+// close releases all reservations.
 func (v *virtual) close(d *Device) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

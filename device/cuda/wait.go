@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
-// ready reads the answer of a query.
+// ready returns the result of a query.
 func (d *Device) ready(op string, code C.int) (bool, error) {
 	if code == backend.CodeNotReady {
 		return false, nil
@@ -21,11 +21,13 @@ func (d *Device) ready(op string, code C.int) (bool, error) {
 	return err == nil, err
 }
 
-// await waits in the driver, unless done is at once, and calls leave when nobody waits any more.
+// await waits in the driver unless done returns true at once, and calls leave when the wait has
+// ended.
 //
-// The driver's waits can't be cancelled. So a context that can be takes another goroutine, which stays in the driver until the
-// work ends, with an operating system's thread to itself, and holds the gate that leave gives up: what it waits for is not
-// destroyed under it. A context that can't be cancelled costs nothing of that.
+// The driver's waits can't be cancelled. So with a context that can be cancelled, another goroutine
+// waits. It stays in the driver until the work ends, occupies an operating system thread, and holds
+// the gate until it calls leave, so that the object of the wait is not destroyed. A context that
+// can't be cancelled has none of these costs.
 func (d *Device) await(ctx context.Context, op string, leave func(), done func() (bool, error), wait func() error) error {
 	if ctx == nil {
 		leave()
@@ -58,5 +60,5 @@ func (d *Device) await(ctx context.Context, op string, leave func(), done func()
 }
 
 func (d *Device) cancelled(ctx context.Context, op string) error {
-	return &device.Error{Op: op, Device: d.name, Detail: "the work goes on", Err: ctx.Err()}
+	return &device.Error{Op: op, Device: d.name, Detail: "the work continues", Err: ctx.Err()}
 }

@@ -12,23 +12,25 @@ import (
 	"github.com/cistern-ml/cistern/device/internal/matching"
 )
 
-// flight is an operation: it has begun when begin is complete, and ended when end is.
+// flight is an operation in flight. It has begun when begin is complete, and ended when end is.
 type flight struct {
-	post  *matching.Post // nil: a graph's replay
+	post  *matching.Post // nil for a graph's replay
 	begin C.uint64_t
-	end   C.uint64_t // 0: NCCL has not queued it yet. The communicator's lock is held
-	since time.Time  // when it was seen to have begun; zero: not yet
+	// 0 if NCCL has not queued the operation yet; guarded by the communicator's lock.
+	end   C.uint64_t
+	since time.Time // when it was seen to have begun, or zero
 }
 
-// While operations are under way watch looks every watchPause; while there are none it asks NCCL for errors every idlePause. Who waits for NCCL makes pauses
-// up to longestPause.
+// While operations are in flight watch checks them every watchPause; otherwise it asks NCCL for
+// errors every idlePause. Waits for NCCL poll with pauses up to longestPause.
 const (
 	watchPause   = time.Millisecond
 	idlePause    = 100 * time.Millisecond
 	longestPause = time.Millisecond
 )
 
-// watch ends the communicator once the world has ended, and returns then, or when Close was called and everything has ended.
+// watch ends the communicator once the world has ended. It returns then, or after Close once all
+// operations have ended.
 func (c *communicator) watch() {
 	defer close(c.done)
 	timer := time.NewTimer(idlePause)
@@ -66,7 +68,7 @@ func (c *communicator) watch() {
 	}
 }
 
-// current is the name of the operation that is under way.
+// current returns the name of the operation in flight.
 func (c *communicator) current() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +78,8 @@ func (c *communicator) current() string {
 	return "AsyncError"
 }
 
-// look takes the operations off that have ended, and fails if one takes too long. It reports whether some are under way.
+// look removes the operations that have ended, and fails if one takes too long. under reports
+// whether any are in flight.
 func (c *communicator) look() (under, parting bool) {
 	for {
 		c.mu.Lock()
@@ -121,7 +124,7 @@ func (c *communicator) forget(f *flight) {
 	}
 }
 
-// name is the operation's.
+// name returns the operation's name.
 func (f *flight) name() string {
 	if f.post == nil {
 		return "Replay"
@@ -129,7 +132,7 @@ func (f *flight) name() string {
 	return f.post.Name()
 }
 
-// late is the error of an operation that has taken too long.
+// late returns the error of an operation that has taken too long.
 func (c *communicator) late(f *flight) *device.CollectiveError {
 	if f.post == nil {
 		who := c.world.Elsewhere(c.rank)
@@ -139,13 +142,14 @@ func (c *communicator) late(f *flight) *device.CollectiveError {
 	return c.world.Error(f.name(), c.rank, who, device.ErrTimeout, "rank %d has waited for %v in %v; %s missing", c.rank, c.timeout, f.post, matching.RanksAre(who))
 }
 
-// watched queues a graph with operations of communicators, which time it as a whole. One that has ended has nothing left that kernels could use.
+// watched queues a graph with operations of communicators, and times it as a whole for each of
+// them. If one has ended, it returns an error, because the kernels could no longer use its memory.
 func (s *stream) watched(comms []*communicator, replay func() error) error {
 	for _, c := range comms {
 		if err := c.usable("Replay"); err != nil {
 			return err
 		}
-		if !c.gate.Enter() { // just now
+		if !c.gate.Enter() { // it has just been closed
 			return c.dev.self.CommunicatorClosed("Replay", c.rank, c.size)
 		}
 		defer c.gate.Leave()
@@ -167,10 +171,11 @@ func (s *stream) watched(comms []*communicator, replay func() error) error {
 	return err
 }
 
-// crash ends the communicator without waiting for others, and waits until its kernels have ended.
+// crash ends the communicator without waiting for other ranks, and waits until its kernels have
+// ended.
 func (c *communicator) crash() {
 	c.abort()
-	c.calling.Lock() // who was queueing has put its flight there
+	c.calling.Lock() // waits for a caller that is adding its flight
 	c.mu.Lock()
 	left := c.flights
 	c.flights = nil
