@@ -65,7 +65,7 @@ int cistern_gemm(dev d, const cistern_blas *b, uint64_t handle, const cistern_ge
 	if (r != CUDA_SUCCESS)
 		return r;
 	r = ((int (*)(void *, void *))b->set_stream)(h, (void *)g->stream);
-	if (r == 0) // each stream has its own; setting the stream has dropped it
+	if (r == 0) // setting the stream has reset the workspace
 		r = ((int (*)(void *, void *, size_t))b->set_workspace)(h, (void *)g->workspace, g->workspace_bytes);
 	if (r == 0)
 		r = ((int (*)(void *, int))b->set_math_mode)(h, g->bfloat16 ? sums_in_full : g->tf32 ? tf32_math : default_math);

@@ -13,7 +13,7 @@ typedef struct {
 	size_t workspace_bytes;
 	int float64, bfloat16, tf32, trans_a, trans_b;
 	int m, n, k, lda, ldb, ldc;
-	uint64_t a, b, c, bias; // bias: 0 where there is none
+	uint64_t a, b, c, bias; // bias: or 0
 	double alpha, beta;
 	int batch;
 	int64_t stride_a, stride_b, stride_c;

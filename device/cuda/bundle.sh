@@ -1,11 +1,12 @@
 #!/bin/sh
-# Writes dist/: test binaries and the example, built with GPUs and stripped, each with its testdata, for a machine with
-# a GPU and without Go. There, dist/run-tests runs them all, and dist/mnist -data dist/data -device cuda:0 trains.
+# Writes dist/ for a machine with a GPU and without Go: test binaries with their testdata, and the example,
+# all built with -tags cuda and stripped. There dist/run-tests runs all tests, and
+# dist/mnist -data dist/data -device cuda:0 trains.
 set -eu
 cd "$(dirname "$0")/../.."
 rm -rf dist
 mkdir -p dist/data
-echo "module dist" >dist/go.mod # its files are not the module's
+echo "module dist" >dist/go.mod # so that its files do not belong to the module
 gpu=$(git grep -l '^//go:build cuda$' -- '*_test.go' ':!internal' | xargs -n1 dirname | sort -u) # packages with tests on a GPU
 for package in device device/host device/null examples/mnist $gpu; do
 	mkdir -p "dist/$package"

@@ -1,7 +1,8 @@
 //go:build cuda
 
-// The driver's entry points. gorgonia.org/cu and this package refer to them by name; they are defined here,
-// and jump to what dlopen found, so that a program starts where there is no driver. See symbols.go.
+// The driver's entry points, which gorgonia.org/cu and this package call by name. They are defined
+// here and jump to the functions that dlopen found, so that a program starts on machines without a
+// driver. See symbols.go.
 
 #include "shim.h"
 
@@ -37,8 +38,8 @@ static void *library;
 static int result = -1;
 static char problem[256];
 
-// cuInit is called by the init function of gorgonia.org/cu, which ends the process if it fails. So it never
-// does; cistern_init tells the truth.
+// cuInit is called by the init function of gorgonia.org/cu, which ends the process if it fails. So
+// it never fails; cistern_init returns the real result.
 CUresult cuInit(unsigned int flags) {
 	if (result != -1)
 		return CUDA_SUCCESS;

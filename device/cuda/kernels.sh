@@ -1,9 +1,9 @@
 #!/bin/sh
-# Compiles every CUDA C file of the repository that has changed to PTX and to a fatbin beside it, or
-# with "check" fails if one of them is not of its source.
-# ptx.sum has a SHA-256 of each PTX with its fatbin, its source and the headers that this includes.
-# The target is compute_70, or what the first line of the source names. The fatbin has code for 8.x,
-# and for 9.0, where kernels wait first, as device/cuda/dependent.go describes.
+# Compiles every CUDA C file of the repository that has changed to a PTX and a fatbin beside it. With
+# "check" it fails instead if a file has changed.
+# ptx.sum has a SHA-256 of each PTX with its fatbin, its source and the headers that the source includes.
+# The target is compute_70, or the one in the first line of the source. The fatbin has code for 8.x and
+# for 9.0. The kernels for 9.0 begin with a wait, as device/cuda/dependent.go describes.
 set -eu
 cd "$(dirname "$0")/../.."
 sources() {

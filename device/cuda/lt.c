@@ -61,14 +61,14 @@ void cistern_lt_drop(const cistern_lt *l, cistern_lt_plan *p) {
 	memset(p, 0, sizeof *p);
 }
 
-// The numbers are those of cublasLt.h, where each has its place for good.
+// The numbers are those of cublasLt.h, where they never change.
 enum {
 	type_float = 0, type_bfloat16 = 14, compute_float = 68, compute_tf32 = 77,
 	desc_transa = 3, desc_transb = 4, desc_epilogue = 7, desc_bias = 8,
 	layout_batch = 5, layout_stride = 6,
 	preference_workspace = 1, preference_reduction = 3, preference_alignment_a = 5, preference_alignment_b = 6, preference_alignment_c = 7, preference_alignment_d = 8,
-	epilogue_bias = 4, // that of ReLU makes 0 of NaN
-	reduction_float = 2, // parts of a sum meet in float32; else they may in the type of the result
+	epilogue_bias = 4, // the epilogue of ReLU would turn NaN into 0
+	reduction_float = 2, // add partial sums in float32 instead of the type of the result
 };
 
 // heuristic_result is cublasLtMatmulHeuristicResult_t.
@@ -91,8 +91,8 @@ static int make_layout(const cistern_lt *l, void **layout, int type, uint64_t ro
 	return r;
 }
 
-// Row-major matrices are column-major ones transposed, so this is C' = op(B)' op(A)': what the library calls A is B. A column of
-// its C is a row of ours, to each of which the bias is added.
+// Row-major matrices are column-major ones transposed, so this is C' = op(B)' op(A)': the library's
+// A is B. A column of its C is a row of ours, and the bias is added to each.
 int cistern_lt_make(dev d, const cistern_lt *l, uint64_t handle, const cistern_gemm_call *g, const uint32_t alignment[3], cistern_lt_plan *p) {
 	typedef int make_desc(void **, int, int);
 	set *set_desc = (set *)l->desc_set, *set_preference = (set *)l->preference_set;

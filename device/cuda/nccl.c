@@ -8,7 +8,7 @@
 
 enum { success = 0, oldest = 21800 };
 
-// ncclConfig_t of 2.18; later versions take the fields that it has for given, and their own as unset.
+// ncclConfig_t of 2.18. Later versions accept it and treat their additional fields as unset.
 typedef struct {
 	size_t size;
 	unsigned magic, version;
@@ -51,7 +51,7 @@ int cistern_nccl_open(const char *path, cistern_nccl *l, char *problem, int size
 	return *problem == 0;
 }
 
-// NCCL makes other contexts current where it likes, so the thread counts as unbound after its calls.
+// NCCL may make other contexts current, so the thread counts as unbound after its calls.
 static int leave(int result) {
 	cistern_unbind();
 	return -result;
@@ -74,7 +74,8 @@ int cistern_nccl_init(dev d, const cistern_nccl *l, const cistern_nccl_id *id, i
 	return leave(((int (*)(void **, int, cistern_nccl_id, int, config *))l->comm_init)((void **)comm, size, *id, rank, &c));
 }
 
-// The call is in progress, as comm's are, and writes to split, which lives as long, when it ends. NCCL says success at once.
+// Like all calls on comm this one does not block: NCCL returns success at once, and writes to split
+// when the call ends. split must exist until then.
 int cistern_nccl_split(dev d, const cistern_nccl *l, uint64_t comm, int rank, int overlapped, uint64_t *split) {
 	config c = configured(1, overlapped);
 	int r = cistern_bind(d);
@@ -119,7 +120,7 @@ static int one(const cistern_nccl *l, void *comm, void *stream, const cistern_nc
 	}
 }
 
-// A group belongs to the thread that began it: it is begun and ended in one call from Go.
+// A group belongs to the thread that began it, so one call from Go begins and ends it.
 int cistern_nccl_run(dev d, const cistern_nccl *l, uint64_t comm, uint64_t stream, const cistern_nccl_call *calls, int n) {
 	int r = cistern_bind(d);
 	if (r != CUDA_SUCCESS)

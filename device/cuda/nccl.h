@@ -11,7 +11,7 @@ typedef struct {
 } cistern_nccl;
 
 typedef struct {
-	int kind, type, op, peer; // as in package matching, and in NCCL's numbers
+	int kind, type, op, peer; // kind as in package matching, the others as in NCCL
 	uint64_t dst, src;
 	size_t count;
 } cistern_nccl_call;

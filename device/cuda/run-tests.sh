@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs the test binaries beside it, on the device that CISTERN_TEST_DEVICE names (cuda:0), and prints a summary: of
-# each package, then the tests that failed, and those that were skipped with their reasons. The arguments go to every
-# binary, such as -test.count 20. The logs are in the folder that CISTERN_TEST_LOGS names, or in one that is named at
-# the end.
+# Runs the test binaries beside it on the device CISTERN_TEST_DEVICE, by default cuda:0. It prints a
+# summary of each package, then the failed tests, and the skipped tests with their reasons. Arguments,
+# such as -test.count 20, are passed to every binary. The logs are written to the folder
+# CISTERN_TEST_LOGS, or to one that is printed at the end.
 cd "$(dirname "$0")" || exit 1
 here=$PWD
 export CISTERN_MNIST="$here/data"
@@ -26,7 +26,7 @@ for binary in $(find . -name package.test | sort); do
 	fi
 	echo
 done
-# A test's reason is the last line that it logged before the line that says so.
+# The reason of a skip is the last line that the test logged before the skip.
 awk '
 	FNR == 1 { package = FILENAME; sub(/.*\//, "", package); sub(/\.log$/, "", package) }
 	/^ *--- FAIL: / { print "failed: " package " " $3 }

@@ -146,7 +146,8 @@ int cistern_d2h(dev d, uint64_t s, uint64_t to, uint64_t from, size_t bytes) {
 	CALL(cuMemcpyDtoHAsync((void *)to, from, bytes, (CUstream)s));
 }
 
-// cuMemcpyAsync, and not cuMemcpyDtoDAsync: with unified addresses it copies across devices too.
+// cuMemcpyAsync instead of cuMemcpyDtoDAsync, because with unified addresses it also copies across
+// devices.
 int cistern_d2d(dev d, uint64_t s, uint64_t to, uint64_t from, size_t bytes) {
 	CALL(cuMemcpyAsync(to, from, bytes, (CUstream)s));
 }
@@ -215,8 +216,8 @@ int cistern_module_load(dev d, const void *image, uint64_t *m, char *log, int si
 	CALL(cuModuleLoadDataEx((CUmodule *)m, image, 2, options, values));
 }
 
-// The driver loads kernels lazily, at their first launch, and waits for the device then: that would be a
-// deadlock behind a kernel that waits for a later one. So each is loaded when it is looked up.
+// The driver would load kernels lazily, at their first launch, and wait for the device then. After
+// a kernel that waits for a later one that is a deadlock. So each kernel is loaded at its look-up.
 int cistern_module_kernel(dev d, uint64_t m, const char *name, uint64_t *k) {
 	int r = bind(d);
 	if (r == CUDA_SUCCESS)
@@ -236,7 +237,7 @@ int cistern_kernel_shared(dev d, uint64_t k, uint32_t bytes) {
 
 int cistern_module_unload(dev d, uint64_t m) { CALL(cuModuleUnload((CUmodule)m)); }
 
-enum { max_args = 512 }; // 4 KiB, what a kernel may take
+enum { max_args = 512 }; // 4 KiB, the limit of a kernel
 
 int cistern_launch(dev d, const cistern_launch_config *c, uint64_t *args) {
 	void *params[max_args];
@@ -255,9 +256,9 @@ int cistern_launch(dev d, const cistern_launch_config *c, uint64_t *args) {
 }
 
 enum {
-	max_ranges = 170,    // of one launch; kernels.cu has it too
+	max_ranges = 170,    // of one launch; the same as in kernels.cu
 	threads = 256,       // of a block
-	block_bytes = 16384, // what a block copies without waiting for its loads twice
+	block_bytes = 16384, // the bytes that a block copies with one wait for its loads
 };
 
 int cistern_copy_ranges(dev d, uint64_t s, uint64_t kernel, cistern_range *r, size_t n) {
@@ -269,7 +270,7 @@ int cistern_copy_ranges(dev d, uint64_t s, uint64_t kernel, cistern_range *r, si
 		for (size_t i = 0; i < some; i++)
 			most = r[i].bytes > most ? r[i].bytes : most;
 		void *params[] = {r};
-		if (some < max_ranges) { // the driver reads as many as the kernel takes
+		if (some < max_ranges) { // the driver reads all max_ranges
 			memset(rest, 0, sizeof rest);
 			params[0] = memcpy(rest, r, some * sizeof *r);
 		}
@@ -281,7 +282,7 @@ int cistern_copy_ranges(dev d, uint64_t s, uint64_t kernel, cistern_range *r, si
 	return bad;
 }
 
-// Relaxed: capture.go says why.
+// Relaxed for the reason in capture.go.
 int cistern_capture_begin(dev d, uint64_t s) { CALL(cuStreamBeginCapture((CUstream)s, CU_STREAM_CAPTURE_MODE_RELAXED)); }
 
 int cistern_capture_end(dev d, uint64_t s, uint64_t *graph) { CALL(cuStreamEndCapture((CUstream)s, (CUgraph *)graph)); }
@@ -297,7 +298,8 @@ int cistern_graph_instantiate(dev d, uint64_t graph, uint64_t *exec, size_t *nod
 
 int cistern_graph_launch(dev d, uint64_t exec, uint64_t s) { CALL(cuGraphLaunch((CUgraphExec)exec, (CUstream)s)); }
 
-// The entry point without a version takes what it took in CUDA 11, whatever the header says: drivers keep it.
+// In drivers the entry point without a version keeps the parameters of CUDA 11, unlike in newer
+// headers.
 int cistern_graph_update(dev d, uint64_t exec, uint64_t graph, int *result) {
 	typedef CUresult update_11(CUgraphExec, CUgraph, CUgraphNode *, int *);
 	update_11 *update = (update_11 *)cistern_symbol("cuGraphExecUpdate");

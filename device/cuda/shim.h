@@ -1,5 +1,6 @@
-// What gorgonia.org/cu lacks, and the calls that must be cheap: each one crossing from Go, which binds the
-// calling thread to the device's context first, at the cost of a compare when it is bound already.
+// Calls that gorgonia.org/cu lacks or that must be cheap. Each is a single call from Go to C. It
+// first binds the calling thread to the device's context, which takes one compare if it is bound
+// already.
 #pragma once
 #include <cuda.h>
 #include <stdbool.h>
@@ -8,8 +9,8 @@
 
 typedef struct {
 	CUcontext context;
-	uint64_t serial; // never reused, so that a thread can't be taken for bound to a context that is gone
-	void *launch_ex; // cuLaunchKernelEx, where kernels can be launched before the one before them is done; or NULL
+	uint64_t serial; // never reused, so that no thread seems bound to a context that was released
+	void *launch_ex; // cuLaunchKernelEx if the GPU has programmatic dependent launches, or NULL
 } cistern_device;
 
 typedef const cistern_device *dev;
@@ -56,7 +57,7 @@ int cistern_batch(dev d, uint64_t s, uint64_t *to, uint64_t *from, size_t *bytes
 
 typedef struct {
 	uint64_t to, from;
-	size_t to_pitch, from_pitch, width, height; // in bytes, and rows
+	size_t to_pitch, from_pitch, width, height; // in bytes; height in rows
 	bool to_host, from_host;
 } cistern_rows;
 
@@ -72,7 +73,7 @@ typedef struct {
 	uint64_t kernel, stream;
 	uint32_t grid[3], block[3], shared;
 	uint32_t n;
-	bool dependent; // the kernel waits for the one before it by itself
+	bool dependent; // the kernel itself waits for the previous one
 } cistern_launch_config;
 
 int cistern_launch(dev d, const cistern_launch_config *c, uint64_t *args);
@@ -84,7 +85,7 @@ typedef struct {
 
 int cistern_copy_ranges(dev d, uint64_t s, uint64_t kernel, cistern_range *r, size_t n);
 
-// cistern_symbol is an entry point of the driver by name, or NULL.
+// cistern_symbol returns an entry point of the driver by name, or NULL.
 void *cistern_symbol(const char *name);
 
 int cistern_capture_begin(dev d, uint64_t s);
@@ -102,12 +103,12 @@ void cistern_blas_destroy(dev d, const cistern_blas *b, uint64_t handle);
 int cistern_gemm(dev d, const cistern_blas *b, uint64_t handle, const cistern_gemm_call *g);
 int cistern_lt_create(dev d, const cistern_lt *l, uint64_t *handle);
 void cistern_lt_destroy(dev d, const cistern_lt *l, uint64_t handle);
-// alignment is that of A, B and C in bytes, and of the bias, if there is one, as far as C's goes.
+// alignment is the alignment in bytes of A, of B, and of C together with the bias if there is one.
 int cistern_lt_make(dev d, const cistern_lt *l, uint64_t handle, const cistern_gemm_call *g, const uint32_t alignment[3], cistern_lt_plan *p);
 int cistern_lt_run(dev d, const cistern_lt *l, uint64_t handle, const cistern_gemm_call *g, const cistern_lt_plan *p);
 void cistern_lt_drop(const cistern_lt *l, cistern_lt_plan *p);
 
-// Those of NCCL likewise.
+// The calls of NCCL return its own codes, as negative numbers.
 #include "nccl.h"
 int cistern_nccl_init(dev d, const cistern_nccl *l, const cistern_nccl_id *id, int rank, int size, uint64_t *comm);
 int cistern_nccl_split(dev d, const cistern_nccl *l, uint64_t comm, int rank, int overlapped, uint64_t *split);

@@ -1,6 +1,6 @@
-// The header of CUDA 13 gives five functions, which gorgonia.org/cu calls, other parameters. The driver keeps the
-// old entry points; this gives them their names back. `make cuda` puts this folder first (CGO_CFLAGS=-I...); for
-// older headers it changes nothing.
+// CUDA 13's header changes the parameters of five functions that gorgonia.org/cu calls. The driver
+// keeps the old entry points, and this header declares them under their names. `make cuda` puts
+// this folder first (CGO_CFLAGS=-I...). With older headers it changes nothing.
 #pragma once
 #include_next <cuda.h>
 

@@ -1,5 +1,6 @@
-// A driver whose GPU is the processor, and which does everything at once: enough to run copies where there is no GPU.
-// kernels.h is the CUDA C of the kernels, as C. It says what it launches and copies.
+// A driver whose GPU is the processor, and which does everything at once. It is enough to run
+// copies without a GPU. kernels.h is the CUDA C of the kernels, compiled as C. The driver prints
+// its launches and copies.
 
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -33,8 +34,9 @@ int cuCtxResetPersistingL2Cache(void) { return 0; }
 int cuCtxSetCurrent(void *c) { return 0; }
 int cuMemGetAllocationGranularity(size_t *n, const void *p, int option) { *n = 2 << 20; return 0; }
 
-// A capture is a list of calls, with copies of what they take, in the order in which they came: it holds what any order of streams asks
-// for. To ask or wait for what is captured ends the process: this package has to refuse that before.
+// A capture is a list of calls with copies of their arguments. Their original order satisfies every
+// order of streams. A query of or a wait for something captured ends the process, because this
+// package must refuse such calls.
 struct call {
 	void *f;
 	uint64_t a[5];
@@ -46,7 +48,8 @@ struct graph {
 	size_t n;
 	int ended;
 };
-// A memset of HELD bytes to HELD stops the stream until the first byte is another: what is recorded until then is not complete.
+// A memset of HELD bytes to HELD stops the stream until the first byte changes. Events that are
+// recorded until then are not complete.
 #define HELD 0xEE
 struct stream { struct graph *capture; unsigned char *held; };
 struct event { struct graph *capture; unsigned char *held; };
@@ -85,7 +88,7 @@ int cuStreamDestroy_v2(void *s) {
 	for (int i = 0; i < 1024; i++)
 		if (streams[i] == s)
 			streams[i] = NULL;
-	return 0; // others may look at it
+	return 0; // others may read it
 }
 int cuStreamSynchronize(struct stream *s) {
 	check("a synchronization", s->capture);
@@ -111,7 +114,7 @@ int cuStreamBeginCapture_v2(struct stream *s, int mode) {
 }
 int cuStreamEndCapture(struct stream *s, struct graph **g) {
 	*g = s->capture;
-	(*g)->ended = 1; // it stays, for the events of it
+	(*g)->ended = 1; // not freed, because its events refer to it
 	for (int i = 0; i < 1024; i++)
 		if (streams[i] && streams[i]->capture == *g)
 			streams[i]->capture = NULL;
@@ -136,7 +139,8 @@ int cuGraphExecUpdate(struct graph *exec, struct graph *g, void *node, int *resu
 int cuGraphExecDestroy(struct graph *g) { free(g); return fprintf(stderr, "the end of an executable graph\n") < 0; }
 int cuGraphDestroy(struct graph *g) { return fprintf(stderr, "the end of a graph\n") < 0; }
 
-// Everything is done at once, so that events are complete as soon as they are recorded, but for those of streams that are held.
+// Everything is done at once, so events are complete as soon as they are recorded, except on
+// streams that are held.
 int cuEventCreate(void **e, unsigned flags) {
 	fprintf(stderr, "an event with the flags %u\n", flags);
 	*e = calloc(1, sizeof(struct event));
@@ -173,7 +177,7 @@ int cuCtxSynchronize(void) {
 int cuMemAlloc_v2(uint64_t *p, size_t n) { *p = (uint64_t)aligned_alloc(256, (n + 255) / 256 * 256); return 0; }
 int cuMemFree_v2(uint64_t p) { free((void *)p); return 0; }
 
-// Reservations have memory at once; what is mapped makes no difference.
+// Reservations have memory at once, so mapping makes no difference.
 int cuMemAddressReserve(uint64_t *p, size_t n, size_t align, uint64_t at, unsigned long long flags) {
 	return !(*p = (uint64_t)aligned_alloc(2 << 20, n));
 }
@@ -184,7 +188,7 @@ int cuMemSetAccess(uint64_t p, size_t n, const void *access, size_t count) { ret
 int cuMemUnmap(uint64_t p, size_t n) { return 0; }
 int cuMemRelease(uint64_t h) { return 0; }
 
-// Pinned memory has two addresses: kernels get the one that is one page and its own length further.
+// Pinned memory has two addresses. Its address for kernels is higher by its length and one page.
 static struct { char *host; size_t bytes; } pins[1024];
 
 int cuMemHostAlloc(void **p, size_t n, unsigned flags) {
@@ -285,8 +289,8 @@ int cuMemsetD8Async(uint64_t p, unsigned char v, size_t n, struct stream *s) {
 
 static char fill_, addOne_, copy_ranges_, other_;
 
-static int waiting;  // the module whose kernels wait for the one before them
-static int compiled; // the module of a fatbin, whose kernels do where the GPU can
+static int waiting;  // the module whose kernels wait for the previous one
+static int compiled; // the module of a fatbin, whose kernels wait if the GPU supports it
 
 int cuModuleLoadDataEx(void **m, const void *image, unsigned n, void *options, void *values) {
 	if (!memcmp(image, "\x50\xed\x55\xba", 4)) { // it has code for 8.x and 9.0
@@ -298,8 +302,8 @@ int cuModuleLoadDataEx(void **m, const void *image, unsigned n, void *options, v
 	fprintf(stderr, "a load of PTX\n");
 	*m = strstr(image, "griddepcontrol.wait;") ? &waiting : &gridDim;
 	if (*m == &waiting && getenv("CISTERN_NO_WAITS"))
-		return 218; // not to be compiled
-	return getenv("CISTERN_NO_GATHER") && strstr(image, "copy_ranges") ? 222 : 0; // of a later CUDA than the driver's
+		return 218; // INVALID_PTX
+	return getenv("CISTERN_NO_GATHER") && strstr(image, "copy_ranges") ? 222 : 0; // UNSUPPORTED_PTX_VERSION
 }
 int cuModuleUnload(void *m) { return 0; }
 int cuFuncLoad(void *f) { return 0; }
@@ -313,7 +317,7 @@ int cuFuncSetAttribute(void *f, int id, int value) {
 	return 0;
 }
 
-static int waits_; // the kernels of the module that was asked last do
+static int waits_; // the kernels of the module of the last look-up wait
 
 int cuModuleGetFunction(void **f, void *m, const char *name) {
 	if (!strcmp(name, "cistern_waits") && (m != &compiled || major_of() != 9))
@@ -370,7 +374,7 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 	return 0;
 }
 
-// What may come early has to wait by itself.
+// A kernel that may be launched early must wait itself.
 int cuLaunchKernelEx(const struct { unsigned grid[3], block[3], shared; void *stream; const struct { int id; char pad[4]; union { int on; char bytes[64]; }; } *attributes; unsigned n; } *c,
 	void *f, void **args, void **extra) {
 	if (!waits_ || c->n != 1 || c->attributes->id != 6 || c->attributes->on != 1)

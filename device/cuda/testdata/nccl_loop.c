@@ -1,4 +1,5 @@
-// All-reduces one behind the other, in C: nccl_loop LIBRARY RANKS BYTES TIMES BLOCKING prints the nanoseconds of each, on the slowest rank. A thread has a GPU.
+// Consecutive all-reduces in C: nccl_loop LIBRARY RANKS BYTES TIMES BLOCKING prints the nanoseconds
+// per all-reduce on the slowest rank. Each rank is a thread with its own GPU.
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
@@ -46,7 +47,7 @@ static void must(int r, const char *name) {
 static int (*all_reduce)(const void *, void *, size_t, int, int, void *, void *);
 static int (*state)(void *, int *);
 
-// settle waits while a call is in progress. The communicator may be one that the call has made.
+// settle waits while a call is in progress. The communicator may be the one that the call makes.
 static void settle(int r, void **comm, const char *name) {
 	while (r == 7) {
 		sched_yield();

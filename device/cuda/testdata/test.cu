@@ -16,7 +16,7 @@ extern "C" __global__ void spin(const volatile unsigned *go) {
 		__nanosleep(1000);
 }
 
-// fault writes where nothing is.
+// fault writes to an address without memory.
 extern "C" __global__ void fault(unsigned char *p) { p[threadIdx.x] = 1; }
 
 extern "C" __global__ void nothing() {}

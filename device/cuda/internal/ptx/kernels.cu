@@ -1,8 +1,9 @@
-// Copies of many ranges in one launch. Host memory is read and written in place, at its address for kernels.
+// Copies of many ranges in one launch. Host memory is read and written in place, at its address for
+// kernels.
 
 typedef unsigned long long u64;
 
-enum { max_ranges = 170 }; // what 4 KiB of arguments hold; shim.c has it too
+enum { max_ranges = 170 }; // as many as fit into 4 KiB of arguments; the same as in shim.c
 
 struct range {
 	u64 to, from, bytes; // bytes < 2^31
@@ -12,7 +13,7 @@ struct ranges {
 	struct range at[max_ranges];
 };
 
-enum { ahead = 4 }; // loads before the first of their stores: the way to the host and back is long
+enum { ahead = 4 }; // loads before the first store, because loads from the host take long
 
 #define COPY(T) { \
 	T *to = (T *)r.to, word[ahead]; \
@@ -31,7 +32,8 @@ enum { ahead = 4 }; // loads before the first of their stores: the way to the ho
 	tail = (unsigned)r.bytes % sizeof(T); \
 }
 
-// copy_ranges has a column of blocks for each range. The widest words do it that both addresses are multiples of.
+// copy_ranges has a column of blocks for each range. It copies the widest words to which both
+// addresses are aligned.
 extern "C" __global__ void copy_ranges(const struct ranges all) {
 	const struct range r = all.at[blockIdx.x];
 	const unsigned first = blockIdx.y * blockDim.x + threadIdx.x, step = gridDim.y * blockDim.x;

@@ -1,5 +1,5 @@
-// A driver of CUDA on host memory, with as much of it as collectives and handles need: GPUs without
-// kernels, whose streams are threads.
+// A CUDA driver on host memory, with the parts that collectives and handles need. Its GPUs have no
+// kernels, and their streams are threads.
 #include <cuda.h>
 
 #include <chrono>
@@ -17,7 +17,7 @@
 
 enum { gpus = 8 };
 
-static std::mutex mu; // of everything here
+static std::mutex mu; // guards everything in this file
 static std::condition_variable changed;
 
 
@@ -132,7 +132,7 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr *p, void *host, unsigned) { *p = 
 CUresult cuMemHostRegister(void *, size_t, unsigned) { return CUDA_SUCCESS; }
 CUresult cuMemHostUnregister(void *) { return CUDA_SUCCESS; }
 
-// Reservations have memory at once; what is mapped makes no difference.
+// Reservations have memory at once, so mapping makes no difference.
 CUresult cuMemAddressReserve(CUdeviceptr *p, size_t bytes, size_t, CUdeviceptr, unsigned long long) { return cuMemAlloc(p, bytes); }
 CUresult cuMemAddressFree(CUdeviceptr p, size_t) { return cuMemFree(p); }
 CUresult cuMemCreate(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long) { return CUDA_SUCCESS; }

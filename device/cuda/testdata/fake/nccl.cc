@@ -1,6 +1,7 @@
-// NCCL among threads of one process, over streams of the driver beside it. Like NCCL it compares nothing: ranks that don't match hang until they are aborted.
-// A communicator has to be made without blocking, and its calls are in progress until its state was asked for twice; one that is split from it has to block, and its first
-// calls wait for the other ranks to connect.
+// NCCL between threads of one process, on streams of the fake driver. Like NCCL it compares
+// nothing: ranks that don't match hang until they are aborted. A new communicator must not block,
+// and its calls are in progress until its state was queried twice. One that is split from it must
+// block, and its first calls wait for the other ranks to connect.
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -58,22 +59,23 @@ struct Comm {
 	std::shared_ptr<World> world;
 	int rank;
 	bool aborted = false;
-	int polls = 0; // until what is in progress has ended
+	int polls = 0; // until the call in progress has ended
 	bool blocking = false, called = false, gone = false;
-	Comm *split = nullptr, **splitting = nullptr; // where it goes when it is made
+	Comm *split = nullptr, **splitting = nullptr; // where the new one is stored
 	long collectives = 0;
 	std::map<int, long> sent, received;
 };
 
-// does is what the tests ask for, as CISTERN_FAKE_NCCL: "stall" splits nothing; "clustered" and "unclustered" refuse the other; "none left" refuses to go on beside communicators
-// that were made since a stall began and not given back.
+// does reports whether a test has set a behavior in CISTERN_FAKE_NCCL: "stall" splits nothing;
+// "clustered" and "unclustered" refuse the other; "none left" refuses to continue while there are
+// communicators that were made since a stall began and are not destroyed.
 static bool does(const char *what) {
 	const char *set = getenv("CISTERN_FAKE_NCCL");
 	return set && strcmp(set, what) == 0;
 }
 
 static std::mutex mu;
-static int live, before; // communicators that were not given back: now, and before a stall
+static int live, before; // communicators that were not destroyed: now, and before a stall
 static std::condition_variable changed;
 static std::map<std::string, std::shared_ptr<World>> worlds;
 static thread_local int depth;
@@ -81,7 +83,7 @@ static thread_local std::vector<std::tuple<Comm *, CUstream, Call>> grouped;
 
 static size_t bytes(int type) { return type == 9 ? 2 : type == 7 || type == 2 ? 4 : 8; }
 
-// Wide has every int64.
+// Wide represents every int64.
 typedef long double Wide;
 
 static Wide get(int type, const char *p) {
@@ -115,7 +117,7 @@ static Wide reduced(std::map<int, Call> &here, size_t i, int type, int op) {
 	return op == 4 && (type == 2 || type == 4) ? std::trunc(v) : v;
 }
 
-// finish does the work of all, with what they were called with when they came.
+// finish does the work of all ranks, with the arguments of their calls.
 static void finish(Meeting &m) {
 	Call first = m.here.begin()->second;
 	size_t n = first.count, size = bytes(first.type);
@@ -149,7 +151,7 @@ static void finish(Meeting &m) {
 	changed.notify_all();
 }
 
-// run is a kernel: it comes to the meetings of all calls, and waits until all are done.
+// run is a kernel. It joins the meetings of all calls, and waits until all are done.
 static void run(Comm *c, std::vector<Call> calls) {
 	std::unique_lock<std::mutex> lock(mu);
 	auto w = c->world;
@@ -184,7 +186,7 @@ static void run(Comm *c, std::vector<Call> calls) {
 	});
 	for (auto &m : at)
 		if (!m->done)
-			m->needs = 0; // nobody finishes it: the memory of this rank is its own again
+			m->needs = 0; // so that no rank finishes it: this rank's memory may be reused
 }
 
 struct Kernel {
@@ -207,7 +209,7 @@ static int launch(Comm *c, CUstream s, std::vector<Call> calls) {
 	}
 	if (c->aborted)
 		return remote_error;
-	host(s, [](void *p) { auto k = (Kernel *)p; run(k->comm, k->calls); }, new Kernel{c, calls}); // graphs run it again: it stays
+	host(s, [](void *p) { auto k = (Kernel *)p; run(k->comm, k->calls); }, new Kernel{c, calls}); // graphs run it again
 	return success;
 }
 
@@ -300,7 +302,8 @@ int ncclCommFinalize(Comm *c) {
 	return in_progress;
 }
 
-// give counts one that is given back. It stays: kernels may still look at it, as graphs do.
+// give counts a destroyed communicator. It is not freed, because kernels and graphs may still use
+// it.
 static int give(Comm *c) {
 	if (c->gone)
 		return invalid_usage;
