@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestCopy2DSpans compares with a walk over all rows, for every small copy that there is.
+// TestCopy2DSpans compares Spans with a walk over all rows, for all small copies.
 func TestCopy2DSpans(t *testing.T) {
 	host := make([]byte, 40)
 	for i := range 5 * 5 * 7 * 7 * 9 {
@@ -42,7 +42,7 @@ func TestCopy2DSpans(t *testing.T) {
 		}
 		require.Equal(t, last, [2]int64{dst, src}, "%+v", c)
 
-		// From and to the host, the slice has to reach as far.
+		// A slice of host memory must be at least that long.
 		for _, up := range []bool{true, false} {
 			for _, n := range []int64{last[0], last[0] - 1, last[1], last[1] - 1, 0} {
 				n = max(n, 0)

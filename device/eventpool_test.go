@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// eventMaker counts the events that it makes and that are closed.
+// eventMaker counts the events that it makes and those that are closed.
 type eventMaker struct {
 	device.Device
 	mu           sync.Mutex
@@ -122,7 +122,7 @@ func TestEventPoolAllocatesNothing(t *testing.T) {
 	require.NoError(t, p.Close())
 }
 
-// TestEventPoolConcurrentSafe: no event has two owners at a time.
+// TestEventPoolConcurrentSafe: no event has two users at a time.
 func TestEventPoolConcurrentSafe(t *testing.T) {
 	host := cisterntest.Host(t, 1<<20)
 	dev := &eventMaker{Device: host}
@@ -148,7 +148,7 @@ func TestEventPoolConcurrentSafe(t *testing.T) {
 	require.Equal(t, dev.made, dev.closed)
 }
 
-// BenchmarkEvents is what an event costs its user: one of a pool, and one that is made and closed.
+// BenchmarkEvents measures an event of a pool, and an event that is made and closed.
 func BenchmarkEvents(b *testing.B) {
 	host := cisterntest.Host(b, 1<<20)
 	p := device.EventPool{Device: host}

@@ -9,8 +9,8 @@ import (
 	_ "github.com/cistern-ml/cistern/device/host" // makes "host" known to Open
 )
 
-// One stream writes memory, another one copies it to the host. The event orders the two: what is queued on
-// download after Wait runs when everything that was queued on compute before Record is done.
+// One stream writes memory, another one copies it to the host. The event orders them: operations
+// queued on download after Wait run when everything queued on compute before Record is done.
 func Example() {
 	dev, err := device.Open("host?capacity=1MiB")
 	if err != nil {
@@ -21,7 +21,7 @@ func Example() {
 	download, _ := dev.NewStream(device.StreamOptions{})
 	written, _ := dev.NewEvent(device.EventOptions{})
 	x, _ := dev.Alloc(4)
-	result, _ := dev.AllocPinned(4) // copies take pinned host memory only
+	result, _ := dev.AllocPinned(4) // copies need pinned host memory
 
 	_ = compute.Memset(x, 7, 4)
 	_ = compute.Record(written)
@@ -38,7 +38,7 @@ func Example() {
 	// <nil>
 }
 
-// What a program can act on is a class, for errors.Is; the figures are in an Error.
+// Programs act on an error's class, with errors.Is; an Error has the figures.
 func ExampleError() {
 	dev, _ := device.Open("host?capacity=1MiB")
 	defer dev.Close()
@@ -53,7 +53,8 @@ func ExampleError() {
 	// Alloc 2097152 2
 }
 
-// A backend that is not imported is an error that says what to do, and so is an option that a backend does not have.
+// If a backend is not imported, the error describes what to do. An option that a backend does not
+// have is an error, too.
 func ExampleOpen() {
 	_, err := device.Open("cuda:0")
 	fmt.Println(errors.Is(err, device.ErrNoBackend))

@@ -9,7 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestNewIDIsNeverReused, also by goroutines that ask at the same time: so often that two of them meet on a busy machine too.
+// TestNewIDIsNeverReused: no two calls return the same ID, also on concurrent goroutines. There are
+// enough calls for two to meet on a busy machine.
 func TestNewIDIsNeverReused(t *testing.T) {
 	const goroutines, each = 8, 100_000
 	lists := make(chan []uint64)

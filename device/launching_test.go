@@ -10,7 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestLaunchingHooks: each is told of the kernel and of its end, the later inside of the earlier; those that don't want to know the end are left out.
+// TestLaunchingHooks: each hook is called before the kernel, and its function after it, nested like
+// defers. Hooks that return nil are skipped.
 func TestLaunchingHooks(t *testing.T) {
 	var told []string
 	hook := func(name string) func(device.Stream, string) func(error) {

@@ -12,7 +12,7 @@ import (
 	_ "github.com/cistern-ml/cistern/device/host"
 )
 
-// fake is a backend that says what it is asked for, and opens nothing.
+// fake is a backend that records its Opens and opens nothing.
 type fake struct{}
 
 type asked struct {
@@ -75,7 +75,8 @@ func TestRegister(t *testing.T) {
 	require.Equal(t, []string{"fake", "host"}, device.Drivers())
 }
 
-// FuzzOpen: every name either opens a device of that name or gives an error that says so; nothing panics.
+// FuzzOpen: for every name, Open returns a device of that name, passes the name to its backend, or
+// returns an error of this package. Nothing panics.
 func FuzzOpen(f *testing.F) {
 	for _, seed := range []string{"host", "host?capacity=1MiB", "host?capacity=-1", "host:1",
 		"host?capacity=1&capacity=2", "host?x=1", "host?capacity=99999999999999999999",

@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/surface"
 )
 
-// surfaceOf is the whole package, with valid arguments.
+// surfaceOf calls the whole package with valid arguments.
 func surfaceOf(t *testing.T) *surface.Surface {
 	dev, err := host.New(host.Config{Capacity: 1 << 20})
 	require.NoError(t, err)
@@ -42,14 +42,14 @@ func surfaceOf(t *testing.T) *surface.Surface {
 	}
 }
 
-// Nothing panics on a nil argument, or in a zero value.
+// TestNilArguments: nothing panics on a nil argument or in a zero value.
 func TestNilArguments(t *testing.T) {
 	surfaceOf(t).Nil()
 	_, err := new(device.EventPool).Get()
 	require.ErrorIs(t, err, device.ErrInvalid)
 }
 
-// What fmt prints is short and true, and no race with what changes the value.
+// TestFormat: formatted values are short and true, and formatting does not race with changes.
 func TestFormat(t *testing.T) {
 	s := surfaceOf(t)
 	s.Format(map[string]string{"EventPool": "the owner keeps it to itself", "Copy2D": "addresses are what it is about"}, nil)

@@ -9,7 +9,7 @@ import (
 	_ "github.com/cistern-ml/cistern/device/cuda"
 )
 
-// TestOpenSaysWhy: a machine without a GPU, and a program without the tag, get an error that says so.
+// TestOpenSaysWhy: without a GPU, or in a program without the tag, the error describes the reason.
 func TestOpenSaysWhy(t *testing.T) {
 	d, err := device.Open("cuda:0")
 	if err == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/device/cuda"
 )
 
-// A driver that says success and gives the address 0 is not believed.
+// TestNoAddressIsAnError: if a driver returns success and the address 0, the call returns an error.
 func TestNoAddressIsAnError(t *testing.T) {
 	require.NoError(t, cuda.HasAddress("cuda:0", "Alloc", 1024, 256))
 	require.EqualError(t, cuda.HasAddress("cuda:0", "Alloc", 1024, 0),

@@ -13,7 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// TestBatch runs the suite's tests of batches, but for those with work that waits, by the kernel and without it.
+// TestBatch runs the suite's tests of batches, except those with work that waits, with the kernel
+// and without it.
 func TestBatch(t *testing.T) {
 	const suite = "TestConformance/Batch/^(copies|at_any|one)"
 	for _, env := range []string{"", "CISTERN_NO_GATHER=1"} {
@@ -24,7 +25,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestBatchInLaunches: short ranges take a launch for each 170, long ones a copy each, and nothing of Go's heap.
+// TestBatchInLaunches: 170 short ranges take one launch, each long one takes a copy, and nothing is
+// allocated on Go's heap.
 func TestBatchInLaunches(t *testing.T) {
 	if os.Getenv(processor) == "" {
 		out := onProcessor(t, "TestBatchInLaunches$")
@@ -58,7 +60,8 @@ func TestBatchInLaunches(t *testing.T) {
 		require.NoError(t, batch.CopyH2DBatch(dst[1:2], src[1:2]))
 		require.NoError(t, batch.CopyD2HBatch(src[1:2], dst[1:2]))
 	})
-	require.True(t, allocated == 0 || race.Enabled, "%v allocations", allocated) // in race builds pools forget
+	// In race builds sync.Pool drops values.
+	require.True(t, allocated == 0 || race.Enabled, "%v allocations", allocated)
 	require.NoError(t, s.Close())
 	require.NoError(t, d.FreePinned(host))
 	require.NoError(t, d.Free(p))

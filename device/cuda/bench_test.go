@@ -112,7 +112,7 @@ func BenchmarkEvent(b *testing.B) {
 	})
 }
 
-// BenchmarkCopy times copies that are queued one behind another, by events, as PyTorch's benchmark does.
+// BenchmarkCopy measures consecutive copies by events, as PyTorch's benchmark does.
 func BenchmarkCopy(b *testing.B) {
 	d, s := bench(b)
 	var events [2]device.Event
@@ -153,7 +153,8 @@ func BenchmarkCopy(b *testing.B) {
 	}
 }
 
-// BenchmarkBatch copies 1,000 ranges of 4 KiB and waits for them: as a batch, by the driver's batch, and one by one.
+// BenchmarkBatch copies 1,000 ranges of 4 KiB and waits for them: as a batch, by the driver's
+// batch, and one by one.
 func BenchmarkBatch(b *testing.B) {
 	const n, each = 1000, 4 << 10
 	d, s := bench(b)
@@ -167,7 +168,7 @@ func BenchmarkBatch(b *testing.B) {
 	var dev []device.Ptr
 	for i := range n {
 		host = append(host, memory[i*each:(i+1)*each])
-		dev = append(dev, p+device.Ptr(2*i*each)) // every other 4 KiB
+		dev = append(dev, p+device.Ptr(2*i*each)) // every second 4 KiB
 	}
 	wait := func() error { return s.Synchronize(context.Background()) }
 	oneByOne := func(copy func(i int) error, after func() error) func() error {

@@ -19,11 +19,13 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// allReduceBytes are a model's gradients (width 512) and what shows the links' bandwidth.
+// allReduceBytes are the size of a model's gradients (width 512), and a size that shows the links'
+// bandwidth.
 var allReduceBytes = []int64{2_680_000, 256 << 20}
 
-// BenchmarkAllReduce queues all-reduces one behind the other on every GPU, up to CISTERN_BENCH_RANKS (2), from Go and in a loop in C over the same library, with
-// blocking communicators and with non-blocking ones. Each is as long as its slowest rank takes for all.
+// BenchmarkAllReduce queues consecutive all-reduces on every GPU, up to CISTERN_BENCH_RANKS (2),
+// from Go and in a loop in C over the same library, with blocking and nonblocking communicators.
+// The time is that of the slowest rank.
 func BenchmarkAllReduce(b *testing.B) {
 	ranks := 2
 	if n, err := strconv.Atoi(os.Getenv("CISTERN_BENCH_RANKS")); err == nil {
@@ -52,7 +54,7 @@ func BenchmarkAllReduce(b *testing.B) {
 	}
 }
 
-// bandwidth reports the bus bandwidth as nccl-tests do: what each link carries.
+// bandwidth reports the bus bandwidth like nccl-tests: the bytes that each link carries.
 func bandwidth(b *testing.B, ranks int, bytes int64, ns float64) {
 	b.ReportMetric(float64(bytes)*2*float64(ranks-1)/float64(ranks)/ns, "busGB/s")
 }
@@ -111,7 +113,7 @@ func allReduceRank(d device.Device, id device.CommunicatorID, rank, ranks int, b
 	if err := s.Memset(p, 0, bytes); err != nil {
 		return 0, err
 	}
-	if err := queue(20); err != nil { // the first ones connect
+	if err := queue(20); err != nil { // the first ones connect the ranks
 		return 0, err
 	}
 	began := time.Now()

@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// pair are communicators of two ranks of this process, each with a stream.
+// pair is a communicator of two ranks of this process, each with a stream.
 func pair(t *testing.T, opts device.CommunicatorOptions) (comms [2]device.Communicator, streams [2]device.Stream) {
 	if n := collectiveRanks(t); n < 2 {
 		t.Skipf("needs 2 GPUs; there are %d", n)
@@ -43,7 +43,8 @@ func pair(t *testing.T, opts device.CommunicatorOptions) (comms [2]device.Commun
 	return comms, streams
 }
 
-// TestCollectiveFirstTimesOut: the first operation, in which NCCL waits for the other rank to connect, ends too.
+// TestCollectiveFirstTimesOut: the first operation, in which NCCL waits for the other rank to
+// connect, also times out.
 func TestCollectiveFirstTimesOut(t *testing.T) {
 	comms, streams := pair(t, device.CommunicatorOptions{Timeout: 300 * time.Millisecond})
 	began := time.Now()
@@ -57,7 +58,7 @@ func TestCollectiveFirstTimesOut(t *testing.T) {
 	}
 }
 
-// closing lets the ranks connect, and closes rank 0 while it is in a barrier alone.
+// closing connects the ranks, and closes rank 0 while only rank 0 is in a barrier.
 func closing(t *testing.T, comms [2]device.Communicator, streams [2]device.Stream) <-chan error {
 	var both sync.WaitGroup
 	for r := range comms {
@@ -70,7 +71,7 @@ func closing(t *testing.T, comms [2]device.Communicator, streams [2]device.Strea
 	return closed
 }
 
-// TestCollectiveCloseWaits: Close returns when what is queued has ended, not before.
+// TestCollectiveCloseWaits: Close returns after the queued operations have ended, not before.
 func TestCollectiveCloseWaits(t *testing.T) {
 	comms, streams := pair(t, device.CommunicatorOptions{Timeout: 20 * time.Second})
 	closed := closing(t, comms, streams)
@@ -87,7 +88,7 @@ func TestCollectiveCloseWaits(t *testing.T) {
 	require.NoError(t, comms[1].Close())
 }
 
-// TestCollectiveCloseTimesOut: Close waits for a rank that does not come no longer than the timeout.
+// TestCollectiveCloseTimesOut: Close waits for a missing rank at most for the timeout.
 func TestCollectiveCloseTimesOut(t *testing.T) {
 	comms, streams := pair(t, device.CommunicatorOptions{Timeout: 300 * time.Millisecond})
 	closed := closing(t, comms, streams)

@@ -18,7 +18,7 @@ import (
 	"github.com/cistern-ml/cistern/device/devicetest"
 )
 
-// ncclPath names the library, where the dynamic linker does not find it.
+// ncclPath is the path of the library if the dynamic linker does not find it.
 const ncclPath = "CISTERN_TEST_NCCL"
 
 // openRank opens a GPU with NCCL.
@@ -30,7 +30,8 @@ func openRank(rank int) (device.Device, error) {
 	return device.Open(name)
 }
 
-// collectiveRanks is how many ranks the machine has GPUs for, up to 8. It skips the test if there is none, or no NCCL.
+// collectiveRanks returns the number of ranks for which the machine has GPUs, up to 8. Without a
+// GPU or NCCL it skips the test.
 func collectiveRanks(t testing.TB) (n int) {
 	for ; n < 8; n++ {
 		d, err := openRank(n)
@@ -51,7 +52,8 @@ func collectiveRanks(t testing.TB) (n int) {
 	return n
 }
 
-// TestCollectives is the whole suite where there are two GPUs; what needs a third, or what one GPU has not, says so.
+// TestCollectives runs the whole suite if there are two GPUs; tests that need more GPUs are skipped
+// with the reason.
 func TestCollectives(t *testing.T) {
 	n := collectiveRanks(t)
 	devicetest.RunCollectives(t, devicetest.CollectivesBackend{MaxRanks: n, Open: func(t testing.TB, rank int) device.Device {
@@ -66,7 +68,7 @@ func TestCollectives(t *testing.T) {
 	}
 }
 
-// alone is a communicator of one rank.
+// alone returns a communicator of one rank.
 func alone(t *testing.T, opts device.CommunicatorOptions) (device.Device, device.Stream, device.Communicator) {
 	collectiveRanks(t)
 	d, err := openRank(0)
@@ -85,10 +87,11 @@ func alone(t *testing.T, opts device.CommunicatorOptions) (device.Device, device
 	return d, s, c
 }
 
-// fakeNCCL is set where NCCL is the stand-in, and says what that does (testdata/fake/nccl.cc).
+// fakeNCCL is the variable that is set if NCCL is the fake; its value selects a behavior
+// (testdata/fake/nccl.cc).
 const fakeNCCL = "CISTERN_FAKE_NCCL"
 
-// joinFake joins the stand-in alone, and leaves it.
+// joinFake joins and leaves a communicator of one rank with the fake NCCL.
 func joinFake(t *testing.T, does string, timeout time.Duration, opts device.CommunicatorOptions) error {
 	if os.Getenv(fakeNCCL) == "" {
 		t.Skip("only the stand-in for NCCL does that; TestFakeCollectives runs it")
@@ -108,7 +111,8 @@ func joinFake(t *testing.T, does string, timeout time.Duration, opts device.Comm
 	return err
 }
 
-// TestCollectiveNeverSplit: joining ends with its context in its second part, too, and leaves nothing behind in NCCL.
+// TestCollectiveNeverSplit: joining also ends with its context during the split, and leaves nothing
+// behind in NCCL.
 func TestCollectiveNeverSplit(t *testing.T) {
 	began := time.Now()
 	require.ErrorIs(t, joinFake(t, "stall", 50*time.Millisecond, device.CommunicatorOptions{}), device.ErrTimeout)
@@ -118,7 +122,7 @@ func TestCollectiveNeverSplit(t *testing.T) {
 	}
 }
 
-// TestCollectiveOverlapped: clusters are NCCL's to choose, or none.
+// TestCollectiveOverlapped: NCCL chooses the clusters, or there are none.
 func TestCollectiveOverlapped(t *testing.T) {
 	for does, overlapped := range map[string]bool{"clustered": false, "unclustered": true} {
 		require.NoError(t, joinFake(t, does, time.Minute, device.CommunicatorOptions{Overlapped: overlapped}), does)
@@ -126,7 +130,8 @@ func TestCollectiveOverlapped(t *testing.T) {
 	}
 }
 
-// TestCollectiveBlockingVariable: what NCCL's variable would break is refused by its name.
+// TestCollectiveBlockingVariable: a variable of NCCL that would break communicators is refused,
+// with its name.
 func TestCollectiveBlockingVariable(t *testing.T) {
 	collectiveRanks(t)
 	t.Setenv("NCCL_COMM_BLOCKING", "0")
@@ -138,7 +143,7 @@ func TestCollectiveBlockingVariable(t *testing.T) {
 	require.ErrorContains(t, err, "NCCL_COMM_BLOCKING")
 }
 
-// TestCollectiveAlone: the path of every operation on one GPU.
+// TestCollectiveAlone runs every operation on one GPU.
 func TestCollectiveAlone(t *testing.T) {
 	d, s, c := alone(t, device.CommunicatorOptions{})
 	host, err := d.AllocPinned(16)
@@ -147,7 +152,7 @@ func TestCollectiveAlone(t *testing.T) {
 	require.NoError(t, err)
 	q, err := d.Alloc(16)
 	require.NoError(t, err)
-	for round := range 3 { // plainly, in one group, and in a graph
+	for round := range 3 { // as single calls, in one group, and in a graph
 		copy(host, []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16})
 		require.NoError(t, s.CopyH2D(p, host))
 		require.NoError(t, s.Memset(q, 0, 16))
@@ -187,7 +192,7 @@ func TestCollectiveAlone(t *testing.T) {
 	require.NoError(t, d.Free(q))
 }
 
-// TestCollectiveAbortAlone: after Abort every call says so, and the stream goes on.
+// TestCollectiveAbortAlone: after Abort every call returns the error, and the stream stays usable.
 func TestCollectiveAbortAlone(t *testing.T) {
 	_, s, c := alone(t, device.CommunicatorOptions{})
 	require.NoError(t, c.Barrier(s))
@@ -213,7 +218,8 @@ func TestCollectiveGraphOutlives(t *testing.T) {
 	require.NoError(t, g.Close())
 }
 
-// TestCollectiveReplayTimesOut: a replay that another rank does not make ends, and the communicator says so; no replay comes after it.
+// TestCollectiveReplayTimesOut: a replay that another rank does not make ends the communicator with
+// a timeout; later replays are refused.
 func TestCollectiveReplayTimesOut(t *testing.T) {
 	if n := collectiveRanks(t); n < 2 {
 		t.Skipf("needs 2 GPUs; there are %d", n)
@@ -261,7 +267,7 @@ func TestCollectiveReplayTimesOut(t *testing.T) {
 	both.Wait()
 	require.NoError(t, errors.Join(errs...))
 	require.NoError(t, errors.Join(comms[0].AsyncError(), comms[1].AsyncError()))
-	require.NoError(t, graphs[0].Replay(streams[0])) // and rank 1 does not
+	require.NoError(t, graphs[0].Replay(streams[0])) // rank 1 does not replay
 	require.NoError(t, streams[0].Synchronize(ctx))
 	for r := range comms {
 		require.ErrorIs(t, comms[r].AsyncError(), device.ErrTimeout)
@@ -273,7 +279,7 @@ func TestCollectiveReplayTimesOut(t *testing.T) {
 	}
 }
 
-// TestCollectiveNobodyComes: a world whose other rank never comes ends with the context.
+// TestCollectiveNobodyComes: if the other rank never joins, the call ends with its context.
 func TestCollectiveNobodyComes(t *testing.T) {
 	d, _, _ := alone(t, device.CommunicatorOptions{})
 	id, err := d.(device.Collectives).NewCommunicatorID()
@@ -288,7 +294,7 @@ func TestCollectiveNobodyComes(t *testing.T) {
 	require.Less(t, time.Since(began), 20*time.Second)
 }
 
-// TestNoNCCL: a library that is missing, or too old, is an error that says so.
+// TestNoNCCL: a library that is missing or too old is an error with the reason.
 func TestNoNCCL(t *testing.T) {
 	require.NoError(t, open(t).Close())
 	for option, want := range map[string]string{
@@ -312,7 +318,7 @@ func TestNoNCCL(t *testing.T) {
 	require.ErrorContains(t, err, "give one absolute path of the library, or none")
 }
 
-// old is a library that says that it is of a version; -1: it has nothing else.
+// old builds a library that reports a version. With -1 it has no other functions.
 func old(t *testing.T, name string, version int) string {
 	source := fmt.Sprintf("int ncclGetVersion(int *v) { *v = %d; return 0; }\n", max(version, 22000))
 	if version > 0 {

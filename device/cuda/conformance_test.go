@@ -13,11 +13,11 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/child"
 )
 
-// faulty is set in processes of their own: a sticky error outlives the device.
+// faulty is set in separate processes, because a sticky error outlives the device.
 const faulty = "CISTERN_FAULTY_GPU"
 
 func TestConformance(t *testing.T) {
-	require.NoError(t, open(t).Close()) // one skip where there is no GPU
+	require.NoError(t, open(t).Close()) // one skip without a GPU
 	backend := devicetest.Backend{
 		Open:  func(t testing.TB) device.Device { return open(t) },
 		Block: func(t testing.TB, s device.Stream) func() { return block(t, s) },
@@ -41,7 +41,7 @@ func fault(t testing.TB, d device.Device, s device.Stream) {
 		Args: []uint64{0}}))
 }
 
-// TestSticky runs each of the suite's tests of sticky errors in a process of its own.
+// TestSticky runs each of the suite's tests of sticky errors in a separate process.
 func TestSticky(t *testing.T) {
 	require.NoError(t, open(t).Close())
 	for _, name := range []string{"failed_work_makes_every_later_call_fail", "what_is_queued_behind_it_ends,_with_the_error",

@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestCopy2D runs the suite's tests of strided copies, but for those with work that waits.
+// TestCopy2D runs the suite's tests of strided copies, except those with work that waits.
 func TestCopy2D(t *testing.T) {
 	out := onProcessor(t, "TestConformance/Copy2D/^(up|the_last|what)")
 	require.Equal(t, 3, strings.Count(out, "--- PASS: TestConformance/Copy2D/"), "%s", out)
@@ -21,7 +21,8 @@ func TestCopy2D(t *testing.T) {
 	}
 }
 
-// TestCopy2DOfRowsFarApart: what GPUs don't take is said, and what they need not take works.
+// TestCopy2DOfRowsFarApart: pitches beyond the GPU's limit are refused, and rows without gaps have
+// no limit.
 func TestCopy2DOfRowsFarApart(t *testing.T) {
 	if os.Getenv(processor) == "" {
 		out := onProcessor(t, "TestCopy2DOfRowsFarApart$")

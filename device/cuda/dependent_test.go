@@ -20,7 +20,8 @@ import (
 //go:embed testdata/test.ptx
 var testPTX string
 
-// TestDependentPTX: every kernel waits before anything else, in PTX for a GPU that can, and nothing else is touched.
+// TestDependentPTX: in PTX for a GPU that supports it, every kernel waits first, and nothing else
+// changes.
 func TestDependentPTX(t *testing.T) {
 	got := string(cuda.Dependent([]byte(testPTX)))
 	require.Equal(t, strings.Count(testPTX, ".entry "), strings.Count(got, "griddepcontrol.wait;"))
@@ -49,7 +50,8 @@ func TestDependentPTX(t *testing.T) {
 	}
 }
 
-// TestDependentLaunches: GPUs of compute capability 9.0 and up are told that a kernel may come before the one before it has ended, if it is loaded so that it waits.
+// TestDependentLaunches: on GPUs of compute capability 9.0 and up, kernels that were loaded with a
+// wait are launched so that they may begin before the previous kernel has ended.
 func TestDependentLaunches(t *testing.T) {
 	if os.Getenv(processor) == "" {
 		require.NotContains(t, onProcessor(t, "TestDependentLaunches$", "CISTERN_PROCESSOR_MAJOR=8"), "dependent launch")

@@ -14,8 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// TestEventsArePooled: the driver makes as many events as are open at a time, of each kind, and a closed handle is refused
-// while what it named is another's.
+// TestEventsArePooled: the driver makes only as many events of each kind as are open at a time, and
+// a closed handle is refused while its CUevent belongs to another one.
 func TestEventsArePooled(t *testing.T) {
 	if os.Getenv(processor) == "" {
 		out := onProcessor(t, "TestEventsArePooled$")

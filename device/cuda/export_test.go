@@ -8,12 +8,12 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// HasAddress is the check of what the driver gives, for a device that is none.
+// HasAddress checks an address of a driver, without a device.
 func HasAddress(name, op string, bytes int64, p uint64) error {
 	return (&Device{name: name}).hasAddress(op, bytes, p)
 }
 
-// Flag is a word of mapped memory, zero, that the device does not know of.
+// Flag returns a word of mapped memory, set to zero, that is not in the device's table.
 func Flag(on device.Device) ([]byte, device.Ptr, error) {
 	d := on.(*Device)
 	b, code := d.pin(4)
@@ -25,10 +25,11 @@ func Flag(on device.Device) ([]byte, device.Ptr, error) {
 	return b, device.Ptr(p), err
 }
 
-// DriverBatch is CopyD2HBatch without its kernel: cuMemcpyBatchAsync, or single copies where the driver lacks it.
+// DriverBatch is CopyD2HBatch without the kernel: cuMemcpyBatchAsync, or single copies if the
+// driver lacks it.
 func DriverBatch(s device.Stream, dst [][]byte, src []device.Ptr) error {
 	return s.(*stream).batch("CopyD2HBatch", dst, src, true, 0)
 }
 
-// Dependent is PTX whose kernels may come early.
+// Dependent returns PTX whose kernels may begin early.
 func Dependent(image []byte) []byte { return dependent(image) }

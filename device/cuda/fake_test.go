@@ -11,8 +11,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/child"
 )
 
-// TestFakeCollectives runs the tests of collectives in a process with a driver and an NCCL that are none: eight GPUs of host memory, where ranks connect in their first
-// operations and those that don't match hang. So the suite meets this package's code with any number of ranks, and without a GPU.
+// TestFakeCollectives runs the tests of collectives in a process with a fake driver and a fake
+// NCCL: eight GPUs in host memory, whose ranks connect in their first operations and hang if they
+// don't match. So the suite tests this package with any number of ranks and without a GPU.
 func TestFakeCollectives(t *testing.T) {
 	out, err := child.Test("^Test(Collective|NoNCCL)", child.FakeCUDA(t, ".")...)
 	require.NoError(t, err, "%s", out)

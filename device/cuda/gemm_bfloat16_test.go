@@ -23,8 +23,9 @@ func halves(t testing.TB, d device.Device, n int) ([]uint16, []byte, device.Ptr)
 
 func half(bits uint16) float64 { return float64(math.Float32frombits(uint32(bits) << 16)) }
 
-// TestMatMulOfBFloat16 compares random products, and batches of them, with sums in float64: each result is the nearest bfloat16 to one that is off
-// by the roundings of float32. Matrices begin anywhere in memory, rows lie apart.
+// TestMatMulOfBFloat16 compares random products, and batches of them, with sums in float64: each
+// result is the bfloat16 nearest to a value within the rounding errors of float32. Matrices begin
+// anywhere in memory, with gaps between rows.
 func TestMatMulOfBFloat16(t *testing.T) {
 	d, m, s := openProducts(t)
 	if !m.MatMulBFloat16() {
@@ -102,7 +103,7 @@ func TestMatMulOfBFloat16(t *testing.T) {
 					at := ic + z*g.StrideC + i*g.LDC + j
 					written[at] = true
 					want := g.Alpha*sum + g.Beta*half(before[at])
-					places := math.Abs(want) // what is rounded to half of its last place
+					places := math.Abs(want) // rounded by half a unit in the last place
 					if g.Bias != 0 {
 						want += half(bias[atBias+j])
 						places += math.Abs(want) // some of the library's kernels round the product first

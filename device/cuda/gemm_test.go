@@ -26,7 +26,8 @@ func floats(t testing.TB, d device.Device, n int) ([]float32, []byte, device.Ptr
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), n), b, p
 }
 
-// openProducts opens the GPU, a stream, and memory for matrices. It skips the test without a library.
+// openProducts opens the GPU, a stream, and memory for matrices. Without the library it skips the
+// test.
 func openProducts(t testing.TB) (device.Device, device.MatrixMultiplier, device.Stream) {
 	d := open(t)
 	m := d.(device.MatrixMultiplier)
@@ -39,8 +40,9 @@ func openProducts(t testing.TB) (device.Device, device.MatrixMultiplier, device.
 	return d, m, s
 }
 
-// TestMatMul compares random products with sums in float64: matrices anywhere in memory, rows that lie apart, with a bias or a
-// Beta, and the same shapes again at places of another alignment.
+// TestMatMul compares random products with sums in float64: matrices anywhere in memory, with gaps
+// between rows, with a bias or a Beta, and the same shapes again at addresses with another
+// alignment.
 func TestMatMul(t *testing.T) {
 	d, m, s := openProducts(t)
 	const room = 1 << 17
@@ -121,7 +123,7 @@ func TestMatMul(t *testing.T) {
 	}
 }
 
-// TestMatMulOfNaN: NaN stays, with a bias too.
+// TestMatMulOfNaN: NaN stays NaN, also with a bias.
 func TestMatMulOfNaN(t *testing.T) {
 	d, m, s := openProducts(t)
 	v, raw, p := floats(t, d, 64)
@@ -138,7 +140,7 @@ func TestMatMulOfNaN(t *testing.T) {
 	}
 }
 
-// TestMatMulRefuses what the library would not say plainly.
+// TestMatMulRefuses products for which the library would give no clear reason.
 func TestMatMulRefuses(t *testing.T) {
 	d, m, s := openProducts(t)
 	_, _, p := floats(t, d, 64)
@@ -155,7 +157,7 @@ func TestMatMulRefuses(t *testing.T) {
 	}
 }
 
-// BenchmarkMatMul is what it costs to queue a product; every 100 the GPU is waited for.
+// BenchmarkMatMul measures the time to queue a product; it waits for the GPU after every 100.
 func BenchmarkMatMul(b *testing.B) {
 	d, m, s := openProducts(b)
 	_, _, p := floats(b, d, 1<<21)
@@ -164,7 +166,7 @@ func BenchmarkMatMul(b *testing.B) {
 	w, err := d.Alloc(workspace)
 	require.NoError(b, err)
 	defer func() { require.NoError(b, d.Free(w)) }()
-	for _, batch := range []int{0, 2} { // a batch is cuBLAS's
+	for _, batch := range []int{0, 2} { // batches use cuBLAS
 		g := device.Gemm{M: 128, N: 512, K: 784, TransB: true, LDA: 784, LDB: 784, LDC: 512, A: p, B: p + 1<<20, C: p + 3<<20, Alpha: 1,
 			Workspace: device.Range{Ptr: w, Bytes: workspace}, Batch: batch, StrideC: 128 * 512}
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {

@@ -18,7 +18,7 @@ import (
 
 var one = [3]uint32{1, 1, 1}
 
-// open opens the first GPU with the kernels of testdata/test.cu, and skips the test if there is none.
+// open opens the first GPU with the kernels of testdata/test.cu. Without a GPU it skips the test.
 func open(t testing.TB) device.Device {
 	d, err := device.Open("cuda:0")
 	if errors.Is(err, device.ErrNoDevice) {
@@ -38,7 +38,8 @@ func open(t testing.TB) device.Device {
 	return d
 }
 
-// kernels are those of each device, by its ID: they are looked up while there is nothing to wait for.
+// kernels holds the kernels of each device by its ID. They are looked up while there is nothing to
+// wait for.
 var kernels sync.Map
 
 func kernel(t testing.TB, d device.Device, name string) any {
@@ -47,7 +48,7 @@ func kernel(t testing.TB, d device.Device, name string) any {
 	return all.(map[string]any)[name]
 }
 
-// overBytes is the launch of a kernel over the bytes at p.
+// overBytes returns the launch of a kernel over the bytes at p.
 func overBytes(t testing.TB, d device.Device, name string, p device.Ptr, bytes int64, args ...uint64) *device.Launch {
 	r := []device.Range{{Ptr: p, Bytes: bytes}}
 	blocks := min(max((bytes+255)/256, 1), 4096)
@@ -55,8 +56,8 @@ func overBytes(t testing.TB, d device.Device, name string, p device.Ptr, bytes i
 		Args: append([]uint64{uint64(p), uint64(bytes)}, args...), Reads: r, Writes: r}
 }
 
-// block queues a kernel that runs until release. Its flag is not named and not the device's to report: it ends with
-// the context.
+// block queues a kernel that runs until release. Its flag is not in the device's table or its
+// leftover memory; it is freed with the context.
 func block(t testing.TB, s device.Stream) (release func()) {
 	flag, p, err := cuda.Flag(s.Device())
 	require.NoError(t, err)

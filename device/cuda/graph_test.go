@@ -14,8 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestGraphs runs the suite's tests of captures and graphs, but for those with work that waits or runs at the same time, with a driver
-// that ends the process when it is asked what a driver refuses.
+// TestGraphs runs the suite's tests of captures and graphs, except those with work that waits or
+// runs concurrently, on a driver that ends the process on calls that a real driver refuses.
 func TestGraphs(t *testing.T) {
 	graphs := []string{"replays_what_was", "batches", "the_Launch", "random", "streams_and_events", "Launching"}
 	captures := []string{"the_order_of", "what_can't", "events_of", "two_captures", "memory_of"}
@@ -29,7 +29,7 @@ func TestGraphs(t *testing.T) {
 	require.Equal(t, len(captures), strings.Count(out, "--- PASS: TestConformance/Capture/"), "%s", out)
 }
 
-// TestGraphUpdate: the graph keeps what it runs, and its module stays.
+// TestGraphUpdate: the graph keeps the memory of its present program, and its module stays loaded.
 func TestGraphUpdate(t *testing.T) {
 	if os.Getenv(processor) == "" {
 		onProcessor(t, "TestGraphUpdate$")
@@ -76,7 +76,7 @@ func TestGraphUpdate(t *testing.T) {
 	require.NoError(t, errors.Join(g[0].Close(), m.Close(), d.Free(p[1]), d.FreePinned(host), s.Close(), d.Close()))
 }
 
-// TestDeviceClosesGraphs: and ends captures, of which nothing is left.
+// TestDeviceClosesGraphs: it also ends captures, of which nothing is left.
 func TestDeviceClosesGraphs(t *testing.T) {
 	if os.Getenv(processor) == "" {
 		out := onProcessor(t, "TestDeviceClosesGraphs$")
@@ -105,7 +105,8 @@ func TestDeviceClosesGraphs(t *testing.T) {
 	require.NoError(t, g.Close())
 }
 
-// BenchmarkReplay compares 26 small kernels, launched and replayed: until they are queued, and until they are done.
+// BenchmarkReplay compares 26 small kernels, launched and replayed: until they are queued, and
+// until they are done.
 func BenchmarkReplay(b *testing.B) {
 	const kernels, n = 26, 1024
 	d, s := bench(b)

@@ -15,8 +15,9 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestCompiledModules: GPUs of compute capability 8.x and 9.0 take the fatbin, whose kernels wait on
-// the latter; others refuse it with an error that names the GPU and the driver, and take PTX.
+// TestCompiledModules: GPUs of compute capability 8.x and 9.0 accept the fatbin, whose kernels wait
+// on the latter. Other GPUs refuse it with an error that names the GPU and the driver, and use the
+// PTX.
 func TestCompiledModules(t *testing.T) {
 	if os.Getenv(processor) == "" {
 		for major, launches := range map[string]int{"7": 0, "8": 0, "9": 2, "12": 2} {

@@ -16,7 +16,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// placed is what the tests of places work with: two streams on which nothing was queued yet, on the driver of testdata/driver.c.
+// placed is the environment of tests of places: two unused streams on the driver of
+// testdata/driver.c.
 type placed struct {
 	*testing.T
 	d      device.Device
@@ -25,7 +26,8 @@ type placed struct {
 	host   []byte
 }
 
-// heldBytes of as many bytes stop a stream of that driver until the first one changes.
+// heldBytes is the value and number of bytes of a Memset that stops a stream of that driver until
+// the first byte changes.
 const heldBytes = 0xEE
 
 func (p *placed) event() device.Event {
@@ -51,7 +53,7 @@ func (p *placed) query(want bool, list ...device.Event) {
 
 func (p *placed) work(s device.Stream) { require.NoError(p, s.Memset(p.memory+1024, 1, 64)) }
 
-// hold stops s. What it returns lets it go.
+// hold stops s. The function that it returns releases it.
 func (p *placed) hold(s device.Stream) (release func()) {
 	require.NoError(p, s.Memset(p.memory, heldBytes, heldBytes))
 	release = sync.OnceFunc(func() {
@@ -63,7 +65,7 @@ func (p *placed) hold(s device.Stream) (release func()) {
 	return release
 }
 
-// operations queue something on p.s.
+// operations queue an operation on p.s.
 var operations = map[string]func(p *placed) error{
 	"Memset":  func(p *placed) error { return p.s.Memset(p.memory, 1, 64) },
 	"CopyH2D": func(p *placed) error { return p.s.CopyH2D(p.memory, p.host) },
@@ -97,7 +99,7 @@ var operations = map[string]func(p *placed) error{
 	},
 }
 
-// scenes are what may happen to events, and which calls the driver hears of.
+// scenes are sequences of calls on events, and the calls that must reach the driver.
 var scenes = map[string]struct {
 	records, queries, waits int
 	play                    func(p *placed)
@@ -202,7 +204,8 @@ var scenes = map[string]struct {
 	}},
 }
 
-// TestKnownPlaces: the driver hears of no event that is known to be complete, and of every other.
+// TestKnownPlaces: the driver is not called for events that are known to be complete, and is called
+// for all others.
 func TestKnownPlaces(t *testing.T) {
 	if os.Getenv(processor) == "" {
 		out := onProcessor(t, "TestKnownPlaces$")
@@ -236,7 +239,7 @@ func TestKnownPlaces(t *testing.T) {
 	}
 }
 
-// play plays on a device of its own, and marks what the driver prints meanwhile.
+// play runs a scene on a new device, and marks the driver's output.
 func play(t *testing.T, name string, scene func(p *placed)) {
 	t.Run(name, func(t *testing.T) {
 		p := &placed{T: t, d: open(t)}
@@ -256,7 +259,7 @@ func play(t *testing.T, name string, scene func(p *placed)) {
 	})
 }
 
-// phase is what was printed in between, without the making and the end of events.
+// phase returns the output between marks, without the creation and destruction of events.
 func phase(t *testing.T, out, name string) string {
 	_, part, ok := strings.Cut(out, fmt.Sprintf("begin %q\n", name))
 	require.True(t, ok, name)

@@ -22,8 +22,8 @@ var (
 	testSource string
 )
 
-// onProcessor runs tests of this binary with the driver of testdata/driver.c, which runs the kernels of this package on
-// the processor, and returns what they print.
+// onProcessor runs tests of this binary with the driver of testdata/driver.c, which runs the
+// kernels of this package on the processor, and returns their output.
 func onProcessor(t *testing.T, tests string, env ...string) string {
 	dir := t.TempDir()
 	kernels := strings.ReplaceAll(kernelSource+testSource, `extern "C"`, "")
@@ -36,5 +36,5 @@ func onProcessor(t *testing.T, tests string, env ...string) string {
 	return printed
 }
 
-// processor is set where the driver is that of testdata/driver.c.
+// processor is set if the driver is that of testdata/driver.c.
 const processor = "CISTERN_PROCESSOR_GPU"

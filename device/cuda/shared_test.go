@@ -15,8 +15,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestLaunchesOfMuchSharedMemory: launches may name more than the 48 KiB of dynamic shared memory
-// that a kernel has by default, up to that of the GPU, each its own on several goroutines.
+// TestLaunchesOfMuchSharedMemory: launches may use more than the default 48 KiB of dynamic shared
+// memory, up to the GPU's limit, and concurrent launches have their own sizes.
 func TestLaunchesOfMuchSharedMemory(t *testing.T) {
 	if os.Getenv(processor) == "" {
 		onProcessor(t, "TestLaunchesOfMuchSharedMemory$")

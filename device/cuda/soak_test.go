@@ -15,8 +15,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestOpenCloseLeavesNothing makes and closes everything, again and again (CISTERN_CYCLES times): the driver's free bytes
-// come back.
+// TestOpenCloseLeavesNothing makes and closes everything CISTERN_CYCLES times. The driver's free
+// bytes must return to their value.
 func TestOpenCloseLeavesNothing(t *testing.T) {
 	cycles := 10
 	if v := os.Getenv("CISTERN_CYCLES"); v != "" {
@@ -29,7 +29,7 @@ func TestOpenCloseLeavesNothing(t *testing.T) {
 		d := open(t)
 		free, _, err := d.MemInfo()
 		require.NoError(t, err)
-		if i == 1 { // the first context takes what the process keeps
+		if i == 1 { // the first context allocates memory that the process keeps
 			first = free
 		} else if i > 1 {
 			require.Equal(t, first, free, "cycle %d", i)
@@ -61,7 +61,7 @@ func TestOpenCloseLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestTwoGPUs: copies across devices, and streams of one that wait for events of the other.
+// TestTwoGPUs copies across devices, and lets streams of one device wait for events of the other.
 func TestTwoGPUs(t *testing.T) {
 	a := open(t)
 	defer func() { require.NoError(t, a.Close()) }()

@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/child"
 )
 
-// opening is what a process says that finds this driver.
+// opening returns the output of a process that opens a GPU with this driver.
 func opening(t *testing.T, driver string) string {
 	out, err := child.Test("TestOpenSaysWhy$", "LD_LIBRARY_PATH="+filepath.Dir(driver))
 	require.NoError(t, err, "%s", out)

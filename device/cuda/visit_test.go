@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestVisitOfAPlaceThatChanges: what the driver says of an event that is recorded again meanwhile is of neither place.
+// TestVisitOfAPlaceThatChanges: if an event is recorded again during a query, the driver's result
+// counts for neither place.
 func TestVisitOfAPlaceThatChanges(t *testing.T) {
 	var a, b stream
 	var e place

@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/device/null"
 )
 
-// A backend's file of tests: how to open it, how to keep a stream busy, and two kernels. This backend is device/null, which has no memory,
-// so that the kernels do nothing.
+// A backend's test file: it opens the device, keeps a stream busy, and has two kernels. This
+// backend is device/null, which has no memory, so the kernels do nothing.
 func ExampleRun() {
 	nothing := func(p device.Ptr, bytes int64) *device.Launch {
 		r := []device.Range{{Ptr: p, Bytes: bytes}}
@@ -46,7 +46,7 @@ func ExampleRun() {
 	// Output: true
 }
 
-// run stands for go test, and keeps what go test -v would print out of the example's output.
+// run stands for go test, and keeps the output of go test -v out of the example's output.
 func run(test func(*testing.T)) bool {
 	stdout := os.Stdout
 	defer func() { os.Stdout = stdout }()

@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// What the suite needs is named before any test of it runs.
+// TestMissingFunctions: Run names a missing function before it runs a test.
 func TestMissingFunctions(t *testing.T) {
 	b := Backend{}
 	require.Equal(t, "Open", b.missing())

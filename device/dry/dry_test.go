@@ -40,7 +40,7 @@ func open(t *testing.T, name string) (device.Device, device.Stream) {
 
 var both = []string{"dry:host?capacity=32TiB", "dry:cuda?capacity=32TiB"}
 
-// TestAddressesWithoutMemory: more than any machine has is allocated, copied and freed.
+// TestAddressesWithoutMemory: more memory than any machine has can be allocated, copied and freed.
 func TestAddressesWithoutMemory(t *testing.T) {
 	for _, name := range both {
 		dev, s := open(t, name)
@@ -74,7 +74,8 @@ func TestAddressesWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestZerosAreRead: copies to the host write zeros, whatever was there, and nothing beside.
+// TestZerosAreRead: copies to the host write zeros over old contents, and nothing outside of the
+// range.
 func TestZerosAreRead(t *testing.T) {
 	for _, name := range both {
 		dev, s := open(t, name)
@@ -114,7 +115,7 @@ func fill(all ...[]byte) {
 
 func count(b []byte) int { return bytes.Count(b, []byte{7}) }
 
-// TestLate: an event is complete when the host waits for it, frees memory, or has queued too much.
+// TestLate: an event completes when the host waits for it, frees memory, or fills the queue.
 func TestLate(t *testing.T) {
 	ctx := context.Background()
 	for _, name := range both {
@@ -167,7 +168,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestQueueIsBounded: a stream is at most as far behind as a real one.
+// TestQueueIsBounded: a stream is at most as far behind the host as a real one.
 func TestQueueIsBounded(t *testing.T) {
 	dev, s := open(t, "dry:host")
 	e, err := dev.NewEvent(device.EventOptions{})
@@ -185,7 +186,7 @@ func TestQueueIsBounded(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestRealStreamWaits: a stream of a device that computes waits for an event of one that does not.
+// TestRealStreamWaits: a stream of a real device can wait for an event of a dry one.
 func TestRealStreamWaits(t *testing.T) {
 	dev, s := open(t, "dry:host")
 	e, err := dev.NewEvent(device.EventOptions{})
@@ -205,7 +206,7 @@ func TestRealStreamWaits(t *testing.T) {
 	require.NoError(t, real.Close())
 }
 
-// TestFreePinnedTwice: of goroutines that free one buffer, one does.
+// TestFreePinnedTwice: of concurrent frees of one buffer exactly one succeeds.
 func TestFreePinnedTwice(t *testing.T) {
 	dev, _ := open(t, "dry:host")
 	for range 200 {
@@ -225,7 +226,7 @@ func TestFreePinnedTwice(t *testing.T) {
 	}
 }
 
-// TestCapture: a replay writes the zeros of its copies, and is later than the calls before it.
+// TestCapture: a replay writes the zeros of its copies, and runs late like other operations.
 func TestCapture(t *testing.T) {
 	ctx := context.Background()
 	for _, name := range both {
@@ -261,7 +262,7 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestOneRankOfMany: a communicator does without the other ranks.
+// TestOneRankOfMany: a communicator does not wait for other ranks.
 func TestOneRankOfMany(t *testing.T) {
 	ctx := context.Background()
 	for _, name := range both {
@@ -324,7 +325,7 @@ func TestGPUs(t *testing.T) {
 	require.False(t, blas.MatMulEpilogues() || blas.MatMulBFloat16())
 }
 
-// TestAddressesOfGPU: reservations may exceed its memory, unlike those of a host device.
+// TestAddressesOfGPU: reservations may exceed its memory, unlike on a host device.
 func TestAddressesOfGPU(t *testing.T) {
 	for name, all := range map[string]bool{"dry:cuda?capacity=1GiB": true, "dry:host?capacity=1GiB": false} {
 		dev, _ := open(t, name)

@@ -9,7 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestAccountsToTheByte: what is allocated, mapped, reserved and pinned is counted, each on its own, also when a call fails.
+// TestAccountsToTheByte: allocated, mapped, reserved and pinned bytes are counted separately, also
+// when a call fails.
 func TestAccountsToTheByte(t *testing.T) {
 	const g = granularity
 	d, err := New(Config{Capacity: 4 * g})
@@ -74,7 +75,7 @@ func TestAccountsToTheByte(t *testing.T) {
 	require.ErrorContains(t, d.Close(), "1 allocations (Free) of 4.0 MiB")
 }
 
-// TestPieceThatNoSliceHolds: more than one slice can have is out of memory, whatever is free.
+// TestPieceThatNoSliceHolds: a size beyond a slice's limit is out of memory, however much is free.
 func TestPieceThatNoSliceHolds(t *testing.T) {
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)
@@ -89,8 +90,8 @@ func TestPieceThatNoSliceHolds(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// TestLargerThanTheMachine: a device may be larger than the machine, but no piece of it. More than the RAM
-// would end the process.
+// TestLargerThanTheMachine: a device may be larger than the machine's RAM, but a piece of it may
+// not, because it would end the process.
 func TestLargerThanTheMachine(t *testing.T) {
 	ram := ramBytes()
 	if ram == 0 || ram >= maxCapacity/16 {
@@ -113,7 +114,8 @@ func TestLargerThanTheMachine(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// TestReservationsInAnyOrder: each can be given back, wherever it is in the list; its neighbours stay.
+// TestReservationsInAnyOrder: each reservation can be freed wherever it is in the list; its
+// neighbours stay.
 func TestReservationsInAnyOrder(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}, {2, 0, 3, 1}} {
 		d, err := New(Config{Capacity: 16 * granularity})
@@ -137,7 +139,8 @@ func TestReservationsInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestAdjacentReservations: what is mapped in two of them is not one range, though the addresses follow each other.
+// TestAdjacentReservations: mappings in two reservations are not one range, even if their addresses
+// are adjacent.
 func TestAdjacentReservations(t *testing.T) {
 	const g = granularity
 	d, err := New(Config{Capacity: 8 * g})
@@ -165,18 +168,18 @@ func TestAdjacentReservations(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// TestOneOfManyCallsFails, whoever makes it: the last one of all.
+// TestOneOfManyCallsFails: of concurrent calls only the one that is selected fails.
 func TestOneOfManyCallsFails(t *testing.T) {
 	const goroutines, each = 8, 100_000
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)
-	for range 10 { // on a busy machine calls seldom meet
+	for range 10 { // on a busy machine calls rarely overlap
 		d.oneFails(t, goroutines, each)
 	}
 	require.NoError(t, d.Close())
 }
 
-// oneFails makes calls at a time, the last of which is to fail.
+// oneFails makes concurrent calls, of which the last one must fail.
 func (d *Device) oneFails(t *testing.T, goroutines, each int) {
 	t.Helper()
 	d.Fail(FaultCopy, goroutines*each)
@@ -200,7 +203,8 @@ func (d *Device) oneFails(t *testing.T, goroutines, each int) {
 	require.False(t, d.fails(FaultCopy))
 }
 
-// TestTableAgainstAList: insertions, look-ups and removals at random places, beside a list that is searched from its start.
+// TestTableAgainstAList compares random insertions, look-ups and removals with a list that is
+// searched linearly.
 func TestTableAgainstAList(t *testing.T) {
 	var mem table
 	mem.init(1<<30, 1<<30)
@@ -236,7 +240,7 @@ func TestTableAgainstAList(t *testing.T) {
 	require.Zero(t, mem.above(at(0)-1))
 }
 
-// TestCloseLeavesOutWhatIsBeingFreed: a Free that waits has said so, and is no leak.
+// TestCloseLeavesOutWhatIsBeingFreed: memory for which a Free waits is not leftover memory.
 func TestCloseLeavesOutWhatIsBeingFreed(t *testing.T) {
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)
@@ -248,7 +252,8 @@ func TestCloseLeavesOutWhatIsBeingFreed(t *testing.T) {
 	require.ErrorContains(t, d.Close(), "1 allocations (Free) of 200 B")
 }
 
-// TestAddressesBeyondTheProcess: on machines of 32 bits an address of 64 does not become another one.
+// TestAddressesBeyondTheProcess: on 32-bit machines a 64-bit address does not become a different
+// one.
 func TestAddressesBeyondTheProcess(t *testing.T) {
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)

@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/accounting"
 )
 
-// Bytes that fall below zero are reported in every build, whatever lowers them.
+// TestAccountingBelowZero: negative accounts are reported in every build, whatever the cause.
 func TestAccountingBelowZero(t *testing.T) {
 	for name, lower := range map[string]func(d *Device, p uintptr){
 		"Free":       func(d *Device, p uintptr) { d.mem.free(p, allocated, &d.mem.used) },

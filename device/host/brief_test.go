@@ -17,7 +17,7 @@ import (
 
 func brief(f func()) *device.Launch { return &device.Launch{Name: "brief", Func: f, Brief: true} }
 
-// startedStream is a stream whose worker has begun, of a device of its own.
+// startedStream returns a stream of a new device, whose worker has been started.
 func startedStream(t *testing.T) (*Device, *stream) {
 	d := deviceOf(t)
 	s := streamOf(t, d).(*stream)
@@ -26,7 +26,8 @@ func startedStream(t *testing.T) (*Device, *stream) {
 	return d, s
 }
 
-// A brief launch is done when Launch returns, if the stream has nothing to do; else it waits for its turn.
+// TestBriefLaunches: a brief launch is done when Launch returns if the stream is idle; otherwise it
+// waits for its turn.
 func TestBriefLaunches(t *testing.T) {
 	_, s := startedStream(t)
 	ran := 0
@@ -55,7 +56,7 @@ func TestBriefLaunches(t *testing.T) {
 	require.Equal(t, 201, ran)
 }
 
-// The worker is not started for them: what is first is the worker's.
+// TestFirstLaunchIsTheWorkers: the worker runs a stream's first launch, even if it is brief.
 func TestFirstLaunchIsTheWorkers(t *testing.T) {
 	s := streamOf(t, deviceOf(t)).(*stream)
 	begun, hold := make(chan struct{}), make(chan struct{})
@@ -65,7 +66,8 @@ func TestFirstLaunchIsTheWorkers(t *testing.T) {
 	require.NoError(t, s.Synchronize(t.Context()))
 }
 
-// However many goroutines launch, copy, record and wait, a stream does one thing at a time, in an order that each of them sees.
+// TestBriefLaunchesConcurrentSafe: however many goroutines launch, copy, record and wait, a stream
+// runs one operation at a time, in an order that is consistent for each goroutine.
 func TestBriefLaunchesConcurrentSafe(t *testing.T) {
 	_, s := startedStream(t)
 	var inside, total atomic.Int64
@@ -110,7 +112,8 @@ func TestBriefLaunchesConcurrentSafe(t *testing.T) {
 	require.Equal(t, goroutines*launches, sum)
 }
 
-// Close waits for a brief launch that another goroutine runs, and so does what is queued behind it.
+// TestCloseWaitsForABriefLaunch: Close and later operations wait for a brief launch that another
+// goroutine runs.
 func TestCloseWaitsForABriefLaunch(t *testing.T) {
 	for range 20 {
 		_, s := startedStream(t)
@@ -148,7 +151,8 @@ func TestCloseWaitsForABriefLaunch(t *testing.T) {
 	<-left
 }
 
-// A brief kernel that panics, or ends its goroutine, is the device's error, and the stream goes on.
+// TestBriefKernelsThatDontReturn: a brief kernel that panics or ends its goroutine becomes the
+// device's error, and the stream continues.
 func TestBriefKernelsThatDontReturn(t *testing.T) {
 	for want, kernel := range map[string]func(){"the kernel panicked: boom": func() { panic("boom") }, "the kernel called runtime.Goexit": runtime.Goexit} {
 		d, err := New(Config{Capacity: 1 << 20})
@@ -169,7 +173,8 @@ func TestBriefKernelsThatDontReturn(t *testing.T) {
 	}
 }
 
-// What a brief launch names can be freed when it is over, and a range that is not there is refused.
+// TestBriefLaunchesHoldTheirMemory: the memory of a brief launch can be freed when the launch is
+// over, and a range that is not live is refused.
 func TestBriefLaunchesHoldTheirMemory(t *testing.T) {
 	d, s := startedStream(t)
 	p, err := d.Alloc(1 << 10)
@@ -184,7 +189,8 @@ func TestBriefLaunchesHoldTheirMemory(t *testing.T) {
 	require.ErrorIs(t, s.Launch(l), device.ErrInvalid)
 }
 
-// The time of brief launches is busy, wherever they run.
+// TestBusyTimeOfBriefLaunches: the time of brief launches is busy time, on whichever goroutine they
+// run.
 func TestBusyTimeOfBriefLaunches(t *testing.T) {
 	d, s := startedStream(t)
 	from, to := timedEvent(t, d), timedEvent(t, d)

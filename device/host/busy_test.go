@@ -47,7 +47,7 @@ func asleep(s device.Stream) {
 	}
 }
 
-// awaited waits until somebody waits for what was last recorded.
+// awaited waits until some goroutine waits for the last record.
 //
 //go:norace
 func awaited(e device.Event) {
@@ -65,8 +65,8 @@ func awaited(e device.Event) {
 	}
 }
 
-// TestBusyTime: a stream that has nothing to do is not busy. What it waited is told by who let it wait, and what it worked by its
-// kernels.
+// TestBusyTime: an idle stream is not busy. The test measures the idle time itself, and the kernels
+// measure their work.
 func TestBusyTime(t *testing.T) {
 	d := deviceOf(t)
 	s := streamOf(t, d)
@@ -99,7 +99,7 @@ func TestBusyTime(t *testing.T) {
 	require.Zero(t, none)
 }
 
-// TestBusyTimeOfWaitingStreams: all of the time that a stream waits for another one is no work.
+// TestBusyTimeOfWaitingStreams: a stream's wait for another stream is not busy time.
 func TestBusyTimeOfWaitingStreams(t *testing.T) {
 	d := deviceOf(t)
 	s, other := streamOf(t, d), streamOf(t, d)

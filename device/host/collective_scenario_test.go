@@ -10,7 +10,8 @@ import (
 
 func init() { maps.Copy(scenarios, collectiveScenarios) }
 
-// collectiveScenarios are programs that lack an event around a collective operation. Rank 0's is on b, rank 1's on a stream of its own.
+// collectiveScenarios are programs that lack an event around a collective operation. Rank 0's
+// operation is on b, rank 1's on its own stream.
 var collectiveScenarios = map[string]func(x *bench){
 	"a kernel writes, an all-reduce reads": func(x *bench) {
 		c, other, s := x.ranks()
@@ -37,7 +38,8 @@ var collectiveScenarios = map[string]func(x *bench){
 		must(x.b.Memset(x.mem, 1, scenarioBytes))
 	},
 	"a root's kernel behind, a receiver's behind": func(x *bench) {
-		// What the root does before is before what the receiver does behind; what it does behind is not.
+		// The root's earlier work precedes the receiver's later work; the root's later work does
+		// not.
 		c, other, s := x.ranks()
 		if x.wrong {
 			must(c[0].Broadcast(x.b, other, other, 16, device.Float32, 0))
@@ -53,7 +55,7 @@ var collectiveScenarios = map[string]func(x *bench){
 	},
 }
 
-// ranks are two, the second with memory and a stream of its own.
+// ranks makes two ranks; the second one has its own memory and stream.
 func (x *bench) ranks() (c [2]device.Communicator, p device.Ptr, s device.Stream) {
 	id := must1(x.dev.NewCommunicatorID())
 	var group sync.WaitGroup

@@ -11,7 +11,7 @@ import (
 	"github.com/cistern-ml/cistern/device/host"
 )
 
-// TestCollectives: each rank with a device of its own.
+// TestCollectives gives each rank its own device.
 func TestCollectives(t *testing.T) {
 	devicetest.RunCollectives(t, devicetest.CollectivesBackend{MaxRanks: 8, Open: func(t testing.TB, _ int) device.Device {
 		d, err := host.New(host.Config{Capacity: 64 << 20})
@@ -20,7 +20,7 @@ func TestCollectives(t *testing.T) {
 	}})
 }
 
-// TestCollectivesOfOneDevice: all ranks on one device, whose memory Go code can't touch.
+// TestCollectivesOfOneDevice puts all ranks on one device, whose memory Go code can't access.
 func TestCollectivesOfOneDevice(t *testing.T) {
 	var shared *host.Device
 	devicetest.RunCollectives(t, devicetest.CollectivesBackend{MaxRanks: 4, Open: func(t testing.TB, rank int) device.Device {

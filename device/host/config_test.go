@@ -116,7 +116,7 @@ func TestReservations(t *testing.T) {
 	require.ErrorContains(t, d.Close(), "1 mappings (Unmap) of 64 MiB, 1 reservations (Unreserve) of 72 MiB")
 }
 
-// TestManyStreams: a stream that is never used costs no goroutine, one that was not busy no queue.
+// TestManyStreams: an unused stream costs no goroutine, and a stream that was not busy no queue.
 func TestManyStreams(t *testing.T) {
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)

@@ -42,7 +42,7 @@ func conformance(t *testing.T, config host.Config) {
 	})
 }
 
-// kernel maps each byte.
+// kernel applies a function to each byte.
 func kernel(t testing.TB, d device.Device, p device.Ptr, bytes int64, f func(byte) byte) *device.Launch {
 	r := []device.Range{{Ptr: p, Bytes: bytes}}
 	b, err := d.(*host.Device).Bytes(p, bytes)

@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// dying lets a call of Free or Unmap wait, and returns when it does. end lets it go on.
+// dying starts a call of Free or Unmap and returns when the call waits. end lets the call continue.
 func dying(t *testing.T, d *Device, s device.Stream, p device.Ptr, free func() error) (end func()) {
 	gate, freed := make(chan struct{}), make(chan error, 1)
 	require.NoError(t, s.Launch(&device.Launch{Func: func() { <-gate }, Reads: []device.Range{{Ptr: p, Bytes: 1}}}))
@@ -29,8 +29,8 @@ func dying(t *testing.T, d *Device, s device.Stream, p device.Ptr, free func() e
 	}
 }
 
-// TestNothingNamesWhatIsBeingFreed: no operation takes memory that another call has begun to free, and none frees it
-// again. Bytes finds it until it is freed.
+// TestNothingNamesWhatIsBeingFreed: no operation can name memory for which a Free waits, and no
+// call can free it again. Bytes finds it until it is freed.
 func TestNothingNamesWhatIsBeingFreed(t *testing.T) {
 	const g = granularity
 	d, err := New(Config{Capacity: 8 * g})
@@ -72,7 +72,8 @@ func TestNothingNamesWhatIsBeingFreed(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// TestEveryOperationHoldsWhatItNames, until it is done: the source as well as the destination, each mapping of a range.
+// TestEveryOperationHoldsWhatItNames: until it is done, an operation keeps its source, its
+// destination, and each mapping of its ranges.
 func TestEveryOperationHoldsWhatItNames(t *testing.T) {
 	const g = granularity
 	d, err := New(Config{Capacity: 8 * g})
@@ -92,9 +93,9 @@ func TestEveryOperationHoldsWhatItNames(t *testing.T) {
 	uses := func(addr uintptr) int { return int(d.mem.segs[d.mem.above(addr)].uses()) }
 	rows := device.Copy2D{Width: 8, Height: 4, DstPitch: 8, SrcPitch: 8}
 	up, down, across := rows, rows, rows
-	ofOne := 1 // of a kernel's two ranges in one allocation
+	ofOne := 1 // a kernel's two ranges in one allocation have one use
 	if race.Enabled {
-		ofOne = 2 // which the detector is told of
+		ofOne = 2 // race builds keep both
 	}
 	up.Dst, up.SrcHost, down.DstHost, down.Src, across.Dst, across.Src = p, b, b, p, p, q
 	for name, c := range map[string]struct {
@@ -131,7 +132,7 @@ func TestEveryOperationHoldsWhatItNames(t *testing.T) {
 		"1 reservations (Unreserve) of 4.0 MiB, 1 pinned buffers (FreePinned) of 64 B")
 }
 
-// TestOneKindIsNotAnother: what Alloc gave is no mapping, nor memory of the host.
+// TestOneKindIsNotAnother: an address from Alloc is neither a mapping nor host memory.
 func TestOneKindIsNotAnother(t *testing.T) {
 	const g = granularity
 	d, err := New(Config{Capacity: 8 * g})

@@ -9,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/device/host"
 )
 
-// A kernel on one stream, its result copied back on another: the event is the hand-over. Without it, this example
-// would be a data race, which go test -race reports.
+// A kernel runs on one stream, and another stream copies its result back. The event orders the two.
+// Without it, this example would be a data race, which go test -race reports.
 func Example() {
 	dev, err := host.New(host.Config{Capacity: 1 << 20})
 	if err != nil {
@@ -71,7 +71,7 @@ func Example_graph() {
 	_ = b.Memset(x, 7, 2)
 	_ = b.Record(e)
 	_ = a.Memset(x+6, 9, 2)
-	_ = a.Wait(e) // and is joined
+	_ = a.Wait(e) // and a waits for b's work
 	_ = a.CopyD2H(out, x)
 	fmt.Println(errors.Is(a.Synchronize(context.Background()), device.ErrCapturing))
 	graph, _ := capturer.EndCapture()

@@ -120,7 +120,7 @@ func TestFailWork(t *testing.T) {
 	}
 }
 
-// TestRefusedCallsDontCount: the fault meets the next call whose arguments are good, and that one alone.
+// TestRefusedCallsDontCount: only the next call with valid arguments fails.
 func TestRefusedCallsDontCount(t *testing.T) {
 	d, s := newDevice(t, 1<<20)
 	p, err := d.Alloc(100)
@@ -171,7 +171,7 @@ func TestRefusedCallsDontCount(t *testing.T) {
 	require.ErrorIs(t, d.Close(), device.ErrSticky)
 }
 
-// TestTheFirstErrorStays: what fails later doesn't replace the device's error.
+// TestTheFirstErrorStays: a later failure does not replace the device's error.
 func TestTheFirstErrorStays(t *testing.T) {
 	d, a := newDevice(t, 1<<20)
 	b, err := d.NewStream(device.StreamOptions{})

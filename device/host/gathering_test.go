@@ -16,10 +16,11 @@ import (
 type joining struct {
 	leave context.CancelFunc
 	done  chan error
-	comm  device.Communicator // once done
+	comm  device.Communicator // valid when done
 }
 
-// join begins a call. One that need not wait has a context that has ended, which must make no difference.
+// join begins a call. A call that need not wait gets a context that has ended, which must make no
+// difference.
 func join(t *testing.T, d *Device, id device.CommunicatorID, rank, size int, waits bool) *joining {
 	j := &joining{done: make(chan error, 1)}
 	ctx, leave := context.WithCancel(t.Context())
@@ -34,7 +35,7 @@ func join(t *testing.T, d *Device, id device.CommunicatorID, rank, size int, wai
 	return j
 }
 
-// here is how many ranks wait with an id.
+// here returns the number of ranks that wait with an id.
 func (l *gatheringList) here(id device.CommunicatorID) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,8 +45,8 @@ func (l *gatheringList) here(id device.CommunicatorID) int {
 	return 0
 }
 
-// TestGatherings: ranks join, leave, come twice or with another size, in random orders. Each call
-// ends as one by one they must, an id is free again after that, and nothing is left.
+// TestGatherings: ranks join, leave, join twice or join with another size, in random order. The
+// result of each call matches a model. After that the id is free again and nothing is left.
 func TestGatherings(t *testing.T) {
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)
@@ -134,8 +135,8 @@ func TestGatherings(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// TestDeviceClosedWhileJoining: the rank of a device that was closed before all had come has left:
-// others need not wait for it until their time is over.
+// TestDeviceClosedWhileJoining: if a rank's device is closed before all ranks have joined, the rank
+// has left, and the others need not wait for the timeout.
 func TestDeviceClosedWhileJoining(t *testing.T) {
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)

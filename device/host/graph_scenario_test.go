@@ -11,7 +11,7 @@ import (
 
 func init() { maps.Copy(scenarios, graphScenarios) }
 
-// graphScenarios are programs whose mistake is in a capture, or around a replay.
+// graphScenarios are programs with a mistake in a capture or around a replay.
 var graphScenarios = map[string]func(x *bench){
 	"a graph without the event": func(x *bench) {
 		g := x.capture(func() {
@@ -87,7 +87,7 @@ var graphScenarios = map[string]func(x *bench){
 		must(g.Replay(x.a))
 		x.busy()
 		if x.wrong {
-			x.kernel(x.b, x.mem, true) // where it was captured is not where it ran
+			x.kernel(x.b, x.mem, true) // the stream of the capture is not that of the replay
 		} else {
 			x.kernel(x.a, x.mem, true)
 		}
@@ -97,7 +97,7 @@ var graphScenarios = map[string]func(x *bench){
 		g := x.capture(work)
 		other := g
 		if x.wrong {
-			other = x.capture(work) // two graphs are not ordered, two replays of one are
+			other = x.capture(work) // two graphs are not ordered, two replays of one graph are
 		}
 		must(g.Replay(x.a))
 		x.busy()
@@ -134,7 +134,7 @@ var graphScenarios = map[string]func(x *bench){
 		x.host[5] = 2
 	},
 	"captured by two goroutines": func(x *bench) {
-		// What b's goroutine did before it captured comes before b's kernel, and not before a's.
+		// Work of b's goroutine before its capture precedes b's kernel, but not a's.
 		done := make(chan int)
 		value := 0
 		kernel := func(s *stream) { must(s.Launch(&device.Launch{Func: func() { value++ }})) }
@@ -162,7 +162,7 @@ var graphScenarios = map[string]func(x *bench){
 	},
 }
 
-// capture captures work on a, which b may join; it is joined in the end.
+// capture captures work on a; b may join, and a waits for b in the end.
 func (x *bench) capture(work func()) device.Graph {
 	must(x.a.BeginCapture())
 	work()
@@ -173,7 +173,7 @@ func (x *bench) capture(work func()) device.Graph {
 	return must1(x.a.EndCapture())
 }
 
-// noises are x.between operations on both streams, which have nothing to do with x.mem.
+// noises queues x.between operations that don't access x.mem on both streams.
 func (x *bench) noises() {
 	for i := range x.between {
 		for j, s := range []*stream{x.a, x.b} {
@@ -182,7 +182,7 @@ func (x *bench) noises() {
 	}
 }
 
-// closed looks whether c is closed, in a way that the race detector does not see.
+// closed reports whether c is closed, in a way that the race detector does not see.
 //
 //go:norace
 func closed(c chan int) (ok bool) {

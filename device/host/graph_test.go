@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/device/null"
 )
 
-// forked is a graph of two streams: first runs on the one for the replay, then second on a branch.
+// forked is a graph of two streams: first runs on the replay's stream, then second on a branch.
 func forked(t testing.TB, first, second func()) (s *stream, g *graph) {
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)
@@ -36,7 +36,7 @@ func forked(t testing.TB, first, second func()) (s *stream, g *graph) {
 	return a, made.(*graph)
 }
 
-// within fails the test if f takes for ever.
+// within fails the test if f does not return.
 func within(t testing.TB, f func()) {
 	done := make(chan struct{})
 	go func() { defer close(done); f() }()
@@ -59,14 +59,15 @@ func TestAKernelEndsTheGoroutineOfAReplay(t *testing.T) {
 	require.False(t, ran)
 }
 
-// TestReplayOnAStreamThatCloses: the branch has its lane already when the stream refuses the first one.
+// TestReplayOnAStreamThatCloses: the branch has its lane already when the stream refuses the first
+// lane.
 func TestReplayOnAStreamThatCloses(t *testing.T) {
 	ran := 0
 	s, g := forked(t, func() { ran++ }, func() { ran++ })
 	require.NoError(t, g.Replay(s))
 	require.NoError(t, s.Close())
 	require.ErrorIs(t, g.Replay(s), device.ErrClosed)
-	told, open, queued := g.queue(s) // as if it were closed just now
+	told, open, queued := g.queue(s) // as if it had just been closed
 	require.True(t, open)
 	require.False(t, queued)
 	require.Nil(t, told)
@@ -74,8 +75,8 @@ func TestReplayOnAStreamThatCloses(t *testing.T) {
 	require.Equal(t, 2, ran, "of the first replay")
 }
 
-// TestGraphsOnForeignStreams: another backend's stream, none, and another device's are refused, and no
-// mark is before them; so are graphs of another device, for an update.
+// TestGraphsOnForeignStreams: streams of another backend or device, and nil, are refused, and no
+// mark is before them. Graphs of another device are refused for an update.
 func TestGraphsOnForeignStreams(t *testing.T) {
 	s, g := forked(t, func() {}, func() {})
 	other, err := null.New(null.Config{Capacity: 1 << 20})

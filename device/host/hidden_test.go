@@ -26,13 +26,15 @@ func openInaccessible(t testing.TB) *Device {
 	return dev.(*Device)
 }
 
-// readAt reads a byte where a program that takes a device address for one of its own would.
+// readAt reads a byte at an address, like a program that mistakes a device address for one of its
+// own.
 func readAt(p device.Ptr) byte {
 	addr := uintptr(p)
 	return **(**byte)(unsafe.Pointer(&addr))
 }
 
-// TestTouchingInaccessibleMemoryEndsTheProgram runs itself: the fault is not a panic that anyone could recover.
+// TestTouchingInaccessibleMemoryEndsTheProgram runs itself in a process, because the fault can't be
+// recovered.
 func TestTouchingInaccessibleMemoryEndsTheProgram(t *testing.T) {
 	d := openInaccessible(t)
 	p, err := d.Alloc(4096)

@@ -7,8 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/leaktest"
 )
 
-// TestMain runs one scenario of race_test.go, if the environment names one: the tests run this binary again, as
-// a report of the race detector fails the process that it is made in.
+// TestMain runs one scenario of race_test.go if the environment names one. The tests run this
+// binary again, because a report of the race detector fails the whole process.
 func TestMain(m *testing.M) {
 	if name := os.Getenv(scenarioVariable); name != "" {
 		runScenario(name)

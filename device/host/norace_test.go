@@ -15,12 +15,13 @@ import (
 //go:embed *.go
 var sources embed.FS
 
-// hidden are the files whose functions share memory while the race detector doesn't see their locks.
+// hidden lists the files whose functions share memory under locks that the race detector does not
+// see.
 var hidden = []string{"account.go", "callbacks.go", "capture.go", "kernel.go", "mapping.go", "pins.go", "queue.go", "record.go", "replay.go", "rows.go", "streams.go",
 	"table.go", "worker.go"}
 
-// TestHiddenFunctionsAreNorace checks what the comment of package race asks for: the compiler checks none of it,
-// and a function that is forgotten shows as a false report, once in a while.
+// TestHiddenFunctionsAreNorace checks the rules of package race's comment, because the compiler
+// checks none of them. A forgotten function would cause a false report only now and then.
 func TestHiddenFunctionsAreNorace(t *testing.T) {
 	files := token.NewFileSet()
 	for _, name := range hidden {

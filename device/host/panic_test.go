@@ -11,8 +11,9 @@ import (
 	"github.com/cistern-ml/cistern/device/internal/matching"
 )
 
-// TestCollectiveThatPanics: a rank whose share of the work panics, as its memory is not what its call says, ends the others at once, with its name. The others
-// would wait for it without end: they leave only when nobody touches their memory.
+// TestCollectiveThatPanics: if a rank's share panics, because its memory is shorter than its call
+// says, the other ranks fail at once with an error that names the rank. Otherwise they would wait
+// forever, because they leave only when no rank accesses their memory.
 func TestCollectiveThatPanics(t *testing.T) {
 	const ranks, bad = 4, 2
 	d, comms, streams := ranksOf(t, ranks)
@@ -42,5 +43,5 @@ func TestCollectiveThatPanics(t *testing.T) {
 	for _, c := range comms {
 		require.ErrorIs(t, c.Close(), device.ErrAborted)
 	}
-	_ = d.Close() // it says the sticky error again
+	_ = d.Close() // returns the sticky error again
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestLargeBatch: the time that a batch takes to queue grows with its ranges, and not with their square.
+// TestLargeBatch: the time to queue a batch grows linearly with its ranges.
 func TestLargeBatch(t *testing.T) {
 	const n = 40_000
 	d, err := New(Config{Capacity: n})
@@ -31,7 +31,7 @@ func TestLargeBatch(t *testing.T) {
 	}
 	begin := time.Now()
 	require.NoError(t, s.(device.BatchCopier).CopyD2HBatch(dst, src))
-	require.Less(t, time.Since(begin), 2*time.Second) // of some 10 ms
+	require.Less(t, time.Since(begin), 2*time.Second) // it takes some 10 ms
 	require.NoError(t, s.Close())
 	for i := range all {
 		require.Equal(t, all[n-1-i], b[i])

@@ -11,18 +11,18 @@ import (
 	"github.com/cistern-ml/cistern/device/host"
 )
 
-// A program is a sequence of operations on buffers. It runs twice: in order, on slices, and on several streams of a
-// device, where each operation waits for the events of those that it depends on and for nothing else. Both must
-// give the same bytes; under -race a false report would fail it too.
+// A program is a sequence of operations on buffers. It runs in order on slices, and on several
+// streams of a device, where each operation waits only for the events of those that it depends on.
+// The bytes must be the same. Under -race a false report fails the test, too.
 type program struct {
 	t       testing.TB
 	dev     device.Device
 	streams []device.Stream
 	ptrs    []device.Ptr // device buffers
 	pinned  [][]byte     // the buffers after them
-	model   [][]byte     // what each buffer must have in the end
+	model   [][]byte     // expected contents of each buffer
 	written []device.Event
-	readers [][]device.Event // since it was written
+	readers [][]device.Event // since the last write
 }
 
 const bufferBytes = 100
@@ -72,7 +72,7 @@ func newProgram(t testing.TB) *program {
 	return p
 }
 
-// step runs one operation on both sides. x and y choose buffers and values.
+// step runs one operation on both sides. x and y select buffers and values.
 func (p *program) step(op byte, s device.Stream, x, y int) {
 	nd := len(p.ptrs)
 	dst, src := x%nd, y%nd
@@ -99,11 +99,11 @@ func (p *program) step(op byte, s device.Stream, x, y int) {
 			Reads: []device.Range{{Ptr: p.ptrs[src], Bytes: bufferBytes}, {Ptr: p.ptrs[dst], Bytes: bufferBytes}}}
 		p.order(s, []int{src}, []int{dst}, func() error { return s.Launch(l) })
 		add(p.model[dst], p.model[src])
-	case 6: // the host writes pinned memory, after everything
+	case 6: // the host writes pinned memory after everything
 		require.NoError(p.t, p.dev.Synchronize(context.Background()))
 		copy(p.pinned[host-nd], filled(byte(x)))
 		copy(p.model[host], filled(byte(x)))
-	case 7: // the host waits for the last write of a buffer, and reads it
+	case 7: // the host waits for a buffer's last write, and reads the buffer
 		if e := p.written[host]; e != nil {
 			require.NoError(p.t, e.Synchronize(context.Background()))
 		}

@@ -16,7 +16,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// TestSynchronizeMeetsTheEnd of the last operation, however the two meet: it waits for neither too little nor for ever.
+// TestSynchronizeMeetsTheEnd: Synchronize neither returns too early nor hangs, however it overlaps
+// the end of the last operation.
 func TestSynchronizeMeetsTheEnd(t *testing.T) {
 	d := deviceOf(t)
 	s := streamOf(t, d)
@@ -27,7 +28,7 @@ func TestSynchronizeMeetsTheEnd(t *testing.T) {
 		for range i % 3 {
 			require.NoError(t, s.Launch(launch))
 		}
-		for range i % 7 * 10 { // some moments, which no clock measures
+		for range i % 7 * 10 { // delays that are too short for a clock
 			_, err := s.Query()
 			require.NoError(t, err)
 		}
@@ -42,7 +43,8 @@ func TestSynchronizeMeetsTheEnd(t *testing.T) {
 	require.Zero(t, q.waiting.Load())
 }
 
-// TestNotedWaiters are left to the worker if it can have seen them, and to nobody if it was done before.
+// TestNotedWaiters: the worker completes a waiter if it can have seen it; otherwise the waiter
+// returns at once.
 func TestNotedWaiters(t *testing.T) {
 	var q queue
 	q.done.Store(3)
@@ -52,7 +54,7 @@ func TestNotedWaiters(t *testing.T) {
 	require.False(t, done)
 	require.Same(t, first, second)
 
-	q.done.Store(4) // the worker's, which must have the lock for the waiters now
+	q.done.Store(4) // written by the worker, which now needs the lock for the waiters
 	third, done := q.note(4)
 	require.True(t, done || third == first)
 	taken := q.takeWaiters(4)
@@ -60,13 +62,13 @@ func TestNotedWaiters(t *testing.T) {
 	require.Nil(t, taken.next)
 	require.Zero(t, q.waiting.Load())
 
-	_, done = q.note(4) // which the worker has not seen: nobody would complete it
+	_, done = q.note(4) // the worker has not seen it and would not complete it
 	require.True(t, done)
 	require.Nil(t, q.waiters)
 	require.Zero(t, q.waiting.Load())
 }
 
-// TestManySynchronizeAtOnce, just as the last operation ends: all of them return.
+// TestManySynchronizeAtOnce: all calls return, even if the last operation ends at the same time.
 func TestManySynchronizeAtOnce(t *testing.T) {
 	d := deviceOf(t)
 	s := streamOf(t, d)
@@ -82,7 +84,7 @@ func TestManySynchronizeAtOnce(t *testing.T) {
 	}
 }
 
-// TestTakeWaiters takes those out that are complete, and no others.
+// TestTakeWaiters removes the complete records, and no others.
 func TestTakeWaiters(t *testing.T) {
 	for n := range int64(6) {
 		var q queue
@@ -108,7 +110,7 @@ func TestTakeWaiters(t *testing.T) {
 	}
 }
 
-// TestOperationsAreUsedAgain without what they held before.
+// TestOperationsAreUsedAgain: reused operations hold nothing of their earlier use.
 func TestOperationsAreUsedAgain(t *testing.T) {
 	if race.Enabled {
 		t.Skip("each is new: a reused address would have edges")
@@ -160,7 +162,8 @@ func TestOperationsAreUsedAgain(t *testing.T) {
 	require.NoError(t, d.Free(p))
 }
 
-// TestSleepingWorkersAreWoken by an operation, and by Close. One that was busy just now does not sleep yet.
+// TestSleepingWorkersAreWoken: an operation or Close wakes a sleeping worker. A worker that has
+// just been busy does not sleep yet.
 func TestSleepingWorkersAreWoken(t *testing.T) {
 	d := deviceOf(t)
 	s := streamOf(t, d)
@@ -181,12 +184,13 @@ func TestSleepingWorkersAreWoken(t *testing.T) {
 	}
 }
 
-// TestTailMeetsTheEnd of an operation between its two looks at what is done, which another goroutine ends at all moments.
+// TestTailMeetsTheEnd: another goroutine ends the operation at every moment between tail's two
+// reads of done.
 func TestTailMeetsTheEnd(t *testing.T) {
 	q := &streamOf(t, deviceOf(t)).(*stream).queue
 	rounds := int64(30000)
 	if testing.Short() {
-		rounds = 2 * 64 * 64 // each pair of pauses twice
+		rounds = 2 * 64 * 64 // each pair of delays twice
 	}
 	var begun atomic.Int64
 	var ended sync.WaitGroup

@@ -9,9 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// What the scenarios do in a certain order, but without an edge.
+// The scenarios run in a certain order without an edge between their goroutines.
 
-// quiet is a flag that the race detector doesn't see.
+// quiet is a flag that the race detector does not see.
 type quiet struct{ flag atomic.Bool }
 
 //go:norace
@@ -43,7 +43,7 @@ func drain(s *stream) {
 	race.Enable()
 }
 
-// waitedFor waits until someone waits for r.
+// waitedFor waits until some goroutine waits for r.
 //
 //go:norace
 func waitedFor(r *record) {
@@ -56,8 +56,8 @@ func waitedFor(r *record) {
 	race.Enable()
 }
 
-// everyCall makes calls that share something with calls of other goroutines, but are no hand-over. None fails:
-// package fmt keeps its buffers in a sync.Pool, which has edges.
+// everyCall makes calls that share state with calls of other goroutines, but don't order them. None
+// fails, because package fmt would add edges by a sync.Pool.
 func (x *bench) everyCall() {
 	s, e := must1(x.dev.NewStream(device.StreamOptions{})), must1(x.dev.NewEvent(device.EventOptions{}))
 	must(x.a.Memset(x.noise[0], 1, 8))

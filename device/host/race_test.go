@@ -15,7 +15,7 @@ import (
 
 const scenarioVariable = "CISTERN_RACE_SCENARIO"
 
-// raceRuns is how often each scenario runs; the variable CISTERN_RACE_RUNS overrides it.
+// raceRuns is the number of runs of each scenario. CISTERN_RACE_RUNS overrides it.
 func raceRuns(t *testing.T) int {
 	if v := os.Getenv("CISTERN_RACE_RUNS"); v != "" {
 		n, err := strconv.Atoi(v)
@@ -25,8 +25,9 @@ func raceRuns(t *testing.T) int {
 	return 2
 }
 
-// TestRaceDetectorSeesStreams runs programs with and without an ordering mistake. Each mistake must be reported in
-// every run, however much runs on the streams in between, and no correct twin ever.
+// TestRaceDetectorSeesStreams runs programs with and without an ordering mistake. The detector must
+// report each mistake in every run, however much work is queued between the accesses, and must
+// never report the correct program.
 func TestRaceDetectorSeesStreams(t *testing.T) {
 	if !race.Enabled {
 		t.Skip("needs -race")
@@ -43,7 +44,9 @@ func TestRaceDetectorSeesStreams(t *testing.T) {
 					reported := 0
 					for range runs {
 						raced := runScenarioOnce(t, self, full, wrong)
-						if wrong && !raced { // on a busy machine the detector forgets, once in some hundred runs
+						// On a busy machine the detector misses a race about once in some hundred
+						// runs.
+						if wrong && !raced {
 							t.Log("a run without a report; once more")
 							raced = runScenarioOnce(t, self, full, wrong)
 						}
@@ -60,7 +63,7 @@ func TestRaceDetectorSeesStreams(t *testing.T) {
 	}
 }
 
-// runScenarioOnce runs a scenario in a process of its own, with the longest history that the detector has.
+// runScenarioOnce runs a scenario in a separate process, with the detector's longest history.
 func runScenarioOnce(t *testing.T, self, full string, wrong bool) (raced bool) {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), scenarioVariable+"="+full)

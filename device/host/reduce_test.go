@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/bfloat16"
 )
 
-// ranksOf are n ranks on one device, each with a stream.
+// ranksOf returns n ranks on one device, each with a stream.
 func ranksOf(t *testing.T, n int) (d *Device, comms []device.Communicator, streams []device.Stream) {
 	d, err := New(Config{Capacity: 16 << 20})
 	require.NoError(t, err)
@@ -36,7 +36,8 @@ func ranksOf(t *testing.T, n int) (d *Device, comms []device.Communicator, strea
 	return d, comms, streams
 }
 
-// TestCollectiveSumsAreInTheOrderOfRanks: the result has the bits of a loop over ranks, on every rank, whoever comes first.
+// TestCollectiveSumsAreInTheOrderOfRanks: on every rank the result is bit-identical to a loop over
+// ranks, in whatever order the ranks arrive.
 func TestCollectiveSumsAreInTheOrderOfRanks(t *testing.T) {
 	const ranks, count = 5, 3001
 	r := rand.New(rand.NewPCG(1, 2))
@@ -87,7 +88,8 @@ func TestCollectiveSumsAreInTheOrderOfRanks(t *testing.T) {
 	}
 }
 
-// TestCollectiveSumsOfBFloat16 are rounded once: 256 and four times 0.5 is 258, which a sum that is rounded each time never leaves 256 for.
+// TestCollectiveSumsOfBFloat16: sums are rounded once. 256 and four times 0.5 is 258, whereas
+// rounding after each addition would give 256.
 func TestCollectiveSumsOfBFloat16(t *testing.T) {
 	bits := func(x float32) []byte { return binary.LittleEndian.AppendUint16(nil, uint16(bfloat16.Round(x))) }
 	dst := make([]byte, 2)
@@ -109,7 +111,8 @@ func TestCollectiveSumsOfBFloat16(t *testing.T) {
 	}
 }
 
-// TestCollectivesOnUnorderedStreams: a rank whose operations run in another order than they were queued in learns it, and so do the others.
+// TestCollectivesOnUnorderedStreams: if a rank's operations run in another order than they were
+// queued in, it gets an error, and so do the other ranks.
 func TestCollectivesOnUnorderedStreams(t *testing.T) {
 	for _, ordered := range []bool{true, false} {
 		d, comms, streams := ranksOf(t, 2)
@@ -125,7 +128,7 @@ func TestCollectivesOnUnorderedStreams(t *testing.T) {
 		}
 		require.NoError(t, comms[0].Barrier(second))
 		require.NoError(t, comms[1].Barrier(streams[1]))
-		if !ordered { // the second has run, as the first
+		if !ordered { // the second has run, as well as the first
 			require.NoError(t, streams[1].Synchronize(t.Context()))
 		}
 		require.NoError(t, comms[1].Barrier(streams[1]))
@@ -144,7 +147,7 @@ func TestCollectivesOnUnorderedStreams(t *testing.T) {
 	}
 }
 
-// TestCollectivesOfADeviceThatCloses: the others learn that it has gone.
+// TestCollectivesOfADeviceThatCloses: the other ranks get an error.
 func TestCollectivesOfADeviceThatCloses(t *testing.T) {
 	devices := [2]*Device{}
 	comms := [2]device.Communicator{}

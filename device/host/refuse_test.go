@@ -8,7 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestCallsOvertakenByClose: a call that began before Close and finds its memory gone says why.
+// TestCallsOvertakenByClose: a call that began before Close and finds its memory gone returns that
+// the device is closed.
 func TestCallsOvertakenByClose(t *testing.T) {
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)
@@ -21,7 +22,8 @@ func TestCallsOvertakenByClose(t *testing.T) {
 	require.ErrorIs(t, d.refuse("Unmap", self.Invalid("Unmap", 0, "why")), device.ErrClosed)
 }
 
-// TestTheTableClosesDuringACall: memory that nobody would free again is not given, nor charged.
+// TestTheTableClosesDuringACall: if the device closes during an allocation, the call returns no
+// memory and charges none.
 func TestTheTableClosesDuringACall(t *testing.T) {
 	d, err := New(Config{Capacity: 8 * granularity})
 	require.NoError(t, err)

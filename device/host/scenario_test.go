@@ -14,7 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// bench is what a scenario works on: a device with two streams, and memory.
+// bench is the environment of a scenario: a device with two streams, and memory.
 type bench struct {
 	wrong   bool // leave the ordering out
 	between int  // operations on both streams between the two accesses
@@ -23,14 +23,14 @@ type bench struct {
 	mem     device.Ptr
 	noise   [2]device.Ptr
 	host    []byte
-	early   device.Event // recorded on a before everything, and synchronized
+	early   device.Event // recorded on a before everything else, and synchronized
 	event   device.Event
-	again   device.Event // recorded again and again
+	again   device.Event // recorded repeatedly
 }
 
 const scenarioBytes = 4096
 
-// scenarios are programs that are wrong if x.wrong, and correct otherwise.
+// scenarios are programs that have a race if x.wrong is set, and are correct otherwise.
 var scenarios = map[string]func(x *bench){
 	"kernel writes, kernel reads": func(x *bench) {
 		x.kernel(x.a, x.mem, true)
@@ -48,7 +48,8 @@ var scenarios = map[string]func(x *bench){
 		must(x.b.Memset(x.mem, 1, scenarioBytes))
 	},
 	"rows, and what lies between": func(x *bench) {
-		// Rows of 64 bytes, 128 apart: b writes one of them or, if all is well, beside it.
+		// Rows of 64 bytes, 128 apart. b writes one of them if x.wrong is set, and between them
+		// otherwise.
 		must(x.a.Copy2D(&device.Copy2D{Width: 64, Height: 32, DstHost: x.host, DstPitch: 64, Src: x.mem, SrcPitch: 128}))
 		x.busy()
 		p := x.mem + 128*7
@@ -192,7 +193,7 @@ var scenarios = map[string]func(x *bench){
 		must(x.b.OnDone(func(error) { touch(b) }))
 	},
 	"calls from two goroutines": func(x *bench) {
-		// Everything that is shared inside is locked; that must not order what the goroutines do themselves.
+		// All state inside is locked, but that must not order the goroutines.
 		var finished quiet
 		done, end := make(chan struct{}), make(chan struct{})
 		x.busy()
@@ -238,7 +239,7 @@ var scenarios = map[string]func(x *bench){
 		r := x.event.(*event).present()
 		go func() {
 			waitedFor(r)
-			time.Sleep(20 * time.Millisecond) // until both wait: which of them does nobody can tell
+			time.Sleep(20 * time.Millisecond) // until both wait; their order is not determined
 			close(gate)
 			<-end
 		}()
@@ -278,7 +279,7 @@ var scenarios = map[string]func(x *bench){
 		close(end)
 	},
 	"two readers": func(x *bench) {
-		// Who reads needs no order with who reads.
+		// Two reads need no order.
 		r := []device.Range{{Ptr: x.mem, Bytes: scenarioBytes}}
 		must(x.a.Launch(&device.Launch{Func: func() {}, Reads: r}))
 		x.busy()
@@ -307,7 +308,7 @@ var scenarios = map[string]func(x *bench){
 		x.host[7] = 3
 	},
 	"a kernel fails": func(x *bench) {
-		// Who gets the error knows what came before it.
+		// A caller that gets the error is ordered after its cause.
 		x.busy()
 		must(x.a.CopyD2H(x.host, x.mem))
 		must(x.a.Launch(&device.Launch{Func: func() { panic("on purpose") }}))
@@ -320,7 +321,7 @@ var scenarios = map[string]func(x *bench){
 		x.host[7] = 3
 	},
 	"freed by another goroutine": func(x *bench) {
-		// Free waits for the operation, but is no synchronization with it.
+		// Free waits for the operation, but does not synchronize with it.
 		other := must1(x.dev.Alloc(scenarioBytes))
 		must(x.a.CopyD2H(x.host, other))
 		x.busy()
@@ -331,7 +332,7 @@ var scenarios = map[string]func(x *bench){
 		x.host[7] = 3
 	},
 	"mapped again": func(x *bench) {
-		// New memory at old addresses: nothing orders the streams, and nothing has to.
+		// New memory at old addresses needs no order between the streams.
 		p := must1(x.dev.Reserve(granularity))
 		must(x.dev.Map(p, granularity))
 		x.kernel(x.a, p, true)
@@ -343,7 +344,8 @@ var scenarios = map[string]func(x *bench){
 		x.kernel(x.b, p, true)
 	},
 	"unmapped while the host reads": func(x *bench) {
-		// As with Free: Unmap waits for the operation, but is no synchronization with it, nor is Map.
+		// Like Free, Unmap waits for the operation but does not synchronize with it. Neither does
+		// Map.
 		p := must1(x.dev.Reserve(granularity))
 		must(x.dev.Map(p, granularity))
 		must(x.a.CopyD2H(x.host, p))
@@ -378,13 +380,13 @@ func runScenario(full string) {
 	must(x.early.Synchronize(context.Background()))
 	scenarios[name](x)
 	err := d.Synchronize(context.Background())
-	if !errors.Is(err, device.ErrSticky) && !errors.Is(err, device.ErrClosed) { // some scenarios end the device
+	if !errors.Is(err, device.ErrSticky) && !errors.Is(err, device.ErrClosed) {
 		must(err)
 	}
-	_ = d.Close() // reports what the scenario did not free
+	_ = d.Close() // reports memory that the scenario did not free
 }
 
-// kernel queues a kernel that touches every byte at p.
+// kernel queues a kernel that accesses every byte at p.
 func (x *bench) kernel(s *stream, p device.Ptr, write bool) {
 	b := must1(x.dev.Bytes(p, scenarioBytes))
 	l := &device.Launch{Func: func() {
@@ -410,7 +412,7 @@ func touch(b []byte) {
 	}
 }
 
-// handOver orders what b gets from now on after what a has so far, unless the scenario is the wrong one.
+// handOver orders later work of b after the work of a so far, unless x.wrong is set.
 func (x *bench) handOver() {
 	if !x.wrong {
 		must(x.a.Record(x.event))
@@ -421,8 +423,8 @@ func (x *bench) handOver() {
 	}
 }
 
-// busy queues x.between operations on each stream, which have nothing to do with x.mem, and waits for
-// everything in a way that the race detector does not see. Then it queries the early event.
+// busy queues x.between operations that don't access x.mem on each stream, and waits for everything
+// in a way that the race detector does not see. Then it queries the early event.
 func (x *bench) busy() {
 	for i := range x.between {
 		for j, s := range []*stream{x.a, x.b} {

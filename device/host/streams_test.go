@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestStreamsCloseInAnyOrder: the device knows those that are open, and no others.
+// TestStreamsCloseInAnyOrder: the device's list holds the open streams, and no others.
 func TestStreamsCloseInAnyOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	d, err := New(Config{Capacity: 1 << 20})
@@ -43,7 +43,8 @@ func TestStreamsCloseInAnyOrder(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// TestCallsOvertakenByTheStreamsClose: an operation that finds the queue closed gives back what it names.
+// TestCallsOvertakenByTheStreamsClose: an operation that finds the queue closed releases its
+// memory.
 func TestCallsOvertakenByTheStreamsClose(t *testing.T) {
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)
@@ -60,7 +61,7 @@ func TestCallsOvertakenByTheStreamsClose(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// TestRefusedCallsNameNothing: what a call had named before it was refused may be freed.
+// TestRefusedCallsNameNothing: memory that a refused call has named may be freed.
 func TestRefusedCallsNameNothing(t *testing.T) {
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)
@@ -93,7 +94,8 @@ func TestRefusedCallsNameNothing(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// TestRecordCompletesWhileItIsWaitedFor: no wake-up is lost, however the two meet.
+// TestRecordCompletesWhileItIsWaitedFor: no wake-up is lost, however the wait and the completion
+// overlap.
 func TestRecordCompletesWhileItIsWaitedFor(t *testing.T) {
 	for range 30_000 {
 		r := new(record)
@@ -115,7 +117,7 @@ func TestRecordCompletesWhileItIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestRecordCompletesForWhoWaits: who waits already is woken.
+// TestRecordCompletesForWhoWaits: a waiter that waits already is woken.
 func TestRecordCompletesForWhoWaits(t *testing.T) {
 	r, done := new(record), make(chan bool)
 	go func() { done <- r.wait(nil) }()
@@ -133,7 +135,8 @@ func TestRecordCompletesForWhoWaits(t *testing.T) {
 	}
 }
 
-// TestRecordCompletesBeforeTheWaiterIsNoted: the waiter has looked, and has not yet said that it waits.
+// TestRecordCompletesBeforeTheWaiterIsNoted: the record completes after a waiter's query and before
+// it has registered.
 func TestRecordCompletesBeforeTheWaiterIsNoted(t *testing.T) {
 	for range 5 {
 		r, done := new(record), make(chan bool)
@@ -151,7 +154,7 @@ func TestRecordCompletesBeforeTheWaiterIsNoted(t *testing.T) {
 	}
 }
 
-// TestWaitersOnAFullQueue: each operation that is done lets one in, and Close lets all go.
+// TestWaitersOnAFullQueue: each completed operation admits one waiter, and Close releases all.
 func TestWaitersOnAFullQueue(t *testing.T) {
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)

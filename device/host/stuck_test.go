@@ -12,7 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// TestAStuckDeviceRefusesEverything: after a kernel that failed each call returns the sticky error.
+// TestAStuckDeviceRefusesEverything: after a failed kernel each call returns the sticky error.
 func TestAStuckDeviceRefusesEverything(t *testing.T) {
 	d, s := newDevice(t, 64<<20)
 	unit := d.Granularity()
@@ -63,8 +63,8 @@ func TestAStuckDeviceRefusesEverything(t *testing.T) {
 	require.ErrorIs(t, d.Close(), device.ErrSticky)
 }
 
-// TestOpenHandlesAreSeen: what a program leaves open is on the ledger that tests look at, and what it
-// closes is not.
+// TestOpenHandlesAreSeen: the ledger that tests read lists resources that a program leaves open,
+// without those that it closes.
 func TestOpenHandlesAreSeen(t *testing.T) {
 	if race.Enabled {
 		t.Skip("race builds keep no ledger")

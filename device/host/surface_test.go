@@ -11,8 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/surface"
 )
 
-// surfaceOf is the whole package, with the streams, events, graphs and communicators that a device
-// makes, and valid arguments.
+// surfaceOf calls the whole package, including the device's streams, events, graphs and
+// communicators, with valid arguments.
 func surfaceOf(t *testing.T) *surface.Surface {
 	dev, err := New(Config{Capacity: 64 << 20})
 	require.NoError(t, err)
@@ -92,7 +92,7 @@ func surfaceOf(t *testing.T) *surface.Surface {
 					require.NoError(t, v.Close())
 				}
 			case device.Ptr:
-				_ = dev.Free(v) // or of MappedPtr, or reserved
+				_ = dev.Free(v) // or from MappedPtr, or reserved
 				_ = dev.Unreserve(v)
 			case []byte:
 				_ = dev.FreePinned(v)
@@ -101,13 +101,14 @@ func surfaceOf(t *testing.T) *surface.Surface {
 	}
 }
 
-// Nothing panics on a nil argument.
+// TestNilArguments: nothing panics on a nil argument.
 func TestNilArguments(t *testing.T) { surfaceOf(t).Nil() }
 
-// Sizes and addresses near the limits of their types are errors: nothing overflows or allocates what is not there.
+// TestExtremeArguments: sizes and addresses near the limits of their types are errors, without
+// overflow or huge allocations.
 func TestExtremeArguments(t *testing.T) { surfaceOf(t).Extreme(1, 500, 256<<20) }
 
-// What fmt prints is short and true, and no race with what changes the value.
+// TestFormat: formatted values are short and true, and formatting does not race with changes.
 func TestFormat(t *testing.T) {
 	s := surfaceOf(t)
 	dev := s.Receivers["Device"]().(*Device)

@@ -11,7 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestReserveMakesOneSlice: a second one, for the alignment, would be garbage as large as the device.
+// TestReserveMakesOneSlice: a second one, for the alignment, would be garbage as large as the
+// device.
 func TestReserveMakesOneSlice(t *testing.T) {
 	const size = 256 << 20
 	d, err := New(Config{Capacity: size})
@@ -26,8 +27,8 @@ func TestReserveMakesOneSlice(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// TestRefusedMappings: the error names the reason, a range outside of a reservation or a mapped part.
-// A refused mapping takes no memory.
+// TestRefusedMappings: the error gives the reason: a range outside of a reservation, or a mapped
+// part. A refused mapping takes no memory.
 func TestRefusedMappings(t *testing.T) {
 	d, err := New(Config{Capacity: 64 << 20})
 	require.NoError(t, err)
@@ -42,7 +43,7 @@ func TestRefusedMappings(t *testing.T) {
 	require.NoError(t, errors.Join(d.Unmap(p+2<<20, 2<<20), d.Unreserve(p), d.Close()))
 }
 
-// TestAligned: the slice has the bytes and the address, and no room behind it.
+// TestAligned: the slice has the requested length and alignment, and no spare capacity.
 func TestAligned(t *testing.T) {
 	for _, align := range []int64{1, 256, 8 << 10, 16 << 10, 2 << 20} {
 		for _, bytes := range []int64{1, 100, 70000} {
@@ -52,7 +53,7 @@ func TestAligned(t *testing.T) {
 	}
 }
 
-// TestNoBytes: zero bytes are none, wherever.
+// TestNoBytes: Bytes returns nil for zero bytes at any address.
 func TestNoBytes(t *testing.T) {
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)

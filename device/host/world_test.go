@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/device/internal/matching"
 )
 
-// reach are the ranks that p waits for, itself or by way of others.
+// reach returns the ranks for which p waits, directly or through others.
 func (w *world) reach(p *post) map[int]bool {
 	reached, next := map[int]bool{}, []*post{p}
 	for len(next) > 0 {
@@ -31,9 +31,9 @@ func (w *world) reach(p *post) map[int]bool {
 	return reached
 }
 
-// TestWorldSeesWhoWaits: ranks enter calls in random orders, and leave. A circle, or a rank that
-// waits for one that has left, is found by the call that makes it and by no other, and the ranks
-// that are missing are those that could end the waiting.
+// TestWorldSeesWhoWaits: ranks enter calls in random order, and leave. The call that completes a
+// circle, or a wait for a rank that has left, reports it, and no other call does. The missing ranks
+// are those that could end the wait.
 func TestWorldSeesWhoWaits(t *testing.T) {
 	found := map[troubles]int{}
 	for seed := range uint64(4000) {
@@ -112,8 +112,8 @@ func TestWorldSeesWhoWaits(t *testing.T) {
 	require.Greater(t, found[deserted], 100)
 }
 
-// TestFailedRanksWaitForWorkers: after a failure no rank leaves its operation while another one
-// touches memory, and no rank begins to. Without a failure a rank leaves at once.
+// TestFailedRanksWaitForWorkers: after a failure no rank leaves its operation while another rank
+// accesses memory, and no rank begins to. Without a failure a rank leaves at once.
 func TestFailedRanksWaitForWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ranks = 4

@@ -7,7 +7,7 @@ import (
 	"github.com/cistern-ml/cistern/device/null"
 )
 
-// A held stream is one that is busy: what is recorded on it completes when it is released.
+// A held stream acts as busy: an event recorded on it completes when the stream is released.
 func ExampleStream_Hold() {
 	dev, _ := null.New(null.Config{})
 	defer dev.Close()
@@ -24,7 +24,7 @@ func ExampleStream_Hold() {
 	// true <nil>
 }
 
-// A script chooses the addresses that a recording has.
+// A script chooses the addresses of a recording.
 func ExampleDevice_SetScript() {
 	dev, _ := null.New(null.Config{Capacity: 140 << 30})
 	defer dev.Close()

@@ -50,7 +50,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestAddresses: those of the device are new ones, those of the script are its own unless something is there.
+// TestAddresses: the device chooses new addresses; the script may choose others if they are vacant.
 func TestAddresses(t *testing.T) {
 	d := open(t, null.Config{Capacity: 1 << 30, Base: 1 << 30})
 	a, err := d.Alloc(1000)
@@ -89,7 +89,7 @@ func TestAddresses(t *testing.T) {
 	require.Equal(t, chosen, r)
 	require.NoError(t, d.Map(r, 2<<20))
 
-	// What the device chooses itself avoids what the script chose.
+	// Addresses that the device chooses avoid those of the script.
 	chosen = 1<<30 + 2048
 	_, err = d.Alloc(1 << 20)
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestAddresses(t *testing.T) {
 	require.ErrorContains(t, d.Close(), "1 reservations (Unreserve) of 2.0 MiB")
 }
 
-// TestScript: it sees every call with what it is about, and can make it fail without a trace.
+// TestScript: it sees every call with its arguments, and can make it fail without side effects.
 func TestScript(t *testing.T) {
 	d := open(t, null.Config{Capacity: 64 << 20})
 	var log []null.Call
@@ -144,7 +144,8 @@ func TestScript(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// TestCloseOvertakesACall: what a script lets wait until the device is closed says so.
+// TestCloseOvertakesACall: a call that the script blocks until the device is closed returns that it
+// is closed.
 func TestCloseOvertakesACall(t *testing.T) {
 	for name, call := range map[null.Op]func(d *null.Device, p, r device.Ptr) error{
 		null.OpAlloc:     func(d *null.Device, _, _ device.Ptr) error { _, err := d.Alloc(512); return err },
@@ -180,7 +181,7 @@ func TestFailNext(t *testing.T) {
 	require.NoError(t, d.Map(r, 2<<20))
 }
 
-// TestWaitsReachTheScript: a script can let a wait end that nobody else would.
+// TestWaitsReachTheScript: a script can end a wait by releasing the stream.
 func TestWaitsReachTheScript(t *testing.T) {
 	d := open(t, null.Config{})
 	s := stream(t, d)
@@ -203,7 +204,7 @@ func TestWaitsReachTheScript(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// TestHold: events recorded while a stream is held are complete when it is released, as often as it was held.
+// TestHold: events recorded on a held stream are complete once all holds are released.
 func TestHold(t *testing.T) {
 	d := open(t, null.Config{})
 	s, err := d.NewStreamWithID(7)
@@ -239,7 +240,7 @@ func TestHold(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// TestRecordAndQueryAllocateNothing, also on a stream that is held.
+// TestRecordAndQueryAllocateNothing: neither allocates, also on a held stream.
 func TestRecordAndQueryAllocateNothing(t *testing.T) {
 	d := open(t, null.Config{})
 	s := stream(t, d)
@@ -253,7 +254,7 @@ func TestRecordAndQueryAllocateNothing(t *testing.T) {
 	release, err := s.Hold()
 	require.NoError(t, err)
 	for range 10_000 {
-		record() // the queue has grown
+		record() // grows the queue first
 	}
 	release()
 	_, err = s.Hold()
@@ -261,7 +262,7 @@ func TestRecordAndQueryAllocateNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, record))
 }
 
-// TestConcurrentSafe: memory, holds, events and scripts of many goroutines.
+// TestConcurrentSafe: many goroutines use memory, holds, events and scripts.
 func TestConcurrentSafe(t *testing.T) {
 	d := open(t, null.Config{Capacity: 1 << 30})
 	var wg sync.WaitGroup

@@ -8,7 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// TestCallsOvertakenByClose: a call that began before Close and finds its memory gone says why.
+// TestCallsOvertakenByClose: a call that began before Close and finds its memory gone returns that
+// the device is closed.
 func TestCallsOvertakenByClose(t *testing.T) {
 	d, err := New(Config{})
 	require.NoError(t, err)

@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRemoveOfWhatIsGone: Close forgets ranges while calls that free them are under way, and the addresses may be another's by then.
+// TestRemoveOfWhatIsGone: Close drops ranges during calls that free them, and the addresses may be
+// in use again by then.
 func TestRemoveOfWhatIsGone(t *testing.T) {
 	gone := &span{ptr: 64, bytes: 64}
 	require.Empty(t, remove(nil, gone))

@@ -12,7 +12,7 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// TestCollectiveEnvironment: what each launcher sets, and what is wrong.
+// TestCollectiveEnvironment reads the variables of each launcher, and mistakes in them.
 func TestCollectiveEnvironment(t *testing.T) {
 	const master = " MASTER_ADDR=node1 MASTER_PORT=29500"
 	at := func(rank, size, local, port int) Config {

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { cisterntest.Main(m) }
 
-// free is a Config of size ranks with a port that is free.
+// free returns a Config of size ranks with a free port.
 func free(t *testing.T, size int) Config {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -34,7 +34,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// meet lets some ranks meet, each in a goroutine after a while of its own.
+// meet runs Exchange for some ranks, each in a goroutine after a random delay.
 func meet(ctx context.Context, cfg Config, id []byte, ranks ...int) (ids [][]byte, errs []error) {
 	ids, errs = make([][]byte, len(ranks)), make([]error, len(ranks))
 	var group sync.WaitGroup
@@ -50,7 +50,8 @@ func meet(ctx context.Context, cfg Config, id []byte, ranks ...int) (ids [][]byt
 	return ids, errs
 }
 
-// TestCollectiveRendezvous: whoever comes first, all get the id, and nobody listens any more.
+// TestCollectiveRendezvous: all ranks get the id in whatever order they start, and no process
+// listens afterwards.
 func TestCollectiveRendezvous(t *testing.T) {
 	id := bytes.Repeat([]byte{1, 2, 3, 4}, 32)
 	for _, order := range [][]int{{0}, {0, 1}, {1, 0}, {3, 2, 0, 1}, {7, 6, 5, 4, 3, 2, 1, 0}} {
@@ -65,7 +66,8 @@ func TestCollectiveRendezvous(t *testing.T) {
 	}
 }
 
-// TestCollectiveRendezvousAmongStrangers: some say nothing, some nonsense, some leave; nobody is held up.
+// TestCollectiveRendezvousAmongStrangers: strangers that send nothing or nonsense, or that leave,
+// delay no rank.
 func TestCollectiveRendezvousAmongStrangers(t *testing.T) {
 	cfg := free(t, 3)
 	ctx := within(t, 20*time.Second)
@@ -101,7 +103,8 @@ func TestCollectiveRendezvousAmongStrangers(t *testing.T) {
 	require.Less(t, time.Since(began), patience)
 }
 
-// TestCollectiveRendezvousRefuses who comes twice, counts otherwise, is of another start or has another token; and they say nothing to those who are right.
+// TestCollectiveRendezvousRefuses a rank that comes twice, has another size or token, or is of
+// another start. The refusals do not affect the other ranks.
 func TestCollectiveRendezvousRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Config)
@@ -141,7 +144,8 @@ func TestCollectiveRendezvousRefuses(t *testing.T) {
 	}
 }
 
-// TestCollectiveRendezvousIsToldNothing: a rank 0 without the token can't pass an id to those who have one, nor does the token go over the wire.
+// TestCollectiveRendezvousIsToldNothing: a rank 0 without the token can't pass an id to ranks with
+// a token, and the token is never sent.
 func TestCollectiveRendezvousIsToldNothing(t *testing.T) {
 	cfg := free(t, 2)
 	l, err := net.Listen("tcp", net.JoinHostPort(cfg.Addr, itoa(cfg.Port)))
@@ -170,7 +174,8 @@ func TestCollectiveRendezvousIsToldNothing(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// TestCollectiveRendezvousEnds with its context, on both sides, and says who is missing.
+// TestCollectiveRendezvousEnds with its context on both sides, with an error that names the missing
+// ranks.
 func TestCollectiveRendezvousEnds(t *testing.T) {
 	cfg := free(t, 4)
 	_, errs := meet(within(t, 300*time.Millisecond), cfg, []byte("id"), 0, 2)
@@ -197,7 +202,7 @@ func TestCollectiveRendezvousEnds(t *testing.T) {
 	require.ErrorIs(t, err, device.ErrInvalid)
 }
 
-// TestCollectiveRendezvousJoins a communicator: here each rank's process is a goroutine.
+// TestCollectiveRendezvousJoins a communicator. Here each rank is a goroutine instead of a process.
 func TestCollectiveRendezvousJoins(t *testing.T) {
 	cfg := free(t, 3)
 	var group sync.WaitGroup

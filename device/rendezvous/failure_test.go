@@ -21,11 +21,11 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/failtest"
 )
 
-// failing is ranks on a network that may fail, each with a device that may.
+// failing is a job of ranks on a network that may fail, each with a device that may fail.
 type failing struct {
 	*lan
 	devs     []device.Device
-	stranger net.Conn // that says nothing
+	stranger net.Conn // sends nothing
 }
 
 func openFailing(t testing.TB, f *failtest.Faults) *failing {
@@ -40,7 +40,7 @@ func openFailing(t testing.TB, f *failtest.Faults) *failing {
 	return m
 }
 
-// live is the ports that listen, and the connections.
+// live returns the number of listening ports and of connections.
 func (m *failing) live() any {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,7 +51,7 @@ func (m *failing) config(rank, size int) Config {
 	return Config{Rank: rank, Size: size, Addr: "rank0", Port: 1, Token: "a secret", Attempt: "1", network: m.lan}
 }
 
-// counted is a context whose checks are counted as those of one around it.
+// counted is a context that counts the checks of its parent.
 type counted struct {
 	context.Context
 	counts context.Context
@@ -67,8 +67,8 @@ func (c counted) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// all does what each rank of a job does, in a goroutine, a while after the rank before. As a launcher,
-// it ends all when one has failed. The error is that of the ranks, or what is wrong with them.
+// all runs each rank of a job in a goroutine, one after the other with delays. Like a launcher it
+// ends all ranks when one has failed. It returns the ranks' error, or describes a wrong result.
 func (m *failing) all(ctx context.Context, size int, do func(ctx context.Context, rank int) error) error {
 	ending, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -105,7 +105,7 @@ func (m *failing) all(ctx context.Context, size int, do func(ctx context.Context
 	}
 }
 
-// exchanges is a trial of an exchange of three ranks, after a rank has done what first says.
+// exchanges returns a trial of an exchange of three ranks, after first has run.
 func (m *failing) exchanges(first func(ctx context.Context, rank int) error) failtest.Trial {
 	var seen []string
 	return failtest.Trial{
@@ -179,14 +179,15 @@ var failureRows = []failtest.Row[*failing]{
 	}},
 }
 
-// TestEveryFailure: whichever call of the network fails, or check of a context, ranks come again; or
-// the exchange fails with the cause, keeps no port or connection, and can be repeated.
+// TestEveryFailure: if any one call of the network or check of a context fails, either the ranks
+// try again and succeed, or the exchange fails with the cause, leaves no port or connection, and
+// can be repeated.
 func TestEveryFailure(t *testing.T) {
 	failtest.Suite[*failing]{Open: openFailing, Live: (*failing).live, Rows: failureRows, Bubble: true}.Run(t)
 }
 
-// TestRankKeepsItsID: a rank that has the id returns it though rank 0 has not confirmed that, has broken
-// the next connection, and is gone then.
+// TestRankKeepsItsID: a rank that has the id returns it even if rank 0 has not confirmed, has
+// broken the next connection, and is gone then.
 func TestRankKeepsItsID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &failing{lan: newLAN(new(failtest.Faults))}

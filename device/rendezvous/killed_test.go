@@ -20,10 +20,10 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/child"
 )
 
-// waits is how long the ranks of these tests wait for each other.
+// waits is the time for which the ranks of these tests wait for each other.
 const waits = 1500 * time.Millisecond
 
-// TestOneRankProcess is a rank, in a process of its own, with the variables that launchers set.
+// TestOneRankProcess is the program of one rank's process, with the variables of a launcher.
 func TestOneRankProcess(t *testing.T) {
 	mode := os.Getenv("CISTERN_TEST_RANK")
 	if mode == "" {
@@ -44,7 +44,7 @@ func TestOneRankProcess(t *testing.T) {
 	fmt.Printf("id %q, error %v\n", id, err)
 }
 
-// stopHalfway is a client up to the moment at which it has the id and rank 0 does not know.
+// stopHalfway runs a client until it has the id and rank 0 does not know that.
 func stopHalfway(ctx context.Context, cfg Config) error {
 	h := &hello{rank: cfg.Rank, size: cfg.Size, attempt: sha256.Sum256([]byte(cfg.Attempt))}
 	_, _ = rand.Read(h.nonce[:])
@@ -67,7 +67,7 @@ func stopHalfway(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// rankProcess is a rank that runs.
+// rankProcess is a running rank.
 type rankProcess struct {
 	cmd *exec.Cmd
 	out bytes.Buffer
@@ -86,7 +86,7 @@ func startRank(t *testing.T, cfg Config, rank int, mode string) *rankProcess {
 	return p
 }
 
-// over waits for the process, which ends within the time that it waits for others, and returns what it has said.
+// over waits for the process, which must end within its own timeout, and returns its output.
 func (p *rankProcess) over(t *testing.T) string {
 	t.Helper()
 	select {
@@ -99,8 +99,9 @@ func (p *rankProcess) over(t *testing.T) string {
 	return p.out.String()
 }
 
-// TestCollectiveRendezvousKilled: a process dies while the others wait, at a random moment or with half of the exchange behind it. The others end in time with an error that names it, unless they had what they
-// came for; started anew, as by a launcher, all meet on the same port.
+// TestCollectiveRendezvousKilled: a process is killed while the others wait, at a random moment or
+// halfway through the exchange. The others end in time with an error that names it, unless they
+// have the id already. When all are started again, they meet on the same port.
 func TestCollectiveRendezvousKilled(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -112,7 +113,7 @@ func TestCollectiveRendezvousKilled(t *testing.T) {
 			if seed >= 3 {
 				mode = "stops"
 			}
-			other := 1 + victim%2 // comes when the victim is dead; never rank 0
+			other := 1 + victim%2 // starts when the victim is dead; never rank 0
 			var all [3]*rankProcess
 			for rank := range all {
 				if rank != other {
@@ -127,7 +128,7 @@ func TestCollectiveRendezvousKilled(t *testing.T) {
 			if mode == "stops" && victim > 0 {
 				time.Sleep(400 * time.Millisecond)
 			}
-			_ = all[victim].cmd.Process.Kill() // it may have what it came for
+			_ = all[victim].cmd.Process.Kill() // it may have the id already
 			all[victim].over(t)
 			all[other] = startRank(t, cfg, other, "runs")
 			for rank, p := range all {

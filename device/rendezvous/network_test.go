@@ -14,21 +14,21 @@ import (
 	"github.com/cistern-ml/cistern/internal/dev/cisterntest/failtest"
 )
 
-// lan is a network in memory, whose calls may fail. As with TCP, a write does not wait for the reader,
-// and what was written before a Close is read.
+// lan is a network in memory, whose calls may fail. As with TCP, a write does not wait for the
+// reader, and data that was written before a Close can be read.
 type lan struct {
 	faults *failtest.Faults
 
 	mu    sync.Mutex
-	ports map[string]*port // those that listen
-	open  int              // ends of connections
+	ports map[string]*port // the listening ports
+	open  int              // number of open ends of connections
 }
 
 // port is a listener of a lan.
 type port struct {
 	lan   *lan
 	at    string
-	conns chan net.Conn // not accepted
+	conns chan net.Conn // connections that are not accepted yet
 }
 
 func newLAN(f *failtest.Faults) *lan { return &lan{faults: f, ports: map[string]*port{}} }
@@ -53,7 +53,7 @@ func (l *lan) dial(ctx context.Context, at string) (net.Conn, error) {
 	return l.connect(at)
 }
 
-// connect is a dial that does not fail for a test.
+// connect is a dial that the test does not make fail.
 func (l *lan) connect(at string) (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +77,7 @@ func (p *port) Accept() (net.Conn, error) {
 	return nil, net.ErrClosed
 }
 
-// Close closes the connections that were not accepted, too.
+// Close also closes the connections that were not accepted.
 func (p *port) Close() error {
 	p.lan.mu.Lock()
 	delete(p.lan.ports, p.at)
@@ -93,7 +93,7 @@ func (p *port) Addr() net.Addr { return nil }
 
 // end is one end of a connection.
 type end struct {
-	net.Conn // nil: without the methods that are not below
+	net.Conn // nil; for the methods that are not overridden
 	lan      *lan
 	in       <-chan []byte
 	rest     []byte // of the last read
@@ -102,7 +102,7 @@ type end struct {
 	mu    sync.Mutex
 	out   chan<- []byte // nil after Close
 	limit context.Context
-	stop  func() // the limit's clock
+	stop  func() // stops the timer of the limit
 }
 
 func newEnd(l *lan, in, out chan []byte) *end {
@@ -155,7 +155,7 @@ func (e *end) Write(p []byte) (int, error) {
 	return failtest.Writer(e.lan.faults, (*outgoing)(e)).Write(p)
 }
 
-// outgoing is an end whose writes don't fail for a test.
+// outgoing is an end whose writes the test does not make fail.
 type outgoing end
 
 func (e *outgoing) Write(p []byte) (int, error) {

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pipes is a listener whose connections are of this process, so that they go by the clock of a test.
+// pipes is a listener with connections inside the process, so that they follow a test's clock.
 type pipes struct {
 	*server
 	conns chan net.Conn
@@ -38,7 +38,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { return nil }
 func (p *pipes) Addr() net.Addr { return nil }
 
-// accepting is rank 0 of cfg with a clock of its own, until the test ends.
+// accepting returns rank 0 of cfg, which accepts until the test ends, by the test's clock.
 func accepting(t *testing.T, test func(t *testing.T, p *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{newServer(Config{Size: 3, Token: "a secret", Attempt: "1"}, []byte("the id")), make(chan net.Conn), make(chan struct{})}
@@ -64,7 +64,7 @@ func (p *pipes) connect() net.Conn {
 	return here
 }
 
-// stranger connects, says some bytes, and reports whether its connection is still there.
+// stranger connects, sends some bytes, and reports whether its connection is still open.
 func (p *pipes) stranger(say []byte) (there func() bool) {
 	conn := p.connect()
 	var closed sync.WaitGroup
@@ -101,9 +101,9 @@ func (p *pipes) meets(t *testing.T, rank int) {
 	require.Equal(t, began, time.Now())
 }
 
-// TestCollectiveRendezvousIsNotKeptBusy: strangers that say nothing, or nothing but a hello, keep no
-// rank out. The oldest of their kind goes when there are too many, and those that stay go when their
-// time is over, however slowly they speak.
+// TestCollectiveRendezvousIsNotKeptBusy: strangers that send nothing, or only a hello, keep no rank
+// out. If there are too many of a kind, the oldest connection is closed. The others are closed when
+// their time is over, however slowly they send.
 func TestCollectiveRendezvousIsNotKeptBusy(t *testing.T) {
 	accepting(t, func(t *testing.T, p *pipes) {
 		most := p.cfg.Size + spare
@@ -147,8 +147,8 @@ func TestCollectiveRendezvousIsNotKeptBusy(t *testing.T) {
 	})
 }
 
-// TestCollectiveRendezvousKeepsRanks: strangers don't drop a rank that has proved that it has the
-// token, and a rank has one connection.
+// TestCollectiveRendezvousKeepsRanks: strangers can't displace a rank with a proof of the token,
+// and a rank has one connection.
 func TestCollectiveRendezvousKeepsRanks(t *testing.T) {
 	accepting(t, func(t *testing.T, p *pipes) {
 		h := p.hello(1)
@@ -190,9 +190,9 @@ func TestCollectiveRendezvousKeepsRanks(t *testing.T) {
 	})
 }
 
-// TestClientLeavesStrangers: a client gives up a server that is silent after its patience, and at
-// once one of which its context ends or that is something else. It closes the connection, and sends
-// nothing more than its hello.
+// TestClientLeavesStrangers: a client leaves a silent server after its patience, and leaves at once
+// if its context ends or the server is another program. It closes the connection, and sends nothing
+// but its hello.
 func TestClientLeavesStrangers(t *testing.T) {
 	for name, c := range map[string]struct {
 		says  string
@@ -233,8 +233,7 @@ func TestClientLeavesStrangers(t *testing.T) {
 	}
 }
 
-// TestProofs: a proof is of the token, the side, the client, the connection and what is said: of
-// any other it is another one.
+// TestProofs: a proof depends on the token, the side, the client, the connection and the message.
 func TestProofs(t *testing.T) {
 	type claim struct {
 		token, side string
@@ -264,8 +263,8 @@ func TestProofs(t *testing.T) {
 	}
 }
 
-// TestReplies: what was written is read, up to the longest. A longer one is refused by its length,
-// and a shorter one is an error.
+// TestReplies: replies up to the longest are read as they were written. A longer one is refused by
+// its length, and a truncated one is an error.
 func TestReplies(t *testing.T) {
 	for _, n := range []int{0, 1, MaxID - 1, MaxID} {
 		sent := &reply{refused: n%2 == 1, text: bytes.Repeat([]byte{7}, n)}

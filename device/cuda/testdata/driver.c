@@ -302,8 +302,9 @@ int cuModuleLoadDataEx(void **m, const void *image, unsigned n, void *options, v
 	fprintf(stderr, "a load of PTX\n");
 	*m = strstr(image, "griddepcontrol.wait;") ? &waiting : &gridDim;
 	if (*m == &waiting && getenv("CISTERN_NO_WAITS"))
-		return 218; // INVALID_PTX
-	return getenv("CISTERN_NO_GATHER") && strstr(image, "copy_ranges") ? 222 : 0; // UNSUPPORTED_PTX_VERSION
+		return 218; // CUDA_ERROR_INVALID_PTX
+	// 222 is CUDA_ERROR_UNSUPPORTED_PTX_VERSION.
+	return getenv("CISTERN_NO_GATHER") && strstr(image, "copy_ranges") ? 222 : 0;
 }
 int cuModuleUnload(void *m) { return 0; }
 int cuFuncLoad(void *f) { return 0; }

@@ -15,7 +15,7 @@ import (
 
 const self = Self("it")
 
-// TestErrors: their class, code and words, which all backends share.
+// TestErrors checks the class, code and text of the errors that all backends share.
 func TestErrors(t *testing.T) {
 	for _, c := range []struct {
 		err   error
@@ -90,7 +90,7 @@ func TestErrors(t *testing.T) {
 		self.CheckElapsed("end", true, true, true)))
 }
 
-// TestCheckApart compares with a look at every byte, and at the ends of the address space.
+// TestCheckApart compares with a check of every byte, also at the ends of the address space.
 func TestCheckApart(t *testing.T) {
 	for i := range 12 * 12 * 6 {
 		dst, src, bytes := device.Ptr(i%12), device.Ptr(i/12%12), int64(i/144)
@@ -139,7 +139,7 @@ func TestLeft(t *testing.T) {
 		"5 registered slices (Unregister) of 5.0 KiB")
 }
 
-// owner counts how often it is told.
+// owner counts the calls of Emptied.
 type owner struct{ told atomic.Int32 }
 
 func (o *owner) Emptied() { o.told.Add(1) }
@@ -163,7 +163,7 @@ func TestGate(t *testing.T) {
 	require.EqualValues(t, 2, o.told.Load(), "at once if nobody is inside")
 }
 
-// TestGateConcurrentSafe: nobody is inside when ShutAndWait returns, nor comes in later.
+// TestGateConcurrentSafe: no call is inside when ShutAndWait returns, and none enters later.
 func TestGateConcurrentSafe(t *testing.T) {
 	for range 200 {
 		var g Gate
@@ -208,7 +208,7 @@ func TestHandles(t *testing.T) {
 	require.Equal(t, 4, take(), "what comes back later is gone")
 }
 
-// TestHandlesConcurrentSafe: no handle has two users.
+// TestHandlesConcurrentSafe: no handle has two users at a time.
 func TestHandlesConcurrentSafe(t *testing.T) {
 	var p Handles[*atomic.Bool]
 	var wg sync.WaitGroup

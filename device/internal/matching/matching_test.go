@@ -13,7 +13,7 @@ import (
 
 const self = backend.Self("it")
 
-// worldOf has some ranks here, of size.
+// worldOf returns a world of the given size, in which the given ranks have joined.
 func worldOf(size int, here ...int) *World {
 	w := NewWorld(size)
 	for _, r := range here {
@@ -29,7 +29,8 @@ func all(size int) (ranks []int) {
 	return ranks
 }
 
-// program is what each rank posts: collectives, exchanges in groups, and sends from a lower to a higher rank, which wait for nobody in a circle.
+// program is the posts of each rank: collectives, groups that exchange data, and sends from lower
+// to higher ranks, so that no ranks wait in a circle.
 func program(r *rand.Rand, size int) [][][]Call {
 	posts := make([][][]Call, size)
 	for range 30 {
@@ -57,7 +58,7 @@ func program(r *rand.Rand, size int) [][][]Call {
 	return posts
 }
 
-// queue queues the posts, the ranks in a random order, until all are or the world has ended.
+// queue queues the posts of the ranks in random order until all are queued or the world has ended.
 func queue(r *rand.Rand, w *World, posts [][][]Call) {
 	at := make([]int, len(posts))
 	for w.Failure() == nil {
@@ -76,7 +77,8 @@ func queue(r *rand.Rand, w *World, posts [][][]Call) {
 	}
 }
 
-// TestProgramsMatch: in whatever order ranks queue what matches, nothing is found and nothing is left.
+// TestProgramsMatch: programs that match cause no error in any order of queuing, and leave nothing
+// behind.
 func TestProgramsMatch(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -98,7 +100,8 @@ func errorOf(w *World) error {
 	return nil
 }
 
-// TestProgramsDiffer: one call of one rank that has another count is found, and names the rank.
+// TestProgramsDiffer: a call of one rank with a different count is found, and the error names the
+// rank.
 func TestProgramsDiffer(t *testing.T) {
 	found := 0
 	for seed := range uint64(300) {
@@ -173,7 +176,7 @@ func TestJoin(t *testing.T) {
 	require.Equal(t, 1, w.On("gpu"))
 }
 
-// TestCheck compares what is said of overlaps with a look at every element.
+// TestCheck compares the check for overlaps with a check of every element.
 func TestCheck(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 3))
 	for range 20000 {

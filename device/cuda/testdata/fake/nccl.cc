@@ -209,7 +209,8 @@ static int launch(Comm *c, CUstream s, std::vector<Call> calls) {
 	}
 	if (c->aborted)
 		return remote_error;
-	host(s, [](void *p) { auto k = (Kernel *)p; run(k->comm, k->calls); }, new Kernel{c, calls}); // graphs run it again
+	// The Kernel is not freed, because graphs run it again.
+	host(s, [](void *p) { auto k = (Kernel *)p; run(k->comm, k->calls); }, new Kernel{c, calls});
 	return success;
 }
 
