@@ -44,8 +44,8 @@ func fault(t testing.TB, d device.Device, s device.Stream) {
 // TestSticky runs each of the suite's tests of sticky errors in a separate process.
 func TestSticky(t *testing.T) {
 	require.NoError(t, open(t).Close())
-	for _, name := range []string{"failed_work_makes_every_later_call_fail", "what_is_queued_behind_it_ends,_with_the_error",
-		"who_waits_in_a_call_gets_it", "a_fault_inside_of_a_replay", "Close_works,_and_returns_it"} {
+	for _, name := range []string{"failed_work_makes_every_later_call_fail", "later_work_fails_with_the_error",
+		"a_call_that_waits_returns_it", "a_fault_inside_of_a_replay", "Close_works,_and_returns_it"} {
 		t.Run(name, func(t *testing.T) {
 			again(t, "TestConformance/Sticky/"+name+"$", "--- PASS: TestConformance/Sticky/"+name)
 		})

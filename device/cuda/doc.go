@@ -3,9 +3,9 @@
 //
 //	import _ "github.com/cistern-ml/cistern/device/cuda"
 //
-// The build tag cuda includes it; it needs cgo and the headers of CUDA 11.8 to 13, and `make cuda`
+// The package needs the build tag cuda, cgo, and the headers of CUDA 11.8 to 13; `make cuda`
 // reports what is missing. In a program without the tag, opening a device returns an error that
-// describes this. A program with the tag starts on any machine, because it opens the driver, cuBLAS
+// names the tag. A program with the tag starts on any machine, because it opens the driver, cuBLAS
 // and NCCL at run time. On a machine without a GPU, opening one returns an error that wraps
 // [device.ErrNoDevice] and gives the reason.
 //

@@ -17,8 +17,8 @@ import (
 // TestGraphs runs the suite's tests of captures and graphs, except those with work that waits or
 // runs concurrently, on a driver that ends the process on calls that a real driver refuses.
 func TestGraphs(t *testing.T) {
-	graphs := []string{"replays_what_was", "batches", "the_Launch", "random", "streams_and_events", "Launching"}
-	captures := []string{"the_order_of", "what_can't", "events_of", "two_captures", "memory_of"}
+	graphs := []string{"replays_captured", "batches", "the_Launch", "random", "streams_and_events", "Launching"}
+	captures := []string{"the_order_of", "calls_that_can't", "events_of", "two_captures", "memory_of"}
 	out := onProcessor(t, "TestConformance/Graph/^("+strings.Join(graphs, "|")+")")
 	require.Equal(t, len(graphs), strings.Count(out, "--- PASS: TestConformance/Graph/"), "%s", out)
 	require.Contains(t, out, "a capture of mode 2", "relaxed (CU_STREAM_CAPTURE_MODE_RELAXED)")

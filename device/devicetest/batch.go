@@ -51,7 +51,7 @@ var batchTests = []test{
 		require.NoError(f, batch.CopyH2DBatch(nil, nil))
 		require.NoError(f, batch.CopyH2DBatch([]device.Ptr{p}, [][]byte{nil}))
 	}},
-	{"at any size and offset, both ways, and nothing beside", func(f *fixture) {
+	{"at any size and offset, both ways, without touching other bytes", func(f *fixture) {
 		s, batch := f.batch()
 		lengths := slices.Concat(sizes, []int64{16, 48, 2052, 64 << 10, 64<<10 + 1})
 		// Offsets in host and device memory.
@@ -105,7 +105,7 @@ var batchTests = []test{
 		f.synchronize(s)
 		f.same(filled(2*n, 6), b)
 	}},
-	{"one wrong range and nothing is queued", func(f *fixture) {
+	{"one wrong range refuses the whole batch", func(f *fixture) {
 		s, batch := f.batch()
 		p, host := f.alloc(64), f.pinned(64)
 		clear(host)

@@ -10,7 +10,7 @@ import (
 )
 
 var captureTests = []test{
-	{"what can't be captured is refused, and the capture goes on", func(f *fixture) {
+	{"calls that can't be captured are refused, and the capture continues", func(f *fixture) {
 		const n = 64
 		s, p, host, outside := f.stream(), f.alloc(n), f.pinned(n), f.event(false)
 		before := f.captured(s, func() {})
@@ -170,7 +170,7 @@ var captureTests = []test{
 		require.NoError(f, gb.Close())
 		f.same(filled(n, 1), f.read(a, p, n))
 	}},
-	{"everything else goes on beside a capture", func(f *fixture) {
+	{"other work continues during a capture", func(f *fixture) {
 		const n = 64
 		s, other, p, e := f.stream(), f.stream(), f.alloc(n), f.event(false)
 		release := f.block(s) // before the capture
@@ -242,7 +242,7 @@ var captureTests = []test{
 			require.NoError(f, m.free())
 		}
 	}},
-	{"a graph can be given the parameters of another", func(f *fixture) {
+	{"Update replaces a graph's parameters", func(f *fixture) {
 		const n = 64
 		s, side, fork, join := f.stream(), f.stream(), f.event(false), f.event(false)
 		p, err := f.dev.Alloc(n)

@@ -65,7 +65,7 @@ var closeTests = []test{
 		require.NoError(f, a.Close())
 		require.NoError(f, f.dev.Close())
 	}},
-	{"a device's Close reports what is still in use", func(f *fixture) {
+	{"a device's Close reports memory that is still in use", func(f *fixture) {
 		for _, leave := range []func(d device.Device) error{
 			func(d device.Device) error { _, err := d.Alloc(mib); return err },
 			func(d device.Device) error { _, err := d.AllocPinned(mib); return err },

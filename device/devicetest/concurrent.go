@@ -23,7 +23,7 @@ var concurrentTests = []test{
 		})
 		f.same(filled(n, goroutines*each%256), f.read(s, p, n))
 	}},
-	{"many goroutines have memory, streams and events of their own", func(f *fixture) {
+	{"many goroutines have their own memory, streams and events", func(f *fixture) {
 		f.together(8, func(g int) error {
 			for i := range 30 {
 				if err := f.roundTrip(int64(1+g*1000+i), byte(g*30+i)); err != nil {

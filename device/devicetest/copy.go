@@ -71,7 +71,7 @@ var copyTests = []test{
 			}
 		}
 	}},
-	{"nothing is copied of no bytes", func(f *fixture) {
+	{"empty copies copy nothing", func(f *fixture) {
 		s, p := f.stream(), f.alloc(16)
 		release := f.block(s)
 		e := f.recorded(s)

@@ -13,7 +13,7 @@ import (
 type grid struct{ offset, pitch int64 }
 
 var copy2DTests = []test{
-	{"up, inside and down, at any width and pitch, and nothing between", func(f *fixture) {
+	{"up, inside and down, at any width and pitch, without touching the bytes between rows", func(f *fixture) {
 		const room = 8 << 10
 		s, p, q := f.stream(), f.alloc(room), f.alloc(room)
 		up, down := f.pinned(room), f.pinned(room)
@@ -86,7 +86,7 @@ var copy2DTests = []test{
 		require.Contains(f, e.Detail, "309 bytes")
 		require.Contains(f, e.Detail, "take 310")
 	}},
-	{"nothing is copied of no rows, or of rows of no bytes", func(f *fixture) {
+	{"no rows, or rows of no bytes, copy nothing", func(f *fixture) {
 		s, p, host := f.stream(), f.alloc(16), f.pinned(16)
 		release := f.block(s)
 		e := f.recorded(s)
@@ -101,7 +101,7 @@ var copy2DTests = []test{
 		release()
 		f.synchronize(e)
 	}},
-	{"what is wrong with a Copy2D is said, and nothing is queued", func(f *fixture) {
+	{"an invalid Copy2D is refused with the reason, and nothing is queued", func(f *fixture) {
 		const n = 4096
 		s, p, q, host := f.stream(), f.alloc(n), f.alloc(n), f.pinned(n)
 		clear(host)

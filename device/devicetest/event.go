@@ -19,7 +19,7 @@ var eventTests = []test{
 		f.synchronize(s)
 		release()
 	}},
-	{"is complete when what came before is done, not before", func(f *fixture) {
+	{"is complete when the work before it is done, not earlier", func(f *fixture) {
 		s, p := f.stream(), f.alloc(64)
 		release := f.block(s)
 		e := f.recorded(s)
@@ -144,7 +144,7 @@ var eventTests = []test{
 		release()
 		f.synchronize(b)
 	}},
-	{"wrong ones are refused", func(f *fixture) {
+	{"wrong events are refused", func(f *fixture) {
 		s := f.stream()
 		for _, e := range []device.Event{nil, foreign{}} {
 			f.refused(s.Record(e), device.ErrInvalid)

@@ -10,7 +10,7 @@ import (
 )
 
 var graphTests = []test{
-	{"replays what was captured, which did not run before", func(f *fixture) {
+	{"replays captured work, which did not run before", func(f *fixture) {
 		const n = 300
 		s, p, q, up, down := f.stream(), f.alloc(n), f.alloc(n), f.pinned(n), f.pinned(n)
 		registered := make([]byte, n)
@@ -45,7 +45,7 @@ var graphTests = []test{
 			f.same(filled(7, 0), registered[43:50])
 		}
 	}},
-	{"tells of its replays", func(f *fixture) {
+	{"notifies of its replays", func(f *fixture) {
 		const n = 16
 		s, other, p, q := f.stream(), f.stream(), f.alloc(n), f.alloc(n)
 		notifier, ok := s.(device.ReplayNotifier)

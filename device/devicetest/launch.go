@@ -8,7 +8,7 @@ import (
 
 var launchTests = []test{
 	{"StreamOptions.Launching brackets each kernel", launchesAreSeen},
-	{"runs the kernel on what it names", func(f *fixture) {
+	{"runs the kernel on the ranges that it names", func(f *fixture) {
 		s := f.stream()
 		for _, n := range sizes {
 			p := f.alloc(n)
@@ -34,7 +34,7 @@ var launchTests = []test{
 		f.same(filled(n, 1), f.read(s, p, n))
 		f.same(filled(n, 2), f.read(s, q, n))
 	}},
-	{"names as many ranges as it likes", func(f *fixture) {
+	{"names any number of ranges", func(f *fixture) {
 		const n = 64
 		s := f.stream()
 		var ptrs []device.Ptr

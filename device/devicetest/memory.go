@@ -35,7 +35,7 @@ var memoryTests = []test{
 			f.refused(err, device.ErrInvalid)
 		}
 	}},
-	{"what is allocated is not free", func(f *fixture) {
+	{"allocated memory is not free", func(f *fixture) {
 		free, total, err := f.dev.MemInfo()
 		require.NoError(f, err)
 		require.Equal(f, f.dev.Properties().TotalMemory, total)

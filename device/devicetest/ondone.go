@@ -10,7 +10,7 @@ import (
 )
 
 var onDoneTests = []test{
-	{"runs once, with nil, when what came before is done", func(f *fixture) {
+	{"runs once, with nil, when the work before it is done", func(f *fixture) {
 		const n = 256
 		s, p, host := f.stream(), f.alloc(n), f.pinned(n)
 		release := f.block(s)
@@ -30,7 +30,7 @@ var onDoneTests = []test{
 		f.synchronize(s)
 		require.EqualValues(f, 1, runs.Load())
 	}},
-	{"doesn't hold the stream up", func(f *fixture) {
+	{"doesn't block the stream", func(f *fixture) {
 		s, p := f.stream(), f.alloc(64)
 		stop, stopped := make(chan struct{}), make(chan struct{})
 		require.NoError(f, s.OnDone(func(error) { <-stop; close(stopped) }))
@@ -83,7 +83,7 @@ var onDoneTests = []test{
 	{"nil is refused", func(f *fixture) {
 		f.refused(f.stream().OnDone(nil), device.ErrInvalid)
 	}},
-	{"the device's Close waits for what is outstanding", func(f *fixture) {
+	{"the device's Close waits for pending callbacks", func(f *fixture) {
 		s := f.stream()
 		gate := make(chan struct{})
 		runs := 0

@@ -38,7 +38,7 @@ var overtakenTests = []test{
 			})
 		})
 	}},
-	{"calls that Close overtakes end, and say that the device is closed", func(f *fixture) {
+	{"calls that Close overtakes return that the device is closed", func(f *fixture) {
 		for round := range 20 {
 			d := f.own()
 			var users, closers sync.WaitGroup

@@ -9,7 +9,7 @@ import (
 )
 
 var pinnedTests = []test{
-	{"is ordinary memory of the size asked for", func(f *fixture) {
+	{"is ordinary memory of the requested size", func(f *fixture) {
 		for _, n := range sizes {
 			b := f.pinned(n)
 			pattern(b)
@@ -125,7 +125,7 @@ var pinnedTests = []test{
 		require.NoError(f, other.Free(p))
 		require.NoError(f, s.Close())
 	}},
-	{"a device that closes takes its pinned memory from all", func(f *fixture) {
+	{"a device's Close frees its pinned memory for all devices", func(f *fixture) {
 		other, s, p := f.own(), f.stream(), f.alloc(64)
 		b, err := other.AllocPinned(64)
 		require.NoError(f, err)

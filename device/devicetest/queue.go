@@ -41,7 +41,7 @@ var queueTests = []test{
 		release()
 		f.synchronize(s)
 	}},
-	{"Synchronize ends with its context, the work goes on", func(f *fixture) {
+	{"Synchronize ends with its context, and the work continues", func(f *fixture) {
 		s, p := f.stream(), f.alloc(16)
 		release := f.block(s)
 		f.fill(s, p, 16, 9)
@@ -69,7 +69,7 @@ var queueTests = []test{
 			f.synchronize(s)
 		}
 	}},
-	{"Synchronize doesn't wait for what is queued after the call", func(f *fixture) {
+	{"Synchronize doesn't wait for later work", func(f *fixture) {
 		s := f.stream()
 		first := f.block(s)
 		result := make(chan error, 1)

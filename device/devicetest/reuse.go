@@ -88,7 +88,7 @@ var reuseTests = []test{
 		release()
 		f.same(filled(n, 2), f.read(waiter, p, n))
 	}},
-	{"events are closed under the hands of others", func(f *fixture) {
+	{"events are closed while other goroutines use them", func(f *fixture) {
 		var shared [4]atomic.Pointer[device.Event]
 		renew := func(i int) error {
 			e, err := f.dev.NewEvent(device.EventOptions{})

@@ -40,7 +40,7 @@ var stickyTests = []test{
 		_, err = e.Query()
 		f.refused(err, device.ErrSticky)
 	}},
-	{"what is queued after it fails with the error", func(f *fixture) {
+	{"later work fails with the error", func(f *fixture) {
 		s, other, p := f.stream(), f.stream(), f.alloc(64)
 		e := f.event(false)
 		release := f.block(s)

@@ -7,7 +7,8 @@ import (
 )
 
 // AllocPinned returns bytes bytes of Go memory that copies accept, aligned to 512. Pinned memory
-// does not count as device memory; its total is limited to the machine's RAM.
+// does not count as device memory. Its total is limited to the machine's RAM or, if that is larger,
+// to the device's capacity.
 func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
 	if err := d.usable("AllocPinned"); err != nil {
 		return nil, err

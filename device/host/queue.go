@@ -34,9 +34,9 @@ func pause() {
 // takes without a lock. If both are busy neither waits for the other, and an operation costs one
 // cache line, its own.
 //
-// queued is written only by the callers, done only by the worker. A waiter increments waiting
-// before it checks done again, and the worker reads waiting after it has written done, so one of
-// the two sees the other.
+// queued is written only by the callers, done only by the worker or the owner of a claim. A waiter
+// increments waiting before it checks done again, and the worker reads waiting after it has written
+// done, so one of the two sees the other.
 //
 // None of this creates an edge for the race detector. The edges are those of the operations'
 // addresses (from push to start), of idle (from everything that is done to a reader of an empty
@@ -68,7 +68,7 @@ type queue struct {
 	// The operation that the worker took last; its next one follows.
 	taken *op
 	done  atomic.Int64 // number of operations done
-	// List of operations that the worker returned for reuse.
+	// List of operations that were returned for reuse.
 	returned atomic.Pointer[op]
 	slept    time.Duration // time that the worker waited for operations; its own
 	idle     byte          // its address carries the edge

@@ -60,7 +60,8 @@ func (r *record) query() bool {
 	return done
 }
 
-// wait waits until r is complete, and acquires, or until cancel is closed. A nil cancel never is.
+// wait waits until r is complete, and acquires, or until cancel is closed. A nil cancel is never
+// closed.
 //
 //go:norace
 func (r *record) wait(cancel <-chan struct{}) bool {

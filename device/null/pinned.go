@@ -106,7 +106,7 @@ func (d *Device) Unregister(b []byte) error {
 	return nil
 }
 
-// notThere is the error of a slice that can't be freed or unregistered.
+// notThere returns the error of a slice that can't be freed or unregistered.
 func (d *Device) notThere(name string) error {
 	return d.refuse(name, self.Invalid(name, 0, "the slice does not, or no longer, begin where one of that kind began"))
 }

@@ -6,8 +6,8 @@
 //	dev, err := device.Open(fmt.Sprintf("cuda:%d", cfg.LocalRank))
 //	comm, err := rendezvous.Join(ctx, cfg, dev, device.CommunicatorOptions{})
 //
-// It makes a [device.Communicator] and depends only on package device. Distributed training is
-// built on top of it.
+// It makes a [device.Communicator] and depends only on package device. Distributed training is left
+// to other packages.
 //
 // # Launchers
 //

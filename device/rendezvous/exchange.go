@@ -11,7 +11,7 @@ import (
 // of the other ranks is ignored.
 //
 // On rank 0 it returns once all ranks have the id; on the others once this rank has the id and rank
-// 0 has been told so. If ctx ends first, the error wraps [device.ErrTimeout], and on rank 0 names
+// 0 has confirmed that. If ctx ends first, the error wraps [device.ErrTimeout], and on rank 0 names
 // the missing ranks. A rank whose connection breaks tries again; if it has the id already and can't
 // reach rank 0 any more, it returns the id.
 //

@@ -5,8 +5,8 @@ import "github.com/cistern-ml/cistern/device"
 // Launching is a stream's StreamOptions.Launching.
 type Launching func(s device.Stream, name string) (launched func(error))
 
-// Begin announces a kernel that is about to be queued. It returns the function to call with the
-// resulting error, which is never nil.
+// Begin announces a kernel that is about to be queued. It returns a function, never nil, to call
+// with the error of queuing it.
 func (f Launching) Begin(s device.Stream, name string) (launched func(error)) {
 	if launched = f(s, name); launched == nil {
 		launched = func(error) {}

@@ -13,13 +13,13 @@ type Miss struct {
 	Size   int64 // size of that memory, with adjacent mappings
 }
 
-// Negative is the error of a range with a negative size.
+// Negative returns the error of a range with a negative size.
 func (s Self) Negative(op string, bytes int64) error {
 	return s.Invalid(op, 0, "the range has %d bytes; sizes are not negative", bytes)
 }
 
-// Missed is the error of a range that can't be named: bytes bytes at addr. If onHost is set it had
-// to be pinned or registered memory.
+// Missed returns the error of a range that can't be named: bytes bytes at addr. If onHost is set it
+// had to be pinned or registered memory.
 func (s Self) Missed(op string, m Miss, addr uint64, bytes int64, onHost bool) error {
 	left := m.Size - m.Offset
 	switch {
