@@ -50,7 +50,7 @@ func (l *joiningList) enter(d *Device, id device.CommunicatorID, rank, size int)
 		return nil, err
 	}
 	if other := j.world.On(d.name); other >= 0 && other != rank {
-		return nil, d.self.Invalid(op, 0, "rank %d is on this GPU already; NCCL takes one rank a GPU", other)
+		return nil, d.self.Invalid(op, 0, "rank %d is on this GPU already; NCCL allows one rank per GPU", other)
 	}
 	if !j.world.Join(rank, d.name) {
 		return nil, d.self.Invalid(op, 0, "rank %d of %d has joined already; each rank joins once, and each communicator has its own id", rank, size)

@@ -102,7 +102,7 @@ func (s *stream) pretend(op string, o *op) error {
 	case opWait:
 		if o.rec.late == nil {
 			o.uses.drop()
-			return self.Invalid(op, 0, "the event is of a device that computes, which a dry one does not wait for")
+			return self.Invalid(op, 0, "the event belongs to a device that computes; a dry device can't wait for it")
 		}
 	// No memory depends on an observer's callback.
 	case opDone:

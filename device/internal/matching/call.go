@@ -78,7 +78,7 @@ func (c *Call) Check(self backend.Self, rank, size int) error {
 	case c.Count < 0:
 		return self.Invalid(op, 0, "%d elements; counts are not negative", c.Count)
 	case c.Count > math.MaxInt64/8/int64(size):
-		return self.Invalid(op, 0, "%d elements of each of %d ranks; that is more than there can be memory", c.Count, size)
+		return self.Invalid(op, 0, "%d elements of each of %d ranks; that is more than any memory", c.Count, size)
 	case c.Peer < 0 || c.Peer >= size:
 		return self.Invalid(op, 0, "rank %d of %d; ranks are 0 to %d", c.Peer, size, size-1)
 	case c.Count == 0:
