@@ -31,9 +31,7 @@ func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 	// The limit is checked before the driver is called. The difference can't overflow, whereas a
 	// sum could.
 	limited := g.ledger.limit < bytes || g.ledger.stats.ReservedBytes.All.Current > g.ledger.limit-bytes
-	if r.rejected = limited && g.shards.config().ThrowOnCudaMallocOOM; r.rejected {
-		g.ledger.stats.NumOOMRejections++
-	}
+	r.rejected = limited && g.shards.config().ThrowOnCudaMallocOOM
 	g.shards.mu.Unlock()
 	if limited {
 		return g.outOfMemory(r, nil)

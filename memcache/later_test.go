@@ -2,7 +2,9 @@ package memcache
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 )
@@ -34,6 +36,37 @@ func TestThrowOnCudaMallocOOM(t *testing.T) {
 		c.ResetAccumulatedStats()
 		require.Zero(t, c.Stats().NumOOMRejections)
 	}
+}
+
+// TestRejectionsAreFailures: a request that is rejected, waits and is served later counts as no
+// rejection, and one that fails in the end counts once, however often it was retried.
+func TestRejectionsAreFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, dev := newCache(t, Config{MemoryLimit: 100 * mib, ThrowOnCudaMallocOOM: true, NoCaching: true})
+		s := dev.stream(1)
+		held, err := c.Alloc(c.Wait(t.Context()), 80*mib, s)
+		require.NoError(t, err)
+		small, err := c.Alloc(c.Wait(t.Context()), 10*mib, s)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		served := asks(c.Wait(t.Context()), c, 60*mib, s)
+		synctest.Wait()
+		failed := asks(c.Wait(ctx), c, 90*mib, s) // after it in the queue
+		synctest.Wait()
+		require.NoError(t, small.Free()) // a retry that is in vain
+		synctest.Wait()
+		require.NoError(t, held.Free())
+		b, err := served()
+		require.NoError(t, err)
+		require.Zero(t, c.Stats().NumOOMRejections)
+		synctest.Wait()
+		cancel()
+		_, err = failed()
+		require.ErrorIs(t, err, ErrOutOfMemory)
+		stats := c.Stats()
+		require.EqualValues(t, []int64{1, 1}, []int64{stats.NumOOMs, stats.NumOOMRejections})
+		require.NoError(t, errors.Join(b.Free(), c.Close()))
+	})
 }
 
 // TestExpandableSegmentsReserve: a segment has as many addresses as the option specifies, and a

@@ -23,6 +23,9 @@ func (g *grower) allocMiss(ctx context.Context, stream device.Stream, r *request
 	if errors.Is(err, ErrOutOfMemory) {
 		g.shards.mu.Lock()
 		g.ledger.stats.NumOOMs++
+		if r.rejected {
+			g.ledger.stats.NumOOMRejections++
+		}
 		g.shards.history.oom(r, err)
 		g.shards.mu.Unlock()
 		g.explain(stream, r, err)
