@@ -9,44 +9,46 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// ErrUnsupported is wrapped by the errors of operations that a backend does not do.
+// ErrUnsupported is wrapped by the errors of operations that a backend does not support.
 var ErrUnsupported = errors.New("not supported by the device")
 
 // Backend runs calls on one stream of a device. Its methods may be called from several goroutines.
 type Backend interface {
-	// Supports reports whether Do would run the call as it is. It is cheap, and asked for calls
-	// with narrow operands and for fusions.
+	// Supports reports whether Do would run the call without changes. It is cheap. The runtime
+	// calls it for fusions and for calls with operands of 16 bits.
 	Supports(c *Call) bool
-	// Do queues the call on the stream, and frees it, whatever happens. The error for an operation
-	// without a kernel is c.Failed(c.Unsupported()).
+	// Do queues the call on the stream, and frees it, even after an error. The error for an
+	// operation without a kernel is c.Failed(c.Unsupported()).
 	Do(ctx context.Context, c *Call) error
-	// Prepare takes the memory that calls share: what a capture allocates must not be part of it.
+	// Prepare allocates the memory that calls share. It is called before a capture, so that this
+	// memory does not belong to the capture.
 	Prepare(ctx context.Context) error
-	// Close frees what the backend holds. Nothing is queued any more.
+	// Close frees everything that the backend holds. Nothing is queued after it.
 	Close() error
 }
 
-// Env is what a backend may use of its runtime.
+// Env is the part of its runtime that a backend may use.
 type Env interface {
-	// Stream is of the device that the backend runs on.
+	// Stream is a stream of the device that the backend runs on.
 	Stream() device.Stream
-	// NewCall is for operations that are done by others.
+	// NewCall begins a call that the backend passes to another backend.
 	NewCall(op Op, d Dtype) *Call
-	// Scratch allocates memory that a call uses; FreeScratch frees it for what is queued afterwards.
+	// Scratch allocates memory for a call. FreeScratch frees it; work that is queued afterwards may
+	// reuse it.
 	Scratch(ctx context.Context, bytes int64) (memcache.Block, error)
 	FreeScratch(ctx context.Context, b memcache.Block)
-	// Keep returns the memory *at, which calls share, and allocates it at the first time, with
-	// zeros in its first bytes. Unkeep frees it in Close.
+	// Keep returns the memory *at, which calls share. The first time it allocates the memory, and
+	// sets its first bytes to zero. Unkeep frees it in Close.
 	Keep(ctx context.Context, at *memcache.Block, bytes, zeroed int64) (memcache.Block, error)
 	Unkeep(at *memcache.Block) error
-	// TF32 reports whether products of float32 may cut their factors to 10 bits of mantissa.
+	// TF32 reports whether products of float32 may reduce their factors to 10 bits of mantissa.
 	TF32() bool
 }
 
-// Unsupported is the error of a backend that has no kernel for the call.
+// Unsupported returns the error of a backend that has no kernel for the call.
 func (c *Call) Unsupported() error {
 	return fmt.Errorf("%w: there is no kernel for %v", ErrUnsupported, c.Dtype)
 }
 
-// Failed is err with the operation's name.
+// Failed returns err with the operation's name.
 func (c *Call) Failed(err error) error { return fmt.Errorf("tensor: %s: %w", c.Op.Name(), err) }

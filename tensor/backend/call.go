@@ -11,44 +11,44 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// Ref is the memory of one operand: row-major elements. The zero Ref stands for an optional operand
-// that is absent.
+// Ref is the memory of one operand: row-major elements. The zero Ref is an absent optional operand.
 type Ref struct {
 	Ptr   device.Ptr
 	Bytes int64
 	Dtype Dtype
-	Host  *byte // the first byte, on a device.HostVisible; nil: to be looked up there
+	Host  *byte // the first byte, on a device.HostVisible; nil: look it up there
 }
 
 // None reports whether an optional operand is absent.
 func (r *Ref) None() bool { return r.Dtype == NoDtype }
 
-// Count is the number of elements, 0 of an absent operand.
+// Count returns the number of elements, 0 for an absent operand.
 func (r *Ref) Count() int { return int(r.Bytes / int64(max(1, dtypes[r.Dtype].size))) }
 
-// Range is the operand's memory.
+// Range returns the operand's memory.
 func (r *Ref) Range() device.Range { return device.Range{Ptr: r.Ptr, Bytes: r.Bytes} }
 
-// MaxArgs is the most operands of an operation, apart from lists.
+// MaxArgs is the maximum number of an operation's operands, apart from lists.
 const MaxArgs = 12
 
-// Call is one operation. Those of one runtime are made and used by one goroutine at a time; Do
-// takes a call over.
+// Call is one operation. One goroutine at a time makes and uses a call. Do takes ownership of it.
 type Call struct {
-	Op     Op
-	Dtype  Dtype // in which it computes: that of the first operand, unless the operation says otherwise
-	Narrow bool  // an operand's type has a wide one
-	N      int   // of Args, which are in the order of the family's operands
+	Op Op
+	// Dtype is the dtype that the operation computes in: that of the first operand, unless the
+	// operation specifies another.
+	Dtype  Dtype
+	Narrow bool // an operand's dtype has a wide one
+	N      int  // number of Args, which are in the order of the family's operands
 	Args   [MaxArgs]Ref
 	C      [2]float64 // numbers
-	Plan   any        // a pointer to a plan, which is never changed, or nil
-	List   List       // of optimisers, norms and clips
+	Plan   any        // a pointer to a plan, which never changes, or nil
+	List   List       // for optimisers, norms and clips
 
-	// Shapes are those of the tensors that Args and the first item of List are of, in their order, as
+	// Shapes are the shapes of the tensors of Args and of the first item of List, in this order, as
 	// far as they are known. They are for tensor.OnOperation; without that option there are none.
 	Shapes [][]int
 
-	// Scratch is the backend's. It stays with the Call when that is used again.
+	// Scratch belongs to the backend. It stays with the Call when that is reused.
 	Scratch any
 
 	params    Params
@@ -56,17 +56,22 @@ type Call struct {
 	pool      *Pool
 }
 
-// List are items with the same operands: the parameters of an optimiser's step, or tensors that are
+// List is items with the same operands: the parameters of an optimiser's step, or tensors that are
 // clipped.
 type List struct {
-	Refs   []Ref // Stride operands of each item, in the order of the family's; not to be kept after Do
+	// Refs has Stride operands for each item, in the order of the family's. It must not be kept
+	// after Do.
+	Refs   []Ref
 	Stride int
-	Own    []float64 // Width numbers for each item; not to be kept after Do
-	Width  int
-	Live   Ref // Float64: in a captured step the numbers of each item, which take the place of Own; zero: none
+	// Own has Width numbers for each item. It must not be kept after Do.
+	Own   []float64
+	Width int
+	// Live is Float64: in a captured step it holds the numbers of the items and replaces Own. If it
+	// is zero, there is none.
+	Live Ref
 }
 
-// Len is the number of items.
+// Len returns the number of items.
 func (l *List) Len() int {
 	if l.Stride == 0 {
 		return 0
@@ -74,10 +79,10 @@ func (l *List) Len() int {
 	return len(l.Refs) / l.Stride
 }
 
-// Item are the operands of an item.
+// Item returns the operands of an item.
 func (l *List) Item(i int) []Ref { return l.Refs[i*l.Stride:][:l.Stride] }
 
-// Slice are the items from i up to j.
+// Slice returns the items from i up to, but not including, j.
 func (l List) Slice(i, j int) List {
 	const size = 8
 	l.Refs = l.Refs[i*l.Stride : j*l.Stride]
@@ -91,7 +96,7 @@ func (l List) Slice(i, j int) List {
 	return l
 }
 
-// Params is room for the parameters of a call: small structs without pointers.
+// Params holds the parameters of a call: small structs without pointers.
 type Params [8]uint64
 
 // SetParams sets the parameters of a call, of the type that its family takes.
@@ -100,7 +105,7 @@ func SetParams[P any](c *Call, p P) {
 	c.hasParams = true
 }
 
-// Params are the call's, or nil if it has none.
+// Params returns the call's parameters, or nil if it has none.
 func (c *Call) Params() *Params {
 	if !c.hasParams {
 		return nil
@@ -108,11 +113,12 @@ func (c *Call) Params() *Params {
 	return &c.params
 }
 
-// ParamsOf is what SetParams was given.
+// ParamsOf returns the parameters as the type that SetParams was called with.
 func ParamsOf[P any](p *Params) *P {
 	var v P
 	if unsafe.Sizeof(v) > unsafe.Sizeof(*p) {
-		panic(fmt.Sprintf("backend: parameters of %d bytes", unsafe.Sizeof(v))) // the type is wrong: the first call finds it
+		// The type is wrong, so the first call panics.
+		panic(fmt.Sprintf("backend: parameters of %d bytes", unsafe.Sizeof(v)))
 	}
 	return (*P)(unsafe.Pointer(p))
 }
@@ -132,7 +138,8 @@ func (c *Call) SetList(l List) {
 	}
 }
 
-// Mixed reports whether the type of a narrow operand is not the one that the call computes in.
+// Mixed reports whether an operand's dtype has a wide one and is not the dtype that the call
+// computes in.
 func (c *Call) Mixed() bool {
 	mixed := func(refs []Ref) bool {
 		return slices.ContainsFunc(refs, func(r Ref) bool { return r.Dtype != c.Dtype && dtypes[r.Dtype].wide != NoDtype })
@@ -140,8 +147,8 @@ func (c *Call) Mixed() bool {
 	return c.Narrow && (mixed(c.Args[:c.N]) || mixed(c.List.Refs))
 }
 
-// Role is what the operation does with Args[i]: those after the family's operands are of an item of
-// a list, or scratch memory.
+// Role returns the role of Args[i]. Operands after the family's are those of a list's item, or
+// scratch memory.
 func (c *Call) Role(i int) Role {
 	r := &rows[c.Op]
 	switch {
@@ -153,7 +160,8 @@ func (c *Call) Role(i int) Role {
 	return Update
 }
 
-// Empty reports whether no operand that the operation writes has elements: nothing is to be done.
+// Empty reports whether no operand that the operation writes has elements, so that there is nothing
+// to do.
 func (c *Call) Empty() bool {
 	written := false
 	for i := range c.Args[:c.N] {
@@ -167,11 +175,11 @@ func (c *Call) Empty() bool {
 	return written
 }
 
-// Pool are calls that are used again. In race builds each is new: the pool's edges would order the
-// goroutines that use them.
+// Pool reuses calls. In race builds each call is new, because the pool would order the goroutines
+// that use it.
 type Pool struct{ free sync.Pool }
 
-// New takes a call from the pool.
+// New returns a call from the pool, or a new one.
 func (p *Pool) New(op Op, d Dtype) *Call {
 	c, _ := p.free.Get().(*Call)
 	if c == nil {
@@ -181,12 +189,12 @@ func (p *Pool) New(op Op, d Dtype) *Call {
 	return c
 }
 
-// Free gives the call back. Nothing of it may be used afterwards, but what was copied.
+// Free returns the call to the pool. Nothing of it may be used afterwards, except copies.
 func (c *Call) Free() {
 	clear(c.Args[:c.N]) // a kept Ref.Host would keep freed memory of the host device
 	c.Op, c.Dtype, c.Narrow, c.N, c.C, c.Plan, c.List, c.hasParams = NoOp, NoDtype, false, 0, [2]float64{}, nil, List{}, false
 	c.Shapes = nil
-	if invariants.Enabled { // a reader that comes too late fails
+	if invariants.Enabled { // so that a read after Free fails
 		for i := range c.Args {
 			c.Args[i] = Ref{Dtype: Dtypes}
 		}

@@ -1,11 +1,11 @@
-// Package backend is the contract between package tensor and the kernels of a device: operations as
-// data.
+// Package backend is the contract between package tensor and the kernels of a device. It describes
+// operations as data.
 //
-// A [Call] is one operation on operands that were checked. The table of families lists the
-// operations with the role of each operand. A [Backend] runs calls on one stream; it needs no list
-// of what it can do, because [Backend.Supports] answers for a call.
+// A [Call] is one operation on checked operands. The table of families lists the operations with
+// the role of each operand. A [Backend] runs calls on one stream. It needs no list of the
+// operations that it supports, because [Backend.Supports] answers for each call.
 //
-// A backend may lie in another module: [Register] makes it known, and package backendtest tests it.
-// docs/guide/backend.md explains how to write one, and examples/backend is one. This package is
-// experimental: it may change in any release until there is a second backend.
+// A backend may be in another module: [Register] makes it available, and package backendtest tests
+// it. docs/guide/backend.md explains how to write one, and examples/backend is an example. This
+// package is experimental: it may change in any release until there is a second backend.
 package backend

@@ -11,7 +11,7 @@ import (
 // Dtype is the type of an operand's elements.
 type Dtype uint8
 
-// The types. NoDtype is that of an optional operand that is absent.
+// The types. NoDtype is the type of an absent optional operand.
 const (
 	NoDtype Dtype = iota
 	Float32
@@ -35,7 +35,7 @@ type dtype struct {
 	value        func(bits uint64) float64
 }
 
-// dtypes is the one table of types. Kernels are listed elsewhere, by operation and type, and an
+// dtypes is the only table of types. Kernels are listed elsewhere, by operation and type, and an
 // empty cell is an error.
 var dtypes = [Dtypes]dtype{
 	NoDtype: {name: "none", bits: func(float64) uint64 { return 0 }, value: func(uint64) float64 { return 0 }},
@@ -75,29 +75,30 @@ func (d Dtype) row() *dtype {
 // Valid reports whether d is a dtype that tensors can have.
 func (d Dtype) Valid() bool { return d > NoDtype && d < Dtypes }
 
-// Size is the size of an element in bytes.
+// Size returns the size of an element in bytes.
 func (d Dtype) Size() int { return d.row().size }
 
-// Suffix ends the names of GPU kernels for the type.
+// Suffix returns the suffix of the names of GPU kernels for the type.
 func (d Dtype) Suffix() string { return d.row().suffix }
 
-// Wide is the type that an operation computes in if there is no kernel for d; NoDtype if there is
-// no such type.
+// Wide returns the type to which operands are upcast if there is no kernel for d; NoDtype if there
+// is no such type.
 func (d Dtype) Wide() Dtype { return d.row().wide }
 
 // Float reports whether there is arithmetic with the type.
 func (d Dtype) Float() bool { return d.row().float }
 
-// Bounds are the least and the greatest of a type of whole numbers, as far as float64 has them;
-// whole is false of others.
+// Bounds returns the least and the greatest number of a type of whole numbers, limited to those
+// that float64 represents exactly. whole is false for other types.
 func (d Dtype) Bounds() (least, most float64, whole bool) {
 	return d.row().least, d.row().most, d.row().most > 0
 }
 
-// Epsilon is the distance from 1 to the next number of a floating-point type.
+// Epsilon returns the distance from 1 to the next number of a floating-point type.
 func (d Dtype) Epsilon() float64 { return d.row().epsilon }
 
-// Computes is the type of numbers beside operands of type d: what it is added up in.
+// Computes returns the type in which numbers of type d are added up. Statistics and losses have
+// this type.
 func (d Dtype) Computes() Dtype {
 	if wide := d.row().wide; wide != NoDtype {
 		return wide
@@ -105,13 +106,14 @@ func (d Dtype) Computes() Dtype {
 	return d
 }
 
-// Bits is the element nearest to v, which a type of whole numbers must have, in the low bits.
+// Bits returns, in the low bits, the element nearest to v. A type of whole numbers must be able to
+// represent v.
 func (d Dtype) Bits(v float64) uint64 { return d.row().bits(v) }
 
-// Value is the number that an element of these bits is; of an int64 the nearest float64.
+// Value returns the number of an element with these bits; for an int64 the nearest float64.
 func (d Dtype) Value(bits uint64) float64 { return d.row().value(bits) }
 
-// Missing is the bits of an element that an index does not find: NaN, or 0 in whole numbers.
+// Missing returns the bits of an element for an index out of range: NaN, or 0 in whole numbers.
 func (d Dtype) Missing() uint64 {
 	if !d.row().float {
 		return 0

@@ -2,22 +2,22 @@ package backend
 
 import "strings"
 
-// Op is an operation. The numbers of a family's operations follow each other in the order of its
-// names, which is that of the codes of GPU kernels; package gen writes them.
+// Op is an operation. The operations of a family have consecutive numbers, in the order of its
+// names, which is the order of the codes of GPU kernels. Package gen writes the numbers.
 type Op uint16
 
 // Role is what an operation does with an operand.
 type Role uint8
 
-// An operand is read, overwritten, or both: Update is also the role of one that the operation
-// writes in part.
+// An operand is read, overwritten, or both. Update is also the role of an operand that the
+// operation writes in part.
 const (
 	Read Role = 1 << iota
 	Write
 	Update = Read | Write
 )
 
-// Family are operations with the same operands, plan and parameters: a row of the table.
+// Family is operations with the same operands, plan and parameters: a row of the table.
 type Family uint8
 
 // row is an operation in the table.
@@ -27,10 +27,12 @@ type row struct {
 	code   int    // within the family
 	roles  []Role // of Call.Args
 	list   []Role // of each element of Call.List
-	base   Op     // what the runtime does instead, and then the rest, if a backend does not support the operation
+	// base is the operation that the runtime queues first, before the rest, if a backend does not
+	// support the fusion.
+	base Op
 }
 
-// rows are the operations, after one that is none; firsts the first one of each family.
+// rows are the operations, after a row for NoOp. firsts are the first operations of the families.
 var rows, firsts = func() (all []row, firsts []Op) {
 	all = make([]row, 1)
 	byName := map[string]Op{}
@@ -49,7 +51,7 @@ var rows, firsts = func() (all []row, firsts []Op) {
 	return all, firsts
 }()
 
-// roles parses a list of operands: those with = are written, with + updated, and the others read.
+// roles parses a list of operands: = means written, + updated, and no prefix read.
 func roles(operands string) (all []Role) {
 	for _, operand := range strings.Fields(operands) {
 		role := Read
@@ -64,33 +66,33 @@ func roles(operands string) (all []Role) {
 	return all
 }
 
-// Name is the operation's name in errors, launches and profiles.
+// Name returns the operation's name in errors, launches and profiles.
 func (o Op) Name() string { return rows[o].name }
 
-// Family is the operation's.
+// Family returns the operation's family.
 func (o Op) Family() Family { return rows[o].family }
 
-// Code is the operation's number within its family.
+// Code returns the operation's number within its family.
 func (o Op) Code() int { return rows[o].code }
 
-// Roles are those of the operands, in their order.
+// Roles returns the roles of the operands, in their order.
 func (o Op) Roles() []Role { return rows[o].roles }
 
-// ListRoles are those of the operands of each item of a list.
+// ListRoles returns the roles of the operands of each item of a list.
 func (o Op) ListRoles() []Role { return rows[o].list }
 
-// Base is the operation that a fusion takes the place of, together with others; NoOp for what is no
-// fusion.
+// Base returns the operation that replaces a fusion, together with others; NoOp if the operation is
+// not a fusion.
 func (o Op) Base() Op { return rows[o].base }
 
-// Rounds reports whether later parts of a fusion read what its earlier parts round. In a narrow
-// dtype such a fusion is computed natively or in parts.
+// Rounds reports whether later parts of a fusion read results that its earlier parts round. In a
+// dtype of 16 bits such a fusion is computed natively or in parts.
 func (o Op) Rounds() bool { return families[rows[o].family].rounds }
 
-// Of is the operation of the family with a code.
+// Of returns the operation of the family with this code.
 func (f Family) Of(code int) Op { return firsts[f] + Op(code) }
 
-// All are the operations of the family.
+// All returns the operations of the family.
 func (f Family) All() (all []Op) {
 	for op := firsts[f]; int(op) < len(rows) && rows[op].family == f; op++ {
 		all = append(all, op)
@@ -98,5 +100,5 @@ func (f Family) All() (all []Op) {
 	return all
 }
 
-// NoOp is the number of no operation.
+// NoOp is not an operation.
 const NoOp Op = 0

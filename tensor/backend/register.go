@@ -7,11 +7,12 @@ import (
 	"sync"
 )
 
-// ErrOther is wrapped by the errors of backends that are opened for a device of another sort.
+// ErrOther is wrapped by the error of a backend that is opened for a device that it does not
+// support.
 var ErrOther = errors.New("the device is of another backend")
 
-// Open makes the backend of an environment's stream, or returns an error that wraps [ErrOther] if
-// the stream's device is not one of its own.
+// Open opens a backend on the environment's stream. It returns an error that wraps [ErrOther] if
+// the backend does not support the stream's device.
 type Open func(env Env) (Backend, error)
 
 type registration struct {
@@ -27,9 +28,9 @@ var registry struct {
 // builtin are the names of package tensor's own backends.
 var builtin = []string{"host", "ptx"}
 
-// Register makes a backend known under a name. It is for init functions. Like database/sql.Register
-// it panics if open is nil, or if the name is empty or taken. The backends host and ptx are package
-// tensor's, and are asked last.
+// Register registers a backend under a name. It is for init functions. Like database/sql.Register
+// it panics if open is nil, or if the name is empty or taken. The backends host and ptx belong to
+// package tensor, and come last in the order of [For].
 func Register(name string, open Open) {
 	registry.Lock()
 	defer registry.Unlock()
@@ -59,8 +60,8 @@ func Names() []string {
 	return names
 }
 
-// For opens the newest registered backend that takes the environment's device, or the one with the
-// name, unless that is empty. If none takes the device the error wraps [ErrOther].
+// For opens the backend with this name or, if name is empty, the newest registered backend that
+// supports the environment's device. If there is none, the error wraps [ErrOther].
 func For(env Env, name string) (Backend, error) {
 	registry.Lock()
 	all := slices.Clone(registry.all)

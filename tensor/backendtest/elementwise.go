@@ -13,12 +13,12 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// exact: IEEE 754 rounds these operations once.
+// exact is the tolerance of operations that IEEE 754 rounds once.
 var exact = tolerance{}
 
-// transcendental functions have two units in the last place in float64. Vector instructions compute
-// them for float32 with polynomials of a relative error of 2^-34, and then round: the results are
-// within 0.502 units, as package simd shows with every argument.
+// transcendental is the tolerance of functions with two units in the last place in float64. Vector
+// instructions compute them for float32 with polynomials of a relative error of 2^-34, and then
+// round: the results are within 0.502 units, as package simd shows with every argument.
 func transcendental[T kernel.Float]() tolerance {
 	tol := inDouble[T](8)
 	if single[T]() {
@@ -27,7 +27,8 @@ func transcendental[T kernel.Float]() tolerance {
 	return tol
 }
 
-// inDouble is for results that were computed in float64 with so many roundings, and rounded to T.
+// inDouble is the tolerance of results that were computed in float64 with so many roundings, and
+// rounded to T.
 func inDouble[T kernel.Float](roundings float64) tolerance {
 	return tolerance{result: 1 + roundings*0x1p-53/unit[T]()}
 }
@@ -40,7 +41,7 @@ func elementwiseOps[T kernel.Float]() []operation[T] {
 	}
 }
 
-// binaryOps are the operations of two tensors that broadcast.
+// binaryOps returns the operations of two tensors that broadcast.
 func binaryOps(r *rig) (name []string, run []func(context.Context, *tensor.Tensor, *tensor.Tensor) (*tensor.Tensor, error), f []func(a, b float64) float64) {
 	return []string{"Add", "Sub", "Mul", "Div", "Maximum", "Minimum"},
 		[]func(context.Context, *tensor.Tensor, *tensor.Tensor) (*tensor.Tensor, error){r.Add, r.Sub, r.Mul, r.Div, r.Maximum, r.Minimum},
@@ -51,7 +52,7 @@ func binaryOps(r *rig) (name []string, run []func(context.Context, *tensor.Tenso
 		}
 }
 
-// either is a if it wins or is NaN, and else b.
+// either returns a if it wins or is NaN, and b otherwise.
 func either(a, b float64, wins bool) float64 {
 	if wins || math.IsNaN(a) {
 		return a
@@ -59,7 +60,7 @@ func either(a, b float64, wins bool) float64 {
 	return b
 }
 
-// other is a second operand for a: of a shape that broadcasts, or sharing a's memory.
+// other returns a second operand for a: of a shape that broadcasts, or sharing a's memory.
 func (c *trial[T]) other(a *operand[T], shape []int) *operand[T] {
 	switch c.rand.IntN(6) {
 	case 0:
@@ -121,7 +122,7 @@ func binaryInPlaceTrial[T kernel.Float](c *trial[T]) {
 	}
 }
 
-// unaryOp is an operation of one tensor, what it should give, and how near.
+// unaryOp is an operation of one tensor, with the expected function and its tolerance.
 type unaryOp struct {
 	name string
 	run  func(ctx context.Context, x *tensor.Tensor) (*tensor.Tensor, error)
@@ -149,7 +150,7 @@ func unaryOps[T kernel.Float](r *rig, scalar float64) []unaryOp {
 	}
 }
 
-// scalar is one of those that are used, and others.
+// scalar returns a number that is common in programs, or a random one.
 func (c *trial[T]) scalar() float64 {
 	list := []float64{0, 1, -1, 2, 3, 0.5, -0.5, 1.5, -2, 0.1, 1e-30, math.Inf(1), c.rand.Float64()*8 - 4}
 	return list[c.rand.IntN(len(list))]
@@ -162,7 +163,7 @@ func unaryTrial[T kernel.Float](c *trial[T]) {
 	if c.r.brief() {
 		most = 512
 	}
-	if len(x.data) > most { // the reference takes its time
+	if len(x.data) > most { // because the reference is slow
 		i := c.rand.IntN(len(ops))
 		ops = ops[i : i+1]
 	}
@@ -224,7 +225,7 @@ func convertFrom[S tensor.Element, T kernel.Float](c *trial[T], shape []int, num
 	want := reference.Result{Array: reference.Array{Shape: shape, Data: make([]float64, len(data))}, Size: make([]float64, len(data))}
 	for i := range data {
 		data[i] = number()
-		if n, ok := any(data[i]).(int64); ok && single[T]() { // at once, not by way of float64
+		if n, ok := any(data[i]).(int64); ok && single[T]() { // directly, not by way of float64
 			f, _ := new(big.Float).SetInt64(n).Float32()
 			want.Data[i] = float64(f)
 			continue
@@ -243,7 +244,7 @@ func convertFrom[S tensor.Element, T kernel.Float](c *trial[T], shape []int, num
 	c.gave("Convert from "+x.Dtype().String(), y, err, want, exact)
 }
 
-// movementTrial is what computes nothing.
+// movementTrial is for operations that compute nothing.
 func movementTrial[T kernel.Float](c *trial[T]) {
 	x := c.operand(c.shape()...)
 	same := reference.Unary(x.array(), func(v float64) float64 { return v })

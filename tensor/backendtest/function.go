@@ -19,7 +19,7 @@ func functionOps[T kernel.Float]() []operation[T] {
 	}
 }
 
-// sloped is an elementwise function with a gradient, its parameters and its twin.
+// sloped is an elementwise function with a gradient, its parameters and its reference.
 type sloped struct {
 	reference.Function
 	name     string
@@ -27,7 +27,7 @@ type sloped struct {
 	c, d     float64
 }
 
-// slopedFunctions are all of them, with parameters of the type of the elements.
+// slopedFunctions returns all functions with a slope, with parameters of the type of the elements.
 func (c *trial[T]) slopedFunctions() (all []sloped) {
 	for i := range kernel.Functions {
 		f := &kernel.Functions[i]
@@ -45,13 +45,13 @@ func (c *trial[T]) slopedFunctions() (all []sloped) {
 	return all
 }
 
-// value is the function as package fn has it.
+// value returns the function as a value of package fn.
 func (f sloped) value() fn.Function {
 	return fn.Function{Name: f.name, Op: f.op, Grad: f.grad, C: f.c, D: f.d}
 }
 
-// inFunction is for functions of several roundings in float64, a transcendental function among
-// them.
+// inFunction is the tolerance of functions with several roundings in float64, one of them of a
+// transcendental function.
 func inFunction[T kernel.Float]() tolerance {
 	tol := transcendental[T]()
 	tol.result += inDouble[T](8).result - 1
@@ -59,7 +59,7 @@ func inFunction[T kernel.Float]() tolerance {
 	return tol
 }
 
-// few is a shape of not too many elements: the reference takes its time.
+// few returns a shape of few elements, because the reference is slow.
 func (c *trial[T]) few() []int {
 	for {
 		if s := c.shape(); elements(s) <= 100 {
@@ -180,7 +180,7 @@ func only(all []float64, f func(float64) float64) []float64 {
 	return all
 }
 
-// wholeNumbers is a tensor of whole numbers.
+// wholeNumbers returns a tensor of whole numbers.
 func wholeNumbers[I tensor.Element, T kernel.Float](c *trial[T], x reference.Array, of func(float64) I) *tensor.Tensor {
 	data := make([]I, len(x.Data))
 	for i, v := range x.Data {

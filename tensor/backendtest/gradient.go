@@ -26,7 +26,7 @@ type gradientKind struct {
 	of     fn.Function
 	f      func(dy, y float64) float64
 	tol    tolerance
-	lo, hi float64 // where the function's results are
+	lo, hi float64 // the range of the function's results
 }
 
 func gradientKinds[T kernel.Float](r *rig) []gradientKind {
@@ -55,7 +55,8 @@ func within[T kernel.Float](data []T, lo, hi float64) []T {
 	return data
 }
 
-// destination is where a gradient goes: nowhere yet, to dy, to another handle of dy, to y, or somewhere else.
+// destination returns the operand that a gradient is written to: nil, dy, another handle of dy, y,
+// or another operand.
 func (c *trial[T]) destination(dy, y *operand[T]) (dst *operand[T]) {
 	switch c.rand.IntN(6) {
 	case 0:
@@ -76,7 +77,7 @@ func (c *trial[T]) destination(dy, y *operand[T]) (dst *operand[T]) {
 	return nil
 }
 
-// went checks a gradient wherever it went.
+// went checks a gradient, in its destination if there is one.
 func (c *trial[T]) went(op string, dst *operand[T], y *tensor.Tensor, err error, want reference.Result, tol tolerance, read ...*operand[T]) {
 	c.t.Helper()
 	if dst == nil {
@@ -107,7 +108,7 @@ func gradientTrial[T kernel.Float](c *trial[T], g gradientKind) {
 	c.went(g.name, dst, out, err, want, g.tol, dy, y)
 }
 
-// tensor is the operand's, or nil.
+// tensor returns the operand's tensor, or nil.
 func (o *operand[T]) tensor() *tensor.Tensor {
 	if o == nil {
 		return nil

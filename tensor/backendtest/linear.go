@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// linearOps are a layer's, of products as large as a GPU's tiles and larger.
+// linearOps are the operations of a layer, for products as large as a GPU's tiles and larger.
 func linearOps[T kernel.Float]() []operation[T] {
 	return []operation[T]{
 		{"Linear", linearTrial[T]}, {"LinearWeightGrad", weightGradTrial[T]},
@@ -17,7 +17,7 @@ func linearOps[T kernel.Float]() []operation[T] {
 	}
 }
 
-// sized is a dimension: of a part of a tile, of several, or of many stages.
+// sized returns a dimension: a part of a tile, several tiles, or many stages.
 func (c *trial[T]) sized() int {
 	switch c.rand.IntN(4) {
 	case 0:
@@ -53,7 +53,9 @@ func linearTrial[T kernel.Float](c *trial[T]) {
 	y, err := f(c.ctx, x.Tensor, w.Tensor, b.Tensor)
 	tol := tolerance{terms: float64(in+2) * unit[T](), inside: 1}
 	if _, library := c.r.Device().(device.MatrixMultiplier); c.narrow != 0 && (library || c.r.composes(op)) {
-		tol.terms += c.narrow.Epsilon() / 2 // the product is rounded to 16 bits before the bias is added; cuBLASLt was seen to do so now and then
+		// The product is rounded to 16 bits before the bias is added. cuBLASLt was seen to do so
+		// sometimes.
+		tol.terms += c.narrow.Epsilon() / 2
 	}
 	c.gave("Linear", y, err, want, tol)
 	x.unchanged("Linear")
@@ -78,8 +80,8 @@ func weightGradTrial[T kernel.Float](c *trial[T]) {
 	x.unchanged("LinearWeightGrad")
 }
 
-// inputGradTrial: of an input that ReLU has made, what is not above 0 lets no gradient through, if
-// it is masked.
+// inputGradTrial has inputs that ReLU has made. If the gradient is masked, inputs of at most 0 get
+// none.
 func inputGradTrial[T kernel.Float](c *trial[T]) {
 	if c.kind == special {
 		c.kind = ordinary

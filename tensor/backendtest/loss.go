@@ -27,7 +27,7 @@ func pairLossTrial[T kernel.Float](c *trial[T]) { c.pairLoss(c.rand.IntN(5)) }
 
 func divergenceTrial[T kernel.Float](c *trial[T]) { c.pairLoss(5 + c.rand.IntN(2)) }
 
-// pairLoss is a trial of one of the losses.
+// pairLoss runs a trial of one of the losses.
 func (c *trial[T]) pairLoss(which int) {
 	shape := c.few()
 	x, t := c.operand(shape...), c.operand(shape...)
@@ -114,7 +114,7 @@ func (c *trial[T]) pairLoss(which int) {
 			size := math.Abs(d) * l.Size(float64(v), float64(t.data[i]))
 			switch {
 			case finite(size):
-			case finite(gradient): // what is infinite is in none of its terms
+			case finite(gradient): // no term has this infinity
 				size = math.Abs(d) * l.Size(finiteOr0(v), finiteOr0(t.data[i]))
 			default: // infinities of terms may meet
 				size = math.Inf(1)
@@ -129,7 +129,7 @@ func (c *trial[T]) pairLoss(which int) {
 	t.unchanged(name)
 }
 
-// finiteOr0 is v, or 0 in place of what is not finite.
+// finiteOr0 returns v, or 0 if v is not finite.
 func finiteOr0[T kernel.Float](v T) float64 {
 	if finite(float64(v)) {
 		return float64(v)
@@ -139,7 +139,8 @@ func finiteOr0[T kernel.Float](v T) float64 {
 
 func ones(n int) []float64 { return slices.Repeat([]float64{1}, n) }
 
-// weights are some that broadcast to the shape, and what they are there.
+// weights returns the option for weights that broadcast to the shape, and these weights in the
+// shape.
 func (c *trial[T]) weights(shape []int, option func(*tensor.Tensor) tensor.LossOption, options []tensor.LossOption) ([]tensor.LossOption, []float64) {
 	kind := c.kind
 	c.kind = positive
@@ -148,15 +149,15 @@ func (c *trial[T]) weights(shape []int, option func(*tensor.Tensor) tensor.LossO
 	return append(options, option(w.Tensor)), reference.BroadcastTo(w.array(), shape).Data
 }
 
-// classCase is a loss of rows with a label each.
+// classCase is a loss of rows with one label each.
 type classCase[T kernel.Float] struct {
 	e       reference.Entropy
 	options []tensor.LossOption
 	x       *operand[T]
-	rows    reference.Array // of x, one after the other
+	rows    reference.Array // of x, one row after the other
 	labels  []int64
 	on      *tensor.Tensor // the labels
-	bad     bool           // one is no class
+	bad     bool           // a label is out of range
 	each    bool
 	dloss   *operand[T]
 	per     []int // the shape of the labels
@@ -170,7 +171,7 @@ func (c *trial[T]) classCase() *classCase[T] {
 		shape[1], shape[0] = 300, 1+c.rand.IntN(3)
 	}
 	if c.rand.IntN(30) == 0 {
-		shape = []int{1200, 3} // more rows than one block of a GPU does
+		shape = []int{1200, 3} // more rows than one block of a GPU takes
 	}
 	at := 1
 	k.per = slices.Concat(shape[:1], shape[2:])
@@ -220,7 +221,7 @@ func (c *trial[T]) classCase() *classCase[T] {
 	return k
 }
 
-// synchronized checks that a wrong label was found.
+// synchronized checks that a wrong label was reported.
 func (k *classCase[T]) synchronized(c *trial[T]) {
 	c.t.Helper()
 	if k.bad {
@@ -230,7 +231,7 @@ func (k *classCase[T]) synchronized(c *trial[T]) {
 	}
 }
 
-// wants is the loss, of each row or of all.
+// wants returns the loss of each row, or of all.
 func (k *classCase[T]) wants(each, all reference.Result) reference.Result {
 	if each.Shape = k.per; k.each {
 		return each
@@ -238,7 +239,7 @@ func (k *classCase[T]) wants(each, all reference.Result) reference.Result {
 	return all
 }
 
-// gradient is that of the rows, in the shape of x.
+// gradient returns the gradient of the rows, in the shape of x.
 func (k *classCase[T]) gradient(rows reference.Result) reference.Result {
 	if k.vector {
 		rows.Shape = k.x.Shape()
@@ -303,8 +304,8 @@ func floats(all []int64) []float64 {
 	return out
 }
 
-// entropyWithGrad compares CrossEntropyWithGrad with CrossEntropy and CrossEntropyGrad, to the bit,
-// where the device does both at once.
+// entropyWithGrad checks that CrossEntropyWithGrad is bit-identical to CrossEntropy and
+// CrossEntropyGrad, if the device computes both in one launch.
 func (c *trial[T]) entropyWithGrad(logits *operand[T], labels, loss *tensor.Tensor, bad bool, options []tensor.LossOption) {
 	c.t.Helper()
 	again, grad, err := c.r.CrossEntropyWithGrad(c.ctx, logits.Tensor, labels, options...)

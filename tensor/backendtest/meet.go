@@ -16,7 +16,7 @@ func meetOps[T kernel.Float]() []operation[T] {
 		{"MaskedFill", maskedFillTrial[T]}, {"Pow", powTrial[T]}, {"Pow gradient", powGradTrial[T]}, {"triangle", triangleTrial[T]}}
 }
 
-// relation is a comparison and what it is true of.
+// relation is a comparison and the condition of its mask.
 type relation struct {
 	name  string
 	run   func(ctx context.Context, a, b *tensor.Tensor) (*tensor.Tensor, error)
@@ -65,7 +65,7 @@ func comparisonTrial[T kernel.Float](c *trial[T]) {
 	}
 }
 
-// wholeComparisonTrial has int64 numbers that are one number in float64.
+// wholeComparisonTrial includes int64 numbers that float64 can't distinguish.
 func wholeComparisonTrial[T kernel.Float](c *trial[T]) {
 	out := c.few()
 	some := func() reference.Array {

@@ -13,7 +13,7 @@ import (
 type narrow struct {
 	digits, place int     // bits of a number, and the exponent of the last place of subnormal ones
 	limit         float64 // the power of two past the greatest number
-	large         float64 // what large numbers are a few times of
+	large         float64 // large numbers are a few times this
 }
 
 var narrows = map[tensor.Dtype]narrow{
@@ -21,12 +21,12 @@ var narrows = map[tensor.Dtype]narrow{
 	tensor.Float16:  {11, -24, 0x1p16, 1e4},
 }
 
-// insideNarrow are operations that keep what they compute on their way in 16 bits, with how many
-// roundings: an attention its result, which its gradient reads, a recurrent layer its states
-// and gates, step by step, and ScatterAdd what it adds.
+// insideNarrow are the operations that round intermediate results to 16 bits, with the number of
+// roundings: an attention its result, which its gradient reads, a recurrent layer its states and
+// gates, step by step, and ScatterAdd the numbers that it adds.
 var insideNarrow = map[string]float64{"attention": 1, "recurrent": 8, "recurrent gradient": 16, "recurrent layer": 32, "ScatterAdd": 1}
 
-// round makes data numbers that the narrow dtype has, in a trial of one.
+// round rounds data to numbers of the narrow dtype, in a trial of one.
 func (c *trial[T]) round(data []T) {
 	if c.narrow != 0 {
 		for i, v := range data {
@@ -37,14 +37,14 @@ func (c *trial[T]) round(data []T) {
 	}
 }
 
-// nearest is the nearest number of the narrow dtype, ties to even, by arithmetic: Round works with
-// bits.
+// nearest returns the nearest number of the narrow dtype, ties to even. It uses arithmetic, because
+// Round uses bits.
 func (c *trial[T]) nearest(v float64) float64 {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return v
 	}
 	n := narrows[c.narrow]
-	_, exponent := math.Frexp(v) // v is from half of to all of 2^exponent
+	_, exponent := math.Frexp(v) // |v| is in [2^(exponent-1), 2^exponent)
 	place := math.Ldexp(1, max(exponent-n.digits, n.place))
 	if v = math.Copysign(math.RoundToEven(v/place)*place, v); math.Abs(v) >= n.limit {
 		return math.Inf(int(math.Copysign(1, v)))
@@ -63,7 +63,7 @@ func (c *trial[T]) narrowTensor(data []T, shape []int) *tensor.Tensor {
 	return t
 }
 
-// smallest and greatest are the limits of the trial's numbers.
+// smallest returns the smallest number of the trial's dtype.
 func (c *trial[T]) smallest() T {
 	if c.narrow == 0 {
 		return smallest[T]()
@@ -85,14 +85,15 @@ func (c *trial[T]) large() T {
 	return T(narrows[c.narrow].large)
 }
 
-// wide is the trial for what is not narrow: losses and their gradients, running statistics.
+// wide returns the trial for tensors that are not narrow: losses and their gradients, running
+// statistics.
 func (c *trial[T]) wide() *trial[T] {
 	w := *c
 	w.narrow = 0
 	return &w
 }
 
-// elements are a tensor's, of 16 bits as numbers.
+// elements returns a tensor's elements; those of 16 bits as numbers.
 func (c *trial[T]) elements(t *tensor.Tensor) []T {
 	c.t.Helper()
 	switch t.Dtype() {
@@ -111,7 +112,7 @@ func slice[E tensor.Element, T kernel.Float](c *trial[T], t *tensor.Tensor) []E 
 	return got
 }
 
-// one is v, and one NaN for all: any is as good.
+// one returns v, or the same NaN for every NaN.
 func one[T kernel.Float](v T) T {
 	if v != v {
 		return T(math.NaN())
@@ -127,8 +128,8 @@ func converted[D, S any](data []S, f func(S) D) []D {
 	return all
 }
 
-// agreesNarrow is agrees for a result that is rounded to 16 bits behind the tolerance. A loss is
-// not rounded, and so nearer.
+// agreesNarrow is agrees for a result that is rounded to 16 bits after the tolerance. A loss is not
+// rounded, and so agrees more closely.
 func (c *trial[T]) agreesNarrow(got, want, size float64, tol tolerance) bool {
 	if agrees(float32(got), want, size, tol) {
 		return true
@@ -142,15 +143,15 @@ func (c *trial[T]) agreesNarrow(got, want, size float64, tol tolerance) bool {
 }
 
 // singleHalf are the operations whose kernels for bfloat16 on GPUs compute exponentials in float32
-// (bfloat16_rows.cu, bfloat16_elementwise.cu), and showed it.
+// (bfloat16_rows.cu, bfloat16_elementwise.cu), with a difference that tests have shown.
 var singleHalf = map[string]bool{"softmax along an axis": true, "cross entropy with options": true, "CrossEntropyGrad": true, "function gradient": true}
 
-// singleTerms are eight roundings of a term to float32, and one more each of an exponential and a
+// singleTerms is eight roundings of a term to float32, and one more each for an exponential and a
 // logarithm (CUDA's expf is off by two places).
 const singleTerms = 10 * 0x1p-24
 
-// underflowed excuses a result for which float32 had too small a number on the way: that is 0 or
-// has few digits, and special numbers are infinite, or up to 1e30 times 100.
+// underflowed accepts a result for which an intermediate number was too small for float32, and so
+// is 0 or has few digits. Special numbers are infinite, or up to 1e30 times 100.
 func underflowed(got, want float64) bool {
 	if !finite(want) {
 		return math.IsNaN(got)

@@ -16,22 +16,23 @@ func normalizeOps[T kernel.Float]() []operation[T] {
 	return []operation[T]{{"Normalize", normalizeTrial[T]}, {"Normalize", normalizeTrial[T]}, {"BatchNorm", func(c *trial[T]) { batchNormTrial(c, true) }}, {"BatchNorm of running statistics", func(c *trial[T]) { batchNormTrial(c, false) }}}
 }
 
-// normalized is for statistics in float64 and results of T. A variance of numbers near each other loses digits with their
-// distance from 0.
+// normalized is the tolerance of results of T from statistics in float64. The variance of numbers
+// that are close to each other loses digits with their distance from 0.
 func normalized[T kernel.Float](n int) tolerance {
 	tol := inDouble[T](16)
 	tol.terms, tol.inside = (64+float64(n))*0x1p-53+unit[T](), 1
 	return tol
 }
 
-// finiteKind is for operations of whose results little is left beside infinities and NaN, and of whose squares nothing.
+// finiteKind avoids numbers that leave few results besides infinities and NaN, or whose squares
+// overflow.
 func (c *trial[T]) finiteKind() {
 	if c.kind == special || c.kind == large {
 		c.kind = ordinary
 	}
 }
 
-// normalization is a random one of x, with the shapes of x and of the weights.
+// normalization returns a random normalisation of x, with the shapes of x and of the weights.
 func (c *trial[T]) normalization() (cfg tensor.NormConfig, n reference.Normalized, x, w []int) {
 	if c.rand.IntN(2) == 0 {
 		cfg.Eps = []float64{1e-3, 0.5}[c.rand.IntN(2)]
@@ -110,10 +111,11 @@ func normalizeTrial[T kernel.Float](c *trial[T]) {
 	dy.unchanged("Normalize")
 }
 
-// addNormalize compares AddNormalize with Add and Normalize, to the bit, with memory of its own and in that of what it adds.
+// addNormalize checks that AddNormalize is bit-identical to Add and Normalize, with new memory and
+// in the memory of an operand.
 func (c *trial[T]) addNormalize(x *operand[T], weight, bias *tensor.Tensor, cfg tensor.NormConfig) {
 	c.t.Helper()
-	if x.Elements() == 0 { // the statistics of nothing are undefined
+	if x.Elements() == 0 { // the statistics of no elements are undefined
 		return
 	}
 	other := c.operand(x.Shape()...)
@@ -121,7 +123,8 @@ func (c *trial[T]) addNormalize(x *operand[T], weight, bias *tensor.Tensor, cfg 
 	require.NoError(c.t, err)
 	y, stats, err := c.r.Normalize(c.ctx, sum, weight, bias, cfg)
 	require.NoError(c.t, err)
-	want := fmt.Sprint(c.elements(sum), c.elements(y), get[float64](c.r, stats, nil)) // NaN among them
+	// As text, because of NaN.
+	want := fmt.Sprint(c.elements(sum), c.elements(y), get[float64](c.r, stats, nil))
 	for donated := range 3 {
 		a, err := c.r.Copy(c.ctx, x.Tensor)
 		require.NoError(c.t, err)
@@ -149,11 +152,12 @@ func (c *trial[T]) gave3(op string, n reference.Normalized, x, dy *operand[T], w
 			require.Nil(c.t, got[i], op)
 			continue
 		}
-		// An infinite gradient times a normalised number that rounds to 0. With float32 the numbers are
-		// normalised in float64, so that the weights' gradients have no such product.
+		// An infinite gradient times a normalised number that rounds to 0. With float32 the numbers
+		// are normalised in float64, so that the weights' gradients have no such product.
 		tol.vague = i == 0 || i == 1 && !single[T]()
 		tol.tiny = 0
-		if i == 1 { // the sum of a row's products, each of which may be subnormal, times 1/√(variance+Eps)
+		// The sum of a row's products, each of which may be subnormal, times 1/√(variance+Eps).
+		if i == 1 {
 			tol.tiny = math.Sqrt(n.Eps) / float64(max(1, len(x.data)))
 		}
 		c.gave(op+[]string{" of x", " of the weights", " of the bias"}[i], got[i], nil, []reference.Result{dx, dw, db}[i], tol)

@@ -16,12 +16,12 @@ type operand[T kernel.Float] struct {
 	*tensor.Tensor
 	c     *trial[T]
 	data  []T
-	whole *tensor.Tensor // the larger one
+	whole *tensor.Tensor // the larger tensor
 	image []T            // its elements
 	from  int            // where data starts in it
 }
 
-// operand makes one with random numbers.
+// operand returns an operand with random numbers.
 func (c *trial[T]) operand(shape ...int) *operand[T] {
 	data := make([]T, elements(shape))
 	for i := range data {
@@ -51,7 +51,7 @@ func (c *trial[T]) operandOf(data []T, shape []int) *operand[T] {
 	return o
 }
 
-// tensor makes one with the given elements.
+// tensor returns a tensor with the given elements.
 func (c *trial[T]) tensor(data []T, shape []int) *tensor.Tensor {
 	if c.narrow != 0 {
 		return c.narrowTensor(data, shape)
@@ -97,29 +97,31 @@ func (c *trial[T]) gave(op string, got *tensor.Tensor, err error, want reference
 	c.close(op, c.elements(got), want, tol)
 }
 
-// refused checks that an operation returned an error of a class.
+// refused checks that an operation returned an error of the class, and no tensor.
 func (c *trial[T]) refused(op string, got *tensor.Tensor, err, class error) {
 	c.t.Helper()
 	require.ErrorIs(c.t, err, class, op)
 	require.Nil(c.t, got, op)
 }
 
-// dirty leaves NaNs in the memory that the next results will have.
+// dirty leaves NaNs in the memory that the next results will use.
 func (c *trial[T]) dirty() {
 	t, err := c.r.Full(c.ctx, math.NaN(), tensor.Float64, 1<<11)
 	require.NoError(c.t, err)
 	require.NoError(c.t, t.Release())
 }
 
-// tolerance is how far a result may be from the reference. Its zero value: the nearest number, with the right sign
-// for a zero.
+// tolerance is how far a result may be from the reference. The zero value means the nearest number,
+// with the right sign of a zero.
 type tolerance struct {
-	result float64 // roundings of the result, in units of its last place's half
-	terms  float64 // roundings of the terms that it is the sum of, relative to the sum of their magnitudes
+	result float64 // roundings of the result, in halves of a unit in its last place
+	terms  float64 // roundings of the terms of a sum, relative to the sum of their magnitudes
 	inside float64 // intermediate results are up to so many times the size, and may overflow
-	vague  bool    // roundings decide whether infinities of terms meet: what is not finite is NaN or infinite
-	strict bool    // but they do not
-	tiny   float64 // roundings of subnormal numbers, which something divides by what is about as small as this
+	// vague accepts NaN instead of infinity and the reverse, because roundings decide whether
+	// infinities of terms meet.
+	vague  bool
+	strict bool    // intermediate results do not overflow
+	tiny   float64 // roundings of subnormal numbers, divided by a number of about this size
 }
 
 // close compares a result with the reference.
@@ -150,7 +152,7 @@ func agrees[T kernel.Float](got T, want, size float64, tol tolerance) bool {
 	g, nearest := float64(got), float64(T(want))
 	switch {
 	case tol.inside > 0 && !tol.strict && (finite(size) || !single[T]()) && !(tol.inside*size <= float64(greatest[T]())/2) && !(finite(g) && finite(want)):
-		return true // something on the way was too large
+		return true // an intermediate result was too large
 	case tol.vague && !finite(g) && !finite(want):
 		return true
 	case math.IsNaN(want):
@@ -160,7 +162,7 @@ func agrees[T kernel.Float](got T, want, size float64, tol tolerance) bool {
 	case math.IsInf(want, 0) || math.IsNaN(g):
 		return false
 	}
-	if math.IsInf(g, 0) || math.IsInf(nearest, 0) { // just below and just above the greatest number
+	if math.IsInf(g, 0) || math.IsInf(nearest, 0) { // just below or just above the greatest number
 		return tol != tolerance{} && math.Abs(want) > float64(greatest[T]())*(1-0x1p-20)
 	}
 	bound := tol.result*unit[T]()*math.Abs(want) + tol.terms*size
@@ -175,7 +177,7 @@ func agrees[T kernel.Float](got T, want, size float64, tol tolerance) bool {
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// bits is the elements as whole numbers, of which NaNs differ too.
+// bits returns the elements as whole numbers, in which NaNs differ, too.
 func bits[T kernel.Float](data []T) []uint64 {
 	all := make([]uint64, len(data))
 	for i, v := range data {

@@ -11,15 +11,15 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// orderOps are of the order of elements, of smallest ones, and of elements that are put where an
-// index says.
+// orderOps are the operations on the order of elements, on smallest elements, and on elements that
+// an index places.
 func orderOps[T kernel.Float]() []operation[T] {
 	return []operation[T]{{"smallest", smallestTrial[T]}, {"ArgMin", argMinTrial[T]}, {"VectorNorm", vectorNormTrial[T]}, {"Sort", sortTrial[T]},
 		{"TopK", topKTrial[T]}, {"CumSum", cumSumTrial[T]}, {"Scatter", scatterTrial[T]}, {"ScatterAdd", scatterAddTrial[T]}, {"OneHot", oneHotTrial[T]},
 		{"Flip", flipTrial[T]}, {"Roll", rollTrial[T]}}
 }
 
-// negative is the array's negative.
+// negative returns the array with the signs of its elements reversed.
 func negative(x reference.Array) reference.Array {
 	return reference.Array{Shape: x.Shape, Data: converted(x.Data, func(v float64) float64 { return -v })}
 }
@@ -127,7 +127,7 @@ func topKTrial[T kernel.Float](c *trial[T]) {
 	c.refused("TopK of too many", y, err, tensor.ErrShape)
 }
 
-// order checks a sort of which the first keep elements are asked.
+// order checks a sort that returns the first keep elements.
 func (c *trial[T]) order(x *operand[T], axis, keep int, name string, sort func(descending bool) (values, index *tensor.Tensor, err error)) {
 	down := c.rand.IntN(2) == 0
 	c.dirty()
@@ -159,7 +159,7 @@ func cumSumTrial[T kernel.Float](c *trial[T]) {
 	x.unchanged("CumSum")
 }
 
-// scattering is an array, an index of its elements along a dimension, and what it chooses them for.
+// scattering returns an array, an index of its elements along a dimension, and a source.
 func (c *trial[T]) scattering() (x, src *operand[T], axis int, list []int64, index *tensor.Tensor, bad bool) {
 	x = c.operand(c.ranked()...)
 	axis = c.rand.IntN(len(x.Shape()))
@@ -169,7 +169,7 @@ func (c *trial[T]) scattering() (x, src *operand[T], axis int, list []int64, ind
 	}
 	shape[axis] = c.picked(elements(shape) / max(1, shape[axis]))
 	if x.Shape()[axis] == 0 {
-		shape[axis] = 0 // no place for any
+		shape[axis] = 0 // there is no element to select
 	}
 	list, index, bad = c.indices(x.Shape()[axis], shape...)
 	return x, c.operand(shape...), axis, list, index, bad
@@ -193,7 +193,8 @@ func scatterTrial[T kernel.Float](c *trial[T]) {
 }
 
 func scatterAddTrial[T kernel.Float](c *trial[T]) {
-	if c.narrow != 0 { // the sum of what is added is rounded to it, and may be more than there is
+	// The sum of the added numbers is rounded to the dtype, and may overflow.
+	if c.narrow != 0 {
 		c.notTooLarge()
 	}
 	x, src, axis, list, index, bad := c.scattering()

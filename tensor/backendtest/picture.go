@@ -16,7 +16,8 @@ func pictureOps[T kernel.Float]() []operation[T] {
 		{"Interpolate", interpolateTrial[T]}, {"Interpolate", interpolateTrial[T]}, {"EdgePad", edgePadTrial[T]}, {"PReLU", preluTrial[T]}}
 }
 
-// convCase is a random convolution: of one image without a dimension for images, now and then, and of one dimension.
+// convCase is a random convolution. Some are of one image without a batch dimension, and some of
+// one dimension.
 type convCase struct {
 	reference.Conv
 	c         tensor.ConvConfig
@@ -32,7 +33,8 @@ func (c *trial[T]) convolution(transposed bool) convCase {
 	v := convCase{dims: 1 + min(c.rand.IntN(4), 1), bias: c.rand.IntN(2) == 0, fits: true}
 	v.N, v.Groups, v.C, v.K = n(3), 1, n(4), n(6)
 	side, runs := 9, 0
-	few := func(most, brief int) int { return most } // sizes that are chosen for GPUs
+	// few returns most, or brief for brief tests: sizes that are chosen for GPUs.
+	few := func(most, brief int) int { return most }
 	if c.r.brief() {
 		few = func(most, brief int) int { return brief }
 	}
@@ -47,9 +49,9 @@ func (c *trial[T]) convolution(transposed bool) convCase {
 		v.C, v.K, v.N = n(few(12, 4)), few(60, 20)+n(20), 1
 	case 5:
 		v.C, v.K = 30+n(10), n(8)
-	case 6: // many places
+	case 6: // many positions
 		v.C, v.K, side = n(2), 4+n(3), few(60, 30)
-	case 7, 8: // what a GPU does by runs, if it is large enough
+	case 7, 8: // a GPU processes these by runs, if they are large enough
 		runs = 3 + 2*c.rand.IntN(2)
 		v.Groups, v.C, v.K, side = n(2), n(few(20, 8)), 4+n(few(20, 6)), few(40, 20)
 	}
@@ -98,12 +100,12 @@ func (c *trial[T]) convolution(transposed bool) convCase {
 	return v
 }
 
-// terms is for sums of so many products in T.
+// terms is the tolerance of sums of so many products in T.
 func terms[T kernel.Float](n int) tolerance {
 	return tolerance{terms: float64(n+4) * unit[T](), inside: 1}
 }
 
-// biasOf is a bias of n channels, and its elements, or none.
+// biasOf returns a bias of n channels, and its elements, or none.
 func (c *trial[T]) biasOf(n int, some bool) (*operand[T], reference.Array) {
 	if !some {
 		return nil, reference.Array{}
@@ -142,8 +144,8 @@ func (c *trial[T]) convolve(v convCase) {
 	}
 }
 
-// finiteOperand has no infinities and NaN: a gradient of x, as PyTorch's, may or may not have their products with what is
-// outside.
+// finiteOperand returns an operand without infinities and NaN. A gradient of x, like PyTorch's, may
+// or may not include their products with positions outside.
 func (c *trial[T]) finiteOperand(shape []int) *operand[T] {
 	kind := c.kind
 	defer func() { c.kind = kind }()
@@ -178,7 +180,7 @@ func convTransposeTrial[T kernel.Float](c *trial[T]) {
 	w.unchanged("ConvTranspose")
 }
 
-// pooling is a random one, with the shapes of x and of the result.
+// pooling returns a random pooling, with the shapes of x and of the result.
 func (c *trial[T]) pooling(dilated bool) (p reference.Pool, cfg tensor.PoolingConfig, x, y []int) {
 	n := func(most int) int { return 1 + c.rand.IntN(most) }
 	cfg.Ceil = c.rand.IntN(2) == 0
@@ -222,7 +224,7 @@ func maxPoolTrial[T kernel.Float](c *trial[T]) {
 	dy.unchanged("MaxPool2dGrad")
 }
 
-// averages are sums in float64, which may overflow.
+// averages is the tolerance of sums in float64, which may overflow.
 func averages[T kernel.Float](n int) tolerance {
 	tol := rowSum[T](n)
 	tol.inside = 1

@@ -64,7 +64,7 @@ func padTrial[T kernel.Float](c *trial[T]) {
 			after[i] = -c.rand.IntN(d + min(0, before[i]) + 1)
 		}
 	}
-	if one := c.rand.IntN(3 + len(before)); one < len(before) { // which a GPU does in one launch
+	if one := c.rand.IntN(3 + len(before)); one < len(before) { // a GPU does this in one launch
 		n := [2]int{c.rand.IntN(3), c.rand.IntN(3)}
 		clear(before)
 		clear(after)

@@ -9,7 +9,8 @@ func productOps[T kernel.Float]() []operation[T] {
 	return []operation[T]{{"MatMul", matMulTrial[T]}, {"MatMul", matMulTrial[T]}, {"Transpose", transposeTrial[T]}}
 }
 
-// matMulTrial: an inner product of k terms in T has an error of at most k roundings of the sum of their magnitudes.
+// matMulTrial allows an inner product of k terms in T an error of k roundings of the sum of their
+// magnitudes.
 func matMulTrial[T kernel.Float](c *trial[T]) {
 	m, k := c.matrix()
 	n, _ := c.matrix()

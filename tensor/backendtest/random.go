@@ -18,7 +18,7 @@ func randomOps[T kernel.Float]() []operation[T] {
 	}
 }
 
-// random is a stream, whose seed is in device memory now and then, and its reference.
+// random returns a random stream, sometimes with its seed in device memory, and its reference.
 func (c *trial[T]) random() (tensor.Random, reference.Random) {
 	r := tensor.Random{Seed: c.rand.Uint64(), Stream: c.rand.Uint64()}
 	want := reference.Random{Seed: r.Seed, Stream: r.Stream}
@@ -30,7 +30,7 @@ func (c *trial[T]) random() (tensor.Random, reference.Random) {
 	return r, want
 }
 
-// dtype is that of the trial's tensors.
+// dtype returns the dtype of the trial's tensors.
 func (c *trial[T]) dtype() tensor.Dtype {
 	if c.narrow != 0 {
 		return c.narrow
@@ -38,7 +38,7 @@ func (c *trial[T]) dtype() tensor.Dtype {
 	return tensor.DtypeOf[T]()
 }
 
-// rounded is a number as the trial's tensors have it, computed in T.
+// rounded returns a number, computed in T, rounded to the dtype of the trial's tensors.
 func (c *trial[T]) rounded(v float64) float64 {
 	if v = float64(T(v)); c.narrow != 0 {
 		return c.nearest(v)

@@ -75,7 +75,7 @@ func recurrentTrial[T kernel.Float](c *trial[T]) {
 		if kind != tensor.LSTM {
 			continue
 		}
-		if !forGrad { // the last one alone is kept
+		if !forGrad { // only the last state is kept
 			at := batch * n * (steps - 1)
 			if r.Reverse {
 				at = 0
@@ -86,7 +86,7 @@ func recurrentTrial[T kernel.Float](c *trial[T]) {
 	}
 }
 
-// recurrentGradTrial compares with differences of the results.
+// recurrentGradTrial compares with finite differences of the results.
 func recurrentGradTrial[T kernel.Float](c *trial[T]) {
 	c.kind = ordinary
 	for kind := range tensor.GRU + 1 {
@@ -148,8 +148,8 @@ func (c *trial[T]) recurrentGrad(kind tensor.RecurrentKind) {
 	}
 }
 
-// recurrentLayerTrial is of the sizes that one launch does, and of some beside them. Its results
-// are the same the second time.
+// recurrentLayerTrial has sizes that one launch computes, and others near them. A second pass must
+// give the same results.
 func recurrentLayerTrial[T kernel.Float](c *trial[T]) {
 	c.kind = ordinary
 	for kind := range tensor.GRU + 1 {

@@ -14,7 +14,8 @@ func reductionOps[T kernel.Float]() []operation[T] {
 	}
 }
 
-// sumOf is for sums of n terms in float64: in pairs, so that their errors grow with the logarithm of n.
+// sumOf is the tolerance of pairwise sums of n terms in float64, whose errors grow with the
+// logarithm of n.
 func sumOf[T kernel.Float](n int, divisor float64) tolerance {
 	tol := inDouble[T](2)
 	tol.terms = (8 + math.Log2(float64(max(1, n)))) * 0x1p-53
@@ -76,7 +77,7 @@ func sumToTrial[T kernel.Float](c *trial[T]) {
 	x.unchanged("SumTo")
 }
 
-// columnsTrial has as many columns as a GPU loads together, and others.
+// columnsTrial has multiples of the number of columns that a GPU loads together, and other numbers.
 func columnsTrial[T kernel.Float](c *trial[T]) {
 	columns := 8 * (1 + c.rand.IntN(12))
 	if c.rand.IntN(4) == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// picture is a random shape of pictures, or of lengths.
+// picture returns a random shape of pictures, or of lengths.
 func (c *trial[T]) picture(dims int) []int {
 	shape := []int{c.rand.IntN(4), 1 + c.rand.IntN(3)}
 	for range dims {
@@ -21,13 +21,13 @@ func (c *trial[T]) picture(dims int) []int {
 	return shape
 }
 
-// asPlanes is an array whose last two dimensions are resampled.
+// asPlanes returns an array with two last dimensions to resample.
 func asPlanes(a reference.Array) reference.Array {
 	a.Shape = slices.Insert(slices.Clone(a.Shape), max(0, len(a.Shape)-1), 1)
 	return a
 }
 
-// resampled is a call of the forward pass and of the gradient, and what they should give.
+// resampled is a call of the forward pass and of the gradient, with the expected results.
 type resampled[T kernel.Float] struct {
 	op         string
 	x, y       []int
@@ -109,7 +109,7 @@ func interpolateTrial[T kernel.Float](c *trial[T]) {
 func edgePadTrial[T kernel.Float](c *trial[T]) {
 	reflects := c.rand.IntN(2) == 0
 	x := c.picture(1 + c.rand.IntN(2))
-	x = x[c.rand.IntN(3):] // with fewer dimensions before those that are padded
+	x = x[c.rand.IntN(3):] // with fewer dimensions before the padded ones
 	y, before, after := slices.Clone(x), make([]int, len(x)), make([]int, len(x))
 	var samples []reference.Sample
 	for i := max(0, len(x)-2); i < len(x); i++ {

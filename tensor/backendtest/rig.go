@@ -21,17 +21,16 @@ type rig struct {
 }
 
 // brief reports whether random cases are few and their arrays small: with -short, on the host
-// device. Where a GPU's kernels run the sizes stay, since they are what chooses between those
-// kernels.
+// device. With a GPU the sizes stay, because they select its kernels.
 func (r *rig) brief() bool {
 	_, onHost := r.Device().(*host.Device)
 	return testing.Short() && onHost
 }
 
-// composes reports whether the backend was found not to do a fusion.
+// composes reports whether the backend was found not to support a fusion.
 func (r *rig) composes(op backend.Op) bool { return r.w != nil && r.w.composed[op] }
 
-// elements is the number of elements of a shape.
+// elements returns the number of elements of a shape.
 func elements(shape []int) int {
 	n := 1
 	for _, d := range shape {
@@ -40,7 +39,7 @@ func elements(shape []int) int {
 	return n
 }
 
-// broadcastShape is the shape that two shapes broadcast to.
+// broadcastShape returns the shape that two shapes broadcast to.
 func broadcastShape(a, b []int) []int {
 	if len(a) < len(b) {
 		a, b = b, a
@@ -54,7 +53,7 @@ func broadcastShape(a, b []int) []int {
 	return out
 }
 
-// transposing is the options for factors that are transposed.
+// transposing returns the options for transposed factors.
 func transposing(a, b bool) (options []tensor.MatMulOption) {
 	if a {
 		options = append(options, tensor.TransA)

@@ -10,7 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// rmspropTrial has means of squares that are well above the squares of means, as they are but for rounding.
+// rmspropTrial has means of squares that are well above the squares of means, as they are except
+// for rounding.
 func rmspropTrial[T kernel.Float](c *trial[T]) {
 	c.notTooLarge()
 	tol := tolerance{terms: 64 * unit[T](), tiny: 1e-10}
@@ -98,7 +99,7 @@ func adagradTrial[T kernel.Float](c *trial[T]) {
 	}
 }
 
-// gradients are operands with numbers, as many as parameters says: small ones, and now and then a large one.
+// gradients returns as many operands as parameters returns: small ones, and sometimes a large one.
 func (c *trial[T]) gradients() (all []*operand[T], ts []*tensor.Tensor) {
 	for range c.parameters() {
 		shape := c.stepShape()
@@ -145,7 +146,7 @@ func clipNormTrial[T kernel.Float](c *trial[T]) {
 	}
 }
 
-// sized is a result whose terms are as large as itself.
+// sized returns a result whose terms are as large as itself.
 func sized(r reference.Result) reference.Result {
 	for i, v := range r.Data {
 		r.Size[i] = math.Abs(v)

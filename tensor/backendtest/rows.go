@@ -14,7 +14,7 @@ func rowOps[T kernel.Float]() []operation[T] {
 	return []operation[T]{{"Softmax", softmaxTrial[T]}, {"ArgMax", argMaxTrial[T]}, {"CrossEntropy", crossEntropyTrial[T]}}
 }
 
-// ranked is a shape with at least one dimension.
+// ranked returns a shape with at least one dimension.
 func (c *trial[T]) ranked() []int {
 	shape := c.shape()
 	if len(shape) == 0 {
@@ -23,7 +23,7 @@ func (c *trial[T]) ranked() []int {
 	return shape
 }
 
-// rowSum is for rows of n numbers that are summed in float64 and rounded to T at the end.
+// rowSum is the tolerance of sums of n numbers in float64 that are rounded to T at the end.
 func rowSum[T kernel.Float](n int) tolerance {
 	tol := inDouble[T](2)
 	tol.terms = (16 + math.Log2(float64(max(1, n)))) * 0x1p-53
@@ -61,7 +61,7 @@ func argMaxOf[T kernel.Float](c *trial[T], x *operand[T]) {
 	x.unchanged("ArgMax")
 }
 
-// classes are logits and labels, and whether one of these is no class.
+// classes returns logits and labels, and whether a label is out of range.
 func (c *trial[T]) classes() (logits *operand[T], labels []int32, on *tensor.Tensor, bad bool) {
 	rows, cols := c.matrix()
 	logits, labels = c.operand(rows, cols), make([]int32, rows)

@@ -17,17 +17,18 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// Run compares the operations of the runtime that open returns with plain Go code in float64: in
-// float32, float64, bfloat16 and float16, for each class of shapes and kind of numbers; with -short
-// for one kind of each class. It checks that operations read and write only the operands that the
-// table of package backend lists for it. Run owns the runtime, and closes it.
+// Run compares the operations of the runtime that open returns with plain Go code in float64. It
+// runs in float32, float64, bfloat16 and float16, for each class of shapes and kind of numbers;
+// with -short, for one kind of each class. It checks that operations read and write only the
+// operands that the table of package backend lists. Run owns the runtime, and closes it.
 //
-// An operation that the backend does not support is skipped, unless [Required] has it. A case is
-// named by its dtype, operation and number, so that one that fails can be run alone:
+// An operation that the backend does not support is skipped, unless it is one of [Required]. A case
+// is named by its dtype, operation and number, so that a failed case can be run alone:
 //
 //	go test -run 'TestBackend/float32/Softmax/1236$' -backendtest.cases 2000
 //
-// With -short there are fewer cases, and the largest are smaller: then -short must be given, too.
+// With -short there are fewer cases, and the largest are smaller. To run such a case alone, give
+// -short too.
 func Run(t *testing.T, open func() (*tensor.Runtime, error)) {
 	rt, err := open()
 	require.NoError(t, err)
@@ -51,8 +52,8 @@ func run(t *testing.T, r *rig) (all bool) {
 	return whole == 4 && *cases == 0 && !t.Failed()
 }
 
-// runOf returns 1 if all cases were run. In a narrow dtype operands are those that it has exactly,
-// and results may be off by what those of float32 may be, and then one rounding.
+// runOf returns 1 if all cases were run. In a narrow dtype, operands are numbers that it represents
+// exactly, and results may have the error of float32 followed by one rounding.
 func runOf[T kernel.Float](t *testing.T, r *rig, narrow tensor.Dtype) (whole int) {
 	ops, ran := operationsOf[T](), 0
 	n := caseCount(len(ops))
@@ -72,8 +73,8 @@ func runOf[T kernel.Float](t *testing.T, r *rig, narrow tensor.Dtype) (whole int
 	return 0
 }
 
-// skipper is the test of a trial. Instead of failing it panics with a missing, if the backend does
-// not support an operation that is not required.
+// skipper is the test of a trial. If the backend does not support an operation that is not
+// required, it panics with a missing instead of failing.
 type skipper struct {
 	testing.TB
 	w *watcher
@@ -82,8 +83,7 @@ type skipper struct {
 // missing is an operation that the backend does not support.
 type missing backend.Op
 
-// attempt runs a part of a trial, and goes on behind it if the backend does not support an
-// operation.
+// attempt runs a part of a trial, and returns if the backend does not support an operation.
 func (c *trial[T]) attempt(f func()) (op backend.Op) {
 	defer func() {
 		switch v := recover().(type) {
@@ -99,7 +99,7 @@ func (c *trial[T]) attempt(f func()) (op backend.Op) {
 	return backend.NoOp
 }
 
-// skipping is the test of a new trial.
+// skipping returns the test of a new trial.
 func (r *rig) skipping(t testing.TB) testing.TB {
 	if r.w == nil {
 		return t

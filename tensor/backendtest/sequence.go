@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// sequenceOps are products of batches, choices by index, attention and recurrent layers.
+// sequenceOps are products of batches, selections by index, attention and recurrent layers.
 func sequenceOps[T kernel.Float]() []operation[T] {
 	return []operation[T]{{"MatMul of batches", batchMatMulTrial[T]}, {"Transpose of two dimensions", transposeDimsTrial[T]},
 		{"IndexSelect", indexSelectTrial[T]}, {"IndexSelectGrad of many", manyIndicesTrial[T]}, {"Embedding", embeddingTrial[T]}, {"Gather", gatherTrial[T]},
@@ -21,7 +21,7 @@ func sequenceOps[T kernel.Float]() []operation[T] {
 		{"recurrent layer", recurrentLayerTrial[T]}}
 }
 
-// batchMatMulTrial has vectors, too, and batches that broadcast.
+// batchMatMulTrial includes vectors, and batches that broadcast.
 func batchMatMulTrial[T kernel.Float](c *trial[T]) {
 	some := func() int { return []int{0, 1, 1, 2, 3, 5, 17, 33, 40}[c.rand.IntN(9)] }
 	m, k, n := some(), some(), some()
@@ -78,7 +78,8 @@ func transposeDimsTrial[T kernel.Float](c *trial[T]) {
 	x.unchanged("Transpose")
 }
 
-// indices are numbers in [0, n), seldom others, as a tensor of int32 or int64; bad tells whether there are others.
+// indices returns numbers in [0, n), and seldom others, also as a tensor of int32 or int64. bad
+// reports whether there are others.
 func (c *trial[T]) indices(n int, shape ...int) (list []int64, on *tensor.Tensor, bad bool) {
 	few := 1 + c.rand.IntN(max(1, n))
 	for range elements(shape) {
@@ -106,7 +107,7 @@ func indexTensor[T kernel.Float, I int32 | int64](c *trial[T], list []I, shape [
 	return on
 }
 
-// found checks that a bad index was reported, once.
+// found checks that a bad index was reported once.
 func (c *trial[T]) found(bad bool) {
 	c.t.Helper()
 	if err := c.r.Synchronize(c.ctx); bad {
@@ -117,7 +118,7 @@ func (c *trial[T]) found(bad bool) {
 	require.NoError(c.t, c.r.Synchronize(c.ctx))
 }
 
-// picked is how many indices there are: few, or more than a block of the GPU's sorts.
+// picked returns the number of indices: few, or more than a block of a GPU sorts.
 func (c *trial[T]) picked(each int) int {
 	if c.rand.IntN(20) == 0 && each <= 8 {
 		return 1 + c.rand.IntN(7000)
@@ -146,7 +147,7 @@ func indexSelectTrial[T kernel.Float](c *trial[T]) {
 	dy.unchanged("IndexSelectGrad")
 }
 
-// manyIndicesTrial is of more indices than a GPU scans for each row: it sorts them.
+// manyIndicesTrial has more indices than a GPU scans for each row, so that it sorts them.
 func manyIndicesTrial[T kernel.Float](c *trial[T]) {
 	rows, n := 1+c.rand.IntN(200), 1+c.rand.IntN(8)
 	list, index, _ := c.indices(rows, 2049+c.rand.IntN(5000))
@@ -218,8 +219,8 @@ func gatherTrial[T kernel.Float](c *trial[T]) {
 		tolerance{terms: float64(shape[axis]+1) * unit[T](), inside: 1})
 }
 
-// limitMask makes some rows of a mask special: hidden by numbers that are finite and very negative,
-// seldom with NaN or infinite.
+// limitMask makes some rows of a mask special: hidden by finite, very negative numbers, or seldom
+// with NaN or infinities.
 func limitMask[T kernel.Float](r *rand.Rand, mask []T, columns int) {
 	most := []int{3, 5}[r.IntN(8)/7]
 	for ; len(mask) > 0; mask = mask[columns:] {

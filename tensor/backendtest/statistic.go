@@ -19,7 +19,8 @@ func statisticOps[T kernel.Float]() []operation[T] {
 	}
 }
 
-// axes are some of a shape's, the shape with them 1, and without them. None mean all.
+// axes returns some axes of a shape, the shape with these as 1, and the shape without them. No axes
+// means all.
 func (c *trial[T]) axes(shape []int) (axes, kept, without []int) {
 	without = []int{}
 	for i, d := range shape {
@@ -36,7 +37,8 @@ func (c *trial[T]) axes(shape []int) (axes, kept, without []int) {
 	return axes, kept, without
 }
 
-// gradientOf is an operand for the gradient of a result that dropped the axes, in either shape.
+// gradientOf returns an operand for the gradient of a result that dropped the axes, in either
+// shape.
 func (c *trial[T]) gradientOf(kept, without []int) *operand[T] {
 	if c.rand.IntN(2) == 0 {
 		return c.operand(kept...)
@@ -142,7 +144,7 @@ func varTrial[T kernel.Float](c *trial[T]) {
 			return scale * (v - mean), math.Abs(scale) * (math.Abs(v) + around)
 		}
 	})
-	tol.vague = true // a factor that rounds to 0 times an infinite distance
+	tol.vague = true // a factor that rounds to 0, times an infinite distance
 	dx, err := c.r.VarGrad(c.ctx, dy.Tensor, x.Tensor, correction, axes...)
 	c.gave("VarGrad", dx, err, want, tol)
 	x.unchanged("Var")
@@ -166,7 +168,8 @@ func axisSoftmaxTrial[T kernel.Float](c *trial[T]) {
 	swapped := reference.Swap(dy.array(), axis)
 	dx, err := c.r.SoftmaxGrad(c.ctx, dy.Tensor, x.Tensor, given)
 	c.gave("SoftmaxGrad", dx, err, reference.SwapResult(reference.SoftmaxGrad(swapped, reference.Swap(x.array(), axis)), axis), tol)
-	low := c.operandOf(within(slices.Clone(x.data), math.Inf(-1), 1), shape) // a logarithm of less than e
+	// Logarithms of numbers up to e.
+	low := c.operandOf(within(slices.Clone(x.data), math.Inf(-1), 1), shape)
 	dx, err = c.r.LogSoftmaxGrad(c.ctx, dy.Tensor, low.Tensor, given)
 	c.gave("LogSoftmaxGrad", dx, err, reference.SwapResult(reference.LogSoftmaxGrad(swapped, reference.Swap(low.array(), axis)), axis), tol)
 	dy.unchanged("SoftmaxGrad")

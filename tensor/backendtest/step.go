@@ -16,7 +16,8 @@ func stepOps[T kernel.Float]() []operation[T] {
 		{"ClipNorm", clipNormTrial[T]}, {"ClipValue", clipValueTrial[T]}}
 }
 
-// parameters is how many parameters one step updates: sometimes more than a launch on a GPU takes.
+// parameters returns how many parameters one step updates: sometimes more than a launch on a GPU
+// takes.
 func (c *trial[T]) parameters() int {
 	if c.rand.IntN(8) == 0 {
 		return 40 + c.rand.IntN(60)
@@ -25,14 +26,15 @@ func (c *trial[T]) parameters() int {
 }
 
 func sgdTrial[T kernel.Float](c *trial[T]) {
-	// A sum that overflows may meet an infinite parameter: their difference is NaN where the reference
-	// has an infinity. Numbers of kind limits do not overflow, and need the exact infinities.
+	// A sum that overflows may meet an infinite parameter: their difference is NaN where the
+	// reference has an infinity. Numbers of kind limits do not overflow, and need the exact
+	// infinities.
 	tol := tolerance{terms: 8 * unit[T](), inside: 100, vague: c.kind == special}
 	var updates []tensor.Update[tensor.SGD]
 	var check []func()
 	var s reference.SGD
 	for i := range c.parameters() {
-		if i == 0 || c.rand.IntN(3) == 0 { // otherwise as the one before
+		if i == 0 || c.rand.IntN(3) == 0 { // otherwise the same as before
 			s = reference.SGD{LR: 0.1 + c.rand.Float64(), Nesterov: c.rand.IntN(2) == 0, Maximize: c.rand.IntN(3) == 0}
 			s.Momentum = []float64{0, 0.9}[c.rand.IntN(2)]
 			s.Dampening = []float64{0, 0.3}[c.rand.IntN(2)]
@@ -64,7 +66,7 @@ func sgdTrial[T kernel.Float](c *trial[T]) {
 	}
 }
 
-// stepShape is small, since there are many.
+// stepShape returns a small shape, because there are many.
 func (c *trial[T]) stepShape() []int {
 	if c.widths {
 		return []int{c.width()}
@@ -72,7 +74,7 @@ func (c *trial[T]) stepShape() []int {
 	return []int{1, 1 + c.rand.IntN(40), c.rand.IntN(4)}[:c.rand.IntN(4)]
 }
 
-// adamTrial has no numbers whose squares overflow or are 0: the step divides by their root.
+// adamTrial has no numbers whose squares overflow or are 0, because the step divides by their root.
 func adamTrial[T kernel.Float](c *trial[T]) {
 	c.notTooLarge()
 	tol := tolerance{terms: 16 * unit[T](), tiny: 1e-10}
@@ -118,7 +120,7 @@ func adamTrial[T kernel.Float](c *trial[T]) {
 	}
 }
 
-// squares is an operand of numbers that are not negative.
+// squares returns an operand of numbers that are not negative.
 func (c *trial[T]) squares(shape []int) *operand[T] {
 	data := make([]T, elements(shape))
 	for i := range data {
@@ -137,7 +139,7 @@ func lionTrial[T kernel.Float](c *trial[T]) {
 		shape := c.stepShape()
 		p, g, m := c.operand(shape...), c.operand(shape...), c.operand(shape...)
 		param, momentum, sure := reference.StepLion(s, p.array(), g.array(), m.array())
-		if slices.Contains(sure, false) { // a sign is a matter of rounding
+		if slices.Contains(sure, false) { // rounding decides a sign
 			continue
 		}
 		updates = append(updates, tensor.Update[tensor.Lion]{Rule: tensor.Lion(s), P: p.Tensor, G: g.Tensor, State: [3]*tensor.Tensor{m.Tensor}})

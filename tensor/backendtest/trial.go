@@ -19,14 +19,14 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// cases is a flag, so that one case of many can be run alone.
+// cases is a flag, so that a single case can be run.
 var cases = flag.Int("backendtest.cases", 0, "random cases of each test of package backendtest; 0: one for each class of shapes and kind of numbers, with -short or -race one for each class")
 
 func caseCount(ops int) int {
 	switch {
 	case *cases > 0:
 		return *cases
-	case testing.Short(), race.Enabled: // what numbers they are makes no race
+	case testing.Short(), race.Enabled: // the kind of numbers causes no race
 		return ops * int(classes)
 	}
 	return ops * int(classes) * int(kinds)
@@ -34,34 +34,40 @@ func caseCount(ops int) int {
 
 // trial is one random case.
 type trial[T kernel.Float] struct {
-	t        testing.TB
-	r        *rig
-	ctx      context.Context
-	rand     *rand.Rand
-	kind     numbers
-	class    class
-	widths   bool         // tensors are about as large as one to eight vectors
-	narrow   tensor.Dtype // of 16 bits, which tensors are of, and T is float32; 0: they are of T
-	inside   float64      // roundings to it of what the operation computes on its way, relative to the terms
-	single   bool         // the operation computes in float32, as some kernels of GPUs do that work on bfloat16; all others compute in float64
-	inSingle bool         // kernels of GPUs add up numbers of bfloat16 in float32
+	t      testing.TB
+	r      *rig
+	ctx    context.Context
+	rand   *rand.Rand
+	kind   numbers
+	class  class
+	widths bool // tensors have about the size of one to eight vectors
+	// narrow is a dtype of 16 bits, if the tensors have one; T is float32 then. 0: they have type
+	// T.
+	narrow tensor.Dtype
+	// inside is the error of intermediate results that are rounded to narrow, relative to the
+	// terms.
+	inside float64
+	// single is true if the operation computes in float32, as some kernels of GPUs for bfloat16 do.
+	// All others compute in float64.
+	single   bool
+	inSingle bool // kernels of GPUs add up bfloat16 in float32
 }
 
-// numbers are what sort of numbers a trial has.
+// numbers is the kind of a trial's numbers.
 type numbers int
 
 const (
 	ordinary numbers = iota
 	positive
-	tied    // few different ones
+	tied    // few different numbers
 	special // with NaN, infinities, zeros of both signs, subnormal numbers
 	large   // around 1e30
 	tiny    // subnormal, and a little more
-	limits  // special, with finite numbers that don't overflow on the way
+	limits  // special, with finite numbers for which no intermediate result overflows
 	kinds
 )
 
-// class is what sort of shapes a trial has.
+// class is the kind of a trial's shapes.
 type class int
 
 const (
@@ -74,13 +80,13 @@ const (
 	classes
 )
 
-// operation is one sort of case.
+// operation is one kind of case.
 type operation[T kernel.Float] struct {
 	name string
 	run  func(c *trial[T])
 }
 
-// forwardOps are all but gradients and optimisers, a family a line.
+// forwardOps returns all operations except gradients and optimisers, one family per line.
 func forwardOps[T kernel.Float]() []operation[T] {
 	return slices.Concat(
 		placeOps[T](),
@@ -99,7 +105,8 @@ func operationsOf[T kernel.Float]() []operation[T] {
 	return slices.Concat(forwardOps[T](), pictureOps[T](), normalizeOps[T](), linearOps[T](), gradientOps[T](), stepOps[T](), sequenceOps[T](), randomOps[T](), orderOps[T]())
 }
 
-// seedOf is an operation's own, so that another operation changes none of its cases.
+// seedOf returns a seed that depends on the operation alone, so that another operation changes none
+// of its cases.
 func seedOf[T kernel.Float](ops []operation[T], i int) uint64 {
 	h := fnv.New64()
 	for _, op := range ops[:i+1] {
@@ -110,7 +117,7 @@ func seedOf[T kernel.Float](ops []operation[T], i int) uint64 {
 	return h.Sum64()
 }
 
-// ofKind is the operation on numbers of a kind, so that few cases have every kind.
+// ofKind returns the operation on numbers of a kind, so that few cases have every kind.
 func (o operation[T]) ofKind(kind numbers) operation[T] {
 	return operation[T]{o.name, func(c *trial[T]) {
 		c.kind = kind
@@ -118,7 +125,7 @@ func (o operation[T]) ofKind(kind numbers) operation[T] {
 	}}
 }
 
-// runTrial runs one case, which leaves nothing behind.
+// runTrial runs one case. It leaves no live tensors.
 func runTrial[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, op operation[T]) {
 	runTrialIn(t, r, rand, op, 0)
 }
@@ -135,7 +142,7 @@ func newTrial[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, name string
 		inside: insideNarrow[name] * narrow.Epsilon() / 2, single: narrow == tensor.BFloat16 && !onHost && singleHalf[name], inSingle: narrow == tensor.BFloat16 && !onHost}
 }
 
-// run leaves nothing behind.
+// run leaves no live tensors.
 func (c *trial[T]) run(op operation[T]) {
 	ctx, life := tensor.WithLifetime(context.Background())
 	defer func() {
@@ -149,8 +156,8 @@ func (c *trial[T]) run(op operation[T]) {
 	}
 }
 
-// shape has up to 6 dimensions, of 0, 1 and more, and few elements, but now and then as many as are worth several
-// goroutines.
+// shape returns a shape of up to 6 dimensions, of 0, 1 and more. It has few elements, but sometimes
+// so many that several goroutines share the work.
 func (c *trial[T]) shape() []int {
 	if c.widths {
 		return [][]int{{c.width()}, {1 + c.rand.IntN(3), c.width()}}[c.rand.IntN(2)]
@@ -170,7 +177,7 @@ func (c *trial[T]) shape() []int {
 	if (c.class == manyElements || c.rand.IntN(40) == 0) && !c.r.few {
 		most = 140_000
 		if c.r.brief() {
-			most = 70_000 // still so many
+			most = 70_000 // still enough for several goroutines
 		}
 	}
 	left := most
@@ -194,7 +201,7 @@ func (c *trial[T]) shape() []int {
 	return shape
 }
 
-// matrix is a shape of two dimensions.
+// matrix returns a shape of two dimensions.
 func (c *trial[T]) matrix() (rows, cols int) {
 	if c.widths {
 		return 1 + c.rand.IntN(3), c.width()
@@ -211,7 +218,7 @@ func (c *trial[T]) matrix() (rows, cols int) {
 	return some(), some()
 }
 
-// narrowed is a shape that broadcasts to the given one.
+// narrowed returns a shape that broadcasts to the given one.
 func (c *trial[T]) narrowed(shape []int) []int {
 	s := slices.Clone(shape)
 	if c.rand.IntN(3) == 0 {
@@ -225,7 +232,7 @@ func (c *trial[T]) narrowed(shape []int) []int {
 	return s
 }
 
-// number is a random one of the trial's kind.
+// number returns a random number of the trial's kind.
 func (c *trial[T]) number() T {
 	v := T(c.rand.Float64()*8 - 4)
 	switch c.kind {
@@ -250,20 +257,20 @@ func (c *trial[T]) number() T {
 	return v
 }
 
-// limit is where arithmetic changes without an overflow.
+// limit returns a number at which arithmetic changes without an overflow.
 func (c *trial[T]) limit() T {
 	list := []T{T(math.NaN()), T(math.Inf(1)), 0, c.smallest(), 5 * c.smallest(), 2 / c.greatest(), 1}
 	return list[c.rand.IntN(len(list))] * T(1-2*c.rand.IntN(2))
 }
 
-// notTooLarge is for operations with squares: of large numbers nothing is left.
+// notTooLarge is for operations with squares, which overflow for large numbers.
 func (c *trial[T]) notTooLarge() {
 	if c.kind != limits {
 		c.kind %= special
 	}
 }
 
-// width is about that of one to eight vectors.
+// width returns about the width of one to eight vectors.
 func (c *trial[T]) width() int {
 	if n := c.rand.IntN(23); n >= 17 {
 		return []int{31, 32, 33, 63, 64, 65}[n-17]
@@ -272,11 +279,11 @@ func (c *trial[T]) width() int {
 	}
 }
 
-// specials are the numbers at which arithmetic changes.
+// specials returns the numbers at which arithmetic changes.
 func (c *trial[T]) specials() []T {
 	inf := T(math.Inf(1))
 	greatest := c.greatest()
-	if c.inSingle { // a sum with it would overflow on the way
+	if c.inSingle { // a sum with it would overflow
 		greatest = inf
 	}
 	list := []T{T(math.NaN()), inf, 0, c.smallest(), greatest, c.large(), 1, 2 / c.greatest() * 4, 20, 100, 720}

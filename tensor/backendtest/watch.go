@@ -16,21 +16,21 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/watch"
 )
 
-// watcher stands before a runtime's backend, and holds each operation to the roles of its operands:
-// what it reads stays as it is, and what it overwrites holds garbage before, so that a result shows
-// whether it was read. Launches wait for each other then. In race builds it only looks on, because
-// waits would hide races.
+// watcher wraps a runtime's backend and checks the roles of each operation's operands. Operands
+// that are read must stay unchanged. Operands that are overwritten hold garbage before, so that a
+// result shows whether they were read. It makes each launch wait for the one before. In race builds
+// it only records calls, because waits would hide races.
 type watcher struct {
 	backend.Backend
 	t           testing.TB
 	rt          *tensor.Runtime
-	seen, done  map[backend.Op]map[backend.Dtype]bool // calls, and those that were no error
-	composed    map[backend.Op]bool                   // the fusions that it does not do
-	lacks       map[string]bool                       // the names of operations that it does not do
-	unsupported backend.Op                            // of the trial, or backend.NoOp
+	seen, done  map[backend.Op]map[backend.Dtype]bool // calls, and calls without an error
+	composed    map[backend.Op]bool                   // fusions that the backend does not support
+	lacks       map[string]bool                       // names of unsupported operations
+	unsupported backend.Op                            // the operation of the trial, or backend.NoOp
 }
 
-// watched puts a watcher before the backend of a runtime.
+// watched wraps the backend of a runtime in a watcher.
 func watched(t testing.TB, rt *tensor.Runtime) *watcher {
 	w := &watcher{t: t, rt: rt, seen: map[backend.Op]map[backend.Dtype]bool{}, done: map[backend.Op]map[backend.Dtype]bool{}, composed: map[backend.Op]bool{}, lacks: map[string]bool{}}
 	watch.Backend(rt, func(next backend.Backend) backend.Backend {
@@ -49,7 +49,7 @@ func (w *watcher) mark(in map[backend.Op]map[backend.Dtype]bool, op backend.Op, 
 	in[op][d] = true
 }
 
-// Supports counts a fusion that the backend does not do: its parts are seen instead.
+// Supports records a fusion that the backend does not support, because only its parts are queued.
 func (w *watcher) Supports(c *backend.Call) bool {
 	yes := w.Backend.Supports(c)
 	if !yes {
@@ -118,7 +118,7 @@ func (w *watcher) do(ctx context.Context, c *backend.Call) error {
 	return nil
 }
 
-// readsToo reports whether memory is also that of an operand that is read, as of an operation in
+// readsToo reports whether memory also belongs to an operand that is read, as in an operation in
 // place.
 func (w *watcher) readsToo(c *backend.Call, m device.Range) bool {
 	for i, r := range c.Args[:c.N] {
@@ -139,7 +139,7 @@ func (w *watcher) download(m device.Range) []byte {
 	return data
 }
 
-// complete fails for operations that were not seen in every dtype that they compute in.
+// complete fails for operations that were not called in every dtype that they compute in.
 func (w *watcher) complete(t *testing.T) {
 	t.Helper()
 	floats := []backend.Dtype{backend.Float32, backend.Float64, backend.BFloat16, backend.Float16}
